@@ -1,0 +1,3 @@
+module github.com/weft-fabric/weft
+
+go 1.26.0

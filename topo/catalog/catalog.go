@@ -1,0 +1,178 @@
+// Package catalog holds hardware facts as data, each with its source: link
+// generations, GPUs, hosts, NICs, switches, cables, prices.
+//
+// Bandwidths of links are computed from rate, lanes and encoding, never typed
+// in. Prices and power carry their date. Default gives the built-in catalogue;
+// a user's entries are laid over it with Merge.
+package catalog
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/weft-fabric/weft/topo"
+	"github.com/weft-fabric/weft/unit"
+)
+
+// Source says where a figure comes from, so that a reader can check it.
+type Source string
+
+// Encoding is a line code: so many bits of data in so many bits on the wire.
+type Encoding struct{ Data, Wire int }
+
+// Share is the part of the wire rate that is data.
+func (e Encoding) Share() float64 {
+	if e.Wire == 0 {
+		return 1
+	}
+	return float64(e.Data) / float64(e.Wire)
+}
+
+// Link is a generation of link.
+type Link struct {
+	Gen        string // the key: "nvlink4", "pcie5", "ndr"
+	Kind       topo.LinkKind
+	LaneRate   unit.BitRate // signalling rate of one lane, one way
+	Lanes      int          // lanes of one link as it is usually built, each way
+	Encoding   Encoding     // zero where the rate is already net of its code
+	Latency    unit.Time    // end to end of one link
+	Efficiency float64      // what a large ring transfer reaches of the computed rate, measured; 0 if unknown
+	Source     Source
+}
+
+// Class computes the class of one link of so many lanes; 0 lanes means the usual number.
+func (l Link) Class(lanes int) topo.Class {
+	if lanes == 0 {
+		lanes = l.Lanes
+	}
+	rate := unit.BitRate(float64(l.LaneRate) * float64(lanes) * l.Encoding.Share()).Bytes()
+	return topo.Class{Kind: l.Kind, Gen: l.Gen, Lanes: uint16(lanes), Rate: rate, Latency: l.Latency}
+}
+
+// Price is an amount of money with the day it was true.
+type Price struct {
+	USD    float64
+	Date   string // 2024-03
+	Source Source
+}
+
+// GPU is an accelerator.
+type GPU struct {
+	Name       string // the key: "H100-SXM"
+	Arch       string // "Hopper"
+	Compute    int    // NVIDIA compute capability times ten: 90; 0 elsewhere
+	Memory     unit.Bytes
+	MemoryRate unit.Rate
+	Dense      map[string]float64 // FLOP/s without sparsity, by type: "fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "int8", "fp4"
+	Link       string             // generation of its accelerator links: "nvlink4"; empty if none
+	Links      int                // how many of them
+	PCIe       string             // "pcie5"
+	Watts      float64
+	Price      Price
+	Source     Source
+}
+
+// NIC is a network adapter.
+type NIC struct {
+	Name   string // the key: "ConnectX-7"
+	Ports  int
+	Link   string // generation of a port at its full rate: "ndr"
+	PCIe   string
+	Lanes  int
+	Watts  float64
+	Price  Price
+	Source Source
+}
+
+// Switch is a network switch.
+type Switch struct {
+	Name    string // the key: "QM9700"
+	Ports   int    // at the rate of Link
+	Link    string
+	Kind    topo.LinkKind
+	Latency unit.Time // port to port
+	Split   int       // how many links of half the rate a port may be split into, 0 or 1 for none
+	Watts   float64
+	Price   Price
+	Source  Source
+}
+
+// Host is a server as sold; topo/build knows how it is wired inside.
+type Host struct {
+	Name   string // the key: "dgx-h100"
+	GPU    string
+	GPUs   int
+	NIC    string // of the compute network
+	NICs   int
+	Units  int     // rack units
+	Watts  float64 // whole machine, at most
+	Price  Price
+	Source Source
+}
+
+// Cable is a sort of cable, with both its ends.
+type Cable struct {
+	Name   string // the key: "dac-400g", "aoc-200g", "smf-400g"
+	Link   string
+	Reach  float64 // metres
+	Optics int     // transceivers bought besides, two for a fibre, none for copper or an active cable
+	Watts  float64 // both ends together
+	Price  Price   // both ends and the cable
+	Source Source
+}
+
+// Catalog is a set of hardware facts by key.
+type Catalog struct {
+	Links    map[string]Link
+	GPUs     map[string]GPU
+	NICs     map[string]NIC
+	Switches map[string]Switch
+	Hosts    map[string]Host
+	Cables   map[string]Cable
+}
+
+// find answers an unknown key with the known ones.
+func find[T any](what string, m map[string]T, key string) (T, error) {
+	v, ok := m[key]
+	if !ok {
+		return v, fmt.Errorf("unknown %s %q; known: %s", what, key, strings.Join(slices.Sorted(maps.Keys(m)), ", "))
+	}
+	return v, nil
+}
+
+// Link finds a link generation.
+func (c *Catalog) Link(gen string) (Link, error) { return find("link", c.Links, gen) }
+
+// GPU finds an accelerator.
+func (c *Catalog) GPU(name string) (GPU, error) { return find("GPU", c.GPUs, name) }
+
+// NIC finds a network adapter.
+func (c *Catalog) NIC(name string) (NIC, error) { return find("NIC", c.NICs, name) }
+
+// Switch finds a switch.
+func (c *Catalog) Switch(name string) (Switch, error) { return find("switch", c.Switches, name) }
+
+// Host finds a server.
+func (c *Catalog) Host(name string) (Host, error) { return find("host", c.Hosts, name) }
+
+// Cable finds a cable.
+func (c *Catalog) Cable(name string) (Cable, error) { return find("cable", c.Cables, name) }
+
+// Merge lays other's entries over c's: a whole entry replaces one of the same key.
+func (c *Catalog) Merge(other *Catalog) {
+	merge(&c.Links, other.Links)
+	merge(&c.GPUs, other.GPUs)
+	merge(&c.NICs, other.NICs)
+	merge(&c.Switches, other.Switches)
+	merge(&c.Hosts, other.Hosts)
+	merge(&c.Cables, other.Cables)
+}
+
+func merge[T any](into *map[string]T, from map[string]T) {
+	if *into == nil {
+		*into = map[string]T{}
+	}
+	maps.Copy(*into, from)
+}
