@@ -1,0 +1,36 @@
+# make test   what CI runs: static checks, every test, the race detector on what is concurrent
+# make bench  figures for docs/performance.md
+# make fuzz   every fuzz target for a minute each (FUZZTIME=10s to shorten)
+# make lint   go vet and staticcheck
+GO       ?= go
+FUZZTIME ?= 60s
+PACKAGES := ibsim-utils opensm infiniband-diags chromium
+
+.PHONY: test bench fuzz lint packages build
+
+test: packages lint
+	$(GO) test -timeout 15m ./...
+
+# As root on Debian the outside parts that tests use are installed; elsewhere those tests skip and say why.
+packages:
+	@if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && ! dpkg -s $(PACKAGES) >/dev/null 2>&1; then \
+		apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $(PACKAGES) >/dev/null; \
+	fi
+
+lint:
+	@test -z "$$(gofmt -l .)" || { echo "not gofmt'd:"; gofmt -l .; exit 1; }
+	$(GO) vet ./...
+	$(GO) tool staticcheck ./...
+
+bench:
+	GOMAXPROCS=1 $(GO) test -run '^$$' -bench . -benchtime 3x ./topo/...
+
+fuzz:
+	@set -e; for p in $$($(GO) list ./...); do \
+		for f in $$($(GO) test -list '^Fuzz' $$p | grep '^Fuzz' || true); do \
+			echo "== $$p $$f"; $(GO) test -run '^$$' -fuzz "^$$f$$" -fuzztime $(FUZZTIME) $$p; \
+		done; \
+	done
+
+build:
+	CGO_ENABLED=0 $(GO) build -trimpath -o weft .

@@ -1,0 +1,73 @@
+// Package cli is the command line: one file a verb, each of them help text,
+// flags, one call into a package, and printing. Nothing imports cli.
+//
+// Exit codes: 0 fine, 1 a finding or a failure, 2 wrong use or bad input.
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+// finding is an error that is an answer rather than wrong use: it exits with 1.
+type finding struct{ error }
+
+func (f finding) Unwrap() error { return f.error }
+
+// Main runs one command line and gives the exit code.
+func Main(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	root := newRoot()
+	root.SetArgs(args)
+	root.SetIn(stdin)
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	cmd, err := root.ExecuteC()
+	if err == nil {
+		return 0
+	}
+	fmt.Fprintf(stderr, "weft: %s\n", strings.ReplaceAll(err.Error(), "\n", "\n      "))
+	if errors.As(err, new(finding)) {
+		return 1
+	}
+	fmt.Fprintf(stderr, "Try '%s --help'.\n", cmd.CommandPath())
+	return 2
+}
+
+func newRoot() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "weft",
+		Short: "Design, prove, predict, run and watch GPU cluster networks",
+		Long: `weft designs GPU cluster networks, proves and predicts how collectives and
+training run on them, runs them, and watches what runs.
+
+CLUSTER, wherever a verb asks for one, is a cluster file (YAML), a topology in a
+dialect that 'weft topo import' knows, '-' for standard input, or the name of a
+preset or host: see 'weft topo build --list'.`,
+		Example: `  weft design examples/rail-1k.yaml
+  weft topo build dgx-h100
+  weft topo paths examples/rail-1k.yaml n0:gpu0 n17:gpu5`,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		RunE:          group,
+	}
+	root.AddCommand(newTopo(), newDesign())
+	return root
+}
+
+// group is what a command does that only holds others: help, or an error that names them.
+func group(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return cmd.Help()
+	}
+	var names []string
+	for _, c := range cmd.Commands() {
+		if c.IsAvailableCommand() {
+			names = append(names, c.Name())
+		}
+	}
+	return fmt.Errorf("unknown verb %q; known: %s", args[0], strings.Join(names, ", "))
+}
