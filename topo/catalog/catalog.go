@@ -76,14 +76,15 @@ type GPU struct {
 
 // NIC is a network adapter.
 type NIC struct {
-	Name   string // the key: "ConnectX-7"
-	Ports  int
-	Link   string // generation of a port at its full rate: "ndr"
-	PCIe   string
-	Lanes  int
-	Watts  float64
-	Price  Price
-	Source Source
+	Name    string // the key: "ConnectX-7"
+	Ports   int
+	Link    string // generation of a port at its full rate: "ndr"
+	PCIe    string
+	Lanes   int
+	Latency unit.Time // between its PCIe port and its wire, one way
+	Watts   float64
+	Price   Price
+	Source  Source
 }
 
 // Switch is a network switch.

@@ -1,0 +1,48 @@
+package catalog
+
+// hosts lists the servers that topo/build can wire. Watts are the most the
+// whole machine draws; prices are for the whole machine with its GPUs.
+func hosts() []Host {
+	return []Host{
+		{Name: "pcie-8", GPU: "A100-PCIe", GPUs: 8, NIC: "ConnectX-6", NICs: 2, Units: 4, Watts: 4000,
+			Price:  Price{120000, "2023-06", "eight-GPU A100 PCIe server, $120,000 to $150,000 in the documents weft was built from"},
+			Source: "two-socket 4U server with eight cards on root ports, such as Supermicro AS-4125GS-TNRT"},
+		{Name: "pcie-8-plx", GPU: "A100-PCIe", GPUs: 8, NIC: "ConnectX-6", NICs: 2, Units: 4, Watts: 4200,
+			Price:  Price{130000, "2023-06", "eight-GPU A100 PCIe server, $120,000 to $150,000 in the documents weft was built from"},
+			Source: "two-socket 4U server with four cards behind each of two PCIe switches, such as Supermicro AS-4125GS-TNHR2-LCC and SYS-420GP-TNR"},
+		{Name: "dgx-1p", GPU: "P100-SXM", GPUs: 8, NIC: "ConnectX-4", NICs: 4, Units: 3, Watts: 3200,
+			Price: Price{129000, "2016-04", "NVIDIA list price at launch"}, Source: "NVIDIA DGX-1 data sheet 2016"},
+		{Name: "dgx-1v", GPU: "V100-SXM", GPUs: 8, NIC: "ConnectX-4", NICs: 4, Units: 3, Watts: 3500,
+			Price: Price{149000, "2017-05", "NVIDIA list price at launch"}, Source: "NVIDIA DGX-1 with Tesla V100 whitepaper 2017"},
+		{Name: "summit", GPU: "V100-SXM-16GB", GPUs: 6, NIC: "ConnectX-5-Summit", NICs: 2, Units: 2, Watts: 2200,
+			Price: Price{100000, "2018-06", "estimate: CORAL contract over 4,608 nodes less storage"}, Source: "IBM Power System AC922 redbook REDP-5494; OLCF Summit user guide"},
+		{Name: "dgx-2", GPU: "V100-SXM", GPUs: 16, NIC: "ConnectX-5", NICs: 8, Units: 10, Watts: 10000,
+			Price: Price{399000, "2018-03", "NVIDIA list price at launch"}, Source: "NVIDIA DGX-2 data sheet 2018"},
+		{Name: "dgx-a100", GPU: "A100-SXM-80GB", GPUs: 8, NIC: "ConnectX-6", NICs: 8, Units: 6, Watts: 6500,
+			Price: Price{200000, "2021-05", "NVIDIA launch price $199,000; the documents weft was built from say $200,000 to $250,000"}, Source: "NVIDIA DGX A100 data sheet 2021"},
+		{Name: "hgx-a100", GPU: "A100-SXM-80GB", GPUs: 8, NIC: "ConnectX-6", NICs: 8, Units: 6, Watts: 6500,
+			Price: Price{170000, "2023-06", "street price of HGX A100 servers of other makers"}, Source: "NVIDIA HGX A100 platform 2021"},
+		{Name: "dgx-h100", GPU: "H100-SXM", GPUs: 8, NIC: "ConnectX-7", NICs: 8, Units: 8, Watts: 10200,
+			Price: Price{400000, "2024-03", "street price $300,000 to $500,000; the documents weft was built from say about $500,000"}, Source: "NVIDIA DGX H100 data sheet 2023"},
+		{Name: "hgx-h100", GPU: "H100-SXM", GPUs: 8, NIC: "ConnectX-7", NICs: 8, Units: 8, Watts: 10200,
+			Price: Price{300000, "2024-03", "street price of HGX H100 servers of other makers"}, Source: "NVIDIA HGX H100 platform 2023"},
+		{Name: "dgx-h200", GPU: "H200", GPUs: 8, NIC: "ConnectX-7", NICs: 8, Units: 8, Watts: 10200,
+			Price: Price{420000, "2024-11", "street price"}, Source: "NVIDIA DGX H200 data sheet 2024"},
+		{Name: "dgx-b200", GPU: "B200", GPUs: 8, NIC: "ConnectX-7", NICs: 8, Units: 10, Watts: 14300,
+			Price: Price{515000, "2025-03", "reseller list price"}, Source: "NVIDIA DGX B200 data sheet 2024"},
+		{Name: "dgx-b300", GPU: "B300", GPUs: 8, NIC: "ConnectX-8", NICs: 8, Units: 10, Watts: 14500,
+			Price: Price{600000, "2025-09", "street price as reported by the press"}, Source: "NVIDIA DGX B300 data sheet 2025"},
+		{Name: "gb200", GPU: "GB200", GPUs: 4, NIC: "ConnectX-7", NICs: 4, Units: 1, Watts: 5400,
+			Price: Price{160000, "2025-03", "an eighteenth of an NVL72 rack of about $3,000,000, switch trays apart"}, Source: "NVIDIA GB200 NVL72 data sheet 2024: compute tray of two Grace and four Blackwell"},
+		{Name: "gb300", GPU: "GB300", GPUs: 4, NIC: "ConnectX-8", NICs: 4, Units: 1, Watts: 6200,
+			Price: Price{200000, "2025-09", "an eighteenth of an NVL72 rack of about $3,700,000, switch trays apart"}, Source: "NVIDIA GB300 NVL72 data sheet 2025: compute tray of two Grace and four Blackwell Ultra"},
+		{Name: "gh200", GPU: "GH200", GPUs: 1, NIC: "ConnectX-7", NICs: 1, Units: 2, Watts: 2000,
+			Price: Price{45000, "2024-03", "street price of one-superchip servers"}, Source: "NVIDIA MGX GH200 servers, such as Supermicro ARS-111GL-NHR"},
+		{Name: "mi300x", GPU: "MI300X", GPUs: 8, NIC: "ConnectX-7-Ethernet", NICs: 8, Units: 8, Watts: 10500,
+			Price: Price{220000, "2024-03", "street price as reported by the press"}, Source: "AMD Instinct MI300X platform data sheet 2023"},
+		{Name: "tpu-v4", GPU: "TPU-v4", GPUs: 4, NIC: "TPU-host-NIC", NICs: 1, Units: 2, Watts: 1300,
+			Source: "Jouppi et al., ISCA 2023: four chips a host; rented, never sold"},
+		{Name: "grand-teton", GPU: "H100-SXM", GPUs: 8, NIC: "ConnectX-7-Ethernet", NICs: 8, Units: 8, Watts: 10200,
+			Price: Price{300000, "2024-03", "street price of HGX H100 servers of other makers"}, Source: "Open Compute Project, Grand Teton AI system 2022; Meta 24K clusters 2024"},
+	}
+}

@@ -1,0 +1,88 @@
+package catalog
+
+import (
+	"github.com/weft-fabric/weft/topo"
+	"github.com/weft-fabric/weft/unit"
+)
+
+// Line codes. NVLink, xGMI, ICI and Ethernet are named after their rate behind
+// the code, so they have none here.
+var (
+	code8b10b    = Encoding{8, 10}    // PCIe 1-2, InfiniBand to QDR
+	code64b66b   = Encoding{64, 66}   // InfiniBand from FDR on
+	code128b130b = Encoding{128, 130} // PCIe 3-5
+	flit256      = Encoding{236, 256} // PCIe 6: 236 bytes of TLPs in a FLIT of 256, the rest DLLP, CRC and FEC
+	upiFlit      = Encoding{64, 80}   // UPI: 8 bytes of data in a flit of 80 bits
+)
+
+// Latencies of one link, port to port: the wire, both SerDes and, where there
+// is one, the error correction. Switch.Latency and NIC.Latency come on top.
+const (
+	// A PCIe read over one link and back takes 500 to 600 ns on Xeon servers
+	// (Neugebauer et al., SIGCOMM 2018, figure 5); half of it is one way.
+	pcieLatency = 250 * unit.Nanosecond
+	// A load from a peer's memory over one NVLink costs some 500 ns more than one
+	// from local memory (Jia et al. 2018, Li et al. TPDS 2020: about 1 us in all); half of it is one way.
+	nvlinkLatency = 250 * unit.Nanosecond
+	// A cross-socket load costs 60 to 130 ns more than a local one on every
+	// two-socket server of the last ten years; half of that is one way.
+	smpLatency = 50 * unit.Nanosecond
+	// 5 ns a metre over 20 m and two SerDes of some 20 ns; no error correction, or a weak one.
+	wireLatency = 140 * unit.Nanosecond
+	// The same with RS(544,514), which PAM4 needs and which holds a frame back for some 100 ns (IEEE 802.3bs/ck).
+	fecLatency = 240 * unit.Nanosecond
+)
+
+const (
+	srcPCIe     Source = "PCI Express base specification"
+	srcNVLink   Source = "NVIDIA architecture whitepapers: P100 2016, V100 2017, A100 2020, H100 2022, Blackwell 2024"
+	srcIB       Source = "InfiniBand Trade Association roadmap and architecture specification"
+	srcEthernet Source = "IEEE 802.3"
+)
+
+// links lists the link generations. Efficiencies are measured bus bandwidths
+// of large NCCL rings over the computed rate: NVIDIA GTC24 S62129, GTC25 S72583.
+func links() []Link {
+	gb := func(v float64) unit.BitRate { return unit.BitRate(v) * unit.Gbps }
+	return []Link{
+		{Gen: "pcie3", Kind: topo.PCIe, LaneRate: gb(8), Lanes: 16, Encoding: code128b130b, Latency: pcieLatency, Efficiency: 12.0 / 15.75, Source: srcPCIe + " 3.0"},
+		{Gen: "pcie4", Kind: topo.PCIe, LaneRate: gb(16), Lanes: 16, Encoding: code128b130b, Latency: pcieLatency, Efficiency: 24 / 31.5, Source: srcPCIe + " 4.0"},
+		{Gen: "pcie5", Kind: topo.PCIe, LaneRate: gb(32), Lanes: 16, Encoding: code128b130b, Latency: pcieLatency, Efficiency: 48 / 63.0, Source: srcPCIe + " 5.0"},
+		{Gen: "pcie6", Kind: topo.PCIe, LaneRate: gb(64), Lanes: 16, Encoding: flit256, Latency: pcieLatency, Efficiency: 96 / 118.0, Source: srcPCIe + " 6.0"},
+
+		{Gen: "nvlink1", Kind: topo.NVLink, LaneRate: gb(20), Lanes: 8, Latency: nvlinkLatency, Efficiency: 0.9, Source: srcNVLink},
+		{Gen: "nvlink2", Kind: topo.NVLink, LaneRate: gb(25), Lanes: 8, Latency: nvlinkLatency, Efficiency: 22.4 / 25, Source: srcNVLink},
+		{Gen: "nvlink3", Kind: topo.NVLink, LaneRate: gb(50), Lanes: 4, Latency: nvlinkLatency, Efficiency: 232.0 / 300, Source: srcNVLink},
+		{Gen: "nvlink4", Kind: topo.NVLink, LaneRate: gb(100), Lanes: 2, Latency: nvlinkLatency, Efficiency: 370.0 / 450, Source: srcNVLink},
+		{Gen: "nvlink5", Kind: topo.NVLink, LaneRate: gb(200), Lanes: 2, Latency: nvlinkLatency, Efficiency: 700.0 / 900, Source: srcNVLink},
+		{Gen: "c2c", Kind: topo.C2C, LaneRate: gb(40), Lanes: 90, Latency: smpLatency, Source: "NVIDIA Grace Hopper whitepaper 2023: 900 GB/s both ways; ten blocks of nine data lanes at 40 Gb/s (ISSCC 2023)"},
+		{Gen: "xgmi3", Kind: topo.XGMI, LaneRate: gb(32), Lanes: 16, Latency: nvlinkLatency, Efficiency: 0.75, Source: "AMD MI300X data sheet 2023: seven links of 128 GB/s both ways; efficiency from 48 GB/s a link in rocm_bandwidth_test"},
+		{Gen: "ici4", Kind: topo.ICI, LaneRate: gb(100), Lanes: 4, Latency: nvlinkLatency, Source: "Jouppi et al., ISCA 2023, table 4: six links of 50 GB/s a chip"},
+
+		{Gen: "upi1", Kind: topo.SMP, LaneRate: gb(10.4), Lanes: 20, Encoding: upiFlit, Latency: smpLatency, Source: "Intel Xeon Scalable data sheet 2017: 10.4 GT/s, 20.8 GB/s"},
+		{Gen: "upi2", Kind: topo.SMP, LaneRate: gb(16), Lanes: 24, Encoding: upiFlit, Latency: smpLatency, Source: "Intel Xeon Scalable 4th generation 2023: 16 GT/s, 24 lanes"},
+		{Gen: "qpi", Kind: topo.SMP, LaneRate: gb(9.6), Lanes: 20, Encoding: upiFlit, Latency: smpLatency, Source: "Intel Xeon E5 v4 data sheet 2016: 9.6 GT/s, 19.2 GB/s"},
+		{Gen: "xgmi2-cpu", Kind: topo.SMP, LaneRate: gb(18), Lanes: 16, Latency: smpLatency, Source: "AMD EPYC 7002 2019: 18 GT/s, 16 lanes a link, up to four links between sockets"},
+		{Gen: "xgmi3-cpu", Kind: topo.SMP, LaneRate: gb(32), Lanes: 16, Latency: smpLatency, Source: "AMD EPYC 9004 2022: 32 GT/s, 16 lanes a link, up to four links between sockets"},
+		{Gen: "xbus", Kind: topo.SMP, LaneRate: gb(16), Lanes: 32, Latency: smpLatency, Source: "IBM POWER9 2017: X-Bus 4 bytes at 16 GT/s, 64 GB/s each way"},
+		{Gen: "iomesh", Kind: topo.SMP, LaneRate: gb(2), Lanes: 512, Latency: smpLatency, Source: "a root port or a NUMA node on its chip's own fabric: 64 bytes a clock at about 2 GHz (AMD EPYC I/O die; Intel's mesh is of the same size)"},
+
+		{Gen: "qdr", Kind: topo.InfiniBand, LaneRate: gb(10), Lanes: 4, Encoding: code8b10b, Latency: wireLatency, Source: srcIB + ": 10 Gb/s a lane"},
+		{Gen: "fdr", Kind: topo.InfiniBand, LaneRate: gb(14.0625), Lanes: 4, Encoding: code64b66b, Latency: wireLatency, Source: srcIB + ": 14.0625 Gb/s a lane"},
+		{Gen: "edr", Kind: topo.InfiniBand, LaneRate: gb(25.78125), Lanes: 4, Encoding: code64b66b, Latency: wireLatency, Efficiency: 0.96, Source: srcIB + ": 25.78125 Gb/s a lane"},
+		{Gen: "hdr100", Kind: topo.InfiniBand, LaneRate: gb(51.5625), Lanes: 2, Encoding: code64b66b, Latency: fecLatency, Efficiency: 0.96, Source: srcIB + ": two lanes of HDR"},
+		{Gen: "hdr", Kind: topo.InfiniBand, LaneRate: gb(51.5625), Lanes: 4, Encoding: code64b66b, Latency: fecLatency, Efficiency: 24 / 25.0, Source: srcIB + ": 51.5625 Gb/s a lane before FEC"},
+		{Gen: "ndr200", Kind: topo.InfiniBand, LaneRate: gb(103.125), Lanes: 2, Encoding: code64b66b, Latency: fecLatency, Efficiency: 0.96, Source: srcIB + ": two lanes of NDR"},
+		{Gen: "ndr", Kind: topo.InfiniBand, LaneRate: gb(103.125), Lanes: 4, Encoding: code64b66b, Latency: fecLatency, Efficiency: 48 / 50.0, Source: srcIB + ": 103.125 Gb/s a lane before FEC"},
+		{Gen: "xdr", Kind: topo.InfiniBand, LaneRate: gb(206.25), Lanes: 4, Encoding: code64b66b, Latency: fecLatency, Efficiency: 0.96, Source: srcIB + ": 206.25 Gb/s a lane before FEC"},
+
+		{Gen: "1gbe", Kind: topo.Ethernet, LaneRate: gb(1), Lanes: 1, Latency: wireLatency, Source: srcEthernet + "ab"},
+		{Gen: "10gbe", Kind: topo.Ethernet, LaneRate: gb(10), Lanes: 1, Latency: wireLatency, Source: srcEthernet + "ae"},
+		{Gen: "25gbe", Kind: topo.Ethernet, LaneRate: gb(25), Lanes: 1, Latency: wireLatency, Source: srcEthernet + "by"},
+		{Gen: "40gbe", Kind: topo.Ethernet, LaneRate: gb(10), Lanes: 4, Latency: wireLatency, Source: srcEthernet + "ba"},
+		{Gen: "100gbe", Kind: topo.Ethernet, LaneRate: gb(25), Lanes: 4, Latency: wireLatency, Efficiency: 10 / 12.5, Source: srcEthernet + "bj; efficiency over sockets"},
+		{Gen: "200gbe", Kind: topo.Ethernet, LaneRate: gb(50), Lanes: 4, Latency: fecLatency, Efficiency: 24 / 25.0, Source: srcEthernet + "bs"},
+		{Gen: "400gbe", Kind: topo.Ethernet, LaneRate: gb(100), Lanes: 4, Latency: fecLatency, Efficiency: 48 / 50.0, Source: srcEthernet + "ck"},
+		{Gen: "800gbe", Kind: topo.Ethernet, LaneRate: gb(100), Lanes: 8, Latency: fecLatency, Efficiency: 0.96, Source: srcEthernet + "df"},
+	}
+}
