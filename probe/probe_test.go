@@ -1,0 +1,189 @@
+package probe
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/weft-fabric/weft/topo"
+	"github.com/weft-fabric/weft/topo/catalog"
+)
+
+// machine writes a /sys as the kernel lays it out: device folders nested by
+// the PCIe tree, and relative links to them from bus/pci/devices.
+type machine struct {
+	t    *testing.T
+	root string
+}
+
+func (m machine) write(path, text string) {
+	m.t.Helper()
+	full := filepath.Join(m.root, path)
+	if err := os.MkdirAll(filepath.Dir(full), 0o755); err != nil {
+		m.t.Fatal(err)
+	}
+	if err := os.WriteFile(full, []byte(text+"\n"), 0o644); err != nil {
+		m.t.Fatal(err)
+	}
+}
+
+func (m machine) device(path string, class, vendor, id uint32, numa int, speed string, width int) string {
+	dir := "sys/devices/" + path
+	addr := filepath.Base(path)
+	for file, text := range map[string]string{
+		"class": fmt.Sprintf("0x%06x", class), "vendor": fmt.Sprintf("0x%04x", vendor), "device": fmt.Sprintf("0x%04x", id),
+		"numa_node": fmt.Sprint(numa), "current_link_speed": speed, "current_link_width": fmt.Sprint(width),
+	} {
+		m.write(dir+"/"+file, text)
+	}
+	link := filepath.Join(m.root, "sys/bus/pci/devices", addr)
+	if err := os.MkdirAll(filepath.Dir(link), 0o755); err != nil {
+		m.t.Fatal(err)
+	}
+	if err := os.Symlink("../../../devices/"+path, link); err != nil {
+		m.t.Fatal(err)
+	}
+	return dir
+}
+
+// h100 is two sockets, each with two switches, each with a GPU and a NIC.
+func h100(t *testing.T) machine {
+	m := machine{t, t.TempDir()}
+	m.write("sys/devices/system/node/node0/cpulist", "0-55")
+	m.write("sys/devices/system/node/node1/cpulist", "56-111")
+	for i, bus := range []int{0x15, 0x37, 0x97, 0xb7} {
+		numa := i / 2
+		up := fmt.Sprintf("pci0000:%02x/0000:%02x:01.0/0000:%02x:00.0", bus, bus, bus+1)
+		m.device(filepath.Dir(up), 0x060400, 0x8086, 0x352a, numa, "32.0 GT/s PCIe", 16)
+		m.device(up, 0x060400, 0x1000, 0xc030, numa, "32.0 GT/s PCIe", 16)
+		for j := range 2 {
+			down := fmt.Sprintf("%s/0000:%02x:%02x.0", up, bus+2, j)
+			m.device(down, 0x060400, 0x1000, 0xc030, numa, "32.0 GT/s PCIe", 16)
+			dev := fmt.Sprintf("%s/0000:%02x:00.0", down, bus+3+j)
+			if j == 0 {
+				m.device(dev, 0x030200, 0x10de, 0x2330, numa, "32.0 GT/s PCIe", 16)
+				continue
+			}
+			dir := m.device(dev, 0x020700, 0x15b3, 0x1021, numa, "32.0 GT/s PCIe", 16)
+			rdma := fmt.Sprintf("mlx5_%d", i)
+			m.write(dir+"/infiniband/"+rdma+"/node_type", "1: CA")
+			m.write("sys/class/infiniband/"+rdma+"/ports/1/rate", "400 Gb/sec (4X NDR)")
+			m.write("sys/class/infiniband/"+rdma+"/ports/1/state", "4: ACTIVE")
+		}
+	}
+	return m
+}
+
+func TestReadsAServer(t *testing.T) {
+	found, err := Host(h100(t).root, "box", catalog.Default())
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := found.Graph
+	for kind, want := range map[topo.Kind]int{topo.GPU: 4, topo.NIC: 4, topo.CPU: 2, topo.PCIeSwitch: 4, topo.RootPort: 4} {
+		if got := g.Count(kind); got != want {
+			t.Errorf("%d %ss, want %d", got, kind, want)
+		}
+	}
+	for i := range 4 {
+		gpu, _ := g.Lookup(fmt.Sprintf("gpu%d", i))
+		nic := g.Near(gpu)
+		if nic == topo.None || g.Nodes[nic].Name != fmt.Sprintf("nic%d", i) {
+			t.Errorf("gpu%d is served by %v", i, nic)
+		}
+		if m := g.Nodes[gpu].Model; m != "H100-SXM" {
+			t.Errorf("gpu%d is a %q", i, m)
+		}
+		if a := g.Attrs[nic]; a["rdma"] != fmt.Sprintf("mlx5_%d", i) || a["rate"] != "400 Gb/sec (4X NDR)" {
+			t.Errorf("nic%d: %v", i, a)
+		}
+	}
+	way, err := g.Route(topo.Flow{From: 0, To: 3}, nil)
+	if err != nil || len(way) != 7 { // gpu pex root cpu0 cpu1 root pex gpu
+		t.Errorf("gpu0 to gpu3: %d links, %v", len(way), err)
+	}
+	if len(found.Notes) != 1 || !strings.Contains(found.Notes[0], "NVLink") {
+		t.Errorf("notes: %q", found.Notes)
+	}
+}
+
+// A copy of /sys itself, without the folder above it, is as good.
+func TestReadsACopyOfSys(t *testing.T) {
+	found, err := Host(filepath.Join(h100(t).root, "sys"), "box", catalog.Default())
+	if err != nil || found.Graph.Count(topo.GPU) != 4 {
+		t.Fatal(found, err)
+	}
+}
+
+func TestOddMachines(t *testing.T) {
+	m := machine{t, t.TempDir()}
+	m.write("sys/devices/system/node/node0/cpulist", "0-1")
+	m.device("pci0000:00/0000:00:01.0", 0x030200, 0x10de, 0xffff, -1, "Unknown", 255) // a virtual GPU on the root bus
+	m.device("pci0000:00/0000:00:02.0", 0x020000, 0x1af4, 0x1041, 7, "", 0)           // virtio, NUMA node that is not there
+	m.device("pci0000:00/0000:00:03.0", 0x010802, 0x144d, 0xa80a, 0, "16.0 GT/s PCIe", 4)
+	found, err := Host(m.root, "vm", catalog.Default())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if g := found.Graph; g.Count(topo.GPU) != 1 || g.Count(topo.NIC) != 1 || g.Count(topo.RootPort) != 1 {
+		t.Errorf("%+v", g.Nodes)
+	}
+	if len(found.Notes) == 0 {
+		t.Error("nothing said about speeds that are not known")
+	}
+	if _, err := Host(filepath.Join(m.root, "nowhere"), "x", catalog.Default()); err == nil || !strings.Contains(err.Error(), "nowhere") {
+		t.Error(err)
+	}
+}
+
+func TestNVLinkTable(t *testing.T) {
+	b := topo.NewBuilder("x")
+	p := &prober{c: catalog.Default(), b: b, host: b.Host(topo.Host{Name: "x"})}
+	g0, g1 := b.Node(topo.Part(topo.GPU, p.host, "gpu0")), b.Node(topo.Part(topo.GPU, p.host, "gpu1"))
+	gpus := map[string]topo.NodeID{"a": g0, "b": g1}
+	tab := nvlinkTable{}
+	for range 2 {
+		tab.add(g0, "b", 2)
+		tab.add(g1, "a", 2)
+	}
+	for range 4 {
+		tab.add(g0, "sw", 2)
+		tab.add(g1, "sw", 2)
+	}
+	p.wire(tab, gpus)
+	g, err := b.Graph()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(g.Links) != 3 || g.Links[0].Count != 2 || g.Links[1].Count != 4 || g.Count(topo.NVSwitch) != 1 {
+		t.Errorf("%+v", g.Links)
+	}
+}
+
+// An MI300X pair joined by xGMI, as the kfd driver lists it.
+func TestXGMI(t *testing.T) {
+	m := machine{t, t.TempDir()}
+	for i := range 2 {
+		m.device(fmt.Sprintf("pci0000:0%d/0000:0%d:00.0", i, i+5), 0x120000, 0x1002, 0x74a1, 0, "32.0 GT/s PCIe", 16)
+		node := fmt.Sprintf("sys/class/kfd/kfd/topology/nodes/%d", i+1)
+		m.write(node+"/properties", fmt.Sprintf("simd_count 1216\nlocation_id %d\ndomain 0", (i+5)<<8))
+		m.write(node+"/io_links/0/properties", fmt.Sprintf("type 11\nnode_to %d\nmax_bandwidth 64000", 2-i))
+	}
+	m.write("sys/class/kfd/kfd/topology/nodes/0/properties", "cpu_cores_count 96\nsimd_count 0")
+	found, err := Host(m.root, "amd", catalog.Default())
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := found.Graph
+	links := 0
+	for i := range g.Links {
+		if g.Class(topo.LinkID(i)).Kind == topo.XGMI {
+			links++
+		}
+	}
+	if links != 1 || g.Nodes[0].Model != "MI300X" {
+		t.Errorf("%d xGMI links, model %q", links, g.Nodes[0].Model)
+	}
+}
