@@ -1,0 +1,152 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/weft-fabric/weft/cluster"
+	"github.com/weft-fabric/weft/topo/catalog"
+	"github.com/weft-fabric/weft/topo/format"
+)
+
+// maxInput is the largest file any verb reads: a 131,072-GPU cluster in the
+// json dialect is 250 MB.
+const maxInput = 1 << 30
+
+// presetFlags are the parameters of presets: --su for the one everybody asks
+// for, --set for any.
+type presetFlags struct {
+	su  int
+	set []string
+}
+
+func (p *presetFlags) register(cmd *cobra.Command) {
+	cmd.Flags().IntVar(&p.su, "su", 0, "scalable units, for the SuperPOD presets")
+	cmd.Flags().StringArrayVar(&p.set, "set", nil, "parameter of a preset, `NAME=NUMBER`; repeatable")
+}
+
+func (p *presetFlags) params() (map[string]int, error) {
+	m := map[string]int{}
+	if p.su != 0 {
+		m["su"] = p.su
+	}
+	for _, s := range p.set {
+		name, value, ok := strings.Cut(s, "=")
+		n, err := strconv.Atoi(value)
+		if !ok || err != nil {
+			return nil, fmt.Errorf("--set %q: want NAME=NUMBER, like --set hosts=64", s)
+		}
+		m[name] = n
+	}
+	return m, nil
+}
+
+// readInput reads a file, or standard input for "-".
+func readInput(cmd *cobra.Command, path string) ([]byte, error) {
+	in := cmd.InOrStdin()
+	if path != "-" {
+		f, err := os.Open(path)
+		if err != nil {
+			return nil, err
+		}
+		defer f.Close()
+		if st, err := f.Stat(); err == nil && st.IsDir() {
+			return nil, fmt.Errorf("%s is a folder; give a file in it", path)
+		}
+		in = f
+	}
+	data, err := io.ReadAll(io.LimitReader(in, maxInput+1))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	if len(data) > maxInput {
+		return nil, fmt.Errorf("%s is larger than %d MiB", path, maxInput>>20)
+	}
+	return data, nil
+}
+
+// loadCluster finds what CLUSTER means: a file that exists, else a preset.
+func loadCluster(cmd *cobra.Command, arg string, p presetFlags) (*cluster.Cluster, error) {
+	params, err := p.params()
+	if err != nil {
+		return nil, err
+	}
+	if arg != "-" {
+		if _, err := os.Stat(arg); errors.Is(err, fs.ErrNotExist) {
+			if strings.ContainsAny(arg, "/.") {
+				return nil, fmt.Errorf("no file %q", arg)
+			}
+			return cluster.Preset(arg, params)
+		}
+	}
+	if len(params) > 0 {
+		return nil, fmt.Errorf("%s is a file; --su and --set belong to presets", arg)
+	}
+	data, err := readInput(cmd, arg)
+	if err != nil {
+		return nil, err
+	}
+	if d, ok := format.Detect(data); ok && d.Decode != nil {
+		g, err := d.Decode(base(arg), data)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", arg, err)
+		}
+		return &cluster.Cluster{Name: g.Name, Graph: g, Catalog: catalog.Default()}, nil
+	}
+	return cluster.Parse(arg, data, func(path string) ([]byte, error) {
+		return readInput(cmd, filepath.Join(filepath.Dir(arg), path))
+	})
+}
+
+// base names a graph after its file.
+func base(path string) string {
+	if path == "-" {
+		return "stdin"
+	}
+	return strings.TrimSuffix(filepath.Base(path), filepath.Ext(path))
+}
+
+// clusterNames completes CLUSTER with the presets; the shell adds files.
+func clusterNames(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	var names []cobra.Completion
+	for _, p := range cluster.Presets() {
+		names = append(names, cobra.CompletionWithDesc(p.Name, p.Summary))
+	}
+	return names, cobra.ShellCompDirectiveDefault
+}
+
+// output writes to a file, through a temporary name so that a failure loses
+// nothing, or to standard output for "" and "-".
+func output(cmd *cobra.Command, path string, write func(io.Writer) error) error {
+	if path == "" || path == "-" {
+		return write(cmd.OutOrStdout())
+	}
+	tmp, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(tmp.Name())
+	if err := write(tmp); err != nil {
+		tmp.Close()
+		return err
+	}
+	if err := tmp.Chmod(0o644); err != nil {
+		tmp.Close()
+		return err
+	}
+	if err := tmp.Close(); err != nil {
+		return err
+	}
+	if err := os.Rename(tmp.Name(), path); err != nil {
+		return err
+	}
+	fmt.Fprintf(cmd.ErrOrStderr(), "wrote %s\n", path)
+	return nil
+}

@@ -1,0 +1,70 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/weft-fabric/weft/topo/format"
+)
+
+// dialectNames lists the dialects that can be read, or those that can be written.
+func dialectNames(write bool) []string {
+	var names []string
+	for _, d := range format.Dialects() {
+		if write && d.Encode != nil || !write && d.Decode != nil {
+			names = append(names, d.Name)
+		}
+	}
+	return names
+}
+
+func newTopoImport() *cobra.Command {
+	var from, out string
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "import FILE",
+		Short: "Read a topology that another tool wrote, show it, and keep it as JSON",
+		Long: `Read a topology that another tool wrote. Without --from the dialect is told from
+the text. What was read is summed up; -o keeps it in weft's own JSON, which loses
+nothing and which every verb takes as CLUSTER.`,
+		Example: `  weft topo import --from nccl-xml topo.xml
+  nvidia-smi topo -m | weft topo import --from nvidia-smi -
+  ibnetdiscover | weft topo import --from ibnetdiscover - -o fabric.json`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			data, err := readInput(cmd, args[0])
+			if err != nil {
+				return err
+			}
+			var d format.Dialect
+			if from != "" {
+				if d, err = format.Find(from); err != nil {
+					return fmt.Errorf("--from: %w", err)
+				}
+				if d.Decode == nil {
+					return fmt.Errorf("--from: %s can only be written; these can be read: %s", from, strings.Join(dialectNames(false), ", "))
+				}
+			} else {
+				var ok bool
+				if d, ok = format.Detect(data); !ok || d.Decode == nil {
+					return fmt.Errorf("%s is in no dialect that can be told from its text; say which with --from %s", args[0], strings.Join(dialectNames(false), "|"))
+				}
+			}
+			g, err := d.Decode(base(args[0]), data)
+			if err != nil {
+				return fmt.Errorf("%s: %w", args[0], err)
+			}
+			if out != "" {
+				return output(cmd, out, func(w io.Writer) error { return printGraph(w, g, true) })
+			}
+			return printGraph(cmd.OutOrStdout(), g, asJSON)
+		},
+	}
+	cmd.Flags().StringVar(&from, "from", "", "dialect: "+strings.Join(dialectNames(false), ", "))
+	cmd.Flags().StringVarP(&out, "output", "o", "", "`FILE` to write the graph to, as JSON")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print the whole graph as JSON")
+	_ = cmd.RegisterFlagCompletionFunc("from", cobra.FixedCompletions(dialectNames(false), cobra.ShellCompDirectiveNoFileComp))
+	return cmd
+}

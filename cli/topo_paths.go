@@ -1,0 +1,54 @@
+package cli
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+	"github.com/weft-fabric/weft/topo/paths"
+	"github.com/weft-fabric/weft/unit"
+)
+
+func newTopoPaths() *cobra.Command {
+	var p presetFlags
+	var size string
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "paths CLUSTER FROM TO",
+		Short: "Rank the ways between two endpoints by bandwidth and latency, and say why",
+		Example: `  weft topo paths examples/rail-1k.yaml n0:gpu0 n17:gpu5
+  weft topo paths dgx-a100 gpu0 gpu7 --size 8B`,
+		Args:              cobra.ExactArgs(3),
+		ValidArgsFunction: clusterNames,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			bytes, err := unit.ParseBytes(size)
+			if err != nil {
+				return fmt.Errorf("--size: %w", err)
+			}
+			c, err := loadCluster(cmd, args[0], p)
+			if err != nil {
+				return err
+			}
+			a, err := c.Graph.Lookup(args[1])
+			if err != nil {
+				return err
+			}
+			b, err := c.Graph.Lookup(args[2])
+			if err != nil {
+				return err
+			}
+			found, err := paths.Between(c.Graph, a, b, c.Catalog)
+			if err != nil {
+				return finding{err}
+			}
+			found = paths.Rank(found, bytes)
+			if asJSON {
+				return printJSON(cmd.OutOrStdout(), found)
+			}
+			return paths.Print(cmd.OutOrStdout(), c.Graph, found, bytes)
+		},
+	}
+	p.register(cmd)
+	cmd.Flags().StringVar(&size, "size", "64MiB", "rank by the time a message of this `SIZE` takes")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print as JSON")
+	return cmd
+}

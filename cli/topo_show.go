@@ -1,0 +1,46 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+	"github.com/weft-fabric/weft/draw"
+	"github.com/weft-fabric/weft/topo/hostlist"
+)
+
+func newTopoShow() *cobra.Command {
+	var p presetFlags
+	var out, hosts string
+	cmd := &cobra.Command{
+		Use:   "show CLUSTER",
+		Short: "Draw a topology as SVG: tiers, pods, rails, and host insides on request",
+		Example: `  weft topo show examples/rail-1k.yaml -o fabric.svg
+  weft topo show examples/rail-1k.yaml --hosts 'n[0-1]' -o hosts.svg
+  weft topo show dgx-1v -o cube-mesh.svg`,
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: clusterNames,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := loadCluster(cmd, args[0], p)
+			if err != nil {
+				return err
+			}
+			var o draw.Options
+			if hosts != "" {
+				if o.Hosts, err = hostlist.Expand(hosts); err != nil {
+					return fmt.Errorf("--hosts: %w", err)
+				}
+				for _, h := range o.Hosts {
+					if _, ok := c.Graph.HostByName(h); !ok {
+						return fmt.Errorf("--hosts: no host %q in %s", h, args[0])
+					}
+				}
+			}
+			return output(cmd, out, func(w io.Writer) error { return draw.Cluster(w, c.Graph, o) })
+		},
+	}
+	p.register(cmd)
+	cmd.Flags().StringVarP(&out, "output", "o", "", "`FILE` to write; standard output without it")
+	cmd.Flags().StringVar(&hosts, "hosts", "", "draw the insides of these hosts too, a `HOSTLIST` like n[0-1]")
+	return cmd
+}
