@@ -47,7 +47,11 @@ func (l Link) Class(lanes int) topo.Class {
 	if lanes == 0 {
 		lanes = l.Lanes
 	}
-	rate := unit.BitRate(float64(l.LaneRate) * float64(lanes) * l.Encoding.Share()).Bytes()
+	bits := float64(l.LaneRate) * float64(lanes)
+	if e := l.Encoding; e.Wire != 0 { // multiplied first, so that 106.25 Gb/s by 16/17 is exactly 100
+		bits = bits * float64(e.Data) / float64(e.Wire)
+	}
+	rate := unit.BitRate(bits).Bytes()
 	return topo.Class{Kind: l.Kind, Gen: l.Gen, Lanes: uint16(lanes), Rate: rate, Latency: l.Latency}
 }
 
@@ -110,6 +114,7 @@ type Host struct {
 	Units  int     // rack units
 	Watts  float64 // whole machine, at most
 	Price  Price
+	Rent   Price // one GPU of it for an hour in a public cloud, on demand; zero if nobody lets it
 	Source Source
 }
 
