@@ -5,9 +5,9 @@ import (
 	"github.com/weft-fabric/weft/unit"
 )
 
-// Port-to-port latencies. InfiniBand switches cut through; NVIDIA gives 90 ns
-// for EDR, 130 ns for HDR and under 150 ns for NDR with its error correction.
-// Ethernet chips of 25 and 51 Tb/s parse more and take 600 to 800 ns.
+// Port-to-port latencies. InfiniBand switches cut through; their data sheets
+// give 90 ns for EDR, 130 ns for HDR and under 150 ns for NDR. Ethernet chips of
+// 25 and 51 Tb/s look deeper into a packet and take 500 to 800 ns.
 const (
 	ns             = unit.Nanosecond
 	chipLatency    = 100 * ns // NVSwitch: "under 300 ns" GPU to GPU includes two links
@@ -21,44 +21,42 @@ const (
 func switches() []Switch {
 	return []Switch{
 		{Name: "SB7800", Ports: 36, Link: "edr", Kind: topo.InfiniBand, Latency: 90 * ns, Watts: 136,
-			Price: Price{12000, "2019-06", "reseller price"}, Source: "Mellanox SB7800 product brief"},
+			Price: Price{12000, "2019-06", guess}, Source: "Mellanox SB7800 product brief"},
 		{Name: "QM8700", Ports: 40, Link: "hdr", Kind: topo.InfiniBand, Latency: quantumLatency, Split: 2, Watts: 253,
-			Price: Price{21000, "2022-06", "reseller price"}, Source: "NVIDIA QM8700 data sheet, managed; a port splits into two HDR100"},
+			Price: Price{21000, "2022-06", guess}, Source: "NVIDIA QM8700 data sheet, managed; a port splits into two HDR100"},
 		{Name: "QM8790", Ports: 40, Link: "hdr", Kind: topo.InfiniBand, Latency: quantumLatency, Split: 2, Watts: 253,
-			Price: Price{19000, "2022-06", "reseller price"}, Source: "NVIDIA QM8790 data sheet, unmanaged; a port splits into two HDR100"},
+			Price: Price{19000, "2022-06", guess}, Source: "NVIDIA QM8790 data sheet, unmanaged; a port splits into two HDR100"},
 		{Name: "QM9700", Ports: 64, Link: "ndr", Kind: topo.InfiniBand, Latency: 150 * ns, Split: 2, Watts: 747,
-			Price: Price{36000, "2024-03", "reseller price"}, Source: "NVIDIA QM9700 data sheet: 64 ports of 400 Gb/s in 32 cages, 747 W with passive cables; a port splits into two of 200 Gb/s"},
+			Price: Price{36000, "2024-08", "FS.com's 64-port NDR switch in a public cost sheet of H100 clusters; NVIDIA's own about $50,000"}, Source: "NVIDIA QM9700 data sheet: 64 ports of 400 Gb/s in 32 cages, 747 W with passive cables; a port splits into two of 200 Gb/s"},
 		{Name: "QM9790", Ports: 64, Link: "ndr", Kind: topo.InfiniBand, Latency: 150 * ns, Split: 2, Watts: 720,
-			Price: Price{33000, "2024-03", "reseller price"}, Source: "NVIDIA QM9790 data sheet, unmanaged"},
+			Price: Price{33000, "2024-03", guess}, Source: "NVIDIA QM9790 data sheet, unmanaged"},
 		{Name: "Q3400-RA", Ports: 144, Link: "xdr", Kind: topo.InfiniBand, Latency: 150 * ns, Split: 2, Watts: 4000,
-			Price: Price{110000, "2025-09", "estimate from QM9700's price by throughput"}, Source: "NVIDIA Quantum-X800 Q3400-RA data sheet: 144 ports of 800 Gb/s in 72 cages"},
+			Price: Price{110000, "2025-09", "estimate from QM9700's price by throughput"}, Source: "NVIDIA Quantum-X800 Q3400-RA data sheet: 144 ports of 800 Gb/s in 72 cages; power estimated"},
 		{Name: "QM3400", Ports: 144, Link: "xdr", Kind: topo.InfiniBand, Latency: 150 * ns, Split: 2, Watts: 4000,
 			Price: Price{110000, "2025-09", "estimate from QM9700's price by throughput"}, Source: "the same switch under the name its class goes by"},
 
 		{Name: "SN4600C", Ports: 64, Link: "100gbe", Kind: topo.Ethernet, Latency: fastEthernet, Watts: 466,
-			Price: Price{25000, "2022-06", "reseller price"}, Source: "NVIDIA SN4600C data sheet"},
+			Price: Price{25000, "2022-06", guess}, Source: "NVIDIA SN4600C data sheet"},
 		{Name: "SN2201", Ports: 48, Link: "1gbe", Kind: topo.Ethernet, Latency: 1000 * ns, Watts: 98,
-			Price: Price{4000, "2023-06", "reseller price"}, Source: "NVIDIA SN2201 data sheet: 48 of 1 Gb/s; four uplinks of 100 Gb/s besides"},
+			Price: Price{4000, "2023-06", guess}, Source: "NVIDIA SN2201 data sheet: 48 of 1 Gb/s; four uplinks of 100 Gb/s besides"},
 		{Name: "SN5600", Ports: 64, Link: "800gbe", Kind: topo.Ethernet, Latency: fastEthernet, Split: 2, Watts: 940,
-			Price: Price{55000, "2024-06", "reseller price"}, Source: "NVIDIA SN5600 data sheet: 64 ports of 800 Gb/s; a port splits into two of 400"},
+			Price: Price{55000, "2024-06", guess}, Source: "NVIDIA SN5600 data sheet: 64 ports of 800 Gb/s; a port splits into two of 400"},
 		{Name: "SN5600-400", Ports: 128, Link: "400gbe", Kind: topo.Ethernet, Latency: fastEthernet, Split: 2, Watts: 940,
-			Price: Price{55000, "2024-06", "reseller price"}, Source: "SN5600 with every port split into two of 400 Gb/s"},
+			Price: Price{55000, "2024-06", guess}, Source: "SN5600 with every port split into two of 400 Gb/s"},
 		{Name: "TH3", Ports: 32, Link: "400gbe", Kind: topo.Ethernet, Latency: plainEthernet, Split: 2, Watts: 500,
-			Price: Price{18000, "2021-06", "white-box street price"}, Source: "Broadcom Tomahawk 3, 12.8 Tb/s"},
+			Price: Price{18000, "2021-06", guess}, Source: "Broadcom Tomahawk 3, 12.8 Tb/s; power estimated"},
 		{Name: "TH4", Ports: 64, Link: "400gbe", Kind: topo.Ethernet, Latency: plainEthernet, Split: 2, Watts: 900,
-			Price: Price{30000, "2023-06", "white-box street price"}, Source: "Broadcom Tomahawk 4, 25.6 Tb/s, such as Arista 7060DX5-64"},
+			Price: Price{30000, "2023-06", guess}, Source: "Broadcom Tomahawk 4, 25.6 Tb/s, such as Arista 7060DX5-64; power estimated"},
 		{Name: "TH4-200", Ports: 128, Link: "200gbe", Kind: topo.Ethernet, Latency: plainEthernet, Split: 2, Watts: 900,
-			Price: Price{30000, "2023-06", "white-box street price"}, Source: "Tomahawk 4 with every port split into two of 200 Gb/s"},
+			Price: Price{30000, "2023-06", guess}, Source: "Tomahawk 4 with every port split into two of 200 Gb/s"},
 		{Name: "TH5", Ports: 64, Link: "800gbe", Kind: topo.Ethernet, Latency: plainEthernet, Split: 2, Watts: 1100,
-			Price: Price{48000, "2024-06", "white-box street price"}, Source: "Broadcom Tomahawk 5, 51.2 Tb/s, such as Arista 7060X6-64PE"},
+			Price: Price{48000, "2024-06", guess}, Source: "Broadcom Tomahawk 5, 51.2 Tb/s, such as Arista 7060X6-64PE; power estimated"},
 		{Name: "TH5-400", Ports: 128, Link: "400gbe", Kind: topo.Ethernet, Latency: plainEthernet, Split: 2, Watts: 1100,
-			Price: Price{48000, "2024-06", "white-box street price"}, Source: "Tomahawk 5 with every port split into two of 400 Gb/s, as in Alibaba HPN (Qian et al., SIGCOMM 2024)"},
+			Price: Price{48000, "2024-06", guess}, Source: "Tomahawk 5 with every port split into two of 400 Gb/s, as in Alibaba HPN (Qian et al., SIGCOMM 2024)"},
 		{Name: "7800R3", Ports: 576, Link: "400gbe", Kind: topo.Ethernet, Latency: 3500 * ns, Watts: 25000,
-			Price: Price{900000, "2024-03", "estimate by port"}, Source: "Arista 7816R3 modular switch, 16 line cards of 36 ports; the spine of Meta's 24K RoCE cluster is of this class"},
+			Price: Price{900000, "2024-03", guess}, Source: "Arista 7816R3 modular switch, 16 line cards of 36 ports; the spine of Meta's 24K RoCE cluster is of this class; power estimated"},
 		{Name: "Slingshot-200", Ports: 64, Link: "200gbe", Kind: topo.Ethernet, Latency: 350 * ns, Watts: 250,
-			Price: Price{25000, "2022-06", "estimate from QM8700's price by throughput"}, Source: "De Sensi et al., SC20: Rosetta, 64 ports of 200 Gb/s, 350 ns"},
-		{Name: "Aries", Ports: 48, Link: "qdr", Kind: topo.InfiniBand, Latency: 100 * ns, Watts: 60,
-			Source: "Cray Aries, Cascade: 48 router tiles, rated as QDR class here (Faanes et al., SC12); never sold apart"},
+			Price: Price{25000, "2022-06", "estimate from QM8700's price by throughput"}, Source: "De Sensi et al., SC20: Rosetta, 64 ports of 200 Gb/s, 350 ns; power estimated"},
 
 		{Name: "NVSwitch-1", Ports: 18, Link: "nvlink2", Kind: topo.NVLink, Latency: chipLatency, Watts: 100,
 			Source: "NVIDIA NVSwitch whitepaper 2018: 18 ports, 900 GB/s both ways; power estimated; part of DGX-2"},
