@@ -85,6 +85,7 @@ func (x Box) Build(c *catalog.Catalog, name string) (*topo.Graph, error) {
 			n.Ports = 1
 		case topo.NVSwitch:
 			n.Tier = 1
+			n.Ports = uint16(c.Switches[d.Model].Ports)
 		case topo.CPU:
 			if n.Model == "" {
 				n.Model = x.CPU

@@ -12,8 +12,25 @@ import (
 // wirings says how each known kind of host is wired inside, given which GPU and
 // NIC the catalogue has it come with.
 var wirings = map[string]func(*maker){
-	"dgx-a100": dgxA100,
-	"dgx-h100": dgxH100,
+	"pcie-8":      pcie8,
+	"pcie-8-plx":  pcie8Plx,
+	"dgx-1p":      dgx1P,
+	"dgx-1v":      dgx1V,
+	"summit":      summit,
+	"dgx-2":       dgx2,
+	"dgx-a100":    dgxA100,
+	"hgx-a100":    hgxA100,
+	"dgx-h100":    dgxH100,
+	"hgx-h100":    hgxH100,
+	"dgx-h200":    dgxH100,
+	"dgx-b200":    dgxB200,
+	"dgx-b300":    dgxB300,
+	"grand-teton": grandTeton,
+	"gb200":       graceTray,
+	"gb300":       graceTray,
+	"gh200":       graceHopper,
+	"mi300x":      mi300X,
+	"tpu-v4":      tpuHost,
 }
 
 // HostKinds lists the known kinds in natural order.
@@ -78,15 +95,12 @@ func (m *maker) join(a, b, link string, count int) {
 	m.Joins = append(m.Joins, Join{A: a, B: b, Link: link, Count: count})
 }
 
-// addCPU adds a NUMA node.
-func (m *maker) addCPU() string { return m.add("cpu", Device{Kind: topo.CPU}) }
-
-// sockets adds so many CPUs, one NUMA node each, every two joined by count links.
+// sockets adds n CPUs of one NUMA node each, every two joined by count links.
 func (m *maker) sockets(n int, model, link string, count int) []string {
 	m.CPU = model
 	var cpus []string
 	for range n {
-		cpu := m.addCPU()
+		cpu := m.add("cpu", Device{Kind: topo.CPU})
 		for _, other := range cpus {
 			m.join(other, cpu, link, count)
 		}
@@ -95,13 +109,13 @@ func (m *maker) sockets(n int, model, link string, count int) []string {
 	return cpus
 }
 
-// addRoot adds a host bridge.
-func (m *maker) addRoot(cpu string) string {
+// root adds a host bridge.
+func (m *maker) root(cpu string) string {
 	return m.add("root", Device{Kind: topo.RootPort, Parent: cpu})
 }
 
-// addPEX adds a PCIe switch with an uplink of sixteen lanes.
-func (m *maker) addPEX(parent, link string) string {
+// pex adds a PCIe switch with an uplink of sixteen lanes.
+func (m *maker) pex(parent, link string) string {
 	return m.add("pex", Device{Kind: topo.PCIeSwitch, Parent: parent, Link: link})
 }
 
@@ -110,25 +124,36 @@ func (m *maker) addGPU(parent string) string {
 	return m.add("gpu", Device{Kind: topo.GPU, Model: m.gpu.Name, Parent: parent, Link: m.gpu.PCIe})
 }
 
-// addNIC adds a NIC of the compute network; NIC i is on rail i.
+// addNIC adds a port of the compute network; port i is on rail i.
 func (m *maker) addNIC(parent string) string {
 	return m.add("nic", Device{Kind: topo.NIC, Model: m.nic.Name, Parent: parent, Link: m.nic.PCIe, Lanes: m.nic.Lanes, Rail: m.next["nic"]})
 }
 
-// addStorage adds a NIC port of the storage network.
-func (m *maker) addStorage(parent, model, link string) string {
-	return m.add("stor", Device{Kind: topo.NIC, Model: model, Parent: parent, Link: link, Rail: topo.None})
+// serviceCard adds a card with two ports on a root of its own: one for storage,
+// "stor", one for users and in-band management, "svc". The ports share the
+// card's PCIe link, which is why it stands as a PCIe switch of its own, and why
+// nvidia-smi calls them PIX.
+func (m *maker) serviceCard(cpu, model, link string) {
+	card := m.pex(m.root(cpu), link)
+	for _, port := range []string{"stor", "svc"} {
+		m.add(port, Device{Kind: topo.NIC, Model: model, Parent: card, Link: link, Rail: topo.None})
+	}
 }
 
-// stripe joins every GPU to NVSwitches, counts[i] links to the i-th.
-func (m *maker) stripe(counts ...int) {
-	var switches []string
-	for range counts {
-		switches = append(switches, m.add("nvs", Device{Kind: topo.NVSwitch}))
+// switches adds n NVSwitches of a generation.
+func (m *maker) switches(n int, model string) []string {
+	var names []string
+	for range n {
+		names = append(names, m.add("nvs", Device{Kind: topo.NVSwitch, Model: model}))
 	}
-	for g := range m.next["gpu"] {
-		for i, n := range counts {
-			m.join(fmt.Sprintf("gpu%d", g), switches[i], m.gpu.Link, n)
+	return names
+}
+
+// stripe joins every GPU to as many new NVSwitches as there are counts, counts[i] links to the i-th.
+func (m *maker) stripe(model string, counts ...int) {
+	for i, nvs := range m.switches(len(counts), model) {
+		for g := range m.next["gpu"] {
+			m.join(fmt.Sprintf("gpu%d", g), nvs, m.gpu.Link, counts[i])
 		}
 	}
 }

@@ -120,7 +120,7 @@ type Host struct {
 
 // Cable is a sort of cable, with both its ends.
 type Cable struct {
-	Name   string // the key: "dac-400g", "aoc-200g", "smf-400g"
+	Name   string // the key: "dac-ndr", "aoc-hdr", "smf-400gbe"
 	Link   string
 	Reach  float64 // metres
 	Optics int     // transceivers bought besides, two for a fibre, none for copper or an active cable

@@ -30,10 +30,8 @@ func switches() []Switch {
 			Price: Price{36000, "2024-08", "FS.com's 64-port NDR switch in a public cost sheet of H100 clusters; NVIDIA's own about $50,000"}, Source: "NVIDIA QM9700 data sheet: 64 ports of 400 Gb/s in 32 cages, 747 W with passive cables; a port splits into two of 200 Gb/s"},
 		{Name: "QM9790", Ports: 64, Link: "ndr", Kind: topo.InfiniBand, Latency: 150 * ns, Split: 2, Watts: 720,
 			Price: Price{33000, "2024-03", guess}, Source: "NVIDIA QM9790 data sheet, unmanaged"},
-		{Name: "Q3400-RA", Ports: 144, Link: "xdr", Kind: topo.InfiniBand, Latency: 150 * ns, Split: 2, Watts: 4000,
+		{Name: "Q3400", Ports: 144, Link: "xdr", Kind: topo.InfiniBand, Latency: 150 * ns, Split: 2, Watts: 4000,
 			Price: Price{110000, "2025-09", "estimate from QM9700's price by throughput"}, Source: "NVIDIA Quantum-X800 Q3400-RA data sheet: 144 ports of 800 Gb/s in 72 cages; power estimated"},
-		{Name: "QM3400", Ports: 144, Link: "xdr", Kind: topo.InfiniBand, Latency: 150 * ns, Split: 2, Watts: 4000,
-			Price: Price{110000, "2025-09", "estimate from QM9700's price by throughput"}, Source: "the same switch under the name its class goes by"},
 
 		{Name: "SN4600C", Ports: 64, Link: "100gbe", Kind: topo.Ethernet, Latency: fastEthernet, Watts: 466,
 			Price: Price{25000, "2022-06", guess}, Source: "NVIDIA SN4600C data sheet"},
