@@ -1,0 +1,75 @@
+package build
+
+import (
+	"fmt"
+
+	"github.com/weft-fabric/weft/topo/catalog"
+)
+
+// metaRSC is Meta's Research SuperCluster: 2,000 DGX A100, eight HDR ports each,
+// in three tiers without oversubscription. The number of switches is not
+// published; it follows from the rule of Clos and switches of 40 ports.
+var metaRSC = Preset{
+	Name: "meta-rsc", Summary: "Meta Research SuperCluster: 2,000 DGX A100, three tiers of HDR, non-blocking",
+	Source: "Meta AI, \"Introducing the AI Research SuperCluster\", 2022; Kokolis et al., 2024",
+	Params: []Param{{"hosts", 2000, "number of hosts"}},
+	Build: func(c *catalog.Catalog, p map[string]int) (*Built, error) {
+		if err := within(p, "hosts", 1, 1<<16); err != nil {
+			return nil, err
+		}
+		built, err := simple(c, "meta-rsc", "dgx-a100", p["hosts"], 2,
+			Clos{Name: "compute", Rails: true, Unit: 20, Tiers: 3, Leaf: Tier{Model: "QM8790"}})
+		if err == nil {
+			built.Notes = []string{"Meta publishes 2,000 hosts, HDR and a two-level Clos per cluster half without oversubscription; leaf, spine and core counts here follow from 40-port switches in three tiers."}
+		}
+		return built, err
+	},
+}
+
+const (
+	zoneRacks  = 192 // of an AI zone: 3,072 GPUs
+	rackHosts  = 2
+	rackUp     = 18 // uplinks of a rack switch: 16 down and an eighth more, so that two spines may fail
+	zoneSpines = 18
+)
+
+// meta24K is the RoCE cluster on which Llama 3 was trained: racks of two Grand
+// Teton servers under a rack switch, 192 racks under the cluster switches of an
+// AI zone, eight zones under aggregation switches at 1:7.
+//
+//	aggregation ATSW          18 x … links, 1:7 of the zone's
+//	cluster     CTSW  18 a zone, modular, one link to every rack
+//	rack        RTSW  192 a zone, 16 ports of 400 Gb/s down, 18 up
+var meta24K = Preset{
+	Name: "meta-24k", Summary: "Meta 24K RoCE: eight AI zones of 3,072 H100, 1:7 between zones",
+	Source: "Gangidi et al., \"RDMA over Ethernet for Distributed AI Training at Meta Scale\", SIGCOMM 2024; Llama 3, 2024",
+	Params: []Param{{"zones", 8, "AI zones of 3,072 GPUs"}},
+	Build: func(c *catalog.Catalog, p map[string]int) (*Built, error) {
+		if err := within(p, "zones", 1, 64); err != nil {
+			return nil, err
+		}
+		f := Clos{
+			Name: "compute", Unit: rackHosts, Block: zoneRacks, Tiers: 3, UnitName: "AI zone",
+			Rack: func(host int) int32 { return int32(host / rackHosts) },
+			Link: "400gbe",
+			Leaf: Tier{Model: "TH4", Link: "400gbe", Down: 16, Up: rackUp},
+			// A zone's 3,072 host ports over 18 switches, at 1:7 rounded to whole links.
+			Spine: Tier{Model: "7800R3", Link: "400gbe", Down: zoneRacks, Up: zoneUp, Count: zoneSpines},
+			Core:  Tier{Model: "7800R3"},
+		}
+		built, err := simple(c, fmt.Sprintf("meta-24k-%dz", p["zones"]), "grand-teton", p["zones"]*zoneRacks*rackHosts, rackHosts, f)
+		if err != nil {
+			return nil, err
+		}
+		built.Growth.UnitHosts = zoneRacks * rackHosts
+		built.Notes = []string{
+			"A rack switch has 16 ports down and 18 up: 12.5% more than non-blocking, for failed spines.",
+			fmt.Sprintf("Between zones every cluster switch has %d of %d links: %.1f:1 against the hosts' ports.", zoneUp, zoneRacks, float64(zoneRacks*16)/float64(zoneSpines*zoneUp)),
+		}
+		return built, nil
+	},
+}
+
+// zoneUp is the uplinks of a cluster switch: a seventh of its part of the zone's
+// host ports, 3,072 / 18 / 7 = 24.4, rounded to 24 so that cores divide them.
+const zoneUp = 24
