@@ -1,0 +1,281 @@
+package draw
+
+import (
+	"fmt"
+	"sort"
+	"strconv"
+	"strings"
+
+	"github.com/weft-fabric/weft/topo"
+	"github.com/weft-fabric/weft/unit"
+)
+
+// count prints a number with separators and its noun: "1,024 GPUs".
+func count(n int, noun string) string {
+	if n != 1 {
+		switch {
+		case strings.HasSuffix(noun, "ch"):
+			noun += "es"
+		case strings.HasSuffix(noun, "leaf"):
+			noun = strings.TrimSuffix(noun, "f") + "ves"
+		default:
+			noun += "s"
+		}
+	}
+	return thousands(n) + " " + noun
+}
+
+func thousands(n int) string {
+	s := strconv.Itoa(n)
+	for i := len(s) - 3; i > 0; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return s
+}
+
+// tail splits a name before the digits at its end.
+func tail(name string) (prefix, digits string) {
+	i := len(name)
+	for i > 0 && name[i-1] >= '0' && name[i-1] <= '9' {
+		i--
+	}
+	return name[:i], name[i:]
+}
+
+// span names a sorted list of names by its ends: "leaf0-31" where they count up
+// by one, "leaf0,2…14" where by more, else "a … z". Lists of one are the name.
+func span(n int, at func(int) string) string {
+	if n == 0 {
+		return ""
+	}
+	first, last := at(0), at(n-1)
+	if n == 1 {
+		return first
+	}
+	p, a := tail(first)
+	q, b := tail(last)
+	r, c := tail(at(1))
+	if p == q && p == r && a != "" && b != "" && c != "" {
+		x, errX := strconv.Atoi(a)
+		y, errY := strconv.Atoi(b)
+		z, errZ := strconv.Atoi(c)
+		if errX == nil && errY == nil && errZ == nil {
+			switch step := z - x; {
+			case step == 1 && y-x == n-1:
+				return first + "-" + b
+			case n > 2 && step > 1 && y-x == step*(n-1):
+				return first + "," + c + "…" + b
+			}
+		}
+	}
+	return first + " … " + last
+}
+
+// short is the end of a name that tells it from its neighbours.
+func short(name string) string {
+	if _, d := tail(name); d != "" && len(d) <= 4 {
+		return d
+	}
+	return name
+}
+
+// spanAll joins a list for a hover text, which may be long but not endless.
+func spanAll(n int, at func(int) string) string {
+	const most = 12
+	var b strings.Builder
+	for i := range n {
+		if n > most && i == most-1 {
+			fmt.Fprintf(&b, ", … %s", at(n-1))
+			break
+		}
+		if i > 0 {
+			b.WriteString(", ")
+		}
+		b.WriteString(at(i))
+	}
+	return b.String()
+}
+
+func kindTitle(k topo.LinkKind) string {
+	switch k {
+	case topo.NVLink:
+		return "NVLink"
+	case topo.C2C:
+		return "NVLink-C2C"
+	case topo.XGMI:
+		return "xGMI"
+	case topo.ICI:
+		return "ICI"
+	case topo.PCIe:
+		return "PCIe"
+	case topo.SMP:
+		return "between or inside sockets"
+	case topo.InfiniBand:
+		return "InfiniBand"
+	case topo.Ethernet:
+		return "Ethernet"
+	}
+	return k.String()
+}
+
+// genTitle prints a generation as people write it: "NVLink 4", "PCIe 5 x16", "NDR".
+func genTitle(c *topo.Class) string {
+	name := c.Gen
+	for _, k := range []struct{ key, title string }{{"nvlink", "NVLink"}, {"pcie", "PCIe"}, {"xgmi", "xGMI"}, {"ici", "ICI"}, {"upi", "UPI"}, {"qpi", "QPI"}, {"c2c", "C2C"}} {
+		if rest, ok := strings.CutPrefix(strings.ToLower(c.Gen), k.key); ok {
+			name = strings.TrimSpace(k.title + " " + strings.TrimLeft(rest, "-_ "))
+			break
+		}
+	}
+	switch c.Kind {
+	case topo.PCIe:
+		if c.Lanes > 0 {
+			name += fmt.Sprintf(" x%d", c.Lanes)
+		}
+	case topo.InfiniBand:
+		name = strings.ToUpper(name)
+	case topo.Ethernet:
+		if !strings.Contains(strings.ToLower(name), "e") {
+			name += " Ethernet"
+		}
+	}
+	if name == "" {
+		name = kindTitle(c.Kind)
+	}
+	return name
+}
+
+// rateTitle prints what one link carries. Ports of networks are known by their bits.
+func rateTitle(c *topo.Class) string {
+	if c.Kind.Network() {
+		return fmt.Sprintf("%s %s (%s) each way", genTitle(c), bits(c.Rate), c.Rate)
+	}
+	return fmt.Sprintf("%s, %s each way", genTitle(c), c.Rate)
+}
+
+// bits prints a rate as whole gigabits where it has a thousand or more of them: 1600 Gb/s
+// is what is written on the port.
+func bits(r unit.Rate) string {
+	if b := r.Bits(); b >= 1e12 && b < 1e13 {
+		return strconv.FormatFloat(float64(b)/1e9, 'f', -1, 64) + " Gb/s"
+	}
+	return r.Bits().String()
+}
+
+// tally counts links by class.
+type tally struct {
+	links int
+	rate  unit.Rate
+	by    map[topo.ClassID]int
+}
+
+func (t *tally) add(g *topo.Graph, l topo.LinkID) {
+	n := int(g.Links[l].Count)
+	t.links += n
+	t.rate += g.Rate(l)
+	if t.by == nil {
+		t.by = map[topo.ClassID]int{}
+	}
+	t.by[g.Links[l].Class] += n
+}
+
+func (t *tally) merge(o *tally) {
+	t.links += o.links
+	t.rate += o.rate
+	if t.by == nil {
+		t.by = map[topo.ClassID]int{}
+	}
+	for c, n := range o.by {
+		t.by[c] += n
+	}
+}
+
+// classes lists the classes counted, in the graph's order.
+func (t *tally) classes() []topo.ClassID {
+	list := make([]topo.ClassID, 0, len(t.by))
+	for c := range t.by {
+		list = append(list, c)
+	}
+	sort.Slice(list, func(i, j int) bool { return list[i] < list[j] })
+	return list
+}
+
+// kind is the kind of the class with the most links, for its colour.
+func (t *tally) kind(g *topo.Graph) topo.LinkKind {
+	best, most := topo.LinkKind(0), 0
+	for _, c := range t.classes() {
+		if t.by[c] > most {
+			best, most = g.Classes[c].Kind, t.by[c]
+		}
+	}
+	return best
+}
+
+// text says what the links are: "32 × NDR 400 Gb/s (50 GB/s) each way".
+func (t *tally) text(g *topo.Graph) string {
+	var parts []string
+	for i, c := range t.classes() {
+		if i == 3 {
+			parts = append(parts, fmt.Sprintf("and %d more sorts", len(t.by)-i))
+			break
+		}
+		parts = append(parts, fmt.Sprintf("%s × %s", thousands(t.by[c]), rateTitle(&g.Classes[c])))
+	}
+	return strings.Join(parts, "; ")
+}
+
+// models joins the models of a list of nodes: "8 × QM9700", or "8 switches" where unknown.
+func models(n int, model func(int) string, noun string) string {
+	byModel := map[string]int{}
+	var order []string
+	for i := range n {
+		m := model(i)
+		if byModel[m] == 0 {
+			order = append(order, m)
+		}
+		byModel[m]++
+	}
+	var parts []string
+	for i, m := range order {
+		if i == 2 && len(order) > 3 {
+			parts = append(parts, fmt.Sprintf("%d more models", len(order)-i))
+			break
+		}
+		if m == "" {
+			parts = append(parts, count(byModel[m], noun))
+		} else {
+			parts = append(parts, fmt.Sprintf("%s × %s", thousands(byModel[m]), m))
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+// tierTitle names a row of switches.
+func tierTitle(kind topo.Kind, tier int) string {
+	if kind == topo.NVSwitch {
+		if tier <= 1 {
+			return "NVSwitches"
+		}
+		return fmt.Sprintf("NVSwitches, tier %d", tier)
+	}
+	switch tier {
+	case 1:
+		return "Leaf"
+	case 2:
+		return "Spine"
+	case 3:
+		return "Core"
+	}
+	return fmt.Sprintf("Tier %d", tier)
+}
+
+func tierWord(kind topo.Kind, tier int) string {
+	if kind == topo.NVSwitch {
+		return "NVSwitch"
+	}
+	switch tier {
+	case 1, 2, 3:
+		return strings.ToLower(tierTitle(kind, tier))
+	}
+	return fmt.Sprintf("tier %d switch", tier)
+}
