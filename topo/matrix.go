@@ -1,6 +1,9 @@
 package topo
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // Span is how far apart two parts of a host are over PCIe, nearest first, in
 // the words of `nvidia-smi topo -m`.
@@ -99,6 +102,46 @@ func (g *Graph) bonded(a, b NodeID) (LinkKind, int) {
 				}
 			}
 		}
+	}
+	if shared := min(na, nb); shared > 0 {
+		return via, shared
+	}
+	return g.trunked(a, b)
+}
+
+// trunked counts the links between two GPUs that share no NVSwitch but whose
+// switches are joined, like those of DGX-2's two boards: as many as the end
+// with fewer has into its switches.
+func (g *Graph) trunked(a, b NodeID) (via LinkKind, links int) {
+	into := func(gpu NodeID) (list []NodeID, count int) {
+		for _, e := range g.Edges(gpu) {
+			if k := g.Class(e.Link).Kind; g.Nodes[e.Peer].Kind == NVSwitch && k.Accelerator() {
+				list, count, via = append(list, e.Peer), count+int(g.Links[e.Link].Count), k
+			}
+		}
+		return list, count
+	}
+	near, na := into(a)
+	far, nb := into(b)
+	if na == 0 || nb == 0 {
+		return 0, 0
+	}
+	seen := map[NodeID]bool{}
+	for len(near) > 0 {
+		n := near[len(near)-1]
+		near = near[:len(near)-1]
+		if seen[n] {
+			continue
+		}
+		seen[n] = true
+		for _, e := range g.Edges(n) {
+			if g.Nodes[e.Peer].Kind == NVSwitch && g.Class(e.Link).Kind.Accelerator() {
+				near = append(near, e.Peer)
+			}
+		}
+	}
+	if !slices.ContainsFunc(far, func(n NodeID) bool { return seen[n] }) {
+		return 0, 0
 	}
 	return via, min(na, nb)
 }
