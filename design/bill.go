@@ -1,0 +1,232 @@
+package design
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/weft-fabric/weft/topo"
+	"github.com/weft-fabric/weft/topo/catalog"
+)
+
+// Item is a line of the bill of materials.
+type Item struct {
+	Item      string  `json:"item"`
+	Kind      string  `json:"kind"` // host, switch, cable
+	Count     int     `json:"count"`
+	UnitUSD   float64 `json:"unit_usd"`
+	USD       float64 `json:"usd"`
+	Date      string  `json:"date"`
+	Source    string  `json:"source"`
+	UnitWatts float64 `json:"unit_watts"`
+	Watts     float64 `json:"watts"`
+	Note      string  `json:"note,omitempty"`
+}
+
+// Optics counts what cables need besides themselves, and says by which rule cables were chosen.
+type Optics struct {
+	Transceivers int      `json:"transceivers"`
+	Rule         string   `json:"rule"`
+	Choices      []Choice `json:"choices"`
+}
+
+// Choice is the cable taken for a sort of link.
+type Choice struct {
+	Link   string  `json:"link"` // "host-leaf, in the rack"
+	Gen    string  `json:"gen"`
+	Metres float64 `json:"metres"` // assumed length
+	Cable  string  `json:"cable"`  // catalogue key; empty if the catalogue has none
+	Count  int     `json:"count"`
+	Optics int     `json:"optics"` // transceivers for all of them
+}
+
+// Lengths assumed where the cluster file gives no places, in metres.
+const (
+	inRack    = 3
+	hostLeaf  = 20
+	leafSpine = 30
+	spineCore = 100
+)
+
+const cableRule = "the cheapest in the catalogue that fits the link and reaches: copper or active cable inside a rack (3 m), fibre with its own transceivers between racks, so that either can be replaced by itself (20 m from host to leaf, 30 m from leaf to spine and inside a tier, 100 m above)"
+
+// bill prices everything from the catalogue. What has no entry or no price is
+// listed at 0 with a note, and named in Unpriced.
+func (r *Report) bill(v *view, c *catalog.Catalog) {
+	r.billHosts(v.g, c)
+	r.billSwitches(v.g, c)
+	r.billCables(v, c)
+	for i := range r.Bill {
+		it := &r.Bill[i]
+		it.USD, it.Watts = it.UnitUSD*float64(it.Count), it.UnitWatts*float64(it.Count)
+		r.CostUSD += it.USD
+		r.PowerWatts += it.Watts
+		if it.UnitUSD == 0 {
+			r.Unpriced = append(r.Unpriced, it.Item)
+		}
+	}
+}
+
+func (r *Report) billHosts(g *topo.Graph, c *catalog.Catalog) {
+	type key struct {
+		model string
+		gpu   string
+		gpus  int
+		nics  string
+		ports int
+	}
+	counts := map[key]int{}
+	var order []key
+	for h := range g.Hosts {
+		k := key{model: g.Hosts[h].Model}
+		if _, err := c.Host(k.model); err != nil {
+			for _, n := range g.HostNodes(topo.HostID(h)) {
+				switch n.Kind {
+				case topo.GPU:
+					k.gpu = n.Model
+					k.gpus++
+				case topo.NIC:
+					k.nics = n.Model
+					k.ports++
+				}
+			}
+		}
+		if counts[k]++; counts[k] == 1 {
+			order = append(order, k)
+		}
+	}
+	for _, k := range order {
+		it := Item{Item: k.model, Kind: "host", Count: counts[k]}
+		if host, err := c.Host(k.model); err == nil {
+			it.UnitUSD, it.Date, it.Source, it.UnitWatts = host.Price.USD, host.Price.Date, string(host.Price.Source), host.Watts
+		} else {
+			gpu, nic := c.GPUs[k.gpu], c.NICs[k.nics]
+			adapters := float64(k.ports) / float64(max(nic.Ports, 1))
+			it.UnitUSD = gpu.Price.USD*float64(k.gpus) + nic.Price.USD*adapters
+			it.UnitWatts = gpu.Watts*float64(k.gpus) + nic.Watts*adapters
+			it.Date, it.Source = cmp.Or(gpu.Price.Date, nic.Price.Date), string(cmp.Or(gpu.Price.Source, nic.Price.Source))
+			it.Note = "no such host in the catalogue: its GPUs and NICs alone"
+			it.Item = cmp.Or(k.model, ternary(k.gpus > 0, fmt.Sprintf("host of %d %s", k.gpus, cmp.Or(k.gpu, "GPUs of unknown make")), "service host"))
+			if it.UnitUSD == 0 {
+				it.Note = "no such host in the catalogue"
+			}
+		}
+		r.Bill = append(r.Bill, it)
+	}
+}
+
+func (r *Report) billSwitches(g *topo.Graph, c *catalog.Catalog) {
+	counts := map[string]int{}
+	kind := map[string]string{}
+	for i := range g.Nodes {
+		n := &g.Nodes[i]
+		if n.Kind == topo.Switch || n.Kind == topo.NVSwitch && n.Host == topo.None {
+			counts[n.Model]++
+			kind[n.Model] = n.Kind.String()
+		}
+	}
+	for _, model := range slices.Sorted(maps.Keys(counts)) {
+		it := Item{Item: cmp.Or(model, kind[model]+" of unknown make"), Kind: "switch", Count: counts[model]}
+		if s, err := c.Switch(model); err == nil {
+			it.UnitUSD, it.Date, it.Source, it.UnitWatts = s.Price.USD, s.Price.Date, string(s.Price.Source), s.Watts
+		} else {
+			it.Note = "no such switch in the catalogue"
+		}
+		r.Bill = append(r.Bill, it)
+	}
+}
+
+// stretch is a sort of link that one cable is chosen for.
+type stretch struct {
+	rank   int
+	name   string
+	gen    string
+	metres float64
+}
+
+func (v *view) stretch(l *topo.Link) stretch {
+	g := v.g
+	s := stretch{gen: g.Classes[l.Class].Gen}
+	a, b := &g.Nodes[l.A], &g.Nodes[l.B]
+	near := a.Rack != topo.None && a.Rack == b.Rack
+	tier := func(id topo.NodeID) uint8 {
+		switch p := v.index[id]; {
+		case g.Nodes[id].Kind != topo.Switch:
+			return 0
+		case p >= 0:
+			return max(v.tier[p], 1)
+		default:
+			return max(g.Nodes[id].Tier, 1)
+		}
+	}
+	low, high := min(tier(l.A), tier(l.B)), max(tier(l.A), tier(l.B))
+	switch {
+	case low == 0 && near:
+		s.rank, s.name, s.metres = 0, "host-leaf, in the rack", inRack
+	case low == 0:
+		s.rank, s.name, s.metres = 1, "host-leaf", hostLeaf
+	case low == 1 && high <= 2:
+		s.rank, s.name, s.metres = 2, tierName(low)+"-"+tierName(high), leafSpine
+	default:
+		s.rank, s.name, s.metres = 3, tierName(low)+"-"+tierName(high), spineCore
+	}
+	if !compute(g, a) || !compute(g, b) {
+		s.rank, s.name = s.rank+4, "service "+s.name
+	}
+	return s
+}
+
+func (r *Report) billCables(v *view, c *catalog.Catalog) {
+	g := v.g
+	counts := map[stretch]int{}
+	for i := range g.Links {
+		l := &g.Links[i]
+		if g.Classes[l.Class].Kind.Network() {
+			counts[v.stretch(l)] += int(l.Count)
+		}
+	}
+	r.Optics.Rule = cableRule
+	items := map[string]int{}
+	list := slices.SortedFunc(maps.Keys(counts), func(a, b stretch) int {
+		return cmp.Or(cmp.Compare(a.rank, b.rank), cmp.Compare(a.name, b.name), cmp.Compare(a.gen, b.gen))
+	})
+	for _, s := range list {
+		n := counts[s]
+		cable, ok := choose(c, s.gen, s.metres)
+		choice := Choice{Link: s.name, Gen: s.gen, Metres: s.metres, Cable: cable.Name, Count: n, Optics: n * cable.Optics}
+		r.Optics.Choices = append(r.Optics.Choices, choice)
+		r.Optics.Transceivers += choice.Optics
+		name := cable.Name
+		if !ok {
+			name = fmt.Sprintf("%s cable of %g m", s.gen, s.metres)
+		}
+		if at, seen := items[name]; seen {
+			r.Bill[at].Count += n
+			continue
+		}
+		items[name] = len(r.Bill)
+		it := Item{Item: name, Kind: "cable", Count: n, UnitUSD: cable.Price.USD, Date: cable.Price.Date, Source: string(cable.Price.Source), UnitWatts: cable.Watts}
+		if !ok {
+			it.Note = "no cable in the catalogue fits the link and reaches"
+		}
+		r.Bill = append(r.Bill, it)
+	}
+}
+
+// choose takes the cheapest cable that fits and reaches; of equal prices the
+// one that draws less, then the first by name. Between racks it takes fibre
+// with transceivers where the catalogue has any that fits.
+func choose(c *catalog.Catalog, gen string, metres float64) (best catalog.Cable, ok bool) {
+	fibre := func(x catalog.Cable) int { return ternary(metres > inRack && x.Optics > 0, 0, 1) }
+	for _, name := range slices.Sorted(maps.Keys(c.Cables)) {
+		cable := c.Cables[name]
+		if cable.Link != gen || cable.Reach < metres {
+			continue
+		}
+		if !ok || cmp.Or(cmp.Compare(fibre(cable), fibre(best)), cmp.Compare(cable.Price.USD, best.Price.USD), cmp.Compare(cable.Watts, best.Watts)) < 0 {
+			best, ok = cable, true
+		}
+	}
+	return best, ok
+}

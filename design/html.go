@@ -1,0 +1,58 @@
+package design
+
+import (
+	_ "embed"
+	"html/template"
+	"io"
+	"strings"
+)
+
+//go:embed page.html
+var pageSource string
+
+var page = template.Must(template.New("page").Funcs(template.FuncMap{
+	"class": func(c col, cell string) string {
+		switch {
+		case c.Right:
+			return "n"
+		case c.Answer:
+			return "a " + strings.ReplaceAll(cell, " ", "-")
+		}
+		return ""
+	},
+	"at": func(cols []col, i int) col { return cols[i] },
+}).Parse(pageSource))
+
+// HTML prints the report as one page that needs nothing else. svg is the
+// picture of the cluster, as room draw makes it; it is put in as it is. An
+// empty one leaves the picture out.
+func (r *Report) HTML(w io.Writer, svg string) error {
+	if i := strings.Index(svg, "<svg"); i > 0 { // no XML declaration inside HTML
+		svg = svg[i:]
+	}
+	type figure struct{ Value, Name string }
+	return page.Execute(w, struct {
+		Name, Family string
+		Figures      []figure
+		Sections     []section
+		Picture      template.HTML
+	}{
+		r.Name, r.Family,
+		[]figure{
+			{count(r.GPUs), "GPUs"}, {count(r.Hosts), "hosts"}, {count(r.Switches.Leaf + r.Switches.Spine + r.Switches.Core + r.Switches.Higher), "switches"},
+			{trim(r.Oversubscription) + ":1", "oversubscription"}, {rate(r.BisectionRate), "bisection, one way"}, {watts(r.PowerWatts), "power"}, {"$" + millions(r.CostUSD), "cost"},
+		},
+		r.sections(), template.HTML(svg),
+	})
+}
+
+// millions prints money short: 36.2 M.
+func millions(v float64) string {
+	switch {
+	case v >= 1e9:
+		return trim(float64(int64(v/1e7))/100) + " B"
+	case v >= 1e6:
+		return trim(float64(int64(v/1e4))/100) + " M"
+	}
+	return money(v)
+}

@@ -1,0 +1,171 @@
+// Package design says what a cluster's network is worth before it is bought:
+// counts, oversubscription, bisection, ways and latency, what a model needs of
+// it, what breaks and what that costs, power and money, growth, and S1's
+// design checklist answered item by item.
+//
+// Analyze computes everything from the graph and the catalogue; a Report is a
+// plain value that prints itself as text, as JSON (encoding/json) and as one
+// HTML page. S0 to S4 are the documents weft was built from; where they and
+// the computation differ, the report shows both and says why.
+package design
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/weft-fabric/weft/cluster"
+	"github.com/weft-fabric/weft/topo"
+	"github.com/weft-fabric/weft/topo/catalog"
+)
+
+// Report is everything the analysis finds. JSON keys are stable.
+type Report struct {
+	Name         string   `json:"name"`
+	Family       string   `json:"family"`
+	Hosts        int      `json:"hosts"`         // with accelerators
+	ServiceHosts int      `json:"service_hosts"` // without
+	GPUs         int      `json:"gpus"`
+	Switches     Switches `json:"switches"`
+	Cables       Cables   `json:"cables"`
+	Sizes        Sizes    `json:"sizes"`
+	Optics       Optics   `json:"optics"`
+
+	Oversubscription float64     `json:"oversubscription"` // the worst tier's; 1 is non-blocking
+	Tiers            []TierRatio `json:"oversubscription_by_tier"`
+	BisectionRate    float64     `json:"bisection_bytes_per_s"` // one way
+	Bisection        Bisection   `json:"bisection"`
+	Paths            Paths       `json:"paths"`
+	Latency          Latency     `json:"latency"`
+	Need             Need        `json:"need"`
+
+	Failures   []Failure `json:"failures"` // the last is all parts together
+	Losses     []Loss    `json:"losses"`
+	Domains    []Domain  `json:"failure_domains"`
+	Redundancy []Verdict `json:"redundancy"`
+
+	PowerWatts float64   `json:"power_watts"`
+	CostUSD    float64   `json:"cost_usd"`
+	Bill       []Item    `json:"bill"`
+	Unpriced   []string  `json:"unpriced"` // items counted at no price
+	Economics  Economics `json:"economics"`
+	Growth     Growth    `json:"growth"`
+
+	Checklist   []Check      `json:"checklist"`
+	Corrections []Correction `json:"corrections"`
+	Assumptions []string     `json:"assumptions"`
+	Notes       []string     `json:"notes"`
+}
+
+// Analyze computes the report of a cluster. It changes nothing of it.
+func Analyze(c *cluster.Cluster) (*Report, error) {
+	if c == nil || c.Graph == nil {
+		return nil, errors.New("there is no graph to analyze")
+	}
+	facts := c.Catalog
+	if facts == nil {
+		facts = catalog.Default()
+	}
+	v, err := look(c.Graph)
+	if err != nil {
+		return nil, err
+	}
+	needs := withDefaults(c.Needs)
+	r := &Report{Name: c.Name, Notes: c.Notes, Unpriced: []string{}}
+	if r.Name == "" {
+		r.Name = c.Graph.Name
+	}
+	r.count(v)
+	r.Family = v.describe(r)
+
+	first, how := v.split()
+	h := v.halfFlow(first)
+	r.Bisection = v.bisect(h, how)
+	r.BisectionRate = r.Bisection.MaxFlow
+	r.oversubscribe(v, needs.Oversub)
+	r.Paths = v.paths()
+	r.Latency = v.latency(facts, r.Paths)
+	r.need(needs)
+
+	b := v.breaker(h, r.Bisection.MaxFlow)
+	r.Losses = b.losses()
+	r.Domains = b.domains(r)
+	r.Redundancy = r.redundant(v)
+
+	r.bill(v, facts)
+	if err := r.fail(v, needs.FailureRates); err != nil {
+		return nil, err
+	}
+	r.economics(needs)
+	r.grow(v, c.Growth)
+	if err := r.check(v, needs); err != nil {
+		return nil, err
+	}
+	r.Corrections = corrections()
+	r.assume(v)
+	return r, nil
+}
+
+// withDefaults fills in what the owner left open.
+func withDefaults(n cluster.Needs) cluster.Needs {
+	set := func(v *float64, def float64) {
+		if *v == 0 {
+			*v = def
+		}
+	}
+	set(&n.Params, 175e9)
+	set(&n.BytesPer, 4)
+	set(&n.StepSeconds, 1)
+	set(&n.PowerPrice, 0.10)
+	set(&n.Years, 3)
+	set(&n.Oversub, 1.2)
+	return n
+}
+
+// describe says in words what the fabric is.
+func (v *view) describe(r *Report) string {
+	family, fabric, ok := v.family()
+	switch {
+	case !ok:
+		return fmt.Sprintf("%d fabrics of different families", r.Sizes.Fabrics)
+	case family == topo.Torus:
+		s := "torus"
+		for i, d := range v.g.Fabrics[fabric].Dims {
+			s += ternary(i == 0, " of ", " x ") + fmt.Sprint(d)
+		}
+		return s
+	case family == topo.Dragonfly:
+		return fmt.Sprintf("dragonfly, %d switches in %d groups", r.Switches.Leaf, max(r.Sizes.Pods, 1))
+	}
+	s := fmt.Sprintf("%s in %d tiers", ternary(family == topo.Clos, "fat-tree", "irregular fabric"), v.top())
+	if v.top() == 1 {
+		s = ternary(len(v.nodes) == 1, "one switch", "single tier")
+	}
+	if r.Sizes.Rails > 1 {
+		s += fmt.Sprintf(", rail-optimised with %d rails", r.Sizes.Rails)
+	}
+	if r.Sizes.Planes > 1 {
+		s += fmt.Sprintf(", %d planes", r.Sizes.Planes)
+	}
+	if r.Sizes.Fabrics > 1 {
+		s += fmt.Sprintf(", %d fabrics", r.Sizes.Fabrics)
+	}
+	return s
+}
+
+// assume lists what the figures rest on and the graph does not say.
+func (r *Report) assume(v *view) {
+	r.Assumptions = []string{
+		"cables: " + r.Optics.Rule,
+		"bandwidths are one way and at the links' payload rate; a large ring reaches about 96% of a NIC's",
+		"max-flow assumes ideal routing; ECMP hashing reaches less when flows are few",
+		fmt.Sprintf("power is the most the machines draw, at $%s a kWh, without cooling", trim(r.Economics.PowerPrice)),
+		"cloud: " + r.Economics.CloudSource,
+		"failure rates are the same all year and parts fail independently",
+	}
+	if r.Paths.Sources > 0 {
+		r.Assumptions = append(r.Assumptions, fmt.Sprintf("path counts are from %d hosts spread over the cluster to every other host", r.Paths.Sources))
+	}
+	if len(r.Unpriced) > 0 {
+		r.Assumptions = append(r.Assumptions, "cost and power leave out what the catalogue has no price for; see the bill")
+	}
+}

@@ -1,0 +1,284 @@
+package design
+
+import (
+	"fmt"
+	"strings"
+)
+
+// section is a part of the printed report: text and HTML show the same ones.
+type section struct {
+	ID     string
+	Title  string
+	Lead   string
+	Tables []table
+	Notes  []string
+}
+
+type table struct {
+	Title string
+	Cols  []col
+	Rows  [][]string
+}
+
+type col struct {
+	Name   string
+	Right  bool // numbers with their units
+	Answer bool // yes, no and the like
+}
+
+func left(name string) col   { return col{Name: name} }
+func right(name string) col  { return col{Name: name, Right: true} }
+func answer(name string) col { return col{Name: name, Answer: true} }
+
+// sections lays the report out in reading order.
+func (r *Report) sections() []section {
+	return []section{
+		r.summarySection(), r.countSection(), r.bandwidthSection(), r.pathSection(), r.needSection(),
+		r.failureSection(), r.lossSection(), r.redundancySection(), r.costSection(), r.growthSection(),
+		r.checkSection(), r.correctionSection(), {ID: "assumptions", Title: "What these figures assume", Notes: append(append([]string{}, r.Notes...), r.Assumptions...)},
+	}
+}
+
+func (r *Report) summarySection() section {
+	yes, no, you := r.tally()
+	rows := [][]string{
+		{"fabric", r.Family},
+		{"hosts", fmt.Sprintf("%s with %s GPUs, %s service hosts", count(r.Hosts), count(r.GPUs), count(r.ServiceHosts))},
+		{"switches", fmt.Sprintf("%s leaf, %s spine, %s core", count(r.Switches.Leaf), count(r.Switches.Spine), count(r.Switches.Core))},
+		{"oversubscription", trim(r.Oversubscription) + ":1"},
+		{"bisection, one way", rate(r.BisectionRate)},
+		{"longest way", fmt.Sprintf("%d switches, %s us", r.Paths.WorstSwitches, trim(r.Latency.Total))},
+		{"a part fails every", days(r.Failures[len(r.Failures)-1].Days)},
+		{"power", watts(r.PowerWatts)},
+		{"cost", "$" + money(r.CostUSD)},
+		{"checklist", fmt.Sprintf("%d yes, %d no, %d need you", yes, no, you)},
+	}
+	return section{ID: "summary", Title: "In short", Lead: r.Need.Verdict, Tables: []table{{Cols: []col{left("what"), left("value")}, Rows: rows}}}
+}
+
+func (r *Report) tally() (yes, no, you int) {
+	for _, c := range r.Checklist {
+		switch c.Answer {
+		case Yes:
+			yes++
+		case No:
+			no++
+		case NeedsYou:
+			you++
+		}
+	}
+	return yes, no, you
+}
+
+func (r *Report) countSection() section {
+	hosts := table{Title: "Parts", Cols: []col{left("part"), right("count")}}
+	add := func(t *table, name string, n int) {
+		if n != 0 {
+			t.Rows = append(t.Rows, []string{name, count(n)})
+		}
+	}
+	add(&hosts, "hosts with accelerators", r.Hosts)
+	add(&hosts, "service hosts", r.ServiceHosts)
+	add(&hosts, "GPUs", r.GPUs)
+	add(&hosts, "NICs on compute networks", r.Sizes.NICs)
+	add(&hosts, "accelerator domains (NVLink and the like)", r.Sizes.Domains)
+	add(&hosts, "racks", r.Sizes.Racks)
+	add(&hosts, "pods", r.Sizes.Pods)
+	add(&hosts, "leaf switches", r.Switches.Leaf)
+	add(&hosts, "spine switches", r.Switches.Spine)
+	add(&hosts, "core switches", r.Switches.Core)
+	add(&hosts, "switches above", r.Switches.Higher)
+	add(&hosts, "switches of service networks", r.Switches.Service)
+	cables := table{Title: "Cables", Cols: []col{left("cable"), right("count")}}
+	add(&cables, "host to leaf", r.Cables.HostLeaf)
+	add(&cables, "leaf to spine", r.Cables.LeafSpine)
+	add(&cables, "spine to core", r.Cables.SpineCore)
+	add(&cables, "inside a tier", r.Cables.Peer)
+	add(&cables, "other", r.Cables.Other)
+	add(&cables, "service networks", r.Cables.Service)
+	add(&cables, "accelerator links between hosts", r.Cables.Direct)
+	add(&cables, "transceivers", r.Optics.Transceivers)
+	choice := table{Title: "Cable by stretch", Cols: []col{left("stretch"), left("link"), right("length"), left("cable"), right("count"), right("transceivers")}}
+	for _, c := range r.Optics.Choices {
+		choice.Rows = append(choice.Rows, []string{c.Link, c.Gen, trim(c.Metres) + " m", ternary(c.Cable == "", "none in the catalogue", c.Cable), count(c.Count), count(c.Optics)})
+	}
+	return section{ID: "counts", Title: "Counts", Tables: []table{hosts, cables, choice}}
+}
+
+func (r *Report) bandwidthSection() section {
+	t := table{Title: "Oversubscription", Cols: []col{left("tier"), right("down"), right("up"), right("ratio"), left("worst at"), left("verdict")}}
+	for _, x := range r.Tiers {
+		t.Rows = append(t.Rows, []string{x.Tier, rate(x.Down), rate(x.Up), trim(x.Ratio) + ":1", x.At, x.Verdict})
+	}
+	b := table{Title: "Bisection, one way", Cols: []col{left("how"), right("rate")}, Rows: [][]string{
+		{"half of the endpoints at full rate", rate(r.Bisection.Ideal)},
+		{"max-flow on the graph", rate(r.Bisection.MaxFlow)},
+	}}
+	if r.Bisection.Formula != nil {
+		b.Rows = append(b.Rows, []string{"formula", rate(*r.Bisection.Formula)})
+	}
+	s := section{ID: "bandwidth", Title: "Bandwidth", Tables: []table{t, b}, Notes: []string{r.Bisection.Method}}
+	if r.Bisection.Formula != nil {
+		s.Notes = append(s.Notes, ternary(r.Bisection.Agree, "formula and max-flow agree", "formula and max-flow differ: the wiring is uneven and does not reach what its uplinks add up to"))
+	}
+	if len(r.Tiers) == 0 {
+		s.Lead = "One tier of switches: nothing to oversubscribe."
+		s.Tables = s.Tables[1:]
+	}
+	return s
+}
+
+func (r *Report) pathSection() section {
+	p := r.Paths
+	ways := table{Title: "Ways between hosts", Cols: []col{left("what"), right("least"), right("median"), right("most")}, Rows: [][]string{
+		{"equal-cost shortest ways between two hosts", fmt.Sprint(p.Min), fmt.Sprint(p.Median), fmt.Sprint(p.Max)},
+		{fmt.Sprintf("ways that share no cable (max-flow, %d pairs)", p.DisjointPairs), fmt.Sprint(p.DisjointMin), "", fmt.Sprint(p.DisjointMax)},
+	}}
+	if p.ECMPMax > 0 {
+		ways.Rows = append(ways.Rows, []string{"uplinks of a leaf (ECMP width)", fmt.Sprint(p.ECMPMin), "", fmt.Sprint(p.ECMPMax)})
+	}
+	lat := table{Title: fmt.Sprintf("Latency of the longest way, %s to %s, %d switches", r.Latency.From, r.Latency.To, p.WorstSwitches),
+		Cols: []col{left("term"), right("ours"), right("S1 says"), left("how")}}
+	for _, t := range r.Latency.Terms {
+		lat.Rows = append(lat.Rows, []string{t.Name, fmt.Sprintf("%.2f us", t.Micros), t.Document, t.How})
+	}
+	lat.Rows = append(lat.Rows, []string{"hardware, one way", fmt.Sprintf("%.2f us", r.Latency.Total), "", "transmission and protocol; software and queueing come on top"})
+	return section{ID: "paths", Title: "Ways and latency", Tables: []table{ways, lat}}
+}
+
+func (r *Report) needSection() section {
+	n := r.Need
+	rows := [][]string{
+		{"gradient", size(n.Gradient), fmt.Sprintf("%.4g parameters of %g bytes", n.Params, n.BytesPer)},
+		{"through every NIC, one ring", size(n.FlatBytes), fmt.Sprintf("2(n-1)/n of it, n = %s", count(n.Ranks))},
+		{"that takes", seconds(n.FlatSeconds), "at " + bits(n.NICRate)},
+		{"through every NIC, shared", size(n.ShardedBytes), fmt.Sprintf("each of %d NICs of a host carries its part", n.NICs)},
+		{"that takes", seconds(n.ShardedSeconds), "at " + bits(n.NICRate)},
+		{"needed for a step of " + seconds(n.StepSeconds), bits(n.NeedPerNIC), "on every NIC"},
+		{"all NICs together", size(n.TotalBytes), "a step"},
+		{"model cut into", count(max(n.ModelParallel, 1)) + " parts", "so that the gradients of one part fit the step"},
+	}
+	return section{ID: "need", Title: "What the model needs", Lead: n.Verdict,
+		Tables: []table{{Cols: []col{left("what"), right("amount"), left("how")}, Rows: rows}}}
+}
+
+func (r *Report) failureSection() section {
+	t := table{Cols: []col{left("part"), right("count"), right("a year, each"), right("failures a year"), right("one every"), left("source")}}
+	for _, f := range r.Failures {
+		t.Rows = append(t.Rows, []string{f.Part, count(f.Count), trim(f.Rate*100) + "%", fmt.Sprintf("%.1f", f.PerYear), days(f.Days), f.Source})
+	}
+	return section{ID: "failures", Title: "Expected failures", Tables: []table{t}}
+}
+
+func (r *Report) lossSection() section {
+	l := table{Title: "One part lost, recomputed on the graph", Cols: []col{left("part"), right("of"), left("taken out"), right("GPUs cut off"), right("GPUs slower"), right("host rate left"), right("bisection left")}}
+	for _, x := range r.Losses {
+		l.Rows = append(l.Rows, []string{x.Part, count(x.Of), x.Example, count(x.GPUsCutOff), count(x.GPUsDegraded), percent(x.HostLeft), percent(x.BisectionLeft)})
+	}
+	d := table{Title: "Failure domains", Cols: []col{left("domain"), right("count"), left("takes down"), right("bisection left"), left("comes back by"), left("in")}}
+	for _, x := range r.Domains {
+		leftover := percent(x.Loss.BisectionLeft)
+		if x.Count == 0 {
+			leftover = ""
+		}
+		d.Rows = append(d.Rows, []string{x.Level, count(x.Count), x.Takes, leftover, x.Recovery, x.Class})
+	}
+	return section{ID: "domains", Title: "When something breaks", Tables: []table{l, d}}
+}
+
+func verdictTable(title, first string, list []Verdict) table {
+	t := table{Title: title, Cols: []col{left(first), answer("answer"), left("evidence")}}
+	for _, v := range list {
+		t.Rows = append(t.Rows, []string{v.Topic, v.Answer, v.Evidence})
+	}
+	return t
+}
+
+func (r *Report) redundancySection() section {
+	return section{ID: "redundancy", Title: "Redundancy", Tables: []table{verdictTable("", "sort", r.Redundancy)}}
+}
+
+func (r *Report) costSection() section {
+	e := r.Economics
+	bill := table{Title: "Bill of materials", Cols: []col{left("item"), right("count"), right("each"), right("together"), right("power"), left("price of"), left("source")}}
+	for _, it := range r.Bill {
+		price := "$" + money(it.UnitUSD)
+		source := it.Source
+		if it.UnitUSD == 0 {
+			price = "none"
+		}
+		if it.Note != "" {
+			source = strings.TrimPrefix(source+"; "+it.Note, "; ")
+		}
+		bill.Rows = append(bill.Rows, []string{it.Item, count(it.Count), price, "$" + money(it.USD), watts(it.Watts), it.Date, source})
+	}
+	bill.Rows = append(bill.Rows, []string{"all", "", "", "$" + money(r.CostUSD), watts(r.PowerWatts), "", fmt.Sprintf("switches and cables are %s of the cost", percent(e.NetworkShare))})
+	breakEven := "never: renting stays cheaper"
+	if e.BreakEven != nil {
+		breakEven = fmt.Sprintf("%.1f months", *e.BreakEven)
+	}
+	own := table{Title: "Own or rent", Cols: []col{left("what"), right("amount")}, Rows: [][]string{
+		{"electricity a year", "$" + money(e.EnergyPerYear)},
+		{fmt.Sprintf("own, %s years", trim(e.Years)), "$" + money(e.OwnTotal)},
+		{fmt.Sprintf("rent, %s years at $%s a GPU hour", trim(e.Years), trim(e.CloudPrice)), "$" + money(e.CloudTotal)},
+		{"own, a GPU hour", fmt.Sprintf("$%.2f", e.OwnPerGPUHour)},
+		{"break-even at all hours", breakEven},
+		{fmt.Sprintf("break-even use over %s years", trim(e.Years)), fmt.Sprintf("%.0f%%", e.Utilisation*100)},
+	}}
+	opts := table{Title: "S2's comparison, eight A100, recomputed", Cols: []col{left("way"), right("hardware"), right("days a run"), right("a run"), right("first run"), right("ten runs"), right(fmt.Sprintf("a run over %s years", trim(e.Years))), left("S2 says")}}
+	for _, o := range e.Options {
+		opts.Rows = append(opts.Rows, []string{o.Name, "$" + money(o.Hardware), trim(o.Days), "$" + money(o.PerRun), "$" + money(o.First), "$" + money(o.Ten), "$" + money(o.PerRunOverAll), o.Document})
+	}
+	return section{ID: "cost", Title: "Power and cost", Tables: []table{bill, own, opts, {Title: "Break-even by runs", Cols: []col{left("pair"), right("from"), left("how")}, Rows: verdictTable("", "", e.Crossings).Rows}}}
+}
+
+func (r *Report) growthSection() section {
+	g := r.Growth
+	s := section{ID: "growth", Title: "Growth"}
+	if g.MaxHosts > 0 {
+		s.Lead = fmt.Sprintf("With these switches and tiers: %s hosts at most.", count(g.MaxHosts))
+	}
+	s.Notes = append(s.Notes, "largest size: "+g.MaxRule)
+	if g.Problem != "" {
+		s.Notes = append(s.Notes, "one "+g.Unit+" more cannot be built: "+g.Problem)
+	}
+	if n := g.Next; n != nil {
+		t := table{Title: fmt.Sprintf("One %s more (%d hosts)", g.Unit, g.UnitHosts), Cols: []col{left("part"), right("more")}}
+		for _, x := range []struct {
+			name string
+			n    int
+		}{{"hosts", n.Hosts}, {"GPUs", n.GPUs}, {"leaf switches", n.Switches.Leaf}, {"spine switches", n.Switches.Spine}, {"core switches", n.Switches.Core},
+			{"host to leaf cables", n.Cables.HostLeaf}, {"leaf to spine cables", n.Cables.LeafSpine}, {"spine to core cables", n.Cables.SpineCore},
+			{"cables inside a tier", n.Cables.Peer}, {"accelerator links between hosts", n.Cables.Direct}} {
+			if x.n != 0 {
+				t.Rows = append(t.Rows, []string{x.name, fmt.Sprintf("%+d", x.n)})
+			}
+		}
+		s.Tables = append(s.Tables, t)
+		s.Notes = append(s.Notes, n.Moved)
+	}
+	return s
+}
+
+func (r *Report) checkSection() section {
+	t := table{Cols: []col{left("group"), left("item"), answer("answer"), left("evidence")}}
+	last := ""
+	for _, c := range r.Checklist {
+		group := c.Group
+		if group == last {
+			group = ""
+		}
+		last = c.Group
+		t.Rows = append(t.Rows, []string{group, c.Item, c.Answer, c.Evidence})
+	}
+	yes, no, you := r.tally()
+	return section{ID: "checklist", Title: "Design checklist", Lead: fmt.Sprintf("%d yes, %d no, %d not applicable, %d need you.", yes, no, len(r.Checklist)-yes-no-you, you), Tables: []table{t}}
+}
+
+func (r *Report) correctionSection() section {
+	t := table{Cols: []col{left("source"), left("document says"), left("computed"), left("why")}}
+	for _, c := range r.Corrections {
+		t.Rows = append(t.Rows, []string{c.Source, c.Document, c.Computed, c.Why})
+	}
+	return section{ID: "corrections", Title: "Figures in the documents, checked", Tables: []table{t}}
+}
