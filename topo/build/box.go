@@ -3,6 +3,7 @@ package build
 import (
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 
@@ -81,6 +82,9 @@ func (x Box) Build(c *catalog.Catalog, name string) (*topo.Graph, error) {
 		n.Model = d.Model
 		switch d.Kind {
 		case topo.NIC:
+			if d.Rail < topo.None || d.Rail > math.MaxInt16 {
+				return nil, at(d.Line, "device %q has rail %d; it must be between 0 and %d, or %d for none", d.Name, d.Rail, math.MaxInt16, topo.None)
+			}
 			n.Rail = int16(d.Rail)
 			n.Ports = 1
 		case topo.NVSwitch:
@@ -112,6 +116,9 @@ func (x Box) Build(c *catalog.Catalog, name string) (*topo.Graph, error) {
 		if err != nil {
 			return nil, at(d.Line, "device %q: %w", d.Name, err)
 		}
+		if err := d.fits(x.Devices[byName[d.Parent]], link); err != nil {
+			return nil, at(d.Line, "device %q: %w", d.Name, err)
+		}
 		parent := byName[d.Parent]
 		joined[i], joined[parent] = true, true
 		b.Link(topo.Link{A: ids[i], B: ids[parent], Class: b.Class(link.Class(d.Lanes)), Count: 1})
@@ -120,6 +127,9 @@ func (x Box) Build(c *catalog.Catalog, name string) (*topo.Graph, error) {
 		link, err := c.Link(j.Link)
 		if err != nil {
 			return nil, at(j.Line, "join %s - %s: %w", j.A, j.B, err)
+		}
+		if link.Kind.Network() {
+			return nil, at(j.Line, "join %s - %s: link %q is %s, which runs between hosts, not inside one", j.A, j.B, j.Link, link.Kind)
 		}
 		var ends [2]int
 		for k, end := range []string{j.A, j.B} {
@@ -145,6 +155,28 @@ func (x Box) Build(c *catalog.Catalog, name string) (*topo.Graph, error) {
 	}
 	return g, nil
 }
+
+// fits says whether a device may hang from another by a link: PCIe devices from
+// what forwards PCIe, root ports from CPUs, and GPUs from CPUs over their own links as well.
+func (d Device) fits(parent Device, link catalog.Link) error {
+	if d.Lanes < 0 || d.Lanes > maxLanes {
+		return fmt.Errorf("lanes is %d; it must be between 0 (as usual) and %d", d.Lanes, maxLanes)
+	}
+	switch {
+	case d.Kind == topo.CPU || d.Kind == topo.NVSwitch:
+		return fmt.Errorf("a %s has no parent; join it to %q instead", d.Kind, parent.Name)
+	case d.Kind == topo.RootPort && parent.Kind != topo.CPU:
+		return fmt.Errorf("a %s hangs from a %s, but %q is a %s", d.Kind, topo.CPU, parent.Name, parent.Kind)
+	case parent.Kind != topo.CPU && parent.Kind != topo.RootPort && parent.Kind != topo.PCIeSwitch:
+		return fmt.Errorf("parent %q is a %s; it must be a %s, %s or %s", parent.Name, parent.Kind, topo.PCIeSwitch, topo.RootPort, topo.CPU)
+	case link.Kind == topo.PCIe, link.Kind == topo.SMP && d.Kind == topo.RootPort, link.Kind.Accelerator() && d.Kind == topo.GPU && parent.Kind == topo.CPU:
+		return nil
+	}
+	return fmt.Errorf("link %q to %q is %s; a %s hangs from a %s by PCIe", link.Gen, parent.Name, link.Kind, d.Kind, parent.Kind)
+}
+
+// maxLanes bounds the lanes of a link that a file may ask for; a chip-to-chip link has 90.
+const maxLanes = 1024
 
 // checkTree follows every device's parents to the top. A parent that does not
 // exist, or a way that comes back to where it was, is an error.

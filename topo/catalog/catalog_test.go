@@ -92,7 +92,7 @@ func TestNVLinkTotalsBothWays(t *testing.T) {
 	c := Default()
 	for name, want := range map[string]unit.BothWays{
 		"P100-SXM": 160e9, "V100-SXM": 300e9, "V100-SXM-16GB": 300e9, "A100-SXM-40GB": 600e9, "A100-SXM-80GB": 600e9,
-		"H100-SXM": 900e9, "H200": 900e9, "GH200": 900e9, "B200": 1800e9, "GB200": 1800e9, "B300": 1800e9, "GB300": 1800e9, "MI300X": 896e9, "TPU-v4": 600e9,
+		"A800-SXM": 400e9, "H800-SXM": 400e9, "H20": 900e9, "H100-SXM": 900e9, "H200": 900e9, "GH200": 900e9, "B200": 1800e9, "GB200": 1800e9, "B300": 1800e9, "GB300": 1800e9, "MI300X": 896e9, "TPU-v4": 600e9,
 	} {
 		g, err := c.GPU(name)
 		if err != nil {
