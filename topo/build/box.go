@@ -59,101 +59,182 @@ func at(line int, format string, args ...any) error {
 
 // Build makes a graph of one host of this form, named name.
 func (x Box) Build(c *catalog.Catalog, name string) (*topo.Graph, error) {
-	byName := make(map[string]int, len(x.Devices))
-	for i, d := range x.Devices {
-		if d.Name == "" {
-			return nil, at(d.Line, "a %s of %q has no name", d.Kind, x.Name)
+	a := assembly{Box: x, c: c, b: topo.NewBuilder(name), byName: make(map[string]int, len(x.Devices)), joined: make([]bool, len(x.Devices))}
+	for _, step := range []func() error{a.names, a.tree, func() error { return a.nodes(name) }, a.branches, a.joins, a.loose} {
+		if err := step(); err != nil {
+			return nil, err
 		}
-		if first, twice := byName[d.Name]; twice {
-			return nil, at(d.Line, "%q has two devices named %q, a %s and a %s", x.Name, d.Name, x.Devices[first].Kind, d.Kind)
-		}
-		byName[d.Name] = i
 	}
-	known := func() string { return strings.Join(slices.SortedFunc(maps.Keys(byName), topo.Natural), " ") }
-	if err := x.checkTree(byName, known); err != nil {
-		return nil, err
+	g, err := a.b.Graph()
+	if err != nil {
+		return nil, fmt.Errorf("host kind %q: %w", x.Name, err)
 	}
+	return g, nil
+}
 
-	b := topo.NewBuilder(name)
-	host := b.Host(topo.Host{Name: name, Model: x.Name, Pod: topo.None, Rack: topo.None})
-	ids := make([]topo.NodeID, len(x.Devices))
-	for i, d := range x.Devices {
+// assembly is a box on its way to a graph; its methods are the steps, in order.
+type assembly struct {
+	Box
+	c      *catalog.Catalog
+	b      *topo.Builder
+	byName map[string]int // index in Devices
+	ids    []topo.NodeID  // of Devices
+	joined []bool         // Devices that have a link
+}
+
+func (a *assembly) known() string {
+	return strings.Join(slices.SortedFunc(maps.Keys(a.byName), topo.Natural), " ")
+}
+
+// names refuses devices without a name of their own.
+func (a *assembly) names() error {
+	if len(a.Devices) == 0 {
+		return fmt.Errorf("host kind %q has no devices", a.Name)
+	}
+	for i, d := range a.Devices {
+		if d.Name == "" {
+			return at(d.Line, "a %s of %q has no name", d.Kind, a.Name)
+		}
+		if first, twice := a.byName[d.Name]; twice {
+			return at(d.Line, "%q has two devices named %q, a %s and a %s", a.Name, d.Name, a.Devices[first].Kind, d.Kind)
+		}
+		a.byName[d.Name] = i
+	}
+	return nil
+}
+
+// tree follows every device's parents to the top. A parent that does not exist,
+// or a way that comes back to where it was, is an error.
+func (a *assembly) tree() error {
+	const (
+		unseen = iota
+		onWay
+		done
+	)
+	state := make([]uint8, len(a.Devices))
+	for start := range a.Devices {
+		var way []int
+		for i := start; state[i] != done; {
+			if state[i] == onWay {
+				var names []string
+				for _, j := range append(way[slices.Index(way, i):], i) {
+					names = append(names, a.Devices[j].Name)
+				}
+				return at(a.Devices[i].Line, "the device tree of %q has a cycle: %s, each the child of the next", a.Name, strings.Join(names, " > "))
+			}
+			state[i] = onWay
+			way = append(way, i)
+			d := &a.Devices[i]
+			if d.Parent == "" {
+				break
+			}
+			p, ok := a.byName[d.Parent]
+			if !ok {
+				return at(d.Line, "device %q has parent %q, which is not in %q; known: %s", d.Name, d.Parent, a.Name, a.known())
+			}
+			i = p
+		}
+		for _, i := range way {
+			state[i] = done
+		}
+	}
+	return nil
+}
+
+// nodes adds the host and its parts.
+func (a *assembly) nodes(name string) error {
+	host := a.b.Host(topo.Host{Name: name, Model: a.Name, Pod: topo.None, Rack: topo.None})
+	for _, d := range a.Devices {
 		n := topo.Part(d.Kind, host, d.Name)
 		n.Model = d.Model
 		switch d.Kind {
 		case topo.NIC:
 			if d.Rail < topo.None || d.Rail > math.MaxInt16 {
-				return nil, at(d.Line, "device %q has rail %d; it must be between 0 and %d, or %d for none", d.Name, d.Rail, math.MaxInt16, topo.None)
+				return at(d.Line, "device %q has rail %d; it must be between 0 and %d, or %d for none", d.Name, d.Rail, math.MaxInt16, topo.None)
 			}
-			n.Rail = int16(d.Rail)
-			n.Ports = 1
+			n.Rail, n.Ports = int16(d.Rail), 1
 		case topo.NVSwitch:
-			n.Tier = 1
-			n.Ports = uint16(c.Switches[d.Model].Ports)
+			n.Tier, n.Ports = 1, uint16(a.c.Switches[d.Model].Ports)
 		case topo.CPU:
 			if n.Model == "" {
-				n.Model = x.CPU
+				n.Model = a.CPU
 			}
 		case topo.Switch:
-			return nil, at(d.Line, "device %q is a switch; a host holds %s, %s, %s, %s, %s and %s", d.Name,
+			return at(d.Line, "device %q is a switch; a host holds %s, %s, %s, %s, %s and %s", d.Name,
 				topo.GPU, topo.CPU, topo.RootPort, topo.PCIeSwitch, topo.NVSwitch, topo.NIC)
 		}
-		ids[i] = b.Node(n)
+		a.ids = append(a.ids, a.b.Node(n))
 	}
-	joined := make([]bool, len(x.Devices))
-	for i, d := range x.Devices {
+	return nil
+}
+
+// branches links every device to its parent.
+func (a *assembly) branches() error {
+	for i, d := range a.Devices {
 		if d.Parent == "" {
 			continue
 		}
 		gen := d.Link
 		if gen == "" {
 			if d.Kind != topo.RootPort {
-				return nil, at(d.Line, "device %q hangs from %q by no link; name one, such as \"pcie5\"", d.Name, d.Parent)
+				return at(d.Line, "device %q hangs from %q by no link; name one, such as \"pcie5\"", d.Name, d.Parent)
 			}
 			gen = rootLink
 		}
-		link, err := c.Link(gen)
+		parent := a.byName[d.Parent]
+		link, err := a.c.Link(gen)
+		if err == nil {
+			err = d.fits(a.Devices[parent], link)
+		}
 		if err != nil {
-			return nil, at(d.Line, "device %q: %w", d.Name, err)
+			return at(d.Line, "device %q: %w", d.Name, err)
 		}
-		if err := d.fits(x.Devices[byName[d.Parent]], link); err != nil {
-			return nil, at(d.Line, "device %q: %w", d.Name, err)
-		}
-		parent := byName[d.Parent]
-		joined[i], joined[parent] = true, true
-		b.Link(topo.Link{A: ids[i], B: ids[parent], Class: b.Class(link.Class(d.Lanes)), Count: 1})
+		a.link(i, parent, link.Class(d.Lanes), 1)
 	}
-	for _, j := range x.Joins {
-		link, err := c.Link(j.Link)
-		if err != nil {
-			return nil, at(j.Line, "join %s - %s: %w", j.A, j.B, err)
+	return nil
+}
+
+// joins adds the links outside the tree.
+func (a *assembly) joins() error {
+	for _, j := range a.Joins {
+		fail := func(format string, args ...any) error {
+			return at(j.Line, "join %s - %s: "+format, append([]any{j.A, j.B}, args...)...)
 		}
-		if link.Kind.Network() {
-			return nil, at(j.Line, "join %s - %s: link %q is %s, which runs between hosts, not inside one", j.A, j.B, j.Link, link.Kind)
+		link, err := a.c.Link(j.Link)
+		switch {
+		case err != nil:
+			return fail("%w", err)
+		case link.Kind.Network():
+			return fail("link %q is %s, which runs between hosts, not inside one", j.Link, link.Kind)
+		case j.Count < 0 || j.Count > math.MaxUint16:
+			return fail("count is %d; it must be between 1 and %d", j.Count, math.MaxUint16)
 		}
 		var ends [2]int
-		for k, end := range []string{j.A, j.B} {
-			i, ok := byName[end]
+		for k, name := range []string{j.A, j.B} {
+			i, ok := a.byName[name]
 			if !ok {
-				return nil, at(j.Line, "join %s - %s: no device %q in %q; known: %s", j.A, j.B, end, x.Name, known())
+				return fail("no device %q in %q; known: %s", name, a.Name, a.known())
 			}
-			ends[k], joined[i] = i, true
+			ends[k] = i
 		}
-		if j.Count < 0 || j.Count > 1<<16-1 {
-			return nil, at(j.Line, "join %s - %s has count %d; it must be between 1 and 65535", j.A, j.B, j.Count)
+		a.link(ends[0], ends[1], link.Class(0), j.Count)
+	}
+	return nil
+}
+
+func (a *assembly) link(i, j int, class topo.Class, count int) {
+	a.joined[i], a.joined[j] = true, true
+	a.b.Link(topo.Link{A: a.ids[i], B: a.ids[j], Class: a.b.Class(class), Count: uint16(count)})
+}
+
+// loose refuses a device that nothing is linked to, unless it is the only one.
+func (a *assembly) loose() error {
+	for i, d := range a.Devices {
+		if !a.joined[i] && len(a.Devices) > 1 {
+			return at(d.Line, "%s %q of %q is joined to nothing; give it a parent or a join", d.Kind, d.Name, a.Name)
 		}
-		b.Link(topo.Link{A: ids[ends[0]], B: ids[ends[1]], Class: b.Class(link.Class(0)), Count: uint16(j.Count)})
 	}
-	for i, d := range x.Devices {
-		if !joined[i] && len(x.Devices) > 1 {
-			return nil, at(d.Line, "%s %q of %q is joined to nothing; give it a parent or a join", d.Kind, d.Name, x.Name)
-		}
-	}
-	g, err := b.Graph()
-	if err != nil {
-		return nil, fmt.Errorf("host kind %q: %w", x.Name, err)
-	}
-	return g, nil
+	return nil
 }
 
 // fits says whether a device may hang from another by a link: PCIe devices from
@@ -177,43 +258,3 @@ func (d Device) fits(parent Device, link catalog.Link) error {
 
 // maxLanes bounds the lanes of a link that a file may ask for; a chip-to-chip link has 90.
 const maxLanes = 1024
-
-// checkTree follows every device's parents to the top. A parent that does not
-// exist, or a way that comes back to where it was, is an error.
-func (x Box) checkTree(byName map[string]int, known func() string) error {
-	const (
-		unseen = iota
-		onWay
-		done
-	)
-	state := make([]uint8, len(x.Devices))
-	for start := range x.Devices {
-		var way []int
-		for i := start; state[i] != done; {
-			if state[i] == onWay {
-				cycle := way[slices.Index(way, i):]
-				var names []string
-				for _, j := range cycle {
-					names = append(names, x.Devices[j].Name)
-				}
-				names = append(names, x.Devices[i].Name)
-				return at(x.Devices[i].Line, "the device tree of %q has a cycle: %s, each the child of the next", x.Name, strings.Join(names, " > "))
-			}
-			state[i] = onWay
-			way = append(way, i)
-			d := &x.Devices[i]
-			if d.Parent == "" {
-				break
-			}
-			p, ok := byName[d.Parent]
-			if !ok {
-				return at(d.Line, "device %q has parent %q, which is not in %q; known: %s", d.Name, d.Parent, x.Name, known())
-			}
-			i = p
-		}
-		for _, i := range way {
-			state[i] = done
-		}
-	}
-	return nil
-}

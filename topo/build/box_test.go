@@ -52,6 +52,7 @@ func TestBoxErrorsNameTheDevice(t *testing.T) {
 		{"own parent", func(b *Box) { b.Devices[2].Parent = "pex0" }, []string{"line 3", "cycle: pex0 > pex0"}},
 		{"parent", func(b *Box) { b.Devices[3].Parent = "pex7" }, []string{"line 4", `"gpu0"`, `"pex7"`, "cpu0 gpu0 gpu1 nic0 pex0 root0"}},
 		{"twice", func(b *Box) { b.Devices[4].Name = "gpu0" }, []string{"line 5", `two devices named "gpu0"`}},
+		{"nothing", func(b *Box) { *b = Box{Name: "mine"} }, []string{`"mine"`, "no devices"}},
 		{"no name", func(b *Box) { b.Devices[4].Name = "" }, []string{"line 5", "a gpu", "no name"}},
 		{"link", func(b *Box) { b.Devices[3].Link = "pcie9" }, []string{"line 4", `"gpu0"`, `"pcie9"`, "pcie5"}},
 		{"no link", func(b *Box) { b.Devices[3].Link = "" }, []string{"line 4", `"gpu0"`, `"pcie5"`}},
@@ -71,7 +72,7 @@ func TestBoxErrorsNameTheDevice(t *testing.T) {
 		{"join by an unknown link", func(b *Box) { b.Joins[0].Link = "nvlink0" }, []string{"line 7", `"nvlink0"`, "nvlink4"}},
 		{"join by a network link", func(b *Box) { b.Joins[0].Link = "ndr" }, []string{"line 7", `"ndr"`, "between hosts"}},
 		{"join to itself", func(b *Box) { b.Joins[0].B = "gpu0" }, []string{`"mine"`, "itself"}},
-		{"count", func(b *Box) { b.Joins[0].Count = -1 }, []string{"line 7", "count -1"}},
+		{"count", func(b *Box) { b.Joins[0].Count = -1 }, []string{"line 7", "count is -1"}},
 	} {
 		b := small()
 		test.spoil(&b)
