@@ -18,6 +18,10 @@ type Cluster struct {
 	Needs   Needs
 	Growth  Growth
 	Notes   []string // what a preset leaves out or adds, for the report
+
+	// LinksPerCable is how many links of the fabrics share one cable, at least 1:
+	// two where a cable of 800 Gb/s carries two links of 400.
+	LinksPerCable int
 }
 
 // Needs is what the owner asks of the network, and what the design report

@@ -394,3 +394,9 @@ func portsAt(c *catalog.Catalog, sw catalog.Switch, class topo.Class) (int, erro
 	}
 	return sw.Ports * max(1, min(sw.Split, int(float64(own/class.Rate)*(1+1e-9)))), nil
 }
+
+// LinkBetween finds the class of a link between a NIC, by its model, and a
+// switch: the NIC's rate in the switch's kind, at most that of the switch's port.
+func LinkBetween(c *catalog.Catalog, nic string, sw catalog.Switch) (topo.Class, error) {
+	return portClass(c, "", nic, sw, 1)
+}

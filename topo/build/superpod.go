@@ -52,7 +52,7 @@ var superpods = []superpod{
 	},
 	{
 		name: "superpod-b300-xdr", host: "dgx-b300", summary: "DGX SuperPOD of DGX B300, 72 hosts a unit, XDR",
-		unit: 72, block: 1, perRack: 4, leaf: "Q3400-RA",
+		unit: 72, block: 1, perRack: 4, leaf: "Q3400",
 		published: "NVIDIA RA-11339-001, 2025",
 		notes:     []string{"NVIDIA's table prints 9216 GPUs for 18 units; 1296 hosts of eight are 10368, as its cables say."},
 	},

@@ -1,0 +1,48 @@
+package cluster
+
+import (
+	"slices"
+	"strings"
+)
+
+// failureParts are the parts whose failure rates may be given.
+var failureParts = []string{"gpu", "nic", "cable", "switch"}
+
+// needs reads what the owner asks for.
+func (p *parse) needs(n *node) Needs {
+	out := DefaultNeeds()
+	if n == nil {
+		return out
+	}
+	f := p.fields("needs", n)
+	out.Params = f.number("params", out.Params, 1)
+	out.BytesPer = f.number("bytes-per-param", out.BytesPer, 0.1)
+	out.StepSeconds = f.seconds("step", out.StepSeconds)
+	out.PowerPrice = f.number("power-price", out.PowerPrice, 0)
+	out.CloudPrice = f.number("cloud-price", out.CloudPrice, 0)
+	out.Years = f.number("years", out.Years, 0.01)
+	if f.has("oversubscription") {
+		if r := f.ratio("oversubscription"); r.Up > 0 {
+			out.Oversub = float64(r.Down) / float64(r.Up)
+		}
+	}
+	if rates := f.get("failure-rates"); rates != nil {
+		q := p.fields("needs.failure-rates", rates)
+		for _, part := range failureParts {
+			out.FailureRates[part] = q.number(part, out.FailureRates[part], 0)
+		}
+		q.done()
+	}
+	if given := f.get("provided"); given != nil {
+		q := p.fields("needs.provided", given)
+		for _, e := range q.n.keys {
+			if !strings.Contains(e.key, ".") || slices.Contains(strings.Split(e.key, "."), "") {
+				p.fail(e.line, q.at(clip(e.key)), "not the key of a checklist item; they look like monitoring.health")
+				continue
+			}
+			out.Provided[e.key] = q.text(e.key)
+		}
+	}
+	f.done()
+	return out
+}
