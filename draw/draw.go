@@ -174,7 +174,11 @@ func hostPage(g *topo.Graph, h topo.HostID, o Options) (*page, error) {
 	if h < 0 || int(h) >= len(g.Hosts) {
 		return nil, fmt.Errorf("cannot draw host number %d of %d", h, len(g.Hosts))
 	}
-	p := newPage(g, o, g.Hosts[h].Name)
+	name := g.Hosts[h].Name
+	if m := g.Hosts[h].Model; m != "" && m != name {
+		name += ": " + m
+	}
+	p := newPage(g, o, name)
 	p.heading(p.hostSummary(h))
 	p.inside(h)
 	p.y += 12

@@ -2,6 +2,7 @@ package draw
 
 import (
 	"bytes"
+	"maps"
 	"os"
 	"path/filepath"
 	"testing"
@@ -9,7 +10,9 @@ import (
 
 // TestPictures writes every picture into the folder named by WEFT_DRAW, to be looked at.
 func TestPictures(t *testing.T) {
-	for name, g := range pictures(t) {
+	all := pictures(t)
+	maps.Copy(all, presets(t))
+	for name, g := range all {
 		var out bytes.Buffer
 		if err := Cluster(&out, g, Options{}); err != nil {
 			t.Fatal(err)

@@ -3,6 +3,7 @@ package draw
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 
 	"github.com/weft-fabric/weft/draw/svg"
@@ -212,14 +213,15 @@ func (p *page) paint(gr *group) {
 		p.c.Text(v.box.Mid(), y, svg.Middle, f, f.Fit(l, v.box.W-2*pad), svg.Class(c))
 		y += f.Size * leading
 	}
-	if len(v.cells) > 0 {
-		p.marks[mark] = true
+	if slices.ContainsFunc(v.cells, func(c cell) bool { return c.to-c.from > 1 && c.label != "…" }) {
+		mark = "square-folded"
 	}
 	fits := true
 	for _, c := range v.cells {
 		fits = fits && labelFont(c).Width(c.label) <= c.box.W-1
 	}
 	for _, c := range v.cells {
+		p.marks[mark] = true
 		title := spanAll(c.to-c.from, func(i int) string { return p.memberName(gr, c.from+i) })
 		text := ""
 		switch {
@@ -247,29 +249,34 @@ func labelFont(c cell) svg.Font {
 
 // gpuText says what accelerators the hosts hold: "8 × H100-SXM each".
 func (p *page) gpuText(hosts []topo.HostID) string {
-	least, most := math.MaxInt32, 0
+	least, most, with := math.MaxInt32, 0, 0
 	model, mixed := "", false
 	for _, h := range hosts {
 		n := int(p.gpus[h])
-		least, most = min(least, n), max(most, n)
-		if n > 0 {
-			m := p.g.Nodes[p.g.Hosts[h].First].Model // GPUs come first in a host
-			mixed = mixed || model != "" && m != model
-			model = m
+		if n == 0 {
+			continue
 		}
+		with++
+		least, most = min(least, n), max(most, n)
+		m := p.g.Nodes[p.g.Hosts[h].First].Model // GPUs come first in a host
+		mixed = mixed || model != "" && m != model
+		model = m
 	}
-	if most == 0 {
+	if with == 0 {
 		return ""
 	}
 	if model == "" || mixed {
 		model = "GPU"
 	}
-	each := " each"
-	if len(hosts) == 1 {
-		each = ""
-	}
+	text := fmt.Sprintf("%d × %s", most, model)
 	if least != most {
-		return fmt.Sprintf("%d to %d × %s%s", least, most, model, each)
+		text = fmt.Sprintf("%d to %d × %s", least, most, model)
 	}
-	return fmt.Sprintf("%d × %s%s", most, model, each)
+	switch {
+	case with < len(hosts):
+		text += fmt.Sprintf(" in each of %d", with)
+	case with > 1:
+		text += " each"
+	}
+	return text
 }

@@ -42,34 +42,96 @@ func tail(name string) (prefix, digits string) {
 	return name[:i], name[i:]
 }
 
-// span names a sorted list of names by its ends: "leaf0-31" where they count up
-// by one, "leaf0,2…14" where by more, else "a … z". Lists of one are the name.
+// span names a sorted list of names by runs: "leaf0-31" where they count up by
+// one, "leaf0,2…14" where by more, "leaf[0-7]a" where the number is not last.
+// More than three runs are named by the first and the last name.
 func span(n int, at func(int) string) string {
-	if n == 0 {
-		return ""
+	var runs []string
+	for i := 0; i < n; {
+		if len(runs) == 3 {
+			return at(0) + " … " + at(n-1)
+		}
+		run, next := runFrom(i, n, at)
+		runs = append(runs, run)
+		i = next
 	}
-	first, last := at(0), at(n-1)
-	if n == 1 {
-		return first
+	if len(runs) == n && n > 2 {
+		return at(0) + " … " + at(n-1)
 	}
-	p, a := tail(first)
-	q, b := tail(last)
-	r, c := tail(at(1))
-	if p == q && p == r && a != "" && b != "" && c != "" {
-		x, errX := strconv.Atoi(a)
-		y, errY := strconv.Atoi(b)
-		z, errZ := strconv.Atoi(c)
-		if errX == nil && errY == nil && errZ == nil {
-			switch step := z - x; {
-			case step == 1 && y-x == n-1:
-				return first + "-" + b
-			case n > 2 && step > 1 && y-x == step*(n-1):
-				return first + "," + c + "…" + b
+	return strings.Join(runs, ", ")
+}
+
+// runFrom names the longest run of evenly counted names from i on, and says where the next begins.
+func runFrom(i, n int, at func(int) string) (string, int) {
+	if i+1 == n {
+		return at(i), n
+	}
+	prefix, first, suffix, ok := differ(at(i), at(i+1))
+	if !ok {
+		return at(i), i + 1
+	}
+	number := func(k int) (int, string, bool) {
+		digits, ok := strings.CutPrefix(at(k), prefix)
+		if !ok {
+			return 0, "", false
+		}
+		digits, ok = strings.CutSuffix(digits, suffix)
+		if !ok || digits == "" || len(digits) > 9 {
+			return 0, "", false
+		}
+		for _, c := range []byte(digits) {
+			if c < '0' || c > '9' {
+				return 0, "", false
 			}
 		}
+		v, err := strconv.Atoi(digits)
+		return v, digits, err == nil
 	}
-	return first + " … " + last
+	start, _, _ := number(i)
+	second, secondDigits, ok := number(i + 1)
+	step := second - start
+	if !ok || step <= 0 {
+		return at(i), i + 1
+	}
+	j, last := i+1, secondDigits
+	for k := i + 2; k < n; k++ {
+		v, digits, ok := number(k)
+		if !ok || v-start != step*(k-i) {
+			break
+		}
+		j, last = k, digits
+	}
+	body := first + "-" + last
+	if step > 1 {
+		if j == i+1 {
+			return at(i), i + 1
+		}
+		body = first + "," + secondDigits + "…" + last
+	}
+	if suffix == "" {
+		return prefix + body, j + 1
+	}
+	return prefix + "[" + body + "]" + suffix, j + 1
 }
+
+// differ finds the one number in which two names differ, and what stands before and behind it.
+func differ(a, b string) (prefix, digits, suffix string, ok bool) {
+	i := 0
+	for i < len(a) && i < len(b) && a[i] == b[i] {
+		i++
+	}
+	for i > 0 && isDigit(a[i-1]) { // the whole number, also where its first digits agree
+		i--
+	}
+	j := i
+	for j < len(a) && isDigit(a[j]) {
+		j++
+	}
+	prefix, digits, suffix = a[:i], a[i:j], a[j:]
+	return prefix, digits, suffix, digits != "" && len(digits) <= 9 && strings.HasSuffix(b, suffix) && len(b) >= i+len(suffix)
+}
+
+func isDigit(c byte) bool { return c >= '0' && c <= '9' }
 
 // short is the end of a name that tells it from its neighbours.
 func short(name string) string {
@@ -135,8 +197,8 @@ func genTitle(c *topo.Class) string {
 	case topo.InfiniBand:
 		name = strings.ToUpper(name)
 	case topo.Ethernet:
-		if !strings.Contains(strings.ToLower(name), "e") {
-			name += " Ethernet"
+		if speed, ok := strings.CutSuffix(strings.ToLower(name), "gbe"); ok {
+			name = speed + "GbE"
 		}
 	}
 	if name == "" {
@@ -147,6 +209,9 @@ func genTitle(c *topo.Class) string {
 
 // rateTitle prints what one link carries. Ports of networks are known by their bits.
 func rateTitle(c *topo.Class) string {
+	if c.Kind == topo.Ethernet && strings.HasSuffix(genTitle(c), "GbE") { // the name says the bits
+		return fmt.Sprintf("%s (%s) each way", genTitle(c), c.Rate)
+	}
 	if c.Kind.Network() {
 		return fmt.Sprintf("%s %s (%s) each way", genTitle(c), bits(c.Rate), c.Rate)
 	}

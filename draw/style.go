@@ -99,10 +99,10 @@ func (p *page) legend() {
 		}
 	}
 	for _, m := range []struct{ mark, text string }{
-		{"square-switch", "square: one switch, or ×N of a rail"}, {"square-host", "square: one host"}, {"square-chip", "square: one chip"},
+		{"square-switch", "square: one switch"}, {"square-folded", "square ×N: so many switches of a rail"}, {"square-host", "square: one host"}, {"square-chip", "square: one chip"},
 	} {
 		if p.marks[m.mark] {
-			class := map[string]string{"square-switch": "switch", "square-host": "host", "square-chip": "gpu"}[m.mark]
+			class := map[string]string{"square-switch": "switch", "square-folded": "switch", "square-host": "host", "square-chip": "gpu"}[m.mark]
 			add(14, m.text, func(x, y float64) {
 				p.c.Rect(svg.Box{X: x, Y: y + 1, W: 12, H: 12}, 2, "", svg.Class(class))
 			})
@@ -110,7 +110,7 @@ func (p *page) legend() {
 	}
 	if p.marks["ribbon"] {
 		add(24, "band: many links together, ×N of them", func(x, y float64) {
-			p.c.Rect(svg.Box{X: x, Y: y + 2, W: 22, H: 10}, 0, "", svg.Class("ribbon infiniband"))
+			p.c.Rect(svg.Box{X: x, Y: y + 2, W: 22, H: 10}, 0, "", svg.Class("ribbon r7"))
 		})
 	}
 	if p.marks["width"] {

@@ -36,7 +36,11 @@ func (p *page) summary() string {
 		total += gpus[m]
 	}
 	if total > 0 {
-		text := count(total, "GPU")
+		noun := "GPU"
+		if strings.HasPrefix(strings.ToUpper(order[0]), "TPU") {
+			noun = "chip"
+		}
+		text := count(total, noun)
 		if len(order) == 1 && order[0] != "" {
 			text += " (" + order[0] + ")"
 		}
@@ -96,7 +100,7 @@ func (p *page) apart(parts []*panel) {
 
 func (p *page) hostSummary(h topo.HostID) string {
 	var parts []string
-	if m := p.g.Hosts[h].Model; m != "" {
+	if m := p.g.Hosts[h].Model; m != "" && !strings.Contains(p.title, m) {
 		parts = append(parts, m)
 	}
 	nodes := p.g.HostNodes(h)

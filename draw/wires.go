@@ -9,8 +9,11 @@ import (
 	"github.com/weft-fabric/weft/topo"
 )
 
-// mostLines is how many lines are drawn between two rows before they become bands.
+// mostLines is how many links are drawn between two rows, a line each, before they become bands.
 const mostLines = 64
+
+// fewLines is how many lines are clear even where each stands for several links.
+const fewLines = 24
 
 // mostComb is the same where each line goes straight up from a box of hosts to
 // a switch above it, and none crosses another.
@@ -227,7 +230,12 @@ func (v *tiersView) drawGap(m map[pair]*tally, toHosts bool) {
 	comb := fold(cells, self, frame)
 	combed := toHosts && len(comb) <= mostComb && w.single(comb)
 	// Hosts joined to one switch each are clear as lines; hosts joined to all of them are clearer as a comb.
-	if len(cells) <= mostLines && w.single(cells) && !(combed && len(cells) > 24 && len(cells) >= 2*len(comb)) {
+	links := 0
+	for i := range cells {
+		links += cells[i].links
+	}
+	few := len(cells) <= fewLines || len(cells) <= mostLines && links <= mostLines
+	if few && w.single(cells) && !(combed && len(cells) > fewLines && len(cells) >= 2*len(comb)) {
 		v.lines(cells)
 		return
 	}
@@ -307,26 +315,27 @@ func (v *tiersView) lines(list []bundle) {
 }
 
 // keep takes the labels of one gap if none of them meets another; the notes and
-// the hover texts hold the same numbers.
-func (w *wiring) keep(labels []svg.Label) {
+// the hover texts hold the same numbers. It reports whether it took them.
+func (w *wiring) keep(labels []svg.Label) bool {
 	for i := range labels {
 		for j := range i {
 			if near := labels[i].Box; (svg.Box{X: near.X - 4, Y: near.Y, W: near.W + 8, H: near.H}).Overlaps(labels[j].Box) {
-				return
+				return false
 			}
 		}
 		for _, l := range w.labels {
 			if labels[i].Box.Overlaps(l.Box) {
-				return
+				return false
 			}
 		}
 		for _, s := range w.spots {
 			if labels[i].Box.Overlaps(s.box) {
-				return
+				return false
 			}
 		}
 	}
 	w.labels = append(w.labels, labels...)
+	return true
 }
 
 func (w *wiring) write(p *page) {
