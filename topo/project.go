@@ -1,50 +1,116 @@
 package topo
 
-// FabricOnly keeps of a graph what discovery of its network can see: NICs under
-// their hosts, switches, and the links between them with ports and classes. All
-// fabrics become one, since a discovery is one; tiers and family are inferred
-// from the wiring (see InferTiers); what only the designer knows is left out:
-// pods, racks, rails, planes, positions and models. NICs without a network link
-// and hosts without a NIC are not seen. Of a graph with InfiniBand links only
-// these are kept: no subnet manager sees the Ethernet beside them.
+// FabricOnly keeps of a graph what discovery of its network can see, so that a
+// design and what was found of it can be compared: Diff of the FabricOnly of
+// both is empty if they are the same. NICs under their hosts, switches and
+// cables stay, as Cabled has them; all fabrics become one, since a discovery is
+// one; tiers and family are inferred from the wiring (see InferTiers). What only
+// the designer knows is left out (pods, racks, rails, planes, positions,
+// models), and so is what only the discovery knows (GUIDs and other attributes).
 func FabricOnly(g *Graph) *Graph {
+	cabled := Cabled(g)
 	b := NewBuilder(g.Name)
-	seen := g.seen()
-	moved := make([]NodeID, len(g.Nodes))
-	hosts := make(map[HostID]HostID)
 	fabric := b.Fabric(Fabric{Name: "fabric", Family: Irregular})
-	for i := range g.Nodes {
-		moved[i] = None
-		if !seen[i] {
-			continue
-		}
-		n := &g.Nodes[i]
-		part := Part(n.Kind, None, n.Name)
-		part.Fabric = fabric
-		if n.Kind == Switch {
-			part.Ports = n.Ports
-		}
-		if n.Host != None {
-			if _, ok := hosts[n.Host]; !ok {
-				hosts[n.Host] = b.Host(Host{Name: g.Hosts[n.Host].Name, Pod: None, Rack: None})
-			}
-			part.Host = hosts[n.Host]
-		}
-		moved[i] = b.Node(part)
-		b.Attr(moved[i], g.Attrs[NodeID(i)])
+	for _, h := range cabled.Hosts {
+		b.Host(Host{Name: h.Name, Pod: None, Rack: None})
 	}
-	for i := range g.Links {
-		l := g.Links[i]
-		if !g.onNetwork(LinkID(i)) || moved[l.A] == None || moved[l.B] == None {
-			continue
-		}
-		l.A, l.B, l.Class = moved[l.A], moved[l.B], b.Class(g.Classes[l.Class])
-		b.Wire(b.Link(l), g.Wires[LinkID(i)])
+	for _, n := range cabled.Nodes {
+		part := Part(n.Kind, n.Host, n.Name)
+		part.Fabric, part.Ports = fabric, n.Ports
+		b.Node(part)
+	}
+	for _, l := range cabled.Links {
+		l.Class = b.Class(cabled.Classes[l.Class])
+		b.Link(l)
 	}
 	if b.InferTiers(fabric) {
 		b.g.Fabrics[fabric].Family = Clos
 	}
 	return b.must()
+}
+
+// Cabled keeps of a graph its NICs, its switches and the cables between them:
+// a link of Count n becomes n links, every end has a port number (numbers that
+// the graph leaves open are given out from the lowest free one, in the order of
+// links), and every node knows how many ports it has. NICs without a cable and
+// hosts without a NIC are left out. Of a graph with InfiniBand links only these
+// are kept: no subnet manager sees the Ethernet beside them.
+func Cabled(g *Graph) *Graph {
+	b := NewBuilder(g.Name)
+	for _, f := range g.Fabrics {
+		b.Fabric(f)
+	}
+	seen, kind := g.seen()
+	moved := make([]NodeID, len(g.Nodes))
+	hosts := make(map[HostID]HostID)
+	for i := range g.Nodes {
+		moved[i] = None
+		if !seen[i] {
+			continue
+		}
+		n := g.Nodes[i]
+		if n.Host != None {
+			if _, ok := hosts[n.Host]; !ok {
+				hosts[n.Host] = b.Host(g.Hosts[n.Host])
+			}
+			n.Host = hosts[n.Host]
+		}
+		moved[i] = b.Node(n)
+		b.Attr(moved[i], g.Attrs[NodeID(i)])
+	}
+	used := make(map[NodeID]map[uint16]bool)
+	take := func(n NodeID, port uint16) bool {
+		if used[n] == nil {
+			used[n] = map[uint16]bool{}
+		}
+		if port == 0 || used[n][port] {
+			return false
+		}
+		used[n][port] = true
+		b.At(n).Ports = max(b.At(n).Ports, port)
+		return true
+	}
+	var open []openEnd
+	for i := range g.Links {
+		l := g.Links[i]
+		if !g.onNetwork(LinkID(i)) || g.Class(LinkID(i)).Kind != kind {
+			continue
+		}
+		l.A, l.B, l.Class = moved[l.A], moved[l.B], b.Class(g.Classes[l.Class])
+		count := l.Count
+		l.Count = 1
+		for range count {
+			id := b.Link(l)
+			b.Wire(id, g.Wires[LinkID(i)])
+			if !take(l.A, l.APort) {
+				open = append(open, openEnd{id, l.A, false})
+			}
+			if !take(l.B, l.BPort) {
+				open = append(open, openEnd{id, l.B, true})
+			}
+		}
+	}
+	next := make(map[NodeID]uint16)
+	for _, o := range open {
+		port := next[o.node] + 1
+		for !take(o.node, port) {
+			port++
+		}
+		next[o.node] = port
+		if o.b {
+			b.g.Links[o.link].BPort = port
+		} else {
+			b.g.Links[o.link].APort = port
+		}
+	}
+	return b.must()
+}
+
+// openEnd is an end of a link that still needs a port.
+type openEnd struct {
+	link LinkID
+	node NodeID
+	b    bool
 }
 
 // onNetwork reports whether a link joins NICs and switches.
@@ -53,8 +119,8 @@ func (g *Graph) onNetwork(l LinkID) bool {
 	return g.Class(l).Kind.Network() && net(g.Links[l].A) && net(g.Links[l].B)
 }
 
-// seen marks the switches and the NICs that discovery of the network meets.
-func (g *Graph) seen() []bool {
+// seen marks the switches and the NICs that discovery of the network meets, and says which kind of network it is.
+func (g *Graph) seen() ([]bool, LinkKind) {
 	kind := Ethernet
 	for i := range g.Links {
 		if g.onNetwork(LinkID(i)) && g.Class(LinkID(i)).Kind == InfiniBand {
@@ -76,7 +142,7 @@ func (g *Graph) seen() []bool {
 			seen[i] = true
 		}
 	}
-	return seen
+	return seen, kind
 }
 
 // HostOnly keeps of a graph one host and the NVSwitches that its GPUs are linked to.

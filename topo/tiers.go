@@ -53,3 +53,6 @@ func (b *Builder) InferTiers(fabric int8) (layered bool) {
 	}
 	return true
 }
+
+// SetFamily changes what is known of a fabric's wiring after InferTiers has looked at it.
+func (b *Builder) SetFamily(fabric int8, f Family) { b.g.Fabrics[fabric].Family = f }
