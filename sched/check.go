@@ -1,0 +1,192 @@
+package sched
+
+import "fmt"
+
+// Env gives the numbers of a rank at a position of a channel, with no loop under way.
+func (p *Program) Env(pos int64, channel int) Env {
+	var e Env
+	e[slotRank], e[slotRanks], e[slotChannel] = pos, int64(p.Ranks), int64(channel)
+	for i, l := range p.Lets {
+		if slotFirst+i < envSize {
+			e[slotFirst+i] = l.Value
+		}
+	}
+	return e
+}
+
+// Slot gives the place of the loop's variable in an Env.
+func (l *Loop) Slot() int { return l.slot }
+
+// Check reports what can be wrong with a program without running it. Programs
+// built in Go must pass it too; it also resolves the names of their variables.
+func (p *Program) Check() error {
+	switch {
+	case p.Name == "":
+		return fmt.Errorf("the program has no name")
+	case p.Op < AllReduce || p.Op > Barrier:
+		return fmt.Errorf("program %s says no collective it is for", p.Name)
+	case p.Ranks < 1:
+		return fmt.Errorf("program %s has %d ranks; at least one is needed", p.Name, p.Ranks)
+	case p.Root >= p.Ranks:
+		return fmt.Errorf("program %s has root %d of %d ranks", p.Name, p.Root, p.Ranks)
+	case p.Chunks == nil:
+		return fmt.Errorf("program %s does not say how many chunks there are", p.Name)
+	case p.Slots < 1:
+		return fmt.Errorf("program %s has %d slots; at least one is needed", p.Name, p.Slots)
+	case len(p.Groups) == 0:
+		return fmt.Errorf("program %s has no channels", p.Name)
+	case p.Channels() > maxChannels:
+		return fmt.Errorf("program %s has %d channels; the limit is %d", p.Name, p.Channels(), maxChannels)
+	case len(p.Orders) > p.Channels():
+		return fmt.Errorf("program %s orders channel %d but has %d channels", p.Name, len(p.Orders)-1, p.Channels())
+	}
+	names := []string{"r", "n", "c"}
+	for _, l := range p.Lets {
+		names = append(names, l.Name)
+	}
+	if len(names) > envSize {
+		return fmt.Errorf("program %s has more than %d names", p.Name, envSize)
+	}
+	r := &resolver{scope{names}}
+	for _, e := range []*Expr{p.Chunks, p.Scratch} {
+		if err := r.expr(e); err != nil {
+			return fmt.Errorf("program %s: %w", p.Name, err)
+		}
+	}
+	for i := range p.Groups {
+		if p.Groups[i].Count < 1 {
+			return fmt.Errorf("program %s: a group of %d channels", p.Name, p.Groups[i].Count)
+		}
+		if err := r.body(p.Groups[i].Body, 0); err != nil {
+			return fmt.Errorf("program %s: %w", p.Name, err)
+		}
+	}
+	env := p.Env(0, 0)
+	chunks := p.Chunks.Eval(&env)
+	if chunks < 1 || chunks > 1<<40 {
+		return fmt.Errorf("program %s has %d chunks", p.Name, chunks)
+	}
+	if p.Op.Blocks() && chunks%int64(p.Ranks) != 0 {
+		return fmt.Errorf("program %s has %d chunks, which %d ranks cannot share evenly", p.Name, chunks, p.Ranks)
+	}
+	for c, order := range p.Orders {
+		if order == nil {
+			continue
+		}
+		seen := make([]bool, p.Ranks)
+		for _, r := range order {
+			if int(r) >= p.Ranks || r < 0 || seen[r] {
+				return fmt.Errorf("program %s: the order of channel %d is no permutation of its %d ranks: rank %d", p.Name, c, p.Ranks, r)
+			}
+			seen[r] = true
+		}
+		if len(order) != p.Ranks {
+			return fmt.Errorf("program %s: the order of channel %d has %d of %d ranks", p.Name, c, len(order), p.Ranks)
+		}
+	}
+	return nil
+}
+
+// resolver gives every variable its slot.
+type resolver struct{ scope scope }
+
+func (r *resolver) expr(e *Expr) error {
+	if e == nil {
+		return nil
+	}
+	if e.Kind == Var {
+		slot, ok := r.scope.find(e.Name)
+		if !ok {
+			return fmt.Errorf("unknown name %q; known here: %s", e.Name, join(r.scope.names))
+		}
+		e.slot = slot
+		return nil
+	}
+	if e.Kind == Num {
+		return nil
+	}
+	if e.L == nil || e.R == nil {
+		return fmt.Errorf("an expression %q lacks a side", kindSigns[e.Kind])
+	}
+	if err := r.expr(e.L); err != nil {
+		return err
+	}
+	return r.expr(e.R)
+}
+
+func (r *resolver) body(body []Stmt, depth int) error {
+	if depth > maxDepth {
+		return fmt.Errorf("statements nest deeper than %d", maxDepth)
+	}
+	for _, s := range body {
+		switch {
+		case s.Step != nil:
+			if err := r.step(s.Step); err != nil {
+				return err
+			}
+		case s.Loop != nil:
+			if err := r.expr(s.Loop.Count); err != nil {
+				return err
+			}
+			if len(r.scope.names) == envSize {
+				return fmt.Errorf("more than %d names at once", envSize)
+			}
+			r.scope.names = append(r.scope.names, s.Loop.Var)
+			s.Loop.slot = len(r.scope.names) - 1
+			err := r.body(s.Loop.Body, depth+1)
+			r.scope.names = r.scope.names[:len(r.scope.names)-1]
+			if err != nil {
+				return err
+			}
+		case s.If != nil:
+			if err := r.expr(s.If.Cond); err != nil {
+				return err
+			}
+			if err := r.body(s.If.Then, depth+1); err != nil {
+				return err
+			}
+			if err := r.body(s.If.Else, depth+1); err != nil {
+				return err
+			}
+		default:
+			return fmt.Errorf("an empty statement")
+		}
+	}
+	return nil
+}
+
+func (r *resolver) step(s *Step) error {
+	if s.Op < Send || s.Op > Wait {
+		return fmt.Errorf("unknown step %d", s.Op)
+	}
+	need := func(on bool, what string, e *Expr) error {
+		if on && e == nil {
+			return fmt.Errorf("%s does not say %s", s.Op, what)
+		}
+		if !on {
+			return nil
+		}
+		return r.expr(e)
+	}
+	for _, c := range []struct {
+		on   bool
+		what string
+		e    *Expr
+	}{
+		{s.Op.Reads(), "what it reads", s.Src.Index}, {s.Op.Stores(), "where it stores", s.Dst.Index},
+		{s.Op.Receives(), "from whom", s.From}, {s.Op.Sends(), "to whom", s.To},
+		{s.Op == Wait, "for which channel", s.Channel}, {s.Op == Wait, "for how many steps", s.Done},
+		{s.Src.Count != nil, "how many chunks", s.Src.Count}, {s.Dst.Count != nil, "how many chunks", s.Dst.Count},
+	} {
+		if err := need(c.on, c.what, c.e); err != nil {
+			return err
+		}
+	}
+	if s.Op.Stores() && s.Dst.Buf == In {
+		return fmt.Errorf("%s writes to in, which belongs to the caller", s)
+	}
+	if s.Op.Reads() && (s.Src.Buf < In || s.Src.Buf > Tmp) || s.Op.Stores() && (s.Dst.Buf < In || s.Dst.Buf > Tmp) {
+		return fmt.Errorf("%s names no buffer", s.Op)
+	}
+	return nil
+}

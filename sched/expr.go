@@ -1,0 +1,276 @@
+package sched
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// Env holds the numbers an expression may name, by slot.
+type Env [envSize]int64
+
+const (
+	slotRank    = 0 // r: this rank's position on the channel
+	slotRanks   = 1 // n
+	slotChannel = 2 // c
+	slotFirst   = 3 // lets, then loop variables
+	envSize     = 24
+)
+
+// Kind says what an expression node is.
+type Kind uint8
+
+// The kinds of expression. Division and remainder round down, so that a
+// remainder of a positive number is never negative: (r-1)%n is the rank before.
+const (
+	Num Kind = iota
+	Var
+	Add
+	Sub
+	Mul
+	Div
+	Mod
+	Xor
+	Shl
+	Eq
+	Ne
+	Lt
+	Le
+	And
+	Or
+)
+
+var kindSigns = []string{Add: "+", Sub: "-", Mul: "*", Div: "/", Mod: "%", Xor: "^", Shl: "<<", Eq: "==", Ne: "!=", Lt: "<", Le: "<=", And: "&&", Or: "||"}
+
+// binding strength: higher binds tighter.
+var kindLevel = []int{Add: 4, Sub: 4, Mul: 5, Div: 5, Mod: 5, Xor: 3, Shl: 3, Eq: 2, Ne: 2, Lt: 2, Le: 2, And: 1, Or: 0}
+
+// Expr is an integer expression.
+type Expr struct {
+	Kind Kind
+	Val  int64  // Num
+	Name string // Var
+	L, R *Expr
+
+	slot int
+}
+
+// N makes a number.
+func N(v int) *Expr { return &Expr{Kind: Num, Val: int64(v)} }
+
+// Eval computes the expression. Division by zero and shifts out of range give
+// 0; the checks of a program report them where they matter.
+func (e *Expr) Eval(env *Env) int64 {
+	switch e.Kind {
+	case Num:
+		return e.Val
+	case Var:
+		return env[e.slot]
+	}
+	a, b := e.L.Eval(env), e.R.Eval(env)
+	switch e.Kind {
+	case Add:
+		return a + b
+	case Sub:
+		return a - b
+	case Mul:
+		return a * b
+	case Div:
+		if b == 0 {
+			return 0
+		}
+		q := a / b
+		if a%b != 0 && (a < 0) != (b < 0) {
+			q--
+		}
+		return q
+	case Mod:
+		if b == 0 {
+			return 0
+		}
+		m := a % b
+		if m != 0 && (m < 0) != (b < 0) {
+			m += b
+		}
+		return m
+	case Xor:
+		return a ^ b
+	case Shl:
+		if b < 0 || b > 62 {
+			return 0
+		}
+		return a << b
+	case Eq:
+		return truth(a == b)
+	case Ne:
+		return truth(a != b)
+	case Lt:
+		return truth(a < b)
+	case Le:
+		return truth(a <= b)
+	case And:
+		return truth(a != 0 && b != 0)
+	default:
+		return truth(a != 0 || b != 0)
+	}
+}
+
+func truth(b bool) int64 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// String prints the expression so that it parses back to the same tree.
+func (e *Expr) String() string {
+	var b strings.Builder
+	e.print(&b, 0)
+	return b.String()
+}
+
+func (e *Expr) print(b *strings.Builder, level int) {
+	switch e.Kind {
+	case Num:
+		if e.Val < 0 {
+			fmt.Fprintf(b, "(0-%d)", -e.Val)
+			return
+		}
+		b.WriteString(strconv.FormatInt(e.Val, 10))
+		return
+	case Var:
+		b.WriteString(e.Name)
+		return
+	}
+	mine := kindLevel[e.Kind]
+	if mine < level {
+		b.WriteByte('(')
+	}
+	e.L.print(b, mine)
+	sign := kindSigns[e.Kind]
+	if mine <= 3 && e.Kind != Xor && e.Kind != Shl {
+		sign = " " + sign + " "
+	}
+	b.WriteString(sign)
+	e.R.print(b, mine+1)
+	if mine < level {
+		b.WriteByte(')')
+	}
+}
+
+// scope maps names to slots while a program is read.
+type scope struct {
+	names []string
+}
+
+func (s *scope) find(name string) (int, bool) {
+	for i := len(s.names) - 1; i >= 0; i-- {
+		if s.names[i] == name {
+			return i, true
+		}
+	}
+	return 0, false
+}
+
+// maxDepth bounds how deep expressions and statements nest, so that no text can
+// exhaust the stack.
+const maxDepth = 64
+
+type exprParser struct {
+	text  string
+	pos   int
+	scope *scope
+	depth int
+}
+
+func (p *exprParser) skip() {
+	for p.pos < len(p.text) && p.text[p.pos] == ' ' {
+		p.pos++
+	}
+}
+
+// sign takes the operator at the cursor if its level is at least min.
+func (p *exprParser) sign(min int) (Kind, bool) {
+	p.skip()
+	best := Kind(0)
+	for k := Add; k <= Or; k++ {
+		if strings.HasPrefix(p.text[p.pos:], kindSigns[k]) && (best == 0 || len(kindSigns[k]) > len(kindSigns[best])) {
+			best = k
+		}
+	}
+	// "->" ends an expression.
+	if best == 0 || kindLevel[best] < min || best == Sub && strings.HasPrefix(p.text[p.pos:], "->") ||
+		best == Add && strings.HasPrefix(p.text[p.pos:], "+:") {
+		return 0, false
+	}
+	p.pos += len(kindSigns[best])
+	return best, true
+}
+
+func (p *exprParser) expr(min int) (*Expr, error) {
+	if p.depth++; p.depth > maxDepth {
+		return nil, fmt.Errorf("expression nests deeper than %d", maxDepth)
+	}
+	defer func() { p.depth-- }()
+	l, err := p.operand()
+	if err != nil {
+		return nil, err
+	}
+	for {
+		k, ok := p.sign(min)
+		if !ok {
+			return l, nil
+		}
+		r, err := p.expr(kindLevel[k] + 1)
+		if err != nil {
+			return nil, err
+		}
+		l = &Expr{Kind: k, L: l, R: r}
+	}
+}
+
+func (p *exprParser) operand() (*Expr, error) {
+	p.skip()
+	if p.pos == len(p.text) {
+		return nil, fmt.Errorf("an expression is missing at the end")
+	}
+	if p.text[p.pos] == '(' {
+		p.pos++
+		e, err := p.expr(0)
+		if err != nil {
+			return nil, err
+		}
+		p.skip()
+		if p.pos == len(p.text) || p.text[p.pos] != ')' {
+			return nil, fmt.Errorf("a closing parenthesis is missing at %q", p.text[p.pos:])
+		}
+		p.pos++
+		return e, nil
+	}
+	start := p.pos
+	for p.pos < len(p.text) && wordByte(p.text[p.pos]) {
+		p.pos++
+	}
+	word := p.text[start:p.pos]
+	switch {
+	case word == "":
+		return nil, fmt.Errorf("expected a number or a name at %q", p.text[start:])
+	case word[0] >= '0' && word[0] <= '9':
+		v, err := strconv.ParseInt(word, 10, 48)
+		if err != nil {
+			return nil, fmt.Errorf("number %q is too large", word)
+		}
+		return &Expr{Kind: Num, Val: v}, nil
+	}
+	slot, ok := p.scope.find(word)
+	if !ok {
+		return nil, fmt.Errorf("unknown name %q; known here: %s", word, join(p.scope.names))
+	}
+	return &Expr{Kind: Var, Name: word, slot: slot}, nil
+}
+
+func wordByte(c byte) bool {
+	return c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c == '_'
+}
+
+func join(names []string) string { return strings.Join(names, ", ") }

@@ -1,0 +1,348 @@
+// Package step gives a sched.Program its meaning. It is the only code that
+// knows what a program means; sched/verify, sim and comm are worlds behind it.
+//
+// A Machine interprets one rank of a program: Ready hands out the actions that
+// may start now, the world carries each of them out in its own way (with
+// symbols, with time, with bytes) and calls Complete. The contract:
+//
+//   - At most one action of a channel is handed out and not completed; actions
+//     of different channels are independent unless a Wait orders them.
+//   - The k-th message that rank a sends to rank b on a channel is the k-th that
+//     b receives from a on it. At most Program.Slots of them are under way: a
+//     world holds an action that sends until there is room, and one that
+//     receives until there is a message; one that does both, until there are both.
+//   - A Wait is handed out once what it waits for is done; there is nothing to
+//     carry out, it only says so. It counts as an action of its channel.
+//   - An action that reduces computes message + src (LocalReduce: dst + src), in
+//     this order, element by element.
+//
+// Exchange keeps the second rule for worlds that run all ranks in one process.
+package step
+
+import (
+	"fmt"
+
+	"github.com/weft-fabric/weft/sched"
+)
+
+// Chunks is a run of chunks of a buffer.
+type Chunks struct {
+	Buf   sched.Buffer
+	Index int64
+	Count int64
+}
+
+func (c Chunks) String() string {
+	if c.Count == 1 {
+		return fmt.Sprintf("%s[%d]", c.Buf, c.Index)
+	}
+	return fmt.Sprintf("%s[%d +: %d]", c.Buf, c.Index, c.Count)
+}
+
+// Action is a step with its expressions computed. Fields that the operation
+// does not use are zero; From and To are -1.
+type Action struct {
+	Op       sched.Op
+	Channel  int32
+	Step     int64 // actions this channel completed before
+	From, To sched.Rank
+	Src, Dst Chunks
+	Count    int64 // chunks moved
+	On       int32 // Wait: the channel waited for
+	Done     int64 // Wait: how many actions it had to complete
+}
+
+func (a *Action) String() string {
+	s := a.Op.String()
+	if a.Op == sched.Wait {
+		return fmt.Sprintf("wait channel %d done %d", a.On, a.Done)
+	}
+	if a.Op.Reads() {
+		s += " " + a.Src.String()
+	}
+	if a.Op.Stores() {
+		s += " -> " + a.Dst.String()
+	}
+	if a.Op.Receives() {
+		s += fmt.Sprintf(" from %d", a.From)
+	}
+	if a.Op.Sends() {
+		s += fmt.Sprintf(" to %d", a.To)
+	}
+	return s
+}
+
+// Machine interprets one rank of a program. It allocates only in New.
+type Machine struct {
+	prog   *sched.Program
+	rank   sched.Rank
+	size   [4]int64 // chunks of each buffer
+	per    int64    // chunks of a block, 0 where the collective has none
+	chans  []channel
+	look   []int32 // channels that may have something new
+	left   int     // channels that have not ended
+	err    error
+	worlds int32 // ranks and switches together
+}
+
+type channel struct {
+	code    []instr
+	pc      int
+	env     sched.Env
+	limit   sched.Env // of the loop whose variable has that slot
+	done    int64     // actions completed
+	order   []sched.Rank
+	out     bool // an action is handed out
+	ended   bool
+	waiting bool // at a Wait
+}
+
+// instr is one instruction of a channel, its loops and choices made into jumps.
+type instr struct {
+	step *sched.Step
+	loop *sched.Loop // with back false: enter; else: next round
+	back bool
+	cond *sched.Expr
+	jump int // where to go on: past a loop, to its start, past a choice
+}
+
+// New prepares a rank's machine. The program must have passed Check.
+func New(p *sched.Program, r sched.Rank) *Machine {
+	m := &Machine{prog: p, rank: r, worlds: int32(p.Ranks + p.Switches)}
+	for b := sched.In; b <= sched.Tmp; b++ {
+		m.size[b] = int64(p.NumChunks(b))
+	}
+	if int(r) >= p.Ranks {
+		m.size[sched.In], m.size[sched.Out] = 0, 0
+	}
+	if p.Op.Blocks() {
+		m.per = max(int64(p.NumChunks(sched.In)), int64(p.NumChunks(sched.Out))) / int64(p.Ranks)
+	}
+	c := 0
+	for _, g := range p.Groups {
+		code := compile(nil, g.Body)
+		for range g.Count {
+			ch := channel{code: code, env: p.Env(p.Pos(c, r), c)}
+			if c < len(p.Orders) {
+				ch.order = p.Orders[c]
+			}
+			m.chans = append(m.chans, ch)
+			m.look = append(m.look, int32(c))
+			c++
+		}
+	}
+	m.left = len(m.chans)
+	return m
+}
+
+func compile(code []instr, body []sched.Stmt) []instr {
+	for _, s := range body {
+		switch {
+		case s.Step != nil:
+			code = append(code, instr{step: s.Step})
+		case s.Loop != nil:
+			start := len(code)
+			code = append(code, instr{loop: s.Loop})
+			code = compile(code, s.Loop.Body)
+			code = append(code, instr{loop: s.Loop, back: true, jump: start + 1})
+			code[start].jump = len(code)
+		case s.If != nil:
+			at := len(code)
+			code = append(code, instr{cond: s.If.Cond})
+			code = compile(code, s.If.Then)
+			if len(s.If.Else) > 0 {
+				over := len(code)
+				code = append(code, instr{})
+				code[at].jump = len(code)
+				code = compile(code, s.If.Else)
+				code[over].jump = len(code)
+			} else {
+				code[at].jump = len(code)
+			}
+		}
+	}
+	return code
+}
+
+// Ready appends the actions that may start now and were not handed out before.
+func (m *Machine) Ready(buf []Action) []Action {
+	for len(m.look) > 0 && m.err == nil {
+		c := m.look[len(m.look)-1]
+		m.look = m.look[:len(m.look)-1]
+		if a, ok := m.next(c); ok {
+			buf = append(buf, a)
+		}
+	}
+	return buf
+}
+
+// next runs a channel up to its next action.
+func (m *Machine) next(c int32) (Action, bool) {
+	ch := &m.chans[c]
+	if ch.out || ch.ended {
+		return Action{}, false
+	}
+	for ch.pc < len(ch.code) {
+		in := &ch.code[ch.pc]
+		switch {
+		case in.step != nil && in.step.Op == sched.Wait:
+			other := in.step.Channel.Eval(&ch.env)
+			if other < 0 || other >= int64(len(m.chans)) {
+				m.fail(c, in.step, "there is no channel %d", other)
+				return Action{}, false
+			}
+			done := in.step.Done.Eval(&ch.env)
+			if m.chans[other].done < done {
+				ch.waiting = true
+				return Action{}, false
+			}
+			ch.out = true
+			return Action{Op: sched.Wait, Channel: c, Step: ch.done, From: -1, To: -1, On: int32(other), Done: done}, true
+		case in.step != nil:
+			a, ok := m.action(c, in.step)
+			ch.out = ok
+			return a, ok
+		case in.loop != nil && !in.back:
+			slot := in.loop.Slot()
+			ch.env[slot], ch.limit[slot] = 0, in.loop.Count.Eval(&ch.env)
+			ch.pc++
+			if ch.limit[slot] <= 0 {
+				ch.pc = in.jump
+			}
+		case in.loop != nil:
+			slot := in.loop.Slot()
+			ch.env[slot]++
+			ch.pc++
+			if ch.env[slot] < ch.limit[slot] {
+				ch.pc = in.jump
+			}
+		case in.cond != nil:
+			ch.pc++
+			if in.cond.Eval(&ch.env) == 0 {
+				ch.pc = in.jump
+			}
+		default:
+			ch.pc = in.jump
+		}
+	}
+	ch.ended = true
+	m.left--
+	return Action{}, false
+}
+
+// action computes the operands of a step.
+func (m *Machine) action(c int32, s *sched.Step) (Action, bool) {
+	ch := &m.chans[c]
+	a := Action{Op: s.Op, Channel: c, Step: ch.done, From: -1, To: -1, Count: 1}
+	if s.Op.Receives() && !m.peer(&a.From, c, s, s.From) || s.Op.Sends() && !m.peer(&a.To, c, s, s.To) ||
+		s.Op.Reads() && !m.chunks(&a.Src, c, s, &s.Src) || s.Op.Stores() && !m.chunks(&a.Dst, c, s, &s.Dst) {
+		return a, false
+	}
+	switch {
+	case s.Op.Stores():
+		a.Count = a.Dst.Count
+	default:
+		a.Count = a.Src.Count
+	}
+	if s.Op.Stores() && s.Op.Reads() && a.Src.Count != a.Dst.Count {
+		m.fail(c, s, "it reads %d chunks and stores %d", a.Src.Count, a.Dst.Count)
+		return a, false
+	}
+	return a, true
+}
+
+func (m *Machine) peer(r *sched.Rank, c int32, s *sched.Step, e *sched.Expr) bool {
+	ch := &m.chans[c]
+	v := e.Eval(&ch.env)
+	if v < 0 || v >= int64(m.worlds) {
+		m.fail(c, s, "peer %d is outside 0 to %d", v, m.worlds-1)
+		return false
+	}
+	*r = sched.Rank(v)
+	if v < int64(len(ch.order)) {
+		*r = ch.order[v]
+	}
+	if *r == m.rank {
+		m.fail(c, s, "a rank cannot exchange messages with itself")
+		return false
+	}
+	return true
+}
+
+func (m *Machine) chunks(out *Chunks, c int32, s *sched.Step, ref *sched.Ref) bool {
+	ch := &m.chans[c]
+	*out = Chunks{ref.Buf, ref.Index.Eval(&ch.env), 1}
+	if ref.Count != nil {
+		out.Count = ref.Count.Eval(&ch.env)
+	}
+	size := m.size[ref.Buf]
+	if out.Count < 1 || out.Index < 0 || out.Index+out.Count > size {
+		m.fail(c, s, "%s is outside the %d chunks of %s", out, size, ref.Buf)
+		return false
+	}
+	// On a channel with an order, blocks are numbered by position like ranks.
+	if ch.order != nil && m.per > 0 && ref.Buf != sched.Tmp && size > m.per {
+		block, within := out.Index/m.per, out.Index%m.per
+		if within+out.Count > m.per {
+			m.fail(c, s, "%s crosses blocks, which a channel with an order cannot", out)
+			return false
+		}
+		out.Index = int64(ch.order[block])*m.per + within
+	}
+	return true
+}
+
+// Complete says that the action handed out for a channel has been carried out.
+func (m *Machine) Complete(c int32) {
+	ch := &m.chans[c]
+	ch.out = false
+	ch.done++
+	ch.pc++
+	m.look = append(m.look, c)
+	if len(m.chans) == 1 {
+		return
+	}
+	for i := range m.chans {
+		if m.chans[i].waiting {
+			m.chans[i].waiting = false
+			m.look = append(m.look, int32(i))
+		}
+	}
+}
+
+// Done reports whether every channel has run to its end.
+func (m *Machine) Done() bool { return m.left == 0 }
+
+// Err is the first thing the program asked for that does not exist.
+func (m *Machine) Err() error { return m.err }
+
+// Waiting tells, for a machine that is stuck, which channels are at a Wait.
+func (m *Machine) Waiting() []int32 {
+	var list []int32
+	for i := range m.chans {
+		if m.chans[i].waiting {
+			list = append(list, int32(i))
+		}
+	}
+	return list
+}
+
+func (m *Machine) fail(c int32, s *sched.Step, format string, args ...any) {
+	if m.err == nil {
+		m.err = &Fault{Program: m.prog.Name, Rank: m.rank, Channel: c, Step: m.chans[c].done, Text: s.String(), What: fmt.Sprintf(format, args...)}
+	}
+}
+
+// Fault is a step that cannot be carried out in any world.
+type Fault struct {
+	Program string
+	Rank    sched.Rank
+	Channel int32
+	Step    int64
+	Text    string
+	What    string
+}
+
+func (f *Fault) Error() string {
+	return fmt.Sprintf("%s: rank %d channel %d step %d (%s): %s", f.Program, f.Rank, f.Channel, f.Step, f.Text, f.What)
+}

@@ -1,0 +1,308 @@
+package verify
+
+import (
+	"fmt"
+
+	"github.com/weft-fabric/weft/sched"
+	"github.com/weft-fabric/weft/sched/step"
+)
+
+// A program rotates if renaming every rank r to r+1 around the ring, and every
+// block likewise, leaves it as it is. Then all ranks do the same in step, and
+// one of them tells it all.
+
+// shape says how an expression depends on the rank.
+type shape uint8
+
+const (
+	wild   shape = iota // in a way that is not understood
+	fixed               // not at all
+	sloped              // rank + fixed, not yet brought back into 0..n-1
+	turned              // (rank + fixed) % n, times scale, plus fixed
+)
+
+type form struct {
+	shape shape
+	scale int64
+}
+
+// rotates decides from the text alone.
+func rotates(p *sched.Program) bool {
+	if p.Switches > 0 || len(p.Orders) > 0 || p.Op.Rooted() || p.Ranks < 2 {
+		return false
+	}
+	chunks := int64(max(p.NumChunks(sched.In), p.NumChunks(sched.Out)))
+	if chunks%int64(p.Ranks) != 0 {
+		return false
+	}
+	t := &turner{p: p, per: chunks / int64(p.Ranks)}
+	for _, g := range p.Groups {
+		if !t.body(g.Body) {
+			return false
+		}
+	}
+	return true
+}
+
+type turner struct {
+	p   *sched.Program
+	per int64
+}
+
+func (t *turner) body(body []sched.Stmt) bool {
+	for _, s := range body {
+		switch {
+		case s.Step != nil:
+			if !t.step(s.Step) {
+				return false
+			}
+		case s.Loop != nil:
+			if t.form(s.Loop.Count).shape != fixed || !t.body(s.Loop.Body) {
+				return false
+			}
+		case s.If != nil:
+			if t.form(s.If.Cond).shape != fixed || !t.body(s.If.Then) || !t.body(s.If.Else) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+func (t *turner) step(s *sched.Step) bool {
+	peer := func(e *sched.Expr) bool { f := t.form(e); return f.shape == turned && f.scale == 1 }
+	ref := func(r *sched.Ref) bool {
+		if r.Count != nil && t.form(r.Count).shape != fixed {
+			return false
+		}
+		f := t.form(r.Index)
+		if r.Buf == sched.Tmp || int64(t.p.NumChunks(r.Buf)) < t.per*int64(t.p.Ranks) {
+			return f.shape == fixed
+		}
+		if t.moves() {
+			return f.shape == turned && f.scale == t.per
+		}
+		return f.shape == fixed
+	}
+	return (!s.Op.Receives() || peer(s.From)) && (!s.Op.Sends() || peer(s.To)) &&
+		(!s.Op.Reads() || ref(&s.Src)) && (!s.Op.Stores() || ref(&s.Dst)) &&
+		(s.Op != sched.Wait || t.form(s.Channel).shape == fixed && t.form(s.Done).shape == fixed)
+}
+
+// moves reports whether the larger buffer turns with the ranks; a barrier's and
+// a send-recv's do not.
+func (t *turner) moves() bool { return t.p.Op != sched.Barrier && t.p.Op != sched.SendRecv }
+
+// form classifies an expression.
+func (t *turner) form(e *sched.Expr) form {
+	switch e.Kind {
+	case sched.Num:
+		return form{fixed, 0}
+	case sched.Var:
+		if e.Name == "r" {
+			return form{turned, 1}
+		}
+		return form{fixed, 0}
+	}
+	l, r := t.form(e.L), t.form(e.R)
+	if l.shape == fixed && r.shape == fixed {
+		return form{fixed, 0}
+	}
+	switch e.Kind {
+	case sched.Add:
+		if l.shape == fixed {
+			l, r = r, l
+		}
+		return t.plus(l, r)
+	case sched.Sub:
+		return t.plus(l, r)
+	case sched.Mod:
+		if (l.shape == sloped || l.shape == turned && l.scale == 1) && t.isRanks(e.R) {
+			return form{turned, 1}
+		}
+	case sched.Mul:
+		if l.shape == fixed {
+			l, r, e = r, l, &sched.Expr{Kind: sched.Mul, L: e.R, R: e.L}
+		}
+		if v, ok := t.constant(e.R); ok && l.shape == turned && r.shape == fixed {
+			return form{turned, l.scale * v}
+		}
+	}
+	return form{wild, 0}
+}
+
+// plus adds something fixed: to a bare rank it makes a slope that must be
+// brought back; to a scaled block it picks a chunk in it, which the run checks
+// to stay inside.
+func (t *turner) plus(l, r form) form {
+	if r.shape != fixed {
+		return form{wild, 0}
+	}
+	switch {
+	case l.shape == sloped || l.shape == turned && l.scale == 1:
+		return form{sloped, 1}
+	case l.shape == turned:
+		return l
+	}
+	return form{wild, 0}
+}
+
+func (t *turner) isRanks(e *sched.Expr) bool { return e.Kind == sched.Var && e.Name == "n" }
+
+// constant evaluates an expression of numbers, lets and n.
+func (t *turner) constant(e *sched.Expr) (int64, bool) {
+	if !plain(e, t.p) {
+		return 0, false
+	}
+	env := t.p.Env(0, 0)
+	return e.Eval(&env), true
+}
+
+func plain(e *sched.Expr, p *sched.Program) bool {
+	switch e.Kind {
+	case sched.Num:
+		return true
+	case sched.Var:
+		if e.Name == "n" {
+			return true
+		}
+		for _, l := range p.Lets {
+			if l.Name == e.Name {
+				return true
+			}
+		}
+		return false
+	}
+	return plain(e.L, p) && plain(e.R, p)
+}
+
+// turn is a way of messages as every rank sees it: so far ahead around the ring, on a channel.
+type turn struct {
+	ahead   int64
+	channel int32
+}
+
+// rotated proves a program that rotates by following rank 0. Blocks of chunks
+// must not be crossed by a step; if one is, or channels share chunks, it falls
+// back to unrolling.
+func rotated(p *sched.Program) (*Report, error) {
+	w := newWorld(p, 1, false)
+	n := int64(p.Ranks)
+	per := int64(max(p.NumChunks(sched.In), p.NumChunks(sched.Out))) / n
+	labels := int64(0) // how far input chunk numbers move when ranks move by one
+	if p.Op == sched.AllReduce || p.Op == sched.ReduceScatter || p.Op == sched.AllToAll {
+		labels = per
+	}
+	m := step.New(p, 0)
+	queues := map[turn][]message{}
+	held := make([]step.Action, p.Channels())
+	var buf []step.Action
+	for progress := true; progress && !m.Done(); {
+		progress = false
+		buf = m.Ready(buf[:0])
+		if m.Err() != nil {
+			return nil, m.Err()
+		}
+		for _, a := range buf {
+			if p.Op != sched.Barrier && (crosses(p, a.Src, per) || crosses(p, a.Dst, per)) {
+				return Unrolled(p)
+			}
+			held[a.Channel] = a
+		}
+		// All ranks look at their channels at once and act at once: a message
+		// sent in this round is taken in the next at the earliest.
+		type done struct {
+			way turn
+			msg message
+		}
+		var sent []done
+		for c := range held {
+			a := &held[c]
+			if a.Op == 0 {
+				continue
+			}
+			from, to := turn{(n - int64(a.From)) % n, a.Channel}, turn{int64(a.To), a.Channel}
+			if a.Op.Receives() && len(queues[from]) == 0 || a.Op.Sends() && len(queues[to]) >= p.Slots {
+				continue
+			}
+			var in message
+			if a.Op.Receives() {
+				in = rotate(queues[from][0], -from.ahead, n, labels)
+				queues[from] = queues[from][1:]
+			}
+			out, err := w.do(0, a, in)
+			if err != nil {
+				return nil, err
+			}
+			if a.Op.Sends() {
+				sent = append(sent, done{to, out})
+			}
+			m.Complete(a.Channel)
+			*a = step.Action{}
+			progress = true
+		}
+		for _, s := range sent {
+			queues[s.way] = append(queues[s.way], s.msg)
+		}
+		if len(buf) > 0 {
+			progress = true
+		}
+	}
+	if w.shared {
+		return Unrolled(p)
+	}
+	if !m.Done() {
+		return nil, stuckRotated(p, held)
+	}
+	for way, q := range queues {
+		if len(q) > 0 {
+			return nil, fmt.Errorf("%s: every rank sends %d messages on channel %d to the one %d ahead that are never taken", p.Name, len(q), way.channel, way.ahead)
+		}
+	}
+	if err := w.promised(0); err != nil {
+		return nil, err
+	}
+	rep := newReport(p, "rotation")
+	w.report(rep)
+	rep.Actions *= n
+	rep.MaxRecv = rep.MaxSent // what one sends another takes, and all do the same
+	rep.Sent, rep.Links = nil, nil
+	return rep, nil
+}
+
+// crosses reports whether a step touches two blocks of the larger buffer at once.
+func crosses(p *sched.Program, c step.Chunks, per int64) bool {
+	return (c.Buf == sched.In || c.Buf == sched.Out) && int64(p.NumChunks(c.Buf)) > per && c.Index%per+c.Count > per
+}
+
+// rotate renames what a message holds by d ranks.
+func rotate(m message, d, n, labels int64) message {
+	out := make([]run, len(m.runs))
+	total := n * labels
+	for i, r := range m.runs {
+		r.set = r.set.shift(int32(d), int32(n))
+		if labels > 0 {
+			at := ((r.lo+r.label+d*labels)%total + total) % total
+			r.label = at - r.lo
+		}
+		out[i] = r
+	}
+	return message{out, m.depth}
+}
+
+func stuckRotated(p *sched.Program, held []step.Action) error {
+	s := &step.Stuck{Program: p.Name}
+	for _, a := range held {
+		if a.Op != 0 {
+			b := step.Blocked{Rank: 0, Action: a, For: a.From}
+			if !a.Op.Receives() {
+				b.For, b.Room = a.To, true
+			}
+			s.Blocked = append(s.Blocked, b)
+		}
+	}
+	if len(s.Blocked) == 0 {
+		s.Blocked = []step.Blocked{{Rank: 0, Wait: true}}
+	}
+	return s
+}

@@ -1,0 +1,424 @@
+// Package verify proves programs: that every rank ends with what the collective
+// promises, every contribution in it exactly once and summed in the same
+// association on every rank; that nobody waits for ever with the slots there
+// are; that no chunk is read before it is written or while another channel may
+// write it, in any order the world may choose.
+//
+// One run is enough for all of them. Channels are sequential, and messages
+// between two ranks on a channel keep their order, so a program is a network of
+// processes with ordered queues, whose results do not depend on who runs first
+// (Kahn 1974), bounded queues included: a full queue is a wait for a returned
+// slot. The one thing that could make them depend on it, two channels of a rank
+// touching the same chunk, is checked by happens-before (vector clocks), not by
+// luck.
+//
+// A program whose text treats all ranks alike up to rotation is proven by
+// following one rank: what it receives from the rank before is what it sent
+// itself, rotated. So a ring of 100,000 ranks is proven in the time of its own
+// steps, and a test holds this proof against plain unrolling on small counts.
+package verify
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/weft-fabric/weft/sched"
+	"github.com/weft-fabric/weft/sched/step"
+)
+
+// Report is what a proof found out besides.
+type Report struct {
+	Program  string `json:"program"`
+	Digest   string `json:"digest"`
+	Op       string `json:"op"`
+	Ranks    int    `json:"ranks"`
+	Channels int    `json:"channels"`
+	Method   string `json:"method"` // "rotation" or "unrolled"
+	Actions  int64  `json:"actions"`
+	Steps    int    `json:"steps"`     // messages one after another on the longest chain
+	MaxSent  int64  `json:"max_sent"`  // chunks sent by the rank that sends most
+	MaxRecv  int64  `json:"max_recv"`  // chunks received by the rank that receives most
+	Chunks   int64  `json:"chunks"`    // of the larger buffer, to put the two above into proportion
+	Peers    int    `json:"max_peers"` // of the rank that has most
+	Direct   bool   `json:"direct"`    // receivers may read senders' buffers in place of a copy; false where not proven
+	InPlace  bool   `json:"in_place"`  // in and out may be the same memory; false where not proven
+	Both     bool   `json:"direct_in_place"`
+
+	Sent  []int64        `json:"-"` // chunks by rank, unrolled only
+	Links map[Pair]int64 `json:"-"` // chunks from rank to rank, unrolled only
+}
+
+// Pair is a directed pair of ranks.
+type Pair struct{ From, To sched.Rank }
+
+// Violation is a program that is wrong. Error gives one line; printed with
+// %+v it gives the steps that led there.
+type Violation struct {
+	Program string
+	Rank    sched.Rank
+	What    string
+	Trace   []string // the steps that led to it, oldest first
+}
+
+func (v *Violation) Error() string {
+	return fmt.Sprintf("%s: rank %d %s", v.Program, v.Rank, v.What)
+}
+
+// Format prints the causal trace under %+v.
+func (v *Violation) Format(f fmt.State, verb rune) {
+	fmt.Fprint(f, v.Error())
+	if verb == 'v' && f.Flag('+') {
+		for _, t := range v.Trace {
+			fmt.Fprintf(f, "\n    %s", t)
+		}
+	}
+}
+
+// Limits of unrolling, beyond which Program asks for a smaller count.
+const (
+	maxWorld   = 1 << 16 // ranks and switches unrolled
+	maxActions = 1 << 27
+)
+
+// ErrTooLarge is returned for programs that neither rotate nor fit unrolling.
+var ErrTooLarge = errors.New("too large to prove")
+
+// Program proves a program, by rotation where its text allows it and else by
+// unrolling. The error is a *Violation, a *step.Stuck or a *step.Fault for a
+// wrong program.
+func Program(p *sched.Program) (*Report, error) {
+	if err := p.Check(); err != nil {
+		return nil, err
+	}
+	if p.Ranks > smallest && rotates(p) {
+		return rotated(p)
+	}
+	return Unrolled(p)
+}
+
+// smallest is the number of ranks up to which every program is unrolled: cheap,
+// and it tells more (in place, direct, chunks by link).
+const smallest = 64
+
+func newReport(p *sched.Program, method string) *Report {
+	return &Report{Program: p.Name, Digest: p.Digest(), Op: p.Op.String(), Ranks: p.Ranks, Channels: p.Channels(),
+		Method: method, Chunks: int64(max(p.NumChunks(sched.In), p.NumChunks(sched.Out)))}
+}
+
+// Unrolled proves a program by running every rank with symbols.
+func Unrolled(p *sched.Program) (*Report, error) {
+	if p.Ranks+p.Switches > maxWorld {
+		return nil, fmt.Errorf("%w: %s has %d ranks and its text does not rotate; unrolling ends at %d", ErrTooLarge, p.Name, p.Ranks, maxWorld)
+	}
+	w := newWorld(p, p.Ranks+p.Switches, false)
+	if err := step.Run(p, w.do); err != nil {
+		return nil, err
+	}
+	for r := range p.Ranks {
+		if err := w.promised(sched.Rank(r)); err != nil {
+			return nil, err
+		}
+	}
+	rep := newReport(p, "unrolled")
+	w.report(rep)
+	return rep, orders(p, rep, w.shared)
+}
+
+// message is a symbolic message: what its chunks hold, and how long the chain
+// of messages is that it ends.
+type message struct {
+	runs  []run // chunk indices counted from the message's start
+	depth int
+}
+
+// world holds what every buffer of every rank contains.
+type world struct {
+	p      *sched.Program
+	n      int64
+	per    int64 // chunks of a block
+	alias  bool  // in and out are the same memory
+	mem    [][4]store
+	depth  [][]int // by rank and channel
+	shared bool    // two channels of some rank touch one chunk, at least one of them writing
+	owner  []map[step.Chunks]touch
+	rep    Report
+	peers  []map[sched.Rank]bool
+	trace  trace
+}
+
+// touch remembers which channel used a chunk.
+type touch struct {
+	channel int32
+	wrote   bool
+}
+
+func newWorld(p *sched.Program, all int, alias bool) *world {
+	w := &world{p: p, n: int64(p.Ranks), alias: alias, mem: make([][4]store, all), depth: make([][]int, all), per: block(p)}
+	w.rep.Sent, w.rep.Links = make([]int64, all), map[Pair]int64{}
+	w.peers = make([]map[sched.Rank]bool, all)
+	w.owner = make([]map[step.Chunks]touch, all)
+	for r := range all {
+		w.depth[r] = make([]int, p.Channels())
+		w.peers[r] = map[sched.Rank]bool{}
+		if r < p.Ranks {
+			in := step.Chunks{Buf: sched.In}
+			in = w.at(sched.Rank(r), in)
+			w.mem[r][in.Buf] = from(input(p, sched.Rank(r)), -in.Index)
+		}
+		if p.Channels() > 1 {
+			w.owner[r] = map[step.Chunks]touch{}
+		}
+	}
+	return w
+}
+
+// block is the number of chunks of a block, or 1 where the collective has none.
+func block(p *sched.Program) int64 {
+	if !p.Op.Blocks() {
+		return 1
+	}
+	return int64(max(p.NumChunks(sched.In), p.NumChunks(sched.Out))) / int64(p.Ranks)
+}
+
+// at says where chunks lie: in place, in is out, or that block of the larger
+// buffer which belongs to the rank.
+func (w *world) at(r sched.Rank, c step.Chunks) step.Chunks {
+	if !w.alias || c.Buf == sched.Tmp {
+		return c
+	}
+	switch w.p.Op {
+	case sched.AllGather, sched.Gather:
+		if c.Buf == sched.In {
+			c.Index += int64(r) * w.per
+		}
+	case sched.ReduceScatter, sched.Scatter:
+		if c.Buf == sched.Out {
+			c.Index += int64(r) * w.per
+		}
+	}
+	c.Buf = sched.Out
+	return c
+}
+
+// input is what a rank's in holds at the start: its own contribution to every
+// chunk. At ranks other than the root of a broadcast or scatter it counts for nothing.
+func input(p *sched.Program, r sched.Rank) store {
+	chunks := int64(p.NumChunks(sched.In))
+	if (p.Op == sched.Broadcast || p.Op == sched.Scatter) && int(r) != p.Root {
+		return nil
+	}
+	n := int64(p.Ranks)
+	if p.Op != sched.AllReduce && p.Op != sched.ReduceScatter && p.Op != sched.Reduce {
+		return store{{0, chunks, 0, one(int32(r)), leaf(int64(r), 0, 1)}} // moved, never summed: association says nothing
+	}
+	blocks := store{}
+	for b := range n { // contributions are named relative to the chunk's block
+		lo, hi := b*chunks/n, (b+1)*chunks/n
+		if lo < hi {
+			blocks = append(blocks, run{lo, hi, 0, one(int32(r)), leaf(int64(r), b, n)})
+		}
+	}
+	return blocks
+}
+
+func (w *world) do(r sched.Rank, a *step.Action, in message) (message, error) {
+	w.rep.Actions++
+	if w.rep.Actions > maxActions {
+		return in, fmt.Errorf("%w: %s takes more than %d actions", ErrTooLarge, w.p.Name, maxActions)
+	}
+	w.trace.record(r, a)
+	w.touch(r, a)
+	srcAt, dstAt := w.at(r, a.Src), w.at(r, a.Dst)
+	if a.Op.Receives() {
+		if err := w.received(r, a, &in); err != nil {
+			return in, err
+		}
+	}
+	value := in.runs
+	if a.Op.Reads() {
+		src, whole := w.mem[r][srcAt.Buf].cut(srcAt.Index, srcAt.Index+srcAt.Count)
+		if !whole {
+			return in, w.violation(r, a, "reads %s before anything is written there", a.Src)
+		}
+		src = from(src, srcAt.Index)
+		switch {
+		case a.Op == sched.LocalReduce:
+			dst, whole := w.mem[r][dstAt.Buf].cut(dstAt.Index, dstAt.Index+dstAt.Count)
+			if !whole {
+				return in, w.violation(r, a, "adds to %s before anything is written there", a.Dst)
+			}
+			src, value = from(dst, dstAt.Index), src
+			fallthrough
+		case a.Op.Reduces():
+			var err error
+			if value, err = w.add(r, a, value, src); err != nil {
+				return in, err
+			}
+		default:
+			value = src
+		}
+	}
+	if a.Op.Stores() {
+		w.mem[r][dstAt.Buf].put(from(value, -dstAt.Index))
+	}
+	if !a.Op.Sends() {
+		return message{}, nil
+	}
+	w.rep.Sent[r] += a.Count
+	w.rep.Links[Pair{r, a.To}] += a.Count
+	w.peers[r][a.To] = true
+	return message{value, w.depth[r][a.Channel] + 1}, nil
+}
+
+// received checks the size of a message and lengthens the chain.
+func (w *world) received(r sched.Rank, a *step.Action, in *message) error {
+	w.peers[r][a.From] = true
+	got := int64(0)
+	for _, x := range in.runs {
+		got += x.hi - x.lo
+	}
+	if got != a.Count {
+		return w.violation(r, a, "expects %d chunks from rank %d and gets %d", a.Count, a.From, got)
+	}
+	w.depth[r][a.Channel] = max(w.depth[r][a.Channel], in.depth)
+	w.rep.Steps = max(w.rep.Steps, in.depth)
+	return nil
+}
+
+// from renumbers runs so that chunk base becomes chunk 0; what they hold stays.
+func from(runs []run, base int64) []run {
+	out := make([]run, len(runs))
+	for i, r := range runs {
+		r.lo, r.hi, r.label = r.lo-base, r.hi-base, r.label+base
+		out[i] = r
+	}
+	return out
+}
+
+// add sums two stretches chunk by chunk: the same input chunk, and no contribution twice.
+func (w *world) add(r sched.Rank, a *step.Action, x, y []run) ([]run, error) {
+	var out []run
+	for i, j := 0, 0; i < len(x) && j < len(y); {
+		lo, hi := max(x[i].lo, y[j].lo), min(x[i].hi, y[j].hi)
+		if x[i].label != y[j].label {
+			return nil, w.violation(r, a, "adds input chunk %d to input chunk %d", x[i].label+lo, y[j].label+lo)
+		}
+		set, twice := union(x[i].set, y[j].set)
+		if twice >= 0 && w.p.Op != sched.Barrier {
+			return nil, w.violation(r, a, "reduces the contribution of rank %d to chunk %d twice", twice, x[i].label+lo)
+		}
+		out = append(out, run{lo, hi, x[i].label, set, sum(x[i].how, y[j].how)})
+		if x[i].hi == hi {
+			i++
+		}
+		if j < len(y) && y[j].hi == hi {
+			j++
+		}
+	}
+	return out, nil
+}
+
+// promise says what an output chunk must hold: which input chunk, of whom. A
+// rank that is promised nothing has ok false.
+func promise(p *sched.Program, r sched.Rank, chunk, per int64) (label int64, set ranks, ok bool) {
+	all, n := upTo(p.Ranks), int64(p.Ranks)
+	switch p.Op {
+	case sched.AllReduce, sched.Barrier:
+		return chunk, all, true
+	case sched.ReduceScatter:
+		return int64(r)*per + chunk, all, true
+	case sched.AllGather:
+		return chunk % per, one(int32(chunk / per)), true
+	case sched.Broadcast:
+		return chunk, one(int32(p.Root)), true
+	case sched.Reduce:
+		return chunk, all, int(r) == p.Root
+	case sched.AllToAll:
+		return int64(r)*per + chunk%per, one(int32(chunk / per)), true
+	case sched.Gather:
+		return chunk % per, one(int32(chunk / per)), int(r) == p.Root
+	case sched.Scatter:
+		return int64(r)*per + chunk, one(int32(p.Root)), true
+	default: // SendRecv
+		return chunk, one(int32((int64(r) - 1 + n) % n)), true
+	}
+}
+
+// promised checks a rank's output against the collective's promise.
+func (w *world) promised(r sched.Rank) error {
+	chunks := int64(w.p.NumChunks(sched.Out))
+	base := w.at(r, step.Chunks{Buf: sched.Out}).Index
+	for c := range chunks {
+		label, set, ok := promise(w.p, r, c, w.per)
+		if !ok {
+			return nil
+		}
+		runs, _ := w.mem[r][sched.Out].cut(base+c, base+c+1)
+		if len(runs) == 0 {
+			return w.wrong(r, c, "never gets out[%d]", c)
+		}
+		got := runs[0]
+		if got.label+base+c != label {
+			return w.wrong(r, c, "ends with input chunk %d in out[%d], not %d", got.label+base+c, c, label)
+		}
+		if !same(got.set, set) {
+			if missing := minus(set, got.set); !missing.empty() {
+				return w.wrong(r, c, "lacks the contribution of rank %d in out[%d]", missing[0].lo, c)
+			}
+			return w.wrong(r, c, "has the contribution of rank %d in out[%d], where it does not belong", minus(got.set, set)[0].lo, c)
+		}
+		if w.p.Op == sched.AllReduce {
+			if first, _ := w.mem[0][sched.Out].cut(c, c+1); len(first) == 1 && first[0].how != got.how {
+				return w.wrong(r, c, "sums out[%d] in another association than rank 0: the bits may differ", c)
+			}
+		}
+	}
+	return nil
+}
+
+func (w *world) violation(r sched.Rank, a *step.Action, format string, args ...any) error {
+	what := fmt.Sprintf("channel %d step %d (%s) ", a.Channel, a.Step, a) + fmt.Sprintf(format, args...)
+	return &Violation{Program: w.p.Name, Rank: r, What: what, Trace: w.trace.leading(r, a)}
+}
+
+func (w *world) wrong(r sched.Rank, chunk int64, format string, args ...any) error {
+	return &Violation{Program: w.p.Name, Rank: r, What: fmt.Sprintf(format, args...), Trace: w.trace.writers(r, step.Chunks{Buf: sched.Out, Index: chunk, Count: 1})}
+}
+
+// touch finds out whether channels share chunks; only then clocks are needed.
+func (w *world) touch(r sched.Rank, a *step.Action) {
+	if w.owner[r] == nil || w.shared {
+		return
+	}
+	visit := func(c step.Chunks, writes bool) {
+		if c.Buf == sched.In {
+			return
+		}
+		for i := range c.Count {
+			key := step.Chunks{Buf: c.Buf, Index: c.Index + i, Count: 1}
+			t, seen := w.owner[r][key]
+			if seen && t.channel != a.Channel && (t.wrote || writes) {
+				w.shared = true
+			}
+			w.owner[r][key] = touch{a.Channel, t.wrote && seen || writes}
+		}
+	}
+	if a.Op.Reads() {
+		visit(a.Src, false)
+	}
+	if a.Op.Stores() {
+		visit(a.Dst, true)
+	}
+}
+
+func (w *world) report(rep *Report) {
+	rep.Actions, rep.Steps, rep.Sent, rep.Links = w.rep.Actions, w.rep.Steps, w.rep.Sent, w.rep.Links
+	recv := make([]int64, len(w.mem))
+	for pair, n := range rep.Links {
+		recv[pair.To] += n
+	}
+	for r := range w.mem {
+		rep.MaxSent, rep.MaxRecv = max(rep.MaxSent, rep.Sent[r]), max(rep.MaxRecv, recv[r])
+		rep.Peers = max(rep.Peers, len(w.peers[r]))
+	}
+}
