@@ -27,7 +27,7 @@ var wirings = map[string]func(*maker){
 	"dgx-b300":    dgxB300,
 	"grand-teton": grandTeton,
 	"gb200":       graceTray,
-	"gb300":       graceTray,
+	"gb300":       graceUltraTray,
 	"gh200":       graceHopper,
 	"mi300x":      mi300X,
 	"tpu-v4":      tpuHost,

@@ -99,6 +99,8 @@ func TestEveryHostKindBuilds(t *testing.T) {
 		g.Each(topo.GPU, func(id topo.NodeID, n *topo.Node) {
 			if near := g.Near(id); near == topo.None || !strings.HasPrefix(g.Nodes[near].Name, "nic") {
 				t.Errorf("%s: %s has no compute NIC near it", kind, n.Name)
+			} else if way, ok := g.Inside(id, near, nil); !ok || between(g, way) < c.Links[c.NICs[want.NIC].Link].Class(0).Rate {
+				t.Errorf("%s: %s reaches %s at %s, less than its wire", kind, n.Name, g.Nodes[near].Name, between(g, way))
 			}
 		})
 	}
@@ -260,12 +262,27 @@ func TestGraceReachesItsGPUsOverC2C(t *testing.T) {
 	}
 }
 
+// A GB300 feeds its 800 Gb/s NIC over PCIe 6 past Grace; a GB200 its 400 Gb/s NIC through Grace.
+func TestGraceBlackwellFeedsItsNIC(t *testing.T) {
+	c := catalog.Default()
+	for kind, links := range map[string]int{"gb200": 3, "gb300": 2} {
+		g := mustHost(t, kind)
+		from := node(t, g, "gpu2")
+		to := g.Near(from)
+		way, ok := g.Inside(from, to, nil)
+		wire := c.Links[c.NICs[g.Nodes[to].Model].Link].Class(0).Rate
+		if got := between(g, way); !ok || len(way) != links || got < wire || g.Nodes[to].Name != "nic2" {
+			t.Errorf("%s: %d links to %s at %s, the wire has %s", kind, len(way), g.Nodes[to].Name, got, wire)
+		}
+	}
+}
+
 // Each NIC sits beside its GPU: NIC i serves GPU i where there are as many, and
 // the two GPUs of its PCIe switch where there are half as many.
 func TestNICsServeTheirGPUs(t *testing.T) {
 	for kind, per := range map[string]int{
 		"dgx-1v": 2, "dgx-2": 2, "dgx-a100": 1, "hgx-a100": 1, "dgx-h100": 1, "hgx-h100": 1,
-		"dgx-b200": 1, "dgx-b300": 1, "grand-teton": 1, "gb200": 1, "mi300x": 1, "pcie-8": 4, "pcie-8-plx": 4, "summit": 3,
+		"dgx-b200": 1, "dgx-b300": 1, "grand-teton": 1, "gb200": 1, "gb300": 1, "mi300x": 1, "pcie-8": 4, "pcie-8-plx": 4, "summit": 3,
 	} {
 		g := mustHost(t, kind)
 		i := 0

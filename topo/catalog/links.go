@@ -71,7 +71,7 @@ func links() []Link {
 		{Gen: "xgmi2-cpu", Kind: topo.SMP, LaneRate: gb(18), Lanes: 16, Latency: smpLatency, Source: "AMD EPYC 7002 2019: 18 GT/s, 16 lanes a link, up to four links between sockets"},
 		{Gen: "xgmi3-cpu", Kind: topo.SMP, LaneRate: gb(32), Lanes: 16, Latency: smpLatency, Source: "AMD EPYC 9004 2022: 32 GT/s, 16 lanes a link, up to four links between sockets"},
 		{Gen: "xbus", Kind: topo.SMP, LaneRate: gb(16), Lanes: 32, Latency: smpLatency, Source: "IBM POWER9 2017: X-Bus of 4 bytes at 16 GT/s, 64 GB/s each way"},
-		{Gen: "cnvlink", Kind: topo.SMP, LaneRate: gb(25), Lanes: 16, Latency: smpLatency, Source: "coherent NVLink between Grace CPUs, one block of sixteen lanes (NVIDIA at Hot Chips 34): 100 GB/s both ways (Fusco et al. 2024, quad GH200)"},
+		{Gen: "cnvlink", Kind: topo.SMP, LaneRate: gb(25), Lanes: 16, Latency: smpLatency, Source: "coherent NVLink between Grace CPUs over sixteen lanes that PCIe 5 would else use (NVIDIA at Hot Chips 34); the rate of 50 GB/s each way is an estimate"},
 		{Gen: "iomesh", Kind: topo.SMP, LaneRate: gb(2), Lanes: 512, Latency: smpLatency, Source: "a root port or NUMA node on its chip's own fabric: 64 bytes a clock at about 2 GHz (AMD EPYC I/O die; Intel's mesh is of the same size)"},
 
 		{Gen: "sdr", Kind: topo.InfiniBand, LaneRate: gb(2.5), Lanes: 4, Encoding: code8b10b, Latency: wireLatency, Source: srcIB},
