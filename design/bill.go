@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 
 	"github.com/weft-fabric/weft/topo"
@@ -43,13 +44,13 @@ type Choice struct {
 
 // Lengths assumed where the cluster file gives no places, in metres.
 const (
-	inRack    = 3
+	inRack    = 2
 	hostLeaf  = 20
 	leafSpine = 30
 	spineCore = 100
 )
 
-const cableRule = "the cheapest in the catalogue that fits the link and reaches: copper or active cable inside a rack (3 m), fibre with its own transceivers between racks, so that either can be replaced by itself (20 m from host to leaf, 30 m from leaf to spine and inside a tier, 100 m above)"
+const cableRule = "the cheapest in the catalogue that fits the link and reaches: copper or active cable inside a rack (2 m), fibre with its own transceivers between racks, so that either can be replaced by itself (20 m from host to leaf, 30 m from leaf to spine and inside a tier, 100 m above)"
 
 // bill prices everything from the catalogue. What has no entry or no price is
 // listed at 0 with a note, and named in Unpriced.
@@ -137,6 +138,9 @@ func (r *Report) billSwitches(g *topo.Graph, c *catalog.Catalog) {
 	}
 }
 
+// service comes before the ranks of stretches of storage and management networks.
+const service = 4
+
 // stretch is a sort of link that one cable is chosen for.
 type stretch struct {
 	rank   int
@@ -172,7 +176,7 @@ func (v *view) stretch(l *topo.Link) stretch {
 		s.rank, s.name, s.metres = 3, tierName(low)+"-"+tierName(high), spineCore
 	}
 	if !compute(g, a) || !compute(g, b) {
-		s.rank, s.name = s.rank+4, "service "+s.name
+		s.rank, s.name = s.rank+service, "service "+s.name
 	}
 	return s
 }
@@ -192,14 +196,19 @@ func (r *Report) billCables(v *view, c *catalog.Catalog) {
 		return cmp.Or(cmp.Compare(a.rank, b.rank), cmp.Compare(a.name, b.name), cmp.Compare(a.gen, b.gen))
 	})
 	for _, s := range list {
-		n := counts[s]
-		cable, ok := choose(c, s.gen, s.metres)
-		choice := Choice{Link: s.name, Gen: s.gen, Metres: s.metres, Cable: cable.Name, Count: n, Optics: n * cable.Optics}
+		n, gen := counts[s], s.gen
+		if s.rank < service {
+			if wide, ok := twin(c, gen, r.perCable); ok {
+				gen, n = wide, (n+r.perCable-1)/r.perCable
+			}
+		}
+		cable, ok := choose(c, gen, s.metres)
+		choice := Choice{Link: s.name, Gen: gen, Metres: s.metres, Cable: cable.Name, Count: n, Optics: n * cable.Optics}
 		r.Optics.Choices = append(r.Optics.Choices, choice)
 		r.Optics.Transceivers += choice.Optics
 		name := cable.Name
 		if !ok {
-			name = fmt.Sprintf("%s cable of %g m", s.gen, s.metres)
+			name = fmt.Sprintf("%s cable of %g m", gen, s.metres)
 		}
 		if at, seen := items[name]; seen {
 			r.Bill[at].Count += n
@@ -212,6 +221,22 @@ func (r *Report) billCables(v *view, c *catalog.Catalog) {
 		}
 		r.Bill = append(r.Bill, it)
 	}
+}
+
+// twin finds the generation of a cable that carries per links of gen at once:
+// of the same kind and exactly so many times the rate.
+func twin(c *catalog.Catalog, gen string, per int) (string, bool) {
+	link, err := c.Link(gen)
+	if per < 2 || err != nil {
+		return "", false
+	}
+	want := float64(link.Class(0).Rate) * float64(per)
+	for _, name := range slices.Sorted(maps.Keys(c.Links)) {
+		if l := c.Links[name]; l.Kind == link.Kind && math.Abs(float64(l.Class(0).Rate)-want) < 1e-6*want {
+			return name, true
+		}
+	}
+	return "", false
 }
 
 // choose takes the cheapest cable that fits and reaches; of equal prices the

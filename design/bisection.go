@@ -13,6 +13,7 @@ type Bisection struct {
 	Formula *float64 `json:"formula"`  // bytes a second; absent where the family has no exact formula
 	MaxFlow float64  `json:"max_flow"` // bytes a second, on the wiring as it is
 	Ideal   float64  `json:"ideal"`    // bytes a second: half of the endpoints at full rate
+	Ratio   float64  `json:"ratio"`    // ideal over max-flow: oversubscription from end to end
 	Agree   bool     `json:"agree"`    // formula and max-flow are the same to a millionth
 	Method  string   `json:"method"`
 }
@@ -81,6 +82,7 @@ type halfFlow struct {
 	rooms []int64
 	srcs  []int64 // by place, what the first half offers there
 	dsts  []int64
+	cut   []int // trunks of a narrowest cut of the whole fabric
 	base  int32 // number of the first arc from the source: place p has base+2p, to the sink base+2(n+p)
 }
 
@@ -134,9 +136,23 @@ func (h *halfFlow) run(r removal) int64 {
 	return h.net.flow(n, n+1)
 }
 
+// crossing lists the trunks of a narrowest cut of the last flow: those from
+// nodes that the source still reaches to nodes that it does not. A lost part
+// costs bandwidth at once only if it lies there.
+func (h *halfFlow) crossing() []int {
+	var list []int
+	for i, t := range h.v.links {
+		if (h.net.level[t.a] >= 0) != (h.net.level[t.b] >= 0) {
+			list = append(list, i)
+		}
+	}
+	return list
+}
+
 // bisect computes the bisection by flow and by formula.
 func (v *view) bisect(h *halfFlow, how string) Bisection {
 	b := Bisection{MaxFlow: float64(h.run(removal{}))}
+	h.cut = h.crossing()
 	var a, z int64
 	for i, e := range v.ends {
 		switch {
@@ -148,6 +164,9 @@ func (v *view) bisect(h *halfFlow, how string) Bisection {
 		}
 	}
 	b.Ideal = float64(min(a, z))
+	if b.MaxFlow > 0 {
+		b.Ratio = b.Ideal / b.MaxFlow
+	}
 	formula, rule, ok := v.formula(h.first, b.Ideal)
 	b.Method = "max-flow (Dinic) on the links as wired, " + how
 	if ok {

@@ -1,6 +1,10 @@
 package design
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/weft-fabric/weft/topo/catalog"
+)
 
 // Correction is a figure of the documents beside the right one.
 type Correction struct {
@@ -12,7 +16,8 @@ type Correction struct {
 }
 
 // corrections recomputes the documents' figures on network design from their own inputs.
-func corrections() []Correction {
+func corrections(c *catalog.Catalog) []Correction {
+	hour, from := instance(c)
 	s1 := newNeed(175e9, 4, 1, 10_000, 1250, 8, 50e9)
 	const (
 		s0Size, s0Rate, s0GPUs = 350e9, 25e9, 256
@@ -47,7 +52,7 @@ func corrections() []Correction {
 		{"S2", "electricity of the DGX for 18 days: $4,800",
 			fmt.Sprintf("$%.2f at the same 5.6 kW; $%.2f at the machine's 6.5 kW", energy(s2Watts, s2DGXDays, s2Price), energy(dgxWatts, s2DGXDays, s2Price)), false, "the same slip; 700 W is an H100's, an A100 draws 300 to 400 W and the machine the rest"},
 		{"S2", "cloud: $35 a GPU hour x 8 x 18 days = $120,960",
-			fmt.Sprintf("$%s as a product; $%s at $32.77 an hour for all eight", money(s2Cloud*8*24*s2DGXDays), money(p4dPerHour*24*s2DGXDays)), false, "about $33 an hour is the price of an instance of eight A100 (AWS p4d.24xlarge, on demand, 2024), not of one GPU"},
+			fmt.Sprintf("$%s as a product; $%s at $%.2f an hour for all eight", money(s2Cloud*8*24*s2DGXDays), money(hour*24*s2DGXDays), hour), false, "$33 to $41 an hour is the price of an instance of eight A100, not of one GPU (" + from + ")"},
 		{"S2", "GPT-3 175B trained on eight A100 in 18 days",
 			fmt.Sprintf("%s days at the very least", money(gpt3Flop/(8*a100)/86400)), false, "6 x 175e9 parameters x 300e9 tokens = 3.15e23 FLOP; eight A100 do 2.5e15 a second at their peak"},
 		{"S3", "a million steps of 110 ms: 30.6 hours; of 200 ms: 55.6",

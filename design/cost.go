@@ -5,6 +5,7 @@ import (
 	"math"
 
 	"github.com/weft-fabric/weft/cluster"
+	"github.com/weft-fabric/weft/topo/catalog"
 )
 
 // Economics compares owning this cluster with renting as many GPUs.
@@ -40,17 +41,17 @@ type Option struct {
 
 const hoursAYear = 8760
 
-// defaultCloud is used where neither the file nor the preset gives a price.
+// defaultCloud is used where neither the owner nor the catalogue has a price.
 const (
 	defaultCloud       = 4.92
 	defaultCloudSource = "AWS EC2 Capacity Blocks, p5.48xlarge (8 H100) at $39.33 an hour, 2025-01"
 )
 
-func (r *Report) economics(n cluster.Needs) {
+func (r *Report) economics(v *view, n cluster.Needs, c *catalog.Catalog) {
 	e := &r.Economics
 	e.Years, e.PowerPrice, e.CloudPrice, e.CloudSource = n.Years, n.PowerPrice, n.CloudPrice, "the cluster's needs"
 	if e.CloudPrice == 0 {
-		e.CloudPrice, e.CloudSource = defaultCloud, defaultCloudSource
+		e.CloudPrice, e.CloudSource = rent(v, c)
 	}
 	e.EnergyPerYear = r.PowerWatts / 1000 * hoursAYear * e.PowerPrice
 	e.CloudPerYear = float64(r.GPUs) * hoursAYear * e.CloudPrice
@@ -75,7 +76,23 @@ func (r *Report) economics(n cluster.Needs) {
 	if r.CostUSD > 0 {
 		e.NetworkShare = network / r.CostUSD
 	}
-	e.Options, e.Crossings = options(e.Years)
+	e.Options, e.Crossings = options(e.Years, c)
+}
+
+// rent is what a GPU of the most common host costs an hour in a cloud.
+func rent(v *view, c *catalog.Catalog) (usd float64, source string) {
+	gpus := map[string]int{}
+	best := ""
+	for h := range v.g.Hosts {
+		model := v.g.Hosts[h].Model
+		if gpus[model] += int(v.gpus[h]); gpus[model] > gpus[best] {
+			best = model
+		}
+	}
+	if p := c.Hosts[best].Rent; p.USD > 0 {
+		return p.USD, fmt.Sprintf("%s, %s", p.Source, p.Date)
+	}
+	return defaultCloud, defaultCloudSource
 }
 
 // energy is what a machine's electricity costs over some days.
@@ -91,7 +108,6 @@ const (
 	s2DGXDays     = 18
 	s2Cloud       = 35 // USD a GPU hour, as S2 has it
 	s2Transfer    = 5_000
-	p4dPerHour    = 32.77 // USD for the instance of eight A100, AWS on demand, 2024
 	s2PCIeTotal   = 162_000
 	s2DGXTotal    = 254_800
 	s2CloudTotal  = 125_960
@@ -100,14 +116,24 @@ const (
 	s2CloudRental = 120_960
 )
 
+// instance is what a machine like a DGX A100 costs an hour in a cloud, all
+// eight GPUs together, and where that price is from.
+func instance(c *catalog.Catalog) (usd float64, source string) {
+	if rent := c.Hosts["dgx-a100"].Rent; rent.USD > 0 {
+		return 8 * rent.USD, fmt.Sprintf("%s, %s", rent.Source, rent.Date)
+	}
+	return 40.97, "AWS p4de.24xlarge on demand, 2023-06"
+}
+
 // options recomputes S2's comparison from its own inputs.
-func options(years float64) ([]Option, []Verdict) {
+func options(years float64, c *catalog.Catalog) ([]Option, []Verdict) {
+	hour, _ := instance(c)
 	rent := func(perHour float64) float64 { return perHour*24*s2DGXDays + s2Transfer }
 	list := []Option{
 		{Name: "PCIe server", Hardware: s2PCIe, Days: s2PCIeDays, PerRun: energy(s2Watts, s2PCIeDays, s2Price), Document: "$162,000 for one run"},
 		{Name: "DGX A100", Hardware: s2DGX, Days: s2DGXDays, PerRun: energy(s2Watts, s2DGXDays, s2Price), Document: "$254,800 for one run"},
 		{Name: "cloud, $35 a GPU hour", Days: s2DGXDays, PerRun: rent(s2Cloud * 8), Document: "$125,960 for one run"},
-		{Name: "cloud, $32.77 an instance hour", Days: s2DGXDays, PerRun: rent(p4dPerHour), Document: "not in S2"},
+		{Name: fmt.Sprintf("cloud, $%.2f for all eight", hour), Days: s2DGXDays, PerRun: rent(hour), Document: "not in S2"},
 	}
 	for i := range list {
 		o := &list[i]

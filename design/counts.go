@@ -34,7 +34,7 @@ func (c Cables) Total() int {
 
 // Sizes says how large a host and its parts are.
 type Sizes struct {
-	NICs         int     `json:"nics"`          // of hosts with accelerators, in compute networks
+	NICs         int     `json:"nics"`          // endpoints of hosts with accelerators in compute networks; chips where chips are joined directly
 	GPUsPerHost  int     `json:"gpus_per_host"` // most
 	NICsPerHost  int     `json:"nics_per_host"` // most, in compute networks
 	NICRate      float64 `json:"nic_bytes_per_s"`
@@ -100,6 +100,7 @@ func (r *Report) count(v *view) {
 		r.Sizes.SwitchModels = append(r.Sizes.SwitchModels, m)
 	}
 	r.countCables(v)
+	r.Cables.bundle(max(r.perCable, 1))
 	r.countPlaces(v)
 	r.Sizes.Domain, r.Sizes.Domains = domains(g)
 }
@@ -133,6 +134,13 @@ func (r *Report) countCables(v *view) {
 				r.Cables.Other += n
 			}
 		}
+	}
+}
+
+// bundle turns links into cables where one cable carries several.
+func (c *Cables) bundle(per int) {
+	for _, n := range []*int{&c.HostLeaf, &c.LeafSpine, &c.SpineCore, &c.Peer, &c.Other} {
+		*n = (*n + per - 1) / per
 	}
 }
 

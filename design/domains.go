@@ -202,13 +202,21 @@ func (b *breaker) losses() []Loss {
 		if v.direct {
 			part = "cable between chips"
 		}
-		worst(part, kinds[k], sample(len(v.links), func(i int) [3]int64 {
+		sort := func(i int) [3]int64 {
 			t := &v.links[i]
 			if min(v.tier[t.a], v.tier[t.b]) != k[0] || max(v.tier[t.a], v.tier[t.b]) != k[1] {
 				return [3]int64{-1}
 			}
 			return [3]int64{t.rate}
-		}, sorts), func(i int) string { return v.g.LinkName(v.links[i].id) }, func(i int) Loss {
+		}
+		picked := sample(len(v.links), sort, sorts)
+		for _, i := range b.h.cut {
+			if sort(i)[0] >= 0 {
+				picked = append(picked, i)
+				break
+			}
+		}
+		worst(part, kinds[k], picked, func(i int) string { return v.g.LinkName(v.links[i].id) }, func(i int) Loss {
 			return b.try(removal{cables: map[int32]bool{int32(i): true}}, nil)
 		})
 	}
@@ -220,12 +228,16 @@ func (b *breaker) losses() []Loss {
 				count++
 			}
 		}
-		worst(tierName(t), count, sample(len(v.nodes), func(i int) [3]int64 {
+		picked := sample(len(v.nodes), func(i int) [3]int64 {
 			if v.tier[i] != t {
 				return [3]int64{-1}
 			}
 			return [3]int64{down[i], up[i]}
-		}, sorts), func(i int) string { return v.g.NodeName(v.nodes[i]) }, func(i int) Loss {
+		}, sorts)
+		if p, ok := b.critical(t); ok {
+			picked = append(picked, p)
+		}
+		worst(tierName(t), count, picked, func(i int) string { return v.g.NodeName(v.nodes[i]) }, func(i int) Loss {
 			return b.try(removal{nodes: map[int32]bool{int32(i): true}}, nil)
 		})
 	}
@@ -256,6 +268,18 @@ func (b *breaker) losses() []Loss {
 	return list
 }
 
+// critical finds a node of a tier at the narrowest cut.
+func (b *breaker) critical(tier uint8) (int, bool) {
+	for _, i := range b.h.cut {
+		for _, p := range []int32{b.v.links[i].a, b.v.links[i].b} {
+			if b.v.tier[p] == tier {
+				return int(p), true
+			}
+		}
+	}
+	return 0, false
+}
+
 // domains lists S1's failure domains from a GPU to the datacentre, each with
 // what it takes down on this graph.
 func (b *breaker) domains(r *Report) []Domain {
@@ -270,10 +294,15 @@ func (b *breaker) domains(r *Report) []Domain {
 		gone, takes := map[int32]bool{}, "1 GPU; its host's job"
 		lost := Loss{GPUsCutOff: 1, HostLeft: 1, BisectionLeft: 1, Bisection: b.full}
 		if v.direct { // a chip forwards for others
-			gone[v.ends[0].at] = true
+			at := v.ends[0].at
+			if p, ok := b.critical(v.tier[at]); ok {
+				at = int32(p)
+			}
+			gone[at] = true
 			lost = b.try(removal{nodes: gone}, nil)
 			takes = "1 chip and the ways through it"
 			lost.GPUsCutOff = max(lost.GPUsCutOff, 1)
+			lost.Example = v.g.NodeName(v.nodes[at])
 		}
 		v.g.Each(topo.GPU, func(n topo.NodeID, _ *topo.Node) {
 			if lost.Example == "" {
@@ -332,9 +361,9 @@ func (b *breaker) domains(r *Report) []Domain {
 func describe(l Loss) string {
 	switch {
 	case l.GPUsCutOff > 0:
-		return fmt.Sprintf("%d GPUs cut off, %d slower", l.GPUsCutOff, l.GPUsDegraded)
+		return fmt.Sprintf("%s GPUs cut off, %s slower", count(l.GPUsCutOff), count(l.GPUsDegraded))
 	case l.GPUsDegraded > 0:
-		return fmt.Sprintf("no GPU cut off; %d on hosts that keep %s of their rate", l.GPUsDegraded, percent(l.HostLeft))
+		return fmt.Sprintf("no GPU cut off; %s on hosts that keep %s of their rate", count(l.GPUsDegraded), percent(l.HostLeft))
 	case l.BisectionLeft < 1-1e-9:
 		return fmt.Sprintf("no host slower by itself; %s of the bisection left", percent(l.BisectionLeft))
 	}
@@ -393,6 +422,6 @@ func (b *breaker) rack() (l Loss, racks int, takes string, ok bool) {
 	}
 	l = b.lose(hosts, nodes)
 	l.Example = fmt.Sprintf("rack %d", best)
-	takes = fmt.Sprintf("%d hosts, %d GPUs, %d switches of the fabric", len(hosts), l.GPUsCutOff, len(nodes))
+	takes = fmt.Sprintf("%s, %s, %s", plural(len(hosts), "host"), plural(l.GPUsCutOff, "GPU"), plural(len(nodes), "fabric switch"))
 	return l, len(load), takes, true
 }

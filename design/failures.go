@@ -47,13 +47,13 @@ func (r *Report) fail(v *view, rates map[string]float64) error {
 		}
 	})
 	counts := map[string]int{
-		"gpu": r.GPUs, "nic": nics, "cable": r.Cables.Total(), "switch": r.Switches.Total(),
+		"gpu": r.GPUs, "nic": nics, "cable": ternary(v.direct, r.Cables.Direct, r.Cables.Total()), "switch": r.Switches.Total(),
 		"host": r.Hosts + r.ServiceHosts, "nvswitch": v.g.Count(topo.NVSwitch), "optic": r.Optics.Transceivers,
 	}
 	all := Failure{Part: "all", Source: "sum"}
 	for _, part := range parts {
 		f := Failure{Part: part, Count: counts[part]}
-		if rate, given := rates[part]; given {
+		if rate, given := rates[part]; given && rate != defaultRates[part] {
 			f.Rate, f.Source = rate, "the owner's needs"
 		} else if rate, known := defaultRates[part]; known {
 			f.Rate, f.Source = rate, "S1, yearly rates by part"

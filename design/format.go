@@ -46,6 +46,30 @@ func percent(share float64) string {
 	return strconv.FormatFloat(p, 'g', 3, 64) + "%"
 }
 
+// plural counts things: 1 host, 4 hosts, 2 switches.
+func plural(n int, what string) string {
+	switch {
+	case n == 1:
+		return "1 " + what
+	case strings.HasSuffix(what, "ch"):
+		return count(n) + " " + what + "es"
+	}
+	return count(n) + " " + what + "s"
+}
+
+// params prints a number of parameters as people say it: 175B, 1.8T.
+func params(n float64) string {
+	for _, s := range []struct {
+		size float64
+		name string
+	}{{1e12, "T"}, {1e9, "B"}, {1e6, "M"}} {
+		if n >= s.size {
+			return strconv.FormatFloat(n/s.size, 'g', 4, 64) + s.name
+		}
+	}
+	return trim(n)
+}
+
 // span prints a range, or the one number it comes down to.
 func span(lo, hi int) string {
 	if lo == hi {

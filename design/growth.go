@@ -47,7 +47,7 @@ func (r *Report) grow(v *view, gr cluster.Growth) {
 		out.Problem = err.Error()
 		return
 	}
-	var then Report
+	then := Report{perCable: r.perCable}
 	then.count(w)
 	out.Next = &NextUnit{
 		Hosts: then.Hosts + then.ServiceHosts - r.Hosts - r.ServiceHosts,
@@ -61,12 +61,12 @@ func (r *Report) grow(v *view, gr cluster.Growth) {
 			Peer: then.Cables.Peer - r.Cables.Peer, Other: then.Cables.Other - r.Cables.Other, Service: then.Cables.Service - r.Cables.Service, Direct: then.Cables.Direct - r.Cables.Direct,
 		},
 	}
-	out.Next.Moved = moved(g, v.g)
+	out.Next.Moved = moved(g, v.g, max(r.perCable, 1))
 }
 
 // moved counts links between the same two switches that the larger design has
 // no longer: cables that somebody has to pull.
-func moved(larger, now *topo.Graph) string {
+func moved(larger, now *topo.Graph, perCable int) string {
 	type pair struct{ a, b string }
 	have := map[pair]int{}
 	each := func(g *topo.Graph, f func(pair, int)) {
@@ -85,7 +85,7 @@ func moved(larger, now *topo.Graph) string {
 		}
 		have[p] = max(0, have[p]-n)
 	})
-	if pulled == 0 {
+	if pulled = (pulled + perCable - 1) / perCable; pulled == 0 {
 		return "no cable between existing switches moves"
 	}
 	return fmt.Sprintf("%d cables between existing switches move", pulled)

@@ -40,7 +40,7 @@ func (r *Report) HTML(w io.Writer, svg string) error {
 		r.Name, r.Family,
 		[]figure{
 			{count(r.GPUs), "GPUs"}, {count(r.Hosts), "hosts"}, {count(r.Switches.Leaf + r.Switches.Spine + r.Switches.Core + r.Switches.Higher), "switches"},
-			{trim(r.Oversubscription) + ":1", "oversubscription"}, {rate(r.BisectionRate), "bisection, one way"}, {watts(r.PowerWatts), "power"}, {"$" + millions(r.CostUSD), "cost"},
+			{trim(r.Oversubscription) + ":1", "oversubscription"}, {rate(r.BisectionRate), "bisection, one way"}, {watts(r.PowerWatts), "power"}, {ternary(r.CostUSD > 0, "$"+millions(r.CostUSD), "unknown"), "cost"},
 		},
 		r.sections(), template.HTML(svg),
 	})

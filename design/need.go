@@ -41,8 +41,8 @@ func ringShare(n int) float64 {
 }
 
 // newNeed computes the need of hosts of equal make.
-func newNeed(params, bytesPer, step float64, gpus, hosts, nics int, rate float64) Need {
-	n := Need{Params: params, BytesPer: bytesPer, Gradient: params * bytesPer, StepSeconds: step, Ranks: gpus, NICs: nics, NICRate: rate}
+func newNeed(parameters, bytesPer, step float64, gpus, hosts, nics int, rate float64) Need {
+	n := Need{Params: parameters, BytesPer: bytesPer, Gradient: parameters * bytesPer, StepSeconds: step, Ranks: gpus, NICs: nics, NICRate: rate}
 	n.FlatBytes = ringShare(gpus) * n.Gradient
 	n.ShardedBytes = ringShare(hosts) * n.Gradient / float64(max(nics, 1))
 	n.TotalBytes = n.ShardedBytes * float64(max(nics, 1)) * float64(hosts)
@@ -59,20 +59,24 @@ func newNeed(params, bytesPer, step float64, gpus, hosts, nics int, rate float64
 	case rate <= 0:
 		n.Verdict = "no NIC carries it"
 	case n.ShardedSeconds <= step:
-		n.Verdict = fmt.Sprintf("fits: %s of the %s step if all NICs of a host share it", seconds(n.ShardedSeconds), seconds(step))
+		n.Verdict = fmt.Sprintf("fits, %s of the %s step where the ports of a host share the work", seconds(n.ShardedSeconds), seconds(step))
 	default:
-		n.Verdict = fmt.Sprintf("does not fit: %s at the rate of the NICs for a step of %s; cut the model into %d parts or more (tensor, pipeline), send fewer bytes, or reduce less often",
-			seconds(n.ShardedSeconds), seconds(step), n.ModelParallel)
+		n.Verdict = fmt.Sprintf("does not fit, %s at the rate of the ports; cut the model into %d parts or more (tensor, pipeline), send fewer bytes, or reduce less often",
+			seconds(n.ShardedSeconds), n.ModelParallel)
 	}
 	return n
 }
 
 // need fills in what the owner's model asks of this cluster.
-func (r *Report) need(n cluster.Needs) {
+func (r *Report) need(v *view, n cluster.Needs) {
 	hosts := r.Hosts
 	if hosts == 0 {
 		hosts = r.ServiceHosts
 	}
 	ranks := max(r.GPUs, hosts)
+	if r.Endpoint != "NIC" { // chips and GPUs stand in the rings by themselves
+		r.Need = newNeed(n.Params, n.BytesPer, n.StepSeconds, ranks, ranks, 1, r.Sizes.NICRate)
+		return
+	}
 	r.Need = newNeed(n.Params, n.BytesPer, n.StepSeconds, ranks, hosts, r.Sizes.NICsPerHost, r.Sizes.NICRate)
 }

@@ -129,7 +129,7 @@ func (r *Report) oversubscribe(v *view, tolerated float64) {
 		r.Oversubscription = max(r.Oversubscription, t.Ratio)
 	}
 	if family, _, ok := v.family(); ok && (family == topo.Dragonfly || family == topo.Torus) && r.Bisection.MaxFlow > 0 {
-		x := r.Bisection.Ideal / r.Bisection.MaxFlow
+		x := r.Bisection.Ratio
 		r.Tiers = append(r.Tiers, TierRatio{Tier: "bisection", Ratio: x, Down: r.Bisection.Ideal, Up: r.Bisection.MaxFlow, At: "the halves", Of: 1, Verdict: ratioVerdict(x, tolerated)})
 		r.Oversubscription = max(r.Oversubscription, x)
 	}

@@ -232,9 +232,10 @@ const packet = 4 * unit.KiB
 // 130 ns of InfiniBand HDR and the 500 to 800 ns of Ethernet chips.
 const switchDefault = 500 * unit.Nanosecond
 
-// floorNCCL is the measured two-node all-reduce floor over InfiniBand for small
-// messages, 46 us: what software adds is this less the wire both ways.
-const floorNCCL = 46.0
+// software is what the measured floor of a two-node NCCL all-reduce over
+// InfiniBand, 46 us for small messages, leaves after two crossings of one
+// switch between two H100 hosts, about 3 us each.
+const software = 40.0
 
 // latency adds up the longest way, GPU to GPU where there are GPUs.
 func (v *view) latency(c *catalog.Catalog, p Paths) Latency {
@@ -253,64 +254,68 @@ func (v *view) latency(c *catalog.Catalog, p Paths) Latency {
 		return l
 	}
 	l.From, l.To = g.NodeName(a), g.NodeName(b)
-	var wire, host, switches, nics unit.Time
-	var hops, inside, crossed, adapters int
+	// Where bytes are striped over NVSwitches, shares of one hop add up to one,
+	// so weighting by them gives the latency of one way.
+	var wire, host, switches, nics, hops, inside, crossed, adapters float64
 	slowest := unit.Rate(0)
-	at := a
 	unknown := false
 	for _, u := range way {
-		link := &g.Links[u.Link]
+		share := float64(u.Share)
 		class := g.Class(u.Link)
-		if class.Kind.Network() || v.direct {
-			wire += class.Latency
-			crossed++
+		if class.Kind.Network() || class.Kind.Accelerator() {
+			wire += share * float64(class.Latency)
+			crossed += share
 			if slowest == 0 || class.Rate < slowest {
 				slowest = class.Rate
 			}
 		} else {
-			host += class.Latency
-			inside++
+			host += share * float64(class.Latency)
+			inside += share
 		}
-		_, at = link.Ends(u.Forward)
+		_, at := g.Links[u.Link].Ends(u.Forward)
 		switch n := &g.Nodes[at]; n.Kind {
-		case topo.Switch:
-			hops++
+		case topo.Switch, topo.NVSwitch:
+			hops += share
 			s, err := c.Switch(n.Model)
 			if err != nil {
 				s.Latency, unknown = switchDefault, true
 			}
-			switches += s.Latency
+			switches += share * float64(s.Latency)
 		case topo.NIC:
-			adapters++
+			adapters += share
 			if a, err := c.NIC(n.Model); err == nil {
-				nics += a.Latency
+				nics += share * float64(a.Latency)
 			} else {
-				nics += nicDefault
+				nics += share * float64(nicDefault)
 			}
 		}
 	}
-	how := fmt.Sprintf("%d switches, port to port, from the catalogue", hops)
+	how := fmt.Sprintf("%.0f switches, port to port, from the catalogue", hops)
 	if unknown {
 		how += fmt.Sprintf(" (%s where it knows none)", switchDefault)
 	}
-	l.add("wires", wire, "", fmt.Sprintf("%d links with their SerDes and error correction, 20 m each", crossed))
+	l.add("wires", wire, "", fmt.Sprintf("%.0f links with their SerDes and error correction", crossed))
 	l.add("switches", switches, "", how)
 	if slowest > 0 {
-		l.add("one packet", packet.Over(slowest), "", fmt.Sprintf("%s sent once at %s; switches cut through", packet, slowest))
+		l.add("one packet", float64(packet.Over(slowest)), "", fmt.Sprintf("%s sent once at %s; switches cut through", packet, slowest))
 	}
-	l.add("inside the hosts", host, "", fmt.Sprintf("%d PCIe and socket links", inside))
+	l.add("inside the hosts", host, "", fmt.Sprintf("%.0f PCIe and socket links", inside))
 	transmission := l.Total
-	l.Terms = append(l.Terms, LatencyTerm{"transmission", transmission, "2-10 us", "the four above together"})
-	l.add("protocol (NICs)", nics, "1-2 us", fmt.Sprintf("%d adapters; RDMA keeps the protocol in the adapter", adapters))
-	l.Terms = append(l.Terms,
-		LatencyTerm{"software", max(floorNCCL-2*l.Total, 0), "10-100 us", fmt.Sprintf("measured two-node NCCL all-reduce floor of %g us less this way there and back", floorNCCL)},
-		v.queueing(slowest))
+	l.Terms = append(l.Terms, LatencyTerm{"transmission", transmission, "2-10 us", "the above together"})
+	l.add("protocol (NICs)", nics, "1-2 us", fmt.Sprintf("%.0f adapters; RDMA keeps the protocol in the adapter", adapters))
+	if adapters > 0 {
+		l.Terms = append(l.Terms, LatencyTerm{"software", software, "10-100 us", "the measured 46 us floor of a two-node NCCL all-reduce less its two crossings of the network"})
+	}
+	l.Terms = append(l.Terms, v.queueing(slowest))
 	return l
 }
 
-func (l *Latency) add(name string, t unit.Time, doc, how string) {
-	l.Terms = append(l.Terms, LatencyTerm{name, t.Microseconds(), doc, how})
-	l.Total += t.Microseconds()
+// add enters so many picoseconds; what is not on the way is left out.
+func (l *Latency) add(name string, ps float64, doc, how string) {
+	if us := ps / float64(unit.Microsecond); us > 0 {
+		l.Terms = append(l.Terms, LatencyTerm{name, us, doc, how})
+		l.Total += us
+	}
 }
 
 // nicDefault stands in for an adapter the catalogue does not know.

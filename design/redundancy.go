@@ -67,9 +67,9 @@ func (r *Report) dualLink(v *view) Verdict {
 	case nics == 0:
 		return Verdict{"dual link (bonding)", NotApplicable, "no host is attached"}
 	case single == 0:
-		return Verdict{"dual link (bonding)", Yes, fmt.Sprintf("all %d NICs have two links or more; %s", nics, after)}
+		return Verdict{"dual link (bonding)", Yes, fmt.Sprintf("all %s %ss have two links or more; %s", count(nics), r.Endpoint, after)}
 	case l.GPUsCutOff == 0 && l.HostsCutOff == 0:
-		return Verdict{"dual link (bonding)", Partly, fmt.Sprintf("%d of %d NICs have one link; a GPU that loses its own goes through its host's other NICs, slower: %s", single, nics, after)}
+		return Verdict{"dual link (bonding)", Partly, fmt.Sprintf("%s of %s NICs have one link; a GPU that loses its own goes through its host's other NICs, slower: %s", count(single), count(nics), after)}
 	default:
 		return Verdict{"dual link (bonding)", No, fmt.Sprintf("%d of %d NICs have one link and some hosts have one NIC; %s", single, nics, after)}
 	}
@@ -107,7 +107,7 @@ func (r *Report) dualLeaf(v *view) Verdict {
 	case least < 2:
 		return Verdict{topic, No, fmt.Sprintf("some hosts hang on one leaf; losing %s cuts off %d GPUs", l.Example, l.GPUsCutOff)}
 	case same:
-		return Verdict{topic, Yes, fmt.Sprintf("every NIC reaches two leaves; losing %s leaves hosts %s of their rate", l.Example, percent(l.HostLeft))}
+		return Verdict{topic, Yes, fmt.Sprintf("every %s reaches two leaves or more; losing %s leaves hosts %s of their rate", r.Endpoint, l.Example, percent(l.HostLeft))}
 	default:
 		return Verdict{topic, Partly, fmt.Sprintf("every host reaches %s leaves but each NIC only one: losing %s cuts off %d GPUs and slows %d, whose hosts keep %s of their rate; rails are a degraded mode, not a standby",
 			span(least, most), l.Example, l.GPUsCutOff, l.GPUsDegraded, percent(l.HostLeft))}
@@ -121,9 +121,9 @@ func (r *Report) ecmpVerdict() Verdict {
 	case !ok && r.Switches.Leaf == 1:
 		return Verdict{topic, NotApplicable, "one switch joins all hosts"}
 	case !ok && r.Cables.Peer > 0:
-		return Verdict{topic, ternary(r.Paths.Min > 1, Yes, Partly), fmt.Sprintf("no spines; %d to %d shortest ways between hosts and %d or more that share no cable", r.Paths.Min, r.Paths.Max, r.Paths.DisjointMin)}
+		return Verdict{topic, ternary(r.Paths.Min > 1, Yes, Partly), fmt.Sprintf("no spines; %s shortest ways between hosts and %d or more that share no cable", spanWays(r.Paths), r.Paths.DisjointMin)}
 	case !ok:
-		return Verdict{topic, No, "leaves have no spines above them; rails meet only inside hosts"}
+		return Verdict{topic, Partly, fmt.Sprintf("no spines: two hosts have %s shortest ways, through the leaves they share, and %d or more that share no cable", spanWays(r.Paths), r.Paths.DisjointMin)}
 	case r.Paths.ECMPPeers < 2:
 		return Verdict{topic, No, fmt.Sprintf("some leaf has uplinks to %d spine only; losing %s leaves %s of the bisection", r.Paths.ECMPPeers, l.Example, percent(l.BisectionLeft))}
 	default:
@@ -131,6 +131,8 @@ func (r *Report) ecmpVerdict() Verdict {
 			span(r.Paths.ECMPMin, r.Paths.ECMPMax), r.Paths.ECMPPeers, l.Example, percent(l.BisectionLeft), l.GPUsCutOff)}
 	}
 }
+
+func spanWays(p Paths) string { return span(int(p.Min), int(p.Max)) }
 
 func (r *Report) dualFabric() Verdict {
 	const topic = "second plane or fabric"

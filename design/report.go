@@ -22,6 +22,7 @@ import (
 type Report struct {
 	Name         string   `json:"name"`
 	Family       string   `json:"family"`
+	Endpoint     string   `json:"endpoint"`      // what attaches to the fabric: NIC, chip, or GPU
 	Hosts        int      `json:"hosts"`         // with accelerators
 	ServiceHosts int      `json:"service_hosts"` // without
 	GPUs         int      `json:"gpus"`
@@ -54,6 +55,8 @@ type Report struct {
 	Corrections []Correction `json:"corrections"`
 	Assumptions []string     `json:"assumptions"`
 	Notes       []string     `json:"notes"`
+
+	perCable int // links of the compute networks that one cable carries
 }
 
 // Analyze computes the report of a cluster. It changes nothing of it.
@@ -74,8 +77,9 @@ func Analyze(c *cluster.Cluster) (*Report, error) {
 	if r.Name == "" {
 		r.Name = c.Graph.Name
 	}
+	r.perCable = max(c.LinksPerCable, 1)
 	r.count(v)
-	r.Family = v.describe(r)
+	r.Family, r.Endpoint = v.describe(r), v.endpoint()
 
 	first, how := v.split()
 	h := v.halfFlow(first)
@@ -84,7 +88,7 @@ func Analyze(c *cluster.Cluster) (*Report, error) {
 	r.oversubscribe(v, needs.Oversub)
 	r.Paths = v.paths()
 	r.Latency = v.latency(facts, r.Paths)
-	r.need(needs)
+	r.need(v, needs)
 
 	b := v.breaker(h, r.Bisection.MaxFlow)
 	r.Losses = b.losses()
@@ -95,12 +99,12 @@ func Analyze(c *cluster.Cluster) (*Report, error) {
 	if err := r.fail(v, needs.FailureRates); err != nil {
 		return nil, err
 	}
-	r.economics(needs)
+	r.economics(v, needs, facts)
 	r.grow(v, c.Growth)
 	if err := r.check(v, needs); err != nil {
 		return nil, err
 	}
-	r.Corrections = corrections()
+	r.Corrections = corrections(facts)
 	r.assume(v)
 	return r, nil
 }
@@ -150,6 +154,17 @@ func (v *view) describe(r *Report) string {
 		s += fmt.Sprintf(", %d fabrics", r.Sizes.Fabrics)
 	}
 	return s
+}
+
+// endpoint says what attaches.
+func (v *view) endpoint() string {
+	switch {
+	case v.direct:
+		return "chip"
+	case len(v.ends) > 0 && v.g.Nodes[v.ends[0].node].Kind == topo.GPU:
+		return "GPU"
+	}
+	return "NIC"
 }
 
 // assume lists what the figures rest on and the graph does not say.

@@ -2,6 +2,7 @@ package design
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -32,11 +33,15 @@ func answer(name string) col { return col{Name: name, Answer: true} }
 
 // sections lays the report out in reading order.
 func (r *Report) sections() []section {
-	return []section{
+	list := []section{
 		r.summarySection(), r.countSection(), r.bandwidthSection(), r.pathSection(), r.needSection(),
 		r.failureSection(), r.lossSection(), r.redundancySection(), r.costSection(), r.growthSection(),
 		r.checkSection(), r.correctionSection(), {ID: "assumptions", Title: "What these figures assume", Notes: append(append([]string{}, r.Notes...), r.Assumptions...)},
 	}
+	for i := range list {
+		list[i].Tables = slices.DeleteFunc(list[i].Tables, func(t table) bool { return len(t.Rows) == 0 })
+	}
+	return list
 }
 
 func (r *Report) summarySection() section {
@@ -47,13 +52,18 @@ func (r *Report) summarySection() section {
 		{"switches", fmt.Sprintf("%s leaf, %s spine, %s core", count(r.Switches.Leaf), count(r.Switches.Spine), count(r.Switches.Core))},
 		{"oversubscription", trim(r.Oversubscription) + ":1"},
 		{"bisection, one way", rate(r.BisectionRate)},
-		{"longest way", fmt.Sprintf("%d switches, %s us", r.Paths.WorstSwitches, trim(r.Latency.Total))},
+		{"longest way", fmt.Sprintf("%s, %.2f us", plural(r.Paths.WorstSwitches, r.hop()), r.Latency.Total)},
 		{"a part fails every", days(r.Failures[len(r.Failures)-1].Days)},
 		{"power", watts(r.PowerWatts)},
-		{"cost", "$" + money(r.CostUSD)},
+		{"cost", ternary(r.CostUSD > 0, "$"+money(r.CostUSD), "no prices known")},
 		{"checklist", fmt.Sprintf("%d yes, %d no, %d need you", yes, no, you)},
 	}
-	return section{ID: "summary", Title: "In short", Lead: r.Need.Verdict, Tables: []table{{Cols: []col{left("what"), left("value")}, Rows: rows}}}
+	return section{ID: "summary", Title: "In short", Lead: r.lead(), Tables: []table{{Cols: []col{left("what"), left("value")}, Rows: rows}}}
+}
+
+// lead holds the owner's model against the network in a sentence.
+func (r *Report) lead() string {
+	return fmt.Sprintf("Reducing the gradients of %s parameters within a step of %s: %s.", params(r.Need.Params), seconds(r.Need.StepSeconds), strings.TrimSuffix(r.Need.Verdict, "."))
 }
 
 func (r *Report) tally() (yes, no, you int) {
@@ -80,7 +90,9 @@ func (r *Report) countSection() section {
 	add(&hosts, "hosts with accelerators", r.Hosts)
 	add(&hosts, "service hosts", r.ServiceHosts)
 	add(&hosts, "GPUs", r.GPUs)
-	add(&hosts, "NICs on compute networks", r.Sizes.NICs)
+	if r.Endpoint == "NIC" {
+		add(&hosts, "NICs on compute networks", r.Sizes.NICs)
+	}
 	add(&hosts, "accelerator domains (NVLink and the like)", r.Sizes.Domains)
 	add(&hosts, "racks", r.Sizes.Racks)
 	add(&hosts, "pods", r.Sizes.Pods)
@@ -113,6 +125,7 @@ func (r *Report) bandwidthSection() section {
 	b := table{Title: "Bisection, one way", Cols: []col{left("how"), right("rate")}, Rows: [][]string{
 		{"half of the endpoints at full rate", rate(r.Bisection.Ideal)},
 		{"max-flow on the graph", rate(r.Bisection.MaxFlow)},
+		{"the one over the other", trim(r.Bisection.Ratio) + ":1"},
 	}}
 	if r.Bisection.Formula != nil {
 		b.Rows = append(b.Rows, []string{"formula", rate(*r.Bisection.Formula)})
@@ -128,6 +141,9 @@ func (r *Report) bandwidthSection() section {
 	return s
 }
 
+// hop names what a way passes through.
+func (r *Report) hop() string { return ternary(r.Endpoint == "chip", "chip", "switch") }
+
 func (r *Report) pathSection() section {
 	p := r.Paths
 	ways := table{Title: "Ways between hosts", Cols: []col{left("what"), right("least"), right("median"), right("most")}, Rows: [][]string{
@@ -137,7 +153,7 @@ func (r *Report) pathSection() section {
 	if p.ECMPMax > 0 {
 		ways.Rows = append(ways.Rows, []string{"uplinks of a leaf (ECMP width)", fmt.Sprint(p.ECMPMin), "", fmt.Sprint(p.ECMPMax)})
 	}
-	lat := table{Title: fmt.Sprintf("Latency of the longest way, %s to %s, %d switches", r.Latency.From, r.Latency.To, p.WorstSwitches),
+	lat := table{Title: fmt.Sprintf("Latency of the longest way, %s to %s, %s", r.Latency.From, r.Latency.To, plural(p.WorstSwitches, r.hop())),
 		Cols: []col{left("term"), right("ours"), right("S1 says"), left("how")}}
 	for _, t := range r.Latency.Terms {
 		lat.Rows = append(lat.Rows, []string{t.Name, fmt.Sprintf("%.2f us", t.Micros), t.Document, t.How})
@@ -148,17 +164,21 @@ func (r *Report) pathSection() section {
 
 func (r *Report) needSection() section {
 	n := r.Need
-	rows := [][]string{
-		{"gradient", size(n.Gradient), fmt.Sprintf("%.4g parameters of %g bytes", n.Params, n.BytesPer)},
-		{"through every NIC, one ring", size(n.FlatBytes), fmt.Sprintf("2(n-1)/n of it, n = %s", count(n.Ranks))},
-		{"that takes", seconds(n.FlatSeconds), "at " + bits(n.NICRate)},
-		{"through every NIC, shared", size(n.ShardedBytes), fmt.Sprintf("each of %d NICs of a host carries its part", n.NICs)},
-		{"that takes", seconds(n.ShardedSeconds), "at " + bits(n.NICRate)},
-		{"needed for a step of " + seconds(n.StepSeconds), bits(n.NeedPerNIC), "on every NIC"},
-		{"all NICs together", size(n.TotalBytes), "a step"},
-		{"model cut into", count(max(n.ModelParallel, 1)) + " parts", "so that the gradients of one part fit the step"},
+	shared := fmt.Sprintf("each of %d %ss of a host carries its part", n.NICs, r.Endpoint)
+	if r.Endpoint != "NIC" {
+		shared = "over all its links at once"
 	}
-	return section{ID: "need", Title: "What the model needs", Lead: n.Verdict,
+	rows := [][]string{
+		{"gradient", size(n.Gradient), fmt.Sprintf("%s parameters of %g bytes", params(n.Params), n.BytesPer)},
+		{"through every " + r.Endpoint + ", one ring", size(n.FlatBytes), fmt.Sprintf("2(n-1)/n of it, n = %s", count(n.Ranks))},
+		{"that takes", seconds(n.FlatSeconds), "at " + bits(n.NICRate)},
+		{"through every " + r.Endpoint + ", shared", size(n.ShardedBytes), shared},
+		{"that takes", seconds(n.ShardedSeconds), "at " + bits(n.NICRate)},
+		{"needed for a step of " + seconds(n.StepSeconds), bits(n.NeedPerNIC), "on every " + r.Endpoint},
+		{"all " + r.Endpoint + "s together", size(n.TotalBytes), "a step"},
+		{"model cut into", plural(max(n.ModelParallel, 1), "part"), "so that the gradients of one part fit the step"},
+	}
+	return section{ID: "need", Title: "What the model needs", Lead: r.lead(),
 		Tables: []table{{Cols: []col{left("what"), right("amount"), left("how")}, Rows: rows}}}
 }
 
@@ -214,6 +234,9 @@ func (r *Report) costSection() section {
 	}
 	bill.Rows = append(bill.Rows, []string{"all", "", "", "$" + money(r.CostUSD), watts(r.PowerWatts), "", fmt.Sprintf("switches and cables are %s of the cost", percent(e.NetworkShare))})
 	breakEven := "never: renting stays cheaper"
+	if r.CostUSD == 0 {
+		breakEven = "unknown: no prices"
+	}
 	if e.BreakEven != nil {
 		breakEven = fmt.Sprintf("%.1f months", *e.BreakEven)
 	}
