@@ -30,8 +30,8 @@ func (f *finder) wire(s span, way []topo.Use) ([]topo.Use, bool) {
 // It spreads from both ends at once, one hop at a time, upwards only in a fabric
 // with tiers, and keeps for each switch met the number of ways to it; parallel
 // links count one by one. Where the two meet for the first time, the products
-// add up. In three tiers of 64 ports that is some 2,000 links for each end, not
-// the 16,000,000 ways that there can be from leaf to leaf.
+// add up. In three tiers of 128 ports that is some 4,000 links for each end,
+// 50 us (2026-11), however many ways there are.
 func (f *finder) equalCost(s span) uint64 {
 	if n, ok := f.ways[s]; ok {
 		return n
@@ -50,83 +50,122 @@ func (f *finder) count(s span) uint64 {
 	if family == topo.Torus {
 		return f.throughTorus(s)
 	}
-	tiered := family == topo.Clos
-	if family == topo.Irregular { // routed upwards where its switches have tiers
-		for _, e := range g.Edges(s.out) {
-			tiered = tiered || g.Nodes[e.Peer].Tier > 0
+	tiered, direct := family == topo.Clos, uint64(0)
+	for _, e := range g.Edges(s.out) {
+		if e.Peer == s.in && g.Class(e.Link).Kind.Network() {
+			direct = plus64(direct, uint64(g.Links[e.Link].Count))
 		}
+		tiered = tiered || family == topo.Irregular && g.Nodes[e.Peer].Tier > 0
 	}
-	a, b := newFront(s.out), newFront(s.in)
-	const farthest = 64
-	for range farthest {
-		for _, side := range []*front{a, b} {
+	if direct > 0 {
+		return direct
+	}
+	if f.fronts[0] == nil {
+		f.fronts = [2]*front{newFront(g), newFront(g)}
+	}
+	a, b := f.fronts[0], f.fronts[1]
+	a.start(g, s.out, s.lane.plane)
+	b.start(g, s.in, s.lane.plane)
+	for {
+		for _, side := range f.fronts {
 			if n := a.meet(b); n > 0 {
 				return n
 			}
-			if !side.spread(g, tiered, s.lane.plane) {
-				return 1
+			if !side.spread(g, tiered) {
+				return 1 // routed in a way that is not of this kind
 			}
 		}
 	}
-	return 1
 }
 
-// front is the switches that so many hops from one end reach, each with the number of ways to it.
+// front is the switches that so many hops from one end reach, with the number of
+// ways to each. Switches stand at the end of a graph's nodes, so a number less
+// that of the first is an index here.
 type front struct {
-	at   []topo.NodeID
-	ways []uint64
-	seat map[topo.NodeID]int32 // index in at
-	seen map[topo.NodeID]bool  // in at, or met before
-	hops int
+	first topo.NodeID
+	ways  []uint64
+	level []uint8 // hops from the end, 0 for not met
+	at    []topo.NodeID
+	met   []topo.NodeID // all that were met, to be forgotten at the next start
+	hops  uint8
 }
 
-func newFront(n topo.NodeID) *front {
-	return &front{at: []topo.NodeID{n}, ways: []uint64{1}, seat: map[topo.NodeID]int32{n: 0}, seen: map[topo.NodeID]bool{n: true}}
+func newFront(g *topo.Graph) *front {
+	first := topo.NodeID(0)
+	if n := len(g.Hosts); n > 0 {
+		first = g.Hosts[n-1].First + topo.NodeID(g.Hosts[n-1].Count)
+	}
+	n := len(g.Nodes) - int(first)
+	return &front{first: first, ways: make([]uint64, n), level: make([]uint8, n)}
 }
 
+// start takes the first hop from a NIC into a plane.
+func (f *front) start(g *topo.Graph, nic topo.NodeID, plane int8) {
+	for _, n := range f.met {
+		f.ways[n-f.first], f.level[n-f.first] = 0, 0
+	}
+	f.at, f.met, f.hops = f.at[:0], f.met[:0], 1
+	for _, e := range g.Edges(nic) {
+		if g.Nodes[e.Peer].Kind == topo.Switch && g.Nodes[e.Peer].Plane == plane && g.Class(e.Link).Kind.Network() {
+			f.reach(e.Peer, uint64(g.Links[e.Link].Count))
+		}
+	}
+	f.met = append(f.met, f.at...)
+}
+
+// reach adds ways to a switch unless fewer hops lead there.
+func (f *front) reach(n topo.NodeID, ways uint64) {
+	i := n - f.first
+	switch f.level[i] {
+	case 0:
+		f.level[i] = f.hops
+		f.at = append(f.at, n)
+		f.ways[i] = ways
+	case f.hops:
+		f.ways[i] = plus64(f.ways[i], ways)
+	}
+}
+
+// spread goes one hop further, among switches; false if there is nowhere to go.
+func (f *front) spread(g *topo.Graph, tiered bool) bool {
+	from := f.at
+	f.at = make([]topo.NodeID, 0, len(from))
+	if f.hops++; f.hops == 0 {
+		return false
+	}
+	for _, n := range from {
+		ways, tier := f.ways[n-f.first], g.Nodes[n].Tier
+		edges := g.Edges(n)
+		for i := len(edges) - 1; i >= 0; i-- {
+			e := edges[i]
+			peer := &g.Nodes[e.Peer]
+			if peer.Kind != topo.Switch || tiered && peer.Tier <= tier {
+				if tiered && peer.Fabric == g.Nodes[n].Fabric || peer.Host != topo.None {
+					break // in a fabric, what stands before has a lower tier or is in a host
+				}
+				continue
+			}
+			if g.Class(e.Link).Kind.Network() {
+				f.reach(e.Peer, times64(ways, uint64(g.Links[e.Link].Count)))
+			}
+		}
+	}
+	f.met = append(f.met, f.at...)
+	return len(f.at) > 0
+}
+
+// meet adds up the ways through all switches at which two fronts stand.
 func (f *front) meet(o *front) uint64 {
 	if len(f.at) > len(o.at) {
 		f, o = o, f
 	}
 	var sum uint64
-	for i, n := range f.at {
-		if j, ok := o.seat[n]; ok {
-			sum = plus64(sum, times64(f.ways[i], o.ways[j]))
+	for _, n := range f.at {
+		if i := n - f.first; o.level[i] == o.hops {
+			sum = plus64(sum, times64(f.ways[i], o.ways[i]))
 		}
 	}
 	return sum
-}
-
-// spread goes one hop further; false if there is nowhere to go.
-func (f *front) spread(g *topo.Graph, tiered bool, plane int8) bool {
-	var at []topo.NodeID
-	var ways []uint64
-	seat := map[topo.NodeID]int32{}
-	for i, n := range f.at {
-		tier := g.Nodes[n].Tier
-		for _, e := range g.Edges(n) {
-			peer := &g.Nodes[e.Peer]
-			switch {
-			case !g.Class(e.Link).Kind.Network(), f.seen[e.Peer],
-				peer.Kind == topo.NIC && f.hops > 0, // nothing passes through another NIC
-				peer.Kind == topo.Switch && (peer.Plane != plane || tiered && peer.Tier <= tier):
-				continue
-			}
-			j, ok := seat[e.Peer]
-			if !ok {
-				j = int32(len(at))
-				seat[e.Peer] = j
-				at, ways = append(at, e.Peer), append(ways, 0)
-			}
-			ways[j] = plus64(ways[j], times64(f.ways[i], uint64(g.Links[e.Link].Count)))
-		}
-	}
-	f.hops++
-	for _, n := range at {
-		f.seen[n] = true
-	}
-	f.at, f.ways, f.seat = at, ways, seat
-	return len(at) > 0
 }
 
 // throughTorus counts the ways between the routers of two NICs.

@@ -17,6 +17,9 @@ type finder struct {
 	a, b  topo.NodeID
 	found []Path
 	ways  map[span]uint64 // equal-cost ways, counted before
+	wires map[span]leg    // the way through the fabric, found before
+
+	fronts [2]*front // scratch space of that
 }
 
 // leg is a part of a path after which bytes are stored.
@@ -45,7 +48,10 @@ func (f *finder) sameHost() bool {
 
 // own gives the links of a way between GPUs that stays inside their own network.
 func (f *finder) own(a, b topo.NodeID, way []topo.Use) ([]topo.Use, bool) {
-	if f.kind(a) != topo.GPU || f.kind(b) != topo.GPU || !f.linked(a) || !f.linked(b) {
+	if f.kind(a) != topo.GPU || f.kind(b) != topo.GPU {
+		return way, false
+	}
+	if out := f.g.Nodes[a].Host != f.g.Nodes[b].Host; !f.linked(a, out) || !f.linked(b, out) {
 		return way, false
 	}
 	start := len(way)
@@ -61,11 +67,22 @@ func (f *finder) own(a, b topo.NodeID, way []topo.Use) ([]topo.Use, bool) {
 	return way, len(way) > start
 }
 
-// linked reports whether a GPU has a link into a network of GPUs.
-func (f *finder) linked(gpu topo.NodeID) bool {
+// linked reports whether a GPU has a link into a network of GPUs, one that
+// leaves its host if asked for. It spares a search through the fabric for GPUs
+// that have none.
+func (f *finder) linked(gpu topo.NodeID, out bool) bool {
+	host := f.g.Nodes[gpu].Host
 	for _, e := range f.g.Edges(gpu) {
-		if f.g.Class(e.Link).Kind.Accelerator() && f.kind(e.Peer) != topo.CPU {
+		if !f.g.Class(e.Link).Kind.Accelerator() || f.kind(e.Peer) == topo.CPU {
+			continue
+		}
+		if !out || f.kind(e.Peer) == topo.GPU || f.g.Nodes[e.Peer].Host != host {
 			return true
+		}
+		for _, up := range f.g.Edges(e.Peer) { // a switch of the host may have others above it
+			if f.g.Nodes[up.Peer].Host != host {
+				return true
+			}
 		}
 	}
 	return false
@@ -211,7 +228,7 @@ type span struct {
 // networked is what leaves through a NIC: RDMA in each network that both ends
 // reach, by another rail's NIC, over all planes at once, and sockets.
 func (f *finder) networked() {
-	f.ways = map[span]uint64{}
+	f.ways, f.wires = map[span]uint64{}, map[span]leg{}
 	if f.sameHost() {
 		f.loopback()
 	}
@@ -391,7 +408,16 @@ func (f *finder) hostLeg(a, b topo.NodeID) func([]topo.Use) ([]topo.Use, bool) {
 }
 
 func (f *finder) fabricLeg(s span) func([]topo.Use) ([]topo.Use, bool) {
-	return func(way []topo.Use) ([]topo.Use, bool) { return f.wire(s, way) }
+	return func(way []topo.Use) ([]topo.Use, bool) {
+		found, known := f.wires[s]
+		if !known {
+			if w, ok := f.wire(s, nil); ok {
+				found = w
+			}
+			f.wires[s] = found
+		}
+		return append(way, found...), len(found) > 0
+	}
 }
 
 // proxied reaches the NIC on the destination's rail over the accelerators'

@@ -159,13 +159,13 @@ func (f *finder) crowd(u topo.Use) (float64, string) {
 	switch class := g.Class(u.Link); {
 	case class.Kind == topo.PCIe:
 		low, high := from, to
-		if k := g.Nodes[from].Kind; k == topo.RootPort || k == topo.CPU || k == topo.PCIeSwitch && g.Nodes[to].Kind != topo.RootPort && g.Nodes[to].Kind != topo.CPU && !f.uplink(from, to) {
+		if f.above(from, to) {
 			low, high = to, from
 		}
 		if g.Nodes[low].Kind != topo.PCIeSwitch {
 			return 1, ""
 		}
-		if n := f.below(low, high, 0); n > 1 {
+		if n := f.below(low, high); n > 1 {
 			return float64(n), fmt.Sprintf("%d GPUs share %s", n, g.LinkName(u.Link))
 		}
 	case class.Kind.Network() && (g.Nodes[from].Kind == topo.NIC || g.Nodes[to].Kind == topo.NIC):
@@ -211,34 +211,36 @@ func (f *finder) served(nic topo.NodeID) int {
 	return n
 }
 
-// uplink reports whether a PCIe switch's link leads towards the root port.
-func (f *finder) uplink(from, to topo.NodeID) bool {
-	if f.g.Nodes[to].Kind != topo.PCIeSwitch {
-		return false
+// above reports whether the first of two joined nodes of a PCIe tree is the nearer to the root.
+func (f *finder) above(a, b topo.NodeID) bool {
+	if f.kind(b) != topo.PCIeSwitch {
+		return f.kind(b) != topo.RootPort && f.kind(b) != topo.CPU
 	}
-	for _, e := range f.g.Edges(to) {
-		if e.Peer == from || f.g.Class(e.Link).Kind != topo.PCIe {
-			continue
-		}
-		if k := f.g.Nodes[e.Peer].Kind; k == topo.RootPort || k == topo.CPU || k == topo.PCIeSwitch && f.uplink(to, e.Peer) {
-			return true
+	switch f.kind(a) {
+	case topo.RootPort, topo.CPU:
+		return true
+	case topo.PCIeSwitch:
+		for _, e := range f.g.Edges(a) { // the one whose other links lead to the root
+			if e.Peer != b && f.g.Class(e.Link).Kind == topo.PCIe && f.above(e.Peer, a) {
+				return true
+			}
 		}
 	}
 	return false
 }
 
 // below counts the GPUs of the PCIe subtree under a node; above is its parent.
-func (f *finder) below(n, above topo.NodeID, depth int) int {
+func (f *finder) below(n, above topo.NodeID) int {
 	count := 0
 	for _, e := range f.g.Edges(n) {
-		if e.Peer == above || f.g.Class(e.Link).Kind != topo.PCIe || depth > 16 {
+		if e.Peer == above || f.g.Class(e.Link).Kind != topo.PCIe {
 			continue
 		}
 		switch f.g.Nodes[e.Peer].Kind {
 		case topo.GPU:
 			count++
 		case topo.PCIeSwitch:
-			count += f.below(e.Peer, n, depth+1)
+			count += f.below(e.Peer, n)
 		}
 	}
 	return count
