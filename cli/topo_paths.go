@@ -40,7 +40,7 @@ func newTopoPaths() *cobra.Command {
 			if err != nil {
 				return finding{err}
 			}
-			found = paths.Rank(found, bytes)
+			paths.Rank(found, bytes)
 			if asJSON {
 				return printJSON(cmd.OutOrStdout(), found)
 			}

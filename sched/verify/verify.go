@@ -413,7 +413,7 @@ func (w *world) touch(r sched.Rank, a *step.Action) {
 
 func (w *world) report(rep *Report) {
 	rep.Actions, rep.Steps, rep.Sent, rep.Links = w.rep.Actions, w.rep.Steps, w.rep.Sent, w.rep.Links
-	recv := make([]int64, len(w.mem))
+	recv := make([]int64, w.p.Ranks+w.p.Switches)
 	for pair, n := range rep.Links {
 		recv[pair.To] += n
 	}
