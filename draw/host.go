@@ -40,7 +40,7 @@ type hostView struct {
 const (
 	partGap  = 6.0
 	partRow  = 44.0 // between rows of the tree
-	partLine = 11 * 1.3
+	partLine = 14.5 // a line of text in a box
 )
 
 func (p *page) inside(h topo.HostID) {

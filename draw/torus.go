@@ -223,7 +223,7 @@ func (v *torusView) layer(b svg.Box, edge float64, index int) {
 		}
 	}
 	v.marks["square-"+v.unit] = true
-	v.c.Group("", svg.Data(v.unit+"s", nodes))
+	v.c.Group("", svg.Data(plural(2, v.unit), nodes))
 	if len(v.dims) > 2 {
 		v.c.Rect(b, 8, "", svg.Class("pod"))
 		v.c.Text(b.Mid(), b.Bottom()+3, svg.Middle, strong, v.layerName(index))
@@ -303,7 +303,7 @@ func (v *torusView) elide(b svg.Box, pk pick) {
 			nodes++
 		}
 	}
-	v.c.Group("", svg.Data(v.unit+"s", nodes))
+	v.c.Group("", svg.Data(plural(2, v.unit), nodes))
 	v.c.Rect(b, 8, "", svg.Class("more"))
 	y := b.Y + b.H/2 - 34
 	for i, l := range []string{fmt.Sprintf("… %d more", pk.to-pk.from), "layers", "like this", count(nodes, v.unit)} {
