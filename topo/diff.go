@@ -207,7 +207,9 @@ func (d *differ) links(a, b *Graph) {
 			d.say("link %s (%s): only in the second", y[j], b.Class(y[j].id))
 		default:
 			name := "link " + x[i].String()
-			d.field(name, "class", *a.Class(x[i].id), *b.Class(y[j].id))
+			if v, w := *a.Class(x[i].id), *b.Class(y[j].id); v != w {
+				d.say("%s: class %s, %s, latency %s against %s, %s, latency %s", name, v.Kind, v, v.Latency, w.Kind, w, w.Latency)
+			}
 			d.field(name, "count", a.Links[x[i].id].Count, b.Links[y[j].id].Count)
 			d.attrs(name, a.Wires[x[i].id], b.Wires[y[j].id])
 		}

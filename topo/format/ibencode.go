@@ -18,10 +18,15 @@ func encodeDiscover(w io.Writer, g *topo.Graph) error { return writeClassic(w, g
 // encodeIbsim writes a net file for the simulator: NICs as channel adapters
 // described as "HOST NIC", switches by their names, so that ibnetdiscover in the
 // simulated fabric imports as the same graph. Speeds are written as they are.
-// Version 0.10 (Debian 12) knows SDR to HDR: it loads a file with NDR or XDR,
-// warns at each such port and runs it at its default speed; 0.12 knows NDR.
+// Version 0.10 of the simulator (Debian 12) knows SDR to HDR and 0.12 also NDR:
+// it loads a file with a faster port, warns, and by the options written for that
+// runs the port at HDR.
 // Descriptions end after 64 bytes in InfiniBand, and longer names are refused.
 func encodeIbsim(w io.Writer, g *topo.Graph) error { return writeClassic(w, g, "ibsim") }
+
+// simFallback are the simulator's options for a port whose speed it does not
+// know: every speed to QDR (s) and every extended speed to HDR (e) enabled.
+const simFallback = "s=7 e=7"
 
 // ibName64 is the length of a NodeDescription.
 const ibName64 = 64
@@ -30,6 +35,7 @@ const ibName64 = 64
 type ibWriter struct {
 	*bufio.Writer
 	g    *topo.Graph
+	sim  bool
 	guid []uint64
 	desc []string
 	told map[uint64]bool // aggregation nodes that have their record
@@ -40,7 +46,7 @@ func writeClassic(out io.Writer, g *topo.Graph, dialect string) error {
 	if len(g.Nodes) == 0 {
 		return fmt.Errorf("%s describes a network and %q has neither switch nor linked NIC", dialect, g.Name)
 	}
-	w := &ibWriter{Writer: bufio.NewWriter(out), g: g, guid: make([]uint64, len(g.Nodes)), desc: make([]string, len(g.Nodes)), told: map[uint64]bool{}}
+	w := &ibWriter{Writer: bufio.NewWriter(out), g: g, sim: dialect == "ibsim", guid: make([]uint64, len(g.Nodes)), desc: make([]string, len(g.Nodes)), told: map[uint64]bool{}}
 	if err := w.identify(dialect); err != nil {
 		return err
 	}
@@ -165,6 +171,9 @@ func (w *ibWriter) cable(n topo.NodeID, e topo.Edge) {
 	mine, yours := w.port(n, e.Link), w.port(e.Peer, e.Link)
 	width, speed := ibName(*w.g.Class(e.Link))
 	more := w.g.Wires[e.Link][fmt.Sprintf("ib.more.%x", w.guid[n])]
+	if w.sim && more == "" && (speed == "NDR" || speed == "XDR") {
+		more = simFallback
+	}
 	peerLID := w.g.Attrs[e.Peer]["ib.lid"]
 	if w.g.Nodes[e.Peer].Kind == topo.NIC {
 		peerLID = w.g.Attrs[e.Peer][fmt.Sprintf("ib.p%d.lid", yours)]

@@ -197,10 +197,10 @@ func (n *ibNet) cable(b *topo.Builder, v *ibNode, port int) error {
 	class, _ := ibClass(p.width, p.speed)
 	link := b.Link(topo.Link{A: v.node, B: peer.node, APort: uint16(port), BPort: uint16(p.peerPort), Class: b.Class(class)})
 	more := topo.Attrs{}
-	if p.more != "" {
+	if p.more != "" && v.guid != 0 {
 		more[fmt.Sprintf("ib.more.%x", v.guid)] = p.more
 	}
-	if ok && back.more != "" {
+	if ok && back.more != "" && peer.guid != 0 {
 		more[fmt.Sprintf("ib.more.%x", peer.guid)] = back.more
 	}
 	b.Wire(link, more)

@@ -377,7 +377,10 @@ func (n *ibNet) portLine(v *ibNode, number int, line string) error {
 	words = strings.Fields(after)
 	for i, w := range words {
 		if width, speed, ok := widthSpeed(w); ok {
-			p.width, p.speed, p.more = width, speed, strings.Join(words[i+1:], " ")
+			p.width, p.speed = width, speed
+			if more := strings.Join(words[i+1:], " "); more != simFallback {
+				p.more = more
+			}
 			break
 		}
 	}
