@@ -2,6 +2,7 @@ package paths
 
 import (
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/weft-fabric/weft/topo"
@@ -117,6 +118,7 @@ func (f *finder) rate(p *Path) {
 	if p.Loaded >= p.Expected*(1-1e-5) {
 		p.Loaded, p.Crowd = p.Expected, ""
 	}
+	p.Rate, p.Expected, p.Loaded = exact(p.Rate), exact(p.Expected), exact(p.Loaded)
 	p.Limit = f.limit(p, p.Hops[worst])
 	if p.Mechanism == Sockets && p.Expected > socketRate {
 		p.Expected, p.Limit = socketRate, "the CPU's copies between sockets and buffers"
@@ -125,6 +127,16 @@ func (f *finder) rate(p *Path) {
 			p.Crowd = ""
 		}
 	}
+}
+
+// exact rounds to seven digits. Shares are single-precision numbers: a third of
+// the bytes over a third of the links is not quite the whole rate.
+func exact(r unit.Rate) unit.Rate {
+	if r <= 0 {
+		return r
+	}
+	step := math.Pow(10, math.Floor(math.Log10(float64(r)))-6)
+	return unit.Rate(math.Round(float64(r)/step) * step)
 }
 
 // limit names a link, or the bundle it is part of, with its rate.

@@ -392,3 +392,16 @@ func TestPrint(t *testing.T) {
 		}
 	}
 }
+
+// The JSON form names nodes, and its hops are those of the path.
+func TestReports(t *testing.T) {
+	g := preset(t, "dgx-h100", nil)
+	list := between(t, g, "n0:gpu0", "n0:gpu5")
+	out := Reports(g, list, Reference)
+	if len(out) != len(list) || out[0].Mechanism != NVSwitch || out[0].Rate != 450e9 || out[0].Expected != 370e9 || out[0].Rank != 1 {
+		t.Errorf("%+v", out[0])
+	}
+	if h := out[0].Hops; h[0].From != "n0:gpu0" || h[len(h)-1].To != "n0:gpu5" || h[0].Gen != "nvlink4" {
+		t.Errorf("hops %+v", h)
+	}
+}

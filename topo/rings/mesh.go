@@ -28,6 +28,7 @@ func (s *search) meshed() (Plan, error) {
 	var edges []edge
 	var kind topo.LinkKind
 	var best unit.Rate
+	var unmeasured string
 	for i, gpu := range s.gpus {
 		for _, e := range g.Edges(gpu) {
 			class := g.Class(e.Link)
@@ -36,7 +37,7 @@ func (s *search) meshed() (Plan, error) {
 				continue
 			}
 			if kind == 0 || class.Rate > best {
-				kind, best = class.Kind, class.Rate
+				kind, best, unmeasured = class.Kind, class.Rate, s.unmeasured(e.Link)
 			}
 			for range g.Links[e.Link].Count {
 				links[i][j]++
@@ -50,7 +51,7 @@ func (s *search) meshed() (Plan, error) {
 	if len(edges) == 0 {
 		return Plan{}, fmt.Errorf("no link joins two of %s directly", s.names(s.gpus))
 	}
-	p := Plan{Medium: Medium(kind.String()), Exact: true}
+	p := Plan{Medium: Medium(kind.String()), Exact: true, Unmeasured: unmeasured}
 	s.meshRings(&p, links, wires, best)
 	s.meshTrees(&p, edges, wires)
 	return p, nil

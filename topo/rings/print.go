@@ -37,6 +37,9 @@ func (p *Plan) print(b *strings.Builder, g *topo.Graph, gpus []topo.NodeID, one 
 	if p.Why != "" {
 		fmt.Fprintf(b, "    limit: %s\n", p.Why)
 	}
+	if p.Unmeasured != "" {
+		fmt.Fprintf(b, "    nobody has measured what a ring reaches of %s: as expected is as on the wire\n", p.Unmeasured)
+	}
 	var lines []string
 	for _, r := range p.Rings {
 		var names []string

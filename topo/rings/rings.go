@@ -28,6 +28,7 @@ package rings
 import (
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/weft-fabric/weft/topo"
@@ -95,6 +96,10 @@ type Plan struct {
 	Exact bool   // no better set of rings exists, proven
 	Steps int    // what the search took
 	Why   string // what limits the rings, or why there are none
+
+	// Unmeasured is the generation of the links that set the pace when nobody has
+	// measured what a ring reaches of their rate; what is expected is then what is on the wire.
+	Unmeasured string
 }
 
 // Bus is the larger expected bus bandwidth of the two shapes.
@@ -201,6 +206,15 @@ func (s *search) efficiency(l topo.LinkID) float64 {
 	return 1
 }
 
+// unmeasured gives the generation of a link whose efficiency is not known, else nothing.
+func (s *search) unmeasured(l topo.LinkID) string {
+	gen := s.g.Class(l).Gen
+	if s.c == nil || s.c.Links[gen].Efficiency <= 0 {
+		return gen
+	}
+	return ""
+}
+
 // name is a GPU's name, short where all of the set are in one host.
 func (s *search) name(n topo.NodeID) string { return shortName(s.g, n, s.oneHost()) }
 
@@ -272,7 +286,17 @@ func (s *search) rate(l *load) (wire, expected unit.Rate, worst way) {
 			expected = e
 		}
 	}
-	return wire, expected, worst
+	return exact(wire), exact(expected), worst
+}
+
+// exact rounds to seven digits. Shares are single-precision numbers: a third of
+// the bytes over a third of the links is not quite the whole rate.
+func exact(r unit.Rate) unit.Rate {
+	if r <= 0 {
+		return r
+	}
+	step := math.Pow(10, math.Floor(math.Log10(float64(r)))-6)
+	return unit.Rate(math.Round(float64(r)/step) * step)
 }
 
 // direction names a directed link by its ends.

@@ -288,3 +288,32 @@ func TestPrint(t *testing.T) {
 		}
 	}
 }
+
+// The JSON form names nodes.
+func TestReport(t *testing.T) {
+	g := dgx1V(t)
+	r := find(t, g, gpus(t, g, 0, 1, 2, 3))
+	out := r.Report(g)
+	if out.Medium != NVLink || len(out.Rings) != 4 || len(out.Trees) != 3 || len(out.Others) != 1 || out.RingBus != 100e9 || out.GPUs[3] != "n0:gpu3" {
+		t.Errorf("%+v", out)
+	}
+	if e := out.Trees[0].Edges; len(e) != 3 || !strings.HasPrefix(e[0][1], "n0:gpu") {
+		t.Errorf("edges %v", e)
+	}
+}
+
+// Where nobody has measured a generation the result says so and does not guess.
+func TestUnmeasuredIsSaid(t *testing.T) {
+	c := catalog.Default()
+	link := c.Links["nvlink2"]
+	link.Efficiency = 0
+	c.Links["nvlink2"] = link
+	g := dgx1V(t)
+	r, err := Search(g, gpus(t, g), c, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Unmeasured != "nvlink2" || r.RingExpected != r.RingBus {
+		t.Errorf("unmeasured %q, %s of %s", r.Unmeasured, r.RingExpected, r.RingBus)
+	}
+}

@@ -343,7 +343,7 @@ func (s *search) circle(p *Plan, order []topo.NodeID, hops [][]topo.Use, count i
 		uses = append(uses, hop...)
 	}
 	wire, expected, worst := s.rate(ring)
-	p.RingBus, p.RingExpected = wire, expected
+	p.RingBus, p.RingExpected, p.Unmeasured = wire, expected, s.unmeasured(worst.link)
 	for range count {
 		p.Rings = append(p.Rings, Ring{Order: order, Rate: wire / unit.Rate(count), Uses: uses})
 	}
