@@ -236,7 +236,7 @@ func (v *hostView) outside() {
 	}
 	slices.Sort(ids)
 	name := span(len(ids), func(i int) string { return v.g.NodeName(ids[i]) })
-	text := fmt.Sprintf("%s outside the host: %s", plural2(len(ids), v.g.Nodes[ids[0]].Kind), name)
+	text := fmt.Sprintf("%s outside the host: %s", count(len(ids), word(v.g.Nodes[ids[0]].Kind)), name)
 	bottom = max(bottom, v.y-16)
 	y := bottom + 70
 	w := min(max(right-left, strong.Width(text)+20, plain.Width(sum.text(v.g))+20), v.width-2*margin)
@@ -245,11 +245,6 @@ func (v *hostView) outside() {
 	v.c.Rect(svg.Box{X: x, Y: y, W: w, H: 30}, 6, "", svg.Class("more"))
 	v.c.Text(x+w/2, y+8, svg.Middle, strong, strong.Fit(text, w-12))
 	v.y = y + 30
-}
-
-func plural2(n int, k topo.Kind) string {
-	noun := map[topo.Kind]string{topo.GPU: "GPU", topo.NVSwitch: "NVSwitch", topo.CPU: "NUMA node", topo.RootPort: "root port", topo.PCIeSwitch: "PCIe switch", topo.NIC: "NIC", topo.Switch: "switch"}[k]
-	return count(n, noun)
 }
 
 // table lists every sort of link of the host with exact figures, and what each

@@ -59,8 +59,7 @@ func (p *page) prepare(gr *group) {
 	n := gr.size()
 	at := func(i int) string { return p.memberName(gr, i) }
 	if gr.kind != 0 { // members are by rail; the heading names them in their own order
-		ids := append([]topo.NodeID(nil), gr.nodes...)
-		sortIDs(ids)
+		ids := slices.Sorted(slices.Values(gr.nodes))
 		at = func(i int) string { return p.g.Nodes[ids[i]].Name }
 	}
 	name := span(n, at)

@@ -47,8 +47,7 @@ func (p *page) inside(h topo.HostID) {
 	v := &hostView{page: p, h: h, parts: map[topo.NodeID]*part{}}
 	v.collect()
 	v.tree()
-	top := v.y
-	v.place(top)
+	v.place(v.y + v.headroom())
 	v.paintTree()
 	v.accelerators()
 	v.table()
@@ -382,41 +381,53 @@ func (v *hostView) paintPart(pt *part) {
 	v.c.End()
 }
 
+// socketLink joins two CPUs, the left one first; steps says how many places apart they stand.
+type socketLink struct {
+	a, b  *part
+	l     topo.LinkID
+	steps int
+}
+
+func (v *hostView) socketLinks() []socketLink {
+	var list []socketLink
+	for i, a := range v.roots {
+		for j, b := range v.roots[i+1:] {
+			for _, e := range v.g.Edges(a.id) {
+				if e.Peer == b.id && a.kind == topo.CPU && b.kind == topo.CPU {
+					list = append(list, socketLink{a, b, e.Link, j + 1})
+				}
+			}
+		}
+	}
+	return list
+}
+
+const socketStep = 12.0 // height of an arc for each CPU it passes over
+
+// headroom is what arcs between CPUs that are not neighbours take above them.
+func (v *hostView) headroom() float64 {
+	h := 0.0
+	for _, s := range v.socketLinks() {
+		if s.steps > 1 {
+			h = max(h, socketStep*float64(s.steps)+8)
+		}
+	}
+	return h
+}
+
 // sockets draws the links between CPUs: straight between neighbours, as arcs above else.
 func (v *hostView) sockets() {
-	type join struct {
-		a, b *part
-		l    topo.LinkID
-	}
-	var list []join
-	for _, a := range v.order {
-		if a.kind != topo.CPU {
+	for _, s := range v.socketLinks() {
+		a, b := s.a.box, s.b.box
+		if s.steps > 1 {
+			h := socketStep * float64(s.steps) / 0.75
+			v.wire((&svg.Pen{}).Move(a.Mid(), a.Y).Curve(a.Mid(), a.Y-h, b.Mid(), b.Y-h, b.Mid(), b.Y), s.l)
 			continue
 		}
-		for _, e := range v.g.Edges(a.id) {
-			if b := v.parts[e.Peer]; b != nil && b.kind == topo.CPU && a.id < e.Peer {
-				list = append(list, join{a, b, e.Link})
-			}
+		y := a.Y + a.H/2
+		v.wire((&svg.Pen{}).Move(a.Right(), y).To(b.X, y), s.l)
+		if text := fmt.Sprintf("%d × %s", v.g.Links[s.l].Count, rateTitle(v.g.Class(s.l))); small.Width(text) < b.X-a.Right()-12 {
+			v.c.Text((a.Right()+b.X)/2, y-small.Height()-4, svg.Middle, small, text, svg.Class("dim"))
 		}
-	}
-	at := map[*part]int{}
-	for i, r := range v.roots {
-		at[r] = i
-	}
-	for _, j := range list {
-		a, b := j.a.box, j.b.box
-		if a.X > b.X {
-			a, b = b, a
-		}
-		if d := at[j.a] - at[j.b]; d == 1 || d == -1 {
-			y := a.Y + a.H/2
-			v.wire((&svg.Pen{}).Move(a.Right(), y).To(b.X, y), j.l)
-			if text := fmt.Sprintf("%d × %s", v.g.Links[j.l].Count, rateTitle(v.g.Class(j.l))); small.Width(text) < b.X-a.Right()-12 {
-				v.c.Text((a.Right()+b.X)/2, y-small.Height()-4, svg.Middle, small, text, svg.Class("dim"))
-			}
-			continue
-		}
-		h := min(18, 8+0.01*(b.Mid()-a.Mid()))
-		v.wire((&svg.Pen{}).Move(a.Mid(), a.Y).Curve(a.Mid(), a.Y-h, b.Mid(), b.Y-h, b.Mid(), b.Y), j.l)
 	}
 }

@@ -33,15 +33,6 @@ func thousands(n int) string {
 	return s
 }
 
-// tail splits a name before the digits at its end.
-func tail(name string) (prefix, digits string) {
-	i := len(name)
-	for i > 0 && name[i-1] >= '0' && name[i-1] <= '9' {
-		i--
-	}
-	return name[:i], name[i:]
-}
-
 // span names a sorted list of names by runs: "leaf0-31" where they count up by
 // one, "leaf0,2…14" where by more, "leaf[0-7]a" where the number is not last.
 // More than three runs are named by the first and the last name.
@@ -133,10 +124,18 @@ func differ(a, b string) (prefix, digits, suffix string, ok bool) {
 
 func isDigit(c byte) bool { return c >= '0' && c <= '9' }
 
-// short is the end of a name that tells it from its neighbours.
+// short is the end of a name that tells it from its neighbours: its last
+// number, the name itself if it is short, or its last five characters.
 func short(name string) string {
-	if _, d := tail(name); d != "" && len(d) <= 4 {
-		return d
+	i := len(name)
+	for i > 0 && isDigit(name[i-1]) {
+		i--
+	}
+	if n := len(name) - i; n > 0 && n <= 4 {
+		return name[i:]
+	}
+	if r := []rune(name); len(r) > 8 {
+		return "…" + string(r[len(r)-5:])
 	}
 	return name
 }
@@ -209,6 +208,9 @@ func genTitle(c *topo.Class) string {
 
 // rateTitle prints what one link carries. Ports of networks are known by their bits.
 func rateTitle(c *topo.Class) string {
+	if c.Gen == "unstated" {
+		return fmt.Sprintf("rate unstated, taken as %s (%s) each way", bits(c.Rate), c.Rate)
+	}
 	if c.Kind == topo.Ethernet && strings.HasSuffix(genTitle(c), "GbE") { // the name says the bits
 		return fmt.Sprintf("%s (%s) each way", genTitle(c), c.Rate)
 	}

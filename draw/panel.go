@@ -144,7 +144,7 @@ func (p *panel) caption(g *topo.Graph) {
 	default:
 		f := &g.Fabrics[p.fabric]
 		p.title = "Fabric " + f.Name
-		if f.Name == "" {
+		if f.Name == "" || f.Name == "fabric" {
 			p.title = "Fabric"
 		}
 		parts = append(parts, f.Family.String())
@@ -162,9 +162,8 @@ func (p *panel) caption(g *topo.Graph) {
 	p.title += ": " + strings.Join(parts, ", ")
 }
 
-// joins gives, by row, what a link of the panel joins: the upper and the lower
-// end. Links that do not touch the panel's switches are not its own.
-func (p *panel) owns(g *topo.Graph, l *topo.Link) bool { return p.mine[l.A] || p.mine[l.B] }
+// owns reports whether a link touches one of the panel's switches or chips.
+func (p *panel) owns(l *topo.Link) bool { return p.mine[l.A] || p.mine[l.B] }
 
 // arrange sorts the panel's switches and hosts into tiers, pods and blocks.
 func (p *panel) arrange(g *topo.Graph) {
@@ -185,7 +184,7 @@ func (p *panel) arrange(g *topo.Graph) {
 	}
 	for i := range g.Links {
 		l := &g.Links[i]
-		if !p.owns(g, l) {
+		if !p.owns(l) {
 			continue
 		}
 		a, b := g.Nodes[l.A].Host != topo.None, g.Nodes[l.B].Host != topo.None
@@ -249,7 +248,7 @@ func (p *panel) arrange(g *topo.Graph) {
 		below := newSets(len(g.Nodes) + len(g.Hosts))
 		for i := range g.Links {
 			l := &g.Links[i]
-			if p.owns(g, l) && p.tier[l.A] != top && p.tier[l.B] != top && p.tier[l.A] != p.tier[l.B] || len(p.rows) == 1 && p.owns(g, l) {
+			if p.owns(l) && p.tier[l.A] != top && p.tier[l.B] != top && p.tier[l.A] != p.tier[l.B] || len(p.rows) == 1 && p.owns(l) {
 				below.join(end(l.A), end(l.B))
 			}
 		}
@@ -372,7 +371,7 @@ func (p *panel) sign(g *topo.Graph) {
 	up := make(map[topo.NodeID]flow, len(p.switches))
 	for i := range g.Links {
 		l := &g.Links[i]
-		if !p.owns(g, l) {
+		if !p.owns(l) {
 			continue
 		}
 		for _, e := range [2][2]topo.NodeID{{l.A, l.B}, {l.B, l.A}} {

@@ -2,8 +2,6 @@ package draw
 
 import (
 	"fmt"
-	"iter"
-	"maps"
 	"slices"
 	"strings"
 
@@ -11,14 +9,11 @@ import (
 	"github.com/weft-fabric/weft/topo"
 )
 
-func keysOf(m map[int]int) iter.Seq[int] { return maps.Keys(m) }
-
+// plural is the noun for so many.
 func plural(n int, noun string) string {
 	_, word, _ := strings.Cut(count(n, noun), " ")
 	return word
 }
-
-func sortIDs(ids []topo.NodeID) { slices.Sort(ids) }
 
 // summary is the line below the title: what there is, in numbers.
 func (p *page) summary() string {

@@ -2,6 +2,7 @@ package draw
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -313,7 +314,7 @@ func (v *tiersView) describe(e *elision, sigs []string, before string) {
 	if hosts > 0 {
 		e.lines = append(e.lines, count(hosts, "host"))
 	}
-	for _, t := range slices.Sorted(keysOf(switches)) {
+	for _, t := range slices.Sorted(maps.Keys(switches)) {
 		e.lines = append(e.lines, thousands(switches[t])+" "+plural(switches[t], tierWord(v.pn.kind, t)))
 	}
 }
@@ -366,7 +367,7 @@ func (v *tiersView) tallyNotes() {
 	loads := make(map[topo.NodeID]load, len(v.pn.switches))
 	for i := range v.g.Links {
 		l := &v.g.Links[i]
-		if !v.pn.owns(v.g, l) {
+		if !v.pn.owns(l) {
 			continue
 		}
 		id := topo.LinkID(i)
@@ -394,7 +395,7 @@ func (v *tiersView) tallyNotes() {
 	v.notes, v.gaps = make([][]note, rows), make([][]note, rows)
 	for row, t := range v.pn.rows {
 		var ids []topo.NodeID
-		worst, sum := 0.0, load{}
+		worst, bare, sum := 0.0, 0, load{}
 		ports := map[uint16]bool{}
 		for _, n := range v.pn.switches {
 			if v.pn.tier[n] != t {
@@ -403,14 +404,16 @@ func (v *tiersView) tallyNotes() {
 			ids = append(ids, n)
 			ports[v.g.Nodes[n].Ports] = true
 			w := loads[n]
-			sum.up, sum.down = sum.up+w.up, sum.down+w.down
-			if w.up > 0 {
-				worst = max(worst, float64(w.down/w.up))
+			if w.up == 0 { // it hangs in the air, or is a top of its own; it would falsify the ratio
+				bare++
+				continue
 			}
+			sum.up, sum.down = sum.up+w.up, sum.down+w.down
+			worst = max(worst, float64(w.down/w.up))
 		}
 		text := models(len(ids), func(i int) string { return v.g.Nodes[ids[i]].Model }, tierWord(v.pn.kind, t))
 		if len(ports) == 1 && v.g.Nodes[ids[0]].Ports > 0 {
-			text += fmt.Sprintf(", %d ports each", v.g.Nodes[ids[0]].Ports)
+			text += fmt.Sprintf(", %s each", count(int(v.g.Nodes[ids[0]].Ports), "port"))
 		}
 		v.notes[row] = []note{{tierTitle(v.pn.kind, t), true}, {text, false}}
 		if row > 0 && sum.up > 0 {
@@ -418,6 +421,9 @@ func (v *tiersView) tallyNotes() {
 			line := fmt.Sprintf("oversubscription %s: %s down, %s up", ratioText(ratio), sum.down, sum.up)
 			if worst > 1.01*ratio {
 				line += fmt.Sprintf("; worst switch %s", ratioText(worst))
+			}
+			if bare > 0 {
+				line += fmt.Sprintf("; %d without uplink", bare)
 			}
 			v.notes[row] = append(v.notes[row], note{line, false})
 		}

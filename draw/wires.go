@@ -22,10 +22,9 @@ const mostComb = 160
 // spot is an end of drawn links: a square, the squares of one rail, or a whole frame.
 type spot struct {
 	box   svg.Box // where lines meet it: its x extent, the frame's top and bottom
-	inner float64 // top of the square, for the stub behind the heading
 	rail  int16
 	name  string
-	rail1 int  // index of the rail's spot
+	same  int  // index of the rail's spot
 	frame int  // index of the frame's spot
 	lone  bool // a line can meet it: it is a frame, or a square of a frame with one row of them
 	one   bool // it is a frame of one switch
@@ -80,7 +79,7 @@ func (v *tiersView) connect() {
 	byRows := make([]map[pair]*tally, rows*rows)
 	for i := range v.g.Links {
 		l := &v.g.Links[i]
-		if !v.pn.owns(v.g, l) || !v.mineOrHost(l.A) || !v.mineOrHost(l.B) {
+		if !v.pn.owns(l) || !v.mineOrHost(l.A) || !v.mineOrHost(l.B) {
 			continue
 		}
 		ra, rb := v.row(l.A), v.row(l.B)
@@ -118,7 +117,7 @@ func (v *tiersView) connect() {
 func (w *wiring) addGroup(p *page, gr *group) {
 	f := &gr.view
 	at := len(w.spots)
-	w.spots = append(w.spots, spot{box: f.box, rail: topo.None, name: f.lines[0], rail1: at, frame: at, lone: true})
+	w.spots = append(w.spots, spot{box: f.box, rail: topo.None, name: f.lines[0], same: at, frame: at, lone: true})
 	put := func(i, s int) {
 		if gr.kind == 0 {
 			w.host[gr.hosts[i]] = int32(s)
@@ -139,16 +138,16 @@ func (w *wiring) addGroup(p *page, gr *group) {
 		if i == 0 || c.rail != f.cells[i-1].rail || c.rail < 0 {
 			seg = len(w.spots)
 			w.spots = append(w.spots, spot{box: svg.Box{X: c.box.X, Y: f.box.Y, W: c.box.W, H: f.box.H}, rail: c.rail,
-				name: fmt.Sprintf("%s, rail %d", f.lines[0], c.rail), rail1: seg, frame: at})
+				name: fmt.Sprintf("%s, rail %d", f.lines[0], c.rail), same: seg, frame: at})
 			if c.rail < 0 {
-				w.spots[seg].rail1 = at
+				w.spots[seg].same = at
 			}
 		}
 		s := &w.spots[seg]
 		s.box.W = max(s.box.Right(), c.box.Right()) - s.box.X
 		id := len(w.spots)
-		w.spots = append(w.spots, spot{box: svg.Box{X: c.box.X, Y: f.box.Y, W: c.box.W, H: f.box.H}, inner: c.box.Y, rail: c.rail,
-			name: span(c.to-c.from, func(j int) string { return p.memberName(gr, c.from+j) }), rail1: w.spots[seg].rail1, frame: at, lone: i < f.per && len(f.cells) <= f.per})
+		w.spots = append(w.spots, spot{box: svg.Box{X: c.box.X, Y: f.box.Y, W: c.box.W, H: f.box.H}, rail: c.rail,
+			name: span(c.to-c.from, func(j int) string { return p.memberName(gr, c.from+j) }), same: w.spots[seg].same, frame: at, lone: i < f.per && len(f.cells) <= f.per})
 		for j := c.from; j < c.to; j++ {
 			put(j, id)
 		}
@@ -157,7 +156,7 @@ func (w *wiring) addGroup(p *page, gr *group) {
 
 func (w *wiring) addMore(e *elision) {
 	at := len(w.spots)
-	w.spots = append(w.spots, spot{box: e.box, rail: topo.None, name: e.lines[0], rail1: at, frame: at, lone: true})
+	w.spots = append(w.spots, spot{box: e.box, rail: topo.None, name: e.lines[0], same: at, frame: at, lone: true})
 	put := func(gr *group) {
 		if gr == nil {
 			return
@@ -225,7 +224,7 @@ func (v *tiersView) drawGap(m map[pair]*tally, toHosts bool) {
 	w := &v.wires
 	self := func(i int) int { return i }
 	frame := func(i int) int { return w.spots[i].frame }
-	rail := func(i int) int { return w.spots[i].rail1 }
+	rail := func(i int) int { return w.spots[i].same }
 	cells := sorted(m)
 	comb := fold(cells, self, frame)
 	combed := toHosts && len(comb) <= mostComb && w.single(comb)
@@ -236,11 +235,11 @@ func (v *tiersView) drawGap(m map[pair]*tally, toHosts bool) {
 	}
 	few := len(cells) <= fewLines || len(cells) <= mostLines && links <= mostLines
 	if few && w.single(cells) && !(combed && len(cells) > fewLines && len(cells) >= 2*len(comb)) {
-		v.lines(cells)
+		v.lines(cells, toHosts)
 		return
 	}
 	if combed {
-		v.lines(comb)
+		v.lines(comb, toHosts)
 		return
 	}
 	rails := fold(cells, rail, rail)
@@ -288,8 +287,8 @@ func (v *tiersView) hover(b *bundle) string {
 	return fmt.Sprintf("%s to %s\n%s", v.wires.spots[b.lo].name, v.wires.spots[b.hi].name, b.text(v.g))
 }
 
-// lines draws each bundle as a straight line, with a stub behind the headings it passes.
-func (v *tiersView) lines(list []bundle) {
+// lines draws each bundle as a straight line from the upper frame's bottom to the lower one's top.
+func (v *tiersView) lines(list []bundle, toHosts bool) {
 	w := &v.wires
 	var labels []svg.Label
 	for i := range list {
@@ -299,7 +298,7 @@ func (v *tiersView) lines(list []bundle) {
 		switch { // a box that is one end for all its members is met where the line is straight
 		case lo.frame == b.lo && !lo.one && lo.box.W > hi.box.W:
 			x2 = min(max(x1, lo.box.X+6), lo.box.Right()-6)
-		case hi.frame == b.hi && hi.box.W > lo.box.W:
+		case hi.frame == b.hi && (toHosts || !hi.one) && hi.box.W > lo.box.W:
 			x1 = min(max(x2, hi.box.X+6), hi.box.Right()-6)
 		}
 		class := svg.Class("line " + v.colour(b))
