@@ -37,7 +37,7 @@ type Clos struct {
 	Planes int  // planes that share no switch; every NIC has a port in each; 0 means one
 	Unit   int  // hosts a unit; 0 means as many as the leaves take
 	Block  int  // three tiers: units that share spines; 0 means as few as fit
-	ByRail bool // spines join the leaves of one rail in all units, not the leaves of a unit
+	ByRail bool // spines join the leaves of one rail in several units (three tiers: Block, or as many as fit), not the leaves of a unit
 	Tiers  int  // 1, 2 or 3; 0 means as few as fit
 
 	Link  string // catalogue key of the links to hosts; empty: what the NIC and the leaf can both do
@@ -92,7 +92,7 @@ type plan struct {
 	hosts, guests int
 	tiers         int
 	unit          int // hosts
-	block         int // units, 0 where spines are grouped otherwise
+	block         int // units under one spine group
 	leaves        int // of a unit and plane
 	perLeaf       int // ports that one host takes at one leaf
 	units         int
@@ -345,7 +345,7 @@ func (p *plan) fitLeaves() error {
 
 // fitSpines joins all leaves of a plane, or those of one rail, by spines.
 func (p *plan) fitSpines() error {
-	p.groups = 1
+	p.groups, p.block = 1, p.units
 	each := p.units * p.leaves
 	if p.ByRail {
 		p.groups, each = p.leaves, p.units
@@ -382,37 +382,49 @@ func (p *plan) advice(count int) string {
 // fitCores groups the leaves by units or rails under spines, and the spines under cores.
 func (p *plan) fitCores() error {
 	if p.ByRail {
-		return p.fitGroups(p.leaves, p.units)
+		down, err := p.spinePorts()
+		if err != nil {
+			return err
+		}
+		p.block = min(p.units, down)
+		if p.Block > 0 {
+			p.block = p.Block
+		}
+		return p.fitGroups(ceil(p.units, p.block)*p.leaves, p.block)
 	}
 	if p.Block > 0 {
 		p.block = p.Block
-		return p.fitGroups(ceil(p.units, p.Block), p.Block*p.leaves)
+		return p.fitGroups(ceil(p.units, p.block), p.block*p.leaves)
 	}
-	var err error
-	for block := 1; block <= p.units; block++ {
-		if block*p.leaves > p.ports[1] {
-			break
-		}
-		p.block = block
-		if e := p.fitGroups(ceil(p.units, block), block*p.leaves); e == nil {
+	var first error
+	for p.block = 1; p.block <= p.units && (p.block == 1 || p.block*p.leaves <= p.ports[1]); p.block++ {
+		err := p.fitGroups(ceil(p.units, p.block), p.block*p.leaves)
+		if err == nil {
 			return nil
-		} else if err == nil {
-			err = e
+		}
+		if first == nil {
+			first = err
 		}
 	}
-	return err
+	return first
+}
+
+// spinePorts is how many ports a spine under cores has downwards.
+func (p *plan) spinePorts() (int, error) {
+	if p.Spine.Down > 0 {
+		return p.Spine.Down, nil
+	}
+	down, _, err := p.Spine.Oversub.split(p.ports[1], "spine "+p.models[1].Name)
+	return down, err
 }
 
 // fitGroups lays spines under so many groups of so many leaves each, and cores above.
 func (p *plan) fitGroups(groups, leaves int) error {
 	p.groups = groups
 	r := p.Spine.Oversub.orEven()
-	down := p.Spine.Down
-	if down == 0 {
-		var err error
-		if down, _, err = r.split(p.ports[1], "spine "+p.models[1].Name); err != nil {
-			return err
-		}
+	down, err := p.spinePorts()
+	if err != nil {
+		return err
 	}
 	p.spines = p.Spine.Count
 	if p.spines == 0 {
@@ -424,10 +436,7 @@ func (p *plan) fitGroups(groups, leaves int) error {
 	p.leafSpine = p.leafUp / p.spines
 	p.spineDown, p.spineUp = leaves*p.leafSpine, p.Spine.Up
 	if p.spineUp == 0 {
-		if p.spineDown*r.Up%r.Down != 0 {
-			return fmt.Errorf("the %d ports down of a spine do not divide %s; write down and up of the spine", p.spineDown, r)
-		}
-		p.spineUp = p.spineDown * r.Up / r.Down
+		p.spineUp = ceil(p.spineDown*r.Up, r.Down) // a spine that is not full keeps at least its ratio
 	}
 	if p.spineDown+p.spineUp > p.ports[1] {
 		return fmt.Errorf("a spine needs %d ports down and %d up, and %s has %d", p.spineDown, p.spineUp, p.models[1].Name, p.ports[1])
@@ -461,11 +470,24 @@ func (p *plan) fitGroups(groups, leaves int) error {
 
 // tooMany says how many hosts three tiers would take.
 func (p *plan) tooMany(down int, why string) error {
-	most := down * p.unit
-	if !p.ByRail {
-		most = p.ports[2] * (down / p.leaves) * p.unit
+	return fmt.Errorf("%d hosts do not fit three tiers: %s; at most %d hosts fit", p.hosts, why, p.most3(down))
+}
+
+// most3 is the number of hosts that fit three tiers, when every core has one
+// link to each group of spines, and every spine one to each leaf below it.
+func (p *plan) most3(down int) int {
+	if p.ByRail {
+		units := down
+		if p.Block > 0 {
+			units = min(units, p.Block)
+		}
+		return p.ports[2] / p.leaves * units * p.unit
 	}
-	return fmt.Errorf("%d hosts do not fit three tiers: %s; at most %d hosts fit", p.hosts, why, most)
+	units := down / p.leaves
+	if p.Block > 0 {
+		units = min(units, p.Block)
+	}
+	return p.ports[2] * units * p.unit
 }
 
 // most is the number of hosts that fit with the tiers there are.
@@ -478,16 +500,6 @@ func (p *plan) most() int {
 	case p.tiers == 2:
 		return p.ports[1] / p.leaves * p.unit
 	}
-	down := p.Spine.Down
-	if down == 0 {
-		down, _, _ = p.Spine.Oversub.split(p.ports[1], "")
-	}
-	if p.ByRail {
-		return down * p.unit
-	}
-	block := down / p.leaves
-	if p.Block > 0 {
-		block = min(block, p.Block)
-	}
-	return p.ports[2] * max(block, 1) * p.unit
+	down, _ := p.spinePorts() // fitted before, so it divides
+	return p.most3(down)
 }

@@ -14,13 +14,14 @@ func (p *plan) name(prefix, tier string, i, plane int) string {
 	return fmt.Sprintf("%s%s%d%c", prefix, tier, i, 'a'+plane)
 }
 
-// podOf gives the pod of a unit: the unit itself where it has several leaves, as
-// in a rail fabric, or else the units that share spines.
+// podOf gives the pod of a unit: the unit itself in a rail fabric, the units
+// that share spines in a fat-tree of three tiers. A plain fat-tree of two tiers
+// has no pods.
 func (p *plan) podOf(unit int) int32 {
 	switch {
-	case p.leaves > 1 || p.Rails:
+	case p.Rails:
 		return int32(unit)
-	case p.tiers == 3 && p.block > 0:
+	case p.tiers == 3:
 		return int32(unit / p.block)
 	default:
 		return topo.None
@@ -60,12 +61,11 @@ func (p *plan) layout(prefix string, hosts []party) *layout {
 		for s := range p.spines {
 			for plane := range p.Planes {
 				n := p.node(2, plane, p.name(prefix, "spine", g*p.spines+s, plane))
-				if p.ByRail && p.Rails {
-					n.Rail = int16(g)
-				} else if p.tiers == 3 && p.block > 0 {
-					if n.Pod = int32(g); p.leaves > 1 && p.block > 1 {
-						n.Pod = topo.None
-					}
+				switch {
+				case p.ByRail && p.Rails:
+					n.Rail = int16(g % p.leaves)
+				case p.tiers == 3 && (!p.Rails || p.block == 1):
+					n.Pod = int32(g)
 				}
 				l.nodes = append(l.nodes, n)
 				if p.tiers < 3 {
@@ -118,12 +118,12 @@ func (p *plan) node(tier uint8, plane int, name string) topo.Node {
 // group gives the spine group of a leaf and the leaf's place in it.
 func (p *plan) group(unit, leaf int) (group, index int) {
 	switch {
+	case p.tiers == 1:
+		return 0, 0
 	case p.ByRail:
-		return leaf, unit
-	case p.block > 0:
-		return unit / p.block, unit%p.block*p.leaves + leaf
+		return unit/p.block*p.leaves + leaf, unit % p.block
 	default:
-		return 0, unit*p.leaves + leaf
+		return unit / p.block, unit%p.block*p.leaves + leaf
 	}
 }
 

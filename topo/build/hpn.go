@@ -37,6 +37,7 @@ var alibabaHPN = Preset{
 		}
 		built, err := simple(c, fmt.Sprintf("alibaba-hpn-%ds", p["segments"]), "hgx-h100", p["segments"]*128, 1, f)
 		if err == nil {
+			built.Growth.MaxHosts = 15 * 128 // the other eight ports of an aggregation switch lead to other pods
 			built.Notes = []string{
 				"A ToR has 128 ports of 200 Gb/s down and 60 of 400 Gb/s up, 1.067:1; the eight backup ports of the published ToR are free.",
 				"The third tier between pods (15:1) and the front-end network are not modelled.",

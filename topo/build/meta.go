@@ -6,23 +6,25 @@ import (
 	"github.com/weft-fabric/weft/topo/catalog"
 )
 
-// metaRSC is Meta's Research SuperCluster: 2,000 DGX A100, eight HDR ports each,
-// in three tiers without oversubscription. The number of switches is not
-// published; it follows from the rule of Clos and switches of 40 ports.
+// metaRSC is Meta's Research SuperCluster: 2,000 DGX A100 with eight HDR ports
+// each, two a rack, ten racks a rail-optimised pod, without oversubscription. The
+// number of switches is not published, but hardly free: 16,000 is exactly what
+// three tiers of 40-port switches can join, 40 x 40 x 40 / 4.
 var metaRSC = Preset{
 	Name: "meta-rsc", Summary: "Meta Research SuperCluster: 2,000 DGX A100, three tiers of HDR, non-blocking",
-	Source: "Meta AI, \"Introducing the AI Research SuperCluster\", 2022; Kokolis et al., 2024",
+	Source: "Meta AI, \"Introducing the AI Research SuperCluster\", 2022; Kokolis et al., \"Revisiting Reliability in Large-Scale Machine Learning Research Clusters\", 2024",
 	Params: []Param{{"hosts", 2000, "number of hosts"}},
 	Build: func(c *catalog.Catalog, p map[string]int) (*Built, error) {
-		if err := within(p, "hosts", 1, 1<<16); err != nil {
+		if err := within(p, "hosts", 1, 2000); err != nil {
 			return nil, err
 		}
 		built, err := simple(c, "meta-rsc", "dgx-a100", p["hosts"], 2,
-			Clos{Name: "compute", Rails: true, Unit: 20, Tiers: 3, Leaf: Tier{Model: "QM8790"}})
-		if err == nil {
-			built.Notes = []string{"Meta publishes 2,000 hosts, HDR and a two-level Clos per cluster half without oversubscription; leaf, spine and core counts here follow from 40-port switches in three tiers."}
+			Clos{Name: "compute", Rails: true, ByRail: true, Unit: 20, Tiers: 3, Leaf: Tier{Model: "QM8790"}})
+		if err != nil {
+			return nil, err
 		}
-		return built, err
+		built.Notes = []string{"Pods of ten racks of two hosts are published; spines and cores are not, and follow from 40-port switches in three tiers. The Ethernet network for storage is not modelled."}
+		return built, nil
 	},
 }
 
