@@ -140,3 +140,18 @@ func TestDomainsOfManyHosts(t *testing.T) {
 		near(t, c.name, r.RingBus, c.wire, 0.001)
 	}
 }
+
+// A torus of chips falls into as many rings as a chip has links: half as many
+// cycles, each both ways.
+func TestTorusOfChips(t *testing.T) {
+	for _, c := range []struct{ x, y, z, chips, rings int }{{4, 4, 1, 16, 4}, {4, 4, 2, 32, 5}, {4, 4, 4, 64, 6}} {
+		built, err := build.BuildPreset(catalog.Default(), "tpu-v4", map[string]int{"x": c.x, "y": c.y, "z": c.z})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := find(t, built.Graph, gpus(t, built.Graph))
+		if len(r.GPUs) != c.chips || len(r.Rings) != c.rings || r.Medium != ICI || !r.Exact {
+			t.Errorf("%d x %d x %d: %d rings over %s, exact %t, want %d", c.x, c.y, c.z, len(r.Rings), r.Medium, r.Exact, c.rings)
+		}
+	}
+}

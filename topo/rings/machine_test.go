@@ -177,7 +177,7 @@ func consistent(t testing.TB, g *topo.Graph, set []topo.NodeID, p *Plan) {
 		}
 		sum += r.Rate
 	}
-	if !close(sum, p.RingBus) || p.RingBus > p.Bound.Rate*(1+1e-5) && p.Medium != PCIe {
+	if !close(sum, p.RingBus) || p.RingBus > p.Bound.Rate*(1+1e-5) {
 		t.Fatalf("%s rings sum to %s, bus %s, bound %s", p.Medium, sum, p.RingBus, p.Bound.Rate)
 	}
 	n := len(set)
