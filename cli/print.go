@@ -2,13 +2,27 @@ package cli
 
 import (
 	"encoding/json"
+	"fmt"
 	"io"
+	"strings"
 
 	"github.com/weft-fabric/weft/unit"
 )
 
 // unitRate turns a count into a factor for a rate.
 func unitRate(n int) unit.Rate { return unit.Rate(n) }
+
+// count says "1 host" and "2 hosts".
+func count(n int, what string) string {
+	switch {
+	case n == 1:
+	case strings.HasSuffix(what, "ch"):
+		what += "es"
+	default:
+		what += "s"
+	}
+	return fmt.Sprintf("%d %s", n, what)
+}
 
 // printJSON writes a value as indented JSON, the one form of --json.
 func printJSON(w io.Writer, v any) error {

@@ -3,6 +3,7 @@ package cli
 import (
 	"fmt"
 	"io"
+	"slices"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
@@ -67,7 +68,7 @@ func printGraph(w io.Writer, g *topo.Graph, asJSON bool) error {
 		}
 		return d.Encode(w, g)
 	}
-	if len(g.Hosts) == 1 && g.Count(topo.GPU)+g.Count(topo.NIC) > 0 {
+	if len(g.Hosts) == 1 && g.Count(topo.GPU) > 0 {
 		d, err := format.Find("nvidia-smi")
 		if err != nil {
 			return err
@@ -81,8 +82,19 @@ func printGraph(w io.Writer, g *topo.Graph, asJSON bool) error {
 }
 
 func printSummary(w io.Writer, g *topo.Graph) error {
-	fmt.Fprintf(w, "%s: %d hosts, %d GPUs, %d NICs, %d switches, %d NVSwitches, %d links\n", g.Name, len(g.Hosts),
-		g.Count(topo.GPU), g.Count(topo.NIC), g.Count(topo.Switch), g.Count(topo.NVSwitch), len(g.Links))
+	accelerated, service := 0, 0
+	for h := range g.Hosts {
+		if slices.ContainsFunc(g.HostNodes(topo.HostID(h)), func(n topo.Node) bool { return n.Kind == topo.GPU }) {
+			accelerated++
+		} else {
+			service++
+		}
+	}
+	fmt.Fprintf(w, "%s: %s with %s", g.Name, count(accelerated, "host"), count(g.Count(topo.GPU), "GPU"))
+	if service > 0 {
+		fmt.Fprintf(w, ", %s without", count(service, "host"))
+	}
+	fmt.Fprintf(w, ", %s, %s, %s\n", count(g.Count(topo.NIC), "NIC"), count(g.Count(topo.NVSwitch), "NVSwitch"), count(g.Count(topo.Switch), "switch"))
 	for _, f := range g.Fabrics {
 		fmt.Fprintf(w, "fabric %s: %s", f.Name, f.Family)
 		if len(f.Dims) > 0 {
@@ -104,8 +116,15 @@ func printSummary(w io.Writer, g *topo.Graph) error {
 	for i := range g.Nodes {
 		if n := &g.Nodes[i]; n.Kind == topo.GPU {
 			in := g.Injection(topo.NodeID(i))
-			fmt.Fprintf(w, "\na GPU (%s) sends, one way: %s over its own network (%s), %s over PCIe, %s through its NIC\n",
-				g.NodeName(topo.NodeID(i)), in.Accelerator, in.Accelerator.BothWays(), in.PCIe, in.NIC)
+			fmt.Fprintf(w, "\n%s sends, one way:", g.NodeName(topo.NodeID(i)))
+			if in.Accelerator > 0 {
+				fmt.Fprintf(w, " %s over its own network (%s),", in.Accelerator, in.Accelerator.BothWays())
+			}
+			fmt.Fprintf(w, " %s over PCIe", in.PCIe)
+			if in.NIC > 0 {
+				fmt.Fprintf(w, ", %s through %s", in.NIC, g.NodeName(g.Near(topo.NodeID(i))))
+			}
+			fmt.Fprintln(w)
 			break
 		}
 	}

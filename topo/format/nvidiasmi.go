@@ -33,9 +33,10 @@ type smiDevice struct {
 const maxDevices = 512
 
 var (
-	ansi     = regexp.MustCompile("\x1b\\[[0-9;?]*[A-Za-z]")
+	ansi     = regexp.MustCompile("\x1b\\[[0-9;?]*[A-Za-z]|\\[[0-9;]+m") // a copy from a screen or a web page has often lost the escape itself
 	gpuLabel = regexp.MustCompile(`^GPU([0-9]{1,4})$`)
 	nicLabel = regexp.MustCompile(`^NIC([0-9]{1,4})$`)
+	glued    = regexp.MustCompile(`(GPU[0-9]+)`) // a terminal that drops tabs runs names together
 	legend   = regexp.MustCompile(`^\s*NIC([0-9]{1,4}):\s*(\S+)\s*$`)
 	bonded   = regexp.MustCompile(`^(NV|XG|IC)([0-9]{1,3})$`)
 )
@@ -56,10 +57,12 @@ func detectSMI(head []byte) bool {
 // smiHeader gives the column names of a header line, nil if it is none. The
 // names of the last columns have blanks in them and end the list of devices.
 func smiHeader(line string) []string {
-	head, _, _ := strings.Cut(line, "CPU Affinity")
-	head, _, _ = strings.Cut(head, "GPU NUMA ID")
-	names := strings.Fields(head)
-	if len(names) == 0 || !gpuLabel.MatchString(names[0]) && !(nicName(names[0]) && strings.Contains(line, "CPU Affinity")) {
+	head := line
+	for _, last := range []string{"CPU Affinity", "CPUAffinity", "NUMA Affinity", "GPU NUMA ID"} {
+		head, _, _ = strings.Cut(head, last)
+	}
+	names := strings.Fields(glued.ReplaceAllString(head, "$1 "))
+	if len(names) == 0 || !gpuLabel.MatchString(names[0]) && !(nicName(names[0]) && head != line) {
 		return nil
 	}
 	for _, n := range names {
@@ -129,7 +132,7 @@ func readSMI(data []byte) (*smiMatrix, error) {
 			if len(names) > maxDevices {
 				return errorAt("nvidia-smi", number, "%d columns; expected at most %d", len(names), maxDevices)
 			}
-			hasCPU, hasNUMA, hasGPUNUMA = strings.Contains(line, "CPU Affinity"), strings.Contains(line, "NUMA Affinity"), strings.Contains(line, "GPU NUMA ID")
+			hasCPU, hasNUMA, hasGPUNUMA = strings.Contains(line, "CPU Affinity") || strings.Contains(line, "CPUAffinity"), strings.Contains(line, "NUMA Affinity"), strings.Contains(line, "GPU NUMA ID")
 			return m.columns(number, names, index)
 		}
 		if strings.Contains(line, "Legend:") {

@@ -1,0 +1,174 @@
+package main
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/weft-fabric/weft/"
+
+// The rooms from the ground up. A room may import rooms of its own line and of
+// the lines above it, never of those below.
+var floors = [][]string{
+	{"unit"},
+	{"topo"},
+	{"topo/hostlist", "topo/catalog"},
+	{"topo/build", "topo/format", "topo/rings", "topo/paths"},
+	{"sched"},
+	{"sched/step"},
+	{"sched/verify", "sched/algo", "sched/mem", "sched/msccl"},
+	{"draw/svg"},
+	{"draw"},
+	{"cluster"},
+	{"tune", "sim"},
+	{"design"},
+	{"probe"},
+	{"cli"},
+	{"."},
+}
+
+// words are pure values: standard library and one another. Engines are pure
+// too, but may use libraries of the field.
+var (
+	words   = []string{"unit", "topo", "sched", "draw"}
+	engines = []string{"cluster", "design", "tune", "sim"}
+)
+
+// Forbidden arrows and the reason for each, for the rooms that a prefix names.
+var forbidden = []struct{ from, to, why string }{
+	{"words", "os", "a value does not read files; pass the bytes in"},
+	{"words", "net", "a value does not talk"},
+	{"words", "log", "pure rooms return what they found, the shell logs it"},
+	{"words", "log/slog", "pure rooms return what they found, the shell logs it"},
+	{"engines", "os", "an engine's world is an argument"},
+	{"engines", "net", "an engine's world is an argument"},
+	{"engines", "log", "pure rooms return what they found, the shell logs it"},
+	{"engines", "log/slog", "pure rooms return what they found, the shell logs it"},
+}
+
+// importsOf lists a room's imports, and whether its code starts goroutines or asks for the time.
+func importsOf(t *testing.T, dir string) (imports []string, impure []string) {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(dir, "*.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	set := token.NewFileSet()
+	for _, name := range files {
+		if strings.HasSuffix(name, "_test.go") {
+			continue
+		}
+		f, err := parser.ParseFile(set, name, nil, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, i := range f.Imports {
+			path, _ := strconv.Unquote(i.Path.Value)
+			imports = append(imports, path)
+		}
+		ast.Inspect(f, func(n ast.Node) bool {
+			switch x := n.(type) {
+			case *ast.GoStmt:
+				impure = append(impure, set.Position(x.Pos()).String()+" starts a goroutine")
+			case *ast.SelectorExpr:
+				if id, ok := x.X.(*ast.Ident); ok && id.Name == "time" && (x.Sel.Name == "Now" || x.Sel.Name == "Sleep" || x.Sel.Name == "Since") {
+					impure = append(impure, set.Position(x.Pos()).String()+" asks for the time")
+				}
+			}
+			return true
+		})
+	}
+	slices.Sort(imports)
+	return slices.Compact(imports), impure
+}
+
+func rooms(t *testing.T) []string {
+	t.Helper()
+	var list []string
+	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || !d.IsDir() {
+			return err
+		}
+		if n := d.Name(); n != "." && (n[0] == '.' || n == "testdata") {
+			return fs.SkipDir
+		}
+		if found, _ := filepath.Glob(filepath.Join(path, "*.go")); len(found) > 0 {
+			list = append(list, path)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return list
+}
+
+func among(room string, list []string) bool {
+	return slices.ContainsFunc(list, func(p string) bool { return room == p || strings.HasPrefix(room, p+"/") })
+}
+
+func TestArrowsGoDown(t *testing.T) {
+	floor := map[string]int{}
+	for i, names := range floors {
+		for _, n := range names {
+			floor[n] = i
+		}
+	}
+	for _, room := range rooms(t) {
+		mine, known := floor[room]
+		if !known {
+			t.Errorf("room %q has no floor; give it one in arrows_test.go and in ARCHITECTURE.md", room)
+			continue
+		}
+		imports, impure := importsOf(t, room)
+		for _, path := range imports {
+			if other, ours := strings.CutPrefix(path, module); ours {
+				if theirs, ok := floor[other]; ok && theirs > mine {
+					t.Errorf("%s imports %s: arrows go down only", room, other)
+				}
+				continue
+			}
+			if strings.Contains(strings.SplitN(path, "/", 2)[0], ".") && among(room, words) {
+				t.Errorf("%s imports %s: words use the standard library alone", room, path)
+			}
+			for _, f := range forbidden {
+				if f.to == path && (f.from == "words" && among(room, words) || f.from == "engines" && among(room, engines)) {
+					t.Errorf("%s imports %s: %s", room, path, f.why)
+				}
+			}
+		}
+		if among(room, words) || among(room, engines) {
+			for _, what := range impure {
+				t.Errorf("%s; clock, order and world of a pure room are arguments", what)
+			}
+		}
+	}
+}
+
+// The interpreter is the only room that knows what steps mean: of the worlds
+// behind it none may look at the statements of a program but to classify or print them.
+func TestOnlyTheInterpreterRunsStatements(t *testing.T) {
+	for _, room := range rooms(t) {
+		if room == "sched" || room == "sched/step" || !strings.HasPrefix(room, "s") {
+			continue
+		}
+		files, _ := filepath.Glob(filepath.Join(room, "*.go"))
+		for _, name := range files {
+			src, err := os.ReadFile(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if strings.Contains(string(src), ".Index.Eval(") || strings.Contains(string(src), ".From.Eval(") {
+				t.Errorf("%s computes operands of steps; that is sched/step's", name)
+			}
+		}
+	}
+}
