@@ -190,7 +190,7 @@ func (r *Report) billCables(v *view, c *catalog.Catalog) {
 			counts[v.stretch(l)] += int(l.Count)
 		}
 	}
-	r.Optics.Rule = cableRule
+	r.Optics.Rule, r.Optics.Choices = cableRule, []Choice{}
 	items := map[string]int{}
 	list := slices.SortedFunc(maps.Keys(counts), func(a, b stretch) int {
 		return cmp.Or(cmp.Compare(a.rank, b.rank), cmp.Compare(a.name, b.name), cmp.Compare(a.gen, b.gen))

@@ -79,7 +79,6 @@ type halfFlow struct {
 	first halves
 	net   *network
 	full  []int64 // rooms of the trunk arcs as built
-	rooms []int64
 	srcs  []int64 // by place, what the first half offers there
 	dsts  []int64
 	cut   []int // trunks of a narrowest cut of the whole fabric
@@ -189,6 +188,9 @@ func (v *view) formula(first halves, ideal float64) (value float64, rule string,
 		return v.torusFormula(fabric, ideal)
 	case family == topo.Dragonfly:
 		return v.groupFormula(first, ideal)
+	}
+	if v.flat() {
+		return 0, "links inside a tier make it no tree", false
 	}
 	return v.treeFormula(first), "every group of joined switches taken as one ideal switch with the sum of its uplinks", true
 }

@@ -83,11 +83,11 @@ func (r *Report) check(v *view, n cluster.Needs) error {
 func (r *Report) answer(v *view, key string, in insides, tolerated float64) (answer, evidence string) {
 	switch key {
 	case "topology.scale":
-		evidence = fmt.Sprintf("%d hosts with %d GPUs", r.Hosts, r.GPUs)
+		evidence = fmt.Sprintf("%s hosts with %s GPUs", count(r.Hosts), count(r.GPUs))
 		if r.Growth.MaxHosts == 0 {
 			return Yes, evidence + "; the largest size is not known for this family"
 		}
-		evidence += fmt.Sprintf("; these switches and tiers reach %d hosts", r.Growth.MaxHosts)
+		evidence += fmt.Sprintf("; these switches and tiers reach %s hosts", count(r.Growth.MaxHosts))
 		return ternary(r.Hosts <= r.Growth.MaxHosts, Yes, No), evidence
 	case "topology.family":
 		return Yes, r.Family
@@ -101,7 +101,7 @@ func (r *Report) answer(v *view, key string, in insides, tolerated float64) (ans
 			return NotApplicable, "chips are joined directly"
 		}
 		rate := r.Sizes.NICRate * 8 / 1e9
-		return ternary(rate >= 199, Yes, No), fmt.Sprintf("%d NICs (%s) of up to %s Gb/s", r.Sizes.NICs, orUnknown(in.nics), trim(rate))
+		return ternary(rate >= 199, Yes, No), fmt.Sprintf("%s NICs (%s) of up to %s Gb/s", count(r.Sizes.NICs), orUnknown(in.nics), trim(rate))
 	case "hardware.cable":
 		var missing []string
 		for _, c := range r.Optics.Choices {
@@ -115,7 +115,7 @@ func (r *Report) answer(v *view, key string, in insides, tolerated float64) (ans
 		case len(missing) > 0:
 			return NeedsYou, "the catalogue has no cable for: " + strings.Join(missing, ", ")
 		}
-		return Yes, fmt.Sprintf("%d cables chosen from the catalogue, %d transceivers; lengths are assumed", r.Cables.Total(), r.Optics.Transceivers)
+		return Yes, fmt.Sprintf("%s cables chosen from the catalogue, %s transceivers; lengths are assumed", count(r.Cables.Total()), count(r.Optics.Transceivers))
 	case "host.affinity", "host.nic_per_gpu", "host.nvlink":
 		return in.answer(key, r)
 	case "reliability.link":
@@ -135,7 +135,7 @@ func (r *Report) answer(v *view, key string, in insides, tolerated float64) (ans
 	case "failure.elastic":
 		return NeedsYou, fmt.Sprintf("a lost server takes %d GPUs; say how training goes on without them", r.Sizes.GPUsPerHost)
 	case "tuning.numa":
-		return NeedsYou, fmt.Sprintf("%d of %d GPUs have a NIC on their own NUMA node; say how processes are bound", in.sameNode, in.gpus)
+		return NeedsYou, fmt.Sprintf("%s of %s GPUs have a NIC on their own NUMA node; say how processes are bound", count(in.sameNode), count(in.gpus))
 	}
 	return NeedsYou, "not a property of the wiring; name what provides it under needs, provided, " + key
 }
@@ -161,7 +161,7 @@ func (r *Report) switchAnswer(v *view) (answer, evidence string) {
 	}
 	var names []string
 	for _, m := range r.Sizes.SwitchModels {
-		names = append(names, fmt.Sprintf("%d %s %s of %d ports", m.Count, m.Tier, orUnknown(m.Model), m.Ports))
+		names = append(names, fmt.Sprintf("%s %s %s of %d ports", count(m.Count), m.Tier, orUnknown(m.Model), m.Ports))
 	}
 	slow := int64(0)
 	for _, e := range v.endpoints() {
@@ -291,7 +291,7 @@ func (in insides) answer(key string, r *Report) (answer, evidence string) {
 		var seen []string
 		for i, n := range in.relation {
 			if n > 0 {
-				seen = append(seen, fmt.Sprintf("%d %s", n, relations[i]))
+				seen = append(seen, fmt.Sprintf("%s %s", count(n), relations[i]))
 			}
 		}
 		evidence = "the way from each GPU to the NIC it uses: " + strings.Join(seen, ", ")
@@ -303,15 +303,15 @@ func (in insides) answer(key string, r *Report) (answer, evidence string) {
 		if in.relation[5] == in.gpus {
 			return NotApplicable, "GPUs use no NIC"
 		}
-		return ternary(in.own == in.gpus, Yes, No), fmt.Sprintf("%d of %d GPUs have a NIC of their own; %d NICs in all", in.own, in.gpus, r.Sizes.NICs)
+		return ternary(in.own == in.gpus, Yes, No), fmt.Sprintf("%s of %s GPUs have a NIC of their own; %s NICs in all", count(in.own), count(in.gpus), count(r.Sizes.NICs))
 	}
 	switch {
 	case in.nvswitch == in.gpus:
-		return Yes, fmt.Sprintf("all %d GPUs are linked to NVSwitches: any pair at full rate, in %d domains of up to %d", in.gpus, r.Sizes.Domains, r.Sizes.Domain)
+		return Yes, fmt.Sprintf("all %s GPUs are linked to NVSwitches: any pair at full rate, in %s of up to %s", count(in.gpus), plural(r.Sizes.Domains, "domain"), count(r.Sizes.Domain))
 	case in.linked == in.gpus:
-		return Yes, fmt.Sprintf("all %d GPUs have direct accelerator links, in %d domains of up to %d; some pairs go through others or PCIe", in.gpus, r.Sizes.Domains, r.Sizes.Domain)
+		return Yes, fmt.Sprintf("all %s GPUs have direct accelerator links, in %s of up to %s; some pairs go through others or PCIe", count(in.gpus), plural(r.Sizes.Domains, "domain"), count(r.Sizes.Domain))
 	case in.hostGPUs == 0:
 		return NotApplicable, "no host has two GPUs"
 	}
-	return No, fmt.Sprintf("%d of %d GPUs have an accelerator link; the rest share PCIe", in.linked, in.gpus)
+	return No, fmt.Sprintf("%s of %s GPUs have an accelerator link; the rest share PCIe", count(in.linked), count(in.gpus))
 }

@@ -26,6 +26,7 @@ func corrections(c *catalog.Catalog) []Correction {
 		s3Step                 = 6 * 13e9 * 32 * 2048
 		s3Hours                = 1e6 * 0.110 / 3600
 		dgxWatts               = 6500 // DGX A100, whole machine at most
+		llamaStops, llamaDays  = 268, 54
 	)
 	ring := ringShare(s0GPUs) * s0Size / s0Rate
 	return []Correction{
@@ -41,6 +42,9 @@ func corrections(c *catalog.Catalog) []Correction {
 		{"S1", "mean time between failures of a GPU: 50,000 hours",
 			fmt.Sprintf("%s hours", money(hoursAYear/defaultRates["gpu"])), false,
 			fmt.Sprintf("2%% a year is one failure in 50 years; 50,000 hours would be %.1f%% a year, %s failures on 10,000 GPUs", 100*hoursAYear/50_000.0, money(10_000*hoursAYear/50_000.0))},
+		{"S1", "a GPU fails at 2% a year",
+			fmt.Sprintf("%.0f%% a year measured: %d stops by GPUs in %d days on 16,384 H100", 100*llamaStops/(16_384*llamaDays/float64(daysAYear)), llamaStops, llamaDays), false,
+			"Llama 3 (2024), table 5: a stop is not always a dead GPU, but the job stops all the same; needs may give failure rates of their own"},
 		{"S1", "SuperPOD of 140 SU: 22,400 GPUs, 44.8 Tb/s",
 			fmt.Sprintf("140 DGX A100 in 7 SU: %s GPUs, %s into the fabric, %s across its bisection", money(140*8), bits(140*8*25e9), bits(140*4*25e9)), false,
 			"SU taken for DGX; 22,400 GPUs of 200 Gb/s would be 4.48 Pb/s"},

@@ -10,20 +10,21 @@ import (
 
 // Economics compares owning this cluster with renting as many GPUs.
 type Economics struct {
-	Years         float64   `json:"years"`
-	PowerPrice    float64   `json:"usd_per_kwh"`
-	CloudPrice    float64   `json:"cloud_usd_per_gpu_hour"`
-	CloudSource   string    `json:"cloud_source"`
-	EnergyPerYear float64   `json:"energy_usd_per_year"` // at full draw, without cooling
-	CloudPerYear  float64   `json:"cloud_usd_per_year"`  // all GPUs, all hours
-	OwnTotal      float64   `json:"own_usd_over_years"`
-	CloudTotal    float64   `json:"cloud_usd_over_years"`
-	BreakEven     *float64  `json:"break_even_months"` // of use at all hours; absent if renting stays cheaper
-	Utilisation   float64   `json:"break_even_utilisation"`
-	OwnPerGPUHour float64   `json:"own_usd_per_gpu_hour"`
-	NetworkShare  float64   `json:"network_share"` // switches and cables, of the whole cost
-	Options       []Option  `json:"options"`       // S2's three ways to train once, recomputed
-	Crossings     []Verdict `json:"crossings"`
+	Years         float64       `json:"years"`
+	PowerPrice    float64       `json:"usd_per_kwh"`
+	CloudPrice    float64       `json:"cloud_usd_per_gpu_hour"`
+	CloudSource   string        `json:"cloud_source"`
+	EnergyPerYear float64       `json:"energy_usd_per_year"` // at full draw, without cooling
+	CloudPerYear  float64       `json:"cloud_usd_per_year"`  // all GPUs, all hours
+	OwnTotal      float64       `json:"own_usd_over_years"`
+	CloudTotal    float64       `json:"cloud_usd_over_years"`
+	BreakEven     *float64      `json:"break_even_months"` // of use at all hours; absent if renting stays cheaper
+	Utilisation   float64       `json:"break_even_utilisation"`
+	OwnPerGPUHour float64       `json:"own_usd_per_gpu_hour"`
+	NetworkShare  float64       `json:"network_share"` // switches and cables, of the whole cost
+	Alternatives  []Alternative `json:"alternatives"`
+	Options       []Option      `json:"options"` // S2's three ways to train once, recomputed
+	Crossings     []Verdict     `json:"crossings"`
 }
 
 // Option is a way to get eight GPUs for training runs.
@@ -114,6 +115,11 @@ const (
 	s2PCIePower   = 12_000
 	s2DGXPower    = 4_800
 	s2CloudRental = 120_960
+
+	s3NVLinkStep = 0.110 // seconds; S3's runs are a million steps
+	s3PCIeStep   = 0.200
+	s3Watts      = 3200
+	s3Premium    = 200_000 - 120_000 // USD, a DGX A100 over a PCIe server
 )
 
 // instance is what a machine like a DGX A100 costs an hour in a cloud, all
@@ -150,11 +156,15 @@ func options(years float64, c *catalog.Catalog) ([]Option, []Verdict) {
 			fmt.Sprintf("$%s / ($%s - $%s) = %.2f runs, %.1f months of use", money(own.Hardware), money(rent.PerRun), money(own.PerRun), runs, runs*own.Days/daysAYear*12)}
 	}
 	pcie, dgx := list[0], list[1]
+	saved := 1e6 * (s3PCIeStep - s3NVLinkStep) / 3600
+	worth := saved * (hour + energy(s3Watts, 1.0/24, s2Price))
 	runs := (dgx.Hardware - pcie.Hardware) / (pcie.PerRun - dgx.PerRun)
 	return list, []Verdict{
 		crossing(dgx, list[2]), crossing(dgx, list[3]), crossing(pcie, list[2]), crossing(pcie, list[3]),
 		{"DGX A100 against PCIe server", fmt.Sprintf("run %.0f", math.Ceil(runs)),
 			fmt.Sprintf("electricity alone pays the difference of $%s only after %.0f runs; but in %g years the DGX does %.0f runs at $%s each and the PCIe server %.0f at $%s",
 				money(dgx.Hardware-pcie.Hardware), runs, years, dgx.RunsPerYear*years, money(dgx.PerRunOverAll), pcie.RunsPerYear*years, money(pcie.PerRunOverAll))},
+		{"S3: DGX A100 for $80,000 more", fmt.Sprintf("run %.0f", math.Ceil(s3Premium/worth)),
+			fmt.Sprintf("a run is %.0f hours shorter, worth $%s at $%.2f for a machine hour; 100 runs return $%s", saved, money(worth), hour, money(100*worth))},
 	}
 }

@@ -293,7 +293,7 @@ func (b *breaker) domains(r *Report) []Domain {
 	if r.GPUs > 0 {
 		gone, takes := map[int32]bool{}, "1 GPU; its host's job"
 		lost := Loss{GPUsCutOff: 1, HostLeft: 1, BisectionLeft: 1, Bisection: b.full}
-		if v.direct { // a chip forwards for others
+		if v.direct && len(v.ends) > 0 { // a chip forwards for others
 			at := v.ends[0].at
 			if p, ok := b.critical(v.tier[at]); ok {
 				at = int32(p)

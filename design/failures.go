@@ -25,7 +25,7 @@ const daysAYear = 365
 var defaultRates = map[string]float64{"gpu": 0.02, "nic": 0.005, "cable": 0.001, "switch": 0.005}
 
 // parts lists the parts a failure rate can be given for, in the order of the report.
-var parts = []string{"gpu", "nic", "cable", "switch", "host", "nvswitch", "optic"}
+var parts = []string{"gpu", "nic", "cable", "switch"}
 
 // fail computes expected failures a year.
 func (r *Report) fail(v *view, rates map[string]float64) error {
@@ -48,20 +48,16 @@ func (r *Report) fail(v *view, rates map[string]float64) error {
 	})
 	counts := map[string]int{
 		"gpu": r.GPUs, "nic": nics, "cable": ternary(v.direct, r.Cables.Direct, r.Cables.Total()), "switch": r.Switches.Total(),
-		"host": r.Hosts + r.ServiceHosts, "nvswitch": v.g.Count(topo.NVSwitch), "optic": r.Optics.Transceivers,
 	}
 	all := Failure{Part: "all", Source: "sum"}
 	for _, part := range parts {
 		f := Failure{Part: part, Count: counts[part]}
-		if rate, given := rates[part]; given && rate != defaultRates[part] {
-			f.Rate, f.Source = rate, "the owner's needs"
-		} else if rate, known := defaultRates[part]; known {
-			f.Rate, f.Source = rate, "S1, yearly rates by part"
-		} else {
-			continue
-		}
 		if f.Count == 0 {
 			continue
+		}
+		f.Rate, f.Source = defaultRates[part], "S1, yearly rates by part"
+		if rate, given := rates[part]; given && rate != f.Rate {
+			f.Rate, f.Source = rate, "the owner's needs"
 		}
 		f.settle()
 		all.Count += f.Count

@@ -46,6 +46,14 @@ func percent(share float64) string {
 	return strconv.FormatFloat(p, 'g', 3, 64) + "%"
 }
 
+// ways prints a number of ways.
+func ways(n uint64) string {
+	if n >= most {
+		return "over 10^18"
+	}
+	return commas(int64(n))
+}
+
 // plural counts things: 1 host, 4 hosts, 2 switches.
 func plural(n int, what string) string {
 	switch {

@@ -119,16 +119,16 @@ func ratioVerdict(ratio, tolerated float64) string {
 	}
 }
 
-// oversubscribe fills in the ratios; the headline is the worst of them and of
-// what the bisection says, and never below 1. A bisection short of its ideal
-// counts where there are no tiers to measure: dragonfly and torus.
+// oversubscribe fills in the ratios; the headline is the worst of them and never
+// below 1. Where bandwidth lies beside the tiers, a bisection short of its
+// ideal counts as one more.
 func (r *Report) oversubscribe(v *view, tolerated float64) {
-	r.Tiers = v.ratios(tolerated)
+	r.Tiers = append(r.Tiers, v.ratios(tolerated)...)
 	r.Oversubscription = 1
 	for _, t := range r.Tiers {
 		r.Oversubscription = max(r.Oversubscription, t.Ratio)
 	}
-	if family, _, ok := v.family(); ok && (family == topo.Dragonfly || family == topo.Torus) && r.Bisection.MaxFlow > 0 {
+	if v.flat() && r.Bisection.MaxFlow > 0 {
 		x := r.Bisection.Ratio
 		r.Tiers = append(r.Tiers, TierRatio{Tier: "bisection", Ratio: x, Down: r.Bisection.Ideal, Up: r.Bisection.MaxFlow, At: "the halves", Of: 1, Verdict: ratioVerdict(x, tolerated)})
 		r.Oversubscription = max(r.Oversubscription, x)

@@ -72,10 +72,21 @@ func (w *walk) run(v *view) {
 				w.queue = append(w.queue, e.to)
 			}
 			if w.dist[e.to] == w.dist[n]+1 {
-				w.ways[e.to] += w.ways[n] * uint64(v.links[e.link].count)
+				w.ways[e.to] = more(w.ways[e.to], w.ways[n], v.links[e.link].count)
 			}
 		}
 	}
+}
+
+// most is where counts of ways end: the ways across a large torus are too many for a number.
+const most = 1 << 62
+
+// more adds ways times cables to a sum, and stays at most.
+func more(sum, ways uint64, cables int32) uint64 {
+	if ways > (most-sum)/uint64(cables) {
+		return most
+	}
+	return sum + ways*uint64(cables)
 }
 
 // paths measures diversity from some hosts to all, and the longest way.
@@ -111,9 +122,9 @@ func (v *view) paths() Paths {
 				switch d := w.dist[e.at]; {
 				case d < 0:
 				case best < 0 || d < best:
-					best, ways = d, w.ways[e.at]*uint64(e.count)
+					best, ways = d, more(0, w.ways[e.at], e.count)
 				case d == best:
-					ways += w.ways[e.at] * uint64(e.count)
+					ways = more(ways, w.ways[e.at], e.count)
 				}
 			}
 			counts = append(counts, ways)
@@ -325,14 +336,14 @@ const nicDefault = 130 * unit.Nanosecond
 // 64 KiB to one port at once.
 func (v *view) queueing(rate unit.Rate) LatencyTerm {
 	ports := map[int32]int{}
-	most := 0
+	full := 0
 	for _, e := range v.ends {
 		ports[e.at] += int(e.count)
-		most = max(most, ports[e.at])
+		full = max(full, ports[e.at])
 	}
-	if v.direct || most < 2 || rate <= 0 {
+	if v.direct || full < 2 || rate <= 0 {
 		return LatencyTerm{"queueing", 0, "0 to some ms", "no switch to queue in"}
 	}
-	burst := unit.Bytes(most-1) * 64 * unit.KiB
-	return LatencyTerm{"queueing, worst", burst.Over(rate).Microseconds(), "0 to some ms", fmt.Sprintf("an incast of 64 KiB from each of %d ports of one leaf into one; 0 without congestion", most-1)}
+	burst := unit.Bytes(full-1) * 64 * unit.KiB
+	return LatencyTerm{"queueing, worst", burst.Over(rate).Microseconds(), "0 to some ms", fmt.Sprintf("an incast of 64 KiB from each of %d ports of one leaf into one; 0 without congestion", full-1)}
 }

@@ -132,7 +132,12 @@ func (r *Report) ecmpVerdict() Verdict {
 	}
 }
 
-func spanWays(p Paths) string { return span(int(p.Min), int(p.Max)) }
+func spanWays(p Paths) string {
+	if p.Min == p.Max {
+		return ways(p.Min)
+	}
+	return ways(p.Min) + " to " + ways(p.Max)
+}
 
 func (r *Report) dualFabric() Verdict {
 	const topic = "second plane or fabric"

@@ -73,7 +73,7 @@ func Analyze(c *cluster.Cluster) (*Report, error) {
 		return nil, err
 	}
 	needs := withDefaults(c.Needs)
-	r := &Report{Name: c.Name, Notes: c.Notes, Unpriced: []string{}}
+	r := &Report{Name: c.Name, Notes: append([]string{}, c.Notes...), Unpriced: []string{}, Tiers: []TierRatio{}, Losses: []Loss{}}
 	if r.Name == "" {
 		r.Name = c.Graph.Name
 	}
@@ -91,7 +91,10 @@ func Analyze(c *cluster.Cluster) (*Report, error) {
 	r.need(v, needs)
 
 	b := v.breaker(h, r.Bisection.MaxFlow)
-	r.Losses = b.losses()
+	if n := b.try(removal{}, nil).HostsCutOff; n > 0 {
+		r.Notes = append(r.Notes, fmt.Sprintf("the fabric is in pieces: %s do not reach the rest even while nothing is broken", plural(n, "host")))
+	}
+	r.Losses = append(r.Losses, b.losses()...)
 	r.Domains = b.domains(r)
 	r.Redundancy = r.redundant(v)
 
@@ -100,6 +103,7 @@ func Analyze(c *cluster.Cluster) (*Report, error) {
 		return nil, err
 	}
 	r.economics(v, needs, facts)
+	r.alternatives(v, facts)
 	r.grow(v, c.Growth)
 	if err := r.check(v, needs); err != nil {
 		return nil, err
@@ -109,8 +113,12 @@ func Analyze(c *cluster.Cluster) (*Report, error) {
 	return r, nil
 }
 
-// withDefaults fills in what the owner left open.
+// withDefaults fills in what the owner left open. Electricity may be free, so
+// its price is a default only where nothing at all was asked for.
 func withDefaults(n cluster.Needs) cluster.Needs {
+	if n.Params == 0 && n.PowerPrice == 0 {
+		n.PowerPrice = 0.10
+	}
 	set := func(v *float64, def float64) {
 		if *v == 0 {
 			*v = def
@@ -119,7 +127,6 @@ func withDefaults(n cluster.Needs) cluster.Needs {
 	set(&n.Params, 175e9)
 	set(&n.BytesPer, 4)
 	set(&n.StepSeconds, 1)
-	set(&n.PowerPrice, 0.10)
 	set(&n.Years, 3)
 	set(&n.Oversub, 1.2)
 	return n

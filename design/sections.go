@@ -17,6 +17,7 @@ type section struct {
 
 type table struct {
 	Title string
+	Bare  bool // the columns need no names
 	Cols  []col
 	Rows  [][]string
 }
@@ -58,7 +59,7 @@ func (r *Report) summarySection() section {
 		{"cost", ternary(r.CostUSD > 0, "$"+money(r.CostUSD), "no prices known")},
 		{"checklist", fmt.Sprintf("%d yes, %d no, %d need you", yes, no, you)},
 	}
-	return section{ID: "summary", Title: "In short", Lead: r.lead(), Tables: []table{{Cols: []col{left("what"), left("value")}, Rows: rows}}}
+	return section{ID: "summary", Title: "In short", Lead: r.lead(), Tables: []table{{Bare: true, Cols: []col{left("what"), left("value")}, Rows: rows}}}
 }
 
 // lead holds the owner's model against the network in a sentence.
@@ -81,7 +82,7 @@ func (r *Report) tally() (yes, no, you int) {
 }
 
 func (r *Report) countSection() section {
-	hosts := table{Title: "Parts", Cols: []col{left("part"), right("count")}}
+	hosts := table{Title: "Parts", Bare: true, Cols: []col{left("part"), right("count")}}
 	add := func(t *table, name string, n int) {
 		if n != 0 {
 			t.Rows = append(t.Rows, []string{name, count(n)})
@@ -101,7 +102,7 @@ func (r *Report) countSection() section {
 	add(&hosts, "core switches", r.Switches.Core)
 	add(&hosts, "switches above", r.Switches.Higher)
 	add(&hosts, "switches of service networks", r.Switches.Service)
-	cables := table{Title: "Cables", Cols: []col{left("cable"), right("count")}}
+	cables := table{Title: "Cables", Bare: true, Cols: []col{left("cable"), right("count")}}
 	add(&cables, "host to leaf", r.Cables.HostLeaf)
 	add(&cables, "leaf to spine", r.Cables.LeafSpine)
 	add(&cables, "spine to core", r.Cables.SpineCore)
@@ -122,7 +123,7 @@ func (r *Report) bandwidthSection() section {
 	for _, x := range r.Tiers {
 		t.Rows = append(t.Rows, []string{x.Tier, rate(x.Down), rate(x.Up), trim(x.Ratio) + ":1", x.At, x.Verdict})
 	}
-	b := table{Title: "Bisection, one way", Cols: []col{left("how"), right("rate")}, Rows: [][]string{
+	b := table{Title: "Bisection, one way", Bare: true, Cols: []col{left("how"), right("rate")}, Rows: [][]string{
 		{"half of the endpoints at full rate", rate(r.Bisection.Ideal)},
 		{"max-flow on the graph", rate(r.Bisection.MaxFlow)},
 		{"the one over the other", trim(r.Bisection.Ratio) + ":1"},
@@ -146,12 +147,17 @@ func (r *Report) hop() string { return ternary(r.Endpoint == "chip", "chip", "sw
 
 func (r *Report) pathSection() section {
 	p := r.Paths
-	ways := table{Title: "Ways between hosts", Cols: []col{left("what"), right("least"), right("median"), right("most")}, Rows: [][]string{
-		{"equal-cost shortest ways between two hosts", fmt.Sprint(p.Min), fmt.Sprint(p.Median), fmt.Sprint(p.Max)},
+	between := table{Title: "Ways between hosts", Cols: []col{left("what"), right("least"), right("median"), right("most")}, Rows: [][]string{
+		{"equal-cost shortest ways between two hosts", ways(p.Min), ways(p.Median), ways(p.Max)},
 		{fmt.Sprintf("ways that share no cable (max-flow, %d pairs)", p.DisjointPairs), fmt.Sprint(p.DisjointMin), "", fmt.Sprint(p.DisjointMax)},
 	}}
 	if p.ECMPMax > 0 {
-		ways.Rows = append(ways.Rows, []string{"uplinks of a leaf (ECMP width)", fmt.Sprint(p.ECMPMin), "", fmt.Sprint(p.ECMPMax)})
+		between.Rows = append(between.Rows, []string{"uplinks of a leaf (ECMP width)", fmt.Sprint(p.ECMPMin), "", fmt.Sprint(p.ECMPMax)})
+	}
+	s := section{ID: "paths", Title: "Ways and latency", Tables: []table{between}}
+	if len(r.Latency.Terms) == 0 {
+		s.Notes = []string{fmt.Sprintf("no latency budget: routing by the fabric's structure finds no way from %s to %s", p.WorstFrom, p.WorstTo)}
+		return s
 	}
 	lat := table{Title: fmt.Sprintf("Latency of the longest way, %s to %s, %s", r.Latency.From, r.Latency.To, plural(p.WorstSwitches, r.hop())),
 		Cols: []col{left("term"), right("ours"), right("S1 says"), left("how")}}
@@ -159,7 +165,8 @@ func (r *Report) pathSection() section {
 		lat.Rows = append(lat.Rows, []string{t.Name, fmt.Sprintf("%.2f us", t.Micros), t.Document, t.How})
 	}
 	lat.Rows = append(lat.Rows, []string{"hardware, one way", fmt.Sprintf("%.2f us", r.Latency.Total), "", "transmission and protocol; software and queueing come on top"})
-	return section{ID: "paths", Title: "Ways and latency", Tables: []table{ways, lat}}
+	s.Tables = append(s.Tables, lat)
+	return s
 }
 
 func (r *Report) needSection() section {
@@ -240,7 +247,7 @@ func (r *Report) costSection() section {
 	if e.BreakEven != nil {
 		breakEven = fmt.Sprintf("%.1f months", *e.BreakEven)
 	}
-	own := table{Title: "Own or rent", Cols: []col{left("what"), right("amount")}, Rows: [][]string{
+	own := table{Title: "Own or rent", Bare: true, Cols: []col{left("what"), right("amount")}, Rows: [][]string{
 		{"electricity a year", "$" + money(e.EnergyPerYear)},
 		{fmt.Sprintf("own, %s years", trim(e.Years)), "$" + money(e.OwnTotal)},
 		{fmt.Sprintf("rent, %s years at $%s a GPU hour", trim(e.Years), trim(e.CloudPrice)), "$" + money(e.CloudTotal)},
@@ -252,7 +259,7 @@ func (r *Report) costSection() section {
 	for _, o := range e.Options {
 		opts.Rows = append(opts.Rows, []string{o.Name, "$" + money(o.Hardware), trim(o.Days), "$" + money(o.PerRun), "$" + money(o.First), "$" + money(o.Ten), "$" + money(o.PerRunOverAll), o.Document})
 	}
-	return section{ID: "cost", Title: "Power and cost", Tables: []table{bill, own, opts, {Title: "Break-even by runs", Cols: []col{left("pair"), right("from"), left("how")}, Rows: verdictTable("", "", e.Crossings).Rows}}}
+	return section{ID: "cost", Title: "Power and cost", Tables: []table{bill, own, r.alternativeTable(), opts, {Title: "Break-even by runs", Cols: []col{left("pair"), right("from"), left("how")}, Rows: verdictTable("", "", e.Crossings).Rows}}}
 }
 
 func (r *Report) growthSection() section {
@@ -266,7 +273,7 @@ func (r *Report) growthSection() section {
 		s.Notes = append(s.Notes, "one "+g.Unit+" more cannot be built: "+g.Problem)
 	}
 	if n := g.Next; n != nil {
-		t := table{Title: fmt.Sprintf("One %s more (%d hosts)", g.Unit, g.UnitHosts), Cols: []col{left("part"), right("more")}}
+		t := table{Title: fmt.Sprintf("One %s more (%d hosts)", g.Unit, g.UnitHosts), Bare: true, Cols: []col{left("part"), right("more")}}
 		for _, x := range []struct {
 			name string
 			n    int

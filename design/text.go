@@ -88,7 +88,7 @@ func (t table) lines() []string {
 			out = append(out, b.String())
 		}
 	}
-	if len(t.Cols) > 2 || t.Cols[1].Right && t.Cols[1].Name != "count" {
+	if !t.Bare {
 		head := make([]string, len(t.Cols))
 		for i, c := range t.Cols {
 			head[i] = c.Name

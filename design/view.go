@@ -208,6 +208,20 @@ func (v *view) family() (f topo.Family, fabric int, ok bool) {
 	return f, fabric, true
 }
 
+// flat reports whether some bandwidth lies beside the tiers: in a torus, a
+// dragonfly, or where switches of one tier are joined.
+func (v *view) flat() bool {
+	if f, _, ok := v.family(); ok && (f == topo.Torus || f == topo.Dragonfly) {
+		return true
+	}
+	for _, t := range v.links {
+		if v.tier[t.a] == v.tier[t.b] {
+			return true
+		}
+	}
+	return false
+}
+
 // endpoints lists the attachments that count for bandwidth: those of hosts with
 // accelerators, or all where no host has any.
 func (v *view) endpoints() []end {
