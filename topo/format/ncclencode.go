@@ -14,27 +14,30 @@ import (
 	"github.com/weft-fabric/weft/topo"
 )
 
-// attrOrder is the order in which NCCL itself writes attributes; others follow by name.
-var attrOrder = []string{"version", "host_hash", "numaid", "affinity", "arch", "vendor", "familyid", "modelid",
-	"busid", "class", "device", "subsystem_vendor", "subsystem_device", "link_speed", "link_width",
-	"name", "dev", "sm", "mig", "gcn", "rank", "latency", "speed", "port", "guid", "maxconn", "gdr", "coll", "keep", "target", "bw", "count", "tclass"}
+// attrOrder is the order in which NCCL itself writes the attributes of an element; others follow by name.
+var attrOrder = map[string][]string{
+	"system": {"version"},
+	"cpu":    {"host_hash", "numaid", "affinity", "arch", "vendor", "familyid", "modelid"},
+	"pci":    {"busid", "class", "vendor", "device", "subsystem_vendor", "subsystem_device", "link_speed", "link_width"},
+	"gpu":    {"dev", "sm", "mig", "gcn", "arch", "rank", "gdr"},
+	"net":    {"name", "dev", "latency", "speed", "port", "guid", "maxconn", "gdr", "coll", "keep"},
+	"nvlink": {"target", "count", "tclass"},
+	"xgmi":   {"target", "count", "tclass"},
+	"c2c":    {"bw", "count"},
+}
 
-var attrRank = func() map[string]int {
-	ranks := map[string]int{}
-	for i, name := range attrOrder {
-		ranks[name] = i
-	}
-	return ranks
-}()
-
-func compareAttrs(x, y string) int {
+// keys lists an element's attributes in that order.
+func (e *element) keys() []string {
+	order := attrOrder[e.name]
 	rank := func(s string) int {
-		if i, ok := attrRank[s]; ok {
+		if i := slices.Index(order, s); i >= 0 {
 			return i
 		}
-		return len(attrOrder)
+		return len(order)
 	}
-	return cmp.Or(cmp.Compare(rank(x), rank(y)), strings.Compare(x, y))
+	return slices.SortedFunc(maps.Keys(e.attrs), func(x, y string) int {
+		return cmp.Or(cmp.Compare(rank(x), rank(y)), strings.Compare(x, y))
+	})
 }
 
 // write prints an element and what it holds; a negative depth puts all on one line.
@@ -44,7 +47,7 @@ func (e *element) write(w *strings.Builder, depth int) {
 		indent, end, next = strings.Repeat("  ", depth), "\n", depth+1
 	}
 	w.WriteString(indent + "<" + e.name)
-	for _, k := range slices.SortedFunc(maps.Keys(e.attrs), compareAttrs) {
+	for _, k := range e.keys() {
 		w.WriteString(" " + k + `="`)
 		xml.EscapeText(w, []byte(e.attrs[k]))
 		w.WriteString(`"`)
@@ -133,7 +136,7 @@ func encodeNCCL(out io.Writer, g *topo.Graph) error {
 func under(attrs topo.Attrs, prefix string) topo.Attrs {
 	own := topo.Attrs{}
 	for k, v := range attrs {
-		if name, ok := strings.CutPrefix(k, prefix); ok && name != "sub" {
+		if name, ok := strings.CutPrefix(k, prefix); ok && name != "sub" && !strings.HasPrefix(name, "sub.") {
 			own[name] = v
 		}
 	}
@@ -175,7 +178,14 @@ func (w *ncclWriter) below(e *element, n, parent topo.NodeID) {
 			if len(pci.attrs) == 0 && at == 0 {
 				pci.attrs = w.function(d)
 			}
-			pci.subs = elements(attrs["pci.sub"])
+			for k, v := range attrs { // their order is settled below
+				if at, ok := strings.CutPrefix(k, "pci.sub."); ok {
+					for _, sub := range elements(v) {
+						sub.at = number(at)
+						pci.subs = append(pci.subs, sub)
+					}
+				}
+			}
 			byAt[at] = pci
 			if len(pci.attrs) == 0 { // a <nic> right under its <cpu>
 				pci.name = "nic"
@@ -191,6 +201,9 @@ func (w *ncclWriter) below(e *element, n, parent topo.NodeID) {
 		case topo.PCIeSwitch:
 			w.below(pci, d.node, n)
 		}
+	}
+	for _, pci := range byAt {
+		slices.SortStableFunc(pci.subs, func(x, y *element) int { return cmp.Compare(x.at, y.at) })
 	}
 	slices.SortStableFunc(e.subs, func(x, y *element) int { return cmp.Compare(x.at, y.at) })
 }
@@ -224,7 +237,7 @@ func (w *ncclWriter) children(n, parent topo.NodeID) []hung {
 	}
 	order := func(h hung) (int, int) {
 		a := w.g.Attrs[h.node]
-		return number(a["nccl.at"]), number(a["nccl.nic"])<<16 + number(a["nccl.sub"])
+		return number(a["nccl.at"]), number(a["nccl.sub"])
 	}
 	slices.SortStableFunc(list, func(x, y hung) int {
 		xa, xs := order(x)
@@ -298,7 +311,7 @@ func (w *ncclWriter) gpu(pci *element, n topo.NodeID) {
 	own := under(attrs, "gpu.")
 	if _, read := attrs["nccl.at"]; read {
 		if _, has := attrs["nccl.sub"]; has {
-			pci.subs = append(pci.subs, &element{name: "gpu", attrs: own, subs: elements(attrs["gpu.sub"])})
+			pci.subs = append(pci.subs, &element{name: "gpu", attrs: own, subs: elements(attrs["gpu.sub"]), at: number(attrs["nccl.sub"])})
 		}
 		return
 	}

@@ -272,8 +272,8 @@ func (r *ncclReader) pci(e *element, parent, cpu topo.NodeID, host topo.HostID) 
 		return errorAt("nccl-xml", e.line, "<pci> %s holds a device and other functions; expected either", busid)
 	}
 	attrs := prefixed(e, topo.Attrs{"nccl.at": strconv.Itoa(e.at)})
-	if len(rest) > 0 {
-		attrs["pci.sub"] = serialize(rest)
+	for _, sub := range rest {
+		attrs[fmt.Sprintf("pci.sub.%d", sub.at)] = serialize([]*element{sub})
 	}
 	width, _ := strconv.Atoi(e.attrs["link_width"])
 	class := r.b.Class(pcie(e.attrs["link_speed"], width))
@@ -281,10 +281,10 @@ func (r *ncclReader) pci(e *element, parent, cpu topo.NodeID, host topo.HostID) 
 	kind := function(e.attrs["class"])
 	switch {
 	case len(gpus) > 0:
-		for i, sub := range gpus {
+		for _, sub := range gpus {
 			dev.node = r.device(topo.GPU, host, parent, class, attrs)
 			dev.el, dev.dev, dev.at = sub, sub.attrs["dev"], sub.at
-			own := prefixed(sub, topo.Attrs{"nccl.sub": strconv.Itoa(i)})
+			own := prefixed(sub, topo.Attrs{"nccl.sub": strconv.Itoa(sub.at)})
 			if len(sub.subs) > 0 {
 				own["gpu.sub"] = serialize(sub.subs)
 			}
@@ -352,7 +352,7 @@ func (r *ncclReader) nic(pci, e *element, parent, cpu topo.NodeID, host topo.Hos
 		dev.node = r.device(topo.NIC, host, parent, class, attrs)
 		r.nics = append(r.nics, dev)
 	}
-	for i, net := range nets {
+	for _, net := range nets {
 		if net.name != "net" && net.name != "gin" {
 			return errorAt("nccl-xml", net.line, "found <%s> in <nic>; expected <net>", clip(net.name))
 		}
@@ -360,7 +360,7 @@ func (r *ncclReader) nic(pci, e *element, parent, cpu topo.NodeID, host topo.Hos
 			return errorAt("nccl-xml", net.subs[0].line, "found <%s> in <%s>; expected nothing inside", clip(net.subs[0].name), net.name)
 		}
 		own := prefixed(net, maps.Clone(attrs))
-		own["nccl.nic"], own["nccl.sub"], own["nccl.tag"] = strconv.Itoa(e.at), strconv.Itoa(i), net.name
+		own["nccl.nic"], own["nccl.sub"], own["nccl.tag"] = strconv.Itoa(e.at), strconv.Itoa(net.at), net.name
 		dev.node, dev.dev, dev.at = r.device(topo.NIC, host, parent, class, own), net.attrs["dev"], net.at
 		r.nics = append(r.nics, dev)
 	}
@@ -496,9 +496,17 @@ func (r *ncclReader) accelerators() error {
 		b, _ := busID(y)
 		return cmp.Or(cmp.Compare(a, b), strings.Compare(x, y))
 	})
+	fans, fanout := map[topo.NodeID]*fan{}, []*fan{}
+	hang := func(t string, n topo.NodeID) {
+		switches[t] = n
+		if fans[n] == nil {
+			fans[n] = &fan{sw: n}
+			fanout = append(fanout, fans[n])
+		}
+	}
 	for i, t := range targets {
 		if id, ok := busID(t); ok && r.nvs[id] != 0 { // node 0 is a CPU
-			switches[t] = r.nvs[id]
+			hang(t, r.nvs[id])
 			continue
 		}
 		host := topo.HostID(topo.None)
@@ -507,7 +515,7 @@ func (r *ncclReader) accelerators() error {
 		}
 		part := topo.Part(topo.NVSwitch, host, fmt.Sprintf("nvs%d", i))
 		part.Tier = 1
-		switches[t] = r.b.Node(part)
+		hang(t, r.b.Node(part))
 		r.b.Attr(switches[t], topo.Attrs{"nvs.busid": t})
 	}
 	for _, d := range r.gpus {
@@ -548,6 +556,8 @@ func (r *ncclReader) accelerators() error {
 			}
 			if s, ok := switches[target]; ok && strings.HasPrefix(tclass, "0x068000") {
 				r.b.Link(topo.Link{A: d.node, B: s, Class: r.b.Class(c), Count: uint16(n)})
+				f := fans[s]
+				f.gpus, f.links, f.class = append(f.gpus, d.node), f.links+int(n), c
 				continue
 			}
 			id, ok := busID(target)
@@ -569,7 +579,45 @@ func (r *ncclReader) accelerators() error {
 			r.b.Link(topo.Link{A: p.a, B: p.b, Class: r.b.Class(c), Count: uint16(n)})
 		}
 	}
+	r.trunks(fanout)
 	return nil
+}
+
+// fan is what hangs on an NVSwitch.
+type fan struct {
+	sw    topo.NodeID
+	gpus  []topo.NodeID
+	links int
+	class topo.Class
+}
+
+// trunks joins NVSwitches that have no GPU in common, such as those on the two
+// boards of a DGX-2. The file does not tell of links between switches, and NCCL
+// takes all switches for one; here the switches of each further board are joined
+// one by one to those of the first, with as many links as the GPUs have.
+func (r *ncclReader) trunks(fans []*fan) {
+	board, boards := map[topo.NodeID]int{}, [][]*fan{} // of a GPU; the switches of each
+	for _, f := range fans {
+		at := len(boards)
+		for _, g := range f.gpus {
+			if b, ok := board[g]; ok {
+				at = min(at, b)
+			}
+		}
+		if at == len(boards) {
+			boards = append(boards, nil)
+		}
+		boards[at] = append(boards[at], f)
+		for _, g := range f.gpus {
+			board[g] = at
+		}
+	}
+	for i := 1; i < len(boards); i++ {
+		for j := range min(len(boards[0]), len(boards[i])) {
+			a, b := boards[0][j], boards[i][j]
+			r.b.Link(topo.Link{A: a.sw, B: b.sw, Class: r.b.Class(a.class), Count: uint16(min(a.links, b.links, 1<<15))})
+		}
+	}
 }
 
 func subsOf(e *element) []*element {
