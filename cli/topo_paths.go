@@ -42,7 +42,7 @@ func newTopoPaths() *cobra.Command {
 			}
 			paths.Rank(found, bytes)
 			if asJSON {
-				return printJSON(cmd.OutOrStdout(), found)
+				return printJSON(cmd.OutOrStdout(), paths.Reports(c.Graph, found, bytes))
 			}
 			return paths.Print(cmd.OutOrStdout(), c.Graph, found, bytes)
 		},

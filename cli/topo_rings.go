@@ -37,7 +37,7 @@ func newTopoRings() *cobra.Command {
 				return err
 			}
 			if asJSON {
-				return printJSON(cmd.OutOrStdout(), r)
+				return printJSON(cmd.OutOrStdout(), r.Report(c.Graph))
 			}
 			return r.Print(cmd.OutOrStdout(), c.Graph)
 		},

@@ -308,23 +308,13 @@ func (r *router) attached(from, to NodeID, key uint64, way []Use, between func(a
 // number from key and link, and the highest allowed one wins. So every allowed
 // link is equally likely, and losing a link moves only the flows that used it.
 func (r *router) pick(n NodeID, key uint64, allowed func(Edge) bool) (Edge, bool) {
-	best, bestScore := Edge{None, None}, uint64(0)
-	for {
-		limit := bestScore
-		cand, score := Edge{None, None}, uint64(0)
-		for _, e := range r.g.Edges(n) {
-			if s := mix(key, uint64(e.Link)+1) | 1; s > score && (limit == 0 || s < limit) && r.g.Class(e.Link).Kind.Network() {
-				cand, score = e, s
-			}
+	best, score := Edge{None, None}, uint64(0)
+	for _, e := range r.g.Edges(n) {
+		if s := mix(key, uint64(e.Link)+1) | 1; s > score && r.g.Class(e.Link).Kind.Network() && allowed(e) {
+			best, score = e, s
 		}
-		if cand.Link == None {
-			return best, false
-		}
-		if allowed(cand) {
-			return cand, true
-		}
-		bestScore = score
 	}
+	return best, best.Link != None
 }
 
 // mix is the finisher of SplitMix64 over two words.
