@@ -33,16 +33,20 @@ type Domain struct {
 
 // breaker tries removals.
 type breaker struct {
-	v    *view
-	h    *halfFlow
-	full float64
-	sets sets
-	left []int64 // by host: rate still attached
-	main map[int32]int
+	v     *view
+	h     *halfFlow
+	full  float64
+	sets  sets
+	left  []int64       // by host: rate still attached
+	main  map[int32]int // by root of a set of joined switches: hosts on it
+	whole int           // how many such sets the whole fabric has
 }
 
 func (v *view) breaker(h *halfFlow, full float64) *breaker {
-	return &breaker{v: v, h: h, full: full, left: make([]int64, len(v.g.Hosts)), main: map[int32]int{}}
+	b := &breaker{v: v, h: h, full: full, left: make([]int64, len(v.g.Hosts)), main: map[int32]int{}}
+	b.try(removal{}, nil)
+	b.whole = len(b.main)
+	return b
 }
 
 // try measures the fabric without some parts; gone hosts are not counted among
@@ -92,7 +96,7 @@ func (b *breaker) try(r removal, gone map[topo.HostID]bool) Loss {
 			joined[e.host] = joined[e.host] || b.sets.find(e.at) == root
 		}
 	}
-	l := Loss{HostLeft: 1}
+	l := Loss{HostLeft: 1, Pieces: max(0, len(b.main)-b.whole)}
 	for h := range v.g.Hosts {
 		if v.capacity[h] == 0 || gone[topo.HostID(h)] || v.gpus[h] == 0 && v.computes > 0 {
 			continue
@@ -242,7 +246,7 @@ func (b *breaker) losses() []Loss {
 		})
 	}
 	// Planes and whole fabrics, where there are several.
-	all := func(part string, of func(*topo.Node) int) {
+	all := func(part string, of func(*topo.Node) int, name func(int) string) {
 		var have []int
 		for _, n := range v.nodes {
 			if x := of(&v.g.Nodes[n]); x >= 0 && !slices.Contains(have, x) {
@@ -253,7 +257,7 @@ func (b *breaker) losses() []Loss {
 		if len(have) < 2 {
 			return
 		}
-		worst(part, len(have), []int{0}, func(int) string { return fmt.Sprintf("%s %d", part, have[0]) }, func(int) Loss {
+		worst(part, len(have), []int{0}, func(int) string { return name(have[0]) }, func(int) Loss {
 			gone := map[int32]bool{}
 			for p, n := range v.nodes {
 				if of(&v.g.Nodes[n]) == have[0] {
@@ -263,8 +267,8 @@ func (b *breaker) losses() []Loss {
 			return b.try(removal{nodes: gone}, nil)
 		})
 	}
-	all("plane", func(n *topo.Node) int { return int(n.Plane) })
-	all("fabric", func(n *topo.Node) int { return int(n.Fabric) })
+	all("plane", func(n *topo.Node) int { return int(n.Plane) }, func(i int) string { return fmt.Sprintf("plane %d", i) })
+	all("fabric", func(n *topo.Node) int { return int(n.Fabric) }, func(i int) string { return v.g.Fabrics[i].Name })
 	return list
 }
 
@@ -342,8 +346,11 @@ func (b *breaker) domains(r *Report) []Domain {
 			add("leaf", l.Of, l, describe(l), recovery, class)
 		case "spine", "core":
 			recovery, class := "ECMP spreads over the others", switchover
-			if l.GPUsCutOff > 0 {
+			switch {
+			case l.GPUsCutOff > 0:
 				recovery, class = "none: it is the only way for some hosts", minutes
+			case l.Pieces > 0:
+				recovery, class = "traffic between the pieces has to cross inside hosts (PXN)", minutes
 			}
 			add(l.Part, l.Of, l, describe(l), recovery, class)
 		case "plane", "fabric":
@@ -362,6 +369,8 @@ func describe(l Loss) string {
 	switch {
 	case l.GPUsCutOff > 0:
 		return fmt.Sprintf("%s GPUs cut off, %s slower", count(l.GPUsCutOff), count(l.GPUsDegraded))
+	case l.Pieces > 0:
+		return fmt.Sprintf("no host cut off, but the switches fall into %d pieces more", l.Pieces)
 	case l.GPUsDegraded > 0:
 		return fmt.Sprintf("no GPU cut off; %s on hosts that keep %s of their rate", count(l.GPUsDegraded), percent(l.HostLeft))
 	case l.BisectionLeft < 1-1e-9:

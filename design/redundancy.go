@@ -125,7 +125,7 @@ func (r *Report) ecmpVerdict() Verdict {
 	case !ok:
 		return Verdict{topic, Partly, fmt.Sprintf("no spines: two hosts have %s shortest ways, through the leaves they share, and %d or more that share no cable", spanWays(r.Paths), r.Paths.DisjointMin)}
 	case r.Paths.ECMPPeers < 2:
-		return Verdict{topic, No, fmt.Sprintf("some leaf has uplinks to %d spine only; losing %s leaves %s of the bisection", r.Paths.ECMPPeers, l.Example, percent(l.BisectionLeft))}
+		return Verdict{topic, No, fmt.Sprintf("some leaf has uplinks to %s only; losing %s leaves %s of the bisection and %s", plural(r.Paths.ECMPPeers, "spine"), l.Example, percent(l.BisectionLeft), plural(l.Pieces+1, "piece"))}
 	default:
 		return Verdict{topic, Yes, fmt.Sprintf("every leaf has %s uplinks to %d spines or more; losing %s leaves %s of the bisection and cuts off %d GPUs",
 			span(r.Paths.ECMPMin, r.Paths.ECMPMax), r.Paths.ECMPPeers, l.Example, percent(l.BisectionLeft), l.GPUsCutOff)}

@@ -94,7 +94,9 @@ func (r *Report) countSection() section {
 	if r.Endpoint == "NIC" {
 		add(&hosts, "NICs on compute networks", r.Sizes.NICs)
 	}
-	add(&hosts, "accelerator domains (NVLink and the like)", r.Sizes.Domains)
+	if r.Sizes.Domain > 1 {
+		add(&hosts, "accelerator domains (NVLink and the like)", r.Sizes.Domains)
+	}
 	add(&hosts, "racks", r.Sizes.Racks)
 	add(&hosts, "pods", r.Sizes.Pods)
 	add(&hosts, "leaf switches", r.Switches.Leaf)
@@ -192,7 +194,7 @@ func (r *Report) needSection() section {
 func (r *Report) failureSection() section {
 	t := table{Cols: []col{left("part"), right("count"), right("a year, each"), right("failures a year"), right("one every"), left("source")}}
 	for _, f := range r.Failures {
-		t.Rows = append(t.Rows, []string{f.Part, count(f.Count), trim(f.Rate*100) + "%", fmt.Sprintf("%.1f", f.PerYear), days(f.Days), f.Source})
+		t.Rows = append(t.Rows, []string{f.Part, count(f.Count), trim(f.Rate*100) + "%", ternary(f.PerYear >= 1, fmt.Sprintf("%.1f", f.PerYear), fmt.Sprintf("%.2g", f.PerYear)), days(f.Days), f.Source})
 	}
 	return section{ID: "failures", Title: "Expected failures", Tables: []table{t}}
 }
