@@ -32,8 +32,8 @@ func FabricOnly(g *Graph) *Graph {
 // Cabled keeps of a graph its NICs, its switches and the cables between them:
 // a link of Count n becomes n links, every end has a port number (numbers that
 // the graph leaves open are given out from the lowest free one, in the order of
-// links), and every node knows how many ports it has. NICs without a cable and
-// hosts without a NIC are left out. Of a graph with InfiniBand links only these
+// links), and every node knows how many ports it has. NICs that belong to no fabric
+// and hosts without a NIC are left out. Of a graph with InfiniBand links only these
 // are kept: no subnet manager sees the Ethernet beside them.
 func Cabled(g *Graph) *Graph {
 	b := NewBuilder(g.Name)
@@ -138,7 +138,7 @@ func (g *Graph) seen() ([]bool, LinkKind) {
 		}
 	}
 	for i := range g.Nodes {
-		if g.Nodes[i].Kind == Switch && !linked[i] {
+		if n := &g.Nodes[i]; !linked[i] && (n.Kind == Switch || n.Kind == NIC && n.Fabric != None) {
 			seen[i] = true
 		}
 	}
