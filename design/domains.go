@@ -19,6 +19,7 @@ type Loss struct {
 	HostLeft      float64 `json:"host_bandwidth_left"` // of the worst host still attached, as a share
 	Bisection     float64 `json:"bisection_bytes_per_s"`
 	BisectionLeft float64 `json:"bisection_left"` // share of the whole fabric's
+	Pieces        int     `json:"pieces"`         // sets of switches with hosts on them that no longer meet, beyond those there were
 }
 
 // Domain is a failure domain: how many there are, what one takes down and how it comes back.
