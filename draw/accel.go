@@ -201,8 +201,11 @@ func (p *page) band(y1, y2, x1, x2, x3, x4 float64, t *tally) {
 	pen := (&svg.Pen{}).Move(x1, y1).To(x2, y1).To(x4, y2).To(x3, y2).Close()
 	p.c.Path(pen, t.text(p.g), svg.Class("ribbon "+k.String()))
 	text := t.text(p.g)
+	if plain.Width(text) > max(x2-x1, x4-x3) {
+		text = "×" + thousands(t.links)
+	}
 	w := plain.Width(text)
-	mid := max((x1+x2+x3+x4)/4, margin+w/2)
+	mid := min(max((x1+x2+x3+x4)/4, margin+w/2), p.width-margin-w/2)
 	y := (y1+y2)/2 - plain.Height()/2
 	p.c.Rect(svg.Box{X: mid - w/2 - 4, Y: y - 1, W: w + 8, H: plain.Height() + 2}, 3, "", svg.Class("plate"))
 	p.c.Text(mid, y, svg.Middle, plain, text)

@@ -42,8 +42,16 @@ func (e *element) add(name string) int {
 	return n
 }
 
+// reporter is what *testing.T and *rapid.T have in common here.
+type reporter interface {
+	Helper()
+	Errorf(format string, args ...any)
+	Fatalf(format string, args ...any)
+	Fatal(args ...any)
+}
+
 // parse refuses what is not one well-formed document.
-func parse(t *testing.T, data []byte) *element {
+func parse(t reporter, data []byte) *element {
 	t.Helper()
 	var root element
 	d := xml.NewDecoder(bytes.NewReader(data))
@@ -72,7 +80,7 @@ func draw(t *testing.T, g *topo.Graph, o Options) []byte {
 }
 
 // readable checks that every text lies in the picture and none over another.
-func readable(t *testing.T, p *page) {
+func readable(t reporter, p *page) {
 	t.Helper()
 	whole := svg.Box{W: p.width, H: p.y + margin}
 	texts := p.c.Texts()
@@ -95,7 +103,7 @@ func readable(t *testing.T, p *page) {
 }
 
 // accounted checks that each panel draws or counts every switch, chip and host of its network.
-func accounted(t *testing.T, g *topo.Graph, root *element) {
+func accounted(t reporter, g *topo.Graph, root *element) {
 	t.Helper()
 	parts := partition(g)
 	covered := 0

@@ -98,24 +98,24 @@ func (v *hostView) tree() {
 			}
 		}
 	}
-	for _, kind := range []topo.Kind{topo.CPU, topo.RootPort, topo.PCIeSwitch, topo.GPU, topo.NIC} {
-		var roots []*part
+	root := func(pt *part) {
+		seen[pt] = true
+		v.roots = append(v.roots, pt)
+	}
+	for _, pt := range v.order {
+		if pt.kind == topo.CPU {
+			root(pt)
+		}
+	}
+	grow(slices.Clone(v.roots))
+	for _, kind := range []topo.Kind{topo.RootPort, topo.PCIeSwitch, topo.GPU, topo.NIC} { // what no CPU reaches
 		for _, pt := range v.order {
-			if pt.kind == kind && !seen[pt] {
-				roots = append(roots, pt)
-				seen[pt] = true
+			if pt.kind != kind || seen[pt] {
+				continue
 			}
-		}
-		if kind == topo.CPU {
-			grow(roots)
-		} else {
-			for _, r := range roots { // one by one: a root may hold the next
-				grow([]*part{r})
-			}
-		}
-		for _, r := range roots {
-			if r.parent == nil {
-				v.roots = append(v.roots, r)
+			root(pt)
+			if !device(kind) {
+				grow([]*part{pt})
 			}
 		}
 	}

@@ -273,23 +273,25 @@ func (p *panel) arrange(g *topo.Graph) {
 		pods[k].blocks = append(pods[k].blocks, b)
 	}
 	p.above = make([][]*group, len(p.rows))
-	for row, t := range p.rows {
-		if t == lowest {
-			continue
-		}
+	// From the bottom up: a tier lies inside pods if all its switches belong to one, and the tiers below do, too.
+	inside := true
+	for row := len(p.rows) - 2; row >= 0; row-- {
+		t := p.rows[row]
 		inPod := map[*pod][]topo.NodeID{}
-		var global []topo.NodeID
+		var all []topo.NodeID
 		for _, n := range p.switches {
 			if p.tier[n] != t {
 				continue
 			}
-			if home := pods[midKey(n)]; t != top && home != nil && !(useLabels && g.Nodes[n].Pod == topo.None) {
-				inPod[home] = append(inPod[home], n)
-			} else {
-				global = append(global, n)
-			}
+			all = append(all, n)
+			home := pods[midKey(n)]
+			inside = inside && t != top && home != nil && !(useLabels && g.Nodes[n].Pod == topo.None)
+			inPod[home] = append(inPod[home], n)
 		}
-		p.above[row] = byPlane(g, p.kind, t, global)
+		if !inside {
+			p.above[row] = byPlane(g, p.kind, t, all)
+			continue
+		}
 		for _, home := range p.pods {
 			home.mid[row] = byPlane(g, p.kind, t, inPod[home])
 		}

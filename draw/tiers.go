@@ -82,7 +82,9 @@ func (p *page) tiers(pn *panel) {
 		v.eachPodGroup(row, p.prepare)
 	}
 	v.choose()
+	p.c.Group("", svg.Data("chips", len(pn.chips))) // chips of a torus without a grid are inside the hosts; the title counts them
 	p.section(pn.title)
+	p.c.End()
 	v.tallyNotes()
 	v.horizontal()
 	v.vertical()

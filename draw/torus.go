@@ -32,17 +32,35 @@ func (p *page) torus(pn *panel) {
 	if nodes == 0 {
 		v.unit, v.class, nodes = "switch", "switch", len(pn.switches)
 	}
-	volume := 1
-	for _, d := range v.dims {
-		volume *= max(d, 1)
-	}
-	if len(v.dims) == 0 || volume < nodes || volume > 4*nodes { // the structure does not hold what is there: draw tiers
+	if !v.regular(nodes) {
 		p.tiers(pn)
 		return
 	}
 	p.section(pn.title)
 	v.tally()
 	v.draw()
+}
+
+// regular reports whether the structure holds all that is there: every node has
+// a place of its own in the grid, chips and switches are not mixed, and the grid is not mostly empty.
+func (v *torusView) regular(nodes int) bool {
+	volume := 1
+	for _, d := range v.dims {
+		if d < 1 || volume > 4*nodes {
+			return false
+		}
+		volume *= d
+	}
+	if len(v.dims) == 0 || volume < nodes || volume > 4*nodes || len(v.pn.chips) > 0 && len(v.pn.switches) > 0 {
+		return false
+	}
+	placed := 0
+	for i := range volume {
+		if n := v.g.At(v.pn.fabric, i); n != topo.None && v.pn.mine[n] {
+			placed++
+		}
+	}
+	return placed == nodes
 }
 
 // tally counts links by the dimension they run along.
@@ -296,7 +314,7 @@ func (v *torusView) stub(wraps, full bool, x1, y1, x2, y2, edge float64, attrs .
 }
 
 func (v *torusView) elide(b svg.Box, pk pick) {
-	plane := v.dims[0] * v.dims[1]
+	plane := v.dims[0] * v.dims[1] // only a grid of three dimensions has layers to leave out
 	nodes := 0
 	for i := pk.from * plane; i < pk.to*plane; i++ {
 		if v.g.At(v.pn.fabric, i) != topo.None {
