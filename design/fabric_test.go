@@ -204,3 +204,16 @@ func preset(tb testing.TB, name string, params map[string]int) *Report {
 	}
 	return analyze(tb, c)
 }
+
+// TestOneSpineLost: hosts with a NIC at each of two leaves stay joined without
+// the only spine, but the leaves do not.
+func TestOneSpineLost(t *testing.T) {
+	w := wiring{hosts: 2, leaves: 2, tops: 1, nics: [][3]int{{0, 0, 400}, {0, 1, 400}, {1, 0, 400}, {1, 1, 400}}, up: [][3]int{{0, 0, 400}, {0, 0, 400}, {1, 0, 400}, {1, 0, 400}}}
+	r := analyze(t, &cluster.Cluster{Graph: w.graph(t), Catalog: catalog.Default()})
+	if l, _ := r.loss("spine"); l.Pieces != 1 || l.HostsCutOff != 0 || l.BisectionLeft != 1 {
+		t.Errorf("%+v", l)
+	}
+	if r.Redundancy[2].Answer != No {
+		t.Errorf("%+v", r.Redundancy[2])
+	}
+}

@@ -1,0 +1,276 @@
+package design
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/weft-fabric/weft/topo"
+)
+
+// Loss is what one lost part costs, found by taking it out of the graph.
+type Loss struct {
+	Part          string  `json:"part"`                // "leaf-spine cable", "spine", "plane"
+	Of            int     `json:"of"`                  // how many such parts there are
+	Example       string  `json:"example"`             // the one taken out: the worst of the sorts there are
+	HostsCutOff   int     `json:"hosts_cut_off"`       // hosts that no longer reach the rest
+	GPUsCutOff    int     `json:"gpus_cut_off"`        // their accelerators
+	GPUsDegraded  int     `json:"gpus_degraded"`       // accelerators of hosts that keep less than their full rate
+	HostLeft      float64 `json:"host_bandwidth_left"` // of the worst host still attached, as a share
+	Bisection     float64 `json:"bisection_bytes_per_s"`
+	BisectionLeft float64 `json:"bisection_left"` // share of the whole fabric's
+	Pieces        int     `json:"pieces"`         // sets of switches with hosts on them that no longer meet, beyond those there were
+}
+
+// breaker tries removals.
+type breaker struct {
+	v     *view
+	h     *halfFlow
+	full  float64
+	sets  sets
+	left  []int64       // by host: rate still attached
+	main  map[int32]int // by root of a set of joined switches: hosts on it
+	whole int           // how many such sets the whole fabric has
+}
+
+func (v *view) breaker(h *halfFlow, full float64) *breaker {
+	b := &breaker{v: v, h: h, full: full, left: make([]int64, len(v.g.Hosts)), main: map[int32]int{}}
+	b.try(removal{}, nil)
+	b.whole = len(b.main)
+	return b
+}
+
+// try measures the fabric without some parts; gone hosts are not counted among
+// the cut off or degraded ones, for they are what was lost.
+func (b *breaker) try(r removal, gone map[topo.HostID]bool) Loss {
+	v := b.v
+	b.sets = newSets(len(v.nodes))
+	for i, t := range v.links {
+		if r.cables[int32(i)] && t.count == 1 || r.nodes[t.a] || r.nodes[t.b] {
+			continue
+		}
+		if x, y := b.sets.find(t.a), b.sets.find(t.b); x != y {
+			b.sets.join(x, y)
+		}
+	}
+	// The set of switches that most hosts are attached to is the fabric that is left.
+	clear(b.main)
+	alive := func(i int, e *end) bool { return !e.service && !r.ends[int32(i)] && !r.nodes[e.at] && !gone[e.host] }
+	type key struct {
+		root int32
+		host topo.HostID
+	}
+	last := map[int32]topo.HostID{}
+	for i := range v.ends {
+		e := &v.ends[i]
+		if !alive(i, e) {
+			continue
+		}
+		k := key{b.sets.find(e.at), e.host}
+		if h, seen := last[k.root]; !seen || h != k.host { // endpoints come host by host
+			last[k.root] = k.host
+			b.main[k.root]++
+		}
+	}
+	root, most := int32(-1), 0
+	for s := range int32(len(v.nodes)) {
+		if n := b.main[s]; n > most {
+			root, most = s, n
+		}
+	}
+	clear(b.left)
+	joined := make([]bool, len(v.g.Hosts))
+	for i := range v.ends {
+		e := &v.ends[i]
+		if alive(i, e) {
+			b.left[e.host] += e.rate
+			joined[e.host] = joined[e.host] || b.sets.find(e.at) == root
+		}
+	}
+	l := Loss{HostLeft: 1, Pieces: max(0, len(b.main)-b.whole)}
+	for h := range v.g.Hosts {
+		if v.capacity[h] == 0 || gone[topo.HostID(h)] || v.gpus[h] == 0 && v.computes > 0 {
+			continue
+		}
+		switch {
+		case !joined[h]:
+			l.HostsCutOff++
+			l.GPUsCutOff += int(v.gpus[h])
+		case b.left[h] < v.capacity[h]:
+			l.GPUsDegraded += int(v.gpus[h])
+			l.HostLeft = min(l.HostLeft, float64(b.left[h])/float64(v.capacity[h]))
+		}
+	}
+	if len(gone) > 0 {
+		ends := map[int32]bool{}
+		for i := range v.ends {
+			if gone[v.ends[i].host] {
+				ends[int32(i)] = true
+			}
+		}
+		for e := range r.ends {
+			ends[e] = true
+		}
+		r.ends = ends
+	}
+	l.Bisection = float64(b.h.run(r))
+	if b.full > 0 {
+		l.BisectionLeft = l.Bisection / b.full
+	}
+	return l
+}
+
+// worse orders losses: the more GPUs cut off, the less bisection left, the more degraded, the worse.
+func worse(a, b Loss) bool {
+	return cmp.Or(cmp.Compare(a.GPUsCutOff, b.GPUsCutOff), cmp.Compare(a.HostsCutOff, b.HostsCutOff),
+		cmp.Compare(b.BisectionLeft, a.BisectionLeft), cmp.Compare(a.GPUsDegraded, b.GPUsDegraded)) > 0
+}
+
+// sample groups parts by what they are joined to and gives one of each sort, at most limit of them.
+func sample(n int, sort func(i int) [3]int64, limit int) []int {
+	seen := map[[3]int64]bool{}
+	var picked []int
+	for i := range n {
+		s := sort(i)
+		if s[0] >= 0 && !seen[s] && len(picked) < limit {
+			seen[s] = true
+			picked = append(picked, i)
+		}
+	}
+	return picked
+}
+
+const sorts = 3 // sorts of one part that are tried
+
+// losses takes out one part of each sort.
+func (b *breaker) losses() []Loss {
+	v := b.v
+	down, up := make([]int64, len(v.nodes)), make([]int64, len(v.nodes))
+	for _, e := range v.ends {
+		down[e.at] += e.rate
+	}
+	for _, t := range v.links {
+		switch {
+		case v.tier[t.a] < v.tier[t.b]:
+			up[t.a], down[t.b] = up[t.a]+t.rate, down[t.b]+t.rate
+		case v.tier[t.a] > v.tier[t.b]:
+			up[t.b], down[t.a] = up[t.b]+t.rate, down[t.a]+t.rate
+		}
+	}
+	var list []Loss
+	worst := func(part string, of int, picked []int, name func(int) string, try func(int) Loss) {
+		var w Loss
+		for n, i := range picked {
+			l := try(i)
+			l.Part, l.Of, l.Example = part, of, name(i)
+			if n == 0 || worse(l, w) {
+				w = l
+			}
+		}
+		if len(picked) > 0 {
+			list = append(list, w)
+		}
+	}
+	// Cables: one of a bundle where a link has several.
+	if !v.direct {
+		worst("host cable", len(v.ends), sample(len(v.ends), func(i int) [3]int64 {
+			e := &v.ends[i]
+			if e.service {
+				return [3]int64{-1}
+			}
+			return [3]int64{e.rate, down[e.at], up[e.at]}
+		}, sorts), func(i int) string { return v.g.LinkName(v.ends[i].id) }, func(i int) Loss {
+			return b.try(removal{ends: map[int32]bool{int32(i): true}}, nil)
+		})
+	}
+	kinds := map[[2]uint8]int{}
+	var order [][2]uint8
+	for _, t := range v.links {
+		k := [2]uint8{min(v.tier[t.a], v.tier[t.b]), max(v.tier[t.a], v.tier[t.b])}
+		if kinds[k] += int(t.count); kinds[k] == int(t.count) {
+			order = append(order, k)
+		}
+	}
+	slices.SortFunc(order, func(a, b [2]uint8) int { return cmp.Or(cmp.Compare(a[0], b[0]), cmp.Compare(a[1], b[1])) })
+	for _, k := range order {
+		part := tierName(k[0]) + "-" + tierName(k[1]) + " cable"
+		if v.direct {
+			part = "cable between chips"
+		}
+		sort := func(i int) [3]int64 {
+			t := &v.links[i]
+			if min(v.tier[t.a], v.tier[t.b]) != k[0] || max(v.tier[t.a], v.tier[t.b]) != k[1] {
+				return [3]int64{-1}
+			}
+			return [3]int64{t.rate}
+		}
+		picked := sample(len(v.links), sort, sorts)
+		for _, i := range b.h.cut {
+			if sort(i)[0] >= 0 {
+				picked = append(picked, i)
+				break
+			}
+		}
+		worst(part, kinds[k], picked, func(i int) string { return v.g.LinkName(v.links[i].id) }, func(i int) Loss {
+			return b.try(removal{cables: map[int32]bool{int32(i): true}}, nil)
+		})
+	}
+	// Switches.
+	for t := uint8(1); t <= v.top() && !v.direct; t++ {
+		count := 0
+		for p := range v.nodes {
+			if v.tier[p] == t {
+				count++
+			}
+		}
+		picked := sample(len(v.nodes), func(i int) [3]int64 {
+			if v.tier[i] != t {
+				return [3]int64{-1}
+			}
+			return [3]int64{down[i], up[i]}
+		}, sorts)
+		if p, ok := b.critical(t); ok {
+			picked = append(picked, p)
+		}
+		worst(tierName(t), count, picked, func(i int) string { return v.g.NodeName(v.nodes[i]) }, func(i int) Loss {
+			return b.try(removal{nodes: map[int32]bool{int32(i): true}}, nil)
+		})
+	}
+	// Planes and whole fabrics, where there are several.
+	all := func(part string, of func(*topo.Node) int, name func(int) string) {
+		var have []int
+		for _, n := range v.nodes {
+			if x := of(&v.g.Nodes[n]); x >= 0 && !slices.Contains(have, x) {
+				have = append(have, x)
+			}
+		}
+		slices.Sort(have)
+		if len(have) < 2 {
+			return
+		}
+		worst(part, len(have), []int{0}, func(int) string { return name(have[0]) }, func(int) Loss {
+			gone := map[int32]bool{}
+			for p, n := range v.nodes {
+				if of(&v.g.Nodes[n]) == have[0] {
+					gone[int32(p)] = true
+				}
+			}
+			return b.try(removal{nodes: gone}, nil)
+		})
+	}
+	all("plane", func(n *topo.Node) int { return int(n.Plane) }, func(i int) string { return fmt.Sprintf("plane %d", i) })
+	all("fabric", func(n *topo.Node) int { return int(n.Fabric) }, func(i int) string { return v.g.Fabrics[i].Name })
+	return list
+}
+
+// critical finds a node of a tier at the narrowest cut.
+func (b *breaker) critical(tier uint8) (int, bool) {
+	for _, i := range b.h.cut {
+		for _, p := range []int32{b.v.links[i].a, b.v.links[i].b} {
+			if b.v.tier[p] == tier {
+				return int(p), true
+			}
+		}
+	}
+	return 0, false
+}
