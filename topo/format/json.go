@@ -69,6 +69,10 @@ type (
 	}
 )
 
+// maxParts bounds the parts of one host, whose every GPU looks at every NIC; the
+// largest host in the catalogue has fewer than 100.
+const maxParts = 1 << 12
+
 // jsonFormat names the form and its version.
 const jsonFormat = "weft-topology-1"
 
@@ -198,6 +202,7 @@ func decodeJSON(name string, data []byte) (*topo.Graph, error) {
 		}
 		classes[i] = b.Class(topo.Class{Kind: kind, Gen: c.Gen, Lanes: c.Lanes, Rate: unit.Rate(c.Rate), Latency: unit.Time(c.Latency)})
 	}
+	parts := make([]int, len(v.Hosts))
 	for i, n := range v.Nodes {
 		kind, err := topo.ParseKind(n.Kind)
 		if err != nil {
@@ -206,6 +211,11 @@ func decodeJSON(name string, data []byte) (*topo.Graph, error) {
 		host := orNone(n.Host)
 		if host != topo.None && (host < 0 || int(host) >= len(v.Hosts)) {
 			return nil, bad("nodes", i, "host is %d; there are %d hosts", host, len(v.Hosts))
+		}
+		if host != topo.None {
+			if parts[host]++; parts[host] > maxParts {
+				return nil, bad("nodes", i, "host %q has more than %d parts", clip(v.Hosts[host].Name), maxParts)
+			}
 		}
 		id := b.Node(topo.Node{Kind: kind, Name: n.Name, Host: topo.HostID(host), Tier: n.Tier, Fabric: orNone(n.Fabric), Plane: orNone(n.Plane), Rail: orNone(n.Rail),
 			Ports: n.Ports, Pod: orNone(n.Pod), Rack: orNone(n.Rack), Pos: orNone(n.Pos), Model: n.Model})

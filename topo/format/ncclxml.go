@@ -15,10 +15,11 @@ import (
 	"github.com/weft-fabric/weft/unit"
 )
 
-// Limits of a topology file. NCCL itself reads at most 4,096 elements a host
-// (MAX_NODES in its xml.h); a PCIe tree is at most some eight bridges deep.
+// Limits of a topology file. A host of eight GPUs takes some 70 elements and a
+// rack of 72 some 2,500; a PCIe tree is at most some eight bridges deep.
 const (
-	maxElements = 1 << 16
+	maxElements = 1 << 14
+	maxCPUs     = 1 << 9
 	maxDepth    = 64
 )
 
@@ -155,6 +156,9 @@ func decodeNCCL(name string, data []byte) (*topo.Graph, error) {
 	}
 	if len(root.subs) == 0 {
 		return nil, errorAt("nccl-xml", root.line, "<system> holds no <cpu>")
+	}
+	if len(root.subs) > maxCPUs {
+		return nil, errorAt("nccl-xml", root.subs[maxCPUs].line, "more than %d <cpu>", maxCPUs)
 	}
 	for _, e := range root.subs {
 		hash := e.attrs["host_hash"]
@@ -484,9 +488,11 @@ func (r *ncclReader) accelerators() error {
 	}
 	counts := map[pair]uint64{}
 	var targets []string
+	listed := map[string]bool{}
 	for _, d := range r.gpus {
 		for _, e := range subsOf(d.el) {
-			if t := e.attrs["target"]; e.name == "nvlink" && strings.HasPrefix(e.attrs["tclass"], "0x068000") && !slices.Contains(targets, t) {
+			if t := e.attrs["target"]; e.name == "nvlink" && strings.HasPrefix(e.attrs["tclass"], "0x068000") && !listed[t] {
+				listed[t] = true
 				targets = append(targets, t)
 			}
 		}

@@ -57,6 +57,9 @@ func detectSMI(head []byte) bool {
 // smiHeader gives the column names of a header line, nil if it is none. The
 // names of the last columns have blanks in them and end the list of devices.
 func smiHeader(line string) []string {
+	if !strings.Contains(line, "GPU") && !strings.Contains(line, "CPU") {
+		return nil
+	}
 	head := line
 	for _, last := range []string{"CPU Affinity", "CPUAffinity", "NUMA Affinity", "GPU NUMA ID"} {
 		head, _, _ = strings.Cut(head, last)
@@ -123,7 +126,9 @@ func readSMI(data []byte) (*smiMatrix, error) {
 		if len(line) > maxLine {
 			return errorAt("nvidia-smi", number, "a line of %d bytes; expected the matrix of nvidia-smi topo -m", len(line))
 		}
-		line = ansi.ReplaceAllString(line, "")
+		if strings.Contains(line, "\x1b") {
+			line = ansi.ReplaceAllString(line, "")
+		}
 		if m.devices == nil {
 			names := smiHeader(line)
 			if names == nil {
