@@ -12,8 +12,14 @@ import (
 	"github.com/weft-fabric/weft/topo/catalog"
 )
 
-// maxHosts is how many hosts a file may name.
-const maxHosts = 1 << 18
+// Limits of a file: hosts it may name, parts and joins of one kind of host, and
+// parts of all hosts together. 131,072 GPUs are 16,384 hosts and 0.6 million parts.
+const (
+	maxHosts   = 1 << 17
+	maxDevices = 1 << 12
+	maxJoins   = 1 << 16
+	maxParts   = 1 << 23
+)
 
 // kindNamesKnown lists every kind of host there is, the file's own first.
 func (p *parse) knownKinds() []string {
@@ -81,6 +87,10 @@ func (p *parse) readHosts(n, defaults *node) {
 			return
 		}
 		if box := p.box(field, e.value.line, kind); box != nil && len(names) > 0 {
+			if p.size += len(names) * len(box.Nodes); p.size > maxParts {
+				p.fail(e.line, field, "more than %d parts in all hosts together", maxParts)
+				return
+			}
 			p.hosts = append(p.hosts, build.Hosts{Box: box, Names: names, PerRack: rack})
 		}
 	}
@@ -194,6 +204,10 @@ func (p *parse) devices(f *fields, box *build.Box) {
 			parents = nil
 		}
 		q.done()
+		if len(box.Devices)+len(names) > maxDevices {
+			p.fail(e.line, path, "more than %d devices in a host", maxDevices)
+			return
+		}
 		for i, name := range names {
 			if d.Name = name; len(parents) > 0 {
 				d.Parent = parents[i/(len(names)/len(parents))]
@@ -245,6 +259,10 @@ func (p *parse) joins(f *fields, box *build.Box) {
 		pairs, err := pair(from, to)
 		if err != nil {
 			p.fail(item.line, q.path, "%v", err)
+		}
+		if len(box.Joins)+len(pairs) > maxJoins {
+			p.fail(item.line, q.path, "more than %d joins in a host", maxJoins)
+			return
 		}
 		for _, x := range pairs {
 			box.Joins = append(box.Joins, build.Join{A: x[0], B: x[1], Link: link, Count: count, Line: item.line})

@@ -37,6 +37,7 @@ type parse struct {
 	kinds   map[string]*topo.Graph // custom kinds, and known ones once used
 	hosts   []build.Hosts
 	places  map[string]int // line of each host's name
+	size    int            // parts of all hosts together
 }
 
 // cluster reads the whole file. What is wrong is collected; nothing is built

@@ -163,6 +163,9 @@ func (x Clos) plan(c *catalog.Catalog, hosts []party) (*plan, error) {
 	for t := from; t <= to; t++ {
 		p.tiers = t
 		if err = p.fit(); err == nil {
+			if n := p.Planes * (p.units*p.leaves*p.leafUp + p.groups*p.spines*p.spineUp); n > maxLinks {
+				return nil, fmt.Errorf("%d links between switches; at most %d are built", n, maxLinks)
+			}
 			return p, nil
 		}
 	}

@@ -69,6 +69,9 @@ func (x Dragonfly) lay(c *catalog.Catalog, prefix string, hosts []party) (*layou
 		return nil, fmt.Errorf("%d NICs do not fit %d groups of %d routers with %d ports for hosts: %d fit, and at most %d in %d groups",
 			total, groups, a, p, groups*a*p, most*a*p, most)
 	}
+	if n := groups * a * (a - 1 + h) / 2; n > maxLinks {
+		return nil, fmt.Errorf("%d links between routers; at most %d are built", n, maxLinks)
+	}
 	for r := range groups * a {
 		n := topo.Part(topo.Switch, topo.None, fmt.Sprintf("%srouter%d", prefix, r))
 		n.Tier, n.Ports, n.Model, n.Pos, n.Pod = 1, uint16(radix), sw.Name, int32(r), int32(r/a)

@@ -21,6 +21,10 @@ type Cluster struct {
 	Overlays []Overlay
 }
 
+// maxLinks is how many links between switches a fabric may have: sixteen times
+// those of 131,072 GPUs in three tiers. Past it, numbers were mistyped.
+const maxLinks = 1 << 22
+
 // Hosts is a number of like hosts. They take their places in the fabrics in the
 // order of the lists.
 type Hosts struct {
