@@ -304,13 +304,17 @@ func (r *router) attached(from, to NodeID, key uint64, way []Use, between func(a
 	return way, ok
 }
 
-// pick chooses among the network links of a node by the key: each link gets a
+// pick chooses among a node's links to switches by the key: each link gets a
 // number from key and link, and the highest allowed one wins. So every allowed
 // link is equally likely, and losing a link moves only the flows that used it.
 func (r *router) pick(n NodeID, key uint64, allowed func(Edge) bool) (Edge, bool) {
+	return r.choose(r.g.Edges(n), key, func(e Edge) bool { return r.g.Nodes[e.Peer].Kind == Switch && allowed(e) })
+}
+
+func (r *router) choose(edges []Edge, key uint64, allowed func(Edge) bool) (Edge, bool) {
 	best, score := Edge{None, None}, uint64(0)
-	for _, e := range r.g.Edges(n) {
-		if s := mix(key, uint64(e.Link)+1) | 1; s > score && r.g.Class(e.Link).Kind.Network() && allowed(e) {
+	for _, e := range edges {
+		if s := mix(key, uint64(e.Link)+1) | 1; s > score && (allowed == nil || allowed(e)) {
 			best, score = e, s
 		}
 	}
@@ -349,10 +353,11 @@ func (r *router) upDown(from, to NodeID, key uint64, way []Use) ([]Use, bool) {
 			}
 		}
 		for at != to && ok {
-			var e Edge
-			e, ok = r.pick(at, mix(key, uint64(g.Nodes[at].Tier)+16), func(e Edge) bool {
-				return e.Peer == to || g.Nodes[e.Peer].Tier < g.Nodes[at].Tier && g.Nodes[e.Peer].Kind == Switch && r.above(e.Peer, to)
-			})
+			hash := mix(key, uint64(g.Nodes[at].Tier)+16)
+			e, last := r.choose(g.between(at, to), hash, nil)
+			if !last {
+				e, ok = r.pick(at, hash, func(e Edge) bool { return g.Nodes[e.Peer].Tier < g.Nodes[at].Tier && r.above(e.Peer, to) })
+			}
 			if ok {
 				way = append(way, r.use(at, e, 1))
 				at = e.Peer
