@@ -76,6 +76,9 @@ func (p *page) dragonfly(pn *panel) {
 	write := func(f svg.Font, text, class string) { y = p.paragraph(margin, y, gutter-20, f, text, class) + 3 }
 	write(large, fmt.Sprintf("%s, %s", count(len(groups), "group"), count(len(pn.switches), "router")), "")
 	write(small, models(len(pn.switches), func(i int) string { return p.g.Nodes[pn.switches[i]].Model }, "router"), "dim")
+	if v.alike {
+		write(small, fmt.Sprintf("each group (g0 is group 0): %s, %s", count(len(groups[0].routers), "router"), count(groups[0].hosts, "host")), "dim")
+	}
 	write(large, "Between groups", "")
 	write(small, global.text(p.g)+"; "+v.evenness(), "dim")
 	if v.only0 {
@@ -101,7 +104,8 @@ type flyView struct {
 	pn      *panel
 	groups  []*flyGroup
 	between map[[2]int32]*tally
-	only0   bool
+	only0   bool // the pairs are too many: only the first group's links are drawn
+	alike   bool // every group has as many routers and hosts
 	bottom  float64
 }
 
@@ -110,6 +114,14 @@ func groupName(f *flyGroup) string {
 		return "no group"
 	}
 	return fmt.Sprintf("group %d", f.label)
+}
+
+// briefName is a group's name where there are many: "g12".
+func briefName(f *flyGroup) string {
+	if f.label < 0 {
+		return "none"
+	}
+	return fmt.Sprintf("g%d", f.label)
 }
 
 // evenness says whether every pair of groups is joined alike.
@@ -147,9 +159,26 @@ func (v *flyView) circle(top float64) {
 		wide = max(wide, strong.Width(groupName(f)), small.Width(fmt.Sprintf("%d routers", len(f.routers))), small.Width(count(f.hosts, "host")))
 	}
 	wide += 14
-	const high = 52.0
-	radius := ring(places, wide, high, 210)
+	high := 52.0
+	v.alike = !slices.ContainsFunc(v.groups, func(f *flyGroup) bool {
+		return len(f.routers) != len(show[0].routers) || f.hosts != show[0].hosts
+	})
+	brief := v.alike && places > 12 // the notes say once what is in each group
+	if brief {
+		wide, high = 0, 24
+		for _, f := range show {
+			wide = max(wide, strong.Width(briefName(f))+12)
+		}
+	}
+	tall := high
+	if more != nil { // the box that counts the rest is taller
+		tall = 52
+	}
+	radius := ring(places, wide, tall, 210)
 	cx, cy := margin+gutter+wide/2+radius+20, top+radius+high/2
+	if more != nil {
+		cx += 80
+	}
 	put := func(i int) (float64, float64) {
 		a := 2*math.Pi*float64(i)/float64(places) - math.Pi/2
 		return cx + radius*math.Cos(a), cy + radius*math.Sin(a)
@@ -187,9 +216,13 @@ func (v *flyView) circle(top float64) {
 		names := spanAll(len(f.routers), func(i int) string { return v.g.Nodes[f.routers[i]].Name })
 		v.c.Group(names, svg.Data("switches", len(f.routers)), svg.Data("hosts", f.hosts))
 		v.c.Rect(f.box, 5, "", svg.Class("frame"))
-		v.c.Text(f.cx, f.box.Y+5, svg.Middle, strong, groupName(f))
-		v.c.Text(f.cx, f.box.Y+20, svg.Middle, small, count(len(f.routers), "router"), svg.Class("dim"))
-		v.c.Text(f.cx, f.box.Y+34, svg.Middle, small, count(f.hosts, "host"), svg.Class("dim"))
+		if brief {
+			v.c.Text(f.cx, f.box.Y+5, svg.Middle, strong, briefName(f))
+		} else {
+			v.c.Text(f.cx, f.box.Y+5, svg.Middle, strong, groupName(f))
+			v.c.Text(f.cx, f.box.Y+20, svg.Middle, small, count(len(f.routers), "router"), svg.Class("dim"))
+			v.c.Text(f.cx, f.box.Y+34, svg.Middle, small, count(f.hosts, "host"), svg.Class("dim"))
+		}
 		v.c.End()
 	}
 	if more != nil {
@@ -199,10 +232,21 @@ func (v *flyView) circle(top float64) {
 			routers, hosts = routers+len(f.routers), hosts+f.hosts
 		}
 		v.c.Group("", svg.Data("switches", routers), svg.Data("hosts", hosts))
-		v.c.Rect(svg.Box{X: x - wide/2, Y: y - high/2, W: wide, H: high}, 5, "", svg.Class("frame"))
-		v.c.Text(x, y-high/2+5, svg.Middle, strong, strong.Fit(fmt.Sprintf("… %d more", len(more)), wide-4))
-		v.c.Text(x, y-high/2+20, svg.Middle, small, small.Fit(count(routers, "router"), wide-4), svg.Class("dim"))
-		v.c.Text(x, y-high/2+34, svg.Middle, small, small.Fit(count(hosts, "host"), wide-4), svg.Class("dim"))
+		// Its text is wider than a group's box, so it stands to the left of its place, outside the circle.
+		lines := []string{fmt.Sprintf("… %d more", len(more)), count(routers, "router"), count(hosts, "host")}
+		w := 0.0
+		for _, l := range lines {
+			w = max(w, strong.Width(l)+14)
+		}
+		box := svg.Box{X: x + wide/2 - w, Y: y - 26, W: w, H: 52}
+		v.c.Rect(box, 5, "", svg.Class("frame"))
+		for i, l := range lines {
+			f, class := small, "dim"
+			if i == 0 {
+				f, class = strong, ""
+			}
+			v.c.Text(box.Mid(), box.Y+5+15*float64(i), svg.Middle, f, l, svg.Class(class))
+		}
 		v.c.End()
 	}
 	v.bottom = cy + radius + high/2 + 10

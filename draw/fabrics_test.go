@@ -14,10 +14,8 @@ import (
 var (
 	ndr   = topo.Class{Kind: topo.InfiniBand, Gen: "ndr", Lanes: 4, Rate: 50e9, Latency: 600 * unit.Nanosecond}
 	nvl4  = topo.Class{Kind: topo.NVLink, Gen: "nvlink4", Lanes: 2, Rate: 26.5625e9}
-	nvl2  = topo.Class{Kind: topo.NVLink, Gen: "nvlink2", Lanes: 8, Rate: 25e9}
 	nvl5  = topo.Class{Kind: topo.NVLink, Gen: "nvlink5", Lanes: 2, Rate: 50e9}
 	pcie5 = topo.Class{Kind: topo.PCIe, Gen: "pcie5", Lanes: 16, Rate: 63.015e9}
-	pcie3 = topo.Class{Kind: topo.PCIe, Gen: "pcie3", Lanes: 16, Rate: 15.754e9}
 	upi   = topo.Class{Kind: topo.SMP, Gen: "upi", Lanes: 20, Rate: 62.4e9}
 	ici   = topo.Class{Kind: topo.ICI, Gen: "ici4", Lanes: 1, Rate: 50e9}
 	roce  = topo.Class{Kind: topo.Ethernet, Gen: "200gbe", Lanes: 4, Rate: 25e9}

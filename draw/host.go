@@ -278,11 +278,9 @@ func (v *hostView) place(top float64) {
 	settle = func(pt *part, x float64) float64 {
 		start := x
 		w := v.ownWidth(pt)
-		h, at := pt.height(), rows[deepest]
+		h, at := bottom, rows[deepest]
 		if !device(pt.kind) {
 			h, at = heights[pt.depth], rows[pt.depth]
-		} else {
-			h = bottom
 		}
 		if len(pt.children) == 0 {
 			pt.box = svg.Box{X: x + spare/2, Y: at, W: w, H: h}

@@ -2,7 +2,7 @@ package draw
 
 import (
 	"fmt"
-	"sort"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -263,7 +263,7 @@ func (t *tally) classes() []topo.ClassID {
 	for c := range t.by {
 		list = append(list, c)
 	}
-	sort.Slice(list, func(i, j int) bool { return list[i] < list[j] })
+	slices.Sort(list)
 	return list
 }
 

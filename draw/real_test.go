@@ -12,7 +12,7 @@ import (
 	"github.com/weft-fabric/weft/topo/format"
 )
 
-// presets builds every preset, and SuperPODs of two more sizes.
+// presets builds every preset, and some again in other sizes.
 func presets(t testing.TB) map[string]*topo.Graph {
 	list := map[string]*topo.Graph{}
 	for _, p := range cluster.Presets() {
@@ -23,8 +23,18 @@ func presets(t testing.TB) map[string]*topo.Graph {
 		}
 		list["preset-"+p.Name] = c.Graph
 	}
-	for name, su := range map[string]int{"superpod-4su": 4, "superpod-16su": 16} {
-		c, err := cluster.Preset("superpod-h100", map[string]int{"su": su})
+	for name, x := range map[string]struct {
+		preset string
+		params map[string]int
+	}{
+		"superpod-4su":  {"superpod-h100", map[string]int{"su": 4}},
+		"superpod-16su": {"superpod-h100", map[string]int{"su": 16}},
+		"dragonfly-33g": {"dragonfly", map[string]int{"groups": 33}},
+		"dragonfly-60g": {"dragonfly", map[string]int{"groups": 60}},
+		"torus-8x6":     {"torus", map[string]int{"x": 8, "y": 6, "z": 1}},
+		"torus-40x10":   {"torus", map[string]int{"x": 40, "y": 10, "z": 1}},
+	} {
+		c, err := cluster.Preset(x.preset, x.params)
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 			continue

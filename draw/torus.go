@@ -2,6 +2,7 @@ package draw
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/weft-fabric/weft/draw/svg"
@@ -273,7 +274,8 @@ func (v *torusView) layer(b svg.Box, edge float64, index int) {
 		for i, c := range v.cols {
 			at := svg.Box{X: cx(i) - size/2, Y: cy(j) - size/2, W: size, H: size}
 			if r < 0 || c < 0 {
-				v.c.Circle(cx(i), cy(j), 1.5, "", svg.Class("frame"))
+				v.c.Rect(svg.Box{X: cx(i) - 8, Y: cy(j) - 5, W: 16, H: 10}, 3, "", svg.Class("plate"))
+				v.c.Text(cx(i), cy(j)-small.Height()/2-2, svg.Middle, small, "…")
 				continue
 			}
 			if n := v.g.At(v.pn.fabric, index*plane+r*v.dims[0]+c); n != topo.None {
@@ -355,6 +357,11 @@ func (v *torusView) notes(y float64) float64 {
 			text += "; no wrap-around"
 		}
 		write(small, text, "dim")
+	}
+	for d, drawn := range [][]int{v.cols, v.rows} {
+		if k := len(drawn) - 1; slices.Contains(drawn, -1) {
+			write(small, fmt.Sprintf("along %s %d of %d are drawn, the last after the …", axis(d), k, v.dims[d]), "dim")
+		}
 	}
 	if v.local.links > 0 {
 		write(small, "host to switch: "+v.local.text(v.g), "dim")
