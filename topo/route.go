@@ -28,7 +28,8 @@ var ErrUnreachable = errors.New("no way")
 // Route gives the exact links a flow uses, in order, appended to way. It
 // computes them from the fabric's structure: no table is kept, and nothing is
 // allocated beyond what way needs. A route inside an accelerator network never
-// leaves it; else bytes go by PCIe to the NIC nearest the source (or, with PXN,
+// leaves it; else bytes go by PCIe to the NIC nearest the source (or, where that
+// is in another fabric than the destination's, to one that is not; or, with PXN,
 // to the one on the destination's rail), through the fabric, and up again.
 func (g *Graph) Route(f Flow, way []Use) ([]Use, error) {
 	if f.From == f.To {
@@ -53,6 +54,13 @@ func (g *Graph) Route(f Flow, way []Use) ([]Use, error) {
 	out, in := g.port(f.From), g.port(f.To)
 	if out == None || in == None {
 		return way, fmt.Errorf("%w: a host at one end has no NIC in a fabric", g.noWay(f))
+	}
+	if g.Nodes[out].Fabric != g.Nodes[in].Fabric && !f.PXN {
+		if nic := g.portIn(f.From, in); nic != None {
+			out = nic
+		} else if nic := g.portIn(f.To, out); nic != None {
+			in = nic
+		}
 	}
 	ok := true
 	if f.PXN && g.Nodes[out].Rail != g.Nodes[in].Rail {
@@ -97,6 +105,24 @@ func (g *Graph) port(n NodeID) NodeID {
 		}
 		return None
 	}
+}
+
+// portIn finds another NIC of an endpoint's host, in the fabric of peer and if
+// possible on its rail. None if there is none, or the endpoint is a NIC itself.
+func (g *Graph) portIn(n, peer NodeID) NodeID {
+	node, want := &g.Nodes[n], &g.Nodes[peer]
+	best := NodeID(None)
+	if node.Kind == NIC || node.Host == None {
+		return best
+	}
+	host := &g.Hosts[node.Host]
+	for i := int32(0); i < host.Count; i++ {
+		m := host.First + NodeID(i)
+		if nic := &g.Nodes[m]; nic.Kind == NIC && nic.Fabric == want.Fabric && (best == None || nic.Rail == want.Rail && g.Nodes[best].Rail != want.Rail) {
+			best = m
+		}
+	}
+	return best
 }
 
 // proxy finds the GPU of a host that sits at the NIC of a rail.

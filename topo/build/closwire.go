@@ -32,6 +32,12 @@ func (p *plan) podOf(unit int) int32 {
 // numbered unit by unit (or group by group), and plane by plane inside a number.
 func (p *plan) layout(prefix string, hosts []party) *layout {
 	l := &layout{fabric: topo.Fabric{Family: topo.Clos}, classes: p.up[:], ports: p.host}
+	var rails []int16 // of the leaves of a unit, after the hosts with the most NICs
+	for _, h := range hosts {
+		if !h.guest && len(h.rails) > len(rails) {
+			rails = h.rails
+		}
+	}
 	spine0 := p.units * p.leaves * p.Planes
 	core0 := spine0 + p.groups*p.spines*p.Planes
 	for u := range p.units {
@@ -40,7 +46,7 @@ func (p *plan) layout(prefix string, hosts []party) *layout {
 				n := p.node(1, plane, p.name(prefix, "leaf", u*p.leaves+r, plane))
 				n.Pod = p.podOf(u)
 				if p.Rails {
-					n.Rail = int16(r)
+					n.Rail = rails[r]
 				}
 				if p.Rack != nil && p.leaves == 1 {
 					n.Rack = p.Rack(u * p.unit)
@@ -63,7 +69,7 @@ func (p *plan) layout(prefix string, hosts []party) *layout {
 				n := p.node(2, plane, p.name(prefix, "spine", g*p.spines+s, plane))
 				switch {
 				case p.ByRail && p.Rails:
-					n.Rail = int16(g % p.leaves)
+					n.Rail = rails[g%p.leaves]
 				case p.tiers == 3 && (!p.Rails || p.block == 1):
 					n.Pod = int32(g)
 				}
@@ -92,9 +98,9 @@ func (p *plan) layout(prefix string, hosts []party) *layout {
 	skipped := before(hosts)
 	l.pod = func(group, host int) int32 { return p.podOf((host - skipped[group]) / p.unit) }
 	l.rack = p.Rack
-	l.rail = func(nic int) int16 {
+	l.rail = func(group, nic int) int16 {
 		if p.Rails {
-			return int16(nic)
+			return hosts[group].rails[nic]
 		}
 		return topo.None
 	}

@@ -48,7 +48,7 @@ func (x Dragonfly) lay(c *catalog.Catalog, prefix string, hosts []party) (*layou
 	if err != nil {
 		return nil, err
 	}
-	l := &layout{fabric: topo.Fabric{Family: topo.Dragonfly, Dims: []int{a, p, h}}, rail: func(int) int16 { return topo.None }}
+	l := &layout{fabric: topo.Fabric{Family: topo.Dragonfly, Dims: []int{a, p, h}}, rail: func(int, int) int16 { return topo.None }}
 	up, radix, err := l.flat(c, sw, x.Link, hosts)
 	if err != nil {
 		return nil, err

@@ -51,7 +51,8 @@ type Overlay interface {
 // party is one group of hosts as a fabric sees it.
 type party struct {
 	count int
-	nics  int // NICs of one host that belong to the fabric
+	nics  int     // NICs of one host that belong to the fabric
+	rails []int16 // the rail of each in the host: nic4 is on rail 4 also where it is the fabric's first
 	model string
 	guest bool
 }
@@ -80,7 +81,7 @@ type layout struct {
 	attach  func(party, host, nic int, to []end) []end // host counts the hosts of all parties but guests; a guest counts guests
 	pod     func(party, host int) int32
 	rack    func(host int) int32 // nil if the fabric does not say
-	rail    func(nic int) int16
+	rail    func(party, nic int) int16
 	growth  Growth
 }
 
@@ -114,6 +115,11 @@ func (x Cluster) Build(c *catalog.Catalog) (*topo.Graph, Growth, error) {
 				if u.fabric == i {
 					p.nics++
 					p.model = group.Box.Nodes[u.node].Model
+					rail := group.Box.Nodes[u.node].Rail
+					if rail == topo.None {
+						rail = int16(u.nic)
+					}
+					p.rails = append(p.rails, rail)
 				}
 			}
 			parties = append(parties, p)
@@ -259,7 +265,7 @@ func (x Cluster) emit(b *topo.Builder, layouts []*layout, uses [][]use, main int
 			for _, u := range uses[g] {
 				l := layouts[u.fabric]
 				n := b.At(first + topo.NodeID(u.node))
-				n.Fabric, n.Rail = int8(u.fabric), l.rail(u.nic)
+				n.Fabric, n.Rail = int8(u.fabric), l.rail(g, u.nic)
 				ends = l.attach(g, index, u.nic, ends[:0])
 				n.Ports = uint16(len(ends))
 				for p, e := range ends {

@@ -360,3 +360,43 @@ func TestRailStaysOnLeaf(t *testing.T) {
 		}
 	}
 }
+
+// TestTwoFabrics: two fabrics share no switch, rails keep the hosts' numbers, and
+// a flow between GPUs whose nearest NICs are in different ones still finds a way.
+func TestTwoFabrics(t *testing.T) {
+	c := catalog.Default()
+	box, err := Host(c, "dgx-h100", "n0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	nics := numbered("nic", 8)
+	g, _, err := Cluster{Name: "two", Hosts: []Hosts{{Box: box, Names: numbered("n", 64)}}, Fabrics: []Fabric{
+		Clos{Name: "red", Rails: true, NICs: nics[:4], Leaf: Tier{Model: "QM9700"}},
+		Clos{Name: "blue", Rails: true, NICs: nics[4:], Leaf: Tier{Model: "QM9700"}},
+		Clos{Name: "storage", Service: true, Leaf: Tier{Model: "QM9700"}},
+	}}.Build(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, rail := range map[string]int16{"n5:nic2": 2, "n5:nic6": 6, "red-leaf1": 1, "blue-leaf1": 5} {
+		n, err := g.Lookup(name)
+		if err != nil || g.Nodes[n].Rail != rail {
+			t.Errorf("%s is on rail %d, want %d; %v", name, g.Nodes[n].Rail, rail, err)
+		}
+	}
+	for i := range g.Links {
+		if a, b := &g.Nodes[g.Links[i].A], &g.Nodes[g.Links[i].B]; b.Kind == topo.Switch && a.Fabric != b.Fabric {
+			t.Fatalf("%s joins two fabrics", g.LinkName(topo.LinkID(i)))
+		}
+	}
+	from, _ := g.Lookup("n0:gpu1")
+	to, _ := g.Lookup("n63:gpu5")
+	for _, pxn := range []bool{false, true} {
+		f := topo.Flow{From: from, To: to, Key: 9, PXN: pxn}
+		way, err := g.Route(f, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		checkWay(t, g, f, way)
+	}
+}

@@ -71,7 +71,7 @@ func (x Torus) lay(c *catalog.Catalog, prefix string, hosts []party) (*layout, e
 	if err != nil {
 		return nil, err
 	}
-	l := &layout{fabric: topo.Fabric{Family: topo.Torus, Dims: x.Dims}, rail: func(int) int16 { return topo.None }}
+	l := &layout{fabric: topo.Fabric{Family: topo.Torus, Dims: x.Dims}, rail: func(int, int) int16 { return topo.None }}
 	up, radix, err := l.flat(c, sw, x.Link, hosts)
 	if err != nil {
 		return nil, err
