@@ -65,6 +65,7 @@ func (n *ibNet) adapters(b *topo.Builder, fabric int8) map[string]topo.HostID {
 		}
 		at := place{}
 		if words := strings.Fields(v.desc); isGeneric(v.desc) {
+			v.needGUID()
 			at.host = "host-" + strings.TrimPrefix(cmp.Or(v.attrs["ib.sysimgguid"], fmt.Sprintf("0x%x", v.guid)), "0x")
 			at.nic = fmt.Sprintf("nic-%x", v.guid)
 		} else {
@@ -83,6 +84,7 @@ func (n *ibNet) adapters(b *topo.Builder, fabric int8) map[string]topo.HostID {
 			continue
 		}
 		if times[at] > 1 { // the same words for several: each is a host of its own
+			v.needGUID()
 			at.host = fmt.Sprintf("%s-%x", at.host, v.guid)
 		}
 		host, ok := hosts[at.host]
@@ -110,6 +112,13 @@ func (n *ibNet) adapters(b *topo.Builder, fabric int8) map[string]topo.HostID {
 		}
 	}
 	return hosts
+}
+
+// needGUID gives a node without a GUID one, since its name depends on it.
+func (v *ibNode) needGUID() {
+	if v.guid == 0 {
+		v.guid = inventGUID(v.id)
+	}
 }
 
 // said gives a node's attributes: those of the file, its GUID unless it was invented here, its description unless the name says the same.
@@ -151,6 +160,7 @@ func (n *ibNet) switches(b *topo.Builder, fabric int8, hosts map[string]topo.Hos
 			}
 		}
 		if isGeneric(v.desc) {
+			v.needGUID()
 			name = fmt.Sprintf("switch-%x", v.guid)
 		}
 		names[v] = hostName(name)
@@ -162,6 +172,7 @@ func (n *ibNet) switches(b *topo.Builder, fabric int8, hosts map[string]topo.Hos
 		}
 		name := names[v]
 		if _, taken := hosts[name]; times[name] > 1 || taken {
+			v.needGUID()
 			name = fmt.Sprintf("%s-%x", name, v.guid)
 		}
 		part := topo.Part(topo.Switch, topo.None, name)

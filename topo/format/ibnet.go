@@ -264,6 +264,9 @@ func (v *ibNode) header(pending topo.Attrs, rest string) {
 	} else {
 		rest = comment
 	}
+	if !v.sw {
+		return // an adapter's LIDs belong to its ports
+	}
 	if strings.Contains(rest, "enhanced port 0") {
 		v.attrs["ib.port0"] = "enhanced"
 	}

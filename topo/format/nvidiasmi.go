@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"fmt"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -14,6 +13,7 @@ import (
 // smiMatrix is a matrix as read: devices in the order of the columns.
 type smiMatrix struct {
 	devices []smiDevice
+	columns []string            // which of the attributes below the file has
 	cells   [][]topo.Connection // known where filled[i][j]
 	line    []int               // line of each device's row
 }
@@ -28,6 +28,9 @@ type smiDevice struct {
 	device  string // the NIC's name in the operating system
 	seen    bool
 }
+
+// smiColumns are the columns after the matrix and the attributes of a GPU that keep them.
+var smiColumns = []struct{ key, head string }{{"smi.cpus", "CPU Affinity"}, {"smi.numa", "NUMA Affinity"}, {"smi.gpu-numa", "GPU NUMA ID"}}
 
 // maxDevices bounds a matrix; the largest single-system image sold has 72 GPUs.
 const maxDevices = 512
@@ -138,7 +141,12 @@ func readSMI(data []byte) (*smiMatrix, error) {
 				return errorAt("nvidia-smi", number, "%d columns; expected at most %d", len(names), maxDevices)
 			}
 			hasCPU, hasNUMA, hasGPUNUMA = strings.Contains(line, "CPU Affinity") || strings.Contains(line, "CPUAffinity"), strings.Contains(line, "NUMA Affinity"), strings.Contains(line, "GPU NUMA ID")
-			return m.columns(number, names, index)
+			for _, c := range smiColumns {
+				if strings.Contains(line, c.head) || c.key == "smi.cpus" && hasCPU {
+					m.columns = append(m.columns, c.key)
+				}
+			}
+			return m.head(number, names, index)
 		}
 		if strings.Contains(line, "Legend:") {
 			legends = true
@@ -184,7 +192,7 @@ func readSMI(data []byte) (*smiMatrix, error) {
 	return m, m.check()
 }
 
-func (m *smiMatrix) columns(number int, names []string, index map[string]int) error {
+func (m *smiMatrix) head(number int, names []string, index map[string]int) error {
 	nics, legends := 0, true
 	for i, n := range names {
 		if _, twice := index[n]; twice {
@@ -254,9 +262,6 @@ func (m *smiMatrix) affinity(i int, line string, fields []string, hasCPU, hasNUM
 		for _, cell := range tabs[n+1:] {
 			rest = append(rest, strings.TrimSpace(cell))
 		}
-		if hasGPUNUMA && len(rest) > 3 && rest[2] == "" { // two tabs stand before the GPU's NUMA id
-			rest = slices.Delete(rest, 2, 3)
-		}
 	}
 	take := func(has bool) string {
 		if !has || len(rest) == 0 {
@@ -266,7 +271,11 @@ func (m *smiMatrix) affinity(i int, line string, fields []string, hasCPU, hasNUM
 		rest = rest[1:]
 		return v
 	}
-	d.cpus, d.numa, d.gpuNUMA = take(hasCPU), take(hasNUMA), take(hasGPUNUMA)
+	d.cpus, d.numa = take(hasCPU), take(hasNUMA)
+	if len(rest) > 1 && rest[0] == "" { // two tabs stand before the GPU's NUMA id
+		rest = rest[1:]
+	}
+	d.gpuNUMA = take(hasGPUNUMA)
 }
 
 // check fills one triangle from the other and refuses what disagrees or is missing.

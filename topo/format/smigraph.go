@@ -178,9 +178,9 @@ func (m *smiMatrix) graph(name string, nested []sets) (*topo.Graph, error) {
 		part, attrs := topo.Part(topo.NIC, host, fmt.Sprintf("nic%d", d.index)), topo.Attrs{}
 		if d.gpu {
 			part = topo.Part(topo.GPU, host, fmt.Sprintf("gpu%d", d.index))
-			attrs["smi.cpus"], attrs["smi.numa"] = d.cpus, d.numa
-			if d.gpuNUMA != "" {
-				attrs["smi.gpu-numa"] = d.gpuNUMA
+			attrs["smi.label"] = d.label
+			for _, key := range m.columns {
+				attrs[key] = map[string]string{"smi.cpus": d.cpus, "smi.numa": d.numa, "smi.gpu-numa": d.gpuNUMA}[key]
 			}
 		} else if d.device != "" {
 			attrs["smi.device"] = d.device
@@ -319,16 +319,10 @@ func encodeSMI(out io.Writer, g *topo.Graph) error {
 	if len(gpus) == 0 {
 		return fmt.Errorf("nvidia-smi: host %q has no GPU", g.Hosts[h].Name)
 	}
-	read, columns := false, []string{}
-	for _, n := range gpus {
-		_, ok := g.Attrs[n]["smi.numa"]
-		read = read || ok
-	}
-	has := func(key string) bool {
-		return !read || slices.ContainsFunc(gpus, func(n topo.NodeID) bool { return g.Attrs[n][key] != "" })
-	}
-	for _, c := range []struct{ key, head string }{{"smi.cpus", "CPU Affinity"}, {"smi.numa", "NUMA Affinity"}, {"smi.gpu-numa", "GPU NUMA ID"}} {
-		if has(c.key) {
+	_, read := g.Attrs[gpus[0]]["smi.label"]
+	var columns []string
+	for _, c := range smiColumns {
+		if _, has := g.Attrs[gpus[0]][c.key]; has || !read {
 			columns = append(columns, c.head)
 		}
 	}
@@ -397,7 +391,7 @@ func labels(g *topo.Graph, nodes []topo.NodeID, label, prefix string) []string {
 
 func smiAffinity(g *topo.Graph, gpu topo.NodeID, column string) string {
 	attrs := g.Attrs[gpu]
-	_, read := attrs["smi.numa"]
+	_, read := attrs["smi.label"]
 	cpu := g.CPUOf(gpu)
 	var said topo.Attrs
 	name := "N/A"
@@ -416,8 +410,10 @@ func smiAffinity(g *topo.Graph, gpu topo.NodeID, column string) string {
 		return attrs["smi.numa"]
 	case column == "NUMA Affinity":
 		return cmp.Or(said["cpu.numaid"], name)
+	case read:
+		return attrs["smi.gpu-numa"]
 	default:
-		return cmp.Or(attrs["smi.gpu-numa"], "N/A")
+		return "N/A"
 	}
 }
 
