@@ -331,6 +331,20 @@ func TestNext(t *testing.T) {
 	}
 }
 
+// TestPreset: known presets come with defaults of needs, unknown ones with the known.
+func TestPreset(t *testing.T) {
+	c, err := Preset("superpod-b300", map[string]int{"su": 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.LinksPerCable != 2 || c.Needs.Params != 175e9 || c.Growth.Next == nil || len(c.Notes) == 0 || c.Catalog == nil {
+		t.Errorf("%+v", c)
+	}
+	if _, err := Preset("dgx-h10", nil); err == nil || !strings.Contains(err.Error(), "dgx-h100") || !strings.Contains(err.Error(), "superpod-h100") {
+		t.Error(err)
+	}
+}
+
 func FuzzParse(f *testing.F) {
 	for _, s := range []string{
 		lab + "switches: {s0: SN4600C}\nlinks:\n  - [\"h0:nic0\", \"s0:p1\"]\n",

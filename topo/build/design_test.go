@@ -41,7 +41,7 @@ func TestMeta24K(t *testing.T) {
 	if len(racks) != 8*192 || racks[77] != 16 || len(zones) != 8 || zones[3] != 3072 {
 		t.Errorf("%d racks of %d, %d zones of %d", len(racks), racks[77], len(zones), zones[3])
 	}
-	if over := float64(got.hostLeaf) / float64(got.spineCore); math.Abs(over-7) > 0.2 {
+	if over := float64(got.leafSpine) / float64(got.spineCore); math.Abs(over-7) > 0.2 {
 		t.Errorf("%.2f:1 between zones, want 7:1", over)
 	}
 	if got.leafSpine*16 != got.hostLeaf*18 {

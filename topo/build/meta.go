@@ -33,15 +33,16 @@ const (
 	rackHosts  = 2
 	rackUp     = 18 // uplinks of a rack switch: 16 down and an eighth more, so that two spines may fail
 	zoneSpines = 18
+	zoneUp     = 27 // uplinks of a cluster switch: a seventh of 192
 )
 
 // meta24K is the RoCE cluster on which Llama 3 was trained: racks of two Grand
 // Teton servers under a rack switch, 192 racks under the cluster switches of an
 // AI zone, eight zones under aggregation switches at 1:7.
 //
-//	aggregation ATSW          18 x … links, 1:7 of the zone's
-//	cluster     CTSW  18 a zone, modular, one link to every rack
-//	rack        RTSW  192 a zone, 16 ports of 400 Gb/s down, 18 up
+//	aggregation ATSW  9, modular
+//	cluster     CTSW  18 a zone, modular: one link to every rack, 27 up
+//	rack        RTSW  192 a zone: 16 ports of 400 Gb/s down, 18 up
 var meta24K = Preset{
 	Name: "meta-24k", Summary: "Meta 24K RoCE: eight AI zones of 3,072 H100, 1:7 between zones",
 	Source: "Gangidi et al., \"RDMA over Ethernet for Distributed AI Training at Meta Scale\", SIGCOMM 2024; Llama 3, 2024",
@@ -52,10 +53,9 @@ var meta24K = Preset{
 		}
 		f := Clos{
 			Name: "compute", Unit: rackHosts, Block: zoneRacks, Tiers: 3, UnitName: "AI zone",
-			Rack: func(host int) int32 { return int32(host / rackHosts) },
-			Link: "400gbe",
-			Leaf: Tier{Model: "TH4", Link: "400gbe", Down: 16, Up: rackUp},
-			// A zone's 3,072 host ports over 18 switches, at 1:7 rounded to whole links.
+			Rack:  func(host int) int32 { return int32(host / rackHosts) },
+			Link:  "400gbe",
+			Leaf:  Tier{Model: "TH4", Link: "400gbe", Down: 16, Up: rackUp},
 			Spine: Tier{Model: "7800R3", Link: "400gbe", Down: zoneRacks, Up: zoneUp, Count: zoneSpines},
 			Core:  Tier{Model: "7800R3"},
 		}
@@ -66,12 +66,8 @@ var meta24K = Preset{
 		built.Growth.UnitHosts = zoneRacks * rackHosts
 		built.Notes = []string{
 			"A rack switch has 16 ports down and 18 up: 12.5% more than non-blocking, for failed spines.",
-			fmt.Sprintf("Between zones every cluster switch has %d of %d links: %.1f:1 against the hosts' ports.", zoneUp, zoneRacks, float64(zoneRacks*16)/float64(zoneSpines*zoneUp)),
+			fmt.Sprintf("A cluster switch has %d links to racks and %d upwards, %.1f:1; published is 1:7, not how many switches carry it.", zoneRacks, zoneUp, float64(zoneRacks)/zoneUp),
 		}
 		return built, nil
 	},
 }
-
-// zoneUp is the uplinks of a cluster switch: a seventh of its part of the zone's
-// host ports, 3,072 / 18 / 7 = 24.4, rounded to 24 so that cores divide them.
-const zoneUp = 24
