@@ -43,7 +43,7 @@ func (p *prober) wire(t nvlinkTable, gpus map[string]topo.NodeID) {
 				n.Tier = 1
 				far = p.b.Node(n)
 				switches[e.peer] = far
-				p.b.Attr(far, topo.Attrs{"busid": e.peer})
+				p.b.Attr(far, topo.Attrs{"pci.busid": e.peer})
 			}
 		}
 		p.b.Link(topo.Link{A: e.gpu, B: far, Class: class, Count: uint16(t[e])})

@@ -91,7 +91,7 @@ func (p *prober) nvlinks() {
 		}
 		text := make([]byte, 96)
 		if name(dev, &text[0], uint32(len(text))) == nvmlSuccess {
-			p.b.Attr(node, topo.Attrs{"name": strings.TrimRight(string(text), "\x00")})
+			p.b.Attr(node, topo.Attrs{"gpu.name": strings.TrimRight(string(text), "\x00")})
 		}
 		for link := range uint32(nvmlMaxLinks) {
 			var up, gen uint32

@@ -164,5 +164,9 @@ func (d device) generation() string {
 }
 
 func (d device) attrs() topo.Attrs {
-	return topo.Attrs{"busid": d.addr, "class": fmt.Sprintf("0x%06x", d.class), "vendor": fmt.Sprintf("0x%04x", d.vendor), "device": fmt.Sprintf("0x%04x", d.id)}
+	a := topo.Attrs{"pci.busid": d.addr, "pci.class": fmt.Sprintf("0x%06x", d.class), "pci.vendor": fmt.Sprintf("0x%04x", d.vendor), "pci.device": fmt.Sprintf("0x%04x", d.id)}
+	if d.generation() != "" && d.width > 0 {
+		a["pci.link_speed"], a["pci.link_width"] = d.speed, strconv.Itoa(d.width)
+	}
+	return a
 }

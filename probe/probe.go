@@ -145,9 +145,39 @@ func (p *prober) cpus() {
 func (p *prober) addCPU(id int, cores string) {
 	n := p.b.Node(topo.Part(topo.CPU, p.host, fmt.Sprintf("cpu%d", id)))
 	p.numa[id] = n
-	if cores != "" {
-		p.b.Attr(n, topo.Attrs{"affinity": cores})
+	if mask := cpuMask(cores); mask != "" {
+		p.b.Attr(n, topo.Attrs{"cpu.numaid": strconv.Itoa(id), "cpu.affinity": mask})
 	}
+}
+
+// cpuMask turns a list of cores like 0-3,8 into the words of 32 bits, highest
+// first, that NCCL's topology files use.
+func cpuMask(list string) string {
+	var words []uint32
+	for part := range strings.SplitSeq(list, ",") {
+		low, high, ranged := strings.Cut(part, "-")
+		a, err := strconv.Atoi(low)
+		if err != nil {
+			return ""
+		}
+		b := a
+		if ranged {
+			if b, err = strconv.Atoi(high); err != nil {
+				return ""
+			}
+		}
+		for i := a; i <= b && i < 1<<16; i++ {
+			for len(words) <= i/32 {
+				words = append(words, 0)
+			}
+			words[i/32] |= 1 << (i % 32)
+		}
+	}
+	var text []string
+	for _, w := range slices.Backward(words) {
+		text = append(text, fmt.Sprintf("%08x", w))
+	}
+	return strings.Join(text, ",")
 }
 
 func (p *prober) cpuinfo() string {
@@ -205,7 +235,7 @@ func (p *prober) bridge(d device) topo.NodeID {
 	if !ok {
 		root = p.b.Node(topo.Part(topo.RootPort, p.host, p.next("root")))
 		p.bridges[d.root] = root
-		p.b.Attr(root, topo.Attrs{"busid": strings.TrimPrefix(d.root, "pci")})
+		p.b.Attr(root, topo.Attrs{"pci.bridge": strings.TrimPrefix(d.root, "pci")})
 		cpu, known := p.numa[d.numa]
 		if !known {
 			cpu = p.numa[slices.Min(keys(p.numa))]
@@ -258,17 +288,25 @@ func (p *prober) ports(d device) topo.Attrs {
 		for _, n := range names {
 			switch class {
 			case "infiniband":
-				a["rdma"] = n.Name()
+				a["smi.device"] = n.Name()
 				base := filepath.Join("class/infiniband", n.Name(), "ports/1")
-				for file, key := range map[string]string{"rate": "rate", "state": "state", "link_layer": "layer"} {
+				for file, key := range map[string]string{"rate": "port.rate", "state": "port.state", "link_layer": "port.layer"} {
 					if v := p.read(base, file); v != "" {
 						a[key] = v
 					}
 				}
+				if gbps, _, ok := strings.Cut(a["port.rate"], " "); ok {
+					if v, err := strconv.ParseFloat(gbps, 64); err == nil {
+						a["net.name"], a["net.speed"] = n.Name(), strconv.Itoa(int(v*1000))
+					}
+				}
 			case "net":
-				a["net"] = n.Name()
+				if a["smi.device"] == "" {
+					a["smi.device"] = n.Name()
+				}
+				a["port.interface"] = n.Name()
 				if mbps, err := strconv.Atoi(p.read("class/net", n.Name(), "speed")); err == nil && mbps > 0 {
-					a["speed"] = strconv.Itoa(mbps)
+					a["port.mbps"] = strconv.Itoa(mbps)
 				}
 			}
 		}

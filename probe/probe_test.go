@@ -96,7 +96,7 @@ func TestReadsAServer(t *testing.T) {
 		if m := g.Nodes[gpu].Model; m != "H100-SXM" {
 			t.Errorf("gpu%d is a %q", i, m)
 		}
-		if a := g.Attrs[nic]; a["rdma"] != fmt.Sprintf("mlx5_%d", i) || a["rate"] != "400 Gb/sec (4X NDR)" {
+		if a := g.Attrs[nic]; a["smi.device"] != fmt.Sprintf("mlx5_%d", i) || a["port.rate"] != "400 Gb/sec (4X NDR)" {
 			t.Errorf("nic%d: %v", i, a)
 		}
 	}
@@ -185,5 +185,13 @@ func TestXGMI(t *testing.T) {
 	}
 	if links != 1 || g.Nodes[0].Model != "MI300X" {
 		t.Errorf("%d xGMI links, model %q", links, g.Nodes[0].Model)
+	}
+}
+
+func TestCPUMask(t *testing.T) {
+	for list, want := range map[string]string{"0-3,8": "0000010f", "": "", "32": "00000001,00000000", "0-55": "00ffffff,ffffffff", "x": ""} {
+		if got := cpuMask(list); got != want {
+			t.Errorf("cpuMask(%q) = %q, want %q", list, got, want)
+		}
 	}
 }
