@@ -376,8 +376,11 @@ func (p *plan) fitSpines() error {
 }
 
 func (p *plan) advice(count int) string {
-	if count == 0 {
+	if count == 0 && p.tiers == 2 {
 		return "use tiers: 3"
+	}
+	if count == 0 {
+		return "use smaller blocks"
 	}
 	return fmt.Sprintf("%d would", count)
 }
@@ -433,7 +436,15 @@ func (p *plan) fitGroups(groups, leaves int) error {
 	if p.spines == 0 {
 		p.spines = even(ceil(leaves*p.leafUp, down), p.leafUp)
 	}
-	if p.spines == 0 || p.leafUp%p.spines != 0 || leaves*(p.leafUp/p.spines) > down {
+	if p.Block > 0 && leaves > down {
+		return fmt.Errorf("block: %d has %d leaves, each of which needs a port at every spine, and a spine %s has %d down; at most %d fit, or leave block out",
+			p.Block, leaves, p.models[1].Name, down, down*p.Block/leaves)
+	}
+	if p.Spine.Count > 0 && (p.leafUp%p.spines != 0 || leaves*(p.leafUp/p.spines) > down) {
+		return fmt.Errorf("%d spines a group do not fit: %d uplinks of a leaf over them, and %d leaves on the %d ports down of %s; %s",
+			p.Spine.Count, p.leafUp, leaves, down, p.models[1].Name, p.advice(even(ceil(leaves*p.leafUp, down), p.leafUp)))
+	}
+	if p.spines == 0 || leaves*(p.leafUp/p.spines) > down {
 		return p.tooMany(down, fmt.Sprintf("%d leaves each need a port at every spine of their group, and a spine %s has %d down", leaves, p.models[1].Name, down))
 	}
 	p.leafSpine = p.leafUp / p.spines
@@ -463,6 +474,10 @@ func (p *plan) fitGroups(groups, leaves int) error {
 		if best == 0 || g*cores < best {
 			best, p.coreGroups, p.cores = g*cores, g, cores
 		}
+	}
+	if best == 0 && p.Core.Count > 0 {
+		return fmt.Errorf("%d cores a group do not fit: they must divide the %d uplinks of a spine, and have ports for %d groups of spines; leave count out",
+			p.Core.Count, p.spineUp, groups)
 	}
 	if best == 0 {
 		return p.tooMany(down, fmt.Sprintf("%d groups of spines each need a port at every core of a group, and a core %s has %d", groups, p.models[2].Name, ports))
