@@ -220,11 +220,7 @@ func (n *ibNet) cable(b *topo.Builder, v *ibNode, port int) error {
 
 // anSaid packs what is known of an aggregation node into an attribute of its switch; anRead unpacks it.
 func anSaid(v *ibNode, p *ibPort) string {
-	lid := ""
-	if own := v.port[p.peerPort]; own != nil {
-		lid = own.lid
-	}
-	return strings.Join([]string{fmt.Sprintf("%016x", v.guid), strconv.Itoa(p.peerPort), fmt.Sprintf("%dx%s", p.width, p.speed), lid,
+	return strings.Join([]string{fmt.Sprintf("%016x", v.guid), strconv.Itoa(p.peerPort), fmt.Sprintf("%dx%s", p.width, p.speed), p.peerLID,
 		v.attrs["ib.vendid"], v.attrs["ib.devid"], v.attrs["ib.sysimgguid"], p.more, v.desc}, ";")
 }
 
@@ -234,7 +230,7 @@ func anRead(s string) (v *ibNode, p *ibPort, ok bool) {
 		return nil, nil, false
 	}
 	v = &ibNode{attrs: topo.Attrs{}, port: map[int]*ibPort{}, desc: f[8], ports: 1}
-	p = &ibPort{lid: f[3], more: f[7]}
+	p = &ibPort{lid: f[3], peerLID: f[3], more: f[7]}
 	v.guid, _ = parseGUID(f[0])
 	p.peerPort, _ = strconv.Atoi(f[1])
 	p.width, p.speed, ok = widthSpeed(f[2])

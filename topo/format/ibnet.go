@@ -31,7 +31,8 @@ type ibPort struct {
 	width    int
 	speed    string
 	guid     uint64
-	lid, lmc string
+	lid, lmc string // of an adapter's port
+	peerLID  string
 	more     string // what the line says after width and speed
 	line     int
 	implied  bool // known from the other end's line only
@@ -379,6 +380,9 @@ func (n *ibNet) portLine(v *ibNode, number int, line string) error {
 	}
 	words = strings.Fields(after)
 	for i, w := range words {
+		if w == "lid" && i+1 < len(words) && isNumber(words[i+1]) && words[i+1] != "0" {
+			p.peerLID = words[i+1]
+		}
 		if width, speed, ok := widthSpeed(w); ok {
 			p.width, p.speed = width, speed
 			if more := strings.Join(words[i+1:], " "); more != simFallback {
@@ -391,7 +395,7 @@ func (n *ibNet) portLine(v *ibNode, number int, line string) error {
 		return err
 	}
 	// The other end may have a record of its own, before or after; where it has none this line speaks for it.
-	back := &ibPort{peer: v.id, peerPort: port, width: p.width, speed: p.speed, guid: peerGUID, line: number, implied: true}
+	back := &ibPort{peer: v.id, peerPort: port, width: p.width, speed: p.speed, guid: peerGUID, peerLID: p.lid, line: number, implied: true}
 	if _, has := peer.port[p.peerPort]; !has && !peer.listed {
 		return n.plug(peer, p.peerPort, back)
 	}

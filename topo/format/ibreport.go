@@ -117,10 +117,10 @@ func readReport(n *ibNet, data []byte) error {
 		if err != nil {
 			return err
 		}
-		if err := n.plug(v, from.port, &ibPort{peer: to.id(), peerPort: to.port, width: w, speed: s, lid: lidOf(from), line: number}); err != nil {
+		if err := n.plug(v, from.port, &ibPort{peer: to.id(), peerPort: to.port, width: w, speed: s, lid: lidOf(from), peerLID: lidOf(to), line: number}); err != nil {
 			return err
 		}
-		return n.plug(peer, to.port, &ibPort{peer: from.id(), peerPort: from.port, width: w, speed: s, lid: lidOf(to), line: number, implied: true})
+		return n.plug(peer, to.port, &ibPort{peer: from.id(), peerPort: from.port, width: w, speed: s, lid: lidOf(to), peerLID: lidOf(from), line: number, implied: true})
 	})
 }
 

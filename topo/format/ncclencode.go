@@ -136,7 +136,7 @@ func encodeNCCL(out io.Writer, g *topo.Graph) error {
 func under(attrs topo.Attrs, prefix string) topo.Attrs {
 	own := topo.Attrs{}
 	for k, v := range attrs {
-		if name, ok := strings.CutPrefix(k, prefix); ok && name != "sub" && !strings.HasPrefix(name, "sub.") {
+		if name, ok := strings.CutPrefix(k, prefix); ok {
 			own[name] = v
 		}
 	}
@@ -179,7 +179,7 @@ func (w *ncclWriter) below(e *element, n, parent topo.NodeID) {
 				pci.attrs = w.function(d)
 			}
 			for k, v := range attrs { // their order is settled below
-				if at, ok := strings.CutPrefix(k, "pci.sub."); ok {
+				if at, ok := strings.CutPrefix(k, "nccl.below."); ok {
 					for _, sub := range elements(v) {
 						sub.at = number(at)
 						pci.subs = append(pci.subs, sub)
@@ -311,7 +311,7 @@ func (w *ncclWriter) gpu(pci *element, n topo.NodeID) {
 	own := under(attrs, "gpu.")
 	if _, read := attrs["nccl.at"]; read {
 		if _, has := attrs["nccl.sub"]; has {
-			pci.subs = append(pci.subs, &element{name: "gpu", attrs: own, subs: elements(attrs["gpu.sub"]), at: number(attrs["nccl.sub"])})
+			pci.subs = append(pci.subs, &element{name: "gpu", attrs: own, subs: elements(attrs["nccl.below"]), at: number(attrs["nccl.sub"])})
 		}
 		return
 	}

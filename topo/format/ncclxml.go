@@ -73,7 +73,13 @@ func readElements(data []byte) (*element, error) {
 				return nil, errorAt("nccl-xml", line, "elements nested more than %d deep", maxDepth)
 			}
 			e := &element{name: t.Name.Local, attrs: topo.Attrs{}, line: line, at: count}
+			if t.Name.Space != "" {
+				return nil, errorAt("nccl-xml", line, "<%s> is in a namespace; NCCL's elements are in none", clip(t.Name.Local))
+			}
 			for _, a := range t.Attr {
+				if a.Name.Space != "" {
+					return nil, errorAt("nccl-xml", line, "attribute %s is in a namespace; NCCL's attributes are in none", clip(a.Name.Local))
+				}
 				if _, twice := e.attrs[a.Name.Local]; twice {
 					return nil, errorAt("nccl-xml", line, "attribute %s appears twice in <%s>", clip(a.Name.Local), clip(e.name))
 				}
@@ -277,7 +283,7 @@ func (r *ncclReader) pci(e *element, parent, cpu topo.NodeID, host topo.HostID) 
 	}
 	attrs := prefixed(e, topo.Attrs{"nccl.at": strconv.Itoa(e.at)})
 	for _, sub := range rest {
-		attrs[fmt.Sprintf("pci.sub.%d", sub.at)] = serialize([]*element{sub})
+		attrs[fmt.Sprintf("nccl.below.%d", sub.at)] = serialize([]*element{sub})
 	}
 	width, _ := strconv.Atoi(e.attrs["link_width"])
 	class := r.b.Class(pcie(e.attrs["link_speed"], width))
@@ -290,7 +296,7 @@ func (r *ncclReader) pci(e *element, parent, cpu topo.NodeID, host topo.HostID) 
 			dev.el, dev.dev, dev.at = sub, sub.attrs["dev"], sub.at
 			own := prefixed(sub, topo.Attrs{"nccl.sub": strconv.Itoa(sub.at)})
 			if len(sub.subs) > 0 {
-				own["gpu.sub"] = serialize(sub.subs)
+				own["nccl.below"] = serialize(sub.subs)
 			}
 			r.b.Attr(dev.node, own)
 			r.gpus = append(r.gpus, dev)
