@@ -106,35 +106,6 @@ type instr struct {
 	jump int // where to go on: past a loop, to its start, past a choice
 }
 
-// New prepares a rank's machine. The program must have passed Check.
-func New(p *sched.Program, r sched.Rank) *Machine {
-	m := &Machine{prog: p, rank: r, worlds: int32(p.Ranks + p.Switches)}
-	for b := sched.In; b <= sched.Tmp; b++ {
-		m.size[b] = int64(p.NumChunks(b))
-	}
-	if int(r) >= p.Ranks {
-		m.size[sched.In], m.size[sched.Out] = 0, 0
-	}
-	if p.Op.Blocks() {
-		m.per = max(int64(p.NumChunks(sched.In)), int64(p.NumChunks(sched.Out))) / int64(p.Ranks)
-	}
-	c := 0
-	for _, g := range p.Groups {
-		code := compile(nil, g.Body)
-		for range g.Count {
-			ch := channel{code: code, env: p.Env(p.Pos(c, r), c)}
-			if c < len(p.Orders) {
-				ch.order = p.Orders[c]
-			}
-			m.chans = append(m.chans, ch)
-			m.look = append(m.look, int32(c))
-			c++
-		}
-	}
-	m.left = len(m.chans)
-	return m
-}
-
 func compile(code []instr, body []sched.Stmt) []instr {
 	for _, s := range body {
 		switch {

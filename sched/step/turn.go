@@ -1,0 +1,172 @@
+package step
+
+import (
+	"fmt"
+
+	"github.com/weft-fabric/weft/sched"
+)
+
+// maxRounds bounds how many rounds of loops Turns and Sends look at to learn
+// what an expression does in all of them.
+const maxRounds = 64
+
+// Turns reports whether the program stays what it is when every rank r is
+// renamed to (r+by) mod n: the same operations of the same size in the same
+// order, with peers renamed likewise. Which chunks they move is not asked. A
+// false answer may also mean that this is too hard to tell.
+func (k *Code) Turns(by int) bool {
+	n := k.prog.Ranks
+	if k.prog.Switches > 0 || n%by != 0 {
+		return false
+	}
+	vals := make([]int64, n)
+	return k.each(func(c int, e *sched.Expr, peer bool, loops []*sched.Loop) bool {
+		if !e.Uses(sched.RankSlot) {
+			return !peer
+		}
+		if peer && c >= len(k.at) && e.Turning() {
+			return true
+		}
+		return k.rounds(e, c, loops, func(env *sched.Env) bool {
+			for r := range vals {
+				env[sched.RankSlot] = k.pos(c, sched.Rank(r))
+				vals[r] = e.Eval(env)
+				if peer {
+					vals[r] = int64(k.prog.At(c, vals[r]))
+				}
+			}
+			for r, v := range vals {
+				turned := vals[(r+by)%n]
+				if peer && turned != (v+int64(by))%int64(n) || !peer && turned != v {
+					return false
+				}
+			}
+			return true
+		})
+	})
+}
+
+// Sends calls f for every way that messages may take, some of them more than
+// once, and for some that none takes because a choice rules it out. It reports
+// false if there are too many to tell.
+func (k *Code) Sends(f func(from, to sched.Rank, channel int32)) bool {
+	world := k.prog.Ranks + k.prog.Switches
+	seen := map[string]bool{}
+	return k.all(func(c int, in *instr, loops []*sched.Loop) bool {
+		if in.step == nil || !in.step.Op.Sends() {
+			return true
+		}
+		key := fmt.Sprint(c, " ", in.step.To)
+		if seen[key] && !k.inner(in.step.To, loops) {
+			return true
+		}
+		seen[key] = true
+		return k.rounds(in.step.To, c, loops, func(env *sched.Env) bool {
+			for r := range world {
+				env[sched.RankSlot] = k.pos(c, sched.Rank(r))
+				if to := int64(k.prog.At(c, in.step.To.Eval(env))); to >= 0 && to < int64(world) && to != int64(r) {
+					f(sched.Rank(r), sched.Rank(to), int32(c))
+				}
+			}
+			return true
+		})
+	})
+}
+
+// inner reports whether an expression uses a loop's variable.
+func (k *Code) inner(e *sched.Expr, loops []*sched.Loop) bool {
+	for _, l := range loops {
+		if e.Uses(l.Slot()) {
+			return true
+		}
+	}
+	return false
+}
+
+// all calls f for every instruction of every channel, with the loops around it.
+func (k *Code) all(f func(c int, in *instr, loops []*sched.Loop) bool) bool {
+	c := 0
+	for i, g := range k.prog.Groups {
+		for range g.Count {
+			var loops []*sched.Loop
+			for j := range k.groups[i] {
+				in := &k.groups[i][j]
+				if in.loop != nil && in.back {
+					loops = loops[:len(loops)-1]
+					continue
+				}
+				if !f(c, in, loops) {
+					return false
+				}
+				if in.loop != nil {
+					loops = append(loops, in.loop)
+				}
+			}
+			c++
+		}
+	}
+	return true
+}
+
+// each calls f for every expression that says who does what with whom, how
+// often and how much; peers are told apart. Equal ones are asked once.
+func (k *Code) each(f func(c int, e *sched.Expr, peer bool, loops []*sched.Loop) bool) bool {
+	seen := map[string]bool{}
+	ask := func(c int, e *sched.Expr, peer bool, loops []*sched.Loop) bool {
+		if e == nil {
+			return true
+		}
+		if key := fmt.Sprint(c, peer, e); !k.inner(e, loops) {
+			if seen[key] {
+				return true
+			}
+			seen[key] = true
+		}
+		return f(c, e, peer, loops)
+	}
+	return k.all(func(c int, in *instr, loops []*sched.Loop) bool {
+		switch {
+		case in.step != nil:
+			s := in.step
+			return (!s.Op.Receives() || ask(c, s.From, true, loops)) && (!s.Op.Sends() || ask(c, s.To, true, loops)) &&
+				ask(c, s.Src.Count, false, loops) && ask(c, s.Dst.Count, false, loops) &&
+				(s.Op != sched.Wait || ask(c, s.Channel, false, loops) && ask(c, s.Done, false, loops))
+		case in.loop != nil:
+			return ask(c, in.loop.Count, false, loops)
+		case in.cond != nil:
+			return ask(c, in.cond, false, loops)
+		}
+		return true
+	})
+}
+
+// rounds calls f once for every combination of the loop variables that an
+// expression uses, and reports false if there are more than maxRounds or f does.
+func (k *Code) rounds(e *sched.Expr, c int, loops []*sched.Loop, f func(env *sched.Env) bool) bool {
+	env := k.prog.Env(0, c)
+	var walk func(i int, total int64) bool
+	walk = func(i int, total int64) bool {
+		if i == len(loops) {
+			return f(&env)
+		}
+		l := loops[i]
+		if !e.Uses(l.Slot()) {
+			return walk(i+1, total)
+		}
+		if l.Count.Uses(sched.RankSlot) || k.inner(l.Count, loops[:i]) {
+			return false
+		}
+		count := l.Count.Eval(&env)
+		if total *= max(count, 1); total > maxRounds {
+			return false
+		}
+		for v := range count {
+			env[l.Slot()] = v
+			if !walk(i+1, total) {
+				return false
+			}
+		}
+		return true
+	}
+	return walk(0, 1)
+}
