@@ -114,14 +114,14 @@ func encodeNCCL(out io.Writer, g *topo.Graph) error {
 		for i, c := range cpus {
 			maps.Copy(root.attrs, under(g.Attrs[c], "system."))
 			e := &element{name: "cpu", attrs: under(g.Attrs[c], "cpu."), at: number(g.Attrs[c]["nccl.at"])}
-			if len(e.attrs) == 0 {
+			if _, read := g.Attrs[c]["nccl.at"]; !read {
 				e.attrs["numaid"] = strconv.Itoa(i)
 			}
 			w.below(e, c, topo.None)
 			root.subs = append(root.subs, e)
 		}
 	}
-	if len(root.attrs) == 0 {
+	if len(root.attrs) == 0 && root.subs[0].at == 0 {
 		root.attrs["version"] = "1"
 	}
 	slices.SortStableFunc(root.subs, func(x, y *element) int { return cmp.Compare(x.at, y.at) })

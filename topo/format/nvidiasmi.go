@@ -2,8 +2,10 @@ package format
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -37,8 +39,8 @@ const maxDevices = 512
 
 var (
 	ansi     = regexp.MustCompile("\x1b\\[[0-9;?]*[A-Za-z]|\\[[0-9;]+m") // a copy from a screen or a web page has often lost the escape itself
-	gpuLabel = regexp.MustCompile(`^GPU([0-9]{1,4})$`)
-	nicLabel = regexp.MustCompile(`^NIC([0-9]{1,4})$`)
+	gpuLabel = regexp.MustCompile(`^GPU(0|[1-9][0-9]{0,3})$`)
+	nicLabel = regexp.MustCompile(`^NIC(0|[1-9][0-9]{0,3})$`)
 	glued    = regexp.MustCompile(`(GPU[0-9]+)`) // a terminal that drops tabs runs names together
 	legend   = regexp.MustCompile(`^\s*NIC([0-9]{1,4}):\s*(\S+)\s*$`)
 	bonded   = regexp.MustCompile(`^(NV|XG|IC)([0-9]{1,3})$`)
@@ -60,15 +62,16 @@ func detectSMI(head []byte) bool {
 // smiHeader gives the column names of a header line, nil if it is none. The
 // names of the last columns have blanks in them and end the list of devices.
 func smiHeader(line string) []string {
-	if !strings.Contains(line, "GPU") && !strings.Contains(line, "CPU") {
-		return nil
-	}
 	head := line
 	for _, last := range []string{"CPU Affinity", "CPUAffinity", "NUMA Affinity", "GPU NUMA ID"} {
 		head, _, _ = strings.Cut(head, last)
 	}
+	head = strings.TrimSpace(head)
+	if !strings.HasPrefix(head, "GPU") && len(head) == len(strings.TrimSpace(line)) {
+		return nil
+	}
 	names := strings.Fields(glued.ReplaceAllString(head, "$1 "))
-	if len(names) == 0 || !gpuLabel.MatchString(names[0]) && !(nicName(names[0]) && head != line) {
+	if len(names) == 0 || !gpuLabel.MatchString(names[0]) && !nicName(names[0]) {
 		return nil
 	}
 	for _, n := range names {
@@ -121,6 +124,15 @@ func readSMI(data []byte) (*smiMatrix, error) {
 	m := &smiMatrix{}
 	index := map[string]int{}
 	var hasCPU, hasNUMA, hasGPUNUMA, legends bool
+	if names, columns := headless(data); names != nil {
+		hasCPU, hasNUMA, hasGPUNUMA = columns > 0, columns > 1, columns > 2
+		for _, c := range smiColumns[:min(columns, len(smiColumns))] {
+			m.columns = append(m.columns, c.key)
+		}
+		if err := m.head(1, names, index); err != nil {
+			return nil, err
+		}
+	}
 	last := 0 // number of a last line without an end
 	if len(data) > 0 && data[len(data)-1] != '\n' {
 		last = bytes.Count(data, []byte{'\n'}) + 1
@@ -129,7 +141,7 @@ func readSMI(data []byte) (*smiMatrix, error) {
 		if len(line) > maxLine {
 			return errorAt("nvidia-smi", number, "a line of %d bytes; expected the matrix of nvidia-smi topo -m", len(line))
 		}
-		if strings.Contains(line, "\x1b") {
+		if strings.Contains(line, "[") {
 			line = ansi.ReplaceAllString(line, "")
 		}
 		if m.devices == nil {
@@ -190,6 +202,51 @@ func readSMI(data []byte) (*smiMatrix, error) {
 		return nil, errorAt("nvidia-smi", 1, "no line of columns GPU0 GPU1 ... found; expected the matrix of nvidia-smi topo -m")
 	}
 	return m, m.check()
+}
+
+// headless gives the columns of a matrix that was pasted without its header: the
+// rows name them, and cells beyond the rows are NICs. It also says how many
+// columns follow the cells. Where there is a header it gives nil.
+func headless(data []byte) (names []string, columns int) {
+	cells := 0
+	headed := errors.New("there is a header")
+	err := lines(data, func(_ int, line string) error {
+		if len(line) > maxLine || !strings.Contains(line, "GPU") && cells == 0 {
+			return nil
+		}
+		if strings.Contains(line, "[") {
+			line = ansi.ReplaceAllString(line, "")
+		}
+		if smiHeader(line) != nil {
+			return headed
+		}
+		fields := strings.Fields(line)
+		if len(fields) < 2 || len(fields) > 2*maxDevices || len(names) == 0 && !gpuLabel.MatchString(fields[0]) || !gpuLabel.MatchString(fields[0]) && !nicName(fields[0]) {
+			return nil
+		}
+		n := 0
+		for _, f := range fields[1:] {
+			if _, err := smiCell(f); err != nil {
+				break
+			}
+			n++
+		}
+		if n == 0 || len(names) == maxDevices || slices.Contains(names, fields[0]) {
+			return nil
+		}
+		if len(names) == 0 {
+			cells, columns = min(n, maxDevices), len(fields)-1-n
+		}
+		names = append(names, fields[0])
+		return nil
+	})
+	if err != nil || len(names) == 0 || len(names) > cells {
+		return nil, 0
+	}
+	for i := 0; len(names) < cells; i++ {
+		names = append(names, fmt.Sprintf("NIC%d", i))
+	}
+	return names, columns
 }
 
 func (m *smiMatrix) head(number int, names []string, index map[string]int) error {
@@ -290,6 +347,8 @@ func (m *smiMatrix) check() error {
 			case haveIJ && haveJI && m.cells[i][j] != m.cells[j][i]:
 				return errorAt("nvidia-smi", m.line[i], "%s to %s is %s, but %s to %s is %s in line %d", d.label, m.devices[j].label, m.cells[i][j],
 					m.devices[j].label, d.label, m.cells[j][i], m.line[j])
+			case !haveIJ && !haveJI && !d.gpu && !m.devices[j].gpu:
+				m.cells[i] = append(m.cells[i], topo.Connection{Span: unknownSpan})
 			case !haveIJ && !haveJI:
 				return fmt.Errorf("nvidia-smi: nothing says how %s and %s are joined: the rows of both are cut off or missing", m.devices[j].label, d.label)
 			case !haveIJ:
@@ -299,6 +358,9 @@ func (m *smiMatrix) check() error {
 	}
 	return nil
 }
+
+// unknownSpan stands for the span of two NICs whose rows were not pasted along; what the GPUs tell of both decides.
+const unknownSpan = topo.SYS + 1
 
 // at gives the connection of two devices, i > j.
 func (m *smiMatrix) at(i, j int) topo.Connection {

@@ -74,7 +74,7 @@ func (m *smiMatrix) nest() ([]sets, error) {
 		}
 		for i := range n {
 			for j := range i {
-				if c := m.at(i, j); c.Via == 0 && c.Span > level && s.find(i) == s.find(j) {
+				if c := m.at(i, j); c.Via == 0 && c.Span > level && c.Span != unknownSpan && s.find(i) == s.find(j) {
 					return nil, errorAt("nvidia-smi", m.line[i], "%s to %s is %s, but both are within %s of the same devices; no host is wired so",
 						m.devices[i].label, m.devices[j].label, c, level)
 				}
