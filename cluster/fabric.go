@@ -42,6 +42,13 @@ func (p *parse) fabric(path, name string, n *node) ([]build.Fabric, *build.Chips
 	if strings.ContainsAny(name, ": \t") {
 		f.fail("name", "%q; a name has neither colon nor space", clip(name))
 	}
+	if p.lines == nil {
+		p.lines = map[string]int{}
+	}
+	if other, twice := p.lines[name]; twice {
+		f.fail("name", "fabric %q is already on line %d", clip(name), other)
+	}
+	p.lines[name] = n.line
 	nics, service, link := f.names("nics"), f.bool("service"), f.text("link")
 	if link != "" {
 		if _, err := p.catalog.Link(link); err != nil {
@@ -156,6 +163,13 @@ func (p *parse) clos(f *fields, family, name string, nics []string, service bool
 		if m := p.model(q, "switch", t.tier.Model == "" && t.name == "leaf"); m != "" {
 			t.tier.Model = m
 		}
+		if t.name != "leaf" {
+			t.tier.Count = q.integer("count", 1, 1<<14)
+		}
+		if t.name == "core" { // nothing leads up from here
+			q.done()
+			continue
+		}
 		if t.tier.Link = q.text("link"); t.tier.Link != "" {
 			if _, err := p.catalog.Link(t.tier.Link); err != nil {
 				q.fail("link", "%v", err)
@@ -168,9 +182,6 @@ func (p *parse) clos(f *fields, family, name string, nics []string, service bool
 			t.tier.Oversub = q.ratio("oversubscription")
 		}
 		t.tier.Down, t.tier.Up = q.integer("down", 1, 4096), q.integer("up", 1, 4096)
-		if t.name != "leaf" {
-			t.tier.Count = q.integer("count", 1, 1<<14)
-		}
 		if t.tier.Down > 0 && t.tier.Oversub.Up > 0 {
 			q.fail("down", "given beside oversubscription; write down and up, or oversubscription")
 		}

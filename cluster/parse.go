@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"fmt"
 	"path"
 	"strings"
 
@@ -38,6 +39,7 @@ type parse struct {
 	hosts   []build.Hosts
 	places  map[string]int // line of each host's name
 	size    int            // parts of all hosts together
+	lines   map[string]int // line of each fabric
 }
 
 // cluster reads the whole file. What is wrong is collected; nothing is built
@@ -129,6 +131,11 @@ func (p *parse) preset(f *fields, name string, needs Needs) *Cluster {
 func (p *parse) buildFabrics(c *Cluster, x build.Cluster, line int) {
 	g, growth, err := x.Build(p.catalog)
 	if err != nil {
+		for name, at := range p.lines { // at most one name fits
+			if strings.HasPrefix(err.Error(), fmt.Sprintf("fabric %q: ", name)) {
+				line = at
+			}
+		}
 		p.fail(line, "", "%v", err)
 		return
 	}

@@ -291,6 +291,9 @@ func (p *plan) fit() error {
 		}
 		return nil
 	case 2:
+		if p.Spine.Up > 0 || p.Spine.Oversub.Up > 0 {
+			return fmt.Errorf("the spines of two tiers have no uplinks; leave out their oversubscription and up, or use tiers: 3")
+		}
 		return p.fitSpines()
 	default:
 		return p.fitCores()
