@@ -178,7 +178,12 @@ func decodeSlurm(name string, data []byte) (*topo.Graph, error) {
 			}
 			b.Link(topo.Link{A: child.node, B: e.node, Class: rate})
 		}
+		here := map[string]bool{}
 		for _, n := range e.nodes {
+			if here[n] {
+				return nil, errorAt("slurm", e.line, "%q names node %q twice", clip(e.name), clip(n))
+			}
+			here[n] = true
 			host, ok := hosts[n]
 			if !ok {
 				if _, taken := byName[n]; taken {
