@@ -1,3 +1,9 @@
+// Package build makes graphs of known hosts and of whole clusters.
+//
+// A host is a Box of devices (box.go; one file a family of hosts); Host builds a
+// known kind. A Cluster stamps hosts and lays fabrics between them: Clos in
+// tiers, Dragonfly, Torus; Chips is a torus without switches, and an Overlay is
+// NVSwitches outside the hosts. Presets are designs that go by a name.
 package build
 
 import (

@@ -400,3 +400,73 @@ func TestTwoFabrics(t *testing.T) {
 		checkWay(t, g, f, way)
 	}
 }
+
+// without gives the graph less some links.
+func without(t *testing.T, g *topo.Graph, dead map[topo.LinkID]bool) *topo.Graph {
+	t.Helper()
+	b := topo.NewBuilder(g.Name)
+	for _, f := range g.Fabrics {
+		b.Fabric(f)
+	}
+	for _, h := range g.Hosts {
+		b.Host(h)
+	}
+	for _, n := range g.Nodes {
+		b.Node(n)
+	}
+	for i, l := range g.Links {
+		if !dead[topo.LinkID(i)] {
+			l.Class = b.Class(g.Classes[l.Class])
+			b.Link(l)
+		}
+	}
+	less, err := b.Graph()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return less
+}
+
+// TestKilledLinks takes a tenth of the links between switches away, by a seed:
+// the same seed leaves the same graph and the same ways, and every flow still
+// finds one that goes up and down.
+func TestKilledLinks(t *testing.T) {
+	c := catalog.Default()
+	for _, s := range []struct {
+		preset string
+		params map[string]int
+	}{{"rail", map[string]int{"hosts": 128}}, {"superpod-a100", map[string]int{"su": 7}}, {"alibaba-hpn", map[string]int{"segments": 2}}} {
+		b, err := BuildPreset(c, s.preset, s.params)
+		if err != nil {
+			t.Fatal(err)
+		}
+		kill := func() *topo.Graph {
+			r := rand.New(rand.NewPCG(21, 22))
+			dead := map[topo.LinkID]bool{}
+			for i := range b.Graph.Links {
+				if b.Graph.Nodes[b.Graph.Links[i].A].Kind == topo.Switch && r.IntN(10) == 0 {
+					dead[topo.LinkID(i)] = true
+				}
+			}
+			return without(t, b.Graph, dead)
+		}
+		x, y := kill(), kill()
+		if !reflect.DeepEqual(x, y) {
+			t.Fatalf("%s: the same seed leaves two graphs", s.preset)
+		}
+		r := rand.New(rand.NewPCG(23, 24))
+		var gpus []topo.NodeID
+		x.Each(topo.GPU, func(n topo.NodeID, _ *topo.Node) { gpus = append(gpus, n) })
+		for range 300 {
+			f := topo.Flow{From: gpus[r.IntN(len(gpus))], To: gpus[r.IntN(len(gpus))], Key: r.Uint64()}
+			way, err := x.Route(f, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			checkWay(t, x, f, way)
+			if again, _ := y.Route(f, nil); !reflect.DeepEqual(way, again) {
+				t.Fatalf("%s: %v and %v", s.preset, way, again)
+			}
+		}
+	}
+}
