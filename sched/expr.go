@@ -38,12 +38,13 @@ const (
 	Le
 	And
 	Or
+	Min // the smaller of two, written a min b
 )
 
-var kindSigns = []string{Add: "+", Sub: "-", Mul: "*", Div: "/", Mod: "%", Xor: "^", Shl: "<<", Eq: "==", Ne: "!=", Lt: "<", Le: "<=", And: "&&", Or: "||"}
+var kindSigns = []string{Add: "+", Sub: "-", Mul: "*", Div: "/", Mod: "%", Xor: "^", Shl: "<<", Eq: "==", Ne: "!=", Lt: "<", Le: "<=", And: "&&", Or: "||", Min: "min"}
 
 // binding strength: higher binds tighter.
-var kindLevel = []int{Add: 4, Sub: 4, Mul: 5, Div: 5, Mod: 5, Xor: 3, Shl: 3, Eq: 2, Ne: 2, Lt: 2, Le: 2, And: 1, Or: 0}
+var kindLevel = []int{Add: 5, Sub: 5, Mul: 6, Div: 6, Mod: 6, Xor: 4, Shl: 4, Eq: 2, Ne: 2, Lt: 2, Le: 2, And: 1, Or: 0, Min: 3}
 
 // Expr is an integer expression.
 type Expr struct {
@@ -110,6 +111,8 @@ func (e *Expr) Eval(env *Env) int64 {
 		return truth(a <= b)
 	case And:
 		return truth(a != 0 && b != 0)
+	case Min:
+		return min(a, b)
 	default:
 		return truth(a != 0 || b != 0)
 	}
@@ -148,7 +151,7 @@ func (e *Expr) print(b *strings.Builder, level int) {
 	}
 	e.L.print(b, mine)
 	sign := kindSigns[e.Kind]
-	if mine <= 3 && e.Kind != Xor && e.Kind != Shl {
+	if mine <= 3 {
 		sign = " " + sign + " "
 	}
 	b.WriteString(sign)
@@ -193,7 +196,7 @@ func (p *exprParser) skip() {
 func (p *exprParser) sign(min int) (Kind, bool) {
 	p.skip()
 	best := Kind(0)
-	for k := Add; k <= Or; k++ {
+	for k := Add; k <= Min; k++ {
 		if strings.HasPrefix(p.text[p.pos:], kindSigns[k]) && (best == 0 || len(kindSigns[k]) > len(kindSigns[best])) {
 			best = k
 		}

@@ -37,6 +37,7 @@ func TestExpressions(t *testing.T) {
 	for text, want := range map[string]int64{
 		"r+1": 4, "(r-5)%n": 6, "r-5": -2, "(r-5)/4": -1, "r^1": 2, "1<<r": 8, "r*2+c": 7, "r-1-1": 1, "r-(1-1)": 3,
 		"r < n && c == 1": 1, "r == 1 || c != 1": 0, "(r+1)%n*2+c": 9, "r <= 3": 1, "2+3*4%5": 4,
+		"r min c": 1, "n-(r min 2)": 6, "r min 7+1": 3, "(r min 2)+1": 3, "n min r min c": 1, "9 min 1<<r": 8, "2*(r min n) < 7": 1,
 	} {
 		e := &exprParser{text: text, scope: s}
 		x, err := e.expr(0)
@@ -79,7 +80,7 @@ func TestBadTextNamesTheLine(t *testing.T) {
 
 func FuzzParse(f *testing.F) {
 	f.Add(ringText)
-	f.Add("weft 1\nname x\nop barrier\nranks 2\nlet k = 3\nchunks k\nscratch 1\norder 0: 1 0\nchannels 2:\n  if r == 0:\n    send in[0 +: k] to 1\n  else:\n    wait channel 0 done c\n")
+	f.Add("weft 1\nname x\nop barrier\nranks 2\nlet k = 3\nchunks k\nscratch 1\norder 0: 1 0\nchannels 2:\n  if r == 0:\n    send in[0 +: k] to 1\n  else:\n    wait channel 0 done c min 3\n")
 	f.Fuzz(func(t *testing.T, s string) {
 		p, err := Parse(s)
 		if err != nil {

@@ -5,6 +5,7 @@ package algo
 
 import (
 	"fmt"
+	"math/bits"
 	"slices"
 	"strings"
 
@@ -16,12 +17,25 @@ type Spec struct {
 	Op       sched.Collective
 	Ranks    int
 	Root     int
-	Channels int            // copies of the pattern side by side, each with its share of the data; 0 means 1
-	Pieces   int            // how finely pipelined algorithms cut a share; 0 means their default
-	Slots    int            // messages under way; 0 means the algorithm's default
-	Orders   [][]sched.Rank // placement: by channel, the rank at each position; nil means 0, 1, 2, ...
-	Local    int            // ranks of one fast domain (a host), for algorithms of two levels; 0 means all
-	Dims     []int          // torus: length of each dimension, x fastest
+	Channels int // copies of the pattern side by side, each with its share of the data; 0 means 1
+	Pieces   int // how finely pipelined algorithms cut a share; 0 means their default; others ignore it
+	Slots    int // messages under way; 0 means the algorithm's default
+
+	// Orders is placement: by copy, the rank at each position; nil means 0, 1,
+	// 2, ... A program has the same number of channels for every copy, copy
+	// after copy, and all channels of a copy take its order. For algorithms of
+	// two levels, Local positions in a row are one fast domain. A rooted
+	// collective turns an order so that its root is at position Root. The
+	// promise of send-recv is about ranks, so it takes no orders.
+	Orders [][]sched.Rank
+
+	Local     int    // ranks of one fast domain (a host), for algorithms of two levels; 0 means all
+	Dims      []int  // torus: length of each dimension, x fastest; nil means as cubic as the count allows
+	Aggregate int    // PAT: blocks a message in its first steps, a power of two up to n/2; 0 means the most
+	Inner     string // hierarchical: the algorithm inside a domain; empty means ring
+	Outer     string // hierarchical: the algorithm between domains; empty means ring
+
+	flat bool // every copy in one channel, to stand inside another program
 }
 
 // Algorithm is a way to do some of the collectives.
@@ -96,9 +110,70 @@ func (a *Algorithm) Program(s Spec) (*sched.Program, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", a.Name, err)
 	}
-	p.Orders = s.Orders
+	if p.Orders, err = s.placed(p.Channels()); err != nil {
+		return nil, fmt.Errorf("%s: %w", a.Name, err)
+	}
 	return p, p.Check()
 }
+
+// placed gives every channel of a program the order of its copy.
+func (s *Spec) placed(channels int) ([][]sched.Rank, error) {
+	if len(s.Orders) > s.Channels {
+		return nil, fmt.Errorf("%d orders for %d channels", len(s.Orders), s.Channels)
+	}
+	if s.Ranks == 1 || s.Op == sched.SendRecv {
+		return nil, nil
+	}
+	var placed [][]sched.Rank
+	for _, order := range s.Orders {
+		if order != nil && len(order) != s.Ranks {
+			return nil, fmt.Errorf("an order of %d ranks for %d", len(order), s.Ranks)
+		}
+		if s.Op.Rooted() && order != nil {
+			at := slices.Index(order, sched.Rank(s.Root))
+			turned := make([]sched.Rank, len(order))
+			for i := range order {
+				turned[(i-at+s.Root+len(order))%len(order)] = order[i]
+			}
+			order = turned
+		}
+		for range channels / s.Channels {
+			placed = append(placed, order)
+		}
+	}
+	return placed, nil
+}
+
+// domain is the number of ranks of one fast domain.
+func (s *Spec) domain() int {
+	if s.Local <= 0 || s.Local > s.Ranks {
+		return s.Ranks
+	}
+	return s.Local
+}
+
+// whole refuses counts that leave a domain with fewer ranks than the others.
+func whole(s Spec) error {
+	if s.Ranks%s.domain() != 0 {
+		return fmt.Errorf("%d ranks do not fill domains of %d: every domain must have the same number", s.Ranks, s.Local)
+	}
+	return nil
+}
+
+// sums reports whether every rank ends with the sum of all; a barrier is such a
+// sum whose value nobody looks at.
+func (s *Spec) sums() bool { return s.Op == sched.AllReduce || s.Op == sched.Barrier }
+
+// cut gives the pieces of a share. A barrier has nothing to cut.
+func (s *Spec) cut(def int) int {
+	if s.Op == sched.Barrier || s.flat {
+		return 1
+	}
+	return orDefault(s.Pieces, def)
+}
+
+// log2 is the number of bits it takes to tell n ranks apart: ceil(log2 n).
+func log2(n int) int { return bits.Len(uint(n - 1)) }
 
 // alone is every collective with one rank: a copy, but for a barrier.
 func alone(s Spec) (string, error) {
@@ -128,6 +203,11 @@ func (t *text) block(body func(), format string, args ...any) {
 	t.depth--
 }
 
+// each writes the body once for every piece p.
+func (t *text) each(pieces int, body func()) {
+	t.block(body, "repeat p < %d:", pieces)
+}
+
 func (t *text) String() string { return t.b.String() }
 
 func orDefault(v, def int) int {
@@ -135,4 +215,20 @@ func orDefault(v, def int) int {
 		return def
 	}
 	return v
+}
+
+// share names a channel's chunk of a block that all channels of the copies share.
+func share(block string, channels int) string {
+	if channels == 1 {
+		return block
+	}
+	return block + "*" + itoa(channels) + "+c"
+}
+
+// times writes a product of an expression and a number.
+func times(expr string, k int) string {
+	if k == 1 {
+		return expr
+	}
+	return expr + "*" + itoa(k)
 }

@@ -25,20 +25,20 @@ func itoa(v int) string { return strconv.Itoa(v) }
 // Sanders, Speck and Träff, Two-tree algorithms for full bandwidth broadcast,
 // reduction and scan, 2009.
 func init() {
-	ops := []sched.Collective{sched.AllReduce, sched.Broadcast, sched.Reduce}
+	ops := []sched.Collective{sched.AllReduce, sched.Broadcast, sched.Reduce, sched.Barrier}
 	register(&Algorithm{
 		Name: "tree", Ops: ops,
 		Summary:   "small messages: few steps",
-		Steps:     "2 ceil(log2 n) + pieces - 1; half for broadcast, reduce",
-		Sent:      "up to 2S inside the tree, S at leaves",
+		Steps:     "2 ceil(log2 n) for a piece; half for broadcast, reduce",
+		Sent:      "up to 3S inside the tree, S at leaves",
 		Reference: "binary tree as in NCCL",
 		Build:     func(s Spec) (string, error) { return trees(s, 1), nil },
 	})
 	register(&Algorithm{
 		Name: "double-binary-tree", Ops: ops,
 		Summary:   "small to middle messages: few steps at full bandwidth",
-		Steps:     "2 ceil(log2 n) + pieces - 1; half for broadcast, reduce",
-		Sent:      "2S, S at the roots",
+		Steps:     "2 ceil(log2 n) for a piece; half for broadcast, reduce",
+		Sent:      "up to 2S, S at the roots",
 		Reference: "Sanders, Speck, Träff 2009",
 		Build:     func(s Spec) (string, error) { return trees(s, 2), nil },
 	})
@@ -51,21 +51,31 @@ type position struct {
 	from func(pos string) string
 }
 
-// places gives the names of ranks in the two trees of a pair. A root other than
-// 0 turns the first tree so that it starts there; the second is its partner.
-func places(n, root, tree int, rooted bool) position {
-	turn := func(shift int) position {
-		return position{
-			to:   "((r-" + itoa(shift) + ")%n)",
-			from: func(p string) string { return "(" + p + "+" + itoa(shift) + ")%n" },
-		}
-	}
-	switch {
-	case tree == 0 && root == 0:
+// turn puts the rank shift at position 0.
+func turn(shift int) position {
+	if shift == 0 {
 		return position{"r", func(p string) string { return p }}
-	case tree == 0 || rooted:
-		return turn(root)
-	case n%2 == 0:
+	}
+	return position{
+		to:   "((r-" + itoa(shift) + ")%n)",
+		from: func(p string) string { return "(" + p + "+" + itoa(shift) + ")%n" },
+	}
+}
+
+// places gives the names of ranks in the two trees of a pair. A root other than
+// 0 turns the first tree so that it starts there; the second keeps the root and
+// reverses the others.
+func places(s Spec, tree int) position {
+	root := itoa(s.Root)
+	switch {
+	case tree == 0:
+		return turn(s.Root)
+	case s.Op.Rooted():
+		return position{
+			to:   "((" + root + "-r)%n)",
+			from: func(p string) string { return "(" + root + "-(" + p + "))%n" },
+		}
+	case s.Ranks%2 == 0:
 		return position{"(n-1-r)", func(p string) string { return "n-1-(" + p + ")" }}
 	default:
 		return turn(1)
@@ -74,7 +84,7 @@ func places(n, root, tree int, rooted bool) position {
 
 func trees(s Spec, count int) string {
 	var t text
-	pieces := orDefault(s.Pieces, 4)
+	pieces := s.cut(4)
 	share := s.Channels * pieces // chunks of each tree
 	t.line("root %d", s.Root)
 	t.line("chunks %d", count*share)
@@ -82,41 +92,31 @@ func trees(s Spec, count int) string {
 	t.line("slots %d", orDefault(s.Slots, 2))
 	for ch := range s.Channels {
 		for tree := range count {
-			p := places(s.Ranks, s.Root, tree, s.Op.Rooted())
-			if count == 2 && tree == 1 && s.Op.Rooted() {
-				p = mirror(s)
+			b := branch{
+				op: s.Op, nodes: binary(s.Ranks, places(s, tree)), pieces: pieces,
+				at: itoa((tree*s.Channels+ch)*pieces) + "+p", acc: "tmp[" + itoa(ch*count+tree) + "]",
+				up: (ch*count + tree) * 2, flat: s.flat,
 			}
-			at := itoa((tree*s.Channels+ch)*pieces) + "+p"
-			up := (ch*count + tree) * 2
-			t.block(func() { treeUp(&t, s, p, at, pieces, up/2) }, "channels 1:")
-			t.block(func() { treeDown(&t, s, p, at, pieces, up) }, "channels 1:")
+			b.write(&t)
 		}
 	}
 	return t.String()
 }
 
-// mirror keeps the root and reverses the others, for the second tree of a rooted collective.
-func mirror(s Spec) position {
-	root := itoa(s.Root)
-	return position{
-		to:   "((" + root + "-r)%n)",
-		from: func(p string) string { return "(" + root + "-(" + p + "))%n" },
-	}
-}
-
-// level is the ranks of one height of the tree: those whose lowest set bit is b.
-type level struct {
-	b    int
+// node is some ranks of a tree that are alike: the ranks for which cond holds,
+// their children and their parent. The one at the top has no parent.
+type node struct {
 	cond string
-	kids []string // positions of the children, nearest to 0 first
-	up   string   // position of the parent
+	kids []string
+	up   string
 }
 
-// levels writes the tree as a few lines for each height, whatever the number of
+// binary writes the tree as a few nodes for each height, whatever the number of
 // ranks: only the last rank of a height can have other children or another
 // parent than its neighbours.
-func levels(n int, pos string) []level {
-	var out []level
+func binary(n int, p position) []node {
+	pos := p.to
+	var out []node
 	for b := 1; b < n; b *= 2 {
 		last := (n - 1 - b) / (2 * b) * (2 * b) // the last position of this height is last+b
 		regular := func(r int) ([]int, int) {
@@ -137,9 +137,9 @@ func levels(n int, pos string) []level {
 			return kids, up
 		}
 		emit := func(cond string, kids []int, up int) {
-			l := level{b: b, cond: cond, up: offset(pos, up)}
+			l := node{cond: cond, up: p.from(offset(pos, up))}
 			for _, k := range kids {
-				l.kids = append(l.kids, offset(pos, k))
+				l.kids = append(l.kids, p.from(offset(pos, k)))
 			}
 			out = append(out, l)
 		}
@@ -159,7 +159,11 @@ func levels(n int, pos string) []level {
 			}
 		}
 	}
-	return out
+	root := node{cond: pos + " == 0"}
+	if n > 1 {
+		root.kids = []string{p.from(itoa(1 << (log2(n) - 1)))} // the highest power of two below n
+	}
+	return append(out, root)
 }
 
 func offset(pos string, d int) string {
@@ -169,69 +173,92 @@ func offset(pos string, d int) string {
 	return pos + "+" + itoa(d)
 }
 
-// top is the root's only child: the highest power of two below n.
-func top(n int) string {
-	h := 1
-	for h*2 < n {
-		h *= 2
-	}
-	return itoa(h)
+// branch is one tree with its share of the data. It climbs on channel up and
+// descends on the next one, or does both on one channel if it is flat.
+type branch struct {
+	op     sched.Collective
+	nodes  []node
+	pieces int
+	at     string // the chunk of piece p
+	acc    string // where a node with several children adds up
+	up     int
+	flat   bool
 }
 
-// treeUp reduces towards position 0.
-func treeUp(t *text, s Spec, p position, at string, pieces, tmp int) {
-	if s.Op == sched.Broadcast {
+func (b branch) write(t *text) {
+	climbs, descends := b.op != sched.Broadcast, b.op != sched.Reduce
+	in, out := "in["+b.at+"]", "out["+b.at+"]"
+	all := func(body func(node)) {
+		for _, nd := range b.nodes {
+			t.block(func() { t.each(b.pieces, func() { body(nd) }) }, "if %s:", nd.cond)
+		}
+	}
+	if b.flat {
+		t.block(func() {
+			all(func(nd node) {
+				nd.climb(t, in, b.acc, out)
+				nd.descend(t, out)
+			})
+		}, "channels 1:")
 		return
 	}
-	for _, l := range levels(s.Ranks, p.to) {
-		t.block(func() {
-			t.block(func() {
-				up := p.from(l.up)
-				switch len(l.kids) {
-				case 0:
-					t.line("send in[%s] to %s", at, up)
-				case 1:
-					t.line("recv-reduce-send in[%s] from %s to %s", at, p.from(l.kids[0]), up)
-				default:
-					t.line("recv-reduce in[%s] -> tmp[%d] from %s", at, tmp, p.from(l.kids[0]))
-					t.line("recv-reduce-send tmp[%d] from %s to %s", tmp, p.from(l.kids[1]), up)
-				}
-			}, "repeat p < %d:", pieces)
-		}, "if %s:", l.cond)
-	}
 	t.block(func() {
-		t.block(func() { t.line("recv-reduce in[%s] -> out[%s] from %s", at, at, p.from(top(s.Ranks))) }, "repeat p < %d:", pieces)
-	}, "if %s == 0:", p.to)
+		if climbs {
+			all(func(nd node) { nd.climb(t, in, b.acc, out) })
+		}
+	}, "channels 1:")
+	t.block(func() {
+		if descends {
+			all(func(nd node) {
+				switch {
+				case nd.up != "":
+				case climbs:
+					t.line("wait channel %d done (p+1)*%d", b.up, max(len(nd.kids), 1))
+				default:
+					t.line("copy %s -> %s", in, out)
+				}
+				nd.descend(t, out)
+			})
+		}
+	}, "channels 1:")
 }
 
-// treeDown passes results from position 0 to all.
-func treeDown(t *text, s Spec, p position, at string, pieces, up int) {
-	if s.Op == sched.Reduce {
+// climb adds what the children send to src and passes it on, or stores it in
+// dst at the top.
+func (nd node) climb(t *text, src, acc, dst string) {
+	if len(nd.kids) == 0 {
+		if nd.up != "" {
+			t.line("send %s to %s", src, nd.up)
+		} else {
+			t.line("copy %s -> %s", src, dst)
+		}
 		return
 	}
-	for _, l := range levels(s.Ranks, p.to) {
-		t.block(func() {
-			t.block(func() {
-				switch len(l.kids) {
-				case 0:
-					t.line("recv -> out[%s] from %s", at, p.from(l.up))
-				default:
-					t.line("recv-copy-send -> out[%s] from %s to %s", at, p.from(l.up), p.from(l.kids[0]))
-					for _, k := range l.kids[1:] {
-						t.line("send out[%s] to %s", at, p.from(k))
-					}
-				}
-			}, "repeat p < %d:", pieces)
-		}, "if %s:", l.cond)
+	for i, k := range nd.kids {
+		switch {
+		case i < len(nd.kids)-1:
+			t.line("recv-reduce %s -> %s from %s", src, acc, k)
+			src = acc
+		case nd.up != "":
+			t.line("recv-reduce-send %s from %s to %s", src, k, nd.up)
+		default:
+			t.line("recv-reduce %s -> %s from %s", src, dst, k)
+		}
 	}
-	t.block(func() {
-		t.block(func() {
-			if s.Op == sched.Broadcast {
-				t.line("copy in[%s] -> out[%s]", at, at)
-			} else {
-				t.line("wait channel %d done p+1", up)
-			}
-			t.line("send out[%s] to %s", at, p.from(top(s.Ranks)))
-		}, "repeat p < %d:", pieces)
-	}, "if %s == 0:", p.to)
+}
+
+// descend passes results from the top to all.
+func (nd node) descend(t *text, dst string) {
+	kids := nd.kids
+	switch {
+	case nd.up == "":
+	case len(kids) == 0:
+		t.line("recv -> %s from %s", dst, nd.up)
+	default:
+		t.line("recv-copy-send -> %s from %s to %s", dst, nd.up, kids[0])
+		kids = kids[1:]
+	}
+	for _, k := range kids {
+		t.line("send %s to %s", dst, k)
+	}
 }

@@ -137,6 +137,7 @@ type world struct {
 	n      int64
 	per    int64 // chunks of a block
 	alias  bool  // in and out are the same memory
+	turns  bool  // one rank stands for all, rotated
 	mem    [][4]store
 	depth  [][]int // by rank and channel
 	shared bool    // two channels of some rank touch one chunk, at least one of them writing
@@ -153,7 +154,7 @@ type touch struct {
 }
 
 func newWorld(p *sched.Program, all int, alias bool) *world {
-	w := &world{p: p, n: int64(p.Ranks), alias: alias, mem: make([][4]store, all), depth: make([][]int, all), per: block(p)}
+	w := &world{p: p, n: int64(p.Ranks), alias: alias, turns: all < p.Ranks, mem: make([][4]store, all), depth: make([][]int, all), per: block(p)}
 	w.rep.Sent, w.rep.Links = make([]int64, all), map[Pair]int64{}
 	w.peers = make([]map[sched.Rank]bool, all)
 	w.owner = make([]map[step.Chunks]touch, all)
@@ -163,7 +164,7 @@ func newWorld(p *sched.Program, all int, alias bool) *world {
 		if r < p.Ranks {
 			in := step.Chunks{Buf: sched.In}
 			in = w.at(sched.Rank(r), in)
-			w.mem[r][in.Buf] = from(input(p, sched.Rank(r)), -in.Index)
+			w.mem[r][in.Buf] = from(w.input(sched.Rank(r)), -in.Index)
 		}
 		if p.Channels() > 1 {
 			w.owner[r] = map[step.Chunks]touch{}
@@ -202,20 +203,23 @@ func (w *world) at(r sched.Rank, c step.Chunks) step.Chunks {
 
 // input is what a rank's in holds at the start: its own contribution to every
 // chunk. At ranks other than the root of a broadcast or scatter it counts for nothing.
-func input(p *sched.Program, r sched.Rank) store {
+func (w *world) input(r sched.Rank) store {
+	p := w.p
 	chunks := int64(p.NumChunks(sched.In))
 	if (p.Op == sched.Broadcast || p.Op == sched.Scatter) && int(r) != p.Root {
 		return nil
 	}
-	n := int64(p.Ranks)
-	if p.Op != sched.AllReduce && p.Op != sched.ReduceScatter && p.Op != sched.Reduce {
+	if !w.turns {
+		return store{{0, chunks, 0, one(int32(r)), leaf(int64(r), 0, w.n)}}
+	}
+	if p.Op != sched.AllReduce && p.Op != sched.ReduceScatter {
 		return store{{0, chunks, 0, one(int32(r)), leaf(int64(r), 0, 1)}} // moved, never summed: association says nothing
 	}
-	blocks := store{}
-	for b := range n { // contributions are named relative to the chunk's block
-		lo, hi := b*chunks/n, (b+1)*chunks/n
+	var blocks store
+	for b := range w.n { // contributions are named relative to the chunk's block
+		lo, hi := b*chunks/w.n, (b+1)*chunks/w.n
 		if lo < hi {
-			blocks = append(blocks, run{lo, hi, 0, one(int32(r)), leaf(int64(r), b, n)})
+			blocks = append(blocks, run{lo, hi, 0, one(int32(r)), leaf(int64(r), b, w.n)})
 		}
 	}
 	return blocks
@@ -368,8 +372,14 @@ func (w *world) promised(r sched.Rank) error {
 			return w.wrong(r, c, "has the contribution of rank %d in out[%d], where it does not belong", minus(got.set, set)[0].lo, c)
 		}
 		if w.p.Op == sched.AllReduce {
-			if first, _ := w.mem[0][sched.Out].cut(c, c+1); len(first) == 1 && first[0].how != got.how {
-				return w.wrong(r, c, "sums out[%d] in another association than rank 0: the bits may differ", c)
+			// Where one rank stands for all, its block b is what the rank b
+			// places before it has in block 0, so the blocks must be alike.
+			at := c
+			if w.turns {
+				at = c % (chunks / w.n)
+			}
+			if first, _ := w.mem[0][sched.Out].cut(at, at+1); len(first) == 1 && first[0].how != got.how {
+				return w.wrong(r, c, "sums out[%d] in another association than another rank does: the bits may differ", c)
 			}
 		}
 	}

@@ -1,0 +1,91 @@
+package algo
+
+import (
+	"fmt"
+
+	"github.com/weft-fabric/weft/sched"
+)
+
+//	       0              Distances from the root. A rank's parent is itself
+//	 ┌───┬─┴─┐            without its lowest set bit; below it are as many ranks
+//	 4   2   1            as that bit says, its neighbours, so what goes to or
+//	┌┴┐  │                comes from all of them is one message.
+//	6 5  3
+//	│
+//	7
+//
+// Thakur, Rabenseifner and Gropp 2005.
+func init() {
+	register(&Algorithm{
+		Name: "binomial", Ops: []sched.Collective{sched.Gather, sched.Scatter, sched.Broadcast, sched.Reduce},
+		Summary:   "small messages from or to one rank",
+		Steps:     "ceil(log2 n)",
+		Sent:      "S/2 at most, twice at the root; S log2 n at the root of a broadcast",
+		Reference: "Thakur, Rabenseifner, Gropp 2005",
+		Build:     func(s Spec) (string, error) { return binomial(s), nil },
+	})
+}
+
+func binomial(s Spec) string {
+	var t text
+	steps := log2(s.Ranks)
+	p := turn(s.Root)
+	d := p.to
+	t.line("root %d", s.Root)
+	switch s.Op {
+	case sched.Gather, sched.Scatter:
+		t.line("chunks %s", times("n", s.Channels))
+		t.line("scratch %s", times("n", s.Channels))
+	case sched.Broadcast, sched.Reduce:
+		t.line("chunks %d", s.Channels)
+		t.line("scratch %d", s.Channels)
+	}
+	t.line("slots %d", orDefault(s.Slots, 1))
+	// At the step of bit k, ranks at a distance with no bit up to k meet their
+	// child k, those whose lowest bit is k their parent.
+	meet := func(k string, above, below func(peer, count string)) {
+		one := "(1<<" + k + ")"
+		t.block(func() { above(p.from(d+"+"+one), fmt.Sprintf("%s min n-%s-%s", one, d, one)) },
+			"if %s%%(2<<%s) == 0 && %s+%s < n:", d, k, d, one)
+		t.block(func() { below(p.from(d+"-"+one), fmt.Sprintf("%s min n-%s", one, d)) }, "if %s%%(2<<%s) == 1<<%s:", d, k, k)
+	}
+	up, down := "k", fmt.Sprintf("(%d-k)", steps-1)
+	at := func(b string) string { return share(fmt.Sprintf("(%d+%s)%%n", s.Root, b), s.Channels) }
+	root := fmt.Sprintf("if r == %d:", s.Root)
+	t.block(func() {
+		switch s.Op {
+		case sched.Gather:
+			t.line("copy in[c] -> tmp[c*n]")
+			t.block(func() {
+				meet(up, func(peer, count string) { t.line("recv -> tmp[c*n+(1<<k) +: %s] from %s", count, peer) },
+					func(peer, count string) { t.line("send tmp[c*n +: %s] to %s", count, peer) })
+			}, "repeat k < %d:", steps)
+			t.block(func() {
+				t.block(func() { t.line("copy tmp[c*n+b] -> out[%s]", at("b")) }, "repeat b < n:")
+			}, "%s", root)
+		case sched.Scatter:
+			t.block(func() {
+				t.block(func() { t.line("copy in[%s] -> tmp[c*n+b]", at("b")) }, "repeat b < n:")
+			}, "%s", root)
+			t.block(func() {
+				meet(down, func(peer, count string) { t.line("send tmp[c*n+(1<<%s) +: %s] to %s", down, count, peer) },
+					func(peer, count string) { t.line("recv -> tmp[c*n +: %s] from %s", count, peer) })
+			}, "repeat k < %d:", steps)
+			t.line("copy tmp[c*n] -> out[c]")
+		case sched.Broadcast:
+			t.block(func() { t.line("copy in[c] -> out[c]") }, "%s", root)
+			t.block(func() {
+				meet(down, func(peer, _ string) { t.line("send out[c] to %s", peer) },
+					func(peer, _ string) { t.line("recv -> out[c] from %s", peer) })
+			}, "repeat k < %d:", steps)
+		case sched.Reduce:
+			t.line("copy in[c] -> tmp[c]")
+			t.block(func() {
+				meet(up, func(peer, _ string) { t.line("recv-reduce tmp[c] -> tmp[c] from %s", peer) },
+					func(peer, _ string) { t.line("send tmp[c] to %s", peer) })
+			}, "repeat k < %d:", steps)
+			t.block(func() { t.line("copy tmp[c] -> out[c]") }, "%s", root)
+		}
+	}, "channels %d:", s.Channels)
+	return t.String()
+}

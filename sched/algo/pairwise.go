@@ -1,0 +1,79 @@
+package algo
+
+import (
+	"fmt"
+
+	"github.com/weft-fabric/weft/sched"
+)
+
+//	step   0   1   2   3     to whom, 4 ranks: every step is a permutation, so
+//	 1     1   2   3   0     no two ranks send to the same one. The xor order
+//	 2     2   3   0   1     pairs ranks up, each exchanging with one peer a step.
+//	 3     3   0   1   2     NCCL's order takes the distances 1, 3, 6, 10, ...,
+//	                         the triangular numbers modulo the next power of two.
+//
+// Triangular numbers x(x+1)/2 modulo a power of two are a permutation; those
+// beyond the count are left out.
+func init() {
+	ops := []sched.Collective{sched.AllToAll}
+	register(&Algorithm{
+		Name: "pairwise", Ops: ops,
+		Summary:   "large all-to-all: one peer a step, nobody overrun",
+		Steps:     "n-1",
+		Sent:      "S(n-1)/n",
+		Reference: "Thakur, Rabenseifner, Gropp 2005",
+		Build: func(s Spec) (string, error) {
+			return pairwise(s, "(r+k+1)%n", "(r-k-1)%n", "repeat k < n-1:"), nil
+		},
+	})
+	register(&Algorithm{
+		Name: "pairwise-xor", Ops: ops,
+		Summary:   "large all-to-all on powers of two: both directions of one link a step",
+		Steps:     "n-1",
+		Sent:      "S(n-1)/n",
+		Reference: "Thakur, Rabenseifner, Gropp 2005",
+		Fits: func(s Spec) error {
+			if s.Ranks&(s.Ranks-1) != 0 {
+				return fmt.Errorf("%d ranks are no power of two, so r xor k is not always a rank; pairwise does any count", s.Ranks)
+			}
+			return nil
+		},
+		Build: func(s Spec) (string, error) {
+			return pairwise(s, "(r^k+1)", "(r^k+1)", "repeat k < n-1:"), nil
+		},
+	})
+	register(&Algorithm{
+		Name: "pairwise-delta", Ops: ops,
+		Summary:   "large all-to-all in NCCL's order: near and far peers mixed",
+		Steps:     "n-1",
+		Sent:      "S(n-1)/n",
+		Reference: "point-to-point order of NCCL",
+		Build: func(s Spec) (string, error) {
+			p := 1 << log2(s.Ranks)
+			delta := fmt.Sprintf("(x+1)*(x+2)/2%%%d", p)
+			return pairwise(s, "(r+"+delta+")%n", "(r-"+delta+")%n",
+				fmt.Sprintf("repeat x < %d:", p-1), "if "+delta+" < n:"), nil
+		},
+	})
+}
+
+func pairwise(s Spec, to, from string, heads ...string) string {
+	var t text
+	at := func(rank string) string { return share(rank, s.Channels) }
+	t.line("chunks %s", times("n", s.Channels))
+	t.line("slots %d", orDefault(s.Slots, 1))
+	var nest func(i int)
+	nest = func(i int) {
+		if i < len(heads) {
+			t.block(func() { nest(i + 1) }, "%s", heads[i])
+			return
+		}
+		t.line("send in[%s] to %s", at(to), to)
+		t.line("recv -> out[%s] from %s", at(from), from)
+	}
+	t.block(func() {
+		t.line("copy in[%s] -> out[%s]", at("r"), at("r"))
+		nest(0)
+	}, "channels %d:", s.Channels)
+	return t.String()
+}
