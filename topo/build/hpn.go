@@ -40,6 +40,7 @@ var alibabaHPN = Preset{
 			built.Growth.MaxHosts = 15 * 128 // the other eight ports of an aggregation switch lead to other pods
 			built.Notes = []string{
 				"A ToR has 128 ports of 200 Gb/s down and 60 of 400 Gb/s up, 1.067:1; the eight backup ports of the published ToR are free.",
+				"Segments, planes and port rates are published; 60 uplinks a ToR and 60 aggregation switches a plane fit 51.2 Tb/s and were not compared with the paper.",
 				"The third tier between pods (15:1) and the front-end network are not modelled.",
 			}
 		}

@@ -7,9 +7,10 @@ import (
 )
 
 // metaRSC is Meta's Research SuperCluster: 2,000 DGX A100 with eight HDR ports
-// each, two a rack, ten racks a rail-optimised pod, without oversubscription. The
-// number of switches is not published, but hardly free: 16,000 is exactly what
-// three tiers of 40-port switches can join, 40 x 40 x 40 / 4.
+// each, without oversubscription. How it is cabled is not known in detail: pods
+// of 20 hosts, a leaf's ports, are an assumption. The number of switches is hardly
+// free, though: 16,000 is exactly what three tiers of 40-port switches can join,
+// 40 x 40 x 40 / 4, and Meta gives the network as the reason for that maximum.
 var metaRSC = Preset{
 	Name: "meta-rsc", Summary: "Meta Research SuperCluster: 2,000 DGX A100, three tiers of HDR, non-blocking",
 	Source: "Meta AI, \"Introducing the AI Research SuperCluster\", 2022; Kokolis et al., \"Revisiting Reliability in Large-Scale Machine Learning Research Clusters\", 2024",
@@ -23,7 +24,7 @@ var metaRSC = Preset{
 		if err != nil {
 			return nil, err
 		}
-		built.Notes = []string{"Pods of ten racks of two hosts are published; spines and cores are not, and follow from 40-port switches in three tiers. The Ethernet network for storage is not modelled."}
+		built.Notes = []string{"Hosts, HDR and 1:1 are published; pods of 20 hosts are assumed, and switches follow from 40 ports in three tiers. The Ethernet network for storage is not modelled."}
 		return built, nil
 	},
 }
@@ -32,7 +33,7 @@ const (
 	zoneRacks  = 192 // of an AI zone: 3,072 GPUs
 	rackHosts  = 2
 	rackUp     = 18 // uplinks of a rack switch: 16 down and an eighth more, so that two spines may fail
-	zoneSpines = 18
+	zoneSpines = 18 // assumed: one link of a rack switch to each
 	zoneUp     = 27 // uplinks of a cluster switch: a seventh of 192
 )
 

@@ -16,7 +16,8 @@ import (
 //
 // A host's NVSwitches have twice as many links to GPUs as upwards: 144 and 72,
 // so the network is tapered 2:1 and a host sends 72 x 25 GB/s = 1.8 TB/s; 32 of
-// them make the 57.6 TB/s that NVIDIA prints as bisection (both ways).
+// them make 57.6 TB/s. The 72 links are published; how they spread over trays
+// and chips is the even spread that fills every port.
 //
 // Ishii, Wells, "The NVLink-Network Switch", Hot Chips 34, 2022: 18 switch
 // trays of two chips and 128 ports, 32 hosts.

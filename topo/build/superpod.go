@@ -30,7 +30,7 @@ var superpods = []superpod{
 		name: "superpod-a100", host: "dgx-a100", summary: "DGX SuperPOD of DGX A100, 20 hosts a unit, HDR",
 		unit: 20, byRail: true, perRack: 4, leaf: "QM8790",
 		published: "NVIDIA RA-09950-001, November 2020",
-		notes:     []string{"The fabric manager of the published design takes further ports and is not modelled."},
+		notes:     []string{"Only the switches of the full system, seven units, were compared with NVIDIA's; other sizes follow from the same rule. Fabric managers are not modelled."},
 	},
 	{
 		name: "superpod-h100", host: "dgx-h100", summary: "DGX SuperPOD of DGX H100, 32 hosts a unit, NDR",

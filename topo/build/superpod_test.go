@@ -58,7 +58,9 @@ func count(g *topo.Graph, perCable int) counts {
 	return c
 }
 
-// TestSuperPODTables holds every row of NVIDIA's published tables that could be found.
+// TestSuperPODTables holds the rows of NVIDIA's tables for B200 and B300 as
+// published, those for H100 as far as they are known, and for A100 the switches
+// of the full system only; its cables follow from its ports.
 func TestSuperPODTables(t *testing.T) {
 	c := catalog.Default()
 	for _, row := range []struct {
@@ -66,7 +68,7 @@ func TestSuperPODTables(t *testing.T) {
 		su     int
 		want   counts
 	}{
-		// DGX SuperPOD reference architecture for DGX A100, RA-09950-001: the full system of 140 hosts.
+		// The full system of 140 DGX A100: 56, 80 and 28 switches. Other sizes were not to be had.
 		{"superpod-a100", 7, counts{140, 1120, 56, 80, 28, 1120, 1120, 1120}},
 		// For DGX H100, RA-11333-001, table of compute fabric counts; the host column holds the four UFM cables.
 		{"superpod-h100", 1, counts{31, 248, 8, 4, 0, 252, 256, 0}},
