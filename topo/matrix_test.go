@@ -135,3 +135,26 @@ func TestCabledNumbersOpenPorts(t *testing.T) {
 		t.Errorf("spine has %d ports in tier %d; want 3 in tier 2", got.Nodes[sp].Ports, got.Nodes[sp].Tier)
 	}
 }
+
+func TestHostOnlyKeepsSwitchesOutside(t *testing.T) {
+	b := NewBuilder("rack")
+	nv := b.Class(Class{Kind: NVLink, Gen: "nv", Lanes: 1, Rate: 1e9})
+	sw := b.Node(Part(NVSwitch, None, "nvs0"))
+	for i := range 3 {
+		h := b.Host(Host{Name: string(rune('a' + i)), Pod: None, Rack: None})
+		for _, name := range []string{"gpu0", "gpu1"} {
+			b.Link(Link{A: b.Node(Part(GPU, h, name)), B: sw, Class: nv, Count: 9})
+		}
+	}
+	g, err := b.Graph()
+	if err != nil {
+		t.Fatal(err)
+	}
+	one := HostOnly(g, 1)
+	if len(one.Hosts) != 1 || one.Hosts[0].Name != "b" || one.Count(GPU) != 2 || one.Count(NVSwitch) != 1 || len(one.Links) != 2 {
+		t.Fatalf("got %d hosts, %d GPUs, %d switches, %d links", len(one.Hosts), one.Count(GPU), one.Count(NVSwitch), len(one.Links))
+	}
+	if c := one.Connection(0, 1).String(); c != "NV9" {
+		t.Errorf("got %s, want NV9", c)
+	}
+}

@@ -116,6 +116,9 @@ func encodeNCCL(out io.Writer, g *topo.Graph) error {
 			e := &element{name: "cpu", attrs: under(g.Attrs[c], "cpu."), at: number(g.Attrs[c]["nccl.at"])}
 			if _, read := g.Attrs[c]["nccl.at"]; !read {
 				e.attrs["numaid"] = strconv.Itoa(i)
+				if id, ok := strings.CutPrefix(g.Nodes[c].Name, "cpu"); ok && isNumber(id) {
+					e.attrs["numaid"] = id
+				}
 			}
 			w.below(e, c, topo.None)
 			root.subs = append(root.subs, e)
@@ -258,7 +261,7 @@ func (w *ncclWriter) onPCIe(n topo.NodeID) bool {
 
 // function describes a PCI function that the graph has no file's words for.
 func (w *ncclWriter) function(d hung) topo.Attrs {
-	attrs := topo.Attrs{"busid": w.busy[d.node], "link_speed": pcieSpeed("pcie5"), "link_width": "16"}
+	attrs := topo.Attrs{"busid": w.busy[d.node], "link_speed": "", "link_width": "0"} // as NCCL writes what it cannot find out
 	if d.link != topo.None {
 		c := w.g.Class(d.link)
 		attrs["link_speed"], attrs["link_width"] = pcieSpeed(c.Gen), strconv.Itoa(int(c.Lanes))

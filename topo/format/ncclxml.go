@@ -338,8 +338,21 @@ func (r *ncclReader) pci(e *element, parent, cpu topo.NodeID, host topo.HostID) 
 	return nil
 }
 
+// pciModels are catalogue keys of accelerators by PCI vendor and device (the PCI ID repository, pci.ids).
+var pciModels = map[string]string{
+	"0x10de 0x15f9": "P100-SXM", "0x10de 0x1db1": "V100-SXM-16GB", "0x10de 0x1db5": "V100-SXM", "0x10de 0x1db4": "V100-PCIe",
+	"0x10de 0x20b0": "A100-SXM-40GB", "0x10de 0x20b2": "A100-SXM-80GB", "0x10de 0x20f1": "A100-PCIe", "0x10de 0x20b5": "A100-PCIe",
+	"0x10de 0x2236": "A10", "0x10de 0x26b9": "L40S", "0x10de 0x2330": "H100-SXM", "0x10de 0x2331": "H100-PCIe", "0x10de 0x2335": "H200",
+	"0x10de 0x2342": "GH200", "0x10de 0x2901": "B200", "0x10de 0x2941": "GB200", "0x10de 0x3182": "B300", "0x10de 0x31c2": "GB300",
+	"0x1002 0x74a1": "MI300X",
+}
+
 func (r *ncclReader) device(kind topo.Kind, host topo.HostID, parent topo.NodeID, class topo.ClassID, attrs topo.Attrs) topo.NodeID {
-	node := r.b.Node(topo.Part(kind, host, "?"))
+	part := topo.Part(kind, host, "?")
+	if kind == topo.GPU {
+		part.Model = pciModels[strings.ToLower(attrs["pci.vendor"]+" "+attrs["pci.device"])]
+	}
+	node := r.b.Node(part)
 	r.b.Link(topo.Link{A: parent, B: node, Class: class})
 	r.b.Attr(node, attrs)
 	return node

@@ -72,6 +72,20 @@ func compute(v NCCLView) NCCLView {
 	return v
 }
 
+func TestDeviceNumbersGiveModels(t *testing.T) {
+	for id, model := range pciModels {
+		if _, err := known().GPU(model); err != nil {
+			t.Errorf("%s: %v", id, err)
+		}
+	}
+	g := imported(t, "nccl-xml", "nccl-topo/aws-p4d.xml")
+	g.Each(topo.GPU, func(n topo.NodeID, node *topo.Node) {
+		if node.Model != "A100-SXM-40GB" {
+			t.Errorf("%s of a p4d is a %q", g.NodeName(n), node.Model)
+		}
+	})
+}
+
 func TestG5HasEightGPUsAndANIC(t *testing.T) {
 	g := imported(t, "nccl-xml", "nccl-topo/aws-g5.xml")
 	if g.Count(topo.GPU) != 8 || g.Count(topo.NIC) != 1 {
