@@ -124,19 +124,27 @@ func hostName(s string) string {
 	return s
 }
 
-// one gives the only host of a graph, or the first of several that are alike;
-// a dialect that describes one host cannot say more.
+// one gives the host that a dialect which describes one host is to describe: the
+// only one, or the first of several that are alike. Hosts without GPUs do not
+// count where others have some: a fabric's management servers are such.
 func one(dialect string, g *topo.Graph) (topo.HostID, error) {
 	if len(g.Hosts) == 0 {
 		return topo.None, fmt.Errorf("%s describes a host and %q has none", dialect, g.Name)
 	}
+	first := topo.HostID(topo.None)
 	for i := range g.Hosts {
-		if h := &g.Hosts[i]; h.Model != g.Hosts[0].Model || h.Count != g.Hosts[0].Count {
+		if len(parts(g, topo.HostID(i), topo.GPU)) == 0 {
+			continue
+		}
+		if first == topo.None {
+			first = topo.HostID(i)
+		}
+		if h, f := &g.Hosts[i], &g.Hosts[first]; h.Model != f.Model || h.Count != f.Count {
 			return topo.None, fmt.Errorf("%s describes one host and %q has different ones: %q (%s, %d parts) and %q (%s, %d parts)", dialect, g.Name,
-				g.Hosts[0].Name, g.Hosts[0].Model, g.Hosts[0].Count, h.Name, h.Model, h.Count)
+				f.Name, f.Model, f.Count, h.Name, h.Model, h.Count)
 		}
 	}
-	return 0, nil
+	return max(first, 0), nil
 }
 
 // parts lists the nodes of a kind in a host, in canonical order.

@@ -17,7 +17,8 @@ func encodeDiscover(w io.Writer, g *topo.Graph) error { return writeClassic(w, g
 
 // encodeIbsim writes a net file for the simulator: NICs as channel adapters
 // described as "HOST NIC", switches by their names, so that ibnetdiscover in the
-// simulated fabric imports as the same graph. Speeds are written as they are.
+// simulated fabric imports as the same graph. An Ethernet fabric is written as
+// the InfiniBand of the same rate. Speeds are written as they are.
 // Version 0.10 of the simulator (Debian 12) knows SDR to HDR and 0.12 also NDR:
 // it loads a file with a faster port, warns, and by the options written for that
 // runs the port at HDR.
