@@ -48,6 +48,7 @@ type Algorithm struct {
 	Reference string
 	Build     func(Spec) (string, error) // the program's text
 	Fits      func(Spec) error           // nil, or why not: rank counts it cannot do
+	Nests     bool                       // a copy can run on one channel, without switches, and so stand inside hierarchical
 }
 
 var all []*Algorithm

@@ -27,7 +27,7 @@ import (
 // is replaced by folding, which serves odd ones as well.
 func init() {
 	register(&Algorithm{
-		Name: "halving-doubling", Ops: []sched.Collective{sched.AllReduce, sched.ReduceScatter, sched.AllGather},
+		Name: "halving-doubling", Nests: true, Ops: []sched.Collective{sched.AllReduce, sched.ReduceScatter, sched.AllGather},
 		Summary:   "middle messages: few steps and the least bytes, on powers of two",
 		Steps:     "2 log2 n, half for reduce-scatter, all-gather; 2 more between powers of two",
 		Sent:      "2S(n-1)/n; folded up to 3S",
@@ -35,7 +35,7 @@ func init() {
 		Build:     halvingDoubling,
 	})
 	register(&Algorithm{
-		Name: "rabenseifner", Ops: []sched.Collective{sched.AllReduce, sched.Reduce},
+		Name: "rabenseifner", Nests: true, Ops: []sched.Collective{sched.AllReduce, sched.Reduce},
 		Summary:   "middle messages where near ranks are faster than far ones",
 		Steps:     "2 log2 n; 3 more between powers of two",
 		Sent:      "2S(n-1)/n; folded up to 3.5S",
@@ -43,7 +43,7 @@ func init() {
 		Build:     rabenseifner,
 	})
 	register(&Algorithm{
-		Name: "swing", Ops: []sched.Collective{sched.AllReduce},
+		Name: "swing", Nests: true, Ops: []sched.Collective{sched.AllReduce},
 		Summary:   "middle messages on a torus: shorter ways than halving-doubling",
 		Steps:     "2 log2 n; 2 more between powers of two",
 		Sent:      "2S(n-1)/n; folded up to 3S",

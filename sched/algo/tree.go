@@ -27,7 +27,7 @@ func itoa(v int) string { return strconv.Itoa(v) }
 func init() {
 	ops := []sched.Collective{sched.AllReduce, sched.Broadcast, sched.Reduce, sched.Barrier}
 	register(&Algorithm{
-		Name: "tree", Ops: ops,
+		Name: "tree", Nests: true, Ops: ops,
 		Summary:   "small messages: few steps",
 		Steps:     "2 ceil(log2 n) for a piece; half for broadcast, reduce",
 		Sent:      "up to 3S inside the tree, S at leaves",
