@@ -218,8 +218,8 @@ func TestTPUv4Bisection(t *testing.T) {
 // Meta's 24K cluster is built 1:7 at the top.
 func TestMeta24KOneToSeven(t *testing.T) {
 	r := preset(t, "meta-24k", nil)
-	if math.Round(r.Bisection.Ratio) != 7 || !r.Bisection.Agree {
-		t.Errorf("%g:1 from end to end", r.Bisection.Ratio)
+	if math.Round(r.Oversubscription) != 7 || !r.Bisection.Agree {
+		t.Errorf("%g:1 at the worst tier", r.Oversubscription)
 	}
 }
 
