@@ -39,14 +39,31 @@ type Dialect struct {
 // Dialects lists the dialects in the order in which Detect tries them.
 func Dialects() []Dialect {
 	return []Dialect{
-		{"nccl-xml", "NCCL topology XML, of one host", decodeNCCL, encodeNCCL, detectNCCL},
-		{"nvidia-smi", "the matrix of nvidia-smi topo -m, of one host", decodeSMI, encodeSMI, detectSMI},
-		{"json", "the whole graph, nothing lost", decodeJSON, encodeJSON, detectJSON},
-		{"slurm", "Slurm's topology.conf, tree and block", decodeSlurm, encodeSlurm, detectSlurm},
-		{"ibnetdiscover", "ibnetdiscover's output, classic and -p", decodeDiscover, encodeDiscover, detectDiscover},
-		{"ibsim", "net file of the InfiniBand simulator", decodeIbsim, encodeIbsim, detectIbsim},
+		{"nccl-xml", "NCCL topology XML, of one host", told(decodeNCCL), encodeNCCL, detectNCCL},
+		{"nvidia-smi", "the matrix of nvidia-smi topo -m, of one host", told(decodeSMI), encodeSMI, detectSMI},
+		{"json", "the whole graph, nothing lost", told(decodeJSON), encodeJSON, detectJSON},
+		{"slurm", "Slurm's topology.conf, tree and block", told(decodeSlurm), encodeSlurm, detectSlurm},
+		{"ibnetdiscover", "ibnetdiscover's output, classic and -p", told(decodeDiscover), encodeDiscover, detectDiscover},
+		{"ibsim", "net file of the InfiniBand simulator", told(decodeIbsim), encodeIbsim, detectIbsim},
 		{"dot", "Graphviz", nil, encodeDOT, nil},
 	}
+}
+
+// bom is the mark that some editors put before a text.
+var bom = []byte("\xef\xbb\xbf")
+
+// told takes the mark off before a decoder sees the text.
+func told(decode func(string, []byte) (*topo.Graph, error)) func(string, []byte) (*topo.Graph, error) {
+	return func(name string, data []byte) (*topo.Graph, error) { return decode(name, bytes.TrimPrefix(data, bom)) }
+}
+
+// finish builds the graph; what is wrong with the whole, such as a name used twice, comes with the dialect's name.
+func finish(dialect string, b *topo.Builder) (*topo.Graph, error) {
+	g, err := b.Graph()
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", dialect, err)
+	}
+	return g, nil
 }
 
 // Find gives a dialect by name.
@@ -67,6 +84,7 @@ const detectBytes = 64 << 10
 
 // Detect guesses the dialect of a file from its first lines.
 func Detect(data []byte) (Dialect, bool) {
+	data = bytes.TrimPrefix(data, bom)
 	head := data[:min(len(data), detectBytes)]
 	for _, d := range Dialects() {
 		if d.detect != nil && d.detect(head) {

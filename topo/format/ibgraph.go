@@ -42,7 +42,7 @@ func (n *ibNet) graph(name string) (*topo.Graph, error) {
 	if layered {
 		b.SetFamily(fabric, topo.Clos)
 	}
-	return b.Graph()
+	return finish(n.dialect, b)
 }
 
 func sortedPorts(v *ibNode) []int {

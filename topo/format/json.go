@@ -231,5 +231,5 @@ func decodeJSON(name string, data []byte) (*topo.Graph, error) {
 		id := b.Link(topo.Link{A: topo.NodeID(l.A), B: topo.NodeID(l.B), APort: l.APort, BPort: l.BPort, Class: classes[l.Class], Count: l.Count})
 		b.Wire(id, l.Attrs)
 	}
-	return b.Graph()
+	return finish("json", b)
 }

@@ -189,7 +189,7 @@ func decodeNCCL(name string, data []byte) (*topo.Graph, error) {
 	if err := r.accelerators(); err != nil {
 		return nil, err
 	}
-	return r.b.Graph()
+	return finish("nccl-xml", r.b)
 }
 
 // prefixed gives an element's attributes under their element's name.

@@ -191,6 +191,40 @@ func TestMatrixKeepsNamesAndAffinity(t *testing.T) {
 	}
 }
 
+// The text is that of drivers from 535 on, tabs included, less the codes that underline the header.
+func TestMatrixIsPrintedAsNvidiaSmiPrintsIt(t *testing.T) {
+	g, err := build.Host(catalog.Default(), "gh200", "n0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	if err := encodeSMI(&out, g); err != nil {
+		t.Fatal(err)
+	}
+	nics := len(parts(g, 0, topo.NIC))
+	lines := strings.Split(out.String(), "\n")
+	head, row, nic := "\tGPU0", "GPU0\t X ", "NIC0\tNODE"
+	for i := range nics {
+		head += fmt.Sprintf("\tNIC%d", i)
+		row += "\tNODE"
+	}
+	if want := head + "\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID"; lines[0] != want {
+		t.Errorf("got %q, want %q", lines[0], want)
+	}
+	if want := row + "\tN/A\t0\t\tN/A"; lines[1] != want {
+		t.Errorf("got %q, want %q", lines[1], want)
+	}
+	if !strings.HasPrefix(lines[2], nic) || !strings.HasSuffix(lines[2], "\t\t\t\t") {
+		t.Errorf("got %q, want %q and four tabs at the end", lines[2], nic)
+	}
+	if want := "\nLegend:\n\n  X    = Self\n  SYS  = "; !strings.Contains(out.String(), want) {
+		t.Errorf("no %q in\n%s", want, out.String())
+	}
+	if want := "\nNIC Legend:\n\n  NIC0: mlx5_0\n"; !strings.Contains(out.String(), want) {
+		t.Errorf("no %q in\n%s", want, out.String())
+	}
+}
+
 func TestNVSwitchOrDirect(t *testing.T) {
 	for _, c := range []struct {
 		gpus, links int

@@ -87,6 +87,35 @@ func TestFixturesComeBackTheSame(t *testing.T) {
 	}
 }
 
+func TestByteOrderMarkAndCarriageReturns(t *testing.T) {
+	for dialect, text := range map[string]string{
+		"nccl-xml":      dump,
+		"nvidia-smi":    "\tGPU0\tGPU1\tCPU Affinity\nGPU0\t X \tPIX\t0-3\nGPU1\tPIX\t X \t0-3\n",
+		"ibnetdiscover": classic,
+		"slurm":         "SwitchName=s0 Nodes=n[0-1]\n",
+	} {
+		d, err := Find(dialect)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want, err := d.Decode("x", []byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		windows := []byte("\xef\xbb\xbf" + strings.ReplaceAll(text, "\n", "\r\n"))
+		if found, ok := Detect(windows); !ok || found.Name != dialect {
+			t.Errorf("%s detected as %q", dialect, found.Name)
+		}
+		got, err := d.Decode("x", windows)
+		if err != nil {
+			t.Fatalf("%s: %v", dialect, err)
+		}
+		if diff := topo.Diff(want, got); len(diff) > 0 {
+			t.Errorf("%s: %s", dialect, strings.Join(diff, "\n"))
+		}
+	}
+}
+
 func TestFindNamesTheKnown(t *testing.T) {
 	if _, err := Find("visio"); err == nil || !strings.Contains(err.Error(), "nccl-xml, nvidia-smi") {
 		t.Errorf("got %v", err)

@@ -204,7 +204,7 @@ func decodeSlurm(name string, data []byte) (*topo.Graph, error) {
 	if b.InferTiers(fabric) {
 		b.SetFamily(fabric, topo.Clos)
 	}
-	return b.Graph()
+	return finish("slurm", b)
 }
 
 // acyclic refuses a switch that is above itself.

@@ -190,7 +190,7 @@ func (m *smiMatrix) graph(name string, nested []sets) (*topo.Graph, error) {
 		b.Link(topo.Link{A: up, B: nodes[i], Class: pcieClass})
 	}
 	m.accelerators(b, host, nodes)
-	return b.Graph()
+	return finish("nvidia-smi", b)
 }
 
 // most gives the largest number of links that a pair of GPUs has, and their kind.
