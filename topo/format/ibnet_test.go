@@ -3,6 +3,7 @@ package format
 import (
 	"bytes"
 	"fmt"
+	"math/rand/v2"
 	"strings"
 	"testing"
 
@@ -226,6 +227,74 @@ func TestIbNamesOfClasses(t *testing.T) {
 	for gen, want := range map[string]string{"400gbe": "4xNDR", "100gbe": "4xEDR", "200gbe": "4xHDR", "800gbe": "4xXDR", "25gbe": "4xDDR"} {
 		if w, s := ibName(class(gen, 0)); fmt.Sprintf("%dx%s", w, s) != want {
 			t.Errorf("%s is written as %dx%s, want %s", gen, w, s, want)
+		}
+	}
+}
+
+// randomFabric wires switches and NICs at random: several links between a pair,
+// some of them counted together, ports numbered or not, switches without hosts.
+func randomFabric(r *rand.Rand) *topo.Graph {
+	b := topo.NewBuilder("random")
+	f := b.Fabric(topo.Fabric{Name: "ib", Family: topo.Irregular})
+	var switches, nics []topo.NodeID
+	for i := range 1 + r.IntN(8) {
+		n := topo.Part(topo.Switch, topo.None, fmt.Sprintf("sw%d", i))
+		n.Fabric = f
+		if r.IntN(2) == 0 {
+			n.Ports = 200
+		}
+		switches = append(switches, b.Node(n))
+	}
+	for i := range r.IntN(10) {
+		h := b.Host(topo.Host{Name: fmt.Sprintf("n%d", i), Pod: int32(r.IntN(3)), Rack: topo.None})
+		for j := range 1 + r.IntN(3) {
+			n := topo.Part(topo.NIC, h, fmt.Sprintf("mlx5_%d", j))
+			n.Fabric, n.Rail = f, int16(j)
+			nics = append(nics, b.Node(n))
+		}
+	}
+	gens := []string{"edr", "hdr", "hdr100", "ndr", "xdr"}
+	link := func(a, c topo.NodeID, count int) {
+		b.Link(topo.Link{A: a, B: c, Class: b.Class(class(gens[r.IntN(len(gens))], 0)), Count: uint16(count)})
+	}
+	for _, n := range nics {
+		for range 1 + r.IntN(2) {
+			link(n, switches[r.IntN(len(switches))], 1)
+		}
+	}
+	for i, a := range switches {
+		for _, c := range switches[:i] {
+			for range r.IntN(3) {
+				link(a, c, 1+r.IntN(3))
+			}
+		}
+	}
+	g, err := b.Graph()
+	if err != nil {
+		panic(err)
+	}
+	return g
+}
+
+func TestRandomFabricsComeBack(t *testing.T) {
+	for seed := range uint64(300) {
+		g := randomFabric(rand.New(rand.NewPCG(seed, 7)))
+		for _, dialect := range []string{"ibsim", "ibnetdiscover"} {
+			d, err := Find(dialect)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var out bytes.Buffer
+			if err := d.Encode(&out, g); err != nil {
+				t.Fatalf("seed %d: %v", seed, err)
+			}
+			got, err := d.Decode("x", out.Bytes())
+			if err != nil {
+				t.Fatalf("seed %d: %v\n%s", seed, err, out.String())
+			}
+			if same(t, g, got); t.Failed() {
+				t.Fatalf("seed %d\n%s", seed, out.String())
+			}
 		}
 	}
 }
