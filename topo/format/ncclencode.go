@@ -83,7 +83,8 @@ type ncclWriter struct {
 // encodeNCCL writes a topology file that NCCL reads with NCCL_TOPO_FILE. Bus ids
 // that the graph does not know are invented: domain 0 for GPUs, 1 for NICs, 2
 // for switches, 3 for NVSwitches, in each the buses by index, so that NCCL
-// numbers devices as the graph does. What it would fill in itself (CPU affinity
+// numbers devices as the graph does; a NIC whose rate is not known is written
+// with 100 Gb/s. What NCCL fills in itself (CPU affinity
 // and model, device numbers of the vendor) is left out.
 func encodeNCCL(out io.Writer, g *topo.Graph) error {
 	var hosts []topo.HostID
