@@ -1,0 +1,83 @@
+// Package tune predicts how long collectives take, and says why.
+//
+// Two models stand side by side. The first reproduces the cost model that NCCL
+// carries inside it, because that model decides which algorithm and protocol
+// run: NewNCCL derives from a topology what NCCL's search would find, and
+// Choose gives NCCL's choice with NCCL's own estimate. Those estimates are known
+// to be off, being static, so Predict keeps the choice and takes the time from
+// the second model, whose constants are fitted to measurements and belong to a
+// GPU generation, a kind of link and a protocol, never to a single machine.
+//
+//	topology ─► facts ─► NCCL's channels and speeds ─► NCCL's choice ─┐
+//	                └──► wire rates, hops ───────────► measured time ─┴► Prediction
+//
+// Calibrate fits an alpha-beta-gamma model to a user's own nccl-tests log, and
+// Select uses that or any other cost to pick among algorithms.
+package tune
+
+import (
+	"math"
+
+	"github.com/weft-fabric/weft/sched"
+	"github.com/weft-fabric/weft/unit"
+)
+
+// Choice is one way of running a collective, and how long a model says it takes.
+type Choice struct {
+	Op       string // "all-reduce"
+	Algo     string // "Ring", "Tree", "NVLS", "NVLSTree", "PAT", "CollNetDirect", "CollNetChain"; "P2P" for sends and receives
+	Proto    string // "LL", "LL128", "Simple"
+	Channels int    // as many as this size uses
+	Threads  int    // a channel
+	Time     unit.Time
+	AlgBW    unit.Rate // bytes over time
+	BusBW    unit.Rate // AlgBW times BusFactor, as nccl-tests prints it
+	Limit    string    // what bounds the time: "latency", "nvlink", "pcie", "host", "nic", "protocol"
+	Reason   string    // why it was chosen; for an excluded row of a table, why not
+	Excluded bool      // NCCL would not consider it
+}
+
+// Prediction is NCCL's choice with a time fitted to measurements, and how much
+// that time can be trusted.
+type Prediction struct {
+	Choice
+	Nearest string  // the nearest measured point, and how far it is in machine, GPUs and size
+	Error   float64 // typical relative error shown around that point: the median of |predicted/measured - 1|
+}
+
+// BusFactor turns algorithm bandwidth into bus bandwidth, in the sense of
+// nccl-tests: 2(n-1)/n for all-reduce, (n-1)/n where each rank ends up with or
+// starts from n blocks, 1 elsewhere.
+func BusFactor(op sched.Collective, n int) float64 {
+	if n < 2 {
+		return 1
+	}
+	share := float64(n-1) / float64(n)
+	switch op {
+	case sched.AllReduce:
+		return 2 * share
+	case sched.AllGather, sched.ReduceScatter, sched.AllToAll, sched.Gather, sched.Scatter:
+		return share
+	default:
+		return 1
+	}
+}
+
+// span turns microseconds into a Time, and what no Time can hold into the longest.
+func span(us float64) unit.Time {
+	if math.IsNaN(us) || us*1e6 >= math.MaxInt64 {
+		return math.MaxInt64
+	}
+	return unit.Time(math.Round(us * 1e6))
+}
+
+// timed fills in the time and both bandwidths.
+func (c Choice) timed(op sched.Collective, n int, bytes unit.Bytes, us float64) Choice {
+	c.Time = span(us)
+	c.AlgBW, c.BusBW = 0, 0
+	if us > 0 {
+		c.AlgBW = unit.Rate(float64(bytes) / us * 1e6)
+		c.BusBW = c.AlgBW * unit.Rate(BusFactor(op, n))
+	}
+	return c
+}
