@@ -1,0 +1,265 @@
+package sim
+
+// sharing is the max-min fair division of links among the flows on them.
+//
+// Rates rise together until a link is full; the flows on it keep that rate, and
+// the others rise on (progressive filling; Bertsekas and Gallagher, Data
+// Networks, 1992, section 6.5). A flow that is striped loads each link by its
+// share. A change is worked out only where it can be felt: for the flows that
+// are joined to it by links in common. All arithmetic is on whole numbers, so the
+// outcome does not depend on the order of flows or links.
+type sharing struct {
+	cap    []int64 // bytes a second, by resource
+	on     [][]member
+	flows  []stream
+	dirty  []int32 // resources whose flows changed
+	marked []bool  // by resource: in dirty
+
+	seen  []uint32 // by resource, by epoch
+	epoch uint32
+	queue []int32 // resources of a component
+	todo  []int32 // flows of a component
+	used  []int64 // by resource: what frozen flows take, times whole
+	open  []int64 // by resource: shares of flows that still rise
+	heap  []filling
+	full  []int32
+
+	changed []int32 // flows whose rate is new
+}
+
+// member is a flow on a resource, and which of its loads that is.
+type member struct{ flow, load int32 }
+
+// load is a flow's part of a resource.
+type load struct {
+	res   int32
+	at    int32 // in on[res]
+	share int64
+}
+
+// stream is a flow as the links see it.
+type stream struct {
+	loads  []load
+	rate   int64
+	was    int64 // the rate before it was last changed, for whoever keeps track
+	limit  int32 // the resource that holds it back
+	epoch  uint32
+	active bool
+	frozen bool
+}
+
+// filling is a resource and the rate at which it will be full.
+type filling struct {
+	level int64
+	res   int32
+}
+
+// resource adds one.
+func (s *sharing) resource(capacity int64) int32 {
+	s.cap = append(s.cap, capacity)
+	s.on = append(s.on, nil)
+	s.marked = append(s.marked, false)
+	s.seen = append(s.seen, 0)
+	s.used = append(s.used, 0)
+	s.open = append(s.open, 0)
+	return int32(len(s.cap) - 1)
+}
+
+// flow adds one that is not active yet. A resource may be named once only.
+func (s *sharing) flow(loads []load) int32 {
+	s.flows = append(s.flows, stream{loads: loads})
+	return int32(len(s.flows) - 1)
+}
+
+func (s *sharing) touch(res int32) {
+	if !s.marked[res] {
+		s.marked[res] = true
+		s.dirty = append(s.dirty, res)
+	}
+}
+
+// start makes a flow active; solve gives it its rate.
+func (s *sharing) start(f int32) {
+	x := &s.flows[f]
+	x.active, x.rate, x.was = true, 0, 0
+	for i := range x.loads {
+		l := &x.loads[i]
+		l.at = int32(len(s.on[l.res]))
+		s.on[l.res] = append(s.on[l.res], member{f, int32(i)})
+		s.touch(l.res)
+	}
+}
+
+// stop takes a flow off its links.
+func (s *sharing) stop(f int32) {
+	x := &s.flows[f]
+	x.active = false
+	for i := range x.loads {
+		l := &x.loads[i]
+		list := s.on[l.res]
+		last := list[len(list)-1]
+		list[l.at] = last
+		s.flows[last.flow].loads[last.load].at = l.at
+		s.on[l.res] = list[:len(list)-1]
+		if len(list) > 1 {
+			s.touch(l.res)
+		}
+	}
+}
+
+// solve works out the rates after changes and lists the flows whose rate is new.
+func (s *sharing) solve() []int32 {
+	s.changed = s.changed[:0]
+	s.epoch++
+	for _, res := range s.dirty {
+		s.marked[res] = false
+		if s.seen[res] == s.epoch || len(s.on[res]) == 0 {
+			continue
+		}
+		s.component(res)
+		s.fill()
+	}
+	s.dirty = s.dirty[:0]
+	return s.changed
+}
+
+// component collects what is joined to a resource.
+func (s *sharing) component(res int32) {
+	s.queue, s.todo = append(s.queue[:0], res), s.todo[:0]
+	s.seen[res] = s.epoch
+	for q := 0; q < len(s.queue); q++ {
+		for _, m := range s.on[s.queue[q]] {
+			x := &s.flows[m.flow]
+			if x.epoch == s.epoch {
+				continue
+			}
+			x.epoch, x.frozen = s.epoch, false
+			s.todo = append(s.todo, m.flow)
+			for i := range x.loads {
+				if r := x.loads[i].res; s.seen[r] != s.epoch {
+					s.seen[r] = s.epoch
+					s.queue = append(s.queue, r)
+				}
+			}
+		}
+	}
+}
+
+// fill raises the rates of a component.
+func (s *sharing) fill() {
+	if len(s.todo) == 1 {
+		f := s.todo[0]
+		x := &s.flows[f]
+		level, limit := int64(0), int32(0)
+		for i := range x.loads {
+			l := &x.loads[i]
+			if v := rate(s.cap[l.res], l.share); i == 0 || v < level {
+				level, limit = v, l.res
+			}
+		}
+		s.set(f, level, limit)
+		return
+	}
+	s.heap = s.heap[:0]
+	for _, r := range s.queue {
+		s.used[r], s.open[r] = 0, 0
+		for _, m := range s.on[r] {
+			s.open[r] += s.flows[m.flow].loads[m.load].share
+		}
+		s.push(filling{s.level(r), r})
+	}
+	for left := len(s.todo); left > 0; {
+		top := s.pop()
+		if s.open[top.res] == 0 {
+			continue
+		}
+		if v := s.level(top.res); v != top.level { // others have left it since
+			s.push(filling{v, top.res})
+			continue
+		}
+		// All resources that are full at this level, before any of them changes.
+		s.full = append(s.full[:0], top.res)
+		for len(s.heap) > 0 && s.heap[0].level == top.level {
+			next := s.pop()
+			if s.open[next.res] == 0 {
+				continue
+			}
+			if v := s.level(next.res); v != top.level {
+				s.push(filling{v, next.res})
+				continue
+			}
+			s.full = append(s.full, next.res)
+		}
+		for _, r := range s.full {
+			for _, m := range s.on[r] {
+				x := &s.flows[m.flow]
+				if x.frozen {
+					continue
+				}
+				x.frozen = true
+				left--
+				for i := range x.loads {
+					l := &x.loads[i]
+					s.used[l.res] += l.share * top.level
+					s.open[l.res] -= l.share
+				}
+				s.set(m.flow, top.level, r)
+			}
+		}
+	}
+}
+
+// level is the rate at which a resource is full if all its open flows rise alike.
+func (s *sharing) level(r int32) int64 {
+	if s.open[r] == 0 {
+		return 0
+	}
+	return max(1, (s.cap[r]*whole-s.used[r])/s.open[r])
+}
+
+func (s *sharing) set(f int32, rate int64, limit int32) {
+	x := &s.flows[f]
+	x.limit = limit
+	if x.rate != rate {
+		x.rate = rate
+		s.changed = append(s.changed, f)
+	}
+}
+
+func (s *sharing) push(x filling) {
+	h := append(s.heap, x)
+	i := len(h) - 1
+	for i > 0 {
+		up := (i - 1) / 2
+		if h[up].level <= h[i].level {
+			break
+		}
+		h[up], h[i] = h[i], h[up]
+		i = up
+	}
+	s.heap = h
+}
+
+func (s *sharing) pop() filling {
+	h := s.heap
+	top := h[0]
+	last := len(h) - 1
+	h[0] = h[last]
+	h = h[:last]
+	for i := 0; ; {
+		down := 2*i + 1
+		if down >= last {
+			break
+		}
+		if down+1 < last && h[down+1].level < h[down].level {
+			down++
+		}
+		if h[i].level <= h[down].level {
+			break
+		}
+		h[i], h[down] = h[down], h[i]
+		i = down
+	}
+	s.heap = h
+	return top
+}

@@ -1,0 +1,197 @@
+// Package sim says how long a program takes on a topology.
+//
+// It is the world of time behind sched/step: an action that sends becomes a flow
+// of bytes over the exact links of its route, flows share links max-min fairly,
+// and a message arrives when its last byte does. What a program means stays
+// step's business; sim never looks at one.
+//
+//	ready ──► message there and slot free ──► overhead ──► flow at its share ──► done
+//	                                                                       └─ latency ──► arrival
+//
+// A receive that reduces takes the memory's time besides, streamed with the flow
+// where it also sends. Time is in picoseconds; rates, capacities and shares are
+// whole numbers, so that sums do not depend on the order of their terms and a
+// result has the same bits however it was reached.
+//
+// Two things are folded, and both are exact, not estimates:
+//
+//   - Ranks. If renaming rank r to r+p leaves the program (step.Turns) and the
+//     pattern of routes as they are, ranks that differ by a multiple of p do the
+//     same at the same time, and p of them are simulated. The routes of all flows
+//     are compared: colour every link by its capacity and by which flows, up to
+//     the renaming, cross it; if flows that correspond cross links of the same
+//     colours, the partition is equitable and max-min rates are equal in it.
+//   - Rounds. When the whole state (places in the program, flows with what is
+//     left of them, messages under way, all relative to now) comes back with only
+//     loop counters higher, the rounds ahead are skipped at once; step says how
+//     many there are (step.Machine.Room).
+//
+// Options.Unfolded turns both off; the results are the same to the picosecond.
+package sim
+
+import (
+	"fmt"
+
+	"github.com/weft-fabric/weft/sched"
+	"github.com/weft-fabric/weft/topo"
+	"github.com/weft-fabric/weft/topo/catalog"
+	"github.com/weft-fabric/weft/unit"
+)
+
+// Routing says how switches choose among equal ways.
+type Routing uint8
+
+// The ways to route.
+const (
+	Adaptive Routing = iota // every flow is spread evenly over all equal ways
+	ECMP                    // every flow takes one way, by the hash of its ends and the seed
+)
+
+// Transport says how bytes pass between a GPU and its NIC.
+type Transport uint8
+
+// The transports.
+const (
+	RDMA Transport = iota // the NIC reads and writes GPU memory; no copy, no kernel
+	TCP                   // sockets: the CPU copies every byte twice a side
+)
+
+// Options says how to simulate. The zero value is a healthy fabric at wire
+// rates with adaptive routing, RDMA and no overhead.
+type Options struct {
+	Catalog   *catalog.Catalog // latencies of chips, efficiencies; nil for the built-in one
+	Measured  bool             // links reach the efficiency measured for their kind rather than the wire rate
+	Costs     Costs            // overheads of software and memory; see DefaultCosts
+	Routing   Routing
+	Seed      uint64 // what ECMP hashes with
+	PXN       bool   // between rails, go over the accelerator network of the sender's host first
+	Transport Transport
+	Fail      []string // parts that are dead: a node "leaf3", "n7:nic2", a host "n7", a port "leaf3:p5" or a link as LinkName prints it
+	Slow      []Slow   // parts at a fraction of their rate; a GPU's factor slows its overhead and memory as well
+	Unfolded  bool     // simulate every rank and every round
+	Trace     int      // record at most so many spans, of ranks spread over the job; 0 for none
+
+	// Progress, if set, is called now and then with the simulated time and the
+	// number of actions carried out.
+	Progress func(now unit.Time, actions int64)
+}
+
+// Slow is a part that reaches only a fraction of its rate.
+type Slow struct {
+	Name   string
+	Factor float64
+}
+
+// Job is one collective to simulate.
+type Job struct {
+	Program *sched.Program
+	Size    unit.Bytes    // of the larger of input and output, as nccl-tests counts
+	Place   []topo.NodeID // where each rank is; nil means DefaultPlace
+	Start   unit.Time     // when its ranks begin
+}
+
+// maxSize is the largest collective that is simulated: 1 PiB less a byte would
+// already exceed what any cluster holds.
+const maxSize = unit.Bytes(1) << 50
+
+// Collective simulates one program on its own.
+func Collective(g *topo.Graph, p *sched.Program, size unit.Bytes, o Options) (*Result, error) {
+	return Run(g, []Job{{Program: p, Size: size}}, o)
+}
+
+// Run simulates jobs side by side; they contend for links.
+func Run(g *topo.Graph, jobs []Job, o Options) (*Result, error) {
+	if o.Catalog == nil {
+		o.Catalog = catalog.Default()
+	}
+	if len(jobs) == 0 {
+		return nil, fmt.Errorf("there is no job to simulate")
+	}
+	full := make([]Job, len(jobs))
+	for i, j := range jobs {
+		if err := j.check(); err != nil {
+			return nil, err
+		}
+		if j.Place == nil {
+			place, err := DefaultPlace(g, j.Program)
+			if err != nil {
+				return nil, err
+			}
+			j.Place = place
+		}
+		if len(j.Place) != j.Program.Ranks+j.Program.Switches {
+			return nil, fmt.Errorf("%s has %d ranks and %d switches, but %d places", j.Program.Name, j.Program.Ranks, j.Program.Switches, len(j.Place))
+		}
+		full[i] = j
+	}
+	if len(o.Fail) > 0 {
+		cut, err := without(g, o.Fail)
+		if err != nil {
+			return nil, err
+		}
+		g = cut
+	}
+	net, err := newNetwork(g, o)
+	if err != nil {
+		return nil, err
+	}
+	w, err := newWorld(net, full, o)
+	if err != nil {
+		return nil, err
+	}
+	if err := w.run(); err != nil {
+		return nil, err
+	}
+	return w.result(), nil
+}
+
+func (j Job) check() error {
+	switch {
+	case j.Program == nil:
+		return fmt.Errorf("a job has no program")
+	case j.Program.Ranks < 2:
+		return fmt.Errorf("%s has %d rank; a collective needs at least two to take any time", j.Program.Name, j.Program.Ranks)
+	case j.Size <= 0:
+		return fmt.Errorf("size %s: a collective moves at least one byte", j.Size)
+	case j.Size >= maxSize:
+		return fmt.Errorf("size %d is too large; the limit is %d bytes", int64(j.Size), int64(maxSize-1))
+	case j.Start < 0:
+		return fmt.Errorf("%s starts at %s, before time begins", j.Program.Name, j.Start)
+	}
+	return nil
+}
+
+// DefaultPlace puts data ranks on the GPUs in the graph's order, and computing
+// switches where they can be: on the switches of the accelerator network if all
+// ranks are in it, else on the leaves' switches above them, going round.
+func DefaultPlace(g *topo.Graph, p *sched.Program) ([]topo.NodeID, error) {
+	var place, chips, switches []topo.NodeID
+	for i := range g.Nodes {
+		switch n := &g.Nodes[i]; {
+		case n.Kind == topo.GPU:
+			place = append(place, topo.NodeID(i))
+		case n.Kind == topo.NVSwitch:
+			chips = append(chips, topo.NodeID(i))
+		case n.Kind == topo.Switch && n.Fabric != topo.None && !g.Fabrics[n.Fabric].Service:
+			switches = append(switches, topo.NodeID(i))
+		}
+	}
+	if len(place) < p.Ranks {
+		return nil, fmt.Errorf("%s needs %d GPUs; %s has %d", p.Name, p.Ranks, g.Name, len(place))
+	}
+	place = place[:p.Ranks]
+	if p.Switches == 0 {
+		return place, nil
+	}
+	inside := g.Nodes[place[0]].Host == g.Nodes[place[p.Ranks-1]].Host || len(switches) == 0
+	if inside && len(chips) > 0 {
+		switches = chips
+	}
+	if len(switches) == 0 {
+		return nil, fmt.Errorf("%s computes in %d switches; %s has none", p.Name, p.Switches, g.Name)
+	}
+	for i := range p.Switches {
+		place = append(place, switches[i%len(switches)])
+	}
+	return place, nil
+}

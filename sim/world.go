@@ -1,0 +1,515 @@
+package sim
+
+import (
+	"fmt"
+
+	"github.com/weft-fabric/weft/sched"
+	"github.com/weft-fabric/weft/sched/step"
+	"github.com/weft-fabric/weft/topo"
+	"github.com/weft-fabric/weft/unit"
+)
+
+// phase says what a thread is doing.
+type phase uint8
+
+const (
+	idle    phase = iota // has no action
+	waits                // for a message or for room
+	pays                 // overhead, before its flow
+	flows                // its flow is under way
+	settles              // the flow is through, the reduction is not; or an action without a flow
+)
+
+// thread is one channel of one simulated rank.
+type thread struct {
+	machine  int32
+	channel  int32
+	phase    phase
+	op       sched.Op
+	in, out  int32 // connections, -1 if none
+	version  uint32
+	lastIn   peer // the connection used last, to be found without searching
+	lastOut  peer
+	bytes    int64
+	at       unit.Time // when the phase ends, for pays and settles; when the flow ends as things are
+	since    unit.Time // when what is left of the flow was last worked out
+	left     float64   // bytes of the flow then
+	reduced  unit.Time // when the reduction is over
+	began    unit.Time // of the action, for traces
+	flowed   unit.Time // when its flow began
+	critical Critical
+}
+
+type peer struct {
+	rank sched.Rank
+	conn int32
+}
+
+// conn is the ordered way of messages between two threads.
+type conn struct {
+	from, to  int32 // threads
+	flow      int32 // in sharing
+	wide      int32 // route index when ranks are folded, -1 else
+	under     int32 // slots taken
+	ready     int32 // messages there and not taken
+	overhead  unit.Time
+	latency   unit.Time
+	arriving  []message // on the way, oldest first
+	there     []Critical
+	bytes     int64 // carried
+	messages  int64
+	path      []use // nil when ranks are folded
+}
+
+type message struct {
+	at       unit.Time
+	critical Critical
+}
+
+type connKey struct {
+	from  int32 // thread
+	delta int32 // receiver's rank less sender's, round the ring of all
+}
+
+// run is one job under way.
+type run struct {
+	job      Job
+	code     *step.Code
+	machines []*step.Machine
+	world    int32 // ranks and switches
+	period   int32 // how many of them are simulated
+	channels int32
+	first    int32 // thread of rank 0, channel 0
+	chunk    int64 // bytes
+	left     int   // machines that have not ended
+	end      unit.Time
+	last     Critical
+}
+
+// world is everything under simulation.
+type world struct {
+	o        Options
+	net      *network
+	runs     []*run
+	runOf    []int32 // by machine
+	machines []*step.Machine
+	ranks    []sched.Rank // by machine
+	lame     []float64    // by machine: factor of its GPU, 1 if healthy
+	threads  []thread
+	conns    []conn
+	keys     map[connKey]int32
+	share    sharing
+	threadOf []int32 // by flow in sharing
+	wires    []int32 // resource of a wire, less one; for unfolded ranks
+	resWire  []wire  // a wire of each resource
+	resBusy  []float64
+	events   events
+	now      unit.Time
+	buf      []step.Action
+	sym      *symmetry
+	fold     folder
+	trace    tracer
+	err      error
+
+	actions int64
+	folded  int64 // actions skipped
+	rounds  int64 // periods skipped
+	batches int64
+}
+
+func newWorld(net *network, jobs []Job, o Options) (*world, error) {
+	w := &world{o: o, net: net, keys: map[connKey]int32{}}
+	for i, j := range jobs {
+		p := j.Program
+		r := &run{job: j, code: step.Compile(p), world: int32(p.Ranks + p.Switches), channels: int32(p.Channels()), first: int32(len(w.threads))}
+		chunks := max(p.NumChunks(sched.In), p.NumChunks(sched.Out))
+		r.chunk = (int64(j.Size) + int64(chunks) - 1) / int64(chunks)
+		r.period = r.world
+		if len(jobs) == 1 && !o.Unfolded {
+			sym, err := findSymmetry(net, r)
+			if err != nil {
+				return nil, err
+			}
+			if sym != nil {
+				w.sym, r.period = sym, int32(sym.period)
+			}
+		}
+		w.runs = append(w.runs, r)
+		r.left = int(r.period)
+		for k := range r.period {
+			m := r.code.Machine(sched.Rank(k))
+			id := int32(len(w.machines))
+			w.machines = append(w.machines, m)
+			w.ranks = append(w.ranks, sched.Rank(k))
+			w.runOf = append(w.runOf, int32(i))
+			factor := 1.0
+			if f, ok := net.lame[j.Place[k]]; ok {
+				factor = f
+			}
+			w.lame = append(w.lame, factor)
+			for c := range r.channels {
+				none := peer{-1, -1}
+				w.threads = append(w.threads, thread{machine: id, channel: c, in: -1, out: -1, lastIn: none, lastOut: none})
+			}
+		}
+		r.machines = w.machines[len(w.machines)-int(r.period):]
+		w.events.push(j.Start+o.Costs.Launch, begins, int32(i), 0)
+	}
+	if w.sym == nil {
+		w.wires = make([]int32, 2*(len(net.g.Links)+len(net.g.Nodes)))
+	} else {
+		w.sym.resources(w)
+	}
+	w.trace.init(w)
+	w.fold.on = !o.Unfolded
+	return w, nil
+}
+
+// run lets time pass until nothing is left to happen.
+func (w *world) run() error {
+	for len(w.events.heap) > 0 {
+		if w.now = w.events.heap[0].at; w.now >= 1<<61 {
+			return fmt.Errorf("the simulated time exceeds %s", unit.Time(1<<61))
+		}
+		w.batches++
+		for len(w.events.heap) > 0 && w.events.heap[0].at == w.now {
+			w.handle(w.events.pop())
+			if w.err != nil {
+				return w.err
+			}
+		}
+		w.rates()
+		w.fold.look(w)
+		if w.o.Progress != nil && w.batches%4096 == 0 {
+			w.o.Progress(w.now, w.actions)
+		}
+	}
+	return w.finished()
+}
+
+func (w *world) handle(e event) {
+	switch e.kind {
+	case begins:
+		r := w.runs[e.id]
+		var c Critical
+		c[Overhead] = w.o.Costs.Launch
+		c[Before] = w.now - w.o.Costs.Launch
+		first := w.threads[r.first].machine
+		for k := range r.period {
+			w.collect(first+k, &c)
+		}
+	case starts:
+		w.begin(e.id)
+	case ends:
+		if t := &w.threads[e.id]; t.phase == flows && t.version == e.version {
+			w.through(e.id)
+		}
+	case done:
+		w.done(e.id)
+	case arrives:
+		c := &w.conns[e.id]
+		m := c.arriving[0]
+		c.arriving = c.arriving[:copy(c.arriving, c.arriving[1:])]
+		c.there = append(c.there, m.critical)
+		c.ready++
+		if t := &w.threads[c.to]; t.phase == waits && t.in == e.id {
+			w.try(c.to, &c.there[0])
+		}
+	}
+}
+
+// collect takes the new actions of a machine; why is the way that led here.
+func (w *world) collect(m int32, why *Critical) {
+	mach := w.machines[m]
+	r := w.runs[w.runOf[m]]
+	base := r.first + (m-w.threads[r.first].machine)*r.channels
+	for again := true; again; {
+		again = false
+		w.buf = mach.Ready(w.buf[:0])
+		for i := range w.buf {
+			a := &w.buf[i]
+			if a.Op == sched.Wait {
+				w.actions++
+				mach.Complete(a.Channel)
+				again = true
+				continue
+			}
+			id := base + a.Channel
+			t := &w.threads[id]
+			t.op, t.phase, t.in, t.out = a.Op, waits, -1, -1
+			t.bytes = a.Count * r.chunk
+			if a.Op.Receives() {
+				t.in = w.incoming(r, id, a.From)
+			}
+			if a.Op.Sends() {
+				t.out = w.outgoing(r, id, a.To)
+			}
+			if w.err != nil {
+				return
+			}
+			t.critical = *why
+			w.try(id, why)
+		}
+	}
+	if err := mach.Err(); err != nil {
+		w.err = err
+		return
+	}
+	if mach.Done() {
+		if r.left--; r.left == 0 {
+			r.end, r.last = w.now, *why
+		}
+	}
+}
+
+// try starts a thread's action if its message is there and there is room.
+func (w *world) try(id int32, why *Critical) {
+	t := &w.threads[id]
+	if t.in >= 0 && w.conns[t.in].ready == 0 {
+		return
+	}
+	if t.out >= 0 && w.conns[t.out].under >= int32(w.runs[w.runOf[t.machine]].job.Program.Slots) {
+		return
+	}
+	t.critical = *why
+	t.began = w.now
+	if t.in >= 0 {
+		c := &w.conns[t.in]
+		c.ready--
+		c.there = c.there[:copy(c.there, c.there[1:])]
+	}
+	factor := w.lame[t.machine]
+	work := unit.Time(0)
+	if mem := w.o.Costs.Memory; mem > 0 {
+		passes := int64(0)
+		switch {
+		case t.op == sched.LocalReduce || t.op.Reduces():
+			passes = 3
+		case t.op == sched.Copy:
+			passes = 2
+		}
+		work = unit.Bytes(t.bytes * passes).Over(mem)
+	}
+	if factor != 1 {
+		work = unit.Time(float64(work) / factor)
+	}
+	if t.out < 0 {
+		t.phase, t.at = settles, w.now+work
+		t.critical[Reduction] += work
+		w.events.push(t.at, done, id, 0)
+		return
+	}
+	c := &w.conns[t.out]
+	c.under++
+	cost := c.overhead
+	if factor != 1 {
+		cost = unit.Time(float64(cost) / factor)
+	}
+	t.phase, t.at = pays, w.now+cost
+	t.reduced = t.at + work
+	t.critical[Overhead] += cost
+	w.events.push(t.at, starts, id, 0)
+}
+
+// begin lets a thread's flow start.
+func (w *world) begin(id int32) {
+	t := &w.threads[id]
+	t.phase, t.left, t.since, t.flowed = flows, float64(t.bytes), w.now, w.now
+	w.share.start(w.conns[t.out].flow)
+}
+
+// rates gives flows their rates after what happened now.
+func (w *world) rates() {
+	if len(w.share.dirty) == 0 {
+		return
+	}
+	for _, f := range w.share.solve() {
+		id := w.threadOf[f]
+		t := &w.threads[id]
+		x := &w.share.flows[f]
+		t.left -= float64(x.was) * float64(w.now-t.since) / 1e12
+		t.since, x.was = w.now, x.rate
+		t.version++
+		t.at = w.now + max(1, span(t.left, x.rate))
+		w.events.push(t.at, ends, id, t.version)
+	}
+}
+
+// through is a flow's last byte leaving.
+func (w *world) through(id int32) {
+	t := &w.threads[id]
+	c := &w.conns[t.out]
+	limit := w.share.flows[c.flow].limit
+	w.share.stop(c.flow)
+	c.bytes += t.bytes
+	c.messages++
+	took := w.now - t.flowed
+	w.resBusy[limit] += took.Seconds()
+	t.critical[w.net.tier(w.resWire[limit])] += took
+	if t.reduced > w.now { // the memory is slower than the wire
+		t.critical[Reduction] += t.reduced - w.now
+		t.phase, t.at = settles, t.reduced
+		w.events.push(t.at, done, id, 0)
+		return
+	}
+	w.done(id)
+}
+
+// done ends an action: its message goes on its way, the slot it took is free.
+func (w *world) done(id int32) {
+	t := &w.threads[id]
+	w.actions++
+	w.trace.span(w, id)
+	t.phase = idle
+	if t.out >= 0 {
+		c := &w.conns[t.out]
+		m := message{w.now + c.latency, t.critical}
+		m.critical[Latency] += c.latency
+		c.arriving = append(c.arriving, m)
+		w.events.push(m.at, arrives, t.out, 0)
+	}
+	in := t.in
+	mach := t.machine
+	why := t.critical
+	if in >= 0 {
+		c := &w.conns[in]
+		c.under--
+		if s := &w.threads[c.from]; s.phase == waits && s.out == in {
+			w.try(c.from, &why)
+		}
+	}
+	w.fold.completed(id)
+	w.machines[mach].Complete(w.threads[id].channel)
+	w.collect(mach, &why)
+}
+
+// outgoing finds the connection by which a thread sends to a rank.
+func (w *world) outgoing(r *run, id int32, to sched.Rank) int32 {
+	t := &w.threads[id]
+	if t.lastOut.rank == to {
+		return t.lastOut.conn
+	}
+	from := w.ranks[t.machine]
+	delta := (int32(to) - int32(from) + r.world) % r.world
+	t.lastOut = peer{to, w.conn(r, id, delta)}
+	return t.lastOut.conn
+}
+
+// incoming finds the connection by which a thread receives from a rank.
+func (w *world) incoming(r *run, id int32, from sched.Rank) int32 {
+	t := &w.threads[id]
+	if t.lastIn.rank == from {
+		return t.lastIn.conn
+	}
+	me := w.ranks[t.machine]
+	delta := (int32(me) - int32(from) + r.world) % r.world
+	sender := r.first + int32(from)%r.period*r.channels + t.channel
+	t.lastIn = peer{from, w.conn(r, sender, delta)}
+	return t.lastIn.conn
+}
+
+// conn finds or makes a connection by its sending thread and how far it leads.
+func (w *world) conn(r *run, from, delta int32) int32 {
+	key := connKey{from, delta}
+	if c, ok := w.keys[key]; ok {
+		return c
+	}
+	t := &w.threads[from]
+	src := int32(w.ranks[t.machine])
+	dst := (src + delta) % r.world
+	c := conn{from: from, to: r.first + dst%r.period*r.channels + t.channel, wide: -1}
+	var net bool
+	var loads []load
+	if w.sym != nil {
+		loads, c.wide, c.latency, net = w.sym.flow(src, delta, t.channel)
+		if loads == nil {
+			w.err = fmt.Errorf("%s: rank %d sends to rank %d on channel %d, which step did not tell", r.job.Program.Name, src, dst, t.channel)
+			return -1
+		}
+	} else {
+		var p path
+		if a, b := r.job.Place[src], r.job.Place[dst]; a != b {
+			if err := w.net.route(a, b, t.channel, &p); err != nil {
+				w.err = err
+				return -1
+			}
+		}
+		c.path, c.latency, net = p.uses, p.latency, p.net
+		loads = w.loads(p.uses)
+	}
+	c.overhead = w.o.Costs.Local
+	if net {
+		c.overhead = w.o.Costs.Net
+	}
+	c.flow = w.share.flow(loads)
+	w.threadOf = append(w.threadOf, from)
+	id := int32(len(w.conns))
+	w.conns = append(w.conns, c)
+	w.keys[key] = id
+	return id
+}
+
+// loads turns the wires of a path into resources, each once. Ranks that stand
+// on the same node exchange messages through one that never fills.
+func (w *world) loads(uses []use) []load {
+	if len(uses) == 0 {
+		res := w.share.resource(maxRate)
+		w.resWire, w.resBusy = append(w.resWire, noWire), append(w.resBusy, 0)
+		return []load{{res: res, share: whole}}
+	}
+	loads := make([]load, 0, len(uses))
+next:
+	for _, u := range uses {
+		if w.wires[u.wire] == 0 {
+			w.wires[u.wire] = w.share.resource(w.net.capacity(u.wire)) + 1
+			w.resWire, w.resBusy = append(w.resWire, u.wire), append(w.resBusy, 0)
+		}
+		res := w.wires[u.wire] - 1
+		if len(uses) <= 16 {
+			for i := range loads {
+				if loads[i].res == res {
+					loads[i].share += int64(u.share)
+					continue next
+				}
+			}
+		}
+		loads = append(loads, load{res: res, share: int64(u.share)})
+	}
+	return loads
+}
+
+// noWire marks a resource that is no link.
+const noWire wire = -1
+
+// finished says who is stuck, if anybody is.
+func (w *world) finished() error {
+	for _, r := range w.runs {
+		if r.left == 0 {
+			continue
+		}
+		for i := range w.threads {
+			t := &w.threads[i]
+			if t.phase != waits {
+				continue
+			}
+			for1, what := int32(-1), "room at"
+			if t.in >= 0 && w.conns[t.in].ready == 0 {
+				for1, what = w.conns[t.in].from, "a message of"
+			} else if t.out >= 0 {
+				for1 = w.conns[t.out].to
+			}
+			if for1 >= 0 {
+				return fmt.Errorf("%s: deadlock: rank %d channel %d waits for %s rank %d, and nothing moves", r.job.Program.Name,
+					w.ranks[t.machine], t.channel, what, w.ranks[w.threads[for1].machine])
+			}
+		}
+		return fmt.Errorf("%s: deadlock: a channel waits for another of its own rank", r.job.Program.Name)
+	}
+	return nil
+}
+
+// gpu is where a thread's rank is.
+func (w *world) gpu(id int32) topo.NodeID {
+	t := &w.threads[id]
+	return w.runs[w.runOf[t.machine]].job.Place[w.ranks[t.machine]]
+}
