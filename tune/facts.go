@@ -2,6 +2,7 @@ package tune
 
 import (
 	"fmt"
+	"iter"
 	"slices"
 	"strings"
 
@@ -525,14 +526,9 @@ func (f *facts) network(g *topo.Graph, group []topo.NodeID, c *catalog.Catalog) 
 			continue
 		}
 		hosts[h] = true
-		first := g.Hosts[h].First
-		for i := range g.HostNodes(h) {
-			id := first + topo.NodeID(i)
-			if g.Nodes[id].Kind != topo.NIC || !serves(g, id) {
-				continue
-			}
-			if _, ok := in[g.Near(id)]; ok {
-				add(id, g.Near(id))
+		for id, owner := range owners(g, h) {
+			if _, ok := in[owner]; ok {
+				add(id, owner)
 			}
 		}
 	}
@@ -552,6 +548,44 @@ func (f *facts) network(g *topo.Graph, group []topo.NodeID, c *catalog.Catalog) 
 		}
 	}
 	return nil
+}
+
+// owners yields the NICs of a host that GPUs use, in order, each with the GPU it
+// serves. Beyond one NIC a GPU they are shared out evenly among the nearest.
+func owners(g *topo.Graph, h topo.HostID) iter.Seq2[topo.NodeID, topo.NodeID] {
+	return func(yield func(nic, gpu topo.NodeID) bool) {
+		first := g.Hosts[h].First
+		served := map[topo.NodeID]int{}
+		var gpus, spare []topo.NodeID
+		for i, n := range g.HostNodes(h) {
+			id := first + topo.NodeID(i)
+			switch {
+			case n.Kind == topo.GPU:
+				gpus = append(gpus, id)
+			case n.Kind != topo.NIC || !serves(g, id):
+			case g.Near(id) == topo.None:
+				spare = append(spare, id)
+			default:
+				served[g.Near(id)]++
+				if !yield(id, g.Near(id)) {
+					return
+				}
+			}
+		}
+		for _, id := range spare {
+			best, bestSpan := topo.NodeID(topo.None), topo.SYS
+			for _, gpu := range gpus {
+				span := g.Span(id, gpu)
+				if best == topo.None || span < bestSpan || span == bestSpan && served[gpu] < served[best] {
+					best, bestSpan = gpu, span
+				}
+			}
+			served[best]++
+			if !yield(id, best) {
+				return
+			}
+		}
+	}
 }
 
 // serves reports whether GPUs use a NIC: one of a compute fabric, or, in a host

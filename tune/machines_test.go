@@ -134,6 +134,15 @@ func (s *machines) graph(name string, hosts int) *topo.Graph {
 	return g
 }
 
+func preset(t testing.TB, c *catalog.Catalog, name string, params map[string]int) *topo.Graph {
+	t.Helper()
+	b, err := build.BuildPreset(c, name, params)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b.Graph
+}
+
 func allGPUs(g *topo.Graph) (set []topo.NodeID) {
 	g.Each(topo.GPU, func(id topo.NodeID, _ *topo.Node) { set = append(set, id) })
 	return set
