@@ -190,7 +190,9 @@ func (n *ibNet) cable(b *topo.Builder, v *ibNode, port int) error {
 	case v.aggregation():
 		return nil // said by the switch
 	case peer.aggregation():
-		b.Attr(v.node, topo.Attrs{fmt.Sprintf("ib.an%d", port): anSaid(peer, p)})
+		if v.sw { // nothing else has one
+			b.Attr(v.node, topo.Attrs{fmt.Sprintf("ib.an%d", port): anSaid(peer, p)})
+		}
 		return nil
 	case peer == v:
 		return errorAt(n.dialect, p.line, "port %d of %s leads back to itself", port, v.name())
