@@ -2,68 +2,63 @@ package verify
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/weft-fabric/weft/sched"
 	"github.com/weft-fabric/weft/sched/step"
 )
 
-// maxThreads bounds the vector clocks: one number per channel of every rank, in
-// every message under way.
+// maxThreads bounds the vector clocks: one number per channel of every rank
+// that is looked at, in every message under way.
 const maxThreads = 1024
 
 // orders checks with happens-before what one run cannot show, and finds out in
 // which modes a world may run the program: whether messages may stay in the
 // sender's buffer until they are taken (direct), and whether in and out may be
-// the same memory (in place).
-func orders(p *sched.Program, rep *Report, shared bool) error {
-	if (p.Ranks+p.Switches)*p.Channels() > maxThreads {
-		if shared {
-			return fmt.Errorf("%w: %s has channels that share chunks, and %d channels in all; the order between them is proven up to %d",
-				ErrTooLarge, p.Name, (p.Ranks+p.Switches)*p.Channels(), maxThreads)
-		}
-		return nil
+// the same memory (in place). Only ranks that share chunks between channels, as
+// the root of a tree does, need a clock for the first; for the others all do,
+// and programs with too many threads go without an answer.
+func orders(p *sched.Program, rep *Report, sharing []sched.Rank) error {
+	if threads := len(sharing) * p.Channels(); threads > maxThreads {
+		return fmt.Errorf("%w: %d ranks of %s have channels that share chunks, %d channels in all; the order between them is proven up to %d",
+			ErrTooLarge, len(sharing), p.Name, threads, maxThreads)
 	}
-	if shared {
-		if err := newClocks(p, false, false).run(); err != nil {
+	if len(sharing) > 0 {
+		if err := newClocks(p, false, false, sharing).run(); err != nil {
 			return err
 		}
 	}
-	rep.Direct = newClocks(p, true, false).run() == nil
-	alias := newWorld(p, p.Ranks+p.Switches, true)
-	if step.Run(p, alias.do) != nil {
+	if (p.Ranks+p.Switches)*p.Channels() > maxThreads {
 		return nil
 	}
-	for r := range p.Ranks {
-		if alias.promised(sched.Rank(r)) != nil {
-			return nil
-		}
+	rep.Direct = newClocks(p, true, false, nil).run() == nil
+	alias := newWorld(p, p.Ranks+p.Switches, true)
+	if alias.run() != nil {
+		return nil
 	}
-	rep.InPlace = newClocks(p, false, true).run() == nil
-	rep.Both = rep.InPlace && newClocks(p, true, true).run() == nil
+	rep.InPlace = newClocks(p, false, true, nil).run() == nil
+	rep.Both = rep.InPlace && newClocks(p, true, true, nil).run() == nil
 	return nil
 }
 
 // clocks finds two uses of a chunk, one of them a write, that no chain of steps
 // and messages puts into an order. Every channel of every rank is a thread.
 type clocks struct {
-	w       *world // for where chunks lie; its memory is not used
-	p       *sched.Program
-	direct  bool
-	now     []vector
-	past    [][]vector // by thread: the clock after each action, kept where there are Waits
-	waits   bool
-	last    map[place]*uses
-	threads int
+	w      *world // for where chunks lie; its memory is not used
+	p      *sched.Program
+	direct bool
+	ranks  []sched.Rank // looked at; nil means all
+	slot   []int32      // by thread: its place in a vector, -1 if its rank is not looked at
+	now    []vector
+	past   [][]vector // by thread: the clock after each action, kept where there are Waits
+	waits  bool
+	last   [][4][]uses // by rank, buffer and chunk
+	spare  []vector    // of messages that were taken
+	clash  [2]stamp    // the two uses that have no order
+	names  [2]string   // what they are, found out by a second run
 }
 
 type vector []uint32
-
-// place is one chunk of one rank.
-type place struct {
-	rank  sched.Rank
-	buf   sched.Buffer
-	index int64
-}
 
 type uses struct {
 	write   stamp
@@ -71,12 +66,11 @@ type uses struct {
 	reads   []stamp
 }
 
-// stamp is a moment of a thread.
+// stamp is a moment of a thread, named by its place in vectors: its time-th
+// action, counted from 1.
 type stamp struct {
-	thread int
+	thread int32
 	time   uint32
-	rank   sched.Rank
-	act    step.Action
 }
 
 // letter is a message: the sender's clock, and where its bytes lie if they were not copied.
@@ -87,11 +81,21 @@ type letter struct {
 	lasted bool // the bytes are still in the sender's buffer
 }
 
-func newClocks(p *sched.Program, direct, alias bool) *clocks {
-	n := (p.Ranks + p.Switches) * p.Channels()
-	c := &clocks{w: newWorld(p, p.Ranks+p.Switches, alias), p: p, direct: direct, threads: n, now: make([]vector, n), past: make([][]vector, n), last: map[place]*uses{}}
+func newClocks(p *sched.Program, direct, alias bool, ranks []sched.Rank) *clocks {
+	world, channels := p.Ranks+p.Switches, p.Channels()
+	n := world * channels
+	c := &clocks{w: newWorld(p, world, alias), p: p, direct: direct, ranks: ranks, slot: make([]int32, n),
+		now: make([]vector, n), past: make([][]vector, n), last: make([][4][]uses, world)}
+	size := 0
+	for t := range n {
+		c.slot[t] = -1
+		if _, found := slices.BinarySearch(ranks, sched.Rank(t/channels)); found || ranks == nil {
+			c.slot[t] = int32(size)
+			size++
+		}
+	}
 	for i := range c.now {
-		c.now[i] = make(vector, n)
+		c.now[i] = make(vector, size)
 	}
 	for _, g := range p.Groups {
 		c.waits = c.waits || hasWait(g.Body)
@@ -109,7 +113,18 @@ func hasWait(body []sched.Stmt) bool {
 	return false
 }
 
-func (c *clocks) run() error { return step.Run(c.p, c.do) }
+// run goes through the program. If two uses have no order it does so again, the
+// same way, to say which they are.
+func (c *clocks) run() error {
+	err := step.Run(c.p, c.do)
+	if race, ok := err.(*Violation); ok && c.names[0] == "" {
+		again := newClocks(c.p, c.direct, c.w.alias, c.ranks)
+		again.clash = c.clash
+		_ = step.Run(c.p, again.do) // ends where the first did
+		race.What += ": " + again.names[0] + " and " + again.names[1]
+	}
+	return err
+}
 
 func (v vector) join(o vector) {
 	for i, t := range o {
@@ -119,27 +134,19 @@ func (v vector) join(o vector) {
 
 func (c *clocks) do(r sched.Rank, a *step.Action, in letter) (letter, error) {
 	t := int(r)*c.p.Channels() + int(a.Channel)
-	v := c.now[t]
-	v[t]++
+	v, slot := c.now[t], c.slot[t]
+	if slot >= 0 {
+		v[slot]++
+	}
 	if a.Op.Receives() {
 		v.join(in.clock)
+		c.spare = append(c.spare, in.clock)
 	}
 	if a.Op == sched.Wait && a.Done > 0 {
 		v.join(c.past[int(r)*c.p.Channels()+int(a.On)][a.Done-1])
 	}
-	me := stamp{t, v[t], r, *a}
-	if in.lasted {
-		if err := c.read(in.rank, in.lies, me); err != nil {
-			return in, err
-		}
-	}
-	if a.Op.Reads() {
-		if err := c.read(r, c.w.at(r, a.Src), me); err != nil {
-			return in, err
-		}
-	}
-	if a.Op.Stores() {
-		if err := c.write(r, c.w.at(r, a.Dst), me); err != nil {
+	if slot >= 0 {
+		if err := c.touch(r, a, in, v, stamp{slot, v[slot]}); err != nil {
 			return in, err
 		}
 	}
@@ -149,7 +156,12 @@ func (c *clocks) do(r sched.Rank, a *step.Action, in letter) (letter, error) {
 	if !a.Op.Sends() {
 		return letter{}, nil
 	}
-	out := letter{clock: append(vector(nil), v...), rank: r}
+	out := letter{rank: r}
+	if k := len(c.spare) - 1; k >= 0 {
+		out.clock, c.spare = append(c.spare[k][:0], v...), c.spare[:k]
+	} else {
+		out.clock = append(vector(nil), v...)
+	}
 	switch {
 	case !c.direct:
 	case a.Op == sched.Send:
@@ -160,26 +172,53 @@ func (c *clocks) do(r sched.Rank, a *step.Action, in letter) (letter, error) {
 	return out, nil
 }
 
-func (c *clocks) uses(r sched.Rank, ch step.Chunks, i int64) *uses {
-	key := place{r, ch.Buf, ch.Index + i}
-	u := c.last[key]
-	if u == nil {
-		u = &uses{}
-		c.last[key] = u
+// touch notes which chunks an action uses.
+func (c *clocks) touch(r sched.Rank, a *step.Action, in letter, v vector, me stamp) error {
+	for i, s := range c.clash {
+		if s == me {
+			c.names[i] = fmt.Sprintf("rank %d channel %d step %d (%s)", r, a.Channel, a.Step, a)
+		}
 	}
-	return u
+	if in.lasted {
+		if err := c.read(in.rank, in.lies, v, me); err != nil {
+			return err
+		}
+	}
+	if a.Op.Reads() {
+		if err := c.read(r, c.w.at(r, a.Src), v, me); err != nil {
+			return err
+		}
+	}
+	if a.Op.Stores() {
+		return c.write(r, c.w.at(r, a.Dst), v, me)
+	}
+	return nil
 }
 
-// before reports whether what a stamp says had happened when thread t is where it is now.
-func (c *clocks) before(s stamp, t int) bool { return s.time <= c.now[t][s.thread] }
+// uses gives the record of some chunks, which must lie in their buffer.
+func (c *clocks) uses(r sched.Rank, ch step.Chunks) []uses {
+	all := &c.last[r][ch.Buf]
+	if *all == nil {
+		size := c.p.NumChunks(ch.Buf)
+		if ch.Buf != sched.Tmp { // in place, out may lie in the larger in
+			size = max(c.p.NumChunks(sched.In), c.p.NumChunks(sched.Out))
+		}
+		*all = make([]uses, size)
+	}
+	return (*all)[ch.Index : ch.Index+ch.Count]
+}
 
-func (c *clocks) read(r sched.Rank, ch step.Chunks, me stamp) error {
+// before reports whether what a stamp says had happened at a moment.
+func (v vector) before(s stamp) bool { return s.time <= v[s.thread] }
+
+func (c *clocks) read(r sched.Rank, ch step.Chunks, v vector, me stamp) error {
 	if ch.Buf == sched.In {
 		return nil // never written
 	}
-	for i := range ch.Count {
-		u := c.uses(r, ch, i)
-		if u.written && !c.before(u.write, me.thread) {
+	list := c.uses(r, ch)
+	for i := range list {
+		u := &list[i]
+		if u.written && !v.before(u.write) {
 			return c.race(r, ch, i, u.write, me)
 		}
 		if k := len(u.reads) - 1; k >= 0 && u.reads[k].thread == me.thread {
@@ -191,14 +230,15 @@ func (c *clocks) read(r sched.Rank, ch step.Chunks, me stamp) error {
 	return nil
 }
 
-func (c *clocks) write(r sched.Rank, ch step.Chunks, me stamp) error {
-	for i := range ch.Count {
-		u := c.uses(r, ch, i)
-		if u.written && !c.before(u.write, me.thread) {
+func (c *clocks) write(r sched.Rank, ch step.Chunks, v vector, me stamp) error {
+	list := c.uses(r, ch)
+	for i := range list {
+		u := &list[i]
+		if u.written && !v.before(u.write) {
 			return c.race(r, ch, i, u.write, me)
 		}
 		for _, s := range u.reads {
-			if !c.before(s, me.thread) {
+			if !v.before(s) {
 				return c.race(r, ch, i, s, me)
 			}
 		}
@@ -207,8 +247,8 @@ func (c *clocks) write(r sched.Rank, ch step.Chunks, me stamp) error {
 	return nil
 }
 
-func (c *clocks) race(r sched.Rank, ch step.Chunks, i int64, a, b stamp) error {
-	one := step.Chunks{Buf: ch.Buf, Index: ch.Index + i, Count: 1}
-	return &Violation{Program: c.p.Name, Rank: r, What: fmt.Sprintf("has no order between two uses of %s: rank %d channel %d step %d (%s) and rank %d channel %d step %d (%s)",
-		one, a.rank, a.act.Channel, a.act.Step, &a.act, b.rank, b.act.Channel, b.act.Step, &b.act)}
+func (c *clocks) race(r sched.Rank, ch step.Chunks, i int, a, b stamp) error {
+	c.clash = [2]stamp{a, b}
+	one := step.Chunks{Buf: ch.Buf, Index: ch.Index + int64(i), Count: 1}
+	return &Violation{Program: c.p.Name, Rank: r, What: fmt.Sprintf("has no order between two uses of %s", one)}
 }

@@ -248,7 +248,7 @@ func rotated(p *sched.Program) (*Report, error) {
 			progress = true
 		}
 	}
-	if w.shared {
+	if w.shared[0] {
 		return Unrolled(p)
 	}
 	if !m.Done() {

@@ -34,19 +34,23 @@ func (e event) String() string {
 // leading gives the last steps that the failing action depends on: its rank's
 // own and, through its messages, those of others.
 func (t *trace) leading(r sched.Rank, a *step.Action) []string {
-	return t.walk(len(t.list)-1, func(e event) bool { return e.rank == r && e.act.Channel == a.Channel && e.act.Step == a.Step })
+	return t.walk(func(e event) bool { return e.rank == r && e.act.Channel == a.Channel && e.act.Step == a.Step })
 }
 
 // writers gives the steps that led to what a chunk of a rank holds.
 func (t *trace) writers(r sched.Rank, c step.Chunks) []string {
-	return t.walk(len(t.list)-1, func(e event) bool {
+	return t.walk(func(e event) bool {
 		return e.rank == r && e.act.Op.Stores() && e.act.Dst.Buf == c.Buf && e.act.Dst.Index <= c.Index && c.Index < e.act.Dst.Index+e.act.Dst.Count
 	})
 }
 
 // walk goes back from the newest event that matches, along program order and
 // messages, and gives what it passed, oldest first, at most a screenful.
-func (t *trace) walk(start int, match func(event) bool) []string {
+func (t *trace) walk(match func(event) bool) []string {
+	if t == nil {
+		return nil
+	}
+	start := len(t.list) - 1
 	for start >= 0 && !match(t.list[start]) {
 		start--
 	}

@@ -111,17 +111,27 @@ func Unrolled(p *sched.Program) (*Report, error) {
 		return nil, fmt.Errorf("%w: %s has %d ranks and its text does not rotate; unrolling ends at %d", ErrTooLarge, p.Name, p.Ranks, maxWorld)
 	}
 	w := newWorld(p, p.Ranks+p.Switches, false)
-	if err := step.Run(p, w.do); err != nil {
-		return nil, err
-	}
-	for r := range p.Ranks {
-		if err := w.promised(sched.Rank(r)); err != nil {
-			return nil, err
-		}
+	if err := w.run(); err != nil {
+		again := newWorld(p, p.Ranks+p.Switches, false) // once more, the same way, to tell what led there
+		again.trace = &trace{}
+		return nil, again.run()
 	}
 	rep := newReport(p, "unrolled")
 	w.report(rep)
-	return rep, orders(p, rep, w.shared)
+	return rep, orders(p, rep, w.sharing())
+}
+
+// run carries the program out and checks what every rank ends with.
+func (w *world) run() error {
+	if err := step.Run(w.p, w.do); err != nil {
+		return err
+	}
+	for r := range w.p.Ranks {
+		if err := w.promised(sched.Rank(r)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // message is a symbolic message: what its chunks hold, and how long the chain
@@ -140,11 +150,11 @@ type world struct {
 	turns  bool  // one rank stands for all, rotated
 	mem    [][4]store
 	depth  [][]int // by rank and channel
-	shared bool    // two channels of some rank touch one chunk, at least one of them writing
+	shared []bool  // by rank: two channels touch one chunk, at least one of them writing
 	owner  []map[step.Chunks]touch
 	rep    Report
 	peers  []map[sched.Rank]bool
-	trace  trace
+	trace  *trace // nil until there is something to explain
 }
 
 // touch remembers which channel used a chunk.
@@ -157,7 +167,7 @@ func newWorld(p *sched.Program, all int, alias bool) *world {
 	w := &world{p: p, n: int64(p.Ranks), alias: alias, turns: all < p.Ranks, mem: make([][4]store, all), depth: make([][]int, all), per: block(p)}
 	w.rep.Sent, w.rep.Links = make([]int64, all), map[Pair]int64{}
 	w.peers = make([]map[sched.Rank]bool, all)
-	w.owner = make([]map[step.Chunks]touch, all)
+	w.owner, w.shared = make([]map[step.Chunks]touch, all), make([]bool, all)
 	for r := range all {
 		w.depth[r] = make([]int, p.Channels())
 		w.peers[r] = map[sched.Rank]bool{}
@@ -230,7 +240,9 @@ func (w *world) do(r sched.Rank, a *step.Action, in message) (message, error) {
 	if w.rep.Actions > maxActions {
 		return in, fmt.Errorf("%w: %s takes more than %d actions", ErrTooLarge, w.p.Name, maxActions)
 	}
-	w.trace.record(r, a)
+	if w.trace != nil {
+		w.trace.record(r, a)
+	}
 	w.touch(r, a)
 	srcAt, dstAt := w.at(r, a.Src), w.at(r, a.Dst)
 	if a.Op.Receives() {
@@ -397,7 +409,7 @@ func (w *world) wrong(r sched.Rank, chunk int64, format string, args ...any) err
 
 // touch finds out whether channels share chunks; only then clocks are needed.
 func (w *world) touch(r sched.Rank, a *step.Action) {
-	if w.owner[r] == nil || w.shared {
+	if w.owner[r] == nil || w.shared[r] {
 		return
 	}
 	visit := func(c step.Chunks, writes bool) {
@@ -408,7 +420,7 @@ func (w *world) touch(r sched.Rank, a *step.Action) {
 			key := step.Chunks{Buf: c.Buf, Index: c.Index + i, Count: 1}
 			t, seen := w.owner[r][key]
 			if seen && t.channel != a.Channel && (t.wrote || writes) {
-				w.shared = true
+				w.shared[r] = true
 			}
 			w.owner[r][key] = touch{a.Channel, t.wrote && seen || writes}
 		}
@@ -419,6 +431,17 @@ func (w *world) touch(r sched.Rank, a *step.Action) {
 	if a.Op.Stores() {
 		visit(a.Dst, true)
 	}
+}
+
+// sharing lists the ranks whose channels share chunks, in order.
+func (w *world) sharing() []sched.Rank {
+	var list []sched.Rank
+	for r, shared := range w.shared {
+		if shared {
+			list = append(list, sched.Rank(r))
+		}
+	}
+	return list
 }
 
 func (w *world) report(rep *Report) {
