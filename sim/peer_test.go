@@ -152,11 +152,11 @@ func TestRingClosedForm(t *testing.T) {
 
 // BenchmarkRing has all links alike, the best case of both simulators: ours
 // folds it, and the peer's queue, a list of moments searched from its front,
-// holds two.
+// never holds more than three.
 func BenchmarkRing(b *testing.B) { besidePeers(b, 1) }
 
-// BenchmarkRingSlowLink has one link at half its rate, so that no two ranks do
-// the same at the same time.
+// BenchmarkRingSlowLink has one link at half its rate, so that ranks are not
+// alike and their messages end at many different moments.
 func BenchmarkRingSlowLink(b *testing.B) { besidePeers(b, 0.5) }
 
 // besidePeers takes folded, unfolded and every peer in turn in each iteration,
