@@ -2,6 +2,7 @@ package format
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"regexp"
@@ -201,7 +202,39 @@ func readSMI(data []byte) (*smiMatrix, error) {
 	if m.devices == nil {
 		return nil, errorAt("nvidia-smi", 1, "no line of columns GPU0 GPU1 ... found; expected the matrix of nvidia-smi topo -m")
 	}
-	return m, m.check()
+	if err := m.check(); err != nil {
+		return nil, err
+	}
+	return m.ordered(), nil
+}
+
+// ordered puts the devices in the order of their numbers, GPUs first, so that
+// the graph does not depend on the order of the columns.
+func (m *smiMatrix) ordered() *smiMatrix {
+	at := make([]int, len(m.devices))
+	for i := range at {
+		at[i] = i
+	}
+	slices.SortStableFunc(at, func(x, y int) int {
+		a, b := &m.devices[x], &m.devices[y]
+		if a.gpu != b.gpu {
+			if a.gpu {
+				return -1
+			}
+			return 1
+		}
+		return cmp.Compare(a.index, b.index)
+	})
+	o := &smiMatrix{columns: m.columns}
+	for i, from := range at {
+		o.devices, o.line = append(o.devices, m.devices[from]), append(o.line, m.line[from])
+		row := make([]topo.Connection, i)
+		for j := range row {
+			row[j] = m.at(from, at[j])
+		}
+		o.cells = append(o.cells, row)
+	}
+	return o
 }
 
 // headless gives the columns of a matrix that was pasted without its header: the

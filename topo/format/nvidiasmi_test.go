@@ -154,6 +154,7 @@ func TestMatrixAsItIsFoundInTheWild(t *testing.T) {
 		{"escapes without their first byte", []byte("NVIDIA Topology: \n\t[4mGPU0\tGPU1\tCPU Affinity[0m\nGPU0\t X \tPHB\t0-3\nGPU1\tPHB\t X \t0-3\n"), "X PHB/PHB X"},
 		{"no header, no rows of NICs", []byte("All pairs:\n\nGPU0\t X \tNV18\tPXB\tSYS\t0-31,64-95\t0\t\tN/A\nGPU1\tNV18\t X \tSYS\tPXB\t32-63\t1\t\tN/A\n"), "X NV18 PXB SYS/NV18 X SYS PXB/PXB SYS X SYS/SYS PXB SYS X"},
 		{"rows of NICs left out", []byte("\tGPU0\tGPU1\tNIC0\tNIC1\tCPU Affinity\nGPU0\t X \tNV18\tPIX\tNODE\t0-31\nGPU1\tNV18\t X \tNODE\tPIX\t0-31\n```\n"), "X NV18 PIX NODE/NV18 X NODE PIX/PIX NODE X NODE/NODE PIX NODE X"},
+		{"columns out of order", []byte("\tGPU2\tmlx5_1\tGPU0\nGPU2\t X \tPIX\tNV4\nmlx5_1\tPIX\t X \tSYS\nGPU0\tNV4\tSYS\t X \n"), "X NV4 SYS/NV4 X PIX/SYS PIX X"},
 		{"one GPU", []byte("\tGPU0\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID\nGPU0\t X \t0-19\t0\t\tN/A\n"), "X"},
 		{"two GPUs that a container sees of eight", []byte("\tGPU4\tGPU6\tCPU Affinity\nGPU4\t X \tNV12\t0-31\nGPU6\tNV12\t X \t0-31\n"), "X NV12/NV12 X"},
 	} {
