@@ -97,10 +97,18 @@ func newClocks(p *sched.Program, direct, alias bool, ranks []sched.Rank) *clocks
 	for i := range c.now {
 		c.now[i] = make(vector, size)
 	}
-	for _, g := range p.Groups {
-		c.waits = c.waits || hasWait(g.Body)
-	}
+	c.waits = waits(p)
 	return c
+}
+
+// waits reports whether a channel of the program waits for another.
+func waits(p *sched.Program) bool {
+	for _, g := range p.Groups {
+		if hasWait(g.Body) {
+			return true
+		}
+	}
+	return false
 }
 
 func hasWait(body []sched.Stmt) bool {

@@ -149,8 +149,9 @@ type world struct {
 	alias  bool  // in and out are the same memory
 	turns  bool  // one rank stands for all, rotated
 	mem    [][4]store
-	depth  [][]int // by rank and channel
-	shared []bool  // by rank: two channels touch one chunk, at least one of them writing
+	depth  [][]int   // by rank and channel
+	past   [][][]int // the same after each action, kept where there are Waits
+	shared []bool    // by rank: two channels touch one chunk, at least one of them writing
 	owner  []map[step.Chunks]touch
 	rep    Report
 	peers  []map[sched.Rank]bool
@@ -168,8 +169,14 @@ func newWorld(p *sched.Program, all int, alias bool) *world {
 	w.rep.Sent, w.rep.Links = make([]int64, all), map[Pair]int64{}
 	w.peers = make([]map[sched.Rank]bool, all)
 	w.owner, w.shared = make([]map[step.Chunks]touch, all), make([]bool, all)
+	if waits(p) {
+		w.past = make([][][]int, all)
+	}
 	for r := range all {
 		w.depth[r] = make([]int, p.Channels())
+		if w.past != nil {
+			w.past[r] = make([][]int, p.Channels())
+		}
 		w.peers[r] = map[sched.Rank]bool{}
 		if r < p.Ranks {
 			in := step.Chunks{Buf: sched.In}
@@ -244,6 +251,12 @@ func (w *world) do(r sched.Rank, a *step.Action, in message) (message, error) {
 		w.trace.record(r, a)
 	}
 	w.touch(r, a)
+	if a.Op == sched.Wait && a.Done > 0 {
+		w.depth[r][a.Channel] = max(w.depth[r][a.Channel], w.past[r][a.On][a.Done-1])
+	}
+	if w.past != nil {
+		defer func() { w.past[r][a.Channel] = append(w.past[r][a.Channel], w.depth[r][a.Channel]) }()
+	}
 	srcAt, dstAt := w.at(r, a.Src), w.at(r, a.Dst)
 	if a.Op.Receives() {
 		if err := w.received(r, a, &in); err != nil {
