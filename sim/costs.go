@@ -9,8 +9,8 @@ import (
 // Costs is what software and memory add to the wires.
 type Costs struct {
 	Launch unit.Time // once, before the first message: the kernel's start and end
-	Local  unit.Time // each message that stays inside hosts or the accelerator network
-	Net    unit.Time // each message that leaves by a NIC
+	Local  unit.Time // each message, at the sender, whose channel it keeps busy
+	Net    unit.Time // each message that leaves by a NIC, on its way: a proxy hands it over while the channel goes on
 	Memory unit.Rate // of a GPU: a copy moves each byte twice, a reduction three times; 0 for free
 }
 
@@ -70,31 +70,47 @@ func DefaultCosts(g *topo.Graph, c *catalog.Catalog) Costs {
 		}
 		break
 	}
-	costs.Net = costs.Local + netPost
+	costs.Net = netPost
 	return costs
 }
 
+// chipLatency is what a sort of node adds, looked up once.
+type chipLatency struct {
+	model string
+	kind  topo.Kind
+	link  topo.LinkKind
+	time  unit.Time
+}
+
 // chip is what a node on the way adds to a message's latency.
-func chip(g *topo.Graph, c *catalog.Catalog, n topo.NodeID, kind topo.LinkKind) unit.Time {
-	node := &g.Nodes[n]
+func (n *network) chip(id topo.NodeID, link topo.LinkKind) unit.Time {
+	node := &n.g.Nodes[id]
+	if node.Kind < topo.PCIeSwitch {
+		return 0
+	}
+	for i := range n.chips {
+		if c := &n.chips[i]; c.kind == node.Kind && c.link == link && c.model == node.Model {
+			return c.time
+		}
+	}
+	var t unit.Time
 	switch node.Kind {
 	case topo.PCIeSwitch:
-		return pexLatency
+		t = pexLatency
 	case topo.NVSwitch:
-		return nvswitchLatency
+		t = nvswitchLatency
 	case topo.NIC:
-		if t := c.NICs[node.Model].Latency; t > 0 {
-			return t
+		if t = n.o.Catalog.NICs[node.Model].Latency; t == 0 {
+			t = adapterLatency
 		}
-		return adapterLatency
 	case topo.Switch:
-		if t := c.Switches[node.Model].Latency; t > 0 {
-			return t
+		if t = n.o.Catalog.Switches[node.Model].Latency; t == 0 {
+			t = ethernetLatency
+			if link == topo.InfiniBand {
+				t = infinibandLatency
+			}
 		}
-		if kind == topo.InfiniBand {
-			return infinibandLatency
-		}
-		return ethernetLatency
 	}
-	return 0
+	n.chips = append(n.chips, chipLatency{node.Model, node.Kind, link, t})
+	return t
 }

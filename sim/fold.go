@@ -2,6 +2,7 @@ package sim
 
 import (
 	"math"
+	"unsafe"
 
 	"github.com/weft-fabric/weft/sched/step"
 	"github.com/weft-fabric/weft/unit"
@@ -10,22 +11,25 @@ import (
 // folder looks for the moment when everything is as it was before but for loop
 // counters, and skips the rounds ahead.
 //
-// It keeps one earlier state and compares the present one with it whenever the
-// thread that ended an action then ends one again. After 1, 2, 4, 8, ... such
-// moments the present state takes the earlier one's place (Brent 1980), so a
-// state that comes back after r rounds, t rounds into the run, is found within
-// 3 max(r, t) of them. A comparison mostly ends at the first thread; a copy is
+// It keeps states of moments 1, 2, 4, 8, ... at which one thread, the trigger,
+// ended an action, and compares the present state with them whenever it ends one
+// again. A state that comes back after r moments, t moments into the run, is so
+// found within 2t + r. A comparison mostly ends at the first threads; a copy is
 // taken a logarithmic number of times.
 type folder struct {
 	on      bool
-	have    bool
 	trigger int32 // thread
 	last    int32 // thread that ended an action most recently
 	fired   bool
 	any     bool
-	count   int // moments since the state was kept
-	power   int
+	count   int // moments since the first state was kept
+	next    int // when to keep another
+	kept    []*state
+	free    []*state
+}
 
+// state is everything that the future depends on, and what is counted besides.
+type state struct {
 	at      unit.Time
 	threads []threadState
 	conns   []connState
@@ -35,6 +39,9 @@ type folder struct {
 	actions int64
 	busy    []float64
 }
+
+// maxStates bounds the memory that kept states may take, 256 MiB.
+const maxStates = 256 << 20
 
 type threadState struct {
 	phase       phase
@@ -68,30 +75,39 @@ func (f *folder) look(w *world) {
 		return
 	}
 	f.any = false
-	if !f.have {
-		f.keep(w, 1)
+	if len(f.kept) == 0 {
+		f.trigger, f.fired, f.count, f.next = f.last, false, 0, 1
+		f.keep(w)
 		return
 	}
 	if !f.fired {
 		// A trigger that has ended fires no more: choose another.
-		if m := w.machines[w.threads[f.trigger].machine]; m.Done() {
-			f.keep(w, f.power)
+		if w.machines[w.threads[f.trigger].machine].Done() {
+			f.forget()
 		}
 		return
 	}
 	f.fired = false
 	f.count++
-	if f.same(w) && f.skip(w) {
-		f.have = false
-		return
+	for i := len(f.kept) - 1; i >= 0; i-- {
+		if s := f.kept[i]; s.same(w, f.trigger) && s.skip(w) {
+			f.forget()
+			return
+		}
 	}
-	if f.count >= f.power {
-		f.keep(w, 2*f.power)
+	if f.count == f.next {
+		f.next *= 2
+		f.keep(w)
 	}
 }
 
-// state gives what matters of a thread, relative to now.
-func (w *world) state(t *thread) threadState {
+func (f *folder) forget() {
+	f.free = append(f.free, f.kept...)
+	f.kept = f.kept[:0]
+}
+
+// threadState gives what matters of a thread, relative to now.
+func (w *world) threadState(t *thread) threadState {
 	s := threadState{phase: t.phase}
 	if t.phase == idle {
 		return s
@@ -110,13 +126,27 @@ func (w *world) state(t *thread) threadState {
 }
 
 // keep remembers the present state.
-func (f *folder) keep(w *world, power int) {
-	f.have, f.trigger, f.fired, f.count, f.power, f.at = true, f.last, false, 0, power, w.now
+func (f *folder) keep(w *world) {
+	size := len(w.threads)*int(unsafe.Sizeof(threadState{})+unsafe.Sizeof(step.Mark{})) + len(w.conns)*int(unsafe.Sizeof(connState{})+unsafe.Sizeof(message{}))
+	if len(f.kept) > 0 && (len(f.kept)+1)*size > maxStates {
+		f.free = append(f.free, f.kept[0])
+		f.kept = append(f.kept[:0], f.kept[1:]...)
+	}
+	s := &state{}
+	if n := len(f.free); n > 0 {
+		s, f.free = f.free[n-1], f.free[:n-1]
+	}
+	f.kept = append(f.kept, s)
+	s.take(w)
+}
+
+func (f *state) take(w *world) {
+	f.at = w.now
 	f.threads, f.conns, f.marks = f.threads[:0], f.conns[:0], f.marks[:0]
 	f.arrive, f.there = f.arrive[:0], f.there[:0]
 	for i := range w.threads {
 		t := &w.threads[i]
-		s := w.state(t)
+		s := w.threadState(t)
 		s.criticalNow = t.critical
 		f.threads = append(f.threads, s)
 	}
@@ -134,20 +164,20 @@ func (f *folder) keep(w *world, power int) {
 }
 
 // same compares the present state with the one kept.
-func (f *folder) same(w *world) bool {
+func (f *state) same(w *world, trigger int32) bool {
 	if len(f.conns) != len(w.conns) {
 		return false
 	}
 	shift := w.now - f.at
 	// The trigger first: it is the likeliest to differ in its place.
-	t := &w.threads[f.trigger]
+	t := &w.threads[trigger]
 	r := w.runs[w.runOf[t.machine]]
 	base := f.mark(w, t.machine, r)
 	if !w.machines[t.machine].Same(f.marks[base:], t.channel) {
 		return false
 	}
 	for i := range w.threads {
-		s := w.state(&w.threads[i])
+		s := w.threadState(&w.threads[i])
 		k := &f.threads[i]
 		s.criticalNow = k.criticalNow
 		if s != *k {
@@ -171,13 +201,13 @@ func (f *folder) same(w *world) bool {
 }
 
 // mark is where a machine's marks begin.
-func (f *folder) mark(w *world, m int32, r *run) int32 {
+func (f *state) mark(w *world, m int32, r *run) int32 {
 	// Threads and marks are laid out alike.
 	return r.first + (m-w.threads[r.first].machine)*r.channels
 }
 
 // skip jumps over the rounds that can be skipped; false if there are none.
-func (f *folder) skip(w *world) bool {
+func (f *state) skip(w *world) bool {
 	times := int64(math.MaxInt64)
 	for m, mach := range w.machines {
 		r := w.runs[w.runOf[m]]

@@ -36,6 +36,8 @@ type network struct {
 	hosts  []hostPlan
 	plans  map[planKey]*plan
 	middle map[[2]topo.NodeID][]use
+	tiers  tiered
+	chips  []chipLatency
 	way    []topo.Use
 }
 

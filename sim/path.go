@@ -67,8 +67,9 @@ func (n *network) layout() {
 			}
 			p.alike = mix(p.alike, uint64(node.Kind)<<32|id<<16|uint64(uint16(node.Rail)))
 			if node.Kind == topo.GPU || node.Kind == topo.NIC {
-				near := g.Near(host.First + topo.NodeID(i))
-				p.alike = mix(p.alike, uint64(near-host.First)+7)
+				if near := g.Near(host.First + topo.NodeID(i)); near != topo.None {
+					p.alike = mix(p.alike, uint64(near-host.First)+1)
+				}
 			}
 		}
 	}
@@ -121,7 +122,7 @@ func (n *network) route(from, to topo.NodeID, channel int32, p *path) error {
 			if err := n.inside(in, to, p, false); err != nil {
 				return err
 			}
-			p.latency += chip(g, n.o.Catalog, out, 0) + chip(g, n.o.Catalog, in, 0)
+			p.latency += n.chip(out, 0) + n.chip(in, 0)
 			n.sockets(p, out, in)
 			return nil
 		}
@@ -181,10 +182,10 @@ func (n *network) inside(from, to topo.NodeID, p *path, direct bool) error {
 func (n *network) across(out, in topo.NodeID, key uint64, p *path) error {
 	g := n.g
 	a, b := g.Edges(out), g.Edges(in)
-	if x, y, ok := n.cable(a), n.cable(b), true; x.Link >= 0 && y.Link >= 0 && x.Peer == y.Peer && ok { // under one leaf
+	if x, y := n.cable(a), n.cable(b); x.Link >= 0 && y.Link >= 0 && x.Peer == y.Peer { // under one leaf
 		p.uses = append(p.uses, use{n.wire(x.Link, out), whole}, use{n.wire(y.Link, x.Peer), whole})
 		kind := g.Class(x.Link).Kind
-		p.latency += g.Class(x.Link).Latency + g.Class(y.Link).Latency + chip(g, n.o.Catalog, x.Peer, kind)
+		p.latency += g.Class(x.Link).Latency + g.Class(y.Link).Latency + n.chip(x.Peer, kind)
 		return nil
 	}
 	var ok bool
@@ -289,7 +290,7 @@ func (n *network) latency(from, to topo.NodeID, way []topo.Use) unit.Time {
 			}
 		}
 		if a != from {
-			t += chip(g, n.o.Catalog, a, class.Kind)
+			t += n.chip(a, class.Kind)
 		}
 		t += class.Latency
 		known := false

@@ -86,8 +86,8 @@ func (w *world) limit(res *Result) string {
 		return fmt.Sprintf("memory: %s of the time is copies and sums", share(c[Reduction]))
 	}
 	best := -1
-	for i, wire := range w.resWire {
-		if w.net.tier(wire) == worst && (best < 0 || w.resBusy[i] > w.resBusy[best]) {
+	for i := range w.resWire {
+		if w.resTier[i] == worst && (best < 0 || w.resBusy[i] > w.resBusy[best]) {
 			best = i
 		}
 	}

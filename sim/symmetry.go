@@ -200,9 +200,8 @@ func (s *symmetry) resources(w *world) {
 			key := mix(s.colour[u.wire], uint64(s.net.capacity(u.wire)))
 			res, ok := byColour[key]
 			if !ok {
-				res = w.share.resource(s.net.capacity(u.wire))
+				res = w.resource(u.wire, s.net.capacity(u.wire))
 				byColour[key] = res
-				w.resWire, w.resBusy = append(w.resWire, u.wire), append(w.resBusy, 0)
 				stands[u.wire] = res + 1
 			}
 		}

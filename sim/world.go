@@ -47,18 +47,19 @@ type peer struct {
 
 // conn is the ordered way of messages between two threads.
 type conn struct {
-	from, to  int32 // threads
-	flow      int32 // in sharing
-	wide      int32 // route index when ranks are folded, -1 else
-	under     int32 // slots taken
-	ready     int32 // messages there and not taken
-	overhead  unit.Time
-	latency   unit.Time
-	arriving  []message // on the way, oldest first
-	there     []Critical
-	bytes     int64 // carried
-	messages  int64
-	path      []use // nil when ranks are folded
+	from, to int32 // threads
+	flow     int32 // in sharing
+	wide     int32 // route index when ranks are folded, -1 else
+	under    int32 // slots taken
+	ready    int32 // messages there and not taken
+	alone    int64 // the rate it always has, if no other flow ever shares a link with it; else 0
+	limit    int32 // the resource that sets it
+	latency  unit.Time
+	arriving []message // on the way, oldest first
+	there    []Critical
+	bytes    int64 // carried
+	messages int64
+	path     []use // nil when ranks are folded
 }
 
 type message struct {
@@ -102,7 +103,8 @@ type world struct {
 	threadOf []int32 // by flow in sharing
 	wires    []int32 // resource of a wire, less one; for unfolded ranks
 	resWire  []wire  // a wire of each resource
-	resBusy  []float64
+	resTier  []Tier
+	resBusy  []float64 // picoseconds for which it held a flow back
 	events   events
 	now      unit.Time
 	buf      []step.Action
@@ -110,6 +112,7 @@ type world struct {
 	fold     folder
 	trace    tracer
 	err      error
+	known    bool // all connections were made before time began
 
 	actions int64
 	folded  int64 // actions skipped
@@ -159,6 +162,9 @@ func newWorld(net *network, jobs []Job, o Options) (*world, error) {
 		w.wires = make([]int32, 2*(len(net.g.Links)+len(net.g.Nodes)))
 	} else {
 		w.sym.resources(w)
+	}
+	if err := w.connect(); err != nil {
+		return nil, err
 	}
 	w.trace.init(w)
 	w.fold.on = !o.Unfolded
@@ -301,14 +307,36 @@ func (w *world) try(id int32, why *Critical) {
 	}
 	c := &w.conns[t.out]
 	c.under++
-	cost := c.overhead
+	cost := w.o.Costs.Local
 	if factor != 1 {
 		cost = unit.Time(float64(cost) / factor)
 	}
 	t.phase, t.at = pays, w.now+cost
 	t.reduced = t.at + work
 	t.critical[Overhead] += cost
-	w.events.push(t.at, starts, id, 0)
+	if c.alone == 0 {
+		w.events.push(t.at, starts, id, 0)
+		return
+	}
+	// Nobody can change this flow's rate: its end is known.
+	t.flowed = t.at
+	took := max(1, span(float64(t.bytes), c.alone))
+	w.carried(c, t, took, c.limit)
+	t.at += took
+	if t.reduced > t.at {
+		t.critical[Reduction] += t.reduced - t.at
+		t.at = t.reduced
+	}
+	t.phase = settles
+	w.events.push(t.at, done, id, 0)
+}
+
+// carried books a flow that is through.
+func (w *world) carried(c *conn, t *thread, took unit.Time, limit int32) {
+	c.bytes += t.bytes
+	c.messages++
+	w.resBusy[limit] += float64(took)
+	t.critical[w.resTier[limit]] += took
 }
 
 // begin lets a thread's flow start.
@@ -341,11 +369,7 @@ func (w *world) through(id int32) {
 	c := &w.conns[t.out]
 	limit := w.share.flows[c.flow].limit
 	w.share.stop(c.flow)
-	c.bytes += t.bytes
-	c.messages++
-	took := w.now - t.flowed
-	w.resBusy[limit] += took.Seconds()
-	t.critical[w.net.tier(w.resWire[limit])] += took
+	w.carried(c, t, w.now-t.flowed, limit)
 	if t.reduced > w.now { // the memory is slower than the wire
 		t.critical[Reduction] += t.reduced - w.now
 		t.phase, t.at = settles, t.reduced
@@ -414,6 +438,10 @@ func (w *world) conn(r *run, from, delta int32) int32 {
 	if c, ok := w.keys[key]; ok {
 		return c
 	}
+	if w.known {
+		w.err = fmt.Errorf("%s: a connection of rank %d that was not told of", r.job.Program.Name, w.ranks[w.threads[from].machine])
+		return -1
+	}
 	t := &w.threads[from]
 	src := int32(w.ranks[t.machine])
 	dst := (src + delta) % r.world
@@ -437,9 +465,8 @@ func (w *world) conn(r *run, from, delta int32) int32 {
 		c.path, c.latency, net = p.uses, p.latency, p.net
 		loads = w.loads(p.uses)
 	}
-	c.overhead = w.o.Costs.Local
 	if net {
-		c.overhead = w.o.Costs.Net
+		c.latency += w.o.Costs.Net
 	}
 	c.flow = w.share.flow(loads)
 	w.threadOf = append(w.threadOf, from)
@@ -453,16 +480,14 @@ func (w *world) conn(r *run, from, delta int32) int32 {
 // on the same node exchange messages through one that never fills.
 func (w *world) loads(uses []use) []load {
 	if len(uses) == 0 {
-		res := w.share.resource(maxRate)
-		w.resWire, w.resBusy = append(w.resWire, noWire), append(w.resBusy, 0)
+		res := w.resource(noWire, maxRate)
 		return []load{{res: res, share: whole}}
 	}
 	loads := make([]load, 0, len(uses))
 next:
 	for _, u := range uses {
 		if w.wires[u.wire] == 0 {
-			w.wires[u.wire] = w.share.resource(w.net.capacity(u.wire)) + 1
-			w.resWire, w.resBusy = append(w.resWire, u.wire), append(w.resBusy, 0)
+			w.wires[u.wire] = w.resource(u.wire, w.net.capacity(u.wire)) + 1
 		}
 		res := w.wires[u.wire] - 1
 		if len(uses) <= 16 {
@@ -476,6 +501,49 @@ next:
 		loads = append(loads, load{res: res, share: int64(u.share)})
 	}
 	return loads
+}
+
+// resource adds one that stands for a wire.
+func (w *world) resource(x wire, capacity int64) int32 {
+	w.resWire, w.resTier, w.resBusy = append(w.resWire, x), append(w.resTier, w.net.tier(x)), append(w.resBusy, 0)
+	return w.share.resource(capacity)
+}
+
+// maxKnown bounds the connections that are made before time begins.
+const maxKnown = 1 << 22
+
+// connect makes every connection that the programs may use, if that can be
+// told, and finds those whose flows are alone on their links.
+func (w *world) connect() error {
+	for _, r := range w.runs {
+		if !r.code.Sends(func(from, to sched.Rank, channel int32) {
+			if int32(from) < r.period && w.err == nil && len(w.conns) < maxKnown {
+				w.conn(r, r.first+int32(from)*r.channels+channel, (int32(to)-int32(from)+r.world)%r.world)
+			}
+		}) || w.err != nil || len(w.conns) == maxKnown {
+			return w.err
+		}
+	}
+	w.known = true
+	users := make([]int32, len(w.share.cap))
+	for i := range w.conns {
+		for _, l := range w.share.flows[w.conns[i].flow].loads {
+			users[l.res]++
+		}
+	}
+	for i := range w.conns {
+		c := &w.conns[i]
+		for j, l := range w.share.flows[c.flow].loads {
+			if users[l.res] > 1 {
+				c.alone = 0
+				break
+			}
+			if v := rate(w.share.cap[l.res], l.share); j == 0 || v < c.alone {
+				c.alone, c.limit = v, l.res
+			}
+		}
+	}
+	return nil
 }
 
 // noWire marks a resource that is no link.

@@ -46,24 +46,30 @@ func (k *Code) Turns(by int) bool {
 	})
 }
 
-// Sends calls f for every way that messages may take, some of them more than
-// once, and for some that none takes because a choice rules it out. It reports
-// false if there are too many to tell.
+// Sends calls f for every way that messages may take, for some of them more
+// than once, and for some that no message takes because a choice that depends on
+// a loop rules them out. It reports false if there are too many to tell.
 func (k *Code) Sends(f func(from, to sched.Rank, channel int32)) bool {
 	world := k.prog.Ranks + k.prog.Switches
 	seen := map[string]bool{}
-	return k.all(func(c int, in *instr, loops []*sched.Loop) bool {
+	return k.all(func(c int, in *instr, loops []*sched.Loop, conds []*sched.Expr) bool {
 		if in.step == nil || !in.step.Op.Sends() {
 			return true
 		}
-		key := fmt.Sprint(c, " ", in.step.To)
+		key := fmt.Sprint(c, conds, in.step.To)
 		if seen[key] && !k.inner(in.step.To, loops) {
 			return true
 		}
 		seen[key] = true
 		return k.rounds(in.step.To, c, loops, func(env *sched.Env) bool {
+		ranks:
 			for r := range world {
 				env[sched.RankSlot] = k.pos(c, sched.Rank(r))
+				for _, e := range conds {
+					if e.Eval(env) == 0 && !k.inner(e, loops) {
+						continue ranks
+					}
+				}
 				if to := int64(k.prog.At(c, in.step.To.Eval(env))); to >= 0 && to < int64(world) && to != int64(r) {
 					f(sched.Rank(r), sched.Rank(to), int32(c))
 				}
@@ -83,23 +89,32 @@ func (k *Code) inner(e *sched.Expr, loops []*sched.Loop) bool {
 	return false
 }
 
-// all calls f for every instruction of every channel, with the loops around it.
-func (k *Code) all(f func(c int, in *instr, loops []*sched.Loop) bool) bool {
+// all calls f for every instruction of every channel, with the loops around it
+// and the conditions under which it is reached, those of choices' other sides aside.
+func (k *Code) all(f func(c int, in *instr, loops []*sched.Loop, conds []*sched.Expr) bool) bool {
 	c := 0
 	for i, g := range k.prog.Groups {
 		for range g.Count {
 			var loops []*sched.Loop
+			var conds []*sched.Expr
+			var until []int
 			for j := range k.groups[i] {
 				in := &k.groups[i][j]
+				for len(until) > 0 && until[len(until)-1] <= j {
+					conds, until = conds[:len(conds)-1], until[:len(until)-1]
+				}
 				if in.loop != nil && in.back {
 					loops = loops[:len(loops)-1]
 					continue
 				}
-				if !f(c, in, loops) {
+				if !f(c, in, loops, conds) {
 					return false
 				}
-				if in.loop != nil {
+				switch {
+				case in.loop != nil:
 					loops = append(loops, in.loop)
+				case in.cond != nil:
+					conds, until = append(conds, in.cond), append(until, in.jump)
 				}
 			}
 			c++
@@ -124,7 +139,7 @@ func (k *Code) each(f func(c int, e *sched.Expr, peer bool, loops []*sched.Loop)
 		}
 		return f(c, e, peer, loops)
 	}
-	return k.all(func(c int, in *instr, loops []*sched.Loop) bool {
+	return k.all(func(c int, in *instr, loops []*sched.Loop, _ []*sched.Expr) bool {
 		switch {
 		case in.step != nil:
 			s := in.step
