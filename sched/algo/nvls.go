@@ -83,17 +83,15 @@ func nvls(s Spec) (string, error) {
 			continue
 		}
 		both(func() {
+			if s.Op == sched.AllGather {
+				t.line("copy in[%s] -> out[%s]", own, at("r"))
+				t.line("send in[%s] to n", own)
+			} else {
+				t.line("wait channel %d done (p+1)*(n+1)", 2*ch)
+				t.line("send out[%s] to n", at("r"))
+			}
 			t.block(func() {
-				t.block(func() {
-					if s.Op == sched.AllGather {
-						t.line("copy in[%s] -> out[%s]", own, at("r"))
-						t.line("send in[%s] to n", own)
-						return
-					}
-					t.line("wait channel %d done (p+1)*(n+1)", 2*ch)
-					t.line("send out[%s] to n", at("r"))
-				}, "if h == r:")
-				t.block(func() { t.line("recv -> out[%s] from n", at("h")) }, "else:")
+				t.block(func() { t.line("recv -> out[%s] from n", at("h")) }, "if h != r:")
 			}, "repeat h < n:")
 		}, func() {
 			t.block(func() {
