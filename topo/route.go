@@ -144,7 +144,6 @@ type router struct {
 	depth map[NodeID]int8
 	share map[NodeID]float32
 	queue []NodeID
-	turn  []Use
 }
 
 var routers = sync.Pool{New: func() any {

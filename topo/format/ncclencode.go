@@ -388,6 +388,7 @@ func (w *ncclWriter) nic(pci *element, n topo.NodeID) {
 		"name": device(w.g, n, i), "dev": strconv.Itoa(i), "speed": strconv.FormatFloat(speed, 'f', 0, 64), "port": "1",
 		"guid": fmt.Sprintf("0x%x", uint64(i)+1), "latency": "0.000000", "maxconn": "131072", "gdr": "1",
 	}}
+	maps.Copy(net.attrs, under(attrs, "net.")) // what a probe of the host found out
 	pci.subs = append(pci.subs, &element{name: "nic", attrs: topo.Attrs{}, subs: []*element{net}})
 }
 
