@@ -196,7 +196,7 @@ func TestNoise(t *testing.T) {
 			} else if len(err.Error()) > 4000 {
 				t.Errorf("an answer of %d bytes", len(err.Error()))
 			}
-			if took > 2*time.Second {
+			if took > time.Minute { // these take well under a second; a minute means that something is quadratic
 				t.Errorf("took %v", took)
 			}
 			if used := (after.TotalAlloc - before.TotalAlloc) >> 20; used > 1024 {
@@ -367,7 +367,7 @@ func FuzzParse(f *testing.F) {
 		}
 		start := time.Now()
 		c, err := Parse("f", data, nil)
-		if took := time.Since(start); took > 8*time.Second {
+		if took := time.Since(start); took > time.Minute {
 			t.Fatalf("took %v", took)
 		}
 		if err != nil {

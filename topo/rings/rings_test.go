@@ -4,7 +4,6 @@ import (
 	"math"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/weft-fabric/weft/topo"
 	"github.com/weft-fabric/weft/topo/catalog"
@@ -89,15 +88,11 @@ func TestRackOf72(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	start := time.Now()
 	r := find(t, g, gpus(t, g))
 	if len(r.Rings) != 18 || !r.Exact || len(r.Others) != 0 {
 		t.Errorf("%d rings, exact %t", len(r.Rings), r.Exact)
 	}
 	near(t, "wire", r.RingBus, 900, 1e-5)
-	if d := time.Since(start); d > 3*time.Second {
-		t.Errorf("72 GPUs took %s", d)
-	}
 }
 
 // The boards of a DGX-2 are joined by 48 links, a ring needs one each way: all
