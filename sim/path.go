@@ -106,6 +106,9 @@ func (n *network) route(from, to topo.NodeID, channel int32, p *path) error {
 	if n.o.Routing == Adaptive {
 		key = 0
 	}
+	if a.Kind == topo.NVSwitch || b.Kind == topo.NVSwitch {
+		return n.striped(from, to, p)
+	}
 	if a.Host != topo.None && a.Host == b.Host {
 		return n.inside(from, to, p, true)
 	}
@@ -133,6 +136,41 @@ func (n *network) route(from, to topo.NodeID, channel int32, p *path) error {
 		return err
 	}
 	return n.general(from, to, key, p)
+}
+
+// striped goes between a GPU and the switches of its accelerator network, which
+// compute together: a rank that is one of them stands for all.
+func (n *network) striped(from, to topo.NodeID, p *path) error {
+	g, gpu, up := n.g, from, true
+	if g.Nodes[gpu].Kind == topo.NVSwitch {
+		gpu, up = to, false
+	}
+	total := int64(0)
+	member := func(e topo.Edge) bool {
+		return g.Nodes[e.Peer].Kind == topo.NVSwitch && g.Class(e.Link).Kind.Accelerator()
+	}
+	if g.Nodes[gpu].Kind == topo.GPU {
+		for _, e := range g.Edges(gpu) {
+			if member(e) {
+				total += int64(g.Links[e.Link].Count)
+			}
+		}
+	}
+	if total == 0 {
+		return fmt.Errorf("%w from %s to %s over an accelerator network", topo.ErrUnreachable, g.NodeName(from), g.NodeName(to))
+	}
+	for _, e := range g.Edges(gpu) {
+		if !member(e) {
+			continue
+		}
+		w := n.wire(e.Link, gpu)
+		if !up {
+			w ^= 1
+		}
+		p.uses = append(p.uses, use{w, int32(whole * int64(g.Links[e.Link].Count) / total)})
+		p.latency = g.Class(e.Link).Latency + nvswitchLatency/2
+	}
+	return nil
 }
 
 // inside goes between two parts of a host; by its accelerator network if one

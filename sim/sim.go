@@ -160,38 +160,3 @@ func (j Job) check() error {
 	}
 	return nil
 }
-
-// DefaultPlace puts data ranks on the GPUs in the graph's order, and computing
-// switches where they can be: on the switches of the accelerator network if all
-// ranks are in it, else on the leaves' switches above them, going round.
-func DefaultPlace(g *topo.Graph, p *sched.Program) ([]topo.NodeID, error) {
-	var place, chips, switches []topo.NodeID
-	for i := range g.Nodes {
-		switch n := &g.Nodes[i]; {
-		case n.Kind == topo.GPU:
-			place = append(place, topo.NodeID(i))
-		case n.Kind == topo.NVSwitch:
-			chips = append(chips, topo.NodeID(i))
-		case n.Kind == topo.Switch && n.Fabric != topo.None && !g.Fabrics[n.Fabric].Service:
-			switches = append(switches, topo.NodeID(i))
-		}
-	}
-	if len(place) < p.Ranks {
-		return nil, fmt.Errorf("%s needs %d GPUs; %s has %d", p.Name, p.Ranks, g.Name, len(place))
-	}
-	place = place[:p.Ranks]
-	if p.Switches == 0 {
-		return place, nil
-	}
-	inside := g.Nodes[place[0]].Host == g.Nodes[place[p.Ranks-1]].Host || len(switches) == 0
-	if inside && len(chips) > 0 {
-		switches = chips
-	}
-	if len(switches) == 0 {
-		return nil, fmt.Errorf("%s computes in %d switches; %s has none", p.Name, p.Switches, g.Name)
-	}
-	for i := range p.Switches {
-		place = append(place, switches[i%len(switches)])
-	}
-	return place, nil
-}

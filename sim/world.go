@@ -95,7 +95,7 @@ type world struct {
 	runOf    []int32 // by machine
 	machines []*step.Machine
 	ranks    []sched.Rank // by machine
-	lame     []float64    // by machine: factor of its GPU, 1 if healthy
+	lame     []float64    // by machine: factor of its GPU, 1 if healthy; 0 for a switch, which has no overhead
 	threads  []thread
 	conns    []conn
 	keys     map[connKey]int32
@@ -148,6 +148,9 @@ func newWorld(net *network, jobs []Job, o Options) (*world, error) {
 			factor := 1.0
 			if f, ok := net.lame[j.Place[k]]; ok {
 				factor = f
+			}
+			if int(k) >= p.Ranks {
+				factor = 0
 			}
 			w.lame = append(w.lame, factor)
 			for c := range r.channels {
@@ -296,8 +299,12 @@ func (w *world) try(id int32, why *Critical) {
 		}
 		work = unit.Bytes(t.bytes * passes).Over(mem)
 	}
-	if factor != 1 {
-		work = unit.Time(float64(work) / factor)
+	cost := w.o.Costs.Local
+	switch {
+	case factor == 0:
+		work, cost = 0, 0
+	case factor < 1:
+		work, cost = unit.Time(float64(work)/factor), unit.Time(float64(cost)/factor)
 	}
 	if t.out < 0 {
 		t.phase, t.at = settles, w.now+work
@@ -307,10 +314,6 @@ func (w *world) try(id int32, why *Critical) {
 	}
 	c := &w.conns[t.out]
 	c.under++
-	cost := w.o.Costs.Local
-	if factor != 1 {
-		cost = unit.Time(float64(cost) / factor)
-	}
 	t.phase, t.at = pays, w.now+cost
 	t.reduced = t.at + work
 	t.critical[Overhead] += cost

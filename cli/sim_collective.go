@@ -1,0 +1,394 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/weft-fabric/weft/cluster"
+	"github.com/weft-fabric/weft/sched"
+	"github.com/weft-fabric/weft/sched/algo"
+	"github.com/weft-fabric/weft/sim"
+	"github.com/weft-fabric/weft/topo"
+	"github.com/weft-fabric/weft/tune"
+	"github.com/weft-fabric/weft/unit"
+)
+
+// simFlags is what 'sim collective' is asked.
+type simFlags struct {
+	op, size, cluster, host, algo, as, routing, transport, out string
+	gpus, channels, seeds                                      int
+	seed                                                       uint64
+	fail, slow                                                 []string
+	pxn, wire, noFold, asJSON                                  bool
+	preset                                                     presetFlags
+}
+
+// simRow is one line of the answer; its keys are stable.
+type simRow struct {
+	Op       string  `json:"op"`
+	Bytes    int64   `json:"bytes"`
+	GPUs     int     `json:"gpus"`
+	Algo     string  `json:"algo"`
+	Proto    string  `json:"proto"`
+	Channels int     `json:"channels"`
+	Time     float64 `json:"time_us"`
+	AlgBW    float64 `json:"algbw_GBps"`
+	BusBW    float64 `json:"busbw_GBps"`
+	Limit    string  `json:"limit"`
+	Mean     float64 `json:"ecmp_mean_us,omitempty"`
+	P99      float64 `json:"ecmp_p99_us,omitempty"`
+	Seeds    int     `json:"ecmp_seeds,omitempty"`
+	Seed     uint64  `json:"seed,omitempty"`
+	Digest   string  `json:"digest,omitempty"`
+	Nearest  string  `json:"nearest,omitempty"`
+	Error    float64 `json:"typical_error,omitempty"`
+}
+
+func newSimCollective() *cobra.Command {
+	var f simFlags
+	cmd := &cobra.Command{
+		Use:   "collective [CLUSTER]",
+		Short: "Simulate a collective: time, bandwidth, and the link that limits it",
+		Long: `Simulate a collective on a cluster, flow by flow: every message takes the exact
+links of its route and shares them max-min fairly with the others. The program
+that is simulated is the one that 'weft algo verify' proves.
+
+--size takes one size or a range that doubles: 8B..1GiB. --algo auto simulates
+the algorithms that fit and keeps the fastest. Parts are named as 'weft topo'
+names them: --fail leaf3, --fail n7:nic2, --slow n7:nic2=0.5. With --as nccl the
+answer is what NCCL would choose and how long that takes by measurement, from
+tables and not from a simulation.
+
+-o trace.json writes a trace for Perfetto or chrome://tracing, -o timeline.svg
+a picture of it.`,
+		Example: `  weft sim collective --op all-reduce --size 1GiB --cluster examples/rail-1k.yaml
+  weft sim collective --op all-reduce --size 8B..1GiB --host dgx-h100 --gpus 8 --as nccl --json
+  weft sim collective --size 256MiB --cluster examples/rail-1k.yaml --routing ecmp --seeds 100`,
+		Args:              cobra.MaximumNArgs(1),
+		ValidArgsFunction: clusterNames,
+		RunE:              func(cmd *cobra.Command, args []string) error { return f.run(cmd, args) },
+	}
+	f.preset.register(cmd)
+	s := cmd.Flags()
+	s.StringVar(&f.op, "op", "all-reduce", "`COLLECTIVE`: "+collectiveList())
+	s.StringVar(&f.size, "size", "1GiB", "`SIZE` of the larger of input and output, or a range FROM..TO that doubles")
+	s.StringVar(&f.cluster, "cluster", "", "`CLUSTER` file or preset; may be given as the argument, too")
+	s.StringVar(&f.host, "host", "", "one host of this `KIND`, such as dgx-h100, instead of a cluster")
+	s.IntVar(&f.gpus, "gpus", 0, "how many GPUs take part, in the cluster's order; 0 for all")
+	s.StringVar(&f.algo, "algo", "auto", "`NAME` of the algorithm, see 'weft algo list'; auto for the fastest")
+	s.IntVar(&f.channels, "channels", 1, "copies of the pattern side by side, each with its share of the data")
+	s.StringVar(&f.as, "as", "", "answer as another library would: nccl")
+	s.StringArrayVar(&f.fail, "fail", nil, "a dead `PART`: switch, HOST:NIC, HOST, SWITCH:pPORT or a link; repeatable")
+	s.StringArrayVar(&f.slow, "slow", nil, "`PART=FACTOR`: a part at a fraction of its rate; repeatable")
+	s.BoolVar(&f.pxn, "pxn", false, "between rails, go over NVLink to the GPU at the other rail's NIC first")
+	s.StringVar(&f.routing, "routing", "adaptive", "`HOW` switches choose among equal ways: adaptive or ecmp")
+	s.Uint64Var(&f.seed, "seed", 0, "what ECMP hashes with")
+	s.IntVar(&f.seeds, "seeds", 0, "under ecmp, try so many seeds: mean and 99th percentile beside adaptive routing")
+	s.StringVar(&f.transport, "transport", "rdma", "`HOW` bytes pass between GPU and NIC: rdma or tcp")
+	s.BoolVar(&f.wire, "wire", false, "links at wire rate, no software overhead: what the fabric alone would do")
+	s.BoolVar(&f.noFold, "no-fold", false, "simulate every rank and every round; the answer is the same, later")
+	s.BoolVar(&f.asJSON, "json", false, "print as JSON")
+	s.StringVarP(&f.out, "output", "o", "", "write a trace: `FILE`.json or FILE.svg")
+	return cmd
+}
+
+func collectiveList() string {
+	var names []string
+	for _, c := range sched.Collectives() {
+		names = append(names, c.String())
+	}
+	return strings.Join(names, ", ")
+}
+
+// maxSizes bounds a range of sizes: 1 byte to 1 PiB doubles 50 times.
+const maxSizes = 51
+
+// parseSizes reads one size or a range.
+func parseSizes(s string) ([]unit.Bytes, error) {
+	from, to, ranged := strings.Cut(s, "..")
+	low, err := unit.ParseBytes(from)
+	if err != nil {
+		return nil, fmt.Errorf("--size: %w", err)
+	}
+	high := low
+	if ranged {
+		if high, err = unit.ParseBytes(to); err != nil {
+			return nil, fmt.Errorf("--size: %w", err)
+		}
+	}
+	switch {
+	case low <= 0:
+		return nil, fmt.Errorf("--size %s: a collective moves at least one byte", s)
+	case high < low:
+		return nil, fmt.Errorf("--size %s: the range ends before it begins", s)
+	case high >= 1<<50:
+		return nil, fmt.Errorf("--size %s: %d bytes are more than any cluster holds; the limit is 1 PiB less a byte", s, int64(high))
+	}
+	var sizes []unit.Bytes
+	for b := low; b <= high && len(sizes) < maxSizes; b *= 2 {
+		sizes = append(sizes, b)
+	}
+	return sizes, nil
+}
+
+func parseSlow(list []string) ([]sim.Slow, error) {
+	var out []sim.Slow
+	for _, s := range list {
+		at := strings.LastIndexByte(s, '=')
+		if at < 0 {
+			return nil, fmt.Errorf("--slow %q: want PART=FACTOR, like --slow n7:nic2=0.5", s)
+		}
+		v, err := strconv.ParseFloat(s[at+1:], 64)
+		if err != nil || math.IsNaN(v) || v <= 0 || v > 1 {
+			return nil, fmt.Errorf("--slow %q: a factor is above 0 and at most 1; a dead part goes with --fail", s)
+		}
+		out = append(out, sim.Slow{Name: s[:at], Factor: v})
+	}
+	return out, nil
+}
+
+// target finds the cluster that is meant.
+func (f *simFlags) target(cmd *cobra.Command, args []string) (*cluster.Cluster, error) {
+	given := append(args, f.cluster, f.host)
+	name, count := "", 0
+	for _, g := range given {
+		if g != "" {
+			name, count = g, count+1
+		}
+	}
+	if count != 1 {
+		return nil, fmt.Errorf("say on what to simulate, once: CLUSTER, --cluster or --host KIND, such as --host dgx-h100")
+	}
+	return loadCluster(cmd, name, f.preset)
+}
+
+func (f *simFlags) run(cmd *cobra.Command, args []string) error {
+	op, err := sched.ParseCollective(f.op)
+	if err != nil {
+		return fmt.Errorf("--op: %w", err)
+	}
+	sizes, err := parseSizes(f.size)
+	if err != nil {
+		return err
+	}
+	o := sim.Options{PXN: f.pxn, Seed: f.seed, Fail: f.fail, Unfolded: f.noFold, Measured: !f.wire}
+	if o.Slow, err = parseSlow(f.slow); err != nil {
+		return err
+	}
+	if o.Routing, err = choose("--routing", f.routing, map[string]sim.Routing{"adaptive": sim.Adaptive, "ecmp": sim.ECMP}); err != nil {
+		return err
+	}
+	if o.Transport, err = choose("--transport", f.transport, map[string]sim.Transport{"rdma": sim.RDMA, "tcp": sim.TCP}); err != nil {
+		return err
+	}
+	if f.seeds < 0 || f.seeds > 0 && o.Routing != sim.ECMP {
+		return fmt.Errorf("--seeds %d: seeds are for --routing ecmp, at least one of them", f.seeds)
+	}
+	if f.algo != "auto" {
+		if _, err := algo.Find(f.algo); err != nil {
+			return fmt.Errorf("--algo: %w", err)
+		}
+	}
+	write, err := traceWriter(f.out)
+	if err != nil {
+		return err
+	}
+	c, err := f.target(cmd, args)
+	if err != nil {
+		return err
+	}
+	var gpus []topo.NodeID
+	c.Graph.Each(topo.GPU, func(n topo.NodeID, _ *topo.Node) { gpus = append(gpus, n) })
+	if f.gpus < 0 || f.gpus > len(gpus) {
+		return fmt.Errorf("--gpus %d: %s has %d", f.gpus, c.Name, len(gpus))
+	}
+	if f.gpus > 0 {
+		gpus = gpus[:f.gpus]
+	}
+	if len(gpus) < 2 {
+		return fmt.Errorf("a collective needs at least two GPUs; here are %d", len(gpus))
+	}
+	if f.as != "" {
+		return f.asOther(cmd, c, op, sizes, gpus)
+	}
+	o.Catalog = c.Catalog
+	if !f.wire {
+		o.Costs = sim.DefaultCosts(c.Graph, c.Catalog)
+	}
+	if write != nil {
+		o.Trace = 4000
+	}
+	o.Progress = progress(cmd.ErrOrStderr())
+	var rows []simRow
+	var last *sim.Result
+	for _, size := range sizes {
+		p, res, err := f.simulate(c.Graph, op, len(gpus), size, o)
+		if err != nil {
+			return err
+		}
+		row := simRow{Op: op.String(), Bytes: int64(size), GPUs: len(gpus), Algo: p.Name, Proto: "simple", Channels: p.Channels(),
+			Time: res.Time.Microseconds(), AlgBW: float64(res.AlgBW) / 1e9, BusBW: float64(res.BusBW) / 1e9, Limit: res.Limit, Seed: f.seed, Digest: p.Digest()}
+		if f.seeds > 0 {
+			spread, err := sim.Seeds(c.Graph, []sim.Job{{Program: p, Size: size}}, o, f.seeds)
+			if err != nil {
+				return err
+			}
+			row.Mean, row.P99, row.Seeds = spread.Mean.Microseconds(), spread.P99.Microseconds(), f.seeds
+		}
+		rows, last = append(rows, row), res
+	}
+	if o.Progress != nil {
+		fmt.Fprint(cmd.ErrOrStderr(), "\r\033[K")
+	}
+	if write != nil {
+		name := func(_, rank int) string { return c.Graph.NodeName(gpus[min(rank, len(gpus)-1)]) }
+		title := fmt.Sprintf("%s of %s on %d GPUs of %s, %s: %s", op, sizes[len(sizes)-1], len(gpus), c.Name, rows[len(rows)-1].Algo, last.Time)
+		if err := output(cmd, f.out, func(w io.Writer) error { return write(last.Trace, w, title, name) }); err != nil {
+			return err
+		}
+	}
+	if f.asJSON {
+		return printJSON(cmd.OutOrStdout(), rows)
+	}
+	printRows(cmd.OutOrStdout(), rows)
+	if len(rows) == 1 {
+		fmt.Fprintln(cmd.OutOrStdout())
+		printTiers(cmd.OutOrStdout(), last)
+	}
+	return nil
+}
+
+// simulate runs the algorithm asked for, or all that fit. With seeds, the run
+// is under adaptive routing, for the seeds to be compared with.
+func (f *simFlags) simulate(g *topo.Graph, op sched.Collective, n int, size unit.Bytes, o sim.Options) (*sched.Program, *sim.Result, error) {
+	if f.seeds > 0 {
+		o.Routing = sim.Adaptive
+	}
+	if f.algo == "auto" {
+		return sim.Best(g, op, n, size, o)
+	}
+	a, err := algo.Find(f.algo)
+	if err != nil {
+		return nil, nil, err
+	}
+	spec := sim.Spec(g, op, n)
+	spec.Channels = f.channels
+	p, err := a.Program(spec)
+	if err != nil {
+		return nil, nil, err
+	}
+	res, err := sim.Collective(g, p, size, o)
+	return p, res, err
+}
+
+// asOther answers with another library's choice.
+func (f *simFlags) asOther(cmd *cobra.Command, c *cluster.Cluster, op sched.Collective, sizes []unit.Bytes, gpus []topo.NodeID) error {
+	if f.as != "nccl" {
+		return fmt.Errorf("--as %q is unknown; known: nccl", f.as)
+	}
+	m, err := tune.NewNCCL(c.Graph, gpus, c.Catalog, tune.NCCLOptions{})
+	if err != nil {
+		return err
+	}
+	var rows []simRow
+	for _, size := range sizes {
+		p := m.Predict(op, size)
+		rows = append(rows, simRow{Op: op.String(), Bytes: int64(size), GPUs: len(gpus), Algo: p.Algo, Proto: p.Proto, Channels: p.Channels,
+			Time: p.Time.Microseconds(), AlgBW: float64(p.AlgBW) / 1e9, BusBW: float64(p.BusBW) / 1e9, Limit: p.Limit, Nearest: p.Nearest, Error: p.Error})
+	}
+	if f.asJSON {
+		return printJSON(cmd.OutOrStdout(), rows)
+	}
+	printRows(cmd.OutOrStdout(), rows)
+	return nil
+}
+
+func printRows(w io.Writer, rows []simRow) {
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	ecmp := len(rows) > 0 && rows[0].Seeds > 0
+	head := "size\tGPUs\talgorithm\tproto\tchannels\ttime\talgbw\tbusbw\t"
+	if ecmp {
+		head = "size\tGPUs\talgorithm\tproto\tchannels\tadaptive\talgbw\tbusbw\tECMP mean\tECMP p99\t"
+	}
+	fmt.Fprintln(table, head+"limit")
+	us := func(v float64) unit.Time { return unit.Time(v * 1e6) }
+	for _, r := range rows {
+		fmt.Fprintf(table, "%s\t%d\t%s\t%s\t%d\t%s\t%.2f GB/s\t%.2f GB/s\t", unit.Bytes(r.Bytes), r.GPUs, r.Algo, r.Proto, r.Channels, us(r.Time), r.AlgBW, r.BusBW)
+		if ecmp {
+			fmt.Fprintf(table, "%s\t%s\t", us(r.Mean), us(r.P99))
+		}
+		fmt.Fprintln(table, r.Limit)
+	}
+	table.Flush()
+}
+
+// printTiers shows how busy the parts of the cluster were.
+func printTiers(w io.Writer, r *sim.Result) {
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "tier\tlink directions used\tbytes\tbusy, mean\tbusy, most")
+	for _, t := range r.Tiers() {
+		fmt.Fprintf(table, "%s\t%d\t%s\t%.1f%%\t%.1f%%\n", t.Tier, t.Wires, t.Bytes, 100*t.Mean, 100*t.Most)
+	}
+	table.Flush()
+	fmt.Fprintf(w, "%d actions, %d of them folded; %s simulated\n", r.Actions, r.Folded, count(r.Ranks, "rank"))
+}
+
+// choose finds a word among known ones.
+func choose[T any](flag, word string, known map[string]T) (T, error) {
+	v, ok := known[word]
+	if !ok {
+		var names []string
+		for _, n := range []string{"adaptive", "ecmp", "rdma", "tcp"} {
+			if _, ok := known[n]; ok {
+				names = append(names, n)
+			}
+		}
+		return v, fmt.Errorf("%s %q is unknown; known: %s", flag, word, strings.Join(names, ", "))
+	}
+	return v, nil
+}
+
+type traceFunc func(t *sim.Trace, w io.Writer, title string, name func(job, rank int) string) error
+
+// traceWriter chooses the form of a trace by the file's name.
+func traceWriter(path string) (traceFunc, error) {
+	switch {
+	case path == "":
+		return nil, nil
+	case strings.HasSuffix(path, ".json"):
+		return func(t *sim.Trace, w io.Writer, _ string, name func(job, rank int) string) error {
+			return t.WriteChrome(w, name)
+		}, nil
+	case strings.HasSuffix(path, ".svg"):
+		return func(t *sim.Trace, w io.Writer, title string, name func(job, rank int) string) error {
+			return t.WriteTimeline(w, title, name)
+		}, nil
+	}
+	return nil, fmt.Errorf("-o %s: a trace is written to FILE.json (Perfetto) or FILE.svg (timeline)", path)
+}
+
+// progress tells a terminal how far a long simulation is; nil elsewhere.
+func progress(w io.Writer) func(now unit.Time, actions int64) {
+	f, ok := w.(*os.File)
+	if !ok {
+		return nil
+	}
+	if st, err := f.Stat(); err != nil || st.Mode()&os.ModeCharDevice == 0 {
+		return nil
+	}
+	start := time.Now()
+	shown := start
+	return func(now unit.Time, actions int64) {
+		if t := time.Now(); t.Sub(start) > time.Second && t.Sub(shown) > 100*time.Millisecond {
+			shown = t
+			fmt.Fprintf(w, "\r\033[Ksimulated %s, %d actions", now, actions)
+		}
+	}
+}

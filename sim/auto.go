@@ -1,0 +1,82 @@
+package sim
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/weft-fabric/weft/sched"
+	"github.com/weft-fabric/weft/sched/algo"
+	"github.com/weft-fabric/weft/topo"
+	"github.com/weft-fabric/weft/unit"
+)
+
+// slots is how many messages may be under way between two ranks, as many as
+// NCCL has buffers (NCCL_STEPS): fewer would make long ways slower than their links.
+const slots = 8
+
+// Domain is the number of GPUs of one host, or of one accelerator network where
+// that is larger, among the first n of a graph; n if all are in one.
+func Domain(g *topo.Graph, n int) int {
+	var gpus []topo.NodeID
+	g.Each(topo.GPU, func(id topo.NodeID, _ *topo.Node) { gpus = append(gpus, id) })
+	n = min(n, len(gpus))
+	var way []topo.Use
+	for k := 1; k < n; k++ {
+		var err error
+		if way, err = g.Route(topo.Flow{From: gpus[0], To: gpus[k]}, way[:0]); err != nil {
+			return k
+		}
+		for _, u := range way {
+			if g.Class(u.Link).Kind.Network() {
+				return k
+			}
+		}
+	}
+	return max(n, 1)
+}
+
+// Spec fills in what an algorithm should know of the machine it runs on.
+func Spec(g *topo.Graph, op sched.Collective, n int) algo.Spec {
+	return algo.Spec{Op: op, Ranks: n, Slots: slots, Local: Domain(g, n)}
+}
+
+// Candidates lists programs for a collective, one for each algorithm that does
+// it with these ranks on its own and not in switches. From many ranks on, those
+// with as many messages as pairs of ranks are left out.
+func Candidates(g *topo.Graph, op sched.Collective, n int) []*sched.Program {
+	var list []*sched.Program
+	for _, a := range algo.All() {
+		if !a.Serves(op) {
+			continue
+		}
+		s := Spec(g, op, n)
+		p, err := a.Program(s)
+		if err != nil || p.Switches > 0 {
+			continue
+		}
+		if few := a.Name == "ring" || a.Name == "hierarchical" || strings.Contains(a.Name, "tree"); n > 1024 && !few {
+			continue
+		}
+		list = append(list, p)
+	}
+	return list
+}
+
+// Best simulates every candidate and gives the fastest with its result.
+func Best(g *topo.Graph, op sched.Collective, n int, size unit.Bytes, o Options) (*sched.Program, *Result, error) {
+	var best *sched.Program
+	var result *Result
+	for _, p := range Candidates(g, op, n) {
+		r, err := Collective(g, p, size, o)
+		if err != nil {
+			return nil, nil, err
+		}
+		if result == nil || r.Time < result.Time {
+			best, result = p, r
+		}
+	}
+	if best == nil {
+		return nil, nil, fmt.Errorf("no algorithm does %s with %d ranks", op, n)
+	}
+	return best, result, nil
+}

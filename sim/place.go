@@ -1,0 +1,78 @@
+package sim
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/weft-fabric/weft/sched"
+	"github.com/weft-fabric/weft/topo"
+)
+
+// DefaultPlace puts data ranks on the GPUs in the graph's order. Switches that
+// compute go where their programs mean them to be: those of nvls programs on
+// the accelerator network of their domain, a share of the ranks each; the leaves
+// of a sharp program on the switches at the NICs of their ranks, and its root and
+// the switches of other programs above them, on the highest tier there is.
+func DefaultPlace(g *topo.Graph, p *sched.Program) ([]topo.NodeID, error) {
+	var place []topo.NodeID
+	g.Each(topo.GPU, func(n topo.NodeID, _ *topo.Node) { place = append(place, n) })
+	if len(place) < p.Ranks {
+		return nil, fmt.Errorf("%s needs %d GPUs; %s has %d", p.Name, p.Ranks, g.Name, len(place))
+	}
+	place = place[:p.Ranks]
+	if p.Switches == 0 {
+		return place, nil
+	}
+	top, err := highest(g)
+	chips := strings.HasPrefix(p.Name, "nvls")
+	leaves := p.Switches
+	if p.Name == "sharp" && leaves > 1 {
+		leaves--
+	}
+	for k := range p.Switches {
+		gpu := place[min(k*((p.Ranks+leaves-1)/leaves), p.Ranks-1)]
+		at := topo.NodeID(topo.None)
+		switch {
+		case chips:
+			at = neighbour(g, gpu, topo.NVSwitch)
+		case p.Name == "sharp" && k < leaves && g.Near(gpu) != topo.None:
+			at = neighbour(g, g.Near(gpu), topo.Switch)
+		case err == nil:
+			at = top[k%len(top)]
+		}
+		if at == topo.None {
+			return nil, fmt.Errorf("%s computes in %d switches; %s has none for %s", p.Name, p.Switches, g.Name, g.NodeName(gpu))
+		}
+		place = append(place, at)
+	}
+	return place, nil
+}
+
+// neighbour is the first node of a kind that a node is linked to.
+func neighbour(g *topo.Graph, n topo.NodeID, k topo.Kind) topo.NodeID {
+	for _, e := range g.Edges(n) {
+		if g.Nodes[e.Peer].Kind == k {
+			return e.Peer
+		}
+	}
+	return topo.None
+}
+
+// highest lists the switches of the highest tier of the networks that GPUs use.
+func highest(g *topo.Graph) ([]topo.NodeID, error) {
+	var list []topo.NodeID
+	tier := uint8(0)
+	g.Each(topo.Switch, func(n topo.NodeID, s *topo.Node) {
+		if s.Fabric == topo.None || g.Fabrics[s.Fabric].Service || s.Tier < tier {
+			return
+		}
+		if s.Tier > tier {
+			list, tier = list[:0], s.Tier
+		}
+		list = append(list, n)
+	})
+	if len(list) == 0 {
+		return nil, fmt.Errorf("%s has no network switches", g.Name)
+	}
+	return list, nil
+}
