@@ -290,7 +290,11 @@ func halvingScatter(s Spec, f fold) string {
 		t.line("copy %s -> out[c]", d.at("r"))
 	}
 	t.block(func() {
-		t.block(func() { t.line("copy in[%s] -> %s", share("b", s.Channels), d.at("b")) }, "repeat b < n:")
+		if s.Channels == 1 && s.Orders == nil {
+			t.line("copy in[0 +: n] -> %s", d.span("0", "n"))
+		} else {
+			t.block(func() { t.line("copy in[%s] -> %s", share("b", s.Channels), d.at("b")) }, "repeat b < n:")
+		}
 		if f.extra == 0 {
 			core()
 			return
