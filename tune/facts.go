@@ -282,6 +282,18 @@ func inspect(g *topo.Graph, group []topo.NodeID, c *catalog.Catalog, compute int
 		f.total = 5000 // what NCCL counts a GPU's own memory with
 		return f, nil
 	}
+	if tray(g, group) {
+		// A Grace tray by itself stands for one in its rack, whose NVLink switches
+		// join the GPUs: it is not sold without.
+		gpu := c.GPUs[g.Nodes[group[0]].Model]
+		class := c.Links[gpu.Link].Class(0)
+		f.medium, f.path, f.switched, f.multi = overNVLink, pathNVL, true, true
+		f.wire = float64(gpu.OneWay(c)) / 1e9
+		f.total, f.full, f.efficiency = float64(gpu.Links)*nvlinkSpeed(compute), f.wire, efficiencyOf(c, class.Gen)
+		f.pair = float64(len(group)-1) / f.wire
+		f.why = fmt.Sprintf("%d NVLinks of a GPU carry %.4g GB/s each way to the switches of the rack", gpu.Links, f.wire)
+		return f, nil
+	}
 	links, wire, multi, link := 0, 0.0, true, ""
 	for i, n := range group {
 		own, rate := 0, 0.0
@@ -339,6 +351,26 @@ func inspect(g *topo.Graph, group []topo.NodeID, c *catalog.Catalog, compute int
 	}
 	f.overTree(g, group, plan, cpuModel)
 	return f, nil
+}
+
+// tray reports whether GPUs hang on their CPUs by chip-to-chip links and have no
+// other accelerator link: a tray of Grace and Blackwell without its rack.
+func tray(g *topo.Graph, group []topo.NodeID) bool {
+	for _, n := range group {
+		chip := false
+		for _, e := range g.Edges(n) {
+			switch g.Class(e.Link).Kind {
+			case topo.C2C:
+				chip = true
+			case topo.NVLink, topo.XGMI, topo.ICI:
+				return false
+			}
+		}
+		if !chip {
+			return false
+		}
+	}
+	return true
 }
 
 // efficiencyOf is what large rings reach on a generation of links; one where nobody measured.

@@ -212,6 +212,22 @@ func TestNVL72IsOneNode(t *testing.T) {
 	}
 }
 
+// TestTrayIsPartOfItsRack: four GPUs of a tray by itself do as four of the rack.
+func TestTrayIsPartOfItsRack(t *testing.T) {
+	s := newMachines(t)
+	g := preset(t, s.c, "gb200-nvl72", nil)
+	rack, err := NewNCCL(g, allGPUs(g)[:4], s.c, NCCLOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	tray := s.model("gb200", 4, 1, NCCLOptions{})
+	for _, op := range sched.Collectives() {
+		if a, b := tray.Predict(op, 64*unit.MiB), rack.Predict(op, 64*unit.MiB); a != b {
+			t.Errorf("%s: %+v by itself, %+v in the rack", op, a, b)
+		}
+	}
+}
+
 // TestPublishedPeaks compares with what NVIDIA shows for large all-reduces.
 func TestPublishedPeaks(t *testing.T) {
 	s := newMachines(t)
