@@ -51,7 +51,7 @@ func Candidates(g *topo.Graph, op sched.Collective, n int) []*sched.Program {
 		}
 		s := Spec(g, op, n)
 		p, err := a.Program(s)
-		if err != nil || p.Switches > 0 {
+		if err != nil || p.Switches > 0 || a.Name == "torus" && !torus(g) {
 			continue
 		}
 		if few := a.Name == "ring" || a.Name == "hierarchical" || strings.Contains(a.Name, "tree"); n > 1024 && !few {
@@ -79,4 +79,14 @@ func Best(g *topo.Graph, op sched.Collective, n int, size unit.Bytes, o Options)
 		return nil, nil, fmt.Errorf("no algorithm does %s with %d ranks", op, n)
 	}
 	return best, result, nil
+}
+
+// torus reports whether a graph's accelerators or switches form a torus.
+func torus(g *topo.Graph) bool {
+	for _, f := range g.Fabrics {
+		if f.Family == topo.Torus {
+			return true
+		}
+	}
+	return false
 }

@@ -103,8 +103,8 @@ func (n *network) route(from, to topo.NodeID, channel int32, p *path) error {
 	p.uses, p.latency, p.net = p.uses[:0], 0, false
 	a, b := &g.Nodes[from], &g.Nodes[to]
 	key := mix(mix(n.o.Seed, uint64(from)<<32|uint64(to)), uint64(channel))
-	if n.o.Routing == Adaptive {
-		key = 0
+	if n.o.Routing == Adaptive && a.Kind != topo.Switch && b.Kind != topo.Switch {
+		key = 0 // spread over all ways in any case, and so the same for all that are alike
 	}
 	if a.Kind == topo.NVSwitch || b.Kind == topo.NVSwitch {
 		return n.striped(from, to, p)

@@ -39,6 +39,9 @@ func DefaultPlace(g *topo.Graph, p *sched.Program) ([]topo.NodeID, error) {
 			at = neighbour(g, g.Near(gpu), topo.Switch)
 		case err == nil:
 			at = top[k%len(top)]
+			if leaf := common(g, place[:p.Ranks], k%p.Ranks); leaf != topo.None {
+				at = leaf
+			}
 		}
 		if at == topo.None {
 			return nil, fmt.Errorf("%s computes in %d switches; %s has none for %s", p.Name, p.Switches, g.Name, g.NodeName(gpu))
@@ -75,4 +78,20 @@ func highest(g *topo.Graph) ([]topo.NodeID, error) {
 		return nil, fmt.Errorf("%s has no network switches", g.Name)
 	}
 	return list, nil
+}
+
+// common is the switch that serves all NICs of a rank's rail, None if there are several.
+func common(g *topo.Graph, ranks []topo.NodeID, k int) topo.NodeID {
+	nic := g.Near(ranks[k])
+	if nic == topo.None {
+		return topo.None
+	}
+	at := neighbour(g, nic, topo.Switch)
+	for _, r := range ranks {
+		other := g.Near(r)
+		if other == topo.None || g.Nodes[other].Rail == g.Nodes[nic].Rail && neighbour(g, other, topo.Switch) != at {
+			return topo.None
+		}
+	}
+	return at
 }

@@ -1,5 +1,10 @@
 package sim
 
+import (
+	"cmp"
+	"slices"
+)
+
 // sharing is the max-min fair division of links among the flows on them.
 //
 // Rates rise together until a link is full; the flows on it keep that rate, and
@@ -190,6 +195,8 @@ func (s *sharing) fill() {
 			}
 			s.full = append(s.full, next.res)
 		}
+		// Of several that hold a flow back, the one with the fewest flows is named.
+		slices.SortFunc(s.full, func(a, b int32) int { return cmp.Or(len(s.on[a])-len(s.on[b]), int(a-b)) })
 		for _, r := range s.full {
 			for _, m := range s.on[r] {
 				x := &s.flows[m.flow]

@@ -9,19 +9,32 @@ import (
 // all ways that are as short, up and down the tiers.
 func (n *network) spread(way []topo.Use, p *path) {
 	g := n.g
-	if n.o.Routing == Adaptive && len(way) >= 4 {
-		_, a := g.Links[way[0].Link].Ends(way[0].Forward)
-		b, _ := g.Links[way[len(way)-1].Link].Ends(way[len(way)-1].Forward)
+	if n.o.Routing == Adaptive && len(way) >= 2 {
+		a, _ := g.Links[way[0].Link].Ends(way[0].Forward)
+		_, b := g.Links[way[len(way)-1].Link].Ends(way[len(way)-1].Forward)
+		from, to := 0, len(way)
+		if g.Nodes[a].Kind != topo.Switch {
+			_, a = g.Links[way[0].Link].Ends(way[0].Forward)
+			from++
+		}
+		if g.Nodes[b].Kind != topo.Switch {
+			b, _ = g.Links[way[to-1].Link].Ends(way[to-1].Forward)
+			to--
+		}
 		key := [2]topo.NodeID{a, b}
 		mid, known := n.middle[key]
-		if !known {
-			mid = n.ways(a, b, len(way)-2)
+		if !known && to-from >= 2 {
+			mid = n.ways(a, b, to-from)
 			n.middle[key] = mid
 		}
 		if mid != nil {
-			p.uses = append(p.uses, n.use(way[0]))
+			for _, u := range way[:from] {
+				p.uses = append(p.uses, n.use(u))
+			}
 			p.uses = append(p.uses, mid...)
-			p.uses = append(p.uses, n.use(way[len(way)-1]))
+			for _, u := range way[to:] {
+				p.uses = append(p.uses, n.use(u))
+			}
 			return
 		}
 	}

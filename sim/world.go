@@ -59,7 +59,8 @@ type conn struct {
 	there    []Critical
 	bytes    int64 // carried
 	messages int64
-	path     []use // nil when ranks are folded
+	path     []use   // nil when ranks are folded
+	queue    []cargo // of a switch that sends: what has not left yet, the first of it under way
 }
 
 type message struct {
@@ -112,7 +113,8 @@ type world struct {
 	fold     folder
 	trace    tracer
 	err      error
-	known    bool // all connections were made before time began
+	versions uint32 // of what switches send
+	known    bool   // all connections were made before time began
 
 	actions int64
 	folded  int64 // actions skipped
@@ -122,6 +124,7 @@ type world struct {
 
 func newWorld(net *network, jobs []Job, o Options) (*world, error) {
 	w := &world{o: o, net: net, keys: map[connKey]int32{}}
+	w.fold.on = !o.Unfolded
 	for i, j := range jobs {
 		p := j.Program
 		r := &run{job: j, code: step.Compile(p), world: int32(p.Ranks + p.Switches), channels: int32(p.Channels()), first: int32(len(w.threads))}
@@ -170,7 +173,6 @@ func newWorld(net *network, jobs []Job, o Options) (*world, error) {
 		return nil, err
 	}
 	w.trace.init(w)
-	w.fold.on = !o.Unfolded
 	return w, nil
 }
 
@@ -215,6 +217,10 @@ func (w *world) handle(e event) {
 		}
 	case done:
 		w.done(e.id)
+	case carries:
+		if q := w.conns[e.id].queue; len(q) > 0 && q[0].version == e.version {
+			w.carriedOn(e.id)
+		}
 	case arrives:
 		c := &w.conns[e.id]
 		m := c.arriving[0]
@@ -314,6 +320,12 @@ func (w *world) try(id int32, why *Critical) {
 	}
 	c := &w.conns[t.out]
 	c.under++
+	if factor == 0 {
+		w.forward(t.out, t)
+		t.phase, t.at = settles, w.now
+		w.events.push(t.at, done, id, 0)
+		return
+	}
 	t.phase, t.at = pays, w.now+cost
 	t.reduced = t.at + work
 	t.critical[Overhead] += cost
@@ -356,8 +368,12 @@ func (w *world) rates() {
 	}
 	for _, f := range w.share.solve() {
 		id := w.threadOf[f]
-		t := &w.threads[id]
 		x := &w.share.flows[f]
+		if id < 0 {
+			w.recarry(^id, x)
+			continue
+		}
+		t := &w.threads[id]
 		t.left -= float64(x.was) * float64(w.now-t.since) / 1e12
 		t.since, x.was = w.now, x.rate
 		t.version++
@@ -388,12 +404,8 @@ func (w *world) done(id int32) {
 	w.actions++
 	w.trace.span(w, id)
 	t.phase = idle
-	if t.out >= 0 {
-		c := &w.conns[t.out]
-		m := message{w.now + c.latency, t.critical}
-		m.critical[Latency] += c.latency
-		c.arriving = append(c.arriving, m)
-		w.events.push(m.at, arrives, t.out, 0)
+	if t.out >= 0 && w.lame[t.machine] > 0 {
+		w.deliver(t.out, &t.critical)
 	}
 	in := t.in
 	mach := t.machine
@@ -408,6 +420,15 @@ func (w *world) done(id int32) {
 	w.fold.completed(id)
 	w.machines[mach].Complete(w.threads[id].channel)
 	w.collect(mach, &why)
+}
+
+// deliver puts a message whose last byte has left on its way.
+func (w *world) deliver(id int32, why *Critical) {
+	c := &w.conns[id]
+	m := message{w.now + c.latency, *why}
+	m.critical[Latency] += c.latency
+	c.arriving = append(c.arriving, m)
+	w.events.push(m.at, arrives, id, 0)
 }
 
 // outgoing finds the connection by which a thread sends to a rank.
@@ -472,8 +493,13 @@ func (w *world) conn(r *run, from, delta int32) int32 {
 		c.latency += w.o.Costs.Net
 	}
 	c.flow = w.share.flow(loads)
-	w.threadOf = append(w.threadOf, from)
 	id := int32(len(w.conns))
+	if w.lame[t.machine] == 0 {
+		w.threadOf = append(w.threadOf, ^id)
+		w.fold.on = false
+	} else {
+		w.threadOf = append(w.threadOf, from)
+	}
 	w.conns = append(w.conns, c)
 	w.keys[key] = id
 	return id
@@ -537,7 +563,7 @@ func (w *world) connect() error {
 	for i := range w.conns {
 		c := &w.conns[i]
 		for j, l := range w.share.flows[c.flow].loads {
-			if users[l.res] > 1 {
+			if users[l.res] > 1 || w.threadOf[c.flow] < 0 {
 				c.alone = 0
 				break
 			}
