@@ -54,7 +54,7 @@ preset or host: see 'weft topo build --list'.`,
 		SilenceErrors: true,
 		RunE:          group,
 	}
-	root.AddCommand(newTopo(), newDesign(), newSim())
+	root.AddCommand(newTopo(), newDesign(), newAlgo(), newExplain(), newCalibrate(), newSim())
 	return root
 }
 

@@ -5,6 +5,7 @@ import (
 	"io"
 	"math"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -22,12 +23,12 @@ import (
 
 // simFlags is what 'sim collective' is asked.
 type simFlags struct {
-	op, size, cluster, host, algo, as, routing, transport, out string
-	gpus, channels, seeds                                      int
-	seed                                                       uint64
-	fail, slow                                                 []string
-	pxn, wire, noFold, asJSON                                  bool
-	preset                                                     presetFlags
+	op, size, cluster, host, algo, as, cal, routing, transport, out string
+	gpus, channels, seeds                                           int
+	seed                                                            uint64
+	fail, slow                                                      []string
+	pxn, wire, noFold, asJSON                                       bool
+	preset                                                          presetFlags
 }
 
 // simRow is one line of the answer; its keys are stable.
@@ -85,6 +86,7 @@ a picture of it.`,
 	s.StringVar(&f.algo, "algo", "auto", "`NAME` of the algorithm, see 'weft algo list'; auto for the fastest")
 	s.IntVar(&f.channels, "channels", 1, "copies of the pattern side by side, each with its share of the data")
 	s.StringVar(&f.as, "as", "", "answer as another library would: nccl")
+	s.StringVar(&f.cal, "cal", "", "`FILE` of 'weft calibrate': answer by the model fitted to the cluster's own measurements")
 	s.StringArrayVar(&f.fail, "fail", nil, "a dead `PART`: switch, HOST:NIC, HOST, SWITCH:pPORT or a link; repeatable")
 	s.StringArrayVar(&f.slow, "slow", nil, "`PART=FACTOR`: a part at a fraction of its rate; repeatable")
 	s.BoolVar(&f.pxn, "pxn", false, "between rails, go over NVLink to the GPU at the other rail's NIC first")
@@ -215,8 +217,14 @@ func (f *simFlags) run(cmd *cobra.Command, args []string) error {
 	if len(gpus) < 2 {
 		return fmt.Errorf("a collective needs at least two GPUs; here are %d", len(gpus))
 	}
+	if f.as != "" && f.cal != "" {
+		return fmt.Errorf("--as and --cal are two answers; ask for one")
+	}
 	if f.as != "" {
 		return f.asOther(cmd, c, op, sizes, gpus)
+	}
+	if f.cal != "" {
+		return f.calibrated(cmd, c, op, sizes, gpus)
 	}
 	o.Catalog = c.Catalog
 	if !f.wire {
@@ -307,6 +315,55 @@ func (f *simFlags) asOther(cmd *cobra.Command, c *cluster.Cluster, op sched.Coll
 		return printJSON(cmd.OutOrStdout(), rows)
 	}
 	printRows(cmd.OutOrStdout(), rows)
+	return nil
+}
+
+// calibrated answers by the model that was fitted to the cluster's own
+// measurements: for the algorithm asked for, or else for the one whose steps the
+// fit counted, which is the first in tune's list.
+func (f *simFlags) calibrated(cmd *cobra.Command, c *cluster.Cluster, op sched.Collective, sizes []unit.Bytes, gpus []topo.NodeID) error {
+	hosts := map[topo.HostID]bool{}
+	for _, n := range gpus {
+		hosts[c.Graph.Nodes[n].Host] = true
+	}
+	cal, err := readCalibration(cmd, f.cal)
+	if err != nil {
+		return err
+	}
+	link, err := cal.Link(len(hosts))
+	if err != nil {
+		return fmt.Errorf("%s: %w", f.cal, err)
+	}
+	algos, err := tune.Algos(op, len(gpus))
+	if err != nil {
+		return err
+	}
+	chosen := algos[0]
+	if f.algo != "auto" {
+		at := slices.IndexFunc(algos, func(a tune.Algo) bool { return a.Name == f.algo })
+		if at < 0 {
+			var names []string
+			for _, a := range algos {
+				names = append(names, a.Name)
+			}
+			return fmt.Errorf("--algo %s: a calibration answers for %s", f.algo, strings.Join(names, ", "))
+		}
+		chosen = algos[at]
+	}
+	var rows []simRow
+	for _, size := range sizes {
+		t := link.Model().Time(chosen.Cost(size))
+		algbw := float64(size.Per(t)) / 1e9
+		rows = append(rows, simRow{Op: op.String(), Bytes: int64(size), GPUs: len(gpus), Algo: chosen.Name, Proto: "fitted", Channels: 1,
+			Time: t.Microseconds(), AlgBW: algbw, BusBW: algbw * tune.BusFactor(op, len(gpus)), Error: link.MedianError,
+			Limit:   fmt.Sprintf("links %s, fitted", link.Kind),
+			Nearest: fmt.Sprintf("%d points of %s to %s on %d to %d GPUs", link.Points, link.From, link.To, link.MinGPUs, link.MaxGPUs)})
+	}
+	if f.asJSON {
+		return printJSON(cmd.OutOrStdout(), rows)
+	}
+	printRows(cmd.OutOrStdout(), rows)
+	fmt.Fprintf(cmd.OutOrStdout(), "fitted to %s; median error %.1f%%\n", rows[0].Nearest, 100*link.MedianError)
 	return nil
 }
 

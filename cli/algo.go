@@ -1,0 +1,78 @@
+package cli
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/weft-fabric/weft/sched"
+	"github.com/weft-fabric/weft/sched/algo"
+)
+
+func newAlgo() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "algo",
+		Short: "List, show and prove collective algorithms",
+		RunE:  group,
+	}
+	cmd.AddCommand(newAlgoList(), newAlgoShow(), newAlgoVerify())
+	return cmd
+}
+
+// algoFlags are the parameters of a program.
+type algoFlags struct {
+	op   string
+	dims string
+	spec algo.Spec
+}
+
+func (f *algoFlags) register(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.StringVar(&f.op, "op", "", "`COLLECTIVE`, like all-reduce; the algorithm's first without it")
+	flags.IntVar(&f.spec.Root, "root", 0, "root `RANK` of a rooted collective")
+	flags.IntVar(&f.spec.Channels, "channels", 0, "copies side by side, each with its share of the data")
+	flags.IntVar(&f.spec.Pieces, "pieces", 0, "pieces a share is cut into, for pipelined algorithms")
+	flags.IntVar(&f.spec.Slots, "slots", 0, "messages under way between two ranks on a channel")
+	flags.IntVar(&f.spec.Local, "local", 0, "ranks of a fast domain (a host), for algorithms of two levels")
+	flags.StringVar(&f.dims, "dims", "", "dimensions of a torus, like `4x4x4`")
+	flags.IntVar(&f.spec.Aggregate, "aggregate", 0, "blocks a message, for pat")
+	flags.StringVar(&f.spec.Inner, "inner", "", "`ALGORITHM` inside a domain, for hierarchical")
+	flags.StringVar(&f.spec.Outer, "outer", "", "`ALGORITHM` between domains, for hierarchical")
+}
+
+// read turns the flags into a spec for an algorithm.
+func (f *algoFlags) read(a *algo.Algorithm, ranks int) (algo.Spec, error) {
+	s := f.spec
+	s.Ranks, s.Op = ranks, a.Ops[0]
+	var err error
+	if f.op != "" {
+		if s.Op, err = sched.ParseCollective(f.op); err != nil {
+			return s, fmt.Errorf("--op: %w", err)
+		}
+	}
+	if f.dims != "" {
+		for _, d := range strings.Split(f.dims, "x") {
+			v, err := strconv.Atoi(d)
+			if err != nil {
+				return s, fmt.Errorf("--dims %q: want lengths like 4x4x4", f.dims)
+			}
+			s.Dims = append(s.Dims, v)
+		}
+	}
+	for name, v := range map[string]int{"--channels": s.Channels, "--pieces": s.Pieces, "--slots": s.Slots, "--local": s.Local} {
+		if v < 0 || v > 1<<16 {
+			return s, fmt.Errorf("%s %d: want 0 to %d", name, v, 1<<16)
+		}
+	}
+	return s, nil
+}
+
+// algoNames completes NAME with the algorithms; the shell adds files.
+func algoNames(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	var names []cobra.Completion
+	for _, a := range algo.All() {
+		names = append(names, cobra.CompletionWithDesc(a.Name, a.Summary))
+	}
+	return names, cobra.ShellCompDirectiveDefault
+}

@@ -1,0 +1,63 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/weft-fabric/weft/draw"
+	"github.com/weft-fabric/weft/sched/algo"
+	"github.com/weft-fabric/weft/sched/msccl"
+)
+
+func newAlgoShow() *cobra.Command {
+	var f algoFlags
+	var ranks int
+	var to, out string
+	cmd := &cobra.Command{
+		Use:   "show NAME",
+		Short: "Show an algorithm's program as text, as MSCCL XML, or as a picture",
+		Long: `Show an algorithm's program: one text for all ranks, in which r is the rank, n
+the number of ranks and c the channel. --to msccl writes it out for every rank
+as MSCCL XML. A file that ends in .svg gets a picture of who sends what when.`,
+		Example: `  weft algo show ring -n 8
+  weft algo show double-binary-tree -n 8 -o tree.svg
+  weft algo show hierarchical -n 32 --local 8 --inner direct --outer tree
+  weft algo show ring -n 8 --channels 2 --to msccl -o ring.xml`,
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: algoNames,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			a, err := algo.Find(args[0])
+			if err != nil {
+				return err
+			}
+			s, err := f.read(a, ranks)
+			if err != nil {
+				return err
+			}
+			p, err := a.Program(s)
+			if err != nil {
+				return err
+			}
+			write := func(w io.Writer) error {
+				_, err := io.WriteString(w, p.String())
+				return err
+			}
+			switch {
+			case to == "svg" || to == "" && strings.HasSuffix(out, ".svg"):
+				write = func(w io.Writer) error { return draw.Program(w, p) }
+			case to == "msccl" || to == "" && strings.HasSuffix(out, ".xml"):
+				write = func(w io.Writer) error { return msccl.Encode(w, p) }
+			case to != "weft" && to != "":
+				return fmt.Errorf("--to %q: known: weft, msccl, svg", to)
+			}
+			return output(cmd, out, write)
+		},
+	}
+	cmd.Flags().IntVarP(&ranks, "ranks", "n", 8, "number of ranks")
+	cmd.Flags().StringVar(&to, "to", "", "`FORM`: weft, msccl or svg; without it the ending of -o decides, else weft")
+	cmd.Flags().StringVarP(&out, "output", "o", "", "`FILE` to write; standard output without it")
+	f.register(cmd)
+	return cmd
+}

@@ -1,0 +1,286 @@
+package cli
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/weft-fabric/weft/sched"
+	"github.com/weft-fabric/weft/sched/algo"
+	"github.com/weft-fabric/weft/sched/msccl"
+	"github.com/weft-fabric/weft/sched/verify"
+)
+
+func newAlgoVerify() *cobra.Command {
+	var f algoFlags
+	var ranks string
+	var all, asJSON, verbose bool
+	cmd := &cobra.Command{
+		Use:   "verify NAME|FILE ...",
+		Short: "Prove that algorithms or program files do what they promise",
+		Long: `Prove programs: every rank ends with what the collective promises, every
+contribution once and added in the same association on every rank; nobody waits
+for ever; no chunk is used without an order. NAME is an algorithm, proven for all
+its collectives or the one of --op; FILE is a program in weft's text form or MSCCL
+XML, '-' for standard input.
+
+A wrong program is answered with one line and exit code 1; -v adds the steps that
+led there.`,
+		Example: `  weft algo verify ring -n 64
+  weft algo verify program.weft allreduce.xml
+  weft algo verify --all --ranks 2..64`,
+		ValidArgsFunction: algoNames,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if all != (len(args) == 0) {
+				return fmt.Errorf("name algorithms or files, or say --all")
+			}
+			counts, err := parseRanks(ranks)
+			if err != nil {
+				return err
+			}
+			v := &prover{f: f, counts: counts, all: all, bar: newProofBar(cmd.ErrOrStderr())}
+			if all {
+				for _, a := range algo.All() {
+					args = append(args, a.Name)
+				}
+			}
+			for _, arg := range args {
+				if err := v.prove(cmd, arg); err != nil {
+					v.bar.clear()
+					if wrong := new(disproof); verbose && errors.As(err, wrong) {
+						return finding{fmt.Errorf("%+v", wrong.error)}
+					}
+					return err
+				}
+			}
+			v.bar.clear()
+			if asJSON {
+				return printJSON(cmd.OutOrStdout(), v.reports)
+			}
+			return v.print(cmd.OutOrStdout())
+		},
+	}
+	cmd.Flags().StringVarP(&ranks, "ranks", "n", "8", "`COUNTS` of ranks for algorithms: 64, 2..64 or 2..64,128")
+	cmd.Flags().BoolVar(&all, "all", false, "all algorithms; those of two levels in domains of up to 8")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print a report for every program as JSON")
+	cmd.Flags().BoolVarP(&verbose, "verbose", "v", false, "for a wrong program, print the steps that led there")
+	f.register(cmd)
+	return cmd
+}
+
+// disproof is a program that was found wrong: a finding.
+type disproof struct{ error }
+
+func (d disproof) Unwrap() error { return finding{d.error} }
+
+// maxCounts bounds how many counts one command asks for.
+const maxCounts = 1 << 16
+
+// parseRanks reads counts like 2..64,128.
+func parseRanks(text string) ([]int, error) {
+	var list []int
+	for _, part := range strings.Split(text, ",") {
+		low, high, ranged := strings.Cut(part, "..")
+		a, err := strconv.Atoi(low)
+		b := a
+		if ranged && err == nil {
+			b, err = strconv.Atoi(high)
+		}
+		if err != nil || a < 1 || b < a || b-a+len(list) >= maxCounts {
+			return nil, fmt.Errorf("--ranks %q: want counts like 64, 2..64 or 2..64,128", text)
+		}
+		for n := a; n <= b; n++ {
+			list = append(list, n)
+		}
+	}
+	return list, nil
+}
+
+type prover struct {
+	f       algoFlags
+	counts  []int
+	all     bool
+	bar     *proofBar
+	reports []*verify.Report
+	unfit   []string
+}
+
+// prove proves an algorithm at every count, or a file.
+func (v *prover) prove(cmd *cobra.Command, arg string) error {
+	a, err := algo.Find(arg)
+	if err != nil {
+		p, err := loadProgram(cmd, arg, err)
+		if err != nil {
+			return err
+		}
+		return v.one(p)
+	}
+	ops := a.Ops
+	if v.f.op != "" {
+		op, err := sched.ParseCollective(v.f.op)
+		if err != nil {
+			return fmt.Errorf("--op: %w", err)
+		}
+		if v.all && !a.Serves(op) {
+			return nil
+		}
+		ops = []sched.Collective{op}
+	}
+	for _, op := range ops {
+		skipped := 0
+		var why error
+		for _, n := range v.counts {
+			s, err := v.f.read(a, n)
+			if err != nil {
+				return err
+			}
+			s.Op, s.Root = op, min(s.Root, n-1)
+			v.bar.show(fmt.Sprintf("%s %s, %d ranks", a.Name, op, n))
+			p, err := v.build(a, s)
+			if err != nil && len(v.counts) == 1 && !v.all {
+				return err
+			}
+			if err != nil {
+				skipped, why = skipped+1, err
+				continue
+			}
+			if err := v.one(p); err != nil {
+				return err
+			}
+		}
+		if skipped > 0 {
+			v.unfit = append(v.unfit, fmt.Sprintf("%s %s: %d counts do not fit, the last because %v", a.Name, op, skipped, why))
+		}
+	}
+	return nil
+}
+
+// build makes a program; of all algorithms, those of two levels get domains of
+// the largest size up to 8 that the count allows.
+func (v *prover) build(a *algo.Algorithm, s algo.Spec) (*sched.Program, error) {
+	if v.all && s.Local == 0 {
+		t := s
+		for t.Local = 8; t.Local > 1; t.Local-- {
+			if s.Ranks%t.Local == 0 && (a.Fits == nil || a.Fits(t) == nil) {
+				return a.Program(t)
+			}
+		}
+	}
+	return a.Program(s)
+}
+
+func (v *prover) one(p *sched.Program) error {
+	rep, err := verify.Program(p)
+	if err != nil {
+		return disproof{err}
+	}
+	rep.Sent, rep.Links = nil, nil
+	v.reports = append(v.reports, rep)
+	return nil
+}
+
+// loadProgram reads a file in either form. unknown is what to say about a name
+// that is neither an algorithm nor a file.
+func loadProgram(cmd *cobra.Command, path string, unknown error) (*sched.Program, error) {
+	data, err := readInput(cmd, path)
+	if errors.Is(err, os.ErrNotExist) && !strings.ContainsAny(path, "./\\") {
+		return nil, unknown
+	}
+	if err != nil {
+		return nil, err
+	}
+	var p *sched.Program
+	if bytes.HasPrefix(bytes.TrimLeft(data, "\ufeff \t\r\n"), []byte("<")) {
+		p, err = msccl.Decode(bytes.NewReader(data))
+	} else {
+		p, err = sched.Parse(string(data))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return p, nil
+}
+
+// print gives a line a program, or where there are many of an algorithm, a line
+// for all of them.
+func (v *prover) print(w io.Writer) error {
+	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
+	for i := 0; i < len(v.reports); {
+		j := i + 1
+		for j < len(v.reports) && v.reports[j].Program == v.reports[i].Program && v.reports[j].Op == v.reports[i].Op {
+			j++
+		}
+		first, last := v.reports[i], v.reports[j-1]
+		if j == i+1 {
+			fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", first.Program, first.Op, count(first.Ranks, "rank"), reportLine(first))
+		} else {
+			fmt.Fprintf(t, "%s\t%s\t%d to %s\t%s proven\n", first.Program, first.Op, first.Ranks, count(last.Ranks, "rank"), count(j-i, "program"))
+		}
+		i = j
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	for _, u := range v.unfit {
+		fmt.Fprintln(w, u)
+	}
+	if len(v.reports) > 1 {
+		fmt.Fprintf(w, "%s proven\n", count(len(v.reports), "program"))
+	}
+	return nil
+}
+
+// reportLine says what a proof found out.
+func reportLine(r *verify.Report) string {
+	text := fmt.Sprintf("proven (%s): %s, a rank sends up to %.4g S", r.Method, count(r.Steps, "step"), float64(r.MaxSent)/float64(r.Chunks))
+	switch {
+	case r.Both:
+		text += ", in place and without copies"
+	case r.InPlace:
+		text += ", in place"
+	case r.Direct:
+		text += ", without copies"
+	}
+	return text
+}
+
+// proofBar shows what long work is at, on a terminal and not before a second.
+type proofBar struct {
+	w     io.Writer
+	start time.Time
+	last  time.Time
+	shown bool
+}
+
+func newProofBar(w io.Writer) *proofBar {
+	f, ok := w.(*os.File)
+	if !ok {
+		return &proofBar{}
+	}
+	if st, err := f.Stat(); err != nil || st.Mode()&os.ModeCharDevice == 0 {
+		return &proofBar{}
+	}
+	return &proofBar{w: w, start: time.Now()}
+}
+
+func (p *proofBar) show(text string) {
+	now := time.Now()
+	if p.w == nil || now.Sub(p.start) < time.Second || now.Sub(p.last) < 100*time.Millisecond {
+		return
+	}
+	p.last, p.shown = now, true
+	fmt.Fprintf(p.w, "\r\x1b[K%s (%ds)", text, int(now.Sub(p.start).Seconds()))
+}
+
+func (p *proofBar) clear() {
+	if p.shown {
+		fmt.Fprint(p.w, "\r\x1b[K")
+	}
+}

@@ -1,0 +1,187 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+	"github.com/weft-fabric/weft/cluster"
+	"github.com/weft-fabric/weft/sched"
+	"github.com/weft-fabric/weft/topo"
+	"github.com/weft-fabric/weft/tune"
+	"github.com/weft-fabric/weft/unit"
+)
+
+// explanation is the answer of explain; its keys are stable.
+type explanation struct {
+	Op         string          `json:"op"`
+	Bytes      unit.Bytes      `json:"bytes"`
+	GPUs       int             `json:"gpus"`
+	Nodes      int             `json:"nodes"`
+	Prediction tune.Prediction `json:"prediction"`
+	Why        []string        `json:"why"`
+	Set        []string        `json:"set,omitempty"`
+	Table      []tune.Choice   `json:"table"`
+	Fitted     *tune.Selection `json:"calibrated,omitempty"`
+}
+
+func newExplain() *cobra.Command {
+	var f struct {
+		op, size, cluster, gpus, cal string
+		asJSON                       bool
+		preset                       presetFlags
+	}
+	cmd := &cobra.Command{
+		Use:   "explain [CLUSTER]",
+		Short: "Say why a collective runs as it does: choice, limit, bus bandwidth against wire rate",
+		Long: `Explain one collective on one cluster in words and figures: which algorithm and
+protocol NCCL chooses and why, what limits it, why bus bandwidth is not wire rate
+(or exceeds the NICs'), what a set of GPUs lacks, and what would change the choice.`,
+		Example: `  weft explain --op all-reduce --size 64MiB --cluster examples/rail-1k.yaml
+  weft explain dgx-1v --gpus 0,1,4 --size 1GiB
+  weft explain superpod-h100 --gpus 'n[0-1]:gpu[0-7]' --size 256MiB`,
+		Args:              cobra.MaximumNArgs(1),
+		ValidArgsFunction: clusterNames,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			op, err := sched.ParseCollective(f.op)
+			if err != nil {
+				return fmt.Errorf("--op: %w", err)
+			}
+			sizes, err := parseSizes(f.size)
+			if err != nil {
+				return err
+			}
+			if len(sizes) != 1 {
+				return fmt.Errorf("--size %s: one size is explained at a time", f.size)
+			}
+			c, err := oneCluster(cmd, args, f.cluster, f.preset)
+			if err != nil {
+				return err
+			}
+			set, err := explainSet(c.Graph, f.gpus)
+			if err != nil {
+				return err
+			}
+			e, err := explain(c, set, op, sizes[0])
+			if err != nil {
+				return err
+			}
+			if f.cal != "" {
+				if e.Fitted, err = fitted(cmd, f.cal, op, e.GPUs, e.Nodes, e.Bytes); err != nil {
+					return err
+				}
+			}
+			if f.asJSON {
+				return printJSON(cmd.OutOrStdout(), e)
+			}
+			return e.print(cmd.OutOrStdout())
+		},
+	}
+	f.preset.register(cmd)
+	s := cmd.Flags()
+	s.StringVar(&f.op, "op", "all-reduce", "`COLLECTIVE`: "+collectiveList())
+	s.StringVar(&f.size, "size", "64MiB", "`SIZE` of the larger of input and output")
+	s.StringVar(&f.cluster, "cluster", "", "`CLUSTER` file or preset; may be given as the argument, too")
+	s.StringVar(&f.gpus, "gpus", "", "which `GPUS`: 0-3, 0,1,4 of the first host, or full names like n[0-1]:gpu[0-7]; all without it")
+	s.StringVar(&f.cal, "cal", "", "`FILE` of 'weft calibrate': choose by the cluster's own measurements as well")
+	s.BoolVar(&f.asJSON, "json", false, "print as JSON")
+	return cmd
+}
+
+// oneCluster loads the cluster that is named as an argument or by --cluster, but not by both.
+func oneCluster(cmd *cobra.Command, args []string, flag string, p presetFlags) (*cluster.Cluster, error) {
+	switch {
+	case len(args) == 1 && flag == "":
+		return loadCluster(cmd, args[0], p)
+	case len(args) == 0 && flag != "":
+		return loadCluster(cmd, flag, p)
+	}
+	return nil, fmt.Errorf("name one cluster, as CLUSTER or with --cluster")
+}
+
+// explainSet is the GPUs asked for, or all of them.
+func explainSet(g *topo.Graph, choice string) ([]topo.NodeID, error) {
+	if choice != "" {
+		return chooseGPUs(g, choice)
+	}
+	var all []topo.NodeID
+	g.Each(topo.GPU, func(n topo.NodeID, _ *topo.Node) { all = append(all, n) })
+	return all, nil
+}
+
+func explain(c *cluster.Cluster, set []topo.NodeID, op sched.Collective, bytes unit.Bytes) (*explanation, error) {
+	if len(set) < 2 {
+		return nil, fmt.Errorf("a collective needs at least two GPUs; here are %d", len(set))
+	}
+	m, err := tune.NewNCCL(c.Graph, set, c.Catalog, tune.NCCLOptions{})
+	if err != nil {
+		return nil, err
+	}
+	e := &explanation{Op: op.String(), Bytes: bytes, GPUs: m.Ranks(), Nodes: m.Nodes(),
+		Prediction: m.Predict(op, bytes), Why: m.Explain(op, bytes), Table: m.Table(op, bytes)}
+	if oneHost(c.Graph, set) {
+		if e.Set, err = tune.WhySlowSet(c.Graph, set, c.Catalog); err != nil {
+			return nil, err
+		}
+	}
+	return e, nil
+}
+
+func oneHost(g *topo.Graph, set []topo.NodeID) bool {
+	for _, n := range set {
+		if g.Nodes[n].Host != g.Nodes[set[0]].Host {
+			return false
+		}
+	}
+	return true
+}
+
+// fitted chooses by a calibration.
+func fitted(cmd *cobra.Command, path string, op sched.Collective, gpus, nodes int, bytes unit.Bytes) (*tune.Selection, error) {
+	cal, err := readCalibration(cmd, path)
+	if err != nil {
+		return nil, err
+	}
+	link, err := cal.Link(nodes)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	algos, err := tune.Algos(op, gpus)
+	if err != nil {
+		return nil, err
+	}
+	return tune.Select(link.Model(), algos, bytes)
+}
+
+func (e *explanation) print(w io.Writer) error {
+	p := &e.Prediction
+	fmt.Fprintf(w, "%s of %s on %s of %s: %s %s, %s, bus %s\n\n", e.Op, e.Bytes, count(e.GPUs, "GPU"), count(e.Nodes, "node"), p.Algo, p.Proto, p.Time, p.BusBW)
+	for _, s := range e.Why {
+		fmt.Fprintf(w, "- %s\n", s)
+	}
+	for _, s := range e.Set {
+		fmt.Fprintf(w, "- %s\n", s)
+	}
+	fmt.Fprintln(w)
+	if s := e.Fitted; s != nil {
+		fmt.Fprintf(w, "By this cluster's calibration: %s, %s. %s %s\n\n", s.Name, s.Time, s.Reason, s.Change)
+	}
+	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
+	fmt.Fprintln(t, "NCCL's table\tprotocol\tits estimate\tbus bandwidth\t")
+	for _, c := range e.Table {
+		if c.Excluded && c.Proto != "Simple" {
+			continue // that an algorithm has one protocol only is no news
+		}
+		if c.Excluded {
+			fmt.Fprintf(t, "%s\t%s\t-\t-\t%s\n", c.Algo, c.Proto, c.Reason)
+			continue
+		}
+		mark := ""
+		if c.Algo == p.Algo && c.Proto == p.Proto {
+			mark = "chosen"
+		}
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", c.Algo, c.Proto, c.Time, c.BusBW, mark)
+	}
+	return t.Flush()
+}
