@@ -3,7 +3,6 @@ package cli
 import (
 	"fmt"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 	"github.com/weft-fabric/weft/sched"
@@ -61,10 +60,9 @@ are best. n is the number of ranks; formulas are checked against proofs.`,
 				if i > 0 {
 					fmt.Fprintln(cmd.OutOrStdout())
 				}
-				t := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 8, 2, ' ', 0)
-				fmt.Fprintf(t, "%s\t%s\n", e.Name, e.Best)
-				fmt.Fprintf(t, "  does\t%s\n  steps\t%s\n  sends\t%s\n", strings.Join(e.Collectives, ", "), e.Steps, e.Sent)
-				if err := t.Flush(); err != nil {
+				_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s\n  best   %s\n  does   %s\n  steps  %s\n  sends  %s\n",
+					e.Name, e.Best, strings.Join(e.Collectives, ", "), e.Steps, e.Sent)
+				if err != nil {
 					return err
 				}
 			}

@@ -1,0 +1,184 @@
+package draw
+
+import (
+	"fmt"
+	"io"
+	"math"
+
+	"github.com/weft-fabric/weft/draw/svg"
+	"github.com/weft-fabric/weft/sched"
+	"github.com/weft-fabric/weft/sched/step"
+)
+
+// Limits of a picture of a program: more columns or rows than these nobody can read.
+const (
+	maxColumns   = 64
+	maxRows      = 512
+	labelColumns = 16 // up to so many ranks messages carry labels; beyond, they tell on hover
+)
+
+// arrow is a message on its way: it leaves at a row and arrives at the next.
+type arrow struct {
+	from, to sched.Rank
+	row      int
+	chunks   step.Chunks
+	channel  int32
+	sends    string // the sender's step
+	takes    string // the receiver's
+	adds     bool   // the receiver adds it to something
+}
+
+// mail is what a message carries while the rows are found out.
+type mail struct {
+	arrow  int
+	arrive int
+}
+
+// arrows lays a program out in rows: every channel of a rank sends one message a
+// row, as soon as it can, and a message takes one row.
+func arrows(p *sched.Program) ([]arrow, int, error) {
+	world := p.Ranks + p.Switches
+	now := make([][]int, world)    // by rank and channel: the row from which it can act
+	past := make([][][]int, world) // the same after each action
+	for r := range now {
+		now[r], past[r] = make([]int, p.Channels()), make([][]int, p.Channels())
+	}
+	var list []arrow
+	rows := 0
+	err := step.Run(p, func(r sched.Rank, a *step.Action, m mail) (mail, error) {
+		at := &now[r][a.Channel]
+		if a.Op.Receives() {
+			*at = max(*at, m.arrive)
+			list[m.arrow].takes, list[m.arrow].adds = a.String(), a.Op.Reduces()
+		}
+		if a.Op == sched.Wait && a.Done > 0 {
+			*at = max(*at, past[r][a.On][a.Done-1])
+		}
+		if a.Op.Sends() {
+			chunks := a.Src
+			if a.Op.Stores() {
+				chunks = a.Dst
+			}
+			list = append(list, arrow{from: r, to: a.To, row: *at, chunks: chunks, channel: a.Channel, sends: a.String()})
+			*at++
+			if rows = max(rows, *at); rows > maxRows {
+				return m, fmt.Errorf("%s takes more than %d rows; a picture ends there", p.Name, maxRows)
+			}
+			m = mail{len(list) - 1, *at}
+		}
+		past[r][a.Channel] = append(past[r][a.Channel], *at)
+		return m, nil
+	})
+	return list, rows, err
+}
+
+// Program draws who sends what when: a column for each rank, time downwards,
+// an arrow for each message. A solid arrow is added to something where it
+// arrives, a dashed one is stored. Colours follow the first chunk of a message.
+func Program(w io.Writer, p *sched.Program) error {
+	world := p.Ranks + p.Switches
+	if world > maxColumns {
+		return fmt.Errorf("%s has %d ranks; a picture can be read up to %d", p.Name, world, maxColumns)
+	}
+	list, rows, err := arrows(p)
+	if err != nil {
+		return err
+	}
+	labels := world <= labelColumns
+	column, row := 72.0, 34.0
+	if !labels {
+		column, row = 30, 26
+	}
+	// Messages that leave a rank in one row stack their labels, on the side away from where they go.
+	type corner struct {
+		rank sched.Rank
+		row  int
+		left bool
+	}
+	stack := map[corner]int{}
+	tall := make([]int, rows+1)
+	level := make([]int, len(list))
+	for i, a := range list {
+		c := corner{a.from, a.row, a.to > a.from}
+		level[i] = stack[c]
+		stack[c]++
+		tall[a.row] = max(tall[a.row], stack[c])
+	}
+	const line = 12.0
+	top := 86.0
+	y := make([]float64, rows+1)
+	for i := range y {
+		if i == 0 {
+			y[0] = top + 14
+			continue
+		}
+		y[i] = y[i-1] + row
+		if labels {
+			y[i] += line * float64(max(tall[i-1]-1, 0))
+		}
+	}
+	x := func(r sched.Rank) float64 { return 64 + column*(float64(r)+0.5) }
+	width, height := max(x(sched.Rank(world-1))+column/2+24, 560), y[rows]+40
+	var c svg.Canvas
+	c.Text(24, 16, svg.Start, svg.Font{Size: 17, Bold: true}, fmt.Sprintf("%s: %s, %d ranks", p.Name, p.Op, p.Ranks))
+	c.Text(24, 40, svg.Start, svg.Font{Size: 11}, fmt.Sprintf("%d messages in %d rows; solid: added where it arrives, dashed: stored; labels: chunks, s for scratch", len(list), rows), svg.Class("dim"))
+	for r := range world {
+		name := fmt.Sprint(r)
+		if r >= p.Ranks {
+			name = fmt.Sprintf("sw%d", r-p.Ranks)
+		}
+		rank := sched.Rank(r)
+		c.Line(x(rank), top, x(rank), y[rows]+10, "", svg.Class("rule"))
+		size := 12.0
+		if !labels {
+			size = 10
+		}
+		c.Text(x(rank), top-20, svg.Middle, svg.Font{Size: size, Bold: true}, name)
+	}
+	for i := range rows {
+		if labels || i%5 == 0 {
+			c.Text(48, y[i]-6, svg.End, svg.Font{Size: 10}, fmt.Sprint(i), svg.Class("dim"))
+		}
+	}
+	for _, a := range list {
+		drawArrow(&c, a, x(a.from), y[a.row], x(a.to), y[a.row+1])
+	}
+	if labels {
+		for i, a := range list {
+			side, dx := svg.End, -6.0
+			if a.to < a.from {
+				side, dx = svg.Start, 6
+			}
+			c.Text(x(a.from)+dx, y[a.row]-7+line*float64(level[i]), side, svg.Font{Size: 10}, chunkLabel(a.chunks), svg.Class("halo"))
+		}
+	}
+	return c.WriteTo(w, width, height, "weft-draw", fmt.Sprintf("%s, %s, %d ranks: who sends what when", p.Name, p.Op, p.Ranks), style)
+}
+
+// drawArrow draws a message from where it leaves to where it arrives.
+func drawArrow(c *svg.Canvas, a arrow, x1, y1, x2, y2 float64) {
+	colour := railClass(int16(a.chunks.Index % 8))
+	title := fmt.Sprintf("rank %d channel %d: %s\nrank %d: %s", a.from, a.channel, a.sends, a.to, a.takes)
+	attrs := []svg.Attr{svg.Class("line " + colour), svg.Stroke(1.6)}
+	if !a.adds {
+		attrs = append(attrs, svg.Attr{Name: "stroke-dasharray", Value: "5 3"})
+	}
+	long := math.Hypot(x2-x1, y2-y1)
+	ux, uy := (x2-x1)/long, (y2-y1)/long
+	const head, half = 7.0, 3.0
+	bx, by := x2-ux*head, y2-uy*head
+	c.Line(x1, y1, bx, by, title, attrs...)
+	c.Path(new(svg.Pen).Move(x2, y2).To(bx-uy*half, by+ux*half).To(bx+uy*half, by-ux*half).Close(), title, svg.Class("fill "+colour))
+}
+
+// chunkLabel names chunks in a few letters.
+func chunkLabel(c step.Chunks) string {
+	sign := ""
+	if c.Buf == sched.Tmp {
+		sign = "s"
+	}
+	if c.Count == 1 {
+		return fmt.Sprintf("%s%d", sign, c.Index)
+	}
+	return fmt.Sprintf("%s%d-%d", sign, c.Index, c.Index+c.Count-1)
+}
