@@ -1,0 +1,73 @@
+package sim
+
+import (
+	"fmt"
+	"runtime"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/weft-fabric/weft/sched"
+	"github.com/weft-fabric/weft/sched/algo"
+	"github.com/weft-fabric/weft/topo"
+	"github.com/weft-fabric/weft/topo/catalog"
+	"github.com/weft-fabric/weft/unit"
+)
+
+// cpu is the processor time this process has used.
+func cpu() time.Duration {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		return 0
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// large is a rail-optimised fabric of three tiers.
+func large(tb testing.TB, gpus int) *topo.Graph {
+	switch gpus {
+	case 1 << 17:
+		return example(tb, "rail-131k.yaml")
+	case 1 << 14:
+		return preset(tb, "rail", map[string]int{"hosts": gpus / 8, "tiers": 3})
+	}
+	return preset(tb, "rail", map[string]int{"hosts": gpus / 8})
+}
+
+// BenchmarkSim reports processor time and the most heap in use, the topology
+// included, for an all-reduce on fabrics that are built before.
+func BenchmarkSim(b *testing.B) {
+	for _, gpus := range []int{1 << 10, 1 << 14, 1 << 17} {
+		g := large(b, gpus)
+		o := Options{Measured: true, Costs: DefaultCosts(g, catalog.Default())}
+		for _, c := range []struct {
+			name string
+			size unit.Bytes
+		}{{"hierarchical", unit.GiB}, {"hierarchical", 64 * unit.GiB}, {"ring", unit.GiB}, {"ring", 64 * unit.GiB}} {
+			a, err := algo.Find(c.name)
+			if err != nil {
+				b.Fatal(err)
+			}
+			p, err := a.Program(Spec(g, sched.AllReduce, gpus))
+			if err != nil {
+				b.Fatal(err)
+			}
+			b.Run(fmt.Sprintf("%s/%dGPUs/%dGiB", c.name, gpus, c.size/unit.GiB), func(b *testing.B) {
+				runtime.GC()
+				start := cpu()
+				var res *Result
+				for b.Loop() {
+					if res, err = Collective(g, p, c.size, o); err != nil {
+						b.Fatal(err)
+					}
+				}
+				b.ReportMetric(float64((cpu()-start).Milliseconds())/float64(b.N), "cpu-ms")
+				var m runtime.MemStats
+				runtime.ReadMemStats(&m)
+				b.ReportMetric(float64(m.HeapSys-m.HeapReleased)/(1<<20), "peak-MiB")
+				b.ReportMetric(float64(res.Actions-res.Folded), "actions")
+				b.ReportMetric(res.Time.Microseconds(), "simulated-us")
+			})
+		}
+	}
+}
