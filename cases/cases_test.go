@@ -1,0 +1,121 @@
+package cases
+
+import (
+	"flag"
+	"os"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/weft-fabric/weft/cluster"
+)
+
+var update = flag.Bool("update", false, "rewrite docs/reference-cases.md")
+
+// TestCases computes every case. A case fails if ours leaves the bounds that its
+// closed form sets, or if its cause does not fit the figures: a figure within a tenth agrees.
+func TestCases(t *testing.T) {
+	list, err := computed()
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := map[string]bool{}
+	for _, c := range list {
+		t.Run(c.ID, func(t *testing.T) {
+			document, ours := c.Figures()
+			t.Logf("%s: document %s, ours %s (%s): %s. %s", c.Claim, document, ours, c.How, c.Verdict(), c.Why)
+			if seen[c.ID] {
+				t.Error("two cases have this id")
+			}
+			seen[c.ID] = true
+			if !(c.Ours >= c.Bounds.Low*(1-1e-9) && c.Ours <= c.Bounds.High*(1+1e-9)) {
+				t.Errorf("ours is %g %s, outside %g to %g (%s)", c.Ours, c.Unit, c.Bounds.Low, c.Bounds.High, c.Closed)
+			}
+			if c.Right() != (c.Cause == Agrees) {
+				t.Errorf("document %s, ours %s: the cause %q does not fit", document, ours, c.Cause)
+			}
+			if c.Claim == "" || c.Why == "" || c.How == "" || c.Closed == "" || c.Unit == "" {
+				t.Error("a field is empty")
+			}
+		})
+	}
+}
+
+// TestExamples holds the boxes of the comparison and the torus to the example files.
+func TestExamples(t *testing.T) {
+	for name, text := range map[string]string{"pcie": pcieFile, "cube-mesh": meshFile, "nvswitch": switchFile, "torus": torusFile} {
+		data, err := os.ReadFile("../examples/collective-" + name + ".yaml")
+		if err != nil {
+			t.Fatal(err)
+		}
+		want, err := cluster.Parse(name, data, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := cluster.Parse(name, []byte(text), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d := cmp.Diff(want.Graph.Nodes, got.Graph.Nodes); d != "" {
+			t.Errorf("%s: nodes differ from the example's:\n%s", name, d)
+		}
+		if d := cmp.Diff(want.Graph.Links, got.Graph.Links); d != "" {
+			t.Errorf("%s: links differ from the example's:\n%s", name, d)
+		}
+	}
+}
+
+// TestPage holds docs/reference-cases.md to what the package computes.
+func TestPage(t *testing.T) {
+	list, err := computed()
+	if err != nil {
+		t.Fatal(err)
+	}
+	const file = "../docs/reference-cases.md"
+	page := Page(list)
+	if *update {
+		if err := os.WriteFile(file, []byte(page), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	have, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(string(have), page); d != "" {
+		t.Errorf("docs/reference-cases.md is not what the cases give; go test ./cases -run Page -update rewrites it:\n%s", d)
+	}
+}
+
+// computed is All, computed once for all tests.
+var computed = sync.OnceValues(All)
+
+// A figure is printed in the unit of its chain that suits it.
+func TestFigures(t *testing.T) {
+	for _, c := range []struct {
+		v    float64
+		unit string
+		want string
+	}{{27890, "ms", "27.9 s"}, {111.1, "ms", "111 ms"}, {8e-4, "GB/s", "0.8 MB/s"}, {112000, "Tb/s", "112 Pb/s"}, {9.52, "x", "9.52x"}, {0, "B", "0 B"}, {1436, "ms", "1440 ms"}} {
+		if got := amount(c.v, 3, c.unit, scaled(c.v, c.unit)); got != c.want {
+			t.Errorf("%g %s prints as %q, want %q", c.v, c.unit, got, c.want)
+		}
+	}
+}
+
+// The verdict follows from the figures alone.
+func TestVerdict(t *testing.T) {
+	for _, c := range []struct {
+		document Span
+		ours     float64
+		want     string
+	}{
+		{is(16), 15.75, "agrees within 2%"}, {is(300), 300, "agrees"}, {Span{1, 2}, 1.5, "agrees"}, {is(600), 300, "2 times ours: one way taken for both ways"},
+		{is(76), 152, "1/2 of ours: one way taken for both ways"}, {Span{2, 5}, 1.94, "agrees within 4%"}, {is(1), 0, "ours is none: one way taken for both ways"},
+	} {
+		x := Case{Document: c.document, Ours: c.ours, Cause: BothWays}
+		if got := x.Verdict(); got != c.want {
+			t.Errorf("document %v, ours %g: %q, want %q", c.document, c.ours, got, c.want)
+		}
+	}
+}

@@ -1,0 +1,72 @@
+package cases
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/weft-fabric/weft/topo/catalog"
+)
+
+// The documents, by number.
+var documents = []string{
+	"network, transport, library and application layers",
+	"very large clusters, reliability, monitoring",
+	"PCIe, NVLink, NVSwitch and NCCL",
+	"training and serving with many GPUs",
+	"overlap, RDMA, NCCL's pitfalls, SHARP, NIXL",
+}
+
+// Page writes the cases as docs/reference-cases.md has them.
+func Page(list []Case) string {
+	var b strings.Builder
+	right := 0
+	causes := map[Cause]int{}
+	for i := range list {
+		if list[i].Right() {
+			right++
+		} else {
+			causes[list[i].Cause]++
+		}
+	}
+	b.WriteString(`# Reference cases
+
+The worked figures on collectives and transport of the five documents weft was built from (S0 to S4), each beside what
+weft computes and why the two differ. The page is made by ` + "`go test ./cases -run Page -update`" + ` and held to by the same test;
+` + "`go test ./cases -run Cases -v`" + ` prints each case by its name and checks ours against bounds from a closed form.
+
+Ours is computed at run time: simulated on a built topology (at the rates of the wires, or at measured rates with the
+overheads of software), NCCL's choice with a time fitted to measurements, counted by the verifier on the program
+itself, or taken from the catalogue. Rates are one way unless they say otherwise. Fitted times have two digits.
+
+The four topologies that the most cited figures are about are in ` + "`examples/collective-*.yaml`" + `:
+
+    weft sim collective --op all-reduce --size 1GB --cluster examples/collective-pcie.yaml
+    weft sim collective --op all-reduce --size 1GB --cluster examples/collective-cube-mesh.yaml
+    weft sim collective --op all-reduce --size 1GB --cluster examples/collective-nvswitch.yaml
+    weft sim collective --op all-reduce --size 1GB --cluster examples/collective-torus.yaml --algo torus
+
+`)
+	fmt.Fprintf(&b, "%d cases: %d agree within a tenth.\n\n", len(list), right)
+	b.WriteString("| why the others differ | cases |\n|---|---|\n")
+	for _, c := range []Cause{Volume, BothWays, BitsBytes, Wiring, Arithmetic, Denominator, Latency, Conditions} {
+		fmt.Fprintf(&b, "| %s | %d |\n", c, causes[c])
+	}
+	last := ""
+	for i := range list {
+		c := &list[i]
+		if doc := c.ID[:2]; doc != last {
+			last = doc
+			fmt.Fprintf(&b, "\n## %s: %s\n\n| case | document | ours | verdict and why |\n|---|---|---|---|\n", doc, documents[doc[1]-'0'])
+		}
+		document, ours := c.Figures()
+		fmt.Fprintf(&b, "| **%s** %s | %s | %s<br>%s | **%s.** %s |\n", c.ID, cell(c.Claim), document, ours, c.How, cell(c.Verdict()), cell(c.Why))
+	}
+	b.WriteString("\n## Figures about hardware\n\nWhat the documents say about links, switches and prices, from the catalogue.\n\n| document says | right | why | source |\n|---|---|---|---|\n")
+	for _, c := range catalog.Claims() {
+		fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", cell(c.Says), cell(c.Right), cell(c.Why), cell(string(c.Source)))
+	}
+	return b.String()
+}
+
+// cell keeps a text inside its cell of a table.
+func cell(s string) string { return strings.ReplaceAll(s, "|", "\\|") }
