@@ -68,7 +68,7 @@ answer is what NCCL would choose and how long that takes by measurement, from
 tables and not from a simulation.
 
 -o trace.json writes a trace for Perfetto or chrome://tracing, -o timeline.svg
-a picture of it.`,
+a picture of it: of up to sixteen ranks, and of rounds that repeat one.`,
 		Example: `  weft sim collective --op all-reduce --size 1GiB --cluster examples/rail-1k.yaml
   weft sim collective --op all-reduce --size 8B..1GiB --host dgx-h100 --gpus 8 --as nccl --json
   weft sim collective --size 256MiB --cluster examples/rail-1k.yaml --routing ecmp --seeds 100`,
@@ -84,7 +84,7 @@ a picture of it.`,
 	s.StringVar(&f.host, "host", "", "one host of this `KIND`, such as dgx-h100, instead of a cluster")
 	s.IntVar(&f.gpus, "gpus", 0, "how many GPUs take part, in the cluster's order; 0 for all")
 	s.StringVar(&f.algo, "algo", "auto", "`NAME` of the algorithm, see 'weft algo list'; auto for the fastest")
-	s.IntVar(&f.channels, "channels", 1, "copies of the pattern side by side, each with its share of the data")
+	s.IntVar(&f.channels, "channels", 0, "copies of the pattern side by side in the order of the ranks; 0 for as many as suit the machine")
 	s.StringVar(&f.as, "as", "", "answer as another library would: nccl")
 	s.StringVar(&f.cal, "cal", "", "`FILE` of 'weft calibrate': answer by the model fitted to the cluster's own measurements")
 	s.StringArrayVar(&f.fail, "fail", nil, "a dead `PART`: switch, HOST:NIC, HOST, SWITCH:pPORT or a link; repeatable")
@@ -108,6 +108,13 @@ func collectiveList() string {
 	}
 	return strings.Join(names, ", ")
 }
+
+// A trace shows at most maxSpans actions of sixteen ranks; up to shownWhole GPUs
+// nothing is folded in it.
+const (
+	maxSpans   = 4000
+	shownWhole = 64
+)
 
 // maxSizes bounds a range of sizes: 1 byte to 1 PiB doubles 50 times.
 const maxSizes = 51
@@ -231,7 +238,8 @@ func (f *simFlags) run(cmd *cobra.Command, args []string) error {
 		o.Costs = sim.DefaultCosts(c.Graph, c.Catalog)
 	}
 	if write != nil {
-		o.Trace = 4000
+		o.Trace = maxSpans
+		o.Unfolded = o.Unfolded || len(gpus) <= shownWhole
 	}
 	o.Progress = progress(cmd.ErrOrStderr())
 	var rows []simRow
@@ -286,8 +294,10 @@ func (f *simFlags) simulate(g *topo.Graph, op sched.Collective, n int, size unit
 	if err != nil {
 		return nil, nil, err
 	}
-	spec := sim.Spec(g, op, n)
-	spec.Channels = f.channels
+	spec := sim.Place(a, sim.Spec(g, op, n), g, o.Catalog)
+	if f.channels > 0 {
+		spec.Channels, spec.Orders = f.channels, nil
+	}
 	p, err := a.Program(spec)
 	if err != nil {
 		return nil, nil, err
