@@ -7,6 +7,7 @@ import (
 	"github.com/weft-fabric/weft/sched"
 	"github.com/weft-fabric/weft/sched/algo"
 	"github.com/weft-fabric/weft/topo"
+	"github.com/weft-fabric/weft/topo/catalog"
 	"github.com/weft-fabric/weft/unit"
 )
 
@@ -40,21 +41,32 @@ func Spec(g *topo.Graph, op sched.Collective, n int) algo.Spec {
 	return algo.Spec{Op: op, Ranks: n, Slots: slots, Local: Domain(g, n)}
 }
 
+// Place gives rings the orders that suit the machine, a channel each.
+func Place(a *algo.Algorithm, s algo.Spec, g *topo.Graph, c *catalog.Catalog) algo.Spec {
+	if a.Name == "ring" {
+		s.Orders = Orders(g, s.Ranks, c)
+		s.Channels = max(len(s.Orders), 1)
+	}
+	return s
+}
+
+// many is the number of ranks from which only algorithms are tried whose ranks
+// do alike: simulating the others grows with the pairs of ranks, and they lose.
+const many = 128
+
 // Candidates lists programs for a collective, one for each algorithm that does
-// it with these ranks on its own and not in switches. From many ranks on, those
-// with as many messages as pairs of ranks are left out.
-func Candidates(g *topo.Graph, op sched.Collective, n int) []*sched.Program {
+// it with these ranks on its own and not in switches.
+func Candidates(g *topo.Graph, op sched.Collective, n int, c *catalog.Catalog) []*sched.Program {
 	var list []*sched.Program
 	for _, a := range algo.All() {
 		if !a.Serves(op) {
 			continue
 		}
-		s := Spec(g, op, n)
-		p, err := a.Program(s)
+		p, err := a.Program(Place(a, Spec(g, op, n), g, c))
 		if err != nil || p.Switches > 0 || a.Name == "torus" && !torus(g) {
 			continue
 		}
-		if few := a.Name == "ring" || a.Name == "hierarchical" || strings.Contains(a.Name, "tree"); n > 1024 && !few {
+		if few := a.Name == "ring" || a.Name == "hierarchical" || strings.Contains(a.Name, "tree"); n > many && !few && op == sched.AllReduce {
 			continue
 		}
 		list = append(list, p)
@@ -66,7 +78,7 @@ func Candidates(g *topo.Graph, op sched.Collective, n int) []*sched.Program {
 func Best(g *topo.Graph, op sched.Collective, n int, size unit.Bytes, o Options) (*sched.Program, *Result, error) {
 	var best *sched.Program
 	var result *Result
-	for _, p := range Candidates(g, op, n) {
+	for _, p := range Candidates(g, op, n, o.Catalog) {
 		r, err := Collective(g, p, size, o)
 		if err != nil {
 			return nil, nil, err
