@@ -29,6 +29,7 @@ var floors = [][]string{
 	{"draw"},
 	{"cluster"},
 	{"tune", "sim"},
+	{"cases"},
 	{"design"},
 	{"probe"},
 	{"cli"},
@@ -39,7 +40,7 @@ var floors = [][]string{
 // too, but may use libraries of the field.
 var (
 	words   = []string{"unit", "topo", "sched", "draw"}
-	engines = []string{"cluster", "design", "tune", "sim"}
+	engines = []string{"cluster", "design", "tune", "sim", "cases"}
 )
 
 // Forbidden arrows and the reason for each, for the rooms that a prefix names.

@@ -12,7 +12,6 @@ import (
 	"github.com/weft-fabric/weft/sim"
 	"github.com/weft-fabric/weft/topo"
 	"github.com/weft-fabric/weft/topo/catalog"
-	"github.com/weft-fabric/weft/topo/rings"
 	"github.com/weft-fabric/weft/tune"
 	"github.com/weft-fabric/weft/unit"
 )
@@ -87,64 +86,25 @@ func (l *lab) program(name string, s algo.Spec) *sched.Program {
 	return nil
 }
 
-// found is a ring all-reduce over the first n GPUs of one host, with the rings that
-// the search finds there.
-func (l *lab) found(g *topo.Graph, n int) *sched.Program {
+// placed is a ring all-reduce over the first n GPUs, with as many rings as the
+// machine has room for: those of the search inside a host, one for each NIC
+// between hosts.
+func (l *lab) placed(g *topo.Graph, n int) *sched.Program {
 	if l.err != nil {
 		return nil
 	}
-	set := gpus(g)[:n]
-	res, err := rings.Search(g, set, l.c, rings.Options{Budget: 400_000})
-	if err != nil {
-		l.fail(err)
-		return nil
-	}
-	rank := map[topo.NodeID]sched.Rank{}
-	for i, id := range set {
-		rank[id] = sched.Rank(i)
-	}
-	plan := &res.Plan
-	if plan.Medium == rings.NVSwitch { // any order will do, and one ring has all links
-		return l.program("ring", algo.Spec{Op: sched.AllReduce, Ranks: n})
-	}
-	s := algo.Spec{Op: sched.AllReduce, Ranks: n, Channels: len(plan.Rings)}
-	for _, r := range plan.Rings {
-		order := make([]sched.Rank, n)
-		for i, id := range r.Order {
-			order[i] = rank[id]
-		}
-		s.Orders = append(s.Orders, order)
-	}
-	return l.program("ring", s)
+	orders := sim.Orders(g, n, l.c)
+	return l.program("ring", algo.Spec{Op: sched.AllReduce, Ranks: n, Channels: len(orders), Orders: orders})
 }
 
-// rails is a ring all-reduce over an even number of hosts of so many GPUs, one ring
-// for each rail. Ring k enters even hosts at GPU k and leaves them at the one
-// before, and goes through odd hosts the other way round: every step between hosts
-// stays on one rail, and every NIC has a ring coming in and a ring going out.
-func (l *lab) rails(n, perHost int) *sched.Program {
-	return l.hosts(n, perHost, func(host, k, i int) int {
-		if host%2 == 1 {
-			i = perHost - 1 - i
-		}
-		return (k + i) % perHost
-	})
-}
-
-// crossed is the same with every host gone through alike, so that steps between
-// hosts go from a rail to the next and over the spines.
+// crossed is a ring for each GPU of a host, every host gone through alike, so that
+// steps between hosts go from a rail to the next and over the spines.
 func (l *lab) crossed(n, perHost int) *sched.Program {
-	return l.hosts(n, perHost, func(_, k, i int) int { return (k + i) % perHost })
-}
-
-// hosts is one ring for each GPU of a host; at says which GPU of a host is the ith on ring k.
-func (l *lab) hosts(n, perHost int, at func(host, k, i int) int) *sched.Program {
 	s := algo.Spec{Op: sched.AllReduce, Ranks: n, Channels: perHost}
 	for k := range perHost {
 		order := make([]sched.Rank, n)
 		for i := range order {
-			host := i / perHost
-			order[i] = sched.Rank(host*perHost + at(host, k, i%perHost))
+			order[i] = sched.Rank(i/perHost*perHost + (i+k)%perHost)
 		}
 		s.Orders = append(s.Orders, order)
 	}

@@ -121,7 +121,7 @@ func s0Table() []entry {
 			why: "A host with one port moves this much bus bandwidth.",
 			also: func(l *lab) string {
 				g := l.two("nic[0-7]", r.link)
-				return fmt.Sprintf("With eight ports a host it is %s: the document's figure adds up eight ports without saying so.", l.measured(g, l.rails(16, 8), unit.GB, r.t).BusBW)
+				return fmt.Sprintf("With eight ports a host it is %s: the document's figure adds up eight ports without saying so.", l.measured(g, l.placed(g, 16), unit.GB, r.t).BusBW)
 			},
 		}, entry{
 			id: "5.3-" + r.key + "-latency", section: "5.3", claim: fmt.Sprintf("latency over %s: %g us", r.name, r.latency), says: is(r.latency), unit: "us",
@@ -145,7 +145,7 @@ func s0Table() []entry {
 	return append(list,
 		entry{
 			id: "5.3-nvlink3", section: "5.3", claim: "NVLink 3 inside a node: 300 GB/s", says: is(300), unit: "GB/s",
-			how: bySim, ours: func(l *lab) float64 { return gbps(l.wire(l.a100(), l.found(l.a100(), 8), unit.GB).BusBW) },
+			how: bySim, ours: func(l *lab) float64 { return gbps(l.wire(l.a100(), l.placed(l.a100(), 8), unit.GB).BusBW) },
 			bounds: near(300, 0.01), closed: "twelve links of 25 GB/s one way", cause: Agrees, why: "That is the wire.",
 			also: func(l *lab) string {
 				return fmt.Sprintf("NCCL reaches %.0f GB/s of it.", gbps(l.nccl(l.a100(), 8, sched.AllReduce, unit.GB).BusBW))
@@ -223,7 +223,7 @@ func (l *lab) crossing() (last float64) {
 	g := l.railed(8)
 	for b := 64 * unit.KiB; b <= 64*unit.MiB && l.err == nil; b *= 2 {
 		tree := l.program("double-binary-tree", algo.Spec{Op: sched.AllReduce, Ranks: 64, Pieces: int(min(max(b/(512*unit.KiB), 1), 16))})
-		if l.measured(g, tree, b, sim.RDMA).Time < l.measured(g, l.rails(64, 8), b, sim.RDMA).Time {
+		if l.measured(g, tree, b, sim.RDMA).Time < l.measured(g, l.placed(g, 64), b, sim.RDMA).Time {
 			last = float64(b)
 		}
 	}
@@ -270,7 +270,7 @@ func s0Large() []entry {
 			how: bySim, ours: one, bounds: near(ringTime(256, 350, 25), 0.01), closed: "2(n-1)/n of 350 GB at 25 GB/s", cause: Arithmetic,
 			why: "A ring moves twice the data through every NIC; it does not divide by the number of GPUs. And 350 GB over 25 GB/s is 14 s, not ms, before that division. The job script names one port a host (NCCL_IB_HCA=mlx5_0)."},
 		{id: "7.2-rails", section: "7.2", claim: "the same, with all eight ports of a host", says: is(14), unit: "ms",
-			how: bySim, ours: func(l *lab) float64 { return ms(l.wire(l.pod(), l.rails(256, 8), size).Time) }, bounds: near(ringTime(256, 350, 200), 0.01), closed: "2(n-1)/n of 350 GB at 200 GB/s", cause: Arithmetic, why: "Eight rings, one over each rail."},
+			how: bySim, ours: func(l *lab) float64 { return ms(l.wire(l.pod(), l.placed(l.pod(), 256), size).Time) }, bounds: near(ringTime(256, 350, 200), 0.01), closed: "2(n-1)/n of 350 GB at 200 GB/s", cause: Arithmetic, why: "Eight rings, one over each rail."},
 		{id: "7.2-50ms", section: "7.2", claim: "in practice about 50 ms", says: is(50), unit: "ms",
 			how: byNCCL, ours: func(l *lab) float64 { return ms(nccl(size)(l).Time) }, bounds: Span{ringTime(256, 350, 200), 1.5 * ringTime(256, 350, 200)}, closed: "eight HDR ports a host, and up to half more for NCCL", cause: Arithmetic, why: "Practice adds to the wire time; it cannot be below it."},
 		{id: "7.2-share", section: "7.2", claim: "gradient exchange is 1% of a step of 5 s", says: is(1), unit: "%",

@@ -29,7 +29,9 @@ func s1() []entry {
 			how: byProof, ours: func(l *lab) float64 { return .7 * sent(l.proof(l.ring(10_000))) * 8 * 10_000 }, bounds: near(112_000, 0.001), closed: "1.4 TB x 8 x 10,000", cause: Denominator,
 			why: "11.2 Tb/s is what each of the 10,000 GPUs would have to send, 56 times its port of 200 Gb/s. The cluster would have to carry ten thousand times that: the model is cut up, or the step is longer."},
 		{id: "1-step", section: "challenges", claim: "at that rate the exchange takes the 1 s of a step", says: is(1), unit: "s",
-			how: bySim, ours: func(l *lab) float64 { return l.wire(l.tenThousand(), l.rails(10_240, 8), gradients).Time.Seconds() }, bounds: near(ringTime(10_240, 700, 200)/1e3, 0.01), closed: "2(n-1)/n of 700 GB at 200 GB/s a host", cause: Denominator,
+			how: bySim, ours: func(l *lab) float64 {
+				return l.wire(l.tenThousand(), l.placed(l.tenThousand(), 10_240), gradients).Time.Seconds()
+			}, bounds: near(ringTime(10_240, 700, 200)/1e3, 0.01), closed: "2(n-1)/n of 700 GB at 200 GB/s a host", cause: Denominator,
 			why: "Flat rings over eight HDR ports a host on a non-blocking fabric of three tiers, 10,240 GPUs.",
 			also: func(l *lab) string {
 				return fmt.Sprintf("One ring over one port of each host takes %s.", l.wire(l.tenThousand(), l.ring(10_240), gradients).Time)
@@ -55,7 +57,7 @@ func s1() []entry {
 			how: byGraph, ours: func(l *lab) float64 { return float64(injected(l.preset("meta-rsc", nil)).Bits()) / 1e12 }, bounds: near(3200, 1e-6), closed: "16,000 x 200 Gb/s", cause: Arithmetic, why: "3.2 Pb/s; 3.2 Tb/s is two hosts."},
 		{id: "3-rsc-efficiency", section: "Meta RSC", claim: "large all-reduces reach over 90% of the network", says: Span{90, 100}, unit: "%",
 			how: byMeasured, ours: func(l *lab) float64 {
-				return 100 * gbps(l.measured(l.pod(), l.rails(256, 8), 16*unit.GB, sim.RDMA).BusBW) / 200
+				return 100 * gbps(l.measured(l.pod(), l.placed(l.pod(), 256), 16*unit.GB, sim.RDMA).BusBW) / 200
 			},
 			bounds: Span{90, 96}, closed: "RDMA reaches 96% of a port", cause: Agrees, why: "On 256 GPUs with adaptive routing, where nothing is lost but the headers.",
 			also: func(l *lab) string {

@@ -74,7 +74,7 @@ func s2NVLink() []entry {
 		{id: "3.1-quad", section: "3.1", claim: "inside a group of four P100: 3 x 20 = 60 GB/s", says: is(60), unit: "GB/s",
 			how: bySim, ours: func(l *lab) float64 {
 				g := l.preset("dgx-1p", nil)
-				return gbps(l.wire(g, l.found(g, 4), unit.GB).BusBW)
+				return gbps(l.wire(g, l.placed(g, 4), unit.GB).BusBW)
 			},
 			bounds: near(40, 0.01), closed: "two rings of 20 GB/s: three directed Hamiltonian cycles do not fit four fully joined GPUs", cause: Wiring, why: "A GPU can send 60 GB/s to its three peers together. A collective gets less: of the twelve directed links only two rings can be made."},
 		{id: "3.1-across", section: "3.1", claim: "between the groups: 20 GB/s", says: is(20), unit: "GB/s",
@@ -84,7 +84,7 @@ func s2NVLink() []entry {
 			bounds: near(80, 0.01), closed: "four links, one from each GPU to its twin", cause: Wiring, why: "Each pair of twins has 20 GB/s each way; there are four pairs.",
 			also: func(l *lab) string {
 				g := l.preset("dgx-1p", nil)
-				return fmt.Sprintf("An all-reduce over all eight reaches %s of bus bandwidth.", l.wire(g, l.found(g, 8), unit.GB).BusBW)
+				return fmt.Sprintf("An all-reduce over all eight reaches %s of bus bandwidth.", l.wire(g, l.placed(g, 8), unit.GB).BusBW)
 			}},
 		{id: "3.2-dgx2-near", section: "3.2", claim: "two V100 of one board of DGX-2: 300 GB/s", says: is(300), unit: "GB/s",
 			how: bySim, ours: pair(preset("dgx-2"), 0, 1), bounds: near(150, 0.01), closed: "six links of 25 GB/s", cause: BothWays, why: "150 GB/s each way."},
@@ -104,7 +104,7 @@ func s2NVLink() []entry {
 		{id: "3.4-hosts", section: "3.4", claim: "two DGX H100 over InfiniBand: 400 Gb/s = 50 GB/s", says: is(50), unit: "GB/s",
 			how: bySim, ours: func(l *lab) float64 {
 				g := l.preset("rail", map[string]int{"hosts": 2})
-				return gbps(l.wire(g, l.rails(16, 8), unit.GB).BusBW)
+				return gbps(l.wire(g, l.placed(g, 16), unit.GB).BusBW)
 			},
 			bounds: near(400, 0.02), closed: "eight ports of 50 GB/s", cause: Wiring, why: "50 GB/s is one of eight ports, and the 900 GB/s it is held against count both ways: eight rails carry 400 GB/s beside 450."},
 		{id: "3.4-nvlink-network", section: "3.4", claim: "NVLink network: 8 x 200 = 1,600 GB/s between hosts", says: is(1600), unit: "GB/s",
@@ -134,8 +134,8 @@ func s2NVLink() []entry {
 
 func s2NCCL() []entry {
 	const size = 100 * unit.MB
-	pcie := func(l *lab) float64 { return ms(l.wire(l.pcieBox(), l.found(l.pcieBox(), 8), size).Time) }
-	nvlink := func(l *lab) float64 { return ms(l.wire(l.a100(), l.found(l.a100(), 8), size).Time) }
+	pcie := func(l *lab) float64 { return ms(l.wire(l.pcieBox(), l.placed(l.pcieBox(), 8), size).Time) }
+	nvlink := func(l *lab) float64 { return ms(l.wire(l.a100(), l.placed(l.a100(), 8), size).Time) }
 	return []entry{
 		{id: "4.2-volume", section: "4.2", claim: "a ring sends 2(N-1)/N, near 2", says: is(1.75), unit: "x",
 			how: byProof, ours: func(l *lab) float64 { return sent(l.proof(l.ring(8))) }, bounds: near(1.75, 1e-9), closed: "2(n-1)/n", cause: Agrees, why: "The example below it uses 7 instead."},
@@ -172,7 +172,7 @@ func s2NCCL() []entry {
 // s2Boxes is the comparison of three boxes: 1 GB, eight A100.
 func s2Boxes() []entry {
 	box := func(g func(*lab) *topo.Graph) func(*lab) float64 {
-		return func(l *lab) float64 { return ms(l.wire(g(l), l.found(g(l), 8), unit.GB).Time) }
+		return func(l *lab) float64 { return ms(l.wire(g(l), l.placed(g(l), 8), unit.GB).Time) }
 	}
 	pcie, mesh, nvs := box((*lab).pcieBox), box((*lab).cubeMesh), box((*lab).a100)
 	return []entry{
@@ -180,7 +180,7 @@ func s2Boxes() []entry {
 			how: bySim, ours: pcie, bounds: near(ringTime(8, 1, pcie3), 0.01), closed: "1.75 GB at 15.75 GB/s", cause: Wiring, why: "A ring in the order of the tree crosses every PCIe link once each way.",
 			also: func(l *lab) string {
 				return fmt.Sprintf("A ring that crosses the sockets at every step shares each switch's uplink by four and takes %s: that is the document's case, a bad order and not a law. With PCIe 4, as A100 servers have, the good ring takes %s.",
-					l.zigzag(l.pcieBox(), unit.GB).Time, l.wire(l.pcie4Box(), l.found(l.pcie4Box(), 8), unit.GB).Time)
+					l.zigzag(l.pcieBox(), unit.GB).Time, l.wire(l.pcie4Box(), l.placed(l.pcie4Box(), 8), unit.GB).Time)
 			}},
 		{id: "5.2-pcie-order", section: "5.2", claim: "the same, with a ring that crosses the sockets at every step: 450 ms", says: is(450), unit: "ms",
 			how: bySim, ours: func(l *lab) float64 { return ms(l.zigzag(l.pcieBox(), unit.GB).Time) }, bounds: near(ringTime(8, 1, pcie3/4), 0.01), closed: "1.75 GB at a quarter of 15.75 GB/s", cause: Agrees, why: "What the document describes as a shared bus."},
@@ -189,7 +189,7 @@ func s2Boxes() []entry {
 			also: func(l *lab) string {
 				v := l.preset("dgx-1v", nil)
 				return fmt.Sprintf("The mesh that was sold, DGX-1 with V100, takes %s on the wire; NCCL takes %s ms there.",
-					l.wire(v, l.found(v, 8), unit.GB).Time, digits(ms(l.nccl(v, 8, sched.AllReduce, unit.GB).Time), 2))
+					l.wire(v, l.placed(v, 8), unit.GB).Time, digits(ms(l.nccl(v, 8, sched.AllReduce, unit.GB).Time), 2))
 			}},
 		{id: "5.2-nvswitch", section: "5.2", claim: "NVSwitch: 34 ms", says: is(34), unit: "ms",
 			how: bySim, ours: nvs, bounds: near(ringTime(8, 1, 300), 0.02), closed: "1.75 GB at 300 GB/s", cause: Wiring, why: "34 ms is 1.75 GB over the 50 GB/s that the document takes for a pair (3.3-pair above).",
@@ -231,8 +231,8 @@ func (l *lab) subset(g *topo.Graph, at ...int) unit.Rate {
 // s2Training is GPT-3 13B on eight GPUs.
 func s2Training() []entry {
 	const size = 52 * unit.GB
-	pcie := func(l *lab) float64 { return ms(l.wire(l.pcieBox(), l.found(l.pcieBox(), 8), size).Time) }
-	nvs := func(l *lab) float64 { return ms(l.wire(l.a100(), l.found(l.a100(), 8), size).Time) }
+	pcie := func(l *lab) float64 { return ms(l.wire(l.pcieBox(), l.placed(l.pcieBox(), 8), size).Time) }
+	nvs := func(l *lab) float64 { return ms(l.wire(l.a100(), l.placed(l.a100(), 8), size).Time) }
 	return []entry{
 		{id: "5.3-pcie", section: "5.3", claim: "13B parameters, 52 GB of gradients, over PCIe: 420 ms a batch", says: is(420), unit: "ms",
 			how: bySim, ours: pcie, bounds: near(ringTime(8, 52, pcie3), 0.01), closed: "1.75 x 52 GB at 15.75 GB/s", cause: Volume, why: "420 ms is about the 450 ms of 5.2 for 1 GB; here it is 52 GB."},

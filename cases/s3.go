@@ -12,8 +12,8 @@ import (
 // s3 is "many GPUs training and serving one model".
 func s3() []entry {
 	const size = 26 * unit.GB // 13B parameters of two bytes
-	nvlink := func(l *lab, size unit.Bytes) float64 { return ms(l.wire(l.a100(), l.found(l.a100(), 8), size).Time) }
-	pcie := func(l *lab) float64 { return ms(l.wire(l.pcie4Box(), l.found(l.pcie4Box(), 8), size).Time) }
+	nvlink := func(l *lab, size unit.Bytes) float64 { return ms(l.wire(l.a100(), l.placed(l.a100(), 8), size).Time) }
+	pcie := func(l *lab) float64 { return ms(l.wire(l.pcie4Box(), l.placed(l.pcie4Box(), 8), size).Time) }
 	apart := func(l *lab) float64 {
 		g := l.ports("dgx-a100", "ConnectX-6", 8, "nic0", "hdr")
 		if l.err != nil {

@@ -25,6 +25,11 @@ func TestExamples(t *testing.T) {
 		"pcie-lab.yaml":       {4, 16, 2, 1, 0},
 		"nvl72.yaml":          {144, 576, 32, 9, 0},
 		"meta-24k.yaml":       {3072, 24576, 1536, 144, 9},
+
+		"collective-pcie.yaml":      {1, 8, 0, 0, 0},
+		"collective-cube-mesh.yaml": {1, 8, 0, 0, 0},
+		"collective-nvswitch.yaml":  {1, 8, 0, 0, 0},
+		"collective-torus.yaml":     {1024, 4096, 0, 0, 0},
 	}
 	files, err := filepath.Glob("../examples/*.yaml")
 	if err != nil || len(files) < len(want) {
