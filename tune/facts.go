@@ -41,6 +41,20 @@ var pathNames = []string{"LOC", "NVL", "NVB", "PIX", "PXB", "PXN", "PHB", "SYS",
 
 func (p path) String() string { return pathNames[p] }
 
+// pathOf is NCCL's word for a span; it has none for two root ports of one CPU.
+func pathOf(s topo.Span) path {
+	switch s {
+	case topo.PIX:
+		return pathPIX
+	case topo.PXB:
+		return pathPXB
+	case topo.PHB, topo.NODE:
+		return pathPHB
+	default:
+		return pathSYS
+	}
+}
+
 // medium is what carries the bytes inside a node, in the classes that the
 // measured constants distinguish.
 type medium int
@@ -69,7 +83,6 @@ type facts struct {
 	ranks, nodes, perNode int
 	compute               int // smallest compute capability, times ten
 	model                 string
-	host                  string // kind of host, if the graph says
 	cpu                   vendor
 	mixedCPU              bool
 
@@ -91,8 +104,6 @@ type facts struct {
 	nics    []nic // of the node with the least
 	netPath path
 	efa     bool
-	ether   bool
-	netGen  string
 }
 
 func (f *facts) gen() generation { return generationOf(f.compute) }
@@ -266,7 +277,6 @@ func inspect(g *topo.Graph, group []topo.NodeID, c *catalog.Catalog, compute int
 	host := g.Nodes[group[0]].Host
 	var cpuModel string
 	if host != topo.None {
-		f.host = g.Hosts[host].Model
 		for _, n := range g.HostNodes(host) {
 			if n.Kind == topo.CPU {
 				cpuModel = n.Model
@@ -275,9 +285,7 @@ func inspect(g *topo.Graph, group []topo.NodeID, c *catalog.Catalog, compute int
 		}
 	}
 	f.cpu = vendorOf(cpuModel)
-	if err := f.network(g, group, c); err != nil {
-		return nil, err
-	}
+	f.network(g, group, c)
 	if len(group) == 1 {
 		f.total = 5000 // what NCCL counts a GPU's own memory with
 		return f, nil
@@ -411,16 +419,7 @@ func (f *facts) overTree(g *topo.Graph, group []topo.NodeID, plan *rings.Plan, c
 	f.medium = overPCIe
 	for i := range group {
 		for j := range group[:i] {
-			switch g.Span(group[i], group[j]) {
-			case topo.PIX:
-				f.path = max(f.path, pathPIX)
-			case topo.PXB:
-				f.path = max(f.path, pathPXB)
-			case topo.PHB, topo.NODE:
-				f.path = max(f.path, pathPHB)
-			default:
-				f.path = max(f.path, pathSYS)
-			}
+			f.path = max(f.path, pathOf(g.Span(group[i], group[j])))
 		}
 	}
 	if f.path >= pathPHB {
@@ -506,7 +505,7 @@ func socketSpeed(model string) float64 {
 }
 
 // network lists the NICs that serve the GPUs of a node.
-func (f *facts) network(g *topo.Graph, group []topo.NodeID, c *catalog.Catalog) error {
+func (f *facts) network(g *topo.Graph, group []topo.NodeID, c *catalog.Catalog) {
 	in := map[topo.NodeID]int{}
 	for i, n := range group {
 		in[n] = i
@@ -523,16 +522,13 @@ func (f *facts) network(g *topo.Graph, group []topo.NodeID, c *catalog.Catalog) 
 			switch class := g.Class(e.Link); {
 			case class.Kind.Network():
 				wire += float64(g.Rate(e.Link)) / 1e9
-				f.netGen, f.ether = class.Gen, class.Kind == topo.Ethernet
 			case class.Kind == topo.PCIe:
 				pcie += pcieSpeed(pcieGen(class.Gen), int(class.Lanes))
 			}
 		}
 		card, known := c.NICs[g.Nodes[n].Model]
 		if wire == 0 && known {
-			class := c.Links[card.Link].Class(0)
-			wire = float64(class.Rate) / 1e9
-			f.netGen, f.ether = class.Gen, class.Kind == topo.Ethernet
+			wire = float64(c.Links[card.Link].Class(0).Rate) / 1e9
 		}
 		if wire == 0 {
 			wire = 1.25 // what NCCL takes for a NIC of unknown speed, 10 Gb/s
@@ -567,19 +563,9 @@ func (f *facts) network(g *topo.Graph, group []topo.NodeID, c *catalog.Catalog) 
 	for _, n := range group {
 		if id := g.Near(n); id != topo.None && serves(g, id) {
 			add(id, id)
-			switch g.Span(n, id) {
-			case topo.PIX:
-				f.netPath = max(f.netPath, pathPIX)
-			case topo.PXB:
-				f.netPath = max(f.netPath, pathPXB)
-			case topo.PHB, topo.NODE:
-				f.netPath = max(f.netPath, pathPHB)
-			default:
-				f.netPath = max(f.netPath, pathSYS)
-			}
+			f.netPath = max(f.netPath, pathOf(g.Span(n, id)))
 		}
 	}
-	return nil
 }
 
 // owners yields the NICs of a host that GPUs use, in order, each with the GPU it

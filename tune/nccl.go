@@ -3,6 +3,7 @@ package tune
 import (
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/weft-fabric/weft/sched"
 	"github.com/weft-fabric/weft/topo"
@@ -26,8 +27,8 @@ type NCCL struct {
 	graphs [algorithms]shape
 }
 
-// NewNCCL derives NCCL's model for a set of GPUs. Ranks over several hosts take
-// the hosts in the graph's order.
+// NewNCCL derives NCCL's model for a set of GPUs. Like NCCL it looks at the hosts
+// and their NICs only: the fabric between them counts as non-blocking.
 func NewNCCL(g *topo.Graph, gpus []topo.NodeID, c *catalog.Catalog, o NCCLOptions) (*NCCL, error) {
 	f, err := gather(g, gpus, c)
 	if err != nil {
@@ -49,20 +50,11 @@ func NewNCCL(g *topo.Graph, gpus []topo.NodeID, c *catalog.Catalog, o NCCLOption
 
 func known(what string, names, all []string) error {
 	for _, n := range names {
-		if !contains(all, n) {
+		if !slices.Contains(all, n) {
 			return fmt.Errorf("unknown %s %q; known: %v", what, n, all)
 		}
 	}
 	return nil
-}
-
-func contains(list []string, s string) bool {
-	for _, v := range list {
-		if v == s {
-			return true
-		}
-	}
-	return false
 }
 
 // Ranks is how many GPUs take part.
@@ -90,10 +82,10 @@ func steps(op sched.Collective, n int) float64 {
 // why says what keeps NCCL from a combination; empty if nothing does.
 func (m *NCCL) why(op sched.Collective, a algorithm, p protocol) string {
 	f := m.f
-	if len(m.o.Algos) > 0 && !contains(m.o.Algos, algoNames[a]) {
+	if len(m.o.Algos) > 0 && !slices.Contains(m.o.Algos, algoNames[a]) {
 		return "not among the algorithms asked for"
 	}
-	if len(m.o.Protos) > 0 && !contains(m.o.Protos, protoNames[p]) {
+	if len(m.o.Protos) > 0 && !slices.Contains(m.o.Protos, protoNames[p]) {
 		return "not among the protocols asked for"
 	}
 	switch op {
@@ -390,7 +382,8 @@ func (m *NCCL) pick(op sched.Collective, bytes float64) (a algorithm, p protocol
 
 // Choose gives NCCL's choice for a collective over bytes (the larger buffer: n
 // blocks for all-gather and reduce-scatter, as nccl-tests counts), with NCCL's own
-// estimate of the time. Sizes below zero count as zero.
+// estimate of the time; sends and receives, for which NCCL has none, have the
+// measured one. Sizes below zero count as zero.
 func (m *NCCL) Choose(op sched.Collective, bytes unit.Bytes) Choice {
 	size := max(float64(bytes), 0)
 	bytes = max(bytes, 0)

@@ -19,10 +19,7 @@ const maxChannels = 32 // of the search; the kernel may use twice as many
 func (f *facts) searchRing() shape {
 	s := shape{TypeIntra: f.path, TypeInter: pathPIX}
 	list := speeds(f.compute, f.nodes > 1)
-	inside := f.total
-	if f.medium == overPCIe || f.medium == overHost {
-		inside = f.pci
-	}
+	inside := f.inside()
 	if f.nodes > 1 {
 		s.TypeInter = f.netPath
 		if f.medium == overNVLink && s.TypeInter > pathPXN {
@@ -30,17 +27,12 @@ func (f *facts) searchRing() shape {
 		}
 	}
 	fit := func(speed float64) int {
-		within := maxChannels
-		switch {
-		case f.perRing > 0: // direct links: each ring takes whole links
+		within := int(inside / speed)
+		if f.perRing > 0 { // direct links: each ring takes whole links
 			if speed > f.perRing {
 				return 0
 			}
 			within = f.rings
-		case f.medium == overPCIe || f.medium == overHost:
-			within = int(inside / speed)
-		default:
-			within = int(inside / speed)
 		}
 		if f.nodes == 1 {
 			return min(within, maxChannels)
@@ -99,6 +91,7 @@ func (f *facts) searchTree(ring shape) shape {
 	return s
 }
 
+// inside is what one GPU's links carry inside the node, as NCCL counts them.
 func (f *facts) inside() float64 {
 	if f.medium == overNVLink || f.medium == alone {
 		return f.total

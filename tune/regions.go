@@ -77,6 +77,8 @@ func (r *region) distance(f *facts, op sched.Collective, bytes float64) (d float
 // nearest describes the nearest measured point and the error to expect: that of
 // the region where the point is of the same generation and GPU count, else what
 // showed when such a GPU count, or such a generation, was left out of the fit.
+// Each doubling of GPUs or nodes past the first adds a quarter, a judgement: no
+// points tell.
 func (m *NCCL) nearest(op sched.Collective, bytes unit.Bytes) (string, float64) {
 	f := m.f
 	var best *region
@@ -95,7 +97,7 @@ func (m *NCCL) nearest(op sched.Collective, bytes unit.Bytes) (string, float64) 
 	err := best.err[b]
 	if best.class != f.class() {
 		far = append(far, fmt.Sprintf("another kind of machine (%s, not %s)", best.class, f.class()))
-	} else if best.nodes == 1 && strings.TrimSpace(best.machine) != "" {
+	} else {
 		far = append(far, "the same generation and kind of link")
 	}
 	if best.op != op {
@@ -128,9 +130,11 @@ func (m *NCCL) nearest(op sched.Collective, bytes unit.Bytes) (string, float64) 
 	case bestGPUs != f.ranks:
 		err = max(err, heldGPUs[f.class()][b])
 	}
+	doublings := max(math.Abs(math.Log2(float64(bestGPUs)/float64(f.ranks))), math.Abs(math.Log2(float64(best.nodes)/float64(f.nodes))))
 	if err < 0 { // nobody measured sizes like this one there
 		err = heldMachine[f.class()][b]
 	}
+	err *= 1 + max(0, doublings-1)/4
 	return fmt.Sprintf("%s, %s, %d GPUs, %s: %s", best.machine, best.op, bestGPUs, unit.Bytes(size), strings.Join(far, ", ")), err
 }
 
