@@ -111,6 +111,7 @@ func (a *Algorithm) Program(s Spec) (*sched.Program, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", a.Name, err)
 	}
+	tidy(p)
 	if p.Orders, err = s.placed(p.Channels()); err != nil {
 		return nil, fmt.Errorf("%s: %w", a.Name, err)
 	}

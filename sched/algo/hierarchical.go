@@ -134,27 +134,6 @@ func hierarchical(s Spec) (string, error) {
 
 func name(s string) *sched.Expr { return &sched.Expr{Kind: sched.Var, Name: s} }
 
-// op makes an expression, simplified where a side is a number.
-func op(k sched.Kind, l, r *sched.Expr) *sched.Expr {
-	is := func(e *sched.Expr, v int64) bool { return e.Kind == sched.Num && e.Val == v }
-	e := &sched.Expr{Kind: k, L: l, R: r}
-	switch {
-	case l.Kind == sched.Num && r.Kind == sched.Num:
-		if v := e.Eval(new(sched.Env)); v >= 0 {
-			return sched.N(int(v))
-		}
-	case k == sched.Add && is(l, 0):
-		return r
-	case (k == sched.Add || k == sched.Sub) && is(r, 0), (k == sched.Mul || k == sched.Div) && is(r, 1):
-		return l
-	case k == sched.Mul && is(l, 1):
-		return r
-	case k == sched.Mul && (is(l, 0) || is(r, 0)), k == sched.Mod && is(r, 1):
-		return sched.N(0)
-	}
-	return e
-}
-
 // place is where a buffer of a part lies in the whole program.
 type place struct {
 	buf  sched.Buffer
