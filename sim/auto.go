@@ -41,11 +41,17 @@ func Spec(g *topo.Graph, op sched.Collective, n int) algo.Spec {
 	return algo.Spec{Op: op, Ranks: n, Slots: slots, Local: Domain(g, n)}
 }
 
-// Place gives rings the orders that suit the machine, a channel each.
+// Place gives rings the orders that suit the machine, a channel each, and a torus
+// its dimensions and the ranks in their order.
 func Place(a *algo.Algorithm, s algo.Spec, g *topo.Graph, c *catalog.Catalog) algo.Spec {
-	if a.Name == "ring" {
+	switch a.Name {
+	case "ring":
 		s.Orders = Orders(g, s.Ranks, c)
 		s.Channels = max(len(s.Orders), 1)
+	case "torus":
+		if dims, order := grid(g, s.Ranks); dims != nil {
+			s.Dims, s.Orders = dims, [][]sched.Rank{order}
+		}
 	}
 	return s
 }
@@ -66,7 +72,7 @@ func Candidates(g *topo.Graph, op sched.Collective, n int, c *catalog.Catalog) [
 		if err != nil || p.Switches > 0 || a.Name == "torus" && !torus(g) {
 			continue
 		}
-		if few := a.Name == "ring" || a.Name == "hierarchical" || strings.Contains(a.Name, "tree"); n > many && !few && op == sched.AllReduce {
+		if few := a.Name == "ring" || a.Name == "torus" || a.Name == "hierarchical" || strings.Contains(a.Name, "tree"); n > many && !few && op == sched.AllReduce {
 			continue
 		}
 		list = append(list, p)
