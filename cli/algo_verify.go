@@ -218,8 +218,10 @@ func (v *prover) print(w io.Writer) error {
 			j++
 		}
 		first, last := v.reports[i], v.reports[j-1]
-		if j == i+1 {
-			fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", first.Program, first.Op, count(first.Ranks, "rank"), reportLine(first))
+		if j-i <= 3 {
+			for _, r := range v.reports[i:j] {
+				fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", r.Program, r.Op, count(r.Ranks, "rank"), reportLine(r))
+			}
 		} else {
 			fmt.Fprintf(t, "%s\t%s\t%d to %s\t%s proven\n", first.Program, first.Op, first.Ranks, count(last.Ranks, "rank"), count(j-i, "program"))
 		}
