@@ -454,7 +454,7 @@ func constantsFile(s *study) []byte {
 		p("\t\t\tExtraReduce: %g, ExtraGather: %g, ExtraScatter: %g, ExtraSend: %g,\n\t\t},", k.ExtraReduce, k.ExtraGather, k.ExtraScatter, k.ExtraSend)
 	}
 	p("\t},\n\tNet: [networks]network{")
-	notes := [networks]string{"hop from the 46 us of two nodes, share 24/25 and 48/50 as published; overlap of EFA", "hop from 8 bytes on p4de; overlap of all points at 1 MiB and up", "hop from 8 bytes on p5; overlap likewise"}
+	notes := [networks]string{"hop from the 46 us of two nodes, share 24/25 and 48/50 as published; overlap from published peaks", "hop from 8 bytes on p4de; overlap of all points at 1 MiB and up", "hop from 8 bytes on p5; overlap likewise"}
 	for n, name := range []string{"netRDMA", "netEFA1", "netEFA2"} {
 		v := s.x.Net[n]
 		p("\t\t%s: {Hop: %g, Share: %g, Overlap: %g}, // %s", name, v.Hop, v.Share, v.Overlap, notes[n])

@@ -66,6 +66,19 @@ func (c *Calibration) Link(nodes int) (*LinkFit, error) {
 	return nil, fmt.Errorf("the calibration has no points %s; measure there too", map[string]string{"inside": "inside one node", "between": "between nodes"}[kind])
 }
 
+// Predict gives the time of a collective on the calibrated cluster, and the
+// typical error that the model showed on the points it was fitted to.
+func (c *Calibration) Predict(op sched.Collective, gpus, nodes int, bytes unit.Bytes) (unit.Time, float64, error) {
+	f, err := c.Link(nodes)
+	if err != nil {
+		return 0, 0, err
+	}
+	if gpus < 2 || bytes < 0 {
+		return 0, 0, fmt.Errorf("%d GPUs and %d bytes; at least 2 GPUs and 0 bytes expected", gpus, bytes)
+	}
+	return f.Model().Time(costOf(Point{Op: op, GPUs: gpus, Nodes: nodes, Bytes: bytes})), f.MedianError, nil
+}
+
 func kindOf(nodes int) string {
 	if nodes > 1 {
 		return "between"

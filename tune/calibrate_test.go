@@ -111,6 +111,17 @@ func TestCalibrateLog(t *testing.T) {
 	if f.MedianError > .10 || f.P90Error > .35 {
 		t.Errorf("errors %.3f and %.3f", f.MedianError, f.P90Error)
 	}
+	for _, p := range points {
+		if p.Bytes == 64*unit.MiB && !p.InPlace {
+			us, typical, err := c.Predict(p.Op, p.GPUs, p.Nodes, p.Bytes)
+			if off := math.Abs(us.Seconds()/p.Time.Seconds() - 1); err != nil || off > .25 || typical != f.MedianError {
+				t.Errorf("64 MiB: %s, measured %s; typically off by %g; %v", us, p.Time, typical, err)
+			}
+		}
+	}
+	if _, _, err := c.Predict(sched.AllReduce, 1, 1, 8); err == nil {
+		t.Error("one GPU is accepted")
+	}
 	if len(f.Notes) != 2 {
 		t.Errorf("notes %q; one GPU count and one operation leave two constants open", f.Notes)
 	}

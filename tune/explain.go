@@ -52,7 +52,7 @@ func (m *NCCL) limitText(p Prediction) string {
 	case "protocol":
 		return "The protocol bounds it: LL sends a flag of four bytes with every four bytes of data, and so moves at most half of what the links carry."
 	case "nic":
-		return fmt.Sprintf("The NICs bound it: those of one node carry %.4g GB/s each way, of which large messages reach %.0f%%.", f.nicWire(), 100*fitted.Net[f.net()].Share)
+		return fmt.Sprintf("The NICs bound it: those of one node carry %.4g GB/s each way, of which large messages reach %.0f%%.", f.nicWire(), 100*f.nicShare(fitted.Net[f.net()]))
 	case "host":
 		return fmt.Sprintf("The way through the CPUs bounds it: the GPUs are %s apart, and memory passes on every byte between PCIe trees; %s.", f.path, f.why)
 	default:
@@ -263,9 +263,9 @@ func (m *NCCL) WhyNotWireRate(op sched.Collective, bytes unit.Bytes) []string {
 	}
 	net := fitted.Net[f.net()]
 	if a == nvlsTree || a == nvls {
-		text = append(text, fmt.Sprintf("Of the NICs' rate large messages reach %.0f%%; inside the nodes adding up in the switches reaches %.0f%% of what plain copies do.", 100*net.Share, 100*k.NVLS.Share))
+		text = append(text, fmt.Sprintf("Of the NICs' rate large messages reach %.0f%%; inside the nodes adding up in the switches reaches %.0f%% of what plain copies do.", 100*f.nicShare(net), 100*k.NVLS.Share))
 	} else {
-		text = append(text, fmt.Sprintf("Of the NICs' rate large messages reach %.0f%%, and %s leaves %.0f%% of that.", 100*net.Share, protoText(pr, a), 100*protoShare(k, pr)))
+		text = append(text, fmt.Sprintf("Of the NICs' rate large messages reach %.0f%%, and %s leaves %.0f%% of that.", 100*f.nicShare(net), protoText(pr, a), 100*protoShare(k, pr)))
 	}
 	in, out := f.hops(op, a, f.nodes)
 	return append(text, fmt.Sprintf("The longest way has %.0f steps inside nodes of %.2g us and %.0f between nodes of %.3g us, which only large buffers hide.", in, k.LL.Hop, out, net.Hop))

@@ -104,6 +104,7 @@ type facts struct {
 	nics    []nic // of the node with the least
 	netPath path
 	efa     bool
+	netRate float64 // share of the NICs' wire that large messages reach, from the catalogue; 0 if unknown
 }
 
 func (f *facts) gen() generation { return generationOf(f.compute) }
@@ -522,6 +523,7 @@ func (f *facts) network(g *topo.Graph, group []topo.NodeID, c *catalog.Catalog) 
 			switch class := g.Class(e.Link); {
 			case class.Kind.Network():
 				wire += float64(g.Rate(e.Link)) / 1e9
+				f.netRate = c.Links[class.Gen].Efficiency
 			case class.Kind == topo.PCIe:
 				pcie += pcieSpeed(pcieGen(class.Gen), int(class.Lanes))
 			}
@@ -529,6 +531,7 @@ func (f *facts) network(g *topo.Graph, group []topo.NodeID, c *catalog.Catalog) 
 		card, known := c.NICs[g.Nodes[n].Model]
 		if wire == 0 && known {
 			wire = float64(c.Links[card.Link].Class(0).Rate) / 1e9
+			f.netRate = c.Links[card.Link].Efficiency
 		}
 		if wire == 0 {
 			wire = 1.25 // what NCCL takes for a NIC of unknown speed, 10 Gb/s

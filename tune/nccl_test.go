@@ -242,8 +242,8 @@ func TestPublishedPeaks(t *testing.T) {
 		{"dgx-h100", 8, 1, nil, 480, .12},
 		{"dgx-b200", 8, 1, []string{"Ring"}, 700, .12},
 		{"dgx-b200", 8, 1, nil, 850, .20},
-		{"dgx-a100", 32, 4, nil, 192, .15},
-		{"dgx-h100", 32, 4, []string{"Ring"}, 370, .15},
+		{"dgx-a100", 32, 4, nil, 192, .05},
+		{"dgx-h100", 32, 4, []string{"Ring"}, 370, .06},
 		{"dgx-1v", 8, 1, nil, 134.5, .05},
 	} {
 		m := s.model(w.machine, w.gpus, w.nodes, NCCLOptions{Algos: w.algos})
