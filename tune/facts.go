@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"iter"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/weft-fabric/weft/topo"
@@ -133,6 +134,9 @@ func gather(g *topo.Graph, gpus []topo.NodeID, c *catalog.Catalog) (*facts, erro
 			return nil, fmt.Errorf("%s is given twice; each rank has a GPU of its own", g.NodeName(n))
 		}
 		gpu, err := c.GPU(g.Nodes[n].Model)
+		if sm, bad := strconv.Atoi(g.Attrs[n]["gpu.sm"]); err != nil && bad == nil && sm > 0 {
+			gpu, err = catalog.GPU{Name: "unknown", Compute: sm}, nil // an import that tells no more
+		}
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", g.NodeName(n), err)
 		}
@@ -278,12 +282,7 @@ func inspect(g *topo.Graph, group []topo.NodeID, c *catalog.Catalog, compute int
 	host := g.Nodes[group[0]].Host
 	var cpuModel string
 	if host != topo.None {
-		for _, n := range g.HostNodes(host) {
-			if n.Kind == topo.CPU {
-				cpuModel = n.Model
-				break
-			}
-		}
+		cpuModel = cpuOf(g, host)
 	}
 	f.cpu = vendorOf(cpuModel)
 	f.network(g, group, c)
@@ -463,6 +462,29 @@ func pcieGen(name string) int {
 		return 3
 	}
 	return gen
+}
+
+// cpuOf names the model of a host's CPUs or, in an import from NCCL, their vendor.
+func cpuOf(g *topo.Graph, h topo.HostID) string {
+	for i, n := range g.HostNodes(h) {
+		if n.Kind != topo.CPU {
+			continue
+		}
+		if n.Model != "" {
+			return n.Model
+		}
+		attrs := g.Attrs[g.Hosts[h].First+topo.NodeID(i)]
+		switch {
+		case attrs["cpu.vendor"] == "AuthenticAMD":
+			return "AMD"
+		case attrs["cpu.arch"] == "arm64":
+			return "Arm"
+		case attrs["cpu.arch"] == "ppc64":
+			return "POWER"
+		}
+		return attrs["cpu.vendor"]
+	}
+	return ""
 }
 
 func vendorOf(model string) vendor {

@@ -75,7 +75,7 @@ func span(us float64) unit.Time {
 func (c Choice) timed(op sched.Collective, n int, bytes unit.Bytes, us float64) Choice {
 	c.Time = span(us)
 	c.AlgBW, c.BusBW = 0, 0
-	if us > 0 {
+	if us > 0 && op != sched.Barrier { // which moves no bytes, whatever the size
 		c.AlgBW = unit.Rate(float64(bytes) / us * 1e6)
 		c.BusBW = c.AlgBW * unit.Rate(BusFactor(op, n))
 	}
