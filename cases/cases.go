@@ -37,7 +37,9 @@ const (
 	Denominator Cause = "different denominator"
 	Wiring      Cause = "wiring misread"
 	Conditions  Cause = "other conditions than stated"
-	Latency     Cause = "latency left out or overstated"
+	Latency     Cause = "latency overstated"
+	Software    Cause = "software counted on one side only"
+	Estimate    Cause = "ours is an estimate"
 )
 
 // Case is one figure of a document and ours.
@@ -100,14 +102,15 @@ func (c *Case) Verdict() string {
 // Figures prints the document's figure and ours, in the unit that suits each: three
 // digits of what is simulated or counted, two of what is fitted.
 func (c *Case) Figures() (document, ours string) {
-	digitsOfOurs := 3
-	if c.How == byNCCL {
-		digitsOfOurs = 2
+	n := 3
+	if c.How == byNCCL && c.Unit != "MiB" { // sizes are tried by powers of two and exact
+		n = 2
 	}
-	if c.Document.High == c.Document.Low {
-		return amount(c.Document.Low, 4, c.Unit, c.Unit), amount(c.Ours, digitsOfOurs, c.Unit, scaled(c.Ours, c.Unit))
+	document = amount(c.Document.High, 4, c.Unit, c.Unit)
+	if c.Document.High != c.Document.Low {
+		document = digits(c.Document.Low, 4) + " to " + document
 	}
-	return digits(c.Document.Low, 4) + " to " + amount(c.Document.High, 4, c.Unit, c.Unit), amount(c.Ours, digitsOfOurs, c.Unit, scaled(c.Ours, c.Unit))
+	return document, amount(c.Ours, n, c.Unit, scaled(c.Ours, c.Unit))
 }
 
 // chains of units, each a thousand times the one before.

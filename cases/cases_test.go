@@ -3,11 +3,16 @@ package cases
 import (
 	"flag"
 	"os"
+	"slices"
 	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/weft-fabric/weft/cluster"
+	"github.com/weft-fabric/weft/sched"
+	"github.com/weft-fabric/weft/sim"
+	"github.com/weft-fabric/weft/topo"
+	"github.com/weft-fabric/weft/unit"
 )
 
 var update = flag.Bool("update", false, "rewrite docs/reference-cases.md")
@@ -41,27 +46,47 @@ func TestCases(t *testing.T) {
 	}
 }
 
-// TestExamples holds the boxes of the comparison and the torus to the example files.
+// TestExamples holds the boxes of the comparison and the torus to the example
+// files: the same graph, and the best that the simulator finds on it is what the case says.
 func TestExamples(t *testing.T) {
-	for name, text := range map[string]string{"pcie": pcieFile, "cube-mesh": meshFile, "nvswitch": switchFile, "torus": torusFile} {
-		data, err := os.ReadFile("../examples/collective-" + name + ".yaml")
-		if err != nil {
-			t.Fatal(err)
-		}
-		want, err := cluster.Parse(name, data, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		got, err := cluster.Parse(name, []byte(text), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if d := cmp.Diff(want.Graph.Nodes, got.Graph.Nodes); d != "" {
-			t.Errorf("%s: nodes differ from the example's:\n%s", name, d)
-		}
-		if d := cmp.Diff(want.Graph.Links, got.Graph.Links); d != "" {
-			t.Errorf("%s: links differ from the example's:\n%s", name, d)
-		}
+	list, err := computed()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, x := range []struct{ name, text, id string }{
+		{"pcie", pcieFile, "S2-5.2-pcie"}, {"cube-mesh", meshFile, "S2-5.2-mesh"}, {"nvswitch", switchFile, "S2-5.2-nvswitch"}, {"torus", torusFile, "S1-4-torus-shape"},
+	} {
+		t.Run(x.name, func(t *testing.T) {
+			data, err := os.ReadFile("../examples/collective-" + x.name + ".yaml")
+			if err != nil {
+				t.Fatal(err)
+			}
+			want, err := cluster.Parse(x.name, data, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := cluster.Parse(x.name, []byte(x.text), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if d := cmp.Diff(want.Graph.Nodes, got.Graph.Nodes); d != "" {
+				t.Errorf("nodes differ from the example's:\n%s", d)
+			}
+			if d := cmp.Diff(want.Graph.Links, got.Graph.Links); d != "" {
+				t.Errorf("links differ from the example's:\n%s", d)
+			}
+			p, res, err := sim.Best(want.Graph, sched.AllReduce, want.Graph.Count(topo.GPU), unit.GB, sim.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			i := slices.IndexFunc(list, func(c Case) bool { return c.ID == x.id })
+			if i < 0 {
+				t.Fatalf("no case %s", x.id)
+			}
+			if best := ms(res.Time); best > list[i].Ours*1.001 || best < list[i].Ours*0.99 {
+				t.Errorf("%s takes %g ms; the case has %g", p.Name, best, list[i].Ours)
+			}
+		})
 	}
 }
 

@@ -1,9 +1,7 @@
 package cases
 
 import (
-	"cmp"
 	"fmt"
-	"slices"
 
 	"github.com/weft-fabric/weft/cluster"
 	"github.com/weft-fabric/weft/sched"
@@ -64,12 +62,10 @@ func (l *lab) rate(gen string) unit.Rate {
 	return link.Class(0).Rate
 }
 
-// gpus lists a graph's accelerators: in the order of a torus where they are one,
-// else in the graph's.
+// gpus lists a graph's accelerators in its order.
 func gpus(g *topo.Graph) []topo.NodeID {
 	var list []topo.NodeID
 	g.Each(topo.GPU, func(n topo.NodeID, _ *topo.Node) { list = append(list, n) })
-	slices.SortStableFunc(list, func(a, b topo.NodeID) int { return cmp.Compare(g.Nodes[a].Pos, g.Nodes[b].Pos) })
 	return list
 }
 

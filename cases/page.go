@@ -43,12 +43,14 @@ The four topologies that the most cited figures are about are in ` + "`examples/
     weft sim collective --op all-reduce --size 1GB --cluster examples/collective-pcie.yaml
     weft sim collective --op all-reduce --size 1GB --cluster examples/collective-cube-mesh.yaml
     weft sim collective --op all-reduce --size 1GB --cluster examples/collective-nvswitch.yaml
-    weft sim collective --op all-reduce --size 1GB --cluster examples/collective-torus.yaml --algo torus
+    weft sim collective --op all-reduce --size 1GB --cluster examples/collective-torus.yaml
+
+With ` + "`--wire`" + ` they print the times of S2-5.2-pcie, -mesh, -nvswitch and S1-4-torus-shape below, without it what transports reach.
 
 `)
 	fmt.Fprintf(&b, "%d cases: %d agree within a tenth.\n\n", len(list), right)
 	b.WriteString("| why the others differ | cases |\n|---|---|\n")
-	for _, c := range []Cause{Volume, BothWays, BitsBytes, Wiring, Arithmetic, Denominator, Latency, Conditions} {
+	for _, c := range []Cause{Volume, BothWays, BitsBytes, Wiring, Arithmetic, Denominator, Latency, Software, Conditions, Estimate} {
 		fmt.Fprintf(&b, "| %s | %d |\n", c, causes[c])
 	}
 	last := ""
