@@ -51,11 +51,7 @@ func (w *world) carriedOn(id int32) {
 	c.queue = c.queue[:copy(c.queue, c.queue[1:])]
 	limit := w.share.flows[c.flow].limit
 	w.share.stop(c.flow)
-	took := w.now - q.began
-	c.bytes += q.bytes
-	c.messages++
-	w.resBusy[limit] += float64(took)
-	q.critical[w.resTier[limit]] += took
+	w.carriedBy(c, q.bytes, w.now-q.began, limit, &q.critical)
 	w.deliver(id, &q.critical)
 	if len(c.queue) > 0 {
 		// What waited for this one went on with it, not before.

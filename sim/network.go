@@ -13,8 +13,9 @@ import (
 // and by powers of two up to 4,096), so that such shares are exact.
 const whole = 1 << 12 * 9 * 5 * 7
 
-// maxRate bounds a resource's capacity so that capacity times whole fits 63 bits.
-const maxRate = math.MaxInt64 / whole
+// maxRate bounds a resource's capacity, at 5 TB/s, so that sums a little above
+// capacity times whole fit 63 bits.
+const maxRate = math.MaxInt64 / whole * 7 / 10
 
 // wire is a directed link, 2*link for forward and 2*link+1 for back; or, from
 // 2*len(Links) on, the CPU's copies for a NIC's sockets, in the same manner.

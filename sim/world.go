@@ -2,6 +2,7 @@ package sim
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/weft-fabric/weft/sched"
 	"github.com/weft-fabric/weft/sched/step"
@@ -178,6 +179,9 @@ func newWorld(net *network, jobs []Job, o Options) (*world, error) {
 
 // run lets time pass until nothing is left to happen.
 func (w *world) run() error {
+	if l := newLanes(w); l != nil {
+		return l.run()
+	}
 	for len(w.events.heap) > 0 {
 		if w.now = w.events.heap[0].at; w.now >= 1<<61 {
 			return fmt.Errorf("the simulated time exceeds %s", unit.Time(1<<61))
@@ -294,24 +298,7 @@ func (w *world) try(id int32, why *Critical) {
 		c.there = c.there[:copy(c.there, c.there[1:])]
 	}
 	factor := w.lame[t.machine]
-	work := unit.Time(0)
-	if mem := w.o.Costs.Memory; mem > 0 {
-		passes := int64(0)
-		switch {
-		case t.op == sched.LocalReduce || t.op.Reduces():
-			passes = 3
-		case t.op == sched.Copy:
-			passes = 2
-		}
-		work = unit.Bytes(t.bytes * passes).Over(mem)
-	}
-	cost := w.o.Costs.Local
-	switch {
-	case factor == 0:
-		work, cost = 0, 0
-	case factor < 1:
-		work, cost = unit.Time(float64(work)/factor), unit.Time(float64(cost)/factor)
-	}
+	cost, work := w.charges(t.op, t.bytes, factor)
 	if t.out < 0 {
 		t.phase, t.at = settles, w.now+work
 		t.critical[Reduction] += work
@@ -336,7 +323,7 @@ func (w *world) try(id int32, why *Critical) {
 	// Nobody can change this flow's rate: its end is known.
 	t.flowed = t.at
 	took := max(1, span(float64(t.bytes), c.alone))
-	w.carried(c, t, took, c.limit)
+	w.carriedBy(c, t.bytes, took, c.limit, &t.critical)
 	t.at += took
 	if t.reduced > t.at {
 		t.critical[Reduction] += t.reduced - t.at
@@ -346,13 +333,16 @@ func (w *world) try(id int32, why *Critical) {
 	w.events.push(t.at, done, id, 0)
 }
 
-// carried books a flow that is through.
-func (w *world) carried(c *conn, t *thread, took unit.Time, limit int32) {
-	c.bytes += t.bytes
+// carriedBy books a flow that is through.
+func (w *world) carriedBy(c *conn, bytes int64, took unit.Time, limit int32, why *Critical) {
+	c.bytes += bytes
 	c.messages++
 	w.resBusy[limit] += float64(took)
-	t.critical[w.resTier[limit]] += took
+	why[w.resTier[limit]] += took
 }
+
+// channelsOf is how many channels a machine has.
+func (w *world) channelsOf(m int) int32 { return w.runs[w.runOf[m]].channels }
 
 // begin lets a thread's flow start.
 func (w *world) begin(id int32) {
@@ -388,7 +378,7 @@ func (w *world) through(id int32) {
 	c := &w.conns[t.out]
 	limit := w.share.flows[c.flow].limit
 	w.share.stop(c.flow)
-	w.carried(c, t, w.now-t.flowed, limit)
+	w.carriedBy(c, t.bytes, w.now-t.flowed, limit, &t.critical)
 	if t.reduced > w.now { // the memory is slower than the wire
 		t.critical[Reduction] += t.reduced - w.now
 		t.phase, t.at = settles, t.reduced
@@ -554,6 +544,7 @@ func (w *world) connect() error {
 		}
 	}
 	w.known = true
+	w.prune()
 	users := make([]int32, len(w.share.cap))
 	for i := range w.conns {
 		for _, l := range w.share.flows[w.conns[i].flow].loads {
@@ -573,6 +564,38 @@ func (w *world) connect() error {
 		}
 	}
 	return nil
+}
+
+// prune takes the resources off flows that can hold none of them back: those
+// that carry every flow on them at the rate it would have all alone. Such a
+// link is not full before another link of each of its flows is, so max-min
+// rates are the same without it; in a fabric that does not block these are all
+// links between switches.
+func (w *world) prune() {
+	most := make([]int64, len(w.conns))
+	need := make([]float64, len(w.share.cap)) // roughly, and exactly where that is near enough
+	exact := make([]int64, len(w.share.cap))
+	for i := range w.conns {
+		for j, l := range w.share.flows[w.conns[i].flow].loads {
+			if v := rate(w.share.cap[l.res], l.share); j == 0 || v < most[i] {
+				most[i] = v
+			}
+		}
+	}
+	for i := range w.conns {
+		for _, l := range w.share.flows[w.conns[i].flow].loads {
+			need[l.res] += float64(l.share) * float64(most[i])
+			exact[l.res] += l.share * most[i] // may overflow; then the rough sum is far too large
+		}
+	}
+	for i := range w.conns {
+		x := &w.share.flows[w.conns[i].flow]
+		x.loads = slices.DeleteFunc(x.loads, func(l load) bool {
+			// A flow's own tightest link stays: with company it needs more than there is.
+			full := w.share.cap[l.res] * whole
+			return rate(w.share.cap[l.res], l.share) > most[i] && need[l.res] < 1.1*float64(full) && exact[l.res] <= full
+		})
+	}
 }
 
 // noWire marks a resource that is no link.

@@ -71,3 +71,15 @@ func (k *Code) Machine(r sched.Rank) *Machine {
 
 // New prepares a single rank's machine; see Compile for many.
 func New(p *sched.Program, r sched.Rank) *Machine { return Compile(p).Machine(r) }
+
+// Waits reports whether a channel of the program ever waits for another.
+func (k *Code) Waits() bool {
+	for _, code := range k.groups {
+		for i := range code {
+			if code[i].step != nil && code[i].step.Op == sched.Wait {
+				return true
+			}
+		}
+	}
+	return false
+}

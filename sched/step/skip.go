@@ -143,3 +143,34 @@ func (m *Machine) moved(since []Mark, s *sched.Step, ch *channel, mk *Mark) bool
 	}
 	return is-was != m.chans[other].done-since[other].done
 }
+
+// Again says how many more times in a row a channel will do the action that it
+// has handed out, with the same operation, peers and size.
+func (m *Machine) Again(c int32) int64 {
+	ch := &m.chans[c]
+	if !ch.out || ch.pc+1 >= len(ch.code) {
+		return 0
+	}
+	s, back := ch.code[ch.pc].step, &ch.code[ch.pc+1]
+	if back.loop == nil || !back.back || back.jump != ch.pc || s.Op == sched.Wait {
+		return 0
+	}
+	slot := back.loop.Slot()
+	for _, e := range []*sched.Expr{s.From, s.To, s.Src.Count, s.Dst.Count} {
+		if e != nil && e.Uses(slot) {
+			return 0
+		}
+	}
+	return ch.limit[slot] - 1 - ch.env[slot]
+}
+
+// Repeat says that the action handed out for a channel has been carried out and
+// handed out again so many times, at most Again.
+func (m *Machine) Repeat(c int32, times int64) {
+	if times == 0 {
+		return
+	}
+	ch := &m.chans[c]
+	ch.env[ch.code[ch.pc+1].loop.Slot()] += times
+	ch.done += times
+}

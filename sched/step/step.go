@@ -147,14 +147,22 @@ func (m *Machine) Ready(buf []Action) []Action {
 	return buf
 }
 
+// maxIdle is how many jumps a channel may take between two actions, about a
+// second's worth: loops around choices that never hold are mistakes.
+const maxIdle = 1 << 27
+
 // next runs a channel up to its next action.
 func (m *Machine) next(c int32) (Action, bool) {
 	ch := &m.chans[c]
 	if ch.out || ch.ended {
 		return Action{}, false
 	}
-	for ch.pc < len(ch.code) {
+	for idle := 0; ch.pc < len(ch.code); idle++ {
 		in := &ch.code[ch.pc]
+		if idle > maxIdle {
+			m.err = &Fault{Program: m.prog.Name, Rank: m.rank, Channel: c, Step: ch.done, Text: "repeat", What: fmt.Sprintf("%d rounds without a step", idle)}
+			return Action{}, false
+		}
 		switch {
 		case in.step != nil && in.step.Op == sched.Wait:
 			other := in.step.Channel.Eval(&ch.env)
