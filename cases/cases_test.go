@@ -1,9 +1,11 @@
 package cases
 
 import (
+	"errors"
 	"flag"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 
@@ -142,5 +144,29 @@ func TestVerdict(t *testing.T) {
 		if got := x.Verdict(); got != c.want {
 			t.Errorf("document %v, ours %g: %q, want %q", c.document, c.ours, got, c.want)
 		}
+	}
+}
+
+// A lab that has failed makes nothing up and does not panic: the first error is
+// what All reports.
+func TestFailedLab(t *testing.T) {
+	first := errors.New("first")
+	for _, entries := range [][]entry{s0(), s1(), s2(), s3(), s4()} {
+		for _, e := range entries {
+			l := newLab()
+			l.err = first
+			e.ours(l)
+			if e.also != nil {
+				e.also(l)
+			}
+			if l.err != first {
+				t.Errorf("%s: %v took the place of the first error", e.id, l.err)
+			}
+		}
+	}
+	l := newLab()
+	l.wire(l.preset("no-such-preset", nil), l.ring(8), unit.GB)
+	if l.err == nil || !strings.Contains(l.err.Error(), "no-such-preset") {
+		t.Errorf("an unknown preset gives %v", l.err)
 	}
 }

@@ -41,7 +41,7 @@ func (l *lab) file(text string) *topo.Graph {
 }
 
 func (l *lab) graph(key string, build func() (*cluster.Cluster, error)) *topo.Graph {
-	if g, ok := l.graphs[key]; ok {
+	if g, ok := l.graphs[key]; ok || l.err != nil {
 		return g
 	}
 	c, err := build()
@@ -62,9 +62,12 @@ func (l *lab) rate(gen string) unit.Rate {
 	return link.Class(0).Rate
 }
 
-// gpus lists a graph's accelerators in its order.
+// gpus lists a graph's accelerators in its order; none where the graph could not be built.
 func gpus(g *topo.Graph) []topo.NodeID {
 	var list []topo.NodeID
+	if g == nil {
+		return nil
+	}
 	g.Each(topo.GPU, func(n topo.NodeID, _ *topo.Node) { list = append(list, n) })
 	return list
 }
@@ -149,23 +152,21 @@ func (l *lab) wire(g *topo.Graph, p *sched.Program, size unit.Bytes) *sim.Result
 
 // measured is the same with what transports were measured to reach and cost.
 func (l *lab) measured(g *topo.Graph, p *sched.Program, size unit.Bytes, t sim.Transport) *sim.Result {
+	return l.run(g, p, size, nil, sim.Options{Measured: true, Costs: l.costs(g), Transport: t})
+}
+
+// costs is what software adds on a graph's GPUs.
+func (l *lab) costs(g *topo.Graph) sim.Costs {
 	if l.err != nil {
-		return &sim.Result{Time: 1}
+		return sim.Costs{}
 	}
-	return l.run(g, p, size, nil, sim.Options{Measured: true, Costs: sim.DefaultCosts(g, l.c), Transport: t})
+	return sim.DefaultCosts(g, l.c)
 }
 
 // send simulates every GPU of a list sending size bytes to the next, the last to
 // the first: all at once.
 func (l *lab) send(g *topo.Graph, size unit.Bytes, o sim.Options, at ...int) *sim.Result {
-	if l.err != nil {
-		return &sim.Result{Time: 1}
-	}
-	all := gpus(g)
-	var place []topo.NodeID
-	for _, i := range at {
-		place = append(place, all[i])
-	}
+	place := pick(g, at...)
 	return l.run(g, l.sendRecv(len(place)), size, place, o)
 }
 

@@ -160,7 +160,11 @@ func s0Table() []entry {
 	}
 	cpu := func(link string) func(*lab) float64 {
 		return func(l *lab) float64 {
-			for _, t := range l.measured(l.two("nic0", link), l.ring(16), unit.GB, sim.TCP).Tiers() {
+			res := l.measured(l.two("nic0", link), l.ring(16), unit.GB, sim.TCP)
+			if l.err != nil {
+				return 0
+			}
+			for _, t := range res.Tiers() {
 				if t.Tier == sim.Sockets {
 					return t.Most * 100
 				}
@@ -295,9 +299,6 @@ func s0Training() []entry {
 	apart := func(link string, t sim.Transport, measured bool) func(*lab) float64 {
 		return func(l *lab) float64 {
 			g := l.ports("dgx-1v", "ConnectX-4", 8, "nic0", link)
-			if l.err != nil {
-				return 0
-			}
 			return ms(l.run(g, l.ring(8), resnet, every(g, 8), sim.Options{Measured: measured, Transport: t}).Time)
 		}
 	}

@@ -16,9 +16,6 @@ func s3() []entry {
 	pcie := func(l *lab) float64 { return ms(l.wire(l.pcie4Box(), l.placed(l.pcie4Box(), 8), size).Time) }
 	apart := func(l *lab) float64 {
 		g := l.ports("dgx-a100", "ConnectX-6", 8, "nic0", "hdr")
-		if l.err != nil {
-			return 0
-		}
 		return ms(l.run(g, l.ring(8), size, every(g, 8), sim.Options{}).Time)
 	}
 	speed := func(g func(*lab) *topo.Graph, a, b int) func(*lab) float64 {

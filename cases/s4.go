@@ -95,10 +95,7 @@ func s4() []entry {
 			cause: Software, why: "On the wire and through the kernel.",
 			also: func(l *lab) string {
 				g, h := l.two("nic0", "100gbe"), l.two("nic0", "hdr")
-				if l.err != nil {
-					return ""
-				}
-				c := sim.DefaultCosts(h, l.c)
+				c := l.costs(h)
 				tcp := l.send(g, 8, sim.Options{Transport: sim.TCP, Costs: c}, 0, 8).Time
 				return fmt.Sprintf("With what NCCL takes to start a kernel and a message on A100 the ratio is %s.", digits(float64(tcp)/float64(l.send(h, 8, sim.Options{Costs: c}, 0, 8).Time), 2))
 			}},
@@ -208,9 +205,6 @@ func s4() []entry {
 // NICs have 800 Gb/s each.
 func (l *lab) b300(k int) *sim.Result {
 	g := l.file("name: b300\nhosts: {\"n[0-1]\": dgx-b300}\nfabric: {family: rail, switch: Q3400}\n")
-	if l.err != nil {
-		return &sim.Result{Time: 1}
-	}
 	var at []int
 	for i := range 2 * k {
 		at = append(at, i/k*8+i%k)

@@ -116,7 +116,9 @@ func pick(g *topo.Graph, at ...int) []topo.NodeID {
 	all := gpus(g)
 	var list []topo.NodeID
 	for _, i := range at {
-		list = append(list, all[i])
+		if i < len(all) {
+			list = append(list, all[i])
+		}
 	}
 	return list
 }
