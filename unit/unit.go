@@ -142,11 +142,14 @@ func significant(v float64) string {
 }
 
 // String prints whole binary multiples as such ("25 MiB") unless they are whole
-// thousands as well, and all else decimal ("1.5 GB").
+// thousands as well or have more than four digits, and all else decimal ("1.5 GB").
 func (n Bytes) String() string {
 	for _, s := range binarySizes {
 		if n%1000 != 0 && math.Mod(float64(n), s.size) == 0 {
-			return strconv.FormatInt(int64(n)/int64(s.size), 10) + " " + s.name
+			if whole := int64(n) / int64(s.size); whole < 10000 {
+				return strconv.FormatInt(whole, 10) + " " + s.name
+			}
+			break
 		}
 	}
 	return print(float64(n), decimalSizes)

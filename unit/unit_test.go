@@ -14,6 +14,7 @@ func TestPrintAndParse(t *testing.T) {
 	}{
 		{"8", 8, "8 B"}, {"25MiB", 25 * MiB, "25 MiB"}, {"64M", 64 * MiB, "64 MiB"},
 		{"1.5 GB", 1_500_000_000, "1.5 GB"}, {"0", 0, "0 B"}, {"80 GB", 80 * GB, "80 GB"}, {"1_000", 1000, "1 KB"},
+		{"7998222960KiB", 7998222960 * KiB, "8.19 TB"},
 	} {
 		got, err := ParseBytes(c.in)
 		if err != nil || got != c.want || got.String() != c.out {
