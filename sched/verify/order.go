@@ -28,7 +28,8 @@ func orders(p *sched.Program, rep *Report, sharing []sched.Rank) error {
 			return err
 		}
 	}
-	if (p.Ranks+p.Switches)*p.Channels() > maxThreads {
+	most := max(p.NumChunks(sched.In), p.NumChunks(sched.Out), p.NumChunks(sched.Tmp))
+	if (p.Ranks+p.Switches)*p.Channels() > maxThreads || (p.Ranks+p.Switches)*most > maxChunks {
 		return nil
 	}
 	rep.Direct = newClocks(p, true, false, nil).run() == nil

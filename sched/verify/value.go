@@ -145,6 +145,20 @@ type run struct {
 // store is what a buffer holds: sorted runs, gaps where nothing was written.
 type store []run
 
+// find returns the run that a chunk lies in.
+func (s store) find(at int64) (run, bool) {
+	i, _ := slices.BinarySearchFunc(s, at, func(r run, at int64) int {
+		if r.hi <= at {
+			return -1
+		}
+		return 1
+	})
+	if i == len(s) || s[i].lo > at {
+		return run{}, false
+	}
+	return s[i], true
+}
+
 // cut returns the runs of [lo, hi) and whether they leave no gap.
 func (s store) cut(lo, hi int64) (runs []run, whole bool) {
 	i, _ := slices.BinarySearchFunc(s, lo, func(r run, lo int64) int {

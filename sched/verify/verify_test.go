@@ -3,10 +3,12 @@ package verify_test
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"strings"
 	"testing"
 
 	"github.com/weft-fabric/weft/sched"
+	"github.com/weft-fabric/weft/sched/algo"
 	"github.com/weft-fabric/weft/sched/step"
 	"github.com/weft-fabric/weft/sched/verify"
 )
@@ -332,4 +334,52 @@ func TestDeadlockNamesAll(t *testing.T) {
 	if !errors.As(err, &stuck) || len(stuck.Cycle) != 65 {
 		t.Errorf("unrolled: %v", err)
 	}
+}
+
+// Texts that ask for more than a machine has are refused, not tried.
+func TestWorkIsBounded(t *testing.T) {
+	for want, text := range map[string]string{
+		"1099511627776 chunks of in; proofs end at":  "weft 1\nname big\nop broadcast\nranks 2\nchunks 1099511627776\nchannels 1:\n  copy in[0 +: 1099511627776] -> out[0 +: 1099511627776]\n",
+		"rounds without a step":                      "weft 1\nname idle\nop broadcast\nranks 2\nchunks 1\nchannels 1:\n  repeat i < 1<<40:\n    if i < 0:\n      copy in[0] -> out[0]\n",
+		"3000000 ranks and its text does not rotate": "weft 1\nname many\nop broadcast\nranks 3000000\nchunks 1\nchannels 1:\n  copy in[0] -> out[0]\n",
+	} {
+		if _, err := verify.Program(parse(t, text)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+}
+
+// FuzzProgram looks for texts that break the verifier itself, and for programs
+// that it accepts and that do not do what they promise.
+func FuzzProgram(f *testing.F) {
+	for _, a := range algo.All() {
+		for _, op := range a.Ops {
+			if p, err := a.Program(algo.Spec{Op: op, Ranks: 3}); err == nil {
+				f.Add(p.String())
+			}
+		}
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		p, err := sched.Parse(text)
+		if err != nil || p.Ranks+p.Switches > 6 || p.Channels() > 4 || p.Op == sched.Barrier ||
+			max(p.NumChunks(sched.In), p.NumChunks(sched.Out), p.NumChunks(sched.Tmp)) > 64 {
+			return
+		}
+		steps := 0 // only programs that are over soon
+		err = step.Run(p, func(_ sched.Rank, _ *step.Action, m struct{}) (struct{}, error) {
+			if steps++; steps > 2000 {
+				return m, errors.New("long")
+			}
+			return m, nil
+		})
+		if err != nil {
+			return
+		}
+		if _, err := verify.Program(p); err != nil {
+			return
+		}
+		if err := right(p, rand.New(rand.NewPCG(1, 1))); err != nil {
+			t.Fatalf("accepted, but %v\n%s", err, p)
+		}
+	})
 }
