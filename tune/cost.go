@@ -62,7 +62,7 @@ func (m *NCCL) AlphaBeta() AlphaBeta {
 		net := fitted.Net[f.net()]
 		// A step is as slow as its slowest hop, and a rank's bytes share the NICs
 		// with those of its node: a ring through every rank uses each NIC once.
-		a.Alpha, a.Overlap = net.Hop, net.Overlap
+		a.Alpha = net.Hop
 		a.Beta = max(a.Beta, 1e-3/(f.nicWire()*f.nicShare(net)))
 	}
 	return a

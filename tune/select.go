@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/weft-fabric/weft/sched"
 	"github.com/weft-fabric/weft/unit"
 )
 
@@ -45,6 +46,55 @@ func Select(m Model, algos []Algo, bytes unit.Bytes) (*Selection, error) {
 	}
 	s.Change = s.change(bytes)
 	return s, nil
+}
+
+// Select picks among the closed forms of a collective on these GPUs, by the
+// calibration where one is given, else by the fitted constants. Over several
+// nodes a step between nodes counts one and a step inside as the fraction it
+// takes of that, and bytes count where they leave a node: a ring passes each node
+// once and a tree has one rank a node that leaves it, while the flat algorithms
+// send from every rank.
+func (m *NCCL) Select(op sched.Collective, bytes unit.Bytes, cal *Calibration) (*Selection, error) {
+	algos, err := Algos(op, m.f.ranks)
+	if err != nil {
+		return nil, err
+	}
+	var model Model = m.AlphaBeta()
+	if cal != nil {
+		f, err := cal.Link(m.f.nodes)
+		if err != nil {
+			return nil, err
+		}
+		model = f.Model()
+	}
+	if m.f.nodes > 1 {
+		for i := range algos {
+			algos[i] = m.f.leaving(op, algos[i], fitted.Class[m.f.class()].LL.Hop/fitted.Net[m.f.net()].Hop)
+		}
+	}
+	return Select(model, algos, bytes)
+}
+
+// leaving recounts an algorithm's steps and bytes as those between nodes; inside
+// is what a step inside a node takes of one between nodes.
+func (f *facts) leaving(op sched.Collective, a Algo, inside float64) Algo {
+	steps := func(like algorithm) float64 {
+		in, out := f.hops(op, like, f.nodes)
+		return in*inside + out
+	}
+	return Algo{a.Name, func(b unit.Bytes) Cost {
+		c := a.Cost(b)
+		switch {
+		case a.Name == "ring":
+			c.Steps = steps(ring)
+		case a.Name == "double-binary-tree" && op == sched.AllReduce:
+			c.Steps, c.Wire = steps(tree), f.crossing(op, tree, max(float64(b), 0))
+		case a.Name != "double-binary-tree":
+			// Of the n-1 others, those of other nodes.
+			c.Wire *= float64(f.perNode) * float64(f.ranks-f.perNode) / float64(max(f.ranks-1, 1))
+		}
+		return c
+	}}
 }
 
 func describe(c Cost) string {
