@@ -20,7 +20,7 @@ func init() {
 		Name: "binomial", Ops: []sched.Collective{sched.Gather, sched.Scatter, sched.Broadcast, sched.Reduce},
 		Summary:   "small messages from or to one rank",
 		Steps:     "ceil(log2 n)",
-		Sent:      "S/2 at most, twice at the root; S log2 n at the root of a broadcast",
+		Sent:      "S(n-1)/n at the root of a scatter, at most S/2 by others; S ceil(log2 n) at the root of a broadcast",
 		Reference: "Thakur, Rabenseifner, Gropp 2005",
 		Build:     func(s Spec) (string, error) { return binomial(s), nil },
 	})

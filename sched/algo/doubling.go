@@ -23,7 +23,7 @@ func init() {
 		Name: "recursive-doubling", Nests: true, Ops: []sched.Collective{sched.AllReduce, sched.Barrier},
 		Summary:   "smallest messages: the fewest steps there can be",
 		Steps:     "log2 n; floor(log2 n) + 2 between powers of two",
-		Sent:      "S log2 n",
+		Sent:      "S log2 n; between powers of two S (floor(log2 n) + 1)",
 		Reference: "Thakur, Rabenseifner, Gropp 2005",
 		Build: func(s Spec) (string, error) {
 			var t text

@@ -3,6 +3,8 @@ package algo_test
 import (
 	"fmt"
 	"math/bits"
+	"os"
+	"strings"
 	"testing"
 
 	"github.com/weft-fabric/weft/sched"
@@ -85,6 +87,44 @@ func TestTreesDepthAndLoad(t *testing.T) {
 			if limit := 2 + float64(n%2); name == "double-binary-tree" && sent > limit {
 				t.Errorf("%s, %d ranks: a rank sends %.2f S", name, n, sent)
 			}
+		}
+	}
+}
+
+// No rank sends more than the list says: trees 3S, leaders 4S, folded algorithms
+// 3S or 3.5S.
+func TestMostBytes(t *testing.T) {
+	for n := 2; n <= 40; n++ {
+		for _, c := range []struct {
+			name  string
+			local int
+			most  float64
+		}{{"tree", 0, 3}, {"double-binary-tree", 0, 2 + float64(n%2)}, {"colltree", 4, 4}, {"halving-doubling", 0, 3}, {"rabenseifner", 0, 3.5}, {"swing", 0, 3}} {
+			s := algo.Spec{Op: sched.AllReduce, Ranks: n, Local: c.local, Pieces: 1}
+			if whole := find(t, c.name).Fits; whole != nil && whole(s) != nil {
+				continue
+			}
+			if _, sent, _ := report(t, c.name, s); sent > c.most {
+				t.Errorf("%s, %d ranks: a rank sends %.3f S, more than %.1f", c.name, n, sent, c.most)
+			}
+		}
+	}
+}
+
+// The page on programs lists every algorithm as 'weft algo list' does.
+func TestPageListsEveryAlgorithm(t *testing.T) {
+	page, err := os.ReadFile("../../docs/programs.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range algo.All() {
+		var ops []string
+		for _, op := range a.Ops {
+			ops = append(ops, op.String())
+		}
+		row := fmt.Sprintf("| `%s` | %s | %s | %s | %s |", a.Name, strings.Join(ops, ", "), a.Steps, a.Sent, a.Summary)
+		if !strings.Contains(string(page), row) {
+			t.Errorf("docs/programs.md lacks the row\n%s", row)
 		}
 	}
 }

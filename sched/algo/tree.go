@@ -38,7 +38,7 @@ func init() {
 		Name: "double-binary-tree", Ops: ops,
 		Summary:   "small to middle messages: few steps at full bandwidth",
 		Steps:     "2 ceil(log2 n) for a piece; half for broadcast, reduce",
-		Sent:      "up to 2S, S at the roots",
+		Sent:      "up to 2S, at odd counts one rank 3S",
 		Reference: "Sanders, Speck, Träff 2009",
 		Build:     func(s Spec) (string, error) { return trees(s, 2), nil },
 	})
