@@ -18,13 +18,13 @@ const maxThreads = 1024
 // the same memory (in place). Only ranks that share chunks between channels, as
 // the root of a tree does, need a clock for the first; for the others all do,
 // and programs with too many threads go without an answer.
-func orders(p *sched.Program, rep *Report, sharing []sched.Rank) error {
+func orders(p *sched.Program, rep *Report, sharing []sched.Rank, awaited []moment) error {
 	if threads := len(sharing) * p.Channels(); threads > maxThreads {
 		return fmt.Errorf("%w: %d ranks of %s have channels that share chunks, %d channels in all; the order between them is proven up to %d",
 			ErrTooLarge, len(sharing), p.Name, threads, maxThreads)
 	}
 	if len(sharing) > 0 {
-		if err := newClocks(p, false, false, sharing).run(); err != nil {
+		if err := newClocks(p, false, false, sharing, awaited).run(); err != nil {
 			return err
 		}
 	}
@@ -32,34 +32,40 @@ func orders(p *sched.Program, rep *Report, sharing []sched.Rank) error {
 	if (p.Ranks+p.Switches)*p.Channels() > maxThreads || (p.Ranks+p.Switches)*most > maxChunks {
 		return nil
 	}
-	rep.Direct = newClocks(p, true, false, nil).run() == nil
+	rep.Direct = newClocks(p, true, false, nil, awaited).run() == nil
 	alias := newWorld(p, p.Ranks+p.Switches, true)
 	if alias.run() != nil {
 		return nil
 	}
-	rep.InPlace = newClocks(p, false, true, nil).run() == nil
-	rep.Both = rep.InPlace && newClocks(p, true, true, nil).run() == nil
+	rep.InPlace = newClocks(p, false, true, nil, awaited).run() == nil
+	rep.Both = rep.InPlace && newClocks(p, true, true, nil, awaited).run() == nil
 	return nil
 }
 
 // clocks finds two uses of a chunk, one of them a write, that no chain of steps
 // and messages puts into an order. Every channel of every rank is a thread.
 type clocks struct {
-	w      *world // for where chunks lie; its memory is not used
-	p      *sched.Program
-	direct bool
-	ranks  []sched.Rank // looked at; nil means all
-	slot   []int32      // by thread: its place in a vector, -1 if its rank is not looked at
-	now    []vector
-	past   [][]vector // by thread: the clock after each action, kept where there are Waits
-	waits  bool
-	last   [][4][]uses // by rank, buffer and chunk
-	spare  []vector    // of messages that were taken
-	clash  [2]stamp    // the two uses that have no order
-	names  [2]string   // what they are, found out by a second run
+	w       *world // for where chunks lie; its memory is not used
+	p       *sched.Program
+	direct  bool
+	awaited []moment
+	ranks   []sched.Rank // looked at; nil means all
+	slot    []int32      // by thread: its place in a vector, -1 if its rank is not looked at
+	now     []vector
+	past    map[moment]vector // the clocks that Waits will ask for; nil until they are there
+	last    [][4][]uses       // by rank, buffer and chunk
+	spare   []vector          // of messages that were taken
+	clash   [2]stamp          // the two uses that have no order
+	names   [2]string         // what they are, found out by a second run
 }
 
 type vector []uint32
+
+// moment is when a thread has done so many actions.
+type moment struct {
+	thread int
+	done   int64
+}
 
 type uses struct {
 	write   stamp
@@ -82,11 +88,11 @@ type letter struct {
 	lasted bool // the bytes are still in the sender's buffer
 }
 
-func newClocks(p *sched.Program, direct, alias bool, ranks []sched.Rank) *clocks {
+func newClocks(p *sched.Program, direct, alias bool, ranks []sched.Rank, awaited []moment) *clocks {
 	world, channels := p.Ranks+p.Switches, p.Channels()
 	n := world * channels
 	c := &clocks{w: newWorld(p, world, alias), p: p, direct: direct, ranks: ranks, slot: make([]int32, n),
-		now: make([]vector, n), past: make([][]vector, n), last: make([][4][]uses, world)}
+		now: make([]vector, n), past: make(map[moment]vector, len(awaited)), last: make([][4][]uses, world)}
 	size := 0
 	for t := range n {
 		c.slot[t] = -1
@@ -98,7 +104,10 @@ func newClocks(p *sched.Program, direct, alias bool, ranks []sched.Rank) *clocks
 	for i := range c.now {
 		c.now[i] = make(vector, size)
 	}
-	c.waits = waits(p)
+	for _, m := range awaited {
+		c.past[m] = nil
+	}
+	c.awaited = awaited
 	return c
 }
 
@@ -127,7 +136,7 @@ func hasWait(body []sched.Stmt) bool {
 func (c *clocks) run() error {
 	err := step.Run(c.p, c.do)
 	if race, ok := err.(*Violation); ok && c.names[0] == "" {
-		again := newClocks(c.p, c.direct, c.w.alias, c.ranks)
+		again := newClocks(c.p, c.direct, c.w.alias, c.ranks, c.awaited)
 		again.clash = c.clash
 		_ = step.Run(c.p, again.do) // ends where the first did
 		race.What += ": " + again.names[0] + " and " + again.names[1]
@@ -152,15 +161,18 @@ func (c *clocks) do(r sched.Rank, a *step.Action, in letter) (letter, error) {
 		c.spare = append(c.spare, in.clock)
 	}
 	if a.Op == sched.Wait && a.Done > 0 {
-		v.join(c.past[int(r)*c.p.Channels()+int(a.On)][a.Done-1])
+		v.join(c.past[moment{int(r)*c.p.Channels() + int(a.On), a.Done}])
 	}
 	if slot >= 0 {
 		if err := c.touch(r, a, in, v, stamp{slot, v[slot]}); err != nil {
 			return in, err
 		}
 	}
-	if c.waits {
-		c.past[t] = append(c.past[t], append(vector(nil), v...))
+	if len(c.past) > 0 {
+		at := moment{t, a.Step + 1}
+		if _, ok := c.past[at]; ok {
+			c.past[at] = slices.Clone(v)
+		}
 	}
 	if !a.Op.Sends() {
 		return letter{}, nil

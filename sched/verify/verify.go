@@ -132,7 +132,7 @@ func Unrolled(p *sched.Program) (*Report, error) {
 	}
 	rep := newReport(p, "unrolled")
 	w.report(rep)
-	return rep, orders(p, rep, w.sharing())
+	return rep, orders(p, rep, w.sharing(), w.awaited)
 }
 
 // run carries the program out and checks what every rank ends with.
@@ -157,19 +157,20 @@ type message struct {
 
 // world holds what every buffer of every rank contains.
 type world struct {
-	p      *sched.Program
-	n      int64
-	per    int64 // chunks of a block
-	alias  bool  // in and out are the same memory
-	turns  bool  // one rank stands for all, rotated
-	mem    [][4]store
-	depth  [][]int   // by rank and channel
-	past   [][][]int // the same after each action, kept where there are Waits
-	shared []bool    // by rank: two channels touch one chunk, at least one of them writing
-	owner  []map[step.Chunks]touch
-	rep    Report
-	peers  []map[sched.Rank]bool
-	trace  *trace // nil until there is something to explain
+	p       *sched.Program
+	n       int64
+	per     int64 // chunks of a block
+	alias   bool  // in and out are the same memory
+	turns   bool  // one rank stands for all, rotated
+	mem     [][4]store
+	depth   [][]int   // by rank and channel
+	past    [][][]int // the same after each action, kept where there are Waits
+	awaited []moment  // what Waits waited for
+	shared  []bool    // by rank: two channels touch one chunk, at least one of them writing
+	owner   []map[step.Chunks]touch
+	rep     Report
+	peers   []map[sched.Rank]bool
+	trace   *trace // nil until there is something to explain
 }
 
 // touch remembers which channel used a chunk.
@@ -267,6 +268,7 @@ func (w *world) do(r sched.Rank, a *step.Action, in message) (message, error) {
 	w.touch(r, a)
 	if a.Op == sched.Wait && a.Done > 0 {
 		w.depth[r][a.Channel] = max(w.depth[r][a.Channel], w.past[r][a.On][a.Done-1])
+		w.awaited = append(w.awaited, moment{int(r)*w.p.Channels() + int(a.On), a.Done})
 	}
 	if w.past != nil {
 		defer func() { w.past[r][a.Channel] = append(w.past[r][a.Channel], w.depth[r][a.Channel]) }()
