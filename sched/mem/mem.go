@@ -114,8 +114,9 @@ func (w *world[T]) run(pick func(int) int) error {
 		}
 		return machines[r].Err()
 	}
+	code := step.Compile(w.p)
 	for r := range machines {
-		machines[r] = step.New(w.p, sched.Rank(r))
+		machines[r] = code.Machine(sched.Rank(r))
 		if err := collect(sched.Rank(r)); err != nil {
 			return err
 		}

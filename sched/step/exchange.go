@@ -122,6 +122,7 @@ func (s *Stuck) Error() string {
 func Run[M any](p *sched.Program, do func(r sched.Rank, a *Action, message M) (M, error)) error {
 	x := NewExchange[M](p.Slots)
 	world := p.Ranks + p.Switches
+	code := Compile(p)
 	machines := make([]*Machine, world)
 	held := make([][]Action, world) // handed out and not carried out, by channel
 	var ready []thread
@@ -135,7 +136,7 @@ func Run[M any](p *sched.Program, do func(r sched.Rank, a *Action, message M) (M
 		return machines[r].Err()
 	}
 	for r := range world {
-		machines[r] = New(p, sched.Rank(r))
+		machines[r] = code.Machine(sched.Rank(r))
 		held[r] = make([]Action, p.Channels())
 		if err := collect(sched.Rank(r)); err != nil {
 			return err
