@@ -172,7 +172,11 @@ func program(p *sched.Program) (c *svg.Canvas, width, height float64, err error)
 	stack := map[corner]int{}
 	level := make([]int, len(list))
 	tall := make([]int, rows)
+	near := make([]sched.Rank, rows) // the shortest way of a row, in columns
 	for i, a := range list {
+		if d := max(a.to-a.from, a.from-a.to); near[a.row] == 0 || d < near[a.row] {
+			near[a.row] = d
+		}
 		if int(a.from) >= p.Ranks {
 			continue
 		}
@@ -184,7 +188,7 @@ func program(p *sched.Program) (c *svg.Canvas, width, height float64, err error)
 	const top = 86.0
 	y := []float64{top + 10}
 	for i := range rows {
-		y = append(y, y[i]+row+6*float64(max(tall[i]-1, 0)))
+		y = append(y, y[i]+row+6*float64(max(tall[i]-1, 0))+3*float64(max(near[i]-3, 0)))
 	}
 	x := func(r sched.Rank) float64 { return 64 + column*(float64(r)+0.5) }
 	width, height = max(x(sched.Rank(world-1))+column/2+24, 680), y[rows]+40
@@ -229,7 +233,8 @@ func program(p *sched.Program) (c *svg.Canvas, width, height float64, err error)
 
 // drawArrow draws a message from where it leaves to where it arrives.
 func drawArrow(c *svg.Canvas, a arrow, x1, y1, x2, y2 float64) {
-	colour := railClass(int16(a.chunks.Index % 8))
+	i := a.chunks.Index
+	colour := railClass(int16((i + i/8 + i/64) % 8)) // so that chunks 8 apart differ
 	title := fmt.Sprintf("rank %d channel %d: %s\nrank %d: %s", a.from, a.channel, a.sends, a.to, a.takes)
 	attrs := []svg.Attr{svg.Class("line " + colour), svg.Stroke(1.6)}
 	if !a.adds {

@@ -90,10 +90,6 @@ func collnetChain(s Spec) (string, error) {
 			}, "channels 1:")
 		}
 		three := func(first, middle, last string) {
-			if local == 1 {
-				t.line("%s", first)
-				return
-			}
 			t.block(func() { t.line("%s", first) }, "if %s == 0:", pos)
 			t.block(func() { t.line("%s", middle) }, "if 0 < %s && %s < %d:", pos, pos, local-1)
 			t.block(func() { t.line("%s", last) }, "if %s == %d:", pos, local-1)
