@@ -32,48 +32,6 @@ type row struct {
 	p       protocol
 }
 
-// testCatalog is the default with what the measured machines need besides.
-func testCatalog() *catalog.Catalog {
-	c := catalog.Default()
-	if _, ok := c.GPUs["RTX-PRO-6000"]; !ok {
-		c.Merge(&catalog.Catalog{GPUs: map[string]catalog.GPU{"RTX-PRO-6000": {
-			Name: "RTX-PRO-6000", Arch: "Blackwell", Compute: 120, Memory: 96 * unit.GB, MemoryRate: 1597 * unit.GBps, PCIe: "pcie5"}}})
-	}
-	return c
-}
-
-// paired is a two-socket host with two GPUs and so many NICs behind each of four
-// PCIe switches.
-func paired(gpu, pcie, nic, nicPCIe string, nicsPerSwitch, lanes int, cpu, smp string) build.Box {
-	b := build.Box{Name: "paired-" + gpu + nic, CPU: cpu, Devices: []build.Device{{Name: "cpu0", Kind: topo.CPU}, {Name: "cpu1", Kind: topo.CPU}},
-		Joins: []build.Join{{A: "cpu0", B: "cpu1", Link: smp, Count: 3}}}
-	for i := range 4 {
-		root, pex := fmt.Sprint("root", i), fmt.Sprint("pex", i)
-		b.Devices = append(b.Devices, build.Device{Name: root, Kind: topo.RootPort, Parent: fmt.Sprint("cpu", i/2)},
-			build.Device{Name: pex, Kind: topo.PCIeSwitch, Parent: root, Link: pcie})
-		for j := range 2 {
-			b.Devices = append(b.Devices, build.Device{Name: fmt.Sprint("gpu", 2*i+j), Kind: topo.GPU, Model: gpu, Parent: pex, Link: pcie})
-		}
-		for j := range nicsPerSwitch {
-			b.Devices = append(b.Devices, build.Device{Name: fmt.Sprint("nic", nicsPerSwitch*i+j), Kind: topo.NIC, Model: nic, Parent: pex, Link: nicPCIe,
-				Lanes: lanes, Rail: nicsPerSwitch*i + j})
-		}
-	}
-	return b
-}
-
-// switched adds NVSwitches with counts[i] links from every GPU to the i-th.
-func switched(b build.Box, link, model string, counts ...int) build.Box {
-	for i, count := range counts {
-		nvs := fmt.Sprint("nvs", i)
-		b.Devices = append(b.Devices, build.Device{Name: nvs, Kind: topo.NVSwitch, Model: model})
-		for g := range 8 {
-			b.Joins = append(b.Joins, build.Join{A: fmt.Sprint("gpu", g), B: nvs, Link: link, Count: count})
-		}
-	}
-	return b
-}
-
 // machines builds every measured machine, so many hosts of it.
 type machines struct {
 	t      testing.TB
@@ -83,29 +41,17 @@ type machines struct {
 }
 
 func newMachines(t testing.TB) *machines {
-	return &machines{t: t, c: testCatalog(), graphs: map[string]*topo.Graph{}, models: map[string]*NCCL{}}
+	return &machines{t: t, c: catalog.Default(), graphs: map[string]*topo.Graph{}, models: map[string]*NCCL{}}
 }
 
 func (s *machines) host(name string) *topo.Graph {
 	s.t.Helper()
-	var g *topo.Graph
-	var err error
-	switch name {
-	case "rtx_pro_6000_server": // two cards at each of four switches, as in servers with ConnectX-8 as the switch
-		g, err = paired("RTX-PRO-6000", "pcie5", "ConnectX-7", "pcie5", 1, 16, "Xeon-8480+", "upi2").Build(s.c, "n0")
-	case "aws_p4de_a100":
-		g, err = switched(paired("A100-SXM-80GB", "pcie4", "EFA-100", "pcie4", 1, 16, "Xeon-8275CL", "upi1"), "nvlink3", "NVSwitch-2", 2, 2, 2, 2, 2, 2).Build(s.c, "n0")
-	case "aws_p5_h100":
-		g, err = switched(paired("H100-SXM", "pcie5", "EFA-100", "pcie4", 8, 16, "EPYC-7R13", "xgmi3-cpu"), "nvlink4", "NVSwitch-3", 5, 4, 4, 5).Build(s.c, "n0")
-	case "aws_p5en_h200":
-		g, err = switched(paired("H200", "pcie5", "EFA-200", "pcie5", 4, 16, "Xeon-8488C", "upi2"), "nvlink4", "NVSwitch-3", 5, 4, 4, 5).Build(s.c, "n0")
-	default:
-		kind := map[string]string{"a100_sxm": "dgx-a100", "a100": "dgx-a100", "h100_sxm": "dgx-h100", "b300_sxm": "dgx-b300", "v100": "dgx-1v"}[name]
-		if kind == "" {
-			kind = name
-		}
-		g, err = build.Host(s.c, kind, "n0")
+	kind := map[string]string{"a100_sxm": "dgx-a100", "a100": "dgx-a100", "h100_sxm": "dgx-h100", "b300_sxm": "dgx-b300", "v100": "dgx-1v",
+		"rtx_pro_6000_server": "rtx-pro-6000-8", "aws_p4de_a100": "aws-p4de", "aws_p5_h100": "aws-p5", "aws_p5en_h200": "aws-p5en"}[name]
+	if kind == "" {
+		kind = name
 	}
+	g, err := build.Host(s.c, kind, "n0")
 	if err != nil {
 		s.t.Fatal(err)
 	}

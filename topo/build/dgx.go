@@ -136,16 +136,25 @@ func epycQuarters(m *maker, model string) []string {
 // behind each of four PCIe switches (PIX), two switches to a socket (NODE). It
 // is also what Azure NDv4 and AWS p4d tell NCCL, but for the number of NICs and NUMA nodes.
 func hgxA100(m *maker) {
-	pairs(m, m.sockets(2, "EPYC-7763", "xgmi2-cpu", 4), "pcie4")
+	pairs(m, m.sockets(2, "EPYC-7763", "xgmi2-cpu", 4), "pcie4", 2)
 	m.stripe("NVSwitch-2", 2, 2, 2, 2, 2, 2)
 }
 
-// pairs hangs four PCIe switches on two sockets, each with two GPUs and two NICs.
-func pairs(m *maker, cpus []string, link string) {
+// pairs is two GPUs and so many NICs behind each of four PCIe switches, two
+// switches to a socket, each on a host bridge of its own: PIX inside a switch,
+// NODE inside a socket. Servers with PCIe cards are built so, and what AWS and
+// Azure tell NCCL of their machines has the same shape.
+//
+//	cpu0 ─ root0 ─ pex0 ─ gpu0 gpu1 nic0 …
+//	 ║     root1 ─ pex1 ─ gpu2 gpu3 nic1 …
+//	cpu1 ─ root2 ─ pex2 ─ gpu4 gpu5 nic2 …
+//	       root3 ─ pex3 ─ gpu6 gpu7 nic3 …
+func pairs(m *maker, cpus []string, link string, nics int) {
 	for i := range 4 {
 		pex := m.pex(m.root(cpus[i/2]), link)
-		for range 2 {
-			m.addGPU(pex)
+		m.addGPU(pex)
+		m.addGPU(pex)
+		for range nics {
 			m.addNIC(pex)
 		}
 	}
@@ -219,6 +228,6 @@ func dgxB300(m *maker) {
 // grandTeton is Meta's server: the H100 board behind four PCIe switches, each
 // with two GPUs and two NICs (Open Compute Project, Grand Teton).
 func grandTeton(m *maker) {
-	pairs(m, m.sockets(2, "Xeon-8480+", "upi2", 4), "pcie5")
+	pairs(m, m.sockets(2, "Xeon-8480+", "upi2", 4), "pcie5", 2)
 	m.stripe("NVSwitch-3", 5, 4, 4, 5)
 }
