@@ -107,7 +107,7 @@ func (e *explicit) mutate(rng *rand.Rand) (*explicit, string) {
 		return sched.N(int(x.Val) + d)
 	}
 	where := fmt.Sprintf("channel %d rank %d step %d (%s): ", c, r, i, &s)
-	switch kind := rng.IntN(13); kind {
+	switch rng.IntN(14) {
 	case 0:
 		m.steps[c][r] = slices.Delete(list, i, i+1)
 		return m, where + "dropped"
@@ -191,6 +191,14 @@ func (e *explicit) mutate(rng *rand.Rand) (*explicit, string) {
 		}
 		s.Dst.Buf = sched.Out + sched.Tmp - s.Dst.Buf
 		where += "stores to " + s.Dst.String()
+	case 13: // fewer slots
+		if e.p.Slots == 1 {
+			return nil, ""
+		}
+		p := *e.p
+		p.Slots--
+		m.p = &p
+		return m, "one slot less"
 	case 12: // one chunk more or less
 		ref := &s.Src
 		if s.Op.Stores() && (rng.IntN(2) == 0 || !s.Op.Reads()) {
@@ -251,7 +259,7 @@ func right(p *sched.Program, rng *rand.Rand) error {
 // moved, sent elsewhere, turned to other chunks, counts, buffers and operations.
 // What is still accepted must be right whatever the order of steps: those are
 // the swaps and moves of steps that do not depend on one another, scratch moved
-// to chunks nobody uses, and copies and waits that something else makes
+// to chunks nobody uses, and slots, copies and waits that something else makes
 // unnecessary.
 func TestNoBrokenProgramIsAccepted(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 9))
@@ -303,6 +311,42 @@ func TestNoBrokenProgramIsAccepted(t *testing.T) {
 	}
 }
 
+// The same with the texts themselves, in which one change breaks every rank: a
+// constant off by one, a statement dropped, doubled or swapped.
+func TestNoBrokenTextIsAccepted(t *testing.T) {
+	rng := rand.New(rand.NewPCG(6, 1))
+	tried, equivalent := 0, 0
+	for _, a := range algo.All() {
+		for _, op := range a.Ops {
+			for n := 3; n <= 6; n++ {
+				for range 15 {
+					s := algo.Spec{Op: op, Ranks: n, Channels: 1 + n%2, Root: n / 2, Local: n / (1 + n%3)}
+					p, err := a.Program(s)
+					if err != nil {
+						s.Local = 0
+						if p, err = a.Program(s); err != nil {
+							break
+						}
+					}
+					whole := p.String()
+					for p.String() == whole {
+						breakText(p.Groups[rng.IntN(len(p.Groups))].Body, rng)
+					}
+					tried++
+					if _, err := verify.Program(p); err != nil {
+						continue
+					}
+					if err := right(p, rng); err != nil {
+						t.Fatalf("accepted, but %v\n%s\nmade of\n%s", err, p, whole)
+					}
+					equivalent++
+				}
+			}
+		}
+	}
+	t.Logf("%d broken texts: %d rejected, %d accepted, all of which are right in every order tried", tried, tried-equivalent, equivalent)
+}
+
 // Proof by rotation and proof by unrolling agree on broken texts, too: constants
 // in them changed by one, steps dropped, doubled or swapped for all ranks alike.
 func TestRotationRejectsWhatUnrollingRejects(t *testing.T) {
@@ -341,12 +385,19 @@ func TestRotationRejectsWhatUnrollingRejects(t *testing.T) {
 
 // breakText changes one thing in a body.
 func breakText(body []sched.Stmt, rng *rand.Rand) {
+	if len(body) == 0 {
+		return
+	}
 	i := rng.IntN(len(body))
 	switch s := body[i]; {
 	case s.Loop != nil && rng.IntN(4) > 0:
 		breakText(s.Loop.Body, rng)
 	case s.Loop != nil:
 		s.Loop.Count = nudge(s.Loop.Count, rng)
+	case s.If != nil && rng.IntN(4) == 0:
+		s.If.Cond = nudge(s.If.Cond, rng)
+	case s.If != nil && rng.IntN(2) == 0:
+		breakText(s.If.Else, rng)
 	case s.If != nil:
 		breakText(s.If.Then, rng)
 	default:
