@@ -256,14 +256,14 @@ func (m *Machine) chunks(out *Chunks, c int32, s *sched.Step, ref *sched.Ref) bo
 	}
 	size := m.size[ref.Buf]
 	if out.Count < 1 || out.Index < 0 || out.Index+out.Count > size {
-		m.fail(c, s, "%s is outside the %d chunks of %s", out, size, ref.Buf)
+		m.fail(c, s, "%s is outside the %d chunks of %s", *out, size, ref.Buf)
 		return false
 	}
 	// On a channel with an order, blocks are numbered by position like ranks.
 	if ch.order != nil && m.per > 0 && ref.Buf != sched.Tmp && size > m.per {
 		block, within := out.Index/m.per, out.Index%m.per
 		if within+out.Count > m.per {
-			m.fail(c, s, "%s crosses blocks, which a channel with an order cannot", out)
+			m.fail(c, s, "%s crosses blocks, which a channel with an order cannot", *out)
 			return false
 		}
 		out.Index = int64(ch.order[block])*m.per + within
