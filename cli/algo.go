@@ -68,6 +68,19 @@ func (f *algoFlags) read(a *algo.Algorithm, ranks int) (algo.Spec, error) {
 	return s, nil
 }
 
+// program builds an algorithm's program by name, or reads it from a file.
+func (f *algoFlags) program(cmd *cobra.Command, arg string, ranks int) (*sched.Program, error) {
+	a, err := algo.Find(arg)
+	if err != nil {
+		return loadProgram(cmd, arg, err)
+	}
+	s, err := f.read(a, ranks)
+	if err != nil {
+		return nil, err
+	}
+	return a.Program(s)
+}
+
 // algoNames completes NAME with the algorithms; the shell adds files.
 func algoNames(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	var names []cobra.Completion

@@ -7,7 +7,6 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/weft-fabric/weft/draw"
-	"github.com/weft-fabric/weft/sched/algo"
 	"github.com/weft-fabric/weft/sched/msccl"
 )
 
@@ -16,27 +15,21 @@ func newAlgoShow() *cobra.Command {
 	var ranks int
 	var to, out string
 	cmd := &cobra.Command{
-		Use:   "show NAME",
+		Use:   "show NAME|FILE",
 		Short: "Show an algorithm's program as text, as MSCCL XML, or as a picture",
 		Long: `Show an algorithm's program: one text for all ranks, in which r is the rank, n
 the number of ranks and c the channel. --to msccl writes it out for every rank
-as MSCCL XML. A file that ends in .svg gets a picture of who sends what when.`,
+as MSCCL XML. A file that ends in .svg gets a picture of who sends what when.
+FILE is a program in weft's text form or MSCCL XML, '-' for standard input.`,
 		Example: `  weft algo show ring -n 8
   weft algo show double-binary-tree -n 8 -o tree.svg
   weft algo show hierarchical -n 32 --local 8 --inner direct --outer tree
-  weft algo show ring -n 8 --channels 2 --to msccl -o ring.xml`,
+  weft algo show ring -n 8 --channels 2 --to msccl -o ring.xml
+  weft algo show theirs.xml -o theirs.svg`,
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: algoNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			a, err := algo.Find(args[0])
-			if err != nil {
-				return err
-			}
-			s, err := f.read(a, ranks)
-			if err != nil {
-				return err
-			}
-			p, err := a.Program(s)
+			p, err := f.program(cmd, args[0], ranks)
 			if err != nil {
 				return err
 			}
