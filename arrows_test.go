@@ -19,6 +19,7 @@ const module = "github.com/weft-fabric/weft/"
 // the lines above it, never of those below.
 var floors = [][]string{
 	{"unit"},
+	{"reduce", "reduce/gen"}, // bytes in, bytes out; not a word, as it asks for the processor's features
 	{"topo"},
 	{"topo/hostlist", "topo/catalog"},
 	{"topo/build", "topo/format", "topo/rings", "topo/paths"},

@@ -7,6 +7,7 @@ require (
 	github.com/chromedp/chromedp v0.21.0
 	github.com/ebitengine/purego v0.11.2
 	github.com/goccy/go-yaml v1.19.2
+	github.com/klauspost/cpuid/v2 v2.4.1
 	github.com/rogpeppe/go-internal v1.16.0
 	github.com/spf13/cobra v1.10.2
 	pgregory.net/rapid v1.3.0

@@ -1,0 +1,376 @@
+// Command gen writes the vector kernels of package reduce: assembly, Go
+// declarations and the switch that calls them. It is a module of its own so that
+// weft itself does not depend on avo; go generate in the folder above runs it.
+//
+// A kernel computes bytes [from, to) of one reduction for any number of sources
+// and destinations:
+//
+//	acc = load s0                   four vectors at a time
+//	acc = acc op s1                 inner loop over the sources; kernels of few
+//	acc = acc op s2 ...             instructions take the first two outside of it
+//	store d0, d1 ...
+//
+// Every vector is complete before it is stored, so that a destination may be a
+// source. AVX-512 kernels end with vectors under a byte mask and take any length;
+// AVX2 kernels end with single vectors and take whole ones (vectorAVX2 bytes at
+// most). With nt set, blocks are stored past the caches: destinations are then
+// aligned to the vector. Slices are read by their headers, 24 bytes apart.
+package main
+
+import (
+	"bytes"
+	"flag"
+	"fmt"
+	"go/format"
+	"log"
+	"os"
+
+	"github.com/mmcloughlin/avo/attr"
+	. "github.com/mmcloughlin/avo/build"
+	. "github.com/mmcloughlin/avo/operand"
+	"github.com/mmcloughlin/avo/reg"
+)
+
+const header = 24 // bytes of a slice header; the pointer comes first
+
+// kernel is one reduction in vectors.
+type kernel struct {
+	name   string
+	half   bool // vectors in memory are half as wide as those computed with
+	unroll int
+	step   func(g *gen, acc reg.VecVirtual, b Op) // acc = acc op b; b is a register or memory
+	// cheap: a step is an instruction or a few. The second source then has its own
+	// copy of it outside the inner loop. long: a step takes longer than memory does,
+	// and nothing is gained by storing past the caches.
+	cheap, long bool
+}
+
+func main() {
+	isa := flag.String("isa", "", "avx2 or avx512: write that assembly (avo's -out and -stubs); empty: write the calls")
+	calls := flag.String("calls", "", "file for the switch over kernels")
+	flag.Parse()
+	if *isa == "" {
+		writeCalls(*calls)
+		return
+	}
+	g := &gen{wide: *isa == "avx512", constants: map[uint64]Mem{}}
+	ConstraintExpr("amd64")
+	for _, k := range kernels {
+		g.reduction(k)
+	}
+	for _, f := range formats {
+		g.scaling(f)
+	}
+	Generate()
+}
+
+// gen emits for one instruction set.
+type gen struct {
+	wide      bool // AVX-512
+	constants map[uint64]Mem
+}
+
+func (g *gen) suffix() string {
+	if g.wide {
+		return "AVX512"
+	}
+	return "AVX2"
+}
+
+// vec is a new register of full width, packed one of the width a kernel's vectors have in memory.
+func (g *gen) vec() reg.VecVirtual {
+	if g.wide {
+		return ZMM()
+	}
+	return YMM()
+}
+
+func (g *gen) packed(half bool) reg.VecVirtual {
+	switch {
+	case !half:
+		return g.vec()
+	case g.wide:
+		return YMM()
+	}
+	return XMM()
+}
+
+func (g *gen) unit(half bool) int {
+	n := 32
+	if g.wide {
+		n = 64
+	}
+	if half {
+		n /= 2
+	}
+	return n
+}
+
+// bits is a constant of 32 or 64 bits repeated over a vector in memory.
+func (g *gen) bits(v uint64, size int) Mem {
+	key := v<<1 | uint64(size>>3)
+	if m, ok := g.constants[key]; ok {
+		return m
+	}
+	m := GLOBL(fmt.Sprintf("c%d_%x%s", size*8, v, g.suffix()), attr.RODATA|attr.NOPTR)
+	for at := 0; at < g.unit(false); at += size {
+		if size == 8 {
+			DATA(at, U64(v))
+		} else {
+			DATA(at, U32(v))
+		}
+	}
+	g.constants[key] = m
+	return m
+}
+
+func (g *gen) c32(v uint32) Mem { return g.bits(uint64(v), 4) }
+func (g *gen) c64(v uint64) Mem { return g.bits(v, 8) }
+
+func (g *gen) load(m Op, v reg.VecVirtual) {
+	if g.wide {
+		VMOVDQU64(m, v)
+	} else {
+		VMOVDQU(m, v)
+	}
+}
+
+func (g *gen) store(v reg.VecVirtual, m Mem, nt bool) {
+	switch {
+	case nt:
+		VMOVNTDQ(v, m)
+	case g.wide:
+		VMOVDQU64(v, m)
+	default:
+		VMOVDQU(v, m)
+	}
+}
+
+func (g *gen) reduction(k kernel) {
+	name := k.name + g.suffix()
+	TEXT(name, attr.NOSPLIT, "func(dsts *[]byte, nd int, srcs *[]byte, ns int, from, to int, nt bool)")
+	Pragma("noescape")
+	dsts, nd := Load(Param("dsts"), GP64()), Load(Param("nd"), GP64())
+	srcs, ns := Load(Param("srcs"), GP64()), Load(Param("ns"), GP64())
+	at, end := Load(Param("from"), GP64()), Load(Param("to"), GP64())
+	nt := GP8()
+	if !k.long {
+		Load(Param("nt"), nt)
+	}
+	s0, s1, d0 := GP64(), GP64(), GP64()
+	MOVQ(Mem{Base: srcs}, s0)
+	MOVQ(Mem{Base: dsts}, d0)
+	first := 1
+	if k.cheap {
+		MOVQ(Mem{Base: srcs, Disp: header}, s1)
+		first = 2
+	}
+	ADDQ(Imm(uint64(first*header)), srcs)
+	ADDQ(Imm(header), dsts)
+	SUBQ(Imm(uint64(first)), ns)
+	DECQ(nd)
+
+	unit := g.unit(k.half)
+	size := unit * k.unroll
+	cursor, count, p := GP64(), GP64(), GP64()
+	// each runs body for what is left of a list of slices, none included.
+	each := func(label string, list, n reg.Register, body func(base reg.Register)) {
+		TESTQ(n, n)
+		JZ(LabelRef(label + "_done"))
+		MOVQ(list, cursor)
+		MOVQ(n, count)
+		Label(label)
+		MOVQ(Mem{Base: cursor}, p)
+		body(p)
+		ADDQ(Imm(header), cursor)
+		DECQ(count)
+		JNZ(LabelRef(label))
+		Label(label + "_done")
+	}
+	blocks := func(label string, nt bool) {
+		acc := make([]reg.VecVirtual, k.unroll)
+		for i := range acc {
+			acc[i] = g.packed(k.half)
+		}
+		place := func(base reg.Register, i int) Mem { return Mem{Base: base, Index: at, Scale: 1, Disp: i * unit} }
+		left := GP64()
+		Label(label)
+		MOVQ(end, left)
+		SUBQ(at, left)
+		CMPQ(left, I32(size))
+		JL(LabelRef("tail"))
+		for i, v := range acc {
+			g.load(place(s0, i), v)
+		}
+		if k.cheap {
+			for i, v := range acc {
+				k.step(g, v, place(s1, i))
+			}
+		}
+		each(label+"_sources", srcs, ns, func(base reg.Register) {
+			for i, v := range acc {
+				k.step(g, v, place(base, i))
+			}
+		})
+		for i, v := range acc {
+			g.store(v, place(d0, i), nt)
+		}
+		each(label+"_targets", dsts, nd, func(base reg.Register) {
+			for i, v := range acc {
+				g.store(v, place(base, i), nt)
+			}
+		})
+		ADDQ(I32(size), at)
+		JMP(LabelRef(label))
+	}
+	if !k.long {
+		TESTB(nt, nt)
+		JNZ(LabelRef("past"))
+	}
+	blocks("block", false)
+	if !k.long {
+		blocks("past", true)
+	}
+
+	Label("tail")
+	left := GP64()
+	MOVQ(end, left)
+	SUBQ(at, left)
+	place := func(base reg.Register) Mem { return Mem{Base: base, Index: at, Scale: 1} }
+	acc, b := g.packed(k.half), g.packed(k.half)
+	if g.wide {
+		JLE(LabelRef("done"))
+		mask, bits := K(), GP64()
+		MOVQ(I32(-1), bits)
+		BZHIQ(left, bits, bits) // left is below 256: the instruction reads eight bits of it
+		KMOVQ(bits, mask)
+		VMOVDQU8_Z(place(s0), mask, acc)
+		if k.cheap {
+			VMOVDQU8_Z(place(s1), mask, b)
+			k.step(g, acc, b)
+		}
+		each("tail_sources", srcs, ns, func(base reg.Register) {
+			VMOVDQU8_Z(place(base), mask, b)
+			k.step(g, acc, b)
+		})
+		VMOVDQU8(acc, mask, place(d0))
+		each("tail_targets", dsts, nd, func(base reg.Register) { VMOVDQU8(acc, mask, place(base)) })
+	} else {
+		CMPQ(left, I32(unit))
+		JL(LabelRef("done"))
+		g.load(place(s0), acc)
+		if k.cheap {
+			k.step(g, acc, place(s1))
+		}
+		each("tail_sources", srcs, ns, func(base reg.Register) { k.step(g, acc, place(base)) })
+		g.store(acc, place(d0), false)
+		each("tail_targets", dsts, nd, func(base reg.Register) { g.store(acc, place(base), false) })
+	}
+	ADDQ(I32(unit), at)
+	JMP(LabelRef("tail"))
+	Label("done")
+	if !k.long {
+		Load(Param("nt"), nt)
+		TESTB(nt, nt)
+		JZ(LabelRef("return"))
+		SFENCE() // stores past the caches become visible in order with what follows
+		Label("return")
+	}
+	VZEROUPPER()
+	RET()
+}
+
+// scaling multiplies by a factor, which is a float32 for types narrower than that.
+func (g *gen) scaling(f floatFormat) {
+	factorType := "float32"
+	if f.double {
+		factorType = "float64"
+	}
+	TEXT("scale"+f.name+g.suffix(), attr.NOSPLIT, "func(dst, src *byte, from, to int, factor "+factorType+")")
+	Pragma("noescape")
+	dst, src := Load(Param("dst"), GP64()), Load(Param("src"), GP64())
+	at, end := Load(Param("from"), GP64()), Load(Param("to"), GP64())
+	factor := g.vec()
+	m, err := Param("factor").Resolve()
+	if err != nil {
+		log.Fatal(err)
+	}
+	if f.double {
+		VBROADCASTSD(m.Addr, factor)
+	} else {
+		VBROADCASTSS(m.Addr, factor)
+	}
+	unit := g.unit(f.half)
+	acc, left := g.packed(f.half), GP64()
+	step := func() { f.apply(g, acc, func(x reg.VecVirtual, _ int) { g.float(prod, f.double, x, factor) }) }
+	Label("loop")
+	MOVQ(end, left)
+	SUBQ(at, left)
+	CMPQ(left, I32(unit))
+	JL(LabelRef("tail"))
+	g.load(Mem{Base: src, Index: at, Scale: 1}, acc)
+	step()
+	g.store(acc, Mem{Base: dst, Index: at, Scale: 1}, false)
+	ADDQ(I32(unit), at)
+	JMP(LabelRef("loop"))
+	Label("tail")
+	if g.wide {
+		CMPQ(left, I32(0))
+		JLE(LabelRef("done"))
+		mask, bits := K(), GP64()
+		MOVQ(I32(-1), bits)
+		BZHIQ(left, bits, bits)
+		KMOVQ(bits, mask)
+		VMOVDQU8_Z(Mem{Base: src, Index: at, Scale: 1}, mask, acc)
+		step()
+		VMOVDQU8(acc, mask, Mem{Base: dst, Index: at, Scale: 1})
+		Label("done")
+	}
+	VZEROUPPER()
+	RET()
+}
+
+// writeCalls writes the kernels' numbers and the switches that call them: calls
+// through function values would move their arguments to the heap.
+func writeCalls(file string) {
+	var b bytes.Buffer
+	b.WriteString("// Code generated by reduce/gen. DO NOT EDIT.\n\npackage reduce\n\n")
+	b.WriteString("// kernel numbers the vector kernels; zero is none.\ntype kernel uint8\n\nconst (\n\t_ kernel = iota\n")
+	for _, k := range kernels {
+		fmt.Fprintf(&b, "\t%s\n", k.name)
+	}
+	b.WriteString(")\n\n// call runs a kernel.\nfunc call(k kernel, wide bool, dsts *[]byte, nd int, srcs *[]byte, ns, from, to int, nt bool) {\n\tif wide {\n")
+	for _, suffix := range []string{"AVX512", "AVX2"} {
+		b.WriteString("\t\tswitch k {\n")
+		for _, k := range kernels {
+			fmt.Fprintf(&b, "\t\tcase %s:\n\t\t\t%s%s(dsts, nd, srcs, ns, from, to, nt)\n", k.name, k.name, suffix)
+		}
+		b.WriteString("\t\t}\n")
+		if suffix == "AVX512" {
+			b.WriteString("\t\treturn\n\t}\n")
+		}
+	}
+	b.WriteString("}\n\n// callScale runs the scaling kernel of a floating-point type.\nfunc callScale(t Type, wide bool, dst, src *byte, from, to int, factor float64) {\n\tif wide {\n")
+	for _, suffix := range []string{"AVX512", "AVX2"} {
+		b.WriteString("\t\tswitch t {\n")
+		for _, f := range formats {
+			arg := "float32(factor)"
+			if f.double {
+				arg = "factor"
+			}
+			fmt.Fprintf(&b, "\t\tcase %s:\n\t\t\tscale%s%s(dst, src, from, to, %s)\n", f.name, f.name, suffix, arg)
+		}
+		b.WriteString("\t\t}\n")
+		if suffix == "AVX512" {
+			b.WriteString("\t\treturn\n\t}\n")
+		}
+	}
+	b.WriteString("}\n")
+	src, err := format.Source(b.Bytes())
+	if err != nil {
+		log.Fatal(err)
+	}
+	if err := os.WriteFile(file, src, 0o666); err != nil {
+		log.Fatal(err)
+	}
+}

@@ -1,0 +1,129 @@
+package reduce
+
+import (
+	"unsafe"
+
+	"github.com/klauspost/cpuid/v2"
+)
+
+// path is the set of instructions in use.
+type path uint8
+
+const (
+	pathPortable path = iota
+	pathAVX2
+	pathAVX512
+)
+
+func (p path) String() string { return [...]string{"portable", "AVX2", "AVX-512"}[p] }
+
+// best is the widest path this processor and operating system support.
+func best() path {
+	switch {
+	case cpuid.CPU.Supports(cpuid.AVX512F, cpuid.AVX512BW, cpuid.AVX512DQ, cpuid.AVX512VL, cpuid.BMI2):
+		return pathAVX512
+	case cpuid.CPU.Supports(cpuid.AVX2, cpuid.F16C):
+		return pathAVX2
+	}
+	return pathPortable
+}
+
+var active = best()
+
+// Path names the instructions that reductions use here: AVX-512, AVX2 or portable.
+func Path() string { return active.String() }
+
+// pastCaches is from how many bytes on a destination that is no source is stored
+// past the caches. Ordinary stores first read the lines they overwrite.
+var pastCaches = 4 << 20
+
+const (
+	vectorAVX2 = 32 // bytes that AVX2 kernels take whole
+	line       = 64 // bytes of a cache line, and of the widest vector
+)
+
+// kernels of the types by operation, from Sum on; averages and scaled sums are sums.
+var kernels = [Float8E5M2 + 1][BXor + 1]kernel{
+	Int8:       {Sum: sumInt8, Prod: prodInt8, Min: minInt8, Max: maxInt8, BAnd: andBits, BOr: orBits, BXor: xorBits},
+	Uint8:      {Sum: sumInt8, Prod: prodInt8, Min: minUint8, Max: maxUint8, BAnd: andBits, BOr: orBits, BXor: xorBits},
+	Int16:      {Sum: sumInt16, Prod: prodInt16, Min: minInt16, Max: maxInt16, BAnd: andBits, BOr: orBits, BXor: xorBits},
+	Uint16:     {Sum: sumInt16, Prod: prodInt16, Min: minUint16, Max: maxUint16, BAnd: andBits, BOr: orBits, BXor: xorBits},
+	Int32:      {Sum: sumInt32, Prod: prodInt32, Min: minInt32, Max: maxInt32, BAnd: andBits, BOr: orBits, BXor: xorBits},
+	Uint32:     {Sum: sumInt32, Prod: prodInt32, Min: minUint32, Max: maxUint32, BAnd: andBits, BOr: orBits, BXor: xorBits},
+	Int64:      {Sum: sumInt64, Prod: prodInt64, Min: minInt64, Max: maxInt64, BAnd: andBits, BOr: orBits, BXor: xorBits},
+	Uint64:     {Sum: sumInt64, Prod: prodInt64, Min: minUint64, Max: maxUint64, BAnd: andBits, BOr: orBits, BXor: xorBits},
+	Float16:    {Sum: sumFloat16, Prod: prodFloat16, Min: minFloat16, Max: maxFloat16},
+	BFloat16:   {Sum: sumBFloat16, Prod: prodBFloat16, Min: minBFloat16, Max: maxBFloat16},
+	Float32:    {Sum: sumFloat32, Prod: prodFloat32, Min: minFloat32, Max: maxFloat32},
+	Float64:    {Sum: sumFloat64, Prod: prodFloat64, Min: minFloat64, Max: maxFloat64},
+	Float8E4M3: {Sum: sumFloat8E4M3, Prod: prodFloat8E4M3, Min: minFloat8E4M3, Max: maxFloat8E4M3},
+	Float8E5M2: {Sum: sumFloat8E5M2, Prod: prodFloat8E5M2, Min: minFloat8E5M2, Max: maxFloat8E5M2},
+}
+
+// vectors reduces two sources or more of n bytes.
+func vectors(t Type, op Op, dsts, srcs [][]byte, n int) {
+	if active == pathPortable {
+		portable(t, op, dsts, srcs, 0, n)
+		return
+	}
+	from, k := 0, kernels[t][op]
+	past := n >= pastCaches && aligned(dsts, srcs, t.Size())
+	if past {
+		from = lead(dsts[0])
+		kernelRange(t, op, k, dsts, srcs, 0, from, false)
+	}
+	for from < n {
+		to := min(n, from+stretch)
+		kernelRange(t, op, k, dsts, srcs, from, to, past)
+		from = to
+	}
+}
+
+// kernelRange runs a kernel on bytes [from, to), and the portable path on what
+// AVX2 leaves.
+func kernelRange(t Type, op Op, k kernel, dsts, srcs [][]byte, from, to int, past bool) {
+	whole := to
+	if active == pathAVX2 {
+		whole = to - (to-from)%vectorAVX2
+	}
+	if from < whole {
+		call(k, active == pathAVX512, &dsts[0], len(dsts), &srcs[0], len(srcs), from, whole, past)
+	}
+	if whole < to {
+		portable(t, op, dsts, srcs, whole, to)
+	}
+}
+
+// lead is how many bytes of d lie before the first whole line.
+func lead(d []byte) int { return int(-uintptr(unsafe.Pointer(unsafe.SliceData(d))) % line) }
+
+// aligned reports whether destinations can be stored past the caches: none is a
+// source, whose lines are in the cache already, and whole elements lead all of
+// them to a line at once.
+func aligned(dsts, srcs [][]byte, size int) bool {
+	for _, d := range dsts {
+		if same(d, srcs) || lead(d) != lead(dsts[0]) || lead(d)%size != 0 {
+			return false
+		}
+	}
+	return true
+}
+
+func scaleFloats(t Type, dst, src []byte, factor float64) {
+	if active == pathPortable {
+		portableScale(t, dst, src, 0, len(dst), factor)
+		return
+	}
+	for from := 0; from < len(dst); {
+		to := min(len(dst), from+stretch)
+		whole := to
+		if active == pathAVX2 {
+			whole = to - (to-from)%vectorAVX2
+		}
+		if from < whole {
+			callScale(t, active == pathAVX512, &dst[0], &src[0], from, whole, factor)
+		}
+		portableScale(t, dst, src, whole, to, factor)
+		from = to
+	}
+}

@@ -1,0 +1,13 @@
+//go:build !amd64
+
+package reduce
+
+// Path names the instructions that reductions use here. Only amd64 has kernels
+// of its own; everything else runs the portable path.
+func Path() string { return "portable" }
+
+func vectors(t Type, op Op, dsts, srcs [][]byte, n int) { portable(t, op, dsts, srcs, 0, n) }
+
+func scaleFloats(t Type, dst, src []byte, factor float64) {
+	portableScale(t, dst, src, 0, len(dst), factor)
+}
