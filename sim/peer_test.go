@@ -16,10 +16,11 @@ package sim_test
 // Chunk, with the congestion-unaware one from an event scheduled at now plus
 // what Topology::send returns. It prints
 //
-//	n seconds_wall events simulated_seconds
+//	n seconds events simulated_seconds
 //
-// where the wall time runs from the first send to the empty queue. Making the
-// topology is left out, on both sides; writing and parsing the program is in
+// where the seconds are processor time, which other work on the machine does not
+// lengthen, from the first send to the empty queue. Making the topology is left
+// out, on both sides; writing and parsing the program is in
 // ours. A fifth argument is the fraction of the rate that the link from NPU 0 to
 // NPU 1 has; a driver that cannot do that exits with an error and sits out.
 
@@ -30,8 +31,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"syscall"
 	"testing"
-	"time"
 
 	"github.com/weft-fabric/weft/sched"
 	"github.com/weft-fabric/weft/sched/algo"
@@ -115,9 +116,19 @@ func near(tb testing.TB, who string, n int, slow, got, grain float64) {
 	}
 }
 
-// runPeer gives the wall time and the simulated time of a driver in seconds,
-// and false if it does not know slow links.
-func runPeer(tb testing.TB, driver string, n int, slow float64) (wall, simulated float64, ok bool) {
+// processor is the time in seconds that this process has had of processors.
+func processor(tb testing.TB) float64 {
+	tb.Helper()
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		tb.Fatal(err)
+	}
+	return float64(u.Utime.Nano()+u.Stime.Nano()) / 1e9
+}
+
+// runPeer gives the processor time and the simulated time of a driver in
+// seconds, and false if it does not know slow links.
+func runPeer(tb testing.TB, driver string, n int, slow float64) (took, simulated float64, ok bool) {
 	tb.Helper()
 	args := []string{fmt.Sprint(n), fmt.Sprint(int64(peerSize)),
 		fmt.Sprint(float64(peerRate / unit.GBps)), fmt.Sprint(int64(peerLatency / unit.Nanosecond))}
@@ -133,10 +144,10 @@ func runPeer(tb testing.TB, driver string, n int, slow float64) (wall, simulated
 	}
 	var ranks int
 	var events int64
-	if _, err := fmt.Sscan(string(out), &ranks, &wall, &events, &simulated); err != nil || ranks != n {
-		tb.Fatalf("ASTRA_RING %s prints %q; it must print: n seconds_wall events simulated_seconds", driver, out)
+	if _, err := fmt.Sscan(string(out), &ranks, &took, &events, &simulated); err != nil || ranks != n {
+		tb.Fatalf("ASTRA_RING %s prints %q; it must print: n seconds events simulated_seconds", driver, out)
 	}
-	return wall, simulated, true
+	return took, simulated, true
 }
 
 func TestRingClosedForm(t *testing.T) {
@@ -160,9 +171,9 @@ func BenchmarkRing(b *testing.B) { besidePeers(b, 1) }
 func BenchmarkRingSlowLink(b *testing.B) { besidePeers(b, 0.5) }
 
 // besidePeers takes folded, unfolded and every peer in turn in each iteration,
-// so that what else the machine does meets all of them, and reports medians. A
-// peer that takes over ten seconds runs once. ns/op is the sum of all and means
-// nothing.
+// so that what else the machine does to caches and clocks meets all of them, and
+// reports medians. A peer that takes over ten seconds runs once. ns/op is the
+// sum of all and means nothing.
 func besidePeers(b *testing.B, slow float64) {
 	drivers := filepath.SplitList(os.Getenv("ASTRA_RING"))
 	for _, n := range []int{64, 256, 1024} {
@@ -172,23 +183,23 @@ func besidePeers(b *testing.B, slow float64) {
 			peers := make([][]float64, len(drivers))
 			for b.Loop() {
 				for _, way := range []struct {
-					walls    *[]float64
+					times    *[]float64
 					unfolded bool
 				}{{&folded, false}, {&unfolded, true}} {
-					start := time.Now()
+					start := processor(b)
 					t := ringTime(b, g, slow, way.unfolded)
-					*way.walls = append(*way.walls, time.Since(start).Seconds())
+					*way.times = append(*way.times, processor(b)-start)
 					near(b, "weft", n, slow, t.Seconds(), 1e-12)
 				}
 				for i, driver := range drivers {
 					if len(peers[i]) > 0 && peers[i][0] > 10 {
 						continue
 					}
-					wall, simulated, ok := runPeer(b, driver, n, slow)
+					took, simulated, ok := runPeer(b, driver, n, slow)
 					if !ok {
 						continue
 					}
-					peers[i] = append(peers[i], wall)
+					peers[i] = append(peers[i], took)
 					near(b, driver, n, slow, simulated, 1e-9)
 				}
 			}
