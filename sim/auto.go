@@ -60,6 +60,11 @@ func Place(a *algo.Algorithm, s algo.Spec, g *topo.Graph, c *catalog.Catalog) al
 // do alike: simulating the others grows with the pairs of ranks, and they lose.
 const many = 128
 
+// vast is the number of ranks from which hierarchical is the only all-reduce
+// tried: rings and trees through every rank lose by a multiple there, and take
+// minutes to simulate.
+const vast = 4096
+
 // Candidates lists programs for a collective, one for each algorithm that does
 // it with these ranks on its own and not in switches.
 func Candidates(g *topo.Graph, op sched.Collective, n int, c *catalog.Catalog) []*sched.Program {
@@ -74,6 +79,9 @@ func Candidates(g *topo.Graph, op sched.Collective, n int, c *catalog.Catalog) [
 		}
 		if few := a.Name == "ring" || a.Name == "torus" || a.Name == "hierarchical" || strings.Contains(a.Name, "tree"); n > many && !few && op == sched.AllReduce {
 			continue
+		}
+		if n > vast && op == sched.AllReduce && a.Name == "hierarchical" && Domain(g, n) < n {
+			return []*sched.Program{p}
 		}
 		list = append(list, p)
 	}

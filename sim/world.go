@@ -182,12 +182,12 @@ func (w *world) run() error {
 	if l := newLanes(w); l != nil {
 		return l.run()
 	}
-	for len(w.events.heap) > 0 {
-		if w.now = w.events.heap[0].at; w.now >= 1<<61 {
+	for w.events.count > 0 {
+		if w.now = w.events.next(); w.now >= 1<<61 {
 			return fmt.Errorf("the simulated time exceeds %s", unit.Time(1<<61))
 		}
 		w.batches++
-		for len(w.events.heap) > 0 && w.events.heap[0].at == w.now {
+		for w.events.count > 0 && w.events.next() == w.now {
 			w.handle(w.events.pop())
 			if w.err != nil {
 				return w.err
