@@ -40,6 +40,7 @@ func find(t *testing.T, name string) *algo.Algorithm {
 // Every algorithm is proven for every collective it serves at every count up to
 // 33, with several channels and at several roots up to 17.
 func TestEveryAlgorithmIsProven(t *testing.T) {
+	t.Parallel()
 	for _, a := range algo.All() {
 		for _, op := range a.Ops {
 			t.Run(a.Name+"/"+op.String(), func(t *testing.T) {
@@ -65,6 +66,7 @@ func TestEveryAlgorithmIsProven(t *testing.T) {
 // Algorithms of two levels are proven for all ways to cut up to 24 ranks into
 // domains; hierarchical with every pair of algorithms inside and between.
 func TestDomainsAreProven(t *testing.T) {
+	t.Parallel()
 	for _, name := range []string{"colltree", "collnet-chain", "collnet-direct", "sharp", "nvls-tree"} {
 		a := find(t, name)
 		for _, op := range a.Ops {
@@ -105,6 +107,7 @@ func rooted(op sched.Collective) int {
 // Counts far beyond a host: powers of two and not, up to 4,096 where a proof is
 // a matter of a second.
 func TestLargeCountsAreProven(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name   string
 		counts []int
@@ -152,6 +155,7 @@ func TestLargeCountsAreProven(t *testing.T) {
 
 // Every collective is served for every number of ranks.
 func TestEveryCollectiveForAnyCount(t *testing.T) {
+	t.Parallel()
 	for _, op := range sched.Collectives() {
 		for n := 1; n <= 130; n++ {
 			served := false
@@ -206,6 +210,7 @@ func TestRingTextHasOneSize(t *testing.T) {
 
 // Rotation proves what unrolling proves, and refuses what it refuses.
 func TestRotationAgreesWithUnrolling(t *testing.T) {
+	t.Parallel()
 	for _, a := range algo.All() {
 		for _, op := range a.Ops {
 			for n := 65; n <= 66; n++ {
