@@ -17,7 +17,7 @@ type algoEntry struct {
 	Sent        string   `json:"sent_per_rank"`
 	Best        string   `json:"best"`
 	Reference   string   `json:"reference"`
-	Inner       bool     `json:"inner"` // may stand inside the domains of hierarchical
+	Inner       bool     `json:"inner"` // may stand inside the domains of a hierarchical all-reduce
 	Outer       bool     `json:"outer"` // may stand between them
 }
 
@@ -47,7 +47,7 @@ are best. n is the number of ranks; formulas are checked against proofs.`,
 				if only != 0 && !a.Serves(only) {
 					continue
 				}
-				e := algoEntry{Name: a.Name, Steps: a.Steps, Sent: a.Sent, Best: a.Summary, Reference: a.Reference, Inner: algo.IsInner(a), Outer: algo.IsOuter(a)}
+				e := algoEntry{Name: a.Name, Steps: a.Steps, Sent: a.Sent, Best: a.Summary, Reference: a.Reference, Inner: algo.IsInner(a, sched.AllReduce), Outer: algo.IsOuter(a, sched.AllReduce)}
 				for _, o := range a.Ops {
 					e.Collectives = append(e.Collectives, o.String())
 				}

@@ -187,26 +187,28 @@ func TestSwingDistances(t *testing.T) {
 }
 
 // Hierarchical, ring in ring: 2(ppn-1) + 2(N-1) steps; inside a host 2S(ppn-1)/ppn,
-// between hosts 2S(N-1)/(N ppn) on each rail.
+// between hosts 2S(N-1)/(N ppn) on each rail; half of all for its two halves.
 func TestHierarchicalStepsAndBytes(t *testing.T) {
 	const hosts, local = 4, 8
-	steps, _, rep := report(t, "hierarchical", algo.Spec{Op: sched.AllReduce, Ranks: hosts * local, Local: local})
-	if steps != 2*(local-1)+2*(hosts-1) {
-		t.Errorf("%d steps", steps)
-	}
-	var inside, between float64
-	for l, chunks := range rep.Links {
-		if l.From != 0 {
-			continue
+	for op, times := range map[sched.Collective]float64{sched.AllReduce: 2, sched.ReduceScatter: 1, sched.AllGather: 1} {
+		steps, _, rep := report(t, "hierarchical", algo.Spec{Op: op, Ranks: hosts * local, Local: local})
+		if float64(steps) != times*(local-1+hosts-1) {
+			t.Errorf("%s: %d steps", op, steps)
 		}
-		if l.To < local {
-			inside += float64(chunks) / float64(rep.Chunks)
-		} else {
-			between += float64(chunks) / float64(rep.Chunks)
+		var inside, between float64
+		for l, chunks := range rep.Links {
+			if l.From != 0 {
+				continue
+			}
+			if l.To < local {
+				inside += float64(chunks) / float64(rep.Chunks)
+			} else {
+				between += float64(chunks) / float64(rep.Chunks)
+			}
 		}
-	}
-	if !near(inside, 2.0*(local-1)/local) || !near(between, 2.0*(hosts-1)/hosts/local) {
-		t.Errorf("%.4f S inside, %.4f S between", inside, between)
+		if !near(inside, times*(local-1)/local) || !near(between, times*(hosts-1)/hosts/local) {
+			t.Errorf("%s: %.4f S inside, %.4f S between", op, inside, between)
+		}
 	}
 }
 

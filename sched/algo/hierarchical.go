@@ -18,13 +18,15 @@ import (
 // Any algorithm that does reduce-scatter and all-gather serves inside, any that
 // does all-reduce between, as long as a copy of it runs on one channel; trees
 // climb and descend on one channel here. Their programs are taken as they are,
-// with ranks and chunks renamed.
+// with ranks and chunks renamed. A reduce-scatter is the first inner part and an
+// outer reduce-scatter, an all-gather an outer all-gather and the last inner
+// part, both by way of scratch, where the blocks of a rail are neighbours.
 func init() {
 	register(&Algorithm{
-		Name: "hierarchical", Ops: []sched.Collective{sched.AllReduce},
+		Name: "hierarchical", Ops: []sched.Collective{sched.AllReduce, sched.ReduceScatter, sched.AllGather},
 		Summary:   "large messages over rails: only a share of the data leaves a domain on each",
-		Steps:     "inner reduce-scatter + outer all-reduce + inner all-gather; ring in ring: 2(Local-1) + 2(domains-1)",
-		Sent:      "ring in ring: 2S(Local-1)/Local inside, 2S(D-1)/(D Local) between D domains",
+		Steps:     "those of its parts; ring in ring 2(Local-1) + 2(domains-1), half for reduce-scatter, all-gather",
+		Sent:      "ring in ring: 2S(Local-1)/Local inside, 2S(D-1)/(D Local) between D domains, half for reduce-scatter, all-gather",
 		Reference: "BlueConnect, Cho et al. 2019",
 		Fits: func(s Spec) error {
 			if err := whole(s); err != nil {
@@ -58,23 +60,23 @@ func (s *Spec) levels() (inner, outer *Algorithm, err error) {
 		}
 		return nil, fmt.Errorf("no algorithm %q; known there: %s", name, strings.Join(known, ", "))
 	}
-	if inner, err = fits(names[0], IsInner); err != nil {
+	if inner, err = fits(names[0], func(a *Algorithm) bool { return IsInner(a, s.Op) }); err != nil {
 		return nil, nil, fmt.Errorf("inside a domain: %w", err)
 	}
-	if outer, err = fits(names[1], IsOuter); err != nil {
+	if outer, err = fits(names[1], func(a *Algorithm) bool { return IsOuter(a, s.Op) }); err != nil {
 		return nil, nil, fmt.Errorf("between domains: %w", err)
 	}
 	return inner, outer, nil
 }
 
 // IsInner reports whether an algorithm may stand inside the domains of
-// hierarchical, IsOuter whether it may stand between them.
-func IsInner(a *Algorithm) bool {
-	return a.Nests && a.Serves(sched.ReduceScatter) && a.Serves(sched.AllGather)
+// hierarchical for a collective, IsOuter whether it may stand between them.
+func IsInner(a *Algorithm, op sched.Collective) bool {
+	return a.Nests && (op == sched.AllGather || a.Serves(sched.ReduceScatter)) && (op == sched.ReduceScatter || a.Serves(sched.AllGather))
 }
 
 // IsOuter: see IsInner.
-func IsOuter(a *Algorithm) bool { return a.Nests && a.Serves(sched.AllReduce) }
+func IsOuter(a *Algorithm, op sched.Collective) bool { return a.Nests && a.Serves(op) }
 
 func hierarchical(s Spec) (string, error) {
 	inner, outer, err := s.levels()
@@ -82,54 +84,99 @@ func hierarchical(s Spec) (string, error) {
 		return "", err
 	}
 	local := s.domain()
-	domains := s.Ranks / local
-	var parts [3]*sched.Program
-	for i, sub := range []struct {
-		a  *Algorithm
-		op sched.Collective
-		n  int
-	}{{inner, sched.ReduceScatter, local}, {outer, sched.AllReduce, domains}, {inner, sched.AllGather, local}} {
-		parts[i], err = sub.a.Program(Spec{Op: sub.op, Ranks: sub.n, flat: true, Slots: s.Slots})
-		if err != nil {
-			return "", err
+	h := &nest{s: s, local: local, domains: s.Ranks / local}
+	part := func(a *Algorithm, op sched.Collective, n int) *sched.Program {
+		p, e := a.Program(Spec{Op: op, Ranks: n, flat: true, Slots: s.Slots})
+		if e != nil {
+			err = e
 		}
+		return p
 	}
-	m := parts[1].NumChunks(sched.In) // chunks of a slice; one block of inner is a slice
-	slots, scratch := 1, m            // scratch holds the slice between the first two, then what they need
-	for i, p := range parts {
+	between := part(outer, s.Op, h.domains)
+	var first, last *sched.Program
+	if s.Op != sched.AllGather {
+		first = part(inner, sched.ReduceScatter, local)
+	}
+	if s.Op != sched.ReduceScatter {
+		last = part(inner, sched.AllGather, local)
+	}
+	if err != nil {
+		return "", err
+	}
+	return h.write(first, between, last), nil
+}
+
+// nest puts a program between domains into one inside them.
+type nest struct {
+	s              Spec
+	local, domains int
+}
+
+func (h *nest) write(first, between, last *sched.Program) string {
+	local, s := h.local, h.s
+	num := func(v int) *sched.Expr { return sched.N(v) }
+	m := max(between.NumChunks(sched.In), between.NumChunks(sched.Out)) // chunks of a slice; one block inside is a slice
+	slots, wide := 1, 0
+	if s.Op != sched.AllReduce {
+		wide = local * m // all slices in scratch
+	}
+	scratch := m + wide // the slice, all slices, then what the parts need
+	for _, p := range []*sched.Program{first, between, last} {
+		if p == nil {
+			continue
+		}
 		slots = max(slots, p.Slots)
 		size := p.NumChunks(sched.Tmp)
-		if i != 1 {
+		if p != between {
 			size *= m
 		}
-		scratch = max(scratch, m+size)
+		scratch = max(scratch, m+wide+size)
 	}
 	r, c := name("r"), name("c")
-	num := func(v int) *sched.Expr { return sched.N(v) }
 	l, g := op(sched.Mod, r, num(local)), op(sched.Div, r, num(local))
-	base := op(sched.Mul, c, num(local*m))                 // of the copy
-	slice := op(sched.Add, base, op(sched.Mul, l, num(m))) // of the rank
-	tmp := op(sched.Mul, c, num(scratch))                  // of the copy
-	more := op(sched.Add, tmp, num(m))                     // behind the slice
+	tmp := op(sched.Mul, c, num(scratch)) // of the copy
+	all, more := op(sched.Add, tmp, num(m)), op(sched.Add, tmp, num(m+wide))
 	scaled := func(e *sched.Expr) *sched.Expr { return op(sched.Mul, e, num(m)) }
 	same := func(e *sched.Expr) *sched.Expr { return e }
-	inside := func(e *sched.Expr) *sched.Expr { return op(sched.Add, op(sched.Mul, g, num(local)), e) }
-	between := func(e *sched.Expr) *sched.Expr { return op(sched.Add, op(sched.Mul, e, num(local)), l) }
-	var body []sched.Stmt
-	for _, f := range []renamer{
-		{p: parts[0], rank: l, peer: inside, scale: scaled, place: map[sched.Buffer]place{
-			sched.In: {sched.In, base}, sched.Out: {sched.Tmp, tmp}, sched.Tmp: {sched.Tmp, more}}},
-		{p: parts[1], rank: g, peer: between, scale: same, place: map[sched.Buffer]place{
-			sched.In: {sched.Tmp, tmp}, sched.Out: {sched.Out, slice}, sched.Tmp: {sched.Tmp, more}}},
-		{p: parts[2], rank: l, peer: inside, scale: scaled, place: map[sched.Buffer]place{
-			sched.In: {sched.Out, slice}, sched.Out: {sched.Out, base}, sched.Tmp: {sched.Tmp, more}}},
-	} {
-		body = append(body, f.body(f.p.Groups[0].Body)...)
+	mate := func(e *sched.Expr) *sched.Expr { return op(sched.Add, op(sched.Mul, g, num(local)), e) }
+	twin := func(e *sched.Expr) *sched.Expr { return op(sched.Add, op(sched.Mul, e, num(local)), l) }
+	inside := func(p *sched.Program, in, out place) renamer {
+		return renamer{p: p, rank: l, peer: mate, scale: scaled, place: map[sched.Buffer]place{sched.In: in, sched.Out: out, sched.Tmp: {sched.Tmp, more}}}
 	}
-	p := &sched.Program{Chunks: num(s.Channels * local * m), Scratch: num(s.Channels * scratch), Slots: slots,
+	across := func(in, out place) renamer {
+		return renamer{p: between, rank: g, peer: twin, scale: same, place: map[sched.Buffer]place{sched.In: in, sched.Out: out, sched.Tmp: {sched.Tmp, more}}}
+	}
+	// Block b of a rank's larger buffer is chunk b/local of slice b%local.
+	b := name("b")
+	block := sched.Ref{Buf: sched.In, Index: op(sched.Add, op(sched.Mul, b, num(s.Channels)), c)}
+	sliced := sched.Ref{Buf: sched.Tmp, Index: op(sched.Add, all, op(sched.Add, op(sched.Mul, op(sched.Mod, b, num(local)), num(m)), op(sched.Div, b, num(local))))}
+	blocks := func(src, dst sched.Ref) []sched.Stmt {
+		return []sched.Stmt{{Loop: &sched.Loop{Var: "b", Count: name("n"), Body: []sched.Stmt{{Step: &sched.Step{Op: sched.Copy, Src: src, Dst: dst}}}}}}
+	}
+	chunks := s.Channels * local * m
+	var body []sched.Stmt
+	add := func(f renamer) { body = append(body, f.body(f.p.Groups[0].Body)...) }
+	switch s.Op {
+	case sched.AllReduce:
+		base := op(sched.Mul, c, num(local*m))                 // of the copy
+		slice := op(sched.Add, base, op(sched.Mul, l, num(m))) // of the rank
+		add(inside(first, place{sched.In, base}, place{sched.Tmp, tmp}))
+		add(across(place{sched.Tmp, tmp}, place{sched.Out, slice}))
+		add(inside(last, place{sched.Out, slice}, place{sched.Out, base}))
+	case sched.ReduceScatter:
+		body = blocks(block, sliced)
+		add(inside(first, place{sched.Tmp, all}, place{sched.Tmp, tmp}))
+		add(across(place{sched.Tmp, tmp}, place{sched.Out, c}))
+	case sched.AllGather:
+		add(across(place{sched.In, c}, place{sched.Tmp, tmp}))
+		add(inside(last, place{sched.Tmp, tmp}, place{sched.Tmp, all}))
+		block.Buf = sched.Out
+		body = append(body, blocks(sliced, block)...)
+	}
+	p := &sched.Program{Chunks: num(chunks), Scratch: num(s.Channels * scratch), Slots: slots,
 		Groups: []sched.Group{{Count: s.Channels, Body: body}}}
 	_, text, _ := strings.Cut(p.String(), "ranks 0\n")
-	return text, nil
+	return text
 }
 
 func name(s string) *sched.Expr { return &sched.Expr{Kind: sched.Var, Name: s} }
