@@ -60,9 +60,12 @@ func (f *algoFlags) read(a *algo.Algorithm, ranks int) (algo.Spec, error) {
 			s.Dims = append(s.Dims, v)
 		}
 	}
-	for name, v := range map[string]int{"--channels": s.Channels, "--pieces": s.Pieces, "--slots": s.Slots, "--local": s.Local} {
-		if v < 0 || v > 1<<16 {
-			return s, fmt.Errorf("%s %d: want 0 to %d", name, v, 1<<16)
+	for _, f := range []struct {
+		name  string
+		value int
+	}{{"--channels", s.Channels}, {"--pieces", s.Pieces}, {"--slots", s.Slots}, {"--local", s.Local}} {
+		if f.value < 0 || f.value > 1<<16 {
+			return s, fmt.Errorf("%s %d: want 0 to %d", f.name, f.value, 1<<16)
 		}
 	}
 	return s, nil
