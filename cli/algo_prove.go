@@ -21,7 +21,7 @@ import (
 // disproof is a program that was found wrong: a finding.
 type disproof struct{ error }
 
-func (d disproof) Unwrap() error { return finding{d.error} }
+func (d disproof) Unwrap() error { return finding(d) }
 
 // maxCounts bounds how many counts one command asks for.
 const maxCounts = 1 << 16

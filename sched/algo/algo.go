@@ -162,10 +162,6 @@ func whole(s Spec) error {
 	return nil
 }
 
-// sums reports whether every rank ends with the sum of all; a barrier is such a
-// sum whose value nobody looks at.
-func (s *Spec) sums() bool { return s.Op == sched.AllReduce || s.Op == sched.Barrier }
-
 // cut gives the pieces of a share. A barrier has nothing to cut.
 func (s *Spec) cut(def int) int {
 	if s.Op == sched.Barrier || s.flat {

@@ -16,12 +16,6 @@ func one(r int32) ranks     { return ranks{{r, r + 1}} }
 func upTo(n int) ranks      { return ranks{{0, int32(n)}} }
 func (s ranks) empty() bool { return len(s) == 0 }
 func same(a, b ranks) bool  { return slices.Equal(a, b) }
-func (s ranks) count() (n int) {
-	for _, x := range s {
-		n += int(x.hi - x.lo)
-	}
-	return n
-}
 
 func (s ranks) String() string {
 	var parts []string
