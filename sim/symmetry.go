@@ -8,8 +8,7 @@ import (
 )
 
 // symmetry says that ranks which differ by a multiple of period do the same at
-// the same time. It holds the routes of every flow there may be; flow number
-// first[r % base] + (r / base) * ... is laid out rank by rank.
+// the same time. It holds the routes of every flow there may be, rank by rank.
 type symmetry struct {
 	net    *network
 	n      int32
@@ -21,7 +20,7 @@ type symmetry struct {
 	uses    []use   // of all flows
 	at      []int32 // by flow: its first use; one more at the end
 	latency []unit.Time
-	net1    []bool
+	leaves  []bool   // by flow: it leaves by a NIC
 	colour  []uint64 // by wire
 	loads   [][]load // by flow of a rank below period
 }
@@ -94,7 +93,7 @@ func (s *symmetry) route(r *run) error {
 	s.first[s.n] = total
 	s.at = make([]int32, 0, total+1)
 	s.latency = make([]unit.Time, 0, total)
-	s.net1 = make([]bool, 0, total)
+	s.leaves = make([]bool, 0, total)
 	s.uses = make([]use, 0, int(total)*10)
 	var p path
 	for k := range s.n {
@@ -105,7 +104,7 @@ func (s *symmetry) route(r *run) error {
 			s.at = append(s.at, int32(len(s.uses)))
 			s.uses = append(s.uses, p.uses...)
 			s.latency = append(s.latency, p.latency)
-			s.net1 = append(s.net1, p.net)
+			s.leaves = append(s.leaves, p.net)
 		}
 	}
 	s.at = append(s.at, int32(len(s.uses)))
@@ -198,11 +197,9 @@ func (s *symmetry) resources(w *world) {
 	for f := range flows {
 		for _, u := range s.uses[s.at[f]:s.at[f+1]] {
 			key := mix(s.colour[u.wire], uint64(s.net.capacity(u.wire)))
-			res, ok := byColour[key]
-			if !ok {
-				res = w.resource(u.wire, s.net.capacity(u.wire))
-				byColour[key] = res
-				stands[u.wire] = res + 1
+			if _, ok := byColour[key]; !ok {
+				byColour[key] = w.resource(u.wire, s.net.capacity(u.wire))
+				stands[u.wire] = byColour[key] + 1
 			}
 		}
 	}
@@ -232,7 +229,7 @@ func (s *symmetry) flow(rank, delta, channel int32) (loads []load, flow int32, l
 	for i, h := range s.sends[rank%s.base] {
 		if h.delta == delta && h.channel == channel {
 			f := s.first[rank] + int32(i)
-			return s.loads[f], f, s.latency[f], s.net1[f]
+			return s.loads[f], f, s.latency[f], s.leaves[f]
 		}
 	}
 	return nil, -1, 0, false

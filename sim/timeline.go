@@ -58,7 +58,6 @@ func (s *scale) x(t unit.Time) float64 {
 			break
 		}
 		x += float64(g.Begin-at) * s.per
-		at = g.Begin
 		if t < g.End {
 			return x + gapWidth*float64(t-g.Begin)/float64(g.End-g.Begin)
 		}

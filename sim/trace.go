@@ -82,14 +82,12 @@ func (x *tracer) span(w *world, id int32) {
 	}
 	s := Span{Job: int(w.runOf[t.machine]), Rank: w.ranks[t.machine], Channel: t.channel, Op: t.op, From: -1, To: -1,
 		Bytes: unit.Bytes(t.bytes), Begin: t.began, Flow: t.began, End: w.now}
-	r := w.runs[s.Job]
 	if t.out >= 0 {
 		s.To, s.Flow = t.lastOut.rank, t.flowed
 	}
 	if t.in >= 0 {
 		s.From = t.lastIn.rank
 	}
-	_ = r
 	x.trace.Spans = append(x.trace.Spans, s)
 }
 

@@ -6,7 +6,6 @@ import (
 
 	"github.com/weft-fabric/weft/sched"
 	"github.com/weft-fabric/weft/sched/step"
-	"github.com/weft-fabric/weft/topo"
 	"github.com/weft-fabric/weft/unit"
 )
 
@@ -626,10 +625,4 @@ func (w *world) finished() error {
 		return fmt.Errorf("%s: deadlock: a channel waits for another of its own rank", r.job.Program.Name)
 	}
 	return nil
-}
-
-// gpu is where a thread's rank is.
-func (w *world) gpu(id int32) topo.NodeID {
-	t := &w.threads[id]
-	return w.runs[w.runOf[t.machine]].job.Place[w.ranks[t.machine]]
 }
