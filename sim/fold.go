@@ -2,7 +2,6 @@ package sim
 
 import (
 	"math"
-	"unsafe"
 
 	"github.com/weft-fabric/weft/sched/step"
 	"github.com/weft-fabric/weft/unit"
@@ -127,7 +126,7 @@ func (w *world) threadState(t *thread) threadState {
 
 // keep remembers the present state.
 func (f *folder) keep(w *world) {
-	size := len(w.threads)*int(unsafe.Sizeof(threadState{})+unsafe.Sizeof(step.Mark{})) + len(w.conns)*int(unsafe.Sizeof(connState{})+unsafe.Sizeof(message{}))
+	size := len(w.threads)*400 + len(w.conns)*120 // bytes, roughly
 	if len(f.kept) > 0 && (len(f.kept)+1)*size > maxStates {
 		f.free = append(f.free, f.kept[0])
 		f.kept = append(f.kept[:0], f.kept[1:]...)

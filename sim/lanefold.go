@@ -2,7 +2,6 @@ package sim
 
 import (
 	"math"
-	"unsafe"
 
 	"github.com/weft-fabric/weft/sched/step"
 	"github.com/weft-fabric/weft/unit"
@@ -80,7 +79,7 @@ func (l *lanes) tell() {
 
 func (f *laneFolder) keep(l *lanes) {
 	w := l.w
-	size := len(l.lanes)*int(unsafe.Sizeof(lane{})+unsafe.Sizeof(step.Mark{})) + len(l.pipes)*int(unsafe.Sizeof(pipe{})) + 2*len(l.arrive)*int(unsafe.Sizeof(moment{}))
+	size := len(l.lanes)*400 + len(l.pipes)*64 + len(l.arrive)*176 // bytes, roughly
 	if len(f.kept) > 0 && (len(f.kept)+1)*size > maxStates {
 		f.free = append(f.free, f.kept[0])
 		f.kept = append(f.kept[:0], f.kept[1:]...)

@@ -125,6 +125,9 @@ func draw(t *rapid.T, graphs map[string]*topo.Graph) (*topo.Graph, *sched.Progra
 	spec := Spec(g, op, n)
 	spec.Channels = rapid.IntRange(1, 2).Draw(t, "channels")
 	spec.Slots = rapid.SampledFrom([]int{0, 4, 8}).Draw(t, "slots")
+	if rapid.Bool().Draw(t, "placed") {
+		spec = Place(a, spec, g, catalog.Default())
+	}
 	p, err := a.Program(spec)
 	if err != nil || p.Switches > 0 {
 		t.Skip("does not fit")

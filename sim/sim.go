@@ -27,6 +27,15 @@
 //     many there are (step.Machine.Room).
 //
 // Options.Unfolded turns both off; the results are the same to the picosecond.
+//
+// Two more things make it quick, exact as well: links that could carry all their
+// flows at the most that the rest of their ways allows are left out of the sharing
+// (world.prune), and where after that no two flows share a link, times follow from
+// one another without events (lanes). An all-reduce on 131,072 GPUs of three tiers
+// takes half a second so, on 16,384 less than a tenth (BenchmarkSim).
+//
+// What folds little: one slow or dead part among very many ranks makes them all
+// different, and hashed collisions do the same; then every rank is simulated.
 package sim
 
 import (

@@ -1,0 +1,188 @@
+package sim
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/weft-fabric/weft/sched"
+)
+
+// outgoing finds the connection by which a thread sends to a rank.
+func (w *world) outgoing(r *run, id int32, to sched.Rank) int32 {
+	t := &w.threads[id]
+	if t.lastOut.rank == to {
+		return t.lastOut.conn
+	}
+	from := w.ranks[t.machine]
+	delta := (int32(to) - int32(from) + r.world) % r.world
+	t.lastOut = peer{to, w.conn(r, id, delta)}
+	return t.lastOut.conn
+}
+
+// incoming finds the connection by which a thread receives from a rank.
+func (w *world) incoming(r *run, id int32, from sched.Rank) int32 {
+	t := &w.threads[id]
+	if t.lastIn.rank == from {
+		return t.lastIn.conn
+	}
+	me := w.ranks[t.machine]
+	delta := (int32(me) - int32(from) + r.world) % r.world
+	sender := r.first + int32(from)%r.period*r.channels + t.channel
+	t.lastIn = peer{from, w.conn(r, sender, delta)}
+	return t.lastIn.conn
+}
+
+// conn finds or makes a connection by its sending thread and how far it leads.
+func (w *world) conn(r *run, from, delta int32) int32 {
+	key := connKey{from, delta}
+	if c, ok := w.keys[key]; ok {
+		return c
+	}
+	if w.known {
+		w.err = fmt.Errorf("%s: a connection of rank %d that was not told of", r.job.Program.Name, w.ranks[w.threads[from].machine])
+		return -1
+	}
+	t := &w.threads[from]
+	src := int32(w.ranks[t.machine])
+	dst := (src + delta) % r.world
+	c := conn{from: from, to: r.first + dst%r.period*r.channels + t.channel, wide: -1}
+	var net bool
+	var loads []load
+	if w.sym != nil {
+		loads, c.wide, c.latency, net = w.sym.flow(src, delta, t.channel)
+		if loads == nil {
+			w.err = fmt.Errorf("%s: rank %d sends to rank %d on channel %d, which step did not tell", r.job.Program.Name, src, dst, t.channel)
+			return -1
+		}
+	} else {
+		var p path
+		if a, b := r.job.Place[src], r.job.Place[dst]; a != b {
+			if err := w.net.route(a, b, t.channel, &p); err != nil {
+				w.err = err
+				return -1
+			}
+		}
+		c.path, c.latency, net = p.uses, p.latency, p.net
+		loads = w.loads(p.uses)
+	}
+	if net {
+		c.latency += w.o.Costs.Net
+	}
+	c.flow = w.share.flow(loads)
+	id := int32(len(w.conns))
+	if w.lame[t.machine] == 0 {
+		w.threadOf = append(w.threadOf, ^id)
+		w.fold.on = false
+	} else {
+		w.threadOf = append(w.threadOf, from)
+	}
+	w.conns = append(w.conns, c)
+	w.keys[key] = id
+	return id
+}
+
+// loads turns the wires of a path into resources, each once. Ranks that stand
+// on the same node exchange messages through one that never fills.
+func (w *world) loads(uses []use) []load {
+	if len(uses) == 0 {
+		res := w.resource(noWire, maxRate)
+		return []load{{res: res, share: whole}}
+	}
+	loads := make([]load, 0, len(uses))
+next:
+	for _, u := range uses {
+		if w.wires[u.wire] == 0 {
+			w.wires[u.wire] = w.resource(u.wire, w.net.capacity(u.wire)) + 1
+		}
+		res := w.wires[u.wire] - 1
+		if len(uses) <= 16 {
+			for i := range loads {
+				if loads[i].res == res {
+					loads[i].share += int64(u.share)
+					continue next
+				}
+			}
+		}
+		loads = append(loads, load{res: res, share: int64(u.share)})
+	}
+	return loads
+}
+
+// resource adds one that stands for a wire.
+func (w *world) resource(x wire, capacity int64) int32 {
+	w.resWire, w.resTier, w.resBusy = append(w.resWire, x), append(w.resTier, w.net.tier(x)), append(w.resBusy, 0)
+	return w.share.resource(capacity)
+}
+
+// maxKnown bounds the connections that are made before time begins.
+const maxKnown = 1 << 22
+
+// connect makes every connection that the programs may use, if that can be
+// told, and finds those whose flows are alone on their links.
+func (w *world) connect() error {
+	for _, r := range w.runs {
+		if !r.code.Sends(func(from, to sched.Rank, channel int32) {
+			if int32(from) < r.period && w.err == nil && len(w.conns) < maxKnown {
+				w.conn(r, r.first+int32(from)*r.channels+channel, (int32(to)-int32(from)+r.world)%r.world)
+			}
+		}) || w.err != nil || len(w.conns) == maxKnown {
+			return w.err
+		}
+	}
+	w.known = true
+	w.prune()
+	users := make([]int32, len(w.share.cap))
+	for i := range w.conns {
+		for _, l := range w.share.flows[w.conns[i].flow].loads {
+			users[l.res]++
+		}
+	}
+	for i := range w.conns {
+		c := &w.conns[i]
+		for j, l := range w.share.flows[c.flow].loads {
+			if users[l.res] > 1 || w.threadOf[c.flow] < 0 {
+				c.alone = 0
+				break
+			}
+			if v := rate(w.share.cap[l.res], l.share); j == 0 || v < c.alone {
+				c.alone, c.limit = v, l.res
+			}
+		}
+	}
+	return nil
+}
+
+// prune takes the resources off flows that can hold none of them back: those
+// that carry every flow on them at the rate it would have all alone. Such a
+// link is not full before another link of each of its flows is, so max-min
+// rates are the same without it; in a fabric that does not block these are all
+// links between switches.
+func (w *world) prune() {
+	most := make([]int64, len(w.conns))
+	need := make([]float64, len(w.share.cap)) // roughly, and exactly where that is near enough
+	exact := make([]int64, len(w.share.cap))
+	for i := range w.conns {
+		for j, l := range w.share.flows[w.conns[i].flow].loads {
+			if v := rate(w.share.cap[l.res], l.share); j == 0 || v < most[i] {
+				most[i] = v
+			}
+		}
+	}
+	for i := range w.conns {
+		for _, l := range w.share.flows[w.conns[i].flow].loads {
+			need[l.res] += float64(l.share) * float64(most[i])
+			exact[l.res] += l.share * most[i] // may overflow; then the rough sum is far too large
+		}
+	}
+	for i := range w.conns {
+		x := &w.share.flows[w.conns[i].flow]
+		x.loads = slices.DeleteFunc(x.loads, func(l load) bool {
+			// A flow's own tightest link stays: with company it needs more than there is.
+			full := w.share.cap[l.res] * whole
+			return rate(w.share.cap[l.res], l.share) > most[i] && need[l.res] < 1.1*float64(full) && exact[l.res] <= full
+		})
+	}
+}
+
+// noWire marks a resource that is no link.
+const noWire wire = -1
