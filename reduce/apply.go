@@ -19,7 +19,13 @@ const stretch = 1 << 20
 // mistakes of the caller: Apply panics.
 func Apply(t Type, op Op, dst, a, b []byte) {
 	dsts, srcs := [1][]byte{dst}, [2][]byte{a, b}
-	ApplyAll(t, op, dsts[:], srcs[:])
+	check(t, op, len(dst))
+	if len(a) != len(dst) || len(b) != len(dst) {
+		unequal(dsts[:], srcs[:])
+	}
+	if len(dst) > 0 {
+		vectors(t, op.pairwise(), dsts[:], srcs[:], len(dst))
+	}
 }
 
 // ApplyN computes dst = ((s0 op s1) op s2) op ..., the same bits as Apply one
@@ -33,21 +39,19 @@ func ApplyN(t Type, op Op, dst []byte, srcs ...[]byte) {
 // ApplyAll computes what ApplyN does and stores it in every destination, each of
 // which may be one of the sources.
 func ApplyAll(t Type, op Op, dsts, srcs [][]byte) {
-	if err := Check(t, op); err != nil {
-		panic(err)
-	}
 	if len(dsts) == 0 || len(srcs) == 0 {
 		panic(fmt.Errorf("reduce: %d sources into %d destinations; at least one of each is needed", len(srcs), len(dsts)))
 	}
 	n := len(dsts[0])
-	if n%t.Size() != 0 {
-		panic(fmt.Errorf("reduce: %d bytes are no whole number of %v (%d bytes each)", n, t, t.Size()))
+	check(t, op, n)
+	for _, d := range dsts {
+		if len(d) != n {
+			unequal(dsts, srcs)
+		}
 	}
-	for _, list := range [2][][]byte{dsts, srcs} {
-		for i, b := range list {
-			if len(b) != n {
-				panic(fmt.Errorf("reduce: buffer %d has %d bytes, the first destination %d; all must be equal", i, len(b), n))
-			}
+	for _, s := range srcs {
+		if len(s) != n {
+			unequal(dsts, srcs)
 		}
 	}
 	if n == 0 {
@@ -60,6 +64,31 @@ func ApplyAll(t Type, op Op, dsts, srcs [][]byte) {
 		return
 	}
 	vectors(t, op.pairwise(), dsts, srcs, n)
+}
+
+// check panics on what Check refuses and on parts of elements.
+func check(t Type, op Op, n int) {
+	if !t.Valid() || !op.Valid() || op >= BAnd && t.Float() || n&(t.Size()-1) != 0 {
+		refuse(t, op, n)
+	}
+}
+
+func refuse(t Type, op Op, n int) {
+	if err := Check(t, op); err != nil {
+		panic(err)
+	}
+	panic(fmt.Errorf("reduce: %d bytes are no whole number of %v (%d bytes each)", n, t, t.Size()))
+}
+
+// unequal panics with the lengths.
+func unequal(dsts, srcs [][]byte) {
+	var lengths [2][]int
+	for i, list := range [2][][]byte{dsts, srcs} {
+		for _, b := range list {
+			lengths[i] = append(lengths[i], len(b))
+		}
+	}
+	panic(fmt.Errorf("reduce: sources of %v bytes into destinations of %v; all must be equal", lengths[1], lengths[0]))
 }
 
 // Scale multiplies the elements of dst by factor; see ScaleTo.

@@ -14,3 +14,6 @@ func PortableScale(t Type, dst, src []byte, factor float64) {
 
 // Pair is one step of the definition.
 var Pair = pair
+
+// View is the memory of bytes as elements.
+func View[T Element](b []byte) []T { return view[T](b) }

@@ -5,25 +5,30 @@ import (
 	"unsafe"
 )
 
-// block is how many bytes the portable path works on at a time: small enough for
+// block is how many bytes of many sources are worked on at a time: small enough for
 // the stack, large enough to hide the choice of the loop.
 const block = 1024
 
 // portable computes bytes [from, to) of the reduction of srcs into every one of
-// dsts. A block of the result is finished before it is stored, so that a
-// destination may be any of the sources.
+// dsts.
 func portable(t Type, op Op, dsts, srcs [][]byte, from, to int) {
+	if len(dsts) == 1 && len(srcs) == 2 {
+		pair(t, op, dsts[0][from:to], srcs[0][from:to], srcs[1][from:to])
+		return
+	}
+	portableMany(t, op, dsts, srcs, from, to)
+}
+
+// portableMany finishes a block of the result before it stores it, so that a
+// destination may be any of the sources.
+func portableMany(t Type, op Op, dsts, srcs [][]byte, from, to int) {
 	var room [block / 8]uint64
 	scratch := unsafe.Slice((*byte)(unsafe.Pointer(&room)), block)
 	for from < to {
 		n := min(block, to-from)
 		acc := scratch[:n]
-		if len(srcs) == 1 {
-			copy(acc, srcs[0][from:])
-		} else {
-			pair(t, op, acc, srcs[0][from:from+n], srcs[1][from:from+n])
-		}
-		for _, s := range srcs[min(2, len(srcs)):] {
+		pair(t, op, acc, srcs[0][from:from+n], srcs[1][from:from+n])
+		for _, s := range srcs[2:] {
 			pair(t, op, acc, acc, s[from:from+n])
 		}
 		for _, d := range dsts {
@@ -57,14 +62,8 @@ func pair(t Type, op Op, dst, a, b []byte) {
 		floats(op, view[float32](dst), view[float32](a), view[float32](b))
 	case Float64:
 		floats(op, view[float64](dst), view[float64](a), view[float64](b))
-	case Float16:
-		smallFloats(op, view[F16](dst), view[F16](a), view[F16](b), F16.Float32, ToF16)
-	case BFloat16:
-		smallFloats(op, view[BF16](dst), view[BF16](a), view[BF16](b), BF16.Float32, ToBF16)
-	case Float8E4M3:
-		smallFloats(op, view[E4M3](dst), view[E4M3](a), view[E4M3](b), E4M3.Float32, ToE4M3)
-	case Float8E5M2:
-		smallFloats(op, view[E5M2](dst), view[E5M2](a), view[E5M2](b), E5M2.Float32, ToE5M2)
+	default:
+		smallFloats(t, op, dst, a, b)
 	}
 }
 
@@ -130,21 +129,67 @@ func floats[T float](op Op, dst, a, b []T) {
 	}
 }
 
-func smallFloats[T F16 | BF16 | E4M3 | E5M2](op Op, dst, a, b []T, up func(T) float32, down func(float32) T) {
-	a, b = a[:len(dst)], b[:len(dst)]
-	for i := range dst {
-		x, y := up(a[i]), up(b[i])
-		switch op {
-		case Sum:
-			x = add(x, y)
-		case Prod:
-			x = mul(x, y)
-		case Min:
-			x = least(x, y)
-		case Max:
-			x = greatest(x, y)
+// wide is how many elements of a small type are widened at a time.
+const wide = 64
+
+// smallFloats widens to float32, computes and rounds.
+func smallFloats(t Type, op Op, dst, a, b []byte) {
+	var x, y [wide]float32
+	for size := t.Size(); len(dst) > 0; {
+		n := min(wide, len(dst)/size)
+		widenAll(t, x[:n], a)
+		widenAll(t, y[:n], b)
+		floats(op, x[:n], x[:n], y[:n])
+		roundAll(t, dst, x[:n])
+		dst, a, b = dst[n*size:], a[n*size:], b[n*size:]
+	}
+}
+
+// widenAll fills x from the beginning of src.
+func widenAll(t Type, x []float32, src []byte) {
+	switch t {
+	case Float16:
+		for i, v := range view[F16](src)[:len(x)] {
+			x[i] = v.Float32()
 		}
-		dst[i] = down(x)
+	case BFloat16:
+		for i, v := range view[BF16](src)[:len(x)] {
+			x[i] = v.Float32()
+		}
+	case Float8E4M3:
+		for i, v := range view[E4M3](src)[:len(x)] {
+			x[i] = v.Float32()
+		}
+	case Float8E5M2:
+		for i, v := range view[E5M2](src)[:len(x)] {
+			x[i] = v.Float32()
+		}
+	}
+}
+
+// roundAll writes x to the beginning of dst.
+func roundAll(t Type, dst []byte, x []float32) {
+	switch t {
+	case Float16:
+		d := view[F16](dst)[:len(x)]
+		for i, v := range x {
+			d[i] = ToF16(v)
+		}
+	case BFloat16:
+		d := view[BF16](dst)[:len(x)]
+		for i, v := range x {
+			d[i] = ToBF16(v)
+		}
+	case Float8E4M3:
+		d := view[E4M3](dst)[:len(x)]
+		for i, v := range x {
+			d[i] = ToE4M3(v)
+		}
+	case Float8E5M2:
+		d := view[E5M2](dst)[:len(x)]
+		for i, v := range x {
+			d[i] = ToE5M2(v)
+		}
 	}
 }
 
@@ -229,19 +274,16 @@ func portableScale(t Type, dst, src []byte, from, to int, factor float64) {
 		for i := range d {
 			d[i] = mul(s[i], float32(factor))
 		}
-	case Float16:
-		scaleSmall(view[F16](dst), view[F16](src), float32(factor), F16.Float32, ToF16)
-	case BFloat16:
-		scaleSmall(view[BF16](dst), view[BF16](src), float32(factor), BF16.Float32, ToBF16)
-	case Float8E4M3:
-		scaleSmall(view[E4M3](dst), view[E4M3](src), float32(factor), E4M3.Float32, ToE4M3)
-	case Float8E5M2:
-		scaleSmall(view[E5M2](dst), view[E5M2](src), float32(factor), E5M2.Float32, ToE5M2)
-	}
-}
-
-func scaleSmall[T F16 | BF16 | E4M3 | E5M2](dst, src []T, factor float32, up func(T) float32, down func(float32) T) {
-	for i := range dst {
-		dst[i] = down(mul(up(src[i]), factor))
+	default:
+		var x [wide]float32
+		for size := t.Size(); len(dst) > 0; {
+			n := min(wide, len(dst)/size)
+			widenAll(t, x[:n], src)
+			for i, v := range x[:n] {
+				x[i] = mul(v, float32(factor))
+			}
+			roundAll(t, dst, x[:n])
+			dst, src = dst[n*size:], src[n*size:]
+		}
 	}
 }

@@ -3,7 +3,7 @@ package reduce
 import (
 	"unsafe"
 
-	"github.com/klauspost/cpuid/v2"
+	"golang.org/x/sys/cpu"
 )
 
 // path is the set of instructions in use.
@@ -19,10 +19,11 @@ func (p path) String() string { return [...]string{"portable", "AVX2", "AVX-512"
 
 // best is the widest path this processor and operating system support.
 func best() path {
+	x := cpu.X86
 	switch {
-	case cpuid.CPU.Supports(cpuid.AVX512F, cpuid.AVX512BW, cpuid.AVX512DQ, cpuid.AVX512VL, cpuid.BMI2):
+	case x.HasAVX512F && x.HasAVX512BW && x.HasAVX512DQ && x.HasAVX512VL && x.HasBMI2:
 		return pathAVX512
-	case cpuid.CPU.Supports(cpuid.AVX2, cpuid.F16C):
+	case x.HasAVX2 && x.HasF16C:
 		return pathAVX2
 	}
 	return pathPortable

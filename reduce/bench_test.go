@@ -1,0 +1,182 @@
+package reduce_test
+
+import (
+	"bytes"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weft-fabric/weft/reduce"
+)
+
+// sizes of one buffer, named after where three of them stay on the machine of
+// docs/performance.md (48 KiB, 2 MiB, 105 MiB shared).
+var sizes = []struct {
+	name  string
+	bytes int
+}{{"L1", 4 << 10}, {"L2", 256 << 10}, {"LLC", 4 << 20}, {"DRAM", 256 << 20}}
+
+// subject is one row of the table.
+type subject struct {
+	name    string
+	buffers int // read and written
+	run     func(bufs [][]byte)
+}
+
+// with runs a reduction under a path; past says whether it stores past the caches.
+func with(path string, past bool, t reduce.Type, op reduce.Op, sources int) subject {
+	name, from := fmt.Sprintf("%v %v, %d sources, %s", t, op, sources, path), never
+	if past {
+		name, from = name+", past the caches", 1
+	}
+	return subject{name, sources + 1, func(bufs [][]byte) {
+		defer reduce.Use(path, from)()
+		reduce.ApplyN(t, op, bufs[0], bufs[1:sources+1]...)
+	}}
+}
+
+// plain is the memory add that kernels are held against: what a programmer writes.
+func plain(bufs [][]byte) {
+	d, a, b := floatsOf(bufs[0]), floatsOf(bufs[1]), floatsOf(bufs[2])
+	a, b = a[:len(d)], b[:len(d)]
+	for i := range d {
+		d[i] = a[i] + b[i]
+	}
+}
+
+func subjects() []subject {
+	list := []subject{
+		{"copy (the runtime's)", 2, func(bufs [][]byte) { copy(bufs[0], bufs[1]) }},
+		{"plain loop, float32 sum", 3, plain},
+	}
+	for _, p := range reduce.Paths() {
+		list = append(list, with(p, false, reduce.Float32, reduce.Sum, 2))
+		if p != "portable" {
+			list = append(list, with(p, true, reduce.Float32, reduce.Sum, 2))
+		}
+	}
+	widest := reduce.Paths()[len(reduce.Paths())-1]
+	list = append(list, subject{"float32 sum, 2 sources, in place", 3, func(bufs [][]byte) {
+		reduce.Apply(reduce.Float32, reduce.Sum, bufs[0], bufs[0], bufs[1])
+	}})
+	for _, n := range []int{4, 8} {
+		list = append(list, with(widest, false, reduce.Float32, reduce.Sum, n), with(widest, true, reduce.Float32, reduce.Sum, n))
+	}
+	for _, t := range []reduce.Type{reduce.Float16, reduce.BFloat16, reduce.Float8E4M3, reduce.Float8E5M2} {
+		for _, p := range reduce.Paths() {
+			list = append(list, with(p, false, t, reduce.Sum, 2))
+		}
+	}
+	list = append(list, with(widest, false, reduce.Float32, reduce.Max, 2), with(widest, false, reduce.Int8, reduce.Prod, 2))
+	return list
+}
+
+func floatsOf(b []byte) []float32 { return reduce.View[float32](b) }
+
+// BenchmarkTable prints GB/s, counting every byte read and written, for every
+// subject and size: the best and the median of rounds in which all subjects take
+// turns, so that what else runs on the machine falls on all of them alike.
+func BenchmarkTable(b *testing.B) {
+	const rounds = 15
+	list := subjects()
+	best, median := make([][]float64, len(list)), make([][]float64, len(list))
+	for _, size := range sizes {
+		bufs := make([][]byte, 9)
+		for i := range bufs {
+			bufs[i] = make([]byte, size.bytes)
+			for j := range floatsOf(bufs[i]) {
+				floatsOf(bufs[i])[j] = float32(j%1000) + 1
+			}
+		}
+		rates := make([][]float64, len(list))
+		for range rounds {
+			for i, s := range list {
+				repeat := max(1, 1<<20/size.bytes)
+				s.run(bufs)
+				start := time.Now()
+				for range repeat {
+					s.run(bufs)
+				}
+				took := time.Since(start).Seconds()
+				rates[i] = append(rates[i], float64(s.buffers*size.bytes*repeat)/took/1e9)
+			}
+		}
+		for i := range list {
+			slices.Sort(rates[i])
+			best[i] = append(best[i], rates[i][rounds-1])
+			median[i] = append(median[i], rates[i][rounds/2])
+		}
+	}
+	var out strings.Builder
+	fmt.Fprintf(&out, "\n| GB/s, best (median) of %d |", rounds)
+	for _, size := range sizes {
+		fmt.Fprintf(&out, " %s |", size.name)
+	}
+	fmt.Fprint(&out, "\n|---|", strings.Repeat("---|", len(sizes)), "\n")
+	for i, s := range list {
+		fmt.Fprintf(&out, "| %s |", s.name)
+		for j := range sizes {
+			fmt.Fprintf(&out, " %.3g (%.3g) |", best[i][j], median[i][j])
+		}
+		fmt.Fprintln(&out)
+	}
+	b.Log(out.String())
+	b.ReportMetric(0, "ns/op")
+}
+
+// BenchmarkSum is for comparing two states of the code with benchstat.
+func BenchmarkSum(b *testing.B) {
+	for _, t := range []reduce.Type{reduce.Float32, reduce.BFloat16, reduce.Float16} {
+		for _, n := range []int{8, 4 << 10, 256 << 10} {
+			for _, p := range reduce.Paths() {
+				b.Run(fmt.Sprintf("%v/%d/%s", t, n, p), func(b *testing.B) {
+					defer reduce.Use(p, never)()
+					dst, x, y := make([]byte, n), make([]byte, n), make([]byte, n)
+					b.SetBytes(int64(3 * n))
+					for b.Loop() {
+						reduce.Apply(t, reduce.Sum, dst, x, y)
+					}
+				})
+			}
+		}
+	}
+}
+
+// BenchmarkThreshold finds from which size on stores past the caches pay: an add
+// by itself, and an add whose result is read right after it, as the next step of a
+// collective does. Each takes three new buffers out of a region much larger than
+// the caches, and uses them four times.
+func BenchmarkThreshold(b *testing.B) {
+	region := make([]byte, 1<<30)
+	for i := 0; i < len(region); i += 4096 {
+		region[i] = 1
+	}
+	widest := reduce.Paths()[len(reduce.Paths())-1]
+	var out strings.Builder
+	fmt.Fprint(&out, "\n| bytes of a buffer | add through caches, us | past them | ratio | add and read, through | past | ratio |\n|---|---|---|---|---|---|---|\n")
+	for size := 128 << 10; size <= 128<<20; size *= 2 {
+		took := [4]float64{math.Inf(1), math.Inf(1), math.Inf(1), math.Inf(1)}
+		for round := range 16 {
+			for i, past := range []int{never, 1, never, 1} {
+				at := (round*4 + i) * 3 * size % (len(region) - 3*size + 1) &^ 63
+				d, x, y := region[at:at+size], region[at+size:at+2*size], region[at+2*size:at+3*size]
+				restore := reduce.Use(widest, past)
+				start := time.Now()
+				for range 4 {
+					reduce.Apply(reduce.Float32, reduce.Sum, d, x, y)
+					if i >= 2 && bytes.IndexByte(d, 0xee) >= 0 {
+						b.Fatal("a byte that nobody wrote")
+					}
+				}
+				took[i] = min(took[i], time.Since(start).Seconds()/4*1e6)
+				restore()
+			}
+		}
+		fmt.Fprintf(&out, "| %d Ki | %.1f | %.1f | %.2f | %.1f | %.1f | %.2f |\n", size>>10, took[0], took[1], took[0]/took[1], took[2], took[3], took[2]/took[3])
+	}
+	b.Log(out.String())
+	b.ReportMetric(0, "ns/op")
+}
