@@ -13,9 +13,9 @@ import (
 // bytes sent over its links one way, and bytes it adds up. sched/verify reports
 // the same figures of a program; Algos has them in closed form.
 type Cost struct {
-	Steps   float64
-	Wire    float64
-	Reduced float64
+	Steps   float64 `json:"steps"`
+	Wire    float64 `json:"wire_bytes"`
+	Reduced float64 `json:"reduced_bytes"`
 }
 
 // Model gives a cost its time.

@@ -11,24 +11,24 @@ import (
 
 // Ranked is an algorithm with its time.
 type Ranked struct {
-	Name string
-	Cost Cost
-	Time unit.Time
+	Name string    `json:"algo"`
+	Cost Cost      `json:"cost"`
+	Time unit.Time `json:"time_ps"`
 }
 
 // Turn is a size from which another algorithm is the cheapest.
 type Turn struct {
-	From unit.Bytes
-	Name string
+	From unit.Bytes `json:"from_bytes"`
+	Name string     `json:"algo"`
 }
 
 // Selection is the cheapest algorithm at a size, why, and what would change it.
 type Selection struct {
 	Ranked
-	Reason string
-	Change string   // what would change the choice
-	Turns  []Turn   // the cheapest from each size on, from 1 byte to 1 TiB
-	Others []Ranked // by time, cheapest first
+	Reason string   `json:"reason"`
+	Change string   `json:"change"` // what would change the choice
+	Turns  []Turn   `json:"turns"`  // the cheapest from each size on, from 1 byte to 1 TiB
+	Others []Ranked `json:"others"` // by time, cheapest first
 }
 
 // Select picks the cheapest algorithm; of equal ones the first.

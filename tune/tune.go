@@ -24,25 +24,25 @@ import (
 
 // Choice is one way of running a collective, and how long a model says it takes.
 type Choice struct {
-	Op       string // "all-reduce"
-	Algo     string // "Ring", "Tree", "NVLS", "NVLSTree", "PAT", "CollNetDirect", "CollNetChain"; "P2P" for sends and receives
-	Proto    string // "LL", "LL128", "Simple"
-	Channels int    // as many as this size uses
-	Threads  int    // a channel
-	Time     unit.Time
-	AlgBW    unit.Rate // bytes over time
-	BusBW    unit.Rate // AlgBW times BusFactor, as nccl-tests prints it
-	Limit    string    // what bounds the time: "latency", "nvlink", "pcie", "host", "nic", "protocol"
-	Reason   string    // why it was chosen; for an excluded row of a table, why not
-	Excluded bool      // NCCL would not consider it
+	Op       string    `json:"op"`       // "all-reduce"
+	Algo     string    `json:"algo"`     // "Ring", "Tree", "NVLS", "NVLSTree", "PAT", "CollNetDirect", "CollNetChain"; "P2P" for sends and receives
+	Proto    string    `json:"proto"`    // "LL", "LL128", "Simple"
+	Channels int       `json:"channels"` // as many as this size uses
+	Threads  int       `json:"threads"`  // a channel
+	Time     unit.Time `json:"time_ps"`
+	AlgBW    unit.Rate `json:"algbw_bytes_per_s"`  // bytes over time
+	BusBW    unit.Rate `json:"busbw_bytes_per_s"`  // AlgBW times BusFactor, as nccl-tests prints it
+	Limit    string    `json:"limit"`              // what bounds the time: "latency", "nvlink", "pcie", "host", "nic", "protocol"
+	Reason   string    `json:"reason,omitempty"`   // why it was chosen; for an excluded row of a table, why not
+	Excluded bool      `json:"excluded,omitempty"` // NCCL would not consider it
 }
 
 // Prediction is NCCL's choice with a time fitted to measurements, and how much
 // that time can be trusted.
 type Prediction struct {
 	Choice
-	Nearest string  // the nearest measured point, and how far it is in machine, GPUs and size
-	Error   float64 // typical relative error shown around that point: the median of |predicted/measured - 1|
+	Nearest string  `json:"nearest"`       // the nearest measured point, and how far it is in machine, GPUs and size
+	Error   float64 `json:"typical_error"` // typical relative error shown around that point: the median of |predicted/measured - 1|
 }
 
 // BusFactor turns algorithm bandwidth into bus bandwidth, in the sense of
