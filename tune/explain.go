@@ -72,11 +72,11 @@ func (m *NCCL) WhyChoice(op sched.Collective, bytes unit.Bytes) []string {
 	if a < 0 {
 		return []string{"Every algorithm and protocol is excluded."}
 	}
-	text := []string{fmt.Sprintf("NCCL's own model counts %s for %s %s: %.4g us of latency and %s at %.4g GB/s.",
-		span(us), algoNames[a], protoNames[p], m.latency(op, a, p), unit.Bytes(size), m.bandwidth(op, a, p))}
+	text := []string{fmt.Sprintf("NCCL's own model counts %s for %s %s: %s of latency and %s at %.4g GB/s.",
+		span(us), algoNames[a], protoNames[p], span(m.latency(op, a, p)), unit.Bytes(size), m.bandwidth(op, a, p))}
 	if b, q, other := m.rival(op, a, size); b >= 0 {
-		text = append(text, fmt.Sprintf("The best %s, with %s, would count %s: %.4g us of latency and %.4g GB/s. %s",
-			algoNames[b], protoNames[q], span(other), m.latency(op, b, q), m.bandwidth(op, b, q), m.tradeText(op, a, p, b, q)))
+		text = append(text, fmt.Sprintf("The best %s, with %s, would count %s: %s of latency and %.4g GB/s. %s",
+			algoNames[b], protoNames[q], span(other), span(m.latency(op, b, q)), m.bandwidth(op, b, q), m.tradeText(op, a, p, b, q)))
 	}
 	var parts []string
 	for i, t := range m.Turns(op) {
@@ -194,8 +194,8 @@ func (m *NCCL) WhyTreeOrRing(bytes unit.Bytes) []string {
 	bytes = max(bytes, 0)
 	_, p := best(tree, bytes, func(p protocol) float64 { return m.own(op, tree, p, float64(bytes)) })
 	_, q := best(ring, bytes, func(p protocol) float64 { return m.own(op, ring, p, float64(bytes)) })
-	return append(text, fmt.Sprintf("At %s NCCL counts %.4g us and %.4g GB/s for the tree with %s, %.4g us and %.4g GB/s for the ring with %s.", bytes,
-		m.latency(op, tree, p), m.bandwidth(op, tree, p), protoNames[p], m.latency(op, ring, q), m.bandwidth(op, ring, q), protoNames[q]))
+	return append(text, fmt.Sprintf("At %s NCCL counts %s and %.4g GB/s for the tree with %s, %s and %.4g GB/s for the ring with %s.", bytes,
+		span(m.latency(op, tree, p)), m.bandwidth(op, tree, p), protoNames[p], span(m.latency(op, ring, q)), m.bandwidth(op, ring, q), protoNames[q]))
 }
 
 // Turns lists NCCL's choice from each size on, to the byte.
@@ -257,7 +257,7 @@ func (m *NCCL) WhyNotWireRate(op sched.Collective, bytes unit.Bytes) []string {
 			text = append(text, fmt.Sprintf("Beside its %.0f steps a ring copies blocks of its own, worth %.2g steps more: with %d GPUs that is %.0f%% of the time of the bytes.", s, k.extra(op, f), n, 100*k.extra(op, f)/(s+k.extra(op, f))))
 		}
 		if w := micros / l.Share; w > 0 {
-			text = append(text, fmt.Sprintf("Latency of %.3g us stands beside %.4g us for the bytes.", lat, w))
+			text = append(text, fmt.Sprintf("Latency of %s stands beside %s for the bytes.", span(lat), span(w)))
 		}
 		return text
 	}

@@ -496,7 +496,7 @@ func (m *NCCL) Table(op sched.Collective, bytes unit.Bytes) []Choice {
 			}
 			c.Channels, c.Threads = m.grid(a, p, float64(bytes))
 			c.Limit = m.ownLimit(op, a, p, float64(bytes))
-			c.Reason = fmt.Sprintf("%.4g us and %.4g GB/s", m.latency(op, a, p), m.bandwidth(op, a, p))
+			c.Reason = fmt.Sprintf("%s and %.4g GB/s", span(m.latency(op, a, p)), m.bandwidth(op, a, p))
 			list = append(list, c.timed(op, m.f.ranks, bytes, us))
 		}
 	}
@@ -519,6 +519,6 @@ func (m *NCCL) reason(op sched.Collective, a algorithm, p protocol, bytes, us fl
 	if bestA < 0 {
 		return "the only combination left"
 	}
-	return fmt.Sprintf("NCCL counts %.4g us for %s %s against %.4g us for %s %s, the next best",
-		us, algoNames[a], protoNames[p], best, algoNames[bestA], protoNames[bestP])
+	return fmt.Sprintf("NCCL counts %s for %s %s against %s for %s %s, the next best",
+		span(us), algoNames[a], protoNames[p], span(best), algoNames[bestA], protoNames[bestP])
 }
