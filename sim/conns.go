@@ -62,8 +62,8 @@ func (w *world) conn(r *run, from, delta int32) int32 {
 				return -1
 			}
 		}
-		c.path, c.latency, net = p.uses, p.latency, p.net
-		loads = w.loads(p.uses)
+		c.path, c.latency, net = append(p.uses, p.mid...), p.latency, p.net
+		loads = w.loads(c.path)
 	}
 	if net {
 		c.latency += w.o.Costs.Net

@@ -21,8 +21,9 @@ type folder struct {
 	last    int32 // thread that ended an action most recently
 	fired   bool
 	any     bool
-	count   int // moments since the first state was kept
-	next    int // when to keep another
+	count   int   // moments since the first state was kept
+	next    int   // when to keep another
+	resume  int64 // actions before which no other trigger is chosen, so that copies cost no more than actions
 	kept    []*state
 	free    []*state
 }
@@ -75,6 +76,9 @@ func (f *folder) look(w *world) {
 	}
 	f.any = false
 	if len(f.kept) == 0 {
+		if w.actions < f.resume {
+			return
+		}
 		f.trigger, f.fired, f.count, f.next = f.last, false, 0, 1
 		f.keep(w)
 		return
@@ -83,6 +87,7 @@ func (f *folder) look(w *world) {
 		// A trigger that has ended fires no more: choose another.
 		if w.machines[w.threads[f.trigger].machine].Done() {
 			f.forget()
+			f.resume = w.actions + int64(len(w.threads))
 		}
 		return
 	}

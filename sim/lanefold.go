@@ -14,6 +14,7 @@ type laneFolder struct {
 	have    bool
 	count   int
 	next    int
+	resume  int64 // actions before which no other trigger is chosen, so that copies cost no more than actions
 	kept    []*laneState
 	free    []*laneState
 }
@@ -35,16 +36,16 @@ type laneState struct {
 // moved hears of every action.
 func (f *laneFolder) moved(l *lanes, id int32) {
 	if !f.have {
-		f.have, f.trigger, f.count, f.next = true, id, 0, 1
-		f.keep(l)
+		if l.w.actions >= f.resume {
+			f.have, f.trigger, f.count, f.next = true, id, 0, 1
+			f.keep(l)
+		}
 		return
 	}
 	if id != f.trigger {
-		if f.count == 0 || l.lanes[f.trigger].held {
-			return
-		}
-		if l.w.machines[l.w.threads[f.trigger].machine].Done() { // it fires no more
+		if !l.lanes[f.trigger].held { // it has ended and fires no more
 			f.forget()
+			f.resume = l.w.actions + int64(len(l.lanes))
 		}
 		return
 	}

@@ -12,6 +12,7 @@ import (
 // path is the way of a flow.
 type path struct {
 	uses    []use
+	mid     []use     // more of them: the part between switches, which like ways have in common
 	latency unit.Time // of the first byte, chips included
 	net     bool      // leaves by a NIC
 }
@@ -100,7 +101,7 @@ func (n *network) layout() {
 // key that switches hash.
 func (n *network) route(from, to topo.NodeID, channel int32, p *path) error {
 	g := n.g
-	p.uses, p.latency, p.net = p.uses[:0], 0, false
+	p.uses, p.mid, p.latency, p.net = p.uses[:0], nil, 0, false
 	a, b := &g.Nodes[from], &g.Nodes[to]
 	key := mix(mix(n.o.Seed, uint64(from)<<32|uint64(to)), uint64(channel))
 	if n.o.Routing == Adaptive && a.Kind != topo.Switch && b.Kind != topo.Switch {

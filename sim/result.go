@@ -129,8 +129,10 @@ func (res *Result) carried() []float64 {
 		for k := range s.n {
 			for f := s.first[k]; f < s.first[k+1]; f++ {
 				if bytes := byFlow[s.orbit(k, f)]; bytes > 0 {
-					for _, u := range s.uses[s.at[f]:s.at[f+1]] {
-						sum[u.wire] += float64(bytes) * float64(u.share)
+					for _, part := range s.parts(f) {
+						for _, u := range part {
+							sum[u.wire] += float64(bytes) * float64(u.share)
+						}
 					}
 				}
 			}

@@ -31,7 +31,7 @@ func (n *network) spread(way []topo.Use, p *path) {
 			for _, u := range way[:from] {
 				p.uses = append(p.uses, n.use(u))
 			}
-			p.uses = append(p.uses, mid...)
+			p.mid = mid
 			for _, u := range way[to:] {
 				p.uses = append(p.uses, n.use(u))
 			}
@@ -54,6 +54,7 @@ type tiered struct {
 	leads []uint8 // bit i: the same, and on a way to the destination
 	share []int64
 	total []int64 // links down to the destination
+	wide  int     // how many links the last answer had
 }
 
 func (t *tiered) at(s topo.NodeID) int {
@@ -125,7 +126,8 @@ func (n *network) ways(a, b topo.NodeID, hops int) []use {
 	if t.leads[t.at(a)]&1 == 0 {
 		return nil
 	}
-	var out []use
+	out := make([]use, 0, t.wide)
+	defer func() { t.wide = len(out) }()
 	t.share[t.at(a)] = whole
 	give := func(from, to topo.NodeID, link topo.LinkID, of int64) {
 		part := max(1, t.share[t.at(from)]*int64(g.Links[link].Count)/of)

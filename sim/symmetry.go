@@ -19,6 +19,7 @@ type symmetry struct {
 	first   []int32 // by rank: its first flow; one more at the end
 	uses    []use   // of all flows
 	at      []int32 // by flow: its first use; one more at the end
+	mid     [][]use // by flow: more uses
 	latency []unit.Time
 	leaves  []bool   // by flow: it leaves by a NIC
 	colour  []uint64 // by wire
@@ -94,7 +95,8 @@ func (s *symmetry) route(r *run) error {
 	s.at = make([]int32, 0, total+1)
 	s.latency = make([]unit.Time, 0, total)
 	s.leaves = make([]bool, 0, total)
-	s.uses = make([]use, 0, int(total)*10)
+	s.uses = make([]use, 0, int(total)*9)
+	s.mid = make([][]use, 0, total)
 	var p path
 	for k := range s.n {
 		for _, h := range s.sends[k%s.base] {
@@ -103,6 +105,7 @@ func (s *symmetry) route(r *run) error {
 			}
 			s.at = append(s.at, int32(len(s.uses)))
 			s.uses = append(s.uses, p.uses...)
+			s.mid = append(s.mid, p.mid)
 			s.latency = append(s.latency, p.latency)
 			s.leaves = append(s.leaves, p.net)
 		}
@@ -110,6 +113,9 @@ func (s *symmetry) route(r *run) error {
 	s.at = append(s.at, int32(len(s.uses)))
 	return nil
 }
+
+// parts gives the uses of a flow.
+func (s *symmetry) parts(f int32) [2][]use { return [2][]use{s.uses[s.at[f]:s.at[f+1]], s.mid[f]} }
 
 // refine finds the smallest period that colours of links respect.
 func (s *symmetry) refine(r *run) {
@@ -121,7 +127,7 @@ func (s *symmetry) refine(r *run) {
 		}
 		for f := s.first[k]; f < s.first[k+1]; f++ {
 			h = mix(h, uint64(s.latency[f]))
-			sum := uint64(0)
+			sum := uint64(len(s.mid[f])) // the loop below looks closer
 			for _, u := range s.uses[s.at[f]:s.at[f+1]] {
 				sum += mix(uint64(s.net.capacity(u.wire)), uint64(u.share))
 			}
@@ -137,8 +143,10 @@ func (s *symmetry) refine(r *run) {
 		for k := range s.n {
 			for f := s.first[k]; f < s.first[k+1]; f++ {
 				orbit := uint64(s.orbit(k, f))
-				for _, u := range s.uses[s.at[f]:s.at[f+1]] {
-					s.colour[u.wire] += mix(orbit+1, uint64(u.share))
+				for _, part := range s.parts(f) {
+					for _, u := range part {
+						s.colour[u.wire] += mix(orbit+1, uint64(u.share))
+					}
 				}
 			}
 		}
@@ -146,8 +154,10 @@ func (s *symmetry) refine(r *run) {
 			h := sig[k]
 			for f := s.first[k]; f < s.first[k+1]; f++ {
 				sum := uint64(0)
-				for _, u := range s.uses[s.at[f]:s.at[f+1]] {
-					sum += mix(mix(s.colour[u.wire], uint64(s.net.capacity(u.wire))), uint64(u.share))
+				for _, part := range s.parts(f) {
+					for _, u := range part {
+						sum += mix(mix(s.colour[u.wire], uint64(s.net.capacity(u.wire))), uint64(u.share))
+					}
 				}
 				h = mix(h, sum)
 			}
@@ -195,19 +205,23 @@ func (s *symmetry) resources(w *world) {
 	stands := make([]int32, len(s.colour)) // the resource, plus one, that a wire stands for
 	s.loads = make([][]load, flows)
 	for f := range flows {
-		for _, u := range s.uses[s.at[f]:s.at[f+1]] {
-			key := mix(s.colour[u.wire], uint64(s.net.capacity(u.wire)))
-			if _, ok := byColour[key]; !ok {
-				byColour[key] = w.resource(u.wire, s.net.capacity(u.wire))
-				stands[u.wire] = byColour[key] + 1
+		for _, part := range s.parts(f) {
+			for _, u := range part {
+				key := mix(s.colour[u.wire], uint64(s.net.capacity(u.wire)))
+				if _, ok := byColour[key]; !ok {
+					byColour[key] = w.resource(u.wire, s.net.capacity(u.wire))
+					stands[u.wire] = byColour[key] + 1
+				}
 			}
 		}
 	}
 	for k := range s.n {
 		for f := s.first[k]; f < s.first[k+1]; f++ {
-			for _, u := range s.uses[s.at[f]:s.at[f+1]] {
-				if res := stands[u.wire] - 1; res >= 0 {
-					s.add(s.orbit(k, f), res, u.share)
+			for _, part := range s.parts(f) {
+				for _, u := range part {
+					if res := stands[u.wire] - 1; res >= 0 {
+						s.add(s.orbit(k, f), res, u.share)
+					}
 				}
 			}
 		}
