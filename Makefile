@@ -24,6 +24,7 @@ lint:
 
 bench: bench-sim
 	GOMAXPROCS=1 $(GO) test -run '^$$' -bench . -benchtime 3x ./topo/...
+	GOMAXPROCS=1 $(GO) test -run '^$$' -bench 'Table|Threshold' -benchtime 1x ./reduce
 
 # ASTRA_RING names drivers of ASTRA-sim's network core to be run in turn with ours; sim/peer_test.go says what they are.
 bench-sim:

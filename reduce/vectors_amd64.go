@@ -35,8 +35,12 @@ var active = best()
 func Path() string { return active.String() }
 
 // pastCaches is from how many bytes on a destination that is no source is stored
-// past the caches. Ordinary stores first read the lines they overwrite.
-var pastCaches = 4 << 20
+// past the caches. Ordinary stores first read the lines they overwrite; the others
+// leave nothing in the cache for whoever reads the result. Measured on two Xeons
+// with 2 MiB of L2 and 105 and 300 MiB of LLC (BenchmarkThreshold, 2026-11-15): an
+// add by itself gains from 1 MiB on, up to 1.6 times; an add whose result is read
+// next loses up to 2 MiB, is even at 4 MiB, and gains 1.1 times at 8 MiB, 1.3 at 16 MiB and above.
+var pastCaches = 8 << 20
 
 const (
 	vectorAVX2 = 32 // bytes that AVX2 kernels take whole
