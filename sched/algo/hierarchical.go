@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/weft-fabric/weft/sched"
+	"github.com/weft-fabric/weft/sched/step"
 )
 
 //	 domain 0      domain 1
@@ -14,6 +15,9 @@ import (
 //	│  │  └───────┼──┼──┘        of all domains, its own rail
 //	│  └──────────┼──┘           inside: all-gather
 //	└─────────────┘
+//
+// Copies follow one another: a copy begins inside when the one before goes on
+// between domains, so that links of both sorts are busy.
 //
 // Any algorithm that does reduce-scatter and all-gather serves inside, any that
 // does all-reduce between, as long as a copy of it runs on one channel; trees
@@ -158,6 +162,10 @@ func (h *nest) write(first, between, last *sched.Program) string {
 	add := func(f renamer) { body = append(body, f.body(f.p.Groups[0].Body)...) }
 	switch s.Op {
 	case sched.AllReduce:
+		if k, alike := actions(first); s.Channels > 1 && alike {
+			body = append(body, sched.Stmt{If: &sched.If{Cond: op(sched.Lt, num(0), c), Then: []sched.Stmt{{Step: &sched.Step{
+				Op: sched.Wait, Channel: op(sched.Sub, c, num(1)), Done: op(sched.Add, op(sched.Lt, num(1), c), num(k))}}}}})
+		}
 		base := op(sched.Mul, c, num(local*m))                 // of the copy
 		slice := op(sched.Add, base, op(sched.Mul, l, num(m))) // of the rank
 		add(inside(first, place{sched.In, base}, place{sched.Tmp, tmp}))
@@ -177,6 +185,25 @@ func (h *nest) write(first, between, last *sched.Program) string {
 		Groups: []sched.Group{{Count: s.Channels, Body: body}}}
 	_, text, _ := strings.Cut(p.String(), "ranks 0\n")
 	return text
+}
+
+// actions counts what a rank does in a program, and whether all ranks do as many.
+func actions(p *sched.Program) (count int, alike bool) {
+	var ready []step.Action
+	for r := range p.Ranks {
+		m, n := step.New(p, sched.Rank(r)), 0
+		for ready = m.Ready(ready[:0]); len(ready) > 0; ready = m.Ready(ready[:0]) {
+			for _, a := range ready {
+				m.Complete(a.Channel)
+				n++
+			}
+		}
+		if r > 0 && n != count {
+			return 0, false
+		}
+		count = n
+	}
+	return count, true
 }
 
 func name(s string) *sched.Expr { return &sched.Expr{Kind: sched.Var, Name: s} }
