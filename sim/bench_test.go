@@ -71,3 +71,40 @@ func BenchmarkSim(b *testing.B) {
 		}
 	}
 }
+
+// BenchmarkFolding reports folded against unfolded on 1,024 GPUs of a rail
+// fabric; the two must give the same time to the picosecond.
+func BenchmarkFolding(b *testing.B) {
+	g := large(b, 1<<10)
+	for _, name := range []string{"hierarchical", "ring"} {
+		a, err := algo.Find(name)
+		if err != nil {
+			b.Fatal(err)
+		}
+		p, err := a.Program(Spec(g, sched.AllReduce, 1<<10))
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.Run(name, func(b *testing.B) {
+			var spent [2]time.Duration
+			for b.Loop() {
+				var times [2]unit.Time
+				for i, unfolded := range []bool{false, true} {
+					start := cpu()
+					res, err := Collective(g, p, unit.GiB, Options{Measured: true, Costs: DefaultCosts(g, catalog.Default()), Unfolded: unfolded})
+					if err != nil {
+						b.Fatal(err)
+					}
+					spent[i] += cpu() - start
+					times[i] = res.Time
+				}
+				if times[0] != times[1] {
+					b.Fatalf("folded %s, unfolded %s", times[0], times[1])
+				}
+			}
+			b.ReportMetric(float64(spent[0].Microseconds())/float64(b.N)/1000, "folded-ms")
+			b.ReportMetric(float64(spent[1].Microseconds())/float64(b.N)/1000, "unfolded-ms")
+			b.ReportMetric(float64(spent[1])/float64(spent[0]), "ratio")
+		})
+	}
+}
