@@ -174,3 +174,6 @@ func scaleFloat8E4M3AVX2(dst *byte, src *byte, from int, to int, factor float32)
 
 //go:noescape
 func scaleFloat8E5M2AVX2(dst *byte, src *byte, from int, to int, factor float32)
+
+//go:noescape
+func copyPastAVX2(dst *byte, src *byte, blocks int)

@@ -14355,3 +14355,35 @@ loop:
 tail:
 	VZEROUPPER
 	RET
+
+// func copyPastAVX2(dst *byte, src *byte, blocks int)
+// Requires: AVX, MMX+
+TEXT ·copyPastAVX2(SB), NOSPLIT, $0-24
+	MOVQ dst+0(FP), AX
+	MOVQ src+8(FP), CX
+	MOVQ blocks+16(FP), DX
+
+loop:
+	VMOVDQU  (CX), Y0
+	VMOVDQU  32(CX), Y1
+	VMOVDQU  64(CX), Y2
+	VMOVDQU  96(CX), Y3
+	VMOVDQU  128(CX), Y4
+	VMOVDQU  160(CX), Y5
+	VMOVDQU  192(CX), Y6
+	VMOVDQU  224(CX), Y7
+	VMOVNTDQ Y0, (AX)
+	VMOVNTDQ Y1, 32(AX)
+	VMOVNTDQ Y2, 64(AX)
+	VMOVNTDQ Y3, 96(AX)
+	VMOVNTDQ Y4, 128(AX)
+	VMOVNTDQ Y5, 160(AX)
+	VMOVNTDQ Y6, 192(AX)
+	VMOVNTDQ Y7, 224(AX)
+	ADDQ     $+256, CX
+	ADDQ     $+256, AX
+	DECQ     DX
+	JNZ      loop
+	SFENCE
+	VZEROUPPER
+	RET

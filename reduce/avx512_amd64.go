@@ -174,3 +174,6 @@ func scaleFloat8E4M3AVX512(dst *byte, src *byte, from int, to int, factor float3
 
 //go:noescape
 func scaleFloat8E5M2AVX512(dst *byte, src *byte, from int, to int, factor float32)
+
+//go:noescape
+func copyPastAVX512(dst *byte, src *byte, blocks int)

@@ -14720,3 +14720,27 @@ tail:
 done:
 	VZEROUPPER
 	RET
+
+// func copyPastAVX512(dst *byte, src *byte, blocks int)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·copyPastAVX512(SB), NOSPLIT, $0-24
+	MOVQ dst+0(FP), AX
+	MOVQ src+8(FP), CX
+	MOVQ blocks+16(FP), DX
+
+loop:
+	VMOVDQU64 (CX), Z0
+	VMOVDQU64 64(CX), Z1
+	VMOVDQU64 128(CX), Z2
+	VMOVDQU64 192(CX), Z3
+	VMOVNTDQ  Z0, (AX)
+	VMOVNTDQ  Z1, 64(AX)
+	VMOVNTDQ  Z2, 128(AX)
+	VMOVNTDQ  Z3, 192(AX)
+	ADDQ      $+256, CX
+	ADDQ      $+256, AX
+	DECQ      DX
+	JNZ       loop
+	SFENCE
+	VZEROUPPER
+	RET

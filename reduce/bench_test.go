@@ -80,6 +80,8 @@ func subjects() []subject {
 		}
 	}
 	list = append(list, with(widest, false, reduce.Float32, reduce.Max, 2), with(widest, false, reduce.Int8, reduce.Prod, 2))
+	past = append(past, subject{name: "copy, " + widest + ", past the caches", path: widest, past: 1, buffers: 2,
+		run: func(bufs [][]byte) { reduce.Copy(bufs[0], bufs[1]) }})
 	for _, t := range []reduce.Type{reduce.Float16, reduce.BFloat16} {
 		past = append(past, with(widest, true, t, reduce.Sum, 2))
 	}

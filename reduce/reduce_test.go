@@ -256,6 +256,26 @@ func TestScaleIsTheDefinition(t *testing.T) {
 	})
 }
 
+func TestCopy(t *testing.T) {
+	each(t, 1024, func(t *testing.T) {
+		r := rand.New(rand.NewPCG(11, 12))
+		room, src := make([]byte, 3<<20), make([]byte, 3<<20)
+		fill(r, reduce.Uint8, src)
+		for range 300 {
+			n, to, from := r.IntN(4096), r.IntN(100), r.IntN(100)
+			if r.IntN(50) == 0 {
+				n += 2 << 20
+			}
+			clear(room[:n+256])
+			dst := room[to : to+n]
+			reduce.Copy(dst, src[from:from+n])
+			if !bytes.Equal(dst, src[from:from+n]) || room[to+n] != 0 || to > 0 && room[to-1] != 0 {
+				t.Fatalf("copy of %d bytes from +%d to +%d", n, from, to)
+			}
+		}
+	})
+}
+
 func TestNothingIsAllocated(t *testing.T) {
 	each(t, 1024, func(t *testing.T) {
 		a, b, dst := bytes.Repeat([]byte{0xff}, 4096), make([]byte, 4096), make([]byte, 4096)

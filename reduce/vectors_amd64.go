@@ -132,3 +132,27 @@ func scaleFloats(t Type, dst, src []byte, factor float64) {
 		from = to
 	}
 }
+
+// copyBlock is how many bytes the copying kernels move at a time.
+const copyBlock = 256
+
+// copyPast copies a beginning of src past the caches and returns how long it is:
+// zero where dst is not large. Unlike the runtime's copy, which on processors with
+// fast string moves goes through the caches at every size.
+func copyPast(dst, src []byte) int {
+	if len(dst) < pastCaches || active == pathPortable || unsafe.SliceData(dst) == unsafe.SliceData(src) {
+		return 0
+	}
+	at := lead(dst)
+	copy(dst[:at], src[:at])
+	for len(dst)-at >= copyBlock {
+		blocks := min(stretch, len(dst)-at) / copyBlock
+		if active == pathAVX512 {
+			copyPastAVX512(&dst[at], &src[at], blocks)
+		} else {
+			copyPastAVX2(&dst[at], &src[at], blocks)
+		}
+		at += blocks * copyBlock
+	}
+	return at
+}

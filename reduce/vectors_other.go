@@ -11,3 +11,5 @@ func vectors(t Type, op Op, dsts, srcs [][]byte, n int) { portable(t, op, dsts, 
 func scaleFloats(t Type, dst, src []byte, factor float64) {
 	portableScale(t, dst, src, 0, len(dst), factor)
 }
+
+func copyPast(dst, src []byte) int { return 0 }

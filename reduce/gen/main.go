@@ -15,6 +15,8 @@
 // AVX2 kernels end with single vectors and take whole ones (vectorAVX2 bytes at
 // most). With nt set, blocks are stored past the caches: destinations are then
 // aligned to the vector. Slices are read by their headers, 24 bytes apart.
+// Nothing is prefetched: 1 KiB ahead it cost up to a third of the rate in L1 and
+// gained less than 5% in memory.
 package main
 
 import (
@@ -31,7 +33,10 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-const header = 24 // bytes of a slice header; the pointer comes first
+const (
+	header    = 24  // bytes of a slice header; the pointer comes first
+	copyBlock = 256 // bytes that copying moves at a time
+)
 
 // kernel is one reduction in vectors.
 type kernel struct {
@@ -61,6 +66,7 @@ func main() {
 	for _, f := range formats {
 		g.scaling(f)
 	}
+	g.copying()
 	Generate()
 }
 
@@ -326,6 +332,31 @@ func (g *gen) scaling(f floatFormat) {
 		VMOVDQU8(acc, mask, Mem{Base: dst, Index: at, Scale: 1})
 		Label("done")
 	}
+	VZEROUPPER()
+	RET()
+}
+
+// copying stores whole blocks past the caches, to a destination aligned to the vector.
+func (g *gen) copying() {
+	TEXT("copyPast"+g.suffix(), attr.NOSPLIT, "func(dst, src *byte, blocks int)")
+	Pragma("noescape")
+	dst, src := Load(Param("dst"), GP64()), Load(Param("src"), GP64())
+	blocks := Load(Param("blocks"), GP64())
+	unit := g.unit(false)
+	Label("loop")
+	vectors := make([]reg.VecVirtual, copyBlock/unit)
+	for i := range vectors {
+		vectors[i] = g.vec()
+		g.load(Mem{Base: src, Disp: i * unit}, vectors[i])
+	}
+	for i, v := range vectors {
+		g.store(v, Mem{Base: dst, Disp: i * unit}, true)
+	}
+	ADDQ(I32(copyBlock), src)
+	ADDQ(I32(copyBlock), dst)
+	DECQ(blocks)
+	JNZ(LabelRef("loop"))
+	SFENCE()
 	VZEROUPPER()
 	RET()
 }
