@@ -195,16 +195,6 @@ func (g *gen) greater(x, y Op) Op {
 	return v
 }
 
-// constant is c in a register where AVX-512 cannot take it from memory as the first operand.
-func (g *gen) constant(c uint32) Op {
-	if !g.wide {
-		return g.c32(c)
-	}
-	v := g.vec()
-	g.load(g.c32(c), v)
-	return v
-}
-
 // up widens the elements in byte part of each lane. Magnitudes go where a
 // float32 has exponent and mantissa and the bias is corrected; a subnormal number
 // is read as the fraction of a normal one, from which the one is taken away, since
@@ -225,10 +215,10 @@ func (f float8) up(g *gen, v Op, part int) reg.VecVirtual {
 	fraction := g.vec()
 	VPADDD(g.c32(1<<23), x, fraction)
 	VSUBPS(g.c32(shift+1<<23), fraction, fraction)
-	g.where(g.greater(g.constant(1<<23), magnitude), fraction, x)
+	g.where(g.greater(g.c32(1<<23), magnitude), fraction, x)
 	if f.mantissa == 3 {
 		// One code is NaN.
-		g.where(g.greater(magnitude, g.c32(0x7e<<20)), g.constant(0x7fc00000), x)
+		g.where(g.greater(magnitude, g.c32(0x7e<<20)), g.c32(0x7fc00000), x)
 	} else {
 		// The largest exponent means infinity and NaN.
 		special := g.vec()
@@ -259,7 +249,7 @@ func (f float8) down(g *gen, x reg.VecVirtual, part int) {
 	magic := (127 + 23 + 1 - f.bias - f.mantissa) << 23
 	VADDPS(g.c32(magic), abs, small)
 	VPSUBD(g.c32(magic), small, small)
-	g.where(g.greater(g.constant((128-f.bias)<<23), abs), small, r)
+	g.where(g.greater(g.c32((128-f.bias)<<23), abs), small, r)
 
 	nan := g.vec()
 	if f.mantissa == 3 {

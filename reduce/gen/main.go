@@ -112,14 +112,14 @@ func (g *gen) unit(half bool) int {
 	return n
 }
 
-// bits is a constant of 32 or 64 bits repeated over a vector in memory.
+// bits is a constant of 32 or 64 bits in memory, for AVX2 repeated over a vector.
 func (g *gen) bits(v uint64, size int) Mem {
 	key := v<<1 | uint64(size>>3)
 	if m, ok := g.constants[key]; ok {
 		return m
 	}
 	m := GLOBL(fmt.Sprintf("c%d_%x%s", size*8, v, g.suffix()), attr.RODATA|attr.NOPTR)
-	for at := 0; at < g.unit(false); at += size {
+	for at := 0; at < g.unit(false) && (at == 0 || !g.wide); at += size {
 		if size == 8 {
 			DATA(at, U64(v))
 		} else {
@@ -130,7 +130,19 @@ func (g *gen) bits(v uint64, size int) Mem {
 	return m
 }
 
-func (g *gen) c32(v uint32) Mem { return g.bits(uint64(v), 4) }
+// c32 is a constant as an operand: for AVX-512 in a register that a broadcasting
+// load fills, as 64 bytes in memory may lie across two lines (the linker aligns to
+// 32), which cost a third of the rate of the small floats.
+func (g *gen) c32(v uint32) Op {
+	m := g.bits(uint64(v), 4)
+	if !g.wide {
+		return m
+	}
+	x := g.vec()
+	VPBROADCASTD(m, x)
+	return x
+}
+
 func (g *gen) c64(v uint64) Mem { return g.bits(v, 8) }
 
 func (g *gen) load(m Op, v reg.VecVirtual) {
