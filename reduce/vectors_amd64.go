@@ -38,8 +38,9 @@ func Path() string { return active.String() }
 // past the caches. Ordinary stores first read the lines they overwrite; the others
 // leave nothing in the cache for whoever reads the result. Measured on two Xeons
 // with 2 MiB of L2 and 105 and 300 MiB of LLC (BenchmarkThreshold, 2026-11-15): an
-// add by itself gains from 1 MiB on, up to 1.6 times; an add whose result is read
-// next loses up to 2 MiB, is even at 4 MiB, and gains 1.1 times at 8 MiB, 1.3 at 16 MiB and above.
+// add by itself gains from 1 MiB on, 1.2 to 1.6 times; an add whose result is read
+// next loses up to 4 MiB (0.93 and 0.97 there), gains 1.01 and 1.17 times at 8 MiB
+// and 1.1 to 1.35 times above.
 var pastCaches = 8 << 20
 
 const (
