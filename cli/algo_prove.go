@@ -94,12 +94,17 @@ func (v *prover) prove(cmd *cobra.Command, arg string) error {
 				skipped, why = skipped+1, err
 				continue
 			}
-			if err := v.one(p); err != nil {
+			err = v.one(p)
+			if v.all && errors.Is(err, verify.ErrTooLarge) { // neither proven nor wrong: said, and the others go on
+				skipped, why = skipped+1, err
+				continue
+			}
+			if err != nil {
 				return err
 			}
 		}
 		if skipped > 0 {
-			v.unfit = append(v.unfit, fmt.Sprintf("%s %s: %d counts do not fit, the last because %v", a.Name, op, skipped, why))
+			v.unfit = append(v.unfit, fmt.Sprintf("%s %s: %s left out, the last because %v", a.Name, op, count(skipped, "count"), why))
 		}
 	}
 	return nil

@@ -24,7 +24,7 @@ import (
 // simFlags is what 'sim collective' is asked.
 type simFlags struct {
 	op, size, cluster, host, algo, as, cal, routing, transport, out string
-	gpus, channels, seeds                                           int
+	gpus, channels, seeds, copies                                   int
 	seed                                                            uint64
 	fail, slow                                                      []string
 	pxn, wire, noFold, asJSON                                       bool
@@ -47,6 +47,7 @@ type simRow struct {
 	P99      float64 `json:"ecmp_p99_us,omitempty"`
 	Seeds    int     `json:"ecmp_seeds,omitempty"`
 	Seed     uint64  `json:"seed,omitempty"`
+	Copies   int     `json:"copies,omitempty"` // bandwidths are those of each
 	Digest   string  `json:"digest,omitempty"`
 	Nearest  string  `json:"nearest,omitempty"`
 	Error    float64 `json:"typical_error,omitempty"`
@@ -94,6 +95,7 @@ a picture of it: of up to sixteen ranks, and of rounds that repeat one.`,
 	s.Uint64Var(&f.seed, "seed", 0, "what ECMP hashes with")
 	s.IntVar(&f.seeds, "seeds", 0, "under ecmp, try so many seeds: mean and 99th percentile beside adaptive routing")
 	s.StringVar(&f.transport, "transport", "rdma", "`HOW` bytes pass between GPU and NIC: rdma or tcp")
+	s.IntVar(&f.copies, "copies", 1, "so many of this collective at once, on the same GPUs, contending")
 	s.BoolVar(&f.wire, "wire", false, "links at wire rate, no software overhead: what the fabric alone would do")
 	s.BoolVar(&f.noFold, "no-fold", false, "simulate every rank and every round; the answer is the same, later")
 	s.BoolVar(&f.asJSON, "json", false, "print as JSON")
@@ -205,6 +207,9 @@ func (f *simFlags) run(cmd *cobra.Command, args []string) error {
 			return fmt.Errorf("--algo: %w", err)
 		}
 	}
+	if f.copies < 1 || f.copies > 64 {
+		return fmt.Errorf("--copies %d: want 1 to 64", f.copies)
+	}
 	write, err := traceWriter(f.out)
 	if err != nil {
 		return err
@@ -257,6 +262,15 @@ func (f *simFlags) run(cmd *cobra.Command, args []string) error {
 				return err
 			}
 			row.Mean, row.P99, row.Seeds = spread.Mean.Microseconds(), spread.P99.Microseconds(), f.seeds
+		}
+		if f.copies > 1 {
+			jobs := slices.Repeat([]sim.Job{{Program: p, Size: size}}, f.copies)
+			if res, err = sim.Run(c.Graph, jobs, o); err != nil {
+				return err
+			}
+			each := float64(size.Per(res.Time)) / 1e9
+			row.Copies, row.Time, row.Limit = f.copies, res.Time.Microseconds(), res.Limit
+			row.AlgBW, row.BusBW = each, each*tune.BusFactor(op, len(gpus))
 		}
 		rows, last = append(rows, row), res
 	}
