@@ -1,4 +1,4 @@
-# make test   what CI runs: static checks, every test, the race detector on what is concurrent
+# make test   what CI runs: static checks and every test
 # make bench  figures for docs/performance.md; bench-sim is the simulator's part of it (ASTRA_RING: sim/peer_test.go)
 # make fuzz   every fuzz target for a minute each (FUZZTIME=10s to shorten)
 # make lint   go vet and staticcheck

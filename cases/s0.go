@@ -404,7 +404,7 @@ func s0Large() []entry {
 			cause: Conditions, why: "As above: two ports' worth."},
 		{id: "7.3-bus", section: "7.3", claim: "20 GB/s of algorithm bandwidth are 38 GB/s of bus bandwidth",
 			says: is(38), unit: "GB/s",
-			how: byForm, ours: func(*lab) float64 { return 20 * sim.BusFactor(sched.AllReduce, 256) },
+			how: byForm, ours: func(*lab) float64 { return 20 * sched.AllReduce.BusFactor(256) },
 			bounds: near(20*2*255/256.0, 1e-6), closed: "2(n-1)/n with n = 256",
 			cause: Agrees, why: "2 x 255/256 = 1.992; the document's 1.9 would be 20 ranks."},
 	}

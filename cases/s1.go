@@ -111,7 +111,7 @@ func s1() []entry {
 			why:   "Taken literally, X then Y then Z leaves four of six links idle at any time. Six parts of the data that start in different dimensions and directions keep all of them busy."},
 		{id: "5-monitor", section: "monitoring code", claim: "bandwidth is 2 x size / time: for 8 GPUs",
 			says: is(2), unit: "x",
-			how: byForm, ours: func(*lab) float64 { return sim.BusFactor(sched.AllReduce, 8) },
+			how: byForm, ours: func(*lab) float64 { return sched.AllReduce.BusFactor(8) },
 			bounds: near(1.75, 1e-9), closed: "2(n-1)/n",
 			cause: Denominator, why: "2(n-1)/n: on eight GPUs the document's monitor prints 14% too much, on 10,000 nothing to speak of."},
 	}

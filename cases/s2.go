@@ -298,7 +298,7 @@ func s2Boxes() []entry {
 		{id: "5.2-efficiency", section: "5.2", claim: "efficiency of PCIe: 1 GB x 8 / 450 ms = 17.8 GB/s",
 			says: is(17.8), unit: "GB/s",
 			how: byForm, ours: func(*lab) float64 {
-				return gbps(unit.GB.Per(450*unit.Millisecond)) * sim.BusFactor(sched.AllReduce, 8)
+				return gbps(unit.GB.Per(450*unit.Millisecond)) * sched.AllReduce.BusFactor(8)
 			},
 			bounds: near(1.75/.45, 1e-6), closed: "2(n-1)/n x 1 GB / 450 ms",
 			cause: Denominator, why: "Size times GPUs over time is no bandwidth of anything. Bus bandwidth, which is held against a link, is 1.75 x size over time."},

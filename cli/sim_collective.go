@@ -270,7 +270,7 @@ func (f *simFlags) run(cmd *cobra.Command, args []string) error {
 			}
 			each := float64(size.Per(res.Time)) / 1e9
 			row.Copies, row.Time, row.Limit = f.copies, res.Time.Microseconds(), res.Limit
-			row.AlgBW, row.BusBW = each, each*tune.BusFactor(op, len(gpus))
+			row.AlgBW, row.BusBW = each, each*op.BusFactor(len(gpus))
 		}
 		rows, last = append(rows, row), res
 	}
@@ -379,7 +379,7 @@ func (f *simFlags) calibrated(cmd *cobra.Command, c *cluster.Cluster, op sched.C
 		t := link.Model().Time(chosen.Cost(size))
 		algbw := float64(size.Per(t)) / 1e9
 		rows = append(rows, simRow{Op: op.String(), Bytes: int64(size), GPUs: len(gpus), Algo: chosen.Name, Proto: "fitted", Channels: 1,
-			Time: t.Microseconds(), AlgBW: algbw, BusBW: algbw * tune.BusFactor(op, len(gpus)), Error: link.MedianError,
+			Time: t.Microseconds(), AlgBW: algbw, BusBW: algbw * op.BusFactor(len(gpus)), Error: link.MedianError,
 			Limit:   fmt.Sprintf("links %s, fitted", link.Kind),
 			Nearest: fmt.Sprintf("%d points of %s to %s on %d to %d GPUs", link.Points, link.From, link.To, link.MinGPUs, link.MaxGPUs)})
 	}

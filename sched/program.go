@@ -86,6 +86,26 @@ func (c Collective) Rooted() bool {
 	return c == Broadcast || c == Reduce || c == Gather || c == Scatter
 }
 
+// BusFactor turns algorithm bandwidth (bytes of the larger buffer over time) into
+// bus bandwidth as nccl-tests prints it: 2(n-1)/n for all-reduce, (n-1)/n where
+// ranks start from or end up with n blocks, 1 elsewhere and for one rank, and 0
+// for a barrier, which moves nothing.
+func (c Collective) BusFactor(n int) float64 {
+	if n < 2 {
+		return 1
+	}
+	share := float64(n-1) / float64(n)
+	switch {
+	case c == AllReduce:
+		return 2 * share
+	case c.Blocks():
+		return share
+	case c == Barrier:
+		return 0
+	}
+	return 1
+}
+
 // Buffer is one of a rank's three memories.
 type Buffer uint8
 

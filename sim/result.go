@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/weft-fabric/weft/sched"
 	"github.com/weft-fabric/weft/topo"
 	"github.com/weft-fabric/weft/unit"
 )
@@ -35,19 +34,6 @@ type JobResult struct {
 	BusBW      unit.Rate
 }
 
-// BusFactor is nccl-tests' factor from algorithm to bus bandwidth.
-func BusFactor(op sched.Collective, n int) float64 {
-	switch k := float64(n); op {
-	case sched.AllReduce:
-		return 2 * (k - 1) / k
-	case sched.ReduceScatter, sched.AllGather, sched.AllToAll, sched.Gather, sched.Scatter:
-		return (k - 1) / k
-	case sched.Barrier:
-		return 0
-	}
-	return 1
-}
-
 func (w *world) result() *Result {
 	res := &Result{Actions: w.actions, Folded: w.folded, Ranks: len(w.machines), Events: w.batches, Seed: w.o.Seed, w: w, Trace: w.trace.trace}
 	begin := w.runs[0].job.Start
@@ -59,7 +45,7 @@ func (w *world) result() *Result {
 		}
 		alg := r.job.Size.Per(r.end - r.job.Start)
 		p := r.job.Program
-		res.Jobs = append(res.Jobs, JobResult{r.job.Start, r.end, alg, alg * unit.Rate(BusFactor(p.Op, p.Ranks))})
+		res.Jobs = append(res.Jobs, JobResult{r.job.Start, r.end, alg, alg * unit.Rate(p.Op.BusFactor(p.Ranks))})
 	}
 	res.Time = end - begin
 	res.AlgBW, res.BusBW = res.Jobs[0].AlgBW, res.Jobs[0].BusBW

@@ -47,7 +47,7 @@ func (f *LinkFit) Bus() unit.Rate {
 	if us <= 0 {
 		return 0
 	}
-	return unit.Rate(float64(f.To) * BusFactor(p.Op, p.GPUs) / us * 1e6)
+	return unit.Rate(float64(f.To) * p.Op.BusFactor(p.GPUs) / us * 1e6)
 }
 
 // Calibration is what the points of one cluster say of its links.

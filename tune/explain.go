@@ -242,7 +242,7 @@ func (m *NCCL) WhyNotWireRate(op sched.Collective, bytes unit.Bytes) []string {
 		wire, what = f.nicWire(), "the NICs of a node"
 	}
 	text := []string{fmt.Sprintf("Bus bandwidth is %s, %.0f%% of the %.4g GB/s that %s carry each way.", p.BusBW, float64(p.BusBW)/wire/1e7, wire, what)}
-	if factor := BusFactor(op, n); factor != 1 {
+	if factor := op.BusFactor(n); factor != 1 {
 		text = append(text, fmt.Sprintf("It counts %.4g bytes on the wire for each byte of the buffer, what a ring of %d sends; algorithm bandwidth is %s.", factor, n, p.AlgBW))
 	}
 	a, pr := indices(p.Choice)
@@ -309,8 +309,8 @@ func (m *NCCL) WhyAboveNIC(op sched.Collective, bytes unit.Bytes) []string {
 	}
 	share := f.crossing(op, a, 1)
 	nics := f.nicWire()
-	bound := nics / share * BusFactor(op, f.ranks)
-	text := []string{fmt.Sprintf("A ring would send %.4g bytes through the NICs of a node for each byte of the buffer; bus bandwidth counts with that figure whatever runs.", BusFactor(op, f.ranks))}
+	bound := nics / share * op.BusFactor(f.ranks)
+	text := []string{fmt.Sprintf("A ring would send %.4g bytes through the NICs of a node for each byte of the buffer; bus bandwidth counts with that figure whatever runs.", op.BusFactor(f.ranks))}
 	switch {
 	case f.nodes == 2:
 		text = append(text, fmt.Sprintf("Two trees share the work of two nodes: each node sends half of the data up one tree and the sum of the other half down the other, %.4g bytes a byte. So bus bandwidth may reach %.4g GB/s with NICs of %.4g GB/s, up to twice their rate.", share, bound, nics))

@@ -175,7 +175,7 @@ func multiNode(t testing.TB, s *machines) []row {
 		if r[7] != "" {
 			x.us = number(t, r[7])
 		} else {
-			x.us = x.bytes * BusFactor(x.op, x.gpus) / number(t, r[8]) / 1e3
+			x.us = x.bytes * x.op.BusFactor(x.gpus) / number(t, r[8]) / 1e3
 		}
 		rows = append(rows, x)
 	}

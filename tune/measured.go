@@ -142,12 +142,12 @@ func (k *constants) inside(f *facts, op sched.Collective, a algorithm, bytes flo
 		// Past eight GPUs bus bandwidth no longer grows: NVIDIA shows 850 GB/s for
 		// 8 and for 32 GPUs of one generation.
 		n = float64(f.perNode)
-		return 0, bytes * max(1+1/n, 9.0/14*BusFactor(sched.AllReduce, f.perNode)) / (f.wire * f.efficiency) / 1e3
+		return 0, bytes * max(1+1/n, 9.0/14*sched.AllReduce.BusFactor(f.perNode)) / (f.wire * f.efficiency) / 1e3
 	case p2p:
 		if op == sched.AllToAll {
 			return n - 1, bytes / n * (f.pair + k.ExtraSend/f.full) / f.efficiency / 1e3
 		}
-		return 1, bytes * BusFactor(op, f.ranks) / f.ringRate() / 1e3
+		return 1, bytes * op.BusFactor(f.ranks) / f.ringRate() / 1e3
 	case tree:
 		// Every byte goes up and down; NCCL and topo/rings count a tree with 0.92 of a ring.
 		return 2 * (n - 1), 2 * bytes / (treeShare * f.ringRate()) / 1e3
@@ -240,11 +240,11 @@ func (f *facts) crossing(op sched.Collective, a algorithm, bytes float64) float6
 		return bytes // up to the switch that adds; the sum comes down the other way
 	case p2p:
 		if op != sched.AllToAll {
-			return bytes * BusFactor(op, f.ranks)
+			return bytes * op.BusFactor(f.ranks)
 		}
 		return float64(f.perNode) * bytes * float64(f.ranks-f.perNode) / float64(f.ranks)
 	default:
-		return bytes * BusFactor(op, f.ranks)
+		return bytes * op.BusFactor(f.ranks)
 	}
 }
 

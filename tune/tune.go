@@ -45,24 +45,6 @@ type Prediction struct {
 	Error   float64 `json:"typical_error"` // typical relative error shown around that point: the median of |predicted/measured - 1|
 }
 
-// BusFactor turns algorithm bandwidth into bus bandwidth, in the sense of
-// nccl-tests: 2(n-1)/n for all-reduce, (n-1)/n where each rank ends up with or
-// starts from n blocks, 1 elsewhere.
-func BusFactor(op sched.Collective, n int) float64 {
-	if n < 2 {
-		return 1
-	}
-	share := float64(n-1) / float64(n)
-	switch op {
-	case sched.AllReduce:
-		return 2 * share
-	case sched.AllGather, sched.ReduceScatter, sched.AllToAll, sched.Gather, sched.Scatter:
-		return share
-	default:
-		return 1
-	}
-}
-
 // span turns microseconds into a Time, and what no Time can hold into the longest.
 func span(us float64) unit.Time {
 	if math.IsNaN(us) || us*1e6 >= math.MaxInt64 {
@@ -77,7 +59,7 @@ func (c Choice) timed(op sched.Collective, n int, bytes unit.Bytes, us float64) 
 	c.AlgBW, c.BusBW = 0, 0
 	if us > 0 && op != sched.Barrier { // which moves no bytes, whatever the size
 		c.AlgBW = unit.Rate(float64(bytes) / us * 1e6)
-		c.BusBW = c.AlgBW * unit.Rate(BusFactor(op, n))
+		c.BusBW = c.AlgBW * unit.Rate(op.BusFactor(n))
 	}
 	return c
 }
