@@ -72,7 +72,7 @@ tables and not from a simulation.
 a picture of it: of up to sixteen ranks, and of rounds that repeat one.`,
 		Example: `  weft sim collective --op all-reduce --size 1GiB --cluster examples/rail-1k.yaml
   weft sim collective --op all-reduce --size 8B..1GiB --host dgx-h100 --gpus 8 --as nccl --json
-  weft sim collective --size 256MiB --cluster examples/rail-1k.yaml --routing ecmp --seeds 100`,
+  weft sim collective --size 64MiB --cluster fat-tree --set hosts=16 --algo hierarchical --routing ecmp --seeds 20`,
 		Args:              cobra.MaximumNArgs(1),
 		ValidArgsFunction: clusterNames,
 		RunE:              func(cmd *cobra.Command, args []string) error { return f.run(cmd, args) },

@@ -45,8 +45,8 @@ func init() {
 
 func nvls(s Spec) (string, error) {
 	var t text
-	k := s.Channels * s.cut(1) // chunks a block
-	pieces := s.cut(1)
+	k := s.Channels * s.cut(8) // chunks a block
+	pieces := s.cut(8)
 	t.line("switches 1")
 	t.line("chunks %s", times("n", k))
 	t.line("scratch %d", 2*s.Channels)
