@@ -3,11 +3,13 @@ package cli
 import (
 	"fmt"
 	"io"
+	"slices"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 	"github.com/weft-fabric/weft/cluster"
 	"github.com/weft-fabric/weft/sched"
+	"github.com/weft-fabric/weft/sim"
 	"github.com/weft-fabric/weft/topo"
 	"github.com/weft-fabric/weft/tune"
 	"github.com/weft-fabric/weft/unit"
@@ -105,10 +107,23 @@ func explainSet(g *topo.Graph, choice string) ([]topo.NodeID, error) {
 	if choice != "" {
 		return chooseGPUs(g, choice)
 	}
-	var all []topo.NodeID
-	g.Each(topo.GPU, func(n topo.NodeID, _ *topo.Node) { all = append(all, n) })
-	return all, nil
+	return explainAll(g, g.Count(topo.GPU)), nil
 }
+
+// explainAll is the first n GPUs, which a simulation takes.
+func explainAll(g *topo.Graph, n int) []topo.NodeID {
+	var all []topo.NodeID
+	g.Each(topo.GPU, func(id topo.NodeID, _ *topo.Node) {
+		if len(all) < n {
+			all = append(all, id)
+		}
+	})
+	return all
+}
+
+// maxExplained is how many GPUs are simulated for an explanation: 1,024 take a
+// second or two.
+const maxExplained = 1024
 
 func explain(c *cluster.Cluster, set []topo.NodeID, op sched.Collective, bytes unit.Bytes) (*explanation, error) {
 	if len(set) < 2 {
@@ -120,6 +135,14 @@ func explain(c *cluster.Cluster, set []topo.NodeID, op sched.Collective, bytes u
 	}
 	e := &explanation{Op: op.String(), Bytes: bytes, GPUs: m.Ranks(), Nodes: m.Nodes(),
 		Prediction: m.Predict(op, bytes), Why: m.Explain(op, bytes), Table: m.Table(op, bytes)}
+	if whole := explainAll(c.Graph, len(set)); slices.Equal(whole, set) && len(set) <= maxExplained {
+		p, res, err := sim.Best(c.Graph, op, len(set), bytes, sim.Options{Catalog: c.Catalog, Measured: true, Costs: sim.DefaultCosts(c.Graph, c.Catalog)})
+		if err != nil {
+			return nil, err
+		}
+		e.Why = append(e.Why, fmt.Sprintf("Simulated flow by flow, the best of weft's own algorithms here is %s on %s: %s, bus %s, limited by %s.",
+			p.Name, count(p.Channels(), "channel"), res.Time, res.BusBW, res.Limit))
+	}
 	if oneHost(c.Graph, set) {
 		if e.Set, err = tune.WhySlowSet(c.Graph, set, c.Catalog); err != nil {
 			return nil, err
