@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/weft-fabric/weft/cluster"
+	"github.com/weft-fabric/weft/topo"
 	"github.com/weft-fabric/weft/topo/catalog"
 	"github.com/weft-fabric/weft/topo/format"
 )
@@ -94,18 +95,32 @@ func loadCluster(cmd *cobra.Command, arg string, p presetFlags) (*cluster.Cluste
 		return nil, err
 	}
 	if d, ok := format.Detect(data); ok && d.Decode != nil {
-		g, err := d.Decode(base(arg), data)
+		g, err := decode(d, arg, data)
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", arg, err)
+			return nil, err
 		}
-		return &cluster.Cluster{Name: g.Name, Graph: g, Catalog: catalog.Default()}, nil
+		return &cluster.Cluster{Name: base(arg), Graph: g, Catalog: catalog.Default()}, nil
 	}
 	return cluster.Parse(arg, data, func(path string) ([]byte, error) {
 		return readInput(cmd, filepath.Join(filepath.Dir(arg), path))
 	})
 }
 
-// base names a graph after its file.
+// decode reads a topology. Dialects that do not name what they describe give the
+// same graph whatever the file is called: a host is n0.
+func decode(d format.Dialect, path string, data []byte) (*topo.Graph, error) {
+	name := "imported"
+	if d.Name == "nccl-xml" || d.Name == "nvidia-smi" {
+		name = "n0"
+	}
+	g, err := d.Decode(name, data)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return g, nil
+}
+
+// base names a cluster after its file.
 func base(path string) string {
 	if path == "-" {
 		return "stdin"

@@ -52,9 +52,9 @@ nothing and which every verb takes as CLUSTER.`,
 					return fmt.Errorf("%s is in no dialect that can be told from its text; say which with --from %s", args[0], strings.Join(dialectNames(false), "|"))
 				}
 			}
-			g, err := d.Decode(base(args[0]), data)
+			g, err := decode(d, args[0], data)
 			if err != nil {
-				return fmt.Errorf("%s: %w", args[0], err)
+				return err
 			}
 			if out != "" {
 				return output(cmd, out, func(w io.Writer) error { return printGraph(w, g, true) })

@@ -25,7 +25,7 @@ func newTopoShow() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			var o draw.Options
+			o := draw.Options{Title: c.Name}
 			if hosts != "" {
 				if o.Hosts, err = hostlist.Expand(hosts); err != nil {
 					return fmt.Errorf("--hosts: %w", err)
