@@ -155,22 +155,37 @@ func TestArrowsGoDown(t *testing.T) {
 	}
 }
 
-// The interpreter is the only room that knows what steps mean: of the worlds
-// behind it none may look at the statements of a program but to classify or print them.
-func TestOnlyTheInterpreterRunsStatements(t *testing.T) {
+// The interpreter is the only room that computes what a step's expressions mean
+// for a rank. Elsewhere an expression may be computed only where it cannot depend
+// on one; each such place is named here with the reason.
+func TestOnlyTheInterpreterComputesOperands(t *testing.T) {
+	allowed := map[string]string{
+		"sched/algo/tidy.go":     "folds expressions of numbers alone when a text is written",
+		"sched/verify/rotate.go": "finds the scale of a block, which must be free of rank, channel and loops",
+	}
 	for _, room := range rooms(t) {
-		if room == "sched" || room == "sched/step" || !strings.HasPrefix(room, "s") {
+		if room == "sched" || room == "sched/step" {
 			continue
 		}
-		files, _ := filepath.Glob(filepath.Join(room, "*.go"))
+		files, err := filepath.Glob(filepath.Join(room, "*.go"))
+		if err != nil {
+			t.Fatal(err)
+		}
 		for _, name := range files {
 			src, err := os.ReadFile(name)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if strings.Contains(string(src), ".Index.Eval(") || strings.Contains(string(src), ".From.Eval(") {
-				t.Errorf("%s computes operands of steps; that is sched/step's", name)
+			computes := !strings.HasSuffix(name, "_test.go") && strings.Contains(string(src), ".Eval(")
+			switch _, ok := allowed[name]; {
+			case computes && !ok:
+				t.Errorf("%s computes expressions of a program; that is sched/step's", name)
+			case computes:
+				delete(allowed, name)
 			}
 		}
+	}
+	for name := range allowed {
+		t.Errorf("%s is allowed to compute expressions but does not; take it off the list", name)
 	}
 }

@@ -3,6 +3,7 @@ package cli
 import (
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"os"
 	"slices"
@@ -425,13 +426,7 @@ func printTiers(w io.Writer, r *sim.Result) {
 func choose[T any](flag, word string, known map[string]T) (T, error) {
 	v, ok := known[word]
 	if !ok {
-		var names []string
-		for _, n := range []string{"adaptive", "ecmp", "rdma", "tcp"} {
-			if _, ok := known[n]; ok {
-				names = append(names, n)
-			}
-		}
-		return v, fmt.Errorf("%s %q is unknown; known: %s", flag, word, strings.Join(names, ", "))
+		return v, fmt.Errorf("%s %q is unknown; known: %s", flag, word, strings.Join(slices.Sorted(maps.Keys(known)), ", "))
 	}
 	return v, nil
 }

@@ -23,7 +23,7 @@ type sharing struct {
 	seen  []uint32 // by resource, by epoch
 	epoch uint32
 	queue []int32 // resources of a component
-	todo  []int32 // flows of a component
+	part  []int32 // flows of a component
 	used  []int64 // by resource: what frozen flows take, times whole
 	open  []int64 // by resource: shares of flows that still rise
 	heap  []filling
@@ -130,7 +130,7 @@ func (s *sharing) solve() []int32 {
 
 // component collects what is joined to a resource.
 func (s *sharing) component(res int32) {
-	s.queue, s.todo = append(s.queue[:0], res), s.todo[:0]
+	s.queue, s.part = append(s.queue[:0], res), s.part[:0]
 	s.seen[res] = s.epoch
 	for q := 0; q < len(s.queue); q++ {
 		for _, m := range s.on[s.queue[q]] {
@@ -139,7 +139,7 @@ func (s *sharing) component(res int32) {
 				continue
 			}
 			x.epoch, x.frozen = s.epoch, false
-			s.todo = append(s.todo, m.flow)
+			s.part = append(s.part, m.flow)
 			for i := range x.loads {
 				if r := x.loads[i].res; s.seen[r] != s.epoch {
 					s.seen[r] = s.epoch
@@ -152,8 +152,8 @@ func (s *sharing) component(res int32) {
 
 // fill raises the rates of a component.
 func (s *sharing) fill() {
-	if len(s.todo) == 1 {
-		f := s.todo[0]
+	if len(s.part) == 1 {
+		f := s.part[0]
 		x := &s.flows[f]
 		level, limit := int64(0), int32(0)
 		for i := range x.loads {
@@ -173,7 +173,7 @@ func (s *sharing) fill() {
 		}
 		s.push(filling{s.level(r), r})
 	}
-	for left := len(s.todo); left > 0; {
+	for left := len(s.part); left > 0; {
 		top := s.pop()
 		if s.open[top.res] == 0 {
 			continue
