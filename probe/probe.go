@@ -285,6 +285,9 @@ func (p *prober) ports(d device) topo.Attrs {
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			p.note("%s: %v", d.addr, err)
 		}
+		if below, _ := filepath.Glob(filepath.Join(d.dir, "virtio*", class)); len(names) == 0 && len(below) == 1 {
+			names, _ = os.ReadDir(below[0]) // a paravirtual card has its interface one folder down
+		}
 		for _, n := range names {
 			switch class {
 			case "infiniband":

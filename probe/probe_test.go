@@ -121,7 +121,8 @@ func TestOddMachines(t *testing.T) {
 	m := machine{t, t.TempDir()}
 	m.write("sys/devices/system/node/node0/cpulist", "0-1")
 	m.device("pci0000:00/0000:00:01.0", 0x030200, 0x10de, 0xffff, -1, "Unknown", 255) // a virtual GPU on the root bus
-	m.device("pci0000:00/0000:00:02.0", 0x020000, 0x1af4, 0x1041, 7, "", 0)           // virtio, NUMA node that is not there
+	nic := m.device("pci0000:00/0000:00:02.0", 0x020000, 0x1af4, 0x1041, 7, "", 0)    // virtio, NUMA node that is not there
+	m.write(nic+"/virtio1/net/eth0/ifindex", "2")
 	m.device("pci0000:00/0000:00:03.0", 0x010802, 0x144d, 0xa80a, 0, "16.0 GT/s PCIe", 4)
 	found, err := Host(m.root, "vm", catalog.Default())
 	if err != nil {
@@ -129,6 +130,9 @@ func TestOddMachines(t *testing.T) {
 	}
 	if g := found.Graph; g.Count(topo.GPU) != 1 || g.Count(topo.NIC) != 1 || g.Count(topo.RootPort) != 1 {
 		t.Errorf("%+v", g.Nodes)
+	}
+	if n, err := found.Graph.Lookup("nic0"); err != nil || found.Graph.Attrs[n]["smi.device"] != "eth0" {
+		t.Errorf("the virtio card's interface is not named: %v", err)
 	}
 	if len(found.Notes) == 0 {
 		t.Error("nothing said about speeds that are not known")

@@ -395,7 +395,11 @@ func (w *ncclWriter) nic(pci *element, n topo.NodeID) {
 // device gives the name by which the operating system knows a NIC, mlx5_0 and on where the graph does not say.
 func device(g *topo.Graph, n topo.NodeID, i int) string {
 	a := g.Attrs[n]
-	return cmp.Or(a["smi.device"], a["net.name"], fmt.Sprintf("mlx5_%d", i))
+	name := fmt.Sprintf("mlx5_%d", i)
+	if v := a["pci.vendor"]; v != "" && v != "0x15b3" {
+		name = g.Nodes[n].Name // another maker's: a Mellanox name would be made up
+	}
+	return cmp.Or(a["smi.device"], a["net.name"], name)
 }
 
 // elements reads what serialize wrote.
