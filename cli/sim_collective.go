@@ -5,12 +5,9 @@ import (
 	"io"
 	"maps"
 	"math"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
-	"text/tabwriter"
-	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/weft-fabric/weft/cluster"
@@ -18,7 +15,6 @@ import (
 	"github.com/weft-fabric/weft/sched/algo"
 	"github.com/weft-fabric/weft/sim"
 	"github.com/weft-fabric/weft/topo"
-	"github.com/weft-fabric/weft/tune"
 	"github.com/weft-fabric/weft/unit"
 )
 
@@ -30,28 +26,6 @@ type simFlags struct {
 	fail, slow                                                      []string
 	pxn, wire, noFold, asJSON                                       bool
 	preset                                                          presetFlags
-}
-
-// simRow is one line of the answer; its keys are stable.
-type simRow struct {
-	Op       string  `json:"op"`
-	Bytes    int64   `json:"bytes"`
-	GPUs     int     `json:"gpus"`
-	Algo     string  `json:"algo"`
-	Proto    string  `json:"proto"`
-	Channels int     `json:"channels"`
-	Time     float64 `json:"time_us"`
-	AlgBW    float64 `json:"algbw_GBps"`
-	BusBW    float64 `json:"busbw_GBps"`
-	Limit    string  `json:"limit"`
-	Mean     float64 `json:"ecmp_mean_us,omitempty"`
-	P99      float64 `json:"ecmp_p99_us,omitempty"`
-	Seeds    int     `json:"ecmp_seeds,omitempty"`
-	Seed     uint64  `json:"seed,omitempty"`
-	Copies   int     `json:"copies,omitempty"` // bandwidths are those of each
-	Digest   string  `json:"digest,omitempty"`
-	Nearest  string  `json:"nearest,omitempty"`
-	Error    float64 `json:"typical_error,omitempty"`
 }
 
 func newSimCollective() *cobra.Command {
@@ -321,107 +295,6 @@ func (f *simFlags) simulate(g *topo.Graph, op sched.Collective, n int, size unit
 	return p, res, err
 }
 
-// asOther answers with another library's choice.
-func (f *simFlags) asOther(cmd *cobra.Command, c *cluster.Cluster, op sched.Collective, sizes []unit.Bytes, gpus []topo.NodeID) error {
-	if f.as != "nccl" {
-		return fmt.Errorf("--as %q is unknown; known: nccl", f.as)
-	}
-	m, err := tune.NewNCCL(c.Graph, gpus, c.Catalog, tune.NCCLOptions{})
-	if err != nil {
-		return err
-	}
-	var rows []simRow
-	for _, size := range sizes {
-		p := m.Predict(op, size)
-		rows = append(rows, simRow{Op: op.String(), Bytes: int64(size), GPUs: len(gpus), Algo: p.Algo, Proto: p.Proto, Channels: p.Channels,
-			Time: p.Time.Microseconds(), AlgBW: float64(p.AlgBW) / 1e9, BusBW: float64(p.BusBW) / 1e9, Limit: p.Limit, Nearest: p.Nearest, Error: p.Error})
-	}
-	if f.asJSON {
-		return printJSON(cmd.OutOrStdout(), rows)
-	}
-	printRows(cmd.OutOrStdout(), rows)
-	return nil
-}
-
-// calibrated answers by the model that was fitted to the cluster's own
-// measurements: for the algorithm asked for, or else for the one whose steps the
-// fit counted, which is the first in tune's list.
-func (f *simFlags) calibrated(cmd *cobra.Command, c *cluster.Cluster, op sched.Collective, sizes []unit.Bytes, gpus []topo.NodeID) error {
-	hosts := map[topo.HostID]bool{}
-	for _, n := range gpus {
-		hosts[c.Graph.Nodes[n].Host] = true
-	}
-	cal, err := readCalibration(cmd, f.cal)
-	if err != nil {
-		return err
-	}
-	link, err := cal.Link(len(hosts))
-	if err != nil {
-		return fmt.Errorf("%s: %w", f.cal, err)
-	}
-	algos, err := tune.Algos(op, len(gpus))
-	if err != nil {
-		return err
-	}
-	chosen := algos[0]
-	if f.algo != "auto" {
-		at := slices.IndexFunc(algos, func(a tune.Algo) bool { return a.Name == f.algo })
-		if at < 0 {
-			var names []string
-			for _, a := range algos {
-				names = append(names, a.Name)
-			}
-			return fmt.Errorf("--algo %s: a calibration answers for %s", f.algo, strings.Join(names, ", "))
-		}
-		chosen = algos[at]
-	}
-	var rows []simRow
-	for _, size := range sizes {
-		t := link.Model().Time(chosen.Cost(size))
-		algbw := float64(size.Per(t)) / 1e9
-		rows = append(rows, simRow{Op: op.String(), Bytes: int64(size), GPUs: len(gpus), Algo: chosen.Name, Proto: "fitted", Channels: 1,
-			Time: t.Microseconds(), AlgBW: algbw, BusBW: algbw * op.BusFactor(len(gpus)), Error: link.MedianError,
-			Limit:   fmt.Sprintf("links %s, fitted", link.Kind),
-			Nearest: fmt.Sprintf("%d points of %s to %s on %d to %d GPUs", link.Points, link.From, link.To, link.MinGPUs, link.MaxGPUs)})
-	}
-	if f.asJSON {
-		return printJSON(cmd.OutOrStdout(), rows)
-	}
-	printRows(cmd.OutOrStdout(), rows)
-	fmt.Fprintf(cmd.OutOrStdout(), "fitted to %s; median error %.1f%%\n", rows[0].Nearest, 100*link.MedianError)
-	return nil
-}
-
-func printRows(w io.Writer, rows []simRow) {
-	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	ecmp := len(rows) > 0 && rows[0].Seeds > 0
-	head := "size\tGPUs\talgorithm\tproto\tchannels\ttime\talgbw\tbusbw\t"
-	if ecmp {
-		head = "size\tGPUs\talgorithm\tproto\tchannels\tadaptive\talgbw\tbusbw\tECMP mean\tECMP p99\t"
-	}
-	fmt.Fprintln(table, head+"limit")
-	us := func(v float64) unit.Time { return unit.Time(v * 1e6) }
-	for _, r := range rows {
-		fmt.Fprintf(table, "%s\t%d\t%s\t%s\t%d\t%s\t%.2f GB/s\t%.2f GB/s\t", unit.Bytes(r.Bytes), r.GPUs, r.Algo, r.Proto, r.Channels, us(r.Time), r.AlgBW, r.BusBW)
-		if ecmp {
-			fmt.Fprintf(table, "%s\t%s\t", us(r.Mean), us(r.P99))
-		}
-		fmt.Fprintln(table, r.Limit)
-	}
-	table.Flush()
-}
-
-// printTiers shows how busy the parts of the cluster were.
-func printTiers(w io.Writer, r *sim.Result) {
-	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "tier\tlink directions used\tbytes\tbusy, mean\tbusy, most")
-	for _, t := range r.Tiers() {
-		fmt.Fprintf(table, "%s\t%d\t%s\t%.1f%%\t%.1f%%\n", t.Tier, t.Wires, t.Bytes, 100*t.Mean, 100*t.Most)
-	}
-	table.Flush()
-	fmt.Fprintf(w, "%d actions, %d of them folded; %s simulated\n", r.Actions, r.Folded, count(r.Ranks, "rank"))
-}
-
 // choose finds a word among known ones.
 func choose[T any](flag, word string, known map[string]T) (T, error) {
 	v, ok := known[word]
@@ -429,42 +302,4 @@ func choose[T any](flag, word string, known map[string]T) (T, error) {
 		return v, fmt.Errorf("%s %q is unknown; known: %s", flag, word, strings.Join(slices.Sorted(maps.Keys(known)), ", "))
 	}
 	return v, nil
-}
-
-type traceFunc func(t *sim.Trace, w io.Writer, title string, name func(job, rank int) string) error
-
-// traceWriter chooses the form of a trace by the file's name.
-func traceWriter(path string) (traceFunc, error) {
-	switch {
-	case path == "":
-		return nil, nil
-	case strings.HasSuffix(path, ".json"):
-		return func(t *sim.Trace, w io.Writer, _ string, name func(job, rank int) string) error {
-			return t.WriteChrome(w, name)
-		}, nil
-	case strings.HasSuffix(path, ".svg"):
-		return func(t *sim.Trace, w io.Writer, title string, name func(job, rank int) string) error {
-			return t.WriteTimeline(w, title, name)
-		}, nil
-	}
-	return nil, fmt.Errorf("-o %s: a trace is written to FILE.json (Perfetto) or FILE.svg (timeline)", path)
-}
-
-// progress tells a terminal how far a long simulation is; nil elsewhere.
-func progress(w io.Writer) func(now unit.Time, actions int64) {
-	f, ok := w.(*os.File)
-	if !ok {
-		return nil
-	}
-	if st, err := f.Stat(); err != nil || st.Mode()&os.ModeCharDevice == 0 {
-		return nil
-	}
-	start := time.Now()
-	shown := start
-	return func(now unit.Time, actions int64) {
-		if t := time.Now(); t.Sub(start) > time.Second && t.Sub(shown) > 100*time.Millisecond {
-			shown = t
-			fmt.Fprintf(w, "\r\033[Ksimulated %s, %d actions", now, actions)
-		}
-	}
 }
