@@ -1,0 +1,37 @@
+//go:build !race
+
+#include "textflag.h"
+
+// func look(value *uint64, v uint64, looks, pauses int) bool
+TEXT ·look(SB), NOSPLIT, $0-33
+	MOVQ value+0(FP), AX
+	MOVQ v+8(FP), BX
+	MOVQ looks+16(FP), CX
+	MOVQ pauses+24(FP), DX
+
+plain:
+	CMPQ CX, $0
+	JLE  paused
+	MOVQ (AX), SI
+	CMPQ SI, BX
+	JAE  yes
+	DECQ CX
+	JMP  plain
+
+paused:
+	CMPQ DX, $0
+	JLE  no
+	MOVQ (AX), SI
+	CMPQ SI, BX
+	JAE  yes
+	PAUSE
+	DECQ DX
+	JMP  paused
+
+yes:
+	MOVB $1, ret+32(FP)
+	RET
+
+no:
+	MOVB $0, ret+32(FP)
+	RET

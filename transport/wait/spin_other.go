@@ -1,0 +1,18 @@
+//go:build !amd64 || race
+
+package wait
+
+import "sync/atomic"
+
+// little is 1 where the lower half of a number comes first. Of the systems Go
+// runs on, those with several cores and the other order are not built for.
+const little = 1
+
+func spin(a *atomic.Uint64, v uint64, n int) bool {
+	for range n {
+		if a.Load() >= v {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,134 @@
+// Package wait lets ranks wait for one another through memory that they share,
+// between goroutines and between processes alike: it spins briefly, gives the
+// processor away a few times where ranks outnumber cores, and sleeps in the
+// kernel (futex) from then on. Nothing has to be cleaned up after a waiter that
+// was killed.
+package wait
+
+import (
+	"runtime"
+	"sync/atomic"
+	"time"
+	"unsafe"
+)
+
+// Slice is how long a wait sleeps at most before it asks again whether to stop.
+const Slice = 10 * time.Millisecond
+
+// Flag is a number that grows, and whether somebody sleeps until it does. It
+// fills a cache line, so that the flags of two ranks never share one. The zero
+// value is a flag at 0; it may lie in memory shared with other processes.
+type Flag struct {
+	value    atomic.Uint64 // the futex is its lower half
+	sleepers atomic.Uint32 // too large by those that were killed asleep: it costs a system call, nothing else
+	_        [52]byte
+}
+
+// At makes a flag of 64 bytes of shared memory at a multiple of 8.
+func At(b []byte) *Flag {
+	_ = b[63]
+	return (*Flag)(unsafe.Pointer(&b[0]))
+}
+
+// Load is the flag's number.
+func (f *Flag) Load() uint64 { return f.value.Load() }
+
+// Post raises the flag to v and wakes whoever sleeps for it. Only one rank
+// posts a flag, or it is raised by Add.
+func (f *Flag) Post(v uint64) {
+	f.value.Store(v) // a full barrier on every processor Go knows, so the sleepers below are not read before it
+	if f.sleepers.Load() != 0 {
+		f.Wake()
+	}
+}
+
+// Add raises the flag by d and says to what.
+func (f *Flag) Add(d uint64) uint64 {
+	v := f.value.Add(d)
+	if f.sleepers.Load() != 0 {
+		f.Wake()
+	}
+	return v
+}
+
+// Wake makes sleepers look again, and ask whether to stop.
+func (f *Flag) Wake() { futexWake(f.word()) }
+
+// word is what the kernel compares: the lower half of the number, so a sleep
+// could only be missed if the flag was raised by 2^32 in between.
+func (f *Flag) word() *uint32 {
+	const lower = 4 * (1 - little)
+	return (*uint32)(unsafe.Add(unsafe.Pointer(&f.value), lower))
+}
+
+// Waiter says how to wait.
+type Waiter struct {
+	// Spin is how many times to look before doing anything else. A look is
+	// about a nanosecond; from the 256th on the processor pauses between them,
+	// which on Intel since Skylake takes some 140 cycles each.
+	Spin int
+	// Yield is how many times to give the processor away, once each look, before sleeping.
+	Yield int
+	// Local means that those who are waited for are goroutines of this process:
+	// the processor is given to them rather than to another process.
+	Local bool
+}
+
+// For gives the waiter for so many ranks on this machine, which are goroutines
+// of this process if local is set. With a core for everybody, spinning for up
+// to some 50 us is best: a sleep and its wake-up cost 5 us and more. With fewer,
+// every look that is not the last takes time from the rank that is waited for.
+func For(ranks int, local bool) *Waiter {
+	cores := runtime.NumCPU()
+	if local {
+		cores = runtime.GOMAXPROCS(0)
+	}
+	if ranks <= cores {
+		return &Waiter{Spin: 1 << 10, Yield: 20, Local: local}
+	}
+	return &Waiter{Spin: 20, Yield: 200, Local: local}
+}
+
+// Wait returns once the flag is at least v, or with what stop says. Stop is
+// asked before the first sleep and after every one, so at least every Slice.
+func (f *Flag) Wait(v uint64, w *Waiter, stop func() error) error {
+	if f.value.Load() >= v {
+		return nil
+	}
+	return f.wait(v, w, stop)
+}
+
+func (f *Flag) wait(v uint64, w *Waiter, stop func() error) error {
+	if spin(&f.value, v, w.Spin) {
+		return nil
+	}
+	for range w.Yield {
+		if w.Local {
+			runtime.Gosched()
+		} else {
+			osYield()
+		}
+		if f.value.Load() >= v {
+			return nil
+		}
+	}
+	for {
+		if stop != nil {
+			if err := stop(); err != nil {
+				if f.value.Load() >= v {
+					return nil
+				}
+				return err
+			}
+		}
+		f.sleepers.Add(1)
+		now := f.value.Load()
+		if now < v {
+			futexWait(f.word(), uint32(now), Slice)
+		}
+		f.sleepers.Add(^uint32(0))
+		if f.value.Load() >= v {
+			return nil
+		}
+	}
+}

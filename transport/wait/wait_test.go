@@ -1,0 +1,151 @@
+package wait
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+func TestFlagFillsALine(t *testing.T) {
+	if s := unsafe.Sizeof(Flag{}); s != 64 {
+		t.Fatalf("a flag takes %d bytes", s)
+	}
+}
+
+// Ranks take turns: every post must be seen, however the waiter waits.
+func TestTurns(t *testing.T) {
+	for _, w := range []*Waiter{{}, {Spin: 100}, {Spin: 1000, Yield: 3, Local: true}, {Yield: 5}, For(64, true), For(1, false)} {
+		t.Run(fmt.Sprintf("%+v", *w), func(t *testing.T) {
+			const ranks, rounds = 5, 200
+			flags := make([]Flag, ranks)
+			var turn atomic.Uint64
+			var wg sync.WaitGroup
+			for r := range ranks {
+				wg.Go(func() {
+					for k := uint64(1); k <= rounds; k++ {
+						before := &flags[(r+ranks-1)%ranks]
+						want := k
+						if r == 0 {
+							want = k - 1
+						}
+						if err := before.Wait(want, w, nil); err != nil {
+							t.Error(err)
+							return
+						}
+						if got := turn.Add(1); got != (k-1)*ranks+uint64(r)+1 {
+							t.Errorf("rank %d round %d: turn %d", r, k, got)
+						}
+						flags[r].Post(k)
+					}
+				})
+			}
+			wg.Wait()
+		})
+	}
+}
+
+func TestStopIsAskedBeforeAndAfterEverySleep(t *testing.T) {
+	var f Flag
+	asked, enough := 0, errors.New("enough")
+	err := f.Wait(1, &Waiter{}, func() error {
+		if asked++; asked == 3 {
+			return enough
+		}
+		return nil
+	})
+	if err != enough || asked != 3 {
+		t.Fatalf("%v after %d", err, asked)
+	}
+	if err := f.Wait(0, &Waiter{}, func() error { return enough }); err != nil {
+		t.Fatal("a wait that is over was stopped:", err)
+	}
+}
+
+func TestAddWakes(t *testing.T) {
+	var f Flag
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			if err := f.Wait(8, &Waiter{}, nil); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	for range 8 {
+		wg.Go(func() { f.Add(1) })
+	}
+	wg.Wait()
+}
+
+// Two processes play ping-pong through a mapped file, sleeping every time.
+func TestBetweenProcesses(t *testing.T) {
+	const rounds = 300
+	play := func(mem []byte, me int) {
+		mine, theirs := At(mem[64*me:]), At(mem[64*(1-me):])
+		for k := uint64(1); k <= rounds; k++ {
+			if me == 0 {
+				mine.Post(k)
+			}
+			if err := theirs.Wait(k, &Waiter{}, nil); err != nil {
+				panic(err)
+			}
+			if me == 1 {
+				mine.Post(k)
+			}
+		}
+	}
+	if name := os.Getenv("WAIT_TEST_FILE"); name != "" {
+		f, err := os.OpenFile(name, os.O_RDWR, 0)
+		if err != nil {
+			panic(err)
+		}
+		play(mapped(t, f), 1)
+		return
+	}
+	f, err := os.CreateTemp(t.TempDir(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Truncate(4096); err != nil {
+		t.Fatal(err)
+	}
+	child := exec.Command(os.Args[0], "-test.run=^TestBetweenProcesses$")
+	child.Env = append(os.Environ(), "WAIT_TEST_FILE="+f.Name())
+	if err := child.Start(); err != nil {
+		t.Fatal(err)
+	}
+	play(mapped(t, f), 0)
+	if err := child.Wait(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func mapped(t *testing.T, f *os.File) []byte {
+	mem, err := unix.Mmap(int(f.Fd()), 0, 4096, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return mem
+}
+
+func BenchmarkTurn(b *testing.B) {
+	var a, z Flag
+	w := For(2, true)
+	go func() {
+		for k := range uint64(b.N) {
+			_ = a.Wait(k+1, w, nil)
+			z.Post(k + 1)
+		}
+	}()
+	for k := range uint64(b.N) {
+		a.Post(k + 1)
+		_ = z.Wait(k+1, w, nil)
+	}
+}
