@@ -130,6 +130,8 @@ func TestLargeCountsAreProven(t *testing.T) {
 		{"pairwise-delta", []int{100, 1000}},
 		{"pat", []int{100, 127, 1000, 4096}},
 		{"direct", []int{100, 256}},
+		{"one-shot", []int{100, 256}},
+		{"rank-order", []int{100, 256}},
 		{"torus", []int{64, 100, 128}},
 		{"bcube", []int{64, 100, 128, 256, 1024}},
 		{"hierarchical", []int{64, 128, 256}},

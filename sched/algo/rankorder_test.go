@@ -1,0 +1,113 @@
+package algo_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/weft-fabric/weft/sched"
+	"github.com/weft-fabric/weft/sched/algo"
+	"github.com/weft-fabric/weft/sched/step"
+)
+
+// expressions runs a program with texts for numbers and gives, by rank and chunk
+// of out, the expression that was computed: operands in the order in which they
+// were added, "b+(a)" for b added to a.
+func expressions(t *testing.T, p *sched.Program) [][]string {
+	t.Helper()
+	out := make([][]string, p.Ranks)
+	type memory [4][]string
+	mem := make([]memory, p.Ranks)
+	for r := range mem {
+		for b := sched.In; b <= sched.Tmp; b++ {
+			mem[r][b] = make([]string, p.NumChunks(b))
+		}
+		for i := range mem[r][sched.In] {
+			mem[r][sched.In][i] = fmt.Sprint(r)
+		}
+		out[r] = mem[r][sched.Out]
+	}
+	err := step.Run(p, func(r sched.Rank, a *step.Action, message []string) ([]string, error) {
+		src, dst := mem[r][a.Src.Buf], mem[r][a.Dst.Buf]
+		value := make([]string, a.Count)
+		for i := range value {
+			switch {
+			case a.Op == sched.LocalReduce:
+				value[i] = dst[a.Dst.Index+int64(i)] + "+(" + src[a.Src.Index+int64(i)] + ")"
+			case a.Op.Reduces():
+				value[i] = message[i] + "+(" + src[a.Src.Index+int64(i)] + ")"
+			case a.Op.Receives():
+				value[i] = message[i]
+			default:
+				value[i] = src[a.Src.Index+int64(i)]
+			}
+		}
+		if a.Op.Stores() {
+			copy(dst[a.Dst.Index:], value)
+		}
+		return value, nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// The sum of an element is one expression, operands and their order included,
+// for any algorithm of the two, collective, root, channels and part.
+func TestSumsInRankOrder(t *testing.T) {
+	t.Parallel()
+	for n := 2; n <= 17; n++ {
+		want := "0"
+		for r := 1; r < n; r++ {
+			want = fmt.Sprintf("%d+(%s)", r, want)
+		}
+		for _, name := range []string{"one-shot", "rank-order"} {
+			a := find(t, name)
+			for _, op := range a.Ops {
+				for root := 0; root < 1+(n-1)*rooted(op); root++ {
+					for _, channels := range []int{1, 3} {
+						p, err := a.Program(algo.Spec{Op: op, Ranks: n, Root: root, Channels: channels})
+						if err != nil {
+							t.Fatal(err)
+						}
+						for r, chunks := range expressions(t, p) {
+							if op == sched.Reduce && r != root {
+								continue
+							}
+							for i, got := range chunks {
+								if got != want {
+									t.Fatalf("%s %s, %d ranks, root %d: rank %d has %s in out[%d], want %s", name, op, n, root, r, got, i, want)
+								}
+							}
+						}
+					}
+				}
+			}
+		}
+	}
+}
+
+// What runs straight out of peers' memory and in place is proven to be safe
+// there, for every count that a host may have: every collective of the three
+// flat algorithms but those of direct in which everybody's input is where
+// somebody's result goes and one step is all there is.
+func TestFlatAlgorithmsAreDirectInPlace(t *testing.T) {
+	t.Parallel()
+	staged := []sched.Collective{sched.AllToAll, sched.SendRecv, sched.Barrier}
+	for _, name := range []string{"direct", "one-shot", "rank-order"} {
+		a := find(t, name)
+		for _, op := range a.Ops {
+			for n := 2; n <= 64; n++ {
+				for channels := 1; channels <= 2 && channels*n < 34 || channels == 1; channels++ {
+					_, rep := prove(t, a, algo.Spec{Op: op, Ranks: n, Root: (n / 2) * rooted(op), Channels: channels})
+					both := name != "direct" || !slices.Contains(staged, op)
+					if !rep.Direct || !rep.InPlace || rep.Both != both {
+						t.Errorf("%s %s, %d ranks, %d channels: direct %v, in place %v, both %v, want true, true, %v",
+							name, op, n, channels, rep.Direct, rep.InPlace, rep.Both, both)
+					}
+				}
+			}
+		}
+	}
+}
