@@ -1,0 +1,130 @@
+package conform
+
+import (
+	"fmt"
+
+	"github.com/weft-fabric/weft/reduce"
+	"github.com/weft-fabric/weft/sched"
+	"github.com/weft-fabric/weft/transport"
+)
+
+// call is an all-reduce of a number on a communicator.
+func call(comm uint32, seq uint64) *transport.Call {
+	return &transport.Call{Epoch: 1, Comm: comm, Seq: seq, Op: sched.AllReduce, Type: reduce.Float32, Reduce: reduce.Sum, Root: -1, Count: 1000, Program: 0xfeed}
+}
+
+// begun makes a port of all ranks and begins its first call.
+func begun(e transport.Endpoint, comm uint32) (transport.Port, error) {
+	p, err := e.Port(comm, 1, everyone(e))
+	if err != nil {
+		return nil, err
+	}
+	p.Begin(call(comm, 1), impatient())
+	return p, nil
+}
+
+// sizes are around everything a transport may treat differently.
+var sizes = []int{0, 1, 2, 3, 7, 8, 63, 64, 65, 1000, 1024, 4031, 4032, 4033, 4096, 5000, 8191, 8193, 16385, 65535, 65536, 65537, 262143, 262144, 262145, 1 << 20, 3<<20 + 5}
+
+var messages = []Scenario{
+	{Name: "order", Ranks: 3, Run: order},
+	{Name: "sizes", Ranks: 2, Run: allSizes},
+	{Name: "both send, then receive", Ranks: 2, Run: bothSend},
+}
+
+// order: the k-th message sent on a way is the k-th received on it.
+func order(e transport.Endpoint) error {
+	const rounds, n = 200, 24
+	p, err := begun(e, 7)
+	if err != nil {
+		return err
+	}
+	me, size := e.Rank(), e.Size()
+	next, before := (me+1)%size, (me+size-1)%size
+	for k := range rounds {
+		if err := p.Send(next, 0, message(n+k%9, number(me, next, 0, k))); err != nil {
+			return fmt.Errorf("send %d: %w", k, err)
+		}
+		b := make([]byte, n+k%9)
+		if err := p.Recv(before, 0, b); err != nil {
+			return fmt.Errorf("receive %d: %w", k, err)
+		}
+		if err := same(b, number(before, me, 0, k)); err != nil {
+			return err
+		}
+	}
+	return p.Close()
+}
+
+// allSizes: messages of every size arrive whole, by Recv and by Take.
+func allSizes(e transport.Endpoint) error {
+	p, err := begun(e, 7)
+	if err != nil {
+		return err
+	}
+	for k, n := range sizes {
+		if e.Rank() == 0 {
+			b := message(n, uint64(k))
+			for range 2 {
+				if err := p.Send(1, 0, b); err != nil {
+					return fmt.Errorf("send %d bytes: %w", n, err)
+				}
+			}
+			clear(b)
+			continue
+		}
+		b := make([]byte, n)
+		if err := p.Recv(0, 0, b); err != nil {
+			return fmt.Errorf("receive %d bytes: %w", n, err)
+		}
+		if err := same(b, uint64(k)); err != nil {
+			return err
+		}
+		got := make([]byte, 0, n)
+		var broken error
+		if err := p.Take(0, 0, n, func(piece []byte) {
+			if len(got)%64 != 0 {
+				broken = fmt.Errorf("take of %d bytes: a piece after %d bytes, which is no multiple of 64", n, len(got))
+			}
+			got = append(got, piece...)
+		}); err != nil {
+			return fmt.Errorf("take %d bytes: %w", n, err)
+		}
+		if broken != nil {
+			return broken
+		}
+		if len(got) != n {
+			return fmt.Errorf("take of %d bytes gave %d", n, len(got))
+		}
+		if err := same(got, uint64(k)); err != nil {
+			return err
+		}
+	}
+	return p.Close()
+}
+
+// bothSend: ranks that send to each other first and receive then do not wait
+// for each other for ever, whether they announced what they will receive or not.
+func bothSend(e transport.Endpoint) error {
+	p, err := begun(e, 7)
+	if err != nil {
+		return err
+	}
+	me, peer := e.Rank(), 1-e.Rank()
+	for k, n := range sizes {
+		b := make([]byte, n)
+		if k%3 == 0 {
+			p.Expect(peer, 0, b)
+		}
+		if err := p.Send(peer, 0, message(n, number(me, peer, 0, k))); err != nil {
+			return fmt.Errorf("send %d bytes: %w", n, err)
+		}
+		if err := p.Recv(peer, 0, b); err != nil {
+			return fmt.Errorf("receive %d bytes: %w", n, err)
+		}
+		if err := same(b, number(peer, me, 0, k)); err != nil {
+			return err
+		}
+	}
+	return p.Close()
+}

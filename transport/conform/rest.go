@@ -1,0 +1,3 @@
+package conform
+
+var disagreements, endings, verbs, memories []Scenario
