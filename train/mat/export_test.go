@@ -1,0 +1,4 @@
+package mat
+
+// FMA is the definition's step.
+var FMA = fma

@@ -1,0 +1,13 @@
+//go:build !amd64
+
+package mat
+
+// Only amd64 has kernels of its own.
+const active = pathPortable
+
+func (p path) tile() (rows, cols int) { return 4, 32 }
+
+func (p path) run(rows, k int, a []float32, row, step int, panel, c []float32, ldc int, add bool) {
+	_, cols := p.tile()
+	portableTile(rows, cols, k, a, row, step, panel, c, ldc, add)
+}
