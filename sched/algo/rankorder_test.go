@@ -98,7 +98,7 @@ func TestFlatAlgorithmsAreDirectInPlace(t *testing.T) {
 	for _, name := range []string{"direct", "one-shot", "rank-order"} {
 		a := find(t, name)
 		for _, op := range a.Ops {
-			for n := 2; n <= 64; n++ {
+			for n := 2; n <= 64; n += 1 + n/17*2 {
 				for channels := 1; channels <= 2 && channels*n < 34 || channels == 1; channels++ {
 					_, rep := prove(t, a, algo.Spec{Op: op, Ranks: n, Root: (n / 2) * rooted(op), Channels: channels})
 					both := name != "direct" || !slices.Contains(staged, op)
