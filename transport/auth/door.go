@@ -1,0 +1,197 @@
+package auth
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"log/slog"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/weft-fabric/weft/transport"
+)
+
+// Kind is a reason for which a connection was turned away.
+type Kind uint8
+
+// The kinds of connections that are turned away.
+const (
+	Empty     Kind = iota // closed without a word: a port scan
+	Silent                // open, but nothing or too little came
+	Truncated             // closed within the handshake
+	Garbage               // another protocol: an HTTP probe
+	Version               // another version of this one
+	Token                 // no or another token, or a replayed proof
+	Refused               // right token, but not wanted: a rank twice, another size
+	TLS                   // no or another certificate
+	Crowded               // too many handshakes at once
+	kinds
+)
+
+var kindNames = [kinds]string{"empty", "silent", "truncated", "garbage", "version", "token", "refused", "tls", "crowded"}
+
+func (k Kind) String() string { return kindNames[k] }
+
+// turned is a connection that was turned away.
+type turned struct {
+	kind Kind
+	why  string
+}
+
+func (t *turned) Error() string { return t.kind.String() + ": " + t.why }
+
+// Door lets those in that know the token. Its fields are set before Serve.
+type Door struct {
+	Token string
+	TLS   *tls.Config // if set, both ends show certificates
+	Log   *slog.Logger
+	// Admit judges one that has proven itself; the text of its error is told
+	// to it. Enter gets the connection, which it owns, afterwards; Leave is
+	// called instead if one was admitted and lost before it entered.
+	Admit func(Hello) error
+	Enter func(net.Conn, Hello)
+	Leave func(Hello)
+
+	counts [kinds]atomic.Uint64
+	mu     sync.Mutex
+	open   map[net.Conn]struct{} // within the handshake
+	closed bool
+	wg     sync.WaitGroup
+}
+
+// crowd is how many handshakes may be under way. Each holds a goroutine and a
+// socket for at most Timeout; dialers that find the door full try again.
+const crowd = 1024
+
+// Serve answers connections until the listener is closed.
+func (d *Door) Serve(l net.Listener) {
+	for {
+		conn, err := l.Accept()
+		if err != nil {
+			if errors.Is(err, net.ErrClosed) {
+				return
+			}
+			// Out of descriptors or memory: what is open goes on, and a pause
+			// lets some of it end.
+			time.Sleep(10 * time.Millisecond)
+			continue
+		}
+		d.mu.Lock()
+		full, closed := len(d.open) >= crowd, d.closed
+		if !full && !closed {
+			if d.open == nil {
+				d.open = map[net.Conn]struct{}{}
+			}
+			d.open[conn] = struct{}{}
+			d.wg.Add(1)
+		}
+		d.mu.Unlock()
+		if full || closed {
+			conn.Close()
+			if full {
+				d.count(&turned{kind: Crowded, why: "too many handshakes at once"}, conn.RemoteAddr())
+			}
+			continue
+		}
+		go d.greet(conn)
+	}
+}
+
+func (d *Door) greet(raw net.Conn) {
+	defer d.wg.Done()
+	conn, from := raw, raw.RemoteAddr()
+	admitted := false
+	h, err := func() (Hello, error) {
+		if d.TLS != nil {
+			ctx, cancel := context.WithTimeout(context.Background(), Timeout)
+			defer cancel()
+			t := tls.Server(raw, serverTLS(d.TLS))
+			if err := t.HandshakeContext(ctx); err != nil {
+				return Hello{}, &turned{kind: TLS, why: err.Error()}
+			}
+			conn = t
+		}
+		return answer(conn, d.Token, func(h Hello) error {
+			if err := d.Admit(h); err != nil {
+				return err
+			}
+			admitted = true
+			return nil
+		})
+	}()
+	d.mu.Lock()
+	delete(d.open, raw)
+	d.mu.Unlock()
+	if err != nil {
+		conn.Close()
+		if admitted && d.Leave != nil {
+			d.Leave(h)
+		}
+		d.count(err, from)
+		return
+	}
+	d.Enter(conn, h)
+}
+
+func (d *Door) count(err error, from net.Addr) {
+	t, ok := errors.AsType[*turned](err)
+	if !ok {
+		t = &turned{kind: Truncated, why: err.Error()}
+	}
+	if d.counts[t.kind].Add(1) == 1 && d.Log != nil {
+		d.Log.Warn("connection turned away; more of this kind are only counted", "kind", t.kind.String(), "from", from.String(), "why", t.why)
+	}
+}
+
+// Close ends the handshakes under way and waits for them. The listener is the
+// caller's.
+func (d *Door) Close() {
+	d.mu.Lock()
+	d.closed = true
+	for c := range d.open {
+		c.Close()
+	}
+	d.mu.Unlock()
+	d.wg.Wait()
+}
+
+// Counters are how many connections were turned away, by kind.
+func (d *Door) Counters() []transport.Counter {
+	out := make([]transport.Counter, kinds)
+	for k := range kinds {
+		out[k] = transport.Counter{Name: "hello." + k.String(), Value: d.counts[k].Load()}
+	}
+	return out
+}
+
+// serverTLS demands a certificate of the dialer.
+func serverTLS(c *tls.Config) *tls.Config {
+	c = c.Clone()
+	c.ClientAuth = tls.RequireAndVerifyClientCert
+	if c.ClientCAs == nil {
+		c.ClientCAs = c.RootCAs
+	}
+	return c
+}
+
+// Client is a dialed connection under TLS, if there is any, with the host's
+// name or address as the name that the certificate must bear unless the
+// configuration has another.
+func Client(ctx context.Context, conn net.Conn, c *tls.Config, host string) (net.Conn, error) {
+	if c == nil {
+		return conn, nil
+	}
+	c = c.Clone()
+	if c.ServerName == "" {
+		c.ServerName = host
+	}
+	ctx, cancel := context.WithTimeout(ctx, Timeout)
+	defer cancel()
+	t := tls.Client(conn, c)
+	if err := t.HandshakeContext(ctx); err != nil {
+		return nil, err
+	}
+	return t, nil
+}

@@ -1,0 +1,396 @@
+// Package meet is how ranks find one another: rank 0 listens at an address
+// that all know, the others come, and through it every rank learns what each
+// has to say (Gather). The connections stay open afterwards: what they lose is
+// a hint that a process died, and a word can be spread over them (Tell).
+package meet
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/weft-fabric/weft/transport"
+	"github.com/weft-fabric/weft/transport/auth"
+)
+
+// Config says where the room is and who comes.
+type Config struct {
+	Addr       string // host:port of rank 0, the same on all ranks
+	Rank, Size int
+
+	Token   string      // of the cluster; may be empty only where Addr is a loopback address
+	NoToken bool        // an empty token is meant on any address
+	TLS     *tls.Config // if set, both ends show certificates
+
+	Listener net.Listener // rank 0: listen here instead of at Addr; closed with the room
+	Log      *slog.Logger // what was turned away, once per kind; nil for silence
+
+	// Lost is told of a rank whose process seems to have died: its connection
+	// ended without a word of leave. Rank 0 sees all and tells the others; they
+	// see rank 0 themselves. It must not block.
+	Lost func(rank int, why error)
+	// Heard is told what another rank told all. It must not block nor keep b.
+	Heard func(from int, b []byte)
+}
+
+// Room is a meeting of ranks.
+type Room struct {
+	cfg   Config
+	addr  string
+	world [16]byte
+
+	door *auth.Door // rank 0
+	ln   net.Listener
+
+	gather sync.Mutex // one Gather at a time
+
+	mu     sync.Mutex
+	links  []*link // by rank; of others than rank 0 only links[0] is set
+	begun  bool
+	closed bool
+	broken error   // the first error that ended the room for gathering
+	left   []error // by rank: why it is not here any more
+	round  uint32
+	blobs  [][]byte      // rank 0: of the round under way
+	result [][]byte      // others: of the round under way
+	wait   []int         // others: the ranks that were still missing when rank 0 last said so
+	change chan struct{} // closed and replaced at every change
+
+	words, wg sync.WaitGroup // frames under way; goroutines that serve and read
+}
+
+// Join comes to the room and returns once all ranks are there, or with an
+// error once ctx ends.
+func Join(ctx context.Context, cfg Config) (*Room, error) {
+	if cfg.Size < 1 || cfg.Rank < 0 || cfg.Rank >= cfg.Size {
+		return nil, fmt.Errorf("rank %d of %d: a rank is a number from 0 to size-1", cfg.Rank, cfg.Size)
+	}
+	if cfg.Size == 1 && cfg.Addr == "" && cfg.Listener == nil {
+		r := &Room{cfg: cfg, links: make([]*link, 1), left: make([]error, 1), change: make(chan struct{}), begun: true}
+		_, err := rand.Read(r.world[:])
+		return r, err
+	}
+	addr := cfg.Addr
+	if cfg.Listener != nil {
+		addr = cfg.Listener.Addr().String()
+	}
+	host, _, err := net.SplitHostPort(addr)
+	if err != nil {
+		return nil, fmt.Errorf("address of the room %q: %w (it is host:port, from MASTER_ADDR and MASTER_PORT)", addr, err)
+	}
+	if err := auth.CheckToken(cfg.Token, host, cfg.NoToken); err != nil {
+		return nil, err
+	}
+	r := &Room{cfg: cfg, addr: addr, links: make([]*link, cfg.Size), left: make([]error, cfg.Size), change: make(chan struct{})}
+	if cfg.Rank == 0 {
+		err = r.host(ctx)
+	} else {
+		err = r.come(ctx)
+	}
+	if err != nil {
+		r.Close()
+		return nil, err
+	}
+	return r, nil
+}
+
+// World is a number that rank 0 drew for this meeting, the same on all ranks.
+func (r *Room) World() [16]byte { return r.world }
+
+// Addr is where the room is.
+func (r *Room) Addr() string { return r.addr }
+
+// changed wakes those that wait for the room. The caller holds mu.
+func (r *Room) changed() {
+	close(r.change)
+	r.change = make(chan struct{})
+}
+
+// until waits, with mu held, for cond to hold or ctx to end.
+func (r *Room) until(ctx context.Context, cond func() bool) error {
+	for !cond() {
+		change := r.change
+		r.mu.Unlock()
+		select {
+		case <-change:
+			r.mu.Lock()
+		case <-ctx.Done():
+			r.mu.Lock()
+			if cond() {
+				return nil
+			}
+			return ctx.Err()
+		}
+	}
+	return nil
+}
+
+// host is rank 0's way into the room.
+func (r *Room) host(ctx context.Context) error {
+	start := time.Now()
+	if _, err := rand.Read(r.world[:]); err != nil {
+		return err
+	}
+	r.ln = r.cfg.Listener
+	if r.ln == nil {
+		ln, err := listen(ctx, r.addr)
+		if err != nil {
+			return fmt.Errorf("rank 0 cannot listen at %s: %w", r.addr, err)
+		}
+		r.ln, r.addr = ln, ln.Addr().String()
+	}
+	r.door = &auth.Door{
+		Token: r.cfg.Token, TLS: r.cfg.TLS, Log: r.cfg.Log,
+		Admit: r.admit,
+		Enter: func(conn net.Conn, h auth.Hello) { r.enter(conn, h.Rank) },
+		Leave: func(h auth.Hello) { r.lost(h.Rank, nil, errors.New("connection lost while it came in")) },
+	}
+	r.wg.Add(1)
+	go func() {
+		defer r.wg.Done()
+		r.door.Serve(r.ln)
+	}()
+
+	tick := time.NewTicker(500 * time.Millisecond)
+	defer tick.Stop()
+	r.mu.Lock()
+	for {
+		missing := r.missing()
+		if r.broken == nil && len(missing) == 0 {
+			r.begun = true
+			links := slices.Clone(r.links)
+			r.mu.Unlock()
+			return r.spread(ctx, links, frame{kind: kindStart, body: r.world[:]})
+		}
+		err := r.broken
+		change := r.change
+		r.mu.Unlock()
+		if err != nil {
+			return err
+		}
+		select {
+		case <-change:
+		case <-tick.C:
+			// The others can then say themselves for whom they wait.
+			r.mu.Lock()
+			links := slices.Clone(r.links)
+			r.mu.Unlock()
+			_ = r.spread(ctx, links, frame{kind: kindWaiting, body: putRanks(missing)})
+		case <-ctx.Done():
+			err := fmt.Errorf("%s of %d did not come to %s within %s: %w", plural("rank", missing), r.cfg.Size, r.addr, since(start), ctx.Err())
+			r.mu.Lock()
+			r.fail(err)
+			r.mu.Unlock()
+			return err
+		}
+		r.mu.Lock()
+	}
+}
+
+// listen takes the address, or all of this host's where its own name leads to
+// one that it does not have, as behind address translation.
+func listen(ctx context.Context, addr string) (net.Listener, error) {
+	var lc net.ListenConfig
+	ln, err := lc.Listen(ctx, "tcp", addr)
+	if errors.Is(err, unix.EADDRNOTAVAIL) {
+		if _, port, e := net.SplitHostPort(addr); e == nil {
+			return lc.Listen(ctx, "tcp", ":"+port)
+		}
+	}
+	return ln, err
+}
+
+// missing are the ranks that have not come; the caller holds mu.
+func (r *Room) missing() []int {
+	var out []int
+	for i, l := range r.links {
+		if i > 0 && (l == nil || !l.in) {
+			out = append(out, i)
+		}
+	}
+	return out
+}
+
+// admit judges a rank that knows the token. While the room fills up, one that
+// does not fit is a launch gone wrong, and rank 0 fails with the same words.
+func (r *Room) admit(h auth.Hello) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var err error
+	switch {
+	case h.Purpose != auth.Meet:
+		return fmt.Errorf("%s is a room, not rank %d's data port", r.addr, r.cfg.Rank)
+	case r.closed:
+		return errors.New("the room is closed")
+	case h.Size != r.cfg.Size:
+		err = fmt.Errorf("rank %d says there are %d ranks, rank 0 says %d", h.Rank, h.Size, r.cfg.Size)
+	case h.Rank < 1 || h.Rank >= r.cfg.Size:
+		err = fmt.Errorf("rank %d is not one of those that come to rank 0, 1 to %d", h.Rank, r.cfg.Size-1)
+	case r.links[h.Rank] != nil:
+		err = fmt.Errorf("rank %d came twice to %s", h.Rank, r.addr)
+	case r.begun:
+		return fmt.Errorf("rank %d was here before and left", h.Rank)
+	}
+	if err != nil {
+		if !r.begun && r.broken == nil {
+			r.fail(err)
+		}
+		return err
+	}
+	r.links[h.Rank] = &link{}
+	return nil
+}
+
+// enter makes a rank that was admitted a member.
+func (r *Room) enter(conn net.Conn, rank int) {
+	r.mu.Lock()
+	l := r.links[rank]
+	if r.closed || l == nil {
+		r.mu.Unlock()
+		conn.Close()
+		return
+	}
+	l.conn, l.in = conn, true
+	r.wg.Add(1)
+	r.changed()
+	broken := r.broken
+	r.mu.Unlock()
+	if broken != nil {
+		_ = l.send(frame{kind: kindFail, body: []byte(broken.Error())}, time.Now().Add(writeTime))
+	}
+	go r.read(l, rank)
+}
+
+// come is the others' way into the room.
+func (r *Room) come(ctx context.Context) error {
+	start, pause := time.Now(), 2*time.Millisecond
+	var last error
+	for {
+		err := r.visit(ctx)
+		if err == nil {
+			return nil
+		}
+		if ctx.Err() == nil || last == nil {
+			last = err
+		}
+		if permanent(err) {
+			return fmt.Errorf("rank %d at %s: %w", r.cfg.Rank, r.addr, err)
+		}
+		t := time.NewTimer(pause)
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			t.Stop()
+			r.mu.Lock()
+			wait := r.wait
+			r.mu.Unlock()
+			if len(wait) > 0 {
+				return fmt.Errorf("rank %d waited for %s of %d at %s for %s: %w", r.cfg.Rank, plural("rank", wait), r.cfg.Size, r.addr, since(start), ctx.Err())
+			}
+			return fmt.Errorf("rank %d tried to reach rank 0 at %s for %s: %w", r.cfg.Rank, r.addr, since(start), last)
+		}
+		pause = min(pause*3/2, 200*time.Millisecond)
+	}
+}
+
+// visit is one attempt to come in.
+func (r *Room) visit(ctx context.Context) error {
+	var d net.Dialer
+	conn, err := d.DialContext(ctx, "tcp", r.addr)
+	if err != nil {
+		return err
+	}
+	host, _, _ := net.SplitHostPort(r.addr)
+	stop := context.AfterFunc(ctx, func() { conn.Close() })
+	secure, err := auth.Client(ctx, conn, r.cfg.TLS, host)
+	if err == nil {
+		err = auth.Dial(secure, r.cfg.Token, auth.Hello{Purpose: auth.Meet, Rank: r.cfg.Rank, Size: r.cfg.Size})
+	}
+	if err != nil {
+		stop()
+		conn.Close()
+		return err
+	}
+	l := &link{conn: secure, in: true}
+	for {
+		f, err := l.receive()
+		if err != nil {
+			stop()
+			conn.Close()
+			return err
+		}
+		switch f.kind {
+		case kindWaiting:
+			r.mu.Lock()
+			r.wait = getRanks(f.body, r.cfg.Size)
+			r.mu.Unlock()
+		case kindFail:
+			stop()
+			conn.Close()
+			return &failure{string(f.body)}
+		case kindStart:
+			if !stop() {
+				return ctx.Err()
+			}
+			copy(r.world[:], f.body)
+			r.mu.Lock()
+			r.links[0], r.begun = l, true
+			r.wg.Add(1)
+			r.mu.Unlock()
+			go r.read(l, 0)
+			return nil
+		}
+	}
+}
+
+// failure is an error that rank 0 told.
+type failure struct{ why string }
+
+func (f *failure) Error() string { return f.why }
+
+// permanent tells the errors that trying again does not mend.
+func permanent(err error) bool {
+	if errors.Is(err, auth.ErrToken) {
+		return true
+	}
+	var (
+		refusal  *auth.Refusal
+		stranger *auth.Stranger
+		told     *failure
+		cert     *tls.CertificateVerificationError
+		alert    tls.AlertError
+		dns      *net.DNSError
+	)
+	return errors.As(err, &refusal) || errors.As(err, &stranger) || errors.As(err, &told) ||
+		errors.As(err, &cert) || errors.As(err, &alert) || (errors.As(err, &dns) && dns.IsNotFound)
+}
+
+func plural(noun string, ranks []int) string {
+	const most = 8
+	words := make([]string, 0, most+1)
+	for i, x := range ranks {
+		if i == most {
+			words = append(words, fmt.Sprintf("and %d more", len(ranks)-most))
+			break
+		}
+		words = append(words, fmt.Sprint(x))
+	}
+	if len(ranks) > 1 {
+		noun += "s"
+	}
+	return noun + " " + strings.Join(words, ", ")
+}
+
+func since(t time.Time) time.Duration { return time.Since(t).Round(time.Millisecond) }
+
+var _ transport.Gather = (*Room)(nil).Gather

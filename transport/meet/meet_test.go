@@ -1,0 +1,413 @@
+package meet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/weft-fabric/weft/transport"
+)
+
+func TestMain(m *testing.M) {
+	if os.Getenv("WEFT_MEET_CHILD") != "" {
+		child()
+		return
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// child is a rank as a process of its own: it comes, gathers twice and waits
+// for its end.
+func child() {
+	rank, _ := strconv.Atoi(os.Getenv("RANK"))
+	size, _ := strconv.Atoi(os.Getenv("WORLD_SIZE"))
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	r, err := Join(ctx, Config{Addr: os.Getenv("WEFT_MEET_CHILD"), Rank: rank, Size: size, Token: "t"})
+	if err != nil {
+		fmt.Println(err)
+		os.Exit(1)
+	}
+	for round := range 2 {
+		all, err := r.Gather(ctx, fmt.Appendf(nil, "%d/%d", rank, round))
+		if err != nil {
+			fmt.Println(err)
+			os.Exit(1)
+		}
+		fmt.Printf("%s\n", all)
+	}
+	<-ctx.Done()
+}
+
+func within(t *testing.T, d time.Duration) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), d)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func listener(t *testing.T) net.Listener {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// joinAll makes a room of n ranks, each as change left its configuration.
+func joinAll(ctx context.Context, l net.Listener, n int, change func(*Config)) ([]*Room, []error) {
+	rooms, errs := make([]*Room, n), make([]error, n)
+	var wg sync.WaitGroup
+	for i := range n {
+		wg.Go(func() {
+			cfg := Config{Addr: l.Addr().String(), Rank: i, Size: n, Token: "t"}
+			if i == 0 {
+				cfg.Listener = l
+			}
+			if change != nil {
+				change(&cfg)
+			}
+			rooms[i], errs[i] = Join(ctx, cfg)
+		})
+	}
+	wg.Wait()
+	return rooms, errs
+}
+
+func closeAll(rooms []*Room) {
+	for _, r := range rooms {
+		if r != nil {
+			r.Close()
+		}
+	}
+}
+
+func TestGather(t *testing.T) {
+	for _, n := range []int{1, 2, 5, 16} {
+		rooms, errs := joinAll(within(t, 10*time.Second), listener(t), n, nil)
+		if err := errors.Join(errs...); err != nil {
+			t.Fatal(err)
+		}
+		for round := range 5 {
+			var wg sync.WaitGroup
+			for i, r := range rooms {
+				wg.Go(func() {
+					mine := []byte(strings.Repeat(fmt.Sprint(i, round), i*round*100))
+					all, err := r.Gather(t.Context(), mine)
+					if err != nil || len(all) != n {
+						t.Errorf("rank %d of %d, round %d: %d blobs, %v", i, n, round, len(all), err)
+						return
+					}
+					for j, b := range all {
+						if want := strings.Repeat(fmt.Sprint(j, round), j*round*100); string(b) != want {
+							t.Errorf("rank %d of %d, round %d: rank %d gave %d bytes, want %d", i, n, round, j, len(b), len(want))
+						}
+					}
+				})
+			}
+			wg.Wait()
+		}
+		for _, r := range rooms[1:] {
+			if r.World() != rooms[0].World() {
+				t.Error("the world differs")
+			}
+		}
+		closeAll(rooms)
+	}
+}
+
+func TestLateRankZero(t *testing.T) {
+	l := listener(t)
+	addr := l.Addr().String()
+	l.Close()
+	done := make(chan error, 1)
+	go func() {
+		r, err := Join(within(t, 10*time.Second), Config{Addr: addr, Rank: 1, Size: 2, Token: "t"})
+		if r != nil {
+			defer r.Close()
+		}
+		done <- err
+	}()
+	// Rank 0 comes when rank 1 has been turned away by the closed port at least once, or later.
+	if c, err := net.Dial("tcp", addr); err == nil {
+		c.Close()
+		t.Fatal("the port is open")
+	}
+	r, err := Join(within(t, 10*time.Second), Config{Addr: addr, Rank: 0, Size: 2, Token: "t"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	r.Close()
+}
+
+func TestJoinErrors(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		change func(*Config)
+		want   [2]string // on rank 0, on rank 2
+	}{
+		{"size", func(c *Config) {
+			if c.Rank == 2 {
+				c.Size = 5
+			}
+		}, [2]string{"rank 2 says there are 5 ranks, rank 0 says 3", "rank 2 says there are 5 ranks, rank 0 says 3"}},
+		{"range", func(c *Config) {
+			if c.Rank == 2 {
+				c.Rank = 4
+			}
+		}, [2]string{"ranks 2 of 3", "rank 4 of 3: a rank is a number from 0 to size-1"}},
+		{"duplicate", func(c *Config) {
+			if c.Rank == 2 {
+				c.Rank = 1
+			}
+		}, [2]string{"rank 1 came twice to 127.0.0.1", "rank 1 came twice to 127.0.0.1"}},
+		{"token", func(c *Config) {
+			if c.Rank == 2 {
+				c.Token = "other"
+			}
+		}, [2]string{"rank 2 of 3 did not come to 127.0.0.1", "tokens differ"}},
+		{"missing", func(c *Config) {
+			if c.Rank == 2 {
+				c.Addr = "nowhere"
+			}
+		}, [2]string{"rank 2 of 3 did not come to 127.0.0.1", `"nowhere"`}},
+		{"open", func(c *Config) {
+			if c.Rank == 2 {
+				c.Addr, c.Token = "192.0.2.1:5", ""
+			}
+		}, [2]string{"rank 2 of 3 did not come", "WEFT_TOKEN"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			rooms, errs := joinAll(within(t, 300*time.Millisecond), listener(t), 3, c.change)
+			defer closeAll(rooms)
+			for i, rank := range []int{0, 2} {
+				err := errs[rank]
+				want := strings.ReplaceAll(c.want[i], "ranks 2 of", "rank 2 of")
+				if c.name == "duplicate" && rank == 2 && err != nil && !strings.Contains(err.Error(), "twice") {
+					err = errs[1] // which of the two came first is open
+				}
+				if err == nil || !strings.Contains(err.Error(), want) {
+					t.Errorf("rank %d: %v, want %q", rank, err, want)
+				}
+			}
+			if errs[1] == nil {
+				t.Error("rank 1 joined a room that never filled up")
+			}
+		})
+	}
+}
+
+func TestNobodyThere(t *testing.T) {
+	l := listener(t)
+	addr := l.Addr().String()
+	l.Close()
+	_, err := Join(within(t, 50*time.Millisecond), Config{Addr: addr, Rank: 3, Size: 4, Token: "t"})
+	for _, want := range []string{"rank 3", addr, "ms", "refused"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q in it", err, want)
+		}
+	}
+}
+
+func TestStrangerListens(t *testing.T) {
+	l := listener(t)
+	defer l.Close()
+	go func() {
+		c, err := l.Accept()
+		if err == nil {
+			_, _ = c.Write([]byte("HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n"))
+			_, _ = c.Read(make([]byte, 1000))
+			c.Close()
+		}
+	}()
+	_, err := Join(within(t, 10*time.Second), Config{Addr: l.Addr().String(), Rank: 1, Size: 2, Token: "t"})
+	if err == nil || !strings.Contains(err.Error(), "not weft") {
+		t.Error(err)
+	}
+}
+
+func TestTell(t *testing.T) {
+	type word struct {
+		at, from int
+		what     string
+	}
+	heard := make(chan word, 100)
+	rooms, errs := joinAll(within(t, 10*time.Second), listener(t), 4, func(c *Config) {
+		rank := c.Rank
+		c.Heard = func(from int, b []byte) { heard <- word{rank, from, string(b)} }
+	})
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
+	defer closeAll(rooms)
+	for from, r := range rooms {
+		if err := r.Tell([]byte("abort")); err != nil {
+			t.Fatal(err)
+		}
+		seen := map[int]bool{}
+		for range 3 {
+			w := <-heard
+			if w.from != from || w.what != "abort" || w.at == from || seen[w.at] {
+				t.Errorf("%+v from %d", w, from)
+			}
+			seen[w.at] = true
+		}
+	}
+}
+
+// TestDeath kills a rank that is a process: all others are told, and a Gather
+// under way fails with its number on all.
+func TestDeath(t *testing.T) {
+	l := listener(t)
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), "WEFT_MEET_CHILD="+l.Addr().String(), "RANK=2", "WORLD_SIZE=3")
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	lost := make(chan [2]int, 10)
+	ctx := within(t, 10*time.Second)
+	rooms, errs := make([]*Room, 2), make([]error, 2)
+	var wg sync.WaitGroup
+	for i := range 2 {
+		wg.Go(func() {
+			cfg := Config{Addr: l.Addr().String(), Rank: i, Size: 3, Token: "t", Lost: func(rank int, _ error) { lost <- [2]int{i, rank} }}
+			if i == 0 {
+				cfg.Listener = l
+			}
+			if rooms[i], errs[i] = Join(ctx, cfg); errs[i] != nil {
+				return
+			}
+			for range 2 {
+				if _, err := rooms[i].Gather(ctx, []byte{byte(i)}); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
+	defer closeAll(rooms)
+	buf := make([]byte, 100)
+	n, _ := out.Read(buf)
+	if !strings.Contains(string(buf[:n]), "2/0") {
+		t.Errorf("the process printed %q", buf[:n])
+	}
+	for i := range 2 {
+		wg.Go(func() {
+			if _, err := rooms[i].Gather(ctx, nil); err == nil || !strings.Contains(err.Error(), "rank 2") {
+				t.Errorf("rank %d gathered with %v", i, err)
+			}
+		})
+	}
+	if err := cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait()
+	wg.Wait()
+	told := map[int]bool{}
+	for range 2 {
+		w := <-lost
+		if w[1] != 2 {
+			t.Errorf("rank %d was told that rank %d is lost", w[0], w[1])
+		}
+		told[w[0]] = true
+	}
+	if len(told) != 2 || rooms[0].Alive(2) == nil || rooms[1].Alive(2) == nil || rooms[0].Alive(1) != nil {
+		t.Error("not all know who died")
+	}
+}
+
+func TestLeave(t *testing.T) {
+	rooms, errs := joinAll(within(t, 10*time.Second), listener(t), 2, func(c *Config) {
+		c.Lost = func(rank int, why error) { t.Errorf("rank %d lost: %v", rank, why) }
+	})
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
+	defer closeAll(rooms)
+	rooms[1].Close()
+	if _, err := rooms[0].Gather(within(t, 10*time.Second), nil); err == nil || !strings.Contains(err.Error(), "rank 1 left the room: it took its leave") {
+		t.Error(err)
+	}
+}
+
+func counter(cs []transport.Counter, name string) uint64 {
+	for _, c := range cs {
+		if c.Name == name {
+			return c.Value
+		}
+	}
+	return 0
+}
+
+// TestLateDuplicate comes with the right token to a room that is full: it is
+// refused and the room goes on.
+func TestLateDuplicate(t *testing.T) {
+	l := listener(t)
+	rooms, errs := joinAll(within(t, 10*time.Second), l, 2, nil)
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
+	defer closeAll(rooms)
+	_, err := Join(within(t, 10*time.Second), Config{Addr: l.Addr().String(), Rank: 1, Size: 2, Token: "t"})
+	if err == nil || !strings.Contains(err.Error(), "rank 1 came twice") {
+		t.Error(err)
+	}
+	if n := counter(rooms[0].Counters(), "hello.refused"); n != 1 {
+		t.Errorf("%d refused", n)
+	}
+	var wg sync.WaitGroup
+	for _, r := range rooms {
+		wg.Go(func() {
+			if _, err := r.Gather(within(t, 10*time.Second), nil); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+}
+
+func FuzzFrame(f *testing.F) {
+	f.Add([]byte{kindBlob, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0, 'a', 'b'})
+	f.Add([]byte{kindBlobs, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0xff, 0xff, 0xff, 0x7f})
+	f.Add(putBlobs([][]byte{nil, {1}, {2, 3}}))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		a, c := net.Pipe()
+		go func() { _, _ = c.Write(b); c.Close() }()
+		l := &link{conn: a}
+		for {
+			fr, err := l.receive()
+			if err != nil {
+				break
+			}
+			if len(fr.body) > len(b) {
+				t.Fatalf("%d bytes out of %d", len(fr.body), len(b))
+			}
+		}
+		a.Close()
+		if blobs, err := getBlobs(b, 3); err == nil && string(putBlobs(blobs)) != string(b) {
+			t.Fatal("blobs differ")
+		}
+		getRanks(b, 8)
+	})
+}
