@@ -21,3 +21,12 @@ func tile5AVX2(k int, a *float32, row int, step int, b *float32, c *float32, ldc
 
 //go:noescape
 func tile6AVX2(k int, a *float32, row int, step int, b *float32, c *float32, ldc int, add bool)
+
+//go:noescape
+func expAVX2(vectors int, dst *float32, src *float32, shift float32)
+
+//go:noescape
+func geluAVX2(vectors int, dst *float32, src *float32)
+
+//go:noescape
+func geluBackAVX2(vectors int, dst *float32, grad *float32, src *float32)

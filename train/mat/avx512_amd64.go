@@ -39,3 +39,12 @@ func tile11AVX512(k int, a *float32, row int, step int, b *float32, c *float32, 
 
 //go:noescape
 func tile12AVX512(k int, a *float32, row int, step int, b *float32, c *float32, ldc int, add bool)
+
+//go:noescape
+func expAVX512(vectors int, dst *float32, src *float32, shift float32)
+
+//go:noescape
+func geluAVX512(vectors int, dst *float32, src *float32)
+
+//go:noescape
+func geluBackAVX512(vectors int, dst *float32, grad *float32, src *float32)

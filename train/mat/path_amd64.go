@@ -79,3 +79,49 @@ func (p path) run(rows, k int, a []float32, row, step int, panel, c []float32, l
 		portableTile(rows, cols, k, a, row, step, panel, c, ldc, add)
 	}
 }
+
+// lanes is how many elements a vector of a path has.
+func (p path) lanes() int { return [...]int{pathPortable: 1, pathAVX2: 8, pathAVX512: 16}[p] }
+
+// exp, gelu and geluBack do what their namesakes say on a beginning of src, and return how long it is.
+func (p path) exp(dst, src []float32, shift float32) int {
+	n := len(src) / p.lanes()
+	if n == 0 || p == pathPortable {
+		return 0
+	}
+	_ = dst[len(src)-1]
+	if p == pathAVX512 {
+		expAVX512(n, &dst[0], &src[0], shift)
+	} else {
+		expAVX2(n, &dst[0], &src[0], shift)
+	}
+	return n * p.lanes()
+}
+
+func (p path) gelu(dst, src []float32) int {
+	n := len(src) / p.lanes()
+	if n == 0 || p == pathPortable {
+		return 0
+	}
+	_ = dst[len(src)-1]
+	if p == pathAVX512 {
+		geluAVX512(n, &dst[0], &src[0])
+	} else {
+		geluAVX2(n, &dst[0], &src[0])
+	}
+	return n * p.lanes()
+}
+
+func (p path) geluBack(dst, grad, src []float32) int {
+	n := len(src) / p.lanes()
+	if n == 0 || p == pathPortable {
+		return 0
+	}
+	_, _ = dst[len(src)-1], grad[len(src)-1]
+	if p == pathAVX512 {
+		geluBackAVX512(n, &dst[0], &grad[0], &src[0])
+	} else {
+		geluBackAVX2(n, &dst[0], &grad[0], &src[0])
+	}
+	return n * p.lanes()
+}

@@ -13,6 +13,9 @@
 // so that its transpose costs nothing. There is a kernel for every number of rows
 // up to a whole tile, so that the last rows of a matrix are no waste.
 //
+// Kernels of single elements (exp, gelu) round every product and sum by itself, in
+// the order of package mat's Go code, and take whole vectors.
+//
 // Tiles are 12 x 32 with AVX-512 (24 accumulators, two vectors of B) and 6 x 16
 // with AVX2 (12 accumulators, two vectors of B, one broadcast).
 package main
@@ -32,17 +35,19 @@ const columns = 2 // vectors of a tile's row
 func main() {
 	isa := flag.String("isa", "", "avx2 or avx512")
 	flag.Parse()
-	g := &gen{wide: *isa == "avx512"}
+	g := &gen{wide: *isa == "avx512", constants: map[uint32]Mem{}}
 	ConstraintExpr("amd64")
 	for rows := 1; rows <= g.rows(); rows++ {
 		g.tile(rows)
 	}
+	g.allElements()
 	Generate()
 }
 
 // gen emits for one instruction set.
 type gen struct {
-	wide bool // AVX-512
+	wide      bool // AVX-512
+	constants map[uint32]Mem
 }
 
 func (g *gen) suffix() string {
