@@ -1,7 +1,8 @@
 // Package cli is the command line: one file a verb, each of them help text,
 // flags, one call into a package, and printing. Nothing imports cli.
 //
-// Exit codes: 0 fine, 1 a finding or a failure, 2 wrong use or bad input.
+// Exit codes: 0 fine, 1 a finding or a failure, 2 wrong use or bad input; 'run' exits
+// with the code of the rank that failed.
 package cli
 
 import (
@@ -11,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/weft-fabric/weft/launch"
 )
 
 // finding is an error that is an answer rather than wrong use: it exits with 1.
@@ -30,6 +32,9 @@ func Main(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 		return 0
 	}
 	fmt.Fprintf(stderr, "weft: %s\n", strings.ReplaceAll(err.Error(), "\n", "\n      "))
+	if rank := (*launch.Failure)(nil); errors.As(err, &rank) {
+		return rank.Exit.Status()
+	}
 	if errors.As(err, new(finding)) {
 		return 1
 	}
@@ -54,7 +59,7 @@ preset or host: see 'weft topo build --list'.`,
 		SilenceErrors: true,
 		RunE:          group,
 	}
-	root.AddCommand(newTopo(), newDesign(), newAlgo(), newExplain(), newCalibrate(), newSim())
+	root.AddCommand(newTopo(), newDesign(), newAlgo(), newExplain(), newCalibrate(), newSim(), newRun())
 	return root
 }
 

@@ -1,0 +1,80 @@
+package cli
+
+import (
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+	"github.com/weft-fabric/weft/launch"
+	"github.com/weft-fabric/weft/topo/hostlist"
+)
+
+func newRun() *cobra.Command {
+	var spec launch.Spec
+	var hosts, rsh string
+	var env []string
+	cmd := &cobra.Command{
+		Use:   "run -n RANKS [flags] -- COMMAND [ARG...]",
+		Short: "Start a program as several ranks, and end all when one fails",
+		Long: `Start COMMAND as RANKS processes, each with RANK, WORLD_SIZE, LOCAL_RANK,
+LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT and WEFT_TOKEN in its environment.
+
+Lines that ranks print begin with the rank in brackets and are never mixed up.
+Standard input is empty. SIGINT and SIGTERM are handed on. When a rank fails, the
+others get SIGTERM and, after the grace, SIGKILL; which rank failed first, how,
+and its last words on standard error are said at the end. Nothing is left behind:
+a rank takes the processes it started with it, and ranks die with weft.
+
+With --hosts ranks are dealt to hosts in blocks and started through --rsh. With
+{command} in it the template is for remote shells like ssh, without it for
+commands like 'ip netns exec {host}'.
+
+Exit code: that of the rank that failed first, 128 and the signal if one ended it.`,
+		Example: `  weft run -n 4 -- ./my-program --epochs 3
+  weft run -n 4 -- sh -c 'echo rank $RANK of $WORLD_SIZE'
+  weft run -n 16 --hosts 'n[0-1]' --master-addr n0 -- ./my-program
+  weft run -n 2 --hosts a,b --rsh 'ip netns exec {host}' --master-addr 10.0.0.1 -- ./my-program`,
+		Args: cobra.MinimumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) (err error) {
+			spec.Command, spec.Env = args, env
+			if err := places(&spec, hosts, rsh); err != nil {
+				return err
+			}
+			spec.Token = os.Getenv("WEFT_TOKEN")
+			spec.Prefix = spec.N > 1
+			spec.Stdout, spec.Stderr = cmd.OutOrStdout(), cmd.ErrOrStderr()
+			signals := make(chan os.Signal, 8)
+			signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGUSR1, syscall.SIGUSR2)
+			defer signal.Stop(signals)
+			spec.Signals = signals
+			_, err = launch.Run(cmd.Context(), spec)
+			return err
+		},
+	}
+	cmd.Flags().IntVarP(&spec.N, "ranks", "n", 1, "number of ranks")
+	cmd.Flags().DurationVar(&spec.Grace, "grace", launch.Grace, "`TIME` between SIGTERM and SIGKILL when ranks are ended")
+	cmd.Flags().StringArrayVar(&env, "env", nil, "`NAME=VALUE` for every rank; repeatable")
+	hostFlags(cmd, &spec, &hosts, &rsh)
+	cmd.Flags().IntVar(&spec.Port, "master-port", 0, "`PORT` for MASTER_PORT; a free one without it")
+	return cmd
+}
+
+// hostFlags are the flags of verbs that start ranks.
+func hostFlags(cmd *cobra.Command, spec *launch.Spec, hosts, rsh *string) {
+	cmd.Flags().StringVar(hosts, "hosts", "", "`LIST` of hosts to run on, like a,b or n[0-3]; this host without it")
+	cmd.Flags().StringVar(rsh, "rsh", "ssh -o BatchMode=yes {host} {command}", "`TEMPLATE` of the command that starts a rank on a host")
+	cmd.Flags().StringVar(&spec.Addr, "master-addr", "", "`ADDRESS` where rank 0 listens; the first host without it")
+}
+
+// places fills in where ranks run.
+func places(spec *launch.Spec, hosts, rsh string) (err error) {
+	if hosts == "" {
+		return nil
+	}
+	if spec.Hosts, err = hostlist.Expand(hosts); err != nil {
+		return err
+	}
+	spec.Remote, err = launch.ParseRemote(rsh)
+	return err
+}

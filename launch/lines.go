@@ -1,0 +1,117 @@
+package launch
+
+import (
+	"bytes"
+	"io"
+	"strconv"
+	"sync"
+)
+
+const (
+	maxLine   = 1 << 20 // a longer line is written in pieces of this size, each as a line
+	tailLines = 10      // last words that are kept of a rank
+	tailBytes = 4 << 10
+)
+
+// output makes the writers of ranks: whole lines under one lock, since both
+// streams often end on one terminal.
+type output struct {
+	spec *Spec
+	mu   sync.Mutex
+}
+
+func newOutput(s *Spec) *output { return &output{spec: s} }
+
+func (o *output) writers(rank int) (stdout, stderr io.Writer) {
+	if o.spec.Output != nil {
+		stdout, stderr = o.spec.Output(rank)
+	} else {
+		stdout, stderr = o.spec.Stdout, o.spec.Stderr
+	}
+	return o.lines(rank, stdout), o.lines(rank, stderr)
+}
+
+// lines gives nil for nil, and the writer itself where a single rank writes:
+// nothing can be torn there, and a prompt without a newline shows at once.
+func (o *output) lines(rank int, w io.Writer) io.Writer {
+	if w == nil || o.spec.N == 1 && !o.spec.Prefix {
+		return w
+	}
+	l := &lineWriter{to: w, mu: &o.mu}
+	if o.spec.Prefix {
+		l.prefix = []byte("[" + strconv.Itoa(rank) + "] ")
+	}
+	l.line = append(l.line, l.prefix...)
+	return l
+}
+
+// lineWriter hands on whole lines, one Write each.
+type lineWriter struct {
+	to     io.Writer
+	mu     *sync.Mutex // held while writing to to
+	prefix []byte
+	line   []byte // the prefix and what has come of the line so far
+}
+
+func (l *lineWriter) Write(b []byte) (int, error) {
+	n := len(b)
+	for len(b) > 0 {
+		room := maxLine - (len(l.line) - len(l.prefix))
+		end := bytes.IndexByte(b[:min(room, len(b))], '\n')
+		if end < 0 && len(b) < room {
+			l.line = append(l.line, b...)
+			break
+		}
+		if end < 0 {
+			end = room
+			l.emit(b[:end])
+		} else {
+			l.emit(b[:end])
+			end++
+		}
+		b = b[end:]
+	}
+	return n, nil
+}
+
+func (l *lineWriter) emit(rest []byte) {
+	l.line = append(append(l.line, rest...), '\n')
+	l.mu.Lock()
+	_, _ = l.to.Write(l.line)
+	l.mu.Unlock()
+	l.line = append(l.line[:0], l.prefix...)
+}
+
+// Flush writes a last line that has no newline.
+func (l *lineWriter) Flush() {
+	if len(l.line) > len(l.prefix) {
+		l.emit(nil)
+	}
+}
+
+// tail keeps the last lines that were written to it.
+type tail struct {
+	mu  sync.Mutex
+	buf []byte
+}
+
+func newTail() *tail { return &tail{} }
+
+func (t *tail) Write(b []byte) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.buf = append(t.buf, b[max(0, len(b)-tailBytes):]...)
+	if over := len(t.buf) - tailBytes; over > 0 {
+		t.buf = append(t.buf[:0], t.buf[over:]...)
+	}
+}
+
+func (t *tail) lines() []string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	var list []string
+	for l := range bytes.Lines(bytes.TrimRight(t.buf, "\n")) {
+		list = append(list, string(bytes.TrimRight(l, "\r\n")))
+	}
+	return list[max(0, len(list)-tailLines):]
+}
