@@ -143,7 +143,9 @@ type Counter struct {
 	Value uint64 `json:"value"`
 }
 
-// Key names registered memory of a rank; it means the same on every rank.
+// Key names registered memory of a rank; it means the same on every rank. Bytes
+// that follow one another have keys that do: k+8 names what lies 8 bytes behind
+// what k names, within the same memory.
 type Key uint64
 
 // Verbs are one-sided operations on registered memory, after the verbs of RDMA.
