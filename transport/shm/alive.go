@@ -1,0 +1,80 @@
+package shm
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// watch waits in one goroutine for the end of other processes, by their process
+// descriptors, or by the sockets that were kept where there are none.
+type watch struct {
+	peers []*met
+	ended func(rank int, why string)
+	event int // readable once the watch is to end
+	wg    sync.WaitGroup
+}
+
+func newWatch(peers []*met, ended func(rank int, why string)) (*watch, error) {
+	event, err := unix.Eventfd(0, unix.EFD_CLOEXEC)
+	if err != nil {
+		return nil, fmt.Errorf("shm: watch the other ranks: %w", err)
+	}
+	w := &watch{peers: peers, ended: ended, event: event}
+	fds := []unix.PollFd{{Fd: int32(event), Events: unix.POLLIN}}
+	ranks := []int{-1}
+	for r, m := range peers {
+		if m == nil {
+			continue
+		}
+		fd := m.pidfd
+		if fd < 0 {
+			raw, err := m.conn.SyscallConn()
+			if err == nil {
+				err = raw.Control(func(s uintptr) { fd = int(s) })
+			}
+			if err != nil {
+				unix.Close(event)
+				return nil, fmt.Errorf("shm: watch rank %d: %w", r, err)
+			}
+		}
+		fds = append(fds, unix.PollFd{Fd: int32(fd), Events: unix.POLLIN})
+		ranks = append(ranks, r)
+	}
+	w.wg.Go(func() { w.run(fds, ranks) })
+	return w, nil
+}
+
+// run reports each process once.
+func (w *watch) run(fds []unix.PollFd, ranks []int) {
+	for {
+		if _, err := unix.Poll(fds, -1); err != nil && !errors.Is(err, unix.EINTR) && !errors.Is(err, unix.EAGAIN) {
+			return
+		}
+		if fds[0].Revents != 0 {
+			return
+		}
+		for i := 1; i < len(fds); i++ {
+			if fds[i].Fd < 0 || fds[i].Revents == 0 {
+				continue
+			}
+			fds[i].Fd = -1 // poll passes over it
+			m := w.peers[ranks[i]]
+			if m.pid > 0 {
+				w.ended(ranks[i], fmt.Sprintf("process %d ended", m.pid))
+			} else {
+				w.ended(ranks[i], "its process ended")
+			}
+		}
+	}
+}
+
+// close ends the watch; the descriptors of the peers stay open.
+func (w *watch) close() {
+	var one = [8]byte{1}
+	_, _ = unix.Write(w.event, one[:])
+	w.wg.Wait()
+	unix.Close(w.event)
+}

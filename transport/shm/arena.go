@@ -1,0 +1,201 @@
+package shm
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/weft-fabric/weft/transport"
+)
+
+const (
+	line     = 64
+	page     = 4 << 10
+	hugePage = 2 << 20
+
+	// large is from where on an allocation gets whole pages to itself, so that
+	// giving it back returns them all and taking it needs no clearing.
+	large = 64 << 10
+	// heavy is from where on it is looked up beforehand whether there is memory; that takes about 50 us.
+	heavy = 4 << 20
+	// margin is memory that is left to others.
+	margin = 64 << 20
+)
+
+// arena is the memory of one rank: a memfd as large as the machine's memory, of
+// which only what is in use exists. It has no name in any file system, so
+// nothing is left of it once the last process that maps it has ended, however
+// it ended.
+type arena struct {
+	file *os.File
+	mem  []byte // the whole range
+
+	mu   sync.Mutex
+	x    *extents
+	huge bool // the system gives large pages to shared memory that asks for them
+
+	allocated, peak uint64
+}
+
+// newArena makes an arena whose first bytes are in use from the start.
+func newArena(size, header uint64) (*arena, error) {
+	fd, err := unix.MemfdCreate("weft", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	if err != nil {
+		return nil, fmt.Errorf("shm: make an arena: memfd_create: %w", err)
+	}
+	f := os.NewFile(uintptr(fd), "weft arena")
+	a, err := shapeArena(f, size, header)
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return a, nil
+}
+
+func shapeArena(f *os.File, size, header uint64) (*arena, error) {
+	fd := int(f.Fd())
+	if err := unix.Ftruncate(fd, int64(size)); err != nil {
+		return nil, fmt.Errorf("shm: make an arena of %d bytes: %w", size, err)
+	}
+	// A peer that could shorten the file could end this process by SIGBUS.
+	if _, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_SEAL); err != nil {
+		return nil, fmt.Errorf("shm: seal the arena's size: %w", err)
+	}
+	if err := unix.Fallocate(fd, unix.FALLOC_FL_KEEP_SIZE, 0, int64(header)); err != nil {
+		return nil, fmt.Errorf("shm: %w: %d bytes for the arena's header: %w", transport.ErrNoMemory, header, err)
+	}
+	mem, err := mapArena(f, size)
+	if err != nil {
+		return nil, err
+	}
+	return &arena{file: f, mem: mem, huge: hugeShared(), x: newExtents(span{header, size})}, nil
+}
+
+// mapArena maps an arena whole. The range is only reserved: what is not in use
+// costs nothing.
+func mapArena(f *os.File, size uint64) ([]byte, error) {
+	p, err := unix.MmapPtr(int(f.Fd()), 0, nil, uintptr(size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_NORESERVE)
+	if err != nil {
+		return nil, fmt.Errorf("shm: map an arena of %d bytes: %w; Config.Arena makes arenas smaller, and `ulimit -v` must not limit them", size, err)
+	}
+	mem := unsafe.Slice((*byte)(p), size)
+	_ = unix.Madvise(mem, unix.MADV_DONTDUMP) // a core file would hold every rank's memory
+	_ = unix.Madvise(mem, unix.MADV_DONTFORK)
+	return mem, nil
+}
+
+func unmapArena(mem []byte) error {
+	return unix.MunmapPtr(unsafe.Pointer(unsafe.SliceData(mem)), uintptr(len(mem)))
+}
+
+// hugeShared reports whether asking for large pages does something.
+func hugeShared() bool {
+	b, err := os.ReadFile("/sys/kernel/mm/transparent_hugepage/shmem_enabled")
+	if err != nil {
+		return false
+	}
+	s := string(b)
+	return strings.Contains(s, "[advise]") || strings.Contains(s, "[within_size]") || strings.Contains(s, "[always]") || strings.Contains(s, "[force]")
+}
+
+// alloc gets n bytes, zeroed: at a multiple of 64, of a page from 64 KiB on and
+// of a large page from 2 MiB on. The memory is there when it returns.
+func (a *arena) alloc(n int) ([]byte, error) {
+	if n < 0 {
+		return nil, fmt.Errorf("shm: allocate %d bytes: must not be negative", n)
+	}
+	unit, align := uint64(line), uint64(line)
+	switch {
+	case n >= hugePage:
+		unit, align = page, hugePage
+	case n >= large:
+		unit, align = page, page
+	}
+	size := (uint64(max(n, 1)) + unit - 1) &^ (unit - 1)
+	if n >= heavy {
+		if have := room(); size+margin > have {
+			return nil, fmt.Errorf("shm: %w: %d bytes wanted, %d available of which %d stay free", transport.ErrNoMemory, n, have, uint64(margin))
+		}
+	}
+
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	s, ok := a.x.take(size, align)
+	if !ok {
+		return nil, fmt.Errorf("shm: %w: %d bytes wanted, the arena of %d has %d in use; Config.Arena sets its size", transport.ErrNoMemory, n, len(a.mem), a.allocated)
+	}
+	if err := a.commit(s); err != nil {
+		a.x.give(s.start)
+		return nil, fmt.Errorf("shm: %w: %d bytes wanted, %d in use: %w", transport.ErrNoMemory, n, a.allocated, err)
+	}
+	b := a.mem[s.start:s.end:s.end]
+	if a.huge && size >= hugePage {
+		_ = unix.Madvise(b, unix.MADV_HUGEPAGE)
+	}
+	if size < large {
+		clear(b)
+	}
+	a.allocated += size
+	a.peak = max(a.peak, a.allocated)
+	return b[:n:n], nil
+}
+
+// commit makes the pages of a span exist.
+func (a *arena) commit(s span) error {
+	for {
+		start := s.start &^ (page - 1)
+		end := (s.end + page - 1) &^ (page - 1)
+		err := unix.Fallocate(int(a.file.Fd()), unix.FALLOC_FL_KEEP_SIZE, int64(start), int64(end-start))
+		if !errors.Is(err, unix.EINTR) {
+			return err
+		}
+	}
+}
+
+// release gives b back, and to the system all pages that are now free.
+func (a *arena) release(b []byte) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	off, ok := a.find(b)
+	if !ok {
+		return fmt.Errorf("shm: free memory that is not of this arena")
+	}
+	was, merged, ok := a.x.give(off)
+	if !ok {
+		return fmt.Errorf("shm: free at %d: nothing got from Alloc begins there", off)
+	}
+	a.allocated -= was.size()
+	// Pages at the edges belong partly to others unless the merged span covers them.
+	start := max(was.start&^(page-1), (merged.start+page-1)&^(page-1))
+	end := min((was.end+page-1)&^(page-1), merged.end&^(page-1))
+	if start >= end {
+		return nil
+	}
+	return a.punch(span{start, end})
+}
+
+func (a *arena) punch(s span) error {
+	for {
+		err := unix.Fallocate(int(a.file.Fd()), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, int64(s.start), int64(s.size()))
+		if err == nil {
+			return nil
+		}
+		if !errors.Is(err, unix.EINTR) {
+			return fmt.Errorf("shm: give back %d bytes at %d: %w", s.size(), s.start, err)
+		}
+	}
+}
+
+// find says where b lies in the arena.
+func (a *arena) find(b []byte) (uint64, bool) {
+	off := uintptr(unsafe.Pointer(unsafe.SliceData(b))) - uintptr(unsafe.Pointer(unsafe.SliceData(a.mem)))
+	if off < uintptr(len(a.mem)) && uintptr(len(b)) <= uintptr(len(a.mem))-off {
+		return uint64(off), true
+	}
+	return 0, false
+}

@@ -1,0 +1,375 @@
+package shm
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Arenas are passed as file descriptors over Unix sockets of abstract names,
+// which no file system holds. Every rank listens under a random name that it
+// tells the others by the Gather, and dials those of lower rank; on each
+// connection both say a hello that begins with the secret the other told by the
+// Gather, and carries the descriptor of the arena. Whoever runs as another user,
+// or does not know the secret, is turned away and counted.
+
+const (
+	cardVersion = 1
+	secretSize  = 16
+	helloSize   = secretSize + 4 + 4 + 8 + 8 + 8
+	maxName     = 100
+)
+
+// card is what a rank tells the others by the Gather.
+type card struct {
+	rank, size int
+	host       string
+	name       string // of the socket, without the zero byte in front
+	secret     [secretSize]byte
+}
+
+// put encodes a card: version, rank, size, secret, and two strings with their lengths.
+func (c *card) put() []byte {
+	b := []byte{cardVersion}
+	b = binary.LittleEndian.AppendUint32(b, uint32(c.rank))
+	b = binary.LittleEndian.AppendUint32(b, uint32(c.size))
+	b = append(b, c.secret[:]...)
+	b = append(b, byte(len(c.name)))
+	b = append(b, c.name...)
+	b = append(b, byte(len(c.host)))
+	return append(b, c.host...)
+}
+
+// parseCard decodes what put wrote.
+func parseCard(b []byte) (card, error) {
+	var c card
+	const fixed = 1 + 4 + 4 + secretSize
+	if len(b) < fixed+2 {
+		return c, fmt.Errorf("%d bytes, want %d at least", len(b), fixed+2)
+	}
+	if b[0] != cardVersion {
+		return c, fmt.Errorf("version %d, want %d: all ranks must run the same program", b[0], cardVersion)
+	}
+	c.rank, c.size = int(int32(binary.LittleEndian.Uint32(b[1:]))), int(int32(binary.LittleEndian.Uint32(b[5:])))
+	copy(c.secret[:], b[9:])
+	rest := b[fixed:]
+	for _, s := range []*string{&c.name, &c.host} {
+		if len(rest) == 0 || len(rest)-1 < int(rest[0]) {
+			return c, errors.New("ends within a string")
+		}
+		n := int(rest[0])
+		*s, rest = string(rest[1:1+n]), rest[1+n:]
+	}
+	switch {
+	case len(rest) > 0:
+		return c, fmt.Errorf("%d bytes too many", len(rest))
+	case c.name == "" || len(c.name) > maxName:
+		return c, fmt.Errorf("a socket name of %d bytes", len(c.name))
+	case c.size < 1 || c.rank < 0 || c.rank >= c.size:
+		return c, fmt.Errorf("rank %d of %d", c.rank, c.size)
+	}
+	return c, nil
+}
+
+// hello is said on a connection, with the descriptor of the arena beside it.
+type hello struct {
+	secret     [secretSize]byte // that the other side told
+	rank, size int
+	arena      uint64 // bytes
+	word       uint64 // address of a word of the sender, to try whether it can be read
+	value      uint64 // what it holds
+}
+
+func (h *hello) put() []byte {
+	b := append(make([]byte, 0, helloSize), h.secret[:]...)
+	b = binary.LittleEndian.AppendUint32(b, uint32(h.rank))
+	b = binary.LittleEndian.AppendUint32(b, uint32(h.size))
+	b = binary.LittleEndian.AppendUint64(b, h.arena)
+	b = binary.LittleEndian.AppendUint64(b, h.word)
+	return binary.LittleEndian.AppendUint64(b, h.value)
+}
+
+func parseHello(b []byte) (hello, error) {
+	var h hello
+	if len(b) != helloSize {
+		return h, fmt.Errorf("a hello of %d bytes, want %d", len(b), helloSize)
+	}
+	copy(h.secret[:], b)
+	le := binary.LittleEndian
+	h.rank, h.size = int(int32(le.Uint32(b[16:]))), int(int32(le.Uint32(b[20:])))
+	h.arena, h.word, h.value = le.Uint64(b[24:]), le.Uint64(b[32:]), le.Uint64(b[40:])
+	return h, nil
+}
+
+// met is a peer after the hellos.
+type met struct {
+	hello
+	conn  *net.UnixConn
+	file  *os.File // its arena
+	pid   int      // in this process's namespace; 0 if it is of another one
+	pidfd int      // -1 where the system has none
+}
+
+// close gives back what the peer was met with.
+func (m *met) close() {
+	if m == nil {
+		return
+	}
+	m.conn.Close()
+	m.file.Close()
+	if m.pidfd >= 0 {
+		unix.Close(m.pidfd)
+	}
+}
+
+// pass exchanges arenas with all other ranks.
+type pass struct {
+	me       card
+	cards    []card
+	mine     hello // secret is filled in for each peer
+	file     *os.File
+	listener *net.UnixListener
+	refused  func()
+
+	mu    sync.Mutex
+	peers []*met
+}
+
+func newCard(rank, size int) (card, *net.UnixListener, error) {
+	c := card{rank: rank, size: size, host: HostID(), name: "weft-" + rand.Text()}
+	rand.Read(c.secret[:])
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: "@" + c.name, Net: "unix"})
+	if err != nil {
+		return c, nil, fmt.Errorf("shm: listen for the other ranks: %w", err)
+	}
+	return c, l, nil
+}
+
+// errMet ends the exchange once all have been met.
+var errMet = errors.New("all met")
+
+// run meets every other rank. On an error all that was met is given back.
+func (p *pass) run(ctx context.Context) ([]*met, error) {
+	p.peers = make([]*met, p.me.size)
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	stop := context.AfterFunc(ctx, func() { _ = p.listener.SetDeadline(time.Now()) })
+	defer stop()
+	look := func() {
+		if p.missing() == 0 {
+			cancel(errMet)
+		}
+	}
+	look()
+
+	var wg sync.WaitGroup
+	for r := range p.me.rank {
+		wg.Go(func() {
+			if err := p.dial(ctx, r); err != nil {
+				cancel(fmt.Errorf("shm: rank %d meets rank %d: %w", p.me.rank, r, err))
+			}
+			look()
+		})
+	}
+	for ctx.Err() == nil {
+		conn, err := p.listener.AcceptUnix()
+		if err != nil {
+			cancel(fmt.Errorf("shm: rank %d waits for the others: %w", p.me.rank, err))
+			break
+		}
+		wg.Go(func() {
+			if err := p.answer(ctx, conn); err != nil {
+				conn.Close()
+				p.refused()
+			}
+			look()
+		})
+	}
+	wg.Wait()
+	err := context.Cause(ctx)
+	if err == errMet {
+		return p.peers, nil
+	}
+	for _, m := range p.peers {
+		m.close()
+	}
+	return nil, fmt.Errorf("shm: rank %d met %d of %d others: %w", p.me.rank, p.me.size-1-p.missing(), p.me.size-1, err)
+}
+
+// missing counts the ranks not met.
+func (p *pass) missing() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	n := 0
+	for r, m := range p.peers {
+		if m == nil && r != p.me.rank {
+			n++
+		}
+	}
+	return n
+}
+
+func (p *pass) dial(ctx context.Context, r int) error {
+	var d net.Dialer
+	c, err := d.DialContext(ctx, "unix", "@"+p.cards[r].name)
+	if err != nil {
+		return err
+	}
+	conn := c.(*net.UnixConn)
+	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Now()) })
+	defer stop()
+	if err := p.say(conn, r); err != nil {
+		conn.Close()
+		return err
+	}
+	m, err := p.hear(conn)
+	if err == nil && m.rank != r {
+		m.file.Close()
+		err = fmt.Errorf("the socket of rank %d is answered by rank %d", r, m.rank)
+	}
+	if err != nil {
+		conn.Close()
+		return err
+	}
+	return p.keep(m)
+}
+
+func (p *pass) answer(ctx context.Context, conn *net.UnixConn) error {
+	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Now()) })
+	defer stop()
+	m, err := p.hear(conn)
+	if err != nil {
+		return err
+	}
+	if m.rank <= p.me.rank {
+		m.file.Close()
+		return fmt.Errorf("rank %d does not dial rank %d", m.rank, p.me.rank)
+	}
+	if err := p.say(conn, m.rank); err != nil {
+		m.file.Close()
+		return err
+	}
+	return p.keep(m)
+}
+
+func (p *pass) say(conn *net.UnixConn, to int) error {
+	h := p.mine
+	h.secret = p.cards[to].secret
+	_, _, err := conn.WriteMsgUnix(h.put(), unix.UnixRights(int(p.file.Fd())), nil)
+	return err
+}
+
+// hear reads a hello and its descriptor, from the same user and with the secret only.
+func (p *pass) hear(conn *net.UnixConn) (*met, error) {
+	m := &met{conn: conn, pidfd: -1}
+	if err := m.credentials(); err != nil {
+		return nil, err
+	}
+	b, oob := make([]byte, helloSize+1), make([]byte, unix.CmsgSpace(4*8))
+	n, on, _, _, err := conn.ReadMsgUnix(b, oob)
+	if err != nil {
+		return nil, err
+	}
+	fds, err := rights(oob[:on])
+	if err != nil {
+		return nil, err
+	}
+	h, err := parseHello(b[:n])
+	switch {
+	case err != nil:
+	case h.secret != p.me.secret:
+		err = errors.New("wrong secret")
+	case h.size != p.me.size || h.rank < 0 || h.rank >= h.size:
+		err = fmt.Errorf("rank %d of %d", h.rank, h.size)
+	case len(fds) != 1:
+		err = fmt.Errorf("%d descriptors, want 1", len(fds))
+	default:
+		m.hello, m.file = h, os.NewFile(uintptr(fds[0]), "weft arena of a peer")
+		if err := m.check(); err != nil {
+			m.file.Close()
+			return nil, err
+		}
+		return m, nil
+	}
+	for _, fd := range fds {
+		unix.Close(fd)
+	}
+	return nil, err
+}
+
+// check makes sure that a descriptor is an arena of the size said and stays so.
+func (m *met) check() error {
+	st, err := m.file.Stat()
+	if err != nil {
+		return err
+	}
+	seals, err := unix.FcntlInt(m.file.Fd(), unix.F_GET_SEALS, 0)
+	if err != nil || seals&unix.F_SEAL_SHRINK == 0 || uint64(st.Size()) != m.arena {
+		return fmt.Errorf("not an arena of %d bytes", m.arena)
+	}
+	return nil
+}
+
+// credentials finds the process at the other end; it must be of the same user, or root.
+func (m *met) credentials() error {
+	raw, err := m.conn.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var cred *unix.Ucred
+	if e := raw.Control(func(fd uintptr) {
+		cred, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+	}); e != nil || err != nil {
+		return errors.Join(e, err)
+	}
+	if uid := uint32(os.Geteuid()); cred.Uid != uid && cred.Uid != 0 {
+		return fmt.Errorf("a process of user %d, want %d", cred.Uid, uid)
+	}
+	m.pid = int(cred.Pid)
+	return nil
+}
+
+// keep notes a peer, with a descriptor of its process. The connection is still
+// open, so the number is still that of the peer.
+func (p *pass) keep(m *met) error {
+	if m.pid > 0 {
+		if fd, err := unix.PidfdOpen(m.pid, 0); err == nil {
+			m.pidfd = fd
+		}
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.peers[m.rank] != nil {
+		m.file.Close()
+		if m.pidfd >= 0 {
+			unix.Close(m.pidfd)
+		}
+		return fmt.Errorf("rank %d said hello twice", m.rank)
+	}
+	p.peers[m.rank] = m
+	return nil
+}
+
+// rights are the descriptors that came with a message.
+func rights(oob []byte) ([]int, error) {
+	messages, err := unix.ParseSocketControlMessage(oob)
+	if err != nil {
+		return nil, err
+	}
+	var fds []int
+	for _, m := range messages {
+		got, err := unix.ParseUnixRights(&m)
+		if err == nil {
+			fds = append(fds, got...)
+		}
+	}
+	return fds, nil
+}

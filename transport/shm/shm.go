@@ -1,0 +1,267 @@
+// Package shm carries messages between processes of one host through memory
+// that they share. Each rank has an arena: memory of its own that every other
+// rank maps, too. What lies in it is read where it lies; what does not is copied
+// once.
+package shm
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/weft-fabric/weft/transport"
+)
+
+// Config says who a rank is and how it finds the others.
+type Config struct {
+	Rank, Size int
+	Gather     transport.Gather // among the ranks of this endpoint
+
+	// Arena is how many bytes a rank can allocate at most. It is address space,
+	// not memory. 0 means as much as the machine has, but no more than 32 TiB
+	// among all ranks, a quarter of what a process can address.
+	Arena uint64
+
+	// NoPull keeps ranks from reading memory of one another that is not in an arena.
+	NoPull bool
+}
+
+const allArenas = 32 << 40
+
+// HostID names what ranks must share to be of one host: a kernel since its
+// start, and a network namespace, whose sockets they meet by.
+func HostID() string {
+	boot, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	space, _ := os.Readlink("/proc/self/ns/net")
+	return strings.TrimSpace(string(boot)) + " " + space
+}
+
+// Endpoint is a rank's shared memory. Memory got from Alloc or At must not be
+// touched after Close.
+type Endpoint struct {
+	rank, size int
+	arena      *arena
+	maps       [][]byte // of all ranks, by rank
+	peers      []*met   // nil for the rank itself
+	pulls      []bool
+	gone       []atomic.Pointer[transport.Gone]
+	watch      *watch
+	word       *uint64 // what peers try to read
+	refused    atomic.Uint64
+
+	closing sync.Once
+	closed  atomic.Bool
+}
+
+// Open makes the endpoint of a rank. All ranks of it must call Open at the same
+// time; it returns once all have been met.
+func Open(ctx context.Context, c Config) (*Endpoint, error) {
+	switch {
+	case c.Size < 1 || c.Rank < 0 || c.Rank >= c.Size:
+		return nil, fmt.Errorf("shm: rank %d of %d; ranks are 0 to size-1", c.Rank, c.Size)
+	case c.Gather == nil:
+		return nil, fmt.Errorf("shm: rank %d of %d has no Gather to find the others by", c.Rank, c.Size)
+	}
+	size := c.Arena
+	if size == 0 {
+		size = max(min(ram(), uint64(allArenas)/uint64(c.Size)), 1<<30)
+	}
+	size = (size + hugePage - 1) &^ (hugePage - 1)
+	header := headerSize(c.Size)
+	a, err := newArena(max(size, header+hugePage), header)
+	if err != nil {
+		return nil, err
+	}
+	e := &Endpoint{
+		rank: c.Rank, size: c.Size, arena: a,
+		maps: make([][]byte, c.Size), pulls: make([]bool, c.Size),
+		gone: make([]atomic.Pointer[transport.Gone], c.Size),
+		word: new(uint64),
+	}
+	e.maps[c.Rank] = a.mem
+	if err := e.meet(ctx, &c); err != nil {
+		e.release()
+		return nil, err
+	}
+	return e, nil
+}
+
+// meet exchanges arenas with the others and maps them.
+func (e *Endpoint) meet(ctx context.Context, c *Config) error {
+	mine, listener, err := newCard(e.rank, e.size)
+	if err != nil {
+		return err
+	}
+	defer listener.Close()
+	cards, err := gatherCards(ctx, c, mine)
+	if err != nil {
+		return err
+	}
+	if !c.NoPull {
+		letRead()
+		var b [8]byte
+		rand.Read(b[:])
+		*e.word = binary.NativeEndian.Uint64(b[:])
+	}
+	p := &pass{
+		me: mine, cards: cards, file: e.arena.file, listener: listener,
+		refused: func() { e.refused.Add(1) },
+		mine:    hello{rank: e.rank, size: e.size, arena: uint64(len(e.arena.mem)), word: uint64(uintptr(unsafe.Pointer(e.word))), value: *e.word},
+	}
+	if e.peers, err = p.run(ctx); err != nil {
+		return err
+	}
+	for r, m := range e.peers {
+		if m == nil {
+			continue
+		}
+		if e.maps[r], err = mapArena(m.file, m.arena); err != nil {
+			return fmt.Errorf("rank %d: %w", r, err)
+		}
+		m.file.Close()
+		e.pulls[r] = !c.NoPull && m.value != 0 && readable(m)
+		if m.pidfd >= 0 {
+			m.conn.Close()
+		}
+	}
+	e.watch, err = newWatch(e.peers, e.lost)
+	return err
+}
+
+// gatherCards tells the own card and checks those of the others.
+func gatherCards(ctx context.Context, c *Config, mine card) ([]card, error) {
+	blobs, err := c.Gather(ctx, mine.put())
+	if err != nil {
+		return nil, fmt.Errorf("shm: rank %d of %d finds the others: %w", c.Rank, c.Size, err)
+	}
+	if len(blobs) != c.Size {
+		return nil, fmt.Errorf("shm: the gather gave %d cards to rank %d of %d", len(blobs), c.Rank, c.Size)
+	}
+	cards := make([]card, c.Size)
+	for r, b := range blobs {
+		k, err := parseCard(b)
+		switch {
+		case err != nil:
+			return nil, fmt.Errorf("shm: the card of rank %d: %w", r, err)
+		case k.rank != r || k.size != c.Size:
+			return nil, fmt.Errorf("shm: the card of rank %d of %d says rank %d of %d", r, c.Size, k.rank, k.size)
+		case k.host != mine.host:
+			return nil, fmt.Errorf("shm: rank %d is on host %q, rank %d on %q: they share no memory", r, k.host, c.Rank, mine.host)
+		}
+		cards[r] = k
+	}
+	return cards, nil
+}
+
+func (e *Endpoint) Kind() string { return "shm" }
+func (e *Endpoint) Rank() int    { return e.rank }
+func (e *Endpoint) Size() int    { return e.size }
+
+// Alloc gets memory of the own arena.
+func (e *Endpoint) Alloc(n int) ([]byte, error) { return e.arena.alloc(n) }
+
+// Free gives back what Alloc gave.
+func (e *Endpoint) Free(b []byte) error { return e.arena.release(b) }
+
+// Handle says where b lies in the own arena, if it does.
+func (e *Endpoint) Handle(b []byte) (transport.Handle, bool) {
+	off, ok := e.arena.find(b)
+	return transport.Handle(off), ok
+}
+
+// At is n bytes of a rank's arena.
+func (e *Endpoint) At(rank int, h transport.Handle, n int) ([]byte, error) {
+	if uint(rank) < uint(len(e.maps)) {
+		m := e.maps[rank]
+		if n >= 0 && uint64(h) <= uint64(len(m)) && uint64(n) <= uint64(len(m))-uint64(h) {
+			return m[h : uint64(h)+uint64(n) : uint64(h)+uint64(n)], nil
+		}
+	}
+	return nil, e.nowhere(rank, h, n)
+}
+
+func (e *Endpoint) nowhere(rank int, h transport.Handle, n int) error {
+	if rank < 0 || rank >= e.size {
+		return fmt.Errorf("shm: memory of rank %d; ranks are 0 to %d", rank, e.size-1)
+	}
+	return fmt.Errorf("shm: %d bytes at %d of rank %d, whose arena has %d", n, h, rank, len(e.maps[rank]))
+}
+
+// Pulls reports whether Pull works with all ranks.
+func (e *Endpoint) Pulls() bool {
+	for r := range e.pulls {
+		if r != e.rank && !e.pulls[r] {
+			return false
+		}
+	}
+	return true
+}
+
+// Pull copies memory of a peer that is not in an arena.
+func (e *Endpoint) Pull(rank int, addr uintptr, dst []byte) error {
+	if rank < 0 || rank >= e.size || !e.pulls[rank] {
+		return transport.ErrNoPull
+	}
+	err := readProcess(e.peers[rank].pid, addr, dst)
+	if err != nil {
+		if gone := e.Alive(rank); gone != nil {
+			return gone
+		}
+	}
+	return err
+}
+
+// lost notes that a rank's process has ended.
+func (e *Endpoint) lost(rank int, why string) {
+	e.gone[rank].CompareAndSwap(nil, &transport.Gone{Rank: rank, Why: why})
+}
+
+// Alive is nil while a rank's process runs and has not closed its endpoint.
+func (e *Endpoint) Alive(rank int) error {
+	if g := e.gone[rank].Load(); g != nil {
+		return g
+	}
+	return nil
+}
+
+// Close says goodbye to the peers, which keep what they have not yet read.
+func (e *Endpoint) Close() error {
+	e.closing.Do(func() {
+		e.closed.Store(true)
+		e.release()
+	})
+	return nil
+}
+
+// release gives everything back.
+func (e *Endpoint) release() {
+	if e.watch != nil {
+		e.watch.close()
+	}
+	for r, m := range e.maps {
+		if m != nil && r != e.rank {
+			_ = unmapArena(m)
+		}
+	}
+	for _, m := range e.peers {
+		if m != nil {
+			m.conn.Close()
+			m.file.Close()
+			if m.pidfd >= 0 {
+				unix.Close(m.pidfd)
+			}
+		}
+	}
+	_ = unmapArena(e.arena.mem)
+	e.arena.file.Close()
+}
+
+func headerSize(size int) uint64 { return hugePage }
