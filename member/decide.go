@@ -1,0 +1,293 @@
+package member
+
+import (
+	"cmp"
+	"slices"
+	"time"
+)
+
+// office is what a decider holds besides its view.
+type office struct {
+	joins  []petition // ascending by id
+	leaves []petition
+	caught []petition
+	joined Time // when the latest wish to join came
+
+	asked    Time // when a proposal went out; Never if none waits for its answer
+	proposed *Proposal
+	failures int // in it
+	losses   []loss
+}
+
+type petition struct {
+	id   ID
+	life uint64
+	at   Time
+}
+
+// loss is a number of failures that an epoch removed.
+type loss struct {
+	at    Time
+	count int
+}
+
+// Lead gives this process the office of decider. The epoch is what the store
+// holds, nil if it holds none yet. The lease that gives the office is the
+// shell's; that two hold the office for a while does no harm, as the store
+// takes only one epoch for a number.
+func (m *Machine) Lead(now Time, stored *Epoch) {
+	m.wake(now)
+	if stored.number() > m.epoch.number() {
+		m.adopt(m.book.keep(stored), nil)
+		m.pass()
+	}
+	m.office = &office{asked: Never}
+	if !m.member() {
+		m.nextBeat = m.now
+	}
+	m.settle()
+}
+
+// Follow takes the office away.
+func (m *Machine) Follow(now Time) {
+	m.wake(now)
+	m.office = nil
+	m.settle()
+}
+
+// Decided says what the store holds: the answer to a proposal, or news from
+// watching it. A nil epoch says that it holds none.
+func (m *Machine) Decided(now Time, stored *Epoch) {
+	m.wake(now)
+	if m.office != nil {
+		m.office.asked = Never
+	}
+	if stored.number() > m.epoch.number() {
+		if stored.check() != nil {
+			return
+		}
+		m.adopt(m.book.keep(stored), nil)
+		m.pass()
+	}
+	m.settle()
+}
+
+// Undecided says that the store did not answer a proposal; another follows after Config.Retry.
+func (m *Machine) Undecided(now Time) {
+	m.wake(now)
+	m.settle()
+}
+
+// put adds a petition, or replaces an older one of the same id.
+func put(list []petition, p petition) []petition {
+	i, ok := slices.BinarySearchFunc(list, p.id, func(q petition, id ID) int { return cmp.Compare(q.id, id) })
+	if !ok {
+		return slices.Insert(list, i, p)
+	}
+	if list[i].life != p.life {
+		list[i] = p
+	}
+	return list
+}
+
+// petition takes what a process asks for itself.
+func (o *office) petition(m *Machine, msg *Message) {
+	if msg.Subject == Nobody {
+		return
+	}
+	if msg.Verb == Enter {
+		o.enter(m, msg.Subject, msg.SubjectLife)
+		return
+	}
+	i := m.epoch.Index(msg.Subject)
+	if i < 0 || m.epoch.Members[i].Life != msg.SubjectLife {
+		return
+	}
+	p := petition{msg.Subject, msg.SubjectLife, m.now}
+	switch {
+	case msg.Verb == Exit:
+		o.leaves = put(o.leaves, p)
+	case msg.Verb == Caught && m.epoch.Members[i].Recovering:
+		o.caught = put(o.caught, p)
+	}
+}
+
+// enter takes a wish to join. A process whose id is in use waits until the other
+// one has failed, and is refused if it lives.
+func (o *office) enter(m *Machine, id ID, life uint64) {
+	i := m.epoch.Index(id)
+	if i >= 0 && m.epoch.Members[i].Life == life {
+		m.send(id, Message{Verb: Whole, Epoch: m.epoch})
+		return
+	}
+	if m.epoch != nil && m.epoch.Halt != NoReason {
+		m.deny(id, m.epoch.Halt)
+		return
+	}
+	members := len(o.joins)
+	if m.epoch != nil {
+		members += len(m.epoch.Members)
+	}
+	at := slices.IndexFunc(o.joins, func(p petition) bool { return p.id == id })
+	switch {
+	case at >= 0 && o.joins[at].life == life:
+		if i >= 0 && m.State(id) == Healthy && m.now-o.joins[at].at > m.cfg.Bound()+m.cfg.Settle {
+			o.joins = slices.Delete(o.joins, at, at+1)
+			m.deny(id, Taken)
+		}
+	case at < 0 && i < 0 && members >= m.cfg.Max:
+		m.deny(id, Full)
+	default:
+		o.joins = put(o.joins, petition{id, life, m.now})
+		o.joined = m.now
+	}
+}
+
+// deny refuses a process, which may be this one.
+func (m *Machine) deny(id ID, why Reason) {
+	if id == m.self {
+		m.via = nil
+		m.emit(Event{Kind: Refused, ID: id, Reason: why})
+		return
+	}
+	m.send(id, Message{Verb: Deny, Reason: why})
+}
+
+// decided drops what an epoch has done.
+func (o *office) decided(m *Machine, e *Epoch) {
+	if p := o.proposed; p != nil && p.Next.Number == e.Number && p.Next.Decider == e.Decider {
+		o.losses = append(o.losses, loss{m.now, o.failures})
+	}
+	o.proposed, o.asked = nil, Never
+	listed := func(p petition) bool { i := e.Index(p.id); return i >= 0 && e.Members[i].Life == p.life }
+	o.joins = slices.DeleteFunc(o.joins, listed)
+	o.leaves = slices.DeleteFunc(o.leaves, func(p petition) bool { return !listed(p) })
+	o.caught = slices.DeleteFunc(o.caught, func(p petition) bool { return !listed(p) || !e.Members[e.Index(p.id)].Recovering })
+	if m.last == nil {
+		return
+	}
+	// Who is new cannot apply a change. A few get the whole list from here; their
+	// first beats make their observers fetch it from them, and so on.
+	for _, c := range m.last.Came[:min(len(m.last.Came), e.Observers)] {
+		m.send(c.ID, Message{Verb: Whole, Epoch: e})
+	}
+	for _, id := range m.last.Gone { // it may live after all, or wait for this
+		m.send(id, Message{Verb: Notice})
+	}
+}
+
+// officeDue is when the decider has something to do without any input.
+func (m *Machine) officeDue() Time {
+	o := m.office
+	if o.asked != Never {
+		return o.asked + m.cfg.Retry
+	}
+	due := far
+	if len(o.joins) > 0 {
+		due = max(m.now+1, o.joined+m.cfg.Gather)
+	}
+	for i := range m.marks {
+		if m.marks[i].state == Failed {
+			due = min(due, max(m.now+1, m.marks[i].since+m.cfg.Settle))
+		}
+	}
+	return due
+}
+
+// decide proposes the next epoch if there is reason for one. All that waits goes
+// into it. A proposal without answer is made anew after Config.Retry with what
+// has come since; the store takes one of them.
+func (m *Machine) decide() {
+	o, e := m.office, m.epoch
+	if o.asked != Never && m.now < o.asked+m.cfg.Retry || e != nil && e.Halt != NoReason {
+		return
+	}
+	var members []Member
+	if e != nil {
+		members = e.Members
+	}
+	var failed []ID
+	first, suspects := far, false
+	for _, k := range m.marks {
+		switch k.state {
+		case Failed:
+			failed = append(failed, k.id)
+			first = min(first, k.since)
+		case Suspect:
+			suspects = true
+		}
+	}
+	var joins []petition
+	for _, p := range o.joins { // a new process waits until the old one of its id is gone
+		if i := e.Index(p.id); i < 0 || m.State(p.id) == Failed {
+			joins = append(joins, p)
+		}
+	}
+	due := len(failed) > 0 && (!suspects || m.now >= first+m.cfg.Settle) ||
+		len(o.leaves) > 0 || len(o.caught) > 0 || e != nil && e.Decider != m.self
+	if len(joins) > 0 {
+		total := len(members) + len(joins)
+		due = due || total >= m.cfg.Min && (total >= m.cfg.Max || m.now >= o.joined+m.cfg.Gather)
+	}
+	if !due {
+		return
+	}
+	next := &Epoch{Number: e.number() + 1, Decider: m.self, Observers: m.cfg.Observers}
+	for _, old := range members {
+		_, dead := slices.BinarySearch(failed, old.ID)
+		if dead || has(o.leaves, old.ID) {
+			continue
+		}
+		old.Recovering = old.Recovering && !has(o.caught, old.ID)
+		next.Members = append(next.Members, old)
+	}
+	for _, p := range joins {
+		if len(next.Members) < m.cfg.Max {
+			next.Members = append(next.Members, Member{p.id, p.life, e != nil})
+		}
+	}
+	slices.SortFunc(next.Members, func(a, b Member) int { return cmp.Compare(a.ID, b.ID) })
+	active := next.Active()
+	switch {
+	case e == nil, len(failed) > 0:
+	case slices.Equal(active, e.Active()):
+		next.AfterStep = e.AfterStep
+	default:
+		next.AfterStep = m.boundary()
+	}
+	if e != nil {
+		recent := len(failed)
+		o.losses = slices.DeleteFunc(o.losses, func(l loss) bool { return m.now-l.at > m.cfg.Window })
+		for _, l := range o.losses {
+			recent += l.count
+		}
+		switch {
+		case len(active) < m.cfg.Min:
+			next.Halt = TooFew
+		case recent > m.cfg.MaxFailures:
+			next.Halt = TooMany
+		}
+	}
+	o.asked, o.failures = m.now, len(failed)
+	o.proposed = &Proposal{Prev: e.number(), Next: next}
+	m.proposal = o.proposed
+}
+
+func has(list []petition, id ID) bool {
+	_, ok := slices.BinarySearchFunc(list, id, func(q petition, id ID) int { return cmp.Compare(q.id, id) })
+	return ok
+}
+
+// boundary is the step after which active members change over: far enough ahead
+// that everyone knows by then, which takes a flood, or an interval and a fetch
+// where the flood is lost. 0 if nobody reports steps.
+func (m *Machine) boundary() uint64 {
+	if m.step == 0 {
+		return 0
+	}
+	ahead := uint64(1)
+	if m.pace > 0 {
+		ahead += uint64((m.now-m.stepAt+2*m.cfg.Interval+m.cfg.Retry)/max(m.pace, time.Microsecond)) + 1
+	}
+	return m.step + ahead
+}
