@@ -1,0 +1,285 @@
+package blob
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/weft-fabric/weft/unit"
+)
+
+// Dir is a directory. A blob is written under a temporary name, synchronised,
+// renamed, and the folder synchronised. The temporary name is the blob's own with
+// a dot in front, so that what a killed writer left is overwritten by the next
+// attempt instead of piling up; two writers of one blob at a time are wrong use.
+//
+// Libraries for atomic files choose random temporary names, do not synchronise the
+// folder and write front to back; here the header comes last.
+type Dir struct{ root string }
+
+// NewDir is the place in a directory, which the first Put creates.
+func NewDir(root string) *Dir { return &Dir{filepath.Clean(root)} }
+
+const (
+	tempSuffix = ".tmp"
+	// writeSize is what is handed to the kernel at a time, and what is asked to go to
+	// the disk while the next piece is copied.
+	writeSize = 8 << 20
+)
+
+// Path is the file's path.
+func (d *Dir) Path(name string) string { return filepath.Join(d.root, filepath.FromSlash(name)) }
+
+func tempName(path string) string {
+	return filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+tempSuffix)
+}
+
+// Put writes a file.
+func (d *Dir) Put(ctx context.Context, name string, b Body) (err error) {
+	path := d.Path(name)
+	if err := makeFolder(filepath.Dir(path)); err != nil {
+		return d.explain(err, path, b.Size())
+	}
+	temp := tempName(path)
+	f, err := os.OpenFile(temp, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o644)
+	if err != nil {
+		return d.explain(err, path, b.Size())
+	}
+	defer func() {
+		if err != nil {
+			f.Close()
+			os.Remove(temp)
+			err = d.explain(err, path, b.Size())
+		}
+	}()
+	if err := reserve(f, b.Size()); err != nil {
+		return err
+	}
+	if err := write(ctx, f, b); err != nil {
+		return err
+	}
+	if err := f.Sync(); err != nil {
+		return err
+	}
+	if err := f.Close(); err != nil {
+		return err
+	}
+	if err := os.Rename(temp, path); err != nil {
+		return err
+	}
+	return syncFolder(filepath.Dir(path))
+}
+
+// write computes the header while the data goes to the disk.
+func write(ctx context.Context, f *os.File, b Body) error {
+	type result struct {
+		head []byte
+		err  error
+	}
+	done := make(chan result, 1)
+	go func() {
+		h, err := b.header()
+		done <- result{h, err}
+	}()
+	err := Pieces(b.Data, writeSize, func(off int64, piece []byte) error {
+		if err := context.Cause(ctx); err != nil {
+			return err
+		}
+		if _, err := f.WriteAt(piece, b.Head+off); err != nil {
+			return err
+		}
+		startWriteback(f, b.Head+off, int64(len(piece)))
+		return nil
+	})
+	r := <-done // Header reads Data, so it must have ended before Put returns.
+	if err = errors.Join(err, r.err); err != nil {
+		return err
+	}
+	_, err = f.WriteAt(r.head, 0)
+	return err
+}
+
+// makeFolder creates a folder and those above it, each durable in its parent.
+func makeFolder(path string) error {
+	err := os.Mkdir(path, 0o755)
+	if errors.Is(err, fs.ErrExist) {
+		if st, serr := os.Stat(path); serr == nil && !st.IsDir() {
+			return &fs.PathError{Op: "mkdir", Path: path, Err: syscall.ENOTDIR}
+		}
+		return nil
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		if err := makeFolder(filepath.Dir(path)); err != nil {
+			return err
+		}
+		if err = os.Mkdir(path, 0o755); errors.Is(err, fs.ErrExist) {
+			err = nil // another rank was faster
+		}
+	}
+	if err != nil {
+		return err
+	}
+	return syncFolder(filepath.Dir(path))
+}
+
+func syncFolder(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return f.Sync()
+}
+
+// explain names the blob, its size and what can be done about the error.
+func (d *Dir) explain(err error, path string, size int64) error {
+	what := fmt.Sprintf("write %s (%v)", path, unit.Bytes(size))
+	switch {
+	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
+		free := ""
+		if n, ok := freeBytes(d.root); ok {
+			free = fmt.Sprintf(", %v free", unit.Bytes(n))
+		}
+		return fmt.Errorf("%s: the disk is full%s; free some space, or keep fewer checkpoints: %w", what, free, err)
+	case errors.Is(err, syscall.EROFS), errors.Is(err, fs.ErrPermission):
+		return fmt.Errorf("%s: the directory cannot be written to; choose another or change its permissions: %w", what, err)
+	}
+	return fmt.Errorf("%s: %w", what, err)
+}
+
+func (d *Dir) Read(ctx context.Context, name string, p []byte, off int64) error {
+	if err := context.Cause(ctx); err != nil {
+		return err
+	}
+	f, err := os.Open(d.Path(name))
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	n, err := f.ReadAt(p, off)
+	if err == io.EOF && n < len(p) {
+		return fmt.Errorf("read %s: %d bytes from %d on, %d are there: %w", d.Path(name), len(p), off, n, io.ErrUnexpectedEOF)
+	}
+	if n == len(p) {
+		return nil
+	}
+	return err
+}
+
+// List walks the directory; one that does not exist is empty.
+func (d *Dir) List(ctx context.Context, prefix string) ([]Info, error) {
+	var list []Info
+	start := d.root
+	if i := strings.LastIndexByte(prefix, '/'); i >= 0 {
+		start = d.Path(prefix[:i])
+	}
+	err := filepath.WalkDir(start, func(path string, e fs.DirEntry, err error) error {
+		if cause := context.Cause(ctx); cause != nil {
+			return cause
+		}
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil // removed by another process meanwhile, or never there
+		}
+		if err != nil {
+			return err
+		}
+		rel, err := filepath.Rel(d.root, path)
+		if err != nil {
+			return err
+		}
+		name := filepath.ToSlash(rel)
+		if strings.HasPrefix(e.Name(), ".") && path != start {
+			if e.IsDir() {
+				return fs.SkipDir
+			}
+			return nil
+		}
+		if e.IsDir() {
+			if path == start || strings.HasPrefix(name+"/", prefix) || strings.HasPrefix(prefix, name+"/") {
+				return nil
+			}
+			return fs.SkipDir
+		}
+		if !strings.HasPrefix(name, prefix) {
+			return nil
+		}
+		st, err := os.Stat(path) // follows links, as the ones of model hubs
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if st.Mode().IsRegular() {
+			list = append(list, Info{name, st.Size()})
+		}
+		return nil
+	})
+	slices.SortFunc(list, func(a, b Info) int { return strings.Compare(a.Name, b.Name) })
+	return list, err
+}
+
+// Unfinished looks for temporary names and empty folders.
+func (d *Dir) Unfinished(ctx context.Context) ([]string, error) {
+	var names []string
+	folders, err := os.ReadDir(d.root)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range folders {
+		if !e.IsDir() {
+			continue
+		}
+		files, err := os.ReadDir(filepath.Join(d.root, e.Name()))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, err
+		}
+		if len(files) == 0 && err == nil {
+			names = append(names, e.Name()+"/")
+		}
+		for _, f := range files {
+			if base, ok := strings.CutSuffix(f.Name(), tempSuffix); ok && strings.HasPrefix(base, ".") {
+				names = append(names, e.Name()+"/"+base[1:])
+			}
+		}
+	}
+	slices.Sort(names)
+	return names, nil
+}
+
+// Remove deletes a file.
+func (d *Dir) Remove(ctx context.Context, name string) error {
+	path := d.Path(name)
+	if err := os.Remove(path); err != nil {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		return err
+	}
+	return syncFolder(filepath.Dir(path))
+}
+
+// RemoveAll deletes a folder.
+func (d *Dir) RemoveAll(ctx context.Context, folder string) error {
+	path := d.Path(folder)
+	if err := os.RemoveAll(path); err != nil {
+		return err
+	}
+	if err := syncFolder(filepath.Dir(path)); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// Sync synchronises a folder.
+func (d *Dir) Sync(ctx context.Context, folder string) error { return syncFolder(d.Path(folder)) }

@@ -1,0 +1,11 @@
+//go:build !linux
+
+package blob
+
+import "os"
+
+func reserve(*os.File, int64) error { return nil }
+
+func startWriteback(*os.File, int64, int64) {}
+
+func freeBytes(string) (int64, bool) { return 0, false }

@@ -1,0 +1,309 @@
+package ckpt
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/weft-fabric/weft/ckpt/blob"
+)
+
+// State of a folder in a store.
+type State string
+
+// The states.
+const (
+	Complete   State = "complete"   // a manifest and all its files in their sizes; Verify reads the data too
+	Damaged    State = "damaged"    // a manifest that is not right, or files missing or of other sizes
+	Incomplete State = "incomplete" // no manifest: being written, or left by writers that died
+	Foreign    State = "foreign"    // safetensors files of other programs: no checksums
+)
+
+// Entry is a line of List.
+type Entry struct {
+	Step      int64     `json:"step"`
+	State     State     `json:"state"`
+	Folder    string    `json:"folder"`
+	Epoch     int64     `json:"epoch"`
+	World     int       `json:"world"`
+	Tensors   int       `json:"tensors"`
+	Bytes     int64     `json:"bytes"` // of all files
+	Created   time.Time `json:"created,omitzero"`
+	Emergency bool      `json:"emergency,omitempty"`
+	Problems  []Problem `json:"problems,omitempty"`
+
+	manifest *Manifest
+}
+
+// List gives what is in the store by step, attempts at the same step by epoch and
+// time. It reads manifests and no data.
+func (s *Store) List(ctx context.Context) ([]Entry, error) {
+	blobs, err := s.place.List(ctx, "")
+	if err != nil {
+		return nil, err
+	}
+	folders := map[string][]blob.Info{}
+	var names []string
+	var foreign []blob.Info
+	for _, b := range blobs {
+		folder, file, ok := strings.Cut(b.Name, "/")
+		if !ok {
+			if strings.HasSuffix(b.Name, ".safetensors") {
+				foreign = append(foreign, b)
+			}
+			continue
+		}
+		if _, ok := parseFolder(folder); !ok || strings.Contains(file, "/") {
+			continue
+		}
+		if folders[folder] == nil {
+			names = append(names, folder)
+		}
+		folders[folder] = append(folders[folder], b)
+	}
+	unfinished, err := s.place.Unfinished(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range unfinished {
+		folder, _, _ := strings.Cut(name, "/")
+		if _, ok := parseFolder(folder); ok && folders[folder] == nil && !slices.Contains(names, folder) {
+			names = append(names, folder)
+		}
+	}
+	var list []Entry
+	if len(foreign) > 0 {
+		list = append(list, s.foreign(ctx, foreign))
+	}
+	for _, name := range names {
+		e, err := s.entry(ctx, name, folders[name])
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, e)
+	}
+	slices.SortStableFunc(list, func(a, b Entry) int {
+		return cmp.Or(cmp.Compare(a.Step, b.Step), cmp.Compare(a.Epoch, b.Epoch), a.Created.Compare(b.Created), strings.Compare(a.Folder, b.Folder))
+	})
+	return list, nil
+}
+
+// entry judges a folder by its manifest and the sizes of its files.
+func (s *Store) entry(ctx context.Context, folder string, files []blob.Info) (Entry, error) {
+	step, _ := parseFolder(folder)
+	e := Entry{Step: step, State: Incomplete, Folder: folder}
+	size := map[string]int64{}
+	for _, f := range files {
+		size[strings.TrimPrefix(f.Name, folder+"/")] = f.Size
+		e.Bytes += f.Size
+	}
+	if _, ok := size[manifestName]; !ok {
+		return e, nil
+	}
+	m, err := s.manifest(ctx, folder)
+	damage := new(Damage)
+	switch {
+	case errors.As(err, &damage):
+		e.State, e.Problems = Damaged, damage.Problems
+		return e, nil
+	case errors.Is(err, fs.ErrNotExist):
+		return e, nil // pruned meanwhile
+	case err != nil:
+		return e, err
+	}
+	e.manifest, e.State = m, Complete
+	e.Epoch, e.World, e.Tensors, e.Created, e.Emergency = m.Epoch, m.World, len(m.Tensors), m.Created, m.Emergency
+	for _, f := range m.Files {
+		path := s.place.Path(folder + "/" + f.Name)
+		if n, ok := size[f.Name]; !ok {
+			e.Problems = append(e.Problems, Problem{path, "is missing"})
+		} else if n != f.Size {
+			e.Problems = append(e.Problems, Problem{path, fmt.Sprintf("has %d bytes; the manifest says %d", n, f.Size)})
+		}
+	}
+	if len(e.Problems) > 0 {
+		e.State = Damaged
+	}
+	return e, nil
+}
+
+// maxManifest bounds what is read as a manifest: 10,000 ranks with 1,000 shards
+// each take about 1 GB.
+const maxManifest = 4 << 30
+
+// manifest reads a folder's manifest. One that is not there gives fs.ErrNotExist,
+// one that is not right a *Damage.
+func (s *Store) manifest(ctx context.Context, folder string) (*Manifest, error) {
+	name := folder + "/" + manifestName
+	list, err := s.place.List(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	if len(list) == 0 || list[0].Name != name {
+		return nil, &fs.PathError{Op: "read", Path: s.place.Path(name), Err: fs.ErrNotExist}
+	}
+	step, _ := parseFolder(folder)
+	damaged := func(what string) error {
+		return &Damage{step, []Problem{{s.place.Path(name), what}}}
+	}
+	if list[0].Size > maxManifest {
+		return nil, damaged(fmt.Sprintf("has %d bytes; no manifest is larger than %d", list[0].Size, int64(maxManifest)))
+	}
+	p := make([]byte, list[0].Size)
+	if err := s.place.Read(ctx, name, p, 0); err != nil {
+		if errors.Is(err, io.ErrUnexpectedEOF) {
+			return nil, damaged(err.Error())
+		}
+		return nil, err
+	}
+	m, err := parseManifest(p)
+	if err != nil {
+		return nil, damaged(err.Error())
+	}
+	if m.Step != step {
+		return nil, damaged(fmt.Sprintf("is of step %d", m.Step))
+	}
+	m.folder = folder
+	return m, nil
+}
+
+// find gives the newest complete checkpoint whose step test accepts, and what was
+// wrong with newer ones.
+func (s *Store) find(ctx context.Context, test func(step int64) bool) (*Manifest, []*Damage, error) {
+	list, err := s.List(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	var bad []*Damage
+	for _, e := range slices.Backward(list) {
+		switch {
+		case !test(e.Step):
+		case e.State == Damaged:
+			bad = append(bad, &Damage{e.Step, e.Problems})
+		case e.manifest != nil:
+			return e.manifest, bad, nil
+		}
+	}
+	return nil, bad, nil
+}
+
+// Latest gives the newest checkpoint that is complete, and what was found wrong
+// with newer ones. ErrNone if there is none.
+func (s *Store) Latest(ctx context.Context) (*Manifest, []*Damage, error) {
+	m, bad, err := s.find(ctx, func(int64) bool { return true })
+	if err == nil && m == nil {
+		err = s.none(bad)
+	}
+	return m, bad, err
+}
+
+// none says that nothing can be loaded, and why.
+func (s *Store) none(bad []*Damage) error {
+	where := strings.TrimSuffix(s.place.Path(""), "/")
+	if len(bad) == 0 {
+		return fmt.Errorf("%w in %s", ErrNone, where)
+	}
+	errs := []error{fmt.Errorf("%w in %s that is whole", ErrNone, where)}
+	for _, d := range bad {
+		errs = append(errs, d)
+	}
+	return errors.Join(errs...)
+}
+
+// At gives the checkpoint of a step, the newest attempt if there are several. An
+// error names the steps there are.
+func (s *Store) At(ctx context.Context, step int64) (*Manifest, error) {
+	m, bad, err := s.find(ctx, func(v int64) bool { return v == step })
+	switch {
+	case err != nil:
+		return nil, err
+	case m != nil:
+		return m, nil
+	case len(bad) > 0:
+		return nil, bad[0]
+	}
+	list, err := s.List(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var steps []string
+	for _, e := range list {
+		if e.manifest != nil && e.State != Damaged {
+			steps = append(steps, fmt.Sprint(e.Step))
+		}
+	}
+	if len(steps) == 0 {
+		return nil, s.none(nil)
+	}
+	return nil, fmt.Errorf("%w of step %d in %s; there are: %s", ErrNone, step, strings.TrimSuffix(s.place.Path(""), "/"), strings.Join(steps, ", "))
+}
+
+// Resume fills want from the newest checkpoint that is whole in what this rank
+// reads of it and, with Options.Min, in what every rank reads. The second result
+// says what was wrong with newer ones, which were left out. What want holds after an
+// error is undefined. ErrNone if there is no checkpoint; a *Mismatch is not passed
+// over, since older checkpoints are of the same model.
+func (s *Store) Resume(ctx context.Context, want []Tensor) (*Manifest, []*Damage, error) {
+	agree := s.o.Min
+	if agree == nil {
+		agree = func(_ context.Context, v int64) (int64, error) { return v, nil }
+	}
+	var bad []*Damage
+	for below := int64(math.MaxInt64); ; {
+		m, newer, err := s.find(ctx, func(step int64) bool { return step < below })
+		bad = append(bad, newer...)
+		mine := int64(voteNone)
+		if err != nil {
+			mine = voteStop
+		} else if m != nil {
+			mine = m.Step
+		}
+		step, aerr := agree(ctx, mine)
+		switch err = errors.Join(err, aerr); {
+		case err != nil:
+			return nil, bad, err
+		case step == voteStop:
+			return nil, bad, errElsewhere
+		case step == voteNone:
+			return nil, bad, s.none(bad)
+		}
+		if m.Step != step {
+			m, err = s.At(ctx, step)
+		}
+		if err == nil {
+			err = s.LoadFrom(ctx, m, want)
+		}
+		vote := step
+		if damage := new(Damage); errors.As(err, &damage) {
+			bad = append(bad, damage)
+			vote, err = voteNone, nil
+		} else if err != nil {
+			vote = voteStop
+		}
+		all, aerr := agree(ctx, vote)
+		switch err = errors.Join(err, aerr); {
+		case err != nil:
+			return nil, bad, err
+		case all == voteStop:
+			return nil, bad, errElsewhere
+		case all == step:
+			return m, bad, nil
+		}
+		below = step
+	}
+}
+
+// What a rank says instead of a step: it has none that is whole, or it cannot go on.
+const (
+	voteNone = -1
+	voteStop = -2
+)
+
+var errElsewhere = errors.New("another rank could not load its part of the checkpoint; its own error says why")

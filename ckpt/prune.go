@@ -1,0 +1,70 @@
+package ckpt
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+)
+
+// prune removes what Options does not keep once a checkpoint is complete: older
+// checkpoints, emergency ones and unfinished folders of steps before it. A manifest
+// goes first, so that what is left of a half removed checkpoint is none.
+func (s *Store) prune(ctx context.Context, newest *Manifest) error {
+	if newest.Emergency {
+		return nil
+	}
+	list, err := s.List(ctx)
+	if err != nil {
+		return err
+	}
+	kept := 0
+	for _, e := range slices.Backward(list) {
+		keep := true
+		switch {
+		case e.Folder == "" || e.Step > newest.Step || e.Folder == newest.folder:
+		case e.State == Incomplete:
+			// A rank writes its steps in order, so nobody writes here any more.
+			keep = e.Step >= newest.Step
+		case e.Emergency:
+			keep = false
+		case s.o.Every > 0 && e.Step%s.o.Every == 0:
+		default:
+			keep = s.o.Keep == 0 || kept < s.o.Keep
+		}
+		if !keep {
+			if err := s.drop(ctx, e.Folder); err != nil {
+				return err
+			}
+		} else if e.State == Complete && !e.Emergency && e.Step <= newest.Step {
+			kept++
+		}
+	}
+	return nil
+}
+
+func (s *Store) drop(ctx context.Context, folder string) error {
+	if _, ok := parseFolder(folder); !ok {
+		return fmt.Errorf("%q is no folder of a checkpoint; not removed", folder)
+	}
+	if err := s.place.Remove(ctx, folder+"/"+manifestName); err != nil {
+		return err
+	}
+	return s.place.RemoveAll(ctx, folder)
+}
+
+// Clean removes folders without a manifest, which writers that died left. Call it
+// from one rank while none saves, as when training starts.
+func (s *Store) Clean(ctx context.Context) error {
+	list, err := s.List(ctx)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, e := range list {
+		if e.State == Incomplete {
+			errs = append(errs, s.drop(ctx, e.Folder))
+		}
+	}
+	return errors.Join(errs...)
+}
