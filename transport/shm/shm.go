@@ -18,6 +18,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/weft-fabric/weft/transport"
+	"github.com/weft-fabric/weft/transport/internal/ring"
+	"github.com/weft-fabric/weft/transport/wait"
 )
 
 // Config says who a rank is and how it finds the others.
@@ -47,6 +49,7 @@ func HostID() string {
 // Endpoint is a rank's shared memory. Memory got from Alloc or At must not be
 // touched after Close.
 type Endpoint struct {
+	*ring.Hub
 	rank, size int
 	arena      *arena
 	maps       [][]byte // of all ranks, by rank
@@ -58,7 +61,6 @@ type Endpoint struct {
 	refused    atomic.Uint64
 
 	closing sync.Once
-	closed  atomic.Bool
 }
 
 // Open makes the endpoint of a rank. All ranks of it must call Open at the same
@@ -127,11 +129,15 @@ func (e *Endpoint) meet(ctx context.Context, c *Config) error {
 			return fmt.Errorf("rank %d: %w", r, err)
 		}
 		m.file.Close()
-		e.pulls[r] = !c.NoPull && m.value != 0 && readable(m)
+		if !c.NoPull && m.value != 0 && readable(m) {
+			e.pulls[r] = true
+			e.mayPull(e.rank, r).Store(1)
+		}
 		if m.pidfd >= 0 {
 			m.conn.Close()
 		}
 	}
+	e.Hub = ring.New(space{e}, wait.For(e.size, false))
 	e.watch, err = newWatch(e.peers, e.lost)
 	return err
 }
@@ -219,8 +225,11 @@ func (e *Endpoint) Pull(rank int, addr uintptr, dst []byte) error {
 	return err
 }
 
-// lost notes that a rank's process has ended.
+// lost notes that a rank left or that its process has ended.
 func (e *Endpoint) lost(rank int, why string) {
+	if e.Hub.Left(rank) {
+		why = "left"
+	}
 	e.gone[rank].CompareAndSwap(nil, &transport.Gone{Rank: rank, Why: why})
 }
 
@@ -229,13 +238,17 @@ func (e *Endpoint) Alive(rank int) error {
 	if g := e.gone[rank].Load(); g != nil {
 		return g
 	}
+	if e.Hub.Left(rank) {
+		e.lost(rank, "left")
+		return e.gone[rank].Load()
+	}
 	return nil
 }
 
 // Close says goodbye to the peers, which keep what they have not yet read.
 func (e *Endpoint) Close() error {
 	e.closing.Do(func() {
-		e.closed.Store(true)
+		e.Hub.Close()
 		e.release()
 	})
 	return nil
@@ -264,4 +277,28 @@ func (e *Endpoint) release() {
 	e.arena.file.Close()
 }
 
-func headerSize(size int) uint64 { return hugePage }
+// Counters are those of the messages, and how many strangers were turned away.
+func (e *Endpoint) Counters() []transport.Counter {
+	return append(e.Hub.Counters(), transport.Counter{Name: "hellos_refused", Value: e.refused.Load()})
+}
+
+// An arena begins with the ring's head, then a word for each rank: whether the
+// owner can read all memory of that rank.
+
+func headerSize(size int) uint64 {
+	return uint64(ring.HeadSize(size)+4*size+page-1) &^ (page - 1)
+}
+
+// mayPull is the word that says whether rank by can read memory of rank from.
+func (e *Endpoint) mayPull(by, from int) *atomic.Uint32 {
+	return (*atomic.Uint32)(unsafe.Pointer(&e.maps[by][ring.HeadSize(e.size)+4*from]))
+}
+
+// space is the arenas as the ring sees them.
+type space struct{ *Endpoint }
+
+func (s space) Head(rank int) []byte                         { return s.maps[rank][:ring.HeadSize(s.size)] }
+func (s space) Registered(b []byte) (transport.Handle, bool) { return s.Handle(b) }
+func (s space) Pullable(by int) bool                         { return s.mayPull(by, s.rank).Load() != 0 }
+
+var _ transport.Memory = (*Endpoint)(nil)

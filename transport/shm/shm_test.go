@@ -82,6 +82,41 @@ func init() {
 	}
 }
 
+func init() {
+	bodies["scenario"] = func(c *conform.Child) error {
+		s, err := conform.Find(c.Args[0])
+		if err != nil {
+			return err
+		}
+		e, err := Open(context.Background(), Config{Rank: c.Rank, Size: c.Size, Gather: c.Gather, NoPull: c.Args[1] == "staged"})
+		if err != nil {
+			return err
+		}
+		if err := s.Run(e); err != nil {
+			return err
+		}
+		return e.Close()
+	}
+}
+
+// Every scenario runs between processes, with plain memory pulled, and staged as
+// where the system does not let processes read one another.
+func TestConform(t *testing.T) {
+	for _, how := range []string{"pulled", "staged"} {
+		for _, s := range conform.Scenarios() {
+			t.Run(how+"/"+s.Name, func(t *testing.T) {
+				c := conform.Spawn(t, s.Ranks, "scenario", s.Name, how)
+				if err := c.Gather(); err != nil {
+					t.Fatal(err)
+				}
+				if err := c.Wait(); err != nil {
+					t.Fatal(err)
+				}
+			})
+		}
+	}
+}
+
 func TestRanksSeeOneAnothersMemory(t *testing.T) {
 	for _, n := range []int{1, 2, 5} {
 		c := conform.Spawn(t, n, "memory")

@@ -1,0 +1,156 @@
+package ring
+
+import (
+	"sync/atomic"
+	"unsafe"
+
+	"github.com/weft-fabric/weft/transport"
+	"github.com/weft-fabric/weft/transport/wait"
+)
+
+// What lies in shared memory holds no pointers: places are handles, 0 is none.
+
+const (
+	// Eager is how many bytes of a message fit into its slot. From here on the
+	// sender waits for the receiver, which takes a message's time once more;
+	// copying 4 KiB twice takes 0.2 us.
+	Eager = slotSize - slotHead
+
+	slotSize = 4096
+	slotHead = 64
+	depth    = 8 // messages of a way under way
+	buckets  = 512
+	recent   = 8  // calls of a port that are remembered
+	notes    = 64 // notices under way between two ranks
+)
+
+// head is the start of a rank's memory.
+type head struct {
+	left atomic.Uint64 // 1: the rank said goodbye
+	_    [56]byte
+	bell wait.Flag // raised with every new way to this rank
+
+	directory [buckets]bucket
+	// Then, for every rank, the notices it left here, and bits for those that left some.
+}
+
+// bucket is a chain of ports. Only its owner changes it; others may be looking
+// at a port that is just taken out, which then is not given back before they
+// have gone.
+type bucket struct {
+	first    atomic.Uint64
+	visitors atomic.Int64
+}
+
+// noteRing holds notices from one rank to another.
+type noteRing struct {
+	posted  atomic.Uint64 // by the sender
+	_       [56]byte
+	taken   atomic.Uint64 // by the receiver
+	_       [56]byte
+	numbers [notes]uint32
+}
+
+// HeadSize is how much memory the head of a rank among size takes.
+func HeadSize(size int) int {
+	return int(unsafe.Sizeof(head{})) + size*int(unsafe.Sizeof(noteRing{})) + bitBytes(size)
+}
+
+// bitBytes is the length of a bit for every rank, in whole lines.
+func bitBytes(size int) int { return (size + 511) / 512 * 64 }
+
+// notesFrom is where a rank leaves notices in a head.
+func notesFrom(b []byte, rank int) *noteRing {
+	return as[noteRing](b[unsafe.Sizeof(head{})+uintptr(rank)*unsafe.Sizeof(noteRing{}):])
+}
+
+// bitsOf are the bits of a head: which ranks left notices.
+func bitsOf(b []byte, size int) []atomic.Uint64 {
+	at := int(unsafe.Sizeof(head{})) + size*int(unsafe.Sizeof(noteRing{}))
+	return unsafe.Slice(as[atomic.Uint64](b[at:]), bitBytes(size)/8)
+}
+
+// portHead is a rank's part of a port. The words for its members follow it.
+type portHead struct {
+	id, epoch uint32
+	members   uint32
+	rank      uint32 // of the owner, in the communicator
+	next      atomic.Uint64
+	latest    atomic.Uint64 // number of the last call of which a message was sent, 0 if none
+	_         [32]byte
+	calls     [recent]callSlot // by number
+}
+
+// callSlot is a call that can be read while it is replaced: version is odd then.
+type callSlot struct {
+	version atomic.Uint64
+	tag     atomic.Uint64
+	words   [transport.CallSize / 8]atomic.Uint64
+}
+
+// memberWord is what a port keeps for each member.
+type memberWord struct {
+	first atomic.Uint64 // the newest way to the member
+	state atomic.Uint32 // set by the member
+	_     uint32
+}
+
+// States of a member towards a port of another.
+const (
+	stranger uint32 = iota // has not looked
+	visiting               // holds pointers into it
+	finished               // will not look again
+)
+
+func portSize(members int) int {
+	return int(unsafe.Sizeof(portHead{})) + members*int(unsafe.Sizeof(memberWord{}))
+}
+
+// words are the members' of a port.
+func (p *portHead) words() []memberWord {
+	return unsafe.Slice((*memberWord)(unsafe.Add(unsafe.Pointer(p), unsafe.Sizeof(portHead{}))), p.members)
+}
+
+// way is the messages from one rank to another on a channel.
+type way struct {
+	next    uint64 // way to the same member
+	channel uint32
+	_       [52]byte
+	posted  wait.Flag // messages, by the sender
+	taken   wait.Flag // messages, by the receiver
+	staged  wait.Flag // bytes, by the sender
+	slots   [depth]slot
+}
+
+// slot is a message. But for the atomics it is written before the message is
+// posted and read after it was, and written again after it was taken.
+type slot struct {
+	tag   atomic.Uint64 // of the call; others than the receiver may look at it at any time
+	size  uint64
+	where uint64 // handle or address
+	epoch uint32
+	kind  uint32
+	claim atomic.Uint32
+	_     uint32
+	stage uint64 // handle of the moved message; written before the claim is set to moved
+	base  uint64 // bytes staged on the way before it
+	_     [8]byte
+	data  [Eager]byte
+}
+
+// Kinds of messages.
+const (
+	eager   uint32 = iota // in the slot
+	lent                  // where is a handle
+	foreign               // where is an address in the sender's process
+	copied                // moved from the start
+)
+
+// Claims of a message that is not eager.
+const (
+	open    uint32 = iota
+	reading        // the receiver is at it
+	moved          // the sender put it, or is putting it, into memory of the way
+	dead           // the sender gave up; what the receiver read may be wrong
+	read           // the receiver has it
+)

@@ -1,0 +1,212 @@
+package ring
+
+import (
+	"fmt"
+	"runtime"
+	"time"
+	"unsafe"
+
+	"github.com/weft-fabric/weft/reduce"
+	"github.com/weft-fabric/weft/transport"
+)
+
+const (
+	waySize = int(unsafe.Sizeof(way{}))
+
+	// piece is how much is copied at a time where a message goes through memory
+	// of its own on the way: half of a small second-level cache.
+	piece = 256 << 10
+
+	// asksBase and asksBytes say how long a sender waits for its message to be
+	// read where it lies: a sleep, and one more for each 32 MiB, which is about
+	// as long as moving the message takes. So it never takes more than twice the
+	// time of the better choice.
+	asksBase  = 2
+	asksBytes = 32 << 20
+
+	maxSpare = 16 << 20 // what a way keeps for the next message to move
+)
+
+func nap() { time.Sleep(50 * time.Microsecond) }
+
+// Send gives b to a member.
+func (p *Port) Send(to, channel int, b []byte) error {
+	l, err := p.enter(channel)
+	if err != nil {
+		return err
+	}
+	defer l.leave()
+	if to < 0 || to >= len(p.members) {
+		return fmt.Errorf("send to rank %d; ranks are 0 to %d", to, len(p.members)-1)
+	}
+	o := l.out[to]
+	if o == nil {
+		if o, err = l.newWay(to); err != nil {
+			return err
+		}
+	}
+	if o.next >= depth {
+		if err := l.waitServing(&o.taken, o.next-depth+1, to, 0); err != nil {
+			return err
+		}
+	}
+	p.publish()
+	err = l.put(o, to, b)
+	runtime.KeepAlive(b)
+	if err != nil {
+		return err
+	}
+	c := &p.h.count
+	c.sent.Add(1)
+	c.sentBytes.Add(uint64(len(b)))
+	return nil
+}
+
+// newWay makes a way to a member and rings its bell.
+func (l *lane) newWay(to int) (*outWay, error) {
+	p := l.p
+	b, err := p.h.s.Alloc(waySize)
+	if err != nil {
+		return nil, fmt.Errorf("way to rank %d: %w", to, err)
+	}
+	at, _ := p.h.s.Registered(b)
+	w := as[way](b)
+	w.channel = uint32(l.channel)
+	p.mu.Lock()
+	first := &p.head.words()[to].first
+	w.next = first.Load()
+	first.Store(uint64(at))
+	p.mu.Unlock()
+	p.h.heads[p.members[to]].bell.Add(1)
+	o := &outWay{way: w, block: b}
+	l.out[to] = o
+	return o, nil
+}
+
+// put posts a message, for which there is room, and returns once b may be changed.
+func (l *lane) put(o *outWay, to int, b []byte) error {
+	p := l.p
+	s := &o.slots[o.next%depth]
+	s.size, s.epoch = uint64(len(b)), p.call.Epoch
+	if len(b) <= Eager {
+		s.kind = eager
+		copy(s.data[:], b)
+		l.post(o, s)
+		return nil
+	}
+	l.reap(o)
+	if h, ok := p.h.s.Handle(b); ok {
+		s.kind, s.where = lent, uint64(h)
+	} else if p.h.s.Pullable(p.members[to]) {
+		s.kind, s.where = foreign, uint64(uintptr(unsafe.Pointer(unsafe.SliceData(b))))
+	} else {
+		s.kind = copied
+	}
+	s.claim.Store(open)
+	if s.kind == copied || to == p.me {
+		at, err := l.prepare(o, s, len(b), o.next+1)
+		if err != nil {
+			return err
+		}
+		s.claim.Store(moved)
+		l.post(o, s)
+		l.move(o, at, b)
+		return nil
+	}
+	l.post(o, s)
+	return l.handOver(o, s, to, b)
+}
+
+// post makes a message visible.
+func (l *lane) post(o *outWay, s *slot) {
+	s.tag.Store(l.p.tag)
+	o.next++
+	o.posted.Post(o.next)
+}
+
+// handOver waits until the receiver has read a message where it lies, or moves it.
+func (l *lane) handOver(o *outWay, s *slot, to int, b []byte) error {
+	err := l.waitServing(&o.taken, o.next, to, asksBase+len(b)/asksBytes)
+	if err == errLate {
+		var at []byte
+		if at, err = l.prepare(o, s, len(b), o.next); err != nil {
+			// There is no memory to move it to, so the receiver has to come.
+			err = l.waitServing(&o.taken, o.next, to, 0)
+		} else if s.claim.CompareAndSwap(open, moved) {
+			l.move(o, at, b)
+			return nil
+		} else {
+			l.unstage(o)
+			err = l.waitServing(&o.taken, o.next, to, 0)
+		}
+	}
+	if err == nil {
+		return nil
+	}
+	// The caller may change b as soon as it has the error: what the receiver
+	// reads of it from now on must not count.
+	if s.claim.CompareAndSwap(open, dead) || s.claim.CompareAndSwap(reading, dead) {
+		return err
+	}
+	return nil // it has been read in the meantime
+}
+
+// prepare gets memory to move a message of n bytes to, until so many messages
+// have been taken.
+func (l *lane) prepare(o *outWay, s *slot, n int, until uint64) ([]byte, error) {
+	b := o.spare
+	if cap(b) >= n {
+		o.spare = nil
+	} else {
+		var err error
+		if b, err = l.p.h.s.Alloc(n); err != nil {
+			return nil, err
+		}
+	}
+	b = b[:n]
+	at, _ := l.p.h.s.Registered(b)
+	s.stage, s.base = uint64(at), o.bytes
+	o.stages = append(o.stages, stage{until, b})
+	return b, nil
+}
+
+// unstage takes back the last prepare.
+func (l *lane) unstage(o *outWay) {
+	last := len(o.stages) - 1
+	l.recycle(o, o.stages[last].b)
+	o.stages = o.stages[:last]
+}
+
+// reap gives back the memory of moved messages that were taken.
+func (l *lane) reap(o *outWay) {
+	taken := o.taken.Load()
+	for len(o.stages) > 0 && o.stages[0].until <= taken {
+		l.recycle(o, o.stages[0].b)
+		o.stages = o.stages[1:]
+	}
+}
+
+// recycle keeps the larger of b and what is kept already, unless it is very
+// large, and gives the rest back.
+func (l *lane) recycle(o *outWay, b []byte) {
+	if cap(b) <= maxSpare && cap(b) > cap(o.spare) {
+		b, o.spare = o.spare, b
+	}
+	if b != nil {
+		_ = l.p.h.s.Free(b)
+	}
+}
+
+// move copies a message to where prepare said; the receiver follows behind.
+func (l *lane) move(o *outWay, at, b []byte) {
+	l.p.h.count.stagedBytes.Add(uint64(len(b)))
+	for len(b) > 0 {
+		n := min(piece, len(b))
+		reduce.Copy(at[:n], b[:n])
+		o.bytes += uint64(n)
+		o.staged.Post(o.bytes)
+		at, b = at[n:], b[n:]
+	}
+}
+
+var _ transport.Port = (*Port)(nil)

@@ -1,0 +1,88 @@
+package ring
+
+import (
+	"errors"
+
+	"github.com/weft-fabric/weft/transport"
+	"github.com/weft-fabric/weft/transport/wait"
+)
+
+var (
+	errLate  = errors.New("late")
+	errAgain = errors.New("again")
+)
+
+// goOn is the Stop of the lane's waits.
+func (l *lane) goOn() error {
+	p := l.p
+	if p.h.closed.Load() || p.closed.Load() {
+		return transport.ErrClosed
+	}
+	if p.stop != nil {
+		if err := p.stop(); err != nil {
+			return err
+		}
+	}
+	if err := p.h.s.Alive(p.members[l.peer]); err != nil {
+		return err
+	}
+	l.asks++
+	if l.asks > 1 { // the first ask comes before the first sleep, when most waits are nearly over
+		if err := p.scan(); err != nil {
+			return err
+		}
+	}
+	if l.limit > 0 && l.asks > l.limit {
+		return errLate
+	}
+	return nil
+}
+
+// wait waits for a flag that a member raises.
+func (l *lane) wait(f *wait.Flag, v uint64, member, limit int) error {
+	if f.Load() >= v {
+		return nil
+	}
+	l.peer, l.asks, l.limit = member, 0, limit
+	return f.Wait(v, l.p.h.waiter, l.ask)
+}
+
+// naps is how many short sleeps a wait that also receives does where another
+// one would do one long one.
+const naps = 200
+
+// waitServing waits for a flag and meanwhile receives what was announced.
+// A futex can wait for one word only, so it naps between looks once spinning
+// and yielding have not helped.
+func (l *lane) waitServing(f *wait.Flag, v uint64, member, limit int) error {
+	once := wait.Waiter{Spin: 1, Yield: 1, Local: l.p.h.waiter.Local}
+	brief := wait.Waiter{Spin: 16}
+	again := func() error { return errAgain }
+	turns := 0
+	for len(l.announced) > 0 {
+		if f.Load() >= v {
+			return nil
+		}
+		if l.serve() {
+			turns = 0
+			continue
+		}
+		w := l.p.h.waiter
+		switch turns++; {
+		case turns < w.Spin/16:
+			_ = f.Wait(v, &brief, again)
+		case turns < w.Spin/16+w.Yield:
+			_ = f.Wait(v, &once, again)
+		default:
+			l.peer, l.asks, l.limit = member, turns/naps, limit
+			if err := l.goOn(); err != nil {
+				if f.Load() >= v {
+					return nil
+				}
+				return err
+			}
+			nap()
+		}
+	}
+	return l.wait(f, v, member, limit)
+}
