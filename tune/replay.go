@@ -15,53 +15,86 @@ import (
 // message of b bytes takes
 //
 //	Post + b*Beta   of a core of the sender
-//	b*Wire          of the way out of its host
+//	b*Wire          of the way out of its host, while it is sent
 //	Alpha           on the way
-//	Post + b*Beta   of a core of the receiver, and the memory traffic of adding
+//	Post + b*Beta   of a core of the receiver, from its first byte on, and the memory traffic of adding
 //
-// (Alexandrov, Ionescu, Schauser and Scheiman 1995). The result is the longest
-// chain of these, and no less than what any rank, any host's cores and any
-// host's way out need for all they have to do; so it does not depend on the
-// order in which the interpreter takes the ranks.
-func (l *Links) Replay(p *sched.Program, bytes unit.Bytes, hosts []int) (unit.Time, error) {
+// (Alexandrov, Ionescu, Schauser and Scheiman 1995). A program takes the longest
+// chain of these, and no less than any host's cores and way out need for all
+// they have to do. None of it depends on the order in which the interpreter
+// takes the ranks.
+func (l *Links) Replay(p *sched.Program, bytes unit.Bytes, hosts []int) (Replayed, error) {
+	all, err := l.Curve(p, []unit.Bytes{bytes}, hosts)
+	if err != nil {
+		return Replayed{}, err
+	}
+	return all[0], nil
+}
+
+// Curve replays a program for several sizes at once, which for a dozen of them
+// takes about a quarter longer than for one.
+func (l *Links) Curve(p *sched.Program, sizes []unit.Bytes, hosts []int) ([]Replayed, error) {
 	if p.Switches > 0 {
-		return 0, fmt.Errorf("%s: switches that compute are no part of these links", p.Name)
+		return nil, fmt.Errorf("%s: switches that compute are no part of these links", p.Name)
 	}
 	if hosts != nil && len(hosts) != p.Ranks {
-		return 0, fmt.Errorf("%s: hosts of %d ranks for %d", p.Name, len(hosts), p.Ranks)
+		return nil, fmt.Errorf("%s: hosts of %d ranks for %d", p.Name, len(hosts), p.Ranks)
 	}
 	for r, h := range hosts {
 		if h < 0 || h >= p.Ranks {
-			return 0, fmt.Errorf("%s: rank %d is on host %d; hosts count from 0 and are no more than ranks", p.Name, r, h)
+			return nil, fmt.Errorf("%s: rank %d is on host %d; hosts count from 0 and are no more than ranks", p.Name, r, h)
 		}
 	}
-	w := newWalk(l, p, bytes, hosts)
+	w := newWalk(l, p, sizes, hosts)
 	if err := step.Run(p, w.do); err != nil {
-		return 0, err
+		return nil, err
 	}
-	return span(w.end()), nil
+	return w.end(), nil
+}
+
+// Replayed is a program's time, and what it is made of.
+type Replayed struct {
+	Time  unit.Time
+	Chain unit.Time // the longest chain of messages and of what ranks do between them
+	Cores unit.Time // what the cores of the busiest host need for everything
+	Out   unit.Time // what the way out of the busiest host needs
+}
+
+// Limit names what bounds the time.
+func (r Replayed) Limit() string {
+	switch max(r.Chain, r.Cores, r.Out) {
+	case r.Chain:
+		return "the chain of messages"
+	case r.Cores:
+		return "a host's cores"
+	}
+	return "the way out of a host"
 }
 
 // walk is a replay: when each thread is free again, and what everybody has to
-// do in all, in us.
+// do in all, in us. All times are lists, one number for each size.
 type walk struct {
-	l      *Links
-	p      *sched.Program
-	chunk  float64 // bytes of a chunk
-	touch  float64 // us to add up or copy a byte
-	host   []int
-	on     []int         // by host: its ranks
-	thread [][]float64   // by rank and channel
-	left   [][]float64   // by rank and channel: when its last message was out of the host
-	past   [][][]float64 // thread after each action, where a channel waits for another
-	rank   []float64     // by rank: work of cores
-	work   []float64     // by host: work of cores
-	out    []float64     // by host: work of its way out
+	l       *Links
+	p       *sched.Program
+	sizes   int
+	chunk   []float64 // bytes of a chunk
+	touch   []float64 // us to add up or copy a byte
+	host    []int
+	on      []int           // by host: its ranks
+	thread  [][][]float64   // by rank and channel
+	left    [][][]float64   // by rank and channel: when its last message was out of the host
+	past    [][][][]float64 // thread after each action, where a channel waits for another
+	rank    [][]float64     // by rank: work of cores
+	work    [][]float64     // by host: work of cores
+	out     [][]float64     // by host: work of its way out
+	letters []sent          // that were taken
 }
 
-func newWalk(l *Links, p *sched.Program, bytes unit.Bytes, hosts []int) *walk {
-	s := max(float64(bytes), 0)
-	w := &walk{l: l, p: p, host: hosts, chunk: s / float64(max(p.NumChunks(sched.In), p.NumChunks(sched.Out), 1))}
+// sent is a message under way: when its first byte and its last can be taken.
+type sent struct{ first, last []float64 }
+
+func newWalk(l *Links, p *sched.Program, sizes []unit.Bytes, hosts []int) *walk {
+	w := &walk{l: l, p: p, sizes: len(sizes), host: hosts, chunk: make([]float64, len(sizes)), touch: make([]float64, len(sizes))}
 	if hosts == nil {
 		w.host = make([]int, p.Ranks)
 	}
@@ -71,20 +104,32 @@ func newWalk(l *Links, p *sched.Program, bytes unit.Bytes, hosts []int) *walk {
 		}
 		w.on[h]++
 	}
-	if s > 0 {
-		// Two loads and a store a byte summed; a load, a store and the load that
-		// the store causes a byte copied. What a rank passes over is about S.
-		w.touch = l.memory(3*s, slices.Max(w.on)) / s
+	chunks := float64(max(p.NumChunks(sched.In), p.NumChunks(sched.Out), 1))
+	for k, bytes := range sizes {
+		if s := float64(bytes); s > 0 {
+			// Two loads and a store a byte summed; a load, a store and the load that
+			// the store causes a byte copied. What a rank passes over is about S.
+			w.chunk[k], w.touch[k] = s/chunks, l.memory(3*s, slices.Max(w.on))/s
+		}
 	}
-	w.out, w.work, w.rank = make([]float64, len(w.on)), make([]float64, len(w.on)), make([]float64, p.Ranks)
-	w.thread, w.left, w.past = make([][]float64, p.Ranks), make([][]float64, p.Ranks), make([][][]float64, p.Ranks)
+	w.out, w.work, w.rank = w.lists(len(w.on)), w.lists(len(w.on)), w.lists(p.Ranks)
+	w.thread, w.left, w.past = make([][][]float64, p.Ranks), make([][][]float64, p.Ranks), make([][][][]float64, p.Ranks)
 	for r := range p.Ranks {
-		w.thread[r], w.left[r] = make([]float64, p.Channels()), make([]float64, p.Channels())
+		w.thread[r], w.left[r] = w.lists(p.Channels()), w.lists(p.Channels())
 		if waits(p) {
-			w.past[r] = make([][]float64, p.Channels())
+			w.past[r] = make([][][]float64, p.Channels())
 		}
 	}
 	return w
+}
+
+// lists makes n lists of times.
+func (w *walk) lists(n int) [][]float64 {
+	all, flat := make([][]float64, n), make([]float64, n*w.sizes)
+	for i := range all {
+		all[i] = flat[i*w.sizes : (i+1)*w.sizes]
+	}
+	return all
 }
 
 // waits reports whether a channel of the program waits for another.
@@ -114,63 +159,94 @@ func (w *walk) between(a, b sched.Rank) (l *Link, far bool) {
 	return &w.l.Far, true
 }
 
-// do carries an action out; a message is the time at which it can be taken.
-func (w *walk) do(r sched.Rank, a *step.Action, arrived float64) (float64, error) {
-	now := &w.thread[r][a.Channel]
+// do carries an action out.
+func (w *walk) do(r sched.Rank, a *step.Action, m sent) (sent, error) {
+	now := w.thread[r][a.Channel]
 	if w.past[r] != nil {
-		defer func() { w.past[r][a.Channel] = append(w.past[r][a.Channel], *now) }()
+		defer func() { w.past[r][a.Channel] = append(w.past[r][a.Channel], slices.Clone(now)) }()
 	}
 	if a.Op == sched.Wait {
 		if a.Done > 0 {
-			*now = max(*now, w.past[r][a.On][a.Done-1])
+			for k, t := range w.past[r][a.On][a.Done-1] {
+				now[k] = max(now[k], t)
+			}
 		}
-		return 0, nil
+		return sent{}, nil
 	}
-	b, cost := float64(a.Count)*w.chunk, 0.0
+	count, h := float64(a.Count), w.host[r]
+	rank, work := w.rank[r], w.work[h]
 	if a.Op.Receives() {
 		from, _ := w.between(a.From, r)
-		cost += from.Post + b*from.Beta
-		*now = max(*now, arrived)
+		for k, chunk := range w.chunk {
+			cost := from.Post + count*chunk*from.Beta
+			now[k] = max(max(now[k], m.first[k])+cost, m.last[k]+from.Post)
+			rank[k], work[k] = rank[k]+cost, work[k]+cost
+		}
+		w.letters = append(w.letters, m)
 	}
 	if a.Op.Reduces() || a.Op == sched.Copy {
-		cost += b * w.touch
+		for k, chunk := range w.chunk {
+			cost := count * chunk * w.touch[k]
+			now[k], rank[k], work[k] = now[k]+cost, rank[k]+cost, work[k]+cost
+		}
 	}
-	h := w.host[r]
-	var to *Link
-	far := false
-	if a.Op.Sends() {
-		to, far = w.between(r, a.To)
-		cost += to.Post + b*to.Beta
+	if !a.Op.Sends() {
+		return sent{}, nil
 	}
-	*now += cost
-	w.rank[r] += cost
-	w.work[h] += cost
-	if to == nil {
-		return 0, nil
+	to, far := w.between(r, a.To)
+	letter := w.letter()
+	for k, chunk := range w.chunk {
+		cost := to.Post + count*chunk*to.Beta
+		first := now[k] + to.Post
+		now[k], rank[k], work[k] = now[k]+cost, rank[k]+cost, work[k]+cost
+		last := now[k]
+		if far {
+			left := &w.left[r][a.Channel][k]
+			first = max(first, *left)
+			*left = first + count*chunk*to.Wire
+			last = max(last, *left)
+			w.out[h][k] += count * chunk * to.Wire
+		}
+		letter.first[k], letter.last[k] = first+to.Alpha, last+to.Alpha
 	}
-	sent := *now
-	if far {
-		left := &w.left[r][a.Channel]
-		*left = max(*left, sent) + b*to.Wire
-		w.out[h] += b * to.Wire
-		sent = *left
-	}
-	return sent + to.Alpha, nil
+	return letter, nil
 }
 
-// end is when the last thread is done, and no less than what the busiest rank,
-// cores and way out need.
-func (w *walk) end() float64 {
-	last := 0.0
-	for r, threads := range w.thread {
-		for _, t := range threads {
-			last = max(last, t)
+// letter is a message to fill in.
+func (w *walk) letter() sent {
+	if k := len(w.letters) - 1; k >= 0 {
+		l := w.letters[k]
+		w.letters = w.letters[:k]
+		return l
+	}
+	both := make([]float64, 2*w.sizes)
+	return sent{both[:w.sizes], both[w.sizes:]}
+}
+
+// end adds up. Where ranks have to share cores they cannot all go on when they
+// could: the shorter of chain and cores' work then adds its part, all of it as
+// the ranks become many (Graham 1966 has this sum as the worst).
+func (w *walk) end() []Replayed {
+	have, idle := max(w.l.Cores, 1), 0.0
+	for _, on := range w.on {
+		if on > have {
+			idle = max(idle, 1-float64(have)/float64(on))
 		}
-		cores := min(max(w.l.Cores/w.on[w.host[r]], 1), len(threads))
-		last = max(last, w.rank[r]/float64(cores))
 	}
-	for h := range w.work {
-		last = max(last, w.work[h]/float64(max(w.l.Cores, 1)), w.out[h])
+	list := make([]Replayed, w.sizes)
+	for k := range list {
+		chain, cores, out := 0.0, 0.0, 0.0
+		for r, threads := range w.thread {
+			for _, t := range threads {
+				chain = max(chain, t[k])
+			}
+			own := min(max(have/w.on[w.host[r]], 1), len(threads))
+			cores = max(cores, w.rank[r][k]/float64(own))
+		}
+		for h := range w.work {
+			cores, out = max(cores, w.work[h][k]/float64(have)), max(out, w.out[h][k])
+		}
+		list[k] = Replayed{span(max(chain, cores, out) + idle*min(chain, cores)), span(chain), span(cores), span(out)}
 	}
-	return last
+	return list
 }
