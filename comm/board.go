@@ -1,0 +1,144 @@
+package comm
+
+import (
+	"encoding/binary"
+	"sync/atomic"
+	"unsafe"
+
+	"github.com/weft-fabric/weft/transport"
+	"github.com/weft-fabric/weft/transport/wait"
+)
+
+// board is a rank's part of a communicator in memory that the others see. Only
+// its owner writes to it, but for word of failures and for what an heir does
+// for a rank that died.
+//
+//	  0  entry of even operations: flag (16 bytes), signature, mode, 32 bytes of data or handles
+//	 64  entry of odd operations
+//	128  call of even operations and when it began
+//	192  call of odd operations
+//	256  mid: sums are there; where
+//	320  leave: done with everybody else's memory
+//	384  progress: how much of the sums is stored
+//	448  shrink: what the rank proposes (shrink.go)
+//	640  word of a failure, left by another rank (failure.go)
+//	896  who no longer uses this board, a bit a rank
+//	1088  small inputs of even operations, then of odd ones
+//
+// An operation's entry line is written again two operations later. That is
+// safe: nobody enters operation v+2 before everybody entered v+1, and who
+// entered v+1 is done with what it read in v.
+type board []byte
+
+const (
+	atEntry    = 0
+	atCall     = 128
+	atMid      = 256
+	atLeave    = 320
+	atProgress = 384
+	atShrink   = 448
+	atWord     = 640
+	atLetGo    = 896
+	atSmall    = 1088
+	smallSize  = 4096
+	boardSize  = atSmall + 2*smallSize
+	inlineSize = 32
+)
+
+func (b board) entry(seq uint64) board { return b[atEntry+64*(seq&1):][:64] }
+func (b board) flag() *wait.Flag       { return wait.At(b) }
+func (b board) mid() board             { return b[atMid:][:64] }
+func (b board) leave() *wait.Flag      { return wait.At(b[atLeave:]) }
+func (b board) small(seq uint64) board { return b[atSmall+smallSize*(seq&1):][:smallSize] }
+
+// word is a number of a line, behind the flag.
+func (b board) word(i int) *uint64 { return (*uint64)(unsafe.Pointer(&b[16+8*i])) }
+
+// progress counts half steps of the sums of the current operation: odd when a
+// block's sum is in the journal, even when it is stored everywhere.
+func (b board) progress() *wait.Flag { return wait.At(b[atProgress:]) }
+
+// called gives the call that a rank entered last, and when, in nanoseconds of
+// the host's clock.
+func (b board) called() (c transport.Call, began int64, ok bool) {
+	seq := max(b.entry(0).flag().Load(), b.entry(1).flag().Load())
+	if seq == 0 {
+		return c, 0, false
+	}
+	return b.callOf(seq)
+}
+
+func (b board) callOf(seq uint64) (c transport.Call, began int64, ok bool) {
+	line := b[atCall+64*(seq&1):]
+	c.Get(line)
+	return c, int64(binary.LittleEndian.Uint64(line[transport.CallSize:])), c.Seq == seq
+}
+
+// setCall writes down what the owner is about to do, before its flag is raised.
+func (b board) setCall(c *transport.Call, began int64) {
+	line := b[atCall+64*(c.Seq&1):]
+	c.Put(line)
+	binary.LittleEndian.PutUint64(line[transport.CallSize:], uint64(began))
+}
+
+// The modes of an entry, in its first word behind the signature.
+const (
+	inNowhere = iota // nobody reads this rank's input
+	inEntry          // it is in the entry line
+	inSmall          // in the board
+	inStage          // copied to where the handle says
+	inPlain          // it is the user's buffer
+
+	inMask     = 0xff
+	outSeen    = 1 << 8  // out can be stored to by the others, at the second handle
+	overlaid   = 1 << 9  // in and out overlap
+	once       = 1 << 10 // the stage is used by every operation, not by every other
+	wordSig    = 0
+	wordMode   = 1
+	wordIn     = 2
+	wordOut    = 3
+	wordResult = 0 // of the mid line: where the sums are
+	wordLog    = 1 // and where the journal is
+)
+
+// signature is a number that two calls share only if they are the same call, up
+// to one chance in 2^64.
+func signature(c *transport.Call) uint64 {
+	h := uint64(c.Epoch)<<32 | uint64(c.Comm)
+	mix := func(v uint64) {
+		h = (h ^ v) * 0x9E3779B97F4A7C15
+		h ^= h >> 32
+	}
+	mix(c.Seq)
+	mix(uint64(c.Op) | uint64(c.Variant)<<8 | uint64(c.Type)<<16 | uint64(c.Reduce)<<24 | uint64(uint32(c.Root))<<32)
+	mix(c.Count)
+	mix(c.Program)
+	return h
+}
+
+// atomicAt is a word of shared memory.
+func atomicAt(b []byte, at int) *atomic.Uint64 { return (*atomic.Uint64)(unsafe.Pointer(&b[at])) }
+
+// letGo says that a rank will not look at the board any more.
+func (b board) letGo(rank int) {
+	if at := atLetGo + rank/64*8; at < atSmall {
+		atomicAt(b, at).Or(1 << (rank % 64))
+	}
+}
+
+func (b board) isLetGo(rank int) bool {
+	at := atLetGo + rank/64*8
+	return at < atSmall && atomicAt(b, at).Load()>>(rank%64)&1 != 0
+}
+
+// A blob is what a rank tells the others about its board.
+const blobSize = 16
+
+func putBlob(b []byte, h transport.Handle, k transport.Key) []byte {
+	b = binary.LittleEndian.AppendUint64(b, uint64(h))
+	return binary.LittleEndian.AppendUint64(b, uint64(k))
+}
+
+func getBlob(b []byte) (transport.Handle, transport.Key) {
+	return transport.Handle(binary.LittleEndian.Uint64(b)), transport.Key(binary.LittleEndian.Uint64(b[8:]))
+}

@@ -1,0 +1,425 @@
+package comm
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"sync"
+	"unsafe"
+
+	"github.com/weft-fabric/weft/reduce"
+	"github.com/weft-fabric/weft/sched"
+	"github.com/weft-fabric/weft/transport"
+)
+
+// request is a call as its user makes it.
+type request struct {
+	op      sched.Collective
+	variant uint8
+	t       reduce.Type
+	red     reduce.Op
+	root    int // -1 where there is none
+	count   int // elements of a block
+	counts  []int
+	theirs  []int // all-to-all-v: the blocks of out
+	in, out []byte
+}
+
+// op is an operation under way.
+type op struct {
+	request
+	ctx     context.Context
+	call    transport.Call
+	sig     uint64
+	ready   *ready
+	shape   shape
+	shapes  *shape // all-to-all-v: of out
+	factor  float64
+	overlap bool // in and out overlap, and in is not to be lost by it
+	began   int64
+	limit   int64
+	rec     *Record
+	handle  *Handle
+
+	srcs, dsts [][]byte // reused
+}
+
+// key is what the choice of a program depends on.
+type key struct {
+	op      sched.Collective
+	root    int
+	bytes   int64
+	program *sched.Program
+}
+
+// ready is a program with what running it needs, the same for all ranks.
+type ready struct {
+	key     key
+	program *sched.Program
+	digest  uint64
+	reason  string
+	flat    *flat
+
+	mu     sync.Mutex
+	script *script // of this rank
+	err    error
+}
+
+func (r *ready) scriptOf(rank int) (*script, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.script == nil && r.err == nil {
+		r.script, r.err = newScript(r.program, rank)
+	}
+	return r.script, r.err
+}
+
+// prepare makes a program ready to run on this communicator.
+func (c *Comm) prepare(p *sched.Program) (*ready, error) {
+	if p.Ranks != len(c.members) {
+		return nil, fmt.Errorf("program %s is for %d ranks, the communicator has %d", p.Name, p.Ranks, len(c.members))
+	}
+	if p.Switches > 0 {
+		return nil, fmt.Errorf("program %s needs %d switches that compute, which no transport here has", p.Name, p.Switches)
+	}
+	raw, err := hex.DecodeString(p.Digest()[:16])
+	if err != nil {
+		return nil, fmt.Errorf("digest of %s: %w", p.Name, err)
+	}
+	r := &ready{program: p}
+	for _, b := range raw {
+		r.digest = r.digest<<8 | uint64(b)
+	}
+	if c.world.mem != nil {
+		if f, err := newFlat(p); err == nil {
+			r.flat = f
+		}
+	}
+	return r, nil
+}
+
+// find gives the program of a call.
+func (c *Comm) find(r *request, want *sched.Program) (*ready, error) {
+	bytes := int64(r.count) * int64(r.t.Size())
+	if r.counts != nil {
+		bytes = 0
+		for _, k := range r.counts {
+			bytes += int64(k) * int64(r.t.Size())
+		}
+	} else if r.op.Blocks() {
+		bytes *= int64(len(c.members))
+	}
+	if r.variant == transport.AllToAllV {
+		bytes = 0 // ranks differ in it, and must not differ in the program
+	}
+	k := key{r.op, max(r.root, 0), bytes, want}
+	if last := c.recent[r.op&7]; last != nil && last.key == k {
+		return last, nil
+	}
+	if have := c.ready[k]; have != nil {
+		c.recent[r.op&7] = have
+		return have, nil
+	}
+	p, reason := want, "asked for by the caller"
+	if p == nil {
+		var err error
+		if p, reason, err = c.pick(r, bytes); err != nil {
+			return nil, err
+		}
+	} else if p.Op != r.op {
+		return nil, fmt.Errorf("program %s does %s, not %s", p.Name, p.Op, r.op)
+	} else if r.op.Rooted() && p.Root != r.root {
+		return nil, fmt.Errorf("program %s has root %d, not %d", p.Name, p.Root, r.root)
+	}
+	same := c.prepared[p]
+	if same == nil {
+		var err error
+		if same, err = c.prepare(p); err != nil {
+			return nil, err
+		}
+		c.prepared[p] = same
+	}
+	made := &ready{key: k, program: p, digest: same.digest, reason: reason, flat: same.flat}
+	if len(c.ready) > 4096 {
+		clear(c.ready)
+	}
+	c.ready[k] = made
+	c.recent[r.op&7] = made
+	return made, nil
+}
+
+// do carries out a call, now or when its turn comes.
+func (c *Comm) do(ctx context.Context, r request, opts []Option) error {
+	o := op{request: r, ctx: ctx, factor: 1}
+	var want *sched.Program
+	for i := range opts {
+		switch x := &opts[i]; {
+		case x.handle != nil:
+			o.handle = x.handle
+		case x.group != nil:
+			o.handle = x.group.add()
+		case x.program != nil:
+			want = x.program
+		case x.scaled:
+			o.factor = x.factor
+		}
+	}
+	if o.handle != nil {
+		o.handle.begin()
+	}
+	if err := c.check(&r, o.factor); err != nil {
+		return o.handle.end(err)
+	}
+	c.mu.Lock()
+	if f := c.failed.Load(); f != nil {
+		c.mu.Unlock()
+		return o.handle.end(f)
+	}
+	ready, err := c.find(&r, want)
+	if err != nil {
+		c.mu.Unlock()
+		return o.handle.end(err)
+	}
+	o.ready = ready
+	c.seq++
+	o.call = transport.Call{Epoch: c.epoch, Comm: c.id, Seq: c.seq, Op: r.op, Variant: r.variant, Type: r.t, Reduce: r.red,
+		Root: int32(r.root), Count: uint64(r.count), Program: ready.digest}
+	if r.counts != nil && r.variant != transport.AllToAllV {
+		o.call.Count = uint64(total(r.counts))
+		for _, k := range r.counts { // the total alone would not tell [1 2] from [2 1]
+			o.call.Program = o.call.Program*0x9E3779B97F4A7C15 + uint64(k)
+		}
+	}
+	if o.handle != nil || c.busy {
+		return c.enqueue(o)
+	}
+	c.busy = true
+	c.mu.Unlock()
+	o.srcs, o.dsts = c.cur.srcs, c.cur.dsts
+	c.cur = o
+	err = c.run(&c.cur)
+	c.mu.Lock()
+	if len(c.queue) > 0 {
+		go c.work()
+	} else {
+		c.busy = false
+	}
+	c.mu.Unlock()
+	return err
+}
+
+// enqueue puts an operation behind those under way; it waits for it unless the
+// caller has a handle.
+func (c *Comm) enqueue(o op) error {
+	own := o.handle
+	if own == nil {
+		o.handle = &Handle{}
+		o.handle.begin()
+	}
+	c.queue = append(c.queue, &o)
+	if !c.busy {
+		c.busy = true
+		go c.work()
+	}
+	c.mu.Unlock()
+	if own == nil {
+		return o.handle.Wait()
+	}
+	return nil
+}
+
+// work carries out what is queued, in order, until nothing is.
+func (c *Comm) work() {
+	c.mu.Lock()
+	for len(c.queue) > 0 {
+		o := c.queue[0]
+		c.queue = c.queue[1:]
+		c.mu.Unlock()
+		var err error
+		if f := c.failed.Load(); f != nil {
+			err = f
+		} else {
+			o.srcs, o.dsts = c.cur.srcs, c.cur.dsts
+			c.cur = *o
+			err = c.run(&c.cur)
+		}
+		_ = o.handle.end(err)
+		c.mu.Lock()
+	}
+	c.busy = false
+	c.mu.Unlock()
+}
+
+// run carries out an operation.
+func (c *Comm) run(o *op) error {
+	o.began = clock()
+	o.limit = c.limit(o.ctx, o.began)
+	if o.counts == nil {
+		o.shape = newShape(o.ready.program, o.t.Size(), o.count, nil)
+	} else {
+		o.shape = newShape(o.ready.program, o.t.Size(), 0, o.counts)
+		if o.theirs != nil {
+			s := newShape(o.ready.program, o.t.Size(), 0, o.theirs)
+			o.shapes = &s
+		}
+	}
+	o.sig = signature(&o.call)
+	o.rec = c.flight.begin(o)
+	if o.op != sched.Broadcast && o.op != sched.AllGather && o.op != sched.Gather && o.op != sched.Scatter {
+		o.overlap = overlap(o.in, o.out)
+	}
+	var err error
+	switch {
+	case len(c.members) == 1:
+		c.alone(o)
+	case o.ready.flat != nil && o.theirs == nil:
+		err = c.runShared(o)
+	default:
+		err = c.runScript(o)
+	}
+	if err != nil {
+		err = c.fail(err)
+	}
+	if o.rec != nil {
+		c.flight.end(o.rec, clock(), err)
+	}
+	return err
+}
+
+// alone is every operation of a single rank.
+func (c *Comm) alone(o *op) {
+	if len(o.out) == 0 || len(o.in) == 0 || o.op == sched.Barrier {
+		return
+	}
+	if o.red == reduce.PreMulSum {
+		reduce.ScaleTo(o.t, o.out, o.in, o.factor)
+		return
+	}
+	if &o.out[0] != &o.in[0] {
+		reduce.Copy(o.out, o.in)
+	}
+}
+
+// check tells what is wrong with a call before anybody else hears of it.
+func (c *Comm) check(r *request, factor float64) error {
+	if r.red != 0 {
+		if err := reduce.Check(r.t, r.red); err != nil {
+			return err
+		}
+		if r.red == reduce.PreMulSum {
+			if err := reduce.CheckScale(r.t, factor); err != nil {
+				return err
+			}
+		}
+	}
+	if r.op.Rooted() && (r.root < 0 || r.root >= len(c.members)) {
+		return fmt.Errorf("%s: root %d is no rank of a communicator of %d", r.op, r.root, len(c.members))
+	}
+	if len(r.counts) > 0 && len(r.counts) != len(c.members) {
+		return fmt.Errorf("%s: %d counts for %d ranks", r.op, len(r.counts), len(c.members))
+	}
+	for i, k := range r.counts {
+		if k < 0 {
+			return fmt.Errorf("%s: count %d of rank %d", r.op, k, i)
+		}
+	}
+	return nil
+}
+
+// need says that a buffer has not the length that a call asks for.
+func need(op sched.Collective, what string, have, want int) error {
+	return fmt.Errorf("%s: %s has %d elements, %d are needed", op, what, have, want)
+}
+
+// overlap reports whether two buffers share memory.
+func overlap(a, b []byte) bool {
+	if len(a) == 0 || len(b) == 0 {
+		return false
+	}
+	pa, pb := uintptr(unsafe.Pointer(&a[0])), uintptr(unsafe.Pointer(&b[0]))
+	return pa < pb+uintptr(len(b)) && pb < pa+uintptr(len(a))
+}
+
+// elements is memory as elements of a type.
+func elements[T reduce.Element](b []byte, n int) []T {
+	if n == 0 {
+		return nil
+	}
+	return unsafe.Slice((*T)(unsafe.Pointer(&b[0])), n)
+}
+
+// Option changes how a call is made.
+type Option struct {
+	handle  *Handle
+	group   *Group
+	program *sched.Program
+	factor  float64
+	scaled  bool
+}
+
+// Async lets a call return at once; its end is told by the handle. Its buffers
+// belong to the call until then.
+func Async(h *Handle) Option { return Option{handle: h} }
+
+// Using runs a given program rather than the one that would be chosen. All
+// ranks must give the same.
+func Using(p *sched.Program) Option { return Option{program: p} }
+
+// Factor is what PreMulSum multiplies this rank's input with.
+func Factor(f float64) Option { return Option{factor: f, scaled: true} }
+
+// Handle is a call under way. The zero value is ready for use, again after Wait.
+type Handle struct {
+	done chan struct{}
+	err  error
+}
+
+func (h *Handle) begin() { h.done, h.err = make(chan struct{}), nil }
+
+// end tells the end of a call; on a nil handle it only hands the error on.
+func (h *Handle) end(err error) error {
+	if h == nil {
+		return err
+	}
+	h.err = err
+	close(h.done)
+	return nil
+}
+
+// Wait returns once the call is over, with its error.
+func (h *Handle) Wait() error {
+	if h.done == nil {
+		return errors.New("the handle belongs to no call")
+	}
+	<-h.done
+	return h.err
+}
+
+// Done is closed when the call is over.
+func (h *Handle) Done() <-chan struct{} { return h.done }
+
+// Group is several calls that are made together: none of them waits for
+// another's end before it may begin, so sends and receives may be given in any
+// order. The zero value is an empty group.
+type Group struct{ handles []*Handle }
+
+// Add makes a call part of the group.
+func (g *Group) Add() Option { return Option{group: g} }
+
+func (g *Group) add() *Handle {
+	h := &Handle{}
+	g.handles = append(g.handles, h)
+	return h
+}
+
+// Wait returns once all calls of the group are over, with their errors, and
+// leaves the group empty.
+func (g *Group) Wait() error {
+	var errs []error
+	for _, h := range g.handles {
+		errs = append(errs, h.Wait())
+	}
+	g.handles = nil
+	return errors.Join(errs...)
+}

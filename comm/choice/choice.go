@@ -1,0 +1,244 @@
+// Package choice decides which program a call runs: algorithm, pieces and
+// channels, from what is asked for and from what the ranks' links were measured
+// to cost.
+//
+//	Measure   what messages, meetings and memory cost, in under 200 ms
+//	Find      the same out of a cache, or measured and kept there
+//	Table     the program for an operation, root and size; the same on every rank
+//	Explain   the table as text, with times and reasons
+//
+// A choice is a function of the links, the transport's kind and where ranks are,
+// and of nothing else: ranks that agree on these agree on every program.
+package choice
+
+import (
+	"fmt"
+	"math/bits"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/weft-fabric/weft/sched"
+	"github.com/weft-fabric/weft/tune"
+	"github.com/weft-fabric/weft/unit"
+)
+
+// Pick is the program for a call, and why.
+type Pick struct {
+	Program   *sched.Program
+	Algo      string
+	Pieces    int       // how finely a pipelined algorithm cuts a share; 0 means its default, 1 not at all
+	Channels  int       // copies of the pattern side by side
+	Predicted unit.Time // at the smallest size of the size class
+	Reason    string
+
+	next string    // the runner-up and its parameters, empty if there is none
+	then unit.Time // its time
+}
+
+// Table holds the choices of a communicator. It is safe for concurrent use;
+// choices are made when first asked for, and one that was made before is found
+// without a lock and without allocating.
+type Table struct {
+	links   tune.Links
+	kind    string
+	n       int
+	hosts   []int
+	many    int          // hosts
+	local   int          // ranks of each host, 0 where hosts have different numbers
+	order   []sched.Rank // ranks host by host, nil where they are so already
+	visible bool         // ranks see one another's memory
+	rows    [][2][]row   // by collective and canonical: one row, or one for each root
+	mu      sync.Mutex   // held while a choice is made
+	built   map[way]*sched.Program
+	curves  map[part][]tune.Replayed
+	chosen  map[plain]*Pick // of root 0
+}
+
+// row is the choices by size class.
+type row struct {
+	picks atomic.Pointer[[classes]atomic.Pointer[Pick]]
+}
+
+// plain is what a choice depends on.
+type plain struct {
+	op        sched.Collective
+	canonical bool
+	class     int
+}
+
+// Size classes: two a power of two, [2^k, 1.5*2^k) and [1.5*2^k, 2^(k+1)), so
+// that a power of two is the smallest of its class. Class 0 is no bytes, class 1
+// one byte.
+const classes = 2*63 + 1
+
+func classOf(bytes int64) int {
+	if bytes <= 1 {
+		return int(max(bytes, 0))
+	}
+	k := bits.Len64(uint64(bytes)) - 1 // at least 1
+	return 2*k + int(bytes>>(k-1)&1)
+}
+
+// smallest is the smallest size of a class.
+func smallest(class int) int64 {
+	if class <= 1 {
+		return int64(class)
+	}
+	return 1<<(class/2) + int64(class%2)<<(class/2-1)
+}
+
+// New makes the table of n ranks, of which hosts[r] is the host of rank r, from
+// 0; nil means that all are on one. kind is the transport's: mem, shm or tcp.
+// The links may be those of a larger group that the ranks are part of.
+func New(links tune.Links, kind string, n int, hosts []int) *Table {
+	if links.Ranks > n { // fewer ranks meet sooner; the others are still there
+		links.Sync *= float64(n) / float64(links.Ranks)
+	}
+	links.Ranks, links.Kind = n, kind
+	t := &Table{links: links, kind: kind, n: n, built: map[way]*sched.Program{}, curves: map[part][]tune.Replayed{}, chosen: map[plain]*Pick{}}
+	t.place(hosts)
+	t.visible = (kind == "mem" || kind == "shm") && t.many == 1
+	ops := sched.Collectives()
+	t.rows = make([][2][]row, len(ops)+1)
+	for _, op := range ops {
+		roots := 1
+		if op.Rooted() {
+			roots = n
+		}
+		t.rows[op] = [2][]row{make([]row, roots), make([]row, roots)}
+	}
+	return t
+}
+
+// place numbers the hosts in the order of their first ranks and finds out
+// whether they have equally many ranks, and where.
+func (t *Table) place(hosts []int) {
+	t.hosts, t.many, t.local = make([]int, t.n), 1, t.n
+	if len(hosts) != t.n {
+		return
+	}
+	number := map[int]int{}
+	var on [][]sched.Rank
+	for r, h := range hosts {
+		k, seen := number[h]
+		if !seen {
+			k = len(number)
+			number[h] = k
+			on = append(on, nil)
+		}
+		t.hosts[r] = k
+		on[k] = append(on[k], sched.Rank(r))
+	}
+	t.many, t.local = len(on), len(on[0])
+	order := slices.Concat(on...)
+	if !slices.IsSorted(order) {
+		t.order = order
+	}
+	for _, ranks := range on {
+		if len(ranks) != t.local {
+			t.local = 0
+			return
+		}
+	}
+}
+
+// Pick gives the program for a call with so many bytes in the larger of its
+// buffers. root counts only for collectives that have one. canonical asks for
+// sums in the order of ranks, so that their bits depend on nothing else.
+func (t *Table) Pick(op sched.Collective, root int, bytes int64, canonical bool) (*Pick, error) {
+	if int(op) >= len(t.rows) || op == 0 {
+		return nil, fmt.Errorf("no program for %s", op)
+	}
+	if !op.Rooted() {
+		root = 0
+	}
+	if root < 0 || root >= t.n {
+		return nil, fmt.Errorf("root %d is not among %d ranks", root, t.n)
+	}
+	if bytes < 0 {
+		return nil, fmt.Errorf("%s of %d bytes", op, bytes)
+	}
+	which := 0
+	if canonical {
+		which = 1
+	}
+	row, class := &t.rows[op][which][root], classOf(bytes)
+	if picks := row.picks.Load(); picks != nil {
+		if p := picks[class].Load(); p != nil {
+			return p, nil
+		}
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	p, err := t.choose(plain{op, canonical, class})
+	if err != nil {
+		return nil, err
+	}
+	if root != 0 {
+		at := *p
+		if at.Program, err = t.program(way{p.Algo, op, root, p.Pieces, p.Channels}); err != nil {
+			return nil, err
+		}
+		p = &at
+	}
+	if row.picks.Load() == nil {
+		row.picks.Store(new([classes]atomic.Pointer[Pick]))
+	}
+	row.picks.Load()[class].CompareAndSwap(nil, p)
+	return row.picks.Load()[class].Load(), nil
+}
+
+// choose makes a choice for root 0, which stands for the others: hosts are alike.
+func (t *Table) choose(key plain) (*Pick, error) {
+	if p := t.chosen[key]; p != nil {
+		return p, nil
+	}
+	var p *Pick
+	var err error
+	if t.visible || t.n == 1 {
+		p, err = t.flat(key)
+	} else {
+		p, err = t.messages(key)
+	}
+	if err != nil {
+		return nil, err
+	}
+	t.chosen[key] = p
+	return p, nil
+}
+
+// flat picks among the programs that read straight out of others' memory. All of
+// them sum in the order of ranks.
+func (t *Table) flat(key plain) (*Pick, error) {
+	algos, err := tune.FlatAlgos(key.op, t.n)
+	if err != nil {
+		return nil, err
+	}
+	s, err := tune.Select(tune.Flat{Links: &t.links}, algos, unit.Bytes(smallest(key.class)))
+	if err != nil {
+		return nil, err
+	}
+	p := &Pick{Algo: s.Name, Pieces: 1, Channels: 1, Predicted: s.Time}
+	if p.Program, err = t.program(way{s.Name, key.op, 0, 1, 1}); err != nil {
+		return nil, err
+	}
+	p.Reason = meetings(s.Ranked)
+	if len(s.Others) > 0 {
+		p.next, p.then = s.Others[0].Name, s.Others[0].Time
+		p.Reason += "; " + p.next + ": " + meetings(s.Others[0])
+	}
+	if t.n == 1 {
+		p.Reason = "one rank"
+	}
+	return p, nil
+}
+
+// meetings says what a flat program costs.
+func meetings(r tune.Ranked) string {
+	times := "1 meeting"
+	if r.Cost.Steps != 1 {
+		times = fmt.Sprintf("%g meetings", r.Cost.Steps)
+	}
+	return fmt.Sprintf("%s, %s through memory a rank", times, unit.Bytes(r.Cost.Wire))
+}

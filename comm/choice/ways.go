@@ -1,0 +1,244 @@
+package choice
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/weft-fabric/weft/sched"
+	"github.com/weft-fabric/weft/sched/algo"
+	"github.com/weft-fabric/weft/tune"
+	"github.com/weft-fabric/weft/unit"
+)
+
+// way is a way to do a collective: everything that a program is built from.
+type way struct {
+	algo     string
+	op       sched.Collective
+	root     int
+	pieces   int
+	channels int
+}
+
+// program builds the program of a way, once.
+func (t *Table) program(w way) (*sched.Program, error) {
+	if p, known := t.built[w]; known {
+		if p == nil {
+			return nil, errUnfit
+		}
+		return p, nil
+	}
+	name, levels, _ := strings.Cut(w.algo, " ")
+	a, err := algo.Find(name)
+	if err != nil {
+		return nil, err
+	}
+	s := algo.Spec{Op: w.op, Ranks: t.n, Root: w.root, Channels: w.channels, Pieces: w.pieces}
+	if inner, outer, nested := strings.Cut(levels, "/"); nested {
+		s.Inner, s.Outer = inner, outer
+	}
+	if layered(name) {
+		s.Local = t.local
+	}
+	if t.order != nil && name != "one-shot" && name != "rank-order" { // these two are about ranks' numbers
+		for range w.channels {
+			s.Orders = append(s.Orders, t.order)
+		}
+	}
+	p, err := a.Program(s)
+	if err != nil || p.Switches > 0 {
+		t.built[w] = nil
+		return nil, errors.Join(errUnfit, err)
+	}
+	t.built[w] = p
+	return p, nil
+}
+
+var errUnfit = errors.New("the algorithm does not fit")
+
+// layered tells algorithms that treat ranks of a host and of others differently.
+func layered(name string) bool { return name == "hierarchical" || name == "colltree" }
+
+// sums reports whether a collective's result depends on the order of its sums.
+func sums(op sched.Collective) bool {
+	return op == sched.AllReduce || op == sched.ReduceScatter || op == sched.Reduce
+}
+
+// names lists the algorithms to choose from when messages carry the data: all
+// but those for switches that compute or for a torus, which these links are not.
+// Canonical sums leave two. Where hosts have several ranks each, hierarchical
+// stands there with what it may have inside and between hosts.
+func (t *Table) names(op sched.Collective, canonical bool) []string {
+	var list []string
+	for _, a := range algo.All() {
+		switch {
+		case !a.Serves(op), a.Name == "torus", a.Name == "swing":
+		case canonical && sums(op) && a.Name != "one-shot" && a.Name != "rank-order":
+		case layered(a.Name) && (t.many == 1 || t.local < 2):
+		case a.Name == "hierarchical":
+			for _, inner := range algo.All() {
+				for _, outer := range algo.All() {
+					if (inner.Name == "direct" || inner.Name == "ring") && algo.IsInner(inner, op) && algo.IsOuter(outer, op) && outer.Name != "swing" {
+						list = append(list, "hierarchical "+inner.Name+"/"+outer.Name)
+					}
+				}
+			}
+		default:
+			list = append(list, a.Name)
+		}
+	}
+	return list
+}
+
+// liked lists algorithms from the plainest on. Of those that take equally long
+// within a fiftieth, the plainest is chosen; those not listed come last.
+var liked = []string{"direct", "ring", "recursive-doubling", "halving-doubling", "rank-order", "one-shot", "rabenseifner",
+	"binomial", "tree", "double-binary-tree", "bruck", "pairwise", "pat", "dissemination", "hierarchical"}
+
+func liking(name string) int {
+	name, _, _ = strings.Cut(name, " ")
+	if i := slices.Index(liked, name); i >= 0 {
+		return i
+	}
+	return len(liked)
+}
+
+// timed is a way with the time that the links say it takes.
+type timed struct {
+	way
+	tune.Replayed
+}
+
+// part is a way and the size classes for which it was replayed together.
+type part struct {
+	way
+	window int
+}
+
+const window = 16 // size classes replayed together
+
+// replay gives the time of a way for a size class.
+func (t *Table) replay(w way, class int) (timed, error) {
+	key := part{w, class / window}
+	curve, known := t.curves[key]
+	if !known {
+		p, err := t.program(w)
+		if err != nil {
+			return timed{}, err
+		}
+		var sizes []unit.Bytes
+		for c := key.window * window; c < min((key.window+1)*window, classes); c++ {
+			sizes = append(sizes, unit.Bytes(smallest(c)))
+		}
+		if curve, err = t.links.Curve(p, sizes, t.hosts); err != nil {
+			return timed{}, err
+		}
+		t.curves[key] = curve
+	}
+	return timed{w, curve[class%window]}, nil
+}
+
+// messages picks among programs whose data goes by messages, by replaying them:
+// first every algorithm plainly, then the best few with more pieces and channels.
+// More of these must be worth it: they are taken if they save a thirtieth.
+func (t *Table) messages(key plain) (*Pick, error) {
+	var list []timed
+	for _, name := range t.names(key.op, key.canonical) {
+		x, err := t.replay(way{name, key.op, 0, 1, 1}, key.class)
+		switch {
+		case err == nil:
+			list = append(list, x)
+		case !errors.Is(err, errUnfit):
+			return nil, err
+		}
+	}
+	if len(list) == 0 {
+		return nil, fmt.Errorf("no algorithm does %s with %d ranks on %d hosts", key.op, t.n, t.many)
+	}
+	slices.SortStableFunc(list, byTime)
+	for i := range list[:min(len(list), 3)] {
+		if err := t.refine(&list[i], key.class); err != nil {
+			return nil, err
+		}
+	}
+	slices.SortStableFunc(list, byTime)
+	first := 0
+	for i, x := range list {
+		if x.Time <= list[0].Time+list[0].Time/50 && liking(x.algo) < liking(list[first].algo) {
+			first = i
+		}
+	}
+	best := list[first]
+	p := &Pick{Algo: best.algo, Pieces: best.pieces, Channels: best.channels, Predicted: best.Time}
+	var err error
+	if p.Program, err = t.program(best.way); err != nil {
+		return nil, err
+	}
+	p.Reason = "the only one; bound by " + best.Limit()
+	if len(list) > 1 {
+		p.Reason = fmt.Sprintf("best of %d, bound by %s", len(list), best.Limit())
+		next := list[(min(first, 1)+1)%2] // the fastest of the others
+		p.next, p.then = next.String(), next.Time
+	}
+	if key.canonical && sums(key.op) {
+		p.Reason += "; sums in the order of ranks"
+	}
+	return p, nil
+}
+
+func byTime(a, b timed) int { return cmp.Compare(a.Time, b.Time) }
+
+// refine tries more pieces and channels. Neither helps where a host's cores or
+// its way out are busy all the time, nor where messages are small already.
+func (t *Table) refine(x *timed, class int) error {
+	for _, pieces := range []int{1, 4, 16} {
+		for _, channels := range []int{1, 2, 4} {
+			cut := int64(pieces * channels)
+			switch {
+			case cut == 1, smallest(class)/cut < finest*int64(t.n), pieces > 1 && !t.cuts(x.way):
+				continue
+			case x.Time-max(x.Cores, x.Out) < x.Time/30:
+				return nil
+			}
+			w := x.way
+			w.pieces, w.channels = pieces, channels
+			y, err := t.replay(w, class)
+			if err != nil && !errors.Is(err, errUnfit) {
+				return err
+			}
+			if err == nil && y.Time < x.Time-x.Time/30 {
+				*x = y
+			}
+		}
+	}
+	return nil
+}
+
+// finest is the size in bytes of a rank's messages below which they are not cut
+// any further: about where a message's own cost is that of its bytes.
+const finest = 4 << 10
+
+// cuts reports whether an algorithm's program depends on the number of pieces.
+func (t *Table) cuts(w way) bool {
+	w.pieces, w.channels = 1, 1
+	one, err := t.program(w)
+	if err != nil {
+		return false
+	}
+	w.pieces = 2
+	two, err := t.program(w)
+	return err == nil && one.Digest() != two.Digest()
+}
+
+func (w way) String() string {
+	s := w.algo
+	if w.pieces > 1 {
+		s += fmt.Sprintf(", %d pieces", w.pieces)
+	}
+	if w.channels > 1 {
+		s += fmt.Sprintf(", %d channels", w.channels)
+	}
+	return s
+}

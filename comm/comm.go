@@ -1,0 +1,309 @@
+// Package comm runs collective operations between ranks: the programs of sched,
+// with bytes. A rank is a process (Join) or a goroutine (Local); the code is
+// the same.
+//
+//	c, err := comm.Join(ctx, comm.FromEnv())
+//	err = comm.AllReduce(ctx, c, gradients, comm.Sum)
+//	sub, err := c.Split(c.Rank()/8, 0)
+//
+// What runs is what sched/verify proves and sim simulates: a call is looked up
+// in a table of programs (choice), its digest is part of what ranks compare
+// before the first byte, and the interpreter's actions are carried out in one of
+// two ways:
+//
+//	flat     ranks see one another's memory and every sum is computed by one rank
+//	         (flat.go): inputs are read where they lie, sums are stored where they
+//	         go, and two flags a rank are all that is exchanged (shared.go)
+//	script   any program over any transport, action by action (script.go)
+//
+// The promises, for every operation:
+//   - All ranks end with the same bits, on every run and over every transport,
+//     because the program fixes the order of each sum.
+//   - Ranks that call different things get an error that names both.
+//   - Every wait ends: with the operation, when a rank dies, when the context or
+//     the time limit does, or when any rank aborts. The error names the ranks at
+//     fault and says what they were last seen doing.
+//   - An operation that failed has not changed its input. One that all ranks had
+//     entered may be completed although one of them dies in it.
+//
+// After a failure a communicator only returns errors; Shrink makes one of the
+// ranks that are left.
+package comm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/weft-fabric/weft/comm/choice"
+	"github.com/weft-fabric/weft/reduce"
+	"github.com/weft-fabric/weft/sched"
+	"github.com/weft-fabric/weft/transport"
+	"github.com/weft-fabric/weft/transport/wait"
+	"github.com/weft-fabric/weft/tune"
+)
+
+// The reductions.
+const (
+	Sum       = reduce.Sum
+	Prod      = reduce.Prod
+	Min       = reduce.Min
+	Max       = reduce.Max
+	Avg       = reduce.Avg
+	PreMulSum = reduce.PreMulSum
+	BAnd      = reduce.BAnd
+	BOr       = reduce.BOr
+	BXor      = reduce.BXor
+)
+
+// Comm is a rank's place in a group of ranks. Calls on it are carried out in
+// the order in which they are made, and every rank of the group must make the
+// same ones in the same order. It is safe to use from several goroutines, but
+// then their order is not known to the other ranks.
+type Comm struct {
+	world   *world
+	id      uint32
+	epoch   uint32
+	rank    int
+	members []int // ranks of the endpoint
+
+	boards   []board // of the members, where their memory is seen; else only the own one is set
+	keys     []transport.Key
+	stages   stages
+	port     transport.Port // made when first used
+	pairs    *pairs         // point to point, made when first used
+	waiter   *wait.Waiter
+	ready    map[key]*ready // programs by what was called
+	prepared map[*sched.Program]*ready
+	recent   [8]*ready // of them, the last ones by collective
+	views    []view    // of the members in the operation under way
+
+	mu    sync.Mutex // guards the order of operations: the four below
+	seq   uint64
+	busy  bool // an operation runs
+	queue []*op
+
+	cur     op // the operation under way
+	phase   phase
+	heirs   bool // leaving: a dead rank's sums are wanted, so its heir must do them
+	block   [][]byte
+	stopFn  transport.Stop
+	failed  atomic.Pointer[Failure]
+	choices *choice.Table // made when first used
+	flight  *Flight
+}
+
+// world is what the communicators of a process share.
+type world struct {
+	ep      transport.Endpoint
+	mem     transport.Memory // nil where ranks do not see one another's memory
+	room    closer
+	cfg     Config
+	links   tune.Links    // what the choice of programs is based on
+	next    atomic.Uint32 // the next free number of a communicator
+	hosts   []int         // by rank of the endpoint
+	pids    []int         // of processes, by rank of the endpoint
+	local   int           // ranks on this host
+	verbs   verbs
+	refs    atomic.Int32
+	mu      sync.Mutex
+	graves  []grave // memory of closed communicators that others may still read
+	started time.Time
+}
+
+type closer interface{ Close() error }
+
+// Rank is the own number in the group, from 0.
+func (c *Comm) Rank() int { return c.rank }
+
+// Size is the number of ranks of the group.
+func (c *Comm) Size() int { return len(c.members) }
+
+// Epoch counts the failures that the group outlived (Shrink).
+func (c *Comm) Epoch() int { return int(c.epoch) }
+
+// Transport names what carries the bytes: mem, shm or tcp.
+func (c *Comm) Transport() string { return c.world.ep.Kind() }
+
+// Counters tells what the transport counted since it began: bytes, messages,
+// refused connections, lost paths.
+func (c *Comm) Counters() []transport.Counter { return c.world.ep.Counters() }
+
+// clock is the time since the host started, in nanoseconds: the same for all
+// processes of a host.
+func clock() int64 { return clockBase + int64(time.Since(clockStart)) }
+
+var clockStart, clockBase = func() (time.Time, int64) {
+	var t unix.Timespec
+	start := time.Now()
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &t); err != nil {
+		return start, 0
+	}
+	return start, t.Nano()
+}()
+
+// Alloc gets memory that the other ranks see: operations on it need no copy
+// ("registered" memory). It holds zeros and must be given back with Free.
+func Alloc[T reduce.Element](c *Comm, n int) ([]T, error) {
+	size := reduce.TypeOf[T]().Size()
+	b, err := c.world.ep.Alloc(n * size)
+	if err != nil {
+		return nil, fmt.Errorf("%d elements of %s: %w", n, reduce.TypeOf[T](), err)
+	}
+	return elements[T](b, n), nil
+}
+
+// Free gives back memory got from Alloc.
+func Free[T reduce.Element](c *Comm, s []T) error { return c.world.ep.Free(reduce.Bytes(s)) }
+
+// Close leaves the group. Other ranks' operations with this one fail from now
+// on, so it is usual to have a Barrier before. Closing the last communicator of
+// a process closes its connections.
+func (c *Comm) Close() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.failed.Swap(&Failure{Kind: Closed, Rank: c.rank, Seq: c.seq, Err: ErrClosed}) != nil && c.boards == nil {
+		return nil
+	}
+	return c.release()
+}
+
+// release gives back what the communicator holds. Its board and stages are
+// given back once the other members have let go of them.
+func (c *Comm) release() error {
+	if c.boards == nil {
+		return nil
+	}
+	var errs []error
+	if c.port != nil {
+		errs = append(errs, c.port.Close())
+	}
+	if c.pairs != nil {
+		errs = append(errs, c.pairs.port.Close())
+	}
+	g := grave{board: c.boards[c.rank], rank: c.rank, members: c.members, stages: c.stages.all()}
+	for i, b := range c.boards {
+		if b != nil && i != c.rank {
+			b.letGo(c.rank)
+		}
+	}
+	c.boards = nil
+	w := c.world
+	w.mu.Lock()
+	w.graves = append(w.graves, g)
+	w.mu.Unlock()
+	w.sweep()
+	if w.refs.Add(-1) == 0 {
+		errs = append(errs, w.close())
+	}
+	return errors.Join(errs...)
+}
+
+// grave is memory of a communicator that was closed here.
+type grave struct {
+	board   board
+	stages  [][]byte
+	rank    int
+	members []int
+}
+
+// sweep gives back the memory of closed communicators that no member will look
+// at any more.
+func (w *world) sweep() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	left := w.graves[:0]
+	for _, g := range w.graves {
+		free := true
+		for i, m := range g.members {
+			if i != g.rank && w.mem != nil && !g.board.isLetGo(i) && w.ep.Alive(m) == nil {
+				free = false
+			}
+		}
+		if !free {
+			left = append(left, g)
+			continue
+		}
+		for _, b := range append(g.stages, g.board) {
+			if err := w.ep.Free(b); err != nil {
+				panic(err) // it was got from this endpoint and not given back before
+			}
+		}
+	}
+	w.graves = left
+}
+
+func (w *world) close() error {
+	var errs []error
+	errs = append(errs, w.ep.Close())
+	if w.room != nil {
+		errs = append(errs, w.room.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// newComm makes a communicator whose members agreed on its number; the caller
+// has their boards.
+func (w *world) newComm(id, epoch uint32, rank int, members []int) (*Comm, error) {
+	c := &Comm{world: w, id: id, epoch: epoch, rank: rank, members: members,
+		boards: make([]board, len(members)), keys: make([]transport.Key, len(members)),
+		ready: map[key]*ready{}, prepared: map[*sched.Program]*ready{}, views: make([]view, len(members)), flight: newFlight(rank, w.cfg.Flight)}
+	b, err := w.ep.Alloc(boardSize)
+	if err != nil {
+		return nil, err
+	}
+	c.boards[rank] = b
+	if c.keys[rank], err = w.ep.Key(b); err != nil {
+		return nil, err
+	}
+	c.stopFn = c.stop
+	c.setWaiter()
+	w.refs.Add(1)
+	w.sweep()
+	return c, nil
+}
+
+// setWaiter chooses how to wait by the ranks of the world that share this host,
+// not by those of the communicator: the others use the cores, too.
+func (c *Comm) setWaiter() { c.waiter = wait.For(c.world.local, c.world.ep.Kind() == "mem") }
+
+// meet takes in where the boards of the members are. Every rank gives a blob of
+// boardBlob bytes.
+func (c *Comm) meet(blobs [][]byte) error {
+	for i, b := range blobs {
+		if i == c.rank {
+			continue
+		}
+		if len(b) < blobSize {
+			return fmt.Errorf("rank %d sent %d bytes about itself, %d were expected: do all ranks run the same version?", i, len(b), blobSize)
+		}
+		h, k := getBlob(b)
+		c.keys[i] = k
+		if c.world.mem == nil {
+			continue
+		}
+		m, err := c.world.mem.At(c.members[i], h, boardSize)
+		if err != nil {
+			return fmt.Errorf("memory of rank %d: %w", i, err)
+		}
+		c.boards[i] = m
+	}
+	return nil
+}
+
+// ErrClosed is the error of calls on a communicator after Close.
+var ErrClosed = errors.New("communicator closed")
+
+// limit is when an operation that begins now must be over.
+func (c *Comm) limit(ctx context.Context, now int64) int64 {
+	end := now + int64(c.world.cfg.Timeout)
+	if d, ok := ctx.Deadline(); ok {
+		end = min(end, now+int64(time.Until(d)))
+	}
+	return end
+}

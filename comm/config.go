@@ -1,0 +1,144 @@
+package comm
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/weft-fabric/weft/transport/wait"
+	"github.com/weft-fabric/weft/unit"
+)
+
+// Config says who this rank is and how it reaches the others. FromEnv fills it
+// from the variables that launchers set.
+type Config struct {
+	Rank, Size int    // RANK, WORLD_SIZE
+	LocalRank  int    // LOCAL_RANK: among the ranks of this host
+	Addr       string // MASTER_ADDR:MASTER_PORT, where rank 0 listens
+
+	Token string      // WEFT_TOKEN: the cluster's secret; may be empty on loopback addresses alone
+	TLS   *tls.Config // if set, connections are TLS and both ends show certificates
+
+	// Transport is what must be used: shm, tcp, or empty for the fastest that
+	// reaches all ranks. WEFT_TRANSPORT.
+	Transport string
+	// Require is a transport that must be what is used; anything else is an
+	// error rather than a slower run. WEFT_REQUIRE.
+	Require string
+	// Floor is the least rate, bytes a second one way between two ranks, that
+	// the links must have shown when they were measured; 0 for none. WEFT_FLOOR.
+	Floor unit.Rate
+
+	Interfaces []string // WEFT_INTERFACES, comma separated: names or prefixes of interfaces for tcp; empty for the one that reaches the peers
+	Streams    int      // WEFT_STREAMS: tcp connections for each pair of interfaces; 0 for the default
+
+	// Timeout is how long an operation may take, from its call to its end,
+	// waiting for the slowest rank included. WEFT_TIMEOUT; 2 minutes if zero.
+	Timeout time.Duration
+	// Canonical makes the bits of a sum depend on the ranks' numbers alone:
+	// neither on size, chunks nor algorithm. WEFT_CANONICAL=1.
+	Canonical bool
+	// Measure measures the links even if a cache knows them. WEFT_MEASURE=1.
+	Measure bool
+	// Explain is where the table of choices is written by rank 0. WEFT_EXPLAIN=1 means standard error.
+	Explain io.Writer
+	// Flight is how many operations the flight recorder keeps; 256 if zero.
+	Flight int
+	// Log hears of refused connections, lost paths and the choice of transport; nil for silence.
+	Log *slog.Logger
+	// Listener, on rank 0, is where it listens instead of at Addr.
+	Listener net.Listener
+
+	err error
+}
+
+// FromEnv reads the environment that torchrun, weft run and their like set. What
+// is wrong with it is told by Join.
+func FromEnv() Config { return fromEnv(os.Getenv) }
+
+func fromEnv(get func(string) string) Config {
+	var c Config
+	var errs []error
+	number := func(name string, def int) int {
+		s := get(name)
+		if s == "" {
+			return def
+		}
+		v, err := strconv.Atoi(s)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%s=%q is not a number", name, s))
+		}
+		return v
+	}
+	c.Rank, c.Size = number("RANK", 0), number("WORLD_SIZE", 1)
+	c.LocalRank = number("LOCAL_RANK", 0)
+	addr, port := get("MASTER_ADDR"), get("MASTER_PORT")
+	switch {
+	case addr != "" && port != "":
+		c.Addr = net.JoinHostPort(addr, port)
+	case c.Size > 1:
+		errs = append(errs, fmt.Errorf("MASTER_ADDR=%q MASTER_PORT=%q: both are needed with WORLD_SIZE=%d; `weft run -n %d -- COMMAND` sets them", addr, port, c.Size, c.Size))
+	}
+	c.Token, c.Transport, c.Require = get("WEFT_TOKEN"), get("WEFT_TRANSPORT"), get("WEFT_REQUIRE")
+	if s := get("WEFT_INTERFACES"); s != "" {
+		c.Interfaces = strings.Split(s, ",")
+	}
+	c.Streams = number("WEFT_STREAMS", 0)
+	if s := get("WEFT_TIMEOUT"); s != "" {
+		d, err := time.ParseDuration(s)
+		if err != nil || d <= 0 {
+			errs = append(errs, fmt.Errorf("WEFT_TIMEOUT=%q is not a time such as 30s or 2m", s))
+		}
+		c.Timeout = d
+	}
+	if s := get("WEFT_FLOOR"); s != "" {
+		r, err := unit.ParseRate(s)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("WEFT_FLOOR: %w", err))
+		}
+		c.Floor = r
+	}
+	c.Canonical, c.Measure = isSet(get("WEFT_CANONICAL")), isSet(get("WEFT_MEASURE"))
+	if isSet(get("WEFT_EXPLAIN")) {
+		c.Explain = os.Stderr
+	}
+	c.Flight = number("WEFT_FLIGHT", 0)
+	c.err = errors.Join(errs...)
+	return c
+}
+
+func isSet(s string) bool { return s != "" && s != "0" && s != "false" }
+
+// complete fills in defaults and says what is wrong.
+func (c *Config) complete() error {
+	if c.err != nil {
+		return c.err
+	}
+	if c.Size < 1 || c.Rank < 0 || c.Rank >= c.Size {
+		return fmt.Errorf("rank %d of %d: a rank is a number from 0 to WORLD_SIZE-1", c.Rank, c.Size)
+	}
+	for _, x := range []struct{ name, value string }{{"transport (WEFT_TRANSPORT)", c.Transport}, {"required transport (WEFT_REQUIRE)", c.Require}} {
+		switch x.value {
+		case "", "shm", "tcp", "mem":
+		default:
+			return fmt.Errorf("%s %q is none of shm, tcp", x.name, x.value)
+		}
+	}
+	if c.Timeout == 0 {
+		c.Timeout = 2 * time.Minute
+	}
+	if c.Flight == 0 {
+		c.Flight = 256
+	}
+	if c.Timeout < wait.Slice {
+		return fmt.Errorf("time limit %s is too short: waits are looked after every %s", c.Timeout, wait.Slice)
+	}
+	return nil
+}

@@ -1,0 +1,261 @@
+package comm
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/weft-fabric/weft/transport"
+	"github.com/weft-fabric/weft/transport/wait"
+)
+
+// Kind is why an operation failed.
+type Kind uint8
+
+// The kinds of failure.
+const (
+	Dead     Kind = iota + 1 // a rank's process ended or cannot be reached
+	Mismatch                 // ranks called different things
+	Timeout                  // the time limit passed: somebody did not come or did not go on
+	Aborted                  // a rank called Abort, or its context ended
+	Closed                   // the communicator was closed here
+	Broken                   // the transport failed otherwise
+)
+
+func (k Kind) String() string {
+	return [...]string{"", "dead rank", "mismatched calls", "time limit", "aborted", "closed", "broken transport"}[k]
+}
+
+// Failure is the error of an operation that failed. The communicator it failed
+// on gives it for every later call, too.
+type Failure struct {
+	Kind     Kind
+	Rank     int            // who reports
+	Culprits []int          // ranks of the communicator at fault, in order
+	Seq      uint64         // the operation's number on the communicator
+	Call     transport.Call // what this rank was doing
+	Err      error
+	Report   []string // who waits for whom since when, a line a rank; printed by %+v
+}
+
+func (f *Failure) Error() string {
+	s := fmt.Sprintf("rank %d: operation %d", f.Rank, f.Seq)
+	if f.Call.Op != 0 {
+		s += " (" + f.Call.String() + ")"
+	}
+	return s + ": " + f.Err.Error()
+}
+
+// Format prints the report of the ranks under %+v.
+func (f *Failure) Format(s fmt.State, verb rune) {
+	_, _ = fmt.Fprint(s, f.Error())
+	if verb == 'v' && s.Flag('+') && len(f.Report) > 0 {
+		_, _ = fmt.Fprint(s, "\n  "+strings.Join(f.Report, "\n  "))
+	}
+}
+
+// Unwrap gives the cause: a *transport.Gone, a *transport.Mismatch, context.Canceled ...
+func (f *Failure) Unwrap() error { return f.Err }
+
+// phase is where an operation is, for those who ask why it takes long.
+type phase uint8
+
+const (
+	entering phase = iota // waits for the others to come
+	summing               // waits for the sums of the others
+	leaving               // waits for the others to be done with its memory
+	moving                // carries out actions of a script
+)
+
+var phases = [...]string{"entry", "sums", "exit", "messages"}
+
+// errInherit ends a wait for a rank that died between entry and exit: what it
+// left undone is to be done for it.
+var errInherit = errors.New("a rank died in the operation")
+
+// stop is asked by waits of the operation under way. It is only called by its
+// goroutine and by those that the operation started.
+func (c *Comm) stop() error {
+	if f := c.failed.Load(); f != nil {
+		return f
+	}
+	o := &c.cur
+	if f := c.heard(); f != nil && !(c.phase == leaving && f.Seq > o.call.Seq) {
+		return f // a failure after this operation does not concern it once everybody entered it
+	}
+	if err := o.ctx.Err(); err != nil && !errors.Is(err, context.DeadlineExceeded) {
+		return &Failure{Kind: Aborted, Culprits: []int{c.rank}, Err: err}
+	}
+	for i, m := range c.members {
+		if i == c.rank {
+			continue
+		}
+		err := c.world.ep.Alive(m)
+		if err == nil {
+			continue
+		}
+		if c.boards[i] != nil {
+			b := c.boards[i]
+			switch {
+			case c.phase == entering && b.entry(o.call.Seq).flag().Load() >= o.call.Seq,
+				c.phase == summing && wait.At(b.mid()).Load() >= o.call.Seq,
+				c.phase == leaving && b.leave().Load() >= o.call.Seq:
+				continue // it did what this phase needs of it
+			case c.phase == leaving && (!c.heirs || c.heir()):
+				return errInherit
+			case c.phase == leaving:
+				continue // its heir will do the rest
+			}
+		}
+		return c.gone(i, err)
+	}
+	if clock() > o.limit {
+		return c.late()
+	}
+	return nil
+}
+
+// gone is the failure of an operation in which a rank died.
+func (c *Comm) gone(i int, err error) *Failure {
+	last := "it took part in no operation"
+	if call, began, ok := c.lastOf(i); ok {
+		last = fmt.Sprintf("it last entered operation %d (%s) %s ago", call.Seq, &call, since(began))
+	}
+	return &Failure{Kind: Dead, Culprits: []int{i}, Err: fmt.Errorf("rank %d died: %w; %s", i, err, last)}
+}
+
+// lastOf is what a rank was last seen doing.
+func (c *Comm) lastOf(i int) (transport.Call, int64, bool) {
+	if b := c.boards[i]; b != nil {
+		return b.called()
+	}
+	if c.port != nil {
+		call, ok := c.port.Last(i)
+		return call, 0, ok
+	}
+	return transport.Call{}, 0, false
+}
+
+func since(began int64) string {
+	return time.Duration(clock() - began).Round(100 * time.Microsecond).String()
+}
+
+// fail marks the communicator as failed, tells the others, and gives the error
+// of the operation under way.
+func (c *Comm) fail(err error) error {
+	var f *Failure
+	if !errors.As(err, &f) {
+		f = &Failure{Kind: Broken, Err: err}
+		var m *transport.Mismatch
+		var g *transport.Gone
+		switch {
+		case errors.As(err, &m):
+			f.Kind, f.Culprits = Mismatch, sorted(m.Rank, m.Peer)
+		case errors.As(err, &g):
+			if i := slices.Index(c.members, g.Rank); i >= 0 {
+				f = c.gone(i, err)
+			}
+		}
+	}
+	if f.Seq == 0 {
+		f.Rank, f.Seq, f.Call = c.rank, c.cur.call.Seq, c.cur.call
+	}
+	if c.failed.CompareAndSwap(nil, f) {
+		c.tell(f)
+	}
+	return f
+}
+
+func sorted(list ...int) []int {
+	slices.Sort(list)
+	return slices.Compact(list)
+}
+
+// Abort ends what the group is doing, on every rank, from any goroutine. The
+// communicator is of no use afterwards.
+func (c *Comm) Abort(why error) {
+	if why == nil {
+		why = errors.New("no reason was given")
+	}
+	f := &Failure{Kind: Aborted, Rank: c.rank, Culprits: []int{c.rank}, Err: fmt.Errorf("aborted: %w", why)}
+	if c.failed.CompareAndSwap(nil, f) {
+		c.tell(f)
+	}
+}
+
+// Err is nil, or why the communicator can no longer be used.
+func (c *Comm) Err() error {
+	if f := c.failed.Load(); f != nil {
+		return f
+	}
+	return nil
+}
+
+// A word from another rank about a failure, in the reader's own board: who
+// wrote it plus one, kind, culprit plus one, operation, and some text.
+const (
+	wordLen  = 256
+	wordText = 32
+)
+
+// tell leaves word of a failure with every other member.
+func (c *Comm) tell(f *Failure) {
+	word := make([]byte, wordLen)
+	le := binary.LittleEndian
+	le.PutUint64(word[8:], uint64(f.Kind))
+	if len(f.Culprits) > 0 {
+		le.PutUint64(word[16:], uint64(f.Culprits[0]+1))
+	}
+	le.PutUint64(word[24:], f.Seq)
+	text := f.Err.Error()
+	n := copy(word[wordText+2:], text)
+	le.PutUint16(word[wordText:], uint16(n))
+	for i := range c.members {
+		if i != c.rank && c.world.ep.Alive(c.members[i]) == nil {
+			c.leaveWord(i, word)
+		}
+	}
+}
+
+// leaveWord writes a word into another rank's board, unless there is one.
+func (c *Comm) leaveWord(i int, word []byte) {
+	const busy = 1 << 32
+	if b := c.boards[i]; b != nil {
+		if from := atomicAt(b, atWord); from.CompareAndSwap(0, busy) {
+			copy(b[atWord+8:], word[8:])
+			from.Store(uint64(c.rank + 1))
+		}
+		return
+	}
+	from := binary.LittleEndian.AppendUint64(nil, uint64(c.rank+1))
+	c.world.verbs.write(c.members[i], c.keys[i]+atWord+8, word[8:])
+	c.world.verbs.write(c.members[i], c.keys[i]+atWord, from)
+}
+
+// heard is a failure that another rank left word of.
+func (c *Comm) heard() *Failure {
+	mine := c.boards[c.rank]
+	if mine == nil {
+		return nil
+	}
+	line := mine[atWord:][:wordLen]
+	from := atomicAt(line, 0).Load()
+	if from == 0 || from > uint64(len(c.members)) {
+		return nil
+	}
+	le := binary.LittleEndian
+	f := &Failure{Kind: Kind(le.Uint64(line[8:])), Rank: c.rank, Seq: le.Uint64(line[24:]), Call: c.cur.call}
+	if who := le.Uint64(line[16:]); who > 0 && who <= uint64(len(c.members)) {
+		f.Culprits = []int{int(who - 1)}
+	}
+	if f.Kind < Dead || f.Kind > Broken {
+		f.Kind = Aborted
+	}
+	n := min(int(le.Uint16(line[wordText:])), wordLen-wordText-2)
+	f.Err = fmt.Errorf("rank %d reports: %s", from-1, string(line[wordText+2:][:n]))
+	return f
+}

@@ -1,0 +1,199 @@
+package comm
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/weft-fabric/weft/sched"
+	"github.com/weft-fabric/weft/sched/step"
+)
+
+// A program is flat if every sum in it is computed by one rank out of inputs
+// alone. Where ranks see one another's memory such a program needs no messages:
+// the rank that sums reads the inputs where they lie, each once, and stores the
+// sum to all outputs that the program sends it to; what is only moved is read
+// by its receiver. The interpreter says which, by running the program with
+// names of chunks in place of bytes.
+type flat struct {
+	ranks   []flatRank
+	inPlace bool // no input that is overwritten in place is read by anybody but who overwrites it
+	pushes  bool // some sums go to outputs of other ranks
+}
+
+// flatRank is what one rank does.
+type flatRank struct {
+	sums    []kernel
+	moves   []kernel // one source, one destination: in of some rank to the rank's own out
+	fetches []fetch  // sums of others that end in the rank's out
+	exports []int32  // chunks of its in that others read, in order
+}
+
+// kernel is one pass over chunks of one size: dsts = srcs[0] + srcs[1] + ...
+type kernel struct {
+	srcs []place // of in
+	dsts []place // of out
+}
+
+// place is a chunk of a rank's in or out.
+type place struct{ rank, chunk int32 }
+
+// fetch is a sum that another rank computes for this one.
+type fetch struct {
+	rank, sum int32 // whose, and which of its sums
+	chunk     int32 // of own out
+}
+
+// worth is what a chunk is worth while a program runs on names.
+type worth struct {
+	srcs []place
+	at   int32 // the rank that computed it, -1 for an input as it is
+	dsts []place
+}
+
+// newFlat finds the flat form of a program; the error says why there is none.
+func newFlat(p *sched.Program) (*flat, error) {
+	if p.Switches > 0 {
+		return nil, fmt.Errorf("%s: switches that compute have no memory here", p.Name)
+	}
+	type chunks [4][]*worth
+	mem := make([]chunks, p.Ranks)
+	for r := range mem {
+		for _, b := range []sched.Buffer{sched.In, sched.Out, sched.Tmp} {
+			mem[r][b] = make([]*worth, p.NumChunks(b))
+		}
+		for c := range mem[r][sched.In] {
+			mem[r][sched.In][c] = &worth{srcs: []place{{int32(r), int32(c)}}, at: -1}
+		}
+	}
+	// add appends an input to what there is. The interpreter has the newer
+	// operand first; here it is the older one throughout, in messages as well
+	// (see sum in script.go): only which of two NaNs is kept depends on it.
+	add := func(r sched.Rank, older, newer *worth) (*worth, error) {
+		if newer.at != -1 || older.at != -1 && older.at != int32(r) {
+			return nil, fmt.Errorf("%s: rank %d adds to a sum of another rank", p.Name, r)
+		}
+		return &worth{srcs: append(append([]place{}, older.srcs...), newer.srcs[0]), at: int32(r)}, nil
+	}
+	err := step.Run(p, func(r sched.Rank, a *step.Action, message []*worth) ([]*worth, error) {
+		m := &mem[r]
+		at := func(c step.Chunks) []*worth { return m[c.Buf][c.Index : c.Index+c.Count] }
+		var result []*worth
+		switch {
+		case a.Op == sched.Wait:
+			return nil, nil
+		case a.Op.Reduces():
+			for i := range a.Count {
+				var newer *worth
+				if a.Op == sched.LocalReduce {
+					newer = at(a.Dst)[i]
+				} else {
+					newer = message[i]
+				}
+				w, err := add(r, at(a.Src)[i], newer)
+				if err != nil {
+					return nil, err
+				}
+				result = append(result, w)
+			}
+		case a.Op.Receives():
+			result = message
+		default:
+			result = append(result, at(a.Src)...)
+		}
+		if a.Op.Stores() {
+			copy(at(a.Dst), result)
+		}
+		if a.Op.Sends() {
+			return result, nil
+		}
+		return nil, nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	f := &flat{ranks: make([]flatRank, p.Ranks)}
+	if p.Op == sched.Barrier {
+		return f, nil
+	}
+	var sums []*worth
+	for r := range mem {
+		for c, w := range mem[r][sched.Out] {
+			if w == nil || p.Op == sched.Reduce && r != p.Root || p.Op == sched.Gather && r != p.Root {
+				continue
+			}
+			here := place{int32(r), int32(c)}
+			if w.at == -1 {
+				f.ranks[r].moves = append(f.ranks[r].moves, kernel{srcs: w.srcs, dsts: []place{here}})
+				continue
+			}
+			if w.dsts == nil {
+				sums = append(sums, w)
+			}
+			w.dsts = append(w.dsts, here)
+		}
+	}
+	for _, w := range sums {
+		at := &f.ranks[w.at]
+		if !slices.ContainsFunc(w.dsts, func(d place) bool { return d.rank == w.at }) {
+			return nil, fmt.Errorf("%s: rank %d computes a sum that it does not keep", p.Name, w.at)
+		}
+		for _, d := range w.dsts {
+			if d.rank != w.at {
+				f.pushes = true
+				f.ranks[d.rank].fetches = append(f.ranks[d.rank].fetches, fetch{rank: w.at, sum: int32(len(at.sums)), chunk: d.chunk})
+			}
+		}
+		at.sums = append(at.sums, kernel{srcs: w.srcs, dsts: w.dsts})
+	}
+	f.finish(p)
+	return f, nil
+}
+
+// finish works out who exports what and whether the program may run in place.
+func (f *flat) finish(p *sched.Program) {
+	type use struct {
+		reader int32
+		kernel *kernel
+	}
+	readers := map[place][]use{}
+	kernels := func(do func(rank int32, k *kernel)) {
+		for r := range f.ranks {
+			for i := range f.ranks[r].sums {
+				do(int32(r), &f.ranks[r].sums[i])
+			}
+			for i := range f.ranks[r].moves {
+				do(int32(r), &f.ranks[r].moves[i])
+			}
+		}
+	}
+	kernels(func(rank int32, k *kernel) {
+		for _, s := range k.srcs {
+			readers[s] = append(readers[s], use{rank, k})
+		}
+	})
+	for r := range f.ranks {
+		for c := range p.NumChunks(sched.In) {
+			for _, u := range readers[place{int32(r), int32(c)}] {
+				if u.reader != int32(r) {
+					f.ranks[r].exports = append(f.ranks[r].exports, int32(c))
+					break
+				}
+			}
+		}
+	}
+	s := newShape(p, 1, 1, nil)
+	f.inPlace = true
+	kernels(func(rank int32, k *kernel) {
+		for _, d := range k.dsts {
+			a := s.alias(p.Op, int(d.rank), int(d.chunk))
+			if a < 0 || len(k.srcs) == 1 && k.srcs[0] == (place{d.rank, int32(a)}) { // nothing to do in place
+				continue
+			}
+			for _, u := range readers[place{d.rank, int32(a)}] {
+				if u.kernel != k {
+					f.inPlace = false
+				}
+			}
+		}
+	})
+}

@@ -1,0 +1,190 @@
+package comm
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strconv"
+	"sync"
+
+	"github.com/weft-fabric/weft/sched"
+	"github.com/weft-fabric/weft/transport"
+)
+
+// Flight is a flight recorder: the last operations of a communicator with their
+// times. It is always on; recording costs about 0.1 us an operation.
+type Flight struct {
+	mu   sync.Mutex
+	rank int
+	ring []Record
+	next int
+	full bool
+}
+
+// maxSteps is how many steps of an operation are kept.
+const maxSteps = 64
+
+// Record is one operation. Times are nanoseconds since the host started, 0 for
+// what was not reached.
+type Record struct {
+	Comm      uint32 `json:"comm"`
+	Epoch     uint32 `json:"epoch"`
+	Seq       uint64 `json:"seq"`
+	Op        string `json:"op"`
+	Count     uint64 `json:"count"`
+	Type      string `json:"type"`
+	Reduce    string `json:"reduce,omitempty"`
+	Root      int32  `json:"root"`
+	Program   string `json:"program"`
+	Digest    string `json:"digest"`
+	Way       string `json:"way"` // flat or script
+	Bytes     int    `json:"bytes"`
+	Began     int64  `json:"began_ns"`
+	Entered   int64  `json:"entered_ns,omitempty"` // flat: everybody had come
+	Ended     int64  `json:"ended_ns,omitempty"`
+	Err       string `json:"error,omitempty"`
+	Steps     []Step `json:"steps,omitempty"`
+	MoreSteps int    `json:"more_steps,omitempty"` // that were not kept
+
+	call    transport.Call
+	program *sched.Program
+	flat    bool
+	mu      *sync.Mutex
+}
+
+// Step is an action of a script.
+type Step struct {
+	Channel int32      `json:"channel"`
+	Op      string     `json:"op"`
+	From    sched.Rank `json:"from"` // -1 if nothing is received
+	To      sched.Rank `json:"to"`   // -1 if nothing is sent
+	Ended   int64      `json:"ended_ns"`
+}
+
+func newFlight(rank, size int) *Flight {
+	f := &Flight{rank: rank, ring: make([]Record, max(size, 1))}
+	for i := range f.ring {
+		f.ring[i].mu = &f.mu
+	}
+	return f
+}
+
+func (f *Flight) begin(o *op) *Record {
+	f.mu.Lock()
+	r := &f.ring[f.next]
+	if f.next++; f.next == len(f.ring) {
+		f.next, f.full = 0, true
+	}
+	r.call, r.program, r.flat = o.call, o.ready.program, o.ready.flat != nil
+	r.Bytes = max(len(o.in), len(o.out))
+	r.Began, r.Entered, r.Ended, r.Err, r.Steps, r.MoreSteps = o.began, 0, 0, "", r.Steps[:0], 0
+	f.mu.Unlock()
+	return r
+}
+
+func (r *Record) entered(now int64) { r.Entered = now }
+
+func (r *Record) step(a *action, now int64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.Steps) == maxSteps {
+		r.MoreSteps++
+		return
+	}
+	r.Steps = append(r.Steps, Step{Channel: a.Channel, Op: a.Op.String(), From: a.From, To: a.To, Ended: now})
+}
+
+func (f *Flight) end(r *Record, now int64, err error) {
+	f.mu.Lock()
+	r.Ended = now
+	if err != nil {
+		r.Err = err.Error()
+	}
+	f.mu.Unlock()
+}
+
+// Flight is the communicator's flight recorder.
+func (c *Comm) Flight() *Flight { return c.flight }
+
+// Records gives the recorded operations, oldest first.
+func (f *Flight) Records() []Record {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var list []Record
+	add := func(from []Record) {
+		for i := range from {
+			r := from[i]
+			if r.program == nil {
+				continue
+			}
+			r.Comm, r.Epoch, r.Seq, r.Count, r.Root = r.call.Comm, r.call.Epoch, r.call.Seq, r.call.Count, r.call.Root
+			r.Op, r.Type, r.Program, r.Digest, r.Way = r.call.Op.String(), r.call.Type.String(), r.program.Name, r.program.Digest(), "script"
+			if r.call.Reduce != 0 {
+				r.Reduce = r.call.Reduce.String()
+			}
+			if r.flat {
+				r.Way = "flat"
+			}
+			r.Steps = append([]Step{}, r.Steps...)
+			list = append(list, r)
+		}
+	}
+	if f.full {
+		add(f.ring[f.next:])
+	}
+	add(f.ring[:f.next])
+	return list
+}
+
+// WriteJSON writes the records as one JSON object.
+func (f *Flight) WriteJSON(w io.Writer) error {
+	e := json.NewEncoder(w)
+	e.SetIndent("", " ")
+	return e.Encode(struct {
+		Rank    int      `json:"rank"`
+		Records []Record `json:"records"`
+	}{f.rank, f.Records()})
+}
+
+// WriteChrome writes the records as the JSON that chrome://tracing and Perfetto
+// read, in the form of the simulator's traces: a process for each rank, a thread
+// for each channel, times in microseconds.
+func (f *Flight) WriteChrome(w io.Writer) error {
+	b := bufio.NewWriter(w)
+	us := func(ns int64) string { return strconv.FormatFloat(float64(ns)/1e3, 'f', -1, 64) }
+	fmt.Fprintf(b, "{\"displayTimeUnit\": \"ns\", \"traceEvents\": [\n")
+	fmt.Fprintf(b, `{"ph": "M", "name": "process_name", "pid": %d, "args": {"name": "rank %d"}}`, f.rank, f.rank)
+	span := func(name, cat string, channel int32, from, to int64, args string) {
+		fmt.Fprintf(b, ",\n"+`{"ph": "X", "name": %s, "cat": "%s", "pid": %d, "tid": %d, "ts": %s, "dur": %s, "args": {%s}}`,
+			strconv.Quote(name), cat, f.rank, channel, us(from), us(to-from), args)
+	}
+	for _, r := range f.Records() {
+		end := r.Ended
+		if end == 0 {
+			end = clock()
+		}
+		span(fmt.Sprintf("%s %d", r.Op, r.Seq), "operation", -1, r.Began, end, fmt.Sprintf(`"bytes": %d, "program": "%s", "error": %s`, r.Bytes, r.Program, strconv.Quote(r.Err)))
+		if r.Entered != 0 {
+			span("wait for all", "wait", 0, r.Began, r.Entered, "")
+			span("work", "local", 0, r.Entered, end, fmt.Sprintf(`"bytes": %d`, r.Bytes))
+		}
+		last := map[int32]int64{}
+		for _, s := range r.Steps {
+			from := r.Began
+			if t := last[s.Channel]; t != 0 {
+				from = t
+			}
+			last[s.Channel] = s.Ended
+			cat := "local"
+			if s.To >= 0 {
+				cat = "send"
+			} else if s.From >= 0 {
+				cat = "receive"
+			}
+			span(s.Op, cat, s.Channel, from, s.Ended, fmt.Sprintf(`"from": %d, "to": %d`, s.From, s.To))
+		}
+	}
+	b.WriteString("\n]}\n")
+	return b.Flush()
+}

@@ -1,0 +1,281 @@
+package comm
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"runtime"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/weft-fabric/weft/comm/choice"
+	"github.com/weft-fabric/weft/sched"
+	"github.com/weft-fabric/weft/sched/algo"
+	"github.com/weft-fabric/weft/transport"
+	"github.com/weft-fabric/weft/transport/meet"
+	"github.com/weft-fabric/weft/transport/mem"
+	"github.com/weft-fabric/weft/transport/shm"
+	"github.com/weft-fabric/weft/tune"
+)
+
+// version is of what ranks say to one another; ranks of different versions
+// refuse to work together.
+const version = 1
+
+// hello is what a rank says about itself before there is a transport.
+type hello struct {
+	Version   int
+	Host      string
+	PID       int
+	Transport string
+	Require   string
+	Canonical bool
+	Timeout   time.Duration
+	Cores     int
+}
+
+// Join meets the other ranks and makes the communicator of all of them. It ends
+// with an error if they have not all come when ctx ends.
+func Join(ctx context.Context, cfg Config) (*Comm, error) {
+	if err := cfg.complete(); err != nil {
+		return nil, err
+	}
+	room, err := meet.Join(ctx, meet.Config{Addr: cfg.Addr, Rank: cfg.Rank, Size: cfg.Size, Token: cfg.Token, TLS: cfg.TLS, Listener: cfg.Listener, Log: cfg.Log})
+	if err != nil {
+		return nil, err
+	}
+	w := &world{cfg: cfg, room: room, started: time.Now()}
+	c, err := w.join(ctx, room.Gather)
+	if err != nil {
+		if w.ep != nil {
+			_ = w.ep.Close()
+		}
+		_ = room.Close()
+		return nil, fmt.Errorf("rank %d of %d: %w", cfg.Rank, cfg.Size, err)
+	}
+	return c, nil
+}
+
+func (w *world) join(ctx context.Context, gather transport.Gather) (*Comm, error) {
+	cfg := &w.cfg
+	mine, err := json.Marshal(hello{Version: version, Host: shm.HostID(), PID: os.Getpid(), Transport: cfg.Transport, Require: cfg.Require,
+		Canonical: cfg.Canonical, Timeout: cfg.Timeout, Cores: runtime.NumCPU()})
+	if err != nil {
+		return nil, err
+	}
+	blobs, err := gather(ctx, mine)
+	if err != nil {
+		return nil, err
+	}
+	hellos := make([]hello, len(blobs))
+	for i, b := range blobs {
+		if err := json.Unmarshal(b, &hellos[i]); err != nil {
+			return nil, fmt.Errorf("what rank %d said about itself: %w", i, err)
+		}
+	}
+	kind, err := w.agree(hellos)
+	if err != nil {
+		return nil, err
+	}
+	for rank := range hellos {
+		if w.hosts[rank] == w.hosts[cfg.Rank] {
+			w.local++
+		}
+	}
+	switch kind {
+	case "shm":
+		w.ep, err = shm.Open(ctx, shm.Config{Rank: cfg.Rank, Size: cfg.Size, Gather: gather})
+	case "tcp":
+		err = fmt.Errorf("TCPLATER")
+	}
+	if err != nil {
+		return nil, err
+	}
+	if cfg.Log != nil && cfg.Rank == 0 {
+		cfg.Log.Info("transport agreed", "kind", kind, "ranks", cfg.Size, "hosts", slices.Max(w.hosts)+1)
+	}
+	return w.first(ctx, gather)
+}
+
+// agree finds the transport that all ranks use, and which ranks share a host.
+func (w *world) agree(hellos []hello) (kind string, err error) {
+	first := map[string]int{}
+	for rank, h := range hellos {
+		if h.Version != version {
+			return "", fmt.Errorf("rank %d speaks version %d, this one %d: run the same weft everywhere", rank, h.Version, version)
+		}
+		if h.Transport != hellos[0].Transport {
+			return "", fmt.Errorf("rank 0 wants transport %q, rank %d %q: give all ranks the same WEFT_TRANSPORT", hellos[0].Transport, rank, h.Transport)
+		}
+		if h.Canonical != hellos[0].Canonical {
+			return "", fmt.Errorf("rank 0 has canonical=%t, rank %d %t: give all ranks the same WEFT_CANONICAL", hellos[0].Canonical, rank, h.Canonical)
+		}
+		if _, seen := first[h.Host]; !seen {
+			first[h.Host] = len(first)
+		}
+		w.hosts, w.pids = append(w.hosts, first[h.Host]), append(w.pids, h.PID)
+	}
+	kind = hellos[0].Transport
+	if kind == "" {
+		kind = "tcp"
+		if len(first) == 1 {
+			kind = "shm"
+		}
+	}
+	for rank, h := range hellos {
+		if h.Require != "" && h.Require != kind {
+			why := "WEFT_TRANSPORT asks for it"
+			if hellos[0].Transport == "" {
+				why = fmt.Sprintf("the ranks are on %d hosts", len(first))
+			}
+			return "", fmt.Errorf("rank %d requires transport %s, but %s would be used: %s", rank, h.Require, kind, why)
+		}
+	}
+	if kind == "shm" && len(first) > 1 {
+		return "", fmt.Errorf("transport shm reaches ranks of one host only, and there are %d hosts", len(first))
+	}
+	return kind, nil
+}
+
+// first makes the communicator of all ranks once the endpoint is there.
+func (w *world) first(ctx context.Context, gather transport.Gather) (*Comm, error) {
+	w.mem, _ = w.ep.(transport.Memory)
+	w.verbs = verbs{ep: w.ep, done: map[transport.Ticket]transport.Completion{}}
+	w.next.Store(2)
+	members := make([]int, w.ep.Size())
+	for i := range members {
+		members[i] = i
+	}
+	c, err := w.newComm(1, 0, w.ep.Rank(), members)
+	if err != nil {
+		return nil, err
+	}
+	blobs, err := gather(ctx, c.blob(nil))
+	if err != nil {
+		return nil, err
+	}
+	if err := c.meet(blobs); err != nil {
+		return nil, err
+	}
+	return c, w.measure(ctx, c, gather)
+}
+
+// measure finds out what the links cost, or what they cost last time.
+func (w *world) measure(ctx context.Context, c *Comm, gather transport.Gather) error {
+	if c.Size() == 1 {
+		w.links = tune.Links{}
+		return nil
+	}
+	w.links = tune.Links{Kind: w.ep.Kind(), Ranks: c.Size(), Cores: runtime.NumCPU(), Sync: 0.5, Paces: []tune.Pace{{Traffic: 1 << 20, Byte: 1e-4}}}
+	if w.cfg.Explain != nil && c.rank == 0 {
+		return c.table().Explain(w.cfg.Explain)
+	}
+	return nil
+}
+
+// table is the communicator's choices.
+func (c *Comm) table() *choice.Table {
+	if c.choices == nil {
+		hosts := make([]int, len(c.members))
+		for i, m := range c.members {
+			hosts[i] = c.world.hosts[m]
+		}
+		c.choices = choice.New(c.world.links, c.world.ep.Kind(), len(c.members), hosts)
+	}
+	return c.choices
+}
+
+// pick chooses the program of a call. Blocks of different lengths cannot be
+// passed on through scratch of one length, so those go straight to their ranks.
+func (c *Comm) pick(r *request, bytes int64) (*sched.Program, string, error) {
+	if r.counts != nil {
+		name := "direct"
+		if r.red != 0 {
+			name = "rank-order"
+		}
+		a, err := algo.Find(name)
+		if err != nil {
+			return nil, "", err
+		}
+		p, err := a.Program(algo.Spec{Op: r.op, Ranks: len(c.members), Root: max(r.root, 0)})
+		return p, "blocks of different lengths go straight to their ranks", err
+	}
+	k, err := c.table().Pick(r.op, max(r.root, 0), bytes, c.world.cfg.Canonical)
+	if err != nil {
+		return nil, "", err
+	}
+	return k.Program, k.Reason, nil
+}
+
+// Local makes a world of n ranks that are goroutines of this process.
+func Local(n int) ([]*Comm, error) {
+	return LocalWith(n, Config{})
+}
+
+// LocalWith is Local with a time limit, the canonical mode or an explanation;
+// the rest of the configuration does not apply.
+func LocalWith(n int, cfg Config) ([]*Comm, error) {
+	cfg.Size = n
+	if err := cfg.complete(); err != nil {
+		return nil, err
+	}
+	eps := mem.New(n)
+	comms, errs := make([]*Comm, n), make([]error, n)
+	gather := newGathering(n)
+	var wg sync.WaitGroup
+	for r := range n {
+		wg.Go(func() {
+			own := cfg
+			own.Rank = r
+			w := &world{cfg: own, ep: eps[r], hosts: make([]int, n), pids: make([]int, n), local: n, started: time.Now()}
+			if comms[r], errs[r] = w.first(context.Background(), gather.at(r)); errs[r] != nil {
+				_ = eps[r].Close()
+			}
+		})
+	}
+	wg.Wait()
+	for _, err := range errs {
+		if err != nil {
+			return nil, err
+		}
+	}
+	return comms, nil
+}
+
+// gathering gathers blobs between goroutines.
+type gathering struct {
+	mu    sync.Mutex
+	cond  sync.Cond
+	n     int
+	round []int
+	blobs map[int][][]byte
+	got   map[int]int
+}
+
+func newGathering(n int) *gathering {
+	g := &gathering{n: n, round: make([]int, n), blobs: map[int][][]byte{}, got: map[int]int{}}
+	g.cond.L = &g.mu
+	return g
+}
+
+// at is the Gather of a rank.
+func (g *gathering) at(rank int) transport.Gather {
+	return func(_ context.Context, mine []byte) ([][]byte, error) {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		k := g.round[rank]
+		g.round[rank]++
+		if g.blobs[k] == nil {
+			g.blobs[k] = make([][]byte, g.n)
+		}
+		g.blobs[k][rank] = slices.Clone(mine)
+		g.got[k]++
+		g.cond.Broadcast()
+		for g.got[k] < g.n {
+			g.cond.Wait()
+		}
+		return g.blobs[k], nil
+	}
+}

@@ -1,0 +1,182 @@
+package comm
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/weft-fabric/weft/transport"
+)
+
+// late is the failure of an operation whose time limit passed: who waits for
+// whom, since when, at which step, and what each rank was last seen doing.
+func (c *Comm) late() *Failure {
+	o := &c.cur
+	f := &Failure{Kind: Timeout}
+	waited := time.Duration(clock() - o.began).Round(time.Millisecond)
+	var missing, behind, other []int
+	boards := c.allBoards()
+	for i, b := range boards {
+		if i == c.rank {
+			continue
+		}
+		if b == nil {
+			f.Report = append(f.Report, fmt.Sprintf("rank %d: does not answer", i))
+			missing = append(missing, i)
+			continue
+		}
+		call, began, ok := b.called()
+		state := c.processState(i)
+		switch {
+		case !ok:
+			f.Report = append(f.Report, fmt.Sprintf("rank %d: took part in no operation yet%s", i, state))
+			missing = append(missing, i)
+		case call.Seq < o.call.Seq:
+			f.Report = append(f.Report, fmt.Sprintf("rank %d: last entered operation %d (%s)%s%s", i, call.Seq, &call, c.ago(i, began), state))
+			missing = append(missing, i)
+		case call.Seq == o.call.Seq && signature(&call) != o.sig:
+			f.Report = append(f.Report, fmt.Sprintf("rank %d: entered operation %d as %s%s%s", i, call.Seq, &call, c.ago(i, began), state))
+			other = append(other, i)
+			if f.Kind != Mismatch {
+				f.Kind, f.Err = Mismatch, &transport.Mismatch{Rank: c.rank, Peer: i, Mine: o.call, Theirs: call}
+				f.Culprits = sorted(c.rank, i)
+			}
+		default:
+			at := ""
+			if !c.did(b, o.call.Seq) {
+				behind = append(behind, i)
+				at = ", not done with it"
+			}
+			f.Report = append(f.Report, fmt.Sprintf("rank %d: entered operation %d (%s)%s%s%s", i, call.Seq, &call, c.ago(i, began), at, state))
+		}
+	}
+	if f.Kind == Mismatch {
+		return f
+	}
+	f.Culprits = missing
+	what := "did not enter it"
+	if len(missing) == 0 {
+		f.Culprits, what = behind, "entered it but did not go on"
+	}
+	if stuck := c.stopped(f.Culprits); len(stuck) > 0 {
+		f.Culprits = stuck
+	}
+	f.Err = fmt.Errorf("%s after %s at %s: %s %s; %s", "time limit passed", waited, phases[c.phase], ranks(f.Culprits), what, c.lastWords(f))
+	return f
+}
+
+// lastWords is the report of the first culprit.
+func (c *Comm) lastWords(f *Failure) string {
+	if len(f.Culprits) == 0 {
+		return "nobody seems to be at fault"
+	}
+	prefix := fmt.Sprintf("rank %d: ", f.Culprits[0])
+	for _, line := range f.Report {
+		if strings.HasPrefix(line, prefix) {
+			return line
+		}
+	}
+	return ""
+}
+
+// did reports whether a rank that entered an operation did its part in the
+// phase that this one waits in.
+func (c *Comm) did(b board, seq uint64) bool {
+	switch c.phase {
+	case summing:
+		return b.mid().flag().Load() >= seq
+	case leaving:
+		return b.leave().Load() >= seq
+	case moving:
+		return b.leave().Load() >= seq
+	}
+	return true
+}
+
+func ranks(list []int) string {
+	if len(list) == 1 {
+		return fmt.Sprintf("rank %d", list[0])
+	}
+	return fmt.Sprintf("ranks %s", strings.Trim(strings.Join(strings.Fields(fmt.Sprint(list)), ", "), "[]"))
+}
+
+// ago says how long ago a rank of the same host began something.
+func (c *Comm) ago(i int, began int64) string {
+	if began == 0 || c.world.hosts[c.members[i]] != c.world.hosts[c.members[c.rank]] {
+		return ""
+	}
+	return " " + since(began) + " ago"
+}
+
+// allBoards gets the boards of the members; nil for those that do not answer.
+func (c *Comm) allBoards() []board {
+	if c.world.mem != nil {
+		return c.boards
+	}
+	list := make([]board, len(c.members))
+	list[c.rank] = c.boards[c.rank]
+	type read struct {
+		i int
+		t transport.Ticket
+	}
+	var reads []read
+	for i, m := range c.members {
+		if i == c.rank || c.world.ep.Alive(m) != nil {
+			continue
+		}
+		b := make([]byte, atSmall)
+		if t, err := c.world.ep.Read(m, b, c.keys[i]); err == nil {
+			list[i] = b
+			reads = append(reads, read{i, t})
+		}
+	}
+	end := time.Now().Add(200 * time.Millisecond)
+	for _, r := range reads {
+		if c.world.verbs.wait(r.t, time.Until(end)) != nil {
+			list[r.i] = nil
+		}
+	}
+	return list
+}
+
+// processState says so if a rank's process on this host is stopped or dead.
+func (c *Comm) processState(i int) string {
+	switch c.state(i) {
+	case 'T', 't':
+		return "; its process is stopped"
+	case 'D':
+		return "; its process is in uninterruptible sleep"
+	case 'Z', 'X':
+		return "; its process ended"
+	}
+	return ""
+}
+
+// stopped are those of some ranks whose processes are stopped.
+func (c *Comm) stopped(list []int) []int {
+	var out []int
+	for _, i := range list {
+		if s := c.state(i); s == 'T' || s == 't' {
+			out = append(out, i)
+		}
+	}
+	return out
+}
+
+// state is a rank's process state as the kernel has it, 0 if it is not of this host.
+func (c *Comm) state(i int) byte {
+	m := c.members[i]
+	if c.world.hosts[m] != c.world.hosts[c.members[c.rank]] || m >= len(c.world.pids) || c.world.pids[m] <= 0 || c.world.ep.Kind() == "mem" {
+		return 0
+	}
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", c.world.pids[m]))
+	if err != nil {
+		return 'X'
+	}
+	if at := slices.Index(b, ')'); at > 0 && at+2 < len(b) {
+		return b[at+2]
+	}
+	return 0
+}

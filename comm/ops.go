@@ -1,0 +1,197 @@
+package comm
+
+import (
+	"context"
+
+	"github.com/weft-fabric/weft/reduce"
+	"github.com/weft-fabric/weft/sched"
+	"github.com/weft-fabric/weft/transport"
+)
+
+// AllReduce leaves in buf of every rank the reduction of all of them.
+func AllReduce[T reduce.Element](ctx context.Context, c *Comm, buf []T, op reduce.Op, opts ...Option) error {
+	return AllReduceTo(ctx, c, buf, buf, op, opts...)
+}
+
+// AllReduceTo leaves in dst of every rank the reduction of src of all of them.
+// dst may be src.
+func AllReduceTo[T reduce.Element](ctx context.Context, c *Comm, dst, src []T, op reduce.Op, opts ...Option) error {
+	if len(dst) != len(src) {
+		return need(sched.AllReduce, "dst", len(dst), len(src))
+	}
+	return c.do(ctx, request{op: sched.AllReduce, t: reduce.TypeOf[T](), red: op, root: -1, count: len(src),
+		in: reduce.Bytes(src), out: reduce.Bytes(dst)}, opts)
+}
+
+// ReduceScatter leaves in dst of rank r block r of the reduction of all src, which
+// have a block of len(dst) elements for each rank. dst may be that block of src.
+func ReduceScatter[T reduce.Element](ctx context.Context, c *Comm, dst, src []T, op reduce.Op, opts ...Option) error {
+	if len(src) != len(dst)*c.Size() {
+		return need(sched.ReduceScatter, "src", len(src), len(dst)*c.Size())
+	}
+	return c.do(ctx, request{op: sched.ReduceScatter, t: reduce.TypeOf[T](), red: op, root: -1, count: len(dst),
+		in: reduce.Bytes(src), out: reduce.Bytes(dst)}, opts)
+}
+
+// AllGather leaves in dst of every rank src of all, in their order. src may be
+// the own block of dst.
+func AllGather[T reduce.Element](ctx context.Context, c *Comm, dst, src []T, opts ...Option) error {
+	if len(dst) != len(src)*c.Size() {
+		return need(sched.AllGather, "dst", len(dst), len(src)*c.Size())
+	}
+	return c.do(ctx, request{op: sched.AllGather, t: reduce.TypeOf[T](), root: -1, count: len(src),
+		in: reduce.Bytes(src), out: reduce.Bytes(dst)}, opts)
+}
+
+// Broadcast leaves in buf of every rank what the root has there.
+func Broadcast[T reduce.Element](ctx context.Context, c *Comm, buf []T, root int, opts ...Option) error {
+	return c.do(ctx, request{op: sched.Broadcast, t: reduce.TypeOf[T](), root: root, count: len(buf),
+		in: reduce.Bytes(buf), out: reduce.Bytes(buf)}, opts)
+}
+
+// Reduce leaves in dst of the root the reduction of src of all. dst is not used
+// on other ranks and may be src.
+func Reduce[T reduce.Element](ctx context.Context, c *Comm, dst, src []T, op reduce.Op, root int, opts ...Option) error {
+	if c.rank == root && len(dst) != len(src) {
+		return need(sched.Reduce, "dst", len(dst), len(src))
+	}
+	if c.rank != root {
+		dst = nil
+	}
+	return c.do(ctx, request{op: sched.Reduce, t: reduce.TypeOf[T](), red: op, root: root, count: len(src),
+		in: reduce.Bytes(src), out: reduce.Bytes(dst)}, opts)
+}
+
+// AllToAll sends block p of src to rank p, which has it in block r of dst. Both
+// have a block for each rank. dst may be src.
+func AllToAll[T reduce.Element](ctx context.Context, c *Comm, dst, src []T, opts ...Option) error {
+	if len(dst) != len(src) {
+		return need(sched.AllToAll, "dst", len(dst), len(src))
+	}
+	if len(src)%c.Size() != 0 {
+		return need(sched.AllToAll, "src", len(src), (len(src)/c.Size()+1)*c.Size())
+	}
+	return c.do(ctx, request{op: sched.AllToAll, t: reduce.TypeOf[T](), root: -1, count: len(src) / c.Size(),
+		in: reduce.Bytes(src), out: reduce.Bytes(dst)}, opts)
+}
+
+// Gather leaves in dst of the root src of all ranks, in their order. dst is not
+// used on other ranks; at the root, src may be its block of dst.
+func Gather[T reduce.Element](ctx context.Context, c *Comm, dst, src []T, root int, opts ...Option) error {
+	if c.rank == root && len(dst) != len(src)*c.Size() {
+		return need(sched.Gather, "dst", len(dst), len(src)*c.Size())
+	}
+	if c.rank != root {
+		dst = nil
+	}
+	return c.do(ctx, request{op: sched.Gather, t: reduce.TypeOf[T](), root: root, count: len(src),
+		in: reduce.Bytes(src), out: reduce.Bytes(dst)}, opts)
+}
+
+// Scatter leaves in dst of rank r block r of src of the root. src is not used on
+// other ranks; at the root, dst may be its block of src.
+func Scatter[T reduce.Element](ctx context.Context, c *Comm, dst, src []T, root int, opts ...Option) error {
+	if c.rank == root && len(src) != len(dst)*c.Size() {
+		return need(sched.Scatter, "src", len(src), len(dst)*c.Size())
+	}
+	if c.rank != root {
+		src = nil
+	}
+	return c.do(ctx, request{op: sched.Scatter, t: reduce.TypeOf[T](), root: root, count: len(dst),
+		in: reduce.Bytes(src), out: reduce.Bytes(dst)}, opts)
+}
+
+// Barrier returns once every rank called it.
+func Barrier(ctx context.Context, c *Comm, opts ...Option) error {
+	return c.do(ctx, request{op: sched.Barrier, t: reduce.Uint8, root: -1}, opts)
+}
+
+// AllGatherV is AllGather of blocks of different lengths: rank p gives counts[p]
+// elements. All ranks give the same counts.
+func AllGatherV[T reduce.Element](ctx context.Context, c *Comm, dst []T, counts []int, src []T, opts ...Option) error {
+	if err := c.blocks(sched.AllGather, "dst", len(dst), counts, "src", len(src)); err != nil {
+		return err
+	}
+	return c.do(ctx, request{op: sched.AllGather, variant: transport.AllGatherV, t: reduce.TypeOf[T](), root: -1, counts: counts,
+		in: reduce.Bytes(src), out: reduce.Bytes(dst)}, opts)
+}
+
+// ReduceScatterV is ReduceScatter into blocks of different lengths: rank p gets
+// counts[p] elements. All ranks give the same counts.
+func ReduceScatterV[T reduce.Element](ctx context.Context, c *Comm, dst, src []T, counts []int, op reduce.Op, opts ...Option) error {
+	if err := c.blocks(sched.ReduceScatter, "src", len(src), counts, "dst", len(dst)); err != nil {
+		return err
+	}
+	return c.do(ctx, request{op: sched.ReduceScatter, variant: transport.ReduceScatterV, t: reduce.TypeOf[T](), red: op, root: -1, counts: counts,
+		in: reduce.Bytes(src), out: reduce.Bytes(dst)}, opts)
+}
+
+// GatherV is Gather of blocks of different lengths. All ranks give the same counts.
+func GatherV[T reduce.Element](ctx context.Context, c *Comm, dst []T, counts []int, src []T, root int, opts ...Option) error {
+	have := len(dst)
+	if c.rank != root {
+		dst, have = nil, total(counts)
+	}
+	if err := c.blocks(sched.Gather, "dst", have, counts, "src", len(src)); err != nil {
+		return err
+	}
+	return c.do(ctx, request{op: sched.Gather, variant: transport.GatherV, t: reduce.TypeOf[T](), root: root, counts: counts,
+		in: reduce.Bytes(src), out: reduce.Bytes(dst)}, opts)
+}
+
+// ScatterV is Scatter of blocks of different lengths. All ranks give the same counts.
+func ScatterV[T reduce.Element](ctx context.Context, c *Comm, dst, src []T, counts []int, root int, opts ...Option) error {
+	have := len(src)
+	if c.rank != root {
+		src, have = nil, total(counts)
+	}
+	if err := c.blocks(sched.Scatter, "src", have, counts, "dst", len(dst)); err != nil {
+		return err
+	}
+	return c.do(ctx, request{op: sched.Scatter, variant: transport.ScatterV, t: reduce.TypeOf[T](), root: root, counts: counts,
+		in: reduce.Bytes(src), out: reduce.Bytes(dst)}, opts)
+}
+
+// AllToAllV is AllToAll of blocks of different lengths: sends[p] elements of src
+// go to rank p, and recvs[p] elements of dst come from it. What rank r sends to p
+// is what p receives from r.
+func AllToAllV[T reduce.Element](ctx context.Context, c *Comm, dst []T, recvs []int, src []T, sends []int, opts ...Option) error {
+	if len(recvs) != c.Size() {
+		return need(sched.AllToAll, "recvs", len(recvs), c.Size())
+	}
+	if len(src) != total(sends) {
+		return need(sched.AllToAll, "src", len(src), total(sends))
+	}
+	if len(dst) != total(recvs) {
+		return need(sched.AllToAll, "dst", len(dst), total(recvs))
+	}
+	for i, k := range recvs {
+		if k < 0 || i == c.rank && len(sends) > i && sends[i] != k {
+			return need(sched.AllToAll, "the own block of dst", k, sends[i])
+		}
+	}
+	return c.do(ctx, request{op: sched.AllToAll, variant: transport.AllToAllV, t: reduce.TypeOf[T](), root: -1, counts: sends, theirs: recvs,
+		in: reduce.Bytes(src), out: reduce.Bytes(dst)}, opts)
+}
+
+// blocks checks the lengths of a call with counts.
+func (c *Comm) blocks(op sched.Collective, all string, have int, counts []int, one string, own int) error {
+	if len(counts) != c.Size() {
+		return need(op, "counts", len(counts), c.Size())
+	}
+	if have != total(counts) {
+		return need(op, all, have, total(counts))
+	}
+	if own != counts[c.rank] {
+		return need(op, one, own, counts[c.rank])
+	}
+	return nil
+}
+
+func total(counts []int) int {
+	t := 0
+	for _, k := range counts {
+		t += k
+	}
+	return t
+}

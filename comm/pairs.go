@@ -1,0 +1,189 @@
+package comm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/weft-fabric/weft/reduce"
+	"github.com/weft-fabric/weft/sched"
+	"github.com/weft-fabric/weft/transport"
+)
+
+// pairs is what a communicator has for messages between two of its ranks: a port
+// of their own, so that they neither wait for collectives nor hold them up.
+// Messages from one rank to another keep their order.
+type pairs struct {
+	port transport.Port
+	c    *Comm
+	out  []turns // by rank
+	in   []turns
+	self chan []byte
+
+	mu     sync.Mutex
+	active []*pair
+}
+
+// pair is a send or receive under way.
+type pair struct {
+	ctx   context.Context
+	limit int64
+	peer  int
+	what  string
+}
+
+// turns lets calls go one after another in the order in which they were made.
+type turns struct {
+	mu   sync.Mutex
+	last chan struct{}
+}
+
+// take gives what to wait for, and what to close when done.
+func (t *turns) take() (before <-chan struct{}, done chan struct{}) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	before, done = t.last, make(chan struct{})
+	t.last = done
+	return before, done
+}
+
+// pairsOf makes the port when it is first needed.
+func (c *Comm) pairsOf() (*pairs, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if f := c.failed.Load(); f != nil {
+		return nil, f
+	}
+	if c.pairs == nil {
+		port, err := c.world.ep.Port(c.id|1<<31, c.epoch, c.members)
+		if err != nil {
+			return nil, err
+		}
+		p := &pairs{port: port, c: c, out: make([]turns, len(c.members)), in: make([]turns, len(c.members)), self: make(chan []byte, 1024)}
+		port.Begin(&transport.Call{Epoch: c.epoch, Comm: c.id, Seq: 1, Op: sched.SendRecv, Variant: transport.PointToPoint, Root: -1}, p.stop)
+		c.pairs = p
+	}
+	return c.pairs, nil
+}
+
+// stop ends the waits of the port: when the communicator failed, or when the
+// time of a message under way is over, which is a failure, too.
+func (p *pairs) stop() error {
+	if f := p.c.failed.Load(); f != nil {
+		return f
+	}
+	if f := p.c.heard(); f != nil {
+		return f
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := clock()
+	for _, a := range p.active {
+		if err := a.ctx.Err(); err != nil && !errors.Is(err, context.DeadlineExceeded) {
+			return &Failure{Kind: Aborted, Rank: p.c.rank, Culprits: []int{p.c.rank}, Err: fmt.Errorf("%s rank %d: %w", a.what, a.peer, err)}
+		}
+		if now > a.limit {
+			return &Failure{Kind: Timeout, Rank: p.c.rank, Culprits: []int{a.peer}, Err: fmt.Errorf("time limit passed: %s rank %d, which did not come%s", a.what, a.peer, p.c.processState(a.peer))}
+		}
+	}
+	return nil
+}
+
+// message carries out one send or receive.
+func (p *pairs) message(ctx context.Context, peer int, what string, t *turns, opts []Option, do func() error) error {
+	var h *Handle
+	for _, o := range opts {
+		if o.handle != nil {
+			h = o.handle
+		} else if o.group != nil {
+			h = o.group.add()
+		}
+	}
+	before, done := t.take()
+	run := func() error {
+		defer close(done)
+		if before != nil {
+			<-before
+		}
+		a := &pair{ctx: ctx, limit: p.c.limit(ctx, clock()), peer: peer, what: what}
+		p.mu.Lock()
+		p.active = append(p.active, a)
+		p.mu.Unlock()
+		err := do()
+		p.mu.Lock()
+		p.active = slices.DeleteFunc(p.active, func(x *pair) bool { return x == a })
+		p.mu.Unlock()
+		if err != nil {
+			return p.c.fail(err)
+		}
+		return nil
+	}
+	if h == nil {
+		return run()
+	}
+	h.begin()
+	go func() { _ = h.end(run()) }()
+	return nil
+}
+
+// Send sends buf to a rank, which receives it with Recv. Messages from one rank
+// to another keep their order. It returns once buf may be changed; a rank that
+// sends to itself must have the receive under way (Async or a Group) or the
+// message fit in a thousand that are kept.
+func Send[T reduce.Element](ctx context.Context, c *Comm, buf []T, to int, opts ...Option) error {
+	return c.sendTo(ctx, reduce.Bytes(buf), to, opts)
+}
+
+func (c *Comm) sendTo(ctx context.Context, b []byte, to int, opts []Option) error {
+	p, err := c.pairing(to)
+	if err != nil {
+		return err
+	}
+	return p.message(ctx, to, "send to", &p.out[to], opts, func() error {
+		if to != c.rank {
+			return p.port.Send(to, 0, b)
+		}
+		select {
+		case p.self <- slices.Clone(b):
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	})
+}
+
+// Recv receives what a rank sent, which must have the length of buf.
+func Recv[T reduce.Element](ctx context.Context, c *Comm, buf []T, from int, opts ...Option) error {
+	return c.recvFrom(ctx, reduce.Bytes(buf), from, opts)
+}
+
+func (c *Comm) recvFrom(ctx context.Context, b []byte, from int, opts []Option) error {
+	p, err := c.pairing(from)
+	if err != nil {
+		return err
+	}
+	return p.message(ctx, from, "receive from", &p.in[from], opts, func() error {
+		if from != c.rank {
+			return p.port.Recv(from, 0, b)
+		}
+		select {
+		case m := <-p.self:
+			if len(m) != len(b) {
+				return fmt.Errorf("rank %d sent itself %d bytes and receives %d", from, len(m), len(b))
+			}
+			copy(b, m)
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	})
+}
+
+func (c *Comm) pairing(peer int) (*pairs, error) {
+	if peer < 0 || peer >= len(c.members) {
+		return nil, fmt.Errorf("rank %d is not in a communicator of %d", peer, len(c.members))
+	}
+	return c.pairsOf()
+}

@@ -1,0 +1,416 @@
+package comm
+
+import (
+	"errors"
+	"sync"
+
+	"github.com/weft-fabric/weft/reduce"
+	"github.com/weft-fabric/weft/sched"
+	"github.com/weft-fabric/weft/sched/step"
+)
+
+// script is what one rank does in a program: by channel, the actions that the
+// interpreter hands out.
+type script struct {
+	channels [][]action
+	tmp      int // chunks of scratch
+}
+
+// action is one of them, and the receives that may be announced before it.
+type action struct {
+	step.Action
+	announce []int32 // places in the channel
+}
+
+// newScript writes down the actions of a rank.
+func newScript(p *sched.Program, rank int) (*script, error) {
+	m := step.New(p, sched.Rank(rank))
+	s := &script{channels: make([][]action, p.Channels()), tmp: p.NumChunks(sched.Tmp)}
+	var buf []step.Action
+	for !m.Done() {
+		buf = m.Ready(buf[:0])
+		if err := m.Err(); err != nil {
+			return nil, err
+		}
+		if len(buf) == 0 && !m.Done() {
+			return nil, errors.New(p.Name + ": channels wait for one another")
+		}
+		for i := range buf {
+			s.channels[buf[i].Channel] = append(s.channels[buf[i].Channel], action{Action: buf[i]})
+			m.Complete(buf[i].Channel)
+		}
+	}
+	s.plan(p, rank)
+	return s, nil
+}
+
+// ahead is how many receives are announced at most before they are due.
+const ahead = 4
+
+// plan finds out which receives may be announced before which sends, so that a
+// transport that fills memory by itself can do so while the send waits. A
+// receive may be announced once nothing that comes before it touches its
+// memory; in and out are taken for the same memory, as they are in place.
+func (s *script) plan(p *sched.Program, rank int) {
+	type cell struct {
+		tmp   bool
+		chunk int64
+	}
+	shape := newShape(p, 1, 1, nil)
+	cells := func(c step.Chunks, do func(cell)) {
+		for k := c.Index; k < c.Index+c.Count; k++ {
+			switch c.Buf {
+			case sched.Tmp:
+				do(cell{true, k})
+			case sched.Out:
+				do(cell{false, int64(shape.alias(p.Op, rank, int(k)))<<1 | 1})
+				do(cell{false, k << 1})
+			case sched.In:
+				do(cell{false, k<<1 | 1})
+			}
+		}
+	}
+	owner := map[cell]int32{} // the only channel that touches it, -1 if several do
+	touch := func(a *step.Action, do func(cell)) {
+		if a.Op == sched.Wait {
+			return
+		}
+		if a.Op.Reads() {
+			cells(a.Src, do)
+		}
+		if a.Op.Stores() {
+			cells(a.Dst, do)
+		}
+	}
+	for _, list := range s.channels {
+		for i := range list {
+			touch(&list[i].Action, func(c cell) {
+				if o, seen := owner[c]; seen && o != list[i].Channel {
+					owner[c] = -1
+				} else {
+					owner[c] = list[i].Channel
+				}
+			})
+		}
+	}
+	for _, list := range s.channels {
+		announced := 0 // receives before this place are announced or due
+		for i := range list {
+			if !list[i].Op.Sends() {
+				continue
+			}
+			used := map[cell]bool{}
+			touch(&list[i].Action, func(c cell) { used[c] = true })
+			found := 0
+			for j := i + 1; j < len(list) && found < ahead; j++ {
+				a := &list[j].Action
+				if a.Op == sched.Wait {
+					break
+				}
+				if a.Op == sched.Recv || a.Op == sched.RecvSend {
+					found++
+					free := true
+					cells(a.Dst, func(c cell) { free = free && !used[c] && owner[c] == a.Channel })
+					if !free {
+						break
+					}
+					if j >= announced {
+						list[i].announce = append(list[i].announce, int32(j))
+						announced = j + 1
+					}
+				} else if a.Op.Receives() {
+					break // receives of one way are announced in order
+				}
+				touch(a, func(c cell) { used[c] = true })
+			}
+			announced = max(announced, i+1)
+		}
+	}
+}
+
+// space is where the chunks of an operation lie.
+type space struct {
+	o      *op
+	rank   int
+	in     []byte
+	out    []byte
+	tmp    []byte
+	stride int // of chunks of tmp; and of in and out if they are padded
+	padded bool
+}
+
+func (s *space) at(c step.Chunks) []byte {
+	if c.Buf == sched.Tmp {
+		return s.tmp[int(c.Index)*s.stride:][:int(c.Count)*s.stride]
+	}
+	b := s.in
+	if c.Buf == sched.Out {
+		b = s.out
+	}
+	if s.padded {
+		return b[int(c.Index)*s.stride:][:int(c.Count)*s.stride]
+	}
+	shape := &s.o.shape
+	if c.Buf == sched.Out && s.o.shapes != nil {
+		shape = s.o.shapes
+	}
+	lo, hi := shape.span(s.o.call.Op, c.Buf, s.rank, int(c.Index))
+	if c.Count > 1 {
+		_, hi = shape.span(s.o.call.Op, c.Buf, s.rank, int(c.Index+c.Count-1))
+	}
+	return b[lo:max(lo, hi)]
+}
+
+// runScript carries out a program action by action.
+func (c *Comm) runScript(o *op) error {
+	s, err := o.ready.scriptOf(c.rank)
+	if err != nil {
+		return err
+	}
+	if c.port == nil {
+		if c.port, err = c.world.ep.Port(c.id, c.epoch, c.members); err != nil {
+			return err
+		}
+	}
+	c.phase = moving
+	c.boards[c.rank].setCall(&o.call, o.began)
+	c.boards[c.rank].entry(o.call.Seq).flag().Post(o.call.Seq)
+	c.port.Begin(&o.call, c.stopFn)
+	sp := c.space(o, s)
+	if len(s.channels) == 1 {
+		err = c.runChannel(o, sp, s.channels[0], nil)
+	} else {
+		err = c.runChannels(o, sp, s)
+	}
+	if err != nil {
+		if o.overlap && !sp.padded && o.red != reduce.PreMulSum {
+			copy(o.in, sp.in) // the input as it was
+		}
+		return err
+	}
+	c.boards[c.rank].leave().Post(o.call.Seq)
+	c.gather(o, sp)
+	if o.red != 0 {
+		reduce.Finish(o.t, o.red, o.out, len(c.members))
+	}
+	return nil
+}
+
+// The uses of private scratch.
+const (
+	useIn = iota
+	useOut
+	useTmp
+)
+
+// space lays the buffers out. In place, the program reads a copy of the input:
+// it need not be one that may run in place, and the input survives a failure.
+// A program with scratch moves chunks through it whose length must not depend on
+// which they are, so if some are short all are padded.
+func (c *Comm) space(o *op, s *script) *space {
+	p := o.ready.program
+	sp := &space{o: o, rank: c.rank, in: o.in, out: o.out}
+	chunks := p.NumChunks(sched.In)
+	least := -1
+	for k := range chunks {
+		lo, hi := o.shape.span(o.call.Op, sched.In, c.rank, k)
+		sp.stride = max(sp.stride, hi-lo)
+		if least < 0 || hi-lo < least {
+			least = hi - lo
+		}
+	}
+	if s.tmp > 0 {
+		sp.tmp = c.stages.scratch(useTmp, s.tmp*sp.stride)
+		sp.padded = least != sp.stride
+	}
+	scaled := o.red == reduce.PreMulSum
+	switch {
+	case sp.padded:
+		sp.in = c.stages.scratch(useIn, chunks*sp.stride)
+		sp.out = c.stages.scratch(useOut, p.NumChunks(sched.Out)*sp.stride)
+		for k := range chunks {
+			lo, hi := o.shape.span(o.call.Op, sched.In, c.rank, k)
+			dst := sp.in[k*sp.stride:][:sp.stride]
+			if scaled {
+				reduce.ScaleTo(o.t, dst[:hi-lo], o.in[lo:hi], o.factor)
+			} else {
+				copy(dst, o.in[lo:hi])
+			}
+			clear(dst[hi-lo:])
+		}
+	case scaled:
+		sp.in = c.stages.scratch(useIn, len(o.in))
+		reduce.ScaleTo(o.t, sp.in, o.in, o.factor)
+	case o.overlap:
+		sp.in = c.stages.scratch(useIn, len(o.in))
+		reduce.Copy(sp.in, o.in)
+	}
+	return sp
+}
+
+// gather takes the result out of padded buffers.
+func (c *Comm) gather(o *op, sp *space) {
+	if !sp.padded {
+		return
+	}
+	p := o.ready.program
+	if (p.Op == sched.Reduce || p.Op == sched.Gather) && c.rank != p.Root {
+		return
+	}
+	for k := range p.NumChunks(sched.Out) {
+		lo, hi := o.shape.span(o.call.Op, sched.Out, c.rank, k)
+		copy(o.out[lo:hi], sp.out[k*sp.stride:])
+	}
+}
+
+// runChannels runs channels side by side, the first on the caller's goroutine.
+func (c *Comm) runChannels(o *op, sp *space, s *script) error {
+	done := newMarks(len(s.channels))
+	errs := make([]error, len(s.channels))
+	var wg sync.WaitGroup
+	for k := 1; k < len(s.channels); k++ {
+		wg.Go(func() {
+			errs[k] = c.runChannel(o, sp, s.channels[k], done)
+			done.end(errs[k])
+		})
+	}
+	errs[0] = c.runChannel(o, sp, s.channels[0], done)
+	done.end(errs[0])
+	wg.Wait()
+	for _, err := range errs {
+		if err != nil && !errors.Is(err, errOther) {
+			return err
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// runChannel carries out the actions of a channel in order.
+func (c *Comm) runChannel(o *op, sp *space, list []action, done *marks) error {
+	var acc, dst, bounce []byte
+	var off int
+	sum := func(piece []byte) { // older operand first: see newFlat
+		reduce.Apply(o.t, o.red, dst[off:off+len(piece)], acc[off:off+len(piece)], piece)
+		off += len(piece)
+	}
+	for i := range list {
+		a := &list[i]
+		ch := int(a.Channel)
+		for _, j := range a.announce {
+			if d := sp.at(list[j].Dst); len(d) > 0 {
+				c.port.Expect(int(list[j].From), ch, d)
+			}
+		}
+		var err error
+		switch a.Op {
+		case sched.Wait:
+			err = done.wait(int(a.On), a.Done)
+		case sched.Send:
+			err = c.send(int(a.To), ch, sp.at(a.Src))
+		case sched.Recv:
+			err = c.recv(int(a.From), ch, sp.at(a.Dst))
+		case sched.RecvSend:
+			d := sp.at(a.Dst)
+			if err = c.recv(int(a.From), ch, d); err == nil {
+				err = c.send(int(a.To), ch, d)
+			}
+		case sched.RecvReduce, sched.RecvReduceCopySend, sched.RecvReduceSend:
+			acc, off = sp.at(a.Src), 0
+			if a.Op == sched.RecvReduceSend {
+				if len(bounce) < len(acc) {
+					bounce = make([]byte, len(acc))
+				}
+				dst = bounce[:len(acc)]
+			} else {
+				dst = sp.at(a.Dst)
+			}
+			if len(acc) > 0 {
+				err = c.port.Take(int(a.From), ch, len(acc), sum)
+			}
+			if err == nil && a.Op != sched.RecvReduce {
+				err = c.send(int(a.To), ch, dst)
+			}
+		case sched.Copy:
+			if d, s := sp.at(a.Dst), sp.at(a.Src); len(d) > 0 && &d[0] != &s[0] {
+				reduce.Copy(d, s)
+			}
+		case sched.LocalReduce:
+			if d := sp.at(a.Dst); len(d) > 0 {
+				reduce.Apply(o.t, o.red, d, sp.at(a.Src), d)
+			}
+		}
+		if err != nil {
+			return err
+		}
+		if done != nil {
+			done.mark(ch)
+		}
+		if o.rec != nil {
+			o.rec.step(a, clock())
+		}
+	}
+	return nil
+}
+
+// Messages of no bytes are not sent: both sides know that they are empty.
+func (c *Comm) send(to, channel int, b []byte) error {
+	if len(b) == 0 {
+		return nil
+	}
+	return c.port.Send(to, channel, b)
+}
+
+func (c *Comm) recv(from, channel int, b []byte) error {
+	if len(b) == 0 {
+		return nil
+	}
+	return c.port.Recv(from, channel, b)
+}
+
+// errOther is why a channel stopped that waited for one that failed.
+var errOther = errors.New("another channel failed")
+
+// marks count what the channels of a script have done, for those that wait for it.
+type marks struct {
+	mu     sync.Mutex
+	cond   sync.Cond
+	done   []int64
+	failed bool
+}
+
+func newMarks(channels int) *marks {
+	m := &marks{done: make([]int64, channels)}
+	m.cond.L = &m.mu
+	return m
+}
+
+func (m *marks) mark(channel int) {
+	m.mu.Lock()
+	m.done[channel]++
+	m.mu.Unlock()
+	m.cond.Broadcast()
+}
+
+func (m *marks) end(err error) {
+	if err != nil {
+		m.mu.Lock()
+		m.failed = true
+		m.mu.Unlock()
+		m.cond.Broadcast()
+	}
+}
+
+func (m *marks) wait(channel int, done int64) error {
+	if m == nil {
+		return nil // a single channel waits for nothing but itself
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for m.done[channel] < done {
+		if m.failed {
+			return errOther
+		}
+		m.cond.Wait()
+	}
+	return nil
+}

@@ -1,0 +1,111 @@
+package comm
+
+import (
+	"github.com/weft-fabric/weft/sched"
+)
+
+// shape says where the chunks of a program lie in the buffers of a call. The
+// larger of in and out has blocks (one for each rank, or one in all), a block
+// has per chunks, and the elements of a block are dealt out to its chunks in
+// runs that start at multiples of 64 bytes: the last ones may be short or empty.
+type shape struct {
+	size   int   // bytes of an element
+	per    int   // chunks of a block
+	count  int   // elements of a block where all have the same number
+	counts []int // of the blocks where they differ (v-variants), else nil
+	starts []int // of the blocks, in elements, where they differ; a block more than there are
+}
+
+// newShape gives the shape of a program's buffers. counts is nil where all
+// blocks have count elements.
+func newShape(p *sched.Program, size, count int, counts []int) shape {
+	s := shape{size: size, per: max(p.NumChunks(sched.In), p.NumChunks(sched.Out)), count: count, counts: counts}
+	if p.Op.Blocks() {
+		s.per /= p.Ranks
+	}
+	if counts != nil {
+		s.starts = make([]int, len(counts)+1)
+		for i, c := range counts {
+			s.starts[i+1] = s.starts[i] + c
+		}
+	}
+	return s
+}
+
+// within gives the bytes of a chunk of a block of so many elements, from the
+// start of the block.
+func (s *shape) within(count, chunk int) (lo, hi int) {
+	if s.per == 1 {
+		return 0, count * s.size
+	}
+	q := (count + s.per - 1) / s.per
+	if line := 64 / s.size; line > 1 {
+		q = (q + line - 1) / line * line
+	}
+	return min(chunk*q, count) * s.size, min((chunk+1)*q, count) * s.size
+}
+
+// block gives a block's elements and where it starts, in bytes.
+func (s *shape) block(b int) (count, start int) {
+	if s.counts == nil {
+		return s.count, b * s.count * s.size
+	}
+	return s.counts[b], s.starts[b] * s.size
+}
+
+// span gives the bytes of a chunk of in or out of a rank.
+func (s *shape) span(op sched.Collective, buf sched.Buffer, rank, chunk int) (lo, hi int) {
+	b, j := chunk/s.per, chunk%s.per
+	if !op.Blocks() {
+		return s.within(s.count, chunk)
+	}
+	count, start := s.block(b)
+	if larger(op, buf) {
+		lo, hi = s.within(count, j)
+		return start + lo, start + hi
+	}
+	count, _ = s.block(rank)
+	return s.within(count, chunk)
+}
+
+// larger reports whether a buffer of a collective with blocks holds all of them.
+func larger(op sched.Collective, buf sched.Buffer) bool {
+	switch op {
+	case sched.AllGather, sched.Gather:
+		return buf == sched.Out
+	case sched.ReduceScatter, sched.Scatter:
+		return buf == sched.In
+	}
+	return true
+}
+
+// bytes gives the length of in or out of a rank.
+func (s *shape) bytes(op sched.Collective, buf sched.Buffer, rank, ranks int) int {
+	if !op.Blocks() {
+		return s.count * s.size
+	}
+	if !larger(op, buf) {
+		count, _ := s.block(rank)
+		return count * s.size
+	}
+	if s.counts != nil {
+		return s.starts[len(s.counts)] * s.size
+	}
+	return ranks * s.count * s.size
+}
+
+// alias gives the chunk of in that lies where a chunk of out does when the
+// operation is done in place, as NCCL has it: the smaller buffer is the rank's
+// own block of the larger one; -1 if there is none.
+func (s *shape) alias(op sched.Collective, rank, chunk int) int {
+	if !op.Blocks() || op == sched.AllToAll {
+		return chunk
+	}
+	if larger(op, sched.Out) { // in is one block of out
+		if chunk/s.per == rank {
+			return chunk % s.per
+		}
+		return -1
+	}
+	return rank*s.per + chunk
+}

@@ -1,0 +1,429 @@
+package comm
+
+import (
+	"errors"
+	"sync/atomic"
+
+	"github.com/weft-fabric/weft/reduce"
+	"github.com/weft-fabric/weft/sched"
+	"github.com/weft-fabric/weft/transport"
+	"github.com/weft-fabric/weft/transport/wait"
+)
+
+// The flat way to run a program, for ranks that see one another's memory:
+//
+//	enter   everybody says what it calls and where its input lies, and waits for all
+//	work    sums and moves, straight out of the inputs of the others
+//	leave   everybody waits until nobody uses its memory any more
+//
+// Small inputs lie in the board, twice, so nobody has to wait to leave: a line
+// written, the others' lines read, that is the operation.
+//
+// Sums that go to other ranks are pushed: stored straight to all outputs, if
+// all inputs and outputs are seen by everybody. Otherwise they are committed:
+// every rank leaves its sums in shared memory, and once all are there each
+// copies them to its own output; so a rank whose buffers the others do not see
+// has an unchanged input until the operation can no longer fail.
+//
+// A rank that dies in the middle of pushing has an heir, the lowest rank alive,
+// that goes on where it stopped. In place, sums overwrite inputs, so a block's
+// sum goes through a journal first: stored again from there it gives the same
+// bytes.
+
+// view is a member in the operation under way: its input, or a copy of it, and
+// its output if it is seen.
+type view struct {
+	in, out []byte
+	mode    uint64
+}
+
+// journalBlock is how much of a sum is under way at a time in place. It stays
+// in the first-level cache together with its sources.
+const journalBlock = 8 << 10
+
+func (c *Comm) runShared(o *op) error {
+	f := o.ready.flat
+	seq := o.call.Seq
+	c.phase = entering
+	if err := c.enter(o, f); err != nil {
+		return err
+	}
+	mine := c.boards[c.rank]
+	var modes uint64 // all that any rank has
+	pushes := f.pushes
+	sig := *mine.entry(seq).word(wordSig)
+	for k := 1; k < len(c.members); k++ {
+		i := c.rank + k
+		if i >= len(c.members) {
+			i -= len(c.members)
+		}
+		line := c.boards[i].entry(seq)
+		if err := line.flag().Wait(seq, c.waiter, c.stopFn); err != nil {
+			return err
+		}
+		if *line.word(wordSig) != sig {
+			return c.mismatch(o, i)
+		}
+		m := *line.word(wordMode)
+		modes |= m & (overlaid | once)
+		if in := m & inMask; in == inPlain {
+			modes |= 1 << 63
+		} else if in != inNowhere {
+			pushes = false
+		}
+		if m&outSeen == 0 {
+			pushes = false
+		}
+		if err := c.look(o, i, m, line); err != nil {
+			return err
+		}
+	}
+	v := &c.views[c.rank]
+	modes |= v.mode & (overlaid | once)
+	if in := v.mode & inMask; in == inPlain {
+		modes |= 1 << 63
+	} else if in != inNowhere {
+		pushes = false
+	}
+	if v.mode&outSeen == 0 {
+		pushes = false
+	}
+	if o.rec != nil {
+		o.rec.entered(clock())
+	}
+	switch {
+	case pushes:
+		log := modes&overlaid != 0 || o.red == reduce.Avg
+		c.push(o, c.rank, log)
+		return c.quit(o, func(dead int) { c.push(o, dead, log) })
+	case f.pushes:
+		return c.commit(o)
+	}
+	c.sumHere(o)
+	if modes&(1<<63|once) == 0 {
+		return nil
+	}
+	return c.quit(o, nil)
+}
+
+// enter says what this rank calls and where its input lies.
+func (c *Comm) enter(o *op, f *flat) error {
+	seq := o.call.Seq
+	mine := c.boards[c.rank]
+	line := mine.entry(seq)
+	v := &c.views[c.rank]
+	*v = view{in: o.in, out: o.out}
+	mode := uint64(inNowhere)
+	if len(f.ranks[c.rank].exports) > 0 && len(o.in) > 0 {
+		switch n := len(o.in); {
+		case n <= inlineSize && !f.pushes:
+			mode = inEntry
+			o.export(line[32:][:n])
+		case n <= smallSize && !f.pushes:
+			mode = inSmall
+			o.export(mine.small(seq)[:n])
+			v.in = o.image(mine.small(seq)[:n])
+		default:
+			if h, ok := c.world.mem.Handle(o.in); ok && o.red != reduce.PreMulSum && (!o.overlap || f.inPlace) {
+				mode = inPlain
+				*line.word(wordIn) = uint64(h)
+				break
+			}
+			mode = inStage
+			b, h, single, err := c.stages.input(c.world, seq, n)
+			if err != nil {
+				return err
+			}
+			if single {
+				mode |= once
+			}
+			if o.red == reduce.PreMulSum {
+				reduce.ScaleTo(o.t, b, o.in, o.factor)
+				v.in = b
+			} else {
+				for _, k := range f.ranks[c.rank].exports {
+					lo, hi := o.shape.span(o.call.Op, sched.In, c.rank, int(k))
+					reduce.Copy(b[lo:hi], o.in[lo:hi])
+				}
+			}
+			*line.word(wordIn) = uint64(h)
+		}
+	}
+	if o.red == reduce.PreMulSum && mode == inEntry {
+		v.in = line[32:][:len(o.in)]
+	}
+	if o.red == reduce.PreMulSum && mode == inNowhere && len(o.in) > 0 {
+		b, _, _, err := c.stages.input(c.world, seq, len(o.in))
+		if err != nil {
+			return err
+		}
+		reduce.ScaleTo(o.t, b, o.in, o.factor)
+		v.in = b
+	}
+	if f.pushes {
+		if h, ok := c.world.mem.Handle(o.out); ok {
+			mode |= outSeen
+			*line.word(wordOut) = uint64(h)
+			if err := c.stages.journal(c.world, mine); err != nil {
+				return err
+			}
+		}
+		if o.overlap {
+			mode |= overlaid
+		}
+		atomicAt(mine, atProgress).Store(0)
+	}
+	v.mode = mode
+	*line.word(wordSig) = o.sig
+	*line.word(wordMode) = mode
+	mine.setCall(&o.call, o.began)
+	line.flag().Post(seq)
+	return nil
+}
+
+// export copies the input, multiplied if the reduction wants it so.
+func (o *op) export(dst []byte) {
+	if o.red == reduce.PreMulSum {
+		reduce.ScaleTo(o.t, dst, o.in, o.factor)
+		return
+	}
+	copy(dst, o.in)
+}
+
+// image is the own input as sums read it: the multiplied copy if there is one.
+func (o *op) image(b []byte) []byte {
+	if o.red == reduce.PreMulSum {
+		return b
+	}
+	return o.in
+}
+
+// look finds another rank's memory as its entry says.
+func (c *Comm) look(o *op, i int, mode uint64, line board) error {
+	v := &c.views[i]
+	*v = view{mode: mode}
+	n := o.shape.bytes(o.call.Op, sched.In, i, len(c.members))
+	var err error
+	switch mode & inMask {
+	case inEntry:
+		v.in = line[32:][:n]
+	case inSmall:
+		v.in = c.boards[i].small(o.call.Seq)[:n]
+	case inStage, inPlain:
+		v.in, err = c.world.mem.At(c.members[i], transport.Handle(*line.word(wordIn)), n)
+	}
+	if err == nil && mode&outSeen != 0 {
+		v.out, err = c.world.mem.At(c.members[i], transport.Handle(*line.word(wordOut)), o.shape.bytes(o.call.Op, sched.Out, i, len(c.members)))
+	}
+	return err
+}
+
+// mismatch names this rank and another that entered a different call.
+func (c *Comm) mismatch(o *op, i int) error {
+	theirs, _, _ := c.boards[i].callOf(o.call.Seq)
+	return &transport.Mismatch{Rank: c.rank, Peer: i, Mine: o.call, Theirs: theirs}
+}
+
+// sumHere does the sums and moves that end in the own output.
+func (c *Comm) sumHere(o *op) {
+	f := &o.ready.flat.ranks[c.rank]
+	for k := range f.sums {
+		s := &f.sums[k]
+		lo, hi := o.shape.span(o.call.Op, sched.Out, c.rank, int(s.dsts[0].chunk))
+		dst := o.out[lo:hi]
+		if len(dst) == 0 {
+			continue
+		}
+		reduce.ApplyN(o.t, o.red, dst, c.sources(o, s)...)
+		reduce.Finish(o.t, o.red, dst, len(c.members))
+	}
+	for k := range f.moves {
+		m := &f.moves[k]
+		lo, hi := o.shape.span(o.call.Op, sched.Out, c.rank, int(m.dsts[0].chunk))
+		if src := c.source(o, m.srcs[0]); hi > lo && &src[0] != &o.out[lo] {
+			reduce.Copy(o.out[lo:hi], src)
+		}
+	}
+}
+
+// source is a chunk of a member's input.
+func (c *Comm) source(o *op, s place) []byte {
+	lo, hi := o.shape.span(o.call.Op, sched.In, int(s.rank), int(s.chunk))
+	return c.views[s.rank].in[lo:hi]
+}
+
+func (c *Comm) sources(o *op, k *kernel) [][]byte {
+	o.srcs = o.srcs[:0]
+	for _, s := range k.srcs {
+		o.srcs = append(o.srcs, c.source(o, s))
+	}
+	return o.srcs
+}
+
+// push stores the sums of a rank, this one or one that died, to all outputs,
+// from where its progress stands.
+func (c *Comm) push(o *op, rank int, log bool) {
+	progress := atomicAt(c.boards[rank], atProgress)
+	done := progress.Load()
+	step := uint64(0)
+	for i := range o.ready.flat.ranks[rank].sums {
+		k := &o.ready.flat.ranks[rank].sums[i]
+		srcs := c.sources(o, k)
+		o.dsts = o.dsts[:0]
+		for _, d := range k.dsts {
+			lo, hi := o.shape.span(o.call.Op, sched.Out, int(d.rank), int(d.chunk))
+			o.dsts = append(o.dsts, c.views[d.rank].out[lo:hi])
+		}
+		n := len(srcs[0])
+		if n == 0 {
+			continue
+		}
+		if !log {
+			if step >= done {
+				reduce.ApplyAll(o.t, o.red, o.dsts, srcs)
+				progress.Store(step + 2)
+			}
+			step += 2
+			continue
+		}
+		journal := c.journal(rank)
+		for at := 0; at < n; at += journalBlock {
+			end := min(at+journalBlock, n)
+			if sum := journal[:end-at]; step+2 > done {
+				if step+1 > done {
+					c.block = c.block[:0]
+					for _, s := range srcs {
+						c.block = append(c.block, s[at:end])
+					}
+					reduce.ApplyN(o.t, o.red, sum, c.block...)
+					reduce.Finish(o.t, o.red, sum, len(c.members))
+					progress.Store(step + 1)
+				}
+				for _, d := range o.dsts {
+					copy(d[at:end], sum)
+				}
+				progress.Store(step + 2)
+			}
+			step += 2
+		}
+	}
+}
+
+// journal is a rank's.
+func (c *Comm) journal(rank int) []byte {
+	if rank == c.rank {
+		return c.stages.log
+	}
+	b, err := c.world.mem.At(c.members[rank], transport.Handle(*c.boards[rank].mid().word(wordLog)), journalBlock)
+	if err != nil {
+		panic(err) // the rank wrote it down itself, before it entered
+	}
+	return b
+}
+
+// quit says that this rank is done with everybody's memory and waits for the
+// others to be. inherit does for a rank that died what it left undone; nil if
+// others do not need that.
+func (c *Comm) quit(o *op, inherit func(rank int)) error {
+	seq := o.call.Seq
+	c.phase, c.heirs = leaving, inherit != nil
+	c.boards[c.rank].leave().Post(seq)
+	for k := 1; k < len(c.members); k++ {
+		i := (c.rank + k) % len(c.members)
+		flag := c.boards[i].leave()
+		for {
+			err := flag.Wait(seq, c.waiter, c.stopFn)
+			if err == nil {
+				break
+			}
+			if !errors.Is(err, errInherit) {
+				return err
+			}
+			for j, m := range c.members {
+				if j != c.rank && c.world.ep.Alive(m) != nil && c.boards[j].leave().Load() < seq {
+					if inherit != nil {
+						inherit(j)
+					}
+					c.boards[j].leave().Post(seq)
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// heir reports whether this rank is the lowest that lives.
+func (c *Comm) heir() bool {
+	for i, m := range c.members {
+		if i == c.rank {
+			return true
+		}
+		if c.world.ep.Alive(m) == nil {
+			return false
+		}
+	}
+	return false
+}
+
+// commit leaves the own sums where the others see them, and once all are there
+// copies everybody's to the own output.
+func (c *Comm) commit(o *op) error {
+	seq := o.call.Seq
+	f := &o.ready.flat.ranks[c.rank]
+	total := 0
+	for k := range f.sums {
+		total += len(c.source(o, f.sums[k].srcs[0]))
+	}
+	sums, h, err := c.stages.result(c.world, seq, total)
+	if err != nil {
+		return err
+	}
+	at := 0
+	for k := range f.sums {
+		srcs := c.sources(o, &f.sums[k])
+		if n := len(srcs[0]); n > 0 {
+			reduce.ApplyN(o.t, o.red, sums[at:at+n], srcs...)
+			reduce.Finish(o.t, o.red, sums[at:at+n], len(c.members))
+			at += n
+		}
+	}
+	c.phase = summing
+	mid := c.boards[c.rank].mid()
+	atomic.StoreUint64(mid.word(wordResult+int(seq&1)*2), uint64(h))
+	wait.At(mid).Post(seq)
+	for k := 1; k < len(c.members); k++ {
+		i := (c.rank + k) % len(c.members)
+		if err := wait.At(c.boards[i].mid()).Wait(seq, c.waiter, c.stopFn); err != nil {
+			return err
+		}
+	}
+	at = 0
+	for k := range f.sums {
+		for _, d := range f.sums[k].dsts {
+			if int(d.rank) == c.rank {
+				lo, hi := o.shape.span(o.call.Op, sched.Out, c.rank, int(d.chunk))
+				reduce.Copy(o.out[lo:hi], sums[at:at+hi-lo])
+			}
+		}
+		at += len(c.source(o, f.sums[k].srcs[0]))
+	}
+	for _, x := range f.fetches {
+		lo, hi := o.shape.span(o.call.Op, sched.Out, c.rank, int(x.chunk))
+		if hi == lo {
+			continue
+		}
+		theirs := &o.ready.flat.ranks[x.rank]
+		at := 0
+		for k := range x.sum {
+			slo, shi := o.shape.span(o.call.Op, sched.In, int(theirs.sums[k].srcs[0].rank), int(theirs.sums[k].srcs[0].chunk))
+			at += shi - slo
+		}
+		h := atomic.LoadUint64(c.boards[x.rank].mid().word(wordResult + int(seq&1)*2))
+		b, err := c.world.mem.At(c.members[x.rank], transport.Handle(h), at+hi-lo)
+		if err != nil {
+			return err
+		}
+		reduce.Copy(o.out[lo:hi], b[at:])
+	}
+	return nil
+}

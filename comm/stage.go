@@ -1,0 +1,103 @@
+package comm
+
+import (
+	"errors"
+
+	"github.com/weft-fabric/weft/transport"
+)
+
+// stages are a rank's buffers of a communicator that the others see, for what
+// they could not see otherwise. They grow to the largest operation and are given
+// back with the communicator. Those that come in pairs are used by every other
+// operation (see board): what one operation left is not touched by the next.
+type stages struct {
+	in     [2][]byte // copies of inputs up to pairUpTo
+	large  []byte    // copies of larger ones: used by every operation
+	sums   [2][]byte
+	log    []byte    // the journal
+	plain  [3][]byte // private scratch by its use
+	handle map[*byte]transport.Handle
+}
+
+// pairUpTo is the size from which on one buffer serves all operations, which
+// then wait for one another at the end rather than keep two.
+const pairUpTo = 1 << 20
+
+// room makes a buffer at least n bytes long.
+func (s *stages) room(w *world, b *[]byte, n int) ([]byte, transport.Handle, error) {
+	if len(*b) < n {
+		if *b != nil {
+			delete(s.handle, &(*b)[0])
+			if err := w.ep.Free(*b); err != nil {
+				return nil, 0, err
+			}
+			*b = nil
+		}
+		size := 4096
+		for size < n {
+			size *= 2
+		}
+		fresh, err := w.ep.Alloc(size)
+		if err != nil {
+			return nil, 0, err
+		}
+		*b = fresh
+		if s.handle == nil {
+			s.handle = map[*byte]transport.Handle{}
+		}
+		h, ok := w.mem.Handle(fresh)
+		if !ok {
+			return nil, 0, errors.New("memory got from the transport is not seen by its ranks")
+		}
+		s.handle[&fresh[0]] = h
+	}
+	return (*b)[:n], s.handle[&(*b)[0]], nil
+}
+
+// input gives room for a copy of the input; once says that every operation uses it.
+func (s *stages) input(w *world, seq uint64, n int) (b []byte, h transport.Handle, once bool, err error) {
+	if n > pairUpTo {
+		b, h, err = s.room(w, &s.large, n)
+		return b, h, true, err
+	}
+	b, h, err = s.room(w, &s.in[seq&1], n)
+	return b, h, false, err
+}
+
+// result gives room for sums.
+func (s *stages) result(w *world, seq uint64, n int) ([]byte, transport.Handle, error) {
+	return s.room(w, &s.sums[seq&1], max(n, 1))
+}
+
+// journal makes the journal and writes down where it is.
+func (s *stages) journal(w *world, mine board) error {
+	if s.log != nil {
+		return nil
+	}
+	_, h, err := s.room(w, &s.log, journalBlock)
+	if err != nil {
+		return err
+	}
+	*mine.mid().word(wordLog) = uint64(h)
+	return nil
+}
+
+// scratch gives memory that nobody else sees, by its use.
+func (s *stages) scratch(use, n int) []byte {
+	if cap(s.plain[use]) < n {
+		s.plain[use] = make([]byte, n)
+	}
+	return s.plain[use][:n]
+}
+
+// all gives the buffers that the others see, and forgets them.
+func (s *stages) all() [][]byte {
+	var list [][]byte
+	for _, b := range [][]byte{s.in[0], s.in[1], s.large, s.sums[0], s.sums[1], s.log} {
+		if b != nil {
+			list = append(list, b)
+		}
+	}
+	*s = stages{}
+	return list
+}

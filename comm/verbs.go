@@ -1,0 +1,67 @@
+package comm
+
+import (
+	"fmt"
+	"runtime"
+	"sync"
+	"time"
+
+	"github.com/weft-fabric/weft/transport"
+)
+
+// verbs shares an endpoint's one-sided operations, whose completions come in
+// one stream, among communicators and the user.
+type verbs struct {
+	ep      transport.Endpoint
+	mu      sync.Mutex
+	done    map[transport.Ticket]transport.Completion
+	notices []transport.Completion
+	buf     []transport.Completion
+}
+
+// poll takes in what is complete. The caller holds mu.
+func (v *verbs) poll() {
+	v.buf = v.ep.Poll(v.buf[:0])
+	for _, c := range v.buf {
+		if c.Ticket == 0 {
+			v.notices = append(v.notices, c)
+		} else {
+			v.done[c.Ticket] = c
+		}
+	}
+}
+
+// wait returns once a ticket is complete, or after d.
+func (v *verbs) wait(t transport.Ticket, d time.Duration) error {
+	end := time.Now().Add(d)
+	for {
+		v.mu.Lock()
+		v.poll()
+		c, ok := v.done[t]
+		delete(v.done, t)
+		v.mu.Unlock()
+		if ok {
+			return c.Err
+		}
+		if time.Now().After(end) {
+			return fmt.Errorf("no answer within %s", d)
+		}
+		runtime.Gosched()
+	}
+}
+
+// write posts a write and does not wait for its end: b must not be changed
+// afterwards.
+func (v *verbs) write(to int, dst transport.Key, b []byte) {
+	// A rank that cannot be written to will find out by itself that this one failed.
+	_, _ = v.ep.Write(to, dst, b)
+}
+
+// read fetches memory of a rank within d.
+func (v *verbs) read(from int, dst []byte, src transport.Key, d time.Duration) error {
+	t, err := v.ep.Read(from, dst, src)
+	if err != nil {
+		return err
+	}
+	return v.wait(t, d)
+}
