@@ -1,0 +1,253 @@
+package train
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/weft-fabric/weft/comm"
+)
+
+// LostError says that the ranks at hand do not hold the whole state: it must come
+// from a checkpoint.
+type LostError struct {
+	Layout Layout // of the ranks that held it
+	Parts  []int  // ranks of that layout nobody at hand can stand in for, in order
+}
+
+func (e *LostError) Error() string {
+	var list []string
+	for _, p := range e.Parts {
+		list = append(list, fmt.Sprint(p))
+	}
+	return fmt.Sprintf("train: nobody holds the state of rank %s of %v; restore it from a checkpoint", strings.Join(list, ", "), e.Layout)
+}
+
+// passport is what a rank brings to Rebuild. Whole numbers up to 2^53 are exact in
+// a float64.
+type passport struct {
+	holds    bool
+	step     int
+	pending  bool
+	rank     int // in the layout
+	layout   Layout
+	bucket   int
+	position uint64
+	batch    int
+	rate     float64
+	verdict  verdict // of the last step taken
+}
+
+const passportSize = 14
+
+func (p passport) floats() []float64 {
+	bit := func(b bool) float64 {
+		if b {
+			return 1
+		}
+		return 0
+	}
+	return []float64{bit(p.holds), float64(p.step), bit(p.pending), float64(p.rank),
+		float64(p.layout.DP), float64(p.layout.TP), float64(p.layout.PP), float64(p.layout.Zero),
+		float64(p.bucket), float64(p.position), float64(p.batch), p.rate, p.verdict.loss, p.verdict.square}
+}
+
+func readPassport(f []float64) passport {
+	return passport{holds: f[0] == 1, step: int(f[1]), pending: f[2] == 1, rank: int(f[3]),
+		layout: Layout{DP: int(f[4]), TP: int(f[5]), PP: int(f[6]), Zero: int(f[7])},
+		bucket: int(f[8]), position: uint64(f[9]), batch: int(f[10]), rate: f[11], verdict: verdict{f[12], f[13]}}
+}
+
+// Rebuild goes on with the ranks of another communicator, at a step's boundary: it
+// may have fewer ranks, more of them (Blank ones have no state yet), or the same.
+// TP, PP and Zero stay; DP follows. All ranks of c call it. See RebuildAs.
+func (t *Trainer) Rebuild(ctx context.Context, c *comm.Comm) error {
+	l := t.cfg.Layout
+	l.DP = 0
+	return t.RebuildAs(ctx, c, l)
+}
+
+// RebuildAs is Rebuild in another layout, the same on all ranks; its DP may be 0.
+//
+// If some of the ranks had taken a step in whose commit others failed, those take
+// it now from the gradients that they hold, so that no step is lost; otherwise all
+// are at the same step. Then the state is dealt out anew: every part that a
+// replica of the old layout owns is broadcast by the first rank that holds it, and
+// every rank keeps what the new layout gives it. If a part is held by nobody the
+// error is a *LostError, and New and Restore on c begin again from a checkpoint.
+//
+// After an error the trainer still has the state and layout it had, and Rebuild may
+// be called again with another communicator.
+func (t *Trainer) RebuildAs(ctx context.Context, c *comm.Comm, l Layout) error {
+	return t.rebuild(ctx, group{c: c, fault: t.world.fault}, l)
+}
+
+func (t *Trainer) rebuild(ctx context.Context, world group, l Layout) error {
+	all, err := t.exchange(ctx, &world)
+	if err != nil {
+		return err
+	}
+	// The step to go on from, and a rank that took it.
+	lead := -1
+	for r, p := range all {
+		if p.holds && (lead < 0 || p.step > all[lead].step) {
+			lead = r
+		}
+	}
+	if lead < 0 {
+		return errors.New("train: no rank has any state; use New")
+	}
+	head := all[lead]
+	for r := range all {
+		p := &all[r]
+		forward := p.holds && p.pending && p.step == head.step-1
+		if r == world.rank() && forward {
+			t.last = head.verdict
+			t.apply()
+		}
+		p.holds = p.holds && p.layout == head.layout && p.bucket == head.bucket && (p.step == head.step || forward)
+	}
+	holders, lost := head.layout.holders(all)
+	if lost != nil {
+		return lost
+	}
+
+	cfg := t.cfg
+	cfg.Layout = l
+	cfg.Batch, cfg.Rate.Peak, cfg.Rate.Floor = head.batch, head.rate, cfg.Rate.Floor*head.rate/cfg.Rate.Peak
+	if cfg.Elastic == ScaleRate {
+		to, err := l.on(world.size())
+		if err != nil {
+			return err
+		}
+		cfg = cfg.scaled(head.layout.DP, to.DP)
+	}
+	next, err := prepare(ctx, cfg, world)
+	if err != nil {
+		return err
+	}
+	if err := t.deal(ctx, next, head.layout, head.bucket, holders); err != nil {
+		return errors.Join(err, next.Close())
+	}
+	next.take(Meta{Step: head.step, Position: head.position, Batch: next.cfg.Batch, Rate: next.cfg.Rate.Peak})
+	next.last = head.verdict
+	err = t.Close()
+	*t = *next
+	return err
+}
+
+// scaled is the run on another number of replicas with the samples of each kept:
+// the batch follows, and the learning rate with it.
+func (c Config) scaled(from, to int) Config {
+	each := (c.Batch + from - 1) / from
+	batch := each * to
+	factor := float64(batch) / float64(c.Batch)
+	c.Batch = batch
+	c.Rate.Peak *= factor
+	c.Rate.Floor *= factor
+	return c
+}
+
+// exchange tells every rank of a group what the others bring.
+func (t *Trainer) exchange(ctx context.Context, world *group) ([]passport, error) {
+	var mine passport
+	if !t.blank {
+		mine = passport{holds: true, step: t.step, pending: t.pending, rank: t.world.rank(), layout: t.cfg.Layout, bucket: t.cfg.BucketBytes,
+			position: t.position, batch: t.cfg.Batch, rate: t.cfg.Rate.Peak, verdict: t.last}
+	}
+	flat := make([]float64, passportSize*world.size())
+	if err := allGather(ctx, world, flat, mine.floats()); err != nil {
+		return nil, err
+	}
+	var all []passport
+	for r := range world.size() {
+		all = append(all, readPassport(flat[r*passportSize:][:passportSize]))
+	}
+	return all, nil
+}
+
+// holder is a rank of a layout whose state is to be dealt out, and who does it.
+type holder struct {
+	part int // rank of the old layout
+	root int // rank of the new communicator
+}
+
+// holders gives the parts of a layout and, for each, the first rank that holds it:
+// without ZeRO every replica holds the same.
+func (l Layout) holders(all []passport) ([]holder, error) {
+	same := func(a, b int) bool {
+		x, y := l.spot(a), l.spot(b)
+		return x.tensor == y.tensor && x.stage == y.stage && (l.Zero == 0 || x.replica == y.replica)
+	}
+	parts := l.Ranks()
+	if l.Zero == 0 {
+		parts = l.TP * l.PP // those of the first replica
+	}
+	var list []holder
+	var lost []int
+	for part := range parts {
+		root := -1
+		for r, p := range all {
+			if p.holds && same(p.rank, part) {
+				root = r
+				break
+			}
+		}
+		if root < 0 {
+			lost = append(lost, part)
+			continue
+		}
+		list = append(list, holder{part, root})
+	}
+	if lost != nil {
+		return nil, &LostError{Layout: l, Parts: lost}
+	}
+	return list, nil
+}
+
+// deal broadcasts every part of the old layout and keeps what next needs of it.
+func (t *Trainer) deal(ctx context.Context, next *Trainer, old Layout, bucketBytes int, holders []holder) error {
+	want := map[string][]Box{}
+	for _, b := range next.all() {
+		want[b.Name] = append(want[b.Name], b)
+	}
+	cfg := next.cfg
+	cfg.BucketBytes = bucketBytes
+	for _, h := range holders {
+		p, err := newPlan(cfg, old, h.part)
+		if err != nil {
+			return err
+		}
+		// A trainer of the part, with buffers for what it owns only.
+		total := 0
+		for _, q := range p.owned {
+			total += 3 * q.n
+		}
+		buf := make([]float32, total)
+		if h.root == next.world.rank() {
+			at := 0
+			for i, q := range p.owned {
+				mine := t.plan.owned[i]
+				for _, s := range [][]float32{t.parameter(mine), t.moment(t.first, mine), t.moment(t.second, mine)} {
+					at += copy(buf[at:], s[:q.n])
+				}
+			}
+		}
+		if err := broadcast(ctx, &next.world, buf, h.root); err != nil {
+			return err
+		}
+		for _, q := range p.owned {
+			par := p.net.Params[q.param]
+			for _, prefix := range []string{"", firstPrefix, secondPrefix} {
+				for _, b := range boxes(prefix+par.Name, par, q.lo-par.At, q.n, buf[:q.n]) {
+					for _, w := range want[b.Name] {
+						copyBox(w, b)
+					}
+				}
+				buf = buf[q.n:]
+			}
+		}
+	}
+	return nil
+}
