@@ -214,12 +214,17 @@ type Store struct {
 // (s3://BUCKET/PREFIX; endpoint and credentials from AWS_ENDPOINT_URL,
 // AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN, AWS_REGION).
 func Open(ctx context.Context, where string, o Options) (*Store, error) {
-	if o.Keep < 0 || o.Every < 0 || o.Buffers < 0 {
-		return nil, fmt.Errorf("keep %d, every %d, buffers %d: none may be negative", o.Keep, o.Every, o.Buffers)
-	}
 	place, err := blob.Open(where)
 	if err != nil {
 		return nil, err
+	}
+	return New(place, o)
+}
+
+// New gives the store in a place of any kind.
+func New(place blob.Place, o Options) (*Store, error) {
+	if o.Keep < 0 || o.Every < 0 || o.Buffers < 0 {
+		return nil, fmt.Errorf("keep %d, every %d, buffers %d: none may be negative", o.Keep, o.Every, o.Buffers)
 	}
 	if o.Buffers == 0 {
 		o.Buffers = 1

@@ -2,7 +2,6 @@ package ckpt_test
 
 import (
 	"bytes"
-	"context"
 	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
@@ -147,5 +146,3 @@ func TestSaveAndLoad(t *testing.T) {
 		t.Errorf("list %q, want %q", steps(t, s), want)
 	}
 }
-
-func writer(string) { _ = context.Background() }

@@ -60,7 +60,7 @@ func (s *Store) List(ctx context.Context) ([]Entry, error) {
 			}
 			continue
 		}
-		if _, ok := parseFolder(folder); !ok || strings.Contains(file, "/") {
+		if !isFolder(folder) || strings.Contains(file, "/") {
 			continue
 		}
 		if folders[folder] == nil {
@@ -74,7 +74,7 @@ func (s *Store) List(ctx context.Context) ([]Entry, error) {
 	}
 	for _, name := range unfinished {
 		folder, _, _ := strings.Cut(name, "/")
-		if _, ok := parseFolder(folder); ok && folders[folder] == nil && !slices.Contains(names, folder) {
+		if isFolder(folder) && folders[folder] == nil && !slices.Contains(names, folder) {
 			names = append(names, folder)
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 )
 
 // prune removes what Options does not keep once a checkpoint is complete: older
@@ -44,7 +45,7 @@ func (s *Store) prune(ctx context.Context, newest *Manifest) error {
 }
 
 func (s *Store) drop(ctx context.Context, folder string) error {
-	if _, ok := parseFolder(folder); !ok {
+	if !isFolder(folder) {
 		return fmt.Errorf("%q is no folder of a checkpoint; not removed", folder)
 	}
 	if err := s.place.Remove(ctx, folder+"/"+manifestName); err != nil {
@@ -53,8 +54,9 @@ func (s *Store) drop(ctx context.Context, folder string) error {
 	return s.place.RemoveAll(ctx, folder)
 }
 
-// Clean removes folders without a manifest, which writers that died left. Call it
-// from one rank while none saves, as when training starts.
+// Clean removes what writers that died left: folders without a manifest, and
+// unfinished files in others. Call it from one rank while none saves, as when
+// training starts.
 func (s *Store) Clean(ctx context.Context) error {
 	list, err := s.List(ctx)
 	if err != nil {
@@ -64,6 +66,13 @@ func (s *Store) Clean(ctx context.Context) error {
 	for _, e := range list {
 		if e.State == Incomplete {
 			errs = append(errs, s.drop(ctx, e.Folder))
+		}
+	}
+	unfinished, err := s.place.Unfinished(ctx)
+	errs = append(errs, err)
+	for _, name := range unfinished {
+		if folder, _, _ := strings.Cut(name, "/"); isFolder(folder) {
+			errs = append(errs, s.place.Abandon(ctx, name))
 		}
 	}
 	return errors.Join(errs...)

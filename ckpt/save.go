@@ -27,6 +27,11 @@ func parseFolder(name string) (step int64, ok bool) {
 	return step, err == nil && n == 2 && step >= 0 && name == fmt.Sprintf("step-%012d-%08x", step, digest)
 }
 
+func isFolder(name string) bool {
+	_, ok := parseFolder(name)
+	return ok
+}
+
 func shardName(rank int) string { return fmt.Sprintf("rank-%05d.safetensors", rank) }
 
 // Save writes this rank's shards and, if the other ranks' are there already, the
@@ -77,7 +82,10 @@ func (s *Store) write(ctx context.Context, sh *shard) error {
 		if err != nil || m == nil {
 			return err
 		}
-		return s.prune(ctx, m)
+		if err := s.prune(ctx, m); err != nil {
+			return fmt.Errorf("the checkpoint is complete, but old ones could not be removed: %w", err)
+		}
+		return nil
 	}()
 	if err != nil {
 		return fmt.Errorf("save step %d, rank %d: %w", sh.meta.Step, sh.meta.Rank, err)

@@ -28,7 +28,10 @@ type Place interface {
 	// Remove deletes a blob; it is gone for good when Remove returns. One that is
 	// not there is no error.
 	Remove(ctx context.Context, name string) error
+	// Abandon removes what is unfinished under a name that Unfinished gave.
+	Abandon(ctx context.Context, name string) error
 	// RemoveAll deletes what is under a folder, unfinished blobs too, and the folder.
+	// After a loss of power some of it may be back.
 	RemoveAll(ctx context.Context, folder string) error
 	// Sync makes durable that the blobs List gave for a folder are there, whoever
 	// wrote them.

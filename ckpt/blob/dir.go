@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"math/rand/v2"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -15,13 +17,11 @@ import (
 	"github.com/weft-fabric/weft/unit"
 )
 
-// Dir is a directory. A blob is written under a temporary name, synchronised,
-// renamed, and the folder synchronised. The temporary name is the blob's own with
-// a dot in front, so that what a killed writer left is overwritten by the next
-// attempt instead of piling up; two writers of one blob at a time are wrong use.
+// Dir is a directory. A blob is written under a temporary name that no other writer
+// has, synchronised, renamed, and the folder synchronised.
 //
-// Libraries for atomic files choose random temporary names, do not synchronise the
-// folder and write front to back; here the header comes last.
+// Libraries for atomic files do not synchronise the folder, have no say in how the
+// bytes reach the disk, and hide which blob a file left by a killed writer was.
 type Dir struct{ root string }
 
 // NewDir is the place in a directory, which the first Put creates.
@@ -37,8 +37,24 @@ const (
 // Path is the file's path.
 func (d *Dir) Path(name string) string { return filepath.Join(d.root, filepath.FromSlash(name)) }
 
-func tempName(path string) string {
-	return filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+tempSuffix)
+// createTemp creates a file next to path; tempOf tells its name from others.
+func createTemp(path string) (*os.File, error) {
+	for {
+		name := fmt.Sprintf(".%s.%016x%s", filepath.Base(path), rand.Uint64(), tempSuffix)
+		f, err := os.OpenFile(filepath.Join(filepath.Dir(path), name), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o666)
+		if !errors.Is(err, fs.ErrExist) {
+			return f, err
+		}
+	}
+}
+
+// tempOf gives the file that a temporary name stands for.
+func tempOf(name string) (string, bool) {
+	base, ok := strings.CutSuffix(name, tempSuffix)
+	if i := len(base) - 17; ok && i > 1 && base[0] == '.' && base[i] == '.' {
+		return base[1:i], true
+	}
+	return "", false
 }
 
 // Put writes a file.
@@ -47,15 +63,14 @@ func (d *Dir) Put(ctx context.Context, name string, b Body) (err error) {
 	if err := makeFolder(filepath.Dir(path)); err != nil {
 		return d.explain(err, path, b.Size())
 	}
-	temp := tempName(path)
-	f, err := os.OpenFile(temp, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o644)
+	f, err := createTemp(path)
 	if err != nil {
 		return d.explain(err, path, b.Size())
 	}
 	defer func() {
 		if err != nil {
 			f.Close()
-			os.Remove(temp)
+			os.Remove(f.Name())
 			err = d.explain(err, path, b.Size())
 		}
 	}()
@@ -71,7 +86,7 @@ func (d *Dir) Put(ctx context.Context, name string, b Body) (err error) {
 	if err := f.Close(); err != nil {
 		return err
 	}
-	if err := os.Rename(temp, path); err != nil {
+	if err := os.Rename(f.Name(), path); err != nil {
 		return err
 	}
 	return syncFolder(filepath.Dir(path))
@@ -108,7 +123,7 @@ func write(ctx context.Context, f *os.File, b Body) error {
 
 // makeFolder creates a folder and those above it, each durable in its parent.
 func makeFolder(path string) error {
-	err := os.Mkdir(path, 0o755)
+	err := os.Mkdir(path, 0o777)
 	if errors.Is(err, fs.ErrExist) {
 		if st, serr := os.Stat(path); serr == nil && !st.IsDir() {
 			return &fs.PathError{Op: "mkdir", Path: path, Err: syscall.ENOTDIR}
@@ -119,7 +134,7 @@ func makeFolder(path string) error {
 		if err := makeFolder(filepath.Dir(path)); err != nil {
 			return err
 		}
-		if err = os.Mkdir(path, 0o755); errors.Is(err, fs.ErrExist) {
+		if err = os.Mkdir(path, 0o777); errors.Is(err, fs.ErrExist) {
 			err = nil // another rank was faster
 		}
 	}
@@ -180,7 +195,7 @@ func (d *Dir) List(ctx context.Context, prefix string) ([]Info, error) {
 	if i := strings.LastIndexByte(prefix, '/'); i >= 0 {
 		start = d.Path(prefix[:i])
 	}
-	err := filepath.WalkDir(start, func(path string, e fs.DirEntry, err error) error {
+	err := filepath.WalkDir(start, func(file string, e fs.DirEntry, err error) error {
 		if cause := context.Cause(ctx); cause != nil {
 			return cause
 		}
@@ -190,19 +205,19 @@ func (d *Dir) List(ctx context.Context, prefix string) ([]Info, error) {
 		if err != nil {
 			return err
 		}
-		rel, err := filepath.Rel(d.root, path)
+		rel, err := filepath.Rel(d.root, file)
 		if err != nil {
 			return err
 		}
 		name := filepath.ToSlash(rel)
-		if strings.HasPrefix(e.Name(), ".") && path != start {
+		if strings.HasPrefix(e.Name(), ".") && file != start {
 			if e.IsDir() {
 				return fs.SkipDir
 			}
 			return nil
 		}
 		if e.IsDir() {
-			if path == start || strings.HasPrefix(name+"/", prefix) || strings.HasPrefix(prefix, name+"/") {
+			if file == start || strings.HasPrefix(name+"/", prefix) || strings.HasPrefix(prefix, name+"/") {
 				return nil
 			}
 			return fs.SkipDir
@@ -210,7 +225,7 @@ func (d *Dir) List(ctx context.Context, prefix string) ([]Info, error) {
 		if !strings.HasPrefix(name, prefix) {
 			return nil
 		}
-		st, err := os.Stat(path) // follows links, as the ones of model hubs
+		st, err := os.Stat(file) // follows links, as the ones of model hubs
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil
 		}
@@ -248,37 +263,51 @@ func (d *Dir) Unfinished(ctx context.Context) ([]string, error) {
 			names = append(names, e.Name()+"/")
 		}
 		for _, f := range files {
-			if base, ok := strings.CutSuffix(f.Name(), tempSuffix); ok && strings.HasPrefix(base, ".") {
-				names = append(names, e.Name()+"/"+base[1:])
+			if name, ok := tempOf(f.Name()); ok {
+				names = append(names, e.Name()+"/"+name)
 			}
 		}
 	}
 	slices.Sort(names)
-	return names, nil
+	return slices.Compact(names), nil
 }
 
-// Remove deletes a file.
+// Remove deletes a file. Others may remove it, or the folder, at the same time.
 func (d *Dir) Remove(ctx context.Context, name string) error {
-	path := d.Path(name)
-	if err := os.Remove(path); err != nil {
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil
-		}
+	err := os.Remove(d.Path(name))
+	if err == nil {
+		err = syncFolder(filepath.Dir(d.Path(name)))
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+// Abandon deletes temporary files of a name, or an empty folder.
+func (d *Dir) Abandon(ctx context.Context, name string) error {
+	folder, base := path.Split(name)
+	if base == "" {
+		os.Remove(d.Path(folder)) // fails if somebody has begun to use it
+		return nil
+	}
+	files, err := os.ReadDir(d.Path(folder))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	return syncFolder(filepath.Dir(path))
+	for _, f := range files {
+		if of, ok := tempOf(f.Name()); ok && of == base {
+			if err := os.Remove(filepath.Join(d.Path(folder), f.Name())); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // RemoveAll deletes a folder.
 func (d *Dir) RemoveAll(ctx context.Context, folder string) error {
-	path := d.Path(folder)
-	if err := os.RemoveAll(path); err != nil {
-		return err
-	}
-	if err := syncFolder(filepath.Dir(path)); !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	return nil
+	return os.RemoveAll(d.Path(folder))
 }
 
 // Sync synchronises a folder.

@@ -115,7 +115,9 @@ func (s *S3) explain(what, name string, err error) error {
 	return fmt.Errorf("%s %s at %s: %w", what, s.Path(name), s.client.EndpointURL(), err)
 }
 
-// Put uploads an object, in parts if it is large.
+// Put uploads an object, in parts if it is large. Requests are signed without a
+// SHA-256 of what they carry, which over plain HTTP would cost more than all else
+// here; what a checkpoint carries is under checksums of its own.
 func (s *S3) Put(ctx context.Context, name string, b Body) error {
 	head, err := b.header()
 	if err != nil {
@@ -124,7 +126,7 @@ func (s *S3) Put(ctx context.Context, name string, b Body) error {
 	r := newReaderAt(append([][]byte{head}, b.Data...))
 	part := max(partSize, (r.size()/maxParts+1<<20)&^(1<<20-1))
 	_, err = s.client.PutObject(ctx, s.bucket, s.prefix+name, io.NewSectionReader(r, 0, r.size()), r.size(), minio.PutObjectOptions{
-		ContentType: "application/octet-stream", PartSize: uint64(part), NumThreads: uploads,
+		ContentType: "application/octet-stream", PartSize: uint64(part), NumThreads: uploads, DisableContentSha256: true,
 	})
 	return s.explain("upload", name, err)
 }
@@ -193,11 +195,17 @@ func (s *S3) RemoveAll(ctx context.Context, folder string) error {
 		return err
 	}
 	for _, key := range pending {
-		if err := s.client.RemoveIncompleteUpload(ctx, s.bucket, key); err != nil {
-			return s.explain("end the upload of", strings.TrimPrefix(key, s.prefix), err)
+		if err := s.Abandon(ctx, strings.TrimPrefix(key, s.prefix)); err != nil {
+			return err
 		}
 	}
 	return nil
+}
+
+// Abandon ends uploads of an object that were not completed.
+func (s *S3) Abandon(ctx context.Context, name string) error {
+	err := s.client.RemoveIncompleteUpload(ctx, s.bucket, s.prefix+name)
+	return s.explain("end the upload of", name, err)
 }
 
 // pending gives the keys of uploads that were not completed.
@@ -206,6 +214,9 @@ func (s *S3) pending(ctx context.Context, prefix string) ([]string, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel() // the lister ends if it is not read to the end
 	for u := range s.client.ListIncompleteUploads(ctx, s.bucket, s.prefix+prefix, true) {
+		if minio.ToErrorResponse(u.Err).Code == minio.NoSuchUpload {
+			break // what some stores say instead of an empty list
+		}
 		if u.Err != nil {
 			return nil, s.explain("list uploads of", prefix, u.Err)
 		}
