@@ -88,6 +88,43 @@ func closeAll(t *testing.T, es []transport.Endpoint) {
 	}
 }
 
+// barrier makes ranks wait until all have come to it. It is for scenarios that
+// need one outside of what they try, so each has a port of its own.
+type barrier struct {
+	p    transport.Port
+	e    transport.Endpoint
+	comm uint32
+	seq  uint64
+}
+
+func newBarrier(e transport.Endpoint) (*barrier, error) {
+	const comm = 0xba
+	p, err := e.Port(comm, 1, everyone(e))
+	return &barrier{p: p, e: e, comm: comm}, err
+}
+
+func (b *barrier) wait() error {
+	b.seq++
+	b.p.Begin(call(b.comm, b.seq), impatient())
+	for r := range b.e.Size() {
+		if r == b.e.Rank() {
+			continue
+		}
+		if err := b.p.Send(r, 0, nil); err != nil {
+			return fmt.Errorf("barrier %d: %w", b.seq, err)
+		}
+	}
+	for r := range b.e.Size() {
+		if r == b.e.Rank() {
+			continue
+		}
+		if err := b.p.Recv(r, 0, nil); err != nil {
+			return fmt.Errorf("barrier %d: %w", b.seq, err)
+		}
+	}
+	return nil
+}
+
 // everyone is the members of a port over a whole endpoint.
 func everyone(e transport.Endpoint) []int {
 	m := make([]int, e.Size())

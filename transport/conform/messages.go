@@ -30,6 +30,12 @@ var messages = []Scenario{
 	{Name: "order", Ranks: 3, Run: order},
 	{Name: "sizes", Ranks: 2, Run: allSizes},
 	{Name: "both send, then receive", Ranks: 2, Run: bothSend},
+	{Name: "channels", Ranks: 3, Run: channels},
+	{Name: "announced, received and taken in turn", Ranks: 2, Run: mixed},
+	{Name: "all to all", Ranks: 5, Run: allToAll},
+	{Name: "calls one after another", Ranks: 3, Run: calls},
+	{Name: "communicators", Ranks: 4, Run: communicators},
+	{Name: "ports made and closed", Ranks: 2, Run: manyPorts},
 }
 
 // order: the k-th message sent on a way is the k-th received on it.

@@ -23,14 +23,17 @@ func (l *lane) goOn() error {
 			return err
 		}
 	}
-	if err := p.h.s.Alive(p.members[l.peer]); err != nil {
-		return err
-	}
+	gone := p.h.s.Alive(p.members[l.peer])
 	l.asks++
-	if l.asks > 1 { // the first ask comes before the first sleep, when most waits are nearly over
+	// The first ask comes before the first sleep, when most waits are nearly
+	// over. A rank may be gone because of a mismatch, which then says more.
+	if l.asks > 1 || gone != nil {
 		if err := p.scan(); err != nil {
 			return err
 		}
+	}
+	if gone != nil {
+		return gone
 	}
 	if l.limit > 0 && l.asks > l.limit {
 		return errLate

@@ -1,0 +1,192 @@
+package conform
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/weft-fabric/weft/reduce"
+	"github.com/weft-fabric/weft/sched"
+	"github.com/weft-fabric/weft/transport"
+)
+
+var disagreements = []Scenario{
+	{Name: "different calls", Ranks: 2, Run: differentCalls},
+	{Name: "a third rank disagrees", Ranks: 3, Run: third},
+	{Name: "wrong length", Ranks: 2, Run: wrongLength},
+	{Name: "old epoch", Ranks: 2, Run: oldEpoch},
+}
+
+// others are calls that differ in one thing from that of the first rank.
+var others = []struct {
+	name   string
+	change func(c *transport.Call)
+}{
+	{"operation", func(c *transport.Call) { c.Op = sched.Broadcast }},
+	{"variant", func(c *transport.Call) { c.Variant = transport.PointToPoint }},
+	{"number", func(c *transport.Call) { c.Seq++ }},
+	{"type", func(c *transport.Call) { c.Type = reduce.Int32 }},
+	{"reduction", func(c *transport.Call) { c.Reduce = reduce.Max }},
+	{"root", func(c *transport.Call) { c.Root = 1 }},
+	{"count", func(c *transport.Call) { c.Count++ }},
+	{"program", func(c *transport.Call) { c.Program++ }},
+}
+
+// mismatch checks that an error names both ranks with both calls.
+func mismatch(err error, me, peer int, mine, theirs *transport.Call) error {
+	var m *transport.Mismatch
+	if !errors.As(err, &m) {
+		return fmt.Errorf("got %v, want a mismatch", err)
+	}
+	want := transport.Mismatch{Rank: me, Peer: peer, Mine: *mine, Theirs: *theirs}
+	if *m != want {
+		return fmt.Errorf("got %+v, want %+v", *m, want)
+	}
+	return nil
+}
+
+// differentCalls: whatever it is that two ranks see differently, both learn it,
+// with what the other does, and get no data.
+func differentCalls(e transport.Endpoint) error {
+	bar, err := newBarrier(e)
+	if err != nil {
+		return err
+	}
+	me, peer := e.Rank(), 1-e.Rank()
+	for i, o := range others {
+		for _, n := range []int{8, 100000} {
+			comm := uint32(10*i + 100 + n%3)
+			p, err := e.Port(comm, 1, everyone(e))
+			if err != nil {
+				return err
+			}
+			pair := [2]*transport.Call{call(comm, 5), call(comm, 5)}
+			o.change(pair[1])
+			p.Begin(pair[me], impatient())
+			b := make([]byte, n)
+			sendErr := p.Send(peer, 0, message(n, 1))
+			err = p.Recv(peer, 0, b)
+			if sendErr != nil { // a rank may learn it while it sends
+				err = sendErr
+			}
+			if err := mismatch(err, me, peer, pair[me], pair[peer]); err != nil {
+				return fmt.Errorf("other %s, %d bytes: %w", o.name, n, err)
+			}
+			for i := range b {
+				if b[i] != 0 {
+					return fmt.Errorf("other %s: the message was received", o.name)
+				}
+			}
+			if err := bar.wait(); err != nil { // nobody leaves before the other knows
+				return err
+			}
+			if err := p.Close(); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// third: a rank that waits for one peer learns that another one disagrees.
+func third(e transport.Endpoint) error {
+	bar, err := newBarrier(e)
+	if err != nil {
+		return err
+	}
+	p, err := e.Port(7, 1, everyone(e))
+	if err != nil {
+		return err
+	}
+	mine, theirs := call(7, 3), call(7, 3)
+	theirs.Count = 12
+	switch e.Rank() {
+	case 0:
+		p.Begin(mine, impatient())
+		if err := mismatch(p.Recv(1, 0, make([]byte, 8)), 0, 2, mine, theirs); err != nil {
+			return err
+		}
+	case 2:
+		p.Begin(theirs, impatient())
+		if err := p.Send(0, 1, message(8, 1)); err != nil {
+			return err
+		}
+	}
+	if err := bar.wait(); err != nil {
+		return err
+	}
+	return p.Close()
+}
+
+// wrongLength: a message of another length is an error that tells both.
+func wrongLength(e transport.Endpoint) error {
+	bar, err := newBarrier(e)
+	if err != nil {
+		return err
+	}
+	for k, n := range []int{0, 24, 5000, 300000} {
+		p, err := begun(e, uint32(100+k))
+		if err != nil {
+			return err
+		}
+		if e.Rank() == 0 {
+			if err := p.Send(1, 0, message(n, 1)); err != nil {
+				return err
+			}
+		} else {
+			err := p.Recv(0, 0, make([]byte, n+8))
+			var m *transport.Mismatch
+			if !errors.As(err, &m) || m.Rank != 1 || m.Peer != 0 ||
+				!strings.Contains(m.Length, fmt.Sprint(n)) || !strings.Contains(m.Length, fmt.Sprint(n+8)) {
+				return fmt.Errorf("a message of %d bytes received as %d gave %v", n, n+8, err)
+			}
+		}
+		if err := bar.wait(); err != nil {
+			return err
+		}
+		if err := p.Close(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// oldEpoch: what was sent in an epoch that has ended never reaches the next.
+func oldEpoch(e transport.Endpoint) error {
+	bar, err := newBarrier(e)
+	if err != nil {
+		return err
+	}
+	for _, n := range []int{16, 20000} {
+		for epoch := uint32(1); epoch <= 3; epoch++ {
+			p, err := e.Port(uint32(n), epoch, everyone(e))
+			if err != nil {
+				return err
+			}
+			c := call(uint32(n), 1)
+			c.Epoch = epoch
+			p.Begin(c, impatient())
+			if e.Rank() == 0 {
+				if err := p.Send(1, 0, message(n, uint64(epoch))); err != nil {
+					return err
+				}
+			}
+			if e.Rank() == 1 && epoch == 3 {
+				b := make([]byte, n)
+				if err := p.Recv(0, 0, b); err != nil {
+					return err
+				}
+				if err := same(b, 3); err != nil {
+					return err
+				}
+			}
+			if err := bar.wait(); err != nil {
+				return err
+			}
+			if err := p.Close(); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}

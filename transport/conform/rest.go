@@ -1,3 +1,0 @@
-package conform
-
-var disagreements, endings, verbs, memories []Scenario

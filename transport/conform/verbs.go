@@ -1,0 +1,453 @@
+package conform
+
+import (
+	"encoding/binary"
+	"fmt"
+	"sync/atomic"
+	"time"
+	"unsafe"
+
+	"github.com/weft-fabric/weft/transport"
+)
+
+var verbs = []Scenario{
+	{Name: "written before the notice", Ranks: 2, Run: noticeAfterData},
+	{Name: "writes in order", Ranks: 2, Run: writesInOrder},
+	{Name: "reads", Ranks: 3, Run: reads},
+	{Name: "fetch and add", Ranks: 4, Run: fetchAdd},
+	{Name: "compare and swap", Ranks: 3, Run: compareSwap},
+	{Name: "notices", Ranks: 4, Run: notices},
+	{Name: "wrong use of verbs", Ranks: 2, Run: wrongVerbs},
+	{Name: "verbs to a rank that left", Ranks: 2, Run: verbsGone},
+}
+
+// box keeps what Poll tells until it is asked for.
+type box struct {
+	e       transport.Endpoint
+	done    map[transport.Ticket]error
+	notices map[int][]uint32 // by peer
+	stop    transport.Stop
+}
+
+func newBox(e transport.Endpoint) *box {
+	return &box{e: e, done: map[transport.Ticket]error{}, notices: map[int][]uint32{}, stop: impatient()}
+}
+
+func (b *box) poll() error {
+	cs := b.e.Poll(nil)
+	for _, c := range cs {
+		if c.Ticket == 0 {
+			b.notices[c.Peer] = append(b.notices[c.Peer], c.Notice)
+			continue
+		}
+		if _, twice := b.done[c.Ticket]; twice {
+			return fmt.Errorf("ticket %d is complete twice", c.Ticket)
+		}
+		b.done[c.Ticket] = c.Err
+	}
+	if len(cs) == 0 {
+		time.Sleep(10 * time.Microsecond) // lets the others run
+	}
+	return b.stop()
+}
+
+// complete waits for a ticket, and gives what posting it said if it was refused.
+func (b *box) complete(t transport.Ticket, err error) error {
+	if err != nil {
+		return err
+	}
+	if t == 0 {
+		return fmt.Errorf("an operation got ticket 0")
+	}
+	for {
+		if err, ok := b.done[t]; ok {
+			return err
+		}
+		if err := b.poll(); err != nil {
+			return fmt.Errorf("ticket %d: %w", t, err)
+		}
+	}
+}
+
+// notice waits for the next number from a peer.
+func (b *box) notice(from int) (uint32, error) {
+	for len(b.notices[from]) == 0 {
+		if err := b.poll(); err != nil {
+			return 0, fmt.Errorf("a notice from rank %d: %w", from, err)
+		}
+	}
+	n := b.notices[from][0]
+	b.notices[from] = b.notices[from][1:]
+	return n, nil
+}
+
+// share allocates memory and tells its key to all ranks.
+func share(e transport.Endpoint, n int) ([]byte, []transport.Key, error) {
+	b, err := e.Alloc(n)
+	if err != nil {
+		return nil, nil, err
+	}
+	for i := range b {
+		if b[i] != 0 {
+			return nil, nil, fmt.Errorf("byte %d of new memory is %d", i, b[i])
+		}
+	}
+	if a := uintptr(unsafe.Pointer(unsafe.SliceData(b))); a%64 != 0 {
+		return nil, nil, fmt.Errorf("memory at %#x, want a multiple of 64", a)
+	}
+	k, err := e.Key(b)
+	if err != nil {
+		return nil, nil, err
+	}
+	p, err := begun(e, 0x5a)
+	if err != nil {
+		return nil, nil, err
+	}
+	keys := make([]transport.Key, e.Size())
+	for r := range keys {
+		if r != e.Rank() {
+			if err := p.Send(r, 0, binary.LittleEndian.AppendUint64(nil, uint64(k))); err != nil {
+				return nil, nil, err
+			}
+		}
+	}
+	for r := range keys {
+		keys[r] = k
+		if r != e.Rank() {
+			var x [8]byte
+			if err := p.Recv(r, 0, x[:]); err != nil {
+				return nil, nil, err
+			}
+			keys[r] = transport.Key(binary.LittleEndian.Uint64(x[:]))
+		}
+	}
+	return b, keys, p.Close()
+}
+
+// word is eight bytes of own memory, for sync/atomic.
+func word(b []byte) *atomic.Uint64 { return (*atomic.Uint64)(unsafe.Pointer(&b[0])) }
+
+// noticeAfterData: a notice comes after everything that was posted before it.
+func noticeAfterData(e transport.Endpoint) error {
+	const rounds, most = 300, 1 << 17
+	b, keys, err := share(e, 2*most)
+	if err != nil {
+		return err
+	}
+	x, peer := newBox(e), 1-e.Rank()
+	length := func(k int) int { return 1 + k*k*7919%(most-1) }
+	if e.Rank() == 0 {
+		for k := range rounds {
+			n := length(k)
+			src := message(n, uint64(k))
+			// In two writes that begin and end anywhere.
+			if _, err := e.Write(peer, keys[peer], src[:n/3]); err != nil {
+				return err
+			}
+			if _, err := e.Write(peer, keys[peer]+transport.Key(n/3), src[n/3:]); err != nil {
+				return err
+			}
+			if err := x.complete(e.Notify(peer, uint32(k))); err != nil {
+				return err
+			}
+			if got, err := x.notice(peer); err != nil || got != uint32(k) { // it has looked
+				return fmt.Errorf("answer %d is %d: %w", k, got, err)
+			}
+		}
+		return e.Free(b)
+	}
+	for k := range rounds {
+		got, err := x.notice(peer)
+		if err != nil || got != uint32(k) {
+			return fmt.Errorf("notice %d is %d: %v", k, got, err)
+		}
+		if err := same(b[:length(k)], uint64(k)); err != nil {
+			return fmt.Errorf("after notice %d: %w", k, err)
+		}
+		if err := x.complete(e.Notify(peer, uint32(k))); err != nil {
+			return err
+		}
+	}
+	return e.Free(b)
+}
+
+// writesInOrder: writes become visible in the order in which they were posted.
+// Words of eight bytes are written at once, so that the owner can look at them
+// while they are.
+func writesInOrder(e transport.Endpoint) error {
+	const rounds = 20000
+	b, keys, err := share(e, 4096)
+	if err != nil {
+		return err
+	}
+	x, peer := newBox(e), 1-e.Rank()
+	const first, second = 2048, 8 // in different lines, not in the order of their addresses
+	if e.Rank() == 1 {
+		src := make([]byte, 8)
+		for k := uint64(1); k <= rounds; k++ {
+			binary.NativeEndian.PutUint64(src, k)
+			if _, err := e.Write(peer, keys[peer]+first, src); err != nil {
+				return err
+			}
+			if err := x.complete(e.Write(peer, keys[peer]+second, src)); err != nil {
+				return err
+			}
+		}
+		if _, err := x.notice(peer); err != nil {
+			return err
+		}
+		return e.Free(b)
+	}
+	for last := uint64(0); last < rounds; {
+		late := word(b[second:]).Load()
+		early := word(b[first:]).Load()
+		if early < late || late < last {
+			return fmt.Errorf("write %d was seen before write %d to another place (last %d)", late, early+1, last)
+		}
+		last = late
+		if err := x.poll(); err != nil {
+			return err
+		}
+	}
+	if err := x.complete(e.Notify(peer, 1)); err != nil {
+		return err
+	}
+	return e.Free(b)
+}
+
+// reads: memory of any length at any place can be read.
+func reads(e transport.Endpoint) error {
+	const most = 1 << 18
+	bar, err := newBarrier(e)
+	if err != nil {
+		return err
+	}
+	b, keys, err := share(e, most)
+	if err != nil {
+		return err
+	}
+	fill(b, uint64(e.Rank()))
+	if err := bar.wait(); err != nil {
+		return err
+	}
+	x := newBox(e)
+	for r := range e.Size() {
+		want := message(most, uint64(r))
+		for k := range 100 {
+			off := k * 997 % most
+			n := k * k * 313 % (most - off)
+			dst := make([]byte, n)
+			if err := x.complete(e.Read(r, dst, keys[r]+transport.Key(off))); err != nil {
+				return fmt.Errorf("read %d bytes at %d: %w", n, off, err)
+			}
+			if string(dst) != string(want[off:off+n]) {
+				return fmt.Errorf("read %d bytes at %d of rank %d: they differ", n, off, r)
+			}
+		}
+	}
+	if err := bar.wait(); err != nil {
+		return err
+	}
+	return e.Free(b)
+}
+
+// fetchAdd: nothing is lost of what all ranks add to a word, its owner by
+// sync/atomic among them, and nobody sees the same number twice.
+func fetchAdd(e transport.Endpoint) error {
+	const rounds = 500
+	bar, err := newBarrier(e)
+	if err != nil {
+		return err
+	}
+	b, keys, err := share(e, 64)
+	if err != nil {
+		return err
+	}
+	x := newBox(e)
+	last := int64(-1)
+	for range rounds {
+		was := word(b[8:]).Load()
+		if e.Rank() == 0 {
+			was = word(b[8:]).Add(3) - 3
+		} else if err := x.complete(e.FetchAdd(0, keys[0]+8, 3, &was)); err != nil {
+			return err
+		}
+		if int64(was) <= last || was%3 != 0 {
+			return fmt.Errorf("the word was %d after %d", was, last)
+		}
+		last = int64(was)
+	}
+	if err := bar.wait(); err != nil {
+		return err
+	}
+	if got, want := word(b[8:]).Load(), uint64(3*rounds*e.Size()); e.Rank() == 0 && got != want {
+		return fmt.Errorf("the sum is %d, want %d", got, want)
+	}
+	return e.Free(b)
+}
+
+// compareSwap: of all that swap the same number, one succeeds.
+func compareSwap(e transport.Endpoint) error {
+	const rounds = 300
+	bar, err := newBarrier(e)
+	if err != nil {
+		return err
+	}
+	b, keys, err := share(e, 64)
+	if err != nil {
+		return err
+	}
+	x := newBox(e)
+	won := 0
+	for k := uint64(0); k < rounds; {
+		var was uint64
+		if err := x.complete(e.CompareSwap(0, keys[0], k, k+1, &was)); err != nil {
+			return err
+		}
+		if was < k {
+			return fmt.Errorf("the word went back from %d to %d", k, was)
+		}
+		if was == k {
+			won++
+			was++
+		}
+		k = was
+	}
+	var all uint64
+	if err := x.complete(e.FetchAdd(0, keys[0]+16, uint64(won), &all)); err != nil {
+		return err
+	}
+	if err := bar.wait(); err != nil {
+		return err
+	}
+	if got := word(b[16:]).Load(); e.Rank() == 0 && got != rounds {
+		return fmt.Errorf("%d swaps succeeded, want %d", got, rounds)
+	}
+	return e.Free(b)
+}
+
+// notices: all arrive, those of a peer in order, however many are under way.
+func notices(e transport.Endpoint) error {
+	const rounds = 1000
+	x := newBox(e)
+	tickets := map[transport.Ticket]bool{}
+	for k := range uint32(rounds) {
+		for r := range e.Size() {
+			t, err := e.Notify(r, k<<8|uint32(e.Rank()))
+			if err != nil {
+				return err
+			}
+			if t == 0 || tickets[t] {
+				return fmt.Errorf("ticket %d twice", t)
+			}
+			tickets[t] = true
+		}
+	}
+	for r := range e.Size() {
+		for k := range uint32(rounds) {
+			got, err := x.notice(r)
+			if err != nil {
+				return err
+			}
+			if want := k<<8 | uint32(r); got != want {
+				return fmt.Errorf("notice %d from rank %d is %#x, want %#x", k, r, got, want)
+			}
+		}
+	}
+	for t := range tickets {
+		if err := x.complete(t, nil); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// wrongVerbs: what cannot be done is an error, at once or with the completion.
+func wrongVerbs(e transport.Endpoint) error {
+	bar, err := newBarrier(e)
+	if err != nil {
+		return err
+	}
+	b, keys, err := share(e, 1<<20)
+	if err != nil {
+		return err
+	}
+	x, peer := newBox(e), 1-e.Rank()
+	var was uint64
+	for _, c := range []struct {
+		name string
+		try  func() (transport.Ticket, error)
+	}{
+		{"write to a rank that is not there", func() (transport.Ticket, error) { return e.Write(2, keys[0], b[:8]) }},
+		{"read from a rank that is not there", func() (transport.Ticket, error) { return e.Read(-1, b[:8], keys[0]) }},
+		{"notify a rank that is not there", func() (transport.Ticket, error) { return e.Notify(17, 1) }},
+		{"fetch and add at an odd place", func() (transport.Ticket, error) { return e.FetchAdd(peer, keys[peer]+4, 1, &was) }},
+		{"compare and swap at an odd place", func() (transport.Ticket, error) { return e.CompareSwap(peer, keys[peer]+1, 0, 1, &was) }},
+		{"write to no memory", func() (transport.Ticket, error) { return e.Write(peer, ^transport.Key(0)-7, b[:8]) }},
+		{"read from no memory", func() (transport.Ticket, error) { return e.Read(peer, b[:64], ^transport.Key(0)-63) }},
+	} {
+		if x.complete(c.try()) == nil {
+			return fmt.Errorf("%s: no error", c.name)
+		}
+	}
+	if _, err := e.Key(make([]byte, 10)); err == nil {
+		return fmt.Errorf("plain memory has a key")
+	}
+	if err := e.Free(make([]byte, 10)); err == nil {
+		return fmt.Errorf("plain memory was freed")
+	}
+	if _, err := e.Alloc(-1); err == nil {
+		return fmt.Errorf("memory of negative length")
+	}
+	if err := bar.wait(); err != nil {
+		return err
+	}
+	if err := e.Free(b); err != nil {
+		return err
+	}
+	if err := e.Free(b); err == nil {
+		return fmt.Errorf("memory was freed twice")
+	}
+	return nil
+}
+
+// verbsGone: operations on a rank that left complete with an error.
+func verbsGone(e transport.Endpoint) error {
+	bar, err := newBarrier(e)
+	if err != nil {
+		return err
+	}
+	b, keys, err := share(e, 64)
+	if err != nil {
+		return err
+	}
+	if err := bar.wait(); err != nil {
+		return err
+	}
+	if e.Rank() == 1 {
+		return e.Close()
+	}
+	if err := gone(bar.p.Recv(1, 9, make([]byte, 8)), 1); err != nil {
+		return err
+	}
+	x := newBox(e)
+	var was uint64
+	for k := range 4 {
+		var t transport.Ticket
+		var err error
+		switch k {
+		case 0:
+			t, err = e.Write(1, keys[1], b)
+		case 1:
+			t, err = e.Read(1, b, keys[1])
+		case 2:
+			t, err = e.FetchAdd(1, keys[1], 1, &was)
+		case 3:
+			t, err = e.Notify(1, 1)
+		}
+		if err := gone(x.complete(t, err), 1); err != nil {
+			return fmt.Errorf("operation %d: %w", k, err)
+		}
+	}
+	return nil
+}
