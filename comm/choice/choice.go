@@ -70,7 +70,7 @@ type plain struct {
 // Size classes: two a power of two, [2^k, 1.5*2^k) and [1.5*2^k, 2^(k+1)), so
 // that a power of two is the smallest of its class. Class 0 is no bytes, class 1
 // one byte.
-const classes = 2*63 + 1
+const classes = 2 * 63
 
 func classOf(bytes int64) int {
 	if bytes <= 1 {

@@ -1,26 +1,287 @@
 package choice
 
 import (
-	"os"
+	"bytes"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
 	"testing"
-	"time"
 
+	"pgregory.net/rapid"
+
+	"github.com/weft-fabric/weft/sched"
+	"github.com/weft-fabric/weft/sched/verify"
 	"github.com/weft-fabric/weft/tune"
 )
 
-func tcpLinks(ranks int) tune.Links {
-	return tune.Links{Kind: "tcp", Ranks: ranks, Cores: 2, Sync: 20, Paces: []tune.Pace{{320 << 10, 4.3e-6}, {1 << 20, 13e-6}, {8 << 20, 16.6e-6}, {64 << 20, 25e-6}, {256 << 20, 42e-6}},
-		Near: tune.Link{Alpha: 3, Post: 2, Beta: 1.5e-4}, Far: tune.Link{Alpha: 20, Post: 3, Beta: 2e-4, Wire: 8e-4}}
+// desk is a host with two cores; its ranks meet in a microsecond and send
+// messages as over TCP on loopback, and over 10 Gb/s between hosts.
+func desk(ranks int) tune.Links {
+	return tune.Links{Kind: "tcp", Ranks: ranks, Cores: 2, Sync: 1,
+		Paces: []tune.Pace{{Traffic: 320 << 10, Byte: 4.3e-6}, {Traffic: 8 << 20, Byte: 16.6e-6}, {Traffic: 256 << 20, Byte: 42e-6}},
+		Near:  tune.Link{Alpha: 3, Post: 2, Beta: 1.5e-4},
+		Far:   tune.Link{Alpha: 20, Post: 3, Beta: 1.5e-4, Wire: 8e-4}}
 }
 
-func TestTmp(t *testing.T) {
-	for _, n := range []int{2, 8, 64} {
-		tab := New(tcpLinks(n), "tcp", n, nil)
-		start := time.Now()
-		tab.Explain(os.Stdout)
-		t.Log(n, time.Since(start))
+// spread puts ranks on hosts, so many on each.
+func spread(hosts, each int) []int {
+	var list []int
+	for h := range hosts {
+		list = append(list, slices.Repeat([]int{h}, each)...)
 	}
-	hosts := []int{0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2}
-	New(tcpLinks(12), "tcp", 12, hosts).Explain(os.Stdout)
-	New(tcpLinks(4), "shm", 4, nil).Explain(os.Stdout)
+	return list
+}
+
+func TestSizeClasses(t *testing.T) {
+	last := int64(-1)
+	for c := range classes {
+		if c == classes-1 && classOf(1<<63-1) != c {
+			t.Errorf("the largest size is of class %d of %d", classOf(1<<63-1), classes)
+		}
+		from := smallest(c)
+		if from <= last || classOf(from) != c || c > 0 && classOf(from-1) != c-1 {
+			t.Errorf("class %d begins at %d, which is of class %d; the one before began at %d", c, from, classOf(from), last)
+		}
+		last = from
+	}
+	for k := range 62 {
+		if smallest(classOf(1<<k)) != 1<<k {
+			t.Errorf("2^%d does not begin a class", k)
+		}
+	}
+}
+
+// Every choice is a program that is proven, whatever the transport, the ranks
+// and where they are; canonical sums are in the order of ranks; and a table made
+// again chooses the same.
+func TestEveryChoiceIsProven(t *testing.T) {
+	t.Parallel()
+	proven := map[string]bool{}
+	for _, world := range []struct {
+		kind  string
+		n     int
+		hosts []int
+	}{
+		{"shm", 1, nil}, {"mem", 2, nil}, {"shm", 3, nil}, {"shm", 8, nil},
+		{"tcp", 1, nil}, {"tcp", 2, nil}, {"tcp", 3, nil}, {"tcp", 8, nil}, {"tcp", 13, nil},
+		{"tcp", 2, spread(2, 1)}, {"tcp", 8, spread(2, 4)}, {"tcp", 12, spread(3, 4)}, {"tcp", 6, []int{0, 1, 2, 0, 1, 2}},
+		{"tcp", 5, []int{7, 7, 3, 3, 3}}, {"shm", 4, spread(2, 2)},
+	} {
+		table, again := New(desk(world.n), world.kind, world.n, world.hosts), New(desk(world.n), world.kind, world.n, world.hosts)
+		for _, op := range sched.Collectives() {
+			for _, bytes := range []int64{0, 1, 8, 3000, 64 << 10, 1 << 20, 48 << 20, 1 << 40} {
+				for _, canonical := range []bool{false, true} {
+					root := 0
+					if op.Rooted() {
+						root = int(bytes) % world.n
+					}
+					p, err := table.Pick(op, root, bytes, canonical)
+					if err != nil {
+						t.Fatalf("%s over %s, %d ranks, %d bytes: %v", op, world.kind, world.n, bytes, err)
+					}
+					if p.Program.Op != op || p.Program.Ranks != world.n || p.Program.Root != root || p.Reason == "" || p.Channels < 1 || p.Pieces < 1 {
+						t.Errorf("%s of %d bytes at %d: %+v", op, bytes, root, p)
+					}
+					if canonical && sums(op) && p.Algo != "one-shot" && p.Algo != "rank-order" {
+						t.Errorf("%s, %d ranks over %s: %s for sums in the order of ranks", op, world.n, world.kind, p.Algo)
+					}
+					if canonical && p.Program.Orders != nil && sums(op) {
+						t.Errorf("%s: sums in the order of ranks with ranks placed", op)
+					}
+					q, err := again.Pick(op, root, bytes, canonical)
+					if err != nil || q.Program.Digest() != p.Program.Digest() || q.Predicted != p.Predicted {
+						t.Errorf("%s of %d bytes: %s and %s from the same links", op, bytes, p.Algo, q.Algo)
+					}
+					if !proven[p.Program.Digest()] {
+						proven[p.Program.Digest()] = true
+						if _, err := verify.Program(p.Program); err != nil {
+							t.Errorf("%s of %d bytes over %s, %d ranks: %v", op, bytes, world.kind, world.n, err)
+						}
+					}
+				}
+			}
+		}
+	}
+	if len(proven) < 60 {
+		t.Errorf("%d different programs", len(proven))
+	}
+}
+
+// Where ranks see one another's memory every program is flat.
+func TestVisibleMemoryIsFlat(t *testing.T) {
+	want := map[sched.Collective]string{
+		sched.AllReduce: "one-shot rank-order", sched.ReduceScatter: "rank-order", sched.Reduce: "rank-order", sched.Barrier: "one-shot",
+		sched.AllGather: "direct", sched.Broadcast: "direct", sched.AllToAll: "direct", sched.Gather: "direct", sched.Scatter: "direct", sched.SendRecv: "direct",
+	}
+	for _, kind := range []string{"mem", "shm"} {
+		for _, n := range []int{2, 4, 64} {
+			table := New(desk(n), kind, n, spread(1, n))
+			for op, names := range want {
+				var got []string
+				for class := range classOf(1<<34) + 1 {
+					p, err := table.Pick(op, 0, smallest(class), false)
+					if err != nil {
+						t.Fatal(err)
+					}
+					if !slices.Contains(got, p.Algo) {
+						got = append(got, p.Algo)
+					}
+				}
+				if strings.Join(got, " ") != names {
+					t.Errorf("%s, %d ranks: %s, want %s", op, n, got, names)
+				}
+			}
+		}
+	}
+	// Memory is seen only inside a host.
+	p, err := New(desk(4), "shm", 4, spread(2, 2)).Pick(sched.AllReduce, 0, 64<<20, false)
+	if err != nil || p.Predicted <= 0 || p.Algo == "rank-order" {
+		t.Errorf("%+v, %v", p, err)
+	}
+}
+
+// Over TCP few steps win with few bytes and few bytes with many; hosts with
+// several ranks each and a slow way between them take two levels.
+func TestChoicesOverTCP(t *testing.T) {
+	algo := func(table *Table, op sched.Collective, bytes int64) string {
+		p, err := table.Pick(op, 0, bytes, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p.Algo
+	}
+	links := desk(8)
+	links.Cores = 16
+	one := New(links, "tcp", 8, nil)
+	if got := algo(one, sched.AllReduce, 8); got != "recursive-doubling" {
+		t.Errorf("8 B: %s", got)
+	}
+	for _, op := range []sched.Collective{sched.AllReduce, sched.ReduceScatter, sched.AllGather, sched.AllToAll} {
+		table := New(links, "tcp", 8, nil)
+		p, err := table.Pick(op, 0, 64<<20, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rep, err := verify.Program(p.Program)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if sent, least := float64(rep.MaxSent)/float64(rep.Chunks), op.BusFactor(8); sent > 1.01*least {
+			t.Errorf("%s of 64 MiB: %s sends %.2f S, where %.2f do", op, p.Algo, sent, least)
+		}
+	}
+	links.Far.Wire = 1e-2 // 100 MB/s
+	two := New(links, "tcp", 8, spread(2, 4))
+	for _, bytes := range []int64{8, 64 << 20} {
+		p, err := two.Pick(sched.AllReduce, 0, bytes, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rep, err := verify.Program(p.Program)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var out int64
+		for pair, chunks := range rep.Links {
+			if pair.From < 4 && pair.To >= 4 {
+				out += chunks
+			}
+		}
+		if least := 1.0; bytes > 8 && float64(out)/float64(rep.Chunks) > 1.01*least {
+			t.Errorf("%s sends %.2f S out of a host, where S does", p.Algo, float64(out)/float64(rep.Chunks))
+		}
+	}
+	// Ranks dealt out to hosts in turn are taken host by host.
+	dealt := New(links, "tcp", 8, []int{0, 1, 0, 1, 0, 1, 0, 1})
+	p, err := dealt.Pick(sched.AllReduce, 0, 64<<20, false)
+	if err != nil || p.Program.Orders == nil || fmt.Sprint(p.Program.Orders[0]) != "[0 2 4 6 1 3 5 7]" {
+		t.Errorf("%+v, %v", p, err)
+	}
+}
+
+// A call that was made before allocates nothing and takes no lock.
+func TestRepeatedPicksAreFree(t *testing.T) {
+	table := New(desk(8), "tcp", 8, nil)
+	for _, op := range []sched.Collective{sched.AllReduce, sched.Broadcast} {
+		pick := func() {
+			if _, err := table.Pick(op, 5, 1<<20, false); err != nil {
+				t.Fatal(err)
+			}
+		}
+		pick()
+		table.mu.Lock()
+		if n := testing.AllocsPerRun(100, pick); n != 0 {
+			t.Errorf("%s: %g allocations", op, n)
+		}
+		table.mu.Unlock()
+	}
+}
+
+// Goroutines that ask at once get the same.
+func TestPicksAtOnce(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		n := rapid.IntRange(1, 6).Draw(t, "ranks")
+		table := New(desk(n), rapid.SampledFrom([]string{"shm", "tcp"}).Draw(t, "kind"), n, nil)
+		op := rapid.SampledFrom(sched.Collectives()).Draw(t, "op")
+		root := rapid.IntRange(0, n-1).Draw(t, "root")
+		bytes := rapid.Int64Range(0, 1<<62).Draw(t, "bytes")
+		var got [4]*Pick
+		var group sync.WaitGroup
+		for i := range got {
+			group.Go(func() { got[i], _ = table.Pick(op, root, bytes, i == 9) })
+		}
+		group.Wait()
+		for _, p := range got {
+			if p == nil || p != got[0] {
+				t.Fatalf("%v", got)
+			}
+		}
+	})
+}
+
+func TestWrongCallsSayWhy(t *testing.T) {
+	table := New(desk(2), "shm", 2, nil)
+	for want, call := range map[string]func() (*Pick, error){
+		"no program for collective(0)":  func() (*Pick, error) { return table.Pick(0, 0, 8, false) },
+		"no program for collective(77)": func() (*Pick, error) { return table.Pick(77, 0, 8, false) },
+		"root 2 is not among 2 ranks":   func() (*Pick, error) { return table.Pick(sched.Reduce, 2, 8, false) },
+		"all-reduce of -1 bytes":        func() (*Pick, error) { return table.Pick(sched.AllReduce, 0, -1, false) },
+	} {
+		if _, err := call(); err == nil || err.Error() != want {
+			t.Errorf("%v, want %s", err, want)
+		}
+	}
+}
+
+// The whole table of two ranks on one host, as people see it.
+func TestExplain(t *testing.T) {
+	links := desk(2)
+	links.Sync = 0.2
+	var got bytes.Buffer
+	if err := New(links, "shm", 2, nil).Explain(&got); err != nil {
+		t.Fatal(err)
+	}
+	const want = `choices for 2 ranks over shm, 2 cores a host: 200 ns to meet, memory 232.6 GB/s a core up to 320 KiB of traffic, 23.81 GB/s from 256 MiB on
+operation       from    to      algorithm   pieces  channels  time      bus bandwidth  next best               why
+`
+	if !strings.HasPrefix(got.String(), want) {
+		t.Errorf("got\n%swant\n%s", &got, want)
+	}
+	if n := strings.Count(got.String(), "\n"); n != 13 {
+		t.Errorf("%d lines, want a heading, the columns, 2 of all-reduce and 9 more:\n%s", n, &got)
+	}
+	for _, line := range []string{"all-reduce      1 B     12 KiB  one-shot ", "all-reduce      16 KiB  1 GiB   rank-order ", "barrier         -       -       one-shot "} {
+		if !strings.Contains(got.String(), line) {
+			t.Errorf("no line %q in\n%s", line, &got)
+		}
+	}
+	// Ranges follow one another without a gap, for messages as well.
+	got.Reset()
+	if err := New(desk(12), "tcp", 12, spread(3, 4)).Explain(&got); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(got.String(), "12 ranks over tcp on 3 hosts") || !strings.Contains(got.String(), "bound by") {
+		t.Error(got.String())
+	}
 }

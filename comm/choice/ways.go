@@ -93,9 +93,13 @@ func (t *Table) names(op sched.Collective, canonical bool) []string {
 }
 
 // liked lists algorithms from the plainest on. Of those that take equally long
-// within a fiftieth, the plainest is chosen; those not listed come last.
+// within a slack, which is less than the links can be known, the plainest is
+// chosen; those not listed come last.
 var liked = []string{"direct", "ring", "recursive-doubling", "halving-doubling", "rank-order", "one-shot", "rabenseifner",
 	"binomial", "tree", "double-binary-tree", "bruck", "pairwise", "pat", "dissemination", "hierarchical"}
+
+// slack is the part of a time that a choice must save over a plainer one.
+const slack = 12
 
 func liking(name string) int {
 	name, _, _ = strings.Cut(name, " ")
@@ -142,7 +146,6 @@ func (t *Table) replay(w way, class int) (timed, error) {
 
 // messages picks among programs whose data goes by messages, by replaying them:
 // first every algorithm plainly, then the best few with more pieces and channels.
-// More of these must be worth it: they are taken if they save a thirtieth.
 func (t *Table) messages(key plain) (*Pick, error) {
 	var list []timed
 	for _, name := range t.names(key.op, key.canonical) {
@@ -166,7 +169,7 @@ func (t *Table) messages(key plain) (*Pick, error) {
 	slices.SortStableFunc(list, byTime)
 	first := 0
 	for i, x := range list {
-		if x.Time <= list[0].Time+list[0].Time/50 && liking(x.algo) < liking(list[first].algo) {
+		if x.Time <= list[0].Time+list[0].Time/slack && liking(x.algo) < liking(list[first].algo) {
 			first = i
 		}
 	}
@@ -191,15 +194,16 @@ func (t *Table) messages(key plain) (*Pick, error) {
 func byTime(a, b timed) int { return cmp.Compare(a.Time, b.Time) }
 
 // refine tries more pieces and channels. Neither helps where a host's cores or
-// its way out are busy all the time, nor where messages are small already.
+// its way out are busy all the time, nor where messages are small already, and
+// channels only where there are cores for them or the time passes on the way.
 func (t *Table) refine(x *timed, class int) error {
 	for _, pieces := range []int{1, 4, 16} {
 		for _, channels := range []int{1, 2, 4} {
 			cut := int64(pieces * channels)
 			switch {
-			case cut == 1, smallest(class)/cut < finest*int64(t.n), pieces > 1 && !t.cuts(x.way):
+			case cut == 1, smallest(class)/cut < finest*int64(t.n), pieces > 1 && !t.cuts(x.way), channels > 1 && t.many == 1 && t.links.Cores < channels*t.n:
 				continue
-			case x.Time-max(x.Cores, x.Out) < x.Time/30:
+			case x.Time-max(x.Cores, x.Out) < x.Time/slack:
 				return nil
 			}
 			w := x.way
@@ -208,7 +212,7 @@ func (t *Table) refine(x *timed, class int) error {
 			if err != nil && !errors.Is(err, errUnfit) {
 				return err
 			}
-			if err == nil && y.Time < x.Time-x.Time/30 {
+			if err == nil && y.Time < x.Time-x.Time/slack {
 				*x = y
 			}
 		}

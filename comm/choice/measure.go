@@ -1,0 +1,354 @@
+package choice
+
+import (
+	"cmp"
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"runtime"
+	"slices"
+	"time"
+
+	"github.com/weft-fabric/weft/reduce"
+	"github.com/weft-fabric/weft/transport"
+	"github.com/weft-fabric/weft/tune"
+)
+
+// What Measure spends on each of its parts, of which there are up to seven:
+// three paces of memory, meetings, and three exchanges near and far.
+const (
+	spend   = 12 * time.Millisecond // on a part, and one round more
+	most    = 200                   // rounds of a part
+	small   = 8                     // bytes of a small message
+	large   = 256 << 10             // bytes of a large one
+	burst   = 16                    // small messages sent without waiting
+	room    = 128 << 20             // bytes that all ranks of a host may use together
+	warm    = 2                     // rounds that do not count
+	passes  = 3 << 20               // bytes of traffic that are timed at once, where a pass is shorter
+	perPass = 3                     // bytes of traffic a byte of dst = dst + src: two loads and a store
+	pass    = 16 << 10              // bytes of the smallest pass
+)
+
+// Measure finds out what the ranks of a port cost one another. All of them must
+// call it at once, on a port of its own: it carries out one call, the given one.
+// hosts[r] is the host of rank r. Everything is measured by all ranks at the same
+// time, as collectives use it, for about 100 ms in all; what each of them found
+// is gathered, and all return the same: the median rank's figures. The links'
+// Kind is the caller's to fill in.
+func Measure(ctx context.Context, port transport.Port, call transport.Call, rank int, hosts []int, gather transport.Gather) (tune.Links, error) {
+	p := newProbe(ctx, port, rank, hosts)
+	port.Begin(&call, func() error { return context.Cause(ctx) })
+	var f findings
+	f.Cores = runtime.GOMAXPROCS(0)
+	if err := p.run(&f); err != nil {
+		return tune.Links{}, fmt.Errorf("measuring links: %w", err)
+	}
+	mine, err := json.Marshal(&f)
+	if err != nil {
+		return tune.Links{}, fmt.Errorf("measuring links: %w", err)
+	}
+	all, err := gather(ctx, mine)
+	if err != nil {
+		return tune.Links{}, fmt.Errorf("gathering measured links: %w", err)
+	}
+	return combine(all, hosts)
+}
+
+// findings are what a rank measured: times in us, and zero for what it took no
+// part in.
+type findings struct {
+	Cores int
+	Paces []tune.Pace
+	Sync  float64
+	Near  exchange
+	Far   exchange
+}
+
+// exchange is how long it takes to send to one rank and receive from another.
+type exchange struct {
+	Small float64 // a small message
+	Burst float64 // burst of them
+	Large float64 // a large message
+}
+
+// probe is a measurement under way.
+type probe struct {
+	ctx   context.Context
+	port  transport.Port
+	rank  int
+	size  int
+	mates []int // ranks of the own host, in order
+	hosts []int
+	bytes []byte // to send
+	space []byte // to receive
+}
+
+func newProbe(ctx context.Context, port transport.Port, rank int, hosts []int) *probe {
+	p := &probe{ctx: ctx, port: port, rank: rank, size: len(hosts), hosts: hosts, bytes: make([]byte, large), space: make([]byte, large)}
+	for r, h := range hosts {
+		if h == hosts[rank] {
+			p.mates = append(p.mates, r)
+		}
+	}
+	return p
+}
+
+func (p *probe) run(f *findings) error {
+	if err := p.meet(); err != nil { // from here on all ranks are there
+		return err
+	}
+	for _, bytes := range []int{pass, 16 * pass, 256 * pass} {
+		bytes = min(bytes, max(room/2/len(p.mates)&^4095, pass))
+		pace, err := p.memory(bytes)
+		if err != nil {
+			return err
+		}
+		if k := len(f.Paces) - 1; k >= 0 && f.Paces[k].Traffic >= pace.Traffic {
+			break // many ranks: the room is used up
+		}
+		f.Paces = append(f.Paces, pace)
+	}
+	if p.size == 1 {
+		return nil
+	}
+	var err error
+	if f.Sync, err = p.timed(func() error { return nil }); err != nil {
+		return err
+	}
+	at := slices.Index(p.mates, p.rank)
+	next, prev := p.mates[(at+1)%len(p.mates)], p.mates[(at+len(p.mates)-1)%len(p.mates)]
+	if f.Near, err = p.exchange(next, prev, f.Sync); err != nil {
+		return err
+	}
+	to, from := p.away()
+	f.Far, err = p.exchange(to, from, f.Sync)
+	return err
+}
+
+// away pairs the ranks of every host with those of the next one, as far as the
+// host with the fewest goes; -1 for ranks beyond that and where there is one host.
+func (p *probe) away() (to, from int) {
+	var on [][]int
+	number := map[int]int{}
+	for r, h := range p.hosts {
+		if _, seen := number[h]; !seen {
+			number[h] = len(on)
+			on = append(on, nil)
+		}
+		on[number[h]] = append(on[number[h]], r)
+	}
+	at := slices.Index(p.mates, p.rank)
+	if len(on) == 1 || at >= fewest(on) {
+		return -1, -1
+	}
+	h := number[p.hosts[p.rank]]
+	return on[(h+1)%len(on)][at], on[(h+len(on)-1)%len(on)][at]
+}
+
+func fewest(on [][]int) int {
+	return len(slices.MinFunc(on, func(a, b []int) int { return cmp.Compare(len(a), len(b)) }))
+}
+
+// meet ends on no rank before it began on all.
+func (p *probe) meet() error {
+	_, err := p.agree(false)
+	return err
+}
+
+// agree meets, and tells every rank whether any of them says so: after k rounds
+// a rank has heard of the 2^k ranks up to itself.
+func (p *probe) agree(so bool) (bool, error) {
+	var word, heard [small]byte
+	for far := 1; far < p.size; far *= 2 {
+		binary.LittleEndian.PutUint64(word[:], 0)
+		if so {
+			word[0] = 1
+		}
+		from := (p.rank - far + p.size) % p.size
+		p.port.Expect(from, 0, heard[:])
+		if err := p.port.Send((p.rank+far)%p.size, 0, word[:]); err != nil {
+			return false, err
+		}
+		if err := p.port.Recv(from, 0, heard[:]); err != nil {
+			return false, err
+		}
+		so = so || heard[0] == 1
+	}
+	return so, nil
+}
+
+// timed gives the median time in us of a round that ends when all ranks have
+// done it: the round and a meeting. All ranks do the same number of rounds.
+func (p *probe) timed(round func() error) (float64, error) {
+	var took []float64
+	begin := time.Now()
+	for i := 0; ; i++ {
+		start := time.Now()
+		if err := round(); err != nil {
+			return 0, err
+		}
+		stop, err := p.agree(i >= most || time.Since(begin) > spend && i > warm)
+		if err != nil {
+			return 0, err
+		}
+		if i >= warm {
+			took = append(took, float64(time.Since(start))/1e3)
+		}
+		if stop {
+			return median(took), nil
+		}
+		if err := context.Cause(p.ctx); err != nil {
+			return 0, err
+		}
+	}
+}
+
+// exchange measures sending to one rank and receiving from another. Ranks with
+// nobody to exchange with only meet.
+func (p *probe) exchange(to, from int, sync float64) (exchange, error) {
+	alone := to < 0 || to == p.rank
+	round := func(messages, bytes int) (float64, error) {
+		t, err := p.timed(func() error {
+			if alone {
+				return nil
+			}
+			for i := range messages {
+				p.port.Expect(from, 0, p.space[i*small:][:bytes])
+			}
+			for range messages {
+				if err := p.port.Send(to, 0, p.bytes[:bytes]); err != nil {
+					return err
+				}
+			}
+			for i := range messages {
+				if err := p.port.Recv(from, 0, p.space[i*small:][:bytes]); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		return max(t-sync, 0), err
+	}
+	var x exchange
+	var err error
+	if x.Small, err = round(1, small); err != nil {
+		return x, err
+	}
+	if x.Burst, err = round(burst, small); err != nil {
+		return x, err
+	}
+	x.Large, err = round(1, large)
+	if alone {
+		x = exchange{}
+	}
+	return x, err
+}
+
+// memory measures what a byte of traffic takes of a core, while all ranks do the
+// same to two buffers of so many bytes each.
+func (p *probe) memory(bytes int) (tune.Pace, error) {
+	dst, src := make([]byte, bytes), make([]byte, bytes)
+	repeat := max(passes/(perPass*bytes), 1)
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	var used []float64
+	begin := time.Now()
+	for i := 0; ; i++ {
+		start := cpuTime()
+		for range repeat {
+			reduce.Apply(reduce.Float32, reduce.Sum, dst, dst, src)
+		}
+		if i >= warm {
+			used = append(used, float64(cpuTime()-start)/1e3)
+		}
+		if i > warm && (time.Since(begin) > spend || i > most) {
+			break
+		}
+	}
+	traffic := float64(perPass * bytes)
+	pace := tune.Pace{Traffic: traffic * float64(len(p.mates)), Byte: median(used) / float64(repeat) / traffic}
+	return pace, p.meet() // the next size begins on all ranks at once
+}
+
+// median is the middle of some numbers, of an even count the lower.
+func median(list []float64) float64 {
+	if len(list) == 0 {
+		return 0
+	}
+	list = slices.Sorted(slices.Values(list))
+	return list[(len(list)-1)/2]
+}
+
+// combine makes links of what all ranks found: the median of each figure over
+// the ranks that have it. It is a function of the findings alone.
+func combine(all [][]byte, hosts []int) (tune.Links, error) {
+	l := tune.Links{Ranks: len(hosts)}
+	if len(all) != len(hosts) {
+		return l, fmt.Errorf("links measured by %d ranks of %d", len(all), len(hosts))
+	}
+	found := make([]findings, len(all))
+	paces := 0
+	for r := range all {
+		if err := json.Unmarshal(all[r], &found[r]); err != nil {
+			return l, fmt.Errorf("links measured by rank %d: %w", r, err)
+		}
+		if r == 0 || found[r].Cores < l.Cores {
+			l.Cores = found[r].Cores
+		}
+		if r == 0 || len(found[r].Paces) < paces {
+			paces = len(found[r].Paces)
+		}
+	}
+	// mid is the median of the figures that are not zero.
+	mid := func(of func(f *findings) float64) float64 {
+		var list []float64
+		for r := range found {
+			if x := of(&found[r]); x > 0 {
+				list = append(list, x)
+			}
+		}
+		return median(list)
+	}
+	for i := range paces {
+		l.Paces = append(l.Paces, tune.Pace{
+			Traffic: mid(func(f *findings) float64 { return f.Paces[i].Traffic }),
+			Byte:    mid(func(f *findings) float64 { return f.Paces[i].Byte }),
+		})
+	}
+	l.Sync = mid(func(f *findings) float64 { return f.Sync })
+	on := map[int]int{}
+	widest, narrowest := 0, len(hosts)
+	for _, h := range hosts {
+		on[h]++
+		widest = max(widest, on[h])
+	}
+	for _, k := range on {
+		narrowest = min(narrowest, k)
+	}
+	crowd := max(1, float64(widest)/float64(max(l.Cores, 1)))
+	link := func(of func(f *findings) *exchange, far bool) tune.Link {
+		one := mid(func(f *findings) float64 { return of(f).Small })
+		many := mid(func(f *findings) float64 { return of(f).Burst })
+		big := mid(func(f *findings) float64 { return of(f).Large })
+		// A message of a burst takes a send and a receive of a core that crowd ranks
+		// share; a byte of a large message likewise, or the way out of its host.
+		post := max(many-one, 0) / (burst - 1) / 2 / crowd
+		byte := max(big-one, 0) / (large - small)
+		link := tune.Link{Post: post, Alpha: max(one-2*post, 0), Beta: byte / 2 / crowd}
+		if far {
+			link.Wire = byte / float64(narrowest)
+		}
+		return link
+	}
+	if widest > 1 {
+		l.Near = link(func(f *findings) *exchange { return &f.Near }, false)
+	}
+	if len(on) > 1 {
+		l.Far = link(func(f *findings) *exchange { return &f.Far }, true)
+		if widest > 1 { // what the bytes take of cores is known from near ones
+			l.Far.Beta = min(l.Far.Beta, l.Near.Beta)
+		}
+	}
+	return l, l.Check()
+}
