@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/bits"
 	"slices"
 	"sync"
 
@@ -47,6 +48,16 @@ func (t *turns) take() (before <-chan struct{}, done chan struct{}) {
 	before, done = t.last, make(chan struct{})
 	t.last = done
 	return before, done
+}
+
+// channel is that of messages from one rank to another of n. A port's channel is for
+// one goroutine at a time, so all sends and receives of a rank have their own: the
+// distance tells those of one direction apart, and the lowest bit in which the two
+// ranks differ, with its value at the sender, those of a rank's two directions (if
+// that bit is the same for a message that comes and one that goes, its value is not).
+func channel(from, to, n int) int {
+	bit := bits.TrailingZeros(uint(from ^ to))
+	return (to-from+n)%n*2*bits.Len(uint(n-1)) + 2*bit + from>>bit&1
 }
 
 // pairsOf makes the port when it is first needed.
@@ -143,7 +154,7 @@ func (c *Comm) sendTo(ctx context.Context, b []byte, to int, opts []Option) erro
 	}
 	return p.message(ctx, to, "send to", &p.out[to], opts, func() error {
 		if to != c.rank {
-			return p.port.Send(to, 0, b)
+			return p.port.Send(to, channel(c.rank, to, len(c.members)), b)
 		}
 		select {
 		case p.self <- slices.Clone(b):
@@ -166,7 +177,7 @@ func (c *Comm) recvFrom(ctx context.Context, b []byte, from int, opts []Option) 
 	}
 	return p.message(ctx, from, "receive from", &p.in[from], opts, func() error {
 		if from != c.rank {
-			return p.port.Recv(from, 0, b)
+			return p.port.Recv(from, channel(from, c.rank, len(c.members)), b)
 		}
 		select {
 		case m := <-p.self:
