@@ -1,0 +1,297 @@
+package tcp
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/weft-fabric/weft/transport/auth"
+)
+
+// streamsPerRail is how many streams a pair of interfaces has.
+func (e *Endpoint) streamsPerRail() int {
+	if e.cfg.Streams > 0 {
+		return e.cfg.Streams
+	}
+	if len(e.rails) == 1 && e.rails[0].addr.IsLoopback() {
+		return 1
+	}
+	return 2
+}
+
+// listen opens a port on every rail.
+func (e *Endpoint) listen() error {
+	for _, r := range e.rails {
+		l, err := net.ListenTCP("tcp", net.TCPAddrFromAddrPort(netip.AddrPortFrom(r.addr, 0)))
+		if err != nil {
+			return fmt.Errorf("rank %d cannot listen on interface %s: %w", e.cfg.Rank, r.name, err)
+		}
+		e.listeners = append(e.listeners, l)
+	}
+	return nil
+}
+
+// What a dialer says about a stream in its hello: which rails it joins (its
+// own, the listener's), its number among theirs, and what it carries.
+type lane struct{ mine, yours, number, kind uint32 }
+
+const (
+	laneData = iota
+	laneVerbs
+)
+
+func (l lane) put() (b [16]byte) {
+	for i, x := range [4]uint32{l.mine, l.yours, l.number, l.kind} {
+		binary.LittleEndian.PutUint32(b[4*i:], x)
+	}
+	return b
+}
+
+func getLane(b [16]byte) lane {
+	le := binary.LittleEndian
+	return lane{le.Uint32(b[0:]), le.Uint32(b[4:]), le.Uint32(b[8:]), le.Uint32(b[12:])}
+}
+
+// serve answers dialers.
+func (e *Endpoint) serve() {
+	e.door = &auth.Door{
+		Token: e.cfg.Token, TLS: e.cfg.TLS, Log: e.cfg.Log,
+		Admit: func(h auth.Hello) error {
+			l := getLane(h.Extra)
+			switch {
+			case h.Purpose != auth.Stream:
+				return fmt.Errorf("this is rank %d's data port, not a room", e.cfg.Rank)
+			case h.World != e.world:
+				return errors.New("another world")
+			case h.Size != e.cfg.Size || h.Rank < 0 || h.Rank >= e.cfg.Size || h.Rank == e.cfg.Rank:
+				return fmt.Errorf("rank %d of %d comes to rank %d of %d", h.Rank, h.Size, e.cfg.Rank, e.cfg.Size)
+			case l.kind == laneData && (!e.dials(h.Rank, e.cfg.Rank) || int(l.yours) >= len(e.rails)):
+				return fmt.Errorf("rank %d does not dial rank %d", h.Rank, e.cfg.Rank)
+			case e.closed.Load():
+				return errors.New("endpoint closed")
+			}
+			return e.peers[h.Rank].alive()
+		},
+		Enter: func(conn net.Conn, h auth.Hello) {
+			l := getLane(h.Extra)
+			if l.kind == laneVerbs {
+				e.serveVerbs(conn, h.Rank)
+				return
+			}
+			if err := e.add(conn, e.peers[h.Rank], int(l.yours), int(l.number)); err != nil {
+				conn.Close()
+			}
+		},
+	}
+	for _, l := range e.listeners {
+		e.wg.Go(func() { e.door.Serve(l) })
+	}
+}
+
+// dials says which of two ranks dials the other, so that every rank dials about
+// half of its peers.
+func (e *Endpoint) dials(from, to int) bool {
+	if (from+to)%2 == 0 {
+		return from < to
+	}
+	return from > to
+}
+
+// pairsWith are the rails that are connected with a peer, this rank's first.
+func (e *Endpoint) pairsWith(rank int) [][2]int {
+	low, high := min(rank, e.cfg.Rank), max(rank, e.cfg.Rank)
+	ps := pairs(e.where[low], e.where[high])
+	if low == rank {
+		for i := range ps {
+			ps[i][0], ps[i][1] = ps[i][1], ps[i][0]
+		}
+	}
+	return ps
+}
+
+// connect dials the peers and waits until there are all streams.
+func (e *Endpoint) connect(ctx context.Context) error {
+	per := e.streamsPerRail()
+	errs := make(chan error, e.cfg.Size)
+	dialing := 0
+	want := make([]int, e.cfg.Size)
+	// Few at a time: hundreds of handshakes at once only make each slower.
+	turn := make(chan struct{}, 16)
+	for rank, pr := range e.peers {
+		if rank == e.cfg.Rank {
+			continue
+		}
+		ps := e.pairsWith(rank)
+		if len(ps) == 0 {
+			return fmt.Errorf("ranks %d and %d have no addresses of the same kind", e.cfg.Rank, rank)
+		}
+		want[rank] = len(ps) * per
+		pr.numbered = want[rank] > 1
+		if !e.dials(e.cfg.Rank, rank) {
+			continue
+		}
+		dialing++
+		go func() {
+			turn <- struct{}{}
+			defer func() { <-turn }()
+			for _, p := range ps {
+				for k := range per {
+					if err := e.dial(ctx, pr, p, k); err != nil {
+						errs <- fmt.Errorf("rank %d cannot reach rank %d at %s: %w", e.cfg.Rank, rank, e.where[rank][p[1]].addr, err)
+						return
+					}
+				}
+			}
+			errs <- nil
+		}()
+	}
+	var first error
+	for dialing > 0 {
+		if err := <-errs; err != nil && first == nil {
+			first = err
+		}
+		dialing--
+	}
+	if first != nil {
+		return first
+	}
+	for {
+		missing := slices.IndexFunc(e.peers, func(pr *peer) bool { return len(pr.all()) < want[pr.rank] && pr.alive() == nil })
+		if missing < 0 {
+			return nil
+		}
+		select {
+		case <-e.arrive:
+		case <-ctx.Done():
+			return fmt.Errorf("rank %d did not connect to rank %d: %w", missing, e.cfg.Rank, ctx.Err())
+		}
+	}
+}
+
+// dial makes one stream, trying again while the peer's host may still be
+// coming up.
+func (e *Endpoint) dial(ctx context.Context, pr *peer, pair [2]int, number int) error {
+	pause := 5 * time.Millisecond
+	for {
+		conn, err := e.dialOnce(ctx, pr.rank, lane{uint32(pair[0]), uint32(pair[1]), uint32(number), laneData})
+		if err == nil {
+			return e.add(conn, pr, pair[0], number)
+		}
+		var refusal *auth.Refusal
+		if errors.As(err, &refusal) || errors.Is(err, auth.ErrToken) || ctx.Err() != nil {
+			return err
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return err
+		}
+		pause = min(pause*2, 200*time.Millisecond)
+	}
+}
+
+func (e *Endpoint) dialOnce(ctx context.Context, rank int, l lane) (net.Conn, error) {
+	to := e.where[rank][l.yours].addr
+	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: e.rails[l.mine].addr.AsSlice()}}
+	conn, err := d.DialContext(ctx, "tcp", to.String())
+	if err != nil {
+		return nil, err
+	}
+	secure, err := auth.Client(ctx, conn, e.cfg.TLS, to.Addr().String())
+	if err == nil {
+		err = auth.Dial(secure, e.cfg.Token, auth.Hello{Purpose: auth.Stream, Rank: e.cfg.Rank, Size: e.cfg.Size, World: e.world, Extra: l.put()})
+	}
+	if err != nil {
+		conn.Close()
+		return nil, err
+	}
+	return secure, nil
+}
+
+// add makes a connection a stream of a peer.
+func (e *Endpoint) add(conn net.Conn, pr *peer, rail, number int) error {
+	s := &stream{e: e, peer: pr, rail: rail, number: number, fd: -1, stage: alignedBytes(stageSize), kick: make(chan struct{}, 1)}
+	if e.secure {
+		s.conn = conn
+	} else {
+		f, err := conn.(*net.TCPConn).File()
+		conn.Close()
+		if err != nil {
+			return err
+		}
+		s.file, s.fd = f, int(f.Fd())
+		if err := tuneSocket(s.fd); err != nil {
+			f.Close()
+			return err
+		}
+	}
+	pr.mu.Lock()
+	defer pr.mu.Unlock()
+	if e.closed.Load() || pr.alive() != nil {
+		if s.file != nil {
+			s.file.Close()
+		}
+		return errors.New("endpoint closed or peer gone")
+	}
+	all := append(slices.Clone(pr.all()), s)
+	slices.SortStableFunc(all, func(a, b *stream) int { return (a.rail-b.rail)*1024 + a.number - b.number })
+	pr.streams.Store(&all)
+	if s.conn != nil {
+		e.wg.Go(s.readSecure)
+		e.wg.Go(s.writeSecure)
+	} else if err := e.watch(s); err != nil {
+		return err
+	}
+	select {
+	case e.arrive <- struct{}{}:
+	default:
+	}
+	return nil
+}
+
+// tuneSocket sets what a stream needs. The sizes of the buffers are the
+// system's own, which grow with the path; fixed ones were slower on loopback
+// at every size.
+func tuneSocket(fd int) error {
+	for _, o := range []struct{ level, name, value int }{
+		{unix.IPPROTO_TCP, unix.TCP_NODELAY, 1},
+		{unix.SOL_SOCKET, unix.SO_KEEPALIVE, 1},
+		{unix.IPPROTO_TCP, unix.TCP_KEEPIDLE, 1},
+		{unix.IPPROTO_TCP, unix.TCP_KEEPINTVL, 1},
+		{unix.IPPROTO_TCP, unix.TCP_KEEPCNT, 3},
+	} {
+		if err := unix.SetsockoptInt(fd, o.level, o.name, o.value); err != nil {
+			return os.NewSyscallError("setsockopt", err)
+		}
+	}
+	return unix.SetNonblock(fd, true)
+}
+
+// dispose closes the descriptor of a stream that is lost, once nobody uses it.
+func (s *stream) dispose() {
+	s.lost.Store(true)
+	s.rmu.Lock()
+	defer s.rmu.Unlock()
+	s.wmu.Lock()
+	for s.writing {
+		s.wmu.Unlock()
+		yield()
+		s.wmu.Lock()
+	}
+	defer s.wmu.Unlock()
+	if s.conn != nil {
+		s.conn.Close()
+	} else if s.fd >= 0 {
+		s.e.unwatch(s)
+		s.file.Close()
+		s.fd = -1
+	}
+}

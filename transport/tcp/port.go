@@ -1,0 +1,569 @@
+package tcp
+
+import (
+	"encoding/binary"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"unsafe"
+
+	"github.com/weft-fabric/weft/transport"
+)
+
+// port is a communicator's ways. It may exist before Port was called, to hold
+// what members sent that were quicker.
+type port struct {
+	e         *Endpoint
+	id, epoch uint32
+
+	members []int // endpoint ranks by rank
+	index   []int // ranks by endpoint rank, -1 for those that are no members
+	rank    int
+
+	err atomic.Pointer[failure] // why the call's waits end
+
+	mu       sync.Mutex
+	attached bool
+	closed   bool
+	begun    bool
+	call     transport.Call
+	enc      [transport.CallSize]byte
+	seq      uint64
+	stop     transport.Stop
+	ways     [][]*way // by rank, then channel
+	used     []*way   // in this call
+	free     []*slot
+	ahead    []*slot // messages of calls that have not begun
+	last     [][transport.CallSize]byte
+	seen     []bool
+	expects  []int // messages that were announced and have not come, by endpoint rank
+	froms    []int // the endpoint ranks of which there are any
+}
+
+// failure is an error behind a pointer.
+type failure struct{ err error }
+
+// earlyBytes is how much of a peer's messages is taken out of the socket though
+// nobody waits for the peer: enough for all that is small. What is longer stays
+// there, and keeps its sender from going on, until someone waits.
+const earlyBytes = 1 << 20
+
+func seqOf(call *[transport.CallSize]byte) uint64 { return binary.LittleEndian.Uint64(call[8:]) }
+
+// Port makes the ways of a communicator.
+func (e *Endpoint) Port(id, epoch uint32, members []int) (transport.Port, error) {
+	rank := slices.Index(members, e.cfg.Rank)
+	if rank < 0 {
+		return nil, fmt.Errorf("rank %d is not one of the members %v of communicator %d", e.cfg.Rank, members, id)
+	}
+	for i, m := range members {
+		if m < 0 || m >= e.cfg.Size || slices.Index(members, m) != i {
+			return nil, fmt.Errorf("members %v of communicator %d: %d is not a rank of %d, or named twice", members, id, m, e.cfg.Size)
+		}
+	}
+	e.pmu.Lock()
+	defer e.pmu.Unlock()
+	if e.closed.Load() {
+		return nil, transport.ErrClosed
+	}
+	if epoch < e.epoch {
+		return nil, fmt.Errorf("communicator %d of epoch %d: the endpoint is in epoch %d already", id, epoch, e.epoch)
+	}
+	if epoch > e.epoch {
+		e.epoch = epoch
+	}
+	k := portKey{epoch, id}
+	p := e.ports[k]
+	if p == nil {
+		p = &port{e: e, id: id, epoch: epoch}
+		e.ports[k] = p
+	}
+	delete(e.ended, k)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.attached {
+		return nil, fmt.Errorf("communicator %d of epoch %d has a port already", id, epoch)
+	}
+	p.attached, p.rank, p.members = true, rank, slices.Clone(members)
+	p.index = make([]int, e.cfg.Size)
+	for i := range p.index {
+		p.index[i] = -1
+	}
+	for i, m := range members {
+		p.index[m] = i
+	}
+	n := len(members)
+	p.ways, p.last, p.seen = make([][]*way, n), make([][transport.CallSize]byte, n), make([]bool, n)
+	p.expects = make([]int, e.cfg.Size)
+	for _, x := range p.ahead {
+		if i := p.index[x.from]; i >= 0 {
+			p.last[i], p.seen[i] = x.call, true
+		}
+	}
+	return p, nil
+}
+
+type portKey struct{ epoch, id uint32 }
+
+// portOf is the port of a frame, or nil if its epoch or the port has ended.
+func (e *Endpoint) portOf(s *stream, call *[transport.CallSize]byte) *port {
+	epoch, id := binary.LittleEndian.Uint32(call[:]), binary.LittleEndian.Uint32(call[4:])
+	if p := s.port; p != nil && p.id == id && p.epoch == epoch && s.portGen == e.portGen.Load() {
+		return p
+	}
+	e.pmu.Lock()
+	defer e.pmu.Unlock()
+	k := portKey{epoch, id}
+	if epoch < e.epoch {
+		e.count.old.Add(1)
+		return nil
+	}
+	if e.ended[k] {
+		e.count.stale.Add(1)
+		return nil
+	}
+	p := e.ports[k]
+	if p == nil {
+		p = &port{e: e, id: id, epoch: epoch}
+		e.ports[k] = p
+	}
+	s.port, s.portGen = p, e.portGen.Load()
+	return p
+}
+
+func (p *port) indexOf(rank int) int {
+	if !p.attached {
+		return -1
+	}
+	return p.index[rank]
+}
+
+// way is that of a rank and a channel; the caller holds mu.
+func (p *port) way(rank, channel int) *way {
+	ws := p.ways[rank]
+	for len(ws) <= channel {
+		ws = append(ws, nil)
+	}
+	p.ways[rank] = ws
+	w := ws[channel]
+	if w == nil {
+		w = &way{}
+		ws[channel] = w
+	}
+	if !w.used {
+		w.used = true
+		p.used = append(p.used, w)
+	}
+	return w
+}
+
+// failed ends the call's waits; the caller holds mu.
+func (p *port) failed(err error) {
+	if p.err.CompareAndSwap(nil, &failure{err}) {
+		p.e.wakeAll()
+	}
+}
+
+// overtaken ends the waits for a rank that goes on to a later call than this:
+// it will send nothing more in this one. The caller holds mu.
+func (p *port) overtaken(rank int) {
+	if !p.e.peers[p.members[rank]].inOrder() {
+		return
+	}
+	for _, w := range p.ways[rank] {
+		if w == nil {
+			continue
+		}
+		for _, s := range w.slots {
+			if s.wake != nil && !s.done.Load() && s.busy == 0 && s.got == 0 {
+				m := &transport.Mismatch{Rank: p.rank, Peer: rank, Mine: p.call}
+				m.Theirs.Get(p.last[rank][:])
+				p.failed(m)
+			}
+		}
+	}
+}
+
+// Begin starts a call.
+func (p *port) Begin(c *transport.Call, stop transport.Stop) {
+	p.detach()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, w := range p.used {
+		for _, s := range w.slots {
+			p.drop(s)
+		}
+		clear(w.slots)
+		w.slots, w.base, w.next, w.sent, w.used = w.slots[:0], 0, 0, 0, false
+	}
+	p.used = p.used[:0]
+	p.call, p.seq, p.stop, p.begun = *c, c.Seq, stop, true
+	p.call.Epoch, p.call.Comm = p.epoch, p.id
+	p.call.Put(p.enc[:])
+	p.err.Store(nil)
+	if p.closed || p.e.closed.Load() {
+		p.err.Store(&failure{transport.ErrClosed})
+	}
+	if len(p.ahead) == 0 {
+		return
+	}
+	rest := p.ahead[:0]
+	for _, s := range p.ahead {
+		seq, me := seqOf(&s.call), p.index[s.from]
+		switch {
+		case seq > c.Seq && me >= 0:
+			rest = append(rest, s)
+			continue
+		case seq < c.Seq || me < 0:
+			p.e.count.stale.Add(1)
+			p.drop(s)
+			continue
+		case s.call != p.enc:
+			m := &transport.Mismatch{Rank: p.rank, Peer: me, Mine: p.call}
+			m.Theirs.Get(s.call[:])
+			p.failed(m)
+			p.e.count.mismatch.Add(1)
+			p.drop(s)
+			continue
+		}
+		w := p.way(me, int(s.channel))
+		if p.at(w, s.from, s.channel, s.msgno) == nil {
+			p.drop(s)
+			continue
+		}
+		w.slots[s.msgno] = s
+	}
+	clear(p.ahead[len(rest):])
+	p.ahead = rest
+}
+
+// detach takes the receivers' memory back: once it returns, nothing is written
+// there any more and no operand is handed out. It is for calls that failed;
+// those that went well have nothing outstanding.
+func (p *port) detach() {
+	p.mu.Lock()
+	if len(p.froms) == 0 && p.err.Load() == nil {
+		p.mu.Unlock()
+		return
+	}
+	busy := map[int]bool{}
+	for _, w := range p.used {
+		for _, s := range w.slots {
+			if s.busy > 0 {
+				busy[s.from] = true
+			}
+			p.drop(s)
+		}
+		w.base += uint32(len(w.slots))
+		clear(w.slots)
+		w.slots = w.slots[:0]
+	}
+	p.mu.Unlock()
+	for rank := range busy {
+		if rank == p.e.cfg.Rank {
+			continue
+		}
+		for _, s := range p.e.peers[rank].all() {
+			s.rmu.Lock()
+			if x := s.cur.slot; x != nil && x.port == p && x.isDead() {
+				s.forget()
+			}
+			s.rmu.Unlock()
+		}
+	}
+}
+
+func (s *slot) isDead() bool {
+	s.port.mu.Lock()
+	defer s.port.mu.Unlock()
+	return s.dead
+}
+
+// forget lets the rest of the piece under way go nowhere; the caller holds rmu.
+func (s *stream) forget() {
+	c := &s.cur
+	if c.mode == modeTake {
+		takes.Put(c.into)
+	}
+	slot, part, mode := c.slot, c.part, c.mode
+	c.slot, c.part, c.into, c.mode = nil, nil, nil, modeDrop
+	slot.port.arrived(slot, &c.h, mode, part)
+}
+
+// fail ends the call with the first error there was.
+func (p *port) fail(err error) error {
+	p.mu.Lock()
+	p.failed(err)
+	p.mu.Unlock()
+	p.detach()
+	return p.err.Load().err
+}
+
+func (p *port) check(rank, channel int) error {
+	if rank < 0 || rank >= len(p.members) {
+		return fmt.Errorf("rank %d of a communicator of %d", rank, len(p.members))
+	}
+	if channel < 0 || channel >= maxChannel {
+		return fmt.Errorf("channel %d, they are 0 to %d", channel, maxChannel-1)
+	}
+	return nil
+}
+
+// Send gives b to a peer.
+func (p *port) Send(to, channel int, b []byte) error {
+	if err := p.check(to, channel); err != nil {
+		return p.fail(err)
+	}
+	if f := p.err.Load(); f != nil {
+		return p.fail(f.err)
+	}
+	pr := p.e.peers[p.members[to]]
+	p.mu.Lock()
+	w := p.way(to, channel)
+	o := w.out
+	if o == nil {
+		o = &outbound{}
+		w.out = o
+	}
+	o.h = header{kind: kindData, total: uint64(len(b)), channel: uint32(channel), msgno: w.sent}
+	o.call, o.b, o.head, o.body = p.enc, b, 0, 0
+	w.sent++
+	if pr.rank == p.e.cfg.Rank {
+		p.mu.Unlock()
+		p.self(o)
+		return nil
+	}
+	p.mu.Unlock()
+	o.done.Store(false)
+	pr.messages.Add(1)
+	if pr.numbered {
+		return p.sendNumbered(pr, w, o)
+	}
+	ss := pr.all()
+	if len(ss) == 0 || ss[0].lost.Load() {
+		return p.fail(pr.alive())
+	}
+	s := ss[0]
+	if s.conn == nil {
+		s.post(o)
+		s.write()
+		if o.done.Load() {
+			return nil
+		}
+	}
+	wt := p.e.waiter()
+	defer p.e.putWaiter(wt)
+	s.wmu.Lock()
+	o.wake = wt
+	s.wmu.Unlock()
+	if s.conn != nil {
+		s.post(o)
+		s.write()
+	}
+	err := p.await(wt, pr, nil, &o.done)
+	s.wmu.Lock()
+	o.wake = nil
+	s.wmu.Unlock()
+	if err != nil {
+		s.cancel(o)
+		p.mu.Lock()
+		w.out = nil
+		p.mu.Unlock()
+		return p.fail(err)
+	}
+	return nil
+}
+
+// self is a message of a rank to itself.
+func (p *port) self(o *outbound) {
+	p.mu.Lock()
+	h := o.h
+	h.length = len(o.b)
+	x, why := p.find(p.e.cfg.Rank, &o.call, &h)
+	if x == nil {
+		why.Add(1)
+		p.mu.Unlock()
+		return
+	}
+	if x.asked && x.take == nil {
+		copy(x.dst, o.b)
+		x.got = h.length
+		p.settle(x)
+		p.mu.Unlock()
+		return
+	}
+	x.busy++
+	p.mu.Unlock()
+	p.arrived(x, &h, modePart, slices.Clone(o.b))
+}
+
+// Expect announces where a message will be wanted.
+func (p *port) Expect(from, channel int, dst []byte) {
+	if p.check(from, channel) != nil || p.err.Load() != nil {
+		return // the Recv for it says so
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	w := p.way(from, channel)
+	s := p.at(w, p.members[from], uint32(channel), w.next)
+	if s == nil {
+		return
+	}
+	w.next++
+	p.ask(s, from, dst, nil, len(dst))
+}
+
+// ask says where a message is wanted; the caller holds mu.
+func (p *port) ask(s *slot, from int, dst []byte, take func([]byte), n int) {
+	if why := s.measure(n); why != "" {
+		p.failed(&transport.Mismatch{Rank: p.rank, Peer: from, Mine: p.call, Theirs: p.call,
+			Length: fmt.Sprintf("a message on channel %d has %d bytes, %d were expected", s.channel, s.total, n)})
+		return
+	}
+	s.asked, s.dst, s.take = true, dst, take
+	if s.done.Load() {
+		if take == nil {
+			p.adopt(s)
+		} else {
+			s.done.Store(false)
+			p.hand(s)
+			p.settle(s)
+		}
+		return
+	}
+	s.counted = true
+	if p.expects[s.from]++; p.expects[s.from] == 1 {
+		p.froms = append(p.froms, s.from)
+	}
+	if len(s.parts) > 0 {
+		p.adopt(s)
+	}
+	p.settle(s)
+}
+
+// expectLess notes that a message that was announced has come.
+func (p *port) expectLess(from int) {
+	if p.expects[from]--; p.expects[from] == 0 {
+		i := slices.Index(p.froms, from)
+		p.froms[i] = p.froms[len(p.froms)-1]
+		p.froms = p.froms[:len(p.froms)-1]
+	}
+}
+
+// Recv takes the next message of a way into dst.
+func (p *port) Recv(from, channel int, dst []byte) error {
+	return p.receive(from, channel, len(dst), dst, nil)
+}
+
+// Take takes the next message of a way piece after piece.
+func (p *port) Take(from, channel, n int, f func(piece []byte)) error {
+	return p.receive(from, channel, n, nil, f)
+}
+
+func (p *port) receive(from, channel, n int, dst []byte, take func([]byte)) error {
+	if err := p.check(from, channel); err != nil {
+		return p.fail(err)
+	}
+	if f := p.err.Load(); f != nil {
+		return p.fail(f.err)
+	}
+	pr := p.e.peers[p.members[from]]
+	p.mu.Lock()
+	w := p.way(from, channel)
+	s := p.at(w, pr.rank, uint32(channel), w.base)
+	announced := s.asked
+	if !announced {
+		if w.next == w.base {
+			w.next++
+		}
+		p.ask(s, from, dst, take, n)
+	} else if s.total != n {
+		p.failed(fmt.Errorf("channel %d from rank %d: %d bytes were announced and %d are received", channel, from, s.total, n))
+	}
+	done := s.done.Load()
+	if done && p.err.Load() == nil {
+		p.pop(w, s, announced, dst, take)
+		p.mu.Unlock()
+		return nil
+	}
+	if p.seen[from] && seqOf(&p.last[from]) > p.seq && pr.inOrder() && s.got == 0 && s.busy == 0 && p.err.Load() == nil {
+		m := &transport.Mismatch{Rank: p.rank, Peer: from, Mine: p.call}
+		m.Theirs.Get(p.last[from][:])
+		p.failed(m)
+	}
+	p.mu.Unlock()
+	wt := p.e.waiter()
+	defer p.e.putWaiter(wt)
+	p.mu.Lock()
+	s.wake = wt
+	p.mu.Unlock()
+	err := p.await(wt, pr, &s.done, nil)
+	p.mu.Lock()
+	s.wake = nil
+	if err == nil && p.err.Load() == nil {
+		p.pop(w, s, announced, dst, take)
+		p.mu.Unlock()
+		return nil
+	}
+	p.mu.Unlock()
+	if err == nil {
+		err = p.err.Load().err
+	}
+	return p.fail(err)
+}
+
+// pop ends a message that is complete; the caller holds mu.
+func (p *port) pop(w *way, s *slot, announced bool, dst []byte, take func([]byte)) {
+	if announced && s.total > 0 {
+		if take != nil {
+			take(s.dst)
+		} else if unsafe.SliceData(s.dst) != unsafe.SliceData(dst) {
+			copy(dst, s.dst)
+		}
+	}
+	copy(w.slots, w.slots[1:])
+	w.slots[len(w.slots)-1] = nil
+	w.slots = w.slots[:len(w.slots)-1]
+	w.base++
+	p.retire(s)
+}
+
+// Last is what a peer was last seen doing.
+func (p *port) Last(rank int) (transport.Call, bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var c transport.Call
+	if rank < 0 || rank >= len(p.seen) || !p.seen[rank] {
+		return c, false
+	}
+	c.Get(p.last[rank][:])
+	return c, true
+}
+
+// Close gives back what the port holds.
+func (p *port) Close() error {
+	e := p.e
+	e.pmu.Lock()
+	k := portKey{p.epoch, p.id}
+	if e.ports[k] == p {
+		delete(e.ports, k)
+		e.ended[k] = true
+		e.portGen.Add(1)
+	}
+	e.pmu.Unlock()
+	p.mu.Lock()
+	if p.closed {
+		p.mu.Unlock()
+		return nil
+	}
+	p.closed = true
+	p.failed(transport.ErrClosed)
+	for _, s := range p.ahead {
+		p.drop(s)
+	}
+	p.ahead = nil
+	p.mu.Unlock()
+	p.detach()
+	return nil
+}

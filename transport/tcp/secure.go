@@ -1,0 +1,79 @@
+package tcp
+
+import "io"
+
+// Streams under TLS have a goroutine that reads and one that writes, as the
+// connection holds back parts of records and poll(2) cannot see those. Callers
+// wait for them parked.
+
+// readSecure feeds the stage, which is as large as a TLS record.
+func (s *stream) readSecure() {
+	buf := make([]byte, 16<<10)
+	for {
+		n, err := s.conn.Read(buf)
+		if n > 0 {
+			s.rmu.Lock()
+			bad := s.feed(buf[:n])
+			s.rmu.Unlock()
+			if bad != nil {
+				s.fail(bad)
+				return
+			}
+		}
+		if err != nil {
+			s.fail(err)
+			return
+		}
+	}
+}
+
+// feed digests bytes that were read elsewhere; the caller holds rmu.
+func (s *stream) feed(b []byte) error {
+	s.reads.Add(1)
+	for len(b) > 0 {
+		if s.r > 0 {
+			s.w = copy(s.stage, s.stage[s.r:s.w])
+			s.r = 0
+		}
+		n := copy(s.stage[s.w:], b)
+		s.w += n
+		b = b[n:]
+		if _, err := s.digest(true); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// writeSecure writes what is queued.
+func (s *stream) writeSecure() {
+	for {
+		<-s.kick
+		s.wmu.Lock()
+		for s.first < len(s.queue) && !s.lost.Load() {
+			o := s.queue[s.first]
+			s.start(o)
+			s.writing = true
+			s.wmu.Unlock()
+			_, err := s.conn.Write(s.whdr[:])
+			if err == nil && o.want > 0 {
+				_, err = s.conn.Write(o.b[:o.want])
+			}
+			s.wmu.Lock()
+			s.writing = false
+			if err != nil {
+				s.wmu.Unlock()
+				if err != io.ErrClosedPipe {
+					s.fail(err)
+				}
+				return
+			}
+			s.sent(o, headerSize+o.want)
+		}
+		lost := s.lost.Load()
+		s.wmu.Unlock()
+		if lost {
+			return
+		}
+	}
+}

@@ -1,0 +1,325 @@
+package tcp
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"unsafe"
+
+	"github.com/weft-fabric/weft/transport"
+)
+
+// slot is a message on the receiver: asked for, come, or both. Its port's lock
+// guards it but for done.
+type slot struct {
+	port    *port
+	from    int // rank of the endpoint
+	channel uint32
+	msgno   uint32
+	call    [transport.CallSize]byte // if it is of a call that has not begun
+
+	known bool // its length is
+	total int
+	got   int // bytes that are where they belong, or in parts
+
+	asked   bool // dst or take is set
+	counted bool // among those that are expected of the peer
+	dst     []byte
+	take    func([]byte)
+	handed  int  // bytes that take got
+	handing bool // take is being called, by whoever set this
+
+	parts []part // what came before it was asked for
+	busy  int    // pieces that are being read
+	dead  bool   // nobody wants it any more
+	done  atomic.Bool
+	wake  *waiter
+}
+
+// part is a piece in memory of its own.
+type part struct {
+	at int
+	b  []byte
+}
+
+// alignedBytes is memory at a multiple of 64.
+func alignedBytes(n int) []byte {
+	b := make([]byte, n+63)
+	k := int(-uintptr(unsafe.Pointer(unsafe.SliceData(b))) & 63)
+	return b[k : k+n : k+n]
+}
+
+var partPool = sync.Pool{New: func() any { return alignedBytes(pieceSize) }}
+
+// newPart is memory for a piece; long ones are used again.
+func newPart(n int) []byte {
+	if n > pieceSize/8 {
+		return partPool.Get().([]byte)[:n]
+	}
+	return make([]byte, n)
+}
+
+func freePart(b []byte) {
+	if cap(b) == pieceSize {
+		partPool.Put(b[:pieceSize])
+	}
+}
+
+// way is the messages from one rank on one channel within a call.
+type way struct {
+	base  uint32  // number of the first slot
+	next  uint32  // number of the next message to announce
+	slots []*slot // from base on
+	sent  uint32  // messages sent to that rank
+	used  bool
+	out   *outbound
+}
+
+// at is the slot of a message, made if needed; nil if the number cannot be.
+func (p *port) at(w *way, from int, channel, msgno uint32) *slot {
+	i := msgno - w.base
+	if i >= maxAhead {
+		return nil
+	}
+	for uint32(len(w.slots)) <= i {
+		s := p.slot()
+		s.from, s.channel, s.msgno = from, channel, w.base+uint32(len(w.slots))
+		w.slots = append(w.slots, s)
+	}
+	return w.slots[i]
+}
+
+// slot is a fresh one; the caller holds mu.
+func (p *port) slot() *slot {
+	if n := len(p.free); n > 0 {
+		s := p.free[n-1]
+		p.free = p.free[:n-1]
+		return s
+	}
+	return &slot{port: p}
+}
+
+// retire gives a slot back whose message was taken; the caller holds mu.
+func (p *port) retire(s *slot) {
+	parts := s.parts[:0]
+	*s = slot{port: p, parts: parts}
+	if len(p.free) < 64 {
+		p.free = append(p.free, s)
+	}
+}
+
+// drop ends a slot whose message nobody wants any more. It is not used again,
+// as others may still look at it. The caller holds mu.
+func (p *port) drop(s *slot) {
+	s.dead = true
+	if s.counted {
+		s.counted = false
+		p.expectLess(s.from)
+	}
+	if s.busy > 0 {
+		return // whoever is reading into it ends it
+	}
+	p.freeParts(s)
+}
+
+func (p *port) freeParts(s *slot) {
+	for _, x := range s.parts {
+		p.e.peers[s.from].buffered.Add(-int64(len(x.b)))
+		freePart(x.b)
+	}
+	clear(s.parts)
+	s.parts = s.parts[:0]
+}
+
+// measure notes a message's length, and says what is wrong if another was
+// asked for.
+func (s *slot) measure(total int) string {
+	if s.known && s.total != total {
+		return fmt.Sprintf("a message on channel %d has %d bytes, %d were expected", s.channel, total, s.total)
+	}
+	s.known, s.total = true, total
+	return ""
+}
+
+// adopt puts what came early where it was asked for; the caller holds mu, which
+// is given up while operands are handed out.
+func (p *port) adopt(s *slot) {
+	if s.take != nil {
+		p.hand(s)
+		return
+	}
+	for _, x := range s.parts {
+		copy(s.dst[x.at:], x.b)
+	}
+	p.freeParts(s)
+}
+
+// hand hands out the parts that follow what was handed out already; the caller
+// holds mu, which is given up meanwhile.
+func (p *port) hand(s *slot) {
+	if s.handing {
+		return
+	}
+	s.handing = true
+	for i := 0; i < len(s.parts); i++ {
+		if s.parts[i].at != s.handed || s.dead {
+			continue
+		}
+		x := s.parts[i]
+		s.parts = append(s.parts[:i], s.parts[i+1:]...)
+		s.busy++
+		p.mu.Unlock()
+		s.take(x.b)
+		p.mu.Lock()
+		s.busy--
+		s.handed += len(x.b)
+		p.e.peers[s.from].buffered.Add(-int64(len(x.b)))
+		freePart(x.b)
+		i = -1
+	}
+	s.handing = false
+}
+
+// route finds out where the piece of the current header goes. It is false if
+// the piece shall stay in the socket, as nobody waits for it and enough is
+// waiting already. The caller holds rmu.
+func (s *stream) route(call *[transport.CallSize]byte, eager bool) bool {
+	c := &s.cur
+	p := s.e.portOf(s, call)
+	if p == nil {
+		return true
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	x, why := p.find(s.peer.rank, call, &c.h)
+	if x == nil {
+		why.Add(1)
+		return true
+	}
+	switch {
+	case x.done.Load() || x.got+c.h.length > x.total:
+		s.e.count.stale.Add(1)
+		return true
+	case x.take != nil && !x.handing && x.handed == int(c.h.offset) && c.h.piece == 0:
+		// A numbered piece may come again if its stream breaks, and must not
+		// be handed out by halves.
+		c.mode, x.handing = modeTake, true
+	case x.asked && x.take == nil:
+		c.mode, c.into = modeDirect, x.dst[c.h.offset:][:c.h.length]
+	default:
+		if !eager && !x.asked && s.peer.waiting.Load() == 0 && s.peer.buffered.Load()+int64(c.h.length) > earlyBytes {
+			return false
+		}
+		c.mode = modePart
+		c.part = newPart(c.h.length)
+		c.into = c.part
+	}
+	c.slot = x
+	x.busy++
+	return true
+}
+
+// find is the slot of a message, or the counter of what it is instead; the
+// caller holds mu.
+func (p *port) find(from int, call *[transport.CallSize]byte, h *header) (*slot, *atomic.Uint64) {
+	n := &p.e.count
+	seq := seqOf(call)
+	me := p.indexOf(from)
+	if me >= 0 {
+		p.last[me], p.seen[me] = *call, true
+	}
+	if !p.begun || seq > p.seq {
+		if p.attached && me < 0 {
+			return nil, &n.stale
+		}
+		if p.begun && me >= 0 {
+			p.overtaken(me)
+		}
+		for _, x := range p.ahead {
+			if x.from == from && x.channel == h.channel && x.msgno == h.msgno && x.call == *call {
+				x.measure(int(h.total))
+				return x, nil
+			}
+		}
+		x := p.slot()
+		x.from, x.channel, x.msgno, x.call = from, h.channel, h.msgno, *call
+		x.measure(int(h.total))
+		p.ahead = append(p.ahead, x)
+		return x, nil
+	}
+	if seq < p.seq || me < 0 {
+		return nil, &n.stale
+	}
+	if *call != p.enc {
+		m := &transport.Mismatch{Rank: p.rank, Peer: me, Mine: p.call}
+		m.Theirs.Get(call[:])
+		p.failed(m)
+		return nil, &n.mismatch
+	}
+	if p.err.Load() != nil {
+		return nil, &n.stale
+	}
+	w := p.way(me, int(h.channel))
+	x := p.at(w, from, h.channel, h.msgno)
+	if x == nil {
+		return nil, &n.stale
+	}
+	if why := x.measure(int(h.total)); why != "" {
+		p.failed(&transport.Mismatch{Rank: p.rank, Peer: me, Mine: p.call, Theirs: p.call, Length: why})
+		return nil, &n.mismatch
+	}
+	return x, nil
+}
+
+// arrived is the end of a piece.
+func (p *port) arrived(s *slot, h *header, mode uint8, b []byte) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s.busy--
+	if mode == modeTake {
+		s.handing = false
+	}
+	if s.dead {
+		if b != nil {
+			freePart(b)
+		}
+		p.drop(s)
+		return
+	}
+	switch mode {
+	case modeTake:
+		s.handed += h.length
+		if len(s.parts) > 0 {
+			p.hand(s)
+		}
+	case modePart:
+		p.e.peers[s.from].buffered.Add(int64(len(b)))
+		s.parts = append(s.parts, part{int(h.offset), b})
+		if s.asked {
+			p.adopt(s)
+		}
+	}
+	s.got += h.length
+	p.settle(s)
+}
+
+// settle tells the receiver once a message is complete; the caller holds mu.
+func (p *port) settle(s *slot) {
+	if s.dead {
+		if s.busy == 0 {
+			p.drop(s)
+		}
+		return
+	}
+	if !s.known || s.got < s.total || s.done.Load() || (s.asked && (s.busy > 0 || (s.take != nil && s.handed < s.total))) {
+		return
+	}
+	if s.counted {
+		s.counted = false
+		p.expectLess(s.from)
+	}
+	s.done.Store(true)
+	if s.wake != nil {
+		s.wake.wake()
+	}
+}

@@ -1,0 +1,434 @@
+package tcp
+
+import (
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"net"
+	"sync"
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/weft-fabric/weft/transport"
+)
+
+// stream is one connection with a peer. Whoever waits for the peer reads and
+// writes it; the pump does when no one is waiting. The lock of its reading side
+// is held over calls of the system, which never block, and over the reductions
+// that take their operands as they come.
+type stream struct {
+	e      *Endpoint
+	peer   *peer
+	rail   int  // this rank's
+	number int  // among those of its rails
+	shut   bool // for writing, at the end
+	fd     int
+	file   interface{ Close() error }
+	conn   net.Conn // under TLS, instead of fd
+	kick   chan struct{}
+
+	id     int32 // with the pump
+	lost   atomic.Bool
+	queued atomic.Int32
+	armed  atomic.Uint32 // events for which the pump is woken
+	reads  atomic.Uint64 // successful ones
+	seen   uint64        // reads at the last tick
+
+	rmu     sync.Mutex
+	stage   []byte // headers and small messages come here first
+	r, w    int    // stage[r:w] is not yet used
+	paused  bool   // the next message is not wanted yet
+	cur     inbound
+	port    *port // of the last frame
+	portGen uint64
+	rmsg    message
+
+	wmu     sync.Mutex
+	queue   []*outbound // queue[first:], first in, first out, but long messages take turns
+	first   int
+	writing bool
+	whdr    [headerSize]byte
+	wmsg    message
+	flight  int // bytes of numbered pieces that were sent and not acknowledged
+}
+
+// stageSize is how much is read before it is known where it belongs. Messages
+// up to this size need one call; of longer ones this much is copied.
+const stageSize = 8 << 10
+
+// inbound is the frame that is being read.
+type inbound struct {
+	h     header
+	on    bool
+	mode  uint8
+	slot  *slot
+	into  []byte // the rest of where the piece goes
+	part  []byte // all of it, if the piece has memory of its own
+	left  int    // bytes of the piece that have not come
+	crc   uint32
+	chunk int // bytes in the scratch memory that were not handed out
+}
+
+// Where a piece goes.
+const (
+	modeDrop   = iota // nowhere
+	modeDirect        // the receiver's memory
+	modePart          // memory of its own, until it is asked for
+	modeTake          // scratch memory, from which it is handed out as it comes
+)
+
+// takeSize is the scratch memory of Take: large enough for few calls, small
+// enough to stay in the L2 cache until it is added.
+const takeSize = 128 << 10
+
+var takes = sync.Pool{New: func() any { return alignedBytes(takeSize) }}
+
+// read takes what has come, up to a budget of bytes so that writing has its
+// turn, and says whether anything did. eager readers also take what nobody
+// asked for yet. The caller holds rmu.
+func (s *stream) read(budget int, eager bool) bool {
+	moved := false
+	for budget > 0 && !s.lost.Load() {
+		ok, err := s.digest(eager)
+		if err != nil {
+			s.fail(err)
+			return true
+		}
+		if !ok {
+			return moved
+		}
+		n, err := s.fill()
+		switch {
+		case err != nil:
+			s.fail(err)
+			return true
+		case n < 0:
+			return moved
+		case n == 0:
+			s.fail(io.EOF)
+			return true
+		}
+		budget -= n
+		if !moved {
+			moved = true
+			s.reads.Add(1)
+		}
+	}
+	if _, err := s.digest(eager); err != nil {
+		s.fail(err)
+	}
+	return moved
+}
+
+// fill reads once from the socket: the rest of the piece under way where it
+// belongs, and what follows into the stage, which is empty then; or more of a
+// header.
+func (s *stream) fill() (int, error) {
+	c := &s.cur
+	if s.r == s.w {
+		s.r, s.w = 0, 0
+	}
+	if !c.on {
+		if s.r > 0 {
+			s.w = copy(s.stage, s.stage[s.r:s.w])
+			s.r = 0
+		}
+		n, err := recv(s.fd, s.stage[s.w:])
+		s.w += max(n, 0)
+		return n, err
+	}
+	dst := s.room()
+	n, err := recv2(s.fd, dst, s.stage, &s.rmsg)
+	if n > 0 {
+		k := min(n, len(dst))
+		s.took(dst[:k])
+		s.w = n - k
+	}
+	return n, err
+}
+
+// room is where the next bytes of the piece go.
+func (s *stream) room() []byte {
+	c := &s.cur
+	switch c.mode {
+	case modeTake:
+		return c.into[c.chunk : c.chunk+min(c.left, len(c.into)-c.chunk)]
+	case modeDrop:
+		return s.e.trash[:min(c.left, len(s.e.trash))]
+	}
+	return c.into[:c.left]
+}
+
+// took is what happens with bytes that came into room.
+func (s *stream) took(b []byte) {
+	c := &s.cur
+	c.left -= len(b)
+	if c.h.flags&flagCRC != 0 {
+		c.crc = crc32.Update(c.crc, castagnoli, b)
+	}
+	switch c.mode {
+	case modeTake:
+		c.chunk += len(b)
+		// Operands are handed out in multiples of 64 bytes: the rest waits for
+		// what follows.
+		n := c.chunk &^ 63
+		if c.left == 0 {
+			n = c.chunk
+		}
+		if n > 0 && (c.left == 0 || c.chunk >= len(c.into)/2) {
+			c.slot.take(c.into[:n])
+			c.chunk = copy(c.into, c.into[n:c.chunk])
+		}
+	case modeDirect, modePart:
+		c.into = c.into[len(b):]
+	}
+}
+
+// digest uses up the stage. It is false if the reader should stop.
+func (s *stream) digest(eager bool) (bool, error) {
+	c := &s.cur
+	for {
+		if c.on && c.left > 0 {
+			if s.r == s.w {
+				return true, nil
+			}
+			dst := s.room()
+			n := copy(dst, s.stage[s.r:s.w])
+			s.r += n
+			s.took(dst[:n])
+			continue
+		}
+		if c.on {
+			if c.h.flags&flagCRC != 0 && c.crc != c.h.crc {
+				return false, fmt.Errorf("piece of %d bytes has checksum %#x, its header says %#x", c.h.length, c.crc, c.h.crc)
+			}
+			s.finish()
+			continue
+		}
+		if s.w-s.r < headerSize {
+			return true, nil
+		}
+		b := (*[headerSize]byte)(s.stage[s.r:])
+		sum := [4]byte(b[52:56])
+		if err := parseHeader(b, &c.h); err != nil {
+			return false, err
+		}
+		ok, err := s.begin((*[transport.CallSize]byte)(b[56:]), eager)
+		if err != nil {
+			return false, err
+		}
+		if s.paused = !ok; !ok {
+			copy(b[52:], sum[:]) // it will be read again
+			return false, nil
+		}
+		s.r += headerSize
+	}
+}
+
+// begin finds out where a piece belongs. It is false if the piece shall stay
+// in the socket.
+func (s *stream) begin(call *[transport.CallSize]byte, eager bool) (bool, error) {
+	c := &s.cur
+	if c.h.ack > 0 {
+		s.peer.acked(c.h.ack)
+	}
+	switch c.h.kind {
+	case kindBye:
+		s.peer.bye.Store(true)
+		return true, nil
+	case kindAck:
+		return true, nil
+	}
+	c.slot, c.mode, c.left, c.crc, c.chunk = nil, modeDrop, c.h.length, 0, 0
+	if c.h.piece > 0 {
+		if s.peer.have(c.h.piece) {
+			c.on = true
+			s.e.count.again.Add(1)
+			return true, nil
+		}
+	}
+	if !s.route(call, eager) {
+		return false, nil
+	}
+	if c.mode == modeTake {
+		c.into = takes.Get().([]byte)
+	}
+	c.on = true
+	return true, nil
+}
+
+// finish ends the piece under way.
+func (s *stream) finish() {
+	c := &s.cur
+	c.on = false
+	if c.mode == modeTake {
+		takes.Put(c.into)
+	}
+	slot, part := c.slot, c.part
+	c.slot, c.into, c.part = nil, nil, nil
+	s.e.count.received.Add(uint64(c.h.length))
+	s.e.rails[s.rail].received.Add(uint64(c.h.length))
+	if slot != nil {
+		slot.port.arrived(slot, &c.h, c.mode, part)
+	}
+	if c.h.piece > 0 {
+		s.peer.got(c.h.piece, c.h.length, c.h.flags&flagAck != 0)
+	}
+}
+
+// outbound is a message that is being sent, a piece at a time.
+type outbound struct {
+	h    header
+	call [transport.CallSize]byte
+	b    []byte // of the message that is yet to be sent, from the frame under way on
+	head int    // bytes of the frame's header that were written
+	body int    // and of its piece
+	want int    // length of the frame's piece
+	done atomic.Bool
+	wake *waiter
+}
+
+// start makes the header of the next frame; the caller holds the writing side.
+func (s *stream) start(o *outbound) {
+	o.want = min(len(o.b), pieceSize)
+	o.h.length = o.want
+	if s.e.cfg.Checksum {
+		o.h.flags |= flagCRC
+		o.h.crc = crc32.Update(0, castagnoli, o.b[:o.want])
+	}
+	o.h.ack = s.peer.ackNow()
+	copy(s.whdr[56:], o.call[:])
+	putHeader(&s.whdr, &o.h)
+}
+
+// post queues a message.
+func (s *stream) post(o *outbound) {
+	s.wmu.Lock()
+	s.queue = append(s.queue, o)
+	s.queued.Add(1)
+	s.wmu.Unlock()
+}
+
+// write moves what is queued into the socket as far as there is room, and says
+// whether anything went.
+func (s *stream) write() bool {
+	if s.conn != nil {
+		select {
+		case s.kick <- struct{}{}:
+		default:
+		}
+		return false
+	}
+	moved := false
+	s.wmu.Lock()
+	if s.writing {
+		s.wmu.Unlock()
+		return false
+	}
+	s.writing = true
+	for s.first < len(s.queue) && !s.lost.Load() {
+		o := s.queue[s.first]
+		if o.head == 0 {
+			s.start(o)
+		}
+		s.wmu.Unlock()
+		n, err := send2(s.fd, s.whdr[o.head:], o.b[o.body:o.want], &s.wmsg)
+		if err != nil {
+			s.fail(err)
+		}
+		s.wmu.Lock()
+		if n <= 0 {
+			break
+		}
+		moved = true
+		if !s.sent(o, n) {
+			break // a socket that did not take all is full
+		}
+	}
+	s.writing = false
+	s.wmu.Unlock()
+	return moved
+}
+
+// sent notes that n bytes of a frame are written, and says whether that was
+// all of it; the caller holds wmu.
+func (s *stream) sent(o *outbound, n int) bool {
+	k := min(n, headerSize-o.head)
+	o.head += k
+	o.body += n - k
+	if o.head < headerSize || o.body < o.want {
+		return false
+	}
+	s.e.count.sent.Add(uint64(o.want))
+	s.e.rails[s.rail].sent.Add(uint64(o.want))
+	o.h.offset += uint64(o.want)
+	o.b = o.b[o.want:]
+	o.head, o.body = 0, 0
+	if len(o.b) == 0 {
+		s.pop()
+		s.queued.Add(-1)
+		o.done.Store(true)
+		if o.wake != nil {
+			o.wake.wake()
+		}
+	} else if s.first+1 < len(s.queue) {
+		s.pop()
+		s.queue = append(s.queue, o)
+	}
+	return true
+}
+
+func (s *stream) pop() {
+	s.queue[s.first] = nil
+	if s.first++; s.first == len(s.queue) {
+		s.queue, s.first = s.queue[:0], 0
+	}
+}
+
+// cancel takes a message back that is not wanted any more. A frame that was
+// begun is completed from a copy, as others follow it.
+func (s *stream) cancel(o *outbound) {
+	s.wmu.Lock()
+	defer s.wmu.Unlock()
+	for s.writing {
+		s.wmu.Unlock()
+		yield()
+		s.wmu.Lock()
+	}
+	for i := s.first; i < len(s.queue); i++ {
+		if s.queue[i] != o {
+			continue
+		}
+		if o.head == 0 {
+			s.queue = append(s.queue[:i], s.queue[i+1:]...)
+			s.queued.Add(-1)
+			return
+		}
+		rest := &outbound{h: o.h, call: o.call, head: o.head, body: o.body, want: o.want}
+		rest.b = append([]byte(nil), o.b[:o.want]...)
+		s.queue[i] = rest
+		return
+	}
+}
+
+// fail ends the stream. The caller may hold rmu but not wmu.
+func (s *stream) fail(why error) {
+	if s.lost.Swap(true) {
+		return
+	}
+	if s.conn != nil {
+		s.conn.Close()
+		select {
+		case s.kick <- struct{}{}:
+		default:
+		}
+	} else {
+		_ = unix.Shutdown(s.fd, unix.SHUT_RDWR)
+	}
+	if why == io.EOF {
+		why = errors.New("connection closed by the other side")
+	}
+	s.peer.lose(s, why)
+}

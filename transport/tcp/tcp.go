@@ -1,0 +1,340 @@
+// Package tcp carries messages and one-sided operations between ranks over TCP.
+//
+// Every pair of ranks has one or more streams: several of one interface, or
+// some of each of several interfaces (rails). Whoever waits for a message reads
+// the sockets itself, straight into where the message belongs; Go's poller is
+// asked only by those that have waited long. With more than one stream, pieces
+// of long messages take whichever has room, and what a broken stream had not
+// delivered goes over the others.
+//
+//	port.go    the ways of communicators        slot.go    messages on their receiver
+//	stream.go  one connection                   wait.go    spinning, sleeping, the pump
+//	peer.go    another rank                     carry.go   numbered pieces, path loss
+//	dial.go    how streams come to be           rails.go   which interfaces
+//	verbs.go   one-sided operations             frame.go   what is on the wire
+package tcp
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/weft-fabric/weft/transport"
+	"github.com/weft-fabric/weft/transport/auth"
+)
+
+// Config says who takes part and over what.
+type Config struct {
+	Rank, Size int
+	Gather     transport.Gather // how ranks find one another; called twice
+
+	Token   string      // of the cluster; may be empty only on loopback addresses
+	NoToken bool        // an empty token is meant on any address
+	TLS     *tls.Config // if set, streams are encrypted and both ends show certificates; costs about half of the bandwidth
+
+	// Interfaces are names ("eth0") or prefixes ("10.1.0.0/16") of those to
+	// use, in the order in which they are paired between ranks. By default it
+	// is loopback if all ranks are on this host, else the first that reaches
+	// the peers; with AllRails all that are up.
+	Interfaces []string
+	AllRails   bool
+
+	// Streams is how many connections a pair of ranks has for each pair of
+	// interfaces; 0 for one on loopback and two elsewhere. More than one lets a
+	// pair survive the loss of one of them.
+	Streams int
+
+	// LocalRanks is how many ranks share this host's Cores; 0 for as many as
+	// gathering finds, and all that the process may use. Callers spin only if
+	// there is a core for each.
+	LocalRanks, Cores int
+
+	Checksum bool         // crc32c over every piece, 18 GB/s
+	Log      *slog.Logger // connections that were turned away and paths that were lost; nil for silence
+}
+
+// Endpoint is a rank's streams with all others.
+type Endpoint struct {
+	cfg   Config
+	world [16]byte
+	peers []*peer
+	rails []rail
+	where [][]place // listening addresses by rank and rail
+
+	listeners []net.Listener
+	door      *auth.Door
+	secure    bool // streams are under TLS
+
+	crowded bool // more ranks than cores
+	spins   int
+	dozers  int32
+	dozing  atomic.Int32
+	waiters waiters
+	pump    pump
+	trash   []byte
+
+	pmu     sync.Mutex
+	ports   map[portKey]*port
+	ended   map[portKey]bool
+	epoch   uint32
+	portGen atomic.Uint64
+
+	arrive chan struct{} // a token when a stream was added
+	closed atomic.Bool
+	ctx    context.Context
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
+	count  counts
+
+	verbs verbs
+}
+
+// counts are numbers that only grow.
+type counts struct {
+	sent, received, old, stale, mismatch, again, paths, dialed atomic.Uint64
+}
+
+// Open connects a rank with all others.
+func Open(ctx context.Context, cfg Config) (*Endpoint, error) {
+	if cfg.Size < 1 || cfg.Rank < 0 || cfg.Rank >= cfg.Size {
+		return nil, fmt.Errorf("rank %d of %d: a rank is a number from 0 to size-1", cfg.Rank, cfg.Size)
+	}
+	e := &Endpoint{cfg: cfg, secure: cfg.TLS != nil, ports: map[portKey]*port{}, ended: map[portKey]bool{},
+		arrive: make(chan struct{}, 1), trash: make([]byte, 64<<10), peers: make([]*peer, cfg.Size)}
+	for i := range e.peers {
+		e.peers[i] = &peer{e: e, rank: i}
+	}
+	e.ctx, e.cancel = context.WithCancel(context.Background())
+	if err := e.startPump(); err != nil {
+		return nil, err
+	}
+	e.startVerbs()
+	if err := e.open(ctx); err != nil {
+		e.Close()
+		return nil, err
+	}
+	return e, nil
+}
+
+func (e *Endpoint) open(ctx context.Context) error {
+	if e.cfg.Size == 1 {
+		e.policy(1, cores(e.cfg.Cores))
+		return nil
+	}
+	mine, err := lookAround()
+	if err != nil {
+		return err
+	}
+	blobs, err := e.cfg.Gather(ctx, mine.put())
+	if err != nil {
+		return err
+	}
+	all := make([]facts, e.cfg.Size)
+	for i, b := range blobs {
+		if err := all[i].get(b); err != nil {
+			return fmt.Errorf("rank %d: %w", i, err)
+		}
+	}
+	if e.rails, err = choose(&e.cfg, all); err != nil {
+		return err
+	}
+	local := e.cfg.LocalRanks
+	if local == 0 {
+		for _, f := range all {
+			if f.host == mine.host {
+				local++
+			}
+		}
+	}
+	e.policy(local, cores(e.cfg.Cores))
+	if err := e.listen(); err != nil {
+		return err
+	}
+	if e.cfg.Rank == 0 {
+		if _, err := rand.Read(e.world[:]); err != nil {
+			return err
+		}
+	}
+	here := places{world: e.world, streams: e.streamsPerRail()}
+	for i, r := range e.rails {
+		here.at = append(here.at, place{addr: e.listeners[i].Addr().(*net.TCPAddr).AddrPort(), bits: r.bits})
+	}
+	if blobs, err = e.cfg.Gather(ctx, here.put()); err != nil {
+		return err
+	}
+	e.where = make([][]place, e.cfg.Size)
+	for i, b := range blobs {
+		var w places
+		if err := w.get(b); err != nil {
+			return fmt.Errorf("rank %d: %w", i, err)
+		}
+		if i == 0 {
+			e.world = w.world
+		}
+		if w.streams != here.streams {
+			return fmt.Errorf("rank %d has %d streams per interface, rank %d has %d", i, w.streams, e.cfg.Rank, here.streams)
+		}
+		e.where[i] = w.at
+	}
+	e.serve()
+	return e.connect(ctx)
+}
+
+// Kind is tcp.
+func (e *Endpoint) Kind() string { return "tcp" }
+
+// Rank is this endpoint's.
+func (e *Endpoint) Rank() int { return e.cfg.Rank }
+
+// Size is the number of ranks.
+func (e *Endpoint) Size() int { return e.cfg.Size }
+
+// Alive is nil, or why a rank can no longer be reached.
+func (e *Endpoint) Alive(rank int) error {
+	if rank < 0 || rank >= e.cfg.Size {
+		return fmt.Errorf("rank %d of %d", rank, e.cfg.Size)
+	}
+	return e.peers[rank].alive()
+}
+
+// Counters are what happened so far.
+func (e *Endpoint) Counters() []transport.Counter {
+	var messages uint64
+	for _, pr := range e.peers {
+		messages += pr.messages.Load()
+	}
+	n := &e.count
+	out := []transport.Counter{
+		{Name: "tcp.sent.bytes", Value: n.sent.Load()},
+		{Name: "tcp.sent.messages", Value: messages},
+		{Name: "tcp.received.bytes", Value: n.received.Load()},
+		{Name: "dropped.epoch", Value: n.old.Load()},
+		{Name: "dropped.stale", Value: n.stale.Load()},
+		{Name: "dropped.mismatch", Value: n.mismatch.Load()},
+		{Name: "dropped.again", Value: n.again.Load()},
+		{Name: "paths.lost", Value: n.paths.Load()},
+		{Name: "paths.dialed", Value: n.dialed.Load()},
+	}
+	for i := range e.rails {
+		r := &e.rails[i]
+		out = append(out, transport.Counter{Name: "rail." + r.name + ".sent.bytes", Value: r.sent.Load()},
+			transport.Counter{Name: "rail." + r.name + ".received.bytes", Value: r.received.Load()})
+	}
+	if e.door != nil {
+		out = append(out, e.door.Counters()...)
+	}
+	return out
+}
+
+// closeTime is how long Close waits for peers to take what was sent.
+const closeTime = time.Second
+
+// Close ends the endpoint. What was sent is still delivered to peers that take
+// it within a second; they then find this rank gone.
+func (e *Endpoint) Close() error {
+	if e.closed.Swap(true) {
+		return nil
+	}
+	e.pmu.Lock()
+	var ports []*port
+	for _, p := range e.ports {
+		ports = append(ports, p)
+	}
+	e.pmu.Unlock()
+	for _, p := range ports {
+		p.mu.Lock()
+		p.failed(transport.ErrClosed)
+		p.mu.Unlock()
+	}
+	e.cancel()
+	for _, l := range e.listeners {
+		l.Close()
+	}
+	if e.door != nil {
+		e.door.Close()
+	}
+	e.stopVerbs()
+	e.leave(time.Now().Add(closeTime))
+	if e.pump.file != nil {
+		e.pump.file.Close()
+	}
+	e.wg.Wait()
+	for _, pr := range e.peers {
+		for _, s := range pr.all() {
+			s.dispose()
+		}
+	}
+	ws := &e.waiters
+	ws.mu.Lock()
+	for _, w := range ws.idle {
+		if w.efd >= 0 {
+			_ = unix.Close(w.efd)
+			w.efd = -1
+		}
+	}
+	ws.mu.Unlock()
+	return nil
+}
+
+// leave says good-bye on every stream and waits until the peers have closed
+// theirs: a socket that is closed with something unread in it would take back
+// what was sent.
+func (e *Endpoint) leave(deadline time.Time) {
+	var open []*stream
+	for _, pr := range e.peers {
+		for _, s := range pr.all() {
+			if !s.lost.Load() {
+				o := &outbound{h: header{kind: kindBye}}
+				s.post(o)
+				s.write()
+				open = append(open, s)
+			}
+		}
+	}
+	for len(open) > 0 && time.Now().Before(deadline) {
+		var fds []unix.PollFd
+		rest := open[:0]
+		for _, s := range open {
+			if s.conn == nil {
+				s.rmu.Lock()
+				s.read(readBudget, true)
+				s.rmu.Unlock()
+				s.write()
+				if s.queued.Load() == 0 && !s.shut {
+					s.shut = true
+					_ = unix.Shutdown(s.fd, unix.SHUT_WR)
+				}
+			}
+			if s.lost.Load() || (s.conn != nil && s.queued.Load() == 0) {
+				continue
+			}
+			rest = append(rest, s)
+			if s.conn == nil {
+				fd := unix.PollFd{Fd: int32(s.fd), Events: unix.POLLIN}
+				if s.queued.Load() > 0 {
+					fd.Events |= unix.POLLOUT
+				}
+				fds = append(fds, fd)
+			}
+		}
+		if open = rest; len(open) > 0 {
+			poll(fds, 5)
+		}
+	}
+	for _, pr := range e.peers {
+		for _, s := range pr.all() {
+			s.fail(errors.New("endpoint closed"))
+		}
+	}
+}
+
+var _ transport.Endpoint = (*Endpoint)(nil)
