@@ -34,6 +34,8 @@ const (
 	kindData = 1 + iota
 	kindAck  // nothing but the acknowledgement in the header
 	kindBye  // the sender closes its endpoint
+	kindCall // nothing but the sender's call, which differs from the receiver's
+	kindEnd
 )
 
 // Flags of frames.
@@ -89,7 +91,7 @@ func parseHeader(b *[headerSize]byte, h *header) error {
 		piece: le.Uint64(b[32:]), ack: le.Uint64(b[40:]), crc: le.Uint32(b[48:]),
 	}
 	switch {
-	case h.kind < kindData || h.kind > kindBye:
+	case h.kind < kindData || h.kind >= kindEnd:
 		return fmt.Errorf("frame of unknown kind %d", h.kind)
 	case h.flags >= flags:
 		return fmt.Errorf("frame with unknown flags %#x", h.flags)

@@ -2,6 +2,7 @@ package tcp
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -39,6 +40,8 @@ type port struct {
 	seen     []bool
 	expects  []int // messages that were announced and have not come, by endpoint rank
 	froms    []int // the endpoint ranks of which there are any
+
+	stray map[int][transport.CallSize]byte // ranks that are in another call than this
 }
 
 // failure is an error behind a pointer.
@@ -67,11 +70,12 @@ func (e *Endpoint) Port(id, epoch uint32, members []int) (transport.Port, error)
 	if e.closed.Load() {
 		return nil, transport.ErrClosed
 	}
-	if epoch < e.epoch {
-		return nil, fmt.Errorf("communicator %d of epoch %d: the endpoint is in epoch %d already", id, epoch, e.epoch)
+	if newest := e.epochs[id]; epoch < newest {
+		return nil, fmt.Errorf("communicator %d is in epoch %d already, not %d", id, newest, epoch)
 	}
-	if epoch > e.epoch {
-		e.epoch = epoch
+	if epoch > e.epochs[id] {
+		e.epochs[id] = epoch
+		e.portGen.Add(1)
 	}
 	k := portKey{epoch, id}
 	p := e.ports[k]
@@ -115,7 +119,7 @@ func (e *Endpoint) portOf(s *stream, call *[transport.CallSize]byte) *port {
 	e.pmu.Lock()
 	defer e.pmu.Unlock()
 	k := portKey{epoch, id}
-	if epoch < e.epoch {
+	if epoch < e.epochs[id] {
 		e.count.old.Add(1)
 		return nil
 	}
@@ -165,24 +169,50 @@ func (p *port) failed(err error) {
 	}
 }
 
-// overtaken ends the waits for a rank that goes on to a later call than this:
-// it will send nothing more in this one. The caller holds mu.
-func (p *port) overtaken(rank int) {
+// disagree ends the call, as a rank does another under the same number, and
+// tells that rank if it cannot know yet. The caller holds mu.
+func (p *port) disagree(rank int, call *[transport.CallSize]byte, tell bool) {
+	m := &transport.Mismatch{Rank: p.rank, Peer: rank, Mine: p.call}
+	m.Theirs.Get(call[:])
+	p.failed(m)
+	if ss := p.e.peers[p.members[rank]].all(); tell && len(ss) > 0 {
+		ss[0].post(&outbound{h: header{kind: kindCall}, call: p.enc})
+		ss[0].write()
+	}
+}
+
+// strays notes that a rank is in an earlier or later call than this: it sends
+// nothing more in this one, so waits for it end. The caller holds mu.
+func (p *port) strays(rank int, call *[transport.CallSize]byte) {
 	if !p.e.peers[p.members[rank]].inOrder() {
 		return
 	}
+	if p.stray == nil {
+		p.stray = map[int][transport.CallSize]byte{}
+	}
+	p.stray[rank] = *call
 	for _, w := range p.ways[rank] {
 		if w == nil {
 			continue
 		}
 		for _, s := range w.slots {
-			if s.wake != nil && !s.done.Load() && s.busy == 0 && s.got == 0 {
-				m := &transport.Mismatch{Rank: p.rank, Peer: rank, Mine: p.call}
-				m.Theirs.Get(p.last[rank][:])
-				p.failed(m)
+			if s.wake != nil {
+				p.lonely(s, rank)
 			}
 		}
 	}
+}
+
+// lonely ends the call if a message is waited for whose sender strayed; the
+// caller holds mu.
+func (p *port) lonely(s *slot, rank int) {
+	call, ok := p.stray[rank]
+	if !ok || s.came || s.busy > 0 {
+		return
+	}
+	m := &transport.Mismatch{Rank: p.rank, Peer: rank, Mine: p.call}
+	m.Theirs.Get(call[:])
+	p.failed(m)
 }
 
 // Begin starts a call.
@@ -205,6 +235,9 @@ func (p *port) Begin(c *transport.Call, stop transport.Stop) {
 	if p.closed || p.e.closed.Load() {
 		p.err.Store(&failure{transport.ErrClosed})
 	}
+	if p.stray != nil {
+		clear(p.stray)
+	}
 	if len(p.ahead) == 0 {
 		return
 	}
@@ -212,17 +245,21 @@ func (p *port) Begin(c *transport.Call, stop transport.Stop) {
 	for _, s := range p.ahead {
 		seq, me := seqOf(&s.call), p.index[s.from]
 		switch {
-		case seq > c.Seq && me >= 0:
+		case me < 0:
+			p.e.count.stale.Add(1)
+			p.drop(s)
+			continue
+		case seq > c.Seq:
+			p.strays(me, &s.call)
 			rest = append(rest, s)
 			continue
-		case seq < c.Seq || me < 0:
+		case seq < c.Seq:
+			p.strays(me, &s.call)
 			p.e.count.stale.Add(1)
 			p.drop(s)
 			continue
 		case s.call != p.enc:
-			m := &transport.Mismatch{Rank: p.rank, Peer: me, Mine: p.call}
-			m.Theirs.Get(s.call[:])
-			p.failed(m)
+			p.disagree(me, &s.call, true)
 			p.e.count.mismatch.Add(1)
 			p.drop(s)
 			continue
@@ -247,11 +284,11 @@ func (p *port) detach() {
 		p.mu.Unlock()
 		return
 	}
-	busy := map[int]bool{}
+	var busy []*peer
 	for _, w := range p.used {
 		for _, s := range w.slots {
 			if s.busy > 0 {
-				busy[s.from] = true
+				busy = append(busy, p.e.peers[s.from])
 			}
 			p.drop(s)
 		}
@@ -260,17 +297,19 @@ func (p *port) detach() {
 		w.slots = w.slots[:0]
 	}
 	p.mu.Unlock()
-	for rank := range busy {
-		if rank == p.e.cfg.Rank {
-			continue
+	for _, pr := range busy {
+		pr.letGo(p)
+	}
+}
+
+// letGo ends the reading of a port's messages that nobody wants any more.
+func (pr *peer) letGo(p *port) {
+	for _, s := range pr.all() {
+		s.rmu.Lock()
+		if x := s.cur.slot; x != nil && x.port == p && x.isDead() {
+			s.forget()
 		}
-		for _, s := range p.e.peers[rank].all() {
-			s.rmu.Lock()
-			if x := s.cur.slot; x != nil && x.port == p && x.isDead() {
-				s.forget()
-			}
-			s.rmu.Unlock()
-		}
+		s.rmu.Unlock()
 	}
 }
 
@@ -340,11 +379,10 @@ func (p *port) Send(to, channel int, b []byte) error {
 	if pr.numbered {
 		return p.sendNumbered(pr, w, o)
 	}
-	ss := pr.all()
-	if len(ss) == 0 || ss[0].lost.Load() {
-		return p.fail(pr.alive())
+	if err := pr.alive(); err != nil {
+		return err
 	}
-	s := ss[0]
+	s := pr.all()[0]
 	if s.conn == nil {
 		s.post(o)
 		s.write()
@@ -370,9 +408,18 @@ func (p *port) Send(to, channel int, b []byte) error {
 		p.mu.Lock()
 		w.out = nil
 		p.mu.Unlock()
-		return p.fail(err)
+		return p.end(err)
 	}
 	return nil
+}
+
+// end is how a wait ends that was in vain. That a rank is gone ends only the
+// waits for it; anything else ends the call.
+func (p *port) end(err error) error {
+	if g := (*transport.Gone)(nil); errors.As(err, &g) {
+		return err
+	}
+	return p.fail(err)
 }
 
 // self is a message of a rank to itself.
@@ -388,7 +435,7 @@ func (p *port) self(o *outbound) {
 	}
 	if x.asked && x.take == nil {
 		copy(x.dst, o.b)
-		x.got = h.length
+		x.got, x.came = h.length, true
 		p.settle(x)
 		p.mu.Unlock()
 		return
@@ -487,11 +534,7 @@ func (p *port) receive(from, channel, n int, dst []byte, take func([]byte)) erro
 		p.mu.Unlock()
 		return nil
 	}
-	if p.seen[from] && seqOf(&p.last[from]) > p.seq && pr.inOrder() && s.got == 0 && s.busy == 0 && p.err.Load() == nil {
-		m := &transport.Mismatch{Rank: p.rank, Peer: from, Mine: p.call}
-		m.Theirs.Get(p.last[from][:])
-		p.failed(m)
-	}
+	p.lonely(s, from)
 	p.mu.Unlock()
 	wt := p.e.waiter()
 	defer p.e.putWaiter(wt)
@@ -506,11 +549,22 @@ func (p *port) receive(from, channel, n int, dst []byte, take func([]byte)) erro
 		p.mu.Unlock()
 		return nil
 	}
-	p.mu.Unlock()
 	if err == nil {
 		err = p.err.Load().err
 	}
-	return p.fail(err)
+	g, _ := errors.AsType[*transport.Gone](err)
+	if g == nil || p.err.Load() != nil {
+		p.mu.Unlock()
+		return p.fail(err)
+	}
+	// The memory is the caller's again.
+	if w.slots[0] == s {
+		p.drop(s)
+		p.shift(w)
+	}
+	p.mu.Unlock()
+	pr.letGo(p)
+	return err
 }
 
 // pop ends a message that is complete; the caller holds mu.
@@ -522,11 +576,16 @@ func (p *port) pop(w *way, s *slot, announced bool, dst []byte, take func([]byte
 			copy(dst, s.dst)
 		}
 	}
+	p.shift(w)
+	p.retire(s)
+}
+
+// shift takes the first slot off a way; the caller holds mu.
+func (p *port) shift(w *way) {
 	copy(w.slots, w.slots[1:])
 	w.slots[len(w.slots)-1] = nil
 	w.slots = w.slots[:len(w.slots)-1]
 	w.base++
-	p.retire(s)
 }
 
 // Last is what a peer was last seen doing.

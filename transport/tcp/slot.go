@@ -20,7 +20,8 @@ type slot struct {
 
 	known bool // its length is
 	total int
-	got   int // bytes that are where they belong, or in parts
+	got   int  // bytes that are where they belong, or in parts
+	came  bool // at least one piece has
 
 	asked   bool // dst or take is set
 	counted bool // among those that are expected of the peer
@@ -229,11 +230,11 @@ func (p *port) find(from int, call *[transport.CallSize]byte, h *header) (*slot,
 		p.last[me], p.seen[me] = *call, true
 	}
 	if !p.begun || seq > p.seq {
-		if p.attached && me < 0 {
+		if (p.attached && me < 0) || h.kind == kindCall {
 			return nil, &n.stale
 		}
 		if p.begun && me >= 0 {
-			p.overtaken(me)
+			p.strays(me, call)
 		}
 		for _, x := range p.ahead {
 			if x.from == from && x.channel == h.channel && x.msgno == h.msgno && x.call == *call {
@@ -247,13 +248,15 @@ func (p *port) find(from int, call *[transport.CallSize]byte, h *header) (*slot,
 		p.ahead = append(p.ahead, x)
 		return x, nil
 	}
-	if seq < p.seq || me < 0 {
+	if me < 0 {
+		return nil, &n.stale
+	}
+	if seq < p.seq {
+		p.strays(me, call)
 		return nil, &n.stale
 	}
 	if *call != p.enc {
-		m := &transport.Mismatch{Rank: p.rank, Peer: me, Mine: p.call}
-		m.Theirs.Get(call[:])
-		p.failed(m)
+		p.disagree(me, call, h.kind != kindCall)
 		return nil, &n.mismatch
 	}
 	if p.err.Load() != nil {
@@ -300,6 +303,7 @@ func (p *port) arrived(s *slot, h *header, mode uint8, b []byte) {
 		}
 	}
 	s.got += h.length
+	s.came = true
 	p.settle(s)
 }
 
@@ -311,7 +315,7 @@ func (p *port) settle(s *slot) {
 		}
 		return
 	}
-	if !s.known || s.got < s.total || s.done.Load() || (s.asked && (s.busy > 0 || (s.take != nil && s.handed < s.total))) {
+	if !s.came || s.got < s.total || s.done.Load() || (s.asked && (s.busy > 0 || (s.take != nil && s.handed < s.total))) {
 		return
 	}
 	if s.counted {

@@ -240,6 +240,16 @@ func (s *stream) begin(call *[transport.CallSize]byte, eager bool) (bool, error)
 		return true, nil
 	case kindAck:
 		return true, nil
+	case kindCall:
+		if p := s.e.portOf(s, call); p != nil {
+			p.mu.Lock()
+			_, why := p.find(s.peer.rank, call, &c.h)
+			p.mu.Unlock()
+			if why != nil {
+				why.Add(1)
+			}
+		}
+		return true, nil
 	}
 	c.slot, c.mode, c.left, c.crc, c.chunk = nil, modeDrop, c.h.length, 0, 0
 	if c.h.piece > 0 {

@@ -85,7 +85,7 @@ type Endpoint struct {
 	pmu     sync.Mutex
 	ports   map[portKey]*port
 	ended   map[portKey]bool
-	epoch   uint32
+	epochs  map[uint32]uint32 // the newest of each communicator
 	portGen atomic.Uint64
 
 	arrive chan struct{} // a token when a stream was added
@@ -108,7 +108,7 @@ func Open(ctx context.Context, cfg Config) (*Endpoint, error) {
 	if cfg.Size < 1 || cfg.Rank < 0 || cfg.Rank >= cfg.Size {
 		return nil, fmt.Errorf("rank %d of %d: a rank is a number from 0 to size-1", cfg.Rank, cfg.Size)
 	}
-	e := &Endpoint{cfg: cfg, secure: cfg.TLS != nil, ports: map[portKey]*port{}, ended: map[portKey]bool{},
+	e := &Endpoint{cfg: cfg, secure: cfg.TLS != nil, ports: map[portKey]*port{}, ended: map[portKey]bool{}, epochs: map[uint32]uint32{},
 		arrive: make(chan struct{}, 1), trash: make([]byte, 64<<10), peers: make([]*peer, cfg.Size)}
 	for i := range e.peers {
 		e.peers[i] = &peer{e: e, rank: i}
