@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"runtime"
 	"sync"
 	"unsafe"
 
@@ -36,11 +37,16 @@ type op struct {
 	shape   shape
 	shapes  *shape // all-to-all-v: of out
 	factor  float64
-	overlap bool // in and out overlap, and in is not to be lost by it
-	began   int64
-	limit   int64
-	rec     *Record
+	overlap bool  // in and out overlap, and in is not to be lost by it
+	began   int64 // in ticks
+	entered int64 // in ticks; 0 if it was not looked at
+	limit   int64 // of the clock; set when it is first asked for
+	want    *sched.Program
 	handle  *Handle
+
+	stepMu sync.Mutex
+	steps  []Step // what the flight recorder will keep
+	more   int
 
 	srcs, dsts [][]byte // reused
 }
@@ -60,6 +66,7 @@ type ready struct {
 	digest  uint64
 	reason  string
 	flat    *flat
+	shape   shape // of the last operation; used by the one under way
 
 	mu     sync.Mutex
 	script *script // of this rank
@@ -149,10 +156,43 @@ func (c *Comm) find(r *request, want *sched.Program) (*ready, error) {
 	return made, nil
 }
 
+// The states of a communicator.
+const (
+	idle = iota
+	running
+	queued
+)
+
 // do carries out a call, now or when its turn comes.
-func (c *Comm) do(ctx context.Context, r request, opts []Option) error {
-	o := op{request: r, ctx: ctx, factor: 1}
-	var want *sched.Program
+func (c *Comm) do(ctx context.Context, r *request, opts []Option) error {
+	if len(opts) == 0 && c.state.CompareAndSwap(idle, running) {
+		err := c.now(ctx, r, nil, 1)
+		c.disown()
+		return err
+	}
+	return c.doLater(ctx, r, opts)
+}
+
+// now carries out a call; the caller owns the communicator.
+func (c *Comm) now(ctx context.Context, r *request, want *sched.Program, factor float64) error {
+	if err := c.check(r, factor); err != nil {
+		return err
+	}
+	if f := c.failed.Load(); f != nil {
+		return f
+	}
+	ready, err := c.find(r, want)
+	if err != nil {
+		return err
+	}
+	c.seq++
+	c.cur.begin(c, ctx, r, ready, factor)
+	return c.run(&c.cur)
+}
+
+// doLater is do for calls with options and for those that find others under way.
+func (c *Comm) doLater(ctx context.Context, r *request, opts []Option) error {
+	o := &op{request: *r, ctx: ctx, factor: 1}
 	for i := range opts {
 		switch x := &opts[i]; {
 		case x.handle != nil:
@@ -160,66 +200,24 @@ func (c *Comm) do(ctx context.Context, r request, opts []Option) error {
 		case x.group != nil:
 			o.handle = x.group.add()
 		case x.program != nil:
-			want = x.program
+			o.want = x.program
 		case x.scaled:
 			o.factor = x.factor
 		}
 	}
-	if o.handle != nil {
-		o.handle.begin()
+	if o.handle == nil && c.state.CompareAndSwap(idle, running) {
+		err := c.now(ctx, r, o.want, o.factor)
+		c.disown()
+		return err
 	}
-	if err := c.check(&r, o.factor); err != nil {
-		return o.handle.end(err)
-	}
-	c.mu.Lock()
-	if f := c.failed.Load(); f != nil {
-		c.mu.Unlock()
-		return o.handle.end(f)
-	}
-	ready, err := c.find(&r, want)
-	if err != nil {
-		c.mu.Unlock()
-		return o.handle.end(err)
-	}
-	o.ready = ready
-	c.seq++
-	o.call = transport.Call{Epoch: c.epoch, Comm: c.id, Seq: c.seq, Op: r.op, Variant: r.variant, Type: r.t, Reduce: r.red,
-		Root: int32(r.root), Count: uint64(r.count), Program: ready.digest}
-	if r.counts != nil && r.variant != transport.AllToAllV {
-		o.call.Count = uint64(total(r.counts))
-		for _, k := range r.counts { // the total alone would not tell [1 2] from [2 1]
-			o.call.Program = o.call.Program*0x9E3779B97F4A7C15 + uint64(k)
-		}
-	}
-	if o.handle != nil || c.busy {
-		return c.enqueue(o)
-	}
-	c.busy = true
-	c.mu.Unlock()
-	o.srcs, o.dsts = c.cur.srcs, c.cur.dsts
-	c.cur = o
-	err = c.run(&c.cur)
-	c.mu.Lock()
-	if len(c.queue) > 0 {
-		go c.work()
-	} else {
-		c.busy = false
-	}
-	c.mu.Unlock()
-	return err
-}
-
-// enqueue puts an operation behind those under way; it waits for it unless the
-// caller has a handle.
-func (c *Comm) enqueue(o op) error {
 	own := o.handle
 	if own == nil {
 		o.handle = &Handle{}
-		o.handle.begin()
 	}
-	c.queue = append(c.queue, &o)
-	if !c.busy {
-		c.busy = true
+	o.handle.begin()
+	c.mu.Lock()
+	c.queue = append(c.queue, o)
+	if c.state.Swap(queued) == idle {
 		go c.work()
 	}
 	c.mu.Unlock()
@@ -229,34 +227,70 @@ func (c *Comm) enqueue(o op) error {
 	return nil
 }
 
-// work carries out what is queued, in order, until nothing is.
+// disown lets the next one carry operations out.
+func (c *Comm) disown() {
+	if !c.state.CompareAndSwap(running, idle) {
+		go c.work() // somebody queued an operation meanwhile
+	}
+}
+
+// own waits until what is queued is done and makes the caller the one that
+// carries operations out.
+func (c *Comm) own() {
+	for !c.state.CompareAndSwap(idle, running) {
+		c.mu.Lock()
+		var last *Handle
+		if n := len(c.queue); n > 0 {
+			last = c.queue[n-1].handle
+		}
+		c.mu.Unlock()
+		if last != nil {
+			_ = last.Wait()
+		} else {
+			runtime.Gosched()
+		}
+	}
+}
+
+// work carries out what is queued, in order, until nothing is. It is started by
+// who takes the state from idle or running to queued, and ends with idle.
 func (c *Comm) work() {
-	c.mu.Lock()
-	for len(c.queue) > 0 {
+	for {
+		c.mu.Lock()
+		if len(c.queue) == 0 {
+			c.state.Store(idle)
+			c.mu.Unlock()
+			return
+		}
 		o := c.queue[0]
 		c.queue = c.queue[1:]
 		c.mu.Unlock()
-		var err error
-		if f := c.failed.Load(); f != nil {
-			err = f
-		} else {
-			o.srcs, o.dsts = c.cur.srcs, c.cur.dsts
-			c.cur = *o
-			err = c.run(&c.cur)
-		}
-		_ = o.handle.end(err)
-		c.mu.Lock()
+		_ = o.handle.end(c.now(o.ctx, &o.request, o.want, o.factor))
 	}
-	c.busy = false
-	c.mu.Unlock()
+}
+
+// begin makes an operation of a request; the caller gave it its number.
+func (o *op) begin(c *Comm, ctx context.Context, r *request, ready *ready, factor float64) {
+	o.request, o.ctx, o.ready, o.factor = *r, ctx, ready, factor
+	o.call = transport.Call{Epoch: c.epoch, Comm: c.id, Seq: c.seq, Op: r.op, Variant: r.variant, Type: r.t, Reduce: r.red,
+		Root: int32(r.root), Count: uint64(r.count), Program: ready.digest}
+	if r.counts != nil && r.variant != transport.AllToAllV {
+		o.call.Count = uint64(total(r.counts))
+		for _, k := range r.counts { // the total alone would not tell [1 2] from [2 1]
+			o.call.Program = o.call.Program*0x9E3779B97F4A7C15 + uint64(k)
+		}
+	}
 }
 
 // run carries out an operation.
 func (c *Comm) run(o *op) error {
-	o.began = clock()
-	o.limit = c.limit(o.ctx, o.began)
+	o.began, o.limit = ticks(), 0
+	o.shapes = nil
 	if o.counts == nil {
-		o.shape = newShape(o.ready.program, o.t.Size(), o.count, nil)
+		if s := &o.ready.shape; s.size != o.t.Size() || s.count != o.count {
+			*s = newShape(o.ready.program, o.t.Size(), o.count, nil)
+		}
+		o.shape = o.ready.shape
 	} else {
 		o.shape = newShape(o.ready.program, o.t.Size(), 0, o.counts)
 		if o.theirs != nil {
@@ -265,7 +299,8 @@ func (c *Comm) run(o *op) error {
 		}
 	}
 	o.sig = signature(&o.call)
-	o.rec = c.flight.begin(o)
+	o.entered, o.steps, o.more = 0, o.steps[:0], 0
+	o.overlap = false
 	if o.op != sched.Broadcast && o.op != sched.AllGather && o.op != sched.Gather && o.op != sched.Scatter {
 		o.overlap = overlap(o.in, o.out)
 	}
@@ -281,9 +316,7 @@ func (c *Comm) run(o *op) error {
 	if err != nil {
 		err = c.fail(err)
 	}
-	if o.rec != nil {
-		c.flight.end(o.rec, clock(), err)
-	}
+	c.flight.add(o, err)
 	return err
 }
 

@@ -38,8 +38,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/weft-fabric/weft/comm/choice"
 	"github.com/weft-fabric/weft/reduce"
 	"github.com/weft-fabric/weft/sched"
@@ -83,15 +81,19 @@ type Comm struct {
 	recent   [8]*ready // of them, the last ones by collective
 	views    []view    // of the members in the operation under way
 
-	mu    sync.Mutex // guards the order of operations: the four below
-	seq   uint64
-	busy  bool // an operation runs
+	// state is idle, running, or queued: running with operations that wait.
+	// Who takes it from idle to running carries operations out and owns what
+	// is not guarded otherwise.
+	state atomic.Uint32
+	mu    sync.Mutex // guards the queue
 	queue []*op
+	seq   uint64 // of the last operation that was given a number
 
 	cur     op // the operation under way
 	phase   phase
 	heirs   bool // leaving: a dead rank's sums are wanted, so its heir must do them
 	block   [][]byte
+	single  [1][]byte
 	stopFn  transport.Stop
 	failed  atomic.Pointer[Failure]
 	choices *choice.Table // made when first used
@@ -134,19 +136,6 @@ func (c *Comm) Transport() string { return c.world.ep.Kind() }
 // refused connections, lost paths.
 func (c *Comm) Counters() []transport.Counter { return c.world.ep.Counters() }
 
-// clock is the time since the host started, in nanoseconds: the same for all
-// processes of a host.
-func clock() int64 { return clockBase + int64(time.Since(clockStart)) }
-
-var clockStart, clockBase = func() (time.Time, int64) {
-	var t unix.Timespec
-	start := time.Now()
-	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &t); err != nil {
-		return start, 0
-	}
-	return start, t.Nano()
-}()
-
 // Alloc gets memory that the other ranks see: operations on it need no copy
 // ("registered" memory). It holds zeros and must be given back with Free.
 func Alloc[T reduce.Element](c *Comm, n int) ([]T, error) {
@@ -165,11 +154,11 @@ func Free[T reduce.Element](c *Comm, s []T) error { return c.world.ep.Free(reduc
 // on, so it is usual to have a Barrier before. Closing the last communicator of
 // a process closes its connections.
 func (c *Comm) Close() error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.failed.Swap(&Failure{Kind: Closed, Rank: c.rank, Seq: c.seq, Err: ErrClosed}) != nil && c.boards == nil {
-		return nil
+	if c.failed.Load() == nil {
+		c.failed.CompareAndSwap(nil, &Failure{Kind: Closed, Rank: c.rank, Err: ErrClosed})
 	}
+	c.own() // what is queued ends with the error above
+	defer c.disown()
 	return c.release()
 }
 
@@ -299,8 +288,8 @@ func (c *Comm) meet(blobs [][]byte) error {
 // ErrClosed is the error of calls on a communicator after Close.
 var ErrClosed = errors.New("communicator closed")
 
-// limit is when an operation that begins now must be over.
-func (c *Comm) limit(ctx context.Context, now int64) int64 {
+// until is when what begins now must be over.
+func (c *Comm) until(ctx context.Context, now int64) int64 {
 	end := now + int64(c.world.cfg.Timeout)
 	if d, ok := ctx.Deadline(); ok {
 		end = min(end, now+int64(time.Until(d)))

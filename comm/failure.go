@@ -113,7 +113,9 @@ func (c *Comm) stop() error {
 		}
 		return c.gone(i, err)
 	}
-	if clock() > o.limit {
+	if now := clock(); o.limit == 0 {
+		o.limit = c.until(o.ctx, now) // the first look comes some 50 us after the call
+	} else if now > o.limit {
 		return c.late()
 	}
 	return nil
@@ -141,7 +143,7 @@ func (c *Comm) lastOf(i int) (transport.Call, int64, bool) {
 }
 
 func since(began int64) string {
-	return time.Duration(clock() - began).Round(100 * time.Microsecond).String()
+	return time.Duration(clock() - toClock(began)).Round(100 * time.Microsecond).String()
 }
 
 // fail marks the communicator as failed, tells the others, and gives the error
@@ -248,7 +250,7 @@ func (c *Comm) heard() *Failure {
 		return nil
 	}
 	le := binary.LittleEndian
-	f := &Failure{Kind: Kind(le.Uint64(line[8:])), Rank: c.rank, Seq: le.Uint64(line[24:]), Call: c.cur.call}
+	f := &Failure{Kind: Kind(le.Uint64(line[8:])), Rank: c.rank, Seq: le.Uint64(line[24:])}
 	if who := le.Uint64(line[16:]); who > 0 && who <= uint64(len(c.members)) {
 		f.Culprits = []int{int(who - 1)}
 	}

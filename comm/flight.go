@@ -13,7 +13,7 @@ import (
 )
 
 // Flight is a flight recorder: the last operations of a communicator with their
-// times. It is always on; recording costs about 0.1 us an operation.
+// times. It is always on; recording costs some 30 ns an operation.
 type Flight struct {
 	mu   sync.Mutex
 	rank int
@@ -41,7 +41,7 @@ type Record struct {
 	Way       string `json:"way"` // flat or script
 	Bytes     int    `json:"bytes"`
 	Began     int64  `json:"began_ns"`
-	Entered   int64  `json:"entered_ns,omitempty"` // flat: everybody had come
+	Entered   int64  `json:"entered_ns,omitempty"` // flat, more than 4 KiB: everybody had come
 	Ended     int64  `json:"ended_ns,omitempty"`
 	Err       string `json:"error,omitempty"`
 	Steps     []Step `json:"steps,omitempty"`
@@ -50,57 +50,47 @@ type Record struct {
 	call    transport.Call
 	program *sched.Program
 	flat    bool
-	mu      *sync.Mutex
+	err     error
 }
 
 // Step is an action of a script.
 type Step struct {
-	Channel int32      `json:"channel"`
-	Op      string     `json:"op"`
+	Channel int32  `json:"channel"`
+	Op      string `json:"op"`
+	op      sched.Op
 	From    sched.Rank `json:"from"` // -1 if nothing is received
 	To      sched.Rank `json:"to"`   // -1 if nothing is sent
 	Ended   int64      `json:"ended_ns"`
 }
 
 func newFlight(rank, size int) *Flight {
-	f := &Flight{rank: rank, ring: make([]Record, max(size, 1))}
-	for i := range f.ring {
-		f.ring[i].mu = &f.mu
-	}
-	return f
+	return &Flight{rank: rank, ring: make([]Record, max(size, 1))}
 }
 
-func (f *Flight) begin(o *op) *Record {
+// step remembers that an action is done.
+func (o *op) step(a *action) {
+	now := ticks()
+	o.stepMu.Lock()
+	defer o.stepMu.Unlock()
+	if len(o.steps) == maxSteps {
+		o.more++
+		return
+	}
+	o.steps = append(o.steps, Step{Channel: a.Channel, op: a.Op, From: a.From, To: a.To, Ended: now})
+}
+
+// add records an operation that ended.
+func (f *Flight) add(o *op, err error) {
+	now := ticks()
 	f.mu.Lock()
 	r := &f.ring[f.next]
 	if f.next++; f.next == len(f.ring) {
 		f.next, f.full = 0, true
 	}
-	r.call, r.program, r.flat = o.call, o.ready.program, o.ready.flat != nil
+	r.call, r.program, r.flat = o.call, o.ready.program, o.ready.flat != nil && o.theirs == nil
 	r.Bytes = max(len(o.in), len(o.out))
-	r.Began, r.Entered, r.Ended, r.Err, r.Steps, r.MoreSteps = o.began, 0, 0, "", r.Steps[:0], 0
-	f.mu.Unlock()
-	return r
-}
-
-func (r *Record) entered(now int64) { r.Entered = now }
-
-func (r *Record) step(a *action, now int64) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if len(r.Steps) == maxSteps {
-		r.MoreSteps++
-		return
-	}
-	r.Steps = append(r.Steps, Step{Channel: a.Channel, Op: a.Op.String(), From: a.From, To: a.To, Ended: now})
-}
-
-func (f *Flight) end(r *Record, now int64, err error) {
-	f.mu.Lock()
-	r.Ended = now
-	if err != nil {
-		r.Err = err.Error()
-	}
+	r.Began, r.Entered, r.Ended, r.err, r.MoreSteps = o.began, o.entered, now, err, o.more
+	r.Steps = append(r.Steps[:0], o.steps...)
 	f.mu.Unlock()
 }
 
@@ -126,7 +116,14 @@ func (f *Flight) Records() []Record {
 			if r.flat {
 				r.Way = "flat"
 			}
-			r.Steps = append([]Step{}, r.Steps...)
+			r.Began, r.Entered, r.Ended = toClock(r.Began), toClock(r.Entered), toClock(r.Ended)
+			if r.err != nil {
+				r.Err = r.err.Error()
+			}
+			r.Steps = append([]Step(nil), r.Steps...)
+			for k := range r.Steps {
+				r.Steps[k].Op, r.Steps[k].Ended = r.Steps[k].op.String(), toClock(r.Steps[k].Ended)
+			}
 			list = append(list, r)
 		}
 	}

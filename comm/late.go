@@ -15,7 +15,7 @@ import (
 func (c *Comm) late() *Failure {
 	o := &c.cur
 	f := &Failure{Kind: Timeout}
-	waited := time.Duration(clock() - o.began).Round(time.Millisecond)
+	waited := time.Duration(clock() - toClock(o.began)).Round(time.Millisecond)
 	var missing, behind, other []int
 	boards := c.allBoards()
 	for i, b := range boards {
@@ -143,7 +143,7 @@ func (c *Comm) allBoards() []board {
 
 // processState says so if a rank's process on this host is stopped or dead.
 func (c *Comm) processState(i int) string {
-	switch c.state(i) {
+	switch c.letter(i) {
 	case 'T', 't':
 		return "; its process is stopped"
 	case 'D':
@@ -158,15 +158,15 @@ func (c *Comm) processState(i int) string {
 func (c *Comm) stopped(list []int) []int {
 	var out []int
 	for _, i := range list {
-		if s := c.state(i); s == 'T' || s == 't' {
+		if s := c.letter(i); s == 'T' || s == 't' {
 			out = append(out, i)
 		}
 	}
 	return out
 }
 
-// state is a rank's process state as the kernel has it, 0 if it is not of this host.
-func (c *Comm) state(i int) byte {
+// letter is the state of a rank's process as the kernel has it, 0 if it is not of this host.
+func (c *Comm) letter(i int) byte {
 	m := c.members[i]
 	if c.world.hosts[m] != c.world.hosts[c.members[c.rank]] || m >= len(c.world.pids) || c.world.pids[m] <= 0 || c.world.ep.Kind() == "mem" {
 		return 0

@@ -19,7 +19,7 @@ func AllReduceTo[T reduce.Element](ctx context.Context, c *Comm, dst, src []T, o
 	if len(dst) != len(src) {
 		return need(sched.AllReduce, "dst", len(dst), len(src))
 	}
-	return c.do(ctx, request{op: sched.AllReduce, t: reduce.TypeOf[T](), red: op, root: -1, count: len(src),
+	return c.do(ctx, &request{op: sched.AllReduce, t: reduce.TypeOf[T](), red: op, root: -1, count: len(src),
 		in: reduce.Bytes(src), out: reduce.Bytes(dst)}, opts)
 }
 
@@ -29,7 +29,7 @@ func ReduceScatter[T reduce.Element](ctx context.Context, c *Comm, dst, src []T,
 	if len(src) != len(dst)*c.Size() {
 		return need(sched.ReduceScatter, "src", len(src), len(dst)*c.Size())
 	}
-	return c.do(ctx, request{op: sched.ReduceScatter, t: reduce.TypeOf[T](), red: op, root: -1, count: len(dst),
+	return c.do(ctx, &request{op: sched.ReduceScatter, t: reduce.TypeOf[T](), red: op, root: -1, count: len(dst),
 		in: reduce.Bytes(src), out: reduce.Bytes(dst)}, opts)
 }
 
@@ -39,13 +39,13 @@ func AllGather[T reduce.Element](ctx context.Context, c *Comm, dst, src []T, opt
 	if len(dst) != len(src)*c.Size() {
 		return need(sched.AllGather, "dst", len(dst), len(src)*c.Size())
 	}
-	return c.do(ctx, request{op: sched.AllGather, t: reduce.TypeOf[T](), root: -1, count: len(src),
+	return c.do(ctx, &request{op: sched.AllGather, t: reduce.TypeOf[T](), root: -1, count: len(src),
 		in: reduce.Bytes(src), out: reduce.Bytes(dst)}, opts)
 }
 
 // Broadcast leaves in buf of every rank what the root has there.
 func Broadcast[T reduce.Element](ctx context.Context, c *Comm, buf []T, root int, opts ...Option) error {
-	return c.do(ctx, request{op: sched.Broadcast, t: reduce.TypeOf[T](), root: root, count: len(buf),
+	return c.do(ctx, &request{op: sched.Broadcast, t: reduce.TypeOf[T](), root: root, count: len(buf),
 		in: reduce.Bytes(buf), out: reduce.Bytes(buf)}, opts)
 }
 
@@ -58,7 +58,7 @@ func Reduce[T reduce.Element](ctx context.Context, c *Comm, dst, src []T, op red
 	if c.rank != root {
 		dst = nil
 	}
-	return c.do(ctx, request{op: sched.Reduce, t: reduce.TypeOf[T](), red: op, root: root, count: len(src),
+	return c.do(ctx, &request{op: sched.Reduce, t: reduce.TypeOf[T](), red: op, root: root, count: len(src),
 		in: reduce.Bytes(src), out: reduce.Bytes(dst)}, opts)
 }
 
@@ -71,7 +71,7 @@ func AllToAll[T reduce.Element](ctx context.Context, c *Comm, dst, src []T, opts
 	if len(src)%c.Size() != 0 {
 		return need(sched.AllToAll, "src", len(src), (len(src)/c.Size()+1)*c.Size())
 	}
-	return c.do(ctx, request{op: sched.AllToAll, t: reduce.TypeOf[T](), root: -1, count: len(src) / c.Size(),
+	return c.do(ctx, &request{op: sched.AllToAll, t: reduce.TypeOf[T](), root: -1, count: len(src) / c.Size(),
 		in: reduce.Bytes(src), out: reduce.Bytes(dst)}, opts)
 }
 
@@ -84,7 +84,7 @@ func Gather[T reduce.Element](ctx context.Context, c *Comm, dst, src []T, root i
 	if c.rank != root {
 		dst = nil
 	}
-	return c.do(ctx, request{op: sched.Gather, t: reduce.TypeOf[T](), root: root, count: len(src),
+	return c.do(ctx, &request{op: sched.Gather, t: reduce.TypeOf[T](), root: root, count: len(src),
 		in: reduce.Bytes(src), out: reduce.Bytes(dst)}, opts)
 }
 
@@ -97,13 +97,13 @@ func Scatter[T reduce.Element](ctx context.Context, c *Comm, dst, src []T, root 
 	if c.rank != root {
 		src = nil
 	}
-	return c.do(ctx, request{op: sched.Scatter, t: reduce.TypeOf[T](), root: root, count: len(dst),
+	return c.do(ctx, &request{op: sched.Scatter, t: reduce.TypeOf[T](), root: root, count: len(dst),
 		in: reduce.Bytes(src), out: reduce.Bytes(dst)}, opts)
 }
 
 // Barrier returns once every rank called it.
 func Barrier(ctx context.Context, c *Comm, opts ...Option) error {
-	return c.do(ctx, request{op: sched.Barrier, t: reduce.Uint8, root: -1}, opts)
+	return c.do(ctx, &request{op: sched.Barrier, t: reduce.Uint8, root: -1}, opts)
 }
 
 // AllGatherV is AllGather of blocks of different lengths: rank p gives counts[p]
@@ -112,7 +112,7 @@ func AllGatherV[T reduce.Element](ctx context.Context, c *Comm, dst []T, counts 
 	if err := c.blocks(sched.AllGather, "dst", len(dst), counts, "src", len(src)); err != nil {
 		return err
 	}
-	return c.do(ctx, request{op: sched.AllGather, variant: transport.AllGatherV, t: reduce.TypeOf[T](), root: -1, counts: counts,
+	return c.do(ctx, &request{op: sched.AllGather, variant: transport.AllGatherV, t: reduce.TypeOf[T](), root: -1, counts: counts,
 		in: reduce.Bytes(src), out: reduce.Bytes(dst)}, opts)
 }
 
@@ -122,7 +122,7 @@ func ReduceScatterV[T reduce.Element](ctx context.Context, c *Comm, dst, src []T
 	if err := c.blocks(sched.ReduceScatter, "src", len(src), counts, "dst", len(dst)); err != nil {
 		return err
 	}
-	return c.do(ctx, request{op: sched.ReduceScatter, variant: transport.ReduceScatterV, t: reduce.TypeOf[T](), red: op, root: -1, counts: counts,
+	return c.do(ctx, &request{op: sched.ReduceScatter, variant: transport.ReduceScatterV, t: reduce.TypeOf[T](), red: op, root: -1, counts: counts,
 		in: reduce.Bytes(src), out: reduce.Bytes(dst)}, opts)
 }
 
@@ -135,7 +135,7 @@ func GatherV[T reduce.Element](ctx context.Context, c *Comm, dst []T, counts []i
 	if err := c.blocks(sched.Gather, "dst", have, counts, "src", len(src)); err != nil {
 		return err
 	}
-	return c.do(ctx, request{op: sched.Gather, variant: transport.GatherV, t: reduce.TypeOf[T](), root: root, counts: counts,
+	return c.do(ctx, &request{op: sched.Gather, variant: transport.GatherV, t: reduce.TypeOf[T](), root: root, counts: counts,
 		in: reduce.Bytes(src), out: reduce.Bytes(dst)}, opts)
 }
 
@@ -148,7 +148,7 @@ func ScatterV[T reduce.Element](ctx context.Context, c *Comm, dst, src []T, coun
 	if err := c.blocks(sched.Scatter, "src", have, counts, "dst", len(dst)); err != nil {
 		return err
 	}
-	return c.do(ctx, request{op: sched.Scatter, variant: transport.ScatterV, t: reduce.TypeOf[T](), root: root, counts: counts,
+	return c.do(ctx, &request{op: sched.Scatter, variant: transport.ScatterV, t: reduce.TypeOf[T](), root: root, counts: counts,
 		in: reduce.Bytes(src), out: reduce.Bytes(dst)}, opts)
 }
 
@@ -170,7 +170,7 @@ func AllToAllV[T reduce.Element](ctx context.Context, c *Comm, dst []T, recvs []
 			return need(sched.AllToAll, "the own block of dst", k, sends[i])
 		}
 	}
-	return c.do(ctx, request{op: sched.AllToAll, variant: transport.AllToAllV, t: reduce.TypeOf[T](), root: -1, counts: sends, theirs: recvs,
+	return c.do(ctx, &request{op: sched.AllToAll, variant: transport.AllToAllV, t: reduce.TypeOf[T](), root: -1, counts: sends, theirs: recvs,
 		in: reduce.Bytes(src), out: reduce.Bytes(dst)}, opts)
 }
 

@@ -118,7 +118,7 @@ func (p *pairs) message(ctx context.Context, peer int, what string, t *turns, op
 		if before != nil {
 			<-before
 		}
-		a := &pair{ctx: ctx, limit: p.c.limit(ctx, clock()), peer: peer, what: what}
+		a := &pair{ctx: ctx, limit: p.c.until(ctx, clock()), peer: peer, what: what}
 		p.mu.Lock()
 		p.active = append(p.active, a)
 		p.mu.Unlock()

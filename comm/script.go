@@ -345,9 +345,7 @@ func (c *Comm) runChannel(o *op, sp *space, list []action, done *marks) error {
 		if done != nil {
 			done.mark(ch)
 		}
-		if o.rec != nil {
-			o.rec.step(a, clock())
-		}
+		o.step(a)
 	}
 	return nil
 }

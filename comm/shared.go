@@ -88,8 +88,8 @@ func (c *Comm) runShared(o *op) error {
 	if v.mode&outSeen == 0 {
 		pushes = false
 	}
-	if o.rec != nil {
-		o.rec.entered(clock())
+	if len(o.in) > smallSize {
+		o.entered = ticks()
 	}
 	switch {
 	case pushes:
@@ -299,14 +299,22 @@ func (c *Comm) push(o *op, rank int, log bool) {
 					reduce.Finish(o.t, o.red, sum, len(c.members))
 					progress.Store(step + 1)
 				}
+				c.block = c.block[:0]
 				for _, d := range o.dsts {
-					copy(d[at:end], sum)
+					c.block = append(c.block, d[at:end])
 				}
+				reduce.ApplyAll(o.t, o.red, c.block, c.one(sum))
 				progress.Store(step + 2)
 			}
 			step += 2
 		}
 	}
+}
+
+// one is a list of one buffer.
+func (c *Comm) one(b []byte) [][]byte {
+	c.single[0] = b
+	return c.single[:]
 }
 
 // journal is a rank's.

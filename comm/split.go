@@ -39,7 +39,7 @@ func (c *Comm) split(ctx context.Context, color, key int) (*Comm, error) {
 	le.PutUint64(mine[16:], uint64(c.world.next.Load()))
 	mine = sub.blob(mine)
 	all := make([]byte, splitSize*c.Size())
-	err = c.do(ctx, request{op: sched.AllGather, variant: transport.SplitCall, t: reduce.Uint8, root: -1, count: splitSize, in: mine, out: all}, nil)
+	err = c.do(ctx, &request{op: sched.AllGather, variant: transport.SplitCall, t: reduce.Uint8, root: -1, count: splitSize, in: mine, out: all}, nil)
 	if err != nil {
 		sub.abandon()
 		return nil, err
@@ -127,7 +127,7 @@ func (c *Comm) Shrink(ctx context.Context) (*Comm, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := shrink{c: c, ctx: ctx, sub: sub, end: c.limit(ctx, clock())}
+	s := shrink{c: c, ctx: ctx, sub: sub, end: c.until(ctx, clock())}
 	members, id, blobs, err := s.agree()
 	if err != nil {
 		sub.abandon()
@@ -146,6 +146,6 @@ func (c *Comm) Shrink(ctx context.Context) (*Comm, error) {
 	if err := sub.meet(blobs); err != nil {
 		return nil, err
 	}
-	c.failed.CompareAndSwap(nil, &Failure{Kind: Closed, Rank: c.rank, Seq: c.seq, Err: ErrClosed})
+	c.failed.CompareAndSwap(nil, &Failure{Kind: Closed, Rank: c.rank, Err: ErrClosed})
 	return sub, c.release()
 }

@@ -148,47 +148,59 @@ func keyOf(kind string, names [][]byte, hosts []int) Key {
 	return Key{Hosts: hex.EncodeToString(sum.Sum(nil)[:8]), Kind: kind, Ranks: len(hosts), Cores: runtime.GOMAXPROCS(0), Kernel: kernel(), Path: reduce.Path()}
 }
 
-// Find gets the links of a port's ranks: those that rank 0 has in its cache if
-// there are some, else measured ones, which rank 0 then keeps. Every rank returns
-// the same. See Measure for the arguments; kind is the transport's, and dir the
-// cache's directory, empty for none. note is for people: what was wrong with the
-// cache, if anything.
-func Find(ctx context.Context, port transport.Port, call transport.Call, kind string, rank int, hosts []int, dir string, gather transport.Gather) (l tune.Links, note string, err error) {
+// Query is whose links are wanted. All ranks ask at once; see Measure for the
+// port, the call and the hosts.
+type Query struct {
+	Port   transport.Port
+	Call   transport.Call
+	Kind   string // of the transport
+	Rank   int
+	Hosts  []int
+	Gather transport.Gather
+	Dir    string // of the cache; empty for none
+	Fresh  bool   // measure even if the cache knows them
+}
+
+// Find gets links: those that rank 0 has in its cache if there are some, else
+// measured ones, which rank 0 then keeps. Every rank returns the same. note is
+// for people: what was wrong with the cache, if anything.
+func Find(ctx context.Context, q Query) (l tune.Links, note string, err error) {
 	// One round tells rank 0 whose links they are, the next what it has of them.
-	names, err := gather(ctx, []byte(fmt.Sprintf("%s %d", hostName(), runtime.GOMAXPROCS(0))))
+	names, err := q.Gather(ctx, []byte(fmt.Sprintf("%s %d", hostName(), runtime.GOMAXPROCS(0))))
 	if err != nil {
 		return l, "", fmt.Errorf("gathering host names: %w", err)
 	}
-	if len(names) != len(hosts) {
-		return l, "", fmt.Errorf("names of %d hosts for %d ranks", len(names), len(hosts))
+	if len(names) != len(q.Hosts) {
+		return l, "", fmt.Errorf("names of %d hosts for %d ranks", len(names), len(q.Hosts))
 	}
-	key := keyOf(kind, names, hosts)
+	key := keyOf(q.Kind, names, q.Hosts)
+	keeps := q.Rank == 0 && q.Dir != ""
 	var mine []byte
-	if rank == 0 && dir != "" {
+	if keeps && !q.Fresh {
 		var ok bool
-		if l, note, ok = Load(dir, key); ok {
-			if mine, err = json.Marshal(file{version, key, l}); err != nil {
+		if l, note, ok = Load(q.Dir, key); ok {
+			if mine, err = json.Marshal(l); err != nil {
 				return l, "", fmt.Errorf("measured links: %w", err)
 			}
 		}
 	}
-	all, err := gather(ctx, mine)
+	all, err := q.Gather(ctx, mine)
 	if err != nil {
 		return l, note, fmt.Errorf("gathering measured links: %w", err)
 	}
 	if len(all) > 0 && len(all[0]) > 0 {
-		var got file
+		var got tune.Links
 		if err := json.Unmarshal(all[0], &got); err != nil {
 			return l, note, fmt.Errorf("measured links of rank 0: %w", err)
 		}
-		return got.Links, note, nil
+		return got, note, got.Check()
 	}
-	if l, err = Measure(ctx, port, call, rank, hosts, gather); err != nil {
+	if l, err = Measure(ctx, q.Port, q.Call, q.Rank, q.Hosts, q.Gather); err != nil {
 		return l, note, err
 	}
-	l.Kind = kind
-	if rank == 0 && dir != "" {
-		if err := Save(dir, key, l); err != nil { // links are good without a cache
+	l.Kind = q.Kind
+	if keeps {
+		if err := Save(q.Dir, key, l); err != nil { // links are good without a cache
 			note = strings.TrimPrefix(note+"; "+err.Error(), "; ")
 		}
 	}

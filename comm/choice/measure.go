@@ -1,10 +1,10 @@
 package choice
 
 import (
-	"cmp"
 	"context"
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"runtime"
 	"slices"
@@ -15,25 +15,28 @@ import (
 	"github.com/weft-fabric/weft/tune"
 )
 
-// What Measure spends on each of its parts, of which there are up to seven:
-// three paces of memory, meetings, and three exchanges near and far.
 const (
-	spend   = 12 * time.Millisecond // on a part, and one round more
-	most    = 200                   // rounds of a part
-	small   = 8                     // bytes of a small message
-	large   = 256 << 10             // bytes of a large one
-	burst   = 16                    // small messages sent without waiting
-	room    = 128 << 20             // bytes that all ranks of a host may use together
-	warm    = 2                     // rounds that do not count
-	passes  = 3 << 20               // bytes of traffic that are timed at once, where a pass is shorter
-	perPass = 3                     // bytes of traffic a byte of dst = dst + src: two loads and a store
-	pass    = 16 << 10              // bytes of the smallest pass
+	spend   = 6 * time.Millisecond // on each of up to ten parts, and one round more
+	most    = 200                  // rounds of a part
+	warm    = 2                    // rounds that do not count
+	small   = 8                    // bytes of a small message
+	burst   = 16                   // small messages sent without waiting
+	pass    = 16 << 10             // bytes of the smallest of three passes over memory
+	batch   = 3 << 20              // bytes of traffic that are timed at once, where a pass is shorter
+	perPass = 3                    // bytes of traffic a byte of dst = dst + src: two loads and a store
+	room    = 128 << 20            // bytes that all ranks of a host may use together for passes
+
+	leastPost = 0.02 // us: what a message takes of a core at least, some 60 cycles
 )
+
+// largeFor is the size of large messages where a host has so many ranks, which
+// all send at once: 256 KiB, and less from 8 ranks on.
+func largeFor(ranks int) int { return max(256<<10/max(ranks/8, 1)&^63, 16<<10) }
 
 // Measure finds out what the ranks of a port cost one another. All of them must
 // call it at once, on a port of its own: it carries out one call, the given one.
 // hosts[r] is the host of rank r. Everything is measured by all ranks at the same
-// time, as collectives use it, for about 100 ms in all; what each of them found
+// time, as collectives use it, for 50 to 100 ms in all; what each of them found
 // is gathered, and all return the same: the median rank's figures. The links'
 // Kind is the caller's to fill in.
 func Measure(ctx context.Context, port transport.Port, call transport.Call, rank int, hosts []int, gather transport.Gather) (tune.Links, error) {
@@ -80,18 +83,35 @@ type probe struct {
 	size  int
 	mates []int // ranks of the own host, in order
 	hosts []int
+	large int
 	bytes []byte // to send
 	space []byte // to receive
 }
 
 func newProbe(ctx context.Context, port transport.Port, rank int, hosts []int) *probe {
-	p := &probe{ctx: ctx, port: port, rank: rank, size: len(hosts), hosts: hosts, bytes: make([]byte, large), space: make([]byte, large)}
+	p := &probe{ctx: ctx, port: port, rank: rank, size: len(hosts), hosts: hosts}
 	for r, h := range hosts {
 		if h == hosts[rank] {
 			p.mates = append(p.mates, r)
 		}
 	}
+	_, widest := width(hosts)
+	p.large = largeFor(widest)
+	p.bytes, p.space = make([]byte, p.large), make([]byte, p.large)
 	return p
+}
+
+// width is the number of ranks of the hosts that have fewest and most.
+func width(hosts []int) (least, most int) {
+	on := map[int]int{}
+	for _, h := range hosts {
+		on[h]++
+	}
+	least = len(hosts)
+	for _, n := range on {
+		least, most = min(least, n), max(most, n)
+	}
+	return least, most
 }
 
 func (p *probe) run(f *findings) error {
@@ -113,16 +133,16 @@ func (p *probe) run(f *findings) error {
 		return nil
 	}
 	var err error
-	if f.Sync, err = p.timed(func() error { return nil }); err != nil {
+	if _, f.Sync, err = p.timed(func() error { return nil }); err != nil {
 		return err
 	}
 	at := slices.Index(p.mates, p.rank)
 	next, prev := p.mates[(at+1)%len(p.mates)], p.mates[(at+len(p.mates)-1)%len(p.mates)]
-	if f.Near, err = p.exchange(next, prev, f.Sync); err != nil {
+	if f.Near, err = p.exchange(next, prev); err != nil {
 		return err
 	}
 	to, from := p.away()
-	f.Far, err = p.exchange(to, from, f.Sync)
+	f.Far, err = p.exchange(to, from)
 	return err
 }
 
@@ -139,15 +159,11 @@ func (p *probe) away() (to, from int) {
 		on[number[h]] = append(on[number[h]], r)
 	}
 	at := slices.Index(p.mates, p.rank)
-	if len(on) == 1 || at >= fewest(on) {
+	if least, _ := width(p.hosts); len(on) == 1 || at >= least {
 		return -1, -1
 	}
 	h := number[p.hosts[p.rank]]
 	return on[(h+1)%len(on)][at], on[(h+len(on)-1)%len(on)][at]
-}
-
-func fewest(on [][]int) int {
-	return len(slices.MinFunc(on, func(a, b []int) int { return cmp.Compare(len(a), len(b)) }))
 }
 
 // meet ends on no rank before it began on all.
@@ -178,38 +194,42 @@ func (p *probe) agree(so bool) (bool, error) {
 	return so, nil
 }
 
-// timed gives the median time in us of a round that ends when all ranks have
-// done it: the round and a meeting. All ranks do the same number of rounds.
-func (p *probe) timed(round func() error) (float64, error) {
-	var took []float64
+// timed gives the time in us that a round takes this rank, and that the meeting
+// of all ranks after it takes. All ranks do the same number of rounds, and all
+// begin one when all have done the one before. What else runs on a host only
+// makes rounds longer, so it is the lower quartile of them.
+func (p *probe) timed(round func() error) (took, met float64, err error) {
+	var rounds, meetings []float64
 	begin := time.Now()
 	for i := 0; ; i++ {
 		start := time.Now()
 		if err := round(); err != nil {
-			return 0, err
+			return 0, 0, err
 		}
-		stop, err := p.agree(i >= most || time.Since(begin) > spend && i > warm)
+		done := time.Now()
+		stop, err := p.agree(i >= most || done.Sub(begin) > spend && i > warm)
 		if err != nil {
-			return 0, err
+			return 0, 0, err
 		}
 		if i >= warm {
-			took = append(took, float64(time.Since(start))/1e3)
+			rounds = append(rounds, float64(done.Sub(start))/1e3)
+			meetings = append(meetings, float64(time.Since(done))/1e3)
 		}
 		if stop {
-			return median(took), nil
+			return quartile(rounds), quartile(meetings), nil
 		}
 		if err := context.Cause(p.ctx); err != nil {
-			return 0, err
+			return 0, 0, err
 		}
 	}
 }
 
 // exchange measures sending to one rank and receiving from another. Ranks with
 // nobody to exchange with only meet.
-func (p *probe) exchange(to, from int, sync float64) (exchange, error) {
+func (p *probe) exchange(to, from int) (exchange, error) {
 	alone := to < 0 || to == p.rank
 	round := func(messages, bytes int) (float64, error) {
-		t, err := p.timed(func() error {
+		took, _, err := p.timed(func() error {
 			if alone {
 				return nil
 			}
@@ -228,7 +248,7 @@ func (p *probe) exchange(to, from int, sync float64) (exchange, error) {
 			}
 			return nil
 		})
-		return max(t-sync, 0), err
+		return took, err
 	}
 	var x exchange
 	var err error
@@ -238,7 +258,7 @@ func (p *probe) exchange(to, from int, sync float64) (exchange, error) {
 	if x.Burst, err = round(burst, small); err != nil {
 		return x, err
 	}
-	x.Large, err = round(1, large)
+	x.Large, err = round(1, p.large)
 	if alone {
 		x = exchange{}
 	}
@@ -249,35 +269,43 @@ func (p *probe) exchange(to, from int, sync float64) (exchange, error) {
 // same to two buffers of so many bytes each.
 func (p *probe) memory(bytes int) (tune.Pace, error) {
 	dst, src := make([]byte, bytes), make([]byte, bytes)
-	repeat := max(passes/(perPass*bytes), 1)
+	repeat := max(batch/(perPass*bytes), 1)
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	var used []float64
-	begin := time.Now()
+	// Ranks that share a core share the time, too.
+	budget := int64(spend) * int64(runtime.GOMAXPROCS(0)) / int64(max(len(p.mates), runtime.GOMAXPROCS(0)))
+	begin := cpuTime()
 	for i := 0; ; i++ {
 		start := cpuTime()
 		for range repeat {
 			reduce.Apply(reduce.Float32, reduce.Sum, dst, dst, src)
 		}
-		if i >= warm {
-			used = append(used, float64(cpuTime()-start)/1e3)
+		now := cpuTime()
+		if i > 0 { // the first pass finds new pages
+			used = append(used, float64(now-start)/1e3)
 		}
-		if i > warm && (time.Since(begin) > spend || i > most) {
+		if i > 0 && (now-begin > budget || i > most) {
 			break
 		}
 	}
 	traffic := float64(perPass * bytes)
-	pace := tune.Pace{Traffic: traffic * float64(len(p.mates)), Byte: median(used) / float64(repeat) / traffic}
+	pace := tune.Pace{Traffic: traffic * float64(len(p.mates)), Byte: quartile(used) / float64(repeat) / traffic}
 	return pace, p.meet() // the next size begins on all ranks at once
 }
 
-// median is the middle of some numbers, of an even count the lower.
-func median(list []float64) float64 {
+// median is the middle of some numbers, of an even count the lower; zero of none.
+func median(list []float64) float64 { return quantile(list, 2) }
+
+func quartile(list []float64) float64 { return quantile(list, 4) }
+
+// quantile is the number below which lies one part of so many.
+func quantile(list []float64, parts int) float64 {
 	if len(list) == 0 {
 		return 0
 	}
 	list = slices.Sorted(slices.Values(list))
-	return list[(len(list)-1)/2]
+	return list[(len(list)-1)/parts]
 }
 
 // combine makes links of what all ranks found: the median of each figure over
@@ -316,16 +344,11 @@ func combine(all [][]byte, hosts []int) (tune.Links, error) {
 			Byte:    mid(func(f *findings) float64 { return f.Paces[i].Byte }),
 		})
 	}
+	if paces == 0 {
+		return l, errors.New("some rank did not measure its memory")
+	}
 	l.Sync = mid(func(f *findings) float64 { return f.Sync })
-	on := map[int]int{}
-	widest, narrowest := 0, len(hosts)
-	for _, h := range hosts {
-		on[h]++
-		widest = max(widest, on[h])
-	}
-	for _, k := range on {
-		narrowest = min(narrowest, k)
-	}
+	narrowest, widest := width(hosts)
 	crowd := max(1, float64(widest)/float64(max(l.Cores, 1)))
 	link := func(of func(f *findings) *exchange, far bool) tune.Link {
 		one := mid(func(f *findings) float64 { return of(f).Small })
@@ -333,9 +356,10 @@ func combine(all [][]byte, hosts []int) (tune.Links, error) {
 		big := mid(func(f *findings) float64 { return of(f).Large })
 		// A message of a burst takes a send and a receive of a core that crowd ranks
 		// share; a byte of a large message likewise, or the way out of its host.
+		// Neither is less than a pass through memory, however noisy the host was.
 		post := max(many-one, 0) / (burst - 1) / 2 / crowd
-		byte := max(big-one, 0) / (large - small)
-		link := tune.Link{Post: post, Alpha: max(one-2*post, 0), Beta: byte / 2 / crowd}
+		byte := max((big-one)/float64(largeFor(widest)-small), perPass*2*l.Paces[0].Byte)
+		link := tune.Link{Post: max(post, leastPost), Alpha: max(one-2*post*crowd, 0), Beta: byte / 2 / crowd}
 		if far {
 			link.Wire = byte / float64(narrowest)
 		}
@@ -344,7 +368,7 @@ func combine(all [][]byte, hosts []int) (tune.Links, error) {
 	if widest > 1 {
 		l.Near = link(func(f *findings) *exchange { return &f.Near }, false)
 	}
-	if len(on) > 1 {
+	if widest < len(hosts) {
 		l.Far = link(func(f *findings) *exchange { return &f.Far }, true)
 		if widest > 1 { // what the bytes take of cores is known from near ones
 			l.Far.Beta = min(l.Far.Beta, l.Near.Beta)

@@ -1,0 +1,239 @@
+package choice
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/weft-fabric/weft/sched"
+	"github.com/weft-fabric/weft/transport"
+	"github.com/weft-fabric/weft/transport/mem"
+	"github.com/weft-fabric/weft/tune"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// meeting gathers between the goroutines of a test.
+type meeting struct {
+	mu     sync.Mutex
+	rounds [][][]byte
+	left   []int
+	full   []chan struct{}
+	n      int
+}
+
+// at is the gather of a rank, for its rounds one after another.
+func (m *meeting) at(rank int) transport.Gather {
+	round := -1
+	return func(ctx context.Context, mine []byte) ([][]byte, error) {
+		round++
+		m.mu.Lock()
+		if round == len(m.rounds) {
+			m.rounds, m.left, m.full = append(m.rounds, make([][]byte, m.n)), append(m.left, m.n), append(m.full, make(chan struct{}))
+		}
+		m.rounds[round][rank] = mine
+		if m.left[round]--; m.left[round] == 0 {
+			close(m.full[round])
+		}
+		all, full := m.rounds[round], m.full[round]
+		m.mu.Unlock()
+		select {
+		case <-full:
+			return all, nil
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
+var call = transport.Call{Epoch: 1, Comm: 9, Seq: 1, Op: sched.Barrier, Root: -1}
+
+// ranks runs f on every rank over transport/mem.
+func ranks(t *testing.T, n int, f func(rank int, port transport.Port, gather transport.Gather) error) []error {
+	t.Helper()
+	ends := mem.New(n)
+	m := &meeting{n: n}
+	errs := make([]error, n)
+	members := make([]int, n)
+	for r := range members {
+		members[r] = r
+	}
+	var group sync.WaitGroup
+	for r := range n {
+		group.Go(func() {
+			port, err := ends[r].Port(9, 1, members)
+			if err != nil {
+				errs[r] = err
+				return
+			}
+			errs[r] = errors.Join(f(r, port, m.at(r)), port.Close())
+		})
+	}
+	group.Wait()
+	for _, e := range ends {
+		if err := e.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	return errs
+}
+
+// All ranks end with the same links, whatever the number of ranks and hosts, and
+// a table can be made of them.
+func TestMeasure(t *testing.T) {
+	for name, hosts := range map[string][]int{"one rank": {0}, "two": {0, 0}, "five": {0, 0, 0, 0, 0}, "two hosts": {0, 0, 1, 1}, "uneven hosts": {4, 1, 4, 4}, "a host each": {0, 1, 2}, "forty": make([]int, 40)} {
+		t.Run(name, func(t *testing.T) {
+			n := len(hosts)
+			got := make([]tune.Links, n)
+			start := time.Now()
+			for r, err := range ranks(t, n, func(rank int, port transport.Port, gather transport.Gather) (err error) {
+				got[rank], err = Measure(t.Context(), port, call, rank, hosts, gather)
+				return err
+			}) {
+				if err != nil {
+					t.Fatalf("rank %d: %v", r, err)
+				}
+			}
+			text, _ := json.Marshal(got[0])
+			t.Logf("in %v: %s", time.Since(start), text)
+			for r := range got {
+				if !reflect.DeepEqual(got[r], got[0]) {
+					t.Errorf("rank %d has %+v, rank 0 %+v", r, got[r], got[0])
+				}
+			}
+			l := got[0]
+			if err := l.Check(); err != nil {
+				t.Error(err)
+			}
+			if l.Ranks != n || l.Cores < 1 || len(l.Paces) != 3 || n > 1 && l.Sync <= 0 {
+				t.Errorf("%+v", l)
+			}
+			several := n > 1 && hosts[0] != hosts[n-1] || name == "uneven hosts"
+			if several != (l.Far != tune.Link{}) || several && (l.Far.Wire <= 0 || l.Far.Beta <= 0) {
+				t.Errorf("far links %+v", l.Far)
+			}
+			if mates := n > 1 && name != "a host each"; mates != (l.Near != tune.Link{}) || mates && l.Near.Beta <= 0 {
+				t.Errorf("near links %+v", l.Near)
+			}
+			if _, err := New(l, "tcp", n, hosts).Pick(sched.AllReduce, 0, 1<<20, false); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// A measurement ends with its context, on every rank, also if one is missing.
+func TestMeasureEnds(t *testing.T) {
+	ctx, cancel := context.WithCancelCause(t.Context())
+	why := errors.New("no time")
+	errs := ranks(t, 3, func(rank int, port transport.Port, gather transport.Gather) error {
+		if rank == 2 {
+			cancel(why)
+			return nil
+		}
+		_, err := Measure(ctx, port, call, rank, []int{0, 0, 0}, gather)
+		return err
+	})
+	for _, err := range errs[:2] {
+		if !errors.Is(err, why) {
+			t.Errorf("%v, want %v", err, why)
+		}
+	}
+}
+
+// What ranks found is joined by medians, and what they did not find is an error.
+func TestCombine(t *testing.T) {
+	one := func(cores int, sync, small, burst, large float64) []byte {
+		f := findings{Cores: cores, Sync: sync, Paces: []tune.Pace{{Traffic: 1000, Byte: sync * 1e-6}}, Near: exchange{small, burst, large}}
+		text, err := json.Marshal(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return text
+	}
+	all := [][]byte{one(8, 1, 10, 40, 10+1e-3*(256<<10-8)), one(2, 3, 12, 300, 99999), one(4, 2, 8, 20, 11)}
+	l, err := combine(all, []int{0, 0, 0})
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Three ranks on two cores: a core's time is two thirds of what passes.
+	post := 30.0 / 15 / 2 / 1.5
+	want := tune.Links{Ranks: 3, Cores: 2, Sync: 2, Paces: []tune.Pace{{Traffic: 1000, Byte: 2e-6}}, Near: tune.Link{Alpha: 10 - 2*post*1.5, Post: post, Beta: 1e-3 / 2 / 1.5}}
+	if l.Near.Beta = float64(int(l.Near.Beta*1e9+0.5)) / 1e9; l.Near.Beta != float64(int(want.Near.Beta*1e9+0.5))/1e9 {
+		t.Errorf("%g us a byte, want %g", l.Near.Beta, want.Near.Beta)
+	}
+	if l.Near.Beta, want.Near.Beta = 0, 0; !reflect.DeepEqual(l, want) {
+		t.Errorf("%+v, want %+v", l, want)
+	}
+	for _, wrong := range [][][]byte{{}, all[:2], {all[0], all[1], []byte("{")}, {all[0], all[1], []byte("{}")}} {
+		if l, err := combine(wrong, []int{0, 0, 0}); err == nil {
+			t.Errorf("%d findings give %+v", len(wrong), l)
+		}
+	}
+}
+
+// Found links are measured once; then they come out of the cache, for which no
+// port is needed. A spoiled cache is measured anew, and so is one on demand.
+func TestFind(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "cache", "weft")
+	hosts := []int{0, 0}
+	find := func(measures, fresh bool) (tune.Links, string) {
+		t.Helper()
+		var links [2]tune.Links
+		var notes [2]string
+		for r, err := range ranks(t, 2, func(rank int, port transport.Port, gather transport.Gather) (err error) {
+			q := Query{Port: port, Call: call, Kind: "mem", Rank: rank, Hosts: hosts, Gather: gather, Dir: dir, Fresh: fresh}
+			if !measures {
+				q.Port = nil
+			}
+			links[rank], notes[rank], err = Find(t.Context(), q)
+			return err
+		}) {
+			if err != nil {
+				t.Fatalf("rank %d: %v", r, err)
+			}
+		}
+		if !reflect.DeepEqual(links[0], links[1]) || links[0].Kind != "mem" || links[0].Ranks != 2 {
+			t.Errorf("%+v and %+v", links[0], links[1])
+		}
+		return links[0], notes[0] + notes[1]
+	}
+	first, note := find(true, false)
+	if note != "" {
+		t.Error(note)
+	}
+	if again, note := find(false, false); !reflect.DeepEqual(again, first) || note != "" {
+		t.Errorf("%+v out of the cache, %+v measured; %s", again, first, note)
+	}
+	files, err := filepath.Glob(filepath.Join(dir, "*"))
+	if err != nil || len(files) != 1 || !strings.HasPrefix(filepath.Base(files[0]), "links-mem-2-") {
+		t.Fatalf("%v, %v", files, err)
+	}
+	if err := os.WriteFile(files[0], []byte("{\"version\": 1"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, note := find(true, false); !strings.Contains(note, files[0]) || !strings.Contains(note, "not used: unexpected EOF") {
+		t.Error(note)
+	}
+	if _, note := find(false, false); note != "" {
+		t.Error(note)
+	}
+	find(true, true)
+	// A directory that cannot be made costs the cache, not the run.
+	if err := os.WriteFile(filepath.Join(t.TempDir(), "file"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	dir = filepath.Join(files[0], "below a file")
+	if l, note := find(true, false); l.Ranks != 2 || !strings.Contains(note, "not a directory") {
+		t.Errorf("%q", note)
+	}
+}

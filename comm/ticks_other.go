@@ -1,0 +1,5 @@
+//go:build !amd64
+
+package comm
+
+func ticks() int64 { return clock() }
