@@ -13,7 +13,8 @@ import (
 // communicator.
 type group struct {
 	c *comm.Comm
-	// fault is asked before every call on the communicator; an error is the call's.
+	// fault is asked before every call on the communicator, and after an all-reduce; an
+	// error is the call's.
 	fault func(call string) error
 }
 
@@ -55,7 +56,10 @@ func allReduce[T reduce.Element](ctx context.Context, g *group, buf []T) error {
 	if err := g.ask("all-reduce"); err != nil {
 		return err
 	}
-	return comm.AllReduce(ctx, g.c, buf, comm.Sum)
+	if err := comm.AllReduce(ctx, g.c, buf, comm.Sum); err != nil {
+		return err
+	}
+	return g.ask("all-reduced")
 }
 
 // reduceScatter leaves in the own share of buf its sum over ranks.

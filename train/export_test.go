@@ -1,0 +1,33 @@
+package train
+
+import "errors"
+
+// SetFault makes f the one that is asked before every call on the trainer's
+// communicators.
+func SetFault(t *Trainer, f func(call string) error) {
+	for _, g := range []*group{&t.world, &t.replicas, &t.tensors, &t.stages} {
+		g.fault = f
+	}
+}
+
+// Samples gives the windows of the text that a replica reads in the next step.
+func Samples(t *Trainer) []int {
+	r := t.begin(nil)
+	defer func() { _ = r.end() }()
+	var list []int
+	for i := r.lo; i < r.hi; i++ {
+		list = append(list, t.order.At(t.position+uint64(i)))
+	}
+	return list
+}
+
+// LoseCommit lets the commit of the next step fail on this rank after all ranks
+// took part in it.
+func LoseCommit(t *Trainer) {
+	t.world.fault = func(call string) error {
+		if call == "all-reduced" {
+			return errors.New("lost")
+		}
+		return nil
+	}
+}
