@@ -1,0 +1,284 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/weft-fabric/weft/sched"
+)
+
+// Comparison is what to measure beside other libraries: float32 sums, all-reduce
+// and broadcast in place, the others from one buffer into another.
+type Comparison struct {
+	Op        sched.Collective
+	Transport string        // shm or tcp
+	Ranks     []int         // numbers of ranks, one table each
+	Sizes     []int64       // bytes of the larger buffer
+	Rounds    int           // times every competitor has its turn at a size; the median counts
+	Batch     time.Duration // how long a turn is meant to take
+	Self      []string      // command that starts one of our ranks
+	Peers     []*Peer       // whom to compare with; nil is all for the transport
+	Cache     string        // folder for built programs
+	Progress  func(format string, args ...any)
+}
+
+// Cell is what one family reached at one size.
+type Cell struct {
+	Name    string  `json:"name"` // which of the family was fastest, and how
+	Micros  float64 `json:"time_us"`
+	Low     float64 `json:"low_us"`  // the fastest of the rounds
+	High    float64 `json:"high_us"` // the slowest
+	BusBW   float64 `json:"busbw_GBps"`
+	CPUPerG float64 `json:"cpu_s_per_GB"` // processor seconds of all ranks for a GB that must move
+	Wrong   int64   `json:"wrong"`
+}
+
+// Row is one size with one number of ranks. Cells are by family.
+type Row struct {
+	Ranks int              `json:"ranks"`
+	Bytes int64            `json:"bytes"`
+	Cells map[string]*Cell `json:"cells"`
+	All   []*Cell          `json:"all"` // every competitor by itself, in order of the list
+}
+
+// Table is the outcome of a comparison.
+type Table struct {
+	Op        string    `json:"op"`
+	Transport string    `json:"transport"`
+	Rounds    int       `json:"rounds"`
+	Families  []string  `json:"families"`
+	Rows      []*Row    `json:"rows"`
+	Missing   []Missing `json:"missing"`
+	Failed    []Missing `json:"failed"`
+}
+
+// Compare measures. Competitors take turns in every round, and the order is
+// rotated from round to round, so that what else the machine does falls on all
+// of them alike.
+func Compare(ctx context.Context, c Comparison) (*Table, error) {
+	if c.Progress == nil {
+		c.Progress = func(string, ...any) {}
+	}
+	if c.Peers == nil {
+		c.Peers = Peers(c.Transport)
+	}
+	t := &Table{Op: c.Op.String(), Transport: c.Transport, Rounds: c.Rounds}
+	present, bins := []*Peer{}, map[*Peer]string{}
+	for _, p := range c.own() {
+		present = append(present, p)
+	}
+	for _, p := range c.Peers {
+		c.Progress("building %s", p.Name)
+		bin, err := p.ready(ctx, c.Cache)
+		if err != nil {
+			t.Missing = append(t.Missing, Missing{p.Name, err.Error(), p.Install})
+			continue
+		}
+		present, bins[p] = append(present, p), bin
+	}
+	for _, p := range present {
+		if !slices.Contains(t.Families, p.Family) {
+			t.Families = append(t.Families, p.Family)
+		}
+	}
+	for _, n := range c.Ranks {
+		rows, failed, err := c.ranks(ctx, n, present, bins)
+		t.Rows = append(t.Rows, rows...)
+		t.Failed = append(t.Failed, failed...)
+		if err != nil {
+			return t, err
+		}
+	}
+	return t, nil
+}
+
+func (c *Comparison) own() []*Peer {
+	if len(c.Self) == 0 {
+		return nil
+	}
+	return []*Peer{Own(Registered, c.Transport, c.Self), Own(Plain, c.Transport, c.Self)}
+}
+
+// ranks measures all sizes with n ranks.
+func (c *Comparison) ranks(ctx context.Context, n int, peers []*Peer, bins map[*Peer]string) (rows []*Row, failed []Missing, err error) {
+	dir, err := os.MkdirTemp("", "weft-bench-")
+	if err != nil {
+		return nil, nil, err
+	}
+	defer os.RemoveAll(dir)
+	var running []*competitor
+	defer func() {
+		for _, r := range running {
+			r.end()
+		}
+	}()
+	drop := func(p *Peer, err error) {
+		failed = append(failed, Missing{Name: fmt.Sprintf("%s, %d ranks", p.Name, n), Why: err.Error()})
+		running = slices.DeleteFunc(running, func(r *competitor) bool { return r.peer == p })
+	}
+	for i, p := range peers {
+		c.Progress("%d ranks: starting %s", n, p.Name)
+		own := filepath.Join(dir, fmt.Sprint(i))
+		if err := os.Mkdir(own, 0o700); err != nil {
+			return nil, nil, err
+		}
+		r, err := begin(ctx, p, p.start(bins[p], n, slices.Max(c.Sizes), own), n)
+		if err != nil {
+			drop(p, err)
+			continue
+		}
+		running = append(running, r)
+	}
+	for _, size := range c.Sizes {
+		if err := ctx.Err(); err != nil {
+			return rows, failed, err
+		}
+		c.Progress("%d ranks, %d bytes", n, size)
+		row := c.size(n, size, running, drop)
+		rows = append(rows, row)
+	}
+	return rows, failed, nil
+}
+
+// turn is a competitor at one size.
+type turn struct {
+	*competitor
+	variant string
+	iters   int
+	wrong   int64
+	times   []float64 // of one operation, in nanoseconds
+	cpu     time.Duration
+	done    int // operations in all
+	err     error
+}
+
+// size gives every competitor its turns at one size.
+func (c *Comparison) size(n int, bytes int64, running []*competitor, drop func(*Peer, error)) *Row {
+	var turns []*turn
+	for _, r := range slices.Clone(running) {
+		t, err := c.prepare(r, bytes)
+		switch {
+		case errors.Is(err, errCannot):
+		case err != nil:
+			drop(r.peer, err)
+		default:
+			turns = append(turns, t)
+		}
+	}
+	for round := range c.Rounds {
+		for i := range turns {
+			t := turns[(i+round)%len(turns)]
+			if t.err == nil {
+				t.err = t.once()
+			}
+		}
+	}
+	row := &Row{Ranks: n, Bytes: bytes, Cells: map[string]*Cell{}}
+	for _, t := range turns {
+		if t.err != nil {
+			drop(t.peer, t.err)
+			continue
+		}
+		cell := t.cell(c.Op, n, bytes)
+		row.All = append(row.All, cell)
+		if best := row.Cells[t.peer.Family]; best == nil || cell.Micros < best.Micros {
+			row.Cells[t.peer.Family] = cell
+		}
+	}
+	return row
+}
+
+// prepare finds the best variant of a competitor and how many operations fill a batch.
+func (c *Comparison) prepare(r *competitor, bytes int64) (*turn, error) {
+	var best *turn
+	var fastest time.Duration
+	variants := r.peer.of(c.Op.String())
+	for _, v := range variants {
+		t := &turn{competitor: r, variant: v}
+		per, err := c.calibrate(t, bytes)
+		if errors.Is(err, errCannot) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		if best == nil || per < fastest {
+			best, fastest = t, per
+		}
+	}
+	if best == nil {
+		return nil, fmt.Errorf("%s: %w do %s", r.peer.Name, errCannot, c.Op)
+	}
+	// The last one that was prepared is what the ranks are set to.
+	if best.variant != variants[len(variants)-1] {
+		if _, err := r.prepare(c.Op.String(), best.variant, bytes); err != nil {
+			return nil, err
+		}
+	}
+	return best, nil
+}
+
+// maxIters bounds a batch; the fastest operations take some 100 ns.
+const maxIters = 1 << 18
+
+// calibrate raises the number of operations until a batch takes half the time
+// that it is meant to, and gives the least time that one took.
+func (c *Comparison) calibrate(t *turn, bytes int64) (per time.Duration, err error) {
+	if t.wrong, err = t.prepare(c.Op.String(), t.variant, bytes); err != nil {
+		return 0, err
+	}
+	t.iters = 1
+	for step := 0; ; step++ {
+		took, _, err := t.batch(t.iters)
+		if err != nil {
+			return 0, err
+		}
+		if one := max(1, took/time.Duration(t.iters)); step == 0 || one < per {
+			per = one
+		}
+		want := int(min(maxIters, max(1, c.Batch/per)))
+		if took >= c.Batch/2 || step > 0 && want <= t.iters {
+			t.iters = want
+			return per, nil
+		}
+		t.iters = min(want, t.iters*16)
+	}
+}
+
+func (t *turn) once() error {
+	took, cpu, err := t.batch(t.iters)
+	if err != nil {
+		return err
+	}
+	t.times = append(t.times, float64(took)/float64(t.iters))
+	t.cpu += cpu
+	t.done += t.iters
+	return nil
+}
+
+func (t *turn) cell(op sched.Collective, n int, bytes int64) *Cell {
+	name := t.peer.Name
+	if t.variant != "default" {
+		name += " " + t.variant
+	}
+	s := slices.Sorted(slices.Values(t.times))
+	cell := &Cell{Name: name, Micros: median(s) / 1e3, Low: s[0] / 1e3, High: s[len(s)-1] / 1e3, Wrong: t.wrong}
+	cell.BusBW = float64(bytes) * op.BusFactor(n) / (cell.Micros * 1e3)
+	if moved := float64(bytes) * op.BusFactor(n) * float64(n) * float64(t.done) / 1e9; moved > 0 {
+		cell.CPUPerG = t.cpu.Seconds() / moved
+	}
+	return cell
+}
+
+// median of sorted values.
+func median(s []float64) float64 {
+	if len(s)%2 == 1 {
+		return s[len(s)/2]
+	}
+	return (s[len(s)/2-1] + s[len(s)/2]) / 2
+}

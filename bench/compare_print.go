@@ -1,0 +1,179 @@
+package bench
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/weft-fabric/weft/unit"
+)
+
+// Ratio is how many times as long as ours a family takes at a row.
+func (r *Row) Ratio(theirs, ours string) (float64, bool) {
+	t, o := r.Cells[theirs], r.Cells[ours]
+	if t == nil || o == nil || o.Micros == 0 {
+		return 0, false
+	}
+	return t.Micros / o.Micros, true
+}
+
+// Lost names the families that are faster than ours at a row, with the buffers
+// that each is compared with: all with plain ones, as theirs are.
+func (r *Row) Lost() []string {
+	var list []string
+	for _, f := range []string{MPI, Gloo, TorchGloo} {
+		for _, ours := range []string{Registered, Plain} {
+			if x, ok := r.Ratio(f, ours); ok && x < 1 {
+				list = append(list, ours+" slower than "+f)
+			}
+		}
+	}
+	return list
+}
+
+// Markdown writes the table for people and documents: times of one operation in
+// microseconds, then how many times as long as ours the others take.
+func (t *Table) Markdown(w io.Writer) error {
+	tw := tabwriter.NewWriter(w, 0, 0, 1, ' ', 0)
+	ours := []string{}
+	for _, f := range []string{Registered, Plain} {
+		if slices.Contains(t.Families, f) {
+			ours = append(ours, f)
+		}
+	}
+	head := []string{"ranks", "bytes"}
+	for _, f := range t.Families {
+		head = append(head, f+" us")
+	}
+	type pair struct{ theirs, ours string }
+	var pairs []pair
+	for _, f := range t.Families {
+		for _, o := range ours {
+			switch {
+			case f == Registered || f == Plain:
+			case f == Limit && o == Plain:
+			case f == Limit:
+				pairs = append(pairs, pair{o, f}) // ours over the limit
+				head = append(head, o+"/"+f)
+			default:
+				pairs = append(pairs, pair{f, o})
+				head = append(head, f+"/"+o)
+			}
+		}
+	}
+	head = append(head, "best MPI", "lost")
+	line := func(cells []string) { fmt.Fprintf(tw, "| %s |\n", strings.Join(cells, "\t| ")) }
+	line(head)
+	rule := make([]string, len(head))
+	for i := range rule {
+		rule[i] = "---"
+	}
+	line(rule)
+	for _, r := range t.Rows {
+		cells := []string{fmt.Sprint(r.Ranks), unit.Bytes(r.Bytes).String()}
+		for _, f := range t.Families {
+			cells = append(cells, micros(r.Cells[f]))
+		}
+		for _, p := range pairs {
+			x, ok := r.Ratio(p.theirs, p.ours)
+			if !ok {
+				cells = append(cells, "-")
+				continue
+			}
+			cells = append(cells, ratio(x))
+		}
+		best, lost := "-", strings.Join(r.Lost(), ", ")
+		if c := r.Cells[MPI]; c != nil {
+			best = c.Name
+		}
+		line(append(cells, best, lost))
+	}
+	if err := tw.Flush(); err != nil {
+		return err
+	}
+	for _, f := range t.Families {
+		if f == Registered || f == Plain || f == Limit {
+			continue
+		}
+		for _, o := range ours {
+			if g, n := t.geomean(f, o); n > 0 {
+				fmt.Fprintf(w, "\n%s over %s, geometric mean of %d rows: %s\n", f, o, n, ratio(g))
+			}
+		}
+	}
+	return nil
+}
+
+// Processor writes the processor time that a GB costs, in seconds of all ranks.
+func (t *Table) Processor(w io.Writer) error {
+	tw := tabwriter.NewWriter(w, 0, 0, 1, ' ', 0)
+	fmt.Fprintf(tw, "| ranks\t| bytes")
+	for _, f := range t.Families {
+		fmt.Fprintf(tw, "\t| %s s/GB", f)
+	}
+	fmt.Fprintf(tw, " |\n|%s\n", strings.Repeat(" ---\t|", len(t.Families)+2))
+	for _, r := range t.Rows {
+		fmt.Fprintf(tw, "| %d\t| %s", r.Ranks, unit.Bytes(r.Bytes))
+		for _, f := range t.Families {
+			if c := r.Cells[f]; c != nil {
+				fmt.Fprintf(tw, "\t| %.3g", c.CPUPerG)
+			} else {
+				fmt.Fprint(tw, "\t| -")
+			}
+		}
+		fmt.Fprint(tw, " |\n")
+	}
+	return tw.Flush()
+}
+
+// Absent writes who did not take part, why, and how to get them.
+func (t *Table) Absent(w io.Writer) {
+	for _, m := range t.Missing {
+		fmt.Fprintf(w, "# without %s: %s; on Debian: apt-get install %s\n", m.Name, m.Why, m.Install)
+	}
+	for _, m := range t.Failed {
+		fmt.Fprintf(w, "# without %s: %s\n", m.Name, m.Why)
+	}
+}
+
+func (t *Table) geomean(theirs, ours string) (float64, int) {
+	sum, n := 0.0, 0
+	for _, r := range t.Rows {
+		if x, ok := r.Ratio(theirs, ours); ok {
+			sum += math.Log(x)
+			n++
+		}
+	}
+	return math.Exp(sum / float64(n)), n
+}
+
+func micros(c *Cell) string {
+	if c == nil {
+		return "-"
+	}
+	s := fmt.Sprintf("%.1f", c.Micros)
+	if c.Micros >= 100 {
+		s = fmt.Sprintf("%.0f", c.Micros)
+	} else if c.Micros < 10 {
+		s = fmt.Sprintf("%.2f", c.Micros)
+	}
+	if c.Wrong > 0 {
+		s += fmt.Sprintf(" (%d wrong)", c.Wrong)
+	}
+	return s
+}
+
+// ratio prints two digits; what is below 1 is in bold: there the other is faster.
+func ratio(x float64) string {
+	s := fmt.Sprintf("%.2f", x)
+	if x >= 10 {
+		s = fmt.Sprintf("%.0f", x)
+	}
+	if x < 1 {
+		return "**" + s + "**"
+	}
+	return s
+}
