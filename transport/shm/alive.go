@@ -61,12 +61,7 @@ func (w *watch) run(fds []unix.PollFd, ranks []int) {
 				continue
 			}
 			fds[i].Fd = -1 // poll passes over it
-			m := w.peers[ranks[i]]
-			if m.pid > 0 {
-				w.ended(ranks[i], fmt.Sprintf("process %d ended", m.pid))
-			} else {
-				w.ended(ranks[i], "its process ended")
-			}
+			w.ended(ranks[i], w.peers[ranks[i]].why())
 		}
 	}
 }
@@ -77,4 +72,24 @@ func (w *watch) close() {
 	_, _ = unix.Write(w.event, one[:])
 	w.wg.Wait()
 	unix.Close(w.event)
+}
+
+// why says what happened to a peer whose process has ended.
+func (m *met) why() string {
+	if m.pid > 0 {
+		return fmt.Sprintf("process %d ended", m.pid)
+	}
+	return "its process ended"
+}
+
+// ending reports whether the process is ending, which can be seen by failures
+// before it has ended: its memory goes first. What goes wrong with a process
+// that is not ending takes a tenth of a second longer.
+func (m *met) ending() bool {
+	if m.pidfd < 0 {
+		return false
+	}
+	fds := []unix.PollFd{{Fd: int32(m.pidfd), Events: unix.POLLIN}}
+	n, err := unix.Poll(fds, 100)
+	return err == nil && n == 1
 }

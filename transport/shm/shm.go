@@ -216,11 +216,11 @@ func (e *Endpoint) Pull(rank int, addr uintptr, dst []byte) error {
 	if rank < 0 || rank >= e.size || !e.pulls[rank] {
 		return transport.ErrNoPull
 	}
-	err := readProcess(e.peers[rank].pid, addr, dst)
-	if err != nil {
-		if gone := e.Alive(rank); gone != nil {
-			return gone
-		}
+	m := e.peers[rank]
+	err := readProcess(m.pid, addr, dst)
+	if err != nil && m.ending() {
+		e.lost(rank, m.why())
+		return e.Alive(rank)
 	}
 	return err
 }

@@ -1,0 +1,321 @@
+package shm
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/weft-fabric/weft/reduce"
+	"github.com/weft-fabric/weft/sched"
+	"github.com/weft-fabric/weft/transport"
+	"github.com/weft-fabric/weft/transport/conform"
+)
+
+func init() {
+	bodies["survivor"] = survivor
+	bodies["full"] = fullDevShm
+}
+
+// report is what a survivor tells the parent.
+type report struct {
+	Why    string // the victim is gone
+	Rounds int
+	InUse  uint64 // bytes of the arena after all ports were closed
+}
+
+// survivor exchanges messages with all others until a rank is gone, then with
+// those that are left.
+func survivor(c *conform.Child) error {
+	e, err := opened(c)
+	if err != nil {
+		return err
+	}
+	const victim = 1
+	all := make([]int, c.Size)
+	var left []int
+	for r := range all {
+		all[r] = r
+		if r != victim {
+			left = append(left, r)
+		}
+	}
+	inodes, err := json.Marshal(arenas(e))
+	if err != nil {
+		return err
+	}
+	if err := c.Say(inodes); err != nil {
+		return err
+	}
+
+	p, err := e.Port(1, 1, all)
+	if err != nil {
+		return err
+	}
+	said := false
+	rounds, err := exchange(e, p, 1, all, func() error { return e.Alive(victim) }, func(k int) error {
+		if k < 5 || said {
+			return nil
+		}
+		said = true
+		return c.Say(nil) // in the middle of it
+	})
+	var gone *transport.Gone
+	if !errors.As(err, &gone) || gone.Rank != victim {
+		return fmt.Errorf("after %d rounds: %v, want that rank %d is gone", rounds, err, victim)
+	}
+
+	q, err := e.Port(1, 2, left)
+	if err != nil {
+		return err
+	}
+	enough := errors.New("enough")
+	if _, err := exchange(e, q, 2, left, nil, func(k int) error {
+		if k == 20 {
+			return enough
+		}
+		return nil
+	}); err != enough {
+		return fmt.Errorf("among the survivors: %w", err)
+	}
+	if err := errors.Join(p.Close(), q.Close()); err != nil {
+		return err
+	}
+	// A port's memory is given back once all others have closed theirs.
+	if err := c.Say(nil); err != nil {
+		return err
+	}
+	if _, err := c.Hear(); err != nil {
+		return err
+	}
+	last, err := e.Port(3, 2, left)
+	if err != nil {
+		return err
+	}
+	last.Close()
+	r := report{Why: gone.Why, Rounds: rounds, InUse: e.arena.allocated}
+	b, err := json.Marshal(r)
+	if err != nil {
+		return err
+	}
+	if err := c.Say(b); err != nil {
+		return err
+	}
+	if _, err := c.Hear(); err != nil {
+		return err
+	}
+	return e.Close()
+}
+
+// exchange sends messages of all kinds to all members and checks those that
+// come, until something ends it.
+func exchange(e *Endpoint, p transport.Port, epoch uint32, members []int, stop transport.Stop, each func(k int) error) (int, error) {
+	me := slices.Index(members, e.Rank())
+	registered, err := e.Alloc(200 << 10)
+	if err != nil {
+		return 0, err
+	}
+	defer e.Free(registered)
+	plain := make([]byte, 200<<10)
+	for k := 0; ; k++ {
+		if err := each(k); err != nil {
+			return k, err
+		}
+		p.Begin(&transport.Call{Epoch: epoch, Comm: 1, Seq: uint64(k + 1), Op: sched.AllToAll, Type: reduce.Uint8, Root: -1, Count: 1}, stop)
+		n := []int{0, 64, 3000, 9000, 150000}[k%5]
+		out := plain[:n]
+		if k%2 == 0 {
+			out = registered[:n]
+		}
+		got := make([][]byte, len(members))
+		for d := 1; d < len(members); d++ {
+			to, from := (me+d)%len(members), (me+len(members)-d)%len(members)
+			got[from] = make([]byte, n)
+			p.Expect(from, 0, got[from])
+			for i := range out {
+				out[i] = byte(k + me*10 + to*50)
+			}
+			if err := p.Send(to, 0, out); err != nil {
+				return k, err
+			}
+			if err := p.Recv(from, 0, got[from]); err != nil {
+				return k, err
+			}
+			for i, x := range got[from] {
+				if want := byte(k + from*10 + me*50); x != want {
+					return k, fmt.Errorf("round %d from %d: byte %d is %d, want %d", k, from, i, x, want)
+				}
+			}
+		}
+	}
+}
+
+// arenas are the inodes of the arenas that a process maps.
+func arenas(e *Endpoint) []uint64 {
+	var st unix.Stat_t
+	if unix.Fstat(int(e.arena.file.Fd()), &st) != nil {
+		return nil
+	}
+	return []uint64{st.Ino}
+}
+
+// mapped lists the processes that map one of the arenas.
+func mapped(t *testing.T, inodes []uint64) (lines []string) {
+	files, err := filepath.Glob("/proc/[0-9]*/maps")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range files {
+		b, err := os.ReadFile(f)
+		if err != nil {
+			continue // it has ended
+		}
+		for line := range strings.Lines(string(b)) {
+			f := strings.Fields(line)
+			if len(f) < 6 || !strings.Contains(f[5], "memfd:weft") {
+				continue
+			}
+			for _, ino := range inodes {
+				if f[4] == fmt.Sprint(ino) {
+					lines = append(lines, line)
+				}
+			}
+		}
+	}
+	return lines
+}
+
+// A rank that is killed in the middle is gone for the others, which never get
+// wrong data, go on without it, and give back what they shared with it. Nothing
+// is left of its memory once they have ended.
+func TestKill(t *testing.T) {
+	for try := range 3 {
+		c := conform.Spawn(t, 3, "survivor")
+		if err := c.Gather(); err != nil {
+			t.Fatal(err)
+		}
+		var inodes []uint64
+		for r := range 3 {
+			b, err := c.Hear(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var one []uint64
+			if err := json.Unmarshal(b, &one); err != nil || len(one) != 1 {
+				t.Fatalf("%q: %v", b, err)
+			}
+			inodes = append(inodes, one...)
+		}
+		for _, r := range [][]int{{0, 1, 2}, {1}, {2, 1}}[try] { // at different moments
+			if _, err := c.Hear(r); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got := mapped(t, inodes); len(got) != 9 {
+			t.Fatalf("3 processes map %d arenas, want 9 mappings", len(got))
+		}
+		pid := c.Pid(1)
+		c.Kill(1)
+		left := []int{0, 2}
+		hear := func(ranks ...int) (last []byte) {
+			for _, r := range ranks {
+				b, err := c.Hear(r)
+				if err != nil {
+					t.Fatalf("rank %d: %v\n%v", r, err, c.Wait())
+				}
+				last = b
+			}
+			return last
+		}
+		say := func() {
+			for _, r := range left {
+				if err := c.Say(r, nil); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		hear([][]int{{}, {0, 2}, {0}}[try]...) // that they were in the middle, too
+		hear(left...)                          // that they have closed their ports
+		say()
+		for _, r := range left {
+			var got report
+			if err := json.Unmarshal(hear(r), &got); err != nil {
+				t.Fatal(err)
+			}
+			if want := fmt.Sprintf("process %d ended", pid); got.Why != want {
+				t.Errorf("rank %d: the victim is gone because %q, want %q", r, got.Why, want)
+			}
+			if got.InUse != 0 {
+				t.Errorf("rank %d: %d bytes are in use after all ports were closed", r, got.InUse)
+			}
+		}
+		say()
+		if err := c.Wait(); err != nil {
+			t.Fatal(err)
+		}
+		if got := mapped(t, inodes); len(got) != 0 {
+			t.Errorf("still mapped: %q", got)
+		}
+	}
+	if files, _ := filepath.Glob("/dev/shm/*weft*"); len(files) > 0 {
+		t.Errorf("left behind: %v", files)
+	}
+}
+
+// fullDevShm opens an endpoint where /dev/shm has room for nothing.
+func fullDevShm(c *conform.Child) error {
+	runtime.LockOSThread()
+	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
+		return fmt.Errorf("private mounts: %w", err)
+	}
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		return fmt.Errorf("private mounts: %w", err)
+	}
+	if err := unix.Mount("tiny", "/dev/shm", "tmpfs", 0, "size=4k"); err != nil {
+		return fmt.Errorf("a tiny /dev/shm: %w", err)
+	}
+	if err := os.WriteFile("/dev/shm/filler", make([]byte, 8<<10), 0o600); !errors.Is(err, unix.ENOSPC) {
+		return fmt.Errorf("/dev/shm is not full: %v", err)
+	}
+	e, err := Open(context.Background(), Config{Rank: c.Rank, Size: c.Size, Gather: c.Gather})
+	if err != nil {
+		return err
+	}
+	s, err := conform.Find("all to all")
+	if err != nil {
+		return err
+	}
+	b, err := e.Alloc(32 << 20)
+	if err != nil {
+		return err
+	}
+	for i := range b {
+		b[i] = 1
+	}
+	if err := s.Run(e); err != nil {
+		return err
+	}
+	return e.Close()
+}
+
+// Arenas are in no file system, so a full /dev/shm does not matter.
+func TestFullDevShm(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root can mount a tiny /dev/shm for itself")
+	}
+	c := conform.Spawn(t, 2, "full")
+	if err := c.Gather(); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Wait(); err != nil {
+		t.Fatal(err)
+	}
+}
