@@ -14,7 +14,7 @@ import (
 	"github.com/weft-fabric/weft/ckpt"
 )
 
-// shardFiles gives a folder of a store's only checkpoint of a step.
+// folderOf gives the folder of a directory's only checkpoint of a step.
 func folderOf(t *testing.T, dir string, step int64) string {
 	t.Helper()
 	found, err := filepath.Glob(filepath.Join(dir, fmt.Sprintf("step-%012d-*", step)))
@@ -56,9 +56,9 @@ func judge(t *testing.T, s *ckpt.Store, step int64) []ckpt.Problem {
 	return nil
 }
 
-// One flipped bit: in every byte of the manifest and of a shard's header up to its
-// padding, and at random places of padding and data. Verify names the file, and what
-// is loaded is the checkpoint before, whole.
+// One flipped bit, at a few hundred places all over the manifest, the shards' lengths
+// of headers, headers, padding and data. Verify names the file, and what is loaded
+// is the checkpoint before, whole.
 func TestFlippedBitIsFound(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, dir, ckpt.Options{})
