@@ -37,6 +37,7 @@ type Config struct {
 	Floor unit.Rate
 
 	Interfaces []string // WEFT_INTERFACES, comma separated: names or prefixes of interfaces for tcp; empty for the one that reaches the peers
+	AllRails   bool     // WEFT_RAILS=all: every interface that is up
 	Streams    int      // WEFT_STREAMS: tcp connections for each pair of interfaces; 0 for the default
 
 	// Timeout is how long an operation may take, from its call to its end,
@@ -89,6 +90,13 @@ func fromEnv(get func(string) string) Config {
 	c.Token, c.Transport, c.Require = get("WEFT_TOKEN"), get("WEFT_TRANSPORT"), get("WEFT_REQUIRE")
 	if s := get("WEFT_INTERFACES"); s != "" {
 		c.Interfaces = strings.Split(s, ",")
+	}
+	switch s := get("WEFT_RAILS"); s {
+	case "", "one":
+	case "all":
+		c.AllRails = true
+	default:
+		errs = append(errs, fmt.Errorf("WEFT_RAILS=%q is none of one, all", s))
 	}
 	c.Streams = number("WEFT_STREAMS", 0)
 	if s := get("WEFT_TIMEOUT"); s != "" {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"sync"
@@ -17,7 +18,9 @@ import (
 	"github.com/weft-fabric/weft/transport/meet"
 	"github.com/weft-fabric/weft/transport/mem"
 	"github.com/weft-fabric/weft/transport/shm"
+	"github.com/weft-fabric/weft/transport/tcp"
 	"github.com/weft-fabric/weft/tune"
+	"github.com/weft-fabric/weft/unit"
 )
 
 // version is of what ranks say to one another; ranks of different versions
@@ -88,7 +91,8 @@ func (w *world) join(ctx context.Context, gather transport.Gather) (*Comm, error
 	case "shm":
 		w.ep, err = shm.Open(ctx, shm.Config{Rank: cfg.Rank, Size: cfg.Size, Gather: gather})
 	case "tcp":
-		err = fmt.Errorf("TCPLATER")
+		w.ep, err = tcp.Open(ctx, tcp.Config{Rank: cfg.Rank, Size: cfg.Size, Gather: gather, Token: cfg.Token, TLS: cfg.TLS,
+			Interfaces: cfg.Interfaces, AllRails: cfg.AllRails, Streams: cfg.Streams, LocalRanks: w.local, Log: cfg.Log})
 	}
 	if err != nil {
 		return nil, err
@@ -168,9 +172,66 @@ func (w *world) measure(ctx context.Context, c *Comm, gather transport.Gather) e
 		w.links = tune.Links{}
 		return nil
 	}
-	w.links = tune.Links{Kind: w.ep.Kind(), Ranks: c.Size(), Cores: runtime.NumCPU(), Sync: 0.5, Paces: []tune.Pace{{Traffic: 1 << 20, Byte: 1e-4}}}
+	if w.ep.Kind() == "mem" {
+		w.links = goroutines(c.Size())
+	} else if err := w.find(ctx, c, gather); err != nil {
+		return err
+	}
 	if w.cfg.Explain != nil && c.rank == 0 {
 		return c.table().Explain(w.cfg.Explain)
+	}
+	return nil
+}
+
+// goroutines are links between ranks of one process, as measured on a server of
+// 2023 with a core a rank: worlds of goroutines are made often, for tests above
+// all, and start at once.
+func goroutines(n int) tune.Links {
+	return tune.Links{Kind: "mem", Ranks: n, Cores: runtime.GOMAXPROCS(0), Sync: 0.5,
+		Paces: []tune.Pace{{Traffic: 1 << 20, Byte: 2e-5}, {Traffic: 16 << 20, Byte: 4e-5}, {Traffic: 1 << 30, Byte: 1e-4}},
+		Near:  tune.Link{Alpha: 0.5, Post: 0.2, Beta: 5e-5}}
+}
+
+// find measures the links between processes, or takes what was measured before.
+func (w *world) find(ctx context.Context, c *Comm, gather transport.Gather) error {
+	port, err := w.ep.Port(0, 0, c.members)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = port.Close() }()
+	dir, err := os.UserCacheDir()
+	if err != nil {
+		dir = "" // nowhere to keep them: they are measured every time
+	} else {
+		dir = filepath.Join(dir, "weft")
+	}
+	links, note, err := choice.Find(ctx, choice.Query{Port: port, Call: transport.Call{Seq: 1, Op: sched.SendRecv, Variant: transport.PointToPoint, Root: -1},
+		Kind: w.ep.Kind(), Rank: c.rank, Hosts: w.hosts, Gather: gather, Dir: dir, Fresh: w.cfg.Measure})
+	if err != nil {
+		return err
+	}
+	if note != "" && w.cfg.Log != nil {
+		w.cfg.Log.Info(note)
+	}
+	w.links = links
+	return w.floor()
+}
+
+// floor refuses links that are slower than the configuration demands.
+func (w *world) floor() error {
+	if w.cfg.Floor == 0 {
+		return nil
+	}
+	for _, x := range []struct {
+		name string
+		link tune.Link
+	}{{"of a host", w.links.Near}, {"of different hosts", w.links.Far}} {
+		if x.link.Beta <= 0 {
+			continue
+		}
+		if r := unit.Rate(1e6 / max(x.link.Beta, x.link.Wire)); r < w.cfg.Floor {
+			return fmt.Errorf("ranks %s reach %s over %s, and the floor is %s: find out why the links are slow, or lower WEFT_FLOOR", x.name, r, w.ep.Kind(), w.cfg.Floor)
+		}
 	}
 	return nil
 }

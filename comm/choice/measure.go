@@ -20,7 +20,8 @@ const (
 	most    = 200                  // rounds of a part
 	warm    = 2                    // rounds that do not count
 	small   = 8                    // bytes of a small message
-	burst   = 16                   // small messages sent without waiting
+	chain   = 8                    // small messages one after another, each sent when the one before came
+	burst   = 6                    // small messages sent without waiting: fewer than any transport has room for
 	pass    = 16 << 10             // bytes of the smallest of three passes over memory
 	batch   = 3 << 20              // bytes of traffic that are timed at once, where a pass is shorter
 	perPass = 3                    // bytes of traffic a byte of dst = dst + src: two loads and a store
@@ -197,7 +198,7 @@ func (p *probe) agree(so bool) (bool, error) {
 // timed gives the time in us that a round takes this rank, and that the meeting
 // of all ranks after it takes. All ranks do the same number of rounds, and all
 // begin one when all have done the one before. What else runs on a host only
-// makes rounds longer, so it is the lower quartile of them.
+// makes rounds longer, so it is the tenth part of them that is shorter.
 func (p *probe) timed(round func() error) (took, met float64, err error) {
 	var rounds, meetings []float64
 	begin := time.Now()
@@ -216,7 +217,7 @@ func (p *probe) timed(round func() error) (took, met float64, err error) {
 			meetings = append(meetings, float64(time.Since(done))/1e3)
 		}
 		if stop {
-			return quartile(rounds), quartile(meetings), nil
+			return quantile(rounds, 10), quantile(meetings, 10), nil
 		}
 		if err := context.Cause(p.ctx); err != nil {
 			return 0, 0, err
@@ -228,11 +229,9 @@ func (p *probe) timed(round func() error) (took, met float64, err error) {
 // nobody to exchange with only meet.
 func (p *probe) exchange(to, from int) (exchange, error) {
 	alone := to < 0 || to == p.rank
-	round := func(messages, bytes int) (float64, error) {
-		took, _, err := p.timed(func() error {
-			if alone {
-				return nil
-			}
+	// round exchanges messages at once, so many times one after another.
+	round := func(times, messages, bytes int) (float64, error) {
+		once := func() error {
 			for i := range messages {
 				p.port.Expect(from, 0, p.space[i*small:][:bytes])
 			}
@@ -247,18 +246,29 @@ func (p *probe) exchange(to, from int) (exchange, error) {
 				}
 			}
 			return nil
+		}
+		took, _, err := p.timed(func() error {
+			for range times {
+				if alone {
+					return nil
+				}
+				if err := once(); err != nil {
+					return err
+				}
+			}
+			return nil
 		})
-		return took, err
+		return took / float64(times), err
 	}
 	var x exchange
 	var err error
-	if x.Small, err = round(1, small); err != nil {
+	if x.Small, err = round(chain, 1, small); err != nil {
 		return x, err
 	}
-	if x.Burst, err = round(burst, small); err != nil {
+	if x.Burst, err = round(1, burst, small); err != nil {
 		return x, err
 	}
-	x.Large, err = round(1, p.large)
+	x.Large, err = round(1, 1, p.large)
 	if alone {
 		x = exchange{}
 	}
@@ -290,14 +300,12 @@ func (p *probe) memory(bytes int) (tune.Pace, error) {
 		}
 	}
 	traffic := float64(perPass * bytes)
-	pace := tune.Pace{Traffic: traffic * float64(len(p.mates)), Byte: quartile(used) / float64(repeat) / traffic}
+	pace := tune.Pace{Traffic: traffic * float64(len(p.mates)), Byte: quantile(used, 10) / float64(repeat) / traffic}
 	return pace, p.meet() // the next size begins on all ranks at once
 }
 
 // median is the middle of some numbers, of an even count the lower; zero of none.
 func median(list []float64) float64 { return quantile(list, 2) }
-
-func quartile(list []float64) float64 { return quantile(list, 4) }
 
 // quantile is the number below which lies one part of so many.
 func quantile(list []float64, parts int) float64 {

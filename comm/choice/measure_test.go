@@ -160,13 +160,13 @@ func TestCombine(t *testing.T) {
 		}
 		return text
 	}
-	all := [][]byte{one(8, 1, 10, 40, 10+1e-3*(256<<10-8)), one(2, 3, 12, 300, 99999), one(4, 2, 8, 20, 11)}
+	all := [][]byte{one(8, 1, 10, 20, 10+1e-3*(256<<10-8)), one(2, 3, 12, 300, 99999), one(4, 2, 8, 15, 11)}
 	l, err := combine(all, []int{0, 0, 0})
 	if err != nil {
 		t.Fatal(err)
 	}
 	// Three ranks on two cores: a core's time is two thirds of what passes.
-	post := 30.0 / 15 / 2 / 1.5
+	post := 10.0 / 5 / 2 / 1.5
 	want := tune.Links{Ranks: 3, Cores: 2, Sync: 2, Paces: []tune.Pace{{Traffic: 1000, Byte: 2e-6}}, Near: tune.Link{Alpha: 10 - 2*post*1.5, Post: post, Beta: 1e-3 / 2 / 1.5}}
 	if l.Near.Beta = float64(int(l.Near.Beta*1e9+0.5)) / 1e9; l.Near.Beta != float64(int(want.Near.Beta*1e9+0.5))/1e9 {
 		t.Errorf("%g us a byte, want %g", l.Near.Beta, want.Near.Beta)
