@@ -21,7 +21,8 @@ import (
 //
 // (Alexandrov, Ionescu, Schauser and Scheiman 1995). A program takes the longest
 // chain of these, and no less than any host's cores and way out need for all
-// they have to do. None of it depends on the order in which the interpreter
+// they have to do; channels of a rank run side by side as far as it has cores.
+// None of it depends on the order in which the interpreter
 // takes the ranks.
 func (l *Links) Replay(p *sched.Program, bytes unit.Bytes, hosts []int) (Replayed, error) {
 	all, err := l.Curve(p, []unit.Bytes{bytes}, hosts)
@@ -55,7 +56,7 @@ func (l *Links) Curve(p *sched.Program, sizes []unit.Bytes, hosts []int) ([]Repl
 // Replayed is a program's time, and what it is made of.
 type Replayed struct {
 	Time  unit.Time
-	Chain unit.Time // the longest chain of messages and of what ranks do between them
+	Chain unit.Time // the longest chain of messages and of what ranks do between them, and no less than a rank's work
 	Cores unit.Time // what the cores of the busiest host need for everything
 	Out   unit.Time // what the way out of the busiest host needs
 }
@@ -241,7 +242,7 @@ func (w *walk) end() []Replayed {
 				chain = max(chain, t[k])
 			}
 			own := min(max(have/w.on[w.host[r]], 1), len(threads))
-			cores = max(cores, w.rank[r][k]/float64(own))
+			chain = max(chain, w.rank[r][k]/float64(own))
 		}
 		for h := range w.work {
 			cores, out = max(cores, w.work[h][k]/float64(have)), max(out, w.out[h][k])

@@ -16,11 +16,11 @@ import (
 )
 
 const (
-	spend   = 6 * time.Millisecond // on each of up to ten parts, and one round more
+	spend   = 5 * time.Millisecond // on each of up to ten parts, and one round more
 	most    = 200                  // rounds of a part
-	warm    = 2                    // rounds that do not count
+	warm    = 1                    // rounds that do not count
 	small   = 8                    // bytes of a small message
-	chain   = 8                    // small messages one after another, each sent when the one before came
+	chain   = 2                    // small messages one after another, each sent when the one before came
 	burst   = 6                    // small messages sent without waiting: fewer than any transport has room for
 	pass    = 16 << 10             // bytes of the smallest of three passes over memory
 	batch   = 3 << 20              // bytes of traffic that are timed at once, where a pass is shorter
@@ -198,7 +198,8 @@ func (p *probe) agree(so bool) (bool, error) {
 // timed gives the time in us that a round takes this rank, and that the meeting
 // of all ranks after it takes. All ranks do the same number of rounds, and all
 // begin one when all have done the one before. What else runs on a host only
-// makes rounds longer, so it is the tenth part of them that is shorter.
+// makes them longer, so the shortest meeting counts, and of rounds, which gain
+// from ranks that began early, the one that a tenth are shorter than.
 func (p *probe) timed(round func() error) (took, met float64, err error) {
 	var rounds, meetings []float64
 	begin := time.Now()
@@ -217,7 +218,7 @@ func (p *probe) timed(round func() error) (took, met float64, err error) {
 			meetings = append(meetings, float64(time.Since(done))/1e3)
 		}
 		if stop {
-			return quantile(rounds, 10), quantile(meetings, 10), nil
+			return quantile(rounds, 10), slices.Min(meetings), nil
 		}
 		if err := context.Cause(p.ctx); err != nil {
 			return 0, 0, err
