@@ -34,14 +34,16 @@ type loss struct {
 // Lead gives this process the office of decider. The epoch is what the store
 // holds, nil if it holds none yet. The lease that gives the office is the
 // shell's; that two hold the office for a while does no harm, as the store
-// takes only one epoch for a number.
+// takes only one epoch for a number. A machine that learns of another's epoch, or
+// of one without itself, gives up the office (Deciding is false); if the lease is
+// still its process's, call Lead again.
 func (m *Machine) Lead(now Time, stored *Epoch) {
 	m.wake(now)
-	if stored.number() > m.epoch.number() {
+	if stored.number() > m.epoch.number() && stored.check() == nil {
 		m.adopt(m.book.keep(stored), nil)
 		m.pass()
 	}
-	m.office = &office{asked: Never}
+	m.office, m.deciderSeen = &office{asked: Never}, m.now
 	if !m.member() {
 		m.nextBeat = m.now
 	}
@@ -60,7 +62,7 @@ func (m *Machine) Follow(now Time) {
 func (m *Machine) Decided(now Time, stored *Epoch) {
 	m.wake(now)
 	if m.office != nil {
-		m.office.asked = Never
+		m.office.asked, m.deciderSeen = Never, m.now
 	}
 	if stored.number() > m.epoch.number() {
 		if stored.check() != nil {
@@ -102,6 +104,9 @@ func (o *office) petition(m *Machine, msg *Message) {
 	i := m.epoch.Index(msg.Subject)
 	if i < 0 || m.epoch.Members[i].Life != msg.SubjectLife {
 		return
+	}
+	if msg.Step > m.step {
+		m.step, m.stepAt, m.pace = msg.Step, m.now, msg.Age
 	}
 	p := petition{msg.Subject, msg.SubjectLife, m.now}
 	switch {
@@ -179,43 +184,61 @@ func (o *office) decided(m *Machine, e *Epoch) {
 // officeDue is when the decider has something to do without any input.
 func (m *Machine) officeDue() Time {
 	o := m.office
+	if m.epoch != nil && m.epoch.Halt != NoReason {
+		return far
+	}
 	if o.asked != Never {
 		return o.asked + m.cfg.Retry
 	}
 	due := far
+	wait := func(t Time) { // what is due already waits for something else than time
+		if t > m.now {
+			due = min(due, t)
+		}
+	}
 	if len(o.joins) > 0 {
-		due = max(m.now+1, o.joined+m.cfg.Gather)
+		wait(o.joined + m.cfg.Gather)
 	}
 	for i := range m.marks {
 		if m.marks[i].state == Failed {
-			due = min(due, max(m.now+1, m.marks[i].since+m.cfg.Settle))
+			wait(m.marks[i].since + m.cfg.Settle)
 		}
 	}
 	return due
 }
 
 // decide proposes the next epoch if there is reason for one. All that waits goes
-// into it. A proposal without answer is made anew after Config.Retry with what
+// into it. More than half of the members are never removed for being silent: a
+// decider that reaches the store and nobody else would end a job that is well
+// without it. It leaves after Config.Orphan, and if the others live they go on. A proposal without answer is made anew after Config.Retry with what
 // has come since; the store takes one of them.
 func (m *Machine) decide() {
 	o, e := m.office, m.epoch
 	if o.asked != Never && m.now < o.asked+m.cfg.Retry || e != nil && e.Halt != NoReason {
 		return
 	}
+	o.asked = Never
 	var members []Member
 	if e != nil {
 		members = e.Members
 	}
 	var failed []ID
-	first, suspects := far, false
+	first, silent, suspects := far, 0, false
 	for _, k := range m.marks {
 		switch k.state {
 		case Failed:
 			failed = append(failed, k.id)
 			first = min(first, k.since)
+			if k.incarnation != Final {
+				silent++
+			}
 		case Suspect:
 			suspects = true
+			silent++
 		}
+	}
+	if len(failed) > 0 && 2*silent > len(members) {
+		return // either they are gone or this process is; see checkQuorum
 	}
 	var joins []petition
 	for _, p := range o.joins { // a new process waits until the old one of its id is gone

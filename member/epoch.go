@@ -71,6 +71,19 @@ func (e *Epoch) Active() []ID {
 	return ids
 }
 
+// ObserversOf lists who watches a member, in an epoch that a machine has taken up.
+func (e *Epoch) ObserversOf(id ID) []ID {
+	i := e.Index(id)
+	if i < 0 || e.watching == nil {
+		return nil
+	}
+	ids := make([]ID, len(e.watching[i]))
+	for j, o := range e.watching[i] {
+		ids[j] = e.Members[o].ID
+	}
+	return ids
+}
+
 func (e *Epoch) String() string {
 	if e == nil {
 		return "epoch 0: no members"
@@ -256,6 +269,16 @@ func (c *Change) apply(from *Epoch) *Epoch {
 type Book struct {
 	pages [32]page
 	next  int
+	cfg   *Config    // of the latest machine
+	spare []Outbound // for the next machine that has something to send
+}
+
+// config gives a pointer to a configuration that machines share as long as it is the same.
+func (b *Book) config(c Config) *Config {
+	if b.cfg == nil || *b.cfg != c {
+		b.cfg = &c
+	}
+	return b.cfg
 }
 
 type page struct {

@@ -62,7 +62,7 @@ func (m *Machine) Exited(now Time, id ID, life uint64) {
 // askAgain repeats what the decider has not yet done.
 func (m *Machine) askAgain() {
 	m.nextAsk = m.now + m.cfg.Retry
-	msg := Message{Subject: m.self, SubjectLife: m.life}
+	msg := Message{Subject: m.self, SubjectLife: m.life, Step: m.step, Age: m.pace}
 	switch {
 	case m.via != nil:
 		msg.Verb = Enter
@@ -100,7 +100,7 @@ func (m *Machine) petition(msg *Message) {
 		return
 	}
 	if d := m.decider(); d != m.self && d != msg.From {
-		m.send(d, Message{Verb: msg.Verb, Subject: msg.Subject, SubjectLife: msg.SubjectLife})
+		m.send(d, Message{Verb: msg.Verb, Subject: msg.Subject, SubjectLife: msg.SubjectLife, Step: msg.Step, Age: msg.Age})
 	}
 }
 

@@ -149,4 +149,5 @@ type Ready struct {
 	Messages []Outbound
 	Events   []Event
 	Proposal *Proposal // nil if there is nothing to decide
+	Read     bool      // a decider asks what the store holds; the answer is Decided, or nothing if it does not answer
 }

@@ -25,8 +25,8 @@ const (
 	Notice                 // the receiver is behind; the sender's number is in the head
 	Enter                  // Subject with life SubjectLife wants to join
 	Deny                   // Reason why it may not
-	Exit                   // Subject leaves of its own will
-	Caught                 // Subject, a recovering member, has caught up
+	Exit                   // Subject leaves of its own will; Step and Age as in Pace
+	Caught                 // Subject, a recovering member, has caught up; Step and Age likewise
 	Pace                   // Step was done last, Age is the time a step takes
 	verbs
 )
@@ -125,6 +125,8 @@ func (m *Message) Append(b []byte) []byte {
 	case Enter, Exit, Caught:
 		b = binary.AppendUvarint(b, uint64(m.Subject))
 		b = binary.AppendUvarint(b, m.SubjectLife)
+		b = binary.AppendUvarint(b, m.Step)
+		b = binary.AppendUvarint(b, uint64(m.Age/time.Microsecond))
 	case Deny:
 		b = append(b, byte(m.Reason))
 	case Pace:
@@ -211,7 +213,7 @@ func Decode(b []byte) (Message, error) {
 	case Whole:
 		m.Epoch = r.epoch()
 	case Enter, Exit, Caught:
-		m.Subject, m.SubjectLife = r.id(), r.uint()
+		m.Subject, m.SubjectLife, m.Step, m.Age = r.id(), r.uint(), r.uint(), r.age(false)
 	case Deny:
 		m.Reason = Reason(r.byte(byte(reasonCount - 1)))
 	case Pace:

@@ -9,6 +9,7 @@ import (
 type watch struct {
 	index       int32 // in the epoch's list
 	incarnation uint32
+	life        uint64
 	seen        Time // last sign of life, had or told of
 	own         Time // last beat that came from it, or Never
 	due         Time // when to look again
@@ -36,12 +37,44 @@ func (m *Machine) rewatch(old *Epoch) {
 	}
 	for _, i := range m.epoch.watched[m.me] {
 		id := m.epoch.Members[i].ID
-		w := watch{index: i, seen: m.now, own: Never, due: m.now + m.timeout()/2}
+		w := watch{index: i, life: m.epoch.Members[i].Life, seen: m.now, own: Never, due: m.now + m.timeout()/2}
 		if j := slices.Index(ids, id); j >= 0 && sameLife(old, m.epoch, int(i)) {
 			w.incarnation, w.seen, w.own, w.due = watches[j].incarnation, watches[j].seen, watches[j].own, min(watches[j].due, w.due)
 		}
 		m.ids, m.watches = append(m.ids, id), append(m.watches, w)
 	}
+}
+
+// keep goes through what is held of members when an epoch comes that lists them
+// still. What made one failed may have been left out of the epoch because it came
+// late, or because it was a view from behind a partition. So observers look again,
+// and call it failed again after an interval without a sign of life; what others
+// were told lapses unless they are told again.
+func (m *Machine) keep(old *Epoch) {
+	kept := m.marks[:0]
+	for _, k := range m.marks {
+		i := m.epoch.Index(k.id)
+		if i < 0 || !sameLife(old, m.epoch, i) {
+			continue
+		}
+		at := slices.Index(m.ids, k.id)
+		switch {
+		case k.state != Failed:
+		case k.incarnation == Final:
+			if at >= 0 {
+				m.tell(Word{k.id, Failed, Final})
+			}
+		case at >= 0 && m.office == nil:
+			w := &m.watches[at]
+			w.seen, w.due = max(w.seen, m.now-2*m.timeout()+m.interval), m.now
+			k.state, k.mine, k.until = Suspect, true, far
+			m.emit(Event{Kind: Suspected, ID: k.id})
+		default:
+			k.until = m.now + 2*m.cfg.Timeout
+		}
+		kept = append(kept, k)
+	}
+	m.marks = kept
 }
 
 // heard takes a beat.
@@ -51,7 +84,7 @@ func (m *Machine) heard(msg *Message) {
 		return
 	}
 	w := &m.watches[i]
-	if m.epoch.Members[w.index].Life != msg.Life {
+	if w.life != msg.Life {
 		return // another process under the same id
 	}
 	w.seen, w.own = m.now, m.now
@@ -97,8 +130,11 @@ func (m *Machine) check(i int) {
 		return
 	}
 	state := m.State(id)
-	if state == Failed { // a beat will tell if it is not
-		w.due, w.trouble = far, nil
+	if state == Failed { // a beat will tell if it is not; as long as none does, others are reminded
+		w.due, w.trouble = m.now+m.cfg.Orphan/2, nil
+		if k := &m.marks[m.mark(id)]; k.mine {
+			m.tell(Word{id, Failed, k.incarnation})
+		}
 		return
 	}
 	if w.trouble == nil {
@@ -111,7 +147,7 @@ func (m *Machine) check(i int) {
 	if age >= 2*t && m.agreed(w, t) {
 		m.set(id, Failed, w.incarnation, true)
 		m.raise(Word{id, Failed, w.incarnation})
-		w.due, w.trouble = far, nil
+		w.due, w.trouble = m.now+m.cfg.Orphan/2, nil
 		return
 	}
 	if m.now >= w.trouble.again {
@@ -120,8 +156,9 @@ func (m *Machine) check(i int) {
 		for _, o := range m.epoch.watching[w.index] {
 			m.send(m.epoch.Members[o].ID, Message{Verb: Ask, Subject: id})
 		}
-		if age >= t && m.office == nil {
+		if age >= t {
 			m.send(m.decider(), Message{Verb: Ping})
+			m.read = m.office != nil
 		}
 	}
 	w.due = w.trouble.again
@@ -135,10 +172,11 @@ func (m *Machine) check(i int) {
 
 // agreed reports whether an observer may call a member failed that it has not
 // heard of for two timeouts: another observer has not heard it for one either, or
-// the decider is within reach, so that the trouble is not this process's own.
-// Had any observer heard the member, its answer would have moved watch.seen.
+// the decider (for the decider itself, the store) is within reach, so that the
+// trouble is not this process's own. Had any observer heard the member, its
+// answer would have moved watch.seen.
 func (m *Machine) agreed(w *watch, t time.Duration) bool {
-	if m.office != nil || m.now-m.deciderSeen < m.cfg.Timeout {
+	if m.now-m.deciderSeen < m.cfg.Timeout {
 		return true
 	}
 	for _, a := range w.trouble.answers {
@@ -221,7 +259,7 @@ func (m *Machine) flush() {
 
 // hear takes news of a member, and passes on what makes one failed or no longer so.
 func (m *Machine) hear(w Word) {
-	if w.ID == m.self {
+	if w.ID == m.self && m.member() {
 		m.refute(w)
 		return
 	}
@@ -236,6 +274,11 @@ func (m *Machine) hear(w Word) {
 	}
 	switch {
 	case w.Incarnation < incarnation:
+	case w.State == Failed && state == Failed && w.Incarnation == incarnation: // a reminder
+		if k := &m.marks[m.mark(w.ID)]; !k.mine && k.until < m.now+2*m.cfg.Orphan-m.cfg.Orphan/4 {
+			k.until = m.now + 2*m.cfg.Orphan
+			m.tell(w)
+		}
 	case w.State == Failed && (state != Failed || w.Incarnation > incarnation):
 		m.set(w.ID, Failed, w.Incarnation, false)
 		if state != Failed {
@@ -285,15 +328,18 @@ func (m *Machine) checkQuorum() {
 	m.emit(Event{Kind: QuorumLost, ID: m.self, Reason: Orphaned})
 }
 
-// checkIsolation notices that nobody is heard at all, and after Config.Orphan
-// that this goes on.
+// checkIsolation notices that half of those observed have been silent for two
+// timeouts without another observer or the decider to confirm it, so that it is
+// this process that is cut off; and after Config.Orphan that this goes on.
 func (m *Machine) checkIsolation() {
-	silent := m.member() && len(m.watches) > 0 && m.office == nil && m.now-m.deciderSeen >= m.cfg.Timeout
+	silent := 0
 	for i := range m.watches {
-		silent = silent && m.now-m.watches[i].seen >= 2*m.cfg.Timeout
+		if m.now-m.watches[i].seen >= 2*m.cfg.Timeout && m.State(m.ids[i]) != Failed {
+			silent++
+		}
 	}
 	switch {
-	case !silent:
+	case silent == 0 || 2*silent < len(m.watches) || m.now-m.deciderSeen < m.cfg.Timeout:
 		if m.isolatedSince != far {
 			m.isolatedSince, m.warned = far, false
 		}

@@ -14,6 +14,7 @@ const (
 	Exit                  // processes end and the rank By, or the next one, sees it a millisecond later
 	Pause                 // processes stop for a while: SIGSTOP, a debugger, a garbage collection
 	Cut                   // ranks reach only one another, not the others and not the store
+	CutPeers              // ranks reach only one another and the store
 	Slow                  // messages to and from take By more, each way
 	Lossy                 // so many messages to and from are lost on top
 	Join                  // new processes ask to be let in
@@ -21,7 +22,7 @@ const (
 	StoreDown             // the store does not answer
 )
 
-var whats = []string{"kill", "exit", "pause", "cut", "slow", "lossy", "join", "leave", "store-down"}
+var whats = []string{"kill", "exit", "pause", "cut", "cut-peers", "slow", "lossy", "join", "leave", "store-down"}
 
 func (w What) String() string { return whats[w] }
 
@@ -42,7 +43,7 @@ func (f *Fault) check(ranks int) error {
 			return fmt.Errorf("simulation: %v of r%d; ranks are 0 to %d", f.What, r, ranks-1)
 		}
 	}
-	if (f.What == Pause || f.What == Cut || f.What == Slow || f.What == Lossy || f.What == StoreDown) && f.For <= 0 {
+	if (f.What == Pause || f.What == Cut || f.What == CutPeers || f.What == Slow || f.What == Lossy || f.What == StoreDown) && f.For <= 0 {
 		return fmt.Errorf("simulation: %v lasts %v; say for how long", f.What, f.For)
 	}
 	return nil
@@ -70,8 +71,8 @@ func (w *World) begin(i int32) {
 			}
 		case Pause:
 			x.stopped = x.up
-		case Cut:
-			x.cut = i + 1
+		case Cut, CutPeers:
+			x.cut, x.alone = i+1, f.What == Cut
 		case Slow:
 			x.slow += f.Delay.Nanoseconds()
 		case Lossy:
@@ -106,9 +107,9 @@ func (w *World) end(i int32) {
 			if x.up && x.stopped {
 				w.resume(int32(r))
 			}
-		case Cut:
+		case Cut, CutPeers:
 			if x.cut == i+1 {
-				x.cut = 0
+				x.cut, x.alone = 0, false
 			}
 		case Slow:
 			x.slow -= f.Delay.Nanoseconds()

@@ -17,6 +17,7 @@ type death struct {
 	suspected int64
 	failed    int64
 	known     int
+	need      int // to know, at the last look
 	knows     []uint64
 }
 
@@ -132,19 +133,20 @@ func (w *World) learned(d int, i int32) {
 	w.deaths = slices.Delete(w.deaths, d, d+1)
 }
 
-// living counts the ranks that have to know of a death: those that run, are
-// connected and are members. It is looked up once a tenth of them could be enough.
+// living counts the ranks that know of a death or have to: those that run and are
+// connected. As it takes a look at all, it waits until as many know as there
+// were ranks that could, at the last look.
 func (w *World) living(k *death) int {
-	if k.known < w.set.Ranks/10 {
-		return w.set.Ranks
+	if k.known < k.need {
+		return k.need
 	}
-	n := 0
+	k.need = 0
 	for i := range w.set.Ranks {
 		if x := &w.nodes[i]; x.up && !x.stopped && x.cut == 0 || k.knows[i/64]&(1<<(i%64)) != 0 {
-			n++
+			k.need++
 		}
 	}
-	return n
+	return k.need
 }
 
 // Report gives what was measured up to now.

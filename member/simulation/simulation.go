@@ -74,23 +74,25 @@ const (
 const held = 512
 
 type node struct {
-	machine *member.Machine
-	drift   float64 // local time is world time times (1+drift)
-	timerAt int64   // of the event that is in the heap
-	life    uint64
-	up      bool // the process exists
-	stopped bool
-	cut     int32 // partition it is in
-	loss    float64
-	slow    int64
-	inbox   []int32 // messages while stopped
+	machine       *member.Machine
+	drift         float64 // local time is world time times (1+drift)
+	received      int64
+	receivedBytes int64
+	cut           int32 // partition it is in
+	up            bool  // the process exists
+	stopped       bool
+	waiting       bool // catches up
+	alone         bool // cut off from the store as well
+	slow          int64
+	loss          float64
+	timerAt       int64 // of the event that is in the heap
+	sent          int64
+	sentBytes     int64
+	life          uint64
+	inbox         []int32 // messages while stopped
 
 	troubled                    int64 // until when silence of this rank is no false alarm
 	excused, accused, condemned int64 // until when another alarm is of the same incident
-	waiting                     bool  // catches up
-
-	sent, received           int64
-	sentBytes, receivedBytes int64
 }
 
 // World is a simulation under way.
@@ -289,7 +291,7 @@ func (w *World) Step() bool {
 	case propose:
 		w.decide(e.arg)
 	case decided:
-		if x.up && !x.stopped {
+		if w.reaches(e.node) {
 			x.machine.Decided(x.local(w.now), w.store)
 			w.drain(e.node)
 		}
@@ -367,6 +369,9 @@ func (w *World) drain(i int32) {
 		w.proposals = append(w.proposals, proposal{i, *r.Proposal})
 		w.push(w.now+w.set.Network.Store.Nanoseconds(), propose, i, int32(len(w.proposals)-1))
 	}
+	if r.Read && w.reaches(i) {
+		w.push(w.now+2*w.set.Network.Store.Nanoseconds(), decided, i, 0)
+	}
 	x.machine.Advance()
 	if next := max(x.world(x.machine.Next()), w.now+1); next < x.timerAt {
 		x.timerAt = next
@@ -425,10 +430,10 @@ func (w *World) broken(format string, args ...any) {
 	}
 }
 
-// reaches reports whether the store and a node can talk: the store is in partition 0.
+// reaches reports whether the store and a node can talk.
 func (w *World) reaches(i int32) bool {
 	x := &w.nodes[i]
-	return x.up && !x.stopped && x.cut == 0 && w.storeDown == 0
+	return x.up && !x.stopped && !x.alone && w.storeDown == 0
 }
 
 // decide is the store's compare and set.
