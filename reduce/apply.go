@@ -39,6 +39,21 @@ func ApplyN(t Type, op Op, dst []byte, srcs ...[]byte) {
 // ApplyAll computes what ApplyN does and stores it in every destination, each of
 // which may be one of the sources.
 func ApplyAll(t Type, op Op, dsts, srcs [][]byte) {
+	n := checkAll(t, op, dsts, srcs)
+	if n == 0 {
+		return
+	}
+	if len(srcs) == 1 {
+		for _, d := range dsts {
+			Copy(d, srcs[0])
+		}
+		return
+	}
+	vectors(t, op.pairwise(), dsts, srcs, n)
+}
+
+// checkAll panics on what ApplyAll does not take; else it gives the buffers' length.
+func checkAll(t Type, op Op, dsts, srcs [][]byte) int {
 	if len(dsts) == 0 || len(srcs) == 0 {
 		panic(fmt.Errorf("reduce: %d sources into %d destinations; at least one of each is needed", len(srcs), len(dsts)))
 	}
@@ -54,16 +69,7 @@ func ApplyAll(t Type, op Op, dsts, srcs [][]byte) {
 			unequal(dsts, srcs)
 		}
 	}
-	if n == 0 {
-		return
-	}
-	if len(srcs) == 1 {
-		for _, d := range dsts {
-			Copy(d, srcs[0])
-		}
-		return
-	}
-	vectors(t, op.pairwise(), dsts, srcs, n)
+	return n
 }
 
 // check panics on what Check refuses and on parts of elements.

@@ -158,6 +158,159 @@ func minFloat8E5M2AVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to 
 func maxFloat8E5M2AVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, nt bool)
 
 //go:noescape
+func sumInt8LoggedAVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
+
+//go:noescape
+func prodInt8LoggedAVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
+
+//go:noescape
+func minInt8LoggedAVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
+
+//go:noescape
+func maxInt8LoggedAVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
+
+//go:noescape
+func minUint8LoggedAVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
+
+//go:noescape
+func maxUint8LoggedAVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
+
+//go:noescape
+func sumInt16LoggedAVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
+
+//go:noescape
+func prodInt16LoggedAVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
+
+//go:noescape
+func minInt16LoggedAVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
+
+//go:noescape
+func maxInt16LoggedAVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
+
+//go:noescape
+func minUint16LoggedAVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
+
+//go:noescape
+func maxUint16LoggedAVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
+
+//go:noescape
+func sumInt32LoggedAVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
+
+//go:noescape
+func prodInt32LoggedAVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
+
+//go:noescape
+func minInt32LoggedAVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
+
+//go:noescape
+func maxInt32LoggedAVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
+
+//go:noescape
+func minUint32LoggedAVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
+
+//go:noescape
+func maxUint32LoggedAVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
+
+//go:noescape
+func sumInt64LoggedAVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
+
+//go:noescape
+func prodInt64LoggedAVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
+
+//go:noescape
+func minInt64LoggedAVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
+
+//go:noescape
+func maxInt64LoggedAVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
+
+//go:noescape
+func minUint64LoggedAVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
+
+//go:noescape
+func maxUint64LoggedAVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
+
+//go:noescape
+func andBitsLoggedAVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
+
+//go:noescape
+func orBitsLoggedAVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
+
+//go:noescape
+func xorBitsLoggedAVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
+
+//go:noescape
+func sumFloat32LoggedAVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
+
+//go:noescape
+func prodFloat32LoggedAVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
+
+//go:noescape
+func minFloat32LoggedAVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
+
+//go:noescape
+func maxFloat32LoggedAVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
+
+//go:noescape
+func sumFloat64LoggedAVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
+
+//go:noescape
+func prodFloat64LoggedAVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
+
+//go:noescape
+func minFloat64LoggedAVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
+
+//go:noescape
+func maxFloat64LoggedAVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
+
+//go:noescape
+func sumFloat16LoggedAVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
+
+//go:noescape
+func prodFloat16LoggedAVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
+
+//go:noescape
+func minFloat16LoggedAVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
+
+//go:noescape
+func maxFloat16LoggedAVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
+
+//go:noescape
+func sumBFloat16LoggedAVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
+
+//go:noescape
+func prodBFloat16LoggedAVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
+
+//go:noescape
+func minBFloat16LoggedAVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
+
+//go:noescape
+func maxBFloat16LoggedAVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
+
+//go:noescape
+func sumFloat8E4M3LoggedAVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
+
+//go:noescape
+func prodFloat8E4M3LoggedAVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
+
+//go:noescape
+func minFloat8E4M3LoggedAVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
+
+//go:noescape
+func maxFloat8E4M3LoggedAVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
+
+//go:noescape
+func sumFloat8E5M2LoggedAVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
+
+//go:noescape
+func prodFloat8E5M2LoggedAVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
+
+//go:noescape
+func minFloat8E5M2LoggedAVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
+
+//go:noescape
+func maxFloat8E5M2LoggedAVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
+
+//go:noescape
 func scaleFloat32AVX2(dst *byte, src *byte, from int, to int, factor float32)
 
 //go:noescape

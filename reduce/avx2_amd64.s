@@ -13907,6 +13907,10720 @@ done:
 	VZEROUPPER
 	RET
 
+// func sumInt8LoggedAVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
+// Requires: AVX, AVX2
+TEXT ·sumInt8LoggedAVX2(SB), NOSPLIT, $0-64
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ log+48(FP), R8
+	MOVQ (DX), R10
+	MOVQ (AX), R12
+	MOVQ 24(DX), R11
+	ADDQ $0x30, DX
+	ADDQ $0x18, AX
+	SUBQ $0x02, BX
+	DECQ CX
+
+block:
+	MOVQ    DI, R9
+	SUBQ    SI, R9
+	CMPQ    R9, $+128
+	JL      tail
+	VMOVDQU (R10)(SI*1), Y0
+	VMOVDQU 32(R10)(SI*1), Y1
+	VMOVDQU 64(R10)(SI*1), Y2
+	VMOVDQU 96(R10)(SI*1), Y3
+	VPADDB  (R11)(SI*1), Y0, Y0
+	VPADDB  32(R11)(SI*1), Y1, Y1
+	VPADDB  64(R11)(SI*1), Y2, Y2
+	VPADDB  96(R11)(SI*1), Y3, Y3
+	TESTQ   BX, BX
+	JZ      block_sources_done
+	MOVQ    DX, R13
+	MOVQ    BX, R14
+
+block_sources:
+	MOVQ   (R13), R15
+	VPADDB (R15)(SI*1), Y0, Y0
+	VPADDB 32(R15)(SI*1), Y1, Y1
+	VPADDB 64(R15)(SI*1), Y2, Y2
+	VPADDB 96(R15)(SI*1), Y3, Y3
+	ADDQ   $0x18, R13
+	DECQ   R14
+	JNZ    block_sources
+
+block_sources_done:
+	VMOVDQU Y0, 64(R8)
+	VMOVDQU Y1, 96(R8)
+	VMOVDQU Y2, 128(R8)
+	VMOVDQU Y3, 160(R8)
+	MOVQ    start+56(FP), R9
+	LEAQ    128(SI)(R9*1), R9
+	MOVQ    R9, 8(R8)
+	VMOVDQU Y0, (R12)(SI*1)
+	VMOVDQU Y1, 32(R12)(SI*1)
+	VMOVDQU Y2, 64(R12)(SI*1)
+	VMOVDQU Y3, 96(R12)(SI*1)
+	TESTQ   CX, CX
+	JZ      block_targets_done
+	MOVQ    AX, R13
+	MOVQ    CX, R14
+
+block_targets:
+	MOVQ    (R13), R15
+	VMOVDQU Y0, (R15)(SI*1)
+	VMOVDQU Y1, 32(R15)(SI*1)
+	VMOVDQU Y2, 64(R15)(SI*1)
+	VMOVDQU Y3, 96(R15)(SI*1)
+	ADDQ    $0x18, R13
+	DECQ    R14
+	JNZ     block_targets
+
+block_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+128, SI
+	JMP  block
+
+tail:
+	MOVQ    DI, R9
+	SUBQ    SI, R9
+	CMPQ    R9, $+32
+	JL      done
+	VMOVDQU (R10)(SI*1), Y0
+	VPADDB  (R11)(SI*1), Y0, Y0
+	TESTQ   BX, BX
+	JZ      tail_sources_done
+	MOVQ    DX, R13
+	MOVQ    BX, R14
+
+tail_sources:
+	MOVQ   (R13), R15
+	VPADDB (R15)(SI*1), Y0, Y0
+	ADDQ   $0x18, R13
+	DECQ   R14
+	JNZ    tail_sources
+
+tail_sources_done:
+	VMOVDQU Y0, 64(R8)
+	MOVQ    start+56(FP), R9
+	LEAQ    32(SI)(R9*1), R9
+	MOVQ    R9, 8(R8)
+	VMOVDQU Y0, (R12)(SI*1)
+	TESTQ   CX, CX
+	JZ      tail_targets_done
+	MOVQ    AX, R13
+	MOVQ    CX, R14
+
+tail_targets:
+	MOVQ    (R13), R15
+	VMOVDQU Y0, (R15)(SI*1)
+	ADDQ    $0x18, R13
+	DECQ    R14
+	JNZ     tail_targets
+
+tail_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+32, SI
+	JMP  tail
+
+done:
+	VZEROUPPER
+	RET
+
+// func prodInt8LoggedAVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
+// Requires: AVX, AVX2
+TEXT ·prodInt8LoggedAVX2(SB), NOSPLIT, $0-64
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ log+48(FP), R8
+	MOVQ (DX), R10
+	MOVQ (AX), R12
+	MOVQ 24(DX), R11
+	ADDQ $0x30, DX
+	ADDQ $0x18, AX
+	SUBQ $0x02, BX
+	DECQ CX
+
+block:
+	MOVQ    DI, R9
+	SUBQ    SI, R9
+	CMPQ    R9, $+128
+	JL      tail
+	VMOVDQU (R10)(SI*1), Y0
+	VMOVDQU 32(R10)(SI*1), Y1
+	VMOVDQU 64(R10)(SI*1), Y2
+	VMOVDQU 96(R10)(SI*1), Y3
+	VMOVDQU (R11)(SI*1), Y4
+	VPSRLW  $0x08, Y0, Y5
+	VPSRLW  $0x08, Y4, Y6
+	VPMULLW Y6, Y5, Y5
+	VPSLLW  $0x08, Y5, Y5
+	VPMULLW Y4, Y0, Y0
+	VPAND   c32_ff00ffAVX2<>+0(SB), Y0, Y0
+	VPOR    Y5, Y0, Y0
+	VMOVDQU 32(R11)(SI*1), Y4
+	VPSRLW  $0x08, Y1, Y5
+	VPSRLW  $0x08, Y4, Y6
+	VPMULLW Y6, Y5, Y5
+	VPSLLW  $0x08, Y5, Y5
+	VPMULLW Y4, Y1, Y1
+	VPAND   c32_ff00ffAVX2<>+0(SB), Y1, Y1
+	VPOR    Y5, Y1, Y1
+	VMOVDQU 64(R11)(SI*1), Y4
+	VPSRLW  $0x08, Y2, Y5
+	VPSRLW  $0x08, Y4, Y6
+	VPMULLW Y6, Y5, Y5
+	VPSLLW  $0x08, Y5, Y5
+	VPMULLW Y4, Y2, Y2
+	VPAND   c32_ff00ffAVX2<>+0(SB), Y2, Y2
+	VPOR    Y5, Y2, Y2
+	VMOVDQU 96(R11)(SI*1), Y4
+	VPSRLW  $0x08, Y3, Y5
+	VPSRLW  $0x08, Y4, Y6
+	VPMULLW Y6, Y5, Y5
+	VPSLLW  $0x08, Y5, Y5
+	VPMULLW Y4, Y3, Y3
+	VPAND   c32_ff00ffAVX2<>+0(SB), Y3, Y3
+	VPOR    Y5, Y3, Y3
+	TESTQ   BX, BX
+	JZ      block_sources_done
+	MOVQ    DX, R13
+	MOVQ    BX, R14
+
+block_sources:
+	MOVQ    (R13), R15
+	VMOVDQU (R15)(SI*1), Y4
+	VPSRLW  $0x08, Y0, Y5
+	VPSRLW  $0x08, Y4, Y6
+	VPMULLW Y6, Y5, Y5
+	VPSLLW  $0x08, Y5, Y5
+	VPMULLW Y4, Y0, Y0
+	VPAND   c32_ff00ffAVX2<>+0(SB), Y0, Y0
+	VPOR    Y5, Y0, Y0
+	VMOVDQU 32(R15)(SI*1), Y4
+	VPSRLW  $0x08, Y1, Y5
+	VPSRLW  $0x08, Y4, Y6
+	VPMULLW Y6, Y5, Y5
+	VPSLLW  $0x08, Y5, Y5
+	VPMULLW Y4, Y1, Y1
+	VPAND   c32_ff00ffAVX2<>+0(SB), Y1, Y1
+	VPOR    Y5, Y1, Y1
+	VMOVDQU 64(R15)(SI*1), Y4
+	VPSRLW  $0x08, Y2, Y5
+	VPSRLW  $0x08, Y4, Y6
+	VPMULLW Y6, Y5, Y5
+	VPSLLW  $0x08, Y5, Y5
+	VPMULLW Y4, Y2, Y2
+	VPAND   c32_ff00ffAVX2<>+0(SB), Y2, Y2
+	VPOR    Y5, Y2, Y2
+	VMOVDQU 96(R15)(SI*1), Y4
+	VPSRLW  $0x08, Y3, Y5
+	VPSRLW  $0x08, Y4, Y6
+	VPMULLW Y6, Y5, Y5
+	VPSLLW  $0x08, Y5, Y5
+	VPMULLW Y4, Y3, Y3
+	VPAND   c32_ff00ffAVX2<>+0(SB), Y3, Y3
+	VPOR    Y5, Y3, Y3
+	ADDQ    $0x18, R13
+	DECQ    R14
+	JNZ     block_sources
+
+block_sources_done:
+	VMOVDQU Y0, 64(R8)
+	VMOVDQU Y1, 96(R8)
+	VMOVDQU Y2, 128(R8)
+	VMOVDQU Y3, 160(R8)
+	MOVQ    start+56(FP), R9
+	LEAQ    128(SI)(R9*1), R9
+	MOVQ    R9, 8(R8)
+	VMOVDQU Y0, (R12)(SI*1)
+	VMOVDQU Y1, 32(R12)(SI*1)
+	VMOVDQU Y2, 64(R12)(SI*1)
+	VMOVDQU Y3, 96(R12)(SI*1)
+	TESTQ   CX, CX
+	JZ      block_targets_done
+	MOVQ    AX, R13
+	MOVQ    CX, R14
+
+block_targets:
+	MOVQ    (R13), R15
+	VMOVDQU Y0, (R15)(SI*1)
+	VMOVDQU Y1, 32(R15)(SI*1)
+	VMOVDQU Y2, 64(R15)(SI*1)
+	VMOVDQU Y3, 96(R15)(SI*1)
+	ADDQ    $0x18, R13
+	DECQ    R14
+	JNZ     block_targets
+
+block_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+128, SI
+	JMP  block
+
+tail:
+	MOVQ    DI, R9
+	SUBQ    SI, R9
+	CMPQ    R9, $+32
+	JL      done
+	VMOVDQU (R10)(SI*1), Y0
+	VMOVDQU (R11)(SI*1), Y1
+	VPSRLW  $0x08, Y0, Y2
+	VPSRLW  $0x08, Y1, Y3
+	VPMULLW Y3, Y2, Y2
+	VPSLLW  $0x08, Y2, Y2
+	VPMULLW Y1, Y0, Y0
+	VPAND   c32_ff00ffAVX2<>+0(SB), Y0, Y0
+	VPOR    Y2, Y0, Y0
+	TESTQ   BX, BX
+	JZ      tail_sources_done
+	MOVQ    DX, R13
+	MOVQ    BX, R14
+
+tail_sources:
+	MOVQ    (R13), R15
+	VMOVDQU (R15)(SI*1), Y1
+	VPSRLW  $0x08, Y0, Y2
+	VPSRLW  $0x08, Y1, Y3
+	VPMULLW Y3, Y2, Y2
+	VPSLLW  $0x08, Y2, Y2
+	VPMULLW Y1, Y0, Y0
+	VPAND   c32_ff00ffAVX2<>+0(SB), Y0, Y0
+	VPOR    Y2, Y0, Y0
+	ADDQ    $0x18, R13
+	DECQ    R14
+	JNZ     tail_sources
+
+tail_sources_done:
+	VMOVDQU Y0, 64(R8)
+	MOVQ    start+56(FP), R9
+	LEAQ    32(SI)(R9*1), R9
+	MOVQ    R9, 8(R8)
+	VMOVDQU Y0, (R12)(SI*1)
+	TESTQ   CX, CX
+	JZ      tail_targets_done
+	MOVQ    AX, R13
+	MOVQ    CX, R14
+
+tail_targets:
+	MOVQ    (R13), R15
+	VMOVDQU Y0, (R15)(SI*1)
+	ADDQ    $0x18, R13
+	DECQ    R14
+	JNZ     tail_targets
+
+tail_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+32, SI
+	JMP  tail
+
+done:
+	VZEROUPPER
+	RET
+
+// func minInt8LoggedAVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
+// Requires: AVX, AVX2
+TEXT ·minInt8LoggedAVX2(SB), NOSPLIT, $0-64
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ log+48(FP), R8
+	MOVQ (DX), R10
+	MOVQ (AX), R12
+	MOVQ 24(DX), R11
+	ADDQ $0x30, DX
+	ADDQ $0x18, AX
+	SUBQ $0x02, BX
+	DECQ CX
+
+block:
+	MOVQ    DI, R9
+	SUBQ    SI, R9
+	CMPQ    R9, $+128
+	JL      tail
+	VMOVDQU (R10)(SI*1), Y0
+	VMOVDQU 32(R10)(SI*1), Y1
+	VMOVDQU 64(R10)(SI*1), Y2
+	VMOVDQU 96(R10)(SI*1), Y3
+	VPMINSB (R11)(SI*1), Y0, Y0
+	VPMINSB 32(R11)(SI*1), Y1, Y1
+	VPMINSB 64(R11)(SI*1), Y2, Y2
+	VPMINSB 96(R11)(SI*1), Y3, Y3
+	TESTQ   BX, BX
+	JZ      block_sources_done
+	MOVQ    DX, R13
+	MOVQ    BX, R14
+
+block_sources:
+	MOVQ    (R13), R15
+	VPMINSB (R15)(SI*1), Y0, Y0
+	VPMINSB 32(R15)(SI*1), Y1, Y1
+	VPMINSB 64(R15)(SI*1), Y2, Y2
+	VPMINSB 96(R15)(SI*1), Y3, Y3
+	ADDQ    $0x18, R13
+	DECQ    R14
+	JNZ     block_sources
+
+block_sources_done:
+	VMOVDQU Y0, 64(R8)
+	VMOVDQU Y1, 96(R8)
+	VMOVDQU Y2, 128(R8)
+	VMOVDQU Y3, 160(R8)
+	MOVQ    start+56(FP), R9
+	LEAQ    128(SI)(R9*1), R9
+	MOVQ    R9, 8(R8)
+	VMOVDQU Y0, (R12)(SI*1)
+	VMOVDQU Y1, 32(R12)(SI*1)
+	VMOVDQU Y2, 64(R12)(SI*1)
+	VMOVDQU Y3, 96(R12)(SI*1)
+	TESTQ   CX, CX
+	JZ      block_targets_done
+	MOVQ    AX, R13
+	MOVQ    CX, R14
+
+block_targets:
+	MOVQ    (R13), R15
+	VMOVDQU Y0, (R15)(SI*1)
+	VMOVDQU Y1, 32(R15)(SI*1)
+	VMOVDQU Y2, 64(R15)(SI*1)
+	VMOVDQU Y3, 96(R15)(SI*1)
+	ADDQ    $0x18, R13
+	DECQ    R14
+	JNZ     block_targets
+
+block_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+128, SI
+	JMP  block
+
+tail:
+	MOVQ    DI, R9
+	SUBQ    SI, R9
+	CMPQ    R9, $+32
+	JL      done
+	VMOVDQU (R10)(SI*1), Y0
+	VPMINSB (R11)(SI*1), Y0, Y0
+	TESTQ   BX, BX
+	JZ      tail_sources_done
+	MOVQ    DX, R13
+	MOVQ    BX, R14
+
+tail_sources:
+	MOVQ    (R13), R15
+	VPMINSB (R15)(SI*1), Y0, Y0
+	ADDQ    $0x18, R13
+	DECQ    R14
+	JNZ     tail_sources
+
+tail_sources_done:
+	VMOVDQU Y0, 64(R8)
+	MOVQ    start+56(FP), R9
+	LEAQ    32(SI)(R9*1), R9
+	MOVQ    R9, 8(R8)
+	VMOVDQU Y0, (R12)(SI*1)
+	TESTQ   CX, CX
+	JZ      tail_targets_done
+	MOVQ    AX, R13
+	MOVQ    CX, R14
+
+tail_targets:
+	MOVQ    (R13), R15
+	VMOVDQU Y0, (R15)(SI*1)
+	ADDQ    $0x18, R13
+	DECQ    R14
+	JNZ     tail_targets
+
+tail_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+32, SI
+	JMP  tail
+
+done:
+	VZEROUPPER
+	RET
+
+// func maxInt8LoggedAVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
+// Requires: AVX, AVX2
+TEXT ·maxInt8LoggedAVX2(SB), NOSPLIT, $0-64
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ log+48(FP), R8
+	MOVQ (DX), R10
+	MOVQ (AX), R12
+	MOVQ 24(DX), R11
+	ADDQ $0x30, DX
+	ADDQ $0x18, AX
+	SUBQ $0x02, BX
+	DECQ CX
+
+block:
+	MOVQ    DI, R9
+	SUBQ    SI, R9
+	CMPQ    R9, $+128
+	JL      tail
+	VMOVDQU (R10)(SI*1), Y0
+	VMOVDQU 32(R10)(SI*1), Y1
+	VMOVDQU 64(R10)(SI*1), Y2
+	VMOVDQU 96(R10)(SI*1), Y3
+	VPMAXSB (R11)(SI*1), Y0, Y0
+	VPMAXSB 32(R11)(SI*1), Y1, Y1
+	VPMAXSB 64(R11)(SI*1), Y2, Y2
+	VPMAXSB 96(R11)(SI*1), Y3, Y3
+	TESTQ   BX, BX
+	JZ      block_sources_done
+	MOVQ    DX, R13
+	MOVQ    BX, R14
+
+block_sources:
+	MOVQ    (R13), R15
+	VPMAXSB (R15)(SI*1), Y0, Y0
+	VPMAXSB 32(R15)(SI*1), Y1, Y1
+	VPMAXSB 64(R15)(SI*1), Y2, Y2
+	VPMAXSB 96(R15)(SI*1), Y3, Y3
+	ADDQ    $0x18, R13
+	DECQ    R14
+	JNZ     block_sources
+
+block_sources_done:
+	VMOVDQU Y0, 64(R8)
+	VMOVDQU Y1, 96(R8)
+	VMOVDQU Y2, 128(R8)
+	VMOVDQU Y3, 160(R8)
+	MOVQ    start+56(FP), R9
+	LEAQ    128(SI)(R9*1), R9
+	MOVQ    R9, 8(R8)
+	VMOVDQU Y0, (R12)(SI*1)
+	VMOVDQU Y1, 32(R12)(SI*1)
+	VMOVDQU Y2, 64(R12)(SI*1)
+	VMOVDQU Y3, 96(R12)(SI*1)
+	TESTQ   CX, CX
+	JZ      block_targets_done
+	MOVQ    AX, R13
+	MOVQ    CX, R14
+
+block_targets:
+	MOVQ    (R13), R15
+	VMOVDQU Y0, (R15)(SI*1)
+	VMOVDQU Y1, 32(R15)(SI*1)
+	VMOVDQU Y2, 64(R15)(SI*1)
+	VMOVDQU Y3, 96(R15)(SI*1)
+	ADDQ    $0x18, R13
+	DECQ    R14
+	JNZ     block_targets
+
+block_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+128, SI
+	JMP  block
+
+tail:
+	MOVQ    DI, R9
+	SUBQ    SI, R9
+	CMPQ    R9, $+32
+	JL      done
+	VMOVDQU (R10)(SI*1), Y0
+	VPMAXSB (R11)(SI*1), Y0, Y0
+	TESTQ   BX, BX
+	JZ      tail_sources_done
+	MOVQ    DX, R13
+	MOVQ    BX, R14
+
+tail_sources:
+	MOVQ    (R13), R15
+	VPMAXSB (R15)(SI*1), Y0, Y0
+	ADDQ    $0x18, R13
+	DECQ    R14
+	JNZ     tail_sources
+
+tail_sources_done:
+	VMOVDQU Y0, 64(R8)
+	MOVQ    start+56(FP), R9
+	LEAQ    32(SI)(R9*1), R9
+	MOVQ    R9, 8(R8)
+	VMOVDQU Y0, (R12)(SI*1)
+	TESTQ   CX, CX
+	JZ      tail_targets_done
+	MOVQ    AX, R13
+	MOVQ    CX, R14
+
+tail_targets:
+	MOVQ    (R13), R15
+	VMOVDQU Y0, (R15)(SI*1)
+	ADDQ    $0x18, R13
+	DECQ    R14
+	JNZ     tail_targets
+
+tail_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+32, SI
+	JMP  tail
+
+done:
+	VZEROUPPER
+	RET
+
+// func minUint8LoggedAVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
+// Requires: AVX, AVX2
+TEXT ·minUint8LoggedAVX2(SB), NOSPLIT, $0-64
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ log+48(FP), R8
+	MOVQ (DX), R10
+	MOVQ (AX), R12
+	MOVQ 24(DX), R11
+	ADDQ $0x30, DX
+	ADDQ $0x18, AX
+	SUBQ $0x02, BX
+	DECQ CX
+
+block:
+	MOVQ    DI, R9
+	SUBQ    SI, R9
+	CMPQ    R9, $+128
+	JL      tail
+	VMOVDQU (R10)(SI*1), Y0
+	VMOVDQU 32(R10)(SI*1), Y1
+	VMOVDQU 64(R10)(SI*1), Y2
+	VMOVDQU 96(R10)(SI*1), Y3
+	VPMINUB (R11)(SI*1), Y0, Y0
+	VPMINUB 32(R11)(SI*1), Y1, Y1
+	VPMINUB 64(R11)(SI*1), Y2, Y2
+	VPMINUB 96(R11)(SI*1), Y3, Y3
+	TESTQ   BX, BX
+	JZ      block_sources_done
+	MOVQ    DX, R13
+	MOVQ    BX, R14
+
+block_sources:
+	MOVQ    (R13), R15
+	VPMINUB (R15)(SI*1), Y0, Y0
+	VPMINUB 32(R15)(SI*1), Y1, Y1
+	VPMINUB 64(R15)(SI*1), Y2, Y2
+	VPMINUB 96(R15)(SI*1), Y3, Y3
+	ADDQ    $0x18, R13
+	DECQ    R14
+	JNZ     block_sources
+
+block_sources_done:
+	VMOVDQU Y0, 64(R8)
+	VMOVDQU Y1, 96(R8)
+	VMOVDQU Y2, 128(R8)
+	VMOVDQU Y3, 160(R8)
+	MOVQ    start+56(FP), R9
+	LEAQ    128(SI)(R9*1), R9
+	MOVQ    R9, 8(R8)
+	VMOVDQU Y0, (R12)(SI*1)
+	VMOVDQU Y1, 32(R12)(SI*1)
+	VMOVDQU Y2, 64(R12)(SI*1)
+	VMOVDQU Y3, 96(R12)(SI*1)
+	TESTQ   CX, CX
+	JZ      block_targets_done
+	MOVQ    AX, R13
+	MOVQ    CX, R14
+
+block_targets:
+	MOVQ    (R13), R15
+	VMOVDQU Y0, (R15)(SI*1)
+	VMOVDQU Y1, 32(R15)(SI*1)
+	VMOVDQU Y2, 64(R15)(SI*1)
+	VMOVDQU Y3, 96(R15)(SI*1)
+	ADDQ    $0x18, R13
+	DECQ    R14
+	JNZ     block_targets
+
+block_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+128, SI
+	JMP  block
+
+tail:
+	MOVQ    DI, R9
+	SUBQ    SI, R9
+	CMPQ    R9, $+32
+	JL      done
+	VMOVDQU (R10)(SI*1), Y0
+	VPMINUB (R11)(SI*1), Y0, Y0
+	TESTQ   BX, BX
+	JZ      tail_sources_done
+	MOVQ    DX, R13
+	MOVQ    BX, R14
+
+tail_sources:
+	MOVQ    (R13), R15
+	VPMINUB (R15)(SI*1), Y0, Y0
+	ADDQ    $0x18, R13
+	DECQ    R14
+	JNZ     tail_sources
+
+tail_sources_done:
+	VMOVDQU Y0, 64(R8)
+	MOVQ    start+56(FP), R9
+	LEAQ    32(SI)(R9*1), R9
+	MOVQ    R9, 8(R8)
+	VMOVDQU Y0, (R12)(SI*1)
+	TESTQ   CX, CX
+	JZ      tail_targets_done
+	MOVQ    AX, R13
+	MOVQ    CX, R14
+
+tail_targets:
+	MOVQ    (R13), R15
+	VMOVDQU Y0, (R15)(SI*1)
+	ADDQ    $0x18, R13
+	DECQ    R14
+	JNZ     tail_targets
+
+tail_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+32, SI
+	JMP  tail
+
+done:
+	VZEROUPPER
+	RET
+
+// func maxUint8LoggedAVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
+// Requires: AVX, AVX2
+TEXT ·maxUint8LoggedAVX2(SB), NOSPLIT, $0-64
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ log+48(FP), R8
+	MOVQ (DX), R10
+	MOVQ (AX), R12
+	MOVQ 24(DX), R11
+	ADDQ $0x30, DX
+	ADDQ $0x18, AX
+	SUBQ $0x02, BX
+	DECQ CX
+
+block:
+	MOVQ    DI, R9
+	SUBQ    SI, R9
+	CMPQ    R9, $+128
+	JL      tail
+	VMOVDQU (R10)(SI*1), Y0
+	VMOVDQU 32(R10)(SI*1), Y1
+	VMOVDQU 64(R10)(SI*1), Y2
+	VMOVDQU 96(R10)(SI*1), Y3
+	VPMAXUB (R11)(SI*1), Y0, Y0
+	VPMAXUB 32(R11)(SI*1), Y1, Y1
+	VPMAXUB 64(R11)(SI*1), Y2, Y2
+	VPMAXUB 96(R11)(SI*1), Y3, Y3
+	TESTQ   BX, BX
+	JZ      block_sources_done
+	MOVQ    DX, R13
+	MOVQ    BX, R14
+
+block_sources:
+	MOVQ    (R13), R15
+	VPMAXUB (R15)(SI*1), Y0, Y0
+	VPMAXUB 32(R15)(SI*1), Y1, Y1
+	VPMAXUB 64(R15)(SI*1), Y2, Y2
+	VPMAXUB 96(R15)(SI*1), Y3, Y3
+	ADDQ    $0x18, R13
+	DECQ    R14
+	JNZ     block_sources
+
+block_sources_done:
+	VMOVDQU Y0, 64(R8)
+	VMOVDQU Y1, 96(R8)
+	VMOVDQU Y2, 128(R8)
+	VMOVDQU Y3, 160(R8)
+	MOVQ    start+56(FP), R9
+	LEAQ    128(SI)(R9*1), R9
+	MOVQ    R9, 8(R8)
+	VMOVDQU Y0, (R12)(SI*1)
+	VMOVDQU Y1, 32(R12)(SI*1)
+	VMOVDQU Y2, 64(R12)(SI*1)
+	VMOVDQU Y3, 96(R12)(SI*1)
+	TESTQ   CX, CX
+	JZ      block_targets_done
+	MOVQ    AX, R13
+	MOVQ    CX, R14
+
+block_targets:
+	MOVQ    (R13), R15
+	VMOVDQU Y0, (R15)(SI*1)
+	VMOVDQU Y1, 32(R15)(SI*1)
+	VMOVDQU Y2, 64(R15)(SI*1)
+	VMOVDQU Y3, 96(R15)(SI*1)
+	ADDQ    $0x18, R13
+	DECQ    R14
+	JNZ     block_targets
+
+block_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+128, SI
+	JMP  block
+
+tail:
+	MOVQ    DI, R9
+	SUBQ    SI, R9
+	CMPQ    R9, $+32
+	JL      done
+	VMOVDQU (R10)(SI*1), Y0
+	VPMAXUB (R11)(SI*1), Y0, Y0
+	TESTQ   BX, BX
+	JZ      tail_sources_done
+	MOVQ    DX, R13
+	MOVQ    BX, R14
+
+tail_sources:
+	MOVQ    (R13), R15
+	VPMAXUB (R15)(SI*1), Y0, Y0
+	ADDQ    $0x18, R13
+	DECQ    R14
+	JNZ     tail_sources
+
+tail_sources_done:
+	VMOVDQU Y0, 64(R8)
+	MOVQ    start+56(FP), R9
+	LEAQ    32(SI)(R9*1), R9
+	MOVQ    R9, 8(R8)
+	VMOVDQU Y0, (R12)(SI*1)
+	TESTQ   CX, CX
+	JZ      tail_targets_done
+	MOVQ    AX, R13
+	MOVQ    CX, R14
+
+tail_targets:
+	MOVQ    (R13), R15
+	VMOVDQU Y0, (R15)(SI*1)
+	ADDQ    $0x18, R13
+	DECQ    R14
+	JNZ     tail_targets
+
+tail_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+32, SI
+	JMP  tail
+
+done:
+	VZEROUPPER
+	RET
+
+// func sumInt16LoggedAVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
+// Requires: AVX, AVX2
+TEXT ·sumInt16LoggedAVX2(SB), NOSPLIT, $0-64
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ log+48(FP), R8
+	MOVQ (DX), R10
+	MOVQ (AX), R12
+	MOVQ 24(DX), R11
+	ADDQ $0x30, DX
+	ADDQ $0x18, AX
+	SUBQ $0x02, BX
+	DECQ CX
+
+block:
+	MOVQ    DI, R9
+	SUBQ    SI, R9
+	CMPQ    R9, $+128
+	JL      tail
+	VMOVDQU (R10)(SI*1), Y0
+	VMOVDQU 32(R10)(SI*1), Y1
+	VMOVDQU 64(R10)(SI*1), Y2
+	VMOVDQU 96(R10)(SI*1), Y3
+	VPADDW  (R11)(SI*1), Y0, Y0
+	VPADDW  32(R11)(SI*1), Y1, Y1
+	VPADDW  64(R11)(SI*1), Y2, Y2
+	VPADDW  96(R11)(SI*1), Y3, Y3
+	TESTQ   BX, BX
+	JZ      block_sources_done
+	MOVQ    DX, R13
+	MOVQ    BX, R14
+
+block_sources:
+	MOVQ   (R13), R15
+	VPADDW (R15)(SI*1), Y0, Y0
+	VPADDW 32(R15)(SI*1), Y1, Y1
+	VPADDW 64(R15)(SI*1), Y2, Y2
+	VPADDW 96(R15)(SI*1), Y3, Y3
+	ADDQ   $0x18, R13
+	DECQ   R14
+	JNZ    block_sources
+
+block_sources_done:
+	VMOVDQU Y0, 64(R8)
+	VMOVDQU Y1, 96(R8)
+	VMOVDQU Y2, 128(R8)
+	VMOVDQU Y3, 160(R8)
+	MOVQ    start+56(FP), R9
+	LEAQ    128(SI)(R9*1), R9
+	MOVQ    R9, 8(R8)
+	VMOVDQU Y0, (R12)(SI*1)
+	VMOVDQU Y1, 32(R12)(SI*1)
+	VMOVDQU Y2, 64(R12)(SI*1)
+	VMOVDQU Y3, 96(R12)(SI*1)
+	TESTQ   CX, CX
+	JZ      block_targets_done
+	MOVQ    AX, R13
+	MOVQ    CX, R14
+
+block_targets:
+	MOVQ    (R13), R15
+	VMOVDQU Y0, (R15)(SI*1)
+	VMOVDQU Y1, 32(R15)(SI*1)
+	VMOVDQU Y2, 64(R15)(SI*1)
+	VMOVDQU Y3, 96(R15)(SI*1)
+	ADDQ    $0x18, R13
+	DECQ    R14
+	JNZ     block_targets
+
+block_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+128, SI
+	JMP  block
+
+tail:
+	MOVQ    DI, R9
+	SUBQ    SI, R9
+	CMPQ    R9, $+32
+	JL      done
+	VMOVDQU (R10)(SI*1), Y0
+	VPADDW  (R11)(SI*1), Y0, Y0
+	TESTQ   BX, BX
+	JZ      tail_sources_done
+	MOVQ    DX, R13
+	MOVQ    BX, R14
+
+tail_sources:
+	MOVQ   (R13), R15
+	VPADDW (R15)(SI*1), Y0, Y0
+	ADDQ   $0x18, R13
+	DECQ   R14
+	JNZ    tail_sources
+
+tail_sources_done:
+	VMOVDQU Y0, 64(R8)
+	MOVQ    start+56(FP), R9
+	LEAQ    32(SI)(R9*1), R9
+	MOVQ    R9, 8(R8)
+	VMOVDQU Y0, (R12)(SI*1)
+	TESTQ   CX, CX
+	JZ      tail_targets_done
+	MOVQ    AX, R13
+	MOVQ    CX, R14
+
+tail_targets:
+	MOVQ    (R13), R15
+	VMOVDQU Y0, (R15)(SI*1)
+	ADDQ    $0x18, R13
+	DECQ    R14
+	JNZ     tail_targets
+
+tail_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+32, SI
+	JMP  tail
+
+done:
+	VZEROUPPER
+	RET
+
+// func prodInt16LoggedAVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
+// Requires: AVX, AVX2
+TEXT ·prodInt16LoggedAVX2(SB), NOSPLIT, $0-64
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ log+48(FP), R8
+	MOVQ (DX), R10
+	MOVQ (AX), R12
+	MOVQ 24(DX), R11
+	ADDQ $0x30, DX
+	ADDQ $0x18, AX
+	SUBQ $0x02, BX
+	DECQ CX
+
+block:
+	MOVQ    DI, R9
+	SUBQ    SI, R9
+	CMPQ    R9, $+128
+	JL      tail
+	VMOVDQU (R10)(SI*1), Y0
+	VMOVDQU 32(R10)(SI*1), Y1
+	VMOVDQU 64(R10)(SI*1), Y2
+	VMOVDQU 96(R10)(SI*1), Y3
+	VPMULLW (R11)(SI*1), Y0, Y0
+	VPMULLW 32(R11)(SI*1), Y1, Y1
+	VPMULLW 64(R11)(SI*1), Y2, Y2
+	VPMULLW 96(R11)(SI*1), Y3, Y3
+	TESTQ   BX, BX
+	JZ      block_sources_done
+	MOVQ    DX, R13
+	MOVQ    BX, R14
+
+block_sources:
+	MOVQ    (R13), R15
+	VPMULLW (R15)(SI*1), Y0, Y0
+	VPMULLW 32(R15)(SI*1), Y1, Y1
+	VPMULLW 64(R15)(SI*1), Y2, Y2
+	VPMULLW 96(R15)(SI*1), Y3, Y3
+	ADDQ    $0x18, R13
+	DECQ    R14
+	JNZ     block_sources
+
+block_sources_done:
+	VMOVDQU Y0, 64(R8)
+	VMOVDQU Y1, 96(R8)
+	VMOVDQU Y2, 128(R8)
+	VMOVDQU Y3, 160(R8)
+	MOVQ    start+56(FP), R9
+	LEAQ    128(SI)(R9*1), R9
+	MOVQ    R9, 8(R8)
+	VMOVDQU Y0, (R12)(SI*1)
+	VMOVDQU Y1, 32(R12)(SI*1)
+	VMOVDQU Y2, 64(R12)(SI*1)
+	VMOVDQU Y3, 96(R12)(SI*1)
+	TESTQ   CX, CX
+	JZ      block_targets_done
+	MOVQ    AX, R13
+	MOVQ    CX, R14
+
+block_targets:
+	MOVQ    (R13), R15
+	VMOVDQU Y0, (R15)(SI*1)
+	VMOVDQU Y1, 32(R15)(SI*1)
+	VMOVDQU Y2, 64(R15)(SI*1)
+	VMOVDQU Y3, 96(R15)(SI*1)
+	ADDQ    $0x18, R13
+	DECQ    R14
+	JNZ     block_targets
+
+block_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+128, SI
+	JMP  block
+
+tail:
+	MOVQ    DI, R9
+	SUBQ    SI, R9
+	CMPQ    R9, $+32
+	JL      done
+	VMOVDQU (R10)(SI*1), Y0
+	VPMULLW (R11)(SI*1), Y0, Y0
+	TESTQ   BX, BX
+	JZ      tail_sources_done
+	MOVQ    DX, R13
+	MOVQ    BX, R14
+
+tail_sources:
+	MOVQ    (R13), R15
+	VPMULLW (R15)(SI*1), Y0, Y0
+	ADDQ    $0x18, R13
+	DECQ    R14
+	JNZ     tail_sources
+
+tail_sources_done:
+	VMOVDQU Y0, 64(R8)
+	MOVQ    start+56(FP), R9
+	LEAQ    32(SI)(R9*1), R9
+	MOVQ    R9, 8(R8)
+	VMOVDQU Y0, (R12)(SI*1)
+	TESTQ   CX, CX
+	JZ      tail_targets_done
+	MOVQ    AX, R13
+	MOVQ    CX, R14
+
+tail_targets:
+	MOVQ    (R13), R15
+	VMOVDQU Y0, (R15)(SI*1)
+	ADDQ    $0x18, R13
+	DECQ    R14
+	JNZ     tail_targets
+
+tail_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+32, SI
+	JMP  tail
+
+done:
+	VZEROUPPER
+	RET
+
+// func minInt16LoggedAVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
+// Requires: AVX, AVX2
+TEXT ·minInt16LoggedAVX2(SB), NOSPLIT, $0-64
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ log+48(FP), R8
+	MOVQ (DX), R10
+	MOVQ (AX), R12
+	MOVQ 24(DX), R11
+	ADDQ $0x30, DX
+	ADDQ $0x18, AX
+	SUBQ $0x02, BX
+	DECQ CX
+
+block:
+	MOVQ    DI, R9
+	SUBQ    SI, R9
+	CMPQ    R9, $+128
+	JL      tail
+	VMOVDQU (R10)(SI*1), Y0
+	VMOVDQU 32(R10)(SI*1), Y1
+	VMOVDQU 64(R10)(SI*1), Y2
+	VMOVDQU 96(R10)(SI*1), Y3
+	VPMINSW (R11)(SI*1), Y0, Y0
+	VPMINSW 32(R11)(SI*1), Y1, Y1
+	VPMINSW 64(R11)(SI*1), Y2, Y2
+	VPMINSW 96(R11)(SI*1), Y3, Y3
+	TESTQ   BX, BX
+	JZ      block_sources_done
+	MOVQ    DX, R13
+	MOVQ    BX, R14
+
+block_sources:
+	MOVQ    (R13), R15
+	VPMINSW (R15)(SI*1), Y0, Y0
+	VPMINSW 32(R15)(SI*1), Y1, Y1
+	VPMINSW 64(R15)(SI*1), Y2, Y2
+	VPMINSW 96(R15)(SI*1), Y3, Y3
+	ADDQ    $0x18, R13
+	DECQ    R14
+	JNZ     block_sources
+
+block_sources_done:
+	VMOVDQU Y0, 64(R8)
+	VMOVDQU Y1, 96(R8)
+	VMOVDQU Y2, 128(R8)
+	VMOVDQU Y3, 160(R8)
+	MOVQ    start+56(FP), R9
+	LEAQ    128(SI)(R9*1), R9
+	MOVQ    R9, 8(R8)
+	VMOVDQU Y0, (R12)(SI*1)
+	VMOVDQU Y1, 32(R12)(SI*1)
+	VMOVDQU Y2, 64(R12)(SI*1)
+	VMOVDQU Y3, 96(R12)(SI*1)
+	TESTQ   CX, CX
+	JZ      block_targets_done
+	MOVQ    AX, R13
+	MOVQ    CX, R14
+
+block_targets:
+	MOVQ    (R13), R15
+	VMOVDQU Y0, (R15)(SI*1)
+	VMOVDQU Y1, 32(R15)(SI*1)
+	VMOVDQU Y2, 64(R15)(SI*1)
+	VMOVDQU Y3, 96(R15)(SI*1)
+	ADDQ    $0x18, R13
+	DECQ    R14
+	JNZ     block_targets
+
+block_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+128, SI
+	JMP  block
+
+tail:
+	MOVQ    DI, R9
+	SUBQ    SI, R9
+	CMPQ    R9, $+32
+	JL      done
+	VMOVDQU (R10)(SI*1), Y0
+	VPMINSW (R11)(SI*1), Y0, Y0
+	TESTQ   BX, BX
+	JZ      tail_sources_done
+	MOVQ    DX, R13
+	MOVQ    BX, R14
+
+tail_sources:
+	MOVQ    (R13), R15
+	VPMINSW (R15)(SI*1), Y0, Y0
+	ADDQ    $0x18, R13
+	DECQ    R14
+	JNZ     tail_sources
+
+tail_sources_done:
+	VMOVDQU Y0, 64(R8)
+	MOVQ    start+56(FP), R9
+	LEAQ    32(SI)(R9*1), R9
+	MOVQ    R9, 8(R8)
+	VMOVDQU Y0, (R12)(SI*1)
+	TESTQ   CX, CX
+	JZ      tail_targets_done
+	MOVQ    AX, R13
+	MOVQ    CX, R14
+
+tail_targets:
+	MOVQ    (R13), R15
+	VMOVDQU Y0, (R15)(SI*1)
+	ADDQ    $0x18, R13
+	DECQ    R14
+	JNZ     tail_targets
+
+tail_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+32, SI
+	JMP  tail
+
+done:
+	VZEROUPPER
+	RET
+
+// func maxInt16LoggedAVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
+// Requires: AVX, AVX2
+TEXT ·maxInt16LoggedAVX2(SB), NOSPLIT, $0-64
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ log+48(FP), R8
+	MOVQ (DX), R10
+	MOVQ (AX), R12
+	MOVQ 24(DX), R11
+	ADDQ $0x30, DX
+	ADDQ $0x18, AX
+	SUBQ $0x02, BX
+	DECQ CX
+
+block:
+	MOVQ    DI, R9
+	SUBQ    SI, R9
+	CMPQ    R9, $+128
+	JL      tail
+	VMOVDQU (R10)(SI*1), Y0
+	VMOVDQU 32(R10)(SI*1), Y1
+	VMOVDQU 64(R10)(SI*1), Y2
+	VMOVDQU 96(R10)(SI*1), Y3
+	VPMAXSW (R11)(SI*1), Y0, Y0
+	VPMAXSW 32(R11)(SI*1), Y1, Y1
+	VPMAXSW 64(R11)(SI*1), Y2, Y2
+	VPMAXSW 96(R11)(SI*1), Y3, Y3
+	TESTQ   BX, BX
+	JZ      block_sources_done
+	MOVQ    DX, R13
+	MOVQ    BX, R14
+
+block_sources:
+	MOVQ    (R13), R15
+	VPMAXSW (R15)(SI*1), Y0, Y0
+	VPMAXSW 32(R15)(SI*1), Y1, Y1
+	VPMAXSW 64(R15)(SI*1), Y2, Y2
+	VPMAXSW 96(R15)(SI*1), Y3, Y3
+	ADDQ    $0x18, R13
+	DECQ    R14
+	JNZ     block_sources
+
+block_sources_done:
+	VMOVDQU Y0, 64(R8)
+	VMOVDQU Y1, 96(R8)
+	VMOVDQU Y2, 128(R8)
+	VMOVDQU Y3, 160(R8)
+	MOVQ    start+56(FP), R9
+	LEAQ    128(SI)(R9*1), R9
+	MOVQ    R9, 8(R8)
+	VMOVDQU Y0, (R12)(SI*1)
+	VMOVDQU Y1, 32(R12)(SI*1)
+	VMOVDQU Y2, 64(R12)(SI*1)
+	VMOVDQU Y3, 96(R12)(SI*1)
+	TESTQ   CX, CX
+	JZ      block_targets_done
+	MOVQ    AX, R13
+	MOVQ    CX, R14
+
+block_targets:
+	MOVQ    (R13), R15
+	VMOVDQU Y0, (R15)(SI*1)
+	VMOVDQU Y1, 32(R15)(SI*1)
+	VMOVDQU Y2, 64(R15)(SI*1)
+	VMOVDQU Y3, 96(R15)(SI*1)
+	ADDQ    $0x18, R13
+	DECQ    R14
+	JNZ     block_targets
+
+block_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+128, SI
+	JMP  block
+
+tail:
+	MOVQ    DI, R9
+	SUBQ    SI, R9
+	CMPQ    R9, $+32
+	JL      done
+	VMOVDQU (R10)(SI*1), Y0
+	VPMAXSW (R11)(SI*1), Y0, Y0
+	TESTQ   BX, BX
+	JZ      tail_sources_done
+	MOVQ    DX, R13
+	MOVQ    BX, R14
+
+tail_sources:
+	MOVQ    (R13), R15
+	VPMAXSW (R15)(SI*1), Y0, Y0
+	ADDQ    $0x18, R13
+	DECQ    R14
+	JNZ     tail_sources
+
+tail_sources_done:
+	VMOVDQU Y0, 64(R8)
+	MOVQ    start+56(FP), R9
+	LEAQ    32(SI)(R9*1), R9
+	MOVQ    R9, 8(R8)
+	VMOVDQU Y0, (R12)(SI*1)
+	TESTQ   CX, CX
+	JZ      tail_targets_done
+	MOVQ    AX, R13
+	MOVQ    CX, R14
+
+tail_targets:
+	MOVQ    (R13), R15
+	VMOVDQU Y0, (R15)(SI*1)
+	ADDQ    $0x18, R13
+	DECQ    R14
+	JNZ     tail_targets
+
+tail_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+32, SI
+	JMP  tail
+
+done:
+	VZEROUPPER
+	RET
+
+// func minUint16LoggedAVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
+// Requires: AVX, AVX2
+TEXT ·minUint16LoggedAVX2(SB), NOSPLIT, $0-64
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ log+48(FP), R8
+	MOVQ (DX), R10
+	MOVQ (AX), R12
+	MOVQ 24(DX), R11
+	ADDQ $0x30, DX
+	ADDQ $0x18, AX
+	SUBQ $0x02, BX
+	DECQ CX
+
+block:
+	MOVQ    DI, R9
+	SUBQ    SI, R9
+	CMPQ    R9, $+128
+	JL      tail
+	VMOVDQU (R10)(SI*1), Y0
+	VMOVDQU 32(R10)(SI*1), Y1
+	VMOVDQU 64(R10)(SI*1), Y2
+	VMOVDQU 96(R10)(SI*1), Y3
+	VPMINUW (R11)(SI*1), Y0, Y0
+	VPMINUW 32(R11)(SI*1), Y1, Y1
+	VPMINUW 64(R11)(SI*1), Y2, Y2
+	VPMINUW 96(R11)(SI*1), Y3, Y3
+	TESTQ   BX, BX
+	JZ      block_sources_done
+	MOVQ    DX, R13
+	MOVQ    BX, R14
+
+block_sources:
+	MOVQ    (R13), R15
+	VPMINUW (R15)(SI*1), Y0, Y0
+	VPMINUW 32(R15)(SI*1), Y1, Y1
+	VPMINUW 64(R15)(SI*1), Y2, Y2
+	VPMINUW 96(R15)(SI*1), Y3, Y3
+	ADDQ    $0x18, R13
+	DECQ    R14
+	JNZ     block_sources
+
+block_sources_done:
+	VMOVDQU Y0, 64(R8)
+	VMOVDQU Y1, 96(R8)
+	VMOVDQU Y2, 128(R8)
+	VMOVDQU Y3, 160(R8)
+	MOVQ    start+56(FP), R9
+	LEAQ    128(SI)(R9*1), R9
+	MOVQ    R9, 8(R8)
+	VMOVDQU Y0, (R12)(SI*1)
+	VMOVDQU Y1, 32(R12)(SI*1)
+	VMOVDQU Y2, 64(R12)(SI*1)
+	VMOVDQU Y3, 96(R12)(SI*1)
+	TESTQ   CX, CX
+	JZ      block_targets_done
+	MOVQ    AX, R13
+	MOVQ    CX, R14
+
+block_targets:
+	MOVQ    (R13), R15
+	VMOVDQU Y0, (R15)(SI*1)
+	VMOVDQU Y1, 32(R15)(SI*1)
+	VMOVDQU Y2, 64(R15)(SI*1)
+	VMOVDQU Y3, 96(R15)(SI*1)
+	ADDQ    $0x18, R13
+	DECQ    R14
+	JNZ     block_targets
+
+block_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+128, SI
+	JMP  block
+
+tail:
+	MOVQ    DI, R9
+	SUBQ    SI, R9
+	CMPQ    R9, $+32
+	JL      done
+	VMOVDQU (R10)(SI*1), Y0
+	VPMINUW (R11)(SI*1), Y0, Y0
+	TESTQ   BX, BX
+	JZ      tail_sources_done
+	MOVQ    DX, R13
+	MOVQ    BX, R14
+
+tail_sources:
+	MOVQ    (R13), R15
+	VPMINUW (R15)(SI*1), Y0, Y0
+	ADDQ    $0x18, R13
+	DECQ    R14
+	JNZ     tail_sources
+
+tail_sources_done:
+	VMOVDQU Y0, 64(R8)
+	MOVQ    start+56(FP), R9
+	LEAQ    32(SI)(R9*1), R9
+	MOVQ    R9, 8(R8)
+	VMOVDQU Y0, (R12)(SI*1)
+	TESTQ   CX, CX
+	JZ      tail_targets_done
+	MOVQ    AX, R13
+	MOVQ    CX, R14
+
+tail_targets:
+	MOVQ    (R13), R15
+	VMOVDQU Y0, (R15)(SI*1)
+	ADDQ    $0x18, R13
+	DECQ    R14
+	JNZ     tail_targets
+
+tail_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+32, SI
+	JMP  tail
+
+done:
+	VZEROUPPER
+	RET
+
+// func maxUint16LoggedAVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
+// Requires: AVX, AVX2
+TEXT ·maxUint16LoggedAVX2(SB), NOSPLIT, $0-64
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ log+48(FP), R8
+	MOVQ (DX), R10
+	MOVQ (AX), R12
+	MOVQ 24(DX), R11
+	ADDQ $0x30, DX
+	ADDQ $0x18, AX
+	SUBQ $0x02, BX
+	DECQ CX
+
+block:
+	MOVQ    DI, R9
+	SUBQ    SI, R9
+	CMPQ    R9, $+128
+	JL      tail
+	VMOVDQU (R10)(SI*1), Y0
+	VMOVDQU 32(R10)(SI*1), Y1
+	VMOVDQU 64(R10)(SI*1), Y2
+	VMOVDQU 96(R10)(SI*1), Y3
+	VPMAXUW (R11)(SI*1), Y0, Y0
+	VPMAXUW 32(R11)(SI*1), Y1, Y1
+	VPMAXUW 64(R11)(SI*1), Y2, Y2
+	VPMAXUW 96(R11)(SI*1), Y3, Y3
+	TESTQ   BX, BX
+	JZ      block_sources_done
+	MOVQ    DX, R13
+	MOVQ    BX, R14
+
+block_sources:
+	MOVQ    (R13), R15
+	VPMAXUW (R15)(SI*1), Y0, Y0
+	VPMAXUW 32(R15)(SI*1), Y1, Y1
+	VPMAXUW 64(R15)(SI*1), Y2, Y2
+	VPMAXUW 96(R15)(SI*1), Y3, Y3
+	ADDQ    $0x18, R13
+	DECQ    R14
+	JNZ     block_sources
+
+block_sources_done:
+	VMOVDQU Y0, 64(R8)
+	VMOVDQU Y1, 96(R8)
+	VMOVDQU Y2, 128(R8)
+	VMOVDQU Y3, 160(R8)
+	MOVQ    start+56(FP), R9
+	LEAQ    128(SI)(R9*1), R9
+	MOVQ    R9, 8(R8)
+	VMOVDQU Y0, (R12)(SI*1)
+	VMOVDQU Y1, 32(R12)(SI*1)
+	VMOVDQU Y2, 64(R12)(SI*1)
+	VMOVDQU Y3, 96(R12)(SI*1)
+	TESTQ   CX, CX
+	JZ      block_targets_done
+	MOVQ    AX, R13
+	MOVQ    CX, R14
+
+block_targets:
+	MOVQ    (R13), R15
+	VMOVDQU Y0, (R15)(SI*1)
+	VMOVDQU Y1, 32(R15)(SI*1)
+	VMOVDQU Y2, 64(R15)(SI*1)
+	VMOVDQU Y3, 96(R15)(SI*1)
+	ADDQ    $0x18, R13
+	DECQ    R14
+	JNZ     block_targets
+
+block_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+128, SI
+	JMP  block
+
+tail:
+	MOVQ    DI, R9
+	SUBQ    SI, R9
+	CMPQ    R9, $+32
+	JL      done
+	VMOVDQU (R10)(SI*1), Y0
+	VPMAXUW (R11)(SI*1), Y0, Y0
+	TESTQ   BX, BX
+	JZ      tail_sources_done
+	MOVQ    DX, R13
+	MOVQ    BX, R14
+
+tail_sources:
+	MOVQ    (R13), R15
+	VPMAXUW (R15)(SI*1), Y0, Y0
+	ADDQ    $0x18, R13
+	DECQ    R14
+	JNZ     tail_sources
+
+tail_sources_done:
+	VMOVDQU Y0, 64(R8)
+	MOVQ    start+56(FP), R9
+	LEAQ    32(SI)(R9*1), R9
+	MOVQ    R9, 8(R8)
+	VMOVDQU Y0, (R12)(SI*1)
+	TESTQ   CX, CX
+	JZ      tail_targets_done
+	MOVQ    AX, R13
+	MOVQ    CX, R14
+
+tail_targets:
+	MOVQ    (R13), R15
+	VMOVDQU Y0, (R15)(SI*1)
+	ADDQ    $0x18, R13
+	DECQ    R14
+	JNZ     tail_targets
+
+tail_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+32, SI
+	JMP  tail
+
+done:
+	VZEROUPPER
+	RET
+
+// func sumInt32LoggedAVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
+// Requires: AVX, AVX2
+TEXT ·sumInt32LoggedAVX2(SB), NOSPLIT, $0-64
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ log+48(FP), R8
+	MOVQ (DX), R10
+	MOVQ (AX), R12
+	MOVQ 24(DX), R11
+	ADDQ $0x30, DX
+	ADDQ $0x18, AX
+	SUBQ $0x02, BX
+	DECQ CX
+
+block:
+	MOVQ    DI, R9
+	SUBQ    SI, R9
+	CMPQ    R9, $+128
+	JL      tail
+	VMOVDQU (R10)(SI*1), Y0
+	VMOVDQU 32(R10)(SI*1), Y1
+	VMOVDQU 64(R10)(SI*1), Y2
+	VMOVDQU 96(R10)(SI*1), Y3
+	VPADDD  (R11)(SI*1), Y0, Y0
+	VPADDD  32(R11)(SI*1), Y1, Y1
+	VPADDD  64(R11)(SI*1), Y2, Y2
+	VPADDD  96(R11)(SI*1), Y3, Y3
+	TESTQ   BX, BX
+	JZ      block_sources_done
+	MOVQ    DX, R13
+	MOVQ    BX, R14
+
+block_sources:
+	MOVQ   (R13), R15
+	VPADDD (R15)(SI*1), Y0, Y0
+	VPADDD 32(R15)(SI*1), Y1, Y1
+	VPADDD 64(R15)(SI*1), Y2, Y2
+	VPADDD 96(R15)(SI*1), Y3, Y3
+	ADDQ   $0x18, R13
+	DECQ   R14
+	JNZ    block_sources
+
+block_sources_done:
+	VMOVDQU Y0, 64(R8)
+	VMOVDQU Y1, 96(R8)
+	VMOVDQU Y2, 128(R8)
+	VMOVDQU Y3, 160(R8)
+	MOVQ    start+56(FP), R9
+	LEAQ    128(SI)(R9*1), R9
+	MOVQ    R9, 8(R8)
+	VMOVDQU Y0, (R12)(SI*1)
+	VMOVDQU Y1, 32(R12)(SI*1)
+	VMOVDQU Y2, 64(R12)(SI*1)
+	VMOVDQU Y3, 96(R12)(SI*1)
+	TESTQ   CX, CX
+	JZ      block_targets_done
+	MOVQ    AX, R13
+	MOVQ    CX, R14
+
+block_targets:
+	MOVQ    (R13), R15
+	VMOVDQU Y0, (R15)(SI*1)
+	VMOVDQU Y1, 32(R15)(SI*1)
+	VMOVDQU Y2, 64(R15)(SI*1)
+	VMOVDQU Y3, 96(R15)(SI*1)
+	ADDQ    $0x18, R13
+	DECQ    R14
+	JNZ     block_targets
+
+block_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+128, SI
+	JMP  block
+
+tail:
+	MOVQ    DI, R9
+	SUBQ    SI, R9
+	CMPQ    R9, $+32
+	JL      done
+	VMOVDQU (R10)(SI*1), Y0
+	VPADDD  (R11)(SI*1), Y0, Y0
+	TESTQ   BX, BX
+	JZ      tail_sources_done
+	MOVQ    DX, R13
+	MOVQ    BX, R14
+
+tail_sources:
+	MOVQ   (R13), R15
+	VPADDD (R15)(SI*1), Y0, Y0
+	ADDQ   $0x18, R13
+	DECQ   R14
+	JNZ    tail_sources
+
+tail_sources_done:
+	VMOVDQU Y0, 64(R8)
+	MOVQ    start+56(FP), R9
+	LEAQ    32(SI)(R9*1), R9
+	MOVQ    R9, 8(R8)
+	VMOVDQU Y0, (R12)(SI*1)
+	TESTQ   CX, CX
+	JZ      tail_targets_done
+	MOVQ    AX, R13
+	MOVQ    CX, R14
+
+tail_targets:
+	MOVQ    (R13), R15
+	VMOVDQU Y0, (R15)(SI*1)
+	ADDQ    $0x18, R13
+	DECQ    R14
+	JNZ     tail_targets
+
+tail_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+32, SI
+	JMP  tail
+
+done:
+	VZEROUPPER
+	RET
+
+// func prodInt32LoggedAVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
+// Requires: AVX, AVX2
+TEXT ·prodInt32LoggedAVX2(SB), NOSPLIT, $0-64
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ log+48(FP), R8
+	MOVQ (DX), R10
+	MOVQ (AX), R12
+	MOVQ 24(DX), R11
+	ADDQ $0x30, DX
+	ADDQ $0x18, AX
+	SUBQ $0x02, BX
+	DECQ CX
+
+block:
+	MOVQ    DI, R9
+	SUBQ    SI, R9
+	CMPQ    R9, $+128
+	JL      tail
+	VMOVDQU (R10)(SI*1), Y0
+	VMOVDQU 32(R10)(SI*1), Y1
+	VMOVDQU 64(R10)(SI*1), Y2
+	VMOVDQU 96(R10)(SI*1), Y3
+	VPMULLD (R11)(SI*1), Y0, Y0
+	VPMULLD 32(R11)(SI*1), Y1, Y1
+	VPMULLD 64(R11)(SI*1), Y2, Y2
+	VPMULLD 96(R11)(SI*1), Y3, Y3
+	TESTQ   BX, BX
+	JZ      block_sources_done
+	MOVQ    DX, R13
+	MOVQ    BX, R14
+
+block_sources:
+	MOVQ    (R13), R15
+	VPMULLD (R15)(SI*1), Y0, Y0
+	VPMULLD 32(R15)(SI*1), Y1, Y1
+	VPMULLD 64(R15)(SI*1), Y2, Y2
+	VPMULLD 96(R15)(SI*1), Y3, Y3
+	ADDQ    $0x18, R13
+	DECQ    R14
+	JNZ     block_sources
+
+block_sources_done:
+	VMOVDQU Y0, 64(R8)
+	VMOVDQU Y1, 96(R8)
+	VMOVDQU Y2, 128(R8)
+	VMOVDQU Y3, 160(R8)
+	MOVQ    start+56(FP), R9
+	LEAQ    128(SI)(R9*1), R9
+	MOVQ    R9, 8(R8)
+	VMOVDQU Y0, (R12)(SI*1)
+	VMOVDQU Y1, 32(R12)(SI*1)
+	VMOVDQU Y2, 64(R12)(SI*1)
+	VMOVDQU Y3, 96(R12)(SI*1)
+	TESTQ   CX, CX
+	JZ      block_targets_done
+	MOVQ    AX, R13
+	MOVQ    CX, R14
+
+block_targets:
+	MOVQ    (R13), R15
+	VMOVDQU Y0, (R15)(SI*1)
+	VMOVDQU Y1, 32(R15)(SI*1)
+	VMOVDQU Y2, 64(R15)(SI*1)
+	VMOVDQU Y3, 96(R15)(SI*1)
+	ADDQ    $0x18, R13
+	DECQ    R14
+	JNZ     block_targets
+
+block_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+128, SI
+	JMP  block
+
+tail:
+	MOVQ    DI, R9
+	SUBQ    SI, R9
+	CMPQ    R9, $+32
+	JL      done
+	VMOVDQU (R10)(SI*1), Y0
+	VPMULLD (R11)(SI*1), Y0, Y0
+	TESTQ   BX, BX
+	JZ      tail_sources_done
+	MOVQ    DX, R13
+	MOVQ    BX, R14
+
+tail_sources:
+	MOVQ    (R13), R15
+	VPMULLD (R15)(SI*1), Y0, Y0
+	ADDQ    $0x18, R13
+	DECQ    R14
+	JNZ     tail_sources
+
+tail_sources_done:
+	VMOVDQU Y0, 64(R8)
+	MOVQ    start+56(FP), R9
+	LEAQ    32(SI)(R9*1), R9
+	MOVQ    R9, 8(R8)
+	VMOVDQU Y0, (R12)(SI*1)
+	TESTQ   CX, CX
+	JZ      tail_targets_done
+	MOVQ    AX, R13
+	MOVQ    CX, R14
+
+tail_targets:
+	MOVQ    (R13), R15
+	VMOVDQU Y0, (R15)(SI*1)
+	ADDQ    $0x18, R13
+	DECQ    R14
+	JNZ     tail_targets
+
+tail_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+32, SI
+	JMP  tail
+
+done:
+	VZEROUPPER
+	RET
+
+// func minInt32LoggedAVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
+// Requires: AVX, AVX2
+TEXT ·minInt32LoggedAVX2(SB), NOSPLIT, $0-64
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ log+48(FP), R8
+	MOVQ (DX), R10
+	MOVQ (AX), R12
+	MOVQ 24(DX), R11
+	ADDQ $0x30, DX
+	ADDQ $0x18, AX
+	SUBQ $0x02, BX
+	DECQ CX
+
+block:
+	MOVQ    DI, R9
+	SUBQ    SI, R9
+	CMPQ    R9, $+128
+	JL      tail
+	VMOVDQU (R10)(SI*1), Y0
+	VMOVDQU 32(R10)(SI*1), Y1
+	VMOVDQU 64(R10)(SI*1), Y2
+	VMOVDQU 96(R10)(SI*1), Y3
+	VPMINSD (R11)(SI*1), Y0, Y0
+	VPMINSD 32(R11)(SI*1), Y1, Y1
+	VPMINSD 64(R11)(SI*1), Y2, Y2
+	VPMINSD 96(R11)(SI*1), Y3, Y3
+	TESTQ   BX, BX
+	JZ      block_sources_done
+	MOVQ    DX, R13
+	MOVQ    BX, R14
+
+block_sources:
+	MOVQ    (R13), R15
+	VPMINSD (R15)(SI*1), Y0, Y0
+	VPMINSD 32(R15)(SI*1), Y1, Y1
+	VPMINSD 64(R15)(SI*1), Y2, Y2
+	VPMINSD 96(R15)(SI*1), Y3, Y3
+	ADDQ    $0x18, R13
+	DECQ    R14
+	JNZ     block_sources
+
+block_sources_done:
+	VMOVDQU Y0, 64(R8)
+	VMOVDQU Y1, 96(R8)
+	VMOVDQU Y2, 128(R8)
+	VMOVDQU Y3, 160(R8)
+	MOVQ    start+56(FP), R9
+	LEAQ    128(SI)(R9*1), R9
+	MOVQ    R9, 8(R8)
+	VMOVDQU Y0, (R12)(SI*1)
+	VMOVDQU Y1, 32(R12)(SI*1)
+	VMOVDQU Y2, 64(R12)(SI*1)
+	VMOVDQU Y3, 96(R12)(SI*1)
+	TESTQ   CX, CX
+	JZ      block_targets_done
+	MOVQ    AX, R13
+	MOVQ    CX, R14
+
+block_targets:
+	MOVQ    (R13), R15
+	VMOVDQU Y0, (R15)(SI*1)
+	VMOVDQU Y1, 32(R15)(SI*1)
+	VMOVDQU Y2, 64(R15)(SI*1)
+	VMOVDQU Y3, 96(R15)(SI*1)
+	ADDQ    $0x18, R13
+	DECQ    R14
+	JNZ     block_targets
+
+block_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+128, SI
+	JMP  block
+
+tail:
+	MOVQ    DI, R9
+	SUBQ    SI, R9
+	CMPQ    R9, $+32
+	JL      done
+	VMOVDQU (R10)(SI*1), Y0
+	VPMINSD (R11)(SI*1), Y0, Y0
+	TESTQ   BX, BX
+	JZ      tail_sources_done
+	MOVQ    DX, R13
+	MOVQ    BX, R14
+
+tail_sources:
+	MOVQ    (R13), R15
+	VPMINSD (R15)(SI*1), Y0, Y0
+	ADDQ    $0x18, R13
+	DECQ    R14
+	JNZ     tail_sources
+
+tail_sources_done:
+	VMOVDQU Y0, 64(R8)
+	MOVQ    start+56(FP), R9
+	LEAQ    32(SI)(R9*1), R9
+	MOVQ    R9, 8(R8)
+	VMOVDQU Y0, (R12)(SI*1)
+	TESTQ   CX, CX
+	JZ      tail_targets_done
+	MOVQ    AX, R13
+	MOVQ    CX, R14
+
+tail_targets:
+	MOVQ    (R13), R15
+	VMOVDQU Y0, (R15)(SI*1)
+	ADDQ    $0x18, R13
+	DECQ    R14
+	JNZ     tail_targets
+
+tail_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+32, SI
+	JMP  tail
+
+done:
+	VZEROUPPER
+	RET
+
+// func maxInt32LoggedAVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
+// Requires: AVX, AVX2
+TEXT ·maxInt32LoggedAVX2(SB), NOSPLIT, $0-64
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ log+48(FP), R8
+	MOVQ (DX), R10
+	MOVQ (AX), R12
+	MOVQ 24(DX), R11
+	ADDQ $0x30, DX
+	ADDQ $0x18, AX
+	SUBQ $0x02, BX
+	DECQ CX
+
+block:
+	MOVQ    DI, R9
+	SUBQ    SI, R9
+	CMPQ    R9, $+128
+	JL      tail
+	VMOVDQU (R10)(SI*1), Y0
+	VMOVDQU 32(R10)(SI*1), Y1
+	VMOVDQU 64(R10)(SI*1), Y2
+	VMOVDQU 96(R10)(SI*1), Y3
+	VPMAXSD (R11)(SI*1), Y0, Y0
+	VPMAXSD 32(R11)(SI*1), Y1, Y1
+	VPMAXSD 64(R11)(SI*1), Y2, Y2
+	VPMAXSD 96(R11)(SI*1), Y3, Y3
+	TESTQ   BX, BX
+	JZ      block_sources_done
+	MOVQ    DX, R13
+	MOVQ    BX, R14
+
+block_sources:
+	MOVQ    (R13), R15
+	VPMAXSD (R15)(SI*1), Y0, Y0
+	VPMAXSD 32(R15)(SI*1), Y1, Y1
+	VPMAXSD 64(R15)(SI*1), Y2, Y2
+	VPMAXSD 96(R15)(SI*1), Y3, Y3
+	ADDQ    $0x18, R13
+	DECQ    R14
+	JNZ     block_sources
+
+block_sources_done:
+	VMOVDQU Y0, 64(R8)
+	VMOVDQU Y1, 96(R8)
+	VMOVDQU Y2, 128(R8)
+	VMOVDQU Y3, 160(R8)
+	MOVQ    start+56(FP), R9
+	LEAQ    128(SI)(R9*1), R9
+	MOVQ    R9, 8(R8)
+	VMOVDQU Y0, (R12)(SI*1)
+	VMOVDQU Y1, 32(R12)(SI*1)
+	VMOVDQU Y2, 64(R12)(SI*1)
+	VMOVDQU Y3, 96(R12)(SI*1)
+	TESTQ   CX, CX
+	JZ      block_targets_done
+	MOVQ    AX, R13
+	MOVQ    CX, R14
+
+block_targets:
+	MOVQ    (R13), R15
+	VMOVDQU Y0, (R15)(SI*1)
+	VMOVDQU Y1, 32(R15)(SI*1)
+	VMOVDQU Y2, 64(R15)(SI*1)
+	VMOVDQU Y3, 96(R15)(SI*1)
+	ADDQ    $0x18, R13
+	DECQ    R14
+	JNZ     block_targets
+
+block_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+128, SI
+	JMP  block
+
+tail:
+	MOVQ    DI, R9
+	SUBQ    SI, R9
+	CMPQ    R9, $+32
+	JL      done
+	VMOVDQU (R10)(SI*1), Y0
+	VPMAXSD (R11)(SI*1), Y0, Y0
+	TESTQ   BX, BX
+	JZ      tail_sources_done
+	MOVQ    DX, R13
+	MOVQ    BX, R14
+
+tail_sources:
+	MOVQ    (R13), R15
+	VPMAXSD (R15)(SI*1), Y0, Y0
+	ADDQ    $0x18, R13
+	DECQ    R14
+	JNZ     tail_sources
+
+tail_sources_done:
+	VMOVDQU Y0, 64(R8)
+	MOVQ    start+56(FP), R9
+	LEAQ    32(SI)(R9*1), R9
+	MOVQ    R9, 8(R8)
+	VMOVDQU Y0, (R12)(SI*1)
+	TESTQ   CX, CX
+	JZ      tail_targets_done
+	MOVQ    AX, R13
+	MOVQ    CX, R14
+
+tail_targets:
+	MOVQ    (R13), R15
+	VMOVDQU Y0, (R15)(SI*1)
+	ADDQ    $0x18, R13
+	DECQ    R14
+	JNZ     tail_targets
+
+tail_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+32, SI
+	JMP  tail
+
+done:
+	VZEROUPPER
+	RET
+
+// func minUint32LoggedAVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
+// Requires: AVX, AVX2
+TEXT ·minUint32LoggedAVX2(SB), NOSPLIT, $0-64
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ log+48(FP), R8
+	MOVQ (DX), R10
+	MOVQ (AX), R12
+	MOVQ 24(DX), R11
+	ADDQ $0x30, DX
+	ADDQ $0x18, AX
+	SUBQ $0x02, BX
+	DECQ CX
+
+block:
+	MOVQ    DI, R9
+	SUBQ    SI, R9
+	CMPQ    R9, $+128
+	JL      tail
+	VMOVDQU (R10)(SI*1), Y0
+	VMOVDQU 32(R10)(SI*1), Y1
+	VMOVDQU 64(R10)(SI*1), Y2
+	VMOVDQU 96(R10)(SI*1), Y3
+	VPMINUD (R11)(SI*1), Y0, Y0
+	VPMINUD 32(R11)(SI*1), Y1, Y1
+	VPMINUD 64(R11)(SI*1), Y2, Y2
+	VPMINUD 96(R11)(SI*1), Y3, Y3
+	TESTQ   BX, BX
+	JZ      block_sources_done
+	MOVQ    DX, R13
+	MOVQ    BX, R14
+
+block_sources:
+	MOVQ    (R13), R15
+	VPMINUD (R15)(SI*1), Y0, Y0
+	VPMINUD 32(R15)(SI*1), Y1, Y1
+	VPMINUD 64(R15)(SI*1), Y2, Y2
+	VPMINUD 96(R15)(SI*1), Y3, Y3
+	ADDQ    $0x18, R13
+	DECQ    R14
+	JNZ     block_sources
+
+block_sources_done:
+	VMOVDQU Y0, 64(R8)
+	VMOVDQU Y1, 96(R8)
+	VMOVDQU Y2, 128(R8)
+	VMOVDQU Y3, 160(R8)
+	MOVQ    start+56(FP), R9
+	LEAQ    128(SI)(R9*1), R9
+	MOVQ    R9, 8(R8)
+	VMOVDQU Y0, (R12)(SI*1)
+	VMOVDQU Y1, 32(R12)(SI*1)
+	VMOVDQU Y2, 64(R12)(SI*1)
+	VMOVDQU Y3, 96(R12)(SI*1)
+	TESTQ   CX, CX
+	JZ      block_targets_done
+	MOVQ    AX, R13
+	MOVQ    CX, R14
+
+block_targets:
+	MOVQ    (R13), R15
+	VMOVDQU Y0, (R15)(SI*1)
+	VMOVDQU Y1, 32(R15)(SI*1)
+	VMOVDQU Y2, 64(R15)(SI*1)
+	VMOVDQU Y3, 96(R15)(SI*1)
+	ADDQ    $0x18, R13
+	DECQ    R14
+	JNZ     block_targets
+
+block_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+128, SI
+	JMP  block
+
+tail:
+	MOVQ    DI, R9
+	SUBQ    SI, R9
+	CMPQ    R9, $+32
+	JL      done
+	VMOVDQU (R10)(SI*1), Y0
+	VPMINUD (R11)(SI*1), Y0, Y0
+	TESTQ   BX, BX
+	JZ      tail_sources_done
+	MOVQ    DX, R13
+	MOVQ    BX, R14
+
+tail_sources:
+	MOVQ    (R13), R15
+	VPMINUD (R15)(SI*1), Y0, Y0
+	ADDQ    $0x18, R13
+	DECQ    R14
+	JNZ     tail_sources
+
+tail_sources_done:
+	VMOVDQU Y0, 64(R8)
+	MOVQ    start+56(FP), R9
+	LEAQ    32(SI)(R9*1), R9
+	MOVQ    R9, 8(R8)
+	VMOVDQU Y0, (R12)(SI*1)
+	TESTQ   CX, CX
+	JZ      tail_targets_done
+	MOVQ    AX, R13
+	MOVQ    CX, R14
+
+tail_targets:
+	MOVQ    (R13), R15
+	VMOVDQU Y0, (R15)(SI*1)
+	ADDQ    $0x18, R13
+	DECQ    R14
+	JNZ     tail_targets
+
+tail_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+32, SI
+	JMP  tail
+
+done:
+	VZEROUPPER
+	RET
+
+// func maxUint32LoggedAVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
+// Requires: AVX, AVX2
+TEXT ·maxUint32LoggedAVX2(SB), NOSPLIT, $0-64
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ log+48(FP), R8
+	MOVQ (DX), R10
+	MOVQ (AX), R12
+	MOVQ 24(DX), R11
+	ADDQ $0x30, DX
+	ADDQ $0x18, AX
+	SUBQ $0x02, BX
+	DECQ CX
+
+block:
+	MOVQ    DI, R9
+	SUBQ    SI, R9
+	CMPQ    R9, $+128
+	JL      tail
+	VMOVDQU (R10)(SI*1), Y0
+	VMOVDQU 32(R10)(SI*1), Y1
+	VMOVDQU 64(R10)(SI*1), Y2
+	VMOVDQU 96(R10)(SI*1), Y3
+	VPMAXUD (R11)(SI*1), Y0, Y0
+	VPMAXUD 32(R11)(SI*1), Y1, Y1
+	VPMAXUD 64(R11)(SI*1), Y2, Y2
+	VPMAXUD 96(R11)(SI*1), Y3, Y3
+	TESTQ   BX, BX
+	JZ      block_sources_done
+	MOVQ    DX, R13
+	MOVQ    BX, R14
+
+block_sources:
+	MOVQ    (R13), R15
+	VPMAXUD (R15)(SI*1), Y0, Y0
+	VPMAXUD 32(R15)(SI*1), Y1, Y1
+	VPMAXUD 64(R15)(SI*1), Y2, Y2
+	VPMAXUD 96(R15)(SI*1), Y3, Y3
+	ADDQ    $0x18, R13
+	DECQ    R14
+	JNZ     block_sources
+
+block_sources_done:
+	VMOVDQU Y0, 64(R8)
+	VMOVDQU Y1, 96(R8)
+	VMOVDQU Y2, 128(R8)
+	VMOVDQU Y3, 160(R8)
+	MOVQ    start+56(FP), R9
+	LEAQ    128(SI)(R9*1), R9
+	MOVQ    R9, 8(R8)
+	VMOVDQU Y0, (R12)(SI*1)
+	VMOVDQU Y1, 32(R12)(SI*1)
+	VMOVDQU Y2, 64(R12)(SI*1)
+	VMOVDQU Y3, 96(R12)(SI*1)
+	TESTQ   CX, CX
+	JZ      block_targets_done
+	MOVQ    AX, R13
+	MOVQ    CX, R14
+
+block_targets:
+	MOVQ    (R13), R15
+	VMOVDQU Y0, (R15)(SI*1)
+	VMOVDQU Y1, 32(R15)(SI*1)
+	VMOVDQU Y2, 64(R15)(SI*1)
+	VMOVDQU Y3, 96(R15)(SI*1)
+	ADDQ    $0x18, R13
+	DECQ    R14
+	JNZ     block_targets
+
+block_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+128, SI
+	JMP  block
+
+tail:
+	MOVQ    DI, R9
+	SUBQ    SI, R9
+	CMPQ    R9, $+32
+	JL      done
+	VMOVDQU (R10)(SI*1), Y0
+	VPMAXUD (R11)(SI*1), Y0, Y0
+	TESTQ   BX, BX
+	JZ      tail_sources_done
+	MOVQ    DX, R13
+	MOVQ    BX, R14
+
+tail_sources:
+	MOVQ    (R13), R15
+	VPMAXUD (R15)(SI*1), Y0, Y0
+	ADDQ    $0x18, R13
+	DECQ    R14
+	JNZ     tail_sources
+
+tail_sources_done:
+	VMOVDQU Y0, 64(R8)
+	MOVQ    start+56(FP), R9
+	LEAQ    32(SI)(R9*1), R9
+	MOVQ    R9, 8(R8)
+	VMOVDQU Y0, (R12)(SI*1)
+	TESTQ   CX, CX
+	JZ      tail_targets_done
+	MOVQ    AX, R13
+	MOVQ    CX, R14
+
+tail_targets:
+	MOVQ    (R13), R15
+	VMOVDQU Y0, (R15)(SI*1)
+	ADDQ    $0x18, R13
+	DECQ    R14
+	JNZ     tail_targets
+
+tail_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+32, SI
+	JMP  tail
+
+done:
+	VZEROUPPER
+	RET
+
+// func sumInt64LoggedAVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
+// Requires: AVX, AVX2
+TEXT ·sumInt64LoggedAVX2(SB), NOSPLIT, $0-64
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ log+48(FP), R8
+	MOVQ (DX), R10
+	MOVQ (AX), R12
+	MOVQ 24(DX), R11
+	ADDQ $0x30, DX
+	ADDQ $0x18, AX
+	SUBQ $0x02, BX
+	DECQ CX
+
+block:
+	MOVQ    DI, R9
+	SUBQ    SI, R9
+	CMPQ    R9, $+128
+	JL      tail
+	VMOVDQU (R10)(SI*1), Y0
+	VMOVDQU 32(R10)(SI*1), Y1
+	VMOVDQU 64(R10)(SI*1), Y2
+	VMOVDQU 96(R10)(SI*1), Y3
+	VPADDQ  (R11)(SI*1), Y0, Y0
+	VPADDQ  32(R11)(SI*1), Y1, Y1
+	VPADDQ  64(R11)(SI*1), Y2, Y2
+	VPADDQ  96(R11)(SI*1), Y3, Y3
+	TESTQ   BX, BX
+	JZ      block_sources_done
+	MOVQ    DX, R13
+	MOVQ    BX, R14
+
+block_sources:
+	MOVQ   (R13), R15
+	VPADDQ (R15)(SI*1), Y0, Y0
+	VPADDQ 32(R15)(SI*1), Y1, Y1
+	VPADDQ 64(R15)(SI*1), Y2, Y2
+	VPADDQ 96(R15)(SI*1), Y3, Y3
+	ADDQ   $0x18, R13
+	DECQ   R14
+	JNZ    block_sources
+
+block_sources_done:
+	VMOVDQU Y0, 64(R8)
+	VMOVDQU Y1, 96(R8)
+	VMOVDQU Y2, 128(R8)
+	VMOVDQU Y3, 160(R8)
+	MOVQ    start+56(FP), R9
+	LEAQ    128(SI)(R9*1), R9
+	MOVQ    R9, 8(R8)
+	VMOVDQU Y0, (R12)(SI*1)
+	VMOVDQU Y1, 32(R12)(SI*1)
+	VMOVDQU Y2, 64(R12)(SI*1)
+	VMOVDQU Y3, 96(R12)(SI*1)
+	TESTQ   CX, CX
+	JZ      block_targets_done
+	MOVQ    AX, R13
+	MOVQ    CX, R14
+
+block_targets:
+	MOVQ    (R13), R15
+	VMOVDQU Y0, (R15)(SI*1)
+	VMOVDQU Y1, 32(R15)(SI*1)
+	VMOVDQU Y2, 64(R15)(SI*1)
+	VMOVDQU Y3, 96(R15)(SI*1)
+	ADDQ    $0x18, R13
+	DECQ    R14
+	JNZ     block_targets
+
+block_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+128, SI
+	JMP  block
+
+tail:
+	MOVQ    DI, R9
+	SUBQ    SI, R9
+	CMPQ    R9, $+32
+	JL      done
+	VMOVDQU (R10)(SI*1), Y0
+	VPADDQ  (R11)(SI*1), Y0, Y0
+	TESTQ   BX, BX
+	JZ      tail_sources_done
+	MOVQ    DX, R13
+	MOVQ    BX, R14
+
+tail_sources:
+	MOVQ   (R13), R15
+	VPADDQ (R15)(SI*1), Y0, Y0
+	ADDQ   $0x18, R13
+	DECQ   R14
+	JNZ    tail_sources
+
+tail_sources_done:
+	VMOVDQU Y0, 64(R8)
+	MOVQ    start+56(FP), R9
+	LEAQ    32(SI)(R9*1), R9
+	MOVQ    R9, 8(R8)
+	VMOVDQU Y0, (R12)(SI*1)
+	TESTQ   CX, CX
+	JZ      tail_targets_done
+	MOVQ    AX, R13
+	MOVQ    CX, R14
+
+tail_targets:
+	MOVQ    (R13), R15
+	VMOVDQU Y0, (R15)(SI*1)
+	ADDQ    $0x18, R13
+	DECQ    R14
+	JNZ     tail_targets
+
+tail_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+32, SI
+	JMP  tail
+
+done:
+	VZEROUPPER
+	RET
+
+// func prodInt64LoggedAVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
+// Requires: AVX, AVX2
+TEXT ·prodInt64LoggedAVX2(SB), NOSPLIT, $0-64
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ log+48(FP), R8
+	MOVQ (DX), R10
+	MOVQ (AX), R12
+	MOVQ 24(DX), R11
+	ADDQ $0x30, DX
+	ADDQ $0x18, AX
+	SUBQ $0x02, BX
+	DECQ CX
+
+block:
+	MOVQ     DI, R9
+	SUBQ     SI, R9
+	CMPQ     R9, $+128
+	JL       tail
+	VMOVDQU  (R10)(SI*1), Y0
+	VMOVDQU  32(R10)(SI*1), Y1
+	VMOVDQU  64(R10)(SI*1), Y2
+	VMOVDQU  96(R10)(SI*1), Y3
+	VMOVDQU  (R11)(SI*1), Y4
+	VPSRLQ   $0x20, Y0, Y5
+	VPMULUDQ Y4, Y5, Y5
+	VPSRLQ   $0x20, Y4, Y6
+	VPMULUDQ Y6, Y0, Y6
+	VPADDQ   Y6, Y5, Y5
+	VPSLLQ   $0x20, Y5, Y5
+	VPMULUDQ Y4, Y0, Y0
+	VPADDQ   Y5, Y0, Y0
+	VMOVDQU  32(R11)(SI*1), Y4
+	VPSRLQ   $0x20, Y1, Y5
+	VPMULUDQ Y4, Y5, Y5
+	VPSRLQ   $0x20, Y4, Y6
+	VPMULUDQ Y6, Y1, Y6
+	VPADDQ   Y6, Y5, Y5
+	VPSLLQ   $0x20, Y5, Y5
+	VPMULUDQ Y4, Y1, Y1
+	VPADDQ   Y5, Y1, Y1
+	VMOVDQU  64(R11)(SI*1), Y4
+	VPSRLQ   $0x20, Y2, Y5
+	VPMULUDQ Y4, Y5, Y5
+	VPSRLQ   $0x20, Y4, Y6
+	VPMULUDQ Y6, Y2, Y6
+	VPADDQ   Y6, Y5, Y5
+	VPSLLQ   $0x20, Y5, Y5
+	VPMULUDQ Y4, Y2, Y2
+	VPADDQ   Y5, Y2, Y2
+	VMOVDQU  96(R11)(SI*1), Y4
+	VPSRLQ   $0x20, Y3, Y5
+	VPMULUDQ Y4, Y5, Y5
+	VPSRLQ   $0x20, Y4, Y6
+	VPMULUDQ Y6, Y3, Y6
+	VPADDQ   Y6, Y5, Y5
+	VPSLLQ   $0x20, Y5, Y5
+	VPMULUDQ Y4, Y3, Y3
+	VPADDQ   Y5, Y3, Y3
+	TESTQ    BX, BX
+	JZ       block_sources_done
+	MOVQ     DX, R13
+	MOVQ     BX, R14
+
+block_sources:
+	MOVQ     (R13), R15
+	VMOVDQU  (R15)(SI*1), Y4
+	VPSRLQ   $0x20, Y0, Y5
+	VPMULUDQ Y4, Y5, Y5
+	VPSRLQ   $0x20, Y4, Y6
+	VPMULUDQ Y6, Y0, Y6
+	VPADDQ   Y6, Y5, Y5
+	VPSLLQ   $0x20, Y5, Y5
+	VPMULUDQ Y4, Y0, Y0
+	VPADDQ   Y5, Y0, Y0
+	VMOVDQU  32(R15)(SI*1), Y4
+	VPSRLQ   $0x20, Y1, Y5
+	VPMULUDQ Y4, Y5, Y5
+	VPSRLQ   $0x20, Y4, Y6
+	VPMULUDQ Y6, Y1, Y6
+	VPADDQ   Y6, Y5, Y5
+	VPSLLQ   $0x20, Y5, Y5
+	VPMULUDQ Y4, Y1, Y1
+	VPADDQ   Y5, Y1, Y1
+	VMOVDQU  64(R15)(SI*1), Y4
+	VPSRLQ   $0x20, Y2, Y5
+	VPMULUDQ Y4, Y5, Y5
+	VPSRLQ   $0x20, Y4, Y6
+	VPMULUDQ Y6, Y2, Y6
+	VPADDQ   Y6, Y5, Y5
+	VPSLLQ   $0x20, Y5, Y5
+	VPMULUDQ Y4, Y2, Y2
+	VPADDQ   Y5, Y2, Y2
+	VMOVDQU  96(R15)(SI*1), Y4
+	VPSRLQ   $0x20, Y3, Y5
+	VPMULUDQ Y4, Y5, Y5
+	VPSRLQ   $0x20, Y4, Y6
+	VPMULUDQ Y6, Y3, Y6
+	VPADDQ   Y6, Y5, Y5
+	VPSLLQ   $0x20, Y5, Y5
+	VPMULUDQ Y4, Y3, Y3
+	VPADDQ   Y5, Y3, Y3
+	ADDQ     $0x18, R13
+	DECQ     R14
+	JNZ      block_sources
+
+block_sources_done:
+	VMOVDQU Y0, 64(R8)
+	VMOVDQU Y1, 96(R8)
+	VMOVDQU Y2, 128(R8)
+	VMOVDQU Y3, 160(R8)
+	MOVQ    start+56(FP), R9
+	LEAQ    128(SI)(R9*1), R9
+	MOVQ    R9, 8(R8)
+	VMOVDQU Y0, (R12)(SI*1)
+	VMOVDQU Y1, 32(R12)(SI*1)
+	VMOVDQU Y2, 64(R12)(SI*1)
+	VMOVDQU Y3, 96(R12)(SI*1)
+	TESTQ   CX, CX
+	JZ      block_targets_done
+	MOVQ    AX, R13
+	MOVQ    CX, R14
+
+block_targets:
+	MOVQ    (R13), R15
+	VMOVDQU Y0, (R15)(SI*1)
+	VMOVDQU Y1, 32(R15)(SI*1)
+	VMOVDQU Y2, 64(R15)(SI*1)
+	VMOVDQU Y3, 96(R15)(SI*1)
+	ADDQ    $0x18, R13
+	DECQ    R14
+	JNZ     block_targets
+
+block_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+128, SI
+	JMP  block
+
+tail:
+	MOVQ     DI, R9
+	SUBQ     SI, R9
+	CMPQ     R9, $+32
+	JL       done
+	VMOVDQU  (R10)(SI*1), Y0
+	VMOVDQU  (R11)(SI*1), Y1
+	VPSRLQ   $0x20, Y0, Y2
+	VPMULUDQ Y1, Y2, Y2
+	VPSRLQ   $0x20, Y1, Y3
+	VPMULUDQ Y3, Y0, Y3
+	VPADDQ   Y3, Y2, Y2
+	VPSLLQ   $0x20, Y2, Y2
+	VPMULUDQ Y1, Y0, Y0
+	VPADDQ   Y2, Y0, Y0
+	TESTQ    BX, BX
+	JZ       tail_sources_done
+	MOVQ     DX, R13
+	MOVQ     BX, R14
+
+tail_sources:
+	MOVQ     (R13), R15
+	VMOVDQU  (R15)(SI*1), Y1
+	VPSRLQ   $0x20, Y0, Y2
+	VPMULUDQ Y1, Y2, Y2
+	VPSRLQ   $0x20, Y1, Y3
+	VPMULUDQ Y3, Y0, Y3
+	VPADDQ   Y3, Y2, Y2
+	VPSLLQ   $0x20, Y2, Y2
+	VPMULUDQ Y1, Y0, Y0
+	VPADDQ   Y2, Y0, Y0
+	ADDQ     $0x18, R13
+	DECQ     R14
+	JNZ      tail_sources
+
+tail_sources_done:
+	VMOVDQU Y0, 64(R8)
+	MOVQ    start+56(FP), R9
+	LEAQ    32(SI)(R9*1), R9
+	MOVQ    R9, 8(R8)
+	VMOVDQU Y0, (R12)(SI*1)
+	TESTQ   CX, CX
+	JZ      tail_targets_done
+	MOVQ    AX, R13
+	MOVQ    CX, R14
+
+tail_targets:
+	MOVQ    (R13), R15
+	VMOVDQU Y0, (R15)(SI*1)
+	ADDQ    $0x18, R13
+	DECQ    R14
+	JNZ     tail_targets
+
+tail_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+32, SI
+	JMP  tail
+
+done:
+	VZEROUPPER
+	RET
+
+// func minInt64LoggedAVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
+// Requires: AVX, AVX2
+TEXT ·minInt64LoggedAVX2(SB), NOSPLIT, $0-64
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ log+48(FP), R8
+	MOVQ (DX), R10
+	MOVQ (AX), R12
+	MOVQ 24(DX), R11
+	ADDQ $0x30, DX
+	ADDQ $0x18, AX
+	SUBQ $0x02, BX
+	DECQ CX
+
+block:
+	MOVQ      DI, R9
+	SUBQ      SI, R9
+	CMPQ      R9, $+128
+	JL        tail
+	VMOVDQU   (R10)(SI*1), Y0
+	VMOVDQU   32(R10)(SI*1), Y1
+	VMOVDQU   64(R10)(SI*1), Y2
+	VMOVDQU   96(R10)(SI*1), Y3
+	VMOVDQU   (R11)(SI*1), Y4
+	VPCMPGTQ  Y4, Y0, Y5
+	VPBLENDVB Y5, Y4, Y0, Y0
+	VMOVDQU   32(R11)(SI*1), Y4
+	VPCMPGTQ  Y4, Y1, Y5
+	VPBLENDVB Y5, Y4, Y1, Y1
+	VMOVDQU   64(R11)(SI*1), Y4
+	VPCMPGTQ  Y4, Y2, Y5
+	VPBLENDVB Y5, Y4, Y2, Y2
+	VMOVDQU   96(R11)(SI*1), Y4
+	VPCMPGTQ  Y4, Y3, Y5
+	VPBLENDVB Y5, Y4, Y3, Y3
+	TESTQ     BX, BX
+	JZ        block_sources_done
+	MOVQ      DX, R13
+	MOVQ      BX, R14
+
+block_sources:
+	MOVQ      (R13), R15
+	VMOVDQU   (R15)(SI*1), Y4
+	VPCMPGTQ  Y4, Y0, Y5
+	VPBLENDVB Y5, Y4, Y0, Y0
+	VMOVDQU   32(R15)(SI*1), Y4
+	VPCMPGTQ  Y4, Y1, Y5
+	VPBLENDVB Y5, Y4, Y1, Y1
+	VMOVDQU   64(R15)(SI*1), Y4
+	VPCMPGTQ  Y4, Y2, Y5
+	VPBLENDVB Y5, Y4, Y2, Y2
+	VMOVDQU   96(R15)(SI*1), Y4
+	VPCMPGTQ  Y4, Y3, Y5
+	VPBLENDVB Y5, Y4, Y3, Y3
+	ADDQ      $0x18, R13
+	DECQ      R14
+	JNZ       block_sources
+
+block_sources_done:
+	VMOVDQU Y0, 64(R8)
+	VMOVDQU Y1, 96(R8)
+	VMOVDQU Y2, 128(R8)
+	VMOVDQU Y3, 160(R8)
+	MOVQ    start+56(FP), R9
+	LEAQ    128(SI)(R9*1), R9
+	MOVQ    R9, 8(R8)
+	VMOVDQU Y0, (R12)(SI*1)
+	VMOVDQU Y1, 32(R12)(SI*1)
+	VMOVDQU Y2, 64(R12)(SI*1)
+	VMOVDQU Y3, 96(R12)(SI*1)
+	TESTQ   CX, CX
+	JZ      block_targets_done
+	MOVQ    AX, R13
+	MOVQ    CX, R14
+
+block_targets:
+	MOVQ    (R13), R15
+	VMOVDQU Y0, (R15)(SI*1)
+	VMOVDQU Y1, 32(R15)(SI*1)
+	VMOVDQU Y2, 64(R15)(SI*1)
+	VMOVDQU Y3, 96(R15)(SI*1)
+	ADDQ    $0x18, R13
+	DECQ    R14
+	JNZ     block_targets
+
+block_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+128, SI
+	JMP  block
+
+tail:
+	MOVQ      DI, R9
+	SUBQ      SI, R9
+	CMPQ      R9, $+32
+	JL        done
+	VMOVDQU   (R10)(SI*1), Y0
+	VMOVDQU   (R11)(SI*1), Y1
+	VPCMPGTQ  Y1, Y0, Y2
+	VPBLENDVB Y2, Y1, Y0, Y0
+	TESTQ     BX, BX
+	JZ        tail_sources_done
+	MOVQ      DX, R13
+	MOVQ      BX, R14
+
+tail_sources:
+	MOVQ      (R13), R15
+	VMOVDQU   (R15)(SI*1), Y1
+	VPCMPGTQ  Y1, Y0, Y2
+	VPBLENDVB Y2, Y1, Y0, Y0
+	ADDQ      $0x18, R13
+	DECQ      R14
+	JNZ       tail_sources
+
+tail_sources_done:
+	VMOVDQU Y0, 64(R8)
+	MOVQ    start+56(FP), R9
+	LEAQ    32(SI)(R9*1), R9
+	MOVQ    R9, 8(R8)
+	VMOVDQU Y0, (R12)(SI*1)
+	TESTQ   CX, CX
+	JZ      tail_targets_done
+	MOVQ    AX, R13
+	MOVQ    CX, R14
+
+tail_targets:
+	MOVQ    (R13), R15
+	VMOVDQU Y0, (R15)(SI*1)
+	ADDQ    $0x18, R13
+	DECQ    R14
+	JNZ     tail_targets
+
+tail_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+32, SI
+	JMP  tail
+
+done:
+	VZEROUPPER
+	RET
+
+// func maxInt64LoggedAVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
+// Requires: AVX, AVX2
+TEXT ·maxInt64LoggedAVX2(SB), NOSPLIT, $0-64
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ log+48(FP), R8
+	MOVQ (DX), R10
+	MOVQ (AX), R12
+	MOVQ 24(DX), R11
+	ADDQ $0x30, DX
+	ADDQ $0x18, AX
+	SUBQ $0x02, BX
+	DECQ CX
+
+block:
+	MOVQ      DI, R9
+	SUBQ      SI, R9
+	CMPQ      R9, $+128
+	JL        tail
+	VMOVDQU   (R10)(SI*1), Y0
+	VMOVDQU   32(R10)(SI*1), Y1
+	VMOVDQU   64(R10)(SI*1), Y2
+	VMOVDQU   96(R10)(SI*1), Y3
+	VMOVDQU   (R11)(SI*1), Y4
+	VPCMPGTQ  Y4, Y0, Y5
+	VPBLENDVB Y5, Y0, Y4, Y0
+	VMOVDQU   32(R11)(SI*1), Y4
+	VPCMPGTQ  Y4, Y1, Y5
+	VPBLENDVB Y5, Y1, Y4, Y1
+	VMOVDQU   64(R11)(SI*1), Y4
+	VPCMPGTQ  Y4, Y2, Y5
+	VPBLENDVB Y5, Y2, Y4, Y2
+	VMOVDQU   96(R11)(SI*1), Y4
+	VPCMPGTQ  Y4, Y3, Y5
+	VPBLENDVB Y5, Y3, Y4, Y3
+	TESTQ     BX, BX
+	JZ        block_sources_done
+	MOVQ      DX, R13
+	MOVQ      BX, R14
+
+block_sources:
+	MOVQ      (R13), R15
+	VMOVDQU   (R15)(SI*1), Y4
+	VPCMPGTQ  Y4, Y0, Y5
+	VPBLENDVB Y5, Y0, Y4, Y0
+	VMOVDQU   32(R15)(SI*1), Y4
+	VPCMPGTQ  Y4, Y1, Y5
+	VPBLENDVB Y5, Y1, Y4, Y1
+	VMOVDQU   64(R15)(SI*1), Y4
+	VPCMPGTQ  Y4, Y2, Y5
+	VPBLENDVB Y5, Y2, Y4, Y2
+	VMOVDQU   96(R15)(SI*1), Y4
+	VPCMPGTQ  Y4, Y3, Y5
+	VPBLENDVB Y5, Y3, Y4, Y3
+	ADDQ      $0x18, R13
+	DECQ      R14
+	JNZ       block_sources
+
+block_sources_done:
+	VMOVDQU Y0, 64(R8)
+	VMOVDQU Y1, 96(R8)
+	VMOVDQU Y2, 128(R8)
+	VMOVDQU Y3, 160(R8)
+	MOVQ    start+56(FP), R9
+	LEAQ    128(SI)(R9*1), R9
+	MOVQ    R9, 8(R8)
+	VMOVDQU Y0, (R12)(SI*1)
+	VMOVDQU Y1, 32(R12)(SI*1)
+	VMOVDQU Y2, 64(R12)(SI*1)
+	VMOVDQU Y3, 96(R12)(SI*1)
+	TESTQ   CX, CX
+	JZ      block_targets_done
+	MOVQ    AX, R13
+	MOVQ    CX, R14
+
+block_targets:
+	MOVQ    (R13), R15
+	VMOVDQU Y0, (R15)(SI*1)
+	VMOVDQU Y1, 32(R15)(SI*1)
+	VMOVDQU Y2, 64(R15)(SI*1)
+	VMOVDQU Y3, 96(R15)(SI*1)
+	ADDQ    $0x18, R13
+	DECQ    R14
+	JNZ     block_targets
+
+block_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+128, SI
+	JMP  block
+
+tail:
+	MOVQ      DI, R9
+	SUBQ      SI, R9
+	CMPQ      R9, $+32
+	JL        done
+	VMOVDQU   (R10)(SI*1), Y0
+	VMOVDQU   (R11)(SI*1), Y1
+	VPCMPGTQ  Y1, Y0, Y2
+	VPBLENDVB Y2, Y0, Y1, Y0
+	TESTQ     BX, BX
+	JZ        tail_sources_done
+	MOVQ      DX, R13
+	MOVQ      BX, R14
+
+tail_sources:
+	MOVQ      (R13), R15
+	VMOVDQU   (R15)(SI*1), Y1
+	VPCMPGTQ  Y1, Y0, Y2
+	VPBLENDVB Y2, Y0, Y1, Y0
+	ADDQ      $0x18, R13
+	DECQ      R14
+	JNZ       tail_sources
+
+tail_sources_done:
+	VMOVDQU Y0, 64(R8)
+	MOVQ    start+56(FP), R9
+	LEAQ    32(SI)(R9*1), R9
+	MOVQ    R9, 8(R8)
+	VMOVDQU Y0, (R12)(SI*1)
+	TESTQ   CX, CX
+	JZ      tail_targets_done
+	MOVQ    AX, R13
+	MOVQ    CX, R14
+
+tail_targets:
+	MOVQ    (R13), R15
+	VMOVDQU Y0, (R15)(SI*1)
+	ADDQ    $0x18, R13
+	DECQ    R14
+	JNZ     tail_targets
+
+tail_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+32, SI
+	JMP  tail
+
+done:
+	VZEROUPPER
+	RET
+
+// func minUint64LoggedAVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
+// Requires: AVX, AVX2
+TEXT ·minUint64LoggedAVX2(SB), NOSPLIT, $0-64
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ log+48(FP), R8
+	MOVQ (DX), R10
+	MOVQ (AX), R12
+	MOVQ 24(DX), R11
+	ADDQ $0x30, DX
+	ADDQ $0x18, AX
+	SUBQ $0x02, BX
+	DECQ CX
+
+block:
+	MOVQ      DI, R9
+	SUBQ      SI, R9
+	CMPQ      R9, $+128
+	JL        tail
+	VMOVDQU   (R10)(SI*1), Y0
+	VMOVDQU   32(R10)(SI*1), Y1
+	VMOVDQU   64(R10)(SI*1), Y2
+	VMOVDQU   96(R10)(SI*1), Y3
+	VMOVDQU   (R11)(SI*1), Y4
+	VPXOR     c64_8000000000000000AVX2<>+0(SB), Y0, Y5
+	VPXOR     c64_8000000000000000AVX2<>+0(SB), Y4, Y6
+	VPCMPGTQ  Y6, Y5, Y5
+	VPBLENDVB Y5, Y4, Y0, Y0
+	VMOVDQU   32(R11)(SI*1), Y4
+	VPXOR     c64_8000000000000000AVX2<>+0(SB), Y1, Y5
+	VPXOR     c64_8000000000000000AVX2<>+0(SB), Y4, Y6
+	VPCMPGTQ  Y6, Y5, Y5
+	VPBLENDVB Y5, Y4, Y1, Y1
+	VMOVDQU   64(R11)(SI*1), Y4
+	VPXOR     c64_8000000000000000AVX2<>+0(SB), Y2, Y5
+	VPXOR     c64_8000000000000000AVX2<>+0(SB), Y4, Y6
+	VPCMPGTQ  Y6, Y5, Y5
+	VPBLENDVB Y5, Y4, Y2, Y2
+	VMOVDQU   96(R11)(SI*1), Y4
+	VPXOR     c64_8000000000000000AVX2<>+0(SB), Y3, Y5
+	VPXOR     c64_8000000000000000AVX2<>+0(SB), Y4, Y6
+	VPCMPGTQ  Y6, Y5, Y5
+	VPBLENDVB Y5, Y4, Y3, Y3
+	TESTQ     BX, BX
+	JZ        block_sources_done
+	MOVQ      DX, R13
+	MOVQ      BX, R14
+
+block_sources:
+	MOVQ      (R13), R15
+	VMOVDQU   (R15)(SI*1), Y4
+	VPXOR     c64_8000000000000000AVX2<>+0(SB), Y0, Y5
+	VPXOR     c64_8000000000000000AVX2<>+0(SB), Y4, Y6
+	VPCMPGTQ  Y6, Y5, Y5
+	VPBLENDVB Y5, Y4, Y0, Y0
+	VMOVDQU   32(R15)(SI*1), Y4
+	VPXOR     c64_8000000000000000AVX2<>+0(SB), Y1, Y5
+	VPXOR     c64_8000000000000000AVX2<>+0(SB), Y4, Y6
+	VPCMPGTQ  Y6, Y5, Y5
+	VPBLENDVB Y5, Y4, Y1, Y1
+	VMOVDQU   64(R15)(SI*1), Y4
+	VPXOR     c64_8000000000000000AVX2<>+0(SB), Y2, Y5
+	VPXOR     c64_8000000000000000AVX2<>+0(SB), Y4, Y6
+	VPCMPGTQ  Y6, Y5, Y5
+	VPBLENDVB Y5, Y4, Y2, Y2
+	VMOVDQU   96(R15)(SI*1), Y4
+	VPXOR     c64_8000000000000000AVX2<>+0(SB), Y3, Y5
+	VPXOR     c64_8000000000000000AVX2<>+0(SB), Y4, Y6
+	VPCMPGTQ  Y6, Y5, Y5
+	VPBLENDVB Y5, Y4, Y3, Y3
+	ADDQ      $0x18, R13
+	DECQ      R14
+	JNZ       block_sources
+
+block_sources_done:
+	VMOVDQU Y0, 64(R8)
+	VMOVDQU Y1, 96(R8)
+	VMOVDQU Y2, 128(R8)
+	VMOVDQU Y3, 160(R8)
+	MOVQ    start+56(FP), R9
+	LEAQ    128(SI)(R9*1), R9
+	MOVQ    R9, 8(R8)
+	VMOVDQU Y0, (R12)(SI*1)
+	VMOVDQU Y1, 32(R12)(SI*1)
+	VMOVDQU Y2, 64(R12)(SI*1)
+	VMOVDQU Y3, 96(R12)(SI*1)
+	TESTQ   CX, CX
+	JZ      block_targets_done
+	MOVQ    AX, R13
+	MOVQ    CX, R14
+
+block_targets:
+	MOVQ    (R13), R15
+	VMOVDQU Y0, (R15)(SI*1)
+	VMOVDQU Y1, 32(R15)(SI*1)
+	VMOVDQU Y2, 64(R15)(SI*1)
+	VMOVDQU Y3, 96(R15)(SI*1)
+	ADDQ    $0x18, R13
+	DECQ    R14
+	JNZ     block_targets
+
+block_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+128, SI
+	JMP  block
+
+tail:
+	MOVQ      DI, R9
+	SUBQ      SI, R9
+	CMPQ      R9, $+32
+	JL        done
+	VMOVDQU   (R10)(SI*1), Y0
+	VMOVDQU   (R11)(SI*1), Y1
+	VPXOR     c64_8000000000000000AVX2<>+0(SB), Y0, Y2
+	VPXOR     c64_8000000000000000AVX2<>+0(SB), Y1, Y3
+	VPCMPGTQ  Y3, Y2, Y2
+	VPBLENDVB Y2, Y1, Y0, Y0
+	TESTQ     BX, BX
+	JZ        tail_sources_done
+	MOVQ      DX, R13
+	MOVQ      BX, R14
+
+tail_sources:
+	MOVQ      (R13), R15
+	VMOVDQU   (R15)(SI*1), Y1
+	VPXOR     c64_8000000000000000AVX2<>+0(SB), Y0, Y2
+	VPXOR     c64_8000000000000000AVX2<>+0(SB), Y1, Y3
+	VPCMPGTQ  Y3, Y2, Y2
+	VPBLENDVB Y2, Y1, Y0, Y0
+	ADDQ      $0x18, R13
+	DECQ      R14
+	JNZ       tail_sources
+
+tail_sources_done:
+	VMOVDQU Y0, 64(R8)
+	MOVQ    start+56(FP), R9
+	LEAQ    32(SI)(R9*1), R9
+	MOVQ    R9, 8(R8)
+	VMOVDQU Y0, (R12)(SI*1)
+	TESTQ   CX, CX
+	JZ      tail_targets_done
+	MOVQ    AX, R13
+	MOVQ    CX, R14
+
+tail_targets:
+	MOVQ    (R13), R15
+	VMOVDQU Y0, (R15)(SI*1)
+	ADDQ    $0x18, R13
+	DECQ    R14
+	JNZ     tail_targets
+
+tail_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+32, SI
+	JMP  tail
+
+done:
+	VZEROUPPER
+	RET
+
+// func maxUint64LoggedAVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
+// Requires: AVX, AVX2
+TEXT ·maxUint64LoggedAVX2(SB), NOSPLIT, $0-64
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ log+48(FP), R8
+	MOVQ (DX), R10
+	MOVQ (AX), R12
+	MOVQ 24(DX), R11
+	ADDQ $0x30, DX
+	ADDQ $0x18, AX
+	SUBQ $0x02, BX
+	DECQ CX
+
+block:
+	MOVQ      DI, R9
+	SUBQ      SI, R9
+	CMPQ      R9, $+128
+	JL        tail
+	VMOVDQU   (R10)(SI*1), Y0
+	VMOVDQU   32(R10)(SI*1), Y1
+	VMOVDQU   64(R10)(SI*1), Y2
+	VMOVDQU   96(R10)(SI*1), Y3
+	VMOVDQU   (R11)(SI*1), Y4
+	VPXOR     c64_8000000000000000AVX2<>+0(SB), Y0, Y5
+	VPXOR     c64_8000000000000000AVX2<>+0(SB), Y4, Y6
+	VPCMPGTQ  Y6, Y5, Y5
+	VPBLENDVB Y5, Y0, Y4, Y0
+	VMOVDQU   32(R11)(SI*1), Y4
+	VPXOR     c64_8000000000000000AVX2<>+0(SB), Y1, Y5
+	VPXOR     c64_8000000000000000AVX2<>+0(SB), Y4, Y6
+	VPCMPGTQ  Y6, Y5, Y5
+	VPBLENDVB Y5, Y1, Y4, Y1
+	VMOVDQU   64(R11)(SI*1), Y4
+	VPXOR     c64_8000000000000000AVX2<>+0(SB), Y2, Y5
+	VPXOR     c64_8000000000000000AVX2<>+0(SB), Y4, Y6
+	VPCMPGTQ  Y6, Y5, Y5
+	VPBLENDVB Y5, Y2, Y4, Y2
+	VMOVDQU   96(R11)(SI*1), Y4
+	VPXOR     c64_8000000000000000AVX2<>+0(SB), Y3, Y5
+	VPXOR     c64_8000000000000000AVX2<>+0(SB), Y4, Y6
+	VPCMPGTQ  Y6, Y5, Y5
+	VPBLENDVB Y5, Y3, Y4, Y3
+	TESTQ     BX, BX
+	JZ        block_sources_done
+	MOVQ      DX, R13
+	MOVQ      BX, R14
+
+block_sources:
+	MOVQ      (R13), R15
+	VMOVDQU   (R15)(SI*1), Y4
+	VPXOR     c64_8000000000000000AVX2<>+0(SB), Y0, Y5
+	VPXOR     c64_8000000000000000AVX2<>+0(SB), Y4, Y6
+	VPCMPGTQ  Y6, Y5, Y5
+	VPBLENDVB Y5, Y0, Y4, Y0
+	VMOVDQU   32(R15)(SI*1), Y4
+	VPXOR     c64_8000000000000000AVX2<>+0(SB), Y1, Y5
+	VPXOR     c64_8000000000000000AVX2<>+0(SB), Y4, Y6
+	VPCMPGTQ  Y6, Y5, Y5
+	VPBLENDVB Y5, Y1, Y4, Y1
+	VMOVDQU   64(R15)(SI*1), Y4
+	VPXOR     c64_8000000000000000AVX2<>+0(SB), Y2, Y5
+	VPXOR     c64_8000000000000000AVX2<>+0(SB), Y4, Y6
+	VPCMPGTQ  Y6, Y5, Y5
+	VPBLENDVB Y5, Y2, Y4, Y2
+	VMOVDQU   96(R15)(SI*1), Y4
+	VPXOR     c64_8000000000000000AVX2<>+0(SB), Y3, Y5
+	VPXOR     c64_8000000000000000AVX2<>+0(SB), Y4, Y6
+	VPCMPGTQ  Y6, Y5, Y5
+	VPBLENDVB Y5, Y3, Y4, Y3
+	ADDQ      $0x18, R13
+	DECQ      R14
+	JNZ       block_sources
+
+block_sources_done:
+	VMOVDQU Y0, 64(R8)
+	VMOVDQU Y1, 96(R8)
+	VMOVDQU Y2, 128(R8)
+	VMOVDQU Y3, 160(R8)
+	MOVQ    start+56(FP), R9
+	LEAQ    128(SI)(R9*1), R9
+	MOVQ    R9, 8(R8)
+	VMOVDQU Y0, (R12)(SI*1)
+	VMOVDQU Y1, 32(R12)(SI*1)
+	VMOVDQU Y2, 64(R12)(SI*1)
+	VMOVDQU Y3, 96(R12)(SI*1)
+	TESTQ   CX, CX
+	JZ      block_targets_done
+	MOVQ    AX, R13
+	MOVQ    CX, R14
+
+block_targets:
+	MOVQ    (R13), R15
+	VMOVDQU Y0, (R15)(SI*1)
+	VMOVDQU Y1, 32(R15)(SI*1)
+	VMOVDQU Y2, 64(R15)(SI*1)
+	VMOVDQU Y3, 96(R15)(SI*1)
+	ADDQ    $0x18, R13
+	DECQ    R14
+	JNZ     block_targets
+
+block_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+128, SI
+	JMP  block
+
+tail:
+	MOVQ      DI, R9
+	SUBQ      SI, R9
+	CMPQ      R9, $+32
+	JL        done
+	VMOVDQU   (R10)(SI*1), Y0
+	VMOVDQU   (R11)(SI*1), Y1
+	VPXOR     c64_8000000000000000AVX2<>+0(SB), Y0, Y2
+	VPXOR     c64_8000000000000000AVX2<>+0(SB), Y1, Y3
+	VPCMPGTQ  Y3, Y2, Y2
+	VPBLENDVB Y2, Y0, Y1, Y0
+	TESTQ     BX, BX
+	JZ        tail_sources_done
+	MOVQ      DX, R13
+	MOVQ      BX, R14
+
+tail_sources:
+	MOVQ      (R13), R15
+	VMOVDQU   (R15)(SI*1), Y1
+	VPXOR     c64_8000000000000000AVX2<>+0(SB), Y0, Y2
+	VPXOR     c64_8000000000000000AVX2<>+0(SB), Y1, Y3
+	VPCMPGTQ  Y3, Y2, Y2
+	VPBLENDVB Y2, Y0, Y1, Y0
+	ADDQ      $0x18, R13
+	DECQ      R14
+	JNZ       tail_sources
+
+tail_sources_done:
+	VMOVDQU Y0, 64(R8)
+	MOVQ    start+56(FP), R9
+	LEAQ    32(SI)(R9*1), R9
+	MOVQ    R9, 8(R8)
+	VMOVDQU Y0, (R12)(SI*1)
+	TESTQ   CX, CX
+	JZ      tail_targets_done
+	MOVQ    AX, R13
+	MOVQ    CX, R14
+
+tail_targets:
+	MOVQ    (R13), R15
+	VMOVDQU Y0, (R15)(SI*1)
+	ADDQ    $0x18, R13
+	DECQ    R14
+	JNZ     tail_targets
+
+tail_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+32, SI
+	JMP  tail
+
+done:
+	VZEROUPPER
+	RET
+
+// func andBitsLoggedAVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
+// Requires: AVX, AVX2
+TEXT ·andBitsLoggedAVX2(SB), NOSPLIT, $0-64
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ log+48(FP), R8
+	MOVQ (DX), R10
+	MOVQ (AX), R12
+	MOVQ 24(DX), R11
+	ADDQ $0x30, DX
+	ADDQ $0x18, AX
+	SUBQ $0x02, BX
+	DECQ CX
+
+block:
+	MOVQ    DI, R9
+	SUBQ    SI, R9
+	CMPQ    R9, $+128
+	JL      tail
+	VMOVDQU (R10)(SI*1), Y0
+	VMOVDQU 32(R10)(SI*1), Y1
+	VMOVDQU 64(R10)(SI*1), Y2
+	VMOVDQU 96(R10)(SI*1), Y3
+	VPAND   (R11)(SI*1), Y0, Y0
+	VPAND   32(R11)(SI*1), Y1, Y1
+	VPAND   64(R11)(SI*1), Y2, Y2
+	VPAND   96(R11)(SI*1), Y3, Y3
+	TESTQ   BX, BX
+	JZ      block_sources_done
+	MOVQ    DX, R13
+	MOVQ    BX, R14
+
+block_sources:
+	MOVQ  (R13), R15
+	VPAND (R15)(SI*1), Y0, Y0
+	VPAND 32(R15)(SI*1), Y1, Y1
+	VPAND 64(R15)(SI*1), Y2, Y2
+	VPAND 96(R15)(SI*1), Y3, Y3
+	ADDQ  $0x18, R13
+	DECQ  R14
+	JNZ   block_sources
+
+block_sources_done:
+	VMOVDQU Y0, 64(R8)
+	VMOVDQU Y1, 96(R8)
+	VMOVDQU Y2, 128(R8)
+	VMOVDQU Y3, 160(R8)
+	MOVQ    start+56(FP), R9
+	LEAQ    128(SI)(R9*1), R9
+	MOVQ    R9, 8(R8)
+	VMOVDQU Y0, (R12)(SI*1)
+	VMOVDQU Y1, 32(R12)(SI*1)
+	VMOVDQU Y2, 64(R12)(SI*1)
+	VMOVDQU Y3, 96(R12)(SI*1)
+	TESTQ   CX, CX
+	JZ      block_targets_done
+	MOVQ    AX, R13
+	MOVQ    CX, R14
+
+block_targets:
+	MOVQ    (R13), R15
+	VMOVDQU Y0, (R15)(SI*1)
+	VMOVDQU Y1, 32(R15)(SI*1)
+	VMOVDQU Y2, 64(R15)(SI*1)
+	VMOVDQU Y3, 96(R15)(SI*1)
+	ADDQ    $0x18, R13
+	DECQ    R14
+	JNZ     block_targets
+
+block_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+128, SI
+	JMP  block
+
+tail:
+	MOVQ    DI, R9
+	SUBQ    SI, R9
+	CMPQ    R9, $+32
+	JL      done
+	VMOVDQU (R10)(SI*1), Y0
+	VPAND   (R11)(SI*1), Y0, Y0
+	TESTQ   BX, BX
+	JZ      tail_sources_done
+	MOVQ    DX, R13
+	MOVQ    BX, R14
+
+tail_sources:
+	MOVQ  (R13), R15
+	VPAND (R15)(SI*1), Y0, Y0
+	ADDQ  $0x18, R13
+	DECQ  R14
+	JNZ   tail_sources
+
+tail_sources_done:
+	VMOVDQU Y0, 64(R8)
+	MOVQ    start+56(FP), R9
+	LEAQ    32(SI)(R9*1), R9
+	MOVQ    R9, 8(R8)
+	VMOVDQU Y0, (R12)(SI*1)
+	TESTQ   CX, CX
+	JZ      tail_targets_done
+	MOVQ    AX, R13
+	MOVQ    CX, R14
+
+tail_targets:
+	MOVQ    (R13), R15
+	VMOVDQU Y0, (R15)(SI*1)
+	ADDQ    $0x18, R13
+	DECQ    R14
+	JNZ     tail_targets
+
+tail_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+32, SI
+	JMP  tail
+
+done:
+	VZEROUPPER
+	RET
+
+// func orBitsLoggedAVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
+// Requires: AVX, AVX2
+TEXT ·orBitsLoggedAVX2(SB), NOSPLIT, $0-64
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ log+48(FP), R8
+	MOVQ (DX), R10
+	MOVQ (AX), R12
+	MOVQ 24(DX), R11
+	ADDQ $0x30, DX
+	ADDQ $0x18, AX
+	SUBQ $0x02, BX
+	DECQ CX
+
+block:
+	MOVQ    DI, R9
+	SUBQ    SI, R9
+	CMPQ    R9, $+128
+	JL      tail
+	VMOVDQU (R10)(SI*1), Y0
+	VMOVDQU 32(R10)(SI*1), Y1
+	VMOVDQU 64(R10)(SI*1), Y2
+	VMOVDQU 96(R10)(SI*1), Y3
+	VPOR    (R11)(SI*1), Y0, Y0
+	VPOR    32(R11)(SI*1), Y1, Y1
+	VPOR    64(R11)(SI*1), Y2, Y2
+	VPOR    96(R11)(SI*1), Y3, Y3
+	TESTQ   BX, BX
+	JZ      block_sources_done
+	MOVQ    DX, R13
+	MOVQ    BX, R14
+
+block_sources:
+	MOVQ (R13), R15
+	VPOR (R15)(SI*1), Y0, Y0
+	VPOR 32(R15)(SI*1), Y1, Y1
+	VPOR 64(R15)(SI*1), Y2, Y2
+	VPOR 96(R15)(SI*1), Y3, Y3
+	ADDQ $0x18, R13
+	DECQ R14
+	JNZ  block_sources
+
+block_sources_done:
+	VMOVDQU Y0, 64(R8)
+	VMOVDQU Y1, 96(R8)
+	VMOVDQU Y2, 128(R8)
+	VMOVDQU Y3, 160(R8)
+	MOVQ    start+56(FP), R9
+	LEAQ    128(SI)(R9*1), R9
+	MOVQ    R9, 8(R8)
+	VMOVDQU Y0, (R12)(SI*1)
+	VMOVDQU Y1, 32(R12)(SI*1)
+	VMOVDQU Y2, 64(R12)(SI*1)
+	VMOVDQU Y3, 96(R12)(SI*1)
+	TESTQ   CX, CX
+	JZ      block_targets_done
+	MOVQ    AX, R13
+	MOVQ    CX, R14
+
+block_targets:
+	MOVQ    (R13), R15
+	VMOVDQU Y0, (R15)(SI*1)
+	VMOVDQU Y1, 32(R15)(SI*1)
+	VMOVDQU Y2, 64(R15)(SI*1)
+	VMOVDQU Y3, 96(R15)(SI*1)
+	ADDQ    $0x18, R13
+	DECQ    R14
+	JNZ     block_targets
+
+block_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+128, SI
+	JMP  block
+
+tail:
+	MOVQ    DI, R9
+	SUBQ    SI, R9
+	CMPQ    R9, $+32
+	JL      done
+	VMOVDQU (R10)(SI*1), Y0
+	VPOR    (R11)(SI*1), Y0, Y0
+	TESTQ   BX, BX
+	JZ      tail_sources_done
+	MOVQ    DX, R13
+	MOVQ    BX, R14
+
+tail_sources:
+	MOVQ (R13), R15
+	VPOR (R15)(SI*1), Y0, Y0
+	ADDQ $0x18, R13
+	DECQ R14
+	JNZ  tail_sources
+
+tail_sources_done:
+	VMOVDQU Y0, 64(R8)
+	MOVQ    start+56(FP), R9
+	LEAQ    32(SI)(R9*1), R9
+	MOVQ    R9, 8(R8)
+	VMOVDQU Y0, (R12)(SI*1)
+	TESTQ   CX, CX
+	JZ      tail_targets_done
+	MOVQ    AX, R13
+	MOVQ    CX, R14
+
+tail_targets:
+	MOVQ    (R13), R15
+	VMOVDQU Y0, (R15)(SI*1)
+	ADDQ    $0x18, R13
+	DECQ    R14
+	JNZ     tail_targets
+
+tail_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+32, SI
+	JMP  tail
+
+done:
+	VZEROUPPER
+	RET
+
+// func xorBitsLoggedAVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
+// Requires: AVX, AVX2
+TEXT ·xorBitsLoggedAVX2(SB), NOSPLIT, $0-64
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ log+48(FP), R8
+	MOVQ (DX), R10
+	MOVQ (AX), R12
+	MOVQ 24(DX), R11
+	ADDQ $0x30, DX
+	ADDQ $0x18, AX
+	SUBQ $0x02, BX
+	DECQ CX
+
+block:
+	MOVQ    DI, R9
+	SUBQ    SI, R9
+	CMPQ    R9, $+128
+	JL      tail
+	VMOVDQU (R10)(SI*1), Y0
+	VMOVDQU 32(R10)(SI*1), Y1
+	VMOVDQU 64(R10)(SI*1), Y2
+	VMOVDQU 96(R10)(SI*1), Y3
+	VPXOR   (R11)(SI*1), Y0, Y0
+	VPXOR   32(R11)(SI*1), Y1, Y1
+	VPXOR   64(R11)(SI*1), Y2, Y2
+	VPXOR   96(R11)(SI*1), Y3, Y3
+	TESTQ   BX, BX
+	JZ      block_sources_done
+	MOVQ    DX, R13
+	MOVQ    BX, R14
+
+block_sources:
+	MOVQ  (R13), R15
+	VPXOR (R15)(SI*1), Y0, Y0
+	VPXOR 32(R15)(SI*1), Y1, Y1
+	VPXOR 64(R15)(SI*1), Y2, Y2
+	VPXOR 96(R15)(SI*1), Y3, Y3
+	ADDQ  $0x18, R13
+	DECQ  R14
+	JNZ   block_sources
+
+block_sources_done:
+	VMOVDQU Y0, 64(R8)
+	VMOVDQU Y1, 96(R8)
+	VMOVDQU Y2, 128(R8)
+	VMOVDQU Y3, 160(R8)
+	MOVQ    start+56(FP), R9
+	LEAQ    128(SI)(R9*1), R9
+	MOVQ    R9, 8(R8)
+	VMOVDQU Y0, (R12)(SI*1)
+	VMOVDQU Y1, 32(R12)(SI*1)
+	VMOVDQU Y2, 64(R12)(SI*1)
+	VMOVDQU Y3, 96(R12)(SI*1)
+	TESTQ   CX, CX
+	JZ      block_targets_done
+	MOVQ    AX, R13
+	MOVQ    CX, R14
+
+block_targets:
+	MOVQ    (R13), R15
+	VMOVDQU Y0, (R15)(SI*1)
+	VMOVDQU Y1, 32(R15)(SI*1)
+	VMOVDQU Y2, 64(R15)(SI*1)
+	VMOVDQU Y3, 96(R15)(SI*1)
+	ADDQ    $0x18, R13
+	DECQ    R14
+	JNZ     block_targets
+
+block_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+128, SI
+	JMP  block
+
+tail:
+	MOVQ    DI, R9
+	SUBQ    SI, R9
+	CMPQ    R9, $+32
+	JL      done
+	VMOVDQU (R10)(SI*1), Y0
+	VPXOR   (R11)(SI*1), Y0, Y0
+	TESTQ   BX, BX
+	JZ      tail_sources_done
+	MOVQ    DX, R13
+	MOVQ    BX, R14
+
+tail_sources:
+	MOVQ  (R13), R15
+	VPXOR (R15)(SI*1), Y0, Y0
+	ADDQ  $0x18, R13
+	DECQ  R14
+	JNZ   tail_sources
+
+tail_sources_done:
+	VMOVDQU Y0, 64(R8)
+	MOVQ    start+56(FP), R9
+	LEAQ    32(SI)(R9*1), R9
+	MOVQ    R9, 8(R8)
+	VMOVDQU Y0, (R12)(SI*1)
+	TESTQ   CX, CX
+	JZ      tail_targets_done
+	MOVQ    AX, R13
+	MOVQ    CX, R14
+
+tail_targets:
+	MOVQ    (R13), R15
+	VMOVDQU Y0, (R15)(SI*1)
+	ADDQ    $0x18, R13
+	DECQ    R14
+	JNZ     tail_targets
+
+tail_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+32, SI
+	JMP  tail
+
+done:
+	VZEROUPPER
+	RET
+
+// func sumFloat32LoggedAVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
+// Requires: AVX
+TEXT ·sumFloat32LoggedAVX2(SB), NOSPLIT, $0-64
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ log+48(FP), R8
+	MOVQ (DX), R10
+	MOVQ (AX), R12
+	MOVQ 24(DX), R11
+	ADDQ $0x30, DX
+	ADDQ $0x18, AX
+	SUBQ $0x02, BX
+	DECQ CX
+
+block:
+	MOVQ    DI, R9
+	SUBQ    SI, R9
+	CMPQ    R9, $+128
+	JL      tail
+	VMOVDQU (R10)(SI*1), Y0
+	VMOVDQU 32(R10)(SI*1), Y1
+	VMOVDQU 64(R10)(SI*1), Y2
+	VMOVDQU 96(R10)(SI*1), Y3
+	VADDPS  (R11)(SI*1), Y0, Y0
+	VADDPS  32(R11)(SI*1), Y1, Y1
+	VADDPS  64(R11)(SI*1), Y2, Y2
+	VADDPS  96(R11)(SI*1), Y3, Y3
+	TESTQ   BX, BX
+	JZ      block_sources_done
+	MOVQ    DX, R13
+	MOVQ    BX, R14
+
+block_sources:
+	MOVQ   (R13), R15
+	VADDPS (R15)(SI*1), Y0, Y0
+	VADDPS 32(R15)(SI*1), Y1, Y1
+	VADDPS 64(R15)(SI*1), Y2, Y2
+	VADDPS 96(R15)(SI*1), Y3, Y3
+	ADDQ   $0x18, R13
+	DECQ   R14
+	JNZ    block_sources
+
+block_sources_done:
+	VMOVDQU Y0, 64(R8)
+	VMOVDQU Y1, 96(R8)
+	VMOVDQU Y2, 128(R8)
+	VMOVDQU Y3, 160(R8)
+	MOVQ    start+56(FP), R9
+	LEAQ    128(SI)(R9*1), R9
+	MOVQ    R9, 8(R8)
+	VMOVDQU Y0, (R12)(SI*1)
+	VMOVDQU Y1, 32(R12)(SI*1)
+	VMOVDQU Y2, 64(R12)(SI*1)
+	VMOVDQU Y3, 96(R12)(SI*1)
+	TESTQ   CX, CX
+	JZ      block_targets_done
+	MOVQ    AX, R13
+	MOVQ    CX, R14
+
+block_targets:
+	MOVQ    (R13), R15
+	VMOVDQU Y0, (R15)(SI*1)
+	VMOVDQU Y1, 32(R15)(SI*1)
+	VMOVDQU Y2, 64(R15)(SI*1)
+	VMOVDQU Y3, 96(R15)(SI*1)
+	ADDQ    $0x18, R13
+	DECQ    R14
+	JNZ     block_targets
+
+block_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+128, SI
+	JMP  block
+
+tail:
+	MOVQ    DI, R9
+	SUBQ    SI, R9
+	CMPQ    R9, $+32
+	JL      done
+	VMOVDQU (R10)(SI*1), Y0
+	VADDPS  (R11)(SI*1), Y0, Y0
+	TESTQ   BX, BX
+	JZ      tail_sources_done
+	MOVQ    DX, R13
+	MOVQ    BX, R14
+
+tail_sources:
+	MOVQ   (R13), R15
+	VADDPS (R15)(SI*1), Y0, Y0
+	ADDQ   $0x18, R13
+	DECQ   R14
+	JNZ    tail_sources
+
+tail_sources_done:
+	VMOVDQU Y0, 64(R8)
+	MOVQ    start+56(FP), R9
+	LEAQ    32(SI)(R9*1), R9
+	MOVQ    R9, 8(R8)
+	VMOVDQU Y0, (R12)(SI*1)
+	TESTQ   CX, CX
+	JZ      tail_targets_done
+	MOVQ    AX, R13
+	MOVQ    CX, R14
+
+tail_targets:
+	MOVQ    (R13), R15
+	VMOVDQU Y0, (R15)(SI*1)
+	ADDQ    $0x18, R13
+	DECQ    R14
+	JNZ     tail_targets
+
+tail_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+32, SI
+	JMP  tail
+
+done:
+	VZEROUPPER
+	RET
+
+// func prodFloat32LoggedAVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
+// Requires: AVX
+TEXT ·prodFloat32LoggedAVX2(SB), NOSPLIT, $0-64
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ log+48(FP), R8
+	MOVQ (DX), R10
+	MOVQ (AX), R12
+	MOVQ 24(DX), R11
+	ADDQ $0x30, DX
+	ADDQ $0x18, AX
+	SUBQ $0x02, BX
+	DECQ CX
+
+block:
+	MOVQ    DI, R9
+	SUBQ    SI, R9
+	CMPQ    R9, $+128
+	JL      tail
+	VMOVDQU (R10)(SI*1), Y0
+	VMOVDQU 32(R10)(SI*1), Y1
+	VMOVDQU 64(R10)(SI*1), Y2
+	VMOVDQU 96(R10)(SI*1), Y3
+	VMULPS  (R11)(SI*1), Y0, Y0
+	VMULPS  32(R11)(SI*1), Y1, Y1
+	VMULPS  64(R11)(SI*1), Y2, Y2
+	VMULPS  96(R11)(SI*1), Y3, Y3
+	TESTQ   BX, BX
+	JZ      block_sources_done
+	MOVQ    DX, R13
+	MOVQ    BX, R14
+
+block_sources:
+	MOVQ   (R13), R15
+	VMULPS (R15)(SI*1), Y0, Y0
+	VMULPS 32(R15)(SI*1), Y1, Y1
+	VMULPS 64(R15)(SI*1), Y2, Y2
+	VMULPS 96(R15)(SI*1), Y3, Y3
+	ADDQ   $0x18, R13
+	DECQ   R14
+	JNZ    block_sources
+
+block_sources_done:
+	VMOVDQU Y0, 64(R8)
+	VMOVDQU Y1, 96(R8)
+	VMOVDQU Y2, 128(R8)
+	VMOVDQU Y3, 160(R8)
+	MOVQ    start+56(FP), R9
+	LEAQ    128(SI)(R9*1), R9
+	MOVQ    R9, 8(R8)
+	VMOVDQU Y0, (R12)(SI*1)
+	VMOVDQU Y1, 32(R12)(SI*1)
+	VMOVDQU Y2, 64(R12)(SI*1)
+	VMOVDQU Y3, 96(R12)(SI*1)
+	TESTQ   CX, CX
+	JZ      block_targets_done
+	MOVQ    AX, R13
+	MOVQ    CX, R14
+
+block_targets:
+	MOVQ    (R13), R15
+	VMOVDQU Y0, (R15)(SI*1)
+	VMOVDQU Y1, 32(R15)(SI*1)
+	VMOVDQU Y2, 64(R15)(SI*1)
+	VMOVDQU Y3, 96(R15)(SI*1)
+	ADDQ    $0x18, R13
+	DECQ    R14
+	JNZ     block_targets
+
+block_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+128, SI
+	JMP  block
+
+tail:
+	MOVQ    DI, R9
+	SUBQ    SI, R9
+	CMPQ    R9, $+32
+	JL      done
+	VMOVDQU (R10)(SI*1), Y0
+	VMULPS  (R11)(SI*1), Y0, Y0
+	TESTQ   BX, BX
+	JZ      tail_sources_done
+	MOVQ    DX, R13
+	MOVQ    BX, R14
+
+tail_sources:
+	MOVQ   (R13), R15
+	VMULPS (R15)(SI*1), Y0, Y0
+	ADDQ   $0x18, R13
+	DECQ   R14
+	JNZ    tail_sources
+
+tail_sources_done:
+	VMOVDQU Y0, 64(R8)
+	MOVQ    start+56(FP), R9
+	LEAQ    32(SI)(R9*1), R9
+	MOVQ    R9, 8(R8)
+	VMOVDQU Y0, (R12)(SI*1)
+	TESTQ   CX, CX
+	JZ      tail_targets_done
+	MOVQ    AX, R13
+	MOVQ    CX, R14
+
+tail_targets:
+	MOVQ    (R13), R15
+	VMOVDQU Y0, (R15)(SI*1)
+	ADDQ    $0x18, R13
+	DECQ    R14
+	JNZ     tail_targets
+
+tail_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+32, SI
+	JMP  tail
+
+done:
+	VZEROUPPER
+	RET
+
+// func minFloat32LoggedAVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
+// Requires: AVX, AVX2
+TEXT ·minFloat32LoggedAVX2(SB), NOSPLIT, $0-64
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ log+48(FP), R8
+	MOVQ (DX), R10
+	MOVQ (AX), R12
+	MOVQ 24(DX), R11
+	ADDQ $0x30, DX
+	ADDQ $0x18, AX
+	SUBQ $0x02, BX
+	DECQ CX
+
+block:
+	MOVQ      DI, R9
+	SUBQ      SI, R9
+	CMPQ      R9, $+128
+	JL        tail
+	VMOVDQU   (R10)(SI*1), Y0
+	VMOVDQU   32(R10)(SI*1), Y1
+	VMOVDQU   64(R10)(SI*1), Y2
+	VMOVDQU   96(R10)(SI*1), Y3
+	VMOVDQU   (R11)(SI*1), Y4
+	VMINPS    Y4, Y0, Y5
+	VMINPS    Y0, Y4, Y6
+	VPOR      Y6, Y5, Y5
+	VCMPPS    $0x03, Y4, Y0, Y7
+	VADDPS    Y4, Y0, Y6
+	VPBLENDVB Y7, Y6, Y5, Y0
+	VMOVDQU   32(R11)(SI*1), Y4
+	VMINPS    Y4, Y1, Y5
+	VMINPS    Y1, Y4, Y6
+	VPOR      Y6, Y5, Y5
+	VCMPPS    $0x03, Y4, Y1, Y7
+	VADDPS    Y4, Y1, Y6
+	VPBLENDVB Y7, Y6, Y5, Y1
+	VMOVDQU   64(R11)(SI*1), Y4
+	VMINPS    Y4, Y2, Y5
+	VMINPS    Y2, Y4, Y6
+	VPOR      Y6, Y5, Y5
+	VCMPPS    $0x03, Y4, Y2, Y7
+	VADDPS    Y4, Y2, Y6
+	VPBLENDVB Y7, Y6, Y5, Y2
+	VMOVDQU   96(R11)(SI*1), Y4
+	VMINPS    Y4, Y3, Y5
+	VMINPS    Y3, Y4, Y6
+	VPOR      Y6, Y5, Y5
+	VCMPPS    $0x03, Y4, Y3, Y7
+	VADDPS    Y4, Y3, Y6
+	VPBLENDVB Y7, Y6, Y5, Y3
+	TESTQ     BX, BX
+	JZ        block_sources_done
+	MOVQ      DX, R13
+	MOVQ      BX, R14
+
+block_sources:
+	MOVQ      (R13), R15
+	VMOVDQU   (R15)(SI*1), Y4
+	VMINPS    Y4, Y0, Y5
+	VMINPS    Y0, Y4, Y6
+	VPOR      Y6, Y5, Y5
+	VCMPPS    $0x03, Y4, Y0, Y7
+	VADDPS    Y4, Y0, Y6
+	VPBLENDVB Y7, Y6, Y5, Y0
+	VMOVDQU   32(R15)(SI*1), Y4
+	VMINPS    Y4, Y1, Y5
+	VMINPS    Y1, Y4, Y6
+	VPOR      Y6, Y5, Y5
+	VCMPPS    $0x03, Y4, Y1, Y7
+	VADDPS    Y4, Y1, Y6
+	VPBLENDVB Y7, Y6, Y5, Y1
+	VMOVDQU   64(R15)(SI*1), Y4
+	VMINPS    Y4, Y2, Y5
+	VMINPS    Y2, Y4, Y6
+	VPOR      Y6, Y5, Y5
+	VCMPPS    $0x03, Y4, Y2, Y7
+	VADDPS    Y4, Y2, Y6
+	VPBLENDVB Y7, Y6, Y5, Y2
+	VMOVDQU   96(R15)(SI*1), Y4
+	VMINPS    Y4, Y3, Y5
+	VMINPS    Y3, Y4, Y6
+	VPOR      Y6, Y5, Y5
+	VCMPPS    $0x03, Y4, Y3, Y7
+	VADDPS    Y4, Y3, Y6
+	VPBLENDVB Y7, Y6, Y5, Y3
+	ADDQ      $0x18, R13
+	DECQ      R14
+	JNZ       block_sources
+
+block_sources_done:
+	VMOVDQU Y0, 64(R8)
+	VMOVDQU Y1, 96(R8)
+	VMOVDQU Y2, 128(R8)
+	VMOVDQU Y3, 160(R8)
+	MOVQ    start+56(FP), R9
+	LEAQ    128(SI)(R9*1), R9
+	MOVQ    R9, 8(R8)
+	VMOVDQU Y0, (R12)(SI*1)
+	VMOVDQU Y1, 32(R12)(SI*1)
+	VMOVDQU Y2, 64(R12)(SI*1)
+	VMOVDQU Y3, 96(R12)(SI*1)
+	TESTQ   CX, CX
+	JZ      block_targets_done
+	MOVQ    AX, R13
+	MOVQ    CX, R14
+
+block_targets:
+	MOVQ    (R13), R15
+	VMOVDQU Y0, (R15)(SI*1)
+	VMOVDQU Y1, 32(R15)(SI*1)
+	VMOVDQU Y2, 64(R15)(SI*1)
+	VMOVDQU Y3, 96(R15)(SI*1)
+	ADDQ    $0x18, R13
+	DECQ    R14
+	JNZ     block_targets
+
+block_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+128, SI
+	JMP  block
+
+tail:
+	MOVQ      DI, R9
+	SUBQ      SI, R9
+	CMPQ      R9, $+32
+	JL        done
+	VMOVDQU   (R10)(SI*1), Y0
+	VMOVDQU   (R11)(SI*1), Y1
+	VMINPS    Y1, Y0, Y2
+	VMINPS    Y0, Y1, Y3
+	VPOR      Y3, Y2, Y2
+	VCMPPS    $0x03, Y1, Y0, Y4
+	VADDPS    Y1, Y0, Y3
+	VPBLENDVB Y4, Y3, Y2, Y0
+	TESTQ     BX, BX
+	JZ        tail_sources_done
+	MOVQ      DX, R13
+	MOVQ      BX, R14
+
+tail_sources:
+	MOVQ      (R13), R15
+	VMOVDQU   (R15)(SI*1), Y1
+	VMINPS    Y1, Y0, Y2
+	VMINPS    Y0, Y1, Y3
+	VPOR      Y3, Y2, Y2
+	VCMPPS    $0x03, Y1, Y0, Y4
+	VADDPS    Y1, Y0, Y3
+	VPBLENDVB Y4, Y3, Y2, Y0
+	ADDQ      $0x18, R13
+	DECQ      R14
+	JNZ       tail_sources
+
+tail_sources_done:
+	VMOVDQU Y0, 64(R8)
+	MOVQ    start+56(FP), R9
+	LEAQ    32(SI)(R9*1), R9
+	MOVQ    R9, 8(R8)
+	VMOVDQU Y0, (R12)(SI*1)
+	TESTQ   CX, CX
+	JZ      tail_targets_done
+	MOVQ    AX, R13
+	MOVQ    CX, R14
+
+tail_targets:
+	MOVQ    (R13), R15
+	VMOVDQU Y0, (R15)(SI*1)
+	ADDQ    $0x18, R13
+	DECQ    R14
+	JNZ     tail_targets
+
+tail_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+32, SI
+	JMP  tail
+
+done:
+	VZEROUPPER
+	RET
+
+// func maxFloat32LoggedAVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
+// Requires: AVX, AVX2
+TEXT ·maxFloat32LoggedAVX2(SB), NOSPLIT, $0-64
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ log+48(FP), R8
+	MOVQ (DX), R10
+	MOVQ (AX), R12
+	MOVQ 24(DX), R11
+	ADDQ $0x30, DX
+	ADDQ $0x18, AX
+	SUBQ $0x02, BX
+	DECQ CX
+
+block:
+	MOVQ      DI, R9
+	SUBQ      SI, R9
+	CMPQ      R9, $+128
+	JL        tail
+	VMOVDQU   (R10)(SI*1), Y0
+	VMOVDQU   32(R10)(SI*1), Y1
+	VMOVDQU   64(R10)(SI*1), Y2
+	VMOVDQU   96(R10)(SI*1), Y3
+	VMOVDQU   (R11)(SI*1), Y4
+	VMAXPS    Y4, Y0, Y5
+	VMAXPS    Y0, Y4, Y6
+	VPAND     Y6, Y5, Y5
+	VCMPPS    $0x03, Y4, Y0, Y7
+	VADDPS    Y4, Y0, Y6
+	VPBLENDVB Y7, Y6, Y5, Y0
+	VMOVDQU   32(R11)(SI*1), Y4
+	VMAXPS    Y4, Y1, Y5
+	VMAXPS    Y1, Y4, Y6
+	VPAND     Y6, Y5, Y5
+	VCMPPS    $0x03, Y4, Y1, Y7
+	VADDPS    Y4, Y1, Y6
+	VPBLENDVB Y7, Y6, Y5, Y1
+	VMOVDQU   64(R11)(SI*1), Y4
+	VMAXPS    Y4, Y2, Y5
+	VMAXPS    Y2, Y4, Y6
+	VPAND     Y6, Y5, Y5
+	VCMPPS    $0x03, Y4, Y2, Y7
+	VADDPS    Y4, Y2, Y6
+	VPBLENDVB Y7, Y6, Y5, Y2
+	VMOVDQU   96(R11)(SI*1), Y4
+	VMAXPS    Y4, Y3, Y5
+	VMAXPS    Y3, Y4, Y6
+	VPAND     Y6, Y5, Y5
+	VCMPPS    $0x03, Y4, Y3, Y7
+	VADDPS    Y4, Y3, Y6
+	VPBLENDVB Y7, Y6, Y5, Y3
+	TESTQ     BX, BX
+	JZ        block_sources_done
+	MOVQ      DX, R13
+	MOVQ      BX, R14
+
+block_sources:
+	MOVQ      (R13), R15
+	VMOVDQU   (R15)(SI*1), Y4
+	VMAXPS    Y4, Y0, Y5
+	VMAXPS    Y0, Y4, Y6
+	VPAND     Y6, Y5, Y5
+	VCMPPS    $0x03, Y4, Y0, Y7
+	VADDPS    Y4, Y0, Y6
+	VPBLENDVB Y7, Y6, Y5, Y0
+	VMOVDQU   32(R15)(SI*1), Y4
+	VMAXPS    Y4, Y1, Y5
+	VMAXPS    Y1, Y4, Y6
+	VPAND     Y6, Y5, Y5
+	VCMPPS    $0x03, Y4, Y1, Y7
+	VADDPS    Y4, Y1, Y6
+	VPBLENDVB Y7, Y6, Y5, Y1
+	VMOVDQU   64(R15)(SI*1), Y4
+	VMAXPS    Y4, Y2, Y5
+	VMAXPS    Y2, Y4, Y6
+	VPAND     Y6, Y5, Y5
+	VCMPPS    $0x03, Y4, Y2, Y7
+	VADDPS    Y4, Y2, Y6
+	VPBLENDVB Y7, Y6, Y5, Y2
+	VMOVDQU   96(R15)(SI*1), Y4
+	VMAXPS    Y4, Y3, Y5
+	VMAXPS    Y3, Y4, Y6
+	VPAND     Y6, Y5, Y5
+	VCMPPS    $0x03, Y4, Y3, Y7
+	VADDPS    Y4, Y3, Y6
+	VPBLENDVB Y7, Y6, Y5, Y3
+	ADDQ      $0x18, R13
+	DECQ      R14
+	JNZ       block_sources
+
+block_sources_done:
+	VMOVDQU Y0, 64(R8)
+	VMOVDQU Y1, 96(R8)
+	VMOVDQU Y2, 128(R8)
+	VMOVDQU Y3, 160(R8)
+	MOVQ    start+56(FP), R9
+	LEAQ    128(SI)(R9*1), R9
+	MOVQ    R9, 8(R8)
+	VMOVDQU Y0, (R12)(SI*1)
+	VMOVDQU Y1, 32(R12)(SI*1)
+	VMOVDQU Y2, 64(R12)(SI*1)
+	VMOVDQU Y3, 96(R12)(SI*1)
+	TESTQ   CX, CX
+	JZ      block_targets_done
+	MOVQ    AX, R13
+	MOVQ    CX, R14
+
+block_targets:
+	MOVQ    (R13), R15
+	VMOVDQU Y0, (R15)(SI*1)
+	VMOVDQU Y1, 32(R15)(SI*1)
+	VMOVDQU Y2, 64(R15)(SI*1)
+	VMOVDQU Y3, 96(R15)(SI*1)
+	ADDQ    $0x18, R13
+	DECQ    R14
+	JNZ     block_targets
+
+block_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+128, SI
+	JMP  block
+
+tail:
+	MOVQ      DI, R9
+	SUBQ      SI, R9
+	CMPQ      R9, $+32
+	JL        done
+	VMOVDQU   (R10)(SI*1), Y0
+	VMOVDQU   (R11)(SI*1), Y1
+	VMAXPS    Y1, Y0, Y2
+	VMAXPS    Y0, Y1, Y3
+	VPAND     Y3, Y2, Y2
+	VCMPPS    $0x03, Y1, Y0, Y4
+	VADDPS    Y1, Y0, Y3
+	VPBLENDVB Y4, Y3, Y2, Y0
+	TESTQ     BX, BX
+	JZ        tail_sources_done
+	MOVQ      DX, R13
+	MOVQ      BX, R14
+
+tail_sources:
+	MOVQ      (R13), R15
+	VMOVDQU   (R15)(SI*1), Y1
+	VMAXPS    Y1, Y0, Y2
+	VMAXPS    Y0, Y1, Y3
+	VPAND     Y3, Y2, Y2
+	VCMPPS    $0x03, Y1, Y0, Y4
+	VADDPS    Y1, Y0, Y3
+	VPBLENDVB Y4, Y3, Y2, Y0
+	ADDQ      $0x18, R13
+	DECQ      R14
+	JNZ       tail_sources
+
+tail_sources_done:
+	VMOVDQU Y0, 64(R8)
+	MOVQ    start+56(FP), R9
+	LEAQ    32(SI)(R9*1), R9
+	MOVQ    R9, 8(R8)
+	VMOVDQU Y0, (R12)(SI*1)
+	TESTQ   CX, CX
+	JZ      tail_targets_done
+	MOVQ    AX, R13
+	MOVQ    CX, R14
+
+tail_targets:
+	MOVQ    (R13), R15
+	VMOVDQU Y0, (R15)(SI*1)
+	ADDQ    $0x18, R13
+	DECQ    R14
+	JNZ     tail_targets
+
+tail_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+32, SI
+	JMP  tail
+
+done:
+	VZEROUPPER
+	RET
+
+// func sumFloat64LoggedAVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
+// Requires: AVX
+TEXT ·sumFloat64LoggedAVX2(SB), NOSPLIT, $0-64
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ log+48(FP), R8
+	MOVQ (DX), R10
+	MOVQ (AX), R12
+	MOVQ 24(DX), R11
+	ADDQ $0x30, DX
+	ADDQ $0x18, AX
+	SUBQ $0x02, BX
+	DECQ CX
+
+block:
+	MOVQ    DI, R9
+	SUBQ    SI, R9
+	CMPQ    R9, $+128
+	JL      tail
+	VMOVDQU (R10)(SI*1), Y0
+	VMOVDQU 32(R10)(SI*1), Y1
+	VMOVDQU 64(R10)(SI*1), Y2
+	VMOVDQU 96(R10)(SI*1), Y3
+	VADDPD  (R11)(SI*1), Y0, Y0
+	VADDPD  32(R11)(SI*1), Y1, Y1
+	VADDPD  64(R11)(SI*1), Y2, Y2
+	VADDPD  96(R11)(SI*1), Y3, Y3
+	TESTQ   BX, BX
+	JZ      block_sources_done
+	MOVQ    DX, R13
+	MOVQ    BX, R14
+
+block_sources:
+	MOVQ   (R13), R15
+	VADDPD (R15)(SI*1), Y0, Y0
+	VADDPD 32(R15)(SI*1), Y1, Y1
+	VADDPD 64(R15)(SI*1), Y2, Y2
+	VADDPD 96(R15)(SI*1), Y3, Y3
+	ADDQ   $0x18, R13
+	DECQ   R14
+	JNZ    block_sources
+
+block_sources_done:
+	VMOVDQU Y0, 64(R8)
+	VMOVDQU Y1, 96(R8)
+	VMOVDQU Y2, 128(R8)
+	VMOVDQU Y3, 160(R8)
+	MOVQ    start+56(FP), R9
+	LEAQ    128(SI)(R9*1), R9
+	MOVQ    R9, 8(R8)
+	VMOVDQU Y0, (R12)(SI*1)
+	VMOVDQU Y1, 32(R12)(SI*1)
+	VMOVDQU Y2, 64(R12)(SI*1)
+	VMOVDQU Y3, 96(R12)(SI*1)
+	TESTQ   CX, CX
+	JZ      block_targets_done
+	MOVQ    AX, R13
+	MOVQ    CX, R14
+
+block_targets:
+	MOVQ    (R13), R15
+	VMOVDQU Y0, (R15)(SI*1)
+	VMOVDQU Y1, 32(R15)(SI*1)
+	VMOVDQU Y2, 64(R15)(SI*1)
+	VMOVDQU Y3, 96(R15)(SI*1)
+	ADDQ    $0x18, R13
+	DECQ    R14
+	JNZ     block_targets
+
+block_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+128, SI
+	JMP  block
+
+tail:
+	MOVQ    DI, R9
+	SUBQ    SI, R9
+	CMPQ    R9, $+32
+	JL      done
+	VMOVDQU (R10)(SI*1), Y0
+	VADDPD  (R11)(SI*1), Y0, Y0
+	TESTQ   BX, BX
+	JZ      tail_sources_done
+	MOVQ    DX, R13
+	MOVQ    BX, R14
+
+tail_sources:
+	MOVQ   (R13), R15
+	VADDPD (R15)(SI*1), Y0, Y0
+	ADDQ   $0x18, R13
+	DECQ   R14
+	JNZ    tail_sources
+
+tail_sources_done:
+	VMOVDQU Y0, 64(R8)
+	MOVQ    start+56(FP), R9
+	LEAQ    32(SI)(R9*1), R9
+	MOVQ    R9, 8(R8)
+	VMOVDQU Y0, (R12)(SI*1)
+	TESTQ   CX, CX
+	JZ      tail_targets_done
+	MOVQ    AX, R13
+	MOVQ    CX, R14
+
+tail_targets:
+	MOVQ    (R13), R15
+	VMOVDQU Y0, (R15)(SI*1)
+	ADDQ    $0x18, R13
+	DECQ    R14
+	JNZ     tail_targets
+
+tail_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+32, SI
+	JMP  tail
+
+done:
+	VZEROUPPER
+	RET
+
+// func prodFloat64LoggedAVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
+// Requires: AVX
+TEXT ·prodFloat64LoggedAVX2(SB), NOSPLIT, $0-64
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ log+48(FP), R8
+	MOVQ (DX), R10
+	MOVQ (AX), R12
+	MOVQ 24(DX), R11
+	ADDQ $0x30, DX
+	ADDQ $0x18, AX
+	SUBQ $0x02, BX
+	DECQ CX
+
+block:
+	MOVQ    DI, R9
+	SUBQ    SI, R9
+	CMPQ    R9, $+128
+	JL      tail
+	VMOVDQU (R10)(SI*1), Y0
+	VMOVDQU 32(R10)(SI*1), Y1
+	VMOVDQU 64(R10)(SI*1), Y2
+	VMOVDQU 96(R10)(SI*1), Y3
+	VMULPD  (R11)(SI*1), Y0, Y0
+	VMULPD  32(R11)(SI*1), Y1, Y1
+	VMULPD  64(R11)(SI*1), Y2, Y2
+	VMULPD  96(R11)(SI*1), Y3, Y3
+	TESTQ   BX, BX
+	JZ      block_sources_done
+	MOVQ    DX, R13
+	MOVQ    BX, R14
+
+block_sources:
+	MOVQ   (R13), R15
+	VMULPD (R15)(SI*1), Y0, Y0
+	VMULPD 32(R15)(SI*1), Y1, Y1
+	VMULPD 64(R15)(SI*1), Y2, Y2
+	VMULPD 96(R15)(SI*1), Y3, Y3
+	ADDQ   $0x18, R13
+	DECQ   R14
+	JNZ    block_sources
+
+block_sources_done:
+	VMOVDQU Y0, 64(R8)
+	VMOVDQU Y1, 96(R8)
+	VMOVDQU Y2, 128(R8)
+	VMOVDQU Y3, 160(R8)
+	MOVQ    start+56(FP), R9
+	LEAQ    128(SI)(R9*1), R9
+	MOVQ    R9, 8(R8)
+	VMOVDQU Y0, (R12)(SI*1)
+	VMOVDQU Y1, 32(R12)(SI*1)
+	VMOVDQU Y2, 64(R12)(SI*1)
+	VMOVDQU Y3, 96(R12)(SI*1)
+	TESTQ   CX, CX
+	JZ      block_targets_done
+	MOVQ    AX, R13
+	MOVQ    CX, R14
+
+block_targets:
+	MOVQ    (R13), R15
+	VMOVDQU Y0, (R15)(SI*1)
+	VMOVDQU Y1, 32(R15)(SI*1)
+	VMOVDQU Y2, 64(R15)(SI*1)
+	VMOVDQU Y3, 96(R15)(SI*1)
+	ADDQ    $0x18, R13
+	DECQ    R14
+	JNZ     block_targets
+
+block_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+128, SI
+	JMP  block
+
+tail:
+	MOVQ    DI, R9
+	SUBQ    SI, R9
+	CMPQ    R9, $+32
+	JL      done
+	VMOVDQU (R10)(SI*1), Y0
+	VMULPD  (R11)(SI*1), Y0, Y0
+	TESTQ   BX, BX
+	JZ      tail_sources_done
+	MOVQ    DX, R13
+	MOVQ    BX, R14
+
+tail_sources:
+	MOVQ   (R13), R15
+	VMULPD (R15)(SI*1), Y0, Y0
+	ADDQ   $0x18, R13
+	DECQ   R14
+	JNZ    tail_sources
+
+tail_sources_done:
+	VMOVDQU Y0, 64(R8)
+	MOVQ    start+56(FP), R9
+	LEAQ    32(SI)(R9*1), R9
+	MOVQ    R9, 8(R8)
+	VMOVDQU Y0, (R12)(SI*1)
+	TESTQ   CX, CX
+	JZ      tail_targets_done
+	MOVQ    AX, R13
+	MOVQ    CX, R14
+
+tail_targets:
+	MOVQ    (R13), R15
+	VMOVDQU Y0, (R15)(SI*1)
+	ADDQ    $0x18, R13
+	DECQ    R14
+	JNZ     tail_targets
+
+tail_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+32, SI
+	JMP  tail
+
+done:
+	VZEROUPPER
+	RET
+
+// func minFloat64LoggedAVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
+// Requires: AVX, AVX2
+TEXT ·minFloat64LoggedAVX2(SB), NOSPLIT, $0-64
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ log+48(FP), R8
+	MOVQ (DX), R10
+	MOVQ (AX), R12
+	MOVQ 24(DX), R11
+	ADDQ $0x30, DX
+	ADDQ $0x18, AX
+	SUBQ $0x02, BX
+	DECQ CX
+
+block:
+	MOVQ      DI, R9
+	SUBQ      SI, R9
+	CMPQ      R9, $+128
+	JL        tail
+	VMOVDQU   (R10)(SI*1), Y0
+	VMOVDQU   32(R10)(SI*1), Y1
+	VMOVDQU   64(R10)(SI*1), Y2
+	VMOVDQU   96(R10)(SI*1), Y3
+	VMOVDQU   (R11)(SI*1), Y4
+	VMINPD    Y4, Y0, Y5
+	VMINPD    Y0, Y4, Y6
+	VPOR      Y6, Y5, Y5
+	VCMPPD    $0x03, Y4, Y0, Y7
+	VADDPD    Y4, Y0, Y6
+	VPBLENDVB Y7, Y6, Y5, Y0
+	VMOVDQU   32(R11)(SI*1), Y4
+	VMINPD    Y4, Y1, Y5
+	VMINPD    Y1, Y4, Y6
+	VPOR      Y6, Y5, Y5
+	VCMPPD    $0x03, Y4, Y1, Y7
+	VADDPD    Y4, Y1, Y6
+	VPBLENDVB Y7, Y6, Y5, Y1
+	VMOVDQU   64(R11)(SI*1), Y4
+	VMINPD    Y4, Y2, Y5
+	VMINPD    Y2, Y4, Y6
+	VPOR      Y6, Y5, Y5
+	VCMPPD    $0x03, Y4, Y2, Y7
+	VADDPD    Y4, Y2, Y6
+	VPBLENDVB Y7, Y6, Y5, Y2
+	VMOVDQU   96(R11)(SI*1), Y4
+	VMINPD    Y4, Y3, Y5
+	VMINPD    Y3, Y4, Y6
+	VPOR      Y6, Y5, Y5
+	VCMPPD    $0x03, Y4, Y3, Y7
+	VADDPD    Y4, Y3, Y6
+	VPBLENDVB Y7, Y6, Y5, Y3
+	TESTQ     BX, BX
+	JZ        block_sources_done
+	MOVQ      DX, R13
+	MOVQ      BX, R14
+
+block_sources:
+	MOVQ      (R13), R15
+	VMOVDQU   (R15)(SI*1), Y4
+	VMINPD    Y4, Y0, Y5
+	VMINPD    Y0, Y4, Y6
+	VPOR      Y6, Y5, Y5
+	VCMPPD    $0x03, Y4, Y0, Y7
+	VADDPD    Y4, Y0, Y6
+	VPBLENDVB Y7, Y6, Y5, Y0
+	VMOVDQU   32(R15)(SI*1), Y4
+	VMINPD    Y4, Y1, Y5
+	VMINPD    Y1, Y4, Y6
+	VPOR      Y6, Y5, Y5
+	VCMPPD    $0x03, Y4, Y1, Y7
+	VADDPD    Y4, Y1, Y6
+	VPBLENDVB Y7, Y6, Y5, Y1
+	VMOVDQU   64(R15)(SI*1), Y4
+	VMINPD    Y4, Y2, Y5
+	VMINPD    Y2, Y4, Y6
+	VPOR      Y6, Y5, Y5
+	VCMPPD    $0x03, Y4, Y2, Y7
+	VADDPD    Y4, Y2, Y6
+	VPBLENDVB Y7, Y6, Y5, Y2
+	VMOVDQU   96(R15)(SI*1), Y4
+	VMINPD    Y4, Y3, Y5
+	VMINPD    Y3, Y4, Y6
+	VPOR      Y6, Y5, Y5
+	VCMPPD    $0x03, Y4, Y3, Y7
+	VADDPD    Y4, Y3, Y6
+	VPBLENDVB Y7, Y6, Y5, Y3
+	ADDQ      $0x18, R13
+	DECQ      R14
+	JNZ       block_sources
+
+block_sources_done:
+	VMOVDQU Y0, 64(R8)
+	VMOVDQU Y1, 96(R8)
+	VMOVDQU Y2, 128(R8)
+	VMOVDQU Y3, 160(R8)
+	MOVQ    start+56(FP), R9
+	LEAQ    128(SI)(R9*1), R9
+	MOVQ    R9, 8(R8)
+	VMOVDQU Y0, (R12)(SI*1)
+	VMOVDQU Y1, 32(R12)(SI*1)
+	VMOVDQU Y2, 64(R12)(SI*1)
+	VMOVDQU Y3, 96(R12)(SI*1)
+	TESTQ   CX, CX
+	JZ      block_targets_done
+	MOVQ    AX, R13
+	MOVQ    CX, R14
+
+block_targets:
+	MOVQ    (R13), R15
+	VMOVDQU Y0, (R15)(SI*1)
+	VMOVDQU Y1, 32(R15)(SI*1)
+	VMOVDQU Y2, 64(R15)(SI*1)
+	VMOVDQU Y3, 96(R15)(SI*1)
+	ADDQ    $0x18, R13
+	DECQ    R14
+	JNZ     block_targets
+
+block_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+128, SI
+	JMP  block
+
+tail:
+	MOVQ      DI, R9
+	SUBQ      SI, R9
+	CMPQ      R9, $+32
+	JL        done
+	VMOVDQU   (R10)(SI*1), Y0
+	VMOVDQU   (R11)(SI*1), Y1
+	VMINPD    Y1, Y0, Y2
+	VMINPD    Y0, Y1, Y3
+	VPOR      Y3, Y2, Y2
+	VCMPPD    $0x03, Y1, Y0, Y4
+	VADDPD    Y1, Y0, Y3
+	VPBLENDVB Y4, Y3, Y2, Y0
+	TESTQ     BX, BX
+	JZ        tail_sources_done
+	MOVQ      DX, R13
+	MOVQ      BX, R14
+
+tail_sources:
+	MOVQ      (R13), R15
+	VMOVDQU   (R15)(SI*1), Y1
+	VMINPD    Y1, Y0, Y2
+	VMINPD    Y0, Y1, Y3
+	VPOR      Y3, Y2, Y2
+	VCMPPD    $0x03, Y1, Y0, Y4
+	VADDPD    Y1, Y0, Y3
+	VPBLENDVB Y4, Y3, Y2, Y0
+	ADDQ      $0x18, R13
+	DECQ      R14
+	JNZ       tail_sources
+
+tail_sources_done:
+	VMOVDQU Y0, 64(R8)
+	MOVQ    start+56(FP), R9
+	LEAQ    32(SI)(R9*1), R9
+	MOVQ    R9, 8(R8)
+	VMOVDQU Y0, (R12)(SI*1)
+	TESTQ   CX, CX
+	JZ      tail_targets_done
+	MOVQ    AX, R13
+	MOVQ    CX, R14
+
+tail_targets:
+	MOVQ    (R13), R15
+	VMOVDQU Y0, (R15)(SI*1)
+	ADDQ    $0x18, R13
+	DECQ    R14
+	JNZ     tail_targets
+
+tail_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+32, SI
+	JMP  tail
+
+done:
+	VZEROUPPER
+	RET
+
+// func maxFloat64LoggedAVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
+// Requires: AVX, AVX2
+TEXT ·maxFloat64LoggedAVX2(SB), NOSPLIT, $0-64
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ log+48(FP), R8
+	MOVQ (DX), R10
+	MOVQ (AX), R12
+	MOVQ 24(DX), R11
+	ADDQ $0x30, DX
+	ADDQ $0x18, AX
+	SUBQ $0x02, BX
+	DECQ CX
+
+block:
+	MOVQ      DI, R9
+	SUBQ      SI, R9
+	CMPQ      R9, $+128
+	JL        tail
+	VMOVDQU   (R10)(SI*1), Y0
+	VMOVDQU   32(R10)(SI*1), Y1
+	VMOVDQU   64(R10)(SI*1), Y2
+	VMOVDQU   96(R10)(SI*1), Y3
+	VMOVDQU   (R11)(SI*1), Y4
+	VMAXPD    Y4, Y0, Y5
+	VMAXPD    Y0, Y4, Y6
+	VPAND     Y6, Y5, Y5
+	VCMPPD    $0x03, Y4, Y0, Y7
+	VADDPD    Y4, Y0, Y6
+	VPBLENDVB Y7, Y6, Y5, Y0
+	VMOVDQU   32(R11)(SI*1), Y4
+	VMAXPD    Y4, Y1, Y5
+	VMAXPD    Y1, Y4, Y6
+	VPAND     Y6, Y5, Y5
+	VCMPPD    $0x03, Y4, Y1, Y7
+	VADDPD    Y4, Y1, Y6
+	VPBLENDVB Y7, Y6, Y5, Y1
+	VMOVDQU   64(R11)(SI*1), Y4
+	VMAXPD    Y4, Y2, Y5
+	VMAXPD    Y2, Y4, Y6
+	VPAND     Y6, Y5, Y5
+	VCMPPD    $0x03, Y4, Y2, Y7
+	VADDPD    Y4, Y2, Y6
+	VPBLENDVB Y7, Y6, Y5, Y2
+	VMOVDQU   96(R11)(SI*1), Y4
+	VMAXPD    Y4, Y3, Y5
+	VMAXPD    Y3, Y4, Y6
+	VPAND     Y6, Y5, Y5
+	VCMPPD    $0x03, Y4, Y3, Y7
+	VADDPD    Y4, Y3, Y6
+	VPBLENDVB Y7, Y6, Y5, Y3
+	TESTQ     BX, BX
+	JZ        block_sources_done
+	MOVQ      DX, R13
+	MOVQ      BX, R14
+
+block_sources:
+	MOVQ      (R13), R15
+	VMOVDQU   (R15)(SI*1), Y4
+	VMAXPD    Y4, Y0, Y5
+	VMAXPD    Y0, Y4, Y6
+	VPAND     Y6, Y5, Y5
+	VCMPPD    $0x03, Y4, Y0, Y7
+	VADDPD    Y4, Y0, Y6
+	VPBLENDVB Y7, Y6, Y5, Y0
+	VMOVDQU   32(R15)(SI*1), Y4
+	VMAXPD    Y4, Y1, Y5
+	VMAXPD    Y1, Y4, Y6
+	VPAND     Y6, Y5, Y5
+	VCMPPD    $0x03, Y4, Y1, Y7
+	VADDPD    Y4, Y1, Y6
+	VPBLENDVB Y7, Y6, Y5, Y1
+	VMOVDQU   64(R15)(SI*1), Y4
+	VMAXPD    Y4, Y2, Y5
+	VMAXPD    Y2, Y4, Y6
+	VPAND     Y6, Y5, Y5
+	VCMPPD    $0x03, Y4, Y2, Y7
+	VADDPD    Y4, Y2, Y6
+	VPBLENDVB Y7, Y6, Y5, Y2
+	VMOVDQU   96(R15)(SI*1), Y4
+	VMAXPD    Y4, Y3, Y5
+	VMAXPD    Y3, Y4, Y6
+	VPAND     Y6, Y5, Y5
+	VCMPPD    $0x03, Y4, Y3, Y7
+	VADDPD    Y4, Y3, Y6
+	VPBLENDVB Y7, Y6, Y5, Y3
+	ADDQ      $0x18, R13
+	DECQ      R14
+	JNZ       block_sources
+
+block_sources_done:
+	VMOVDQU Y0, 64(R8)
+	VMOVDQU Y1, 96(R8)
+	VMOVDQU Y2, 128(R8)
+	VMOVDQU Y3, 160(R8)
+	MOVQ    start+56(FP), R9
+	LEAQ    128(SI)(R9*1), R9
+	MOVQ    R9, 8(R8)
+	VMOVDQU Y0, (R12)(SI*1)
+	VMOVDQU Y1, 32(R12)(SI*1)
+	VMOVDQU Y2, 64(R12)(SI*1)
+	VMOVDQU Y3, 96(R12)(SI*1)
+	TESTQ   CX, CX
+	JZ      block_targets_done
+	MOVQ    AX, R13
+	MOVQ    CX, R14
+
+block_targets:
+	MOVQ    (R13), R15
+	VMOVDQU Y0, (R15)(SI*1)
+	VMOVDQU Y1, 32(R15)(SI*1)
+	VMOVDQU Y2, 64(R15)(SI*1)
+	VMOVDQU Y3, 96(R15)(SI*1)
+	ADDQ    $0x18, R13
+	DECQ    R14
+	JNZ     block_targets
+
+block_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+128, SI
+	JMP  block
+
+tail:
+	MOVQ      DI, R9
+	SUBQ      SI, R9
+	CMPQ      R9, $+32
+	JL        done
+	VMOVDQU   (R10)(SI*1), Y0
+	VMOVDQU   (R11)(SI*1), Y1
+	VMAXPD    Y1, Y0, Y2
+	VMAXPD    Y0, Y1, Y3
+	VPAND     Y3, Y2, Y2
+	VCMPPD    $0x03, Y1, Y0, Y4
+	VADDPD    Y1, Y0, Y3
+	VPBLENDVB Y4, Y3, Y2, Y0
+	TESTQ     BX, BX
+	JZ        tail_sources_done
+	MOVQ      DX, R13
+	MOVQ      BX, R14
+
+tail_sources:
+	MOVQ      (R13), R15
+	VMOVDQU   (R15)(SI*1), Y1
+	VMAXPD    Y1, Y0, Y2
+	VMAXPD    Y0, Y1, Y3
+	VPAND     Y3, Y2, Y2
+	VCMPPD    $0x03, Y1, Y0, Y4
+	VADDPD    Y1, Y0, Y3
+	VPBLENDVB Y4, Y3, Y2, Y0
+	ADDQ      $0x18, R13
+	DECQ      R14
+	JNZ       tail_sources
+
+tail_sources_done:
+	VMOVDQU Y0, 64(R8)
+	MOVQ    start+56(FP), R9
+	LEAQ    32(SI)(R9*1), R9
+	MOVQ    R9, 8(R8)
+	VMOVDQU Y0, (R12)(SI*1)
+	TESTQ   CX, CX
+	JZ      tail_targets_done
+	MOVQ    AX, R13
+	MOVQ    CX, R14
+
+tail_targets:
+	MOVQ    (R13), R15
+	VMOVDQU Y0, (R15)(SI*1)
+	ADDQ    $0x18, R13
+	DECQ    R14
+	JNZ     tail_targets
+
+tail_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+32, SI
+	JMP  tail
+
+done:
+	VZEROUPPER
+	RET
+
+// func sumFloat16LoggedAVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
+// Requires: AVX, F16C
+TEXT ·sumFloat16LoggedAVX2(SB), NOSPLIT, $0-64
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ log+48(FP), R8
+	MOVQ (DX), R10
+	MOVQ (AX), R12
+	MOVQ 24(DX), R11
+	ADDQ $0x30, DX
+	ADDQ $0x18, AX
+	SUBQ $0x02, BX
+	DECQ CX
+
+block:
+	MOVQ      DI, R9
+	SUBQ      SI, R9
+	CMPQ      R9, $+64
+	JL        tail
+	VMOVDQU   (R10)(SI*1), X0
+	VMOVDQU   16(R10)(SI*1), X1
+	VMOVDQU   32(R10)(SI*1), X2
+	VMOVDQU   48(R10)(SI*1), X3
+	VCVTPH2PS X0, Y0
+	VCVTPH2PS (R11)(SI*1), Y4
+	VADDPS    Y4, Y0, Y0
+	VCVTPS2PH $0x00, Y0, X0
+	VCVTPH2PS X1, Y1
+	VCVTPH2PS 16(R11)(SI*1), Y4
+	VADDPS    Y4, Y1, Y1
+	VCVTPS2PH $0x00, Y1, X1
+	VCVTPH2PS X2, Y2
+	VCVTPH2PS 32(R11)(SI*1), Y4
+	VADDPS    Y4, Y2, Y2
+	VCVTPS2PH $0x00, Y2, X2
+	VCVTPH2PS X3, Y3
+	VCVTPH2PS 48(R11)(SI*1), Y4
+	VADDPS    Y4, Y3, Y3
+	VCVTPS2PH $0x00, Y3, X3
+	TESTQ     BX, BX
+	JZ        block_sources_done
+	MOVQ      DX, R13
+	MOVQ      BX, R14
+
+block_sources:
+	MOVQ      (R13), R15
+	VCVTPH2PS X0, Y0
+	VCVTPH2PS (R15)(SI*1), Y4
+	VADDPS    Y4, Y0, Y0
+	VCVTPS2PH $0x00, Y0, X0
+	VCVTPH2PS X1, Y1
+	VCVTPH2PS 16(R15)(SI*1), Y4
+	VADDPS    Y4, Y1, Y1
+	VCVTPS2PH $0x00, Y1, X1
+	VCVTPH2PS X2, Y2
+	VCVTPH2PS 32(R15)(SI*1), Y4
+	VADDPS    Y4, Y2, Y2
+	VCVTPS2PH $0x00, Y2, X2
+	VCVTPH2PS X3, Y3
+	VCVTPH2PS 48(R15)(SI*1), Y4
+	VADDPS    Y4, Y3, Y3
+	VCVTPS2PH $0x00, Y3, X3
+	ADDQ      $0x18, R13
+	DECQ      R14
+	JNZ       block_sources
+
+block_sources_done:
+	VMOVDQU X0, 64(R8)
+	VMOVDQU X1, 80(R8)
+	VMOVDQU X2, 96(R8)
+	VMOVDQU X3, 112(R8)
+	MOVQ    start+56(FP), R9
+	LEAQ    64(SI)(R9*1), R9
+	MOVQ    R9, 8(R8)
+	VMOVDQU X0, (R12)(SI*1)
+	VMOVDQU X1, 16(R12)(SI*1)
+	VMOVDQU X2, 32(R12)(SI*1)
+	VMOVDQU X3, 48(R12)(SI*1)
+	TESTQ   CX, CX
+	JZ      block_targets_done
+	MOVQ    AX, R13
+	MOVQ    CX, R14
+
+block_targets:
+	MOVQ    (R13), R15
+	VMOVDQU X0, (R15)(SI*1)
+	VMOVDQU X1, 16(R15)(SI*1)
+	VMOVDQU X2, 32(R15)(SI*1)
+	VMOVDQU X3, 48(R15)(SI*1)
+	ADDQ    $0x18, R13
+	DECQ    R14
+	JNZ     block_targets
+
+block_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+64, SI
+	JMP  block
+
+tail:
+	MOVQ      DI, R9
+	SUBQ      SI, R9
+	CMPQ      R9, $+16
+	JL        done
+	VMOVDQU   (R10)(SI*1), X0
+	VCVTPH2PS X0, Y0
+	VCVTPH2PS (R11)(SI*1), Y1
+	VADDPS    Y1, Y0, Y0
+	VCVTPS2PH $0x00, Y0, X0
+	TESTQ     BX, BX
+	JZ        tail_sources_done
+	MOVQ      DX, R13
+	MOVQ      BX, R14
+
+tail_sources:
+	MOVQ      (R13), R15
+	VCVTPH2PS X0, Y0
+	VCVTPH2PS (R15)(SI*1), Y1
+	VADDPS    Y1, Y0, Y0
+	VCVTPS2PH $0x00, Y0, X0
+	ADDQ      $0x18, R13
+	DECQ      R14
+	JNZ       tail_sources
+
+tail_sources_done:
+	VMOVDQU X0, 64(R8)
+	MOVQ    start+56(FP), R9
+	LEAQ    16(SI)(R9*1), R9
+	MOVQ    R9, 8(R8)
+	VMOVDQU X0, (R12)(SI*1)
+	TESTQ   CX, CX
+	JZ      tail_targets_done
+	MOVQ    AX, R13
+	MOVQ    CX, R14
+
+tail_targets:
+	MOVQ    (R13), R15
+	VMOVDQU X0, (R15)(SI*1)
+	ADDQ    $0x18, R13
+	DECQ    R14
+	JNZ     tail_targets
+
+tail_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+16, SI
+	JMP  tail
+
+done:
+	VZEROUPPER
+	RET
+
+// func prodFloat16LoggedAVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
+// Requires: AVX, F16C
+TEXT ·prodFloat16LoggedAVX2(SB), NOSPLIT, $0-64
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ log+48(FP), R8
+	MOVQ (DX), R10
+	MOVQ (AX), R12
+	MOVQ 24(DX), R11
+	ADDQ $0x30, DX
+	ADDQ $0x18, AX
+	SUBQ $0x02, BX
+	DECQ CX
+
+block:
+	MOVQ      DI, R9
+	SUBQ      SI, R9
+	CMPQ      R9, $+64
+	JL        tail
+	VMOVDQU   (R10)(SI*1), X0
+	VMOVDQU   16(R10)(SI*1), X1
+	VMOVDQU   32(R10)(SI*1), X2
+	VMOVDQU   48(R10)(SI*1), X3
+	VCVTPH2PS X0, Y0
+	VCVTPH2PS (R11)(SI*1), Y4
+	VMULPS    Y4, Y0, Y0
+	VCVTPS2PH $0x00, Y0, X0
+	VCVTPH2PS X1, Y1
+	VCVTPH2PS 16(R11)(SI*1), Y4
+	VMULPS    Y4, Y1, Y1
+	VCVTPS2PH $0x00, Y1, X1
+	VCVTPH2PS X2, Y2
+	VCVTPH2PS 32(R11)(SI*1), Y4
+	VMULPS    Y4, Y2, Y2
+	VCVTPS2PH $0x00, Y2, X2
+	VCVTPH2PS X3, Y3
+	VCVTPH2PS 48(R11)(SI*1), Y4
+	VMULPS    Y4, Y3, Y3
+	VCVTPS2PH $0x00, Y3, X3
+	TESTQ     BX, BX
+	JZ        block_sources_done
+	MOVQ      DX, R13
+	MOVQ      BX, R14
+
+block_sources:
+	MOVQ      (R13), R15
+	VCVTPH2PS X0, Y0
+	VCVTPH2PS (R15)(SI*1), Y4
+	VMULPS    Y4, Y0, Y0
+	VCVTPS2PH $0x00, Y0, X0
+	VCVTPH2PS X1, Y1
+	VCVTPH2PS 16(R15)(SI*1), Y4
+	VMULPS    Y4, Y1, Y1
+	VCVTPS2PH $0x00, Y1, X1
+	VCVTPH2PS X2, Y2
+	VCVTPH2PS 32(R15)(SI*1), Y4
+	VMULPS    Y4, Y2, Y2
+	VCVTPS2PH $0x00, Y2, X2
+	VCVTPH2PS X3, Y3
+	VCVTPH2PS 48(R15)(SI*1), Y4
+	VMULPS    Y4, Y3, Y3
+	VCVTPS2PH $0x00, Y3, X3
+	ADDQ      $0x18, R13
+	DECQ      R14
+	JNZ       block_sources
+
+block_sources_done:
+	VMOVDQU X0, 64(R8)
+	VMOVDQU X1, 80(R8)
+	VMOVDQU X2, 96(R8)
+	VMOVDQU X3, 112(R8)
+	MOVQ    start+56(FP), R9
+	LEAQ    64(SI)(R9*1), R9
+	MOVQ    R9, 8(R8)
+	VMOVDQU X0, (R12)(SI*1)
+	VMOVDQU X1, 16(R12)(SI*1)
+	VMOVDQU X2, 32(R12)(SI*1)
+	VMOVDQU X3, 48(R12)(SI*1)
+	TESTQ   CX, CX
+	JZ      block_targets_done
+	MOVQ    AX, R13
+	MOVQ    CX, R14
+
+block_targets:
+	MOVQ    (R13), R15
+	VMOVDQU X0, (R15)(SI*1)
+	VMOVDQU X1, 16(R15)(SI*1)
+	VMOVDQU X2, 32(R15)(SI*1)
+	VMOVDQU X3, 48(R15)(SI*1)
+	ADDQ    $0x18, R13
+	DECQ    R14
+	JNZ     block_targets
+
+block_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+64, SI
+	JMP  block
+
+tail:
+	MOVQ      DI, R9
+	SUBQ      SI, R9
+	CMPQ      R9, $+16
+	JL        done
+	VMOVDQU   (R10)(SI*1), X0
+	VCVTPH2PS X0, Y0
+	VCVTPH2PS (R11)(SI*1), Y1
+	VMULPS    Y1, Y0, Y0
+	VCVTPS2PH $0x00, Y0, X0
+	TESTQ     BX, BX
+	JZ        tail_sources_done
+	MOVQ      DX, R13
+	MOVQ      BX, R14
+
+tail_sources:
+	MOVQ      (R13), R15
+	VCVTPH2PS X0, Y0
+	VCVTPH2PS (R15)(SI*1), Y1
+	VMULPS    Y1, Y0, Y0
+	VCVTPS2PH $0x00, Y0, X0
+	ADDQ      $0x18, R13
+	DECQ      R14
+	JNZ       tail_sources
+
+tail_sources_done:
+	VMOVDQU X0, 64(R8)
+	MOVQ    start+56(FP), R9
+	LEAQ    16(SI)(R9*1), R9
+	MOVQ    R9, 8(R8)
+	VMOVDQU X0, (R12)(SI*1)
+	TESTQ   CX, CX
+	JZ      tail_targets_done
+	MOVQ    AX, R13
+	MOVQ    CX, R14
+
+tail_targets:
+	MOVQ    (R13), R15
+	VMOVDQU X0, (R15)(SI*1)
+	ADDQ    $0x18, R13
+	DECQ    R14
+	JNZ     tail_targets
+
+tail_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+16, SI
+	JMP  tail
+
+done:
+	VZEROUPPER
+	RET
+
+// func minFloat16LoggedAVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
+// Requires: AVX, AVX2, F16C
+TEXT ·minFloat16LoggedAVX2(SB), NOSPLIT, $0-64
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ log+48(FP), R8
+	MOVQ (DX), R10
+	MOVQ (AX), R12
+	MOVQ 24(DX), R11
+	ADDQ $0x30, DX
+	ADDQ $0x18, AX
+	SUBQ $0x02, BX
+	DECQ CX
+
+block:
+	MOVQ      DI, R9
+	SUBQ      SI, R9
+	CMPQ      R9, $+64
+	JL        tail
+	VMOVDQU   (R10)(SI*1), X0
+	VMOVDQU   16(R10)(SI*1), X1
+	VMOVDQU   32(R10)(SI*1), X2
+	VMOVDQU   48(R10)(SI*1), X3
+	VCVTPH2PS X0, Y0
+	VCVTPH2PS (R11)(SI*1), Y4
+	VMINPS    Y4, Y0, Y5
+	VMINPS    Y0, Y4, Y6
+	VPOR      Y6, Y5, Y5
+	VCMPPS    $0x03, Y4, Y0, Y7
+	VADDPS    Y4, Y0, Y6
+	VPBLENDVB Y7, Y6, Y5, Y0
+	VCVTPS2PH $0x00, Y0, X0
+	VCVTPH2PS X1, Y1
+	VCVTPH2PS 16(R11)(SI*1), Y4
+	VMINPS    Y4, Y1, Y5
+	VMINPS    Y1, Y4, Y6
+	VPOR      Y6, Y5, Y5
+	VCMPPS    $0x03, Y4, Y1, Y7
+	VADDPS    Y4, Y1, Y6
+	VPBLENDVB Y7, Y6, Y5, Y1
+	VCVTPS2PH $0x00, Y1, X1
+	VCVTPH2PS X2, Y2
+	VCVTPH2PS 32(R11)(SI*1), Y4
+	VMINPS    Y4, Y2, Y5
+	VMINPS    Y2, Y4, Y6
+	VPOR      Y6, Y5, Y5
+	VCMPPS    $0x03, Y4, Y2, Y7
+	VADDPS    Y4, Y2, Y6
+	VPBLENDVB Y7, Y6, Y5, Y2
+	VCVTPS2PH $0x00, Y2, X2
+	VCVTPH2PS X3, Y3
+	VCVTPH2PS 48(R11)(SI*1), Y4
+	VMINPS    Y4, Y3, Y5
+	VMINPS    Y3, Y4, Y6
+	VPOR      Y6, Y5, Y5
+	VCMPPS    $0x03, Y4, Y3, Y7
+	VADDPS    Y4, Y3, Y6
+	VPBLENDVB Y7, Y6, Y5, Y3
+	VCVTPS2PH $0x00, Y3, X3
+	TESTQ     BX, BX
+	JZ        block_sources_done
+	MOVQ      DX, R13
+	MOVQ      BX, R14
+
+block_sources:
+	MOVQ      (R13), R15
+	VCVTPH2PS X0, Y0
+	VCVTPH2PS (R15)(SI*1), Y4
+	VMINPS    Y4, Y0, Y5
+	VMINPS    Y0, Y4, Y6
+	VPOR      Y6, Y5, Y5
+	VCMPPS    $0x03, Y4, Y0, Y7
+	VADDPS    Y4, Y0, Y6
+	VPBLENDVB Y7, Y6, Y5, Y0
+	VCVTPS2PH $0x00, Y0, X0
+	VCVTPH2PS X1, Y1
+	VCVTPH2PS 16(R15)(SI*1), Y4
+	VMINPS    Y4, Y1, Y5
+	VMINPS    Y1, Y4, Y6
+	VPOR      Y6, Y5, Y5
+	VCMPPS    $0x03, Y4, Y1, Y7
+	VADDPS    Y4, Y1, Y6
+	VPBLENDVB Y7, Y6, Y5, Y1
+	VCVTPS2PH $0x00, Y1, X1
+	VCVTPH2PS X2, Y2
+	VCVTPH2PS 32(R15)(SI*1), Y4
+	VMINPS    Y4, Y2, Y5
+	VMINPS    Y2, Y4, Y6
+	VPOR      Y6, Y5, Y5
+	VCMPPS    $0x03, Y4, Y2, Y7
+	VADDPS    Y4, Y2, Y6
+	VPBLENDVB Y7, Y6, Y5, Y2
+	VCVTPS2PH $0x00, Y2, X2
+	VCVTPH2PS X3, Y3
+	VCVTPH2PS 48(R15)(SI*1), Y4
+	VMINPS    Y4, Y3, Y5
+	VMINPS    Y3, Y4, Y6
+	VPOR      Y6, Y5, Y5
+	VCMPPS    $0x03, Y4, Y3, Y7
+	VADDPS    Y4, Y3, Y6
+	VPBLENDVB Y7, Y6, Y5, Y3
+	VCVTPS2PH $0x00, Y3, X3
+	ADDQ      $0x18, R13
+	DECQ      R14
+	JNZ       block_sources
+
+block_sources_done:
+	VMOVDQU X0, 64(R8)
+	VMOVDQU X1, 80(R8)
+	VMOVDQU X2, 96(R8)
+	VMOVDQU X3, 112(R8)
+	MOVQ    start+56(FP), R9
+	LEAQ    64(SI)(R9*1), R9
+	MOVQ    R9, 8(R8)
+	VMOVDQU X0, (R12)(SI*1)
+	VMOVDQU X1, 16(R12)(SI*1)
+	VMOVDQU X2, 32(R12)(SI*1)
+	VMOVDQU X3, 48(R12)(SI*1)
+	TESTQ   CX, CX
+	JZ      block_targets_done
+	MOVQ    AX, R13
+	MOVQ    CX, R14
+
+block_targets:
+	MOVQ    (R13), R15
+	VMOVDQU X0, (R15)(SI*1)
+	VMOVDQU X1, 16(R15)(SI*1)
+	VMOVDQU X2, 32(R15)(SI*1)
+	VMOVDQU X3, 48(R15)(SI*1)
+	ADDQ    $0x18, R13
+	DECQ    R14
+	JNZ     block_targets
+
+block_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+64, SI
+	JMP  block
+
+tail:
+	MOVQ      DI, R9
+	SUBQ      SI, R9
+	CMPQ      R9, $+16
+	JL        done
+	VMOVDQU   (R10)(SI*1), X0
+	VCVTPH2PS X0, Y0
+	VCVTPH2PS (R11)(SI*1), Y1
+	VMINPS    Y1, Y0, Y2
+	VMINPS    Y0, Y1, Y3
+	VPOR      Y3, Y2, Y2
+	VCMPPS    $0x03, Y1, Y0, Y4
+	VADDPS    Y1, Y0, Y3
+	VPBLENDVB Y4, Y3, Y2, Y0
+	VCVTPS2PH $0x00, Y0, X0
+	TESTQ     BX, BX
+	JZ        tail_sources_done
+	MOVQ      DX, R13
+	MOVQ      BX, R14
+
+tail_sources:
+	MOVQ      (R13), R15
+	VCVTPH2PS X0, Y0
+	VCVTPH2PS (R15)(SI*1), Y1
+	VMINPS    Y1, Y0, Y2
+	VMINPS    Y0, Y1, Y3
+	VPOR      Y3, Y2, Y2
+	VCMPPS    $0x03, Y1, Y0, Y4
+	VADDPS    Y1, Y0, Y3
+	VPBLENDVB Y4, Y3, Y2, Y0
+	VCVTPS2PH $0x00, Y0, X0
+	ADDQ      $0x18, R13
+	DECQ      R14
+	JNZ       tail_sources
+
+tail_sources_done:
+	VMOVDQU X0, 64(R8)
+	MOVQ    start+56(FP), R9
+	LEAQ    16(SI)(R9*1), R9
+	MOVQ    R9, 8(R8)
+	VMOVDQU X0, (R12)(SI*1)
+	TESTQ   CX, CX
+	JZ      tail_targets_done
+	MOVQ    AX, R13
+	MOVQ    CX, R14
+
+tail_targets:
+	MOVQ    (R13), R15
+	VMOVDQU X0, (R15)(SI*1)
+	ADDQ    $0x18, R13
+	DECQ    R14
+	JNZ     tail_targets
+
+tail_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+16, SI
+	JMP  tail
+
+done:
+	VZEROUPPER
+	RET
+
+// func maxFloat16LoggedAVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
+// Requires: AVX, AVX2, F16C
+TEXT ·maxFloat16LoggedAVX2(SB), NOSPLIT, $0-64
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ log+48(FP), R8
+	MOVQ (DX), R10
+	MOVQ (AX), R12
+	MOVQ 24(DX), R11
+	ADDQ $0x30, DX
+	ADDQ $0x18, AX
+	SUBQ $0x02, BX
+	DECQ CX
+
+block:
+	MOVQ      DI, R9
+	SUBQ      SI, R9
+	CMPQ      R9, $+64
+	JL        tail
+	VMOVDQU   (R10)(SI*1), X0
+	VMOVDQU   16(R10)(SI*1), X1
+	VMOVDQU   32(R10)(SI*1), X2
+	VMOVDQU   48(R10)(SI*1), X3
+	VCVTPH2PS X0, Y0
+	VCVTPH2PS (R11)(SI*1), Y4
+	VMAXPS    Y4, Y0, Y5
+	VMAXPS    Y0, Y4, Y6
+	VPAND     Y6, Y5, Y5
+	VCMPPS    $0x03, Y4, Y0, Y7
+	VADDPS    Y4, Y0, Y6
+	VPBLENDVB Y7, Y6, Y5, Y0
+	VCVTPS2PH $0x00, Y0, X0
+	VCVTPH2PS X1, Y1
+	VCVTPH2PS 16(R11)(SI*1), Y4
+	VMAXPS    Y4, Y1, Y5
+	VMAXPS    Y1, Y4, Y6
+	VPAND     Y6, Y5, Y5
+	VCMPPS    $0x03, Y4, Y1, Y7
+	VADDPS    Y4, Y1, Y6
+	VPBLENDVB Y7, Y6, Y5, Y1
+	VCVTPS2PH $0x00, Y1, X1
+	VCVTPH2PS X2, Y2
+	VCVTPH2PS 32(R11)(SI*1), Y4
+	VMAXPS    Y4, Y2, Y5
+	VMAXPS    Y2, Y4, Y6
+	VPAND     Y6, Y5, Y5
+	VCMPPS    $0x03, Y4, Y2, Y7
+	VADDPS    Y4, Y2, Y6
+	VPBLENDVB Y7, Y6, Y5, Y2
+	VCVTPS2PH $0x00, Y2, X2
+	VCVTPH2PS X3, Y3
+	VCVTPH2PS 48(R11)(SI*1), Y4
+	VMAXPS    Y4, Y3, Y5
+	VMAXPS    Y3, Y4, Y6
+	VPAND     Y6, Y5, Y5
+	VCMPPS    $0x03, Y4, Y3, Y7
+	VADDPS    Y4, Y3, Y6
+	VPBLENDVB Y7, Y6, Y5, Y3
+	VCVTPS2PH $0x00, Y3, X3
+	TESTQ     BX, BX
+	JZ        block_sources_done
+	MOVQ      DX, R13
+	MOVQ      BX, R14
+
+block_sources:
+	MOVQ      (R13), R15
+	VCVTPH2PS X0, Y0
+	VCVTPH2PS (R15)(SI*1), Y4
+	VMAXPS    Y4, Y0, Y5
+	VMAXPS    Y0, Y4, Y6
+	VPAND     Y6, Y5, Y5
+	VCMPPS    $0x03, Y4, Y0, Y7
+	VADDPS    Y4, Y0, Y6
+	VPBLENDVB Y7, Y6, Y5, Y0
+	VCVTPS2PH $0x00, Y0, X0
+	VCVTPH2PS X1, Y1
+	VCVTPH2PS 16(R15)(SI*1), Y4
+	VMAXPS    Y4, Y1, Y5
+	VMAXPS    Y1, Y4, Y6
+	VPAND     Y6, Y5, Y5
+	VCMPPS    $0x03, Y4, Y1, Y7
+	VADDPS    Y4, Y1, Y6
+	VPBLENDVB Y7, Y6, Y5, Y1
+	VCVTPS2PH $0x00, Y1, X1
+	VCVTPH2PS X2, Y2
+	VCVTPH2PS 32(R15)(SI*1), Y4
+	VMAXPS    Y4, Y2, Y5
+	VMAXPS    Y2, Y4, Y6
+	VPAND     Y6, Y5, Y5
+	VCMPPS    $0x03, Y4, Y2, Y7
+	VADDPS    Y4, Y2, Y6
+	VPBLENDVB Y7, Y6, Y5, Y2
+	VCVTPS2PH $0x00, Y2, X2
+	VCVTPH2PS X3, Y3
+	VCVTPH2PS 48(R15)(SI*1), Y4
+	VMAXPS    Y4, Y3, Y5
+	VMAXPS    Y3, Y4, Y6
+	VPAND     Y6, Y5, Y5
+	VCMPPS    $0x03, Y4, Y3, Y7
+	VADDPS    Y4, Y3, Y6
+	VPBLENDVB Y7, Y6, Y5, Y3
+	VCVTPS2PH $0x00, Y3, X3
+	ADDQ      $0x18, R13
+	DECQ      R14
+	JNZ       block_sources
+
+block_sources_done:
+	VMOVDQU X0, 64(R8)
+	VMOVDQU X1, 80(R8)
+	VMOVDQU X2, 96(R8)
+	VMOVDQU X3, 112(R8)
+	MOVQ    start+56(FP), R9
+	LEAQ    64(SI)(R9*1), R9
+	MOVQ    R9, 8(R8)
+	VMOVDQU X0, (R12)(SI*1)
+	VMOVDQU X1, 16(R12)(SI*1)
+	VMOVDQU X2, 32(R12)(SI*1)
+	VMOVDQU X3, 48(R12)(SI*1)
+	TESTQ   CX, CX
+	JZ      block_targets_done
+	MOVQ    AX, R13
+	MOVQ    CX, R14
+
+block_targets:
+	MOVQ    (R13), R15
+	VMOVDQU X0, (R15)(SI*1)
+	VMOVDQU X1, 16(R15)(SI*1)
+	VMOVDQU X2, 32(R15)(SI*1)
+	VMOVDQU X3, 48(R15)(SI*1)
+	ADDQ    $0x18, R13
+	DECQ    R14
+	JNZ     block_targets
+
+block_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+64, SI
+	JMP  block
+
+tail:
+	MOVQ      DI, R9
+	SUBQ      SI, R9
+	CMPQ      R9, $+16
+	JL        done
+	VMOVDQU   (R10)(SI*1), X0
+	VCVTPH2PS X0, Y0
+	VCVTPH2PS (R11)(SI*1), Y1
+	VMAXPS    Y1, Y0, Y2
+	VMAXPS    Y0, Y1, Y3
+	VPAND     Y3, Y2, Y2
+	VCMPPS    $0x03, Y1, Y0, Y4
+	VADDPS    Y1, Y0, Y3
+	VPBLENDVB Y4, Y3, Y2, Y0
+	VCVTPS2PH $0x00, Y0, X0
+	TESTQ     BX, BX
+	JZ        tail_sources_done
+	MOVQ      DX, R13
+	MOVQ      BX, R14
+
+tail_sources:
+	MOVQ      (R13), R15
+	VCVTPH2PS X0, Y0
+	VCVTPH2PS (R15)(SI*1), Y1
+	VMAXPS    Y1, Y0, Y2
+	VMAXPS    Y0, Y1, Y3
+	VPAND     Y3, Y2, Y2
+	VCMPPS    $0x03, Y1, Y0, Y4
+	VADDPS    Y1, Y0, Y3
+	VPBLENDVB Y4, Y3, Y2, Y0
+	VCVTPS2PH $0x00, Y0, X0
+	ADDQ      $0x18, R13
+	DECQ      R14
+	JNZ       tail_sources
+
+tail_sources_done:
+	VMOVDQU X0, 64(R8)
+	MOVQ    start+56(FP), R9
+	LEAQ    16(SI)(R9*1), R9
+	MOVQ    R9, 8(R8)
+	VMOVDQU X0, (R12)(SI*1)
+	TESTQ   CX, CX
+	JZ      tail_targets_done
+	MOVQ    AX, R13
+	MOVQ    CX, R14
+
+tail_targets:
+	MOVQ    (R13), R15
+	VMOVDQU X0, (R15)(SI*1)
+	ADDQ    $0x18, R13
+	DECQ    R14
+	JNZ     tail_targets
+
+tail_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+16, SI
+	JMP  tail
+
+done:
+	VZEROUPPER
+	RET
+
+// func sumBFloat16LoggedAVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
+// Requires: AVX, AVX2
+TEXT ·sumBFloat16LoggedAVX2(SB), NOSPLIT, $0-64
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ log+48(FP), R8
+	MOVQ (DX), R10
+	MOVQ (AX), R11
+	ADDQ $0x18, DX
+	ADDQ $0x18, AX
+	SUBQ $0x01, BX
+	DECQ CX
+
+block:
+	MOVQ    DI, R9
+	SUBQ    SI, R9
+	CMPQ    R9, $+128
+	JL      tail
+	VMOVDQU (R10)(SI*1), Y0
+	VMOVDQU 32(R10)(SI*1), Y1
+	VMOVDQU 64(R10)(SI*1), Y2
+	VMOVDQU 96(R10)(SI*1), Y3
+	TESTQ   BX, BX
+	JZ      block_sources_done
+	MOVQ    DX, R12
+	MOVQ    BX, R13
+
+block_sources:
+	MOVQ    (R12), R14
+	VMOVDQU (R14)(SI*1), Y4
+	VPSLLD  $0x10, Y0, Y5
+	VPSLLD  $0x10, Y4, Y6
+	VADDPS  Y6, Y5, Y5
+	VPSRLD  $0x10, Y5, Y6
+	VPAND   c32_1AVX2<>+0(SB), Y6, Y6
+	VPADDD  c32_7fffAVX2<>+0(SB), Y6, Y6
+	VCMPPS  $0x07, Y5, Y5, Y7
+	VPAND   Y7, Y6, Y6
+	VPADDD  Y6, Y5, Y5
+	VPSRLD  $0x10, Y5, Y5
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y0, Y0
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y4, Y4
+	VADDPS  Y4, Y0, Y0
+	VPSRLD  $0x10, Y0, Y4
+	VPAND   c32_1AVX2<>+0(SB), Y4, Y4
+	VPADDD  c32_7fffAVX2<>+0(SB), Y4, Y4
+	VCMPPS  $0x07, Y0, Y0, Y6
+	VPAND   Y6, Y4, Y4
+	VPADDD  Y4, Y0, Y0
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y0, Y0
+	VPOR    Y0, Y5, Y5
+	VMOVDQA Y5, Y0
+	VMOVDQU 32(R14)(SI*1), Y4
+	VPSLLD  $0x10, Y1, Y5
+	VPSLLD  $0x10, Y4, Y6
+	VADDPS  Y6, Y5, Y5
+	VPSRLD  $0x10, Y5, Y6
+	VPAND   c32_1AVX2<>+0(SB), Y6, Y6
+	VPADDD  c32_7fffAVX2<>+0(SB), Y6, Y6
+	VCMPPS  $0x07, Y5, Y5, Y7
+	VPAND   Y7, Y6, Y6
+	VPADDD  Y6, Y5, Y5
+	VPSRLD  $0x10, Y5, Y5
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y1, Y1
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y4, Y4
+	VADDPS  Y4, Y1, Y1
+	VPSRLD  $0x10, Y1, Y4
+	VPAND   c32_1AVX2<>+0(SB), Y4, Y4
+	VPADDD  c32_7fffAVX2<>+0(SB), Y4, Y4
+	VCMPPS  $0x07, Y1, Y1, Y6
+	VPAND   Y6, Y4, Y4
+	VPADDD  Y4, Y1, Y1
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y1, Y1
+	VPOR    Y1, Y5, Y5
+	VMOVDQA Y5, Y1
+	VMOVDQU 64(R14)(SI*1), Y4
+	VPSLLD  $0x10, Y2, Y5
+	VPSLLD  $0x10, Y4, Y6
+	VADDPS  Y6, Y5, Y5
+	VPSRLD  $0x10, Y5, Y6
+	VPAND   c32_1AVX2<>+0(SB), Y6, Y6
+	VPADDD  c32_7fffAVX2<>+0(SB), Y6, Y6
+	VCMPPS  $0x07, Y5, Y5, Y7
+	VPAND   Y7, Y6, Y6
+	VPADDD  Y6, Y5, Y5
+	VPSRLD  $0x10, Y5, Y5
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y2, Y2
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y4, Y4
+	VADDPS  Y4, Y2, Y2
+	VPSRLD  $0x10, Y2, Y4
+	VPAND   c32_1AVX2<>+0(SB), Y4, Y4
+	VPADDD  c32_7fffAVX2<>+0(SB), Y4, Y4
+	VCMPPS  $0x07, Y2, Y2, Y6
+	VPAND   Y6, Y4, Y4
+	VPADDD  Y4, Y2, Y2
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y2, Y2
+	VPOR    Y2, Y5, Y5
+	VMOVDQA Y5, Y2
+	VMOVDQU 96(R14)(SI*1), Y4
+	VPSLLD  $0x10, Y3, Y5
+	VPSLLD  $0x10, Y4, Y6
+	VADDPS  Y6, Y5, Y5
+	VPSRLD  $0x10, Y5, Y6
+	VPAND   c32_1AVX2<>+0(SB), Y6, Y6
+	VPADDD  c32_7fffAVX2<>+0(SB), Y6, Y6
+	VCMPPS  $0x07, Y5, Y5, Y7
+	VPAND   Y7, Y6, Y6
+	VPADDD  Y6, Y5, Y5
+	VPSRLD  $0x10, Y5, Y5
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y3, Y3
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y4, Y4
+	VADDPS  Y4, Y3, Y3
+	VPSRLD  $0x10, Y3, Y4
+	VPAND   c32_1AVX2<>+0(SB), Y4, Y4
+	VPADDD  c32_7fffAVX2<>+0(SB), Y4, Y4
+	VCMPPS  $0x07, Y3, Y3, Y6
+	VPAND   Y6, Y4, Y4
+	VPADDD  Y4, Y3, Y3
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y3, Y3
+	VPOR    Y3, Y5, Y5
+	VMOVDQA Y5, Y3
+	ADDQ    $0x18, R12
+	DECQ    R13
+	JNZ     block_sources
+
+block_sources_done:
+	VMOVDQU Y0, 64(R8)
+	VMOVDQU Y1, 96(R8)
+	VMOVDQU Y2, 128(R8)
+	VMOVDQU Y3, 160(R8)
+	MOVQ    start+56(FP), R9
+	LEAQ    128(SI)(R9*1), R9
+	MOVQ    R9, 8(R8)
+	VMOVDQU Y0, (R11)(SI*1)
+	VMOVDQU Y1, 32(R11)(SI*1)
+	VMOVDQU Y2, 64(R11)(SI*1)
+	VMOVDQU Y3, 96(R11)(SI*1)
+	TESTQ   CX, CX
+	JZ      block_targets_done
+	MOVQ    AX, R12
+	MOVQ    CX, R13
+
+block_targets:
+	MOVQ    (R12), R14
+	VMOVDQU Y0, (R14)(SI*1)
+	VMOVDQU Y1, 32(R14)(SI*1)
+	VMOVDQU Y2, 64(R14)(SI*1)
+	VMOVDQU Y3, 96(R14)(SI*1)
+	ADDQ    $0x18, R12
+	DECQ    R13
+	JNZ     block_targets
+
+block_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+128, SI
+	JMP  block
+
+tail:
+	MOVQ    DI, R9
+	SUBQ    SI, R9
+	CMPQ    R9, $+32
+	JL      done
+	VMOVDQU (R10)(SI*1), Y0
+	TESTQ   BX, BX
+	JZ      tail_sources_done
+	MOVQ    DX, R12
+	MOVQ    BX, R13
+
+tail_sources:
+	MOVQ    (R12), R14
+	VMOVDQU (R14)(SI*1), Y1
+	VPSLLD  $0x10, Y0, Y2
+	VPSLLD  $0x10, Y1, Y3
+	VADDPS  Y3, Y2, Y2
+	VPSRLD  $0x10, Y2, Y3
+	VPAND   c32_1AVX2<>+0(SB), Y3, Y3
+	VPADDD  c32_7fffAVX2<>+0(SB), Y3, Y3
+	VCMPPS  $0x07, Y2, Y2, Y4
+	VPAND   Y4, Y3, Y3
+	VPADDD  Y3, Y2, Y2
+	VPSRLD  $0x10, Y2, Y2
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y0, Y0
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y1, Y1
+	VADDPS  Y1, Y0, Y0
+	VPSRLD  $0x10, Y0, Y1
+	VPAND   c32_1AVX2<>+0(SB), Y1, Y1
+	VPADDD  c32_7fffAVX2<>+0(SB), Y1, Y1
+	VCMPPS  $0x07, Y0, Y0, Y3
+	VPAND   Y3, Y1, Y1
+	VPADDD  Y1, Y0, Y0
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y0, Y0
+	VPOR    Y0, Y2, Y2
+	VMOVDQA Y2, Y0
+	ADDQ    $0x18, R12
+	DECQ    R13
+	JNZ     tail_sources
+
+tail_sources_done:
+	VMOVDQU Y0, 64(R8)
+	MOVQ    start+56(FP), R9
+	LEAQ    32(SI)(R9*1), R9
+	MOVQ    R9, 8(R8)
+	VMOVDQU Y0, (R11)(SI*1)
+	TESTQ   CX, CX
+	JZ      tail_targets_done
+	MOVQ    AX, R12
+	MOVQ    CX, R13
+
+tail_targets:
+	MOVQ    (R12), R14
+	VMOVDQU Y0, (R14)(SI*1)
+	ADDQ    $0x18, R12
+	DECQ    R13
+	JNZ     tail_targets
+
+tail_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+32, SI
+	JMP  tail
+
+done:
+	VZEROUPPER
+	RET
+
+// func prodBFloat16LoggedAVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
+// Requires: AVX, AVX2
+TEXT ·prodBFloat16LoggedAVX2(SB), NOSPLIT, $0-64
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ log+48(FP), R8
+	MOVQ (DX), R10
+	MOVQ (AX), R11
+	ADDQ $0x18, DX
+	ADDQ $0x18, AX
+	SUBQ $0x01, BX
+	DECQ CX
+
+block:
+	MOVQ    DI, R9
+	SUBQ    SI, R9
+	CMPQ    R9, $+128
+	JL      tail
+	VMOVDQU (R10)(SI*1), Y0
+	VMOVDQU 32(R10)(SI*1), Y1
+	VMOVDQU 64(R10)(SI*1), Y2
+	VMOVDQU 96(R10)(SI*1), Y3
+	TESTQ   BX, BX
+	JZ      block_sources_done
+	MOVQ    DX, R12
+	MOVQ    BX, R13
+
+block_sources:
+	MOVQ    (R12), R14
+	VMOVDQU (R14)(SI*1), Y4
+	VPSLLD  $0x10, Y0, Y5
+	VPSLLD  $0x10, Y4, Y6
+	VMULPS  Y6, Y5, Y5
+	VPSRLD  $0x10, Y5, Y6
+	VPAND   c32_1AVX2<>+0(SB), Y6, Y6
+	VPADDD  c32_7fffAVX2<>+0(SB), Y6, Y6
+	VCMPPS  $0x07, Y5, Y5, Y7
+	VPAND   Y7, Y6, Y6
+	VPADDD  Y6, Y5, Y5
+	VPSRLD  $0x10, Y5, Y5
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y0, Y0
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y4, Y4
+	VMULPS  Y4, Y0, Y0
+	VPSRLD  $0x10, Y0, Y4
+	VPAND   c32_1AVX2<>+0(SB), Y4, Y4
+	VPADDD  c32_7fffAVX2<>+0(SB), Y4, Y4
+	VCMPPS  $0x07, Y0, Y0, Y6
+	VPAND   Y6, Y4, Y4
+	VPADDD  Y4, Y0, Y0
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y0, Y0
+	VPOR    Y0, Y5, Y5
+	VMOVDQA Y5, Y0
+	VMOVDQU 32(R14)(SI*1), Y4
+	VPSLLD  $0x10, Y1, Y5
+	VPSLLD  $0x10, Y4, Y6
+	VMULPS  Y6, Y5, Y5
+	VPSRLD  $0x10, Y5, Y6
+	VPAND   c32_1AVX2<>+0(SB), Y6, Y6
+	VPADDD  c32_7fffAVX2<>+0(SB), Y6, Y6
+	VCMPPS  $0x07, Y5, Y5, Y7
+	VPAND   Y7, Y6, Y6
+	VPADDD  Y6, Y5, Y5
+	VPSRLD  $0x10, Y5, Y5
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y1, Y1
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y4, Y4
+	VMULPS  Y4, Y1, Y1
+	VPSRLD  $0x10, Y1, Y4
+	VPAND   c32_1AVX2<>+0(SB), Y4, Y4
+	VPADDD  c32_7fffAVX2<>+0(SB), Y4, Y4
+	VCMPPS  $0x07, Y1, Y1, Y6
+	VPAND   Y6, Y4, Y4
+	VPADDD  Y4, Y1, Y1
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y1, Y1
+	VPOR    Y1, Y5, Y5
+	VMOVDQA Y5, Y1
+	VMOVDQU 64(R14)(SI*1), Y4
+	VPSLLD  $0x10, Y2, Y5
+	VPSLLD  $0x10, Y4, Y6
+	VMULPS  Y6, Y5, Y5
+	VPSRLD  $0x10, Y5, Y6
+	VPAND   c32_1AVX2<>+0(SB), Y6, Y6
+	VPADDD  c32_7fffAVX2<>+0(SB), Y6, Y6
+	VCMPPS  $0x07, Y5, Y5, Y7
+	VPAND   Y7, Y6, Y6
+	VPADDD  Y6, Y5, Y5
+	VPSRLD  $0x10, Y5, Y5
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y2, Y2
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y4, Y4
+	VMULPS  Y4, Y2, Y2
+	VPSRLD  $0x10, Y2, Y4
+	VPAND   c32_1AVX2<>+0(SB), Y4, Y4
+	VPADDD  c32_7fffAVX2<>+0(SB), Y4, Y4
+	VCMPPS  $0x07, Y2, Y2, Y6
+	VPAND   Y6, Y4, Y4
+	VPADDD  Y4, Y2, Y2
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y2, Y2
+	VPOR    Y2, Y5, Y5
+	VMOVDQA Y5, Y2
+	VMOVDQU 96(R14)(SI*1), Y4
+	VPSLLD  $0x10, Y3, Y5
+	VPSLLD  $0x10, Y4, Y6
+	VMULPS  Y6, Y5, Y5
+	VPSRLD  $0x10, Y5, Y6
+	VPAND   c32_1AVX2<>+0(SB), Y6, Y6
+	VPADDD  c32_7fffAVX2<>+0(SB), Y6, Y6
+	VCMPPS  $0x07, Y5, Y5, Y7
+	VPAND   Y7, Y6, Y6
+	VPADDD  Y6, Y5, Y5
+	VPSRLD  $0x10, Y5, Y5
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y3, Y3
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y4, Y4
+	VMULPS  Y4, Y3, Y3
+	VPSRLD  $0x10, Y3, Y4
+	VPAND   c32_1AVX2<>+0(SB), Y4, Y4
+	VPADDD  c32_7fffAVX2<>+0(SB), Y4, Y4
+	VCMPPS  $0x07, Y3, Y3, Y6
+	VPAND   Y6, Y4, Y4
+	VPADDD  Y4, Y3, Y3
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y3, Y3
+	VPOR    Y3, Y5, Y5
+	VMOVDQA Y5, Y3
+	ADDQ    $0x18, R12
+	DECQ    R13
+	JNZ     block_sources
+
+block_sources_done:
+	VMOVDQU Y0, 64(R8)
+	VMOVDQU Y1, 96(R8)
+	VMOVDQU Y2, 128(R8)
+	VMOVDQU Y3, 160(R8)
+	MOVQ    start+56(FP), R9
+	LEAQ    128(SI)(R9*1), R9
+	MOVQ    R9, 8(R8)
+	VMOVDQU Y0, (R11)(SI*1)
+	VMOVDQU Y1, 32(R11)(SI*1)
+	VMOVDQU Y2, 64(R11)(SI*1)
+	VMOVDQU Y3, 96(R11)(SI*1)
+	TESTQ   CX, CX
+	JZ      block_targets_done
+	MOVQ    AX, R12
+	MOVQ    CX, R13
+
+block_targets:
+	MOVQ    (R12), R14
+	VMOVDQU Y0, (R14)(SI*1)
+	VMOVDQU Y1, 32(R14)(SI*1)
+	VMOVDQU Y2, 64(R14)(SI*1)
+	VMOVDQU Y3, 96(R14)(SI*1)
+	ADDQ    $0x18, R12
+	DECQ    R13
+	JNZ     block_targets
+
+block_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+128, SI
+	JMP  block
+
+tail:
+	MOVQ    DI, R9
+	SUBQ    SI, R9
+	CMPQ    R9, $+32
+	JL      done
+	VMOVDQU (R10)(SI*1), Y0
+	TESTQ   BX, BX
+	JZ      tail_sources_done
+	MOVQ    DX, R12
+	MOVQ    BX, R13
+
+tail_sources:
+	MOVQ    (R12), R14
+	VMOVDQU (R14)(SI*1), Y1
+	VPSLLD  $0x10, Y0, Y2
+	VPSLLD  $0x10, Y1, Y3
+	VMULPS  Y3, Y2, Y2
+	VPSRLD  $0x10, Y2, Y3
+	VPAND   c32_1AVX2<>+0(SB), Y3, Y3
+	VPADDD  c32_7fffAVX2<>+0(SB), Y3, Y3
+	VCMPPS  $0x07, Y2, Y2, Y4
+	VPAND   Y4, Y3, Y3
+	VPADDD  Y3, Y2, Y2
+	VPSRLD  $0x10, Y2, Y2
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y0, Y0
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y1, Y1
+	VMULPS  Y1, Y0, Y0
+	VPSRLD  $0x10, Y0, Y1
+	VPAND   c32_1AVX2<>+0(SB), Y1, Y1
+	VPADDD  c32_7fffAVX2<>+0(SB), Y1, Y1
+	VCMPPS  $0x07, Y0, Y0, Y3
+	VPAND   Y3, Y1, Y1
+	VPADDD  Y1, Y0, Y0
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y0, Y0
+	VPOR    Y0, Y2, Y2
+	VMOVDQA Y2, Y0
+	ADDQ    $0x18, R12
+	DECQ    R13
+	JNZ     tail_sources
+
+tail_sources_done:
+	VMOVDQU Y0, 64(R8)
+	MOVQ    start+56(FP), R9
+	LEAQ    32(SI)(R9*1), R9
+	MOVQ    R9, 8(R8)
+	VMOVDQU Y0, (R11)(SI*1)
+	TESTQ   CX, CX
+	JZ      tail_targets_done
+	MOVQ    AX, R12
+	MOVQ    CX, R13
+
+tail_targets:
+	MOVQ    (R12), R14
+	VMOVDQU Y0, (R14)(SI*1)
+	ADDQ    $0x18, R12
+	DECQ    R13
+	JNZ     tail_targets
+
+tail_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+32, SI
+	JMP  tail
+
+done:
+	VZEROUPPER
+	RET
+
+// func minBFloat16LoggedAVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
+// Requires: AVX, AVX2
+TEXT ·minBFloat16LoggedAVX2(SB), NOSPLIT, $0-64
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ log+48(FP), R8
+	MOVQ (DX), R10
+	MOVQ (AX), R11
+	ADDQ $0x18, DX
+	ADDQ $0x18, AX
+	SUBQ $0x01, BX
+	DECQ CX
+
+block:
+	MOVQ    DI, R9
+	SUBQ    SI, R9
+	CMPQ    R9, $+128
+	JL      tail
+	VMOVDQU (R10)(SI*1), Y0
+	VMOVDQU 32(R10)(SI*1), Y1
+	VMOVDQU 64(R10)(SI*1), Y2
+	VMOVDQU 96(R10)(SI*1), Y3
+	TESTQ   BX, BX
+	JZ      block_sources_done
+	MOVQ    DX, R12
+	MOVQ    BX, R13
+
+block_sources:
+	MOVQ      (R12), R14
+	VMOVDQU   (R14)(SI*1), Y4
+	VPSLLD    $0x10, Y0, Y5
+	VPSLLD    $0x10, Y4, Y6
+	VMINPS    Y6, Y5, Y7
+	VMINPS    Y5, Y6, Y8
+	VPOR      Y8, Y7, Y7
+	VCMPPS    $0x03, Y6, Y5, Y9
+	VADDPS    Y6, Y5, Y8
+	VPBLENDVB Y9, Y8, Y7, Y5
+	VPSRLD    $0x10, Y5, Y6
+	VPAND     c32_1AVX2<>+0(SB), Y6, Y6
+	VPADDD    c32_7fffAVX2<>+0(SB), Y6, Y6
+	VCMPPS    $0x07, Y5, Y5, Y7
+	VPAND     Y7, Y6, Y6
+	VPADDD    Y6, Y5, Y5
+	VPSRLD    $0x10, Y5, Y5
+	VPAND     c32_ffff0000AVX2<>+0(SB), Y0, Y0
+	VPAND     c32_ffff0000AVX2<>+0(SB), Y4, Y4
+	VMINPS    Y4, Y0, Y6
+	VMINPS    Y0, Y4, Y7
+	VPOR      Y7, Y6, Y6
+	VCMPPS    $0x03, Y4, Y0, Y8
+	VADDPS    Y4, Y0, Y7
+	VPBLENDVB Y8, Y7, Y6, Y0
+	VPSRLD    $0x10, Y0, Y4
+	VPAND     c32_1AVX2<>+0(SB), Y4, Y4
+	VPADDD    c32_7fffAVX2<>+0(SB), Y4, Y4
+	VCMPPS    $0x07, Y0, Y0, Y6
+	VPAND     Y6, Y4, Y4
+	VPADDD    Y4, Y0, Y0
+	VPAND     c32_ffff0000AVX2<>+0(SB), Y0, Y0
+	VPOR      Y0, Y5, Y5
+	VMOVDQA   Y5, Y0
+	VMOVDQU   32(R14)(SI*1), Y4
+	VPSLLD    $0x10, Y1, Y5
+	VPSLLD    $0x10, Y4, Y6
+	VMINPS    Y6, Y5, Y7
+	VMINPS    Y5, Y6, Y8
+	VPOR      Y8, Y7, Y7
+	VCMPPS    $0x03, Y6, Y5, Y9
+	VADDPS    Y6, Y5, Y8
+	VPBLENDVB Y9, Y8, Y7, Y5
+	VPSRLD    $0x10, Y5, Y6
+	VPAND     c32_1AVX2<>+0(SB), Y6, Y6
+	VPADDD    c32_7fffAVX2<>+0(SB), Y6, Y6
+	VCMPPS    $0x07, Y5, Y5, Y7
+	VPAND     Y7, Y6, Y6
+	VPADDD    Y6, Y5, Y5
+	VPSRLD    $0x10, Y5, Y5
+	VPAND     c32_ffff0000AVX2<>+0(SB), Y1, Y1
+	VPAND     c32_ffff0000AVX2<>+0(SB), Y4, Y4
+	VMINPS    Y4, Y1, Y6
+	VMINPS    Y1, Y4, Y7
+	VPOR      Y7, Y6, Y6
+	VCMPPS    $0x03, Y4, Y1, Y8
+	VADDPS    Y4, Y1, Y7
+	VPBLENDVB Y8, Y7, Y6, Y1
+	VPSRLD    $0x10, Y1, Y4
+	VPAND     c32_1AVX2<>+0(SB), Y4, Y4
+	VPADDD    c32_7fffAVX2<>+0(SB), Y4, Y4
+	VCMPPS    $0x07, Y1, Y1, Y6
+	VPAND     Y6, Y4, Y4
+	VPADDD    Y4, Y1, Y1
+	VPAND     c32_ffff0000AVX2<>+0(SB), Y1, Y1
+	VPOR      Y1, Y5, Y5
+	VMOVDQA   Y5, Y1
+	VMOVDQU   64(R14)(SI*1), Y4
+	VPSLLD    $0x10, Y2, Y5
+	VPSLLD    $0x10, Y4, Y6
+	VMINPS    Y6, Y5, Y7
+	VMINPS    Y5, Y6, Y8
+	VPOR      Y8, Y7, Y7
+	VCMPPS    $0x03, Y6, Y5, Y9
+	VADDPS    Y6, Y5, Y8
+	VPBLENDVB Y9, Y8, Y7, Y5
+	VPSRLD    $0x10, Y5, Y6
+	VPAND     c32_1AVX2<>+0(SB), Y6, Y6
+	VPADDD    c32_7fffAVX2<>+0(SB), Y6, Y6
+	VCMPPS    $0x07, Y5, Y5, Y7
+	VPAND     Y7, Y6, Y6
+	VPADDD    Y6, Y5, Y5
+	VPSRLD    $0x10, Y5, Y5
+	VPAND     c32_ffff0000AVX2<>+0(SB), Y2, Y2
+	VPAND     c32_ffff0000AVX2<>+0(SB), Y4, Y4
+	VMINPS    Y4, Y2, Y6
+	VMINPS    Y2, Y4, Y7
+	VPOR      Y7, Y6, Y6
+	VCMPPS    $0x03, Y4, Y2, Y8
+	VADDPS    Y4, Y2, Y7
+	VPBLENDVB Y8, Y7, Y6, Y2
+	VPSRLD    $0x10, Y2, Y4
+	VPAND     c32_1AVX2<>+0(SB), Y4, Y4
+	VPADDD    c32_7fffAVX2<>+0(SB), Y4, Y4
+	VCMPPS    $0x07, Y2, Y2, Y6
+	VPAND     Y6, Y4, Y4
+	VPADDD    Y4, Y2, Y2
+	VPAND     c32_ffff0000AVX2<>+0(SB), Y2, Y2
+	VPOR      Y2, Y5, Y5
+	VMOVDQA   Y5, Y2
+	VMOVDQU   96(R14)(SI*1), Y4
+	VPSLLD    $0x10, Y3, Y5
+	VPSLLD    $0x10, Y4, Y6
+	VMINPS    Y6, Y5, Y7
+	VMINPS    Y5, Y6, Y8
+	VPOR      Y8, Y7, Y7
+	VCMPPS    $0x03, Y6, Y5, Y9
+	VADDPS    Y6, Y5, Y8
+	VPBLENDVB Y9, Y8, Y7, Y5
+	VPSRLD    $0x10, Y5, Y6
+	VPAND     c32_1AVX2<>+0(SB), Y6, Y6
+	VPADDD    c32_7fffAVX2<>+0(SB), Y6, Y6
+	VCMPPS    $0x07, Y5, Y5, Y7
+	VPAND     Y7, Y6, Y6
+	VPADDD    Y6, Y5, Y5
+	VPSRLD    $0x10, Y5, Y5
+	VPAND     c32_ffff0000AVX2<>+0(SB), Y3, Y3
+	VPAND     c32_ffff0000AVX2<>+0(SB), Y4, Y4
+	VMINPS    Y4, Y3, Y6
+	VMINPS    Y3, Y4, Y7
+	VPOR      Y7, Y6, Y6
+	VCMPPS    $0x03, Y4, Y3, Y8
+	VADDPS    Y4, Y3, Y7
+	VPBLENDVB Y8, Y7, Y6, Y3
+	VPSRLD    $0x10, Y3, Y4
+	VPAND     c32_1AVX2<>+0(SB), Y4, Y4
+	VPADDD    c32_7fffAVX2<>+0(SB), Y4, Y4
+	VCMPPS    $0x07, Y3, Y3, Y6
+	VPAND     Y6, Y4, Y4
+	VPADDD    Y4, Y3, Y3
+	VPAND     c32_ffff0000AVX2<>+0(SB), Y3, Y3
+	VPOR      Y3, Y5, Y5
+	VMOVDQA   Y5, Y3
+	ADDQ      $0x18, R12
+	DECQ      R13
+	JNZ       block_sources
+
+block_sources_done:
+	VMOVDQU Y0, 64(R8)
+	VMOVDQU Y1, 96(R8)
+	VMOVDQU Y2, 128(R8)
+	VMOVDQU Y3, 160(R8)
+	MOVQ    start+56(FP), R9
+	LEAQ    128(SI)(R9*1), R9
+	MOVQ    R9, 8(R8)
+	VMOVDQU Y0, (R11)(SI*1)
+	VMOVDQU Y1, 32(R11)(SI*1)
+	VMOVDQU Y2, 64(R11)(SI*1)
+	VMOVDQU Y3, 96(R11)(SI*1)
+	TESTQ   CX, CX
+	JZ      block_targets_done
+	MOVQ    AX, R12
+	MOVQ    CX, R13
+
+block_targets:
+	MOVQ    (R12), R14
+	VMOVDQU Y0, (R14)(SI*1)
+	VMOVDQU Y1, 32(R14)(SI*1)
+	VMOVDQU Y2, 64(R14)(SI*1)
+	VMOVDQU Y3, 96(R14)(SI*1)
+	ADDQ    $0x18, R12
+	DECQ    R13
+	JNZ     block_targets
+
+block_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+128, SI
+	JMP  block
+
+tail:
+	MOVQ    DI, R9
+	SUBQ    SI, R9
+	CMPQ    R9, $+32
+	JL      done
+	VMOVDQU (R10)(SI*1), Y0
+	TESTQ   BX, BX
+	JZ      tail_sources_done
+	MOVQ    DX, R12
+	MOVQ    BX, R13
+
+tail_sources:
+	MOVQ      (R12), R14
+	VMOVDQU   (R14)(SI*1), Y1
+	VPSLLD    $0x10, Y0, Y2
+	VPSLLD    $0x10, Y1, Y3
+	VMINPS    Y3, Y2, Y4
+	VMINPS    Y2, Y3, Y5
+	VPOR      Y5, Y4, Y4
+	VCMPPS    $0x03, Y3, Y2, Y6
+	VADDPS    Y3, Y2, Y5
+	VPBLENDVB Y6, Y5, Y4, Y2
+	VPSRLD    $0x10, Y2, Y3
+	VPAND     c32_1AVX2<>+0(SB), Y3, Y3
+	VPADDD    c32_7fffAVX2<>+0(SB), Y3, Y3
+	VCMPPS    $0x07, Y2, Y2, Y4
+	VPAND     Y4, Y3, Y3
+	VPADDD    Y3, Y2, Y2
+	VPSRLD    $0x10, Y2, Y2
+	VPAND     c32_ffff0000AVX2<>+0(SB), Y0, Y0
+	VPAND     c32_ffff0000AVX2<>+0(SB), Y1, Y1
+	VMINPS    Y1, Y0, Y3
+	VMINPS    Y0, Y1, Y4
+	VPOR      Y4, Y3, Y3
+	VCMPPS    $0x03, Y1, Y0, Y5
+	VADDPS    Y1, Y0, Y4
+	VPBLENDVB Y5, Y4, Y3, Y0
+	VPSRLD    $0x10, Y0, Y1
+	VPAND     c32_1AVX2<>+0(SB), Y1, Y1
+	VPADDD    c32_7fffAVX2<>+0(SB), Y1, Y1
+	VCMPPS    $0x07, Y0, Y0, Y3
+	VPAND     Y3, Y1, Y1
+	VPADDD    Y1, Y0, Y0
+	VPAND     c32_ffff0000AVX2<>+0(SB), Y0, Y0
+	VPOR      Y0, Y2, Y2
+	VMOVDQA   Y2, Y0
+	ADDQ      $0x18, R12
+	DECQ      R13
+	JNZ       tail_sources
+
+tail_sources_done:
+	VMOVDQU Y0, 64(R8)
+	MOVQ    start+56(FP), R9
+	LEAQ    32(SI)(R9*1), R9
+	MOVQ    R9, 8(R8)
+	VMOVDQU Y0, (R11)(SI*1)
+	TESTQ   CX, CX
+	JZ      tail_targets_done
+	MOVQ    AX, R12
+	MOVQ    CX, R13
+
+tail_targets:
+	MOVQ    (R12), R14
+	VMOVDQU Y0, (R14)(SI*1)
+	ADDQ    $0x18, R12
+	DECQ    R13
+	JNZ     tail_targets
+
+tail_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+32, SI
+	JMP  tail
+
+done:
+	VZEROUPPER
+	RET
+
+// func maxBFloat16LoggedAVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
+// Requires: AVX, AVX2
+TEXT ·maxBFloat16LoggedAVX2(SB), NOSPLIT, $0-64
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ log+48(FP), R8
+	MOVQ (DX), R10
+	MOVQ (AX), R11
+	ADDQ $0x18, DX
+	ADDQ $0x18, AX
+	SUBQ $0x01, BX
+	DECQ CX
+
+block:
+	MOVQ    DI, R9
+	SUBQ    SI, R9
+	CMPQ    R9, $+128
+	JL      tail
+	VMOVDQU (R10)(SI*1), Y0
+	VMOVDQU 32(R10)(SI*1), Y1
+	VMOVDQU 64(R10)(SI*1), Y2
+	VMOVDQU 96(R10)(SI*1), Y3
+	TESTQ   BX, BX
+	JZ      block_sources_done
+	MOVQ    DX, R12
+	MOVQ    BX, R13
+
+block_sources:
+	MOVQ      (R12), R14
+	VMOVDQU   (R14)(SI*1), Y4
+	VPSLLD    $0x10, Y0, Y5
+	VPSLLD    $0x10, Y4, Y6
+	VMAXPS    Y6, Y5, Y7
+	VMAXPS    Y5, Y6, Y8
+	VPAND     Y8, Y7, Y7
+	VCMPPS    $0x03, Y6, Y5, Y9
+	VADDPS    Y6, Y5, Y8
+	VPBLENDVB Y9, Y8, Y7, Y5
+	VPSRLD    $0x10, Y5, Y6
+	VPAND     c32_1AVX2<>+0(SB), Y6, Y6
+	VPADDD    c32_7fffAVX2<>+0(SB), Y6, Y6
+	VCMPPS    $0x07, Y5, Y5, Y7
+	VPAND     Y7, Y6, Y6
+	VPADDD    Y6, Y5, Y5
+	VPSRLD    $0x10, Y5, Y5
+	VPAND     c32_ffff0000AVX2<>+0(SB), Y0, Y0
+	VPAND     c32_ffff0000AVX2<>+0(SB), Y4, Y4
+	VMAXPS    Y4, Y0, Y6
+	VMAXPS    Y0, Y4, Y7
+	VPAND     Y7, Y6, Y6
+	VCMPPS    $0x03, Y4, Y0, Y8
+	VADDPS    Y4, Y0, Y7
+	VPBLENDVB Y8, Y7, Y6, Y0
+	VPSRLD    $0x10, Y0, Y4
+	VPAND     c32_1AVX2<>+0(SB), Y4, Y4
+	VPADDD    c32_7fffAVX2<>+0(SB), Y4, Y4
+	VCMPPS    $0x07, Y0, Y0, Y6
+	VPAND     Y6, Y4, Y4
+	VPADDD    Y4, Y0, Y0
+	VPAND     c32_ffff0000AVX2<>+0(SB), Y0, Y0
+	VPOR      Y0, Y5, Y5
+	VMOVDQA   Y5, Y0
+	VMOVDQU   32(R14)(SI*1), Y4
+	VPSLLD    $0x10, Y1, Y5
+	VPSLLD    $0x10, Y4, Y6
+	VMAXPS    Y6, Y5, Y7
+	VMAXPS    Y5, Y6, Y8
+	VPAND     Y8, Y7, Y7
+	VCMPPS    $0x03, Y6, Y5, Y9
+	VADDPS    Y6, Y5, Y8
+	VPBLENDVB Y9, Y8, Y7, Y5
+	VPSRLD    $0x10, Y5, Y6
+	VPAND     c32_1AVX2<>+0(SB), Y6, Y6
+	VPADDD    c32_7fffAVX2<>+0(SB), Y6, Y6
+	VCMPPS    $0x07, Y5, Y5, Y7
+	VPAND     Y7, Y6, Y6
+	VPADDD    Y6, Y5, Y5
+	VPSRLD    $0x10, Y5, Y5
+	VPAND     c32_ffff0000AVX2<>+0(SB), Y1, Y1
+	VPAND     c32_ffff0000AVX2<>+0(SB), Y4, Y4
+	VMAXPS    Y4, Y1, Y6
+	VMAXPS    Y1, Y4, Y7
+	VPAND     Y7, Y6, Y6
+	VCMPPS    $0x03, Y4, Y1, Y8
+	VADDPS    Y4, Y1, Y7
+	VPBLENDVB Y8, Y7, Y6, Y1
+	VPSRLD    $0x10, Y1, Y4
+	VPAND     c32_1AVX2<>+0(SB), Y4, Y4
+	VPADDD    c32_7fffAVX2<>+0(SB), Y4, Y4
+	VCMPPS    $0x07, Y1, Y1, Y6
+	VPAND     Y6, Y4, Y4
+	VPADDD    Y4, Y1, Y1
+	VPAND     c32_ffff0000AVX2<>+0(SB), Y1, Y1
+	VPOR      Y1, Y5, Y5
+	VMOVDQA   Y5, Y1
+	VMOVDQU   64(R14)(SI*1), Y4
+	VPSLLD    $0x10, Y2, Y5
+	VPSLLD    $0x10, Y4, Y6
+	VMAXPS    Y6, Y5, Y7
+	VMAXPS    Y5, Y6, Y8
+	VPAND     Y8, Y7, Y7
+	VCMPPS    $0x03, Y6, Y5, Y9
+	VADDPS    Y6, Y5, Y8
+	VPBLENDVB Y9, Y8, Y7, Y5
+	VPSRLD    $0x10, Y5, Y6
+	VPAND     c32_1AVX2<>+0(SB), Y6, Y6
+	VPADDD    c32_7fffAVX2<>+0(SB), Y6, Y6
+	VCMPPS    $0x07, Y5, Y5, Y7
+	VPAND     Y7, Y6, Y6
+	VPADDD    Y6, Y5, Y5
+	VPSRLD    $0x10, Y5, Y5
+	VPAND     c32_ffff0000AVX2<>+0(SB), Y2, Y2
+	VPAND     c32_ffff0000AVX2<>+0(SB), Y4, Y4
+	VMAXPS    Y4, Y2, Y6
+	VMAXPS    Y2, Y4, Y7
+	VPAND     Y7, Y6, Y6
+	VCMPPS    $0x03, Y4, Y2, Y8
+	VADDPS    Y4, Y2, Y7
+	VPBLENDVB Y8, Y7, Y6, Y2
+	VPSRLD    $0x10, Y2, Y4
+	VPAND     c32_1AVX2<>+0(SB), Y4, Y4
+	VPADDD    c32_7fffAVX2<>+0(SB), Y4, Y4
+	VCMPPS    $0x07, Y2, Y2, Y6
+	VPAND     Y6, Y4, Y4
+	VPADDD    Y4, Y2, Y2
+	VPAND     c32_ffff0000AVX2<>+0(SB), Y2, Y2
+	VPOR      Y2, Y5, Y5
+	VMOVDQA   Y5, Y2
+	VMOVDQU   96(R14)(SI*1), Y4
+	VPSLLD    $0x10, Y3, Y5
+	VPSLLD    $0x10, Y4, Y6
+	VMAXPS    Y6, Y5, Y7
+	VMAXPS    Y5, Y6, Y8
+	VPAND     Y8, Y7, Y7
+	VCMPPS    $0x03, Y6, Y5, Y9
+	VADDPS    Y6, Y5, Y8
+	VPBLENDVB Y9, Y8, Y7, Y5
+	VPSRLD    $0x10, Y5, Y6
+	VPAND     c32_1AVX2<>+0(SB), Y6, Y6
+	VPADDD    c32_7fffAVX2<>+0(SB), Y6, Y6
+	VCMPPS    $0x07, Y5, Y5, Y7
+	VPAND     Y7, Y6, Y6
+	VPADDD    Y6, Y5, Y5
+	VPSRLD    $0x10, Y5, Y5
+	VPAND     c32_ffff0000AVX2<>+0(SB), Y3, Y3
+	VPAND     c32_ffff0000AVX2<>+0(SB), Y4, Y4
+	VMAXPS    Y4, Y3, Y6
+	VMAXPS    Y3, Y4, Y7
+	VPAND     Y7, Y6, Y6
+	VCMPPS    $0x03, Y4, Y3, Y8
+	VADDPS    Y4, Y3, Y7
+	VPBLENDVB Y8, Y7, Y6, Y3
+	VPSRLD    $0x10, Y3, Y4
+	VPAND     c32_1AVX2<>+0(SB), Y4, Y4
+	VPADDD    c32_7fffAVX2<>+0(SB), Y4, Y4
+	VCMPPS    $0x07, Y3, Y3, Y6
+	VPAND     Y6, Y4, Y4
+	VPADDD    Y4, Y3, Y3
+	VPAND     c32_ffff0000AVX2<>+0(SB), Y3, Y3
+	VPOR      Y3, Y5, Y5
+	VMOVDQA   Y5, Y3
+	ADDQ      $0x18, R12
+	DECQ      R13
+	JNZ       block_sources
+
+block_sources_done:
+	VMOVDQU Y0, 64(R8)
+	VMOVDQU Y1, 96(R8)
+	VMOVDQU Y2, 128(R8)
+	VMOVDQU Y3, 160(R8)
+	MOVQ    start+56(FP), R9
+	LEAQ    128(SI)(R9*1), R9
+	MOVQ    R9, 8(R8)
+	VMOVDQU Y0, (R11)(SI*1)
+	VMOVDQU Y1, 32(R11)(SI*1)
+	VMOVDQU Y2, 64(R11)(SI*1)
+	VMOVDQU Y3, 96(R11)(SI*1)
+	TESTQ   CX, CX
+	JZ      block_targets_done
+	MOVQ    AX, R12
+	MOVQ    CX, R13
+
+block_targets:
+	MOVQ    (R12), R14
+	VMOVDQU Y0, (R14)(SI*1)
+	VMOVDQU Y1, 32(R14)(SI*1)
+	VMOVDQU Y2, 64(R14)(SI*1)
+	VMOVDQU Y3, 96(R14)(SI*1)
+	ADDQ    $0x18, R12
+	DECQ    R13
+	JNZ     block_targets
+
+block_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+128, SI
+	JMP  block
+
+tail:
+	MOVQ    DI, R9
+	SUBQ    SI, R9
+	CMPQ    R9, $+32
+	JL      done
+	VMOVDQU (R10)(SI*1), Y0
+	TESTQ   BX, BX
+	JZ      tail_sources_done
+	MOVQ    DX, R12
+	MOVQ    BX, R13
+
+tail_sources:
+	MOVQ      (R12), R14
+	VMOVDQU   (R14)(SI*1), Y1
+	VPSLLD    $0x10, Y0, Y2
+	VPSLLD    $0x10, Y1, Y3
+	VMAXPS    Y3, Y2, Y4
+	VMAXPS    Y2, Y3, Y5
+	VPAND     Y5, Y4, Y4
+	VCMPPS    $0x03, Y3, Y2, Y6
+	VADDPS    Y3, Y2, Y5
+	VPBLENDVB Y6, Y5, Y4, Y2
+	VPSRLD    $0x10, Y2, Y3
+	VPAND     c32_1AVX2<>+0(SB), Y3, Y3
+	VPADDD    c32_7fffAVX2<>+0(SB), Y3, Y3
+	VCMPPS    $0x07, Y2, Y2, Y4
+	VPAND     Y4, Y3, Y3
+	VPADDD    Y3, Y2, Y2
+	VPSRLD    $0x10, Y2, Y2
+	VPAND     c32_ffff0000AVX2<>+0(SB), Y0, Y0
+	VPAND     c32_ffff0000AVX2<>+0(SB), Y1, Y1
+	VMAXPS    Y1, Y0, Y3
+	VMAXPS    Y0, Y1, Y4
+	VPAND     Y4, Y3, Y3
+	VCMPPS    $0x03, Y1, Y0, Y5
+	VADDPS    Y1, Y0, Y4
+	VPBLENDVB Y5, Y4, Y3, Y0
+	VPSRLD    $0x10, Y0, Y1
+	VPAND     c32_1AVX2<>+0(SB), Y1, Y1
+	VPADDD    c32_7fffAVX2<>+0(SB), Y1, Y1
+	VCMPPS    $0x07, Y0, Y0, Y3
+	VPAND     Y3, Y1, Y1
+	VPADDD    Y1, Y0, Y0
+	VPAND     c32_ffff0000AVX2<>+0(SB), Y0, Y0
+	VPOR      Y0, Y2, Y2
+	VMOVDQA   Y2, Y0
+	ADDQ      $0x18, R12
+	DECQ      R13
+	JNZ       tail_sources
+
+tail_sources_done:
+	VMOVDQU Y0, 64(R8)
+	MOVQ    start+56(FP), R9
+	LEAQ    32(SI)(R9*1), R9
+	MOVQ    R9, 8(R8)
+	VMOVDQU Y0, (R11)(SI*1)
+	TESTQ   CX, CX
+	JZ      tail_targets_done
+	MOVQ    AX, R12
+	MOVQ    CX, R13
+
+tail_targets:
+	MOVQ    (R12), R14
+	VMOVDQU Y0, (R14)(SI*1)
+	ADDQ    $0x18, R12
+	DECQ    R13
+	JNZ     tail_targets
+
+tail_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+32, SI
+	JMP  tail
+
+done:
+	VZEROUPPER
+	RET
+
+// func sumFloat8E4M3LoggedAVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
+// Requires: AVX, AVX2
+TEXT ·sumFloat8E4M3LoggedAVX2(SB), NOSPLIT, $0-64
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ log+48(FP), R8
+	MOVQ (DX), R10
+	MOVQ (AX), R11
+	ADDQ $0x18, DX
+	ADDQ $0x18, AX
+	SUBQ $0x01, BX
+	DECQ CX
+
+block:
+	MOVQ    DI, R9
+	SUBQ    SI, R9
+	CMPQ    R9, $+32
+	JL      tail
+	VMOVDQU (R10)(SI*1), Y0
+	TESTQ   BX, BX
+	JZ      block_sources_done
+	MOVQ    DX, R12
+	MOVQ    BX, R13
+
+block_sources:
+	MOVQ      (R12), R14
+	VMOVDQU   (R14)(SI*1), Y1
+	VPSLLD    $0x18, Y0, Y2
+	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
+	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
+	VPSRLD    $0x04, Y2, Y2
+	VPADDD    c32_3c000000AVX2<>+0(SB), Y2, Y4
+	VPADDD    c32_800000AVX2<>+0(SB), Y4, Y5
+	VSUBPS    c32_3c800000AVX2<>+0(SB), Y5, Y5
+	VMOVDQU   c32_800000AVX2<>+0(SB), Y6
+	VPCMPGTD  Y2, Y6, Y6
+	VPBLENDVB Y6, Y5, Y4, Y4
+	VPCMPGTD  c32_7e00000AVX2<>+0(SB), Y2, Y2
+	VPBLENDVB Y2, c32_7fc00000AVX2<>+0(SB), Y4, Y4
+	VPOR      Y3, Y4, Y4
+	VPSLLD    $0x18, Y1, Y2
+	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
+	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
+	VPSRLD    $0x04, Y2, Y2
+	VPADDD    c32_3c000000AVX2<>+0(SB), Y2, Y5
+	VPADDD    c32_800000AVX2<>+0(SB), Y5, Y6
+	VSUBPS    c32_3c800000AVX2<>+0(SB), Y6, Y6
+	VMOVDQU   c32_800000AVX2<>+0(SB), Y7
+	VPCMPGTD  Y2, Y7, Y7
+	VPBLENDVB Y7, Y6, Y5, Y5
+	VPCMPGTD  c32_7e00000AVX2<>+0(SB), Y2, Y2
+	VPBLENDVB Y2, c32_7fc00000AVX2<>+0(SB), Y5, Y5
+	VPOR      Y3, Y5, Y5
+	VADDPS    Y5, Y4, Y4
+	VPAND     c32_7fffffffAVX2<>+0(SB), Y4, Y2
+	VPAND     c32_80000000AVX2<>+0(SB), Y4, Y4
+	VPSRLD    $0x18, Y4, Y4
+	VPSRLD    $0x14, Y2, Y3
+	VPAND     c32_1AVX2<>+0(SB), Y3, Y3
+	VPADDD    Y2, Y3, Y3
+	VPADDD    c32_7ffffAVX2<>+0(SB), Y3, Y3
+	VPSRLD    $0x14, Y3, Y3
+	VPSUBD    c32_3c0AVX2<>+0(SB), Y3, Y3
+	VPMINSD   c32_7eAVX2<>+0(SB), Y3, Y3
+	VADDPS    c32_46800000AVX2<>+0(SB), Y2, Y5
+	VPSUBD    c32_46800000AVX2<>+0(SB), Y5, Y5
+	VMOVDQU   c32_3c800000AVX2<>+0(SB), Y6
+	VPCMPGTD  Y2, Y6, Y6
+	VPBLENDVB Y6, Y5, Y3, Y3
+	VMOVDQU   c32_7fAVX2<>+0(SB), Y5
+	VPCMPGTD  c32_7f800000AVX2<>+0(SB), Y2, Y2
+	VPBLENDVB Y2, Y5, Y3, Y3
+	VPOR      Y3, Y4, Y4
+	VPSLLD    $0x10, Y0, Y2
+	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
+	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
+	VPSRLD    $0x04, Y2, Y2
+	VPADDD    c32_3c000000AVX2<>+0(SB), Y2, Y5
+	VPADDD    c32_800000AVX2<>+0(SB), Y5, Y6
+	VSUBPS    c32_3c800000AVX2<>+0(SB), Y6, Y6
+	VMOVDQU   c32_800000AVX2<>+0(SB), Y7
+	VPCMPGTD  Y2, Y7, Y7
+	VPBLENDVB Y7, Y6, Y5, Y5
+	VPCMPGTD  c32_7e00000AVX2<>+0(SB), Y2, Y2
+	VPBLENDVB Y2, c32_7fc00000AVX2<>+0(SB), Y5, Y5
+	VPOR      Y3, Y5, Y5
+	VPSLLD    $0x10, Y1, Y2
+	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
+	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
+	VPSRLD    $0x04, Y2, Y2
+	VPADDD    c32_3c000000AVX2<>+0(SB), Y2, Y6
+	VPADDD    c32_800000AVX2<>+0(SB), Y6, Y7
+	VSUBPS    c32_3c800000AVX2<>+0(SB), Y7, Y7
+	VMOVDQU   c32_800000AVX2<>+0(SB), Y8
+	VPCMPGTD  Y2, Y8, Y8
+	VPBLENDVB Y8, Y7, Y6, Y6
+	VPCMPGTD  c32_7e00000AVX2<>+0(SB), Y2, Y2
+	VPBLENDVB Y2, c32_7fc00000AVX2<>+0(SB), Y6, Y6
+	VPOR      Y3, Y6, Y6
+	VADDPS    Y6, Y5, Y5
+	VPAND     c32_7fffffffAVX2<>+0(SB), Y5, Y2
+	VPAND     c32_80000000AVX2<>+0(SB), Y5, Y5
+	VPSRLD    $0x18, Y5, Y5
+	VPSRLD    $0x14, Y2, Y3
+	VPAND     c32_1AVX2<>+0(SB), Y3, Y3
+	VPADDD    Y2, Y3, Y3
+	VPADDD    c32_7ffffAVX2<>+0(SB), Y3, Y3
+	VPSRLD    $0x14, Y3, Y3
+	VPSUBD    c32_3c0AVX2<>+0(SB), Y3, Y3
+	VPMINSD   c32_7eAVX2<>+0(SB), Y3, Y3
+	VADDPS    c32_46800000AVX2<>+0(SB), Y2, Y6
+	VPSUBD    c32_46800000AVX2<>+0(SB), Y6, Y6
+	VMOVDQU   c32_3c800000AVX2<>+0(SB), Y7
+	VPCMPGTD  Y2, Y7, Y7
+	VPBLENDVB Y7, Y6, Y3, Y3
+	VMOVDQU   c32_7fAVX2<>+0(SB), Y6
+	VPCMPGTD  c32_7f800000AVX2<>+0(SB), Y2, Y2
+	VPBLENDVB Y2, Y6, Y3, Y3
+	VPOR      Y3, Y5, Y5
+	VPSLLD    $0x08, Y5, Y5
+	VPOR      Y5, Y4, Y4
+	VPSLLD    $0x08, Y0, Y2
+	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
+	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
+	VPSRLD    $0x04, Y2, Y2
+	VPADDD    c32_3c000000AVX2<>+0(SB), Y2, Y5
+	VPADDD    c32_800000AVX2<>+0(SB), Y5, Y6
+	VSUBPS    c32_3c800000AVX2<>+0(SB), Y6, Y6
+	VMOVDQU   c32_800000AVX2<>+0(SB), Y7
+	VPCMPGTD  Y2, Y7, Y7
+	VPBLENDVB Y7, Y6, Y5, Y5
+	VPCMPGTD  c32_7e00000AVX2<>+0(SB), Y2, Y2
+	VPBLENDVB Y2, c32_7fc00000AVX2<>+0(SB), Y5, Y5
+	VPOR      Y3, Y5, Y5
+	VPSLLD    $0x08, Y1, Y2
+	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
+	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
+	VPSRLD    $0x04, Y2, Y2
+	VPADDD    c32_3c000000AVX2<>+0(SB), Y2, Y6
+	VPADDD    c32_800000AVX2<>+0(SB), Y6, Y7
+	VSUBPS    c32_3c800000AVX2<>+0(SB), Y7, Y7
+	VMOVDQU   c32_800000AVX2<>+0(SB), Y8
+	VPCMPGTD  Y2, Y8, Y8
+	VPBLENDVB Y8, Y7, Y6, Y6
+	VPCMPGTD  c32_7e00000AVX2<>+0(SB), Y2, Y2
+	VPBLENDVB Y2, c32_7fc00000AVX2<>+0(SB), Y6, Y6
+	VPOR      Y3, Y6, Y6
+	VADDPS    Y6, Y5, Y5
+	VPAND     c32_7fffffffAVX2<>+0(SB), Y5, Y2
+	VPAND     c32_80000000AVX2<>+0(SB), Y5, Y5
+	VPSRLD    $0x18, Y5, Y5
+	VPSRLD    $0x14, Y2, Y3
+	VPAND     c32_1AVX2<>+0(SB), Y3, Y3
+	VPADDD    Y2, Y3, Y3
+	VPADDD    c32_7ffffAVX2<>+0(SB), Y3, Y3
+	VPSRLD    $0x14, Y3, Y3
+	VPSUBD    c32_3c0AVX2<>+0(SB), Y3, Y3
+	VPMINSD   c32_7eAVX2<>+0(SB), Y3, Y3
+	VADDPS    c32_46800000AVX2<>+0(SB), Y2, Y6
+	VPSUBD    c32_46800000AVX2<>+0(SB), Y6, Y6
+	VMOVDQU   c32_3c800000AVX2<>+0(SB), Y7
+	VPCMPGTD  Y2, Y7, Y7
+	VPBLENDVB Y7, Y6, Y3, Y3
+	VMOVDQU   c32_7fAVX2<>+0(SB), Y6
+	VPCMPGTD  c32_7f800000AVX2<>+0(SB), Y2, Y2
+	VPBLENDVB Y2, Y6, Y3, Y3
+	VPOR      Y3, Y5, Y5
+	VPSLLD    $0x10, Y5, Y5
+	VPOR      Y5, Y4, Y4
+	VMOVDQU   Y0, Y0
+	VPAND     c32_80000000AVX2<>+0(SB), Y0, Y2
+	VPAND     c32_7f000000AVX2<>+0(SB), Y0, Y0
+	VPSRLD    $0x04, Y0, Y0
+	VPADDD    c32_3c000000AVX2<>+0(SB), Y0, Y3
+	VPADDD    c32_800000AVX2<>+0(SB), Y3, Y5
+	VSUBPS    c32_3c800000AVX2<>+0(SB), Y5, Y5
+	VMOVDQU   c32_800000AVX2<>+0(SB), Y6
+	VPCMPGTD  Y0, Y6, Y6
+	VPBLENDVB Y6, Y5, Y3, Y3
+	VPCMPGTD  c32_7e00000AVX2<>+0(SB), Y0, Y0
+	VPBLENDVB Y0, c32_7fc00000AVX2<>+0(SB), Y3, Y3
+	VPOR      Y2, Y3, Y3
+	VMOVDQU   Y1, Y0
+	VPAND     c32_80000000AVX2<>+0(SB), Y0, Y1
+	VPAND     c32_7f000000AVX2<>+0(SB), Y0, Y0
+	VPSRLD    $0x04, Y0, Y0
+	VPADDD    c32_3c000000AVX2<>+0(SB), Y0, Y2
+	VPADDD    c32_800000AVX2<>+0(SB), Y2, Y5
+	VSUBPS    c32_3c800000AVX2<>+0(SB), Y5, Y5
+	VMOVDQU   c32_800000AVX2<>+0(SB), Y6
+	VPCMPGTD  Y0, Y6, Y6
+	VPBLENDVB Y6, Y5, Y2, Y2
+	VPCMPGTD  c32_7e00000AVX2<>+0(SB), Y0, Y0
+	VPBLENDVB Y0, c32_7fc00000AVX2<>+0(SB), Y2, Y2
+	VPOR      Y1, Y2, Y2
+	VADDPS    Y2, Y3, Y3
+	VPAND     c32_7fffffffAVX2<>+0(SB), Y3, Y0
+	VPAND     c32_80000000AVX2<>+0(SB), Y3, Y3
+	VPSRLD    $0x18, Y3, Y3
+	VPSRLD    $0x14, Y0, Y1
+	VPAND     c32_1AVX2<>+0(SB), Y1, Y1
+	VPADDD    Y0, Y1, Y1
+	VPADDD    c32_7ffffAVX2<>+0(SB), Y1, Y1
+	VPSRLD    $0x14, Y1, Y1
+	VPSUBD    c32_3c0AVX2<>+0(SB), Y1, Y1
+	VPMINSD   c32_7eAVX2<>+0(SB), Y1, Y1
+	VADDPS    c32_46800000AVX2<>+0(SB), Y0, Y2
+	VPSUBD    c32_46800000AVX2<>+0(SB), Y2, Y2
+	VMOVDQU   c32_3c800000AVX2<>+0(SB), Y5
+	VPCMPGTD  Y0, Y5, Y5
+	VPBLENDVB Y5, Y2, Y1, Y1
+	VMOVDQU   c32_7fAVX2<>+0(SB), Y2
+	VPCMPGTD  c32_7f800000AVX2<>+0(SB), Y0, Y0
+	VPBLENDVB Y0, Y2, Y1, Y1
+	VPOR      Y1, Y3, Y3
+	VPSLLD    $0x18, Y3, Y3
+	VPOR      Y3, Y4, Y4
+	VMOVDQA   Y4, Y0
+	ADDQ      $0x18, R12
+	DECQ      R13
+	JNZ       block_sources
+
+block_sources_done:
+	VMOVDQU Y0, 64(R8)
+	MOVQ    start+56(FP), R9
+	LEAQ    32(SI)(R9*1), R9
+	MOVQ    R9, 8(R8)
+	VMOVDQU Y0, (R11)(SI*1)
+	TESTQ   CX, CX
+	JZ      block_targets_done
+	MOVQ    AX, R12
+	MOVQ    CX, R13
+
+block_targets:
+	MOVQ    (R12), R14
+	VMOVDQU Y0, (R14)(SI*1)
+	ADDQ    $0x18, R12
+	DECQ    R13
+	JNZ     block_targets
+
+block_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+32, SI
+	JMP  block
+
+tail:
+	MOVQ    DI, R9
+	SUBQ    SI, R9
+	CMPQ    R9, $+32
+	JL      done
+	VMOVDQU (R10)(SI*1), Y0
+	TESTQ   BX, BX
+	JZ      tail_sources_done
+	MOVQ    DX, R12
+	MOVQ    BX, R13
+
+tail_sources:
+	MOVQ      (R12), R14
+	VMOVDQU   (R14)(SI*1), Y1
+	VPSLLD    $0x18, Y0, Y2
+	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
+	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
+	VPSRLD    $0x04, Y2, Y2
+	VPADDD    c32_3c000000AVX2<>+0(SB), Y2, Y4
+	VPADDD    c32_800000AVX2<>+0(SB), Y4, Y5
+	VSUBPS    c32_3c800000AVX2<>+0(SB), Y5, Y5
+	VMOVDQU   c32_800000AVX2<>+0(SB), Y6
+	VPCMPGTD  Y2, Y6, Y6
+	VPBLENDVB Y6, Y5, Y4, Y4
+	VPCMPGTD  c32_7e00000AVX2<>+0(SB), Y2, Y2
+	VPBLENDVB Y2, c32_7fc00000AVX2<>+0(SB), Y4, Y4
+	VPOR      Y3, Y4, Y4
+	VPSLLD    $0x18, Y1, Y2
+	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
+	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
+	VPSRLD    $0x04, Y2, Y2
+	VPADDD    c32_3c000000AVX2<>+0(SB), Y2, Y5
+	VPADDD    c32_800000AVX2<>+0(SB), Y5, Y6
+	VSUBPS    c32_3c800000AVX2<>+0(SB), Y6, Y6
+	VMOVDQU   c32_800000AVX2<>+0(SB), Y7
+	VPCMPGTD  Y2, Y7, Y7
+	VPBLENDVB Y7, Y6, Y5, Y5
+	VPCMPGTD  c32_7e00000AVX2<>+0(SB), Y2, Y2
+	VPBLENDVB Y2, c32_7fc00000AVX2<>+0(SB), Y5, Y5
+	VPOR      Y3, Y5, Y5
+	VADDPS    Y5, Y4, Y4
+	VPAND     c32_7fffffffAVX2<>+0(SB), Y4, Y2
+	VPAND     c32_80000000AVX2<>+0(SB), Y4, Y4
+	VPSRLD    $0x18, Y4, Y4
+	VPSRLD    $0x14, Y2, Y3
+	VPAND     c32_1AVX2<>+0(SB), Y3, Y3
+	VPADDD    Y2, Y3, Y3
+	VPADDD    c32_7ffffAVX2<>+0(SB), Y3, Y3
+	VPSRLD    $0x14, Y3, Y3
+	VPSUBD    c32_3c0AVX2<>+0(SB), Y3, Y3
+	VPMINSD   c32_7eAVX2<>+0(SB), Y3, Y3
+	VADDPS    c32_46800000AVX2<>+0(SB), Y2, Y5
+	VPSUBD    c32_46800000AVX2<>+0(SB), Y5, Y5
+	VMOVDQU   c32_3c800000AVX2<>+0(SB), Y6
+	VPCMPGTD  Y2, Y6, Y6
+	VPBLENDVB Y6, Y5, Y3, Y3
+	VMOVDQU   c32_7fAVX2<>+0(SB), Y5
+	VPCMPGTD  c32_7f800000AVX2<>+0(SB), Y2, Y2
+	VPBLENDVB Y2, Y5, Y3, Y3
+	VPOR      Y3, Y4, Y4
+	VPSLLD    $0x10, Y0, Y2
+	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
+	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
+	VPSRLD    $0x04, Y2, Y2
+	VPADDD    c32_3c000000AVX2<>+0(SB), Y2, Y5
+	VPADDD    c32_800000AVX2<>+0(SB), Y5, Y6
+	VSUBPS    c32_3c800000AVX2<>+0(SB), Y6, Y6
+	VMOVDQU   c32_800000AVX2<>+0(SB), Y7
+	VPCMPGTD  Y2, Y7, Y7
+	VPBLENDVB Y7, Y6, Y5, Y5
+	VPCMPGTD  c32_7e00000AVX2<>+0(SB), Y2, Y2
+	VPBLENDVB Y2, c32_7fc00000AVX2<>+0(SB), Y5, Y5
+	VPOR      Y3, Y5, Y5
+	VPSLLD    $0x10, Y1, Y2
+	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
+	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
+	VPSRLD    $0x04, Y2, Y2
+	VPADDD    c32_3c000000AVX2<>+0(SB), Y2, Y6
+	VPADDD    c32_800000AVX2<>+0(SB), Y6, Y7
+	VSUBPS    c32_3c800000AVX2<>+0(SB), Y7, Y7
+	VMOVDQU   c32_800000AVX2<>+0(SB), Y8
+	VPCMPGTD  Y2, Y8, Y8
+	VPBLENDVB Y8, Y7, Y6, Y6
+	VPCMPGTD  c32_7e00000AVX2<>+0(SB), Y2, Y2
+	VPBLENDVB Y2, c32_7fc00000AVX2<>+0(SB), Y6, Y6
+	VPOR      Y3, Y6, Y6
+	VADDPS    Y6, Y5, Y5
+	VPAND     c32_7fffffffAVX2<>+0(SB), Y5, Y2
+	VPAND     c32_80000000AVX2<>+0(SB), Y5, Y5
+	VPSRLD    $0x18, Y5, Y5
+	VPSRLD    $0x14, Y2, Y3
+	VPAND     c32_1AVX2<>+0(SB), Y3, Y3
+	VPADDD    Y2, Y3, Y3
+	VPADDD    c32_7ffffAVX2<>+0(SB), Y3, Y3
+	VPSRLD    $0x14, Y3, Y3
+	VPSUBD    c32_3c0AVX2<>+0(SB), Y3, Y3
+	VPMINSD   c32_7eAVX2<>+0(SB), Y3, Y3
+	VADDPS    c32_46800000AVX2<>+0(SB), Y2, Y6
+	VPSUBD    c32_46800000AVX2<>+0(SB), Y6, Y6
+	VMOVDQU   c32_3c800000AVX2<>+0(SB), Y7
+	VPCMPGTD  Y2, Y7, Y7
+	VPBLENDVB Y7, Y6, Y3, Y3
+	VMOVDQU   c32_7fAVX2<>+0(SB), Y6
+	VPCMPGTD  c32_7f800000AVX2<>+0(SB), Y2, Y2
+	VPBLENDVB Y2, Y6, Y3, Y3
+	VPOR      Y3, Y5, Y5
+	VPSLLD    $0x08, Y5, Y5
+	VPOR      Y5, Y4, Y4
+	VPSLLD    $0x08, Y0, Y2
+	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
+	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
+	VPSRLD    $0x04, Y2, Y2
+	VPADDD    c32_3c000000AVX2<>+0(SB), Y2, Y5
+	VPADDD    c32_800000AVX2<>+0(SB), Y5, Y6
+	VSUBPS    c32_3c800000AVX2<>+0(SB), Y6, Y6
+	VMOVDQU   c32_800000AVX2<>+0(SB), Y7
+	VPCMPGTD  Y2, Y7, Y7
+	VPBLENDVB Y7, Y6, Y5, Y5
+	VPCMPGTD  c32_7e00000AVX2<>+0(SB), Y2, Y2
+	VPBLENDVB Y2, c32_7fc00000AVX2<>+0(SB), Y5, Y5
+	VPOR      Y3, Y5, Y5
+	VPSLLD    $0x08, Y1, Y2
+	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
+	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
+	VPSRLD    $0x04, Y2, Y2
+	VPADDD    c32_3c000000AVX2<>+0(SB), Y2, Y6
+	VPADDD    c32_800000AVX2<>+0(SB), Y6, Y7
+	VSUBPS    c32_3c800000AVX2<>+0(SB), Y7, Y7
+	VMOVDQU   c32_800000AVX2<>+0(SB), Y8
+	VPCMPGTD  Y2, Y8, Y8
+	VPBLENDVB Y8, Y7, Y6, Y6
+	VPCMPGTD  c32_7e00000AVX2<>+0(SB), Y2, Y2
+	VPBLENDVB Y2, c32_7fc00000AVX2<>+0(SB), Y6, Y6
+	VPOR      Y3, Y6, Y6
+	VADDPS    Y6, Y5, Y5
+	VPAND     c32_7fffffffAVX2<>+0(SB), Y5, Y2
+	VPAND     c32_80000000AVX2<>+0(SB), Y5, Y5
+	VPSRLD    $0x18, Y5, Y5
+	VPSRLD    $0x14, Y2, Y3
+	VPAND     c32_1AVX2<>+0(SB), Y3, Y3
+	VPADDD    Y2, Y3, Y3
+	VPADDD    c32_7ffffAVX2<>+0(SB), Y3, Y3
+	VPSRLD    $0x14, Y3, Y3
+	VPSUBD    c32_3c0AVX2<>+0(SB), Y3, Y3
+	VPMINSD   c32_7eAVX2<>+0(SB), Y3, Y3
+	VADDPS    c32_46800000AVX2<>+0(SB), Y2, Y6
+	VPSUBD    c32_46800000AVX2<>+0(SB), Y6, Y6
+	VMOVDQU   c32_3c800000AVX2<>+0(SB), Y7
+	VPCMPGTD  Y2, Y7, Y7
+	VPBLENDVB Y7, Y6, Y3, Y3
+	VMOVDQU   c32_7fAVX2<>+0(SB), Y6
+	VPCMPGTD  c32_7f800000AVX2<>+0(SB), Y2, Y2
+	VPBLENDVB Y2, Y6, Y3, Y3
+	VPOR      Y3, Y5, Y5
+	VPSLLD    $0x10, Y5, Y5
+	VPOR      Y5, Y4, Y4
+	VMOVDQU   Y0, Y0
+	VPAND     c32_80000000AVX2<>+0(SB), Y0, Y2
+	VPAND     c32_7f000000AVX2<>+0(SB), Y0, Y0
+	VPSRLD    $0x04, Y0, Y0
+	VPADDD    c32_3c000000AVX2<>+0(SB), Y0, Y3
+	VPADDD    c32_800000AVX2<>+0(SB), Y3, Y5
+	VSUBPS    c32_3c800000AVX2<>+0(SB), Y5, Y5
+	VMOVDQU   c32_800000AVX2<>+0(SB), Y6
+	VPCMPGTD  Y0, Y6, Y6
+	VPBLENDVB Y6, Y5, Y3, Y3
+	VPCMPGTD  c32_7e00000AVX2<>+0(SB), Y0, Y0
+	VPBLENDVB Y0, c32_7fc00000AVX2<>+0(SB), Y3, Y3
+	VPOR      Y2, Y3, Y3
+	VMOVDQU   Y1, Y0
+	VPAND     c32_80000000AVX2<>+0(SB), Y0, Y1
+	VPAND     c32_7f000000AVX2<>+0(SB), Y0, Y0
+	VPSRLD    $0x04, Y0, Y0
+	VPADDD    c32_3c000000AVX2<>+0(SB), Y0, Y2
+	VPADDD    c32_800000AVX2<>+0(SB), Y2, Y5
+	VSUBPS    c32_3c800000AVX2<>+0(SB), Y5, Y5
+	VMOVDQU   c32_800000AVX2<>+0(SB), Y6
+	VPCMPGTD  Y0, Y6, Y6
+	VPBLENDVB Y6, Y5, Y2, Y2
+	VPCMPGTD  c32_7e00000AVX2<>+0(SB), Y0, Y0
+	VPBLENDVB Y0, c32_7fc00000AVX2<>+0(SB), Y2, Y2
+	VPOR      Y1, Y2, Y2
+	VADDPS    Y2, Y3, Y3
+	VPAND     c32_7fffffffAVX2<>+0(SB), Y3, Y0
+	VPAND     c32_80000000AVX2<>+0(SB), Y3, Y3
+	VPSRLD    $0x18, Y3, Y3
+	VPSRLD    $0x14, Y0, Y1
+	VPAND     c32_1AVX2<>+0(SB), Y1, Y1
+	VPADDD    Y0, Y1, Y1
+	VPADDD    c32_7ffffAVX2<>+0(SB), Y1, Y1
+	VPSRLD    $0x14, Y1, Y1
+	VPSUBD    c32_3c0AVX2<>+0(SB), Y1, Y1
+	VPMINSD   c32_7eAVX2<>+0(SB), Y1, Y1
+	VADDPS    c32_46800000AVX2<>+0(SB), Y0, Y2
+	VPSUBD    c32_46800000AVX2<>+0(SB), Y2, Y2
+	VMOVDQU   c32_3c800000AVX2<>+0(SB), Y5
+	VPCMPGTD  Y0, Y5, Y5
+	VPBLENDVB Y5, Y2, Y1, Y1
+	VMOVDQU   c32_7fAVX2<>+0(SB), Y2
+	VPCMPGTD  c32_7f800000AVX2<>+0(SB), Y0, Y0
+	VPBLENDVB Y0, Y2, Y1, Y1
+	VPOR      Y1, Y3, Y3
+	VPSLLD    $0x18, Y3, Y3
+	VPOR      Y3, Y4, Y4
+	VMOVDQA   Y4, Y0
+	ADDQ      $0x18, R12
+	DECQ      R13
+	JNZ       tail_sources
+
+tail_sources_done:
+	VMOVDQU Y0, 64(R8)
+	MOVQ    start+56(FP), R9
+	LEAQ    32(SI)(R9*1), R9
+	MOVQ    R9, 8(R8)
+	VMOVDQU Y0, (R11)(SI*1)
+	TESTQ   CX, CX
+	JZ      tail_targets_done
+	MOVQ    AX, R12
+	MOVQ    CX, R13
+
+tail_targets:
+	MOVQ    (R12), R14
+	VMOVDQU Y0, (R14)(SI*1)
+	ADDQ    $0x18, R12
+	DECQ    R13
+	JNZ     tail_targets
+
+tail_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+32, SI
+	JMP  tail
+
+done:
+	VZEROUPPER
+	RET
+
+// func prodFloat8E4M3LoggedAVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
+// Requires: AVX, AVX2
+TEXT ·prodFloat8E4M3LoggedAVX2(SB), NOSPLIT, $0-64
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ log+48(FP), R8
+	MOVQ (DX), R10
+	MOVQ (AX), R11
+	ADDQ $0x18, DX
+	ADDQ $0x18, AX
+	SUBQ $0x01, BX
+	DECQ CX
+
+block:
+	MOVQ    DI, R9
+	SUBQ    SI, R9
+	CMPQ    R9, $+32
+	JL      tail
+	VMOVDQU (R10)(SI*1), Y0
+	TESTQ   BX, BX
+	JZ      block_sources_done
+	MOVQ    DX, R12
+	MOVQ    BX, R13
+
+block_sources:
+	MOVQ      (R12), R14
+	VMOVDQU   (R14)(SI*1), Y1
+	VPSLLD    $0x18, Y0, Y2
+	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
+	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
+	VPSRLD    $0x04, Y2, Y2
+	VPADDD    c32_3c000000AVX2<>+0(SB), Y2, Y4
+	VPADDD    c32_800000AVX2<>+0(SB), Y4, Y5
+	VSUBPS    c32_3c800000AVX2<>+0(SB), Y5, Y5
+	VMOVDQU   c32_800000AVX2<>+0(SB), Y6
+	VPCMPGTD  Y2, Y6, Y6
+	VPBLENDVB Y6, Y5, Y4, Y4
+	VPCMPGTD  c32_7e00000AVX2<>+0(SB), Y2, Y2
+	VPBLENDVB Y2, c32_7fc00000AVX2<>+0(SB), Y4, Y4
+	VPOR      Y3, Y4, Y4
+	VPSLLD    $0x18, Y1, Y2
+	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
+	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
+	VPSRLD    $0x04, Y2, Y2
+	VPADDD    c32_3c000000AVX2<>+0(SB), Y2, Y5
+	VPADDD    c32_800000AVX2<>+0(SB), Y5, Y6
+	VSUBPS    c32_3c800000AVX2<>+0(SB), Y6, Y6
+	VMOVDQU   c32_800000AVX2<>+0(SB), Y7
+	VPCMPGTD  Y2, Y7, Y7
+	VPBLENDVB Y7, Y6, Y5, Y5
+	VPCMPGTD  c32_7e00000AVX2<>+0(SB), Y2, Y2
+	VPBLENDVB Y2, c32_7fc00000AVX2<>+0(SB), Y5, Y5
+	VPOR      Y3, Y5, Y5
+	VMULPS    Y5, Y4, Y4
+	VPAND     c32_7fffffffAVX2<>+0(SB), Y4, Y2
+	VPAND     c32_80000000AVX2<>+0(SB), Y4, Y4
+	VPSRLD    $0x18, Y4, Y4
+	VPSRLD    $0x14, Y2, Y3
+	VPAND     c32_1AVX2<>+0(SB), Y3, Y3
+	VPADDD    Y2, Y3, Y3
+	VPADDD    c32_7ffffAVX2<>+0(SB), Y3, Y3
+	VPSRLD    $0x14, Y3, Y3
+	VPSUBD    c32_3c0AVX2<>+0(SB), Y3, Y3
+	VPMINSD   c32_7eAVX2<>+0(SB), Y3, Y3
+	VADDPS    c32_46800000AVX2<>+0(SB), Y2, Y5
+	VPSUBD    c32_46800000AVX2<>+0(SB), Y5, Y5
+	VMOVDQU   c32_3c800000AVX2<>+0(SB), Y6
+	VPCMPGTD  Y2, Y6, Y6
+	VPBLENDVB Y6, Y5, Y3, Y3
+	VMOVDQU   c32_7fAVX2<>+0(SB), Y5
+	VPCMPGTD  c32_7f800000AVX2<>+0(SB), Y2, Y2
+	VPBLENDVB Y2, Y5, Y3, Y3
+	VPOR      Y3, Y4, Y4
+	VPSLLD    $0x10, Y0, Y2
+	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
+	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
+	VPSRLD    $0x04, Y2, Y2
+	VPADDD    c32_3c000000AVX2<>+0(SB), Y2, Y5
+	VPADDD    c32_800000AVX2<>+0(SB), Y5, Y6
+	VSUBPS    c32_3c800000AVX2<>+0(SB), Y6, Y6
+	VMOVDQU   c32_800000AVX2<>+0(SB), Y7
+	VPCMPGTD  Y2, Y7, Y7
+	VPBLENDVB Y7, Y6, Y5, Y5
+	VPCMPGTD  c32_7e00000AVX2<>+0(SB), Y2, Y2
+	VPBLENDVB Y2, c32_7fc00000AVX2<>+0(SB), Y5, Y5
+	VPOR      Y3, Y5, Y5
+	VPSLLD    $0x10, Y1, Y2
+	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
+	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
+	VPSRLD    $0x04, Y2, Y2
+	VPADDD    c32_3c000000AVX2<>+0(SB), Y2, Y6
+	VPADDD    c32_800000AVX2<>+0(SB), Y6, Y7
+	VSUBPS    c32_3c800000AVX2<>+0(SB), Y7, Y7
+	VMOVDQU   c32_800000AVX2<>+0(SB), Y8
+	VPCMPGTD  Y2, Y8, Y8
+	VPBLENDVB Y8, Y7, Y6, Y6
+	VPCMPGTD  c32_7e00000AVX2<>+0(SB), Y2, Y2
+	VPBLENDVB Y2, c32_7fc00000AVX2<>+0(SB), Y6, Y6
+	VPOR      Y3, Y6, Y6
+	VMULPS    Y6, Y5, Y5
+	VPAND     c32_7fffffffAVX2<>+0(SB), Y5, Y2
+	VPAND     c32_80000000AVX2<>+0(SB), Y5, Y5
+	VPSRLD    $0x18, Y5, Y5
+	VPSRLD    $0x14, Y2, Y3
+	VPAND     c32_1AVX2<>+0(SB), Y3, Y3
+	VPADDD    Y2, Y3, Y3
+	VPADDD    c32_7ffffAVX2<>+0(SB), Y3, Y3
+	VPSRLD    $0x14, Y3, Y3
+	VPSUBD    c32_3c0AVX2<>+0(SB), Y3, Y3
+	VPMINSD   c32_7eAVX2<>+0(SB), Y3, Y3
+	VADDPS    c32_46800000AVX2<>+0(SB), Y2, Y6
+	VPSUBD    c32_46800000AVX2<>+0(SB), Y6, Y6
+	VMOVDQU   c32_3c800000AVX2<>+0(SB), Y7
+	VPCMPGTD  Y2, Y7, Y7
+	VPBLENDVB Y7, Y6, Y3, Y3
+	VMOVDQU   c32_7fAVX2<>+0(SB), Y6
+	VPCMPGTD  c32_7f800000AVX2<>+0(SB), Y2, Y2
+	VPBLENDVB Y2, Y6, Y3, Y3
+	VPOR      Y3, Y5, Y5
+	VPSLLD    $0x08, Y5, Y5
+	VPOR      Y5, Y4, Y4
+	VPSLLD    $0x08, Y0, Y2
+	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
+	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
+	VPSRLD    $0x04, Y2, Y2
+	VPADDD    c32_3c000000AVX2<>+0(SB), Y2, Y5
+	VPADDD    c32_800000AVX2<>+0(SB), Y5, Y6
+	VSUBPS    c32_3c800000AVX2<>+0(SB), Y6, Y6
+	VMOVDQU   c32_800000AVX2<>+0(SB), Y7
+	VPCMPGTD  Y2, Y7, Y7
+	VPBLENDVB Y7, Y6, Y5, Y5
+	VPCMPGTD  c32_7e00000AVX2<>+0(SB), Y2, Y2
+	VPBLENDVB Y2, c32_7fc00000AVX2<>+0(SB), Y5, Y5
+	VPOR      Y3, Y5, Y5
+	VPSLLD    $0x08, Y1, Y2
+	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
+	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
+	VPSRLD    $0x04, Y2, Y2
+	VPADDD    c32_3c000000AVX2<>+0(SB), Y2, Y6
+	VPADDD    c32_800000AVX2<>+0(SB), Y6, Y7
+	VSUBPS    c32_3c800000AVX2<>+0(SB), Y7, Y7
+	VMOVDQU   c32_800000AVX2<>+0(SB), Y8
+	VPCMPGTD  Y2, Y8, Y8
+	VPBLENDVB Y8, Y7, Y6, Y6
+	VPCMPGTD  c32_7e00000AVX2<>+0(SB), Y2, Y2
+	VPBLENDVB Y2, c32_7fc00000AVX2<>+0(SB), Y6, Y6
+	VPOR      Y3, Y6, Y6
+	VMULPS    Y6, Y5, Y5
+	VPAND     c32_7fffffffAVX2<>+0(SB), Y5, Y2
+	VPAND     c32_80000000AVX2<>+0(SB), Y5, Y5
+	VPSRLD    $0x18, Y5, Y5
+	VPSRLD    $0x14, Y2, Y3
+	VPAND     c32_1AVX2<>+0(SB), Y3, Y3
+	VPADDD    Y2, Y3, Y3
+	VPADDD    c32_7ffffAVX2<>+0(SB), Y3, Y3
+	VPSRLD    $0x14, Y3, Y3
+	VPSUBD    c32_3c0AVX2<>+0(SB), Y3, Y3
+	VPMINSD   c32_7eAVX2<>+0(SB), Y3, Y3
+	VADDPS    c32_46800000AVX2<>+0(SB), Y2, Y6
+	VPSUBD    c32_46800000AVX2<>+0(SB), Y6, Y6
+	VMOVDQU   c32_3c800000AVX2<>+0(SB), Y7
+	VPCMPGTD  Y2, Y7, Y7
+	VPBLENDVB Y7, Y6, Y3, Y3
+	VMOVDQU   c32_7fAVX2<>+0(SB), Y6
+	VPCMPGTD  c32_7f800000AVX2<>+0(SB), Y2, Y2
+	VPBLENDVB Y2, Y6, Y3, Y3
+	VPOR      Y3, Y5, Y5
+	VPSLLD    $0x10, Y5, Y5
+	VPOR      Y5, Y4, Y4
+	VMOVDQU   Y0, Y0
+	VPAND     c32_80000000AVX2<>+0(SB), Y0, Y2
+	VPAND     c32_7f000000AVX2<>+0(SB), Y0, Y0
+	VPSRLD    $0x04, Y0, Y0
+	VPADDD    c32_3c000000AVX2<>+0(SB), Y0, Y3
+	VPADDD    c32_800000AVX2<>+0(SB), Y3, Y5
+	VSUBPS    c32_3c800000AVX2<>+0(SB), Y5, Y5
+	VMOVDQU   c32_800000AVX2<>+0(SB), Y6
+	VPCMPGTD  Y0, Y6, Y6
+	VPBLENDVB Y6, Y5, Y3, Y3
+	VPCMPGTD  c32_7e00000AVX2<>+0(SB), Y0, Y0
+	VPBLENDVB Y0, c32_7fc00000AVX2<>+0(SB), Y3, Y3
+	VPOR      Y2, Y3, Y3
+	VMOVDQU   Y1, Y0
+	VPAND     c32_80000000AVX2<>+0(SB), Y0, Y1
+	VPAND     c32_7f000000AVX2<>+0(SB), Y0, Y0
+	VPSRLD    $0x04, Y0, Y0
+	VPADDD    c32_3c000000AVX2<>+0(SB), Y0, Y2
+	VPADDD    c32_800000AVX2<>+0(SB), Y2, Y5
+	VSUBPS    c32_3c800000AVX2<>+0(SB), Y5, Y5
+	VMOVDQU   c32_800000AVX2<>+0(SB), Y6
+	VPCMPGTD  Y0, Y6, Y6
+	VPBLENDVB Y6, Y5, Y2, Y2
+	VPCMPGTD  c32_7e00000AVX2<>+0(SB), Y0, Y0
+	VPBLENDVB Y0, c32_7fc00000AVX2<>+0(SB), Y2, Y2
+	VPOR      Y1, Y2, Y2
+	VMULPS    Y2, Y3, Y3
+	VPAND     c32_7fffffffAVX2<>+0(SB), Y3, Y0
+	VPAND     c32_80000000AVX2<>+0(SB), Y3, Y3
+	VPSRLD    $0x18, Y3, Y3
+	VPSRLD    $0x14, Y0, Y1
+	VPAND     c32_1AVX2<>+0(SB), Y1, Y1
+	VPADDD    Y0, Y1, Y1
+	VPADDD    c32_7ffffAVX2<>+0(SB), Y1, Y1
+	VPSRLD    $0x14, Y1, Y1
+	VPSUBD    c32_3c0AVX2<>+0(SB), Y1, Y1
+	VPMINSD   c32_7eAVX2<>+0(SB), Y1, Y1
+	VADDPS    c32_46800000AVX2<>+0(SB), Y0, Y2
+	VPSUBD    c32_46800000AVX2<>+0(SB), Y2, Y2
+	VMOVDQU   c32_3c800000AVX2<>+0(SB), Y5
+	VPCMPGTD  Y0, Y5, Y5
+	VPBLENDVB Y5, Y2, Y1, Y1
+	VMOVDQU   c32_7fAVX2<>+0(SB), Y2
+	VPCMPGTD  c32_7f800000AVX2<>+0(SB), Y0, Y0
+	VPBLENDVB Y0, Y2, Y1, Y1
+	VPOR      Y1, Y3, Y3
+	VPSLLD    $0x18, Y3, Y3
+	VPOR      Y3, Y4, Y4
+	VMOVDQA   Y4, Y0
+	ADDQ      $0x18, R12
+	DECQ      R13
+	JNZ       block_sources
+
+block_sources_done:
+	VMOVDQU Y0, 64(R8)
+	MOVQ    start+56(FP), R9
+	LEAQ    32(SI)(R9*1), R9
+	MOVQ    R9, 8(R8)
+	VMOVDQU Y0, (R11)(SI*1)
+	TESTQ   CX, CX
+	JZ      block_targets_done
+	MOVQ    AX, R12
+	MOVQ    CX, R13
+
+block_targets:
+	MOVQ    (R12), R14
+	VMOVDQU Y0, (R14)(SI*1)
+	ADDQ    $0x18, R12
+	DECQ    R13
+	JNZ     block_targets
+
+block_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+32, SI
+	JMP  block
+
+tail:
+	MOVQ    DI, R9
+	SUBQ    SI, R9
+	CMPQ    R9, $+32
+	JL      done
+	VMOVDQU (R10)(SI*1), Y0
+	TESTQ   BX, BX
+	JZ      tail_sources_done
+	MOVQ    DX, R12
+	MOVQ    BX, R13
+
+tail_sources:
+	MOVQ      (R12), R14
+	VMOVDQU   (R14)(SI*1), Y1
+	VPSLLD    $0x18, Y0, Y2
+	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
+	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
+	VPSRLD    $0x04, Y2, Y2
+	VPADDD    c32_3c000000AVX2<>+0(SB), Y2, Y4
+	VPADDD    c32_800000AVX2<>+0(SB), Y4, Y5
+	VSUBPS    c32_3c800000AVX2<>+0(SB), Y5, Y5
+	VMOVDQU   c32_800000AVX2<>+0(SB), Y6
+	VPCMPGTD  Y2, Y6, Y6
+	VPBLENDVB Y6, Y5, Y4, Y4
+	VPCMPGTD  c32_7e00000AVX2<>+0(SB), Y2, Y2
+	VPBLENDVB Y2, c32_7fc00000AVX2<>+0(SB), Y4, Y4
+	VPOR      Y3, Y4, Y4
+	VPSLLD    $0x18, Y1, Y2
+	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
+	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
+	VPSRLD    $0x04, Y2, Y2
+	VPADDD    c32_3c000000AVX2<>+0(SB), Y2, Y5
+	VPADDD    c32_800000AVX2<>+0(SB), Y5, Y6
+	VSUBPS    c32_3c800000AVX2<>+0(SB), Y6, Y6
+	VMOVDQU   c32_800000AVX2<>+0(SB), Y7
+	VPCMPGTD  Y2, Y7, Y7
+	VPBLENDVB Y7, Y6, Y5, Y5
+	VPCMPGTD  c32_7e00000AVX2<>+0(SB), Y2, Y2
+	VPBLENDVB Y2, c32_7fc00000AVX2<>+0(SB), Y5, Y5
+	VPOR      Y3, Y5, Y5
+	VMULPS    Y5, Y4, Y4
+	VPAND     c32_7fffffffAVX2<>+0(SB), Y4, Y2
+	VPAND     c32_80000000AVX2<>+0(SB), Y4, Y4
+	VPSRLD    $0x18, Y4, Y4
+	VPSRLD    $0x14, Y2, Y3
+	VPAND     c32_1AVX2<>+0(SB), Y3, Y3
+	VPADDD    Y2, Y3, Y3
+	VPADDD    c32_7ffffAVX2<>+0(SB), Y3, Y3
+	VPSRLD    $0x14, Y3, Y3
+	VPSUBD    c32_3c0AVX2<>+0(SB), Y3, Y3
+	VPMINSD   c32_7eAVX2<>+0(SB), Y3, Y3
+	VADDPS    c32_46800000AVX2<>+0(SB), Y2, Y5
+	VPSUBD    c32_46800000AVX2<>+0(SB), Y5, Y5
+	VMOVDQU   c32_3c800000AVX2<>+0(SB), Y6
+	VPCMPGTD  Y2, Y6, Y6
+	VPBLENDVB Y6, Y5, Y3, Y3
+	VMOVDQU   c32_7fAVX2<>+0(SB), Y5
+	VPCMPGTD  c32_7f800000AVX2<>+0(SB), Y2, Y2
+	VPBLENDVB Y2, Y5, Y3, Y3
+	VPOR      Y3, Y4, Y4
+	VPSLLD    $0x10, Y0, Y2
+	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
+	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
+	VPSRLD    $0x04, Y2, Y2
+	VPADDD    c32_3c000000AVX2<>+0(SB), Y2, Y5
+	VPADDD    c32_800000AVX2<>+0(SB), Y5, Y6
+	VSUBPS    c32_3c800000AVX2<>+0(SB), Y6, Y6
+	VMOVDQU   c32_800000AVX2<>+0(SB), Y7
+	VPCMPGTD  Y2, Y7, Y7
+	VPBLENDVB Y7, Y6, Y5, Y5
+	VPCMPGTD  c32_7e00000AVX2<>+0(SB), Y2, Y2
+	VPBLENDVB Y2, c32_7fc00000AVX2<>+0(SB), Y5, Y5
+	VPOR      Y3, Y5, Y5
+	VPSLLD    $0x10, Y1, Y2
+	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
+	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
+	VPSRLD    $0x04, Y2, Y2
+	VPADDD    c32_3c000000AVX2<>+0(SB), Y2, Y6
+	VPADDD    c32_800000AVX2<>+0(SB), Y6, Y7
+	VSUBPS    c32_3c800000AVX2<>+0(SB), Y7, Y7
+	VMOVDQU   c32_800000AVX2<>+0(SB), Y8
+	VPCMPGTD  Y2, Y8, Y8
+	VPBLENDVB Y8, Y7, Y6, Y6
+	VPCMPGTD  c32_7e00000AVX2<>+0(SB), Y2, Y2
+	VPBLENDVB Y2, c32_7fc00000AVX2<>+0(SB), Y6, Y6
+	VPOR      Y3, Y6, Y6
+	VMULPS    Y6, Y5, Y5
+	VPAND     c32_7fffffffAVX2<>+0(SB), Y5, Y2
+	VPAND     c32_80000000AVX2<>+0(SB), Y5, Y5
+	VPSRLD    $0x18, Y5, Y5
+	VPSRLD    $0x14, Y2, Y3
+	VPAND     c32_1AVX2<>+0(SB), Y3, Y3
+	VPADDD    Y2, Y3, Y3
+	VPADDD    c32_7ffffAVX2<>+0(SB), Y3, Y3
+	VPSRLD    $0x14, Y3, Y3
+	VPSUBD    c32_3c0AVX2<>+0(SB), Y3, Y3
+	VPMINSD   c32_7eAVX2<>+0(SB), Y3, Y3
+	VADDPS    c32_46800000AVX2<>+0(SB), Y2, Y6
+	VPSUBD    c32_46800000AVX2<>+0(SB), Y6, Y6
+	VMOVDQU   c32_3c800000AVX2<>+0(SB), Y7
+	VPCMPGTD  Y2, Y7, Y7
+	VPBLENDVB Y7, Y6, Y3, Y3
+	VMOVDQU   c32_7fAVX2<>+0(SB), Y6
+	VPCMPGTD  c32_7f800000AVX2<>+0(SB), Y2, Y2
+	VPBLENDVB Y2, Y6, Y3, Y3
+	VPOR      Y3, Y5, Y5
+	VPSLLD    $0x08, Y5, Y5
+	VPOR      Y5, Y4, Y4
+	VPSLLD    $0x08, Y0, Y2
+	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
+	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
+	VPSRLD    $0x04, Y2, Y2
+	VPADDD    c32_3c000000AVX2<>+0(SB), Y2, Y5
+	VPADDD    c32_800000AVX2<>+0(SB), Y5, Y6
+	VSUBPS    c32_3c800000AVX2<>+0(SB), Y6, Y6
+	VMOVDQU   c32_800000AVX2<>+0(SB), Y7
+	VPCMPGTD  Y2, Y7, Y7
+	VPBLENDVB Y7, Y6, Y5, Y5
+	VPCMPGTD  c32_7e00000AVX2<>+0(SB), Y2, Y2
+	VPBLENDVB Y2, c32_7fc00000AVX2<>+0(SB), Y5, Y5
+	VPOR      Y3, Y5, Y5
+	VPSLLD    $0x08, Y1, Y2
+	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
+	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
+	VPSRLD    $0x04, Y2, Y2
+	VPADDD    c32_3c000000AVX2<>+0(SB), Y2, Y6
+	VPADDD    c32_800000AVX2<>+0(SB), Y6, Y7
+	VSUBPS    c32_3c800000AVX2<>+0(SB), Y7, Y7
+	VMOVDQU   c32_800000AVX2<>+0(SB), Y8
+	VPCMPGTD  Y2, Y8, Y8
+	VPBLENDVB Y8, Y7, Y6, Y6
+	VPCMPGTD  c32_7e00000AVX2<>+0(SB), Y2, Y2
+	VPBLENDVB Y2, c32_7fc00000AVX2<>+0(SB), Y6, Y6
+	VPOR      Y3, Y6, Y6
+	VMULPS    Y6, Y5, Y5
+	VPAND     c32_7fffffffAVX2<>+0(SB), Y5, Y2
+	VPAND     c32_80000000AVX2<>+0(SB), Y5, Y5
+	VPSRLD    $0x18, Y5, Y5
+	VPSRLD    $0x14, Y2, Y3
+	VPAND     c32_1AVX2<>+0(SB), Y3, Y3
+	VPADDD    Y2, Y3, Y3
+	VPADDD    c32_7ffffAVX2<>+0(SB), Y3, Y3
+	VPSRLD    $0x14, Y3, Y3
+	VPSUBD    c32_3c0AVX2<>+0(SB), Y3, Y3
+	VPMINSD   c32_7eAVX2<>+0(SB), Y3, Y3
+	VADDPS    c32_46800000AVX2<>+0(SB), Y2, Y6
+	VPSUBD    c32_46800000AVX2<>+0(SB), Y6, Y6
+	VMOVDQU   c32_3c800000AVX2<>+0(SB), Y7
+	VPCMPGTD  Y2, Y7, Y7
+	VPBLENDVB Y7, Y6, Y3, Y3
+	VMOVDQU   c32_7fAVX2<>+0(SB), Y6
+	VPCMPGTD  c32_7f800000AVX2<>+0(SB), Y2, Y2
+	VPBLENDVB Y2, Y6, Y3, Y3
+	VPOR      Y3, Y5, Y5
+	VPSLLD    $0x10, Y5, Y5
+	VPOR      Y5, Y4, Y4
+	VMOVDQU   Y0, Y0
+	VPAND     c32_80000000AVX2<>+0(SB), Y0, Y2
+	VPAND     c32_7f000000AVX2<>+0(SB), Y0, Y0
+	VPSRLD    $0x04, Y0, Y0
+	VPADDD    c32_3c000000AVX2<>+0(SB), Y0, Y3
+	VPADDD    c32_800000AVX2<>+0(SB), Y3, Y5
+	VSUBPS    c32_3c800000AVX2<>+0(SB), Y5, Y5
+	VMOVDQU   c32_800000AVX2<>+0(SB), Y6
+	VPCMPGTD  Y0, Y6, Y6
+	VPBLENDVB Y6, Y5, Y3, Y3
+	VPCMPGTD  c32_7e00000AVX2<>+0(SB), Y0, Y0
+	VPBLENDVB Y0, c32_7fc00000AVX2<>+0(SB), Y3, Y3
+	VPOR      Y2, Y3, Y3
+	VMOVDQU   Y1, Y0
+	VPAND     c32_80000000AVX2<>+0(SB), Y0, Y1
+	VPAND     c32_7f000000AVX2<>+0(SB), Y0, Y0
+	VPSRLD    $0x04, Y0, Y0
+	VPADDD    c32_3c000000AVX2<>+0(SB), Y0, Y2
+	VPADDD    c32_800000AVX2<>+0(SB), Y2, Y5
+	VSUBPS    c32_3c800000AVX2<>+0(SB), Y5, Y5
+	VMOVDQU   c32_800000AVX2<>+0(SB), Y6
+	VPCMPGTD  Y0, Y6, Y6
+	VPBLENDVB Y6, Y5, Y2, Y2
+	VPCMPGTD  c32_7e00000AVX2<>+0(SB), Y0, Y0
+	VPBLENDVB Y0, c32_7fc00000AVX2<>+0(SB), Y2, Y2
+	VPOR      Y1, Y2, Y2
+	VMULPS    Y2, Y3, Y3
+	VPAND     c32_7fffffffAVX2<>+0(SB), Y3, Y0
+	VPAND     c32_80000000AVX2<>+0(SB), Y3, Y3
+	VPSRLD    $0x18, Y3, Y3
+	VPSRLD    $0x14, Y0, Y1
+	VPAND     c32_1AVX2<>+0(SB), Y1, Y1
+	VPADDD    Y0, Y1, Y1
+	VPADDD    c32_7ffffAVX2<>+0(SB), Y1, Y1
+	VPSRLD    $0x14, Y1, Y1
+	VPSUBD    c32_3c0AVX2<>+0(SB), Y1, Y1
+	VPMINSD   c32_7eAVX2<>+0(SB), Y1, Y1
+	VADDPS    c32_46800000AVX2<>+0(SB), Y0, Y2
+	VPSUBD    c32_46800000AVX2<>+0(SB), Y2, Y2
+	VMOVDQU   c32_3c800000AVX2<>+0(SB), Y5
+	VPCMPGTD  Y0, Y5, Y5
+	VPBLENDVB Y5, Y2, Y1, Y1
+	VMOVDQU   c32_7fAVX2<>+0(SB), Y2
+	VPCMPGTD  c32_7f800000AVX2<>+0(SB), Y0, Y0
+	VPBLENDVB Y0, Y2, Y1, Y1
+	VPOR      Y1, Y3, Y3
+	VPSLLD    $0x18, Y3, Y3
+	VPOR      Y3, Y4, Y4
+	VMOVDQA   Y4, Y0
+	ADDQ      $0x18, R12
+	DECQ      R13
+	JNZ       tail_sources
+
+tail_sources_done:
+	VMOVDQU Y0, 64(R8)
+	MOVQ    start+56(FP), R9
+	LEAQ    32(SI)(R9*1), R9
+	MOVQ    R9, 8(R8)
+	VMOVDQU Y0, (R11)(SI*1)
+	TESTQ   CX, CX
+	JZ      tail_targets_done
+	MOVQ    AX, R12
+	MOVQ    CX, R13
+
+tail_targets:
+	MOVQ    (R12), R14
+	VMOVDQU Y0, (R14)(SI*1)
+	ADDQ    $0x18, R12
+	DECQ    R13
+	JNZ     tail_targets
+
+tail_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+32, SI
+	JMP  tail
+
+done:
+	VZEROUPPER
+	RET
+
+// func minFloat8E4M3LoggedAVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
+// Requires: AVX, AVX2
+TEXT ·minFloat8E4M3LoggedAVX2(SB), NOSPLIT, $0-64
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ log+48(FP), R8
+	MOVQ (DX), R10
+	MOVQ (AX), R11
+	ADDQ $0x18, DX
+	ADDQ $0x18, AX
+	SUBQ $0x01, BX
+	DECQ CX
+
+block:
+	MOVQ    DI, R9
+	SUBQ    SI, R9
+	CMPQ    R9, $+32
+	JL      tail
+	VMOVDQU (R10)(SI*1), Y0
+	TESTQ   BX, BX
+	JZ      block_sources_done
+	MOVQ    DX, R12
+	MOVQ    BX, R13
+
+block_sources:
+	MOVQ      (R12), R14
+	VMOVDQU   (R14)(SI*1), Y1
+	VPSLLD    $0x18, Y0, Y2
+	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
+	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
+	VPSRLD    $0x04, Y2, Y2
+	VPADDD    c32_3c000000AVX2<>+0(SB), Y2, Y4
+	VPADDD    c32_800000AVX2<>+0(SB), Y4, Y5
+	VSUBPS    c32_3c800000AVX2<>+0(SB), Y5, Y5
+	VMOVDQU   c32_800000AVX2<>+0(SB), Y6
+	VPCMPGTD  Y2, Y6, Y6
+	VPBLENDVB Y6, Y5, Y4, Y4
+	VPCMPGTD  c32_7e00000AVX2<>+0(SB), Y2, Y2
+	VPBLENDVB Y2, c32_7fc00000AVX2<>+0(SB), Y4, Y4
+	VPOR      Y3, Y4, Y4
+	VPSLLD    $0x18, Y1, Y2
+	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
+	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
+	VPSRLD    $0x04, Y2, Y2
+	VPADDD    c32_3c000000AVX2<>+0(SB), Y2, Y5
+	VPADDD    c32_800000AVX2<>+0(SB), Y5, Y6
+	VSUBPS    c32_3c800000AVX2<>+0(SB), Y6, Y6
+	VMOVDQU   c32_800000AVX2<>+0(SB), Y7
+	VPCMPGTD  Y2, Y7, Y7
+	VPBLENDVB Y7, Y6, Y5, Y5
+	VPCMPGTD  c32_7e00000AVX2<>+0(SB), Y2, Y2
+	VPBLENDVB Y2, c32_7fc00000AVX2<>+0(SB), Y5, Y5
+	VPOR      Y3, Y5, Y5
+	VMINPS    Y5, Y4, Y2
+	VMINPS    Y4, Y5, Y3
+	VPOR      Y3, Y2, Y2
+	VCMPPS    $0x03, Y5, Y4, Y6
+	VADDPS    Y5, Y4, Y3
+	VPBLENDVB Y6, Y3, Y2, Y4
+	VPAND     c32_7fffffffAVX2<>+0(SB), Y4, Y2
+	VPAND     c32_80000000AVX2<>+0(SB), Y4, Y4
+	VPSRLD    $0x18, Y4, Y4
+	VPSRLD    $0x14, Y2, Y3
+	VPAND     c32_1AVX2<>+0(SB), Y3, Y3
+	VPADDD    Y2, Y3, Y3
+	VPADDD    c32_7ffffAVX2<>+0(SB), Y3, Y3
+	VPSRLD    $0x14, Y3, Y3
+	VPSUBD    c32_3c0AVX2<>+0(SB), Y3, Y3
+	VPMINSD   c32_7eAVX2<>+0(SB), Y3, Y3
+	VADDPS    c32_46800000AVX2<>+0(SB), Y2, Y5
+	VPSUBD    c32_46800000AVX2<>+0(SB), Y5, Y5
+	VMOVDQU   c32_3c800000AVX2<>+0(SB), Y6
+	VPCMPGTD  Y2, Y6, Y6
+	VPBLENDVB Y6, Y5, Y3, Y3
+	VMOVDQU   c32_7fAVX2<>+0(SB), Y5
+	VPCMPGTD  c32_7f800000AVX2<>+0(SB), Y2, Y2
+	VPBLENDVB Y2, Y5, Y3, Y3
+	VPOR      Y3, Y4, Y4
+	VPSLLD    $0x10, Y0, Y2
+	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
+	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
+	VPSRLD    $0x04, Y2, Y2
+	VPADDD    c32_3c000000AVX2<>+0(SB), Y2, Y5
+	VPADDD    c32_800000AVX2<>+0(SB), Y5, Y6
+	VSUBPS    c32_3c800000AVX2<>+0(SB), Y6, Y6
+	VMOVDQU   c32_800000AVX2<>+0(SB), Y7
+	VPCMPGTD  Y2, Y7, Y7
+	VPBLENDVB Y7, Y6, Y5, Y5
+	VPCMPGTD  c32_7e00000AVX2<>+0(SB), Y2, Y2
+	VPBLENDVB Y2, c32_7fc00000AVX2<>+0(SB), Y5, Y5
+	VPOR      Y3, Y5, Y5
+	VPSLLD    $0x10, Y1, Y2
+	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
+	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
+	VPSRLD    $0x04, Y2, Y2
+	VPADDD    c32_3c000000AVX2<>+0(SB), Y2, Y6
+	VPADDD    c32_800000AVX2<>+0(SB), Y6, Y7
+	VSUBPS    c32_3c800000AVX2<>+0(SB), Y7, Y7
+	VMOVDQU   c32_800000AVX2<>+0(SB), Y8
+	VPCMPGTD  Y2, Y8, Y8
+	VPBLENDVB Y8, Y7, Y6, Y6
+	VPCMPGTD  c32_7e00000AVX2<>+0(SB), Y2, Y2
+	VPBLENDVB Y2, c32_7fc00000AVX2<>+0(SB), Y6, Y6
+	VPOR      Y3, Y6, Y6
+	VMINPS    Y6, Y5, Y2
+	VMINPS    Y5, Y6, Y3
+	VPOR      Y3, Y2, Y2
+	VCMPPS    $0x03, Y6, Y5, Y7
+	VADDPS    Y6, Y5, Y3
+	VPBLENDVB Y7, Y3, Y2, Y5
+	VPAND     c32_7fffffffAVX2<>+0(SB), Y5, Y2
+	VPAND     c32_80000000AVX2<>+0(SB), Y5, Y5
+	VPSRLD    $0x18, Y5, Y5
+	VPSRLD    $0x14, Y2, Y3
+	VPAND     c32_1AVX2<>+0(SB), Y3, Y3
+	VPADDD    Y2, Y3, Y3
+	VPADDD    c32_7ffffAVX2<>+0(SB), Y3, Y3
+	VPSRLD    $0x14, Y3, Y3
+	VPSUBD    c32_3c0AVX2<>+0(SB), Y3, Y3
+	VPMINSD   c32_7eAVX2<>+0(SB), Y3, Y3
+	VADDPS    c32_46800000AVX2<>+0(SB), Y2, Y6
+	VPSUBD    c32_46800000AVX2<>+0(SB), Y6, Y6
+	VMOVDQU   c32_3c800000AVX2<>+0(SB), Y7
+	VPCMPGTD  Y2, Y7, Y7
+	VPBLENDVB Y7, Y6, Y3, Y3
+	VMOVDQU   c32_7fAVX2<>+0(SB), Y6
+	VPCMPGTD  c32_7f800000AVX2<>+0(SB), Y2, Y2
+	VPBLENDVB Y2, Y6, Y3, Y3
+	VPOR      Y3, Y5, Y5
+	VPSLLD    $0x08, Y5, Y5
+	VPOR      Y5, Y4, Y4
+	VPSLLD    $0x08, Y0, Y2
+	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
+	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
+	VPSRLD    $0x04, Y2, Y2
+	VPADDD    c32_3c000000AVX2<>+0(SB), Y2, Y5
+	VPADDD    c32_800000AVX2<>+0(SB), Y5, Y6
+	VSUBPS    c32_3c800000AVX2<>+0(SB), Y6, Y6
+	VMOVDQU   c32_800000AVX2<>+0(SB), Y7
+	VPCMPGTD  Y2, Y7, Y7
+	VPBLENDVB Y7, Y6, Y5, Y5
+	VPCMPGTD  c32_7e00000AVX2<>+0(SB), Y2, Y2
+	VPBLENDVB Y2, c32_7fc00000AVX2<>+0(SB), Y5, Y5
+	VPOR      Y3, Y5, Y5
+	VPSLLD    $0x08, Y1, Y2
+	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
+	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
+	VPSRLD    $0x04, Y2, Y2
+	VPADDD    c32_3c000000AVX2<>+0(SB), Y2, Y6
+	VPADDD    c32_800000AVX2<>+0(SB), Y6, Y7
+	VSUBPS    c32_3c800000AVX2<>+0(SB), Y7, Y7
+	VMOVDQU   c32_800000AVX2<>+0(SB), Y8
+	VPCMPGTD  Y2, Y8, Y8
+	VPBLENDVB Y8, Y7, Y6, Y6
+	VPCMPGTD  c32_7e00000AVX2<>+0(SB), Y2, Y2
+	VPBLENDVB Y2, c32_7fc00000AVX2<>+0(SB), Y6, Y6
+	VPOR      Y3, Y6, Y6
+	VMINPS    Y6, Y5, Y2
+	VMINPS    Y5, Y6, Y3
+	VPOR      Y3, Y2, Y2
+	VCMPPS    $0x03, Y6, Y5, Y7
+	VADDPS    Y6, Y5, Y3
+	VPBLENDVB Y7, Y3, Y2, Y5
+	VPAND     c32_7fffffffAVX2<>+0(SB), Y5, Y2
+	VPAND     c32_80000000AVX2<>+0(SB), Y5, Y5
+	VPSRLD    $0x18, Y5, Y5
+	VPSRLD    $0x14, Y2, Y3
+	VPAND     c32_1AVX2<>+0(SB), Y3, Y3
+	VPADDD    Y2, Y3, Y3
+	VPADDD    c32_7ffffAVX2<>+0(SB), Y3, Y3
+	VPSRLD    $0x14, Y3, Y3
+	VPSUBD    c32_3c0AVX2<>+0(SB), Y3, Y3
+	VPMINSD   c32_7eAVX2<>+0(SB), Y3, Y3
+	VADDPS    c32_46800000AVX2<>+0(SB), Y2, Y6
+	VPSUBD    c32_46800000AVX2<>+0(SB), Y6, Y6
+	VMOVDQU   c32_3c800000AVX2<>+0(SB), Y7
+	VPCMPGTD  Y2, Y7, Y7
+	VPBLENDVB Y7, Y6, Y3, Y3
+	VMOVDQU   c32_7fAVX2<>+0(SB), Y6
+	VPCMPGTD  c32_7f800000AVX2<>+0(SB), Y2, Y2
+	VPBLENDVB Y2, Y6, Y3, Y3
+	VPOR      Y3, Y5, Y5
+	VPSLLD    $0x10, Y5, Y5
+	VPOR      Y5, Y4, Y4
+	VMOVDQU   Y0, Y0
+	VPAND     c32_80000000AVX2<>+0(SB), Y0, Y2
+	VPAND     c32_7f000000AVX2<>+0(SB), Y0, Y0
+	VPSRLD    $0x04, Y0, Y0
+	VPADDD    c32_3c000000AVX2<>+0(SB), Y0, Y3
+	VPADDD    c32_800000AVX2<>+0(SB), Y3, Y5
+	VSUBPS    c32_3c800000AVX2<>+0(SB), Y5, Y5
+	VMOVDQU   c32_800000AVX2<>+0(SB), Y6
+	VPCMPGTD  Y0, Y6, Y6
+	VPBLENDVB Y6, Y5, Y3, Y3
+	VPCMPGTD  c32_7e00000AVX2<>+0(SB), Y0, Y0
+	VPBLENDVB Y0, c32_7fc00000AVX2<>+0(SB), Y3, Y3
+	VPOR      Y2, Y3, Y3
+	VMOVDQU   Y1, Y0
+	VPAND     c32_80000000AVX2<>+0(SB), Y0, Y1
+	VPAND     c32_7f000000AVX2<>+0(SB), Y0, Y0
+	VPSRLD    $0x04, Y0, Y0
+	VPADDD    c32_3c000000AVX2<>+0(SB), Y0, Y2
+	VPADDD    c32_800000AVX2<>+0(SB), Y2, Y5
+	VSUBPS    c32_3c800000AVX2<>+0(SB), Y5, Y5
+	VMOVDQU   c32_800000AVX2<>+0(SB), Y6
+	VPCMPGTD  Y0, Y6, Y6
+	VPBLENDVB Y6, Y5, Y2, Y2
+	VPCMPGTD  c32_7e00000AVX2<>+0(SB), Y0, Y0
+	VPBLENDVB Y0, c32_7fc00000AVX2<>+0(SB), Y2, Y2
+	VPOR      Y1, Y2, Y2
+	VMINPS    Y2, Y3, Y0
+	VMINPS    Y3, Y2, Y1
+	VPOR      Y1, Y0, Y0
+	VCMPPS    $0x03, Y2, Y3, Y5
+	VADDPS    Y2, Y3, Y1
+	VPBLENDVB Y5, Y1, Y0, Y3
+	VPAND     c32_7fffffffAVX2<>+0(SB), Y3, Y0
+	VPAND     c32_80000000AVX2<>+0(SB), Y3, Y3
+	VPSRLD    $0x18, Y3, Y3
+	VPSRLD    $0x14, Y0, Y1
+	VPAND     c32_1AVX2<>+0(SB), Y1, Y1
+	VPADDD    Y0, Y1, Y1
+	VPADDD    c32_7ffffAVX2<>+0(SB), Y1, Y1
+	VPSRLD    $0x14, Y1, Y1
+	VPSUBD    c32_3c0AVX2<>+0(SB), Y1, Y1
+	VPMINSD   c32_7eAVX2<>+0(SB), Y1, Y1
+	VADDPS    c32_46800000AVX2<>+0(SB), Y0, Y2
+	VPSUBD    c32_46800000AVX2<>+0(SB), Y2, Y2
+	VMOVDQU   c32_3c800000AVX2<>+0(SB), Y5
+	VPCMPGTD  Y0, Y5, Y5
+	VPBLENDVB Y5, Y2, Y1, Y1
+	VMOVDQU   c32_7fAVX2<>+0(SB), Y2
+	VPCMPGTD  c32_7f800000AVX2<>+0(SB), Y0, Y0
+	VPBLENDVB Y0, Y2, Y1, Y1
+	VPOR      Y1, Y3, Y3
+	VPSLLD    $0x18, Y3, Y3
+	VPOR      Y3, Y4, Y4
+	VMOVDQA   Y4, Y0
+	ADDQ      $0x18, R12
+	DECQ      R13
+	JNZ       block_sources
+
+block_sources_done:
+	VMOVDQU Y0, 64(R8)
+	MOVQ    start+56(FP), R9
+	LEAQ    32(SI)(R9*1), R9
+	MOVQ    R9, 8(R8)
+	VMOVDQU Y0, (R11)(SI*1)
+	TESTQ   CX, CX
+	JZ      block_targets_done
+	MOVQ    AX, R12
+	MOVQ    CX, R13
+
+block_targets:
+	MOVQ    (R12), R14
+	VMOVDQU Y0, (R14)(SI*1)
+	ADDQ    $0x18, R12
+	DECQ    R13
+	JNZ     block_targets
+
+block_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+32, SI
+	JMP  block
+
+tail:
+	MOVQ    DI, R9
+	SUBQ    SI, R9
+	CMPQ    R9, $+32
+	JL      done
+	VMOVDQU (R10)(SI*1), Y0
+	TESTQ   BX, BX
+	JZ      tail_sources_done
+	MOVQ    DX, R12
+	MOVQ    BX, R13
+
+tail_sources:
+	MOVQ      (R12), R14
+	VMOVDQU   (R14)(SI*1), Y1
+	VPSLLD    $0x18, Y0, Y2
+	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
+	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
+	VPSRLD    $0x04, Y2, Y2
+	VPADDD    c32_3c000000AVX2<>+0(SB), Y2, Y4
+	VPADDD    c32_800000AVX2<>+0(SB), Y4, Y5
+	VSUBPS    c32_3c800000AVX2<>+0(SB), Y5, Y5
+	VMOVDQU   c32_800000AVX2<>+0(SB), Y6
+	VPCMPGTD  Y2, Y6, Y6
+	VPBLENDVB Y6, Y5, Y4, Y4
+	VPCMPGTD  c32_7e00000AVX2<>+0(SB), Y2, Y2
+	VPBLENDVB Y2, c32_7fc00000AVX2<>+0(SB), Y4, Y4
+	VPOR      Y3, Y4, Y4
+	VPSLLD    $0x18, Y1, Y2
+	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
+	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
+	VPSRLD    $0x04, Y2, Y2
+	VPADDD    c32_3c000000AVX2<>+0(SB), Y2, Y5
+	VPADDD    c32_800000AVX2<>+0(SB), Y5, Y6
+	VSUBPS    c32_3c800000AVX2<>+0(SB), Y6, Y6
+	VMOVDQU   c32_800000AVX2<>+0(SB), Y7
+	VPCMPGTD  Y2, Y7, Y7
+	VPBLENDVB Y7, Y6, Y5, Y5
+	VPCMPGTD  c32_7e00000AVX2<>+0(SB), Y2, Y2
+	VPBLENDVB Y2, c32_7fc00000AVX2<>+0(SB), Y5, Y5
+	VPOR      Y3, Y5, Y5
+	VMINPS    Y5, Y4, Y2
+	VMINPS    Y4, Y5, Y3
+	VPOR      Y3, Y2, Y2
+	VCMPPS    $0x03, Y5, Y4, Y6
+	VADDPS    Y5, Y4, Y3
+	VPBLENDVB Y6, Y3, Y2, Y4
+	VPAND     c32_7fffffffAVX2<>+0(SB), Y4, Y2
+	VPAND     c32_80000000AVX2<>+0(SB), Y4, Y4
+	VPSRLD    $0x18, Y4, Y4
+	VPSRLD    $0x14, Y2, Y3
+	VPAND     c32_1AVX2<>+0(SB), Y3, Y3
+	VPADDD    Y2, Y3, Y3
+	VPADDD    c32_7ffffAVX2<>+0(SB), Y3, Y3
+	VPSRLD    $0x14, Y3, Y3
+	VPSUBD    c32_3c0AVX2<>+0(SB), Y3, Y3
+	VPMINSD   c32_7eAVX2<>+0(SB), Y3, Y3
+	VADDPS    c32_46800000AVX2<>+0(SB), Y2, Y5
+	VPSUBD    c32_46800000AVX2<>+0(SB), Y5, Y5
+	VMOVDQU   c32_3c800000AVX2<>+0(SB), Y6
+	VPCMPGTD  Y2, Y6, Y6
+	VPBLENDVB Y6, Y5, Y3, Y3
+	VMOVDQU   c32_7fAVX2<>+0(SB), Y5
+	VPCMPGTD  c32_7f800000AVX2<>+0(SB), Y2, Y2
+	VPBLENDVB Y2, Y5, Y3, Y3
+	VPOR      Y3, Y4, Y4
+	VPSLLD    $0x10, Y0, Y2
+	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
+	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
+	VPSRLD    $0x04, Y2, Y2
+	VPADDD    c32_3c000000AVX2<>+0(SB), Y2, Y5
+	VPADDD    c32_800000AVX2<>+0(SB), Y5, Y6
+	VSUBPS    c32_3c800000AVX2<>+0(SB), Y6, Y6
+	VMOVDQU   c32_800000AVX2<>+0(SB), Y7
+	VPCMPGTD  Y2, Y7, Y7
+	VPBLENDVB Y7, Y6, Y5, Y5
+	VPCMPGTD  c32_7e00000AVX2<>+0(SB), Y2, Y2
+	VPBLENDVB Y2, c32_7fc00000AVX2<>+0(SB), Y5, Y5
+	VPOR      Y3, Y5, Y5
+	VPSLLD    $0x10, Y1, Y2
+	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
+	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
+	VPSRLD    $0x04, Y2, Y2
+	VPADDD    c32_3c000000AVX2<>+0(SB), Y2, Y6
+	VPADDD    c32_800000AVX2<>+0(SB), Y6, Y7
+	VSUBPS    c32_3c800000AVX2<>+0(SB), Y7, Y7
+	VMOVDQU   c32_800000AVX2<>+0(SB), Y8
+	VPCMPGTD  Y2, Y8, Y8
+	VPBLENDVB Y8, Y7, Y6, Y6
+	VPCMPGTD  c32_7e00000AVX2<>+0(SB), Y2, Y2
+	VPBLENDVB Y2, c32_7fc00000AVX2<>+0(SB), Y6, Y6
+	VPOR      Y3, Y6, Y6
+	VMINPS    Y6, Y5, Y2
+	VMINPS    Y5, Y6, Y3
+	VPOR      Y3, Y2, Y2
+	VCMPPS    $0x03, Y6, Y5, Y7
+	VADDPS    Y6, Y5, Y3
+	VPBLENDVB Y7, Y3, Y2, Y5
+	VPAND     c32_7fffffffAVX2<>+0(SB), Y5, Y2
+	VPAND     c32_80000000AVX2<>+0(SB), Y5, Y5
+	VPSRLD    $0x18, Y5, Y5
+	VPSRLD    $0x14, Y2, Y3
+	VPAND     c32_1AVX2<>+0(SB), Y3, Y3
+	VPADDD    Y2, Y3, Y3
+	VPADDD    c32_7ffffAVX2<>+0(SB), Y3, Y3
+	VPSRLD    $0x14, Y3, Y3
+	VPSUBD    c32_3c0AVX2<>+0(SB), Y3, Y3
+	VPMINSD   c32_7eAVX2<>+0(SB), Y3, Y3
+	VADDPS    c32_46800000AVX2<>+0(SB), Y2, Y6
+	VPSUBD    c32_46800000AVX2<>+0(SB), Y6, Y6
+	VMOVDQU   c32_3c800000AVX2<>+0(SB), Y7
+	VPCMPGTD  Y2, Y7, Y7
+	VPBLENDVB Y7, Y6, Y3, Y3
+	VMOVDQU   c32_7fAVX2<>+0(SB), Y6
+	VPCMPGTD  c32_7f800000AVX2<>+0(SB), Y2, Y2
+	VPBLENDVB Y2, Y6, Y3, Y3
+	VPOR      Y3, Y5, Y5
+	VPSLLD    $0x08, Y5, Y5
+	VPOR      Y5, Y4, Y4
+	VPSLLD    $0x08, Y0, Y2
+	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
+	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
+	VPSRLD    $0x04, Y2, Y2
+	VPADDD    c32_3c000000AVX2<>+0(SB), Y2, Y5
+	VPADDD    c32_800000AVX2<>+0(SB), Y5, Y6
+	VSUBPS    c32_3c800000AVX2<>+0(SB), Y6, Y6
+	VMOVDQU   c32_800000AVX2<>+0(SB), Y7
+	VPCMPGTD  Y2, Y7, Y7
+	VPBLENDVB Y7, Y6, Y5, Y5
+	VPCMPGTD  c32_7e00000AVX2<>+0(SB), Y2, Y2
+	VPBLENDVB Y2, c32_7fc00000AVX2<>+0(SB), Y5, Y5
+	VPOR      Y3, Y5, Y5
+	VPSLLD    $0x08, Y1, Y2
+	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
+	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
+	VPSRLD    $0x04, Y2, Y2
+	VPADDD    c32_3c000000AVX2<>+0(SB), Y2, Y6
+	VPADDD    c32_800000AVX2<>+0(SB), Y6, Y7
+	VSUBPS    c32_3c800000AVX2<>+0(SB), Y7, Y7
+	VMOVDQU   c32_800000AVX2<>+0(SB), Y8
+	VPCMPGTD  Y2, Y8, Y8
+	VPBLENDVB Y8, Y7, Y6, Y6
+	VPCMPGTD  c32_7e00000AVX2<>+0(SB), Y2, Y2
+	VPBLENDVB Y2, c32_7fc00000AVX2<>+0(SB), Y6, Y6
+	VPOR      Y3, Y6, Y6
+	VMINPS    Y6, Y5, Y2
+	VMINPS    Y5, Y6, Y3
+	VPOR      Y3, Y2, Y2
+	VCMPPS    $0x03, Y6, Y5, Y7
+	VADDPS    Y6, Y5, Y3
+	VPBLENDVB Y7, Y3, Y2, Y5
+	VPAND     c32_7fffffffAVX2<>+0(SB), Y5, Y2
+	VPAND     c32_80000000AVX2<>+0(SB), Y5, Y5
+	VPSRLD    $0x18, Y5, Y5
+	VPSRLD    $0x14, Y2, Y3
+	VPAND     c32_1AVX2<>+0(SB), Y3, Y3
+	VPADDD    Y2, Y3, Y3
+	VPADDD    c32_7ffffAVX2<>+0(SB), Y3, Y3
+	VPSRLD    $0x14, Y3, Y3
+	VPSUBD    c32_3c0AVX2<>+0(SB), Y3, Y3
+	VPMINSD   c32_7eAVX2<>+0(SB), Y3, Y3
+	VADDPS    c32_46800000AVX2<>+0(SB), Y2, Y6
+	VPSUBD    c32_46800000AVX2<>+0(SB), Y6, Y6
+	VMOVDQU   c32_3c800000AVX2<>+0(SB), Y7
+	VPCMPGTD  Y2, Y7, Y7
+	VPBLENDVB Y7, Y6, Y3, Y3
+	VMOVDQU   c32_7fAVX2<>+0(SB), Y6
+	VPCMPGTD  c32_7f800000AVX2<>+0(SB), Y2, Y2
+	VPBLENDVB Y2, Y6, Y3, Y3
+	VPOR      Y3, Y5, Y5
+	VPSLLD    $0x10, Y5, Y5
+	VPOR      Y5, Y4, Y4
+	VMOVDQU   Y0, Y0
+	VPAND     c32_80000000AVX2<>+0(SB), Y0, Y2
+	VPAND     c32_7f000000AVX2<>+0(SB), Y0, Y0
+	VPSRLD    $0x04, Y0, Y0
+	VPADDD    c32_3c000000AVX2<>+0(SB), Y0, Y3
+	VPADDD    c32_800000AVX2<>+0(SB), Y3, Y5
+	VSUBPS    c32_3c800000AVX2<>+0(SB), Y5, Y5
+	VMOVDQU   c32_800000AVX2<>+0(SB), Y6
+	VPCMPGTD  Y0, Y6, Y6
+	VPBLENDVB Y6, Y5, Y3, Y3
+	VPCMPGTD  c32_7e00000AVX2<>+0(SB), Y0, Y0
+	VPBLENDVB Y0, c32_7fc00000AVX2<>+0(SB), Y3, Y3
+	VPOR      Y2, Y3, Y3
+	VMOVDQU   Y1, Y0
+	VPAND     c32_80000000AVX2<>+0(SB), Y0, Y1
+	VPAND     c32_7f000000AVX2<>+0(SB), Y0, Y0
+	VPSRLD    $0x04, Y0, Y0
+	VPADDD    c32_3c000000AVX2<>+0(SB), Y0, Y2
+	VPADDD    c32_800000AVX2<>+0(SB), Y2, Y5
+	VSUBPS    c32_3c800000AVX2<>+0(SB), Y5, Y5
+	VMOVDQU   c32_800000AVX2<>+0(SB), Y6
+	VPCMPGTD  Y0, Y6, Y6
+	VPBLENDVB Y6, Y5, Y2, Y2
+	VPCMPGTD  c32_7e00000AVX2<>+0(SB), Y0, Y0
+	VPBLENDVB Y0, c32_7fc00000AVX2<>+0(SB), Y2, Y2
+	VPOR      Y1, Y2, Y2
+	VMINPS    Y2, Y3, Y0
+	VMINPS    Y3, Y2, Y1
+	VPOR      Y1, Y0, Y0
+	VCMPPS    $0x03, Y2, Y3, Y5
+	VADDPS    Y2, Y3, Y1
+	VPBLENDVB Y5, Y1, Y0, Y3
+	VPAND     c32_7fffffffAVX2<>+0(SB), Y3, Y0
+	VPAND     c32_80000000AVX2<>+0(SB), Y3, Y3
+	VPSRLD    $0x18, Y3, Y3
+	VPSRLD    $0x14, Y0, Y1
+	VPAND     c32_1AVX2<>+0(SB), Y1, Y1
+	VPADDD    Y0, Y1, Y1
+	VPADDD    c32_7ffffAVX2<>+0(SB), Y1, Y1
+	VPSRLD    $0x14, Y1, Y1
+	VPSUBD    c32_3c0AVX2<>+0(SB), Y1, Y1
+	VPMINSD   c32_7eAVX2<>+0(SB), Y1, Y1
+	VADDPS    c32_46800000AVX2<>+0(SB), Y0, Y2
+	VPSUBD    c32_46800000AVX2<>+0(SB), Y2, Y2
+	VMOVDQU   c32_3c800000AVX2<>+0(SB), Y5
+	VPCMPGTD  Y0, Y5, Y5
+	VPBLENDVB Y5, Y2, Y1, Y1
+	VMOVDQU   c32_7fAVX2<>+0(SB), Y2
+	VPCMPGTD  c32_7f800000AVX2<>+0(SB), Y0, Y0
+	VPBLENDVB Y0, Y2, Y1, Y1
+	VPOR      Y1, Y3, Y3
+	VPSLLD    $0x18, Y3, Y3
+	VPOR      Y3, Y4, Y4
+	VMOVDQA   Y4, Y0
+	ADDQ      $0x18, R12
+	DECQ      R13
+	JNZ       tail_sources
+
+tail_sources_done:
+	VMOVDQU Y0, 64(R8)
+	MOVQ    start+56(FP), R9
+	LEAQ    32(SI)(R9*1), R9
+	MOVQ    R9, 8(R8)
+	VMOVDQU Y0, (R11)(SI*1)
+	TESTQ   CX, CX
+	JZ      tail_targets_done
+	MOVQ    AX, R12
+	MOVQ    CX, R13
+
+tail_targets:
+	MOVQ    (R12), R14
+	VMOVDQU Y0, (R14)(SI*1)
+	ADDQ    $0x18, R12
+	DECQ    R13
+	JNZ     tail_targets
+
+tail_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+32, SI
+	JMP  tail
+
+done:
+	VZEROUPPER
+	RET
+
+// func maxFloat8E4M3LoggedAVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
+// Requires: AVX, AVX2
+TEXT ·maxFloat8E4M3LoggedAVX2(SB), NOSPLIT, $0-64
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ log+48(FP), R8
+	MOVQ (DX), R10
+	MOVQ (AX), R11
+	ADDQ $0x18, DX
+	ADDQ $0x18, AX
+	SUBQ $0x01, BX
+	DECQ CX
+
+block:
+	MOVQ    DI, R9
+	SUBQ    SI, R9
+	CMPQ    R9, $+32
+	JL      tail
+	VMOVDQU (R10)(SI*1), Y0
+	TESTQ   BX, BX
+	JZ      block_sources_done
+	MOVQ    DX, R12
+	MOVQ    BX, R13
+
+block_sources:
+	MOVQ      (R12), R14
+	VMOVDQU   (R14)(SI*1), Y1
+	VPSLLD    $0x18, Y0, Y2
+	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
+	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
+	VPSRLD    $0x04, Y2, Y2
+	VPADDD    c32_3c000000AVX2<>+0(SB), Y2, Y4
+	VPADDD    c32_800000AVX2<>+0(SB), Y4, Y5
+	VSUBPS    c32_3c800000AVX2<>+0(SB), Y5, Y5
+	VMOVDQU   c32_800000AVX2<>+0(SB), Y6
+	VPCMPGTD  Y2, Y6, Y6
+	VPBLENDVB Y6, Y5, Y4, Y4
+	VPCMPGTD  c32_7e00000AVX2<>+0(SB), Y2, Y2
+	VPBLENDVB Y2, c32_7fc00000AVX2<>+0(SB), Y4, Y4
+	VPOR      Y3, Y4, Y4
+	VPSLLD    $0x18, Y1, Y2
+	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
+	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
+	VPSRLD    $0x04, Y2, Y2
+	VPADDD    c32_3c000000AVX2<>+0(SB), Y2, Y5
+	VPADDD    c32_800000AVX2<>+0(SB), Y5, Y6
+	VSUBPS    c32_3c800000AVX2<>+0(SB), Y6, Y6
+	VMOVDQU   c32_800000AVX2<>+0(SB), Y7
+	VPCMPGTD  Y2, Y7, Y7
+	VPBLENDVB Y7, Y6, Y5, Y5
+	VPCMPGTD  c32_7e00000AVX2<>+0(SB), Y2, Y2
+	VPBLENDVB Y2, c32_7fc00000AVX2<>+0(SB), Y5, Y5
+	VPOR      Y3, Y5, Y5
+	VMAXPS    Y5, Y4, Y2
+	VMAXPS    Y4, Y5, Y3
+	VPAND     Y3, Y2, Y2
+	VCMPPS    $0x03, Y5, Y4, Y6
+	VADDPS    Y5, Y4, Y3
+	VPBLENDVB Y6, Y3, Y2, Y4
+	VPAND     c32_7fffffffAVX2<>+0(SB), Y4, Y2
+	VPAND     c32_80000000AVX2<>+0(SB), Y4, Y4
+	VPSRLD    $0x18, Y4, Y4
+	VPSRLD    $0x14, Y2, Y3
+	VPAND     c32_1AVX2<>+0(SB), Y3, Y3
+	VPADDD    Y2, Y3, Y3
+	VPADDD    c32_7ffffAVX2<>+0(SB), Y3, Y3
+	VPSRLD    $0x14, Y3, Y3
+	VPSUBD    c32_3c0AVX2<>+0(SB), Y3, Y3
+	VPMINSD   c32_7eAVX2<>+0(SB), Y3, Y3
+	VADDPS    c32_46800000AVX2<>+0(SB), Y2, Y5
+	VPSUBD    c32_46800000AVX2<>+0(SB), Y5, Y5
+	VMOVDQU   c32_3c800000AVX2<>+0(SB), Y6
+	VPCMPGTD  Y2, Y6, Y6
+	VPBLENDVB Y6, Y5, Y3, Y3
+	VMOVDQU   c32_7fAVX2<>+0(SB), Y5
+	VPCMPGTD  c32_7f800000AVX2<>+0(SB), Y2, Y2
+	VPBLENDVB Y2, Y5, Y3, Y3
+	VPOR      Y3, Y4, Y4
+	VPSLLD    $0x10, Y0, Y2
+	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
+	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
+	VPSRLD    $0x04, Y2, Y2
+	VPADDD    c32_3c000000AVX2<>+0(SB), Y2, Y5
+	VPADDD    c32_800000AVX2<>+0(SB), Y5, Y6
+	VSUBPS    c32_3c800000AVX2<>+0(SB), Y6, Y6
+	VMOVDQU   c32_800000AVX2<>+0(SB), Y7
+	VPCMPGTD  Y2, Y7, Y7
+	VPBLENDVB Y7, Y6, Y5, Y5
+	VPCMPGTD  c32_7e00000AVX2<>+0(SB), Y2, Y2
+	VPBLENDVB Y2, c32_7fc00000AVX2<>+0(SB), Y5, Y5
+	VPOR      Y3, Y5, Y5
+	VPSLLD    $0x10, Y1, Y2
+	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
+	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
+	VPSRLD    $0x04, Y2, Y2
+	VPADDD    c32_3c000000AVX2<>+0(SB), Y2, Y6
+	VPADDD    c32_800000AVX2<>+0(SB), Y6, Y7
+	VSUBPS    c32_3c800000AVX2<>+0(SB), Y7, Y7
+	VMOVDQU   c32_800000AVX2<>+0(SB), Y8
+	VPCMPGTD  Y2, Y8, Y8
+	VPBLENDVB Y8, Y7, Y6, Y6
+	VPCMPGTD  c32_7e00000AVX2<>+0(SB), Y2, Y2
+	VPBLENDVB Y2, c32_7fc00000AVX2<>+0(SB), Y6, Y6
+	VPOR      Y3, Y6, Y6
+	VMAXPS    Y6, Y5, Y2
+	VMAXPS    Y5, Y6, Y3
+	VPAND     Y3, Y2, Y2
+	VCMPPS    $0x03, Y6, Y5, Y7
+	VADDPS    Y6, Y5, Y3
+	VPBLENDVB Y7, Y3, Y2, Y5
+	VPAND     c32_7fffffffAVX2<>+0(SB), Y5, Y2
+	VPAND     c32_80000000AVX2<>+0(SB), Y5, Y5
+	VPSRLD    $0x18, Y5, Y5
+	VPSRLD    $0x14, Y2, Y3
+	VPAND     c32_1AVX2<>+0(SB), Y3, Y3
+	VPADDD    Y2, Y3, Y3
+	VPADDD    c32_7ffffAVX2<>+0(SB), Y3, Y3
+	VPSRLD    $0x14, Y3, Y3
+	VPSUBD    c32_3c0AVX2<>+0(SB), Y3, Y3
+	VPMINSD   c32_7eAVX2<>+0(SB), Y3, Y3
+	VADDPS    c32_46800000AVX2<>+0(SB), Y2, Y6
+	VPSUBD    c32_46800000AVX2<>+0(SB), Y6, Y6
+	VMOVDQU   c32_3c800000AVX2<>+0(SB), Y7
+	VPCMPGTD  Y2, Y7, Y7
+	VPBLENDVB Y7, Y6, Y3, Y3
+	VMOVDQU   c32_7fAVX2<>+0(SB), Y6
+	VPCMPGTD  c32_7f800000AVX2<>+0(SB), Y2, Y2
+	VPBLENDVB Y2, Y6, Y3, Y3
+	VPOR      Y3, Y5, Y5
+	VPSLLD    $0x08, Y5, Y5
+	VPOR      Y5, Y4, Y4
+	VPSLLD    $0x08, Y0, Y2
+	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
+	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
+	VPSRLD    $0x04, Y2, Y2
+	VPADDD    c32_3c000000AVX2<>+0(SB), Y2, Y5
+	VPADDD    c32_800000AVX2<>+0(SB), Y5, Y6
+	VSUBPS    c32_3c800000AVX2<>+0(SB), Y6, Y6
+	VMOVDQU   c32_800000AVX2<>+0(SB), Y7
+	VPCMPGTD  Y2, Y7, Y7
+	VPBLENDVB Y7, Y6, Y5, Y5
+	VPCMPGTD  c32_7e00000AVX2<>+0(SB), Y2, Y2
+	VPBLENDVB Y2, c32_7fc00000AVX2<>+0(SB), Y5, Y5
+	VPOR      Y3, Y5, Y5
+	VPSLLD    $0x08, Y1, Y2
+	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
+	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
+	VPSRLD    $0x04, Y2, Y2
+	VPADDD    c32_3c000000AVX2<>+0(SB), Y2, Y6
+	VPADDD    c32_800000AVX2<>+0(SB), Y6, Y7
+	VSUBPS    c32_3c800000AVX2<>+0(SB), Y7, Y7
+	VMOVDQU   c32_800000AVX2<>+0(SB), Y8
+	VPCMPGTD  Y2, Y8, Y8
+	VPBLENDVB Y8, Y7, Y6, Y6
+	VPCMPGTD  c32_7e00000AVX2<>+0(SB), Y2, Y2
+	VPBLENDVB Y2, c32_7fc00000AVX2<>+0(SB), Y6, Y6
+	VPOR      Y3, Y6, Y6
+	VMAXPS    Y6, Y5, Y2
+	VMAXPS    Y5, Y6, Y3
+	VPAND     Y3, Y2, Y2
+	VCMPPS    $0x03, Y6, Y5, Y7
+	VADDPS    Y6, Y5, Y3
+	VPBLENDVB Y7, Y3, Y2, Y5
+	VPAND     c32_7fffffffAVX2<>+0(SB), Y5, Y2
+	VPAND     c32_80000000AVX2<>+0(SB), Y5, Y5
+	VPSRLD    $0x18, Y5, Y5
+	VPSRLD    $0x14, Y2, Y3
+	VPAND     c32_1AVX2<>+0(SB), Y3, Y3
+	VPADDD    Y2, Y3, Y3
+	VPADDD    c32_7ffffAVX2<>+0(SB), Y3, Y3
+	VPSRLD    $0x14, Y3, Y3
+	VPSUBD    c32_3c0AVX2<>+0(SB), Y3, Y3
+	VPMINSD   c32_7eAVX2<>+0(SB), Y3, Y3
+	VADDPS    c32_46800000AVX2<>+0(SB), Y2, Y6
+	VPSUBD    c32_46800000AVX2<>+0(SB), Y6, Y6
+	VMOVDQU   c32_3c800000AVX2<>+0(SB), Y7
+	VPCMPGTD  Y2, Y7, Y7
+	VPBLENDVB Y7, Y6, Y3, Y3
+	VMOVDQU   c32_7fAVX2<>+0(SB), Y6
+	VPCMPGTD  c32_7f800000AVX2<>+0(SB), Y2, Y2
+	VPBLENDVB Y2, Y6, Y3, Y3
+	VPOR      Y3, Y5, Y5
+	VPSLLD    $0x10, Y5, Y5
+	VPOR      Y5, Y4, Y4
+	VMOVDQU   Y0, Y0
+	VPAND     c32_80000000AVX2<>+0(SB), Y0, Y2
+	VPAND     c32_7f000000AVX2<>+0(SB), Y0, Y0
+	VPSRLD    $0x04, Y0, Y0
+	VPADDD    c32_3c000000AVX2<>+0(SB), Y0, Y3
+	VPADDD    c32_800000AVX2<>+0(SB), Y3, Y5
+	VSUBPS    c32_3c800000AVX2<>+0(SB), Y5, Y5
+	VMOVDQU   c32_800000AVX2<>+0(SB), Y6
+	VPCMPGTD  Y0, Y6, Y6
+	VPBLENDVB Y6, Y5, Y3, Y3
+	VPCMPGTD  c32_7e00000AVX2<>+0(SB), Y0, Y0
+	VPBLENDVB Y0, c32_7fc00000AVX2<>+0(SB), Y3, Y3
+	VPOR      Y2, Y3, Y3
+	VMOVDQU   Y1, Y0
+	VPAND     c32_80000000AVX2<>+0(SB), Y0, Y1
+	VPAND     c32_7f000000AVX2<>+0(SB), Y0, Y0
+	VPSRLD    $0x04, Y0, Y0
+	VPADDD    c32_3c000000AVX2<>+0(SB), Y0, Y2
+	VPADDD    c32_800000AVX2<>+0(SB), Y2, Y5
+	VSUBPS    c32_3c800000AVX2<>+0(SB), Y5, Y5
+	VMOVDQU   c32_800000AVX2<>+0(SB), Y6
+	VPCMPGTD  Y0, Y6, Y6
+	VPBLENDVB Y6, Y5, Y2, Y2
+	VPCMPGTD  c32_7e00000AVX2<>+0(SB), Y0, Y0
+	VPBLENDVB Y0, c32_7fc00000AVX2<>+0(SB), Y2, Y2
+	VPOR      Y1, Y2, Y2
+	VMAXPS    Y2, Y3, Y0
+	VMAXPS    Y3, Y2, Y1
+	VPAND     Y1, Y0, Y0
+	VCMPPS    $0x03, Y2, Y3, Y5
+	VADDPS    Y2, Y3, Y1
+	VPBLENDVB Y5, Y1, Y0, Y3
+	VPAND     c32_7fffffffAVX2<>+0(SB), Y3, Y0
+	VPAND     c32_80000000AVX2<>+0(SB), Y3, Y3
+	VPSRLD    $0x18, Y3, Y3
+	VPSRLD    $0x14, Y0, Y1
+	VPAND     c32_1AVX2<>+0(SB), Y1, Y1
+	VPADDD    Y0, Y1, Y1
+	VPADDD    c32_7ffffAVX2<>+0(SB), Y1, Y1
+	VPSRLD    $0x14, Y1, Y1
+	VPSUBD    c32_3c0AVX2<>+0(SB), Y1, Y1
+	VPMINSD   c32_7eAVX2<>+0(SB), Y1, Y1
+	VADDPS    c32_46800000AVX2<>+0(SB), Y0, Y2
+	VPSUBD    c32_46800000AVX2<>+0(SB), Y2, Y2
+	VMOVDQU   c32_3c800000AVX2<>+0(SB), Y5
+	VPCMPGTD  Y0, Y5, Y5
+	VPBLENDVB Y5, Y2, Y1, Y1
+	VMOVDQU   c32_7fAVX2<>+0(SB), Y2
+	VPCMPGTD  c32_7f800000AVX2<>+0(SB), Y0, Y0
+	VPBLENDVB Y0, Y2, Y1, Y1
+	VPOR      Y1, Y3, Y3
+	VPSLLD    $0x18, Y3, Y3
+	VPOR      Y3, Y4, Y4
+	VMOVDQA   Y4, Y0
+	ADDQ      $0x18, R12
+	DECQ      R13
+	JNZ       block_sources
+
+block_sources_done:
+	VMOVDQU Y0, 64(R8)
+	MOVQ    start+56(FP), R9
+	LEAQ    32(SI)(R9*1), R9
+	MOVQ    R9, 8(R8)
+	VMOVDQU Y0, (R11)(SI*1)
+	TESTQ   CX, CX
+	JZ      block_targets_done
+	MOVQ    AX, R12
+	MOVQ    CX, R13
+
+block_targets:
+	MOVQ    (R12), R14
+	VMOVDQU Y0, (R14)(SI*1)
+	ADDQ    $0x18, R12
+	DECQ    R13
+	JNZ     block_targets
+
+block_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+32, SI
+	JMP  block
+
+tail:
+	MOVQ    DI, R9
+	SUBQ    SI, R9
+	CMPQ    R9, $+32
+	JL      done
+	VMOVDQU (R10)(SI*1), Y0
+	TESTQ   BX, BX
+	JZ      tail_sources_done
+	MOVQ    DX, R12
+	MOVQ    BX, R13
+
+tail_sources:
+	MOVQ      (R12), R14
+	VMOVDQU   (R14)(SI*1), Y1
+	VPSLLD    $0x18, Y0, Y2
+	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
+	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
+	VPSRLD    $0x04, Y2, Y2
+	VPADDD    c32_3c000000AVX2<>+0(SB), Y2, Y4
+	VPADDD    c32_800000AVX2<>+0(SB), Y4, Y5
+	VSUBPS    c32_3c800000AVX2<>+0(SB), Y5, Y5
+	VMOVDQU   c32_800000AVX2<>+0(SB), Y6
+	VPCMPGTD  Y2, Y6, Y6
+	VPBLENDVB Y6, Y5, Y4, Y4
+	VPCMPGTD  c32_7e00000AVX2<>+0(SB), Y2, Y2
+	VPBLENDVB Y2, c32_7fc00000AVX2<>+0(SB), Y4, Y4
+	VPOR      Y3, Y4, Y4
+	VPSLLD    $0x18, Y1, Y2
+	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
+	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
+	VPSRLD    $0x04, Y2, Y2
+	VPADDD    c32_3c000000AVX2<>+0(SB), Y2, Y5
+	VPADDD    c32_800000AVX2<>+0(SB), Y5, Y6
+	VSUBPS    c32_3c800000AVX2<>+0(SB), Y6, Y6
+	VMOVDQU   c32_800000AVX2<>+0(SB), Y7
+	VPCMPGTD  Y2, Y7, Y7
+	VPBLENDVB Y7, Y6, Y5, Y5
+	VPCMPGTD  c32_7e00000AVX2<>+0(SB), Y2, Y2
+	VPBLENDVB Y2, c32_7fc00000AVX2<>+0(SB), Y5, Y5
+	VPOR      Y3, Y5, Y5
+	VMAXPS    Y5, Y4, Y2
+	VMAXPS    Y4, Y5, Y3
+	VPAND     Y3, Y2, Y2
+	VCMPPS    $0x03, Y5, Y4, Y6
+	VADDPS    Y5, Y4, Y3
+	VPBLENDVB Y6, Y3, Y2, Y4
+	VPAND     c32_7fffffffAVX2<>+0(SB), Y4, Y2
+	VPAND     c32_80000000AVX2<>+0(SB), Y4, Y4
+	VPSRLD    $0x18, Y4, Y4
+	VPSRLD    $0x14, Y2, Y3
+	VPAND     c32_1AVX2<>+0(SB), Y3, Y3
+	VPADDD    Y2, Y3, Y3
+	VPADDD    c32_7ffffAVX2<>+0(SB), Y3, Y3
+	VPSRLD    $0x14, Y3, Y3
+	VPSUBD    c32_3c0AVX2<>+0(SB), Y3, Y3
+	VPMINSD   c32_7eAVX2<>+0(SB), Y3, Y3
+	VADDPS    c32_46800000AVX2<>+0(SB), Y2, Y5
+	VPSUBD    c32_46800000AVX2<>+0(SB), Y5, Y5
+	VMOVDQU   c32_3c800000AVX2<>+0(SB), Y6
+	VPCMPGTD  Y2, Y6, Y6
+	VPBLENDVB Y6, Y5, Y3, Y3
+	VMOVDQU   c32_7fAVX2<>+0(SB), Y5
+	VPCMPGTD  c32_7f800000AVX2<>+0(SB), Y2, Y2
+	VPBLENDVB Y2, Y5, Y3, Y3
+	VPOR      Y3, Y4, Y4
+	VPSLLD    $0x10, Y0, Y2
+	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
+	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
+	VPSRLD    $0x04, Y2, Y2
+	VPADDD    c32_3c000000AVX2<>+0(SB), Y2, Y5
+	VPADDD    c32_800000AVX2<>+0(SB), Y5, Y6
+	VSUBPS    c32_3c800000AVX2<>+0(SB), Y6, Y6
+	VMOVDQU   c32_800000AVX2<>+0(SB), Y7
+	VPCMPGTD  Y2, Y7, Y7
+	VPBLENDVB Y7, Y6, Y5, Y5
+	VPCMPGTD  c32_7e00000AVX2<>+0(SB), Y2, Y2
+	VPBLENDVB Y2, c32_7fc00000AVX2<>+0(SB), Y5, Y5
+	VPOR      Y3, Y5, Y5
+	VPSLLD    $0x10, Y1, Y2
+	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
+	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
+	VPSRLD    $0x04, Y2, Y2
+	VPADDD    c32_3c000000AVX2<>+0(SB), Y2, Y6
+	VPADDD    c32_800000AVX2<>+0(SB), Y6, Y7
+	VSUBPS    c32_3c800000AVX2<>+0(SB), Y7, Y7
+	VMOVDQU   c32_800000AVX2<>+0(SB), Y8
+	VPCMPGTD  Y2, Y8, Y8
+	VPBLENDVB Y8, Y7, Y6, Y6
+	VPCMPGTD  c32_7e00000AVX2<>+0(SB), Y2, Y2
+	VPBLENDVB Y2, c32_7fc00000AVX2<>+0(SB), Y6, Y6
+	VPOR      Y3, Y6, Y6
+	VMAXPS    Y6, Y5, Y2
+	VMAXPS    Y5, Y6, Y3
+	VPAND     Y3, Y2, Y2
+	VCMPPS    $0x03, Y6, Y5, Y7
+	VADDPS    Y6, Y5, Y3
+	VPBLENDVB Y7, Y3, Y2, Y5
+	VPAND     c32_7fffffffAVX2<>+0(SB), Y5, Y2
+	VPAND     c32_80000000AVX2<>+0(SB), Y5, Y5
+	VPSRLD    $0x18, Y5, Y5
+	VPSRLD    $0x14, Y2, Y3
+	VPAND     c32_1AVX2<>+0(SB), Y3, Y3
+	VPADDD    Y2, Y3, Y3
+	VPADDD    c32_7ffffAVX2<>+0(SB), Y3, Y3
+	VPSRLD    $0x14, Y3, Y3
+	VPSUBD    c32_3c0AVX2<>+0(SB), Y3, Y3
+	VPMINSD   c32_7eAVX2<>+0(SB), Y3, Y3
+	VADDPS    c32_46800000AVX2<>+0(SB), Y2, Y6
+	VPSUBD    c32_46800000AVX2<>+0(SB), Y6, Y6
+	VMOVDQU   c32_3c800000AVX2<>+0(SB), Y7
+	VPCMPGTD  Y2, Y7, Y7
+	VPBLENDVB Y7, Y6, Y3, Y3
+	VMOVDQU   c32_7fAVX2<>+0(SB), Y6
+	VPCMPGTD  c32_7f800000AVX2<>+0(SB), Y2, Y2
+	VPBLENDVB Y2, Y6, Y3, Y3
+	VPOR      Y3, Y5, Y5
+	VPSLLD    $0x08, Y5, Y5
+	VPOR      Y5, Y4, Y4
+	VPSLLD    $0x08, Y0, Y2
+	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
+	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
+	VPSRLD    $0x04, Y2, Y2
+	VPADDD    c32_3c000000AVX2<>+0(SB), Y2, Y5
+	VPADDD    c32_800000AVX2<>+0(SB), Y5, Y6
+	VSUBPS    c32_3c800000AVX2<>+0(SB), Y6, Y6
+	VMOVDQU   c32_800000AVX2<>+0(SB), Y7
+	VPCMPGTD  Y2, Y7, Y7
+	VPBLENDVB Y7, Y6, Y5, Y5
+	VPCMPGTD  c32_7e00000AVX2<>+0(SB), Y2, Y2
+	VPBLENDVB Y2, c32_7fc00000AVX2<>+0(SB), Y5, Y5
+	VPOR      Y3, Y5, Y5
+	VPSLLD    $0x08, Y1, Y2
+	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
+	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
+	VPSRLD    $0x04, Y2, Y2
+	VPADDD    c32_3c000000AVX2<>+0(SB), Y2, Y6
+	VPADDD    c32_800000AVX2<>+0(SB), Y6, Y7
+	VSUBPS    c32_3c800000AVX2<>+0(SB), Y7, Y7
+	VMOVDQU   c32_800000AVX2<>+0(SB), Y8
+	VPCMPGTD  Y2, Y8, Y8
+	VPBLENDVB Y8, Y7, Y6, Y6
+	VPCMPGTD  c32_7e00000AVX2<>+0(SB), Y2, Y2
+	VPBLENDVB Y2, c32_7fc00000AVX2<>+0(SB), Y6, Y6
+	VPOR      Y3, Y6, Y6
+	VMAXPS    Y6, Y5, Y2
+	VMAXPS    Y5, Y6, Y3
+	VPAND     Y3, Y2, Y2
+	VCMPPS    $0x03, Y6, Y5, Y7
+	VADDPS    Y6, Y5, Y3
+	VPBLENDVB Y7, Y3, Y2, Y5
+	VPAND     c32_7fffffffAVX2<>+0(SB), Y5, Y2
+	VPAND     c32_80000000AVX2<>+0(SB), Y5, Y5
+	VPSRLD    $0x18, Y5, Y5
+	VPSRLD    $0x14, Y2, Y3
+	VPAND     c32_1AVX2<>+0(SB), Y3, Y3
+	VPADDD    Y2, Y3, Y3
+	VPADDD    c32_7ffffAVX2<>+0(SB), Y3, Y3
+	VPSRLD    $0x14, Y3, Y3
+	VPSUBD    c32_3c0AVX2<>+0(SB), Y3, Y3
+	VPMINSD   c32_7eAVX2<>+0(SB), Y3, Y3
+	VADDPS    c32_46800000AVX2<>+0(SB), Y2, Y6
+	VPSUBD    c32_46800000AVX2<>+0(SB), Y6, Y6
+	VMOVDQU   c32_3c800000AVX2<>+0(SB), Y7
+	VPCMPGTD  Y2, Y7, Y7
+	VPBLENDVB Y7, Y6, Y3, Y3
+	VMOVDQU   c32_7fAVX2<>+0(SB), Y6
+	VPCMPGTD  c32_7f800000AVX2<>+0(SB), Y2, Y2
+	VPBLENDVB Y2, Y6, Y3, Y3
+	VPOR      Y3, Y5, Y5
+	VPSLLD    $0x10, Y5, Y5
+	VPOR      Y5, Y4, Y4
+	VMOVDQU   Y0, Y0
+	VPAND     c32_80000000AVX2<>+0(SB), Y0, Y2
+	VPAND     c32_7f000000AVX2<>+0(SB), Y0, Y0
+	VPSRLD    $0x04, Y0, Y0
+	VPADDD    c32_3c000000AVX2<>+0(SB), Y0, Y3
+	VPADDD    c32_800000AVX2<>+0(SB), Y3, Y5
+	VSUBPS    c32_3c800000AVX2<>+0(SB), Y5, Y5
+	VMOVDQU   c32_800000AVX2<>+0(SB), Y6
+	VPCMPGTD  Y0, Y6, Y6
+	VPBLENDVB Y6, Y5, Y3, Y3
+	VPCMPGTD  c32_7e00000AVX2<>+0(SB), Y0, Y0
+	VPBLENDVB Y0, c32_7fc00000AVX2<>+0(SB), Y3, Y3
+	VPOR      Y2, Y3, Y3
+	VMOVDQU   Y1, Y0
+	VPAND     c32_80000000AVX2<>+0(SB), Y0, Y1
+	VPAND     c32_7f000000AVX2<>+0(SB), Y0, Y0
+	VPSRLD    $0x04, Y0, Y0
+	VPADDD    c32_3c000000AVX2<>+0(SB), Y0, Y2
+	VPADDD    c32_800000AVX2<>+0(SB), Y2, Y5
+	VSUBPS    c32_3c800000AVX2<>+0(SB), Y5, Y5
+	VMOVDQU   c32_800000AVX2<>+0(SB), Y6
+	VPCMPGTD  Y0, Y6, Y6
+	VPBLENDVB Y6, Y5, Y2, Y2
+	VPCMPGTD  c32_7e00000AVX2<>+0(SB), Y0, Y0
+	VPBLENDVB Y0, c32_7fc00000AVX2<>+0(SB), Y2, Y2
+	VPOR      Y1, Y2, Y2
+	VMAXPS    Y2, Y3, Y0
+	VMAXPS    Y3, Y2, Y1
+	VPAND     Y1, Y0, Y0
+	VCMPPS    $0x03, Y2, Y3, Y5
+	VADDPS    Y2, Y3, Y1
+	VPBLENDVB Y5, Y1, Y0, Y3
+	VPAND     c32_7fffffffAVX2<>+0(SB), Y3, Y0
+	VPAND     c32_80000000AVX2<>+0(SB), Y3, Y3
+	VPSRLD    $0x18, Y3, Y3
+	VPSRLD    $0x14, Y0, Y1
+	VPAND     c32_1AVX2<>+0(SB), Y1, Y1
+	VPADDD    Y0, Y1, Y1
+	VPADDD    c32_7ffffAVX2<>+0(SB), Y1, Y1
+	VPSRLD    $0x14, Y1, Y1
+	VPSUBD    c32_3c0AVX2<>+0(SB), Y1, Y1
+	VPMINSD   c32_7eAVX2<>+0(SB), Y1, Y1
+	VADDPS    c32_46800000AVX2<>+0(SB), Y0, Y2
+	VPSUBD    c32_46800000AVX2<>+0(SB), Y2, Y2
+	VMOVDQU   c32_3c800000AVX2<>+0(SB), Y5
+	VPCMPGTD  Y0, Y5, Y5
+	VPBLENDVB Y5, Y2, Y1, Y1
+	VMOVDQU   c32_7fAVX2<>+0(SB), Y2
+	VPCMPGTD  c32_7f800000AVX2<>+0(SB), Y0, Y0
+	VPBLENDVB Y0, Y2, Y1, Y1
+	VPOR      Y1, Y3, Y3
+	VPSLLD    $0x18, Y3, Y3
+	VPOR      Y3, Y4, Y4
+	VMOVDQA   Y4, Y0
+	ADDQ      $0x18, R12
+	DECQ      R13
+	JNZ       tail_sources
+
+tail_sources_done:
+	VMOVDQU Y0, 64(R8)
+	MOVQ    start+56(FP), R9
+	LEAQ    32(SI)(R9*1), R9
+	MOVQ    R9, 8(R8)
+	VMOVDQU Y0, (R11)(SI*1)
+	TESTQ   CX, CX
+	JZ      tail_targets_done
+	MOVQ    AX, R12
+	MOVQ    CX, R13
+
+tail_targets:
+	MOVQ    (R12), R14
+	VMOVDQU Y0, (R14)(SI*1)
+	ADDQ    $0x18, R12
+	DECQ    R13
+	JNZ     tail_targets
+
+tail_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+32, SI
+	JMP  tail
+
+done:
+	VZEROUPPER
+	RET
+
+// func sumFloat8E5M2LoggedAVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
+// Requires: AVX, AVX2
+TEXT ·sumFloat8E5M2LoggedAVX2(SB), NOSPLIT, $0-64
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ log+48(FP), R8
+	MOVQ (DX), R10
+	MOVQ (AX), R11
+	ADDQ $0x18, DX
+	ADDQ $0x18, AX
+	SUBQ $0x01, BX
+	DECQ CX
+
+block:
+	MOVQ    DI, R9
+	SUBQ    SI, R9
+	CMPQ    R9, $+32
+	JL      tail
+	VMOVDQU (R10)(SI*1), Y0
+	TESTQ   BX, BX
+	JZ      block_sources_done
+	MOVQ    DX, R12
+	MOVQ    BX, R13
+
+block_sources:
+	MOVQ      (R12), R14
+	VMOVDQU   (R14)(SI*1), Y1
+	VPSLLD    $0x18, Y0, Y2
+	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
+	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
+	VPSRLD    $0x03, Y2, Y2
+	VPADDD    c32_38000000AVX2<>+0(SB), Y2, Y4
+	VPADDD    c32_800000AVX2<>+0(SB), Y4, Y5
+	VSUBPS    c32_38800000AVX2<>+0(SB), Y5, Y5
+	VMOVDQU   c32_800000AVX2<>+0(SB), Y6
+	VPCMPGTD  Y2, Y6, Y6
+	VPBLENDVB Y6, Y5, Y4, Y4
+	VPOR      c32_7f800000AVX2<>+0(SB), Y2, Y5
+	VPCMPGTD  c32_f7fffffAVX2<>+0(SB), Y2, Y2
+	VPBLENDVB Y2, Y5, Y4, Y4
+	VPOR      Y3, Y4, Y4
+	VPSLLD    $0x18, Y1, Y2
+	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
+	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
+	VPSRLD    $0x03, Y2, Y2
+	VPADDD    c32_38000000AVX2<>+0(SB), Y2, Y5
+	VPADDD    c32_800000AVX2<>+0(SB), Y5, Y6
+	VSUBPS    c32_38800000AVX2<>+0(SB), Y6, Y6
+	VMOVDQU   c32_800000AVX2<>+0(SB), Y7
+	VPCMPGTD  Y2, Y7, Y7
+	VPBLENDVB Y7, Y6, Y5, Y5
+	VPOR      c32_7f800000AVX2<>+0(SB), Y2, Y6
+	VPCMPGTD  c32_f7fffffAVX2<>+0(SB), Y2, Y2
+	VPBLENDVB Y2, Y6, Y5, Y5
+	VPOR      Y3, Y5, Y5
+	VADDPS    Y5, Y4, Y4
+	VPAND     c32_7fffffffAVX2<>+0(SB), Y4, Y2
+	VPAND     c32_80000000AVX2<>+0(SB), Y4, Y4
+	VPSRLD    $0x18, Y4, Y4
+	VPSRLD    $0x15, Y2, Y3
+	VPAND     c32_1AVX2<>+0(SB), Y3, Y3
+	VPADDD    Y2, Y3, Y3
+	VPADDD    c32_fffffAVX2<>+0(SB), Y3, Y3
+	VPSRLD    $0x15, Y3, Y3
+	VPSUBD    c32_1c0AVX2<>+0(SB), Y3, Y3
+	VPMINSD   c32_7bAVX2<>+0(SB), Y3, Y3
+	VADDPS    c32_43000000AVX2<>+0(SB), Y2, Y5
+	VPSUBD    c32_43000000AVX2<>+0(SB), Y5, Y5
+	VMOVDQU   c32_38800000AVX2<>+0(SB), Y6
+	VPCMPGTD  Y2, Y6, Y6
+	VPBLENDVB Y6, Y5, Y3, Y3
+	VPSRLD    $0x15, Y2, Y5
+	VPAND     c32_7fAVX2<>+0(SB), Y5, Y5
+	VPCMPGTD  c32_7f800000AVX2<>+0(SB), Y2, Y2
+	VPBLENDVB Y2, Y5, Y3, Y3
+	VPOR      Y3, Y4, Y4
+	VPSLLD    $0x10, Y0, Y2
+	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
+	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
+	VPSRLD    $0x03, Y2, Y2
+	VPADDD    c32_38000000AVX2<>+0(SB), Y2, Y5
+	VPADDD    c32_800000AVX2<>+0(SB), Y5, Y6
+	VSUBPS    c32_38800000AVX2<>+0(SB), Y6, Y6
+	VMOVDQU   c32_800000AVX2<>+0(SB), Y7
+	VPCMPGTD  Y2, Y7, Y7
+	VPBLENDVB Y7, Y6, Y5, Y5
+	VPOR      c32_7f800000AVX2<>+0(SB), Y2, Y6
+	VPCMPGTD  c32_f7fffffAVX2<>+0(SB), Y2, Y2
+	VPBLENDVB Y2, Y6, Y5, Y5
+	VPOR      Y3, Y5, Y5
+	VPSLLD    $0x10, Y1, Y2
+	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
+	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
+	VPSRLD    $0x03, Y2, Y2
+	VPADDD    c32_38000000AVX2<>+0(SB), Y2, Y6
+	VPADDD    c32_800000AVX2<>+0(SB), Y6, Y7
+	VSUBPS    c32_38800000AVX2<>+0(SB), Y7, Y7
+	VMOVDQU   c32_800000AVX2<>+0(SB), Y8
+	VPCMPGTD  Y2, Y8, Y8
+	VPBLENDVB Y8, Y7, Y6, Y6
+	VPOR      c32_7f800000AVX2<>+0(SB), Y2, Y7
+	VPCMPGTD  c32_f7fffffAVX2<>+0(SB), Y2, Y2
+	VPBLENDVB Y2, Y7, Y6, Y6
+	VPOR      Y3, Y6, Y6
+	VADDPS    Y6, Y5, Y5
+	VPAND     c32_7fffffffAVX2<>+0(SB), Y5, Y2
+	VPAND     c32_80000000AVX2<>+0(SB), Y5, Y5
+	VPSRLD    $0x18, Y5, Y5
+	VPSRLD    $0x15, Y2, Y3
+	VPAND     c32_1AVX2<>+0(SB), Y3, Y3
+	VPADDD    Y2, Y3, Y3
+	VPADDD    c32_fffffAVX2<>+0(SB), Y3, Y3
+	VPSRLD    $0x15, Y3, Y3
+	VPSUBD    c32_1c0AVX2<>+0(SB), Y3, Y3
+	VPMINSD   c32_7bAVX2<>+0(SB), Y3, Y3
+	VADDPS    c32_43000000AVX2<>+0(SB), Y2, Y6
+	VPSUBD    c32_43000000AVX2<>+0(SB), Y6, Y6
+	VMOVDQU   c32_38800000AVX2<>+0(SB), Y7
+	VPCMPGTD  Y2, Y7, Y7
+	VPBLENDVB Y7, Y6, Y3, Y3
+	VPSRLD    $0x15, Y2, Y6
+	VPAND     c32_7fAVX2<>+0(SB), Y6, Y6
+	VPCMPGTD  c32_7f800000AVX2<>+0(SB), Y2, Y2
+	VPBLENDVB Y2, Y6, Y3, Y3
+	VPOR      Y3, Y5, Y5
+	VPSLLD    $0x08, Y5, Y5
+	VPOR      Y5, Y4, Y4
+	VPSLLD    $0x08, Y0, Y2
+	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
+	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
+	VPSRLD    $0x03, Y2, Y2
+	VPADDD    c32_38000000AVX2<>+0(SB), Y2, Y5
+	VPADDD    c32_800000AVX2<>+0(SB), Y5, Y6
+	VSUBPS    c32_38800000AVX2<>+0(SB), Y6, Y6
+	VMOVDQU   c32_800000AVX2<>+0(SB), Y7
+	VPCMPGTD  Y2, Y7, Y7
+	VPBLENDVB Y7, Y6, Y5, Y5
+	VPOR      c32_7f800000AVX2<>+0(SB), Y2, Y6
+	VPCMPGTD  c32_f7fffffAVX2<>+0(SB), Y2, Y2
+	VPBLENDVB Y2, Y6, Y5, Y5
+	VPOR      Y3, Y5, Y5
+	VPSLLD    $0x08, Y1, Y2
+	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
+	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
+	VPSRLD    $0x03, Y2, Y2
+	VPADDD    c32_38000000AVX2<>+0(SB), Y2, Y6
+	VPADDD    c32_800000AVX2<>+0(SB), Y6, Y7
+	VSUBPS    c32_38800000AVX2<>+0(SB), Y7, Y7
+	VMOVDQU   c32_800000AVX2<>+0(SB), Y8
+	VPCMPGTD  Y2, Y8, Y8
+	VPBLENDVB Y8, Y7, Y6, Y6
+	VPOR      c32_7f800000AVX2<>+0(SB), Y2, Y7
+	VPCMPGTD  c32_f7fffffAVX2<>+0(SB), Y2, Y2
+	VPBLENDVB Y2, Y7, Y6, Y6
+	VPOR      Y3, Y6, Y6
+	VADDPS    Y6, Y5, Y5
+	VPAND     c32_7fffffffAVX2<>+0(SB), Y5, Y2
+	VPAND     c32_80000000AVX2<>+0(SB), Y5, Y5
+	VPSRLD    $0x18, Y5, Y5
+	VPSRLD    $0x15, Y2, Y3
+	VPAND     c32_1AVX2<>+0(SB), Y3, Y3
+	VPADDD    Y2, Y3, Y3
+	VPADDD    c32_fffffAVX2<>+0(SB), Y3, Y3
+	VPSRLD    $0x15, Y3, Y3
+	VPSUBD    c32_1c0AVX2<>+0(SB), Y3, Y3
+	VPMINSD   c32_7bAVX2<>+0(SB), Y3, Y3
+	VADDPS    c32_43000000AVX2<>+0(SB), Y2, Y6
+	VPSUBD    c32_43000000AVX2<>+0(SB), Y6, Y6
+	VMOVDQU   c32_38800000AVX2<>+0(SB), Y7
+	VPCMPGTD  Y2, Y7, Y7
+	VPBLENDVB Y7, Y6, Y3, Y3
+	VPSRLD    $0x15, Y2, Y6
+	VPAND     c32_7fAVX2<>+0(SB), Y6, Y6
+	VPCMPGTD  c32_7f800000AVX2<>+0(SB), Y2, Y2
+	VPBLENDVB Y2, Y6, Y3, Y3
+	VPOR      Y3, Y5, Y5
+	VPSLLD    $0x10, Y5, Y5
+	VPOR      Y5, Y4, Y4
+	VMOVDQU   Y0, Y0
+	VPAND     c32_80000000AVX2<>+0(SB), Y0, Y2
+	VPAND     c32_7f000000AVX2<>+0(SB), Y0, Y0
+	VPSRLD    $0x03, Y0, Y0
+	VPADDD    c32_38000000AVX2<>+0(SB), Y0, Y3
+	VPADDD    c32_800000AVX2<>+0(SB), Y3, Y5
+	VSUBPS    c32_38800000AVX2<>+0(SB), Y5, Y5
+	VMOVDQU   c32_800000AVX2<>+0(SB), Y6
+	VPCMPGTD  Y0, Y6, Y6
+	VPBLENDVB Y6, Y5, Y3, Y3
+	VPOR      c32_7f800000AVX2<>+0(SB), Y0, Y5
+	VPCMPGTD  c32_f7fffffAVX2<>+0(SB), Y0, Y0
+	VPBLENDVB Y0, Y5, Y3, Y3
+	VPOR      Y2, Y3, Y3
+	VMOVDQU   Y1, Y0
+	VPAND     c32_80000000AVX2<>+0(SB), Y0, Y1
+	VPAND     c32_7f000000AVX2<>+0(SB), Y0, Y0
+	VPSRLD    $0x03, Y0, Y0
+	VPADDD    c32_38000000AVX2<>+0(SB), Y0, Y2
+	VPADDD    c32_800000AVX2<>+0(SB), Y2, Y5
+	VSUBPS    c32_38800000AVX2<>+0(SB), Y5, Y5
+	VMOVDQU   c32_800000AVX2<>+0(SB), Y6
+	VPCMPGTD  Y0, Y6, Y6
+	VPBLENDVB Y6, Y5, Y2, Y2
+	VPOR      c32_7f800000AVX2<>+0(SB), Y0, Y5
+	VPCMPGTD  c32_f7fffffAVX2<>+0(SB), Y0, Y0
+	VPBLENDVB Y0, Y5, Y2, Y2
+	VPOR      Y1, Y2, Y2
+	VADDPS    Y2, Y3, Y3
+	VPAND     c32_7fffffffAVX2<>+0(SB), Y3, Y0
+	VPAND     c32_80000000AVX2<>+0(SB), Y3, Y3
+	VPSRLD    $0x18, Y3, Y3
+	VPSRLD    $0x15, Y0, Y1
+	VPAND     c32_1AVX2<>+0(SB), Y1, Y1
+	VPADDD    Y0, Y1, Y1
+	VPADDD    c32_fffffAVX2<>+0(SB), Y1, Y1
+	VPSRLD    $0x15, Y1, Y1
+	VPSUBD    c32_1c0AVX2<>+0(SB), Y1, Y1
+	VPMINSD   c32_7bAVX2<>+0(SB), Y1, Y1
+	VADDPS    c32_43000000AVX2<>+0(SB), Y0, Y2
+	VPSUBD    c32_43000000AVX2<>+0(SB), Y2, Y2
+	VMOVDQU   c32_38800000AVX2<>+0(SB), Y5
+	VPCMPGTD  Y0, Y5, Y5
+	VPBLENDVB Y5, Y2, Y1, Y1
+	VPSRLD    $0x15, Y0, Y2
+	VPAND     c32_7fAVX2<>+0(SB), Y2, Y2
+	VPCMPGTD  c32_7f800000AVX2<>+0(SB), Y0, Y0
+	VPBLENDVB Y0, Y2, Y1, Y1
+	VPOR      Y1, Y3, Y3
+	VPSLLD    $0x18, Y3, Y3
+	VPOR      Y3, Y4, Y4
+	VMOVDQA   Y4, Y0
+	ADDQ      $0x18, R12
+	DECQ      R13
+	JNZ       block_sources
+
+block_sources_done:
+	VMOVDQU Y0, 64(R8)
+	MOVQ    start+56(FP), R9
+	LEAQ    32(SI)(R9*1), R9
+	MOVQ    R9, 8(R8)
+	VMOVDQU Y0, (R11)(SI*1)
+	TESTQ   CX, CX
+	JZ      block_targets_done
+	MOVQ    AX, R12
+	MOVQ    CX, R13
+
+block_targets:
+	MOVQ    (R12), R14
+	VMOVDQU Y0, (R14)(SI*1)
+	ADDQ    $0x18, R12
+	DECQ    R13
+	JNZ     block_targets
+
+block_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+32, SI
+	JMP  block
+
+tail:
+	MOVQ    DI, R9
+	SUBQ    SI, R9
+	CMPQ    R9, $+32
+	JL      done
+	VMOVDQU (R10)(SI*1), Y0
+	TESTQ   BX, BX
+	JZ      tail_sources_done
+	MOVQ    DX, R12
+	MOVQ    BX, R13
+
+tail_sources:
+	MOVQ      (R12), R14
+	VMOVDQU   (R14)(SI*1), Y1
+	VPSLLD    $0x18, Y0, Y2
+	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
+	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
+	VPSRLD    $0x03, Y2, Y2
+	VPADDD    c32_38000000AVX2<>+0(SB), Y2, Y4
+	VPADDD    c32_800000AVX2<>+0(SB), Y4, Y5
+	VSUBPS    c32_38800000AVX2<>+0(SB), Y5, Y5
+	VMOVDQU   c32_800000AVX2<>+0(SB), Y6
+	VPCMPGTD  Y2, Y6, Y6
+	VPBLENDVB Y6, Y5, Y4, Y4
+	VPOR      c32_7f800000AVX2<>+0(SB), Y2, Y5
+	VPCMPGTD  c32_f7fffffAVX2<>+0(SB), Y2, Y2
+	VPBLENDVB Y2, Y5, Y4, Y4
+	VPOR      Y3, Y4, Y4
+	VPSLLD    $0x18, Y1, Y2
+	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
+	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
+	VPSRLD    $0x03, Y2, Y2
+	VPADDD    c32_38000000AVX2<>+0(SB), Y2, Y5
+	VPADDD    c32_800000AVX2<>+0(SB), Y5, Y6
+	VSUBPS    c32_38800000AVX2<>+0(SB), Y6, Y6
+	VMOVDQU   c32_800000AVX2<>+0(SB), Y7
+	VPCMPGTD  Y2, Y7, Y7
+	VPBLENDVB Y7, Y6, Y5, Y5
+	VPOR      c32_7f800000AVX2<>+0(SB), Y2, Y6
+	VPCMPGTD  c32_f7fffffAVX2<>+0(SB), Y2, Y2
+	VPBLENDVB Y2, Y6, Y5, Y5
+	VPOR      Y3, Y5, Y5
+	VADDPS    Y5, Y4, Y4
+	VPAND     c32_7fffffffAVX2<>+0(SB), Y4, Y2
+	VPAND     c32_80000000AVX2<>+0(SB), Y4, Y4
+	VPSRLD    $0x18, Y4, Y4
+	VPSRLD    $0x15, Y2, Y3
+	VPAND     c32_1AVX2<>+0(SB), Y3, Y3
+	VPADDD    Y2, Y3, Y3
+	VPADDD    c32_fffffAVX2<>+0(SB), Y3, Y3
+	VPSRLD    $0x15, Y3, Y3
+	VPSUBD    c32_1c0AVX2<>+0(SB), Y3, Y3
+	VPMINSD   c32_7bAVX2<>+0(SB), Y3, Y3
+	VADDPS    c32_43000000AVX2<>+0(SB), Y2, Y5
+	VPSUBD    c32_43000000AVX2<>+0(SB), Y5, Y5
+	VMOVDQU   c32_38800000AVX2<>+0(SB), Y6
+	VPCMPGTD  Y2, Y6, Y6
+	VPBLENDVB Y6, Y5, Y3, Y3
+	VPSRLD    $0x15, Y2, Y5
+	VPAND     c32_7fAVX2<>+0(SB), Y5, Y5
+	VPCMPGTD  c32_7f800000AVX2<>+0(SB), Y2, Y2
+	VPBLENDVB Y2, Y5, Y3, Y3
+	VPOR      Y3, Y4, Y4
+	VPSLLD    $0x10, Y0, Y2
+	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
+	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
+	VPSRLD    $0x03, Y2, Y2
+	VPADDD    c32_38000000AVX2<>+0(SB), Y2, Y5
+	VPADDD    c32_800000AVX2<>+0(SB), Y5, Y6
+	VSUBPS    c32_38800000AVX2<>+0(SB), Y6, Y6
+	VMOVDQU   c32_800000AVX2<>+0(SB), Y7
+	VPCMPGTD  Y2, Y7, Y7
+	VPBLENDVB Y7, Y6, Y5, Y5
+	VPOR      c32_7f800000AVX2<>+0(SB), Y2, Y6
+	VPCMPGTD  c32_f7fffffAVX2<>+0(SB), Y2, Y2
+	VPBLENDVB Y2, Y6, Y5, Y5
+	VPOR      Y3, Y5, Y5
+	VPSLLD    $0x10, Y1, Y2
+	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
+	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
+	VPSRLD    $0x03, Y2, Y2
+	VPADDD    c32_38000000AVX2<>+0(SB), Y2, Y6
+	VPADDD    c32_800000AVX2<>+0(SB), Y6, Y7
+	VSUBPS    c32_38800000AVX2<>+0(SB), Y7, Y7
+	VMOVDQU   c32_800000AVX2<>+0(SB), Y8
+	VPCMPGTD  Y2, Y8, Y8
+	VPBLENDVB Y8, Y7, Y6, Y6
+	VPOR      c32_7f800000AVX2<>+0(SB), Y2, Y7
+	VPCMPGTD  c32_f7fffffAVX2<>+0(SB), Y2, Y2
+	VPBLENDVB Y2, Y7, Y6, Y6
+	VPOR      Y3, Y6, Y6
+	VADDPS    Y6, Y5, Y5
+	VPAND     c32_7fffffffAVX2<>+0(SB), Y5, Y2
+	VPAND     c32_80000000AVX2<>+0(SB), Y5, Y5
+	VPSRLD    $0x18, Y5, Y5
+	VPSRLD    $0x15, Y2, Y3
+	VPAND     c32_1AVX2<>+0(SB), Y3, Y3
+	VPADDD    Y2, Y3, Y3
+	VPADDD    c32_fffffAVX2<>+0(SB), Y3, Y3
+	VPSRLD    $0x15, Y3, Y3
+	VPSUBD    c32_1c0AVX2<>+0(SB), Y3, Y3
+	VPMINSD   c32_7bAVX2<>+0(SB), Y3, Y3
+	VADDPS    c32_43000000AVX2<>+0(SB), Y2, Y6
+	VPSUBD    c32_43000000AVX2<>+0(SB), Y6, Y6
+	VMOVDQU   c32_38800000AVX2<>+0(SB), Y7
+	VPCMPGTD  Y2, Y7, Y7
+	VPBLENDVB Y7, Y6, Y3, Y3
+	VPSRLD    $0x15, Y2, Y6
+	VPAND     c32_7fAVX2<>+0(SB), Y6, Y6
+	VPCMPGTD  c32_7f800000AVX2<>+0(SB), Y2, Y2
+	VPBLENDVB Y2, Y6, Y3, Y3
+	VPOR      Y3, Y5, Y5
+	VPSLLD    $0x08, Y5, Y5
+	VPOR      Y5, Y4, Y4
+	VPSLLD    $0x08, Y0, Y2
+	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
+	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
+	VPSRLD    $0x03, Y2, Y2
+	VPADDD    c32_38000000AVX2<>+0(SB), Y2, Y5
+	VPADDD    c32_800000AVX2<>+0(SB), Y5, Y6
+	VSUBPS    c32_38800000AVX2<>+0(SB), Y6, Y6
+	VMOVDQU   c32_800000AVX2<>+0(SB), Y7
+	VPCMPGTD  Y2, Y7, Y7
+	VPBLENDVB Y7, Y6, Y5, Y5
+	VPOR      c32_7f800000AVX2<>+0(SB), Y2, Y6
+	VPCMPGTD  c32_f7fffffAVX2<>+0(SB), Y2, Y2
+	VPBLENDVB Y2, Y6, Y5, Y5
+	VPOR      Y3, Y5, Y5
+	VPSLLD    $0x08, Y1, Y2
+	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
+	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
+	VPSRLD    $0x03, Y2, Y2
+	VPADDD    c32_38000000AVX2<>+0(SB), Y2, Y6
+	VPADDD    c32_800000AVX2<>+0(SB), Y6, Y7
+	VSUBPS    c32_38800000AVX2<>+0(SB), Y7, Y7
+	VMOVDQU   c32_800000AVX2<>+0(SB), Y8
+	VPCMPGTD  Y2, Y8, Y8
+	VPBLENDVB Y8, Y7, Y6, Y6
+	VPOR      c32_7f800000AVX2<>+0(SB), Y2, Y7
+	VPCMPGTD  c32_f7fffffAVX2<>+0(SB), Y2, Y2
+	VPBLENDVB Y2, Y7, Y6, Y6
+	VPOR      Y3, Y6, Y6
+	VADDPS    Y6, Y5, Y5
+	VPAND     c32_7fffffffAVX2<>+0(SB), Y5, Y2
+	VPAND     c32_80000000AVX2<>+0(SB), Y5, Y5
+	VPSRLD    $0x18, Y5, Y5
+	VPSRLD    $0x15, Y2, Y3
+	VPAND     c32_1AVX2<>+0(SB), Y3, Y3
+	VPADDD    Y2, Y3, Y3
+	VPADDD    c32_fffffAVX2<>+0(SB), Y3, Y3
+	VPSRLD    $0x15, Y3, Y3
+	VPSUBD    c32_1c0AVX2<>+0(SB), Y3, Y3
+	VPMINSD   c32_7bAVX2<>+0(SB), Y3, Y3
+	VADDPS    c32_43000000AVX2<>+0(SB), Y2, Y6
+	VPSUBD    c32_43000000AVX2<>+0(SB), Y6, Y6
+	VMOVDQU   c32_38800000AVX2<>+0(SB), Y7
+	VPCMPGTD  Y2, Y7, Y7
+	VPBLENDVB Y7, Y6, Y3, Y3
+	VPSRLD    $0x15, Y2, Y6
+	VPAND     c32_7fAVX2<>+0(SB), Y6, Y6
+	VPCMPGTD  c32_7f800000AVX2<>+0(SB), Y2, Y2
+	VPBLENDVB Y2, Y6, Y3, Y3
+	VPOR      Y3, Y5, Y5
+	VPSLLD    $0x10, Y5, Y5
+	VPOR      Y5, Y4, Y4
+	VMOVDQU   Y0, Y0
+	VPAND     c32_80000000AVX2<>+0(SB), Y0, Y2
+	VPAND     c32_7f000000AVX2<>+0(SB), Y0, Y0
+	VPSRLD    $0x03, Y0, Y0
+	VPADDD    c32_38000000AVX2<>+0(SB), Y0, Y3
+	VPADDD    c32_800000AVX2<>+0(SB), Y3, Y5
+	VSUBPS    c32_38800000AVX2<>+0(SB), Y5, Y5
+	VMOVDQU   c32_800000AVX2<>+0(SB), Y6
+	VPCMPGTD  Y0, Y6, Y6
+	VPBLENDVB Y6, Y5, Y3, Y3
+	VPOR      c32_7f800000AVX2<>+0(SB), Y0, Y5
+	VPCMPGTD  c32_f7fffffAVX2<>+0(SB), Y0, Y0
+	VPBLENDVB Y0, Y5, Y3, Y3
+	VPOR      Y2, Y3, Y3
+	VMOVDQU   Y1, Y0
+	VPAND     c32_80000000AVX2<>+0(SB), Y0, Y1
+	VPAND     c32_7f000000AVX2<>+0(SB), Y0, Y0
+	VPSRLD    $0x03, Y0, Y0
+	VPADDD    c32_38000000AVX2<>+0(SB), Y0, Y2
+	VPADDD    c32_800000AVX2<>+0(SB), Y2, Y5
+	VSUBPS    c32_38800000AVX2<>+0(SB), Y5, Y5
+	VMOVDQU   c32_800000AVX2<>+0(SB), Y6
+	VPCMPGTD  Y0, Y6, Y6
+	VPBLENDVB Y6, Y5, Y2, Y2
+	VPOR      c32_7f800000AVX2<>+0(SB), Y0, Y5
+	VPCMPGTD  c32_f7fffffAVX2<>+0(SB), Y0, Y0
+	VPBLENDVB Y0, Y5, Y2, Y2
+	VPOR      Y1, Y2, Y2
+	VADDPS    Y2, Y3, Y3
+	VPAND     c32_7fffffffAVX2<>+0(SB), Y3, Y0
+	VPAND     c32_80000000AVX2<>+0(SB), Y3, Y3
+	VPSRLD    $0x18, Y3, Y3
+	VPSRLD    $0x15, Y0, Y1
+	VPAND     c32_1AVX2<>+0(SB), Y1, Y1
+	VPADDD    Y0, Y1, Y1
+	VPADDD    c32_fffffAVX2<>+0(SB), Y1, Y1
+	VPSRLD    $0x15, Y1, Y1
+	VPSUBD    c32_1c0AVX2<>+0(SB), Y1, Y1
+	VPMINSD   c32_7bAVX2<>+0(SB), Y1, Y1
+	VADDPS    c32_43000000AVX2<>+0(SB), Y0, Y2
+	VPSUBD    c32_43000000AVX2<>+0(SB), Y2, Y2
+	VMOVDQU   c32_38800000AVX2<>+0(SB), Y5
+	VPCMPGTD  Y0, Y5, Y5
+	VPBLENDVB Y5, Y2, Y1, Y1
+	VPSRLD    $0x15, Y0, Y2
+	VPAND     c32_7fAVX2<>+0(SB), Y2, Y2
+	VPCMPGTD  c32_7f800000AVX2<>+0(SB), Y0, Y0
+	VPBLENDVB Y0, Y2, Y1, Y1
+	VPOR      Y1, Y3, Y3
+	VPSLLD    $0x18, Y3, Y3
+	VPOR      Y3, Y4, Y4
+	VMOVDQA   Y4, Y0
+	ADDQ      $0x18, R12
+	DECQ      R13
+	JNZ       tail_sources
+
+tail_sources_done:
+	VMOVDQU Y0, 64(R8)
+	MOVQ    start+56(FP), R9
+	LEAQ    32(SI)(R9*1), R9
+	MOVQ    R9, 8(R8)
+	VMOVDQU Y0, (R11)(SI*1)
+	TESTQ   CX, CX
+	JZ      tail_targets_done
+	MOVQ    AX, R12
+	MOVQ    CX, R13
+
+tail_targets:
+	MOVQ    (R12), R14
+	VMOVDQU Y0, (R14)(SI*1)
+	ADDQ    $0x18, R12
+	DECQ    R13
+	JNZ     tail_targets
+
+tail_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+32, SI
+	JMP  tail
+
+done:
+	VZEROUPPER
+	RET
+
+// func prodFloat8E5M2LoggedAVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
+// Requires: AVX, AVX2
+TEXT ·prodFloat8E5M2LoggedAVX2(SB), NOSPLIT, $0-64
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ log+48(FP), R8
+	MOVQ (DX), R10
+	MOVQ (AX), R11
+	ADDQ $0x18, DX
+	ADDQ $0x18, AX
+	SUBQ $0x01, BX
+	DECQ CX
+
+block:
+	MOVQ    DI, R9
+	SUBQ    SI, R9
+	CMPQ    R9, $+32
+	JL      tail
+	VMOVDQU (R10)(SI*1), Y0
+	TESTQ   BX, BX
+	JZ      block_sources_done
+	MOVQ    DX, R12
+	MOVQ    BX, R13
+
+block_sources:
+	MOVQ      (R12), R14
+	VMOVDQU   (R14)(SI*1), Y1
+	VPSLLD    $0x18, Y0, Y2
+	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
+	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
+	VPSRLD    $0x03, Y2, Y2
+	VPADDD    c32_38000000AVX2<>+0(SB), Y2, Y4
+	VPADDD    c32_800000AVX2<>+0(SB), Y4, Y5
+	VSUBPS    c32_38800000AVX2<>+0(SB), Y5, Y5
+	VMOVDQU   c32_800000AVX2<>+0(SB), Y6
+	VPCMPGTD  Y2, Y6, Y6
+	VPBLENDVB Y6, Y5, Y4, Y4
+	VPOR      c32_7f800000AVX2<>+0(SB), Y2, Y5
+	VPCMPGTD  c32_f7fffffAVX2<>+0(SB), Y2, Y2
+	VPBLENDVB Y2, Y5, Y4, Y4
+	VPOR      Y3, Y4, Y4
+	VPSLLD    $0x18, Y1, Y2
+	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
+	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
+	VPSRLD    $0x03, Y2, Y2
+	VPADDD    c32_38000000AVX2<>+0(SB), Y2, Y5
+	VPADDD    c32_800000AVX2<>+0(SB), Y5, Y6
+	VSUBPS    c32_38800000AVX2<>+0(SB), Y6, Y6
+	VMOVDQU   c32_800000AVX2<>+0(SB), Y7
+	VPCMPGTD  Y2, Y7, Y7
+	VPBLENDVB Y7, Y6, Y5, Y5
+	VPOR      c32_7f800000AVX2<>+0(SB), Y2, Y6
+	VPCMPGTD  c32_f7fffffAVX2<>+0(SB), Y2, Y2
+	VPBLENDVB Y2, Y6, Y5, Y5
+	VPOR      Y3, Y5, Y5
+	VMULPS    Y5, Y4, Y4
+	VPAND     c32_7fffffffAVX2<>+0(SB), Y4, Y2
+	VPAND     c32_80000000AVX2<>+0(SB), Y4, Y4
+	VPSRLD    $0x18, Y4, Y4
+	VPSRLD    $0x15, Y2, Y3
+	VPAND     c32_1AVX2<>+0(SB), Y3, Y3
+	VPADDD    Y2, Y3, Y3
+	VPADDD    c32_fffffAVX2<>+0(SB), Y3, Y3
+	VPSRLD    $0x15, Y3, Y3
+	VPSUBD    c32_1c0AVX2<>+0(SB), Y3, Y3
+	VPMINSD   c32_7bAVX2<>+0(SB), Y3, Y3
+	VADDPS    c32_43000000AVX2<>+0(SB), Y2, Y5
+	VPSUBD    c32_43000000AVX2<>+0(SB), Y5, Y5
+	VMOVDQU   c32_38800000AVX2<>+0(SB), Y6
+	VPCMPGTD  Y2, Y6, Y6
+	VPBLENDVB Y6, Y5, Y3, Y3
+	VPSRLD    $0x15, Y2, Y5
+	VPAND     c32_7fAVX2<>+0(SB), Y5, Y5
+	VPCMPGTD  c32_7f800000AVX2<>+0(SB), Y2, Y2
+	VPBLENDVB Y2, Y5, Y3, Y3
+	VPOR      Y3, Y4, Y4
+	VPSLLD    $0x10, Y0, Y2
+	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
+	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
+	VPSRLD    $0x03, Y2, Y2
+	VPADDD    c32_38000000AVX2<>+0(SB), Y2, Y5
+	VPADDD    c32_800000AVX2<>+0(SB), Y5, Y6
+	VSUBPS    c32_38800000AVX2<>+0(SB), Y6, Y6
+	VMOVDQU   c32_800000AVX2<>+0(SB), Y7
+	VPCMPGTD  Y2, Y7, Y7
+	VPBLENDVB Y7, Y6, Y5, Y5
+	VPOR      c32_7f800000AVX2<>+0(SB), Y2, Y6
+	VPCMPGTD  c32_f7fffffAVX2<>+0(SB), Y2, Y2
+	VPBLENDVB Y2, Y6, Y5, Y5
+	VPOR      Y3, Y5, Y5
+	VPSLLD    $0x10, Y1, Y2
+	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
+	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
+	VPSRLD    $0x03, Y2, Y2
+	VPADDD    c32_38000000AVX2<>+0(SB), Y2, Y6
+	VPADDD    c32_800000AVX2<>+0(SB), Y6, Y7
+	VSUBPS    c32_38800000AVX2<>+0(SB), Y7, Y7
+	VMOVDQU   c32_800000AVX2<>+0(SB), Y8
+	VPCMPGTD  Y2, Y8, Y8
+	VPBLENDVB Y8, Y7, Y6, Y6
+	VPOR      c32_7f800000AVX2<>+0(SB), Y2, Y7
+	VPCMPGTD  c32_f7fffffAVX2<>+0(SB), Y2, Y2
+	VPBLENDVB Y2, Y7, Y6, Y6
+	VPOR      Y3, Y6, Y6
+	VMULPS    Y6, Y5, Y5
+	VPAND     c32_7fffffffAVX2<>+0(SB), Y5, Y2
+	VPAND     c32_80000000AVX2<>+0(SB), Y5, Y5
+	VPSRLD    $0x18, Y5, Y5
+	VPSRLD    $0x15, Y2, Y3
+	VPAND     c32_1AVX2<>+0(SB), Y3, Y3
+	VPADDD    Y2, Y3, Y3
+	VPADDD    c32_fffffAVX2<>+0(SB), Y3, Y3
+	VPSRLD    $0x15, Y3, Y3
+	VPSUBD    c32_1c0AVX2<>+0(SB), Y3, Y3
+	VPMINSD   c32_7bAVX2<>+0(SB), Y3, Y3
+	VADDPS    c32_43000000AVX2<>+0(SB), Y2, Y6
+	VPSUBD    c32_43000000AVX2<>+0(SB), Y6, Y6
+	VMOVDQU   c32_38800000AVX2<>+0(SB), Y7
+	VPCMPGTD  Y2, Y7, Y7
+	VPBLENDVB Y7, Y6, Y3, Y3
+	VPSRLD    $0x15, Y2, Y6
+	VPAND     c32_7fAVX2<>+0(SB), Y6, Y6
+	VPCMPGTD  c32_7f800000AVX2<>+0(SB), Y2, Y2
+	VPBLENDVB Y2, Y6, Y3, Y3
+	VPOR      Y3, Y5, Y5
+	VPSLLD    $0x08, Y5, Y5
+	VPOR      Y5, Y4, Y4
+	VPSLLD    $0x08, Y0, Y2
+	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
+	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
+	VPSRLD    $0x03, Y2, Y2
+	VPADDD    c32_38000000AVX2<>+0(SB), Y2, Y5
+	VPADDD    c32_800000AVX2<>+0(SB), Y5, Y6
+	VSUBPS    c32_38800000AVX2<>+0(SB), Y6, Y6
+	VMOVDQU   c32_800000AVX2<>+0(SB), Y7
+	VPCMPGTD  Y2, Y7, Y7
+	VPBLENDVB Y7, Y6, Y5, Y5
+	VPOR      c32_7f800000AVX2<>+0(SB), Y2, Y6
+	VPCMPGTD  c32_f7fffffAVX2<>+0(SB), Y2, Y2
+	VPBLENDVB Y2, Y6, Y5, Y5
+	VPOR      Y3, Y5, Y5
+	VPSLLD    $0x08, Y1, Y2
+	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
+	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
+	VPSRLD    $0x03, Y2, Y2
+	VPADDD    c32_38000000AVX2<>+0(SB), Y2, Y6
+	VPADDD    c32_800000AVX2<>+0(SB), Y6, Y7
+	VSUBPS    c32_38800000AVX2<>+0(SB), Y7, Y7
+	VMOVDQU   c32_800000AVX2<>+0(SB), Y8
+	VPCMPGTD  Y2, Y8, Y8
+	VPBLENDVB Y8, Y7, Y6, Y6
+	VPOR      c32_7f800000AVX2<>+0(SB), Y2, Y7
+	VPCMPGTD  c32_f7fffffAVX2<>+0(SB), Y2, Y2
+	VPBLENDVB Y2, Y7, Y6, Y6
+	VPOR      Y3, Y6, Y6
+	VMULPS    Y6, Y5, Y5
+	VPAND     c32_7fffffffAVX2<>+0(SB), Y5, Y2
+	VPAND     c32_80000000AVX2<>+0(SB), Y5, Y5
+	VPSRLD    $0x18, Y5, Y5
+	VPSRLD    $0x15, Y2, Y3
+	VPAND     c32_1AVX2<>+0(SB), Y3, Y3
+	VPADDD    Y2, Y3, Y3
+	VPADDD    c32_fffffAVX2<>+0(SB), Y3, Y3
+	VPSRLD    $0x15, Y3, Y3
+	VPSUBD    c32_1c0AVX2<>+0(SB), Y3, Y3
+	VPMINSD   c32_7bAVX2<>+0(SB), Y3, Y3
+	VADDPS    c32_43000000AVX2<>+0(SB), Y2, Y6
+	VPSUBD    c32_43000000AVX2<>+0(SB), Y6, Y6
+	VMOVDQU   c32_38800000AVX2<>+0(SB), Y7
+	VPCMPGTD  Y2, Y7, Y7
+	VPBLENDVB Y7, Y6, Y3, Y3
+	VPSRLD    $0x15, Y2, Y6
+	VPAND     c32_7fAVX2<>+0(SB), Y6, Y6
+	VPCMPGTD  c32_7f800000AVX2<>+0(SB), Y2, Y2
+	VPBLENDVB Y2, Y6, Y3, Y3
+	VPOR      Y3, Y5, Y5
+	VPSLLD    $0x10, Y5, Y5
+	VPOR      Y5, Y4, Y4
+	VMOVDQU   Y0, Y0
+	VPAND     c32_80000000AVX2<>+0(SB), Y0, Y2
+	VPAND     c32_7f000000AVX2<>+0(SB), Y0, Y0
+	VPSRLD    $0x03, Y0, Y0
+	VPADDD    c32_38000000AVX2<>+0(SB), Y0, Y3
+	VPADDD    c32_800000AVX2<>+0(SB), Y3, Y5
+	VSUBPS    c32_38800000AVX2<>+0(SB), Y5, Y5
+	VMOVDQU   c32_800000AVX2<>+0(SB), Y6
+	VPCMPGTD  Y0, Y6, Y6
+	VPBLENDVB Y6, Y5, Y3, Y3
+	VPOR      c32_7f800000AVX2<>+0(SB), Y0, Y5
+	VPCMPGTD  c32_f7fffffAVX2<>+0(SB), Y0, Y0
+	VPBLENDVB Y0, Y5, Y3, Y3
+	VPOR      Y2, Y3, Y3
+	VMOVDQU   Y1, Y0
+	VPAND     c32_80000000AVX2<>+0(SB), Y0, Y1
+	VPAND     c32_7f000000AVX2<>+0(SB), Y0, Y0
+	VPSRLD    $0x03, Y0, Y0
+	VPADDD    c32_38000000AVX2<>+0(SB), Y0, Y2
+	VPADDD    c32_800000AVX2<>+0(SB), Y2, Y5
+	VSUBPS    c32_38800000AVX2<>+0(SB), Y5, Y5
+	VMOVDQU   c32_800000AVX2<>+0(SB), Y6
+	VPCMPGTD  Y0, Y6, Y6
+	VPBLENDVB Y6, Y5, Y2, Y2
+	VPOR      c32_7f800000AVX2<>+0(SB), Y0, Y5
+	VPCMPGTD  c32_f7fffffAVX2<>+0(SB), Y0, Y0
+	VPBLENDVB Y0, Y5, Y2, Y2
+	VPOR      Y1, Y2, Y2
+	VMULPS    Y2, Y3, Y3
+	VPAND     c32_7fffffffAVX2<>+0(SB), Y3, Y0
+	VPAND     c32_80000000AVX2<>+0(SB), Y3, Y3
+	VPSRLD    $0x18, Y3, Y3
+	VPSRLD    $0x15, Y0, Y1
+	VPAND     c32_1AVX2<>+0(SB), Y1, Y1
+	VPADDD    Y0, Y1, Y1
+	VPADDD    c32_fffffAVX2<>+0(SB), Y1, Y1
+	VPSRLD    $0x15, Y1, Y1
+	VPSUBD    c32_1c0AVX2<>+0(SB), Y1, Y1
+	VPMINSD   c32_7bAVX2<>+0(SB), Y1, Y1
+	VADDPS    c32_43000000AVX2<>+0(SB), Y0, Y2
+	VPSUBD    c32_43000000AVX2<>+0(SB), Y2, Y2
+	VMOVDQU   c32_38800000AVX2<>+0(SB), Y5
+	VPCMPGTD  Y0, Y5, Y5
+	VPBLENDVB Y5, Y2, Y1, Y1
+	VPSRLD    $0x15, Y0, Y2
+	VPAND     c32_7fAVX2<>+0(SB), Y2, Y2
+	VPCMPGTD  c32_7f800000AVX2<>+0(SB), Y0, Y0
+	VPBLENDVB Y0, Y2, Y1, Y1
+	VPOR      Y1, Y3, Y3
+	VPSLLD    $0x18, Y3, Y3
+	VPOR      Y3, Y4, Y4
+	VMOVDQA   Y4, Y0
+	ADDQ      $0x18, R12
+	DECQ      R13
+	JNZ       block_sources
+
+block_sources_done:
+	VMOVDQU Y0, 64(R8)
+	MOVQ    start+56(FP), R9
+	LEAQ    32(SI)(R9*1), R9
+	MOVQ    R9, 8(R8)
+	VMOVDQU Y0, (R11)(SI*1)
+	TESTQ   CX, CX
+	JZ      block_targets_done
+	MOVQ    AX, R12
+	MOVQ    CX, R13
+
+block_targets:
+	MOVQ    (R12), R14
+	VMOVDQU Y0, (R14)(SI*1)
+	ADDQ    $0x18, R12
+	DECQ    R13
+	JNZ     block_targets
+
+block_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+32, SI
+	JMP  block
+
+tail:
+	MOVQ    DI, R9
+	SUBQ    SI, R9
+	CMPQ    R9, $+32
+	JL      done
+	VMOVDQU (R10)(SI*1), Y0
+	TESTQ   BX, BX
+	JZ      tail_sources_done
+	MOVQ    DX, R12
+	MOVQ    BX, R13
+
+tail_sources:
+	MOVQ      (R12), R14
+	VMOVDQU   (R14)(SI*1), Y1
+	VPSLLD    $0x18, Y0, Y2
+	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
+	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
+	VPSRLD    $0x03, Y2, Y2
+	VPADDD    c32_38000000AVX2<>+0(SB), Y2, Y4
+	VPADDD    c32_800000AVX2<>+0(SB), Y4, Y5
+	VSUBPS    c32_38800000AVX2<>+0(SB), Y5, Y5
+	VMOVDQU   c32_800000AVX2<>+0(SB), Y6
+	VPCMPGTD  Y2, Y6, Y6
+	VPBLENDVB Y6, Y5, Y4, Y4
+	VPOR      c32_7f800000AVX2<>+0(SB), Y2, Y5
+	VPCMPGTD  c32_f7fffffAVX2<>+0(SB), Y2, Y2
+	VPBLENDVB Y2, Y5, Y4, Y4
+	VPOR      Y3, Y4, Y4
+	VPSLLD    $0x18, Y1, Y2
+	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
+	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
+	VPSRLD    $0x03, Y2, Y2
+	VPADDD    c32_38000000AVX2<>+0(SB), Y2, Y5
+	VPADDD    c32_800000AVX2<>+0(SB), Y5, Y6
+	VSUBPS    c32_38800000AVX2<>+0(SB), Y6, Y6
+	VMOVDQU   c32_800000AVX2<>+0(SB), Y7
+	VPCMPGTD  Y2, Y7, Y7
+	VPBLENDVB Y7, Y6, Y5, Y5
+	VPOR      c32_7f800000AVX2<>+0(SB), Y2, Y6
+	VPCMPGTD  c32_f7fffffAVX2<>+0(SB), Y2, Y2
+	VPBLENDVB Y2, Y6, Y5, Y5
+	VPOR      Y3, Y5, Y5
+	VMULPS    Y5, Y4, Y4
+	VPAND     c32_7fffffffAVX2<>+0(SB), Y4, Y2
+	VPAND     c32_80000000AVX2<>+0(SB), Y4, Y4
+	VPSRLD    $0x18, Y4, Y4
+	VPSRLD    $0x15, Y2, Y3
+	VPAND     c32_1AVX2<>+0(SB), Y3, Y3
+	VPADDD    Y2, Y3, Y3
+	VPADDD    c32_fffffAVX2<>+0(SB), Y3, Y3
+	VPSRLD    $0x15, Y3, Y3
+	VPSUBD    c32_1c0AVX2<>+0(SB), Y3, Y3
+	VPMINSD   c32_7bAVX2<>+0(SB), Y3, Y3
+	VADDPS    c32_43000000AVX2<>+0(SB), Y2, Y5
+	VPSUBD    c32_43000000AVX2<>+0(SB), Y5, Y5
+	VMOVDQU   c32_38800000AVX2<>+0(SB), Y6
+	VPCMPGTD  Y2, Y6, Y6
+	VPBLENDVB Y6, Y5, Y3, Y3
+	VPSRLD    $0x15, Y2, Y5
+	VPAND     c32_7fAVX2<>+0(SB), Y5, Y5
+	VPCMPGTD  c32_7f800000AVX2<>+0(SB), Y2, Y2
+	VPBLENDVB Y2, Y5, Y3, Y3
+	VPOR      Y3, Y4, Y4
+	VPSLLD    $0x10, Y0, Y2
+	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
+	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
+	VPSRLD    $0x03, Y2, Y2
+	VPADDD    c32_38000000AVX2<>+0(SB), Y2, Y5
+	VPADDD    c32_800000AVX2<>+0(SB), Y5, Y6
+	VSUBPS    c32_38800000AVX2<>+0(SB), Y6, Y6
+	VMOVDQU   c32_800000AVX2<>+0(SB), Y7
+	VPCMPGTD  Y2, Y7, Y7
+	VPBLENDVB Y7, Y6, Y5, Y5
+	VPOR      c32_7f800000AVX2<>+0(SB), Y2, Y6
+	VPCMPGTD  c32_f7fffffAVX2<>+0(SB), Y2, Y2
+	VPBLENDVB Y2, Y6, Y5, Y5
+	VPOR      Y3, Y5, Y5
+	VPSLLD    $0x10, Y1, Y2
+	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
+	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
+	VPSRLD    $0x03, Y2, Y2
+	VPADDD    c32_38000000AVX2<>+0(SB), Y2, Y6
+	VPADDD    c32_800000AVX2<>+0(SB), Y6, Y7
+	VSUBPS    c32_38800000AVX2<>+0(SB), Y7, Y7
+	VMOVDQU   c32_800000AVX2<>+0(SB), Y8
+	VPCMPGTD  Y2, Y8, Y8
+	VPBLENDVB Y8, Y7, Y6, Y6
+	VPOR      c32_7f800000AVX2<>+0(SB), Y2, Y7
+	VPCMPGTD  c32_f7fffffAVX2<>+0(SB), Y2, Y2
+	VPBLENDVB Y2, Y7, Y6, Y6
+	VPOR      Y3, Y6, Y6
+	VMULPS    Y6, Y5, Y5
+	VPAND     c32_7fffffffAVX2<>+0(SB), Y5, Y2
+	VPAND     c32_80000000AVX2<>+0(SB), Y5, Y5
+	VPSRLD    $0x18, Y5, Y5
+	VPSRLD    $0x15, Y2, Y3
+	VPAND     c32_1AVX2<>+0(SB), Y3, Y3
+	VPADDD    Y2, Y3, Y3
+	VPADDD    c32_fffffAVX2<>+0(SB), Y3, Y3
+	VPSRLD    $0x15, Y3, Y3
+	VPSUBD    c32_1c0AVX2<>+0(SB), Y3, Y3
+	VPMINSD   c32_7bAVX2<>+0(SB), Y3, Y3
+	VADDPS    c32_43000000AVX2<>+0(SB), Y2, Y6
+	VPSUBD    c32_43000000AVX2<>+0(SB), Y6, Y6
+	VMOVDQU   c32_38800000AVX2<>+0(SB), Y7
+	VPCMPGTD  Y2, Y7, Y7
+	VPBLENDVB Y7, Y6, Y3, Y3
+	VPSRLD    $0x15, Y2, Y6
+	VPAND     c32_7fAVX2<>+0(SB), Y6, Y6
+	VPCMPGTD  c32_7f800000AVX2<>+0(SB), Y2, Y2
+	VPBLENDVB Y2, Y6, Y3, Y3
+	VPOR      Y3, Y5, Y5
+	VPSLLD    $0x08, Y5, Y5
+	VPOR      Y5, Y4, Y4
+	VPSLLD    $0x08, Y0, Y2
+	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
+	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
+	VPSRLD    $0x03, Y2, Y2
+	VPADDD    c32_38000000AVX2<>+0(SB), Y2, Y5
+	VPADDD    c32_800000AVX2<>+0(SB), Y5, Y6
+	VSUBPS    c32_38800000AVX2<>+0(SB), Y6, Y6
+	VMOVDQU   c32_800000AVX2<>+0(SB), Y7
+	VPCMPGTD  Y2, Y7, Y7
+	VPBLENDVB Y7, Y6, Y5, Y5
+	VPOR      c32_7f800000AVX2<>+0(SB), Y2, Y6
+	VPCMPGTD  c32_f7fffffAVX2<>+0(SB), Y2, Y2
+	VPBLENDVB Y2, Y6, Y5, Y5
+	VPOR      Y3, Y5, Y5
+	VPSLLD    $0x08, Y1, Y2
+	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
+	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
+	VPSRLD    $0x03, Y2, Y2
+	VPADDD    c32_38000000AVX2<>+0(SB), Y2, Y6
+	VPADDD    c32_800000AVX2<>+0(SB), Y6, Y7
+	VSUBPS    c32_38800000AVX2<>+0(SB), Y7, Y7
+	VMOVDQU   c32_800000AVX2<>+0(SB), Y8
+	VPCMPGTD  Y2, Y8, Y8
+	VPBLENDVB Y8, Y7, Y6, Y6
+	VPOR      c32_7f800000AVX2<>+0(SB), Y2, Y7
+	VPCMPGTD  c32_f7fffffAVX2<>+0(SB), Y2, Y2
+	VPBLENDVB Y2, Y7, Y6, Y6
+	VPOR      Y3, Y6, Y6
+	VMULPS    Y6, Y5, Y5
+	VPAND     c32_7fffffffAVX2<>+0(SB), Y5, Y2
+	VPAND     c32_80000000AVX2<>+0(SB), Y5, Y5
+	VPSRLD    $0x18, Y5, Y5
+	VPSRLD    $0x15, Y2, Y3
+	VPAND     c32_1AVX2<>+0(SB), Y3, Y3
+	VPADDD    Y2, Y3, Y3
+	VPADDD    c32_fffffAVX2<>+0(SB), Y3, Y3
+	VPSRLD    $0x15, Y3, Y3
+	VPSUBD    c32_1c0AVX2<>+0(SB), Y3, Y3
+	VPMINSD   c32_7bAVX2<>+0(SB), Y3, Y3
+	VADDPS    c32_43000000AVX2<>+0(SB), Y2, Y6
+	VPSUBD    c32_43000000AVX2<>+0(SB), Y6, Y6
+	VMOVDQU   c32_38800000AVX2<>+0(SB), Y7
+	VPCMPGTD  Y2, Y7, Y7
+	VPBLENDVB Y7, Y6, Y3, Y3
+	VPSRLD    $0x15, Y2, Y6
+	VPAND     c32_7fAVX2<>+0(SB), Y6, Y6
+	VPCMPGTD  c32_7f800000AVX2<>+0(SB), Y2, Y2
+	VPBLENDVB Y2, Y6, Y3, Y3
+	VPOR      Y3, Y5, Y5
+	VPSLLD    $0x10, Y5, Y5
+	VPOR      Y5, Y4, Y4
+	VMOVDQU   Y0, Y0
+	VPAND     c32_80000000AVX2<>+0(SB), Y0, Y2
+	VPAND     c32_7f000000AVX2<>+0(SB), Y0, Y0
+	VPSRLD    $0x03, Y0, Y0
+	VPADDD    c32_38000000AVX2<>+0(SB), Y0, Y3
+	VPADDD    c32_800000AVX2<>+0(SB), Y3, Y5
+	VSUBPS    c32_38800000AVX2<>+0(SB), Y5, Y5
+	VMOVDQU   c32_800000AVX2<>+0(SB), Y6
+	VPCMPGTD  Y0, Y6, Y6
+	VPBLENDVB Y6, Y5, Y3, Y3
+	VPOR      c32_7f800000AVX2<>+0(SB), Y0, Y5
+	VPCMPGTD  c32_f7fffffAVX2<>+0(SB), Y0, Y0
+	VPBLENDVB Y0, Y5, Y3, Y3
+	VPOR      Y2, Y3, Y3
+	VMOVDQU   Y1, Y0
+	VPAND     c32_80000000AVX2<>+0(SB), Y0, Y1
+	VPAND     c32_7f000000AVX2<>+0(SB), Y0, Y0
+	VPSRLD    $0x03, Y0, Y0
+	VPADDD    c32_38000000AVX2<>+0(SB), Y0, Y2
+	VPADDD    c32_800000AVX2<>+0(SB), Y2, Y5
+	VSUBPS    c32_38800000AVX2<>+0(SB), Y5, Y5
+	VMOVDQU   c32_800000AVX2<>+0(SB), Y6
+	VPCMPGTD  Y0, Y6, Y6
+	VPBLENDVB Y6, Y5, Y2, Y2
+	VPOR      c32_7f800000AVX2<>+0(SB), Y0, Y5
+	VPCMPGTD  c32_f7fffffAVX2<>+0(SB), Y0, Y0
+	VPBLENDVB Y0, Y5, Y2, Y2
+	VPOR      Y1, Y2, Y2
+	VMULPS    Y2, Y3, Y3
+	VPAND     c32_7fffffffAVX2<>+0(SB), Y3, Y0
+	VPAND     c32_80000000AVX2<>+0(SB), Y3, Y3
+	VPSRLD    $0x18, Y3, Y3
+	VPSRLD    $0x15, Y0, Y1
+	VPAND     c32_1AVX2<>+0(SB), Y1, Y1
+	VPADDD    Y0, Y1, Y1
+	VPADDD    c32_fffffAVX2<>+0(SB), Y1, Y1
+	VPSRLD    $0x15, Y1, Y1
+	VPSUBD    c32_1c0AVX2<>+0(SB), Y1, Y1
+	VPMINSD   c32_7bAVX2<>+0(SB), Y1, Y1
+	VADDPS    c32_43000000AVX2<>+0(SB), Y0, Y2
+	VPSUBD    c32_43000000AVX2<>+0(SB), Y2, Y2
+	VMOVDQU   c32_38800000AVX2<>+0(SB), Y5
+	VPCMPGTD  Y0, Y5, Y5
+	VPBLENDVB Y5, Y2, Y1, Y1
+	VPSRLD    $0x15, Y0, Y2
+	VPAND     c32_7fAVX2<>+0(SB), Y2, Y2
+	VPCMPGTD  c32_7f800000AVX2<>+0(SB), Y0, Y0
+	VPBLENDVB Y0, Y2, Y1, Y1
+	VPOR      Y1, Y3, Y3
+	VPSLLD    $0x18, Y3, Y3
+	VPOR      Y3, Y4, Y4
+	VMOVDQA   Y4, Y0
+	ADDQ      $0x18, R12
+	DECQ      R13
+	JNZ       tail_sources
+
+tail_sources_done:
+	VMOVDQU Y0, 64(R8)
+	MOVQ    start+56(FP), R9
+	LEAQ    32(SI)(R9*1), R9
+	MOVQ    R9, 8(R8)
+	VMOVDQU Y0, (R11)(SI*1)
+	TESTQ   CX, CX
+	JZ      tail_targets_done
+	MOVQ    AX, R12
+	MOVQ    CX, R13
+
+tail_targets:
+	MOVQ    (R12), R14
+	VMOVDQU Y0, (R14)(SI*1)
+	ADDQ    $0x18, R12
+	DECQ    R13
+	JNZ     tail_targets
+
+tail_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+32, SI
+	JMP  tail
+
+done:
+	VZEROUPPER
+	RET
+
+// func minFloat8E5M2LoggedAVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
+// Requires: AVX, AVX2
+TEXT ·minFloat8E5M2LoggedAVX2(SB), NOSPLIT, $0-64
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ log+48(FP), R8
+	MOVQ (DX), R10
+	MOVQ (AX), R11
+	ADDQ $0x18, DX
+	ADDQ $0x18, AX
+	SUBQ $0x01, BX
+	DECQ CX
+
+block:
+	MOVQ    DI, R9
+	SUBQ    SI, R9
+	CMPQ    R9, $+32
+	JL      tail
+	VMOVDQU (R10)(SI*1), Y0
+	TESTQ   BX, BX
+	JZ      block_sources_done
+	MOVQ    DX, R12
+	MOVQ    BX, R13
+
+block_sources:
+	MOVQ      (R12), R14
+	VMOVDQU   (R14)(SI*1), Y1
+	VPSLLD    $0x18, Y0, Y2
+	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
+	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
+	VPSRLD    $0x03, Y2, Y2
+	VPADDD    c32_38000000AVX2<>+0(SB), Y2, Y4
+	VPADDD    c32_800000AVX2<>+0(SB), Y4, Y5
+	VSUBPS    c32_38800000AVX2<>+0(SB), Y5, Y5
+	VMOVDQU   c32_800000AVX2<>+0(SB), Y6
+	VPCMPGTD  Y2, Y6, Y6
+	VPBLENDVB Y6, Y5, Y4, Y4
+	VPOR      c32_7f800000AVX2<>+0(SB), Y2, Y5
+	VPCMPGTD  c32_f7fffffAVX2<>+0(SB), Y2, Y2
+	VPBLENDVB Y2, Y5, Y4, Y4
+	VPOR      Y3, Y4, Y4
+	VPSLLD    $0x18, Y1, Y2
+	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
+	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
+	VPSRLD    $0x03, Y2, Y2
+	VPADDD    c32_38000000AVX2<>+0(SB), Y2, Y5
+	VPADDD    c32_800000AVX2<>+0(SB), Y5, Y6
+	VSUBPS    c32_38800000AVX2<>+0(SB), Y6, Y6
+	VMOVDQU   c32_800000AVX2<>+0(SB), Y7
+	VPCMPGTD  Y2, Y7, Y7
+	VPBLENDVB Y7, Y6, Y5, Y5
+	VPOR      c32_7f800000AVX2<>+0(SB), Y2, Y6
+	VPCMPGTD  c32_f7fffffAVX2<>+0(SB), Y2, Y2
+	VPBLENDVB Y2, Y6, Y5, Y5
+	VPOR      Y3, Y5, Y5
+	VMINPS    Y5, Y4, Y2
+	VMINPS    Y4, Y5, Y3
+	VPOR      Y3, Y2, Y2
+	VCMPPS    $0x03, Y5, Y4, Y6
+	VADDPS    Y5, Y4, Y3
+	VPBLENDVB Y6, Y3, Y2, Y4
+	VPAND     c32_7fffffffAVX2<>+0(SB), Y4, Y2
+	VPAND     c32_80000000AVX2<>+0(SB), Y4, Y4
+	VPSRLD    $0x18, Y4, Y4
+	VPSRLD    $0x15, Y2, Y3
+	VPAND     c32_1AVX2<>+0(SB), Y3, Y3
+	VPADDD    Y2, Y3, Y3
+	VPADDD    c32_fffffAVX2<>+0(SB), Y3, Y3
+	VPSRLD    $0x15, Y3, Y3
+	VPSUBD    c32_1c0AVX2<>+0(SB), Y3, Y3
+	VPMINSD   c32_7bAVX2<>+0(SB), Y3, Y3
+	VADDPS    c32_43000000AVX2<>+0(SB), Y2, Y5
+	VPSUBD    c32_43000000AVX2<>+0(SB), Y5, Y5
+	VMOVDQU   c32_38800000AVX2<>+0(SB), Y6
+	VPCMPGTD  Y2, Y6, Y6
+	VPBLENDVB Y6, Y5, Y3, Y3
+	VPSRLD    $0x15, Y2, Y5
+	VPAND     c32_7fAVX2<>+0(SB), Y5, Y5
+	VPCMPGTD  c32_7f800000AVX2<>+0(SB), Y2, Y2
+	VPBLENDVB Y2, Y5, Y3, Y3
+	VPOR      Y3, Y4, Y4
+	VPSLLD    $0x10, Y0, Y2
+	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
+	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
+	VPSRLD    $0x03, Y2, Y2
+	VPADDD    c32_38000000AVX2<>+0(SB), Y2, Y5
+	VPADDD    c32_800000AVX2<>+0(SB), Y5, Y6
+	VSUBPS    c32_38800000AVX2<>+0(SB), Y6, Y6
+	VMOVDQU   c32_800000AVX2<>+0(SB), Y7
+	VPCMPGTD  Y2, Y7, Y7
+	VPBLENDVB Y7, Y6, Y5, Y5
+	VPOR      c32_7f800000AVX2<>+0(SB), Y2, Y6
+	VPCMPGTD  c32_f7fffffAVX2<>+0(SB), Y2, Y2
+	VPBLENDVB Y2, Y6, Y5, Y5
+	VPOR      Y3, Y5, Y5
+	VPSLLD    $0x10, Y1, Y2
+	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
+	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
+	VPSRLD    $0x03, Y2, Y2
+	VPADDD    c32_38000000AVX2<>+0(SB), Y2, Y6
+	VPADDD    c32_800000AVX2<>+0(SB), Y6, Y7
+	VSUBPS    c32_38800000AVX2<>+0(SB), Y7, Y7
+	VMOVDQU   c32_800000AVX2<>+0(SB), Y8
+	VPCMPGTD  Y2, Y8, Y8
+	VPBLENDVB Y8, Y7, Y6, Y6
+	VPOR      c32_7f800000AVX2<>+0(SB), Y2, Y7
+	VPCMPGTD  c32_f7fffffAVX2<>+0(SB), Y2, Y2
+	VPBLENDVB Y2, Y7, Y6, Y6
+	VPOR      Y3, Y6, Y6
+	VMINPS    Y6, Y5, Y2
+	VMINPS    Y5, Y6, Y3
+	VPOR      Y3, Y2, Y2
+	VCMPPS    $0x03, Y6, Y5, Y7
+	VADDPS    Y6, Y5, Y3
+	VPBLENDVB Y7, Y3, Y2, Y5
+	VPAND     c32_7fffffffAVX2<>+0(SB), Y5, Y2
+	VPAND     c32_80000000AVX2<>+0(SB), Y5, Y5
+	VPSRLD    $0x18, Y5, Y5
+	VPSRLD    $0x15, Y2, Y3
+	VPAND     c32_1AVX2<>+0(SB), Y3, Y3
+	VPADDD    Y2, Y3, Y3
+	VPADDD    c32_fffffAVX2<>+0(SB), Y3, Y3
+	VPSRLD    $0x15, Y3, Y3
+	VPSUBD    c32_1c0AVX2<>+0(SB), Y3, Y3
+	VPMINSD   c32_7bAVX2<>+0(SB), Y3, Y3
+	VADDPS    c32_43000000AVX2<>+0(SB), Y2, Y6
+	VPSUBD    c32_43000000AVX2<>+0(SB), Y6, Y6
+	VMOVDQU   c32_38800000AVX2<>+0(SB), Y7
+	VPCMPGTD  Y2, Y7, Y7
+	VPBLENDVB Y7, Y6, Y3, Y3
+	VPSRLD    $0x15, Y2, Y6
+	VPAND     c32_7fAVX2<>+0(SB), Y6, Y6
+	VPCMPGTD  c32_7f800000AVX2<>+0(SB), Y2, Y2
+	VPBLENDVB Y2, Y6, Y3, Y3
+	VPOR      Y3, Y5, Y5
+	VPSLLD    $0x08, Y5, Y5
+	VPOR      Y5, Y4, Y4
+	VPSLLD    $0x08, Y0, Y2
+	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
+	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
+	VPSRLD    $0x03, Y2, Y2
+	VPADDD    c32_38000000AVX2<>+0(SB), Y2, Y5
+	VPADDD    c32_800000AVX2<>+0(SB), Y5, Y6
+	VSUBPS    c32_38800000AVX2<>+0(SB), Y6, Y6
+	VMOVDQU   c32_800000AVX2<>+0(SB), Y7
+	VPCMPGTD  Y2, Y7, Y7
+	VPBLENDVB Y7, Y6, Y5, Y5
+	VPOR      c32_7f800000AVX2<>+0(SB), Y2, Y6
+	VPCMPGTD  c32_f7fffffAVX2<>+0(SB), Y2, Y2
+	VPBLENDVB Y2, Y6, Y5, Y5
+	VPOR      Y3, Y5, Y5
+	VPSLLD    $0x08, Y1, Y2
+	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
+	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
+	VPSRLD    $0x03, Y2, Y2
+	VPADDD    c32_38000000AVX2<>+0(SB), Y2, Y6
+	VPADDD    c32_800000AVX2<>+0(SB), Y6, Y7
+	VSUBPS    c32_38800000AVX2<>+0(SB), Y7, Y7
+	VMOVDQU   c32_800000AVX2<>+0(SB), Y8
+	VPCMPGTD  Y2, Y8, Y8
+	VPBLENDVB Y8, Y7, Y6, Y6
+	VPOR      c32_7f800000AVX2<>+0(SB), Y2, Y7
+	VPCMPGTD  c32_f7fffffAVX2<>+0(SB), Y2, Y2
+	VPBLENDVB Y2, Y7, Y6, Y6
+	VPOR      Y3, Y6, Y6
+	VMINPS    Y6, Y5, Y2
+	VMINPS    Y5, Y6, Y3
+	VPOR      Y3, Y2, Y2
+	VCMPPS    $0x03, Y6, Y5, Y7
+	VADDPS    Y6, Y5, Y3
+	VPBLENDVB Y7, Y3, Y2, Y5
+	VPAND     c32_7fffffffAVX2<>+0(SB), Y5, Y2
+	VPAND     c32_80000000AVX2<>+0(SB), Y5, Y5
+	VPSRLD    $0x18, Y5, Y5
+	VPSRLD    $0x15, Y2, Y3
+	VPAND     c32_1AVX2<>+0(SB), Y3, Y3
+	VPADDD    Y2, Y3, Y3
+	VPADDD    c32_fffffAVX2<>+0(SB), Y3, Y3
+	VPSRLD    $0x15, Y3, Y3
+	VPSUBD    c32_1c0AVX2<>+0(SB), Y3, Y3
+	VPMINSD   c32_7bAVX2<>+0(SB), Y3, Y3
+	VADDPS    c32_43000000AVX2<>+0(SB), Y2, Y6
+	VPSUBD    c32_43000000AVX2<>+0(SB), Y6, Y6
+	VMOVDQU   c32_38800000AVX2<>+0(SB), Y7
+	VPCMPGTD  Y2, Y7, Y7
+	VPBLENDVB Y7, Y6, Y3, Y3
+	VPSRLD    $0x15, Y2, Y6
+	VPAND     c32_7fAVX2<>+0(SB), Y6, Y6
+	VPCMPGTD  c32_7f800000AVX2<>+0(SB), Y2, Y2
+	VPBLENDVB Y2, Y6, Y3, Y3
+	VPOR      Y3, Y5, Y5
+	VPSLLD    $0x10, Y5, Y5
+	VPOR      Y5, Y4, Y4
+	VMOVDQU   Y0, Y0
+	VPAND     c32_80000000AVX2<>+0(SB), Y0, Y2
+	VPAND     c32_7f000000AVX2<>+0(SB), Y0, Y0
+	VPSRLD    $0x03, Y0, Y0
+	VPADDD    c32_38000000AVX2<>+0(SB), Y0, Y3
+	VPADDD    c32_800000AVX2<>+0(SB), Y3, Y5
+	VSUBPS    c32_38800000AVX2<>+0(SB), Y5, Y5
+	VMOVDQU   c32_800000AVX2<>+0(SB), Y6
+	VPCMPGTD  Y0, Y6, Y6
+	VPBLENDVB Y6, Y5, Y3, Y3
+	VPOR      c32_7f800000AVX2<>+0(SB), Y0, Y5
+	VPCMPGTD  c32_f7fffffAVX2<>+0(SB), Y0, Y0
+	VPBLENDVB Y0, Y5, Y3, Y3
+	VPOR      Y2, Y3, Y3
+	VMOVDQU   Y1, Y0
+	VPAND     c32_80000000AVX2<>+0(SB), Y0, Y1
+	VPAND     c32_7f000000AVX2<>+0(SB), Y0, Y0
+	VPSRLD    $0x03, Y0, Y0
+	VPADDD    c32_38000000AVX2<>+0(SB), Y0, Y2
+	VPADDD    c32_800000AVX2<>+0(SB), Y2, Y5
+	VSUBPS    c32_38800000AVX2<>+0(SB), Y5, Y5
+	VMOVDQU   c32_800000AVX2<>+0(SB), Y6
+	VPCMPGTD  Y0, Y6, Y6
+	VPBLENDVB Y6, Y5, Y2, Y2
+	VPOR      c32_7f800000AVX2<>+0(SB), Y0, Y5
+	VPCMPGTD  c32_f7fffffAVX2<>+0(SB), Y0, Y0
+	VPBLENDVB Y0, Y5, Y2, Y2
+	VPOR      Y1, Y2, Y2
+	VMINPS    Y2, Y3, Y0
+	VMINPS    Y3, Y2, Y1
+	VPOR      Y1, Y0, Y0
+	VCMPPS    $0x03, Y2, Y3, Y5
+	VADDPS    Y2, Y3, Y1
+	VPBLENDVB Y5, Y1, Y0, Y3
+	VPAND     c32_7fffffffAVX2<>+0(SB), Y3, Y0
+	VPAND     c32_80000000AVX2<>+0(SB), Y3, Y3
+	VPSRLD    $0x18, Y3, Y3
+	VPSRLD    $0x15, Y0, Y1
+	VPAND     c32_1AVX2<>+0(SB), Y1, Y1
+	VPADDD    Y0, Y1, Y1
+	VPADDD    c32_fffffAVX2<>+0(SB), Y1, Y1
+	VPSRLD    $0x15, Y1, Y1
+	VPSUBD    c32_1c0AVX2<>+0(SB), Y1, Y1
+	VPMINSD   c32_7bAVX2<>+0(SB), Y1, Y1
+	VADDPS    c32_43000000AVX2<>+0(SB), Y0, Y2
+	VPSUBD    c32_43000000AVX2<>+0(SB), Y2, Y2
+	VMOVDQU   c32_38800000AVX2<>+0(SB), Y5
+	VPCMPGTD  Y0, Y5, Y5
+	VPBLENDVB Y5, Y2, Y1, Y1
+	VPSRLD    $0x15, Y0, Y2
+	VPAND     c32_7fAVX2<>+0(SB), Y2, Y2
+	VPCMPGTD  c32_7f800000AVX2<>+0(SB), Y0, Y0
+	VPBLENDVB Y0, Y2, Y1, Y1
+	VPOR      Y1, Y3, Y3
+	VPSLLD    $0x18, Y3, Y3
+	VPOR      Y3, Y4, Y4
+	VMOVDQA   Y4, Y0
+	ADDQ      $0x18, R12
+	DECQ      R13
+	JNZ       block_sources
+
+block_sources_done:
+	VMOVDQU Y0, 64(R8)
+	MOVQ    start+56(FP), R9
+	LEAQ    32(SI)(R9*1), R9
+	MOVQ    R9, 8(R8)
+	VMOVDQU Y0, (R11)(SI*1)
+	TESTQ   CX, CX
+	JZ      block_targets_done
+	MOVQ    AX, R12
+	MOVQ    CX, R13
+
+block_targets:
+	MOVQ    (R12), R14
+	VMOVDQU Y0, (R14)(SI*1)
+	ADDQ    $0x18, R12
+	DECQ    R13
+	JNZ     block_targets
+
+block_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+32, SI
+	JMP  block
+
+tail:
+	MOVQ    DI, R9
+	SUBQ    SI, R9
+	CMPQ    R9, $+32
+	JL      done
+	VMOVDQU (R10)(SI*1), Y0
+	TESTQ   BX, BX
+	JZ      tail_sources_done
+	MOVQ    DX, R12
+	MOVQ    BX, R13
+
+tail_sources:
+	MOVQ      (R12), R14
+	VMOVDQU   (R14)(SI*1), Y1
+	VPSLLD    $0x18, Y0, Y2
+	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
+	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
+	VPSRLD    $0x03, Y2, Y2
+	VPADDD    c32_38000000AVX2<>+0(SB), Y2, Y4
+	VPADDD    c32_800000AVX2<>+0(SB), Y4, Y5
+	VSUBPS    c32_38800000AVX2<>+0(SB), Y5, Y5
+	VMOVDQU   c32_800000AVX2<>+0(SB), Y6
+	VPCMPGTD  Y2, Y6, Y6
+	VPBLENDVB Y6, Y5, Y4, Y4
+	VPOR      c32_7f800000AVX2<>+0(SB), Y2, Y5
+	VPCMPGTD  c32_f7fffffAVX2<>+0(SB), Y2, Y2
+	VPBLENDVB Y2, Y5, Y4, Y4
+	VPOR      Y3, Y4, Y4
+	VPSLLD    $0x18, Y1, Y2
+	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
+	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
+	VPSRLD    $0x03, Y2, Y2
+	VPADDD    c32_38000000AVX2<>+0(SB), Y2, Y5
+	VPADDD    c32_800000AVX2<>+0(SB), Y5, Y6
+	VSUBPS    c32_38800000AVX2<>+0(SB), Y6, Y6
+	VMOVDQU   c32_800000AVX2<>+0(SB), Y7
+	VPCMPGTD  Y2, Y7, Y7
+	VPBLENDVB Y7, Y6, Y5, Y5
+	VPOR      c32_7f800000AVX2<>+0(SB), Y2, Y6
+	VPCMPGTD  c32_f7fffffAVX2<>+0(SB), Y2, Y2
+	VPBLENDVB Y2, Y6, Y5, Y5
+	VPOR      Y3, Y5, Y5
+	VMINPS    Y5, Y4, Y2
+	VMINPS    Y4, Y5, Y3
+	VPOR      Y3, Y2, Y2
+	VCMPPS    $0x03, Y5, Y4, Y6
+	VADDPS    Y5, Y4, Y3
+	VPBLENDVB Y6, Y3, Y2, Y4
+	VPAND     c32_7fffffffAVX2<>+0(SB), Y4, Y2
+	VPAND     c32_80000000AVX2<>+0(SB), Y4, Y4
+	VPSRLD    $0x18, Y4, Y4
+	VPSRLD    $0x15, Y2, Y3
+	VPAND     c32_1AVX2<>+0(SB), Y3, Y3
+	VPADDD    Y2, Y3, Y3
+	VPADDD    c32_fffffAVX2<>+0(SB), Y3, Y3
+	VPSRLD    $0x15, Y3, Y3
+	VPSUBD    c32_1c0AVX2<>+0(SB), Y3, Y3
+	VPMINSD   c32_7bAVX2<>+0(SB), Y3, Y3
+	VADDPS    c32_43000000AVX2<>+0(SB), Y2, Y5
+	VPSUBD    c32_43000000AVX2<>+0(SB), Y5, Y5
+	VMOVDQU   c32_38800000AVX2<>+0(SB), Y6
+	VPCMPGTD  Y2, Y6, Y6
+	VPBLENDVB Y6, Y5, Y3, Y3
+	VPSRLD    $0x15, Y2, Y5
+	VPAND     c32_7fAVX2<>+0(SB), Y5, Y5
+	VPCMPGTD  c32_7f800000AVX2<>+0(SB), Y2, Y2
+	VPBLENDVB Y2, Y5, Y3, Y3
+	VPOR      Y3, Y4, Y4
+	VPSLLD    $0x10, Y0, Y2
+	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
+	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
+	VPSRLD    $0x03, Y2, Y2
+	VPADDD    c32_38000000AVX2<>+0(SB), Y2, Y5
+	VPADDD    c32_800000AVX2<>+0(SB), Y5, Y6
+	VSUBPS    c32_38800000AVX2<>+0(SB), Y6, Y6
+	VMOVDQU   c32_800000AVX2<>+0(SB), Y7
+	VPCMPGTD  Y2, Y7, Y7
+	VPBLENDVB Y7, Y6, Y5, Y5
+	VPOR      c32_7f800000AVX2<>+0(SB), Y2, Y6
+	VPCMPGTD  c32_f7fffffAVX2<>+0(SB), Y2, Y2
+	VPBLENDVB Y2, Y6, Y5, Y5
+	VPOR      Y3, Y5, Y5
+	VPSLLD    $0x10, Y1, Y2
+	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
+	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
+	VPSRLD    $0x03, Y2, Y2
+	VPADDD    c32_38000000AVX2<>+0(SB), Y2, Y6
+	VPADDD    c32_800000AVX2<>+0(SB), Y6, Y7
+	VSUBPS    c32_38800000AVX2<>+0(SB), Y7, Y7
+	VMOVDQU   c32_800000AVX2<>+0(SB), Y8
+	VPCMPGTD  Y2, Y8, Y8
+	VPBLENDVB Y8, Y7, Y6, Y6
+	VPOR      c32_7f800000AVX2<>+0(SB), Y2, Y7
+	VPCMPGTD  c32_f7fffffAVX2<>+0(SB), Y2, Y2
+	VPBLENDVB Y2, Y7, Y6, Y6
+	VPOR      Y3, Y6, Y6
+	VMINPS    Y6, Y5, Y2
+	VMINPS    Y5, Y6, Y3
+	VPOR      Y3, Y2, Y2
+	VCMPPS    $0x03, Y6, Y5, Y7
+	VADDPS    Y6, Y5, Y3
+	VPBLENDVB Y7, Y3, Y2, Y5
+	VPAND     c32_7fffffffAVX2<>+0(SB), Y5, Y2
+	VPAND     c32_80000000AVX2<>+0(SB), Y5, Y5
+	VPSRLD    $0x18, Y5, Y5
+	VPSRLD    $0x15, Y2, Y3
+	VPAND     c32_1AVX2<>+0(SB), Y3, Y3
+	VPADDD    Y2, Y3, Y3
+	VPADDD    c32_fffffAVX2<>+0(SB), Y3, Y3
+	VPSRLD    $0x15, Y3, Y3
+	VPSUBD    c32_1c0AVX2<>+0(SB), Y3, Y3
+	VPMINSD   c32_7bAVX2<>+0(SB), Y3, Y3
+	VADDPS    c32_43000000AVX2<>+0(SB), Y2, Y6
+	VPSUBD    c32_43000000AVX2<>+0(SB), Y6, Y6
+	VMOVDQU   c32_38800000AVX2<>+0(SB), Y7
+	VPCMPGTD  Y2, Y7, Y7
+	VPBLENDVB Y7, Y6, Y3, Y3
+	VPSRLD    $0x15, Y2, Y6
+	VPAND     c32_7fAVX2<>+0(SB), Y6, Y6
+	VPCMPGTD  c32_7f800000AVX2<>+0(SB), Y2, Y2
+	VPBLENDVB Y2, Y6, Y3, Y3
+	VPOR      Y3, Y5, Y5
+	VPSLLD    $0x08, Y5, Y5
+	VPOR      Y5, Y4, Y4
+	VPSLLD    $0x08, Y0, Y2
+	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
+	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
+	VPSRLD    $0x03, Y2, Y2
+	VPADDD    c32_38000000AVX2<>+0(SB), Y2, Y5
+	VPADDD    c32_800000AVX2<>+0(SB), Y5, Y6
+	VSUBPS    c32_38800000AVX2<>+0(SB), Y6, Y6
+	VMOVDQU   c32_800000AVX2<>+0(SB), Y7
+	VPCMPGTD  Y2, Y7, Y7
+	VPBLENDVB Y7, Y6, Y5, Y5
+	VPOR      c32_7f800000AVX2<>+0(SB), Y2, Y6
+	VPCMPGTD  c32_f7fffffAVX2<>+0(SB), Y2, Y2
+	VPBLENDVB Y2, Y6, Y5, Y5
+	VPOR      Y3, Y5, Y5
+	VPSLLD    $0x08, Y1, Y2
+	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
+	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
+	VPSRLD    $0x03, Y2, Y2
+	VPADDD    c32_38000000AVX2<>+0(SB), Y2, Y6
+	VPADDD    c32_800000AVX2<>+0(SB), Y6, Y7
+	VSUBPS    c32_38800000AVX2<>+0(SB), Y7, Y7
+	VMOVDQU   c32_800000AVX2<>+0(SB), Y8
+	VPCMPGTD  Y2, Y8, Y8
+	VPBLENDVB Y8, Y7, Y6, Y6
+	VPOR      c32_7f800000AVX2<>+0(SB), Y2, Y7
+	VPCMPGTD  c32_f7fffffAVX2<>+0(SB), Y2, Y2
+	VPBLENDVB Y2, Y7, Y6, Y6
+	VPOR      Y3, Y6, Y6
+	VMINPS    Y6, Y5, Y2
+	VMINPS    Y5, Y6, Y3
+	VPOR      Y3, Y2, Y2
+	VCMPPS    $0x03, Y6, Y5, Y7
+	VADDPS    Y6, Y5, Y3
+	VPBLENDVB Y7, Y3, Y2, Y5
+	VPAND     c32_7fffffffAVX2<>+0(SB), Y5, Y2
+	VPAND     c32_80000000AVX2<>+0(SB), Y5, Y5
+	VPSRLD    $0x18, Y5, Y5
+	VPSRLD    $0x15, Y2, Y3
+	VPAND     c32_1AVX2<>+0(SB), Y3, Y3
+	VPADDD    Y2, Y3, Y3
+	VPADDD    c32_fffffAVX2<>+0(SB), Y3, Y3
+	VPSRLD    $0x15, Y3, Y3
+	VPSUBD    c32_1c0AVX2<>+0(SB), Y3, Y3
+	VPMINSD   c32_7bAVX2<>+0(SB), Y3, Y3
+	VADDPS    c32_43000000AVX2<>+0(SB), Y2, Y6
+	VPSUBD    c32_43000000AVX2<>+0(SB), Y6, Y6
+	VMOVDQU   c32_38800000AVX2<>+0(SB), Y7
+	VPCMPGTD  Y2, Y7, Y7
+	VPBLENDVB Y7, Y6, Y3, Y3
+	VPSRLD    $0x15, Y2, Y6
+	VPAND     c32_7fAVX2<>+0(SB), Y6, Y6
+	VPCMPGTD  c32_7f800000AVX2<>+0(SB), Y2, Y2
+	VPBLENDVB Y2, Y6, Y3, Y3
+	VPOR      Y3, Y5, Y5
+	VPSLLD    $0x10, Y5, Y5
+	VPOR      Y5, Y4, Y4
+	VMOVDQU   Y0, Y0
+	VPAND     c32_80000000AVX2<>+0(SB), Y0, Y2
+	VPAND     c32_7f000000AVX2<>+0(SB), Y0, Y0
+	VPSRLD    $0x03, Y0, Y0
+	VPADDD    c32_38000000AVX2<>+0(SB), Y0, Y3
+	VPADDD    c32_800000AVX2<>+0(SB), Y3, Y5
+	VSUBPS    c32_38800000AVX2<>+0(SB), Y5, Y5
+	VMOVDQU   c32_800000AVX2<>+0(SB), Y6
+	VPCMPGTD  Y0, Y6, Y6
+	VPBLENDVB Y6, Y5, Y3, Y3
+	VPOR      c32_7f800000AVX2<>+0(SB), Y0, Y5
+	VPCMPGTD  c32_f7fffffAVX2<>+0(SB), Y0, Y0
+	VPBLENDVB Y0, Y5, Y3, Y3
+	VPOR      Y2, Y3, Y3
+	VMOVDQU   Y1, Y0
+	VPAND     c32_80000000AVX2<>+0(SB), Y0, Y1
+	VPAND     c32_7f000000AVX2<>+0(SB), Y0, Y0
+	VPSRLD    $0x03, Y0, Y0
+	VPADDD    c32_38000000AVX2<>+0(SB), Y0, Y2
+	VPADDD    c32_800000AVX2<>+0(SB), Y2, Y5
+	VSUBPS    c32_38800000AVX2<>+0(SB), Y5, Y5
+	VMOVDQU   c32_800000AVX2<>+0(SB), Y6
+	VPCMPGTD  Y0, Y6, Y6
+	VPBLENDVB Y6, Y5, Y2, Y2
+	VPOR      c32_7f800000AVX2<>+0(SB), Y0, Y5
+	VPCMPGTD  c32_f7fffffAVX2<>+0(SB), Y0, Y0
+	VPBLENDVB Y0, Y5, Y2, Y2
+	VPOR      Y1, Y2, Y2
+	VMINPS    Y2, Y3, Y0
+	VMINPS    Y3, Y2, Y1
+	VPOR      Y1, Y0, Y0
+	VCMPPS    $0x03, Y2, Y3, Y5
+	VADDPS    Y2, Y3, Y1
+	VPBLENDVB Y5, Y1, Y0, Y3
+	VPAND     c32_7fffffffAVX2<>+0(SB), Y3, Y0
+	VPAND     c32_80000000AVX2<>+0(SB), Y3, Y3
+	VPSRLD    $0x18, Y3, Y3
+	VPSRLD    $0x15, Y0, Y1
+	VPAND     c32_1AVX2<>+0(SB), Y1, Y1
+	VPADDD    Y0, Y1, Y1
+	VPADDD    c32_fffffAVX2<>+0(SB), Y1, Y1
+	VPSRLD    $0x15, Y1, Y1
+	VPSUBD    c32_1c0AVX2<>+0(SB), Y1, Y1
+	VPMINSD   c32_7bAVX2<>+0(SB), Y1, Y1
+	VADDPS    c32_43000000AVX2<>+0(SB), Y0, Y2
+	VPSUBD    c32_43000000AVX2<>+0(SB), Y2, Y2
+	VMOVDQU   c32_38800000AVX2<>+0(SB), Y5
+	VPCMPGTD  Y0, Y5, Y5
+	VPBLENDVB Y5, Y2, Y1, Y1
+	VPSRLD    $0x15, Y0, Y2
+	VPAND     c32_7fAVX2<>+0(SB), Y2, Y2
+	VPCMPGTD  c32_7f800000AVX2<>+0(SB), Y0, Y0
+	VPBLENDVB Y0, Y2, Y1, Y1
+	VPOR      Y1, Y3, Y3
+	VPSLLD    $0x18, Y3, Y3
+	VPOR      Y3, Y4, Y4
+	VMOVDQA   Y4, Y0
+	ADDQ      $0x18, R12
+	DECQ      R13
+	JNZ       tail_sources
+
+tail_sources_done:
+	VMOVDQU Y0, 64(R8)
+	MOVQ    start+56(FP), R9
+	LEAQ    32(SI)(R9*1), R9
+	MOVQ    R9, 8(R8)
+	VMOVDQU Y0, (R11)(SI*1)
+	TESTQ   CX, CX
+	JZ      tail_targets_done
+	MOVQ    AX, R12
+	MOVQ    CX, R13
+
+tail_targets:
+	MOVQ    (R12), R14
+	VMOVDQU Y0, (R14)(SI*1)
+	ADDQ    $0x18, R12
+	DECQ    R13
+	JNZ     tail_targets
+
+tail_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+32, SI
+	JMP  tail
+
+done:
+	VZEROUPPER
+	RET
+
+// func maxFloat8E5M2LoggedAVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
+// Requires: AVX, AVX2
+TEXT ·maxFloat8E5M2LoggedAVX2(SB), NOSPLIT, $0-64
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ log+48(FP), R8
+	MOVQ (DX), R10
+	MOVQ (AX), R11
+	ADDQ $0x18, DX
+	ADDQ $0x18, AX
+	SUBQ $0x01, BX
+	DECQ CX
+
+block:
+	MOVQ    DI, R9
+	SUBQ    SI, R9
+	CMPQ    R9, $+32
+	JL      tail
+	VMOVDQU (R10)(SI*1), Y0
+	TESTQ   BX, BX
+	JZ      block_sources_done
+	MOVQ    DX, R12
+	MOVQ    BX, R13
+
+block_sources:
+	MOVQ      (R12), R14
+	VMOVDQU   (R14)(SI*1), Y1
+	VPSLLD    $0x18, Y0, Y2
+	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
+	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
+	VPSRLD    $0x03, Y2, Y2
+	VPADDD    c32_38000000AVX2<>+0(SB), Y2, Y4
+	VPADDD    c32_800000AVX2<>+0(SB), Y4, Y5
+	VSUBPS    c32_38800000AVX2<>+0(SB), Y5, Y5
+	VMOVDQU   c32_800000AVX2<>+0(SB), Y6
+	VPCMPGTD  Y2, Y6, Y6
+	VPBLENDVB Y6, Y5, Y4, Y4
+	VPOR      c32_7f800000AVX2<>+0(SB), Y2, Y5
+	VPCMPGTD  c32_f7fffffAVX2<>+0(SB), Y2, Y2
+	VPBLENDVB Y2, Y5, Y4, Y4
+	VPOR      Y3, Y4, Y4
+	VPSLLD    $0x18, Y1, Y2
+	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
+	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
+	VPSRLD    $0x03, Y2, Y2
+	VPADDD    c32_38000000AVX2<>+0(SB), Y2, Y5
+	VPADDD    c32_800000AVX2<>+0(SB), Y5, Y6
+	VSUBPS    c32_38800000AVX2<>+0(SB), Y6, Y6
+	VMOVDQU   c32_800000AVX2<>+0(SB), Y7
+	VPCMPGTD  Y2, Y7, Y7
+	VPBLENDVB Y7, Y6, Y5, Y5
+	VPOR      c32_7f800000AVX2<>+0(SB), Y2, Y6
+	VPCMPGTD  c32_f7fffffAVX2<>+0(SB), Y2, Y2
+	VPBLENDVB Y2, Y6, Y5, Y5
+	VPOR      Y3, Y5, Y5
+	VMAXPS    Y5, Y4, Y2
+	VMAXPS    Y4, Y5, Y3
+	VPAND     Y3, Y2, Y2
+	VCMPPS    $0x03, Y5, Y4, Y6
+	VADDPS    Y5, Y4, Y3
+	VPBLENDVB Y6, Y3, Y2, Y4
+	VPAND     c32_7fffffffAVX2<>+0(SB), Y4, Y2
+	VPAND     c32_80000000AVX2<>+0(SB), Y4, Y4
+	VPSRLD    $0x18, Y4, Y4
+	VPSRLD    $0x15, Y2, Y3
+	VPAND     c32_1AVX2<>+0(SB), Y3, Y3
+	VPADDD    Y2, Y3, Y3
+	VPADDD    c32_fffffAVX2<>+0(SB), Y3, Y3
+	VPSRLD    $0x15, Y3, Y3
+	VPSUBD    c32_1c0AVX2<>+0(SB), Y3, Y3
+	VPMINSD   c32_7bAVX2<>+0(SB), Y3, Y3
+	VADDPS    c32_43000000AVX2<>+0(SB), Y2, Y5
+	VPSUBD    c32_43000000AVX2<>+0(SB), Y5, Y5
+	VMOVDQU   c32_38800000AVX2<>+0(SB), Y6
+	VPCMPGTD  Y2, Y6, Y6
+	VPBLENDVB Y6, Y5, Y3, Y3
+	VPSRLD    $0x15, Y2, Y5
+	VPAND     c32_7fAVX2<>+0(SB), Y5, Y5
+	VPCMPGTD  c32_7f800000AVX2<>+0(SB), Y2, Y2
+	VPBLENDVB Y2, Y5, Y3, Y3
+	VPOR      Y3, Y4, Y4
+	VPSLLD    $0x10, Y0, Y2
+	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
+	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
+	VPSRLD    $0x03, Y2, Y2
+	VPADDD    c32_38000000AVX2<>+0(SB), Y2, Y5
+	VPADDD    c32_800000AVX2<>+0(SB), Y5, Y6
+	VSUBPS    c32_38800000AVX2<>+0(SB), Y6, Y6
+	VMOVDQU   c32_800000AVX2<>+0(SB), Y7
+	VPCMPGTD  Y2, Y7, Y7
+	VPBLENDVB Y7, Y6, Y5, Y5
+	VPOR      c32_7f800000AVX2<>+0(SB), Y2, Y6
+	VPCMPGTD  c32_f7fffffAVX2<>+0(SB), Y2, Y2
+	VPBLENDVB Y2, Y6, Y5, Y5
+	VPOR      Y3, Y5, Y5
+	VPSLLD    $0x10, Y1, Y2
+	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
+	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
+	VPSRLD    $0x03, Y2, Y2
+	VPADDD    c32_38000000AVX2<>+0(SB), Y2, Y6
+	VPADDD    c32_800000AVX2<>+0(SB), Y6, Y7
+	VSUBPS    c32_38800000AVX2<>+0(SB), Y7, Y7
+	VMOVDQU   c32_800000AVX2<>+0(SB), Y8
+	VPCMPGTD  Y2, Y8, Y8
+	VPBLENDVB Y8, Y7, Y6, Y6
+	VPOR      c32_7f800000AVX2<>+0(SB), Y2, Y7
+	VPCMPGTD  c32_f7fffffAVX2<>+0(SB), Y2, Y2
+	VPBLENDVB Y2, Y7, Y6, Y6
+	VPOR      Y3, Y6, Y6
+	VMAXPS    Y6, Y5, Y2
+	VMAXPS    Y5, Y6, Y3
+	VPAND     Y3, Y2, Y2
+	VCMPPS    $0x03, Y6, Y5, Y7
+	VADDPS    Y6, Y5, Y3
+	VPBLENDVB Y7, Y3, Y2, Y5
+	VPAND     c32_7fffffffAVX2<>+0(SB), Y5, Y2
+	VPAND     c32_80000000AVX2<>+0(SB), Y5, Y5
+	VPSRLD    $0x18, Y5, Y5
+	VPSRLD    $0x15, Y2, Y3
+	VPAND     c32_1AVX2<>+0(SB), Y3, Y3
+	VPADDD    Y2, Y3, Y3
+	VPADDD    c32_fffffAVX2<>+0(SB), Y3, Y3
+	VPSRLD    $0x15, Y3, Y3
+	VPSUBD    c32_1c0AVX2<>+0(SB), Y3, Y3
+	VPMINSD   c32_7bAVX2<>+0(SB), Y3, Y3
+	VADDPS    c32_43000000AVX2<>+0(SB), Y2, Y6
+	VPSUBD    c32_43000000AVX2<>+0(SB), Y6, Y6
+	VMOVDQU   c32_38800000AVX2<>+0(SB), Y7
+	VPCMPGTD  Y2, Y7, Y7
+	VPBLENDVB Y7, Y6, Y3, Y3
+	VPSRLD    $0x15, Y2, Y6
+	VPAND     c32_7fAVX2<>+0(SB), Y6, Y6
+	VPCMPGTD  c32_7f800000AVX2<>+0(SB), Y2, Y2
+	VPBLENDVB Y2, Y6, Y3, Y3
+	VPOR      Y3, Y5, Y5
+	VPSLLD    $0x08, Y5, Y5
+	VPOR      Y5, Y4, Y4
+	VPSLLD    $0x08, Y0, Y2
+	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
+	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
+	VPSRLD    $0x03, Y2, Y2
+	VPADDD    c32_38000000AVX2<>+0(SB), Y2, Y5
+	VPADDD    c32_800000AVX2<>+0(SB), Y5, Y6
+	VSUBPS    c32_38800000AVX2<>+0(SB), Y6, Y6
+	VMOVDQU   c32_800000AVX2<>+0(SB), Y7
+	VPCMPGTD  Y2, Y7, Y7
+	VPBLENDVB Y7, Y6, Y5, Y5
+	VPOR      c32_7f800000AVX2<>+0(SB), Y2, Y6
+	VPCMPGTD  c32_f7fffffAVX2<>+0(SB), Y2, Y2
+	VPBLENDVB Y2, Y6, Y5, Y5
+	VPOR      Y3, Y5, Y5
+	VPSLLD    $0x08, Y1, Y2
+	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
+	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
+	VPSRLD    $0x03, Y2, Y2
+	VPADDD    c32_38000000AVX2<>+0(SB), Y2, Y6
+	VPADDD    c32_800000AVX2<>+0(SB), Y6, Y7
+	VSUBPS    c32_38800000AVX2<>+0(SB), Y7, Y7
+	VMOVDQU   c32_800000AVX2<>+0(SB), Y8
+	VPCMPGTD  Y2, Y8, Y8
+	VPBLENDVB Y8, Y7, Y6, Y6
+	VPOR      c32_7f800000AVX2<>+0(SB), Y2, Y7
+	VPCMPGTD  c32_f7fffffAVX2<>+0(SB), Y2, Y2
+	VPBLENDVB Y2, Y7, Y6, Y6
+	VPOR      Y3, Y6, Y6
+	VMAXPS    Y6, Y5, Y2
+	VMAXPS    Y5, Y6, Y3
+	VPAND     Y3, Y2, Y2
+	VCMPPS    $0x03, Y6, Y5, Y7
+	VADDPS    Y6, Y5, Y3
+	VPBLENDVB Y7, Y3, Y2, Y5
+	VPAND     c32_7fffffffAVX2<>+0(SB), Y5, Y2
+	VPAND     c32_80000000AVX2<>+0(SB), Y5, Y5
+	VPSRLD    $0x18, Y5, Y5
+	VPSRLD    $0x15, Y2, Y3
+	VPAND     c32_1AVX2<>+0(SB), Y3, Y3
+	VPADDD    Y2, Y3, Y3
+	VPADDD    c32_fffffAVX2<>+0(SB), Y3, Y3
+	VPSRLD    $0x15, Y3, Y3
+	VPSUBD    c32_1c0AVX2<>+0(SB), Y3, Y3
+	VPMINSD   c32_7bAVX2<>+0(SB), Y3, Y3
+	VADDPS    c32_43000000AVX2<>+0(SB), Y2, Y6
+	VPSUBD    c32_43000000AVX2<>+0(SB), Y6, Y6
+	VMOVDQU   c32_38800000AVX2<>+0(SB), Y7
+	VPCMPGTD  Y2, Y7, Y7
+	VPBLENDVB Y7, Y6, Y3, Y3
+	VPSRLD    $0x15, Y2, Y6
+	VPAND     c32_7fAVX2<>+0(SB), Y6, Y6
+	VPCMPGTD  c32_7f800000AVX2<>+0(SB), Y2, Y2
+	VPBLENDVB Y2, Y6, Y3, Y3
+	VPOR      Y3, Y5, Y5
+	VPSLLD    $0x10, Y5, Y5
+	VPOR      Y5, Y4, Y4
+	VMOVDQU   Y0, Y0
+	VPAND     c32_80000000AVX2<>+0(SB), Y0, Y2
+	VPAND     c32_7f000000AVX2<>+0(SB), Y0, Y0
+	VPSRLD    $0x03, Y0, Y0
+	VPADDD    c32_38000000AVX2<>+0(SB), Y0, Y3
+	VPADDD    c32_800000AVX2<>+0(SB), Y3, Y5
+	VSUBPS    c32_38800000AVX2<>+0(SB), Y5, Y5
+	VMOVDQU   c32_800000AVX2<>+0(SB), Y6
+	VPCMPGTD  Y0, Y6, Y6
+	VPBLENDVB Y6, Y5, Y3, Y3
+	VPOR      c32_7f800000AVX2<>+0(SB), Y0, Y5
+	VPCMPGTD  c32_f7fffffAVX2<>+0(SB), Y0, Y0
+	VPBLENDVB Y0, Y5, Y3, Y3
+	VPOR      Y2, Y3, Y3
+	VMOVDQU   Y1, Y0
+	VPAND     c32_80000000AVX2<>+0(SB), Y0, Y1
+	VPAND     c32_7f000000AVX2<>+0(SB), Y0, Y0
+	VPSRLD    $0x03, Y0, Y0
+	VPADDD    c32_38000000AVX2<>+0(SB), Y0, Y2
+	VPADDD    c32_800000AVX2<>+0(SB), Y2, Y5
+	VSUBPS    c32_38800000AVX2<>+0(SB), Y5, Y5
+	VMOVDQU   c32_800000AVX2<>+0(SB), Y6
+	VPCMPGTD  Y0, Y6, Y6
+	VPBLENDVB Y6, Y5, Y2, Y2
+	VPOR      c32_7f800000AVX2<>+0(SB), Y0, Y5
+	VPCMPGTD  c32_f7fffffAVX2<>+0(SB), Y0, Y0
+	VPBLENDVB Y0, Y5, Y2, Y2
+	VPOR      Y1, Y2, Y2
+	VMAXPS    Y2, Y3, Y0
+	VMAXPS    Y3, Y2, Y1
+	VPAND     Y1, Y0, Y0
+	VCMPPS    $0x03, Y2, Y3, Y5
+	VADDPS    Y2, Y3, Y1
+	VPBLENDVB Y5, Y1, Y0, Y3
+	VPAND     c32_7fffffffAVX2<>+0(SB), Y3, Y0
+	VPAND     c32_80000000AVX2<>+0(SB), Y3, Y3
+	VPSRLD    $0x18, Y3, Y3
+	VPSRLD    $0x15, Y0, Y1
+	VPAND     c32_1AVX2<>+0(SB), Y1, Y1
+	VPADDD    Y0, Y1, Y1
+	VPADDD    c32_fffffAVX2<>+0(SB), Y1, Y1
+	VPSRLD    $0x15, Y1, Y1
+	VPSUBD    c32_1c0AVX2<>+0(SB), Y1, Y1
+	VPMINSD   c32_7bAVX2<>+0(SB), Y1, Y1
+	VADDPS    c32_43000000AVX2<>+0(SB), Y0, Y2
+	VPSUBD    c32_43000000AVX2<>+0(SB), Y2, Y2
+	VMOVDQU   c32_38800000AVX2<>+0(SB), Y5
+	VPCMPGTD  Y0, Y5, Y5
+	VPBLENDVB Y5, Y2, Y1, Y1
+	VPSRLD    $0x15, Y0, Y2
+	VPAND     c32_7fAVX2<>+0(SB), Y2, Y2
+	VPCMPGTD  c32_7f800000AVX2<>+0(SB), Y0, Y0
+	VPBLENDVB Y0, Y2, Y1, Y1
+	VPOR      Y1, Y3, Y3
+	VPSLLD    $0x18, Y3, Y3
+	VPOR      Y3, Y4, Y4
+	VMOVDQA   Y4, Y0
+	ADDQ      $0x18, R12
+	DECQ      R13
+	JNZ       block_sources
+
+block_sources_done:
+	VMOVDQU Y0, 64(R8)
+	MOVQ    start+56(FP), R9
+	LEAQ    32(SI)(R9*1), R9
+	MOVQ    R9, 8(R8)
+	VMOVDQU Y0, (R11)(SI*1)
+	TESTQ   CX, CX
+	JZ      block_targets_done
+	MOVQ    AX, R12
+	MOVQ    CX, R13
+
+block_targets:
+	MOVQ    (R12), R14
+	VMOVDQU Y0, (R14)(SI*1)
+	ADDQ    $0x18, R12
+	DECQ    R13
+	JNZ     block_targets
+
+block_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+32, SI
+	JMP  block
+
+tail:
+	MOVQ    DI, R9
+	SUBQ    SI, R9
+	CMPQ    R9, $+32
+	JL      done
+	VMOVDQU (R10)(SI*1), Y0
+	TESTQ   BX, BX
+	JZ      tail_sources_done
+	MOVQ    DX, R12
+	MOVQ    BX, R13
+
+tail_sources:
+	MOVQ      (R12), R14
+	VMOVDQU   (R14)(SI*1), Y1
+	VPSLLD    $0x18, Y0, Y2
+	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
+	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
+	VPSRLD    $0x03, Y2, Y2
+	VPADDD    c32_38000000AVX2<>+0(SB), Y2, Y4
+	VPADDD    c32_800000AVX2<>+0(SB), Y4, Y5
+	VSUBPS    c32_38800000AVX2<>+0(SB), Y5, Y5
+	VMOVDQU   c32_800000AVX2<>+0(SB), Y6
+	VPCMPGTD  Y2, Y6, Y6
+	VPBLENDVB Y6, Y5, Y4, Y4
+	VPOR      c32_7f800000AVX2<>+0(SB), Y2, Y5
+	VPCMPGTD  c32_f7fffffAVX2<>+0(SB), Y2, Y2
+	VPBLENDVB Y2, Y5, Y4, Y4
+	VPOR      Y3, Y4, Y4
+	VPSLLD    $0x18, Y1, Y2
+	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
+	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
+	VPSRLD    $0x03, Y2, Y2
+	VPADDD    c32_38000000AVX2<>+0(SB), Y2, Y5
+	VPADDD    c32_800000AVX2<>+0(SB), Y5, Y6
+	VSUBPS    c32_38800000AVX2<>+0(SB), Y6, Y6
+	VMOVDQU   c32_800000AVX2<>+0(SB), Y7
+	VPCMPGTD  Y2, Y7, Y7
+	VPBLENDVB Y7, Y6, Y5, Y5
+	VPOR      c32_7f800000AVX2<>+0(SB), Y2, Y6
+	VPCMPGTD  c32_f7fffffAVX2<>+0(SB), Y2, Y2
+	VPBLENDVB Y2, Y6, Y5, Y5
+	VPOR      Y3, Y5, Y5
+	VMAXPS    Y5, Y4, Y2
+	VMAXPS    Y4, Y5, Y3
+	VPAND     Y3, Y2, Y2
+	VCMPPS    $0x03, Y5, Y4, Y6
+	VADDPS    Y5, Y4, Y3
+	VPBLENDVB Y6, Y3, Y2, Y4
+	VPAND     c32_7fffffffAVX2<>+0(SB), Y4, Y2
+	VPAND     c32_80000000AVX2<>+0(SB), Y4, Y4
+	VPSRLD    $0x18, Y4, Y4
+	VPSRLD    $0x15, Y2, Y3
+	VPAND     c32_1AVX2<>+0(SB), Y3, Y3
+	VPADDD    Y2, Y3, Y3
+	VPADDD    c32_fffffAVX2<>+0(SB), Y3, Y3
+	VPSRLD    $0x15, Y3, Y3
+	VPSUBD    c32_1c0AVX2<>+0(SB), Y3, Y3
+	VPMINSD   c32_7bAVX2<>+0(SB), Y3, Y3
+	VADDPS    c32_43000000AVX2<>+0(SB), Y2, Y5
+	VPSUBD    c32_43000000AVX2<>+0(SB), Y5, Y5
+	VMOVDQU   c32_38800000AVX2<>+0(SB), Y6
+	VPCMPGTD  Y2, Y6, Y6
+	VPBLENDVB Y6, Y5, Y3, Y3
+	VPSRLD    $0x15, Y2, Y5
+	VPAND     c32_7fAVX2<>+0(SB), Y5, Y5
+	VPCMPGTD  c32_7f800000AVX2<>+0(SB), Y2, Y2
+	VPBLENDVB Y2, Y5, Y3, Y3
+	VPOR      Y3, Y4, Y4
+	VPSLLD    $0x10, Y0, Y2
+	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
+	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
+	VPSRLD    $0x03, Y2, Y2
+	VPADDD    c32_38000000AVX2<>+0(SB), Y2, Y5
+	VPADDD    c32_800000AVX2<>+0(SB), Y5, Y6
+	VSUBPS    c32_38800000AVX2<>+0(SB), Y6, Y6
+	VMOVDQU   c32_800000AVX2<>+0(SB), Y7
+	VPCMPGTD  Y2, Y7, Y7
+	VPBLENDVB Y7, Y6, Y5, Y5
+	VPOR      c32_7f800000AVX2<>+0(SB), Y2, Y6
+	VPCMPGTD  c32_f7fffffAVX2<>+0(SB), Y2, Y2
+	VPBLENDVB Y2, Y6, Y5, Y5
+	VPOR      Y3, Y5, Y5
+	VPSLLD    $0x10, Y1, Y2
+	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
+	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
+	VPSRLD    $0x03, Y2, Y2
+	VPADDD    c32_38000000AVX2<>+0(SB), Y2, Y6
+	VPADDD    c32_800000AVX2<>+0(SB), Y6, Y7
+	VSUBPS    c32_38800000AVX2<>+0(SB), Y7, Y7
+	VMOVDQU   c32_800000AVX2<>+0(SB), Y8
+	VPCMPGTD  Y2, Y8, Y8
+	VPBLENDVB Y8, Y7, Y6, Y6
+	VPOR      c32_7f800000AVX2<>+0(SB), Y2, Y7
+	VPCMPGTD  c32_f7fffffAVX2<>+0(SB), Y2, Y2
+	VPBLENDVB Y2, Y7, Y6, Y6
+	VPOR      Y3, Y6, Y6
+	VMAXPS    Y6, Y5, Y2
+	VMAXPS    Y5, Y6, Y3
+	VPAND     Y3, Y2, Y2
+	VCMPPS    $0x03, Y6, Y5, Y7
+	VADDPS    Y6, Y5, Y3
+	VPBLENDVB Y7, Y3, Y2, Y5
+	VPAND     c32_7fffffffAVX2<>+0(SB), Y5, Y2
+	VPAND     c32_80000000AVX2<>+0(SB), Y5, Y5
+	VPSRLD    $0x18, Y5, Y5
+	VPSRLD    $0x15, Y2, Y3
+	VPAND     c32_1AVX2<>+0(SB), Y3, Y3
+	VPADDD    Y2, Y3, Y3
+	VPADDD    c32_fffffAVX2<>+0(SB), Y3, Y3
+	VPSRLD    $0x15, Y3, Y3
+	VPSUBD    c32_1c0AVX2<>+0(SB), Y3, Y3
+	VPMINSD   c32_7bAVX2<>+0(SB), Y3, Y3
+	VADDPS    c32_43000000AVX2<>+0(SB), Y2, Y6
+	VPSUBD    c32_43000000AVX2<>+0(SB), Y6, Y6
+	VMOVDQU   c32_38800000AVX2<>+0(SB), Y7
+	VPCMPGTD  Y2, Y7, Y7
+	VPBLENDVB Y7, Y6, Y3, Y3
+	VPSRLD    $0x15, Y2, Y6
+	VPAND     c32_7fAVX2<>+0(SB), Y6, Y6
+	VPCMPGTD  c32_7f800000AVX2<>+0(SB), Y2, Y2
+	VPBLENDVB Y2, Y6, Y3, Y3
+	VPOR      Y3, Y5, Y5
+	VPSLLD    $0x08, Y5, Y5
+	VPOR      Y5, Y4, Y4
+	VPSLLD    $0x08, Y0, Y2
+	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
+	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
+	VPSRLD    $0x03, Y2, Y2
+	VPADDD    c32_38000000AVX2<>+0(SB), Y2, Y5
+	VPADDD    c32_800000AVX2<>+0(SB), Y5, Y6
+	VSUBPS    c32_38800000AVX2<>+0(SB), Y6, Y6
+	VMOVDQU   c32_800000AVX2<>+0(SB), Y7
+	VPCMPGTD  Y2, Y7, Y7
+	VPBLENDVB Y7, Y6, Y5, Y5
+	VPOR      c32_7f800000AVX2<>+0(SB), Y2, Y6
+	VPCMPGTD  c32_f7fffffAVX2<>+0(SB), Y2, Y2
+	VPBLENDVB Y2, Y6, Y5, Y5
+	VPOR      Y3, Y5, Y5
+	VPSLLD    $0x08, Y1, Y2
+	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
+	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
+	VPSRLD    $0x03, Y2, Y2
+	VPADDD    c32_38000000AVX2<>+0(SB), Y2, Y6
+	VPADDD    c32_800000AVX2<>+0(SB), Y6, Y7
+	VSUBPS    c32_38800000AVX2<>+0(SB), Y7, Y7
+	VMOVDQU   c32_800000AVX2<>+0(SB), Y8
+	VPCMPGTD  Y2, Y8, Y8
+	VPBLENDVB Y8, Y7, Y6, Y6
+	VPOR      c32_7f800000AVX2<>+0(SB), Y2, Y7
+	VPCMPGTD  c32_f7fffffAVX2<>+0(SB), Y2, Y2
+	VPBLENDVB Y2, Y7, Y6, Y6
+	VPOR      Y3, Y6, Y6
+	VMAXPS    Y6, Y5, Y2
+	VMAXPS    Y5, Y6, Y3
+	VPAND     Y3, Y2, Y2
+	VCMPPS    $0x03, Y6, Y5, Y7
+	VADDPS    Y6, Y5, Y3
+	VPBLENDVB Y7, Y3, Y2, Y5
+	VPAND     c32_7fffffffAVX2<>+0(SB), Y5, Y2
+	VPAND     c32_80000000AVX2<>+0(SB), Y5, Y5
+	VPSRLD    $0x18, Y5, Y5
+	VPSRLD    $0x15, Y2, Y3
+	VPAND     c32_1AVX2<>+0(SB), Y3, Y3
+	VPADDD    Y2, Y3, Y3
+	VPADDD    c32_fffffAVX2<>+0(SB), Y3, Y3
+	VPSRLD    $0x15, Y3, Y3
+	VPSUBD    c32_1c0AVX2<>+0(SB), Y3, Y3
+	VPMINSD   c32_7bAVX2<>+0(SB), Y3, Y3
+	VADDPS    c32_43000000AVX2<>+0(SB), Y2, Y6
+	VPSUBD    c32_43000000AVX2<>+0(SB), Y6, Y6
+	VMOVDQU   c32_38800000AVX2<>+0(SB), Y7
+	VPCMPGTD  Y2, Y7, Y7
+	VPBLENDVB Y7, Y6, Y3, Y3
+	VPSRLD    $0x15, Y2, Y6
+	VPAND     c32_7fAVX2<>+0(SB), Y6, Y6
+	VPCMPGTD  c32_7f800000AVX2<>+0(SB), Y2, Y2
+	VPBLENDVB Y2, Y6, Y3, Y3
+	VPOR      Y3, Y5, Y5
+	VPSLLD    $0x10, Y5, Y5
+	VPOR      Y5, Y4, Y4
+	VMOVDQU   Y0, Y0
+	VPAND     c32_80000000AVX2<>+0(SB), Y0, Y2
+	VPAND     c32_7f000000AVX2<>+0(SB), Y0, Y0
+	VPSRLD    $0x03, Y0, Y0
+	VPADDD    c32_38000000AVX2<>+0(SB), Y0, Y3
+	VPADDD    c32_800000AVX2<>+0(SB), Y3, Y5
+	VSUBPS    c32_38800000AVX2<>+0(SB), Y5, Y5
+	VMOVDQU   c32_800000AVX2<>+0(SB), Y6
+	VPCMPGTD  Y0, Y6, Y6
+	VPBLENDVB Y6, Y5, Y3, Y3
+	VPOR      c32_7f800000AVX2<>+0(SB), Y0, Y5
+	VPCMPGTD  c32_f7fffffAVX2<>+0(SB), Y0, Y0
+	VPBLENDVB Y0, Y5, Y3, Y3
+	VPOR      Y2, Y3, Y3
+	VMOVDQU   Y1, Y0
+	VPAND     c32_80000000AVX2<>+0(SB), Y0, Y1
+	VPAND     c32_7f000000AVX2<>+0(SB), Y0, Y0
+	VPSRLD    $0x03, Y0, Y0
+	VPADDD    c32_38000000AVX2<>+0(SB), Y0, Y2
+	VPADDD    c32_800000AVX2<>+0(SB), Y2, Y5
+	VSUBPS    c32_38800000AVX2<>+0(SB), Y5, Y5
+	VMOVDQU   c32_800000AVX2<>+0(SB), Y6
+	VPCMPGTD  Y0, Y6, Y6
+	VPBLENDVB Y6, Y5, Y2, Y2
+	VPOR      c32_7f800000AVX2<>+0(SB), Y0, Y5
+	VPCMPGTD  c32_f7fffffAVX2<>+0(SB), Y0, Y0
+	VPBLENDVB Y0, Y5, Y2, Y2
+	VPOR      Y1, Y2, Y2
+	VMAXPS    Y2, Y3, Y0
+	VMAXPS    Y3, Y2, Y1
+	VPAND     Y1, Y0, Y0
+	VCMPPS    $0x03, Y2, Y3, Y5
+	VADDPS    Y2, Y3, Y1
+	VPBLENDVB Y5, Y1, Y0, Y3
+	VPAND     c32_7fffffffAVX2<>+0(SB), Y3, Y0
+	VPAND     c32_80000000AVX2<>+0(SB), Y3, Y3
+	VPSRLD    $0x18, Y3, Y3
+	VPSRLD    $0x15, Y0, Y1
+	VPAND     c32_1AVX2<>+0(SB), Y1, Y1
+	VPADDD    Y0, Y1, Y1
+	VPADDD    c32_fffffAVX2<>+0(SB), Y1, Y1
+	VPSRLD    $0x15, Y1, Y1
+	VPSUBD    c32_1c0AVX2<>+0(SB), Y1, Y1
+	VPMINSD   c32_7bAVX2<>+0(SB), Y1, Y1
+	VADDPS    c32_43000000AVX2<>+0(SB), Y0, Y2
+	VPSUBD    c32_43000000AVX2<>+0(SB), Y2, Y2
+	VMOVDQU   c32_38800000AVX2<>+0(SB), Y5
+	VPCMPGTD  Y0, Y5, Y5
+	VPBLENDVB Y5, Y2, Y1, Y1
+	VPSRLD    $0x15, Y0, Y2
+	VPAND     c32_7fAVX2<>+0(SB), Y2, Y2
+	VPCMPGTD  c32_7f800000AVX2<>+0(SB), Y0, Y0
+	VPBLENDVB Y0, Y2, Y1, Y1
+	VPOR      Y1, Y3, Y3
+	VPSLLD    $0x18, Y3, Y3
+	VPOR      Y3, Y4, Y4
+	VMOVDQA   Y4, Y0
+	ADDQ      $0x18, R12
+	DECQ      R13
+	JNZ       tail_sources
+
+tail_sources_done:
+	VMOVDQU Y0, 64(R8)
+	MOVQ    start+56(FP), R9
+	LEAQ    32(SI)(R9*1), R9
+	MOVQ    R9, 8(R8)
+	VMOVDQU Y0, (R11)(SI*1)
+	TESTQ   CX, CX
+	JZ      tail_targets_done
+	MOVQ    AX, R12
+	MOVQ    CX, R13
+
+tail_targets:
+	MOVQ    (R12), R14
+	VMOVDQU Y0, (R14)(SI*1)
+	ADDQ    $0x18, R12
+	DECQ    R13
+	JNZ     tail_targets
+
+tail_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+32, SI
+	JMP  tail
+
+done:
+	VZEROUPPER
+	RET
+
 // func scaleFloat32AVX2(dst *byte, src *byte, from int, to int, factor float32)
 // Requires: AVX
 TEXT ·scaleFloat32AVX2(SB), NOSPLIT, $0-36

@@ -15270,6 +15270,12489 @@ done:
 	VZEROUPPER
 	RET
 
+// func sumInt8LoggedAVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
+// Requires: AVX, AVX512BW, AVX512F, BMI2, CMOV
+TEXT ·sumInt8LoggedAVX512(SB), NOSPLIT, $0-64
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ log+48(FP), R8
+	MOVQ (DX), R10
+	MOVQ (AX), R12
+	MOVQ 24(DX), R11
+	ADDQ $0x30, DX
+	ADDQ $0x18, AX
+	SUBQ $0x02, BX
+	DECQ CX
+
+block:
+	MOVQ      DI, R9
+	SUBQ      SI, R9
+	CMPQ      R9, $+256
+	JL        tail
+	VMOVDQU64 (R10)(SI*1), Z0
+	VMOVDQU64 64(R10)(SI*1), Z1
+	VMOVDQU64 128(R10)(SI*1), Z2
+	VMOVDQU64 192(R10)(SI*1), Z3
+	VPADDB    (R11)(SI*1), Z0, Z0
+	VPADDB    64(R11)(SI*1), Z1, Z1
+	VPADDB    128(R11)(SI*1), Z2, Z2
+	VPADDB    192(R11)(SI*1), Z3, Z3
+	TESTQ     BX, BX
+	JZ        block_sources_done
+	MOVQ      DX, R13
+	MOVQ      BX, R14
+
+block_sources:
+	MOVQ   (R13), R15
+	VPADDB (R15)(SI*1), Z0, Z0
+	VPADDB 64(R15)(SI*1), Z1, Z1
+	VPADDB 128(R15)(SI*1), Z2, Z2
+	VPADDB 192(R15)(SI*1), Z3, Z3
+	ADDQ   $0x18, R13
+	DECQ   R14
+	JNZ    block_sources
+
+block_sources_done:
+	VMOVDQU64 Z0, 64(R8)
+	VMOVDQU64 Z1, 128(R8)
+	VMOVDQU64 Z2, 192(R8)
+	VMOVDQU64 Z3, 256(R8)
+	MOVQ      start+56(FP), R9
+	LEAQ      256(SI)(R9*1), R9
+	MOVQ      R9, 8(R8)
+	VMOVDQU64 Z0, (R12)(SI*1)
+	VMOVDQU64 Z1, 64(R12)(SI*1)
+	VMOVDQU64 Z2, 128(R12)(SI*1)
+	VMOVDQU64 Z3, 192(R12)(SI*1)
+	TESTQ     CX, CX
+	JZ        block_targets_done
+	MOVQ      AX, R13
+	MOVQ      CX, R14
+
+block_targets:
+	MOVQ      (R13), R15
+	VMOVDQU64 Z0, (R15)(SI*1)
+	VMOVDQU64 Z1, 64(R15)(SI*1)
+	VMOVDQU64 Z2, 128(R15)(SI*1)
+	VMOVDQU64 Z3, 192(R15)(SI*1)
+	ADDQ      $0x18, R13
+	DECQ      R14
+	JNZ       block_targets
+
+block_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+256, SI
+	JMP  block
+
+tail:
+	MOVQ       DI, R9
+	SUBQ       SI, R9
+	JLE        done
+	MOVQ       $-1, R13
+	BZHIQ      R9, R13, R13
+	KMOVQ      R13, K1
+	VMOVDQU8.Z (R10)(SI*1), K1, Z0
+	VMOVDQU8.Z (R11)(SI*1), K1, Z1
+	VPADDB     Z1, Z0, Z0
+	TESTQ      BX, BX
+	JZ         tail_sources_done
+	MOVQ       DX, R13
+	MOVQ       BX, R14
+
+tail_sources:
+	MOVQ       (R13), R15
+	VMOVDQU8.Z (R15)(SI*1), K1, Z1
+	VPADDB     Z1, Z0, Z0
+	ADDQ       $0x18, R13
+	DECQ       R14
+	JNZ        tail_sources
+
+tail_sources_done:
+	LEAQ      64(SI), R13
+	CMPQ      R13, DI
+	CMOVQGT   DI, R13
+	VMOVDQU64 Z0, 64(R8)
+	MOVQ      start+56(FP), R9
+	LEAQ      (R13)(R9*1), R9
+	MOVQ      R9, 8(R8)
+	VMOVDQU8  Z0, K1, (R12)(SI*1)
+	TESTQ     CX, CX
+	JZ        tail_targets_done
+	MOVQ      AX, R13
+	MOVQ      CX, R14
+
+tail_targets:
+	MOVQ     (R13), R15
+	VMOVDQU8 Z0, K1, (R15)(SI*1)
+	ADDQ     $0x18, R13
+	DECQ     R14
+	JNZ      tail_targets
+
+tail_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+64, SI
+	JMP  tail
+
+done:
+	VZEROUPPER
+	RET
+
+// func prodInt8LoggedAVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
+// Requires: AVX, AVX512BW, AVX512F, BMI2, CMOV
+TEXT ·prodInt8LoggedAVX512(SB), NOSPLIT, $0-64
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ log+48(FP), R8
+	MOVQ (DX), R10
+	MOVQ (AX), R12
+	MOVQ 24(DX), R11
+	ADDQ $0x30, DX
+	ADDQ $0x18, AX
+	SUBQ $0x02, BX
+	DECQ CX
+
+block:
+	MOVQ         DI, R9
+	SUBQ         SI, R9
+	CMPQ         R9, $+256
+	JL           tail
+	VMOVDQU64    (R10)(SI*1), Z0
+	VMOVDQU64    64(R10)(SI*1), Z1
+	VMOVDQU64    128(R10)(SI*1), Z2
+	VMOVDQU64    192(R10)(SI*1), Z3
+	VMOVDQU64    (R11)(SI*1), Z4
+	VPSRLW       $0x08, Z0, Z5
+	VPSRLW       $0x08, Z4, Z6
+	VPMULLW      Z6, Z5, Z5
+	VPSLLW       $0x08, Z5, Z5
+	VPMULLW      Z4, Z0, Z0
+	VPBROADCASTD c32_ff00ffAVX512<>+0(SB), Z4
+	VPANDD       Z4, Z0, Z0
+	VPORD        Z5, Z0, Z0
+	VMOVDQU64    64(R11)(SI*1), Z4
+	VPSRLW       $0x08, Z1, Z5
+	VPSRLW       $0x08, Z4, Z6
+	VPMULLW      Z6, Z5, Z5
+	VPSLLW       $0x08, Z5, Z5
+	VPMULLW      Z4, Z1, Z1
+	VPBROADCASTD c32_ff00ffAVX512<>+0(SB), Z4
+	VPANDD       Z4, Z1, Z1
+	VPORD        Z5, Z1, Z1
+	VMOVDQU64    128(R11)(SI*1), Z4
+	VPSRLW       $0x08, Z2, Z5
+	VPSRLW       $0x08, Z4, Z6
+	VPMULLW      Z6, Z5, Z5
+	VPSLLW       $0x08, Z5, Z5
+	VPMULLW      Z4, Z2, Z2
+	VPBROADCASTD c32_ff00ffAVX512<>+0(SB), Z4
+	VPANDD       Z4, Z2, Z2
+	VPORD        Z5, Z2, Z2
+	VMOVDQU64    192(R11)(SI*1), Z4
+	VPSRLW       $0x08, Z3, Z5
+	VPSRLW       $0x08, Z4, Z6
+	VPMULLW      Z6, Z5, Z5
+	VPSLLW       $0x08, Z5, Z5
+	VPMULLW      Z4, Z3, Z3
+	VPBROADCASTD c32_ff00ffAVX512<>+0(SB), Z4
+	VPANDD       Z4, Z3, Z3
+	VPORD        Z5, Z3, Z3
+	TESTQ        BX, BX
+	JZ           block_sources_done
+	MOVQ         DX, R13
+	MOVQ         BX, R14
+
+block_sources:
+	MOVQ         (R13), R15
+	VMOVDQU64    (R15)(SI*1), Z4
+	VPSRLW       $0x08, Z0, Z5
+	VPSRLW       $0x08, Z4, Z6
+	VPMULLW      Z6, Z5, Z5
+	VPSLLW       $0x08, Z5, Z5
+	VPMULLW      Z4, Z0, Z0
+	VPBROADCASTD c32_ff00ffAVX512<>+0(SB), Z4
+	VPANDD       Z4, Z0, Z0
+	VPORD        Z5, Z0, Z0
+	VMOVDQU64    64(R15)(SI*1), Z4
+	VPSRLW       $0x08, Z1, Z5
+	VPSRLW       $0x08, Z4, Z6
+	VPMULLW      Z6, Z5, Z5
+	VPSLLW       $0x08, Z5, Z5
+	VPMULLW      Z4, Z1, Z1
+	VPBROADCASTD c32_ff00ffAVX512<>+0(SB), Z4
+	VPANDD       Z4, Z1, Z1
+	VPORD        Z5, Z1, Z1
+	VMOVDQU64    128(R15)(SI*1), Z4
+	VPSRLW       $0x08, Z2, Z5
+	VPSRLW       $0x08, Z4, Z6
+	VPMULLW      Z6, Z5, Z5
+	VPSLLW       $0x08, Z5, Z5
+	VPMULLW      Z4, Z2, Z2
+	VPBROADCASTD c32_ff00ffAVX512<>+0(SB), Z4
+	VPANDD       Z4, Z2, Z2
+	VPORD        Z5, Z2, Z2
+	VMOVDQU64    192(R15)(SI*1), Z4
+	VPSRLW       $0x08, Z3, Z5
+	VPSRLW       $0x08, Z4, Z6
+	VPMULLW      Z6, Z5, Z5
+	VPSLLW       $0x08, Z5, Z5
+	VPMULLW      Z4, Z3, Z3
+	VPBROADCASTD c32_ff00ffAVX512<>+0(SB), Z4
+	VPANDD       Z4, Z3, Z3
+	VPORD        Z5, Z3, Z3
+	ADDQ         $0x18, R13
+	DECQ         R14
+	JNZ          block_sources
+
+block_sources_done:
+	VMOVDQU64 Z0, 64(R8)
+	VMOVDQU64 Z1, 128(R8)
+	VMOVDQU64 Z2, 192(R8)
+	VMOVDQU64 Z3, 256(R8)
+	MOVQ      start+56(FP), R9
+	LEAQ      256(SI)(R9*1), R9
+	MOVQ      R9, 8(R8)
+	VMOVDQU64 Z0, (R12)(SI*1)
+	VMOVDQU64 Z1, 64(R12)(SI*1)
+	VMOVDQU64 Z2, 128(R12)(SI*1)
+	VMOVDQU64 Z3, 192(R12)(SI*1)
+	TESTQ     CX, CX
+	JZ        block_targets_done
+	MOVQ      AX, R13
+	MOVQ      CX, R14
+
+block_targets:
+	MOVQ      (R13), R15
+	VMOVDQU64 Z0, (R15)(SI*1)
+	VMOVDQU64 Z1, 64(R15)(SI*1)
+	VMOVDQU64 Z2, 128(R15)(SI*1)
+	VMOVDQU64 Z3, 192(R15)(SI*1)
+	ADDQ      $0x18, R13
+	DECQ      R14
+	JNZ       block_targets
+
+block_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+256, SI
+	JMP  block
+
+tail:
+	MOVQ         DI, R9
+	SUBQ         SI, R9
+	JLE          done
+	MOVQ         $-1, R13
+	BZHIQ        R9, R13, R13
+	KMOVQ        R13, K1
+	VMOVDQU8.Z   (R10)(SI*1), K1, Z0
+	VMOVDQU8.Z   (R11)(SI*1), K1, Z1
+	VPSRLW       $0x08, Z0, Z2
+	VPSRLW       $0x08, Z1, Z3
+	VPMULLW      Z3, Z2, Z2
+	VPSLLW       $0x08, Z2, Z2
+	VPMULLW      Z1, Z0, Z0
+	VPBROADCASTD c32_ff00ffAVX512<>+0(SB), Z1
+	VPANDD       Z1, Z0, Z0
+	VPORD        Z2, Z0, Z0
+	TESTQ        BX, BX
+	JZ           tail_sources_done
+	MOVQ         DX, R13
+	MOVQ         BX, R14
+
+tail_sources:
+	MOVQ         (R13), R15
+	VMOVDQU8.Z   (R15)(SI*1), K1, Z1
+	VPSRLW       $0x08, Z0, Z2
+	VPSRLW       $0x08, Z1, Z3
+	VPMULLW      Z3, Z2, Z2
+	VPSLLW       $0x08, Z2, Z2
+	VPMULLW      Z1, Z0, Z0
+	VPBROADCASTD c32_ff00ffAVX512<>+0(SB), Z1
+	VPANDD       Z1, Z0, Z0
+	VPORD        Z2, Z0, Z0
+	ADDQ         $0x18, R13
+	DECQ         R14
+	JNZ          tail_sources
+
+tail_sources_done:
+	LEAQ      64(SI), R13
+	CMPQ      R13, DI
+	CMOVQGT   DI, R13
+	VMOVDQU64 Z0, 64(R8)
+	MOVQ      start+56(FP), R9
+	LEAQ      (R13)(R9*1), R9
+	MOVQ      R9, 8(R8)
+	VMOVDQU8  Z0, K1, (R12)(SI*1)
+	TESTQ     CX, CX
+	JZ        tail_targets_done
+	MOVQ      AX, R13
+	MOVQ      CX, R14
+
+tail_targets:
+	MOVQ     (R13), R15
+	VMOVDQU8 Z0, K1, (R15)(SI*1)
+	ADDQ     $0x18, R13
+	DECQ     R14
+	JNZ      tail_targets
+
+tail_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+64, SI
+	JMP  tail
+
+done:
+	VZEROUPPER
+	RET
+
+// func minInt8LoggedAVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
+// Requires: AVX, AVX512BW, AVX512F, BMI2, CMOV
+TEXT ·minInt8LoggedAVX512(SB), NOSPLIT, $0-64
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ log+48(FP), R8
+	MOVQ (DX), R10
+	MOVQ (AX), R12
+	MOVQ 24(DX), R11
+	ADDQ $0x30, DX
+	ADDQ $0x18, AX
+	SUBQ $0x02, BX
+	DECQ CX
+
+block:
+	MOVQ      DI, R9
+	SUBQ      SI, R9
+	CMPQ      R9, $+256
+	JL        tail
+	VMOVDQU64 (R10)(SI*1), Z0
+	VMOVDQU64 64(R10)(SI*1), Z1
+	VMOVDQU64 128(R10)(SI*1), Z2
+	VMOVDQU64 192(R10)(SI*1), Z3
+	VPMINSB   (R11)(SI*1), Z0, Z0
+	VPMINSB   64(R11)(SI*1), Z1, Z1
+	VPMINSB   128(R11)(SI*1), Z2, Z2
+	VPMINSB   192(R11)(SI*1), Z3, Z3
+	TESTQ     BX, BX
+	JZ        block_sources_done
+	MOVQ      DX, R13
+	MOVQ      BX, R14
+
+block_sources:
+	MOVQ    (R13), R15
+	VPMINSB (R15)(SI*1), Z0, Z0
+	VPMINSB 64(R15)(SI*1), Z1, Z1
+	VPMINSB 128(R15)(SI*1), Z2, Z2
+	VPMINSB 192(R15)(SI*1), Z3, Z3
+	ADDQ    $0x18, R13
+	DECQ    R14
+	JNZ     block_sources
+
+block_sources_done:
+	VMOVDQU64 Z0, 64(R8)
+	VMOVDQU64 Z1, 128(R8)
+	VMOVDQU64 Z2, 192(R8)
+	VMOVDQU64 Z3, 256(R8)
+	MOVQ      start+56(FP), R9
+	LEAQ      256(SI)(R9*1), R9
+	MOVQ      R9, 8(R8)
+	VMOVDQU64 Z0, (R12)(SI*1)
+	VMOVDQU64 Z1, 64(R12)(SI*1)
+	VMOVDQU64 Z2, 128(R12)(SI*1)
+	VMOVDQU64 Z3, 192(R12)(SI*1)
+	TESTQ     CX, CX
+	JZ        block_targets_done
+	MOVQ      AX, R13
+	MOVQ      CX, R14
+
+block_targets:
+	MOVQ      (R13), R15
+	VMOVDQU64 Z0, (R15)(SI*1)
+	VMOVDQU64 Z1, 64(R15)(SI*1)
+	VMOVDQU64 Z2, 128(R15)(SI*1)
+	VMOVDQU64 Z3, 192(R15)(SI*1)
+	ADDQ      $0x18, R13
+	DECQ      R14
+	JNZ       block_targets
+
+block_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+256, SI
+	JMP  block
+
+tail:
+	MOVQ       DI, R9
+	SUBQ       SI, R9
+	JLE        done
+	MOVQ       $-1, R13
+	BZHIQ      R9, R13, R13
+	KMOVQ      R13, K1
+	VMOVDQU8.Z (R10)(SI*1), K1, Z0
+	VMOVDQU8.Z (R11)(SI*1), K1, Z1
+	VPMINSB    Z1, Z0, Z0
+	TESTQ      BX, BX
+	JZ         tail_sources_done
+	MOVQ       DX, R13
+	MOVQ       BX, R14
+
+tail_sources:
+	MOVQ       (R13), R15
+	VMOVDQU8.Z (R15)(SI*1), K1, Z1
+	VPMINSB    Z1, Z0, Z0
+	ADDQ       $0x18, R13
+	DECQ       R14
+	JNZ        tail_sources
+
+tail_sources_done:
+	LEAQ      64(SI), R13
+	CMPQ      R13, DI
+	CMOVQGT   DI, R13
+	VMOVDQU64 Z0, 64(R8)
+	MOVQ      start+56(FP), R9
+	LEAQ      (R13)(R9*1), R9
+	MOVQ      R9, 8(R8)
+	VMOVDQU8  Z0, K1, (R12)(SI*1)
+	TESTQ     CX, CX
+	JZ        tail_targets_done
+	MOVQ      AX, R13
+	MOVQ      CX, R14
+
+tail_targets:
+	MOVQ     (R13), R15
+	VMOVDQU8 Z0, K1, (R15)(SI*1)
+	ADDQ     $0x18, R13
+	DECQ     R14
+	JNZ      tail_targets
+
+tail_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+64, SI
+	JMP  tail
+
+done:
+	VZEROUPPER
+	RET
+
+// func maxInt8LoggedAVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
+// Requires: AVX, AVX512BW, AVX512F, BMI2, CMOV
+TEXT ·maxInt8LoggedAVX512(SB), NOSPLIT, $0-64
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ log+48(FP), R8
+	MOVQ (DX), R10
+	MOVQ (AX), R12
+	MOVQ 24(DX), R11
+	ADDQ $0x30, DX
+	ADDQ $0x18, AX
+	SUBQ $0x02, BX
+	DECQ CX
+
+block:
+	MOVQ      DI, R9
+	SUBQ      SI, R9
+	CMPQ      R9, $+256
+	JL        tail
+	VMOVDQU64 (R10)(SI*1), Z0
+	VMOVDQU64 64(R10)(SI*1), Z1
+	VMOVDQU64 128(R10)(SI*1), Z2
+	VMOVDQU64 192(R10)(SI*1), Z3
+	VPMAXSB   (R11)(SI*1), Z0, Z0
+	VPMAXSB   64(R11)(SI*1), Z1, Z1
+	VPMAXSB   128(R11)(SI*1), Z2, Z2
+	VPMAXSB   192(R11)(SI*1), Z3, Z3
+	TESTQ     BX, BX
+	JZ        block_sources_done
+	MOVQ      DX, R13
+	MOVQ      BX, R14
+
+block_sources:
+	MOVQ    (R13), R15
+	VPMAXSB (R15)(SI*1), Z0, Z0
+	VPMAXSB 64(R15)(SI*1), Z1, Z1
+	VPMAXSB 128(R15)(SI*1), Z2, Z2
+	VPMAXSB 192(R15)(SI*1), Z3, Z3
+	ADDQ    $0x18, R13
+	DECQ    R14
+	JNZ     block_sources
+
+block_sources_done:
+	VMOVDQU64 Z0, 64(R8)
+	VMOVDQU64 Z1, 128(R8)
+	VMOVDQU64 Z2, 192(R8)
+	VMOVDQU64 Z3, 256(R8)
+	MOVQ      start+56(FP), R9
+	LEAQ      256(SI)(R9*1), R9
+	MOVQ      R9, 8(R8)
+	VMOVDQU64 Z0, (R12)(SI*1)
+	VMOVDQU64 Z1, 64(R12)(SI*1)
+	VMOVDQU64 Z2, 128(R12)(SI*1)
+	VMOVDQU64 Z3, 192(R12)(SI*1)
+	TESTQ     CX, CX
+	JZ        block_targets_done
+	MOVQ      AX, R13
+	MOVQ      CX, R14
+
+block_targets:
+	MOVQ      (R13), R15
+	VMOVDQU64 Z0, (R15)(SI*1)
+	VMOVDQU64 Z1, 64(R15)(SI*1)
+	VMOVDQU64 Z2, 128(R15)(SI*1)
+	VMOVDQU64 Z3, 192(R15)(SI*1)
+	ADDQ      $0x18, R13
+	DECQ      R14
+	JNZ       block_targets
+
+block_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+256, SI
+	JMP  block
+
+tail:
+	MOVQ       DI, R9
+	SUBQ       SI, R9
+	JLE        done
+	MOVQ       $-1, R13
+	BZHIQ      R9, R13, R13
+	KMOVQ      R13, K1
+	VMOVDQU8.Z (R10)(SI*1), K1, Z0
+	VMOVDQU8.Z (R11)(SI*1), K1, Z1
+	VPMAXSB    Z1, Z0, Z0
+	TESTQ      BX, BX
+	JZ         tail_sources_done
+	MOVQ       DX, R13
+	MOVQ       BX, R14
+
+tail_sources:
+	MOVQ       (R13), R15
+	VMOVDQU8.Z (R15)(SI*1), K1, Z1
+	VPMAXSB    Z1, Z0, Z0
+	ADDQ       $0x18, R13
+	DECQ       R14
+	JNZ        tail_sources
+
+tail_sources_done:
+	LEAQ      64(SI), R13
+	CMPQ      R13, DI
+	CMOVQGT   DI, R13
+	VMOVDQU64 Z0, 64(R8)
+	MOVQ      start+56(FP), R9
+	LEAQ      (R13)(R9*1), R9
+	MOVQ      R9, 8(R8)
+	VMOVDQU8  Z0, K1, (R12)(SI*1)
+	TESTQ     CX, CX
+	JZ        tail_targets_done
+	MOVQ      AX, R13
+	MOVQ      CX, R14
+
+tail_targets:
+	MOVQ     (R13), R15
+	VMOVDQU8 Z0, K1, (R15)(SI*1)
+	ADDQ     $0x18, R13
+	DECQ     R14
+	JNZ      tail_targets
+
+tail_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+64, SI
+	JMP  tail
+
+done:
+	VZEROUPPER
+	RET
+
+// func minUint8LoggedAVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
+// Requires: AVX, AVX512BW, AVX512F, BMI2, CMOV
+TEXT ·minUint8LoggedAVX512(SB), NOSPLIT, $0-64
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ log+48(FP), R8
+	MOVQ (DX), R10
+	MOVQ (AX), R12
+	MOVQ 24(DX), R11
+	ADDQ $0x30, DX
+	ADDQ $0x18, AX
+	SUBQ $0x02, BX
+	DECQ CX
+
+block:
+	MOVQ      DI, R9
+	SUBQ      SI, R9
+	CMPQ      R9, $+256
+	JL        tail
+	VMOVDQU64 (R10)(SI*1), Z0
+	VMOVDQU64 64(R10)(SI*1), Z1
+	VMOVDQU64 128(R10)(SI*1), Z2
+	VMOVDQU64 192(R10)(SI*1), Z3
+	VPMINUB   (R11)(SI*1), Z0, Z0
+	VPMINUB   64(R11)(SI*1), Z1, Z1
+	VPMINUB   128(R11)(SI*1), Z2, Z2
+	VPMINUB   192(R11)(SI*1), Z3, Z3
+	TESTQ     BX, BX
+	JZ        block_sources_done
+	MOVQ      DX, R13
+	MOVQ      BX, R14
+
+block_sources:
+	MOVQ    (R13), R15
+	VPMINUB (R15)(SI*1), Z0, Z0
+	VPMINUB 64(R15)(SI*1), Z1, Z1
+	VPMINUB 128(R15)(SI*1), Z2, Z2
+	VPMINUB 192(R15)(SI*1), Z3, Z3
+	ADDQ    $0x18, R13
+	DECQ    R14
+	JNZ     block_sources
+
+block_sources_done:
+	VMOVDQU64 Z0, 64(R8)
+	VMOVDQU64 Z1, 128(R8)
+	VMOVDQU64 Z2, 192(R8)
+	VMOVDQU64 Z3, 256(R8)
+	MOVQ      start+56(FP), R9
+	LEAQ      256(SI)(R9*1), R9
+	MOVQ      R9, 8(R8)
+	VMOVDQU64 Z0, (R12)(SI*1)
+	VMOVDQU64 Z1, 64(R12)(SI*1)
+	VMOVDQU64 Z2, 128(R12)(SI*1)
+	VMOVDQU64 Z3, 192(R12)(SI*1)
+	TESTQ     CX, CX
+	JZ        block_targets_done
+	MOVQ      AX, R13
+	MOVQ      CX, R14
+
+block_targets:
+	MOVQ      (R13), R15
+	VMOVDQU64 Z0, (R15)(SI*1)
+	VMOVDQU64 Z1, 64(R15)(SI*1)
+	VMOVDQU64 Z2, 128(R15)(SI*1)
+	VMOVDQU64 Z3, 192(R15)(SI*1)
+	ADDQ      $0x18, R13
+	DECQ      R14
+	JNZ       block_targets
+
+block_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+256, SI
+	JMP  block
+
+tail:
+	MOVQ       DI, R9
+	SUBQ       SI, R9
+	JLE        done
+	MOVQ       $-1, R13
+	BZHIQ      R9, R13, R13
+	KMOVQ      R13, K1
+	VMOVDQU8.Z (R10)(SI*1), K1, Z0
+	VMOVDQU8.Z (R11)(SI*1), K1, Z1
+	VPMINUB    Z1, Z0, Z0
+	TESTQ      BX, BX
+	JZ         tail_sources_done
+	MOVQ       DX, R13
+	MOVQ       BX, R14
+
+tail_sources:
+	MOVQ       (R13), R15
+	VMOVDQU8.Z (R15)(SI*1), K1, Z1
+	VPMINUB    Z1, Z0, Z0
+	ADDQ       $0x18, R13
+	DECQ       R14
+	JNZ        tail_sources
+
+tail_sources_done:
+	LEAQ      64(SI), R13
+	CMPQ      R13, DI
+	CMOVQGT   DI, R13
+	VMOVDQU64 Z0, 64(R8)
+	MOVQ      start+56(FP), R9
+	LEAQ      (R13)(R9*1), R9
+	MOVQ      R9, 8(R8)
+	VMOVDQU8  Z0, K1, (R12)(SI*1)
+	TESTQ     CX, CX
+	JZ        tail_targets_done
+	MOVQ      AX, R13
+	MOVQ      CX, R14
+
+tail_targets:
+	MOVQ     (R13), R15
+	VMOVDQU8 Z0, K1, (R15)(SI*1)
+	ADDQ     $0x18, R13
+	DECQ     R14
+	JNZ      tail_targets
+
+tail_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+64, SI
+	JMP  tail
+
+done:
+	VZEROUPPER
+	RET
+
+// func maxUint8LoggedAVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
+// Requires: AVX, AVX512BW, AVX512F, BMI2, CMOV
+TEXT ·maxUint8LoggedAVX512(SB), NOSPLIT, $0-64
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ log+48(FP), R8
+	MOVQ (DX), R10
+	MOVQ (AX), R12
+	MOVQ 24(DX), R11
+	ADDQ $0x30, DX
+	ADDQ $0x18, AX
+	SUBQ $0x02, BX
+	DECQ CX
+
+block:
+	MOVQ      DI, R9
+	SUBQ      SI, R9
+	CMPQ      R9, $+256
+	JL        tail
+	VMOVDQU64 (R10)(SI*1), Z0
+	VMOVDQU64 64(R10)(SI*1), Z1
+	VMOVDQU64 128(R10)(SI*1), Z2
+	VMOVDQU64 192(R10)(SI*1), Z3
+	VPMAXUB   (R11)(SI*1), Z0, Z0
+	VPMAXUB   64(R11)(SI*1), Z1, Z1
+	VPMAXUB   128(R11)(SI*1), Z2, Z2
+	VPMAXUB   192(R11)(SI*1), Z3, Z3
+	TESTQ     BX, BX
+	JZ        block_sources_done
+	MOVQ      DX, R13
+	MOVQ      BX, R14
+
+block_sources:
+	MOVQ    (R13), R15
+	VPMAXUB (R15)(SI*1), Z0, Z0
+	VPMAXUB 64(R15)(SI*1), Z1, Z1
+	VPMAXUB 128(R15)(SI*1), Z2, Z2
+	VPMAXUB 192(R15)(SI*1), Z3, Z3
+	ADDQ    $0x18, R13
+	DECQ    R14
+	JNZ     block_sources
+
+block_sources_done:
+	VMOVDQU64 Z0, 64(R8)
+	VMOVDQU64 Z1, 128(R8)
+	VMOVDQU64 Z2, 192(R8)
+	VMOVDQU64 Z3, 256(R8)
+	MOVQ      start+56(FP), R9
+	LEAQ      256(SI)(R9*1), R9
+	MOVQ      R9, 8(R8)
+	VMOVDQU64 Z0, (R12)(SI*1)
+	VMOVDQU64 Z1, 64(R12)(SI*1)
+	VMOVDQU64 Z2, 128(R12)(SI*1)
+	VMOVDQU64 Z3, 192(R12)(SI*1)
+	TESTQ     CX, CX
+	JZ        block_targets_done
+	MOVQ      AX, R13
+	MOVQ      CX, R14
+
+block_targets:
+	MOVQ      (R13), R15
+	VMOVDQU64 Z0, (R15)(SI*1)
+	VMOVDQU64 Z1, 64(R15)(SI*1)
+	VMOVDQU64 Z2, 128(R15)(SI*1)
+	VMOVDQU64 Z3, 192(R15)(SI*1)
+	ADDQ      $0x18, R13
+	DECQ      R14
+	JNZ       block_targets
+
+block_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+256, SI
+	JMP  block
+
+tail:
+	MOVQ       DI, R9
+	SUBQ       SI, R9
+	JLE        done
+	MOVQ       $-1, R13
+	BZHIQ      R9, R13, R13
+	KMOVQ      R13, K1
+	VMOVDQU8.Z (R10)(SI*1), K1, Z0
+	VMOVDQU8.Z (R11)(SI*1), K1, Z1
+	VPMAXUB    Z1, Z0, Z0
+	TESTQ      BX, BX
+	JZ         tail_sources_done
+	MOVQ       DX, R13
+	MOVQ       BX, R14
+
+tail_sources:
+	MOVQ       (R13), R15
+	VMOVDQU8.Z (R15)(SI*1), K1, Z1
+	VPMAXUB    Z1, Z0, Z0
+	ADDQ       $0x18, R13
+	DECQ       R14
+	JNZ        tail_sources
+
+tail_sources_done:
+	LEAQ      64(SI), R13
+	CMPQ      R13, DI
+	CMOVQGT   DI, R13
+	VMOVDQU64 Z0, 64(R8)
+	MOVQ      start+56(FP), R9
+	LEAQ      (R13)(R9*1), R9
+	MOVQ      R9, 8(R8)
+	VMOVDQU8  Z0, K1, (R12)(SI*1)
+	TESTQ     CX, CX
+	JZ        tail_targets_done
+	MOVQ      AX, R13
+	MOVQ      CX, R14
+
+tail_targets:
+	MOVQ     (R13), R15
+	VMOVDQU8 Z0, K1, (R15)(SI*1)
+	ADDQ     $0x18, R13
+	DECQ     R14
+	JNZ      tail_targets
+
+tail_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+64, SI
+	JMP  tail
+
+done:
+	VZEROUPPER
+	RET
+
+// func sumInt16LoggedAVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
+// Requires: AVX, AVX512BW, AVX512F, BMI2, CMOV
+TEXT ·sumInt16LoggedAVX512(SB), NOSPLIT, $0-64
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ log+48(FP), R8
+	MOVQ (DX), R10
+	MOVQ (AX), R12
+	MOVQ 24(DX), R11
+	ADDQ $0x30, DX
+	ADDQ $0x18, AX
+	SUBQ $0x02, BX
+	DECQ CX
+
+block:
+	MOVQ      DI, R9
+	SUBQ      SI, R9
+	CMPQ      R9, $+256
+	JL        tail
+	VMOVDQU64 (R10)(SI*1), Z0
+	VMOVDQU64 64(R10)(SI*1), Z1
+	VMOVDQU64 128(R10)(SI*1), Z2
+	VMOVDQU64 192(R10)(SI*1), Z3
+	VPADDW    (R11)(SI*1), Z0, Z0
+	VPADDW    64(R11)(SI*1), Z1, Z1
+	VPADDW    128(R11)(SI*1), Z2, Z2
+	VPADDW    192(R11)(SI*1), Z3, Z3
+	TESTQ     BX, BX
+	JZ        block_sources_done
+	MOVQ      DX, R13
+	MOVQ      BX, R14
+
+block_sources:
+	MOVQ   (R13), R15
+	VPADDW (R15)(SI*1), Z0, Z0
+	VPADDW 64(R15)(SI*1), Z1, Z1
+	VPADDW 128(R15)(SI*1), Z2, Z2
+	VPADDW 192(R15)(SI*1), Z3, Z3
+	ADDQ   $0x18, R13
+	DECQ   R14
+	JNZ    block_sources
+
+block_sources_done:
+	VMOVDQU64 Z0, 64(R8)
+	VMOVDQU64 Z1, 128(R8)
+	VMOVDQU64 Z2, 192(R8)
+	VMOVDQU64 Z3, 256(R8)
+	MOVQ      start+56(FP), R9
+	LEAQ      256(SI)(R9*1), R9
+	MOVQ      R9, 8(R8)
+	VMOVDQU64 Z0, (R12)(SI*1)
+	VMOVDQU64 Z1, 64(R12)(SI*1)
+	VMOVDQU64 Z2, 128(R12)(SI*1)
+	VMOVDQU64 Z3, 192(R12)(SI*1)
+	TESTQ     CX, CX
+	JZ        block_targets_done
+	MOVQ      AX, R13
+	MOVQ      CX, R14
+
+block_targets:
+	MOVQ      (R13), R15
+	VMOVDQU64 Z0, (R15)(SI*1)
+	VMOVDQU64 Z1, 64(R15)(SI*1)
+	VMOVDQU64 Z2, 128(R15)(SI*1)
+	VMOVDQU64 Z3, 192(R15)(SI*1)
+	ADDQ      $0x18, R13
+	DECQ      R14
+	JNZ       block_targets
+
+block_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+256, SI
+	JMP  block
+
+tail:
+	MOVQ       DI, R9
+	SUBQ       SI, R9
+	JLE        done
+	MOVQ       $-1, R13
+	BZHIQ      R9, R13, R13
+	KMOVQ      R13, K1
+	VMOVDQU8.Z (R10)(SI*1), K1, Z0
+	VMOVDQU8.Z (R11)(SI*1), K1, Z1
+	VPADDW     Z1, Z0, Z0
+	TESTQ      BX, BX
+	JZ         tail_sources_done
+	MOVQ       DX, R13
+	MOVQ       BX, R14
+
+tail_sources:
+	MOVQ       (R13), R15
+	VMOVDQU8.Z (R15)(SI*1), K1, Z1
+	VPADDW     Z1, Z0, Z0
+	ADDQ       $0x18, R13
+	DECQ       R14
+	JNZ        tail_sources
+
+tail_sources_done:
+	LEAQ      64(SI), R13
+	CMPQ      R13, DI
+	CMOVQGT   DI, R13
+	VMOVDQU64 Z0, 64(R8)
+	MOVQ      start+56(FP), R9
+	LEAQ      (R13)(R9*1), R9
+	MOVQ      R9, 8(R8)
+	VMOVDQU8  Z0, K1, (R12)(SI*1)
+	TESTQ     CX, CX
+	JZ        tail_targets_done
+	MOVQ      AX, R13
+	MOVQ      CX, R14
+
+tail_targets:
+	MOVQ     (R13), R15
+	VMOVDQU8 Z0, K1, (R15)(SI*1)
+	ADDQ     $0x18, R13
+	DECQ     R14
+	JNZ      tail_targets
+
+tail_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+64, SI
+	JMP  tail
+
+done:
+	VZEROUPPER
+	RET
+
+// func prodInt16LoggedAVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
+// Requires: AVX, AVX512BW, AVX512F, BMI2, CMOV
+TEXT ·prodInt16LoggedAVX512(SB), NOSPLIT, $0-64
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ log+48(FP), R8
+	MOVQ (DX), R10
+	MOVQ (AX), R12
+	MOVQ 24(DX), R11
+	ADDQ $0x30, DX
+	ADDQ $0x18, AX
+	SUBQ $0x02, BX
+	DECQ CX
+
+block:
+	MOVQ      DI, R9
+	SUBQ      SI, R9
+	CMPQ      R9, $+256
+	JL        tail
+	VMOVDQU64 (R10)(SI*1), Z0
+	VMOVDQU64 64(R10)(SI*1), Z1
+	VMOVDQU64 128(R10)(SI*1), Z2
+	VMOVDQU64 192(R10)(SI*1), Z3
+	VPMULLW   (R11)(SI*1), Z0, Z0
+	VPMULLW   64(R11)(SI*1), Z1, Z1
+	VPMULLW   128(R11)(SI*1), Z2, Z2
+	VPMULLW   192(R11)(SI*1), Z3, Z3
+	TESTQ     BX, BX
+	JZ        block_sources_done
+	MOVQ      DX, R13
+	MOVQ      BX, R14
+
+block_sources:
+	MOVQ    (R13), R15
+	VPMULLW (R15)(SI*1), Z0, Z0
+	VPMULLW 64(R15)(SI*1), Z1, Z1
+	VPMULLW 128(R15)(SI*1), Z2, Z2
+	VPMULLW 192(R15)(SI*1), Z3, Z3
+	ADDQ    $0x18, R13
+	DECQ    R14
+	JNZ     block_sources
+
+block_sources_done:
+	VMOVDQU64 Z0, 64(R8)
+	VMOVDQU64 Z1, 128(R8)
+	VMOVDQU64 Z2, 192(R8)
+	VMOVDQU64 Z3, 256(R8)
+	MOVQ      start+56(FP), R9
+	LEAQ      256(SI)(R9*1), R9
+	MOVQ      R9, 8(R8)
+	VMOVDQU64 Z0, (R12)(SI*1)
+	VMOVDQU64 Z1, 64(R12)(SI*1)
+	VMOVDQU64 Z2, 128(R12)(SI*1)
+	VMOVDQU64 Z3, 192(R12)(SI*1)
+	TESTQ     CX, CX
+	JZ        block_targets_done
+	MOVQ      AX, R13
+	MOVQ      CX, R14
+
+block_targets:
+	MOVQ      (R13), R15
+	VMOVDQU64 Z0, (R15)(SI*1)
+	VMOVDQU64 Z1, 64(R15)(SI*1)
+	VMOVDQU64 Z2, 128(R15)(SI*1)
+	VMOVDQU64 Z3, 192(R15)(SI*1)
+	ADDQ      $0x18, R13
+	DECQ      R14
+	JNZ       block_targets
+
+block_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+256, SI
+	JMP  block
+
+tail:
+	MOVQ       DI, R9
+	SUBQ       SI, R9
+	JLE        done
+	MOVQ       $-1, R13
+	BZHIQ      R9, R13, R13
+	KMOVQ      R13, K1
+	VMOVDQU8.Z (R10)(SI*1), K1, Z0
+	VMOVDQU8.Z (R11)(SI*1), K1, Z1
+	VPMULLW    Z1, Z0, Z0
+	TESTQ      BX, BX
+	JZ         tail_sources_done
+	MOVQ       DX, R13
+	MOVQ       BX, R14
+
+tail_sources:
+	MOVQ       (R13), R15
+	VMOVDQU8.Z (R15)(SI*1), K1, Z1
+	VPMULLW    Z1, Z0, Z0
+	ADDQ       $0x18, R13
+	DECQ       R14
+	JNZ        tail_sources
+
+tail_sources_done:
+	LEAQ      64(SI), R13
+	CMPQ      R13, DI
+	CMOVQGT   DI, R13
+	VMOVDQU64 Z0, 64(R8)
+	MOVQ      start+56(FP), R9
+	LEAQ      (R13)(R9*1), R9
+	MOVQ      R9, 8(R8)
+	VMOVDQU8  Z0, K1, (R12)(SI*1)
+	TESTQ     CX, CX
+	JZ        tail_targets_done
+	MOVQ      AX, R13
+	MOVQ      CX, R14
+
+tail_targets:
+	MOVQ     (R13), R15
+	VMOVDQU8 Z0, K1, (R15)(SI*1)
+	ADDQ     $0x18, R13
+	DECQ     R14
+	JNZ      tail_targets
+
+tail_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+64, SI
+	JMP  tail
+
+done:
+	VZEROUPPER
+	RET
+
+// func minInt16LoggedAVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
+// Requires: AVX, AVX512BW, AVX512F, BMI2, CMOV
+TEXT ·minInt16LoggedAVX512(SB), NOSPLIT, $0-64
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ log+48(FP), R8
+	MOVQ (DX), R10
+	MOVQ (AX), R12
+	MOVQ 24(DX), R11
+	ADDQ $0x30, DX
+	ADDQ $0x18, AX
+	SUBQ $0x02, BX
+	DECQ CX
+
+block:
+	MOVQ      DI, R9
+	SUBQ      SI, R9
+	CMPQ      R9, $+256
+	JL        tail
+	VMOVDQU64 (R10)(SI*1), Z0
+	VMOVDQU64 64(R10)(SI*1), Z1
+	VMOVDQU64 128(R10)(SI*1), Z2
+	VMOVDQU64 192(R10)(SI*1), Z3
+	VPMINSW   (R11)(SI*1), Z0, Z0
+	VPMINSW   64(R11)(SI*1), Z1, Z1
+	VPMINSW   128(R11)(SI*1), Z2, Z2
+	VPMINSW   192(R11)(SI*1), Z3, Z3
+	TESTQ     BX, BX
+	JZ        block_sources_done
+	MOVQ      DX, R13
+	MOVQ      BX, R14
+
+block_sources:
+	MOVQ    (R13), R15
+	VPMINSW (R15)(SI*1), Z0, Z0
+	VPMINSW 64(R15)(SI*1), Z1, Z1
+	VPMINSW 128(R15)(SI*1), Z2, Z2
+	VPMINSW 192(R15)(SI*1), Z3, Z3
+	ADDQ    $0x18, R13
+	DECQ    R14
+	JNZ     block_sources
+
+block_sources_done:
+	VMOVDQU64 Z0, 64(R8)
+	VMOVDQU64 Z1, 128(R8)
+	VMOVDQU64 Z2, 192(R8)
+	VMOVDQU64 Z3, 256(R8)
+	MOVQ      start+56(FP), R9
+	LEAQ      256(SI)(R9*1), R9
+	MOVQ      R9, 8(R8)
+	VMOVDQU64 Z0, (R12)(SI*1)
+	VMOVDQU64 Z1, 64(R12)(SI*1)
+	VMOVDQU64 Z2, 128(R12)(SI*1)
+	VMOVDQU64 Z3, 192(R12)(SI*1)
+	TESTQ     CX, CX
+	JZ        block_targets_done
+	MOVQ      AX, R13
+	MOVQ      CX, R14
+
+block_targets:
+	MOVQ      (R13), R15
+	VMOVDQU64 Z0, (R15)(SI*1)
+	VMOVDQU64 Z1, 64(R15)(SI*1)
+	VMOVDQU64 Z2, 128(R15)(SI*1)
+	VMOVDQU64 Z3, 192(R15)(SI*1)
+	ADDQ      $0x18, R13
+	DECQ      R14
+	JNZ       block_targets
+
+block_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+256, SI
+	JMP  block
+
+tail:
+	MOVQ       DI, R9
+	SUBQ       SI, R9
+	JLE        done
+	MOVQ       $-1, R13
+	BZHIQ      R9, R13, R13
+	KMOVQ      R13, K1
+	VMOVDQU8.Z (R10)(SI*1), K1, Z0
+	VMOVDQU8.Z (R11)(SI*1), K1, Z1
+	VPMINSW    Z1, Z0, Z0
+	TESTQ      BX, BX
+	JZ         tail_sources_done
+	MOVQ       DX, R13
+	MOVQ       BX, R14
+
+tail_sources:
+	MOVQ       (R13), R15
+	VMOVDQU8.Z (R15)(SI*1), K1, Z1
+	VPMINSW    Z1, Z0, Z0
+	ADDQ       $0x18, R13
+	DECQ       R14
+	JNZ        tail_sources
+
+tail_sources_done:
+	LEAQ      64(SI), R13
+	CMPQ      R13, DI
+	CMOVQGT   DI, R13
+	VMOVDQU64 Z0, 64(R8)
+	MOVQ      start+56(FP), R9
+	LEAQ      (R13)(R9*1), R9
+	MOVQ      R9, 8(R8)
+	VMOVDQU8  Z0, K1, (R12)(SI*1)
+	TESTQ     CX, CX
+	JZ        tail_targets_done
+	MOVQ      AX, R13
+	MOVQ      CX, R14
+
+tail_targets:
+	MOVQ     (R13), R15
+	VMOVDQU8 Z0, K1, (R15)(SI*1)
+	ADDQ     $0x18, R13
+	DECQ     R14
+	JNZ      tail_targets
+
+tail_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+64, SI
+	JMP  tail
+
+done:
+	VZEROUPPER
+	RET
+
+// func maxInt16LoggedAVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
+// Requires: AVX, AVX512BW, AVX512F, BMI2, CMOV
+TEXT ·maxInt16LoggedAVX512(SB), NOSPLIT, $0-64
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ log+48(FP), R8
+	MOVQ (DX), R10
+	MOVQ (AX), R12
+	MOVQ 24(DX), R11
+	ADDQ $0x30, DX
+	ADDQ $0x18, AX
+	SUBQ $0x02, BX
+	DECQ CX
+
+block:
+	MOVQ      DI, R9
+	SUBQ      SI, R9
+	CMPQ      R9, $+256
+	JL        tail
+	VMOVDQU64 (R10)(SI*1), Z0
+	VMOVDQU64 64(R10)(SI*1), Z1
+	VMOVDQU64 128(R10)(SI*1), Z2
+	VMOVDQU64 192(R10)(SI*1), Z3
+	VPMAXSW   (R11)(SI*1), Z0, Z0
+	VPMAXSW   64(R11)(SI*1), Z1, Z1
+	VPMAXSW   128(R11)(SI*1), Z2, Z2
+	VPMAXSW   192(R11)(SI*1), Z3, Z3
+	TESTQ     BX, BX
+	JZ        block_sources_done
+	MOVQ      DX, R13
+	MOVQ      BX, R14
+
+block_sources:
+	MOVQ    (R13), R15
+	VPMAXSW (R15)(SI*1), Z0, Z0
+	VPMAXSW 64(R15)(SI*1), Z1, Z1
+	VPMAXSW 128(R15)(SI*1), Z2, Z2
+	VPMAXSW 192(R15)(SI*1), Z3, Z3
+	ADDQ    $0x18, R13
+	DECQ    R14
+	JNZ     block_sources
+
+block_sources_done:
+	VMOVDQU64 Z0, 64(R8)
+	VMOVDQU64 Z1, 128(R8)
+	VMOVDQU64 Z2, 192(R8)
+	VMOVDQU64 Z3, 256(R8)
+	MOVQ      start+56(FP), R9
+	LEAQ      256(SI)(R9*1), R9
+	MOVQ      R9, 8(R8)
+	VMOVDQU64 Z0, (R12)(SI*1)
+	VMOVDQU64 Z1, 64(R12)(SI*1)
+	VMOVDQU64 Z2, 128(R12)(SI*1)
+	VMOVDQU64 Z3, 192(R12)(SI*1)
+	TESTQ     CX, CX
+	JZ        block_targets_done
+	MOVQ      AX, R13
+	MOVQ      CX, R14
+
+block_targets:
+	MOVQ      (R13), R15
+	VMOVDQU64 Z0, (R15)(SI*1)
+	VMOVDQU64 Z1, 64(R15)(SI*1)
+	VMOVDQU64 Z2, 128(R15)(SI*1)
+	VMOVDQU64 Z3, 192(R15)(SI*1)
+	ADDQ      $0x18, R13
+	DECQ      R14
+	JNZ       block_targets
+
+block_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+256, SI
+	JMP  block
+
+tail:
+	MOVQ       DI, R9
+	SUBQ       SI, R9
+	JLE        done
+	MOVQ       $-1, R13
+	BZHIQ      R9, R13, R13
+	KMOVQ      R13, K1
+	VMOVDQU8.Z (R10)(SI*1), K1, Z0
+	VMOVDQU8.Z (R11)(SI*1), K1, Z1
+	VPMAXSW    Z1, Z0, Z0
+	TESTQ      BX, BX
+	JZ         tail_sources_done
+	MOVQ       DX, R13
+	MOVQ       BX, R14
+
+tail_sources:
+	MOVQ       (R13), R15
+	VMOVDQU8.Z (R15)(SI*1), K1, Z1
+	VPMAXSW    Z1, Z0, Z0
+	ADDQ       $0x18, R13
+	DECQ       R14
+	JNZ        tail_sources
+
+tail_sources_done:
+	LEAQ      64(SI), R13
+	CMPQ      R13, DI
+	CMOVQGT   DI, R13
+	VMOVDQU64 Z0, 64(R8)
+	MOVQ      start+56(FP), R9
+	LEAQ      (R13)(R9*1), R9
+	MOVQ      R9, 8(R8)
+	VMOVDQU8  Z0, K1, (R12)(SI*1)
+	TESTQ     CX, CX
+	JZ        tail_targets_done
+	MOVQ      AX, R13
+	MOVQ      CX, R14
+
+tail_targets:
+	MOVQ     (R13), R15
+	VMOVDQU8 Z0, K1, (R15)(SI*1)
+	ADDQ     $0x18, R13
+	DECQ     R14
+	JNZ      tail_targets
+
+tail_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+64, SI
+	JMP  tail
+
+done:
+	VZEROUPPER
+	RET
+
+// func minUint16LoggedAVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
+// Requires: AVX, AVX512BW, AVX512F, BMI2, CMOV
+TEXT ·minUint16LoggedAVX512(SB), NOSPLIT, $0-64
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ log+48(FP), R8
+	MOVQ (DX), R10
+	MOVQ (AX), R12
+	MOVQ 24(DX), R11
+	ADDQ $0x30, DX
+	ADDQ $0x18, AX
+	SUBQ $0x02, BX
+	DECQ CX
+
+block:
+	MOVQ      DI, R9
+	SUBQ      SI, R9
+	CMPQ      R9, $+256
+	JL        tail
+	VMOVDQU64 (R10)(SI*1), Z0
+	VMOVDQU64 64(R10)(SI*1), Z1
+	VMOVDQU64 128(R10)(SI*1), Z2
+	VMOVDQU64 192(R10)(SI*1), Z3
+	VPMINUW   (R11)(SI*1), Z0, Z0
+	VPMINUW   64(R11)(SI*1), Z1, Z1
+	VPMINUW   128(R11)(SI*1), Z2, Z2
+	VPMINUW   192(R11)(SI*1), Z3, Z3
+	TESTQ     BX, BX
+	JZ        block_sources_done
+	MOVQ      DX, R13
+	MOVQ      BX, R14
+
+block_sources:
+	MOVQ    (R13), R15
+	VPMINUW (R15)(SI*1), Z0, Z0
+	VPMINUW 64(R15)(SI*1), Z1, Z1
+	VPMINUW 128(R15)(SI*1), Z2, Z2
+	VPMINUW 192(R15)(SI*1), Z3, Z3
+	ADDQ    $0x18, R13
+	DECQ    R14
+	JNZ     block_sources
+
+block_sources_done:
+	VMOVDQU64 Z0, 64(R8)
+	VMOVDQU64 Z1, 128(R8)
+	VMOVDQU64 Z2, 192(R8)
+	VMOVDQU64 Z3, 256(R8)
+	MOVQ      start+56(FP), R9
+	LEAQ      256(SI)(R9*1), R9
+	MOVQ      R9, 8(R8)
+	VMOVDQU64 Z0, (R12)(SI*1)
+	VMOVDQU64 Z1, 64(R12)(SI*1)
+	VMOVDQU64 Z2, 128(R12)(SI*1)
+	VMOVDQU64 Z3, 192(R12)(SI*1)
+	TESTQ     CX, CX
+	JZ        block_targets_done
+	MOVQ      AX, R13
+	MOVQ      CX, R14
+
+block_targets:
+	MOVQ      (R13), R15
+	VMOVDQU64 Z0, (R15)(SI*1)
+	VMOVDQU64 Z1, 64(R15)(SI*1)
+	VMOVDQU64 Z2, 128(R15)(SI*1)
+	VMOVDQU64 Z3, 192(R15)(SI*1)
+	ADDQ      $0x18, R13
+	DECQ      R14
+	JNZ       block_targets
+
+block_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+256, SI
+	JMP  block
+
+tail:
+	MOVQ       DI, R9
+	SUBQ       SI, R9
+	JLE        done
+	MOVQ       $-1, R13
+	BZHIQ      R9, R13, R13
+	KMOVQ      R13, K1
+	VMOVDQU8.Z (R10)(SI*1), K1, Z0
+	VMOVDQU8.Z (R11)(SI*1), K1, Z1
+	VPMINUW    Z1, Z0, Z0
+	TESTQ      BX, BX
+	JZ         tail_sources_done
+	MOVQ       DX, R13
+	MOVQ       BX, R14
+
+tail_sources:
+	MOVQ       (R13), R15
+	VMOVDQU8.Z (R15)(SI*1), K1, Z1
+	VPMINUW    Z1, Z0, Z0
+	ADDQ       $0x18, R13
+	DECQ       R14
+	JNZ        tail_sources
+
+tail_sources_done:
+	LEAQ      64(SI), R13
+	CMPQ      R13, DI
+	CMOVQGT   DI, R13
+	VMOVDQU64 Z0, 64(R8)
+	MOVQ      start+56(FP), R9
+	LEAQ      (R13)(R9*1), R9
+	MOVQ      R9, 8(R8)
+	VMOVDQU8  Z0, K1, (R12)(SI*1)
+	TESTQ     CX, CX
+	JZ        tail_targets_done
+	MOVQ      AX, R13
+	MOVQ      CX, R14
+
+tail_targets:
+	MOVQ     (R13), R15
+	VMOVDQU8 Z0, K1, (R15)(SI*1)
+	ADDQ     $0x18, R13
+	DECQ     R14
+	JNZ      tail_targets
+
+tail_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+64, SI
+	JMP  tail
+
+done:
+	VZEROUPPER
+	RET
+
+// func maxUint16LoggedAVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
+// Requires: AVX, AVX512BW, AVX512F, BMI2, CMOV
+TEXT ·maxUint16LoggedAVX512(SB), NOSPLIT, $0-64
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ log+48(FP), R8
+	MOVQ (DX), R10
+	MOVQ (AX), R12
+	MOVQ 24(DX), R11
+	ADDQ $0x30, DX
+	ADDQ $0x18, AX
+	SUBQ $0x02, BX
+	DECQ CX
+
+block:
+	MOVQ      DI, R9
+	SUBQ      SI, R9
+	CMPQ      R9, $+256
+	JL        tail
+	VMOVDQU64 (R10)(SI*1), Z0
+	VMOVDQU64 64(R10)(SI*1), Z1
+	VMOVDQU64 128(R10)(SI*1), Z2
+	VMOVDQU64 192(R10)(SI*1), Z3
+	VPMAXUW   (R11)(SI*1), Z0, Z0
+	VPMAXUW   64(R11)(SI*1), Z1, Z1
+	VPMAXUW   128(R11)(SI*1), Z2, Z2
+	VPMAXUW   192(R11)(SI*1), Z3, Z3
+	TESTQ     BX, BX
+	JZ        block_sources_done
+	MOVQ      DX, R13
+	MOVQ      BX, R14
+
+block_sources:
+	MOVQ    (R13), R15
+	VPMAXUW (R15)(SI*1), Z0, Z0
+	VPMAXUW 64(R15)(SI*1), Z1, Z1
+	VPMAXUW 128(R15)(SI*1), Z2, Z2
+	VPMAXUW 192(R15)(SI*1), Z3, Z3
+	ADDQ    $0x18, R13
+	DECQ    R14
+	JNZ     block_sources
+
+block_sources_done:
+	VMOVDQU64 Z0, 64(R8)
+	VMOVDQU64 Z1, 128(R8)
+	VMOVDQU64 Z2, 192(R8)
+	VMOVDQU64 Z3, 256(R8)
+	MOVQ      start+56(FP), R9
+	LEAQ      256(SI)(R9*1), R9
+	MOVQ      R9, 8(R8)
+	VMOVDQU64 Z0, (R12)(SI*1)
+	VMOVDQU64 Z1, 64(R12)(SI*1)
+	VMOVDQU64 Z2, 128(R12)(SI*1)
+	VMOVDQU64 Z3, 192(R12)(SI*1)
+	TESTQ     CX, CX
+	JZ        block_targets_done
+	MOVQ      AX, R13
+	MOVQ      CX, R14
+
+block_targets:
+	MOVQ      (R13), R15
+	VMOVDQU64 Z0, (R15)(SI*1)
+	VMOVDQU64 Z1, 64(R15)(SI*1)
+	VMOVDQU64 Z2, 128(R15)(SI*1)
+	VMOVDQU64 Z3, 192(R15)(SI*1)
+	ADDQ      $0x18, R13
+	DECQ      R14
+	JNZ       block_targets
+
+block_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+256, SI
+	JMP  block
+
+tail:
+	MOVQ       DI, R9
+	SUBQ       SI, R9
+	JLE        done
+	MOVQ       $-1, R13
+	BZHIQ      R9, R13, R13
+	KMOVQ      R13, K1
+	VMOVDQU8.Z (R10)(SI*1), K1, Z0
+	VMOVDQU8.Z (R11)(SI*1), K1, Z1
+	VPMAXUW    Z1, Z0, Z0
+	TESTQ      BX, BX
+	JZ         tail_sources_done
+	MOVQ       DX, R13
+	MOVQ       BX, R14
+
+tail_sources:
+	MOVQ       (R13), R15
+	VMOVDQU8.Z (R15)(SI*1), K1, Z1
+	VPMAXUW    Z1, Z0, Z0
+	ADDQ       $0x18, R13
+	DECQ       R14
+	JNZ        tail_sources
+
+tail_sources_done:
+	LEAQ      64(SI), R13
+	CMPQ      R13, DI
+	CMOVQGT   DI, R13
+	VMOVDQU64 Z0, 64(R8)
+	MOVQ      start+56(FP), R9
+	LEAQ      (R13)(R9*1), R9
+	MOVQ      R9, 8(R8)
+	VMOVDQU8  Z0, K1, (R12)(SI*1)
+	TESTQ     CX, CX
+	JZ        tail_targets_done
+	MOVQ      AX, R13
+	MOVQ      CX, R14
+
+tail_targets:
+	MOVQ     (R13), R15
+	VMOVDQU8 Z0, K1, (R15)(SI*1)
+	ADDQ     $0x18, R13
+	DECQ     R14
+	JNZ      tail_targets
+
+tail_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+64, SI
+	JMP  tail
+
+done:
+	VZEROUPPER
+	RET
+
+// func sumInt32LoggedAVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
+// Requires: AVX, AVX512BW, AVX512F, BMI2, CMOV
+TEXT ·sumInt32LoggedAVX512(SB), NOSPLIT, $0-64
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ log+48(FP), R8
+	MOVQ (DX), R10
+	MOVQ (AX), R12
+	MOVQ 24(DX), R11
+	ADDQ $0x30, DX
+	ADDQ $0x18, AX
+	SUBQ $0x02, BX
+	DECQ CX
+
+block:
+	MOVQ      DI, R9
+	SUBQ      SI, R9
+	CMPQ      R9, $+256
+	JL        tail
+	VMOVDQU64 (R10)(SI*1), Z0
+	VMOVDQU64 64(R10)(SI*1), Z1
+	VMOVDQU64 128(R10)(SI*1), Z2
+	VMOVDQU64 192(R10)(SI*1), Z3
+	VPADDD    (R11)(SI*1), Z0, Z0
+	VPADDD    64(R11)(SI*1), Z1, Z1
+	VPADDD    128(R11)(SI*1), Z2, Z2
+	VPADDD    192(R11)(SI*1), Z3, Z3
+	TESTQ     BX, BX
+	JZ        block_sources_done
+	MOVQ      DX, R13
+	MOVQ      BX, R14
+
+block_sources:
+	MOVQ   (R13), R15
+	VPADDD (R15)(SI*1), Z0, Z0
+	VPADDD 64(R15)(SI*1), Z1, Z1
+	VPADDD 128(R15)(SI*1), Z2, Z2
+	VPADDD 192(R15)(SI*1), Z3, Z3
+	ADDQ   $0x18, R13
+	DECQ   R14
+	JNZ    block_sources
+
+block_sources_done:
+	VMOVDQU64 Z0, 64(R8)
+	VMOVDQU64 Z1, 128(R8)
+	VMOVDQU64 Z2, 192(R8)
+	VMOVDQU64 Z3, 256(R8)
+	MOVQ      start+56(FP), R9
+	LEAQ      256(SI)(R9*1), R9
+	MOVQ      R9, 8(R8)
+	VMOVDQU64 Z0, (R12)(SI*1)
+	VMOVDQU64 Z1, 64(R12)(SI*1)
+	VMOVDQU64 Z2, 128(R12)(SI*1)
+	VMOVDQU64 Z3, 192(R12)(SI*1)
+	TESTQ     CX, CX
+	JZ        block_targets_done
+	MOVQ      AX, R13
+	MOVQ      CX, R14
+
+block_targets:
+	MOVQ      (R13), R15
+	VMOVDQU64 Z0, (R15)(SI*1)
+	VMOVDQU64 Z1, 64(R15)(SI*1)
+	VMOVDQU64 Z2, 128(R15)(SI*1)
+	VMOVDQU64 Z3, 192(R15)(SI*1)
+	ADDQ      $0x18, R13
+	DECQ      R14
+	JNZ       block_targets
+
+block_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+256, SI
+	JMP  block
+
+tail:
+	MOVQ       DI, R9
+	SUBQ       SI, R9
+	JLE        done
+	MOVQ       $-1, R13
+	BZHIQ      R9, R13, R13
+	KMOVQ      R13, K1
+	VMOVDQU8.Z (R10)(SI*1), K1, Z0
+	VMOVDQU8.Z (R11)(SI*1), K1, Z1
+	VPADDD     Z1, Z0, Z0
+	TESTQ      BX, BX
+	JZ         tail_sources_done
+	MOVQ       DX, R13
+	MOVQ       BX, R14
+
+tail_sources:
+	MOVQ       (R13), R15
+	VMOVDQU8.Z (R15)(SI*1), K1, Z1
+	VPADDD     Z1, Z0, Z0
+	ADDQ       $0x18, R13
+	DECQ       R14
+	JNZ        tail_sources
+
+tail_sources_done:
+	LEAQ      64(SI), R13
+	CMPQ      R13, DI
+	CMOVQGT   DI, R13
+	VMOVDQU64 Z0, 64(R8)
+	MOVQ      start+56(FP), R9
+	LEAQ      (R13)(R9*1), R9
+	MOVQ      R9, 8(R8)
+	VMOVDQU8  Z0, K1, (R12)(SI*1)
+	TESTQ     CX, CX
+	JZ        tail_targets_done
+	MOVQ      AX, R13
+	MOVQ      CX, R14
+
+tail_targets:
+	MOVQ     (R13), R15
+	VMOVDQU8 Z0, K1, (R15)(SI*1)
+	ADDQ     $0x18, R13
+	DECQ     R14
+	JNZ      tail_targets
+
+tail_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+64, SI
+	JMP  tail
+
+done:
+	VZEROUPPER
+	RET
+
+// func prodInt32LoggedAVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
+// Requires: AVX, AVX512BW, AVX512F, BMI2, CMOV
+TEXT ·prodInt32LoggedAVX512(SB), NOSPLIT, $0-64
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ log+48(FP), R8
+	MOVQ (DX), R10
+	MOVQ (AX), R12
+	MOVQ 24(DX), R11
+	ADDQ $0x30, DX
+	ADDQ $0x18, AX
+	SUBQ $0x02, BX
+	DECQ CX
+
+block:
+	MOVQ      DI, R9
+	SUBQ      SI, R9
+	CMPQ      R9, $+256
+	JL        tail
+	VMOVDQU64 (R10)(SI*1), Z0
+	VMOVDQU64 64(R10)(SI*1), Z1
+	VMOVDQU64 128(R10)(SI*1), Z2
+	VMOVDQU64 192(R10)(SI*1), Z3
+	VPMULLD   (R11)(SI*1), Z0, Z0
+	VPMULLD   64(R11)(SI*1), Z1, Z1
+	VPMULLD   128(R11)(SI*1), Z2, Z2
+	VPMULLD   192(R11)(SI*1), Z3, Z3
+	TESTQ     BX, BX
+	JZ        block_sources_done
+	MOVQ      DX, R13
+	MOVQ      BX, R14
+
+block_sources:
+	MOVQ    (R13), R15
+	VPMULLD (R15)(SI*1), Z0, Z0
+	VPMULLD 64(R15)(SI*1), Z1, Z1
+	VPMULLD 128(R15)(SI*1), Z2, Z2
+	VPMULLD 192(R15)(SI*1), Z3, Z3
+	ADDQ    $0x18, R13
+	DECQ    R14
+	JNZ     block_sources
+
+block_sources_done:
+	VMOVDQU64 Z0, 64(R8)
+	VMOVDQU64 Z1, 128(R8)
+	VMOVDQU64 Z2, 192(R8)
+	VMOVDQU64 Z3, 256(R8)
+	MOVQ      start+56(FP), R9
+	LEAQ      256(SI)(R9*1), R9
+	MOVQ      R9, 8(R8)
+	VMOVDQU64 Z0, (R12)(SI*1)
+	VMOVDQU64 Z1, 64(R12)(SI*1)
+	VMOVDQU64 Z2, 128(R12)(SI*1)
+	VMOVDQU64 Z3, 192(R12)(SI*1)
+	TESTQ     CX, CX
+	JZ        block_targets_done
+	MOVQ      AX, R13
+	MOVQ      CX, R14
+
+block_targets:
+	MOVQ      (R13), R15
+	VMOVDQU64 Z0, (R15)(SI*1)
+	VMOVDQU64 Z1, 64(R15)(SI*1)
+	VMOVDQU64 Z2, 128(R15)(SI*1)
+	VMOVDQU64 Z3, 192(R15)(SI*1)
+	ADDQ      $0x18, R13
+	DECQ      R14
+	JNZ       block_targets
+
+block_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+256, SI
+	JMP  block
+
+tail:
+	MOVQ       DI, R9
+	SUBQ       SI, R9
+	JLE        done
+	MOVQ       $-1, R13
+	BZHIQ      R9, R13, R13
+	KMOVQ      R13, K1
+	VMOVDQU8.Z (R10)(SI*1), K1, Z0
+	VMOVDQU8.Z (R11)(SI*1), K1, Z1
+	VPMULLD    Z1, Z0, Z0
+	TESTQ      BX, BX
+	JZ         tail_sources_done
+	MOVQ       DX, R13
+	MOVQ       BX, R14
+
+tail_sources:
+	MOVQ       (R13), R15
+	VMOVDQU8.Z (R15)(SI*1), K1, Z1
+	VPMULLD    Z1, Z0, Z0
+	ADDQ       $0x18, R13
+	DECQ       R14
+	JNZ        tail_sources
+
+tail_sources_done:
+	LEAQ      64(SI), R13
+	CMPQ      R13, DI
+	CMOVQGT   DI, R13
+	VMOVDQU64 Z0, 64(R8)
+	MOVQ      start+56(FP), R9
+	LEAQ      (R13)(R9*1), R9
+	MOVQ      R9, 8(R8)
+	VMOVDQU8  Z0, K1, (R12)(SI*1)
+	TESTQ     CX, CX
+	JZ        tail_targets_done
+	MOVQ      AX, R13
+	MOVQ      CX, R14
+
+tail_targets:
+	MOVQ     (R13), R15
+	VMOVDQU8 Z0, K1, (R15)(SI*1)
+	ADDQ     $0x18, R13
+	DECQ     R14
+	JNZ      tail_targets
+
+tail_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+64, SI
+	JMP  tail
+
+done:
+	VZEROUPPER
+	RET
+
+// func minInt32LoggedAVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
+// Requires: AVX, AVX512BW, AVX512F, BMI2, CMOV
+TEXT ·minInt32LoggedAVX512(SB), NOSPLIT, $0-64
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ log+48(FP), R8
+	MOVQ (DX), R10
+	MOVQ (AX), R12
+	MOVQ 24(DX), R11
+	ADDQ $0x30, DX
+	ADDQ $0x18, AX
+	SUBQ $0x02, BX
+	DECQ CX
+
+block:
+	MOVQ      DI, R9
+	SUBQ      SI, R9
+	CMPQ      R9, $+256
+	JL        tail
+	VMOVDQU64 (R10)(SI*1), Z0
+	VMOVDQU64 64(R10)(SI*1), Z1
+	VMOVDQU64 128(R10)(SI*1), Z2
+	VMOVDQU64 192(R10)(SI*1), Z3
+	VPMINSD   (R11)(SI*1), Z0, Z0
+	VPMINSD   64(R11)(SI*1), Z1, Z1
+	VPMINSD   128(R11)(SI*1), Z2, Z2
+	VPMINSD   192(R11)(SI*1), Z3, Z3
+	TESTQ     BX, BX
+	JZ        block_sources_done
+	MOVQ      DX, R13
+	MOVQ      BX, R14
+
+block_sources:
+	MOVQ    (R13), R15
+	VPMINSD (R15)(SI*1), Z0, Z0
+	VPMINSD 64(R15)(SI*1), Z1, Z1
+	VPMINSD 128(R15)(SI*1), Z2, Z2
+	VPMINSD 192(R15)(SI*1), Z3, Z3
+	ADDQ    $0x18, R13
+	DECQ    R14
+	JNZ     block_sources
+
+block_sources_done:
+	VMOVDQU64 Z0, 64(R8)
+	VMOVDQU64 Z1, 128(R8)
+	VMOVDQU64 Z2, 192(R8)
+	VMOVDQU64 Z3, 256(R8)
+	MOVQ      start+56(FP), R9
+	LEAQ      256(SI)(R9*1), R9
+	MOVQ      R9, 8(R8)
+	VMOVDQU64 Z0, (R12)(SI*1)
+	VMOVDQU64 Z1, 64(R12)(SI*1)
+	VMOVDQU64 Z2, 128(R12)(SI*1)
+	VMOVDQU64 Z3, 192(R12)(SI*1)
+	TESTQ     CX, CX
+	JZ        block_targets_done
+	MOVQ      AX, R13
+	MOVQ      CX, R14
+
+block_targets:
+	MOVQ      (R13), R15
+	VMOVDQU64 Z0, (R15)(SI*1)
+	VMOVDQU64 Z1, 64(R15)(SI*1)
+	VMOVDQU64 Z2, 128(R15)(SI*1)
+	VMOVDQU64 Z3, 192(R15)(SI*1)
+	ADDQ      $0x18, R13
+	DECQ      R14
+	JNZ       block_targets
+
+block_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+256, SI
+	JMP  block
+
+tail:
+	MOVQ       DI, R9
+	SUBQ       SI, R9
+	JLE        done
+	MOVQ       $-1, R13
+	BZHIQ      R9, R13, R13
+	KMOVQ      R13, K1
+	VMOVDQU8.Z (R10)(SI*1), K1, Z0
+	VMOVDQU8.Z (R11)(SI*1), K1, Z1
+	VPMINSD    Z1, Z0, Z0
+	TESTQ      BX, BX
+	JZ         tail_sources_done
+	MOVQ       DX, R13
+	MOVQ       BX, R14
+
+tail_sources:
+	MOVQ       (R13), R15
+	VMOVDQU8.Z (R15)(SI*1), K1, Z1
+	VPMINSD    Z1, Z0, Z0
+	ADDQ       $0x18, R13
+	DECQ       R14
+	JNZ        tail_sources
+
+tail_sources_done:
+	LEAQ      64(SI), R13
+	CMPQ      R13, DI
+	CMOVQGT   DI, R13
+	VMOVDQU64 Z0, 64(R8)
+	MOVQ      start+56(FP), R9
+	LEAQ      (R13)(R9*1), R9
+	MOVQ      R9, 8(R8)
+	VMOVDQU8  Z0, K1, (R12)(SI*1)
+	TESTQ     CX, CX
+	JZ        tail_targets_done
+	MOVQ      AX, R13
+	MOVQ      CX, R14
+
+tail_targets:
+	MOVQ     (R13), R15
+	VMOVDQU8 Z0, K1, (R15)(SI*1)
+	ADDQ     $0x18, R13
+	DECQ     R14
+	JNZ      tail_targets
+
+tail_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+64, SI
+	JMP  tail
+
+done:
+	VZEROUPPER
+	RET
+
+// func maxInt32LoggedAVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
+// Requires: AVX, AVX512BW, AVX512F, BMI2, CMOV
+TEXT ·maxInt32LoggedAVX512(SB), NOSPLIT, $0-64
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ log+48(FP), R8
+	MOVQ (DX), R10
+	MOVQ (AX), R12
+	MOVQ 24(DX), R11
+	ADDQ $0x30, DX
+	ADDQ $0x18, AX
+	SUBQ $0x02, BX
+	DECQ CX
+
+block:
+	MOVQ      DI, R9
+	SUBQ      SI, R9
+	CMPQ      R9, $+256
+	JL        tail
+	VMOVDQU64 (R10)(SI*1), Z0
+	VMOVDQU64 64(R10)(SI*1), Z1
+	VMOVDQU64 128(R10)(SI*1), Z2
+	VMOVDQU64 192(R10)(SI*1), Z3
+	VPMAXSD   (R11)(SI*1), Z0, Z0
+	VPMAXSD   64(R11)(SI*1), Z1, Z1
+	VPMAXSD   128(R11)(SI*1), Z2, Z2
+	VPMAXSD   192(R11)(SI*1), Z3, Z3
+	TESTQ     BX, BX
+	JZ        block_sources_done
+	MOVQ      DX, R13
+	MOVQ      BX, R14
+
+block_sources:
+	MOVQ    (R13), R15
+	VPMAXSD (R15)(SI*1), Z0, Z0
+	VPMAXSD 64(R15)(SI*1), Z1, Z1
+	VPMAXSD 128(R15)(SI*1), Z2, Z2
+	VPMAXSD 192(R15)(SI*1), Z3, Z3
+	ADDQ    $0x18, R13
+	DECQ    R14
+	JNZ     block_sources
+
+block_sources_done:
+	VMOVDQU64 Z0, 64(R8)
+	VMOVDQU64 Z1, 128(R8)
+	VMOVDQU64 Z2, 192(R8)
+	VMOVDQU64 Z3, 256(R8)
+	MOVQ      start+56(FP), R9
+	LEAQ      256(SI)(R9*1), R9
+	MOVQ      R9, 8(R8)
+	VMOVDQU64 Z0, (R12)(SI*1)
+	VMOVDQU64 Z1, 64(R12)(SI*1)
+	VMOVDQU64 Z2, 128(R12)(SI*1)
+	VMOVDQU64 Z3, 192(R12)(SI*1)
+	TESTQ     CX, CX
+	JZ        block_targets_done
+	MOVQ      AX, R13
+	MOVQ      CX, R14
+
+block_targets:
+	MOVQ      (R13), R15
+	VMOVDQU64 Z0, (R15)(SI*1)
+	VMOVDQU64 Z1, 64(R15)(SI*1)
+	VMOVDQU64 Z2, 128(R15)(SI*1)
+	VMOVDQU64 Z3, 192(R15)(SI*1)
+	ADDQ      $0x18, R13
+	DECQ      R14
+	JNZ       block_targets
+
+block_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+256, SI
+	JMP  block
+
+tail:
+	MOVQ       DI, R9
+	SUBQ       SI, R9
+	JLE        done
+	MOVQ       $-1, R13
+	BZHIQ      R9, R13, R13
+	KMOVQ      R13, K1
+	VMOVDQU8.Z (R10)(SI*1), K1, Z0
+	VMOVDQU8.Z (R11)(SI*1), K1, Z1
+	VPMAXSD    Z1, Z0, Z0
+	TESTQ      BX, BX
+	JZ         tail_sources_done
+	MOVQ       DX, R13
+	MOVQ       BX, R14
+
+tail_sources:
+	MOVQ       (R13), R15
+	VMOVDQU8.Z (R15)(SI*1), K1, Z1
+	VPMAXSD    Z1, Z0, Z0
+	ADDQ       $0x18, R13
+	DECQ       R14
+	JNZ        tail_sources
+
+tail_sources_done:
+	LEAQ      64(SI), R13
+	CMPQ      R13, DI
+	CMOVQGT   DI, R13
+	VMOVDQU64 Z0, 64(R8)
+	MOVQ      start+56(FP), R9
+	LEAQ      (R13)(R9*1), R9
+	MOVQ      R9, 8(R8)
+	VMOVDQU8  Z0, K1, (R12)(SI*1)
+	TESTQ     CX, CX
+	JZ        tail_targets_done
+	MOVQ      AX, R13
+	MOVQ      CX, R14
+
+tail_targets:
+	MOVQ     (R13), R15
+	VMOVDQU8 Z0, K1, (R15)(SI*1)
+	ADDQ     $0x18, R13
+	DECQ     R14
+	JNZ      tail_targets
+
+tail_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+64, SI
+	JMP  tail
+
+done:
+	VZEROUPPER
+	RET
+
+// func minUint32LoggedAVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
+// Requires: AVX, AVX512BW, AVX512F, BMI2, CMOV
+TEXT ·minUint32LoggedAVX512(SB), NOSPLIT, $0-64
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ log+48(FP), R8
+	MOVQ (DX), R10
+	MOVQ (AX), R12
+	MOVQ 24(DX), R11
+	ADDQ $0x30, DX
+	ADDQ $0x18, AX
+	SUBQ $0x02, BX
+	DECQ CX
+
+block:
+	MOVQ      DI, R9
+	SUBQ      SI, R9
+	CMPQ      R9, $+256
+	JL        tail
+	VMOVDQU64 (R10)(SI*1), Z0
+	VMOVDQU64 64(R10)(SI*1), Z1
+	VMOVDQU64 128(R10)(SI*1), Z2
+	VMOVDQU64 192(R10)(SI*1), Z3
+	VPMINUD   (R11)(SI*1), Z0, Z0
+	VPMINUD   64(R11)(SI*1), Z1, Z1
+	VPMINUD   128(R11)(SI*1), Z2, Z2
+	VPMINUD   192(R11)(SI*1), Z3, Z3
+	TESTQ     BX, BX
+	JZ        block_sources_done
+	MOVQ      DX, R13
+	MOVQ      BX, R14
+
+block_sources:
+	MOVQ    (R13), R15
+	VPMINUD (R15)(SI*1), Z0, Z0
+	VPMINUD 64(R15)(SI*1), Z1, Z1
+	VPMINUD 128(R15)(SI*1), Z2, Z2
+	VPMINUD 192(R15)(SI*1), Z3, Z3
+	ADDQ    $0x18, R13
+	DECQ    R14
+	JNZ     block_sources
+
+block_sources_done:
+	VMOVDQU64 Z0, 64(R8)
+	VMOVDQU64 Z1, 128(R8)
+	VMOVDQU64 Z2, 192(R8)
+	VMOVDQU64 Z3, 256(R8)
+	MOVQ      start+56(FP), R9
+	LEAQ      256(SI)(R9*1), R9
+	MOVQ      R9, 8(R8)
+	VMOVDQU64 Z0, (R12)(SI*1)
+	VMOVDQU64 Z1, 64(R12)(SI*1)
+	VMOVDQU64 Z2, 128(R12)(SI*1)
+	VMOVDQU64 Z3, 192(R12)(SI*1)
+	TESTQ     CX, CX
+	JZ        block_targets_done
+	MOVQ      AX, R13
+	MOVQ      CX, R14
+
+block_targets:
+	MOVQ      (R13), R15
+	VMOVDQU64 Z0, (R15)(SI*1)
+	VMOVDQU64 Z1, 64(R15)(SI*1)
+	VMOVDQU64 Z2, 128(R15)(SI*1)
+	VMOVDQU64 Z3, 192(R15)(SI*1)
+	ADDQ      $0x18, R13
+	DECQ      R14
+	JNZ       block_targets
+
+block_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+256, SI
+	JMP  block
+
+tail:
+	MOVQ       DI, R9
+	SUBQ       SI, R9
+	JLE        done
+	MOVQ       $-1, R13
+	BZHIQ      R9, R13, R13
+	KMOVQ      R13, K1
+	VMOVDQU8.Z (R10)(SI*1), K1, Z0
+	VMOVDQU8.Z (R11)(SI*1), K1, Z1
+	VPMINUD    Z1, Z0, Z0
+	TESTQ      BX, BX
+	JZ         tail_sources_done
+	MOVQ       DX, R13
+	MOVQ       BX, R14
+
+tail_sources:
+	MOVQ       (R13), R15
+	VMOVDQU8.Z (R15)(SI*1), K1, Z1
+	VPMINUD    Z1, Z0, Z0
+	ADDQ       $0x18, R13
+	DECQ       R14
+	JNZ        tail_sources
+
+tail_sources_done:
+	LEAQ      64(SI), R13
+	CMPQ      R13, DI
+	CMOVQGT   DI, R13
+	VMOVDQU64 Z0, 64(R8)
+	MOVQ      start+56(FP), R9
+	LEAQ      (R13)(R9*1), R9
+	MOVQ      R9, 8(R8)
+	VMOVDQU8  Z0, K1, (R12)(SI*1)
+	TESTQ     CX, CX
+	JZ        tail_targets_done
+	MOVQ      AX, R13
+	MOVQ      CX, R14
+
+tail_targets:
+	MOVQ     (R13), R15
+	VMOVDQU8 Z0, K1, (R15)(SI*1)
+	ADDQ     $0x18, R13
+	DECQ     R14
+	JNZ      tail_targets
+
+tail_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+64, SI
+	JMP  tail
+
+done:
+	VZEROUPPER
+	RET
+
+// func maxUint32LoggedAVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
+// Requires: AVX, AVX512BW, AVX512F, BMI2, CMOV
+TEXT ·maxUint32LoggedAVX512(SB), NOSPLIT, $0-64
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ log+48(FP), R8
+	MOVQ (DX), R10
+	MOVQ (AX), R12
+	MOVQ 24(DX), R11
+	ADDQ $0x30, DX
+	ADDQ $0x18, AX
+	SUBQ $0x02, BX
+	DECQ CX
+
+block:
+	MOVQ      DI, R9
+	SUBQ      SI, R9
+	CMPQ      R9, $+256
+	JL        tail
+	VMOVDQU64 (R10)(SI*1), Z0
+	VMOVDQU64 64(R10)(SI*1), Z1
+	VMOVDQU64 128(R10)(SI*1), Z2
+	VMOVDQU64 192(R10)(SI*1), Z3
+	VPMAXUD   (R11)(SI*1), Z0, Z0
+	VPMAXUD   64(R11)(SI*1), Z1, Z1
+	VPMAXUD   128(R11)(SI*1), Z2, Z2
+	VPMAXUD   192(R11)(SI*1), Z3, Z3
+	TESTQ     BX, BX
+	JZ        block_sources_done
+	MOVQ      DX, R13
+	MOVQ      BX, R14
+
+block_sources:
+	MOVQ    (R13), R15
+	VPMAXUD (R15)(SI*1), Z0, Z0
+	VPMAXUD 64(R15)(SI*1), Z1, Z1
+	VPMAXUD 128(R15)(SI*1), Z2, Z2
+	VPMAXUD 192(R15)(SI*1), Z3, Z3
+	ADDQ    $0x18, R13
+	DECQ    R14
+	JNZ     block_sources
+
+block_sources_done:
+	VMOVDQU64 Z0, 64(R8)
+	VMOVDQU64 Z1, 128(R8)
+	VMOVDQU64 Z2, 192(R8)
+	VMOVDQU64 Z3, 256(R8)
+	MOVQ      start+56(FP), R9
+	LEAQ      256(SI)(R9*1), R9
+	MOVQ      R9, 8(R8)
+	VMOVDQU64 Z0, (R12)(SI*1)
+	VMOVDQU64 Z1, 64(R12)(SI*1)
+	VMOVDQU64 Z2, 128(R12)(SI*1)
+	VMOVDQU64 Z3, 192(R12)(SI*1)
+	TESTQ     CX, CX
+	JZ        block_targets_done
+	MOVQ      AX, R13
+	MOVQ      CX, R14
+
+block_targets:
+	MOVQ      (R13), R15
+	VMOVDQU64 Z0, (R15)(SI*1)
+	VMOVDQU64 Z1, 64(R15)(SI*1)
+	VMOVDQU64 Z2, 128(R15)(SI*1)
+	VMOVDQU64 Z3, 192(R15)(SI*1)
+	ADDQ      $0x18, R13
+	DECQ      R14
+	JNZ       block_targets
+
+block_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+256, SI
+	JMP  block
+
+tail:
+	MOVQ       DI, R9
+	SUBQ       SI, R9
+	JLE        done
+	MOVQ       $-1, R13
+	BZHIQ      R9, R13, R13
+	KMOVQ      R13, K1
+	VMOVDQU8.Z (R10)(SI*1), K1, Z0
+	VMOVDQU8.Z (R11)(SI*1), K1, Z1
+	VPMAXUD    Z1, Z0, Z0
+	TESTQ      BX, BX
+	JZ         tail_sources_done
+	MOVQ       DX, R13
+	MOVQ       BX, R14
+
+tail_sources:
+	MOVQ       (R13), R15
+	VMOVDQU8.Z (R15)(SI*1), K1, Z1
+	VPMAXUD    Z1, Z0, Z0
+	ADDQ       $0x18, R13
+	DECQ       R14
+	JNZ        tail_sources
+
+tail_sources_done:
+	LEAQ      64(SI), R13
+	CMPQ      R13, DI
+	CMOVQGT   DI, R13
+	VMOVDQU64 Z0, 64(R8)
+	MOVQ      start+56(FP), R9
+	LEAQ      (R13)(R9*1), R9
+	MOVQ      R9, 8(R8)
+	VMOVDQU8  Z0, K1, (R12)(SI*1)
+	TESTQ     CX, CX
+	JZ        tail_targets_done
+	MOVQ      AX, R13
+	MOVQ      CX, R14
+
+tail_targets:
+	MOVQ     (R13), R15
+	VMOVDQU8 Z0, K1, (R15)(SI*1)
+	ADDQ     $0x18, R13
+	DECQ     R14
+	JNZ      tail_targets
+
+tail_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+64, SI
+	JMP  tail
+
+done:
+	VZEROUPPER
+	RET
+
+// func sumInt64LoggedAVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
+// Requires: AVX, AVX512BW, AVX512F, BMI2, CMOV
+TEXT ·sumInt64LoggedAVX512(SB), NOSPLIT, $0-64
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ log+48(FP), R8
+	MOVQ (DX), R10
+	MOVQ (AX), R12
+	MOVQ 24(DX), R11
+	ADDQ $0x30, DX
+	ADDQ $0x18, AX
+	SUBQ $0x02, BX
+	DECQ CX
+
+block:
+	MOVQ      DI, R9
+	SUBQ      SI, R9
+	CMPQ      R9, $+256
+	JL        tail
+	VMOVDQU64 (R10)(SI*1), Z0
+	VMOVDQU64 64(R10)(SI*1), Z1
+	VMOVDQU64 128(R10)(SI*1), Z2
+	VMOVDQU64 192(R10)(SI*1), Z3
+	VPADDQ    (R11)(SI*1), Z0, Z0
+	VPADDQ    64(R11)(SI*1), Z1, Z1
+	VPADDQ    128(R11)(SI*1), Z2, Z2
+	VPADDQ    192(R11)(SI*1), Z3, Z3
+	TESTQ     BX, BX
+	JZ        block_sources_done
+	MOVQ      DX, R13
+	MOVQ      BX, R14
+
+block_sources:
+	MOVQ   (R13), R15
+	VPADDQ (R15)(SI*1), Z0, Z0
+	VPADDQ 64(R15)(SI*1), Z1, Z1
+	VPADDQ 128(R15)(SI*1), Z2, Z2
+	VPADDQ 192(R15)(SI*1), Z3, Z3
+	ADDQ   $0x18, R13
+	DECQ   R14
+	JNZ    block_sources
+
+block_sources_done:
+	VMOVDQU64 Z0, 64(R8)
+	VMOVDQU64 Z1, 128(R8)
+	VMOVDQU64 Z2, 192(R8)
+	VMOVDQU64 Z3, 256(R8)
+	MOVQ      start+56(FP), R9
+	LEAQ      256(SI)(R9*1), R9
+	MOVQ      R9, 8(R8)
+	VMOVDQU64 Z0, (R12)(SI*1)
+	VMOVDQU64 Z1, 64(R12)(SI*1)
+	VMOVDQU64 Z2, 128(R12)(SI*1)
+	VMOVDQU64 Z3, 192(R12)(SI*1)
+	TESTQ     CX, CX
+	JZ        block_targets_done
+	MOVQ      AX, R13
+	MOVQ      CX, R14
+
+block_targets:
+	MOVQ      (R13), R15
+	VMOVDQU64 Z0, (R15)(SI*1)
+	VMOVDQU64 Z1, 64(R15)(SI*1)
+	VMOVDQU64 Z2, 128(R15)(SI*1)
+	VMOVDQU64 Z3, 192(R15)(SI*1)
+	ADDQ      $0x18, R13
+	DECQ      R14
+	JNZ       block_targets
+
+block_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+256, SI
+	JMP  block
+
+tail:
+	MOVQ       DI, R9
+	SUBQ       SI, R9
+	JLE        done
+	MOVQ       $-1, R13
+	BZHIQ      R9, R13, R13
+	KMOVQ      R13, K1
+	VMOVDQU8.Z (R10)(SI*1), K1, Z0
+	VMOVDQU8.Z (R11)(SI*1), K1, Z1
+	VPADDQ     Z1, Z0, Z0
+	TESTQ      BX, BX
+	JZ         tail_sources_done
+	MOVQ       DX, R13
+	MOVQ       BX, R14
+
+tail_sources:
+	MOVQ       (R13), R15
+	VMOVDQU8.Z (R15)(SI*1), K1, Z1
+	VPADDQ     Z1, Z0, Z0
+	ADDQ       $0x18, R13
+	DECQ       R14
+	JNZ        tail_sources
+
+tail_sources_done:
+	LEAQ      64(SI), R13
+	CMPQ      R13, DI
+	CMOVQGT   DI, R13
+	VMOVDQU64 Z0, 64(R8)
+	MOVQ      start+56(FP), R9
+	LEAQ      (R13)(R9*1), R9
+	MOVQ      R9, 8(R8)
+	VMOVDQU8  Z0, K1, (R12)(SI*1)
+	TESTQ     CX, CX
+	JZ        tail_targets_done
+	MOVQ      AX, R13
+	MOVQ      CX, R14
+
+tail_targets:
+	MOVQ     (R13), R15
+	VMOVDQU8 Z0, K1, (R15)(SI*1)
+	ADDQ     $0x18, R13
+	DECQ     R14
+	JNZ      tail_targets
+
+tail_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+64, SI
+	JMP  tail
+
+done:
+	VZEROUPPER
+	RET
+
+// func prodInt64LoggedAVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
+// Requires: AVX, AVX512BW, AVX512DQ, AVX512F, BMI2, CMOV
+TEXT ·prodInt64LoggedAVX512(SB), NOSPLIT, $0-64
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ log+48(FP), R8
+	MOVQ (DX), R10
+	MOVQ (AX), R12
+	MOVQ 24(DX), R11
+	ADDQ $0x30, DX
+	ADDQ $0x18, AX
+	SUBQ $0x02, BX
+	DECQ CX
+
+block:
+	MOVQ      DI, R9
+	SUBQ      SI, R9
+	CMPQ      R9, $+256
+	JL        tail
+	VMOVDQU64 (R10)(SI*1), Z0
+	VMOVDQU64 64(R10)(SI*1), Z1
+	VMOVDQU64 128(R10)(SI*1), Z2
+	VMOVDQU64 192(R10)(SI*1), Z3
+	VPMULLQ   (R11)(SI*1), Z0, Z0
+	VPMULLQ   64(R11)(SI*1), Z1, Z1
+	VPMULLQ   128(R11)(SI*1), Z2, Z2
+	VPMULLQ   192(R11)(SI*1), Z3, Z3
+	TESTQ     BX, BX
+	JZ        block_sources_done
+	MOVQ      DX, R13
+	MOVQ      BX, R14
+
+block_sources:
+	MOVQ    (R13), R15
+	VPMULLQ (R15)(SI*1), Z0, Z0
+	VPMULLQ 64(R15)(SI*1), Z1, Z1
+	VPMULLQ 128(R15)(SI*1), Z2, Z2
+	VPMULLQ 192(R15)(SI*1), Z3, Z3
+	ADDQ    $0x18, R13
+	DECQ    R14
+	JNZ     block_sources
+
+block_sources_done:
+	VMOVDQU64 Z0, 64(R8)
+	VMOVDQU64 Z1, 128(R8)
+	VMOVDQU64 Z2, 192(R8)
+	VMOVDQU64 Z3, 256(R8)
+	MOVQ      start+56(FP), R9
+	LEAQ      256(SI)(R9*1), R9
+	MOVQ      R9, 8(R8)
+	VMOVDQU64 Z0, (R12)(SI*1)
+	VMOVDQU64 Z1, 64(R12)(SI*1)
+	VMOVDQU64 Z2, 128(R12)(SI*1)
+	VMOVDQU64 Z3, 192(R12)(SI*1)
+	TESTQ     CX, CX
+	JZ        block_targets_done
+	MOVQ      AX, R13
+	MOVQ      CX, R14
+
+block_targets:
+	MOVQ      (R13), R15
+	VMOVDQU64 Z0, (R15)(SI*1)
+	VMOVDQU64 Z1, 64(R15)(SI*1)
+	VMOVDQU64 Z2, 128(R15)(SI*1)
+	VMOVDQU64 Z3, 192(R15)(SI*1)
+	ADDQ      $0x18, R13
+	DECQ      R14
+	JNZ       block_targets
+
+block_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+256, SI
+	JMP  block
+
+tail:
+	MOVQ       DI, R9
+	SUBQ       SI, R9
+	JLE        done
+	MOVQ       $-1, R13
+	BZHIQ      R9, R13, R13
+	KMOVQ      R13, K1
+	VMOVDQU8.Z (R10)(SI*1), K1, Z0
+	VMOVDQU8.Z (R11)(SI*1), K1, Z1
+	VPMULLQ    Z1, Z0, Z0
+	TESTQ      BX, BX
+	JZ         tail_sources_done
+	MOVQ       DX, R13
+	MOVQ       BX, R14
+
+tail_sources:
+	MOVQ       (R13), R15
+	VMOVDQU8.Z (R15)(SI*1), K1, Z1
+	VPMULLQ    Z1, Z0, Z0
+	ADDQ       $0x18, R13
+	DECQ       R14
+	JNZ        tail_sources
+
+tail_sources_done:
+	LEAQ      64(SI), R13
+	CMPQ      R13, DI
+	CMOVQGT   DI, R13
+	VMOVDQU64 Z0, 64(R8)
+	MOVQ      start+56(FP), R9
+	LEAQ      (R13)(R9*1), R9
+	MOVQ      R9, 8(R8)
+	VMOVDQU8  Z0, K1, (R12)(SI*1)
+	TESTQ     CX, CX
+	JZ        tail_targets_done
+	MOVQ      AX, R13
+	MOVQ      CX, R14
+
+tail_targets:
+	MOVQ     (R13), R15
+	VMOVDQU8 Z0, K1, (R15)(SI*1)
+	ADDQ     $0x18, R13
+	DECQ     R14
+	JNZ      tail_targets
+
+tail_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+64, SI
+	JMP  tail
+
+done:
+	VZEROUPPER
+	RET
+
+// func minInt64LoggedAVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
+// Requires: AVX, AVX512BW, AVX512F, BMI2, CMOV
+TEXT ·minInt64LoggedAVX512(SB), NOSPLIT, $0-64
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ log+48(FP), R8
+	MOVQ (DX), R10
+	MOVQ (AX), R12
+	MOVQ 24(DX), R11
+	ADDQ $0x30, DX
+	ADDQ $0x18, AX
+	SUBQ $0x02, BX
+	DECQ CX
+
+block:
+	MOVQ      DI, R9
+	SUBQ      SI, R9
+	CMPQ      R9, $+256
+	JL        tail
+	VMOVDQU64 (R10)(SI*1), Z0
+	VMOVDQU64 64(R10)(SI*1), Z1
+	VMOVDQU64 128(R10)(SI*1), Z2
+	VMOVDQU64 192(R10)(SI*1), Z3
+	VPMINSQ   (R11)(SI*1), Z0, Z0
+	VPMINSQ   64(R11)(SI*1), Z1, Z1
+	VPMINSQ   128(R11)(SI*1), Z2, Z2
+	VPMINSQ   192(R11)(SI*1), Z3, Z3
+	TESTQ     BX, BX
+	JZ        block_sources_done
+	MOVQ      DX, R13
+	MOVQ      BX, R14
+
+block_sources:
+	MOVQ    (R13), R15
+	VPMINSQ (R15)(SI*1), Z0, Z0
+	VPMINSQ 64(R15)(SI*1), Z1, Z1
+	VPMINSQ 128(R15)(SI*1), Z2, Z2
+	VPMINSQ 192(R15)(SI*1), Z3, Z3
+	ADDQ    $0x18, R13
+	DECQ    R14
+	JNZ     block_sources
+
+block_sources_done:
+	VMOVDQU64 Z0, 64(R8)
+	VMOVDQU64 Z1, 128(R8)
+	VMOVDQU64 Z2, 192(R8)
+	VMOVDQU64 Z3, 256(R8)
+	MOVQ      start+56(FP), R9
+	LEAQ      256(SI)(R9*1), R9
+	MOVQ      R9, 8(R8)
+	VMOVDQU64 Z0, (R12)(SI*1)
+	VMOVDQU64 Z1, 64(R12)(SI*1)
+	VMOVDQU64 Z2, 128(R12)(SI*1)
+	VMOVDQU64 Z3, 192(R12)(SI*1)
+	TESTQ     CX, CX
+	JZ        block_targets_done
+	MOVQ      AX, R13
+	MOVQ      CX, R14
+
+block_targets:
+	MOVQ      (R13), R15
+	VMOVDQU64 Z0, (R15)(SI*1)
+	VMOVDQU64 Z1, 64(R15)(SI*1)
+	VMOVDQU64 Z2, 128(R15)(SI*1)
+	VMOVDQU64 Z3, 192(R15)(SI*1)
+	ADDQ      $0x18, R13
+	DECQ      R14
+	JNZ       block_targets
+
+block_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+256, SI
+	JMP  block
+
+tail:
+	MOVQ       DI, R9
+	SUBQ       SI, R9
+	JLE        done
+	MOVQ       $-1, R13
+	BZHIQ      R9, R13, R13
+	KMOVQ      R13, K1
+	VMOVDQU8.Z (R10)(SI*1), K1, Z0
+	VMOVDQU8.Z (R11)(SI*1), K1, Z1
+	VPMINSQ    Z1, Z0, Z0
+	TESTQ      BX, BX
+	JZ         tail_sources_done
+	MOVQ       DX, R13
+	MOVQ       BX, R14
+
+tail_sources:
+	MOVQ       (R13), R15
+	VMOVDQU8.Z (R15)(SI*1), K1, Z1
+	VPMINSQ    Z1, Z0, Z0
+	ADDQ       $0x18, R13
+	DECQ       R14
+	JNZ        tail_sources
+
+tail_sources_done:
+	LEAQ      64(SI), R13
+	CMPQ      R13, DI
+	CMOVQGT   DI, R13
+	VMOVDQU64 Z0, 64(R8)
+	MOVQ      start+56(FP), R9
+	LEAQ      (R13)(R9*1), R9
+	MOVQ      R9, 8(R8)
+	VMOVDQU8  Z0, K1, (R12)(SI*1)
+	TESTQ     CX, CX
+	JZ        tail_targets_done
+	MOVQ      AX, R13
+	MOVQ      CX, R14
+
+tail_targets:
+	MOVQ     (R13), R15
+	VMOVDQU8 Z0, K1, (R15)(SI*1)
+	ADDQ     $0x18, R13
+	DECQ     R14
+	JNZ      tail_targets
+
+tail_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+64, SI
+	JMP  tail
+
+done:
+	VZEROUPPER
+	RET
+
+// func maxInt64LoggedAVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
+// Requires: AVX, AVX512BW, AVX512F, BMI2, CMOV
+TEXT ·maxInt64LoggedAVX512(SB), NOSPLIT, $0-64
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ log+48(FP), R8
+	MOVQ (DX), R10
+	MOVQ (AX), R12
+	MOVQ 24(DX), R11
+	ADDQ $0x30, DX
+	ADDQ $0x18, AX
+	SUBQ $0x02, BX
+	DECQ CX
+
+block:
+	MOVQ      DI, R9
+	SUBQ      SI, R9
+	CMPQ      R9, $+256
+	JL        tail
+	VMOVDQU64 (R10)(SI*1), Z0
+	VMOVDQU64 64(R10)(SI*1), Z1
+	VMOVDQU64 128(R10)(SI*1), Z2
+	VMOVDQU64 192(R10)(SI*1), Z3
+	VPMAXSQ   (R11)(SI*1), Z0, Z0
+	VPMAXSQ   64(R11)(SI*1), Z1, Z1
+	VPMAXSQ   128(R11)(SI*1), Z2, Z2
+	VPMAXSQ   192(R11)(SI*1), Z3, Z3
+	TESTQ     BX, BX
+	JZ        block_sources_done
+	MOVQ      DX, R13
+	MOVQ      BX, R14
+
+block_sources:
+	MOVQ    (R13), R15
+	VPMAXSQ (R15)(SI*1), Z0, Z0
+	VPMAXSQ 64(R15)(SI*1), Z1, Z1
+	VPMAXSQ 128(R15)(SI*1), Z2, Z2
+	VPMAXSQ 192(R15)(SI*1), Z3, Z3
+	ADDQ    $0x18, R13
+	DECQ    R14
+	JNZ     block_sources
+
+block_sources_done:
+	VMOVDQU64 Z0, 64(R8)
+	VMOVDQU64 Z1, 128(R8)
+	VMOVDQU64 Z2, 192(R8)
+	VMOVDQU64 Z3, 256(R8)
+	MOVQ      start+56(FP), R9
+	LEAQ      256(SI)(R9*1), R9
+	MOVQ      R9, 8(R8)
+	VMOVDQU64 Z0, (R12)(SI*1)
+	VMOVDQU64 Z1, 64(R12)(SI*1)
+	VMOVDQU64 Z2, 128(R12)(SI*1)
+	VMOVDQU64 Z3, 192(R12)(SI*1)
+	TESTQ     CX, CX
+	JZ        block_targets_done
+	MOVQ      AX, R13
+	MOVQ      CX, R14
+
+block_targets:
+	MOVQ      (R13), R15
+	VMOVDQU64 Z0, (R15)(SI*1)
+	VMOVDQU64 Z1, 64(R15)(SI*1)
+	VMOVDQU64 Z2, 128(R15)(SI*1)
+	VMOVDQU64 Z3, 192(R15)(SI*1)
+	ADDQ      $0x18, R13
+	DECQ      R14
+	JNZ       block_targets
+
+block_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+256, SI
+	JMP  block
+
+tail:
+	MOVQ       DI, R9
+	SUBQ       SI, R9
+	JLE        done
+	MOVQ       $-1, R13
+	BZHIQ      R9, R13, R13
+	KMOVQ      R13, K1
+	VMOVDQU8.Z (R10)(SI*1), K1, Z0
+	VMOVDQU8.Z (R11)(SI*1), K1, Z1
+	VPMAXSQ    Z1, Z0, Z0
+	TESTQ      BX, BX
+	JZ         tail_sources_done
+	MOVQ       DX, R13
+	MOVQ       BX, R14
+
+tail_sources:
+	MOVQ       (R13), R15
+	VMOVDQU8.Z (R15)(SI*1), K1, Z1
+	VPMAXSQ    Z1, Z0, Z0
+	ADDQ       $0x18, R13
+	DECQ       R14
+	JNZ        tail_sources
+
+tail_sources_done:
+	LEAQ      64(SI), R13
+	CMPQ      R13, DI
+	CMOVQGT   DI, R13
+	VMOVDQU64 Z0, 64(R8)
+	MOVQ      start+56(FP), R9
+	LEAQ      (R13)(R9*1), R9
+	MOVQ      R9, 8(R8)
+	VMOVDQU8  Z0, K1, (R12)(SI*1)
+	TESTQ     CX, CX
+	JZ        tail_targets_done
+	MOVQ      AX, R13
+	MOVQ      CX, R14
+
+tail_targets:
+	MOVQ     (R13), R15
+	VMOVDQU8 Z0, K1, (R15)(SI*1)
+	ADDQ     $0x18, R13
+	DECQ     R14
+	JNZ      tail_targets
+
+tail_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+64, SI
+	JMP  tail
+
+done:
+	VZEROUPPER
+	RET
+
+// func minUint64LoggedAVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
+// Requires: AVX, AVX512BW, AVX512F, BMI2, CMOV
+TEXT ·minUint64LoggedAVX512(SB), NOSPLIT, $0-64
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ log+48(FP), R8
+	MOVQ (DX), R10
+	MOVQ (AX), R12
+	MOVQ 24(DX), R11
+	ADDQ $0x30, DX
+	ADDQ $0x18, AX
+	SUBQ $0x02, BX
+	DECQ CX
+
+block:
+	MOVQ      DI, R9
+	SUBQ      SI, R9
+	CMPQ      R9, $+256
+	JL        tail
+	VMOVDQU64 (R10)(SI*1), Z0
+	VMOVDQU64 64(R10)(SI*1), Z1
+	VMOVDQU64 128(R10)(SI*1), Z2
+	VMOVDQU64 192(R10)(SI*1), Z3
+	VPMINUQ   (R11)(SI*1), Z0, Z0
+	VPMINUQ   64(R11)(SI*1), Z1, Z1
+	VPMINUQ   128(R11)(SI*1), Z2, Z2
+	VPMINUQ   192(R11)(SI*1), Z3, Z3
+	TESTQ     BX, BX
+	JZ        block_sources_done
+	MOVQ      DX, R13
+	MOVQ      BX, R14
+
+block_sources:
+	MOVQ    (R13), R15
+	VPMINUQ (R15)(SI*1), Z0, Z0
+	VPMINUQ 64(R15)(SI*1), Z1, Z1
+	VPMINUQ 128(R15)(SI*1), Z2, Z2
+	VPMINUQ 192(R15)(SI*1), Z3, Z3
+	ADDQ    $0x18, R13
+	DECQ    R14
+	JNZ     block_sources
+
+block_sources_done:
+	VMOVDQU64 Z0, 64(R8)
+	VMOVDQU64 Z1, 128(R8)
+	VMOVDQU64 Z2, 192(R8)
+	VMOVDQU64 Z3, 256(R8)
+	MOVQ      start+56(FP), R9
+	LEAQ      256(SI)(R9*1), R9
+	MOVQ      R9, 8(R8)
+	VMOVDQU64 Z0, (R12)(SI*1)
+	VMOVDQU64 Z1, 64(R12)(SI*1)
+	VMOVDQU64 Z2, 128(R12)(SI*1)
+	VMOVDQU64 Z3, 192(R12)(SI*1)
+	TESTQ     CX, CX
+	JZ        block_targets_done
+	MOVQ      AX, R13
+	MOVQ      CX, R14
+
+block_targets:
+	MOVQ      (R13), R15
+	VMOVDQU64 Z0, (R15)(SI*1)
+	VMOVDQU64 Z1, 64(R15)(SI*1)
+	VMOVDQU64 Z2, 128(R15)(SI*1)
+	VMOVDQU64 Z3, 192(R15)(SI*1)
+	ADDQ      $0x18, R13
+	DECQ      R14
+	JNZ       block_targets
+
+block_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+256, SI
+	JMP  block
+
+tail:
+	MOVQ       DI, R9
+	SUBQ       SI, R9
+	JLE        done
+	MOVQ       $-1, R13
+	BZHIQ      R9, R13, R13
+	KMOVQ      R13, K1
+	VMOVDQU8.Z (R10)(SI*1), K1, Z0
+	VMOVDQU8.Z (R11)(SI*1), K1, Z1
+	VPMINUQ    Z1, Z0, Z0
+	TESTQ      BX, BX
+	JZ         tail_sources_done
+	MOVQ       DX, R13
+	MOVQ       BX, R14
+
+tail_sources:
+	MOVQ       (R13), R15
+	VMOVDQU8.Z (R15)(SI*1), K1, Z1
+	VPMINUQ    Z1, Z0, Z0
+	ADDQ       $0x18, R13
+	DECQ       R14
+	JNZ        tail_sources
+
+tail_sources_done:
+	LEAQ      64(SI), R13
+	CMPQ      R13, DI
+	CMOVQGT   DI, R13
+	VMOVDQU64 Z0, 64(R8)
+	MOVQ      start+56(FP), R9
+	LEAQ      (R13)(R9*1), R9
+	MOVQ      R9, 8(R8)
+	VMOVDQU8  Z0, K1, (R12)(SI*1)
+	TESTQ     CX, CX
+	JZ        tail_targets_done
+	MOVQ      AX, R13
+	MOVQ      CX, R14
+
+tail_targets:
+	MOVQ     (R13), R15
+	VMOVDQU8 Z0, K1, (R15)(SI*1)
+	ADDQ     $0x18, R13
+	DECQ     R14
+	JNZ      tail_targets
+
+tail_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+64, SI
+	JMP  tail
+
+done:
+	VZEROUPPER
+	RET
+
+// func maxUint64LoggedAVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
+// Requires: AVX, AVX512BW, AVX512F, BMI2, CMOV
+TEXT ·maxUint64LoggedAVX512(SB), NOSPLIT, $0-64
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ log+48(FP), R8
+	MOVQ (DX), R10
+	MOVQ (AX), R12
+	MOVQ 24(DX), R11
+	ADDQ $0x30, DX
+	ADDQ $0x18, AX
+	SUBQ $0x02, BX
+	DECQ CX
+
+block:
+	MOVQ      DI, R9
+	SUBQ      SI, R9
+	CMPQ      R9, $+256
+	JL        tail
+	VMOVDQU64 (R10)(SI*1), Z0
+	VMOVDQU64 64(R10)(SI*1), Z1
+	VMOVDQU64 128(R10)(SI*1), Z2
+	VMOVDQU64 192(R10)(SI*1), Z3
+	VPMAXUQ   (R11)(SI*1), Z0, Z0
+	VPMAXUQ   64(R11)(SI*1), Z1, Z1
+	VPMAXUQ   128(R11)(SI*1), Z2, Z2
+	VPMAXUQ   192(R11)(SI*1), Z3, Z3
+	TESTQ     BX, BX
+	JZ        block_sources_done
+	MOVQ      DX, R13
+	MOVQ      BX, R14
+
+block_sources:
+	MOVQ    (R13), R15
+	VPMAXUQ (R15)(SI*1), Z0, Z0
+	VPMAXUQ 64(R15)(SI*1), Z1, Z1
+	VPMAXUQ 128(R15)(SI*1), Z2, Z2
+	VPMAXUQ 192(R15)(SI*1), Z3, Z3
+	ADDQ    $0x18, R13
+	DECQ    R14
+	JNZ     block_sources
+
+block_sources_done:
+	VMOVDQU64 Z0, 64(R8)
+	VMOVDQU64 Z1, 128(R8)
+	VMOVDQU64 Z2, 192(R8)
+	VMOVDQU64 Z3, 256(R8)
+	MOVQ      start+56(FP), R9
+	LEAQ      256(SI)(R9*1), R9
+	MOVQ      R9, 8(R8)
+	VMOVDQU64 Z0, (R12)(SI*1)
+	VMOVDQU64 Z1, 64(R12)(SI*1)
+	VMOVDQU64 Z2, 128(R12)(SI*1)
+	VMOVDQU64 Z3, 192(R12)(SI*1)
+	TESTQ     CX, CX
+	JZ        block_targets_done
+	MOVQ      AX, R13
+	MOVQ      CX, R14
+
+block_targets:
+	MOVQ      (R13), R15
+	VMOVDQU64 Z0, (R15)(SI*1)
+	VMOVDQU64 Z1, 64(R15)(SI*1)
+	VMOVDQU64 Z2, 128(R15)(SI*1)
+	VMOVDQU64 Z3, 192(R15)(SI*1)
+	ADDQ      $0x18, R13
+	DECQ      R14
+	JNZ       block_targets
+
+block_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+256, SI
+	JMP  block
+
+tail:
+	MOVQ       DI, R9
+	SUBQ       SI, R9
+	JLE        done
+	MOVQ       $-1, R13
+	BZHIQ      R9, R13, R13
+	KMOVQ      R13, K1
+	VMOVDQU8.Z (R10)(SI*1), K1, Z0
+	VMOVDQU8.Z (R11)(SI*1), K1, Z1
+	VPMAXUQ    Z1, Z0, Z0
+	TESTQ      BX, BX
+	JZ         tail_sources_done
+	MOVQ       DX, R13
+	MOVQ       BX, R14
+
+tail_sources:
+	MOVQ       (R13), R15
+	VMOVDQU8.Z (R15)(SI*1), K1, Z1
+	VPMAXUQ    Z1, Z0, Z0
+	ADDQ       $0x18, R13
+	DECQ       R14
+	JNZ        tail_sources
+
+tail_sources_done:
+	LEAQ      64(SI), R13
+	CMPQ      R13, DI
+	CMOVQGT   DI, R13
+	VMOVDQU64 Z0, 64(R8)
+	MOVQ      start+56(FP), R9
+	LEAQ      (R13)(R9*1), R9
+	MOVQ      R9, 8(R8)
+	VMOVDQU8  Z0, K1, (R12)(SI*1)
+	TESTQ     CX, CX
+	JZ        tail_targets_done
+	MOVQ      AX, R13
+	MOVQ      CX, R14
+
+tail_targets:
+	MOVQ     (R13), R15
+	VMOVDQU8 Z0, K1, (R15)(SI*1)
+	ADDQ     $0x18, R13
+	DECQ     R14
+	JNZ      tail_targets
+
+tail_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+64, SI
+	JMP  tail
+
+done:
+	VZEROUPPER
+	RET
+
+// func andBitsLoggedAVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
+// Requires: AVX, AVX512BW, AVX512F, BMI2, CMOV
+TEXT ·andBitsLoggedAVX512(SB), NOSPLIT, $0-64
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ log+48(FP), R8
+	MOVQ (DX), R10
+	MOVQ (AX), R12
+	MOVQ 24(DX), R11
+	ADDQ $0x30, DX
+	ADDQ $0x18, AX
+	SUBQ $0x02, BX
+	DECQ CX
+
+block:
+	MOVQ      DI, R9
+	SUBQ      SI, R9
+	CMPQ      R9, $+256
+	JL        tail
+	VMOVDQU64 (R10)(SI*1), Z0
+	VMOVDQU64 64(R10)(SI*1), Z1
+	VMOVDQU64 128(R10)(SI*1), Z2
+	VMOVDQU64 192(R10)(SI*1), Z3
+	VPANDD    (R11)(SI*1), Z0, Z0
+	VPANDD    64(R11)(SI*1), Z1, Z1
+	VPANDD    128(R11)(SI*1), Z2, Z2
+	VPANDD    192(R11)(SI*1), Z3, Z3
+	TESTQ     BX, BX
+	JZ        block_sources_done
+	MOVQ      DX, R13
+	MOVQ      BX, R14
+
+block_sources:
+	MOVQ   (R13), R15
+	VPANDD (R15)(SI*1), Z0, Z0
+	VPANDD 64(R15)(SI*1), Z1, Z1
+	VPANDD 128(R15)(SI*1), Z2, Z2
+	VPANDD 192(R15)(SI*1), Z3, Z3
+	ADDQ   $0x18, R13
+	DECQ   R14
+	JNZ    block_sources
+
+block_sources_done:
+	VMOVDQU64 Z0, 64(R8)
+	VMOVDQU64 Z1, 128(R8)
+	VMOVDQU64 Z2, 192(R8)
+	VMOVDQU64 Z3, 256(R8)
+	MOVQ      start+56(FP), R9
+	LEAQ      256(SI)(R9*1), R9
+	MOVQ      R9, 8(R8)
+	VMOVDQU64 Z0, (R12)(SI*1)
+	VMOVDQU64 Z1, 64(R12)(SI*1)
+	VMOVDQU64 Z2, 128(R12)(SI*1)
+	VMOVDQU64 Z3, 192(R12)(SI*1)
+	TESTQ     CX, CX
+	JZ        block_targets_done
+	MOVQ      AX, R13
+	MOVQ      CX, R14
+
+block_targets:
+	MOVQ      (R13), R15
+	VMOVDQU64 Z0, (R15)(SI*1)
+	VMOVDQU64 Z1, 64(R15)(SI*1)
+	VMOVDQU64 Z2, 128(R15)(SI*1)
+	VMOVDQU64 Z3, 192(R15)(SI*1)
+	ADDQ      $0x18, R13
+	DECQ      R14
+	JNZ       block_targets
+
+block_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+256, SI
+	JMP  block
+
+tail:
+	MOVQ       DI, R9
+	SUBQ       SI, R9
+	JLE        done
+	MOVQ       $-1, R13
+	BZHIQ      R9, R13, R13
+	KMOVQ      R13, K1
+	VMOVDQU8.Z (R10)(SI*1), K1, Z0
+	VMOVDQU8.Z (R11)(SI*1), K1, Z1
+	VPANDD     Z1, Z0, Z0
+	TESTQ      BX, BX
+	JZ         tail_sources_done
+	MOVQ       DX, R13
+	MOVQ       BX, R14
+
+tail_sources:
+	MOVQ       (R13), R15
+	VMOVDQU8.Z (R15)(SI*1), K1, Z1
+	VPANDD     Z1, Z0, Z0
+	ADDQ       $0x18, R13
+	DECQ       R14
+	JNZ        tail_sources
+
+tail_sources_done:
+	LEAQ      64(SI), R13
+	CMPQ      R13, DI
+	CMOVQGT   DI, R13
+	VMOVDQU64 Z0, 64(R8)
+	MOVQ      start+56(FP), R9
+	LEAQ      (R13)(R9*1), R9
+	MOVQ      R9, 8(R8)
+	VMOVDQU8  Z0, K1, (R12)(SI*1)
+	TESTQ     CX, CX
+	JZ        tail_targets_done
+	MOVQ      AX, R13
+	MOVQ      CX, R14
+
+tail_targets:
+	MOVQ     (R13), R15
+	VMOVDQU8 Z0, K1, (R15)(SI*1)
+	ADDQ     $0x18, R13
+	DECQ     R14
+	JNZ      tail_targets
+
+tail_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+64, SI
+	JMP  tail
+
+done:
+	VZEROUPPER
+	RET
+
+// func orBitsLoggedAVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
+// Requires: AVX, AVX512BW, AVX512F, BMI2, CMOV
+TEXT ·orBitsLoggedAVX512(SB), NOSPLIT, $0-64
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ log+48(FP), R8
+	MOVQ (DX), R10
+	MOVQ (AX), R12
+	MOVQ 24(DX), R11
+	ADDQ $0x30, DX
+	ADDQ $0x18, AX
+	SUBQ $0x02, BX
+	DECQ CX
+
+block:
+	MOVQ      DI, R9
+	SUBQ      SI, R9
+	CMPQ      R9, $+256
+	JL        tail
+	VMOVDQU64 (R10)(SI*1), Z0
+	VMOVDQU64 64(R10)(SI*1), Z1
+	VMOVDQU64 128(R10)(SI*1), Z2
+	VMOVDQU64 192(R10)(SI*1), Z3
+	VPORD     (R11)(SI*1), Z0, Z0
+	VPORD     64(R11)(SI*1), Z1, Z1
+	VPORD     128(R11)(SI*1), Z2, Z2
+	VPORD     192(R11)(SI*1), Z3, Z3
+	TESTQ     BX, BX
+	JZ        block_sources_done
+	MOVQ      DX, R13
+	MOVQ      BX, R14
+
+block_sources:
+	MOVQ  (R13), R15
+	VPORD (R15)(SI*1), Z0, Z0
+	VPORD 64(R15)(SI*1), Z1, Z1
+	VPORD 128(R15)(SI*1), Z2, Z2
+	VPORD 192(R15)(SI*1), Z3, Z3
+	ADDQ  $0x18, R13
+	DECQ  R14
+	JNZ   block_sources
+
+block_sources_done:
+	VMOVDQU64 Z0, 64(R8)
+	VMOVDQU64 Z1, 128(R8)
+	VMOVDQU64 Z2, 192(R8)
+	VMOVDQU64 Z3, 256(R8)
+	MOVQ      start+56(FP), R9
+	LEAQ      256(SI)(R9*1), R9
+	MOVQ      R9, 8(R8)
+	VMOVDQU64 Z0, (R12)(SI*1)
+	VMOVDQU64 Z1, 64(R12)(SI*1)
+	VMOVDQU64 Z2, 128(R12)(SI*1)
+	VMOVDQU64 Z3, 192(R12)(SI*1)
+	TESTQ     CX, CX
+	JZ        block_targets_done
+	MOVQ      AX, R13
+	MOVQ      CX, R14
+
+block_targets:
+	MOVQ      (R13), R15
+	VMOVDQU64 Z0, (R15)(SI*1)
+	VMOVDQU64 Z1, 64(R15)(SI*1)
+	VMOVDQU64 Z2, 128(R15)(SI*1)
+	VMOVDQU64 Z3, 192(R15)(SI*1)
+	ADDQ      $0x18, R13
+	DECQ      R14
+	JNZ       block_targets
+
+block_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+256, SI
+	JMP  block
+
+tail:
+	MOVQ       DI, R9
+	SUBQ       SI, R9
+	JLE        done
+	MOVQ       $-1, R13
+	BZHIQ      R9, R13, R13
+	KMOVQ      R13, K1
+	VMOVDQU8.Z (R10)(SI*1), K1, Z0
+	VMOVDQU8.Z (R11)(SI*1), K1, Z1
+	VPORD      Z1, Z0, Z0
+	TESTQ      BX, BX
+	JZ         tail_sources_done
+	MOVQ       DX, R13
+	MOVQ       BX, R14
+
+tail_sources:
+	MOVQ       (R13), R15
+	VMOVDQU8.Z (R15)(SI*1), K1, Z1
+	VPORD      Z1, Z0, Z0
+	ADDQ       $0x18, R13
+	DECQ       R14
+	JNZ        tail_sources
+
+tail_sources_done:
+	LEAQ      64(SI), R13
+	CMPQ      R13, DI
+	CMOVQGT   DI, R13
+	VMOVDQU64 Z0, 64(R8)
+	MOVQ      start+56(FP), R9
+	LEAQ      (R13)(R9*1), R9
+	MOVQ      R9, 8(R8)
+	VMOVDQU8  Z0, K1, (R12)(SI*1)
+	TESTQ     CX, CX
+	JZ        tail_targets_done
+	MOVQ      AX, R13
+	MOVQ      CX, R14
+
+tail_targets:
+	MOVQ     (R13), R15
+	VMOVDQU8 Z0, K1, (R15)(SI*1)
+	ADDQ     $0x18, R13
+	DECQ     R14
+	JNZ      tail_targets
+
+tail_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+64, SI
+	JMP  tail
+
+done:
+	VZEROUPPER
+	RET
+
+// func xorBitsLoggedAVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
+// Requires: AVX, AVX512BW, AVX512F, BMI2, CMOV
+TEXT ·xorBitsLoggedAVX512(SB), NOSPLIT, $0-64
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ log+48(FP), R8
+	MOVQ (DX), R10
+	MOVQ (AX), R12
+	MOVQ 24(DX), R11
+	ADDQ $0x30, DX
+	ADDQ $0x18, AX
+	SUBQ $0x02, BX
+	DECQ CX
+
+block:
+	MOVQ      DI, R9
+	SUBQ      SI, R9
+	CMPQ      R9, $+256
+	JL        tail
+	VMOVDQU64 (R10)(SI*1), Z0
+	VMOVDQU64 64(R10)(SI*1), Z1
+	VMOVDQU64 128(R10)(SI*1), Z2
+	VMOVDQU64 192(R10)(SI*1), Z3
+	VPXORD    (R11)(SI*1), Z0, Z0
+	VPXORD    64(R11)(SI*1), Z1, Z1
+	VPXORD    128(R11)(SI*1), Z2, Z2
+	VPXORD    192(R11)(SI*1), Z3, Z3
+	TESTQ     BX, BX
+	JZ        block_sources_done
+	MOVQ      DX, R13
+	MOVQ      BX, R14
+
+block_sources:
+	MOVQ   (R13), R15
+	VPXORD (R15)(SI*1), Z0, Z0
+	VPXORD 64(R15)(SI*1), Z1, Z1
+	VPXORD 128(R15)(SI*1), Z2, Z2
+	VPXORD 192(R15)(SI*1), Z3, Z3
+	ADDQ   $0x18, R13
+	DECQ   R14
+	JNZ    block_sources
+
+block_sources_done:
+	VMOVDQU64 Z0, 64(R8)
+	VMOVDQU64 Z1, 128(R8)
+	VMOVDQU64 Z2, 192(R8)
+	VMOVDQU64 Z3, 256(R8)
+	MOVQ      start+56(FP), R9
+	LEAQ      256(SI)(R9*1), R9
+	MOVQ      R9, 8(R8)
+	VMOVDQU64 Z0, (R12)(SI*1)
+	VMOVDQU64 Z1, 64(R12)(SI*1)
+	VMOVDQU64 Z2, 128(R12)(SI*1)
+	VMOVDQU64 Z3, 192(R12)(SI*1)
+	TESTQ     CX, CX
+	JZ        block_targets_done
+	MOVQ      AX, R13
+	MOVQ      CX, R14
+
+block_targets:
+	MOVQ      (R13), R15
+	VMOVDQU64 Z0, (R15)(SI*1)
+	VMOVDQU64 Z1, 64(R15)(SI*1)
+	VMOVDQU64 Z2, 128(R15)(SI*1)
+	VMOVDQU64 Z3, 192(R15)(SI*1)
+	ADDQ      $0x18, R13
+	DECQ      R14
+	JNZ       block_targets
+
+block_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+256, SI
+	JMP  block
+
+tail:
+	MOVQ       DI, R9
+	SUBQ       SI, R9
+	JLE        done
+	MOVQ       $-1, R13
+	BZHIQ      R9, R13, R13
+	KMOVQ      R13, K1
+	VMOVDQU8.Z (R10)(SI*1), K1, Z0
+	VMOVDQU8.Z (R11)(SI*1), K1, Z1
+	VPXORD     Z1, Z0, Z0
+	TESTQ      BX, BX
+	JZ         tail_sources_done
+	MOVQ       DX, R13
+	MOVQ       BX, R14
+
+tail_sources:
+	MOVQ       (R13), R15
+	VMOVDQU8.Z (R15)(SI*1), K1, Z1
+	VPXORD     Z1, Z0, Z0
+	ADDQ       $0x18, R13
+	DECQ       R14
+	JNZ        tail_sources
+
+tail_sources_done:
+	LEAQ      64(SI), R13
+	CMPQ      R13, DI
+	CMOVQGT   DI, R13
+	VMOVDQU64 Z0, 64(R8)
+	MOVQ      start+56(FP), R9
+	LEAQ      (R13)(R9*1), R9
+	MOVQ      R9, 8(R8)
+	VMOVDQU8  Z0, K1, (R12)(SI*1)
+	TESTQ     CX, CX
+	JZ        tail_targets_done
+	MOVQ      AX, R13
+	MOVQ      CX, R14
+
+tail_targets:
+	MOVQ     (R13), R15
+	VMOVDQU8 Z0, K1, (R15)(SI*1)
+	ADDQ     $0x18, R13
+	DECQ     R14
+	JNZ      tail_targets
+
+tail_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+64, SI
+	JMP  tail
+
+done:
+	VZEROUPPER
+	RET
+
+// func sumFloat32LoggedAVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
+// Requires: AVX, AVX512BW, AVX512F, BMI2, CMOV
+TEXT ·sumFloat32LoggedAVX512(SB), NOSPLIT, $0-64
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ log+48(FP), R8
+	MOVQ (DX), R10
+	MOVQ (AX), R12
+	MOVQ 24(DX), R11
+	ADDQ $0x30, DX
+	ADDQ $0x18, AX
+	SUBQ $0x02, BX
+	DECQ CX
+
+block:
+	MOVQ      DI, R9
+	SUBQ      SI, R9
+	CMPQ      R9, $+256
+	JL        tail
+	VMOVDQU64 (R10)(SI*1), Z0
+	VMOVDQU64 64(R10)(SI*1), Z1
+	VMOVDQU64 128(R10)(SI*1), Z2
+	VMOVDQU64 192(R10)(SI*1), Z3
+	VADDPS    (R11)(SI*1), Z0, Z0
+	VADDPS    64(R11)(SI*1), Z1, Z1
+	VADDPS    128(R11)(SI*1), Z2, Z2
+	VADDPS    192(R11)(SI*1), Z3, Z3
+	TESTQ     BX, BX
+	JZ        block_sources_done
+	MOVQ      DX, R13
+	MOVQ      BX, R14
+
+block_sources:
+	MOVQ   (R13), R15
+	VADDPS (R15)(SI*1), Z0, Z0
+	VADDPS 64(R15)(SI*1), Z1, Z1
+	VADDPS 128(R15)(SI*1), Z2, Z2
+	VADDPS 192(R15)(SI*1), Z3, Z3
+	ADDQ   $0x18, R13
+	DECQ   R14
+	JNZ    block_sources
+
+block_sources_done:
+	VMOVDQU64 Z0, 64(R8)
+	VMOVDQU64 Z1, 128(R8)
+	VMOVDQU64 Z2, 192(R8)
+	VMOVDQU64 Z3, 256(R8)
+	MOVQ      start+56(FP), R9
+	LEAQ      256(SI)(R9*1), R9
+	MOVQ      R9, 8(R8)
+	VMOVDQU64 Z0, (R12)(SI*1)
+	VMOVDQU64 Z1, 64(R12)(SI*1)
+	VMOVDQU64 Z2, 128(R12)(SI*1)
+	VMOVDQU64 Z3, 192(R12)(SI*1)
+	TESTQ     CX, CX
+	JZ        block_targets_done
+	MOVQ      AX, R13
+	MOVQ      CX, R14
+
+block_targets:
+	MOVQ      (R13), R15
+	VMOVDQU64 Z0, (R15)(SI*1)
+	VMOVDQU64 Z1, 64(R15)(SI*1)
+	VMOVDQU64 Z2, 128(R15)(SI*1)
+	VMOVDQU64 Z3, 192(R15)(SI*1)
+	ADDQ      $0x18, R13
+	DECQ      R14
+	JNZ       block_targets
+
+block_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+256, SI
+	JMP  block
+
+tail:
+	MOVQ       DI, R9
+	SUBQ       SI, R9
+	JLE        done
+	MOVQ       $-1, R13
+	BZHIQ      R9, R13, R13
+	KMOVQ      R13, K1
+	VMOVDQU8.Z (R10)(SI*1), K1, Z0
+	VMOVDQU8.Z (R11)(SI*1), K1, Z1
+	VADDPS     Z1, Z0, Z0
+	TESTQ      BX, BX
+	JZ         tail_sources_done
+	MOVQ       DX, R13
+	MOVQ       BX, R14
+
+tail_sources:
+	MOVQ       (R13), R15
+	VMOVDQU8.Z (R15)(SI*1), K1, Z1
+	VADDPS     Z1, Z0, Z0
+	ADDQ       $0x18, R13
+	DECQ       R14
+	JNZ        tail_sources
+
+tail_sources_done:
+	LEAQ      64(SI), R13
+	CMPQ      R13, DI
+	CMOVQGT   DI, R13
+	VMOVDQU64 Z0, 64(R8)
+	MOVQ      start+56(FP), R9
+	LEAQ      (R13)(R9*1), R9
+	MOVQ      R9, 8(R8)
+	VMOVDQU8  Z0, K1, (R12)(SI*1)
+	TESTQ     CX, CX
+	JZ        tail_targets_done
+	MOVQ      AX, R13
+	MOVQ      CX, R14
+
+tail_targets:
+	MOVQ     (R13), R15
+	VMOVDQU8 Z0, K1, (R15)(SI*1)
+	ADDQ     $0x18, R13
+	DECQ     R14
+	JNZ      tail_targets
+
+tail_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+64, SI
+	JMP  tail
+
+done:
+	VZEROUPPER
+	RET
+
+// func prodFloat32LoggedAVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
+// Requires: AVX, AVX512BW, AVX512F, BMI2, CMOV
+TEXT ·prodFloat32LoggedAVX512(SB), NOSPLIT, $0-64
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ log+48(FP), R8
+	MOVQ (DX), R10
+	MOVQ (AX), R12
+	MOVQ 24(DX), R11
+	ADDQ $0x30, DX
+	ADDQ $0x18, AX
+	SUBQ $0x02, BX
+	DECQ CX
+
+block:
+	MOVQ      DI, R9
+	SUBQ      SI, R9
+	CMPQ      R9, $+256
+	JL        tail
+	VMOVDQU64 (R10)(SI*1), Z0
+	VMOVDQU64 64(R10)(SI*1), Z1
+	VMOVDQU64 128(R10)(SI*1), Z2
+	VMOVDQU64 192(R10)(SI*1), Z3
+	VMULPS    (R11)(SI*1), Z0, Z0
+	VMULPS    64(R11)(SI*1), Z1, Z1
+	VMULPS    128(R11)(SI*1), Z2, Z2
+	VMULPS    192(R11)(SI*1), Z3, Z3
+	TESTQ     BX, BX
+	JZ        block_sources_done
+	MOVQ      DX, R13
+	MOVQ      BX, R14
+
+block_sources:
+	MOVQ   (R13), R15
+	VMULPS (R15)(SI*1), Z0, Z0
+	VMULPS 64(R15)(SI*1), Z1, Z1
+	VMULPS 128(R15)(SI*1), Z2, Z2
+	VMULPS 192(R15)(SI*1), Z3, Z3
+	ADDQ   $0x18, R13
+	DECQ   R14
+	JNZ    block_sources
+
+block_sources_done:
+	VMOVDQU64 Z0, 64(R8)
+	VMOVDQU64 Z1, 128(R8)
+	VMOVDQU64 Z2, 192(R8)
+	VMOVDQU64 Z3, 256(R8)
+	MOVQ      start+56(FP), R9
+	LEAQ      256(SI)(R9*1), R9
+	MOVQ      R9, 8(R8)
+	VMOVDQU64 Z0, (R12)(SI*1)
+	VMOVDQU64 Z1, 64(R12)(SI*1)
+	VMOVDQU64 Z2, 128(R12)(SI*1)
+	VMOVDQU64 Z3, 192(R12)(SI*1)
+	TESTQ     CX, CX
+	JZ        block_targets_done
+	MOVQ      AX, R13
+	MOVQ      CX, R14
+
+block_targets:
+	MOVQ      (R13), R15
+	VMOVDQU64 Z0, (R15)(SI*1)
+	VMOVDQU64 Z1, 64(R15)(SI*1)
+	VMOVDQU64 Z2, 128(R15)(SI*1)
+	VMOVDQU64 Z3, 192(R15)(SI*1)
+	ADDQ      $0x18, R13
+	DECQ      R14
+	JNZ       block_targets
+
+block_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+256, SI
+	JMP  block
+
+tail:
+	MOVQ       DI, R9
+	SUBQ       SI, R9
+	JLE        done
+	MOVQ       $-1, R13
+	BZHIQ      R9, R13, R13
+	KMOVQ      R13, K1
+	VMOVDQU8.Z (R10)(SI*1), K1, Z0
+	VMOVDQU8.Z (R11)(SI*1), K1, Z1
+	VMULPS     Z1, Z0, Z0
+	TESTQ      BX, BX
+	JZ         tail_sources_done
+	MOVQ       DX, R13
+	MOVQ       BX, R14
+
+tail_sources:
+	MOVQ       (R13), R15
+	VMOVDQU8.Z (R15)(SI*1), K1, Z1
+	VMULPS     Z1, Z0, Z0
+	ADDQ       $0x18, R13
+	DECQ       R14
+	JNZ        tail_sources
+
+tail_sources_done:
+	LEAQ      64(SI), R13
+	CMPQ      R13, DI
+	CMOVQGT   DI, R13
+	VMOVDQU64 Z0, 64(R8)
+	MOVQ      start+56(FP), R9
+	LEAQ      (R13)(R9*1), R9
+	MOVQ      R9, 8(R8)
+	VMOVDQU8  Z0, K1, (R12)(SI*1)
+	TESTQ     CX, CX
+	JZ        tail_targets_done
+	MOVQ      AX, R13
+	MOVQ      CX, R14
+
+tail_targets:
+	MOVQ     (R13), R15
+	VMOVDQU8 Z0, K1, (R15)(SI*1)
+	ADDQ     $0x18, R13
+	DECQ     R14
+	JNZ      tail_targets
+
+tail_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+64, SI
+	JMP  tail
+
+done:
+	VZEROUPPER
+	RET
+
+// func minFloat32LoggedAVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
+// Requires: AVX, AVX512BW, AVX512F, BMI2, CMOV
+TEXT ·minFloat32LoggedAVX512(SB), NOSPLIT, $0-64
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ log+48(FP), R8
+	MOVQ (DX), R10
+	MOVQ (AX), R12
+	MOVQ 24(DX), R11
+	ADDQ $0x30, DX
+	ADDQ $0x18, AX
+	SUBQ $0x02, BX
+	DECQ CX
+
+block:
+	MOVQ      DI, R9
+	SUBQ      SI, R9
+	CMPQ      R9, $+256
+	JL        tail
+	VMOVDQU64 (R10)(SI*1), Z0
+	VMOVDQU64 64(R10)(SI*1), Z1
+	VMOVDQU64 128(R10)(SI*1), Z2
+	VMOVDQU64 192(R10)(SI*1), Z3
+	VMOVDQU64 (R11)(SI*1), Z4
+	VMINPS    Z4, Z0, Z5
+	VMINPS    Z0, Z4, Z6
+	VPORD     Z6, Z5, Z5
+	VCMPPS    $0x03, Z4, Z0, K1
+	VADDPS    Z4, Z0, K1, Z5
+	VMOVDQA64 Z5, Z0
+	VMOVDQU64 64(R11)(SI*1), Z4
+	VMINPS    Z4, Z1, Z5
+	VMINPS    Z1, Z4, Z6
+	VPORD     Z6, Z5, Z5
+	VCMPPS    $0x03, Z4, Z1, K1
+	VADDPS    Z4, Z1, K1, Z5
+	VMOVDQA64 Z5, Z1
+	VMOVDQU64 128(R11)(SI*1), Z4
+	VMINPS    Z4, Z2, Z5
+	VMINPS    Z2, Z4, Z6
+	VPORD     Z6, Z5, Z5
+	VCMPPS    $0x03, Z4, Z2, K1
+	VADDPS    Z4, Z2, K1, Z5
+	VMOVDQA64 Z5, Z2
+	VMOVDQU64 192(R11)(SI*1), Z4
+	VMINPS    Z4, Z3, Z5
+	VMINPS    Z3, Z4, Z6
+	VPORD     Z6, Z5, Z5
+	VCMPPS    $0x03, Z4, Z3, K1
+	VADDPS    Z4, Z3, K1, Z5
+	VMOVDQA64 Z5, Z3
+	TESTQ     BX, BX
+	JZ        block_sources_done
+	MOVQ      DX, R13
+	MOVQ      BX, R14
+
+block_sources:
+	MOVQ      (R13), R15
+	VMOVDQU64 (R15)(SI*1), Z4
+	VMINPS    Z4, Z0, Z5
+	VMINPS    Z0, Z4, Z6
+	VPORD     Z6, Z5, Z5
+	VCMPPS    $0x03, Z4, Z0, K1
+	VADDPS    Z4, Z0, K1, Z5
+	VMOVDQA64 Z5, Z0
+	VMOVDQU64 64(R15)(SI*1), Z4
+	VMINPS    Z4, Z1, Z5
+	VMINPS    Z1, Z4, Z6
+	VPORD     Z6, Z5, Z5
+	VCMPPS    $0x03, Z4, Z1, K1
+	VADDPS    Z4, Z1, K1, Z5
+	VMOVDQA64 Z5, Z1
+	VMOVDQU64 128(R15)(SI*1), Z4
+	VMINPS    Z4, Z2, Z5
+	VMINPS    Z2, Z4, Z6
+	VPORD     Z6, Z5, Z5
+	VCMPPS    $0x03, Z4, Z2, K1
+	VADDPS    Z4, Z2, K1, Z5
+	VMOVDQA64 Z5, Z2
+	VMOVDQU64 192(R15)(SI*1), Z4
+	VMINPS    Z4, Z3, Z5
+	VMINPS    Z3, Z4, Z6
+	VPORD     Z6, Z5, Z5
+	VCMPPS    $0x03, Z4, Z3, K1
+	VADDPS    Z4, Z3, K1, Z5
+	VMOVDQA64 Z5, Z3
+	ADDQ      $0x18, R13
+	DECQ      R14
+	JNZ       block_sources
+
+block_sources_done:
+	VMOVDQU64 Z0, 64(R8)
+	VMOVDQU64 Z1, 128(R8)
+	VMOVDQU64 Z2, 192(R8)
+	VMOVDQU64 Z3, 256(R8)
+	MOVQ      start+56(FP), R9
+	LEAQ      256(SI)(R9*1), R9
+	MOVQ      R9, 8(R8)
+	VMOVDQU64 Z0, (R12)(SI*1)
+	VMOVDQU64 Z1, 64(R12)(SI*1)
+	VMOVDQU64 Z2, 128(R12)(SI*1)
+	VMOVDQU64 Z3, 192(R12)(SI*1)
+	TESTQ     CX, CX
+	JZ        block_targets_done
+	MOVQ      AX, R13
+	MOVQ      CX, R14
+
+block_targets:
+	MOVQ      (R13), R15
+	VMOVDQU64 Z0, (R15)(SI*1)
+	VMOVDQU64 Z1, 64(R15)(SI*1)
+	VMOVDQU64 Z2, 128(R15)(SI*1)
+	VMOVDQU64 Z3, 192(R15)(SI*1)
+	ADDQ      $0x18, R13
+	DECQ      R14
+	JNZ       block_targets
+
+block_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+256, SI
+	JMP  block
+
+tail:
+	MOVQ       DI, R9
+	SUBQ       SI, R9
+	JLE        done
+	MOVQ       $-1, R13
+	BZHIQ      R9, R13, R13
+	KMOVQ      R13, K1
+	VMOVDQU8.Z (R10)(SI*1), K1, Z0
+	VMOVDQU8.Z (R11)(SI*1), K1, Z1
+	VMINPS     Z1, Z0, Z2
+	VMINPS     Z0, Z1, Z3
+	VPORD      Z3, Z2, Z2
+	VCMPPS     $0x03, Z1, Z0, K2
+	VADDPS     Z1, Z0, K2, Z2
+	VMOVDQA64  Z2, Z0
+	TESTQ      BX, BX
+	JZ         tail_sources_done
+	MOVQ       DX, R13
+	MOVQ       BX, R14
+
+tail_sources:
+	MOVQ       (R13), R15
+	VMOVDQU8.Z (R15)(SI*1), K1, Z1
+	VMINPS     Z1, Z0, Z2
+	VMINPS     Z0, Z1, Z3
+	VPORD      Z3, Z2, Z2
+	VCMPPS     $0x03, Z1, Z0, K2
+	VADDPS     Z1, Z0, K2, Z2
+	VMOVDQA64  Z2, Z0
+	ADDQ       $0x18, R13
+	DECQ       R14
+	JNZ        tail_sources
+
+tail_sources_done:
+	LEAQ      64(SI), R13
+	CMPQ      R13, DI
+	CMOVQGT   DI, R13
+	VMOVDQU64 Z0, 64(R8)
+	MOVQ      start+56(FP), R9
+	LEAQ      (R13)(R9*1), R9
+	MOVQ      R9, 8(R8)
+	VMOVDQU8  Z0, K1, (R12)(SI*1)
+	TESTQ     CX, CX
+	JZ        tail_targets_done
+	MOVQ      AX, R13
+	MOVQ      CX, R14
+
+tail_targets:
+	MOVQ     (R13), R15
+	VMOVDQU8 Z0, K1, (R15)(SI*1)
+	ADDQ     $0x18, R13
+	DECQ     R14
+	JNZ      tail_targets
+
+tail_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+64, SI
+	JMP  tail
+
+done:
+	VZEROUPPER
+	RET
+
+// func maxFloat32LoggedAVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
+// Requires: AVX, AVX512BW, AVX512F, BMI2, CMOV
+TEXT ·maxFloat32LoggedAVX512(SB), NOSPLIT, $0-64
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ log+48(FP), R8
+	MOVQ (DX), R10
+	MOVQ (AX), R12
+	MOVQ 24(DX), R11
+	ADDQ $0x30, DX
+	ADDQ $0x18, AX
+	SUBQ $0x02, BX
+	DECQ CX
+
+block:
+	MOVQ      DI, R9
+	SUBQ      SI, R9
+	CMPQ      R9, $+256
+	JL        tail
+	VMOVDQU64 (R10)(SI*1), Z0
+	VMOVDQU64 64(R10)(SI*1), Z1
+	VMOVDQU64 128(R10)(SI*1), Z2
+	VMOVDQU64 192(R10)(SI*1), Z3
+	VMOVDQU64 (R11)(SI*1), Z4
+	VMAXPS    Z4, Z0, Z5
+	VMAXPS    Z0, Z4, Z6
+	VPANDD    Z6, Z5, Z5
+	VCMPPS    $0x03, Z4, Z0, K1
+	VADDPS    Z4, Z0, K1, Z5
+	VMOVDQA64 Z5, Z0
+	VMOVDQU64 64(R11)(SI*1), Z4
+	VMAXPS    Z4, Z1, Z5
+	VMAXPS    Z1, Z4, Z6
+	VPANDD    Z6, Z5, Z5
+	VCMPPS    $0x03, Z4, Z1, K1
+	VADDPS    Z4, Z1, K1, Z5
+	VMOVDQA64 Z5, Z1
+	VMOVDQU64 128(R11)(SI*1), Z4
+	VMAXPS    Z4, Z2, Z5
+	VMAXPS    Z2, Z4, Z6
+	VPANDD    Z6, Z5, Z5
+	VCMPPS    $0x03, Z4, Z2, K1
+	VADDPS    Z4, Z2, K1, Z5
+	VMOVDQA64 Z5, Z2
+	VMOVDQU64 192(R11)(SI*1), Z4
+	VMAXPS    Z4, Z3, Z5
+	VMAXPS    Z3, Z4, Z6
+	VPANDD    Z6, Z5, Z5
+	VCMPPS    $0x03, Z4, Z3, K1
+	VADDPS    Z4, Z3, K1, Z5
+	VMOVDQA64 Z5, Z3
+	TESTQ     BX, BX
+	JZ        block_sources_done
+	MOVQ      DX, R13
+	MOVQ      BX, R14
+
+block_sources:
+	MOVQ      (R13), R15
+	VMOVDQU64 (R15)(SI*1), Z4
+	VMAXPS    Z4, Z0, Z5
+	VMAXPS    Z0, Z4, Z6
+	VPANDD    Z6, Z5, Z5
+	VCMPPS    $0x03, Z4, Z0, K1
+	VADDPS    Z4, Z0, K1, Z5
+	VMOVDQA64 Z5, Z0
+	VMOVDQU64 64(R15)(SI*1), Z4
+	VMAXPS    Z4, Z1, Z5
+	VMAXPS    Z1, Z4, Z6
+	VPANDD    Z6, Z5, Z5
+	VCMPPS    $0x03, Z4, Z1, K1
+	VADDPS    Z4, Z1, K1, Z5
+	VMOVDQA64 Z5, Z1
+	VMOVDQU64 128(R15)(SI*1), Z4
+	VMAXPS    Z4, Z2, Z5
+	VMAXPS    Z2, Z4, Z6
+	VPANDD    Z6, Z5, Z5
+	VCMPPS    $0x03, Z4, Z2, K1
+	VADDPS    Z4, Z2, K1, Z5
+	VMOVDQA64 Z5, Z2
+	VMOVDQU64 192(R15)(SI*1), Z4
+	VMAXPS    Z4, Z3, Z5
+	VMAXPS    Z3, Z4, Z6
+	VPANDD    Z6, Z5, Z5
+	VCMPPS    $0x03, Z4, Z3, K1
+	VADDPS    Z4, Z3, K1, Z5
+	VMOVDQA64 Z5, Z3
+	ADDQ      $0x18, R13
+	DECQ      R14
+	JNZ       block_sources
+
+block_sources_done:
+	VMOVDQU64 Z0, 64(R8)
+	VMOVDQU64 Z1, 128(R8)
+	VMOVDQU64 Z2, 192(R8)
+	VMOVDQU64 Z3, 256(R8)
+	MOVQ      start+56(FP), R9
+	LEAQ      256(SI)(R9*1), R9
+	MOVQ      R9, 8(R8)
+	VMOVDQU64 Z0, (R12)(SI*1)
+	VMOVDQU64 Z1, 64(R12)(SI*1)
+	VMOVDQU64 Z2, 128(R12)(SI*1)
+	VMOVDQU64 Z3, 192(R12)(SI*1)
+	TESTQ     CX, CX
+	JZ        block_targets_done
+	MOVQ      AX, R13
+	MOVQ      CX, R14
+
+block_targets:
+	MOVQ      (R13), R15
+	VMOVDQU64 Z0, (R15)(SI*1)
+	VMOVDQU64 Z1, 64(R15)(SI*1)
+	VMOVDQU64 Z2, 128(R15)(SI*1)
+	VMOVDQU64 Z3, 192(R15)(SI*1)
+	ADDQ      $0x18, R13
+	DECQ      R14
+	JNZ       block_targets
+
+block_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+256, SI
+	JMP  block
+
+tail:
+	MOVQ       DI, R9
+	SUBQ       SI, R9
+	JLE        done
+	MOVQ       $-1, R13
+	BZHIQ      R9, R13, R13
+	KMOVQ      R13, K1
+	VMOVDQU8.Z (R10)(SI*1), K1, Z0
+	VMOVDQU8.Z (R11)(SI*1), K1, Z1
+	VMAXPS     Z1, Z0, Z2
+	VMAXPS     Z0, Z1, Z3
+	VPANDD     Z3, Z2, Z2
+	VCMPPS     $0x03, Z1, Z0, K2
+	VADDPS     Z1, Z0, K2, Z2
+	VMOVDQA64  Z2, Z0
+	TESTQ      BX, BX
+	JZ         tail_sources_done
+	MOVQ       DX, R13
+	MOVQ       BX, R14
+
+tail_sources:
+	MOVQ       (R13), R15
+	VMOVDQU8.Z (R15)(SI*1), K1, Z1
+	VMAXPS     Z1, Z0, Z2
+	VMAXPS     Z0, Z1, Z3
+	VPANDD     Z3, Z2, Z2
+	VCMPPS     $0x03, Z1, Z0, K2
+	VADDPS     Z1, Z0, K2, Z2
+	VMOVDQA64  Z2, Z0
+	ADDQ       $0x18, R13
+	DECQ       R14
+	JNZ        tail_sources
+
+tail_sources_done:
+	LEAQ      64(SI), R13
+	CMPQ      R13, DI
+	CMOVQGT   DI, R13
+	VMOVDQU64 Z0, 64(R8)
+	MOVQ      start+56(FP), R9
+	LEAQ      (R13)(R9*1), R9
+	MOVQ      R9, 8(R8)
+	VMOVDQU8  Z0, K1, (R12)(SI*1)
+	TESTQ     CX, CX
+	JZ        tail_targets_done
+	MOVQ      AX, R13
+	MOVQ      CX, R14
+
+tail_targets:
+	MOVQ     (R13), R15
+	VMOVDQU8 Z0, K1, (R15)(SI*1)
+	ADDQ     $0x18, R13
+	DECQ     R14
+	JNZ      tail_targets
+
+tail_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+64, SI
+	JMP  tail
+
+done:
+	VZEROUPPER
+	RET
+
+// func sumFloat64LoggedAVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
+// Requires: AVX, AVX512BW, AVX512F, BMI2, CMOV
+TEXT ·sumFloat64LoggedAVX512(SB), NOSPLIT, $0-64
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ log+48(FP), R8
+	MOVQ (DX), R10
+	MOVQ (AX), R12
+	MOVQ 24(DX), R11
+	ADDQ $0x30, DX
+	ADDQ $0x18, AX
+	SUBQ $0x02, BX
+	DECQ CX
+
+block:
+	MOVQ      DI, R9
+	SUBQ      SI, R9
+	CMPQ      R9, $+256
+	JL        tail
+	VMOVDQU64 (R10)(SI*1), Z0
+	VMOVDQU64 64(R10)(SI*1), Z1
+	VMOVDQU64 128(R10)(SI*1), Z2
+	VMOVDQU64 192(R10)(SI*1), Z3
+	VADDPD    (R11)(SI*1), Z0, Z0
+	VADDPD    64(R11)(SI*1), Z1, Z1
+	VADDPD    128(R11)(SI*1), Z2, Z2
+	VADDPD    192(R11)(SI*1), Z3, Z3
+	TESTQ     BX, BX
+	JZ        block_sources_done
+	MOVQ      DX, R13
+	MOVQ      BX, R14
+
+block_sources:
+	MOVQ   (R13), R15
+	VADDPD (R15)(SI*1), Z0, Z0
+	VADDPD 64(R15)(SI*1), Z1, Z1
+	VADDPD 128(R15)(SI*1), Z2, Z2
+	VADDPD 192(R15)(SI*1), Z3, Z3
+	ADDQ   $0x18, R13
+	DECQ   R14
+	JNZ    block_sources
+
+block_sources_done:
+	VMOVDQU64 Z0, 64(R8)
+	VMOVDQU64 Z1, 128(R8)
+	VMOVDQU64 Z2, 192(R8)
+	VMOVDQU64 Z3, 256(R8)
+	MOVQ      start+56(FP), R9
+	LEAQ      256(SI)(R9*1), R9
+	MOVQ      R9, 8(R8)
+	VMOVDQU64 Z0, (R12)(SI*1)
+	VMOVDQU64 Z1, 64(R12)(SI*1)
+	VMOVDQU64 Z2, 128(R12)(SI*1)
+	VMOVDQU64 Z3, 192(R12)(SI*1)
+	TESTQ     CX, CX
+	JZ        block_targets_done
+	MOVQ      AX, R13
+	MOVQ      CX, R14
+
+block_targets:
+	MOVQ      (R13), R15
+	VMOVDQU64 Z0, (R15)(SI*1)
+	VMOVDQU64 Z1, 64(R15)(SI*1)
+	VMOVDQU64 Z2, 128(R15)(SI*1)
+	VMOVDQU64 Z3, 192(R15)(SI*1)
+	ADDQ      $0x18, R13
+	DECQ      R14
+	JNZ       block_targets
+
+block_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+256, SI
+	JMP  block
+
+tail:
+	MOVQ       DI, R9
+	SUBQ       SI, R9
+	JLE        done
+	MOVQ       $-1, R13
+	BZHIQ      R9, R13, R13
+	KMOVQ      R13, K1
+	VMOVDQU8.Z (R10)(SI*1), K1, Z0
+	VMOVDQU8.Z (R11)(SI*1), K1, Z1
+	VADDPD     Z1, Z0, Z0
+	TESTQ      BX, BX
+	JZ         tail_sources_done
+	MOVQ       DX, R13
+	MOVQ       BX, R14
+
+tail_sources:
+	MOVQ       (R13), R15
+	VMOVDQU8.Z (R15)(SI*1), K1, Z1
+	VADDPD     Z1, Z0, Z0
+	ADDQ       $0x18, R13
+	DECQ       R14
+	JNZ        tail_sources
+
+tail_sources_done:
+	LEAQ      64(SI), R13
+	CMPQ      R13, DI
+	CMOVQGT   DI, R13
+	VMOVDQU64 Z0, 64(R8)
+	MOVQ      start+56(FP), R9
+	LEAQ      (R13)(R9*1), R9
+	MOVQ      R9, 8(R8)
+	VMOVDQU8  Z0, K1, (R12)(SI*1)
+	TESTQ     CX, CX
+	JZ        tail_targets_done
+	MOVQ      AX, R13
+	MOVQ      CX, R14
+
+tail_targets:
+	MOVQ     (R13), R15
+	VMOVDQU8 Z0, K1, (R15)(SI*1)
+	ADDQ     $0x18, R13
+	DECQ     R14
+	JNZ      tail_targets
+
+tail_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+64, SI
+	JMP  tail
+
+done:
+	VZEROUPPER
+	RET
+
+// func prodFloat64LoggedAVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
+// Requires: AVX, AVX512BW, AVX512F, BMI2, CMOV
+TEXT ·prodFloat64LoggedAVX512(SB), NOSPLIT, $0-64
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ log+48(FP), R8
+	MOVQ (DX), R10
+	MOVQ (AX), R12
+	MOVQ 24(DX), R11
+	ADDQ $0x30, DX
+	ADDQ $0x18, AX
+	SUBQ $0x02, BX
+	DECQ CX
+
+block:
+	MOVQ      DI, R9
+	SUBQ      SI, R9
+	CMPQ      R9, $+256
+	JL        tail
+	VMOVDQU64 (R10)(SI*1), Z0
+	VMOVDQU64 64(R10)(SI*1), Z1
+	VMOVDQU64 128(R10)(SI*1), Z2
+	VMOVDQU64 192(R10)(SI*1), Z3
+	VMULPD    (R11)(SI*1), Z0, Z0
+	VMULPD    64(R11)(SI*1), Z1, Z1
+	VMULPD    128(R11)(SI*1), Z2, Z2
+	VMULPD    192(R11)(SI*1), Z3, Z3
+	TESTQ     BX, BX
+	JZ        block_sources_done
+	MOVQ      DX, R13
+	MOVQ      BX, R14
+
+block_sources:
+	MOVQ   (R13), R15
+	VMULPD (R15)(SI*1), Z0, Z0
+	VMULPD 64(R15)(SI*1), Z1, Z1
+	VMULPD 128(R15)(SI*1), Z2, Z2
+	VMULPD 192(R15)(SI*1), Z3, Z3
+	ADDQ   $0x18, R13
+	DECQ   R14
+	JNZ    block_sources
+
+block_sources_done:
+	VMOVDQU64 Z0, 64(R8)
+	VMOVDQU64 Z1, 128(R8)
+	VMOVDQU64 Z2, 192(R8)
+	VMOVDQU64 Z3, 256(R8)
+	MOVQ      start+56(FP), R9
+	LEAQ      256(SI)(R9*1), R9
+	MOVQ      R9, 8(R8)
+	VMOVDQU64 Z0, (R12)(SI*1)
+	VMOVDQU64 Z1, 64(R12)(SI*1)
+	VMOVDQU64 Z2, 128(R12)(SI*1)
+	VMOVDQU64 Z3, 192(R12)(SI*1)
+	TESTQ     CX, CX
+	JZ        block_targets_done
+	MOVQ      AX, R13
+	MOVQ      CX, R14
+
+block_targets:
+	MOVQ      (R13), R15
+	VMOVDQU64 Z0, (R15)(SI*1)
+	VMOVDQU64 Z1, 64(R15)(SI*1)
+	VMOVDQU64 Z2, 128(R15)(SI*1)
+	VMOVDQU64 Z3, 192(R15)(SI*1)
+	ADDQ      $0x18, R13
+	DECQ      R14
+	JNZ       block_targets
+
+block_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+256, SI
+	JMP  block
+
+tail:
+	MOVQ       DI, R9
+	SUBQ       SI, R9
+	JLE        done
+	MOVQ       $-1, R13
+	BZHIQ      R9, R13, R13
+	KMOVQ      R13, K1
+	VMOVDQU8.Z (R10)(SI*1), K1, Z0
+	VMOVDQU8.Z (R11)(SI*1), K1, Z1
+	VMULPD     Z1, Z0, Z0
+	TESTQ      BX, BX
+	JZ         tail_sources_done
+	MOVQ       DX, R13
+	MOVQ       BX, R14
+
+tail_sources:
+	MOVQ       (R13), R15
+	VMOVDQU8.Z (R15)(SI*1), K1, Z1
+	VMULPD     Z1, Z0, Z0
+	ADDQ       $0x18, R13
+	DECQ       R14
+	JNZ        tail_sources
+
+tail_sources_done:
+	LEAQ      64(SI), R13
+	CMPQ      R13, DI
+	CMOVQGT   DI, R13
+	VMOVDQU64 Z0, 64(R8)
+	MOVQ      start+56(FP), R9
+	LEAQ      (R13)(R9*1), R9
+	MOVQ      R9, 8(R8)
+	VMOVDQU8  Z0, K1, (R12)(SI*1)
+	TESTQ     CX, CX
+	JZ        tail_targets_done
+	MOVQ      AX, R13
+	MOVQ      CX, R14
+
+tail_targets:
+	MOVQ     (R13), R15
+	VMOVDQU8 Z0, K1, (R15)(SI*1)
+	ADDQ     $0x18, R13
+	DECQ     R14
+	JNZ      tail_targets
+
+tail_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+64, SI
+	JMP  tail
+
+done:
+	VZEROUPPER
+	RET
+
+// func minFloat64LoggedAVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
+// Requires: AVX, AVX512BW, AVX512F, BMI2, CMOV
+TEXT ·minFloat64LoggedAVX512(SB), NOSPLIT, $0-64
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ log+48(FP), R8
+	MOVQ (DX), R10
+	MOVQ (AX), R12
+	MOVQ 24(DX), R11
+	ADDQ $0x30, DX
+	ADDQ $0x18, AX
+	SUBQ $0x02, BX
+	DECQ CX
+
+block:
+	MOVQ      DI, R9
+	SUBQ      SI, R9
+	CMPQ      R9, $+256
+	JL        tail
+	VMOVDQU64 (R10)(SI*1), Z0
+	VMOVDQU64 64(R10)(SI*1), Z1
+	VMOVDQU64 128(R10)(SI*1), Z2
+	VMOVDQU64 192(R10)(SI*1), Z3
+	VMOVDQU64 (R11)(SI*1), Z4
+	VMINPD    Z4, Z0, Z5
+	VMINPD    Z0, Z4, Z6
+	VPORD     Z6, Z5, Z5
+	VCMPPD    $0x03, Z4, Z0, K1
+	VADDPD    Z4, Z0, K1, Z5
+	VMOVDQA64 Z5, Z0
+	VMOVDQU64 64(R11)(SI*1), Z4
+	VMINPD    Z4, Z1, Z5
+	VMINPD    Z1, Z4, Z6
+	VPORD     Z6, Z5, Z5
+	VCMPPD    $0x03, Z4, Z1, K1
+	VADDPD    Z4, Z1, K1, Z5
+	VMOVDQA64 Z5, Z1
+	VMOVDQU64 128(R11)(SI*1), Z4
+	VMINPD    Z4, Z2, Z5
+	VMINPD    Z2, Z4, Z6
+	VPORD     Z6, Z5, Z5
+	VCMPPD    $0x03, Z4, Z2, K1
+	VADDPD    Z4, Z2, K1, Z5
+	VMOVDQA64 Z5, Z2
+	VMOVDQU64 192(R11)(SI*1), Z4
+	VMINPD    Z4, Z3, Z5
+	VMINPD    Z3, Z4, Z6
+	VPORD     Z6, Z5, Z5
+	VCMPPD    $0x03, Z4, Z3, K1
+	VADDPD    Z4, Z3, K1, Z5
+	VMOVDQA64 Z5, Z3
+	TESTQ     BX, BX
+	JZ        block_sources_done
+	MOVQ      DX, R13
+	MOVQ      BX, R14
+
+block_sources:
+	MOVQ      (R13), R15
+	VMOVDQU64 (R15)(SI*1), Z4
+	VMINPD    Z4, Z0, Z5
+	VMINPD    Z0, Z4, Z6
+	VPORD     Z6, Z5, Z5
+	VCMPPD    $0x03, Z4, Z0, K1
+	VADDPD    Z4, Z0, K1, Z5
+	VMOVDQA64 Z5, Z0
+	VMOVDQU64 64(R15)(SI*1), Z4
+	VMINPD    Z4, Z1, Z5
+	VMINPD    Z1, Z4, Z6
+	VPORD     Z6, Z5, Z5
+	VCMPPD    $0x03, Z4, Z1, K1
+	VADDPD    Z4, Z1, K1, Z5
+	VMOVDQA64 Z5, Z1
+	VMOVDQU64 128(R15)(SI*1), Z4
+	VMINPD    Z4, Z2, Z5
+	VMINPD    Z2, Z4, Z6
+	VPORD     Z6, Z5, Z5
+	VCMPPD    $0x03, Z4, Z2, K1
+	VADDPD    Z4, Z2, K1, Z5
+	VMOVDQA64 Z5, Z2
+	VMOVDQU64 192(R15)(SI*1), Z4
+	VMINPD    Z4, Z3, Z5
+	VMINPD    Z3, Z4, Z6
+	VPORD     Z6, Z5, Z5
+	VCMPPD    $0x03, Z4, Z3, K1
+	VADDPD    Z4, Z3, K1, Z5
+	VMOVDQA64 Z5, Z3
+	ADDQ      $0x18, R13
+	DECQ      R14
+	JNZ       block_sources
+
+block_sources_done:
+	VMOVDQU64 Z0, 64(R8)
+	VMOVDQU64 Z1, 128(R8)
+	VMOVDQU64 Z2, 192(R8)
+	VMOVDQU64 Z3, 256(R8)
+	MOVQ      start+56(FP), R9
+	LEAQ      256(SI)(R9*1), R9
+	MOVQ      R9, 8(R8)
+	VMOVDQU64 Z0, (R12)(SI*1)
+	VMOVDQU64 Z1, 64(R12)(SI*1)
+	VMOVDQU64 Z2, 128(R12)(SI*1)
+	VMOVDQU64 Z3, 192(R12)(SI*1)
+	TESTQ     CX, CX
+	JZ        block_targets_done
+	MOVQ      AX, R13
+	MOVQ      CX, R14
+
+block_targets:
+	MOVQ      (R13), R15
+	VMOVDQU64 Z0, (R15)(SI*1)
+	VMOVDQU64 Z1, 64(R15)(SI*1)
+	VMOVDQU64 Z2, 128(R15)(SI*1)
+	VMOVDQU64 Z3, 192(R15)(SI*1)
+	ADDQ      $0x18, R13
+	DECQ      R14
+	JNZ       block_targets
+
+block_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+256, SI
+	JMP  block
+
+tail:
+	MOVQ       DI, R9
+	SUBQ       SI, R9
+	JLE        done
+	MOVQ       $-1, R13
+	BZHIQ      R9, R13, R13
+	KMOVQ      R13, K1
+	VMOVDQU8.Z (R10)(SI*1), K1, Z0
+	VMOVDQU8.Z (R11)(SI*1), K1, Z1
+	VMINPD     Z1, Z0, Z2
+	VMINPD     Z0, Z1, Z3
+	VPORD      Z3, Z2, Z2
+	VCMPPD     $0x03, Z1, Z0, K2
+	VADDPD     Z1, Z0, K2, Z2
+	VMOVDQA64  Z2, Z0
+	TESTQ      BX, BX
+	JZ         tail_sources_done
+	MOVQ       DX, R13
+	MOVQ       BX, R14
+
+tail_sources:
+	MOVQ       (R13), R15
+	VMOVDQU8.Z (R15)(SI*1), K1, Z1
+	VMINPD     Z1, Z0, Z2
+	VMINPD     Z0, Z1, Z3
+	VPORD      Z3, Z2, Z2
+	VCMPPD     $0x03, Z1, Z0, K2
+	VADDPD     Z1, Z0, K2, Z2
+	VMOVDQA64  Z2, Z0
+	ADDQ       $0x18, R13
+	DECQ       R14
+	JNZ        tail_sources
+
+tail_sources_done:
+	LEAQ      64(SI), R13
+	CMPQ      R13, DI
+	CMOVQGT   DI, R13
+	VMOVDQU64 Z0, 64(R8)
+	MOVQ      start+56(FP), R9
+	LEAQ      (R13)(R9*1), R9
+	MOVQ      R9, 8(R8)
+	VMOVDQU8  Z0, K1, (R12)(SI*1)
+	TESTQ     CX, CX
+	JZ        tail_targets_done
+	MOVQ      AX, R13
+	MOVQ      CX, R14
+
+tail_targets:
+	MOVQ     (R13), R15
+	VMOVDQU8 Z0, K1, (R15)(SI*1)
+	ADDQ     $0x18, R13
+	DECQ     R14
+	JNZ      tail_targets
+
+tail_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+64, SI
+	JMP  tail
+
+done:
+	VZEROUPPER
+	RET
+
+// func maxFloat64LoggedAVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
+// Requires: AVX, AVX512BW, AVX512F, BMI2, CMOV
+TEXT ·maxFloat64LoggedAVX512(SB), NOSPLIT, $0-64
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ log+48(FP), R8
+	MOVQ (DX), R10
+	MOVQ (AX), R12
+	MOVQ 24(DX), R11
+	ADDQ $0x30, DX
+	ADDQ $0x18, AX
+	SUBQ $0x02, BX
+	DECQ CX
+
+block:
+	MOVQ      DI, R9
+	SUBQ      SI, R9
+	CMPQ      R9, $+256
+	JL        tail
+	VMOVDQU64 (R10)(SI*1), Z0
+	VMOVDQU64 64(R10)(SI*1), Z1
+	VMOVDQU64 128(R10)(SI*1), Z2
+	VMOVDQU64 192(R10)(SI*1), Z3
+	VMOVDQU64 (R11)(SI*1), Z4
+	VMAXPD    Z4, Z0, Z5
+	VMAXPD    Z0, Z4, Z6
+	VPANDD    Z6, Z5, Z5
+	VCMPPD    $0x03, Z4, Z0, K1
+	VADDPD    Z4, Z0, K1, Z5
+	VMOVDQA64 Z5, Z0
+	VMOVDQU64 64(R11)(SI*1), Z4
+	VMAXPD    Z4, Z1, Z5
+	VMAXPD    Z1, Z4, Z6
+	VPANDD    Z6, Z5, Z5
+	VCMPPD    $0x03, Z4, Z1, K1
+	VADDPD    Z4, Z1, K1, Z5
+	VMOVDQA64 Z5, Z1
+	VMOVDQU64 128(R11)(SI*1), Z4
+	VMAXPD    Z4, Z2, Z5
+	VMAXPD    Z2, Z4, Z6
+	VPANDD    Z6, Z5, Z5
+	VCMPPD    $0x03, Z4, Z2, K1
+	VADDPD    Z4, Z2, K1, Z5
+	VMOVDQA64 Z5, Z2
+	VMOVDQU64 192(R11)(SI*1), Z4
+	VMAXPD    Z4, Z3, Z5
+	VMAXPD    Z3, Z4, Z6
+	VPANDD    Z6, Z5, Z5
+	VCMPPD    $0x03, Z4, Z3, K1
+	VADDPD    Z4, Z3, K1, Z5
+	VMOVDQA64 Z5, Z3
+	TESTQ     BX, BX
+	JZ        block_sources_done
+	MOVQ      DX, R13
+	MOVQ      BX, R14
+
+block_sources:
+	MOVQ      (R13), R15
+	VMOVDQU64 (R15)(SI*1), Z4
+	VMAXPD    Z4, Z0, Z5
+	VMAXPD    Z0, Z4, Z6
+	VPANDD    Z6, Z5, Z5
+	VCMPPD    $0x03, Z4, Z0, K1
+	VADDPD    Z4, Z0, K1, Z5
+	VMOVDQA64 Z5, Z0
+	VMOVDQU64 64(R15)(SI*1), Z4
+	VMAXPD    Z4, Z1, Z5
+	VMAXPD    Z1, Z4, Z6
+	VPANDD    Z6, Z5, Z5
+	VCMPPD    $0x03, Z4, Z1, K1
+	VADDPD    Z4, Z1, K1, Z5
+	VMOVDQA64 Z5, Z1
+	VMOVDQU64 128(R15)(SI*1), Z4
+	VMAXPD    Z4, Z2, Z5
+	VMAXPD    Z2, Z4, Z6
+	VPANDD    Z6, Z5, Z5
+	VCMPPD    $0x03, Z4, Z2, K1
+	VADDPD    Z4, Z2, K1, Z5
+	VMOVDQA64 Z5, Z2
+	VMOVDQU64 192(R15)(SI*1), Z4
+	VMAXPD    Z4, Z3, Z5
+	VMAXPD    Z3, Z4, Z6
+	VPANDD    Z6, Z5, Z5
+	VCMPPD    $0x03, Z4, Z3, K1
+	VADDPD    Z4, Z3, K1, Z5
+	VMOVDQA64 Z5, Z3
+	ADDQ      $0x18, R13
+	DECQ      R14
+	JNZ       block_sources
+
+block_sources_done:
+	VMOVDQU64 Z0, 64(R8)
+	VMOVDQU64 Z1, 128(R8)
+	VMOVDQU64 Z2, 192(R8)
+	VMOVDQU64 Z3, 256(R8)
+	MOVQ      start+56(FP), R9
+	LEAQ      256(SI)(R9*1), R9
+	MOVQ      R9, 8(R8)
+	VMOVDQU64 Z0, (R12)(SI*1)
+	VMOVDQU64 Z1, 64(R12)(SI*1)
+	VMOVDQU64 Z2, 128(R12)(SI*1)
+	VMOVDQU64 Z3, 192(R12)(SI*1)
+	TESTQ     CX, CX
+	JZ        block_targets_done
+	MOVQ      AX, R13
+	MOVQ      CX, R14
+
+block_targets:
+	MOVQ      (R13), R15
+	VMOVDQU64 Z0, (R15)(SI*1)
+	VMOVDQU64 Z1, 64(R15)(SI*1)
+	VMOVDQU64 Z2, 128(R15)(SI*1)
+	VMOVDQU64 Z3, 192(R15)(SI*1)
+	ADDQ      $0x18, R13
+	DECQ      R14
+	JNZ       block_targets
+
+block_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+256, SI
+	JMP  block
+
+tail:
+	MOVQ       DI, R9
+	SUBQ       SI, R9
+	JLE        done
+	MOVQ       $-1, R13
+	BZHIQ      R9, R13, R13
+	KMOVQ      R13, K1
+	VMOVDQU8.Z (R10)(SI*1), K1, Z0
+	VMOVDQU8.Z (R11)(SI*1), K1, Z1
+	VMAXPD     Z1, Z0, Z2
+	VMAXPD     Z0, Z1, Z3
+	VPANDD     Z3, Z2, Z2
+	VCMPPD     $0x03, Z1, Z0, K2
+	VADDPD     Z1, Z0, K2, Z2
+	VMOVDQA64  Z2, Z0
+	TESTQ      BX, BX
+	JZ         tail_sources_done
+	MOVQ       DX, R13
+	MOVQ       BX, R14
+
+tail_sources:
+	MOVQ       (R13), R15
+	VMOVDQU8.Z (R15)(SI*1), K1, Z1
+	VMAXPD     Z1, Z0, Z2
+	VMAXPD     Z0, Z1, Z3
+	VPANDD     Z3, Z2, Z2
+	VCMPPD     $0x03, Z1, Z0, K2
+	VADDPD     Z1, Z0, K2, Z2
+	VMOVDQA64  Z2, Z0
+	ADDQ       $0x18, R13
+	DECQ       R14
+	JNZ        tail_sources
+
+tail_sources_done:
+	LEAQ      64(SI), R13
+	CMPQ      R13, DI
+	CMOVQGT   DI, R13
+	VMOVDQU64 Z0, 64(R8)
+	MOVQ      start+56(FP), R9
+	LEAQ      (R13)(R9*1), R9
+	MOVQ      R9, 8(R8)
+	VMOVDQU8  Z0, K1, (R12)(SI*1)
+	TESTQ     CX, CX
+	JZ        tail_targets_done
+	MOVQ      AX, R13
+	MOVQ      CX, R14
+
+tail_targets:
+	MOVQ     (R13), R15
+	VMOVDQU8 Z0, K1, (R15)(SI*1)
+	ADDQ     $0x18, R13
+	DECQ     R14
+	JNZ      tail_targets
+
+tail_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+64, SI
+	JMP  tail
+
+done:
+	VZEROUPPER
+	RET
+
+// func sumFloat16LoggedAVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
+// Requires: AVX, AVX512BW, AVX512F, AVX512VL, BMI2, CMOV
+TEXT ·sumFloat16LoggedAVX512(SB), NOSPLIT, $0-64
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ log+48(FP), R8
+	MOVQ (DX), R10
+	MOVQ (AX), R12
+	MOVQ 24(DX), R11
+	ADDQ $0x30, DX
+	ADDQ $0x18, AX
+	SUBQ $0x02, BX
+	DECQ CX
+
+block:
+	MOVQ      DI, R9
+	SUBQ      SI, R9
+	CMPQ      R9, $+128
+	JL        tail
+	VMOVDQU64 (R10)(SI*1), Y0
+	VMOVDQU64 32(R10)(SI*1), Y1
+	VMOVDQU64 64(R10)(SI*1), Y2
+	VMOVDQU64 96(R10)(SI*1), Y3
+	VCVTPH2PS Y0, Z0
+	VCVTPH2PS (R11)(SI*1), Z4
+	VADDPS    Z4, Z0, Z0
+	VCVTPS2PH $0x00, Z0, Y0
+	VCVTPH2PS Y1, Z1
+	VCVTPH2PS 32(R11)(SI*1), Z4
+	VADDPS    Z4, Z1, Z1
+	VCVTPS2PH $0x00, Z1, Y1
+	VCVTPH2PS Y2, Z2
+	VCVTPH2PS 64(R11)(SI*1), Z4
+	VADDPS    Z4, Z2, Z2
+	VCVTPS2PH $0x00, Z2, Y2
+	VCVTPH2PS Y3, Z3
+	VCVTPH2PS 96(R11)(SI*1), Z4
+	VADDPS    Z4, Z3, Z3
+	VCVTPS2PH $0x00, Z3, Y3
+	TESTQ     BX, BX
+	JZ        block_sources_done
+	MOVQ      DX, R13
+	MOVQ      BX, R14
+
+block_sources:
+	MOVQ      (R13), R15
+	VCVTPH2PS Y0, Z0
+	VCVTPH2PS (R15)(SI*1), Z4
+	VADDPS    Z4, Z0, Z0
+	VCVTPS2PH $0x00, Z0, Y0
+	VCVTPH2PS Y1, Z1
+	VCVTPH2PS 32(R15)(SI*1), Z4
+	VADDPS    Z4, Z1, Z1
+	VCVTPS2PH $0x00, Z1, Y1
+	VCVTPH2PS Y2, Z2
+	VCVTPH2PS 64(R15)(SI*1), Z4
+	VADDPS    Z4, Z2, Z2
+	VCVTPS2PH $0x00, Z2, Y2
+	VCVTPH2PS Y3, Z3
+	VCVTPH2PS 96(R15)(SI*1), Z4
+	VADDPS    Z4, Z3, Z3
+	VCVTPS2PH $0x00, Z3, Y3
+	ADDQ      $0x18, R13
+	DECQ      R14
+	JNZ       block_sources
+
+block_sources_done:
+	VMOVDQU64 Y0, 64(R8)
+	VMOVDQU64 Y1, 96(R8)
+	VMOVDQU64 Y2, 128(R8)
+	VMOVDQU64 Y3, 160(R8)
+	MOVQ      start+56(FP), R9
+	LEAQ      128(SI)(R9*1), R9
+	MOVQ      R9, 8(R8)
+	VMOVDQU64 Y0, (R12)(SI*1)
+	VMOVDQU64 Y1, 32(R12)(SI*1)
+	VMOVDQU64 Y2, 64(R12)(SI*1)
+	VMOVDQU64 Y3, 96(R12)(SI*1)
+	TESTQ     CX, CX
+	JZ        block_targets_done
+	MOVQ      AX, R13
+	MOVQ      CX, R14
+
+block_targets:
+	MOVQ      (R13), R15
+	VMOVDQU64 Y0, (R15)(SI*1)
+	VMOVDQU64 Y1, 32(R15)(SI*1)
+	VMOVDQU64 Y2, 64(R15)(SI*1)
+	VMOVDQU64 Y3, 96(R15)(SI*1)
+	ADDQ      $0x18, R13
+	DECQ      R14
+	JNZ       block_targets
+
+block_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+128, SI
+	JMP  block
+
+tail:
+	MOVQ       DI, R9
+	SUBQ       SI, R9
+	JLE        done
+	MOVQ       $-1, R13
+	BZHIQ      R9, R13, R13
+	KMOVQ      R13, K1
+	VMOVDQU8.Z (R10)(SI*1), K1, Y0
+	VMOVDQU8.Z (R11)(SI*1), K1, Y1
+	VCVTPH2PS  Y0, Z0
+	VCVTPH2PS  Y1, Z1
+	VADDPS     Z1, Z0, Z0
+	VCVTPS2PH  $0x00, Z0, Y0
+	TESTQ      BX, BX
+	JZ         tail_sources_done
+	MOVQ       DX, R13
+	MOVQ       BX, R14
+
+tail_sources:
+	MOVQ       (R13), R15
+	VMOVDQU8.Z (R15)(SI*1), K1, Y1
+	VCVTPH2PS  Y0, Z0
+	VCVTPH2PS  Y1, Z1
+	VADDPS     Z1, Z0, Z0
+	VCVTPS2PH  $0x00, Z0, Y0
+	ADDQ       $0x18, R13
+	DECQ       R14
+	JNZ        tail_sources
+
+tail_sources_done:
+	LEAQ      32(SI), R13
+	CMPQ      R13, DI
+	CMOVQGT   DI, R13
+	VMOVDQU64 Y0, 64(R8)
+	MOVQ      start+56(FP), R9
+	LEAQ      (R13)(R9*1), R9
+	MOVQ      R9, 8(R8)
+	VMOVDQU8  Y0, K1, (R12)(SI*1)
+	TESTQ     CX, CX
+	JZ        tail_targets_done
+	MOVQ      AX, R13
+	MOVQ      CX, R14
+
+tail_targets:
+	MOVQ     (R13), R15
+	VMOVDQU8 Y0, K1, (R15)(SI*1)
+	ADDQ     $0x18, R13
+	DECQ     R14
+	JNZ      tail_targets
+
+tail_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+32, SI
+	JMP  tail
+
+done:
+	VZEROUPPER
+	RET
+
+// func prodFloat16LoggedAVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
+// Requires: AVX, AVX512BW, AVX512F, AVX512VL, BMI2, CMOV
+TEXT ·prodFloat16LoggedAVX512(SB), NOSPLIT, $0-64
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ log+48(FP), R8
+	MOVQ (DX), R10
+	MOVQ (AX), R12
+	MOVQ 24(DX), R11
+	ADDQ $0x30, DX
+	ADDQ $0x18, AX
+	SUBQ $0x02, BX
+	DECQ CX
+
+block:
+	MOVQ      DI, R9
+	SUBQ      SI, R9
+	CMPQ      R9, $+128
+	JL        tail
+	VMOVDQU64 (R10)(SI*1), Y0
+	VMOVDQU64 32(R10)(SI*1), Y1
+	VMOVDQU64 64(R10)(SI*1), Y2
+	VMOVDQU64 96(R10)(SI*1), Y3
+	VCVTPH2PS Y0, Z0
+	VCVTPH2PS (R11)(SI*1), Z4
+	VMULPS    Z4, Z0, Z0
+	VCVTPS2PH $0x00, Z0, Y0
+	VCVTPH2PS Y1, Z1
+	VCVTPH2PS 32(R11)(SI*1), Z4
+	VMULPS    Z4, Z1, Z1
+	VCVTPS2PH $0x00, Z1, Y1
+	VCVTPH2PS Y2, Z2
+	VCVTPH2PS 64(R11)(SI*1), Z4
+	VMULPS    Z4, Z2, Z2
+	VCVTPS2PH $0x00, Z2, Y2
+	VCVTPH2PS Y3, Z3
+	VCVTPH2PS 96(R11)(SI*1), Z4
+	VMULPS    Z4, Z3, Z3
+	VCVTPS2PH $0x00, Z3, Y3
+	TESTQ     BX, BX
+	JZ        block_sources_done
+	MOVQ      DX, R13
+	MOVQ      BX, R14
+
+block_sources:
+	MOVQ      (R13), R15
+	VCVTPH2PS Y0, Z0
+	VCVTPH2PS (R15)(SI*1), Z4
+	VMULPS    Z4, Z0, Z0
+	VCVTPS2PH $0x00, Z0, Y0
+	VCVTPH2PS Y1, Z1
+	VCVTPH2PS 32(R15)(SI*1), Z4
+	VMULPS    Z4, Z1, Z1
+	VCVTPS2PH $0x00, Z1, Y1
+	VCVTPH2PS Y2, Z2
+	VCVTPH2PS 64(R15)(SI*1), Z4
+	VMULPS    Z4, Z2, Z2
+	VCVTPS2PH $0x00, Z2, Y2
+	VCVTPH2PS Y3, Z3
+	VCVTPH2PS 96(R15)(SI*1), Z4
+	VMULPS    Z4, Z3, Z3
+	VCVTPS2PH $0x00, Z3, Y3
+	ADDQ      $0x18, R13
+	DECQ      R14
+	JNZ       block_sources
+
+block_sources_done:
+	VMOVDQU64 Y0, 64(R8)
+	VMOVDQU64 Y1, 96(R8)
+	VMOVDQU64 Y2, 128(R8)
+	VMOVDQU64 Y3, 160(R8)
+	MOVQ      start+56(FP), R9
+	LEAQ      128(SI)(R9*1), R9
+	MOVQ      R9, 8(R8)
+	VMOVDQU64 Y0, (R12)(SI*1)
+	VMOVDQU64 Y1, 32(R12)(SI*1)
+	VMOVDQU64 Y2, 64(R12)(SI*1)
+	VMOVDQU64 Y3, 96(R12)(SI*1)
+	TESTQ     CX, CX
+	JZ        block_targets_done
+	MOVQ      AX, R13
+	MOVQ      CX, R14
+
+block_targets:
+	MOVQ      (R13), R15
+	VMOVDQU64 Y0, (R15)(SI*1)
+	VMOVDQU64 Y1, 32(R15)(SI*1)
+	VMOVDQU64 Y2, 64(R15)(SI*1)
+	VMOVDQU64 Y3, 96(R15)(SI*1)
+	ADDQ      $0x18, R13
+	DECQ      R14
+	JNZ       block_targets
+
+block_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+128, SI
+	JMP  block
+
+tail:
+	MOVQ       DI, R9
+	SUBQ       SI, R9
+	JLE        done
+	MOVQ       $-1, R13
+	BZHIQ      R9, R13, R13
+	KMOVQ      R13, K1
+	VMOVDQU8.Z (R10)(SI*1), K1, Y0
+	VMOVDQU8.Z (R11)(SI*1), K1, Y1
+	VCVTPH2PS  Y0, Z0
+	VCVTPH2PS  Y1, Z1
+	VMULPS     Z1, Z0, Z0
+	VCVTPS2PH  $0x00, Z0, Y0
+	TESTQ      BX, BX
+	JZ         tail_sources_done
+	MOVQ       DX, R13
+	MOVQ       BX, R14
+
+tail_sources:
+	MOVQ       (R13), R15
+	VMOVDQU8.Z (R15)(SI*1), K1, Y1
+	VCVTPH2PS  Y0, Z0
+	VCVTPH2PS  Y1, Z1
+	VMULPS     Z1, Z0, Z0
+	VCVTPS2PH  $0x00, Z0, Y0
+	ADDQ       $0x18, R13
+	DECQ       R14
+	JNZ        tail_sources
+
+tail_sources_done:
+	LEAQ      32(SI), R13
+	CMPQ      R13, DI
+	CMOVQGT   DI, R13
+	VMOVDQU64 Y0, 64(R8)
+	MOVQ      start+56(FP), R9
+	LEAQ      (R13)(R9*1), R9
+	MOVQ      R9, 8(R8)
+	VMOVDQU8  Y0, K1, (R12)(SI*1)
+	TESTQ     CX, CX
+	JZ        tail_targets_done
+	MOVQ      AX, R13
+	MOVQ      CX, R14
+
+tail_targets:
+	MOVQ     (R13), R15
+	VMOVDQU8 Y0, K1, (R15)(SI*1)
+	ADDQ     $0x18, R13
+	DECQ     R14
+	JNZ      tail_targets
+
+tail_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+32, SI
+	JMP  tail
+
+done:
+	VZEROUPPER
+	RET
+
+// func minFloat16LoggedAVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
+// Requires: AVX, AVX512BW, AVX512F, AVX512VL, BMI2, CMOV
+TEXT ·minFloat16LoggedAVX512(SB), NOSPLIT, $0-64
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ log+48(FP), R8
+	MOVQ (DX), R10
+	MOVQ (AX), R12
+	MOVQ 24(DX), R11
+	ADDQ $0x30, DX
+	ADDQ $0x18, AX
+	SUBQ $0x02, BX
+	DECQ CX
+
+block:
+	MOVQ      DI, R9
+	SUBQ      SI, R9
+	CMPQ      R9, $+128
+	JL        tail
+	VMOVDQU64 (R10)(SI*1), Y0
+	VMOVDQU64 32(R10)(SI*1), Y1
+	VMOVDQU64 64(R10)(SI*1), Y2
+	VMOVDQU64 96(R10)(SI*1), Y3
+	VCVTPH2PS Y0, Z0
+	VCVTPH2PS (R11)(SI*1), Z4
+	VMINPS    Z4, Z0, Z5
+	VMINPS    Z0, Z4, Z6
+	VPORD     Z6, Z5, Z5
+	VCMPPS    $0x03, Z4, Z0, K1
+	VADDPS    Z4, Z0, K1, Z5
+	VMOVDQA64 Z5, Z0
+	VCVTPS2PH $0x00, Z0, Y0
+	VCVTPH2PS Y1, Z1
+	VCVTPH2PS 32(R11)(SI*1), Z4
+	VMINPS    Z4, Z1, Z5
+	VMINPS    Z1, Z4, Z6
+	VPORD     Z6, Z5, Z5
+	VCMPPS    $0x03, Z4, Z1, K1
+	VADDPS    Z4, Z1, K1, Z5
+	VMOVDQA64 Z5, Z1
+	VCVTPS2PH $0x00, Z1, Y1
+	VCVTPH2PS Y2, Z2
+	VCVTPH2PS 64(R11)(SI*1), Z4
+	VMINPS    Z4, Z2, Z5
+	VMINPS    Z2, Z4, Z6
+	VPORD     Z6, Z5, Z5
+	VCMPPS    $0x03, Z4, Z2, K1
+	VADDPS    Z4, Z2, K1, Z5
+	VMOVDQA64 Z5, Z2
+	VCVTPS2PH $0x00, Z2, Y2
+	VCVTPH2PS Y3, Z3
+	VCVTPH2PS 96(R11)(SI*1), Z4
+	VMINPS    Z4, Z3, Z5
+	VMINPS    Z3, Z4, Z6
+	VPORD     Z6, Z5, Z5
+	VCMPPS    $0x03, Z4, Z3, K1
+	VADDPS    Z4, Z3, K1, Z5
+	VMOVDQA64 Z5, Z3
+	VCVTPS2PH $0x00, Z3, Y3
+	TESTQ     BX, BX
+	JZ        block_sources_done
+	MOVQ      DX, R13
+	MOVQ      BX, R14
+
+block_sources:
+	MOVQ      (R13), R15
+	VCVTPH2PS Y0, Z0
+	VCVTPH2PS (R15)(SI*1), Z4
+	VMINPS    Z4, Z0, Z5
+	VMINPS    Z0, Z4, Z6
+	VPORD     Z6, Z5, Z5
+	VCMPPS    $0x03, Z4, Z0, K1
+	VADDPS    Z4, Z0, K1, Z5
+	VMOVDQA64 Z5, Z0
+	VCVTPS2PH $0x00, Z0, Y0
+	VCVTPH2PS Y1, Z1
+	VCVTPH2PS 32(R15)(SI*1), Z4
+	VMINPS    Z4, Z1, Z5
+	VMINPS    Z1, Z4, Z6
+	VPORD     Z6, Z5, Z5
+	VCMPPS    $0x03, Z4, Z1, K1
+	VADDPS    Z4, Z1, K1, Z5
+	VMOVDQA64 Z5, Z1
+	VCVTPS2PH $0x00, Z1, Y1
+	VCVTPH2PS Y2, Z2
+	VCVTPH2PS 64(R15)(SI*1), Z4
+	VMINPS    Z4, Z2, Z5
+	VMINPS    Z2, Z4, Z6
+	VPORD     Z6, Z5, Z5
+	VCMPPS    $0x03, Z4, Z2, K1
+	VADDPS    Z4, Z2, K1, Z5
+	VMOVDQA64 Z5, Z2
+	VCVTPS2PH $0x00, Z2, Y2
+	VCVTPH2PS Y3, Z3
+	VCVTPH2PS 96(R15)(SI*1), Z4
+	VMINPS    Z4, Z3, Z5
+	VMINPS    Z3, Z4, Z6
+	VPORD     Z6, Z5, Z5
+	VCMPPS    $0x03, Z4, Z3, K1
+	VADDPS    Z4, Z3, K1, Z5
+	VMOVDQA64 Z5, Z3
+	VCVTPS2PH $0x00, Z3, Y3
+	ADDQ      $0x18, R13
+	DECQ      R14
+	JNZ       block_sources
+
+block_sources_done:
+	VMOVDQU64 Y0, 64(R8)
+	VMOVDQU64 Y1, 96(R8)
+	VMOVDQU64 Y2, 128(R8)
+	VMOVDQU64 Y3, 160(R8)
+	MOVQ      start+56(FP), R9
+	LEAQ      128(SI)(R9*1), R9
+	MOVQ      R9, 8(R8)
+	VMOVDQU64 Y0, (R12)(SI*1)
+	VMOVDQU64 Y1, 32(R12)(SI*1)
+	VMOVDQU64 Y2, 64(R12)(SI*1)
+	VMOVDQU64 Y3, 96(R12)(SI*1)
+	TESTQ     CX, CX
+	JZ        block_targets_done
+	MOVQ      AX, R13
+	MOVQ      CX, R14
+
+block_targets:
+	MOVQ      (R13), R15
+	VMOVDQU64 Y0, (R15)(SI*1)
+	VMOVDQU64 Y1, 32(R15)(SI*1)
+	VMOVDQU64 Y2, 64(R15)(SI*1)
+	VMOVDQU64 Y3, 96(R15)(SI*1)
+	ADDQ      $0x18, R13
+	DECQ      R14
+	JNZ       block_targets
+
+block_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+128, SI
+	JMP  block
+
+tail:
+	MOVQ       DI, R9
+	SUBQ       SI, R9
+	JLE        done
+	MOVQ       $-1, R13
+	BZHIQ      R9, R13, R13
+	KMOVQ      R13, K1
+	VMOVDQU8.Z (R10)(SI*1), K1, Y0
+	VMOVDQU8.Z (R11)(SI*1), K1, Y1
+	VCVTPH2PS  Y0, Z0
+	VCVTPH2PS  Y1, Z1
+	VMINPS     Z1, Z0, Z2
+	VMINPS     Z0, Z1, Z3
+	VPORD      Z3, Z2, Z2
+	VCMPPS     $0x03, Z1, Z0, K2
+	VADDPS     Z1, Z0, K2, Z2
+	VMOVDQA64  Z2, Z0
+	VCVTPS2PH  $0x00, Z0, Y0
+	TESTQ      BX, BX
+	JZ         tail_sources_done
+	MOVQ       DX, R13
+	MOVQ       BX, R14
+
+tail_sources:
+	MOVQ       (R13), R15
+	VMOVDQU8.Z (R15)(SI*1), K1, Y1
+	VCVTPH2PS  Y0, Z0
+	VCVTPH2PS  Y1, Z1
+	VMINPS     Z1, Z0, Z2
+	VMINPS     Z0, Z1, Z3
+	VPORD      Z3, Z2, Z2
+	VCMPPS     $0x03, Z1, Z0, K2
+	VADDPS     Z1, Z0, K2, Z2
+	VMOVDQA64  Z2, Z0
+	VCVTPS2PH  $0x00, Z0, Y0
+	ADDQ       $0x18, R13
+	DECQ       R14
+	JNZ        tail_sources
+
+tail_sources_done:
+	LEAQ      32(SI), R13
+	CMPQ      R13, DI
+	CMOVQGT   DI, R13
+	VMOVDQU64 Y0, 64(R8)
+	MOVQ      start+56(FP), R9
+	LEAQ      (R13)(R9*1), R9
+	MOVQ      R9, 8(R8)
+	VMOVDQU8  Y0, K1, (R12)(SI*1)
+	TESTQ     CX, CX
+	JZ        tail_targets_done
+	MOVQ      AX, R13
+	MOVQ      CX, R14
+
+tail_targets:
+	MOVQ     (R13), R15
+	VMOVDQU8 Y0, K1, (R15)(SI*1)
+	ADDQ     $0x18, R13
+	DECQ     R14
+	JNZ      tail_targets
+
+tail_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+32, SI
+	JMP  tail
+
+done:
+	VZEROUPPER
+	RET
+
+// func maxFloat16LoggedAVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
+// Requires: AVX, AVX512BW, AVX512F, AVX512VL, BMI2, CMOV
+TEXT ·maxFloat16LoggedAVX512(SB), NOSPLIT, $0-64
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ log+48(FP), R8
+	MOVQ (DX), R10
+	MOVQ (AX), R12
+	MOVQ 24(DX), R11
+	ADDQ $0x30, DX
+	ADDQ $0x18, AX
+	SUBQ $0x02, BX
+	DECQ CX
+
+block:
+	MOVQ      DI, R9
+	SUBQ      SI, R9
+	CMPQ      R9, $+128
+	JL        tail
+	VMOVDQU64 (R10)(SI*1), Y0
+	VMOVDQU64 32(R10)(SI*1), Y1
+	VMOVDQU64 64(R10)(SI*1), Y2
+	VMOVDQU64 96(R10)(SI*1), Y3
+	VCVTPH2PS Y0, Z0
+	VCVTPH2PS (R11)(SI*1), Z4
+	VMAXPS    Z4, Z0, Z5
+	VMAXPS    Z0, Z4, Z6
+	VPANDD    Z6, Z5, Z5
+	VCMPPS    $0x03, Z4, Z0, K1
+	VADDPS    Z4, Z0, K1, Z5
+	VMOVDQA64 Z5, Z0
+	VCVTPS2PH $0x00, Z0, Y0
+	VCVTPH2PS Y1, Z1
+	VCVTPH2PS 32(R11)(SI*1), Z4
+	VMAXPS    Z4, Z1, Z5
+	VMAXPS    Z1, Z4, Z6
+	VPANDD    Z6, Z5, Z5
+	VCMPPS    $0x03, Z4, Z1, K1
+	VADDPS    Z4, Z1, K1, Z5
+	VMOVDQA64 Z5, Z1
+	VCVTPS2PH $0x00, Z1, Y1
+	VCVTPH2PS Y2, Z2
+	VCVTPH2PS 64(R11)(SI*1), Z4
+	VMAXPS    Z4, Z2, Z5
+	VMAXPS    Z2, Z4, Z6
+	VPANDD    Z6, Z5, Z5
+	VCMPPS    $0x03, Z4, Z2, K1
+	VADDPS    Z4, Z2, K1, Z5
+	VMOVDQA64 Z5, Z2
+	VCVTPS2PH $0x00, Z2, Y2
+	VCVTPH2PS Y3, Z3
+	VCVTPH2PS 96(R11)(SI*1), Z4
+	VMAXPS    Z4, Z3, Z5
+	VMAXPS    Z3, Z4, Z6
+	VPANDD    Z6, Z5, Z5
+	VCMPPS    $0x03, Z4, Z3, K1
+	VADDPS    Z4, Z3, K1, Z5
+	VMOVDQA64 Z5, Z3
+	VCVTPS2PH $0x00, Z3, Y3
+	TESTQ     BX, BX
+	JZ        block_sources_done
+	MOVQ      DX, R13
+	MOVQ      BX, R14
+
+block_sources:
+	MOVQ      (R13), R15
+	VCVTPH2PS Y0, Z0
+	VCVTPH2PS (R15)(SI*1), Z4
+	VMAXPS    Z4, Z0, Z5
+	VMAXPS    Z0, Z4, Z6
+	VPANDD    Z6, Z5, Z5
+	VCMPPS    $0x03, Z4, Z0, K1
+	VADDPS    Z4, Z0, K1, Z5
+	VMOVDQA64 Z5, Z0
+	VCVTPS2PH $0x00, Z0, Y0
+	VCVTPH2PS Y1, Z1
+	VCVTPH2PS 32(R15)(SI*1), Z4
+	VMAXPS    Z4, Z1, Z5
+	VMAXPS    Z1, Z4, Z6
+	VPANDD    Z6, Z5, Z5
+	VCMPPS    $0x03, Z4, Z1, K1
+	VADDPS    Z4, Z1, K1, Z5
+	VMOVDQA64 Z5, Z1
+	VCVTPS2PH $0x00, Z1, Y1
+	VCVTPH2PS Y2, Z2
+	VCVTPH2PS 64(R15)(SI*1), Z4
+	VMAXPS    Z4, Z2, Z5
+	VMAXPS    Z2, Z4, Z6
+	VPANDD    Z6, Z5, Z5
+	VCMPPS    $0x03, Z4, Z2, K1
+	VADDPS    Z4, Z2, K1, Z5
+	VMOVDQA64 Z5, Z2
+	VCVTPS2PH $0x00, Z2, Y2
+	VCVTPH2PS Y3, Z3
+	VCVTPH2PS 96(R15)(SI*1), Z4
+	VMAXPS    Z4, Z3, Z5
+	VMAXPS    Z3, Z4, Z6
+	VPANDD    Z6, Z5, Z5
+	VCMPPS    $0x03, Z4, Z3, K1
+	VADDPS    Z4, Z3, K1, Z5
+	VMOVDQA64 Z5, Z3
+	VCVTPS2PH $0x00, Z3, Y3
+	ADDQ      $0x18, R13
+	DECQ      R14
+	JNZ       block_sources
+
+block_sources_done:
+	VMOVDQU64 Y0, 64(R8)
+	VMOVDQU64 Y1, 96(R8)
+	VMOVDQU64 Y2, 128(R8)
+	VMOVDQU64 Y3, 160(R8)
+	MOVQ      start+56(FP), R9
+	LEAQ      128(SI)(R9*1), R9
+	MOVQ      R9, 8(R8)
+	VMOVDQU64 Y0, (R12)(SI*1)
+	VMOVDQU64 Y1, 32(R12)(SI*1)
+	VMOVDQU64 Y2, 64(R12)(SI*1)
+	VMOVDQU64 Y3, 96(R12)(SI*1)
+	TESTQ     CX, CX
+	JZ        block_targets_done
+	MOVQ      AX, R13
+	MOVQ      CX, R14
+
+block_targets:
+	MOVQ      (R13), R15
+	VMOVDQU64 Y0, (R15)(SI*1)
+	VMOVDQU64 Y1, 32(R15)(SI*1)
+	VMOVDQU64 Y2, 64(R15)(SI*1)
+	VMOVDQU64 Y3, 96(R15)(SI*1)
+	ADDQ      $0x18, R13
+	DECQ      R14
+	JNZ       block_targets
+
+block_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+128, SI
+	JMP  block
+
+tail:
+	MOVQ       DI, R9
+	SUBQ       SI, R9
+	JLE        done
+	MOVQ       $-1, R13
+	BZHIQ      R9, R13, R13
+	KMOVQ      R13, K1
+	VMOVDQU8.Z (R10)(SI*1), K1, Y0
+	VMOVDQU8.Z (R11)(SI*1), K1, Y1
+	VCVTPH2PS  Y0, Z0
+	VCVTPH2PS  Y1, Z1
+	VMAXPS     Z1, Z0, Z2
+	VMAXPS     Z0, Z1, Z3
+	VPANDD     Z3, Z2, Z2
+	VCMPPS     $0x03, Z1, Z0, K2
+	VADDPS     Z1, Z0, K2, Z2
+	VMOVDQA64  Z2, Z0
+	VCVTPS2PH  $0x00, Z0, Y0
+	TESTQ      BX, BX
+	JZ         tail_sources_done
+	MOVQ       DX, R13
+	MOVQ       BX, R14
+
+tail_sources:
+	MOVQ       (R13), R15
+	VMOVDQU8.Z (R15)(SI*1), K1, Y1
+	VCVTPH2PS  Y0, Z0
+	VCVTPH2PS  Y1, Z1
+	VMAXPS     Z1, Z0, Z2
+	VMAXPS     Z0, Z1, Z3
+	VPANDD     Z3, Z2, Z2
+	VCMPPS     $0x03, Z1, Z0, K2
+	VADDPS     Z1, Z0, K2, Z2
+	VMOVDQA64  Z2, Z0
+	VCVTPS2PH  $0x00, Z0, Y0
+	ADDQ       $0x18, R13
+	DECQ       R14
+	JNZ        tail_sources
+
+tail_sources_done:
+	LEAQ      32(SI), R13
+	CMPQ      R13, DI
+	CMOVQGT   DI, R13
+	VMOVDQU64 Y0, 64(R8)
+	MOVQ      start+56(FP), R9
+	LEAQ      (R13)(R9*1), R9
+	MOVQ      R9, 8(R8)
+	VMOVDQU8  Y0, K1, (R12)(SI*1)
+	TESTQ     CX, CX
+	JZ        tail_targets_done
+	MOVQ      AX, R13
+	MOVQ      CX, R14
+
+tail_targets:
+	MOVQ     (R13), R15
+	VMOVDQU8 Y0, K1, (R15)(SI*1)
+	ADDQ     $0x18, R13
+	DECQ     R14
+	JNZ      tail_targets
+
+tail_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+32, SI
+	JMP  tail
+
+done:
+	VZEROUPPER
+	RET
+
+// func sumBFloat16LoggedAVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
+// Requires: AVX, AVX512BW, AVX512F, BMI2, CMOV
+TEXT ·sumBFloat16LoggedAVX512(SB), NOSPLIT, $0-64
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ log+48(FP), R8
+	MOVQ (DX), R10
+	MOVQ (AX), R11
+	ADDQ $0x18, DX
+	ADDQ $0x18, AX
+	SUBQ $0x01, BX
+	DECQ CX
+
+block:
+	MOVQ      DI, R9
+	SUBQ      SI, R9
+	CMPQ      R9, $+256
+	JL        tail
+	VMOVDQU64 (R10)(SI*1), Z0
+	VMOVDQU64 64(R10)(SI*1), Z1
+	VMOVDQU64 128(R10)(SI*1), Z2
+	VMOVDQU64 192(R10)(SI*1), Z3
+	TESTQ     BX, BX
+	JZ        block_sources_done
+	MOVQ      DX, R12
+	MOVQ      BX, R13
+
+block_sources:
+	MOVQ         (R12), R14
+	VMOVDQU64    (R14)(SI*1), Z4
+	VPSLLD       $0x10, Z0, Z5
+	VPSLLD       $0x10, Z4, Z6
+	VADDPS       Z6, Z5, Z5
+	VPSRLD       $0x10, Z5, Z6
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z7
+	VPANDD       Z7, Z6, Z6
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z7
+	VPADDD       Z7, Z6, Z6
+	VCMPPS       $0x07, Z5, Z5, K1
+	VPADDD       Z6, Z5, K1, Z5
+	VPSRLD       $0x10, Z5, Z5
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z0, Z0
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z4, Z4
+	VADDPS       Z4, Z0, Z0
+	VPSRLD       $0x10, Z0, Z4
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z4, Z4
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z6
+	VPADDD       Z6, Z4, Z4
+	VCMPPS       $0x07, Z0, Z0, K1
+	VPADDD       Z4, Z0, K1, Z0
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z4
+	VPANDD       Z4, Z0, Z0
+	VPORD        Z0, Z5, Z5
+	VMOVDQA64    Z5, Z0
+	VMOVDQU64    64(R14)(SI*1), Z4
+	VPSLLD       $0x10, Z1, Z5
+	VPSLLD       $0x10, Z4, Z6
+	VADDPS       Z6, Z5, Z5
+	VPSRLD       $0x10, Z5, Z6
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z7
+	VPANDD       Z7, Z6, Z6
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z7
+	VPADDD       Z7, Z6, Z6
+	VCMPPS       $0x07, Z5, Z5, K1
+	VPADDD       Z6, Z5, K1, Z5
+	VPSRLD       $0x10, Z5, Z5
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z1, Z1
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z4, Z4
+	VADDPS       Z4, Z1, Z1
+	VPSRLD       $0x10, Z1, Z4
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z4, Z4
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z6
+	VPADDD       Z6, Z4, Z4
+	VCMPPS       $0x07, Z1, Z1, K1
+	VPADDD       Z4, Z1, K1, Z1
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z4
+	VPANDD       Z4, Z1, Z1
+	VPORD        Z1, Z5, Z5
+	VMOVDQA64    Z5, Z1
+	VMOVDQU64    128(R14)(SI*1), Z4
+	VPSLLD       $0x10, Z2, Z5
+	VPSLLD       $0x10, Z4, Z6
+	VADDPS       Z6, Z5, Z5
+	VPSRLD       $0x10, Z5, Z6
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z7
+	VPANDD       Z7, Z6, Z6
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z7
+	VPADDD       Z7, Z6, Z6
+	VCMPPS       $0x07, Z5, Z5, K1
+	VPADDD       Z6, Z5, K1, Z5
+	VPSRLD       $0x10, Z5, Z5
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z2, Z2
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z4, Z4
+	VADDPS       Z4, Z2, Z2
+	VPSRLD       $0x10, Z2, Z4
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z4, Z4
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z6
+	VPADDD       Z6, Z4, Z4
+	VCMPPS       $0x07, Z2, Z2, K1
+	VPADDD       Z4, Z2, K1, Z2
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z4
+	VPANDD       Z4, Z2, Z2
+	VPORD        Z2, Z5, Z5
+	VMOVDQA64    Z5, Z2
+	VMOVDQU64    192(R14)(SI*1), Z4
+	VPSLLD       $0x10, Z3, Z5
+	VPSLLD       $0x10, Z4, Z6
+	VADDPS       Z6, Z5, Z5
+	VPSRLD       $0x10, Z5, Z6
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z7
+	VPANDD       Z7, Z6, Z6
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z7
+	VPADDD       Z7, Z6, Z6
+	VCMPPS       $0x07, Z5, Z5, K1
+	VPADDD       Z6, Z5, K1, Z5
+	VPSRLD       $0x10, Z5, Z5
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z3, Z3
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z4, Z4
+	VADDPS       Z4, Z3, Z3
+	VPSRLD       $0x10, Z3, Z4
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z4, Z4
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z6
+	VPADDD       Z6, Z4, Z4
+	VCMPPS       $0x07, Z3, Z3, K1
+	VPADDD       Z4, Z3, K1, Z3
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z4
+	VPANDD       Z4, Z3, Z3
+	VPORD        Z3, Z5, Z5
+	VMOVDQA64    Z5, Z3
+	ADDQ         $0x18, R12
+	DECQ         R13
+	JNZ          block_sources
+
+block_sources_done:
+	VMOVDQU64 Z0, 64(R8)
+	VMOVDQU64 Z1, 128(R8)
+	VMOVDQU64 Z2, 192(R8)
+	VMOVDQU64 Z3, 256(R8)
+	MOVQ      start+56(FP), R9
+	LEAQ      256(SI)(R9*1), R9
+	MOVQ      R9, 8(R8)
+	VMOVDQU64 Z0, (R11)(SI*1)
+	VMOVDQU64 Z1, 64(R11)(SI*1)
+	VMOVDQU64 Z2, 128(R11)(SI*1)
+	VMOVDQU64 Z3, 192(R11)(SI*1)
+	TESTQ     CX, CX
+	JZ        block_targets_done
+	MOVQ      AX, R12
+	MOVQ      CX, R13
+
+block_targets:
+	MOVQ      (R12), R14
+	VMOVDQU64 Z0, (R14)(SI*1)
+	VMOVDQU64 Z1, 64(R14)(SI*1)
+	VMOVDQU64 Z2, 128(R14)(SI*1)
+	VMOVDQU64 Z3, 192(R14)(SI*1)
+	ADDQ      $0x18, R12
+	DECQ      R13
+	JNZ       block_targets
+
+block_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+256, SI
+	JMP  block
+
+tail:
+	MOVQ       DI, R9
+	SUBQ       SI, R9
+	JLE        done
+	MOVQ       $-1, R12
+	BZHIQ      R9, R12, R12
+	KMOVQ      R12, K1
+	VMOVDQU8.Z (R10)(SI*1), K1, Z0
+	TESTQ      BX, BX
+	JZ         tail_sources_done
+	MOVQ       DX, R12
+	MOVQ       BX, R13
+
+tail_sources:
+	MOVQ         (R12), R14
+	VMOVDQU8.Z   (R14)(SI*1), K1, Z1
+	VPSLLD       $0x10, Z0, Z2
+	VPSLLD       $0x10, Z1, Z3
+	VADDPS       Z3, Z2, Z2
+	VPSRLD       $0x10, Z2, Z3
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z4
+	VPANDD       Z4, Z3, Z3
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z4
+	VPADDD       Z4, Z3, Z3
+	VCMPPS       $0x07, Z2, Z2, K2
+	VPADDD       Z3, Z2, K2, Z2
+	VPSRLD       $0x10, Z2, Z2
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z0, Z0
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z1, Z1
+	VADDPS       Z1, Z0, Z0
+	VPSRLD       $0x10, Z0, Z1
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z1, Z1
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z3
+	VPADDD       Z3, Z1, Z1
+	VCMPPS       $0x07, Z0, Z0, K2
+	VPADDD       Z1, Z0, K2, Z0
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z1
+	VPANDD       Z1, Z0, Z0
+	VPORD        Z0, Z2, Z2
+	VMOVDQA64    Z2, Z0
+	ADDQ         $0x18, R12
+	DECQ         R13
+	JNZ          tail_sources
+
+tail_sources_done:
+	LEAQ      64(SI), R12
+	CMPQ      R12, DI
+	CMOVQGT   DI, R12
+	VMOVDQU64 Z0, 64(R8)
+	MOVQ      start+56(FP), R9
+	LEAQ      (R12)(R9*1), R9
+	MOVQ      R9, 8(R8)
+	VMOVDQU8  Z0, K1, (R11)(SI*1)
+	TESTQ     CX, CX
+	JZ        tail_targets_done
+	MOVQ      AX, R12
+	MOVQ      CX, R13
+
+tail_targets:
+	MOVQ     (R12), R14
+	VMOVDQU8 Z0, K1, (R14)(SI*1)
+	ADDQ     $0x18, R12
+	DECQ     R13
+	JNZ      tail_targets
+
+tail_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+64, SI
+	JMP  tail
+
+done:
+	VZEROUPPER
+	RET
+
+// func prodBFloat16LoggedAVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
+// Requires: AVX, AVX512BW, AVX512F, BMI2, CMOV
+TEXT ·prodBFloat16LoggedAVX512(SB), NOSPLIT, $0-64
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ log+48(FP), R8
+	MOVQ (DX), R10
+	MOVQ (AX), R11
+	ADDQ $0x18, DX
+	ADDQ $0x18, AX
+	SUBQ $0x01, BX
+	DECQ CX
+
+block:
+	MOVQ      DI, R9
+	SUBQ      SI, R9
+	CMPQ      R9, $+256
+	JL        tail
+	VMOVDQU64 (R10)(SI*1), Z0
+	VMOVDQU64 64(R10)(SI*1), Z1
+	VMOVDQU64 128(R10)(SI*1), Z2
+	VMOVDQU64 192(R10)(SI*1), Z3
+	TESTQ     BX, BX
+	JZ        block_sources_done
+	MOVQ      DX, R12
+	MOVQ      BX, R13
+
+block_sources:
+	MOVQ         (R12), R14
+	VMOVDQU64    (R14)(SI*1), Z4
+	VPSLLD       $0x10, Z0, Z5
+	VPSLLD       $0x10, Z4, Z6
+	VMULPS       Z6, Z5, Z5
+	VPSRLD       $0x10, Z5, Z6
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z7
+	VPANDD       Z7, Z6, Z6
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z7
+	VPADDD       Z7, Z6, Z6
+	VCMPPS       $0x07, Z5, Z5, K1
+	VPADDD       Z6, Z5, K1, Z5
+	VPSRLD       $0x10, Z5, Z5
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z0, Z0
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z4, Z4
+	VMULPS       Z4, Z0, Z0
+	VPSRLD       $0x10, Z0, Z4
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z4, Z4
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z6
+	VPADDD       Z6, Z4, Z4
+	VCMPPS       $0x07, Z0, Z0, K1
+	VPADDD       Z4, Z0, K1, Z0
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z4
+	VPANDD       Z4, Z0, Z0
+	VPORD        Z0, Z5, Z5
+	VMOVDQA64    Z5, Z0
+	VMOVDQU64    64(R14)(SI*1), Z4
+	VPSLLD       $0x10, Z1, Z5
+	VPSLLD       $0x10, Z4, Z6
+	VMULPS       Z6, Z5, Z5
+	VPSRLD       $0x10, Z5, Z6
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z7
+	VPANDD       Z7, Z6, Z6
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z7
+	VPADDD       Z7, Z6, Z6
+	VCMPPS       $0x07, Z5, Z5, K1
+	VPADDD       Z6, Z5, K1, Z5
+	VPSRLD       $0x10, Z5, Z5
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z1, Z1
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z4, Z4
+	VMULPS       Z4, Z1, Z1
+	VPSRLD       $0x10, Z1, Z4
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z4, Z4
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z6
+	VPADDD       Z6, Z4, Z4
+	VCMPPS       $0x07, Z1, Z1, K1
+	VPADDD       Z4, Z1, K1, Z1
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z4
+	VPANDD       Z4, Z1, Z1
+	VPORD        Z1, Z5, Z5
+	VMOVDQA64    Z5, Z1
+	VMOVDQU64    128(R14)(SI*1), Z4
+	VPSLLD       $0x10, Z2, Z5
+	VPSLLD       $0x10, Z4, Z6
+	VMULPS       Z6, Z5, Z5
+	VPSRLD       $0x10, Z5, Z6
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z7
+	VPANDD       Z7, Z6, Z6
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z7
+	VPADDD       Z7, Z6, Z6
+	VCMPPS       $0x07, Z5, Z5, K1
+	VPADDD       Z6, Z5, K1, Z5
+	VPSRLD       $0x10, Z5, Z5
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z2, Z2
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z4, Z4
+	VMULPS       Z4, Z2, Z2
+	VPSRLD       $0x10, Z2, Z4
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z4, Z4
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z6
+	VPADDD       Z6, Z4, Z4
+	VCMPPS       $0x07, Z2, Z2, K1
+	VPADDD       Z4, Z2, K1, Z2
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z4
+	VPANDD       Z4, Z2, Z2
+	VPORD        Z2, Z5, Z5
+	VMOVDQA64    Z5, Z2
+	VMOVDQU64    192(R14)(SI*1), Z4
+	VPSLLD       $0x10, Z3, Z5
+	VPSLLD       $0x10, Z4, Z6
+	VMULPS       Z6, Z5, Z5
+	VPSRLD       $0x10, Z5, Z6
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z7
+	VPANDD       Z7, Z6, Z6
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z7
+	VPADDD       Z7, Z6, Z6
+	VCMPPS       $0x07, Z5, Z5, K1
+	VPADDD       Z6, Z5, K1, Z5
+	VPSRLD       $0x10, Z5, Z5
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z3, Z3
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z4, Z4
+	VMULPS       Z4, Z3, Z3
+	VPSRLD       $0x10, Z3, Z4
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z4, Z4
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z6
+	VPADDD       Z6, Z4, Z4
+	VCMPPS       $0x07, Z3, Z3, K1
+	VPADDD       Z4, Z3, K1, Z3
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z4
+	VPANDD       Z4, Z3, Z3
+	VPORD        Z3, Z5, Z5
+	VMOVDQA64    Z5, Z3
+	ADDQ         $0x18, R12
+	DECQ         R13
+	JNZ          block_sources
+
+block_sources_done:
+	VMOVDQU64 Z0, 64(R8)
+	VMOVDQU64 Z1, 128(R8)
+	VMOVDQU64 Z2, 192(R8)
+	VMOVDQU64 Z3, 256(R8)
+	MOVQ      start+56(FP), R9
+	LEAQ      256(SI)(R9*1), R9
+	MOVQ      R9, 8(R8)
+	VMOVDQU64 Z0, (R11)(SI*1)
+	VMOVDQU64 Z1, 64(R11)(SI*1)
+	VMOVDQU64 Z2, 128(R11)(SI*1)
+	VMOVDQU64 Z3, 192(R11)(SI*1)
+	TESTQ     CX, CX
+	JZ        block_targets_done
+	MOVQ      AX, R12
+	MOVQ      CX, R13
+
+block_targets:
+	MOVQ      (R12), R14
+	VMOVDQU64 Z0, (R14)(SI*1)
+	VMOVDQU64 Z1, 64(R14)(SI*1)
+	VMOVDQU64 Z2, 128(R14)(SI*1)
+	VMOVDQU64 Z3, 192(R14)(SI*1)
+	ADDQ      $0x18, R12
+	DECQ      R13
+	JNZ       block_targets
+
+block_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+256, SI
+	JMP  block
+
+tail:
+	MOVQ       DI, R9
+	SUBQ       SI, R9
+	JLE        done
+	MOVQ       $-1, R12
+	BZHIQ      R9, R12, R12
+	KMOVQ      R12, K1
+	VMOVDQU8.Z (R10)(SI*1), K1, Z0
+	TESTQ      BX, BX
+	JZ         tail_sources_done
+	MOVQ       DX, R12
+	MOVQ       BX, R13
+
+tail_sources:
+	MOVQ         (R12), R14
+	VMOVDQU8.Z   (R14)(SI*1), K1, Z1
+	VPSLLD       $0x10, Z0, Z2
+	VPSLLD       $0x10, Z1, Z3
+	VMULPS       Z3, Z2, Z2
+	VPSRLD       $0x10, Z2, Z3
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z4
+	VPANDD       Z4, Z3, Z3
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z4
+	VPADDD       Z4, Z3, Z3
+	VCMPPS       $0x07, Z2, Z2, K2
+	VPADDD       Z3, Z2, K2, Z2
+	VPSRLD       $0x10, Z2, Z2
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z0, Z0
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z1, Z1
+	VMULPS       Z1, Z0, Z0
+	VPSRLD       $0x10, Z0, Z1
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z1, Z1
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z3
+	VPADDD       Z3, Z1, Z1
+	VCMPPS       $0x07, Z0, Z0, K2
+	VPADDD       Z1, Z0, K2, Z0
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z1
+	VPANDD       Z1, Z0, Z0
+	VPORD        Z0, Z2, Z2
+	VMOVDQA64    Z2, Z0
+	ADDQ         $0x18, R12
+	DECQ         R13
+	JNZ          tail_sources
+
+tail_sources_done:
+	LEAQ      64(SI), R12
+	CMPQ      R12, DI
+	CMOVQGT   DI, R12
+	VMOVDQU64 Z0, 64(R8)
+	MOVQ      start+56(FP), R9
+	LEAQ      (R12)(R9*1), R9
+	MOVQ      R9, 8(R8)
+	VMOVDQU8  Z0, K1, (R11)(SI*1)
+	TESTQ     CX, CX
+	JZ        tail_targets_done
+	MOVQ      AX, R12
+	MOVQ      CX, R13
+
+tail_targets:
+	MOVQ     (R12), R14
+	VMOVDQU8 Z0, K1, (R14)(SI*1)
+	ADDQ     $0x18, R12
+	DECQ     R13
+	JNZ      tail_targets
+
+tail_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+64, SI
+	JMP  tail
+
+done:
+	VZEROUPPER
+	RET
+
+// func minBFloat16LoggedAVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
+// Requires: AVX, AVX512BW, AVX512F, BMI2, CMOV
+TEXT ·minBFloat16LoggedAVX512(SB), NOSPLIT, $0-64
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ log+48(FP), R8
+	MOVQ (DX), R10
+	MOVQ (AX), R11
+	ADDQ $0x18, DX
+	ADDQ $0x18, AX
+	SUBQ $0x01, BX
+	DECQ CX
+
+block:
+	MOVQ      DI, R9
+	SUBQ      SI, R9
+	CMPQ      R9, $+256
+	JL        tail
+	VMOVDQU64 (R10)(SI*1), Z0
+	VMOVDQU64 64(R10)(SI*1), Z1
+	VMOVDQU64 128(R10)(SI*1), Z2
+	VMOVDQU64 192(R10)(SI*1), Z3
+	TESTQ     BX, BX
+	JZ        block_sources_done
+	MOVQ      DX, R12
+	MOVQ      BX, R13
+
+block_sources:
+	MOVQ         (R12), R14
+	VMOVDQU64    (R14)(SI*1), Z4
+	VPSLLD       $0x10, Z0, Z5
+	VPSLLD       $0x10, Z4, Z6
+	VMINPS       Z6, Z5, Z7
+	VMINPS       Z5, Z6, Z8
+	VPORD        Z8, Z7, Z7
+	VCMPPS       $0x03, Z6, Z5, K1
+	VADDPS       Z6, Z5, K1, Z7
+	VMOVDQA64    Z7, Z5
+	VPSRLD       $0x10, Z5, Z6
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z7
+	VPANDD       Z7, Z6, Z6
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z7
+	VPADDD       Z7, Z6, Z6
+	VCMPPS       $0x07, Z5, Z5, K1
+	VPADDD       Z6, Z5, K1, Z5
+	VPSRLD       $0x10, Z5, Z5
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z0, Z0
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z4, Z4
+	VMINPS       Z4, Z0, Z6
+	VMINPS       Z0, Z4, Z7
+	VPORD        Z7, Z6, Z6
+	VCMPPS       $0x03, Z4, Z0, K1
+	VADDPS       Z4, Z0, K1, Z6
+	VMOVDQA64    Z6, Z0
+	VPSRLD       $0x10, Z0, Z4
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z4, Z4
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z6
+	VPADDD       Z6, Z4, Z4
+	VCMPPS       $0x07, Z0, Z0, K1
+	VPADDD       Z4, Z0, K1, Z0
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z4
+	VPANDD       Z4, Z0, Z0
+	VPORD        Z0, Z5, Z5
+	VMOVDQA64    Z5, Z0
+	VMOVDQU64    64(R14)(SI*1), Z4
+	VPSLLD       $0x10, Z1, Z5
+	VPSLLD       $0x10, Z4, Z6
+	VMINPS       Z6, Z5, Z7
+	VMINPS       Z5, Z6, Z8
+	VPORD        Z8, Z7, Z7
+	VCMPPS       $0x03, Z6, Z5, K1
+	VADDPS       Z6, Z5, K1, Z7
+	VMOVDQA64    Z7, Z5
+	VPSRLD       $0x10, Z5, Z6
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z7
+	VPANDD       Z7, Z6, Z6
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z7
+	VPADDD       Z7, Z6, Z6
+	VCMPPS       $0x07, Z5, Z5, K1
+	VPADDD       Z6, Z5, K1, Z5
+	VPSRLD       $0x10, Z5, Z5
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z1, Z1
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z4, Z4
+	VMINPS       Z4, Z1, Z6
+	VMINPS       Z1, Z4, Z7
+	VPORD        Z7, Z6, Z6
+	VCMPPS       $0x03, Z4, Z1, K1
+	VADDPS       Z4, Z1, K1, Z6
+	VMOVDQA64    Z6, Z1
+	VPSRLD       $0x10, Z1, Z4
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z4, Z4
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z6
+	VPADDD       Z6, Z4, Z4
+	VCMPPS       $0x07, Z1, Z1, K1
+	VPADDD       Z4, Z1, K1, Z1
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z4
+	VPANDD       Z4, Z1, Z1
+	VPORD        Z1, Z5, Z5
+	VMOVDQA64    Z5, Z1
+	VMOVDQU64    128(R14)(SI*1), Z4
+	VPSLLD       $0x10, Z2, Z5
+	VPSLLD       $0x10, Z4, Z6
+	VMINPS       Z6, Z5, Z7
+	VMINPS       Z5, Z6, Z8
+	VPORD        Z8, Z7, Z7
+	VCMPPS       $0x03, Z6, Z5, K1
+	VADDPS       Z6, Z5, K1, Z7
+	VMOVDQA64    Z7, Z5
+	VPSRLD       $0x10, Z5, Z6
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z7
+	VPANDD       Z7, Z6, Z6
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z7
+	VPADDD       Z7, Z6, Z6
+	VCMPPS       $0x07, Z5, Z5, K1
+	VPADDD       Z6, Z5, K1, Z5
+	VPSRLD       $0x10, Z5, Z5
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z2, Z2
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z4, Z4
+	VMINPS       Z4, Z2, Z6
+	VMINPS       Z2, Z4, Z7
+	VPORD        Z7, Z6, Z6
+	VCMPPS       $0x03, Z4, Z2, K1
+	VADDPS       Z4, Z2, K1, Z6
+	VMOVDQA64    Z6, Z2
+	VPSRLD       $0x10, Z2, Z4
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z4, Z4
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z6
+	VPADDD       Z6, Z4, Z4
+	VCMPPS       $0x07, Z2, Z2, K1
+	VPADDD       Z4, Z2, K1, Z2
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z4
+	VPANDD       Z4, Z2, Z2
+	VPORD        Z2, Z5, Z5
+	VMOVDQA64    Z5, Z2
+	VMOVDQU64    192(R14)(SI*1), Z4
+	VPSLLD       $0x10, Z3, Z5
+	VPSLLD       $0x10, Z4, Z6
+	VMINPS       Z6, Z5, Z7
+	VMINPS       Z5, Z6, Z8
+	VPORD        Z8, Z7, Z7
+	VCMPPS       $0x03, Z6, Z5, K1
+	VADDPS       Z6, Z5, K1, Z7
+	VMOVDQA64    Z7, Z5
+	VPSRLD       $0x10, Z5, Z6
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z7
+	VPANDD       Z7, Z6, Z6
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z7
+	VPADDD       Z7, Z6, Z6
+	VCMPPS       $0x07, Z5, Z5, K1
+	VPADDD       Z6, Z5, K1, Z5
+	VPSRLD       $0x10, Z5, Z5
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z3, Z3
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z4, Z4
+	VMINPS       Z4, Z3, Z6
+	VMINPS       Z3, Z4, Z7
+	VPORD        Z7, Z6, Z6
+	VCMPPS       $0x03, Z4, Z3, K1
+	VADDPS       Z4, Z3, K1, Z6
+	VMOVDQA64    Z6, Z3
+	VPSRLD       $0x10, Z3, Z4
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z4, Z4
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z6
+	VPADDD       Z6, Z4, Z4
+	VCMPPS       $0x07, Z3, Z3, K1
+	VPADDD       Z4, Z3, K1, Z3
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z4
+	VPANDD       Z4, Z3, Z3
+	VPORD        Z3, Z5, Z5
+	VMOVDQA64    Z5, Z3
+	ADDQ         $0x18, R12
+	DECQ         R13
+	JNZ          block_sources
+
+block_sources_done:
+	VMOVDQU64 Z0, 64(R8)
+	VMOVDQU64 Z1, 128(R8)
+	VMOVDQU64 Z2, 192(R8)
+	VMOVDQU64 Z3, 256(R8)
+	MOVQ      start+56(FP), R9
+	LEAQ      256(SI)(R9*1), R9
+	MOVQ      R9, 8(R8)
+	VMOVDQU64 Z0, (R11)(SI*1)
+	VMOVDQU64 Z1, 64(R11)(SI*1)
+	VMOVDQU64 Z2, 128(R11)(SI*1)
+	VMOVDQU64 Z3, 192(R11)(SI*1)
+	TESTQ     CX, CX
+	JZ        block_targets_done
+	MOVQ      AX, R12
+	MOVQ      CX, R13
+
+block_targets:
+	MOVQ      (R12), R14
+	VMOVDQU64 Z0, (R14)(SI*1)
+	VMOVDQU64 Z1, 64(R14)(SI*1)
+	VMOVDQU64 Z2, 128(R14)(SI*1)
+	VMOVDQU64 Z3, 192(R14)(SI*1)
+	ADDQ      $0x18, R12
+	DECQ      R13
+	JNZ       block_targets
+
+block_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+256, SI
+	JMP  block
+
+tail:
+	MOVQ       DI, R9
+	SUBQ       SI, R9
+	JLE        done
+	MOVQ       $-1, R12
+	BZHIQ      R9, R12, R12
+	KMOVQ      R12, K1
+	VMOVDQU8.Z (R10)(SI*1), K1, Z0
+	TESTQ      BX, BX
+	JZ         tail_sources_done
+	MOVQ       DX, R12
+	MOVQ       BX, R13
+
+tail_sources:
+	MOVQ         (R12), R14
+	VMOVDQU8.Z   (R14)(SI*1), K1, Z1
+	VPSLLD       $0x10, Z0, Z2
+	VPSLLD       $0x10, Z1, Z3
+	VMINPS       Z3, Z2, Z4
+	VMINPS       Z2, Z3, Z5
+	VPORD        Z5, Z4, Z4
+	VCMPPS       $0x03, Z3, Z2, K2
+	VADDPS       Z3, Z2, K2, Z4
+	VMOVDQA64    Z4, Z2
+	VPSRLD       $0x10, Z2, Z3
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z4
+	VPANDD       Z4, Z3, Z3
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z4
+	VPADDD       Z4, Z3, Z3
+	VCMPPS       $0x07, Z2, Z2, K2
+	VPADDD       Z3, Z2, K2, Z2
+	VPSRLD       $0x10, Z2, Z2
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z0, Z0
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z1, Z1
+	VMINPS       Z1, Z0, Z3
+	VMINPS       Z0, Z1, Z4
+	VPORD        Z4, Z3, Z3
+	VCMPPS       $0x03, Z1, Z0, K2
+	VADDPS       Z1, Z0, K2, Z3
+	VMOVDQA64    Z3, Z0
+	VPSRLD       $0x10, Z0, Z1
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z1, Z1
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z3
+	VPADDD       Z3, Z1, Z1
+	VCMPPS       $0x07, Z0, Z0, K2
+	VPADDD       Z1, Z0, K2, Z0
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z1
+	VPANDD       Z1, Z0, Z0
+	VPORD        Z0, Z2, Z2
+	VMOVDQA64    Z2, Z0
+	ADDQ         $0x18, R12
+	DECQ         R13
+	JNZ          tail_sources
+
+tail_sources_done:
+	LEAQ      64(SI), R12
+	CMPQ      R12, DI
+	CMOVQGT   DI, R12
+	VMOVDQU64 Z0, 64(R8)
+	MOVQ      start+56(FP), R9
+	LEAQ      (R12)(R9*1), R9
+	MOVQ      R9, 8(R8)
+	VMOVDQU8  Z0, K1, (R11)(SI*1)
+	TESTQ     CX, CX
+	JZ        tail_targets_done
+	MOVQ      AX, R12
+	MOVQ      CX, R13
+
+tail_targets:
+	MOVQ     (R12), R14
+	VMOVDQU8 Z0, K1, (R14)(SI*1)
+	ADDQ     $0x18, R12
+	DECQ     R13
+	JNZ      tail_targets
+
+tail_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+64, SI
+	JMP  tail
+
+done:
+	VZEROUPPER
+	RET
+
+// func maxBFloat16LoggedAVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
+// Requires: AVX, AVX512BW, AVX512F, BMI2, CMOV
+TEXT ·maxBFloat16LoggedAVX512(SB), NOSPLIT, $0-64
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ log+48(FP), R8
+	MOVQ (DX), R10
+	MOVQ (AX), R11
+	ADDQ $0x18, DX
+	ADDQ $0x18, AX
+	SUBQ $0x01, BX
+	DECQ CX
+
+block:
+	MOVQ      DI, R9
+	SUBQ      SI, R9
+	CMPQ      R9, $+256
+	JL        tail
+	VMOVDQU64 (R10)(SI*1), Z0
+	VMOVDQU64 64(R10)(SI*1), Z1
+	VMOVDQU64 128(R10)(SI*1), Z2
+	VMOVDQU64 192(R10)(SI*1), Z3
+	TESTQ     BX, BX
+	JZ        block_sources_done
+	MOVQ      DX, R12
+	MOVQ      BX, R13
+
+block_sources:
+	MOVQ         (R12), R14
+	VMOVDQU64    (R14)(SI*1), Z4
+	VPSLLD       $0x10, Z0, Z5
+	VPSLLD       $0x10, Z4, Z6
+	VMAXPS       Z6, Z5, Z7
+	VMAXPS       Z5, Z6, Z8
+	VPANDD       Z8, Z7, Z7
+	VCMPPS       $0x03, Z6, Z5, K1
+	VADDPS       Z6, Z5, K1, Z7
+	VMOVDQA64    Z7, Z5
+	VPSRLD       $0x10, Z5, Z6
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z7
+	VPANDD       Z7, Z6, Z6
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z7
+	VPADDD       Z7, Z6, Z6
+	VCMPPS       $0x07, Z5, Z5, K1
+	VPADDD       Z6, Z5, K1, Z5
+	VPSRLD       $0x10, Z5, Z5
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z0, Z0
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z4, Z4
+	VMAXPS       Z4, Z0, Z6
+	VMAXPS       Z0, Z4, Z7
+	VPANDD       Z7, Z6, Z6
+	VCMPPS       $0x03, Z4, Z0, K1
+	VADDPS       Z4, Z0, K1, Z6
+	VMOVDQA64    Z6, Z0
+	VPSRLD       $0x10, Z0, Z4
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z4, Z4
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z6
+	VPADDD       Z6, Z4, Z4
+	VCMPPS       $0x07, Z0, Z0, K1
+	VPADDD       Z4, Z0, K1, Z0
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z4
+	VPANDD       Z4, Z0, Z0
+	VPORD        Z0, Z5, Z5
+	VMOVDQA64    Z5, Z0
+	VMOVDQU64    64(R14)(SI*1), Z4
+	VPSLLD       $0x10, Z1, Z5
+	VPSLLD       $0x10, Z4, Z6
+	VMAXPS       Z6, Z5, Z7
+	VMAXPS       Z5, Z6, Z8
+	VPANDD       Z8, Z7, Z7
+	VCMPPS       $0x03, Z6, Z5, K1
+	VADDPS       Z6, Z5, K1, Z7
+	VMOVDQA64    Z7, Z5
+	VPSRLD       $0x10, Z5, Z6
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z7
+	VPANDD       Z7, Z6, Z6
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z7
+	VPADDD       Z7, Z6, Z6
+	VCMPPS       $0x07, Z5, Z5, K1
+	VPADDD       Z6, Z5, K1, Z5
+	VPSRLD       $0x10, Z5, Z5
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z1, Z1
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z4, Z4
+	VMAXPS       Z4, Z1, Z6
+	VMAXPS       Z1, Z4, Z7
+	VPANDD       Z7, Z6, Z6
+	VCMPPS       $0x03, Z4, Z1, K1
+	VADDPS       Z4, Z1, K1, Z6
+	VMOVDQA64    Z6, Z1
+	VPSRLD       $0x10, Z1, Z4
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z4, Z4
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z6
+	VPADDD       Z6, Z4, Z4
+	VCMPPS       $0x07, Z1, Z1, K1
+	VPADDD       Z4, Z1, K1, Z1
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z4
+	VPANDD       Z4, Z1, Z1
+	VPORD        Z1, Z5, Z5
+	VMOVDQA64    Z5, Z1
+	VMOVDQU64    128(R14)(SI*1), Z4
+	VPSLLD       $0x10, Z2, Z5
+	VPSLLD       $0x10, Z4, Z6
+	VMAXPS       Z6, Z5, Z7
+	VMAXPS       Z5, Z6, Z8
+	VPANDD       Z8, Z7, Z7
+	VCMPPS       $0x03, Z6, Z5, K1
+	VADDPS       Z6, Z5, K1, Z7
+	VMOVDQA64    Z7, Z5
+	VPSRLD       $0x10, Z5, Z6
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z7
+	VPANDD       Z7, Z6, Z6
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z7
+	VPADDD       Z7, Z6, Z6
+	VCMPPS       $0x07, Z5, Z5, K1
+	VPADDD       Z6, Z5, K1, Z5
+	VPSRLD       $0x10, Z5, Z5
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z2, Z2
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z4, Z4
+	VMAXPS       Z4, Z2, Z6
+	VMAXPS       Z2, Z4, Z7
+	VPANDD       Z7, Z6, Z6
+	VCMPPS       $0x03, Z4, Z2, K1
+	VADDPS       Z4, Z2, K1, Z6
+	VMOVDQA64    Z6, Z2
+	VPSRLD       $0x10, Z2, Z4
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z4, Z4
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z6
+	VPADDD       Z6, Z4, Z4
+	VCMPPS       $0x07, Z2, Z2, K1
+	VPADDD       Z4, Z2, K1, Z2
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z4
+	VPANDD       Z4, Z2, Z2
+	VPORD        Z2, Z5, Z5
+	VMOVDQA64    Z5, Z2
+	VMOVDQU64    192(R14)(SI*1), Z4
+	VPSLLD       $0x10, Z3, Z5
+	VPSLLD       $0x10, Z4, Z6
+	VMAXPS       Z6, Z5, Z7
+	VMAXPS       Z5, Z6, Z8
+	VPANDD       Z8, Z7, Z7
+	VCMPPS       $0x03, Z6, Z5, K1
+	VADDPS       Z6, Z5, K1, Z7
+	VMOVDQA64    Z7, Z5
+	VPSRLD       $0x10, Z5, Z6
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z7
+	VPANDD       Z7, Z6, Z6
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z7
+	VPADDD       Z7, Z6, Z6
+	VCMPPS       $0x07, Z5, Z5, K1
+	VPADDD       Z6, Z5, K1, Z5
+	VPSRLD       $0x10, Z5, Z5
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z3, Z3
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z4, Z4
+	VMAXPS       Z4, Z3, Z6
+	VMAXPS       Z3, Z4, Z7
+	VPANDD       Z7, Z6, Z6
+	VCMPPS       $0x03, Z4, Z3, K1
+	VADDPS       Z4, Z3, K1, Z6
+	VMOVDQA64    Z6, Z3
+	VPSRLD       $0x10, Z3, Z4
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z4, Z4
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z6
+	VPADDD       Z6, Z4, Z4
+	VCMPPS       $0x07, Z3, Z3, K1
+	VPADDD       Z4, Z3, K1, Z3
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z4
+	VPANDD       Z4, Z3, Z3
+	VPORD        Z3, Z5, Z5
+	VMOVDQA64    Z5, Z3
+	ADDQ         $0x18, R12
+	DECQ         R13
+	JNZ          block_sources
+
+block_sources_done:
+	VMOVDQU64 Z0, 64(R8)
+	VMOVDQU64 Z1, 128(R8)
+	VMOVDQU64 Z2, 192(R8)
+	VMOVDQU64 Z3, 256(R8)
+	MOVQ      start+56(FP), R9
+	LEAQ      256(SI)(R9*1), R9
+	MOVQ      R9, 8(R8)
+	VMOVDQU64 Z0, (R11)(SI*1)
+	VMOVDQU64 Z1, 64(R11)(SI*1)
+	VMOVDQU64 Z2, 128(R11)(SI*1)
+	VMOVDQU64 Z3, 192(R11)(SI*1)
+	TESTQ     CX, CX
+	JZ        block_targets_done
+	MOVQ      AX, R12
+	MOVQ      CX, R13
+
+block_targets:
+	MOVQ      (R12), R14
+	VMOVDQU64 Z0, (R14)(SI*1)
+	VMOVDQU64 Z1, 64(R14)(SI*1)
+	VMOVDQU64 Z2, 128(R14)(SI*1)
+	VMOVDQU64 Z3, 192(R14)(SI*1)
+	ADDQ      $0x18, R12
+	DECQ      R13
+	JNZ       block_targets
+
+block_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+256, SI
+	JMP  block
+
+tail:
+	MOVQ       DI, R9
+	SUBQ       SI, R9
+	JLE        done
+	MOVQ       $-1, R12
+	BZHIQ      R9, R12, R12
+	KMOVQ      R12, K1
+	VMOVDQU8.Z (R10)(SI*1), K1, Z0
+	TESTQ      BX, BX
+	JZ         tail_sources_done
+	MOVQ       DX, R12
+	MOVQ       BX, R13
+
+tail_sources:
+	MOVQ         (R12), R14
+	VMOVDQU8.Z   (R14)(SI*1), K1, Z1
+	VPSLLD       $0x10, Z0, Z2
+	VPSLLD       $0x10, Z1, Z3
+	VMAXPS       Z3, Z2, Z4
+	VMAXPS       Z2, Z3, Z5
+	VPANDD       Z5, Z4, Z4
+	VCMPPS       $0x03, Z3, Z2, K2
+	VADDPS       Z3, Z2, K2, Z4
+	VMOVDQA64    Z4, Z2
+	VPSRLD       $0x10, Z2, Z3
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z4
+	VPANDD       Z4, Z3, Z3
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z4
+	VPADDD       Z4, Z3, Z3
+	VCMPPS       $0x07, Z2, Z2, K2
+	VPADDD       Z3, Z2, K2, Z2
+	VPSRLD       $0x10, Z2, Z2
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z0, Z0
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z1, Z1
+	VMAXPS       Z1, Z0, Z3
+	VMAXPS       Z0, Z1, Z4
+	VPANDD       Z4, Z3, Z3
+	VCMPPS       $0x03, Z1, Z0, K2
+	VADDPS       Z1, Z0, K2, Z3
+	VMOVDQA64    Z3, Z0
+	VPSRLD       $0x10, Z0, Z1
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z1, Z1
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z3
+	VPADDD       Z3, Z1, Z1
+	VCMPPS       $0x07, Z0, Z0, K2
+	VPADDD       Z1, Z0, K2, Z0
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z1
+	VPANDD       Z1, Z0, Z0
+	VPORD        Z0, Z2, Z2
+	VMOVDQA64    Z2, Z0
+	ADDQ         $0x18, R12
+	DECQ         R13
+	JNZ          tail_sources
+
+tail_sources_done:
+	LEAQ      64(SI), R12
+	CMPQ      R12, DI
+	CMOVQGT   DI, R12
+	VMOVDQU64 Z0, 64(R8)
+	MOVQ      start+56(FP), R9
+	LEAQ      (R12)(R9*1), R9
+	MOVQ      R9, 8(R8)
+	VMOVDQU8  Z0, K1, (R11)(SI*1)
+	TESTQ     CX, CX
+	JZ        tail_targets_done
+	MOVQ      AX, R12
+	MOVQ      CX, R13
+
+tail_targets:
+	MOVQ     (R12), R14
+	VMOVDQU8 Z0, K1, (R14)(SI*1)
+	ADDQ     $0x18, R12
+	DECQ     R13
+	JNZ      tail_targets
+
+tail_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+64, SI
+	JMP  tail
+
+done:
+	VZEROUPPER
+	RET
+
+// func sumFloat8E4M3LoggedAVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
+// Requires: AVX, AVX512BW, AVX512F, BMI2, CMOV
+TEXT ·sumFloat8E4M3LoggedAVX512(SB), NOSPLIT, $0-64
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ log+48(FP), R8
+	MOVQ (DX), R10
+	MOVQ (AX), R11
+	ADDQ $0x18, DX
+	ADDQ $0x18, AX
+	SUBQ $0x01, BX
+	DECQ CX
+
+block:
+	MOVQ      DI, R9
+	SUBQ      SI, R9
+	CMPQ      R9, $+64
+	JL        tail
+	VMOVDQU64 (R10)(SI*1), Z0
+	TESTQ     BX, BX
+	JZ        block_sources_done
+	MOVQ      DX, R12
+	MOVQ      BX, R13
+
+block_sources:
+	MOVQ         (R12), R14
+	VMOVDQU64    (R14)(SI*1), Z1
+	VPSLLD       $0x18, Z0, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z2, Z3
+	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z4
+	VPANDD       Z4, Z2, Z2
+	VPSRLD       $0x04, Z2, Z2
+	VPBROADCASTD c32_3c000000AVX512<>+0(SB), Z4
+	VPADDD       Z4, Z2, Z4
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z5
+	VPADDD       Z5, Z4, Z5
+	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z6
+	VSUBPS       Z6, Z5, Z5
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z2, Z6, K1
+	VMOVDQA32    Z5, K1, Z4
+	VPBROADCASTD c32_7e00000AVX512<>+0(SB), Z5
+	VPCMPD       $0x06, Z5, Z2, K1
+	VPBROADCASTD c32_7fc00000AVX512<>+0(SB), Z2
+	VMOVDQA32    Z2, K1, Z4
+	VPORD        Z3, Z4, Z4
+	VPSLLD       $0x18, Z1, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z2, Z3
+	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z2, Z2
+	VPSRLD       $0x04, Z2, Z2
+	VPBROADCASTD c32_3c000000AVX512<>+0(SB), Z5
+	VPADDD       Z5, Z2, Z5
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
+	VPADDD       Z6, Z5, Z6
+	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z7
+	VSUBPS       Z7, Z6, Z6
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z2, Z7, K1
+	VMOVDQA32    Z6, K1, Z5
+	VPBROADCASTD c32_7e00000AVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z6, Z2, K1
+	VPBROADCASTD c32_7fc00000AVX512<>+0(SB), Z2
+	VMOVDQA32    Z2, K1, Z5
+	VPORD        Z3, Z5, Z5
+	VADDPS       Z5, Z4, Z4
+	VPBROADCASTD c32_7fffffffAVX512<>+0(SB), Z2
+	VPANDD       Z2, Z4, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z4, Z4
+	VPSRLD       $0x18, Z4, Z4
+	VPSRLD       $0x14, Z2, Z3
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z3, Z3
+	VPADDD       Z2, Z3, Z3
+	VPBROADCASTD c32_7ffffAVX512<>+0(SB), Z5
+	VPADDD       Z5, Z3, Z3
+	VPSRLD       $0x14, Z3, Z3
+	VPBROADCASTD c32_3c0AVX512<>+0(SB), Z5
+	VPSUBD       Z5, Z3, Z3
+	VPBROADCASTD c32_7eAVX512<>+0(SB), Z5
+	VPMINSD      Z5, Z3, Z3
+	VPBROADCASTD c32_46800000AVX512<>+0(SB), Z5
+	VADDPS       Z5, Z2, Z5
+	VPBROADCASTD c32_46800000AVX512<>+0(SB), Z6
+	VPSUBD       Z6, Z5, Z5
+	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z2, Z6, K1
+	VMOVDQA32    Z5, K1, Z3
+	VPBROADCASTD c32_7fAVX512<>+0(SB), Z5
+	VMOVDQU64    Z5, Z5
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z6, Z2, K1
+	VMOVDQA32    Z5, K1, Z3
+	VPORD        Z3, Z4, Z4
+	VPSLLD       $0x10, Z0, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z2, Z3
+	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z2, Z2
+	VPSRLD       $0x04, Z2, Z2
+	VPBROADCASTD c32_3c000000AVX512<>+0(SB), Z5
+	VPADDD       Z5, Z2, Z5
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
+	VPADDD       Z6, Z5, Z6
+	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z7
+	VSUBPS       Z7, Z6, Z6
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z2, Z7, K1
+	VMOVDQA32    Z6, K1, Z5
+	VPBROADCASTD c32_7e00000AVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z6, Z2, K1
+	VPBROADCASTD c32_7fc00000AVX512<>+0(SB), Z2
+	VMOVDQA32    Z2, K1, Z5
+	VPORD        Z3, Z5, Z5
+	VPSLLD       $0x10, Z1, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z2, Z3
+	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z2, Z2
+	VPSRLD       $0x04, Z2, Z2
+	VPBROADCASTD c32_3c000000AVX512<>+0(SB), Z6
+	VPADDD       Z6, Z2, Z6
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
+	VPADDD       Z7, Z6, Z7
+	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z8
+	VSUBPS       Z8, Z7, Z7
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z8
+	VPCMPD       $0x06, Z2, Z8, K1
+	VMOVDQA32    Z7, K1, Z6
+	VPBROADCASTD c32_7e00000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z7, Z2, K1
+	VPBROADCASTD c32_7fc00000AVX512<>+0(SB), Z2
+	VMOVDQA32    Z2, K1, Z6
+	VPORD        Z3, Z6, Z6
+	VADDPS       Z6, Z5, Z5
+	VPBROADCASTD c32_7fffffffAVX512<>+0(SB), Z2
+	VPANDD       Z2, Z5, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z5, Z5
+	VPSRLD       $0x18, Z5, Z5
+	VPSRLD       $0x14, Z2, Z3
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z3, Z3
+	VPADDD       Z2, Z3, Z3
+	VPBROADCASTD c32_7ffffAVX512<>+0(SB), Z6
+	VPADDD       Z6, Z3, Z3
+	VPSRLD       $0x14, Z3, Z3
+	VPBROADCASTD c32_3c0AVX512<>+0(SB), Z6
+	VPSUBD       Z6, Z3, Z3
+	VPBROADCASTD c32_7eAVX512<>+0(SB), Z6
+	VPMINSD      Z6, Z3, Z3
+	VPBROADCASTD c32_46800000AVX512<>+0(SB), Z6
+	VADDPS       Z6, Z2, Z6
+	VPBROADCASTD c32_46800000AVX512<>+0(SB), Z7
+	VPSUBD       Z7, Z6, Z6
+	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z2, Z7, K1
+	VMOVDQA32    Z6, K1, Z3
+	VPBROADCASTD c32_7fAVX512<>+0(SB), Z6
+	VMOVDQU64    Z6, Z6
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z7, Z2, K1
+	VMOVDQA32    Z6, K1, Z3
+	VPORD        Z3, Z5, Z5
+	VPSLLD       $0x08, Z5, Z5
+	VPORD        Z5, Z4, Z4
+	VPSLLD       $0x08, Z0, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z2, Z3
+	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z2, Z2
+	VPSRLD       $0x04, Z2, Z2
+	VPBROADCASTD c32_3c000000AVX512<>+0(SB), Z5
+	VPADDD       Z5, Z2, Z5
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
+	VPADDD       Z6, Z5, Z6
+	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z7
+	VSUBPS       Z7, Z6, Z6
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z2, Z7, K1
+	VMOVDQA32    Z6, K1, Z5
+	VPBROADCASTD c32_7e00000AVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z6, Z2, K1
+	VPBROADCASTD c32_7fc00000AVX512<>+0(SB), Z2
+	VMOVDQA32    Z2, K1, Z5
+	VPORD        Z3, Z5, Z5
+	VPSLLD       $0x08, Z1, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z2, Z3
+	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z2, Z2
+	VPSRLD       $0x04, Z2, Z2
+	VPBROADCASTD c32_3c000000AVX512<>+0(SB), Z6
+	VPADDD       Z6, Z2, Z6
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
+	VPADDD       Z7, Z6, Z7
+	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z8
+	VSUBPS       Z8, Z7, Z7
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z8
+	VPCMPD       $0x06, Z2, Z8, K1
+	VMOVDQA32    Z7, K1, Z6
+	VPBROADCASTD c32_7e00000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z7, Z2, K1
+	VPBROADCASTD c32_7fc00000AVX512<>+0(SB), Z2
+	VMOVDQA32    Z2, K1, Z6
+	VPORD        Z3, Z6, Z6
+	VADDPS       Z6, Z5, Z5
+	VPBROADCASTD c32_7fffffffAVX512<>+0(SB), Z2
+	VPANDD       Z2, Z5, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z5, Z5
+	VPSRLD       $0x18, Z5, Z5
+	VPSRLD       $0x14, Z2, Z3
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z3, Z3
+	VPADDD       Z2, Z3, Z3
+	VPBROADCASTD c32_7ffffAVX512<>+0(SB), Z6
+	VPADDD       Z6, Z3, Z3
+	VPSRLD       $0x14, Z3, Z3
+	VPBROADCASTD c32_3c0AVX512<>+0(SB), Z6
+	VPSUBD       Z6, Z3, Z3
+	VPBROADCASTD c32_7eAVX512<>+0(SB), Z6
+	VPMINSD      Z6, Z3, Z3
+	VPBROADCASTD c32_46800000AVX512<>+0(SB), Z6
+	VADDPS       Z6, Z2, Z6
+	VPBROADCASTD c32_46800000AVX512<>+0(SB), Z7
+	VPSUBD       Z7, Z6, Z6
+	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z2, Z7, K1
+	VMOVDQA32    Z6, K1, Z3
+	VPBROADCASTD c32_7fAVX512<>+0(SB), Z6
+	VMOVDQU64    Z6, Z6
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z7, Z2, K1
+	VMOVDQA32    Z6, K1, Z3
+	VPORD        Z3, Z5, Z5
+	VPSLLD       $0x10, Z5, Z5
+	VPORD        Z5, Z4, Z4
+	VMOVDQU64    Z0, Z0
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z2
+	VPANDD       Z2, Z0, Z2
+	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z0, Z0
+	VPSRLD       $0x04, Z0, Z0
+	VPBROADCASTD c32_3c000000AVX512<>+0(SB), Z3
+	VPADDD       Z3, Z0, Z3
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z5
+	VPADDD       Z5, Z3, Z5
+	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z6
+	VSUBPS       Z6, Z5, Z5
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z0, Z6, K1
+	VMOVDQA32    Z5, K1, Z3
+	VPBROADCASTD c32_7e00000AVX512<>+0(SB), Z5
+	VPCMPD       $0x06, Z5, Z0, K1
+	VPBROADCASTD c32_7fc00000AVX512<>+0(SB), Z0
+	VMOVDQA32    Z0, K1, Z3
+	VPORD        Z2, Z3, Z3
+	VMOVDQU64    Z1, Z0
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z1
+	VPANDD       Z1, Z0, Z1
+	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z2
+	VPANDD       Z2, Z0, Z0
+	VPSRLD       $0x04, Z0, Z0
+	VPBROADCASTD c32_3c000000AVX512<>+0(SB), Z2
+	VPADDD       Z2, Z0, Z2
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z5
+	VPADDD       Z5, Z2, Z5
+	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z6
+	VSUBPS       Z6, Z5, Z5
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z0, Z6, K1
+	VMOVDQA32    Z5, K1, Z2
+	VPBROADCASTD c32_7e00000AVX512<>+0(SB), Z5
+	VPCMPD       $0x06, Z5, Z0, K1
+	VPBROADCASTD c32_7fc00000AVX512<>+0(SB), Z0
+	VMOVDQA32    Z0, K1, Z2
+	VPORD        Z1, Z2, Z2
+	VADDPS       Z2, Z3, Z3
+	VPBROADCASTD c32_7fffffffAVX512<>+0(SB), Z0
+	VPANDD       Z0, Z3, Z0
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z1
+	VPANDD       Z1, Z3, Z3
+	VPSRLD       $0x18, Z3, Z3
+	VPSRLD       $0x14, Z0, Z1
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z2
+	VPANDD       Z2, Z1, Z1
+	VPADDD       Z0, Z1, Z1
+	VPBROADCASTD c32_7ffffAVX512<>+0(SB), Z2
+	VPADDD       Z2, Z1, Z1
+	VPSRLD       $0x14, Z1, Z1
+	VPBROADCASTD c32_3c0AVX512<>+0(SB), Z2
+	VPSUBD       Z2, Z1, Z1
+	VPBROADCASTD c32_7eAVX512<>+0(SB), Z2
+	VPMINSD      Z2, Z1, Z1
+	VPBROADCASTD c32_46800000AVX512<>+0(SB), Z2
+	VADDPS       Z2, Z0, Z2
+	VPBROADCASTD c32_46800000AVX512<>+0(SB), Z5
+	VPSUBD       Z5, Z2, Z2
+	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z5
+	VPCMPD       $0x06, Z0, Z5, K1
+	VMOVDQA32    Z2, K1, Z1
+	VPBROADCASTD c32_7fAVX512<>+0(SB), Z2
+	VMOVDQU64    Z2, Z2
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z5
+	VPCMPD       $0x06, Z5, Z0, K1
+	VMOVDQA32    Z2, K1, Z1
+	VPORD        Z1, Z3, Z3
+	VPSLLD       $0x18, Z3, Z3
+	VPORD        Z3, Z4, Z4
+	VMOVDQA64    Z4, Z0
+	ADDQ         $0x18, R12
+	DECQ         R13
+	JNZ          block_sources
+
+block_sources_done:
+	VMOVDQU64 Z0, 64(R8)
+	MOVQ      start+56(FP), R9
+	LEAQ      64(SI)(R9*1), R9
+	MOVQ      R9, 8(R8)
+	VMOVDQU64 Z0, (R11)(SI*1)
+	TESTQ     CX, CX
+	JZ        block_targets_done
+	MOVQ      AX, R12
+	MOVQ      CX, R13
+
+block_targets:
+	MOVQ      (R12), R14
+	VMOVDQU64 Z0, (R14)(SI*1)
+	ADDQ      $0x18, R12
+	DECQ      R13
+	JNZ       block_targets
+
+block_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+64, SI
+	JMP  block
+
+tail:
+	MOVQ       DI, R9
+	SUBQ       SI, R9
+	JLE        done
+	MOVQ       $-1, R12
+	BZHIQ      R9, R12, R12
+	KMOVQ      R12, K1
+	VMOVDQU8.Z (R10)(SI*1), K1, Z0
+	TESTQ      BX, BX
+	JZ         tail_sources_done
+	MOVQ       DX, R12
+	MOVQ       BX, R13
+
+tail_sources:
+	MOVQ         (R12), R14
+	VMOVDQU8.Z   (R14)(SI*1), K1, Z1
+	VPSLLD       $0x18, Z0, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z2, Z3
+	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z4
+	VPANDD       Z4, Z2, Z2
+	VPSRLD       $0x04, Z2, Z2
+	VPBROADCASTD c32_3c000000AVX512<>+0(SB), Z4
+	VPADDD       Z4, Z2, Z4
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z5
+	VPADDD       Z5, Z4, Z5
+	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z6
+	VSUBPS       Z6, Z5, Z5
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z2, Z6, K2
+	VMOVDQA32    Z5, K2, Z4
+	VPBROADCASTD c32_7e00000AVX512<>+0(SB), Z5
+	VPCMPD       $0x06, Z5, Z2, K2
+	VPBROADCASTD c32_7fc00000AVX512<>+0(SB), Z2
+	VMOVDQA32    Z2, K2, Z4
+	VPORD        Z3, Z4, Z4
+	VPSLLD       $0x18, Z1, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z2, Z3
+	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z2, Z2
+	VPSRLD       $0x04, Z2, Z2
+	VPBROADCASTD c32_3c000000AVX512<>+0(SB), Z5
+	VPADDD       Z5, Z2, Z5
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
+	VPADDD       Z6, Z5, Z6
+	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z7
+	VSUBPS       Z7, Z6, Z6
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z2, Z7, K2
+	VMOVDQA32    Z6, K2, Z5
+	VPBROADCASTD c32_7e00000AVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z6, Z2, K2
+	VPBROADCASTD c32_7fc00000AVX512<>+0(SB), Z2
+	VMOVDQA32    Z2, K2, Z5
+	VPORD        Z3, Z5, Z5
+	VADDPS       Z5, Z4, Z4
+	VPBROADCASTD c32_7fffffffAVX512<>+0(SB), Z2
+	VPANDD       Z2, Z4, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z4, Z4
+	VPSRLD       $0x18, Z4, Z4
+	VPSRLD       $0x14, Z2, Z3
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z3, Z3
+	VPADDD       Z2, Z3, Z3
+	VPBROADCASTD c32_7ffffAVX512<>+0(SB), Z5
+	VPADDD       Z5, Z3, Z3
+	VPSRLD       $0x14, Z3, Z3
+	VPBROADCASTD c32_3c0AVX512<>+0(SB), Z5
+	VPSUBD       Z5, Z3, Z3
+	VPBROADCASTD c32_7eAVX512<>+0(SB), Z5
+	VPMINSD      Z5, Z3, Z3
+	VPBROADCASTD c32_46800000AVX512<>+0(SB), Z5
+	VADDPS       Z5, Z2, Z5
+	VPBROADCASTD c32_46800000AVX512<>+0(SB), Z6
+	VPSUBD       Z6, Z5, Z5
+	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z2, Z6, K2
+	VMOVDQA32    Z5, K2, Z3
+	VPBROADCASTD c32_7fAVX512<>+0(SB), Z5
+	VMOVDQU64    Z5, Z5
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z6, Z2, K2
+	VMOVDQA32    Z5, K2, Z3
+	VPORD        Z3, Z4, Z4
+	VPSLLD       $0x10, Z0, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z2, Z3
+	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z2, Z2
+	VPSRLD       $0x04, Z2, Z2
+	VPBROADCASTD c32_3c000000AVX512<>+0(SB), Z5
+	VPADDD       Z5, Z2, Z5
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
+	VPADDD       Z6, Z5, Z6
+	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z7
+	VSUBPS       Z7, Z6, Z6
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z2, Z7, K2
+	VMOVDQA32    Z6, K2, Z5
+	VPBROADCASTD c32_7e00000AVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z6, Z2, K2
+	VPBROADCASTD c32_7fc00000AVX512<>+0(SB), Z2
+	VMOVDQA32    Z2, K2, Z5
+	VPORD        Z3, Z5, Z5
+	VPSLLD       $0x10, Z1, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z2, Z3
+	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z2, Z2
+	VPSRLD       $0x04, Z2, Z2
+	VPBROADCASTD c32_3c000000AVX512<>+0(SB), Z6
+	VPADDD       Z6, Z2, Z6
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
+	VPADDD       Z7, Z6, Z7
+	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z8
+	VSUBPS       Z8, Z7, Z7
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z8
+	VPCMPD       $0x06, Z2, Z8, K2
+	VMOVDQA32    Z7, K2, Z6
+	VPBROADCASTD c32_7e00000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z7, Z2, K2
+	VPBROADCASTD c32_7fc00000AVX512<>+0(SB), Z2
+	VMOVDQA32    Z2, K2, Z6
+	VPORD        Z3, Z6, Z6
+	VADDPS       Z6, Z5, Z5
+	VPBROADCASTD c32_7fffffffAVX512<>+0(SB), Z2
+	VPANDD       Z2, Z5, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z5, Z5
+	VPSRLD       $0x18, Z5, Z5
+	VPSRLD       $0x14, Z2, Z3
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z3, Z3
+	VPADDD       Z2, Z3, Z3
+	VPBROADCASTD c32_7ffffAVX512<>+0(SB), Z6
+	VPADDD       Z6, Z3, Z3
+	VPSRLD       $0x14, Z3, Z3
+	VPBROADCASTD c32_3c0AVX512<>+0(SB), Z6
+	VPSUBD       Z6, Z3, Z3
+	VPBROADCASTD c32_7eAVX512<>+0(SB), Z6
+	VPMINSD      Z6, Z3, Z3
+	VPBROADCASTD c32_46800000AVX512<>+0(SB), Z6
+	VADDPS       Z6, Z2, Z6
+	VPBROADCASTD c32_46800000AVX512<>+0(SB), Z7
+	VPSUBD       Z7, Z6, Z6
+	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z2, Z7, K2
+	VMOVDQA32    Z6, K2, Z3
+	VPBROADCASTD c32_7fAVX512<>+0(SB), Z6
+	VMOVDQU64    Z6, Z6
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z7, Z2, K2
+	VMOVDQA32    Z6, K2, Z3
+	VPORD        Z3, Z5, Z5
+	VPSLLD       $0x08, Z5, Z5
+	VPORD        Z5, Z4, Z4
+	VPSLLD       $0x08, Z0, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z2, Z3
+	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z2, Z2
+	VPSRLD       $0x04, Z2, Z2
+	VPBROADCASTD c32_3c000000AVX512<>+0(SB), Z5
+	VPADDD       Z5, Z2, Z5
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
+	VPADDD       Z6, Z5, Z6
+	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z7
+	VSUBPS       Z7, Z6, Z6
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z2, Z7, K2
+	VMOVDQA32    Z6, K2, Z5
+	VPBROADCASTD c32_7e00000AVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z6, Z2, K2
+	VPBROADCASTD c32_7fc00000AVX512<>+0(SB), Z2
+	VMOVDQA32    Z2, K2, Z5
+	VPORD        Z3, Z5, Z5
+	VPSLLD       $0x08, Z1, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z2, Z3
+	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z2, Z2
+	VPSRLD       $0x04, Z2, Z2
+	VPBROADCASTD c32_3c000000AVX512<>+0(SB), Z6
+	VPADDD       Z6, Z2, Z6
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
+	VPADDD       Z7, Z6, Z7
+	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z8
+	VSUBPS       Z8, Z7, Z7
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z8
+	VPCMPD       $0x06, Z2, Z8, K2
+	VMOVDQA32    Z7, K2, Z6
+	VPBROADCASTD c32_7e00000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z7, Z2, K2
+	VPBROADCASTD c32_7fc00000AVX512<>+0(SB), Z2
+	VMOVDQA32    Z2, K2, Z6
+	VPORD        Z3, Z6, Z6
+	VADDPS       Z6, Z5, Z5
+	VPBROADCASTD c32_7fffffffAVX512<>+0(SB), Z2
+	VPANDD       Z2, Z5, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z5, Z5
+	VPSRLD       $0x18, Z5, Z5
+	VPSRLD       $0x14, Z2, Z3
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z3, Z3
+	VPADDD       Z2, Z3, Z3
+	VPBROADCASTD c32_7ffffAVX512<>+0(SB), Z6
+	VPADDD       Z6, Z3, Z3
+	VPSRLD       $0x14, Z3, Z3
+	VPBROADCASTD c32_3c0AVX512<>+0(SB), Z6
+	VPSUBD       Z6, Z3, Z3
+	VPBROADCASTD c32_7eAVX512<>+0(SB), Z6
+	VPMINSD      Z6, Z3, Z3
+	VPBROADCASTD c32_46800000AVX512<>+0(SB), Z6
+	VADDPS       Z6, Z2, Z6
+	VPBROADCASTD c32_46800000AVX512<>+0(SB), Z7
+	VPSUBD       Z7, Z6, Z6
+	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z2, Z7, K2
+	VMOVDQA32    Z6, K2, Z3
+	VPBROADCASTD c32_7fAVX512<>+0(SB), Z6
+	VMOVDQU64    Z6, Z6
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z7, Z2, K2
+	VMOVDQA32    Z6, K2, Z3
+	VPORD        Z3, Z5, Z5
+	VPSLLD       $0x10, Z5, Z5
+	VPORD        Z5, Z4, Z4
+	VMOVDQU64    Z0, Z0
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z2
+	VPANDD       Z2, Z0, Z2
+	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z0, Z0
+	VPSRLD       $0x04, Z0, Z0
+	VPBROADCASTD c32_3c000000AVX512<>+0(SB), Z3
+	VPADDD       Z3, Z0, Z3
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z5
+	VPADDD       Z5, Z3, Z5
+	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z6
+	VSUBPS       Z6, Z5, Z5
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z0, Z6, K2
+	VMOVDQA32    Z5, K2, Z3
+	VPBROADCASTD c32_7e00000AVX512<>+0(SB), Z5
+	VPCMPD       $0x06, Z5, Z0, K2
+	VPBROADCASTD c32_7fc00000AVX512<>+0(SB), Z0
+	VMOVDQA32    Z0, K2, Z3
+	VPORD        Z2, Z3, Z3
+	VMOVDQU64    Z1, Z0
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z1
+	VPANDD       Z1, Z0, Z1
+	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z2
+	VPANDD       Z2, Z0, Z0
+	VPSRLD       $0x04, Z0, Z0
+	VPBROADCASTD c32_3c000000AVX512<>+0(SB), Z2
+	VPADDD       Z2, Z0, Z2
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z5
+	VPADDD       Z5, Z2, Z5
+	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z6
+	VSUBPS       Z6, Z5, Z5
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z0, Z6, K2
+	VMOVDQA32    Z5, K2, Z2
+	VPBROADCASTD c32_7e00000AVX512<>+0(SB), Z5
+	VPCMPD       $0x06, Z5, Z0, K2
+	VPBROADCASTD c32_7fc00000AVX512<>+0(SB), Z0
+	VMOVDQA32    Z0, K2, Z2
+	VPORD        Z1, Z2, Z2
+	VADDPS       Z2, Z3, Z3
+	VPBROADCASTD c32_7fffffffAVX512<>+0(SB), Z0
+	VPANDD       Z0, Z3, Z0
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z1
+	VPANDD       Z1, Z3, Z3
+	VPSRLD       $0x18, Z3, Z3
+	VPSRLD       $0x14, Z0, Z1
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z2
+	VPANDD       Z2, Z1, Z1
+	VPADDD       Z0, Z1, Z1
+	VPBROADCASTD c32_7ffffAVX512<>+0(SB), Z2
+	VPADDD       Z2, Z1, Z1
+	VPSRLD       $0x14, Z1, Z1
+	VPBROADCASTD c32_3c0AVX512<>+0(SB), Z2
+	VPSUBD       Z2, Z1, Z1
+	VPBROADCASTD c32_7eAVX512<>+0(SB), Z2
+	VPMINSD      Z2, Z1, Z1
+	VPBROADCASTD c32_46800000AVX512<>+0(SB), Z2
+	VADDPS       Z2, Z0, Z2
+	VPBROADCASTD c32_46800000AVX512<>+0(SB), Z5
+	VPSUBD       Z5, Z2, Z2
+	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z5
+	VPCMPD       $0x06, Z0, Z5, K2
+	VMOVDQA32    Z2, K2, Z1
+	VPBROADCASTD c32_7fAVX512<>+0(SB), Z2
+	VMOVDQU64    Z2, Z2
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z5
+	VPCMPD       $0x06, Z5, Z0, K2
+	VMOVDQA32    Z2, K2, Z1
+	VPORD        Z1, Z3, Z3
+	VPSLLD       $0x18, Z3, Z3
+	VPORD        Z3, Z4, Z4
+	VMOVDQA64    Z4, Z0
+	ADDQ         $0x18, R12
+	DECQ         R13
+	JNZ          tail_sources
+
+tail_sources_done:
+	LEAQ      64(SI), R12
+	CMPQ      R12, DI
+	CMOVQGT   DI, R12
+	VMOVDQU64 Z0, 64(R8)
+	MOVQ      start+56(FP), R9
+	LEAQ      (R12)(R9*1), R9
+	MOVQ      R9, 8(R8)
+	VMOVDQU8  Z0, K1, (R11)(SI*1)
+	TESTQ     CX, CX
+	JZ        tail_targets_done
+	MOVQ      AX, R12
+	MOVQ      CX, R13
+
+tail_targets:
+	MOVQ     (R12), R14
+	VMOVDQU8 Z0, K1, (R14)(SI*1)
+	ADDQ     $0x18, R12
+	DECQ     R13
+	JNZ      tail_targets
+
+tail_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+64, SI
+	JMP  tail
+
+done:
+	VZEROUPPER
+	RET
+
+// func prodFloat8E4M3LoggedAVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
+// Requires: AVX, AVX512BW, AVX512F, BMI2, CMOV
+TEXT ·prodFloat8E4M3LoggedAVX512(SB), NOSPLIT, $0-64
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ log+48(FP), R8
+	MOVQ (DX), R10
+	MOVQ (AX), R11
+	ADDQ $0x18, DX
+	ADDQ $0x18, AX
+	SUBQ $0x01, BX
+	DECQ CX
+
+block:
+	MOVQ      DI, R9
+	SUBQ      SI, R9
+	CMPQ      R9, $+64
+	JL        tail
+	VMOVDQU64 (R10)(SI*1), Z0
+	TESTQ     BX, BX
+	JZ        block_sources_done
+	MOVQ      DX, R12
+	MOVQ      BX, R13
+
+block_sources:
+	MOVQ         (R12), R14
+	VMOVDQU64    (R14)(SI*1), Z1
+	VPSLLD       $0x18, Z0, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z2, Z3
+	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z4
+	VPANDD       Z4, Z2, Z2
+	VPSRLD       $0x04, Z2, Z2
+	VPBROADCASTD c32_3c000000AVX512<>+0(SB), Z4
+	VPADDD       Z4, Z2, Z4
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z5
+	VPADDD       Z5, Z4, Z5
+	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z6
+	VSUBPS       Z6, Z5, Z5
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z2, Z6, K1
+	VMOVDQA32    Z5, K1, Z4
+	VPBROADCASTD c32_7e00000AVX512<>+0(SB), Z5
+	VPCMPD       $0x06, Z5, Z2, K1
+	VPBROADCASTD c32_7fc00000AVX512<>+0(SB), Z2
+	VMOVDQA32    Z2, K1, Z4
+	VPORD        Z3, Z4, Z4
+	VPSLLD       $0x18, Z1, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z2, Z3
+	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z2, Z2
+	VPSRLD       $0x04, Z2, Z2
+	VPBROADCASTD c32_3c000000AVX512<>+0(SB), Z5
+	VPADDD       Z5, Z2, Z5
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
+	VPADDD       Z6, Z5, Z6
+	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z7
+	VSUBPS       Z7, Z6, Z6
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z2, Z7, K1
+	VMOVDQA32    Z6, K1, Z5
+	VPBROADCASTD c32_7e00000AVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z6, Z2, K1
+	VPBROADCASTD c32_7fc00000AVX512<>+0(SB), Z2
+	VMOVDQA32    Z2, K1, Z5
+	VPORD        Z3, Z5, Z5
+	VMULPS       Z5, Z4, Z4
+	VPBROADCASTD c32_7fffffffAVX512<>+0(SB), Z2
+	VPANDD       Z2, Z4, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z4, Z4
+	VPSRLD       $0x18, Z4, Z4
+	VPSRLD       $0x14, Z2, Z3
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z3, Z3
+	VPADDD       Z2, Z3, Z3
+	VPBROADCASTD c32_7ffffAVX512<>+0(SB), Z5
+	VPADDD       Z5, Z3, Z3
+	VPSRLD       $0x14, Z3, Z3
+	VPBROADCASTD c32_3c0AVX512<>+0(SB), Z5
+	VPSUBD       Z5, Z3, Z3
+	VPBROADCASTD c32_7eAVX512<>+0(SB), Z5
+	VPMINSD      Z5, Z3, Z3
+	VPBROADCASTD c32_46800000AVX512<>+0(SB), Z5
+	VADDPS       Z5, Z2, Z5
+	VPBROADCASTD c32_46800000AVX512<>+0(SB), Z6
+	VPSUBD       Z6, Z5, Z5
+	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z2, Z6, K1
+	VMOVDQA32    Z5, K1, Z3
+	VPBROADCASTD c32_7fAVX512<>+0(SB), Z5
+	VMOVDQU64    Z5, Z5
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z6, Z2, K1
+	VMOVDQA32    Z5, K1, Z3
+	VPORD        Z3, Z4, Z4
+	VPSLLD       $0x10, Z0, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z2, Z3
+	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z2, Z2
+	VPSRLD       $0x04, Z2, Z2
+	VPBROADCASTD c32_3c000000AVX512<>+0(SB), Z5
+	VPADDD       Z5, Z2, Z5
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
+	VPADDD       Z6, Z5, Z6
+	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z7
+	VSUBPS       Z7, Z6, Z6
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z2, Z7, K1
+	VMOVDQA32    Z6, K1, Z5
+	VPBROADCASTD c32_7e00000AVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z6, Z2, K1
+	VPBROADCASTD c32_7fc00000AVX512<>+0(SB), Z2
+	VMOVDQA32    Z2, K1, Z5
+	VPORD        Z3, Z5, Z5
+	VPSLLD       $0x10, Z1, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z2, Z3
+	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z2, Z2
+	VPSRLD       $0x04, Z2, Z2
+	VPBROADCASTD c32_3c000000AVX512<>+0(SB), Z6
+	VPADDD       Z6, Z2, Z6
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
+	VPADDD       Z7, Z6, Z7
+	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z8
+	VSUBPS       Z8, Z7, Z7
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z8
+	VPCMPD       $0x06, Z2, Z8, K1
+	VMOVDQA32    Z7, K1, Z6
+	VPBROADCASTD c32_7e00000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z7, Z2, K1
+	VPBROADCASTD c32_7fc00000AVX512<>+0(SB), Z2
+	VMOVDQA32    Z2, K1, Z6
+	VPORD        Z3, Z6, Z6
+	VMULPS       Z6, Z5, Z5
+	VPBROADCASTD c32_7fffffffAVX512<>+0(SB), Z2
+	VPANDD       Z2, Z5, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z5, Z5
+	VPSRLD       $0x18, Z5, Z5
+	VPSRLD       $0x14, Z2, Z3
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z3, Z3
+	VPADDD       Z2, Z3, Z3
+	VPBROADCASTD c32_7ffffAVX512<>+0(SB), Z6
+	VPADDD       Z6, Z3, Z3
+	VPSRLD       $0x14, Z3, Z3
+	VPBROADCASTD c32_3c0AVX512<>+0(SB), Z6
+	VPSUBD       Z6, Z3, Z3
+	VPBROADCASTD c32_7eAVX512<>+0(SB), Z6
+	VPMINSD      Z6, Z3, Z3
+	VPBROADCASTD c32_46800000AVX512<>+0(SB), Z6
+	VADDPS       Z6, Z2, Z6
+	VPBROADCASTD c32_46800000AVX512<>+0(SB), Z7
+	VPSUBD       Z7, Z6, Z6
+	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z2, Z7, K1
+	VMOVDQA32    Z6, K1, Z3
+	VPBROADCASTD c32_7fAVX512<>+0(SB), Z6
+	VMOVDQU64    Z6, Z6
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z7, Z2, K1
+	VMOVDQA32    Z6, K1, Z3
+	VPORD        Z3, Z5, Z5
+	VPSLLD       $0x08, Z5, Z5
+	VPORD        Z5, Z4, Z4
+	VPSLLD       $0x08, Z0, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z2, Z3
+	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z2, Z2
+	VPSRLD       $0x04, Z2, Z2
+	VPBROADCASTD c32_3c000000AVX512<>+0(SB), Z5
+	VPADDD       Z5, Z2, Z5
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
+	VPADDD       Z6, Z5, Z6
+	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z7
+	VSUBPS       Z7, Z6, Z6
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z2, Z7, K1
+	VMOVDQA32    Z6, K1, Z5
+	VPBROADCASTD c32_7e00000AVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z6, Z2, K1
+	VPBROADCASTD c32_7fc00000AVX512<>+0(SB), Z2
+	VMOVDQA32    Z2, K1, Z5
+	VPORD        Z3, Z5, Z5
+	VPSLLD       $0x08, Z1, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z2, Z3
+	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z2, Z2
+	VPSRLD       $0x04, Z2, Z2
+	VPBROADCASTD c32_3c000000AVX512<>+0(SB), Z6
+	VPADDD       Z6, Z2, Z6
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
+	VPADDD       Z7, Z6, Z7
+	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z8
+	VSUBPS       Z8, Z7, Z7
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z8
+	VPCMPD       $0x06, Z2, Z8, K1
+	VMOVDQA32    Z7, K1, Z6
+	VPBROADCASTD c32_7e00000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z7, Z2, K1
+	VPBROADCASTD c32_7fc00000AVX512<>+0(SB), Z2
+	VMOVDQA32    Z2, K1, Z6
+	VPORD        Z3, Z6, Z6
+	VMULPS       Z6, Z5, Z5
+	VPBROADCASTD c32_7fffffffAVX512<>+0(SB), Z2
+	VPANDD       Z2, Z5, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z5, Z5
+	VPSRLD       $0x18, Z5, Z5
+	VPSRLD       $0x14, Z2, Z3
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z3, Z3
+	VPADDD       Z2, Z3, Z3
+	VPBROADCASTD c32_7ffffAVX512<>+0(SB), Z6
+	VPADDD       Z6, Z3, Z3
+	VPSRLD       $0x14, Z3, Z3
+	VPBROADCASTD c32_3c0AVX512<>+0(SB), Z6
+	VPSUBD       Z6, Z3, Z3
+	VPBROADCASTD c32_7eAVX512<>+0(SB), Z6
+	VPMINSD      Z6, Z3, Z3
+	VPBROADCASTD c32_46800000AVX512<>+0(SB), Z6
+	VADDPS       Z6, Z2, Z6
+	VPBROADCASTD c32_46800000AVX512<>+0(SB), Z7
+	VPSUBD       Z7, Z6, Z6
+	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z2, Z7, K1
+	VMOVDQA32    Z6, K1, Z3
+	VPBROADCASTD c32_7fAVX512<>+0(SB), Z6
+	VMOVDQU64    Z6, Z6
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z7, Z2, K1
+	VMOVDQA32    Z6, K1, Z3
+	VPORD        Z3, Z5, Z5
+	VPSLLD       $0x10, Z5, Z5
+	VPORD        Z5, Z4, Z4
+	VMOVDQU64    Z0, Z0
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z2
+	VPANDD       Z2, Z0, Z2
+	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z0, Z0
+	VPSRLD       $0x04, Z0, Z0
+	VPBROADCASTD c32_3c000000AVX512<>+0(SB), Z3
+	VPADDD       Z3, Z0, Z3
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z5
+	VPADDD       Z5, Z3, Z5
+	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z6
+	VSUBPS       Z6, Z5, Z5
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z0, Z6, K1
+	VMOVDQA32    Z5, K1, Z3
+	VPBROADCASTD c32_7e00000AVX512<>+0(SB), Z5
+	VPCMPD       $0x06, Z5, Z0, K1
+	VPBROADCASTD c32_7fc00000AVX512<>+0(SB), Z0
+	VMOVDQA32    Z0, K1, Z3
+	VPORD        Z2, Z3, Z3
+	VMOVDQU64    Z1, Z0
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z1
+	VPANDD       Z1, Z0, Z1
+	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z2
+	VPANDD       Z2, Z0, Z0
+	VPSRLD       $0x04, Z0, Z0
+	VPBROADCASTD c32_3c000000AVX512<>+0(SB), Z2
+	VPADDD       Z2, Z0, Z2
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z5
+	VPADDD       Z5, Z2, Z5
+	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z6
+	VSUBPS       Z6, Z5, Z5
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z0, Z6, K1
+	VMOVDQA32    Z5, K1, Z2
+	VPBROADCASTD c32_7e00000AVX512<>+0(SB), Z5
+	VPCMPD       $0x06, Z5, Z0, K1
+	VPBROADCASTD c32_7fc00000AVX512<>+0(SB), Z0
+	VMOVDQA32    Z0, K1, Z2
+	VPORD        Z1, Z2, Z2
+	VMULPS       Z2, Z3, Z3
+	VPBROADCASTD c32_7fffffffAVX512<>+0(SB), Z0
+	VPANDD       Z0, Z3, Z0
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z1
+	VPANDD       Z1, Z3, Z3
+	VPSRLD       $0x18, Z3, Z3
+	VPSRLD       $0x14, Z0, Z1
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z2
+	VPANDD       Z2, Z1, Z1
+	VPADDD       Z0, Z1, Z1
+	VPBROADCASTD c32_7ffffAVX512<>+0(SB), Z2
+	VPADDD       Z2, Z1, Z1
+	VPSRLD       $0x14, Z1, Z1
+	VPBROADCASTD c32_3c0AVX512<>+0(SB), Z2
+	VPSUBD       Z2, Z1, Z1
+	VPBROADCASTD c32_7eAVX512<>+0(SB), Z2
+	VPMINSD      Z2, Z1, Z1
+	VPBROADCASTD c32_46800000AVX512<>+0(SB), Z2
+	VADDPS       Z2, Z0, Z2
+	VPBROADCASTD c32_46800000AVX512<>+0(SB), Z5
+	VPSUBD       Z5, Z2, Z2
+	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z5
+	VPCMPD       $0x06, Z0, Z5, K1
+	VMOVDQA32    Z2, K1, Z1
+	VPBROADCASTD c32_7fAVX512<>+0(SB), Z2
+	VMOVDQU64    Z2, Z2
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z5
+	VPCMPD       $0x06, Z5, Z0, K1
+	VMOVDQA32    Z2, K1, Z1
+	VPORD        Z1, Z3, Z3
+	VPSLLD       $0x18, Z3, Z3
+	VPORD        Z3, Z4, Z4
+	VMOVDQA64    Z4, Z0
+	ADDQ         $0x18, R12
+	DECQ         R13
+	JNZ          block_sources
+
+block_sources_done:
+	VMOVDQU64 Z0, 64(R8)
+	MOVQ      start+56(FP), R9
+	LEAQ      64(SI)(R9*1), R9
+	MOVQ      R9, 8(R8)
+	VMOVDQU64 Z0, (R11)(SI*1)
+	TESTQ     CX, CX
+	JZ        block_targets_done
+	MOVQ      AX, R12
+	MOVQ      CX, R13
+
+block_targets:
+	MOVQ      (R12), R14
+	VMOVDQU64 Z0, (R14)(SI*1)
+	ADDQ      $0x18, R12
+	DECQ      R13
+	JNZ       block_targets
+
+block_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+64, SI
+	JMP  block
+
+tail:
+	MOVQ       DI, R9
+	SUBQ       SI, R9
+	JLE        done
+	MOVQ       $-1, R12
+	BZHIQ      R9, R12, R12
+	KMOVQ      R12, K1
+	VMOVDQU8.Z (R10)(SI*1), K1, Z0
+	TESTQ      BX, BX
+	JZ         tail_sources_done
+	MOVQ       DX, R12
+	MOVQ       BX, R13
+
+tail_sources:
+	MOVQ         (R12), R14
+	VMOVDQU8.Z   (R14)(SI*1), K1, Z1
+	VPSLLD       $0x18, Z0, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z2, Z3
+	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z4
+	VPANDD       Z4, Z2, Z2
+	VPSRLD       $0x04, Z2, Z2
+	VPBROADCASTD c32_3c000000AVX512<>+0(SB), Z4
+	VPADDD       Z4, Z2, Z4
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z5
+	VPADDD       Z5, Z4, Z5
+	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z6
+	VSUBPS       Z6, Z5, Z5
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z2, Z6, K2
+	VMOVDQA32    Z5, K2, Z4
+	VPBROADCASTD c32_7e00000AVX512<>+0(SB), Z5
+	VPCMPD       $0x06, Z5, Z2, K2
+	VPBROADCASTD c32_7fc00000AVX512<>+0(SB), Z2
+	VMOVDQA32    Z2, K2, Z4
+	VPORD        Z3, Z4, Z4
+	VPSLLD       $0x18, Z1, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z2, Z3
+	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z2, Z2
+	VPSRLD       $0x04, Z2, Z2
+	VPBROADCASTD c32_3c000000AVX512<>+0(SB), Z5
+	VPADDD       Z5, Z2, Z5
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
+	VPADDD       Z6, Z5, Z6
+	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z7
+	VSUBPS       Z7, Z6, Z6
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z2, Z7, K2
+	VMOVDQA32    Z6, K2, Z5
+	VPBROADCASTD c32_7e00000AVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z6, Z2, K2
+	VPBROADCASTD c32_7fc00000AVX512<>+0(SB), Z2
+	VMOVDQA32    Z2, K2, Z5
+	VPORD        Z3, Z5, Z5
+	VMULPS       Z5, Z4, Z4
+	VPBROADCASTD c32_7fffffffAVX512<>+0(SB), Z2
+	VPANDD       Z2, Z4, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z4, Z4
+	VPSRLD       $0x18, Z4, Z4
+	VPSRLD       $0x14, Z2, Z3
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z3, Z3
+	VPADDD       Z2, Z3, Z3
+	VPBROADCASTD c32_7ffffAVX512<>+0(SB), Z5
+	VPADDD       Z5, Z3, Z3
+	VPSRLD       $0x14, Z3, Z3
+	VPBROADCASTD c32_3c0AVX512<>+0(SB), Z5
+	VPSUBD       Z5, Z3, Z3
+	VPBROADCASTD c32_7eAVX512<>+0(SB), Z5
+	VPMINSD      Z5, Z3, Z3
+	VPBROADCASTD c32_46800000AVX512<>+0(SB), Z5
+	VADDPS       Z5, Z2, Z5
+	VPBROADCASTD c32_46800000AVX512<>+0(SB), Z6
+	VPSUBD       Z6, Z5, Z5
+	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z2, Z6, K2
+	VMOVDQA32    Z5, K2, Z3
+	VPBROADCASTD c32_7fAVX512<>+0(SB), Z5
+	VMOVDQU64    Z5, Z5
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z6, Z2, K2
+	VMOVDQA32    Z5, K2, Z3
+	VPORD        Z3, Z4, Z4
+	VPSLLD       $0x10, Z0, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z2, Z3
+	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z2, Z2
+	VPSRLD       $0x04, Z2, Z2
+	VPBROADCASTD c32_3c000000AVX512<>+0(SB), Z5
+	VPADDD       Z5, Z2, Z5
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
+	VPADDD       Z6, Z5, Z6
+	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z7
+	VSUBPS       Z7, Z6, Z6
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z2, Z7, K2
+	VMOVDQA32    Z6, K2, Z5
+	VPBROADCASTD c32_7e00000AVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z6, Z2, K2
+	VPBROADCASTD c32_7fc00000AVX512<>+0(SB), Z2
+	VMOVDQA32    Z2, K2, Z5
+	VPORD        Z3, Z5, Z5
+	VPSLLD       $0x10, Z1, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z2, Z3
+	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z2, Z2
+	VPSRLD       $0x04, Z2, Z2
+	VPBROADCASTD c32_3c000000AVX512<>+0(SB), Z6
+	VPADDD       Z6, Z2, Z6
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
+	VPADDD       Z7, Z6, Z7
+	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z8
+	VSUBPS       Z8, Z7, Z7
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z8
+	VPCMPD       $0x06, Z2, Z8, K2
+	VMOVDQA32    Z7, K2, Z6
+	VPBROADCASTD c32_7e00000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z7, Z2, K2
+	VPBROADCASTD c32_7fc00000AVX512<>+0(SB), Z2
+	VMOVDQA32    Z2, K2, Z6
+	VPORD        Z3, Z6, Z6
+	VMULPS       Z6, Z5, Z5
+	VPBROADCASTD c32_7fffffffAVX512<>+0(SB), Z2
+	VPANDD       Z2, Z5, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z5, Z5
+	VPSRLD       $0x18, Z5, Z5
+	VPSRLD       $0x14, Z2, Z3
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z3, Z3
+	VPADDD       Z2, Z3, Z3
+	VPBROADCASTD c32_7ffffAVX512<>+0(SB), Z6
+	VPADDD       Z6, Z3, Z3
+	VPSRLD       $0x14, Z3, Z3
+	VPBROADCASTD c32_3c0AVX512<>+0(SB), Z6
+	VPSUBD       Z6, Z3, Z3
+	VPBROADCASTD c32_7eAVX512<>+0(SB), Z6
+	VPMINSD      Z6, Z3, Z3
+	VPBROADCASTD c32_46800000AVX512<>+0(SB), Z6
+	VADDPS       Z6, Z2, Z6
+	VPBROADCASTD c32_46800000AVX512<>+0(SB), Z7
+	VPSUBD       Z7, Z6, Z6
+	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z2, Z7, K2
+	VMOVDQA32    Z6, K2, Z3
+	VPBROADCASTD c32_7fAVX512<>+0(SB), Z6
+	VMOVDQU64    Z6, Z6
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z7, Z2, K2
+	VMOVDQA32    Z6, K2, Z3
+	VPORD        Z3, Z5, Z5
+	VPSLLD       $0x08, Z5, Z5
+	VPORD        Z5, Z4, Z4
+	VPSLLD       $0x08, Z0, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z2, Z3
+	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z2, Z2
+	VPSRLD       $0x04, Z2, Z2
+	VPBROADCASTD c32_3c000000AVX512<>+0(SB), Z5
+	VPADDD       Z5, Z2, Z5
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
+	VPADDD       Z6, Z5, Z6
+	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z7
+	VSUBPS       Z7, Z6, Z6
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z2, Z7, K2
+	VMOVDQA32    Z6, K2, Z5
+	VPBROADCASTD c32_7e00000AVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z6, Z2, K2
+	VPBROADCASTD c32_7fc00000AVX512<>+0(SB), Z2
+	VMOVDQA32    Z2, K2, Z5
+	VPORD        Z3, Z5, Z5
+	VPSLLD       $0x08, Z1, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z2, Z3
+	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z2, Z2
+	VPSRLD       $0x04, Z2, Z2
+	VPBROADCASTD c32_3c000000AVX512<>+0(SB), Z6
+	VPADDD       Z6, Z2, Z6
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
+	VPADDD       Z7, Z6, Z7
+	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z8
+	VSUBPS       Z8, Z7, Z7
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z8
+	VPCMPD       $0x06, Z2, Z8, K2
+	VMOVDQA32    Z7, K2, Z6
+	VPBROADCASTD c32_7e00000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z7, Z2, K2
+	VPBROADCASTD c32_7fc00000AVX512<>+0(SB), Z2
+	VMOVDQA32    Z2, K2, Z6
+	VPORD        Z3, Z6, Z6
+	VMULPS       Z6, Z5, Z5
+	VPBROADCASTD c32_7fffffffAVX512<>+0(SB), Z2
+	VPANDD       Z2, Z5, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z5, Z5
+	VPSRLD       $0x18, Z5, Z5
+	VPSRLD       $0x14, Z2, Z3
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z3, Z3
+	VPADDD       Z2, Z3, Z3
+	VPBROADCASTD c32_7ffffAVX512<>+0(SB), Z6
+	VPADDD       Z6, Z3, Z3
+	VPSRLD       $0x14, Z3, Z3
+	VPBROADCASTD c32_3c0AVX512<>+0(SB), Z6
+	VPSUBD       Z6, Z3, Z3
+	VPBROADCASTD c32_7eAVX512<>+0(SB), Z6
+	VPMINSD      Z6, Z3, Z3
+	VPBROADCASTD c32_46800000AVX512<>+0(SB), Z6
+	VADDPS       Z6, Z2, Z6
+	VPBROADCASTD c32_46800000AVX512<>+0(SB), Z7
+	VPSUBD       Z7, Z6, Z6
+	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z2, Z7, K2
+	VMOVDQA32    Z6, K2, Z3
+	VPBROADCASTD c32_7fAVX512<>+0(SB), Z6
+	VMOVDQU64    Z6, Z6
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z7, Z2, K2
+	VMOVDQA32    Z6, K2, Z3
+	VPORD        Z3, Z5, Z5
+	VPSLLD       $0x10, Z5, Z5
+	VPORD        Z5, Z4, Z4
+	VMOVDQU64    Z0, Z0
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z2
+	VPANDD       Z2, Z0, Z2
+	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z0, Z0
+	VPSRLD       $0x04, Z0, Z0
+	VPBROADCASTD c32_3c000000AVX512<>+0(SB), Z3
+	VPADDD       Z3, Z0, Z3
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z5
+	VPADDD       Z5, Z3, Z5
+	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z6
+	VSUBPS       Z6, Z5, Z5
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z0, Z6, K2
+	VMOVDQA32    Z5, K2, Z3
+	VPBROADCASTD c32_7e00000AVX512<>+0(SB), Z5
+	VPCMPD       $0x06, Z5, Z0, K2
+	VPBROADCASTD c32_7fc00000AVX512<>+0(SB), Z0
+	VMOVDQA32    Z0, K2, Z3
+	VPORD        Z2, Z3, Z3
+	VMOVDQU64    Z1, Z0
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z1
+	VPANDD       Z1, Z0, Z1
+	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z2
+	VPANDD       Z2, Z0, Z0
+	VPSRLD       $0x04, Z0, Z0
+	VPBROADCASTD c32_3c000000AVX512<>+0(SB), Z2
+	VPADDD       Z2, Z0, Z2
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z5
+	VPADDD       Z5, Z2, Z5
+	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z6
+	VSUBPS       Z6, Z5, Z5
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z0, Z6, K2
+	VMOVDQA32    Z5, K2, Z2
+	VPBROADCASTD c32_7e00000AVX512<>+0(SB), Z5
+	VPCMPD       $0x06, Z5, Z0, K2
+	VPBROADCASTD c32_7fc00000AVX512<>+0(SB), Z0
+	VMOVDQA32    Z0, K2, Z2
+	VPORD        Z1, Z2, Z2
+	VMULPS       Z2, Z3, Z3
+	VPBROADCASTD c32_7fffffffAVX512<>+0(SB), Z0
+	VPANDD       Z0, Z3, Z0
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z1
+	VPANDD       Z1, Z3, Z3
+	VPSRLD       $0x18, Z3, Z3
+	VPSRLD       $0x14, Z0, Z1
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z2
+	VPANDD       Z2, Z1, Z1
+	VPADDD       Z0, Z1, Z1
+	VPBROADCASTD c32_7ffffAVX512<>+0(SB), Z2
+	VPADDD       Z2, Z1, Z1
+	VPSRLD       $0x14, Z1, Z1
+	VPBROADCASTD c32_3c0AVX512<>+0(SB), Z2
+	VPSUBD       Z2, Z1, Z1
+	VPBROADCASTD c32_7eAVX512<>+0(SB), Z2
+	VPMINSD      Z2, Z1, Z1
+	VPBROADCASTD c32_46800000AVX512<>+0(SB), Z2
+	VADDPS       Z2, Z0, Z2
+	VPBROADCASTD c32_46800000AVX512<>+0(SB), Z5
+	VPSUBD       Z5, Z2, Z2
+	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z5
+	VPCMPD       $0x06, Z0, Z5, K2
+	VMOVDQA32    Z2, K2, Z1
+	VPBROADCASTD c32_7fAVX512<>+0(SB), Z2
+	VMOVDQU64    Z2, Z2
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z5
+	VPCMPD       $0x06, Z5, Z0, K2
+	VMOVDQA32    Z2, K2, Z1
+	VPORD        Z1, Z3, Z3
+	VPSLLD       $0x18, Z3, Z3
+	VPORD        Z3, Z4, Z4
+	VMOVDQA64    Z4, Z0
+	ADDQ         $0x18, R12
+	DECQ         R13
+	JNZ          tail_sources
+
+tail_sources_done:
+	LEAQ      64(SI), R12
+	CMPQ      R12, DI
+	CMOVQGT   DI, R12
+	VMOVDQU64 Z0, 64(R8)
+	MOVQ      start+56(FP), R9
+	LEAQ      (R12)(R9*1), R9
+	MOVQ      R9, 8(R8)
+	VMOVDQU8  Z0, K1, (R11)(SI*1)
+	TESTQ     CX, CX
+	JZ        tail_targets_done
+	MOVQ      AX, R12
+	MOVQ      CX, R13
+
+tail_targets:
+	MOVQ     (R12), R14
+	VMOVDQU8 Z0, K1, (R14)(SI*1)
+	ADDQ     $0x18, R12
+	DECQ     R13
+	JNZ      tail_targets
+
+tail_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+64, SI
+	JMP  tail
+
+done:
+	VZEROUPPER
+	RET
+
+// func minFloat8E4M3LoggedAVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
+// Requires: AVX, AVX512BW, AVX512F, BMI2, CMOV
+TEXT ·minFloat8E4M3LoggedAVX512(SB), NOSPLIT, $0-64
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ log+48(FP), R8
+	MOVQ (DX), R10
+	MOVQ (AX), R11
+	ADDQ $0x18, DX
+	ADDQ $0x18, AX
+	SUBQ $0x01, BX
+	DECQ CX
+
+block:
+	MOVQ      DI, R9
+	SUBQ      SI, R9
+	CMPQ      R9, $+64
+	JL        tail
+	VMOVDQU64 (R10)(SI*1), Z0
+	TESTQ     BX, BX
+	JZ        block_sources_done
+	MOVQ      DX, R12
+	MOVQ      BX, R13
+
+block_sources:
+	MOVQ         (R12), R14
+	VMOVDQU64    (R14)(SI*1), Z1
+	VPSLLD       $0x18, Z0, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z2, Z3
+	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z4
+	VPANDD       Z4, Z2, Z2
+	VPSRLD       $0x04, Z2, Z2
+	VPBROADCASTD c32_3c000000AVX512<>+0(SB), Z4
+	VPADDD       Z4, Z2, Z4
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z5
+	VPADDD       Z5, Z4, Z5
+	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z6
+	VSUBPS       Z6, Z5, Z5
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z2, Z6, K1
+	VMOVDQA32    Z5, K1, Z4
+	VPBROADCASTD c32_7e00000AVX512<>+0(SB), Z5
+	VPCMPD       $0x06, Z5, Z2, K1
+	VPBROADCASTD c32_7fc00000AVX512<>+0(SB), Z2
+	VMOVDQA32    Z2, K1, Z4
+	VPORD        Z3, Z4, Z4
+	VPSLLD       $0x18, Z1, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z2, Z3
+	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z2, Z2
+	VPSRLD       $0x04, Z2, Z2
+	VPBROADCASTD c32_3c000000AVX512<>+0(SB), Z5
+	VPADDD       Z5, Z2, Z5
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
+	VPADDD       Z6, Z5, Z6
+	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z7
+	VSUBPS       Z7, Z6, Z6
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z2, Z7, K1
+	VMOVDQA32    Z6, K1, Z5
+	VPBROADCASTD c32_7e00000AVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z6, Z2, K1
+	VPBROADCASTD c32_7fc00000AVX512<>+0(SB), Z2
+	VMOVDQA32    Z2, K1, Z5
+	VPORD        Z3, Z5, Z5
+	VMINPS       Z5, Z4, Z2
+	VMINPS       Z4, Z5, Z3
+	VPORD        Z3, Z2, Z2
+	VCMPPS       $0x03, Z5, Z4, K1
+	VADDPS       Z5, Z4, K1, Z2
+	VMOVDQA64    Z2, Z4
+	VPBROADCASTD c32_7fffffffAVX512<>+0(SB), Z2
+	VPANDD       Z2, Z4, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z4, Z4
+	VPSRLD       $0x18, Z4, Z4
+	VPSRLD       $0x14, Z2, Z3
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z3, Z3
+	VPADDD       Z2, Z3, Z3
+	VPBROADCASTD c32_7ffffAVX512<>+0(SB), Z5
+	VPADDD       Z5, Z3, Z3
+	VPSRLD       $0x14, Z3, Z3
+	VPBROADCASTD c32_3c0AVX512<>+0(SB), Z5
+	VPSUBD       Z5, Z3, Z3
+	VPBROADCASTD c32_7eAVX512<>+0(SB), Z5
+	VPMINSD      Z5, Z3, Z3
+	VPBROADCASTD c32_46800000AVX512<>+0(SB), Z5
+	VADDPS       Z5, Z2, Z5
+	VPBROADCASTD c32_46800000AVX512<>+0(SB), Z6
+	VPSUBD       Z6, Z5, Z5
+	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z2, Z6, K1
+	VMOVDQA32    Z5, K1, Z3
+	VPBROADCASTD c32_7fAVX512<>+0(SB), Z5
+	VMOVDQU64    Z5, Z5
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z6, Z2, K1
+	VMOVDQA32    Z5, K1, Z3
+	VPORD        Z3, Z4, Z4
+	VPSLLD       $0x10, Z0, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z2, Z3
+	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z2, Z2
+	VPSRLD       $0x04, Z2, Z2
+	VPBROADCASTD c32_3c000000AVX512<>+0(SB), Z5
+	VPADDD       Z5, Z2, Z5
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
+	VPADDD       Z6, Z5, Z6
+	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z7
+	VSUBPS       Z7, Z6, Z6
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z2, Z7, K1
+	VMOVDQA32    Z6, K1, Z5
+	VPBROADCASTD c32_7e00000AVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z6, Z2, K1
+	VPBROADCASTD c32_7fc00000AVX512<>+0(SB), Z2
+	VMOVDQA32    Z2, K1, Z5
+	VPORD        Z3, Z5, Z5
+	VPSLLD       $0x10, Z1, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z2, Z3
+	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z2, Z2
+	VPSRLD       $0x04, Z2, Z2
+	VPBROADCASTD c32_3c000000AVX512<>+0(SB), Z6
+	VPADDD       Z6, Z2, Z6
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
+	VPADDD       Z7, Z6, Z7
+	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z8
+	VSUBPS       Z8, Z7, Z7
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z8
+	VPCMPD       $0x06, Z2, Z8, K1
+	VMOVDQA32    Z7, K1, Z6
+	VPBROADCASTD c32_7e00000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z7, Z2, K1
+	VPBROADCASTD c32_7fc00000AVX512<>+0(SB), Z2
+	VMOVDQA32    Z2, K1, Z6
+	VPORD        Z3, Z6, Z6
+	VMINPS       Z6, Z5, Z2
+	VMINPS       Z5, Z6, Z3
+	VPORD        Z3, Z2, Z2
+	VCMPPS       $0x03, Z6, Z5, K1
+	VADDPS       Z6, Z5, K1, Z2
+	VMOVDQA64    Z2, Z5
+	VPBROADCASTD c32_7fffffffAVX512<>+0(SB), Z2
+	VPANDD       Z2, Z5, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z5, Z5
+	VPSRLD       $0x18, Z5, Z5
+	VPSRLD       $0x14, Z2, Z3
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z3, Z3
+	VPADDD       Z2, Z3, Z3
+	VPBROADCASTD c32_7ffffAVX512<>+0(SB), Z6
+	VPADDD       Z6, Z3, Z3
+	VPSRLD       $0x14, Z3, Z3
+	VPBROADCASTD c32_3c0AVX512<>+0(SB), Z6
+	VPSUBD       Z6, Z3, Z3
+	VPBROADCASTD c32_7eAVX512<>+0(SB), Z6
+	VPMINSD      Z6, Z3, Z3
+	VPBROADCASTD c32_46800000AVX512<>+0(SB), Z6
+	VADDPS       Z6, Z2, Z6
+	VPBROADCASTD c32_46800000AVX512<>+0(SB), Z7
+	VPSUBD       Z7, Z6, Z6
+	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z2, Z7, K1
+	VMOVDQA32    Z6, K1, Z3
+	VPBROADCASTD c32_7fAVX512<>+0(SB), Z6
+	VMOVDQU64    Z6, Z6
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z7, Z2, K1
+	VMOVDQA32    Z6, K1, Z3
+	VPORD        Z3, Z5, Z5
+	VPSLLD       $0x08, Z5, Z5
+	VPORD        Z5, Z4, Z4
+	VPSLLD       $0x08, Z0, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z2, Z3
+	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z2, Z2
+	VPSRLD       $0x04, Z2, Z2
+	VPBROADCASTD c32_3c000000AVX512<>+0(SB), Z5
+	VPADDD       Z5, Z2, Z5
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
+	VPADDD       Z6, Z5, Z6
+	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z7
+	VSUBPS       Z7, Z6, Z6
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z2, Z7, K1
+	VMOVDQA32    Z6, K1, Z5
+	VPBROADCASTD c32_7e00000AVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z6, Z2, K1
+	VPBROADCASTD c32_7fc00000AVX512<>+0(SB), Z2
+	VMOVDQA32    Z2, K1, Z5
+	VPORD        Z3, Z5, Z5
+	VPSLLD       $0x08, Z1, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z2, Z3
+	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z2, Z2
+	VPSRLD       $0x04, Z2, Z2
+	VPBROADCASTD c32_3c000000AVX512<>+0(SB), Z6
+	VPADDD       Z6, Z2, Z6
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
+	VPADDD       Z7, Z6, Z7
+	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z8
+	VSUBPS       Z8, Z7, Z7
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z8
+	VPCMPD       $0x06, Z2, Z8, K1
+	VMOVDQA32    Z7, K1, Z6
+	VPBROADCASTD c32_7e00000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z7, Z2, K1
+	VPBROADCASTD c32_7fc00000AVX512<>+0(SB), Z2
+	VMOVDQA32    Z2, K1, Z6
+	VPORD        Z3, Z6, Z6
+	VMINPS       Z6, Z5, Z2
+	VMINPS       Z5, Z6, Z3
+	VPORD        Z3, Z2, Z2
+	VCMPPS       $0x03, Z6, Z5, K1
+	VADDPS       Z6, Z5, K1, Z2
+	VMOVDQA64    Z2, Z5
+	VPBROADCASTD c32_7fffffffAVX512<>+0(SB), Z2
+	VPANDD       Z2, Z5, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z5, Z5
+	VPSRLD       $0x18, Z5, Z5
+	VPSRLD       $0x14, Z2, Z3
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z3, Z3
+	VPADDD       Z2, Z3, Z3
+	VPBROADCASTD c32_7ffffAVX512<>+0(SB), Z6
+	VPADDD       Z6, Z3, Z3
+	VPSRLD       $0x14, Z3, Z3
+	VPBROADCASTD c32_3c0AVX512<>+0(SB), Z6
+	VPSUBD       Z6, Z3, Z3
+	VPBROADCASTD c32_7eAVX512<>+0(SB), Z6
+	VPMINSD      Z6, Z3, Z3
+	VPBROADCASTD c32_46800000AVX512<>+0(SB), Z6
+	VADDPS       Z6, Z2, Z6
+	VPBROADCASTD c32_46800000AVX512<>+0(SB), Z7
+	VPSUBD       Z7, Z6, Z6
+	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z2, Z7, K1
+	VMOVDQA32    Z6, K1, Z3
+	VPBROADCASTD c32_7fAVX512<>+0(SB), Z6
+	VMOVDQU64    Z6, Z6
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z7, Z2, K1
+	VMOVDQA32    Z6, K1, Z3
+	VPORD        Z3, Z5, Z5
+	VPSLLD       $0x10, Z5, Z5
+	VPORD        Z5, Z4, Z4
+	VMOVDQU64    Z0, Z0
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z2
+	VPANDD       Z2, Z0, Z2
+	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z0, Z0
+	VPSRLD       $0x04, Z0, Z0
+	VPBROADCASTD c32_3c000000AVX512<>+0(SB), Z3
+	VPADDD       Z3, Z0, Z3
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z5
+	VPADDD       Z5, Z3, Z5
+	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z6
+	VSUBPS       Z6, Z5, Z5
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z0, Z6, K1
+	VMOVDQA32    Z5, K1, Z3
+	VPBROADCASTD c32_7e00000AVX512<>+0(SB), Z5
+	VPCMPD       $0x06, Z5, Z0, K1
+	VPBROADCASTD c32_7fc00000AVX512<>+0(SB), Z0
+	VMOVDQA32    Z0, K1, Z3
+	VPORD        Z2, Z3, Z3
+	VMOVDQU64    Z1, Z0
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z1
+	VPANDD       Z1, Z0, Z1
+	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z2
+	VPANDD       Z2, Z0, Z0
+	VPSRLD       $0x04, Z0, Z0
+	VPBROADCASTD c32_3c000000AVX512<>+0(SB), Z2
+	VPADDD       Z2, Z0, Z2
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z5
+	VPADDD       Z5, Z2, Z5
+	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z6
+	VSUBPS       Z6, Z5, Z5
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z0, Z6, K1
+	VMOVDQA32    Z5, K1, Z2
+	VPBROADCASTD c32_7e00000AVX512<>+0(SB), Z5
+	VPCMPD       $0x06, Z5, Z0, K1
+	VPBROADCASTD c32_7fc00000AVX512<>+0(SB), Z0
+	VMOVDQA32    Z0, K1, Z2
+	VPORD        Z1, Z2, Z2
+	VMINPS       Z2, Z3, Z0
+	VMINPS       Z3, Z2, Z1
+	VPORD        Z1, Z0, Z0
+	VCMPPS       $0x03, Z2, Z3, K1
+	VADDPS       Z2, Z3, K1, Z0
+	VMOVDQA64    Z0, Z3
+	VPBROADCASTD c32_7fffffffAVX512<>+0(SB), Z0
+	VPANDD       Z0, Z3, Z0
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z1
+	VPANDD       Z1, Z3, Z3
+	VPSRLD       $0x18, Z3, Z3
+	VPSRLD       $0x14, Z0, Z1
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z2
+	VPANDD       Z2, Z1, Z1
+	VPADDD       Z0, Z1, Z1
+	VPBROADCASTD c32_7ffffAVX512<>+0(SB), Z2
+	VPADDD       Z2, Z1, Z1
+	VPSRLD       $0x14, Z1, Z1
+	VPBROADCASTD c32_3c0AVX512<>+0(SB), Z2
+	VPSUBD       Z2, Z1, Z1
+	VPBROADCASTD c32_7eAVX512<>+0(SB), Z2
+	VPMINSD      Z2, Z1, Z1
+	VPBROADCASTD c32_46800000AVX512<>+0(SB), Z2
+	VADDPS       Z2, Z0, Z2
+	VPBROADCASTD c32_46800000AVX512<>+0(SB), Z5
+	VPSUBD       Z5, Z2, Z2
+	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z5
+	VPCMPD       $0x06, Z0, Z5, K1
+	VMOVDQA32    Z2, K1, Z1
+	VPBROADCASTD c32_7fAVX512<>+0(SB), Z2
+	VMOVDQU64    Z2, Z2
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z5
+	VPCMPD       $0x06, Z5, Z0, K1
+	VMOVDQA32    Z2, K1, Z1
+	VPORD        Z1, Z3, Z3
+	VPSLLD       $0x18, Z3, Z3
+	VPORD        Z3, Z4, Z4
+	VMOVDQA64    Z4, Z0
+	ADDQ         $0x18, R12
+	DECQ         R13
+	JNZ          block_sources
+
+block_sources_done:
+	VMOVDQU64 Z0, 64(R8)
+	MOVQ      start+56(FP), R9
+	LEAQ      64(SI)(R9*1), R9
+	MOVQ      R9, 8(R8)
+	VMOVDQU64 Z0, (R11)(SI*1)
+	TESTQ     CX, CX
+	JZ        block_targets_done
+	MOVQ      AX, R12
+	MOVQ      CX, R13
+
+block_targets:
+	MOVQ      (R12), R14
+	VMOVDQU64 Z0, (R14)(SI*1)
+	ADDQ      $0x18, R12
+	DECQ      R13
+	JNZ       block_targets
+
+block_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+64, SI
+	JMP  block
+
+tail:
+	MOVQ       DI, R9
+	SUBQ       SI, R9
+	JLE        done
+	MOVQ       $-1, R12
+	BZHIQ      R9, R12, R12
+	KMOVQ      R12, K1
+	VMOVDQU8.Z (R10)(SI*1), K1, Z0
+	TESTQ      BX, BX
+	JZ         tail_sources_done
+	MOVQ       DX, R12
+	MOVQ       BX, R13
+
+tail_sources:
+	MOVQ         (R12), R14
+	VMOVDQU8.Z   (R14)(SI*1), K1, Z1
+	VPSLLD       $0x18, Z0, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z2, Z3
+	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z4
+	VPANDD       Z4, Z2, Z2
+	VPSRLD       $0x04, Z2, Z2
+	VPBROADCASTD c32_3c000000AVX512<>+0(SB), Z4
+	VPADDD       Z4, Z2, Z4
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z5
+	VPADDD       Z5, Z4, Z5
+	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z6
+	VSUBPS       Z6, Z5, Z5
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z2, Z6, K2
+	VMOVDQA32    Z5, K2, Z4
+	VPBROADCASTD c32_7e00000AVX512<>+0(SB), Z5
+	VPCMPD       $0x06, Z5, Z2, K2
+	VPBROADCASTD c32_7fc00000AVX512<>+0(SB), Z2
+	VMOVDQA32    Z2, K2, Z4
+	VPORD        Z3, Z4, Z4
+	VPSLLD       $0x18, Z1, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z2, Z3
+	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z2, Z2
+	VPSRLD       $0x04, Z2, Z2
+	VPBROADCASTD c32_3c000000AVX512<>+0(SB), Z5
+	VPADDD       Z5, Z2, Z5
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
+	VPADDD       Z6, Z5, Z6
+	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z7
+	VSUBPS       Z7, Z6, Z6
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z2, Z7, K2
+	VMOVDQA32    Z6, K2, Z5
+	VPBROADCASTD c32_7e00000AVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z6, Z2, K2
+	VPBROADCASTD c32_7fc00000AVX512<>+0(SB), Z2
+	VMOVDQA32    Z2, K2, Z5
+	VPORD        Z3, Z5, Z5
+	VMINPS       Z5, Z4, Z2
+	VMINPS       Z4, Z5, Z3
+	VPORD        Z3, Z2, Z2
+	VCMPPS       $0x03, Z5, Z4, K2
+	VADDPS       Z5, Z4, K2, Z2
+	VMOVDQA64    Z2, Z4
+	VPBROADCASTD c32_7fffffffAVX512<>+0(SB), Z2
+	VPANDD       Z2, Z4, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z4, Z4
+	VPSRLD       $0x18, Z4, Z4
+	VPSRLD       $0x14, Z2, Z3
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z3, Z3
+	VPADDD       Z2, Z3, Z3
+	VPBROADCASTD c32_7ffffAVX512<>+0(SB), Z5
+	VPADDD       Z5, Z3, Z3
+	VPSRLD       $0x14, Z3, Z3
+	VPBROADCASTD c32_3c0AVX512<>+0(SB), Z5
+	VPSUBD       Z5, Z3, Z3
+	VPBROADCASTD c32_7eAVX512<>+0(SB), Z5
+	VPMINSD      Z5, Z3, Z3
+	VPBROADCASTD c32_46800000AVX512<>+0(SB), Z5
+	VADDPS       Z5, Z2, Z5
+	VPBROADCASTD c32_46800000AVX512<>+0(SB), Z6
+	VPSUBD       Z6, Z5, Z5
+	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z2, Z6, K2
+	VMOVDQA32    Z5, K2, Z3
+	VPBROADCASTD c32_7fAVX512<>+0(SB), Z5
+	VMOVDQU64    Z5, Z5
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z6, Z2, K2
+	VMOVDQA32    Z5, K2, Z3
+	VPORD        Z3, Z4, Z4
+	VPSLLD       $0x10, Z0, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z2, Z3
+	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z2, Z2
+	VPSRLD       $0x04, Z2, Z2
+	VPBROADCASTD c32_3c000000AVX512<>+0(SB), Z5
+	VPADDD       Z5, Z2, Z5
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
+	VPADDD       Z6, Z5, Z6
+	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z7
+	VSUBPS       Z7, Z6, Z6
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z2, Z7, K2
+	VMOVDQA32    Z6, K2, Z5
+	VPBROADCASTD c32_7e00000AVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z6, Z2, K2
+	VPBROADCASTD c32_7fc00000AVX512<>+0(SB), Z2
+	VMOVDQA32    Z2, K2, Z5
+	VPORD        Z3, Z5, Z5
+	VPSLLD       $0x10, Z1, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z2, Z3
+	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z2, Z2
+	VPSRLD       $0x04, Z2, Z2
+	VPBROADCASTD c32_3c000000AVX512<>+0(SB), Z6
+	VPADDD       Z6, Z2, Z6
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
+	VPADDD       Z7, Z6, Z7
+	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z8
+	VSUBPS       Z8, Z7, Z7
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z8
+	VPCMPD       $0x06, Z2, Z8, K2
+	VMOVDQA32    Z7, K2, Z6
+	VPBROADCASTD c32_7e00000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z7, Z2, K2
+	VPBROADCASTD c32_7fc00000AVX512<>+0(SB), Z2
+	VMOVDQA32    Z2, K2, Z6
+	VPORD        Z3, Z6, Z6
+	VMINPS       Z6, Z5, Z2
+	VMINPS       Z5, Z6, Z3
+	VPORD        Z3, Z2, Z2
+	VCMPPS       $0x03, Z6, Z5, K2
+	VADDPS       Z6, Z5, K2, Z2
+	VMOVDQA64    Z2, Z5
+	VPBROADCASTD c32_7fffffffAVX512<>+0(SB), Z2
+	VPANDD       Z2, Z5, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z5, Z5
+	VPSRLD       $0x18, Z5, Z5
+	VPSRLD       $0x14, Z2, Z3
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z3, Z3
+	VPADDD       Z2, Z3, Z3
+	VPBROADCASTD c32_7ffffAVX512<>+0(SB), Z6
+	VPADDD       Z6, Z3, Z3
+	VPSRLD       $0x14, Z3, Z3
+	VPBROADCASTD c32_3c0AVX512<>+0(SB), Z6
+	VPSUBD       Z6, Z3, Z3
+	VPBROADCASTD c32_7eAVX512<>+0(SB), Z6
+	VPMINSD      Z6, Z3, Z3
+	VPBROADCASTD c32_46800000AVX512<>+0(SB), Z6
+	VADDPS       Z6, Z2, Z6
+	VPBROADCASTD c32_46800000AVX512<>+0(SB), Z7
+	VPSUBD       Z7, Z6, Z6
+	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z2, Z7, K2
+	VMOVDQA32    Z6, K2, Z3
+	VPBROADCASTD c32_7fAVX512<>+0(SB), Z6
+	VMOVDQU64    Z6, Z6
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z7, Z2, K2
+	VMOVDQA32    Z6, K2, Z3
+	VPORD        Z3, Z5, Z5
+	VPSLLD       $0x08, Z5, Z5
+	VPORD        Z5, Z4, Z4
+	VPSLLD       $0x08, Z0, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z2, Z3
+	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z2, Z2
+	VPSRLD       $0x04, Z2, Z2
+	VPBROADCASTD c32_3c000000AVX512<>+0(SB), Z5
+	VPADDD       Z5, Z2, Z5
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
+	VPADDD       Z6, Z5, Z6
+	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z7
+	VSUBPS       Z7, Z6, Z6
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z2, Z7, K2
+	VMOVDQA32    Z6, K2, Z5
+	VPBROADCASTD c32_7e00000AVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z6, Z2, K2
+	VPBROADCASTD c32_7fc00000AVX512<>+0(SB), Z2
+	VMOVDQA32    Z2, K2, Z5
+	VPORD        Z3, Z5, Z5
+	VPSLLD       $0x08, Z1, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z2, Z3
+	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z2, Z2
+	VPSRLD       $0x04, Z2, Z2
+	VPBROADCASTD c32_3c000000AVX512<>+0(SB), Z6
+	VPADDD       Z6, Z2, Z6
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
+	VPADDD       Z7, Z6, Z7
+	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z8
+	VSUBPS       Z8, Z7, Z7
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z8
+	VPCMPD       $0x06, Z2, Z8, K2
+	VMOVDQA32    Z7, K2, Z6
+	VPBROADCASTD c32_7e00000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z7, Z2, K2
+	VPBROADCASTD c32_7fc00000AVX512<>+0(SB), Z2
+	VMOVDQA32    Z2, K2, Z6
+	VPORD        Z3, Z6, Z6
+	VMINPS       Z6, Z5, Z2
+	VMINPS       Z5, Z6, Z3
+	VPORD        Z3, Z2, Z2
+	VCMPPS       $0x03, Z6, Z5, K2
+	VADDPS       Z6, Z5, K2, Z2
+	VMOVDQA64    Z2, Z5
+	VPBROADCASTD c32_7fffffffAVX512<>+0(SB), Z2
+	VPANDD       Z2, Z5, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z5, Z5
+	VPSRLD       $0x18, Z5, Z5
+	VPSRLD       $0x14, Z2, Z3
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z3, Z3
+	VPADDD       Z2, Z3, Z3
+	VPBROADCASTD c32_7ffffAVX512<>+0(SB), Z6
+	VPADDD       Z6, Z3, Z3
+	VPSRLD       $0x14, Z3, Z3
+	VPBROADCASTD c32_3c0AVX512<>+0(SB), Z6
+	VPSUBD       Z6, Z3, Z3
+	VPBROADCASTD c32_7eAVX512<>+0(SB), Z6
+	VPMINSD      Z6, Z3, Z3
+	VPBROADCASTD c32_46800000AVX512<>+0(SB), Z6
+	VADDPS       Z6, Z2, Z6
+	VPBROADCASTD c32_46800000AVX512<>+0(SB), Z7
+	VPSUBD       Z7, Z6, Z6
+	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z2, Z7, K2
+	VMOVDQA32    Z6, K2, Z3
+	VPBROADCASTD c32_7fAVX512<>+0(SB), Z6
+	VMOVDQU64    Z6, Z6
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z7, Z2, K2
+	VMOVDQA32    Z6, K2, Z3
+	VPORD        Z3, Z5, Z5
+	VPSLLD       $0x10, Z5, Z5
+	VPORD        Z5, Z4, Z4
+	VMOVDQU64    Z0, Z0
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z2
+	VPANDD       Z2, Z0, Z2
+	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z0, Z0
+	VPSRLD       $0x04, Z0, Z0
+	VPBROADCASTD c32_3c000000AVX512<>+0(SB), Z3
+	VPADDD       Z3, Z0, Z3
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z5
+	VPADDD       Z5, Z3, Z5
+	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z6
+	VSUBPS       Z6, Z5, Z5
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z0, Z6, K2
+	VMOVDQA32    Z5, K2, Z3
+	VPBROADCASTD c32_7e00000AVX512<>+0(SB), Z5
+	VPCMPD       $0x06, Z5, Z0, K2
+	VPBROADCASTD c32_7fc00000AVX512<>+0(SB), Z0
+	VMOVDQA32    Z0, K2, Z3
+	VPORD        Z2, Z3, Z3
+	VMOVDQU64    Z1, Z0
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z1
+	VPANDD       Z1, Z0, Z1
+	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z2
+	VPANDD       Z2, Z0, Z0
+	VPSRLD       $0x04, Z0, Z0
+	VPBROADCASTD c32_3c000000AVX512<>+0(SB), Z2
+	VPADDD       Z2, Z0, Z2
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z5
+	VPADDD       Z5, Z2, Z5
+	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z6
+	VSUBPS       Z6, Z5, Z5
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z0, Z6, K2
+	VMOVDQA32    Z5, K2, Z2
+	VPBROADCASTD c32_7e00000AVX512<>+0(SB), Z5
+	VPCMPD       $0x06, Z5, Z0, K2
+	VPBROADCASTD c32_7fc00000AVX512<>+0(SB), Z0
+	VMOVDQA32    Z0, K2, Z2
+	VPORD        Z1, Z2, Z2
+	VMINPS       Z2, Z3, Z0
+	VMINPS       Z3, Z2, Z1
+	VPORD        Z1, Z0, Z0
+	VCMPPS       $0x03, Z2, Z3, K2
+	VADDPS       Z2, Z3, K2, Z0
+	VMOVDQA64    Z0, Z3
+	VPBROADCASTD c32_7fffffffAVX512<>+0(SB), Z0
+	VPANDD       Z0, Z3, Z0
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z1
+	VPANDD       Z1, Z3, Z3
+	VPSRLD       $0x18, Z3, Z3
+	VPSRLD       $0x14, Z0, Z1
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z2
+	VPANDD       Z2, Z1, Z1
+	VPADDD       Z0, Z1, Z1
+	VPBROADCASTD c32_7ffffAVX512<>+0(SB), Z2
+	VPADDD       Z2, Z1, Z1
+	VPSRLD       $0x14, Z1, Z1
+	VPBROADCASTD c32_3c0AVX512<>+0(SB), Z2
+	VPSUBD       Z2, Z1, Z1
+	VPBROADCASTD c32_7eAVX512<>+0(SB), Z2
+	VPMINSD      Z2, Z1, Z1
+	VPBROADCASTD c32_46800000AVX512<>+0(SB), Z2
+	VADDPS       Z2, Z0, Z2
+	VPBROADCASTD c32_46800000AVX512<>+0(SB), Z5
+	VPSUBD       Z5, Z2, Z2
+	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z5
+	VPCMPD       $0x06, Z0, Z5, K2
+	VMOVDQA32    Z2, K2, Z1
+	VPBROADCASTD c32_7fAVX512<>+0(SB), Z2
+	VMOVDQU64    Z2, Z2
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z5
+	VPCMPD       $0x06, Z5, Z0, K2
+	VMOVDQA32    Z2, K2, Z1
+	VPORD        Z1, Z3, Z3
+	VPSLLD       $0x18, Z3, Z3
+	VPORD        Z3, Z4, Z4
+	VMOVDQA64    Z4, Z0
+	ADDQ         $0x18, R12
+	DECQ         R13
+	JNZ          tail_sources
+
+tail_sources_done:
+	LEAQ      64(SI), R12
+	CMPQ      R12, DI
+	CMOVQGT   DI, R12
+	VMOVDQU64 Z0, 64(R8)
+	MOVQ      start+56(FP), R9
+	LEAQ      (R12)(R9*1), R9
+	MOVQ      R9, 8(R8)
+	VMOVDQU8  Z0, K1, (R11)(SI*1)
+	TESTQ     CX, CX
+	JZ        tail_targets_done
+	MOVQ      AX, R12
+	MOVQ      CX, R13
+
+tail_targets:
+	MOVQ     (R12), R14
+	VMOVDQU8 Z0, K1, (R14)(SI*1)
+	ADDQ     $0x18, R12
+	DECQ     R13
+	JNZ      tail_targets
+
+tail_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+64, SI
+	JMP  tail
+
+done:
+	VZEROUPPER
+	RET
+
+// func maxFloat8E4M3LoggedAVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
+// Requires: AVX, AVX512BW, AVX512F, BMI2, CMOV
+TEXT ·maxFloat8E4M3LoggedAVX512(SB), NOSPLIT, $0-64
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ log+48(FP), R8
+	MOVQ (DX), R10
+	MOVQ (AX), R11
+	ADDQ $0x18, DX
+	ADDQ $0x18, AX
+	SUBQ $0x01, BX
+	DECQ CX
+
+block:
+	MOVQ      DI, R9
+	SUBQ      SI, R9
+	CMPQ      R9, $+64
+	JL        tail
+	VMOVDQU64 (R10)(SI*1), Z0
+	TESTQ     BX, BX
+	JZ        block_sources_done
+	MOVQ      DX, R12
+	MOVQ      BX, R13
+
+block_sources:
+	MOVQ         (R12), R14
+	VMOVDQU64    (R14)(SI*1), Z1
+	VPSLLD       $0x18, Z0, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z2, Z3
+	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z4
+	VPANDD       Z4, Z2, Z2
+	VPSRLD       $0x04, Z2, Z2
+	VPBROADCASTD c32_3c000000AVX512<>+0(SB), Z4
+	VPADDD       Z4, Z2, Z4
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z5
+	VPADDD       Z5, Z4, Z5
+	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z6
+	VSUBPS       Z6, Z5, Z5
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z2, Z6, K1
+	VMOVDQA32    Z5, K1, Z4
+	VPBROADCASTD c32_7e00000AVX512<>+0(SB), Z5
+	VPCMPD       $0x06, Z5, Z2, K1
+	VPBROADCASTD c32_7fc00000AVX512<>+0(SB), Z2
+	VMOVDQA32    Z2, K1, Z4
+	VPORD        Z3, Z4, Z4
+	VPSLLD       $0x18, Z1, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z2, Z3
+	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z2, Z2
+	VPSRLD       $0x04, Z2, Z2
+	VPBROADCASTD c32_3c000000AVX512<>+0(SB), Z5
+	VPADDD       Z5, Z2, Z5
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
+	VPADDD       Z6, Z5, Z6
+	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z7
+	VSUBPS       Z7, Z6, Z6
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z2, Z7, K1
+	VMOVDQA32    Z6, K1, Z5
+	VPBROADCASTD c32_7e00000AVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z6, Z2, K1
+	VPBROADCASTD c32_7fc00000AVX512<>+0(SB), Z2
+	VMOVDQA32    Z2, K1, Z5
+	VPORD        Z3, Z5, Z5
+	VMAXPS       Z5, Z4, Z2
+	VMAXPS       Z4, Z5, Z3
+	VPANDD       Z3, Z2, Z2
+	VCMPPS       $0x03, Z5, Z4, K1
+	VADDPS       Z5, Z4, K1, Z2
+	VMOVDQA64    Z2, Z4
+	VPBROADCASTD c32_7fffffffAVX512<>+0(SB), Z2
+	VPANDD       Z2, Z4, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z4, Z4
+	VPSRLD       $0x18, Z4, Z4
+	VPSRLD       $0x14, Z2, Z3
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z3, Z3
+	VPADDD       Z2, Z3, Z3
+	VPBROADCASTD c32_7ffffAVX512<>+0(SB), Z5
+	VPADDD       Z5, Z3, Z3
+	VPSRLD       $0x14, Z3, Z3
+	VPBROADCASTD c32_3c0AVX512<>+0(SB), Z5
+	VPSUBD       Z5, Z3, Z3
+	VPBROADCASTD c32_7eAVX512<>+0(SB), Z5
+	VPMINSD      Z5, Z3, Z3
+	VPBROADCASTD c32_46800000AVX512<>+0(SB), Z5
+	VADDPS       Z5, Z2, Z5
+	VPBROADCASTD c32_46800000AVX512<>+0(SB), Z6
+	VPSUBD       Z6, Z5, Z5
+	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z2, Z6, K1
+	VMOVDQA32    Z5, K1, Z3
+	VPBROADCASTD c32_7fAVX512<>+0(SB), Z5
+	VMOVDQU64    Z5, Z5
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z6, Z2, K1
+	VMOVDQA32    Z5, K1, Z3
+	VPORD        Z3, Z4, Z4
+	VPSLLD       $0x10, Z0, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z2, Z3
+	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z2, Z2
+	VPSRLD       $0x04, Z2, Z2
+	VPBROADCASTD c32_3c000000AVX512<>+0(SB), Z5
+	VPADDD       Z5, Z2, Z5
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
+	VPADDD       Z6, Z5, Z6
+	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z7
+	VSUBPS       Z7, Z6, Z6
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z2, Z7, K1
+	VMOVDQA32    Z6, K1, Z5
+	VPBROADCASTD c32_7e00000AVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z6, Z2, K1
+	VPBROADCASTD c32_7fc00000AVX512<>+0(SB), Z2
+	VMOVDQA32    Z2, K1, Z5
+	VPORD        Z3, Z5, Z5
+	VPSLLD       $0x10, Z1, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z2, Z3
+	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z2, Z2
+	VPSRLD       $0x04, Z2, Z2
+	VPBROADCASTD c32_3c000000AVX512<>+0(SB), Z6
+	VPADDD       Z6, Z2, Z6
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
+	VPADDD       Z7, Z6, Z7
+	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z8
+	VSUBPS       Z8, Z7, Z7
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z8
+	VPCMPD       $0x06, Z2, Z8, K1
+	VMOVDQA32    Z7, K1, Z6
+	VPBROADCASTD c32_7e00000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z7, Z2, K1
+	VPBROADCASTD c32_7fc00000AVX512<>+0(SB), Z2
+	VMOVDQA32    Z2, K1, Z6
+	VPORD        Z3, Z6, Z6
+	VMAXPS       Z6, Z5, Z2
+	VMAXPS       Z5, Z6, Z3
+	VPANDD       Z3, Z2, Z2
+	VCMPPS       $0x03, Z6, Z5, K1
+	VADDPS       Z6, Z5, K1, Z2
+	VMOVDQA64    Z2, Z5
+	VPBROADCASTD c32_7fffffffAVX512<>+0(SB), Z2
+	VPANDD       Z2, Z5, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z5, Z5
+	VPSRLD       $0x18, Z5, Z5
+	VPSRLD       $0x14, Z2, Z3
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z3, Z3
+	VPADDD       Z2, Z3, Z3
+	VPBROADCASTD c32_7ffffAVX512<>+0(SB), Z6
+	VPADDD       Z6, Z3, Z3
+	VPSRLD       $0x14, Z3, Z3
+	VPBROADCASTD c32_3c0AVX512<>+0(SB), Z6
+	VPSUBD       Z6, Z3, Z3
+	VPBROADCASTD c32_7eAVX512<>+0(SB), Z6
+	VPMINSD      Z6, Z3, Z3
+	VPBROADCASTD c32_46800000AVX512<>+0(SB), Z6
+	VADDPS       Z6, Z2, Z6
+	VPBROADCASTD c32_46800000AVX512<>+0(SB), Z7
+	VPSUBD       Z7, Z6, Z6
+	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z2, Z7, K1
+	VMOVDQA32    Z6, K1, Z3
+	VPBROADCASTD c32_7fAVX512<>+0(SB), Z6
+	VMOVDQU64    Z6, Z6
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z7, Z2, K1
+	VMOVDQA32    Z6, K1, Z3
+	VPORD        Z3, Z5, Z5
+	VPSLLD       $0x08, Z5, Z5
+	VPORD        Z5, Z4, Z4
+	VPSLLD       $0x08, Z0, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z2, Z3
+	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z2, Z2
+	VPSRLD       $0x04, Z2, Z2
+	VPBROADCASTD c32_3c000000AVX512<>+0(SB), Z5
+	VPADDD       Z5, Z2, Z5
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
+	VPADDD       Z6, Z5, Z6
+	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z7
+	VSUBPS       Z7, Z6, Z6
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z2, Z7, K1
+	VMOVDQA32    Z6, K1, Z5
+	VPBROADCASTD c32_7e00000AVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z6, Z2, K1
+	VPBROADCASTD c32_7fc00000AVX512<>+0(SB), Z2
+	VMOVDQA32    Z2, K1, Z5
+	VPORD        Z3, Z5, Z5
+	VPSLLD       $0x08, Z1, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z2, Z3
+	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z2, Z2
+	VPSRLD       $0x04, Z2, Z2
+	VPBROADCASTD c32_3c000000AVX512<>+0(SB), Z6
+	VPADDD       Z6, Z2, Z6
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
+	VPADDD       Z7, Z6, Z7
+	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z8
+	VSUBPS       Z8, Z7, Z7
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z8
+	VPCMPD       $0x06, Z2, Z8, K1
+	VMOVDQA32    Z7, K1, Z6
+	VPBROADCASTD c32_7e00000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z7, Z2, K1
+	VPBROADCASTD c32_7fc00000AVX512<>+0(SB), Z2
+	VMOVDQA32    Z2, K1, Z6
+	VPORD        Z3, Z6, Z6
+	VMAXPS       Z6, Z5, Z2
+	VMAXPS       Z5, Z6, Z3
+	VPANDD       Z3, Z2, Z2
+	VCMPPS       $0x03, Z6, Z5, K1
+	VADDPS       Z6, Z5, K1, Z2
+	VMOVDQA64    Z2, Z5
+	VPBROADCASTD c32_7fffffffAVX512<>+0(SB), Z2
+	VPANDD       Z2, Z5, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z5, Z5
+	VPSRLD       $0x18, Z5, Z5
+	VPSRLD       $0x14, Z2, Z3
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z3, Z3
+	VPADDD       Z2, Z3, Z3
+	VPBROADCASTD c32_7ffffAVX512<>+0(SB), Z6
+	VPADDD       Z6, Z3, Z3
+	VPSRLD       $0x14, Z3, Z3
+	VPBROADCASTD c32_3c0AVX512<>+0(SB), Z6
+	VPSUBD       Z6, Z3, Z3
+	VPBROADCASTD c32_7eAVX512<>+0(SB), Z6
+	VPMINSD      Z6, Z3, Z3
+	VPBROADCASTD c32_46800000AVX512<>+0(SB), Z6
+	VADDPS       Z6, Z2, Z6
+	VPBROADCASTD c32_46800000AVX512<>+0(SB), Z7
+	VPSUBD       Z7, Z6, Z6
+	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z2, Z7, K1
+	VMOVDQA32    Z6, K1, Z3
+	VPBROADCASTD c32_7fAVX512<>+0(SB), Z6
+	VMOVDQU64    Z6, Z6
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z7, Z2, K1
+	VMOVDQA32    Z6, K1, Z3
+	VPORD        Z3, Z5, Z5
+	VPSLLD       $0x10, Z5, Z5
+	VPORD        Z5, Z4, Z4
+	VMOVDQU64    Z0, Z0
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z2
+	VPANDD       Z2, Z0, Z2
+	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z0, Z0
+	VPSRLD       $0x04, Z0, Z0
+	VPBROADCASTD c32_3c000000AVX512<>+0(SB), Z3
+	VPADDD       Z3, Z0, Z3
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z5
+	VPADDD       Z5, Z3, Z5
+	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z6
+	VSUBPS       Z6, Z5, Z5
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z0, Z6, K1
+	VMOVDQA32    Z5, K1, Z3
+	VPBROADCASTD c32_7e00000AVX512<>+0(SB), Z5
+	VPCMPD       $0x06, Z5, Z0, K1
+	VPBROADCASTD c32_7fc00000AVX512<>+0(SB), Z0
+	VMOVDQA32    Z0, K1, Z3
+	VPORD        Z2, Z3, Z3
+	VMOVDQU64    Z1, Z0
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z1
+	VPANDD       Z1, Z0, Z1
+	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z2
+	VPANDD       Z2, Z0, Z0
+	VPSRLD       $0x04, Z0, Z0
+	VPBROADCASTD c32_3c000000AVX512<>+0(SB), Z2
+	VPADDD       Z2, Z0, Z2
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z5
+	VPADDD       Z5, Z2, Z5
+	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z6
+	VSUBPS       Z6, Z5, Z5
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z0, Z6, K1
+	VMOVDQA32    Z5, K1, Z2
+	VPBROADCASTD c32_7e00000AVX512<>+0(SB), Z5
+	VPCMPD       $0x06, Z5, Z0, K1
+	VPBROADCASTD c32_7fc00000AVX512<>+0(SB), Z0
+	VMOVDQA32    Z0, K1, Z2
+	VPORD        Z1, Z2, Z2
+	VMAXPS       Z2, Z3, Z0
+	VMAXPS       Z3, Z2, Z1
+	VPANDD       Z1, Z0, Z0
+	VCMPPS       $0x03, Z2, Z3, K1
+	VADDPS       Z2, Z3, K1, Z0
+	VMOVDQA64    Z0, Z3
+	VPBROADCASTD c32_7fffffffAVX512<>+0(SB), Z0
+	VPANDD       Z0, Z3, Z0
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z1
+	VPANDD       Z1, Z3, Z3
+	VPSRLD       $0x18, Z3, Z3
+	VPSRLD       $0x14, Z0, Z1
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z2
+	VPANDD       Z2, Z1, Z1
+	VPADDD       Z0, Z1, Z1
+	VPBROADCASTD c32_7ffffAVX512<>+0(SB), Z2
+	VPADDD       Z2, Z1, Z1
+	VPSRLD       $0x14, Z1, Z1
+	VPBROADCASTD c32_3c0AVX512<>+0(SB), Z2
+	VPSUBD       Z2, Z1, Z1
+	VPBROADCASTD c32_7eAVX512<>+0(SB), Z2
+	VPMINSD      Z2, Z1, Z1
+	VPBROADCASTD c32_46800000AVX512<>+0(SB), Z2
+	VADDPS       Z2, Z0, Z2
+	VPBROADCASTD c32_46800000AVX512<>+0(SB), Z5
+	VPSUBD       Z5, Z2, Z2
+	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z5
+	VPCMPD       $0x06, Z0, Z5, K1
+	VMOVDQA32    Z2, K1, Z1
+	VPBROADCASTD c32_7fAVX512<>+0(SB), Z2
+	VMOVDQU64    Z2, Z2
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z5
+	VPCMPD       $0x06, Z5, Z0, K1
+	VMOVDQA32    Z2, K1, Z1
+	VPORD        Z1, Z3, Z3
+	VPSLLD       $0x18, Z3, Z3
+	VPORD        Z3, Z4, Z4
+	VMOVDQA64    Z4, Z0
+	ADDQ         $0x18, R12
+	DECQ         R13
+	JNZ          block_sources
+
+block_sources_done:
+	VMOVDQU64 Z0, 64(R8)
+	MOVQ      start+56(FP), R9
+	LEAQ      64(SI)(R9*1), R9
+	MOVQ      R9, 8(R8)
+	VMOVDQU64 Z0, (R11)(SI*1)
+	TESTQ     CX, CX
+	JZ        block_targets_done
+	MOVQ      AX, R12
+	MOVQ      CX, R13
+
+block_targets:
+	MOVQ      (R12), R14
+	VMOVDQU64 Z0, (R14)(SI*1)
+	ADDQ      $0x18, R12
+	DECQ      R13
+	JNZ       block_targets
+
+block_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+64, SI
+	JMP  block
+
+tail:
+	MOVQ       DI, R9
+	SUBQ       SI, R9
+	JLE        done
+	MOVQ       $-1, R12
+	BZHIQ      R9, R12, R12
+	KMOVQ      R12, K1
+	VMOVDQU8.Z (R10)(SI*1), K1, Z0
+	TESTQ      BX, BX
+	JZ         tail_sources_done
+	MOVQ       DX, R12
+	MOVQ       BX, R13
+
+tail_sources:
+	MOVQ         (R12), R14
+	VMOVDQU8.Z   (R14)(SI*1), K1, Z1
+	VPSLLD       $0x18, Z0, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z2, Z3
+	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z4
+	VPANDD       Z4, Z2, Z2
+	VPSRLD       $0x04, Z2, Z2
+	VPBROADCASTD c32_3c000000AVX512<>+0(SB), Z4
+	VPADDD       Z4, Z2, Z4
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z5
+	VPADDD       Z5, Z4, Z5
+	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z6
+	VSUBPS       Z6, Z5, Z5
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z2, Z6, K2
+	VMOVDQA32    Z5, K2, Z4
+	VPBROADCASTD c32_7e00000AVX512<>+0(SB), Z5
+	VPCMPD       $0x06, Z5, Z2, K2
+	VPBROADCASTD c32_7fc00000AVX512<>+0(SB), Z2
+	VMOVDQA32    Z2, K2, Z4
+	VPORD        Z3, Z4, Z4
+	VPSLLD       $0x18, Z1, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z2, Z3
+	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z2, Z2
+	VPSRLD       $0x04, Z2, Z2
+	VPBROADCASTD c32_3c000000AVX512<>+0(SB), Z5
+	VPADDD       Z5, Z2, Z5
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
+	VPADDD       Z6, Z5, Z6
+	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z7
+	VSUBPS       Z7, Z6, Z6
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z2, Z7, K2
+	VMOVDQA32    Z6, K2, Z5
+	VPBROADCASTD c32_7e00000AVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z6, Z2, K2
+	VPBROADCASTD c32_7fc00000AVX512<>+0(SB), Z2
+	VMOVDQA32    Z2, K2, Z5
+	VPORD        Z3, Z5, Z5
+	VMAXPS       Z5, Z4, Z2
+	VMAXPS       Z4, Z5, Z3
+	VPANDD       Z3, Z2, Z2
+	VCMPPS       $0x03, Z5, Z4, K2
+	VADDPS       Z5, Z4, K2, Z2
+	VMOVDQA64    Z2, Z4
+	VPBROADCASTD c32_7fffffffAVX512<>+0(SB), Z2
+	VPANDD       Z2, Z4, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z4, Z4
+	VPSRLD       $0x18, Z4, Z4
+	VPSRLD       $0x14, Z2, Z3
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z3, Z3
+	VPADDD       Z2, Z3, Z3
+	VPBROADCASTD c32_7ffffAVX512<>+0(SB), Z5
+	VPADDD       Z5, Z3, Z3
+	VPSRLD       $0x14, Z3, Z3
+	VPBROADCASTD c32_3c0AVX512<>+0(SB), Z5
+	VPSUBD       Z5, Z3, Z3
+	VPBROADCASTD c32_7eAVX512<>+0(SB), Z5
+	VPMINSD      Z5, Z3, Z3
+	VPBROADCASTD c32_46800000AVX512<>+0(SB), Z5
+	VADDPS       Z5, Z2, Z5
+	VPBROADCASTD c32_46800000AVX512<>+0(SB), Z6
+	VPSUBD       Z6, Z5, Z5
+	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z2, Z6, K2
+	VMOVDQA32    Z5, K2, Z3
+	VPBROADCASTD c32_7fAVX512<>+0(SB), Z5
+	VMOVDQU64    Z5, Z5
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z6, Z2, K2
+	VMOVDQA32    Z5, K2, Z3
+	VPORD        Z3, Z4, Z4
+	VPSLLD       $0x10, Z0, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z2, Z3
+	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z2, Z2
+	VPSRLD       $0x04, Z2, Z2
+	VPBROADCASTD c32_3c000000AVX512<>+0(SB), Z5
+	VPADDD       Z5, Z2, Z5
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
+	VPADDD       Z6, Z5, Z6
+	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z7
+	VSUBPS       Z7, Z6, Z6
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z2, Z7, K2
+	VMOVDQA32    Z6, K2, Z5
+	VPBROADCASTD c32_7e00000AVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z6, Z2, K2
+	VPBROADCASTD c32_7fc00000AVX512<>+0(SB), Z2
+	VMOVDQA32    Z2, K2, Z5
+	VPORD        Z3, Z5, Z5
+	VPSLLD       $0x10, Z1, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z2, Z3
+	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z2, Z2
+	VPSRLD       $0x04, Z2, Z2
+	VPBROADCASTD c32_3c000000AVX512<>+0(SB), Z6
+	VPADDD       Z6, Z2, Z6
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
+	VPADDD       Z7, Z6, Z7
+	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z8
+	VSUBPS       Z8, Z7, Z7
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z8
+	VPCMPD       $0x06, Z2, Z8, K2
+	VMOVDQA32    Z7, K2, Z6
+	VPBROADCASTD c32_7e00000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z7, Z2, K2
+	VPBROADCASTD c32_7fc00000AVX512<>+0(SB), Z2
+	VMOVDQA32    Z2, K2, Z6
+	VPORD        Z3, Z6, Z6
+	VMAXPS       Z6, Z5, Z2
+	VMAXPS       Z5, Z6, Z3
+	VPANDD       Z3, Z2, Z2
+	VCMPPS       $0x03, Z6, Z5, K2
+	VADDPS       Z6, Z5, K2, Z2
+	VMOVDQA64    Z2, Z5
+	VPBROADCASTD c32_7fffffffAVX512<>+0(SB), Z2
+	VPANDD       Z2, Z5, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z5, Z5
+	VPSRLD       $0x18, Z5, Z5
+	VPSRLD       $0x14, Z2, Z3
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z3, Z3
+	VPADDD       Z2, Z3, Z3
+	VPBROADCASTD c32_7ffffAVX512<>+0(SB), Z6
+	VPADDD       Z6, Z3, Z3
+	VPSRLD       $0x14, Z3, Z3
+	VPBROADCASTD c32_3c0AVX512<>+0(SB), Z6
+	VPSUBD       Z6, Z3, Z3
+	VPBROADCASTD c32_7eAVX512<>+0(SB), Z6
+	VPMINSD      Z6, Z3, Z3
+	VPBROADCASTD c32_46800000AVX512<>+0(SB), Z6
+	VADDPS       Z6, Z2, Z6
+	VPBROADCASTD c32_46800000AVX512<>+0(SB), Z7
+	VPSUBD       Z7, Z6, Z6
+	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z2, Z7, K2
+	VMOVDQA32    Z6, K2, Z3
+	VPBROADCASTD c32_7fAVX512<>+0(SB), Z6
+	VMOVDQU64    Z6, Z6
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z7, Z2, K2
+	VMOVDQA32    Z6, K2, Z3
+	VPORD        Z3, Z5, Z5
+	VPSLLD       $0x08, Z5, Z5
+	VPORD        Z5, Z4, Z4
+	VPSLLD       $0x08, Z0, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z2, Z3
+	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z2, Z2
+	VPSRLD       $0x04, Z2, Z2
+	VPBROADCASTD c32_3c000000AVX512<>+0(SB), Z5
+	VPADDD       Z5, Z2, Z5
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
+	VPADDD       Z6, Z5, Z6
+	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z7
+	VSUBPS       Z7, Z6, Z6
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z2, Z7, K2
+	VMOVDQA32    Z6, K2, Z5
+	VPBROADCASTD c32_7e00000AVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z6, Z2, K2
+	VPBROADCASTD c32_7fc00000AVX512<>+0(SB), Z2
+	VMOVDQA32    Z2, K2, Z5
+	VPORD        Z3, Z5, Z5
+	VPSLLD       $0x08, Z1, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z2, Z3
+	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z2, Z2
+	VPSRLD       $0x04, Z2, Z2
+	VPBROADCASTD c32_3c000000AVX512<>+0(SB), Z6
+	VPADDD       Z6, Z2, Z6
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
+	VPADDD       Z7, Z6, Z7
+	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z8
+	VSUBPS       Z8, Z7, Z7
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z8
+	VPCMPD       $0x06, Z2, Z8, K2
+	VMOVDQA32    Z7, K2, Z6
+	VPBROADCASTD c32_7e00000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z7, Z2, K2
+	VPBROADCASTD c32_7fc00000AVX512<>+0(SB), Z2
+	VMOVDQA32    Z2, K2, Z6
+	VPORD        Z3, Z6, Z6
+	VMAXPS       Z6, Z5, Z2
+	VMAXPS       Z5, Z6, Z3
+	VPANDD       Z3, Z2, Z2
+	VCMPPS       $0x03, Z6, Z5, K2
+	VADDPS       Z6, Z5, K2, Z2
+	VMOVDQA64    Z2, Z5
+	VPBROADCASTD c32_7fffffffAVX512<>+0(SB), Z2
+	VPANDD       Z2, Z5, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z5, Z5
+	VPSRLD       $0x18, Z5, Z5
+	VPSRLD       $0x14, Z2, Z3
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z3, Z3
+	VPADDD       Z2, Z3, Z3
+	VPBROADCASTD c32_7ffffAVX512<>+0(SB), Z6
+	VPADDD       Z6, Z3, Z3
+	VPSRLD       $0x14, Z3, Z3
+	VPBROADCASTD c32_3c0AVX512<>+0(SB), Z6
+	VPSUBD       Z6, Z3, Z3
+	VPBROADCASTD c32_7eAVX512<>+0(SB), Z6
+	VPMINSD      Z6, Z3, Z3
+	VPBROADCASTD c32_46800000AVX512<>+0(SB), Z6
+	VADDPS       Z6, Z2, Z6
+	VPBROADCASTD c32_46800000AVX512<>+0(SB), Z7
+	VPSUBD       Z7, Z6, Z6
+	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z2, Z7, K2
+	VMOVDQA32    Z6, K2, Z3
+	VPBROADCASTD c32_7fAVX512<>+0(SB), Z6
+	VMOVDQU64    Z6, Z6
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z7, Z2, K2
+	VMOVDQA32    Z6, K2, Z3
+	VPORD        Z3, Z5, Z5
+	VPSLLD       $0x10, Z5, Z5
+	VPORD        Z5, Z4, Z4
+	VMOVDQU64    Z0, Z0
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z2
+	VPANDD       Z2, Z0, Z2
+	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z0, Z0
+	VPSRLD       $0x04, Z0, Z0
+	VPBROADCASTD c32_3c000000AVX512<>+0(SB), Z3
+	VPADDD       Z3, Z0, Z3
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z5
+	VPADDD       Z5, Z3, Z5
+	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z6
+	VSUBPS       Z6, Z5, Z5
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z0, Z6, K2
+	VMOVDQA32    Z5, K2, Z3
+	VPBROADCASTD c32_7e00000AVX512<>+0(SB), Z5
+	VPCMPD       $0x06, Z5, Z0, K2
+	VPBROADCASTD c32_7fc00000AVX512<>+0(SB), Z0
+	VMOVDQA32    Z0, K2, Z3
+	VPORD        Z2, Z3, Z3
+	VMOVDQU64    Z1, Z0
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z1
+	VPANDD       Z1, Z0, Z1
+	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z2
+	VPANDD       Z2, Z0, Z0
+	VPSRLD       $0x04, Z0, Z0
+	VPBROADCASTD c32_3c000000AVX512<>+0(SB), Z2
+	VPADDD       Z2, Z0, Z2
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z5
+	VPADDD       Z5, Z2, Z5
+	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z6
+	VSUBPS       Z6, Z5, Z5
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z0, Z6, K2
+	VMOVDQA32    Z5, K2, Z2
+	VPBROADCASTD c32_7e00000AVX512<>+0(SB), Z5
+	VPCMPD       $0x06, Z5, Z0, K2
+	VPBROADCASTD c32_7fc00000AVX512<>+0(SB), Z0
+	VMOVDQA32    Z0, K2, Z2
+	VPORD        Z1, Z2, Z2
+	VMAXPS       Z2, Z3, Z0
+	VMAXPS       Z3, Z2, Z1
+	VPANDD       Z1, Z0, Z0
+	VCMPPS       $0x03, Z2, Z3, K2
+	VADDPS       Z2, Z3, K2, Z0
+	VMOVDQA64    Z0, Z3
+	VPBROADCASTD c32_7fffffffAVX512<>+0(SB), Z0
+	VPANDD       Z0, Z3, Z0
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z1
+	VPANDD       Z1, Z3, Z3
+	VPSRLD       $0x18, Z3, Z3
+	VPSRLD       $0x14, Z0, Z1
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z2
+	VPANDD       Z2, Z1, Z1
+	VPADDD       Z0, Z1, Z1
+	VPBROADCASTD c32_7ffffAVX512<>+0(SB), Z2
+	VPADDD       Z2, Z1, Z1
+	VPSRLD       $0x14, Z1, Z1
+	VPBROADCASTD c32_3c0AVX512<>+0(SB), Z2
+	VPSUBD       Z2, Z1, Z1
+	VPBROADCASTD c32_7eAVX512<>+0(SB), Z2
+	VPMINSD      Z2, Z1, Z1
+	VPBROADCASTD c32_46800000AVX512<>+0(SB), Z2
+	VADDPS       Z2, Z0, Z2
+	VPBROADCASTD c32_46800000AVX512<>+0(SB), Z5
+	VPSUBD       Z5, Z2, Z2
+	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z5
+	VPCMPD       $0x06, Z0, Z5, K2
+	VMOVDQA32    Z2, K2, Z1
+	VPBROADCASTD c32_7fAVX512<>+0(SB), Z2
+	VMOVDQU64    Z2, Z2
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z5
+	VPCMPD       $0x06, Z5, Z0, K2
+	VMOVDQA32    Z2, K2, Z1
+	VPORD        Z1, Z3, Z3
+	VPSLLD       $0x18, Z3, Z3
+	VPORD        Z3, Z4, Z4
+	VMOVDQA64    Z4, Z0
+	ADDQ         $0x18, R12
+	DECQ         R13
+	JNZ          tail_sources
+
+tail_sources_done:
+	LEAQ      64(SI), R12
+	CMPQ      R12, DI
+	CMOVQGT   DI, R12
+	VMOVDQU64 Z0, 64(R8)
+	MOVQ      start+56(FP), R9
+	LEAQ      (R12)(R9*1), R9
+	MOVQ      R9, 8(R8)
+	VMOVDQU8  Z0, K1, (R11)(SI*1)
+	TESTQ     CX, CX
+	JZ        tail_targets_done
+	MOVQ      AX, R12
+	MOVQ      CX, R13
+
+tail_targets:
+	MOVQ     (R12), R14
+	VMOVDQU8 Z0, K1, (R14)(SI*1)
+	ADDQ     $0x18, R12
+	DECQ     R13
+	JNZ      tail_targets
+
+tail_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+64, SI
+	JMP  tail
+
+done:
+	VZEROUPPER
+	RET
+
+// func sumFloat8E5M2LoggedAVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
+// Requires: AVX, AVX512BW, AVX512F, BMI2, CMOV
+TEXT ·sumFloat8E5M2LoggedAVX512(SB), NOSPLIT, $0-64
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ log+48(FP), R8
+	MOVQ (DX), R10
+	MOVQ (AX), R11
+	ADDQ $0x18, DX
+	ADDQ $0x18, AX
+	SUBQ $0x01, BX
+	DECQ CX
+
+block:
+	MOVQ      DI, R9
+	SUBQ      SI, R9
+	CMPQ      R9, $+64
+	JL        tail
+	VMOVDQU64 (R10)(SI*1), Z0
+	TESTQ     BX, BX
+	JZ        block_sources_done
+	MOVQ      DX, R12
+	MOVQ      BX, R13
+
+block_sources:
+	MOVQ         (R12), R14
+	VMOVDQU64    (R14)(SI*1), Z1
+	VPSLLD       $0x18, Z0, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z2, Z3
+	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z4
+	VPANDD       Z4, Z2, Z2
+	VPSRLD       $0x03, Z2, Z2
+	VPBROADCASTD c32_38000000AVX512<>+0(SB), Z4
+	VPADDD       Z4, Z2, Z4
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z5
+	VPADDD       Z5, Z4, Z5
+	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z6
+	VSUBPS       Z6, Z5, Z5
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z2, Z6, K1
+	VMOVDQA32    Z5, K1, Z4
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z5
+	VPORD        Z5, Z2, Z5
+	VPBROADCASTD c32_f7fffffAVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z6, Z2, K1
+	VMOVDQA32    Z5, K1, Z4
+	VPORD        Z3, Z4, Z4
+	VPSLLD       $0x18, Z1, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z2, Z3
+	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z2, Z2
+	VPSRLD       $0x03, Z2, Z2
+	VPBROADCASTD c32_38000000AVX512<>+0(SB), Z5
+	VPADDD       Z5, Z2, Z5
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
+	VPADDD       Z6, Z5, Z6
+	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z7
+	VSUBPS       Z7, Z6, Z6
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z2, Z7, K1
+	VMOVDQA32    Z6, K1, Z5
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z6
+	VPORD        Z6, Z2, Z6
+	VPBROADCASTD c32_f7fffffAVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z7, Z2, K1
+	VMOVDQA32    Z6, K1, Z5
+	VPORD        Z3, Z5, Z5
+	VADDPS       Z5, Z4, Z4
+	VPBROADCASTD c32_7fffffffAVX512<>+0(SB), Z2
+	VPANDD       Z2, Z4, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z4, Z4
+	VPSRLD       $0x18, Z4, Z4
+	VPSRLD       $0x15, Z2, Z3
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z3, Z3
+	VPADDD       Z2, Z3, Z3
+	VPBROADCASTD c32_fffffAVX512<>+0(SB), Z5
+	VPADDD       Z5, Z3, Z3
+	VPSRLD       $0x15, Z3, Z3
+	VPBROADCASTD c32_1c0AVX512<>+0(SB), Z5
+	VPSUBD       Z5, Z3, Z3
+	VPBROADCASTD c32_7bAVX512<>+0(SB), Z5
+	VPMINSD      Z5, Z3, Z3
+	VPBROADCASTD c32_43000000AVX512<>+0(SB), Z5
+	VADDPS       Z5, Z2, Z5
+	VPBROADCASTD c32_43000000AVX512<>+0(SB), Z6
+	VPSUBD       Z6, Z5, Z5
+	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z2, Z6, K1
+	VMOVDQA32    Z5, K1, Z3
+	VPSRLD       $0x15, Z2, Z5
+	VPBROADCASTD c32_7fAVX512<>+0(SB), Z6
+	VPANDD       Z6, Z5, Z5
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z6, Z2, K1
+	VMOVDQA32    Z5, K1, Z3
+	VPORD        Z3, Z4, Z4
+	VPSLLD       $0x10, Z0, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z2, Z3
+	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z2, Z2
+	VPSRLD       $0x03, Z2, Z2
+	VPBROADCASTD c32_38000000AVX512<>+0(SB), Z5
+	VPADDD       Z5, Z2, Z5
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
+	VPADDD       Z6, Z5, Z6
+	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z7
+	VSUBPS       Z7, Z6, Z6
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z2, Z7, K1
+	VMOVDQA32    Z6, K1, Z5
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z6
+	VPORD        Z6, Z2, Z6
+	VPBROADCASTD c32_f7fffffAVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z7, Z2, K1
+	VMOVDQA32    Z6, K1, Z5
+	VPORD        Z3, Z5, Z5
+	VPSLLD       $0x10, Z1, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z2, Z3
+	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z2, Z2
+	VPSRLD       $0x03, Z2, Z2
+	VPBROADCASTD c32_38000000AVX512<>+0(SB), Z6
+	VPADDD       Z6, Z2, Z6
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
+	VPADDD       Z7, Z6, Z7
+	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z8
+	VSUBPS       Z8, Z7, Z7
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z8
+	VPCMPD       $0x06, Z2, Z8, K1
+	VMOVDQA32    Z7, K1, Z6
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z7
+	VPORD        Z7, Z2, Z7
+	VPBROADCASTD c32_f7fffffAVX512<>+0(SB), Z8
+	VPCMPD       $0x06, Z8, Z2, K1
+	VMOVDQA32    Z7, K1, Z6
+	VPORD        Z3, Z6, Z6
+	VADDPS       Z6, Z5, Z5
+	VPBROADCASTD c32_7fffffffAVX512<>+0(SB), Z2
+	VPANDD       Z2, Z5, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z5, Z5
+	VPSRLD       $0x18, Z5, Z5
+	VPSRLD       $0x15, Z2, Z3
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z3, Z3
+	VPADDD       Z2, Z3, Z3
+	VPBROADCASTD c32_fffffAVX512<>+0(SB), Z6
+	VPADDD       Z6, Z3, Z3
+	VPSRLD       $0x15, Z3, Z3
+	VPBROADCASTD c32_1c0AVX512<>+0(SB), Z6
+	VPSUBD       Z6, Z3, Z3
+	VPBROADCASTD c32_7bAVX512<>+0(SB), Z6
+	VPMINSD      Z6, Z3, Z3
+	VPBROADCASTD c32_43000000AVX512<>+0(SB), Z6
+	VADDPS       Z6, Z2, Z6
+	VPBROADCASTD c32_43000000AVX512<>+0(SB), Z7
+	VPSUBD       Z7, Z6, Z6
+	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z2, Z7, K1
+	VMOVDQA32    Z6, K1, Z3
+	VPSRLD       $0x15, Z2, Z6
+	VPBROADCASTD c32_7fAVX512<>+0(SB), Z7
+	VPANDD       Z7, Z6, Z6
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z7, Z2, K1
+	VMOVDQA32    Z6, K1, Z3
+	VPORD        Z3, Z5, Z5
+	VPSLLD       $0x08, Z5, Z5
+	VPORD        Z5, Z4, Z4
+	VPSLLD       $0x08, Z0, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z2, Z3
+	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z2, Z2
+	VPSRLD       $0x03, Z2, Z2
+	VPBROADCASTD c32_38000000AVX512<>+0(SB), Z5
+	VPADDD       Z5, Z2, Z5
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
+	VPADDD       Z6, Z5, Z6
+	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z7
+	VSUBPS       Z7, Z6, Z6
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z2, Z7, K1
+	VMOVDQA32    Z6, K1, Z5
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z6
+	VPORD        Z6, Z2, Z6
+	VPBROADCASTD c32_f7fffffAVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z7, Z2, K1
+	VMOVDQA32    Z6, K1, Z5
+	VPORD        Z3, Z5, Z5
+	VPSLLD       $0x08, Z1, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z2, Z3
+	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z2, Z2
+	VPSRLD       $0x03, Z2, Z2
+	VPBROADCASTD c32_38000000AVX512<>+0(SB), Z6
+	VPADDD       Z6, Z2, Z6
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
+	VPADDD       Z7, Z6, Z7
+	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z8
+	VSUBPS       Z8, Z7, Z7
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z8
+	VPCMPD       $0x06, Z2, Z8, K1
+	VMOVDQA32    Z7, K1, Z6
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z7
+	VPORD        Z7, Z2, Z7
+	VPBROADCASTD c32_f7fffffAVX512<>+0(SB), Z8
+	VPCMPD       $0x06, Z8, Z2, K1
+	VMOVDQA32    Z7, K1, Z6
+	VPORD        Z3, Z6, Z6
+	VADDPS       Z6, Z5, Z5
+	VPBROADCASTD c32_7fffffffAVX512<>+0(SB), Z2
+	VPANDD       Z2, Z5, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z5, Z5
+	VPSRLD       $0x18, Z5, Z5
+	VPSRLD       $0x15, Z2, Z3
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z3, Z3
+	VPADDD       Z2, Z3, Z3
+	VPBROADCASTD c32_fffffAVX512<>+0(SB), Z6
+	VPADDD       Z6, Z3, Z3
+	VPSRLD       $0x15, Z3, Z3
+	VPBROADCASTD c32_1c0AVX512<>+0(SB), Z6
+	VPSUBD       Z6, Z3, Z3
+	VPBROADCASTD c32_7bAVX512<>+0(SB), Z6
+	VPMINSD      Z6, Z3, Z3
+	VPBROADCASTD c32_43000000AVX512<>+0(SB), Z6
+	VADDPS       Z6, Z2, Z6
+	VPBROADCASTD c32_43000000AVX512<>+0(SB), Z7
+	VPSUBD       Z7, Z6, Z6
+	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z2, Z7, K1
+	VMOVDQA32    Z6, K1, Z3
+	VPSRLD       $0x15, Z2, Z6
+	VPBROADCASTD c32_7fAVX512<>+0(SB), Z7
+	VPANDD       Z7, Z6, Z6
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z7, Z2, K1
+	VMOVDQA32    Z6, K1, Z3
+	VPORD        Z3, Z5, Z5
+	VPSLLD       $0x10, Z5, Z5
+	VPORD        Z5, Z4, Z4
+	VMOVDQU64    Z0, Z0
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z2
+	VPANDD       Z2, Z0, Z2
+	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z0, Z0
+	VPSRLD       $0x03, Z0, Z0
+	VPBROADCASTD c32_38000000AVX512<>+0(SB), Z3
+	VPADDD       Z3, Z0, Z3
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z5
+	VPADDD       Z5, Z3, Z5
+	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z6
+	VSUBPS       Z6, Z5, Z5
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z0, Z6, K1
+	VMOVDQA32    Z5, K1, Z3
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z5
+	VPORD        Z5, Z0, Z5
+	VPBROADCASTD c32_f7fffffAVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z6, Z0, K1
+	VMOVDQA32    Z5, K1, Z3
+	VPORD        Z2, Z3, Z3
+	VMOVDQU64    Z1, Z0
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z1
+	VPANDD       Z1, Z0, Z1
+	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z2
+	VPANDD       Z2, Z0, Z0
+	VPSRLD       $0x03, Z0, Z0
+	VPBROADCASTD c32_38000000AVX512<>+0(SB), Z2
+	VPADDD       Z2, Z0, Z2
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z5
+	VPADDD       Z5, Z2, Z5
+	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z6
+	VSUBPS       Z6, Z5, Z5
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z0, Z6, K1
+	VMOVDQA32    Z5, K1, Z2
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z5
+	VPORD        Z5, Z0, Z5
+	VPBROADCASTD c32_f7fffffAVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z6, Z0, K1
+	VMOVDQA32    Z5, K1, Z2
+	VPORD        Z1, Z2, Z2
+	VADDPS       Z2, Z3, Z3
+	VPBROADCASTD c32_7fffffffAVX512<>+0(SB), Z0
+	VPANDD       Z0, Z3, Z0
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z1
+	VPANDD       Z1, Z3, Z3
+	VPSRLD       $0x18, Z3, Z3
+	VPSRLD       $0x15, Z0, Z1
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z2
+	VPANDD       Z2, Z1, Z1
+	VPADDD       Z0, Z1, Z1
+	VPBROADCASTD c32_fffffAVX512<>+0(SB), Z2
+	VPADDD       Z2, Z1, Z1
+	VPSRLD       $0x15, Z1, Z1
+	VPBROADCASTD c32_1c0AVX512<>+0(SB), Z2
+	VPSUBD       Z2, Z1, Z1
+	VPBROADCASTD c32_7bAVX512<>+0(SB), Z2
+	VPMINSD      Z2, Z1, Z1
+	VPBROADCASTD c32_43000000AVX512<>+0(SB), Z2
+	VADDPS       Z2, Z0, Z2
+	VPBROADCASTD c32_43000000AVX512<>+0(SB), Z5
+	VPSUBD       Z5, Z2, Z2
+	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z5
+	VPCMPD       $0x06, Z0, Z5, K1
+	VMOVDQA32    Z2, K1, Z1
+	VPSRLD       $0x15, Z0, Z2
+	VPBROADCASTD c32_7fAVX512<>+0(SB), Z5
+	VPANDD       Z5, Z2, Z2
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z5
+	VPCMPD       $0x06, Z5, Z0, K1
+	VMOVDQA32    Z2, K1, Z1
+	VPORD        Z1, Z3, Z3
+	VPSLLD       $0x18, Z3, Z3
+	VPORD        Z3, Z4, Z4
+	VMOVDQA64    Z4, Z0
+	ADDQ         $0x18, R12
+	DECQ         R13
+	JNZ          block_sources
+
+block_sources_done:
+	VMOVDQU64 Z0, 64(R8)
+	MOVQ      start+56(FP), R9
+	LEAQ      64(SI)(R9*1), R9
+	MOVQ      R9, 8(R8)
+	VMOVDQU64 Z0, (R11)(SI*1)
+	TESTQ     CX, CX
+	JZ        block_targets_done
+	MOVQ      AX, R12
+	MOVQ      CX, R13
+
+block_targets:
+	MOVQ      (R12), R14
+	VMOVDQU64 Z0, (R14)(SI*1)
+	ADDQ      $0x18, R12
+	DECQ      R13
+	JNZ       block_targets
+
+block_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+64, SI
+	JMP  block
+
+tail:
+	MOVQ       DI, R9
+	SUBQ       SI, R9
+	JLE        done
+	MOVQ       $-1, R12
+	BZHIQ      R9, R12, R12
+	KMOVQ      R12, K1
+	VMOVDQU8.Z (R10)(SI*1), K1, Z0
+	TESTQ      BX, BX
+	JZ         tail_sources_done
+	MOVQ       DX, R12
+	MOVQ       BX, R13
+
+tail_sources:
+	MOVQ         (R12), R14
+	VMOVDQU8.Z   (R14)(SI*1), K1, Z1
+	VPSLLD       $0x18, Z0, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z2, Z3
+	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z4
+	VPANDD       Z4, Z2, Z2
+	VPSRLD       $0x03, Z2, Z2
+	VPBROADCASTD c32_38000000AVX512<>+0(SB), Z4
+	VPADDD       Z4, Z2, Z4
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z5
+	VPADDD       Z5, Z4, Z5
+	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z6
+	VSUBPS       Z6, Z5, Z5
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z2, Z6, K2
+	VMOVDQA32    Z5, K2, Z4
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z5
+	VPORD        Z5, Z2, Z5
+	VPBROADCASTD c32_f7fffffAVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z6, Z2, K2
+	VMOVDQA32    Z5, K2, Z4
+	VPORD        Z3, Z4, Z4
+	VPSLLD       $0x18, Z1, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z2, Z3
+	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z2, Z2
+	VPSRLD       $0x03, Z2, Z2
+	VPBROADCASTD c32_38000000AVX512<>+0(SB), Z5
+	VPADDD       Z5, Z2, Z5
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
+	VPADDD       Z6, Z5, Z6
+	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z7
+	VSUBPS       Z7, Z6, Z6
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z2, Z7, K2
+	VMOVDQA32    Z6, K2, Z5
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z6
+	VPORD        Z6, Z2, Z6
+	VPBROADCASTD c32_f7fffffAVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z7, Z2, K2
+	VMOVDQA32    Z6, K2, Z5
+	VPORD        Z3, Z5, Z5
+	VADDPS       Z5, Z4, Z4
+	VPBROADCASTD c32_7fffffffAVX512<>+0(SB), Z2
+	VPANDD       Z2, Z4, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z4, Z4
+	VPSRLD       $0x18, Z4, Z4
+	VPSRLD       $0x15, Z2, Z3
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z3, Z3
+	VPADDD       Z2, Z3, Z3
+	VPBROADCASTD c32_fffffAVX512<>+0(SB), Z5
+	VPADDD       Z5, Z3, Z3
+	VPSRLD       $0x15, Z3, Z3
+	VPBROADCASTD c32_1c0AVX512<>+0(SB), Z5
+	VPSUBD       Z5, Z3, Z3
+	VPBROADCASTD c32_7bAVX512<>+0(SB), Z5
+	VPMINSD      Z5, Z3, Z3
+	VPBROADCASTD c32_43000000AVX512<>+0(SB), Z5
+	VADDPS       Z5, Z2, Z5
+	VPBROADCASTD c32_43000000AVX512<>+0(SB), Z6
+	VPSUBD       Z6, Z5, Z5
+	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z2, Z6, K2
+	VMOVDQA32    Z5, K2, Z3
+	VPSRLD       $0x15, Z2, Z5
+	VPBROADCASTD c32_7fAVX512<>+0(SB), Z6
+	VPANDD       Z6, Z5, Z5
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z6, Z2, K2
+	VMOVDQA32    Z5, K2, Z3
+	VPORD        Z3, Z4, Z4
+	VPSLLD       $0x10, Z0, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z2, Z3
+	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z2, Z2
+	VPSRLD       $0x03, Z2, Z2
+	VPBROADCASTD c32_38000000AVX512<>+0(SB), Z5
+	VPADDD       Z5, Z2, Z5
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
+	VPADDD       Z6, Z5, Z6
+	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z7
+	VSUBPS       Z7, Z6, Z6
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z2, Z7, K2
+	VMOVDQA32    Z6, K2, Z5
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z6
+	VPORD        Z6, Z2, Z6
+	VPBROADCASTD c32_f7fffffAVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z7, Z2, K2
+	VMOVDQA32    Z6, K2, Z5
+	VPORD        Z3, Z5, Z5
+	VPSLLD       $0x10, Z1, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z2, Z3
+	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z2, Z2
+	VPSRLD       $0x03, Z2, Z2
+	VPBROADCASTD c32_38000000AVX512<>+0(SB), Z6
+	VPADDD       Z6, Z2, Z6
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
+	VPADDD       Z7, Z6, Z7
+	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z8
+	VSUBPS       Z8, Z7, Z7
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z8
+	VPCMPD       $0x06, Z2, Z8, K2
+	VMOVDQA32    Z7, K2, Z6
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z7
+	VPORD        Z7, Z2, Z7
+	VPBROADCASTD c32_f7fffffAVX512<>+0(SB), Z8
+	VPCMPD       $0x06, Z8, Z2, K2
+	VMOVDQA32    Z7, K2, Z6
+	VPORD        Z3, Z6, Z6
+	VADDPS       Z6, Z5, Z5
+	VPBROADCASTD c32_7fffffffAVX512<>+0(SB), Z2
+	VPANDD       Z2, Z5, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z5, Z5
+	VPSRLD       $0x18, Z5, Z5
+	VPSRLD       $0x15, Z2, Z3
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z3, Z3
+	VPADDD       Z2, Z3, Z3
+	VPBROADCASTD c32_fffffAVX512<>+0(SB), Z6
+	VPADDD       Z6, Z3, Z3
+	VPSRLD       $0x15, Z3, Z3
+	VPBROADCASTD c32_1c0AVX512<>+0(SB), Z6
+	VPSUBD       Z6, Z3, Z3
+	VPBROADCASTD c32_7bAVX512<>+0(SB), Z6
+	VPMINSD      Z6, Z3, Z3
+	VPBROADCASTD c32_43000000AVX512<>+0(SB), Z6
+	VADDPS       Z6, Z2, Z6
+	VPBROADCASTD c32_43000000AVX512<>+0(SB), Z7
+	VPSUBD       Z7, Z6, Z6
+	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z2, Z7, K2
+	VMOVDQA32    Z6, K2, Z3
+	VPSRLD       $0x15, Z2, Z6
+	VPBROADCASTD c32_7fAVX512<>+0(SB), Z7
+	VPANDD       Z7, Z6, Z6
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z7, Z2, K2
+	VMOVDQA32    Z6, K2, Z3
+	VPORD        Z3, Z5, Z5
+	VPSLLD       $0x08, Z5, Z5
+	VPORD        Z5, Z4, Z4
+	VPSLLD       $0x08, Z0, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z2, Z3
+	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z2, Z2
+	VPSRLD       $0x03, Z2, Z2
+	VPBROADCASTD c32_38000000AVX512<>+0(SB), Z5
+	VPADDD       Z5, Z2, Z5
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
+	VPADDD       Z6, Z5, Z6
+	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z7
+	VSUBPS       Z7, Z6, Z6
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z2, Z7, K2
+	VMOVDQA32    Z6, K2, Z5
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z6
+	VPORD        Z6, Z2, Z6
+	VPBROADCASTD c32_f7fffffAVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z7, Z2, K2
+	VMOVDQA32    Z6, K2, Z5
+	VPORD        Z3, Z5, Z5
+	VPSLLD       $0x08, Z1, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z2, Z3
+	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z2, Z2
+	VPSRLD       $0x03, Z2, Z2
+	VPBROADCASTD c32_38000000AVX512<>+0(SB), Z6
+	VPADDD       Z6, Z2, Z6
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
+	VPADDD       Z7, Z6, Z7
+	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z8
+	VSUBPS       Z8, Z7, Z7
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z8
+	VPCMPD       $0x06, Z2, Z8, K2
+	VMOVDQA32    Z7, K2, Z6
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z7
+	VPORD        Z7, Z2, Z7
+	VPBROADCASTD c32_f7fffffAVX512<>+0(SB), Z8
+	VPCMPD       $0x06, Z8, Z2, K2
+	VMOVDQA32    Z7, K2, Z6
+	VPORD        Z3, Z6, Z6
+	VADDPS       Z6, Z5, Z5
+	VPBROADCASTD c32_7fffffffAVX512<>+0(SB), Z2
+	VPANDD       Z2, Z5, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z5, Z5
+	VPSRLD       $0x18, Z5, Z5
+	VPSRLD       $0x15, Z2, Z3
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z3, Z3
+	VPADDD       Z2, Z3, Z3
+	VPBROADCASTD c32_fffffAVX512<>+0(SB), Z6
+	VPADDD       Z6, Z3, Z3
+	VPSRLD       $0x15, Z3, Z3
+	VPBROADCASTD c32_1c0AVX512<>+0(SB), Z6
+	VPSUBD       Z6, Z3, Z3
+	VPBROADCASTD c32_7bAVX512<>+0(SB), Z6
+	VPMINSD      Z6, Z3, Z3
+	VPBROADCASTD c32_43000000AVX512<>+0(SB), Z6
+	VADDPS       Z6, Z2, Z6
+	VPBROADCASTD c32_43000000AVX512<>+0(SB), Z7
+	VPSUBD       Z7, Z6, Z6
+	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z2, Z7, K2
+	VMOVDQA32    Z6, K2, Z3
+	VPSRLD       $0x15, Z2, Z6
+	VPBROADCASTD c32_7fAVX512<>+0(SB), Z7
+	VPANDD       Z7, Z6, Z6
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z7, Z2, K2
+	VMOVDQA32    Z6, K2, Z3
+	VPORD        Z3, Z5, Z5
+	VPSLLD       $0x10, Z5, Z5
+	VPORD        Z5, Z4, Z4
+	VMOVDQU64    Z0, Z0
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z2
+	VPANDD       Z2, Z0, Z2
+	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z0, Z0
+	VPSRLD       $0x03, Z0, Z0
+	VPBROADCASTD c32_38000000AVX512<>+0(SB), Z3
+	VPADDD       Z3, Z0, Z3
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z5
+	VPADDD       Z5, Z3, Z5
+	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z6
+	VSUBPS       Z6, Z5, Z5
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z0, Z6, K2
+	VMOVDQA32    Z5, K2, Z3
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z5
+	VPORD        Z5, Z0, Z5
+	VPBROADCASTD c32_f7fffffAVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z6, Z0, K2
+	VMOVDQA32    Z5, K2, Z3
+	VPORD        Z2, Z3, Z3
+	VMOVDQU64    Z1, Z0
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z1
+	VPANDD       Z1, Z0, Z1
+	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z2
+	VPANDD       Z2, Z0, Z0
+	VPSRLD       $0x03, Z0, Z0
+	VPBROADCASTD c32_38000000AVX512<>+0(SB), Z2
+	VPADDD       Z2, Z0, Z2
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z5
+	VPADDD       Z5, Z2, Z5
+	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z6
+	VSUBPS       Z6, Z5, Z5
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z0, Z6, K2
+	VMOVDQA32    Z5, K2, Z2
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z5
+	VPORD        Z5, Z0, Z5
+	VPBROADCASTD c32_f7fffffAVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z6, Z0, K2
+	VMOVDQA32    Z5, K2, Z2
+	VPORD        Z1, Z2, Z2
+	VADDPS       Z2, Z3, Z3
+	VPBROADCASTD c32_7fffffffAVX512<>+0(SB), Z0
+	VPANDD       Z0, Z3, Z0
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z1
+	VPANDD       Z1, Z3, Z3
+	VPSRLD       $0x18, Z3, Z3
+	VPSRLD       $0x15, Z0, Z1
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z2
+	VPANDD       Z2, Z1, Z1
+	VPADDD       Z0, Z1, Z1
+	VPBROADCASTD c32_fffffAVX512<>+0(SB), Z2
+	VPADDD       Z2, Z1, Z1
+	VPSRLD       $0x15, Z1, Z1
+	VPBROADCASTD c32_1c0AVX512<>+0(SB), Z2
+	VPSUBD       Z2, Z1, Z1
+	VPBROADCASTD c32_7bAVX512<>+0(SB), Z2
+	VPMINSD      Z2, Z1, Z1
+	VPBROADCASTD c32_43000000AVX512<>+0(SB), Z2
+	VADDPS       Z2, Z0, Z2
+	VPBROADCASTD c32_43000000AVX512<>+0(SB), Z5
+	VPSUBD       Z5, Z2, Z2
+	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z5
+	VPCMPD       $0x06, Z0, Z5, K2
+	VMOVDQA32    Z2, K2, Z1
+	VPSRLD       $0x15, Z0, Z2
+	VPBROADCASTD c32_7fAVX512<>+0(SB), Z5
+	VPANDD       Z5, Z2, Z2
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z5
+	VPCMPD       $0x06, Z5, Z0, K2
+	VMOVDQA32    Z2, K2, Z1
+	VPORD        Z1, Z3, Z3
+	VPSLLD       $0x18, Z3, Z3
+	VPORD        Z3, Z4, Z4
+	VMOVDQA64    Z4, Z0
+	ADDQ         $0x18, R12
+	DECQ         R13
+	JNZ          tail_sources
+
+tail_sources_done:
+	LEAQ      64(SI), R12
+	CMPQ      R12, DI
+	CMOVQGT   DI, R12
+	VMOVDQU64 Z0, 64(R8)
+	MOVQ      start+56(FP), R9
+	LEAQ      (R12)(R9*1), R9
+	MOVQ      R9, 8(R8)
+	VMOVDQU8  Z0, K1, (R11)(SI*1)
+	TESTQ     CX, CX
+	JZ        tail_targets_done
+	MOVQ      AX, R12
+	MOVQ      CX, R13
+
+tail_targets:
+	MOVQ     (R12), R14
+	VMOVDQU8 Z0, K1, (R14)(SI*1)
+	ADDQ     $0x18, R12
+	DECQ     R13
+	JNZ      tail_targets
+
+tail_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+64, SI
+	JMP  tail
+
+done:
+	VZEROUPPER
+	RET
+
+// func prodFloat8E5M2LoggedAVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
+// Requires: AVX, AVX512BW, AVX512F, BMI2, CMOV
+TEXT ·prodFloat8E5M2LoggedAVX512(SB), NOSPLIT, $0-64
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ log+48(FP), R8
+	MOVQ (DX), R10
+	MOVQ (AX), R11
+	ADDQ $0x18, DX
+	ADDQ $0x18, AX
+	SUBQ $0x01, BX
+	DECQ CX
+
+block:
+	MOVQ      DI, R9
+	SUBQ      SI, R9
+	CMPQ      R9, $+64
+	JL        tail
+	VMOVDQU64 (R10)(SI*1), Z0
+	TESTQ     BX, BX
+	JZ        block_sources_done
+	MOVQ      DX, R12
+	MOVQ      BX, R13
+
+block_sources:
+	MOVQ         (R12), R14
+	VMOVDQU64    (R14)(SI*1), Z1
+	VPSLLD       $0x18, Z0, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z2, Z3
+	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z4
+	VPANDD       Z4, Z2, Z2
+	VPSRLD       $0x03, Z2, Z2
+	VPBROADCASTD c32_38000000AVX512<>+0(SB), Z4
+	VPADDD       Z4, Z2, Z4
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z5
+	VPADDD       Z5, Z4, Z5
+	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z6
+	VSUBPS       Z6, Z5, Z5
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z2, Z6, K1
+	VMOVDQA32    Z5, K1, Z4
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z5
+	VPORD        Z5, Z2, Z5
+	VPBROADCASTD c32_f7fffffAVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z6, Z2, K1
+	VMOVDQA32    Z5, K1, Z4
+	VPORD        Z3, Z4, Z4
+	VPSLLD       $0x18, Z1, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z2, Z3
+	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z2, Z2
+	VPSRLD       $0x03, Z2, Z2
+	VPBROADCASTD c32_38000000AVX512<>+0(SB), Z5
+	VPADDD       Z5, Z2, Z5
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
+	VPADDD       Z6, Z5, Z6
+	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z7
+	VSUBPS       Z7, Z6, Z6
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z2, Z7, K1
+	VMOVDQA32    Z6, K1, Z5
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z6
+	VPORD        Z6, Z2, Z6
+	VPBROADCASTD c32_f7fffffAVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z7, Z2, K1
+	VMOVDQA32    Z6, K1, Z5
+	VPORD        Z3, Z5, Z5
+	VMULPS       Z5, Z4, Z4
+	VPBROADCASTD c32_7fffffffAVX512<>+0(SB), Z2
+	VPANDD       Z2, Z4, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z4, Z4
+	VPSRLD       $0x18, Z4, Z4
+	VPSRLD       $0x15, Z2, Z3
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z3, Z3
+	VPADDD       Z2, Z3, Z3
+	VPBROADCASTD c32_fffffAVX512<>+0(SB), Z5
+	VPADDD       Z5, Z3, Z3
+	VPSRLD       $0x15, Z3, Z3
+	VPBROADCASTD c32_1c0AVX512<>+0(SB), Z5
+	VPSUBD       Z5, Z3, Z3
+	VPBROADCASTD c32_7bAVX512<>+0(SB), Z5
+	VPMINSD      Z5, Z3, Z3
+	VPBROADCASTD c32_43000000AVX512<>+0(SB), Z5
+	VADDPS       Z5, Z2, Z5
+	VPBROADCASTD c32_43000000AVX512<>+0(SB), Z6
+	VPSUBD       Z6, Z5, Z5
+	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z2, Z6, K1
+	VMOVDQA32    Z5, K1, Z3
+	VPSRLD       $0x15, Z2, Z5
+	VPBROADCASTD c32_7fAVX512<>+0(SB), Z6
+	VPANDD       Z6, Z5, Z5
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z6, Z2, K1
+	VMOVDQA32    Z5, K1, Z3
+	VPORD        Z3, Z4, Z4
+	VPSLLD       $0x10, Z0, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z2, Z3
+	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z2, Z2
+	VPSRLD       $0x03, Z2, Z2
+	VPBROADCASTD c32_38000000AVX512<>+0(SB), Z5
+	VPADDD       Z5, Z2, Z5
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
+	VPADDD       Z6, Z5, Z6
+	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z7
+	VSUBPS       Z7, Z6, Z6
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z2, Z7, K1
+	VMOVDQA32    Z6, K1, Z5
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z6
+	VPORD        Z6, Z2, Z6
+	VPBROADCASTD c32_f7fffffAVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z7, Z2, K1
+	VMOVDQA32    Z6, K1, Z5
+	VPORD        Z3, Z5, Z5
+	VPSLLD       $0x10, Z1, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z2, Z3
+	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z2, Z2
+	VPSRLD       $0x03, Z2, Z2
+	VPBROADCASTD c32_38000000AVX512<>+0(SB), Z6
+	VPADDD       Z6, Z2, Z6
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
+	VPADDD       Z7, Z6, Z7
+	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z8
+	VSUBPS       Z8, Z7, Z7
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z8
+	VPCMPD       $0x06, Z2, Z8, K1
+	VMOVDQA32    Z7, K1, Z6
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z7
+	VPORD        Z7, Z2, Z7
+	VPBROADCASTD c32_f7fffffAVX512<>+0(SB), Z8
+	VPCMPD       $0x06, Z8, Z2, K1
+	VMOVDQA32    Z7, K1, Z6
+	VPORD        Z3, Z6, Z6
+	VMULPS       Z6, Z5, Z5
+	VPBROADCASTD c32_7fffffffAVX512<>+0(SB), Z2
+	VPANDD       Z2, Z5, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z5, Z5
+	VPSRLD       $0x18, Z5, Z5
+	VPSRLD       $0x15, Z2, Z3
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z3, Z3
+	VPADDD       Z2, Z3, Z3
+	VPBROADCASTD c32_fffffAVX512<>+0(SB), Z6
+	VPADDD       Z6, Z3, Z3
+	VPSRLD       $0x15, Z3, Z3
+	VPBROADCASTD c32_1c0AVX512<>+0(SB), Z6
+	VPSUBD       Z6, Z3, Z3
+	VPBROADCASTD c32_7bAVX512<>+0(SB), Z6
+	VPMINSD      Z6, Z3, Z3
+	VPBROADCASTD c32_43000000AVX512<>+0(SB), Z6
+	VADDPS       Z6, Z2, Z6
+	VPBROADCASTD c32_43000000AVX512<>+0(SB), Z7
+	VPSUBD       Z7, Z6, Z6
+	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z2, Z7, K1
+	VMOVDQA32    Z6, K1, Z3
+	VPSRLD       $0x15, Z2, Z6
+	VPBROADCASTD c32_7fAVX512<>+0(SB), Z7
+	VPANDD       Z7, Z6, Z6
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z7, Z2, K1
+	VMOVDQA32    Z6, K1, Z3
+	VPORD        Z3, Z5, Z5
+	VPSLLD       $0x08, Z5, Z5
+	VPORD        Z5, Z4, Z4
+	VPSLLD       $0x08, Z0, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z2, Z3
+	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z2, Z2
+	VPSRLD       $0x03, Z2, Z2
+	VPBROADCASTD c32_38000000AVX512<>+0(SB), Z5
+	VPADDD       Z5, Z2, Z5
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
+	VPADDD       Z6, Z5, Z6
+	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z7
+	VSUBPS       Z7, Z6, Z6
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z2, Z7, K1
+	VMOVDQA32    Z6, K1, Z5
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z6
+	VPORD        Z6, Z2, Z6
+	VPBROADCASTD c32_f7fffffAVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z7, Z2, K1
+	VMOVDQA32    Z6, K1, Z5
+	VPORD        Z3, Z5, Z5
+	VPSLLD       $0x08, Z1, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z2, Z3
+	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z2, Z2
+	VPSRLD       $0x03, Z2, Z2
+	VPBROADCASTD c32_38000000AVX512<>+0(SB), Z6
+	VPADDD       Z6, Z2, Z6
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
+	VPADDD       Z7, Z6, Z7
+	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z8
+	VSUBPS       Z8, Z7, Z7
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z8
+	VPCMPD       $0x06, Z2, Z8, K1
+	VMOVDQA32    Z7, K1, Z6
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z7
+	VPORD        Z7, Z2, Z7
+	VPBROADCASTD c32_f7fffffAVX512<>+0(SB), Z8
+	VPCMPD       $0x06, Z8, Z2, K1
+	VMOVDQA32    Z7, K1, Z6
+	VPORD        Z3, Z6, Z6
+	VMULPS       Z6, Z5, Z5
+	VPBROADCASTD c32_7fffffffAVX512<>+0(SB), Z2
+	VPANDD       Z2, Z5, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z5, Z5
+	VPSRLD       $0x18, Z5, Z5
+	VPSRLD       $0x15, Z2, Z3
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z3, Z3
+	VPADDD       Z2, Z3, Z3
+	VPBROADCASTD c32_fffffAVX512<>+0(SB), Z6
+	VPADDD       Z6, Z3, Z3
+	VPSRLD       $0x15, Z3, Z3
+	VPBROADCASTD c32_1c0AVX512<>+0(SB), Z6
+	VPSUBD       Z6, Z3, Z3
+	VPBROADCASTD c32_7bAVX512<>+0(SB), Z6
+	VPMINSD      Z6, Z3, Z3
+	VPBROADCASTD c32_43000000AVX512<>+0(SB), Z6
+	VADDPS       Z6, Z2, Z6
+	VPBROADCASTD c32_43000000AVX512<>+0(SB), Z7
+	VPSUBD       Z7, Z6, Z6
+	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z2, Z7, K1
+	VMOVDQA32    Z6, K1, Z3
+	VPSRLD       $0x15, Z2, Z6
+	VPBROADCASTD c32_7fAVX512<>+0(SB), Z7
+	VPANDD       Z7, Z6, Z6
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z7, Z2, K1
+	VMOVDQA32    Z6, K1, Z3
+	VPORD        Z3, Z5, Z5
+	VPSLLD       $0x10, Z5, Z5
+	VPORD        Z5, Z4, Z4
+	VMOVDQU64    Z0, Z0
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z2
+	VPANDD       Z2, Z0, Z2
+	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z0, Z0
+	VPSRLD       $0x03, Z0, Z0
+	VPBROADCASTD c32_38000000AVX512<>+0(SB), Z3
+	VPADDD       Z3, Z0, Z3
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z5
+	VPADDD       Z5, Z3, Z5
+	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z6
+	VSUBPS       Z6, Z5, Z5
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z0, Z6, K1
+	VMOVDQA32    Z5, K1, Z3
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z5
+	VPORD        Z5, Z0, Z5
+	VPBROADCASTD c32_f7fffffAVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z6, Z0, K1
+	VMOVDQA32    Z5, K1, Z3
+	VPORD        Z2, Z3, Z3
+	VMOVDQU64    Z1, Z0
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z1
+	VPANDD       Z1, Z0, Z1
+	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z2
+	VPANDD       Z2, Z0, Z0
+	VPSRLD       $0x03, Z0, Z0
+	VPBROADCASTD c32_38000000AVX512<>+0(SB), Z2
+	VPADDD       Z2, Z0, Z2
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z5
+	VPADDD       Z5, Z2, Z5
+	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z6
+	VSUBPS       Z6, Z5, Z5
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z0, Z6, K1
+	VMOVDQA32    Z5, K1, Z2
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z5
+	VPORD        Z5, Z0, Z5
+	VPBROADCASTD c32_f7fffffAVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z6, Z0, K1
+	VMOVDQA32    Z5, K1, Z2
+	VPORD        Z1, Z2, Z2
+	VMULPS       Z2, Z3, Z3
+	VPBROADCASTD c32_7fffffffAVX512<>+0(SB), Z0
+	VPANDD       Z0, Z3, Z0
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z1
+	VPANDD       Z1, Z3, Z3
+	VPSRLD       $0x18, Z3, Z3
+	VPSRLD       $0x15, Z0, Z1
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z2
+	VPANDD       Z2, Z1, Z1
+	VPADDD       Z0, Z1, Z1
+	VPBROADCASTD c32_fffffAVX512<>+0(SB), Z2
+	VPADDD       Z2, Z1, Z1
+	VPSRLD       $0x15, Z1, Z1
+	VPBROADCASTD c32_1c0AVX512<>+0(SB), Z2
+	VPSUBD       Z2, Z1, Z1
+	VPBROADCASTD c32_7bAVX512<>+0(SB), Z2
+	VPMINSD      Z2, Z1, Z1
+	VPBROADCASTD c32_43000000AVX512<>+0(SB), Z2
+	VADDPS       Z2, Z0, Z2
+	VPBROADCASTD c32_43000000AVX512<>+0(SB), Z5
+	VPSUBD       Z5, Z2, Z2
+	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z5
+	VPCMPD       $0x06, Z0, Z5, K1
+	VMOVDQA32    Z2, K1, Z1
+	VPSRLD       $0x15, Z0, Z2
+	VPBROADCASTD c32_7fAVX512<>+0(SB), Z5
+	VPANDD       Z5, Z2, Z2
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z5
+	VPCMPD       $0x06, Z5, Z0, K1
+	VMOVDQA32    Z2, K1, Z1
+	VPORD        Z1, Z3, Z3
+	VPSLLD       $0x18, Z3, Z3
+	VPORD        Z3, Z4, Z4
+	VMOVDQA64    Z4, Z0
+	ADDQ         $0x18, R12
+	DECQ         R13
+	JNZ          block_sources
+
+block_sources_done:
+	VMOVDQU64 Z0, 64(R8)
+	MOVQ      start+56(FP), R9
+	LEAQ      64(SI)(R9*1), R9
+	MOVQ      R9, 8(R8)
+	VMOVDQU64 Z0, (R11)(SI*1)
+	TESTQ     CX, CX
+	JZ        block_targets_done
+	MOVQ      AX, R12
+	MOVQ      CX, R13
+
+block_targets:
+	MOVQ      (R12), R14
+	VMOVDQU64 Z0, (R14)(SI*1)
+	ADDQ      $0x18, R12
+	DECQ      R13
+	JNZ       block_targets
+
+block_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+64, SI
+	JMP  block
+
+tail:
+	MOVQ       DI, R9
+	SUBQ       SI, R9
+	JLE        done
+	MOVQ       $-1, R12
+	BZHIQ      R9, R12, R12
+	KMOVQ      R12, K1
+	VMOVDQU8.Z (R10)(SI*1), K1, Z0
+	TESTQ      BX, BX
+	JZ         tail_sources_done
+	MOVQ       DX, R12
+	MOVQ       BX, R13
+
+tail_sources:
+	MOVQ         (R12), R14
+	VMOVDQU8.Z   (R14)(SI*1), K1, Z1
+	VPSLLD       $0x18, Z0, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z2, Z3
+	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z4
+	VPANDD       Z4, Z2, Z2
+	VPSRLD       $0x03, Z2, Z2
+	VPBROADCASTD c32_38000000AVX512<>+0(SB), Z4
+	VPADDD       Z4, Z2, Z4
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z5
+	VPADDD       Z5, Z4, Z5
+	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z6
+	VSUBPS       Z6, Z5, Z5
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z2, Z6, K2
+	VMOVDQA32    Z5, K2, Z4
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z5
+	VPORD        Z5, Z2, Z5
+	VPBROADCASTD c32_f7fffffAVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z6, Z2, K2
+	VMOVDQA32    Z5, K2, Z4
+	VPORD        Z3, Z4, Z4
+	VPSLLD       $0x18, Z1, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z2, Z3
+	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z2, Z2
+	VPSRLD       $0x03, Z2, Z2
+	VPBROADCASTD c32_38000000AVX512<>+0(SB), Z5
+	VPADDD       Z5, Z2, Z5
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
+	VPADDD       Z6, Z5, Z6
+	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z7
+	VSUBPS       Z7, Z6, Z6
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z2, Z7, K2
+	VMOVDQA32    Z6, K2, Z5
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z6
+	VPORD        Z6, Z2, Z6
+	VPBROADCASTD c32_f7fffffAVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z7, Z2, K2
+	VMOVDQA32    Z6, K2, Z5
+	VPORD        Z3, Z5, Z5
+	VMULPS       Z5, Z4, Z4
+	VPBROADCASTD c32_7fffffffAVX512<>+0(SB), Z2
+	VPANDD       Z2, Z4, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z4, Z4
+	VPSRLD       $0x18, Z4, Z4
+	VPSRLD       $0x15, Z2, Z3
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z3, Z3
+	VPADDD       Z2, Z3, Z3
+	VPBROADCASTD c32_fffffAVX512<>+0(SB), Z5
+	VPADDD       Z5, Z3, Z3
+	VPSRLD       $0x15, Z3, Z3
+	VPBROADCASTD c32_1c0AVX512<>+0(SB), Z5
+	VPSUBD       Z5, Z3, Z3
+	VPBROADCASTD c32_7bAVX512<>+0(SB), Z5
+	VPMINSD      Z5, Z3, Z3
+	VPBROADCASTD c32_43000000AVX512<>+0(SB), Z5
+	VADDPS       Z5, Z2, Z5
+	VPBROADCASTD c32_43000000AVX512<>+0(SB), Z6
+	VPSUBD       Z6, Z5, Z5
+	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z2, Z6, K2
+	VMOVDQA32    Z5, K2, Z3
+	VPSRLD       $0x15, Z2, Z5
+	VPBROADCASTD c32_7fAVX512<>+0(SB), Z6
+	VPANDD       Z6, Z5, Z5
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z6, Z2, K2
+	VMOVDQA32    Z5, K2, Z3
+	VPORD        Z3, Z4, Z4
+	VPSLLD       $0x10, Z0, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z2, Z3
+	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z2, Z2
+	VPSRLD       $0x03, Z2, Z2
+	VPBROADCASTD c32_38000000AVX512<>+0(SB), Z5
+	VPADDD       Z5, Z2, Z5
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
+	VPADDD       Z6, Z5, Z6
+	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z7
+	VSUBPS       Z7, Z6, Z6
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z2, Z7, K2
+	VMOVDQA32    Z6, K2, Z5
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z6
+	VPORD        Z6, Z2, Z6
+	VPBROADCASTD c32_f7fffffAVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z7, Z2, K2
+	VMOVDQA32    Z6, K2, Z5
+	VPORD        Z3, Z5, Z5
+	VPSLLD       $0x10, Z1, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z2, Z3
+	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z2, Z2
+	VPSRLD       $0x03, Z2, Z2
+	VPBROADCASTD c32_38000000AVX512<>+0(SB), Z6
+	VPADDD       Z6, Z2, Z6
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
+	VPADDD       Z7, Z6, Z7
+	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z8
+	VSUBPS       Z8, Z7, Z7
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z8
+	VPCMPD       $0x06, Z2, Z8, K2
+	VMOVDQA32    Z7, K2, Z6
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z7
+	VPORD        Z7, Z2, Z7
+	VPBROADCASTD c32_f7fffffAVX512<>+0(SB), Z8
+	VPCMPD       $0x06, Z8, Z2, K2
+	VMOVDQA32    Z7, K2, Z6
+	VPORD        Z3, Z6, Z6
+	VMULPS       Z6, Z5, Z5
+	VPBROADCASTD c32_7fffffffAVX512<>+0(SB), Z2
+	VPANDD       Z2, Z5, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z5, Z5
+	VPSRLD       $0x18, Z5, Z5
+	VPSRLD       $0x15, Z2, Z3
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z3, Z3
+	VPADDD       Z2, Z3, Z3
+	VPBROADCASTD c32_fffffAVX512<>+0(SB), Z6
+	VPADDD       Z6, Z3, Z3
+	VPSRLD       $0x15, Z3, Z3
+	VPBROADCASTD c32_1c0AVX512<>+0(SB), Z6
+	VPSUBD       Z6, Z3, Z3
+	VPBROADCASTD c32_7bAVX512<>+0(SB), Z6
+	VPMINSD      Z6, Z3, Z3
+	VPBROADCASTD c32_43000000AVX512<>+0(SB), Z6
+	VADDPS       Z6, Z2, Z6
+	VPBROADCASTD c32_43000000AVX512<>+0(SB), Z7
+	VPSUBD       Z7, Z6, Z6
+	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z2, Z7, K2
+	VMOVDQA32    Z6, K2, Z3
+	VPSRLD       $0x15, Z2, Z6
+	VPBROADCASTD c32_7fAVX512<>+0(SB), Z7
+	VPANDD       Z7, Z6, Z6
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z7, Z2, K2
+	VMOVDQA32    Z6, K2, Z3
+	VPORD        Z3, Z5, Z5
+	VPSLLD       $0x08, Z5, Z5
+	VPORD        Z5, Z4, Z4
+	VPSLLD       $0x08, Z0, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z2, Z3
+	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z2, Z2
+	VPSRLD       $0x03, Z2, Z2
+	VPBROADCASTD c32_38000000AVX512<>+0(SB), Z5
+	VPADDD       Z5, Z2, Z5
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
+	VPADDD       Z6, Z5, Z6
+	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z7
+	VSUBPS       Z7, Z6, Z6
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z2, Z7, K2
+	VMOVDQA32    Z6, K2, Z5
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z6
+	VPORD        Z6, Z2, Z6
+	VPBROADCASTD c32_f7fffffAVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z7, Z2, K2
+	VMOVDQA32    Z6, K2, Z5
+	VPORD        Z3, Z5, Z5
+	VPSLLD       $0x08, Z1, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z2, Z3
+	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z2, Z2
+	VPSRLD       $0x03, Z2, Z2
+	VPBROADCASTD c32_38000000AVX512<>+0(SB), Z6
+	VPADDD       Z6, Z2, Z6
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
+	VPADDD       Z7, Z6, Z7
+	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z8
+	VSUBPS       Z8, Z7, Z7
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z8
+	VPCMPD       $0x06, Z2, Z8, K2
+	VMOVDQA32    Z7, K2, Z6
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z7
+	VPORD        Z7, Z2, Z7
+	VPBROADCASTD c32_f7fffffAVX512<>+0(SB), Z8
+	VPCMPD       $0x06, Z8, Z2, K2
+	VMOVDQA32    Z7, K2, Z6
+	VPORD        Z3, Z6, Z6
+	VMULPS       Z6, Z5, Z5
+	VPBROADCASTD c32_7fffffffAVX512<>+0(SB), Z2
+	VPANDD       Z2, Z5, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z5, Z5
+	VPSRLD       $0x18, Z5, Z5
+	VPSRLD       $0x15, Z2, Z3
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z3, Z3
+	VPADDD       Z2, Z3, Z3
+	VPBROADCASTD c32_fffffAVX512<>+0(SB), Z6
+	VPADDD       Z6, Z3, Z3
+	VPSRLD       $0x15, Z3, Z3
+	VPBROADCASTD c32_1c0AVX512<>+0(SB), Z6
+	VPSUBD       Z6, Z3, Z3
+	VPBROADCASTD c32_7bAVX512<>+0(SB), Z6
+	VPMINSD      Z6, Z3, Z3
+	VPBROADCASTD c32_43000000AVX512<>+0(SB), Z6
+	VADDPS       Z6, Z2, Z6
+	VPBROADCASTD c32_43000000AVX512<>+0(SB), Z7
+	VPSUBD       Z7, Z6, Z6
+	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z2, Z7, K2
+	VMOVDQA32    Z6, K2, Z3
+	VPSRLD       $0x15, Z2, Z6
+	VPBROADCASTD c32_7fAVX512<>+0(SB), Z7
+	VPANDD       Z7, Z6, Z6
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z7, Z2, K2
+	VMOVDQA32    Z6, K2, Z3
+	VPORD        Z3, Z5, Z5
+	VPSLLD       $0x10, Z5, Z5
+	VPORD        Z5, Z4, Z4
+	VMOVDQU64    Z0, Z0
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z2
+	VPANDD       Z2, Z0, Z2
+	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z0, Z0
+	VPSRLD       $0x03, Z0, Z0
+	VPBROADCASTD c32_38000000AVX512<>+0(SB), Z3
+	VPADDD       Z3, Z0, Z3
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z5
+	VPADDD       Z5, Z3, Z5
+	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z6
+	VSUBPS       Z6, Z5, Z5
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z0, Z6, K2
+	VMOVDQA32    Z5, K2, Z3
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z5
+	VPORD        Z5, Z0, Z5
+	VPBROADCASTD c32_f7fffffAVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z6, Z0, K2
+	VMOVDQA32    Z5, K2, Z3
+	VPORD        Z2, Z3, Z3
+	VMOVDQU64    Z1, Z0
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z1
+	VPANDD       Z1, Z0, Z1
+	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z2
+	VPANDD       Z2, Z0, Z0
+	VPSRLD       $0x03, Z0, Z0
+	VPBROADCASTD c32_38000000AVX512<>+0(SB), Z2
+	VPADDD       Z2, Z0, Z2
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z5
+	VPADDD       Z5, Z2, Z5
+	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z6
+	VSUBPS       Z6, Z5, Z5
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z0, Z6, K2
+	VMOVDQA32    Z5, K2, Z2
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z5
+	VPORD        Z5, Z0, Z5
+	VPBROADCASTD c32_f7fffffAVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z6, Z0, K2
+	VMOVDQA32    Z5, K2, Z2
+	VPORD        Z1, Z2, Z2
+	VMULPS       Z2, Z3, Z3
+	VPBROADCASTD c32_7fffffffAVX512<>+0(SB), Z0
+	VPANDD       Z0, Z3, Z0
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z1
+	VPANDD       Z1, Z3, Z3
+	VPSRLD       $0x18, Z3, Z3
+	VPSRLD       $0x15, Z0, Z1
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z2
+	VPANDD       Z2, Z1, Z1
+	VPADDD       Z0, Z1, Z1
+	VPBROADCASTD c32_fffffAVX512<>+0(SB), Z2
+	VPADDD       Z2, Z1, Z1
+	VPSRLD       $0x15, Z1, Z1
+	VPBROADCASTD c32_1c0AVX512<>+0(SB), Z2
+	VPSUBD       Z2, Z1, Z1
+	VPBROADCASTD c32_7bAVX512<>+0(SB), Z2
+	VPMINSD      Z2, Z1, Z1
+	VPBROADCASTD c32_43000000AVX512<>+0(SB), Z2
+	VADDPS       Z2, Z0, Z2
+	VPBROADCASTD c32_43000000AVX512<>+0(SB), Z5
+	VPSUBD       Z5, Z2, Z2
+	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z5
+	VPCMPD       $0x06, Z0, Z5, K2
+	VMOVDQA32    Z2, K2, Z1
+	VPSRLD       $0x15, Z0, Z2
+	VPBROADCASTD c32_7fAVX512<>+0(SB), Z5
+	VPANDD       Z5, Z2, Z2
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z5
+	VPCMPD       $0x06, Z5, Z0, K2
+	VMOVDQA32    Z2, K2, Z1
+	VPORD        Z1, Z3, Z3
+	VPSLLD       $0x18, Z3, Z3
+	VPORD        Z3, Z4, Z4
+	VMOVDQA64    Z4, Z0
+	ADDQ         $0x18, R12
+	DECQ         R13
+	JNZ          tail_sources
+
+tail_sources_done:
+	LEAQ      64(SI), R12
+	CMPQ      R12, DI
+	CMOVQGT   DI, R12
+	VMOVDQU64 Z0, 64(R8)
+	MOVQ      start+56(FP), R9
+	LEAQ      (R12)(R9*1), R9
+	MOVQ      R9, 8(R8)
+	VMOVDQU8  Z0, K1, (R11)(SI*1)
+	TESTQ     CX, CX
+	JZ        tail_targets_done
+	MOVQ      AX, R12
+	MOVQ      CX, R13
+
+tail_targets:
+	MOVQ     (R12), R14
+	VMOVDQU8 Z0, K1, (R14)(SI*1)
+	ADDQ     $0x18, R12
+	DECQ     R13
+	JNZ      tail_targets
+
+tail_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+64, SI
+	JMP  tail
+
+done:
+	VZEROUPPER
+	RET
+
+// func minFloat8E5M2LoggedAVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
+// Requires: AVX, AVX512BW, AVX512F, BMI2, CMOV
+TEXT ·minFloat8E5M2LoggedAVX512(SB), NOSPLIT, $0-64
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ log+48(FP), R8
+	MOVQ (DX), R10
+	MOVQ (AX), R11
+	ADDQ $0x18, DX
+	ADDQ $0x18, AX
+	SUBQ $0x01, BX
+	DECQ CX
+
+block:
+	MOVQ      DI, R9
+	SUBQ      SI, R9
+	CMPQ      R9, $+64
+	JL        tail
+	VMOVDQU64 (R10)(SI*1), Z0
+	TESTQ     BX, BX
+	JZ        block_sources_done
+	MOVQ      DX, R12
+	MOVQ      BX, R13
+
+block_sources:
+	MOVQ         (R12), R14
+	VMOVDQU64    (R14)(SI*1), Z1
+	VPSLLD       $0x18, Z0, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z2, Z3
+	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z4
+	VPANDD       Z4, Z2, Z2
+	VPSRLD       $0x03, Z2, Z2
+	VPBROADCASTD c32_38000000AVX512<>+0(SB), Z4
+	VPADDD       Z4, Z2, Z4
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z5
+	VPADDD       Z5, Z4, Z5
+	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z6
+	VSUBPS       Z6, Z5, Z5
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z2, Z6, K1
+	VMOVDQA32    Z5, K1, Z4
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z5
+	VPORD        Z5, Z2, Z5
+	VPBROADCASTD c32_f7fffffAVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z6, Z2, K1
+	VMOVDQA32    Z5, K1, Z4
+	VPORD        Z3, Z4, Z4
+	VPSLLD       $0x18, Z1, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z2, Z3
+	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z2, Z2
+	VPSRLD       $0x03, Z2, Z2
+	VPBROADCASTD c32_38000000AVX512<>+0(SB), Z5
+	VPADDD       Z5, Z2, Z5
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
+	VPADDD       Z6, Z5, Z6
+	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z7
+	VSUBPS       Z7, Z6, Z6
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z2, Z7, K1
+	VMOVDQA32    Z6, K1, Z5
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z6
+	VPORD        Z6, Z2, Z6
+	VPBROADCASTD c32_f7fffffAVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z7, Z2, K1
+	VMOVDQA32    Z6, K1, Z5
+	VPORD        Z3, Z5, Z5
+	VMINPS       Z5, Z4, Z2
+	VMINPS       Z4, Z5, Z3
+	VPORD        Z3, Z2, Z2
+	VCMPPS       $0x03, Z5, Z4, K1
+	VADDPS       Z5, Z4, K1, Z2
+	VMOVDQA64    Z2, Z4
+	VPBROADCASTD c32_7fffffffAVX512<>+0(SB), Z2
+	VPANDD       Z2, Z4, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z4, Z4
+	VPSRLD       $0x18, Z4, Z4
+	VPSRLD       $0x15, Z2, Z3
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z3, Z3
+	VPADDD       Z2, Z3, Z3
+	VPBROADCASTD c32_fffffAVX512<>+0(SB), Z5
+	VPADDD       Z5, Z3, Z3
+	VPSRLD       $0x15, Z3, Z3
+	VPBROADCASTD c32_1c0AVX512<>+0(SB), Z5
+	VPSUBD       Z5, Z3, Z3
+	VPBROADCASTD c32_7bAVX512<>+0(SB), Z5
+	VPMINSD      Z5, Z3, Z3
+	VPBROADCASTD c32_43000000AVX512<>+0(SB), Z5
+	VADDPS       Z5, Z2, Z5
+	VPBROADCASTD c32_43000000AVX512<>+0(SB), Z6
+	VPSUBD       Z6, Z5, Z5
+	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z2, Z6, K1
+	VMOVDQA32    Z5, K1, Z3
+	VPSRLD       $0x15, Z2, Z5
+	VPBROADCASTD c32_7fAVX512<>+0(SB), Z6
+	VPANDD       Z6, Z5, Z5
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z6, Z2, K1
+	VMOVDQA32    Z5, K1, Z3
+	VPORD        Z3, Z4, Z4
+	VPSLLD       $0x10, Z0, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z2, Z3
+	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z2, Z2
+	VPSRLD       $0x03, Z2, Z2
+	VPBROADCASTD c32_38000000AVX512<>+0(SB), Z5
+	VPADDD       Z5, Z2, Z5
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
+	VPADDD       Z6, Z5, Z6
+	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z7
+	VSUBPS       Z7, Z6, Z6
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z2, Z7, K1
+	VMOVDQA32    Z6, K1, Z5
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z6
+	VPORD        Z6, Z2, Z6
+	VPBROADCASTD c32_f7fffffAVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z7, Z2, K1
+	VMOVDQA32    Z6, K1, Z5
+	VPORD        Z3, Z5, Z5
+	VPSLLD       $0x10, Z1, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z2, Z3
+	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z2, Z2
+	VPSRLD       $0x03, Z2, Z2
+	VPBROADCASTD c32_38000000AVX512<>+0(SB), Z6
+	VPADDD       Z6, Z2, Z6
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
+	VPADDD       Z7, Z6, Z7
+	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z8
+	VSUBPS       Z8, Z7, Z7
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z8
+	VPCMPD       $0x06, Z2, Z8, K1
+	VMOVDQA32    Z7, K1, Z6
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z7
+	VPORD        Z7, Z2, Z7
+	VPBROADCASTD c32_f7fffffAVX512<>+0(SB), Z8
+	VPCMPD       $0x06, Z8, Z2, K1
+	VMOVDQA32    Z7, K1, Z6
+	VPORD        Z3, Z6, Z6
+	VMINPS       Z6, Z5, Z2
+	VMINPS       Z5, Z6, Z3
+	VPORD        Z3, Z2, Z2
+	VCMPPS       $0x03, Z6, Z5, K1
+	VADDPS       Z6, Z5, K1, Z2
+	VMOVDQA64    Z2, Z5
+	VPBROADCASTD c32_7fffffffAVX512<>+0(SB), Z2
+	VPANDD       Z2, Z5, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z5, Z5
+	VPSRLD       $0x18, Z5, Z5
+	VPSRLD       $0x15, Z2, Z3
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z3, Z3
+	VPADDD       Z2, Z3, Z3
+	VPBROADCASTD c32_fffffAVX512<>+0(SB), Z6
+	VPADDD       Z6, Z3, Z3
+	VPSRLD       $0x15, Z3, Z3
+	VPBROADCASTD c32_1c0AVX512<>+0(SB), Z6
+	VPSUBD       Z6, Z3, Z3
+	VPBROADCASTD c32_7bAVX512<>+0(SB), Z6
+	VPMINSD      Z6, Z3, Z3
+	VPBROADCASTD c32_43000000AVX512<>+0(SB), Z6
+	VADDPS       Z6, Z2, Z6
+	VPBROADCASTD c32_43000000AVX512<>+0(SB), Z7
+	VPSUBD       Z7, Z6, Z6
+	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z2, Z7, K1
+	VMOVDQA32    Z6, K1, Z3
+	VPSRLD       $0x15, Z2, Z6
+	VPBROADCASTD c32_7fAVX512<>+0(SB), Z7
+	VPANDD       Z7, Z6, Z6
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z7, Z2, K1
+	VMOVDQA32    Z6, K1, Z3
+	VPORD        Z3, Z5, Z5
+	VPSLLD       $0x08, Z5, Z5
+	VPORD        Z5, Z4, Z4
+	VPSLLD       $0x08, Z0, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z2, Z3
+	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z2, Z2
+	VPSRLD       $0x03, Z2, Z2
+	VPBROADCASTD c32_38000000AVX512<>+0(SB), Z5
+	VPADDD       Z5, Z2, Z5
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
+	VPADDD       Z6, Z5, Z6
+	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z7
+	VSUBPS       Z7, Z6, Z6
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z2, Z7, K1
+	VMOVDQA32    Z6, K1, Z5
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z6
+	VPORD        Z6, Z2, Z6
+	VPBROADCASTD c32_f7fffffAVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z7, Z2, K1
+	VMOVDQA32    Z6, K1, Z5
+	VPORD        Z3, Z5, Z5
+	VPSLLD       $0x08, Z1, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z2, Z3
+	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z2, Z2
+	VPSRLD       $0x03, Z2, Z2
+	VPBROADCASTD c32_38000000AVX512<>+0(SB), Z6
+	VPADDD       Z6, Z2, Z6
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
+	VPADDD       Z7, Z6, Z7
+	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z8
+	VSUBPS       Z8, Z7, Z7
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z8
+	VPCMPD       $0x06, Z2, Z8, K1
+	VMOVDQA32    Z7, K1, Z6
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z7
+	VPORD        Z7, Z2, Z7
+	VPBROADCASTD c32_f7fffffAVX512<>+0(SB), Z8
+	VPCMPD       $0x06, Z8, Z2, K1
+	VMOVDQA32    Z7, K1, Z6
+	VPORD        Z3, Z6, Z6
+	VMINPS       Z6, Z5, Z2
+	VMINPS       Z5, Z6, Z3
+	VPORD        Z3, Z2, Z2
+	VCMPPS       $0x03, Z6, Z5, K1
+	VADDPS       Z6, Z5, K1, Z2
+	VMOVDQA64    Z2, Z5
+	VPBROADCASTD c32_7fffffffAVX512<>+0(SB), Z2
+	VPANDD       Z2, Z5, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z5, Z5
+	VPSRLD       $0x18, Z5, Z5
+	VPSRLD       $0x15, Z2, Z3
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z3, Z3
+	VPADDD       Z2, Z3, Z3
+	VPBROADCASTD c32_fffffAVX512<>+0(SB), Z6
+	VPADDD       Z6, Z3, Z3
+	VPSRLD       $0x15, Z3, Z3
+	VPBROADCASTD c32_1c0AVX512<>+0(SB), Z6
+	VPSUBD       Z6, Z3, Z3
+	VPBROADCASTD c32_7bAVX512<>+0(SB), Z6
+	VPMINSD      Z6, Z3, Z3
+	VPBROADCASTD c32_43000000AVX512<>+0(SB), Z6
+	VADDPS       Z6, Z2, Z6
+	VPBROADCASTD c32_43000000AVX512<>+0(SB), Z7
+	VPSUBD       Z7, Z6, Z6
+	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z2, Z7, K1
+	VMOVDQA32    Z6, K1, Z3
+	VPSRLD       $0x15, Z2, Z6
+	VPBROADCASTD c32_7fAVX512<>+0(SB), Z7
+	VPANDD       Z7, Z6, Z6
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z7, Z2, K1
+	VMOVDQA32    Z6, K1, Z3
+	VPORD        Z3, Z5, Z5
+	VPSLLD       $0x10, Z5, Z5
+	VPORD        Z5, Z4, Z4
+	VMOVDQU64    Z0, Z0
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z2
+	VPANDD       Z2, Z0, Z2
+	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z0, Z0
+	VPSRLD       $0x03, Z0, Z0
+	VPBROADCASTD c32_38000000AVX512<>+0(SB), Z3
+	VPADDD       Z3, Z0, Z3
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z5
+	VPADDD       Z5, Z3, Z5
+	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z6
+	VSUBPS       Z6, Z5, Z5
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z0, Z6, K1
+	VMOVDQA32    Z5, K1, Z3
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z5
+	VPORD        Z5, Z0, Z5
+	VPBROADCASTD c32_f7fffffAVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z6, Z0, K1
+	VMOVDQA32    Z5, K1, Z3
+	VPORD        Z2, Z3, Z3
+	VMOVDQU64    Z1, Z0
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z1
+	VPANDD       Z1, Z0, Z1
+	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z2
+	VPANDD       Z2, Z0, Z0
+	VPSRLD       $0x03, Z0, Z0
+	VPBROADCASTD c32_38000000AVX512<>+0(SB), Z2
+	VPADDD       Z2, Z0, Z2
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z5
+	VPADDD       Z5, Z2, Z5
+	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z6
+	VSUBPS       Z6, Z5, Z5
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z0, Z6, K1
+	VMOVDQA32    Z5, K1, Z2
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z5
+	VPORD        Z5, Z0, Z5
+	VPBROADCASTD c32_f7fffffAVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z6, Z0, K1
+	VMOVDQA32    Z5, K1, Z2
+	VPORD        Z1, Z2, Z2
+	VMINPS       Z2, Z3, Z0
+	VMINPS       Z3, Z2, Z1
+	VPORD        Z1, Z0, Z0
+	VCMPPS       $0x03, Z2, Z3, K1
+	VADDPS       Z2, Z3, K1, Z0
+	VMOVDQA64    Z0, Z3
+	VPBROADCASTD c32_7fffffffAVX512<>+0(SB), Z0
+	VPANDD       Z0, Z3, Z0
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z1
+	VPANDD       Z1, Z3, Z3
+	VPSRLD       $0x18, Z3, Z3
+	VPSRLD       $0x15, Z0, Z1
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z2
+	VPANDD       Z2, Z1, Z1
+	VPADDD       Z0, Z1, Z1
+	VPBROADCASTD c32_fffffAVX512<>+0(SB), Z2
+	VPADDD       Z2, Z1, Z1
+	VPSRLD       $0x15, Z1, Z1
+	VPBROADCASTD c32_1c0AVX512<>+0(SB), Z2
+	VPSUBD       Z2, Z1, Z1
+	VPBROADCASTD c32_7bAVX512<>+0(SB), Z2
+	VPMINSD      Z2, Z1, Z1
+	VPBROADCASTD c32_43000000AVX512<>+0(SB), Z2
+	VADDPS       Z2, Z0, Z2
+	VPBROADCASTD c32_43000000AVX512<>+0(SB), Z5
+	VPSUBD       Z5, Z2, Z2
+	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z5
+	VPCMPD       $0x06, Z0, Z5, K1
+	VMOVDQA32    Z2, K1, Z1
+	VPSRLD       $0x15, Z0, Z2
+	VPBROADCASTD c32_7fAVX512<>+0(SB), Z5
+	VPANDD       Z5, Z2, Z2
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z5
+	VPCMPD       $0x06, Z5, Z0, K1
+	VMOVDQA32    Z2, K1, Z1
+	VPORD        Z1, Z3, Z3
+	VPSLLD       $0x18, Z3, Z3
+	VPORD        Z3, Z4, Z4
+	VMOVDQA64    Z4, Z0
+	ADDQ         $0x18, R12
+	DECQ         R13
+	JNZ          block_sources
+
+block_sources_done:
+	VMOVDQU64 Z0, 64(R8)
+	MOVQ      start+56(FP), R9
+	LEAQ      64(SI)(R9*1), R9
+	MOVQ      R9, 8(R8)
+	VMOVDQU64 Z0, (R11)(SI*1)
+	TESTQ     CX, CX
+	JZ        block_targets_done
+	MOVQ      AX, R12
+	MOVQ      CX, R13
+
+block_targets:
+	MOVQ      (R12), R14
+	VMOVDQU64 Z0, (R14)(SI*1)
+	ADDQ      $0x18, R12
+	DECQ      R13
+	JNZ       block_targets
+
+block_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+64, SI
+	JMP  block
+
+tail:
+	MOVQ       DI, R9
+	SUBQ       SI, R9
+	JLE        done
+	MOVQ       $-1, R12
+	BZHIQ      R9, R12, R12
+	KMOVQ      R12, K1
+	VMOVDQU8.Z (R10)(SI*1), K1, Z0
+	TESTQ      BX, BX
+	JZ         tail_sources_done
+	MOVQ       DX, R12
+	MOVQ       BX, R13
+
+tail_sources:
+	MOVQ         (R12), R14
+	VMOVDQU8.Z   (R14)(SI*1), K1, Z1
+	VPSLLD       $0x18, Z0, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z2, Z3
+	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z4
+	VPANDD       Z4, Z2, Z2
+	VPSRLD       $0x03, Z2, Z2
+	VPBROADCASTD c32_38000000AVX512<>+0(SB), Z4
+	VPADDD       Z4, Z2, Z4
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z5
+	VPADDD       Z5, Z4, Z5
+	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z6
+	VSUBPS       Z6, Z5, Z5
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z2, Z6, K2
+	VMOVDQA32    Z5, K2, Z4
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z5
+	VPORD        Z5, Z2, Z5
+	VPBROADCASTD c32_f7fffffAVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z6, Z2, K2
+	VMOVDQA32    Z5, K2, Z4
+	VPORD        Z3, Z4, Z4
+	VPSLLD       $0x18, Z1, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z2, Z3
+	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z2, Z2
+	VPSRLD       $0x03, Z2, Z2
+	VPBROADCASTD c32_38000000AVX512<>+0(SB), Z5
+	VPADDD       Z5, Z2, Z5
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
+	VPADDD       Z6, Z5, Z6
+	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z7
+	VSUBPS       Z7, Z6, Z6
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z2, Z7, K2
+	VMOVDQA32    Z6, K2, Z5
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z6
+	VPORD        Z6, Z2, Z6
+	VPBROADCASTD c32_f7fffffAVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z7, Z2, K2
+	VMOVDQA32    Z6, K2, Z5
+	VPORD        Z3, Z5, Z5
+	VMINPS       Z5, Z4, Z2
+	VMINPS       Z4, Z5, Z3
+	VPORD        Z3, Z2, Z2
+	VCMPPS       $0x03, Z5, Z4, K2
+	VADDPS       Z5, Z4, K2, Z2
+	VMOVDQA64    Z2, Z4
+	VPBROADCASTD c32_7fffffffAVX512<>+0(SB), Z2
+	VPANDD       Z2, Z4, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z4, Z4
+	VPSRLD       $0x18, Z4, Z4
+	VPSRLD       $0x15, Z2, Z3
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z3, Z3
+	VPADDD       Z2, Z3, Z3
+	VPBROADCASTD c32_fffffAVX512<>+0(SB), Z5
+	VPADDD       Z5, Z3, Z3
+	VPSRLD       $0x15, Z3, Z3
+	VPBROADCASTD c32_1c0AVX512<>+0(SB), Z5
+	VPSUBD       Z5, Z3, Z3
+	VPBROADCASTD c32_7bAVX512<>+0(SB), Z5
+	VPMINSD      Z5, Z3, Z3
+	VPBROADCASTD c32_43000000AVX512<>+0(SB), Z5
+	VADDPS       Z5, Z2, Z5
+	VPBROADCASTD c32_43000000AVX512<>+0(SB), Z6
+	VPSUBD       Z6, Z5, Z5
+	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z2, Z6, K2
+	VMOVDQA32    Z5, K2, Z3
+	VPSRLD       $0x15, Z2, Z5
+	VPBROADCASTD c32_7fAVX512<>+0(SB), Z6
+	VPANDD       Z6, Z5, Z5
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z6, Z2, K2
+	VMOVDQA32    Z5, K2, Z3
+	VPORD        Z3, Z4, Z4
+	VPSLLD       $0x10, Z0, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z2, Z3
+	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z2, Z2
+	VPSRLD       $0x03, Z2, Z2
+	VPBROADCASTD c32_38000000AVX512<>+0(SB), Z5
+	VPADDD       Z5, Z2, Z5
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
+	VPADDD       Z6, Z5, Z6
+	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z7
+	VSUBPS       Z7, Z6, Z6
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z2, Z7, K2
+	VMOVDQA32    Z6, K2, Z5
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z6
+	VPORD        Z6, Z2, Z6
+	VPBROADCASTD c32_f7fffffAVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z7, Z2, K2
+	VMOVDQA32    Z6, K2, Z5
+	VPORD        Z3, Z5, Z5
+	VPSLLD       $0x10, Z1, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z2, Z3
+	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z2, Z2
+	VPSRLD       $0x03, Z2, Z2
+	VPBROADCASTD c32_38000000AVX512<>+0(SB), Z6
+	VPADDD       Z6, Z2, Z6
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
+	VPADDD       Z7, Z6, Z7
+	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z8
+	VSUBPS       Z8, Z7, Z7
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z8
+	VPCMPD       $0x06, Z2, Z8, K2
+	VMOVDQA32    Z7, K2, Z6
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z7
+	VPORD        Z7, Z2, Z7
+	VPBROADCASTD c32_f7fffffAVX512<>+0(SB), Z8
+	VPCMPD       $0x06, Z8, Z2, K2
+	VMOVDQA32    Z7, K2, Z6
+	VPORD        Z3, Z6, Z6
+	VMINPS       Z6, Z5, Z2
+	VMINPS       Z5, Z6, Z3
+	VPORD        Z3, Z2, Z2
+	VCMPPS       $0x03, Z6, Z5, K2
+	VADDPS       Z6, Z5, K2, Z2
+	VMOVDQA64    Z2, Z5
+	VPBROADCASTD c32_7fffffffAVX512<>+0(SB), Z2
+	VPANDD       Z2, Z5, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z5, Z5
+	VPSRLD       $0x18, Z5, Z5
+	VPSRLD       $0x15, Z2, Z3
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z3, Z3
+	VPADDD       Z2, Z3, Z3
+	VPBROADCASTD c32_fffffAVX512<>+0(SB), Z6
+	VPADDD       Z6, Z3, Z3
+	VPSRLD       $0x15, Z3, Z3
+	VPBROADCASTD c32_1c0AVX512<>+0(SB), Z6
+	VPSUBD       Z6, Z3, Z3
+	VPBROADCASTD c32_7bAVX512<>+0(SB), Z6
+	VPMINSD      Z6, Z3, Z3
+	VPBROADCASTD c32_43000000AVX512<>+0(SB), Z6
+	VADDPS       Z6, Z2, Z6
+	VPBROADCASTD c32_43000000AVX512<>+0(SB), Z7
+	VPSUBD       Z7, Z6, Z6
+	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z2, Z7, K2
+	VMOVDQA32    Z6, K2, Z3
+	VPSRLD       $0x15, Z2, Z6
+	VPBROADCASTD c32_7fAVX512<>+0(SB), Z7
+	VPANDD       Z7, Z6, Z6
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z7, Z2, K2
+	VMOVDQA32    Z6, K2, Z3
+	VPORD        Z3, Z5, Z5
+	VPSLLD       $0x08, Z5, Z5
+	VPORD        Z5, Z4, Z4
+	VPSLLD       $0x08, Z0, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z2, Z3
+	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z2, Z2
+	VPSRLD       $0x03, Z2, Z2
+	VPBROADCASTD c32_38000000AVX512<>+0(SB), Z5
+	VPADDD       Z5, Z2, Z5
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
+	VPADDD       Z6, Z5, Z6
+	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z7
+	VSUBPS       Z7, Z6, Z6
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z2, Z7, K2
+	VMOVDQA32    Z6, K2, Z5
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z6
+	VPORD        Z6, Z2, Z6
+	VPBROADCASTD c32_f7fffffAVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z7, Z2, K2
+	VMOVDQA32    Z6, K2, Z5
+	VPORD        Z3, Z5, Z5
+	VPSLLD       $0x08, Z1, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z2, Z3
+	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z2, Z2
+	VPSRLD       $0x03, Z2, Z2
+	VPBROADCASTD c32_38000000AVX512<>+0(SB), Z6
+	VPADDD       Z6, Z2, Z6
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
+	VPADDD       Z7, Z6, Z7
+	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z8
+	VSUBPS       Z8, Z7, Z7
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z8
+	VPCMPD       $0x06, Z2, Z8, K2
+	VMOVDQA32    Z7, K2, Z6
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z7
+	VPORD        Z7, Z2, Z7
+	VPBROADCASTD c32_f7fffffAVX512<>+0(SB), Z8
+	VPCMPD       $0x06, Z8, Z2, K2
+	VMOVDQA32    Z7, K2, Z6
+	VPORD        Z3, Z6, Z6
+	VMINPS       Z6, Z5, Z2
+	VMINPS       Z5, Z6, Z3
+	VPORD        Z3, Z2, Z2
+	VCMPPS       $0x03, Z6, Z5, K2
+	VADDPS       Z6, Z5, K2, Z2
+	VMOVDQA64    Z2, Z5
+	VPBROADCASTD c32_7fffffffAVX512<>+0(SB), Z2
+	VPANDD       Z2, Z5, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z5, Z5
+	VPSRLD       $0x18, Z5, Z5
+	VPSRLD       $0x15, Z2, Z3
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z3, Z3
+	VPADDD       Z2, Z3, Z3
+	VPBROADCASTD c32_fffffAVX512<>+0(SB), Z6
+	VPADDD       Z6, Z3, Z3
+	VPSRLD       $0x15, Z3, Z3
+	VPBROADCASTD c32_1c0AVX512<>+0(SB), Z6
+	VPSUBD       Z6, Z3, Z3
+	VPBROADCASTD c32_7bAVX512<>+0(SB), Z6
+	VPMINSD      Z6, Z3, Z3
+	VPBROADCASTD c32_43000000AVX512<>+0(SB), Z6
+	VADDPS       Z6, Z2, Z6
+	VPBROADCASTD c32_43000000AVX512<>+0(SB), Z7
+	VPSUBD       Z7, Z6, Z6
+	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z2, Z7, K2
+	VMOVDQA32    Z6, K2, Z3
+	VPSRLD       $0x15, Z2, Z6
+	VPBROADCASTD c32_7fAVX512<>+0(SB), Z7
+	VPANDD       Z7, Z6, Z6
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z7, Z2, K2
+	VMOVDQA32    Z6, K2, Z3
+	VPORD        Z3, Z5, Z5
+	VPSLLD       $0x10, Z5, Z5
+	VPORD        Z5, Z4, Z4
+	VMOVDQU64    Z0, Z0
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z2
+	VPANDD       Z2, Z0, Z2
+	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z0, Z0
+	VPSRLD       $0x03, Z0, Z0
+	VPBROADCASTD c32_38000000AVX512<>+0(SB), Z3
+	VPADDD       Z3, Z0, Z3
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z5
+	VPADDD       Z5, Z3, Z5
+	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z6
+	VSUBPS       Z6, Z5, Z5
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z0, Z6, K2
+	VMOVDQA32    Z5, K2, Z3
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z5
+	VPORD        Z5, Z0, Z5
+	VPBROADCASTD c32_f7fffffAVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z6, Z0, K2
+	VMOVDQA32    Z5, K2, Z3
+	VPORD        Z2, Z3, Z3
+	VMOVDQU64    Z1, Z0
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z1
+	VPANDD       Z1, Z0, Z1
+	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z2
+	VPANDD       Z2, Z0, Z0
+	VPSRLD       $0x03, Z0, Z0
+	VPBROADCASTD c32_38000000AVX512<>+0(SB), Z2
+	VPADDD       Z2, Z0, Z2
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z5
+	VPADDD       Z5, Z2, Z5
+	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z6
+	VSUBPS       Z6, Z5, Z5
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z0, Z6, K2
+	VMOVDQA32    Z5, K2, Z2
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z5
+	VPORD        Z5, Z0, Z5
+	VPBROADCASTD c32_f7fffffAVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z6, Z0, K2
+	VMOVDQA32    Z5, K2, Z2
+	VPORD        Z1, Z2, Z2
+	VMINPS       Z2, Z3, Z0
+	VMINPS       Z3, Z2, Z1
+	VPORD        Z1, Z0, Z0
+	VCMPPS       $0x03, Z2, Z3, K2
+	VADDPS       Z2, Z3, K2, Z0
+	VMOVDQA64    Z0, Z3
+	VPBROADCASTD c32_7fffffffAVX512<>+0(SB), Z0
+	VPANDD       Z0, Z3, Z0
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z1
+	VPANDD       Z1, Z3, Z3
+	VPSRLD       $0x18, Z3, Z3
+	VPSRLD       $0x15, Z0, Z1
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z2
+	VPANDD       Z2, Z1, Z1
+	VPADDD       Z0, Z1, Z1
+	VPBROADCASTD c32_fffffAVX512<>+0(SB), Z2
+	VPADDD       Z2, Z1, Z1
+	VPSRLD       $0x15, Z1, Z1
+	VPBROADCASTD c32_1c0AVX512<>+0(SB), Z2
+	VPSUBD       Z2, Z1, Z1
+	VPBROADCASTD c32_7bAVX512<>+0(SB), Z2
+	VPMINSD      Z2, Z1, Z1
+	VPBROADCASTD c32_43000000AVX512<>+0(SB), Z2
+	VADDPS       Z2, Z0, Z2
+	VPBROADCASTD c32_43000000AVX512<>+0(SB), Z5
+	VPSUBD       Z5, Z2, Z2
+	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z5
+	VPCMPD       $0x06, Z0, Z5, K2
+	VMOVDQA32    Z2, K2, Z1
+	VPSRLD       $0x15, Z0, Z2
+	VPBROADCASTD c32_7fAVX512<>+0(SB), Z5
+	VPANDD       Z5, Z2, Z2
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z5
+	VPCMPD       $0x06, Z5, Z0, K2
+	VMOVDQA32    Z2, K2, Z1
+	VPORD        Z1, Z3, Z3
+	VPSLLD       $0x18, Z3, Z3
+	VPORD        Z3, Z4, Z4
+	VMOVDQA64    Z4, Z0
+	ADDQ         $0x18, R12
+	DECQ         R13
+	JNZ          tail_sources
+
+tail_sources_done:
+	LEAQ      64(SI), R12
+	CMPQ      R12, DI
+	CMOVQGT   DI, R12
+	VMOVDQU64 Z0, 64(R8)
+	MOVQ      start+56(FP), R9
+	LEAQ      (R12)(R9*1), R9
+	MOVQ      R9, 8(R8)
+	VMOVDQU8  Z0, K1, (R11)(SI*1)
+	TESTQ     CX, CX
+	JZ        tail_targets_done
+	MOVQ      AX, R12
+	MOVQ      CX, R13
+
+tail_targets:
+	MOVQ     (R12), R14
+	VMOVDQU8 Z0, K1, (R14)(SI*1)
+	ADDQ     $0x18, R12
+	DECQ     R13
+	JNZ      tail_targets
+
+tail_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+64, SI
+	JMP  tail
+
+done:
+	VZEROUPPER
+	RET
+
+// func maxFloat8E5M2LoggedAVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
+// Requires: AVX, AVX512BW, AVX512F, BMI2, CMOV
+TEXT ·maxFloat8E5M2LoggedAVX512(SB), NOSPLIT, $0-64
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ log+48(FP), R8
+	MOVQ (DX), R10
+	MOVQ (AX), R11
+	ADDQ $0x18, DX
+	ADDQ $0x18, AX
+	SUBQ $0x01, BX
+	DECQ CX
+
+block:
+	MOVQ      DI, R9
+	SUBQ      SI, R9
+	CMPQ      R9, $+64
+	JL        tail
+	VMOVDQU64 (R10)(SI*1), Z0
+	TESTQ     BX, BX
+	JZ        block_sources_done
+	MOVQ      DX, R12
+	MOVQ      BX, R13
+
+block_sources:
+	MOVQ         (R12), R14
+	VMOVDQU64    (R14)(SI*1), Z1
+	VPSLLD       $0x18, Z0, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z2, Z3
+	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z4
+	VPANDD       Z4, Z2, Z2
+	VPSRLD       $0x03, Z2, Z2
+	VPBROADCASTD c32_38000000AVX512<>+0(SB), Z4
+	VPADDD       Z4, Z2, Z4
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z5
+	VPADDD       Z5, Z4, Z5
+	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z6
+	VSUBPS       Z6, Z5, Z5
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z2, Z6, K1
+	VMOVDQA32    Z5, K1, Z4
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z5
+	VPORD        Z5, Z2, Z5
+	VPBROADCASTD c32_f7fffffAVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z6, Z2, K1
+	VMOVDQA32    Z5, K1, Z4
+	VPORD        Z3, Z4, Z4
+	VPSLLD       $0x18, Z1, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z2, Z3
+	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z2, Z2
+	VPSRLD       $0x03, Z2, Z2
+	VPBROADCASTD c32_38000000AVX512<>+0(SB), Z5
+	VPADDD       Z5, Z2, Z5
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
+	VPADDD       Z6, Z5, Z6
+	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z7
+	VSUBPS       Z7, Z6, Z6
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z2, Z7, K1
+	VMOVDQA32    Z6, K1, Z5
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z6
+	VPORD        Z6, Z2, Z6
+	VPBROADCASTD c32_f7fffffAVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z7, Z2, K1
+	VMOVDQA32    Z6, K1, Z5
+	VPORD        Z3, Z5, Z5
+	VMAXPS       Z5, Z4, Z2
+	VMAXPS       Z4, Z5, Z3
+	VPANDD       Z3, Z2, Z2
+	VCMPPS       $0x03, Z5, Z4, K1
+	VADDPS       Z5, Z4, K1, Z2
+	VMOVDQA64    Z2, Z4
+	VPBROADCASTD c32_7fffffffAVX512<>+0(SB), Z2
+	VPANDD       Z2, Z4, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z4, Z4
+	VPSRLD       $0x18, Z4, Z4
+	VPSRLD       $0x15, Z2, Z3
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z3, Z3
+	VPADDD       Z2, Z3, Z3
+	VPBROADCASTD c32_fffffAVX512<>+0(SB), Z5
+	VPADDD       Z5, Z3, Z3
+	VPSRLD       $0x15, Z3, Z3
+	VPBROADCASTD c32_1c0AVX512<>+0(SB), Z5
+	VPSUBD       Z5, Z3, Z3
+	VPBROADCASTD c32_7bAVX512<>+0(SB), Z5
+	VPMINSD      Z5, Z3, Z3
+	VPBROADCASTD c32_43000000AVX512<>+0(SB), Z5
+	VADDPS       Z5, Z2, Z5
+	VPBROADCASTD c32_43000000AVX512<>+0(SB), Z6
+	VPSUBD       Z6, Z5, Z5
+	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z2, Z6, K1
+	VMOVDQA32    Z5, K1, Z3
+	VPSRLD       $0x15, Z2, Z5
+	VPBROADCASTD c32_7fAVX512<>+0(SB), Z6
+	VPANDD       Z6, Z5, Z5
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z6, Z2, K1
+	VMOVDQA32    Z5, K1, Z3
+	VPORD        Z3, Z4, Z4
+	VPSLLD       $0x10, Z0, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z2, Z3
+	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z2, Z2
+	VPSRLD       $0x03, Z2, Z2
+	VPBROADCASTD c32_38000000AVX512<>+0(SB), Z5
+	VPADDD       Z5, Z2, Z5
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
+	VPADDD       Z6, Z5, Z6
+	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z7
+	VSUBPS       Z7, Z6, Z6
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z2, Z7, K1
+	VMOVDQA32    Z6, K1, Z5
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z6
+	VPORD        Z6, Z2, Z6
+	VPBROADCASTD c32_f7fffffAVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z7, Z2, K1
+	VMOVDQA32    Z6, K1, Z5
+	VPORD        Z3, Z5, Z5
+	VPSLLD       $0x10, Z1, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z2, Z3
+	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z2, Z2
+	VPSRLD       $0x03, Z2, Z2
+	VPBROADCASTD c32_38000000AVX512<>+0(SB), Z6
+	VPADDD       Z6, Z2, Z6
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
+	VPADDD       Z7, Z6, Z7
+	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z8
+	VSUBPS       Z8, Z7, Z7
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z8
+	VPCMPD       $0x06, Z2, Z8, K1
+	VMOVDQA32    Z7, K1, Z6
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z7
+	VPORD        Z7, Z2, Z7
+	VPBROADCASTD c32_f7fffffAVX512<>+0(SB), Z8
+	VPCMPD       $0x06, Z8, Z2, K1
+	VMOVDQA32    Z7, K1, Z6
+	VPORD        Z3, Z6, Z6
+	VMAXPS       Z6, Z5, Z2
+	VMAXPS       Z5, Z6, Z3
+	VPANDD       Z3, Z2, Z2
+	VCMPPS       $0x03, Z6, Z5, K1
+	VADDPS       Z6, Z5, K1, Z2
+	VMOVDQA64    Z2, Z5
+	VPBROADCASTD c32_7fffffffAVX512<>+0(SB), Z2
+	VPANDD       Z2, Z5, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z5, Z5
+	VPSRLD       $0x18, Z5, Z5
+	VPSRLD       $0x15, Z2, Z3
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z3, Z3
+	VPADDD       Z2, Z3, Z3
+	VPBROADCASTD c32_fffffAVX512<>+0(SB), Z6
+	VPADDD       Z6, Z3, Z3
+	VPSRLD       $0x15, Z3, Z3
+	VPBROADCASTD c32_1c0AVX512<>+0(SB), Z6
+	VPSUBD       Z6, Z3, Z3
+	VPBROADCASTD c32_7bAVX512<>+0(SB), Z6
+	VPMINSD      Z6, Z3, Z3
+	VPBROADCASTD c32_43000000AVX512<>+0(SB), Z6
+	VADDPS       Z6, Z2, Z6
+	VPBROADCASTD c32_43000000AVX512<>+0(SB), Z7
+	VPSUBD       Z7, Z6, Z6
+	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z2, Z7, K1
+	VMOVDQA32    Z6, K1, Z3
+	VPSRLD       $0x15, Z2, Z6
+	VPBROADCASTD c32_7fAVX512<>+0(SB), Z7
+	VPANDD       Z7, Z6, Z6
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z7, Z2, K1
+	VMOVDQA32    Z6, K1, Z3
+	VPORD        Z3, Z5, Z5
+	VPSLLD       $0x08, Z5, Z5
+	VPORD        Z5, Z4, Z4
+	VPSLLD       $0x08, Z0, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z2, Z3
+	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z2, Z2
+	VPSRLD       $0x03, Z2, Z2
+	VPBROADCASTD c32_38000000AVX512<>+0(SB), Z5
+	VPADDD       Z5, Z2, Z5
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
+	VPADDD       Z6, Z5, Z6
+	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z7
+	VSUBPS       Z7, Z6, Z6
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z2, Z7, K1
+	VMOVDQA32    Z6, K1, Z5
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z6
+	VPORD        Z6, Z2, Z6
+	VPBROADCASTD c32_f7fffffAVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z7, Z2, K1
+	VMOVDQA32    Z6, K1, Z5
+	VPORD        Z3, Z5, Z5
+	VPSLLD       $0x08, Z1, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z2, Z3
+	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z2, Z2
+	VPSRLD       $0x03, Z2, Z2
+	VPBROADCASTD c32_38000000AVX512<>+0(SB), Z6
+	VPADDD       Z6, Z2, Z6
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
+	VPADDD       Z7, Z6, Z7
+	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z8
+	VSUBPS       Z8, Z7, Z7
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z8
+	VPCMPD       $0x06, Z2, Z8, K1
+	VMOVDQA32    Z7, K1, Z6
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z7
+	VPORD        Z7, Z2, Z7
+	VPBROADCASTD c32_f7fffffAVX512<>+0(SB), Z8
+	VPCMPD       $0x06, Z8, Z2, K1
+	VMOVDQA32    Z7, K1, Z6
+	VPORD        Z3, Z6, Z6
+	VMAXPS       Z6, Z5, Z2
+	VMAXPS       Z5, Z6, Z3
+	VPANDD       Z3, Z2, Z2
+	VCMPPS       $0x03, Z6, Z5, K1
+	VADDPS       Z6, Z5, K1, Z2
+	VMOVDQA64    Z2, Z5
+	VPBROADCASTD c32_7fffffffAVX512<>+0(SB), Z2
+	VPANDD       Z2, Z5, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z5, Z5
+	VPSRLD       $0x18, Z5, Z5
+	VPSRLD       $0x15, Z2, Z3
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z3, Z3
+	VPADDD       Z2, Z3, Z3
+	VPBROADCASTD c32_fffffAVX512<>+0(SB), Z6
+	VPADDD       Z6, Z3, Z3
+	VPSRLD       $0x15, Z3, Z3
+	VPBROADCASTD c32_1c0AVX512<>+0(SB), Z6
+	VPSUBD       Z6, Z3, Z3
+	VPBROADCASTD c32_7bAVX512<>+0(SB), Z6
+	VPMINSD      Z6, Z3, Z3
+	VPBROADCASTD c32_43000000AVX512<>+0(SB), Z6
+	VADDPS       Z6, Z2, Z6
+	VPBROADCASTD c32_43000000AVX512<>+0(SB), Z7
+	VPSUBD       Z7, Z6, Z6
+	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z2, Z7, K1
+	VMOVDQA32    Z6, K1, Z3
+	VPSRLD       $0x15, Z2, Z6
+	VPBROADCASTD c32_7fAVX512<>+0(SB), Z7
+	VPANDD       Z7, Z6, Z6
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z7, Z2, K1
+	VMOVDQA32    Z6, K1, Z3
+	VPORD        Z3, Z5, Z5
+	VPSLLD       $0x10, Z5, Z5
+	VPORD        Z5, Z4, Z4
+	VMOVDQU64    Z0, Z0
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z2
+	VPANDD       Z2, Z0, Z2
+	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z0, Z0
+	VPSRLD       $0x03, Z0, Z0
+	VPBROADCASTD c32_38000000AVX512<>+0(SB), Z3
+	VPADDD       Z3, Z0, Z3
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z5
+	VPADDD       Z5, Z3, Z5
+	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z6
+	VSUBPS       Z6, Z5, Z5
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z0, Z6, K1
+	VMOVDQA32    Z5, K1, Z3
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z5
+	VPORD        Z5, Z0, Z5
+	VPBROADCASTD c32_f7fffffAVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z6, Z0, K1
+	VMOVDQA32    Z5, K1, Z3
+	VPORD        Z2, Z3, Z3
+	VMOVDQU64    Z1, Z0
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z1
+	VPANDD       Z1, Z0, Z1
+	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z2
+	VPANDD       Z2, Z0, Z0
+	VPSRLD       $0x03, Z0, Z0
+	VPBROADCASTD c32_38000000AVX512<>+0(SB), Z2
+	VPADDD       Z2, Z0, Z2
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z5
+	VPADDD       Z5, Z2, Z5
+	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z6
+	VSUBPS       Z6, Z5, Z5
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z0, Z6, K1
+	VMOVDQA32    Z5, K1, Z2
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z5
+	VPORD        Z5, Z0, Z5
+	VPBROADCASTD c32_f7fffffAVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z6, Z0, K1
+	VMOVDQA32    Z5, K1, Z2
+	VPORD        Z1, Z2, Z2
+	VMAXPS       Z2, Z3, Z0
+	VMAXPS       Z3, Z2, Z1
+	VPANDD       Z1, Z0, Z0
+	VCMPPS       $0x03, Z2, Z3, K1
+	VADDPS       Z2, Z3, K1, Z0
+	VMOVDQA64    Z0, Z3
+	VPBROADCASTD c32_7fffffffAVX512<>+0(SB), Z0
+	VPANDD       Z0, Z3, Z0
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z1
+	VPANDD       Z1, Z3, Z3
+	VPSRLD       $0x18, Z3, Z3
+	VPSRLD       $0x15, Z0, Z1
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z2
+	VPANDD       Z2, Z1, Z1
+	VPADDD       Z0, Z1, Z1
+	VPBROADCASTD c32_fffffAVX512<>+0(SB), Z2
+	VPADDD       Z2, Z1, Z1
+	VPSRLD       $0x15, Z1, Z1
+	VPBROADCASTD c32_1c0AVX512<>+0(SB), Z2
+	VPSUBD       Z2, Z1, Z1
+	VPBROADCASTD c32_7bAVX512<>+0(SB), Z2
+	VPMINSD      Z2, Z1, Z1
+	VPBROADCASTD c32_43000000AVX512<>+0(SB), Z2
+	VADDPS       Z2, Z0, Z2
+	VPBROADCASTD c32_43000000AVX512<>+0(SB), Z5
+	VPSUBD       Z5, Z2, Z2
+	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z5
+	VPCMPD       $0x06, Z0, Z5, K1
+	VMOVDQA32    Z2, K1, Z1
+	VPSRLD       $0x15, Z0, Z2
+	VPBROADCASTD c32_7fAVX512<>+0(SB), Z5
+	VPANDD       Z5, Z2, Z2
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z5
+	VPCMPD       $0x06, Z5, Z0, K1
+	VMOVDQA32    Z2, K1, Z1
+	VPORD        Z1, Z3, Z3
+	VPSLLD       $0x18, Z3, Z3
+	VPORD        Z3, Z4, Z4
+	VMOVDQA64    Z4, Z0
+	ADDQ         $0x18, R12
+	DECQ         R13
+	JNZ          block_sources
+
+block_sources_done:
+	VMOVDQU64 Z0, 64(R8)
+	MOVQ      start+56(FP), R9
+	LEAQ      64(SI)(R9*1), R9
+	MOVQ      R9, 8(R8)
+	VMOVDQU64 Z0, (R11)(SI*1)
+	TESTQ     CX, CX
+	JZ        block_targets_done
+	MOVQ      AX, R12
+	MOVQ      CX, R13
+
+block_targets:
+	MOVQ      (R12), R14
+	VMOVDQU64 Z0, (R14)(SI*1)
+	ADDQ      $0x18, R12
+	DECQ      R13
+	JNZ       block_targets
+
+block_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+64, SI
+	JMP  block
+
+tail:
+	MOVQ       DI, R9
+	SUBQ       SI, R9
+	JLE        done
+	MOVQ       $-1, R12
+	BZHIQ      R9, R12, R12
+	KMOVQ      R12, K1
+	VMOVDQU8.Z (R10)(SI*1), K1, Z0
+	TESTQ      BX, BX
+	JZ         tail_sources_done
+	MOVQ       DX, R12
+	MOVQ       BX, R13
+
+tail_sources:
+	MOVQ         (R12), R14
+	VMOVDQU8.Z   (R14)(SI*1), K1, Z1
+	VPSLLD       $0x18, Z0, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z2, Z3
+	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z4
+	VPANDD       Z4, Z2, Z2
+	VPSRLD       $0x03, Z2, Z2
+	VPBROADCASTD c32_38000000AVX512<>+0(SB), Z4
+	VPADDD       Z4, Z2, Z4
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z5
+	VPADDD       Z5, Z4, Z5
+	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z6
+	VSUBPS       Z6, Z5, Z5
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z2, Z6, K2
+	VMOVDQA32    Z5, K2, Z4
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z5
+	VPORD        Z5, Z2, Z5
+	VPBROADCASTD c32_f7fffffAVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z6, Z2, K2
+	VMOVDQA32    Z5, K2, Z4
+	VPORD        Z3, Z4, Z4
+	VPSLLD       $0x18, Z1, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z2, Z3
+	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z2, Z2
+	VPSRLD       $0x03, Z2, Z2
+	VPBROADCASTD c32_38000000AVX512<>+0(SB), Z5
+	VPADDD       Z5, Z2, Z5
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
+	VPADDD       Z6, Z5, Z6
+	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z7
+	VSUBPS       Z7, Z6, Z6
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z2, Z7, K2
+	VMOVDQA32    Z6, K2, Z5
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z6
+	VPORD        Z6, Z2, Z6
+	VPBROADCASTD c32_f7fffffAVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z7, Z2, K2
+	VMOVDQA32    Z6, K2, Z5
+	VPORD        Z3, Z5, Z5
+	VMAXPS       Z5, Z4, Z2
+	VMAXPS       Z4, Z5, Z3
+	VPANDD       Z3, Z2, Z2
+	VCMPPS       $0x03, Z5, Z4, K2
+	VADDPS       Z5, Z4, K2, Z2
+	VMOVDQA64    Z2, Z4
+	VPBROADCASTD c32_7fffffffAVX512<>+0(SB), Z2
+	VPANDD       Z2, Z4, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z4, Z4
+	VPSRLD       $0x18, Z4, Z4
+	VPSRLD       $0x15, Z2, Z3
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z3, Z3
+	VPADDD       Z2, Z3, Z3
+	VPBROADCASTD c32_fffffAVX512<>+0(SB), Z5
+	VPADDD       Z5, Z3, Z3
+	VPSRLD       $0x15, Z3, Z3
+	VPBROADCASTD c32_1c0AVX512<>+0(SB), Z5
+	VPSUBD       Z5, Z3, Z3
+	VPBROADCASTD c32_7bAVX512<>+0(SB), Z5
+	VPMINSD      Z5, Z3, Z3
+	VPBROADCASTD c32_43000000AVX512<>+0(SB), Z5
+	VADDPS       Z5, Z2, Z5
+	VPBROADCASTD c32_43000000AVX512<>+0(SB), Z6
+	VPSUBD       Z6, Z5, Z5
+	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z2, Z6, K2
+	VMOVDQA32    Z5, K2, Z3
+	VPSRLD       $0x15, Z2, Z5
+	VPBROADCASTD c32_7fAVX512<>+0(SB), Z6
+	VPANDD       Z6, Z5, Z5
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z6, Z2, K2
+	VMOVDQA32    Z5, K2, Z3
+	VPORD        Z3, Z4, Z4
+	VPSLLD       $0x10, Z0, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z2, Z3
+	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z2, Z2
+	VPSRLD       $0x03, Z2, Z2
+	VPBROADCASTD c32_38000000AVX512<>+0(SB), Z5
+	VPADDD       Z5, Z2, Z5
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
+	VPADDD       Z6, Z5, Z6
+	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z7
+	VSUBPS       Z7, Z6, Z6
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z2, Z7, K2
+	VMOVDQA32    Z6, K2, Z5
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z6
+	VPORD        Z6, Z2, Z6
+	VPBROADCASTD c32_f7fffffAVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z7, Z2, K2
+	VMOVDQA32    Z6, K2, Z5
+	VPORD        Z3, Z5, Z5
+	VPSLLD       $0x10, Z1, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z2, Z3
+	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z2, Z2
+	VPSRLD       $0x03, Z2, Z2
+	VPBROADCASTD c32_38000000AVX512<>+0(SB), Z6
+	VPADDD       Z6, Z2, Z6
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
+	VPADDD       Z7, Z6, Z7
+	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z8
+	VSUBPS       Z8, Z7, Z7
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z8
+	VPCMPD       $0x06, Z2, Z8, K2
+	VMOVDQA32    Z7, K2, Z6
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z7
+	VPORD        Z7, Z2, Z7
+	VPBROADCASTD c32_f7fffffAVX512<>+0(SB), Z8
+	VPCMPD       $0x06, Z8, Z2, K2
+	VMOVDQA32    Z7, K2, Z6
+	VPORD        Z3, Z6, Z6
+	VMAXPS       Z6, Z5, Z2
+	VMAXPS       Z5, Z6, Z3
+	VPANDD       Z3, Z2, Z2
+	VCMPPS       $0x03, Z6, Z5, K2
+	VADDPS       Z6, Z5, K2, Z2
+	VMOVDQA64    Z2, Z5
+	VPBROADCASTD c32_7fffffffAVX512<>+0(SB), Z2
+	VPANDD       Z2, Z5, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z5, Z5
+	VPSRLD       $0x18, Z5, Z5
+	VPSRLD       $0x15, Z2, Z3
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z3, Z3
+	VPADDD       Z2, Z3, Z3
+	VPBROADCASTD c32_fffffAVX512<>+0(SB), Z6
+	VPADDD       Z6, Z3, Z3
+	VPSRLD       $0x15, Z3, Z3
+	VPBROADCASTD c32_1c0AVX512<>+0(SB), Z6
+	VPSUBD       Z6, Z3, Z3
+	VPBROADCASTD c32_7bAVX512<>+0(SB), Z6
+	VPMINSD      Z6, Z3, Z3
+	VPBROADCASTD c32_43000000AVX512<>+0(SB), Z6
+	VADDPS       Z6, Z2, Z6
+	VPBROADCASTD c32_43000000AVX512<>+0(SB), Z7
+	VPSUBD       Z7, Z6, Z6
+	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z2, Z7, K2
+	VMOVDQA32    Z6, K2, Z3
+	VPSRLD       $0x15, Z2, Z6
+	VPBROADCASTD c32_7fAVX512<>+0(SB), Z7
+	VPANDD       Z7, Z6, Z6
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z7, Z2, K2
+	VMOVDQA32    Z6, K2, Z3
+	VPORD        Z3, Z5, Z5
+	VPSLLD       $0x08, Z5, Z5
+	VPORD        Z5, Z4, Z4
+	VPSLLD       $0x08, Z0, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z2, Z3
+	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z2, Z2
+	VPSRLD       $0x03, Z2, Z2
+	VPBROADCASTD c32_38000000AVX512<>+0(SB), Z5
+	VPADDD       Z5, Z2, Z5
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
+	VPADDD       Z6, Z5, Z6
+	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z7
+	VSUBPS       Z7, Z6, Z6
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z2, Z7, K2
+	VMOVDQA32    Z6, K2, Z5
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z6
+	VPORD        Z6, Z2, Z6
+	VPBROADCASTD c32_f7fffffAVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z7, Z2, K2
+	VMOVDQA32    Z6, K2, Z5
+	VPORD        Z3, Z5, Z5
+	VPSLLD       $0x08, Z1, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z2, Z3
+	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z2, Z2
+	VPSRLD       $0x03, Z2, Z2
+	VPBROADCASTD c32_38000000AVX512<>+0(SB), Z6
+	VPADDD       Z6, Z2, Z6
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
+	VPADDD       Z7, Z6, Z7
+	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z8
+	VSUBPS       Z8, Z7, Z7
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z8
+	VPCMPD       $0x06, Z2, Z8, K2
+	VMOVDQA32    Z7, K2, Z6
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z7
+	VPORD        Z7, Z2, Z7
+	VPBROADCASTD c32_f7fffffAVX512<>+0(SB), Z8
+	VPCMPD       $0x06, Z8, Z2, K2
+	VMOVDQA32    Z7, K2, Z6
+	VPORD        Z3, Z6, Z6
+	VMAXPS       Z6, Z5, Z2
+	VMAXPS       Z5, Z6, Z3
+	VPANDD       Z3, Z2, Z2
+	VCMPPS       $0x03, Z6, Z5, K2
+	VADDPS       Z6, Z5, K2, Z2
+	VMOVDQA64    Z2, Z5
+	VPBROADCASTD c32_7fffffffAVX512<>+0(SB), Z2
+	VPANDD       Z2, Z5, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z5, Z5
+	VPSRLD       $0x18, Z5, Z5
+	VPSRLD       $0x15, Z2, Z3
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z3, Z3
+	VPADDD       Z2, Z3, Z3
+	VPBROADCASTD c32_fffffAVX512<>+0(SB), Z6
+	VPADDD       Z6, Z3, Z3
+	VPSRLD       $0x15, Z3, Z3
+	VPBROADCASTD c32_1c0AVX512<>+0(SB), Z6
+	VPSUBD       Z6, Z3, Z3
+	VPBROADCASTD c32_7bAVX512<>+0(SB), Z6
+	VPMINSD      Z6, Z3, Z3
+	VPBROADCASTD c32_43000000AVX512<>+0(SB), Z6
+	VADDPS       Z6, Z2, Z6
+	VPBROADCASTD c32_43000000AVX512<>+0(SB), Z7
+	VPSUBD       Z7, Z6, Z6
+	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z2, Z7, K2
+	VMOVDQA32    Z6, K2, Z3
+	VPSRLD       $0x15, Z2, Z6
+	VPBROADCASTD c32_7fAVX512<>+0(SB), Z7
+	VPANDD       Z7, Z6, Z6
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z7, Z2, K2
+	VMOVDQA32    Z6, K2, Z3
+	VPORD        Z3, Z5, Z5
+	VPSLLD       $0x10, Z5, Z5
+	VPORD        Z5, Z4, Z4
+	VMOVDQU64    Z0, Z0
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z2
+	VPANDD       Z2, Z0, Z2
+	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z0, Z0
+	VPSRLD       $0x03, Z0, Z0
+	VPBROADCASTD c32_38000000AVX512<>+0(SB), Z3
+	VPADDD       Z3, Z0, Z3
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z5
+	VPADDD       Z5, Z3, Z5
+	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z6
+	VSUBPS       Z6, Z5, Z5
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z0, Z6, K2
+	VMOVDQA32    Z5, K2, Z3
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z5
+	VPORD        Z5, Z0, Z5
+	VPBROADCASTD c32_f7fffffAVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z6, Z0, K2
+	VMOVDQA32    Z5, K2, Z3
+	VPORD        Z2, Z3, Z3
+	VMOVDQU64    Z1, Z0
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z1
+	VPANDD       Z1, Z0, Z1
+	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z2
+	VPANDD       Z2, Z0, Z0
+	VPSRLD       $0x03, Z0, Z0
+	VPBROADCASTD c32_38000000AVX512<>+0(SB), Z2
+	VPADDD       Z2, Z0, Z2
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z5
+	VPADDD       Z5, Z2, Z5
+	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z6
+	VSUBPS       Z6, Z5, Z5
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z0, Z6, K2
+	VMOVDQA32    Z5, K2, Z2
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z5
+	VPORD        Z5, Z0, Z5
+	VPBROADCASTD c32_f7fffffAVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z6, Z0, K2
+	VMOVDQA32    Z5, K2, Z2
+	VPORD        Z1, Z2, Z2
+	VMAXPS       Z2, Z3, Z0
+	VMAXPS       Z3, Z2, Z1
+	VPANDD       Z1, Z0, Z0
+	VCMPPS       $0x03, Z2, Z3, K2
+	VADDPS       Z2, Z3, K2, Z0
+	VMOVDQA64    Z0, Z3
+	VPBROADCASTD c32_7fffffffAVX512<>+0(SB), Z0
+	VPANDD       Z0, Z3, Z0
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z1
+	VPANDD       Z1, Z3, Z3
+	VPSRLD       $0x18, Z3, Z3
+	VPSRLD       $0x15, Z0, Z1
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z2
+	VPANDD       Z2, Z1, Z1
+	VPADDD       Z0, Z1, Z1
+	VPBROADCASTD c32_fffffAVX512<>+0(SB), Z2
+	VPADDD       Z2, Z1, Z1
+	VPSRLD       $0x15, Z1, Z1
+	VPBROADCASTD c32_1c0AVX512<>+0(SB), Z2
+	VPSUBD       Z2, Z1, Z1
+	VPBROADCASTD c32_7bAVX512<>+0(SB), Z2
+	VPMINSD      Z2, Z1, Z1
+	VPBROADCASTD c32_43000000AVX512<>+0(SB), Z2
+	VADDPS       Z2, Z0, Z2
+	VPBROADCASTD c32_43000000AVX512<>+0(SB), Z5
+	VPSUBD       Z5, Z2, Z2
+	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z5
+	VPCMPD       $0x06, Z0, Z5, K2
+	VMOVDQA32    Z2, K2, Z1
+	VPSRLD       $0x15, Z0, Z2
+	VPBROADCASTD c32_7fAVX512<>+0(SB), Z5
+	VPANDD       Z5, Z2, Z2
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z5
+	VPCMPD       $0x06, Z5, Z0, K2
+	VMOVDQA32    Z2, K2, Z1
+	VPORD        Z1, Z3, Z3
+	VPSLLD       $0x18, Z3, Z3
+	VPORD        Z3, Z4, Z4
+	VMOVDQA64    Z4, Z0
+	ADDQ         $0x18, R12
+	DECQ         R13
+	JNZ          tail_sources
+
+tail_sources_done:
+	LEAQ      64(SI), R12
+	CMPQ      R12, DI
+	CMOVQGT   DI, R12
+	VMOVDQU64 Z0, 64(R8)
+	MOVQ      start+56(FP), R9
+	LEAQ      (R12)(R9*1), R9
+	MOVQ      R9, 8(R8)
+	VMOVDQU8  Z0, K1, (R11)(SI*1)
+	TESTQ     CX, CX
+	JZ        tail_targets_done
+	MOVQ      AX, R12
+	MOVQ      CX, R13
+
+tail_targets:
+	MOVQ     (R12), R14
+	VMOVDQU8 Z0, K1, (R14)(SI*1)
+	ADDQ     $0x18, R12
+	DECQ     R13
+	JNZ      tail_targets
+
+tail_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+64, SI
+	JMP  tail
+
+done:
+	VZEROUPPER
+	RET
+
 // func scaleFloat32AVX512(dst *byte, src *byte, from int, to int, factor float32)
 // Requires: AVX, AVX512BW, AVX512F, BMI2
 TEXT ·scaleFloat32AVX512(SB), NOSPLIT, $0-36

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/weft-fabric/weft/reduce"
 )
@@ -204,6 +205,45 @@ func BenchmarkThreshold(b *testing.B) {
 			}
 		}
 		fmt.Fprintf(&out, "| %d Ki | %.1f | %.1f | %.2f | %.1f | %.1f | %.2f |\n", size>>10, took[0], took[1], took[0]/took[1], took[2], took[3], took[2]/took[3])
+	}
+	fmt.Println(out.String()) // b.Log cuts off after ten lines
+	b.ReportMetric(0, "ns/op")
+}
+
+// BenchmarkLogged holds in-place sums of two buffers with a log against those
+// without: medians of rounds in which the two alternate.
+func BenchmarkLogged(b *testing.B) {
+	const rounds = 101
+	var out strings.Builder
+	fmt.Fprint(&out, "\n| bytes of a buffer | path | without, us | with a log | ratio |\n|---|---|---|---|---|\n")
+	log := make([]byte, reduce.LogSize+64)
+	log = log[-uintptr(unsafe.Pointer(&log[0]))%64:]
+	for _, size := range []int{4 << 10, 64 << 10, 512 << 10, 1 << 20, 4 << 20} {
+		for _, p := range reduce.Paths() {
+			restore := reduce.Use(p, never)
+			bufs := [][]byte{make([]byte, size), make([]byte, size)}
+			var took [2][rounds]float64
+			repeat := max(1, (256<<10)/size)
+			for round := range rounds {
+				for i := range took {
+					began := time.Now()
+					for range repeat {
+						if i == 0 {
+							reduce.ApplyAll(reduce.Float32, reduce.Sum, bufs, bufs)
+						} else {
+							reduce.ResetLog(log)
+							reduce.ApplyAllLogged(reduce.Float32, reduce.Sum, bufs, bufs, log, 0)
+						}
+					}
+					took[i][round] = time.Since(began).Seconds() / float64(repeat) * 1e6
+				}
+			}
+			restore()
+			slices.Sort(took[0][:])
+			slices.Sort(took[1][:])
+			without, with := took[0][rounds/2], took[1][rounds/2]
+			fmt.Fprintf(&out, "| %d Ki | %s | %.2f | %.2f | %.2f |\n", size>>10, p, without, with, with/without)
+		}
 	}
 	fmt.Println(out.String()) // b.Log cuts off after ten lines
 	b.ReportMetric(0, "ns/op")

@@ -275,6 +275,221 @@ func call(k kernel, wide bool, dsts *[]byte, nd int, srcs *[]byte, ns, from, to 
 	}
 }
 
+// callLogged runs a kernel that keeps a log.
+func callLogged(k kernel, wide bool, dsts *[]byte, nd int, srcs *[]byte, ns, from, to int, log *byte, start int) {
+	if wide {
+		switch k {
+		case sumInt8:
+			sumInt8LoggedAVX512(dsts, nd, srcs, ns, from, to, log, start)
+		case prodInt8:
+			prodInt8LoggedAVX512(dsts, nd, srcs, ns, from, to, log, start)
+		case minInt8:
+			minInt8LoggedAVX512(dsts, nd, srcs, ns, from, to, log, start)
+		case maxInt8:
+			maxInt8LoggedAVX512(dsts, nd, srcs, ns, from, to, log, start)
+		case minUint8:
+			minUint8LoggedAVX512(dsts, nd, srcs, ns, from, to, log, start)
+		case maxUint8:
+			maxUint8LoggedAVX512(dsts, nd, srcs, ns, from, to, log, start)
+		case sumInt16:
+			sumInt16LoggedAVX512(dsts, nd, srcs, ns, from, to, log, start)
+		case prodInt16:
+			prodInt16LoggedAVX512(dsts, nd, srcs, ns, from, to, log, start)
+		case minInt16:
+			minInt16LoggedAVX512(dsts, nd, srcs, ns, from, to, log, start)
+		case maxInt16:
+			maxInt16LoggedAVX512(dsts, nd, srcs, ns, from, to, log, start)
+		case minUint16:
+			minUint16LoggedAVX512(dsts, nd, srcs, ns, from, to, log, start)
+		case maxUint16:
+			maxUint16LoggedAVX512(dsts, nd, srcs, ns, from, to, log, start)
+		case sumInt32:
+			sumInt32LoggedAVX512(dsts, nd, srcs, ns, from, to, log, start)
+		case prodInt32:
+			prodInt32LoggedAVX512(dsts, nd, srcs, ns, from, to, log, start)
+		case minInt32:
+			minInt32LoggedAVX512(dsts, nd, srcs, ns, from, to, log, start)
+		case maxInt32:
+			maxInt32LoggedAVX512(dsts, nd, srcs, ns, from, to, log, start)
+		case minUint32:
+			minUint32LoggedAVX512(dsts, nd, srcs, ns, from, to, log, start)
+		case maxUint32:
+			maxUint32LoggedAVX512(dsts, nd, srcs, ns, from, to, log, start)
+		case sumInt64:
+			sumInt64LoggedAVX512(dsts, nd, srcs, ns, from, to, log, start)
+		case prodInt64:
+			prodInt64LoggedAVX512(dsts, nd, srcs, ns, from, to, log, start)
+		case minInt64:
+			minInt64LoggedAVX512(dsts, nd, srcs, ns, from, to, log, start)
+		case maxInt64:
+			maxInt64LoggedAVX512(dsts, nd, srcs, ns, from, to, log, start)
+		case minUint64:
+			minUint64LoggedAVX512(dsts, nd, srcs, ns, from, to, log, start)
+		case maxUint64:
+			maxUint64LoggedAVX512(dsts, nd, srcs, ns, from, to, log, start)
+		case andBits:
+			andBitsLoggedAVX512(dsts, nd, srcs, ns, from, to, log, start)
+		case orBits:
+			orBitsLoggedAVX512(dsts, nd, srcs, ns, from, to, log, start)
+		case xorBits:
+			xorBitsLoggedAVX512(dsts, nd, srcs, ns, from, to, log, start)
+		case sumFloat32:
+			sumFloat32LoggedAVX512(dsts, nd, srcs, ns, from, to, log, start)
+		case prodFloat32:
+			prodFloat32LoggedAVX512(dsts, nd, srcs, ns, from, to, log, start)
+		case minFloat32:
+			minFloat32LoggedAVX512(dsts, nd, srcs, ns, from, to, log, start)
+		case maxFloat32:
+			maxFloat32LoggedAVX512(dsts, nd, srcs, ns, from, to, log, start)
+		case sumFloat64:
+			sumFloat64LoggedAVX512(dsts, nd, srcs, ns, from, to, log, start)
+		case prodFloat64:
+			prodFloat64LoggedAVX512(dsts, nd, srcs, ns, from, to, log, start)
+		case minFloat64:
+			minFloat64LoggedAVX512(dsts, nd, srcs, ns, from, to, log, start)
+		case maxFloat64:
+			maxFloat64LoggedAVX512(dsts, nd, srcs, ns, from, to, log, start)
+		case sumFloat16:
+			sumFloat16LoggedAVX512(dsts, nd, srcs, ns, from, to, log, start)
+		case prodFloat16:
+			prodFloat16LoggedAVX512(dsts, nd, srcs, ns, from, to, log, start)
+		case minFloat16:
+			minFloat16LoggedAVX512(dsts, nd, srcs, ns, from, to, log, start)
+		case maxFloat16:
+			maxFloat16LoggedAVX512(dsts, nd, srcs, ns, from, to, log, start)
+		case sumBFloat16:
+			sumBFloat16LoggedAVX512(dsts, nd, srcs, ns, from, to, log, start)
+		case prodBFloat16:
+			prodBFloat16LoggedAVX512(dsts, nd, srcs, ns, from, to, log, start)
+		case minBFloat16:
+			minBFloat16LoggedAVX512(dsts, nd, srcs, ns, from, to, log, start)
+		case maxBFloat16:
+			maxBFloat16LoggedAVX512(dsts, nd, srcs, ns, from, to, log, start)
+		case sumFloat8E4M3:
+			sumFloat8E4M3LoggedAVX512(dsts, nd, srcs, ns, from, to, log, start)
+		case prodFloat8E4M3:
+			prodFloat8E4M3LoggedAVX512(dsts, nd, srcs, ns, from, to, log, start)
+		case minFloat8E4M3:
+			minFloat8E4M3LoggedAVX512(dsts, nd, srcs, ns, from, to, log, start)
+		case maxFloat8E4M3:
+			maxFloat8E4M3LoggedAVX512(dsts, nd, srcs, ns, from, to, log, start)
+		case sumFloat8E5M2:
+			sumFloat8E5M2LoggedAVX512(dsts, nd, srcs, ns, from, to, log, start)
+		case prodFloat8E5M2:
+			prodFloat8E5M2LoggedAVX512(dsts, nd, srcs, ns, from, to, log, start)
+		case minFloat8E5M2:
+			minFloat8E5M2LoggedAVX512(dsts, nd, srcs, ns, from, to, log, start)
+		case maxFloat8E5M2:
+			maxFloat8E5M2LoggedAVX512(dsts, nd, srcs, ns, from, to, log, start)
+		}
+		return
+	}
+	switch k {
+	case sumInt8:
+		sumInt8LoggedAVX2(dsts, nd, srcs, ns, from, to, log, start)
+	case prodInt8:
+		prodInt8LoggedAVX2(dsts, nd, srcs, ns, from, to, log, start)
+	case minInt8:
+		minInt8LoggedAVX2(dsts, nd, srcs, ns, from, to, log, start)
+	case maxInt8:
+		maxInt8LoggedAVX2(dsts, nd, srcs, ns, from, to, log, start)
+	case minUint8:
+		minUint8LoggedAVX2(dsts, nd, srcs, ns, from, to, log, start)
+	case maxUint8:
+		maxUint8LoggedAVX2(dsts, nd, srcs, ns, from, to, log, start)
+	case sumInt16:
+		sumInt16LoggedAVX2(dsts, nd, srcs, ns, from, to, log, start)
+	case prodInt16:
+		prodInt16LoggedAVX2(dsts, nd, srcs, ns, from, to, log, start)
+	case minInt16:
+		minInt16LoggedAVX2(dsts, nd, srcs, ns, from, to, log, start)
+	case maxInt16:
+		maxInt16LoggedAVX2(dsts, nd, srcs, ns, from, to, log, start)
+	case minUint16:
+		minUint16LoggedAVX2(dsts, nd, srcs, ns, from, to, log, start)
+	case maxUint16:
+		maxUint16LoggedAVX2(dsts, nd, srcs, ns, from, to, log, start)
+	case sumInt32:
+		sumInt32LoggedAVX2(dsts, nd, srcs, ns, from, to, log, start)
+	case prodInt32:
+		prodInt32LoggedAVX2(dsts, nd, srcs, ns, from, to, log, start)
+	case minInt32:
+		minInt32LoggedAVX2(dsts, nd, srcs, ns, from, to, log, start)
+	case maxInt32:
+		maxInt32LoggedAVX2(dsts, nd, srcs, ns, from, to, log, start)
+	case minUint32:
+		minUint32LoggedAVX2(dsts, nd, srcs, ns, from, to, log, start)
+	case maxUint32:
+		maxUint32LoggedAVX2(dsts, nd, srcs, ns, from, to, log, start)
+	case sumInt64:
+		sumInt64LoggedAVX2(dsts, nd, srcs, ns, from, to, log, start)
+	case prodInt64:
+		prodInt64LoggedAVX2(dsts, nd, srcs, ns, from, to, log, start)
+	case minInt64:
+		minInt64LoggedAVX2(dsts, nd, srcs, ns, from, to, log, start)
+	case maxInt64:
+		maxInt64LoggedAVX2(dsts, nd, srcs, ns, from, to, log, start)
+	case minUint64:
+		minUint64LoggedAVX2(dsts, nd, srcs, ns, from, to, log, start)
+	case maxUint64:
+		maxUint64LoggedAVX2(dsts, nd, srcs, ns, from, to, log, start)
+	case andBits:
+		andBitsLoggedAVX2(dsts, nd, srcs, ns, from, to, log, start)
+	case orBits:
+		orBitsLoggedAVX2(dsts, nd, srcs, ns, from, to, log, start)
+	case xorBits:
+		xorBitsLoggedAVX2(dsts, nd, srcs, ns, from, to, log, start)
+	case sumFloat32:
+		sumFloat32LoggedAVX2(dsts, nd, srcs, ns, from, to, log, start)
+	case prodFloat32:
+		prodFloat32LoggedAVX2(dsts, nd, srcs, ns, from, to, log, start)
+	case minFloat32:
+		minFloat32LoggedAVX2(dsts, nd, srcs, ns, from, to, log, start)
+	case maxFloat32:
+		maxFloat32LoggedAVX2(dsts, nd, srcs, ns, from, to, log, start)
+	case sumFloat64:
+		sumFloat64LoggedAVX2(dsts, nd, srcs, ns, from, to, log, start)
+	case prodFloat64:
+		prodFloat64LoggedAVX2(dsts, nd, srcs, ns, from, to, log, start)
+	case minFloat64:
+		minFloat64LoggedAVX2(dsts, nd, srcs, ns, from, to, log, start)
+	case maxFloat64:
+		maxFloat64LoggedAVX2(dsts, nd, srcs, ns, from, to, log, start)
+	case sumFloat16:
+		sumFloat16LoggedAVX2(dsts, nd, srcs, ns, from, to, log, start)
+	case prodFloat16:
+		prodFloat16LoggedAVX2(dsts, nd, srcs, ns, from, to, log, start)
+	case minFloat16:
+		minFloat16LoggedAVX2(dsts, nd, srcs, ns, from, to, log, start)
+	case maxFloat16:
+		maxFloat16LoggedAVX2(dsts, nd, srcs, ns, from, to, log, start)
+	case sumBFloat16:
+		sumBFloat16LoggedAVX2(dsts, nd, srcs, ns, from, to, log, start)
+	case prodBFloat16:
+		prodBFloat16LoggedAVX2(dsts, nd, srcs, ns, from, to, log, start)
+	case minBFloat16:
+		minBFloat16LoggedAVX2(dsts, nd, srcs, ns, from, to, log, start)
+	case maxBFloat16:
+		maxBFloat16LoggedAVX2(dsts, nd, srcs, ns, from, to, log, start)
+	case sumFloat8E4M3:
+		sumFloat8E4M3LoggedAVX2(dsts, nd, srcs, ns, from, to, log, start)
+	case prodFloat8E4M3:
+		prodFloat8E4M3LoggedAVX2(dsts, nd, srcs, ns, from, to, log, start)
+	case minFloat8E4M3:
+		minFloat8E4M3LoggedAVX2(dsts, nd, srcs, ns, from, to, log, start)
+	case maxFloat8E4M3:
+		maxFloat8E4M3LoggedAVX2(dsts, nd, srcs, ns, from, to, log, start)
+	case sumFloat8E5M2:
+		sumFloat8E5M2LoggedAVX2(dsts, nd, srcs, ns, from, to, log, start)
+	case prodFloat8E5M2:
+		prodFloat8E5M2LoggedAVX2(dsts, nd, srcs, ns, from, to, log, start)
+	case minFloat8E5M2:
+		minFloat8E5M2LoggedAVX2(dsts, nd, srcs, ns, from, to, log, start)
+	case maxFloat8E5M2:
+		maxFloat8E5M2LoggedAVX2(dsts, nd, srcs, ns, from, to, log, start)
+	}
+}
+
 // callScale runs the scaling kernel of a floating-point type.
 func callScale(t Type, wide bool, dst, src *byte, from, to int, factor float64) {
 	if wide {

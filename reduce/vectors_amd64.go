@@ -100,6 +100,24 @@ func kernelRange(t Type, op Op, k kernel, dsts, srcs [][]byte, from, to int, pas
 	}
 }
 
+// vectorsLogged reduces two sources or more from a byte on, keeping a log, and
+// returns how far kernels can go.
+func vectorsLogged(t Type, op Op, dsts, srcs [][]byte, log []byte, start, from, n int) int {
+	if active == pathPortable || op == Avg {
+		return from
+	}
+	k := kernels[t][op.pairwise()]
+	if active == pathAVX2 {
+		n -= (n - from) % vectorAVX2
+	}
+	for from < n {
+		to := min(n, from+stretch)
+		callLogged(k, active == pathAVX512, &dsts[0], len(dsts), &srcs[0], len(srcs), from, to, &log[0], start)
+		from = to
+	}
+	return from
+}
+
 // lead is how many bytes of d lie before the first whole line.
 func lead(d []byte) int { return int(-uintptr(unsafe.Pointer(unsafe.SliceData(d))) % line) }
 
