@@ -9,8 +9,6 @@ import (
 	"sync"
 	"testing"
 
-	"go.uber.org/goleak"
-
 	"github.com/weft-fabric/weft/comm"
 	"github.com/weft-fabric/weft/reduce"
 	"github.com/weft-fabric/weft/train"
@@ -18,8 +16,6 @@ import (
 	"github.com/weft-fabric/weft/train/optim"
 	"github.com/weft-fabric/weft/train/pipe"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // tiny is a run that takes milliseconds a step.
 func tiny() train.Config {
@@ -43,7 +39,7 @@ func ranks(t testing.TB, n int, f func(c *comm.Comm) error) error {
 	if n == 1 {
 		return f(nil)
 	}
-	world, err := comm.Local(n)
+	world, err := comm.LocalWith(n, comm.Config{Canonical: true})
 	if err != nil {
 		t.Fatal(err)
 	}
