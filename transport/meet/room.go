@@ -38,15 +38,17 @@ func (r *Room) Gather(ctx context.Context, mine []byte) ([][]byte, error) {
 	if err == nil {
 		err = r.until(ctx, func() bool { return r.result != nil || r.broken != nil })
 	}
+	if r.result != nil {
+		return r.result, nil // also if rank 0 left right after
+	}
 	if r.broken != nil {
 		return nil, r.broken
 	}
 	if err != nil {
 		err = fmt.Errorf("rank %d gathered over %s for %s: %w", r.cfg.Rank, r.addr, since(start), err)
 		r.fail(err)
-		return nil, err
 	}
-	return r.result, nil
+	return nil, err
 }
 
 // usable is nil or why the room can no longer gather; the caller holds mu.

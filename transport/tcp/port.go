@@ -461,6 +461,25 @@ func (p *port) Expect(from, channel int, dst []byte) {
 	p.ask(s, from, dst, nil, len(dst))
 }
 
+// ExpectTake announces that the next message of a way, of n bytes, will be
+// taken, so that its pieces are handed to f as they come, also while this rank
+// waits for something else, and by whichever goroutine reads them. The Take for
+// it returns once f has got all of them.
+func (p *port) ExpectTake(from, channel, n int, f func(piece []byte)) {
+	if p.check(from, channel) != nil || p.err.Load() != nil {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	w := p.way(from, channel)
+	s := p.at(w, p.members[from], uint32(channel), w.next)
+	if s == nil {
+		return
+	}
+	w.next++
+	p.ask(s, from, nil, f, n)
+}
+
 // ask says where a message is wanted; the caller holds mu.
 func (p *port) ask(s *slot, from int, dst []byte, take func([]byte), n int) {
 	if why := s.measure(n); why != "" {
@@ -569,7 +588,7 @@ func (p *port) receive(from, channel, n int, dst []byte, take func([]byte)) erro
 
 // pop ends a message that is complete; the caller holds mu.
 func (p *port) pop(w *way, s *slot, announced bool, dst []byte, take func([]byte)) {
-	if announced && s.total > 0 {
+	if announced && s.total > 0 && s.take == nil {
 		if take != nil {
 			take(s.dst)
 		} else if unsafe.SliceData(s.dst) != unsafe.SliceData(dst) {

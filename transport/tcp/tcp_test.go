@@ -3,6 +3,7 @@ package tcp
 import (
 	"context"
 	"errors"
+	"os"
 	"sync"
 	"testing"
 	"time"
@@ -14,6 +15,10 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	if os.Getenv("WEFT_TCP_BENCH") != "" {
+		benchChild()
+		return
+	}
 	goleak.VerifyTestMain(m)
 }
 
