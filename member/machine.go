@@ -309,7 +309,7 @@ func (m *Machine) Message(now Time, msg *Message) {
 	case Answer:
 		m.answered(msg)
 	case Rumour:
-		if msg.EpochNumber == number {
+		if msg.EpochNumber == number && (m.member() || m.office != nil) {
 			for _, w := range msg.Words {
 				m.hear(w)
 			}

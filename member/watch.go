@@ -13,6 +13,7 @@ type watch struct {
 	seen        Time // last sign of life, had or told of
 	own         Time // last beat that came from it, or Never
 	due         Time // when to look again
+	remind      Time // when to tell everyone again that it has failed
 	trouble     *trouble
 }
 
@@ -58,11 +59,14 @@ func (m *Machine) keep(old *Epoch) {
 			continue
 		}
 		at := slices.Index(m.ids, k.id)
+		if k.mine && at < 0 && k.state == Suspect { // another looks after it now
+			k.mine, k.until = false, m.now+2*m.cfg.Timeout
+		}
 		switch {
 		case k.state != Failed:
 		case k.incarnation == Final:
 			if at >= 0 {
-				m.tell(Word{k.id, Failed, Final})
+				m.watches[at].remind, m.watches[at].due = m.now, m.now
 			}
 		case at >= 0 && m.office == nil:
 			w := &m.watches[at]
@@ -70,7 +74,7 @@ func (m *Machine) keep(old *Epoch) {
 			k.state, k.mine, k.until = Suspect, true, far
 			m.emit(Event{Kind: Suspected, ID: k.id})
 		default:
-			k.until = m.now + 2*m.cfg.Timeout
+			k.mine, k.until = false, m.now+2*m.cfg.Timeout
 		}
 		kept = append(kept, k)
 	}
@@ -131,10 +135,7 @@ func (m *Machine) check(i int) {
 	}
 	state := m.State(id)
 	if state == Failed { // a beat will tell if it is not; as long as none does, others are reminded
-		w.due, w.trouble = m.now+m.cfg.Orphan/2, nil
-		if k := &m.marks[m.mark(id)]; k.mine {
-			m.tell(Word{id, Failed, k.incarnation})
-		}
+		m.remind(w, Word{id, Failed, m.marks[m.mark(id)].incarnation})
 		return
 	}
 	if w.trouble == nil {
@@ -146,8 +147,9 @@ func (m *Machine) check(i int) {
 	}
 	if age >= 2*t && m.agreed(w, t) {
 		m.set(id, Failed, w.incarnation, true)
-		m.raise(Word{id, Failed, w.incarnation})
-		w.due, w.trouble = m.now+m.cfg.Orphan/2, nil
+		w.remind = m.now + m.cfg.Orphan/2
+		m.remind(w, Word{id, Failed, w.incarnation})
+		m.tell(Word{id, Failed, w.incarnation})
 		return
 	}
 	if m.now >= w.trouble.again {
@@ -168,6 +170,19 @@ func (m *Machine) check(i int) {
 	case age < 2*t:
 		w.due = min(w.due, w.seen+2*t)
 	}
+}
+
+// remind tells the decider of a failure until an epoch follows, as its message may
+// be lost or come when an epoch has just changed, and now and then everyone.
+func (m *Machine) remind(w *watch, word Word) {
+	if m.office == nil {
+		m.send(m.decider(), Message{Verb: Rumour, Words: []Word{word}})
+	}
+	if m.now >= w.remind {
+		w.remind = m.now + m.cfg.Orphan/2
+		m.tell(word)
+	}
+	w.due, w.trouble = m.now+m.cfg.Retry, nil
 }
 
 // agreed reports whether an observer may call a member failed that it has not
