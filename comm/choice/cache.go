@@ -13,7 +13,6 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"strings"
 
 	"github.com/weft-fabric/weft/reduce"
 	"github.com/weft-fabric/weft/transport"
@@ -159,6 +158,11 @@ type Query struct {
 	Gather transport.Gather
 	Dir    string // of the cache; empty for none
 	Fresh  bool   // measure even if the cache knows them
+
+	// Busy is how many times longer than necessary ranks may have waited for cores
+	// for links to be kept, 0 for any. It tells a host that did something else at
+	// the time: 1.5 is plenty.
+	Busy float64
 }
 
 // Find gets links: those that rank 0 has in its cache if there are some, else
@@ -195,14 +199,23 @@ func Find(ctx context.Context, q Query) (l tune.Links, note string, err error) {
 		}
 		return got, note, got.Check()
 	}
-	if l, err = Measure(ctx, q.Port, q.Call, q.Rank, q.Hosts, q.Gather); err != nil {
+	l, busy, err := measure(ctx, q.Port, q.Call, q.Rank, q.Hosts, q.Gather)
+	if err != nil {
 		return l, note, err
 	}
 	l.Kind = q.Kind
-	if keeps {
-		if err := Save(q.Dir, key, l); err != nil { // links are good without a cache
-			note = strings.TrimPrefix(note+"; "+err.Error(), "; ")
+	also := ""
+	switch {
+	case !keeps:
+	case busy > q.Busy && q.Busy > 0:
+		also = fmt.Sprintf("measured links not kept: while they were measured, ranks had a core for 1/%.1f of the time that was theirs", busy)
+	default: // links are good without a cache
+		if err := Save(q.Dir, key, l); err != nil {
+			also = err.Error()
 		}
 	}
-	return l, note, nil
+	if note != "" && also != "" {
+		note += "; "
+	}
+	return l, note + also, nil
 }

@@ -240,6 +240,30 @@ func TestPicksAtOnce(t *testing.T) {
 	})
 }
 
+// Communicators of one shape share a table, whatever their hosts are called.
+func TestTablesAreShared(t *testing.T) {
+	tables := NewTables(desk(8), "tcp")
+	a, b := tables.For([]int{0, 0, 1, 1}), tables.For([]int{5, 5, 2, 2})
+	if a != b || a.n != 4 || a.many != 2 {
+		t.Errorf("%+v and %+v", a, b)
+	}
+	if c := tables.For([]int{0, 1, 0, 1}); c == a {
+		t.Error("ranks dealt out in turn have the table of ranks in a row")
+	}
+	if d := tables.For([]int{0, 0}); d.n != 2 || d.links.Ranks != 2 {
+		t.Errorf("%+v", d)
+	}
+	for n := range 2 * kept {
+		hosts := make([]int, n+1)
+		if got := tables.For(hosts); got.n != n+1 {
+			t.Fatalf("%d ranks for %d", got.n, n+1)
+		}
+	}
+	if len(tables.known) != kept {
+		t.Errorf("%d tables kept", len(tables.known))
+	}
+}
+
 func TestWrongCallsSayWhy(t *testing.T) {
 	table := New(desk(2), "shm", 2, nil)
 	for want, call := range map[string]func() (*Pick, error){
@@ -280,6 +304,14 @@ operation       from    to      algorithm   pieces  channels  time      bus band
 	got.Reset()
 	if err := New(desk(12), "tcp", 12, spread(3, 4)).Explain(&got); err != nil {
 		t.Fatal(err)
+	}
+	canonical := New(desk(12), "tcp", 12, spread(3, 4))
+	var sorted bytes.Buffer
+	if err := canonical.ExplainCanonical(&sorted); err != nil {
+		t.Fatal(err)
+	}
+	if text := sorted.String(); !strings.Contains(text, "; sums in the order of ranks\n") || strings.Contains(text, "hierarchical ring/ring") || !strings.Contains(text, "rank-order") {
+		t.Error(text)
 	}
 	if !strings.Contains(got.String(), "12 ranks over tcp on 3 hosts") || !strings.Contains(got.String(), "bound by") {
 		t.Error(got.String())

@@ -17,15 +17,25 @@ const largest = 1 << 30
 // runner-up there, and the reason. Sizes are bytes of the larger buffer, and a
 // choice's range ends where a size class does. Operations with a root are those
 // of root 0.
-func (t *Table) Explain(w io.Writer) error {
-	if _, err := fmt.Fprintln(w, t.heading()); err != nil {
+func (t *Table) Explain(w io.Writer) error { return t.explain(w, false) }
+
+// ExplainCanonical writes the table of calls that ask for sums in the order of
+// ranks.
+func (t *Table) ExplainCanonical(w io.Writer) error { return t.explain(w, true) }
+
+func (t *Table) explain(w io.Writer, canonical bool) error {
+	heading := t.heading()
+	if canonical {
+		heading += "; sums in the order of ranks"
+	}
+	if _, err := fmt.Fprintln(w, heading); err != nil {
 		return err
 	}
 	out := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(out, "operation\tfrom\tto\talgorithm\tpieces\tchannels\ttime\tbus bandwidth\tnext best\twhy")
 	for _, op := range sched.Collectives() {
 		if op == sched.Barrier {
-			p, err := t.Pick(op, 0, 0, false)
+			p, err := t.Pick(op, 0, 0, canonical)
 			if err != nil {
 				return err
 			}
@@ -35,7 +45,7 @@ func (t *Table) Explain(w io.Writer) error {
 		var from int64
 		var last *Pick
 		for class := 1; class <= classOf(largest); class++ {
-			p, err := t.Pick(op, 0, smallest(class), false)
+			p, err := t.Pick(op, 0, smallest(class), canonical)
 			if err != nil {
 				return err
 			}

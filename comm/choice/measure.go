@@ -16,16 +16,17 @@ import (
 )
 
 const (
-	spend   = 5 * time.Millisecond // on each of up to ten parts, and one round more
-	most    = 200                  // rounds of a part
-	warm    = 1                    // rounds that do not count
-	small   = 8                    // bytes of a small message
-	chain   = 2                    // small messages one after another, each sent when the one before came
-	burst   = 6                    // small messages sent without waiting: fewer than any transport has room for
-	pass    = 16 << 10             // bytes of the smallest of three passes over memory
-	batch   = 3 << 20              // bytes of traffic that are timed at once, where a pass is shorter
-	perPass = 3                    // bytes of traffic a byte of dst = dst + src: two loads and a store
-	room    = 128 << 20            // bytes that all ranks of a host may use together for passes
+	spend   = 5 * time.Millisecond   // on each of up to ten parts, and one round more
+	enough  = 100 * time.Millisecond // on all; from then on two rounds a part are done
+	most    = 200                    // rounds of a part
+	warm    = 1                      // rounds that do not count
+	small   = 8                      // bytes of a small message
+	chain   = 2                      // small messages one after another, each sent when the one before came
+	burst   = 6                      // small messages sent without waiting: fewer than any transport has room for
+	pass    = 16 << 10               // bytes of the smallest of three passes over memory
+	batch   = 3 << 20                // bytes of traffic that are timed at once, where a pass is shorter
+	perPass = 3                      // bytes of traffic a byte of dst = dst + src: two loads and a store
+	room    = 128 << 20              // bytes that all ranks of a host may use together for passes
 
 	leastPost = 0.02 // us: what a message takes of a core at least, some 60 cycles
 )
@@ -41,20 +42,26 @@ func largeFor(ranks int) int { return max(256<<10/max(ranks/8, 1)&^63, 16<<10) }
 // is gathered, and all return the same: the median rank's figures. The links'
 // Kind is the caller's to fill in.
 func Measure(ctx context.Context, port transport.Port, call transport.Call, rank int, hosts []int, gather transport.Gather) (tune.Links, error) {
+	l, _, err := measure(ctx, port, call, rank, hosts, gather)
+	return l, err
+}
+
+// measure also says how much longer ranks waited for a core than the other ranks
+// are the reason for: more than 1 on a host that does something else.
+func measure(ctx context.Context, port transport.Port, call transport.Call, rank int, hosts []int, gather transport.Gather) (l tune.Links, busy float64, err error) {
 	p := newProbe(ctx, port, rank, hosts)
 	port.Begin(&call, func() error { return context.Cause(ctx) })
-	var f findings
-	f.Cores = runtime.GOMAXPROCS(0)
+	f := findings{Cores: runtime.GOMAXPROCS(0)}
 	if err := p.run(&f); err != nil {
-		return tune.Links{}, fmt.Errorf("measuring links: %w", err)
+		return l, 0, fmt.Errorf("measuring links: %w", err)
 	}
 	mine, err := json.Marshal(&f)
 	if err != nil {
-		return tune.Links{}, fmt.Errorf("measuring links: %w", err)
+		return l, 0, fmt.Errorf("measuring links: %w", err)
 	}
 	all, err := gather(ctx, mine)
 	if err != nil {
-		return tune.Links{}, fmt.Errorf("gathering measured links: %w", err)
+		return l, 0, fmt.Errorf("gathering measured links: %w", err)
 	}
 	return combine(all, hosts)
 }
@@ -63,6 +70,7 @@ func Measure(ctx context.Context, port transport.Port, call transport.Call, rank
 // part in.
 type findings struct {
 	Cores int
+	Wait  float64 // time that passed for each that a core worked for the rank, while it always had work
 	Paces []tune.Pace
 	Sync  float64
 	Near  exchange
@@ -84,13 +92,16 @@ type probe struct {
 	size  int
 	mates []int // ranks of the own host, in order
 	hosts []int
+	begin time.Time
 	large int
-	bytes []byte // to send
-	space []byte // to receive
+	used  int64         // ns of a core, while passing over memory
+	wall  time.Duration // that passed meanwhile
+	bytes []byte        // to send
+	space []byte        // to receive
 }
 
 func newProbe(ctx context.Context, port transport.Port, rank int, hosts []int) *probe {
-	p := &probe{ctx: ctx, port: port, rank: rank, size: len(hosts), hosts: hosts}
+	p := &probe{ctx: ctx, port: port, rank: rank, size: len(hosts), hosts: hosts, begin: time.Now()}
 	for r, h := range hosts {
 		if h == hosts[rank] {
 			p.mates = append(p.mates, r)
@@ -130,6 +141,7 @@ func (p *probe) run(f *findings) error {
 		}
 		f.Paces = append(f.Paces, pace)
 	}
+	f.Wait = float64(p.wall) / float64(max(p.used, 1))
 	if p.size == 1 {
 		return nil
 	}
@@ -209,7 +221,7 @@ func (p *probe) timed(round func() error) (took, met float64, err error) {
 			return 0, 0, err
 		}
 		done := time.Now()
-		stop, err := p.agree(i >= most || done.Sub(begin) > spend && i > warm)
+		stop, err := p.agree(i >= most || i > warm && done.Sub(begin) > spend || i == warm && done.Sub(p.begin) > enough)
 		if err != nil {
 			return 0, 0, err
 		}
@@ -286,7 +298,7 @@ func (p *probe) memory(bytes int) (tune.Pace, error) {
 	var used []float64
 	// Ranks that share a core share the time, too.
 	budget := int64(spend) * int64(runtime.GOMAXPROCS(0)) / int64(max(len(p.mates), runtime.GOMAXPROCS(0)))
-	begin := cpuTime()
+	began, begin := time.Now(), cpuTime()
 	for i := 0; ; i++ {
 		start := cpuTime()
 		for range repeat {
@@ -300,6 +312,7 @@ func (p *probe) memory(bytes int) (tune.Pace, error) {
 			break
 		}
 	}
+	p.used, p.wall = p.used+cpuTime()-begin, p.wall+time.Since(began)
 	traffic := float64(perPass * bytes)
 	pace := tune.Pace{Traffic: traffic * float64(len(p.mates)), Byte: quantile(used, 10) / float64(repeat) / traffic}
 	return pace, p.meet() // the next size begins on all ranks at once
@@ -319,16 +332,16 @@ func quantile(list []float64, parts int) float64 {
 
 // combine makes links of what all ranks found: the median of each figure over
 // the ranks that have it. It is a function of the findings alone.
-func combine(all [][]byte, hosts []int) (tune.Links, error) {
-	l := tune.Links{Ranks: len(hosts)}
+func combine(all [][]byte, hosts []int) (l tune.Links, busy float64, err error) {
+	l.Ranks = len(hosts)
 	if len(all) != len(hosts) {
-		return l, fmt.Errorf("links measured by %d ranks of %d", len(all), len(hosts))
+		return l, 0, fmt.Errorf("links measured by %d ranks of %d", len(all), len(hosts))
 	}
 	found := make([]findings, len(all))
 	paces := 0
 	for r := range all {
 		if err := json.Unmarshal(all[r], &found[r]); err != nil {
-			return l, fmt.Errorf("links measured by rank %d: %w", r, err)
+			return l, 0, fmt.Errorf("links measured by rank %d: %w", r, err)
 		}
 		if r == 0 || found[r].Cores < l.Cores {
 			l.Cores = found[r].Cores
@@ -354,11 +367,12 @@ func combine(all [][]byte, hosts []int) (tune.Links, error) {
 		})
 	}
 	if paces == 0 {
-		return l, errors.New("some rank did not measure its memory")
+		return l, 0, errors.New("some rank did not measure its memory")
 	}
 	l.Sync = mid(func(f *findings) float64 { return f.Sync })
 	narrowest, widest := width(hosts)
 	crowd := max(1, float64(widest)/float64(max(l.Cores, 1)))
+	busy = mid(func(f *findings) float64 { return f.Wait }) / crowd
 	link := func(of func(f *findings) *exchange, far bool) tune.Link {
 		one := mid(func(f *findings) float64 { return of(f).Small })
 		many := mid(func(f *findings) float64 { return of(f).Burst })
@@ -383,5 +397,5 @@ func combine(all [][]byte, hosts []int) (tune.Links, error) {
 			l.Far.Beta = min(l.Far.Beta, l.Near.Beta)
 		}
 	}
-	return l, l.Check()
+	return l, busy, l.Check()
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -17,6 +18,8 @@ import (
 	"github.com/weft-fabric/weft/sched"
 	"github.com/weft-fabric/weft/transport"
 	"github.com/weft-fabric/weft/transport/mem"
+	"github.com/weft-fabric/weft/transport/shm"
+	"github.com/weft-fabric/weft/transport/tcp"
 	"github.com/weft-fabric/weft/tune"
 )
 
@@ -61,25 +64,35 @@ var call = transport.Call{Epoch: 1, Comm: 9, Seq: 1, Op: sched.Barrier, Root: -1
 func ranks(t *testing.T, n int, f func(rank int, port transport.Port, gather transport.Gather) error) []error {
 	t.Helper()
 	ends := mem.New(n)
+	return over(t, n, func(rank int, _ transport.Gather) (transport.Endpoint, error) { return ends[rank], nil }, f)
+}
+
+// over runs f on every rank over some transport.
+func over(t *testing.T, n int, open func(rank int, gather transport.Gather) (transport.Endpoint, error), f func(rank int, port transport.Port, gather transport.Gather) error) []error {
+	t.Helper()
 	m := &meeting{n: n}
-	errs := make([]error, n)
-	members := make([]int, n)
+	ends, errs, members := make([]transport.Endpoint, n), make([]error, n), make([]int, n)
 	for r := range members {
 		members[r] = r
 	}
 	var group sync.WaitGroup
 	for r := range n {
 		group.Go(func() {
-			port, err := ends[r].Port(9, 1, members)
-			if err != nil {
-				errs[r] = err
+			gather := m.at(r)
+			var port transport.Port
+			if ends[r], errs[r] = open(r, gather); errs[r] != nil {
 				return
 			}
-			errs[r] = errors.Join(f(r, port, m.at(r)), port.Close())
+			if port, errs[r] = ends[r].Port(9, 1, members); errs[r] == nil {
+				errs[r] = errors.Join(f(r, port, gather), port.Close())
+			}
 		})
 	}
 	group.Wait()
 	for _, e := range ends {
+		if e == nil {
+			continue
+		}
 		if err := e.Close(); err != nil {
 			t.Error(err)
 		}
@@ -131,6 +144,41 @@ func TestMeasure(t *testing.T) {
 	}
 }
 
+// The same over the transports between processes: messages cost more over TCP
+// than a pass through memory does.
+func TestMeasureOverTransports(t *testing.T) {
+	const n = 3
+	for kind, open := range map[string]func(rank int, gather transport.Gather) (transport.Endpoint, error){
+		"tcp": func(rank int, gather transport.Gather) (transport.Endpoint, error) {
+			return tcp.Open(t.Context(), tcp.Config{Rank: rank, Size: n, Gather: gather})
+		},
+		"shm": func(rank int, gather transport.Gather) (transport.Endpoint, error) {
+			return shm.Open(t.Context(), shm.Config{Rank: rank, Size: n, Gather: gather})
+		},
+	} {
+		t.Run(kind, func(t *testing.T) {
+			var got [n]tune.Links
+			for r, err := range over(t, n, open, func(rank int, port transport.Port, gather transport.Gather) (err error) {
+				got[rank], err = Measure(t.Context(), port, call, rank, make([]int, n), gather)
+				return err
+			}) {
+				if err != nil {
+					t.Fatalf("rank %d: %v", r, err)
+				}
+			}
+			l := got[0]
+			text, _ := json.Marshal(l)
+			t.Logf("%s", text)
+			if !reflect.DeepEqual(l, got[1]) || !reflect.DeepEqual(l, got[2]) {
+				t.Errorf("%+v", got)
+			}
+			if kind == "tcp" && (l.Near.Beta < l.Paces[0].Byte || l.Near.Alpha+2*l.Near.Post < 0.5) {
+				t.Errorf("messages over TCP for nothing: %+v", l)
+			}
+		})
+	}
+}
+
 // A measurement ends with its context, on every rank, also if one is missing.
 func TestMeasureEnds(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
@@ -153,7 +201,7 @@ func TestMeasureEnds(t *testing.T) {
 // What ranks found is joined by medians, and what they did not find is an error.
 func TestCombine(t *testing.T) {
 	one := func(cores int, sync, small, burst, large float64) []byte {
-		f := findings{Cores: cores, Sync: sync, Paces: []tune.Pace{{Traffic: 1000, Byte: sync * 1e-6}}, Near: exchange{small, burst, large}}
+		f := findings{Cores: cores, Wait: 3, Sync: sync, Paces: []tune.Pace{{Traffic: 1000, Byte: sync * 1e-6}}, Near: exchange{small, burst, large}}
 		text, err := json.Marshal(f)
 		if err != nil {
 			t.Fatal(err)
@@ -161,9 +209,9 @@ func TestCombine(t *testing.T) {
 		return text
 	}
 	all := [][]byte{one(8, 1, 10, 20, 10+1e-3*(256<<10-8)), one(2, 3, 12, 300, 99999), one(4, 2, 8, 15, 11)}
-	l, err := combine(all, []int{0, 0, 0})
-	if err != nil {
-		t.Fatal(err)
+	l, busy, err := combine(all, []int{0, 0, 0})
+	if err != nil || busy != 2 {
+		t.Fatal(busy, err)
 	}
 	// Three ranks on two cores: a core's time is two thirds of what passes.
 	post := 10.0 / 5 / 2 / 1.5
@@ -175,7 +223,7 @@ func TestCombine(t *testing.T) {
 		t.Errorf("%+v, want %+v", l, want)
 	}
 	for _, wrong := range [][][]byte{{}, all[:2], {all[0], all[1], []byte("{")}, {all[0], all[1], []byte("{}")}} {
-		if l, err := combine(wrong, []int{0, 0, 0}); err == nil {
+		if l, _, err := combine(wrong, []int{0, 0, 0}); err == nil {
 			t.Errorf("%d findings give %+v", len(wrong), l)
 		}
 	}
@@ -185,13 +233,13 @@ func TestCombine(t *testing.T) {
 // port is needed. A spoiled cache is measured anew, and so is one on demand.
 func TestFind(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "cache", "weft")
-	hosts := []int{0, 0}
+	hosts, busy := []int{0, 0}, 0.0
 	find := func(measures, fresh bool) (tune.Links, string) {
 		t.Helper()
 		var links [2]tune.Links
 		var notes [2]string
 		for r, err := range ranks(t, 2, func(rank int, port transport.Port, gather transport.Gather) (err error) {
-			q := Query{Port: port, Call: call, Kind: "mem", Rank: rank, Hosts: hosts, Gather: gather, Dir: dir, Fresh: fresh}
+			q := Query{Port: port, Call: call, Kind: "mem", Rank: rank, Hosts: hosts, Gather: gather, Dir: dir, Fresh: fresh, Busy: busy}
 			if !measures {
 				q.Port = nil
 			}
@@ -228,10 +276,22 @@ func TestFind(t *testing.T) {
 		t.Error(note)
 	}
 	find(true, true)
-	// A directory that cannot be made costs the cache, not the run.
-	if err := os.WriteFile(filepath.Join(t.TempDir(), "file"), nil, 0o644); err != nil {
+	// Links of a host that was busy are used and not kept.
+	if err := os.Remove(files[0]); err != nil {
 		t.Fatal(err)
 	}
+	busy = 1e-9
+	if l, note := find(true, false); l.Ranks != 2 || !strings.Contains(note, "measured links not kept") {
+		t.Error(note)
+	}
+	if _, err := os.Stat(files[0]); !errors.Is(err, fs.ErrNotExist) {
+		t.Error(err)
+	}
+	busy = 0
+	if _, note := find(true, false); note != "" {
+		t.Error(note)
+	}
+	// A directory that cannot be made costs the cache, not the run.
 	dir = filepath.Join(files[0], "below a file")
 	if l, note := find(true, false); l.Ranks != 2 || !strings.Contains(note, "not a directory") {
 		t.Errorf("%q", note)

@@ -185,9 +185,6 @@ func (t *Table) messages(key plain) (*Pick, error) {
 		next := list[(min(first, 1)+1)%2] // the fastest of the others
 		p.next, p.then = next.String(), next.Time
 	}
-	if key.canonical && sums(key.op) {
-		p.Reason += "; sums in the order of ranks"
-	}
 	return p, nil
 }
 
