@@ -1,20 +1,19 @@
 package train
 
 import (
-	"time"
-
 	"github.com/weft-fabric/weft/train/model"
 )
 
 // What replicas share: gradients are summed bucket by bucket, parameters gathered
-// unit by unit.
+// as they are needed.
 //
 //	ZeRO   a bucket whose gradients are final                  parameters
 //	0      all-reduce, in place                                whole, updated by all alike
-//	1      reduce-scatter, in place: the own share is right    whole, gathered after the update
+//	1      reduce-scatter, in place: the own share is right    whole; what others updated is gathered
+//	                                                           while the next step's forward begins
 //	2      reduce-scatter, added to the own shares; the        the same
 //	       bucket's buffer is used again
-//	3      the same, a unit at a time                          gathered before each use
+//	3      the same, a unit at a time                          gathered before each use, one unit ahead
 //
 // With ZeRO 0 and 1 gradients of a replica's micro-batches add up in its buffer and
 // are final in the last one's backward pass; with 2 and 3, which have no such
@@ -26,11 +25,11 @@ type pending struct {
 	ticket *ticket
 }
 
-// bucketOf is the bucket that a unit is in.
-func (p *plan) bucketOf(unit int) *bucket {
-	for i := range p.buckets {
-		if unit < p.buckets[i].to {
-			return &p.buckets[i]
+// bucketOf is the number of the bucket that a unit is in.
+func (p *plan) bucketOf(unit int) int {
+	for i, b := range p.buckets {
+		if unit < b.to {
+			return i
 		}
 	}
 	panic("train: unit behind the last bucket")
@@ -40,6 +39,11 @@ func (p *plan) bucketOf(unit int) *bucket {
 func (r *run) parameters(unit int) ([]float32, error) {
 	if r.feed != nil {
 		return r.feed.get(unit)
+	}
+	if r.fresh != nil {
+		if err := r.fresh[r.t.plan.bucketOf(unit)].wait(); err != nil {
+			return nil, err
+		}
 	}
 	s := r.t.plan.net.Spans[unit]
 	return r.t.params[s.Lo:s.Hi], nil
@@ -52,7 +56,7 @@ func (r *run) gradients(unit int) []float32 {
 	if t.cfg.Layout.Zero < 2 {
 		return t.grads[s.Lo:s.Hi]
 	}
-	b := t.plan.bucketOf(unit)
+	b := t.plan.buckets[t.plan.bucketOf(unit)]
 	if r.filled == nil {
 		r.filled = t.spare(b.Len())
 	}
@@ -80,7 +84,7 @@ func (t *Trainer) spare(n int) []float32 {
 // is complete.
 func (r *run) final(unit int, lastMicro bool) error {
 	t := r.t
-	b := t.plan.bucketOf(unit)
+	b := t.plan.buckets[t.plan.bucketOf(unit)]
 	if unit != b.from {
 		return nil
 	}
@@ -139,26 +143,21 @@ func (r *run) flush() error {
 	return first(errs)
 }
 
-// spread gathers updated parameters (ZeRO 1 and 2). It may be done again after a
-// failure: what a rank owns is right, and is all that is sent.
-func (r *run) spread() error {
+// spread begins to gather the parameters that the last step updated (ZeRO 1 and 2),
+// in the order in which forward uses them. What a rank owns is right, and is all
+// that is sent: it may be done again after a failure.
+func (r *run) spread() {
 	t := r.t
 	if !t.stale {
-		return nil
+		return
 	}
-	began := time.Now()
 	for _, b := range t.plan.buckets {
 		s := t.plan.share(b.Span, t.plan.spot.replica)
 		r.stats.Bytes += 4 * b.Len()
-		if err := allGather(r.ctx, &t.replicas, t.params[b.Lo:b.Hi], t.params[s.Lo:s.Hi]); err != nil {
-			return err
-		}
+		r.fresh = append(r.fresh, r.lane.do(func() error {
+			return allGather(r.ctx, &t.replicas, t.params[b.Lo:b.Hi], t.params[s.Lo:s.Hi])
+		}))
 	}
-	t.stale = false
-	d := time.Since(began)
-	r.stats.Comm += d
-	r.stats.Exposed += d
-	return nil
 }
 
 // feed gathers the parameters of units in the order in which a step uses them, one

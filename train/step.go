@@ -35,6 +35,7 @@ type run struct {
 	live   int           // bytes of tapes in use
 
 	feed   *feed
+	fresh  []*ticket   // of buckets whose parameters are being gathered (ZeRO 1 and 2)
 	filled []float32   // the bucket whose gradients are being computed (ZeRO 2 and 3)
 	busy   [2]*pending // buckets on their way (ZeRO 2 and 3)
 	loss   float64
@@ -59,12 +60,11 @@ func (t *Trainer) Step(ctx context.Context) (Stats, error) {
 	}
 	err = errors.Join(err, r.end())
 	if err == nil {
-		t.pending = true
+		t.pending, t.stale = true, false
 		err = r.commit()
 	}
 	if err == nil {
 		r.update()
-		err = r.spread()
 	}
 	r.stats.Wall = time.Since(began)
 	if err != nil {
@@ -115,11 +115,7 @@ func (t *Trainer) begin(ctx context.Context) *run {
 // passes runs the schedule.
 func (r *run) passes() error {
 	t := r.t
-	if t.stale {
-		if err := r.spread(); err != nil {
-			return err
-		}
-	}
+	r.spread()
 	for _, op := range t.cfg.Schedule.Ops(t.plan.spot.stage, t.cfg.Layout.PP, r.micros) {
 		var err error
 		if op.Backward {

@@ -12,18 +12,17 @@
 // A step is
 //
 //	passes    forward and backward over the replica's micro-batches (package pipe's
-//	          order); gradients are reduced bucket by bucket as they become final
+//	          order); parameters that other replicas own are gathered before they are
+//	          used, gradients are reduced bucket by bucket as they become final
 //	commit    one all-reduce of loss and gradient norm over all ranks
 //	update    AdamW on what the rank owns; no communication
-//	spread    ZeRO 1 and 2: updated parameters are gathered
 //
 // Nothing that outlives a step changes before the commit. A step that fails before
 // it leaves parameters, moments and step as they were on every rank. If it fails in
 // the commit itself some ranks may have it and others not: those who do not still
 // hold their reduced gradients, and Rebuild brings them forward with the numbers of
-// those who do. If it fails in the spread the step is taken, and the next Step or
-// Rebuild spreads again. After a failed step the communicator is unusable:
-// Rebuild goes on with another one.
+// those who do. After a failed step the communicator is unusable: Rebuild goes on
+// with another one.
 package train
 
 import (
