@@ -301,8 +301,8 @@ func (m *Machine) Message(now Time, msg *Message) {
 			m.send(msg.From, Message{Verb: Notice})
 		}
 		m.send(msg.From, Message{Verb: Beat, Incarnation: m.incarnation, Step: m.step})
-		if msg.EpochNumber == number {
-			m.hear(Word{m.self, msg.State, msg.Incarnation})
+		if msg.EpochNumber == number && m.member() {
+			m.refute(Word{m.self, msg.State, msg.Incarnation})
 		}
 	case Ask:
 		m.answer(msg)
