@@ -15,7 +15,7 @@ import (
 // Comparison is what to measure beside other libraries: float32 sums, all-reduce
 // and broadcast in place, the others from one buffer into another.
 type Comparison struct {
-	Op        sched.Collective
+	Ops       []Op
 	Transport string        // shm or tcp
 	Ranks     []int         // numbers of ranks, one table each
 	Sizes     []int64       // bytes of the larger buffer
@@ -40,6 +40,7 @@ type Cell struct {
 
 // Row is one size with one number of ranks. Cells are by family.
 type Row struct {
+	Op    string           `json:"op"`
 	Ranks int              `json:"ranks"`
 	Bytes int64            `json:"bytes"`
 	Cells map[string]*Cell `json:"cells"`
@@ -48,7 +49,6 @@ type Row struct {
 
 // Table is the outcome of a comparison.
 type Table struct {
-	Op        string    `json:"op"`
 	Transport string    `json:"transport"`
 	Rounds    int       `json:"rounds"`
 	Families  []string  `json:"families"`
@@ -67,11 +67,8 @@ func Compare(ctx context.Context, c Comparison) (*Table, error) {
 	if c.Peers == nil {
 		c.Peers = Peers(c.Transport)
 	}
-	t := &Table{Op: c.Op.String(), Transport: c.Transport, Rounds: c.Rounds}
-	present, bins := []*Peer{}, map[*Peer]string{}
-	for _, p := range c.own() {
-		present = append(present, p)
-	}
+	t := &Table{Transport: c.Transport, Rounds: c.Rounds}
+	present, bins := c.own(), map[*Peer]string{}
 	for _, p := range c.Peers {
 		c.Progress("building %s", p.Name)
 		bin, err := p.ready(ctx, c.Cache)
@@ -134,13 +131,17 @@ func (c *Comparison) ranks(ctx context.Context, n int, peers []*Peer, bins map[*
 		}
 		running = append(running, r)
 	}
-	for _, size := range c.Sizes {
-		if err := ctx.Err(); err != nil {
-			return rows, failed, err
+	for _, op := range c.Ops {
+		for _, size := range c.Sizes {
+			if err := ctx.Err(); err != nil {
+				return rows, failed, err
+			}
+			c.Progress("%s, %d ranks, %d bytes", op, n, size)
+			rows = append(rows, c.size(op, n, size, running, drop))
+			if op.Collective == sched.Barrier {
+				break // has no size
+			}
 		}
-		c.Progress("%d ranks, %d bytes", n, size)
-		row := c.size(n, size, running, drop)
-		rows = append(rows, row)
 	}
 	return rows, failed, nil
 }
@@ -158,10 +159,10 @@ type turn struct {
 }
 
 // size gives every competitor its turns at one size.
-func (c *Comparison) size(n int, bytes int64, running []*competitor, drop func(*Peer, error)) *Row {
+func (c *Comparison) size(op Op, n int, bytes int64, running []*competitor, drop func(*Peer, error)) *Row {
 	var turns []*turn
 	for _, r := range slices.Clone(running) {
-		t, err := c.prepare(r, bytes)
+		t, err := c.prepare(op, r, bytes)
 		switch {
 		case errors.Is(err, errCannot):
 		case err != nil:
@@ -178,13 +179,13 @@ func (c *Comparison) size(n int, bytes int64, running []*competitor, drop func(*
 			}
 		}
 	}
-	row := &Row{Ranks: n, Bytes: bytes, Cells: map[string]*Cell{}}
+	row := &Row{Op: op.String(), Ranks: n, Bytes: bytes, Cells: map[string]*Cell{}}
 	for _, t := range turns {
 		if t.err != nil {
 			drop(t.peer, t.err)
 			continue
 		}
-		cell := t.cell(c.Op, n, bytes)
+		cell := t.cell(op, n, bytes)
 		row.All = append(row.All, cell)
 		if best := row.Cells[t.peer.Family]; best == nil || cell.Micros < best.Micros {
 			row.Cells[t.peer.Family] = cell
@@ -194,13 +195,13 @@ func (c *Comparison) size(n int, bytes int64, running []*competitor, drop func(*
 }
 
 // prepare finds the best variant of a competitor and how many operations fill a batch.
-func (c *Comparison) prepare(r *competitor, bytes int64) (*turn, error) {
+func (c *Comparison) prepare(op Op, r *competitor, bytes int64) (*turn, error) {
 	var best *turn
 	var fastest time.Duration
-	variants := r.peer.of(c.Op.String())
+	variants := r.peer.of(op.String())
 	for _, v := range variants {
 		t := &turn{competitor: r, variant: v}
-		per, err := c.calibrate(t, bytes)
+		per, err := c.calibrate(op, t, bytes)
 		if errors.Is(err, errCannot) {
 			continue
 		}
@@ -212,11 +213,11 @@ func (c *Comparison) prepare(r *competitor, bytes int64) (*turn, error) {
 		}
 	}
 	if best == nil {
-		return nil, fmt.Errorf("%s: %w do %s", r.peer.Name, errCannot, c.Op)
+		return nil, fmt.Errorf("%s: %w do %s", r.peer.Name, errCannot, op)
 	}
 	// The last one that was prepared is what the ranks are set to.
 	if best.variant != variants[len(variants)-1] {
-		if _, err := r.prepare(c.Op.String(), best.variant, bytes); err != nil {
+		if _, err := r.prepare(op.String(), best.variant, bytes); err != nil {
 			return nil, err
 		}
 	}
@@ -228,8 +229,8 @@ const maxIters = 1 << 18
 
 // calibrate raises the number of operations until a batch takes half the time
 // that it is meant to, and gives the least time that one took.
-func (c *Comparison) calibrate(t *turn, bytes int64) (per time.Duration, err error) {
-	if t.wrong, err = t.prepare(c.Op.String(), t.variant, bytes); err != nil {
+func (c *Comparison) calibrate(op Op, t *turn, bytes int64) (per time.Duration, err error) {
+	if t.wrong, err = t.prepare(op.String(), t.variant, bytes); err != nil {
 		return 0, err
 	}
 	t.iters = 1
@@ -261,7 +262,7 @@ func (t *turn) once() error {
 	return nil
 }
 
-func (t *turn) cell(op sched.Collective, n int, bytes int64) *Cell {
+func (t *turn) cell(op Op, n int, bytes int64) *Cell {
 	name := t.peer.Name
 	if t.variant != "default" {
 		name += " " + t.variant

@@ -44,7 +44,7 @@ func (t *Table) Markdown(w io.Writer) error {
 			ours = append(ours, f)
 		}
 	}
-	head := []string{"ranks", "bytes"}
+	head := []string{"op", "ranks", "bytes"}
 	for _, f := range t.Families {
 		head = append(head, f+" us")
 	}
@@ -73,7 +73,7 @@ func (t *Table) Markdown(w io.Writer) error {
 	}
 	line(rule)
 	for _, r := range t.Rows {
-		cells := []string{fmt.Sprint(r.Ranks), unit.Bytes(r.Bytes).String()}
+		cells := []string{r.Op, fmt.Sprint(r.Ranks), unit.Bytes(r.Bytes).String()}
 		for _, f := range t.Families {
 			cells = append(cells, micros(r.Cells[f]))
 		}
@@ -110,13 +110,13 @@ func (t *Table) Markdown(w io.Writer) error {
 // Processor writes the processor time that a GB costs, in seconds of all ranks.
 func (t *Table) Processor(w io.Writer) error {
 	tw := tabwriter.NewWriter(w, 0, 0, 1, ' ', 0)
-	fmt.Fprintf(tw, "| ranks\t| bytes")
+	fmt.Fprintf(tw, "| op\t| ranks\t| bytes")
 	for _, f := range t.Families {
 		fmt.Fprintf(tw, "\t| %s s/GB", f)
 	}
-	fmt.Fprintf(tw, " |\n|%s\n", strings.Repeat(" ---\t|", len(t.Families)+2))
+	fmt.Fprintf(tw, " |\n|%s\n", strings.Repeat(" ---\t|", len(t.Families)+3))
 	for _, r := range t.Rows {
-		fmt.Fprintf(tw, "| %d\t| %s", r.Ranks, unit.Bytes(r.Bytes))
+		fmt.Fprintf(tw, "| %s\t| %d\t| %s", r.Op, r.Ranks, unit.Bytes(r.Bytes))
 		for _, f := range t.Families {
 			if c := r.Cells[f]; c != nil {
 				fmt.Fprintf(tw, "\t| %.3g", c.CPUPerG)

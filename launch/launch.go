@@ -49,11 +49,11 @@ type Spec struct {
 	Token string // WEFT_TOKEN; "" is 128 random bits
 
 	// Stdout and Stderr take whole lines, each in one Write; nil drops them.
-	// With Prefix a line begins with its rank in brackets. Output, where set,
-	// takes their place with writers of its own for a rank.
+	// With Prefix a line begins with its rank in brackets. Capture, where set,
+	// gives the writer of a rank's standard output, without prefix.
 	Stdout, Stderr io.Writer
 	Prefix         bool
-	Output         func(rank int) (stdout, stderr io.Writer)
+	Capture        func(rank int) io.Writer
 
 	// Signals that arrive are handed on to every rank. The first SIGINT or
 	// SIGTERM also starts the grace, the second ends it.

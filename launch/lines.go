@@ -23,26 +23,24 @@ type output struct {
 func newOutput(s *Spec) *output { return &output{spec: s} }
 
 func (o *output) writers(rank int) (stdout, stderr io.Writer) {
-	if o.spec.Output != nil {
-		stdout, stderr = o.spec.Output(rank)
-	} else {
-		stdout, stderr = o.spec.Stdout, o.spec.Stderr
+	var prefix []byte
+	if o.spec.Prefix {
+		prefix = []byte("[" + strconv.Itoa(rank) + "] ")
 	}
-	return o.lines(rank, stdout), o.lines(rank, stderr)
+	if o.spec.Capture != nil {
+		return o.lines(nil, o.spec.Capture(rank)), o.lines(prefix, o.spec.Stderr)
+	}
+	return o.lines(prefix, o.spec.Stdout), o.lines(prefix, o.spec.Stderr)
 }
 
-// lines gives nil for nil, and the writer itself where a single rank writes:
-// nothing can be torn there, and a prompt without a newline shows at once.
-func (o *output) lines(rank int, w io.Writer) io.Writer {
-	if w == nil || o.spec.N == 1 && !o.spec.Prefix {
+// lines gives nil for nil, and the writer itself where a single rank writes
+// without prefix: nothing can be torn there, and a prompt without a newline
+// shows at once.
+func (o *output) lines(prefix []byte, w io.Writer) io.Writer {
+	if w == nil || o.spec.N == 1 && prefix == nil {
 		return w
 	}
-	l := &lineWriter{to: w, mu: &o.mu}
-	if o.spec.Prefix {
-		l.prefix = []byte("[" + strconv.Itoa(rank) + "] ")
-	}
-	l.line = append(l.line, l.prefix...)
-	return l
+	return &lineWriter{to: w, mu: &o.mu, prefix: prefix, line: bytes.Clone(prefix)}
 }
 
 // lineWriter hands on whole lines, one Write each.

@@ -1,0 +1,106 @@
+package bench
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"net"
+	"time"
+
+	"github.com/weft-fabric/weft/comm"
+	"github.com/weft-fabric/weft/sched"
+)
+
+// Serve takes part in a comparison: it answers the benchmark on its control
+// socket until that hangs up. All ranks of c must serve.
+func Serve(ctx context.Context, c *comm.Comm, socket, buffers string) error {
+	conn, err := net.Dial("unix", socket)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	if _, err := fmt.Fprintf(conn, "rank %d of %d\n", c.Rank(), c.Size()); err != nil {
+		return err
+	}
+	s := &server{c: c, buffers: buffers}
+	defer s.drop()
+	for in := bufio.NewScanner(conn); in.Scan(); {
+		answer, err := s.answer(ctx, in.Text())
+		if err != nil {
+			return err
+		}
+		if _, err := fmt.Fprintln(conn, answer); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// server is one of our ranks in a comparison.
+type server struct {
+	c       *comm.Comm
+	buffers string
+	w       work
+	inPlace bool
+}
+
+func (s *server) drop() {
+	if s.w != nil {
+		_ = s.w.free()
+		s.w = nil
+	}
+}
+
+func (s *server) answer(ctx context.Context, line string) (string, error) {
+	var name, variant string
+	var bytes int64
+	var iters int
+	if n, _ := fmt.Sscanf(line, "prep %s %s %d", &name, &variant, &bytes); n == 3 {
+		return s.prepare(ctx, name, bytes)
+	}
+	if n, _ := fmt.Sscanf(line, "run %d", &iters); n != 1 || s.w == nil {
+		return "cannot understand: " + line, nil
+	}
+	if err := comm.Barrier(ctx, s.c); err != nil {
+		return "", err
+	}
+	cpu, start := processorTime(), time.Now()
+	for range iters {
+		if err := s.w.call(ctx, s.inPlace); err != nil {
+			return "", err
+		}
+	}
+	took := time.Since(start)
+	return fmt.Sprintf("took %d %d", took.Nanoseconds(), processorTime()-cpu), nil
+}
+
+func (s *server) prepare(ctx context.Context, name string, bytes int64) (string, error) {
+	op, err := ParseOp(name)
+	if err != nil {
+		return "cannot " + err.Error(), nil
+	}
+	// Nobody's memory goes away while another may still read it.
+	if err := comm.Barrier(ctx, s.c); err != nil {
+		return "", err
+	}
+	s.drop()
+	cfg := Default()
+	cfg.Op, cfg.Ranks, cfg.Buffers = op, s.c.Size(), s.buffers
+	cfg.MinBytes, cfg.MaxBytes = bytes, bytes
+	elements := int(cfg.Sizes()[0]) / cfg.Type.Size()
+	if s.w, err = newWork(s.c, &cfg, max(elements, 1)); err != nil {
+		return "", err
+	}
+	s.inPlace = op.Collective == sched.AllReduce || op.Collective == sched.Broadcast
+	s.w.size(elements)
+	m := &meter{c: s.c, cfg: &cfg, w: s.w}
+	wrong, err := m.verify(ctx, s.inPlace, uint64(bytes))
+	if err != nil {
+		return "", err
+	}
+	s.w.zero()
+	if s.c.Rank() != 0 {
+		wrong = 0 // the sum over all ranks, which is told once
+	}
+	return fmt.Sprintf("ready %d", wrong), nil
+}

@@ -1,0 +1,208 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+	"github.com/weft-fabric/weft/bench"
+	"github.com/weft-fabric/weft/launch"
+	"github.com/weft-fabric/weft/reduce"
+	"github.com/weft-fabric/weft/unit"
+)
+
+// benchFlags are what the verb takes, in nccl-tests' letters where it has them.
+type benchFlags struct {
+	cfg                                        bench.Config
+	min, max, step, ranks, redop, dtype, floor string
+	plain, registered, json, cpu, compare      bool
+	program, output, hosts, rsh, sizes         string
+	rounds                                     int
+	spec                                       launch.Spec
+}
+
+func newBench() *cobra.Command {
+	f := &benchFlags{cfg: bench.Default()}
+	cmd := &cobra.Command{
+		Use:   "bench [OPERATION...]",
+		Short: "Measure and verify collectives between processes, as nccl-tests does",
+		Long: `Start ranks on this host, or on others, and measure an operation at a range of
+sizes: nccl-tests' flags and columns. Results are verified on inputs whose right
+result is known to the bit. The time of an operation is that of the slowest rank,
+the median over batches.
+
+OPERATION is all-reduce by default; known are
+` + wrap(operations(), 78) + `
+
+-n is the number of ranks; nccl-tests' -n is --iters here. Buffers are registered
+(got from the library, mapped by the peers) unless --plain.
+
+--compare measures beside Open MPI, MPICH, Gloo and PyTorch's Gloo where they are
+installed, and beside what the memory of the host allows. All take turns in one
+run; the table has the medians, and ratios above 1 are how many times as long as
+ours the others take. Programs for the others are compiled when first needed and
+kept in the user's cache folder.`,
+		Example: `  weft bench all-reduce -b 8 -e 64M -f 2 -n 4
+  weft bench all-gather -n 2 -d bfloat16 --transport tcp --cpu
+  weft bench all-reduce -n 4 --algo ring -b 1M -e 1M
+  weft bench all-reduce -n 2 --hosts a,b --rsh 'ip netns exec {host}' --master-addr 10.0.0.1
+  weft bench all-reduce -n 4 --require shm --floor 5GB/s
+  weft bench --compare -n 2,4,8 --sizes 8,32K,1M,16M
+  weft bench --compare all-gather broadcast --transport tcp`,
+		ValidArgs: strings.Split(operations(), ", "),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if f.compare {
+				return f.runCompare(cmd, args)
+			}
+			return f.run(cmd, args)
+		},
+	}
+	fl := cmd.Flags()
+	fl.StringVarP(&f.min, "minbytes", "b", "8", "smallest `SIZE`: bytes, or with K, M, G powers of 1024")
+	fl.StringVarP(&f.max, "maxbytes", "e", "64M", "largest `SIZE`")
+	fl.StringVarP(&f.step, "stepbytes", "i", "", "`SIZE` to add from row to row, instead of -f")
+	fl.Float64VarP(&f.cfg.StepFactor, "stepfactor", "f", 2, "factor from row to row")
+	fl.StringVarP(&f.ranks, "ranks", "n", "2", "number of ranks; with --compare a list such as 2,4,8")
+	fl.StringVarP(&f.redop, "op", "o", "sum", "`REDUCTION`: sum, prod, min, max, avg, mulsum, band, bor, bxor")
+	fl.StringVarP(&f.dtype, "datatype", "d", "float32", "`TYPE` of elements")
+	fl.IntVarP(&f.cfg.Root, "root", "r", 0, "`RANK` that is the root")
+	fl.BoolVarP(&f.cfg.Check, "check", "c", true, "verify results")
+	fl.IntVar(&f.cfg.Iters, "iters", 0, "operations of a batch; as many as take 20 ms without it")
+	fl.IntVarP(&f.cfg.Warmup, "warmup_iters", "w", 5, "operations before the first batch")
+	fl.IntVar(&f.cfg.Batches, "batches", 5, "batches, of which the median counts")
+	fl.StringVar(&f.cfg.Transport, "transport", "", "`NAME`: shm, tcp, or mem for ranks that are goroutines; the fastest without it")
+	fl.StringVar(&f.cfg.Require, "require", "", "`TRANSPORT` that must be what is used; another one is an error")
+	fl.StringVar(&f.floor, "floor", "", "least `RATE`, like 5GB/s, of links and of bus bandwidth at the largest size; less is an error")
+	fl.BoolVar(&f.registered, "registered", true, "buffers from the library, which peers map")
+	fl.BoolVar(&f.plain, "plain", false, "buffers from anywhere")
+	fl.StringVar(&f.cfg.Algo, "algo", "", "`ALGORITHM` to use; see 'weft algo list'")
+	fl.StringVar(&f.program, "program", "", "`FILE` with the program to use; see 'weft algo show'")
+	fl.BoolVar(&f.cpu, "cpu", false, "also processor seconds of all ranks for a GB that must move")
+	fl.BoolVar(&f.json, "json", false, "print JSON")
+	fl.StringVar(&f.output, "output", "", "`FILE` to write to instead of standard output")
+	fl.BoolVar(&f.compare, "compare", false, "measure beside other libraries")
+	fl.StringVar(&f.sizes, "sizes", "8,4K,32K,256K,1M,2M,16M,64M", "`LIST` of sizes for --compare")
+	fl.IntVar(&f.rounds, "rounds", 7, "turns of each competitor at a size, for --compare; the median counts")
+	hostFlags(cmd, &f.spec, &f.hosts, &f.rsh)
+	return cmd
+}
+
+// newBenchRank is the verb that a rank runs.
+func newBenchRank() *cobra.Command {
+	return &cobra.Command{
+		Use: "bench-rank", Hidden: true, Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := bench.Main(cmd.Context(), cmd.OutOrStdout()); err != nil {
+				return finding{err}
+			}
+			return nil
+		},
+	}
+}
+
+func operations() string {
+	var names []string
+	for _, o := range bench.Ops() {
+		names = append(names, o.String())
+	}
+	return strings.Join(names, ", ")
+}
+
+// self is the command that starts one of our ranks.
+func self() ([]string, error) {
+	path, err := os.Executable()
+	return []string{path, "bench-rank"}, err
+}
+
+// run measures one operation.
+func (f *benchFlags) run(cmd *cobra.Command, args []string) error {
+	if len(args) > 1 {
+		return fmt.Errorf("%d operations; want one, or --compare", len(args))
+	}
+	if err := f.read(cmd, args); err != nil {
+		return err
+	}
+	var err error
+	if f.spec.Command, err = self(); err != nil {
+		return err
+	}
+	if err := places(&f.spec, f.hosts, f.rsh); err != nil {
+		return err
+	}
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
+	defer signal.Stop(signals)
+	f.spec.Signals, f.spec.Stderr, f.spec.Prefix = signals, cmd.ErrOrStderr(), true
+	var verdict error
+	err = output(cmd, f.output, func(w io.Writer) error {
+		tell := func(bench.Event) {}
+		p := bench.NewPrinter(w, f.cfg, f.cpu)
+		if !f.json {
+			tell = p.Event
+		}
+		r, err := bench.Measure(cmd.Context(), f.cfg, f.spec, tell)
+		if errors.Is(err, bench.ErrWrong) || errors.Is(err, bench.ErrSlow) {
+			verdict, err = finding{err}, nil
+		}
+		if err != nil {
+			return err
+		}
+		if f.json {
+			return printJSON(w, r)
+		}
+		p.Foot(r)
+		return nil
+	})
+	return errors.Join(err, verdict)
+}
+
+// read fills in the Config from the flags.
+func (f *benchFlags) read(cmd *cobra.Command, args []string) (err error) {
+	if len(args) == 1 {
+		if f.cfg.Op, err = bench.ParseOp(args[0]); err != nil {
+			return err
+		}
+	}
+	for _, x := range []struct {
+		flag, text string
+		to         *int64
+	}{{"-b", f.min, &f.cfg.MinBytes}, {"-e", f.max, &f.cfg.MaxBytes}, {"-i", f.step, &f.cfg.StepBytes}} {
+		if x.text == "" {
+			continue
+		}
+		if *x.to, err = bench.ParseSize(x.text); err != nil {
+			return fmt.Errorf("%s: %w", x.flag, err)
+		}
+	}
+	if f.cfg.Ranks, err = strconv.Atoi(f.ranks); err != nil {
+		return fmt.Errorf("-n %q: want a number of ranks; lists are for --compare", f.ranks)
+	}
+	if f.cfg.Reduce, err = reduce.ParseOp(f.redop); err != nil {
+		return fmt.Errorf("-o: %w", err)
+	}
+	if f.cfg.Type, err = reduce.ParseType(f.dtype); err != nil {
+		return fmt.Errorf("-d: %w", err)
+	}
+	if f.floor != "" {
+		if f.cfg.Floor, err = unit.ParseRate(f.floor); err != nil {
+			return fmt.Errorf("--floor: %w", err)
+		}
+	}
+	if f.plain || !f.registered {
+		f.cfg.Buffers = bench.Plain
+	}
+	if f.program != "" {
+		text, err := readInput(cmd, f.program)
+		if err != nil {
+			return err
+		}
+		f.cfg.Program = string(text)
+	}
+	return f.cfg.Complete()
+}

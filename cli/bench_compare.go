@@ -1,0 +1,114 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/weft-fabric/weft/bench"
+)
+
+// compareBatch is how long a competitor's turn takes: long beside waking up
+// ranks that sleep, short beside what else goes on in a machine.
+const compareBatch = 20 * time.Millisecond
+
+// runCompare measures operations beside other libraries.
+func (f *benchFlags) runCompare(cmd *cobra.Command, args []string) (err error) {
+	c := bench.Comparison{Transport: f.cfg.Transport, Rounds: f.rounds, Batch: compareBatch}
+	if c.Transport == "" {
+		c.Transport = "shm"
+	}
+	if c.Transport != "shm" && c.Transport != "tcp" {
+		return fmt.Errorf("--transport %s: other libraries have shm and tcp", c.Transport)
+	}
+	if c.Rounds < 1 {
+		return fmt.Errorf("--rounds %d: want at least 1", c.Rounds)
+	}
+	if len(args) == 0 {
+		args = []string{"all-reduce"}
+	}
+	for _, a := range args {
+		op, err := bench.ParseOp(a)
+		if err != nil {
+			return err
+		}
+		c.Ops = append(c.Ops, op)
+	}
+	for _, s := range strings.Split(f.sizes, ",") {
+		n, err := bench.ParseSize(s)
+		if err != nil || n < 4 {
+			return fmt.Errorf("--sizes %q: want sizes of at least one float32, like 8,32K,1M", s)
+		}
+		c.Sizes = append(c.Sizes, n)
+	}
+	for _, s := range strings.Split(f.ranks, ",") {
+		n, err := strconv.Atoi(s)
+		if err != nil || n < 1 {
+			return fmt.Errorf("-n %q: want numbers of ranks, like 2,4,8", s)
+		}
+		c.Ranks = append(c.Ranks, n)
+	}
+	if c.Self, err = self(); err != nil {
+		return err
+	}
+	if c.Cache, err = bench.Cache(); err != nil {
+		return err
+	}
+	done := func() {}
+	c.Progress, done = overwritten(cmd.ErrOrStderr())
+	table, err := bench.Compare(cmd.Context(), c)
+	done()
+	if err != nil {
+		return err
+	}
+	return output(cmd, f.output, func(w io.Writer) error {
+		if f.json {
+			return printJSON(w, table)
+		}
+		fmt.Fprintf(w, "# float32 sums over %s, medians of %d turns taken in one run, microseconds an operation\n", c.Transport, c.Rounds)
+		table.Absent(w)
+		if err := table.Markdown(w); err != nil {
+			return err
+		}
+		if !f.cpu {
+			return nil
+		}
+		fmt.Fprintln(w, "\n# processor seconds of all ranks for a GB that must move")
+		return table.Processor(w)
+	})
+}
+
+// overwritten shows a line that is written over, on a terminal only.
+func overwritten(w io.Writer) (show func(string, ...any), done func()) {
+	file, ok := w.(*os.File)
+	if ok {
+		st, err := file.Stat()
+		ok = err == nil && st.Mode()&os.ModeCharDevice != 0
+	}
+	if !ok {
+		return func(string, ...any) {}, func() {}
+	}
+	return func(format string, args ...any) { fmt.Fprintf(w, "\r\x1b[K"+format, args...) }, func() { fmt.Fprint(w, "\r\x1b[K") }
+}
+
+// wrap breaks a list at commas into lines of at most width letters.
+func wrap(s string, width int) string {
+	var b strings.Builder
+	column := 0
+	for i, word := range strings.Split(s, " ") {
+		if i > 0 && column+1+len(word) > width {
+			b.WriteByte('\n')
+			column = 0
+		} else if i > 0 {
+			b.WriteByte(' ')
+			column++
+		}
+		b.WriteString(word)
+		column += len(word)
+	}
+	return b.String()
+}
