@@ -311,6 +311,24 @@ func minFloat8E5M2LoggedAVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from in
 func maxFloat8E5M2LoggedAVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
 
 //go:noescape
+func meanFloat32LoggedAVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int, factor float32)
+
+//go:noescape
+func meanFloat64LoggedAVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int, factor float64)
+
+//go:noescape
+func meanFloat16LoggedAVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int, factor float32)
+
+//go:noescape
+func meanBFloat16LoggedAVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int, factor float32)
+
+//go:noescape
+func meanFloat8E4M3LoggedAVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int, factor float32)
+
+//go:noescape
+func meanFloat8E5M2LoggedAVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int, factor float32)
+
+//go:noescape
 func scaleFloat32AVX2(dst *byte, src *byte, from int, to int, factor float32)
 
 //go:noescape

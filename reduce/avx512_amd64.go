@@ -311,6 +311,24 @@ func minFloat8E5M2LoggedAVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from 
 func maxFloat8E5M2LoggedAVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
 
 //go:noescape
+func meanFloat32LoggedAVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int, factor float32)
+
+//go:noescape
+func meanFloat64LoggedAVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int, factor float64)
+
+//go:noescape
+func meanFloat16LoggedAVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int, factor float32)
+
+//go:noescape
+func meanBFloat16LoggedAVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int, factor float32)
+
+//go:noescape
+func meanFloat8E4M3LoggedAVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int, factor float32)
+
+//go:noescape
+func meanFloat8E5M2LoggedAVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int, factor float32)
+
+//go:noescape
 func scaleFloat32AVX512(dst *byte, src *byte, from int, to int, factor float32)
 
 //go:noescape

@@ -15272,7 +15272,7 @@ done:
 
 // func sumInt8LoggedAVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
 // Requires: AVX, AVX512BW, AVX512F, BMI2, CMOV
-TEXT ·sumInt8LoggedAVX512(SB), NOSPLIT, $0-64
+TEXT ·sumInt8LoggedAVX512(SB), NOSPLIT, $8-64
 	MOVQ dsts+0(FP), AX
 	MOVQ nd+8(FP), CX
 	MOVQ srcs+16(FP), DX
@@ -15291,16 +15291,24 @@ TEXT ·sumInt8LoggedAVX512(SB), NOSPLIT, $0-64
 block:
 	MOVQ      DI, R9
 	SUBQ      SI, R9
-	CMPQ      R9, $+256
+	CMPQ      R9, $+512
 	JL        tail
 	VMOVDQU64 (R10)(SI*1), Z0
 	VMOVDQU64 64(R10)(SI*1), Z1
 	VMOVDQU64 128(R10)(SI*1), Z2
 	VMOVDQU64 192(R10)(SI*1), Z3
+	VMOVDQU64 256(R10)(SI*1), Z4
+	VMOVDQU64 320(R10)(SI*1), Z5
+	VMOVDQU64 384(R10)(SI*1), Z6
+	VMOVDQU64 448(R10)(SI*1), Z7
 	VPADDB    (R11)(SI*1), Z0, Z0
 	VPADDB    64(R11)(SI*1), Z1, Z1
 	VPADDB    128(R11)(SI*1), Z2, Z2
 	VPADDB    192(R11)(SI*1), Z3, Z3
+	VPADDB    256(R11)(SI*1), Z4, Z4
+	VPADDB    320(R11)(SI*1), Z5, Z5
+	VPADDB    384(R11)(SI*1), Z6, Z6
+	VPADDB    448(R11)(SI*1), Z7, Z7
 	TESTQ     BX, BX
 	JZ        block_sources_done
 	MOVQ      DX, R13
@@ -15312,6 +15320,10 @@ block_sources:
 	VPADDB 64(R15)(SI*1), Z1, Z1
 	VPADDB 128(R15)(SI*1), Z2, Z2
 	VPADDB 192(R15)(SI*1), Z3, Z3
+	VPADDB 256(R15)(SI*1), Z4, Z4
+	VPADDB 320(R15)(SI*1), Z5, Z5
+	VPADDB 384(R15)(SI*1), Z6, Z6
+	VPADDB 448(R15)(SI*1), Z7, Z7
 	ADDQ   $0x18, R13
 	DECQ   R14
 	JNZ    block_sources
@@ -15321,13 +15333,21 @@ block_sources_done:
 	VMOVDQU64 Z1, 128(R8)
 	VMOVDQU64 Z2, 192(R8)
 	VMOVDQU64 Z3, 256(R8)
+	VMOVDQU64 Z4, 320(R8)
+	VMOVDQU64 Z5, 384(R8)
+	VMOVDQU64 Z6, 448(R8)
+	VMOVDQU64 Z7, 512(R8)
 	MOVQ      start+56(FP), R9
-	LEAQ      256(SI)(R9*1), R9
+	LEAQ      512(SI)(R9*1), R9
 	MOVQ      R9, 8(R8)
 	VMOVDQU64 Z0, (R12)(SI*1)
 	VMOVDQU64 Z1, 64(R12)(SI*1)
 	VMOVDQU64 Z2, 128(R12)(SI*1)
 	VMOVDQU64 Z3, 192(R12)(SI*1)
+	VMOVDQU64 Z4, 256(R12)(SI*1)
+	VMOVDQU64 Z5, 320(R12)(SI*1)
+	VMOVDQU64 Z6, 384(R12)(SI*1)
+	VMOVDQU64 Z7, 448(R12)(SI*1)
 	TESTQ     CX, CX
 	JZ        block_targets_done
 	MOVQ      AX, R13
@@ -15339,19 +15359,28 @@ block_targets:
 	VMOVDQU64 Z1, 64(R15)(SI*1)
 	VMOVDQU64 Z2, 128(R15)(SI*1)
 	VMOVDQU64 Z3, 192(R15)(SI*1)
+	VMOVDQU64 Z4, 256(R15)(SI*1)
+	VMOVDQU64 Z5, 320(R15)(SI*1)
+	VMOVDQU64 Z6, 384(R15)(SI*1)
+	VMOVDQU64 Z7, 448(R15)(SI*1)
 	ADDQ      $0x18, R13
 	DECQ      R14
 	JNZ       block_targets
 
 block_targets_done:
 	MOVQ R9, (R8)
-	ADDQ $+256, SI
+	ADDQ $+512, SI
 	JMP  block
 
 tail:
 	MOVQ       DI, R9
 	SUBQ       SI, R9
 	JLE        done
+	LEAQ       64(SI), BP
+	CMPQ       BP, DI
+	CMOVQGT    DI, BP
+	MOVQ       BP, R9
+	SUBQ       SI, R9
 	MOVQ       $-1, R13
 	BZHIQ      R9, R13, R13
 	KMOVQ      R13, K1
@@ -15372,12 +15401,9 @@ tail_sources:
 	JNZ        tail_sources
 
 tail_sources_done:
-	LEAQ      64(SI), R13
-	CMPQ      R13, DI
-	CMOVQGT   DI, R13
 	VMOVDQU64 Z0, 64(R8)
 	MOVQ      start+56(FP), R9
-	LEAQ      (R13)(R9*1), R9
+	LEAQ      (BP)(R9*1), R9
 	MOVQ      R9, 8(R8)
 	VMOVDQU8  Z0, K1, (R12)(SI*1)
 	TESTQ     CX, CX
@@ -15403,7 +15429,7 @@ done:
 
 // func prodInt8LoggedAVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
 // Requires: AVX, AVX512BW, AVX512F, BMI2, CMOV
-TEXT ·prodInt8LoggedAVX512(SB), NOSPLIT, $0-64
+TEXT ·prodInt8LoggedAVX512(SB), NOSPLIT, $8-64
 	MOVQ dsts+0(FP), AX
 	MOVQ nd+8(FP), CX
 	MOVQ srcs+16(FP), DX
@@ -15422,48 +15448,88 @@ TEXT ·prodInt8LoggedAVX512(SB), NOSPLIT, $0-64
 block:
 	MOVQ         DI, R9
 	SUBQ         SI, R9
-	CMPQ         R9, $+256
+	CMPQ         R9, $+512
 	JL           tail
 	VMOVDQU64    (R10)(SI*1), Z0
 	VMOVDQU64    64(R10)(SI*1), Z1
 	VMOVDQU64    128(R10)(SI*1), Z2
 	VMOVDQU64    192(R10)(SI*1), Z3
-	VMOVDQU64    (R11)(SI*1), Z4
-	VPSRLW       $0x08, Z0, Z5
-	VPSRLW       $0x08, Z4, Z6
-	VPMULLW      Z6, Z5, Z5
-	VPSLLW       $0x08, Z5, Z5
-	VPMULLW      Z4, Z0, Z0
-	VPBROADCASTD c32_ff00ffAVX512<>+0(SB), Z4
-	VPANDD       Z4, Z0, Z0
-	VPORD        Z5, Z0, Z0
-	VMOVDQU64    64(R11)(SI*1), Z4
-	VPSRLW       $0x08, Z1, Z5
-	VPSRLW       $0x08, Z4, Z6
-	VPMULLW      Z6, Z5, Z5
-	VPSLLW       $0x08, Z5, Z5
-	VPMULLW      Z4, Z1, Z1
-	VPBROADCASTD c32_ff00ffAVX512<>+0(SB), Z4
-	VPANDD       Z4, Z1, Z1
-	VPORD        Z5, Z1, Z1
-	VMOVDQU64    128(R11)(SI*1), Z4
-	VPSRLW       $0x08, Z2, Z5
-	VPSRLW       $0x08, Z4, Z6
-	VPMULLW      Z6, Z5, Z5
-	VPSLLW       $0x08, Z5, Z5
-	VPMULLW      Z4, Z2, Z2
-	VPBROADCASTD c32_ff00ffAVX512<>+0(SB), Z4
-	VPANDD       Z4, Z2, Z2
-	VPORD        Z5, Z2, Z2
-	VMOVDQU64    192(R11)(SI*1), Z4
-	VPSRLW       $0x08, Z3, Z5
-	VPSRLW       $0x08, Z4, Z6
-	VPMULLW      Z6, Z5, Z5
-	VPSLLW       $0x08, Z5, Z5
-	VPMULLW      Z4, Z3, Z3
-	VPBROADCASTD c32_ff00ffAVX512<>+0(SB), Z4
-	VPANDD       Z4, Z3, Z3
-	VPORD        Z5, Z3, Z3
+	VMOVDQU64    256(R10)(SI*1), Z4
+	VMOVDQU64    320(R10)(SI*1), Z5
+	VMOVDQU64    384(R10)(SI*1), Z6
+	VMOVDQU64    448(R10)(SI*1), Z7
+	VMOVDQU64    (R11)(SI*1), Z8
+	VPSRLW       $0x08, Z0, Z9
+	VPSRLW       $0x08, Z8, Z10
+	VPMULLW      Z10, Z9, Z9
+	VPSLLW       $0x08, Z9, Z9
+	VPMULLW      Z8, Z0, Z0
+	VPBROADCASTD c32_ff00ffAVX512<>+0(SB), Z8
+	VPANDD       Z8, Z0, Z0
+	VPORD        Z9, Z0, Z0
+	VMOVDQU64    64(R11)(SI*1), Z8
+	VPSRLW       $0x08, Z1, Z9
+	VPSRLW       $0x08, Z8, Z10
+	VPMULLW      Z10, Z9, Z9
+	VPSLLW       $0x08, Z9, Z9
+	VPMULLW      Z8, Z1, Z1
+	VPBROADCASTD c32_ff00ffAVX512<>+0(SB), Z8
+	VPANDD       Z8, Z1, Z1
+	VPORD        Z9, Z1, Z1
+	VMOVDQU64    128(R11)(SI*1), Z8
+	VPSRLW       $0x08, Z2, Z9
+	VPSRLW       $0x08, Z8, Z10
+	VPMULLW      Z10, Z9, Z9
+	VPSLLW       $0x08, Z9, Z9
+	VPMULLW      Z8, Z2, Z2
+	VPBROADCASTD c32_ff00ffAVX512<>+0(SB), Z8
+	VPANDD       Z8, Z2, Z2
+	VPORD        Z9, Z2, Z2
+	VMOVDQU64    192(R11)(SI*1), Z8
+	VPSRLW       $0x08, Z3, Z9
+	VPSRLW       $0x08, Z8, Z10
+	VPMULLW      Z10, Z9, Z9
+	VPSLLW       $0x08, Z9, Z9
+	VPMULLW      Z8, Z3, Z3
+	VPBROADCASTD c32_ff00ffAVX512<>+0(SB), Z8
+	VPANDD       Z8, Z3, Z3
+	VPORD        Z9, Z3, Z3
+	VMOVDQU64    256(R11)(SI*1), Z8
+	VPSRLW       $0x08, Z4, Z9
+	VPSRLW       $0x08, Z8, Z10
+	VPMULLW      Z10, Z9, Z9
+	VPSLLW       $0x08, Z9, Z9
+	VPMULLW      Z8, Z4, Z4
+	VPBROADCASTD c32_ff00ffAVX512<>+0(SB), Z8
+	VPANDD       Z8, Z4, Z4
+	VPORD        Z9, Z4, Z4
+	VMOVDQU64    320(R11)(SI*1), Z8
+	VPSRLW       $0x08, Z5, Z9
+	VPSRLW       $0x08, Z8, Z10
+	VPMULLW      Z10, Z9, Z9
+	VPSLLW       $0x08, Z9, Z9
+	VPMULLW      Z8, Z5, Z5
+	VPBROADCASTD c32_ff00ffAVX512<>+0(SB), Z8
+	VPANDD       Z8, Z5, Z5
+	VPORD        Z9, Z5, Z5
+	VMOVDQU64    384(R11)(SI*1), Z8
+	VPSRLW       $0x08, Z6, Z9
+	VPSRLW       $0x08, Z8, Z10
+	VPMULLW      Z10, Z9, Z9
+	VPSLLW       $0x08, Z9, Z9
+	VPMULLW      Z8, Z6, Z6
+	VPBROADCASTD c32_ff00ffAVX512<>+0(SB), Z8
+	VPANDD       Z8, Z6, Z6
+	VPORD        Z9, Z6, Z6
+	VMOVDQU64    448(R11)(SI*1), Z8
+	VPSRLW       $0x08, Z7, Z9
+	VPSRLW       $0x08, Z8, Z10
+	VPMULLW      Z10, Z9, Z9
+	VPSLLW       $0x08, Z9, Z9
+	VPMULLW      Z8, Z7, Z7
+	VPBROADCASTD c32_ff00ffAVX512<>+0(SB), Z8
+	VPANDD       Z8, Z7, Z7
+	VPORD        Z9, Z7, Z7
 	TESTQ        BX, BX
 	JZ           block_sources_done
 	MOVQ         DX, R13
@@ -15471,42 +15537,78 @@ block:
 
 block_sources:
 	MOVQ         (R13), R15
-	VMOVDQU64    (R15)(SI*1), Z4
-	VPSRLW       $0x08, Z0, Z5
-	VPSRLW       $0x08, Z4, Z6
-	VPMULLW      Z6, Z5, Z5
-	VPSLLW       $0x08, Z5, Z5
-	VPMULLW      Z4, Z0, Z0
-	VPBROADCASTD c32_ff00ffAVX512<>+0(SB), Z4
-	VPANDD       Z4, Z0, Z0
-	VPORD        Z5, Z0, Z0
-	VMOVDQU64    64(R15)(SI*1), Z4
-	VPSRLW       $0x08, Z1, Z5
-	VPSRLW       $0x08, Z4, Z6
-	VPMULLW      Z6, Z5, Z5
-	VPSLLW       $0x08, Z5, Z5
-	VPMULLW      Z4, Z1, Z1
-	VPBROADCASTD c32_ff00ffAVX512<>+0(SB), Z4
-	VPANDD       Z4, Z1, Z1
-	VPORD        Z5, Z1, Z1
-	VMOVDQU64    128(R15)(SI*1), Z4
-	VPSRLW       $0x08, Z2, Z5
-	VPSRLW       $0x08, Z4, Z6
-	VPMULLW      Z6, Z5, Z5
-	VPSLLW       $0x08, Z5, Z5
-	VPMULLW      Z4, Z2, Z2
-	VPBROADCASTD c32_ff00ffAVX512<>+0(SB), Z4
-	VPANDD       Z4, Z2, Z2
-	VPORD        Z5, Z2, Z2
-	VMOVDQU64    192(R15)(SI*1), Z4
-	VPSRLW       $0x08, Z3, Z5
-	VPSRLW       $0x08, Z4, Z6
-	VPMULLW      Z6, Z5, Z5
-	VPSLLW       $0x08, Z5, Z5
-	VPMULLW      Z4, Z3, Z3
-	VPBROADCASTD c32_ff00ffAVX512<>+0(SB), Z4
-	VPANDD       Z4, Z3, Z3
-	VPORD        Z5, Z3, Z3
+	VMOVDQU64    (R15)(SI*1), Z8
+	VPSRLW       $0x08, Z0, Z9
+	VPSRLW       $0x08, Z8, Z10
+	VPMULLW      Z10, Z9, Z9
+	VPSLLW       $0x08, Z9, Z9
+	VPMULLW      Z8, Z0, Z0
+	VPBROADCASTD c32_ff00ffAVX512<>+0(SB), Z8
+	VPANDD       Z8, Z0, Z0
+	VPORD        Z9, Z0, Z0
+	VMOVDQU64    64(R15)(SI*1), Z8
+	VPSRLW       $0x08, Z1, Z9
+	VPSRLW       $0x08, Z8, Z10
+	VPMULLW      Z10, Z9, Z9
+	VPSLLW       $0x08, Z9, Z9
+	VPMULLW      Z8, Z1, Z1
+	VPBROADCASTD c32_ff00ffAVX512<>+0(SB), Z8
+	VPANDD       Z8, Z1, Z1
+	VPORD        Z9, Z1, Z1
+	VMOVDQU64    128(R15)(SI*1), Z8
+	VPSRLW       $0x08, Z2, Z9
+	VPSRLW       $0x08, Z8, Z10
+	VPMULLW      Z10, Z9, Z9
+	VPSLLW       $0x08, Z9, Z9
+	VPMULLW      Z8, Z2, Z2
+	VPBROADCASTD c32_ff00ffAVX512<>+0(SB), Z8
+	VPANDD       Z8, Z2, Z2
+	VPORD        Z9, Z2, Z2
+	VMOVDQU64    192(R15)(SI*1), Z8
+	VPSRLW       $0x08, Z3, Z9
+	VPSRLW       $0x08, Z8, Z10
+	VPMULLW      Z10, Z9, Z9
+	VPSLLW       $0x08, Z9, Z9
+	VPMULLW      Z8, Z3, Z3
+	VPBROADCASTD c32_ff00ffAVX512<>+0(SB), Z8
+	VPANDD       Z8, Z3, Z3
+	VPORD        Z9, Z3, Z3
+	VMOVDQU64    256(R15)(SI*1), Z8
+	VPSRLW       $0x08, Z4, Z9
+	VPSRLW       $0x08, Z8, Z10
+	VPMULLW      Z10, Z9, Z9
+	VPSLLW       $0x08, Z9, Z9
+	VPMULLW      Z8, Z4, Z4
+	VPBROADCASTD c32_ff00ffAVX512<>+0(SB), Z8
+	VPANDD       Z8, Z4, Z4
+	VPORD        Z9, Z4, Z4
+	VMOVDQU64    320(R15)(SI*1), Z8
+	VPSRLW       $0x08, Z5, Z9
+	VPSRLW       $0x08, Z8, Z10
+	VPMULLW      Z10, Z9, Z9
+	VPSLLW       $0x08, Z9, Z9
+	VPMULLW      Z8, Z5, Z5
+	VPBROADCASTD c32_ff00ffAVX512<>+0(SB), Z8
+	VPANDD       Z8, Z5, Z5
+	VPORD        Z9, Z5, Z5
+	VMOVDQU64    384(R15)(SI*1), Z8
+	VPSRLW       $0x08, Z6, Z9
+	VPSRLW       $0x08, Z8, Z10
+	VPMULLW      Z10, Z9, Z9
+	VPSLLW       $0x08, Z9, Z9
+	VPMULLW      Z8, Z6, Z6
+	VPBROADCASTD c32_ff00ffAVX512<>+0(SB), Z8
+	VPANDD       Z8, Z6, Z6
+	VPORD        Z9, Z6, Z6
+	VMOVDQU64    448(R15)(SI*1), Z8
+	VPSRLW       $0x08, Z7, Z9
+	VPSRLW       $0x08, Z8, Z10
+	VPMULLW      Z10, Z9, Z9
+	VPSLLW       $0x08, Z9, Z9
+	VPMULLW      Z8, Z7, Z7
+	VPBROADCASTD c32_ff00ffAVX512<>+0(SB), Z8
+	VPANDD       Z8, Z7, Z7
+	VPORD        Z9, Z7, Z7
 	ADDQ         $0x18, R13
 	DECQ         R14
 	JNZ          block_sources
@@ -15516,13 +15618,21 @@ block_sources_done:
 	VMOVDQU64 Z1, 128(R8)
 	VMOVDQU64 Z2, 192(R8)
 	VMOVDQU64 Z3, 256(R8)
+	VMOVDQU64 Z4, 320(R8)
+	VMOVDQU64 Z5, 384(R8)
+	VMOVDQU64 Z6, 448(R8)
+	VMOVDQU64 Z7, 512(R8)
 	MOVQ      start+56(FP), R9
-	LEAQ      256(SI)(R9*1), R9
+	LEAQ      512(SI)(R9*1), R9
 	MOVQ      R9, 8(R8)
 	VMOVDQU64 Z0, (R12)(SI*1)
 	VMOVDQU64 Z1, 64(R12)(SI*1)
 	VMOVDQU64 Z2, 128(R12)(SI*1)
 	VMOVDQU64 Z3, 192(R12)(SI*1)
+	VMOVDQU64 Z4, 256(R12)(SI*1)
+	VMOVDQU64 Z5, 320(R12)(SI*1)
+	VMOVDQU64 Z6, 384(R12)(SI*1)
+	VMOVDQU64 Z7, 448(R12)(SI*1)
 	TESTQ     CX, CX
 	JZ        block_targets_done
 	MOVQ      AX, R13
@@ -15534,19 +15644,28 @@ block_targets:
 	VMOVDQU64 Z1, 64(R15)(SI*1)
 	VMOVDQU64 Z2, 128(R15)(SI*1)
 	VMOVDQU64 Z3, 192(R15)(SI*1)
+	VMOVDQU64 Z4, 256(R15)(SI*1)
+	VMOVDQU64 Z5, 320(R15)(SI*1)
+	VMOVDQU64 Z6, 384(R15)(SI*1)
+	VMOVDQU64 Z7, 448(R15)(SI*1)
 	ADDQ      $0x18, R13
 	DECQ      R14
 	JNZ       block_targets
 
 block_targets_done:
 	MOVQ R9, (R8)
-	ADDQ $+256, SI
+	ADDQ $+512, SI
 	JMP  block
 
 tail:
 	MOVQ         DI, R9
 	SUBQ         SI, R9
 	JLE          done
+	LEAQ         64(SI), BP
+	CMPQ         BP, DI
+	CMOVQGT      DI, BP
+	MOVQ         BP, R9
+	SUBQ         SI, R9
 	MOVQ         $-1, R13
 	BZHIQ        R9, R13, R13
 	KMOVQ        R13, K1
@@ -15581,12 +15700,9 @@ tail_sources:
 	JNZ          tail_sources
 
 tail_sources_done:
-	LEAQ      64(SI), R13
-	CMPQ      R13, DI
-	CMOVQGT   DI, R13
 	VMOVDQU64 Z0, 64(R8)
 	MOVQ      start+56(FP), R9
-	LEAQ      (R13)(R9*1), R9
+	LEAQ      (BP)(R9*1), R9
 	MOVQ      R9, 8(R8)
 	VMOVDQU8  Z0, K1, (R12)(SI*1)
 	TESTQ     CX, CX
@@ -15612,7 +15728,7 @@ done:
 
 // func minInt8LoggedAVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
 // Requires: AVX, AVX512BW, AVX512F, BMI2, CMOV
-TEXT ·minInt8LoggedAVX512(SB), NOSPLIT, $0-64
+TEXT ·minInt8LoggedAVX512(SB), NOSPLIT, $8-64
 	MOVQ dsts+0(FP), AX
 	MOVQ nd+8(FP), CX
 	MOVQ srcs+16(FP), DX
@@ -15631,16 +15747,24 @@ TEXT ·minInt8LoggedAVX512(SB), NOSPLIT, $0-64
 block:
 	MOVQ      DI, R9
 	SUBQ      SI, R9
-	CMPQ      R9, $+256
+	CMPQ      R9, $+512
 	JL        tail
 	VMOVDQU64 (R10)(SI*1), Z0
 	VMOVDQU64 64(R10)(SI*1), Z1
 	VMOVDQU64 128(R10)(SI*1), Z2
 	VMOVDQU64 192(R10)(SI*1), Z3
+	VMOVDQU64 256(R10)(SI*1), Z4
+	VMOVDQU64 320(R10)(SI*1), Z5
+	VMOVDQU64 384(R10)(SI*1), Z6
+	VMOVDQU64 448(R10)(SI*1), Z7
 	VPMINSB   (R11)(SI*1), Z0, Z0
 	VPMINSB   64(R11)(SI*1), Z1, Z1
 	VPMINSB   128(R11)(SI*1), Z2, Z2
 	VPMINSB   192(R11)(SI*1), Z3, Z3
+	VPMINSB   256(R11)(SI*1), Z4, Z4
+	VPMINSB   320(R11)(SI*1), Z5, Z5
+	VPMINSB   384(R11)(SI*1), Z6, Z6
+	VPMINSB   448(R11)(SI*1), Z7, Z7
 	TESTQ     BX, BX
 	JZ        block_sources_done
 	MOVQ      DX, R13
@@ -15652,6 +15776,10 @@ block_sources:
 	VPMINSB 64(R15)(SI*1), Z1, Z1
 	VPMINSB 128(R15)(SI*1), Z2, Z2
 	VPMINSB 192(R15)(SI*1), Z3, Z3
+	VPMINSB 256(R15)(SI*1), Z4, Z4
+	VPMINSB 320(R15)(SI*1), Z5, Z5
+	VPMINSB 384(R15)(SI*1), Z6, Z6
+	VPMINSB 448(R15)(SI*1), Z7, Z7
 	ADDQ    $0x18, R13
 	DECQ    R14
 	JNZ     block_sources
@@ -15661,13 +15789,21 @@ block_sources_done:
 	VMOVDQU64 Z1, 128(R8)
 	VMOVDQU64 Z2, 192(R8)
 	VMOVDQU64 Z3, 256(R8)
+	VMOVDQU64 Z4, 320(R8)
+	VMOVDQU64 Z5, 384(R8)
+	VMOVDQU64 Z6, 448(R8)
+	VMOVDQU64 Z7, 512(R8)
 	MOVQ      start+56(FP), R9
-	LEAQ      256(SI)(R9*1), R9
+	LEAQ      512(SI)(R9*1), R9
 	MOVQ      R9, 8(R8)
 	VMOVDQU64 Z0, (R12)(SI*1)
 	VMOVDQU64 Z1, 64(R12)(SI*1)
 	VMOVDQU64 Z2, 128(R12)(SI*1)
 	VMOVDQU64 Z3, 192(R12)(SI*1)
+	VMOVDQU64 Z4, 256(R12)(SI*1)
+	VMOVDQU64 Z5, 320(R12)(SI*1)
+	VMOVDQU64 Z6, 384(R12)(SI*1)
+	VMOVDQU64 Z7, 448(R12)(SI*1)
 	TESTQ     CX, CX
 	JZ        block_targets_done
 	MOVQ      AX, R13
@@ -15679,19 +15815,28 @@ block_targets:
 	VMOVDQU64 Z1, 64(R15)(SI*1)
 	VMOVDQU64 Z2, 128(R15)(SI*1)
 	VMOVDQU64 Z3, 192(R15)(SI*1)
+	VMOVDQU64 Z4, 256(R15)(SI*1)
+	VMOVDQU64 Z5, 320(R15)(SI*1)
+	VMOVDQU64 Z6, 384(R15)(SI*1)
+	VMOVDQU64 Z7, 448(R15)(SI*1)
 	ADDQ      $0x18, R13
 	DECQ      R14
 	JNZ       block_targets
 
 block_targets_done:
 	MOVQ R9, (R8)
-	ADDQ $+256, SI
+	ADDQ $+512, SI
 	JMP  block
 
 tail:
 	MOVQ       DI, R9
 	SUBQ       SI, R9
 	JLE        done
+	LEAQ       64(SI), BP
+	CMPQ       BP, DI
+	CMOVQGT    DI, BP
+	MOVQ       BP, R9
+	SUBQ       SI, R9
 	MOVQ       $-1, R13
 	BZHIQ      R9, R13, R13
 	KMOVQ      R13, K1
@@ -15712,12 +15857,9 @@ tail_sources:
 	JNZ        tail_sources
 
 tail_sources_done:
-	LEAQ      64(SI), R13
-	CMPQ      R13, DI
-	CMOVQGT   DI, R13
 	VMOVDQU64 Z0, 64(R8)
 	MOVQ      start+56(FP), R9
-	LEAQ      (R13)(R9*1), R9
+	LEAQ      (BP)(R9*1), R9
 	MOVQ      R9, 8(R8)
 	VMOVDQU8  Z0, K1, (R12)(SI*1)
 	TESTQ     CX, CX
@@ -15743,7 +15885,7 @@ done:
 
 // func maxInt8LoggedAVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
 // Requires: AVX, AVX512BW, AVX512F, BMI2, CMOV
-TEXT ·maxInt8LoggedAVX512(SB), NOSPLIT, $0-64
+TEXT ·maxInt8LoggedAVX512(SB), NOSPLIT, $8-64
 	MOVQ dsts+0(FP), AX
 	MOVQ nd+8(FP), CX
 	MOVQ srcs+16(FP), DX
@@ -15762,16 +15904,24 @@ TEXT ·maxInt8LoggedAVX512(SB), NOSPLIT, $0-64
 block:
 	MOVQ      DI, R9
 	SUBQ      SI, R9
-	CMPQ      R9, $+256
+	CMPQ      R9, $+512
 	JL        tail
 	VMOVDQU64 (R10)(SI*1), Z0
 	VMOVDQU64 64(R10)(SI*1), Z1
 	VMOVDQU64 128(R10)(SI*1), Z2
 	VMOVDQU64 192(R10)(SI*1), Z3
+	VMOVDQU64 256(R10)(SI*1), Z4
+	VMOVDQU64 320(R10)(SI*1), Z5
+	VMOVDQU64 384(R10)(SI*1), Z6
+	VMOVDQU64 448(R10)(SI*1), Z7
 	VPMAXSB   (R11)(SI*1), Z0, Z0
 	VPMAXSB   64(R11)(SI*1), Z1, Z1
 	VPMAXSB   128(R11)(SI*1), Z2, Z2
 	VPMAXSB   192(R11)(SI*1), Z3, Z3
+	VPMAXSB   256(R11)(SI*1), Z4, Z4
+	VPMAXSB   320(R11)(SI*1), Z5, Z5
+	VPMAXSB   384(R11)(SI*1), Z6, Z6
+	VPMAXSB   448(R11)(SI*1), Z7, Z7
 	TESTQ     BX, BX
 	JZ        block_sources_done
 	MOVQ      DX, R13
@@ -15783,6 +15933,10 @@ block_sources:
 	VPMAXSB 64(R15)(SI*1), Z1, Z1
 	VPMAXSB 128(R15)(SI*1), Z2, Z2
 	VPMAXSB 192(R15)(SI*1), Z3, Z3
+	VPMAXSB 256(R15)(SI*1), Z4, Z4
+	VPMAXSB 320(R15)(SI*1), Z5, Z5
+	VPMAXSB 384(R15)(SI*1), Z6, Z6
+	VPMAXSB 448(R15)(SI*1), Z7, Z7
 	ADDQ    $0x18, R13
 	DECQ    R14
 	JNZ     block_sources
@@ -15792,13 +15946,21 @@ block_sources_done:
 	VMOVDQU64 Z1, 128(R8)
 	VMOVDQU64 Z2, 192(R8)
 	VMOVDQU64 Z3, 256(R8)
+	VMOVDQU64 Z4, 320(R8)
+	VMOVDQU64 Z5, 384(R8)
+	VMOVDQU64 Z6, 448(R8)
+	VMOVDQU64 Z7, 512(R8)
 	MOVQ      start+56(FP), R9
-	LEAQ      256(SI)(R9*1), R9
+	LEAQ      512(SI)(R9*1), R9
 	MOVQ      R9, 8(R8)
 	VMOVDQU64 Z0, (R12)(SI*1)
 	VMOVDQU64 Z1, 64(R12)(SI*1)
 	VMOVDQU64 Z2, 128(R12)(SI*1)
 	VMOVDQU64 Z3, 192(R12)(SI*1)
+	VMOVDQU64 Z4, 256(R12)(SI*1)
+	VMOVDQU64 Z5, 320(R12)(SI*1)
+	VMOVDQU64 Z6, 384(R12)(SI*1)
+	VMOVDQU64 Z7, 448(R12)(SI*1)
 	TESTQ     CX, CX
 	JZ        block_targets_done
 	MOVQ      AX, R13
@@ -15810,19 +15972,28 @@ block_targets:
 	VMOVDQU64 Z1, 64(R15)(SI*1)
 	VMOVDQU64 Z2, 128(R15)(SI*1)
 	VMOVDQU64 Z3, 192(R15)(SI*1)
+	VMOVDQU64 Z4, 256(R15)(SI*1)
+	VMOVDQU64 Z5, 320(R15)(SI*1)
+	VMOVDQU64 Z6, 384(R15)(SI*1)
+	VMOVDQU64 Z7, 448(R15)(SI*1)
 	ADDQ      $0x18, R13
 	DECQ      R14
 	JNZ       block_targets
 
 block_targets_done:
 	MOVQ R9, (R8)
-	ADDQ $+256, SI
+	ADDQ $+512, SI
 	JMP  block
 
 tail:
 	MOVQ       DI, R9
 	SUBQ       SI, R9
 	JLE        done
+	LEAQ       64(SI), BP
+	CMPQ       BP, DI
+	CMOVQGT    DI, BP
+	MOVQ       BP, R9
+	SUBQ       SI, R9
 	MOVQ       $-1, R13
 	BZHIQ      R9, R13, R13
 	KMOVQ      R13, K1
@@ -15843,12 +16014,9 @@ tail_sources:
 	JNZ        tail_sources
 
 tail_sources_done:
-	LEAQ      64(SI), R13
-	CMPQ      R13, DI
-	CMOVQGT   DI, R13
 	VMOVDQU64 Z0, 64(R8)
 	MOVQ      start+56(FP), R9
-	LEAQ      (R13)(R9*1), R9
+	LEAQ      (BP)(R9*1), R9
 	MOVQ      R9, 8(R8)
 	VMOVDQU8  Z0, K1, (R12)(SI*1)
 	TESTQ     CX, CX
@@ -15874,7 +16042,7 @@ done:
 
 // func minUint8LoggedAVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
 // Requires: AVX, AVX512BW, AVX512F, BMI2, CMOV
-TEXT ·minUint8LoggedAVX512(SB), NOSPLIT, $0-64
+TEXT ·minUint8LoggedAVX512(SB), NOSPLIT, $8-64
 	MOVQ dsts+0(FP), AX
 	MOVQ nd+8(FP), CX
 	MOVQ srcs+16(FP), DX
@@ -15893,16 +16061,24 @@ TEXT ·minUint8LoggedAVX512(SB), NOSPLIT, $0-64
 block:
 	MOVQ      DI, R9
 	SUBQ      SI, R9
-	CMPQ      R9, $+256
+	CMPQ      R9, $+512
 	JL        tail
 	VMOVDQU64 (R10)(SI*1), Z0
 	VMOVDQU64 64(R10)(SI*1), Z1
 	VMOVDQU64 128(R10)(SI*1), Z2
 	VMOVDQU64 192(R10)(SI*1), Z3
+	VMOVDQU64 256(R10)(SI*1), Z4
+	VMOVDQU64 320(R10)(SI*1), Z5
+	VMOVDQU64 384(R10)(SI*1), Z6
+	VMOVDQU64 448(R10)(SI*1), Z7
 	VPMINUB   (R11)(SI*1), Z0, Z0
 	VPMINUB   64(R11)(SI*1), Z1, Z1
 	VPMINUB   128(R11)(SI*1), Z2, Z2
 	VPMINUB   192(R11)(SI*1), Z3, Z3
+	VPMINUB   256(R11)(SI*1), Z4, Z4
+	VPMINUB   320(R11)(SI*1), Z5, Z5
+	VPMINUB   384(R11)(SI*1), Z6, Z6
+	VPMINUB   448(R11)(SI*1), Z7, Z7
 	TESTQ     BX, BX
 	JZ        block_sources_done
 	MOVQ      DX, R13
@@ -15914,6 +16090,10 @@ block_sources:
 	VPMINUB 64(R15)(SI*1), Z1, Z1
 	VPMINUB 128(R15)(SI*1), Z2, Z2
 	VPMINUB 192(R15)(SI*1), Z3, Z3
+	VPMINUB 256(R15)(SI*1), Z4, Z4
+	VPMINUB 320(R15)(SI*1), Z5, Z5
+	VPMINUB 384(R15)(SI*1), Z6, Z6
+	VPMINUB 448(R15)(SI*1), Z7, Z7
 	ADDQ    $0x18, R13
 	DECQ    R14
 	JNZ     block_sources
@@ -15923,13 +16103,21 @@ block_sources_done:
 	VMOVDQU64 Z1, 128(R8)
 	VMOVDQU64 Z2, 192(R8)
 	VMOVDQU64 Z3, 256(R8)
+	VMOVDQU64 Z4, 320(R8)
+	VMOVDQU64 Z5, 384(R8)
+	VMOVDQU64 Z6, 448(R8)
+	VMOVDQU64 Z7, 512(R8)
 	MOVQ      start+56(FP), R9
-	LEAQ      256(SI)(R9*1), R9
+	LEAQ      512(SI)(R9*1), R9
 	MOVQ      R9, 8(R8)
 	VMOVDQU64 Z0, (R12)(SI*1)
 	VMOVDQU64 Z1, 64(R12)(SI*1)
 	VMOVDQU64 Z2, 128(R12)(SI*1)
 	VMOVDQU64 Z3, 192(R12)(SI*1)
+	VMOVDQU64 Z4, 256(R12)(SI*1)
+	VMOVDQU64 Z5, 320(R12)(SI*1)
+	VMOVDQU64 Z6, 384(R12)(SI*1)
+	VMOVDQU64 Z7, 448(R12)(SI*1)
 	TESTQ     CX, CX
 	JZ        block_targets_done
 	MOVQ      AX, R13
@@ -15941,19 +16129,28 @@ block_targets:
 	VMOVDQU64 Z1, 64(R15)(SI*1)
 	VMOVDQU64 Z2, 128(R15)(SI*1)
 	VMOVDQU64 Z3, 192(R15)(SI*1)
+	VMOVDQU64 Z4, 256(R15)(SI*1)
+	VMOVDQU64 Z5, 320(R15)(SI*1)
+	VMOVDQU64 Z6, 384(R15)(SI*1)
+	VMOVDQU64 Z7, 448(R15)(SI*1)
 	ADDQ      $0x18, R13
 	DECQ      R14
 	JNZ       block_targets
 
 block_targets_done:
 	MOVQ R9, (R8)
-	ADDQ $+256, SI
+	ADDQ $+512, SI
 	JMP  block
 
 tail:
 	MOVQ       DI, R9
 	SUBQ       SI, R9
 	JLE        done
+	LEAQ       64(SI), BP
+	CMPQ       BP, DI
+	CMOVQGT    DI, BP
+	MOVQ       BP, R9
+	SUBQ       SI, R9
 	MOVQ       $-1, R13
 	BZHIQ      R9, R13, R13
 	KMOVQ      R13, K1
@@ -15974,12 +16171,9 @@ tail_sources:
 	JNZ        tail_sources
 
 tail_sources_done:
-	LEAQ      64(SI), R13
-	CMPQ      R13, DI
-	CMOVQGT   DI, R13
 	VMOVDQU64 Z0, 64(R8)
 	MOVQ      start+56(FP), R9
-	LEAQ      (R13)(R9*1), R9
+	LEAQ      (BP)(R9*1), R9
 	MOVQ      R9, 8(R8)
 	VMOVDQU8  Z0, K1, (R12)(SI*1)
 	TESTQ     CX, CX
@@ -16005,7 +16199,7 @@ done:
 
 // func maxUint8LoggedAVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
 // Requires: AVX, AVX512BW, AVX512F, BMI2, CMOV
-TEXT ·maxUint8LoggedAVX512(SB), NOSPLIT, $0-64
+TEXT ·maxUint8LoggedAVX512(SB), NOSPLIT, $8-64
 	MOVQ dsts+0(FP), AX
 	MOVQ nd+8(FP), CX
 	MOVQ srcs+16(FP), DX
@@ -16024,16 +16218,24 @@ TEXT ·maxUint8LoggedAVX512(SB), NOSPLIT, $0-64
 block:
 	MOVQ      DI, R9
 	SUBQ      SI, R9
-	CMPQ      R9, $+256
+	CMPQ      R9, $+512
 	JL        tail
 	VMOVDQU64 (R10)(SI*1), Z0
 	VMOVDQU64 64(R10)(SI*1), Z1
 	VMOVDQU64 128(R10)(SI*1), Z2
 	VMOVDQU64 192(R10)(SI*1), Z3
+	VMOVDQU64 256(R10)(SI*1), Z4
+	VMOVDQU64 320(R10)(SI*1), Z5
+	VMOVDQU64 384(R10)(SI*1), Z6
+	VMOVDQU64 448(R10)(SI*1), Z7
 	VPMAXUB   (R11)(SI*1), Z0, Z0
 	VPMAXUB   64(R11)(SI*1), Z1, Z1
 	VPMAXUB   128(R11)(SI*1), Z2, Z2
 	VPMAXUB   192(R11)(SI*1), Z3, Z3
+	VPMAXUB   256(R11)(SI*1), Z4, Z4
+	VPMAXUB   320(R11)(SI*1), Z5, Z5
+	VPMAXUB   384(R11)(SI*1), Z6, Z6
+	VPMAXUB   448(R11)(SI*1), Z7, Z7
 	TESTQ     BX, BX
 	JZ        block_sources_done
 	MOVQ      DX, R13
@@ -16045,6 +16247,10 @@ block_sources:
 	VPMAXUB 64(R15)(SI*1), Z1, Z1
 	VPMAXUB 128(R15)(SI*1), Z2, Z2
 	VPMAXUB 192(R15)(SI*1), Z3, Z3
+	VPMAXUB 256(R15)(SI*1), Z4, Z4
+	VPMAXUB 320(R15)(SI*1), Z5, Z5
+	VPMAXUB 384(R15)(SI*1), Z6, Z6
+	VPMAXUB 448(R15)(SI*1), Z7, Z7
 	ADDQ    $0x18, R13
 	DECQ    R14
 	JNZ     block_sources
@@ -16054,13 +16260,21 @@ block_sources_done:
 	VMOVDQU64 Z1, 128(R8)
 	VMOVDQU64 Z2, 192(R8)
 	VMOVDQU64 Z3, 256(R8)
+	VMOVDQU64 Z4, 320(R8)
+	VMOVDQU64 Z5, 384(R8)
+	VMOVDQU64 Z6, 448(R8)
+	VMOVDQU64 Z7, 512(R8)
 	MOVQ      start+56(FP), R9
-	LEAQ      256(SI)(R9*1), R9
+	LEAQ      512(SI)(R9*1), R9
 	MOVQ      R9, 8(R8)
 	VMOVDQU64 Z0, (R12)(SI*1)
 	VMOVDQU64 Z1, 64(R12)(SI*1)
 	VMOVDQU64 Z2, 128(R12)(SI*1)
 	VMOVDQU64 Z3, 192(R12)(SI*1)
+	VMOVDQU64 Z4, 256(R12)(SI*1)
+	VMOVDQU64 Z5, 320(R12)(SI*1)
+	VMOVDQU64 Z6, 384(R12)(SI*1)
+	VMOVDQU64 Z7, 448(R12)(SI*1)
 	TESTQ     CX, CX
 	JZ        block_targets_done
 	MOVQ      AX, R13
@@ -16072,19 +16286,28 @@ block_targets:
 	VMOVDQU64 Z1, 64(R15)(SI*1)
 	VMOVDQU64 Z2, 128(R15)(SI*1)
 	VMOVDQU64 Z3, 192(R15)(SI*1)
+	VMOVDQU64 Z4, 256(R15)(SI*1)
+	VMOVDQU64 Z5, 320(R15)(SI*1)
+	VMOVDQU64 Z6, 384(R15)(SI*1)
+	VMOVDQU64 Z7, 448(R15)(SI*1)
 	ADDQ      $0x18, R13
 	DECQ      R14
 	JNZ       block_targets
 
 block_targets_done:
 	MOVQ R9, (R8)
-	ADDQ $+256, SI
+	ADDQ $+512, SI
 	JMP  block
 
 tail:
 	MOVQ       DI, R9
 	SUBQ       SI, R9
 	JLE        done
+	LEAQ       64(SI), BP
+	CMPQ       BP, DI
+	CMOVQGT    DI, BP
+	MOVQ       BP, R9
+	SUBQ       SI, R9
 	MOVQ       $-1, R13
 	BZHIQ      R9, R13, R13
 	KMOVQ      R13, K1
@@ -16105,12 +16328,9 @@ tail_sources:
 	JNZ        tail_sources
 
 tail_sources_done:
-	LEAQ      64(SI), R13
-	CMPQ      R13, DI
-	CMOVQGT   DI, R13
 	VMOVDQU64 Z0, 64(R8)
 	MOVQ      start+56(FP), R9
-	LEAQ      (R13)(R9*1), R9
+	LEAQ      (BP)(R9*1), R9
 	MOVQ      R9, 8(R8)
 	VMOVDQU8  Z0, K1, (R12)(SI*1)
 	TESTQ     CX, CX
@@ -16136,7 +16356,7 @@ done:
 
 // func sumInt16LoggedAVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
 // Requires: AVX, AVX512BW, AVX512F, BMI2, CMOV
-TEXT ·sumInt16LoggedAVX512(SB), NOSPLIT, $0-64
+TEXT ·sumInt16LoggedAVX512(SB), NOSPLIT, $8-64
 	MOVQ dsts+0(FP), AX
 	MOVQ nd+8(FP), CX
 	MOVQ srcs+16(FP), DX
@@ -16155,16 +16375,24 @@ TEXT ·sumInt16LoggedAVX512(SB), NOSPLIT, $0-64
 block:
 	MOVQ      DI, R9
 	SUBQ      SI, R9
-	CMPQ      R9, $+256
+	CMPQ      R9, $+512
 	JL        tail
 	VMOVDQU64 (R10)(SI*1), Z0
 	VMOVDQU64 64(R10)(SI*1), Z1
 	VMOVDQU64 128(R10)(SI*1), Z2
 	VMOVDQU64 192(R10)(SI*1), Z3
+	VMOVDQU64 256(R10)(SI*1), Z4
+	VMOVDQU64 320(R10)(SI*1), Z5
+	VMOVDQU64 384(R10)(SI*1), Z6
+	VMOVDQU64 448(R10)(SI*1), Z7
 	VPADDW    (R11)(SI*1), Z0, Z0
 	VPADDW    64(R11)(SI*1), Z1, Z1
 	VPADDW    128(R11)(SI*1), Z2, Z2
 	VPADDW    192(R11)(SI*1), Z3, Z3
+	VPADDW    256(R11)(SI*1), Z4, Z4
+	VPADDW    320(R11)(SI*1), Z5, Z5
+	VPADDW    384(R11)(SI*1), Z6, Z6
+	VPADDW    448(R11)(SI*1), Z7, Z7
 	TESTQ     BX, BX
 	JZ        block_sources_done
 	MOVQ      DX, R13
@@ -16176,6 +16404,10 @@ block_sources:
 	VPADDW 64(R15)(SI*1), Z1, Z1
 	VPADDW 128(R15)(SI*1), Z2, Z2
 	VPADDW 192(R15)(SI*1), Z3, Z3
+	VPADDW 256(R15)(SI*1), Z4, Z4
+	VPADDW 320(R15)(SI*1), Z5, Z5
+	VPADDW 384(R15)(SI*1), Z6, Z6
+	VPADDW 448(R15)(SI*1), Z7, Z7
 	ADDQ   $0x18, R13
 	DECQ   R14
 	JNZ    block_sources
@@ -16185,13 +16417,21 @@ block_sources_done:
 	VMOVDQU64 Z1, 128(R8)
 	VMOVDQU64 Z2, 192(R8)
 	VMOVDQU64 Z3, 256(R8)
+	VMOVDQU64 Z4, 320(R8)
+	VMOVDQU64 Z5, 384(R8)
+	VMOVDQU64 Z6, 448(R8)
+	VMOVDQU64 Z7, 512(R8)
 	MOVQ      start+56(FP), R9
-	LEAQ      256(SI)(R9*1), R9
+	LEAQ      512(SI)(R9*1), R9
 	MOVQ      R9, 8(R8)
 	VMOVDQU64 Z0, (R12)(SI*1)
 	VMOVDQU64 Z1, 64(R12)(SI*1)
 	VMOVDQU64 Z2, 128(R12)(SI*1)
 	VMOVDQU64 Z3, 192(R12)(SI*1)
+	VMOVDQU64 Z4, 256(R12)(SI*1)
+	VMOVDQU64 Z5, 320(R12)(SI*1)
+	VMOVDQU64 Z6, 384(R12)(SI*1)
+	VMOVDQU64 Z7, 448(R12)(SI*1)
 	TESTQ     CX, CX
 	JZ        block_targets_done
 	MOVQ      AX, R13
@@ -16203,19 +16443,28 @@ block_targets:
 	VMOVDQU64 Z1, 64(R15)(SI*1)
 	VMOVDQU64 Z2, 128(R15)(SI*1)
 	VMOVDQU64 Z3, 192(R15)(SI*1)
+	VMOVDQU64 Z4, 256(R15)(SI*1)
+	VMOVDQU64 Z5, 320(R15)(SI*1)
+	VMOVDQU64 Z6, 384(R15)(SI*1)
+	VMOVDQU64 Z7, 448(R15)(SI*1)
 	ADDQ      $0x18, R13
 	DECQ      R14
 	JNZ       block_targets
 
 block_targets_done:
 	MOVQ R9, (R8)
-	ADDQ $+256, SI
+	ADDQ $+512, SI
 	JMP  block
 
 tail:
 	MOVQ       DI, R9
 	SUBQ       SI, R9
 	JLE        done
+	LEAQ       64(SI), BP
+	CMPQ       BP, DI
+	CMOVQGT    DI, BP
+	MOVQ       BP, R9
+	SUBQ       SI, R9
 	MOVQ       $-1, R13
 	BZHIQ      R9, R13, R13
 	KMOVQ      R13, K1
@@ -16236,12 +16485,9 @@ tail_sources:
 	JNZ        tail_sources
 
 tail_sources_done:
-	LEAQ      64(SI), R13
-	CMPQ      R13, DI
-	CMOVQGT   DI, R13
 	VMOVDQU64 Z0, 64(R8)
 	MOVQ      start+56(FP), R9
-	LEAQ      (R13)(R9*1), R9
+	LEAQ      (BP)(R9*1), R9
 	MOVQ      R9, 8(R8)
 	VMOVDQU8  Z0, K1, (R12)(SI*1)
 	TESTQ     CX, CX
@@ -16267,7 +16513,7 @@ done:
 
 // func prodInt16LoggedAVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
 // Requires: AVX, AVX512BW, AVX512F, BMI2, CMOV
-TEXT ·prodInt16LoggedAVX512(SB), NOSPLIT, $0-64
+TEXT ·prodInt16LoggedAVX512(SB), NOSPLIT, $8-64
 	MOVQ dsts+0(FP), AX
 	MOVQ nd+8(FP), CX
 	MOVQ srcs+16(FP), DX
@@ -16286,16 +16532,24 @@ TEXT ·prodInt16LoggedAVX512(SB), NOSPLIT, $0-64
 block:
 	MOVQ      DI, R9
 	SUBQ      SI, R9
-	CMPQ      R9, $+256
+	CMPQ      R9, $+512
 	JL        tail
 	VMOVDQU64 (R10)(SI*1), Z0
 	VMOVDQU64 64(R10)(SI*1), Z1
 	VMOVDQU64 128(R10)(SI*1), Z2
 	VMOVDQU64 192(R10)(SI*1), Z3
+	VMOVDQU64 256(R10)(SI*1), Z4
+	VMOVDQU64 320(R10)(SI*1), Z5
+	VMOVDQU64 384(R10)(SI*1), Z6
+	VMOVDQU64 448(R10)(SI*1), Z7
 	VPMULLW   (R11)(SI*1), Z0, Z0
 	VPMULLW   64(R11)(SI*1), Z1, Z1
 	VPMULLW   128(R11)(SI*1), Z2, Z2
 	VPMULLW   192(R11)(SI*1), Z3, Z3
+	VPMULLW   256(R11)(SI*1), Z4, Z4
+	VPMULLW   320(R11)(SI*1), Z5, Z5
+	VPMULLW   384(R11)(SI*1), Z6, Z6
+	VPMULLW   448(R11)(SI*1), Z7, Z7
 	TESTQ     BX, BX
 	JZ        block_sources_done
 	MOVQ      DX, R13
@@ -16307,6 +16561,10 @@ block_sources:
 	VPMULLW 64(R15)(SI*1), Z1, Z1
 	VPMULLW 128(R15)(SI*1), Z2, Z2
 	VPMULLW 192(R15)(SI*1), Z3, Z3
+	VPMULLW 256(R15)(SI*1), Z4, Z4
+	VPMULLW 320(R15)(SI*1), Z5, Z5
+	VPMULLW 384(R15)(SI*1), Z6, Z6
+	VPMULLW 448(R15)(SI*1), Z7, Z7
 	ADDQ    $0x18, R13
 	DECQ    R14
 	JNZ     block_sources
@@ -16316,13 +16574,21 @@ block_sources_done:
 	VMOVDQU64 Z1, 128(R8)
 	VMOVDQU64 Z2, 192(R8)
 	VMOVDQU64 Z3, 256(R8)
+	VMOVDQU64 Z4, 320(R8)
+	VMOVDQU64 Z5, 384(R8)
+	VMOVDQU64 Z6, 448(R8)
+	VMOVDQU64 Z7, 512(R8)
 	MOVQ      start+56(FP), R9
-	LEAQ      256(SI)(R9*1), R9
+	LEAQ      512(SI)(R9*1), R9
 	MOVQ      R9, 8(R8)
 	VMOVDQU64 Z0, (R12)(SI*1)
 	VMOVDQU64 Z1, 64(R12)(SI*1)
 	VMOVDQU64 Z2, 128(R12)(SI*1)
 	VMOVDQU64 Z3, 192(R12)(SI*1)
+	VMOVDQU64 Z4, 256(R12)(SI*1)
+	VMOVDQU64 Z5, 320(R12)(SI*1)
+	VMOVDQU64 Z6, 384(R12)(SI*1)
+	VMOVDQU64 Z7, 448(R12)(SI*1)
 	TESTQ     CX, CX
 	JZ        block_targets_done
 	MOVQ      AX, R13
@@ -16334,19 +16600,28 @@ block_targets:
 	VMOVDQU64 Z1, 64(R15)(SI*1)
 	VMOVDQU64 Z2, 128(R15)(SI*1)
 	VMOVDQU64 Z3, 192(R15)(SI*1)
+	VMOVDQU64 Z4, 256(R15)(SI*1)
+	VMOVDQU64 Z5, 320(R15)(SI*1)
+	VMOVDQU64 Z6, 384(R15)(SI*1)
+	VMOVDQU64 Z7, 448(R15)(SI*1)
 	ADDQ      $0x18, R13
 	DECQ      R14
 	JNZ       block_targets
 
 block_targets_done:
 	MOVQ R9, (R8)
-	ADDQ $+256, SI
+	ADDQ $+512, SI
 	JMP  block
 
 tail:
 	MOVQ       DI, R9
 	SUBQ       SI, R9
 	JLE        done
+	LEAQ       64(SI), BP
+	CMPQ       BP, DI
+	CMOVQGT    DI, BP
+	MOVQ       BP, R9
+	SUBQ       SI, R9
 	MOVQ       $-1, R13
 	BZHIQ      R9, R13, R13
 	KMOVQ      R13, K1
@@ -16367,12 +16642,9 @@ tail_sources:
 	JNZ        tail_sources
 
 tail_sources_done:
-	LEAQ      64(SI), R13
-	CMPQ      R13, DI
-	CMOVQGT   DI, R13
 	VMOVDQU64 Z0, 64(R8)
 	MOVQ      start+56(FP), R9
-	LEAQ      (R13)(R9*1), R9
+	LEAQ      (BP)(R9*1), R9
 	MOVQ      R9, 8(R8)
 	VMOVDQU8  Z0, K1, (R12)(SI*1)
 	TESTQ     CX, CX
@@ -16398,7 +16670,7 @@ done:
 
 // func minInt16LoggedAVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
 // Requires: AVX, AVX512BW, AVX512F, BMI2, CMOV
-TEXT ·minInt16LoggedAVX512(SB), NOSPLIT, $0-64
+TEXT ·minInt16LoggedAVX512(SB), NOSPLIT, $8-64
 	MOVQ dsts+0(FP), AX
 	MOVQ nd+8(FP), CX
 	MOVQ srcs+16(FP), DX
@@ -16417,16 +16689,24 @@ TEXT ·minInt16LoggedAVX512(SB), NOSPLIT, $0-64
 block:
 	MOVQ      DI, R9
 	SUBQ      SI, R9
-	CMPQ      R9, $+256
+	CMPQ      R9, $+512
 	JL        tail
 	VMOVDQU64 (R10)(SI*1), Z0
 	VMOVDQU64 64(R10)(SI*1), Z1
 	VMOVDQU64 128(R10)(SI*1), Z2
 	VMOVDQU64 192(R10)(SI*1), Z3
+	VMOVDQU64 256(R10)(SI*1), Z4
+	VMOVDQU64 320(R10)(SI*1), Z5
+	VMOVDQU64 384(R10)(SI*1), Z6
+	VMOVDQU64 448(R10)(SI*1), Z7
 	VPMINSW   (R11)(SI*1), Z0, Z0
 	VPMINSW   64(R11)(SI*1), Z1, Z1
 	VPMINSW   128(R11)(SI*1), Z2, Z2
 	VPMINSW   192(R11)(SI*1), Z3, Z3
+	VPMINSW   256(R11)(SI*1), Z4, Z4
+	VPMINSW   320(R11)(SI*1), Z5, Z5
+	VPMINSW   384(R11)(SI*1), Z6, Z6
+	VPMINSW   448(R11)(SI*1), Z7, Z7
 	TESTQ     BX, BX
 	JZ        block_sources_done
 	MOVQ      DX, R13
@@ -16438,6 +16718,10 @@ block_sources:
 	VPMINSW 64(R15)(SI*1), Z1, Z1
 	VPMINSW 128(R15)(SI*1), Z2, Z2
 	VPMINSW 192(R15)(SI*1), Z3, Z3
+	VPMINSW 256(R15)(SI*1), Z4, Z4
+	VPMINSW 320(R15)(SI*1), Z5, Z5
+	VPMINSW 384(R15)(SI*1), Z6, Z6
+	VPMINSW 448(R15)(SI*1), Z7, Z7
 	ADDQ    $0x18, R13
 	DECQ    R14
 	JNZ     block_sources
@@ -16447,13 +16731,21 @@ block_sources_done:
 	VMOVDQU64 Z1, 128(R8)
 	VMOVDQU64 Z2, 192(R8)
 	VMOVDQU64 Z3, 256(R8)
+	VMOVDQU64 Z4, 320(R8)
+	VMOVDQU64 Z5, 384(R8)
+	VMOVDQU64 Z6, 448(R8)
+	VMOVDQU64 Z7, 512(R8)
 	MOVQ      start+56(FP), R9
-	LEAQ      256(SI)(R9*1), R9
+	LEAQ      512(SI)(R9*1), R9
 	MOVQ      R9, 8(R8)
 	VMOVDQU64 Z0, (R12)(SI*1)
 	VMOVDQU64 Z1, 64(R12)(SI*1)
 	VMOVDQU64 Z2, 128(R12)(SI*1)
 	VMOVDQU64 Z3, 192(R12)(SI*1)
+	VMOVDQU64 Z4, 256(R12)(SI*1)
+	VMOVDQU64 Z5, 320(R12)(SI*1)
+	VMOVDQU64 Z6, 384(R12)(SI*1)
+	VMOVDQU64 Z7, 448(R12)(SI*1)
 	TESTQ     CX, CX
 	JZ        block_targets_done
 	MOVQ      AX, R13
@@ -16465,19 +16757,28 @@ block_targets:
 	VMOVDQU64 Z1, 64(R15)(SI*1)
 	VMOVDQU64 Z2, 128(R15)(SI*1)
 	VMOVDQU64 Z3, 192(R15)(SI*1)
+	VMOVDQU64 Z4, 256(R15)(SI*1)
+	VMOVDQU64 Z5, 320(R15)(SI*1)
+	VMOVDQU64 Z6, 384(R15)(SI*1)
+	VMOVDQU64 Z7, 448(R15)(SI*1)
 	ADDQ      $0x18, R13
 	DECQ      R14
 	JNZ       block_targets
 
 block_targets_done:
 	MOVQ R9, (R8)
-	ADDQ $+256, SI
+	ADDQ $+512, SI
 	JMP  block
 
 tail:
 	MOVQ       DI, R9
 	SUBQ       SI, R9
 	JLE        done
+	LEAQ       64(SI), BP
+	CMPQ       BP, DI
+	CMOVQGT    DI, BP
+	MOVQ       BP, R9
+	SUBQ       SI, R9
 	MOVQ       $-1, R13
 	BZHIQ      R9, R13, R13
 	KMOVQ      R13, K1
@@ -16498,12 +16799,9 @@ tail_sources:
 	JNZ        tail_sources
 
 tail_sources_done:
-	LEAQ      64(SI), R13
-	CMPQ      R13, DI
-	CMOVQGT   DI, R13
 	VMOVDQU64 Z0, 64(R8)
 	MOVQ      start+56(FP), R9
-	LEAQ      (R13)(R9*1), R9
+	LEAQ      (BP)(R9*1), R9
 	MOVQ      R9, 8(R8)
 	VMOVDQU8  Z0, K1, (R12)(SI*1)
 	TESTQ     CX, CX
@@ -16529,7 +16827,7 @@ done:
 
 // func maxInt16LoggedAVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
 // Requires: AVX, AVX512BW, AVX512F, BMI2, CMOV
-TEXT ·maxInt16LoggedAVX512(SB), NOSPLIT, $0-64
+TEXT ·maxInt16LoggedAVX512(SB), NOSPLIT, $8-64
 	MOVQ dsts+0(FP), AX
 	MOVQ nd+8(FP), CX
 	MOVQ srcs+16(FP), DX
@@ -16548,16 +16846,24 @@ TEXT ·maxInt16LoggedAVX512(SB), NOSPLIT, $0-64
 block:
 	MOVQ      DI, R9
 	SUBQ      SI, R9
-	CMPQ      R9, $+256
+	CMPQ      R9, $+512
 	JL        tail
 	VMOVDQU64 (R10)(SI*1), Z0
 	VMOVDQU64 64(R10)(SI*1), Z1
 	VMOVDQU64 128(R10)(SI*1), Z2
 	VMOVDQU64 192(R10)(SI*1), Z3
+	VMOVDQU64 256(R10)(SI*1), Z4
+	VMOVDQU64 320(R10)(SI*1), Z5
+	VMOVDQU64 384(R10)(SI*1), Z6
+	VMOVDQU64 448(R10)(SI*1), Z7
 	VPMAXSW   (R11)(SI*1), Z0, Z0
 	VPMAXSW   64(R11)(SI*1), Z1, Z1
 	VPMAXSW   128(R11)(SI*1), Z2, Z2
 	VPMAXSW   192(R11)(SI*1), Z3, Z3
+	VPMAXSW   256(R11)(SI*1), Z4, Z4
+	VPMAXSW   320(R11)(SI*1), Z5, Z5
+	VPMAXSW   384(R11)(SI*1), Z6, Z6
+	VPMAXSW   448(R11)(SI*1), Z7, Z7
 	TESTQ     BX, BX
 	JZ        block_sources_done
 	MOVQ      DX, R13
@@ -16569,6 +16875,10 @@ block_sources:
 	VPMAXSW 64(R15)(SI*1), Z1, Z1
 	VPMAXSW 128(R15)(SI*1), Z2, Z2
 	VPMAXSW 192(R15)(SI*1), Z3, Z3
+	VPMAXSW 256(R15)(SI*1), Z4, Z4
+	VPMAXSW 320(R15)(SI*1), Z5, Z5
+	VPMAXSW 384(R15)(SI*1), Z6, Z6
+	VPMAXSW 448(R15)(SI*1), Z7, Z7
 	ADDQ    $0x18, R13
 	DECQ    R14
 	JNZ     block_sources
@@ -16578,13 +16888,21 @@ block_sources_done:
 	VMOVDQU64 Z1, 128(R8)
 	VMOVDQU64 Z2, 192(R8)
 	VMOVDQU64 Z3, 256(R8)
+	VMOVDQU64 Z4, 320(R8)
+	VMOVDQU64 Z5, 384(R8)
+	VMOVDQU64 Z6, 448(R8)
+	VMOVDQU64 Z7, 512(R8)
 	MOVQ      start+56(FP), R9
-	LEAQ      256(SI)(R9*1), R9
+	LEAQ      512(SI)(R9*1), R9
 	MOVQ      R9, 8(R8)
 	VMOVDQU64 Z0, (R12)(SI*1)
 	VMOVDQU64 Z1, 64(R12)(SI*1)
 	VMOVDQU64 Z2, 128(R12)(SI*1)
 	VMOVDQU64 Z3, 192(R12)(SI*1)
+	VMOVDQU64 Z4, 256(R12)(SI*1)
+	VMOVDQU64 Z5, 320(R12)(SI*1)
+	VMOVDQU64 Z6, 384(R12)(SI*1)
+	VMOVDQU64 Z7, 448(R12)(SI*1)
 	TESTQ     CX, CX
 	JZ        block_targets_done
 	MOVQ      AX, R13
@@ -16596,19 +16914,28 @@ block_targets:
 	VMOVDQU64 Z1, 64(R15)(SI*1)
 	VMOVDQU64 Z2, 128(R15)(SI*1)
 	VMOVDQU64 Z3, 192(R15)(SI*1)
+	VMOVDQU64 Z4, 256(R15)(SI*1)
+	VMOVDQU64 Z5, 320(R15)(SI*1)
+	VMOVDQU64 Z6, 384(R15)(SI*1)
+	VMOVDQU64 Z7, 448(R15)(SI*1)
 	ADDQ      $0x18, R13
 	DECQ      R14
 	JNZ       block_targets
 
 block_targets_done:
 	MOVQ R9, (R8)
-	ADDQ $+256, SI
+	ADDQ $+512, SI
 	JMP  block
 
 tail:
 	MOVQ       DI, R9
 	SUBQ       SI, R9
 	JLE        done
+	LEAQ       64(SI), BP
+	CMPQ       BP, DI
+	CMOVQGT    DI, BP
+	MOVQ       BP, R9
+	SUBQ       SI, R9
 	MOVQ       $-1, R13
 	BZHIQ      R9, R13, R13
 	KMOVQ      R13, K1
@@ -16629,12 +16956,9 @@ tail_sources:
 	JNZ        tail_sources
 
 tail_sources_done:
-	LEAQ      64(SI), R13
-	CMPQ      R13, DI
-	CMOVQGT   DI, R13
 	VMOVDQU64 Z0, 64(R8)
 	MOVQ      start+56(FP), R9
-	LEAQ      (R13)(R9*1), R9
+	LEAQ      (BP)(R9*1), R9
 	MOVQ      R9, 8(R8)
 	VMOVDQU8  Z0, K1, (R12)(SI*1)
 	TESTQ     CX, CX
@@ -16660,7 +16984,7 @@ done:
 
 // func minUint16LoggedAVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
 // Requires: AVX, AVX512BW, AVX512F, BMI2, CMOV
-TEXT ·minUint16LoggedAVX512(SB), NOSPLIT, $0-64
+TEXT ·minUint16LoggedAVX512(SB), NOSPLIT, $8-64
 	MOVQ dsts+0(FP), AX
 	MOVQ nd+8(FP), CX
 	MOVQ srcs+16(FP), DX
@@ -16679,16 +17003,24 @@ TEXT ·minUint16LoggedAVX512(SB), NOSPLIT, $0-64
 block:
 	MOVQ      DI, R9
 	SUBQ      SI, R9
-	CMPQ      R9, $+256
+	CMPQ      R9, $+512
 	JL        tail
 	VMOVDQU64 (R10)(SI*1), Z0
 	VMOVDQU64 64(R10)(SI*1), Z1
 	VMOVDQU64 128(R10)(SI*1), Z2
 	VMOVDQU64 192(R10)(SI*1), Z3
+	VMOVDQU64 256(R10)(SI*1), Z4
+	VMOVDQU64 320(R10)(SI*1), Z5
+	VMOVDQU64 384(R10)(SI*1), Z6
+	VMOVDQU64 448(R10)(SI*1), Z7
 	VPMINUW   (R11)(SI*1), Z0, Z0
 	VPMINUW   64(R11)(SI*1), Z1, Z1
 	VPMINUW   128(R11)(SI*1), Z2, Z2
 	VPMINUW   192(R11)(SI*1), Z3, Z3
+	VPMINUW   256(R11)(SI*1), Z4, Z4
+	VPMINUW   320(R11)(SI*1), Z5, Z5
+	VPMINUW   384(R11)(SI*1), Z6, Z6
+	VPMINUW   448(R11)(SI*1), Z7, Z7
 	TESTQ     BX, BX
 	JZ        block_sources_done
 	MOVQ      DX, R13
@@ -16700,6 +17032,10 @@ block_sources:
 	VPMINUW 64(R15)(SI*1), Z1, Z1
 	VPMINUW 128(R15)(SI*1), Z2, Z2
 	VPMINUW 192(R15)(SI*1), Z3, Z3
+	VPMINUW 256(R15)(SI*1), Z4, Z4
+	VPMINUW 320(R15)(SI*1), Z5, Z5
+	VPMINUW 384(R15)(SI*1), Z6, Z6
+	VPMINUW 448(R15)(SI*1), Z7, Z7
 	ADDQ    $0x18, R13
 	DECQ    R14
 	JNZ     block_sources
@@ -16709,13 +17045,21 @@ block_sources_done:
 	VMOVDQU64 Z1, 128(R8)
 	VMOVDQU64 Z2, 192(R8)
 	VMOVDQU64 Z3, 256(R8)
+	VMOVDQU64 Z4, 320(R8)
+	VMOVDQU64 Z5, 384(R8)
+	VMOVDQU64 Z6, 448(R8)
+	VMOVDQU64 Z7, 512(R8)
 	MOVQ      start+56(FP), R9
-	LEAQ      256(SI)(R9*1), R9
+	LEAQ      512(SI)(R9*1), R9
 	MOVQ      R9, 8(R8)
 	VMOVDQU64 Z0, (R12)(SI*1)
 	VMOVDQU64 Z1, 64(R12)(SI*1)
 	VMOVDQU64 Z2, 128(R12)(SI*1)
 	VMOVDQU64 Z3, 192(R12)(SI*1)
+	VMOVDQU64 Z4, 256(R12)(SI*1)
+	VMOVDQU64 Z5, 320(R12)(SI*1)
+	VMOVDQU64 Z6, 384(R12)(SI*1)
+	VMOVDQU64 Z7, 448(R12)(SI*1)
 	TESTQ     CX, CX
 	JZ        block_targets_done
 	MOVQ      AX, R13
@@ -16727,19 +17071,28 @@ block_targets:
 	VMOVDQU64 Z1, 64(R15)(SI*1)
 	VMOVDQU64 Z2, 128(R15)(SI*1)
 	VMOVDQU64 Z3, 192(R15)(SI*1)
+	VMOVDQU64 Z4, 256(R15)(SI*1)
+	VMOVDQU64 Z5, 320(R15)(SI*1)
+	VMOVDQU64 Z6, 384(R15)(SI*1)
+	VMOVDQU64 Z7, 448(R15)(SI*1)
 	ADDQ      $0x18, R13
 	DECQ      R14
 	JNZ       block_targets
 
 block_targets_done:
 	MOVQ R9, (R8)
-	ADDQ $+256, SI
+	ADDQ $+512, SI
 	JMP  block
 
 tail:
 	MOVQ       DI, R9
 	SUBQ       SI, R9
 	JLE        done
+	LEAQ       64(SI), BP
+	CMPQ       BP, DI
+	CMOVQGT    DI, BP
+	MOVQ       BP, R9
+	SUBQ       SI, R9
 	MOVQ       $-1, R13
 	BZHIQ      R9, R13, R13
 	KMOVQ      R13, K1
@@ -16760,12 +17113,9 @@ tail_sources:
 	JNZ        tail_sources
 
 tail_sources_done:
-	LEAQ      64(SI), R13
-	CMPQ      R13, DI
-	CMOVQGT   DI, R13
 	VMOVDQU64 Z0, 64(R8)
 	MOVQ      start+56(FP), R9
-	LEAQ      (R13)(R9*1), R9
+	LEAQ      (BP)(R9*1), R9
 	MOVQ      R9, 8(R8)
 	VMOVDQU8  Z0, K1, (R12)(SI*1)
 	TESTQ     CX, CX
@@ -16791,7 +17141,7 @@ done:
 
 // func maxUint16LoggedAVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
 // Requires: AVX, AVX512BW, AVX512F, BMI2, CMOV
-TEXT ·maxUint16LoggedAVX512(SB), NOSPLIT, $0-64
+TEXT ·maxUint16LoggedAVX512(SB), NOSPLIT, $8-64
 	MOVQ dsts+0(FP), AX
 	MOVQ nd+8(FP), CX
 	MOVQ srcs+16(FP), DX
@@ -16810,16 +17160,24 @@ TEXT ·maxUint16LoggedAVX512(SB), NOSPLIT, $0-64
 block:
 	MOVQ      DI, R9
 	SUBQ      SI, R9
-	CMPQ      R9, $+256
+	CMPQ      R9, $+512
 	JL        tail
 	VMOVDQU64 (R10)(SI*1), Z0
 	VMOVDQU64 64(R10)(SI*1), Z1
 	VMOVDQU64 128(R10)(SI*1), Z2
 	VMOVDQU64 192(R10)(SI*1), Z3
+	VMOVDQU64 256(R10)(SI*1), Z4
+	VMOVDQU64 320(R10)(SI*1), Z5
+	VMOVDQU64 384(R10)(SI*1), Z6
+	VMOVDQU64 448(R10)(SI*1), Z7
 	VPMAXUW   (R11)(SI*1), Z0, Z0
 	VPMAXUW   64(R11)(SI*1), Z1, Z1
 	VPMAXUW   128(R11)(SI*1), Z2, Z2
 	VPMAXUW   192(R11)(SI*1), Z3, Z3
+	VPMAXUW   256(R11)(SI*1), Z4, Z4
+	VPMAXUW   320(R11)(SI*1), Z5, Z5
+	VPMAXUW   384(R11)(SI*1), Z6, Z6
+	VPMAXUW   448(R11)(SI*1), Z7, Z7
 	TESTQ     BX, BX
 	JZ        block_sources_done
 	MOVQ      DX, R13
@@ -16831,6 +17189,10 @@ block_sources:
 	VPMAXUW 64(R15)(SI*1), Z1, Z1
 	VPMAXUW 128(R15)(SI*1), Z2, Z2
 	VPMAXUW 192(R15)(SI*1), Z3, Z3
+	VPMAXUW 256(R15)(SI*1), Z4, Z4
+	VPMAXUW 320(R15)(SI*1), Z5, Z5
+	VPMAXUW 384(R15)(SI*1), Z6, Z6
+	VPMAXUW 448(R15)(SI*1), Z7, Z7
 	ADDQ    $0x18, R13
 	DECQ    R14
 	JNZ     block_sources
@@ -16840,13 +17202,21 @@ block_sources_done:
 	VMOVDQU64 Z1, 128(R8)
 	VMOVDQU64 Z2, 192(R8)
 	VMOVDQU64 Z3, 256(R8)
+	VMOVDQU64 Z4, 320(R8)
+	VMOVDQU64 Z5, 384(R8)
+	VMOVDQU64 Z6, 448(R8)
+	VMOVDQU64 Z7, 512(R8)
 	MOVQ      start+56(FP), R9
-	LEAQ      256(SI)(R9*1), R9
+	LEAQ      512(SI)(R9*1), R9
 	MOVQ      R9, 8(R8)
 	VMOVDQU64 Z0, (R12)(SI*1)
 	VMOVDQU64 Z1, 64(R12)(SI*1)
 	VMOVDQU64 Z2, 128(R12)(SI*1)
 	VMOVDQU64 Z3, 192(R12)(SI*1)
+	VMOVDQU64 Z4, 256(R12)(SI*1)
+	VMOVDQU64 Z5, 320(R12)(SI*1)
+	VMOVDQU64 Z6, 384(R12)(SI*1)
+	VMOVDQU64 Z7, 448(R12)(SI*1)
 	TESTQ     CX, CX
 	JZ        block_targets_done
 	MOVQ      AX, R13
@@ -16858,19 +17228,28 @@ block_targets:
 	VMOVDQU64 Z1, 64(R15)(SI*1)
 	VMOVDQU64 Z2, 128(R15)(SI*1)
 	VMOVDQU64 Z3, 192(R15)(SI*1)
+	VMOVDQU64 Z4, 256(R15)(SI*1)
+	VMOVDQU64 Z5, 320(R15)(SI*1)
+	VMOVDQU64 Z6, 384(R15)(SI*1)
+	VMOVDQU64 Z7, 448(R15)(SI*1)
 	ADDQ      $0x18, R13
 	DECQ      R14
 	JNZ       block_targets
 
 block_targets_done:
 	MOVQ R9, (R8)
-	ADDQ $+256, SI
+	ADDQ $+512, SI
 	JMP  block
 
 tail:
 	MOVQ       DI, R9
 	SUBQ       SI, R9
 	JLE        done
+	LEAQ       64(SI), BP
+	CMPQ       BP, DI
+	CMOVQGT    DI, BP
+	MOVQ       BP, R9
+	SUBQ       SI, R9
 	MOVQ       $-1, R13
 	BZHIQ      R9, R13, R13
 	KMOVQ      R13, K1
@@ -16891,12 +17270,9 @@ tail_sources:
 	JNZ        tail_sources
 
 tail_sources_done:
-	LEAQ      64(SI), R13
-	CMPQ      R13, DI
-	CMOVQGT   DI, R13
 	VMOVDQU64 Z0, 64(R8)
 	MOVQ      start+56(FP), R9
-	LEAQ      (R13)(R9*1), R9
+	LEAQ      (BP)(R9*1), R9
 	MOVQ      R9, 8(R8)
 	VMOVDQU8  Z0, K1, (R12)(SI*1)
 	TESTQ     CX, CX
@@ -16922,7 +17298,7 @@ done:
 
 // func sumInt32LoggedAVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
 // Requires: AVX, AVX512BW, AVX512F, BMI2, CMOV
-TEXT ·sumInt32LoggedAVX512(SB), NOSPLIT, $0-64
+TEXT ·sumInt32LoggedAVX512(SB), NOSPLIT, $8-64
 	MOVQ dsts+0(FP), AX
 	MOVQ nd+8(FP), CX
 	MOVQ srcs+16(FP), DX
@@ -16941,16 +17317,24 @@ TEXT ·sumInt32LoggedAVX512(SB), NOSPLIT, $0-64
 block:
 	MOVQ      DI, R9
 	SUBQ      SI, R9
-	CMPQ      R9, $+256
+	CMPQ      R9, $+512
 	JL        tail
 	VMOVDQU64 (R10)(SI*1), Z0
 	VMOVDQU64 64(R10)(SI*1), Z1
 	VMOVDQU64 128(R10)(SI*1), Z2
 	VMOVDQU64 192(R10)(SI*1), Z3
+	VMOVDQU64 256(R10)(SI*1), Z4
+	VMOVDQU64 320(R10)(SI*1), Z5
+	VMOVDQU64 384(R10)(SI*1), Z6
+	VMOVDQU64 448(R10)(SI*1), Z7
 	VPADDD    (R11)(SI*1), Z0, Z0
 	VPADDD    64(R11)(SI*1), Z1, Z1
 	VPADDD    128(R11)(SI*1), Z2, Z2
 	VPADDD    192(R11)(SI*1), Z3, Z3
+	VPADDD    256(R11)(SI*1), Z4, Z4
+	VPADDD    320(R11)(SI*1), Z5, Z5
+	VPADDD    384(R11)(SI*1), Z6, Z6
+	VPADDD    448(R11)(SI*1), Z7, Z7
 	TESTQ     BX, BX
 	JZ        block_sources_done
 	MOVQ      DX, R13
@@ -16962,6 +17346,10 @@ block_sources:
 	VPADDD 64(R15)(SI*1), Z1, Z1
 	VPADDD 128(R15)(SI*1), Z2, Z2
 	VPADDD 192(R15)(SI*1), Z3, Z3
+	VPADDD 256(R15)(SI*1), Z4, Z4
+	VPADDD 320(R15)(SI*1), Z5, Z5
+	VPADDD 384(R15)(SI*1), Z6, Z6
+	VPADDD 448(R15)(SI*1), Z7, Z7
 	ADDQ   $0x18, R13
 	DECQ   R14
 	JNZ    block_sources
@@ -16971,13 +17359,21 @@ block_sources_done:
 	VMOVDQU64 Z1, 128(R8)
 	VMOVDQU64 Z2, 192(R8)
 	VMOVDQU64 Z3, 256(R8)
+	VMOVDQU64 Z4, 320(R8)
+	VMOVDQU64 Z5, 384(R8)
+	VMOVDQU64 Z6, 448(R8)
+	VMOVDQU64 Z7, 512(R8)
 	MOVQ      start+56(FP), R9
-	LEAQ      256(SI)(R9*1), R9
+	LEAQ      512(SI)(R9*1), R9
 	MOVQ      R9, 8(R8)
 	VMOVDQU64 Z0, (R12)(SI*1)
 	VMOVDQU64 Z1, 64(R12)(SI*1)
 	VMOVDQU64 Z2, 128(R12)(SI*1)
 	VMOVDQU64 Z3, 192(R12)(SI*1)
+	VMOVDQU64 Z4, 256(R12)(SI*1)
+	VMOVDQU64 Z5, 320(R12)(SI*1)
+	VMOVDQU64 Z6, 384(R12)(SI*1)
+	VMOVDQU64 Z7, 448(R12)(SI*1)
 	TESTQ     CX, CX
 	JZ        block_targets_done
 	MOVQ      AX, R13
@@ -16989,19 +17385,28 @@ block_targets:
 	VMOVDQU64 Z1, 64(R15)(SI*1)
 	VMOVDQU64 Z2, 128(R15)(SI*1)
 	VMOVDQU64 Z3, 192(R15)(SI*1)
+	VMOVDQU64 Z4, 256(R15)(SI*1)
+	VMOVDQU64 Z5, 320(R15)(SI*1)
+	VMOVDQU64 Z6, 384(R15)(SI*1)
+	VMOVDQU64 Z7, 448(R15)(SI*1)
 	ADDQ      $0x18, R13
 	DECQ      R14
 	JNZ       block_targets
 
 block_targets_done:
 	MOVQ R9, (R8)
-	ADDQ $+256, SI
+	ADDQ $+512, SI
 	JMP  block
 
 tail:
 	MOVQ       DI, R9
 	SUBQ       SI, R9
 	JLE        done
+	LEAQ       64(SI), BP
+	CMPQ       BP, DI
+	CMOVQGT    DI, BP
+	MOVQ       BP, R9
+	SUBQ       SI, R9
 	MOVQ       $-1, R13
 	BZHIQ      R9, R13, R13
 	KMOVQ      R13, K1
@@ -17022,12 +17427,9 @@ tail_sources:
 	JNZ        tail_sources
 
 tail_sources_done:
-	LEAQ      64(SI), R13
-	CMPQ      R13, DI
-	CMOVQGT   DI, R13
 	VMOVDQU64 Z0, 64(R8)
 	MOVQ      start+56(FP), R9
-	LEAQ      (R13)(R9*1), R9
+	LEAQ      (BP)(R9*1), R9
 	MOVQ      R9, 8(R8)
 	VMOVDQU8  Z0, K1, (R12)(SI*1)
 	TESTQ     CX, CX
@@ -17053,7 +17455,7 @@ done:
 
 // func prodInt32LoggedAVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
 // Requires: AVX, AVX512BW, AVX512F, BMI2, CMOV
-TEXT ·prodInt32LoggedAVX512(SB), NOSPLIT, $0-64
+TEXT ·prodInt32LoggedAVX512(SB), NOSPLIT, $8-64
 	MOVQ dsts+0(FP), AX
 	MOVQ nd+8(FP), CX
 	MOVQ srcs+16(FP), DX
@@ -17072,16 +17474,24 @@ TEXT ·prodInt32LoggedAVX512(SB), NOSPLIT, $0-64
 block:
 	MOVQ      DI, R9
 	SUBQ      SI, R9
-	CMPQ      R9, $+256
+	CMPQ      R9, $+512
 	JL        tail
 	VMOVDQU64 (R10)(SI*1), Z0
 	VMOVDQU64 64(R10)(SI*1), Z1
 	VMOVDQU64 128(R10)(SI*1), Z2
 	VMOVDQU64 192(R10)(SI*1), Z3
+	VMOVDQU64 256(R10)(SI*1), Z4
+	VMOVDQU64 320(R10)(SI*1), Z5
+	VMOVDQU64 384(R10)(SI*1), Z6
+	VMOVDQU64 448(R10)(SI*1), Z7
 	VPMULLD   (R11)(SI*1), Z0, Z0
 	VPMULLD   64(R11)(SI*1), Z1, Z1
 	VPMULLD   128(R11)(SI*1), Z2, Z2
 	VPMULLD   192(R11)(SI*1), Z3, Z3
+	VPMULLD   256(R11)(SI*1), Z4, Z4
+	VPMULLD   320(R11)(SI*1), Z5, Z5
+	VPMULLD   384(R11)(SI*1), Z6, Z6
+	VPMULLD   448(R11)(SI*1), Z7, Z7
 	TESTQ     BX, BX
 	JZ        block_sources_done
 	MOVQ      DX, R13
@@ -17093,6 +17503,10 @@ block_sources:
 	VPMULLD 64(R15)(SI*1), Z1, Z1
 	VPMULLD 128(R15)(SI*1), Z2, Z2
 	VPMULLD 192(R15)(SI*1), Z3, Z3
+	VPMULLD 256(R15)(SI*1), Z4, Z4
+	VPMULLD 320(R15)(SI*1), Z5, Z5
+	VPMULLD 384(R15)(SI*1), Z6, Z6
+	VPMULLD 448(R15)(SI*1), Z7, Z7
 	ADDQ    $0x18, R13
 	DECQ    R14
 	JNZ     block_sources
@@ -17102,13 +17516,21 @@ block_sources_done:
 	VMOVDQU64 Z1, 128(R8)
 	VMOVDQU64 Z2, 192(R8)
 	VMOVDQU64 Z3, 256(R8)
+	VMOVDQU64 Z4, 320(R8)
+	VMOVDQU64 Z5, 384(R8)
+	VMOVDQU64 Z6, 448(R8)
+	VMOVDQU64 Z7, 512(R8)
 	MOVQ      start+56(FP), R9
-	LEAQ      256(SI)(R9*1), R9
+	LEAQ      512(SI)(R9*1), R9
 	MOVQ      R9, 8(R8)
 	VMOVDQU64 Z0, (R12)(SI*1)
 	VMOVDQU64 Z1, 64(R12)(SI*1)
 	VMOVDQU64 Z2, 128(R12)(SI*1)
 	VMOVDQU64 Z3, 192(R12)(SI*1)
+	VMOVDQU64 Z4, 256(R12)(SI*1)
+	VMOVDQU64 Z5, 320(R12)(SI*1)
+	VMOVDQU64 Z6, 384(R12)(SI*1)
+	VMOVDQU64 Z7, 448(R12)(SI*1)
 	TESTQ     CX, CX
 	JZ        block_targets_done
 	MOVQ      AX, R13
@@ -17120,19 +17542,28 @@ block_targets:
 	VMOVDQU64 Z1, 64(R15)(SI*1)
 	VMOVDQU64 Z2, 128(R15)(SI*1)
 	VMOVDQU64 Z3, 192(R15)(SI*1)
+	VMOVDQU64 Z4, 256(R15)(SI*1)
+	VMOVDQU64 Z5, 320(R15)(SI*1)
+	VMOVDQU64 Z6, 384(R15)(SI*1)
+	VMOVDQU64 Z7, 448(R15)(SI*1)
 	ADDQ      $0x18, R13
 	DECQ      R14
 	JNZ       block_targets
 
 block_targets_done:
 	MOVQ R9, (R8)
-	ADDQ $+256, SI
+	ADDQ $+512, SI
 	JMP  block
 
 tail:
 	MOVQ       DI, R9
 	SUBQ       SI, R9
 	JLE        done
+	LEAQ       64(SI), BP
+	CMPQ       BP, DI
+	CMOVQGT    DI, BP
+	MOVQ       BP, R9
+	SUBQ       SI, R9
 	MOVQ       $-1, R13
 	BZHIQ      R9, R13, R13
 	KMOVQ      R13, K1
@@ -17153,12 +17584,9 @@ tail_sources:
 	JNZ        tail_sources
 
 tail_sources_done:
-	LEAQ      64(SI), R13
-	CMPQ      R13, DI
-	CMOVQGT   DI, R13
 	VMOVDQU64 Z0, 64(R8)
 	MOVQ      start+56(FP), R9
-	LEAQ      (R13)(R9*1), R9
+	LEAQ      (BP)(R9*1), R9
 	MOVQ      R9, 8(R8)
 	VMOVDQU8  Z0, K1, (R12)(SI*1)
 	TESTQ     CX, CX
@@ -17184,7 +17612,7 @@ done:
 
 // func minInt32LoggedAVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
 // Requires: AVX, AVX512BW, AVX512F, BMI2, CMOV
-TEXT ·minInt32LoggedAVX512(SB), NOSPLIT, $0-64
+TEXT ·minInt32LoggedAVX512(SB), NOSPLIT, $8-64
 	MOVQ dsts+0(FP), AX
 	MOVQ nd+8(FP), CX
 	MOVQ srcs+16(FP), DX
@@ -17203,16 +17631,24 @@ TEXT ·minInt32LoggedAVX512(SB), NOSPLIT, $0-64
 block:
 	MOVQ      DI, R9
 	SUBQ      SI, R9
-	CMPQ      R9, $+256
+	CMPQ      R9, $+512
 	JL        tail
 	VMOVDQU64 (R10)(SI*1), Z0
 	VMOVDQU64 64(R10)(SI*1), Z1
 	VMOVDQU64 128(R10)(SI*1), Z2
 	VMOVDQU64 192(R10)(SI*1), Z3
+	VMOVDQU64 256(R10)(SI*1), Z4
+	VMOVDQU64 320(R10)(SI*1), Z5
+	VMOVDQU64 384(R10)(SI*1), Z6
+	VMOVDQU64 448(R10)(SI*1), Z7
 	VPMINSD   (R11)(SI*1), Z0, Z0
 	VPMINSD   64(R11)(SI*1), Z1, Z1
 	VPMINSD   128(R11)(SI*1), Z2, Z2
 	VPMINSD   192(R11)(SI*1), Z3, Z3
+	VPMINSD   256(R11)(SI*1), Z4, Z4
+	VPMINSD   320(R11)(SI*1), Z5, Z5
+	VPMINSD   384(R11)(SI*1), Z6, Z6
+	VPMINSD   448(R11)(SI*1), Z7, Z7
 	TESTQ     BX, BX
 	JZ        block_sources_done
 	MOVQ      DX, R13
@@ -17224,6 +17660,10 @@ block_sources:
 	VPMINSD 64(R15)(SI*1), Z1, Z1
 	VPMINSD 128(R15)(SI*1), Z2, Z2
 	VPMINSD 192(R15)(SI*1), Z3, Z3
+	VPMINSD 256(R15)(SI*1), Z4, Z4
+	VPMINSD 320(R15)(SI*1), Z5, Z5
+	VPMINSD 384(R15)(SI*1), Z6, Z6
+	VPMINSD 448(R15)(SI*1), Z7, Z7
 	ADDQ    $0x18, R13
 	DECQ    R14
 	JNZ     block_sources
@@ -17233,13 +17673,21 @@ block_sources_done:
 	VMOVDQU64 Z1, 128(R8)
 	VMOVDQU64 Z2, 192(R8)
 	VMOVDQU64 Z3, 256(R8)
+	VMOVDQU64 Z4, 320(R8)
+	VMOVDQU64 Z5, 384(R8)
+	VMOVDQU64 Z6, 448(R8)
+	VMOVDQU64 Z7, 512(R8)
 	MOVQ      start+56(FP), R9
-	LEAQ      256(SI)(R9*1), R9
+	LEAQ      512(SI)(R9*1), R9
 	MOVQ      R9, 8(R8)
 	VMOVDQU64 Z0, (R12)(SI*1)
 	VMOVDQU64 Z1, 64(R12)(SI*1)
 	VMOVDQU64 Z2, 128(R12)(SI*1)
 	VMOVDQU64 Z3, 192(R12)(SI*1)
+	VMOVDQU64 Z4, 256(R12)(SI*1)
+	VMOVDQU64 Z5, 320(R12)(SI*1)
+	VMOVDQU64 Z6, 384(R12)(SI*1)
+	VMOVDQU64 Z7, 448(R12)(SI*1)
 	TESTQ     CX, CX
 	JZ        block_targets_done
 	MOVQ      AX, R13
@@ -17251,19 +17699,28 @@ block_targets:
 	VMOVDQU64 Z1, 64(R15)(SI*1)
 	VMOVDQU64 Z2, 128(R15)(SI*1)
 	VMOVDQU64 Z3, 192(R15)(SI*1)
+	VMOVDQU64 Z4, 256(R15)(SI*1)
+	VMOVDQU64 Z5, 320(R15)(SI*1)
+	VMOVDQU64 Z6, 384(R15)(SI*1)
+	VMOVDQU64 Z7, 448(R15)(SI*1)
 	ADDQ      $0x18, R13
 	DECQ      R14
 	JNZ       block_targets
 
 block_targets_done:
 	MOVQ R9, (R8)
-	ADDQ $+256, SI
+	ADDQ $+512, SI
 	JMP  block
 
 tail:
 	MOVQ       DI, R9
 	SUBQ       SI, R9
 	JLE        done
+	LEAQ       64(SI), BP
+	CMPQ       BP, DI
+	CMOVQGT    DI, BP
+	MOVQ       BP, R9
+	SUBQ       SI, R9
 	MOVQ       $-1, R13
 	BZHIQ      R9, R13, R13
 	KMOVQ      R13, K1
@@ -17284,12 +17741,9 @@ tail_sources:
 	JNZ        tail_sources
 
 tail_sources_done:
-	LEAQ      64(SI), R13
-	CMPQ      R13, DI
-	CMOVQGT   DI, R13
 	VMOVDQU64 Z0, 64(R8)
 	MOVQ      start+56(FP), R9
-	LEAQ      (R13)(R9*1), R9
+	LEAQ      (BP)(R9*1), R9
 	MOVQ      R9, 8(R8)
 	VMOVDQU8  Z0, K1, (R12)(SI*1)
 	TESTQ     CX, CX
@@ -17315,7 +17769,7 @@ done:
 
 // func maxInt32LoggedAVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
 // Requires: AVX, AVX512BW, AVX512F, BMI2, CMOV
-TEXT ·maxInt32LoggedAVX512(SB), NOSPLIT, $0-64
+TEXT ·maxInt32LoggedAVX512(SB), NOSPLIT, $8-64
 	MOVQ dsts+0(FP), AX
 	MOVQ nd+8(FP), CX
 	MOVQ srcs+16(FP), DX
@@ -17334,16 +17788,24 @@ TEXT ·maxInt32LoggedAVX512(SB), NOSPLIT, $0-64
 block:
 	MOVQ      DI, R9
 	SUBQ      SI, R9
-	CMPQ      R9, $+256
+	CMPQ      R9, $+512
 	JL        tail
 	VMOVDQU64 (R10)(SI*1), Z0
 	VMOVDQU64 64(R10)(SI*1), Z1
 	VMOVDQU64 128(R10)(SI*1), Z2
 	VMOVDQU64 192(R10)(SI*1), Z3
+	VMOVDQU64 256(R10)(SI*1), Z4
+	VMOVDQU64 320(R10)(SI*1), Z5
+	VMOVDQU64 384(R10)(SI*1), Z6
+	VMOVDQU64 448(R10)(SI*1), Z7
 	VPMAXSD   (R11)(SI*1), Z0, Z0
 	VPMAXSD   64(R11)(SI*1), Z1, Z1
 	VPMAXSD   128(R11)(SI*1), Z2, Z2
 	VPMAXSD   192(R11)(SI*1), Z3, Z3
+	VPMAXSD   256(R11)(SI*1), Z4, Z4
+	VPMAXSD   320(R11)(SI*1), Z5, Z5
+	VPMAXSD   384(R11)(SI*1), Z6, Z6
+	VPMAXSD   448(R11)(SI*1), Z7, Z7
 	TESTQ     BX, BX
 	JZ        block_sources_done
 	MOVQ      DX, R13
@@ -17355,6 +17817,10 @@ block_sources:
 	VPMAXSD 64(R15)(SI*1), Z1, Z1
 	VPMAXSD 128(R15)(SI*1), Z2, Z2
 	VPMAXSD 192(R15)(SI*1), Z3, Z3
+	VPMAXSD 256(R15)(SI*1), Z4, Z4
+	VPMAXSD 320(R15)(SI*1), Z5, Z5
+	VPMAXSD 384(R15)(SI*1), Z6, Z6
+	VPMAXSD 448(R15)(SI*1), Z7, Z7
 	ADDQ    $0x18, R13
 	DECQ    R14
 	JNZ     block_sources
@@ -17364,13 +17830,21 @@ block_sources_done:
 	VMOVDQU64 Z1, 128(R8)
 	VMOVDQU64 Z2, 192(R8)
 	VMOVDQU64 Z3, 256(R8)
+	VMOVDQU64 Z4, 320(R8)
+	VMOVDQU64 Z5, 384(R8)
+	VMOVDQU64 Z6, 448(R8)
+	VMOVDQU64 Z7, 512(R8)
 	MOVQ      start+56(FP), R9
-	LEAQ      256(SI)(R9*1), R9
+	LEAQ      512(SI)(R9*1), R9
 	MOVQ      R9, 8(R8)
 	VMOVDQU64 Z0, (R12)(SI*1)
 	VMOVDQU64 Z1, 64(R12)(SI*1)
 	VMOVDQU64 Z2, 128(R12)(SI*1)
 	VMOVDQU64 Z3, 192(R12)(SI*1)
+	VMOVDQU64 Z4, 256(R12)(SI*1)
+	VMOVDQU64 Z5, 320(R12)(SI*1)
+	VMOVDQU64 Z6, 384(R12)(SI*1)
+	VMOVDQU64 Z7, 448(R12)(SI*1)
 	TESTQ     CX, CX
 	JZ        block_targets_done
 	MOVQ      AX, R13
@@ -17382,19 +17856,28 @@ block_targets:
 	VMOVDQU64 Z1, 64(R15)(SI*1)
 	VMOVDQU64 Z2, 128(R15)(SI*1)
 	VMOVDQU64 Z3, 192(R15)(SI*1)
+	VMOVDQU64 Z4, 256(R15)(SI*1)
+	VMOVDQU64 Z5, 320(R15)(SI*1)
+	VMOVDQU64 Z6, 384(R15)(SI*1)
+	VMOVDQU64 Z7, 448(R15)(SI*1)
 	ADDQ      $0x18, R13
 	DECQ      R14
 	JNZ       block_targets
 
 block_targets_done:
 	MOVQ R9, (R8)
-	ADDQ $+256, SI
+	ADDQ $+512, SI
 	JMP  block
 
 tail:
 	MOVQ       DI, R9
 	SUBQ       SI, R9
 	JLE        done
+	LEAQ       64(SI), BP
+	CMPQ       BP, DI
+	CMOVQGT    DI, BP
+	MOVQ       BP, R9
+	SUBQ       SI, R9
 	MOVQ       $-1, R13
 	BZHIQ      R9, R13, R13
 	KMOVQ      R13, K1
@@ -17415,12 +17898,9 @@ tail_sources:
 	JNZ        tail_sources
 
 tail_sources_done:
-	LEAQ      64(SI), R13
-	CMPQ      R13, DI
-	CMOVQGT   DI, R13
 	VMOVDQU64 Z0, 64(R8)
 	MOVQ      start+56(FP), R9
-	LEAQ      (R13)(R9*1), R9
+	LEAQ      (BP)(R9*1), R9
 	MOVQ      R9, 8(R8)
 	VMOVDQU8  Z0, K1, (R12)(SI*1)
 	TESTQ     CX, CX
@@ -17446,7 +17926,7 @@ done:
 
 // func minUint32LoggedAVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
 // Requires: AVX, AVX512BW, AVX512F, BMI2, CMOV
-TEXT ·minUint32LoggedAVX512(SB), NOSPLIT, $0-64
+TEXT ·minUint32LoggedAVX512(SB), NOSPLIT, $8-64
 	MOVQ dsts+0(FP), AX
 	MOVQ nd+8(FP), CX
 	MOVQ srcs+16(FP), DX
@@ -17465,16 +17945,24 @@ TEXT ·minUint32LoggedAVX512(SB), NOSPLIT, $0-64
 block:
 	MOVQ      DI, R9
 	SUBQ      SI, R9
-	CMPQ      R9, $+256
+	CMPQ      R9, $+512
 	JL        tail
 	VMOVDQU64 (R10)(SI*1), Z0
 	VMOVDQU64 64(R10)(SI*1), Z1
 	VMOVDQU64 128(R10)(SI*1), Z2
 	VMOVDQU64 192(R10)(SI*1), Z3
+	VMOVDQU64 256(R10)(SI*1), Z4
+	VMOVDQU64 320(R10)(SI*1), Z5
+	VMOVDQU64 384(R10)(SI*1), Z6
+	VMOVDQU64 448(R10)(SI*1), Z7
 	VPMINUD   (R11)(SI*1), Z0, Z0
 	VPMINUD   64(R11)(SI*1), Z1, Z1
 	VPMINUD   128(R11)(SI*1), Z2, Z2
 	VPMINUD   192(R11)(SI*1), Z3, Z3
+	VPMINUD   256(R11)(SI*1), Z4, Z4
+	VPMINUD   320(R11)(SI*1), Z5, Z5
+	VPMINUD   384(R11)(SI*1), Z6, Z6
+	VPMINUD   448(R11)(SI*1), Z7, Z7
 	TESTQ     BX, BX
 	JZ        block_sources_done
 	MOVQ      DX, R13
@@ -17486,6 +17974,10 @@ block_sources:
 	VPMINUD 64(R15)(SI*1), Z1, Z1
 	VPMINUD 128(R15)(SI*1), Z2, Z2
 	VPMINUD 192(R15)(SI*1), Z3, Z3
+	VPMINUD 256(R15)(SI*1), Z4, Z4
+	VPMINUD 320(R15)(SI*1), Z5, Z5
+	VPMINUD 384(R15)(SI*1), Z6, Z6
+	VPMINUD 448(R15)(SI*1), Z7, Z7
 	ADDQ    $0x18, R13
 	DECQ    R14
 	JNZ     block_sources
@@ -17495,13 +17987,21 @@ block_sources_done:
 	VMOVDQU64 Z1, 128(R8)
 	VMOVDQU64 Z2, 192(R8)
 	VMOVDQU64 Z3, 256(R8)
+	VMOVDQU64 Z4, 320(R8)
+	VMOVDQU64 Z5, 384(R8)
+	VMOVDQU64 Z6, 448(R8)
+	VMOVDQU64 Z7, 512(R8)
 	MOVQ      start+56(FP), R9
-	LEAQ      256(SI)(R9*1), R9
+	LEAQ      512(SI)(R9*1), R9
 	MOVQ      R9, 8(R8)
 	VMOVDQU64 Z0, (R12)(SI*1)
 	VMOVDQU64 Z1, 64(R12)(SI*1)
 	VMOVDQU64 Z2, 128(R12)(SI*1)
 	VMOVDQU64 Z3, 192(R12)(SI*1)
+	VMOVDQU64 Z4, 256(R12)(SI*1)
+	VMOVDQU64 Z5, 320(R12)(SI*1)
+	VMOVDQU64 Z6, 384(R12)(SI*1)
+	VMOVDQU64 Z7, 448(R12)(SI*1)
 	TESTQ     CX, CX
 	JZ        block_targets_done
 	MOVQ      AX, R13
@@ -17513,19 +18013,28 @@ block_targets:
 	VMOVDQU64 Z1, 64(R15)(SI*1)
 	VMOVDQU64 Z2, 128(R15)(SI*1)
 	VMOVDQU64 Z3, 192(R15)(SI*1)
+	VMOVDQU64 Z4, 256(R15)(SI*1)
+	VMOVDQU64 Z5, 320(R15)(SI*1)
+	VMOVDQU64 Z6, 384(R15)(SI*1)
+	VMOVDQU64 Z7, 448(R15)(SI*1)
 	ADDQ      $0x18, R13
 	DECQ      R14
 	JNZ       block_targets
 
 block_targets_done:
 	MOVQ R9, (R8)
-	ADDQ $+256, SI
+	ADDQ $+512, SI
 	JMP  block
 
 tail:
 	MOVQ       DI, R9
 	SUBQ       SI, R9
 	JLE        done
+	LEAQ       64(SI), BP
+	CMPQ       BP, DI
+	CMOVQGT    DI, BP
+	MOVQ       BP, R9
+	SUBQ       SI, R9
 	MOVQ       $-1, R13
 	BZHIQ      R9, R13, R13
 	KMOVQ      R13, K1
@@ -17546,12 +18055,9 @@ tail_sources:
 	JNZ        tail_sources
 
 tail_sources_done:
-	LEAQ      64(SI), R13
-	CMPQ      R13, DI
-	CMOVQGT   DI, R13
 	VMOVDQU64 Z0, 64(R8)
 	MOVQ      start+56(FP), R9
-	LEAQ      (R13)(R9*1), R9
+	LEAQ      (BP)(R9*1), R9
 	MOVQ      R9, 8(R8)
 	VMOVDQU8  Z0, K1, (R12)(SI*1)
 	TESTQ     CX, CX
@@ -17577,7 +18083,7 @@ done:
 
 // func maxUint32LoggedAVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
 // Requires: AVX, AVX512BW, AVX512F, BMI2, CMOV
-TEXT ·maxUint32LoggedAVX512(SB), NOSPLIT, $0-64
+TEXT ·maxUint32LoggedAVX512(SB), NOSPLIT, $8-64
 	MOVQ dsts+0(FP), AX
 	MOVQ nd+8(FP), CX
 	MOVQ srcs+16(FP), DX
@@ -17596,16 +18102,24 @@ TEXT ·maxUint32LoggedAVX512(SB), NOSPLIT, $0-64
 block:
 	MOVQ      DI, R9
 	SUBQ      SI, R9
-	CMPQ      R9, $+256
+	CMPQ      R9, $+512
 	JL        tail
 	VMOVDQU64 (R10)(SI*1), Z0
 	VMOVDQU64 64(R10)(SI*1), Z1
 	VMOVDQU64 128(R10)(SI*1), Z2
 	VMOVDQU64 192(R10)(SI*1), Z3
+	VMOVDQU64 256(R10)(SI*1), Z4
+	VMOVDQU64 320(R10)(SI*1), Z5
+	VMOVDQU64 384(R10)(SI*1), Z6
+	VMOVDQU64 448(R10)(SI*1), Z7
 	VPMAXUD   (R11)(SI*1), Z0, Z0
 	VPMAXUD   64(R11)(SI*1), Z1, Z1
 	VPMAXUD   128(R11)(SI*1), Z2, Z2
 	VPMAXUD   192(R11)(SI*1), Z3, Z3
+	VPMAXUD   256(R11)(SI*1), Z4, Z4
+	VPMAXUD   320(R11)(SI*1), Z5, Z5
+	VPMAXUD   384(R11)(SI*1), Z6, Z6
+	VPMAXUD   448(R11)(SI*1), Z7, Z7
 	TESTQ     BX, BX
 	JZ        block_sources_done
 	MOVQ      DX, R13
@@ -17617,6 +18131,10 @@ block_sources:
 	VPMAXUD 64(R15)(SI*1), Z1, Z1
 	VPMAXUD 128(R15)(SI*1), Z2, Z2
 	VPMAXUD 192(R15)(SI*1), Z3, Z3
+	VPMAXUD 256(R15)(SI*1), Z4, Z4
+	VPMAXUD 320(R15)(SI*1), Z5, Z5
+	VPMAXUD 384(R15)(SI*1), Z6, Z6
+	VPMAXUD 448(R15)(SI*1), Z7, Z7
 	ADDQ    $0x18, R13
 	DECQ    R14
 	JNZ     block_sources
@@ -17626,13 +18144,21 @@ block_sources_done:
 	VMOVDQU64 Z1, 128(R8)
 	VMOVDQU64 Z2, 192(R8)
 	VMOVDQU64 Z3, 256(R8)
+	VMOVDQU64 Z4, 320(R8)
+	VMOVDQU64 Z5, 384(R8)
+	VMOVDQU64 Z6, 448(R8)
+	VMOVDQU64 Z7, 512(R8)
 	MOVQ      start+56(FP), R9
-	LEAQ      256(SI)(R9*1), R9
+	LEAQ      512(SI)(R9*1), R9
 	MOVQ      R9, 8(R8)
 	VMOVDQU64 Z0, (R12)(SI*1)
 	VMOVDQU64 Z1, 64(R12)(SI*1)
 	VMOVDQU64 Z2, 128(R12)(SI*1)
 	VMOVDQU64 Z3, 192(R12)(SI*1)
+	VMOVDQU64 Z4, 256(R12)(SI*1)
+	VMOVDQU64 Z5, 320(R12)(SI*1)
+	VMOVDQU64 Z6, 384(R12)(SI*1)
+	VMOVDQU64 Z7, 448(R12)(SI*1)
 	TESTQ     CX, CX
 	JZ        block_targets_done
 	MOVQ      AX, R13
@@ -17644,19 +18170,28 @@ block_targets:
 	VMOVDQU64 Z1, 64(R15)(SI*1)
 	VMOVDQU64 Z2, 128(R15)(SI*1)
 	VMOVDQU64 Z3, 192(R15)(SI*1)
+	VMOVDQU64 Z4, 256(R15)(SI*1)
+	VMOVDQU64 Z5, 320(R15)(SI*1)
+	VMOVDQU64 Z6, 384(R15)(SI*1)
+	VMOVDQU64 Z7, 448(R15)(SI*1)
 	ADDQ      $0x18, R13
 	DECQ      R14
 	JNZ       block_targets
 
 block_targets_done:
 	MOVQ R9, (R8)
-	ADDQ $+256, SI
+	ADDQ $+512, SI
 	JMP  block
 
 tail:
 	MOVQ       DI, R9
 	SUBQ       SI, R9
 	JLE        done
+	LEAQ       64(SI), BP
+	CMPQ       BP, DI
+	CMOVQGT    DI, BP
+	MOVQ       BP, R9
+	SUBQ       SI, R9
 	MOVQ       $-1, R13
 	BZHIQ      R9, R13, R13
 	KMOVQ      R13, K1
@@ -17677,12 +18212,9 @@ tail_sources:
 	JNZ        tail_sources
 
 tail_sources_done:
-	LEAQ      64(SI), R13
-	CMPQ      R13, DI
-	CMOVQGT   DI, R13
 	VMOVDQU64 Z0, 64(R8)
 	MOVQ      start+56(FP), R9
-	LEAQ      (R13)(R9*1), R9
+	LEAQ      (BP)(R9*1), R9
 	MOVQ      R9, 8(R8)
 	VMOVDQU8  Z0, K1, (R12)(SI*1)
 	TESTQ     CX, CX
@@ -17708,7 +18240,7 @@ done:
 
 // func sumInt64LoggedAVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
 // Requires: AVX, AVX512BW, AVX512F, BMI2, CMOV
-TEXT ·sumInt64LoggedAVX512(SB), NOSPLIT, $0-64
+TEXT ·sumInt64LoggedAVX512(SB), NOSPLIT, $8-64
 	MOVQ dsts+0(FP), AX
 	MOVQ nd+8(FP), CX
 	MOVQ srcs+16(FP), DX
@@ -17727,16 +18259,24 @@ TEXT ·sumInt64LoggedAVX512(SB), NOSPLIT, $0-64
 block:
 	MOVQ      DI, R9
 	SUBQ      SI, R9
-	CMPQ      R9, $+256
+	CMPQ      R9, $+512
 	JL        tail
 	VMOVDQU64 (R10)(SI*1), Z0
 	VMOVDQU64 64(R10)(SI*1), Z1
 	VMOVDQU64 128(R10)(SI*1), Z2
 	VMOVDQU64 192(R10)(SI*1), Z3
+	VMOVDQU64 256(R10)(SI*1), Z4
+	VMOVDQU64 320(R10)(SI*1), Z5
+	VMOVDQU64 384(R10)(SI*1), Z6
+	VMOVDQU64 448(R10)(SI*1), Z7
 	VPADDQ    (R11)(SI*1), Z0, Z0
 	VPADDQ    64(R11)(SI*1), Z1, Z1
 	VPADDQ    128(R11)(SI*1), Z2, Z2
 	VPADDQ    192(R11)(SI*1), Z3, Z3
+	VPADDQ    256(R11)(SI*1), Z4, Z4
+	VPADDQ    320(R11)(SI*1), Z5, Z5
+	VPADDQ    384(R11)(SI*1), Z6, Z6
+	VPADDQ    448(R11)(SI*1), Z7, Z7
 	TESTQ     BX, BX
 	JZ        block_sources_done
 	MOVQ      DX, R13
@@ -17748,6 +18288,10 @@ block_sources:
 	VPADDQ 64(R15)(SI*1), Z1, Z1
 	VPADDQ 128(R15)(SI*1), Z2, Z2
 	VPADDQ 192(R15)(SI*1), Z3, Z3
+	VPADDQ 256(R15)(SI*1), Z4, Z4
+	VPADDQ 320(R15)(SI*1), Z5, Z5
+	VPADDQ 384(R15)(SI*1), Z6, Z6
+	VPADDQ 448(R15)(SI*1), Z7, Z7
 	ADDQ   $0x18, R13
 	DECQ   R14
 	JNZ    block_sources
@@ -17757,13 +18301,21 @@ block_sources_done:
 	VMOVDQU64 Z1, 128(R8)
 	VMOVDQU64 Z2, 192(R8)
 	VMOVDQU64 Z3, 256(R8)
+	VMOVDQU64 Z4, 320(R8)
+	VMOVDQU64 Z5, 384(R8)
+	VMOVDQU64 Z6, 448(R8)
+	VMOVDQU64 Z7, 512(R8)
 	MOVQ      start+56(FP), R9
-	LEAQ      256(SI)(R9*1), R9
+	LEAQ      512(SI)(R9*1), R9
 	MOVQ      R9, 8(R8)
 	VMOVDQU64 Z0, (R12)(SI*1)
 	VMOVDQU64 Z1, 64(R12)(SI*1)
 	VMOVDQU64 Z2, 128(R12)(SI*1)
 	VMOVDQU64 Z3, 192(R12)(SI*1)
+	VMOVDQU64 Z4, 256(R12)(SI*1)
+	VMOVDQU64 Z5, 320(R12)(SI*1)
+	VMOVDQU64 Z6, 384(R12)(SI*1)
+	VMOVDQU64 Z7, 448(R12)(SI*1)
 	TESTQ     CX, CX
 	JZ        block_targets_done
 	MOVQ      AX, R13
@@ -17775,19 +18327,28 @@ block_targets:
 	VMOVDQU64 Z1, 64(R15)(SI*1)
 	VMOVDQU64 Z2, 128(R15)(SI*1)
 	VMOVDQU64 Z3, 192(R15)(SI*1)
+	VMOVDQU64 Z4, 256(R15)(SI*1)
+	VMOVDQU64 Z5, 320(R15)(SI*1)
+	VMOVDQU64 Z6, 384(R15)(SI*1)
+	VMOVDQU64 Z7, 448(R15)(SI*1)
 	ADDQ      $0x18, R13
 	DECQ      R14
 	JNZ       block_targets
 
 block_targets_done:
 	MOVQ R9, (R8)
-	ADDQ $+256, SI
+	ADDQ $+512, SI
 	JMP  block
 
 tail:
 	MOVQ       DI, R9
 	SUBQ       SI, R9
 	JLE        done
+	LEAQ       64(SI), BP
+	CMPQ       BP, DI
+	CMOVQGT    DI, BP
+	MOVQ       BP, R9
+	SUBQ       SI, R9
 	MOVQ       $-1, R13
 	BZHIQ      R9, R13, R13
 	KMOVQ      R13, K1
@@ -17808,12 +18369,9 @@ tail_sources:
 	JNZ        tail_sources
 
 tail_sources_done:
-	LEAQ      64(SI), R13
-	CMPQ      R13, DI
-	CMOVQGT   DI, R13
 	VMOVDQU64 Z0, 64(R8)
 	MOVQ      start+56(FP), R9
-	LEAQ      (R13)(R9*1), R9
+	LEAQ      (BP)(R9*1), R9
 	MOVQ      R9, 8(R8)
 	VMOVDQU8  Z0, K1, (R12)(SI*1)
 	TESTQ     CX, CX
@@ -17839,7 +18397,7 @@ done:
 
 // func prodInt64LoggedAVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
 // Requires: AVX, AVX512BW, AVX512DQ, AVX512F, BMI2, CMOV
-TEXT ·prodInt64LoggedAVX512(SB), NOSPLIT, $0-64
+TEXT ·prodInt64LoggedAVX512(SB), NOSPLIT, $8-64
 	MOVQ dsts+0(FP), AX
 	MOVQ nd+8(FP), CX
 	MOVQ srcs+16(FP), DX
@@ -17858,16 +18416,24 @@ TEXT ·prodInt64LoggedAVX512(SB), NOSPLIT, $0-64
 block:
 	MOVQ      DI, R9
 	SUBQ      SI, R9
-	CMPQ      R9, $+256
+	CMPQ      R9, $+512
 	JL        tail
 	VMOVDQU64 (R10)(SI*1), Z0
 	VMOVDQU64 64(R10)(SI*1), Z1
 	VMOVDQU64 128(R10)(SI*1), Z2
 	VMOVDQU64 192(R10)(SI*1), Z3
+	VMOVDQU64 256(R10)(SI*1), Z4
+	VMOVDQU64 320(R10)(SI*1), Z5
+	VMOVDQU64 384(R10)(SI*1), Z6
+	VMOVDQU64 448(R10)(SI*1), Z7
 	VPMULLQ   (R11)(SI*1), Z0, Z0
 	VPMULLQ   64(R11)(SI*1), Z1, Z1
 	VPMULLQ   128(R11)(SI*1), Z2, Z2
 	VPMULLQ   192(R11)(SI*1), Z3, Z3
+	VPMULLQ   256(R11)(SI*1), Z4, Z4
+	VPMULLQ   320(R11)(SI*1), Z5, Z5
+	VPMULLQ   384(R11)(SI*1), Z6, Z6
+	VPMULLQ   448(R11)(SI*1), Z7, Z7
 	TESTQ     BX, BX
 	JZ        block_sources_done
 	MOVQ      DX, R13
@@ -17879,6 +18445,10 @@ block_sources:
 	VPMULLQ 64(R15)(SI*1), Z1, Z1
 	VPMULLQ 128(R15)(SI*1), Z2, Z2
 	VPMULLQ 192(R15)(SI*1), Z3, Z3
+	VPMULLQ 256(R15)(SI*1), Z4, Z4
+	VPMULLQ 320(R15)(SI*1), Z5, Z5
+	VPMULLQ 384(R15)(SI*1), Z6, Z6
+	VPMULLQ 448(R15)(SI*1), Z7, Z7
 	ADDQ    $0x18, R13
 	DECQ    R14
 	JNZ     block_sources
@@ -17888,13 +18458,21 @@ block_sources_done:
 	VMOVDQU64 Z1, 128(R8)
 	VMOVDQU64 Z2, 192(R8)
 	VMOVDQU64 Z3, 256(R8)
+	VMOVDQU64 Z4, 320(R8)
+	VMOVDQU64 Z5, 384(R8)
+	VMOVDQU64 Z6, 448(R8)
+	VMOVDQU64 Z7, 512(R8)
 	MOVQ      start+56(FP), R9
-	LEAQ      256(SI)(R9*1), R9
+	LEAQ      512(SI)(R9*1), R9
 	MOVQ      R9, 8(R8)
 	VMOVDQU64 Z0, (R12)(SI*1)
 	VMOVDQU64 Z1, 64(R12)(SI*1)
 	VMOVDQU64 Z2, 128(R12)(SI*1)
 	VMOVDQU64 Z3, 192(R12)(SI*1)
+	VMOVDQU64 Z4, 256(R12)(SI*1)
+	VMOVDQU64 Z5, 320(R12)(SI*1)
+	VMOVDQU64 Z6, 384(R12)(SI*1)
+	VMOVDQU64 Z7, 448(R12)(SI*1)
 	TESTQ     CX, CX
 	JZ        block_targets_done
 	MOVQ      AX, R13
@@ -17906,19 +18484,28 @@ block_targets:
 	VMOVDQU64 Z1, 64(R15)(SI*1)
 	VMOVDQU64 Z2, 128(R15)(SI*1)
 	VMOVDQU64 Z3, 192(R15)(SI*1)
+	VMOVDQU64 Z4, 256(R15)(SI*1)
+	VMOVDQU64 Z5, 320(R15)(SI*1)
+	VMOVDQU64 Z6, 384(R15)(SI*1)
+	VMOVDQU64 Z7, 448(R15)(SI*1)
 	ADDQ      $0x18, R13
 	DECQ      R14
 	JNZ       block_targets
 
 block_targets_done:
 	MOVQ R9, (R8)
-	ADDQ $+256, SI
+	ADDQ $+512, SI
 	JMP  block
 
 tail:
 	MOVQ       DI, R9
 	SUBQ       SI, R9
 	JLE        done
+	LEAQ       64(SI), BP
+	CMPQ       BP, DI
+	CMOVQGT    DI, BP
+	MOVQ       BP, R9
+	SUBQ       SI, R9
 	MOVQ       $-1, R13
 	BZHIQ      R9, R13, R13
 	KMOVQ      R13, K1
@@ -17939,12 +18526,9 @@ tail_sources:
 	JNZ        tail_sources
 
 tail_sources_done:
-	LEAQ      64(SI), R13
-	CMPQ      R13, DI
-	CMOVQGT   DI, R13
 	VMOVDQU64 Z0, 64(R8)
 	MOVQ      start+56(FP), R9
-	LEAQ      (R13)(R9*1), R9
+	LEAQ      (BP)(R9*1), R9
 	MOVQ      R9, 8(R8)
 	VMOVDQU8  Z0, K1, (R12)(SI*1)
 	TESTQ     CX, CX
@@ -17970,7 +18554,7 @@ done:
 
 // func minInt64LoggedAVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
 // Requires: AVX, AVX512BW, AVX512F, BMI2, CMOV
-TEXT ·minInt64LoggedAVX512(SB), NOSPLIT, $0-64
+TEXT ·minInt64LoggedAVX512(SB), NOSPLIT, $8-64
 	MOVQ dsts+0(FP), AX
 	MOVQ nd+8(FP), CX
 	MOVQ srcs+16(FP), DX
@@ -17989,16 +18573,24 @@ TEXT ·minInt64LoggedAVX512(SB), NOSPLIT, $0-64
 block:
 	MOVQ      DI, R9
 	SUBQ      SI, R9
-	CMPQ      R9, $+256
+	CMPQ      R9, $+512
 	JL        tail
 	VMOVDQU64 (R10)(SI*1), Z0
 	VMOVDQU64 64(R10)(SI*1), Z1
 	VMOVDQU64 128(R10)(SI*1), Z2
 	VMOVDQU64 192(R10)(SI*1), Z3
+	VMOVDQU64 256(R10)(SI*1), Z4
+	VMOVDQU64 320(R10)(SI*1), Z5
+	VMOVDQU64 384(R10)(SI*1), Z6
+	VMOVDQU64 448(R10)(SI*1), Z7
 	VPMINSQ   (R11)(SI*1), Z0, Z0
 	VPMINSQ   64(R11)(SI*1), Z1, Z1
 	VPMINSQ   128(R11)(SI*1), Z2, Z2
 	VPMINSQ   192(R11)(SI*1), Z3, Z3
+	VPMINSQ   256(R11)(SI*1), Z4, Z4
+	VPMINSQ   320(R11)(SI*1), Z5, Z5
+	VPMINSQ   384(R11)(SI*1), Z6, Z6
+	VPMINSQ   448(R11)(SI*1), Z7, Z7
 	TESTQ     BX, BX
 	JZ        block_sources_done
 	MOVQ      DX, R13
@@ -18010,6 +18602,10 @@ block_sources:
 	VPMINSQ 64(R15)(SI*1), Z1, Z1
 	VPMINSQ 128(R15)(SI*1), Z2, Z2
 	VPMINSQ 192(R15)(SI*1), Z3, Z3
+	VPMINSQ 256(R15)(SI*1), Z4, Z4
+	VPMINSQ 320(R15)(SI*1), Z5, Z5
+	VPMINSQ 384(R15)(SI*1), Z6, Z6
+	VPMINSQ 448(R15)(SI*1), Z7, Z7
 	ADDQ    $0x18, R13
 	DECQ    R14
 	JNZ     block_sources
@@ -18019,13 +18615,21 @@ block_sources_done:
 	VMOVDQU64 Z1, 128(R8)
 	VMOVDQU64 Z2, 192(R8)
 	VMOVDQU64 Z3, 256(R8)
+	VMOVDQU64 Z4, 320(R8)
+	VMOVDQU64 Z5, 384(R8)
+	VMOVDQU64 Z6, 448(R8)
+	VMOVDQU64 Z7, 512(R8)
 	MOVQ      start+56(FP), R9
-	LEAQ      256(SI)(R9*1), R9
+	LEAQ      512(SI)(R9*1), R9
 	MOVQ      R9, 8(R8)
 	VMOVDQU64 Z0, (R12)(SI*1)
 	VMOVDQU64 Z1, 64(R12)(SI*1)
 	VMOVDQU64 Z2, 128(R12)(SI*1)
 	VMOVDQU64 Z3, 192(R12)(SI*1)
+	VMOVDQU64 Z4, 256(R12)(SI*1)
+	VMOVDQU64 Z5, 320(R12)(SI*1)
+	VMOVDQU64 Z6, 384(R12)(SI*1)
+	VMOVDQU64 Z7, 448(R12)(SI*1)
 	TESTQ     CX, CX
 	JZ        block_targets_done
 	MOVQ      AX, R13
@@ -18037,19 +18641,28 @@ block_targets:
 	VMOVDQU64 Z1, 64(R15)(SI*1)
 	VMOVDQU64 Z2, 128(R15)(SI*1)
 	VMOVDQU64 Z3, 192(R15)(SI*1)
+	VMOVDQU64 Z4, 256(R15)(SI*1)
+	VMOVDQU64 Z5, 320(R15)(SI*1)
+	VMOVDQU64 Z6, 384(R15)(SI*1)
+	VMOVDQU64 Z7, 448(R15)(SI*1)
 	ADDQ      $0x18, R13
 	DECQ      R14
 	JNZ       block_targets
 
 block_targets_done:
 	MOVQ R9, (R8)
-	ADDQ $+256, SI
+	ADDQ $+512, SI
 	JMP  block
 
 tail:
 	MOVQ       DI, R9
 	SUBQ       SI, R9
 	JLE        done
+	LEAQ       64(SI), BP
+	CMPQ       BP, DI
+	CMOVQGT    DI, BP
+	MOVQ       BP, R9
+	SUBQ       SI, R9
 	MOVQ       $-1, R13
 	BZHIQ      R9, R13, R13
 	KMOVQ      R13, K1
@@ -18070,12 +18683,9 @@ tail_sources:
 	JNZ        tail_sources
 
 tail_sources_done:
-	LEAQ      64(SI), R13
-	CMPQ      R13, DI
-	CMOVQGT   DI, R13
 	VMOVDQU64 Z0, 64(R8)
 	MOVQ      start+56(FP), R9
-	LEAQ      (R13)(R9*1), R9
+	LEAQ      (BP)(R9*1), R9
 	MOVQ      R9, 8(R8)
 	VMOVDQU8  Z0, K1, (R12)(SI*1)
 	TESTQ     CX, CX
@@ -18101,7 +18711,7 @@ done:
 
 // func maxInt64LoggedAVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
 // Requires: AVX, AVX512BW, AVX512F, BMI2, CMOV
-TEXT ·maxInt64LoggedAVX512(SB), NOSPLIT, $0-64
+TEXT ·maxInt64LoggedAVX512(SB), NOSPLIT, $8-64
 	MOVQ dsts+0(FP), AX
 	MOVQ nd+8(FP), CX
 	MOVQ srcs+16(FP), DX
@@ -18120,16 +18730,24 @@ TEXT ·maxInt64LoggedAVX512(SB), NOSPLIT, $0-64
 block:
 	MOVQ      DI, R9
 	SUBQ      SI, R9
-	CMPQ      R9, $+256
+	CMPQ      R9, $+512
 	JL        tail
 	VMOVDQU64 (R10)(SI*1), Z0
 	VMOVDQU64 64(R10)(SI*1), Z1
 	VMOVDQU64 128(R10)(SI*1), Z2
 	VMOVDQU64 192(R10)(SI*1), Z3
+	VMOVDQU64 256(R10)(SI*1), Z4
+	VMOVDQU64 320(R10)(SI*1), Z5
+	VMOVDQU64 384(R10)(SI*1), Z6
+	VMOVDQU64 448(R10)(SI*1), Z7
 	VPMAXSQ   (R11)(SI*1), Z0, Z0
 	VPMAXSQ   64(R11)(SI*1), Z1, Z1
 	VPMAXSQ   128(R11)(SI*1), Z2, Z2
 	VPMAXSQ   192(R11)(SI*1), Z3, Z3
+	VPMAXSQ   256(R11)(SI*1), Z4, Z4
+	VPMAXSQ   320(R11)(SI*1), Z5, Z5
+	VPMAXSQ   384(R11)(SI*1), Z6, Z6
+	VPMAXSQ   448(R11)(SI*1), Z7, Z7
 	TESTQ     BX, BX
 	JZ        block_sources_done
 	MOVQ      DX, R13
@@ -18141,6 +18759,10 @@ block_sources:
 	VPMAXSQ 64(R15)(SI*1), Z1, Z1
 	VPMAXSQ 128(R15)(SI*1), Z2, Z2
 	VPMAXSQ 192(R15)(SI*1), Z3, Z3
+	VPMAXSQ 256(R15)(SI*1), Z4, Z4
+	VPMAXSQ 320(R15)(SI*1), Z5, Z5
+	VPMAXSQ 384(R15)(SI*1), Z6, Z6
+	VPMAXSQ 448(R15)(SI*1), Z7, Z7
 	ADDQ    $0x18, R13
 	DECQ    R14
 	JNZ     block_sources
@@ -18150,13 +18772,21 @@ block_sources_done:
 	VMOVDQU64 Z1, 128(R8)
 	VMOVDQU64 Z2, 192(R8)
 	VMOVDQU64 Z3, 256(R8)
+	VMOVDQU64 Z4, 320(R8)
+	VMOVDQU64 Z5, 384(R8)
+	VMOVDQU64 Z6, 448(R8)
+	VMOVDQU64 Z7, 512(R8)
 	MOVQ      start+56(FP), R9
-	LEAQ      256(SI)(R9*1), R9
+	LEAQ      512(SI)(R9*1), R9
 	MOVQ      R9, 8(R8)
 	VMOVDQU64 Z0, (R12)(SI*1)
 	VMOVDQU64 Z1, 64(R12)(SI*1)
 	VMOVDQU64 Z2, 128(R12)(SI*1)
 	VMOVDQU64 Z3, 192(R12)(SI*1)
+	VMOVDQU64 Z4, 256(R12)(SI*1)
+	VMOVDQU64 Z5, 320(R12)(SI*1)
+	VMOVDQU64 Z6, 384(R12)(SI*1)
+	VMOVDQU64 Z7, 448(R12)(SI*1)
 	TESTQ     CX, CX
 	JZ        block_targets_done
 	MOVQ      AX, R13
@@ -18168,19 +18798,28 @@ block_targets:
 	VMOVDQU64 Z1, 64(R15)(SI*1)
 	VMOVDQU64 Z2, 128(R15)(SI*1)
 	VMOVDQU64 Z3, 192(R15)(SI*1)
+	VMOVDQU64 Z4, 256(R15)(SI*1)
+	VMOVDQU64 Z5, 320(R15)(SI*1)
+	VMOVDQU64 Z6, 384(R15)(SI*1)
+	VMOVDQU64 Z7, 448(R15)(SI*1)
 	ADDQ      $0x18, R13
 	DECQ      R14
 	JNZ       block_targets
 
 block_targets_done:
 	MOVQ R9, (R8)
-	ADDQ $+256, SI
+	ADDQ $+512, SI
 	JMP  block
 
 tail:
 	MOVQ       DI, R9
 	SUBQ       SI, R9
 	JLE        done
+	LEAQ       64(SI), BP
+	CMPQ       BP, DI
+	CMOVQGT    DI, BP
+	MOVQ       BP, R9
+	SUBQ       SI, R9
 	MOVQ       $-1, R13
 	BZHIQ      R9, R13, R13
 	KMOVQ      R13, K1
@@ -18201,12 +18840,9 @@ tail_sources:
 	JNZ        tail_sources
 
 tail_sources_done:
-	LEAQ      64(SI), R13
-	CMPQ      R13, DI
-	CMOVQGT   DI, R13
 	VMOVDQU64 Z0, 64(R8)
 	MOVQ      start+56(FP), R9
-	LEAQ      (R13)(R9*1), R9
+	LEAQ      (BP)(R9*1), R9
 	MOVQ      R9, 8(R8)
 	VMOVDQU8  Z0, K1, (R12)(SI*1)
 	TESTQ     CX, CX
@@ -18232,7 +18868,7 @@ done:
 
 // func minUint64LoggedAVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
 // Requires: AVX, AVX512BW, AVX512F, BMI2, CMOV
-TEXT ·minUint64LoggedAVX512(SB), NOSPLIT, $0-64
+TEXT ·minUint64LoggedAVX512(SB), NOSPLIT, $8-64
 	MOVQ dsts+0(FP), AX
 	MOVQ nd+8(FP), CX
 	MOVQ srcs+16(FP), DX
@@ -18251,16 +18887,24 @@ TEXT ·minUint64LoggedAVX512(SB), NOSPLIT, $0-64
 block:
 	MOVQ      DI, R9
 	SUBQ      SI, R9
-	CMPQ      R9, $+256
+	CMPQ      R9, $+512
 	JL        tail
 	VMOVDQU64 (R10)(SI*1), Z0
 	VMOVDQU64 64(R10)(SI*1), Z1
 	VMOVDQU64 128(R10)(SI*1), Z2
 	VMOVDQU64 192(R10)(SI*1), Z3
+	VMOVDQU64 256(R10)(SI*1), Z4
+	VMOVDQU64 320(R10)(SI*1), Z5
+	VMOVDQU64 384(R10)(SI*1), Z6
+	VMOVDQU64 448(R10)(SI*1), Z7
 	VPMINUQ   (R11)(SI*1), Z0, Z0
 	VPMINUQ   64(R11)(SI*1), Z1, Z1
 	VPMINUQ   128(R11)(SI*1), Z2, Z2
 	VPMINUQ   192(R11)(SI*1), Z3, Z3
+	VPMINUQ   256(R11)(SI*1), Z4, Z4
+	VPMINUQ   320(R11)(SI*1), Z5, Z5
+	VPMINUQ   384(R11)(SI*1), Z6, Z6
+	VPMINUQ   448(R11)(SI*1), Z7, Z7
 	TESTQ     BX, BX
 	JZ        block_sources_done
 	MOVQ      DX, R13
@@ -18272,6 +18916,10 @@ block_sources:
 	VPMINUQ 64(R15)(SI*1), Z1, Z1
 	VPMINUQ 128(R15)(SI*1), Z2, Z2
 	VPMINUQ 192(R15)(SI*1), Z3, Z3
+	VPMINUQ 256(R15)(SI*1), Z4, Z4
+	VPMINUQ 320(R15)(SI*1), Z5, Z5
+	VPMINUQ 384(R15)(SI*1), Z6, Z6
+	VPMINUQ 448(R15)(SI*1), Z7, Z7
 	ADDQ    $0x18, R13
 	DECQ    R14
 	JNZ     block_sources
@@ -18281,13 +18929,21 @@ block_sources_done:
 	VMOVDQU64 Z1, 128(R8)
 	VMOVDQU64 Z2, 192(R8)
 	VMOVDQU64 Z3, 256(R8)
+	VMOVDQU64 Z4, 320(R8)
+	VMOVDQU64 Z5, 384(R8)
+	VMOVDQU64 Z6, 448(R8)
+	VMOVDQU64 Z7, 512(R8)
 	MOVQ      start+56(FP), R9
-	LEAQ      256(SI)(R9*1), R9
+	LEAQ      512(SI)(R9*1), R9
 	MOVQ      R9, 8(R8)
 	VMOVDQU64 Z0, (R12)(SI*1)
 	VMOVDQU64 Z1, 64(R12)(SI*1)
 	VMOVDQU64 Z2, 128(R12)(SI*1)
 	VMOVDQU64 Z3, 192(R12)(SI*1)
+	VMOVDQU64 Z4, 256(R12)(SI*1)
+	VMOVDQU64 Z5, 320(R12)(SI*1)
+	VMOVDQU64 Z6, 384(R12)(SI*1)
+	VMOVDQU64 Z7, 448(R12)(SI*1)
 	TESTQ     CX, CX
 	JZ        block_targets_done
 	MOVQ      AX, R13
@@ -18299,19 +18955,28 @@ block_targets:
 	VMOVDQU64 Z1, 64(R15)(SI*1)
 	VMOVDQU64 Z2, 128(R15)(SI*1)
 	VMOVDQU64 Z3, 192(R15)(SI*1)
+	VMOVDQU64 Z4, 256(R15)(SI*1)
+	VMOVDQU64 Z5, 320(R15)(SI*1)
+	VMOVDQU64 Z6, 384(R15)(SI*1)
+	VMOVDQU64 Z7, 448(R15)(SI*1)
 	ADDQ      $0x18, R13
 	DECQ      R14
 	JNZ       block_targets
 
 block_targets_done:
 	MOVQ R9, (R8)
-	ADDQ $+256, SI
+	ADDQ $+512, SI
 	JMP  block
 
 tail:
 	MOVQ       DI, R9
 	SUBQ       SI, R9
 	JLE        done
+	LEAQ       64(SI), BP
+	CMPQ       BP, DI
+	CMOVQGT    DI, BP
+	MOVQ       BP, R9
+	SUBQ       SI, R9
 	MOVQ       $-1, R13
 	BZHIQ      R9, R13, R13
 	KMOVQ      R13, K1
@@ -18332,12 +18997,9 @@ tail_sources:
 	JNZ        tail_sources
 
 tail_sources_done:
-	LEAQ      64(SI), R13
-	CMPQ      R13, DI
-	CMOVQGT   DI, R13
 	VMOVDQU64 Z0, 64(R8)
 	MOVQ      start+56(FP), R9
-	LEAQ      (R13)(R9*1), R9
+	LEAQ      (BP)(R9*1), R9
 	MOVQ      R9, 8(R8)
 	VMOVDQU8  Z0, K1, (R12)(SI*1)
 	TESTQ     CX, CX
@@ -18363,7 +19025,7 @@ done:
 
 // func maxUint64LoggedAVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
 // Requires: AVX, AVX512BW, AVX512F, BMI2, CMOV
-TEXT ·maxUint64LoggedAVX512(SB), NOSPLIT, $0-64
+TEXT ·maxUint64LoggedAVX512(SB), NOSPLIT, $8-64
 	MOVQ dsts+0(FP), AX
 	MOVQ nd+8(FP), CX
 	MOVQ srcs+16(FP), DX
@@ -18382,16 +19044,24 @@ TEXT ·maxUint64LoggedAVX512(SB), NOSPLIT, $0-64
 block:
 	MOVQ      DI, R9
 	SUBQ      SI, R9
-	CMPQ      R9, $+256
+	CMPQ      R9, $+512
 	JL        tail
 	VMOVDQU64 (R10)(SI*1), Z0
 	VMOVDQU64 64(R10)(SI*1), Z1
 	VMOVDQU64 128(R10)(SI*1), Z2
 	VMOVDQU64 192(R10)(SI*1), Z3
+	VMOVDQU64 256(R10)(SI*1), Z4
+	VMOVDQU64 320(R10)(SI*1), Z5
+	VMOVDQU64 384(R10)(SI*1), Z6
+	VMOVDQU64 448(R10)(SI*1), Z7
 	VPMAXUQ   (R11)(SI*1), Z0, Z0
 	VPMAXUQ   64(R11)(SI*1), Z1, Z1
 	VPMAXUQ   128(R11)(SI*1), Z2, Z2
 	VPMAXUQ   192(R11)(SI*1), Z3, Z3
+	VPMAXUQ   256(R11)(SI*1), Z4, Z4
+	VPMAXUQ   320(R11)(SI*1), Z5, Z5
+	VPMAXUQ   384(R11)(SI*1), Z6, Z6
+	VPMAXUQ   448(R11)(SI*1), Z7, Z7
 	TESTQ     BX, BX
 	JZ        block_sources_done
 	MOVQ      DX, R13
@@ -18403,6 +19073,10 @@ block_sources:
 	VPMAXUQ 64(R15)(SI*1), Z1, Z1
 	VPMAXUQ 128(R15)(SI*1), Z2, Z2
 	VPMAXUQ 192(R15)(SI*1), Z3, Z3
+	VPMAXUQ 256(R15)(SI*1), Z4, Z4
+	VPMAXUQ 320(R15)(SI*1), Z5, Z5
+	VPMAXUQ 384(R15)(SI*1), Z6, Z6
+	VPMAXUQ 448(R15)(SI*1), Z7, Z7
 	ADDQ    $0x18, R13
 	DECQ    R14
 	JNZ     block_sources
@@ -18412,13 +19086,21 @@ block_sources_done:
 	VMOVDQU64 Z1, 128(R8)
 	VMOVDQU64 Z2, 192(R8)
 	VMOVDQU64 Z3, 256(R8)
+	VMOVDQU64 Z4, 320(R8)
+	VMOVDQU64 Z5, 384(R8)
+	VMOVDQU64 Z6, 448(R8)
+	VMOVDQU64 Z7, 512(R8)
 	MOVQ      start+56(FP), R9
-	LEAQ      256(SI)(R9*1), R9
+	LEAQ      512(SI)(R9*1), R9
 	MOVQ      R9, 8(R8)
 	VMOVDQU64 Z0, (R12)(SI*1)
 	VMOVDQU64 Z1, 64(R12)(SI*1)
 	VMOVDQU64 Z2, 128(R12)(SI*1)
 	VMOVDQU64 Z3, 192(R12)(SI*1)
+	VMOVDQU64 Z4, 256(R12)(SI*1)
+	VMOVDQU64 Z5, 320(R12)(SI*1)
+	VMOVDQU64 Z6, 384(R12)(SI*1)
+	VMOVDQU64 Z7, 448(R12)(SI*1)
 	TESTQ     CX, CX
 	JZ        block_targets_done
 	MOVQ      AX, R13
@@ -18430,19 +19112,28 @@ block_targets:
 	VMOVDQU64 Z1, 64(R15)(SI*1)
 	VMOVDQU64 Z2, 128(R15)(SI*1)
 	VMOVDQU64 Z3, 192(R15)(SI*1)
+	VMOVDQU64 Z4, 256(R15)(SI*1)
+	VMOVDQU64 Z5, 320(R15)(SI*1)
+	VMOVDQU64 Z6, 384(R15)(SI*1)
+	VMOVDQU64 Z7, 448(R15)(SI*1)
 	ADDQ      $0x18, R13
 	DECQ      R14
 	JNZ       block_targets
 
 block_targets_done:
 	MOVQ R9, (R8)
-	ADDQ $+256, SI
+	ADDQ $+512, SI
 	JMP  block
 
 tail:
 	MOVQ       DI, R9
 	SUBQ       SI, R9
 	JLE        done
+	LEAQ       64(SI), BP
+	CMPQ       BP, DI
+	CMOVQGT    DI, BP
+	MOVQ       BP, R9
+	SUBQ       SI, R9
 	MOVQ       $-1, R13
 	BZHIQ      R9, R13, R13
 	KMOVQ      R13, K1
@@ -18463,12 +19154,9 @@ tail_sources:
 	JNZ        tail_sources
 
 tail_sources_done:
-	LEAQ      64(SI), R13
-	CMPQ      R13, DI
-	CMOVQGT   DI, R13
 	VMOVDQU64 Z0, 64(R8)
 	MOVQ      start+56(FP), R9
-	LEAQ      (R13)(R9*1), R9
+	LEAQ      (BP)(R9*1), R9
 	MOVQ      R9, 8(R8)
 	VMOVDQU8  Z0, K1, (R12)(SI*1)
 	TESTQ     CX, CX
@@ -18494,7 +19182,7 @@ done:
 
 // func andBitsLoggedAVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
 // Requires: AVX, AVX512BW, AVX512F, BMI2, CMOV
-TEXT ·andBitsLoggedAVX512(SB), NOSPLIT, $0-64
+TEXT ·andBitsLoggedAVX512(SB), NOSPLIT, $8-64
 	MOVQ dsts+0(FP), AX
 	MOVQ nd+8(FP), CX
 	MOVQ srcs+16(FP), DX
@@ -18513,16 +19201,24 @@ TEXT ·andBitsLoggedAVX512(SB), NOSPLIT, $0-64
 block:
 	MOVQ      DI, R9
 	SUBQ      SI, R9
-	CMPQ      R9, $+256
+	CMPQ      R9, $+512
 	JL        tail
 	VMOVDQU64 (R10)(SI*1), Z0
 	VMOVDQU64 64(R10)(SI*1), Z1
 	VMOVDQU64 128(R10)(SI*1), Z2
 	VMOVDQU64 192(R10)(SI*1), Z3
+	VMOVDQU64 256(R10)(SI*1), Z4
+	VMOVDQU64 320(R10)(SI*1), Z5
+	VMOVDQU64 384(R10)(SI*1), Z6
+	VMOVDQU64 448(R10)(SI*1), Z7
 	VPANDD    (R11)(SI*1), Z0, Z0
 	VPANDD    64(R11)(SI*1), Z1, Z1
 	VPANDD    128(R11)(SI*1), Z2, Z2
 	VPANDD    192(R11)(SI*1), Z3, Z3
+	VPANDD    256(R11)(SI*1), Z4, Z4
+	VPANDD    320(R11)(SI*1), Z5, Z5
+	VPANDD    384(R11)(SI*1), Z6, Z6
+	VPANDD    448(R11)(SI*1), Z7, Z7
 	TESTQ     BX, BX
 	JZ        block_sources_done
 	MOVQ      DX, R13
@@ -18534,6 +19230,10 @@ block_sources:
 	VPANDD 64(R15)(SI*1), Z1, Z1
 	VPANDD 128(R15)(SI*1), Z2, Z2
 	VPANDD 192(R15)(SI*1), Z3, Z3
+	VPANDD 256(R15)(SI*1), Z4, Z4
+	VPANDD 320(R15)(SI*1), Z5, Z5
+	VPANDD 384(R15)(SI*1), Z6, Z6
+	VPANDD 448(R15)(SI*1), Z7, Z7
 	ADDQ   $0x18, R13
 	DECQ   R14
 	JNZ    block_sources
@@ -18543,13 +19243,21 @@ block_sources_done:
 	VMOVDQU64 Z1, 128(R8)
 	VMOVDQU64 Z2, 192(R8)
 	VMOVDQU64 Z3, 256(R8)
+	VMOVDQU64 Z4, 320(R8)
+	VMOVDQU64 Z5, 384(R8)
+	VMOVDQU64 Z6, 448(R8)
+	VMOVDQU64 Z7, 512(R8)
 	MOVQ      start+56(FP), R9
-	LEAQ      256(SI)(R9*1), R9
+	LEAQ      512(SI)(R9*1), R9
 	MOVQ      R9, 8(R8)
 	VMOVDQU64 Z0, (R12)(SI*1)
 	VMOVDQU64 Z1, 64(R12)(SI*1)
 	VMOVDQU64 Z2, 128(R12)(SI*1)
 	VMOVDQU64 Z3, 192(R12)(SI*1)
+	VMOVDQU64 Z4, 256(R12)(SI*1)
+	VMOVDQU64 Z5, 320(R12)(SI*1)
+	VMOVDQU64 Z6, 384(R12)(SI*1)
+	VMOVDQU64 Z7, 448(R12)(SI*1)
 	TESTQ     CX, CX
 	JZ        block_targets_done
 	MOVQ      AX, R13
@@ -18561,19 +19269,28 @@ block_targets:
 	VMOVDQU64 Z1, 64(R15)(SI*1)
 	VMOVDQU64 Z2, 128(R15)(SI*1)
 	VMOVDQU64 Z3, 192(R15)(SI*1)
+	VMOVDQU64 Z4, 256(R15)(SI*1)
+	VMOVDQU64 Z5, 320(R15)(SI*1)
+	VMOVDQU64 Z6, 384(R15)(SI*1)
+	VMOVDQU64 Z7, 448(R15)(SI*1)
 	ADDQ      $0x18, R13
 	DECQ      R14
 	JNZ       block_targets
 
 block_targets_done:
 	MOVQ R9, (R8)
-	ADDQ $+256, SI
+	ADDQ $+512, SI
 	JMP  block
 
 tail:
 	MOVQ       DI, R9
 	SUBQ       SI, R9
 	JLE        done
+	LEAQ       64(SI), BP
+	CMPQ       BP, DI
+	CMOVQGT    DI, BP
+	MOVQ       BP, R9
+	SUBQ       SI, R9
 	MOVQ       $-1, R13
 	BZHIQ      R9, R13, R13
 	KMOVQ      R13, K1
@@ -18594,12 +19311,9 @@ tail_sources:
 	JNZ        tail_sources
 
 tail_sources_done:
-	LEAQ      64(SI), R13
-	CMPQ      R13, DI
-	CMOVQGT   DI, R13
 	VMOVDQU64 Z0, 64(R8)
 	MOVQ      start+56(FP), R9
-	LEAQ      (R13)(R9*1), R9
+	LEAQ      (BP)(R9*1), R9
 	MOVQ      R9, 8(R8)
 	VMOVDQU8  Z0, K1, (R12)(SI*1)
 	TESTQ     CX, CX
@@ -18625,7 +19339,7 @@ done:
 
 // func orBitsLoggedAVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
 // Requires: AVX, AVX512BW, AVX512F, BMI2, CMOV
-TEXT ·orBitsLoggedAVX512(SB), NOSPLIT, $0-64
+TEXT ·orBitsLoggedAVX512(SB), NOSPLIT, $8-64
 	MOVQ dsts+0(FP), AX
 	MOVQ nd+8(FP), CX
 	MOVQ srcs+16(FP), DX
@@ -18644,16 +19358,24 @@ TEXT ·orBitsLoggedAVX512(SB), NOSPLIT, $0-64
 block:
 	MOVQ      DI, R9
 	SUBQ      SI, R9
-	CMPQ      R9, $+256
+	CMPQ      R9, $+512
 	JL        tail
 	VMOVDQU64 (R10)(SI*1), Z0
 	VMOVDQU64 64(R10)(SI*1), Z1
 	VMOVDQU64 128(R10)(SI*1), Z2
 	VMOVDQU64 192(R10)(SI*1), Z3
+	VMOVDQU64 256(R10)(SI*1), Z4
+	VMOVDQU64 320(R10)(SI*1), Z5
+	VMOVDQU64 384(R10)(SI*1), Z6
+	VMOVDQU64 448(R10)(SI*1), Z7
 	VPORD     (R11)(SI*1), Z0, Z0
 	VPORD     64(R11)(SI*1), Z1, Z1
 	VPORD     128(R11)(SI*1), Z2, Z2
 	VPORD     192(R11)(SI*1), Z3, Z3
+	VPORD     256(R11)(SI*1), Z4, Z4
+	VPORD     320(R11)(SI*1), Z5, Z5
+	VPORD     384(R11)(SI*1), Z6, Z6
+	VPORD     448(R11)(SI*1), Z7, Z7
 	TESTQ     BX, BX
 	JZ        block_sources_done
 	MOVQ      DX, R13
@@ -18665,6 +19387,10 @@ block_sources:
 	VPORD 64(R15)(SI*1), Z1, Z1
 	VPORD 128(R15)(SI*1), Z2, Z2
 	VPORD 192(R15)(SI*1), Z3, Z3
+	VPORD 256(R15)(SI*1), Z4, Z4
+	VPORD 320(R15)(SI*1), Z5, Z5
+	VPORD 384(R15)(SI*1), Z6, Z6
+	VPORD 448(R15)(SI*1), Z7, Z7
 	ADDQ  $0x18, R13
 	DECQ  R14
 	JNZ   block_sources
@@ -18674,13 +19400,21 @@ block_sources_done:
 	VMOVDQU64 Z1, 128(R8)
 	VMOVDQU64 Z2, 192(R8)
 	VMOVDQU64 Z3, 256(R8)
+	VMOVDQU64 Z4, 320(R8)
+	VMOVDQU64 Z5, 384(R8)
+	VMOVDQU64 Z6, 448(R8)
+	VMOVDQU64 Z7, 512(R8)
 	MOVQ      start+56(FP), R9
-	LEAQ      256(SI)(R9*1), R9
+	LEAQ      512(SI)(R9*1), R9
 	MOVQ      R9, 8(R8)
 	VMOVDQU64 Z0, (R12)(SI*1)
 	VMOVDQU64 Z1, 64(R12)(SI*1)
 	VMOVDQU64 Z2, 128(R12)(SI*1)
 	VMOVDQU64 Z3, 192(R12)(SI*1)
+	VMOVDQU64 Z4, 256(R12)(SI*1)
+	VMOVDQU64 Z5, 320(R12)(SI*1)
+	VMOVDQU64 Z6, 384(R12)(SI*1)
+	VMOVDQU64 Z7, 448(R12)(SI*1)
 	TESTQ     CX, CX
 	JZ        block_targets_done
 	MOVQ      AX, R13
@@ -18692,19 +19426,28 @@ block_targets:
 	VMOVDQU64 Z1, 64(R15)(SI*1)
 	VMOVDQU64 Z2, 128(R15)(SI*1)
 	VMOVDQU64 Z3, 192(R15)(SI*1)
+	VMOVDQU64 Z4, 256(R15)(SI*1)
+	VMOVDQU64 Z5, 320(R15)(SI*1)
+	VMOVDQU64 Z6, 384(R15)(SI*1)
+	VMOVDQU64 Z7, 448(R15)(SI*1)
 	ADDQ      $0x18, R13
 	DECQ      R14
 	JNZ       block_targets
 
 block_targets_done:
 	MOVQ R9, (R8)
-	ADDQ $+256, SI
+	ADDQ $+512, SI
 	JMP  block
 
 tail:
 	MOVQ       DI, R9
 	SUBQ       SI, R9
 	JLE        done
+	LEAQ       64(SI), BP
+	CMPQ       BP, DI
+	CMOVQGT    DI, BP
+	MOVQ       BP, R9
+	SUBQ       SI, R9
 	MOVQ       $-1, R13
 	BZHIQ      R9, R13, R13
 	KMOVQ      R13, K1
@@ -18725,12 +19468,9 @@ tail_sources:
 	JNZ        tail_sources
 
 tail_sources_done:
-	LEAQ      64(SI), R13
-	CMPQ      R13, DI
-	CMOVQGT   DI, R13
 	VMOVDQU64 Z0, 64(R8)
 	MOVQ      start+56(FP), R9
-	LEAQ      (R13)(R9*1), R9
+	LEAQ      (BP)(R9*1), R9
 	MOVQ      R9, 8(R8)
 	VMOVDQU8  Z0, K1, (R12)(SI*1)
 	TESTQ     CX, CX
@@ -18756,7 +19496,7 @@ done:
 
 // func xorBitsLoggedAVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
 // Requires: AVX, AVX512BW, AVX512F, BMI2, CMOV
-TEXT ·xorBitsLoggedAVX512(SB), NOSPLIT, $0-64
+TEXT ·xorBitsLoggedAVX512(SB), NOSPLIT, $8-64
 	MOVQ dsts+0(FP), AX
 	MOVQ nd+8(FP), CX
 	MOVQ srcs+16(FP), DX
@@ -18775,16 +19515,24 @@ TEXT ·xorBitsLoggedAVX512(SB), NOSPLIT, $0-64
 block:
 	MOVQ      DI, R9
 	SUBQ      SI, R9
-	CMPQ      R9, $+256
+	CMPQ      R9, $+512
 	JL        tail
 	VMOVDQU64 (R10)(SI*1), Z0
 	VMOVDQU64 64(R10)(SI*1), Z1
 	VMOVDQU64 128(R10)(SI*1), Z2
 	VMOVDQU64 192(R10)(SI*1), Z3
+	VMOVDQU64 256(R10)(SI*1), Z4
+	VMOVDQU64 320(R10)(SI*1), Z5
+	VMOVDQU64 384(R10)(SI*1), Z6
+	VMOVDQU64 448(R10)(SI*1), Z7
 	VPXORD    (R11)(SI*1), Z0, Z0
 	VPXORD    64(R11)(SI*1), Z1, Z1
 	VPXORD    128(R11)(SI*1), Z2, Z2
 	VPXORD    192(R11)(SI*1), Z3, Z3
+	VPXORD    256(R11)(SI*1), Z4, Z4
+	VPXORD    320(R11)(SI*1), Z5, Z5
+	VPXORD    384(R11)(SI*1), Z6, Z6
+	VPXORD    448(R11)(SI*1), Z7, Z7
 	TESTQ     BX, BX
 	JZ        block_sources_done
 	MOVQ      DX, R13
@@ -18796,6 +19544,10 @@ block_sources:
 	VPXORD 64(R15)(SI*1), Z1, Z1
 	VPXORD 128(R15)(SI*1), Z2, Z2
 	VPXORD 192(R15)(SI*1), Z3, Z3
+	VPXORD 256(R15)(SI*1), Z4, Z4
+	VPXORD 320(R15)(SI*1), Z5, Z5
+	VPXORD 384(R15)(SI*1), Z6, Z6
+	VPXORD 448(R15)(SI*1), Z7, Z7
 	ADDQ   $0x18, R13
 	DECQ   R14
 	JNZ    block_sources
@@ -18805,13 +19557,21 @@ block_sources_done:
 	VMOVDQU64 Z1, 128(R8)
 	VMOVDQU64 Z2, 192(R8)
 	VMOVDQU64 Z3, 256(R8)
+	VMOVDQU64 Z4, 320(R8)
+	VMOVDQU64 Z5, 384(R8)
+	VMOVDQU64 Z6, 448(R8)
+	VMOVDQU64 Z7, 512(R8)
 	MOVQ      start+56(FP), R9
-	LEAQ      256(SI)(R9*1), R9
+	LEAQ      512(SI)(R9*1), R9
 	MOVQ      R9, 8(R8)
 	VMOVDQU64 Z0, (R12)(SI*1)
 	VMOVDQU64 Z1, 64(R12)(SI*1)
 	VMOVDQU64 Z2, 128(R12)(SI*1)
 	VMOVDQU64 Z3, 192(R12)(SI*1)
+	VMOVDQU64 Z4, 256(R12)(SI*1)
+	VMOVDQU64 Z5, 320(R12)(SI*1)
+	VMOVDQU64 Z6, 384(R12)(SI*1)
+	VMOVDQU64 Z7, 448(R12)(SI*1)
 	TESTQ     CX, CX
 	JZ        block_targets_done
 	MOVQ      AX, R13
@@ -18823,19 +19583,28 @@ block_targets:
 	VMOVDQU64 Z1, 64(R15)(SI*1)
 	VMOVDQU64 Z2, 128(R15)(SI*1)
 	VMOVDQU64 Z3, 192(R15)(SI*1)
+	VMOVDQU64 Z4, 256(R15)(SI*1)
+	VMOVDQU64 Z5, 320(R15)(SI*1)
+	VMOVDQU64 Z6, 384(R15)(SI*1)
+	VMOVDQU64 Z7, 448(R15)(SI*1)
 	ADDQ      $0x18, R13
 	DECQ      R14
 	JNZ       block_targets
 
 block_targets_done:
 	MOVQ R9, (R8)
-	ADDQ $+256, SI
+	ADDQ $+512, SI
 	JMP  block
 
 tail:
 	MOVQ       DI, R9
 	SUBQ       SI, R9
 	JLE        done
+	LEAQ       64(SI), BP
+	CMPQ       BP, DI
+	CMOVQGT    DI, BP
+	MOVQ       BP, R9
+	SUBQ       SI, R9
 	MOVQ       $-1, R13
 	BZHIQ      R9, R13, R13
 	KMOVQ      R13, K1
@@ -18856,12 +19625,9 @@ tail_sources:
 	JNZ        tail_sources
 
 tail_sources_done:
-	LEAQ      64(SI), R13
-	CMPQ      R13, DI
-	CMOVQGT   DI, R13
 	VMOVDQU64 Z0, 64(R8)
 	MOVQ      start+56(FP), R9
-	LEAQ      (R13)(R9*1), R9
+	LEAQ      (BP)(R9*1), R9
 	MOVQ      R9, 8(R8)
 	VMOVDQU8  Z0, K1, (R12)(SI*1)
 	TESTQ     CX, CX
@@ -18887,7 +19653,7 @@ done:
 
 // func sumFloat32LoggedAVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
 // Requires: AVX, AVX512BW, AVX512F, BMI2, CMOV
-TEXT ·sumFloat32LoggedAVX512(SB), NOSPLIT, $0-64
+TEXT ·sumFloat32LoggedAVX512(SB), NOSPLIT, $8-64
 	MOVQ dsts+0(FP), AX
 	MOVQ nd+8(FP), CX
 	MOVQ srcs+16(FP), DX
@@ -18906,16 +19672,24 @@ TEXT ·sumFloat32LoggedAVX512(SB), NOSPLIT, $0-64
 block:
 	MOVQ      DI, R9
 	SUBQ      SI, R9
-	CMPQ      R9, $+256
+	CMPQ      R9, $+512
 	JL        tail
 	VMOVDQU64 (R10)(SI*1), Z0
 	VMOVDQU64 64(R10)(SI*1), Z1
 	VMOVDQU64 128(R10)(SI*1), Z2
 	VMOVDQU64 192(R10)(SI*1), Z3
+	VMOVDQU64 256(R10)(SI*1), Z4
+	VMOVDQU64 320(R10)(SI*1), Z5
+	VMOVDQU64 384(R10)(SI*1), Z6
+	VMOVDQU64 448(R10)(SI*1), Z7
 	VADDPS    (R11)(SI*1), Z0, Z0
 	VADDPS    64(R11)(SI*1), Z1, Z1
 	VADDPS    128(R11)(SI*1), Z2, Z2
 	VADDPS    192(R11)(SI*1), Z3, Z3
+	VADDPS    256(R11)(SI*1), Z4, Z4
+	VADDPS    320(R11)(SI*1), Z5, Z5
+	VADDPS    384(R11)(SI*1), Z6, Z6
+	VADDPS    448(R11)(SI*1), Z7, Z7
 	TESTQ     BX, BX
 	JZ        block_sources_done
 	MOVQ      DX, R13
@@ -18927,6 +19701,10 @@ block_sources:
 	VADDPS 64(R15)(SI*1), Z1, Z1
 	VADDPS 128(R15)(SI*1), Z2, Z2
 	VADDPS 192(R15)(SI*1), Z3, Z3
+	VADDPS 256(R15)(SI*1), Z4, Z4
+	VADDPS 320(R15)(SI*1), Z5, Z5
+	VADDPS 384(R15)(SI*1), Z6, Z6
+	VADDPS 448(R15)(SI*1), Z7, Z7
 	ADDQ   $0x18, R13
 	DECQ   R14
 	JNZ    block_sources
@@ -18936,13 +19714,21 @@ block_sources_done:
 	VMOVDQU64 Z1, 128(R8)
 	VMOVDQU64 Z2, 192(R8)
 	VMOVDQU64 Z3, 256(R8)
+	VMOVDQU64 Z4, 320(R8)
+	VMOVDQU64 Z5, 384(R8)
+	VMOVDQU64 Z6, 448(R8)
+	VMOVDQU64 Z7, 512(R8)
 	MOVQ      start+56(FP), R9
-	LEAQ      256(SI)(R9*1), R9
+	LEAQ      512(SI)(R9*1), R9
 	MOVQ      R9, 8(R8)
 	VMOVDQU64 Z0, (R12)(SI*1)
 	VMOVDQU64 Z1, 64(R12)(SI*1)
 	VMOVDQU64 Z2, 128(R12)(SI*1)
 	VMOVDQU64 Z3, 192(R12)(SI*1)
+	VMOVDQU64 Z4, 256(R12)(SI*1)
+	VMOVDQU64 Z5, 320(R12)(SI*1)
+	VMOVDQU64 Z6, 384(R12)(SI*1)
+	VMOVDQU64 Z7, 448(R12)(SI*1)
 	TESTQ     CX, CX
 	JZ        block_targets_done
 	MOVQ      AX, R13
@@ -18954,19 +19740,28 @@ block_targets:
 	VMOVDQU64 Z1, 64(R15)(SI*1)
 	VMOVDQU64 Z2, 128(R15)(SI*1)
 	VMOVDQU64 Z3, 192(R15)(SI*1)
+	VMOVDQU64 Z4, 256(R15)(SI*1)
+	VMOVDQU64 Z5, 320(R15)(SI*1)
+	VMOVDQU64 Z6, 384(R15)(SI*1)
+	VMOVDQU64 Z7, 448(R15)(SI*1)
 	ADDQ      $0x18, R13
 	DECQ      R14
 	JNZ       block_targets
 
 block_targets_done:
 	MOVQ R9, (R8)
-	ADDQ $+256, SI
+	ADDQ $+512, SI
 	JMP  block
 
 tail:
 	MOVQ       DI, R9
 	SUBQ       SI, R9
 	JLE        done
+	LEAQ       64(SI), BP
+	CMPQ       BP, DI
+	CMOVQGT    DI, BP
+	MOVQ       BP, R9
+	SUBQ       SI, R9
 	MOVQ       $-1, R13
 	BZHIQ      R9, R13, R13
 	KMOVQ      R13, K1
@@ -18987,12 +19782,9 @@ tail_sources:
 	JNZ        tail_sources
 
 tail_sources_done:
-	LEAQ      64(SI), R13
-	CMPQ      R13, DI
-	CMOVQGT   DI, R13
 	VMOVDQU64 Z0, 64(R8)
 	MOVQ      start+56(FP), R9
-	LEAQ      (R13)(R9*1), R9
+	LEAQ      (BP)(R9*1), R9
 	MOVQ      R9, 8(R8)
 	VMOVDQU8  Z0, K1, (R12)(SI*1)
 	TESTQ     CX, CX
@@ -19018,7 +19810,7 @@ done:
 
 // func prodFloat32LoggedAVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
 // Requires: AVX, AVX512BW, AVX512F, BMI2, CMOV
-TEXT ·prodFloat32LoggedAVX512(SB), NOSPLIT, $0-64
+TEXT ·prodFloat32LoggedAVX512(SB), NOSPLIT, $8-64
 	MOVQ dsts+0(FP), AX
 	MOVQ nd+8(FP), CX
 	MOVQ srcs+16(FP), DX
@@ -19037,16 +19829,24 @@ TEXT ·prodFloat32LoggedAVX512(SB), NOSPLIT, $0-64
 block:
 	MOVQ      DI, R9
 	SUBQ      SI, R9
-	CMPQ      R9, $+256
+	CMPQ      R9, $+512
 	JL        tail
 	VMOVDQU64 (R10)(SI*1), Z0
 	VMOVDQU64 64(R10)(SI*1), Z1
 	VMOVDQU64 128(R10)(SI*1), Z2
 	VMOVDQU64 192(R10)(SI*1), Z3
+	VMOVDQU64 256(R10)(SI*1), Z4
+	VMOVDQU64 320(R10)(SI*1), Z5
+	VMOVDQU64 384(R10)(SI*1), Z6
+	VMOVDQU64 448(R10)(SI*1), Z7
 	VMULPS    (R11)(SI*1), Z0, Z0
 	VMULPS    64(R11)(SI*1), Z1, Z1
 	VMULPS    128(R11)(SI*1), Z2, Z2
 	VMULPS    192(R11)(SI*1), Z3, Z3
+	VMULPS    256(R11)(SI*1), Z4, Z4
+	VMULPS    320(R11)(SI*1), Z5, Z5
+	VMULPS    384(R11)(SI*1), Z6, Z6
+	VMULPS    448(R11)(SI*1), Z7, Z7
 	TESTQ     BX, BX
 	JZ        block_sources_done
 	MOVQ      DX, R13
@@ -19058,6 +19858,10 @@ block_sources:
 	VMULPS 64(R15)(SI*1), Z1, Z1
 	VMULPS 128(R15)(SI*1), Z2, Z2
 	VMULPS 192(R15)(SI*1), Z3, Z3
+	VMULPS 256(R15)(SI*1), Z4, Z4
+	VMULPS 320(R15)(SI*1), Z5, Z5
+	VMULPS 384(R15)(SI*1), Z6, Z6
+	VMULPS 448(R15)(SI*1), Z7, Z7
 	ADDQ   $0x18, R13
 	DECQ   R14
 	JNZ    block_sources
@@ -19067,13 +19871,21 @@ block_sources_done:
 	VMOVDQU64 Z1, 128(R8)
 	VMOVDQU64 Z2, 192(R8)
 	VMOVDQU64 Z3, 256(R8)
+	VMOVDQU64 Z4, 320(R8)
+	VMOVDQU64 Z5, 384(R8)
+	VMOVDQU64 Z6, 448(R8)
+	VMOVDQU64 Z7, 512(R8)
 	MOVQ      start+56(FP), R9
-	LEAQ      256(SI)(R9*1), R9
+	LEAQ      512(SI)(R9*1), R9
 	MOVQ      R9, 8(R8)
 	VMOVDQU64 Z0, (R12)(SI*1)
 	VMOVDQU64 Z1, 64(R12)(SI*1)
 	VMOVDQU64 Z2, 128(R12)(SI*1)
 	VMOVDQU64 Z3, 192(R12)(SI*1)
+	VMOVDQU64 Z4, 256(R12)(SI*1)
+	VMOVDQU64 Z5, 320(R12)(SI*1)
+	VMOVDQU64 Z6, 384(R12)(SI*1)
+	VMOVDQU64 Z7, 448(R12)(SI*1)
 	TESTQ     CX, CX
 	JZ        block_targets_done
 	MOVQ      AX, R13
@@ -19085,19 +19897,28 @@ block_targets:
 	VMOVDQU64 Z1, 64(R15)(SI*1)
 	VMOVDQU64 Z2, 128(R15)(SI*1)
 	VMOVDQU64 Z3, 192(R15)(SI*1)
+	VMOVDQU64 Z4, 256(R15)(SI*1)
+	VMOVDQU64 Z5, 320(R15)(SI*1)
+	VMOVDQU64 Z6, 384(R15)(SI*1)
+	VMOVDQU64 Z7, 448(R15)(SI*1)
 	ADDQ      $0x18, R13
 	DECQ      R14
 	JNZ       block_targets
 
 block_targets_done:
 	MOVQ R9, (R8)
-	ADDQ $+256, SI
+	ADDQ $+512, SI
 	JMP  block
 
 tail:
 	MOVQ       DI, R9
 	SUBQ       SI, R9
 	JLE        done
+	LEAQ       64(SI), BP
+	CMPQ       BP, DI
+	CMOVQGT    DI, BP
+	MOVQ       BP, R9
+	SUBQ       SI, R9
 	MOVQ       $-1, R13
 	BZHIQ      R9, R13, R13
 	KMOVQ      R13, K1
@@ -19118,12 +19939,9 @@ tail_sources:
 	JNZ        tail_sources
 
 tail_sources_done:
-	LEAQ      64(SI), R13
-	CMPQ      R13, DI
-	CMOVQGT   DI, R13
 	VMOVDQU64 Z0, 64(R8)
 	MOVQ      start+56(FP), R9
-	LEAQ      (R13)(R9*1), R9
+	LEAQ      (BP)(R9*1), R9
 	MOVQ      R9, 8(R8)
 	VMOVDQU8  Z0, K1, (R12)(SI*1)
 	TESTQ     CX, CX
@@ -19149,7 +19967,7 @@ done:
 
 // func minFloat32LoggedAVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
 // Requires: AVX, AVX512BW, AVX512F, BMI2, CMOV
-TEXT ·minFloat32LoggedAVX512(SB), NOSPLIT, $0-64
+TEXT ·minFloat32LoggedAVX512(SB), NOSPLIT, $8-64
 	MOVQ dsts+0(FP), AX
 	MOVQ nd+8(FP), CX
 	MOVQ srcs+16(FP), DX
@@ -19168,40 +19986,72 @@ TEXT ·minFloat32LoggedAVX512(SB), NOSPLIT, $0-64
 block:
 	MOVQ      DI, R9
 	SUBQ      SI, R9
-	CMPQ      R9, $+256
+	CMPQ      R9, $+512
 	JL        tail
 	VMOVDQU64 (R10)(SI*1), Z0
 	VMOVDQU64 64(R10)(SI*1), Z1
 	VMOVDQU64 128(R10)(SI*1), Z2
 	VMOVDQU64 192(R10)(SI*1), Z3
-	VMOVDQU64 (R11)(SI*1), Z4
-	VMINPS    Z4, Z0, Z5
-	VMINPS    Z0, Z4, Z6
-	VPORD     Z6, Z5, Z5
-	VCMPPS    $0x03, Z4, Z0, K1
-	VADDPS    Z4, Z0, K1, Z5
-	VMOVDQA64 Z5, Z0
-	VMOVDQU64 64(R11)(SI*1), Z4
-	VMINPS    Z4, Z1, Z5
-	VMINPS    Z1, Z4, Z6
-	VPORD     Z6, Z5, Z5
-	VCMPPS    $0x03, Z4, Z1, K1
-	VADDPS    Z4, Z1, K1, Z5
-	VMOVDQA64 Z5, Z1
-	VMOVDQU64 128(R11)(SI*1), Z4
-	VMINPS    Z4, Z2, Z5
-	VMINPS    Z2, Z4, Z6
-	VPORD     Z6, Z5, Z5
-	VCMPPS    $0x03, Z4, Z2, K1
-	VADDPS    Z4, Z2, K1, Z5
-	VMOVDQA64 Z5, Z2
-	VMOVDQU64 192(R11)(SI*1), Z4
-	VMINPS    Z4, Z3, Z5
-	VMINPS    Z3, Z4, Z6
-	VPORD     Z6, Z5, Z5
-	VCMPPS    $0x03, Z4, Z3, K1
-	VADDPS    Z4, Z3, K1, Z5
-	VMOVDQA64 Z5, Z3
+	VMOVDQU64 256(R10)(SI*1), Z4
+	VMOVDQU64 320(R10)(SI*1), Z5
+	VMOVDQU64 384(R10)(SI*1), Z6
+	VMOVDQU64 448(R10)(SI*1), Z7
+	VMOVDQU64 (R11)(SI*1), Z8
+	VMINPS    Z8, Z0, Z9
+	VMINPS    Z0, Z8, Z10
+	VPORD     Z10, Z9, Z9
+	VCMPPS    $0x03, Z8, Z0, K1
+	VADDPS    Z8, Z0, K1, Z9
+	VMOVDQA64 Z9, Z0
+	VMOVDQU64 64(R11)(SI*1), Z8
+	VMINPS    Z8, Z1, Z9
+	VMINPS    Z1, Z8, Z10
+	VPORD     Z10, Z9, Z9
+	VCMPPS    $0x03, Z8, Z1, K1
+	VADDPS    Z8, Z1, K1, Z9
+	VMOVDQA64 Z9, Z1
+	VMOVDQU64 128(R11)(SI*1), Z8
+	VMINPS    Z8, Z2, Z9
+	VMINPS    Z2, Z8, Z10
+	VPORD     Z10, Z9, Z9
+	VCMPPS    $0x03, Z8, Z2, K1
+	VADDPS    Z8, Z2, K1, Z9
+	VMOVDQA64 Z9, Z2
+	VMOVDQU64 192(R11)(SI*1), Z8
+	VMINPS    Z8, Z3, Z9
+	VMINPS    Z3, Z8, Z10
+	VPORD     Z10, Z9, Z9
+	VCMPPS    $0x03, Z8, Z3, K1
+	VADDPS    Z8, Z3, K1, Z9
+	VMOVDQA64 Z9, Z3
+	VMOVDQU64 256(R11)(SI*1), Z8
+	VMINPS    Z8, Z4, Z9
+	VMINPS    Z4, Z8, Z10
+	VPORD     Z10, Z9, Z9
+	VCMPPS    $0x03, Z8, Z4, K1
+	VADDPS    Z8, Z4, K1, Z9
+	VMOVDQA64 Z9, Z4
+	VMOVDQU64 320(R11)(SI*1), Z8
+	VMINPS    Z8, Z5, Z9
+	VMINPS    Z5, Z8, Z10
+	VPORD     Z10, Z9, Z9
+	VCMPPS    $0x03, Z8, Z5, K1
+	VADDPS    Z8, Z5, K1, Z9
+	VMOVDQA64 Z9, Z5
+	VMOVDQU64 384(R11)(SI*1), Z8
+	VMINPS    Z8, Z6, Z9
+	VMINPS    Z6, Z8, Z10
+	VPORD     Z10, Z9, Z9
+	VCMPPS    $0x03, Z8, Z6, K1
+	VADDPS    Z8, Z6, K1, Z9
+	VMOVDQA64 Z9, Z6
+	VMOVDQU64 448(R11)(SI*1), Z8
+	VMINPS    Z8, Z7, Z9
+	VMINPS    Z7, Z8, Z10
+	VPORD     Z10, Z9, Z9
+	VCMPPS    $0x03, Z8, Z7, K1
+	VADDPS    Z8, Z7, K1, Z9
+	VMOVDQA64 Z9, Z7
 	TESTQ     BX, BX
 	JZ        block_sources_done
 	MOVQ      DX, R13
@@ -19209,34 +20059,62 @@ block:
 
 block_sources:
 	MOVQ      (R13), R15
-	VMOVDQU64 (R15)(SI*1), Z4
-	VMINPS    Z4, Z0, Z5
-	VMINPS    Z0, Z4, Z6
-	VPORD     Z6, Z5, Z5
-	VCMPPS    $0x03, Z4, Z0, K1
-	VADDPS    Z4, Z0, K1, Z5
-	VMOVDQA64 Z5, Z0
-	VMOVDQU64 64(R15)(SI*1), Z4
-	VMINPS    Z4, Z1, Z5
-	VMINPS    Z1, Z4, Z6
-	VPORD     Z6, Z5, Z5
-	VCMPPS    $0x03, Z4, Z1, K1
-	VADDPS    Z4, Z1, K1, Z5
-	VMOVDQA64 Z5, Z1
-	VMOVDQU64 128(R15)(SI*1), Z4
-	VMINPS    Z4, Z2, Z5
-	VMINPS    Z2, Z4, Z6
-	VPORD     Z6, Z5, Z5
-	VCMPPS    $0x03, Z4, Z2, K1
-	VADDPS    Z4, Z2, K1, Z5
-	VMOVDQA64 Z5, Z2
-	VMOVDQU64 192(R15)(SI*1), Z4
-	VMINPS    Z4, Z3, Z5
-	VMINPS    Z3, Z4, Z6
-	VPORD     Z6, Z5, Z5
-	VCMPPS    $0x03, Z4, Z3, K1
-	VADDPS    Z4, Z3, K1, Z5
-	VMOVDQA64 Z5, Z3
+	VMOVDQU64 (R15)(SI*1), Z8
+	VMINPS    Z8, Z0, Z9
+	VMINPS    Z0, Z8, Z10
+	VPORD     Z10, Z9, Z9
+	VCMPPS    $0x03, Z8, Z0, K1
+	VADDPS    Z8, Z0, K1, Z9
+	VMOVDQA64 Z9, Z0
+	VMOVDQU64 64(R15)(SI*1), Z8
+	VMINPS    Z8, Z1, Z9
+	VMINPS    Z1, Z8, Z10
+	VPORD     Z10, Z9, Z9
+	VCMPPS    $0x03, Z8, Z1, K1
+	VADDPS    Z8, Z1, K1, Z9
+	VMOVDQA64 Z9, Z1
+	VMOVDQU64 128(R15)(SI*1), Z8
+	VMINPS    Z8, Z2, Z9
+	VMINPS    Z2, Z8, Z10
+	VPORD     Z10, Z9, Z9
+	VCMPPS    $0x03, Z8, Z2, K1
+	VADDPS    Z8, Z2, K1, Z9
+	VMOVDQA64 Z9, Z2
+	VMOVDQU64 192(R15)(SI*1), Z8
+	VMINPS    Z8, Z3, Z9
+	VMINPS    Z3, Z8, Z10
+	VPORD     Z10, Z9, Z9
+	VCMPPS    $0x03, Z8, Z3, K1
+	VADDPS    Z8, Z3, K1, Z9
+	VMOVDQA64 Z9, Z3
+	VMOVDQU64 256(R15)(SI*1), Z8
+	VMINPS    Z8, Z4, Z9
+	VMINPS    Z4, Z8, Z10
+	VPORD     Z10, Z9, Z9
+	VCMPPS    $0x03, Z8, Z4, K1
+	VADDPS    Z8, Z4, K1, Z9
+	VMOVDQA64 Z9, Z4
+	VMOVDQU64 320(R15)(SI*1), Z8
+	VMINPS    Z8, Z5, Z9
+	VMINPS    Z5, Z8, Z10
+	VPORD     Z10, Z9, Z9
+	VCMPPS    $0x03, Z8, Z5, K1
+	VADDPS    Z8, Z5, K1, Z9
+	VMOVDQA64 Z9, Z5
+	VMOVDQU64 384(R15)(SI*1), Z8
+	VMINPS    Z8, Z6, Z9
+	VMINPS    Z6, Z8, Z10
+	VPORD     Z10, Z9, Z9
+	VCMPPS    $0x03, Z8, Z6, K1
+	VADDPS    Z8, Z6, K1, Z9
+	VMOVDQA64 Z9, Z6
+	VMOVDQU64 448(R15)(SI*1), Z8
+	VMINPS    Z8, Z7, Z9
+	VMINPS    Z7, Z8, Z10
+	VPORD     Z10, Z9, Z9
+	VCMPPS    $0x03, Z8, Z7, K1
+	VADDPS    Z8, Z7, K1, Z9
+	VMOVDQA64 Z9, Z7
 	ADDQ      $0x18, R13
 	DECQ      R14
 	JNZ       block_sources
@@ -19246,13 +20124,21 @@ block_sources_done:
 	VMOVDQU64 Z1, 128(R8)
 	VMOVDQU64 Z2, 192(R8)
 	VMOVDQU64 Z3, 256(R8)
+	VMOVDQU64 Z4, 320(R8)
+	VMOVDQU64 Z5, 384(R8)
+	VMOVDQU64 Z6, 448(R8)
+	VMOVDQU64 Z7, 512(R8)
 	MOVQ      start+56(FP), R9
-	LEAQ      256(SI)(R9*1), R9
+	LEAQ      512(SI)(R9*1), R9
 	MOVQ      R9, 8(R8)
 	VMOVDQU64 Z0, (R12)(SI*1)
 	VMOVDQU64 Z1, 64(R12)(SI*1)
 	VMOVDQU64 Z2, 128(R12)(SI*1)
 	VMOVDQU64 Z3, 192(R12)(SI*1)
+	VMOVDQU64 Z4, 256(R12)(SI*1)
+	VMOVDQU64 Z5, 320(R12)(SI*1)
+	VMOVDQU64 Z6, 384(R12)(SI*1)
+	VMOVDQU64 Z7, 448(R12)(SI*1)
 	TESTQ     CX, CX
 	JZ        block_targets_done
 	MOVQ      AX, R13
@@ -19264,19 +20150,28 @@ block_targets:
 	VMOVDQU64 Z1, 64(R15)(SI*1)
 	VMOVDQU64 Z2, 128(R15)(SI*1)
 	VMOVDQU64 Z3, 192(R15)(SI*1)
+	VMOVDQU64 Z4, 256(R15)(SI*1)
+	VMOVDQU64 Z5, 320(R15)(SI*1)
+	VMOVDQU64 Z6, 384(R15)(SI*1)
+	VMOVDQU64 Z7, 448(R15)(SI*1)
 	ADDQ      $0x18, R13
 	DECQ      R14
 	JNZ       block_targets
 
 block_targets_done:
 	MOVQ R9, (R8)
-	ADDQ $+256, SI
+	ADDQ $+512, SI
 	JMP  block
 
 tail:
 	MOVQ       DI, R9
 	SUBQ       SI, R9
 	JLE        done
+	LEAQ       64(SI), BP
+	CMPQ       BP, DI
+	CMOVQGT    DI, BP
+	MOVQ       BP, R9
+	SUBQ       SI, R9
 	MOVQ       $-1, R13
 	BZHIQ      R9, R13, R13
 	KMOVQ      R13, K1
@@ -19307,12 +20202,9 @@ tail_sources:
 	JNZ        tail_sources
 
 tail_sources_done:
-	LEAQ      64(SI), R13
-	CMPQ      R13, DI
-	CMOVQGT   DI, R13
 	VMOVDQU64 Z0, 64(R8)
 	MOVQ      start+56(FP), R9
-	LEAQ      (R13)(R9*1), R9
+	LEAQ      (BP)(R9*1), R9
 	MOVQ      R9, 8(R8)
 	VMOVDQU8  Z0, K1, (R12)(SI*1)
 	TESTQ     CX, CX
@@ -19338,7 +20230,7 @@ done:
 
 // func maxFloat32LoggedAVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
 // Requires: AVX, AVX512BW, AVX512F, BMI2, CMOV
-TEXT ·maxFloat32LoggedAVX512(SB), NOSPLIT, $0-64
+TEXT ·maxFloat32LoggedAVX512(SB), NOSPLIT, $8-64
 	MOVQ dsts+0(FP), AX
 	MOVQ nd+8(FP), CX
 	MOVQ srcs+16(FP), DX
@@ -19357,40 +20249,72 @@ TEXT ·maxFloat32LoggedAVX512(SB), NOSPLIT, $0-64
 block:
 	MOVQ      DI, R9
 	SUBQ      SI, R9
-	CMPQ      R9, $+256
+	CMPQ      R9, $+512
 	JL        tail
 	VMOVDQU64 (R10)(SI*1), Z0
 	VMOVDQU64 64(R10)(SI*1), Z1
 	VMOVDQU64 128(R10)(SI*1), Z2
 	VMOVDQU64 192(R10)(SI*1), Z3
-	VMOVDQU64 (R11)(SI*1), Z4
-	VMAXPS    Z4, Z0, Z5
-	VMAXPS    Z0, Z4, Z6
-	VPANDD    Z6, Z5, Z5
-	VCMPPS    $0x03, Z4, Z0, K1
-	VADDPS    Z4, Z0, K1, Z5
-	VMOVDQA64 Z5, Z0
-	VMOVDQU64 64(R11)(SI*1), Z4
-	VMAXPS    Z4, Z1, Z5
-	VMAXPS    Z1, Z4, Z6
-	VPANDD    Z6, Z5, Z5
-	VCMPPS    $0x03, Z4, Z1, K1
-	VADDPS    Z4, Z1, K1, Z5
-	VMOVDQA64 Z5, Z1
-	VMOVDQU64 128(R11)(SI*1), Z4
-	VMAXPS    Z4, Z2, Z5
-	VMAXPS    Z2, Z4, Z6
-	VPANDD    Z6, Z5, Z5
-	VCMPPS    $0x03, Z4, Z2, K1
-	VADDPS    Z4, Z2, K1, Z5
-	VMOVDQA64 Z5, Z2
-	VMOVDQU64 192(R11)(SI*1), Z4
-	VMAXPS    Z4, Z3, Z5
-	VMAXPS    Z3, Z4, Z6
-	VPANDD    Z6, Z5, Z5
-	VCMPPS    $0x03, Z4, Z3, K1
-	VADDPS    Z4, Z3, K1, Z5
-	VMOVDQA64 Z5, Z3
+	VMOVDQU64 256(R10)(SI*1), Z4
+	VMOVDQU64 320(R10)(SI*1), Z5
+	VMOVDQU64 384(R10)(SI*1), Z6
+	VMOVDQU64 448(R10)(SI*1), Z7
+	VMOVDQU64 (R11)(SI*1), Z8
+	VMAXPS    Z8, Z0, Z9
+	VMAXPS    Z0, Z8, Z10
+	VPANDD    Z10, Z9, Z9
+	VCMPPS    $0x03, Z8, Z0, K1
+	VADDPS    Z8, Z0, K1, Z9
+	VMOVDQA64 Z9, Z0
+	VMOVDQU64 64(R11)(SI*1), Z8
+	VMAXPS    Z8, Z1, Z9
+	VMAXPS    Z1, Z8, Z10
+	VPANDD    Z10, Z9, Z9
+	VCMPPS    $0x03, Z8, Z1, K1
+	VADDPS    Z8, Z1, K1, Z9
+	VMOVDQA64 Z9, Z1
+	VMOVDQU64 128(R11)(SI*1), Z8
+	VMAXPS    Z8, Z2, Z9
+	VMAXPS    Z2, Z8, Z10
+	VPANDD    Z10, Z9, Z9
+	VCMPPS    $0x03, Z8, Z2, K1
+	VADDPS    Z8, Z2, K1, Z9
+	VMOVDQA64 Z9, Z2
+	VMOVDQU64 192(R11)(SI*1), Z8
+	VMAXPS    Z8, Z3, Z9
+	VMAXPS    Z3, Z8, Z10
+	VPANDD    Z10, Z9, Z9
+	VCMPPS    $0x03, Z8, Z3, K1
+	VADDPS    Z8, Z3, K1, Z9
+	VMOVDQA64 Z9, Z3
+	VMOVDQU64 256(R11)(SI*1), Z8
+	VMAXPS    Z8, Z4, Z9
+	VMAXPS    Z4, Z8, Z10
+	VPANDD    Z10, Z9, Z9
+	VCMPPS    $0x03, Z8, Z4, K1
+	VADDPS    Z8, Z4, K1, Z9
+	VMOVDQA64 Z9, Z4
+	VMOVDQU64 320(R11)(SI*1), Z8
+	VMAXPS    Z8, Z5, Z9
+	VMAXPS    Z5, Z8, Z10
+	VPANDD    Z10, Z9, Z9
+	VCMPPS    $0x03, Z8, Z5, K1
+	VADDPS    Z8, Z5, K1, Z9
+	VMOVDQA64 Z9, Z5
+	VMOVDQU64 384(R11)(SI*1), Z8
+	VMAXPS    Z8, Z6, Z9
+	VMAXPS    Z6, Z8, Z10
+	VPANDD    Z10, Z9, Z9
+	VCMPPS    $0x03, Z8, Z6, K1
+	VADDPS    Z8, Z6, K1, Z9
+	VMOVDQA64 Z9, Z6
+	VMOVDQU64 448(R11)(SI*1), Z8
+	VMAXPS    Z8, Z7, Z9
+	VMAXPS    Z7, Z8, Z10
+	VPANDD    Z10, Z9, Z9
+	VCMPPS    $0x03, Z8, Z7, K1
+	VADDPS    Z8, Z7, K1, Z9
+	VMOVDQA64 Z9, Z7
 	TESTQ     BX, BX
 	JZ        block_sources_done
 	MOVQ      DX, R13
@@ -19398,34 +20322,62 @@ block:
 
 block_sources:
 	MOVQ      (R13), R15
-	VMOVDQU64 (R15)(SI*1), Z4
-	VMAXPS    Z4, Z0, Z5
-	VMAXPS    Z0, Z4, Z6
-	VPANDD    Z6, Z5, Z5
-	VCMPPS    $0x03, Z4, Z0, K1
-	VADDPS    Z4, Z0, K1, Z5
-	VMOVDQA64 Z5, Z0
-	VMOVDQU64 64(R15)(SI*1), Z4
-	VMAXPS    Z4, Z1, Z5
-	VMAXPS    Z1, Z4, Z6
-	VPANDD    Z6, Z5, Z5
-	VCMPPS    $0x03, Z4, Z1, K1
-	VADDPS    Z4, Z1, K1, Z5
-	VMOVDQA64 Z5, Z1
-	VMOVDQU64 128(R15)(SI*1), Z4
-	VMAXPS    Z4, Z2, Z5
-	VMAXPS    Z2, Z4, Z6
-	VPANDD    Z6, Z5, Z5
-	VCMPPS    $0x03, Z4, Z2, K1
-	VADDPS    Z4, Z2, K1, Z5
-	VMOVDQA64 Z5, Z2
-	VMOVDQU64 192(R15)(SI*1), Z4
-	VMAXPS    Z4, Z3, Z5
-	VMAXPS    Z3, Z4, Z6
-	VPANDD    Z6, Z5, Z5
-	VCMPPS    $0x03, Z4, Z3, K1
-	VADDPS    Z4, Z3, K1, Z5
-	VMOVDQA64 Z5, Z3
+	VMOVDQU64 (R15)(SI*1), Z8
+	VMAXPS    Z8, Z0, Z9
+	VMAXPS    Z0, Z8, Z10
+	VPANDD    Z10, Z9, Z9
+	VCMPPS    $0x03, Z8, Z0, K1
+	VADDPS    Z8, Z0, K1, Z9
+	VMOVDQA64 Z9, Z0
+	VMOVDQU64 64(R15)(SI*1), Z8
+	VMAXPS    Z8, Z1, Z9
+	VMAXPS    Z1, Z8, Z10
+	VPANDD    Z10, Z9, Z9
+	VCMPPS    $0x03, Z8, Z1, K1
+	VADDPS    Z8, Z1, K1, Z9
+	VMOVDQA64 Z9, Z1
+	VMOVDQU64 128(R15)(SI*1), Z8
+	VMAXPS    Z8, Z2, Z9
+	VMAXPS    Z2, Z8, Z10
+	VPANDD    Z10, Z9, Z9
+	VCMPPS    $0x03, Z8, Z2, K1
+	VADDPS    Z8, Z2, K1, Z9
+	VMOVDQA64 Z9, Z2
+	VMOVDQU64 192(R15)(SI*1), Z8
+	VMAXPS    Z8, Z3, Z9
+	VMAXPS    Z3, Z8, Z10
+	VPANDD    Z10, Z9, Z9
+	VCMPPS    $0x03, Z8, Z3, K1
+	VADDPS    Z8, Z3, K1, Z9
+	VMOVDQA64 Z9, Z3
+	VMOVDQU64 256(R15)(SI*1), Z8
+	VMAXPS    Z8, Z4, Z9
+	VMAXPS    Z4, Z8, Z10
+	VPANDD    Z10, Z9, Z9
+	VCMPPS    $0x03, Z8, Z4, K1
+	VADDPS    Z8, Z4, K1, Z9
+	VMOVDQA64 Z9, Z4
+	VMOVDQU64 320(R15)(SI*1), Z8
+	VMAXPS    Z8, Z5, Z9
+	VMAXPS    Z5, Z8, Z10
+	VPANDD    Z10, Z9, Z9
+	VCMPPS    $0x03, Z8, Z5, K1
+	VADDPS    Z8, Z5, K1, Z9
+	VMOVDQA64 Z9, Z5
+	VMOVDQU64 384(R15)(SI*1), Z8
+	VMAXPS    Z8, Z6, Z9
+	VMAXPS    Z6, Z8, Z10
+	VPANDD    Z10, Z9, Z9
+	VCMPPS    $0x03, Z8, Z6, K1
+	VADDPS    Z8, Z6, K1, Z9
+	VMOVDQA64 Z9, Z6
+	VMOVDQU64 448(R15)(SI*1), Z8
+	VMAXPS    Z8, Z7, Z9
+	VMAXPS    Z7, Z8, Z10
+	VPANDD    Z10, Z9, Z9
+	VCMPPS    $0x03, Z8, Z7, K1
+	VADDPS    Z8, Z7, K1, Z9
+	VMOVDQA64 Z9, Z7
 	ADDQ      $0x18, R13
 	DECQ      R14
 	JNZ       block_sources
@@ -19435,13 +20387,21 @@ block_sources_done:
 	VMOVDQU64 Z1, 128(R8)
 	VMOVDQU64 Z2, 192(R8)
 	VMOVDQU64 Z3, 256(R8)
+	VMOVDQU64 Z4, 320(R8)
+	VMOVDQU64 Z5, 384(R8)
+	VMOVDQU64 Z6, 448(R8)
+	VMOVDQU64 Z7, 512(R8)
 	MOVQ      start+56(FP), R9
-	LEAQ      256(SI)(R9*1), R9
+	LEAQ      512(SI)(R9*1), R9
 	MOVQ      R9, 8(R8)
 	VMOVDQU64 Z0, (R12)(SI*1)
 	VMOVDQU64 Z1, 64(R12)(SI*1)
 	VMOVDQU64 Z2, 128(R12)(SI*1)
 	VMOVDQU64 Z3, 192(R12)(SI*1)
+	VMOVDQU64 Z4, 256(R12)(SI*1)
+	VMOVDQU64 Z5, 320(R12)(SI*1)
+	VMOVDQU64 Z6, 384(R12)(SI*1)
+	VMOVDQU64 Z7, 448(R12)(SI*1)
 	TESTQ     CX, CX
 	JZ        block_targets_done
 	MOVQ      AX, R13
@@ -19453,19 +20413,28 @@ block_targets:
 	VMOVDQU64 Z1, 64(R15)(SI*1)
 	VMOVDQU64 Z2, 128(R15)(SI*1)
 	VMOVDQU64 Z3, 192(R15)(SI*1)
+	VMOVDQU64 Z4, 256(R15)(SI*1)
+	VMOVDQU64 Z5, 320(R15)(SI*1)
+	VMOVDQU64 Z6, 384(R15)(SI*1)
+	VMOVDQU64 Z7, 448(R15)(SI*1)
 	ADDQ      $0x18, R13
 	DECQ      R14
 	JNZ       block_targets
 
 block_targets_done:
 	MOVQ R9, (R8)
-	ADDQ $+256, SI
+	ADDQ $+512, SI
 	JMP  block
 
 tail:
 	MOVQ       DI, R9
 	SUBQ       SI, R9
 	JLE        done
+	LEAQ       64(SI), BP
+	CMPQ       BP, DI
+	CMOVQGT    DI, BP
+	MOVQ       BP, R9
+	SUBQ       SI, R9
 	MOVQ       $-1, R13
 	BZHIQ      R9, R13, R13
 	KMOVQ      R13, K1
@@ -19496,12 +20465,9 @@ tail_sources:
 	JNZ        tail_sources
 
 tail_sources_done:
-	LEAQ      64(SI), R13
-	CMPQ      R13, DI
-	CMOVQGT   DI, R13
 	VMOVDQU64 Z0, 64(R8)
 	MOVQ      start+56(FP), R9
-	LEAQ      (R13)(R9*1), R9
+	LEAQ      (BP)(R9*1), R9
 	MOVQ      R9, 8(R8)
 	VMOVDQU8  Z0, K1, (R12)(SI*1)
 	TESTQ     CX, CX
@@ -19527,7 +20493,7 @@ done:
 
 // func sumFloat64LoggedAVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
 // Requires: AVX, AVX512BW, AVX512F, BMI2, CMOV
-TEXT ·sumFloat64LoggedAVX512(SB), NOSPLIT, $0-64
+TEXT ·sumFloat64LoggedAVX512(SB), NOSPLIT, $8-64
 	MOVQ dsts+0(FP), AX
 	MOVQ nd+8(FP), CX
 	MOVQ srcs+16(FP), DX
@@ -19546,16 +20512,24 @@ TEXT ·sumFloat64LoggedAVX512(SB), NOSPLIT, $0-64
 block:
 	MOVQ      DI, R9
 	SUBQ      SI, R9
-	CMPQ      R9, $+256
+	CMPQ      R9, $+512
 	JL        tail
 	VMOVDQU64 (R10)(SI*1), Z0
 	VMOVDQU64 64(R10)(SI*1), Z1
 	VMOVDQU64 128(R10)(SI*1), Z2
 	VMOVDQU64 192(R10)(SI*1), Z3
+	VMOVDQU64 256(R10)(SI*1), Z4
+	VMOVDQU64 320(R10)(SI*1), Z5
+	VMOVDQU64 384(R10)(SI*1), Z6
+	VMOVDQU64 448(R10)(SI*1), Z7
 	VADDPD    (R11)(SI*1), Z0, Z0
 	VADDPD    64(R11)(SI*1), Z1, Z1
 	VADDPD    128(R11)(SI*1), Z2, Z2
 	VADDPD    192(R11)(SI*1), Z3, Z3
+	VADDPD    256(R11)(SI*1), Z4, Z4
+	VADDPD    320(R11)(SI*1), Z5, Z5
+	VADDPD    384(R11)(SI*1), Z6, Z6
+	VADDPD    448(R11)(SI*1), Z7, Z7
 	TESTQ     BX, BX
 	JZ        block_sources_done
 	MOVQ      DX, R13
@@ -19567,6 +20541,10 @@ block_sources:
 	VADDPD 64(R15)(SI*1), Z1, Z1
 	VADDPD 128(R15)(SI*1), Z2, Z2
 	VADDPD 192(R15)(SI*1), Z3, Z3
+	VADDPD 256(R15)(SI*1), Z4, Z4
+	VADDPD 320(R15)(SI*1), Z5, Z5
+	VADDPD 384(R15)(SI*1), Z6, Z6
+	VADDPD 448(R15)(SI*1), Z7, Z7
 	ADDQ   $0x18, R13
 	DECQ   R14
 	JNZ    block_sources
@@ -19576,13 +20554,21 @@ block_sources_done:
 	VMOVDQU64 Z1, 128(R8)
 	VMOVDQU64 Z2, 192(R8)
 	VMOVDQU64 Z3, 256(R8)
+	VMOVDQU64 Z4, 320(R8)
+	VMOVDQU64 Z5, 384(R8)
+	VMOVDQU64 Z6, 448(R8)
+	VMOVDQU64 Z7, 512(R8)
 	MOVQ      start+56(FP), R9
-	LEAQ      256(SI)(R9*1), R9
+	LEAQ      512(SI)(R9*1), R9
 	MOVQ      R9, 8(R8)
 	VMOVDQU64 Z0, (R12)(SI*1)
 	VMOVDQU64 Z1, 64(R12)(SI*1)
 	VMOVDQU64 Z2, 128(R12)(SI*1)
 	VMOVDQU64 Z3, 192(R12)(SI*1)
+	VMOVDQU64 Z4, 256(R12)(SI*1)
+	VMOVDQU64 Z5, 320(R12)(SI*1)
+	VMOVDQU64 Z6, 384(R12)(SI*1)
+	VMOVDQU64 Z7, 448(R12)(SI*1)
 	TESTQ     CX, CX
 	JZ        block_targets_done
 	MOVQ      AX, R13
@@ -19594,19 +20580,28 @@ block_targets:
 	VMOVDQU64 Z1, 64(R15)(SI*1)
 	VMOVDQU64 Z2, 128(R15)(SI*1)
 	VMOVDQU64 Z3, 192(R15)(SI*1)
+	VMOVDQU64 Z4, 256(R15)(SI*1)
+	VMOVDQU64 Z5, 320(R15)(SI*1)
+	VMOVDQU64 Z6, 384(R15)(SI*1)
+	VMOVDQU64 Z7, 448(R15)(SI*1)
 	ADDQ      $0x18, R13
 	DECQ      R14
 	JNZ       block_targets
 
 block_targets_done:
 	MOVQ R9, (R8)
-	ADDQ $+256, SI
+	ADDQ $+512, SI
 	JMP  block
 
 tail:
 	MOVQ       DI, R9
 	SUBQ       SI, R9
 	JLE        done
+	LEAQ       64(SI), BP
+	CMPQ       BP, DI
+	CMOVQGT    DI, BP
+	MOVQ       BP, R9
+	SUBQ       SI, R9
 	MOVQ       $-1, R13
 	BZHIQ      R9, R13, R13
 	KMOVQ      R13, K1
@@ -19627,12 +20622,9 @@ tail_sources:
 	JNZ        tail_sources
 
 tail_sources_done:
-	LEAQ      64(SI), R13
-	CMPQ      R13, DI
-	CMOVQGT   DI, R13
 	VMOVDQU64 Z0, 64(R8)
 	MOVQ      start+56(FP), R9
-	LEAQ      (R13)(R9*1), R9
+	LEAQ      (BP)(R9*1), R9
 	MOVQ      R9, 8(R8)
 	VMOVDQU8  Z0, K1, (R12)(SI*1)
 	TESTQ     CX, CX
@@ -19658,7 +20650,7 @@ done:
 
 // func prodFloat64LoggedAVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
 // Requires: AVX, AVX512BW, AVX512F, BMI2, CMOV
-TEXT ·prodFloat64LoggedAVX512(SB), NOSPLIT, $0-64
+TEXT ·prodFloat64LoggedAVX512(SB), NOSPLIT, $8-64
 	MOVQ dsts+0(FP), AX
 	MOVQ nd+8(FP), CX
 	MOVQ srcs+16(FP), DX
@@ -19677,16 +20669,24 @@ TEXT ·prodFloat64LoggedAVX512(SB), NOSPLIT, $0-64
 block:
 	MOVQ      DI, R9
 	SUBQ      SI, R9
-	CMPQ      R9, $+256
+	CMPQ      R9, $+512
 	JL        tail
 	VMOVDQU64 (R10)(SI*1), Z0
 	VMOVDQU64 64(R10)(SI*1), Z1
 	VMOVDQU64 128(R10)(SI*1), Z2
 	VMOVDQU64 192(R10)(SI*1), Z3
+	VMOVDQU64 256(R10)(SI*1), Z4
+	VMOVDQU64 320(R10)(SI*1), Z5
+	VMOVDQU64 384(R10)(SI*1), Z6
+	VMOVDQU64 448(R10)(SI*1), Z7
 	VMULPD    (R11)(SI*1), Z0, Z0
 	VMULPD    64(R11)(SI*1), Z1, Z1
 	VMULPD    128(R11)(SI*1), Z2, Z2
 	VMULPD    192(R11)(SI*1), Z3, Z3
+	VMULPD    256(R11)(SI*1), Z4, Z4
+	VMULPD    320(R11)(SI*1), Z5, Z5
+	VMULPD    384(R11)(SI*1), Z6, Z6
+	VMULPD    448(R11)(SI*1), Z7, Z7
 	TESTQ     BX, BX
 	JZ        block_sources_done
 	MOVQ      DX, R13
@@ -19698,6 +20698,10 @@ block_sources:
 	VMULPD 64(R15)(SI*1), Z1, Z1
 	VMULPD 128(R15)(SI*1), Z2, Z2
 	VMULPD 192(R15)(SI*1), Z3, Z3
+	VMULPD 256(R15)(SI*1), Z4, Z4
+	VMULPD 320(R15)(SI*1), Z5, Z5
+	VMULPD 384(R15)(SI*1), Z6, Z6
+	VMULPD 448(R15)(SI*1), Z7, Z7
 	ADDQ   $0x18, R13
 	DECQ   R14
 	JNZ    block_sources
@@ -19707,13 +20711,21 @@ block_sources_done:
 	VMOVDQU64 Z1, 128(R8)
 	VMOVDQU64 Z2, 192(R8)
 	VMOVDQU64 Z3, 256(R8)
+	VMOVDQU64 Z4, 320(R8)
+	VMOVDQU64 Z5, 384(R8)
+	VMOVDQU64 Z6, 448(R8)
+	VMOVDQU64 Z7, 512(R8)
 	MOVQ      start+56(FP), R9
-	LEAQ      256(SI)(R9*1), R9
+	LEAQ      512(SI)(R9*1), R9
 	MOVQ      R9, 8(R8)
 	VMOVDQU64 Z0, (R12)(SI*1)
 	VMOVDQU64 Z1, 64(R12)(SI*1)
 	VMOVDQU64 Z2, 128(R12)(SI*1)
 	VMOVDQU64 Z3, 192(R12)(SI*1)
+	VMOVDQU64 Z4, 256(R12)(SI*1)
+	VMOVDQU64 Z5, 320(R12)(SI*1)
+	VMOVDQU64 Z6, 384(R12)(SI*1)
+	VMOVDQU64 Z7, 448(R12)(SI*1)
 	TESTQ     CX, CX
 	JZ        block_targets_done
 	MOVQ      AX, R13
@@ -19725,19 +20737,28 @@ block_targets:
 	VMOVDQU64 Z1, 64(R15)(SI*1)
 	VMOVDQU64 Z2, 128(R15)(SI*1)
 	VMOVDQU64 Z3, 192(R15)(SI*1)
+	VMOVDQU64 Z4, 256(R15)(SI*1)
+	VMOVDQU64 Z5, 320(R15)(SI*1)
+	VMOVDQU64 Z6, 384(R15)(SI*1)
+	VMOVDQU64 Z7, 448(R15)(SI*1)
 	ADDQ      $0x18, R13
 	DECQ      R14
 	JNZ       block_targets
 
 block_targets_done:
 	MOVQ R9, (R8)
-	ADDQ $+256, SI
+	ADDQ $+512, SI
 	JMP  block
 
 tail:
 	MOVQ       DI, R9
 	SUBQ       SI, R9
 	JLE        done
+	LEAQ       64(SI), BP
+	CMPQ       BP, DI
+	CMOVQGT    DI, BP
+	MOVQ       BP, R9
+	SUBQ       SI, R9
 	MOVQ       $-1, R13
 	BZHIQ      R9, R13, R13
 	KMOVQ      R13, K1
@@ -19758,12 +20779,9 @@ tail_sources:
 	JNZ        tail_sources
 
 tail_sources_done:
-	LEAQ      64(SI), R13
-	CMPQ      R13, DI
-	CMOVQGT   DI, R13
 	VMOVDQU64 Z0, 64(R8)
 	MOVQ      start+56(FP), R9
-	LEAQ      (R13)(R9*1), R9
+	LEAQ      (BP)(R9*1), R9
 	MOVQ      R9, 8(R8)
 	VMOVDQU8  Z0, K1, (R12)(SI*1)
 	TESTQ     CX, CX
@@ -19789,7 +20807,7 @@ done:
 
 // func minFloat64LoggedAVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
 // Requires: AVX, AVX512BW, AVX512F, BMI2, CMOV
-TEXT ·minFloat64LoggedAVX512(SB), NOSPLIT, $0-64
+TEXT ·minFloat64LoggedAVX512(SB), NOSPLIT, $8-64
 	MOVQ dsts+0(FP), AX
 	MOVQ nd+8(FP), CX
 	MOVQ srcs+16(FP), DX
@@ -19808,40 +20826,72 @@ TEXT ·minFloat64LoggedAVX512(SB), NOSPLIT, $0-64
 block:
 	MOVQ      DI, R9
 	SUBQ      SI, R9
-	CMPQ      R9, $+256
+	CMPQ      R9, $+512
 	JL        tail
 	VMOVDQU64 (R10)(SI*1), Z0
 	VMOVDQU64 64(R10)(SI*1), Z1
 	VMOVDQU64 128(R10)(SI*1), Z2
 	VMOVDQU64 192(R10)(SI*1), Z3
-	VMOVDQU64 (R11)(SI*1), Z4
-	VMINPD    Z4, Z0, Z5
-	VMINPD    Z0, Z4, Z6
-	VPORD     Z6, Z5, Z5
-	VCMPPD    $0x03, Z4, Z0, K1
-	VADDPD    Z4, Z0, K1, Z5
-	VMOVDQA64 Z5, Z0
-	VMOVDQU64 64(R11)(SI*1), Z4
-	VMINPD    Z4, Z1, Z5
-	VMINPD    Z1, Z4, Z6
-	VPORD     Z6, Z5, Z5
-	VCMPPD    $0x03, Z4, Z1, K1
-	VADDPD    Z4, Z1, K1, Z5
-	VMOVDQA64 Z5, Z1
-	VMOVDQU64 128(R11)(SI*1), Z4
-	VMINPD    Z4, Z2, Z5
-	VMINPD    Z2, Z4, Z6
-	VPORD     Z6, Z5, Z5
-	VCMPPD    $0x03, Z4, Z2, K1
-	VADDPD    Z4, Z2, K1, Z5
-	VMOVDQA64 Z5, Z2
-	VMOVDQU64 192(R11)(SI*1), Z4
-	VMINPD    Z4, Z3, Z5
-	VMINPD    Z3, Z4, Z6
-	VPORD     Z6, Z5, Z5
-	VCMPPD    $0x03, Z4, Z3, K1
-	VADDPD    Z4, Z3, K1, Z5
-	VMOVDQA64 Z5, Z3
+	VMOVDQU64 256(R10)(SI*1), Z4
+	VMOVDQU64 320(R10)(SI*1), Z5
+	VMOVDQU64 384(R10)(SI*1), Z6
+	VMOVDQU64 448(R10)(SI*1), Z7
+	VMOVDQU64 (R11)(SI*1), Z8
+	VMINPD    Z8, Z0, Z9
+	VMINPD    Z0, Z8, Z10
+	VPORD     Z10, Z9, Z9
+	VCMPPD    $0x03, Z8, Z0, K1
+	VADDPD    Z8, Z0, K1, Z9
+	VMOVDQA64 Z9, Z0
+	VMOVDQU64 64(R11)(SI*1), Z8
+	VMINPD    Z8, Z1, Z9
+	VMINPD    Z1, Z8, Z10
+	VPORD     Z10, Z9, Z9
+	VCMPPD    $0x03, Z8, Z1, K1
+	VADDPD    Z8, Z1, K1, Z9
+	VMOVDQA64 Z9, Z1
+	VMOVDQU64 128(R11)(SI*1), Z8
+	VMINPD    Z8, Z2, Z9
+	VMINPD    Z2, Z8, Z10
+	VPORD     Z10, Z9, Z9
+	VCMPPD    $0x03, Z8, Z2, K1
+	VADDPD    Z8, Z2, K1, Z9
+	VMOVDQA64 Z9, Z2
+	VMOVDQU64 192(R11)(SI*1), Z8
+	VMINPD    Z8, Z3, Z9
+	VMINPD    Z3, Z8, Z10
+	VPORD     Z10, Z9, Z9
+	VCMPPD    $0x03, Z8, Z3, K1
+	VADDPD    Z8, Z3, K1, Z9
+	VMOVDQA64 Z9, Z3
+	VMOVDQU64 256(R11)(SI*1), Z8
+	VMINPD    Z8, Z4, Z9
+	VMINPD    Z4, Z8, Z10
+	VPORD     Z10, Z9, Z9
+	VCMPPD    $0x03, Z8, Z4, K1
+	VADDPD    Z8, Z4, K1, Z9
+	VMOVDQA64 Z9, Z4
+	VMOVDQU64 320(R11)(SI*1), Z8
+	VMINPD    Z8, Z5, Z9
+	VMINPD    Z5, Z8, Z10
+	VPORD     Z10, Z9, Z9
+	VCMPPD    $0x03, Z8, Z5, K1
+	VADDPD    Z8, Z5, K1, Z9
+	VMOVDQA64 Z9, Z5
+	VMOVDQU64 384(R11)(SI*1), Z8
+	VMINPD    Z8, Z6, Z9
+	VMINPD    Z6, Z8, Z10
+	VPORD     Z10, Z9, Z9
+	VCMPPD    $0x03, Z8, Z6, K1
+	VADDPD    Z8, Z6, K1, Z9
+	VMOVDQA64 Z9, Z6
+	VMOVDQU64 448(R11)(SI*1), Z8
+	VMINPD    Z8, Z7, Z9
+	VMINPD    Z7, Z8, Z10
+	VPORD     Z10, Z9, Z9
+	VCMPPD    $0x03, Z8, Z7, K1
+	VADDPD    Z8, Z7, K1, Z9
+	VMOVDQA64 Z9, Z7
 	TESTQ     BX, BX
 	JZ        block_sources_done
 	MOVQ      DX, R13
@@ -19849,34 +20899,62 @@ block:
 
 block_sources:
 	MOVQ      (R13), R15
-	VMOVDQU64 (R15)(SI*1), Z4
-	VMINPD    Z4, Z0, Z5
-	VMINPD    Z0, Z4, Z6
-	VPORD     Z6, Z5, Z5
-	VCMPPD    $0x03, Z4, Z0, K1
-	VADDPD    Z4, Z0, K1, Z5
-	VMOVDQA64 Z5, Z0
-	VMOVDQU64 64(R15)(SI*1), Z4
-	VMINPD    Z4, Z1, Z5
-	VMINPD    Z1, Z4, Z6
-	VPORD     Z6, Z5, Z5
-	VCMPPD    $0x03, Z4, Z1, K1
-	VADDPD    Z4, Z1, K1, Z5
-	VMOVDQA64 Z5, Z1
-	VMOVDQU64 128(R15)(SI*1), Z4
-	VMINPD    Z4, Z2, Z5
-	VMINPD    Z2, Z4, Z6
-	VPORD     Z6, Z5, Z5
-	VCMPPD    $0x03, Z4, Z2, K1
-	VADDPD    Z4, Z2, K1, Z5
-	VMOVDQA64 Z5, Z2
-	VMOVDQU64 192(R15)(SI*1), Z4
-	VMINPD    Z4, Z3, Z5
-	VMINPD    Z3, Z4, Z6
-	VPORD     Z6, Z5, Z5
-	VCMPPD    $0x03, Z4, Z3, K1
-	VADDPD    Z4, Z3, K1, Z5
-	VMOVDQA64 Z5, Z3
+	VMOVDQU64 (R15)(SI*1), Z8
+	VMINPD    Z8, Z0, Z9
+	VMINPD    Z0, Z8, Z10
+	VPORD     Z10, Z9, Z9
+	VCMPPD    $0x03, Z8, Z0, K1
+	VADDPD    Z8, Z0, K1, Z9
+	VMOVDQA64 Z9, Z0
+	VMOVDQU64 64(R15)(SI*1), Z8
+	VMINPD    Z8, Z1, Z9
+	VMINPD    Z1, Z8, Z10
+	VPORD     Z10, Z9, Z9
+	VCMPPD    $0x03, Z8, Z1, K1
+	VADDPD    Z8, Z1, K1, Z9
+	VMOVDQA64 Z9, Z1
+	VMOVDQU64 128(R15)(SI*1), Z8
+	VMINPD    Z8, Z2, Z9
+	VMINPD    Z2, Z8, Z10
+	VPORD     Z10, Z9, Z9
+	VCMPPD    $0x03, Z8, Z2, K1
+	VADDPD    Z8, Z2, K1, Z9
+	VMOVDQA64 Z9, Z2
+	VMOVDQU64 192(R15)(SI*1), Z8
+	VMINPD    Z8, Z3, Z9
+	VMINPD    Z3, Z8, Z10
+	VPORD     Z10, Z9, Z9
+	VCMPPD    $0x03, Z8, Z3, K1
+	VADDPD    Z8, Z3, K1, Z9
+	VMOVDQA64 Z9, Z3
+	VMOVDQU64 256(R15)(SI*1), Z8
+	VMINPD    Z8, Z4, Z9
+	VMINPD    Z4, Z8, Z10
+	VPORD     Z10, Z9, Z9
+	VCMPPD    $0x03, Z8, Z4, K1
+	VADDPD    Z8, Z4, K1, Z9
+	VMOVDQA64 Z9, Z4
+	VMOVDQU64 320(R15)(SI*1), Z8
+	VMINPD    Z8, Z5, Z9
+	VMINPD    Z5, Z8, Z10
+	VPORD     Z10, Z9, Z9
+	VCMPPD    $0x03, Z8, Z5, K1
+	VADDPD    Z8, Z5, K1, Z9
+	VMOVDQA64 Z9, Z5
+	VMOVDQU64 384(R15)(SI*1), Z8
+	VMINPD    Z8, Z6, Z9
+	VMINPD    Z6, Z8, Z10
+	VPORD     Z10, Z9, Z9
+	VCMPPD    $0x03, Z8, Z6, K1
+	VADDPD    Z8, Z6, K1, Z9
+	VMOVDQA64 Z9, Z6
+	VMOVDQU64 448(R15)(SI*1), Z8
+	VMINPD    Z8, Z7, Z9
+	VMINPD    Z7, Z8, Z10
+	VPORD     Z10, Z9, Z9
+	VCMPPD    $0x03, Z8, Z7, K1
+	VADDPD    Z8, Z7, K1, Z9
+	VMOVDQA64 Z9, Z7
 	ADDQ      $0x18, R13
 	DECQ      R14
 	JNZ       block_sources
@@ -19886,13 +20964,21 @@ block_sources_done:
 	VMOVDQU64 Z1, 128(R8)
 	VMOVDQU64 Z2, 192(R8)
 	VMOVDQU64 Z3, 256(R8)
+	VMOVDQU64 Z4, 320(R8)
+	VMOVDQU64 Z5, 384(R8)
+	VMOVDQU64 Z6, 448(R8)
+	VMOVDQU64 Z7, 512(R8)
 	MOVQ      start+56(FP), R9
-	LEAQ      256(SI)(R9*1), R9
+	LEAQ      512(SI)(R9*1), R9
 	MOVQ      R9, 8(R8)
 	VMOVDQU64 Z0, (R12)(SI*1)
 	VMOVDQU64 Z1, 64(R12)(SI*1)
 	VMOVDQU64 Z2, 128(R12)(SI*1)
 	VMOVDQU64 Z3, 192(R12)(SI*1)
+	VMOVDQU64 Z4, 256(R12)(SI*1)
+	VMOVDQU64 Z5, 320(R12)(SI*1)
+	VMOVDQU64 Z6, 384(R12)(SI*1)
+	VMOVDQU64 Z7, 448(R12)(SI*1)
 	TESTQ     CX, CX
 	JZ        block_targets_done
 	MOVQ      AX, R13
@@ -19904,19 +20990,28 @@ block_targets:
 	VMOVDQU64 Z1, 64(R15)(SI*1)
 	VMOVDQU64 Z2, 128(R15)(SI*1)
 	VMOVDQU64 Z3, 192(R15)(SI*1)
+	VMOVDQU64 Z4, 256(R15)(SI*1)
+	VMOVDQU64 Z5, 320(R15)(SI*1)
+	VMOVDQU64 Z6, 384(R15)(SI*1)
+	VMOVDQU64 Z7, 448(R15)(SI*1)
 	ADDQ      $0x18, R13
 	DECQ      R14
 	JNZ       block_targets
 
 block_targets_done:
 	MOVQ R9, (R8)
-	ADDQ $+256, SI
+	ADDQ $+512, SI
 	JMP  block
 
 tail:
 	MOVQ       DI, R9
 	SUBQ       SI, R9
 	JLE        done
+	LEAQ       64(SI), BP
+	CMPQ       BP, DI
+	CMOVQGT    DI, BP
+	MOVQ       BP, R9
+	SUBQ       SI, R9
 	MOVQ       $-1, R13
 	BZHIQ      R9, R13, R13
 	KMOVQ      R13, K1
@@ -19947,12 +21042,9 @@ tail_sources:
 	JNZ        tail_sources
 
 tail_sources_done:
-	LEAQ      64(SI), R13
-	CMPQ      R13, DI
-	CMOVQGT   DI, R13
 	VMOVDQU64 Z0, 64(R8)
 	MOVQ      start+56(FP), R9
-	LEAQ      (R13)(R9*1), R9
+	LEAQ      (BP)(R9*1), R9
 	MOVQ      R9, 8(R8)
 	VMOVDQU8  Z0, K1, (R12)(SI*1)
 	TESTQ     CX, CX
@@ -19978,7 +21070,7 @@ done:
 
 // func maxFloat64LoggedAVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
 // Requires: AVX, AVX512BW, AVX512F, BMI2, CMOV
-TEXT ·maxFloat64LoggedAVX512(SB), NOSPLIT, $0-64
+TEXT ·maxFloat64LoggedAVX512(SB), NOSPLIT, $8-64
 	MOVQ dsts+0(FP), AX
 	MOVQ nd+8(FP), CX
 	MOVQ srcs+16(FP), DX
@@ -19997,40 +21089,72 @@ TEXT ·maxFloat64LoggedAVX512(SB), NOSPLIT, $0-64
 block:
 	MOVQ      DI, R9
 	SUBQ      SI, R9
-	CMPQ      R9, $+256
+	CMPQ      R9, $+512
 	JL        tail
 	VMOVDQU64 (R10)(SI*1), Z0
 	VMOVDQU64 64(R10)(SI*1), Z1
 	VMOVDQU64 128(R10)(SI*1), Z2
 	VMOVDQU64 192(R10)(SI*1), Z3
-	VMOVDQU64 (R11)(SI*1), Z4
-	VMAXPD    Z4, Z0, Z5
-	VMAXPD    Z0, Z4, Z6
-	VPANDD    Z6, Z5, Z5
-	VCMPPD    $0x03, Z4, Z0, K1
-	VADDPD    Z4, Z0, K1, Z5
-	VMOVDQA64 Z5, Z0
-	VMOVDQU64 64(R11)(SI*1), Z4
-	VMAXPD    Z4, Z1, Z5
-	VMAXPD    Z1, Z4, Z6
-	VPANDD    Z6, Z5, Z5
-	VCMPPD    $0x03, Z4, Z1, K1
-	VADDPD    Z4, Z1, K1, Z5
-	VMOVDQA64 Z5, Z1
-	VMOVDQU64 128(R11)(SI*1), Z4
-	VMAXPD    Z4, Z2, Z5
-	VMAXPD    Z2, Z4, Z6
-	VPANDD    Z6, Z5, Z5
-	VCMPPD    $0x03, Z4, Z2, K1
-	VADDPD    Z4, Z2, K1, Z5
-	VMOVDQA64 Z5, Z2
-	VMOVDQU64 192(R11)(SI*1), Z4
-	VMAXPD    Z4, Z3, Z5
-	VMAXPD    Z3, Z4, Z6
-	VPANDD    Z6, Z5, Z5
-	VCMPPD    $0x03, Z4, Z3, K1
-	VADDPD    Z4, Z3, K1, Z5
-	VMOVDQA64 Z5, Z3
+	VMOVDQU64 256(R10)(SI*1), Z4
+	VMOVDQU64 320(R10)(SI*1), Z5
+	VMOVDQU64 384(R10)(SI*1), Z6
+	VMOVDQU64 448(R10)(SI*1), Z7
+	VMOVDQU64 (R11)(SI*1), Z8
+	VMAXPD    Z8, Z0, Z9
+	VMAXPD    Z0, Z8, Z10
+	VPANDD    Z10, Z9, Z9
+	VCMPPD    $0x03, Z8, Z0, K1
+	VADDPD    Z8, Z0, K1, Z9
+	VMOVDQA64 Z9, Z0
+	VMOVDQU64 64(R11)(SI*1), Z8
+	VMAXPD    Z8, Z1, Z9
+	VMAXPD    Z1, Z8, Z10
+	VPANDD    Z10, Z9, Z9
+	VCMPPD    $0x03, Z8, Z1, K1
+	VADDPD    Z8, Z1, K1, Z9
+	VMOVDQA64 Z9, Z1
+	VMOVDQU64 128(R11)(SI*1), Z8
+	VMAXPD    Z8, Z2, Z9
+	VMAXPD    Z2, Z8, Z10
+	VPANDD    Z10, Z9, Z9
+	VCMPPD    $0x03, Z8, Z2, K1
+	VADDPD    Z8, Z2, K1, Z9
+	VMOVDQA64 Z9, Z2
+	VMOVDQU64 192(R11)(SI*1), Z8
+	VMAXPD    Z8, Z3, Z9
+	VMAXPD    Z3, Z8, Z10
+	VPANDD    Z10, Z9, Z9
+	VCMPPD    $0x03, Z8, Z3, K1
+	VADDPD    Z8, Z3, K1, Z9
+	VMOVDQA64 Z9, Z3
+	VMOVDQU64 256(R11)(SI*1), Z8
+	VMAXPD    Z8, Z4, Z9
+	VMAXPD    Z4, Z8, Z10
+	VPANDD    Z10, Z9, Z9
+	VCMPPD    $0x03, Z8, Z4, K1
+	VADDPD    Z8, Z4, K1, Z9
+	VMOVDQA64 Z9, Z4
+	VMOVDQU64 320(R11)(SI*1), Z8
+	VMAXPD    Z8, Z5, Z9
+	VMAXPD    Z5, Z8, Z10
+	VPANDD    Z10, Z9, Z9
+	VCMPPD    $0x03, Z8, Z5, K1
+	VADDPD    Z8, Z5, K1, Z9
+	VMOVDQA64 Z9, Z5
+	VMOVDQU64 384(R11)(SI*1), Z8
+	VMAXPD    Z8, Z6, Z9
+	VMAXPD    Z6, Z8, Z10
+	VPANDD    Z10, Z9, Z9
+	VCMPPD    $0x03, Z8, Z6, K1
+	VADDPD    Z8, Z6, K1, Z9
+	VMOVDQA64 Z9, Z6
+	VMOVDQU64 448(R11)(SI*1), Z8
+	VMAXPD    Z8, Z7, Z9
+	VMAXPD    Z7, Z8, Z10
+	VPANDD    Z10, Z9, Z9
+	VCMPPD    $0x03, Z8, Z7, K1
+	VADDPD    Z8, Z7, K1, Z9
+	VMOVDQA64 Z9, Z7
 	TESTQ     BX, BX
 	JZ        block_sources_done
 	MOVQ      DX, R13
@@ -20038,34 +21162,62 @@ block:
 
 block_sources:
 	MOVQ      (R13), R15
-	VMOVDQU64 (R15)(SI*1), Z4
-	VMAXPD    Z4, Z0, Z5
-	VMAXPD    Z0, Z4, Z6
-	VPANDD    Z6, Z5, Z5
-	VCMPPD    $0x03, Z4, Z0, K1
-	VADDPD    Z4, Z0, K1, Z5
-	VMOVDQA64 Z5, Z0
-	VMOVDQU64 64(R15)(SI*1), Z4
-	VMAXPD    Z4, Z1, Z5
-	VMAXPD    Z1, Z4, Z6
-	VPANDD    Z6, Z5, Z5
-	VCMPPD    $0x03, Z4, Z1, K1
-	VADDPD    Z4, Z1, K1, Z5
-	VMOVDQA64 Z5, Z1
-	VMOVDQU64 128(R15)(SI*1), Z4
-	VMAXPD    Z4, Z2, Z5
-	VMAXPD    Z2, Z4, Z6
-	VPANDD    Z6, Z5, Z5
-	VCMPPD    $0x03, Z4, Z2, K1
-	VADDPD    Z4, Z2, K1, Z5
-	VMOVDQA64 Z5, Z2
-	VMOVDQU64 192(R15)(SI*1), Z4
-	VMAXPD    Z4, Z3, Z5
-	VMAXPD    Z3, Z4, Z6
-	VPANDD    Z6, Z5, Z5
-	VCMPPD    $0x03, Z4, Z3, K1
-	VADDPD    Z4, Z3, K1, Z5
-	VMOVDQA64 Z5, Z3
+	VMOVDQU64 (R15)(SI*1), Z8
+	VMAXPD    Z8, Z0, Z9
+	VMAXPD    Z0, Z8, Z10
+	VPANDD    Z10, Z9, Z9
+	VCMPPD    $0x03, Z8, Z0, K1
+	VADDPD    Z8, Z0, K1, Z9
+	VMOVDQA64 Z9, Z0
+	VMOVDQU64 64(R15)(SI*1), Z8
+	VMAXPD    Z8, Z1, Z9
+	VMAXPD    Z1, Z8, Z10
+	VPANDD    Z10, Z9, Z9
+	VCMPPD    $0x03, Z8, Z1, K1
+	VADDPD    Z8, Z1, K1, Z9
+	VMOVDQA64 Z9, Z1
+	VMOVDQU64 128(R15)(SI*1), Z8
+	VMAXPD    Z8, Z2, Z9
+	VMAXPD    Z2, Z8, Z10
+	VPANDD    Z10, Z9, Z9
+	VCMPPD    $0x03, Z8, Z2, K1
+	VADDPD    Z8, Z2, K1, Z9
+	VMOVDQA64 Z9, Z2
+	VMOVDQU64 192(R15)(SI*1), Z8
+	VMAXPD    Z8, Z3, Z9
+	VMAXPD    Z3, Z8, Z10
+	VPANDD    Z10, Z9, Z9
+	VCMPPD    $0x03, Z8, Z3, K1
+	VADDPD    Z8, Z3, K1, Z9
+	VMOVDQA64 Z9, Z3
+	VMOVDQU64 256(R15)(SI*1), Z8
+	VMAXPD    Z8, Z4, Z9
+	VMAXPD    Z4, Z8, Z10
+	VPANDD    Z10, Z9, Z9
+	VCMPPD    $0x03, Z8, Z4, K1
+	VADDPD    Z8, Z4, K1, Z9
+	VMOVDQA64 Z9, Z4
+	VMOVDQU64 320(R15)(SI*1), Z8
+	VMAXPD    Z8, Z5, Z9
+	VMAXPD    Z5, Z8, Z10
+	VPANDD    Z10, Z9, Z9
+	VCMPPD    $0x03, Z8, Z5, K1
+	VADDPD    Z8, Z5, K1, Z9
+	VMOVDQA64 Z9, Z5
+	VMOVDQU64 384(R15)(SI*1), Z8
+	VMAXPD    Z8, Z6, Z9
+	VMAXPD    Z6, Z8, Z10
+	VPANDD    Z10, Z9, Z9
+	VCMPPD    $0x03, Z8, Z6, K1
+	VADDPD    Z8, Z6, K1, Z9
+	VMOVDQA64 Z9, Z6
+	VMOVDQU64 448(R15)(SI*1), Z8
+	VMAXPD    Z8, Z7, Z9
+	VMAXPD    Z7, Z8, Z10
+	VPANDD    Z10, Z9, Z9
+	VCMPPD    $0x03, Z8, Z7, K1
+	VADDPD    Z8, Z7, K1, Z9
+	VMOVDQA64 Z9, Z7
 	ADDQ      $0x18, R13
 	DECQ      R14
 	JNZ       block_sources
@@ -20075,13 +21227,21 @@ block_sources_done:
 	VMOVDQU64 Z1, 128(R8)
 	VMOVDQU64 Z2, 192(R8)
 	VMOVDQU64 Z3, 256(R8)
+	VMOVDQU64 Z4, 320(R8)
+	VMOVDQU64 Z5, 384(R8)
+	VMOVDQU64 Z6, 448(R8)
+	VMOVDQU64 Z7, 512(R8)
 	MOVQ      start+56(FP), R9
-	LEAQ      256(SI)(R9*1), R9
+	LEAQ      512(SI)(R9*1), R9
 	MOVQ      R9, 8(R8)
 	VMOVDQU64 Z0, (R12)(SI*1)
 	VMOVDQU64 Z1, 64(R12)(SI*1)
 	VMOVDQU64 Z2, 128(R12)(SI*1)
 	VMOVDQU64 Z3, 192(R12)(SI*1)
+	VMOVDQU64 Z4, 256(R12)(SI*1)
+	VMOVDQU64 Z5, 320(R12)(SI*1)
+	VMOVDQU64 Z6, 384(R12)(SI*1)
+	VMOVDQU64 Z7, 448(R12)(SI*1)
 	TESTQ     CX, CX
 	JZ        block_targets_done
 	MOVQ      AX, R13
@@ -20093,19 +21253,28 @@ block_targets:
 	VMOVDQU64 Z1, 64(R15)(SI*1)
 	VMOVDQU64 Z2, 128(R15)(SI*1)
 	VMOVDQU64 Z3, 192(R15)(SI*1)
+	VMOVDQU64 Z4, 256(R15)(SI*1)
+	VMOVDQU64 Z5, 320(R15)(SI*1)
+	VMOVDQU64 Z6, 384(R15)(SI*1)
+	VMOVDQU64 Z7, 448(R15)(SI*1)
 	ADDQ      $0x18, R13
 	DECQ      R14
 	JNZ       block_targets
 
 block_targets_done:
 	MOVQ R9, (R8)
-	ADDQ $+256, SI
+	ADDQ $+512, SI
 	JMP  block
 
 tail:
 	MOVQ       DI, R9
 	SUBQ       SI, R9
 	JLE        done
+	LEAQ       64(SI), BP
+	CMPQ       BP, DI
+	CMOVQGT    DI, BP
+	MOVQ       BP, R9
+	SUBQ       SI, R9
 	MOVQ       $-1, R13
 	BZHIQ      R9, R13, R13
 	KMOVQ      R13, K1
@@ -20136,12 +21305,9 @@ tail_sources:
 	JNZ        tail_sources
 
 tail_sources_done:
-	LEAQ      64(SI), R13
-	CMPQ      R13, DI
-	CMOVQGT   DI, R13
 	VMOVDQU64 Z0, 64(R8)
 	MOVQ      start+56(FP), R9
-	LEAQ      (R13)(R9*1), R9
+	LEAQ      (BP)(R9*1), R9
 	MOVQ      R9, 8(R8)
 	VMOVDQU8  Z0, K1, (R12)(SI*1)
 	TESTQ     CX, CX
@@ -20167,7 +21333,7 @@ done:
 
 // func sumFloat16LoggedAVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
 // Requires: AVX, AVX512BW, AVX512F, AVX512VL, BMI2, CMOV
-TEXT ·sumFloat16LoggedAVX512(SB), NOSPLIT, $0-64
+TEXT ·sumFloat16LoggedAVX512(SB), NOSPLIT, $8-64
 	MOVQ dsts+0(FP), AX
 	MOVQ nd+8(FP), CX
 	MOVQ srcs+16(FP), DX
@@ -20186,28 +21352,48 @@ TEXT ·sumFloat16LoggedAVX512(SB), NOSPLIT, $0-64
 block:
 	MOVQ      DI, R9
 	SUBQ      SI, R9
-	CMPQ      R9, $+128
+	CMPQ      R9, $+256
 	JL        tail
 	VMOVDQU64 (R10)(SI*1), Y0
 	VMOVDQU64 32(R10)(SI*1), Y1
 	VMOVDQU64 64(R10)(SI*1), Y2
 	VMOVDQU64 96(R10)(SI*1), Y3
+	VMOVDQU64 128(R10)(SI*1), Y4
+	VMOVDQU64 160(R10)(SI*1), Y5
+	VMOVDQU64 192(R10)(SI*1), Y6
+	VMOVDQU64 224(R10)(SI*1), Y7
 	VCVTPH2PS Y0, Z0
-	VCVTPH2PS (R11)(SI*1), Z4
-	VADDPS    Z4, Z0, Z0
+	VCVTPH2PS (R11)(SI*1), Z8
+	VADDPS    Z8, Z0, Z0
 	VCVTPS2PH $0x00, Z0, Y0
 	VCVTPH2PS Y1, Z1
-	VCVTPH2PS 32(R11)(SI*1), Z4
-	VADDPS    Z4, Z1, Z1
+	VCVTPH2PS 32(R11)(SI*1), Z8
+	VADDPS    Z8, Z1, Z1
 	VCVTPS2PH $0x00, Z1, Y1
 	VCVTPH2PS Y2, Z2
-	VCVTPH2PS 64(R11)(SI*1), Z4
-	VADDPS    Z4, Z2, Z2
+	VCVTPH2PS 64(R11)(SI*1), Z8
+	VADDPS    Z8, Z2, Z2
 	VCVTPS2PH $0x00, Z2, Y2
 	VCVTPH2PS Y3, Z3
-	VCVTPH2PS 96(R11)(SI*1), Z4
-	VADDPS    Z4, Z3, Z3
+	VCVTPH2PS 96(R11)(SI*1), Z8
+	VADDPS    Z8, Z3, Z3
 	VCVTPS2PH $0x00, Z3, Y3
+	VCVTPH2PS Y4, Z4
+	VCVTPH2PS 128(R11)(SI*1), Z8
+	VADDPS    Z8, Z4, Z4
+	VCVTPS2PH $0x00, Z4, Y4
+	VCVTPH2PS Y5, Z5
+	VCVTPH2PS 160(R11)(SI*1), Z8
+	VADDPS    Z8, Z5, Z5
+	VCVTPS2PH $0x00, Z5, Y5
+	VCVTPH2PS Y6, Z6
+	VCVTPH2PS 192(R11)(SI*1), Z8
+	VADDPS    Z8, Z6, Z6
+	VCVTPS2PH $0x00, Z6, Y6
+	VCVTPH2PS Y7, Z7
+	VCVTPH2PS 224(R11)(SI*1), Z8
+	VADDPS    Z8, Z7, Z7
+	VCVTPS2PH $0x00, Z7, Y7
 	TESTQ     BX, BX
 	JZ        block_sources_done
 	MOVQ      DX, R13
@@ -20216,21 +21402,37 @@ block:
 block_sources:
 	MOVQ      (R13), R15
 	VCVTPH2PS Y0, Z0
-	VCVTPH2PS (R15)(SI*1), Z4
-	VADDPS    Z4, Z0, Z0
+	VCVTPH2PS (R15)(SI*1), Z8
+	VADDPS    Z8, Z0, Z0
 	VCVTPS2PH $0x00, Z0, Y0
 	VCVTPH2PS Y1, Z1
-	VCVTPH2PS 32(R15)(SI*1), Z4
-	VADDPS    Z4, Z1, Z1
+	VCVTPH2PS 32(R15)(SI*1), Z8
+	VADDPS    Z8, Z1, Z1
 	VCVTPS2PH $0x00, Z1, Y1
 	VCVTPH2PS Y2, Z2
-	VCVTPH2PS 64(R15)(SI*1), Z4
-	VADDPS    Z4, Z2, Z2
+	VCVTPH2PS 64(R15)(SI*1), Z8
+	VADDPS    Z8, Z2, Z2
 	VCVTPS2PH $0x00, Z2, Y2
 	VCVTPH2PS Y3, Z3
-	VCVTPH2PS 96(R15)(SI*1), Z4
-	VADDPS    Z4, Z3, Z3
+	VCVTPH2PS 96(R15)(SI*1), Z8
+	VADDPS    Z8, Z3, Z3
 	VCVTPS2PH $0x00, Z3, Y3
+	VCVTPH2PS Y4, Z4
+	VCVTPH2PS 128(R15)(SI*1), Z8
+	VADDPS    Z8, Z4, Z4
+	VCVTPS2PH $0x00, Z4, Y4
+	VCVTPH2PS Y5, Z5
+	VCVTPH2PS 160(R15)(SI*1), Z8
+	VADDPS    Z8, Z5, Z5
+	VCVTPS2PH $0x00, Z5, Y5
+	VCVTPH2PS Y6, Z6
+	VCVTPH2PS 192(R15)(SI*1), Z8
+	VADDPS    Z8, Z6, Z6
+	VCVTPS2PH $0x00, Z6, Y6
+	VCVTPH2PS Y7, Z7
+	VCVTPH2PS 224(R15)(SI*1), Z8
+	VADDPS    Z8, Z7, Z7
+	VCVTPS2PH $0x00, Z7, Y7
 	ADDQ      $0x18, R13
 	DECQ      R14
 	JNZ       block_sources
@@ -20240,13 +21442,21 @@ block_sources_done:
 	VMOVDQU64 Y1, 96(R8)
 	VMOVDQU64 Y2, 128(R8)
 	VMOVDQU64 Y3, 160(R8)
+	VMOVDQU64 Y4, 192(R8)
+	VMOVDQU64 Y5, 224(R8)
+	VMOVDQU64 Y6, 256(R8)
+	VMOVDQU64 Y7, 288(R8)
 	MOVQ      start+56(FP), R9
-	LEAQ      128(SI)(R9*1), R9
+	LEAQ      256(SI)(R9*1), R9
 	MOVQ      R9, 8(R8)
 	VMOVDQU64 Y0, (R12)(SI*1)
 	VMOVDQU64 Y1, 32(R12)(SI*1)
 	VMOVDQU64 Y2, 64(R12)(SI*1)
 	VMOVDQU64 Y3, 96(R12)(SI*1)
+	VMOVDQU64 Y4, 128(R12)(SI*1)
+	VMOVDQU64 Y5, 160(R12)(SI*1)
+	VMOVDQU64 Y6, 192(R12)(SI*1)
+	VMOVDQU64 Y7, 224(R12)(SI*1)
 	TESTQ     CX, CX
 	JZ        block_targets_done
 	MOVQ      AX, R13
@@ -20258,19 +21468,28 @@ block_targets:
 	VMOVDQU64 Y1, 32(R15)(SI*1)
 	VMOVDQU64 Y2, 64(R15)(SI*1)
 	VMOVDQU64 Y3, 96(R15)(SI*1)
+	VMOVDQU64 Y4, 128(R15)(SI*1)
+	VMOVDQU64 Y5, 160(R15)(SI*1)
+	VMOVDQU64 Y6, 192(R15)(SI*1)
+	VMOVDQU64 Y7, 224(R15)(SI*1)
 	ADDQ      $0x18, R13
 	DECQ      R14
 	JNZ       block_targets
 
 block_targets_done:
 	MOVQ R9, (R8)
-	ADDQ $+128, SI
+	ADDQ $+256, SI
 	JMP  block
 
 tail:
 	MOVQ       DI, R9
 	SUBQ       SI, R9
 	JLE        done
+	LEAQ       32(SI), BP
+	CMPQ       BP, DI
+	CMOVQGT    DI, BP
+	MOVQ       BP, R9
+	SUBQ       SI, R9
 	MOVQ       $-1, R13
 	BZHIQ      R9, R13, R13
 	KMOVQ      R13, K1
@@ -20297,12 +21516,9 @@ tail_sources:
 	JNZ        tail_sources
 
 tail_sources_done:
-	LEAQ      32(SI), R13
-	CMPQ      R13, DI
-	CMOVQGT   DI, R13
 	VMOVDQU64 Y0, 64(R8)
 	MOVQ      start+56(FP), R9
-	LEAQ      (R13)(R9*1), R9
+	LEAQ      (BP)(R9*1), R9
 	MOVQ      R9, 8(R8)
 	VMOVDQU8  Y0, K1, (R12)(SI*1)
 	TESTQ     CX, CX
@@ -20328,7 +21544,7 @@ done:
 
 // func prodFloat16LoggedAVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
 // Requires: AVX, AVX512BW, AVX512F, AVX512VL, BMI2, CMOV
-TEXT ·prodFloat16LoggedAVX512(SB), NOSPLIT, $0-64
+TEXT ·prodFloat16LoggedAVX512(SB), NOSPLIT, $8-64
 	MOVQ dsts+0(FP), AX
 	MOVQ nd+8(FP), CX
 	MOVQ srcs+16(FP), DX
@@ -20347,28 +21563,48 @@ TEXT ·prodFloat16LoggedAVX512(SB), NOSPLIT, $0-64
 block:
 	MOVQ      DI, R9
 	SUBQ      SI, R9
-	CMPQ      R9, $+128
+	CMPQ      R9, $+256
 	JL        tail
 	VMOVDQU64 (R10)(SI*1), Y0
 	VMOVDQU64 32(R10)(SI*1), Y1
 	VMOVDQU64 64(R10)(SI*1), Y2
 	VMOVDQU64 96(R10)(SI*1), Y3
+	VMOVDQU64 128(R10)(SI*1), Y4
+	VMOVDQU64 160(R10)(SI*1), Y5
+	VMOVDQU64 192(R10)(SI*1), Y6
+	VMOVDQU64 224(R10)(SI*1), Y7
 	VCVTPH2PS Y0, Z0
-	VCVTPH2PS (R11)(SI*1), Z4
-	VMULPS    Z4, Z0, Z0
+	VCVTPH2PS (R11)(SI*1), Z8
+	VMULPS    Z8, Z0, Z0
 	VCVTPS2PH $0x00, Z0, Y0
 	VCVTPH2PS Y1, Z1
-	VCVTPH2PS 32(R11)(SI*1), Z4
-	VMULPS    Z4, Z1, Z1
+	VCVTPH2PS 32(R11)(SI*1), Z8
+	VMULPS    Z8, Z1, Z1
 	VCVTPS2PH $0x00, Z1, Y1
 	VCVTPH2PS Y2, Z2
-	VCVTPH2PS 64(R11)(SI*1), Z4
-	VMULPS    Z4, Z2, Z2
+	VCVTPH2PS 64(R11)(SI*1), Z8
+	VMULPS    Z8, Z2, Z2
 	VCVTPS2PH $0x00, Z2, Y2
 	VCVTPH2PS Y3, Z3
-	VCVTPH2PS 96(R11)(SI*1), Z4
-	VMULPS    Z4, Z3, Z3
+	VCVTPH2PS 96(R11)(SI*1), Z8
+	VMULPS    Z8, Z3, Z3
 	VCVTPS2PH $0x00, Z3, Y3
+	VCVTPH2PS Y4, Z4
+	VCVTPH2PS 128(R11)(SI*1), Z8
+	VMULPS    Z8, Z4, Z4
+	VCVTPS2PH $0x00, Z4, Y4
+	VCVTPH2PS Y5, Z5
+	VCVTPH2PS 160(R11)(SI*1), Z8
+	VMULPS    Z8, Z5, Z5
+	VCVTPS2PH $0x00, Z5, Y5
+	VCVTPH2PS Y6, Z6
+	VCVTPH2PS 192(R11)(SI*1), Z8
+	VMULPS    Z8, Z6, Z6
+	VCVTPS2PH $0x00, Z6, Y6
+	VCVTPH2PS Y7, Z7
+	VCVTPH2PS 224(R11)(SI*1), Z8
+	VMULPS    Z8, Z7, Z7
+	VCVTPS2PH $0x00, Z7, Y7
 	TESTQ     BX, BX
 	JZ        block_sources_done
 	MOVQ      DX, R13
@@ -20377,21 +21613,37 @@ block:
 block_sources:
 	MOVQ      (R13), R15
 	VCVTPH2PS Y0, Z0
-	VCVTPH2PS (R15)(SI*1), Z4
-	VMULPS    Z4, Z0, Z0
+	VCVTPH2PS (R15)(SI*1), Z8
+	VMULPS    Z8, Z0, Z0
 	VCVTPS2PH $0x00, Z0, Y0
 	VCVTPH2PS Y1, Z1
-	VCVTPH2PS 32(R15)(SI*1), Z4
-	VMULPS    Z4, Z1, Z1
+	VCVTPH2PS 32(R15)(SI*1), Z8
+	VMULPS    Z8, Z1, Z1
 	VCVTPS2PH $0x00, Z1, Y1
 	VCVTPH2PS Y2, Z2
-	VCVTPH2PS 64(R15)(SI*1), Z4
-	VMULPS    Z4, Z2, Z2
+	VCVTPH2PS 64(R15)(SI*1), Z8
+	VMULPS    Z8, Z2, Z2
 	VCVTPS2PH $0x00, Z2, Y2
 	VCVTPH2PS Y3, Z3
-	VCVTPH2PS 96(R15)(SI*1), Z4
-	VMULPS    Z4, Z3, Z3
+	VCVTPH2PS 96(R15)(SI*1), Z8
+	VMULPS    Z8, Z3, Z3
 	VCVTPS2PH $0x00, Z3, Y3
+	VCVTPH2PS Y4, Z4
+	VCVTPH2PS 128(R15)(SI*1), Z8
+	VMULPS    Z8, Z4, Z4
+	VCVTPS2PH $0x00, Z4, Y4
+	VCVTPH2PS Y5, Z5
+	VCVTPH2PS 160(R15)(SI*1), Z8
+	VMULPS    Z8, Z5, Z5
+	VCVTPS2PH $0x00, Z5, Y5
+	VCVTPH2PS Y6, Z6
+	VCVTPH2PS 192(R15)(SI*1), Z8
+	VMULPS    Z8, Z6, Z6
+	VCVTPS2PH $0x00, Z6, Y6
+	VCVTPH2PS Y7, Z7
+	VCVTPH2PS 224(R15)(SI*1), Z8
+	VMULPS    Z8, Z7, Z7
+	VCVTPS2PH $0x00, Z7, Y7
 	ADDQ      $0x18, R13
 	DECQ      R14
 	JNZ       block_sources
@@ -20401,13 +21653,21 @@ block_sources_done:
 	VMOVDQU64 Y1, 96(R8)
 	VMOVDQU64 Y2, 128(R8)
 	VMOVDQU64 Y3, 160(R8)
+	VMOVDQU64 Y4, 192(R8)
+	VMOVDQU64 Y5, 224(R8)
+	VMOVDQU64 Y6, 256(R8)
+	VMOVDQU64 Y7, 288(R8)
 	MOVQ      start+56(FP), R9
-	LEAQ      128(SI)(R9*1), R9
+	LEAQ      256(SI)(R9*1), R9
 	MOVQ      R9, 8(R8)
 	VMOVDQU64 Y0, (R12)(SI*1)
 	VMOVDQU64 Y1, 32(R12)(SI*1)
 	VMOVDQU64 Y2, 64(R12)(SI*1)
 	VMOVDQU64 Y3, 96(R12)(SI*1)
+	VMOVDQU64 Y4, 128(R12)(SI*1)
+	VMOVDQU64 Y5, 160(R12)(SI*1)
+	VMOVDQU64 Y6, 192(R12)(SI*1)
+	VMOVDQU64 Y7, 224(R12)(SI*1)
 	TESTQ     CX, CX
 	JZ        block_targets_done
 	MOVQ      AX, R13
@@ -20419,19 +21679,28 @@ block_targets:
 	VMOVDQU64 Y1, 32(R15)(SI*1)
 	VMOVDQU64 Y2, 64(R15)(SI*1)
 	VMOVDQU64 Y3, 96(R15)(SI*1)
+	VMOVDQU64 Y4, 128(R15)(SI*1)
+	VMOVDQU64 Y5, 160(R15)(SI*1)
+	VMOVDQU64 Y6, 192(R15)(SI*1)
+	VMOVDQU64 Y7, 224(R15)(SI*1)
 	ADDQ      $0x18, R13
 	DECQ      R14
 	JNZ       block_targets
 
 block_targets_done:
 	MOVQ R9, (R8)
-	ADDQ $+128, SI
+	ADDQ $+256, SI
 	JMP  block
 
 tail:
 	MOVQ       DI, R9
 	SUBQ       SI, R9
 	JLE        done
+	LEAQ       32(SI), BP
+	CMPQ       BP, DI
+	CMOVQGT    DI, BP
+	MOVQ       BP, R9
+	SUBQ       SI, R9
 	MOVQ       $-1, R13
 	BZHIQ      R9, R13, R13
 	KMOVQ      R13, K1
@@ -20458,12 +21727,9 @@ tail_sources:
 	JNZ        tail_sources
 
 tail_sources_done:
-	LEAQ      32(SI), R13
-	CMPQ      R13, DI
-	CMOVQGT   DI, R13
 	VMOVDQU64 Y0, 64(R8)
 	MOVQ      start+56(FP), R9
-	LEAQ      (R13)(R9*1), R9
+	LEAQ      (BP)(R9*1), R9
 	MOVQ      R9, 8(R8)
 	VMOVDQU8  Y0, K1, (R12)(SI*1)
 	TESTQ     CX, CX
@@ -20489,7 +21755,7 @@ done:
 
 // func minFloat16LoggedAVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
 // Requires: AVX, AVX512BW, AVX512F, AVX512VL, BMI2, CMOV
-TEXT ·minFloat16LoggedAVX512(SB), NOSPLIT, $0-64
+TEXT ·minFloat16LoggedAVX512(SB), NOSPLIT, $8-64
 	MOVQ dsts+0(FP), AX
 	MOVQ nd+8(FP), CX
 	MOVQ srcs+16(FP), DX
@@ -20508,48 +21774,88 @@ TEXT ·minFloat16LoggedAVX512(SB), NOSPLIT, $0-64
 block:
 	MOVQ      DI, R9
 	SUBQ      SI, R9
-	CMPQ      R9, $+128
+	CMPQ      R9, $+256
 	JL        tail
 	VMOVDQU64 (R10)(SI*1), Y0
 	VMOVDQU64 32(R10)(SI*1), Y1
 	VMOVDQU64 64(R10)(SI*1), Y2
 	VMOVDQU64 96(R10)(SI*1), Y3
+	VMOVDQU64 128(R10)(SI*1), Y4
+	VMOVDQU64 160(R10)(SI*1), Y5
+	VMOVDQU64 192(R10)(SI*1), Y6
+	VMOVDQU64 224(R10)(SI*1), Y7
 	VCVTPH2PS Y0, Z0
-	VCVTPH2PS (R11)(SI*1), Z4
-	VMINPS    Z4, Z0, Z5
-	VMINPS    Z0, Z4, Z6
-	VPORD     Z6, Z5, Z5
-	VCMPPS    $0x03, Z4, Z0, K1
-	VADDPS    Z4, Z0, K1, Z5
-	VMOVDQA64 Z5, Z0
+	VCVTPH2PS (R11)(SI*1), Z8
+	VMINPS    Z8, Z0, Z9
+	VMINPS    Z0, Z8, Z10
+	VPORD     Z10, Z9, Z9
+	VCMPPS    $0x03, Z8, Z0, K1
+	VADDPS    Z8, Z0, K1, Z9
+	VMOVDQA64 Z9, Z0
 	VCVTPS2PH $0x00, Z0, Y0
 	VCVTPH2PS Y1, Z1
-	VCVTPH2PS 32(R11)(SI*1), Z4
-	VMINPS    Z4, Z1, Z5
-	VMINPS    Z1, Z4, Z6
-	VPORD     Z6, Z5, Z5
-	VCMPPS    $0x03, Z4, Z1, K1
-	VADDPS    Z4, Z1, K1, Z5
-	VMOVDQA64 Z5, Z1
+	VCVTPH2PS 32(R11)(SI*1), Z8
+	VMINPS    Z8, Z1, Z9
+	VMINPS    Z1, Z8, Z10
+	VPORD     Z10, Z9, Z9
+	VCMPPS    $0x03, Z8, Z1, K1
+	VADDPS    Z8, Z1, K1, Z9
+	VMOVDQA64 Z9, Z1
 	VCVTPS2PH $0x00, Z1, Y1
 	VCVTPH2PS Y2, Z2
-	VCVTPH2PS 64(R11)(SI*1), Z4
-	VMINPS    Z4, Z2, Z5
-	VMINPS    Z2, Z4, Z6
-	VPORD     Z6, Z5, Z5
-	VCMPPS    $0x03, Z4, Z2, K1
-	VADDPS    Z4, Z2, K1, Z5
-	VMOVDQA64 Z5, Z2
+	VCVTPH2PS 64(R11)(SI*1), Z8
+	VMINPS    Z8, Z2, Z9
+	VMINPS    Z2, Z8, Z10
+	VPORD     Z10, Z9, Z9
+	VCMPPS    $0x03, Z8, Z2, K1
+	VADDPS    Z8, Z2, K1, Z9
+	VMOVDQA64 Z9, Z2
 	VCVTPS2PH $0x00, Z2, Y2
 	VCVTPH2PS Y3, Z3
-	VCVTPH2PS 96(R11)(SI*1), Z4
-	VMINPS    Z4, Z3, Z5
-	VMINPS    Z3, Z4, Z6
-	VPORD     Z6, Z5, Z5
-	VCMPPS    $0x03, Z4, Z3, K1
-	VADDPS    Z4, Z3, K1, Z5
-	VMOVDQA64 Z5, Z3
+	VCVTPH2PS 96(R11)(SI*1), Z8
+	VMINPS    Z8, Z3, Z9
+	VMINPS    Z3, Z8, Z10
+	VPORD     Z10, Z9, Z9
+	VCMPPS    $0x03, Z8, Z3, K1
+	VADDPS    Z8, Z3, K1, Z9
+	VMOVDQA64 Z9, Z3
 	VCVTPS2PH $0x00, Z3, Y3
+	VCVTPH2PS Y4, Z4
+	VCVTPH2PS 128(R11)(SI*1), Z8
+	VMINPS    Z8, Z4, Z9
+	VMINPS    Z4, Z8, Z10
+	VPORD     Z10, Z9, Z9
+	VCMPPS    $0x03, Z8, Z4, K1
+	VADDPS    Z8, Z4, K1, Z9
+	VMOVDQA64 Z9, Z4
+	VCVTPS2PH $0x00, Z4, Y4
+	VCVTPH2PS Y5, Z5
+	VCVTPH2PS 160(R11)(SI*1), Z8
+	VMINPS    Z8, Z5, Z9
+	VMINPS    Z5, Z8, Z10
+	VPORD     Z10, Z9, Z9
+	VCMPPS    $0x03, Z8, Z5, K1
+	VADDPS    Z8, Z5, K1, Z9
+	VMOVDQA64 Z9, Z5
+	VCVTPS2PH $0x00, Z5, Y5
+	VCVTPH2PS Y6, Z6
+	VCVTPH2PS 192(R11)(SI*1), Z8
+	VMINPS    Z8, Z6, Z9
+	VMINPS    Z6, Z8, Z10
+	VPORD     Z10, Z9, Z9
+	VCMPPS    $0x03, Z8, Z6, K1
+	VADDPS    Z8, Z6, K1, Z9
+	VMOVDQA64 Z9, Z6
+	VCVTPS2PH $0x00, Z6, Y6
+	VCVTPH2PS Y7, Z7
+	VCVTPH2PS 224(R11)(SI*1), Z8
+	VMINPS    Z8, Z7, Z9
+	VMINPS    Z7, Z8, Z10
+	VPORD     Z10, Z9, Z9
+	VCMPPS    $0x03, Z8, Z7, K1
+	VADDPS    Z8, Z7, K1, Z9
+	VMOVDQA64 Z9, Z7
+	VCVTPS2PH $0x00, Z7, Y7
 	TESTQ     BX, BX
 	JZ        block_sources_done
 	MOVQ      DX, R13
@@ -20558,41 +21864,77 @@ block:
 block_sources:
 	MOVQ      (R13), R15
 	VCVTPH2PS Y0, Z0
-	VCVTPH2PS (R15)(SI*1), Z4
-	VMINPS    Z4, Z0, Z5
-	VMINPS    Z0, Z4, Z6
-	VPORD     Z6, Z5, Z5
-	VCMPPS    $0x03, Z4, Z0, K1
-	VADDPS    Z4, Z0, K1, Z5
-	VMOVDQA64 Z5, Z0
+	VCVTPH2PS (R15)(SI*1), Z8
+	VMINPS    Z8, Z0, Z9
+	VMINPS    Z0, Z8, Z10
+	VPORD     Z10, Z9, Z9
+	VCMPPS    $0x03, Z8, Z0, K1
+	VADDPS    Z8, Z0, K1, Z9
+	VMOVDQA64 Z9, Z0
 	VCVTPS2PH $0x00, Z0, Y0
 	VCVTPH2PS Y1, Z1
-	VCVTPH2PS 32(R15)(SI*1), Z4
-	VMINPS    Z4, Z1, Z5
-	VMINPS    Z1, Z4, Z6
-	VPORD     Z6, Z5, Z5
-	VCMPPS    $0x03, Z4, Z1, K1
-	VADDPS    Z4, Z1, K1, Z5
-	VMOVDQA64 Z5, Z1
+	VCVTPH2PS 32(R15)(SI*1), Z8
+	VMINPS    Z8, Z1, Z9
+	VMINPS    Z1, Z8, Z10
+	VPORD     Z10, Z9, Z9
+	VCMPPS    $0x03, Z8, Z1, K1
+	VADDPS    Z8, Z1, K1, Z9
+	VMOVDQA64 Z9, Z1
 	VCVTPS2PH $0x00, Z1, Y1
 	VCVTPH2PS Y2, Z2
-	VCVTPH2PS 64(R15)(SI*1), Z4
-	VMINPS    Z4, Z2, Z5
-	VMINPS    Z2, Z4, Z6
-	VPORD     Z6, Z5, Z5
-	VCMPPS    $0x03, Z4, Z2, K1
-	VADDPS    Z4, Z2, K1, Z5
-	VMOVDQA64 Z5, Z2
+	VCVTPH2PS 64(R15)(SI*1), Z8
+	VMINPS    Z8, Z2, Z9
+	VMINPS    Z2, Z8, Z10
+	VPORD     Z10, Z9, Z9
+	VCMPPS    $0x03, Z8, Z2, K1
+	VADDPS    Z8, Z2, K1, Z9
+	VMOVDQA64 Z9, Z2
 	VCVTPS2PH $0x00, Z2, Y2
 	VCVTPH2PS Y3, Z3
-	VCVTPH2PS 96(R15)(SI*1), Z4
-	VMINPS    Z4, Z3, Z5
-	VMINPS    Z3, Z4, Z6
-	VPORD     Z6, Z5, Z5
-	VCMPPS    $0x03, Z4, Z3, K1
-	VADDPS    Z4, Z3, K1, Z5
-	VMOVDQA64 Z5, Z3
+	VCVTPH2PS 96(R15)(SI*1), Z8
+	VMINPS    Z8, Z3, Z9
+	VMINPS    Z3, Z8, Z10
+	VPORD     Z10, Z9, Z9
+	VCMPPS    $0x03, Z8, Z3, K1
+	VADDPS    Z8, Z3, K1, Z9
+	VMOVDQA64 Z9, Z3
 	VCVTPS2PH $0x00, Z3, Y3
+	VCVTPH2PS Y4, Z4
+	VCVTPH2PS 128(R15)(SI*1), Z8
+	VMINPS    Z8, Z4, Z9
+	VMINPS    Z4, Z8, Z10
+	VPORD     Z10, Z9, Z9
+	VCMPPS    $0x03, Z8, Z4, K1
+	VADDPS    Z8, Z4, K1, Z9
+	VMOVDQA64 Z9, Z4
+	VCVTPS2PH $0x00, Z4, Y4
+	VCVTPH2PS Y5, Z5
+	VCVTPH2PS 160(R15)(SI*1), Z8
+	VMINPS    Z8, Z5, Z9
+	VMINPS    Z5, Z8, Z10
+	VPORD     Z10, Z9, Z9
+	VCMPPS    $0x03, Z8, Z5, K1
+	VADDPS    Z8, Z5, K1, Z9
+	VMOVDQA64 Z9, Z5
+	VCVTPS2PH $0x00, Z5, Y5
+	VCVTPH2PS Y6, Z6
+	VCVTPH2PS 192(R15)(SI*1), Z8
+	VMINPS    Z8, Z6, Z9
+	VMINPS    Z6, Z8, Z10
+	VPORD     Z10, Z9, Z9
+	VCMPPS    $0x03, Z8, Z6, K1
+	VADDPS    Z8, Z6, K1, Z9
+	VMOVDQA64 Z9, Z6
+	VCVTPS2PH $0x00, Z6, Y6
+	VCVTPH2PS Y7, Z7
+	VCVTPH2PS 224(R15)(SI*1), Z8
+	VMINPS    Z8, Z7, Z9
+	VMINPS    Z7, Z8, Z10
+	VPORD     Z10, Z9, Z9
+	VCMPPS    $0x03, Z8, Z7, K1
+	VADDPS    Z8, Z7, K1, Z9
+	VMOVDQA64 Z9, Z7
+	VCVTPS2PH $0x00, Z7, Y7
 	ADDQ      $0x18, R13
 	DECQ      R14
 	JNZ       block_sources
@@ -20602,13 +21944,21 @@ block_sources_done:
 	VMOVDQU64 Y1, 96(R8)
 	VMOVDQU64 Y2, 128(R8)
 	VMOVDQU64 Y3, 160(R8)
+	VMOVDQU64 Y4, 192(R8)
+	VMOVDQU64 Y5, 224(R8)
+	VMOVDQU64 Y6, 256(R8)
+	VMOVDQU64 Y7, 288(R8)
 	MOVQ      start+56(FP), R9
-	LEAQ      128(SI)(R9*1), R9
+	LEAQ      256(SI)(R9*1), R9
 	MOVQ      R9, 8(R8)
 	VMOVDQU64 Y0, (R12)(SI*1)
 	VMOVDQU64 Y1, 32(R12)(SI*1)
 	VMOVDQU64 Y2, 64(R12)(SI*1)
 	VMOVDQU64 Y3, 96(R12)(SI*1)
+	VMOVDQU64 Y4, 128(R12)(SI*1)
+	VMOVDQU64 Y5, 160(R12)(SI*1)
+	VMOVDQU64 Y6, 192(R12)(SI*1)
+	VMOVDQU64 Y7, 224(R12)(SI*1)
 	TESTQ     CX, CX
 	JZ        block_targets_done
 	MOVQ      AX, R13
@@ -20620,19 +21970,28 @@ block_targets:
 	VMOVDQU64 Y1, 32(R15)(SI*1)
 	VMOVDQU64 Y2, 64(R15)(SI*1)
 	VMOVDQU64 Y3, 96(R15)(SI*1)
+	VMOVDQU64 Y4, 128(R15)(SI*1)
+	VMOVDQU64 Y5, 160(R15)(SI*1)
+	VMOVDQU64 Y6, 192(R15)(SI*1)
+	VMOVDQU64 Y7, 224(R15)(SI*1)
 	ADDQ      $0x18, R13
 	DECQ      R14
 	JNZ       block_targets
 
 block_targets_done:
 	MOVQ R9, (R8)
-	ADDQ $+128, SI
+	ADDQ $+256, SI
 	JMP  block
 
 tail:
 	MOVQ       DI, R9
 	SUBQ       SI, R9
 	JLE        done
+	LEAQ       32(SI), BP
+	CMPQ       BP, DI
+	CMOVQGT    DI, BP
+	MOVQ       BP, R9
+	SUBQ       SI, R9
 	MOVQ       $-1, R13
 	BZHIQ      R9, R13, R13
 	KMOVQ      R13, K1
@@ -20669,12 +22028,9 @@ tail_sources:
 	JNZ        tail_sources
 
 tail_sources_done:
-	LEAQ      32(SI), R13
-	CMPQ      R13, DI
-	CMOVQGT   DI, R13
 	VMOVDQU64 Y0, 64(R8)
 	MOVQ      start+56(FP), R9
-	LEAQ      (R13)(R9*1), R9
+	LEAQ      (BP)(R9*1), R9
 	MOVQ      R9, 8(R8)
 	VMOVDQU8  Y0, K1, (R12)(SI*1)
 	TESTQ     CX, CX
@@ -20700,7 +22056,7 @@ done:
 
 // func maxFloat16LoggedAVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
 // Requires: AVX, AVX512BW, AVX512F, AVX512VL, BMI2, CMOV
-TEXT ·maxFloat16LoggedAVX512(SB), NOSPLIT, $0-64
+TEXT ·maxFloat16LoggedAVX512(SB), NOSPLIT, $8-64
 	MOVQ dsts+0(FP), AX
 	MOVQ nd+8(FP), CX
 	MOVQ srcs+16(FP), DX
@@ -20719,48 +22075,88 @@ TEXT ·maxFloat16LoggedAVX512(SB), NOSPLIT, $0-64
 block:
 	MOVQ      DI, R9
 	SUBQ      SI, R9
-	CMPQ      R9, $+128
+	CMPQ      R9, $+256
 	JL        tail
 	VMOVDQU64 (R10)(SI*1), Y0
 	VMOVDQU64 32(R10)(SI*1), Y1
 	VMOVDQU64 64(R10)(SI*1), Y2
 	VMOVDQU64 96(R10)(SI*1), Y3
+	VMOVDQU64 128(R10)(SI*1), Y4
+	VMOVDQU64 160(R10)(SI*1), Y5
+	VMOVDQU64 192(R10)(SI*1), Y6
+	VMOVDQU64 224(R10)(SI*1), Y7
 	VCVTPH2PS Y0, Z0
-	VCVTPH2PS (R11)(SI*1), Z4
-	VMAXPS    Z4, Z0, Z5
-	VMAXPS    Z0, Z4, Z6
-	VPANDD    Z6, Z5, Z5
-	VCMPPS    $0x03, Z4, Z0, K1
-	VADDPS    Z4, Z0, K1, Z5
-	VMOVDQA64 Z5, Z0
+	VCVTPH2PS (R11)(SI*1), Z8
+	VMAXPS    Z8, Z0, Z9
+	VMAXPS    Z0, Z8, Z10
+	VPANDD    Z10, Z9, Z9
+	VCMPPS    $0x03, Z8, Z0, K1
+	VADDPS    Z8, Z0, K1, Z9
+	VMOVDQA64 Z9, Z0
 	VCVTPS2PH $0x00, Z0, Y0
 	VCVTPH2PS Y1, Z1
-	VCVTPH2PS 32(R11)(SI*1), Z4
-	VMAXPS    Z4, Z1, Z5
-	VMAXPS    Z1, Z4, Z6
-	VPANDD    Z6, Z5, Z5
-	VCMPPS    $0x03, Z4, Z1, K1
-	VADDPS    Z4, Z1, K1, Z5
-	VMOVDQA64 Z5, Z1
+	VCVTPH2PS 32(R11)(SI*1), Z8
+	VMAXPS    Z8, Z1, Z9
+	VMAXPS    Z1, Z8, Z10
+	VPANDD    Z10, Z9, Z9
+	VCMPPS    $0x03, Z8, Z1, K1
+	VADDPS    Z8, Z1, K1, Z9
+	VMOVDQA64 Z9, Z1
 	VCVTPS2PH $0x00, Z1, Y1
 	VCVTPH2PS Y2, Z2
-	VCVTPH2PS 64(R11)(SI*1), Z4
-	VMAXPS    Z4, Z2, Z5
-	VMAXPS    Z2, Z4, Z6
-	VPANDD    Z6, Z5, Z5
-	VCMPPS    $0x03, Z4, Z2, K1
-	VADDPS    Z4, Z2, K1, Z5
-	VMOVDQA64 Z5, Z2
+	VCVTPH2PS 64(R11)(SI*1), Z8
+	VMAXPS    Z8, Z2, Z9
+	VMAXPS    Z2, Z8, Z10
+	VPANDD    Z10, Z9, Z9
+	VCMPPS    $0x03, Z8, Z2, K1
+	VADDPS    Z8, Z2, K1, Z9
+	VMOVDQA64 Z9, Z2
 	VCVTPS2PH $0x00, Z2, Y2
 	VCVTPH2PS Y3, Z3
-	VCVTPH2PS 96(R11)(SI*1), Z4
-	VMAXPS    Z4, Z3, Z5
-	VMAXPS    Z3, Z4, Z6
-	VPANDD    Z6, Z5, Z5
-	VCMPPS    $0x03, Z4, Z3, K1
-	VADDPS    Z4, Z3, K1, Z5
-	VMOVDQA64 Z5, Z3
+	VCVTPH2PS 96(R11)(SI*1), Z8
+	VMAXPS    Z8, Z3, Z9
+	VMAXPS    Z3, Z8, Z10
+	VPANDD    Z10, Z9, Z9
+	VCMPPS    $0x03, Z8, Z3, K1
+	VADDPS    Z8, Z3, K1, Z9
+	VMOVDQA64 Z9, Z3
 	VCVTPS2PH $0x00, Z3, Y3
+	VCVTPH2PS Y4, Z4
+	VCVTPH2PS 128(R11)(SI*1), Z8
+	VMAXPS    Z8, Z4, Z9
+	VMAXPS    Z4, Z8, Z10
+	VPANDD    Z10, Z9, Z9
+	VCMPPS    $0x03, Z8, Z4, K1
+	VADDPS    Z8, Z4, K1, Z9
+	VMOVDQA64 Z9, Z4
+	VCVTPS2PH $0x00, Z4, Y4
+	VCVTPH2PS Y5, Z5
+	VCVTPH2PS 160(R11)(SI*1), Z8
+	VMAXPS    Z8, Z5, Z9
+	VMAXPS    Z5, Z8, Z10
+	VPANDD    Z10, Z9, Z9
+	VCMPPS    $0x03, Z8, Z5, K1
+	VADDPS    Z8, Z5, K1, Z9
+	VMOVDQA64 Z9, Z5
+	VCVTPS2PH $0x00, Z5, Y5
+	VCVTPH2PS Y6, Z6
+	VCVTPH2PS 192(R11)(SI*1), Z8
+	VMAXPS    Z8, Z6, Z9
+	VMAXPS    Z6, Z8, Z10
+	VPANDD    Z10, Z9, Z9
+	VCMPPS    $0x03, Z8, Z6, K1
+	VADDPS    Z8, Z6, K1, Z9
+	VMOVDQA64 Z9, Z6
+	VCVTPS2PH $0x00, Z6, Y6
+	VCVTPH2PS Y7, Z7
+	VCVTPH2PS 224(R11)(SI*1), Z8
+	VMAXPS    Z8, Z7, Z9
+	VMAXPS    Z7, Z8, Z10
+	VPANDD    Z10, Z9, Z9
+	VCMPPS    $0x03, Z8, Z7, K1
+	VADDPS    Z8, Z7, K1, Z9
+	VMOVDQA64 Z9, Z7
+	VCVTPS2PH $0x00, Z7, Y7
 	TESTQ     BX, BX
 	JZ        block_sources_done
 	MOVQ      DX, R13
@@ -20769,41 +22165,77 @@ block:
 block_sources:
 	MOVQ      (R13), R15
 	VCVTPH2PS Y0, Z0
-	VCVTPH2PS (R15)(SI*1), Z4
-	VMAXPS    Z4, Z0, Z5
-	VMAXPS    Z0, Z4, Z6
-	VPANDD    Z6, Z5, Z5
-	VCMPPS    $0x03, Z4, Z0, K1
-	VADDPS    Z4, Z0, K1, Z5
-	VMOVDQA64 Z5, Z0
+	VCVTPH2PS (R15)(SI*1), Z8
+	VMAXPS    Z8, Z0, Z9
+	VMAXPS    Z0, Z8, Z10
+	VPANDD    Z10, Z9, Z9
+	VCMPPS    $0x03, Z8, Z0, K1
+	VADDPS    Z8, Z0, K1, Z9
+	VMOVDQA64 Z9, Z0
 	VCVTPS2PH $0x00, Z0, Y0
 	VCVTPH2PS Y1, Z1
-	VCVTPH2PS 32(R15)(SI*1), Z4
-	VMAXPS    Z4, Z1, Z5
-	VMAXPS    Z1, Z4, Z6
-	VPANDD    Z6, Z5, Z5
-	VCMPPS    $0x03, Z4, Z1, K1
-	VADDPS    Z4, Z1, K1, Z5
-	VMOVDQA64 Z5, Z1
+	VCVTPH2PS 32(R15)(SI*1), Z8
+	VMAXPS    Z8, Z1, Z9
+	VMAXPS    Z1, Z8, Z10
+	VPANDD    Z10, Z9, Z9
+	VCMPPS    $0x03, Z8, Z1, K1
+	VADDPS    Z8, Z1, K1, Z9
+	VMOVDQA64 Z9, Z1
 	VCVTPS2PH $0x00, Z1, Y1
 	VCVTPH2PS Y2, Z2
-	VCVTPH2PS 64(R15)(SI*1), Z4
-	VMAXPS    Z4, Z2, Z5
-	VMAXPS    Z2, Z4, Z6
-	VPANDD    Z6, Z5, Z5
-	VCMPPS    $0x03, Z4, Z2, K1
-	VADDPS    Z4, Z2, K1, Z5
-	VMOVDQA64 Z5, Z2
+	VCVTPH2PS 64(R15)(SI*1), Z8
+	VMAXPS    Z8, Z2, Z9
+	VMAXPS    Z2, Z8, Z10
+	VPANDD    Z10, Z9, Z9
+	VCMPPS    $0x03, Z8, Z2, K1
+	VADDPS    Z8, Z2, K1, Z9
+	VMOVDQA64 Z9, Z2
 	VCVTPS2PH $0x00, Z2, Y2
 	VCVTPH2PS Y3, Z3
-	VCVTPH2PS 96(R15)(SI*1), Z4
-	VMAXPS    Z4, Z3, Z5
-	VMAXPS    Z3, Z4, Z6
-	VPANDD    Z6, Z5, Z5
-	VCMPPS    $0x03, Z4, Z3, K1
-	VADDPS    Z4, Z3, K1, Z5
-	VMOVDQA64 Z5, Z3
+	VCVTPH2PS 96(R15)(SI*1), Z8
+	VMAXPS    Z8, Z3, Z9
+	VMAXPS    Z3, Z8, Z10
+	VPANDD    Z10, Z9, Z9
+	VCMPPS    $0x03, Z8, Z3, K1
+	VADDPS    Z8, Z3, K1, Z9
+	VMOVDQA64 Z9, Z3
 	VCVTPS2PH $0x00, Z3, Y3
+	VCVTPH2PS Y4, Z4
+	VCVTPH2PS 128(R15)(SI*1), Z8
+	VMAXPS    Z8, Z4, Z9
+	VMAXPS    Z4, Z8, Z10
+	VPANDD    Z10, Z9, Z9
+	VCMPPS    $0x03, Z8, Z4, K1
+	VADDPS    Z8, Z4, K1, Z9
+	VMOVDQA64 Z9, Z4
+	VCVTPS2PH $0x00, Z4, Y4
+	VCVTPH2PS Y5, Z5
+	VCVTPH2PS 160(R15)(SI*1), Z8
+	VMAXPS    Z8, Z5, Z9
+	VMAXPS    Z5, Z8, Z10
+	VPANDD    Z10, Z9, Z9
+	VCMPPS    $0x03, Z8, Z5, K1
+	VADDPS    Z8, Z5, K1, Z9
+	VMOVDQA64 Z9, Z5
+	VCVTPS2PH $0x00, Z5, Y5
+	VCVTPH2PS Y6, Z6
+	VCVTPH2PS 192(R15)(SI*1), Z8
+	VMAXPS    Z8, Z6, Z9
+	VMAXPS    Z6, Z8, Z10
+	VPANDD    Z10, Z9, Z9
+	VCMPPS    $0x03, Z8, Z6, K1
+	VADDPS    Z8, Z6, K1, Z9
+	VMOVDQA64 Z9, Z6
+	VCVTPS2PH $0x00, Z6, Y6
+	VCVTPH2PS Y7, Z7
+	VCVTPH2PS 224(R15)(SI*1), Z8
+	VMAXPS    Z8, Z7, Z9
+	VMAXPS    Z7, Z8, Z10
+	VPANDD    Z10, Z9, Z9
+	VCMPPS    $0x03, Z8, Z7, K1
+	VADDPS    Z8, Z7, K1, Z9
+	VMOVDQA64 Z9, Z7
+	VCVTPS2PH $0x00, Z7, Y7
 	ADDQ      $0x18, R13
 	DECQ      R14
 	JNZ       block_sources
@@ -20813,13 +22245,21 @@ block_sources_done:
 	VMOVDQU64 Y1, 96(R8)
 	VMOVDQU64 Y2, 128(R8)
 	VMOVDQU64 Y3, 160(R8)
+	VMOVDQU64 Y4, 192(R8)
+	VMOVDQU64 Y5, 224(R8)
+	VMOVDQU64 Y6, 256(R8)
+	VMOVDQU64 Y7, 288(R8)
 	MOVQ      start+56(FP), R9
-	LEAQ      128(SI)(R9*1), R9
+	LEAQ      256(SI)(R9*1), R9
 	MOVQ      R9, 8(R8)
 	VMOVDQU64 Y0, (R12)(SI*1)
 	VMOVDQU64 Y1, 32(R12)(SI*1)
 	VMOVDQU64 Y2, 64(R12)(SI*1)
 	VMOVDQU64 Y3, 96(R12)(SI*1)
+	VMOVDQU64 Y4, 128(R12)(SI*1)
+	VMOVDQU64 Y5, 160(R12)(SI*1)
+	VMOVDQU64 Y6, 192(R12)(SI*1)
+	VMOVDQU64 Y7, 224(R12)(SI*1)
 	TESTQ     CX, CX
 	JZ        block_targets_done
 	MOVQ      AX, R13
@@ -20831,19 +22271,28 @@ block_targets:
 	VMOVDQU64 Y1, 32(R15)(SI*1)
 	VMOVDQU64 Y2, 64(R15)(SI*1)
 	VMOVDQU64 Y3, 96(R15)(SI*1)
+	VMOVDQU64 Y4, 128(R15)(SI*1)
+	VMOVDQU64 Y5, 160(R15)(SI*1)
+	VMOVDQU64 Y6, 192(R15)(SI*1)
+	VMOVDQU64 Y7, 224(R15)(SI*1)
 	ADDQ      $0x18, R13
 	DECQ      R14
 	JNZ       block_targets
 
 block_targets_done:
 	MOVQ R9, (R8)
-	ADDQ $+128, SI
+	ADDQ $+256, SI
 	JMP  block
 
 tail:
 	MOVQ       DI, R9
 	SUBQ       SI, R9
 	JLE        done
+	LEAQ       32(SI), BP
+	CMPQ       BP, DI
+	CMOVQGT    DI, BP
+	MOVQ       BP, R9
+	SUBQ       SI, R9
 	MOVQ       $-1, R13
 	BZHIQ      R9, R13, R13
 	KMOVQ      R13, K1
@@ -20880,12 +22329,9 @@ tail_sources:
 	JNZ        tail_sources
 
 tail_sources_done:
-	LEAQ      32(SI), R13
-	CMPQ      R13, DI
-	CMOVQGT   DI, R13
 	VMOVDQU64 Y0, 64(R8)
 	MOVQ      start+56(FP), R9
-	LEAQ      (R13)(R9*1), R9
+	LEAQ      (BP)(R9*1), R9
 	MOVQ      R9, 8(R8)
 	VMOVDQU8  Y0, K1, (R12)(SI*1)
 	TESTQ     CX, CX
@@ -21094,6 +22540,11 @@ tail:
 	MOVQ       DI, R9
 	SUBQ       SI, R9
 	JLE        done
+	LEAQ       64(SI), R15
+	CMPQ       R15, DI
+	CMOVQGT    DI, R15
+	MOVQ       R15, R9
+	SUBQ       SI, R9
 	MOVQ       $-1, R12
 	BZHIQ      R9, R12, R12
 	KMOVQ      R12, K1
@@ -21138,12 +22589,9 @@ tail_sources:
 	JNZ          tail_sources
 
 tail_sources_done:
-	LEAQ      64(SI), R12
-	CMPQ      R12, DI
-	CMOVQGT   DI, R12
 	VMOVDQU64 Z0, 64(R8)
 	MOVQ      start+56(FP), R9
-	LEAQ      (R12)(R9*1), R9
+	LEAQ      (R15)(R9*1), R9
 	MOVQ      R9, 8(R8)
 	VMOVDQU8  Z0, K1, (R11)(SI*1)
 	TESTQ     CX, CX
@@ -21352,6 +22800,11 @@ tail:
 	MOVQ       DI, R9
 	SUBQ       SI, R9
 	JLE        done
+	LEAQ       64(SI), R15
+	CMPQ       R15, DI
+	CMOVQGT    DI, R15
+	MOVQ       R15, R9
+	SUBQ       SI, R9
 	MOVQ       $-1, R12
 	BZHIQ      R9, R12, R12
 	KMOVQ      R12, K1
@@ -21396,12 +22849,9 @@ tail_sources:
 	JNZ          tail_sources
 
 tail_sources_done:
-	LEAQ      64(SI), R12
-	CMPQ      R12, DI
-	CMOVQGT   DI, R12
 	VMOVDQU64 Z0, 64(R8)
 	MOVQ      start+56(FP), R9
-	LEAQ      (R12)(R9*1), R9
+	LEAQ      (R15)(R9*1), R9
 	MOVQ      R9, 8(R8)
 	VMOVDQU8  Z0, K1, (R11)(SI*1)
 	TESTQ     CX, CX
@@ -21650,6 +23100,11 @@ tail:
 	MOVQ       DI, R9
 	SUBQ       SI, R9
 	JLE        done
+	LEAQ       64(SI), R15
+	CMPQ       R15, DI
+	CMOVQGT    DI, R15
+	MOVQ       R15, R9
+	SUBQ       SI, R9
 	MOVQ       $-1, R12
 	BZHIQ      R9, R12, R12
 	KMOVQ      R12, K1
@@ -21704,12 +23159,9 @@ tail_sources:
 	JNZ          tail_sources
 
 tail_sources_done:
-	LEAQ      64(SI), R12
-	CMPQ      R12, DI
-	CMOVQGT   DI, R12
 	VMOVDQU64 Z0, 64(R8)
 	MOVQ      start+56(FP), R9
-	LEAQ      (R12)(R9*1), R9
+	LEAQ      (R15)(R9*1), R9
 	MOVQ      R9, 8(R8)
 	VMOVDQU8  Z0, K1, (R11)(SI*1)
 	TESTQ     CX, CX
@@ -21958,6 +23410,11 @@ tail:
 	MOVQ       DI, R9
 	SUBQ       SI, R9
 	JLE        done
+	LEAQ       64(SI), R15
+	CMPQ       R15, DI
+	CMOVQGT    DI, R15
+	MOVQ       R15, R9
+	SUBQ       SI, R9
 	MOVQ       $-1, R12
 	BZHIQ      R9, R12, R12
 	KMOVQ      R12, K1
@@ -22012,12 +23469,9 @@ tail_sources:
 	JNZ          tail_sources
 
 tail_sources_done:
-	LEAQ      64(SI), R12
-	CMPQ      R12, DI
-	CMOVQGT   DI, R12
 	VMOVDQU64 Z0, 64(R8)
 	MOVQ      start+56(FP), R9
-	LEAQ      (R12)(R9*1), R9
+	LEAQ      (R15)(R9*1), R9
 	MOVQ      R9, 8(R8)
 	VMOVDQU8  Z0, K1, (R11)(SI*1)
 	TESTQ     CX, CX
@@ -22390,6 +23844,11 @@ tail:
 	MOVQ       DI, R9
 	SUBQ       SI, R9
 	JLE        done
+	LEAQ       64(SI), R15
+	CMPQ       R15, DI
+	CMOVQGT    DI, R15
+	MOVQ       R15, R9
+	SUBQ       SI, R9
 	MOVQ       $-1, R12
 	BZHIQ      R9, R12, R12
 	KMOVQ      R12, K1
@@ -22694,12 +24153,9 @@ tail_sources:
 	JNZ          tail_sources
 
 tail_sources_done:
-	LEAQ      64(SI), R12
-	CMPQ      R12, DI
-	CMOVQGT   DI, R12
 	VMOVDQU64 Z0, 64(R8)
 	MOVQ      start+56(FP), R9
-	LEAQ      (R12)(R9*1), R9
+	LEAQ      (R15)(R9*1), R9
 	MOVQ      R9, 8(R8)
 	VMOVDQU8  Z0, K1, (R11)(SI*1)
 	TESTQ     CX, CX
@@ -23072,6 +24528,11 @@ tail:
 	MOVQ       DI, R9
 	SUBQ       SI, R9
 	JLE        done
+	LEAQ       64(SI), R15
+	CMPQ       R15, DI
+	CMOVQGT    DI, R15
+	MOVQ       R15, R9
+	SUBQ       SI, R9
 	MOVQ       $-1, R12
 	BZHIQ      R9, R12, R12
 	KMOVQ      R12, K1
@@ -23376,12 +24837,9 @@ tail_sources:
 	JNZ          tail_sources
 
 tail_sources_done:
-	LEAQ      64(SI), R12
-	CMPQ      R12, DI
-	CMOVQGT   DI, R12
 	VMOVDQU64 Z0, 64(R8)
 	MOVQ      start+56(FP), R9
-	LEAQ      (R12)(R9*1), R9
+	LEAQ      (R15)(R9*1), R9
 	MOVQ      R9, 8(R8)
 	VMOVDQU8  Z0, K1, (R11)(SI*1)
 	TESTQ     CX, CX
@@ -23774,6 +25232,11 @@ tail:
 	MOVQ       DI, R9
 	SUBQ       SI, R9
 	JLE        done
+	LEAQ       64(SI), R15
+	CMPQ       R15, DI
+	CMOVQGT    DI, R15
+	MOVQ       R15, R9
+	SUBQ       SI, R9
 	MOVQ       $-1, R12
 	BZHIQ      R9, R12, R12
 	KMOVQ      R12, K1
@@ -24098,12 +25561,9 @@ tail_sources:
 	JNZ          tail_sources
 
 tail_sources_done:
-	LEAQ      64(SI), R12
-	CMPQ      R12, DI
-	CMOVQGT   DI, R12
 	VMOVDQU64 Z0, 64(R8)
 	MOVQ      start+56(FP), R9
-	LEAQ      (R12)(R9*1), R9
+	LEAQ      (R15)(R9*1), R9
 	MOVQ      R9, 8(R8)
 	VMOVDQU8  Z0, K1, (R11)(SI*1)
 	TESTQ     CX, CX
@@ -24496,6 +25956,11 @@ tail:
 	MOVQ       DI, R9
 	SUBQ       SI, R9
 	JLE        done
+	LEAQ       64(SI), R15
+	CMPQ       R15, DI
+	CMOVQGT    DI, R15
+	MOVQ       R15, R9
+	SUBQ       SI, R9
 	MOVQ       $-1, R12
 	BZHIQ      R9, R12, R12
 	KMOVQ      R12, K1
@@ -24820,12 +26285,9 @@ tail_sources:
 	JNZ          tail_sources
 
 tail_sources_done:
-	LEAQ      64(SI), R12
-	CMPQ      R12, DI
-	CMOVQGT   DI, R12
 	VMOVDQU64 Z0, 64(R8)
 	MOVQ      start+56(FP), R9
-	LEAQ      (R12)(R9*1), R9
+	LEAQ      (R15)(R9*1), R9
 	MOVQ      R9, 8(R8)
 	VMOVDQU8  Z0, K1, (R11)(SI*1)
 	TESTQ     CX, CX
@@ -25210,6 +26672,11 @@ tail:
 	MOVQ       DI, R9
 	SUBQ       SI, R9
 	JLE        done
+	LEAQ       64(SI), R15
+	CMPQ       R15, DI
+	CMOVQGT    DI, R15
+	MOVQ       R15, R9
+	SUBQ       SI, R9
 	MOVQ       $-1, R12
 	BZHIQ      R9, R12, R12
 	KMOVQ      R12, K1
@@ -25526,12 +26993,9 @@ tail_sources:
 	JNZ          tail_sources
 
 tail_sources_done:
-	LEAQ      64(SI), R12
-	CMPQ      R12, DI
-	CMOVQGT   DI, R12
 	VMOVDQU64 Z0, 64(R8)
 	MOVQ      start+56(FP), R9
-	LEAQ      (R12)(R9*1), R9
+	LEAQ      (R15)(R9*1), R9
 	MOVQ      R9, 8(R8)
 	VMOVDQU8  Z0, K1, (R11)(SI*1)
 	TESTQ     CX, CX
@@ -25916,6 +27380,11 @@ tail:
 	MOVQ       DI, R9
 	SUBQ       SI, R9
 	JLE        done
+	LEAQ       64(SI), R15
+	CMPQ       R15, DI
+	CMOVQGT    DI, R15
+	MOVQ       R15, R9
+	SUBQ       SI, R9
 	MOVQ       $-1, R12
 	BZHIQ      R9, R12, R12
 	KMOVQ      R12, K1
@@ -26232,12 +27701,9 @@ tail_sources:
 	JNZ          tail_sources
 
 tail_sources_done:
-	LEAQ      64(SI), R12
-	CMPQ      R12, DI
-	CMOVQGT   DI, R12
 	VMOVDQU64 Z0, 64(R8)
 	MOVQ      start+56(FP), R9
-	LEAQ      (R12)(R9*1), R9
+	LEAQ      (R15)(R9*1), R9
 	MOVQ      R9, 8(R8)
 	VMOVDQU8  Z0, K1, (R11)(SI*1)
 	TESTQ     CX, CX
@@ -26642,6 +28108,11 @@ tail:
 	MOVQ       DI, R9
 	SUBQ       SI, R9
 	JLE        done
+	LEAQ       64(SI), R15
+	CMPQ       R15, DI
+	CMOVQGT    DI, R15
+	MOVQ       R15, R9
+	SUBQ       SI, R9
 	MOVQ       $-1, R12
 	BZHIQ      R9, R12, R12
 	KMOVQ      R12, K1
@@ -26978,12 +28449,9 @@ tail_sources:
 	JNZ          tail_sources
 
 tail_sources_done:
-	LEAQ      64(SI), R12
-	CMPQ      R12, DI
-	CMOVQGT   DI, R12
 	VMOVDQU64 Z0, 64(R8)
 	MOVQ      start+56(FP), R9
-	LEAQ      (R12)(R9*1), R9
+	LEAQ      (R15)(R9*1), R9
 	MOVQ      R9, 8(R8)
 	VMOVDQU8  Z0, K1, (R11)(SI*1)
 	TESTQ     CX, CX
@@ -27388,6 +28856,11 @@ tail:
 	MOVQ       DI, R9
 	SUBQ       SI, R9
 	JLE        done
+	LEAQ       64(SI), R15
+	CMPQ       R15, DI
+	CMOVQGT    DI, R15
+	MOVQ       R15, R9
+	SUBQ       SI, R9
 	MOVQ       $-1, R12
 	BZHIQ      R9, R12, R12
 	KMOVQ      R12, K1
@@ -27724,18 +29197,3213 @@ tail_sources:
 	JNZ          tail_sources
 
 tail_sources_done:
-	LEAQ      64(SI), R12
-	CMPQ      R12, DI
-	CMOVQGT   DI, R12
 	VMOVDQU64 Z0, 64(R8)
 	MOVQ      start+56(FP), R9
-	LEAQ      (R12)(R9*1), R9
+	LEAQ      (R15)(R9*1), R9
 	MOVQ      R9, 8(R8)
 	VMOVDQU8  Z0, K1, (R11)(SI*1)
 	TESTQ     CX, CX
 	JZ        tail_targets_done
 	MOVQ      AX, R12
 	MOVQ      CX, R13
+
+tail_targets:
+	MOVQ     (R12), R14
+	VMOVDQU8 Z0, K1, (R14)(SI*1)
+	ADDQ     $0x18, R12
+	DECQ     R13
+	JNZ      tail_targets
+
+tail_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+64, SI
+	JMP  tail
+
+done:
+	VZEROUPPER
+	RET
+
+// func meanFloat32LoggedAVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int, factor float32)
+// Requires: AVX, AVX512BW, AVX512F, BMI2, CMOV
+TEXT ·meanFloat32LoggedAVX512(SB), NOSPLIT, $8-68
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ log+48(FP), R8
+	MOVQ (DX), R10
+	MOVQ (AX), R12
+	MOVQ 24(DX), R11
+	ADDQ $0x30, DX
+	ADDQ $0x18, AX
+	SUBQ $0x02, BX
+	DECQ CX
+
+block:
+	MOVQ      DI, R9
+	SUBQ      SI, R9
+	CMPQ      R9, $+512
+	JL        tail
+	VMOVDQU64 (R10)(SI*1), Z0
+	VMOVDQU64 64(R10)(SI*1), Z1
+	VMOVDQU64 128(R10)(SI*1), Z2
+	VMOVDQU64 192(R10)(SI*1), Z3
+	VMOVDQU64 256(R10)(SI*1), Z4
+	VMOVDQU64 320(R10)(SI*1), Z5
+	VMOVDQU64 384(R10)(SI*1), Z6
+	VMOVDQU64 448(R10)(SI*1), Z7
+	VADDPS    (R11)(SI*1), Z0, Z0
+	VADDPS    64(R11)(SI*1), Z1, Z1
+	VADDPS    128(R11)(SI*1), Z2, Z2
+	VADDPS    192(R11)(SI*1), Z3, Z3
+	VADDPS    256(R11)(SI*1), Z4, Z4
+	VADDPS    320(R11)(SI*1), Z5, Z5
+	VADDPS    384(R11)(SI*1), Z6, Z6
+	VADDPS    448(R11)(SI*1), Z7, Z7
+	TESTQ     BX, BX
+	JZ        block_sources_done
+	MOVQ      DX, R13
+	MOVQ      BX, R14
+
+block_sources:
+	MOVQ   (R13), R15
+	VADDPS (R15)(SI*1), Z0, Z0
+	VADDPS 64(R15)(SI*1), Z1, Z1
+	VADDPS 128(R15)(SI*1), Z2, Z2
+	VADDPS 192(R15)(SI*1), Z3, Z3
+	VADDPS 256(R15)(SI*1), Z4, Z4
+	VADDPS 320(R15)(SI*1), Z5, Z5
+	VADDPS 384(R15)(SI*1), Z6, Z6
+	VADDPS 448(R15)(SI*1), Z7, Z7
+	ADDQ   $0x18, R13
+	DECQ   R14
+	JNZ    block_sources
+
+block_sources_done:
+	VBROADCASTSS factor+64(FP), Z8
+	VMULPS       Z8, Z0, Z0
+	VMULPS       Z8, Z1, Z1
+	VMULPS       Z8, Z2, Z2
+	VMULPS       Z8, Z3, Z3
+	VMULPS       Z8, Z4, Z4
+	VMULPS       Z8, Z5, Z5
+	VMULPS       Z8, Z6, Z6
+	VMULPS       Z8, Z7, Z7
+	VMOVDQU64    Z0, 64(R8)
+	VMOVDQU64    Z1, 128(R8)
+	VMOVDQU64    Z2, 192(R8)
+	VMOVDQU64    Z3, 256(R8)
+	VMOVDQU64    Z4, 320(R8)
+	VMOVDQU64    Z5, 384(R8)
+	VMOVDQU64    Z6, 448(R8)
+	VMOVDQU64    Z7, 512(R8)
+	MOVQ         start+56(FP), R9
+	LEAQ         512(SI)(R9*1), R9
+	MOVQ         R9, 8(R8)
+	VMOVDQU64    Z0, (R12)(SI*1)
+	VMOVDQU64    Z1, 64(R12)(SI*1)
+	VMOVDQU64    Z2, 128(R12)(SI*1)
+	VMOVDQU64    Z3, 192(R12)(SI*1)
+	VMOVDQU64    Z4, 256(R12)(SI*1)
+	VMOVDQU64    Z5, 320(R12)(SI*1)
+	VMOVDQU64    Z6, 384(R12)(SI*1)
+	VMOVDQU64    Z7, 448(R12)(SI*1)
+	TESTQ        CX, CX
+	JZ           block_targets_done
+	MOVQ         AX, R13
+	MOVQ         CX, R14
+
+block_targets:
+	MOVQ      (R13), R15
+	VMOVDQU64 Z0, (R15)(SI*1)
+	VMOVDQU64 Z1, 64(R15)(SI*1)
+	VMOVDQU64 Z2, 128(R15)(SI*1)
+	VMOVDQU64 Z3, 192(R15)(SI*1)
+	VMOVDQU64 Z4, 256(R15)(SI*1)
+	VMOVDQU64 Z5, 320(R15)(SI*1)
+	VMOVDQU64 Z6, 384(R15)(SI*1)
+	VMOVDQU64 Z7, 448(R15)(SI*1)
+	ADDQ      $0x18, R13
+	DECQ      R14
+	JNZ       block_targets
+
+block_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+512, SI
+	JMP  block
+
+tail:
+	MOVQ       DI, R9
+	SUBQ       SI, R9
+	JLE        done
+	LEAQ       64(SI), BP
+	CMPQ       BP, DI
+	CMOVQGT    DI, BP
+	MOVQ       BP, R9
+	SUBQ       SI, R9
+	MOVQ       $-1, R13
+	BZHIQ      R9, R13, R13
+	KMOVQ      R13, K1
+	VMOVDQU8.Z (R10)(SI*1), K1, Z0
+	VMOVDQU8.Z (R11)(SI*1), K1, Z1
+	VADDPS     Z1, Z0, Z0
+	TESTQ      BX, BX
+	JZ         tail_sources_done
+	MOVQ       DX, R13
+	MOVQ       BX, R14
+
+tail_sources:
+	MOVQ       (R13), R15
+	VMOVDQU8.Z (R15)(SI*1), K1, Z1
+	VADDPS     Z1, Z0, Z0
+	ADDQ       $0x18, R13
+	DECQ       R14
+	JNZ        tail_sources
+
+tail_sources_done:
+	VBROADCASTSS factor+64(FP), Z1
+	VMULPS       Z1, Z0, Z0
+	VMOVDQU64    Z0, 64(R8)
+	MOVQ         start+56(FP), R9
+	LEAQ         (BP)(R9*1), R9
+	MOVQ         R9, 8(R8)
+	VMOVDQU8     Z0, K1, (R12)(SI*1)
+	TESTQ        CX, CX
+	JZ           tail_targets_done
+	MOVQ         AX, R13
+	MOVQ         CX, R14
+
+tail_targets:
+	MOVQ     (R13), R15
+	VMOVDQU8 Z0, K1, (R15)(SI*1)
+	ADDQ     $0x18, R13
+	DECQ     R14
+	JNZ      tail_targets
+
+tail_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+64, SI
+	JMP  tail
+
+done:
+	VZEROUPPER
+	RET
+
+// func meanFloat64LoggedAVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int, factor float64)
+// Requires: AVX, AVX512BW, AVX512F, BMI2, CMOV
+TEXT ·meanFloat64LoggedAVX512(SB), NOSPLIT, $8-72
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ log+48(FP), R8
+	MOVQ (DX), R10
+	MOVQ (AX), R12
+	MOVQ 24(DX), R11
+	ADDQ $0x30, DX
+	ADDQ $0x18, AX
+	SUBQ $0x02, BX
+	DECQ CX
+
+block:
+	MOVQ      DI, R9
+	SUBQ      SI, R9
+	CMPQ      R9, $+512
+	JL        tail
+	VMOVDQU64 (R10)(SI*1), Z0
+	VMOVDQU64 64(R10)(SI*1), Z1
+	VMOVDQU64 128(R10)(SI*1), Z2
+	VMOVDQU64 192(R10)(SI*1), Z3
+	VMOVDQU64 256(R10)(SI*1), Z4
+	VMOVDQU64 320(R10)(SI*1), Z5
+	VMOVDQU64 384(R10)(SI*1), Z6
+	VMOVDQU64 448(R10)(SI*1), Z7
+	VADDPD    (R11)(SI*1), Z0, Z0
+	VADDPD    64(R11)(SI*1), Z1, Z1
+	VADDPD    128(R11)(SI*1), Z2, Z2
+	VADDPD    192(R11)(SI*1), Z3, Z3
+	VADDPD    256(R11)(SI*1), Z4, Z4
+	VADDPD    320(R11)(SI*1), Z5, Z5
+	VADDPD    384(R11)(SI*1), Z6, Z6
+	VADDPD    448(R11)(SI*1), Z7, Z7
+	TESTQ     BX, BX
+	JZ        block_sources_done
+	MOVQ      DX, R13
+	MOVQ      BX, R14
+
+block_sources:
+	MOVQ   (R13), R15
+	VADDPD (R15)(SI*1), Z0, Z0
+	VADDPD 64(R15)(SI*1), Z1, Z1
+	VADDPD 128(R15)(SI*1), Z2, Z2
+	VADDPD 192(R15)(SI*1), Z3, Z3
+	VADDPD 256(R15)(SI*1), Z4, Z4
+	VADDPD 320(R15)(SI*1), Z5, Z5
+	VADDPD 384(R15)(SI*1), Z6, Z6
+	VADDPD 448(R15)(SI*1), Z7, Z7
+	ADDQ   $0x18, R13
+	DECQ   R14
+	JNZ    block_sources
+
+block_sources_done:
+	VBROADCASTSD factor+64(FP), Z8
+	VMULPD       Z8, Z0, Z0
+	VMULPD       Z8, Z1, Z1
+	VMULPD       Z8, Z2, Z2
+	VMULPD       Z8, Z3, Z3
+	VMULPD       Z8, Z4, Z4
+	VMULPD       Z8, Z5, Z5
+	VMULPD       Z8, Z6, Z6
+	VMULPD       Z8, Z7, Z7
+	VMOVDQU64    Z0, 64(R8)
+	VMOVDQU64    Z1, 128(R8)
+	VMOVDQU64    Z2, 192(R8)
+	VMOVDQU64    Z3, 256(R8)
+	VMOVDQU64    Z4, 320(R8)
+	VMOVDQU64    Z5, 384(R8)
+	VMOVDQU64    Z6, 448(R8)
+	VMOVDQU64    Z7, 512(R8)
+	MOVQ         start+56(FP), R9
+	LEAQ         512(SI)(R9*1), R9
+	MOVQ         R9, 8(R8)
+	VMOVDQU64    Z0, (R12)(SI*1)
+	VMOVDQU64    Z1, 64(R12)(SI*1)
+	VMOVDQU64    Z2, 128(R12)(SI*1)
+	VMOVDQU64    Z3, 192(R12)(SI*1)
+	VMOVDQU64    Z4, 256(R12)(SI*1)
+	VMOVDQU64    Z5, 320(R12)(SI*1)
+	VMOVDQU64    Z6, 384(R12)(SI*1)
+	VMOVDQU64    Z7, 448(R12)(SI*1)
+	TESTQ        CX, CX
+	JZ           block_targets_done
+	MOVQ         AX, R13
+	MOVQ         CX, R14
+
+block_targets:
+	MOVQ      (R13), R15
+	VMOVDQU64 Z0, (R15)(SI*1)
+	VMOVDQU64 Z1, 64(R15)(SI*1)
+	VMOVDQU64 Z2, 128(R15)(SI*1)
+	VMOVDQU64 Z3, 192(R15)(SI*1)
+	VMOVDQU64 Z4, 256(R15)(SI*1)
+	VMOVDQU64 Z5, 320(R15)(SI*1)
+	VMOVDQU64 Z6, 384(R15)(SI*1)
+	VMOVDQU64 Z7, 448(R15)(SI*1)
+	ADDQ      $0x18, R13
+	DECQ      R14
+	JNZ       block_targets
+
+block_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+512, SI
+	JMP  block
+
+tail:
+	MOVQ       DI, R9
+	SUBQ       SI, R9
+	JLE        done
+	LEAQ       64(SI), BP
+	CMPQ       BP, DI
+	CMOVQGT    DI, BP
+	MOVQ       BP, R9
+	SUBQ       SI, R9
+	MOVQ       $-1, R13
+	BZHIQ      R9, R13, R13
+	KMOVQ      R13, K1
+	VMOVDQU8.Z (R10)(SI*1), K1, Z0
+	VMOVDQU8.Z (R11)(SI*1), K1, Z1
+	VADDPD     Z1, Z0, Z0
+	TESTQ      BX, BX
+	JZ         tail_sources_done
+	MOVQ       DX, R13
+	MOVQ       BX, R14
+
+tail_sources:
+	MOVQ       (R13), R15
+	VMOVDQU8.Z (R15)(SI*1), K1, Z1
+	VADDPD     Z1, Z0, Z0
+	ADDQ       $0x18, R13
+	DECQ       R14
+	JNZ        tail_sources
+
+tail_sources_done:
+	VBROADCASTSD factor+64(FP), Z1
+	VMULPD       Z1, Z0, Z0
+	VMOVDQU64    Z0, 64(R8)
+	MOVQ         start+56(FP), R9
+	LEAQ         (BP)(R9*1), R9
+	MOVQ         R9, 8(R8)
+	VMOVDQU8     Z0, K1, (R12)(SI*1)
+	TESTQ        CX, CX
+	JZ           tail_targets_done
+	MOVQ         AX, R13
+	MOVQ         CX, R14
+
+tail_targets:
+	MOVQ     (R13), R15
+	VMOVDQU8 Z0, K1, (R15)(SI*1)
+	ADDQ     $0x18, R13
+	DECQ     R14
+	JNZ      tail_targets
+
+tail_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+64, SI
+	JMP  tail
+
+done:
+	VZEROUPPER
+	RET
+
+// func meanFloat16LoggedAVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int, factor float32)
+// Requires: AVX, AVX512BW, AVX512F, AVX512VL, BMI2, CMOV
+TEXT ·meanFloat16LoggedAVX512(SB), NOSPLIT, $8-68
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ log+48(FP), R8
+	MOVQ (DX), R10
+	MOVQ (AX), R12
+	MOVQ 24(DX), R11
+	ADDQ $0x30, DX
+	ADDQ $0x18, AX
+	SUBQ $0x02, BX
+	DECQ CX
+
+block:
+	MOVQ      DI, R9
+	SUBQ      SI, R9
+	CMPQ      R9, $+256
+	JL        tail
+	VMOVDQU64 (R10)(SI*1), Y0
+	VMOVDQU64 32(R10)(SI*1), Y1
+	VMOVDQU64 64(R10)(SI*1), Y2
+	VMOVDQU64 96(R10)(SI*1), Y3
+	VMOVDQU64 128(R10)(SI*1), Y4
+	VMOVDQU64 160(R10)(SI*1), Y5
+	VMOVDQU64 192(R10)(SI*1), Y6
+	VMOVDQU64 224(R10)(SI*1), Y7
+	VCVTPH2PS Y0, Z0
+	VCVTPH2PS (R11)(SI*1), Z8
+	VADDPS    Z8, Z0, Z0
+	VCVTPS2PH $0x00, Z0, Y0
+	VCVTPH2PS Y1, Z1
+	VCVTPH2PS 32(R11)(SI*1), Z8
+	VADDPS    Z8, Z1, Z1
+	VCVTPS2PH $0x00, Z1, Y1
+	VCVTPH2PS Y2, Z2
+	VCVTPH2PS 64(R11)(SI*1), Z8
+	VADDPS    Z8, Z2, Z2
+	VCVTPS2PH $0x00, Z2, Y2
+	VCVTPH2PS Y3, Z3
+	VCVTPH2PS 96(R11)(SI*1), Z8
+	VADDPS    Z8, Z3, Z3
+	VCVTPS2PH $0x00, Z3, Y3
+	VCVTPH2PS Y4, Z4
+	VCVTPH2PS 128(R11)(SI*1), Z8
+	VADDPS    Z8, Z4, Z4
+	VCVTPS2PH $0x00, Z4, Y4
+	VCVTPH2PS Y5, Z5
+	VCVTPH2PS 160(R11)(SI*1), Z8
+	VADDPS    Z8, Z5, Z5
+	VCVTPS2PH $0x00, Z5, Y5
+	VCVTPH2PS Y6, Z6
+	VCVTPH2PS 192(R11)(SI*1), Z8
+	VADDPS    Z8, Z6, Z6
+	VCVTPS2PH $0x00, Z6, Y6
+	VCVTPH2PS Y7, Z7
+	VCVTPH2PS 224(R11)(SI*1), Z8
+	VADDPS    Z8, Z7, Z7
+	VCVTPS2PH $0x00, Z7, Y7
+	TESTQ     BX, BX
+	JZ        block_sources_done
+	MOVQ      DX, R13
+	MOVQ      BX, R14
+
+block_sources:
+	MOVQ      (R13), R15
+	VCVTPH2PS Y0, Z0
+	VCVTPH2PS (R15)(SI*1), Z8
+	VADDPS    Z8, Z0, Z0
+	VCVTPS2PH $0x00, Z0, Y0
+	VCVTPH2PS Y1, Z1
+	VCVTPH2PS 32(R15)(SI*1), Z8
+	VADDPS    Z8, Z1, Z1
+	VCVTPS2PH $0x00, Z1, Y1
+	VCVTPH2PS Y2, Z2
+	VCVTPH2PS 64(R15)(SI*1), Z8
+	VADDPS    Z8, Z2, Z2
+	VCVTPS2PH $0x00, Z2, Y2
+	VCVTPH2PS Y3, Z3
+	VCVTPH2PS 96(R15)(SI*1), Z8
+	VADDPS    Z8, Z3, Z3
+	VCVTPS2PH $0x00, Z3, Y3
+	VCVTPH2PS Y4, Z4
+	VCVTPH2PS 128(R15)(SI*1), Z8
+	VADDPS    Z8, Z4, Z4
+	VCVTPS2PH $0x00, Z4, Y4
+	VCVTPH2PS Y5, Z5
+	VCVTPH2PS 160(R15)(SI*1), Z8
+	VADDPS    Z8, Z5, Z5
+	VCVTPS2PH $0x00, Z5, Y5
+	VCVTPH2PS Y6, Z6
+	VCVTPH2PS 192(R15)(SI*1), Z8
+	VADDPS    Z8, Z6, Z6
+	VCVTPS2PH $0x00, Z6, Y6
+	VCVTPH2PS Y7, Z7
+	VCVTPH2PS 224(R15)(SI*1), Z8
+	VADDPS    Z8, Z7, Z7
+	VCVTPS2PH $0x00, Z7, Y7
+	ADDQ      $0x18, R13
+	DECQ      R14
+	JNZ       block_sources
+
+block_sources_done:
+	VBROADCASTSS factor+64(FP), Z8
+	VCVTPH2PS    Y0, Z0
+	VMULPS       Z8, Z0, Z0
+	VCVTPS2PH    $0x00, Z0, Y0
+	VCVTPH2PS    Y1, Z1
+	VMULPS       Z8, Z1, Z1
+	VCVTPS2PH    $0x00, Z1, Y1
+	VCVTPH2PS    Y2, Z2
+	VMULPS       Z8, Z2, Z2
+	VCVTPS2PH    $0x00, Z2, Y2
+	VCVTPH2PS    Y3, Z3
+	VMULPS       Z8, Z3, Z3
+	VCVTPS2PH    $0x00, Z3, Y3
+	VCVTPH2PS    Y4, Z4
+	VMULPS       Z8, Z4, Z4
+	VCVTPS2PH    $0x00, Z4, Y4
+	VCVTPH2PS    Y5, Z5
+	VMULPS       Z8, Z5, Z5
+	VCVTPS2PH    $0x00, Z5, Y5
+	VCVTPH2PS    Y6, Z6
+	VMULPS       Z8, Z6, Z6
+	VCVTPS2PH    $0x00, Z6, Y6
+	VCVTPH2PS    Y7, Z7
+	VMULPS       Z8, Z7, Z7
+	VCVTPS2PH    $0x00, Z7, Y7
+	VMOVDQU64    Y0, 64(R8)
+	VMOVDQU64    Y1, 96(R8)
+	VMOVDQU64    Y2, 128(R8)
+	VMOVDQU64    Y3, 160(R8)
+	VMOVDQU64    Y4, 192(R8)
+	VMOVDQU64    Y5, 224(R8)
+	VMOVDQU64    Y6, 256(R8)
+	VMOVDQU64    Y7, 288(R8)
+	MOVQ         start+56(FP), R9
+	LEAQ         256(SI)(R9*1), R9
+	MOVQ         R9, 8(R8)
+	VMOVDQU64    Y0, (R12)(SI*1)
+	VMOVDQU64    Y1, 32(R12)(SI*1)
+	VMOVDQU64    Y2, 64(R12)(SI*1)
+	VMOVDQU64    Y3, 96(R12)(SI*1)
+	VMOVDQU64    Y4, 128(R12)(SI*1)
+	VMOVDQU64    Y5, 160(R12)(SI*1)
+	VMOVDQU64    Y6, 192(R12)(SI*1)
+	VMOVDQU64    Y7, 224(R12)(SI*1)
+	TESTQ        CX, CX
+	JZ           block_targets_done
+	MOVQ         AX, R13
+	MOVQ         CX, R14
+
+block_targets:
+	MOVQ      (R13), R15
+	VMOVDQU64 Y0, (R15)(SI*1)
+	VMOVDQU64 Y1, 32(R15)(SI*1)
+	VMOVDQU64 Y2, 64(R15)(SI*1)
+	VMOVDQU64 Y3, 96(R15)(SI*1)
+	VMOVDQU64 Y4, 128(R15)(SI*1)
+	VMOVDQU64 Y5, 160(R15)(SI*1)
+	VMOVDQU64 Y6, 192(R15)(SI*1)
+	VMOVDQU64 Y7, 224(R15)(SI*1)
+	ADDQ      $0x18, R13
+	DECQ      R14
+	JNZ       block_targets
+
+block_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+256, SI
+	JMP  block
+
+tail:
+	MOVQ       DI, R9
+	SUBQ       SI, R9
+	JLE        done
+	LEAQ       32(SI), BP
+	CMPQ       BP, DI
+	CMOVQGT    DI, BP
+	MOVQ       BP, R9
+	SUBQ       SI, R9
+	MOVQ       $-1, R13
+	BZHIQ      R9, R13, R13
+	KMOVQ      R13, K1
+	VMOVDQU8.Z (R10)(SI*1), K1, Y0
+	VMOVDQU8.Z (R11)(SI*1), K1, Y1
+	VCVTPH2PS  Y0, Z0
+	VCVTPH2PS  Y1, Z1
+	VADDPS     Z1, Z0, Z0
+	VCVTPS2PH  $0x00, Z0, Y0
+	TESTQ      BX, BX
+	JZ         tail_sources_done
+	MOVQ       DX, R13
+	MOVQ       BX, R14
+
+tail_sources:
+	MOVQ       (R13), R15
+	VMOVDQU8.Z (R15)(SI*1), K1, Y1
+	VCVTPH2PS  Y0, Z0
+	VCVTPH2PS  Y1, Z1
+	VADDPS     Z1, Z0, Z0
+	VCVTPS2PH  $0x00, Z0, Y0
+	ADDQ       $0x18, R13
+	DECQ       R14
+	JNZ        tail_sources
+
+tail_sources_done:
+	VBROADCASTSS factor+64(FP), Z1
+	VCVTPH2PS    Y0, Z0
+	VMULPS       Z1, Z0, Z0
+	VCVTPS2PH    $0x00, Z0, Y0
+	VMOVDQU64    Y0, 64(R8)
+	MOVQ         start+56(FP), R9
+	LEAQ         (BP)(R9*1), R9
+	MOVQ         R9, 8(R8)
+	VMOVDQU8     Y0, K1, (R12)(SI*1)
+	TESTQ        CX, CX
+	JZ           tail_targets_done
+	MOVQ         AX, R13
+	MOVQ         CX, R14
+
+tail_targets:
+	MOVQ     (R13), R15
+	VMOVDQU8 Y0, K1, (R15)(SI*1)
+	ADDQ     $0x18, R13
+	DECQ     R14
+	JNZ      tail_targets
+
+tail_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+32, SI
+	JMP  tail
+
+done:
+	VZEROUPPER
+	RET
+
+// func meanBFloat16LoggedAVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int, factor float32)
+// Requires: AVX, AVX512BW, AVX512F, BMI2, CMOV
+TEXT ·meanBFloat16LoggedAVX512(SB), NOSPLIT, $0-68
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ log+48(FP), R8
+	MOVQ (DX), R10
+	MOVQ (AX), R11
+	ADDQ $0x18, DX
+	ADDQ $0x18, AX
+	SUBQ $0x01, BX
+	DECQ CX
+
+block:
+	MOVQ      DI, R9
+	SUBQ      SI, R9
+	CMPQ      R9, $+256
+	JL        tail
+	VMOVDQU64 (R10)(SI*1), Z0
+	VMOVDQU64 64(R10)(SI*1), Z1
+	VMOVDQU64 128(R10)(SI*1), Z2
+	VMOVDQU64 192(R10)(SI*1), Z3
+	TESTQ     BX, BX
+	JZ        block_sources_done
+	MOVQ      DX, R12
+	MOVQ      BX, R13
+
+block_sources:
+	MOVQ         (R12), R14
+	VMOVDQU64    (R14)(SI*1), Z4
+	VPSLLD       $0x10, Z0, Z5
+	VPSLLD       $0x10, Z4, Z6
+	VADDPS       Z6, Z5, Z5
+	VPSRLD       $0x10, Z5, Z6
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z7
+	VPANDD       Z7, Z6, Z6
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z7
+	VPADDD       Z7, Z6, Z6
+	VCMPPS       $0x07, Z5, Z5, K1
+	VPADDD       Z6, Z5, K1, Z5
+	VPSRLD       $0x10, Z5, Z5
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z0, Z0
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z4, Z4
+	VADDPS       Z4, Z0, Z0
+	VPSRLD       $0x10, Z0, Z4
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z4, Z4
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z6
+	VPADDD       Z6, Z4, Z4
+	VCMPPS       $0x07, Z0, Z0, K1
+	VPADDD       Z4, Z0, K1, Z0
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z4
+	VPANDD       Z4, Z0, Z0
+	VPORD        Z0, Z5, Z5
+	VMOVDQA64    Z5, Z0
+	VMOVDQU64    64(R14)(SI*1), Z4
+	VPSLLD       $0x10, Z1, Z5
+	VPSLLD       $0x10, Z4, Z6
+	VADDPS       Z6, Z5, Z5
+	VPSRLD       $0x10, Z5, Z6
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z7
+	VPANDD       Z7, Z6, Z6
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z7
+	VPADDD       Z7, Z6, Z6
+	VCMPPS       $0x07, Z5, Z5, K1
+	VPADDD       Z6, Z5, K1, Z5
+	VPSRLD       $0x10, Z5, Z5
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z1, Z1
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z4, Z4
+	VADDPS       Z4, Z1, Z1
+	VPSRLD       $0x10, Z1, Z4
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z4, Z4
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z6
+	VPADDD       Z6, Z4, Z4
+	VCMPPS       $0x07, Z1, Z1, K1
+	VPADDD       Z4, Z1, K1, Z1
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z4
+	VPANDD       Z4, Z1, Z1
+	VPORD        Z1, Z5, Z5
+	VMOVDQA64    Z5, Z1
+	VMOVDQU64    128(R14)(SI*1), Z4
+	VPSLLD       $0x10, Z2, Z5
+	VPSLLD       $0x10, Z4, Z6
+	VADDPS       Z6, Z5, Z5
+	VPSRLD       $0x10, Z5, Z6
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z7
+	VPANDD       Z7, Z6, Z6
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z7
+	VPADDD       Z7, Z6, Z6
+	VCMPPS       $0x07, Z5, Z5, K1
+	VPADDD       Z6, Z5, K1, Z5
+	VPSRLD       $0x10, Z5, Z5
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z2, Z2
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z4, Z4
+	VADDPS       Z4, Z2, Z2
+	VPSRLD       $0x10, Z2, Z4
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z4, Z4
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z6
+	VPADDD       Z6, Z4, Z4
+	VCMPPS       $0x07, Z2, Z2, K1
+	VPADDD       Z4, Z2, K1, Z2
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z4
+	VPANDD       Z4, Z2, Z2
+	VPORD        Z2, Z5, Z5
+	VMOVDQA64    Z5, Z2
+	VMOVDQU64    192(R14)(SI*1), Z4
+	VPSLLD       $0x10, Z3, Z5
+	VPSLLD       $0x10, Z4, Z6
+	VADDPS       Z6, Z5, Z5
+	VPSRLD       $0x10, Z5, Z6
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z7
+	VPANDD       Z7, Z6, Z6
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z7
+	VPADDD       Z7, Z6, Z6
+	VCMPPS       $0x07, Z5, Z5, K1
+	VPADDD       Z6, Z5, K1, Z5
+	VPSRLD       $0x10, Z5, Z5
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z3, Z3
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z4, Z4
+	VADDPS       Z4, Z3, Z3
+	VPSRLD       $0x10, Z3, Z4
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z4, Z4
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z6
+	VPADDD       Z6, Z4, Z4
+	VCMPPS       $0x07, Z3, Z3, K1
+	VPADDD       Z4, Z3, K1, Z3
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z4
+	VPANDD       Z4, Z3, Z3
+	VPORD        Z3, Z5, Z5
+	VMOVDQA64    Z5, Z3
+	ADDQ         $0x18, R12
+	DECQ         R13
+	JNZ          block_sources
+
+block_sources_done:
+	VBROADCASTSS factor+64(FP), Z4
+	VPSLLD       $0x10, Z0, Z5
+	VMULPS       Z4, Z5, Z5
+	VPSRLD       $0x10, Z5, Z6
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z7
+	VPANDD       Z7, Z6, Z6
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z7
+	VPADDD       Z7, Z6, Z6
+	VCMPPS       $0x07, Z5, Z5, K1
+	VPADDD       Z6, Z5, K1, Z5
+	VPSRLD       $0x10, Z5, Z5
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z0, Z0
+	VMULPS       Z4, Z0, Z0
+	VPSRLD       $0x10, Z0, Z6
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z7
+	VPANDD       Z7, Z6, Z6
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z7
+	VPADDD       Z7, Z6, Z6
+	VCMPPS       $0x07, Z0, Z0, K1
+	VPADDD       Z6, Z0, K1, Z0
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z0, Z0
+	VPORD        Z0, Z5, Z5
+	VMOVDQA64    Z5, Z0
+	VPSLLD       $0x10, Z1, Z5
+	VMULPS       Z4, Z5, Z5
+	VPSRLD       $0x10, Z5, Z6
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z7
+	VPANDD       Z7, Z6, Z6
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z7
+	VPADDD       Z7, Z6, Z6
+	VCMPPS       $0x07, Z5, Z5, K1
+	VPADDD       Z6, Z5, K1, Z5
+	VPSRLD       $0x10, Z5, Z5
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z1, Z1
+	VMULPS       Z4, Z1, Z1
+	VPSRLD       $0x10, Z1, Z6
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z7
+	VPANDD       Z7, Z6, Z6
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z7
+	VPADDD       Z7, Z6, Z6
+	VCMPPS       $0x07, Z1, Z1, K1
+	VPADDD       Z6, Z1, K1, Z1
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z1, Z1
+	VPORD        Z1, Z5, Z5
+	VMOVDQA64    Z5, Z1
+	VPSLLD       $0x10, Z2, Z5
+	VMULPS       Z4, Z5, Z5
+	VPSRLD       $0x10, Z5, Z6
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z7
+	VPANDD       Z7, Z6, Z6
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z7
+	VPADDD       Z7, Z6, Z6
+	VCMPPS       $0x07, Z5, Z5, K1
+	VPADDD       Z6, Z5, K1, Z5
+	VPSRLD       $0x10, Z5, Z5
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z2, Z2
+	VMULPS       Z4, Z2, Z2
+	VPSRLD       $0x10, Z2, Z6
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z7
+	VPANDD       Z7, Z6, Z6
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z7
+	VPADDD       Z7, Z6, Z6
+	VCMPPS       $0x07, Z2, Z2, K1
+	VPADDD       Z6, Z2, K1, Z2
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z2, Z2
+	VPORD        Z2, Z5, Z5
+	VMOVDQA64    Z5, Z2
+	VPSLLD       $0x10, Z3, Z5
+	VMULPS       Z4, Z5, Z5
+	VPSRLD       $0x10, Z5, Z6
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z7
+	VPANDD       Z7, Z6, Z6
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z7
+	VPADDD       Z7, Z6, Z6
+	VCMPPS       $0x07, Z5, Z5, K1
+	VPADDD       Z6, Z5, K1, Z5
+	VPSRLD       $0x10, Z5, Z5
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z3, Z3
+	VMULPS       Z4, Z3, Z3
+	VPSRLD       $0x10, Z3, Z4
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z4, Z4
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z6
+	VPADDD       Z6, Z4, Z4
+	VCMPPS       $0x07, Z3, Z3, K1
+	VPADDD       Z4, Z3, K1, Z3
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z4
+	VPANDD       Z4, Z3, Z3
+	VPORD        Z3, Z5, Z5
+	VMOVDQA64    Z5, Z3
+	VMOVDQU64    Z0, 64(R8)
+	VMOVDQU64    Z1, 128(R8)
+	VMOVDQU64    Z2, 192(R8)
+	VMOVDQU64    Z3, 256(R8)
+	MOVQ         start+56(FP), R9
+	LEAQ         256(SI)(R9*1), R9
+	MOVQ         R9, 8(R8)
+	VMOVDQU64    Z0, (R11)(SI*1)
+	VMOVDQU64    Z1, 64(R11)(SI*1)
+	VMOVDQU64    Z2, 128(R11)(SI*1)
+	VMOVDQU64    Z3, 192(R11)(SI*1)
+	TESTQ        CX, CX
+	JZ           block_targets_done
+	MOVQ         AX, R12
+	MOVQ         CX, R13
+
+block_targets:
+	MOVQ      (R12), R14
+	VMOVDQU64 Z0, (R14)(SI*1)
+	VMOVDQU64 Z1, 64(R14)(SI*1)
+	VMOVDQU64 Z2, 128(R14)(SI*1)
+	VMOVDQU64 Z3, 192(R14)(SI*1)
+	ADDQ      $0x18, R12
+	DECQ      R13
+	JNZ       block_targets
+
+block_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+256, SI
+	JMP  block
+
+tail:
+	MOVQ       DI, R9
+	SUBQ       SI, R9
+	JLE        done
+	LEAQ       64(SI), R15
+	CMPQ       R15, DI
+	CMOVQGT    DI, R15
+	MOVQ       R15, R9
+	SUBQ       SI, R9
+	MOVQ       $-1, R12
+	BZHIQ      R9, R12, R12
+	KMOVQ      R12, K1
+	VMOVDQU8.Z (R10)(SI*1), K1, Z0
+	TESTQ      BX, BX
+	JZ         tail_sources_done
+	MOVQ       DX, R12
+	MOVQ       BX, R13
+
+tail_sources:
+	MOVQ         (R12), R14
+	VMOVDQU8.Z   (R14)(SI*1), K1, Z1
+	VPSLLD       $0x10, Z0, Z2
+	VPSLLD       $0x10, Z1, Z3
+	VADDPS       Z3, Z2, Z2
+	VPSRLD       $0x10, Z2, Z3
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z4
+	VPANDD       Z4, Z3, Z3
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z4
+	VPADDD       Z4, Z3, Z3
+	VCMPPS       $0x07, Z2, Z2, K2
+	VPADDD       Z3, Z2, K2, Z2
+	VPSRLD       $0x10, Z2, Z2
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z0, Z0
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z1, Z1
+	VADDPS       Z1, Z0, Z0
+	VPSRLD       $0x10, Z0, Z1
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z1, Z1
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z3
+	VPADDD       Z3, Z1, Z1
+	VCMPPS       $0x07, Z0, Z0, K2
+	VPADDD       Z1, Z0, K2, Z0
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z1
+	VPANDD       Z1, Z0, Z0
+	VPORD        Z0, Z2, Z2
+	VMOVDQA64    Z2, Z0
+	ADDQ         $0x18, R12
+	DECQ         R13
+	JNZ          tail_sources
+
+tail_sources_done:
+	VBROADCASTSS factor+64(FP), Z1
+	VPSLLD       $0x10, Z0, Z2
+	VMULPS       Z1, Z2, Z2
+	VPSRLD       $0x10, Z2, Z3
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z4
+	VPANDD       Z4, Z3, Z3
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z4
+	VPADDD       Z4, Z3, Z3
+	VCMPPS       $0x07, Z2, Z2, K2
+	VPADDD       Z3, Z2, K2, Z2
+	VPSRLD       $0x10, Z2, Z2
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z0, Z0
+	VMULPS       Z1, Z0, Z0
+	VPSRLD       $0x10, Z0, Z1
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z1, Z1
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z3
+	VPADDD       Z3, Z1, Z1
+	VCMPPS       $0x07, Z0, Z0, K2
+	VPADDD       Z1, Z0, K2, Z0
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z1
+	VPANDD       Z1, Z0, Z0
+	VPORD        Z0, Z2, Z2
+	VMOVDQA64    Z2, Z0
+	VMOVDQU64    Z0, 64(R8)
+	MOVQ         start+56(FP), R9
+	LEAQ         (R15)(R9*1), R9
+	MOVQ         R9, 8(R8)
+	VMOVDQU8     Z0, K1, (R11)(SI*1)
+	TESTQ        CX, CX
+	JZ           tail_targets_done
+	MOVQ         AX, R12
+	MOVQ         CX, R13
+
+tail_targets:
+	MOVQ     (R12), R14
+	VMOVDQU8 Z0, K1, (R14)(SI*1)
+	ADDQ     $0x18, R12
+	DECQ     R13
+	JNZ      tail_targets
+
+tail_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+64, SI
+	JMP  tail
+
+done:
+	VZEROUPPER
+	RET
+
+// func meanFloat8E4M3LoggedAVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int, factor float32)
+// Requires: AVX, AVX512BW, AVX512F, BMI2, CMOV
+TEXT ·meanFloat8E4M3LoggedAVX512(SB), NOSPLIT, $0-68
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ log+48(FP), R8
+	MOVQ (DX), R10
+	MOVQ (AX), R11
+	ADDQ $0x18, DX
+	ADDQ $0x18, AX
+	SUBQ $0x01, BX
+	DECQ CX
+
+block:
+	MOVQ      DI, R9
+	SUBQ      SI, R9
+	CMPQ      R9, $+64
+	JL        tail
+	VMOVDQU64 (R10)(SI*1), Z0
+	TESTQ     BX, BX
+	JZ        block_sources_done
+	MOVQ      DX, R12
+	MOVQ      BX, R13
+
+block_sources:
+	MOVQ         (R12), R14
+	VMOVDQU64    (R14)(SI*1), Z1
+	VPSLLD       $0x18, Z0, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z2, Z3
+	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z4
+	VPANDD       Z4, Z2, Z2
+	VPSRLD       $0x04, Z2, Z2
+	VPBROADCASTD c32_3c000000AVX512<>+0(SB), Z4
+	VPADDD       Z4, Z2, Z4
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z5
+	VPADDD       Z5, Z4, Z5
+	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z6
+	VSUBPS       Z6, Z5, Z5
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z2, Z6, K1
+	VMOVDQA32    Z5, K1, Z4
+	VPBROADCASTD c32_7e00000AVX512<>+0(SB), Z5
+	VPCMPD       $0x06, Z5, Z2, K1
+	VPBROADCASTD c32_7fc00000AVX512<>+0(SB), Z2
+	VMOVDQA32    Z2, K1, Z4
+	VPORD        Z3, Z4, Z4
+	VPSLLD       $0x18, Z1, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z2, Z3
+	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z2, Z2
+	VPSRLD       $0x04, Z2, Z2
+	VPBROADCASTD c32_3c000000AVX512<>+0(SB), Z5
+	VPADDD       Z5, Z2, Z5
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
+	VPADDD       Z6, Z5, Z6
+	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z7
+	VSUBPS       Z7, Z6, Z6
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z2, Z7, K1
+	VMOVDQA32    Z6, K1, Z5
+	VPBROADCASTD c32_7e00000AVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z6, Z2, K1
+	VPBROADCASTD c32_7fc00000AVX512<>+0(SB), Z2
+	VMOVDQA32    Z2, K1, Z5
+	VPORD        Z3, Z5, Z5
+	VADDPS       Z5, Z4, Z4
+	VPBROADCASTD c32_7fffffffAVX512<>+0(SB), Z2
+	VPANDD       Z2, Z4, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z4, Z4
+	VPSRLD       $0x18, Z4, Z4
+	VPSRLD       $0x14, Z2, Z3
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z3, Z3
+	VPADDD       Z2, Z3, Z3
+	VPBROADCASTD c32_7ffffAVX512<>+0(SB), Z5
+	VPADDD       Z5, Z3, Z3
+	VPSRLD       $0x14, Z3, Z3
+	VPBROADCASTD c32_3c0AVX512<>+0(SB), Z5
+	VPSUBD       Z5, Z3, Z3
+	VPBROADCASTD c32_7eAVX512<>+0(SB), Z5
+	VPMINSD      Z5, Z3, Z3
+	VPBROADCASTD c32_46800000AVX512<>+0(SB), Z5
+	VADDPS       Z5, Z2, Z5
+	VPBROADCASTD c32_46800000AVX512<>+0(SB), Z6
+	VPSUBD       Z6, Z5, Z5
+	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z2, Z6, K1
+	VMOVDQA32    Z5, K1, Z3
+	VPBROADCASTD c32_7fAVX512<>+0(SB), Z5
+	VMOVDQU64    Z5, Z5
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z6, Z2, K1
+	VMOVDQA32    Z5, K1, Z3
+	VPORD        Z3, Z4, Z4
+	VPSLLD       $0x10, Z0, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z2, Z3
+	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z2, Z2
+	VPSRLD       $0x04, Z2, Z2
+	VPBROADCASTD c32_3c000000AVX512<>+0(SB), Z5
+	VPADDD       Z5, Z2, Z5
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
+	VPADDD       Z6, Z5, Z6
+	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z7
+	VSUBPS       Z7, Z6, Z6
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z2, Z7, K1
+	VMOVDQA32    Z6, K1, Z5
+	VPBROADCASTD c32_7e00000AVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z6, Z2, K1
+	VPBROADCASTD c32_7fc00000AVX512<>+0(SB), Z2
+	VMOVDQA32    Z2, K1, Z5
+	VPORD        Z3, Z5, Z5
+	VPSLLD       $0x10, Z1, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z2, Z3
+	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z2, Z2
+	VPSRLD       $0x04, Z2, Z2
+	VPBROADCASTD c32_3c000000AVX512<>+0(SB), Z6
+	VPADDD       Z6, Z2, Z6
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
+	VPADDD       Z7, Z6, Z7
+	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z8
+	VSUBPS       Z8, Z7, Z7
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z8
+	VPCMPD       $0x06, Z2, Z8, K1
+	VMOVDQA32    Z7, K1, Z6
+	VPBROADCASTD c32_7e00000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z7, Z2, K1
+	VPBROADCASTD c32_7fc00000AVX512<>+0(SB), Z2
+	VMOVDQA32    Z2, K1, Z6
+	VPORD        Z3, Z6, Z6
+	VADDPS       Z6, Z5, Z5
+	VPBROADCASTD c32_7fffffffAVX512<>+0(SB), Z2
+	VPANDD       Z2, Z5, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z5, Z5
+	VPSRLD       $0x18, Z5, Z5
+	VPSRLD       $0x14, Z2, Z3
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z3, Z3
+	VPADDD       Z2, Z3, Z3
+	VPBROADCASTD c32_7ffffAVX512<>+0(SB), Z6
+	VPADDD       Z6, Z3, Z3
+	VPSRLD       $0x14, Z3, Z3
+	VPBROADCASTD c32_3c0AVX512<>+0(SB), Z6
+	VPSUBD       Z6, Z3, Z3
+	VPBROADCASTD c32_7eAVX512<>+0(SB), Z6
+	VPMINSD      Z6, Z3, Z3
+	VPBROADCASTD c32_46800000AVX512<>+0(SB), Z6
+	VADDPS       Z6, Z2, Z6
+	VPBROADCASTD c32_46800000AVX512<>+0(SB), Z7
+	VPSUBD       Z7, Z6, Z6
+	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z2, Z7, K1
+	VMOVDQA32    Z6, K1, Z3
+	VPBROADCASTD c32_7fAVX512<>+0(SB), Z6
+	VMOVDQU64    Z6, Z6
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z7, Z2, K1
+	VMOVDQA32    Z6, K1, Z3
+	VPORD        Z3, Z5, Z5
+	VPSLLD       $0x08, Z5, Z5
+	VPORD        Z5, Z4, Z4
+	VPSLLD       $0x08, Z0, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z2, Z3
+	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z2, Z2
+	VPSRLD       $0x04, Z2, Z2
+	VPBROADCASTD c32_3c000000AVX512<>+0(SB), Z5
+	VPADDD       Z5, Z2, Z5
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
+	VPADDD       Z6, Z5, Z6
+	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z7
+	VSUBPS       Z7, Z6, Z6
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z2, Z7, K1
+	VMOVDQA32    Z6, K1, Z5
+	VPBROADCASTD c32_7e00000AVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z6, Z2, K1
+	VPBROADCASTD c32_7fc00000AVX512<>+0(SB), Z2
+	VMOVDQA32    Z2, K1, Z5
+	VPORD        Z3, Z5, Z5
+	VPSLLD       $0x08, Z1, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z2, Z3
+	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z2, Z2
+	VPSRLD       $0x04, Z2, Z2
+	VPBROADCASTD c32_3c000000AVX512<>+0(SB), Z6
+	VPADDD       Z6, Z2, Z6
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
+	VPADDD       Z7, Z6, Z7
+	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z8
+	VSUBPS       Z8, Z7, Z7
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z8
+	VPCMPD       $0x06, Z2, Z8, K1
+	VMOVDQA32    Z7, K1, Z6
+	VPBROADCASTD c32_7e00000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z7, Z2, K1
+	VPBROADCASTD c32_7fc00000AVX512<>+0(SB), Z2
+	VMOVDQA32    Z2, K1, Z6
+	VPORD        Z3, Z6, Z6
+	VADDPS       Z6, Z5, Z5
+	VPBROADCASTD c32_7fffffffAVX512<>+0(SB), Z2
+	VPANDD       Z2, Z5, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z5, Z5
+	VPSRLD       $0x18, Z5, Z5
+	VPSRLD       $0x14, Z2, Z3
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z3, Z3
+	VPADDD       Z2, Z3, Z3
+	VPBROADCASTD c32_7ffffAVX512<>+0(SB), Z6
+	VPADDD       Z6, Z3, Z3
+	VPSRLD       $0x14, Z3, Z3
+	VPBROADCASTD c32_3c0AVX512<>+0(SB), Z6
+	VPSUBD       Z6, Z3, Z3
+	VPBROADCASTD c32_7eAVX512<>+0(SB), Z6
+	VPMINSD      Z6, Z3, Z3
+	VPBROADCASTD c32_46800000AVX512<>+0(SB), Z6
+	VADDPS       Z6, Z2, Z6
+	VPBROADCASTD c32_46800000AVX512<>+0(SB), Z7
+	VPSUBD       Z7, Z6, Z6
+	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z2, Z7, K1
+	VMOVDQA32    Z6, K1, Z3
+	VPBROADCASTD c32_7fAVX512<>+0(SB), Z6
+	VMOVDQU64    Z6, Z6
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z7, Z2, K1
+	VMOVDQA32    Z6, K1, Z3
+	VPORD        Z3, Z5, Z5
+	VPSLLD       $0x10, Z5, Z5
+	VPORD        Z5, Z4, Z4
+	VMOVDQU64    Z0, Z0
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z2
+	VPANDD       Z2, Z0, Z2
+	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z0, Z0
+	VPSRLD       $0x04, Z0, Z0
+	VPBROADCASTD c32_3c000000AVX512<>+0(SB), Z3
+	VPADDD       Z3, Z0, Z3
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z5
+	VPADDD       Z5, Z3, Z5
+	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z6
+	VSUBPS       Z6, Z5, Z5
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z0, Z6, K1
+	VMOVDQA32    Z5, K1, Z3
+	VPBROADCASTD c32_7e00000AVX512<>+0(SB), Z5
+	VPCMPD       $0x06, Z5, Z0, K1
+	VPBROADCASTD c32_7fc00000AVX512<>+0(SB), Z0
+	VMOVDQA32    Z0, K1, Z3
+	VPORD        Z2, Z3, Z3
+	VMOVDQU64    Z1, Z0
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z1
+	VPANDD       Z1, Z0, Z1
+	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z2
+	VPANDD       Z2, Z0, Z0
+	VPSRLD       $0x04, Z0, Z0
+	VPBROADCASTD c32_3c000000AVX512<>+0(SB), Z2
+	VPADDD       Z2, Z0, Z2
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z5
+	VPADDD       Z5, Z2, Z5
+	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z6
+	VSUBPS       Z6, Z5, Z5
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z0, Z6, K1
+	VMOVDQA32    Z5, K1, Z2
+	VPBROADCASTD c32_7e00000AVX512<>+0(SB), Z5
+	VPCMPD       $0x06, Z5, Z0, K1
+	VPBROADCASTD c32_7fc00000AVX512<>+0(SB), Z0
+	VMOVDQA32    Z0, K1, Z2
+	VPORD        Z1, Z2, Z2
+	VADDPS       Z2, Z3, Z3
+	VPBROADCASTD c32_7fffffffAVX512<>+0(SB), Z0
+	VPANDD       Z0, Z3, Z0
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z1
+	VPANDD       Z1, Z3, Z3
+	VPSRLD       $0x18, Z3, Z3
+	VPSRLD       $0x14, Z0, Z1
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z2
+	VPANDD       Z2, Z1, Z1
+	VPADDD       Z0, Z1, Z1
+	VPBROADCASTD c32_7ffffAVX512<>+0(SB), Z2
+	VPADDD       Z2, Z1, Z1
+	VPSRLD       $0x14, Z1, Z1
+	VPBROADCASTD c32_3c0AVX512<>+0(SB), Z2
+	VPSUBD       Z2, Z1, Z1
+	VPBROADCASTD c32_7eAVX512<>+0(SB), Z2
+	VPMINSD      Z2, Z1, Z1
+	VPBROADCASTD c32_46800000AVX512<>+0(SB), Z2
+	VADDPS       Z2, Z0, Z2
+	VPBROADCASTD c32_46800000AVX512<>+0(SB), Z5
+	VPSUBD       Z5, Z2, Z2
+	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z5
+	VPCMPD       $0x06, Z0, Z5, K1
+	VMOVDQA32    Z2, K1, Z1
+	VPBROADCASTD c32_7fAVX512<>+0(SB), Z2
+	VMOVDQU64    Z2, Z2
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z5
+	VPCMPD       $0x06, Z5, Z0, K1
+	VMOVDQA32    Z2, K1, Z1
+	VPORD        Z1, Z3, Z3
+	VPSLLD       $0x18, Z3, Z3
+	VPORD        Z3, Z4, Z4
+	VMOVDQA64    Z4, Z0
+	ADDQ         $0x18, R12
+	DECQ         R13
+	JNZ          block_sources
+
+block_sources_done:
+	VBROADCASTSS factor+64(FP), Z1
+	VPSLLD       $0x18, Z0, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z2, Z3
+	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z4
+	VPANDD       Z4, Z2, Z2
+	VPSRLD       $0x04, Z2, Z2
+	VPBROADCASTD c32_3c000000AVX512<>+0(SB), Z4
+	VPADDD       Z4, Z2, Z4
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z5
+	VPADDD       Z5, Z4, Z5
+	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z6
+	VSUBPS       Z6, Z5, Z5
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z2, Z6, K1
+	VMOVDQA32    Z5, K1, Z4
+	VPBROADCASTD c32_7e00000AVX512<>+0(SB), Z5
+	VPCMPD       $0x06, Z5, Z2, K1
+	VPBROADCASTD c32_7fc00000AVX512<>+0(SB), Z2
+	VMOVDQA32    Z2, K1, Z4
+	VPORD        Z3, Z4, Z4
+	VMULPS       Z1, Z4, Z4
+	VPBROADCASTD c32_7fffffffAVX512<>+0(SB), Z2
+	VPANDD       Z2, Z4, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z4, Z4
+	VPSRLD       $0x18, Z4, Z4
+	VPSRLD       $0x14, Z2, Z3
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z3, Z3
+	VPADDD       Z2, Z3, Z3
+	VPBROADCASTD c32_7ffffAVX512<>+0(SB), Z5
+	VPADDD       Z5, Z3, Z3
+	VPSRLD       $0x14, Z3, Z3
+	VPBROADCASTD c32_3c0AVX512<>+0(SB), Z5
+	VPSUBD       Z5, Z3, Z3
+	VPBROADCASTD c32_7eAVX512<>+0(SB), Z5
+	VPMINSD      Z5, Z3, Z3
+	VPBROADCASTD c32_46800000AVX512<>+0(SB), Z5
+	VADDPS       Z5, Z2, Z5
+	VPBROADCASTD c32_46800000AVX512<>+0(SB), Z6
+	VPSUBD       Z6, Z5, Z5
+	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z2, Z6, K1
+	VMOVDQA32    Z5, K1, Z3
+	VPBROADCASTD c32_7fAVX512<>+0(SB), Z5
+	VMOVDQU64    Z5, Z5
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z6, Z2, K1
+	VMOVDQA32    Z5, K1, Z3
+	VPORD        Z3, Z4, Z4
+	VPSLLD       $0x10, Z0, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z2, Z3
+	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z2, Z2
+	VPSRLD       $0x04, Z2, Z2
+	VPBROADCASTD c32_3c000000AVX512<>+0(SB), Z5
+	VPADDD       Z5, Z2, Z5
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
+	VPADDD       Z6, Z5, Z6
+	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z7
+	VSUBPS       Z7, Z6, Z6
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z2, Z7, K1
+	VMOVDQA32    Z6, K1, Z5
+	VPBROADCASTD c32_7e00000AVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z6, Z2, K1
+	VPBROADCASTD c32_7fc00000AVX512<>+0(SB), Z2
+	VMOVDQA32    Z2, K1, Z5
+	VPORD        Z3, Z5, Z5
+	VMULPS       Z1, Z5, Z5
+	VPBROADCASTD c32_7fffffffAVX512<>+0(SB), Z2
+	VPANDD       Z2, Z5, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z5, Z5
+	VPSRLD       $0x18, Z5, Z5
+	VPSRLD       $0x14, Z2, Z3
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z3, Z3
+	VPADDD       Z2, Z3, Z3
+	VPBROADCASTD c32_7ffffAVX512<>+0(SB), Z6
+	VPADDD       Z6, Z3, Z3
+	VPSRLD       $0x14, Z3, Z3
+	VPBROADCASTD c32_3c0AVX512<>+0(SB), Z6
+	VPSUBD       Z6, Z3, Z3
+	VPBROADCASTD c32_7eAVX512<>+0(SB), Z6
+	VPMINSD      Z6, Z3, Z3
+	VPBROADCASTD c32_46800000AVX512<>+0(SB), Z6
+	VADDPS       Z6, Z2, Z6
+	VPBROADCASTD c32_46800000AVX512<>+0(SB), Z7
+	VPSUBD       Z7, Z6, Z6
+	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z2, Z7, K1
+	VMOVDQA32    Z6, K1, Z3
+	VPBROADCASTD c32_7fAVX512<>+0(SB), Z6
+	VMOVDQU64    Z6, Z6
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z7, Z2, K1
+	VMOVDQA32    Z6, K1, Z3
+	VPORD        Z3, Z5, Z5
+	VPSLLD       $0x08, Z5, Z5
+	VPORD        Z5, Z4, Z4
+	VPSLLD       $0x08, Z0, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z2, Z3
+	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z2, Z2
+	VPSRLD       $0x04, Z2, Z2
+	VPBROADCASTD c32_3c000000AVX512<>+0(SB), Z5
+	VPADDD       Z5, Z2, Z5
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
+	VPADDD       Z6, Z5, Z6
+	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z7
+	VSUBPS       Z7, Z6, Z6
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z2, Z7, K1
+	VMOVDQA32    Z6, K1, Z5
+	VPBROADCASTD c32_7e00000AVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z6, Z2, K1
+	VPBROADCASTD c32_7fc00000AVX512<>+0(SB), Z2
+	VMOVDQA32    Z2, K1, Z5
+	VPORD        Z3, Z5, Z5
+	VMULPS       Z1, Z5, Z5
+	VPBROADCASTD c32_7fffffffAVX512<>+0(SB), Z2
+	VPANDD       Z2, Z5, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z5, Z5
+	VPSRLD       $0x18, Z5, Z5
+	VPSRLD       $0x14, Z2, Z3
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z3, Z3
+	VPADDD       Z2, Z3, Z3
+	VPBROADCASTD c32_7ffffAVX512<>+0(SB), Z6
+	VPADDD       Z6, Z3, Z3
+	VPSRLD       $0x14, Z3, Z3
+	VPBROADCASTD c32_3c0AVX512<>+0(SB), Z6
+	VPSUBD       Z6, Z3, Z3
+	VPBROADCASTD c32_7eAVX512<>+0(SB), Z6
+	VPMINSD      Z6, Z3, Z3
+	VPBROADCASTD c32_46800000AVX512<>+0(SB), Z6
+	VADDPS       Z6, Z2, Z6
+	VPBROADCASTD c32_46800000AVX512<>+0(SB), Z7
+	VPSUBD       Z7, Z6, Z6
+	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z2, Z7, K1
+	VMOVDQA32    Z6, K1, Z3
+	VPBROADCASTD c32_7fAVX512<>+0(SB), Z6
+	VMOVDQU64    Z6, Z6
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z7, Z2, K1
+	VMOVDQA32    Z6, K1, Z3
+	VPORD        Z3, Z5, Z5
+	VPSLLD       $0x10, Z5, Z5
+	VPORD        Z5, Z4, Z4
+	VMOVDQU64    Z0, Z0
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z2
+	VPANDD       Z2, Z0, Z2
+	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z0, Z0
+	VPSRLD       $0x04, Z0, Z0
+	VPBROADCASTD c32_3c000000AVX512<>+0(SB), Z3
+	VPADDD       Z3, Z0, Z3
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z5
+	VPADDD       Z5, Z3, Z5
+	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z6
+	VSUBPS       Z6, Z5, Z5
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z0, Z6, K1
+	VMOVDQA32    Z5, K1, Z3
+	VPBROADCASTD c32_7e00000AVX512<>+0(SB), Z5
+	VPCMPD       $0x06, Z5, Z0, K1
+	VPBROADCASTD c32_7fc00000AVX512<>+0(SB), Z0
+	VMOVDQA32    Z0, K1, Z3
+	VPORD        Z2, Z3, Z3
+	VMULPS       Z1, Z3, Z3
+	VPBROADCASTD c32_7fffffffAVX512<>+0(SB), Z0
+	VPANDD       Z0, Z3, Z0
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z1
+	VPANDD       Z1, Z3, Z3
+	VPSRLD       $0x18, Z3, Z3
+	VPSRLD       $0x14, Z0, Z1
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z2
+	VPANDD       Z2, Z1, Z1
+	VPADDD       Z0, Z1, Z1
+	VPBROADCASTD c32_7ffffAVX512<>+0(SB), Z2
+	VPADDD       Z2, Z1, Z1
+	VPSRLD       $0x14, Z1, Z1
+	VPBROADCASTD c32_3c0AVX512<>+0(SB), Z2
+	VPSUBD       Z2, Z1, Z1
+	VPBROADCASTD c32_7eAVX512<>+0(SB), Z2
+	VPMINSD      Z2, Z1, Z1
+	VPBROADCASTD c32_46800000AVX512<>+0(SB), Z2
+	VADDPS       Z2, Z0, Z2
+	VPBROADCASTD c32_46800000AVX512<>+0(SB), Z5
+	VPSUBD       Z5, Z2, Z2
+	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z5
+	VPCMPD       $0x06, Z0, Z5, K1
+	VMOVDQA32    Z2, K1, Z1
+	VPBROADCASTD c32_7fAVX512<>+0(SB), Z2
+	VMOVDQU64    Z2, Z2
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z5
+	VPCMPD       $0x06, Z5, Z0, K1
+	VMOVDQA32    Z2, K1, Z1
+	VPORD        Z1, Z3, Z3
+	VPSLLD       $0x18, Z3, Z3
+	VPORD        Z3, Z4, Z4
+	VMOVDQA64    Z4, Z0
+	VMOVDQU64    Z0, 64(R8)
+	MOVQ         start+56(FP), R9
+	LEAQ         64(SI)(R9*1), R9
+	MOVQ         R9, 8(R8)
+	VMOVDQU64    Z0, (R11)(SI*1)
+	TESTQ        CX, CX
+	JZ           block_targets_done
+	MOVQ         AX, R12
+	MOVQ         CX, R13
+
+block_targets:
+	MOVQ      (R12), R14
+	VMOVDQU64 Z0, (R14)(SI*1)
+	ADDQ      $0x18, R12
+	DECQ      R13
+	JNZ       block_targets
+
+block_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+64, SI
+	JMP  block
+
+tail:
+	MOVQ       DI, R9
+	SUBQ       SI, R9
+	JLE        done
+	LEAQ       64(SI), R15
+	CMPQ       R15, DI
+	CMOVQGT    DI, R15
+	MOVQ       R15, R9
+	SUBQ       SI, R9
+	MOVQ       $-1, R12
+	BZHIQ      R9, R12, R12
+	KMOVQ      R12, K1
+	VMOVDQU8.Z (R10)(SI*1), K1, Z0
+	TESTQ      BX, BX
+	JZ         tail_sources_done
+	MOVQ       DX, R12
+	MOVQ       BX, R13
+
+tail_sources:
+	MOVQ         (R12), R14
+	VMOVDQU8.Z   (R14)(SI*1), K1, Z1
+	VPSLLD       $0x18, Z0, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z2, Z3
+	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z4
+	VPANDD       Z4, Z2, Z2
+	VPSRLD       $0x04, Z2, Z2
+	VPBROADCASTD c32_3c000000AVX512<>+0(SB), Z4
+	VPADDD       Z4, Z2, Z4
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z5
+	VPADDD       Z5, Z4, Z5
+	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z6
+	VSUBPS       Z6, Z5, Z5
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z2, Z6, K2
+	VMOVDQA32    Z5, K2, Z4
+	VPBROADCASTD c32_7e00000AVX512<>+0(SB), Z5
+	VPCMPD       $0x06, Z5, Z2, K2
+	VPBROADCASTD c32_7fc00000AVX512<>+0(SB), Z2
+	VMOVDQA32    Z2, K2, Z4
+	VPORD        Z3, Z4, Z4
+	VPSLLD       $0x18, Z1, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z2, Z3
+	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z2, Z2
+	VPSRLD       $0x04, Z2, Z2
+	VPBROADCASTD c32_3c000000AVX512<>+0(SB), Z5
+	VPADDD       Z5, Z2, Z5
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
+	VPADDD       Z6, Z5, Z6
+	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z7
+	VSUBPS       Z7, Z6, Z6
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z2, Z7, K2
+	VMOVDQA32    Z6, K2, Z5
+	VPBROADCASTD c32_7e00000AVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z6, Z2, K2
+	VPBROADCASTD c32_7fc00000AVX512<>+0(SB), Z2
+	VMOVDQA32    Z2, K2, Z5
+	VPORD        Z3, Z5, Z5
+	VADDPS       Z5, Z4, Z4
+	VPBROADCASTD c32_7fffffffAVX512<>+0(SB), Z2
+	VPANDD       Z2, Z4, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z4, Z4
+	VPSRLD       $0x18, Z4, Z4
+	VPSRLD       $0x14, Z2, Z3
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z3, Z3
+	VPADDD       Z2, Z3, Z3
+	VPBROADCASTD c32_7ffffAVX512<>+0(SB), Z5
+	VPADDD       Z5, Z3, Z3
+	VPSRLD       $0x14, Z3, Z3
+	VPBROADCASTD c32_3c0AVX512<>+0(SB), Z5
+	VPSUBD       Z5, Z3, Z3
+	VPBROADCASTD c32_7eAVX512<>+0(SB), Z5
+	VPMINSD      Z5, Z3, Z3
+	VPBROADCASTD c32_46800000AVX512<>+0(SB), Z5
+	VADDPS       Z5, Z2, Z5
+	VPBROADCASTD c32_46800000AVX512<>+0(SB), Z6
+	VPSUBD       Z6, Z5, Z5
+	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z2, Z6, K2
+	VMOVDQA32    Z5, K2, Z3
+	VPBROADCASTD c32_7fAVX512<>+0(SB), Z5
+	VMOVDQU64    Z5, Z5
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z6, Z2, K2
+	VMOVDQA32    Z5, K2, Z3
+	VPORD        Z3, Z4, Z4
+	VPSLLD       $0x10, Z0, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z2, Z3
+	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z2, Z2
+	VPSRLD       $0x04, Z2, Z2
+	VPBROADCASTD c32_3c000000AVX512<>+0(SB), Z5
+	VPADDD       Z5, Z2, Z5
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
+	VPADDD       Z6, Z5, Z6
+	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z7
+	VSUBPS       Z7, Z6, Z6
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z2, Z7, K2
+	VMOVDQA32    Z6, K2, Z5
+	VPBROADCASTD c32_7e00000AVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z6, Z2, K2
+	VPBROADCASTD c32_7fc00000AVX512<>+0(SB), Z2
+	VMOVDQA32    Z2, K2, Z5
+	VPORD        Z3, Z5, Z5
+	VPSLLD       $0x10, Z1, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z2, Z3
+	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z2, Z2
+	VPSRLD       $0x04, Z2, Z2
+	VPBROADCASTD c32_3c000000AVX512<>+0(SB), Z6
+	VPADDD       Z6, Z2, Z6
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
+	VPADDD       Z7, Z6, Z7
+	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z8
+	VSUBPS       Z8, Z7, Z7
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z8
+	VPCMPD       $0x06, Z2, Z8, K2
+	VMOVDQA32    Z7, K2, Z6
+	VPBROADCASTD c32_7e00000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z7, Z2, K2
+	VPBROADCASTD c32_7fc00000AVX512<>+0(SB), Z2
+	VMOVDQA32    Z2, K2, Z6
+	VPORD        Z3, Z6, Z6
+	VADDPS       Z6, Z5, Z5
+	VPBROADCASTD c32_7fffffffAVX512<>+0(SB), Z2
+	VPANDD       Z2, Z5, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z5, Z5
+	VPSRLD       $0x18, Z5, Z5
+	VPSRLD       $0x14, Z2, Z3
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z3, Z3
+	VPADDD       Z2, Z3, Z3
+	VPBROADCASTD c32_7ffffAVX512<>+0(SB), Z6
+	VPADDD       Z6, Z3, Z3
+	VPSRLD       $0x14, Z3, Z3
+	VPBROADCASTD c32_3c0AVX512<>+0(SB), Z6
+	VPSUBD       Z6, Z3, Z3
+	VPBROADCASTD c32_7eAVX512<>+0(SB), Z6
+	VPMINSD      Z6, Z3, Z3
+	VPBROADCASTD c32_46800000AVX512<>+0(SB), Z6
+	VADDPS       Z6, Z2, Z6
+	VPBROADCASTD c32_46800000AVX512<>+0(SB), Z7
+	VPSUBD       Z7, Z6, Z6
+	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z2, Z7, K2
+	VMOVDQA32    Z6, K2, Z3
+	VPBROADCASTD c32_7fAVX512<>+0(SB), Z6
+	VMOVDQU64    Z6, Z6
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z7, Z2, K2
+	VMOVDQA32    Z6, K2, Z3
+	VPORD        Z3, Z5, Z5
+	VPSLLD       $0x08, Z5, Z5
+	VPORD        Z5, Z4, Z4
+	VPSLLD       $0x08, Z0, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z2, Z3
+	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z2, Z2
+	VPSRLD       $0x04, Z2, Z2
+	VPBROADCASTD c32_3c000000AVX512<>+0(SB), Z5
+	VPADDD       Z5, Z2, Z5
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
+	VPADDD       Z6, Z5, Z6
+	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z7
+	VSUBPS       Z7, Z6, Z6
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z2, Z7, K2
+	VMOVDQA32    Z6, K2, Z5
+	VPBROADCASTD c32_7e00000AVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z6, Z2, K2
+	VPBROADCASTD c32_7fc00000AVX512<>+0(SB), Z2
+	VMOVDQA32    Z2, K2, Z5
+	VPORD        Z3, Z5, Z5
+	VPSLLD       $0x08, Z1, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z2, Z3
+	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z2, Z2
+	VPSRLD       $0x04, Z2, Z2
+	VPBROADCASTD c32_3c000000AVX512<>+0(SB), Z6
+	VPADDD       Z6, Z2, Z6
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
+	VPADDD       Z7, Z6, Z7
+	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z8
+	VSUBPS       Z8, Z7, Z7
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z8
+	VPCMPD       $0x06, Z2, Z8, K2
+	VMOVDQA32    Z7, K2, Z6
+	VPBROADCASTD c32_7e00000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z7, Z2, K2
+	VPBROADCASTD c32_7fc00000AVX512<>+0(SB), Z2
+	VMOVDQA32    Z2, K2, Z6
+	VPORD        Z3, Z6, Z6
+	VADDPS       Z6, Z5, Z5
+	VPBROADCASTD c32_7fffffffAVX512<>+0(SB), Z2
+	VPANDD       Z2, Z5, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z5, Z5
+	VPSRLD       $0x18, Z5, Z5
+	VPSRLD       $0x14, Z2, Z3
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z3, Z3
+	VPADDD       Z2, Z3, Z3
+	VPBROADCASTD c32_7ffffAVX512<>+0(SB), Z6
+	VPADDD       Z6, Z3, Z3
+	VPSRLD       $0x14, Z3, Z3
+	VPBROADCASTD c32_3c0AVX512<>+0(SB), Z6
+	VPSUBD       Z6, Z3, Z3
+	VPBROADCASTD c32_7eAVX512<>+0(SB), Z6
+	VPMINSD      Z6, Z3, Z3
+	VPBROADCASTD c32_46800000AVX512<>+0(SB), Z6
+	VADDPS       Z6, Z2, Z6
+	VPBROADCASTD c32_46800000AVX512<>+0(SB), Z7
+	VPSUBD       Z7, Z6, Z6
+	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z2, Z7, K2
+	VMOVDQA32    Z6, K2, Z3
+	VPBROADCASTD c32_7fAVX512<>+0(SB), Z6
+	VMOVDQU64    Z6, Z6
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z7, Z2, K2
+	VMOVDQA32    Z6, K2, Z3
+	VPORD        Z3, Z5, Z5
+	VPSLLD       $0x10, Z5, Z5
+	VPORD        Z5, Z4, Z4
+	VMOVDQU64    Z0, Z0
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z2
+	VPANDD       Z2, Z0, Z2
+	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z0, Z0
+	VPSRLD       $0x04, Z0, Z0
+	VPBROADCASTD c32_3c000000AVX512<>+0(SB), Z3
+	VPADDD       Z3, Z0, Z3
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z5
+	VPADDD       Z5, Z3, Z5
+	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z6
+	VSUBPS       Z6, Z5, Z5
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z0, Z6, K2
+	VMOVDQA32    Z5, K2, Z3
+	VPBROADCASTD c32_7e00000AVX512<>+0(SB), Z5
+	VPCMPD       $0x06, Z5, Z0, K2
+	VPBROADCASTD c32_7fc00000AVX512<>+0(SB), Z0
+	VMOVDQA32    Z0, K2, Z3
+	VPORD        Z2, Z3, Z3
+	VMOVDQU64    Z1, Z0
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z1
+	VPANDD       Z1, Z0, Z1
+	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z2
+	VPANDD       Z2, Z0, Z0
+	VPSRLD       $0x04, Z0, Z0
+	VPBROADCASTD c32_3c000000AVX512<>+0(SB), Z2
+	VPADDD       Z2, Z0, Z2
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z5
+	VPADDD       Z5, Z2, Z5
+	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z6
+	VSUBPS       Z6, Z5, Z5
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z0, Z6, K2
+	VMOVDQA32    Z5, K2, Z2
+	VPBROADCASTD c32_7e00000AVX512<>+0(SB), Z5
+	VPCMPD       $0x06, Z5, Z0, K2
+	VPBROADCASTD c32_7fc00000AVX512<>+0(SB), Z0
+	VMOVDQA32    Z0, K2, Z2
+	VPORD        Z1, Z2, Z2
+	VADDPS       Z2, Z3, Z3
+	VPBROADCASTD c32_7fffffffAVX512<>+0(SB), Z0
+	VPANDD       Z0, Z3, Z0
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z1
+	VPANDD       Z1, Z3, Z3
+	VPSRLD       $0x18, Z3, Z3
+	VPSRLD       $0x14, Z0, Z1
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z2
+	VPANDD       Z2, Z1, Z1
+	VPADDD       Z0, Z1, Z1
+	VPBROADCASTD c32_7ffffAVX512<>+0(SB), Z2
+	VPADDD       Z2, Z1, Z1
+	VPSRLD       $0x14, Z1, Z1
+	VPBROADCASTD c32_3c0AVX512<>+0(SB), Z2
+	VPSUBD       Z2, Z1, Z1
+	VPBROADCASTD c32_7eAVX512<>+0(SB), Z2
+	VPMINSD      Z2, Z1, Z1
+	VPBROADCASTD c32_46800000AVX512<>+0(SB), Z2
+	VADDPS       Z2, Z0, Z2
+	VPBROADCASTD c32_46800000AVX512<>+0(SB), Z5
+	VPSUBD       Z5, Z2, Z2
+	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z5
+	VPCMPD       $0x06, Z0, Z5, K2
+	VMOVDQA32    Z2, K2, Z1
+	VPBROADCASTD c32_7fAVX512<>+0(SB), Z2
+	VMOVDQU64    Z2, Z2
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z5
+	VPCMPD       $0x06, Z5, Z0, K2
+	VMOVDQA32    Z2, K2, Z1
+	VPORD        Z1, Z3, Z3
+	VPSLLD       $0x18, Z3, Z3
+	VPORD        Z3, Z4, Z4
+	VMOVDQA64    Z4, Z0
+	ADDQ         $0x18, R12
+	DECQ         R13
+	JNZ          tail_sources
+
+tail_sources_done:
+	VBROADCASTSS factor+64(FP), Z1
+	VPSLLD       $0x18, Z0, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z2, Z3
+	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z4
+	VPANDD       Z4, Z2, Z2
+	VPSRLD       $0x04, Z2, Z2
+	VPBROADCASTD c32_3c000000AVX512<>+0(SB), Z4
+	VPADDD       Z4, Z2, Z4
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z5
+	VPADDD       Z5, Z4, Z5
+	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z6
+	VSUBPS       Z6, Z5, Z5
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z2, Z6, K2
+	VMOVDQA32    Z5, K2, Z4
+	VPBROADCASTD c32_7e00000AVX512<>+0(SB), Z5
+	VPCMPD       $0x06, Z5, Z2, K2
+	VPBROADCASTD c32_7fc00000AVX512<>+0(SB), Z2
+	VMOVDQA32    Z2, K2, Z4
+	VPORD        Z3, Z4, Z4
+	VMULPS       Z1, Z4, Z4
+	VPBROADCASTD c32_7fffffffAVX512<>+0(SB), Z2
+	VPANDD       Z2, Z4, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z4, Z4
+	VPSRLD       $0x18, Z4, Z4
+	VPSRLD       $0x14, Z2, Z3
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z3, Z3
+	VPADDD       Z2, Z3, Z3
+	VPBROADCASTD c32_7ffffAVX512<>+0(SB), Z5
+	VPADDD       Z5, Z3, Z3
+	VPSRLD       $0x14, Z3, Z3
+	VPBROADCASTD c32_3c0AVX512<>+0(SB), Z5
+	VPSUBD       Z5, Z3, Z3
+	VPBROADCASTD c32_7eAVX512<>+0(SB), Z5
+	VPMINSD      Z5, Z3, Z3
+	VPBROADCASTD c32_46800000AVX512<>+0(SB), Z5
+	VADDPS       Z5, Z2, Z5
+	VPBROADCASTD c32_46800000AVX512<>+0(SB), Z6
+	VPSUBD       Z6, Z5, Z5
+	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z2, Z6, K2
+	VMOVDQA32    Z5, K2, Z3
+	VPBROADCASTD c32_7fAVX512<>+0(SB), Z5
+	VMOVDQU64    Z5, Z5
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z6, Z2, K2
+	VMOVDQA32    Z5, K2, Z3
+	VPORD        Z3, Z4, Z4
+	VPSLLD       $0x10, Z0, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z2, Z3
+	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z2, Z2
+	VPSRLD       $0x04, Z2, Z2
+	VPBROADCASTD c32_3c000000AVX512<>+0(SB), Z5
+	VPADDD       Z5, Z2, Z5
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
+	VPADDD       Z6, Z5, Z6
+	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z7
+	VSUBPS       Z7, Z6, Z6
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z2, Z7, K2
+	VMOVDQA32    Z6, K2, Z5
+	VPBROADCASTD c32_7e00000AVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z6, Z2, K2
+	VPBROADCASTD c32_7fc00000AVX512<>+0(SB), Z2
+	VMOVDQA32    Z2, K2, Z5
+	VPORD        Z3, Z5, Z5
+	VMULPS       Z1, Z5, Z5
+	VPBROADCASTD c32_7fffffffAVX512<>+0(SB), Z2
+	VPANDD       Z2, Z5, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z5, Z5
+	VPSRLD       $0x18, Z5, Z5
+	VPSRLD       $0x14, Z2, Z3
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z3, Z3
+	VPADDD       Z2, Z3, Z3
+	VPBROADCASTD c32_7ffffAVX512<>+0(SB), Z6
+	VPADDD       Z6, Z3, Z3
+	VPSRLD       $0x14, Z3, Z3
+	VPBROADCASTD c32_3c0AVX512<>+0(SB), Z6
+	VPSUBD       Z6, Z3, Z3
+	VPBROADCASTD c32_7eAVX512<>+0(SB), Z6
+	VPMINSD      Z6, Z3, Z3
+	VPBROADCASTD c32_46800000AVX512<>+0(SB), Z6
+	VADDPS       Z6, Z2, Z6
+	VPBROADCASTD c32_46800000AVX512<>+0(SB), Z7
+	VPSUBD       Z7, Z6, Z6
+	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z2, Z7, K2
+	VMOVDQA32    Z6, K2, Z3
+	VPBROADCASTD c32_7fAVX512<>+0(SB), Z6
+	VMOVDQU64    Z6, Z6
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z7, Z2, K2
+	VMOVDQA32    Z6, K2, Z3
+	VPORD        Z3, Z5, Z5
+	VPSLLD       $0x08, Z5, Z5
+	VPORD        Z5, Z4, Z4
+	VPSLLD       $0x08, Z0, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z2, Z3
+	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z2, Z2
+	VPSRLD       $0x04, Z2, Z2
+	VPBROADCASTD c32_3c000000AVX512<>+0(SB), Z5
+	VPADDD       Z5, Z2, Z5
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
+	VPADDD       Z6, Z5, Z6
+	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z7
+	VSUBPS       Z7, Z6, Z6
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z2, Z7, K2
+	VMOVDQA32    Z6, K2, Z5
+	VPBROADCASTD c32_7e00000AVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z6, Z2, K2
+	VPBROADCASTD c32_7fc00000AVX512<>+0(SB), Z2
+	VMOVDQA32    Z2, K2, Z5
+	VPORD        Z3, Z5, Z5
+	VMULPS       Z1, Z5, Z5
+	VPBROADCASTD c32_7fffffffAVX512<>+0(SB), Z2
+	VPANDD       Z2, Z5, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z5, Z5
+	VPSRLD       $0x18, Z5, Z5
+	VPSRLD       $0x14, Z2, Z3
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z3, Z3
+	VPADDD       Z2, Z3, Z3
+	VPBROADCASTD c32_7ffffAVX512<>+0(SB), Z6
+	VPADDD       Z6, Z3, Z3
+	VPSRLD       $0x14, Z3, Z3
+	VPBROADCASTD c32_3c0AVX512<>+0(SB), Z6
+	VPSUBD       Z6, Z3, Z3
+	VPBROADCASTD c32_7eAVX512<>+0(SB), Z6
+	VPMINSD      Z6, Z3, Z3
+	VPBROADCASTD c32_46800000AVX512<>+0(SB), Z6
+	VADDPS       Z6, Z2, Z6
+	VPBROADCASTD c32_46800000AVX512<>+0(SB), Z7
+	VPSUBD       Z7, Z6, Z6
+	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z2, Z7, K2
+	VMOVDQA32    Z6, K2, Z3
+	VPBROADCASTD c32_7fAVX512<>+0(SB), Z6
+	VMOVDQU64    Z6, Z6
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z7, Z2, K2
+	VMOVDQA32    Z6, K2, Z3
+	VPORD        Z3, Z5, Z5
+	VPSLLD       $0x10, Z5, Z5
+	VPORD        Z5, Z4, Z4
+	VMOVDQU64    Z0, Z0
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z2
+	VPANDD       Z2, Z0, Z2
+	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z0, Z0
+	VPSRLD       $0x04, Z0, Z0
+	VPBROADCASTD c32_3c000000AVX512<>+0(SB), Z3
+	VPADDD       Z3, Z0, Z3
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z5
+	VPADDD       Z5, Z3, Z5
+	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z6
+	VSUBPS       Z6, Z5, Z5
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z0, Z6, K2
+	VMOVDQA32    Z5, K2, Z3
+	VPBROADCASTD c32_7e00000AVX512<>+0(SB), Z5
+	VPCMPD       $0x06, Z5, Z0, K2
+	VPBROADCASTD c32_7fc00000AVX512<>+0(SB), Z0
+	VMOVDQA32    Z0, K2, Z3
+	VPORD        Z2, Z3, Z3
+	VMULPS       Z1, Z3, Z3
+	VPBROADCASTD c32_7fffffffAVX512<>+0(SB), Z0
+	VPANDD       Z0, Z3, Z0
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z1
+	VPANDD       Z1, Z3, Z3
+	VPSRLD       $0x18, Z3, Z3
+	VPSRLD       $0x14, Z0, Z1
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z2
+	VPANDD       Z2, Z1, Z1
+	VPADDD       Z0, Z1, Z1
+	VPBROADCASTD c32_7ffffAVX512<>+0(SB), Z2
+	VPADDD       Z2, Z1, Z1
+	VPSRLD       $0x14, Z1, Z1
+	VPBROADCASTD c32_3c0AVX512<>+0(SB), Z2
+	VPSUBD       Z2, Z1, Z1
+	VPBROADCASTD c32_7eAVX512<>+0(SB), Z2
+	VPMINSD      Z2, Z1, Z1
+	VPBROADCASTD c32_46800000AVX512<>+0(SB), Z2
+	VADDPS       Z2, Z0, Z2
+	VPBROADCASTD c32_46800000AVX512<>+0(SB), Z5
+	VPSUBD       Z5, Z2, Z2
+	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z5
+	VPCMPD       $0x06, Z0, Z5, K2
+	VMOVDQA32    Z2, K2, Z1
+	VPBROADCASTD c32_7fAVX512<>+0(SB), Z2
+	VMOVDQU64    Z2, Z2
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z5
+	VPCMPD       $0x06, Z5, Z0, K2
+	VMOVDQA32    Z2, K2, Z1
+	VPORD        Z1, Z3, Z3
+	VPSLLD       $0x18, Z3, Z3
+	VPORD        Z3, Z4, Z4
+	VMOVDQA64    Z4, Z0
+	VMOVDQU64    Z0, 64(R8)
+	MOVQ         start+56(FP), R9
+	LEAQ         (R15)(R9*1), R9
+	MOVQ         R9, 8(R8)
+	VMOVDQU8     Z0, K1, (R11)(SI*1)
+	TESTQ        CX, CX
+	JZ           tail_targets_done
+	MOVQ         AX, R12
+	MOVQ         CX, R13
+
+tail_targets:
+	MOVQ     (R12), R14
+	VMOVDQU8 Z0, K1, (R14)(SI*1)
+	ADDQ     $0x18, R12
+	DECQ     R13
+	JNZ      tail_targets
+
+tail_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+64, SI
+	JMP  tail
+
+done:
+	VZEROUPPER
+	RET
+
+// func meanFloat8E5M2LoggedAVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int, factor float32)
+// Requires: AVX, AVX512BW, AVX512F, BMI2, CMOV
+TEXT ·meanFloat8E5M2LoggedAVX512(SB), NOSPLIT, $0-68
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ log+48(FP), R8
+	MOVQ (DX), R10
+	MOVQ (AX), R11
+	ADDQ $0x18, DX
+	ADDQ $0x18, AX
+	SUBQ $0x01, BX
+	DECQ CX
+
+block:
+	MOVQ      DI, R9
+	SUBQ      SI, R9
+	CMPQ      R9, $+64
+	JL        tail
+	VMOVDQU64 (R10)(SI*1), Z0
+	TESTQ     BX, BX
+	JZ        block_sources_done
+	MOVQ      DX, R12
+	MOVQ      BX, R13
+
+block_sources:
+	MOVQ         (R12), R14
+	VMOVDQU64    (R14)(SI*1), Z1
+	VPSLLD       $0x18, Z0, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z2, Z3
+	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z4
+	VPANDD       Z4, Z2, Z2
+	VPSRLD       $0x03, Z2, Z2
+	VPBROADCASTD c32_38000000AVX512<>+0(SB), Z4
+	VPADDD       Z4, Z2, Z4
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z5
+	VPADDD       Z5, Z4, Z5
+	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z6
+	VSUBPS       Z6, Z5, Z5
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z2, Z6, K1
+	VMOVDQA32    Z5, K1, Z4
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z5
+	VPORD        Z5, Z2, Z5
+	VPBROADCASTD c32_f7fffffAVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z6, Z2, K1
+	VMOVDQA32    Z5, K1, Z4
+	VPORD        Z3, Z4, Z4
+	VPSLLD       $0x18, Z1, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z2, Z3
+	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z2, Z2
+	VPSRLD       $0x03, Z2, Z2
+	VPBROADCASTD c32_38000000AVX512<>+0(SB), Z5
+	VPADDD       Z5, Z2, Z5
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
+	VPADDD       Z6, Z5, Z6
+	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z7
+	VSUBPS       Z7, Z6, Z6
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z2, Z7, K1
+	VMOVDQA32    Z6, K1, Z5
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z6
+	VPORD        Z6, Z2, Z6
+	VPBROADCASTD c32_f7fffffAVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z7, Z2, K1
+	VMOVDQA32    Z6, K1, Z5
+	VPORD        Z3, Z5, Z5
+	VADDPS       Z5, Z4, Z4
+	VPBROADCASTD c32_7fffffffAVX512<>+0(SB), Z2
+	VPANDD       Z2, Z4, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z4, Z4
+	VPSRLD       $0x18, Z4, Z4
+	VPSRLD       $0x15, Z2, Z3
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z3, Z3
+	VPADDD       Z2, Z3, Z3
+	VPBROADCASTD c32_fffffAVX512<>+0(SB), Z5
+	VPADDD       Z5, Z3, Z3
+	VPSRLD       $0x15, Z3, Z3
+	VPBROADCASTD c32_1c0AVX512<>+0(SB), Z5
+	VPSUBD       Z5, Z3, Z3
+	VPBROADCASTD c32_7bAVX512<>+0(SB), Z5
+	VPMINSD      Z5, Z3, Z3
+	VPBROADCASTD c32_43000000AVX512<>+0(SB), Z5
+	VADDPS       Z5, Z2, Z5
+	VPBROADCASTD c32_43000000AVX512<>+0(SB), Z6
+	VPSUBD       Z6, Z5, Z5
+	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z2, Z6, K1
+	VMOVDQA32    Z5, K1, Z3
+	VPSRLD       $0x15, Z2, Z5
+	VPBROADCASTD c32_7fAVX512<>+0(SB), Z6
+	VPANDD       Z6, Z5, Z5
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z6, Z2, K1
+	VMOVDQA32    Z5, K1, Z3
+	VPORD        Z3, Z4, Z4
+	VPSLLD       $0x10, Z0, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z2, Z3
+	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z2, Z2
+	VPSRLD       $0x03, Z2, Z2
+	VPBROADCASTD c32_38000000AVX512<>+0(SB), Z5
+	VPADDD       Z5, Z2, Z5
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
+	VPADDD       Z6, Z5, Z6
+	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z7
+	VSUBPS       Z7, Z6, Z6
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z2, Z7, K1
+	VMOVDQA32    Z6, K1, Z5
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z6
+	VPORD        Z6, Z2, Z6
+	VPBROADCASTD c32_f7fffffAVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z7, Z2, K1
+	VMOVDQA32    Z6, K1, Z5
+	VPORD        Z3, Z5, Z5
+	VPSLLD       $0x10, Z1, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z2, Z3
+	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z2, Z2
+	VPSRLD       $0x03, Z2, Z2
+	VPBROADCASTD c32_38000000AVX512<>+0(SB), Z6
+	VPADDD       Z6, Z2, Z6
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
+	VPADDD       Z7, Z6, Z7
+	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z8
+	VSUBPS       Z8, Z7, Z7
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z8
+	VPCMPD       $0x06, Z2, Z8, K1
+	VMOVDQA32    Z7, K1, Z6
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z7
+	VPORD        Z7, Z2, Z7
+	VPBROADCASTD c32_f7fffffAVX512<>+0(SB), Z8
+	VPCMPD       $0x06, Z8, Z2, K1
+	VMOVDQA32    Z7, K1, Z6
+	VPORD        Z3, Z6, Z6
+	VADDPS       Z6, Z5, Z5
+	VPBROADCASTD c32_7fffffffAVX512<>+0(SB), Z2
+	VPANDD       Z2, Z5, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z5, Z5
+	VPSRLD       $0x18, Z5, Z5
+	VPSRLD       $0x15, Z2, Z3
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z3, Z3
+	VPADDD       Z2, Z3, Z3
+	VPBROADCASTD c32_fffffAVX512<>+0(SB), Z6
+	VPADDD       Z6, Z3, Z3
+	VPSRLD       $0x15, Z3, Z3
+	VPBROADCASTD c32_1c0AVX512<>+0(SB), Z6
+	VPSUBD       Z6, Z3, Z3
+	VPBROADCASTD c32_7bAVX512<>+0(SB), Z6
+	VPMINSD      Z6, Z3, Z3
+	VPBROADCASTD c32_43000000AVX512<>+0(SB), Z6
+	VADDPS       Z6, Z2, Z6
+	VPBROADCASTD c32_43000000AVX512<>+0(SB), Z7
+	VPSUBD       Z7, Z6, Z6
+	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z2, Z7, K1
+	VMOVDQA32    Z6, K1, Z3
+	VPSRLD       $0x15, Z2, Z6
+	VPBROADCASTD c32_7fAVX512<>+0(SB), Z7
+	VPANDD       Z7, Z6, Z6
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z7, Z2, K1
+	VMOVDQA32    Z6, K1, Z3
+	VPORD        Z3, Z5, Z5
+	VPSLLD       $0x08, Z5, Z5
+	VPORD        Z5, Z4, Z4
+	VPSLLD       $0x08, Z0, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z2, Z3
+	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z2, Z2
+	VPSRLD       $0x03, Z2, Z2
+	VPBROADCASTD c32_38000000AVX512<>+0(SB), Z5
+	VPADDD       Z5, Z2, Z5
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
+	VPADDD       Z6, Z5, Z6
+	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z7
+	VSUBPS       Z7, Z6, Z6
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z2, Z7, K1
+	VMOVDQA32    Z6, K1, Z5
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z6
+	VPORD        Z6, Z2, Z6
+	VPBROADCASTD c32_f7fffffAVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z7, Z2, K1
+	VMOVDQA32    Z6, K1, Z5
+	VPORD        Z3, Z5, Z5
+	VPSLLD       $0x08, Z1, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z2, Z3
+	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z2, Z2
+	VPSRLD       $0x03, Z2, Z2
+	VPBROADCASTD c32_38000000AVX512<>+0(SB), Z6
+	VPADDD       Z6, Z2, Z6
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
+	VPADDD       Z7, Z6, Z7
+	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z8
+	VSUBPS       Z8, Z7, Z7
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z8
+	VPCMPD       $0x06, Z2, Z8, K1
+	VMOVDQA32    Z7, K1, Z6
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z7
+	VPORD        Z7, Z2, Z7
+	VPBROADCASTD c32_f7fffffAVX512<>+0(SB), Z8
+	VPCMPD       $0x06, Z8, Z2, K1
+	VMOVDQA32    Z7, K1, Z6
+	VPORD        Z3, Z6, Z6
+	VADDPS       Z6, Z5, Z5
+	VPBROADCASTD c32_7fffffffAVX512<>+0(SB), Z2
+	VPANDD       Z2, Z5, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z5, Z5
+	VPSRLD       $0x18, Z5, Z5
+	VPSRLD       $0x15, Z2, Z3
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z3, Z3
+	VPADDD       Z2, Z3, Z3
+	VPBROADCASTD c32_fffffAVX512<>+0(SB), Z6
+	VPADDD       Z6, Z3, Z3
+	VPSRLD       $0x15, Z3, Z3
+	VPBROADCASTD c32_1c0AVX512<>+0(SB), Z6
+	VPSUBD       Z6, Z3, Z3
+	VPBROADCASTD c32_7bAVX512<>+0(SB), Z6
+	VPMINSD      Z6, Z3, Z3
+	VPBROADCASTD c32_43000000AVX512<>+0(SB), Z6
+	VADDPS       Z6, Z2, Z6
+	VPBROADCASTD c32_43000000AVX512<>+0(SB), Z7
+	VPSUBD       Z7, Z6, Z6
+	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z2, Z7, K1
+	VMOVDQA32    Z6, K1, Z3
+	VPSRLD       $0x15, Z2, Z6
+	VPBROADCASTD c32_7fAVX512<>+0(SB), Z7
+	VPANDD       Z7, Z6, Z6
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z7, Z2, K1
+	VMOVDQA32    Z6, K1, Z3
+	VPORD        Z3, Z5, Z5
+	VPSLLD       $0x10, Z5, Z5
+	VPORD        Z5, Z4, Z4
+	VMOVDQU64    Z0, Z0
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z2
+	VPANDD       Z2, Z0, Z2
+	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z0, Z0
+	VPSRLD       $0x03, Z0, Z0
+	VPBROADCASTD c32_38000000AVX512<>+0(SB), Z3
+	VPADDD       Z3, Z0, Z3
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z5
+	VPADDD       Z5, Z3, Z5
+	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z6
+	VSUBPS       Z6, Z5, Z5
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z0, Z6, K1
+	VMOVDQA32    Z5, K1, Z3
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z5
+	VPORD        Z5, Z0, Z5
+	VPBROADCASTD c32_f7fffffAVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z6, Z0, K1
+	VMOVDQA32    Z5, K1, Z3
+	VPORD        Z2, Z3, Z3
+	VMOVDQU64    Z1, Z0
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z1
+	VPANDD       Z1, Z0, Z1
+	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z2
+	VPANDD       Z2, Z0, Z0
+	VPSRLD       $0x03, Z0, Z0
+	VPBROADCASTD c32_38000000AVX512<>+0(SB), Z2
+	VPADDD       Z2, Z0, Z2
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z5
+	VPADDD       Z5, Z2, Z5
+	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z6
+	VSUBPS       Z6, Z5, Z5
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z0, Z6, K1
+	VMOVDQA32    Z5, K1, Z2
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z5
+	VPORD        Z5, Z0, Z5
+	VPBROADCASTD c32_f7fffffAVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z6, Z0, K1
+	VMOVDQA32    Z5, K1, Z2
+	VPORD        Z1, Z2, Z2
+	VADDPS       Z2, Z3, Z3
+	VPBROADCASTD c32_7fffffffAVX512<>+0(SB), Z0
+	VPANDD       Z0, Z3, Z0
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z1
+	VPANDD       Z1, Z3, Z3
+	VPSRLD       $0x18, Z3, Z3
+	VPSRLD       $0x15, Z0, Z1
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z2
+	VPANDD       Z2, Z1, Z1
+	VPADDD       Z0, Z1, Z1
+	VPBROADCASTD c32_fffffAVX512<>+0(SB), Z2
+	VPADDD       Z2, Z1, Z1
+	VPSRLD       $0x15, Z1, Z1
+	VPBROADCASTD c32_1c0AVX512<>+0(SB), Z2
+	VPSUBD       Z2, Z1, Z1
+	VPBROADCASTD c32_7bAVX512<>+0(SB), Z2
+	VPMINSD      Z2, Z1, Z1
+	VPBROADCASTD c32_43000000AVX512<>+0(SB), Z2
+	VADDPS       Z2, Z0, Z2
+	VPBROADCASTD c32_43000000AVX512<>+0(SB), Z5
+	VPSUBD       Z5, Z2, Z2
+	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z5
+	VPCMPD       $0x06, Z0, Z5, K1
+	VMOVDQA32    Z2, K1, Z1
+	VPSRLD       $0x15, Z0, Z2
+	VPBROADCASTD c32_7fAVX512<>+0(SB), Z5
+	VPANDD       Z5, Z2, Z2
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z5
+	VPCMPD       $0x06, Z5, Z0, K1
+	VMOVDQA32    Z2, K1, Z1
+	VPORD        Z1, Z3, Z3
+	VPSLLD       $0x18, Z3, Z3
+	VPORD        Z3, Z4, Z4
+	VMOVDQA64    Z4, Z0
+	ADDQ         $0x18, R12
+	DECQ         R13
+	JNZ          block_sources
+
+block_sources_done:
+	VBROADCASTSS factor+64(FP), Z1
+	VPSLLD       $0x18, Z0, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z2, Z3
+	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z4
+	VPANDD       Z4, Z2, Z2
+	VPSRLD       $0x03, Z2, Z2
+	VPBROADCASTD c32_38000000AVX512<>+0(SB), Z4
+	VPADDD       Z4, Z2, Z4
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z5
+	VPADDD       Z5, Z4, Z5
+	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z6
+	VSUBPS       Z6, Z5, Z5
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z2, Z6, K1
+	VMOVDQA32    Z5, K1, Z4
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z5
+	VPORD        Z5, Z2, Z5
+	VPBROADCASTD c32_f7fffffAVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z6, Z2, K1
+	VMOVDQA32    Z5, K1, Z4
+	VPORD        Z3, Z4, Z4
+	VMULPS       Z1, Z4, Z4
+	VPBROADCASTD c32_7fffffffAVX512<>+0(SB), Z2
+	VPANDD       Z2, Z4, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z4, Z4
+	VPSRLD       $0x18, Z4, Z4
+	VPSRLD       $0x15, Z2, Z3
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z3, Z3
+	VPADDD       Z2, Z3, Z3
+	VPBROADCASTD c32_fffffAVX512<>+0(SB), Z5
+	VPADDD       Z5, Z3, Z3
+	VPSRLD       $0x15, Z3, Z3
+	VPBROADCASTD c32_1c0AVX512<>+0(SB), Z5
+	VPSUBD       Z5, Z3, Z3
+	VPBROADCASTD c32_7bAVX512<>+0(SB), Z5
+	VPMINSD      Z5, Z3, Z3
+	VPBROADCASTD c32_43000000AVX512<>+0(SB), Z5
+	VADDPS       Z5, Z2, Z5
+	VPBROADCASTD c32_43000000AVX512<>+0(SB), Z6
+	VPSUBD       Z6, Z5, Z5
+	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z2, Z6, K1
+	VMOVDQA32    Z5, K1, Z3
+	VPSRLD       $0x15, Z2, Z5
+	VPBROADCASTD c32_7fAVX512<>+0(SB), Z6
+	VPANDD       Z6, Z5, Z5
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z6, Z2, K1
+	VMOVDQA32    Z5, K1, Z3
+	VPORD        Z3, Z4, Z4
+	VPSLLD       $0x10, Z0, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z2, Z3
+	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z2, Z2
+	VPSRLD       $0x03, Z2, Z2
+	VPBROADCASTD c32_38000000AVX512<>+0(SB), Z5
+	VPADDD       Z5, Z2, Z5
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
+	VPADDD       Z6, Z5, Z6
+	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z7
+	VSUBPS       Z7, Z6, Z6
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z2, Z7, K1
+	VMOVDQA32    Z6, K1, Z5
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z6
+	VPORD        Z6, Z2, Z6
+	VPBROADCASTD c32_f7fffffAVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z7, Z2, K1
+	VMOVDQA32    Z6, K1, Z5
+	VPORD        Z3, Z5, Z5
+	VMULPS       Z1, Z5, Z5
+	VPBROADCASTD c32_7fffffffAVX512<>+0(SB), Z2
+	VPANDD       Z2, Z5, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z5, Z5
+	VPSRLD       $0x18, Z5, Z5
+	VPSRLD       $0x15, Z2, Z3
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z3, Z3
+	VPADDD       Z2, Z3, Z3
+	VPBROADCASTD c32_fffffAVX512<>+0(SB), Z6
+	VPADDD       Z6, Z3, Z3
+	VPSRLD       $0x15, Z3, Z3
+	VPBROADCASTD c32_1c0AVX512<>+0(SB), Z6
+	VPSUBD       Z6, Z3, Z3
+	VPBROADCASTD c32_7bAVX512<>+0(SB), Z6
+	VPMINSD      Z6, Z3, Z3
+	VPBROADCASTD c32_43000000AVX512<>+0(SB), Z6
+	VADDPS       Z6, Z2, Z6
+	VPBROADCASTD c32_43000000AVX512<>+0(SB), Z7
+	VPSUBD       Z7, Z6, Z6
+	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z2, Z7, K1
+	VMOVDQA32    Z6, K1, Z3
+	VPSRLD       $0x15, Z2, Z6
+	VPBROADCASTD c32_7fAVX512<>+0(SB), Z7
+	VPANDD       Z7, Z6, Z6
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z7, Z2, K1
+	VMOVDQA32    Z6, K1, Z3
+	VPORD        Z3, Z5, Z5
+	VPSLLD       $0x08, Z5, Z5
+	VPORD        Z5, Z4, Z4
+	VPSLLD       $0x08, Z0, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z2, Z3
+	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z2, Z2
+	VPSRLD       $0x03, Z2, Z2
+	VPBROADCASTD c32_38000000AVX512<>+0(SB), Z5
+	VPADDD       Z5, Z2, Z5
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
+	VPADDD       Z6, Z5, Z6
+	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z7
+	VSUBPS       Z7, Z6, Z6
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z2, Z7, K1
+	VMOVDQA32    Z6, K1, Z5
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z6
+	VPORD        Z6, Z2, Z6
+	VPBROADCASTD c32_f7fffffAVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z7, Z2, K1
+	VMOVDQA32    Z6, K1, Z5
+	VPORD        Z3, Z5, Z5
+	VMULPS       Z1, Z5, Z5
+	VPBROADCASTD c32_7fffffffAVX512<>+0(SB), Z2
+	VPANDD       Z2, Z5, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z5, Z5
+	VPSRLD       $0x18, Z5, Z5
+	VPSRLD       $0x15, Z2, Z3
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z3, Z3
+	VPADDD       Z2, Z3, Z3
+	VPBROADCASTD c32_fffffAVX512<>+0(SB), Z6
+	VPADDD       Z6, Z3, Z3
+	VPSRLD       $0x15, Z3, Z3
+	VPBROADCASTD c32_1c0AVX512<>+0(SB), Z6
+	VPSUBD       Z6, Z3, Z3
+	VPBROADCASTD c32_7bAVX512<>+0(SB), Z6
+	VPMINSD      Z6, Z3, Z3
+	VPBROADCASTD c32_43000000AVX512<>+0(SB), Z6
+	VADDPS       Z6, Z2, Z6
+	VPBROADCASTD c32_43000000AVX512<>+0(SB), Z7
+	VPSUBD       Z7, Z6, Z6
+	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z2, Z7, K1
+	VMOVDQA32    Z6, K1, Z3
+	VPSRLD       $0x15, Z2, Z6
+	VPBROADCASTD c32_7fAVX512<>+0(SB), Z7
+	VPANDD       Z7, Z6, Z6
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z7, Z2, K1
+	VMOVDQA32    Z6, K1, Z3
+	VPORD        Z3, Z5, Z5
+	VPSLLD       $0x10, Z5, Z5
+	VPORD        Z5, Z4, Z4
+	VMOVDQU64    Z0, Z0
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z2
+	VPANDD       Z2, Z0, Z2
+	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z0, Z0
+	VPSRLD       $0x03, Z0, Z0
+	VPBROADCASTD c32_38000000AVX512<>+0(SB), Z3
+	VPADDD       Z3, Z0, Z3
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z5
+	VPADDD       Z5, Z3, Z5
+	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z6
+	VSUBPS       Z6, Z5, Z5
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z0, Z6, K1
+	VMOVDQA32    Z5, K1, Z3
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z5
+	VPORD        Z5, Z0, Z5
+	VPBROADCASTD c32_f7fffffAVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z6, Z0, K1
+	VMOVDQA32    Z5, K1, Z3
+	VPORD        Z2, Z3, Z3
+	VMULPS       Z1, Z3, Z3
+	VPBROADCASTD c32_7fffffffAVX512<>+0(SB), Z0
+	VPANDD       Z0, Z3, Z0
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z1
+	VPANDD       Z1, Z3, Z3
+	VPSRLD       $0x18, Z3, Z3
+	VPSRLD       $0x15, Z0, Z1
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z2
+	VPANDD       Z2, Z1, Z1
+	VPADDD       Z0, Z1, Z1
+	VPBROADCASTD c32_fffffAVX512<>+0(SB), Z2
+	VPADDD       Z2, Z1, Z1
+	VPSRLD       $0x15, Z1, Z1
+	VPBROADCASTD c32_1c0AVX512<>+0(SB), Z2
+	VPSUBD       Z2, Z1, Z1
+	VPBROADCASTD c32_7bAVX512<>+0(SB), Z2
+	VPMINSD      Z2, Z1, Z1
+	VPBROADCASTD c32_43000000AVX512<>+0(SB), Z2
+	VADDPS       Z2, Z0, Z2
+	VPBROADCASTD c32_43000000AVX512<>+0(SB), Z5
+	VPSUBD       Z5, Z2, Z2
+	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z5
+	VPCMPD       $0x06, Z0, Z5, K1
+	VMOVDQA32    Z2, K1, Z1
+	VPSRLD       $0x15, Z0, Z2
+	VPBROADCASTD c32_7fAVX512<>+0(SB), Z5
+	VPANDD       Z5, Z2, Z2
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z5
+	VPCMPD       $0x06, Z5, Z0, K1
+	VMOVDQA32    Z2, K1, Z1
+	VPORD        Z1, Z3, Z3
+	VPSLLD       $0x18, Z3, Z3
+	VPORD        Z3, Z4, Z4
+	VMOVDQA64    Z4, Z0
+	VMOVDQU64    Z0, 64(R8)
+	MOVQ         start+56(FP), R9
+	LEAQ         64(SI)(R9*1), R9
+	MOVQ         R9, 8(R8)
+	VMOVDQU64    Z0, (R11)(SI*1)
+	TESTQ        CX, CX
+	JZ           block_targets_done
+	MOVQ         AX, R12
+	MOVQ         CX, R13
+
+block_targets:
+	MOVQ      (R12), R14
+	VMOVDQU64 Z0, (R14)(SI*1)
+	ADDQ      $0x18, R12
+	DECQ      R13
+	JNZ       block_targets
+
+block_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+64, SI
+	JMP  block
+
+tail:
+	MOVQ       DI, R9
+	SUBQ       SI, R9
+	JLE        done
+	LEAQ       64(SI), R15
+	CMPQ       R15, DI
+	CMOVQGT    DI, R15
+	MOVQ       R15, R9
+	SUBQ       SI, R9
+	MOVQ       $-1, R12
+	BZHIQ      R9, R12, R12
+	KMOVQ      R12, K1
+	VMOVDQU8.Z (R10)(SI*1), K1, Z0
+	TESTQ      BX, BX
+	JZ         tail_sources_done
+	MOVQ       DX, R12
+	MOVQ       BX, R13
+
+tail_sources:
+	MOVQ         (R12), R14
+	VMOVDQU8.Z   (R14)(SI*1), K1, Z1
+	VPSLLD       $0x18, Z0, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z2, Z3
+	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z4
+	VPANDD       Z4, Z2, Z2
+	VPSRLD       $0x03, Z2, Z2
+	VPBROADCASTD c32_38000000AVX512<>+0(SB), Z4
+	VPADDD       Z4, Z2, Z4
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z5
+	VPADDD       Z5, Z4, Z5
+	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z6
+	VSUBPS       Z6, Z5, Z5
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z2, Z6, K2
+	VMOVDQA32    Z5, K2, Z4
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z5
+	VPORD        Z5, Z2, Z5
+	VPBROADCASTD c32_f7fffffAVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z6, Z2, K2
+	VMOVDQA32    Z5, K2, Z4
+	VPORD        Z3, Z4, Z4
+	VPSLLD       $0x18, Z1, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z2, Z3
+	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z2, Z2
+	VPSRLD       $0x03, Z2, Z2
+	VPBROADCASTD c32_38000000AVX512<>+0(SB), Z5
+	VPADDD       Z5, Z2, Z5
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
+	VPADDD       Z6, Z5, Z6
+	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z7
+	VSUBPS       Z7, Z6, Z6
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z2, Z7, K2
+	VMOVDQA32    Z6, K2, Z5
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z6
+	VPORD        Z6, Z2, Z6
+	VPBROADCASTD c32_f7fffffAVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z7, Z2, K2
+	VMOVDQA32    Z6, K2, Z5
+	VPORD        Z3, Z5, Z5
+	VADDPS       Z5, Z4, Z4
+	VPBROADCASTD c32_7fffffffAVX512<>+0(SB), Z2
+	VPANDD       Z2, Z4, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z4, Z4
+	VPSRLD       $0x18, Z4, Z4
+	VPSRLD       $0x15, Z2, Z3
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z3, Z3
+	VPADDD       Z2, Z3, Z3
+	VPBROADCASTD c32_fffffAVX512<>+0(SB), Z5
+	VPADDD       Z5, Z3, Z3
+	VPSRLD       $0x15, Z3, Z3
+	VPBROADCASTD c32_1c0AVX512<>+0(SB), Z5
+	VPSUBD       Z5, Z3, Z3
+	VPBROADCASTD c32_7bAVX512<>+0(SB), Z5
+	VPMINSD      Z5, Z3, Z3
+	VPBROADCASTD c32_43000000AVX512<>+0(SB), Z5
+	VADDPS       Z5, Z2, Z5
+	VPBROADCASTD c32_43000000AVX512<>+0(SB), Z6
+	VPSUBD       Z6, Z5, Z5
+	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z2, Z6, K2
+	VMOVDQA32    Z5, K2, Z3
+	VPSRLD       $0x15, Z2, Z5
+	VPBROADCASTD c32_7fAVX512<>+0(SB), Z6
+	VPANDD       Z6, Z5, Z5
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z6, Z2, K2
+	VMOVDQA32    Z5, K2, Z3
+	VPORD        Z3, Z4, Z4
+	VPSLLD       $0x10, Z0, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z2, Z3
+	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z2, Z2
+	VPSRLD       $0x03, Z2, Z2
+	VPBROADCASTD c32_38000000AVX512<>+0(SB), Z5
+	VPADDD       Z5, Z2, Z5
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
+	VPADDD       Z6, Z5, Z6
+	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z7
+	VSUBPS       Z7, Z6, Z6
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z2, Z7, K2
+	VMOVDQA32    Z6, K2, Z5
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z6
+	VPORD        Z6, Z2, Z6
+	VPBROADCASTD c32_f7fffffAVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z7, Z2, K2
+	VMOVDQA32    Z6, K2, Z5
+	VPORD        Z3, Z5, Z5
+	VPSLLD       $0x10, Z1, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z2, Z3
+	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z2, Z2
+	VPSRLD       $0x03, Z2, Z2
+	VPBROADCASTD c32_38000000AVX512<>+0(SB), Z6
+	VPADDD       Z6, Z2, Z6
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
+	VPADDD       Z7, Z6, Z7
+	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z8
+	VSUBPS       Z8, Z7, Z7
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z8
+	VPCMPD       $0x06, Z2, Z8, K2
+	VMOVDQA32    Z7, K2, Z6
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z7
+	VPORD        Z7, Z2, Z7
+	VPBROADCASTD c32_f7fffffAVX512<>+0(SB), Z8
+	VPCMPD       $0x06, Z8, Z2, K2
+	VMOVDQA32    Z7, K2, Z6
+	VPORD        Z3, Z6, Z6
+	VADDPS       Z6, Z5, Z5
+	VPBROADCASTD c32_7fffffffAVX512<>+0(SB), Z2
+	VPANDD       Z2, Z5, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z5, Z5
+	VPSRLD       $0x18, Z5, Z5
+	VPSRLD       $0x15, Z2, Z3
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z3, Z3
+	VPADDD       Z2, Z3, Z3
+	VPBROADCASTD c32_fffffAVX512<>+0(SB), Z6
+	VPADDD       Z6, Z3, Z3
+	VPSRLD       $0x15, Z3, Z3
+	VPBROADCASTD c32_1c0AVX512<>+0(SB), Z6
+	VPSUBD       Z6, Z3, Z3
+	VPBROADCASTD c32_7bAVX512<>+0(SB), Z6
+	VPMINSD      Z6, Z3, Z3
+	VPBROADCASTD c32_43000000AVX512<>+0(SB), Z6
+	VADDPS       Z6, Z2, Z6
+	VPBROADCASTD c32_43000000AVX512<>+0(SB), Z7
+	VPSUBD       Z7, Z6, Z6
+	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z2, Z7, K2
+	VMOVDQA32    Z6, K2, Z3
+	VPSRLD       $0x15, Z2, Z6
+	VPBROADCASTD c32_7fAVX512<>+0(SB), Z7
+	VPANDD       Z7, Z6, Z6
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z7, Z2, K2
+	VMOVDQA32    Z6, K2, Z3
+	VPORD        Z3, Z5, Z5
+	VPSLLD       $0x08, Z5, Z5
+	VPORD        Z5, Z4, Z4
+	VPSLLD       $0x08, Z0, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z2, Z3
+	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z2, Z2
+	VPSRLD       $0x03, Z2, Z2
+	VPBROADCASTD c32_38000000AVX512<>+0(SB), Z5
+	VPADDD       Z5, Z2, Z5
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
+	VPADDD       Z6, Z5, Z6
+	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z7
+	VSUBPS       Z7, Z6, Z6
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z2, Z7, K2
+	VMOVDQA32    Z6, K2, Z5
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z6
+	VPORD        Z6, Z2, Z6
+	VPBROADCASTD c32_f7fffffAVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z7, Z2, K2
+	VMOVDQA32    Z6, K2, Z5
+	VPORD        Z3, Z5, Z5
+	VPSLLD       $0x08, Z1, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z2, Z3
+	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z2, Z2
+	VPSRLD       $0x03, Z2, Z2
+	VPBROADCASTD c32_38000000AVX512<>+0(SB), Z6
+	VPADDD       Z6, Z2, Z6
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
+	VPADDD       Z7, Z6, Z7
+	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z8
+	VSUBPS       Z8, Z7, Z7
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z8
+	VPCMPD       $0x06, Z2, Z8, K2
+	VMOVDQA32    Z7, K2, Z6
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z7
+	VPORD        Z7, Z2, Z7
+	VPBROADCASTD c32_f7fffffAVX512<>+0(SB), Z8
+	VPCMPD       $0x06, Z8, Z2, K2
+	VMOVDQA32    Z7, K2, Z6
+	VPORD        Z3, Z6, Z6
+	VADDPS       Z6, Z5, Z5
+	VPBROADCASTD c32_7fffffffAVX512<>+0(SB), Z2
+	VPANDD       Z2, Z5, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z5, Z5
+	VPSRLD       $0x18, Z5, Z5
+	VPSRLD       $0x15, Z2, Z3
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z3, Z3
+	VPADDD       Z2, Z3, Z3
+	VPBROADCASTD c32_fffffAVX512<>+0(SB), Z6
+	VPADDD       Z6, Z3, Z3
+	VPSRLD       $0x15, Z3, Z3
+	VPBROADCASTD c32_1c0AVX512<>+0(SB), Z6
+	VPSUBD       Z6, Z3, Z3
+	VPBROADCASTD c32_7bAVX512<>+0(SB), Z6
+	VPMINSD      Z6, Z3, Z3
+	VPBROADCASTD c32_43000000AVX512<>+0(SB), Z6
+	VADDPS       Z6, Z2, Z6
+	VPBROADCASTD c32_43000000AVX512<>+0(SB), Z7
+	VPSUBD       Z7, Z6, Z6
+	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z2, Z7, K2
+	VMOVDQA32    Z6, K2, Z3
+	VPSRLD       $0x15, Z2, Z6
+	VPBROADCASTD c32_7fAVX512<>+0(SB), Z7
+	VPANDD       Z7, Z6, Z6
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z7, Z2, K2
+	VMOVDQA32    Z6, K2, Z3
+	VPORD        Z3, Z5, Z5
+	VPSLLD       $0x10, Z5, Z5
+	VPORD        Z5, Z4, Z4
+	VMOVDQU64    Z0, Z0
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z2
+	VPANDD       Z2, Z0, Z2
+	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z0, Z0
+	VPSRLD       $0x03, Z0, Z0
+	VPBROADCASTD c32_38000000AVX512<>+0(SB), Z3
+	VPADDD       Z3, Z0, Z3
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z5
+	VPADDD       Z5, Z3, Z5
+	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z6
+	VSUBPS       Z6, Z5, Z5
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z0, Z6, K2
+	VMOVDQA32    Z5, K2, Z3
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z5
+	VPORD        Z5, Z0, Z5
+	VPBROADCASTD c32_f7fffffAVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z6, Z0, K2
+	VMOVDQA32    Z5, K2, Z3
+	VPORD        Z2, Z3, Z3
+	VMOVDQU64    Z1, Z0
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z1
+	VPANDD       Z1, Z0, Z1
+	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z2
+	VPANDD       Z2, Z0, Z0
+	VPSRLD       $0x03, Z0, Z0
+	VPBROADCASTD c32_38000000AVX512<>+0(SB), Z2
+	VPADDD       Z2, Z0, Z2
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z5
+	VPADDD       Z5, Z2, Z5
+	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z6
+	VSUBPS       Z6, Z5, Z5
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z0, Z6, K2
+	VMOVDQA32    Z5, K2, Z2
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z5
+	VPORD        Z5, Z0, Z5
+	VPBROADCASTD c32_f7fffffAVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z6, Z0, K2
+	VMOVDQA32    Z5, K2, Z2
+	VPORD        Z1, Z2, Z2
+	VADDPS       Z2, Z3, Z3
+	VPBROADCASTD c32_7fffffffAVX512<>+0(SB), Z0
+	VPANDD       Z0, Z3, Z0
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z1
+	VPANDD       Z1, Z3, Z3
+	VPSRLD       $0x18, Z3, Z3
+	VPSRLD       $0x15, Z0, Z1
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z2
+	VPANDD       Z2, Z1, Z1
+	VPADDD       Z0, Z1, Z1
+	VPBROADCASTD c32_fffffAVX512<>+0(SB), Z2
+	VPADDD       Z2, Z1, Z1
+	VPSRLD       $0x15, Z1, Z1
+	VPBROADCASTD c32_1c0AVX512<>+0(SB), Z2
+	VPSUBD       Z2, Z1, Z1
+	VPBROADCASTD c32_7bAVX512<>+0(SB), Z2
+	VPMINSD      Z2, Z1, Z1
+	VPBROADCASTD c32_43000000AVX512<>+0(SB), Z2
+	VADDPS       Z2, Z0, Z2
+	VPBROADCASTD c32_43000000AVX512<>+0(SB), Z5
+	VPSUBD       Z5, Z2, Z2
+	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z5
+	VPCMPD       $0x06, Z0, Z5, K2
+	VMOVDQA32    Z2, K2, Z1
+	VPSRLD       $0x15, Z0, Z2
+	VPBROADCASTD c32_7fAVX512<>+0(SB), Z5
+	VPANDD       Z5, Z2, Z2
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z5
+	VPCMPD       $0x06, Z5, Z0, K2
+	VMOVDQA32    Z2, K2, Z1
+	VPORD        Z1, Z3, Z3
+	VPSLLD       $0x18, Z3, Z3
+	VPORD        Z3, Z4, Z4
+	VMOVDQA64    Z4, Z0
+	ADDQ         $0x18, R12
+	DECQ         R13
+	JNZ          tail_sources
+
+tail_sources_done:
+	VBROADCASTSS factor+64(FP), Z1
+	VPSLLD       $0x18, Z0, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z2, Z3
+	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z4
+	VPANDD       Z4, Z2, Z2
+	VPSRLD       $0x03, Z2, Z2
+	VPBROADCASTD c32_38000000AVX512<>+0(SB), Z4
+	VPADDD       Z4, Z2, Z4
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z5
+	VPADDD       Z5, Z4, Z5
+	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z6
+	VSUBPS       Z6, Z5, Z5
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z2, Z6, K2
+	VMOVDQA32    Z5, K2, Z4
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z5
+	VPORD        Z5, Z2, Z5
+	VPBROADCASTD c32_f7fffffAVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z6, Z2, K2
+	VMOVDQA32    Z5, K2, Z4
+	VPORD        Z3, Z4, Z4
+	VMULPS       Z1, Z4, Z4
+	VPBROADCASTD c32_7fffffffAVX512<>+0(SB), Z2
+	VPANDD       Z2, Z4, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z4, Z4
+	VPSRLD       $0x18, Z4, Z4
+	VPSRLD       $0x15, Z2, Z3
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z3, Z3
+	VPADDD       Z2, Z3, Z3
+	VPBROADCASTD c32_fffffAVX512<>+0(SB), Z5
+	VPADDD       Z5, Z3, Z3
+	VPSRLD       $0x15, Z3, Z3
+	VPBROADCASTD c32_1c0AVX512<>+0(SB), Z5
+	VPSUBD       Z5, Z3, Z3
+	VPBROADCASTD c32_7bAVX512<>+0(SB), Z5
+	VPMINSD      Z5, Z3, Z3
+	VPBROADCASTD c32_43000000AVX512<>+0(SB), Z5
+	VADDPS       Z5, Z2, Z5
+	VPBROADCASTD c32_43000000AVX512<>+0(SB), Z6
+	VPSUBD       Z6, Z5, Z5
+	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z2, Z6, K2
+	VMOVDQA32    Z5, K2, Z3
+	VPSRLD       $0x15, Z2, Z5
+	VPBROADCASTD c32_7fAVX512<>+0(SB), Z6
+	VPANDD       Z6, Z5, Z5
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z6, Z2, K2
+	VMOVDQA32    Z5, K2, Z3
+	VPORD        Z3, Z4, Z4
+	VPSLLD       $0x10, Z0, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z2, Z3
+	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z2, Z2
+	VPSRLD       $0x03, Z2, Z2
+	VPBROADCASTD c32_38000000AVX512<>+0(SB), Z5
+	VPADDD       Z5, Z2, Z5
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
+	VPADDD       Z6, Z5, Z6
+	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z7
+	VSUBPS       Z7, Z6, Z6
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z2, Z7, K2
+	VMOVDQA32    Z6, K2, Z5
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z6
+	VPORD        Z6, Z2, Z6
+	VPBROADCASTD c32_f7fffffAVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z7, Z2, K2
+	VMOVDQA32    Z6, K2, Z5
+	VPORD        Z3, Z5, Z5
+	VMULPS       Z1, Z5, Z5
+	VPBROADCASTD c32_7fffffffAVX512<>+0(SB), Z2
+	VPANDD       Z2, Z5, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z5, Z5
+	VPSRLD       $0x18, Z5, Z5
+	VPSRLD       $0x15, Z2, Z3
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z3, Z3
+	VPADDD       Z2, Z3, Z3
+	VPBROADCASTD c32_fffffAVX512<>+0(SB), Z6
+	VPADDD       Z6, Z3, Z3
+	VPSRLD       $0x15, Z3, Z3
+	VPBROADCASTD c32_1c0AVX512<>+0(SB), Z6
+	VPSUBD       Z6, Z3, Z3
+	VPBROADCASTD c32_7bAVX512<>+0(SB), Z6
+	VPMINSD      Z6, Z3, Z3
+	VPBROADCASTD c32_43000000AVX512<>+0(SB), Z6
+	VADDPS       Z6, Z2, Z6
+	VPBROADCASTD c32_43000000AVX512<>+0(SB), Z7
+	VPSUBD       Z7, Z6, Z6
+	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z2, Z7, K2
+	VMOVDQA32    Z6, K2, Z3
+	VPSRLD       $0x15, Z2, Z6
+	VPBROADCASTD c32_7fAVX512<>+0(SB), Z7
+	VPANDD       Z7, Z6, Z6
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z7, Z2, K2
+	VMOVDQA32    Z6, K2, Z3
+	VPORD        Z3, Z5, Z5
+	VPSLLD       $0x08, Z5, Z5
+	VPORD        Z5, Z4, Z4
+	VPSLLD       $0x08, Z0, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z2, Z3
+	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z2, Z2
+	VPSRLD       $0x03, Z2, Z2
+	VPBROADCASTD c32_38000000AVX512<>+0(SB), Z5
+	VPADDD       Z5, Z2, Z5
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
+	VPADDD       Z6, Z5, Z6
+	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z7
+	VSUBPS       Z7, Z6, Z6
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z2, Z7, K2
+	VMOVDQA32    Z6, K2, Z5
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z6
+	VPORD        Z6, Z2, Z6
+	VPBROADCASTD c32_f7fffffAVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z7, Z2, K2
+	VMOVDQA32    Z6, K2, Z5
+	VPORD        Z3, Z5, Z5
+	VMULPS       Z1, Z5, Z5
+	VPBROADCASTD c32_7fffffffAVX512<>+0(SB), Z2
+	VPANDD       Z2, Z5, Z2
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z5, Z5
+	VPSRLD       $0x18, Z5, Z5
+	VPSRLD       $0x15, Z2, Z3
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z3, Z3
+	VPADDD       Z2, Z3, Z3
+	VPBROADCASTD c32_fffffAVX512<>+0(SB), Z6
+	VPADDD       Z6, Z3, Z3
+	VPSRLD       $0x15, Z3, Z3
+	VPBROADCASTD c32_1c0AVX512<>+0(SB), Z6
+	VPSUBD       Z6, Z3, Z3
+	VPBROADCASTD c32_7bAVX512<>+0(SB), Z6
+	VPMINSD      Z6, Z3, Z3
+	VPBROADCASTD c32_43000000AVX512<>+0(SB), Z6
+	VADDPS       Z6, Z2, Z6
+	VPBROADCASTD c32_43000000AVX512<>+0(SB), Z7
+	VPSUBD       Z7, Z6, Z6
+	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z2, Z7, K2
+	VMOVDQA32    Z6, K2, Z3
+	VPSRLD       $0x15, Z2, Z6
+	VPBROADCASTD c32_7fAVX512<>+0(SB), Z7
+	VPANDD       Z7, Z6, Z6
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z7
+	VPCMPD       $0x06, Z7, Z2, K2
+	VMOVDQA32    Z6, K2, Z3
+	VPORD        Z3, Z5, Z5
+	VPSLLD       $0x10, Z5, Z5
+	VPORD        Z5, Z4, Z4
+	VMOVDQU64    Z0, Z0
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z2
+	VPANDD       Z2, Z0, Z2
+	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z0, Z0
+	VPSRLD       $0x03, Z0, Z0
+	VPBROADCASTD c32_38000000AVX512<>+0(SB), Z3
+	VPADDD       Z3, Z0, Z3
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z5
+	VPADDD       Z5, Z3, Z5
+	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z6
+	VSUBPS       Z6, Z5, Z5
+	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z0, Z6, K2
+	VMOVDQA32    Z5, K2, Z3
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z5
+	VPORD        Z5, Z0, Z5
+	VPBROADCASTD c32_f7fffffAVX512<>+0(SB), Z6
+	VPCMPD       $0x06, Z6, Z0, K2
+	VMOVDQA32    Z5, K2, Z3
+	VPORD        Z2, Z3, Z3
+	VMULPS       Z1, Z3, Z3
+	VPBROADCASTD c32_7fffffffAVX512<>+0(SB), Z0
+	VPANDD       Z0, Z3, Z0
+	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z1
+	VPANDD       Z1, Z3, Z3
+	VPSRLD       $0x18, Z3, Z3
+	VPSRLD       $0x15, Z0, Z1
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z2
+	VPANDD       Z2, Z1, Z1
+	VPADDD       Z0, Z1, Z1
+	VPBROADCASTD c32_fffffAVX512<>+0(SB), Z2
+	VPADDD       Z2, Z1, Z1
+	VPSRLD       $0x15, Z1, Z1
+	VPBROADCASTD c32_1c0AVX512<>+0(SB), Z2
+	VPSUBD       Z2, Z1, Z1
+	VPBROADCASTD c32_7bAVX512<>+0(SB), Z2
+	VPMINSD      Z2, Z1, Z1
+	VPBROADCASTD c32_43000000AVX512<>+0(SB), Z2
+	VADDPS       Z2, Z0, Z2
+	VPBROADCASTD c32_43000000AVX512<>+0(SB), Z5
+	VPSUBD       Z5, Z2, Z2
+	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z5
+	VPCMPD       $0x06, Z0, Z5, K2
+	VMOVDQA32    Z2, K2, Z1
+	VPSRLD       $0x15, Z0, Z2
+	VPBROADCASTD c32_7fAVX512<>+0(SB), Z5
+	VPANDD       Z5, Z2, Z2
+	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z5
+	VPCMPD       $0x06, Z5, Z0, K2
+	VMOVDQA32    Z2, K2, Z1
+	VPORD        Z1, Z3, Z3
+	VPSLLD       $0x18, Z3, Z3
+	VPORD        Z3, Z4, Z4
+	VMOVDQA64    Z4, Z0
+	VMOVDQU64    Z0, 64(R8)
+	MOVQ         start+56(FP), R9
+	LEAQ         (R15)(R9*1), R9
+	MOVQ         R9, 8(R8)
+	VMOVDQU8     Z0, K1, (R11)(SI*1)
+	TESTQ        CX, CX
+	JZ           tail_targets_done
+	MOVQ         AX, R12
+	MOVQ         CX, R13
 
 tail_targets:
 	MOVQ     (R12), R14

@@ -6,9 +6,10 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
-	"unsafe"
 
 	"github.com/weft-fabric/weft/reduce"
 )
@@ -211,33 +212,42 @@ func BenchmarkThreshold(b *testing.B) {
 }
 
 // BenchmarkLogged holds in-place sums of two buffers with a log against those
-// without: medians of rounds in which the two alternate.
+// without, as two ranks of one host do them: two threads that start together, each
+// with one half of the buffers. Medians of rounds in which the two alternate, timed
+// by the thread that ends last.
 func BenchmarkLogged(b *testing.B) {
-	const rounds = 101
+	const rounds = 201
 	var out strings.Builder
 	fmt.Fprint(&out, "\n| bytes of a buffer | path | without, us | with a log | ratio |\n|---|---|---|---|---|\n")
-	log := make([]byte, reduce.LogSize+64)
-	log = log[-uintptr(unsafe.Pointer(&log[0]))%64:]
-	for _, size := range []int{4 << 10, 64 << 10, 512 << 10, 1 << 20, 4 << 20} {
+	for _, size := range []int{8 << 10, 128 << 10, 1 << 20, 2 << 20, 8 << 20} {
+		bufs := [][]byte{make([]byte, size), make([]byte, size)}
 		for _, p := range reduce.Paths() {
 			restore := reduce.Use(p, never)
-			bufs := [][]byte{make([]byte, size), make([]byte, size)}
 			var took [2][rounds]float64
-			repeat := max(1, (256<<10)/size)
-			for round := range rounds {
-				for i := range took {
-					began := time.Now()
-					for range repeat {
-						if i == 0 {
-							reduce.ApplyAll(reduce.Float32, reduce.Sum, bufs, bufs)
-						} else {
-							reduce.ResetLog(log)
-							reduce.ApplyAllLogged(reduce.Float32, reduce.Sum, bufs, bufs, log, 0)
-						}
+			var arrived, ended atomic.Int64
+			rank := func(k int) {
+				half := [][]byte{bufs[0][k*size/2:][:size/2], bufs[1][k*size/2:][:size/2]}
+				log := newLog()
+				for i := range int64(2 * rounds) {
+					for arrived.Add(1); arrived.Load() < 2*(i+1); {
+						continue
 					}
-					took[i][round] = time.Since(began).Seconds() / float64(repeat) * 1e6
+					began := time.Now()
+					if i%2 == 0 {
+						reduce.ApplyAll(reduce.Float32, reduce.Sum, half, half)
+					} else {
+						reduce.ResetLog(log)
+						reduce.ApplyAllLogged(reduce.Float32, reduce.Sum, half, half, log, 0)
+					}
+					if ended.Add(1) == 2*(i+1) {
+						took[i%2][i/2] = time.Since(began).Seconds() * 1e6
+					}
 				}
 			}
+			var other sync.WaitGroup
+			other.Go(func() { rank(1) })
+			rank(0)
+			other.Wait()
 			restore()
 			slices.Sort(took[0][:])
 			slices.Sort(took[1][:])

@@ -490,6 +490,41 @@ func callLogged(k kernel, wide bool, dsts *[]byte, nd int, srcs *[]byte, ns, fro
 	}
 }
 
+// callMean runs the averaging kernel of a floating-point type, which keeps a log.
+func callMean(t Type, wide bool, dsts *[]byte, nd int, srcs *[]byte, ns, from, to int, log *byte, start int, factor float64) {
+	if wide {
+		switch t {
+		case Float32:
+			meanFloat32LoggedAVX512(dsts, nd, srcs, ns, from, to, log, start, float32(factor))
+		case Float64:
+			meanFloat64LoggedAVX512(dsts, nd, srcs, ns, from, to, log, start, factor)
+		case Float16:
+			meanFloat16LoggedAVX512(dsts, nd, srcs, ns, from, to, log, start, float32(factor))
+		case BFloat16:
+			meanBFloat16LoggedAVX512(dsts, nd, srcs, ns, from, to, log, start, float32(factor))
+		case Float8E4M3:
+			meanFloat8E4M3LoggedAVX512(dsts, nd, srcs, ns, from, to, log, start, float32(factor))
+		case Float8E5M2:
+			meanFloat8E5M2LoggedAVX512(dsts, nd, srcs, ns, from, to, log, start, float32(factor))
+		}
+		return
+	}
+	switch t {
+	case Float32:
+		meanFloat32LoggedAVX2(dsts, nd, srcs, ns, from, to, log, start, float32(factor))
+	case Float64:
+		meanFloat64LoggedAVX2(dsts, nd, srcs, ns, from, to, log, start, factor)
+	case Float16:
+		meanFloat16LoggedAVX2(dsts, nd, srcs, ns, from, to, log, start, float32(factor))
+	case BFloat16:
+		meanBFloat16LoggedAVX2(dsts, nd, srcs, ns, from, to, log, start, float32(factor))
+	case Float8E4M3:
+		meanFloat8E4M3LoggedAVX2(dsts, nd, srcs, ns, from, to, log, start, float32(factor))
+	case Float8E5M2:
+		meanFloat8E5M2LoggedAVX2(dsts, nd, srcs, ns, from, to, log, start, float32(factor))
+	}
+}
+
 // callScale runs the scaling kernel of a floating-point type.
 func callScale(t Type, wide bool, dst, src *byte, from, to int, factor float64) {
 	if wide {

@@ -30,7 +30,7 @@ const (
 	logBlock = 8 << 10
 
 	// LogSize is how many bytes a log has. The largest block is that of plain Go;
-	// kernels use up to 256 bytes of it, the registers of one round.
+	// kernels use up to 512 bytes of it, the registers of one round.
 	LogSize = logHead + logBlock
 )
 

@@ -103,7 +103,8 @@ func kernelRange(t Type, op Op, k kernel, dsts, srcs [][]byte, from, to int, pas
 // vectorsLogged reduces two sources or more from a byte on, keeping a log, and
 // returns how far kernels can go.
 func vectorsLogged(t Type, op Op, dsts, srcs [][]byte, log []byte, start, from, n int) int {
-	if active == pathPortable || op == Avg {
+	mean := op == Avg
+	if active == pathPortable || mean && !t.Float() {
 		return from
 	}
 	k := kernels[t][op.pairwise()]
@@ -112,7 +113,11 @@ func vectorsLogged(t Type, op Op, dsts, srcs [][]byte, log []byte, start, from, 
 	}
 	for from < n {
 		to := min(n, from+stretch)
-		callLogged(k, active == pathAVX512, &dsts[0], len(dsts), &srcs[0], len(srcs), from, to, &log[0], start)
+		if mean {
+			callMean(t, active == pathAVX512, &dsts[0], len(dsts), &srcs[0], len(srcs), from, to, &log[0], start, 1/float64(len(srcs)))
+		} else {
+			callLogged(k, active == pathAVX512, &dsts[0], len(dsts), &srcs[0], len(srcs), from, to, &log[0], start)
+		}
 		from = to
 	}
 	return from

@@ -74,6 +74,23 @@ func (f floatFormat) step(op operation) func(*gen, reg.VecVirtual, Op) {
 	}
 }
 
+func (f floatFormat) kernel(op operation, name string) kernel {
+	return kernel{name: name + f.name, half: f.half, unroll: f.unroll, cheap: f.parts == 1, long: f.parts == 4, step: f.step(op)}
+}
+
+// factor is the Go type of a factor.
+func (f floatFormat) factor() string {
+	if f.double {
+		return "float64"
+	}
+	return "float32"
+}
+
+// scale multiplies a vector by a factor in every lane.
+func (f floatFormat) scale(g *gen, v, factor reg.VecVirtual) {
+	f.apply(g, v, func(x reg.VecVirtual, _ int) { g.float(prod, f.double, x, factor) })
+}
+
 // float computes a = a op b; a is the first operand, whose NaN wins.
 func (g *gen) float(op operation, double bool, a reg.VecVirtual, b Op) {
 	add, mul, least2, greatest2, compare := VADDPS, VMULPS, VMINPS, VMAXPS, VCMPPS

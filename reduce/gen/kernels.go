@@ -36,7 +36,7 @@ var kernels = func() []kernel {
 		kernel{name: "xorBits", unroll: 4, cheap: true, step: func(g *gen, a reg.VecVirtual, b Op) { g.xor(b, a, a) }})
 	for _, f := range formats {
 		for op, name := range operationNames {
-			list = append(list, kernel{name: name + f.name, half: f.half, unroll: f.unroll, cheap: f.parts == 1, long: f.parts == 4, step: f.step(operation(op))})
+			list = append(list, f.kernel(operation(op), name))
 		}
 	}
 	return list
