@@ -92,10 +92,11 @@ func (t *Table) names(op sched.Collective, canonical bool) []string {
 	return list
 }
 
-// liked lists algorithms from the plainest on. Of those that take equally long
-// within a slack, which is less than the links can be known, the plainest is
-// chosen; those not listed come last.
-var liked = []string{"direct", "ring", "recursive-doubling", "halving-doubling", "rank-order", "one-shot", "rabenseifner",
+// liked lists algorithms in the order in which they are taken of those that take
+// equally long within a slack, which is less than the links can be known: first
+// those that sum in the order of ranks, so that results depend on measured links
+// as little as can be, then from the plainest on; those not listed come last.
+var liked = []string{"one-shot", "rank-order", "direct", "ring", "recursive-doubling", "halving-doubling", "rabenseifner",
 	"binomial", "tree", "double-binary-tree", "bruck", "pairwise", "pat", "dissemination", "hierarchical"}
 
 // slack is the part of a time that a choice must save over a plainer one.
@@ -161,9 +162,11 @@ func (t *Table) messages(key plain) (*Pick, error) {
 		return nil, fmt.Errorf("no algorithm does %s with %d ranks on %d hosts", key.op, t.n, t.many)
 	}
 	slices.SortStableFunc(list, byTime)
-	for i := range list[:min(len(list), 3)] {
-		if err := t.refine(&list[i], key.class); err != nil {
-			return nil, err
+	for i := range list {
+		if i < 3 || liking(list[i].algo) < 2 {
+			if err := t.refine(&list[i], key.class); err != nil {
+				return nil, err
+			}
 		}
 	}
 	slices.SortStableFunc(list, byTime)
@@ -197,8 +200,13 @@ func (t *Table) refine(x *timed, class int) error {
 	for _, pieces := range []int{1, 4, 16} {
 		for _, channels := range []int{1, 2, 4} {
 			cut := int64(pieces * channels)
+			message := smallest(class) / cut / int64(t.n)
 			switch {
-			case cut == 1, smallest(class)/cut < finest*int64(t.n), pieces > 1 && !t.cuts(x.way), channels > 1 && t.many == 1 && t.links.Cores < channels*t.n:
+			case cut == 1, message < finest:
+				continue
+			case pieces > 1 && !t.cuts(x.way):
+				continue
+			case channels > 1 && (message < wide || t.many == 1 && t.links.Cores < channels*t.n):
 				continue
 			case x.Time-max(x.Cores, x.Out) < x.Time/slack:
 				return nil
@@ -217,9 +225,13 @@ func (t *Table) refine(x *timed, class int) error {
 	return nil
 }
 
-// finest is the size in bytes of a rank's messages below which they are not cut
-// any further: about where a message's own cost is that of its bytes.
-const finest = 4 << 10
+// The sizes in bytes of a rank's messages below which they are not cut any
+// further: into pieces, about where a message's own cost is that of its bytes;
+// into channels, each of which takes a goroutine besides.
+const (
+	finest = 4 << 10
+	wide   = 64 << 10
+)
 
 // cuts reports whether an algorithm's program depends on the number of pieces.
 func (t *Table) cuts(w way) bool {
