@@ -19,7 +19,7 @@ import (
 //	192  call of odd operations
 //	256  mid: sums are there; where
 //	320  leave: done with everybody else's memory
-//	384  progress: how much of the sums is stored
+//	384  progress: how much of the sums is stored; whose message is waited for
 //	448  shrink: what the rank proposes (shrink.go)
 //	640  word of a failure, left by another rank (failure.go)
 //	896  who no longer uses this board, a bit a rank
@@ -57,6 +57,17 @@ func (b board) word(i int) *uint64 { return (*uint64)(unsafe.Pointer(&b[16+8*i])
 // progress counts half steps of the sums of the current operation: odd when a
 // block's sum is in the journal, even when it is stored everywhere.
 func (b board) progress() *wait.Flag { return wait.At(b[atProgress:]) }
+
+// waitsFor tells the others whose message, or whose room for one, this rank
+// waits for, at which action of which channel; nobody's if rank is negative.
+func (b board) waitsFor(rank, channel, at int) {
+	atomicAt(b, atProgress+16).Store(uint64(uint32(rank+1)) | uint64(uint16(channel))<<32 | uint64(uint16(at))<<48)
+}
+
+func (b board) waiting() (rank, channel, at int) {
+	v := atomicAt(b, atProgress+16).Load()
+	return int(uint32(v)) - 1, int(uint16(v >> 32)), int(uint16(v >> 48))
+}
 
 // called gives the call that a rank entered last, and when, in nanoseconds of
 // the host's clock.

@@ -48,6 +48,9 @@ func (c *Comm) late() *Failure {
 			if !c.did(b, o.call.Seq) {
 				behind = append(behind, i)
 				at = ", not done with it"
+				if r, ch, k := b.waiting(); c.phase == moving && r >= 0 {
+					at = fmt.Sprintf(", waits for rank %d at step %d of channel %d", r, k, ch)
+				}
 			}
 			f.Report = append(f.Report, fmt.Sprintf("rank %d: entered operation %d (%s)%s%s%s", i, call.Seq, &call, c.ago(i, began), at, state))
 		}
@@ -58,13 +61,36 @@ func (c *Comm) late() *Failure {
 	f.Culprits = missing
 	what := "did not enter it"
 	if len(missing) == 0 {
-		f.Culprits, what = behind, "entered it but did not go on"
+		f.Culprits, what = c.chain(boards, behind), "entered it but did not go on"
 	}
 	if stuck := c.stopped(f.Culprits); len(stuck) > 0 {
 		f.Culprits = stuck
 	}
 	f.Err = fmt.Errorf("%s after %s at %s: %s %s; %s", "time limit passed", waited, phases[c.phase], ranks(f.Culprits), what, c.lastWords(f))
 	return f
+}
+
+// chain follows who waits for whom from this rank on to those that wait for
+// nobody, or round in a circle.
+func (c *Comm) chain(boards []board, behind []int) []int {
+	if c.phase != moving {
+		return behind
+	}
+	seen := map[int]bool{}
+	for at := c.rank; ; {
+		if boards[at] == nil {
+			return []int{at}
+		}
+		next, _, _ := boards[at].waiting()
+		if next < 0 || next >= len(boards) {
+			return []int{at}
+		}
+		if seen[at] {
+			return behind
+		}
+		seen[at] = true
+		at = next
+	}
 }
 
 // lastWords is the report of the first culprit.

@@ -16,7 +16,7 @@ type script struct {
 	tmp      int // chunks of scratch
 }
 
-// action is one of them, and the receives that may be announced before it.
+// action is one of them, and the receives that may be announced before its send.
 type action struct {
 	step.Action
 	announce []int32 // places in the channel
@@ -172,9 +172,17 @@ func (c *Comm) runScript(o *op) error {
 			return err
 		}
 	}
+	mine := c.boards[c.rank]
+	if c.world.mem != nil {
+		err = c.arrive(o)
+	} else {
+		mine.setCall(&o.call, o.began)
+		mine.entry(o.call.Seq).flag().Post(o.call.Seq)
+	}
+	if err != nil {
+		return err
+	}
 	c.phase = moving
-	c.boards[c.rank].setCall(&o.call, o.began)
-	c.boards[c.rank].entry(o.call.Seq).flag().Post(o.call.Seq)
 	c.port.Begin(&o.call, c.stopFn)
 	sp := c.space(o, s)
 	if len(s.channels) == 1 {
@@ -182,16 +190,40 @@ func (c *Comm) runScript(o *op) error {
 	} else {
 		err = c.runChannels(o, sp, s)
 	}
+	mine.waitsFor(-1, 0, 0)
 	if err != nil {
 		if o.overlap && !sp.padded && o.red != reduce.PreMulSum {
 			copy(o.in, sp.in) // the input as it was
 		}
 		return err
 	}
-	c.boards[c.rank].leave().Post(o.call.Seq)
+	mine.leave().Post(o.call.Seq)
 	c.gather(o, sp)
 	if o.red != 0 {
 		reduce.Finish(o.t, o.red, o.out, len(c.members))
+	}
+	return nil
+}
+
+// arrive waits until everybody entered the operation. Where ranks see one
+// another's boards every operation begins so: it compares their calls, and it
+// makes it safe to write an entry line again two operations later.
+func (c *Comm) arrive(o *op) error {
+	c.phase = entering
+	line := c.boards[c.rank].entry(o.call.Seq)
+	*line.word(wordSig) = o.sig
+	*line.word(wordMode) = inNowhere
+	c.boards[c.rank].setCall(&o.call, o.began)
+	line.flag().Post(o.call.Seq)
+	for k := 1; k < len(c.members); k++ {
+		i := (c.rank + k) % len(c.members)
+		line := c.boards[i].entry(o.call.Seq)
+		if err := line.flag().Wait(o.call.Seq, c.waiter, c.stopFn); err != nil {
+			return err
+		}
+		if *line.word(wordSig) != o.sig {
+			return c.mismatch(o, i)
+		}
 	}
 	return nil
 }
@@ -293,28 +325,23 @@ func (c *Comm) runChannel(o *op, sp *space, list []action, done *marks) error {
 		reduce.Apply(o.t, o.red, dst[off:off+len(piece)], acc[off:off+len(piece)], piece)
 		off += len(piece)
 	}
+	mine := c.boards[c.rank]
 	for i := range list {
 		a := &list[i]
 		ch := int(a.Channel)
-		for _, j := range a.announce {
-			if d := sp.at(list[j].Dst); len(d) > 0 {
-				c.port.Expect(int(list[j].From), ch, d)
-			}
-		}
 		var err error
+		var out []byte // what is sent after what was received
 		switch a.Op {
 		case sched.Wait:
 			err = done.wait(int(a.On), a.Done)
 		case sched.Send:
-			err = c.send(int(a.To), ch, sp.at(a.Src))
-		case sched.Recv:
-			err = c.recv(int(a.From), ch, sp.at(a.Dst))
-		case sched.RecvSend:
-			d := sp.at(a.Dst)
-			if err = c.recv(int(a.From), ch, d); err == nil {
-				err = c.send(int(a.To), ch, d)
-			}
+			out = sp.at(a.Src)
+		case sched.Recv, sched.RecvSend:
+			mine.waitsFor(int(a.From), ch, i)
+			out = sp.at(a.Dst)
+			err = c.recv(int(a.From), ch, out)
 		case sched.RecvReduce, sched.RecvReduceCopySend, sched.RecvReduceSend:
+			mine.waitsFor(int(a.From), ch, i)
 			acc, off = sp.at(a.Src), 0
 			if a.Op == sched.RecvReduceSend {
 				if len(bounce) < len(acc) {
@@ -324,11 +351,9 @@ func (c *Comm) runChannel(o *op, sp *space, list []action, done *marks) error {
 			} else {
 				dst = sp.at(a.Dst)
 			}
+			out = dst
 			if len(acc) > 0 {
 				err = c.port.Take(int(a.From), ch, len(acc), sum)
-			}
-			if err == nil && a.Op != sched.RecvReduce {
-				err = c.send(int(a.To), ch, dst)
 			}
 		case sched.Copy:
 			if d, s := sp.at(a.Dst), sp.at(a.Src); len(d) > 0 && &d[0] != &s[0] {
@@ -338,6 +363,15 @@ func (c *Comm) runChannel(o *op, sp *space, list []action, done *marks) error {
 			if d := sp.at(a.Dst); len(d) > 0 {
 				reduce.Apply(o.t, o.red, d, sp.at(a.Src), d)
 			}
+		}
+		if err == nil && a.Op.Sends() {
+			for _, j := range a.announce {
+				if d := sp.at(list[j].Dst); len(d) > 0 {
+					c.port.Expect(int(list[j].From), ch, d)
+				}
+			}
+			mine.waitsFor(int(a.To), ch, i)
+			err = c.send(int(a.To), ch, out)
 		}
 		if err != nil {
 			return err

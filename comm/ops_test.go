@@ -1,0 +1,463 @@
+package comm
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/weft-fabric/weft/reduce"
+	"github.com/weft-fabric/weft/sched"
+	"github.com/weft-fabric/weft/sched/algo"
+)
+
+// The verifiable inputs of nccl-tests' idea: small whole numbers, so that sums
+// and products are exact in every type and order.
+func input[T reduce.Element](t reduce.Type, rank, i int) T { return number[T](t, 1+(rank*7+i)%3) }
+
+func number[T reduce.Element](t reduce.Type, v int) T {
+	var x any
+	switch t {
+	case reduce.Float16:
+		x = reduce.ToF16(float32(v))
+	case reduce.BFloat16:
+		x = reduce.ToBF16(float32(v))
+	case reduce.Float8E4M3:
+		x = reduce.ToE4M3(float32(v))
+	case reduce.Float8E5M2:
+		x = reduce.ToE5M2(float32(v))
+	case reduce.Float32:
+		x = float32(v)
+	case reduce.Float64:
+		x = float64(v)
+	case reduce.Int8:
+		x = int8(v)
+	case reduce.Uint8:
+		x = uint8(v)
+	case reduce.Int16:
+		x = int16(v)
+	case reduce.Uint16:
+		x = uint16(v)
+	case reduce.Int32:
+		x = int32(v)
+	case reduce.Uint32:
+		x = uint32(v)
+	case reduce.Int64:
+		x = int64(v)
+	case reduce.Uint64:
+		x = uint64(v)
+	}
+	return x.(T)
+}
+
+// buffers gives plain or registered memory.
+func buffer[T reduce.Element](t *testing.T, c *Comm, n int, registered bool) []T {
+	if !registered {
+		return make([]T, n)
+	}
+	b, err := Alloc[T](c, n)
+	if err != nil {
+		t.Error(err)
+	}
+	t.Cleanup(func() {})
+	return b
+}
+
+// fold reduces the inputs of ranks 0 to n-1 in their order.
+func fold[T reduce.Element](t reduce.Type, op reduce.Op, n, i int) T {
+	acc := []T{input[T](t, 0, i)}
+	for r := 1; r < n; r++ {
+		reduce.Apply(t, op, reduce.Bytes(acc), reduce.Bytes(acc), reduce.Bytes([]T{input[T](t, r, i)}))
+	}
+	reduce.Finish(t, op, reduce.Bytes(acc), n)
+	return acc[0]
+}
+
+// exercise runs every operation once with count elements a block and checks all
+// of its results.
+func exercise[T reduce.Element](t *testing.T, c *Comm, op reduce.Op, count, root int, registered, inPlace bool, opts ...Option) error {
+	ctx := context.Background()
+	typ := reduce.TypeOf[T]()
+	n, me := c.Size(), c.Rank()
+	fill := func(b []T) []T {
+		for i := range b {
+			b[i] = input[T](typ, me, i)
+		}
+		return b
+	}
+	check := func(what string, got []T, want func(i int) T) error {
+		for i := range got {
+			if w := want(i); got[i] != w {
+				return fmt.Errorf("%s of %d %s %s (root %d, registered %t, in place %t): element %d is %v, not %v", what, count, typ, op, root, registered, inPlace, i, got[i], w)
+			}
+		}
+		return nil
+	}
+	get := func(n int) []T { return buffer[T](t, c, n, registered) }
+
+	src := fill(get(count))
+	dst := src
+	if !inPlace {
+		dst = get(count)
+	}
+	if err := AllReduceTo(ctx, c, dst, src, op, opts...); err != nil {
+		return err
+	}
+	if err := check("all-reduce", dst, func(i int) T { return fold[T](typ, op, n, i) }); err != nil {
+		return err
+	}
+	if !inPlace {
+		if err := check("input of all-reduce", src, func(i int) T { return input[T](typ, me, i) }); err != nil {
+			return err
+		}
+	}
+
+	src = fill(get(count * n))
+	dst = src[me*count:][:count]
+	if !inPlace {
+		dst = get(count)
+	}
+	if err := ReduceScatter(ctx, c, dst, src, op); err != nil {
+		return err
+	}
+	if err := check("reduce-scatter", dst, func(i int) T { return fold[T](typ, op, n, me*count+i) }); err != nil {
+		return err
+	}
+
+	dst = get(count * n)
+	src = dst[me*count:][:count]
+	if !inPlace {
+		src = get(count)
+	}
+	fill(src)
+	if err := AllGather(ctx, c, dst, src); err != nil {
+		return err
+	}
+	if err := check("all-gather", dst, func(i int) T { return input[T](typ, i/max(count, 1), i%max(count, 1)) }); err != nil {
+		return err
+	}
+
+	src = fill(get(count))
+	if err := Broadcast(ctx, c, src, root); err != nil {
+		return err
+	}
+	if err := check("broadcast", src, func(i int) T { return input[T](typ, root, i) }); err != nil {
+		return err
+	}
+
+	src = fill(get(count))
+	dst = src
+	if !inPlace {
+		dst = get(count)
+	}
+	if err := Reduce(ctx, c, dst, src, op, root); err != nil {
+		return err
+	}
+	if me == root {
+		if err := check("reduce", dst, func(i int) T { return fold[T](typ, op, n, i) }); err != nil {
+			return err
+		}
+	}
+
+	src = fill(get(count * n))
+	dst = src
+	if !inPlace {
+		dst = get(count * n)
+	}
+	if err := AllToAll(ctx, c, dst, src); err != nil {
+		return err
+	}
+	if err := check("all-to-all", dst, func(i int) T { return input[T](typ, i/max(count, 1), me*count+i%max(count, 1)) }); err != nil {
+		return err
+	}
+
+	dst = get(count * n)
+	src = dst[me*count:][:count]
+	if !inPlace {
+		src = get(count)
+	}
+	fill(src)
+	if err := Gather(ctx, c, dst, src, root); err != nil {
+		return err
+	}
+	if me == root {
+		if err := check("gather", dst, func(i int) T { return input[T](typ, i/max(count, 1), i%max(count, 1)) }); err != nil {
+			return err
+		}
+	}
+
+	src = fill(get(count * n))
+	dst = src[me*count:][:count]
+	if !inPlace {
+		dst = get(count)
+	}
+	if err := Scatter(ctx, c, dst, src, root); err != nil {
+		return err
+	}
+	if err := check("scatter", dst, func(i int) T { return input[T](typ, root, me*count+i) }); err != nil {
+		return err
+	}
+	return Barrier(ctx, c)
+}
+
+// exerciseV runs the operations with blocks of different lengths.
+func exerciseV[T reduce.Element](t *testing.T, c *Comm, seed uint64, root int, registered bool) error {
+	ctx := context.Background()
+	typ := reduce.TypeOf[T]()
+	n, me := c.Size(), c.Rank()
+	rnd := rand.New(rand.NewPCG(seed, 1))
+	matrix := make([][]int, n) // what rank r sends to p
+	for r := range matrix {
+		matrix[r] = make([]int, n)
+		for p := range matrix[r] {
+			if rnd.IntN(3) > 0 {
+				matrix[r][p] = rnd.IntN(2000)
+			}
+		}
+	}
+	counts := matrix[0]
+	starts := func(counts []int) []int {
+		s := make([]int, len(counts)+1)
+		for i, k := range counts {
+			s[i+1] = s[i] + k
+		}
+		return s
+	}
+	at := starts(counts)
+	get := func(n int) []T { return buffer[T](t, c, n, registered) }
+	fill := func(b []T) []T {
+		for i := range b {
+			b[i] = input[T](typ, me, i)
+		}
+		return b
+	}
+	all := get(at[n])
+	if err := AllGatherV(ctx, c, all, counts, fill(get(counts[me]))); err != nil {
+		return err
+	}
+	expect := func(what string, got []T) error {
+		for p := range n {
+			for i := range counts[p] {
+				if got[at[p]+i] != input[T](typ, p, i) {
+					return fmt.Errorf("%s: element %d of block %d of %v", what, i, p, counts)
+				}
+			}
+		}
+		return nil
+	}
+	if err := expect("all-gather-v", all); err != nil {
+		return err
+	}
+	gathered := get(at[n])
+	if err := GatherV(ctx, c, gathered, counts, fill(get(counts[me])), root); err != nil {
+		return err
+	}
+	if me == root {
+		if err := expect("gather-v", gathered); err != nil {
+			return err
+		}
+	}
+	part := get(counts[me])
+	if err := ScatterV(ctx, c, part, fill(get(at[n])), counts, root); err != nil {
+		return err
+	}
+	for i := range part {
+		if part[i] != input[T](typ, root, at[me]+i) {
+			return fmt.Errorf("scatter-v: element %d", i)
+		}
+	}
+	if err := ReduceScatterV(ctx, c, part, fill(get(at[n])), counts, Sum); err != nil {
+		return err
+	}
+	for i := range part {
+		if part[i] != fold[T](typ, Sum, n, at[me]+i) {
+			return fmt.Errorf("reduce-scatter-v: element %d", i)
+		}
+	}
+	recvs := make([]int, n)
+	for r := range recvs {
+		recvs[r] = matrix[r][me]
+	}
+	dst := get(total(recvs))
+	if err := AllToAllV(ctx, c, dst, recvs, fill(get(total(matrix[me]))), matrix[me]); err != nil {
+		return err
+	}
+	k := 0
+	for r := range n {
+		for i := range recvs[r] {
+			if dst[k] != input[T](typ, r, starts(matrix[r])[me]+i) {
+				return fmt.Errorf("all-to-all-v: element %d of what rank %d sent", i, r)
+			}
+			k++
+		}
+	}
+	return nil
+}
+
+func everyType(t *testing.T, c *Comm, op reduce.Op, count, root int, registered, inPlace bool) error {
+	for _, do := range []func() error{
+		func() error { return exercise[int8](t, c, op, count, root, registered, inPlace) },
+		func() error { return exercise[uint8](t, c, op, count, root, registered, inPlace) },
+		func() error { return exercise[int16](t, c, op, count, root, registered, inPlace) },
+		func() error { return exercise[uint16](t, c, op, count, root, registered, inPlace) },
+		func() error { return exercise[int32](t, c, op, count, root, registered, inPlace) },
+		func() error { return exercise[uint32](t, c, op, count, root, registered, inPlace) },
+		func() error { return exercise[int64](t, c, op, count, root, registered, inPlace) },
+		func() error { return exercise[uint64](t, c, op, count, root, registered, inPlace) },
+		func() error { return exercise[reduce.F16](t, c, op, count, root, registered, inPlace) },
+		func() error { return exercise[reduce.BF16](t, c, op, count, root, registered, inPlace) },
+		func() error { return exercise[float32](t, c, op, count, root, registered, inPlace) },
+		func() error { return exercise[float64](t, c, op, count, root, registered, inPlace) },
+		func() error { return exercise[reduce.E4M3](t, c, op, count, root, registered, inPlace) },
+		func() error { return exercise[reduce.E5M2](t, c, op, count, root, registered, inPlace) },
+	} {
+		if err := do(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Every operation, type and reduction, in and out of place, with small, middle
+// and odd counts, on goroutine ranks 1 to 16.
+func TestEveryOperationTypeAndReduction(t *testing.T) {
+	for n := 1; n <= 16; n++ {
+		if testing.Short() && n > 4 {
+			break
+		}
+		each(t, n, Config{Timeout: 10 * time.Second}, func(c *Comm) error {
+			for k, op := range reduce.Ops() {
+				if op == reduce.PreMulSum {
+					continue
+				}
+				for _, inPlace := range []bool{false, true} {
+					count := []int{0, 1, 5, 33, 1000, 3001}[(n+k)%6]
+					if op >= reduce.BAnd {
+						if err := exercise[uint32](t, c, op, count, (n+k)%n, k%2 == 0, inPlace); err != nil {
+							return err
+						}
+						continue
+					}
+					if err := everyType(t, c, op, count, (n+k)%n, k%2 == 0, inPlace); err != nil {
+						return err
+					}
+				}
+			}
+			return nil
+		})
+	}
+}
+
+// Sizes around every boundary of the flat way: entry line, board, stages of a
+// pair, single stages, several blocks of the journal.
+func TestSizesAroundBoundaries(t *testing.T) {
+	for _, n := range []int{2, 3, 5} {
+		each(t, n, Config{Timeout: 10 * time.Second}, func(c *Comm) error {
+			for _, count := range []int{7, 8, 9, 1023, 1024, 1025, 2047, 2048, 2049, 4096, 10000, 70001, 300001} {
+				for _, registered := range []bool{false, true} {
+					for _, inPlace := range []bool{false, true} {
+						if err := exercise[float32](t, c, Sum, count, count%n, registered, inPlace); err != nil {
+							return err
+						}
+						if err := exercise[float32](t, c, Avg, count, count%n, registered, inPlace); err != nil {
+							return err
+						}
+					}
+				}
+			}
+			return nil
+		})
+	}
+}
+
+func TestBlocksOfDifferentLengths(t *testing.T) {
+	for n := 1; n <= 9; n++ {
+		each(t, n, Config{Timeout: 10 * time.Second}, func(c *Comm) error {
+			for seed := range uint64(4) {
+				if err := exerciseV[float32](t, c, seed, int(seed)%n, seed%2 == 0); err != nil {
+					return err
+				}
+				if err := exerciseV[int8](t, c, seed+100, int(seed)%n, seed%2 == 1); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+}
+
+// Every algorithm that does all-reduce gives the right sum as it is written,
+// flat or as a script.
+func TestEveryAlgorithm(t *testing.T) {
+	for _, n := range []int{2, 3, 4, 6, 8} {
+		each(t, n, Config{Timeout: 10 * time.Second}, func(c *Comm) error {
+			for _, a := range algo.All() {
+				for _, op := range a.Ops {
+					if op != sched.AllReduce {
+						continue
+					}
+					for _, channels := range []int{1, 3} {
+						p, err := a.Program(algo.Spec{Op: op, Ranks: n, Channels: channels, Local: 2})
+						if err != nil || p.Switches > 0 {
+							continue // a count that it cannot do, or switches that compute
+						}
+						for _, count := range []int{1, 100, 5003} {
+							for _, inPlace := range []bool{false, true} {
+								src := make([]int32, count)
+								for i := range src {
+									src[i] = int32((c.Rank() + 1) * (i + 1))
+								}
+								dst := src
+								if !inPlace {
+									dst = make([]int32, count)
+								}
+								if err := AllReduceTo(context.Background(), c, dst, src, Sum, Using(p)); err != nil {
+									return fmt.Errorf("%s: %w", a.Name, err)
+								}
+								for i := range dst {
+									if want := int32(n * (n + 1) / 2 * (i + 1)); dst[i] != want {
+										return fmt.Errorf("%s of %d ranks, %d channels, %d elements: element %d is %d, not %d", a.Name, n, channels, count, i, dst[i], want)
+									}
+								}
+							}
+						}
+					}
+				}
+			}
+			return nil
+		})
+	}
+}
+
+func TestPreMulSum(t *testing.T) {
+	for _, n := range []int{1, 2, 4} {
+		for _, count := range []int{3, 900, 5000, 300000} {
+			each(t, n, Config{Timeout: 10 * time.Second}, func(c *Comm) error {
+				for _, registered := range []bool{false, true} {
+					b := buffer[float32](t, c, count, registered)
+					for i := range b {
+						b[i] = float32(i % 8)
+					}
+					if err := AllReduce(context.Background(), c, b, PreMulSum, Factor(float64(c.Rank()+1))); err != nil {
+						return err
+					}
+					for i := range b {
+						if want := float32(n*(n+1)/2) * float32(i%8); b[i] != want {
+							return fmt.Errorf("element %d is %v, not %v", i, b[i], want)
+						}
+					}
+					src, dst := slices.Repeat([]float32{2}, count), make([]float32, count)
+					if err := Reduce(context.Background(), c, dst, src, PreMulSum, n-1, Factor(0.5)); err != nil {
+						return err
+					}
+					if c.Rank() == n-1 && dst[count-1] != float32(n) {
+						return fmt.Errorf("reduce: %v", dst[count-1])
+					}
+				}
+				return nil
+			})
+		}
+	}
+}
