@@ -67,7 +67,7 @@ func (s *Store) Wait(ctx context.Context) error {
 	}
 }
 
-// Close waits for what Async started and gives its memory back.
+// Close waits for what Async started and gives memory and connections back.
 func (s *Store) Close() error {
 	err := s.Wait(context.Background())
 	s.mu.Lock()
@@ -75,6 +75,7 @@ func (s *Store) Close() error {
 	for ; s.made > 0; s.made-- {
 		<-s.free
 	}
+	s.place.Close()
 	return err
 }
 

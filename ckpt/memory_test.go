@@ -90,3 +90,4 @@ func (m *memory) Unfinished(context.Context) ([]string, error) { return nil, nil
 func (m *memory) Abandon(context.Context, string) error        { return nil }
 func (m *memory) Sync(context.Context, string) error           { return nil }
 func (m *memory) Path(name string) string                      { return name }
+func (m *memory) Close()                                       {}

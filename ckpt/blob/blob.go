@@ -38,6 +38,9 @@ type Place interface {
 	Sync(ctx context.Context, folder string) error
 	// Path names a blob in messages.
 	Path(name string) string
+	// Close gives back what the place holds on to, like idle connections. It can be
+	// used again after it.
+	Close()
 }
 
 // Info is a line of List.

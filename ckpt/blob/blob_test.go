@@ -7,35 +7,50 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/johannesboyne/gofakes3"
 	"github.com/johannesboyne/gofakes3/backend/s3mem"
+	"github.com/minio/minio-go/v7"
+	"github.com/minio/minio-go/v7/pkg/credentials"
 	"github.com/weft-fabric/weft/ckpt/blob"
+	"go.uber.org/goleak"
 	"pgregory.net/rapid"
 )
 
-// s3 starts an object store in this process and gives a place in it.
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// s3 starts an object store in this process and gives a place in it. With
+// WEFT_TEST_S3=s3://BUCKET/PREFIX it is that of the AWS variables instead, like a
+// versitygw on this host.
 func s3(t *testing.T) blob.Place {
 	t.Helper()
-	backend := s3mem.New()
-	if err := backend.CreateBucket("models"); err != nil {
-		t.Fatal(err)
+	where := os.Getenv("WEFT_TEST_S3")
+	if where == "" {
+		backend := s3mem.New()
+		if err := backend.CreateBucket("models"); err != nil {
+			t.Fatal(err)
+		}
+		server := httptest.NewServer(gofakes3.New(backend).Server())
+		t.Cleanup(server.Close)
+		t.Setenv("AWS_ENDPOINT_URL", server.URL)
+		t.Setenv("AWS_ACCESS_KEY_ID", "key")
+		t.Setenv("AWS_SECRET_ACCESS_KEY", "secret")
+		where = "s3://models/gpt"
 	}
-	server := httptest.NewServer(gofakes3.New(backend).Server())
-	t.Cleanup(server.Close)
-	t.Setenv("AWS_ENDPOINT_URL", server.URL)
-	t.Setenv("AWS_ACCESS_KEY_ID", "key")
-	t.Setenv("AWS_SECRET_ACCESS_KEY", "secret")
-	p, err := blob.Open("s3://models/gpt/run")
+	p, err := blob.Open(fmt.Sprintf("%s/%s-%d", where, t.Name(), time.Now().UnixNano()))
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(p.Close)
 	return p
 }
 
@@ -291,6 +306,7 @@ func TestS3Errors(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	defer none.Close()
 	if err := none.Put(t.Context(), "a", blob.Bytes([]byte("b"))); err == nil || !strings.Contains(err.Error(), `no bucket "nowhere"`) {
 		t.Errorf("put to a bucket that is not there: %v", err)
 	}
@@ -300,5 +316,49 @@ func TestS3Errors(t *testing.T) {
 	t.Setenv("AWS_ENDPOINT_URL", "127.0.0.1:9")
 	if _, err := blob.Open("s3://models/x"); err == nil || !strings.Contains(err.Error(), "want http://HOST:PORT") {
 		t.Errorf("an endpoint without a scheme: %v", err)
+	}
+}
+
+// An upload that was begun and never completed is no object; it is found and ended.
+func TestUnfinishedUploadsAreFound(t *testing.T) {
+	p := s3(t)
+	u, err := url.Parse(os.Getenv("AWS_ENDPOINT_URL"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	transport := &http.Transport{}
+	defer transport.CloseIdleConnections()
+	core, err := minio.NewCore(u.Host, &minio.Options{Creds: credentials.NewEnvAWS(), Region: "us-east-1", Transport: transport})
+	if err != nil {
+		t.Fatal(err)
+	}
+	bucket, key, _ := strings.Cut(strings.TrimPrefix(p.Path("a/1"), "s3://"), "/")
+	put(t, p, "a/2", "whole")
+	for _, end := range []func() error{
+		func() error { return p.Abandon(t.Context(), "a/1") },
+		func() error { return p.RemoveAll(t.Context(), "a") },
+	} {
+		id, err := core.NewMultipartUpload(t.Context(), bucket, key, minio.PutObjectOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := core.PutObjectPart(t.Context(), bucket, key, id, 1, strings.NewReader("torn"), 4, minio.PutObjectPartOptions{DisableContentSha256: true}); err != nil {
+			t.Fatal(err)
+		}
+		if got := names(t, p, ""); got != "a/2:5" {
+			t.Errorf("list: %s", got)
+		}
+		if u, err := p.Unfinished(t.Context()); err != nil || !slices.Equal(u, []string{"a/1"}) {
+			t.Errorf("unfinished: %v, %v", u, err)
+		}
+		if err := end(); err != nil {
+			t.Error(err)
+		}
+		if u, err := p.Unfinished(t.Context()); err != nil || len(u) > 0 {
+			t.Errorf("unfinished after the end: %v, %v", u, err)
+		}
+	}
+	if got := names(t, p, ""); got != "" {
+		t.Errorf("left: %s", got)
 	}
 }

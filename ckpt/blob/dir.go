@@ -312,3 +312,6 @@ func (d *Dir) RemoveAll(ctx context.Context, folder string) error {
 
 // Sync synchronises a folder.
 func (d *Dir) Sync(ctx context.Context, folder string) error { return syncFolder(d.Path(folder)) }
+
+// Close has nothing to do.
+func (d *Dir) Close() {}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"net/http"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -21,6 +22,7 @@ import (
 // is what the temporary name and the rename are for in a directory.
 type S3 struct {
 	client         *minio.Client
+	transport      *http.Transport
 	bucket, prefix string
 }
 
@@ -56,10 +58,14 @@ func newS3(bucket, prefix string) (*S3, error) {
 	if region == "" && os.Getenv("AWS_ENDPOINT_URL") != "" {
 		region = "us-east-1" // what other stores expect; AWS itself is asked for the bucket's
 	}
+	transport, err := minio.DefaultTransport(u.Scheme == "https")
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", where, err)
+	}
 	client, err := minio.New(u.Host, &minio.Options{
 		Creds:  credentials.NewChainCredentials(known),
 		Secure: u.Scheme == "https",
-		Region: region,
+		Region: region, Transport: transport,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", where, err)
@@ -67,7 +73,7 @@ func newS3(bucket, prefix string) (*S3, error) {
 	if prefix = strings.Trim(prefix, "/"); prefix != "" {
 		prefix += "/"
 	}
-	return &S3{client, bucket, prefix}, nil
+	return &S3{client, transport, bucket, prefix}, nil
 }
 
 func first(names ...string) string {
@@ -237,3 +243,6 @@ func (s *S3) Unfinished(ctx context.Context) ([]string, error) {
 
 // Sync has nothing to do: an object that is listed is durable.
 func (s *S3) Sync(context.Context, string) error { return nil }
+
+// Close closes idle connections.
+func (s *S3) Close() { s.transport.CloseIdleConnections() }
