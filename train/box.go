@@ -98,14 +98,35 @@ func copyBox(dst, src Box) int {
 // Reader fills a box's Data from somewhere that has the whole array, or reports why it cannot.
 type Reader func(b Box) error
 
+// check reports a box that is none.
+func (b Box) check() error {
+	n := 1
+	good := len(b.Offset) == len(b.Shape) && len(b.Size) == len(b.Shape) && len(b.Shape) > 0
+	for a := 0; good && a < len(b.Shape); a++ {
+		good = b.Offset[a] >= 0 && b.Size[a] >= 0 && b.Size[a] <= b.Shape[a]-b.Offset[a]
+		n *= b.Size[a]
+	}
+	if !good || n != len(b.Data) {
+		return fmt.Errorf("train: %d elements of array %q are no box of size %v at %v of %v", len(b.Data), b.Name, b.Size, b.Offset, b.Shape)
+	}
+	return nil
+}
+
 // FromBoxes reads from boxes that together hold all that is asked for. They do
 // not overlap where they hold different values.
 func FromBoxes(have []Box) Reader {
 	byName := map[string][]Box{}
+	var bad error
 	for _, b := range have {
+		if err := b.check(); err != nil && bad == nil {
+			bad = err
+		}
 		byName[b.Name] = append(byName[b.Name], b)
 	}
 	return func(b Box) error {
+		if bad != nil {
+			return bad
+		}
 		candidates := byName[b.Name]
 		if len(candidates) == 0 {
 			return fmt.Errorf("train: no array %q among %d", b.Name, len(byName))

@@ -36,10 +36,11 @@ type passport struct {
 	position uint64
 	batch    int
 	rate     float64
+	floor    float64
 	verdict  verdict // of the last step taken
 }
 
-const passportSize = 14
+const passportSize = 15
 
 func (p passport) floats() []float64 {
 	bit := func(b bool) float64 {
@@ -50,13 +51,13 @@ func (p passport) floats() []float64 {
 	}
 	return []float64{bit(p.holds), float64(p.step), bit(p.pending), float64(p.rank),
 		float64(p.layout.DP), float64(p.layout.TP), float64(p.layout.PP), float64(p.layout.Zero),
-		float64(p.bucket), float64(p.position), float64(p.batch), p.rate, p.verdict.loss, p.verdict.square}
+		float64(p.bucket), float64(p.position), float64(p.batch), p.rate, p.floor, p.verdict.loss, p.verdict.square}
 }
 
 func readPassport(f []float64) passport {
 	return passport{holds: f[0] == 1, step: int(f[1]), pending: f[2] == 1, rank: int(f[3]),
 		layout: Layout{DP: int(f[4]), TP: int(f[5]), PP: int(f[6]), Zero: int(f[7])},
-		bucket: int(f[8]), position: uint64(f[9]), batch: int(f[10]), rate: f[11], verdict: verdict{f[12], f[13]}}
+		bucket: int(f[8]), position: uint64(f[9]), batch: int(f[10]), rate: f[11], floor: f[12], verdict: verdict{f[13], f[14]}}
 }
 
 // Rebuild goes on with the ranks of another communicator, at a step's boundary: it
@@ -115,7 +116,7 @@ func (t *Trainer) rebuild(ctx context.Context, world group, l Layout) error {
 
 	cfg := t.cfg
 	cfg.Layout = l
-	cfg.Batch, cfg.Rate.Peak, cfg.Rate.Floor = head.batch, head.rate, cfg.Rate.Floor*head.rate/cfg.Rate.Peak
+	cfg.Batch, cfg.Rate.Peak, cfg.Rate.Floor = head.batch, head.rate, head.floor
 	if cfg.Elastic == ScaleRate {
 		to, err := l.on(world.size())
 		if err != nil {
@@ -130,7 +131,7 @@ func (t *Trainer) rebuild(ctx context.Context, world group, l Layout) error {
 	if err := t.deal(ctx, next, head.layout, head.bucket, holders); err != nil {
 		return errors.Join(err, next.Close())
 	}
-	next.take(Meta{Step: head.step, Position: head.position, Batch: next.cfg.Batch, Rate: next.cfg.Rate.Peak})
+	next.take(Meta{Step: head.step, Position: head.position, Batch: next.cfg.Batch, Rate: next.cfg.Rate.Peak, Floor: next.cfg.Rate.Floor})
 	next.last = head.verdict
 	err = t.Close()
 	*t = *next
@@ -154,7 +155,7 @@ func (t *Trainer) exchange(ctx context.Context, world *group) ([]passport, error
 	var mine passport
 	if !t.blank {
 		mine = passport{holds: true, step: t.step, pending: t.pending, rank: t.world.rank(), layout: t.cfg.Layout, bucket: t.cfg.BucketBytes,
-			position: t.position, batch: t.cfg.Batch, rate: t.cfg.Rate.Peak, verdict: t.last}
+			position: t.position, batch: t.cfg.Batch, rate: t.cfg.Rate.Peak, floor: t.cfg.Rate.Floor, verdict: t.last}
 	}
 	flat := make([]float64, passportSize*world.size())
 	if err := allGather(ctx, world, flat, mine.floats()); err != nil {

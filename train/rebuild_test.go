@@ -538,3 +538,42 @@ func TestRanksMustAgree(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A rank whose own configuration cannot run does not leave the others waiting.
+func TestOneRankCannotRun(t *testing.T) {
+	errs := make([]error, 3)
+	_ = ranks(t, 3, func(c *comm.Comm) error {
+		cfg := tiny()
+		if c.Rank() == 1 {
+			cfg.Text = []byte("short")
+		}
+		_, errs[c.Rank()] = train.New(context.Background(), cfg, c)
+		return nil
+	})
+	const others = "rank 1 has a configuration that it cannot run"
+	for r, want := range []string{others, "it needs 17", others} {
+		if errs[r] == nil || !strings.Contains(errs[r].Error(), want) {
+			t.Errorf("rank %d: %v, want %q", r, errs[r], want)
+		}
+	}
+}
+
+func TestContrastTakesTurns(t *testing.T) {
+	cfg := tiny()
+	if err := ranks(t, 2, func(c *comm.Comm) error {
+		tr, err := train.New(context.Background(), cfg, c)
+		if err != nil {
+			return err
+		}
+		k, err := tr.Contrast(context.Background(), 3)
+		if err != nil {
+			return err
+		}
+		if tr.Taken() != 6 || k.Steps != 3 || k.Comm <= 0 || k.Apart < k.Comm || k.Together <= 0 || k.Hidden < 0 || k.Hidden > 1 || !tr.Config().Overlap {
+			return fmt.Errorf("%+v after %d steps", k, tr.Taken())
+		}
+		return tr.Close()
+	}); err != nil {
+		t.Fatal(err)
+	}
+}

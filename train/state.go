@@ -22,6 +22,7 @@ type Meta struct {
 	Position uint64       `json:"position"` // samples read: the data's place
 	Batch    int          `json:"batch"`    // samples of the next global batch
 	Rate     float64      `json:"rate"`     // peak of the learning rate
+	Floor    float64      `json:"floor"`    // where it ends
 	Seed     uint64       `json:"seed"`     // of the data's order; there is no other random state
 	Text     uint64       `json:"text"`     // digest of the text and its windows
 	Model    model.Config `json:"model"`
@@ -30,7 +31,7 @@ type Meta struct {
 
 // Meta is the run's state beside its arrays.
 func (t *Trainer) Meta() Meta {
-	return Meta{Step: t.step, Position: t.position, Batch: t.cfg.Batch, Rate: t.cfg.Rate.Peak, Seed: t.cfg.Seed,
+	return Meta{Step: t.step, Position: t.position, Batch: t.cfg.Batch, Rate: t.cfg.Rate.Peak, Floor: t.cfg.Rate.Floor, Seed: t.cfg.Seed,
 		Text: t.text.Digest(), Model: t.cfg.Model, Layout: t.cfg.Layout}
 }
 
@@ -115,7 +116,7 @@ func (t *Trainer) Restore(ctx context.Context, m Meta, read Reader) error {
 // take sets what a state is beside its arrays, which are in place.
 func (t *Trainer) take(m Meta) {
 	t.step, t.position = m.Step, m.Position
-	t.cfg.Batch, t.cfg.Rate.Peak, t.cfg.Rate.Floor = m.Batch, m.Rate, t.cfg.Rate.Floor*m.Rate/t.cfg.Rate.Peak
+	t.cfg.Batch, t.cfg.Rate.Peak, t.cfg.Rate.Floor = m.Batch, m.Rate, m.Floor
 	t.blank, t.pending = false, false
 	t.stale = t.cfg.Layout.Zero == 1 || t.cfg.Layout.Zero == 2
 }

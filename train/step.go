@@ -59,6 +59,7 @@ func (t *Trainer) Step(ctx context.Context) (Stats, error) {
 		cancel() // ends what the lanes are waiting for
 	}
 	err = errors.Join(err, r.end())
+	r.stats.Passes = time.Since(began)
 	if err == nil {
 		t.pending, t.stale = true, false
 		err = r.commit()
@@ -101,7 +102,7 @@ func (t *Trainer) begin(ctx context.Context) *run {
 	if l.Zero == 3 {
 		r.feed = newFeed(r)
 	}
-	if t.env.Sum != nil {
+	if l.TP > 1 {
 		t.env.Sum = func(buf []float32) error {
 			began := time.Now()
 			err := allReduce(ctx, &t.tensors, buf)

@@ -93,21 +93,15 @@ func New(ctx context.Context, cfg Config, c *comm.Comm) (*Trainer, error) {
 // Blank is a rank that has no state yet: it gets its share in Rebuild or Restore.
 func Blank(cfg Config) *Trainer { return &Trainer{cfg: cfg, blank: true} }
 
-// prepare makes a trainer with buffers but without state.
+// prepare makes a trainer with buffers but without state. What is wrong on one rank
+// alone the others hear of, too: nobody waits for a rank that has given up.
 func prepare(ctx context.Context, cfg Config, world group) (*Trainer, error) {
-	cfg, err := cfg.complete(world.size())
+	t := &Trainer{world: world, blank: true}
+	err := t.layOut(cfg)
+	if e := t.agree(ctx, err == nil); err == nil {
+		err = e
+	}
 	if err != nil {
-		return nil, err
-	}
-	t := &Trainer{cfg: cfg, world: world, blank: true}
-	if t.plan, err = newPlan(cfg, cfg.Layout, world.rank()); err != nil {
-		return nil, err
-	}
-	if t.text, err = data.NewText(cfg.Text, cfg.Model.Context); err != nil {
-		return nil, err
-	}
-	t.order = data.NewOrder(t.text.Len(), cfg.Seed)
-	if err := t.agree(ctx); err != nil {
 		return nil, err
 	}
 	if err := t.split(); err != nil {
@@ -120,36 +114,54 @@ func prepare(ctx context.Context, cfg Config, world group) (*Trainer, error) {
 		}
 		return make([]float32, whole)
 	}
-	zero := cfg.Layout.Zero
+	zero := t.cfg.Layout.Zero
 	t.params, t.grads = size(zero >= 3), size(zero >= 2)
 	t.first, t.second = size(zero >= 1), size(zero >= 1)
-	if t.tensors.size() > 1 {
-		t.env.Sum = func(buf []float32) error { return errUnset }
-	}
 	return t, nil
 }
 
-var errUnset = errors.New("train: a unit summed outside of a step")
+// layOut checks the configuration and finds the rank's place in it.
+func (t *Trainer) layOut(cfg Config) (err error) {
+	if t.cfg, err = cfg.complete(t.world.size()); err != nil {
+		return err
+	}
+	if t.plan, err = newPlan(t.cfg, t.cfg.Layout, t.world.rank()); err != nil {
+		return err
+	}
+	if t.text, err = data.NewText(t.cfg.Text, t.cfg.Model.Context); err != nil {
+		return err
+	}
+	t.order = data.NewOrder(t.text.Len(), t.cfg.Seed)
+	return nil
+}
 
 // digest is a number that ranks share only if they have the same configuration.
 func (c Config) digest(text *data.Text) uint64 {
 	h := fnv.New64a()
 	c.Text = nil
 	fmt.Fprintf(h, "%+v %x", c, text.Digest())
-	return h.Sum64()
+	return max(1, h.Sum64()) // 0 is that of none
 }
 
-// agree compares the configurations of all ranks.
-func (t *Trainer) agree(ctx context.Context) error {
+// agree compares the configurations of all ranks; one that has none takes part with
+// a digest that nobody has.
+func (t *Trainer) agree(ctx context.Context, have bool) error {
 	if t.world.size() == 1 {
 		return nil
 	}
+	var mine uint64
+	if have {
+		mine = t.cfg.digest(t.text)
+	}
 	all := make([]uint64, t.world.size())
-	if err := allGather(ctx, &t.world, all, []uint64{t.cfg.digest(t.text)}); err != nil {
+	if err := allGather(ctx, &t.world, all, []uint64{mine}); err != nil {
 		return err
 	}
 	for r, d := range all {
-		if d != all[0] {
+		switch {
+		case d == 0:
+			return fmt.Errorf("train: rank %d has a configuration that it cannot run; its own error says why", r)
+		case d != all[0]:
 			return fmt.Errorf("train: rank %d has another configuration or text than rank 0 (%x and %x); give all ranks the same", r, d, all[0])
 		}
 	}
@@ -220,6 +232,7 @@ type Stats struct {
 	Bubble   time.Duration // waiting for other stages
 	Comm     time.Duration // collectives among replicas, from call to return
 	Exposed  time.Duration // of these, how long this rank stood still for them
+	Passes   time.Duration // all of the above: forward and backward, until gradients are complete
 	Commit   time.Duration // agreeing on loss and norm: waits for the slowest rank
 	Update   time.Duration
 	Bytes    int // of gradients and parameters handed to collectives among replicas
