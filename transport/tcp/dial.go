@@ -16,6 +16,10 @@ import (
 	"github.com/weft-fabric/weft/transport/auth"
 )
 
+// dialTime is how long a connection may take that is made when all ranks are
+// up.
+const dialTime = 5 * time.Second
+
 // streamsPerRail is how many streams a pair of interfaces has.
 func (e *Endpoint) streamsPerRail() int {
 	if e.cfg.Streams > 0 {

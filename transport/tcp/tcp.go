@@ -11,7 +11,8 @@
 //	stream.go  one connection                   wait.go    spinning, sleeping, the pump
 //	peer.go    another rank                     carry.go   numbered pieces, path loss
 //	dial.go    how streams come to be           rails.go   which interfaces
-//	verbs.go   one-sided operations             frame.go   what is on the wire
+//	verbs.go   one-sided operations             memory.go  what peers may name
+//	secure.go  streams under TLS                frame.go   what is on the wire
 package tcp
 
 import (
@@ -95,7 +96,8 @@ type Endpoint struct {
 	wg     sync.WaitGroup
 	count  counts
 
-	verbs verbs
+	verbs   verbs
+	regions regions
 }
 
 // counts are numbers that only grow.
@@ -273,6 +275,7 @@ func (e *Endpoint) Close() error {
 			s.dispose()
 		}
 	}
+	e.freeRegions()
 	ws := &e.waiters
 	ws.mu.Lock()
 	for _, w := range ws.idle {

@@ -127,7 +127,7 @@ func (p *port) await(w *waiter, pr *peer, got, sent *atomic.Bool) error {
 		}
 		idle++
 		if !e.secure && !self && !dozed && idle < e.spins {
-			if e.crowded {
+			if idle >= e.spins/8 {
 				yield()
 			}
 			continue
@@ -430,7 +430,7 @@ func (e *Endpoint) tick() {
 // policy sets how long callers try before they sleep.
 func (e *Endpoint) policy(local, cores int) {
 	e.crowded = local > cores
-	e.spins = 400
+	e.spins = 100
 	if e.crowded {
 		e.spins = 4
 	}
