@@ -199,8 +199,9 @@ type Memory interface {
 	Endpoint
 
 	// Handle says where memory lies for the peers, which is nowhere for what
-	// was not got from Alloc (mem: any memory lies somewhere until it is
-	// released by its owner's next Handle of the same slot).
+	// was not got from Alloc (mem: any memory lies somewhere, for as long as its
+	// owner holds it). Bytes that follow one another have handles that do. It is
+	// cheap.
 	Handle(b []byte) (Handle, bool)
 	// At is n bytes of a rank's memory at a handle.
 	At(rank int, h Handle, n int) ([]byte, error)

@@ -109,7 +109,7 @@ type Children struct {
 }
 
 // Spawn starts n processes of the test binary that run a body.
-func Spawn(t *testing.T, n int, body string, args ...string) *Children {
+func Spawn(t testing.TB, n int, body string, args ...string) *Children {
 	t.Helper()
 	c := &Children{ended: make([]bool, n)}
 	t.Cleanup(func() {

@@ -96,12 +96,7 @@ func testArena(t *testing.T, size uint64) *arena {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		if err := unmapArena(a.mem); err != nil {
-			t.Error(err)
-		}
-		a.file.Close()
-	})
+	t.Cleanup(a.close)
 	return a
 }
 

@@ -32,28 +32,30 @@ const (
 type card struct {
 	rank, size int
 	host       string
+	pids       string // the namespace that process numbers are of; empty if the system has no process descriptors
 	name       string // of the socket, without the zero byte in front
 	secret     [secretSize]byte
 }
 
-// put encodes a card: version, rank, size, secret, and two strings with their lengths.
+// put encodes a card: version, rank, size, secret, and three strings with their lengths.
 func (c *card) put() []byte {
 	b := []byte{cardVersion}
 	b = binary.LittleEndian.AppendUint32(b, uint32(c.rank))
 	b = binary.LittleEndian.AppendUint32(b, uint32(c.size))
 	b = append(b, c.secret[:]...)
-	b = append(b, byte(len(c.name)))
-	b = append(b, c.name...)
-	b = append(b, byte(len(c.host)))
-	return append(b, c.host...)
+	for _, s := range []string{c.name, c.host, c.pids} {
+		b = append(b, byte(len(s)))
+		b = append(b, s...)
+	}
+	return b
 }
 
 // parseCard decodes what put wrote.
 func parseCard(b []byte) (card, error) {
 	var c card
 	const fixed = 1 + 4 + 4 + secretSize
-	if len(b) < fixed+2 {
-		return c, fmt.Errorf("%d bytes, want %d at least", len(b), fixed+2)
+	if len(b) < fixed+3 {
+		return c, fmt.Errorf("%d bytes, want %d at least", len(b), fixed+3)
 	}
 	if b[0] != cardVersion {
 		return c, fmt.Errorf("version %d, want %d: all ranks must run the same program", b[0], cardVersion)
@@ -61,7 +63,7 @@ func parseCard(b []byte) (card, error) {
 	c.rank, c.size = int(int32(binary.LittleEndian.Uint32(b[1:]))), int(int32(binary.LittleEndian.Uint32(b[5:])))
 	copy(c.secret[:], b[9:])
 	rest := b[fixed:]
-	for _, s := range []*string{&c.name, &c.host} {
+	for _, s := range []*string{&c.name, &c.host, &c.pids} {
 		if len(rest) == 0 || len(rest)-1 < int(rest[0]) {
 			return c, errors.New("ends within a string")
 		}
@@ -112,10 +114,10 @@ func parseHello(b []byte) (hello, error) {
 // met is a peer after the hellos.
 type met struct {
 	hello
-	conn  *net.UnixConn
-	file  *os.File // its arena
-	pid   int      // in this process's namespace; 0 if it is of another one
-	pidfd int      // -1 where the system has none
+	conn  *net.UnixConn // kept open if the other side or this one has no descriptor of the process
+	file  *os.File      // its arena
+	pid   int           // in this process's namespace; 0 if it is not in it
+	pidfd int           // -1 if there is none
 }
 
 // close gives back what the peer was met with.
@@ -144,7 +146,7 @@ type pass struct {
 }
 
 func newCard(rank, size int) (card, *net.UnixListener, error) {
-	c := card{rank: rank, size: size, host: HostID(), name: "weft-" + rand.Text()}
+	c := card{rank: rank, size: size, host: HostID(), pids: pidSpace(), name: "weft-" + rand.Text()}
 	rand.Read(c.secret[:])
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: "@" + c.name, Net: "unix"})
 	if err != nil {
@@ -340,10 +342,13 @@ func (m *met) credentials() error {
 // keep notes a peer, with a descriptor of its process. The connection is still
 // open, so the number is still that of the peer.
 func (p *pass) keep(m *met) error {
-	if m.pid > 0 {
-		if fd, err := unix.PidfdOpen(m.pid, 0); err == nil {
-			m.pidfd = fd
+	if p.watched(m.rank) {
+		fd, err := unix.PidfdOpen(m.pid, 0)
+		if err != nil {
+			m.file.Close()
+			return fmt.Errorf("process %d of rank %d: %w", m.pid, m.rank, err)
 		}
+		m.pidfd = fd
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -356,6 +361,25 @@ func (p *pass) keep(m *met) error {
 	}
 	p.peers[m.rank] = m
 	return nil
+}
+
+// watched reports whether a peer and this rank can watch each other's process.
+// Both must come to the same answer, as otherwise one would close the socket
+// that the other one watches.
+func (p *pass) watched(rank int) bool {
+	return p.me.pids != "" && p.me.pids == p.cards[rank].pids
+}
+
+// pidSpace names the namespace that this process's number is of, or nothing
+// where processes cannot be watched.
+func pidSpace() string {
+	fd, err := unix.PidfdOpen(os.Getpid(), 0)
+	if err != nil {
+		return ""
+	}
+	unix.Close(fd)
+	space, _ := os.Readlink("/proc/self/ns/pid")
+	return space
 }
 
 // rights are the descriptors that came with a message.

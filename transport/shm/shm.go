@@ -10,12 +10,11 @@ import (
 	"encoding/binary"
 	"fmt"
 	"os"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"unsafe"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/weft-fabric/weft/transport"
 	"github.com/weft-fabric/weft/transport/internal/ring"
@@ -61,6 +60,8 @@ type Endpoint struct {
 	refused    atomic.Uint64
 
 	closing sync.Once
+	closed  atomic.Bool
+	inside  atomic.Int64 // looks at the peers' memory from outside the ring
 }
 
 // Open makes the endpoint of a rank. All ranks of it must call Open at the same
@@ -216,6 +217,11 @@ func (e *Endpoint) Pull(rank int, addr uintptr, dst []byte) error {
 	if rank < 0 || rank >= e.size || !e.pulls[rank] {
 		return transport.ErrNoPull
 	}
+	e.inside.Add(1)
+	defer e.inside.Add(-1)
+	if e.closed.Load() {
+		return transport.ErrClosed
+	}
 	m := e.peers[rank]
 	err := readProcess(m.pid, addr, dst)
 	if err != nil && m.ending() {
@@ -238,6 +244,11 @@ func (e *Endpoint) Alive(rank int) error {
 	if g := e.gone[rank].Load(); g != nil {
 		return g
 	}
+	e.inside.Add(1)
+	defer e.inside.Add(-1)
+	if e.closed.Load() {
+		return transport.ErrClosed
+	}
 	if e.Hub.Left(rank) {
 		e.lost(rank, "left")
 		return e.gone[rank].Load()
@@ -249,6 +260,10 @@ func (e *Endpoint) Alive(rank int) error {
 func (e *Endpoint) Close() error {
 	e.closing.Do(func() {
 		e.Hub.Close()
+		e.closed.Store(true)
+		for e.inside.Load() != 0 {
+			runtime.Gosched()
+		}
 		e.release()
 	})
 	return nil
@@ -265,16 +280,9 @@ func (e *Endpoint) release() {
 		}
 	}
 	for _, m := range e.peers {
-		if m != nil {
-			m.conn.Close()
-			m.file.Close()
-			if m.pidfd >= 0 {
-				unix.Close(m.pidfd)
-			}
-		}
+		m.close()
 	}
-	_ = unmapArena(e.arena.mem)
-	e.arena.file.Close()
+	e.arena.close()
 }
 
 // Counters are those of the messages, and how many strangers were turned away.
