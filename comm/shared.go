@@ -130,7 +130,7 @@ func (c *Comm) enter(o *op, f *flat) error {
 				break
 			}
 			mode = inStage
-			b, h, single, err := c.stages.input(c.world, seq, n)
+			b, h, single, err := c.stages.input(c.world, seq, n, f.pushes)
 			if err != nil {
 				return err
 			}
@@ -153,7 +153,7 @@ func (c *Comm) enter(o *op, f *flat) error {
 		v.in = line[32:][:len(o.in)]
 	}
 	if o.red == reduce.PreMulSum && mode == inNowhere && len(o.in) > 0 {
-		b, _, _, err := c.stages.input(c.world, seq, len(o.in))
+		b, _, _, err := c.stages.input(c.world, seq, len(o.in), f.pushes)
 		if err != nil {
 			return err
 		}
@@ -382,7 +382,7 @@ func (c *Comm) commit(o *op) error {
 	for k := range f.sums {
 		total += len(c.source(o, f.sums[k].srcs[0]))
 	}
-	sums, h, err := c.stages.result(c.world, seq, total)
+	sums, h, err := c.stages.result(c.world, total)
 	if err != nil {
 		return err
 	}
@@ -397,7 +397,7 @@ func (c *Comm) commit(o *op) error {
 	}
 	c.phase = summing
 	mid := c.boards[c.rank].mid()
-	atomic.StoreUint64(mid.word(wordResult+int(seq&1)*2), uint64(h))
+	atomic.StoreUint64(mid.word(wordResult), uint64(h))
 	wait.At(mid).Post(seq)
 	for k := 1; k < len(c.members); k++ {
 		i := (c.rank + k) % len(c.members)
@@ -426,7 +426,7 @@ func (c *Comm) commit(o *op) error {
 			slo, shi := o.shape.span(o.call.Op, sched.In, int(theirs.sums[k].srcs[0].rank), int(theirs.sums[k].srcs[0].chunk))
 			at += shi - slo
 		}
-		h := atomic.LoadUint64(c.boards[x.rank].mid().word(wordResult + int(seq&1)*2))
+		h := atomic.LoadUint64(c.boards[x.rank].mid().word(wordResult))
 		b, err := c.world.mem.At(c.members[x.rank], transport.Handle(h), at+hi-lo)
 		if err != nil {
 			return err

@@ -13,7 +13,7 @@ import (
 type stages struct {
 	in     [2][]byte // copies of inputs up to pairUpTo
 	large  []byte    // copies of larger ones: used by every operation
-	sums   [2][]byte
+	sums   []byte
 	log    []byte    // the journal
 	plain  [3][]byte // private scratch by its use
 	handle map[*byte]transport.Handle
@@ -54,19 +54,22 @@ func (s *stages) room(w *world, b *[]byte, n int) ([]byte, transport.Handle, err
 	return (*b)[:n], s.handle[&(*b)[0]], nil
 }
 
-// input gives room for a copy of the input; once says that every operation uses it.
-func (s *stages) input(w *world, seq uint64, n int) (b []byte, h transport.Handle, once bool, err error) {
-	if n > pairUpTo {
+// input gives room for a copy of the input; once says that every operation uses
+// it, and so must not end before it was read. Programs whose sums are committed
+// wait for one another in the middle anyway.
+func (s *stages) input(w *world, seq uint64, n int, commits bool) (b []byte, h transport.Handle, once bool, err error) {
+	if n > pairUpTo || commits {
 		b, h, err = s.room(w, &s.large, n)
-		return b, h, true, err
+		return b, h, !commits, err
 	}
 	b, h, err = s.room(w, &s.in[seq&1], n)
 	return b, h, false, err
 }
 
-// result gives room for sums.
-func (s *stages) result(w *world, seq uint64, n int) ([]byte, transport.Handle, error) {
-	return s.room(w, &s.sums[seq&1], max(n, 1))
+// result gives room for sums. They are written after everybody entered the
+// operation and so has read those of the one before.
+func (s *stages) result(w *world, n int) ([]byte, transport.Handle, error) {
+	return s.room(w, &s.sums, max(n, 1))
 }
 
 // journal makes the journal and writes down where it is.
@@ -93,7 +96,7 @@ func (s *stages) scratch(use, n int) []byte {
 // all gives the buffers that the others see, and forgets them.
 func (s *stages) all() [][]byte {
 	var list [][]byte
-	for _, b := range [][]byte{s.in[0], s.in[1], s.large, s.sums[0], s.sums[1], s.log} {
+	for _, b := range [][]byte{s.in[0], s.in[1], s.large, s.sums, s.log} {
 		if b != nil {
 			list = append(list, b)
 		}

@@ -47,6 +47,7 @@ type Table struct {
 	many    int          // hosts
 	local   int          // ranks of each host, 0 where hosts have different numbers
 	order   []sched.Rank // ranks host by host, nil where they are so already
+	own     int          // cores of each rank: a channel without one waits for its turn, which costs more than it brings
 	visible bool         // ranks see one another's memory
 	rows    [][2][]row   // by collective and canonical: one row, or one for each root
 	mu      sync.Mutex   // held while a choice is made
@@ -105,6 +106,11 @@ func New(links tune.Links, kind string, n int, hosts []int) *Table {
 	t := &Table{links: links, kind: kind, n: n, built: map[way]*sched.Program{}, curves: map[part][]tune.Replayed{}, chosen: map[plain]*Pick{}}
 	t.place(hosts)
 	t.visible = (kind == "mem" || kind == "shm") && t.many == 1
+	on := make([]int, t.many)
+	for _, h := range t.hosts {
+		on[h]++
+	}
+	t.own = max(links.Cores/slices.Max(on), 1)
 	if t.visible {
 		t.links.Sync = min(t.links.Sync, longest*float64(n))
 	}

@@ -21,8 +21,8 @@ const (
 	most    = 200                    // rounds of a part
 	warm    = 1                      // rounds that do not count
 	small   = 8                      // bytes of a small message
-	chain   = 2                      // small messages one after another, each sent when the one before came
-	burst   = 6                      // small messages sent without waiting: fewer than any transport has room for
+	chain   = 4                      // exchanges one after another, each begun when the one before is done, so that who begins early does not matter
+	burst   = 6                      // messages sent without waiting: fewer than any transport has room for
 	pass    = 16 << 10               // bytes of the smallest of three passes over memory
 	batch   = 3 << 20                // bytes of traffic that are timed at once, where a pass is shorter
 	perPass = 3                      // bytes of traffic a byte of dst = dst + src: two loads and a store
@@ -77,11 +77,11 @@ type findings struct {
 	Far   exchange
 }
 
-// exchange is how long it takes to send to one rank and receive from another.
+// exchange is how long it takes to send and to receive a message.
 type exchange struct {
-	Small float64 // a small message
-	Burst float64 // burst of them
-	Large float64 // a large message
+	Small float64 // a small one
+	More  float64 // another one at the same time, of and to another rank if there is one
+	Large float64 // a large one
 }
 
 // probe is a measurement under way.
@@ -149,19 +149,27 @@ func (p *probe) run(f *findings) error {
 	if _, f.Sync, err = p.timed(func() error { return nil }); err != nil {
 		return err
 	}
-	at := slices.Index(p.mates, p.rank)
-	next, prev := p.mates[(at+1)%len(p.mates)], p.mates[(at+len(p.mates)-1)%len(p.mates)]
-	if f.Near, err = p.exchange(next, prev); err != nil {
+	if f.Near, err = p.exchange(p.around()); err != nil {
 		return err
 	}
-	to, from := p.away()
-	f.Far, err = p.exchange(to, from)
+	f.Far, err = p.exchange(p.away())
 	return err
 }
 
+// around lists the next ranks of the host to send to, and the ones before to
+// receive from.
+func (p *probe) around() (to, from []int) {
+	at, n := slices.Index(p.mates, p.rank), len(p.mates)
+	for far := 1; far < min(n, burst+1); far++ {
+		to, from = append(to, p.mates[(at+far)%n]), append(from, p.mates[(at-far+n)%n])
+	}
+	return to, from
+}
+
 // away pairs the ranks of every host with those of the next one, as far as the
-// host with the fewest goes; -1 for ranks beyond that and where there is one host.
-func (p *probe) away() (to, from int) {
+// host with the fewest goes; nobody for ranks beyond that and where there is one
+// host.
+func (p *probe) away() (to, from []int) {
 	var on [][]int
 	number := map[int]int{}
 	for r, h := range p.hosts {
@@ -173,10 +181,10 @@ func (p *probe) away() (to, from int) {
 	}
 	at := slices.Index(p.mates, p.rank)
 	if least, _ := width(p.hosts); len(on) == 1 || at >= least {
-		return -1, -1
+		return nil, nil
 	}
 	h := number[p.hosts[p.rank]]
-	return on[(h+1)%len(on)][at], on[(h+len(on)-1)%len(on)][at]
+	return []int{on[(h+1)%len(on)][at]}, []int{on[(h+len(on)-1)%len(on)][at]}
 }
 
 // meet ends on no rank before it began on all.
@@ -238,31 +246,30 @@ func (p *probe) timed(round func() error) (took, met float64, err error) {
 	}
 }
 
-// exchange measures sending to one rank and receiving from another. Ranks with
+// exchange measures sending to some ranks and receiving from others. Ranks with
 // nobody to exchange with only meet.
-func (p *probe) exchange(to, from int) (exchange, error) {
-	alone := to < 0 || to == p.rank
-	// round exchanges messages at once, so many times one after another.
-	round := func(times, messages, bytes int) (float64, error) {
+func (p *probe) exchange(to, from []int) (x exchange, err error) {
+	// round exchanges messages at once, with one rank after another.
+	round := func(messages, bytes int) (float64, error) {
 		once := func() error {
 			for i := range messages {
-				p.port.Expect(from, 0, p.space[i*small:][:bytes])
+				p.port.Expect(from[i%len(from)], 0, p.space[i*small:][:bytes])
 			}
-			for range messages {
-				if err := p.port.Send(to, 0, p.bytes[:bytes]); err != nil {
+			for i := range messages {
+				if err := p.port.Send(to[i%len(to)], 0, p.bytes[:bytes]); err != nil {
 					return err
 				}
 			}
 			for i := range messages {
-				if err := p.port.Recv(from, 0, p.space[i*small:][:bytes]); err != nil {
+				if err := p.port.Recv(from[i%len(from)], 0, p.space[i*small:][:bytes]); err != nil {
 					return err
 				}
 			}
 			return nil
 		}
 		took, _, err := p.timed(func() error {
-			for range times {
-				if alone {
+			for range chain {
+				if len(to) == 0 {
 					return nil
 				}
 				if err := once(); err != nil {
@@ -271,18 +278,22 @@ func (p *probe) exchange(to, from int) (exchange, error) {
 			}
 			return nil
 		})
-		return took / float64(times), err
+		return took / chain, err
 	}
-	var x exchange
-	var err error
-	if x.Small, err = round(chain, 1, small); err != nil {
+	if x.Small, err = round(1, small); err != nil {
 		return x, err
 	}
-	if x.Burst, err = round(1, burst, small); err != nil {
+	messages := burst
+	if len(to) > 1 {
+		messages = len(to)
+	}
+	many, err := round(messages, small)
+	if err != nil {
 		return x, err
 	}
-	x.Large, err = round(1, 1, p.large)
-	if alone {
+	x.More = max(many-x.Small, 0) / float64(messages-1)
+	x.Large, err = round(1, p.large)
+	if len(to) == 0 {
 		x = exchange{}
 	}
 	return x, err
@@ -375,14 +386,14 @@ func combine(all [][]byte, hosts []int) (l tune.Links, busy float64, err error) 
 	busy = mid(func(f *findings) float64 { return f.Wait }) / crowd
 	link := func(of func(f *findings) *exchange, far bool) tune.Link {
 		one := mid(func(f *findings) float64 { return of(f).Small })
-		many := mid(func(f *findings) float64 { return of(f).Burst })
+		more := mid(func(f *findings) float64 { return of(f).More })
 		big := mid(func(f *findings) float64 { return of(f).Large })
-		// A message of a burst takes a send and a receive of a core that crowd ranks
+		// One more message takes a send and a receive of a core that crowd ranks
 		// share; a byte of a large message likewise, or the way out of its host.
 		// Neither is less than a pass through memory, however noisy the host was.
-		post := max(many-one, 0) / (burst - 1) / 2 / crowd
+		more = min(more, one)
 		byte := max((big-one)/float64(largeFor(widest)-small), perPass*2*l.Paces[0].Byte)
-		link := tune.Link{Post: max(post, leastPost), Alpha: max(one-2*post*crowd, 0), Beta: byte / 2 / crowd}
+		link := tune.Link{Post: max(more/2/crowd, leastPost), Alpha: one - more, Beta: byte / 2 / crowd}
 		if far {
 			link.Wire = byte / float64(narrowest)
 		}

@@ -200,22 +200,22 @@ func TestMeasureEnds(t *testing.T) {
 
 // What ranks found is joined by medians, and what they did not find is an error.
 func TestCombine(t *testing.T) {
-	one := func(cores int, sync, small, burst, large float64) []byte {
-		f := findings{Cores: cores, Wait: 3, Sync: sync, Paces: []tune.Pace{{Traffic: 1000, Byte: sync * 1e-6}}, Near: exchange{small, burst, large}}
+	one := func(cores int, sync, small, more, large float64) []byte {
+		f := findings{Cores: cores, Wait: 3, Sync: sync, Paces: []tune.Pace{{Traffic: 1000, Byte: sync * 1e-6}}, Near: exchange{small, more, large}}
 		text, err := json.Marshal(f)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return text
 	}
-	all := [][]byte{one(8, 1, 10, 20, 10+1e-3*(256<<10-8)), one(2, 3, 12, 300, 99999), one(4, 2, 8, 15, 11)}
+	all := [][]byte{one(8, 1, 10, 2, 10+1e-3*(256<<10-8)), one(2, 3, 12, 300, 99999), one(4, 2, 8, 1, 11)}
 	l, busy, err := combine(all, []int{0, 0, 0})
 	if err != nil || busy != 2 {
 		t.Fatal(busy, err)
 	}
 	// Three ranks on two cores: a core's time is two thirds of what passes.
-	post := 10.0 / 5 / 2 / 1.5
-	want := tune.Links{Ranks: 3, Cores: 2, Sync: 2, Paces: []tune.Pace{{Traffic: 1000, Byte: 2e-6}}, Near: tune.Link{Alpha: 10 - 2*post*1.5, Post: post, Beta: 1e-3 / 2 / 1.5}}
+	post := 2.0 / 2 / 1.5
+	want := tune.Links{Ranks: 3, Cores: 2, Sync: 2, Paces: []tune.Pace{{Traffic: 1000, Byte: 2e-6}}, Near: tune.Link{Alpha: 8, Post: post, Beta: 1e-3 / 2 / 1.5}}
 	if l.Near.Beta = float64(int(l.Near.Beta*1e9+0.5)) / 1e9; l.Near.Beta != float64(int(want.Near.Beta*1e9+0.5))/1e9 {
 		t.Errorf("%g us a byte, want %g", l.Near.Beta, want.Near.Beta)
 	}

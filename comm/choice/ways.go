@@ -48,7 +48,7 @@ func (t *Table) program(w way) (*sched.Program, error) {
 		}
 	}
 	p, err := a.Program(s)
-	if err != nil || p.Switches > 0 {
+	if err != nil || p.Switches > 0 || !t.visible && p.Channels() > t.own {
 		t.built[w] = nil
 		return nil, errors.Join(errUnfit, err)
 	}
@@ -56,7 +56,7 @@ func (t *Table) program(w way) (*sched.Program, error) {
 	return p, nil
 }
 
-var errUnfit = errors.New("the algorithm does not fit")
+var errUnfit = errors.New("the algorithm does not fit these ranks or their cores")
 
 // layered tells algorithms that treat ranks of a host and of others differently.
 func layered(name string) bool { return name == "hierarchical" || name == "colltree" }
@@ -194,8 +194,7 @@ func (t *Table) messages(key plain) (*Pick, error) {
 func byTime(a, b timed) int { return cmp.Compare(a.Time, b.Time) }
 
 // refine tries more pieces and channels. Neither helps where a host's cores or
-// its way out are busy all the time, nor where messages are small already, and
-// channels only where there are cores for them or the time passes on the way.
+// its way out are busy all the time, nor where messages are small already.
 func (t *Table) refine(x *timed, class int) error {
 	for _, pieces := range []int{1, 4, 16} {
 		for _, channels := range []int{1, 2, 4} {
@@ -206,7 +205,7 @@ func (t *Table) refine(x *timed, class int) error {
 				continue
 			case pieces > 1 && !t.cuts(x.way):
 				continue
-			case channels > 1 && (message < wide || t.many == 1 && t.links.Cores < channels*t.n):
+			case channels > t.own || channels > 1 && message < wide:
 				continue
 			case x.Time-max(x.Cores, x.Out) < x.Time/slack:
 				return nil
