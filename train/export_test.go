@@ -1,6 +1,9 @@
 package train
 
-import "errors"
+import (
+	"context"
+	"errors"
+)
 
 // SetFault makes f the one that is asked before every call on the trainer's
 // communicators.
@@ -12,7 +15,7 @@ func SetFault(t *Trainer, f func(call string) error) {
 
 // Samples gives the windows of the text that a replica reads in the next step.
 func Samples(t *Trainer) []int {
-	r := t.begin(nil)
+	r := t.begin(context.Background())
 	defer func() { _ = r.end() }()
 	var list []int
 	for i := r.lo; i < r.hi; i++ {

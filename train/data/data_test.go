@@ -40,7 +40,7 @@ func TestEpochsAndSeedsDiffer(t *testing.T) {
 	if read(1, 0) == read(1, 1) || read(1, 0) == read(2, 0) {
 		t.Error("two epochs or two seeds have the same order")
 	}
-	if read(1, 1) != read(1, 1) {
+	if first, again := read(1, 1), read(1, 1); first != again {
 		t.Error("an order is not the same twice")
 	}
 }
