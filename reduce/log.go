@@ -49,6 +49,12 @@ const (
 //	ApplyAllLogged(t, op, dsts0, srcs0, log, 0)
 //	ApplyAllLogged(t, op, dsts1, srcs1, log, len(srcs0[0]))
 //
+// The log costs little, as it stays in L1: sums of two buffers of float32 in place
+// by two threads took 0.94 to 1.03 of ApplyAll's time with AVX-512 for 128 KiB to
+// 8 MiB, 0.95 to 1.08 with AVX2 (BenchmarkLogged, 2026-11-15). Buffers that are in L1
+// themselves take 1.4 times as long: 16 KiB 0.32 us instead of 0.23. Averages of
+// integers and plain Go go through blocks of 8 KiB.
+//
 // Destinations are stored through the caches at every size. A log that other calls
 // left behind is a mistake of the caller, as are those of ApplyAll:
 // ApplyAllLogged panics.

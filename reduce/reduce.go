@@ -1,12 +1,13 @@
 // Package reduce is what a reduction computes on bytes: element types, operations,
 // and dst = a op b over buffers of any length and alignment.
 //
-//	Apply     dst = a op b
-//	ApplyN    dst = ((s0 op s1) op s2) op ...   one pass, every source read once
-//	ApplyAll  the same result into several destinations, in the same pass
-//	Scale     dst = dst * factor
-//	Finish    what is left to do after the last operand: Avg divides by the count
-//	Copy      past the caches where the destination is too large for them
+//	Apply           dst = a op b
+//	ApplyN          dst = ((s0 op s1) op s2) op ...   one pass, every source read once
+//	ApplyAll        the same result into several destinations, in the same pass
+//	ApplyAllLogged  the same, so that another process can finish it if this one is killed
+//	Scale           dst = dst * factor
+//	Finish          what is left to do after the last operand: Avg divides by the count
+//	Copy            past the caches where the destination is too large for them
 //
 // Every result is defined to the bit, so that it depends neither on the
 // processor nor on how a buffer was cut into pieces:
