@@ -4,9 +4,9 @@
 # make lint   go vet and staticcheck
 GO       ?= go
 FUZZTIME ?= 60s
-PACKAGES := ibsim-utils opensm infiniband-diags chromium
+PACKAGES := ibsim-utils opensm infiniband-diags chromium gcc g++ openmpi-bin libopenmpi-dev mpich libmpich-dev libgloo-dev
 
-.PHONY: test bench bench-sim fuzz lint packages build
+.PHONY: test bench bench-sim bench-comm fuzz lint packages build
 
 test: packages lint
 	$(GO) test -timeout 15m ./...
@@ -29,6 +29,12 @@ bench: bench-sim
 # ASTRA_RING names drivers of ASTRA-sim's network core to be run in turn with ours; sim/peer_test.go says what they are.
 bench-sim:
 	GOMAXPROCS=1 $(GO) test -run '^$$' -bench . -benchtime 5x ./sim/...
+
+# Collectives beside Open MPI, MPICH, Gloo and the limit of the memory; about five minutes.
+bench-comm: packages build
+	./weft bench --compare all-reduce -n 2,4,8 --cpu
+	./weft bench --compare all-reduce -n 2,4,8 --transport tcp --cpu
+	./weft bench --compare reduce-scatter all-gather broadcast reduce all-to-all gather scatter send-recv barrier -n 2,8 --sizes 8,256K,16M --rounds 5
 
 fuzz:
 	@set -e; for p in $$($(GO) list ./...); do \

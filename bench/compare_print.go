@@ -83,7 +83,11 @@ func (t *Table) Markdown(w io.Writer) error {
 				cells = append(cells, "-")
 				continue
 			}
-			cells = append(cells, ratio(x))
+			if p.ours == Limit {
+				cells = append(cells, digits(x)) // what is above 1 is not lost
+			} else {
+				cells = append(cells, ratio(x))
+			}
 		}
 		best, lost := "-", strings.Join(r.Lost(), ", ")
 		if c := r.Cells[MPI]; c != nil {
@@ -100,7 +104,7 @@ func (t *Table) Markdown(w io.Writer) error {
 		}
 		for _, o := range ours {
 			if g, n := t.geomean(f, o); n > 0 {
-				fmt.Fprintf(w, "\n%s over %s, geometric mean of %d rows: %s\n", f, o, n, ratio(g))
+				fmt.Fprintf(w, "# %s over %s, geometric mean of %d rows: %s\n", f, o, n, ratio(g))
 			}
 		}
 	}
@@ -166,14 +170,17 @@ func micros(c *Cell) string {
 	return s
 }
 
-// ratio prints two digits; what is below 1 is in bold: there the other is faster.
+// ratio prints what is below 1 in bold: there the other is faster.
 func ratio(x float64) string {
-	s := fmt.Sprintf("%.2f", x)
-	if x >= 10 {
-		s = fmt.Sprintf("%.0f", x)
-	}
 	if x < 1 {
-		return "**" + s + "**"
+		return "**" + digits(x) + "**"
 	}
-	return s
+	return digits(x)
+}
+
+func digits(x float64) string {
+	if x >= 10 {
+		return fmt.Sprintf("%.0f", x)
+	}
+	return fmt.Sprintf("%.2f", x)
 }

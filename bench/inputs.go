@@ -16,7 +16,8 @@ import (
 //	                   some contribute. Integers wrap and take any value for sum
 //	prod               1, 2 and their negatives, at most 6 of them not 1 or -1
 //	min, max           small whole numbers
-//	band, bor, bxor    any bits
+//	band, bor          one rank has any bits, the others more, or fewer, than it
+//	bxor               any bits
 //	no reduction       any bits
 //
 // Values repeat after period elements, a prime: data that is shifted by a block,
@@ -109,6 +110,16 @@ func contribution(t reduce.Type, op reduce.Op, n, rank int, seed uint64, k int) 
 		return v
 	case reduce.Min, reduce.Max:
 		return small(min(exact(t), 100))
+	case reduce.BAnd, reduce.BOr:
+		// One rank has the result, and the others more or fewer bits: were all
+		// at random, many ranks would always come to 0 or to all ones.
+		if result := int64(mix(seed, uint64(k), 1<<40)); among(1) {
+			return result
+		} else if op == reduce.BAnd {
+			return result | int64(h)
+		} else {
+			return result & int64(h)
+		}
 	}
 	return int64(h)
 }

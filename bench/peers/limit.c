@@ -33,7 +33,7 @@ enum { LANES = 16 };
 
 static void wait_for(struct flag *f, uint64_t v) {
   for (unsigned spins = 0; __atomic_load_n(&f->at, __ATOMIC_ACQUIRE) < v; spins++) {
-    if (crowded || spins % 65536 == 65535) sched_yield();
+    if (crowded || spins % 1024 == 1023) sched_yield();
     else
 #if defined(__x86_64__)
       __builtin_ia32_pause();
