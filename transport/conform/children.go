@@ -1,3 +1,5 @@
+//go:build unix
+
 package conform
 
 import (
@@ -111,6 +113,12 @@ type Children struct {
 // Spawn starts n processes of the test binary that run a body.
 func Spawn(t testing.TB, n int, body string, args ...string) *Children {
 	t.Helper()
+	return SpawnWith(t, n, func(int, *exec.Cmd) {}, body, args...)
+}
+
+// SpawnWith does so with commands that are changed before they are started.
+func SpawnWith(t testing.TB, n int, change func(rank int, cmd *exec.Cmd), body string, args ...string) *Children {
+	t.Helper()
 	c := &Children{ended: make([]bool, n)}
 	t.Cleanup(func() {
 		for r := range c.commands {
@@ -123,7 +131,13 @@ func Spawn(t testing.TB, n int, body string, args ...string) *Children {
 		}
 	})
 	for r := range n {
-		pair, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
+		syscall.ForkLock.RLock()
+		pair, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM, 0)
+		if err == nil {
+			syscall.CloseOnExec(pair[0])
+			syscall.CloseOnExec(pair[1])
+		}
+		syscall.ForkLock.RUnlock()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -133,6 +147,7 @@ func Spawn(t testing.TB, n int, body string, args ...string) *Children {
 		cmd.ExtraFiles = []*os.File{theirs}
 		out := new(bytes.Buffer)
 		cmd.Stdout, cmd.Stderr = out, out
+		change(r, cmd)
 		err = cmd.Start()
 		theirs.Close()
 		c.hubs = append(c.hubs, os.NewFile(uintptr(pair[0]), "hub"))

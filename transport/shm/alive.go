@@ -1,3 +1,5 @@
+//go:build linux
+
 package shm
 
 import (
@@ -29,16 +31,10 @@ func newWatch(peers []*met, ended func(rank int, why string)) (*watch, error) {
 		if m == nil {
 			continue
 		}
-		fd := m.pidfd
-		if fd < 0 {
-			raw, err := m.conn.SyscallConn()
-			if err == nil {
-				err = raw.Control(func(s uintptr) { fd = int(s) })
-			}
-			if err != nil {
-				unix.Close(event)
-				return nil, fmt.Errorf("shm: watch rank %d: %w", r, err)
-			}
+		fd, err := m.descriptor()
+		if err != nil {
+			unix.Close(event)
+			return nil, fmt.Errorf("shm: watch rank %d: %w", r, err)
 		}
 		fds = append(fds, unix.PollFd{Fd: int32(fd), Events: unix.POLLIN})
 		ranks = append(ranks, r)
@@ -86,10 +82,26 @@ func (m *met) why() string {
 // before it has ended: its memory goes first. What goes wrong with a process
 // that is not ending takes a tenth of a second longer.
 func (m *met) ending() bool {
-	if m.pidfd < 0 {
+	fd, err := m.descriptor()
+	if err != nil {
 		return false
 	}
-	fds := []unix.PollFd{{Fd: int32(m.pidfd), Events: unix.POLLIN}}
+	fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
 	n, err := unix.Poll(fds, 100)
+	for errors.Is(err, unix.EINTR) {
+		n, err = unix.Poll(fds, 100)
+	}
 	return err == nil && n == 1
+}
+
+// descriptor is what becomes readable when the process has ended.
+func (m *met) descriptor() (fd int, err error) {
+	if m.pidfd >= 0 {
+		return m.pidfd, nil
+	}
+	raw, err := m.conn.SyscallConn()
+	if err == nil {
+		err = raw.Control(func(s uintptr) { fd = int(s) })
+	}
+	return fd, err
 }

@@ -1,3 +1,5 @@
+//go:build linux
+
 package shm
 
 import (
@@ -6,10 +8,12 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -28,6 +32,7 @@ func init() {
 // report is what a survivor tells the parent.
 type report struct {
 	Why    string // the victim is gone
+	Apart  bool   // it is of another namespace of process numbers
 	Rounds int
 	InUse  uint64 // bytes of the arena after all ports were closed
 }
@@ -48,11 +53,11 @@ func survivor(c *conform.Child) error {
 			left = append(left, r)
 		}
 	}
-	inodes, err := json.Marshal(arenas(e))
-	if err != nil {
+	var st unix.Stat_t
+	if err := unix.Fstat(int(e.arena.file.Fd()), &st); err != nil {
 		return err
 	}
-	if err := c.Say(inodes); err != nil {
+	if err := c.Say(fmt.Append(nil, st.Ino)); err != nil {
 		return err
 	}
 
@@ -101,7 +106,7 @@ func survivor(c *conform.Child) error {
 		return err
 	}
 	last.Close()
-	r := report{Why: gone.Why, Rounds: rounds, InUse: e.arena.allocated}
+	r := report{Why: gone.Why, Apart: e.peers[victim].pidfd < 0, Rounds: rounds, InUse: e.arena.allocated}
 	b, err := json.Marshal(r)
 	if err != nil {
 		return err
@@ -158,15 +163,6 @@ func exchange(e *Endpoint, p transport.Port, epoch uint32, members []int, stop t
 	}
 }
 
-// arenas are the inodes of the arenas that a process maps.
-func arenas(e *Endpoint) []uint64 {
-	var st unix.Stat_t
-	if unix.Fstat(int(e.arena.file.Fd()), &st) != nil {
-		return nil
-	}
-	return []uint64{st.Ino}
-}
-
 // mapped lists the processes that map one of the arenas.
 func mapped(t *testing.T, inodes []uint64) (lines []string) {
 	files, err := filepath.Glob("/proc/[0-9]*/maps")
@@ -197,76 +193,95 @@ func mapped(t *testing.T, inodes []uint64) (lines []string) {
 // wrong data, go on without it, and give back what they shared with it. Nothing
 // is left of its memory once they have ended.
 func TestKill(t *testing.T) {
-	for try := range 3 {
-		c := conform.Spawn(t, 3, "survivor")
-		if err := c.Gather(); err != nil {
-			t.Fatal(err)
-		}
-		var inodes []uint64
-		for r := range 3 {
-			b, err := c.Hear(r)
-			if err != nil {
-				t.Fatal(err)
-			}
-			var one []uint64
-			if err := json.Unmarshal(b, &one); err != nil || len(one) != 1 {
-				t.Fatalf("%q: %v", b, err)
-			}
-			inodes = append(inodes, one...)
-		}
-		for _, r := range [][]int{{0, 1, 2}, {1}, {2, 1}}[try] { // at different moments
-			if _, err := c.Hear(r); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if got := mapped(t, inodes); len(got) != 9 {
-			t.Fatalf("3 processes map %d arenas, want 9 mappings", len(got))
-		}
-		pid := c.Pid(1)
-		c.Kill(1)
-		left := []int{0, 2}
-		hear := func(ranks ...int) (last []byte) {
-			for _, r := range ranks {
-				b, err := c.Hear(r)
-				if err != nil {
-					t.Fatalf("rank %d: %v\n%v", r, err, c.Wait())
-				}
-				last = b
-			}
-			return last
-		}
-		say := func() {
-			for _, r := range left {
-				if err := c.Say(r, nil); err != nil {
-					t.Fatal(err)
-				}
-			}
-		}
-		hear([][]int{{}, {0, 2}, {0}}[try]...) // that they were in the middle, too
-		hear(left...)                          // that they have closed their ports
-		say()
-		for _, r := range left {
-			var got report
-			if err := json.Unmarshal(hear(r), &got); err != nil {
-				t.Fatal(err)
-			}
-			if want := fmt.Sprintf("process %d ended", pid); got.Why != want {
-				t.Errorf("rank %d: the victim is gone because %q, want %q", r, got.Why, want)
-			}
-			if got.InUse != 0 {
-				t.Errorf("rank %d: %d bytes are in use after all ports were closed", r, got.InUse)
-			}
-		}
-		say()
-		if err := c.Wait(); err != nil {
-			t.Fatal(err)
-		}
-		if got := mapped(t, inodes); len(got) != 0 {
-			t.Errorf("still mapped: %q", got)
-		}
+	for _, middle := range [][]int{{0, 1, 2}, {1}, {2, 1}} { // who has come to the middle when it happens
+		kill(t, middle, nil)
 	}
 	if files, _ := filepath.Glob("/dev/shm/*weft*"); len(files) > 0 {
 		t.Errorf("left behind: %v", files)
+	}
+}
+
+// Where ranks do not see one another's process numbers, they notice all the same.
+func TestKillInOtherNamespace(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root can make a namespace of process numbers")
+	}
+	for _, apart := range []int{0, 1} {
+		kill(t, []int{1}, func(rank int, cmd *exec.Cmd) {
+			if rank == apart {
+				cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID}
+			}
+		})
+	}
+}
+
+func kill(t *testing.T, middle []int, change func(rank int, cmd *exec.Cmd)) {
+	t.Helper()
+	const victim = 1
+	left := []int{0, 2}
+	if change == nil {
+		change = func(int, *exec.Cmd) {}
+	}
+	c := conform.SpawnWith(t, 3, change, "survivor")
+	hear := func(ranks ...int) (last []byte) {
+		t.Helper()
+		for _, r := range ranks {
+			b, err := c.Hear(r)
+			if err != nil {
+				t.Fatalf("rank %d: %v\n%v", r, err, c.Wait())
+			}
+			last = b
+		}
+		return last
+	}
+	say := func() {
+		t.Helper()
+		for _, r := range left {
+			if err := c.Say(r, nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := c.Gather(); err != nil {
+		t.Fatal(err)
+	}
+	inodes := make([]uint64, 3)
+	for r := range inodes {
+		if err := json.Unmarshal(hear(r), &inodes[r]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	hear(middle...)
+	if got := mapped(t, inodes); len(got) != 9 {
+		t.Fatalf("3 processes have %d mappings of arenas, want 9", len(got))
+	}
+	pid := c.Pid(victim)
+	c.Kill(victim)
+	for _, r := range left {
+		if !slices.Contains(middle, r) {
+			hear(r)
+		}
+	}
+	hear(left...) // that they have closed their ports
+	say()
+	for _, r := range left {
+		var got report
+		if err := json.Unmarshal(hear(r), &got); err != nil {
+			t.Fatal(err)
+		}
+		if got.Why != fmt.Sprintf("process %d ended", pid) && (!got.Apart || got.Why != "its process ended") {
+			t.Errorf("rank %d: the victim %d is gone because %q", r, pid, got.Why)
+		}
+		if got.InUse != 0 {
+			t.Errorf("rank %d: %d bytes are in use after all ports were closed", r, got.InUse)
+		}
+	}
+	say()
+	if err := c.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	if got := mapped(t, inodes); len(got) != 0 {
+		t.Errorf("still mapped: %q", got)
 	}
 }
 

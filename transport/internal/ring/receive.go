@@ -2,6 +2,7 @@ package ring
 
 import (
 	"fmt"
+	"math"
 	"unsafe"
 
 	"github.com/weft-fabric/weft/reduce"
@@ -248,7 +249,14 @@ func (l *lane) get(w *inWay, s *slot, dst []byte, n int, f func([]byte)) error {
 	return nil
 }
 
+// gaveUp is the error for a message whose sender gave it up. It had a reason,
+// which mostly reaches this rank, too, within a moment, and then is the better
+// error.
 func (l *lane) gaveUp(w *inWay) error {
+	const moment = 10 // asks
+	if err := l.wait(&w.posted, math.MaxUint64, w.from, moment); err != errLate {
+		return err
+	}
 	return fmt.Errorf("rank %d gave up sending message %d on channel %d of %s", w.from, w.next+1, l.channel, &l.p.call)
 }
 

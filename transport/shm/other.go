@@ -1,0 +1,29 @@
+//go:build !linux
+
+package shm
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"runtime"
+
+	"github.com/weft-fabric/weft/transport"
+)
+
+// Endpoint is a rank's shared memory, which takes Linux.
+type Endpoint struct{ transport.Memory }
+
+// Open says that there is none.
+func Open(context.Context, Config) (*Endpoint, error) {
+	return nil, fmt.Errorf("shm: shared memory between processes takes Linux, this is %s; use tcp", runtime.GOOS)
+}
+
+// HostID names a host.
+func HostID() string {
+	name, _ := os.Hostname()
+	return name
+}
+
+// Pulls is false.
+func (e *Endpoint) Pulls() bool { return false }
