@@ -93,15 +93,16 @@ func BenchmarkDisk(b *testing.B) {
 			}
 		}
 	}
+	got := model(m).blank()
 	load := func() {
-		got := model(m).blank()
 		_, err := s.Load(b.Context(), step, got)
 		fail(err)
 	}
 	for range b.N {
 		plain()
 		saved(true)() // the first touches its memory
-		rounds(b, n, count, []string{"write and fsync", "Save", "Async and Wait", "Load (cached)"}, []func(){plain, saved(false), saved(true), load})
+		load()
+		rounds(b, n, count, []string{"write and fsync", "Save", "Async and Wait", "Load"}, []func(){plain, saved(false), saved(true), load})
 	}
 	os.Remove(filepath.Join(dir, "plain"))
 	os.RemoveAll(filepath.Join(dir, "ckpt"))

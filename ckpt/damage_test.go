@@ -74,7 +74,7 @@ func TestFlippedBitIsFound(t *testing.T) {
 			t.Fatal(err)
 		}
 		var places []int
-		for i := 0; i < len(good); i += 1 + r.IntN(40) {
+		for i := 0; i < len(good); i += 1 + r.IntN(80) {
 			places = append(places, i)
 		}
 		places = append(places, 0, 7, 8, len(good)-1)

@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"sort"
 	"strings"
 )
 
@@ -132,8 +133,8 @@ func Open(where string) (Place, error) {
 	return NewDir(where), nil
 }
 
-// readerAt reads the concatenation of slices, for object stores whose clients read
-// several parts at once.
+// readerAt reads the concatenation of slices at any place, for those who write
+// several parts of it at once.
 type readerAt struct {
 	data  [][]byte
 	start []int64 // of each slice, and the end of the last
@@ -149,20 +150,32 @@ func newReaderAt(data [][]byte) *readerAt {
 
 func (r *readerAt) size() int64 { return r.start[len(r.data)] }
 
+// find gives the slice that holds byte off.
+func (r *readerAt) find(off int64) int {
+	return sort.Search(len(r.data), func(i int) bool { return r.start[i+1] > off })
+}
+
+// slice gives n bytes from off on without copying them; nil if they do not lie in
+// one slice.
+func (r *readerAt) slice(off, n int64) []byte {
+	i := r.find(off)
+	if i == len(r.data) || off+n > r.start[i+1] {
+		return nil
+	}
+	return r.data[i][off-r.start[i]:][:n]
+}
+
+// ReadAt copies bytes from off on; io.EOF where they end before p does.
 func (r *readerAt) ReadAt(p []byte, off int64) (int, error) {
 	if off < 0 {
 		return 0, fmt.Errorf("read at %d", off)
 	}
 	done := 0
-	for i := range r.data {
-		if r.start[i+1] <= off {
-			continue
-		}
-		n := copy(p[done:], r.data[i][off-r.start[i]:])
-		done, off = done+n, off+int64(n)
-		if done == len(p) {
-			return done, nil
-		}
+	for i := r.find(off); i < len(r.data) && done < len(p); i++ {
+		done += copy(p[done:], r.data[i][max(0, off-r.start[i]):])
 	}
-	return done, io.EOF
+	if done < len(p) {
+		return done, io.EOF
+	}
+	return done, nil
 }

@@ -12,9 +12,13 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"syscall"
+	"unsafe"
 
 	"github.com/weft-fabric/weft/unit"
+	"golang.org/x/sync/errgroup"
 )
 
 // Dir is a directory. A blob is written under a temporary name that no other writer
@@ -29,8 +33,7 @@ func NewDir(root string) *Dir { return &Dir{filepath.Clean(root)} }
 
 const (
 	tempSuffix = ".tmp"
-	// writeSize is what is handed to the kernel at a time, and what is asked to go to
-	// the disk while the next piece is copied.
+	// writeSize is what is handed to the kernel at a time.
 	writeSize = 8 << 20
 )
 
@@ -92,7 +95,9 @@ func (d *Dir) Put(ctx context.Context, name string, b Body) (err error) {
 	return syncFolder(filepath.Dir(path))
 }
 
-// write computes the header while the data goes to the disk.
+// write computes the header while the data goes to the disk: past the page cache
+// where the file system can, since copying there costs more processor time than all
+// else and lets the kernel hold up other writers of the host.
 func write(ctx context.Context, f *os.File, b Body) error {
 	type result struct {
 		head []byte
@@ -103,7 +108,23 @@ func write(ctx context.Context, f *os.File, b Body) error {
 		h, err := b.header()
 		done <- result{h, err}
 	}()
-	err := Pieces(b.Data, writeSize, func(off int64, piece []byte) error {
+	err := writeData(ctx, f, b)
+	r := <-done // Header reads Data, so it must have ended before Put returns.
+	if err = errors.Join(err, r.err); err != nil {
+		return err
+	}
+	_, err = f.WriteAt(r.head, 0)
+	return err
+}
+
+func writeData(ctx context.Context, f *os.File, b Body) error {
+	data := newReaderAt(b.Data)
+	if b.Head%blockSize == 0 && data.size() >= directMin {
+		if direct := openDirect(f.Name()); direct != nil {
+			return errors.Join(writeDirect(ctx, f, direct, b.Head, data), direct.Close())
+		}
+	}
+	return Pieces(b.Data, writeSize, func(off int64, piece []byte) error {
 		if err := context.Cause(ctx); err != nil {
 			return err
 		}
@@ -113,13 +134,74 @@ func write(ctx context.Context, f *os.File, b Body) error {
 		startWriteback(f, b.Head+off, int64(len(piece)))
 		return nil
 	})
-	r := <-done // Header reads Data, so it must have ended before Put returns.
-	if err = errors.Join(err, r.err); err != nil {
+}
+
+const (
+	blockSize = 4096 // what direct writes are aligned to, in the file and in memory
+	// directMin is where writing past the page cache begins. Smaller files cost little,
+	// and a rank that comes back soon reads them from memory.
+	directMin = 32 << 20
+	// directWriters keep the disk busy while one of them gathers its next piece. On a
+	// virtual disk (2026-11-15, 256 MiB, GB/s median of 5): write and fsync 0.70, one
+	// direct writer 0.67, two 1.07, four 1.02, at a quarter of the processor time.
+	directWriters = 2
+)
+
+// writeDirect writes whole blocks past the page cache, and the rest through f.
+func writeDirect(ctx context.Context, f, direct *os.File, head int64, data *readerAt) error {
+	end := data.size() &^ (blockSize - 1)
+	g, ctx := errgroup.WithContext(ctx)
+	var next atomic.Int64
+	for range directWriters {
+		g.Go(func() error {
+			var bounce *[]byte
+			defer func() {
+				if bounce != nil {
+					bounces.Put(bounce)
+				}
+			}()
+			for {
+				off := next.Add(writeSize) - writeSize
+				if off >= end {
+					return nil
+				}
+				if err := context.Cause(ctx); err != nil {
+					return err
+				}
+				n := min(writeSize, end-off)
+				piece := data.slice(off, n)
+				if piece == nil || uintptr(unsafe.Pointer(&piece[0]))%blockSize != 0 {
+					if bounce == nil {
+						bounce = bounces.Get().(*[]byte)
+					}
+					piece = (*bounce)[:n]
+					if _, err := data.ReadAt(piece, off); err != nil {
+						return err
+					}
+				}
+				if _, err := direct.WriteAt(piece, head+off); err != nil {
+					return err
+				}
+			}
+		})
+	}
+	if err := g.Wait(); err != nil {
 		return err
 	}
-	_, err = f.WriteAt(r.head, 0)
+	rest := make([]byte, data.size()-end)
+	if _, err := data.ReadAt(rest, end); err != nil {
+		return err
+	}
+	_, err := f.WriteAt(rest, head+end)
 	return err
 }
+
+// bounces are aligned memory for pieces that are not.
+var bounces = sync.Pool{New: func() any {
+	b := make([]byte, writeSize+blockSize)
+	b = b[(blockSize-uintptr(unsafe.Pointer(&b[0]))%blockSize)%blockSize:][:writeSize]
+	return &b
+}}
 
 // makeFolder creates a folder and those above it, each durable in its parent.
 func makeFolder(path string) error {
@@ -178,6 +260,9 @@ func (d *Dir) Read(ctx context.Context, name string, p []byte, off int64) error 
 		return err
 	}
 	defer f.Close()
+	if len(p) >= 1<<20 {
+		readAhead(f)
+	}
 	n, err := f.ReadAt(p, off)
 	if err == io.EOF && n < len(p) {
 		return fmt.Errorf("read %s: %d bytes from %d on, %d are there: %w", d.Path(name), len(p), off, n, io.ErrUnexpectedEOF)
