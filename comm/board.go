@@ -19,7 +19,7 @@ import (
 //	192  call of odd operations
 //	256  mid: sums are there; where
 //	320  leave: done with everybody else's memory
-//	384  progress: how much of the sums is stored; whose message is waited for
+//	384  whose message is waited for
 //	448  shrink: what the rank proposes (shrink.go)
 //	640  word of a failure, left by another rank (failure.go)
 //	896  who no longer uses this board, a bit a rank
@@ -35,7 +35,7 @@ const (
 	atCall     = 128
 	atMid      = 256
 	atLeave    = 320
-	atProgress = 384
+	atWaiting  = 384
 	atShrink   = 448
 	atWord     = 640
 	atLetGo    = 896
@@ -54,18 +54,14 @@ func (b board) small(seq uint64) board { return b[atSmall+smallSize*(seq&1):][:s
 // word is a number of a line, behind the flag.
 func (b board) word(i int) *uint64 { return (*uint64)(unsafe.Pointer(&b[16+8*i])) }
 
-// progress counts half steps of the sums of the current operation: odd when a
-// block's sum is in the journal, even when it is stored everywhere.
-func (b board) progress() *wait.Flag { return wait.At(b[atProgress:]) }
-
 // waitsFor tells the others whose message, or whose room for one, this rank
 // waits for, at which action of which channel; nobody's if rank is negative.
 func (b board) waitsFor(rank, channel, at int) {
-	atomicAt(b, atProgress+16).Store(uint64(uint32(rank+1)) | uint64(uint16(channel))<<32 | uint64(uint16(at))<<48)
+	atomicAt(b, atWaiting).Store(uint64(uint32(rank+1)) | uint64(uint16(channel))<<32 | uint64(uint16(at))<<48)
 }
 
 func (b board) waiting() (rank, channel, at int) {
-	v := atomicAt(b, atProgress+16).Load()
+	v := atomicAt(b, atWaiting).Load()
 	return int(uint32(v)) - 1, int(uint16(v >> 32)), int(uint16(v >> 48))
 }
 

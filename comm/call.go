@@ -30,19 +30,20 @@ type request struct {
 // op is an operation under way.
 type op struct {
 	request
-	ctx     context.Context
-	call    transport.Call
-	sig     uint64
-	ready   *ready
-	shape   shape
-	shapes  *shape // all-to-all-v: of out
-	factor  float64
-	overlap bool  // in and out overlap, and in is not to be lost by it
-	began   int64 // in ticks
-	entered int64 // in ticks; 0 if it was not looked at
-	limit   int64 // of the clock; set when it is first asked for
-	want    *sched.Program
-	handle  *Handle
+	ctx      context.Context
+	call     transport.Call
+	sig      uint64
+	ready    *ready
+	shape    shape
+	shapes   *shape // all-to-all-v: of out
+	factor   float64
+	overlap  bool  // in and out overlap, and in is not to be lost by it
+	overlaid bool  // they do on some rank
+	began    int64 // in ticks
+	entered  int64 // in ticks; 0 if it was not looked at
+	limit    int64 // of the clock; set when it is first asked for
+	want     *sched.Program
+	handle   *Handle
 
 	stepMu sync.Mutex
 	steps  []Step // what the flight recorder will keep

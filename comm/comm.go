@@ -92,8 +92,6 @@ type Comm struct {
 	cur     op // the operation under way
 	phase   phase
 	heirs   bool // leaving: a dead rank's sums are wanted, so its heir must do them
-	block   [][]byte
-	single  [1][]byte
 	stopFn  transport.Stop
 	failed  atomic.Pointer[Failure]
 	choices *choice.Table // made when first used

@@ -127,8 +127,22 @@ func (c *Comm) gone(i int, err error) *Failure {
 	if call, began, ok := c.lastOf(i); ok {
 		last = fmt.Sprintf("it last entered operation %d (%s) %s ago", call.Seq, &call, since(began))
 	}
-	return &Failure{Kind: Dead, Culprits: []int{i}, Err: fmt.Errorf("rank %d died: %w; %s", i, err, last)}
+	why := err.Error()
+	var g *transport.Gone
+	if errors.As(err, &g) {
+		why = g.Why
+	}
+	return &Failure{Kind: Dead, Culprits: []int{i}, Err: &died{fmt.Sprintf("rank %d died (%s); %s", i, why, last), err}}
 }
+
+// died is a rank's end in words.
+type died struct {
+	text string
+	err  error
+}
+
+func (d *died) Error() string { return d.text }
+func (d *died) Unwrap() error { return d.err }
 
 // lastOf is what a rank was last seen doing.
 func (c *Comm) lastOf(i int) (transport.Call, int64, bool) {

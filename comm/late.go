@@ -16,7 +16,7 @@ func (c *Comm) late() *Failure {
 	o := &c.cur
 	f := &Failure{Kind: Timeout}
 	waited := time.Duration(clock() - toClock(o.began)).Round(time.Millisecond)
-	var missing, behind, other []int
+	var missing, behind []int
 	boards := c.allBoards()
 	for i, b := range boards {
 		if i == c.rank {
@@ -38,7 +38,6 @@ func (c *Comm) late() *Failure {
 			missing = append(missing, i)
 		case call.Seq == o.call.Seq && signature(&call) != o.sig:
 			f.Report = append(f.Report, fmt.Sprintf("rank %d: entered operation %d as %s%s%s", i, call.Seq, &call, c.ago(i, began), state))
-			other = append(other, i)
 			if f.Kind != Mismatch {
 				f.Kind, f.Err = Mismatch, &transport.Mismatch{Rank: c.rank, Peer: i, Mine: o.call, Theirs: call}
 				f.Culprits = sorted(c.rank, i)

@@ -26,9 +26,8 @@ import (
 // has an unchanged input until the operation can no longer fail.
 //
 // A rank that dies in the middle of pushing has an heir, the lowest rank alive,
-// that goes on where it stopped. In place, sums overwrite inputs, so a block's
-// sum goes through a journal first: stored again from there it gives the same
-// bytes.
+// that goes on where it stopped. In place, sums overwrite inputs, so they keep a
+// log (reduce.ApplyAllLogged).
 
 // view is a member in the operation under way: its input, or a copy of it, and
 // its output if it is seen.
@@ -36,10 +35,6 @@ type view struct {
 	in, out []byte
 	mode    uint64
 }
-
-// journalBlock is how much of a sum is under way at a time in place. It stays
-// in the first-level cache together with its sources.
-const journalBlock = 8 << 10
 
 func (c *Comm) runShared(o *op) error {
 	f := o.ready.flat
@@ -93,9 +88,9 @@ func (c *Comm) runShared(o *op) error {
 	}
 	switch {
 	case pushes:
-		log := modes&overlaid != 0 || o.red == reduce.Avg
-		c.push(o, c.rank, log)
-		return c.quit(o, func(dead int) { c.push(o, dead, log) })
+		o.overlaid = modes&overlaid != 0
+		c.push(o, c.rank, o.overlaid || o.red == reduce.Avg)
+		return c.quit(o, true)
 	case f.pushes:
 		return c.commit(o)
 	}
@@ -103,7 +98,7 @@ func (c *Comm) runShared(o *op) error {
 	if modes&(1<<63|once) == 0 {
 		return nil
 	}
-	return c.quit(o, nil)
+	return c.quit(o, false)
 }
 
 // enter says what this rank calls and where its input lies.
@@ -167,11 +162,11 @@ func (c *Comm) enter(o *op, f *flat) error {
 			if err := c.stages.journal(c.world, mine); err != nil {
 				return err
 			}
+			reduce.ResetLog(c.stages.log)
 		}
 		if o.overlap {
 			mode |= overlaid
 		}
-		atomicAt(mine, atProgress).Store(0)
 	}
 	v.mode = mode
 	*line.word(wordSig) = o.sig
@@ -260,12 +255,11 @@ func (c *Comm) sources(o *op, k *kernel) [][]byte {
 	return o.srcs
 }
 
-// push stores the sums of a rank, this one or one that died, to all outputs,
-// from where its progress stands.
-func (c *Comm) push(o *op, rank int, log bool) {
-	progress := atomicAt(c.boards[rank], atProgress)
-	done := progress.Load()
-	step := uint64(0)
+// push stores the sums of a rank, this one or one that died, to all outputs. An
+// heir does all of it again: with a log, what is done is skipped; without, inputs
+// and outputs are apart and the same sums are stored once more.
+func (c *Comm) push(o *op, rank int, logged bool) {
+	done := 0
 	for i := range o.ready.flat.ranks[rank].sums {
 		k := &o.ready.flat.ranks[rank].sums[i]
 		srcs := c.sources(o, k)
@@ -274,47 +268,15 @@ func (c *Comm) push(o *op, rank int, log bool) {
 			lo, hi := o.shape.span(o.call.Op, sched.Out, int(d.rank), int(d.chunk))
 			o.dsts = append(o.dsts, c.views[d.rank].out[lo:hi])
 		}
-		n := len(srcs[0])
-		if n == 0 {
-			continue
-		}
-		if !log {
-			if step >= done {
-				reduce.ApplyAll(o.t, o.red, o.dsts, srcs)
-				progress.Store(step + 2)
-			}
-			step += 2
-			continue
-		}
-		journal := c.journal(rank)
-		for at := 0; at < n; at += journalBlock {
-			end := min(at+journalBlock, n)
-			if sum := journal[:end-at]; step+2 > done {
-				if step+1 > done {
-					c.block = c.block[:0]
-					for _, s := range srcs {
-						c.block = append(c.block, s[at:end])
-					}
-					reduce.ApplyN(o.t, o.red, sum, c.block...)
-					reduce.Finish(o.t, o.red, sum, len(c.members))
-					progress.Store(step + 1)
-				}
-				c.block = c.block[:0]
-				for _, d := range o.dsts {
-					c.block = append(c.block, d[at:end])
-				}
-				reduce.ApplyAll(o.t, o.red, c.block, c.one(sum))
-				progress.Store(step + 2)
-			}
-			step += 2
+		switch n := len(srcs[0]); {
+		case n == 0:
+		case logged:
+			reduce.ApplyAllLogged(o.t, o.red, o.dsts, srcs, c.journal(rank), done)
+			done += n
+		default:
+			reduce.ApplyAll(o.t, o.red, o.dsts, srcs)
 		}
 	}
-}
-
-// one is a list of one buffer.
-func (c *Comm) one(b []byte) [][]byte {
-	c.single[0] = b
-	return c.single[:]
 }
 
 // journal is a rank's.
@@ -322,7 +284,7 @@ func (c *Comm) journal(rank int) []byte {
 	if rank == c.rank {
 		return c.stages.log
 	}
-	b, err := c.world.mem.At(c.members[rank], transport.Handle(*c.boards[rank].mid().word(wordLog)), journalBlock)
+	b, err := c.world.mem.At(c.members[rank], transport.Handle(*c.boards[rank].mid().word(wordLog)), reduce.LogSize)
 	if err != nil {
 		panic(err) // the rank wrote it down itself, before it entered
 	}
@@ -330,11 +292,11 @@ func (c *Comm) journal(rank int) []byte {
 }
 
 // quit says that this rank is done with everybody's memory and waits for the
-// others to be. inherit does for a rank that died what it left undone; nil if
-// others do not need that.
-func (c *Comm) quit(o *op, inherit func(rank int)) error {
+// others to be. If they pushed, what a rank that died left undone is done by its
+// heir.
+func (c *Comm) quit(o *op, pushed bool) error {
 	seq := o.call.Seq
-	c.phase, c.heirs = leaving, inherit != nil
+	c.phase, c.heirs = leaving, pushed
 	c.boards[c.rank].leave().Post(seq)
 	for k := 1; k < len(c.members); k++ {
 		i := (c.rank + k) % len(c.members)
@@ -349,8 +311,8 @@ func (c *Comm) quit(o *op, inherit func(rank int)) error {
 			}
 			for j, m := range c.members {
 				if j != c.rank && c.world.ep.Alive(m) != nil && c.boards[j].leave().Load() < seq {
-					if inherit != nil {
-						inherit(j)
+					if pushed {
+						c.push(o, j, o.overlaid || o.red == reduce.Avg)
 					}
 					c.boards[j].leave().Post(seq)
 				}

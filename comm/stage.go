@@ -3,6 +3,7 @@ package comm
 import (
 	"errors"
 
+	"github.com/weft-fabric/weft/reduce"
 	"github.com/weft-fabric/weft/transport"
 )
 
@@ -77,7 +78,7 @@ func (s *stages) journal(w *world, mine board) error {
 	if s.log != nil {
 		return nil
 	}
-	_, h, err := s.room(w, &s.log, journalBlock)
+	_, h, err := s.room(w, &s.log, reduce.LogSize)
 	if err != nil {
 		return err
 	}

@@ -56,12 +56,3 @@ func (v *verbs) write(to int, dst transport.Key, b []byte) {
 	// A rank that cannot be written to will find out by itself that this one failed.
 	_, _ = v.ep.Write(to, dst, b)
 }
-
-// read fetches memory of a rank within d.
-func (v *verbs) read(from int, dst []byte, src transport.Key, d time.Duration) error {
-	t, err := v.ep.Read(from, dst, src)
-	if err != nil {
-		return err
-	}
-	return v.wait(t, d)
-}
