@@ -108,6 +108,7 @@ type World struct {
 	rng      uint64
 	book     member.Book
 	scratch  []byte
+	jitter   [4096]int64 // quantiles of the exponential distribution; whole numbers, so that every processor has the same
 
 	store     *member.Epoch
 	proposals []proposal
@@ -138,6 +139,9 @@ func New(s Settings) (*World, error) {
 	n := s.Ranks
 	if s.Outside {
 		n++
+	}
+	for i := range w.jitter {
+		w.jitter[i] = int64(math.Round(-math.Log(1-(float64(i)+0.5)/float64(len(w.jitter))) * float64(s.Network.Jitter)))
 	}
 	w.nodes = make([]node, n)
 	var list []member.Member
@@ -399,7 +403,7 @@ func (w *World) send(from int32, out *member.Outbound) {
 	}
 	delay := n.Latency.Nanoseconds() + x.slow + y.slow
 	if n.Jitter > 0 {
-		delay += int64(-math.Log(1-w.random()) * float64(n.Jitter))
+		delay += w.jitter[w.bits()%uint64(len(w.jitter))]
 	}
 	if n.Tail > 0 && w.random() < n.Tail {
 		delay += n.TailFor.Nanoseconds()
