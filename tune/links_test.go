@@ -207,7 +207,7 @@ func TestReplayIsMonotone(t *testing.T) {
 		larger := *l
 		larger.Cores++
 		var sizes []unit.Bytes
-		for b := unit.Bytes(0); b < 1<<32; b = b*4 + 1 {
+		for b := unit.Bytes(1); b < 1<<32; b = b*4 + 1 {
 			sizes = append(sizes, b)
 		}
 		curve, err := l.Curve(p, sizes, hosts)
@@ -267,6 +267,45 @@ func TestReplayOfARing(t *testing.T) {
 	// Of every step's messages, one leaves each host.
 	if us, least := got.Time.Microseconds(), 2*(n-1)*block*1e-1; us < least || us > 1.1*least {
 		t.Errorf("%.1f us, and the way out alone takes %.1f", us, least)
+	}
+}
+
+// A buffer of one cache line is one chunk, and what is empty is not sent: of a
+// direct all-reduce, everybody sends to rank 0 and rank 0 to everybody. Programs
+// with scratch send all of their chunks.
+func TestReplayOfOneLine(t *testing.T) {
+	const n = 8
+	l := &Links{Ranks: n, Cores: n, Near: Link{Alpha: 5, Post: 2}, Paces: []Pace{{1, 1e-9}}}
+	for _, name := range []string{"direct", "rank-order"} {
+		a, err := algo.Find(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := a.Program(algo.Spec{Op: sched.AllReduce, Ranks: n})
+		if err != nil {
+			t.Fatal(err)
+		}
+		const want = 2 + 5 + 7*2 + 7*2 + 5 + 2 // a send, its way, 7 receives, 7 sends, a way, a receive
+		for _, bytes := range []unit.Bytes{1, 8, 64} {
+			got, err := l.Replay(p, bytes, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if us := got.Time.Microseconds(); name == "direct" && math.Abs(us-want) > 0.01 || us < want-0.01 {
+				t.Errorf("%s of %s: %.2f us, want %d", name, bytes, us, want)
+			}
+		}
+		all, err := l.Replay(p, 64*n, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		one, err := l.Replay(p, 64, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if one.Time == all.Time != (name == "rank-order") {
+			t.Errorf("%s: %s for a line, %s for a line a rank", name, one.Time, all.Time)
+		}
 	}
 }
 

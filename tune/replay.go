@@ -2,6 +2,7 @@ package tune
 
 import (
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/weft-fabric/weft/sched"
@@ -19,7 +20,10 @@ import (
 //	Alpha           on the way
 //	Post + b*Beta   of a core of the receiver, from its first byte on, and the memory traffic of adding
 //
-// (Alexandrov, Ionescu, Schauser and Scheiman 1995). A program takes the longest
+// (Alexandrov, Ionescu, Schauser and Scheiman 1995). Chunks are no smaller than
+// a cache line while there are lines to go round, as comm cuts them: a buffer of
+// one line is the first chunk, and what is empty is not sent, unless all is (of a
+// barrier or no bytes). A program takes the longest
 // chain of these, and no less than any host's cores and way out need for all
 // they have to do; channels of a rank run side by side as far as it has cores.
 // None of it depends on the order in which the interpreter
@@ -78,7 +82,9 @@ type walk struct {
 	l       *Links
 	p       *sched.Program
 	sizes   int
-	chunk   []float64 // bytes of a chunk
+	chunk   []float64 // bytes of a chunk that is not empty
+	full    []int64   // by size: chunks of a block that are not empty
+	per     int64     // chunks of a block
 	touch   []float64 // us to add up or copy a byte
 	host    []int
 	on      []int           // by host: its ranks
@@ -105,12 +111,23 @@ func newWalk(l *Links, p *sched.Program, sizes []unit.Bytes, hosts []int) *walk 
 		}
 		w.on[h]++
 	}
-	chunks := float64(max(p.NumChunks(sched.In), p.NumChunks(sched.Out), 1))
+	w.per, w.full = int64(max(p.NumChunks(sched.In), p.NumChunks(sched.Out), 1)), make([]int64, len(sizes))
+	blocks := 1.0
+	if p.Op.Blocks() {
+		blocks = float64(p.Ranks)
+		w.per /= int64(p.Ranks)
+	}
 	for k, bytes := range sizes {
+		w.full[k] = w.per
 		if s := float64(bytes); s > 0 {
 			// Two loads and a store a byte summed; a load, a store and the load that
 			// the store causes a byte copied. What a rank passes over is about S.
-			w.chunk[k], w.touch[k] = s/chunks, l.memory(3*s, slices.Max(w.on))/s
+			w.touch[k] = l.memory(3*s, slices.Max(w.on)) / s
+			block := s / blocks
+			w.chunk[k] = max(block/float64(w.per), min(block, line))
+			if p.NumChunks(sched.Tmp) == 0 { // chunks that pass through scratch are all of one length
+				w.full[k] = min(w.per, int64(math.Ceil(block/line)))
+			}
 		}
 	}
 	w.out, w.work, w.rank = w.lists(len(w.on)), w.lists(len(w.on)), w.lists(p.Ranks)
@@ -122,6 +139,19 @@ func newWalk(l *Links, p *sched.Program, sizes []unit.Bytes, hosts []int) *walk 
 		}
 	}
 	return w
+}
+
+// line is the size in bytes of a cache line.
+const line = 64
+
+// count is how many of some chunks are not empty, for the k-th size.
+func (w *walk) count(c step.Chunks, k int) float64 {
+	full := w.full[k]
+	if full == w.per || c.Buf == sched.Tmp {
+		return float64(c.Count)
+	}
+	upTo := func(i int64) int64 { return i/w.per*full + min(i%w.per, full) }
+	return float64(upTo(c.Index+c.Count) - upTo(c.Index))
 }
 
 // lists makes n lists of times.
@@ -174,41 +204,62 @@ func (w *walk) do(r sched.Rank, a *step.Action, m sent) (sent, error) {
 		}
 		return sent{}, nil
 	}
-	count, h := float64(a.Count), w.host[r]
+	h := w.host[r]
 	rank, work := w.rank[r], w.work[h]
+	chunks := a.Src
+	if !a.Op.Reads() {
+		chunks = a.Dst
+	}
+	var from, to *Link
+	var far bool
+	var letter sent
 	if a.Op.Receives() {
-		from, _ := w.between(a.From, r)
-		for k, chunk := range w.chunk {
-			cost := from.Post + count*chunk*from.Beta
-			now[k] = max(max(now[k], m.first[k])+cost, m.last[k]+from.Post)
-			rank[k], work[k] = rank[k]+cost, work[k]+cost
-		}
-		w.letters = append(w.letters, m)
+		from, _ = w.between(a.From, r)
 	}
-	if a.Op.Reduces() || a.Op == sched.Copy {
-		for k, chunk := range w.chunk {
-			cost := count * chunk * w.touch[k]
-			now[k], rank[k], work[k] = now[k]+cost, rank[k]+cost, work[k]+cost
-		}
+	if a.Op.Sends() {
+		to, far = w.between(r, a.To)
+		letter = w.letter()
 	}
-	if !a.Op.Sends() {
-		return sent{}, nil
-	}
-	to, far := w.between(r, a.To)
-	letter := w.letter()
 	for k, chunk := range w.chunk {
-		cost := to.Post + count*chunk*to.Beta
-		first := now[k] + to.Post
+		count := w.count(chunks, k)
+		if count == 0 {
+			if to != nil {
+				letter.first[k], letter.last[k] = 0, 0
+			}
+			continue
+		}
+		b, begin := count*chunk, now[k]
+		if from != nil {
+			begin = max(begin, m.first[k])
+			now[k] = max(begin+from.Post+b*from.Beta, m.last[k]+from.Post)
+			rank[k] += from.Post + b*from.Beta
+			work[k] += from.Post + b*from.Beta
+		}
+		cost := 0.0
+		if a.Op.Reduces() || a.Op == sched.Copy {
+			cost = b * w.touch[k]
+		}
+		first := 0.0
+		if to != nil {
+			first = now[k] + cost + to.Post
+			cost += to.Post + b*to.Beta
+		}
 		now[k], rank[k], work[k] = now[k]+cost, rank[k]+cost, work[k]+cost
+		if to == nil {
+			continue
+		}
 		last := now[k]
 		if far {
 			left := &w.left[r][a.Channel][k]
 			first = max(first, *left)
-			*left = first + count*chunk*to.Wire
+			*left = first + b*to.Wire
 			last = max(last, *left)
-			w.out[h][k] += count * chunk * to.Wire
+			w.out[h][k] += b * to.Wire
 		}
 		letter.first[k], letter.last[k] = first+to.Alpha, last+to.Alpha
+	}
+	if from != nil {
+		w.letters = append(w.letters, m)
 	}
 	return letter, nil
 }

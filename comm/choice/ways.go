@@ -92,15 +92,14 @@ func (t *Table) names(op sched.Collective, canonical bool) []string {
 	return list
 }
 
-// liked lists algorithms in the order in which they are taken of those that take
-// equally long within a slack, which is less than the links can be known: first
-// those that sum in the order of ranks, so that results depend on measured links
-// as little as can be, then from the plainest on; those not listed come last.
-var liked = []string{"one-shot", "rank-order", "direct", "ring", "recursive-doubling", "halving-doubling", "rabenseifner",
+// liked lists algorithms from the plainest on. Of those that take equally long
+// within a slack, which is less than the links can be known, the plainest is
+// chosen; those not listed come last.
+var liked = []string{"direct", "recursive-doubling", "halving-doubling", "ring", "one-shot", "rank-order", "rabenseifner", "bcube",
 	"binomial", "tree", "double-binary-tree", "bruck", "pairwise", "pat", "dissemination", "hierarchical"}
 
 // slack is the part of a time that a choice must save over a plainer one.
-const slack = 12
+const slack = 25
 
 func liking(name string) int {
 	name, _, _ = strings.Cut(name, " ")
@@ -163,10 +162,11 @@ func (t *Table) messages(key plain) (*Pick, error) {
 	}
 	slices.SortStableFunc(list, byTime)
 	for i := range list {
-		if i < 3 || liking(list[i].algo) < 2 {
-			if err := t.refine(&list[i], key.class); err != nil {
-				return nil, err
-			}
+		if i == 3 {
+			break
+		}
+		if err := t.refine(&list[i], key.class); err != nil {
+			return nil, err
 		}
 	}
 	slices.SortStableFunc(list, byTime)
