@@ -126,14 +126,13 @@ type way struct {
 // posted and read after it was, and written again after it was taken.
 type slot struct {
 	tag   atomic.Uint64 // of the call; others than the receiver may look at it at any time
+	claim atomic.Uint64 // of a message that is not eager
 	size  uint64
 	where uint64 // handle or address
+	stage uint64 // handle of where the message is moved to; written before the claim says moving
+	base  uint64 // bytes staged on the way before it, if it is copied
 	epoch uint32
 	kind  uint32
-	claim atomic.Uint32
-	_     uint32
-	stage uint64 // handle of the moved message; written before the claim is set to moved
-	base  uint64 // bytes staged on the way before it
 	_     [8]byte
 	data  [Eager]byte
 }
@@ -143,14 +142,18 @@ const (
 	eager   uint32 = iota // in the slot
 	lent                  // where is a handle
 	foreign               // where is an address in the sender's process
-	copied                // moved from the start
+	copied                // nowhere but in the stage, which the receiver reads behind the sender
 )
 
-// Claims of a message that is not eager.
+// A claim is a state and, from the eighth bit on, how many pieces have been
+// moved when the receiver took over.
 const (
-	open    uint32 = iota
-	reading        // the receiver is at it
-	moved          // the sender put it, or is putting it, into memory of the way
-	dead           // the sender gave up; what the receiver read may be wrong
-	read           // the receiver has it
+	open    uint64 = iota // nobody is at it
+	moving                // the sender puts it into the stage, piece by piece
+	reading               // the receiver is at it: moved pieces in the stage, the others where they lie
+	dead                  // the sender gave up; what the receiver read may be wrong
+	read                  // the receiver has it
+
+	stateBits = 8
+	stateMask = 1<<stateBits - 1
 )

@@ -164,14 +164,14 @@ func (l *lane) await(w *inWay) error {
 		if l.find(w) {
 			break
 		}
-		if err := l.wait(bell, rung+1, w.from, 0); err != nil {
+		if err := l.wait(bell, rung+1, w.from, l.p.h.waiter, 0); err != nil {
 			if l.find(w) {
 				break
 			}
 			return err
 		}
 	}
-	return l.wait(&w.posted, w.next+1, w.from, 0)
+	return l.wait(&w.posted, w.next+1, w.from, l.p.h.waiter, 0)
 }
 
 // receive takes the next message of a way into dst, or hands it to f.
@@ -216,35 +216,56 @@ func (l *lane) get(w *inWay, s *slot, dst []byte, n int, f func([]byte)) error {
 		}
 		return nil
 	}
-	p := l.p
-	rank := p.members[w.from]
-	if !s.claim.CompareAndSwap(open, reading) {
-		if s.claim.Load() != moved {
-			return l.gaveUp(w)
-		}
+	if s.kind == copied {
 		return l.follow(w, s, dst, n, f)
 	}
-	switch s.kind {
-	case lent:
-		b, err := p.h.s.At(rank, transport.Handle(s.where), n)
+	// From here on the sender moves nothing any more.
+	c := s.claim.Load()
+	for !s.claim.CompareAndSwap(c, reading|c&^stateMask) {
+		c = s.claim.Load()
+	}
+	if c == dead {
+		s.claim.Store(dead)
+		return l.gaveUp(w)
+	}
+	moved := min(int(c>>stateBits)*piece, n)
+	rank := l.p.members[w.from]
+	err := l.unmoved(rank, s, dst, n, moved, f)
+	if !s.claim.CompareAndSwap(reading|c&^stateMask, read) {
+		return l.gaveUp(w)
+	}
+	return err
+}
+
+// unmoved reads a message of which so many bytes are in the stage and the others
+// where they were.
+func (l *lane) unmoved(rank int, s *slot, dst []byte, n, moved int, f func([]byte)) error {
+	if moved > 0 {
+		b, err := l.p.h.s.At(rank, transport.Handle(s.stage), moved)
 		if err != nil {
 			return err
 		}
 		if f != nil {
 			f(b)
 		} else {
-			reduce.Copy(dst, b)
+			reduce.Copy(dst[:moved], b)
+			dst = dst[moved:]
 		}
-	case foreign:
-		if err := l.pull(rank, uintptr(s.where), dst, n, f); err != nil {
-			if !s.claim.CompareAndSwap(reading, read) {
-				return l.gaveUp(w)
-			}
-			return err
+		if moved == n {
+			return nil
 		}
 	}
-	if !s.claim.CompareAndSwap(reading, read) {
-		return l.gaveUp(w)
+	if s.kind == foreign {
+		return l.pull(rank, uintptr(s.where)+uintptr(moved), dst, n-moved, f)
+	}
+	b, err := l.p.h.s.At(rank, transport.Handle(s.where)+transport.Handle(moved), n-moved)
+	if err != nil {
+		return err
+	}
+	if f != nil {
+		f(b)
+	} else {
+		reduce.Copy(dst, b)
 	}
 	return nil
 }
@@ -254,7 +275,7 @@ func (l *lane) get(w *inWay, s *slot, dst []byte, n int, f func([]byte)) error {
 // error.
 func (l *lane) gaveUp(w *inWay) error {
 	const moment = 10 // asks
-	if err := l.wait(&w.posted, math.MaxUint64, w.from, moment); err != errLate {
+	if err := l.wait(&w.posted, math.MaxUint64, w.from, l.p.h.waiter, moment); err != errLate {
 		return err
 	}
 	return fmt.Errorf("rank %d gave up sending message %d on channel %d of %s", w.from, w.next+1, l.channel, &l.p.call)
@@ -288,7 +309,7 @@ func (l *lane) follow(w *inWay, s *slot, dst []byte, n int, f func([]byte)) erro
 	}
 	for done := 0; done < n; {
 		end := min(done+piece, n)
-		if err := l.wait(&w.staged, s.base+uint64(end), w.from, 0); err != nil {
+		if err := l.wait(&w.staged, s.base+uint64(end), w.from, l.p.h.waiter, 0); err != nil {
 			return err
 		}
 		if f != nil {

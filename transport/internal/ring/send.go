@@ -8,6 +8,7 @@ import (
 
 	"github.com/weft-fabric/weft/reduce"
 	"github.com/weft-fabric/weft/transport"
+	"github.com/weft-fabric/weft/transport/wait"
 )
 
 const (
@@ -16,13 +17,6 @@ const (
 	// piece is how much is copied at a time where a message goes through memory
 	// of its own on the way: half of a small second-level cache.
 	piece = 256 << 10
-
-	// asksBase and asksBytes say how long a sender waits for its message to be
-	// read where it lies: a sleep, and one more for each 32 MiB, which is about
-	// as long as moving the message takes. So it never takes more than twice the
-	// time of the better choice.
-	asksBase  = 2
-	asksBytes = 32 << 20
 
 	maxSpare = 16 << 20 // what a way keeps for the next message to move
 )
@@ -46,7 +40,7 @@ func (p *Port) Send(to, channel int, b []byte) error {
 		}
 	}
 	if o.next >= depth {
-		if err := l.waitServing(&o.taken, o.next-depth+1, to, 0); err != nil {
+		if err := l.waitServing(&o.taken, o.next-depth+1, to, p.h.waiter, 0); err != nil {
 			return err
 		}
 	}
@@ -104,13 +98,14 @@ func (l *lane) put(o *outWay, to int, b []byte) error {
 	}
 	s.claim.Store(open)
 	if s.kind == copied || to == p.me {
+		s.kind = copied
 		at, err := l.prepare(o, s, len(b), o.next+1)
 		if err != nil {
 			return err
 		}
-		s.claim.Store(moved)
+		s.base = o.bytes
 		l.post(o, s)
-		l.move(o, at, b)
+		l.copyAll(o, at, b)
 		return nil
 	}
 	l.post(o, s)
@@ -124,31 +119,77 @@ func (l *lane) post(o *outWay, s *slot) {
 	o.posted.Post(o.next)
 }
 
-// handOver waits until the receiver has read a message where it lies, or moves it.
+// copyAll copies a message into its stage; the receiver follows behind.
+func (l *lane) copyAll(o *outWay, at, b []byte) {
+	l.p.h.count.stagedBytes.Add(uint64(len(b)))
+	for len(b) > 0 {
+		n := min(piece, len(b))
+		reduce.Copy(at[:n], b[:n])
+		o.bytes += uint64(n)
+		o.staged.Post(o.bytes)
+		at, b = at[n:], b[n:]
+	}
+}
+
+// patience is how to wait for a receiver before moving a message of n bytes:
+// about as long as moving it takes, 0.1 ns a byte, so that it never takes more
+// than twice the time of the better choice, but not longer than any wait spins.
+func (h *Hub) patience(n int) wait.Waiter {
+	w := *h.waiter
+	w.Spin = min(w.Spin, 256+n/512)
+	w.Yield = min(w.Yield, 1+n/(8<<10))
+	return w
+}
+
+// handOver waits until the receiver has read a message where it lies. If it does
+// not come, the sender moves the message out of the way, until it does.
 func (l *lane) handOver(o *outWay, s *slot, to int, b []byte) error {
-	err := l.waitServing(&o.taken, o.next, to, asksBase+len(b)/asksBytes)
+	w := l.p.h.patience(len(b))
+	err := l.waitServing(&o.taken, o.next, to, &w, 1)
 	if err == errLate {
-		var at []byte
-		if at, err = l.prepare(o, s, len(b), o.next); err != nil {
-			// There is no memory to move it to, so the receiver has to come.
-			err = l.waitServing(&o.taken, o.next, to, 0)
-		} else if s.claim.CompareAndSwap(open, moved) {
-			l.move(o, at, b)
+		if s.claim.Load() == open && l.moveAway(o, s, b) {
 			return nil
-		} else {
-			l.unstage(o)
-			err = l.waitServing(&o.taken, o.next, to, 0)
 		}
+		err = l.waitServing(&o.taken, o.next, to, l.p.h.waiter, 0)
 	}
 	if err == nil {
 		return nil
 	}
 	// The caller may change b as soon as it has the error: what the receiver
 	// reads of it from now on must not count.
-	if s.claim.CompareAndSwap(open, dead) || s.claim.CompareAndSwap(reading, dead) {
-		return err
+	for {
+		c := s.claim.Load()
+		if c == read {
+			return nil
+		}
+		if s.claim.CompareAndSwap(c, dead) {
+			return err
+		}
 	}
-	return nil // it has been read in the meantime
+}
+
+// moveAway moves a message to a stage. It reports whether all of it was; if not,
+// the receiver has taken over, or there is no memory for it, and it has to come.
+func (l *lane) moveAway(o *outWay, s *slot, b []byte) bool {
+	at, err := l.prepare(o, s, len(b), o.next)
+	if err != nil {
+		return false
+	}
+	if !s.claim.CompareAndSwap(open, moving) {
+		l.unstage(o)
+		return false
+	}
+	done := 0
+	for k := uint64(0); done < len(b); k++ {
+		end := min(done+piece, len(b))
+		reduce.Copy(at[done:end], b[done:end])
+		if !s.claim.CompareAndSwap(moving|k<<stateBits, moving|(k+1)<<stateBits) {
+			break
+		}
+		done = end
+	}
+	l.p.h.count.stagedBytes.Add(uint64(done))
+	return done == len(b)
 }
 
 // prepare gets memory to move a message of n bytes to, until so many messages
@@ -165,7 +206,7 @@ func (l *lane) prepare(o *outWay, s *slot, n int, until uint64) ([]byte, error) 
 	}
 	b = b[:n]
 	at, _ := l.p.h.s.Registered(b)
-	s.stage, s.base = uint64(at), o.bytes
+	s.stage = uint64(at)
 	o.stages = append(o.stages, stage{until, b})
 	return b, nil
 }
@@ -194,18 +235,6 @@ func (l *lane) recycle(o *outWay, b []byte) {
 	}
 	if b != nil {
 		_ = l.p.h.s.Free(b)
-	}
-}
-
-// move copies a message to where prepare said; the receiver follows behind.
-func (l *lane) move(o *outWay, at, b []byte) {
-	l.p.h.count.stagedBytes.Add(uint64(len(b)))
-	for len(b) > 0 {
-		n := min(piece, len(b))
-		reduce.Copy(at[:n], b[:n])
-		o.bytes += uint64(n)
-		o.staged.Post(o.bytes)
-		at, b = at[n:], b[n:]
 	}
 }
 

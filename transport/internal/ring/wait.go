@@ -35,19 +35,20 @@ func (l *lane) goOn() error {
 	if gone != nil {
 		return gone
 	}
-	if l.limit > 0 && l.asks > l.limit {
+	if l.limit > 0 && l.asks >= l.limit {
 		return errLate
 	}
 	return nil
 }
 
-// wait waits for a flag that a member raises.
-func (l *lane) wait(f *wait.Flag, v uint64, member, limit int) error {
+// wait waits for a flag that a member raises. With a limit, it ends with errLate
+// at that ask; the first one comes before the first sleep.
+func (l *lane) wait(f *wait.Flag, v uint64, member int, w *wait.Waiter, limit int) error {
 	if f.Load() >= v {
 		return nil
 	}
 	l.peer, l.asks, l.limit = member, 0, limit
-	return f.Wait(v, l.p.h.waiter, l.ask)
+	return f.Wait(v, w, l.ask)
 }
 
 // naps is how many short sleeps a wait that also receives does where another
@@ -57,9 +58,10 @@ const naps = 200
 // waitServing waits for a flag and meanwhile receives what was announced.
 // A futex can wait for one word only, so it naps between looks once spinning
 // and yielding have not helped.
-func (l *lane) waitServing(f *wait.Flag, v uint64, member, limit int) error {
-	once := wait.Waiter{Spin: 1, Yield: 1, Local: l.p.h.waiter.Local}
-	brief := wait.Waiter{Spin: 16}
+func (l *lane) waitServing(f *wait.Flag, v uint64, member int, w *wait.Waiter, limit int) error {
+	const bit = 16 // pauses between looks at what was announced
+	brief := wait.Waiter{Spin: min(w.Spin, 256+bit)}
+	yield := wait.Waiter{Yield: 1, Local: w.Local}
 	again := func() error { return errAgain }
 	turns := 0
 	for len(l.announced) > 0 {
@@ -70,14 +72,13 @@ func (l *lane) waitServing(f *wait.Flag, v uint64, member, limit int) error {
 			turns = 0
 			continue
 		}
-		w := l.p.h.waiter
 		switch turns++; {
-		case turns < w.Spin/16:
+		case turns <= w.Spin/bit:
 			_ = f.Wait(v, &brief, again)
-		case turns < w.Spin/16+w.Yield:
-			_ = f.Wait(v, &once, again)
+		case turns <= w.Spin/bit+w.Yield:
+			_ = f.Wait(v, &yield, again)
 		default:
-			l.peer, l.asks, l.limit = member, turns/naps, limit
+			l.peer, l.asks, l.limit = member, (turns-w.Spin/bit-w.Yield)/naps, limit
 			if err := l.goOn(); err != nil {
 				if f.Load() >= v {
 					return nil
@@ -87,5 +88,5 @@ func (l *lane) waitServing(f *wait.Flag, v uint64, member, limit int) error {
 			nap()
 		}
 	}
-	return l.wait(f, v, member, limit)
+	return l.wait(f, v, member, w, limit)
 }
