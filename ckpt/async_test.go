@@ -194,3 +194,53 @@ func TestEmergencyOfSurvivors(t *testing.T) {
 		t.Errorf("list: %s", got)
 	}
 }
+
+// However many checkpoints are kept, a save reads no more of them.
+func TestSavingDoesNotReadOldCheckpoints(t *testing.T) {
+	mem := newMemory()
+	s, err := ckpt.New(mem, ckpt.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var reads []int64
+	for step := range int64(20) {
+		mem.read = 0
+		save(t, s, newModel(step), ckpt.Meta{Step: step, World: 2})
+		reads = append(reads, mem.read)
+	}
+	if reads[19] > reads[1]+reads[1]/10 {
+		t.Errorf("bytes read by successive saves: %v", reads)
+	}
+}
+
+// Save after Async is written after it.
+func TestSaveComesAfterAsync(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mem := newMemory()
+		mem.gate = make(chan error)
+		s, err := ckpt.New(mem, ckpt.Options{Keep: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		m := newModel(1)
+		if err := s.Async(t.Context(), ckpt.Meta{Step: 1, World: 1}, m); err != nil {
+			t.Fatal(err)
+		}
+		done := make(chan error)
+		go func() { done <- s.Save(t.Context(), ckpt.Meta{Step: 2, World: 1}, m) }()
+		mem.gate <- nil
+		synctest.Wait()
+		if got := steps(t, s); got != "1 incomplete " {
+			t.Errorf("while the first is being written: %s", got)
+		}
+		for range 3 {
+			mem.gate <- nil
+		}
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		if got := steps(t, s); got != "2 complete " {
+			t.Errorf("in the end: %s", got)
+		}
+	})
+}

@@ -208,6 +208,9 @@ type Store struct {
 	made   int           // snapshot buffers there are
 	last   chan struct{} // closed when the latest background write has ended
 	failed []error       // of background writes, not yet handed to a caller
+
+	pruning sync.Mutex       // not mu, which callers of Async take
+	seen    map[string]Entry // complete checkpoints by folder, as they were last judged
 }
 
 // Open gives the store in a directory, which need not exist, or in an object store

@@ -42,57 +42,72 @@ type Entry struct {
 	manifest *Manifest
 }
 
-// List gives what is in the store by step, attempts at the same step by epoch and
-// time. It reads manifests and no data.
-func (s *Store) List(ctx context.Context) ([]Entry, error) {
+// shelf is what a listing of the place shows: folders of checkpoints with their
+// files, and safetensors files at the top.
+type shelf struct {
+	folders map[string][]blob.Info
+	names   []string // of the folders, by step
+	foreign []blob.Info
+}
+
+func (s *Store) shelf(ctx context.Context) (*shelf, error) {
 	blobs, err := s.place.List(ctx, "")
 	if err != nil {
 		return nil, err
-	}
-	folders := map[string][]blob.Info{}
-	var names []string
-	var foreign []blob.Info
-	for _, b := range blobs {
-		folder, file, ok := strings.Cut(b.Name, "/")
-		if !ok {
-			if strings.HasSuffix(b.Name, ".safetensors") {
-				foreign = append(foreign, b)
-			}
-			continue
-		}
-		if !isFolder(folder) || strings.Contains(file, "/") {
-			continue
-		}
-		if folders[folder] == nil {
-			names = append(names, folder)
-		}
-		folders[folder] = append(folders[folder], b)
 	}
 	unfinished, err := s.place.Unfinished(ctx)
 	if err != nil {
 		return nil, err
 	}
-	for _, name := range unfinished {
-		folder, _, _ := strings.Cut(name, "/")
-		if isFolder(folder) && folders[folder] == nil && !slices.Contains(names, folder) {
-			names = append(names, folder)
+	sh := &shelf{folders: map[string][]blob.Info{}}
+	add := func(folder string, files ...blob.Info) {
+		if _, ok := sh.folders[folder]; !ok {
+			sh.names = append(sh.names, folder)
+		}
+		sh.folders[folder] = append(sh.folders[folder], files...)
+	}
+	for _, b := range blobs {
+		folder, file, ok := strings.Cut(b.Name, "/")
+		switch {
+		case !ok && strings.HasSuffix(b.Name, ".safetensors"):
+			sh.foreign = append(sh.foreign, b)
+		case ok && isFolder(folder) && !strings.Contains(file, "/"):
+			add(folder, b)
 		}
 	}
-	var list []Entry
-	if len(foreign) > 0 {
-		list = append(list, s.foreign(ctx, foreign))
+	for _, name := range unfinished {
+		if folder, _, _ := strings.Cut(name, "/"); isFolder(folder) {
+			add(folder)
+		}
 	}
-	for _, name := range names {
-		e, err := s.entry(ctx, name, folders[name])
+	slices.Sort(sh.names) // steps have leading zeros
+	return sh, nil
+}
+
+// List gives what is in the store by step, attempts at the same step by epoch and
+// time. It reads manifests and no data.
+func (s *Store) List(ctx context.Context) ([]Entry, error) {
+	sh, err := s.shelf(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var list []Entry
+	if len(sh.foreign) > 0 {
+		list = append(list, s.foreign(ctx, sh.foreign))
+	}
+	for _, name := range sh.names {
+		e, err := s.entry(ctx, name, sh.folders[name])
 		if err != nil {
 			return nil, err
 		}
 		list = append(list, e)
 	}
-	slices.SortStableFunc(list, func(a, b Entry) int {
-		return cmp.Or(cmp.Compare(a.Step, b.Step), cmp.Compare(a.Epoch, b.Epoch), a.Created.Compare(b.Created), strings.Compare(a.Folder, b.Folder))
-	})
+	slices.SortStableFunc(list, compareEntries)
 	return list, nil
+}
+
+func compareEntries(a, b Entry) int {
+	return cmp.Or(cmp.Compare(a.Step, b.Step), cmp.Compare(a.Epoch, b.Epoch), a.Created.Compare(b.Created), strings.Compare(a.Folder, b.Folder))
 }
 
 // entry judges a folder by its manifest and the sizes of its files.
@@ -175,20 +190,51 @@ func (s *Store) manifest(ctx context.Context, folder string) (*Manifest, error) 
 }
 
 // find gives the newest complete checkpoint whose step test accepts, and what was
-// wrong with newer ones.
+// wrong with newer ones. It reads manifests from the newest backwards.
 func (s *Store) find(ctx context.Context, test func(step int64) bool) (*Manifest, []*Damage, error) {
-	list, err := s.List(ctx)
+	sh, err := s.shelf(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
 	var bad []*Damage
-	for _, e := range slices.Backward(list) {
-		switch {
-		case !test(e.Step):
-		case e.State == Damaged:
-			bad = append(bad, &Damage{e.Step, e.Problems})
-		case e.manifest != nil:
-			return e.manifest, bad, nil
+	pick := func(list []Entry) *Manifest {
+		slices.SortStableFunc(list, compareEntries)
+		for _, e := range slices.Backward(list) {
+			switch {
+			case e.State == Damaged:
+				bad = append(bad, &Damage{e.Step, e.Problems})
+			case e.manifest != nil:
+				return e.manifest
+			}
+		}
+		return nil
+	}
+	for end := len(sh.names); end > 0; {
+		step, _ := parseFolder(sh.names[end-1])
+		start := end
+		var attempts []Entry
+		for ; start > 0; start-- {
+			name := sh.names[start-1]
+			if of, _ := parseFolder(name); of != step {
+				break
+			}
+			if !test(step) {
+				continue
+			}
+			e, err := s.entry(ctx, name, sh.folders[name])
+			if err != nil {
+				return nil, bad, err
+			}
+			attempts = append(attempts, e)
+		}
+		if m := pick(attempts); m != nil {
+			return m, bad, nil
+		}
+		end = start
+	}
+	if len(sh.foreign) > 0 && test(0) {
+		if m := pick([]Entry{s.foreign(ctx, sh.foreign)}); m != nil {
+			return m, bad, nil
 		}
 	}
 	return nil, bad, nil

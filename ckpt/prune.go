@@ -15,7 +15,7 @@ func (s *Store) prune(ctx context.Context, newest *Manifest) error {
 	if newest.Emergency {
 		return nil
 	}
-	list, err := s.List(ctx)
+	list, err := s.remembered(ctx)
 	if err != nil {
 		return err
 	}
@@ -23,7 +23,7 @@ func (s *Store) prune(ctx context.Context, newest *Manifest) error {
 	for _, e := range slices.Backward(list) {
 		keep := true
 		switch {
-		case e.Folder == "" || e.Step > newest.Step || e.Folder == newest.folder:
+		case e.Step > newest.Step || e.Folder == newest.folder:
 		case e.State == Incomplete:
 			// A rank writes its steps in order, so nobody writes here any more.
 			keep = e.Step >= newest.Step
@@ -42,6 +42,39 @@ func (s *Store) prune(ctx context.Context, newest *Manifest) error {
 		}
 	}
 	return nil
+}
+
+// remembered is List without reading manifests that were read before and whose
+// folders have kept their sizes: enough to know what may go.
+func (s *Store) remembered(ctx context.Context) ([]Entry, error) {
+	sh, err := s.shelf(ctx)
+	if err != nil {
+		return nil, err
+	}
+	s.pruning.Lock()
+	defer s.pruning.Unlock()
+	var list []Entry
+	now := map[string]Entry{}
+	for _, name := range sh.names {
+		bytes := int64(0)
+		for _, f := range sh.folders[name] {
+			bytes += f.Size
+		}
+		e, ok := s.seen[name]
+		if !ok || e.Bytes != bytes {
+			if e, err = s.entry(ctx, name, sh.folders[name]); err != nil {
+				return nil, err
+			}
+			e.manifest = nil
+		}
+		if e.State == Complete {
+			now[name] = e
+		}
+		list = append(list, e)
+	}
+	s.seen = now
+	slices.SortStableFunc(list, compareEntries)
+	return list, nil
 }
 
 func (s *Store) drop(ctx context.Context, folder string) error {

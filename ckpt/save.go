@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/weft-fabric/weft/ckpt/blob"
+	"github.com/weft-fabric/weft/ckpt/safetensors"
+	"golang.org/x/sync/errgroup"
 )
 
 // folderName is where an attempt at a step lies. Attempts that must not mix differ
@@ -38,7 +40,17 @@ func shardName(rank int) string { return fmt.Sprintf("rank-%05d.safetensors", ra
 // manifest. It returns when this rank's part is durable; the checkpoint exists when
 // all ranks have called Save with the same step, epoch, run and world. Saving again
 // what is complete already does nothing if it is the same, and is an error if not.
+//
+// A rank's checkpoints are written in order: what Async started comes first.
 func (s *Store) Save(ctx context.Context, m Meta, tensors []Tensor) error {
+	s.mu.Lock()
+	last := s.last
+	s.mu.Unlock()
+	select {
+	case <-last:
+	case <-ctx.Done():
+		return fmt.Errorf("save step %d: waiting for the write before: %w", m.Step, context.Cause(ctx))
+	}
 	return s.save(ctx, m, false, tensors)
 }
 
@@ -128,34 +140,48 @@ func (s *Store) commit(ctx context.Context, folder string, world int) (*Manifest
 			return nil, nil
 		}
 	}
-	m := &Manifest{Format: formatName, folder: folder}
-	tensors := map[string]*Info{}
-	var first *shardMeta
+	type front struct {
+		header safetensors.Header
+		head   []byte
+		meta   *shardMeta
+	}
+	fronts := make([]front, world)
+	g, gctx := errgroup.WithContext(ctx)
+	g.SetLimit(readers())
 	for rank := range world {
-		name := shardName(rank)
-		h, head, err := readHeader(ctx, s.place, folder+"/"+name, size[name])
-		if err != nil {
-			return nil, s.named(folder+"/"+name, err)
-		}
-		meta, err := shardInfo(h)
-		if err != nil {
-			return nil, s.named(folder+"/"+name, err)
-		}
-		if rank == 0 {
-			first = meta
-			m.Step, m.Epoch, m.Run, m.World, m.Emergency = meta.Step, meta.Epoch, meta.Run, meta.World, meta.Emergency
-			m.Layout, m.Data = meta.Layout, meta.Data
-		} else if err := first.agree(meta); err != nil {
+		g.Go(func() error {
+			name := folder + "/" + shardName(rank)
+			h, head, err := readHeader(gctx, s.place, name, size[shardName(rank)])
+			if err != nil {
+				return s.named(name, err)
+			}
+			meta, err := shardInfo(h)
+			fronts[rank] = front{h, head, meta}
+			return s.named(name, err)
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return nil, err
+	}
+	first := fronts[0].meta
+	m := &Manifest{
+		Format: formatName, folder: folder, Step: first.Step, Epoch: first.Epoch, Run: first.Run, World: first.World,
+		Emergency: first.Emergency, Layout: first.Layout, Data: first.Data,
+	}
+	tensors := map[string]*Info{}
+	for rank, f := range fronts {
+		if err := first.agree(f.meta); err != nil {
 			return nil, fmt.Errorf("%s: %w", s.place.Path(folder), err)
 		}
 		if m.Extra == nil {
-			m.Extra = meta.Extra
+			m.Extra = f.meta.Extra
 		}
-		if meta.Created.After(m.Created) {
-			m.Created = meta.Created
+		if f.meta.Created.After(m.Created) {
+			m.Created = f.meta.Created
 		}
-		m.Files = append(m.Files, File{Name: name, Rank: rank, Size: size[name], Head: int64(len(head)), Hash: sum(head), Random: meta.Random})
-		if err := addParts(tensors, rank, name, h, meta.Parts); err != nil {
+		name := shardName(rank)
+		m.Files = append(m.Files, File{Name: name, Rank: rank, Size: size[name], Head: int64(len(f.head)), Hash: sum(f.head), Random: f.meta.Random})
+		if err := addParts(tensors, rank, name, f.header, f.meta.Parts); err != nil {
 			return nil, fmt.Errorf("%s: %w", s.place.Path(folder), err)
 		}
 	}
