@@ -29,10 +29,22 @@ var floors = [][]string{
 	{"draw/svg"},
 	{"draw"},
 	{"cluster"},
-	{"tune", "sim"},
-	{"cases"},
+	{"tune", "sim", "member"},
+	{"cases", "member/simulation"},
 	{"design"},
-	{"probe"},
+	{"probe", "docs", "launch"},
+	{"transport", "transport/auth"},
+	{"transport/wait", "transport/conform", "transport/meet"},
+	{"transport/internal/ring"},
+	{"transport/mem", "transport/shm", "transport/tcp", "transport/tcp/nslab"},
+	{"comm/choice"},
+	{"comm"},
+	{"ckpt/blob", "ckpt/box", "ckpt/safetensors"},
+	{"ckpt"},
+	{"train/mat", "train/mat/gen", "train/data", "train/optim", "train/pipe"},
+	{"train/model"},
+	{"train"},
+	{"bench"},
 	{"cli"},
 	{"."},
 }
@@ -41,7 +53,7 @@ var floors = [][]string{
 // too, but may use libraries of the field.
 var (
 	words   = []string{"unit", "topo", "sched", "draw"}
-	engines = []string{"cluster", "design", "tune", "sim", "cases"}
+	engines = []string{"cluster", "design", "tune", "sim", "cases", "member"}
 )
 
 // Forbidden arrows and the reason for each, for the rooms that a prefix names.
