@@ -5,8 +5,8 @@ import (
 	"errors"
 )
 
-// SetFault makes f the one that is asked before every call on the trainer's
-// communicators.
+// SetFault makes f the one that is asked before and after every call on the
+// trainer's communicators.
 func SetFault(t *Trainer, f func(call string) error) {
 	for _, g := range []*group{&t.world, &t.replicas, &t.tensors, &t.stages} {
 		g.fault = f
@@ -28,7 +28,7 @@ func Samples(t *Trainer) []int {
 // took part in it.
 func LoseCommit(t *Trainer) {
 	t.world.fault = func(call string) error {
-		if call == "all-reduced" {
+		if call == "all-reduce done" {
 			return errors.New("lost")
 		}
 		return nil

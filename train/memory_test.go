@@ -27,7 +27,7 @@ func TestMemoryIsItsFormula(t *testing.T) {
 	for zero := range 4 {
 		t.Run(fmt.Sprintf("zero %d", zero), func(t *testing.T) {
 			cfg := train.Default()
-			cfg.Model = model.Config{Kind: model.MLP, Vocab: 256, Context: 8, Width: 128, Hidden: 512, Layers: 8}
+			cfg.Model = model.Config{Kind: model.MLP, Vocab: 256, Context: 8, Width: 128, Hidden: 512, Layers: 4}
 			cfg.Batch, cfg.Micro = 8, 1
 			cfg.Layout.Zero = zero
 			world, err := comm.Local(ranksUsed)

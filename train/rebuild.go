@@ -89,31 +89,10 @@ func (t *Trainer) rebuild(ctx context.Context, world group, l Layout) error {
 	if err != nil {
 		return err
 	}
-	// The step to go on from, and a rank that took it.
-	lead := -1
-	for r, p := range all {
-		if p.holds && (lead < 0 || p.step > all[lead].step) {
-			lead = r
-		}
+	head, holders, err := t.source(all, world.rank())
+	if err != nil {
+		return err
 	}
-	if lead < 0 {
-		return errors.New("train: no rank has any state; use New")
-	}
-	head := all[lead]
-	for r := range all {
-		p := &all[r]
-		forward := p.holds && p.pending && p.step == head.step-1
-		if r == world.rank() && forward {
-			t.last = head.verdict
-			t.apply()
-		}
-		p.holds = p.holds && p.layout == head.layout && p.bucket == head.bucket && (p.step == head.step || forward)
-	}
-	holders, lost := head.layout.holders(all)
-	if lost != nil {
-		return lost
-	}
-
 	cfg := t.cfg
 	cfg.Layout = l
 	cfg.Batch, cfg.Rate.Peak, cfg.Rate.Floor = head.batch, head.rate, head.floor
@@ -136,6 +115,51 @@ func (t *Trainer) rebuild(ctx context.Context, world group, l Layout) error {
 	err = t.Close()
 	*t = *next
 	return err
+}
+
+// source finds the state to go on from: the latest step that any rank has taken, and
+// holders of every part of it. Ranks in whose commit that step failed take it here.
+// After a Rebuild that succeeded on some ranks only, ranks hold it in two layouts, of
+// which one is whole.
+func (t *Trainer) source(all []passport, me int) (head passport, holders []holder, err error) {
+	latest := -1
+	for r, p := range all {
+		if p.holds && (latest < 0 || p.step > all[latest].step) {
+			latest = r
+		}
+	}
+	if latest < 0 {
+		return head, nil, errors.New("train: no rank has any state; use New")
+	}
+	for r := range all {
+		p := &all[r]
+		switch {
+		case !p.holds || p.step == all[latest].step:
+		case p.pending && p.step == all[latest].step-1:
+			p.step++
+			p.position += uint64(p.batch)
+			p.verdict = all[latest].verdict
+			if r == me {
+				t.last = p.verdict
+				t.apply()
+			}
+		default:
+			p.holds = false
+		}
+	}
+	for _, p := range all {
+		if !p.holds {
+			continue
+		}
+		holders, e := p.layout.holders(all, p.bucket)
+		if e == nil {
+			return p, holders, nil
+		}
+		if err == nil {
+			err = e
+		}
+	}
+	return head, nil, err
 }
 
 // scaled is the run on another number of replicas with the samples of each kept:
@@ -176,7 +200,7 @@ type holder struct {
 
 // holders gives the parts of a layout and, for each, the first rank that holds it:
 // without ZeRO every replica holds the same.
-func (l Layout) holders(all []passport) ([]holder, error) {
+func (l Layout) holders(all []passport, bucket int) ([]holder, error) {
 	same := func(a, b int) bool {
 		x, y := l.spot(a), l.spot(b)
 		return x.tensor == y.tensor && x.stage == y.stage && (l.Zero == 0 || x.replica == y.replica)
@@ -190,7 +214,7 @@ func (l Layout) holders(all []passport) ([]holder, error) {
 	for part := range parts {
 		root := -1
 		for r, p := range all {
-			if p.holds && same(p.rank, part) {
+			if p.holds && p.layout == l && p.bucket == bucket && same(p.rank, part) {
 				root = r
 				break
 			}

@@ -56,9 +56,13 @@ func (t *Trainer) Step(ctx context.Context) (Stats, error) {
 	r := t.begin(ctx)
 	err := r.passes()
 	if err != nil {
-		cancel() // ends what the lanes are waiting for
+		// Ends what the lanes are waiting for, and what the other ranks are.
+		cancel()
+		t.abort(err)
 	}
-	err = errors.Join(err, r.end())
+	if e := r.end(); err == nil {
+		err = e
+	}
 	r.stats.Passes = time.Since(began)
 	if err == nil {
 		t.pending, t.stale = true, false

@@ -13,7 +13,7 @@ import (
 // communicator.
 type group struct {
 	c *comm.Comm
-	// fault is asked before every call on the communicator, and after an all-reduce; an
+	// fault, where it is set, is asked before and after every call on the communicator; an
 	// error is the call's.
 	fault func(call string) error
 }
@@ -42,24 +42,25 @@ func (g *group) close() error {
 	return c.Close()
 }
 
-func (g *group) ask(call string) error {
+// call makes a call on the communicator.
+func (g *group) call(name string, f func() error) error {
 	if g.fault == nil {
-		return nil
+		return f()
 	}
-	return g.fault(call)
+	if err := g.fault(name); err != nil {
+		return err
+	}
+	if err := f(); err != nil {
+		return err
+	}
+	return g.fault(name + " done")
 }
 
 func allReduce[T reduce.Element](ctx context.Context, g *group, buf []T) error {
 	if g.size() == 1 || len(buf) == 0 {
 		return nil
 	}
-	if err := g.ask("all-reduce"); err != nil {
-		return err
-	}
-	if err := comm.AllReduce(ctx, g.c, buf, comm.Sum); err != nil {
-		return err
-	}
-	return g.ask("all-reduced")
+	return g.call("all-reduce", func() error { return comm.AllReduce(ctx, g.c, buf, comm.Sum) })
 }
 
 // reduceScatter leaves in the own share of buf its sum over ranks.
@@ -67,56 +68,41 @@ func reduceScatter[T reduce.Element](ctx context.Context, g *group, buf []T) err
 	if g.size() == 1 || len(buf) == 0 {
 		return nil
 	}
-	if err := g.ask("reduce-scatter"); err != nil {
-		return err
-	}
 	n := len(buf) / g.size()
-	return comm.ReduceScatter(ctx, g.c, buf[g.rank()*n:][:n], buf, comm.Sum)
+	return g.call("reduce-scatter", func() error {
+		return comm.ReduceScatter(ctx, g.c, buf[g.rank()*n:][:n], buf, comm.Sum)
+	})
 }
 
 // allGather fills dst with every rank's src, which may be the own share of dst.
 func allGather[T reduce.Element](ctx context.Context, g *group, dst, src []T) error {
-	if len(src) == 0 {
-		return nil
-	}
 	if g.size() == 1 {
 		copy(dst, src)
 		return nil
 	}
-	if err := g.ask("all-gather"); err != nil {
-		return err
-	}
-	return comm.AllGather(ctx, g.c, dst, src)
+	return g.call("all-gather", func() error { return comm.AllGather(ctx, g.c, dst, src) })
 }
 
 func broadcast[T reduce.Element](ctx context.Context, g *group, buf []T, root int) error {
-	if g.size() == 1 || len(buf) == 0 {
+	if g.size() == 1 {
 		return nil
 	}
-	if err := g.ask("broadcast"); err != nil {
-		return err
-	}
-	return comm.Broadcast(ctx, g.c, buf, root)
+	return g.call("broadcast", func() error { return comm.Broadcast(ctx, g.c, buf, root) })
 }
 
+// send and recv pass an activation on to another stage; an empty micro-batch has none.
 func send(ctx context.Context, g *group, buf []float32, to int) error {
 	if len(buf) == 0 {
 		return nil
 	}
-	if err := g.ask("send"); err != nil {
-		return err
-	}
-	return comm.Send(ctx, g.c, buf, to)
+	return g.call("send", func() error { return comm.Send(ctx, g.c, buf, to) })
 }
 
 func recv(ctx context.Context, g *group, buf []float32, from int) error {
 	if len(buf) == 0 {
 		return nil
 	}
-	if err := g.ask("recv"); err != nil {
-		return err
-	}
-	return comm.Recv(ctx, g.c, buf, from)
+	return g.call("recv", func() error { return comm.Recv(ctx, g.c, buf, from) })
 }
 
 // halfScale keeps small gradients above the smallest float16 (6e-8) on the wire.
