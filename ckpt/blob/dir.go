@@ -395,8 +395,12 @@ func (d *Dir) RemoveAll(ctx context.Context, folder string) error {
 	return os.RemoveAll(d.Path(folder))
 }
 
-// Sync synchronises a folder.
-func (d *Dir) Sync(ctx context.Context, folder string) error { return syncFolder(d.Path(folder)) }
+// Sync synchronises a folder, and the one it lies in: whoever created it may have
+// died before doing so.
+func (d *Dir) Sync(ctx context.Context, folder string) error {
+	path := d.Path(folder)
+	return errors.Join(syncFolder(path), syncFolder(filepath.Dir(path)))
+}
 
 // Close has nothing to do.
 func (d *Dir) Close() {}

@@ -42,21 +42,22 @@ func newS3(bucket, prefix string) (*S3, error) {
 	if bucket == "" {
 		return nil, fmt.Errorf("%s: no bucket; want s3://BUCKET/PREFIX", where)
 	}
-	endpoint := first("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
+	endpoint, region := first("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"), first("AWS_REGION", "AWS_DEFAULT_REGION")
 	known := []credentials.Provider{&credentials.EnvAWS{}, &credentials.FileAWSCredentials{}}
 	if endpoint == "" {
 		endpoint = "https://s3.amazonaws.com"
 		known = append(known, &credentials.IAM{})
-	} else if os.Getenv("AWS_ACCESS_KEY_ID") == "" && !credentialsFile() {
-		return nil, fmt.Errorf("%s: no credentials; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY", where)
+	} else {
+		if os.Getenv("AWS_ACCESS_KEY_ID") == "" && !credentialsFile() {
+			return nil, fmt.Errorf("%s: no credentials; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY", where)
+		}
+		if region == "" {
+			region = "us-east-1" // what other stores expect; AWS itself is asked for the bucket's
+		}
 	}
 	u, err := url.Parse(endpoint)
 	if err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https") || strings.Trim(u.Path, "/") != "" {
 		return nil, fmt.Errorf("AWS_ENDPOINT_URL %q: want http://HOST:PORT or https://HOST", endpoint)
-	}
-	region := first("AWS_REGION", "AWS_DEFAULT_REGION")
-	if region == "" && os.Getenv("AWS_ENDPOINT_URL") != "" {
-		region = "us-east-1" // what other stores expect; AWS itself is asked for the bucket's
 	}
 	transport, err := minio.DefaultTransport(u.Scheme == "https")
 	if err != nil {
