@@ -26,8 +26,8 @@ import (
 // Pick is the program for a call, and why.
 type Pick struct {
 	Program   *sched.Program
-	Algo      string
-	Pieces    int       // how finely a pipelined algorithm cuts a share; 0 means its default, 1 not at all
+	Algo      string    // "ring"; "hierarchical direct/ring" for direct inside hosts and ring between them
+	Pieces    int       // how finely a pipelined algorithm cuts a share; 1 is not at all
 	Channels  int       // copies of the pattern side by side
 	Predicted unit.Time // at the smallest size of the size class
 	Reason    string
@@ -110,7 +110,7 @@ func New(links tune.Links, kind string, n int, hosts []int) *Table {
 	for _, h := range t.hosts {
 		on[h]++
 	}
-	t.own = max(links.Cores/slices.Max(on), 1)
+	t.own = max(links.Cores/max(slices.Max(on), 1), 1)
 	if t.visible {
 		t.links.Sync = min(t.links.Sync, longest*float64(n))
 	}

@@ -161,10 +161,7 @@ func (t *Table) messages(key plain) (*Pick, error) {
 		return nil, fmt.Errorf("no algorithm does %s with %d ranks on %d hosts", key.op, t.n, t.many)
 	}
 	slices.SortStableFunc(list, byTime)
-	for i := range list {
-		if i == 3 {
-			break
-		}
+	for i := range list[:min(len(list), 3)] {
 		if err := t.refine(&list[i], key.class); err != nil {
 			return nil, err
 		}
@@ -205,7 +202,7 @@ func (t *Table) refine(x *timed, class int) error {
 				continue
 			case pieces > 1 && !t.cuts(x.way):
 				continue
-			case channels > t.own || channels > 1 && message < wide:
+			case channels > 1 && message < wide:
 				continue
 			case x.Time-max(x.Cores, x.Out) < x.Time/slack:
 				return nil
