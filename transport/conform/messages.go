@@ -33,6 +33,8 @@ var messages = []Scenario{
 	{Name: "channels", Ranks: 3, Run: channels},
 	{Name: "announced, received and taken in turn", Ranks: 2, Run: mixed},
 	{Name: "all to all", Ranks: 5, Run: allToAll},
+	{Name: "all send, then take", Ranks: 4, Run: ringOfTakes},
+	{Name: "random programs", Ranks: 4, Run: randomPrograms},
 	{Name: "calls one after another", Ranks: 3, Run: calls},
 	{Name: "communicators", Ranks: 4, Run: communicators},
 	{Name: "ports made and closed", Ranks: 2, Run: manyPorts},
