@@ -34,7 +34,7 @@ bench-sim:
 bench-comm: packages build
 	./weft bench --compare all-reduce -n 2,4,8 --cpu
 	./weft bench --compare all-reduce -n 2,4,8 --transport tcp --cpu
-	./weft bench --compare reduce-scatter all-gather broadcast reduce all-to-all gather scatter send-recv barrier -n 2,8 --sizes 8,256K,16M --rounds 5
+	./weft bench --compare reduce-scatter all-gather broadcast reduce all-to-all gather scatter send-recv barrier -n 2,8 --sizes 8,256K,16M
 
 fuzz:
 	@set -e; for p in $$($(GO) list ./...); do \

@@ -116,7 +116,13 @@ func (m *measurement) launch(ctx context.Context, cfg Config, spec launch.Spec) 
 		return err
 	}
 	spec.N = cfg.Ranks
-	spec.Env = append(slices.Clone(spec.Env), ConfigEnv+"="+string(text), "WEFT_TRANSPORT="+cfg.Transport, "WEFT_REQUIRE="+cfg.Require)
+	spec.Env = append(slices.Clone(spec.Env), ConfigEnv+"="+string(text))
+	if cfg.Transport != "" {
+		spec.Env = append(spec.Env, "WEFT_TRANSPORT="+cfg.Transport)
+	}
+	if cfg.Require != "" {
+		spec.Env = append(spec.Env, "WEFT_REQUIRE="+cfg.Require)
+	}
 	if cfg.Floor > 0 {
 		spec.Env = append(spec.Env, fmt.Sprintf("WEFT_FLOOR=%gGB/s", float64(cfg.Floor)/1e9))
 	}

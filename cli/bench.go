@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/weft-fabric/weft/bench"
@@ -24,6 +25,7 @@ type benchFlags struct {
 	plain, registered, json, cpu, compare      bool
 	program, output, hosts, rsh, sizes         string
 	rounds                                     int
+	batch                                      time.Duration
 	spec                                       launch.Spec
 }
 
@@ -88,7 +90,8 @@ kept in the user's cache folder.`,
 	fl.StringVar(&f.output, "output", "", "`FILE` to write to instead of standard output")
 	fl.BoolVar(&f.compare, "compare", false, "measure beside other libraries")
 	fl.StringVar(&f.sizes, "sizes", "8,4K,32K,256K,1M,2M,16M,64M", "`LIST` of sizes for --compare")
-	fl.IntVar(&f.rounds, "rounds", 7, "turns of each competitor at a size, for --compare; the median counts")
+	fl.IntVar(&f.rounds, "rounds", 15, "turns of each competitor at a size, for --compare; the median counts")
+	fl.DurationVar(&f.batch, "batch", 5*time.Millisecond, "`TIME` of a turn, for --compare: long beside waking ranks that sleep, short beside other work of the machine")
 	hostFlags(cmd, &f.spec, &f.hosts, &f.rsh)
 	return cmd
 }

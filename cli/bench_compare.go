@@ -6,27 +6,22 @@ import (
 	"os"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/weft-fabric/weft/bench"
 )
 
-// compareBatch is how long a competitor's turn takes: long beside waking up
-// ranks that sleep, short beside what else goes on in a machine.
-const compareBatch = 20 * time.Millisecond
-
 // runCompare measures operations beside other libraries.
 func (f *benchFlags) runCompare(cmd *cobra.Command, args []string) (err error) {
-	c := bench.Comparison{Transport: f.cfg.Transport, Rounds: f.rounds, Batch: compareBatch}
+	c := bench.Comparison{Transport: f.cfg.Transport, Rounds: f.rounds, Batch: f.batch}
 	if c.Transport == "" {
 		c.Transport = "shm"
 	}
 	if c.Transport != "shm" && c.Transport != "tcp" {
 		return fmt.Errorf("--transport %s: other libraries have shm and tcp", c.Transport)
 	}
-	if c.Rounds < 1 {
-		return fmt.Errorf("--rounds %d: want at least 1", c.Rounds)
+	if c.Rounds < 1 || c.Batch <= 0 {
+		return fmt.Errorf("--rounds %d --batch %s: want at least 1 round and some time", c.Rounds, c.Batch)
 	}
 	if len(args) == 0 {
 		args = []string{"all-reduce"}

@@ -1,0 +1,90 @@
+package bench_test
+
+import (
+	"fmt"
+	"os"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/weft-fabric/weft/bench"
+	"github.com/weft-fabric/weft/comm"
+	"github.com/weft-fabric/weft/launch"
+	"github.com/weft-fabric/weft/sched"
+)
+
+// How cost grows with ranks, all processes of this host: starting and joining,
+// and an all-reduce of 8 B and of 1 MiB.
+func BenchmarkRanks(b *testing.B) {
+	for n := 2; n <= 64; n *= 2 {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			for b.Loop() {
+				c := bench.Default()
+				c.Op.Collective, c.Ranks, c.MinBytes, c.MaxBytes, c.StepFactor = sched.AllReduce, n, 8, 1<<20, 1<<17
+				c.Batches, c.Check = 3, false
+				began := time.Now()
+				ready := began
+				r, err := bench.Measure(b.Context(), c, launch.Spec{Command: self, Stderr: os.Stderr, Prefix: true}, func(e bench.Event) {
+					if e.Hello != nil {
+						ready = time.Now()
+					}
+				})
+				if err != nil {
+					b.Fatal(err)
+				}
+				b.ReportMetric(ready.Sub(began).Seconds()*1e3, "ms/start")
+				b.ReportMetric(r.Rows[0].In.Micros, "us/8B")
+				b.ReportMetric(r.Rows[1].In.Micros, "us/1MiB")
+				b.ReportMetric(0, "ns/op")
+			}
+		})
+	}
+}
+
+// How cost grows with communicators: a split, and what 1,000 of them hold.
+func BenchmarkSplits(b *testing.B) {
+	const ranks, splits = 4, 1000
+	for b.Loop() {
+		cs, err := comm.Local(ranks)
+		if err != nil {
+			b.Fatal(err)
+		}
+		var before, after runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&before)
+		began := time.Now()
+		subs := make([][]*comm.Comm, ranks)
+		done := make(chan error, ranks)
+		for r, c := range cs {
+			go func() {
+				for range splits {
+					sub, err := c.Split(0, r)
+					if err != nil {
+						done <- err
+						return
+					}
+					subs[r] = append(subs[r], sub)
+				}
+				done <- nil
+			}()
+		}
+		for range ranks {
+			if err := <-done; err != nil {
+				b.Fatal(err)
+			}
+		}
+		took := time.Since(began)
+		runtime.GC()
+		runtime.ReadMemStats(&after)
+		b.ReportMetric(took.Seconds()*1e6/splits, "us/split")
+		b.ReportMetric(float64(after.HeapInuse-before.HeapInuse)/1024/splits/ranks, "KiB/comm")
+		b.ReportMetric(0, "ns/op")
+		for r := range cs {
+			for _, s := range append(subs[r], cs[r]) {
+				if err := s.Close(); err != nil {
+					b.Fatal(err)
+				}
+			}
+		}
+	}
+}
