@@ -1,7 +1,7 @@
 package comm
 
 import (
-	"fmt"
+	"errors"
 	"runtime"
 	"sync"
 	"time"
@@ -31,7 +31,10 @@ func (v *verbs) poll() {
 	}
 }
 
-// wait returns once a ticket is complete, or after d.
+// errPending says that an operation is not complete yet.
+var errPending = errors.New("not complete yet")
+
+// wait returns once a ticket is complete, or with errPending after d.
 func (v *verbs) wait(t transport.Ticket, d time.Duration) error {
 	end := time.Now().Add(d)
 	for {
@@ -44,7 +47,7 @@ func (v *verbs) wait(t transport.Ticket, d time.Duration) error {
 			return c.Err
 		}
 		if time.Now().After(end) {
-			return fmt.Errorf("no answer within %s", d)
+			return errPending
 		}
 		runtime.Gosched()
 	}
