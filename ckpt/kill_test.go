@@ -21,8 +21,9 @@ import (
 const writerRanks = 3
 
 // writer is a process that saves step after step, each with contents of its own, as
-// several ranks at once, until it is killed. With WEFT_CKPT_DIE=N it kills itself
-// right before the Nth call that changes the place.
+// several ranks at once, until it is killed. It writes a byte before the first and
+// after each. With WEFT_CKPT_DIE=N it kills itself right before the Nth call that
+// changes the place.
 func writer(dir string) {
 	fail := func(err error) {
 		if err != nil {
@@ -42,9 +43,12 @@ func writer(dir string) {
 	} else if !errors.Is(err, ckpt.ErrNone) {
 		fail(err)
 	}
-	os.Stdout.Write([]byte{1})
+	if die == 0 && os.Getpid()%4 == 0 {
+		fail(s.Clean(ctx))
+	}
 	run := strconv.Itoa(os.Getpid()) + " " + time.Now().String()
 	for {
+		os.Stdout.Write([]byte{1})
 		step++
 		m := newModel(step)
 		var wg sync.WaitGroup
@@ -88,8 +92,9 @@ func (f *fatal) RemoveAll(ctx context.Context, name string) error {
 	return f.Place.RemoveAll(ctx, name)
 }
 
-// start runs a writer and returns when it is about to save.
-func start(t *testing.T, dir string, env ...string) *exec.Cmd {
+// start runs a writer and returns when it is about to save; the reader gives a byte
+// for each step that is saved.
+func start(t *testing.T, dir string, env ...string) (*exec.Cmd, io.Reader) {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), append(env, "WEFT_CKPT_WRITER="+dir)...)
@@ -104,7 +109,7 @@ func start(t *testing.T, dir string, env ...string) *exec.Cmd {
 	if _, err := io.ReadFull(out, make([]byte, 1)); err != nil {
 		t.Fatalf("the writer died early: %v, %v", err, cmd.Wait())
 	}
-	return cmd
+	return cmd, out
 }
 
 // reap waits for a writer, which must have been killed and not have failed.
@@ -163,10 +168,13 @@ func TestKilledAtRandomInstants(t *testing.T) {
 	if testing.Short() {
 		kills = 40
 	}
+	before := time.Now()
+	save(t, open(t, t.TempDir(), ckpt.Options{}), newModel(0), ckpt.Meta{World: writerRanks})
+	span := min(time.Since(before)*3/2, 20*time.Millisecond) // a save and a half
 	last, torn := int64(0), 0
 	for range kills {
-		cmd := start(t, dir)
-		time.Sleep(time.Duration(r.Int64N(int64(10 * time.Millisecond))))
+		cmd, _ := start(t, dir)
+		time.Sleep(time.Duration(r.Int64N(int64(span))))
 		cmd.Process.Kill()
 		reap(t, cmd)
 		last = intact(t, s, last)
@@ -206,7 +214,7 @@ func TestKilledBeforeEveryChange(t *testing.T) {
 	s := open(t, dir, ckpt.Options{})
 	last := int64(0)
 	for n := 1; n <= 40; n++ {
-		cmd := start(t, dir, fmt.Sprintf("WEFT_CKPT_DIE=%d", n))
+		cmd, _ := start(t, dir, fmt.Sprintf("WEFT_CKPT_DIE=%d", n))
 		reap(t, cmd)
 		last = intact(t, s, last)
 	}
