@@ -95,9 +95,6 @@ func copyBox(dst, src Box) int {
 	return n
 }
 
-// Reader fills a box's Data from somewhere that has the whole array, or reports why it cannot.
-type Reader func(b Box) error
-
 // check reports a box that is none.
 func (b Box) check() error {
 	n := 1
@@ -112,40 +109,42 @@ func (b Box) check() error {
 	return nil
 }
 
-// FromBoxes reads from boxes that together hold all that is asked for. They do
-// not overlap where they hold different values.
-func FromBoxes(have []Box) Reader {
-	byName := map[string][]Box{}
-	var bad error
-	for _, b := range have {
-		if err := b.check(); err != nil && bad == nil {
-			bad = err
-		}
-		byName[b.Name] = append(byName[b.Name], b)
-	}
-	return func(b Box) error {
-		if bad != nil {
-			return bad
-		}
-		candidates := byName[b.Name]
-		if len(candidates) == 0 {
-			return fmt.Errorf("train: no array %q among %d", b.Name, len(byName))
-		}
-		// Boxes may overlap (copies on several ranks), so that what is filled is counted element by element.
-		filled := make([]float32, len(b.Data))
-		mark := Box{Shape: b.Shape, Offset: b.Offset, Size: b.Size, Data: filled}
-		for _, c := range candidates {
-			if !slices.Equal(c.Shape, b.Shape) {
-				return fmt.Errorf("train: array %q has shape %v, the model's is %v: another model?", b.Name, c.Shape, b.Shape)
+// FromBoxes is a state at hand: boxes that together hold all that is asked for. They
+// do not overlap where they hold different values.
+func FromBoxes(m Meta, have []Box) Source {
+	return func(held []Box) (Meta, error) {
+		byName := map[string][]Box{}
+		for _, b := range have {
+			if err := b.check(); err != nil {
+				return m, err
 			}
-			if copyBox(b, c) > 0 {
-				ones := Box{Shape: c.Shape, Offset: c.Offset, Size: c.Size, Data: slices.Repeat([]float32{1}, len(c.Data))}
-				copyBox(mark, ones)
+			byName[b.Name] = append(byName[b.Name], b)
+		}
+		for _, b := range held {
+			if err := fill(b, byName[b.Name]); err != nil {
+				return m, err
 			}
 		}
-		if i := slices.Index(filled, 0); i >= 0 {
-			return fmt.Errorf("train: element %d of box %v+%v of array %q is in none of %d boxes", i, b.Offset, b.Size, b.Name, len(candidates))
-		}
-		return nil
+		return m, nil
 	}
+}
+
+// fill copies a box from those that have its elements.
+func fill(b Box, have []Box) error {
+	// Boxes may overlap (copies on several ranks), so that what is filled is marked element by element.
+	filled := make([]float32, len(b.Data))
+	mark := Box{Shape: b.Shape, Offset: b.Offset, Size: b.Size, Data: filled}
+	for _, c := range have {
+		if !slices.Equal(c.Shape, b.Shape) {
+			return fmt.Errorf("train: array %q has shape %v, the model's is %v: another model?", b.Name, c.Shape, b.Shape)
+		}
+		if copyBox(b, c) > 0 {
+			c.Data = slices.Repeat([]float32{1}, len(c.Data))
+			copyBox(mark, c)
+		}
+	}
+	if i := slices.Index(filled, 0); i >= 0 {
+		return fmt.Errorf("train: element %d of box %v+%v of array %q is in none of %d boxes", i, b.Offset, b.Size, b.Name, len(have))
+	}
+	return nil
 }

@@ -113,11 +113,11 @@ func TestBadBoxesAreRefused(t *testing.T) {
 		bad := good
 		bad.Offset, bad.Size = slices.Clone(good.Offset), slices.Clone(good.Size)
 		change(&bad)
-		if err := FromBoxes([]Box{good, bad})(good); err == nil {
+		if _, err := FromBoxes(Meta{}, []Box{good, bad})([]Box{good}); err == nil {
 			t.Errorf("%+v is taken", bad)
 		}
 	}
-	if err := FromBoxes([]Box{good})(good); err != nil {
+	if _, err := FromBoxes(Meta{}, []Box{good})([]Box{good}); err != nil {
 		t.Error(err)
 	}
 }

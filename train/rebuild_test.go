@@ -181,14 +181,13 @@ func TestAFailedStepIsNoStepOrAWholeOne(t *testing.T) {
 						if tr.Taken() != before {
 							continue
 						}
-						old := train.FromBoxes(saved)
-						for _, b := range tr.State() {
-							was := b
-							was.Data = make([]float32, len(b.Data))
-							if err := old(was); err != nil {
-								t.Fatal(err)
-							}
-							if !slices.Equal(was.Data, b.Data) {
+						now := tr.State()
+						was := clone(now)
+						if _, err := train.FromBoxes(train.Meta{}, saved)(was); err != nil {
+							t.Fatal(err)
+						}
+						for i, b := range now {
+							if !slices.Equal(was[i].Data, b.Data) {
 								t.Errorf("call %d of rank %d: rank %d changed %s in a step that failed", k, rank, r, b.Name)
 							}
 						}
@@ -317,7 +316,7 @@ func TestLostSharesComeFromACheckpoint(t *testing.T) {
 			return err
 		}
 		w.trainers[r] = next
-		return next.Restore(ctx, meta, train.FromBoxes(boxes))
+		return next.Restore(train.FromBoxes(meta, boxes))
 	})
 	w.until(4)
 	w.must(func(r int) error { return w.trainers[r].RebuildAs(ctx, w.world[r], train.Layout{PP: 3}) })
@@ -411,7 +410,7 @@ func TestAStepWithoutANumberIsSkipped(t *testing.T) {
 	cfg.Layout = train.Layout{Zero: 1}
 	w := start(t, cfg, 2)
 	w.must(func(r int) error {
-		return w.trainers[r].Restore(ctx, out.meta, train.FromBoxes(out.boxes))
+		return w.trainers[r].Restore(train.FromBoxes(out.meta, out.boxes))
 	})
 	w.must(func(r int) error {
 		s, err := w.trainers[r].Step(ctx)
@@ -440,7 +439,7 @@ func TestRestore(t *testing.T) {
 			w := start(t, cfg, n)
 			w.until(1) // is overwritten
 			w.must(func(r int) error {
-				return w.trainers[r].Restore(ctx, first.meta, train.FromBoxes(first.boxes))
+				return w.trainers[r].Restore(train.FromBoxes(first.meta, first.boxes))
 			})
 			w.until(3)
 			got := w.end()
@@ -450,7 +449,7 @@ func TestRestore(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := alone.Restore(ctx, first.meta, train.FromBoxes(first.boxes)); err != nil {
+			if err := alone.Restore(train.FromBoxes(first.meta, first.boxes)); err != nil {
 				t.Fatal(err)
 			}
 			s, err := alone.Step(ctx)
@@ -468,7 +467,8 @@ func TestRestoreRefusesAnotherRun(t *testing.T) {
 	ctx := context.Background()
 	out := play(t, tiny(), 1, 1)
 	for want, f := range map[string]func(c *train.Config, m *train.Meta){
-		"the state is of model": func(c *train.Config, m *train.Meta) { c.Model.Hidden *= 2 },
+		"another model?":        func(c *train.Config, m *train.Meta) { c.Model.Hidden *= 2 },
+		"the state is of model": func(c *train.Config, m *train.Meta) { c.Model.Heads = 2 },
 		"same text and seed":    func(c *train.Config, m *train.Meta) { c.Seed++ },
 		"text":                  func(c *train.Config, m *train.Meta) { c.Text = []byte(strings.Repeat("another text ", 9)) },
 		"a state of step -1":    func(c *train.Config, m *train.Meta) { m.Step = -1 },
@@ -479,16 +479,28 @@ func TestRestoreRefusesAnotherRun(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := tr.Restore(ctx, meta, train.FromBoxes(out.boxes)); err == nil || !strings.Contains(err.Error(), want) {
+		if err := tr.Restore(train.FromBoxes(meta, out.boxes)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error is %v, want one with %q", err, want)
 		}
+	}
+	// There is nothing to restore: the trainer goes on as it was.
+	fresh, err := train.New(ctx, tiny(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	nothing := func([]train.Box) (train.Meta, error) { return train.Meta{}, fmt.Errorf("empty: %w", train.ErrNothing) }
+	if err := fresh.Restore(nothing); !errors.Is(err, train.ErrNothing) {
+		t.Error(err)
+	}
+	if s, err := fresh.Step(ctx); err != nil || s.Loss != out.losses[0] {
+		t.Errorf("first step after nothing was restored: %v, %v", s.Loss, err)
 	}
 	// A box is missing: the trainer is blank and says so.
 	tr, err := train.New(ctx, tiny(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := tr.Restore(ctx, out.meta, train.FromBoxes(out.boxes[1:])); err == nil {
+	if err := tr.Restore(train.FromBoxes(out.meta, out.boxes[1:])); err == nil {
 		t.Error("a state without its first box is taken")
 	}
 	if _, err := tr.Step(ctx); err == nil || !strings.Contains(err.Error(), "blank") {

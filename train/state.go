@@ -1,7 +1,6 @@
 package train
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -84,12 +83,28 @@ func (t *Trainer) all() []Box {
 	return list
 }
 
-// Restore takes up a state, whatever layout it was saved in: read is asked for
-// every box that this rank holds. The trainer keeps its own layout. After an error
-// the trainer is blank. All ranks restore the same state.
-func (t *Trainer) Restore(ctx context.Context, m Meta, read Reader) error {
+// Source fills all boxes that it is given, from a state saved in whatever layout,
+// and says what that state is beside its arrays.
+type Source func(held []Box) (Meta, error)
+
+// ErrNothing is what a Source returns that has no state and has filled nothing.
+var ErrNothing = errors.New("there is no state to restore")
+
+// Restore takes up a state in the trainer's own layout: from is given every box that
+// this rank holds, which are the trainer's own memory. All ranks restore the same
+// state. After ErrNothing the trainer is as it was; after any other error it is blank.
+func (t *Trainer) Restore(from Source) error {
 	if t.plan == nil {
-		return errors.New("train: a blank rank restores in a communicator: use New, then Restore")
+		return errors.New("train: a blank rank has no layout to restore in: use New, then Restore")
+	}
+	was := t.blank
+	t.blank = true
+	m, err := from(t.all())
+	if errors.Is(err, ErrNothing) {
+		t.blank = was
+	}
+	if err != nil {
+		return err
 	}
 	if m.Model != t.cfg.Model {
 		return fmt.Errorf("train: the state is of model %+v, this one is %+v; train the state's model or begin anew", m.Model, t.cfg.Model)
@@ -99,15 +114,6 @@ func (t *Trainer) Restore(ctx context.Context, m Meta, read Reader) error {
 	}
 	if m.Step < 0 || m.Batch < 1 || m.Rate <= 0 {
 		return fmt.Errorf("train: a state of step %d, batch %d, rate %v", m.Step, m.Batch, m.Rate)
-	}
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	t.blank = true
-	for _, b := range t.all() {
-		if err := read(b); err != nil {
-			return err
-		}
 	}
 	t.take(m)
 	return nil

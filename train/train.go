@@ -202,6 +202,9 @@ func (t *Trainer) Close() error {
 // Config is the run's configuration with everything filled in.
 func (t *Trainer) Config() Config { return t.cfg }
 
+// Rank is the rank's number in its communicator, of so many.
+func (t *Trainer) Rank() (rank, ranks int) { return t.world.rank(), t.world.size() }
+
 // Taken is the number of steps taken.
 func (t *Trainer) Taken() int { return t.step }
 
