@@ -11,6 +11,7 @@ import (
 var endings = []Scenario{
 	{Name: "stop while receiving", Ranks: 2, Run: stopReceiving},
 	{Name: "stop while sending", Ranks: 2, Run: stopSending},
+	{Name: "sending given up", Ranks: 2, Run: givenUp},
 	{Name: "a rank leaves", Ranks: 3, Run: leaves},
 	{Name: "last words", Ranks: 2, Run: lastWords},
 	{Name: "closed while waiting", Ranks: 2, Run: closedWaiting},
@@ -92,6 +93,54 @@ func stopSending(e transport.Endpoint) error {
 		return err
 	}
 	return p.Close()
+}
+
+// givenUp: a rank whose Send was stopped may change its memory at once. Its peer
+// gets the message as it was, or an error, and never anything else.
+func givenUp(e transport.Endpoint) error {
+	const n = 1 << 20
+	bar, err := newBarrier(e)
+	if err != nil {
+		return err
+	}
+	p, err := e.Port(7, 1, everyone(e))
+	if err != nil {
+		return err
+	}
+	registered, err := e.Alloc(n)
+	if err != nil {
+		return err
+	}
+	for k, b := range [][]byte{make([]byte, n), registered} {
+		c := call(7, uint64(k+1))
+		stopped := e.Rank() == 0
+		if stopped {
+			stop, _ := countdown(1)
+			p.Begin(c, stop)
+			fill(b, uint64(k))
+			err := p.Send(1, k, b)
+			if err != nil && !errors.Is(err, errEnough) {
+				return fmt.Errorf("send ended with %v", err)
+			}
+			clear(b)
+		}
+		if err := bar.wait(); err != nil {
+			return err
+		}
+		if !stopped {
+			stop, _ := countdown(3)
+			p.Begin(c, stop)
+			if err := p.Recv(0, k, b); err == nil {
+				if err := same(b, uint64(k)); err != nil {
+					return fmt.Errorf("a message whose sending may have been stopped: %w", err)
+				}
+			}
+		}
+		if err := bar.wait(); err != nil {
+			return err
+		}
+	}
+	return closed(p, e, registered)
 }
 
 // gone checks that an error says which rank is gone.

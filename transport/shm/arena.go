@@ -107,13 +107,16 @@ func hugeShared() bool {
 }
 
 // alloc gets n bytes, zeroed: at a multiple of 64, of a page from 64 KiB on and
-// of a large page from 2 MiB on. The memory is there when it returns.
+// of a large page from 2 MiB on, in whole ones where there are such. The memory
+// is there when it returns.
 func (a *arena) alloc(n int) ([]byte, error) {
 	if n < 0 {
 		return nil, fmt.Errorf("shm: allocate %d bytes: must not be negative", n)
 	}
 	unit, align := uint64(line), uint64(line)
 	switch {
+	case n >= hugePage && a.huge:
+		unit, align = hugePage, hugePage
 	case n >= hugePage:
 		unit, align = page, hugePage
 	case n >= large:
@@ -140,7 +143,7 @@ func (a *arena) alloc(n int) ([]byte, error) {
 		return nil, fmt.Errorf("shm: %w: %d bytes wanted, %d in use: %w", transport.ErrNoMemory, n, a.allocated, err)
 	}
 	b := a.mem[s.start:s.end:s.end]
-	if size < large {
+	if n < large {
 		clear(b)
 	}
 	a.allocated += size
@@ -193,9 +196,15 @@ func (a *arena) release(b []byte) error {
 		return fmt.Errorf("shm: free at %d: nothing got from Alloc begins there", off)
 	}
 	a.allocated -= was.size()
-	// Pages at the edges belong partly to others unless the merged span covers them.
-	start := max(was.start&^(page-1), (merged.start+page-1)&^(page-1))
-	end := min((was.end+page-1)&^(page-1), merged.end&^(page-1))
+	// Pages at the edges belong partly to others unless the merged span covers
+	// them. Where the system gives large pages it may have given more than was
+	// asked for.
+	unit := uint64(page)
+	if a.huge {
+		unit = hugePage
+	}
+	start := max(was.start&^(unit-1), (merged.start+page-1)&^(page-1))
+	end := min((was.end+unit-1)&^(unit-1), merged.end&^(page-1))
 	if start >= end {
 		return nil
 	}

@@ -124,7 +124,7 @@ func TestArena(t *testing.T) {
 		var live []piece
 		t.Repeat(map[string]func(*rapid.T){
 			"alloc": func(t *rapid.T) {
-				n := rapid.OneOf(rapid.IntRange(0, 300), rapid.IntRange(0, 100<<10), rapid.IntRange(0, 5<<20)).Draw(t, "n")
+				n := rapid.OneOf(rapid.IntRange(0, 300), rapid.IntRange(0, 100<<10), rapid.IntRange(large-100, large+100), rapid.IntRange(0, 5<<20)).Draw(t, "n")
 				b, err := a.alloc(n)
 				if err != nil {
 					if !errors.Is(err, transport.ErrNoMemory) {
@@ -172,7 +172,7 @@ func TestArena(t *testing.T) {
 	if a.allocated != 0 || len(a.x.free) != 1 || len(a.x.used) != 0 {
 		t.Errorf("%d bytes in use, free %v", a.allocated, a.x.free)
 	}
-	if now := blocks(t, a); now != empty {
+	if now := blocks(t, a); now > empty {
 		t.Errorf("the system holds %d bytes for it, %d when it was empty", now, empty)
 	}
 }
