@@ -45,7 +45,7 @@ var floors = [][]string{
 	{"train/model"},
 	{"train"},
 	{"bench"},
-	{"cli"},
+	{"cli", "examples/allreduce"},
 	{"."},
 }
 
