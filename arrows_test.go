@@ -44,6 +44,7 @@ var floors = [][]string{
 	{"train/mat", "train/mat/gen", "train/data", "train/optim", "train/pipe"},
 	{"train/model"},
 	{"train"},
+	{"train/checkpoint"},
 	{"bench"},
 	{"cli", "examples/allreduce"},
 	{"."},
