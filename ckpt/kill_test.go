@@ -213,7 +213,7 @@ func TestKilledBeforeEveryChange(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, dir, ckpt.Options{})
 	last := int64(0)
-	for n := 1; n <= 40; n++ {
+	for n := 1; n <= 30; n++ {
 		cmd, _ := start(t, dir, fmt.Sprintf("WEFT_CKPT_DIE=%d", n))
 		reap(t, cmd)
 		last = intact(t, s, last)
