@@ -21,6 +21,7 @@ type Comparison struct {
 	Sizes     []int64       // bytes of the larger buffer
 	Rounds    int           // times every competitor has its turn at a size; the median counts
 	Batch     time.Duration // how long a turn is meant to take
+	Bind      bool          // every rank stays on one processor, ours and theirs alike
 	Self      []string      // command that starts one of our ranks
 	Peers     []*Peer       // whom to compare with; nil is all for the transport
 	Cache     string        // folder for built programs
@@ -124,7 +125,11 @@ func (c *Comparison) ranks(ctx context.Context, n int, peers []*Peer, bins map[*
 		if err := os.Mkdir(own, 0o700); err != nil {
 			return nil, nil, err
 		}
-		r, err := begin(ctx, p, p.start(bins[p], n, slices.Max(c.Sizes), own), n)
+		spec := p.start(bins[p], n, slices.Max(c.Sizes), own)
+		if c.Bind {
+			spec.Env = append(spec.Env, BindEnv+"=1")
+		}
+		r, err := begin(ctx, p, spec, n)
 		if err != nil {
 			drop(p, err)
 			continue

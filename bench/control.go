@@ -20,6 +20,9 @@ import (
 // peers/peer.h has the conversation.
 const ControlEnv = "WEFT_BENCH_CONTROL"
 
+// BindEnv, if set, keeps each rank on one of the processors, in turn.
+const BindEnv = "WEFT_BENCH_BIND"
+
 // patience is how long ranks may take for one answer: starting, or the slowest batch.
 const patience = 2 * time.Minute
 

@@ -5,13 +5,12 @@
 // everybody's), flat (the last to arrive adds up for all).
 //
 //   limit RANKS BYTES    BYTES of the largest buffer that will be asked for
-#include <sched.h>
+#include "peer.h"
+
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
-
-#include "peer.h"
 
 enum { RANKS = 64, SLOT = 512 << 10 };
 

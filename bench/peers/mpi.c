@@ -1,7 +1,7 @@
 // The collectives of an MPI, for the benchmark to compare with.
-#include <mpi.h>
-
 #include "peer.h"
+
+#include <mpi.h>
 
 static int counts[4096];
 

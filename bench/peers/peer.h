@@ -10,6 +10,10 @@
 // BYTES is the larger of a rank's two buffers: what all ranks contribute
 // together where blocks are gathered or dealt out. Elements are float32 sums.
 #pragma once
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include <sched.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -100,8 +104,25 @@ static void peer_private(struct peer *p, size_t bytes) {
   p->out = (float *)b;
 }
 
+// peer_bind keeps the calling thread on one of the processors that the process
+// may use, if WEFT_BENCH_BIND is set. Threads that a library started before go
+// where they like, so that one with threads is not held to a single processor.
+static void peer_bind(int rank) {
+  cpu_set_t may, one;
+  if (!getenv("WEFT_BENCH_BIND") || sched_getaffinity(0, sizeof may, &may)) return;
+  int skip = rank % CPU_COUNT(&may);
+  for (int c = 0; c < CPU_SETSIZE; c++) {
+    if (!CPU_ISSET(c, &may) || skip-- > 0) continue;
+    CPU_ZERO(&one);
+    CPU_SET(c, &one);
+    sched_setaffinity(0, sizeof one, &one);
+    return;
+  }
+}
+
 // peer_serve is what a rank does: it answers until the benchmark hangs up.
 static void peer_serve(int rank, int n, const struct peer_library *lib) {
+  peer_bind(rank);
   const char *path = getenv("WEFT_BENCH_CONTROL");
   struct sockaddr_un to = {AF_UNIX, ""};
   int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);

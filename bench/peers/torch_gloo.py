@@ -95,9 +95,17 @@ def answer(line, work, rank, n):
     return work, f"took {time.perf_counter_ns() - start} {cpu_ns() - cpu:.0f}"
 
 
+def bind(rank):
+    """Keeps this thread on one processor, as peer_bind of peer.h; those of Gloo go where they like."""
+    if os.environ.get("WEFT_BENCH_BIND"):
+        may = sorted(os.sched_getaffinity(0))
+        os.sched_setaffinity(0, {may[rank % len(may)]})
+
+
 def main():
     dist.init_process_group("gloo")
     rank, n = dist.get_rank(), dist.get_world_size()
+    bind(rank)
     s = socket.socket(socket.AF_UNIX)
     s.connect(os.environ["WEFT_BENCH_CONTROL"])
     s.sendall(f"rank {rank} of {n}\n".encode())
