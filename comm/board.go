@@ -19,7 +19,7 @@ import (
 //	192  call of odd operations
 //	256  mid: sums are there; where
 //	320  leave: done with everybody else's memory
-//	384  whose message is waited for
+//	384  whose message is waited for: by the operation, by sends and receives
 //	448  shrink: what the rank proposes (shrink.go)
 //	640  word of a failure, left by another rank (failure.go)
 //	896  who no longer uses this board, a bit a rank
@@ -64,6 +64,12 @@ func (b board) waiting() (rank, channel, at int) {
 	v := atomicAt(b, atWaiting).Load()
 	return int(uint32(v)) - 1, int(uint16(v >> 32)), int(uint16(v >> 48))
 }
+
+// pairsFor tells the others whose message, or whose room for one, a send or
+// receive of this rank waits for; nobody's if rank is negative.
+func (b board) pairsFor(rank int) { atomicAt(b, atWaiting+8).Store(uint64(rank + 1)) }
+
+func (b board) pairing() int { return int(atomicAt(b, atWaiting+8).Load()) - 1 }
 
 // called gives the call that a rank entered last, and when, in nanoseconds of
 // the host's clock.
@@ -128,14 +134,23 @@ func atomicAt(b []byte, at int) *atomic.Uint64 { return (*atomic.Uint64)(unsafe.
 
 // letGo says that a rank will not look at the board any more.
 func (b board) letGo(rank int) {
-	if at := atLetGo + rank/64*8; at < atSmall {
-		atomicAt(b, at).Or(1 << (rank % 64))
+	if at, bit := letGoBit(rank); bit != 0 {
+		atomicAt(b, at).Or(bit)
 	}
 }
 
 func (b board) isLetGo(rank int) bool {
-	at := atLetGo + rank/64*8
-	return at < atSmall && atomicAt(b, at).Load()>>(rank%64)&1 != 0
+	at, bit := letGoBit(rank)
+	return bit != 0 && atomicAt(b, at).Load()&bit != 0
+}
+
+// letGoBit is where a rank says so. Ranks from 1,536 on have no bit: the boards
+// of groups that large are kept until their ranks are gone.
+func letGoBit(rank int) (at int, bit uint64) {
+	if at = atLetGo + rank/64*8; at >= atSmall {
+		return atLetGo, 0
+	}
+	return at, 1 << (rank % 64)
 }
 
 // A blob is what a rank tells the others about its board.

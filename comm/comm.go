@@ -175,8 +175,14 @@ func (c *Comm) release() error {
 	}
 	g := grave{board: c.boards[c.rank], rank: c.rank, members: c.members, stages: c.stages.all()}
 	for i, b := range c.boards {
-		if b != nil && i != c.rank {
+		switch {
+		case i == c.rank:
+		case b != nil:
 			b.letGo(c.rank)
+		case c.world.ep.Alive(c.members[i]) == nil:
+			if at, bit := letGoBit(c.rank); bit != 0 {
+				c.world.verbs.add(c.members[i], c.keys[i]+transport.Key(at), bit)
+			}
 		}
 	}
 	c.boards = nil
@@ -208,7 +214,7 @@ func (w *world) sweep() {
 	for _, g := range w.graves {
 		free := true
 		for i, m := range g.members {
-			if i != g.rank && w.mem != nil && !g.board.isLetGo(i) && w.ep.Alive(m) == nil {
+			if i != g.rank && !g.board.isLetGo(i) && w.ep.Alive(m) == nil {
 				free = false
 			}
 		}

@@ -212,10 +212,13 @@ func (c *Comm) Err() error {
 }
 
 // A word from another rank about a failure, in the reader's own board: who
-// wrote it plus one, kind, culprit plus one, operation, and some text.
+// wrote it plus one, kind, operation, the first culprits plus one, and some text.
 const (
-	wordLen  = 256
-	wordText = 32
+	wordLen      = 256
+	wordSeq      = 16
+	wordCulprits = 24
+	maxCulprits  = 8
+	wordText     = wordCulprits + 4*maxCulprits
 )
 
 // tell leaves word of a failure with every other member.
@@ -223,10 +226,10 @@ func (c *Comm) tell(f *Failure) {
 	word := make([]byte, wordLen)
 	le := binary.LittleEndian
 	le.PutUint64(word[8:], uint64(f.Kind))
-	if len(f.Culprits) > 0 {
-		le.PutUint64(word[16:], uint64(f.Culprits[0]+1))
+	le.PutUint64(word[wordSeq:], f.Seq)
+	for i, r := range f.Culprits[:min(len(f.Culprits), maxCulprits)] {
+		le.PutUint32(word[wordCulprits+4*i:], uint32(r+1))
 	}
-	le.PutUint64(word[24:], f.Seq)
 	text := f.Err.Error()
 	n := copy(word[wordText+2:], text)
 	le.PutUint16(word[wordText:], uint16(n))
@@ -264,9 +267,11 @@ func (c *Comm) heard() *Failure {
 		return nil
 	}
 	le := binary.LittleEndian
-	f := &Failure{Kind: Kind(le.Uint64(line[8:])), Rank: c.rank, Seq: le.Uint64(line[24:])}
-	if who := le.Uint64(line[16:]); who > 0 && who <= uint64(len(c.members)) {
-		f.Culprits = []int{int(who - 1)}
+	f := &Failure{Kind: Kind(le.Uint64(line[8:])), Rank: c.rank, Seq: le.Uint64(line[wordSeq:])}
+	for i := range maxCulprits {
+		if who := int(le.Uint32(line[wordCulprits+4*i:])); who > 0 && who <= len(c.members) {
+			f.Culprits = append(f.Culprits, who-1)
+		}
 	}
 	if f.Kind < Dead || f.Kind > Broken {
 		f.Kind = Aborted

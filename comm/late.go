@@ -28,6 +28,11 @@ func (c *Comm) late() *Failure {
 			continue
 		}
 		call, began, ok := b.called()
+		if ok && call.Seq > o.call.Seq { // it went on, but what it did here may still be known
+			if then, at, known := b.callOf(o.call.Seq); known && signature(&then) != o.sig {
+				call, began = then, at
+			}
+		}
 		state := c.processState(i)
 		switch {
 		case !ok:
@@ -57,7 +62,12 @@ func (c *Comm) late() *Failure {
 	if f.Kind == Mismatch {
 		return f
 	}
-	f.Culprits = missing
+	if a, b := c.crossed(boards, missing); a >= 0 {
+		f.Kind, f.Culprits = Mismatch, sorted(a, b)
+		f.Err = fmt.Errorf("rank %d waits for rank %d in a send or receive, and rank %d for it in this operation: one of them makes its calls in another order; after %s at %s", a, b, b, waited, phases[c.phase])
+		return f
+	}
+	f.Culprits = c.awaited(boards, missing)
 	what := "did not enter it"
 	if len(missing) == 0 {
 		f.Culprits, what = c.chain(boards, behind), "entered it but did not go on"
@@ -90,6 +100,41 @@ func (c *Comm) chain(boards []board, behind []int) []int {
 		seen[at] = true
 		at = next
 	}
+}
+
+// crossed finds a rank that is missing because it waits in a send or receive for
+// one that is not; -1 if there is none.
+func (c *Comm) crossed(boards []board, missing []int) (waits, here int) {
+	for _, i := range missing {
+		if boards[i] == nil {
+			continue
+		}
+		if p := boards[i].pairing(); p >= 0 && p < len(boards) && p != i && !slices.Contains(missing, p) {
+			return i, p
+		}
+	}
+	return -1, -1
+}
+
+// awaited replaces missing ranks that wait for others in sends and receives by
+// those that all of them wait for in the end.
+func (c *Comm) awaited(boards []board, missing []int) []int {
+	var ends []int
+	for _, i := range missing {
+		at := i
+		for range boards {
+			if boards[at] == nil {
+				break
+			}
+			p := boards[at].pairing()
+			if p < 0 || p >= len(boards) || p == at {
+				break
+			}
+			at = p
+		}
+		ends = append(ends, at)
+	}
+	return sorted(ends...)
 }
 
 // lastWords is the report of the first culprit.

@@ -35,6 +35,8 @@ type pair struct {
 	what  string
 }
 
+const receiving = "receive from"
+
 // turns lets calls go one after another in the order in which they were made.
 type turns struct {
 	mu   sync.Mutex
@@ -91,15 +93,71 @@ func (p *pairs) stop() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := clock()
+	p.show()
 	for _, a := range p.active {
 		if err := a.ctx.Err(); err != nil && !errors.Is(err, context.DeadlineExceeded) {
 			return &Failure{Kind: Aborted, Rank: p.c.rank, Culprits: []int{p.c.rank}, Err: fmt.Errorf("%s rank %d: %w", a.what, a.peer, err)}
 		}
 		if now > a.limit {
-			return &Failure{Kind: Timeout, Rank: p.c.rank, Culprits: []int{a.peer}, Err: fmt.Errorf("time limit passed: %s rank %d, which did not come%s", a.what, a.peer, p.c.processState(a.peer))}
+			return p.late(a)
 		}
 	}
 	return nil
+}
+
+// show tells the others whom this rank waits for: the sender of a message if
+// there is one, as a send may be waited for by its receiver alone. The caller
+// holds mu.
+func (p *pairs) show() {
+	who := -1
+	for _, a := range p.active {
+		if a.peer != p.c.rank && (who < 0 || a.what == receiving) {
+			who = a.peer
+			if a.what == receiving {
+				break
+			}
+		}
+	}
+	if b := p.c.boards; b != nil {
+		b[p.c.rank].pairsFor(who)
+	}
+}
+
+// late is the failure of a message whose time limit passed. If the other rank
+// waits for a third one in a send or receive, that one is at fault, and if it is
+// in an operation that this rank has not entered, the two of them differ.
+func (p *pairs) late(a *pair) *Failure {
+	c := p.c
+	f := &Failure{Kind: Timeout, Rank: c.rank, Call: transport.Call{}}
+	why := fmt.Sprintf("time limit passed: %s rank %d", a.what, a.peer)
+	boards := c.allBoards()
+	mine, _, _ := boards[c.rank].called()
+	at := a.peer
+	for range boards {
+		b := boards[at]
+		if b == nil {
+			f.Culprits, f.Err = []int{at}, fmt.Errorf("%s: rank %d does not answer%s", why, at, c.processState(at))
+			return f
+		}
+		if call, began, ok := b.called(); ok && call.Seq > mine.Seq {
+			f.Kind, f.Culprits = Mismatch, sorted(at, c.rank)
+			f.Err = fmt.Errorf("%s: rank %d is in operation %d (%s)%s, which rank %d has not entered", why, at, call.Seq, &call, c.ago(at, began), c.rank)
+			return f
+		}
+		next := b.pairing()
+		if next == c.rank {
+			f.Kind, f.Culprits = Mismatch, sorted(at, c.rank)
+			f.Err = fmt.Errorf("%s, while rank %d waits for rank %d: they differ in what they send and receive", why, at, c.rank)
+			return f
+		}
+		if next < 0 || next >= len(boards) || next == at {
+			break
+		}
+		why += fmt.Sprintf(", which waits for rank %d", next)
+		at = next
+	}
+	f.Culprits, f.Err = []int{at}, fmt.Errorf("%s, which did not come%s", why, c.processState(at))
+	return f
 }
 
 // message carries out one send or receive.
@@ -125,6 +183,9 @@ func (p *pairs) message(ctx context.Context, peer int, what string, t *turns, op
 		err := do()
 		p.mu.Lock()
 		p.active = slices.DeleteFunc(p.active, func(x *pair) bool { return x == a })
+		if len(p.active) == 0 {
+			p.show()
+		}
 		p.mu.Unlock()
 		if err != nil {
 			return p.c.fail(err)
@@ -175,7 +236,7 @@ func (c *Comm) recvFrom(ctx context.Context, b []byte, from int, opts []Option) 
 	if err != nil {
 		return err
 	}
-	return p.message(ctx, from, "receive from", &p.in[from], opts, func() error {
+	return p.message(ctx, from, receiving, &p.in[from], opts, func() error {
 		if from != c.rank {
 			return p.port.Recv(from, channel(from, c.rank, len(c.members)), b)
 		}

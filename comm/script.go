@@ -243,6 +243,12 @@ func (c *Comm) space(o *op, s *script) *space {
 	p := o.ready.program
 	sp := &space{o: o, rank: c.rank, in: o.in, out: o.out}
 	chunks := p.NumChunks(sched.In)
+	if p.Op == sched.Barrier { // has no bytes of its own, and empty messages are not sent
+		sp.stride, sp.padded = 1, true
+		sp.in, sp.out = c.stages.scratch(useIn, chunks), c.stages.scratch(useOut, p.NumChunks(sched.Out))
+		sp.tmp = c.stages.scratch(useTmp, s.tmp)
+		return sp
+	}
 	least := -1
 	for k := range chunks {
 		lo, hi := o.shape.span(o.call.Op, sched.In, c.rank, k)
@@ -282,10 +288,10 @@ func (c *Comm) space(o *op, s *script) *space {
 
 // gather takes the result out of padded buffers.
 func (c *Comm) gather(o *op, sp *space) {
-	if !sp.padded {
+	p := o.ready.program
+	if !sp.padded || p.Op == sched.Barrier {
 		return
 	}
-	p := o.ready.program
 	if (p.Op == sched.Reduce || p.Op == sched.Gather) && c.rank != p.Root {
 		return
 	}
@@ -321,8 +327,12 @@ func (c *Comm) runChannels(o *op, sp *space, s *script) error {
 func (c *Comm) runChannel(o *op, sp *space, list []action, done *marks) error {
 	var acc, dst, bounce []byte
 	var off int
+	red := o.red
+	if o.op == sched.Barrier {
+		red = reduce.BOr
+	}
 	sum := func(piece []byte) { // older operand first: see newFlat
-		reduce.Apply(o.t, o.red, dst[off:off+len(piece)], acc[off:off+len(piece)], piece)
+		reduce.Apply(o.t, red, dst[off:off+len(piece)], acc[off:off+len(piece)], piece)
 		off += len(piece)
 	}
 	mine := c.boards[c.rank]
@@ -361,7 +371,7 @@ func (c *Comm) runChannel(o *op, sp *space, list []action, done *marks) error {
 			}
 		case sched.LocalReduce:
 			if d := sp.at(a.Dst); len(d) > 0 {
-				reduce.Apply(o.t, o.red, d, sp.at(a.Src), d)
+				reduce.Apply(o.t, red, d, sp.at(a.Src), d)
 			}
 		}
 		if err == nil && a.Op.Sends() {

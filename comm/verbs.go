@@ -15,6 +15,7 @@ type verbs struct {
 	ep      transport.Endpoint
 	mu      sync.Mutex
 	done    map[transport.Ticket]transport.Completion
+	dropped map[transport.Ticket]bool // nobody wants to know of their end
 	notices []transport.Completion
 	buf     []transport.Completion
 }
@@ -23,9 +24,12 @@ type verbs struct {
 func (v *verbs) poll() {
 	v.buf = v.ep.Poll(v.buf[:0])
 	for _, c := range v.buf {
-		if c.Ticket == 0 {
+		switch {
+		case c.Ticket == 0:
 			v.notices = append(v.notices, c)
-		} else {
+		case v.dropped[c.Ticket]:
+			delete(v.dropped, c.Ticket)
+		default:
 			v.done[c.Ticket] = c
 		}
 	}
@@ -55,7 +59,20 @@ func (v *verbs) wait(t transport.Ticket, d time.Duration) error {
 
 // write posts a write and does not wait for its end: b must not be changed
 // afterwards.
-func (v *verbs) write(to int, dst transport.Key, b []byte) {
-	// A rank that cannot be written to will find out by itself that this one failed.
-	_, _ = v.ep.Write(to, dst, b)
+func (v *verbs) write(to int, dst transport.Key, b []byte) { v.drop(v.ep.Write(to, dst, b)) }
+
+// add posts an addition and does not wait for its end.
+func (v *verbs) add(to int, word transport.Key, n uint64) {
+	v.drop(v.ep.FetchAdd(to, word, n, new(uint64)))
+}
+
+// drop forgets a posted operation. If it fails, the rank that was meant is gone
+// or will find out by itself what it was to be told.
+func (v *verbs) drop(t transport.Ticket, err error) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if err == nil {
+		v.dropped[t] = true
+	}
+	v.poll()
 }

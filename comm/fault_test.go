@@ -1,0 +1,420 @@
+package comm
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net"
+	"os"
+	"slices"
+	"strconv"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// The fault matrix: every kind of fault in every operation over every transport,
+// between real processes. See docs/reliability.md.
+
+// faultCase is one cell of the matrix.
+type faultCase struct {
+	fault, transport, op string
+	count                int
+	registered, inPlace  bool
+	k                    int // the case's number: rotates victim, root and the moment
+}
+
+func (f *faultCase) String() string {
+	return fmt.Sprintf("%s in %s of %d over %s (registered %t, in place %t, case %d)", f.fault, f.op, f.count, f.transport, f.registered, f.inPlace, f.k)
+}
+
+// tally is what cases showed.
+type tally struct {
+	cases, errors, right, late, bad, silent int
+	notice                                  []time.Duration
+	problems                                []string
+}
+
+func (y *tally) add(o *tally) {
+	y.cases, y.errors, y.right, y.late, y.bad, y.silent = y.cases+o.cases, y.errors+o.errors, y.right+o.right, y.late+o.late, y.bad+o.bad, y.silent+o.silent
+	y.notice = append(y.notice, o.notice...)
+	y.problems = append(y.problems, o.problems...)
+}
+
+func (y *tally) quantile(q float64) time.Duration {
+	if len(y.notice) == 0 {
+		return 0
+	}
+	s := slices.Clone(y.notice)
+	slices.Sort(s)
+	return s[min(int(q*float64(len(s))), len(s)-1)]
+}
+
+const (
+	limit    = 300 * time.Millisecond // of operations whose fault is found by it
+	longTime = 20 * time.Second       // of those whose fault is found otherwise
+	afterEnd = time.Second            // how much later than its limit an error may come
+)
+
+// blames reports whether an error names the right rank. Two ranks that call
+// different things are both named; a rank that is dead, stopped or did not come
+// is named alone.
+func blames(e *event, victim int, kinds ...Kind) bool {
+	if !slices.Contains(kinds, e.Kind) || !slices.Contains(e.Culprits, victim) {
+		return false
+	}
+	return len(e.Culprits) == 1 || e.Kind == Mismatch && len(e.Culprits) == 2
+}
+
+// judge looks at what the ranks tell about an operation with a fault.
+func (y *tally) judge(f *faultCase, what string, events []event, victim int, within time.Duration, kinds ...Kind) {
+	for i := range events {
+		e := &events[i]
+		if e.Err == "" {
+			if e.Data != "complete" {
+				y.bad++
+				y.problems = append(y.problems, fmt.Sprintf("%s: %s: wrong data: %s", f, what, e.Data))
+			}
+			continue
+		}
+		if e.Data != "intact" {
+			y.bad++
+			y.problems = append(y.problems, fmt.Sprintf("%s: %s: %s after %s", f, what, e.Data, e.Err))
+		}
+		y.errors++
+		if blames(e, victim, kinds...) {
+			y.right++
+		} else {
+			y.problems = append(y.problems, fmt.Sprintf("%s: %s: rank %d is at fault, not (%s) %v: %s", f, what, victim, e.Kind, e.Culprits, e.Err))
+		}
+		if took := time.Duration(e.Clock - e.Began); took > within+afterEnd {
+			y.late++
+			y.problems = append(y.problems, fmt.Sprintf("%s: %s: the error came after %s", f, what, took))
+		}
+	}
+}
+
+// after runs one more operation on a communicator with a fault: now everybody
+// must have an error that names the right rank.
+func (y *tally) after(f *faultCase, list procs, victim int, within time.Duration, kinds ...Kind) {
+	events := list.all(order{Do: "op", Op: "barrier", Limit: within})
+	for i := range events {
+		if events[i].Err == "" {
+			y.silent++
+			y.problems = append(y.problems, fmt.Sprintf("%s: rank %d goes on as if nothing had been", f, list[i].rank))
+		}
+	}
+	y.judge(f, "the next operation", events, victim, within, kinds...)
+}
+
+func (f *faultCase) order() order {
+	return order{Do: "op", Op: f.op, Count: f.count, Root: f.k / 2, Registered: f.registered, InPlace: f.inPlace}
+}
+
+// death is a rank that is killed or exits: before it enters, or inside while
+// another is awaited.
+func (f *faultCase) death(list procs) (procs, *tally) {
+	y := &tally{cases: 1}
+	list.all(order{Do: "dup"})
+	victim := f.k % len(list)
+	exits := f.fault == "exit without leave"
+	o := f.order()
+	o.Limit, o.Tell = longTime, true
+	rest, last := list.without(victim), list[(victim+1)%len(list)]
+	inside := f.k%2 == 1 // then the last one comes only when the victim is dead
+	for _, p := range rest {
+		if p != last || !inside {
+			p.order(o)
+		}
+	}
+	for _, p := range rest {
+		if p != last || !inside {
+			p.await("inside")
+		}
+	}
+	var died int64
+	switch {
+	case inside && exits:
+		in := o
+		in.Tell, in.Exit = false, true
+		list[victim].order(in)
+		died = list[victim].await("exit").Clock
+	case exits:
+		list[victim].order(order{Do: "exit"})
+		died = list[victim].await("exit").Clock
+	case inside:
+		list[victim].order(o)
+		list[victim].await("inside")
+		died = clock()
+	default:
+		died = clock()
+	}
+	if exits {
+		list[victim].wait()
+	} else {
+		list[victim].kill()
+	}
+	if inside {
+		last.order(o)
+		last.await("inside")
+	}
+	events := rest.await("op")
+	y.judge(f, "the operation", events, victim, longTime, Dead)
+	for i := range events {
+		if e := &events[i]; e.Err != "" && e.Began < died {
+			y.notice = append(y.notice, time.Duration(e.Clock-died))
+		}
+	}
+	y.after(f, rest, victim, longTime, Dead)
+	rest.all(order{Do: "shrink"})
+	return rest, y
+}
+
+// stopped is a rank whose process stands still, before it enters or inside.
+func (f *faultCase) stopped(list procs) *tally {
+	y := &tally{cases: 1}
+	list.all(order{Do: "dup"})
+	victim := f.k % len(list)
+	o := f.order()
+	o.Limit = limit
+	inside := f.k%2 == 1
+	if inside {
+		in := o
+		in.Limit, in.Tell = longTime, true
+		list[victim].order(in)
+		list[victim].await("inside")
+	}
+	list[victim].signal(syscall.SIGSTOP)
+	rest := list.without(victim)
+	rest.order(o)
+	y.judge(f, "the operation", rest.await("op"), victim, limit, Timeout)
+	y.after(f, rest, victim, limit, Timeout)
+	list[victim].signal(syscall.SIGCONT)
+	if inside { // it hears what the others say of it, or was done
+		y.judge(f, "its own operation", []event{list[victim].await("op")}, victim, longTime, Timeout)
+	}
+	return y
+}
+
+// missing is a rank that leaves a call out: it does nothing more, or goes on to
+// the next one.
+func (f *faultCase) missing(list procs) *tally {
+	y := &tally{cases: 1}
+	list.all(order{Do: "dup"})
+	victim := f.k % len(list)
+	o := f.order()
+	o.Limit = limit
+	rest := list.without(victim)
+	if f.k%2 == 0 {
+		rest.order(o)
+		y.judge(f, "the operation", rest.await("op"), victim, limit, Timeout)
+		y.after(f, rest, victim, limit, Timeout)
+		return y
+	}
+	next := "barrier"
+	if f.op == "barrier" {
+		next = "all-reduce"
+	}
+	both := o
+	both.Op = f.op + "," + next
+	rest.order(both)
+	o.Op = next
+	list[victim].order(o)
+	y.judge(f, "the operation", rest.await("op"), victim, limit, Timeout, Mismatch)
+	y.judge(f, "its own operation", []event{list[victim].await("op")}, victim, limit, Timeout, Mismatch)
+	y.after(f, list, victim, limit, Timeout, Mismatch)
+	return y
+}
+
+// wrong is a rank that calls something else.
+func (f *faultCase) wrong(list procs) *tally {
+	y := &tally{cases: 1}
+	list.all(order{Do: "dup"})
+	victim := f.k % len(list)
+	o := f.order()
+	o.Limit = limit
+	w := o
+	other := trialOps[(slices.Index(trialOps, f.op)+1+f.k%3)%len(trialOps)]
+	switch f.fault {
+	case "wrong count":
+		w.Count++
+		if f.op == "barrier" { // has no count: of a barrier and something with one
+			w.Op = "all-gather"
+		}
+	case "wrong type":
+		w.Type = "i32"
+		switch f.op {
+		case "send/recv": // says only how many bytes there are
+			w.Type = "f64"
+		case "barrier":
+			w.Op = "broadcast"
+		}
+	case "wrong operation":
+		w.Op = other
+	case "wrong order":
+		o.Op, w.Op = f.op+","+other, other+","+f.op
+	}
+	for i, p := range list {
+		if i == victim {
+			p.order(w)
+		} else {
+			p.order(o)
+		}
+	}
+	y.judge(f, "the operation", list.await("op"), victim, limit, Mismatch, Timeout)
+	y.after(f, list, victim, limit, Mismatch, Timeout)
+	return y
+}
+
+// harmless is a fault that no operation may suffer from.
+func (f *faultCase) harmless(list procs) *tally {
+	y := &tally{cases: 1}
+	list.all(order{Do: "dup"})
+	victim := f.k % len(list)
+	o := f.order()
+	o.Times = 3
+	var stopGarbage func()
+	for i, p := range list {
+		own := o
+		if i == victim {
+			switch f.fault {
+			case "slow rank":
+				own.Delay = 30 * time.Millisecond
+			case "closed stream":
+				own.Cut = true
+			}
+		}
+		if i == victim && f.fault == "garbage on the port" {
+			stopGarbage = p.garbage()
+		}
+		p.order(own)
+	}
+	for i, e := range list.await("op") {
+		if e.Err != "" || e.Data != "complete" {
+			y.bad++
+			y.problems = append(y.problems, fmt.Sprintf("%s: rank %d: %s %s", f, i, e.Err, e.Data))
+		}
+	}
+	if stopGarbage != nil {
+		stopGarbage()
+	}
+	return y
+}
+
+// rubbish is what comes to open ports.
+var rubbish = [][]byte{
+	[]byte("GET / HTTP/1.1\r\nHost: weft\r\n\r\n"),
+	{0x16, 3, 1, 2, 0, 1, 0, 1, 0xfc, 3, 3},
+	nil, // a port scan
+	bytes.Repeat([]byte{0xff}, 4096),
+	append([]byte{0, 0, 0, 0x80}, make([]byte, 60)...), // 2 GiB are to follow
+	[]byte("weft"),
+}
+
+// garbage sends rubbish to all ports of a rank until it is told to stop.
+func (p *proc) garbage() (stop func()) {
+	p.t.Helper()
+	p.order(order{Do: "ports"})
+	var ports []int
+	if err := json.Unmarshal(p.await("ports").Value, &ports); err != nil {
+		p.t.Fatal(err)
+	}
+	done := make(chan struct{})
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for k := 0; ; k++ {
+			for _, port := range ports {
+				c, err := net.Dial("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+				if err == nil {
+					_, _ = c.Write(rubbish[k%len(rubbish)])
+					_ = c.Close()
+				}
+			}
+			select {
+			case <-done:
+				if k >= len(rubbish) {
+					return
+				}
+			default:
+			}
+		}
+	})
+	return func() {
+		close(done)
+		wg.Wait()
+	}
+}
+
+// The kinds of fault, in the order of the page.
+var faults = []string{"kill -9", "exit without leave", "SIGSTOP", "missing call", "wrong count", "wrong type", "wrong operation", "wrong order",
+	"slow rank", "closed stream", "garbage on the port", "full /dev/shm"}
+
+// sweep runs the cases of a fault over a transport.
+func sweep(t *testing.T, fault, transport string, cases []faultCase) *tally {
+	y := &tally{}
+	deadly := fault == "kill -9" || fault == "exit without leave"
+	var env []string
+	if fault == "closed stream" {
+		env = append(env, "WEFT_STREAMS=4")
+	}
+	if fault == "full /dev/shm" {
+		env = append(env, "WEFT_COMM_FULL_SHM=1")
+	}
+	for part := range slices.Chunk(cases, 5) {
+		ranks := 4
+		if deadly {
+			ranks = 3 + len(part)
+		}
+		list := startProcs(t, ranks, transport, "serve", env...)
+		for i := range part {
+			f := &part[i]
+			switch fault {
+			case "kill -9", "exit without leave":
+				var one *tally
+				list, one = f.death(list)
+				y.add(one)
+			case "SIGSTOP":
+				y.add(f.stopped(list))
+			case "missing call":
+				y.add(f.missing(list))
+			case "wrong count", "wrong type", "wrong operation", "wrong order":
+				y.add(f.wrong(list))
+			default:
+				y.add(f.harmless(list))
+			}
+		}
+		list.finish()
+	}
+	return y
+}
+
+func TestFaultMatrix(t *testing.T) {
+	full := os.Getenv("WEFT_FAULTS") == "all"
+	counts := []int{1000, 5, 40000}
+	for fi, fault := range faults {
+		for ti, transport := range []string{"shm", "tcp"} {
+			if transport == "shm" && (fault == "closed stream" || fault == "garbage on the port") || transport == "tcp" && fault == "full /dev/shm" {
+				continue
+			}
+			t.Run(fault+"/"+transport, func(t *testing.T) {
+				var cases []faultCase
+				for i, op := range trialOps {
+					for v := range 6 {
+						k := fi + ti + i + v/3
+						if !full && v != (fi+ti+i)%6 {
+							continue
+						}
+						cases = append(cases, faultCase{fault: fault, transport: transport, op: op, count: counts[v%3], registered: v >= 3,
+							inPlace: k/2%2 == 0, k: k})
+					}
+				}
+				y := sweep(t, fault, transport, cases)
+				t.Logf("%d cases, %d of %d errors name the right rank, %d late, %d with wrong data, %d silent; noticed after %v (p50), %v (p99)", y.cases, y.right, y.errors, y.late, y.bad, y.silent, y.quantile(0.5), y.quantile(0.99))
+				for _, p := range y.problems {
+					t.Error(p)
+				}
+			})
+		}
+	}
+}
