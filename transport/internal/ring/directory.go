@@ -8,7 +8,9 @@ import (
 // the directory, and each member has never looked, is finished, or is dead. A
 // port stays in the directory while messages of it wait for members that may
 // still come for them. So closed ports go through a list of graves, which is
-// looked through whenever a port is made or closed.
+// looked through whenever a port is made or closed. A rank that is killed in the
+// microsecond in which it looks something up in the directory remains a visitor
+// there, and what is closed from that bucket later stays until the endpoint ends.
 
 type grave struct {
 	block   []byte // of the port

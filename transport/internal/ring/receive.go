@@ -118,7 +118,7 @@ func (l *lane) serve() bool {
 				continue
 			}
 		}
-		for w.done < len(w.queue) && w.posted.Load() > w.next {
+		for w.done < len(w.queue) && l.waiting(w) {
 			a := &w.queue[w.done]
 			if a.err = l.receive(w, a.dst, len(a.dst), nil); a.err != nil {
 				// Nothing behind it can be received; those get the same error.
@@ -174,6 +174,21 @@ func (l *lane) await(w *inWay) error {
 	return l.wait(&w.posted, w.next+1, w.from, l.p.h.waiter, 0)
 }
 
+// waiting reports whether a message of a way waits to be taken. Those of epochs
+// that have ended are dropped.
+func (l *lane) waiting(w *inWay) bool {
+	for w.posted.Load() > w.next {
+		s := &w.slots[w.next%depth]
+		if s.tag.Load() == l.p.tag || s.epoch >= l.p.call.Epoch {
+			return true
+		}
+		w.next++
+		w.taken.Post(w.next)
+		l.p.h.count.dropped.Add(1)
+	}
+	return false
+}
+
 // receive takes the next message of a way into dst, or hands it to f.
 func (l *lane) receive(w *inWay, dst []byte, n int, f func([]byte)) error {
 	p := l.p
@@ -181,29 +196,26 @@ func (l *lane) receive(w *inWay, dst []byte, n int, f func([]byte)) error {
 		if err := l.await(w); err != nil {
 			return err
 		}
-		s := &w.slots[w.next%depth]
-		tag := s.tag.Load()
-		if tag == p.tag {
-			if s.size != uint64(n) {
-				return &transport.Mismatch{Rank: p.me, Peer: w.from, Mine: p.call, Theirs: p.call,
-					Length: fmt.Sprintf("message %d on channel %d has %d bytes, want %d", w.next+1, l.channel, s.size, n)}
-			}
-			if err := l.get(w, s, dst, n, f); err != nil {
-				return err
-			}
-			w.next++
-			w.taken.Post(w.next)
-			p.h.count.received.Add(1)
-			p.h.count.receivedBytes.Add(uint64(n))
-			return nil
+		if l.waiting(w) {
+			break
 		}
-		if s.epoch >= p.call.Epoch {
-			return &transport.Mismatch{Rank: p.me, Peer: w.from, Mine: p.call, Theirs: p.theirs(w.from, tag, s.epoch)}
-		}
-		w.next++
-		w.taken.Post(w.next)
-		p.h.count.dropped.Add(1)
 	}
+	s := &w.slots[w.next%depth]
+	if tag := s.tag.Load(); tag != p.tag {
+		return &transport.Mismatch{Rank: p.me, Peer: w.from, Mine: p.call, Theirs: p.theirs(w.from, tag, s.epoch)}
+	}
+	if s.size != uint64(n) {
+		return &transport.Mismatch{Rank: p.me, Peer: w.from, Mine: p.call, Theirs: p.call,
+			Length: fmt.Sprintf("message %d on channel %d has %d bytes, want %d", w.next+1, l.channel, s.size, n)}
+	}
+	if err := l.get(w, s, dst, n, f); err != nil {
+		return err
+	}
+	w.next++
+	w.taken.Post(w.next)
+	p.h.count.received.Add(1)
+	p.h.count.receivedBytes.Add(uint64(n))
+	return nil
 }
 
 // get reads a message of n bytes, wherever it is.
@@ -219,14 +231,15 @@ func (l *lane) get(w *inWay, s *slot, dst []byte, n int, f func([]byte)) error {
 	if s.kind == copied {
 		return l.follow(w, s, dst, n, f)
 	}
-	// From here on the sender moves nothing any more.
 	c := s.claim.Load()
-	for !s.claim.CompareAndSwap(c, reading|c&^stateMask) {
+	for {
+		if state := c & stateMask; state != open && state != moving {
+			return l.gaveUp(w) // or an earlier attempt to read it failed
+		}
+		if s.claim.CompareAndSwap(c, reading|c&^stateMask) {
+			break // the sender moves nothing any more
+		}
 		c = s.claim.Load()
-	}
-	if c == dead {
-		s.claim.Store(dead)
-		return l.gaveUp(w)
 	}
 	moved := min(int(c>>stateBits)*piece, n)
 	rank := l.p.members[w.from]

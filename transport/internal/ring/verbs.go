@@ -227,6 +227,9 @@ func (v *verbs) Poll(done []transport.Completion) []transport.Completion {
 		// The bits go first: what is left from now on sets them again.
 		for set := m.Swap(0); set != 0; set &= set - 1 {
 			r := 64*i + bits.TrailingZeros64(set)
+			if r >= len(v.in) {
+				continue
+			}
 			ring := v.in[r]
 			k := ring.taken.Load()
 			for end := ring.posted.Load(); k < end; k++ {
