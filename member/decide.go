@@ -136,7 +136,13 @@ func (o *office) enter(m *Machine, id ID, life uint64) {
 	at := slices.IndexFunc(o.joins, func(p petition) bool { return p.id == id })
 	switch {
 	case at >= 0 && o.joins[at].life == life:
-		if i >= 0 && m.State(id) == Healthy && m.now-o.joins[at].at > m.cfg.Bound()+m.cfg.Settle {
+		if i < 0 || m.now-o.joins[at].at <= m.cfg.Bound()+m.cfg.Settle {
+			break
+		}
+		switch {
+		case !m.observed(i): // nobody is left to say that the other one is silent; its successor is word enough
+			m.set(id, Failed, Final, true)
+		case m.State(id) == Healthy:
 			o.joins = slices.Delete(o.joins, at, at+1)
 			m.deny(id, Taken)
 		}
@@ -146,6 +152,11 @@ func (o *office) enter(m *Machine, id ID, life uint64) {
 		o.joins = put(o.joins, petition{id, life, m.now})
 		o.joined = m.now
 	}
+}
+
+// observed reports whether a member has an observer that is not failed.
+func (m *Machine) observed(i int) bool {
+	return slices.ContainsFunc(m.epoch.watching[i], func(o int32) bool { return m.State(m.epoch.Members[o].ID) != Failed })
 }
 
 // deny refuses a process, which may be this one.

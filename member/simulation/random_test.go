@@ -9,15 +9,20 @@ import (
 	"github.com/weft-fabric/weft/member"
 )
 
+var worlds = flag.Uint64("worlds", 0, "run so many seeds of TestRandomWorlds")
+
 var seed = flag.Uint64("seed", 0, "run only this seed of TestRandomWorlds, with its log")
 
 // Whatever happens, epochs never go back, one number never has two lists, and
 // once the faults are over those that the store lists agree with it and on one
 // another's health.
 func TestRandomWorlds(t *testing.T) {
-	first, last := uint64(1), uint64(400)
+	first, last := uint64(1), uint64(200)
 	if testing.Short() {
 		last = 50
+	}
+	if *worlds != 0 {
+		last = *worlds
 	}
 	if *seed != 0 {
 		first, last = *seed, *seed
