@@ -4,8 +4,10 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/signal"
 	"strconv"
 	"strings"
+	"syscall"
 
 	"github.com/spf13/cobra"
 	"github.com/weft-fabric/weft/bench"
@@ -55,7 +57,9 @@ func (f *benchFlags) runCompare(cmd *cobra.Command, args []string) (err error) {
 	}
 	done := func() {}
 	c.Progress, done = overwritten(cmd.ErrOrStderr())
-	table, err := bench.Compare(cmd.Context(), c)
+	ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	table, err := bench.Compare(ctx, c)
 	done()
 	if err != nil {
 		return err
