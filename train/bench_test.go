@@ -2,7 +2,9 @@ package train_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"runtime"
 	"testing"
 	"time"
 
@@ -104,6 +106,42 @@ func BenchmarkStep(b *testing.B) {
 			cfg := train.Default()
 			cfg.Layout.PP, cfg.Schedule = 2, k
 			bench(b, cfg, 2)
+		})
+	}
+}
+
+// BenchmarkContrast is the table of communication apart from computing and beside
+// it: a rank for every two cores, so that there is one to communicate on.
+func BenchmarkContrast(b *testing.B) {
+	n := max(2, runtime.GOMAXPROCS(0)/2)
+	for _, micro := range []int{2, 8} {
+		b.Run(fmt.Sprintf("dp%d/micro=%d", n, micro), func(b *testing.B) {
+			cfg := train.Default()
+			cfg.Batch, cfg.Micro = micro*n, micro // one micro-batch: all of it in the backward pass that communication can hide behind
+			var k train.Contrast
+			err := ranks(b, n, func(c *comm.Comm) error {
+				ctx := context.Background()
+				tr, err := train.New(ctx, cfg, c)
+				if err != nil {
+					return err
+				}
+				if _, err := tr.Contrast(ctx, 3); err != nil {
+					return err
+				}
+				mine, err := tr.Contrast(ctx, max(3, b.N))
+				if c.Rank() == 0 {
+					k = mine
+				}
+				return errors.Join(err, tr.Close())
+			})
+			if err != nil {
+				b.Fatal(err)
+			}
+			for name, d := range map[string]time.Duration{"forward": k.Forward, "backward": k.Backward, "comm": k.Comm, "apart": k.Apart, "together": k.Together} {
+				b.ReportMetric(d.Seconds()*1e3, name+"-ms")
+			}
+			b.ReportMetric(k.Hidden, "hidden")
+			b.ReportMetric(0, "ns/op")
 		})
 	}
 }

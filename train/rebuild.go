@@ -112,9 +112,9 @@ func (t *Trainer) rebuild(ctx context.Context, world group, l Layout) error {
 	}
 	next.take(Meta{Step: head.step, Position: head.position, Batch: next.cfg.Batch, Rate: next.cfg.Rate.Peak, Floor: next.cfg.Rate.Floor})
 	next.last = head.verdict
-	err = t.Close()
+	_ = t.Close() // of communicators that may be broken; nothing is lost with them
 	*t = *next
-	return err
+	return nil
 }
 
 // source finds the state to go on from: the latest step that any rank has taken, and

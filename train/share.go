@@ -19,8 +19,8 @@ import (
 // are final in the last one's backward pass; with 2 and 3, which have no such
 // buffer, every micro-batch is reduced.
 
-// pending is a bucket's buffer on its way.
-type pending struct {
+// parcel is a bucket's buffer on its way.
+type parcel struct {
 	buf    []float32
 	ticket *ticket
 }
@@ -119,7 +119,7 @@ func (r *run) final(unit int, lastMicro bool) error {
 		}
 		t.spares = append(t.spares, p.buf)
 	}
-	r.busy[0], r.busy[1] = r.busy[1], &pending{buf, tk}
+	r.busy[0], r.busy[1] = r.busy[1], &parcel{buf, tk}
 	return nil
 }
 

@@ -35,14 +35,15 @@ type run struct {
 	live   int           // bytes of tapes in use
 
 	feed   *feed
-	fresh  []*ticket   // of buckets whose parameters are being gathered (ZeRO 1 and 2)
-	filled []float32   // the bucket whose gradients are being computed (ZeRO 2 and 3)
-	busy   [2]*pending // buckets on their way (ZeRO 2 and 3)
+	fresh  []*ticket  // of buckets whose parameters are being gathered (ZeRO 1 and 2)
+	filled []float32  // the bucket whose gradients are being computed (ZeRO 2 and 3)
+	busy   [2]*parcel // buckets on their way (ZeRO 2 and 3)
 	loss   float64
 }
 
-// Step takes one step. All ranks of the communicator call it. See the package's
-// comment for what a failure leaves.
+// Step takes one step. All ranks of the communicator call it. A context that ends
+// during a step is a failure like any other: see the package's comment for what that
+// leaves. To stop a run, stop calling.
 func (t *Trainer) Step(ctx context.Context) (Stats, error) {
 	if t.blank {
 		return Stats{}, errors.New("train: a blank rank has no state; Rebuild or Restore it first")
