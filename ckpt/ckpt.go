@@ -215,7 +215,8 @@ type Store struct {
 
 // Open gives the store in a directory, which need not exist, or in an object store
 // (s3://BUCKET/PREFIX; endpoint and credentials from AWS_ENDPOINT_URL,
-// AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN, AWS_REGION).
+// AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN, AWS_REGION). All ranks
+// must see the same place: with several hosts, a shared file system or a bucket.
 func Open(ctx context.Context, where string, o Options) (*Store, error) {
 	place, err := blob.Open(where)
 	if err != nil {

@@ -2,6 +2,7 @@ package ckpt_test
 
 import (
 	"bytes"
+	"encoding/binary"
 	"testing"
 
 	"github.com/weft-fabric/weft/ckpt"
@@ -35,6 +36,48 @@ func FuzzManifest(f *testing.F) {
 		same, err := ckpt.EncodeManifest(again)
 		if err != nil || !bytes.Equal(text, same) {
 			t.Fatalf("%v\n%s\n%s", err, text, same)
+		}
+	})
+}
+
+// A shard file of any contents beside a good one: it may be refused, or taken for
+// what it says, but nothing panics, and what was completed loads or is damaged.
+func FuzzShard(f *testing.F) {
+	const meta = `{\"format\":\"weft-checkpoint-1\",\"world\":2,\"parts\":{\"p\":{\"name\":\"w\",\"global\":[2,2],\"offset\":[0,0]}},\"chunks_xxh3\":[\"0123456789abcdef\"]}`
+	f.Add([]byte(`{"__metadata__":{"weft":"`+meta+`"},"p":{"dtype":"F32","shape":[1,2],"data_offsets":[0,8]}}`), []byte("abcdefgh"))
+	f.Add([]byte(`{"__metadata__":{"weft":"{}"}}`), []byte(nil))
+	f.Add([]byte(`{}`), []byte(nil))
+	f.Fuzz(func(t *testing.T, header, data []byte) {
+		mem := newMemory()
+		s, err := ckpt.New(mem, ckpt.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx := t.Context()
+		good := ckpt.Tensor{Name: "w", Type: "F32", Global: []int{2, 2}, Offset: []int{1, 0}, Shape: []int{1, 2}, Data: make([]byte, 8)}
+		if err := s.Save(ctx, ckpt.Meta{World: 2, Rank: 1}, []ckpt.Tensor{good}); err != nil {
+			t.Fatal(err)
+		}
+		list, err := s.List(ctx)
+		if err != nil || len(list) != 1 {
+			t.Fatal(list, err)
+		}
+		mem.blobs[list[0].Folder+"/rank-00000.safetensors"] = append(append(binary.LittleEndian.AppendUint64(nil, uint64(len(header))), header...), data...)
+		saved := s.Save(ctx, ckpt.Meta{World: 2, Rank: 1}, []ckpt.Tensor{good})
+		list, err = s.List(ctx)
+		if err != nil || (saved == nil) != (list[0].State == ckpt.Complete) {
+			t.Fatalf("saved: %v; list: %+v, %v", saved, list, err)
+		}
+		if saved != nil {
+			return
+		}
+		found, err := s.Verify(ctx, list[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		whole := ckpt.Tensor{Name: "w", Type: "F32", Shape: []int{2, 2}, Data: make([]byte, 16)}
+		if _, err := s.Load(ctx, 0, []ckpt.Tensor{whole}); err != nil && len(found) == 0 {
+			t.Fatalf("load: %v; verify found nothing", err)
 		}
 	})
 }

@@ -59,8 +59,10 @@ func (m *Manifest) Print(out io.Writer) error {
 // split says in words how a tensor's parts divide it.
 func (t Info) split() string {
 	distinct := []box.Region{}
+	seen := map[string]bool{}
 	for _, r := range t.regions() {
-		if !slices.ContainsFunc(distinct, r.Equal) {
+		if key := fmt.Sprint(r.Offset, r.Shape); !seen[key] {
+			seen[key] = true
 			distinct = append(distinct, r)
 		}
 	}

@@ -107,6 +107,9 @@ func (s *Store) write(ctx context.Context, sh *shard) error {
 
 // same reports whether a complete checkpoint holds the shard already.
 func (s *Store) same(ctx context.Context, m *Manifest, sh *shard, b blob.Body) error {
+	if m.World != sh.meta.World {
+		return fmt.Errorf("%s is complete already, of %d ranks; give every launch its own Meta.Run", s.place.Path(m.folder), m.World)
+	}
 	f := m.Files[sh.meta.Rank]
 	h, _, err := readHeader(ctx, s.place, m.folder+"/"+f.Name, f.Size)
 	if err != nil {
@@ -170,6 +173,9 @@ func (s *Store) commit(ctx context.Context, folder string, world int) (*Manifest
 	}
 	tensors := map[string]*Info{}
 	for rank, f := range fronts {
+		if f.meta.Rank != rank {
+			return nil, fmt.Errorf("%s is of rank %d", s.place.Path(folder+"/"+shardName(rank)), f.meta.Rank)
+		}
 		if err := first.agree(f.meta); err != nil {
 			return nil, fmt.Errorf("%s: %w", s.place.Path(folder), err)
 		}

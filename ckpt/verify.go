@@ -17,12 +17,13 @@ func (s *Store) Verify(ctx context.Context, e Entry) ([]Problem, error) {
 	if m == nil || len(e.Problems) > 0 {
 		return e.Problems, nil
 	}
+	parts := m.byFile()
 	found := make([][]Problem, len(m.Files))
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(readers())
 	for i := range m.Files {
 		g.Go(func() (err error) {
-			found[i], err = s.verifyFile(ctx, m, i)
+			found[i], err = s.verifyFile(ctx, m, i, parts[i])
 			return err
 		})
 	}
@@ -40,7 +41,7 @@ func (s *Store) Verify(ctx context.Context, e Entry) ([]Problem, error) {
 }
 
 // verifyFile checks one file of a checkpoint to the last byte.
-func (s *Store) verifyFile(ctx context.Context, m *Manifest, i int) ([]Problem, error) {
+func (s *Store) verifyFile(ctx context.Context, m *Manifest, i int, parts map[string]bool) ([]Problem, error) {
 	r := &reader{s: s, m: m, file: m.Files[i]}
 	var all []Problem
 	add := func(err error) error {
@@ -53,7 +54,7 @@ func (s *Store) verifyFile(ctx context.Context, m *Manifest, i int) ([]Problem, 
 	if err := r.open(ctx); err != nil {
 		return all, add(err)
 	}
-	if err := r.layout(i); err != nil {
+	if err := r.layout(parts); err != nil {
 		if err := add(err); err != nil {
 			return all, err
 		}
@@ -81,8 +82,27 @@ func (s *Store) verifyFile(ctx context.Context, m *Manifest, i int) ([]Problem, 
 	return all, nil
 }
 
+// partKey says all that header and manifest must agree on about a part.
+func partKey(t Info, p Part) string {
+	return fmt.Sprintf("%q %s %v at %v of shape %v, byte %d of the data", t.Name, t.Type, t.Shape, p.Offset, p.Shape, p.Begin)
+}
+
+// byFile gives, for each file, the parts that the manifest says it holds.
+func (m *Manifest) byFile() []map[string]bool {
+	files := make([]map[string]bool, len(m.Files))
+	for i := range files {
+		files[i] = map[string]bool{}
+	}
+	for _, t := range m.Tensors {
+		for _, p := range t.Parts {
+			files[p.File][partKey(t, p)] = true
+		}
+	}
+	return files
+}
+
 // layout reports whether the manifest says of a file's tensors what its header says.
-func (r *reader) layout(file int) error {
+func (r *reader) layout(want map[string]bool) error {
 	if r.m.foreign {
 		return nil
 	}
@@ -91,32 +111,20 @@ func (r *reader) layout(file int) error {
 		return err
 	}
 	tensors := map[string]*Info{}
-	if err := addParts(tensors, file, r.file.Name, r.header, meta.Parts); err != nil {
+	if err := addParts(tensors, 0, r.file.Name, r.header, meta.Parts); err != nil {
 		return err
 	}
-	parts := 0
+	n := 0
 	for _, t := range sorted(tensors) {
-		known, _ := r.m.Tensor(t.Name)
 		for _, p := range t.Parts {
-			parts++
-			found := false
-			for _, q := range known.Parts {
-				found = found || q.File == file && q.Begin == p.Begin && known.region(q).Equal(t.region(p))
-			}
-			if !found {
-				return &fault{fmt.Errorf("tensor %q lies at byte %d of the data; the manifest does not say so", t.Name, p.Begin)}
+			n++
+			if key := partKey(t, p); !want[key] {
+				return &fault{fmt.Errorf("holds tensor %s; the manifest does not say so", key)}
 			}
 		}
 	}
-	for _, t := range r.m.Tensors {
-		for _, p := range t.Parts {
-			if p.File == file {
-				parts--
-			}
-		}
-	}
-	if parts != 0 {
-		return &fault{fmt.Errorf("%d tensors fewer than the manifest says", -parts)}
+	if n != len(want) {
+		return &fault{fmt.Errorf("holds %d shards; the manifest says %d", n, len(want))}
 	}
 	return nil
 }

@@ -100,11 +100,6 @@ func (r Region) Len() int {
 	return n
 }
 
-// Equal reports whether two regions of one tensor are written alike.
-func (r Region) Equal(o Region) bool {
-	return slices.Equal(r.Offset, o.Offset) && slices.Equal(r.Shape, o.Shape)
-}
-
 // runs is a region as count runs of n elements each.
 type runs struct {
 	count, n int
