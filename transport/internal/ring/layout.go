@@ -11,9 +11,10 @@ import (
 // What lies in shared memory holds no pointers: places are handles, 0 is none.
 
 const (
-	// Eager is how many bytes of a message fit into its slot. From here on the
-	// sender waits for the receiver, which takes a message's time once more;
-	// copying 4 KiB twice takes 0.2 us.
+	// Eager is how many bytes of a message fit into its slot. Between two cores
+	// of a Xeon in November 2026, 8 bytes took 0.5 us to the other process and
+	// 4,032 took 1.7; 64 KiB, which the receiver reads where they lie, took 2.7
+	// and the word that they were read another 0.5.
 	Eager = slotSize - slotHead
 
 	slotSize = 4096
