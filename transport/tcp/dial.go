@@ -50,6 +50,7 @@ type lane struct{ mine, yours, number, kind uint32 }
 const (
 	laneData = iota
 	laneVerbs
+	laneProbe // nothing: the dialer wants to know whether the listener is there
 )
 
 func (l lane) put() (b [16]byte) {
@@ -86,8 +87,12 @@ func (e *Endpoint) serve() {
 		},
 		Enter: func(conn net.Conn, h auth.Hello) {
 			l := getLane(h.Extra)
-			if l.kind == laneVerbs {
+			switch l.kind {
+			case laneVerbs:
 				e.serveVerbs(conn, h.Rank)
+				return
+			case laneProbe:
+				conn.Close()
 				return
 			}
 			if err := e.add(conn, e.peers[h.Rank], int(l.yours), int(l.number)); err != nil {
@@ -121,27 +126,38 @@ func (e *Endpoint) pairsWith(rank int) [][2]int {
 	return ps
 }
 
+// plan finds out how many streams each peer has.
+func (e *Endpoint) plan() error {
+	e.want = make([]int, e.cfg.Size)
+	for rank, pr := range e.peers {
+		if rank == e.cfg.Rank {
+			continue
+		}
+		n := len(e.pairsWith(rank))
+		if n == 0 {
+			return fmt.Errorf("ranks %d and %d have no addresses of the same kind", e.cfg.Rank, rank)
+		}
+		e.want[rank] = n * e.streamsPerRail()
+		pr.numbered = e.want[rank] > 1
+	}
+	return nil
+}
+
 // connect dials the peers and waits until there are all streams.
 func (e *Endpoint) connect(ctx context.Context) error {
 	per := e.streamsPerRail()
 	errs := make(chan error, e.cfg.Size)
 	dialing := 0
-	want := make([]int, e.cfg.Size)
 	// Few at a time: hundreds of handshakes at once only make each slower.
 	turn := make(chan struct{}, 16)
 	for rank, pr := range e.peers {
 		if rank == e.cfg.Rank {
 			continue
 		}
-		ps := e.pairsWith(rank)
-		if len(ps) == 0 {
-			return fmt.Errorf("ranks %d and %d have no addresses of the same kind", e.cfg.Rank, rank)
-		}
-		want[rank] = len(ps) * per
-		pr.numbered = want[rank] > 1
 		if !e.dials(e.cfg.Rank, rank) {
 			continue
 		}
+		ps := e.pairsWith(rank)
 		dialing++
 		go func() {
 			turn <- struct{}{}
@@ -168,7 +184,7 @@ func (e *Endpoint) connect(ctx context.Context) error {
 		return first
 	}
 	for {
-		missing := slices.IndexFunc(e.peers, func(pr *peer) bool { return len(pr.all()) < want[pr.rank] && pr.alive() == nil })
+		missing := slices.IndexFunc(e.peers, func(pr *peer) bool { return len(pr.all()) < e.want[pr.rank] && pr.alive() == nil })
 		if missing < 0 {
 			return nil
 		}
@@ -222,7 +238,7 @@ func (e *Endpoint) dialOnce(ctx context.Context, rank int, l lane) (net.Conn, er
 
 // add makes a connection a stream of a peer.
 func (e *Endpoint) add(conn net.Conn, pr *peer, rail, number int) error {
-	s := &stream{e: e, peer: pr, rail: rail, number: number, fd: -1, stage: alignedBytes(stageSize), kick: make(chan struct{}, 1)}
+	s := &stream{e: e, peer: pr, rail: rail, number: number, fd: -1, window: firstWindow, stage: alignedBytes(stageSize), kick: make(chan struct{}, 1)}
 	if e.secure {
 		s.conn = conn
 	} else {
@@ -291,11 +307,16 @@ func (s *stream) dispose() {
 		s.wmu.Lock()
 	}
 	defer s.wmu.Unlock()
+	s.amu.Lock()
+	defer s.amu.Unlock()
+	if s.disposed {
+		return
+	}
+	s.disposed = true
 	if s.conn != nil {
 		s.conn.Close()
-	} else if s.fd >= 0 {
+	} else {
 		s.e.unwatch(s)
 		s.file.Close()
-		s.fd = -1
 	}
 }

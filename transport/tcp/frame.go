@@ -31,10 +31,11 @@ const (
 
 // Kinds of frames.
 const (
-	kindData = 1 + iota
-	kindAck  // nothing but the acknowledgement in the header
-	kindBye  // the sender closes its endpoint
-	kindCall // nothing but the sender's call, which differs from the receiver's
+	kindData   = 1 + iota
+	kindAck    // nothing but the acknowledgement in the header, with which of the 128 pieces after it have come in the fields of length and offset
+	kindBye    // the sender closes its endpoint
+	kindCall   // nothing but the sender's call, which differs from the receiver's
+	kindCredit // the receiver took as many bytes of the communicator's messages as the field of length says
 	kindEnd
 )
 

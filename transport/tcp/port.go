@@ -35,11 +35,16 @@ type port struct {
 	ways     [][]*way // by rank, then channel
 	used     []*way   // in this call
 	free     []*slot
-	ahead    []*slot // messages of calls that have not begun
+	ahead    []*slot // messages of calls that have not begun, as they came
+	early    map[aheadKey]*slot
 	last     [][transport.CallSize]byte
 	seen     []bool
 	expects  []int // messages that were announced and have not come, by endpoint rank
 	froms    []int // the endpoint ranks of which there are any
+
+	lent  []int64    // cost of what was sent and not yet taken, by endpoint rank
+	owed  []int64    // cost of what was taken and not yet told its sender
+	rooms []roomWait // senders that wait for their peer to take something
 
 	stray map[int][transport.CallSize]byte // ranks that are in another call than this
 }
@@ -48,8 +53,9 @@ type port struct {
 type failure struct{ err error }
 
 // earlyBytes is how much of a peer's messages is taken out of the socket though
-// nobody waits for the peer: enough for all that is small. What is longer stays
-// there, and keeps its sender from going on, until someone waits.
+// nobody asked for them yet nor waits for the peer: enough for all that is
+// small. What is longer stays in the socket until someone waits; then all is
+// taken, as what is wanted may come after it.
 const earlyBytes = 1 << 20
 
 func seqOf(call *[transport.CallSize]byte) uint64 { return binary.LittleEndian.Uint64(call[8:]) }
@@ -100,6 +106,7 @@ func (e *Endpoint) Port(id, epoch uint32, members []int) (transport.Port, error)
 	n := len(members)
 	p.ways, p.last, p.seen = make([][]*way, n), make([][transport.CallSize]byte, n), make([]bool, n)
 	p.expects = make([]int, e.cfg.Size)
+	p.lent, p.owed = make([]int64, e.cfg.Size), make([]int64, e.cfg.Size)
 	for _, x := range p.ahead {
 		if i := p.index[x.from]; i >= 0 {
 			p.last[i], p.seen[i] = x.call, true
@@ -195,7 +202,7 @@ func (p *port) strays(rank int, call *[transport.CallSize]byte) {
 		if w == nil {
 			continue
 		}
-		for _, s := range w.slots {
+		for _, s := range w.slots[w.head:] {
 			if s.wake != nil {
 				p.lonely(s, rank)
 			}
@@ -221,11 +228,8 @@ func (p *port) Begin(c *transport.Call, stop transport.Stop) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, w := range p.used {
-		for _, s := range w.slots {
-			p.drop(s)
-		}
-		clear(w.slots)
-		w.slots, w.base, w.next, w.sent, w.used = w.slots[:0], 0, 0, 0, false
+		p.empty(w)
+		w.base, w.next, w.sent, w.used = 0, 0, 0, false
 	}
 	p.used = p.used[:0]
 	p.call, p.seq, p.stop, p.begun = *c, c.Seq, stop, true
@@ -244,6 +248,9 @@ func (p *port) Begin(c *transport.Call, stop transport.Stop) {
 	rest := p.ahead[:0]
 	for _, s := range p.ahead {
 		seq, me := seqOf(&s.call), p.index[s.from]
+		if me < 0 || seq <= c.Seq {
+			delete(p.early, aheadKey{s.from, s.channel, s.msgno, seq})
+		}
 		switch {
 		case me < 0:
 			p.e.count.stale.Add(1)
@@ -269,7 +276,7 @@ func (p *port) Begin(c *transport.Call, stop transport.Stop) {
 			p.drop(s)
 			continue
 		}
-		w.slots[s.msgno] = s
+		w.slots[w.head+int(s.msgno)] = s
 	}
 	clear(p.ahead[len(rest):])
 	p.ahead = rest
@@ -286,15 +293,12 @@ func (p *port) detach() {
 	}
 	var busy []*peer
 	for _, w := range p.used {
-		for _, s := range w.slots {
+		for _, s := range w.slots[w.head:] {
 			if s.busy > 0 {
 				busy = append(busy, p.e.peers[s.from])
 			}
-			p.drop(s)
 		}
-		w.base += uint32(len(w.slots))
-		clear(w.slots)
-		w.slots = w.slots[:0]
+		p.empty(w)
 	}
 	p.mu.Unlock()
 	for _, pr := range busy {
@@ -359,6 +363,13 @@ func (p *port) Send(to, channel int, b []byte) error {
 	}
 	pr := p.e.peers[p.members[to]]
 	p.mu.Lock()
+	if p.lent[pr.rank] >= creditLimit {
+		p.mu.Unlock()
+		if err := p.awaitCredit(pr); err != nil {
+			return p.end(err)
+		}
+		p.mu.Lock()
+	}
 	w := p.way(to, channel)
 	o := w.out
 	if o == nil {
@@ -373,11 +384,12 @@ func (p *port) Send(to, channel int, b []byte) error {
 		p.self(o)
 		return nil
 	}
+	p.lent[pr.rank] += cost(len(b))
 	p.mu.Unlock()
 	o.done.Store(false)
 	pr.messages.Add(1)
 	if pr.numbered {
-		return p.sendNumbered(pr, w, o)
+		return p.sendNumbered(pr, o)
 	}
 	if err := pr.alive(); err != nil {
 		return err
@@ -577,9 +589,9 @@ func (p *port) receive(from, channel, n int, dst []byte, take func([]byte)) erro
 		return p.fail(err)
 	}
 	// The memory is the caller's again.
-	if w.slots[0] == s {
+	if w.head < len(w.slots) && w.slots[w.head] == s {
 		p.drop(s)
-		p.shift(w)
+		w.shift()
 	}
 	p.mu.Unlock()
 	pr.letGo(p)
@@ -595,16 +607,9 @@ func (p *port) pop(w *way, s *slot, announced bool, dst []byte, take func([]byte
 			copy(dst, s.dst)
 		}
 	}
-	p.shift(w)
+	w.shift()
+	p.repay(s)
 	p.retire(s)
-}
-
-// shift takes the first slot off a way; the caller holds mu.
-func (p *port) shift(w *way) {
-	copy(w.slots, w.slots[1:])
-	w.slots[len(w.slots)-1] = nil
-	w.slots = w.slots[:len(w.slots)-1]
-	w.base++
 }
 
 // Last is what a peer was last seen doing.
@@ -640,7 +645,7 @@ func (p *port) Close() error {
 	for _, s := range p.ahead {
 		p.drop(s)
 	}
-	p.ahead = nil
+	p.ahead, p.early = nil, nil
 	p.mu.Unlock()
 	p.detach()
 	return nil

@@ -37,6 +37,17 @@ type slot struct {
 	wake  *waiter
 }
 
+// aheadKey names a message of a call that has not begun.
+type aheadKey struct {
+	from           int
+	channel, msgno uint32
+	seq            uint64
+}
+
+// partCost is what a piece in memory of its own takes: its bytes, a slot and a
+// header of the allocator.
+func partCost(b []byte) int64 { return int64(len(b)) + 320 }
+
 // part is a piece in memory of its own.
 type part struct {
 	at int
@@ -70,8 +81,9 @@ func freePart(b []byte) {
 type way struct {
 	base  uint32  // number of the first slot
 	next  uint32  // number of the next message to announce
-	slots []*slot // from base on
-	sent  uint32  // messages sent to that rank
+	slots []*slot // slots[head:], from base on
+	head  int
+	sent  uint32 // messages sent to that rank
 	used  bool
 	out   *outbound
 }
@@ -82,12 +94,35 @@ func (p *port) at(w *way, from int, channel, msgno uint32) *slot {
 	if i >= maxAhead {
 		return nil
 	}
-	for uint32(len(w.slots)) <= i {
+	for uint32(len(w.slots)-w.head) <= i {
 		s := p.slot()
-		s.from, s.channel, s.msgno = from, channel, w.base+uint32(len(w.slots))
+		s.from, s.channel, s.msgno = from, channel, w.base+uint32(len(w.slots)-w.head)
 		w.slots = append(w.slots, s)
 	}
-	return w.slots[i]
+	return w.slots[w.head+int(i)]
+}
+
+// shift takes the first slot off a way; the caller holds mu.
+func (w *way) shift() {
+	w.slots[w.head] = nil
+	w.base++
+	if w.head++; w.head == len(w.slots) {
+		w.slots, w.head = w.slots[:0], 0
+	} else if w.head > 64 && w.head > len(w.slots)/2 {
+		n := copy(w.slots, w.slots[w.head:])
+		clear(w.slots[n:])
+		w.slots, w.head = w.slots[:n], 0
+	}
+}
+
+// empty ends all messages of a way; the caller holds mu.
+func (p *port) empty(w *way) {
+	for _, s := range w.slots[w.head:] {
+		p.drop(s)
+	}
+	w.base += uint32(len(w.slots) - w.head)
+	clear(w.slots)
+	w.slots, w.head = w.slots[:0], 0
 }
 
 // slot is a fresh one; the caller holds mu.
@@ -120,12 +155,15 @@ func (p *port) drop(s *slot) {
 	if s.busy > 0 {
 		return // whoever is reading into it ends it
 	}
+	if s.came && p.attached {
+		p.repay(s)
+	}
 	p.freeParts(s)
 }
 
 func (p *port) freeParts(s *slot) {
 	for _, x := range s.parts {
-		p.e.peers[s.from].buffered.Add(-int64(len(x.b)))
+		p.e.peers[s.from].buffered.Add(-partCost(x.b))
 		freePart(x.b)
 	}
 	clear(s.parts)
@@ -174,7 +212,7 @@ func (p *port) hand(s *slot) {
 		p.mu.Lock()
 		s.busy--
 		s.handed += len(x.b)
-		p.e.peers[s.from].buffered.Add(-int64(len(x.b)))
+		p.e.peers[s.from].buffered.Add(-partCost(x.b))
 		freePart(x.b)
 		i = -1
 	}
@@ -236,16 +274,20 @@ func (p *port) find(from int, call *[transport.CallSize]byte, h *header) (*slot,
 		if p.begun && me >= 0 {
 			p.strays(me, call)
 		}
-		for _, x := range p.ahead {
-			if x.from == from && x.channel == h.channel && x.msgno == h.msgno && x.call == *call {
-				x.measure(int(h.total))
-				return x, nil
+		k := aheadKey{from, h.channel, h.msgno, seq}
+		x := p.early[k]
+		if x == nil {
+			x = p.slot()
+			x.from, x.channel, x.msgno, x.call = from, h.channel, h.msgno, *call
+			if p.early == nil {
+				p.early = map[aheadKey]*slot{}
 			}
+			p.early[k] = x
+			p.ahead = append(p.ahead, x)
 		}
-		x := p.slot()
-		x.from, x.channel, x.msgno, x.call = from, h.channel, h.msgno, *call
-		x.measure(int(h.total))
-		p.ahead = append(p.ahead, x)
+		if x.measure(int(h.total)) != "" || x.call != *call {
+			return nil, &n.stale
+		}
 		return x, nil
 	}
 	if me < 0 {
@@ -274,8 +316,8 @@ func (p *port) find(from int, call *[transport.CallSize]byte, h *header) (*slot,
 	return x, nil
 }
 
-// arrived is the end of a piece.
-func (p *port) arrived(s *slot, h *header, mode uint8, b []byte) {
+// arrived is the end of a piece. It says whether the message is complete.
+func (p *port) arrived(s *slot, h *header, mode uint8, b []byte) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	s.busy--
@@ -287,7 +329,7 @@ func (p *port) arrived(s *slot, h *header, mode uint8, b []byte) {
 			freePart(b)
 		}
 		p.drop(s)
-		return
+		return false
 	}
 	switch mode {
 	case modeTake:
@@ -296,7 +338,7 @@ func (p *port) arrived(s *slot, h *header, mode uint8, b []byte) {
 			p.hand(s)
 		}
 	case modePart:
-		p.e.peers[s.from].buffered.Add(int64(len(b)))
+		p.e.peers[s.from].buffered.Add(partCost(b))
 		s.parts = append(s.parts, part{int(h.offset), b})
 		if s.asked {
 			p.adopt(s)
@@ -304,7 +346,9 @@ func (p *port) arrived(s *slot, h *header, mode uint8, b []byte) {
 	}
 	s.got += h.length
 	s.came = true
+	whole := s.got == s.total
 	p.settle(s)
+	return whole
 }
 
 // settle tells the receiver once a message is complete; the caller holds mu.

@@ -8,6 +8,7 @@ import (
 	"net"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -34,7 +35,7 @@ type stream struct {
 	queued atomic.Int32
 	armed  atomic.Uint32 // events for which the pump is woken
 	reads  atomic.Uint64 // successful ones
-	seen   uint64        // reads at the last tick
+	seen   atomic.Uint64 // reads at the last tick
 
 	rmu     sync.Mutex
 	stage   []byte // headers and small messages come here first
@@ -51,7 +52,15 @@ type stream struct {
 	writing bool
 	whdr    [headerSize]byte
 	wmsg    message
-	flight  int // bytes of numbered pieces that were sent and not acknowledged
+
+	// Of numbered pieces, under the peer's lock: bytes under way, how many may
+	// be, and how fast they are delivered.
+	flight, window, delivered int
+	since                     time.Time
+	rate                      float64
+
+	amu      sync.Mutex // arming and closing
+	disposed bool
 }
 
 // stageSize is how much is read before it is known where it belongs. Messages
@@ -231,14 +240,19 @@ func (s *stream) digest(eager bool) (bool, error) {
 // in the socket.
 func (s *stream) begin(call *[transport.CallSize]byte, eager bool) (bool, error) {
 	c := &s.cur
-	if c.h.ack > 0 {
-		s.peer.acked(c.h.ack)
+	if c.h.ack > 0 || c.h.kind == kindAck {
+		s.peer.acked(&c.h)
 	}
 	switch c.h.kind {
 	case kindBye:
 		s.peer.bye.Store(true)
 		return true, nil
 	case kindAck:
+		return true, nil
+	case kindCredit:
+		if p := s.e.portOf(s, call); p != nil {
+			p.repaid(s.peer.rank, int64(c.h.total))
+		}
 		return true, nil
 	case kindCall:
 		if p := s.e.portOf(s, call); p != nil {
@@ -280,11 +294,23 @@ func (s *stream) finish() {
 	c.slot, c.into, c.part = nil, nil, nil
 	s.e.count.received.Add(uint64(c.h.length))
 	s.e.rails[s.rail].received.Add(uint64(c.h.length))
+	if c.h.piece > 0 && !s.peer.claim(c.h.piece) {
+		// It came over another stream meanwhile.
+		if slot != nil {
+			slot.port.mu.Lock()
+			slot.port.let(slot, part)
+			slot.port.mu.Unlock()
+		}
+		slot = nil
+	}
+	now := slot == nil || c.h.flags&flagAck != 0
 	if slot != nil {
-		slot.port.arrived(slot, &c.h, c.mode, part)
+		// The sender of a long message waits until all of it is acknowledged.
+		whole := slot.port.arrived(slot, &c.h, c.mode, part)
+		now = now || (whole && c.h.total > keepSize)
 	}
 	if c.h.piece > 0 {
-		s.peer.got(c.h.piece, c.h.length, c.h.flags&flagAck != 0)
+		s.peer.owe(s, c.h.length, now)
 	}
 }
 
@@ -308,7 +334,9 @@ func (s *stream) start(o *outbound) {
 		o.h.flags |= flagCRC
 		o.h.crc = crc32.Update(0, castagnoli, o.b[:o.want])
 	}
-	o.h.ack = s.peer.ackNow()
+	if o.h.kind != kindAck {
+		o.h.ack = s.peer.carrier.mark.Load()
+	}
 	copy(s.whdr[56:], o.call[:])
 	putHeader(&s.whdr, &o.h)
 }
@@ -338,16 +366,15 @@ func (s *stream) write() bool {
 		return false
 	}
 	s.writing = true
+	var err error
 	for s.first < len(s.queue) && !s.lost.Load() {
 		o := s.queue[s.first]
 		if o.head == 0 {
 			s.start(o)
 		}
 		s.wmu.Unlock()
-		n, err := send2(s.fd, s.whdr[o.head:], o.b[o.body:o.want], &s.wmsg)
-		if err != nil {
-			s.fail(err)
-		}
+		var n int
+		n, err = send2(s.fd, s.whdr[o.head:], o.b[o.body:o.want], &s.wmsg)
 		s.wmu.Lock()
 		if n <= 0 {
 			break
@@ -359,6 +386,9 @@ func (s *stream) write() bool {
 	}
 	s.writing = false
 	s.wmu.Unlock()
+	if err != nil {
+		s.fail(err) // only now, as others may wait for the end of this
+	}
 	return moved
 }
 

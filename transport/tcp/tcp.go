@@ -23,6 +23,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -70,6 +71,7 @@ type Endpoint struct {
 	peers []*peer
 	rails []rail
 	where [][]place // listening addresses by rank and rail
+	want  []int     // streams by rank
 
 	listeners []net.Listener
 	door      *auth.Door
@@ -93,6 +95,7 @@ type Endpoint struct {
 	closed atomic.Bool
 	ctx    context.Context
 	cancel context.CancelFunc
+	lmu    sync.Mutex // goroutines are added to wg under it, once it is open
 	wg     sync.WaitGroup
 	count  counts
 
@@ -102,7 +105,7 @@ type Endpoint struct {
 
 // counts are numbers that only grow.
 type counts struct {
-	sent, received, old, stale, mismatch, again, paths, dialed atomic.Uint64
+	sent, received, old, stale, mismatch, again, paths, dialed, resent atomic.Uint64
 }
 
 // Open connects a rank with all others.
@@ -114,6 +117,7 @@ func Open(ctx context.Context, cfg Config) (*Endpoint, error) {
 		arrive: make(chan struct{}, 1), trash: make([]byte, 64<<10), peers: make([]*peer, cfg.Size)}
 	for i := range e.peers {
 		e.peers[i] = &peer{e: e, rank: i}
+		e.peers[i].carrier.base = 1
 	}
 	e.ctx, e.cancel = context.WithCancel(context.Background())
 	if err := e.startPump(); err != nil {
@@ -187,7 +191,13 @@ func (e *Endpoint) open(ctx context.Context) error {
 		}
 		e.where[i] = w.at
 	}
+	if err := e.plan(); err != nil {
+		return err
+	}
 	e.serve()
+	if slices.ContainsFunc(e.rails, func(r rail) bool { return !r.addr.IsLoopback() }) {
+		e.wg.Go(e.watchHealth)
+	}
 	return e.connect(ctx)
 }
 
@@ -225,6 +235,7 @@ func (e *Endpoint) Counters() []transport.Counter {
 		{Name: "dropped.again", Value: n.again.Load()},
 		{Name: "paths.lost", Value: n.paths.Load()},
 		{Name: "paths.dialed", Value: n.dialed.Load()},
+		{Name: "pieces.resent", Value: n.resent.Load()},
 	}
 	for i := range e.rails {
 		r := &e.rails[i]
@@ -257,7 +268,9 @@ func (e *Endpoint) Close() error {
 		p.failed(transport.ErrClosed)
 		p.mu.Unlock()
 	}
+	e.lmu.Lock() // from here on nothing is added to wg
 	e.cancel()
+	e.lmu.Unlock()
 	for _, l := range e.listeners {
 		l.Close()
 	}

@@ -85,12 +85,16 @@ func closeAll(es []*Endpoint) {
 	wg.Wait()
 }
 
-func TestConform(t *testing.T) {
+func conformWith(t *testing.T, change func(*Config)) {
 	conform.Test(t, func(t *testing.T, n int) []transport.Endpoint {
 		var out []transport.Endpoint
-		for _, e := range endpoints(t, n, nil) {
+		for _, e := range endpoints(t, n, change) {
 			out = append(out, e)
 		}
 		return out
 	})
 }
+
+func TestConform(t *testing.T) { conformWith(t, nil) }
+
+func TestConformStreams(t *testing.T) { conformWith(t, func(c *Config) { c.Streams = 3 }) }

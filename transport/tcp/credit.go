@@ -1,0 +1,80 @@
+package tcp
+
+import (
+	"slices"
+	"sync/atomic"
+)
+
+// A communicator may have this much under way to a peer that the peer has not
+// taken; its senders wait then. So a rank that is far ahead of another neither
+// fills the other's memory nor holds up what other communicators send over the
+// same streams. Receivers tell in steps of a quarter, one small frame for 4 MiB.
+const creditLimit = 16 << 20
+
+// cost is what a message counts: its bytes and what goes with it.
+func cost(n int) int64 { return int64(n) + 128 }
+
+// roomWait is a sender that waits for room.
+type roomWait struct {
+	rank int
+	room *atomic.Bool
+	w    *waiter
+}
+
+// awaitCredit waits until a peer has taken enough.
+func (p *port) awaitCredit(pr *peer) error {
+	var room atomic.Bool
+	w := p.e.waiter()
+	defer p.e.putWaiter(w)
+	p.mu.Lock()
+	if p.lent[pr.rank] < creditLimit {
+		p.mu.Unlock()
+		return nil
+	}
+	p.rooms = append(p.rooms, roomWait{pr.rank, &room, w})
+	p.mu.Unlock()
+	// Credit comes as messages do.
+	err := p.await(w, pr, &room, nil)
+	p.mu.Lock()
+	p.rooms = slices.DeleteFunc(p.rooms, func(r roomWait) bool { return r.room == &room })
+	p.mu.Unlock()
+	return err
+}
+
+// repay counts a message that was taken, and tells its sender now and then; the
+// caller holds mu.
+func (p *port) repay(s *slot) {
+	if s.from == p.e.cfg.Rank {
+		return
+	}
+	p.owed[s.from] += cost(s.total)
+	if p.owed[s.from] < creditLimit/4 {
+		return
+	}
+	ss := p.e.peers[s.from].all()
+	if len(ss) == 0 {
+		return
+	}
+	ss[0].post(&outbound{h: header{kind: kindCredit, total: uint64(p.owed[s.from])}, call: p.enc})
+	ss[0].write()
+	p.owed[s.from] = 0
+}
+
+// repaid takes what a peer told.
+func (p *port) repaid(rank int, n int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.attached {
+		return
+	}
+	p.lent[rank] -= n
+	if p.lent[rank] >= creditLimit {
+		return
+	}
+	for _, r := range p.rooms {
+		if r.rank == rank {
+			r.room.Store(true)
+			r.w.wake()
+		}
+	}
+}
