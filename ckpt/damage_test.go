@@ -306,7 +306,8 @@ func TestManifestRules(t *testing.T) {
 		"bytes at 99999999 of rank":   func(m map[string]any) { part(m)["begin"] = 99999999 },
 		`file 0 is "../../x" of rank`: func(m map[string]any) { m["files"].([]any)[0].(map[string]any)["name"] = "../../x" },
 		"checksum \"zz\": want 16":    func(m map[string]any) { m["files"].([]any)[0].(map[string]any)["head_xxh3"] = "zz" },
-		"twice or out of order":       func(m map[string]any) { m["tensors"] = append(m["tensors"].([]any), m["tensors"].([]any)[0]) },
+		"byte 0 of the data; the manifest does not say so": func(m map[string]any) { part(m)["begin"] = 8 },
+		"twice or out of order":                            func(m map[string]any) { m["tensors"] = append(m["tensors"].([]any), m["tensors"].([]any)[0]) },
 	} {
 		var m map[string]any
 		if err := json.Unmarshal(good, &m); err != nil {
