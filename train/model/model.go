@@ -23,7 +23,6 @@ package model
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 )
 
@@ -241,15 +240,6 @@ func total(c Config) int {
 		}
 	}
 	return n
-}
-
-// Find gives the parameter of a name.
-func (n *Net) Find(name string) (Param, bool) {
-	i := slices.IndexFunc(n.Params, func(p Param) bool { return p.Name == name })
-	if i < 0 {
-		return Param{}, false
-	}
-	return n.Params[i], true
 }
 
 // list gives parameters their places one after the other.

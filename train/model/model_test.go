@@ -207,10 +207,11 @@ func TestShardsTileTheWhole(t *testing.T) {
 						}
 					}
 					for _, par := range net.Params {
-						full, ok := whole.Find(par.Name)
-						if !ok || !slices.Equal(full.Shape, par.Shape) {
+						i := slices.IndexFunc(whole.Params, func(q model.Param) bool { return q.Name == par.Name })
+						if i < 0 || !slices.Equal(whole.Params[i].Shape, par.Shape) {
 							t.Fatalf("%s of shape %v is not in the whole", par.Name, par.Shape)
 						}
+						full := whole.Params[i]
 						if !par.Copy || rank%tensors == 0 {
 							seen[par.Name] += par.Len()
 						}
