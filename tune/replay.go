@@ -120,11 +120,13 @@ func newWalk(l *Links, p *sched.Program, sizes []unit.Bytes, hosts []int) *walk 
 	for k, bytes := range sizes {
 		w.full[k] = w.per
 		if s := float64(bytes); s > 0 {
-			// Two loads and a store a byte summed; a load, a store and the load that
-			// the store causes a byte copied. What a rank passes over is about S.
-			w.touch[k] = l.memory(3*s, slices.Max(w.on)) / s
 			block := s / blocks
 			w.chunk[k] = max(block/float64(w.per), min(block, line))
+			// Two loads and a store a byte summed; a load, a store and the load that
+			// the store causes a byte copied. What a rank passes over is about S, and
+			// no less than a chunk of every sort.
+			s = w.chunk[k] * float64(w.per) * blocks
+			w.touch[k] = l.memory(3*s, slices.Max(w.on)) / s
 			if p.NumChunks(sched.Tmp) == 0 { // chunks that pass through scratch are all of one length
 				w.full[k] = min(w.per, int64(math.Ceil(block/line)))
 			}
