@@ -31,7 +31,8 @@ func init() {
 		}
 		defer e.Close()
 		plain := bytes.Repeat([]byte{byte(c.Rank + 100)}, 5000)
-		b, err := e.Alloc(3 << 20)
+		size := 6 << 20 / c.Size
+		b, err := e.Alloc(size)
 		if err != nil {
 			return err
 		}
@@ -58,7 +59,7 @@ func init() {
 			if _, err := fmt.Sscanf(string(all[r]), "%d 0x%x", &h, &addr); err != nil {
 				return err
 			}
-			got, err := e.At(r, transport.Handle(h), 3<<20-17)
+			got, err := e.At(r, transport.Handle(h), size-17)
 			if err != nil {
 				return err
 			}
@@ -120,7 +121,7 @@ func TestConform(t *testing.T) {
 }
 
 func TestRanksSeeOneAnothersMemory(t *testing.T) {
-	for _, n := range []int{1, 2, 5} {
+	for _, n := range []int{1, 2, 5, 16} {
 		c := conform.Spawn(t, n, "memory")
 		for range 3 {
 			if err := c.Gather(); err != nil {
