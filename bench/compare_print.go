@@ -20,18 +20,22 @@ func (r *Row) Ratio(theirs, ours string) (float64, bool) {
 	return t.Micros / o.Micros, true
 }
 
-// Lost names the families that are faster than ours at a row, with the buffers
-// that each is compared with: all with plain ones, as theirs are.
-func (r *Row) Lost() []string {
+// Lost names the families that are faster than ours at a row, and on which of
+// our buffers.
+func (r *Row) Lost() string {
 	var list []string
 	for _, f := range []string{MPI, Gloo, TorchGloo} {
+		var on []string
 		for _, ours := range []string{Registered, Plain} {
 			if x, ok := r.Ratio(f, ours); ok && x < 1 {
-				list = append(list, ours+" slower than "+f)
+				on = append(on, ours)
 			}
 		}
+		if len(on) > 0 {
+			list = append(list, "to "+f+": "+strings.Join(on, ", "))
+		}
 	}
-	return list
+	return strings.Join(list, "; ")
 }
 
 // Markdown writes the table for people and documents: times of one operation in
@@ -54,7 +58,7 @@ func (t *Table) Markdown(w io.Writer) error {
 		for _, o := range ours {
 			switch {
 			case f == Registered || f == Plain:
-			case f == Limit && o == Plain:
+			case f != MPI && o == Plain: // the others are compared with the best of ours
 			case f == Limit:
 				pairs = append(pairs, pair{o, f}) // ours over the limit
 				head = append(head, o+"/"+f)
@@ -89,7 +93,7 @@ func (t *Table) Markdown(w io.Writer) error {
 				cells = append(cells, ratio(x))
 			}
 		}
-		best, lost := "-", strings.Join(r.Lost(), ", ")
+		best, lost := "-", r.Lost()
 		if c := r.Cells[MPI]; c != nil {
 			best = c.Name
 		}
@@ -103,6 +107,9 @@ func (t *Table) Markdown(w io.Writer) error {
 			continue
 		}
 		for _, o := range ours {
+			if f != MPI && o == Plain {
+				continue
+			}
 			if g, n := t.geomean(f, o); n > 0 {
 				fmt.Fprintf(w, "# %s over %s, geometric mean of %d rows: %s\n", f, o, n, ratio(g))
 			}
