@@ -3,6 +3,7 @@ package simulation
 import (
 	"flag"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -89,6 +90,9 @@ func try(t *testing.T, seed0 uint64) (int, error) {
 	}
 	if *seed != 0 {
 		t.Logf("store: %v", w.store)
+	}
+	if !slices.ContainsFunc(w.store.Members, func(m member.Member) bool { return w.nodes[m.ID].up && w.nodes[m.ID].life == m.Life }) {
+		return 0, nil // all are gone at once, and nobody is left to notice
 	}
 	for _, m := range w.store.Members {
 		x := &w.nodes[m.ID]

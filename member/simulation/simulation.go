@@ -7,8 +7,9 @@
 //	timers ─► machine ─► loss, latency, partitions ─► machine ─► events ─► Report
 //	             └─ proposal ─► store (compare and set) ─┘
 //
-// 10,000 ranks take about a twentieth of the time they simulate, on one core
-// (BenchmarkTenThousand).
+// 10,000 ranks take a sixth to a quarter of the time they simulate, on one core:
+// 280,000 events for a second of theirs, each of which finds its machine outside
+// the nearer caches (BenchmarkTenThousand).
 package simulation
 
 import (

@@ -1,37 +1,65 @@
 package simulation
 
 import (
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/weft-fabric/weft/member"
 )
 
-func TestSmall(t *testing.T) {
-	for _, n := range []int{2, 3, 8, 64} {
-		s := Settings{Ranks: n, Seed: 1, Member: member.Default(), Network: Datacenter(), Length: 20 * time.Second, Wire: true,
-			Faults: []Fault{{At: 3210 * time.Millisecond, What: Kill, Ranks: []int{n - 1}}}}
-		if n <= 8 {
-			s.Log = func(at time.Duration, r member.ID, e member.Event) {
-				t.Logf("%v r%d: %v r%d %v %v", at, r, e.Kind, e.ID, e.Reason, e.Epoch)
-			}
+// The same settings give the same bytes, another seed gives others.
+func TestSameSeedSameBytes(t *testing.T) {
+	text := func(seed uint64) string {
+		s := Random(seed)
+		var b strings.Builder
+		s.Log = func(at time.Duration, r member.ID, e member.Event) {
+			b.WriteString(strings.Join([]string{at.String(), e.Kind.String(), e.Epoch.String()}, " "))
 		}
 		r, err := Run(s)
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Logf("\n%v", r)
+		return b.String() + r.String()
+	}
+	if text(11) != text(11) {
+		t.Error("seed 11 twice gives different runs")
+	}
+	if text(11) == text(12) {
+		t.Error("seeds 11 and 12 give the same run")
 	}
 }
 
+// Wrong scenarios are answered with what is known.
+func TestScenarioErrors(t *testing.T) {
+	for text, want := range map[string]string{
+		"kill r1 at=1s":                         "start with a line such as",
+		"cluster 4\nrun 1s\nmaim r1 at=1s":      "known are cluster, run, kill",
+		"cluster 4 config=huge\nrun 1s":         "default, lab, large",
+		"cluster 4\nkill r9 at=1s\nrun 2s":      "ranks are 0 to 3",
+		"cluster 4\nkill r1\nrun 2s":            "say when",
+		"cluster 4\npause r1 at=1s\nrun 2s":     "say for how long",
+		"cluster 4\nkill r1 at=1s":              "does not run",
+		"cluster 4\nkill x at=1s\nrun 2s":       "is no rank",
+		"cluster 0\nrun 2s":                     "from 1 to 100000",
+		"cluster 4 min=5 max=3\nrun 2s":         "not below the least",
+		"cluster 4\nkill r1 at=1s as=2\nrun 2s": "known are at, for",
+	} {
+		if _, err := Play(text); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v; it should say %q", text, err, want)
+		}
+	}
+}
+
+// A simulated minute of 10,000 ranks, with nine deaths.
 func BenchmarkTenThousand(b *testing.B) {
 	for b.Loop() {
-		s := Settings{Ranks: 10000, Seed: 1, Member: member.Default(), Network: Datacenter(), Length: 30 * time.Second,
-			Faults: []Fault{{At: 3210 * time.Millisecond, What: Kill, Ranks: []int{17, 18, 19, 20, 21, 22, 23, 24}}, {At: 10210 * time.Millisecond, What: Kill, Ranks: []int{9000}}}}
+		s := Settings{Ranks: 10_000, Seed: 1, Member: member.Default(), Network: Datacenter(), Length: time.Minute,
+			Faults: []Fault{{At: 3 * time.Second, What: Kill, Ranks: []int{16, 17, 18, 19, 20, 21, 22, 23}}, {At: 10 * time.Second, What: Kill, Ranks: []int{9000}}}}
 		r, err := Run(s)
-		if err != nil {
-			b.Fatal(err)
+		if err != nil || r.Deaths != 9 || r.Unknown != 0 {
+			b.Fatal(err, r)
 		}
-		b.Logf("\n%v%d events", r, r.Events)
+		b.ReportMetric(float64(r.Events)/1e6, "Mevents/op")
 	}
 }
