@@ -281,6 +281,7 @@ func (o *op) begin(c *Comm, ctx context.Context, r *request, ready *ready, facto
 			o.call.Program = o.call.Program*0x9E3779B97F4A7C15 + uint64(k)
 		}
 	}
+	o.call.Program ^= c.history
 }
 
 // run carries out an operation.
@@ -316,6 +317,8 @@ func (c *Comm) run(o *op) error {
 	}
 	if err != nil {
 		err = c.fail(err)
+	} else if c.world.mem == nil {
+		c.history = o.sig
 	}
 	c.flight.add(o, err)
 	return err

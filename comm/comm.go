@@ -89,6 +89,11 @@ type Comm struct {
 	queue []*op
 	seq   uint64 // of the last operation that was given a number
 
+	// history is the signature of the operation before, where ranks compare
+	// their calls by messages alone: it makes the next call differ, too, if
+	// ranks differed in one in which they exchanged none.
+	history uint64
+
 	cur     op // the operation under way
 	phase   phase
 	heirs   bool // leaving: a dead rank's sums are wanted, so its heir must do them
@@ -105,6 +110,7 @@ type world struct {
 	room    closer
 	cfg     Config
 	links   tune.Links    // what the choice of programs is based on
+	choices *choice.Tables
 	next    atomic.Uint32 // the next free number of a communicator
 	hosts   []int         // by rank of the endpoint
 	pids    []int         // of processes, by rank of the endpoint

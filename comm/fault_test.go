@@ -23,6 +23,7 @@ type faultCase struct {
 	count                int
 	registered, inPlace  bool
 	k                    int // the case's number: rotates victim, root and the moment
+	limit                time.Duration
 }
 
 func (f *faultCase) String() string {
@@ -32,12 +33,15 @@ func (f *faultCase) String() string {
 // tally is what cases showed.
 type tally struct {
 	cases, errors, right, late, bad, silent int
+	again                                   int           // cases repeated because the machine had no core for a rank
+	stall                                   time.Duration // the longest time that it had none
 	notice                                  []time.Duration
 	problems                                []string
 }
 
 func (y *tally) add(o *tally) {
 	y.cases, y.errors, y.right, y.late, y.bad, y.silent = y.cases+o.cases, y.errors+o.errors, y.right+o.right, y.late+o.late, y.bad+o.bad, y.silent+o.silent
+	y.again += o.again
 	y.notice = append(y.notice, o.notice...)
 	y.problems = append(y.problems, o.problems...)
 }
@@ -71,6 +75,7 @@ func blames(e *event, victim int, kinds ...Kind) bool {
 func (y *tally) judge(f *faultCase, what string, events []event, victim int, within time.Duration, kinds ...Kind) {
 	for i := range events {
 		e := &events[i]
+		y.stall = max(y.stall, e.Stall)
 		if e.Err == "" {
 			if e.Data != "complete" {
 				y.bad++
@@ -106,6 +111,19 @@ func (y *tally) after(f *faultCase, list procs, victim int, within time.Duration
 		}
 	}
 	y.judge(f, "the next operation", events, victim, within, kinds...)
+}
+
+// steady repeats a case, with longer limits, in which the machine had no core for
+// some rank for a good part of the limit.
+func (f *faultCase) steady(do func() *tally) *tally {
+	for again := 0; ; again++ {
+		f.limit = limit << again
+		y := do()
+		if again == 4 || y.stall < f.limit/4 {
+			y.again = again
+			return y
+		}
+	}
 }
 
 func (f *faultCase) order() order {
@@ -177,7 +195,7 @@ func (f *faultCase) stopped(list procs) *tally {
 	list.all(order{Do: "dup"})
 	victim := f.k % len(list)
 	o := f.order()
-	o.Limit = limit
+	o.Limit = f.limit
 	inside := f.k%2 == 1
 	if inside {
 		in := o
@@ -188,11 +206,13 @@ func (f *faultCase) stopped(list procs) *tally {
 	list[victim].signal(syscall.SIGSTOP)
 	rest := list.without(victim)
 	rest.order(o)
-	y.judge(f, "the operation", rest.await("op"), victim, limit, Timeout)
-	y.after(f, rest, victim, limit, Timeout)
+	y.judge(f, "the operation", rest.await("op"), victim, f.limit, Timeout)
+	y.after(f, rest, victim, f.limit, Timeout)
 	list[victim].signal(syscall.SIGCONT)
 	if inside { // it hears what the others say of it, or was done
-		y.judge(f, "its own operation", []event{list[victim].await("op")}, victim, longTime, Timeout)
+		own := list[victim].await("op")
+		own.Stall = 0
+		y.judge(f, "its own operation", []event{own}, victim, longTime, Timeout)
 	}
 	return y
 }
@@ -204,12 +224,12 @@ func (f *faultCase) missing(list procs) *tally {
 	list.all(order{Do: "dup"})
 	victim := f.k % len(list)
 	o := f.order()
-	o.Limit = limit
+	o.Limit = f.limit
 	rest := list.without(victim)
 	if f.k%2 == 0 {
 		rest.order(o)
-		y.judge(f, "the operation", rest.await("op"), victim, limit, Timeout)
-		y.after(f, rest, victim, limit, Timeout)
+		y.judge(f, "the operation", rest.await("op"), victim, f.limit, Timeout)
+		y.after(f, rest, victim, f.limit, Timeout)
 		return y
 	}
 	next := "barrier"
@@ -221,9 +241,9 @@ func (f *faultCase) missing(list procs) *tally {
 	rest.order(both)
 	o.Op = next
 	list[victim].order(o)
-	y.judge(f, "the operation", rest.await("op"), victim, limit, Timeout, Mismatch)
-	y.judge(f, "its own operation", []event{list[victim].await("op")}, victim, limit, Timeout, Mismatch)
-	y.after(f, list, victim, limit, Timeout, Mismatch)
+	y.judge(f, "the operation", rest.await("op"), victim, f.limit, Timeout, Mismatch)
+	y.judge(f, "its own operation", []event{list[victim].await("op")}, victim, f.limit, Timeout, Mismatch)
+	y.after(f, list, victim, f.limit, Timeout, Mismatch)
 	return y
 }
 
@@ -233,7 +253,7 @@ func (f *faultCase) wrong(list procs) *tally {
 	list.all(order{Do: "dup"})
 	victim := f.k % len(list)
 	o := f.order()
-	o.Limit = limit
+	o.Limit = f.limit
 	w := o
 	other := trialOps[(slices.Index(trialOps, f.op)+1+f.k%3)%len(trialOps)]
 	switch f.fault {
@@ -262,8 +282,8 @@ func (f *faultCase) wrong(list procs) *tally {
 			p.order(o)
 		}
 	}
-	y.judge(f, "the operation", list.await("op"), victim, limit, Mismatch, Timeout)
-	y.after(f, list, victim, limit, Mismatch, Timeout)
+	y.judge(f, "the operation", list.await("op"), victim, f.limit, Mismatch, Timeout)
+	y.after(f, list, victim, f.limit, Mismatch, Timeout)
 	return y
 }
 
@@ -375,11 +395,11 @@ func sweep(t *testing.T, fault, transport string, cases []faultCase) *tally {
 				list, one = f.death(list)
 				y.add(one)
 			case "SIGSTOP":
-				y.add(f.stopped(list))
+				y.add(f.steady(func() *tally { return f.stopped(list) }))
 			case "missing call":
-				y.add(f.missing(list))
+				y.add(f.steady(func() *tally { return f.missing(list) }))
 			case "wrong count", "wrong type", "wrong operation", "wrong order":
-				y.add(f.wrong(list))
+				y.add(f.steady(func() *tally { return f.wrong(list) }))
 			default:
 				y.add(f.harmless(list))
 			}
@@ -410,7 +430,7 @@ func TestFaultMatrix(t *testing.T) {
 					}
 				}
 				y := sweep(t, fault, transport, cases)
-				t.Logf("%d cases, %d of %d errors name the right rank, %d late, %d with wrong data, %d silent; noticed after %v (p50), %v (p99)", y.cases, y.right, y.errors, y.late, y.bad, y.silent, y.quantile(0.5), y.quantile(0.99))
+				t.Logf("%d cases, %d of %d errors name the right rank, %d late, %d with wrong data, %d silent, %d repeated; noticed after %v (p50), %v (p99)", y.cases, y.right, y.errors, y.late, y.bad, y.silent, y.again, y.quantile(0.5), y.quantile(0.99))
 				for _, p := range y.problems {
 					t.Error(p)
 				}

@@ -23,7 +23,12 @@ func (c *Comm) late() *Failure {
 			continue
 		}
 		if b == nil {
-			f.Report = append(f.Report, fmt.Sprintf("rank %d: does not answer", i))
+			if last, _, ok := c.lastOf(i); ok && last.Seq >= o.call.Seq {
+				f.Report = append(f.Report, fmt.Sprintf("rank %d: sent messages of operation %d, does not answer now", i, last.Seq))
+				behind = append(behind, i)
+				continue
+			}
+			f.Report = append(f.Report, fmt.Sprintf("rank %d: does not answer%s", i, c.processState(i)))
 			missing = append(missing, i)
 			continue
 		}
@@ -106,7 +111,7 @@ func (c *Comm) chain(boards []board, behind []int) []int {
 // one that is not; -1 if there is none.
 func (c *Comm) crossed(boards []board, missing []int) (waits, here int) {
 	for _, i := range missing {
-		if boards[i] == nil {
+		if boards[i] == nil || len(c.stopped([]int{i})) > 0 {
 			continue
 		}
 		if p := boards[i].pairing(); p >= 0 && p < len(boards) && p != i && !slices.Contains(missing, p) {
@@ -123,7 +128,7 @@ func (c *Comm) awaited(boards []board, missing []int) []int {
 	for _, i := range missing {
 		at := i
 		for range boards {
-			if boards[at] == nil {
+			if boards[at] == nil || len(c.stopped([]int{at})) > 0 {
 				break
 			}
 			p := boards[at].pairing()
@@ -180,6 +185,10 @@ func (c *Comm) ago(i int, began int64) string {
 	return " " + since(began) + " ago"
 }
 
+// answer is how long ranks have to answer who asks for their boards: their
+// processes have to get a core, no more.
+const answer = 400 * time.Millisecond
+
 // allBoards gets the boards of the members; nil for those that do not answer.
 func (c *Comm) allBoards() []board {
 	if c.world.mem != nil {
@@ -202,7 +211,7 @@ func (c *Comm) allBoards() []board {
 			reads = append(reads, read{i, t})
 		}
 	}
-	end := time.Now().Add(200 * time.Millisecond)
+	end := time.Now().Add(answer)
 	for _, r := range reads {
 		if c.world.verbs.wait(r.t, time.Until(end)) != nil {
 			list[r.i] = nil

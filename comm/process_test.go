@@ -14,6 +14,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -62,6 +64,7 @@ type event struct {
 	Kind     Kind            `json:"kind,omitempty"`
 	Culprits []int           `json:"culprits,omitempty"`
 	Data     string          `json:"data,omitempty"`
+	Stall    time.Duration   `json:"stall,omitempty"` // the longest time that the process was not scheduled, lately
 	Value    json.RawMessage `json:"value,omitempty"`
 }
 
@@ -71,6 +74,41 @@ type kid struct {
 	orders *json.Decoder
 	events *json.Encoder
 	dup    *Comm // of the case under way
+	pulse  pulse
+}
+
+// pulse finds out how long the machine let the process wait for a core: with
+// more work than cores, time limits of a fraction of a second mean nothing.
+type pulse struct {
+	worst atomic.Int64
+	stop  chan struct{}
+	wg    sync.WaitGroup
+}
+
+func (p *pulse) start() {
+	p.stop = make(chan struct{})
+	p.wg.Go(func() {
+		const beat = 5 * time.Millisecond
+		ticker := time.NewTicker(beat)
+		defer ticker.Stop()
+		for last := clock(); ; {
+			select {
+			case <-p.stop:
+				return
+			case <-ticker.C:
+			}
+			now := clock()
+			if late := now - last - int64(beat); late > p.worst.Load() {
+				p.worst.Store(late)
+			}
+			last = now
+		}
+	})
+}
+
+func (p *pulse) end() {
+	close(p.stop)
+	p.wg.Wait()
 }
 
 // bodies are what ranks can do, by name.
@@ -117,7 +155,10 @@ func (k *kid) main(name string) error {
 	if body == nil {
 		return fmt.Errorf("no body %q", name)
 	}
-	if err := body(k); err != nil {
+	k.pulse.start()
+	err = body(k)
+	k.pulse.end()
+	if err != nil {
 		return err
 	}
 	if k.dup != nil {

@@ -51,7 +51,7 @@ func (s *shrink) agree() (members []int, id uint32, blobs [][]byte, err error) {
 	began := clock()
 	for pause := 50 * time.Microsecond; ; pause = min(2*pause, 5*time.Millisecond) {
 		boards := c.allBoards()
-		for i, b := range boards { // the lowest decision counts
+		for _, b := range boards { // the lowest decision counts
 			if b == nil || atomicAt(b, decided).Load() != epoch {
 				continue
 			}
@@ -59,15 +59,19 @@ func (s *shrink) agree() (members []int, id uint32, blobs [][]byte, err error) {
 			if err == nil {
 				var blobs [][]byte
 				for _, m := range members {
+					if boards[m] == nil { // it died since: the new group will find out
+						blobs = append(blobs, putBlob(nil, 0, 0))
+						continue
+					}
 					blobs = append(blobs, putBlob(nil, transport.Handle(atomicAt(boards[m], wantHandle).Load()), transport.Key(atomicAt(boards[m], wantKey).Load())))
 				}
 				return members, uint32(atomicAt(b, decidedID).Load()), blobs, nil
 			}
-			if i == c.rank || errors.Is(err, errExpelled) {
+			if errors.Is(err, errExpelled) {
 				return nil, 0, nil, err
 			}
 		}
-		if c.heir() {
+		if atomicAt(mine, decided).Load() != epoch && c.heir() {
 			s.decide(boards, epoch, clock()-began > int64(grace))
 		}
 		if err := s.ctx.Err(); err != nil {
@@ -122,8 +126,9 @@ func (s *shrink) read(b board, boards []board) ([]int, error) {
 		if atomicAt(b, decidedSet+8*(i/64)).Load()>>(i%64)&1 == 0 {
 			continue
 		}
-		if boards[i] == nil || atomicAt(boards[i], wantEpoch).Load() != uint64(s.c.epoch)+1 {
-			return nil, errors.New("the board of a member cannot be read")
+		gone := s.c.world.ep.Alive(s.c.members[i]) != nil
+		if boards[i] == nil && !gone || boards[i] != nil && atomicAt(boards[i], wantEpoch).Load() != uint64(s.c.epoch)+1 {
+			return nil, errors.New("the board of a member cannot be read") // now, perhaps at the next look
 		}
 		members = append(members, i)
 		in = in || i == s.c.rank

@@ -300,6 +300,7 @@ func (k *kid) serve() error {
 // the last.
 func (k *kid) op(o order) error {
 	c := k.dup
+	k.pulse.worst.Store(0)
 	inside := make(chan struct{})
 	over := make(chan struct{})
 	if o.Tell || o.Cut || o.Exit {
@@ -361,6 +362,7 @@ func (k *kid) op(o order) error {
 	}
 	close(over)
 	<-inside
+	e.Stall = time.Duration(k.pulse.worst.Swap(0))
 	k.say(e)
 	return nil
 }

@@ -41,7 +41,7 @@ var errPending = errors.New("not complete yet")
 // wait returns once a ticket is complete, or with errPending after d.
 func (v *verbs) wait(t transport.Ticket, d time.Duration) error {
 	end := time.Now().Add(d)
-	for {
+	for looks := 0; ; looks++ {
 		v.mu.Lock()
 		v.poll()
 		c, ok := v.done[t]
@@ -53,7 +53,11 @@ func (v *verbs) wait(t transport.Ticket, d time.Duration) error {
 		if time.Now().After(end) {
 			return errPending
 		}
-		runtime.Gosched()
+		if looks < 50 {
+			runtime.Gosched()
+		} else {
+			time.Sleep(min(time.Duration(looks)*time.Microsecond, time.Millisecond)) // other ranks may need the core to answer
+		}
 	}
 }
 

@@ -221,6 +221,7 @@ var (
 type Gone struct {
 	Rank int // of the endpoint
 	Why  string
+	Left bool // it closed its endpoint, rather than died: what it sent before is still there
 }
 
 func (g *Gone) Error() string { return fmt.Sprintf("rank %d is gone: %s", g.Rank, g.Why) }
@@ -294,7 +295,7 @@ func (c *Call) differ(o *Call) string {
 	case c.Reduce != o.Reduce:
 		return fmt.Sprintf("reductions %s and %s", c.Reduce, o.Reduce)
 	case c.Program != o.Program:
-		return "different programs"
+		return "different programs, or different operations before this one"
 	}
 	return "no difference"
 }
