@@ -35,7 +35,7 @@ func (l Layout) String() string {
 	return s
 }
 
-// for ranks: the layout with DP filled in.
+// on is the layout with DP filled in for so many ranks.
 func (l Layout) on(ranks int) (Layout, error) {
 	l.TP, l.PP = max(1, l.TP), max(1, l.PP)
 	each := l.TP * l.PP
@@ -52,6 +52,19 @@ func (l Layout) on(ranks int) (Layout, error) {
 		return l, fmt.Errorf("train: zero %d; known: 0, 1, 2, 3", l.Zero)
 	}
 	return l, nil
+}
+
+// Fit is the layout that so many ranks can run: TP and PP as they are if that makes
+// whole replicas, else TP without stages, else stages without TP, else replicas
+// alone, which any number of ranks is.
+func (l Layout) Fit(ranks int) Layout {
+	for _, v := range [][2]int{{l.TP, l.PP}, {l.TP, 1}, {1, l.PP}, {1, 1}} {
+		fit, err := Layout{TP: v[0], PP: v[1], Zero: l.Zero}.on(ranks)
+		if err == nil {
+			return fit
+		}
+	}
+	return l // no ranks at all
 }
 
 // spot is a rank's place in a layout.
@@ -89,6 +102,8 @@ type Config struct {
 	// there is something to overlap.
 	BucketBytes int
 	Elastic     Elastic
+
+	wanted Layout // that was asked for, where ranks are too few for it
 }
 
 // Default trains the small GPT on the project's documents: 32 samples of 64 bytes a

@@ -62,11 +62,12 @@ func readPassport(f []float64) passport {
 
 // Rebuild goes on with the ranks of another communicator, at a step's boundary: it
 // may have fewer ranks, more of them (Blank ones have no state yet), or the same.
-// TP, PP and Zero stay; DP follows. All ranks of c call it. See RebuildAs.
+// The layout is what Fit makes of the one that was asked for last, by New, Blank or
+// RebuildAs, so that ranks that come back bring back stages and tensor ranks that
+// could not be kept without them. All ranks of c call it. See RebuildAs.
 func (t *Trainer) Rebuild(ctx context.Context, c *comm.Comm) error {
-	l := t.cfg.Layout
-	l.DP = 0
-	return t.RebuildAs(ctx, c, l)
+	world := group{c: c, fault: t.world.fault}
+	return t.rebuild(ctx, world, t.cfg.wanted.Fit(world.size()))
 }
 
 // RebuildAs is Rebuild in another layout, the same on all ranks; its DP may be 0.
@@ -81,7 +82,13 @@ func (t *Trainer) Rebuild(ctx context.Context, c *comm.Comm) error {
 // After an error the trainer still has the state and layout it had, and Rebuild may
 // be called again with another communicator.
 func (t *Trainer) RebuildAs(ctx context.Context, c *comm.Comm, l Layout) error {
-	return t.rebuild(ctx, group{c: c, fault: t.world.fault}, l)
+	was := t.cfg.wanted
+	t.cfg.wanted = l
+	err := t.rebuild(ctx, group{c: c, fault: t.world.fault}, l)
+	if err != nil {
+		t.cfg.wanted = was
+	}
+	return err
 }
 
 func (t *Trainer) rebuild(ctx context.Context, world group, l Layout) error {

@@ -248,6 +248,7 @@ func TestWorldsOfOtherSizes(t *testing.T) {
 		{"dp", train.Layout{}, []int{4, 3, 1, 2, 5}},
 		{"tp 2", train.Layout{TP: 2}, []int{4, 2, 6}},
 		{"pp 2", train.Layout{PP: 2}, []int{2, 6, 4}},
+		{"tp 2 pp 2", train.Layout{TP: 2, PP: 2}, []int{4, 7, 2, 8}},
 	} {
 		t.Run(v.name, func(t *testing.T) {
 			cfg := tiny()
@@ -271,6 +272,9 @@ func TestWorldsOfOtherSizes(t *testing.T) {
 				w.until(2 * (i + 2))
 			}
 			got := w.end()
+			if l := got.meta.Layout; l.TP != max(1, v.layout.TP) || l.PP != max(1, v.layout.PP) {
+				t.Errorf("layout in the end is %v", l)
+			}
 			for s, loss := range w.losses {
 				if d := loss - want.losses[s-1]; d > 5e-4 || d < -5e-4 {
 					t.Errorf("loss of step %d is %v, of a single process %v", s, loss, want.losses[s-1])
@@ -562,6 +566,18 @@ func TestScaleRate(t *testing.T) {
 	m := w.end().meta
 	if m.Batch != 4 || m.Rate != cfg.Rate.Peak/2 || m.Position != 2*8+4 {
 		t.Errorf("on half the replicas: batch %d, rate %v, %d samples read", m.Batch, m.Rate, m.Position)
+	}
+}
+
+func TestFit(t *testing.T) {
+	l := train.Layout{DP: 2, TP: 4, PP: 2, Zero: 1}
+	for n, want := range map[int]train.Layout{
+		16: {DP: 2, TP: 4, PP: 2, Zero: 1}, 8: {DP: 1, TP: 4, PP: 2, Zero: 1}, 12: {DP: 3, TP: 4, PP: 1, Zero: 1},
+		14: {DP: 7, TP: 1, PP: 2, Zero: 1}, 15: {DP: 15, TP: 1, PP: 1, Zero: 1}, 1: {DP: 1, TP: 1, PP: 1, Zero: 1},
+	} {
+		if got := l.Fit(n); got != want {
+			t.Errorf("%v on %d ranks is %v, want %v", l, n, got, want)
+		}
 	}
 }
 

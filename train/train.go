@@ -73,6 +73,7 @@ type verdict struct {
 // New starts a run from its seed on the ranks of c, which all call it; c may be nil
 // for a rank alone. The communicator stays the caller's.
 func New(ctx context.Context, cfg Config, c *comm.Comm) (*Trainer, error) {
+	cfg.wanted = cfg.Layout
 	t, err := prepare(ctx, cfg, group{c: c})
 	if err != nil {
 		return nil, err
@@ -91,7 +92,10 @@ func New(ctx context.Context, cfg Config, c *comm.Comm) (*Trainer, error) {
 }
 
 // Blank is a rank that has no state yet: it gets its share in Rebuild or Restore.
-func Blank(cfg Config) *Trainer { return &Trainer{cfg: cfg, blank: true} }
+func Blank(cfg Config) *Trainer {
+	cfg.wanted = cfg.Layout
+	return &Trainer{cfg: cfg, blank: true}
+}
 
 // prepare makes a trainer with buffers but without state. What is wrong on one rank
 // alone the others hear of, too: nobody waits for a rank that has given up.
@@ -138,7 +142,7 @@ func (t *Trainer) layOut(cfg Config) (err error) {
 // digest is a number that ranks share only if they have the same configuration.
 func (c Config) digest(text *data.Text) uint64 {
 	h := fnv.New64a()
-	c.Text = nil
+	c.Text, c.wanted = nil, Layout{}
 	fmt.Fprintf(h, "%+v %x", c, text.Digest())
 	return max(1, h.Sum64()) // 0 is that of none
 }
