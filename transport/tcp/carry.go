@@ -44,10 +44,12 @@ const (
 
 // piece is one that was numbered.
 type piece struct {
-	o     *outbound
+	o     *outbound // the frame; its fields change as it is written
+	h     header
+	b     []byte
 	s     *stream // that carries it; nil if none does
 	bytes int
-	kept  bool // o.b is a copy
+	kept  bool // b is a copy
 	of    *sending
 }
 
@@ -107,13 +109,17 @@ func (pr *peer) claim(n uint64) bool {
 	return true
 }
 
-// inOrder says whether nothing is missing among what came.
-func (pr *peer) inOrder() bool {
+// inOrder says whether nothing is missing among what came, nor before a piece
+// that is coming.
+func (pr *peer) inOrder(piece uint64) bool {
 	if !pr.numbered {
 		return true
 	}
 	pr.mu.Lock()
 	defer pr.mu.Unlock()
+	if piece > pr.carrier.cum+1 {
+		return false
+	}
 	for _, w := range pr.carrier.ahead {
 		if w != 0 {
 			return false
@@ -245,7 +251,7 @@ func (pr *peer) roomy() {
 func (pr *peer) number(o *outbound, s *stream, kept bool, of *sending) {
 	c := &pr.carrier
 	o.h.piece = c.base + uint64(len(c.window))
-	p := &piece{o: o, bytes: len(o.b), kept: kept, of: of}
+	p := &piece{o: o, h: o.h, b: o.b, bytes: len(o.b), kept: kept, of: of}
 	c.window = append(c.window, p)
 	if kept {
 		c.kept += p.bytes
@@ -288,7 +294,7 @@ func (pr *peer) feed() {
 		p := c.again[0]
 		c.again = c.again[1:]
 		// The old frame may still be in the hands of the stream that broke.
-		o := &outbound{h: p.o.h, call: p.o.call, b: p.o.b}
+		o := &outbound{h: p.h, call: p.o.call, b: p.b}
 		o.h.flags |= flagAck
 		p.o = o
 		pr.e.count.resent.Add(1)
@@ -393,11 +399,9 @@ func (pr *peer) recall(m *sending) {
 		if p == nil || p.of != m {
 			continue
 		}
-		b := append([]byte(nil), p.o.b...)
+		p.b = slices.Clone(p.b)
 		if p.s != nil {
-			p.s.swap(p.o, b)
-		} else {
-			p.o.b = b
+			p.s.swap(p.o, p.b)
 		}
 		p.of, p.kept = nil, true
 		c.kept += p.bytes
@@ -413,7 +417,7 @@ func (s *stream) swap(o *outbound, b []byte) {
 		yield()
 		s.wmu.Lock()
 	}
-	if len(o.b) > 0 {
+	if len(o.b) > 0 { // it is not written yet
 		o.b = b
 	}
 }
@@ -459,11 +463,10 @@ func (pr *peer) lose(s *stream, why error) {
 				return
 			}
 			if len(rest) == 0 {
-				pr.lastHope(text)
-			} else {
-				pr.feed()
+				e.later(func() { pr.lastHope(text) })
 			}
-			if pr.alive() == nil && e.dials(e.cfg.Rank, pr.rank) {
+			pr.feed()
+			if e.dials(e.cfg.Rank, pr.rank) {
 				pr.redial(s.rail, s.number)
 			}
 		})

@@ -47,7 +47,7 @@ func (pr *peer) alive() error {
 
 // vanish makes the peer gone.
 func (pr *peer) vanish(why string) {
-	if pr.gone.CompareAndSwap(nil, &transport.Gone{Rank: pr.rank, Why: why}) {
+	if pr.gone.CompareAndSwap(nil, &transport.Gone{Rank: pr.rank, Why: why, Left: pr.bye.Load()}) {
 		pr.e.wakeAll()
 	}
 }

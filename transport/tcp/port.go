@@ -190,9 +190,9 @@ func (p *port) disagree(rank int, call *[transport.CallSize]byte, tell bool) {
 
 // strays notes that a rank is in an earlier or later call than this: it sends
 // nothing more in this one, so waits for it end. The caller holds mu.
-func (p *port) strays(rank int, call *[transport.CallSize]byte) {
-	if !p.e.peers[p.members[rank]].inOrder() {
-		return
+func (p *port) strays(rank int, call *[transport.CallSize]byte, piece uint64) {
+	if !p.e.peers[p.members[rank]].inOrder(piece) {
+		return // what this call waits for may have been overtaken
 	}
 	if p.stray == nil {
 		p.stray = map[int][transport.CallSize]byte{}
@@ -257,11 +257,11 @@ func (p *port) Begin(c *transport.Call, stop transport.Stop) {
 			p.drop(s)
 			continue
 		case seq > c.Seq:
-			p.strays(me, &s.call)
+			p.strays(me, &s.call, 0)
 			rest = append(rest, s)
 			continue
 		case seq < c.Seq:
-			p.strays(me, &s.call)
+			p.strays(me, &s.call, 0)
 			p.e.count.stale.Add(1)
 			p.drop(s)
 			continue

@@ -246,7 +246,7 @@ func (s *stream) route(call *[transport.CallSize]byte, eager bool) bool {
 	case x.asked && x.take == nil:
 		c.mode, c.into = modeDirect, x.dst[c.h.offset:][:c.h.length]
 	default:
-		if !eager && !x.asked && s.peer.waiting.Load() == 0 && s.peer.buffered.Load()+int64(c.h.length) > earlyBytes {
+		if !eager && !x.asked && s.peer.waiting.Load() == 0 && s.e.stuck.Load() == 0 && s.peer.buffered.Load()+int64(c.h.length) > earlyBytes {
 			return false
 		}
 		c.mode = modePart
@@ -264,7 +264,7 @@ func (p *port) find(from int, call *[transport.CallSize]byte, h *header) (*slot,
 	n := &p.e.count
 	seq := seqOf(call)
 	me := p.indexOf(from)
-	if me >= 0 {
+	if me >= 0 && (h.piece == 0 || seq >= seqOf(&p.last[me])) {
 		p.last[me], p.seen[me] = *call, true
 	}
 	if !p.begun || seq > p.seq {
@@ -272,7 +272,7 @@ func (p *port) find(from int, call *[transport.CallSize]byte, h *header) (*slot,
 			return nil, &n.stale
 		}
 		if p.begun && me >= 0 {
-			p.strays(me, call)
+			p.strays(me, call, h.piece)
 		}
 		k := aheadKey{from, h.channel, h.msgno, seq}
 		x := p.early[k]
@@ -294,7 +294,7 @@ func (p *port) find(from int, call *[transport.CallSize]byte, h *header) (*slot,
 		return nil, &n.stale
 	}
 	if seq < p.seq {
-		p.strays(me, call)
+		p.strays(me, call, h.piece)
 		return nil, &n.stale
 	}
 	if *call != p.enc {

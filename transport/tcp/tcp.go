@@ -81,6 +81,7 @@ type Endpoint struct {
 	spins   int
 	dozers  int32
 	dozing  atomic.Int32
+	stuck   atomic.Int32 // callers that are parked while they send
 	waiters waiters
 	pump    pump
 	trash   []byte

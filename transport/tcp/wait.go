@@ -133,7 +133,7 @@ func (p *port) await(w *waiter, pr *peer, got, sent *atomic.Bool) error {
 		}
 		if e.secure || self || dozed || !p.doze(w, done) {
 			dozed = true
-			p.park(w, pr, done)
+			p.park(w, pr, done, sent != nil)
 		} else {
 			dozed = idle > 0 && !p.turn(w, pr, sent != nil) && !done.Load()
 			idle = 0
@@ -233,8 +233,15 @@ func (p *port) doze(w *waiter, done *atomic.Bool) bool {
 	return true
 }
 
-// park sleeps until the pump or another caller wakes it, or for a slice.
-func (p *port) park(w *waiter, pr *peer, done *atomic.Bool) {
+// park sleeps until the pump or another caller wakes it, or for a slice. A
+// caller that is parked while it sends lets everything in: its peer may be
+// waiting, over others, for what they send to this rank.
+func (p *port) park(w *waiter, pr *peer, done *atomic.Bool, sending bool) {
+	if sending {
+		p.e.stuck.Add(1)
+		defer p.e.stuck.Add(-1)
+		w.peers = append(w.peers[:0], p.e.peers...)
+	}
 	for _, x := range w.peers {
 		x.waiting.Add(1)
 		defer x.waiting.Add(-1)
