@@ -109,7 +109,7 @@ type world struct {
 	mem     transport.Memory // nil where ranks do not see one another's memory
 	room    closer
 	cfg     Config
-	links   tune.Links    // what the choice of programs is based on
+	links   tune.Links // what the choice of programs is based on
 	choices *choice.Tables
 	next    atomic.Uint32 // the next free number of a communicator
 	hosts   []int         // by rank of the endpoint

@@ -103,13 +103,17 @@ func (c *Comm) stop() error {
 			switch {
 			case c.phase == entering && b.entry(o.call.Seq).flag().Load() >= o.call.Seq,
 				c.phase == summing && wait.At(b.mid()).Load() >= o.call.Seq,
-				c.phase == leaving && b.leave().Load() >= o.call.Seq:
+				(c.phase == leaving || c.phase == moving) && b.leave().Load() >= o.call.Seq:
 				continue // it did what this phase needs of it
 			case c.phase == leaving && (!c.heirs || c.heir()):
 				return errInherit
 			case c.phase == leaving:
 				continue // its heir will do the rest
 			}
+		}
+		var g *transport.Gone
+		if c.phase == moving && errors.As(err, &g) && g.Left {
+			continue // it may be done already; who waits for its message is told by the port
 		}
 		return c.gone(i, err)
 	}

@@ -178,6 +178,9 @@ func (w *world) measure(ctx context.Context, c *Comm, gather transport.Gather) e
 		return err
 	}
 	if w.cfg.Explain != nil && c.rank == 0 {
+		if w.cfg.Canonical {
+			return c.table().ExplainCanonical(w.cfg.Explain)
+		}
 		return c.table().Explain(w.cfg.Explain)
 	}
 	return nil
@@ -206,7 +209,7 @@ func (w *world) find(ctx context.Context, c *Comm, gather transport.Gather) erro
 		dir = filepath.Join(dir, "weft")
 	}
 	links, note, err := choice.Find(ctx, choice.Query{Port: port, Call: transport.Call{Seq: 1, Op: sched.SendRecv, Variant: transport.PointToPoint, Root: -1},
-		Kind: w.ep.Kind(), Rank: c.rank, Hosts: w.hosts, Gather: gather, Dir: dir, Fresh: w.cfg.Measure})
+		Kind: w.ep.Kind(), Rank: c.rank, Hosts: w.hosts, Gather: gather, Dir: dir, Fresh: w.cfg.Measure, Busy: 1.5})
 	if err != nil {
 		return err
 	}
@@ -236,6 +239,16 @@ func (w *world) floor() error {
 	return nil
 }
 
+// tables are shared by the communicators of a shape.
+func (w *world) tables() *choice.Tables {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.choices == nil {
+		w.choices = choice.NewTables(w.links, w.ep.Kind())
+	}
+	return w.choices
+}
+
 // table is the communicator's choices.
 func (c *Comm) table() *choice.Table {
 	if c.choices == nil {
@@ -243,7 +256,7 @@ func (c *Comm) table() *choice.Table {
 		for i, m := range c.members {
 			hosts[i] = c.world.hosts[m]
 		}
-		c.choices = choice.New(c.world.links, c.world.ep.Kind(), len(c.members), hosts)
+		c.choices = c.world.tables().For(hosts)
 	}
 	return c.choices
 }

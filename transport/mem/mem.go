@@ -115,7 +115,7 @@ func (e *Endpoint) Kill() { e.end("killed") }
 
 func (e *Endpoint) end(why string) {
 	e.once.Do(func() {
-		e.w.gone[e.rank].CompareAndSwap(nil, &transport.Gone{Rank: e.rank, Why: why})
+		e.w.gone[e.rank].CompareAndSwap(nil, &transport.Gone{Rank: e.rank, Why: why, Left: why == "left"})
 		e.Hub.Close()
 	})
 }

@@ -220,7 +220,7 @@ func (e *Endpoint) lost(rank int, why string) {
 	if e.Hub.Left(rank) {
 		why = "left"
 	}
-	e.gone[rank].CompareAndSwap(nil, &transport.Gone{Rank: rank, Why: why})
+	e.gone[rank].CompareAndSwap(nil, &transport.Gone{Rank: rank, Why: why, Left: why == "left"})
 }
 
 // Alive is nil while a rank's process runs and has not closed its endpoint.
