@@ -61,16 +61,7 @@ func (p *Port) Take(from, channel, n int, f func(piece []byte)) error {
 	}
 	w := l.way(from)
 	if len(w.queue) > 0 {
-		a, received := l.pop(w)
-		if len(a.dst) != n {
-			return fmt.Errorf("take %d bytes from rank %d on channel %d: %d were announced", n, from, channel, len(a.dst))
-		}
-		if received {
-			if a.err == nil {
-				f(a.dst)
-			}
-			return a.err
-		}
+		return fmt.Errorf("take from rank %d on channel %d: the message was announced, so it has to be received", from, channel)
 	}
 	return l.receive(w, nil, n, f)
 }
