@@ -47,10 +47,10 @@ func measure(t *testing.T, c bench.Config) *bench.Report {
 	return r
 }
 
-// Every operation gives right results with 1 to 5 ranks, in place and not.
+// Every operation gives right results, in place and not.
 func TestEveryOperation(t *testing.T) {
 	for _, op := range bench.Ops() {
-		for n := 1; n <= 5; n++ {
+		for _, n := range []int{1, 2, 5} {
 			c := quick(op, n)
 			c.Transport, c.Root = "mem", n/2
 			r := measure(t, c)
@@ -75,14 +75,14 @@ func TestEveryTypeAndReduction(t *testing.T) {
 	for _, typ := range reduce.Types() {
 		for _, red := range reduce.Ops() {
 			c := quick(bench.Op{Collective: sched.AllReduce}, 3)
-			c.Type, c.Reduce, c.Transport, c.MinBytes = typ, red, "mem", 1000
+			c.Type, c.Reduce, c.Transport, c.MinBytes = typ, red, "mem", 40_000
 			if reduce.Check(typ, red) != nil {
 				if err := c.Complete(); err == nil {
 					t.Errorf("%s of %s is not refused", red, typ)
 				}
 				continue
 			}
-			if r := measure(t, c); r.Wrong != 0 || len(r.Rows) != 2 {
+			if r := measure(t, c); r.Wrong != 0 || len(r.Rows) != 1 {
 				t.Errorf("%s of %s: %d wrong in %d rows", red, typ, r.Wrong, len(r.Rows))
 			}
 		}

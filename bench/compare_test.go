@@ -15,7 +15,7 @@ func TestPeersVerify(t *testing.T) {
 	cache := t.TempDir()
 	for _, transport := range []string{"shm", "tcp"} {
 		table, err := bench.Compare(t.Context(), bench.Comparison{
-			Ops: bench.Ops()[:len(sched.Collectives())], Transport: transport, Ranks: []int{3}, Sizes: []int64{100_000},
+			Ops: bench.Ops()[:len(sched.Collectives())], Transport: transport, Ranks: []int{2}, Sizes: []int64{20_000},
 			Rounds: 1, Batch: 100 * time.Microsecond, Cache: cache, Self: self,
 		})
 		if err != nil {

@@ -17,7 +17,7 @@ func TestInputsAreExactInAnyOrder(t *testing.T) {
 			if reduce.Check(typ, op) != nil {
 				continue
 			}
-			for _, n := range []int{1, 2, 5, 24} {
+			for _, n := range []int{1, 3, 24} {
 				switch typ {
 				case reduce.Int8:
 					anyOrder[int8](t, rng, op, n)
