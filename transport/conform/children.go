@@ -20,7 +20,8 @@ import (
 
 // Ranks that are processes: the test binary starts itself again, once for each
 // rank, and a rank finds in its environment what it is to do. A socket to the
-// parent carries its Gather and ends with it.
+// parent carries its Gather. A pipe that the parent never writes to is its leash:
+// when the parent ends, however it does, so does the rank.
 
 // Body is what a rank does in a process of its own.
 type Body func(c *Child) error
@@ -37,7 +38,8 @@ const (
 	envRank = "WEFT_CONFORM_RANK"
 	envSize = "WEFT_CONFORM_SIZE"
 	envArgs = "WEFT_CONFORM_ARGS"
-	hubFile = 3
+	hubFile = 3 // what a process is started with begins here
+	leash   = 4
 )
 
 // Main runs the tests, or, in a process that Spawn started, the body of its
@@ -48,6 +50,10 @@ func Main(m *testing.M, bodies map[string]Body) int {
 		return m.Run()
 	}
 	c := &Child{hub: os.NewFile(hubFile, "hub")}
+	go func() {
+		_, _ = os.NewFile(leash, "leash").Read(make([]byte, 1))
+		os.Exit(3)
+	}()
 	c.Rank, _ = strconv.Atoi(os.Getenv(envRank))
 	c.Size, _ = strconv.Atoi(os.Getenv(envSize))
 	if s := os.Getenv(envArgs); s != "" {
@@ -106,6 +112,7 @@ func readBlob(r io.Reader) ([]byte, error) {
 type Children struct {
 	commands []*exec.Cmd
 	hubs     []*os.File
+	leashes  []*os.File
 	outputs  []*bytes.Buffer
 	ended    []bool
 }
@@ -126,8 +133,9 @@ func SpawnWith(t testing.TB, n int, change func(rank int, cmd *exec.Cmd), body s
 				c.Kill(r)
 			}
 		}
-		for _, h := range c.hubs {
-			h.Close()
+		for r := range c.hubs {
+			c.hubs[r].Close()
+			c.leashes[r].Close()
 		}
 	})
 	for r := range n {
@@ -142,15 +150,21 @@ func SpawnWith(t testing.TB, n int, change func(rank int, cmd *exec.Cmd), body s
 			t.Fatal(err)
 		}
 		theirs := os.NewFile(uintptr(pair[1]), "hub")
+		c.hubs = append(c.hubs, os.NewFile(uintptr(pair[0]), "hub"))
+		end, held, err := os.Pipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.leashes = append(c.leashes, held)
 		cmd := exec.Command(os.Args[0])
 		cmd.Env = append(os.Environ(), envBody+"="+body, envRank+"="+strconv.Itoa(r), envSize+"="+strconv.Itoa(n), envArgs+"="+strings.Join(args, "\n"))
-		cmd.ExtraFiles = []*os.File{theirs}
+		cmd.ExtraFiles = []*os.File{hubFile - 3: theirs, leash - 3: end}
 		out := new(bytes.Buffer)
 		cmd.Stdout, cmd.Stderr = out, out
 		change(r, cmd)
 		err = cmd.Start()
 		theirs.Close()
-		c.hubs = append(c.hubs, os.NewFile(uintptr(pair[0]), "hub"))
+		end.Close()
 		if err != nil {
 			t.Fatal(err)
 		}

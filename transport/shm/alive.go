@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -15,8 +17,10 @@ import (
 type watch struct {
 	peers []*met
 	ended func(rank int, why string)
-	event int // readable once the watch is to end
 	wg    sync.WaitGroup
+
+	closing atomic.Bool
+	event   int // readable once closing is set
 }
 
 func newWatch(peers []*met, ended func(rank int, why string)) (*watch, error) {
@@ -46,11 +50,15 @@ func newWatch(peers []*met, ended func(rank int, why string)) (*watch, error) {
 // run reports each process once.
 func (w *watch) run(fds []unix.PollFd, ranks []int) {
 	for {
-		if _, err := unix.Poll(fds, -1); err != nil && !errors.Is(err, unix.EINTR) && !errors.Is(err, unix.EAGAIN) {
+		_, err := unix.Poll(fds, -1)
+		if w.closing.Load() {
 			return
 		}
-		if fds[0].Revents != 0 {
-			return
+		if err != nil {
+			if !errors.Is(err, unix.EINTR) {
+				time.Sleep(time.Millisecond) // the kernel had no memory for it
+			}
+			continue
 		}
 		for i := 1; i < len(fds); i++ {
 			if fds[i].Fd < 0 || fds[i].Revents == 0 {
@@ -64,7 +72,8 @@ func (w *watch) run(fds []unix.PollFd, ranks []int) {
 
 // close ends the watch; the descriptors of the peers stay open.
 func (w *watch) close() {
-	var one = [8]byte{1}
+	w.closing.Store(true)
+	one := [8]byte{1}
 	_, _ = unix.Write(w.event, one[:])
 	w.wg.Wait()
 	unix.Close(w.event)
