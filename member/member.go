@@ -128,8 +128,8 @@ type Event struct {
 }
 
 // Outbound is a message and whom it is for. Messages may be lost, doubled,
-// delayed and reordered on the way; all but Whole fit a datagram as long as
-// their lists are cut at Config.Batch.
+// delayed and reordered on the way. A Whole, and a Turn of more than a hundred
+// members, may be larger than a datagram and need a stream.
 type Outbound struct {
 	To      ID
 	Message Message
