@@ -2,6 +2,7 @@ package comm
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -14,8 +15,50 @@ import (
 )
 
 // The verifiable inputs of nccl-tests' idea: small whole numbers, so that sums
-// and products are exact in every type and order.
-func input[T reduce.Element](t reduce.Type, rank, i int) T { return number[T](t, 1+(rank*7+i)%3) }
+// and products are exact in every type and order. They repeat after a prime
+// number of elements, so that tests need not compute each of them anew and data
+// that is out of place by any power of two is found.
+const period = 61
+
+func input[T reduce.Element](t reduce.Type, rank, i int) T {
+	x := (rank*7 + i) % period
+	return number[T](t, 1+x*x%period%3)
+}
+
+// inputs are those of n ranks and what they reduce to.
+type inputs[T reduce.Element] struct {
+	in     [][period]T
+	folded [period]T
+}
+
+func newInputs[T reduce.Element](n int, op reduce.Op) *inputs[T] {
+	t := reduce.TypeOf[T]()
+	s := &inputs[T]{in: make([][period]T, n)}
+	for r := range n {
+		for i := range period {
+			s.in[r][i] = input[T](t, r, i)
+		}
+		if r == 0 {
+			s.folded = s.in[0]
+		} else {
+			reduce.Apply(t, op, reduce.Bytes(s.folded[:]), reduce.Bytes(s.folded[:]), reduce.Bytes(s.in[r][:]))
+		}
+	}
+	reduce.Finish(t, op, reduce.Bytes(s.folded[:]), n)
+	return s
+}
+
+func (s *inputs[T]) at(rank, i int) T { return s.in[rank][i%period] }
+
+// sum is element i of the reduction of all ranks in their order.
+func (s *inputs[T]) sum(i int) T { return s.folded[i%period] }
+
+func (s *inputs[T]) fill(b []T, rank int) []T {
+	for n := 0; n < len(b); {
+		n += copy(b[n:], s.in[rank][:])
+	}
+	return b
+}
 
 func number[T reduce.Element](t reduce.Type, v int) T {
 	var x any
@@ -52,41 +95,46 @@ func number[T reduce.Element](t reduce.Type, v int) T {
 	return x.(T)
 }
 
-// buffers gives plain or registered memory.
-func buffer[T reduce.Element](t *testing.T, c *Comm, n int, registered bool) []T {
-	if !registered {
-		return make([]T, n)
-	}
-	b, err := Alloc[T](c, n)
-	if err != nil {
-		t.Error(err)
-	}
-	t.Cleanup(func() {})
-	return b
+// buffers hands out plain or registered memory and takes it back at the end.
+type buffers[T reduce.Element] struct {
+	c          *Comm
+	registered bool
+	all        [][]T
+	err        error
 }
 
-// fold reduces the inputs of ranks 0 to n-1 in their order.
-func fold[T reduce.Element](t reduce.Type, op reduce.Op, n, i int) T {
-	acc := []T{input[T](t, 0, i)}
-	for r := 1; r < n; r++ {
-		reduce.Apply(t, op, reduce.Bytes(acc), reduce.Bytes(acc), reduce.Bytes([]T{input[T](t, r, i)}))
+func (b *buffers[T]) get(n int) []T {
+	if !b.registered {
+		return make([]T, n)
 	}
-	reduce.Finish(t, op, reduce.Bytes(acc), n)
-	return acc[0]
+	s, err := Alloc[T](b.c, n)
+	if err != nil {
+		b.err = err
+		return make([]T, n)
+	}
+	b.all = append(b.all, s)
+	return s
+}
+
+// free gives the memory back, once all ranks are done with it.
+func (b *buffers[T]) free() error {
+	for _, s := range b.all {
+		if len(s) > 0 {
+			b.err = errors.Join(b.err, Free(b.c, s))
+		}
+	}
+	b.all = nil
+	return b.err
 }
 
 // exercise runs every operation once with count elements a block and checks all
 // of its results.
-func exercise[T reduce.Element](t *testing.T, c *Comm, op reduce.Op, count, root int, registered, inPlace bool, opts ...Option) error {
+func exercise[T reduce.Element](c *Comm, op reduce.Op, count, root int, registered, inPlace bool, opts ...Option) error {
 	ctx := context.Background()
 	typ := reduce.TypeOf[T]()
 	n, me := c.Size(), c.Rank()
-	fill := func(b []T) []T {
-		for i := range b {
-			b[i] = input[T](typ, me, i)
-		}
-		return b
-	}
+	data := newInputs[T](n, op)
+	fill := func(b []T) []T { return data.fill(b, me) }
 	check := func(what string, got []T, want func(i int) T) error {
 		for i := range got {
 			if w := want(i); got[i] != w {
@@ -95,7 +143,8 @@ func exercise[T reduce.Element](t *testing.T, c *Comm, op reduce.Op, count, root
 		}
 		return nil
 	}
-	get := func(n int) []T { return buffer[T](t, c, n, registered) }
+	mem := buffers[T]{c: c, registered: registered}
+	get := mem.get
 
 	src := fill(get(count))
 	dst := src
@@ -105,11 +154,11 @@ func exercise[T reduce.Element](t *testing.T, c *Comm, op reduce.Op, count, root
 	if err := AllReduceTo(ctx, c, dst, src, op, opts...); err != nil {
 		return err
 	}
-	if err := check("all-reduce", dst, func(i int) T { return fold[T](typ, op, n, i) }); err != nil {
+	if err := check("all-reduce", dst, func(i int) T { return data.sum(i) }); err != nil {
 		return err
 	}
 	if !inPlace {
-		if err := check("input of all-reduce", src, func(i int) T { return input[T](typ, me, i) }); err != nil {
+		if err := check("input of all-reduce", src, func(i int) T { return data.at(me, i) }); err != nil {
 			return err
 		}
 	}
@@ -122,7 +171,7 @@ func exercise[T reduce.Element](t *testing.T, c *Comm, op reduce.Op, count, root
 	if err := ReduceScatter(ctx, c, dst, src, op); err != nil {
 		return err
 	}
-	if err := check("reduce-scatter", dst, func(i int) T { return fold[T](typ, op, n, me*count+i) }); err != nil {
+	if err := check("reduce-scatter", dst, func(i int) T { return data.sum(me*count + i) }); err != nil {
 		return err
 	}
 
@@ -135,7 +184,7 @@ func exercise[T reduce.Element](t *testing.T, c *Comm, op reduce.Op, count, root
 	if err := AllGather(ctx, c, dst, src); err != nil {
 		return err
 	}
-	if err := check("all-gather", dst, func(i int) T { return input[T](typ, i/max(count, 1), i%max(count, 1)) }); err != nil {
+	if err := check("all-gather", dst, func(i int) T { return data.at(i/max(count, 1), i%max(count, 1)) }); err != nil {
 		return err
 	}
 
@@ -143,7 +192,7 @@ func exercise[T reduce.Element](t *testing.T, c *Comm, op reduce.Op, count, root
 	if err := Broadcast(ctx, c, src, root); err != nil {
 		return err
 	}
-	if err := check("broadcast", src, func(i int) T { return input[T](typ, root, i) }); err != nil {
+	if err := check("broadcast", src, func(i int) T { return data.at(root, i) }); err != nil {
 		return err
 	}
 
@@ -156,7 +205,7 @@ func exercise[T reduce.Element](t *testing.T, c *Comm, op reduce.Op, count, root
 		return err
 	}
 	if me == root {
-		if err := check("reduce", dst, func(i int) T { return fold[T](typ, op, n, i) }); err != nil {
+		if err := check("reduce", dst, func(i int) T { return data.sum(i) }); err != nil {
 			return err
 		}
 	}
@@ -169,7 +218,7 @@ func exercise[T reduce.Element](t *testing.T, c *Comm, op reduce.Op, count, root
 	if err := AllToAll(ctx, c, dst, src); err != nil {
 		return err
 	}
-	if err := check("all-to-all", dst, func(i int) T { return input[T](typ, i/max(count, 1), me*count+i%max(count, 1)) }); err != nil {
+	if err := check("all-to-all", dst, func(i int) T { return data.at(i/max(count, 1), me*count+i%max(count, 1)) }); err != nil {
 		return err
 	}
 
@@ -183,7 +232,7 @@ func exercise[T reduce.Element](t *testing.T, c *Comm, op reduce.Op, count, root
 		return err
 	}
 	if me == root {
-		if err := check("gather", dst, func(i int) T { return input[T](typ, i/max(count, 1), i%max(count, 1)) }); err != nil {
+		if err := check("gather", dst, func(i int) T { return data.at(i/max(count, 1), i%max(count, 1)) }); err != nil {
 			return err
 		}
 	}
@@ -196,16 +245,18 @@ func exercise[T reduce.Element](t *testing.T, c *Comm, op reduce.Op, count, root
 	if err := Scatter(ctx, c, dst, src, root); err != nil {
 		return err
 	}
-	if err := check("scatter", dst, func(i int) T { return input[T](typ, root, me*count+i) }); err != nil {
+	if err := check("scatter", dst, func(i int) T { return data.at(root, me*count+i) }); err != nil {
 		return err
 	}
-	return Barrier(ctx, c)
+	if err := Barrier(ctx, c); err != nil {
+		return err
+	}
+	return mem.free()
 }
 
 // exerciseV runs the operations with blocks of different lengths.
-func exerciseV[T reduce.Element](t *testing.T, c *Comm, seed uint64, root int, registered bool) error {
+func exerciseV[T reduce.Element](c *Comm, seed uint64, root int, registered bool) error {
 	ctx := context.Background()
-	typ := reduce.TypeOf[T]()
 	n, me := c.Size(), c.Rank()
 	rnd := rand.New(rand.NewPCG(seed, 1))
 	matrix := make([][]int, n) // what rank r sends to p
@@ -226,13 +277,10 @@ func exerciseV[T reduce.Element](t *testing.T, c *Comm, seed uint64, root int, r
 		return s
 	}
 	at := starts(counts)
-	get := func(n int) []T { return buffer[T](t, c, n, registered) }
-	fill := func(b []T) []T {
-		for i := range b {
-			b[i] = input[T](typ, me, i)
-		}
-		return b
-	}
+	mem := buffers[T]{c: c, registered: registered}
+	get := mem.get
+	data := newInputs[T](n, Sum)
+	fill := func(b []T) []T { return data.fill(b, me) }
 	all := get(at[n])
 	if err := AllGatherV(ctx, c, all, counts, fill(get(counts[me]))); err != nil {
 		return err
@@ -240,7 +288,7 @@ func exerciseV[T reduce.Element](t *testing.T, c *Comm, seed uint64, root int, r
 	expect := func(what string, got []T) error {
 		for p := range n {
 			for i := range counts[p] {
-				if got[at[p]+i] != input[T](typ, p, i) {
+				if got[at[p]+i] != data.at(p, i) {
 					return fmt.Errorf("%s: element %d of block %d of %v", what, i, p, counts)
 				}
 			}
@@ -264,7 +312,7 @@ func exerciseV[T reduce.Element](t *testing.T, c *Comm, seed uint64, root int, r
 		return err
 	}
 	for i := range part {
-		if part[i] != input[T](typ, root, at[me]+i) {
+		if part[i] != data.at(root, at[me]+i) {
 			return fmt.Errorf("scatter-v: element %d", i)
 		}
 	}
@@ -272,7 +320,7 @@ func exerciseV[T reduce.Element](t *testing.T, c *Comm, seed uint64, root int, r
 		return err
 	}
 	for i := range part {
-		if part[i] != fold[T](typ, Sum, n, at[me]+i) {
+		if part[i] != data.sum(at[me]+i) {
 			return fmt.Errorf("reduce-scatter-v: element %d", i)
 		}
 	}
@@ -287,31 +335,34 @@ func exerciseV[T reduce.Element](t *testing.T, c *Comm, seed uint64, root int, r
 	k := 0
 	for r := range n {
 		for i := range recvs[r] {
-			if dst[k] != input[T](typ, r, starts(matrix[r])[me]+i) {
+			if dst[k] != data.at(r, starts(matrix[r])[me]+i) {
 				return fmt.Errorf("all-to-all-v: element %d of what rank %d sent", i, r)
 			}
 			k++
 		}
 	}
-	return nil
+	if err := Barrier(ctx, c); err != nil {
+		return err
+	}
+	return mem.free()
 }
 
-func everyType(t *testing.T, c *Comm, op reduce.Op, count, root int, registered, inPlace bool) error {
+func everyType(c *Comm, op reduce.Op, count, root int, registered, inPlace bool) error {
 	for _, do := range []func() error{
-		func() error { return exercise[int8](t, c, op, count, root, registered, inPlace) },
-		func() error { return exercise[uint8](t, c, op, count, root, registered, inPlace) },
-		func() error { return exercise[int16](t, c, op, count, root, registered, inPlace) },
-		func() error { return exercise[uint16](t, c, op, count, root, registered, inPlace) },
-		func() error { return exercise[int32](t, c, op, count, root, registered, inPlace) },
-		func() error { return exercise[uint32](t, c, op, count, root, registered, inPlace) },
-		func() error { return exercise[int64](t, c, op, count, root, registered, inPlace) },
-		func() error { return exercise[uint64](t, c, op, count, root, registered, inPlace) },
-		func() error { return exercise[reduce.F16](t, c, op, count, root, registered, inPlace) },
-		func() error { return exercise[reduce.BF16](t, c, op, count, root, registered, inPlace) },
-		func() error { return exercise[float32](t, c, op, count, root, registered, inPlace) },
-		func() error { return exercise[float64](t, c, op, count, root, registered, inPlace) },
-		func() error { return exercise[reduce.E4M3](t, c, op, count, root, registered, inPlace) },
-		func() error { return exercise[reduce.E5M2](t, c, op, count, root, registered, inPlace) },
+		func() error { return exercise[int8](c, op, count, root, registered, inPlace) },
+		func() error { return exercise[uint8](c, op, count, root, registered, inPlace) },
+		func() error { return exercise[int16](c, op, count, root, registered, inPlace) },
+		func() error { return exercise[uint16](c, op, count, root, registered, inPlace) },
+		func() error { return exercise[int32](c, op, count, root, registered, inPlace) },
+		func() error { return exercise[uint32](c, op, count, root, registered, inPlace) },
+		func() error { return exercise[int64](c, op, count, root, registered, inPlace) },
+		func() error { return exercise[uint64](c, op, count, root, registered, inPlace) },
+		func() error { return exercise[reduce.F16](c, op, count, root, registered, inPlace) },
+		func() error { return exercise[reduce.BF16](c, op, count, root, registered, inPlace) },
+		func() error { return exercise[float32](c, op, count, root, registered, inPlace) },
+		func() error { return exercise[float64](c, op, count, root, registered, inPlace) },
+		func() error { return exercise[reduce.E4M3](c, op, count, root, registered, inPlace) },
+		func() error { return exercise[reduce.E5M2](c, op, count, root, registered, inPlace) },
 	} {
 		if err := do(); err != nil {
 			return err
@@ -333,14 +384,14 @@ func TestEveryOperationTypeAndReduction(t *testing.T) {
 					continue
 				}
 				for _, inPlace := range []bool{false, true} {
-					count := []int{0, 1, 5, 33, 1000, 3001}[(n+k)%6]
+					count := []int{0, 1, 5, 33, 130, 1030 * 4 / max(n, 4)}[(n+k)%6] // larger ones: TestSizesAroundBoundaries
 					if op >= reduce.BAnd {
-						if err := exercise[uint32](t, c, op, count, (n+k)%n, k%2 == 0, inPlace); err != nil {
+						if err := exercise[uint32](c, op, count, (n+k)%n, k%2 == 0, inPlace); err != nil {
 							return err
 						}
 						continue
 					}
-					if err := everyType(t, c, op, count, (n+k)%n, k%2 == 0, inPlace); err != nil {
+					if err := everyType(c, op, count, (n+k)%n, k%2 == 0, inPlace); err != nil {
 						return err
 					}
 				}
@@ -358,10 +409,10 @@ func TestSizesAroundBoundaries(t *testing.T) {
 			for _, count := range []int{7, 8, 9, 1023, 1024, 1025, 2047, 2048, 2049, 4096, 10000, 70001, 300001} {
 				for _, registered := range []bool{false, true} {
 					for _, inPlace := range []bool{false, true} {
-						if err := exercise[float32](t, c, Sum, count, count%n, registered, inPlace); err != nil {
+						if err := exercise[float32](c, Sum, count, count%n, registered, inPlace); err != nil {
 							return err
 						}
-						if err := exercise[float32](t, c, Avg, count, count%n, registered, inPlace); err != nil {
+						if err := exercise[float32](c, Avg, count, count%n, registered, inPlace); err != nil {
 							return err
 						}
 					}
@@ -376,10 +427,10 @@ func TestBlocksOfDifferentLengths(t *testing.T) {
 	for n := 1; n <= 9; n++ {
 		each(t, n, Config{Timeout: 10 * time.Second}, func(c *Comm) error {
 			for seed := range uint64(4) {
-				if err := exerciseV[float32](t, c, seed, int(seed)%n, seed%2 == 0); err != nil {
+				if err := exerciseV[float32](c, seed, int(seed)%n, seed%2 == 0); err != nil {
 					return err
 				}
-				if err := exerciseV[int8](t, c, seed+100, int(seed)%n, seed%2 == 1); err != nil {
+				if err := exerciseV[int8](c, seed+100, int(seed)%n, seed%2 == 1); err != nil {
 					return err
 				}
 			}
@@ -436,7 +487,8 @@ func TestPreMulSum(t *testing.T) {
 		for _, count := range []int{3, 900, 5000, 300000} {
 			each(t, n, Config{Timeout: 10 * time.Second}, func(c *Comm) error {
 				for _, registered := range []bool{false, true} {
-					b := buffer[float32](t, c, count, registered)
+					mem := buffers[float32]{c: c, registered: registered}
+					b := mem.get(count)
 					for i := range b {
 						b[i] = float32(i % 8)
 					}

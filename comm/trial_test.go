@@ -43,7 +43,6 @@ func newTrialOf(c *Comm, o order) (*trial, error) {
 }
 
 func newTrial[T reduce.Element](c *Comm, o order) (*trial, error) {
-	typ := reduce.TypeOf[T]()
 	n, me, count, root := c.Size(), c.Rank(), o.Count, o.Root%c.Size()
 	tr := &trial{free: func() {}}
 	var failed error
@@ -65,13 +64,8 @@ func newTrial[T reduce.Element](c *Comm, o order) (*trial, error) {
 		}
 		return b
 	}
-	fill := func(b []T) []T {
-		for i := range b {
-			b[i] = input[T](typ, me, i)
-		}
-		return b
-	}
-	// input of so many elements; out of place also room for the result.
+	data := newInputs[T](n, Sum)
+	fill := func(b []T) []T { return data.fill(b, me) }
 	var src, dst []T
 	check := func(what string, got []T, want func(i int) T) error {
 		for i := range got {
@@ -81,7 +75,7 @@ func newTrial[T reduce.Element](c *Comm, o order) (*trial, error) {
 		}
 		return nil
 	}
-	own := func(i int) T { return input[T](typ, me, i) }
+	own := func(i int) T { return data.at(me, i) }
 	tr.intact = func() error { return check("input", src, own) }
 	result := func(want func(i int) T) {
 		tr.complete = func() error {
@@ -91,7 +85,7 @@ func newTrial[T reduce.Element](c *Comm, o order) (*trial, error) {
 			return tr.intact()
 		}
 	}
-	folded := func(i int) T { return fold[T](typ, Sum, n, i) }
+	folded := data.sum
 	counts := make([]int, n) // of blocks of different lengths
 	for p := range counts {
 		counts[p] = count + 3*p
@@ -118,14 +112,14 @@ func newTrial[T reduce.Element](c *Comm, o order) (*trial, error) {
 			src = get(count)
 		}
 		fill(src)
-		result(func(i int) T { return input[T](typ, i/count, i%count) })
+		result(func(i int) T { return data.at(i/count, i%count) })
 		tr.run = func(ctx context.Context) error { return AllGather(ctx, c, dst, src) }
 	case "broadcast":
 		dst = fill(get(count))
 		if me == root {
 			src = dst
 		}
-		result(func(i int) T { return input[T](typ, root, i) })
+		result(func(i int) T { return data.at(root, i) })
 		tr.run = func(ctx context.Context) error { return Broadcast(ctx, c, dst, root) }
 	case "reduce":
 		src = fill(get(count))
@@ -141,26 +135,26 @@ func newTrial[T reduce.Element](c *Comm, o order) (*trial, error) {
 		if dst = src; !o.InPlace {
 			dst = get(n * count)
 		}
-		result(func(i int) T { return input[T](typ, i/count, me*count+i%count) })
+		result(func(i int) T { return data.at(i/count, me*count+i%count) })
 		tr.run = func(ctx context.Context) error { return AllToAll(ctx, c, dst, src) }
 	case "gather":
 		src = fill(get(count))
 		if me == root {
 			dst = get(n * count)
 		}
-		result(func(i int) T { return input[T](typ, i/count, i%count) })
+		result(func(i int) T { return data.at(i/count, i%count) })
 		tr.run = func(ctx context.Context) error { return Gather(ctx, c, dst, src, root) }
 	case "scatter":
 		if me == root {
 			src = fill(get(n * count))
 		}
 		dst = get(count)
-		result(func(i int) T { return input[T](typ, root, me*count+i) })
+		result(func(i int) T { return data.at(root, me*count+i) })
 		tr.run = func(ctx context.Context) error { return Scatter(ctx, c, dst, src, root) }
 	case "send/recv": // everybody sends to the next and receives from the one before
 		src, dst = fill(get(count)), get(count)
 		before := (me - 1 + n) % n
-		result(func(i int) T { return input[T](typ, before, i) })
+		result(func(i int) T { return data.at(before, i) })
 		tr.run = func(ctx context.Context) error {
 			var g Group
 			if err := Send(ctx, c, src, (me+1)%n, g.Add()); err != nil {
@@ -183,7 +177,7 @@ func newTrial[T reduce.Element](c *Comm, o order) (*trial, error) {
 			}
 			return p
 		}
-		result(func(i int) T { return input[T](typ, block(i), i-at(block(i))) })
+		result(func(i int) T { return data.at(block(i), i-at(block(i))) })
 		tr.run = func(ctx context.Context) error { return AllGatherV(ctx, c, dst, counts, src) }
 	case "reduce-scatter-v":
 		src, dst = fill(get(at(n))), get(counts[me])
@@ -204,7 +198,7 @@ func newTrial[T reduce.Element](c *Comm, o order) (*trial, error) {
 			for p := range me {
 				i += count + r + p
 			}
-			return input[T](typ, r, i)
+			return data.at(r, i)
 		})
 		tr.run = func(ctx context.Context) error { return AllToAllV(ctx, c, dst, recvs, src, sends) }
 	case "gather-v":
@@ -217,7 +211,7 @@ func newTrial[T reduce.Element](c *Comm, o order) (*trial, error) {
 			for i >= at(p+1) {
 				p++
 			}
-			return input[T](typ, p, i-at(p))
+			return data.at(p, i-at(p))
 		})
 		tr.run = func(ctx context.Context) error { return GatherV(ctx, c, dst, counts, src, root) }
 	case "scatter-v":
@@ -225,7 +219,7 @@ func newTrial[T reduce.Element](c *Comm, o order) (*trial, error) {
 			src = fill(get(at(n)))
 		}
 		dst = get(counts[me])
-		result(func(i int) T { return input[T](typ, root, at(me)+i) })
+		result(func(i int) T { return data.at(root, at(me)+i) })
 		tr.run = func(ctx context.Context) error { return ScatterV(ctx, c, dst, src, counts, root) }
 	default:
 		return nil, fmt.Errorf("no operation %q; known: %s", o.Op, strings.Join(trialOps, ", "))
