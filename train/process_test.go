@@ -43,6 +43,8 @@ type order struct {
 	Steps  int
 	// Rank Victim kills itself at call Call of step Step; -1: nobody does.
 	Victim, Step, Call int
+	// Rank Second kills itself at call SecondCall of the rebuilding; 0: nobody does.
+	Second, SecondCall int
 }
 
 // report is a line of a child's output.
@@ -77,6 +79,7 @@ func child(s string, w io.Writer) error {
 			return nil
 		})
 	}
+	second := c.Rank() == o.Second && o.Second > 0
 	out := json.NewEncoder(w)
 	for tr.Taken() < o.Steps {
 		if tr.Taken() < o.Step-1 {
@@ -93,10 +96,15 @@ func child(s string, w io.Writer) error {
 		if !errors.As(err, &failure) {
 			return err
 		}
-		if c, err = c.Shrink(ctx); err != nil {
-			return err
+		if second {
+			train.SetFault(tr, func(string) error {
+				if calls++; calls > o.SecondCall {
+					_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+				}
+				return nil
+			})
 		}
-		if err := tr.Rebuild(ctx, c); err != nil {
+		if c, err = tr.Recover(ctx, c); err != nil {
 			return err
 		}
 	}
@@ -143,7 +151,7 @@ func launch(t *testing.T, n int, o order, env ...string) []report {
 	}
 	var list []report
 	for r, cmd := range children {
-		if err := cmd.Wait(); err != nil && r != o.Victim {
+		if err := cmd.Wait(); err != nil && r != o.Victim && (r != o.Second || r == 0) {
 			t.Errorf("rank %d: %v: %s", r, err, strings.TrimSpace(errs[r].String()))
 		}
 		for dec := json.NewDecoder(&outs[r]); ; {
@@ -172,6 +180,26 @@ func TestProcesses(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// Another rank is killed while the others rebuild.
+func TestAKillWhileRebuilding(t *testing.T) {
+	want := play(t, tiny(), 1, 6)
+	for _, call := range []int{0, 1, 2, 4, 5} {
+		list := launch(t, 4, order{Steps: 6, Victim: 0, Step: 4, Call: 1, Second: 2, SecondCall: call})
+		last := 0
+		for _, r := range list {
+			if math.Abs(r.Loss-want.losses[r.Step-1]) > 5e-4 {
+				t.Errorf("call %d: %+v: loss of a single process is %v", call, r, want.losses[r.Step-1])
+			}
+			if r.Step == 6 && r.Size == 2 {
+				last++
+			}
+		}
+		if last != 2 {
+			t.Errorf("call %d: %d ranks of two took the last step", call, last)
+		}
 	}
 }
 
