@@ -3,6 +3,7 @@ package tcp
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"sync"
 	"testing"
@@ -18,6 +19,16 @@ func TestMain(m *testing.M) {
 	if os.Getenv("WEFT_TCP_BENCH") != "" {
 		benchChild()
 		return
+	}
+	if os.Getenv("WEFT_TCP_RANK") != "" {
+		if err := rankChild(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	if os.Getenv("WEFT_CONFORM_BODY") != "" {
+		os.Exit(conform.Main(m, bodies))
 	}
 	goleak.VerifyTestMain(m)
 }

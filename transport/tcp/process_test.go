@@ -1,0 +1,284 @@
+package tcp
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"os"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/weft-fabric/weft/transport"
+	"github.com/weft-fabric/weft/transport/conform"
+	"github.com/weft-fabric/weft/transport/meet"
+	"github.com/weft-fabric/weft/transport/tcp/nslab"
+)
+
+// rankChild is a rank in a process of its own. It goes round a ring with the
+// others, with messages of several pieces whose bytes it checks, until rank 0
+// says that it is enough; rank 0 reads that from its standard input. It tells
+// its rounds and, at the end, its counters.
+func rankChild() error {
+	rank, _ := strconv.Atoi(os.Getenv("RANK"))
+	size, _ := strconv.Atoi(os.Getenv("WORLD_SIZE"))
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	room, err := meet.Join(ctx, meet.Config{Addr: os.Getenv("WEFT_TCP_RANK"), Rank: rank, Size: size, Token: "t"})
+	if err != nil {
+		return err
+	}
+	defer room.Close()
+	e, err := Open(ctx, Config{Rank: rank, Size: size, Gather: room.Gather, Token: "t", AllRails: true, Streams: 1})
+	if err != nil {
+		return err
+	}
+	defer e.Close()
+	members := make([]int, size)
+	for i := range members {
+		members[i] = i
+	}
+	p, err := e.Port(1, 1, members)
+	if err != nil {
+		return err
+	}
+	var enough atomic.Bool
+	go func() {
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		enough.Store(true)
+	}()
+	stop := func() error { return ctx.Err() }
+	right, left := (rank+1)%size, (rank+size-1)%size
+	const n = 5*pieceSize + 1001
+	out, in, want := make([]byte, n), make([]byte, n), make([]byte, n)
+	for k := uint64(1); ; k++ {
+		p.Begin(&transport.Call{Epoch: 1, Comm: 1, Seq: k, Root: -1}, stop)
+		word := []byte{0}
+		if rank == 0 {
+			if enough.Load() {
+				word[0] = 1
+			}
+			for r := 1; r < size; r++ {
+				if err := p.Send(r, 1, word); err != nil {
+					return fmt.Errorf("round %d: %w", k, err)
+				}
+			}
+		} else if err := p.Recv(0, 1, word); err != nil {
+			return fmt.Errorf("round %d: %w", k, err)
+		}
+		if word[0] == 1 {
+			break
+		}
+		for i := range out {
+			out[i], want[i] = byte(i>>8)+byte(k)*byte(2*rank+1), byte(i>>8)+byte(k)*byte(2*left+1)
+		}
+		p.Expect(left, 0, in)
+		if err := p.Send(right, 0, out); err != nil {
+			return fmt.Errorf("round %d: %w", k, err)
+		}
+		if err := p.Recv(left, 0, in); err != nil {
+			return fmt.Errorf("round %d: %w", k, err)
+		}
+		if !bytes.Equal(in, want) {
+			return fmt.Errorf("round %d: wrong bytes", k)
+		}
+		if rank == 0 {
+			fmt.Printf("round %d\n", k)
+		}
+	}
+	b, err := json.Marshal(e.Counters())
+	fmt.Printf("counters %s\n", b)
+	return errors.Join(err, p.Close())
+}
+
+// labRank is one of the processes.
+type labRank struct {
+	cmd   *exec.Cmd
+	in    io.WriteCloser
+	lines *bufio.Scanner
+	err   bytes.Buffer
+}
+
+// next waits for a line that begins with a word, and gives the rest.
+func (r *labRank) next(t *testing.T, word string) string {
+	t.Helper()
+	for r.lines.Scan() {
+		if rest, ok := strings.CutPrefix(r.lines.Text(), word+" "); ok {
+			return rest
+		}
+	}
+	_ = r.cmd.Wait()
+	t.Fatalf("a rank ended without %q: %s", word, r.err.String())
+	return ""
+}
+
+// TestRails runs three hosts with two rails each: both carry, and when a cable
+// is pulled in the middle of the run the rest goes over the other.
+func TestRails(t *testing.T) {
+	const hosts = 3
+	lab := nslab.New(t, hosts, 2)
+	ranks := make([]*labRank, hosts)
+	for i := range ranks {
+		r := &labRank{cmd: exec.Command(os.Args[0])}
+		r.cmd.Env = append(os.Environ(), "WEFT_TCP_RANK="+netip.AddrPortFrom(nslab.Addr(0, 1), 29500).String(),
+			fmt.Sprint("RANK=", i), fmt.Sprint("WORLD_SIZE=", hosts))
+		r.cmd.Stderr = &r.err
+		out, err := r.cmd.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.in, err = r.cmd.StdinPipe(); err != nil {
+			t.Fatal(err)
+		}
+		r.lines = bufio.NewScanner(out)
+		if err := lab.Do(i, r.cmd.Start); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = r.cmd.Process.Kill(); _ = r.cmd.Wait() })
+		ranks[i] = r
+	}
+	rounds := func(n int) {
+		for range n {
+			ranks[0].next(t, "round")
+		}
+	}
+	rounds(10)
+	for rail := range 2 {
+		if sent, _, err := lab.Bytes(1, rail); err != nil || sent < 5*pieceSize {
+			t.Errorf("rail %d of host 1 carried %d bytes before the cut: %v", rail, sent, err)
+		}
+	}
+	if err := lab.Cut(1, 0); err != nil {
+		t.Fatal(err)
+	}
+	rounds(20)
+	ranks[0].in.Close()
+	var lost, resent uint64
+	for i, r := range ranks {
+		var cs []transport.Counter
+		if err := json.Unmarshal([]byte(r.next(t, "counters")), &cs); err != nil {
+			t.Fatal(err)
+		}
+		get := func(name string) uint64 {
+			k := slices.IndexFunc(cs, func(c transport.Counter) bool { return c.Name == name })
+			if k < 0 {
+				t.Fatalf("no counter %s in %v", name, cs)
+			}
+			return cs[k].Value
+		}
+		lost += get("paths.lost")
+		resent += get("pieces.resent")
+		for rail := range 2 {
+			if n := get("rail." + nslab.Rail(rail) + ".sent.bytes"); n == 0 {
+				t.Errorf("rank %d sent nothing on rail %d", i, rail)
+			}
+		}
+		r.in.Close()
+		if err := r.cmd.Wait(); err != nil {
+			t.Errorf("rank %d: %v: %s", i, err, r.err.String())
+		}
+	}
+	if lost == 0 || resent == 0 {
+		t.Errorf("%d paths lost and %d pieces sent again after a cut in mid-run", lost, resent)
+	}
+}
+
+// bodies are what ranks do in the processes that conform starts.
+var bodies = map[string]conform.Body{
+	// A scenario of the suite.
+	"scenario": func(c *conform.Child) error {
+		s, err := conform.Find(c.Args[0])
+		if err != nil {
+			return err
+		}
+		e, err := Open(context.Background(), Config{Rank: c.Rank, Size: c.Size, Gather: c.Gather, Token: "t"})
+		if err != nil {
+			return err
+		}
+		defer e.Close()
+		return s.Run(e)
+	},
+	// Waits for rank 2, which is killed.
+	"victim": func(c *conform.Child) error {
+		streams, _ := strconv.Atoi(c.Args[0])
+		e, err := Open(context.Background(), Config{Rank: c.Rank, Size: c.Size, Gather: c.Gather, Token: "t", Streams: streams})
+		if err != nil {
+			return err
+		}
+		defer e.Close()
+		p, err := e.Port(1, 1, []int{0, 1, 2})
+		if err != nil {
+			return err
+		}
+		p.Begin(&transport.Call{Epoch: 1, Comm: 1, Seq: 1, Root: -1}, patience())
+		if err := c.Say([]byte("ready")); err != nil {
+			return err
+		}
+		err = p.Recv(2, 0, make([]byte, 1<<20))
+		var gone *transport.Gone
+		if !errors.As(err, &gone) || gone.Rank != 2 || e.Alive(2) == nil {
+			return fmt.Errorf("got %v, want that rank 2 is gone", err)
+		}
+		return c.Say(fmt.Appendf(nil, "%d", time.Now().UnixNano()))
+	},
+}
+
+// TestProcesses runs scenarios between processes.
+func TestProcesses(t *testing.T) {
+	for _, name := range []string{"order", "channels", "all to all", "different calls", "fetch and add"} {
+		t.Run(name, func(t *testing.T) {
+			s, err := conform.Find(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			c := conform.Spawn(t, s.Ranks, "scenario", name)
+			for range 2 {
+				if err := c.Gather(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := c.Wait(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// TestKilled kills a rank for which the others wait.
+func TestKilled(t *testing.T) {
+	for _, streams := range []string{"1", "2"} {
+		c := conform.Spawn(t, 3, "victim", streams)
+		for range 2 {
+			if err := c.Gather(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for r := range 3 {
+			if _, err := c.Hear(r); err != nil {
+				t.Fatal(err)
+			}
+		}
+		start := time.Now()
+		c.Kill(2)
+		for r := range 2 {
+			b, err := c.Hear(r)
+			if err != nil {
+				t.Fatal(err, c.Wait())
+			}
+			at, _ := strconv.ParseInt(string(b), 10, 64)
+			t.Logf("with %s streams rank %d noticed after %s", streams, r, time.Unix(0, at).Sub(start).Round(10*time.Microsecond))
+		}
+		if err := c.Wait(); err != nil {
+			t.Error(err)
+		}
+	}
+}
