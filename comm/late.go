@@ -46,6 +46,10 @@ func (c *Comm) late() *Failure {
 		case call.Seq < o.call.Seq:
 			f.Report = append(f.Report, fmt.Sprintf("rank %d: last entered operation %d (%s)%s%s", i, call.Seq, &call, c.ago(i, began), state))
 			missing = append(missing, i)
+			if mine, _, known := boards[c.rank].callOf(call.Seq); known && signature(&call) != signature(&mine) && f.Kind != Mismatch {
+				f.Kind, f.Err = Mismatch, &transport.Mismatch{Rank: c.rank, Peer: i, Mine: mine, Theirs: call}
+				f.Culprits = sorted(c.rank, i)
+			}
 		case call.Seq == o.call.Seq && signature(&call) != o.sig:
 			f.Report = append(f.Report, fmt.Sprintf("rank %d: entered operation %d as %s%s%s", i, call.Seq, &call, c.ago(i, began), state))
 			if f.Kind != Mismatch {
@@ -66,6 +70,9 @@ func (c *Comm) late() *Failure {
 	}
 	if f.Kind == Mismatch {
 		return f
+	}
+	if said := c.heard(); said != nil {
+		return said // somebody found out more meanwhile
 	}
 	if a, b := c.crossed(boards, missing); a >= 0 {
 		f.Kind, f.Culprits = Mismatch, sorted(a, b)

@@ -347,8 +347,10 @@ func exerciseV[T reduce.Element](c *Comm, seed uint64, root int, registered bool
 	return mem.free()
 }
 
-func everyType(c *Comm, op reduce.Op, count, root int, registered, inPlace bool) error {
-	for _, do := range []func() error{
+// everyType runs an operation on every type. Sums of numbers of 8 bits are only
+// exact in the canonical order, so they are left out in others.
+func everyType(c *Comm, op reduce.Op, count, root int, registered, inPlace, canonical bool) error {
+	types := []func() error{
 		func() error { return exercise[int8](c, op, count, root, registered, inPlace) },
 		func() error { return exercise[uint8](c, op, count, root, registered, inPlace) },
 		func() error { return exercise[int16](c, op, count, root, registered, inPlace) },
@@ -363,7 +365,11 @@ func everyType(c *Comm, op reduce.Op, count, root int, registered, inPlace bool)
 		func() error { return exercise[float64](c, op, count, root, registered, inPlace) },
 		func() error { return exercise[reduce.E4M3](c, op, count, root, registered, inPlace) },
 		func() error { return exercise[reduce.E5M2](c, op, count, root, registered, inPlace) },
-	} {
+	}
+	if !canonical && op != Min && op != Max {
+		types = types[:len(types)-2]
+	}
+	for _, do := range types {
 		if err := do(); err != nil {
 			return err
 		}
@@ -378,7 +384,7 @@ func TestEveryOperationTypeAndReduction(t *testing.T) {
 		if testing.Short() && n > 4 {
 			break
 		}
-		each(t, n, Config{Timeout: 10 * time.Second}, func(c *Comm) error {
+		each(t, n, Config{Timeout: 10 * time.Second, Canonical: true}, func(c *Comm) error {
 			for k, op := range reduce.Ops() {
 				if op == reduce.PreMulSum {
 					continue
@@ -391,7 +397,7 @@ func TestEveryOperationTypeAndReduction(t *testing.T) {
 						}
 						continue
 					}
-					if err := everyType(c, op, count, (n+k)%n, k%2 == 0, inPlace); err != nil {
+					if err := everyType(c, op, count, (n+k)%n, k%2 == 0, inPlace, true); err != nil {
 						return err
 					}
 				}

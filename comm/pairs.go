@@ -183,7 +183,7 @@ func (p *pairs) message(ctx context.Context, peer int, what string, t *turns, op
 		err := do()
 		p.mu.Lock()
 		p.active = slices.DeleteFunc(p.active, func(x *pair) bool { return x == a })
-		if len(p.active) == 0 {
+		if len(p.active) == 0 && err == nil { // after a failure, others may ask what this rank waited for
 			p.show()
 		}
 		p.mu.Unlock()

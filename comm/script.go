@@ -262,11 +262,22 @@ func (c *Comm) space(o *op, s *script) *space {
 		sp.padded = least != sp.stride
 	}
 	scaled := o.red == reduce.PreMulSum
+	// Ranks that are not the root pass on what they do not keep.
+	none := len(o.in) == 0
+	if n := o.shape.bytes(o.call.Op, sched.In, c.rank, len(c.members)); none && n > 0 {
+		sp.in = c.stages.scratch(useIn, n)
+	}
+	if n := o.shape.bytes(o.call.Op, sched.Out, c.rank, len(c.members)); len(o.out) == 0 && n > 0 && o.shapes == nil {
+		sp.out = c.stages.scratch(useOut, n)
+	}
 	switch {
 	case sp.padded:
 		sp.in = c.stages.scratch(useIn, chunks*sp.stride)
 		sp.out = c.stages.scratch(useOut, p.NumChunks(sched.Out)*sp.stride)
 		for k := range chunks {
+			if none {
+				break
+			}
 			lo, hi := o.shape.span(o.call.Op, sched.In, c.rank, k)
 			dst := sp.in[k*sp.stride:][:sp.stride]
 			if scaled {

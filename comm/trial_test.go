@@ -42,7 +42,7 @@ func newTrialOf(c *Comm, o order) (*trial, error) {
 	return nil, fmt.Errorf("no trial of type %s", o.Type)
 }
 
-func newTrial[T reduce.Element](c *Comm, o order) (*trial, error) {
+func newTrial[T reduce.Element](c *Comm, o order, opts ...Option) (*trial, error) {
 	n, me, count, root := c.Size(), c.Rank(), o.Count, o.Root%c.Size()
 	tr := &trial{free: func() {}}
 	var failed error
@@ -98,14 +98,14 @@ func newTrial[T reduce.Element](c *Comm, o order) (*trial, error) {
 			dst = get(count)
 		}
 		result(folded)
-		tr.run = func(ctx context.Context) error { return AllReduceTo(ctx, c, dst, src, Sum) }
+		tr.run = func(ctx context.Context) error { return AllReduceTo(ctx, c, dst, src, Sum, opts...) }
 	case "reduce-scatter":
 		src = fill(get(n * count))
 		if dst = src[me*count:][:count]; !o.InPlace {
 			dst = get(count)
 		}
 		result(func(i int) T { return folded(me*count + i) })
-		tr.run = func(ctx context.Context) error { return ReduceScatter(ctx, c, dst, src, Sum) }
+		tr.run = func(ctx context.Context) error { return ReduceScatter(ctx, c, dst, src, Sum, opts...) }
 	case "all-gather":
 		dst = get(n * count)
 		if src = dst[me*count:][:count]; !o.InPlace {
@@ -113,14 +113,14 @@ func newTrial[T reduce.Element](c *Comm, o order) (*trial, error) {
 		}
 		fill(src)
 		result(func(i int) T { return data.at(i/count, i%count) })
-		tr.run = func(ctx context.Context) error { return AllGather(ctx, c, dst, src) }
+		tr.run = func(ctx context.Context) error { return AllGather(ctx, c, dst, src, opts...) }
 	case "broadcast":
 		dst = fill(get(count))
 		if me == root {
 			src = dst
 		}
 		result(func(i int) T { return data.at(root, i) })
-		tr.run = func(ctx context.Context) error { return Broadcast(ctx, c, dst, root) }
+		tr.run = func(ctx context.Context) error { return Broadcast(ctx, c, dst, root, opts...) }
 	case "reduce":
 		src = fill(get(count))
 		if me == root {
@@ -129,28 +129,28 @@ func newTrial[T reduce.Element](c *Comm, o order) (*trial, error) {
 			}
 		}
 		result(folded)
-		tr.run = func(ctx context.Context) error { return Reduce(ctx, c, dst, src, Sum, root) }
+		tr.run = func(ctx context.Context) error { return Reduce(ctx, c, dst, src, Sum, root, opts...) }
 	case "all-to-all":
 		src = fill(get(n * count))
 		if dst = src; !o.InPlace {
 			dst = get(n * count)
 		}
 		result(func(i int) T { return data.at(i/count, me*count+i%count) })
-		tr.run = func(ctx context.Context) error { return AllToAll(ctx, c, dst, src) }
+		tr.run = func(ctx context.Context) error { return AllToAll(ctx, c, dst, src, opts...) }
 	case "gather":
 		src = fill(get(count))
 		if me == root {
 			dst = get(n * count)
 		}
 		result(func(i int) T { return data.at(i/count, i%count) })
-		tr.run = func(ctx context.Context) error { return Gather(ctx, c, dst, src, root) }
+		tr.run = func(ctx context.Context) error { return Gather(ctx, c, dst, src, root, opts...) }
 	case "scatter":
 		if me == root {
 			src = fill(get(n * count))
 		}
 		dst = get(count)
 		result(func(i int) T { return data.at(root, me*count+i) })
-		tr.run = func(ctx context.Context) error { return Scatter(ctx, c, dst, src, root) }
+		tr.run = func(ctx context.Context) error { return Scatter(ctx, c, dst, src, root, opts...) }
 	case "send/recv": // everybody sends to the next and receives from the one before
 		src, dst = fill(get(count)), get(count)
 		before := (me - 1 + n) % n
@@ -167,7 +167,7 @@ func newTrial[T reduce.Element](c *Comm, o order) (*trial, error) {
 		}
 	case "barrier":
 		result(own)
-		tr.run = func(ctx context.Context) error { return Barrier(ctx, c) }
+		tr.run = func(ctx context.Context) error { return Barrier(ctx, c, opts...) }
 	case "all-gather-v":
 		src, dst = fill(get(counts[me])), get(at(n))
 		block := func(i int) int {
