@@ -55,6 +55,7 @@ type op struct {
 // key is what the choice of a program depends on.
 type key struct {
 	op      sched.Collective
+	blocks  bool // of different lengths
 	root    int
 	bytes   int64
 	program *sched.Program
@@ -121,7 +122,7 @@ func (c *Comm) find(r *request, want *sched.Program) (*ready, error) {
 	if r.variant == transport.AllToAllV {
 		bytes = 0 // ranks differ in it, and must not differ in the program
 	}
-	k := key{r.op, max(r.root, 0), bytes, want}
+	k := key{r.op, r.counts != nil, max(r.root, 0), bytes, want}
 	if last := c.recent[r.op&7]; last != nil && last.key == k {
 		return last, nil
 	}
