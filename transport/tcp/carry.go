@@ -138,6 +138,14 @@ func (pr *peer) owe(s *stream, bytes int, now bool) {
 		pr.mu.Unlock()
 		return
 	}
+	pr.mu.Unlock()
+	pr.acknowledge(s)
+}
+
+// acknowledge tells what has come, over a stream if it is not lost.
+func (pr *peer) acknowledge(s *stream) {
+	pr.mu.Lock()
+	c := &pr.carrier
 	c.debt, c.owed = 0, 0
 	o := &outbound{h: header{kind: kindAck}}
 	// The pieces after the first that is missing, as a map of bits.
@@ -152,12 +160,33 @@ func (pr *peer) owe(s *stream, bytes int, now bool) {
 	o.h.ack = c.cum
 	pr.mu.Unlock()
 	if s.lost.Load() {
-		if ss := pr.all(); len(ss) > 0 {
-			s = ss[0]
+		ss := pr.all()
+		if len(ss) == 0 {
+			return
 		}
+		s = ss[0]
 	}
 	s.post(o)
 	s.write()
+}
+
+// control sends a frame without a piece, over the first stream; to a peer with
+// several it is numbered, so that it arrives though the stream may break.
+func (pr *peer) control(o *outbound) {
+	if !pr.numbered {
+		if ss := pr.all(); len(ss) > 0 {
+			ss[0].post(o)
+			ss[0].write()
+		}
+		return
+	}
+	pr.mu.Lock()
+	s := pr.lightest()
+	pr.number(o, s, true, nil)
+	pr.mu.Unlock()
+	if s != nil {
+		s.write()
+	}
 }
 
 // acked takes an acknowledgement.
@@ -466,6 +495,7 @@ func (pr *peer) lose(s *stream, why error) {
 				e.later(func() { pr.lastHope(text) })
 			}
 			pr.feed()
+			pr.acknowledge(s) // what was told over the stream may not have come
 			if e.dials(e.cfg.Rank, pr.rank) {
 				pr.redial(s.rail, s.number)
 			}
@@ -558,7 +588,6 @@ func (pr *peer) redial(rail, number int) {
 		if err == nil {
 			if e.add(conn, pr, rail, number) == nil {
 				e.count.dialed.Add(1)
-				pr.feed()
 				return
 			}
 			conn.Close()
@@ -589,14 +618,16 @@ func (e *Endpoint) watchHealth() {
 					limit = giveUpLast
 				}
 				if n := s.unanswered(); n >= limit {
-					s.fail(fmt.Errorf("%d retransmissions without an answer", n))
+					s.fail(fmt.Errorf("%d packets in a row without an answer", n))
 				}
 			}
 		}
 	}
 }
 
-// unanswered is how often the oldest packet was sent again.
+// unanswered is how often the oldest packet was sent again, or the peer's window
+// was asked for (also where nothing leaves the host any more); an answer of any
+// kind sets it back to zero.
 func (s *stream) unanswered() uint8 {
 	if s.conn != nil || s.lost.Load() {
 		return 0
@@ -607,8 +638,8 @@ func (s *stream) unanswered() uint8 {
 		return 0
 	}
 	info, err := unix.GetsockoptTCPInfo(s.fd, unix.IPPROTO_TCP, unix.TCP_INFO)
-	if err != nil || info.Unacked == 0 {
+	if err != nil {
 		return 0
 	}
-	return info.Retransmits
+	return max(info.Retransmits, info.Probes)
 }

@@ -51,12 +51,7 @@ func (p *port) repay(s *slot) {
 	if p.owed[s.from] < creditLimit/4 {
 		return
 	}
-	ss := p.e.peers[s.from].all()
-	if len(ss) == 0 {
-		return
-	}
-	ss[0].post(&outbound{h: header{kind: kindCredit, total: uint64(p.owed[s.from])}, call: p.enc})
-	ss[0].write()
+	p.e.peers[s.from].control(&outbound{h: header{kind: kindCredit, total: uint64(p.owed[s.from])}, call: p.enc})
 	p.owed[s.from] = 0
 }
 

@@ -253,6 +253,24 @@ func (e *Endpoint) add(conn net.Conn, pr *peer, rail, number int) error {
 			return err
 		}
 	}
+	if err := e.join(s); err != nil {
+		return err
+	}
+	if pr.numbered {
+		// What found no stream, and what was told over one that broke.
+		pr.feed()
+		pr.acknowledge(s)
+	}
+	select {
+	case e.arrive <- struct{}{}:
+	default:
+	}
+	return nil
+}
+
+// join makes a stream one of its peer's.
+func (e *Endpoint) join(s *stream) error {
+	pr := s.peer
 	pr.mu.Lock()
 	defer pr.mu.Unlock()
 	if e.closed.Load() || pr.alive() != nil {
@@ -267,14 +285,9 @@ func (e *Endpoint) add(conn net.Conn, pr *peer, rail, number int) error {
 	if s.conn != nil {
 		e.wg.Go(s.readSecure)
 		e.wg.Go(s.writeSecure)
-	} else if err := e.watch(s); err != nil {
-		return err
+		return nil
 	}
-	select {
-	case e.arrive <- struct{}{}:
-	default:
-	}
-	return nil
+	return e.watch(s)
 }
 
 // tuneSocket sets what a stream needs. The sizes of the buffers are the

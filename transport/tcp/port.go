@@ -182,9 +182,8 @@ func (p *port) disagree(rank int, call *[transport.CallSize]byte, tell bool) {
 	m := &transport.Mismatch{Rank: p.rank, Peer: rank, Mine: p.call}
 	m.Theirs.Get(call[:])
 	p.failed(m)
-	if ss := p.e.peers[p.members[rank]].all(); tell && len(ss) > 0 {
-		ss[0].post(&outbound{h: header{kind: kindCall}, call: p.enc})
-		ss[0].write()
+	if tell {
+		p.e.peers[p.members[rank]].control(&outbound{h: header{kind: kindCall}, call: p.enc})
 	}
 }
 

@@ -243,26 +243,8 @@ func (s *stream) begin(call *[transport.CallSize]byte, eager bool) (bool, error)
 	if c.h.ack > 0 || c.h.kind == kindAck {
 		s.peer.acked(&c.h)
 	}
-	switch c.h.kind {
-	case kindBye:
-		s.peer.bye.Store(true)
-		return true, nil
-	case kindAck:
-		return true, nil
-	case kindCredit:
-		if p := s.e.portOf(s, call); p != nil {
-			p.repaid(s.peer.rank, int64(c.h.total))
-		}
-		return true, nil
-	case kindCall:
-		if p := s.e.portOf(s, call); p != nil {
-			p.mu.Lock()
-			_, why := p.find(s.peer.rank, call, &c.h)
-			p.mu.Unlock()
-			if why != nil {
-				why.Add(1)
-			}
-		}
+	if c.h.kind != kindData {
+		s.control(call)
 		return true, nil
 	}
 	c.slot, c.mode, c.left, c.crc, c.chunk = nil, modeDrop, c.h.length, 0, 0
@@ -281,6 +263,35 @@ func (s *stream) begin(call *[transport.CallSize]byte, eager bool) (bool, error)
 	}
 	c.on = true
 	return true, nil
+}
+
+// control takes a frame without a piece.
+func (s *stream) control(call *[transport.CallSize]byte) {
+	h := &s.cur.h
+	if h.piece > 0 {
+		if !s.peer.claim(h.piece) {
+			s.e.count.again.Add(1)
+			return
+		}
+		defer s.peer.owe(s, 0, false)
+	}
+	switch h.kind {
+	case kindBye:
+		s.peer.bye.Store(true)
+	case kindCredit:
+		if p := s.e.portOf(s, call); p != nil {
+			p.repaid(s.peer.rank, int64(h.total))
+		}
+	case kindCall:
+		if p := s.e.portOf(s, call); p != nil {
+			p.mu.Lock()
+			_, why := p.find(s.peer.rank, call, h)
+			p.mu.Unlock()
+			if why != nil {
+				why.Add(1)
+			}
+		}
+	}
 }
 
 // finish ends the piece under way.
