@@ -73,6 +73,7 @@ func (c *Comm) runShared(o *op) error {
 			return err
 		}
 	}
+	c.waiter.Settle()
 	v := &c.views[c.rank]
 	modes |= v.mode & (overlaid | once)
 	if in := v.mode & inMask; in == inPlain {
@@ -172,7 +173,7 @@ func (c *Comm) enter(o *op, f *flat) error {
 	*line.word(wordSig) = o.sig
 	*line.word(wordMode) = mode
 	mine.setCall(&o.call, o.began)
-	line.flag().Post(seq)
+	line.flag().Raise(seq, c.waiter)
 	return nil
 }
 

@@ -35,3 +35,10 @@ yes:
 no:
 	MOVB $0, ret+32(FP)
 	RET
+
+// func store(value *uint64, v uint64)
+TEXT ·store(SB), NOSPLIT, $0-16
+	MOVQ value+0(FP), AX
+	MOVQ v+8(FP), BX
+	MOVQ BX, (AX)
+	RET

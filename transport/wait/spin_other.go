@@ -16,3 +16,5 @@ func spin(a *atomic.Uint64, v uint64, n int) bool {
 	}
 	return false
 }
+
+func release(a *atomic.Uint64, v uint64) { a.Store(v) }
