@@ -203,13 +203,27 @@ func (w *typed[T]) call(ctx context.Context, inPlace bool) error {
 	case o.Collective == sched.Scatter:
 		return comm.Scatter(ctx, c, dst, src, root, w.opts...)
 	case o.Collective == sched.SendRecv:
-		n := c.Size()
-		var g comm.Group
-		send := comm.Send(ctx, c, src, (c.Rank()+1)%n, g.Add())
-		recv := comm.Recv(ctx, c, dst, (c.Rank()+n-1)%n, g.Add())
-		return errors.Join(send, recv, g.Wait())
+		return w.exchange(ctx, src, dst)
 	}
 	return comm.Barrier(ctx, c, w.opts...)
+}
+
+// exchange sends to the next rank and receives from the one before. Ranks send
+// first and receive first in turn, so that no goroutine is needed for doing both;
+// a rank alone sends to itself, which takes one.
+func (w *typed[T]) exchange(ctx context.Context, src, dst []T) error {
+	c, n := w.c, w.c.Size()
+	next, before := (c.Rank()+1)%n, (c.Rank()+n-1)%n
+	switch {
+	case n == 1:
+		var g comm.Group
+		send := comm.Send(ctx, c, src, next, g.Add())
+		recv := comm.Recv(ctx, c, dst, before, g.Add())
+		return errors.Join(send, recv, g.Wait())
+	case c.Rank()%2 == 0:
+		return errors.Join(comm.Send(ctx, c, src, next), comm.Recv(ctx, c, dst, before))
+	}
+	return errors.Join(comm.Recv(ctx, c, dst, before), comm.Send(ctx, c, src, next))
 }
 
 // received are the lengths that this rank gets in all-to-all-v: every rank sends

@@ -151,6 +151,35 @@ static void broadcast_slot(struct peer *p) {
   memcpy(p->out, slot(v, 0), p->count * sizeof(float));
   post(&sync_page->left[p->rank], v);
 }
+// Every rank adds a slice and stores it at the root.
+static void reduce(struct peer *p) {
+  uint64_t v = ++turn;
+  size_t from = p->count * (size_t)p->rank / (size_t)p->n, to = p->count * (size_t)(p->rank + 1) / (size_t)p->n;
+  meet(p, sync_page->arrived, v);
+  add(&outs[p->root], 1, from, ins, p->n, from, to - from);
+  meet(p, sync_page->left, v);
+}
+static void gather(struct peer *p) {
+  uint64_t v = ++turn;
+  meet(p, sync_page->arrived, v);
+  memcpy(outs[p->root] + (size_t)p->rank * p->block, p->in, p->block * sizeof(float));
+  meet(p, sync_page->left, v);
+}
+static void scatter(struct peer *p) {
+  uint64_t v = ++turn;
+  meet(p, sync_page->arrived, v);
+  memcpy(p->out, ins[p->root] + (size_t)p->rank * p->block, p->block * sizeof(float));
+  meet(p, sync_page->left, v);
+}
+static void send_recv(struct peer *p) {
+  uint64_t v = ++turn;
+  int before = (p->rank + p->n - 1) % p->n;
+  post(&sync_page->arrived[p->rank], v);
+  wait_for(&sync_page->arrived[before], v);
+  memcpy(p->out, ins[before], p->count * sizeof(float));
+  post(&sync_page->left[p->rank], v);
+  wait_for(&sync_page->left[(p->rank + 1) % p->n], v);
+}
 static void barrier(struct peer *p) { meet(p, sync_page->arrived, ++turn); }
 
 // together is a barrier of its own, so that it disturbs no operation's flags.
@@ -173,6 +202,10 @@ static peer_call choose(struct peer *p, const char **why) {
   if (peer_is(p, "reduce-scatter")) return reduce_scatter;
   if (peer_is(p, "all-gather")) return all_gather;
   if (peer_is(p, "all-to-all")) return all_to_all;
+  if (peer_is(p, "reduce")) return reduce;
+  if (peer_is(p, "gather")) return gather;
+  if (peer_is(p, "scatter")) return scatter;
+  if (peer_is(p, "send-recv")) return send_recv;
   if (peer_is(p, "barrier")) return barrier;
   *why = "not written for this operation, or too large for a slot";
   return NULL;
