@@ -326,7 +326,7 @@ func (s *slot) isDead() bool {
 func (s *stream) forget() {
 	c := &s.cur
 	if c.mode == modeTake {
-		takes.Put(c.into)
+		takes.put(c.into)
 	}
 	slot, part, mode := c.slot, c.part, c.mode
 	c.slot, c.part, c.into, c.mode = nil, nil, nil, modeDrop

@@ -110,6 +110,13 @@ func lookAround() (*facts, error) {
 	return f, nil
 }
 
+// railCounters gives rails their counters.
+func railCounters(rails []rail) {
+	for i := range rails {
+		rails[i].sent, rails[i].received = new(atomic.Uint64), new(atomic.Uint64)
+	}
+}
+
 func (r *rail) prefix() netip.Prefix { return netip.PrefixFrom(r.addr, r.bits).Masked() }
 
 // choose picks the interfaces of this rank.
@@ -118,8 +125,8 @@ func choose(cfg *Config, all []facts) ([]rail, error) {
 	out := []rail{}
 	add := func(r rail) {
 		if !slices.ContainsFunc(out, func(o rail) bool { return o.addr == r.addr }) {
-			r.sent, r.received = new(atomic.Uint64), new(atomic.Uint64)
 			out = append(out, r)
+			railCounters(out[len(out)-1:])
 		}
 	}
 	together := !slices.ContainsFunc(all, func(f facts) bool { return f.space != mine.space })

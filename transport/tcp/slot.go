@@ -61,19 +61,45 @@ func alignedBytes(n int) []byte {
 	return b[k : k+n : k+n]
 }
 
-var partPool = sync.Pool{New: func() any { return alignedBytes(pieceSize) }}
+// store keeps memory of one size for further use.
+type store struct {
+	size, most int
+	mu         sync.Mutex
+	free       [][]byte
+}
 
-// newPart is memory for a piece; long ones are used again.
+func (s *store) get() []byte {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if n := len(s.free); n > 0 {
+		b := s.free[n-1]
+		s.free = s.free[:n-1]
+		return b
+	}
+	return alignedBytes(s.size)
+}
+
+func (s *store) put(b []byte) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.free) < s.most {
+		s.free = append(s.free, b[:s.size])
+	}
+}
+
+var pieces = store{size: pieceSize, most: 64}
+
+// newPart is memory for a piece; that of long ones is used again.
 func newPart(n int) []byte {
 	if n > pieceSize/8 {
-		return partPool.Get().([]byte)[:n]
+		return pieces.get()[:n]
 	}
 	return make([]byte, n)
 }
 
 func freePart(b []byte) {
 	if cap(b) == pieceSize {
-		partPool.Put(b[:pieceSize])
+		pieces.put(b)
 	}
 }
 

@@ -92,7 +92,7 @@ const (
 // enough to stay in the L2 cache until it is added.
 const takeSize = 128 << 10
 
-var takes = sync.Pool{New: func() any { return alignedBytes(takeSize) }}
+var takes = store{size: takeSize, most: 16}
 
 // read takes what has come, up to a budget of bytes so that writing has its
 // turn, and says whether anything did. eager readers also take what nobody
@@ -259,7 +259,7 @@ func (s *stream) begin(call *[transport.CallSize]byte, eager bool) (bool, error)
 		return false, nil
 	}
 	if c.mode == modeTake {
-		c.into = takes.Get().([]byte)
+		c.into = takes.get()
 	}
 	c.on = true
 	return true, nil
@@ -299,7 +299,7 @@ func (s *stream) finish() {
 	c := &s.cur
 	c.on = false
 	if c.mode == modeTake {
-		takes.Put(c.into)
+		takes.put(c.into)
 	}
 	slot, part := c.slot, c.part
 	c.slot, c.into, c.part = nil, nil, nil

@@ -1,0 +1,254 @@
+package tcp
+
+import (
+	"bytes"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/binary"
+	"errors"
+	"math/big"
+	"net"
+	"net/netip"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/weft-fabric/weft/transport"
+	"github.com/weft-fabric/weft/transport/auth"
+)
+
+// exchange sends messages both ways between two endpoints and checks them.
+func exchange(es []*Endpoint, comm uint32, sizes []int, between func()) error {
+	errs := make([]error, 2)
+	var wg sync.WaitGroup
+	for rank, e := range es {
+		wg.Go(func() {
+			errs[rank] = func() error {
+				p, err := e.Port(comm, 1, []int{0, 1})
+				if err != nil {
+					return err
+				}
+				defer p.Close()
+				for k, n := range sizes {
+					p.Begin(&transport.Call{Epoch: 1, Comm: comm, Seq: uint64(k + 1), Root: -1}, patience())
+					out, in, want := make([]byte, n), make([]byte, n), make([]byte, n)
+					fillRandom(out, uint64(2*k+rank))
+					fillRandom(want, uint64(2*k+1-rank))
+					p.Expect(1-rank, 0, in)
+					if rank == 0 && between != nil {
+						between()
+					}
+					if err := p.Send(1-rank, 0, out); err != nil {
+						return err
+					}
+					if err := p.Recv(1-rank, 0, in); err != nil {
+						return err
+					}
+					if !bytes.Equal(in, want) {
+						return errors.New("wrong bytes")
+					}
+				}
+				// Nobody leaves before the other has everything.
+				p.Begin(&transport.Call{Epoch: 1, Comm: comm, Seq: 1 << 40, Root: -1}, patience())
+				if err := p.Send(1-rank, 0, nil); err != nil {
+					return err
+				}
+				return p.Recv(1-rank, 0, nil)
+			}()
+		})
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+// TestGarbage talks nonsense to the data port while two ranks work.
+func TestGarbage(t *testing.T) {
+	es := endpoints(t, 2, nil)
+	addr := es[1].listeners[0].Addr().String()
+	words := map[string]func(c net.Conn){
+		"hello.empty":     func(c net.Conn) {},
+		"hello.garbage":   func(c net.Conn) { _, _ = c.Write([]byte("GET /metrics HTTP/1.1\r\n\r\n")) },
+		"hello.truncated": func(c net.Conn) { _, _ = c.Write([]byte{0x89, 'w', 'e', 'f', 't'}) },
+		"hello.token": func(c net.Conn) {
+			if err := auth.Dial(c, "guess", auth.Hello{Purpose: auth.Stream, Rank: 0, Size: 2, World: es[0].world}); !errors.Is(err, auth.ErrToken) {
+				t.Errorf("wrong token: %v", err)
+			}
+		},
+		"hello.refused": func(c net.Conn) {
+			err := auth.Dial(c, "secret", auth.Hello{Purpose: auth.Stream, Rank: 0, Size: 2, World: [16]byte{1}})
+			if err == nil || !strings.Contains(err.Error(), "another world") {
+				t.Errorf("another world: %v", err)
+			}
+		},
+	}
+	err := exchange(es, 1, []int{8, 100_000, 3 << 20, 8}, func() {
+		for _, say := range words {
+			c, err := net.Dial("tcp", addr)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			say(c)
+			c.Close()
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for kind := range words {
+		for i := 0; total(es[1], kind) < 4; i++ {
+			if i == 5000 {
+				t.Fatalf("%s: %d, want 4", kind, total(es[1], kind))
+			}
+			time.Sleep(time.Millisecond) // between looks at a counter
+		}
+	}
+}
+
+// TestBadFrames has a peer that knows the token send frames that are none: it is
+// gone, nothing is allocated for what it says, and the rank goes on with others.
+func TestBadFrames(t *testing.T) {
+	good := func(change func(h *header)) []byte {
+		var b [headerSize]byte
+		h := header{kind: kindData, length: 8, total: 8}
+		change(&h)
+		putHeader(&b, &h)
+		return b[:]
+	}
+	for name, frame := range map[string][]byte{
+		"2 GiB piece":       good(func(h *header) { h.length, h.total = 0x7fffffff, 0x7fffffff }),
+		"huge message":      good(func(h *header) { h.length, h.total = pieceSize, 1<<63 }),
+		"past the end":      good(func(h *header) { h.offset = 16 }),
+		"odd offset":        good(func(h *header) { h.offset, h.total = 1, 9 }),
+		"unknown kind":      good(func(h *header) { h.kind = 200 }),
+		"unknown flag":      good(func(h *header) { h.flags = 0x80 }),
+		"channel":           good(func(h *header) { h.channel = 1 << 30 }),
+		"checksum":          append(good(func(h *header) {})[:headerSize-1], 77),
+		"text":              bytes.Repeat([]byte("hello"), 100),
+		"control with data": good(func(h *header) { h.kind = kindBye }),
+	} {
+		t.Run(name, func(t *testing.T) {
+			es := endpoints(t, 2, nil)
+			s := es[0].peers[1].all()[0]
+			if _, err := send2(s.fd, frame, nil, &message{}); err != nil {
+				t.Fatal(err)
+			}
+			p, err := es[1].Port(1, 1, []int{0, 1})
+			if err != nil {
+				t.Fatal(err)
+			}
+			p.Begin(&transport.Call{Epoch: 1, Comm: 1, Seq: 1, Root: -1}, patience())
+			var gone *transport.Gone
+			if err := p.Recv(0, 0, make([]byte, 8)); !errors.As(err, &gone) || gone.Rank != 0 {
+				t.Errorf("got %v, want that rank 0 is gone", err)
+			}
+		})
+	}
+}
+
+func TestNoToken(t *testing.T) {
+	all := []facts{{space: "a", rails: []rail{{name: "eth0", bits: 24}}}, {space: "b", rails: []rail{{name: "eth0", bits: 24}}}}
+	all[0].rails[0].addr, all[1].rails[0].addr = netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.2")
+	if _, err := choose(&Config{Size: 2}, all); err == nil || !strings.Contains(err.Error(), "WEFT_TOKEN") {
+		t.Errorf("without a token: %v", err)
+	}
+	for _, c := range []Config{{Size: 2, Token: "x"}, {Size: 2, NoToken: true}} {
+		if _, err := choose(&c, all); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestTLS runs over encrypted streams, with and without numbered pieces.
+func TestTLS(t *testing.T) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "weft"}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+	}
+	der, err := x509.CreateCertificate(rand.Reader, c, c, &key.PublicKey, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	leaf, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool := x509.NewCertPool()
+	pool.AddCert(leaf)
+	conf := &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}, RootCAs: pool}
+	for _, streams := range []int{1, 3} {
+		es := endpoints(t, 2, func(c *Config) { c.TLS, c.Streams = conf, streams })
+		if err := exchange(es, 1, []int{0, 8, 5000, 70_000, 3 << 20, 1}, nil); err != nil {
+			t.Errorf("%d streams: %v", streams, err)
+		}
+		closeAll(es)
+	}
+}
+
+func TestChecksum(t *testing.T) {
+	es := endpoints(t, 2, func(c *Config) { c.Checksum = true })
+	if err := exchange(es, 1, []int{0, 8, 5000, 3 << 20}, nil); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// FuzzFrames feeds anything to the reader of a stream: it never panics, and
+// takes no memory for what has not come.
+func FuzzFrames(f *testing.F) {
+	var b [headerSize]byte
+	h := header{kind: kindData, length: 8, total: 8}
+	putHeader(&b, &h)
+	f.Add(append(b[:], 1, 2, 3, 4, 5, 6, 7, 8), uint8(0))
+	h = header{kind: kindAck, total: 5, offset: 9, ack: 3}
+	putHeader(&b, &h)
+	f.Add(b[:], uint8(1))
+	h = header{kind: kindCredit, total: 1 << 50}
+	putHeader(&b, &h)
+	f.Add(b[:], uint8(0))
+	f.Fuzz(func(t *testing.T, raw []byte, sign uint8) {
+		e := &Endpoint{cfg: Config{Size: 2}, ports: map[portKey]*port{}, ended: map[portKey]bool{}, epochs: map[uint32]uint32{}, trash: make([]byte, 4096), rails: make([]rail, 1)}
+		railCounters(e.rails)
+		for i := range 2 {
+			e.peers = append(e.peers, &peer{e: e, rank: i})
+			e.peers[i].carrier.base = 1
+		}
+		s := &stream{e: e, peer: e.peers[1], stage: alignedBytes(stageSize), conn: nopConn{}, kick: make(chan struct{}, 1)}
+		all := []*stream{s}
+		e.peers[1].streams.Store(&all)
+		p, err := e.Port(1, 1, []int{0, 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.Begin(&transport.Call{Epoch: 1, Comm: 1, Seq: 1}, func() error { return nil })
+		p.Expect(1, 0, make([]byte, 8))
+		// A checksum that is right lets the fuzzer past it.
+		for at := 0; sign&1 == 0 && at+headerSize <= len(raw); {
+			x := (*[headerSize]byte)(raw[at:])
+			le := binary.LittleEndian
+			var h header
+			h.kind, h.flags, h.length = x[2], x[3], int(le.Uint32(x[4:])%512)
+			h.total, h.offset, h.channel, h.msgno = le.Uint64(x[8:]), le.Uint64(x[16:]), le.Uint32(x[24:]), le.Uint32(x[28:])
+			h.piece, h.ack = le.Uint64(x[32:]), le.Uint64(x[40:])
+			putHeader(x, &h)
+			at += headerSize + h.length
+		}
+		_ = s.feed(raw)
+		if n := e.peers[1].buffered.Load(); n > int64(len(raw))*8+4096 {
+			t.Fatalf("%d bytes held for %d", n, len(raw))
+		}
+	})
+}
+
+type nopConn struct{ net.Conn }
+
+func (nopConn) Close() error { return nil }
