@@ -29,8 +29,7 @@ type Flag struct {
 
 // At makes a flag of 64 bytes of shared memory at a multiple of 8.
 func At(b []byte) *Flag {
-	_ = b[63]
-	return (*Flag)(unsafe.Pointer(&b[0]))
+	return (*Flag)(unsafe.Pointer(&b[:64][0])) // checks the length without reading a byte that is another's
 }
 
 // Load is the flag's number.
