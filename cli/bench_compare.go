@@ -55,8 +55,8 @@ func (f *benchFlags) runCompare(cmd *cobra.Command, args []string) (err error) {
 	if c.Cache, err = bench.Cache(); err != nil {
 		return err
 	}
-	done := func() {}
-	c.Progress, done = overwritten(cmd.ErrOrStderr())
+	show, done := overwritten(cmd.ErrOrStderr())
+	c.Progress = show
 	ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 	table, err := bench.Compare(ctx, c)
