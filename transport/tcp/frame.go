@@ -26,7 +26,8 @@ const (
 	pieceSize  = 256 << 10 // of a message in a frame: half of a small L2 cache
 	maxMessage = 1 << 46
 	maxChannel = 1 << 12
-	maxAhead   = 1 << 16 // messages of one way that may come before they are asked for
+	maxAhead   = 1 << 18 // messages of one way that may come before they are asked for: more than credit allows
+	maxGap     = 4096    // messages of one way that may be overtaken by another: as many as pieces can
 )
 
 // Kinds of frames.

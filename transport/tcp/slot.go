@@ -117,7 +117,7 @@ type way struct {
 // at is the slot of a message, made if needed; nil if the number cannot be.
 func (p *port) at(w *way, from int, channel, msgno uint32) *slot {
 	i := msgno - w.base
-	if i >= maxAhead {
+	if i >= maxAhead || i > uint32(len(w.slots)-w.head+maxGap) {
 		return nil
 	}
 	for uint32(len(w.slots)-w.head) <= i {
