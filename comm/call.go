@@ -322,6 +322,9 @@ func (c *Comm) run(o *op) error {
 		c.history = o.sig
 	}
 	c.flight.add(o, err)
+	if err != nil {
+		c.dump(err)
+	}
 	return err
 }
 

@@ -119,6 +119,7 @@ type world struct {
 	refs    atomic.Int32
 	mu      sync.Mutex
 	graves  []grave // memory of closed communicators that others may still read
+	dumped  atomic.Bool // the flight recorder, after a failure
 	started time.Time
 }
 

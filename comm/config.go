@@ -52,6 +52,10 @@ type Config struct {
 	Explain io.Writer
 	// Flight is how many operations the flight recorder keeps; 256 if zero.
 	Flight int
+	// FlightDir is where the flight recorder is written when an operation fails
+	// for the first time: rank-N.json and rank-N.trace.json (WriteJSON,
+	// WriteChrome), N being the rank in the world; empty for nowhere. WEFT_FLIGHT_DIR.
+	FlightDir string
 	// Log hears of refused connections, lost paths and the choice of transport; nil for silence.
 	Log *slog.Logger
 	// Listener, on rank 0, is where it listens instead of at Addr.
@@ -117,7 +121,7 @@ func fromEnv(get func(string) string) Config {
 	if isSet(get("WEFT_EXPLAIN")) {
 		c.Explain = os.Stderr
 	}
-	c.Flight = number("WEFT_FLIGHT", 0)
+	c.Flight, c.FlightDir = number("WEFT_FLIGHT", 0), get("WEFT_FLIGHT_DIR")
 	c.err = errors.Join(errs...)
 	return c
 }

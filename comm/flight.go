@@ -2,9 +2,12 @@ package comm
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
+	"os"
+	"path/filepath"
 	"strconv"
 	"sync"
 
@@ -135,13 +138,49 @@ func (f *Flight) Records() []Record {
 }
 
 // WriteJSON writes the records as one JSON object.
-func (f *Flight) WriteJSON(w io.Writer) error {
+func (f *Flight) WriteJSON(w io.Writer) error { return f.writeJSON(w, nil) }
+
+func (f *Flight) writeJSON(w io.Writer, why error) error {
+	failure := ""
+	if why != nil {
+		failure = fmt.Sprintf("%+v", why)
+	}
 	e := json.NewEncoder(w)
 	e.SetIndent("", " ")
 	return e.Encode(struct {
 		Rank    int      `json:"rank"`
+		Failure string   `json:"failure,omitempty"`
 		Records []Record `json:"records"`
-	}{f.rank, f.Records()})
+	}{f.rank, failure, f.Records()})
+}
+
+// dump writes the recorder to the configured directory at the first failure of
+// any communicator of the process.
+func (c *Comm) dump(why error) {
+	w := c.world
+	if w.cfg.FlightDir == "" || !w.dumped.CompareAndSwap(false, true) {
+		return
+	}
+	base := filepath.Join(w.cfg.FlightDir, fmt.Sprintf("rank-%d", w.ep.Rank()))
+	err := os.MkdirAll(w.cfg.FlightDir, 0o755)
+	for _, x := range []struct {
+		name  string
+		write func(io.Writer) error
+	}{
+		{base + ".json", func(to io.Writer) error { return c.flight.writeJSON(to, why) }},
+		{base + ".trace.json", c.flight.WriteChrome},
+	} {
+		if err != nil {
+			break
+		}
+		var b bytes.Buffer
+		if err = x.write(&b); err == nil {
+			err = os.WriteFile(x.name, b.Bytes(), 0o644)
+		}
+	}
+	if err != nil && w.cfg.Log != nil {
+		w.cfg.Log.Warn("the flight recorder could not be written", "directory", w.cfg.FlightDir, "error", err)
+	}
 }
 
 // WriteChrome writes the records as the JSON that chrome://tracing and Perfetto

@@ -188,9 +188,10 @@ func (p *pairs) message(ctx context.Context, peer int, what string, t *turns, op
 		}
 		p.mu.Unlock()
 		if err != nil {
-			return p.c.fail(err)
+			err = p.c.fail(err)
+			p.c.dump(err)
 		}
-		return nil
+		return err
 	}
 	if h == nil {
 		return run()

@@ -271,7 +271,7 @@ func spawn(t *testing.T, n int, transport, body string, env ...string) procs {
 	port := l.Addr().(*net.TCPAddr).Port
 	var list procs
 	for rank := range n {
-		cmd := exec.Command(os.Args[0])
+		cmd := exec.Command("/proc/self/exe")
 		cmd.Env = append(os.Environ(), envBody+"="+body, "RANK="+strconv.Itoa(rank), "WORLD_SIZE="+strconv.Itoa(n), "LOCAL_RANK="+strconv.Itoa(rank),
 			"MASTER_ADDR=127.0.0.1", "MASTER_PORT="+strconv.Itoa(port), "WEFT_TRANSPORT="+transport, "WEFT_TOKEN=of the tests", "WEFT_TIMEOUT=30s", "GORACE=halt_on_error=1")
 		cmd.Env = append(cmd.Env, env...)

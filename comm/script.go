@@ -400,7 +400,9 @@ func (c *Comm) runChannel(o *op, sp *space, list []action, done *marks) error {
 		if done != nil {
 			done.mark(ch)
 		}
-		o.step(a)
+		if a.Op != sched.Wait { // between channels of one rank, nothing that the others take part in
+			o.step(a)
+		}
 	}
 	return nil
 }
