@@ -78,7 +78,7 @@ type Endpoint struct {
 	secure    bool // streams are under TLS
 
 	crowded bool // more ranks than cores
-	spins   int
+	spins   spins
 	dozers  int32
 	dozing  atomic.Int32
 	stuck   atomic.Int32 // callers that are parked while they send
