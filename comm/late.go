@@ -209,7 +209,7 @@ func (c *Comm) allBoards() []board {
 	}
 	var reads []read
 	for i, m := range c.members {
-		if i == c.rank || c.world.ep.Alive(m) != nil {
+		if i == c.rank || c.world.ep.Alive(m) != nil || len(c.stopped([]int{i})) > 0 {
 			continue
 		}
 		b := make([]byte, atSmall)

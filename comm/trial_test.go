@@ -298,9 +298,10 @@ func (k *kid) op(o order) error {
 	inside := make(chan struct{})
 	over := make(chan struct{})
 	if o.Tell || o.Cut || o.Exit {
+		before := c.entered()
 		go func() {
 			defer close(inside)
-			c.untilInside(over)
+			c.untilInside(before, over)
 			if o.Cut {
 				cutStream(o.Root)
 			}
@@ -361,16 +362,22 @@ func (k *kid) op(o order) error {
 	return nil
 }
 
-// untilInside returns once the rank entered an operation, or one is over.
-func (c *Comm) untilInside(over <-chan struct{}) {
+// entered is the last operation that the rank entered.
+func (c *Comm) entered() uint64 {
 	mine := c.boards[c.rank]
+	return max(mine.entry(0).flag().Load(), mine.entry(1).flag().Load())
+}
+
+// untilInside returns once the rank entered an operation after another, or a
+// send or receive, or all are over.
+func (c *Comm) untilInside(before uint64, over <-chan struct{}) {
 	for {
 		select {
 		case <-over:
 			return
 		default:
 		}
-		if max(mine.entry(0).flag().Load(), mine.entry(1).flag().Load()) > 0 {
+		if c.entered() > before {
 			return
 		}
 		c.mu.Lock()

@@ -1,0 +1,91 @@
+package comm
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/weft-fabric/weft/transport/tcp/nslab"
+)
+
+// Three hosts with two rails each: an all-reduce uses both rails, and one that
+// is cut in the middle of a run costs nothing but its share of the rate.
+func TestThreeHostsTwoRails(t *testing.T) {
+	const hosts = 3
+	lab := nslab.New(t, hosts, 2)
+	var list procs
+	for rank := range hosts {
+		cmd := exec.Command("/proc/self/exe")
+		cmd.Env = append(os.Environ(), envBody+"=serve", "RANK="+strconv.Itoa(rank), "WORLD_SIZE="+strconv.Itoa(hosts), "LOCAL_RANK=0",
+			"MASTER_ADDR="+nslab.Addr(0, 0).String(), "MASTER_PORT=7177", "WEFT_TOKEN=of the tests", "WEFT_RAILS=all", "WEFT_TIMEOUT=30s")
+		if err := lab.Do(rank, func() error {
+			list = append(list, startProc(t, cmd, rank, nil))
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	list.joined()
+	carried := func() (all [hosts][2]uint64) {
+		for h := range hosts {
+			for r := range 2 {
+				sent, _, err := lab.Bytes(h, r)
+				if err != nil {
+					t.Fatal(err)
+				}
+				all[h][r] = sent
+			}
+		}
+		return all
+	}
+	right := func(what string, o order) {
+		t.Helper()
+		for r, e := range list.all(o) {
+			if e.Err != "" || e.Data != "complete" {
+				t.Errorf("%s: rank %d: %s %s", what, r, e.Data, e.Err)
+			}
+		}
+	}
+	list.all(order{Do: "dup"})
+	const count = 2 << 20
+	large := order{Do: "op", Op: "all-reduce", Count: count, Times: 3}
+	before := carried()
+	right("both rails", large)
+	after := carried()
+	for h := range hosts {
+		a, b := after[h][0]-before[h][0], after[h][1]-before[h][1]
+		if total := a + b; min(a, b) < total/5 {
+			t.Errorf("host %d sent %d bytes over one rail and %d over the other", h, a, b)
+		}
+	}
+	list.order(order{Do: "counters"})
+	for r, e := range list.await("counters") {
+		var c map[string]uint64
+		if err := json.Unmarshal(e.Value, &c); err != nil {
+			t.Fatal(err)
+		}
+		for _, rail := range []string{"r0", "r1"} {
+			if c["rail."+rail+".sent.bytes"] == 0 || c["rail."+rail+".received.bytes"] == 0 {
+				t.Errorf("rank %d moved nothing over %s: %v", r, rail, c)
+			}
+		}
+	}
+
+	// A link is cut while the ranks are inside: what it had not delivered goes over the other rail.
+	large.Times, large.Tell, large.Limit = 6, true, 20*time.Second
+	list.order(large)
+	list.await("inside")
+	if err := lab.Cut(1, 0); err != nil {
+		t.Fatal(err)
+	}
+	for r, e := range list.await("op") {
+		if e.Err != "" || e.Data != "complete" {
+			t.Errorf("one rail cut: rank %d: %s %s", r, e.Data, e.Err)
+		}
+	}
+	right("on one rail", order{Do: "op", Op: "all-reduce,reduce-scatter,all-to-all,barrier", Count: 30000, Times: 2})
+	list.finish()
+}

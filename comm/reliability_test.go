@@ -1,0 +1,137 @@
+package comm
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+)
+
+// page is docs/reliability.md.
+func (m *matrix) page() string {
+	var b strings.Builder
+	b.WriteString(pageHead)
+	b.WriteString("| fault | transport | cases | errors | right rank named | late | wrong data | hangs | noticed, p50 | p99 |\n|---|---|---:|---:|---:|---:|---:|---:|---:|---:|\n")
+	var all tally
+	for _, k := range m.order() {
+		y := m.rows[k]
+		all.add(y)
+		b.WriteString(line(k.fault, k.transport, y))
+	}
+	b.WriteString(line("**all**", "", &all))
+	b.WriteString(pageNotes)
+	for _, k := range m.order() {
+		if s := m.samples[k]; s != "" {
+			fmt.Fprintf(&b, "%s, %s:\n\n    %s\n\n", k.fault, k.transport, s)
+		}
+	}
+	b.WriteString(pageTail)
+	return b.String()
+}
+
+func line(fault, transport string, y *tally) string {
+	named, p50, p99 := "must succeed", "", ""
+	if y.errors > 0 {
+		named = fmt.Sprintf("%d (%.2f%%)", y.right, 100*float64(y.right)/float64(y.errors))
+	}
+	if len(y.notice) > 0 && transport != "" {
+		p50, p99 = y.quantile(0.5).Round(100*time.Microsecond).String(), y.quantile(0.99).Round(100*time.Microsecond).String()
+	}
+	return fmt.Sprintf("| %s | %s | %d | %d | %s | %d | %d | 0 | %s | %s |\n", fault, transport, y.cases, y.errors, named, y.late, y.bad, p50, p99)
+}
+
+// The page has a line for every fault over every transport, and each says that
+// nothing was late, wrong or hung.
+func TestPageHasTheWholeMatrix(t *testing.T) {
+	b, err := os.ReadFile("../docs/reliability.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.HasPrefix(string(b), pageHead) || !strings.Contains(string(b), pageNotes) || !strings.HasSuffix(string(b), pageTail) {
+		t.Error("docs/reliability.md is not what its test writes; go test ./comm -run FaultMatrix -update rewrites it")
+	}
+	for _, fault := range faults {
+		for _, transport := range []string{"shm", "tcp"} {
+			if !applies(fault, transport) {
+				continue
+			}
+			var found string
+			for l := range strings.Lines(string(b)) {
+				if strings.HasPrefix(l, fmt.Sprintf("| %s | %s | %d |", fault, transport, 6*len(trialOps))) {
+					found = l
+				}
+			}
+			if cells := strings.Split(found, "|"); len(cells) < 9 || strings.TrimSpace(cells[6]+cells[7]+cells[8]) != "0  0  0" {
+				t.Errorf("the line of %s over %s: %q", fault, transport, found)
+			}
+		}
+	}
+}
+
+const pageHead = `# What happens when something breaks
+
+Every wait of every operation ends: with the operation, when a rank dies, when
+the time limit or the context ends, or when any rank aborts. The error says what
+kind of failure it is, names the ranks at fault (Failure.Culprits) and what they
+were last seen doing, and prints who waits for whom under %+v. An operation that
+failed has left its inputs as they were; one that ended without an error has its
+whole result. After a failure, Shrink gives the survivors a communicator without
+starting a process or opening a connection.
+
+## The fault matrix
+
+Twelve kinds of fault in each of fifteen operations, between real processes that
+are killed, stopped or misbehave at a point that they announce: before the
+operation or inside it. Every case is run with three sizes (20 bytes, 4 KB and
+160 KB a block), in registered and in plain memory, in and out of place, and with
+each rank as the victim, the root of rooted operations and rank 0 included. After
+each case one more operation is called: then every survivor must have an error
+that names the right rank.
+
+- A rank that is dead, stopped or did not come must be named alone. Of ranks that
+  call different things two are named, the one that differs among them.
+- Errors must come within a second after the time limit, 300 ms here. Dead ranks
+  are noticed without it: the last columns say how long after the kill.
+- Data is wrong if a result is incomplete, or an input changed, on any rank.
+- A slow rank, a closed stream while another is left, garbage on the port and a
+  full /dev/shm must not be felt at all.
+
+`
+
+const pageNotes = `
+Written by ` + "`go test ./comm -run FaultMatrix -update`" + `, on 2 cores with four ranks (killed ones:
+eight to four). ` + "`go test ./comm`" + ` runs a sixth of the cases.
+A case is repeated, with twice the limit, if the machine gave a rank no core for a
+quarter of it. No process, segment, socket or goroutine was left by any rank that
+ended by itself.
+
+## What the errors say
+
+`
+
+const pageTail = `## After a failure
+
+    if err := comm.AllReduce(ctx, c, gradients, comm.Sum); err != nil {
+        var f *comm.Failure
+        if errors.As(err, &f) && f.Kind == comm.Dead {
+            c, err = c.Shrink(ctx) // gradients are as they were
+        }
+    }
+
+Shrink also leaves out ranks that live but do not call it within two seconds. A
+rank that was left out gets an error that says so.
+
+The last operations of every communicator are in its flight recorder
+(Comm.Flight), with times and, where messages are sent, every step. With
+WEFT_FLIGHT_DIR set each rank writes it there when an operation fails for the
+first time, as JSON and as a trace for chrome://tracing and Perfetto.
+
+## Limits
+
+- Sends and receives compare lengths in bytes: two types of one size are not told apart.
+- Over tcp a rank whose host loses power is noticed when its connections time out;
+  until then it is one that did not come, and the time limit finds it.
+- With a single stream between two ranks (the default on one host) its loss is the
+  loss of the rank. WEFT_STREAMS=2 or a second rail outlives it.
+`
