@@ -404,7 +404,7 @@ func sockets(do func(fd int, listens bool)) {
 		if err != nil {
 			continue
 		}
-		if p, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_PROTOCOL); err != nil || p != unix.IPPROTO_TCP {
+		if p, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_PROTOCOL); err != nil || p != unix.IPPROTO_TCP && p != unix.IPPROTO_MPTCP { // what net listens with
 			continue
 		}
 		listens, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ACCEPTCONN)
