@@ -108,7 +108,7 @@ func (s *stream) read(budget int, eager bool) bool {
 		if !ok {
 			return moved
 		}
-		n, err := s.fill()
+		n, full, err := s.fill()
 		switch {
 		case err != nil:
 			s.fail(err)
@@ -124,6 +124,9 @@ func (s *stream) read(budget int, eager bool) bool {
 			moved = true
 			s.reads.Add(1)
 		}
+		if !full {
+			break // the socket is empty; asking again would cost a call
+		}
 	}
 	if _, err := s.digest(eager); err != nil {
 		s.fail(err)
@@ -133,8 +136,8 @@ func (s *stream) read(budget int, eager bool) bool {
 
 // fill reads once from the socket: the rest of the piece under way where it
 // belongs, and what follows into the stage, which is empty then; or more of a
-// header.
-func (s *stream) fill() (int, error) {
+// header. full says that there may be more.
+func (s *stream) fill() (n int, full bool, err error) {
 	c := &s.cur
 	if s.r == s.w {
 		s.r, s.w = 0, 0
@@ -144,18 +147,19 @@ func (s *stream) fill() (int, error) {
 			s.w = copy(s.stage, s.stage[s.r:s.w])
 			s.r = 0
 		}
-		n, err := recv(s.fd, s.stage[s.w:])
+		room := s.stage[s.w:]
+		n, err = recv(s.fd, room)
 		s.w += max(n, 0)
-		return n, err
+		return n, n == len(room), err
 	}
 	dst := s.room()
-	n, err := recv2(s.fd, dst, s.stage, &s.rmsg)
+	n, err = recv2(s.fd, dst, s.stage, &s.rmsg)
 	if n > 0 {
 		k := min(n, len(dst))
 		s.took(dst[:k])
 		s.w = n - k
 	}
-	return n, err
+	return n, n == len(dst)+len(s.stage), err
 }
 
 // room is where the next bytes of the piece go.

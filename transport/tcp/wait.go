@@ -142,7 +142,10 @@ func (p *port) await(w *waiter, pr *peer, got, sent *atomic.Bool) error {
 			dozed = true
 			p.park(w, pr, done, sent != nil)
 		} else {
-			dozed = idle > 0 && !p.turn(w, pr, sent != nil) && !done.Load()
+			dozed = !p.turn(w, pr, sent != nil)
+			if done.Load() {
+				return nil
+			}
 			idle = 0
 		}
 	}
