@@ -33,6 +33,7 @@ type Config struct {
 	Require   string    `json:"require,omitempty"`
 	Floor     unit.Rate `json:"floor,omitempty"`   // least bus bandwidth at the largest size, and of the links
 	Buffers   string    `json:"buffers"`           // Registered or Plain
+	Bind      bool      `json:"bind,omitempty"`    // every rank stays on one processor
 	Algo      string    `json:"algo,omitempty"`    // an algorithm by name
 	Program   string    `json:"program,omitempty"` // or the text of a program
 

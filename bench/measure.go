@@ -123,6 +123,9 @@ func (m *measurement) launch(ctx context.Context, cfg Config, spec launch.Spec) 
 	if cfg.Require != "" {
 		spec.Env = append(spec.Env, "WEFT_REQUIRE="+cfg.Require)
 	}
+	if cfg.Bind {
+		spec.Env = append(spec.Env, BindEnv+"=1")
+	}
 	if cfg.Floor > 0 {
 		spec.Env = append(spec.Env, fmt.Sprintf("WEFT_FLOOR=%gGB/s", float64(cfg.Floor)/1e9))
 	}

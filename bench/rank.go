@@ -57,7 +57,13 @@ type Time struct {
 // Main is what a rank process does: it serves a comparison if there is a control
 // socket, else it measures what ConfigEnv says and writes events to out.
 func Main(ctx context.Context, out io.Writer) error {
-	c, err := comm.Join(ctx, comm.FromEnv())
+	env := comm.FromEnv()
+	if os.Getenv(BindEnv) != "" {
+		if err := bind(env.LocalRank); err != nil {
+			return err
+		}
+	}
+	c, err := comm.Join(ctx, env)
 	if err != nil {
 		return err
 	}

@@ -20,13 +20,14 @@ import (
 
 // benchFlags are what the verb takes, in nccl-tests' letters where it has them.
 type benchFlags struct {
-	cfg                                         bench.Config
-	min, max, step, ranks, redop, dtype, floor  string
-	plain, registered, json, cpu, compare, bind bool
-	program, output, hosts, rsh, sizes          string
-	rounds                                      int
-	batch                                       time.Duration
-	spec                                        launch.Spec
+	cfg                                        bench.Config
+	min, max, step, ranks, redop, dtype, floor string
+	plain, registered, json, cpu, compare      bool
+	program, output, hosts, rsh, sizes         string
+	best                                       bool
+	rounds                                     int
+	batch                                      time.Duration
+	spec                                       launch.Spec
 }
 
 func newBench() *cobra.Command {
@@ -91,8 +92,9 @@ kept in the user's cache folder.`,
 	fl.BoolVar(&f.compare, "compare", false, "measure beside other libraries")
 	fl.StringVar(&f.sizes, "sizes", "8,4K,32K,256K,1M,2M,16M,64M", "`LIST` of sizes for --compare")
 	fl.IntVar(&f.rounds, "rounds", 15, "turns of each competitor at a size, for --compare; the median counts")
-	fl.DurationVar(&f.batch, "batch", 5*time.Millisecond, "`TIME` of a turn, for --compare: long beside waking ranks that sleep, short beside other work of the machine")
-	fl.BoolVar(&f.bind, "bind", false, "keep every rank on one processor, for --compare: less noise on a busy machine")
+	fl.DurationVar(&f.batch, "batch", 10*time.Millisecond, "`TIME` of a turn, for --compare: long beside waking ranks that sleep, short beside other work of the machine")
+	fl.BoolVar(&f.cfg.Bind, "bind", false, "keep every rank on one processor: less noise on a busy machine")
+	fl.BoolVar(&f.best, "best", false, "the fastest turn counts, for --compare, not the median")
 	hostFlags(cmd, &f.spec, &f.hosts, &f.rsh)
 	return cmd
 }

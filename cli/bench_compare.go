@@ -15,7 +15,7 @@ import (
 
 // runCompare measures operations beside other libraries.
 func (f *benchFlags) runCompare(cmd *cobra.Command, args []string) (err error) {
-	c := bench.Comparison{Transport: f.cfg.Transport, Rounds: f.rounds, Batch: f.batch, Bind: f.bind}
+	c := bench.Comparison{Transport: f.cfg.Transport, Rounds: f.rounds, Batch: f.batch, Best: f.best, Bind: f.cfg.Bind}
 	if c.Transport == "" {
 		c.Transport = "shm"
 	}
@@ -68,7 +68,11 @@ func (f *benchFlags) runCompare(cmd *cobra.Command, args []string) (err error) {
 		if f.json {
 			return printJSON(w, table)
 		}
-		fmt.Fprintf(w, "# float32 sums over %s, medians of %d turns taken in one run, microseconds an operation\n", c.Transport, c.Rounds)
+		statistic := "medians"
+		if c.Best {
+			statistic = "the fastest"
+		}
+		fmt.Fprintf(w, "# float32 sums over %s, %s of %d turns taken in one run, microseconds an operation\n", c.Transport, statistic, c.Rounds)
 		table.Absent(w)
 		if err := table.Markdown(w); err != nil {
 			return err

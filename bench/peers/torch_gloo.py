@@ -89,6 +89,8 @@ def answer(line, work, rank, n):
         work.output.zero_()
         return work, f"ready {wrong}"
     dist.barrier()
+    for _ in range(0, int(words[1]), 10):
+        work.call()
     cpu, start = cpu_ns(), time.perf_counter_ns()
     for _ in range(int(words[1])):
         work.call()
