@@ -113,6 +113,18 @@ type Port interface {
 	Close() error
 }
 
+// EarlyTaker is a port that hands out a message's pieces as they come, also
+// while its rank waits for something else, such as room for what it sends.
+type EarlyTaker interface {
+	Port
+
+	// ExpectTake announces that the next message of a way, after those announced
+	// before, will be taken. f may be called from now on, by whichever goroutine
+	// reads the message, until the Take for it returns; that Take's own f is not
+	// called.
+	ExpectTake(from, channel, n int, f func(piece []byte))
+}
+
 // Endpoint is a rank's connections with the others of its world.
 type Endpoint interface {
 	Kind() string // mem, shm or tcp

@@ -81,9 +81,33 @@ var benchModes = map[string]func(r *benchRank){
 				reduce.Apply(reduce.Float32, reduce.Sum, d, d, piece)
 				in += len(piece)
 			}
-			r.p.(*port).ExpectTake(left, 0, part, add)
+			r.p.(transport.EarlyTaker).ExpectTake(left, 0, part, add)
 			r.must(r.p.Send(right, 0, r.a[out:out+part]))
 			r.must(r.p.Take(left, 0, part, add))
+		}
+		for i := range n - 1 {
+			out := (r.rank - i + 1 + 2*n) % n * part
+			in := (r.rank - i + 2*n) % n * part
+			r.p.Expect(left, 0, r.a[in:in+part])
+			r.must(r.p.Send(right, 0, r.a[out:out+part]))
+			r.must(r.p.Recv(left, 0, r.a[in:in+part]))
+		}
+	},
+	// The same with operands that are not announced.
+	"ring-late": func(r *benchRank) {
+		r.begin()
+		n := r.n
+		part := len(r.a) / n &^ 63
+		right, left := (r.rank+1)%n, (r.rank+n-1)%n
+		for i := range n - 1 {
+			out := (r.rank - i + 2*n) % n * part
+			in := (r.rank - i - 1 + 2*n) % n * part
+			r.must(r.p.Send(right, 0, r.a[out:out+part]))
+			r.must(r.p.Take(left, 0, part, func(piece []byte) {
+				d := r.a[in : in+len(piece)]
+				reduce.Apply(reduce.Float32, reduce.Sum, d, d, piece)
+				in += len(piece)
+			}))
 		}
 		for i := range n - 1 {
 			out := (r.rank - i + 1 + 2*n) % n * part
@@ -277,9 +301,9 @@ func name(mode string, n, size int) string { return fmt.Sprintf("%s/ranks=%d/byt
 
 // BenchmarkPair measures two ranks, beside plain sockets that spin.
 func BenchmarkPair(b *testing.B) {
-	for _, size := range []int{8, 4 << 10, 32 << 10, 256 << 10, 2 << 20, 16 << 20} {
-		for _, mode := range []string{"pingpong", "plain-pingpong", "doubling", "plain-doubling", "stream", "plain-stream", "ring"} {
-			if mode == "ring" && size < 1024 {
+	for _, size := range []int{8, 4 << 10, 32 << 10, 256 << 10, 2 << 20, 16 << 20, 64 << 20} {
+		for _, mode := range []string{"pingpong", "plain-pingpong", "doubling", "plain-doubling", "stream", "plain-stream", "ring", "ring-late"} {
+			if strings.HasPrefix(mode, "ring") && size < 1024 {
 				continue
 			}
 			b.Run(name(mode, 2, size), func(b *testing.B) { bench(b, mode, 2, size, 1) })

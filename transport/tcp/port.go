@@ -472,10 +472,7 @@ func (p *port) Expect(from, channel int, dst []byte) {
 	p.ask(s, from, dst, nil, len(dst))
 }
 
-// ExpectTake announces that the next message of a way, of n bytes, will be
-// taken, so that its pieces are handed to f as they come, also while this rank
-// waits for something else, and by whichever goroutine reads them. The Take for
-// it returns once f has got all of them.
+// ExpectTake announces that a message will be taken.
 func (p *port) ExpectTake(from, channel, n int, f func(piece []byte)) {
 	if p.check(from, channel) != nil || p.err.Load() != nil {
 		return
@@ -649,3 +646,5 @@ func (p *port) Close() error {
 	p.detach()
 	return nil
 }
+
+var _ transport.EarlyTaker = (*port)(nil)

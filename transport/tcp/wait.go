@@ -105,8 +105,9 @@ func (p *port) await(w *waiter, pr *peer, got, sent *atomic.Bool) error {
 	}
 	self := pr.rank == e.cfg.Rank
 	idle, dozed, limit := 0, false, e.spins.limit()
+	wide := false // look at all peers
 	for {
-		moved := p.turn(w, pr, sent != nil)
+		moved := p.turn(w, pr, sent != nil, wide)
 		if idle > 0 && moved {
 			e.spins.helped()
 		}
@@ -118,7 +119,7 @@ func (p *port) await(w *waiter, pr *peer, got, sent *atomic.Bool) error {
 		}
 		if err := pr.alive(); err != nil {
 			// What it sent before may have come while this looked.
-			if p.turn(w, pr, false); done.Load() {
+			if p.turn(w, pr, false, false); done.Load() {
 				return nil
 			}
 			return err
@@ -138,11 +139,17 @@ func (p *port) await(w *waiter, pr *peer, got, sent *atomic.Bool) error {
 			e.spins.inVain()
 			limit = e.spins.limit()
 		}
+		if sent != nil && !wide {
+			// The peer may be waiting, over others, for what they send to this
+			// rank, announced or not: let it in.
+			wide, idle = true, 0
+			continue
+		}
 		if e.secure || self || dozed || !p.doze(w, done) {
 			dozed = true
 			p.park(w, pr, done, sent != nil)
 		} else {
-			dozed = !p.turn(w, pr, sent != nil)
+			dozed = !p.turn(w, pr, sent != nil, wide)
 			if done.Load() {
 				return nil
 			}
@@ -153,11 +160,22 @@ func (p *port) await(w *waiter, pr *peer, got, sent *atomic.Bool) error {
 
 // turn gives each of the streams that matter to a wait its turn, and says
 // whether anything moved. The peers that matter are left in the waiter.
-func (p *port) turn(w *waiter, pr *peer, sending bool) bool {
+func (p *port) turn(w *waiter, pr *peer, sending, wide bool) bool {
 	moved := false
 	w.peers = w.peers[:0]
 	w.peers = append(w.peers, pr)
-	if sending {
+	if wide {
+		for _, x := range p.e.peers {
+			if x != pr {
+				w.peers = append(w.peers, x)
+			}
+		}
+		for _, s := range pr.all() {
+			if s.queued.Load() > 0 && s.write() {
+				moved = true
+			}
+		}
+	} else if sending {
 		p.mu.Lock()
 		for _, r := range p.froms {
 			if r != pr.rank {
@@ -243,14 +261,12 @@ func (p *port) doze(w *waiter, done *atomic.Bool) bool {
 	return true
 }
 
-// park sleeps until the pump or another caller wakes it, or for a slice. A
-// caller that is parked while it sends lets everything in: its peer may be
-// waiting, over others, for what they send to this rank.
+// park sleeps until the pump or another caller wakes it, or for a slice. While
+// one that sends is parked the pump lets everything in.
 func (p *port) park(w *waiter, pr *peer, done *atomic.Bool, sending bool) {
 	if sending {
 		p.e.stuck.Add(1)
 		defer p.e.stuck.Add(-1)
-		w.peers = append(w.peers[:0], p.e.peers...)
 	}
 	for _, x := range w.peers {
 		x.waiting.Add(1)
