@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"unsafe"
 
 	"github.com/weft-fabric/weft/reduce"
@@ -37,11 +38,11 @@ type op struct {
 	shape    shape
 	shapes   *shape // all-to-all-v: of out
 	factor   float64
-	overlap  bool  // in and out overlap, and in is not to be lost by it
-	overlaid bool  // they do on some rank
-	began    int64 // in ticks
-	entered  int64 // in ticks; 0 if it was not looked at
-	limit    int64 // of the clock; set when it is first asked for
+	overlap  bool         // in and out overlap, and in is not to be lost by it
+	overlaid bool         // they do on some rank
+	began    int64        // in ticks
+	entered  int64        // in ticks; 0 if it was not looked at
+	limit    atomic.Int64 // of the clock; set when it is first asked for, by any channel
 	want     *sched.Program
 	handle   *Handle
 
@@ -287,7 +288,8 @@ func (o *op) begin(c *Comm, ctx context.Context, r *request, ready *ready, facto
 
 // run carries out an operation.
 func (c *Comm) run(o *op) error {
-	o.began, o.limit = ticks(), 0
+	o.began = ticks()
+	o.limit.Store(0)
 	o.shapes = nil
 	if o.counts == nil {
 		if s := &o.ready.shape; s.size != o.t.Size() || s.count != o.count {

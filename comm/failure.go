@@ -117,9 +117,9 @@ func (c *Comm) stop() error {
 		}
 		return c.gone(i, err)
 	}
-	if now := clock(); o.limit == 0 {
-		o.limit = c.until(o.ctx, now) // the first look comes some 50 us after the call
-	} else if now > o.limit {
+	if now, limit := clock(), o.limit.Load(); limit == 0 {
+		o.limit.Store(c.until(o.ctx, now)) // the first look comes some 50 us after the call
+	} else if now > limit {
 		return c.late()
 	}
 	return nil
