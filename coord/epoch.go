@@ -1,0 +1,133 @@
+package coord
+
+import (
+	"context"
+	"fmt"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// history is how many epochs are kept.
+const history = 1024
+
+func epochKey(number uint64) string { return fmt.Sprintf("epoch/%016x", number) }
+
+// Publish writes an epoch if its number is free and the one before is there. It
+// returns what the store holds under that number: the epoch itself, or with
+// ErrConflict that of another decider. Callers that hold the office use Decide.
+func (c *Client) Publish(ctx context.Context, e Epoch) (Epoch, error) {
+	return c.publish(ctx, e)
+}
+
+func (c *Client) publish(ctx context.Context, e Epoch, office ...clientv3.Cmp) (Epoch, error) {
+	if err := e.check(); err != nil {
+		return Epoch{}, err
+	}
+	value, err := encode(fmt.Sprintf("epoch %d of %d members", e.Number, len(e.Members)+len(e.Recovering)), e, MaxGather)
+	if err != nil {
+		return Epoch{}, err
+	}
+	key := c.prefix + epochKey(e.Number)
+	conds := append([]clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(key), "=", 0)}, office...)
+	if e.Number > 1 {
+		conds = append(conds, clientv3.Compare(clientv3.CreateRevision(c.prefix+epochKey(e.Number-1)), ">", 0))
+	}
+	// What earlier epochs gathered, but for the one before, nobody waits for any more.
+	ops := []clientv3.Op{clientv3.OpPut(key, value),
+		clientv3.OpDelete(c.prefix+"gather/", clientv3.WithRange(c.prefix+fmt.Sprintf("gather/%016x", e.Number-1)))}
+	if e.Number > history {
+		ops = append(ops, clientv3.OpDelete(c.prefix+"epoch/", clientv3.WithRange(c.prefix+epochKey(e.Number-history+1))))
+	}
+	var answer *clientv3.TxnResponse
+	err = c.do(ctx, func(ctx context.Context) (err error) {
+		answer, err = c.etcd.Txn(ctx).If(conds...).Then(ops...).Else(clientv3.OpGet(key)).Commit()
+		return err
+	})
+	if err != nil {
+		return Epoch{}, err
+	}
+	if answer.Succeeded {
+		return e, nil
+	}
+	kvs := answer.Responses[0].GetResponseRange().Kvs
+	if len(kvs) == 0 {
+		if len(office) > 0 {
+			return Epoch{}, fmt.Errorf("coord: epoch %d: the office has passed to another, or epoch %d is not there: %w", e.Number, e.Number-1, ErrConflict)
+		}
+		return Epoch{}, fmt.Errorf("coord: epoch %d cannot follow: epoch %d is not there: %w", e.Number, e.Number-1, ErrConflict)
+	}
+	if string(kvs[0].Value) == value { // written by a first attempt whose answer was lost
+		return e, nil
+	}
+	held, err := DecodeEpoch(kvs[0].Value)
+	if err != nil {
+		return Epoch{}, fmt.Errorf("%w (%s)", err, key)
+	}
+	return held, fmt.Errorf("coord: epoch %d: %w", e.Number, ErrConflict)
+}
+
+// Latest is the epoch of the highest number, nil if there is none.
+func (c *Client) Latest(ctx context.Context) (*Epoch, error) {
+	list, err := c.epochs(ctx, clientv3.WithSort(clientv3.SortByKey, clientv3.SortDescend), clientv3.WithLimit(1))
+	if err != nil || len(list) == 0 {
+		return nil, err
+	}
+	return &list[0], nil
+}
+
+// History lists the epochs that are kept, the last 1,024, in order.
+func (c *Client) History(ctx context.Context) ([]Epoch, error) { return c.epochs(ctx) }
+
+func (c *Client) epochs(ctx context.Context, opts ...clientv3.OpOption) ([]Epoch, error) {
+	var got *clientv3.GetResponse
+	err := c.do(ctx, func(ctx context.Context) (err error) {
+		got, err = c.etcd.Get(ctx, c.prefix+"epoch/", append(opts, clientv3.WithPrefix())...)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	var list []Epoch
+	for _, kv := range got.Kvs {
+		e, err := DecodeEpoch(kv.Value)
+		if err != nil {
+			return nil, fmt.Errorf("%w (%s)", err, kv.Key)
+		}
+		list = append(list, e)
+	}
+	return list, nil
+}
+
+// WatchEpochs tells the latest epoch, if there is one, and each that follows, in
+// order, until the context ends; then the channel is closed.
+func (c *Client) WatchEpochs(ctx context.Context) <-chan Epoch {
+	out := make(chan Epoch)
+	c.tasks.Add(1)
+	go func() {
+		defer c.tasks.Done()
+		defer close(out)
+		ctx, cancel := c.bind(ctx)
+		defer cancel()
+		var last uint64
+		first := true
+		c.follow(ctx, "epoch/", func(news []change) bool {
+			if first {
+				first, news = false, news[max(len(news)-1, 0):]
+			}
+			for _, n := range news {
+				e, err := DecodeEpoch(n.value)
+				if n.value == nil || err != nil || e.Number <= last {
+					continue
+				}
+				last = e.Number
+				select {
+				case out <- e:
+				case <-ctx.Done():
+					return false
+				}
+			}
+			return true
+		})
+	}()
+	return out
+}

@@ -1,0 +1,166 @@
+package coord
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// office is the right to decide, as long as a lease.
+type office struct {
+	c      *Client
+	lease  clientv3.LeaseID
+	cond   clientv3.Cmp    // holds in the store while this process is in office
+	ctx    context.Context // ends when the office is known to be lost
+	cancel context.CancelFunc
+	done   chan struct{}
+}
+
+// holder is who is in office.
+type holder struct {
+	Name string `json:"name"`
+	Life Life   `json:"life"`
+}
+
+// campaign waits for the office.
+func (c *Client) campaign(ctx context.Context, name string) (*office, error) {
+	key := c.prefix + "decider"
+	me := holder{name, newLife()}
+	value, err := json.Marshal(me)
+	if err != nil {
+		return nil, err
+	}
+	for {
+		lease, err := c.grant(ctx)
+		if err != nil {
+			return nil, err
+		}
+		var mod int64
+		var held holder
+		for tries := 0; tries < 2; tries++ {
+			var answer *clientv3.TxnResponse
+			err = c.do(ctx, func(ctx context.Context) (err error) {
+				answer, err = c.etcd.Txn(ctx).If(clientv3.Compare(clientv3.ModRevision(key), "=", mod)).
+					Then(clientv3.OpPut(key, string(value), clientv3.WithLease(lease))).
+					Else(clientv3.OpGet(key)).Commit()
+				return err
+			})
+			if err != nil {
+				break
+			}
+			won := answer.Header.Revision
+			if !answer.Succeeded {
+				kvs := answer.Responses[0].GetResponseRange().Kvs
+				if len(kvs) == 0 {
+					continue
+				}
+				held, won = holder{}, 0
+				if err := json.Unmarshal(kvs[0].Value, &held); err == nil && held == me {
+					won = kvs[0].ModRevision // by a first attempt whose answer was lost
+				}
+				mod = kvs[0].ModRevision
+			}
+			if won > 0 {
+				return c.occupy(ctx, key, lease, won), nil
+			}
+			if name == "" || held.Name != name {
+				break
+			}
+		}
+		c.revoke(lease)
+		if errors.Is(err, rpctypes.ErrLeaseNotFound) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		err = c.follow(ctx, "decider", func(news []change) bool {
+			for _, n := range news {
+				if n.key == "" {
+					return n.value != nil
+				}
+			}
+			return len(news) > 0 // without any, nobody holds it
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+}
+
+// occupy keeps the office until it is lost or resigned.
+func (c *Client) occupy(ctx context.Context, key string, lease clientv3.LeaseID, rev int64) *office {
+	o := &office{c: c, lease: lease, cond: clientv3.Compare(clientv3.ModRevision(key), "=", rev), done: make(chan struct{})}
+	o.ctx, o.cancel = context.WithCancel(ctx)
+	go func() {
+		defer close(o.done)
+		tick := time.NewTicker(c.cfg.TTL / 4)
+		defer tick.Stop()
+		for {
+			select {
+			case <-o.ctx.Done():
+				return
+			case <-tick.C:
+			}
+			try, cancel := context.WithTimeout(o.ctx, c.cfg.TTL/2)
+			_, err := c.etcd.KeepAliveOnce(try, lease)
+			cancel()
+			if errors.Is(err, rpctypes.ErrLeaseNotFound) {
+				o.cancel()
+			}
+		}
+	}()
+	return o
+}
+
+// resign gives the office back, so that another need not wait for the lease.
+func (o *office) resign() {
+	o.cancel()
+	<-o.done
+	o.c.revoke(o.lease)
+}
+
+// revoke ends a lease if the store answers soon; otherwise its term does.
+func (c *Client) revoke(lease clientv3.LeaseID) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.ctx), time.Second)
+	defer cancel()
+	c.etcd.Revoke(ctx, lease)
+}
+
+// put writes a key while in office, with the office's lease; an empty value removes it.
+func (o *office) put(ctx context.Context, key, value string) error {
+	op := clientv3.OpPut(o.c.prefix+key, value, clientv3.WithLease(o.lease))
+	if value == "" {
+		op = clientv3.OpDelete(o.c.prefix + key)
+	}
+	return o.c.do(ctx, func(ctx context.Context) error {
+		answer, err := o.c.etcd.Txn(ctx).If(o.cond).Then(op).Commit()
+		if err == nil && !answer.Succeeded {
+			return fmt.Errorf("the office of decider has passed to another: %w", ErrConflict)
+		}
+		return err
+	})
+}
+
+// list reads what is under a prefix.
+func (c *Client) list(ctx context.Context, prefix string) ([]change, error) {
+	var got *clientv3.GetResponse
+	err := c.do(ctx, func(ctx context.Context) (err error) {
+		got, err = c.etcd.Get(ctx, c.prefix+prefix, clientv3.WithPrefix())
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	var list []change
+	for _, kv := range got.Kvs {
+		list = append(list, change{strings.TrimPrefix(string(kv.Key), c.prefix+prefix), there(kv.Value)})
+	}
+	return list, nil
+}
