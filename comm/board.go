@@ -13,17 +13,20 @@ import (
 // its owner writes to it, but for word of failures and for what an heir does
 // for a rank that died.
 //
-//	  0  entry of even operations: flag (16 bytes), signature, mode, 32 bytes of data or handles
-//	 64  entry of odd operations
-//	128  call of even operations and when it began
-//	192  call of odd operations
-//	256  mid: sums are there; where
-//	320  leave: done with everybody else's memory
-//	384  whose message is waited for: by the operation, by sends and receives
-//	448  shrink: what the rank proposes (shrink.go)
-//	640  word of a failure, left by another rank (failure.go)
-//	896  who no longer uses this board, a bit a rank
-//	1088  small inputs of even operations, then of odd ones
+//	  0  entry of even operations: flag (16 bytes), signature, mode, 96 bytes of data or handles
+//	128  entry of odd operations
+//	256  call of even operations and when it began
+//	320  call of odd operations
+//	384  mid: sums are there; where
+//	512  leave: done with everybody else's memory
+//	640  whose message is waited for: by the operation, by sends and receives
+//	704  shrink: what the rank proposes (shrink.go)
+//	896  word of a failure, left by another rank (failure.go)
+//	1152  who no longer uses this board, a bit a rank
+//	1344  small inputs of even operations, then of odd ones
+//
+// Lines that others read are 128 bytes apart: processors fetch them in pairs, and
+// a line that is written next would be taken along.
 //
 // An operation's entry line is written again two operations later. That is
 // safe: nobody enters operation v+2 before everybody entered v+1, and who
@@ -32,20 +35,20 @@ type board []byte
 
 const (
 	atEntry    = 0
-	atCall     = 128
-	atMid      = 256
-	atLeave    = 320
-	atWaiting  = 384
-	atShrink   = 448
-	atWord     = 640
-	atLetGo    = 896
-	atSmall    = 1088
+	atCall     = 256
+	atMid      = 384
+	atLeave    = 512
+	atWaiting  = 640
+	atShrink   = 704
+	atWord     = 896
+	atLetGo    = 1152
+	atSmall    = 1344
 	smallSize  = 4096
 	boardSize  = atSmall + 2*smallSize
-	inlineSize = 32
+	inlineSize = 96
 )
 
-func (b board) entry(seq uint64) board { return b[atEntry+64*(seq&1):][:64] }
+func (b board) entry(seq uint64) board { return b[atEntry+128*(seq&1):][:128] }
 func (b board) flag() *wait.Flag       { return wait.At(b) }
 func (b board) mid() board             { return b[atMid:][:64] }
 func (b board) leave() *wait.Flag      { return wait.At(b[atLeave:]) }
@@ -100,7 +103,8 @@ const (
 	inEntry          // it is in the entry line
 	inSmall          // in the board
 	inStage          // copied to where the handle says
-	inPlain          // it is the user's buffer
+	inPlain          // it is the user's buffer, seen by all
+	inPulled         // it is the user's buffer, at an address of its process
 
 	inMask     = 0xff
 	outSeen    = 1 << 8  // out can be stored to by the others, at the second handle

@@ -109,6 +109,7 @@ type world struct {
 	mem     transport.Memory // nil where ranks do not see one another's memory
 	room    closer
 	cfg     Config
+	pulls   bool       // every rank may copy out of memory that others do not see
 	links   tune.Links // what the choice of programs is based on
 	choices *choice.Tables
 	next    atomic.Uint32 // the next free number of a communicator
@@ -118,7 +119,7 @@ type world struct {
 	verbs   verbs
 	refs    atomic.Int32
 	mu      sync.Mutex
-	graves  []grave // memory of closed communicators that others may still read
+	graves  []grave     // memory of closed communicators that others may still read
 	dumped  atomic.Bool // the flight recorder, after a failure
 	started time.Time
 }

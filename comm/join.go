@@ -156,9 +156,18 @@ func (w *world) first(ctx context.Context, gather transport.Gather) (*Comm, erro
 	if err != nil {
 		return nil, err
 	}
-	blobs, err := gather(ctx, c.blob(nil))
+	puller, can := w.ep.(interface{ Pulls() bool })
+	pulls := byte(0)
+	if can && puller.Pulls() {
+		pulls = 1
+	}
+	blobs, err := gather(ctx, append(c.blob(nil), pulls))
 	if err != nil {
 		return nil, err
+	}
+	w.pulls = true
+	for _, b := range blobs {
+		w.pulls = w.pulls && len(b) > blobSize && b[blobSize] == 1
 	}
 	if err := c.meet(blobs); err != nil {
 		return nil, err
