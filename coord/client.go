@@ -23,8 +23,8 @@ import (
 
 const (
 	// keepAliveTime is how often an idle connection is tried; an answer is due in
-	// a second. etcd's own default bears one in 5 s.
-	keepAliveTime = 6 * time.Second
+	// a second. gRPC does so every 10 s at most, etcd's servers bear one in 5.
+	keepAliveTime = 10 * time.Second
 	// attempt is how long one request may take before it is made again.
 	attempt = 2 * time.Second
 	// again is the time between two attempts.
@@ -241,7 +241,7 @@ func (c *Client) refused(err error, began time.Time) error {
 	if token {
 		return fmt.Errorf("%s: %w", what, ErrToken)
 	}
-	return fmt.Errorf("%s; start the coordinator, or correct the address: %w", what, ErrUnreachable)
+	return fmt.Errorf("%s; start the coordinator, or correct the address: %w", what, err)
 }
 
 // probe asks one address what is wrong with it, and whether it is the token.
