@@ -181,7 +181,7 @@ func (c *Comparison) size(op Op, n int, bytes int64, running []*competitor, drop
 		for i := range turns {
 			t := turns[(i+round)%len(turns)]
 			if t.err == nil {
-				t.err = t.once()
+				t.err = t.once(c.Batch)
 			}
 		}
 	}
@@ -245,10 +245,11 @@ func (c *Comparison) calibrate(op Op, t *turn, bytes int64) (per time.Duration, 
 		if err != nil {
 			return 0, err
 		}
-		if one := max(1, took/time.Duration(t.iters)); step == 0 || one < per {
+		one := max(1, took/time.Duration(t.iters))
+		if step == 0 || one < per {
 			per = one
 		}
-		want := int(min(maxIters, max(1, c.Batch/per)))
+		want := int(min(maxIters, max(1, c.Batch/one)))
 		if took >= c.Batch/2 || step > 0 && want <= t.iters {
 			t.iters = want
 			return per, nil
@@ -257,7 +258,10 @@ func (c *Comparison) calibrate(op Op, t *turn, bytes int64) (per time.Duration, 
 	}
 }
 
-func (t *turn) once() error {
+// once takes a turn. Ranks that spin and are more than the processors can be a
+// thousand times slower from one turn to the next; a turn that took far too long
+// makes the next one shorter.
+func (t *turn) once(want time.Duration) error {
 	took, cpu, err := t.batch(t.iters)
 	if err != nil {
 		return err
@@ -265,6 +269,9 @@ func (t *turn) once() error {
 	t.times = append(t.times, float64(took)/float64(t.iters))
 	t.cpu += cpu
 	t.done += t.iters
+	if took > 4*want {
+		t.iters = max(1, int(int64(t.iters)*int64(want)/int64(took)))
+	}
 	return nil
 }
 
