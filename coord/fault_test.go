@@ -75,7 +75,7 @@ func TestOneOfThreeServersKilled(t *testing.T) {
 	}
 	var servers []*process
 	var ready []func()
-	dir := t.TempDir()
+	dir := stateDir(t)
 	for i := range 3 {
 		p, r := launch(t, child{Server: ServerConfig{Dir: fmt.Sprintf("%s/%d", dir, i), Listen: addrs[i], Token: testToken, Name: fmt.Sprintf("n%d", i), Peers: peers}})
 		servers, ready = append(servers, p), append(ready, r)

@@ -145,12 +145,29 @@ func within(t testing.TB) context.Context {
 	return ctx
 }
 
+// stateDir is a directory for a server's state: in memory where the host has such a
+// file system, as these tests kill processes, not hosts, and other work on the
+// disk would make each write wait.
+func stateDir(t testing.TB) string {
+	t.Helper()
+	parent := "/dev/shm"
+	if _, err := os.Stat(parent); err != nil {
+		return t.TempDir() + "/c"
+	}
+	dir, err := os.MkdirTemp(parent, "weft-coord-test-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	return dir + "/c"
+}
+
 const testToken = "0123456789abcdef0123456789abcdef"
 
 // single starts one server with a token and a port that it keeps.
 func single(t testing.TB, policy *Policy) *process {
 	t.Helper()
-	return start(t, child{Server: ServerConfig{Dir: t.TempDir() + "/c", Listen: freePort(t), Token: testToken}, Policy: policy, Job: "job"})
+	return start(t, child{Server: ServerConfig{Dir: stateDir(t), Listen: freePort(t), Token: testToken}, Policy: policy, Job: "job"})
 }
 
 func dial(t testing.TB, endpoints ...string) *Client {
