@@ -237,27 +237,56 @@ func (c *Comm) tell(f *Failure) {
 	text := f.Err.Error()
 	n := copy(word[wordText+2:], text)
 	le.PutUint16(word[wordText:], uint16(n))
-	for i := range c.members {
-		if i != c.rank && c.world.ep.Alive(c.members[i]) == nil {
-			c.leaveWord(i, word)
-		}
-	}
-}
-
-// leaveWord writes a word into another rank's board, unless there is one.
-func (c *Comm) leaveWord(i int, word []byte) {
-	const busy = 1 << 32
-	if b := c.boards[i]; b != nil {
-		if from := atomicAt(b, atWord); from.CompareAndSwap(0, busy) {
-			copy(b[atWord+8:], word[8:])
-			from.Store(uint64(c.rank + 1))
+	if c.world.mem != nil {
+		for i, b := range c.boards {
+			if i == c.rank || b == nil || c.world.ep.Alive(c.members[i]) != nil {
+				continue
+			}
+			if from := atomicAt(b, atWord); from.CompareAndSwap(0, busyWord) {
+				copy(b[atWord+8:], word[8:])
+				from.Store(uint64(c.rank + 1))
+			}
 		}
 		return
 	}
-	from := binary.LittleEndian.AppendUint64(nil, uint64(c.rank+1))
-	c.world.verbs.write(c.members[i], c.keys[i]+atWord+8, word[8:])
-	c.world.verbs.write(c.members[i], c.keys[i]+atWord, from)
+	c.tellFar(word)
 }
+
+// busyWord stands where a word is being written.
+const busyWord = 1 << 32
+
+// tellFar is tell where boards are not seen. Who is the first to take a rank's
+// word writes it; ranks that do not answer in a moment will find out themselves.
+func (c *Comm) tellFar(word []byte) {
+	v := &c.world.verbs
+	type ask struct {
+		rank int
+		t    transport.Ticket
+		was  *uint64
+	}
+	var asks []ask
+	for i, m := range c.members {
+		if i == c.rank || c.world.ep.Alive(m) != nil || len(c.stopped([]int{i})) > 0 {
+			continue
+		}
+		was := new(uint64)
+		if t, err := v.ep.CompareSwap(m, c.keys[i]+atWord, 0, busyWord, was); err == nil {
+			asks = append(asks, ask{i, t, was})
+		}
+	}
+	end := time.Now().Add(moment)
+	for _, a := range asks {
+		if v.wait(a.t, time.Until(end)) != nil || *a.was != 0 {
+			continue
+		}
+		to, at := c.members[a.rank], c.keys[a.rank]+atWord
+		v.write(to, at+8, word[8:])
+		v.drop(v.ep.CompareSwap(to, at, busyWord, uint64(c.rank+1), new(uint64)))
+	}
+}
+
+// moment is how long a rank that failed waits for the others to take its word.
+const moment = 100 * time.Millisecond
 
 // heard is a failure that another rank left word of.
 func (c *Comm) heard() *Failure {

@@ -232,8 +232,26 @@ type proc struct {
 	cmd    *exec.Cmd
 	orders io.WriteCloser
 	events chan event
-	stderr *bytes.Buffer
+	stderr *output
 	ended  bool
+}
+
+// output is what a rank prints; it may be looked at while the rank goes on.
+type output struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.b.Write(p)
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.b.String()
 }
 
 // procs are the ranks of a world that live, in order.
@@ -299,7 +317,7 @@ func startProc(t *testing.T, cmd *exec.Cmd, rank int, master *os.File) *proc {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &proc{t: t, rank: rank, cmd: cmd, orders: ordersW, events: make(chan event, 1024), stderr: &bytes.Buffer{}}
+	p := &proc{t: t, rank: rank, cmd: cmd, orders: ordersW, events: make(chan event, 1024), stderr: &output{}}
 	cmd.Stderr, cmd.Stdout = p.stderr, p.stderr
 	cmd.ExtraFiles = []*os.File{ordersR, eventsW}
 	if master != nil {
@@ -453,7 +471,7 @@ func (list procs) finish() {
 		if err := syscall.Kill(pid, 0); err == nil {
 			p.t.Errorf("rank %d is still there", p.rank)
 		}
-		if p.stderr.Len() > 0 {
+		if p.stderr.String() != "" {
 			p.t.Errorf("rank %d said: %s", p.rank, p.stderr)
 		}
 	}

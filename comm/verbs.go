@@ -51,6 +51,7 @@ func (v *verbs) wait(t transport.Ticket, d time.Duration) error {
 			return c.Err
 		}
 		if time.Now().After(end) {
+			v.drop(t, nil)
 			return errPending
 		}
 		if looks < 50 {
