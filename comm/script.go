@@ -137,6 +137,8 @@ type space struct {
 	tmp    []byte
 	stride int // of chunks of tmp; and of in and out if they are padded
 	padded bool
+
+	unsaved bool // in place, and nothing was stored yet
 }
 
 func (s *space) at(c step.Chunks) []byte {
@@ -291,10 +293,20 @@ func (c *Comm) space(o *op, s *script) *space {
 		sp.in = c.stages.scratch(useIn, len(o.in))
 		reduce.ScaleTo(o.t, sp.in, o.in, o.factor)
 	case o.overlap:
-		sp.in = c.stages.scratch(useIn, len(o.in))
-		reduce.Copy(sp.in, o.in)
+		sp.unsaved = true
+		if len(s.channels) > 1 {
+			sp.save(c)
+		}
 	}
 	return sp
+}
+
+// save takes a copy of the input before it is overwritten. With a single channel
+// that can wait until the first store: what was sent before is on its way by then.
+func (s *space) save(c *Comm) {
+	s.unsaved = false
+	s.in = c.stages.scratch(useIn, len(s.o.in))
+	reduce.Copy(s.in, s.o.in)
 }
 
 // gather takes the result out of padded buffers.
@@ -352,6 +364,9 @@ func (c *Comm) runChannel(o *op, sp *space, list []action, done *marks) error {
 		ch := int(a.Channel)
 		var err error
 		var out []byte // what is sent after what was received
+		if sp.unsaved && (a.Op.Stores() && a.Dst.Buf == sched.Out || len(a.announce) > 0) {
+			sp.save(c)
+		}
 		switch a.Op {
 		case sched.Wait:
 			err = done.wait(int(a.On), a.Done)
