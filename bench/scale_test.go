@@ -21,7 +21,7 @@ func BenchmarkRanks(b *testing.B) {
 			for b.Loop() {
 				c := bench.Default()
 				c.Op.Collective, c.Ranks, c.MinBytes, c.MaxBytes, c.StepFactor = sched.AllReduce, n, 8, 1<<20, 1<<17
-				c.Batches, c.Check = 3, false
+				c.Batches, c.Check, c.Bind = 3, false, true
 				began := time.Now()
 				ready := began
 				r, err := bench.Measure(b.Context(), c, launch.Spec{Command: self, Stderr: os.Stderr, Prefix: true}, func(e bench.Event) {
