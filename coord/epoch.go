@@ -108,12 +108,20 @@ func (c *Client) WatchEpochs(ctx context.Context) <-chan Epoch {
 		defer close(out)
 		ctx, cancel := c.bind(ctx)
 		defer cancel()
+		latest, err := c.Latest(ctx)
+		if err != nil {
+			return // the context has ended, or nothing can be read: so does the channel
+		}
 		var last uint64
-		first := true
-		c.follow(ctx, "epoch/", func(news []change) bool {
-			if first {
-				first, news = false, news[max(len(news)-1, 0):]
+		if latest != nil {
+			last = latest.Number
+			select {
+			case out <- *latest:
+			case <-ctx.Done():
+				return
 			}
+		}
+		c.followFrom(ctx, "epoch/", epochKey(last + 1)[len("epoch/"):], func(news []change) bool {
 			for _, n := range news {
 				e, err := DecodeEpoch(n.value)
 				if n.value == nil || err != nil || e.Number <= last {

@@ -36,7 +36,7 @@ func TestLifeOfAJob(t *testing.T) {
 		t.Errorf("spare because %q", s.Why)
 	}
 
-	regs[1].Progress(41, 1e6)
+	regs[1].cancel() // its process is no more
 	if err := c.ReportDead(ctx, 1, regs[1].Worker().Life, "signal: killed"); err != nil {
 		t.Fatal(err)
 	}
@@ -58,6 +58,7 @@ func TestLifeOfAJob(t *testing.T) {
 	if err := regs[0].Leave(ctx); err != nil {
 		t.Fatal(err)
 	}
+	spare.cancel()
 	// One more, and there are fewer than two.
 	if err := c.ReportDead(ctx, 7, 0, "exit status 3"); err != nil {
 		t.Fatal(err)
@@ -68,10 +69,8 @@ func TestLifeOfAJob(t *testing.T) {
 	}
 	await(t, places, "the order to halt", func(p Place) bool { return p.Standing == Halted && p.Rank == 0 })
 	// Once all have left, whoever comes forms the job anew, and numbers go on.
-	for _, r := range []*Registration{regs[1], regs[2], spare} {
-		if err := r.Leave(ctx); err != nil {
-			t.Fatal(err)
-		}
+	if err := regs[2].Leave(ctx); err != nil {
+		t.Fatal(err)
 	}
 	a, b := register(t, c, 4), register(t, c, Any)
 	anew := await(t, epochs, "a job formed anew", func(e Epoch) bool { return e.Start == halt.Number && len(e.Members) == 2 })
@@ -106,6 +105,11 @@ func TestRacingDecidersPublishOneListPerNumber(t *testing.T) {
 		t.Fatal(first, err)
 	}
 	seen := make([]map[uint64]Epoch, deciders)
+	// All begin a number together, so that each has a chance to be first.
+	gates := make([]sync.WaitGroup, last+1)
+	for n := range gates {
+		gates[n].Add(deciders)
+	}
 	var all sync.WaitGroup
 	for d := range deciders {
 		c := dial(t, p.addr)
@@ -119,10 +123,11 @@ func TestRacingDecidersPublishOneListPerNumber(t *testing.T) {
 						e.Members = append(e.Members, Seat{ID: id, Life: Life(1 + rng.Uint64N(9))})
 					}
 				}
+				gates[n].Done()
+				gates[n].Wait()
 				held, err := c.Publish(ctx, e)
 				if held.Number != n {
 					t.Errorf("decider %d, epoch %d: %+v, %v", d, n, held, err)
-					return
 				}
 				seen[d][n] = held
 			}

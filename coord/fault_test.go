@@ -50,6 +50,7 @@ func TestCoordinatorKilledAndStartedAgain(t *testing.T) {
 	if err != nil || len(after) < len(before) || !reflect.DeepEqual(after[:len(before)], before) {
 		t.Fatalf("history %+v\nwas %+v, %v", after, before, err)
 	}
+	regs[1].cancel() // its process is no more
 	if err := c.ReportDead(ctx, 1, lives[1], "signal: killed"); err != nil {
 		t.Fatal(err)
 	}

@@ -72,10 +72,9 @@ func (c *Client) Gather(ctx context.Context, e Epoch, rank int, name string, val
 	later := make(chan struct{})
 	go func() {
 		defer close(later)
-		c.follow(work, "epoch/", func(news []change) bool {
+		c.follow(work, epochKey(e.Number+1), func(news []change) bool {
 			for _, n := range news {
-				if n.value != nil && n.key > epochKey(e.Number)[len("epoch/"):] {
-					next, _ := DecodeEpoch(n.value)
+				if next, err := DecodeEpoch(n.value); err == nil {
 					cancel(fmt.Errorf("coord: %q in epoch %d: epoch %d is there (%s): %w", name, e.Number, next.Number, next.Reason, ErrSuperseded))
 					return false
 				}

@@ -28,14 +28,20 @@ func there(b []byte) []byte {
 // another followed in the meantime not at all, and what came in one revision is
 // told in one call. It returns nil if tell ended it.
 func (c *Client) follow(ctx context.Context, prefix string, tell func([]change) bool) error {
+	return c.followFrom(ctx, prefix, "", tell)
+}
+
+// followFrom does so for the keys from one on.
+func (c *Client) followFrom(ctx context.Context, prefix, from string, tell func([]change) bool) error {
 	ctx, cancel := c.bind(ctx)
 	defer cancel()
 	full := c.prefix + prefix
+	end := clientv3.WithRange(clientv3.GetPrefixRangeEnd(full))
 	known := map[string]int64{} // by key: the revision of the value told last
 	for {
 		var got *clientv3.GetResponse
 		err := c.do(ctx, func(ctx context.Context) (err error) {
-			got, err = c.etcd.Get(ctx, full, clientv3.WithPrefix())
+			got, err = c.etcd.Get(ctx, full+from, end)
 			return err
 		})
 		if err != nil {
@@ -62,7 +68,7 @@ func (c *Client) follow(ctx context.Context, prefix string, tell func([]change) 
 		}
 		// A server without a leader would stay silent; it ends the watch instead.
 		watch, stop := context.WithCancel(clientv3.WithRequireLeader(ctx))
-		for answer := range c.etcd.Watch(watch, full, clientv3.WithPrefix(), clientv3.WithRev(got.Header.Revision+1)) {
+		for answer := range c.etcd.Watch(watch, full+from, end, clientv3.WithRev(got.Header.Revision+1)) {
 			if answer.Err() != nil {
 				break // compacted, no leader, or another server: begin with what is there
 			}

@@ -352,6 +352,7 @@ func (r *Registration) Leave(ctx context.Context) error {
 // ReportDead says that a worker's process was seen to end, by the launcher that
 // started it. The decider hears of it at once; no lease has to end. Nothing
 // happens if the life is no longer registered; life 0 stands for the one that is.
+// A worker that lives after all enters anew, with another life, as one that recovers.
 func (c *Client) ReportDead(ctx context.Context, id member.ID, life Life, why string) error {
 	key := c.prefix + workerKey(id)
 	for {
@@ -387,6 +388,8 @@ func (c *Client) ReportDead(ctx context.Context, id member.ID, life Life, why st
 			return err
 		}
 		if answer.Succeeded {
+			// One that lives after all finds its lease gone and enters anew.
+			c.revoke(clientv3.LeaseID(got.Kvs[0].Lease))
 			return nil
 		}
 	}
