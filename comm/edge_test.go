@@ -340,7 +340,7 @@ func splits(c *Comm) error {
 		if sub.Size() > 1 && i%50 == 0 { // a port of its own for messages
 			next := (sub.Rank() + 1) % sub.Size()
 			var g Group
-			if err := errors.Join(Send(context.Background(), sub, b, next, g.Add()), Recv(context.Background(), sub, b, (sub.Rank()+sub.Size()-1)%sub.Size(), g.Add()), g.Wait()); err != nil {
+			if err := errors.Join(Send(context.Background(), sub, b, next, g.Add()), Recv(context.Background(), sub, make([]float32, 300), (sub.Rank()+sub.Size()-1)%sub.Size(), g.Add()), g.Wait()); err != nil {
 				return err
 			}
 		}

@@ -191,9 +191,15 @@ func fillDevShm() error {
 	return nil
 }
 
-// openFiles lists the arenas and sockets that the process has open.
+// openFiles lists the arenas and sockets that the process has open or mapped.
 func openFiles() []string {
 	var left []string
+	maps, _ := os.ReadFile("/proc/self/maps")
+	for line := range strings.Lines(string(maps)) {
+		if strings.Contains(line, "/memfd:") || strings.Contains(line, "/dev/shm/") {
+			left = append(left, strings.TrimSpace(line))
+		}
+	}
 	links, _ := filepath.Glob("/proc/self/fd/*")
 	for _, l := range links {
 		if to, err := os.Readlink(l); err == nil && (strings.HasPrefix(to, "/memfd:") || strings.HasPrefix(to, "socket:")) {
@@ -343,7 +349,12 @@ func startProc(t *testing.T, cmd *exec.Cmd, rank int, master *os.File) *proc {
 			p.events <- e
 		}
 	}()
-	t.Cleanup(p.kill)
+	t.Cleanup(func() {
+		p.kill()
+		if t.Failed() {
+			t.Logf("rank %d: %s", rank, p.stderr)
+		}
+	})
 	return p
 }
 
@@ -474,15 +485,6 @@ func (list procs) finish() {
 		if p.stderr.String() != "" {
 			p.t.Errorf("rank %d said: %s", p.rank, p.stderr)
 		}
-	}
-	noSegments(list[0].t)
-}
-
-// noSegments checks that nothing of weft lies in /dev/shm.
-func noSegments(t *testing.T) {
-	t.Helper()
-	if files, _ := filepath.Glob("/dev/shm/*weft*"); len(files) > 0 {
-		t.Errorf("left in /dev/shm: %v", files)
 	}
 }
 
