@@ -70,8 +70,11 @@ func TestFaultsBetweenGoroutines(t *testing.T) {
 				if messages && raceDetector {
 					continue // what ranks read of one another's boards to find out is a snapshot, as between hosts
 				}
+				if fault == "missing call" && i%5 != 0 {
+					continue // each waits for its limit; processes have them all
+				}
 				victim := (i + j) % n
-				o := order{Op: op, Count: []int{5, 2000}[i%2], Root: i / 2, Limit: 150 * time.Millisecond}
+				o := order{Op: op, Count: []int{5, 2000}[i%2], Root: i / 2, Limit: 500 * time.Millisecond}
 				w := o
 				switch fault {
 				case "wrong count":
