@@ -21,13 +21,13 @@ const (
 	keepLimit = 4 << 20  // bytes of copies before senders wait
 	keepMost  = 2048     // pieces before senders wait: half of what the receiver tells apart
 
-	ackBytes  = 512 << 10 // received before an acknowledgement goes out
+	ackBytes  = pieceSize // received before an acknowledgement goes out: the sender measures streams by them
 	ackPieces = 64
 
 	// A stream may have as much under way as it delivers in this time.
 	windowTime  = 4 * time.Millisecond
 	firstWindow = 1 << 20
-	leastWindow = 2 * pieceSize
+	leastWindow = pieceSize
 	mostWindow  = 8 << 20
 
 	// How often streams are looked after; and after how many retransmissions
@@ -311,6 +311,21 @@ func (pr *peer) lightest() *stream {
 	return best
 }
 
+// fittest is the stream for a piece of a long message: that with the most room
+// in its window, which is as large as the stream is fast. The caller holds mu.
+func (pr *peer) fittest() *stream {
+	var best *stream
+	for _, x := range pr.all() {
+		if x.lost.Load() || x.flight >= x.window {
+			continue
+		}
+		if best == nil || x.flight*best.window < best.flight*x.window {
+			best = x
+		}
+	}
+	return best
+}
+
 // feed gives the streams that have room what waits for them.
 func (pr *peer) feed() {
 	pr.mu.Lock()
@@ -330,17 +345,12 @@ func (pr *peer) feed() {
 		pr.assign(p, s)
 	}
 	for len(c.long) > 0 {
-		var s *stream
-		for _, x := range pr.all() {
-			if !x.lost.Load() && x.flight < x.window && (s == nil || x.flight*s.window < s.flight*x.window) {
-				s = x
-			}
-		}
+		m := c.long[0]
+		n := min(len(m.rest), pieceSize)
+		s := pr.fittest()
 		if s == nil || len(c.window) >= keepMost {
 			break
 		}
-		m := c.long[0]
-		n := min(len(m.rest), pieceSize)
 		o := &outbound{h: m.proto.h, call: m.proto.call, b: m.rest[:n]}
 		o.h.offset = m.at
 		m.at += uint64(n)

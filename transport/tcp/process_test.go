@@ -121,11 +121,9 @@ func (r *labRank) next(t *testing.T, word string) string {
 	return ""
 }
 
-// TestRails runs three hosts with two rails each: both carry, and when a cable
-// is pulled in the middle of the run the rest goes over the other.
-func TestRails(t *testing.T) {
-	const hosts = 3
-	lab := nslab.New(t, hosts, 2)
+// startRanks runs a rank on every host of a lab.
+func startRanks(t *testing.T, lab *nslab.Lab, hosts int) []*labRank {
+	t.Helper()
 	ranks := make([]*labRank, hosts)
 	for i := range ranks {
 		r := &labRank{cmd: exec.Command(os.Args[0])}
@@ -146,6 +144,62 @@ func TestRails(t *testing.T) {
 		t.Cleanup(func() { _ = r.cmd.Process.Kill(); _ = r.cmd.Wait() })
 		ranks[i] = r
 	}
+	return ranks
+}
+
+// counters waits for the rank's end, and gives a way to look its counters up.
+func (r *labRank) counters(t *testing.T) func(name string) uint64 {
+	t.Helper()
+	var cs []transport.Counter
+	if err := json.Unmarshal([]byte(r.next(t, "counters")), &cs); err != nil {
+		t.Fatal(err)
+	}
+	r.in.Close()
+	if err := r.cmd.Wait(); err != nil {
+		t.Errorf("%v: %s", err, r.err.String())
+	}
+	return func(name string) uint64 {
+		t.Helper()
+		k := slices.IndexFunc(cs, func(c transport.Counter) bool { return c.Name == name })
+		if k < 0 {
+			t.Fatalf("no counter %s in %v", name, cs)
+		}
+		return cs[k].Value
+	}
+}
+
+// TestSlowRail makes one rail a tenth as fast as the other: the fast one carries
+// more.
+func TestSlowRail(t *testing.T) {
+	lab := nslab.New(t, 2, 2)
+	for host := range 2 {
+		for rail, rate := range []uint64{100e6, 10e6} {
+			if err := lab.Limit(host, rail, rate); err != nil {
+				t.Skipf("no traffic control here: %v", err)
+			}
+		}
+	}
+	ranks := startRanks(t, lab, 2)
+	for range 30 {
+		ranks[0].next(t, "round")
+	}
+	ranks[0].in.Close()
+	for i, r := range ranks {
+		get := r.counters(t)
+		fast, slow := get("rail.r0.sent.bytes"), get("rail.r1.sent.bytes")
+		t.Logf("rank %d sent %d bytes over the fast rail and %d over the slow one", i, fast, slow)
+		if fast <= slow || slow == 0 {
+			t.Errorf("rank %d sent %d bytes over the fast rail and %d over the slow one", i, fast, slow)
+		}
+	}
+}
+
+// TestRails runs three hosts with two rails each: both carry, and when a cable
+// is pulled in the middle of the run the rest goes over the other.
+func TestRails(t *testing.T) {
+	const hosts = 3
+	lab := nslab.New(t, hosts, 2)
+	ranks := startRanks(t, lab, hosts)
 	rounds := func(n int) {
 		for range n {
 			ranks[0].next(t, "round")
@@ -164,27 +218,13 @@ func TestRails(t *testing.T) {
 	ranks[0].in.Close()
 	var lost, resent uint64
 	for i, r := range ranks {
-		var cs []transport.Counter
-		if err := json.Unmarshal([]byte(r.next(t, "counters")), &cs); err != nil {
-			t.Fatal(err)
-		}
-		get := func(name string) uint64 {
-			k := slices.IndexFunc(cs, func(c transport.Counter) bool { return c.Name == name })
-			if k < 0 {
-				t.Fatalf("no counter %s in %v", name, cs)
-			}
-			return cs[k].Value
-		}
+		get := r.counters(t)
 		lost += get("paths.lost")
 		resent += get("pieces.resent")
 		for rail := range 2 {
 			if n := get("rail." + nslab.Rail(rail) + ".sent.bytes"); n == 0 {
 				t.Errorf("rank %d sent nothing on rail %d", i, rail)
 			}
-		}
-		r.in.Close()
-		if err := r.cmd.Wait(); err != nil {
-			t.Errorf("rank %d: %v: %s", i, err, r.err.String())
 		}
 	}
 	if lost == 0 || resent == 0 {

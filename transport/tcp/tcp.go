@@ -37,11 +37,11 @@ import (
 // Config says who takes part and over what.
 type Config struct {
 	Rank, Size int
-	Gather     transport.Gather // how ranks find one another; called twice
+	Gather     transport.Gather // how ranks find one another; called twice, not at all for a world of one
 
 	Token   string      // of the cluster; may be empty only on loopback addresses
 	NoToken bool        // an empty token is meant on any address
-	TLS     *tls.Config // if set, streams are encrypted and both ends show certificates; costs about half of the bandwidth
+	TLS     *tls.Config // if set, streams are encrypted and both ends show certificates; callers then wait parked, as Go's poller has the sockets
 
 	// Interfaces are names ("eth0") or prefixes ("10.1.0.0/16") of those to
 	// use, in the order in which they are paired between ranks. By default it
