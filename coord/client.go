@@ -231,60 +231,73 @@ func (c *Client) refused(err error, began time.Time) error {
 	if !errors.Is(err, ErrUnreachable) {
 		return err
 	}
+	waited := time.Since(began)
 	var found []string
 	token := false
 	for _, e := range c.cfg.Endpoints {
 		why, bad := c.probe(e)
 		found, token = append(found, e+": "+why), token || bad
 	}
-	what := fmt.Sprintf("coord: job %q after %.1f s: %s", c.cfg.Job, time.Since(began).Seconds(), strings.Join(found, "; "))
+	what := fmt.Sprintf("coord: job %q, tried for %.1f s: %s", c.cfg.Job, waited.Seconds(), strings.Join(found, "; "))
 	if token {
 		return fmt.Errorf("%s: %w", what, ErrToken)
 	}
-	return fmt.Errorf("%s; start the coordinator, or correct the address: %w", what, err)
+	return fmt.Errorf("%s; start the coordinator, or correct the address: %w", what, ErrUnreachable)
+}
+
+// greeting is the beginning of HTTP/2: the client's preface and its settings. A
+// server answers with its own, which begin with a length below 65,536.
+const greeting = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00"
+
+// greets reports whether an address answers a greeting, in the clear or under
+// TLS, and what came instead.
+func greets(endpoint string, config *tls.Config) error {
+	conn, err := net.DialTimeout("tcp", endpoint, time.Second)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	conn.SetDeadline(time.Now().Add(time.Second))
+	if config != nil {
+		config = config.Clone()
+		config.NextProtos = []string{"h2"}
+		if config.ServerName == "" {
+			config.ServerName, _, _ = net.SplitHostPort(endpoint)
+		}
+		conn = tls.Client(conn, config)
+	}
+	first := make([]byte, 1)
+	if _, err = io.WriteString(conn, greeting); err == nil {
+		_, err = io.ReadFull(conn, first) // under TLS 1.3 a refusal comes with the first byte
+	}
+	if err == nil && first[0] != 0 {
+		err = errors.New("what answers does not speak HTTP/2")
+	}
+	return err
 }
 
 // probe asks one address what is wrong with it, and whether it is the token.
 func (c *Client) probe(endpoint string) (why string, token bool) {
-	conn, err := net.DialTimeout("tcp", endpoint, time.Second)
-	if err != nil {
-		var op *net.OpError
-		if errors.As(err, &op) && !op.Timeout() {
-			return op.Err.Error(), false
+	err := greets(endpoint, c.cfg.TLS)
+	var op *net.OpError
+	switch {
+	case err == nil:
+		return "answers, but has no leader or not the time; most servers of a cluster must run", false
+	case errors.Is(err, ErrToken):
+		return "its token is another", true
+	case errors.As(err, &op) && op.Op == "dial":
+		if isTimeout(err) {
+			return "no answer within a second", false
 		}
-		return "no answer", false
-	}
-	defer conn.Close()
-	conn.SetDeadline(time.Now().Add(time.Second))
-	ours := c.cfg.Token != "" && c.cfg.TLS != nil && c.cfg.TLS.ServerName == serverName
-	if c.cfg.TLS != nil {
-		t := tls.Client(conn, c.cfg.TLS)
-		_, err := t.Write([]byte("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00"))
-		if err == nil {
-			_, err = t.Read(make([]byte, 1)) // under TLS 1.3 a refusal comes with the first byte
-		}
-		var head tls.RecordHeaderError
-		switch {
-		case err == nil:
-			return "answers, but not in time", false
-		case errors.As(err, &head) && ours:
-			return "it was started without a token", true
-		case ours && !errors.Is(err, io.EOF) && !isTimeout(err):
-			return "its token is another", true
-		}
-		return "TLS: " + err.Error(), false
-	}
-	// A server that wants TLS says so with an alert, or hangs up.
-	if _, err = conn.Write([]byte("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00")); err == nil {
-		b := make([]byte, 1)
-		if _, err = conn.Read(b); err == nil && b[0] == 0 {
-			return "answers, but not in time", false
-		}
-	}
-	if isTimeout(err) {
+		return op.Err.Error(), false
+	case c.cfg.TLS == nil && isTimeout(err):
 		return "connects and says nothing; it may not be a coordinator", false
+	case c.cfg.TLS == nil:
+		return "it wants TLS, and neither a token nor TLS is set here", true
+	case greets(endpoint, nil) == nil:
+		return "it was started without a token or TLS, and one is set here", true
 	}
-	return "it wants TLS: none of token, User or TLS is set here", true
+	return "TLS: " + err.Error(), false
 }
 
 func isTimeout(err error) bool {

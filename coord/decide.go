@@ -215,10 +215,11 @@ func (d *decider) begin(anew bool) (err error) {
 	return nil
 }
 
-// anyAlive reports whether a process of the latest epoch is still registered.
+// anyAlive reports whether a member of the latest epoch is still registered. Those
+// that recover have no state of the job to go on from.
 func (d *decider) anyAlive() bool {
 	for _, w := range d.workers {
-		if w.State != Dead && d.stored.Lists(w.ID, w.Life) {
+		if _, ok := d.stored.Rank(w.ID, w.Life); ok && w.State != Dead {
 			return true
 		}
 	}

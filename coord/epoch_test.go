@@ -204,3 +204,52 @@ func TestOfficePassesOn(t *testing.T) {
 	deciders[1-inOffice].cancel()
 	<-deciders[1-inOffice].done
 }
+
+// When everything dies, the coordinator too, whoever is started on its directory
+// forms the job anew, and numbers go on.
+func TestWholeJobStartedAgain(t *testing.T) {
+	p := single(t, &Policy{Min: 2, Max: 4, Settle: 20e6, Name: "server"})
+	ctx := within(t)
+	for round := range uint64(2) {
+		c, err := Dial(ctx, Config{Endpoints: []string{p.addr}, Job: "job", Token: testToken})
+		if err != nil {
+			t.Fatal(err)
+		}
+		epochs := c.WatchEpochs(ctx)
+		for i := range 2 {
+			register(t, c, member.ID(i))
+		}
+		e := await(t, epochs, "both", func(e Epoch) bool { return e.Number > round && len(e.Members) == 2 && e.Halt == member.NoReason })
+		if round > 0 && (e.Start == 0 || len(e.Recovering) > 0) {
+			t.Errorf("%+v", e)
+		}
+		if err := c.Close(); err != nil && err != context.Canceled {
+			t.Error(err)
+		}
+		p.kill()
+		p = start(t, p.conf)
+	}
+}
+
+// Members change over after a step that none has done yet when it is decided, and
+// newcomers learn how far the others are.
+func TestChangeOverAtAStep(t *testing.T) {
+	p := single(t, &Policy{Min: 1, Max: 4, Settle: 20e6, Name: "server"})
+	ctx := within(t)
+	c := dial(t, p.addr)
+	epochs, workers := c.WatchEpochs(ctx), c.WatchWorkers(ctx)
+	first := register(t, c, 0)
+	await(t, epochs, "the first", lists(0))
+	first.Progress(100, 10e6)
+	await(t, workers, "step 100", func(e WorkerEvent) bool { return e.Worker.Step == 100 })
+	second := register(t, c, 1)
+	e := await(t, epochs, "the second, recovering", func(e Epoch) bool { return len(e.Recovering) == 1 })
+	if e.Step != 100 || e.After != 0 {
+		t.Errorf("%+v", e)
+	}
+	second.CaughtUp()
+	e = await(t, epochs, "both", lists(0, 1))
+	if e.After <= 100 || e.Step != 100 || e.Reason != "worker 1 has caught up" {
+		t.Errorf("%+v", e)
+	}
+}

@@ -38,7 +38,7 @@ func TestDialSaysWhatIsWrong(t *testing.T) {
 		{"silent", Config{Endpoints: []string{silent.Addr().String()}, Job: "job"}, ErrUnreachable, []string{"says nothing"}},
 		{"other token", Config{Endpoints: []string{p.addr}, Job: "job", Token: "another"}, ErrToken, []string{p.addr, "its token is another", "WEFT_TOKEN"}},
 		{"no token", Config{Endpoints: []string{p.addr}, Job: "job"}, ErrToken, []string{"it wants TLS"}},
-		{"token for one without", Config{Endpoints: []string{open.addr}, Job: "job", Token: testToken}, ErrToken, []string{"started without a token"}},
+		{"token for one without", Config{Endpoints: []string{open.addr}, Job: "job", Token: testToken}, ErrToken, []string{"it was started without a token or TLS"}},
 		{"other job", Config{Endpoints: []string{p.addr}, Job: "other", Token: testToken}, ErrJob, []string{`serves job "job"`, `"other"`}},
 	} {
 		c.cfg.Wait = wait
@@ -128,7 +128,7 @@ func TestUserAndPassword(t *testing.T) {
 		}
 	}
 	dial := func(user, password string) (*Client, error) {
-		return Dial(ctx, Config{Endpoints: []string{p.addr}, Job: "job", User: user, Password: password, Token: "t", Wait: 5 * time.Second})
+		return Dial(ctx, Config{Endpoints: []string{p.addr}, Job: "job", User: user, Password: password, Token: "t", External: true})
 	}
 	if _, err := dial("root", "wrong"); err == nil {
 		t.Fatal("a wrong password was accepted")

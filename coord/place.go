@@ -17,7 +17,7 @@ const (
 	Recovering Standing = "recovering" // to be brought up to date by the members; then CaughtUp
 	Active     Standing = "active"     // trains with Place.Rank in Place.Epoch
 	Evicted    Standing = "evicted"    // the latest epoch is without it, and the one before was not
-	Halted     Standing = "halted"     // write a checkpoint and leave
+	Halted     Standing = "halted"     // it was active: write a checkpoint and leave
 )
 
 // Place is a worker's standing and the epoch that gave it.
@@ -63,7 +63,7 @@ func (r *Registration) Places(ctx context.Context) <-chan Place {
 		var e Epoch
 		var said notice
 		var last Place
-		listed := false // by the epoch before
+		var was Standing // in the latest epoch that listed it
 		for {
 			select {
 			case next, ok := <-epochs:
@@ -75,18 +75,18 @@ func (r *Registration) Places(ctx context.Context) <-chan Place {
 			case <-ctx.Done():
 				return
 			}
-			p := r.place(e, said, listed)
-			if p.Standing == Active || p.Standing == Recovering {
-				listed = true
+			p := r.place(e, said, was)
+			switch p.Standing {
+			case Active, Recovering:
+				was = p.Standing
+			case Waiting, Evicted, Spare:
+				was = ""
 			}
 			if p.Standing == last.Standing && p.Epoch.Number == last.Epoch.Number && p.Why == last.Why {
 				continue
 			}
 			if p.Standing == Waiting && last.Standing == Waiting {
 				continue
-			}
-			if p.Standing == Evicted {
-				listed = false
 			}
 			last = p
 			select {
@@ -101,20 +101,22 @@ func (r *Registration) Places(ctx context.Context) <-chan Place {
 
 // place is the standing of the present life in an epoch. After its lease ended a
 // worker has another one, and the epochs of the former are over.
-func (r *Registration) place(e Epoch, said notice, listed bool) Place {
+func (r *Registration) place(e Epoch, said notice, was Standing) Place {
 	r.mu.Lock()
 	id, life := r.w.ID, r.w.Life
 	r.mu.Unlock()
 	p := Place{Standing: Waiting, Epoch: e, Rank: -1}
 	rank, active := e.Rank(id, life)
 	switch in := e.Lists(id, life); {
-	case e.Halt != member.NoReason && (in || listed):
+	case e.Halt != member.NoReason && (active || was == Active):
 		p.Standing, p.Rank, p.Why = Halted, rank, e.Reason
+	case e.Halt != member.NoReason: // it has nothing to save, and waits for the job to be formed anew
+		p.Why = e.Reason
 	case active:
 		p.Standing, p.Rank, p.Why = Active, rank, e.Reason
 	case in:
 		p.Standing, p.Why = Recovering, e.Reason
-	case listed:
+	case was != "":
 		p.Standing, p.Why = Evicted, e.Reason
 	case said.Life == life:
 		p.Standing, p.Why = Spare, said.Why

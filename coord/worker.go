@@ -153,8 +153,8 @@ func (r *Registration) enter(ctx context.Context, free bool) error {
 	}
 }
 
-// awaitGone waits for the end of a process's registration, and no longer than
-// two terms of its lease while that is kept alive.
+// awaitGone waits for the end of a process's registration, for a term of its lease
+// and the second in which etcd finds that one has ended.
 func (c *Client) awaitGone(ctx context.Context, old Worker, lease int64) error {
 	term := c.cfg.TTL
 	var left *clientv3.LeaseTimeToLiveResponse
@@ -164,7 +164,7 @@ func (c *Client) awaitGone(ctx context.Context, old Worker, lease int64) error {
 	}); err == nil && left.GrantedTTL > 0 {
 		term = time.Duration(left.GrantedTTL) * time.Second
 	}
-	wait, cancel := context.WithTimeout(ctx, 2*term+time.Second)
+	wait, cancel := context.WithTimeout(ctx, term+time.Second)
 	defer cancel()
 	err := c.follow(wait, workerKey(old.ID), func(news []change) bool {
 		for _, n := range news {
