@@ -40,6 +40,7 @@ type op struct {
 	factor   float64
 	overlap  bool         // in and out overlap, and in is not to be lost by it
 	overlaid bool         // they do on some rank
+	kept     []byte       // a copy of the input that was overwritten
 	began    int64        // in ticks
 	entered  int64        // in ticks; 0 if it was not looked at
 	limit    atomic.Int64 // of the clock; set when it is first asked for, by any channel

@@ -186,23 +186,53 @@ func (c *Comm) runScript(o *op) error {
 	}
 	c.phase = moving
 	c.port.Begin(&o.call, c.stopFn)
-	sp := c.space(o, s)
-	if len(s.channels) == 1 {
-		err = c.runChannel(o, sp, s.channels[0], nil)
-	} else {
-		err = c.runChannels(o, sp, s)
-	}
+	o.kept = nil
+	err = c.runRuns(o, s)
 	mine.waitsFor(-1, 0, 0)
 	if err != nil {
-		if o.overlap && !sp.padded && o.red != reduce.PreMulSum {
-			copy(o.in, sp.in) // the input as it was
+		if o.kept != nil {
+			copy(o.in, o.kept) // the input as it was
 		}
 		return err
 	}
 	mine.leave().Post(o.call.Seq)
-	c.gather(o, sp)
 	if o.red != 0 {
 		reduce.Finish(o.t, o.red, o.out, len(c.members))
+	}
+	return nil
+}
+
+// messageSize is how long messages are at most. A large operation is carried out
+// run by run, so that what is received, added and sent again stays in the
+// second-level cache, and no message is longer than sockets have room for.
+const messageSize = 256 << 10
+
+// runRuns carries out a program on one run of elements after another.
+func (c *Comm) runRuns(o *op, s *script) error {
+	whole := o.shape
+	each := o.count
+	if o.counts == nil && len(s.channels) == 1 && o.op != sched.Barrier && (o.count+whole.per-1)/whole.per*whole.size > messageSize {
+		each = whole.per * (messageSize / whole.size)
+	}
+	defer func() { o.shape = whole }()
+	for from := 0; from == 0 || from < o.count; from += each {
+		if each < o.count {
+			o.shape = whole.run(from, min(each, o.count-from))
+		}
+		sp := c.space(o, s)
+		var err error
+		if len(s.channels) == 1 {
+			err = c.runChannel(o, sp, s.channels[0], nil)
+		} else {
+			err = c.runChannels(o, sp, s)
+		}
+		if err != nil {
+			return err
+		}
+		c.gather(o, sp, each < o.count)
+		if each == 0 {
+			break
+		}
 	}
 	return nil
 }
@@ -235,6 +265,7 @@ const (
 	useIn = iota
 	useOut
 	useTmp
+	useKept
 )
 
 // space lays the buffers out. In place, the program reads a copy of the input:
@@ -291,26 +322,48 @@ func (c *Comm) space(o *op, s *script) *space {
 		}
 	case scaled:
 		sp.in = c.stages.scratch(useIn, len(o.in))
-		reduce.ScaleTo(o.t, sp.in, o.in, o.factor)
+		lo, hi := o.runOf()
+		reduce.ScaleTo(o.t, sp.in[lo:hi], o.in[lo:hi], o.factor)
+		sp.unsaved = o.overlap
+	case o.overlap && o.kept != nil:
+		sp.in = o.kept
 	case o.overlap:
 		sp.unsaved = true
-		if len(s.channels) > 1 {
-			sp.save(c)
-		}
+	}
+	if sp.unsaved && len(s.channels) > 1 {
+		sp.save(c)
 	}
 	return sp
 }
 
-// save takes a copy of the input before it is overwritten. With a single channel
+// runOf is where the input of the run under way begins and ends, where it is one
+// piece; else the whole input.
+func (o *op) runOf() (lo, hi int) {
+	if o.shape.full == 0 || o.op.Blocks() {
+		return 0, len(o.in)
+	}
+	return o.shape.from * o.shape.size, (o.shape.from + o.shape.count) * o.shape.size
+}
+
+// save keeps a copy of the input before it is overwritten. With a single channel
 // that can wait until the first store: what was sent before is on its way by then.
 func (s *space) save(c *Comm) {
 	s.unsaved = false
-	s.in = c.stages.scratch(useIn, len(s.o.in))
-	reduce.Copy(s.in, s.o.in)
+	if s.o.kept == nil {
+		s.o.kept = c.stages.scratch(useKept, len(s.o.in))
+		reduce.Copy(s.o.kept, s.o.in)
+	}
+	if s.o.red != reduce.PreMulSum {
+		s.in = s.o.kept
+	}
 }
 
-// gather takes the result out of padded buffers.
-func (c *Comm) gather(o *op, sp *space) {
+// gather takes the result out of padded buffers; more says that the operation
+// may still fail after it.
+func (c *Comm) gather(o *op, sp *space, more bool) {
+	if more && sp.padded && o.overlap {
+		sp.save(c)
+	}
 	p := o.ready.program
 	if !sp.padded || p.Op == sched.Barrier {
 		return

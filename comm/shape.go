@@ -12,6 +12,8 @@ type shape struct {
 	size   int   // bytes of an element
 	per    int   // chunks of a block
 	count  int   // elements of a block where all have the same number
+	from   int   // the first of them: blocks are of full elements, and this is a run of each
+	full   int   // 0 if the run is the block
 	counts []int // of the blocks where they differ (v-variants), else nil
 	starts []int // of the blocks, in elements, where they differ; a block more than there are
 }
@@ -45,8 +47,18 @@ func (s *shape) within(count, chunk int) (lo, hi int) {
 	return min(chunk*q, count) * s.size, min((chunk+1)*q, count) * s.size
 }
 
-// block gives a block's elements and where it starts, in bytes.
+// run gives the shape of a run of elements of every block.
+func (s *shape) run(from, count int) shape {
+	r := *s
+	r.from, r.count, r.full = from, count, s.count
+	return r
+}
+
+// block gives a block's elements and where they start, in bytes.
 func (s *shape) block(b int) (count, start int) {
+	if s.counts == nil && s.full > 0 {
+		return s.count, (b*s.full + s.from) * s.size
+	}
 	if s.counts == nil {
 		return s.count, b * s.count * s.size
 	}
@@ -57,7 +69,8 @@ func (s *shape) block(b int) (count, start int) {
 func (s *shape) span(op sched.Collective, buf sched.Buffer, rank, chunk int) (lo, hi int) {
 	b, j := chunk/s.per, chunk%s.per
 	if !op.Blocks() {
-		return s.within(s.count, chunk)
+		lo, hi = s.within(s.count, chunk)
+		return s.from*s.size + lo, s.from*s.size + hi
 	}
 	count, start := s.block(b)
 	if larger(op, buf) {
@@ -65,7 +78,8 @@ func (s *shape) span(op sched.Collective, buf sched.Buffer, rank, chunk int) (lo
 		return start + lo, start + hi
 	}
 	count, _ = s.block(rank)
-	return s.within(count, chunk)
+	lo, hi = s.within(count, chunk)
+	return s.from*s.size + lo, s.from*s.size + hi
 }
 
 // larger reports whether a buffer of a collective with blocks holds all of them.
@@ -81,17 +95,20 @@ func larger(op sched.Collective, buf sched.Buffer) bool {
 
 // bytes gives the length of in or out of a rank.
 func (s *shape) bytes(op sched.Collective, buf sched.Buffer, rank, ranks int) int {
-	if !op.Blocks() {
-		return s.count * s.size
-	}
-	if !larger(op, buf) {
-		count, _ := s.block(rank)
-		return count * s.size
-	}
-	if s.counts != nil {
+	if s.counts != nil && larger(op, buf) {
 		return s.starts[len(s.counts)] * s.size
 	}
-	return ranks * s.count * s.size
+	count := s.count
+	switch {
+	case s.counts != nil:
+		count = s.counts[rank]
+	case s.full > 0:
+		count = s.full
+	}
+	if op.Blocks() && larger(op, buf) {
+		return ranks * count * s.size
+	}
+	return count * s.size
 }
 
 // alias gives the chunk of in that lies where a chunk of out does when the

@@ -16,7 +16,7 @@ type stages struct {
 	large  []byte    // copies of larger ones: used by every operation
 	sums   []byte
 	log    []byte    // the journal
-	plain  [3][]byte // private scratch by its use
+	plain  [4][]byte // private scratch by its use
 	handle map[*byte]transport.Handle
 }
 
