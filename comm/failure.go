@@ -184,9 +184,10 @@ func (c *Comm) fail(err error) error {
 	if f.Seq == 0 {
 		f.Rank, f.Seq, f.Call = c.rank, c.cur.call.Seq, c.cur.call
 	}
-	if c.failed.CompareAndSwap(nil, f) {
-		c.tell(f)
+	if !c.failed.CompareAndSwap(nil, f) {
+		return c.failed.Load()
 	}
+	c.tell(f)
 	return f
 }
 

@@ -189,6 +189,7 @@ func (p *pairs) message(ctx context.Context, peer int, what string, t *turns, op
 		p.mu.Unlock()
 		if err != nil {
 			err = p.c.fail(err)
+			_ = p.port.Close() // what still comes must not go where the caller's memory is
 			p.c.dump(err)
 		}
 		return err

@@ -351,7 +351,7 @@ func startProc(t *testing.T, cmd *exec.Cmd, rank int, master *os.File) *proc {
 	}()
 	t.Cleanup(func() {
 		p.kill()
-		if t.Failed() {
+		if t.Failed() && p.stderr.String() != "" {
 			t.Logf("rank %d: %s", rank, p.stderr)
 		}
 	})

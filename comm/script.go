@@ -190,6 +190,7 @@ func (c *Comm) runScript(o *op) error {
 	err = c.runRuns(o, s)
 	mine.waitsFor(-1, 0, 0)
 	if err != nil {
+		_ = c.port.Close() // what still comes must not go where the caller's memory is
 		if o.kept != nil {
 			copy(o.in, o.kept) // the input as it was
 		}
