@@ -610,6 +610,30 @@ func (pr *peer) redial(rail, number int) {
 	}
 }
 
+// deliver waits until peers with several streams have acknowledged everything,
+// while paths may still be changed, but not past the deadline.
+func (e *Endpoint) deliver(deadline time.Time) {
+	for _, pr := range e.peers {
+		asked := false
+		for pr.numbered && pr.alive() == nil && !pr.bye.Load() && time.Now().Before(deadline) {
+			pr.mu.Lock()
+			left := len(pr.carrier.window)
+			pr.mu.Unlock()
+			if left == 0 {
+				break
+			}
+			if !asked {
+				asked = true
+				pr.control(&outbound{h: header{kind: kindAck, flags: flagAck}})
+			}
+			for _, s := range pr.all() {
+				s.arm()
+			}
+			time.Sleep(100 * time.Microsecond)
+		}
+	}
+}
+
 // watchHealth gives up streams whose packets are not answered.
 func (e *Endpoint) watchHealth() {
 	t := time.NewTicker(healthTime)
@@ -624,7 +648,7 @@ func (e *Endpoint) watchHealth() {
 			ss := pr.all()
 			for _, s := range ss {
 				limit := uint8(giveUp)
-				if len(ss) == 1 {
+				if len(ss) == 1 && !pr.bye.Load() {
 					limit = giveUpLast
 				}
 				if n := s.unanswered(); n >= limit {

@@ -26,7 +26,8 @@ import (
 
 // rankChild is a rank in a process of its own. It goes round a ring with the
 // others, with messages of several pieces whose bytes it checks, until rank 0
-// says that it is enough; rank 0 reads that from its standard input. It tells
+// says that it is enough. Rank 0 waits after 10 rounds for a line of its standard
+// input; the end of that is enough. It tells
 // its rounds and, at the end, its counters.
 func rankChild() error {
 	rank, _ := strconv.Atoi(os.Getenv("RANK"))
@@ -52,10 +53,7 @@ func rankChild() error {
 		return err
 	}
 	var enough atomic.Bool
-	go func() {
-		_, _ = io.Copy(io.Discard, os.Stdin)
-		enough.Store(true)
-	}()
+	stdin := bufio.NewReader(os.Stdin)
 	stop := func() error { return ctx.Err() }
 	right, left := (rank+1)%size, (rank+size-1)%size
 	const n = 5*pieceSize + 1001
@@ -93,6 +91,15 @@ func rankChild() error {
 		}
 		if rank == 0 {
 			fmt.Printf("round %d\n", k)
+		}
+		if rank == 0 && k == 10 {
+			if _, err := stdin.ReadString('\n'); err != nil {
+				return err
+			}
+			go func() {
+				_, _ = io.Copy(io.Discard, stdin)
+				enough.Store(true)
+			}()
 		}
 	}
 	b, err := json.Marshal(e.Counters())
@@ -168,6 +175,13 @@ func (r *labRank) counters(t *testing.T) func(name string) uint64 {
 	}
 }
 
+func goOn(t *testing.T, r *labRank) {
+	t.Helper()
+	if _, err := io.WriteString(r.in, "go on\n"); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // TestSlowRail makes one rail a tenth as fast as the other: the fast one carries
 // more.
 func TestSlowRail(t *testing.T) {
@@ -180,6 +194,7 @@ func TestSlowRail(t *testing.T) {
 		}
 	}
 	ranks := startRanks(t, lab, 2)
+	goOn(t, ranks[0])
 	for range 30 {
 		ranks[0].next(t, "round")
 	}
@@ -214,6 +229,7 @@ func TestRails(t *testing.T) {
 	if err := lab.Cut(1, 0); err != nil {
 		t.Fatal(err)
 	}
+	goOn(t, ranks[0])
 	rounds(20)
 	ranks[0].in.Close()
 	var lost, resent uint64

@@ -277,7 +277,7 @@ func (s *stream) control(call *[transport.CallSize]byte) {
 			s.e.count.again.Add(1)
 			return
 		}
-		defer s.peer.owe(s, 0, false)
+		defer s.peer.owe(s, 0, h.flags&flagAck != 0)
 	}
 	switch h.kind {
 	case kindBye:

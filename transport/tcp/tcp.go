@@ -92,13 +92,14 @@ type Endpoint struct {
 	epochs  map[uint32]uint32 // the newest of each communicator
 	portGen atomic.Uint64
 
-	arrive chan struct{} // a token when a stream was added
-	closed atomic.Bool
-	ctx    context.Context
-	cancel context.CancelFunc
-	lmu    sync.Mutex // goroutines are added to wg under it, once it is open
-	wg     sync.WaitGroup
-	count  counts
+	arrive  chan struct{} // a token when a stream was added
+	closed  atomic.Bool
+	closing atomic.Bool
+	ctx     context.Context
+	cancel  context.CancelFunc
+	lmu     sync.Mutex // goroutines are added to wg under it, once it is open
+	wg      sync.WaitGroup
+	count   counts
 
 	verbs   verbs
 	regions regions
@@ -255,9 +256,11 @@ const closeTime = time.Second
 // Close ends the endpoint. What was sent is still delivered to peers that take
 // it within a second; they then find this rank gone.
 func (e *Endpoint) Close() error {
-	if e.closed.Swap(true) {
+	if e.closing.Swap(true) {
 		return nil
 	}
+	e.deliver(time.Now().Add(closeTime))
+	e.closed.Store(true)
 	e.pmu.Lock()
 	var ports []*port
 	for _, p := range e.ports {
