@@ -12,6 +12,7 @@ import (
 
 	"github.com/weft-fabric/weft/reduce"
 	"github.com/weft-fabric/weft/sched"
+	"github.com/weft-fabric/weft/sched/verify"
 	"github.com/weft-fabric/weft/transport"
 )
 
@@ -41,6 +42,7 @@ type op struct {
 	overlap  bool         // in and out overlap, and in is not to be lost by it
 	overlaid bool         // they do on some rank
 	kept     []byte       // a copy of the input that was overwritten
+	saved    int          // bytes of it
 	began    int64        // in ticks
 	entered  int64        // in ticks; 0 if it was not looked at
 	limit    atomic.Int64 // of the clock; set when it is first asked for, by any channel
@@ -74,7 +76,23 @@ type ready struct {
 
 	mu     sync.Mutex
 	script *script // of this rank
+	proof  *verify.Report
 	err    error
+}
+
+// mayOverwrite reports whether the program is proven to run in place.
+func (r *ready) mayOverwrite() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.proof == nil {
+		if r.program.Ranks <= 32 {
+			r.proof, _ = verify.Program(r.program)
+		}
+		if r.proof == nil {
+			r.proof = &verify.Report{} // too large to prove in no time: it reads a copy
+		}
+	}
+	return r.proof.InPlace
 }
 
 func (r *ready) scriptOf(rank int) (*script, error) {

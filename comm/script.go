@@ -139,6 +139,7 @@ type space struct {
 	padded bool
 
 	unsaved bool // in place, and nothing was stored yet
+	inPlace bool // the program may read its input where it stores its output
 }
 
 func (s *space) at(c step.Chunks) []byte {
@@ -186,13 +187,13 @@ func (c *Comm) runScript(o *op) error {
 	}
 	c.phase = moving
 	c.port.Begin(&o.call, c.stopFn)
-	o.kept = nil
+	o.kept, o.saved = nil, 0
 	err = c.runRuns(o, s)
 	mine.waitsFor(-1, 0, 0)
 	if err != nil {
 		_ = c.port.Close() // what still comes must not go where the caller's memory is
 		if o.kept != nil {
-			copy(o.in, o.kept) // the input as it was
+			copy(o.in[:o.saved], o.kept) // the input as it was
 		}
 		return err
 	}
@@ -326,10 +327,9 @@ func (c *Comm) space(o *op, s *script) *space {
 		lo, hi := o.runOf()
 		reduce.ScaleTo(o.t, sp.in[lo:hi], o.in[lo:hi], o.factor)
 		sp.unsaved = o.overlap
-	case o.overlap && o.kept != nil:
-		sp.in = o.kept
 	case o.overlap:
 		sp.unsaved = true
+		sp.inPlace = o.ready.mayOverwrite()
 	}
 	if sp.unsaved && len(s.channels) > 1 {
 		sp.save(c)
@@ -346,16 +346,28 @@ func (o *op) runOf() (lo, hi int) {
 	return o.shape.from * o.shape.size, (o.shape.from + o.shape.count) * o.shape.size
 }
 
-// save keeps a copy of the input before it is overwritten. With a single channel
-// that can wait until the first store: what was sent before is on its way by then.
+// save keeps a copy of what the run under way may overwrite. With a single channel
+// that can wait until the first store: what was sent before is on its way by then,
+// and the input is in the caches. The copy is not: it is needed if the operation
+// fails.
 func (s *space) save(c *Comm) {
 	s.unsaved = false
-	if s.o.kept == nil {
-		s.o.kept = c.stages.scratch(useKept, len(s.o.in))
-		reduce.Copy(s.o.kept, s.o.in)
+	o := s.o
+	if o.kept == nil {
+		o.kept = c.stages.scratch(useKept, len(o.in))
 	}
-	if s.o.red != reduce.PreMulSum {
-		s.in = s.o.kept
+	if o.shape.full == 0 || o.op.Blocks() {
+		if o.saved == 0 {
+			reduce.Copy(o.kept, o.in)
+			o.saved = len(o.in)
+		}
+	} else {
+		_, hi := o.runOf()
+		reduce.CopyAway(o.kept[o.saved:hi], o.in[o.saved:hi])
+		o.saved = hi
+	}
+	if o.red != reduce.PreMulSum && !s.inPlace {
+		s.in = o.kept
 	}
 }
 

@@ -8,6 +8,19 @@ func Copy(dst, src []byte) {
 	if len(dst) != len(src) {
 		panic(fmt.Errorf("reduce: copy %d bytes to %d; both must be equal", len(src), len(dst)))
 	}
-	done := copyPast(dst, src)
+	done := copyPast(dst, src, pastCaches)
 	copy(dst[done:], src[done:])
 }
+
+// CopyAway copies src to dst past the caches at every size: for copies that
+// nobody is likely to read.
+func CopyAway(dst, src []byte) {
+	if len(dst) != len(src) {
+		panic(fmt.Errorf("reduce: copy %d bytes to %d; both must be equal", len(src), len(dst)))
+	}
+	done := copyPast(dst, src, copyAway)
+	copy(dst[done:], src[done:])
+}
+
+// copyAway is from how many bytes on CopyAway leaves the caches alone.
+const copyAway = 4 << 10

@@ -161,10 +161,10 @@ func scaleFloats(t Type, dst, src []byte, factor float64) {
 const copyBlock = 256
 
 // copyPast copies a beginning of src past the caches and returns how long it is:
-// zero where dst is not large. Unlike the runtime's copy, which on processors with
+// zero where dst is shorter than least. Unlike the runtime's copy, which on processors with
 // fast string moves goes through the caches at every size.
-func copyPast(dst, src []byte) int {
-	if len(dst) < pastCaches || active == pathPortable || unsafe.SliceData(dst) == unsafe.SliceData(src) {
+func copyPast(dst, src []byte, least int) int {
+	if len(dst) < least || active == pathPortable || unsafe.SliceData(dst) == unsafe.SliceData(src) {
 		return 0
 	}
 	at := lead(dst)
