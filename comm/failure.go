@@ -129,7 +129,7 @@ func (c *Comm) stop() error {
 func (c *Comm) gone(i int, err error) *Failure {
 	last := "it took part in no operation"
 	if call, began, ok := c.lastOf(i); ok {
-		last = fmt.Sprintf("it last entered operation %d (%s) %s ago", call.Seq, &call, since(began))
+		last = fmt.Sprintf("it last entered operation %d (%s)%s", call.Seq, &call, c.ago(i, began))
 	}
 	why := err.Error()
 	var g *transport.Gone
