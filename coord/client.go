@@ -25,8 +25,11 @@ const (
 	// keepAliveTime is how often an idle connection is tried; an answer is due in
 	// a second. gRPC does so every 10 s at most, etcd's servers bear one in 5.
 	keepAliveTime = 10 * time.Second
-	// attempt is how long one request may take before it is made again.
-	attempt = 2 * time.Second
+	// attempt is how long a request may take before it is made again, for the
+	// first time; twice as long for each further time, up to longest. One that a
+	// server had passed on to a leader that was then lost is never answered.
+	attempt = 500 * time.Millisecond
+	longest = 4 * time.Second
 	// again is the time between two attempts.
 	again = 20 * time.Millisecond
 )
@@ -327,8 +330,8 @@ func transient(err error) bool {
 func (c *Client) do(ctx context.Context, request func(context.Context) error) error {
 	began := time.Now()
 	var last error
-	for {
-		try, cancel := context.WithTimeout(ctx, attempt)
+	for limit := attempt; ; limit = min(2*limit, longest) {
+		try, cancel := context.WithTimeout(ctx, limit)
 		err := request(try)
 		cancel()
 		switch {

@@ -251,7 +251,7 @@ func (r *Registration) write(ctx context.Context) error {
 		return err
 	}
 	for {
-		ctx, cancel := context.WithTimeout(ctx, attempt)
+		ctx, cancel := context.WithTimeout(ctx, longest)
 		got, err := c.etcd.Get(ctx, key)
 		var answer *clientv3.TxnResponse
 		if err == nil && len(got.Kvs) > 0 {
