@@ -262,3 +262,27 @@ func TestParseEndpoints(t *testing.T) {
 		}
 	}
 }
+
+// A server in this process leaves nothing behind when it is closed, and continues
+// on its directory.
+func TestServeInThisProcess(t *testing.T) {
+	ctx := within(t)
+	conf := ServerConfig{Dir: stateDir(t), Listen: freePort(t), Token: testToken, Job: "job", NoSync: true}
+	for n := uint64(1); n <= 2; n++ {
+		s, err := Serve(ctx, conf)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, err := Dial(ctx, Config{Endpoints: []string{s.Address()}, Job: "job", Token: testToken})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.Publish(ctx, Epoch{Number: n, Members: []Seat{{ID: 0, Life: 1}}}); err != nil {
+			t.Error(err)
+		}
+		c.Close()
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}

@@ -124,6 +124,9 @@ func (e *Epoch) check() error {
 	if e.Number == 0 || e.Start >= e.Number {
 		return fmt.Errorf("coord: epoch %d of a job formed after epoch %d; numbers count from 1 and follow that", e.Number, e.Start)
 	}
+	if e.Halt > member.Taken {
+		return fmt.Errorf("coord: epoch %d halts for reason %d; known are 0 to %d", e.Number, uint8(e.Halt), uint8(member.Taken))
+	}
 	seen := make(map[member.ID]bool, len(e.Members)+len(e.Recovering))
 	for _, list := range [][]Seat{e.Members, e.Recovering} {
 		for i, s := range list {

@@ -38,6 +38,7 @@ func FuzzDecodeWorker(f *testing.F) {
 func FuzzDecodeEpoch(f *testing.F) {
 	f.Add([]byte(`{"number":7,"start":2,"members":[{"id":0,"life":"0000000000000001","host":"h","address":"h:1"},{"id":2,"life":"0000000000000002"}],"recovering":[{"id":1,"life":"0000000000000003"}],"master":"h:1","token":"t","step":40,"after":44,"halt":1,"reason":"r","decider":"d"}`))
 	f.Add([]byte(`{"number":1,"start":1,"members":[{"id":1,"life":"0000000000000001"},{"id":1,"life":"0000000000000001"}]}`))
+	f.Add([]byte(`{"number":1,"members":[],"halt":7}`))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		stable(t, b, DecodeEpoch)
 		if e, err := DecodeEpoch(b); err == nil {
