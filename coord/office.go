@@ -102,15 +102,15 @@ func (c *Client) occupy(ctx context.Context, key string, lease clientv3.LeaseID,
 		defer close(o.done)
 		tick := time.NewTicker(c.cfg.TTL / 4)
 		defer tick.Stop()
+		leases := renewer{c: c}
+		defer leases.close()
 		for {
 			select {
 			case <-o.ctx.Done():
 				return
 			case <-tick.C:
 			}
-			try, cancel := context.WithTimeout(o.ctx, c.cfg.TTL/2)
-			_, err := c.etcd.KeepAliveOnce(try, lease)
-			cancel()
+			err := leases.renew(o.ctx, lease)
 			if errors.Is(err, rpctypes.ErrLeaseNotFound) {
 				o.cancel()
 			}

@@ -191,6 +191,8 @@ func (c *Client) awaitGone(ctx context.Context, old Worker, lease int64) error {
 func (r *Registration) keep(ctx context.Context) {
 	tick := time.NewTicker(r.c.cfg.TTL / 4)
 	defer tick.Stop()
+	leases := renewer{c: r.c}
+	defer leases.close()
 	for {
 		renew := true
 		select {
@@ -204,9 +206,7 @@ func (r *Registration) keep(ctx context.Context) {
 		lease := r.lease
 		r.mu.Unlock()
 		if renew {
-			try, cancel := context.WithTimeout(ctx, r.c.cfg.TTL/2)
-			_, err := r.c.etcd.KeepAliveOnce(try, lease)
-			cancel()
+			err := leases.renew(ctx, lease)
 			if errors.Is(err, rpctypes.ErrLeaseNotFound) {
 				if err := r.enter(ctx, false); errors.Is(err, ErrTaken) {
 					r.end(err)
