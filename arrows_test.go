@@ -38,7 +38,7 @@ var floors = [][]string{
 	{"transport/internal/ring"},
 	{"transport/mem", "transport/shm", "transport/tcp", "transport/tcp/nslab"},
 	{"comm/choice"},
-	{"comm"},
+	{"comm", "coord"},
 	{"ckpt/blob", "ckpt/box", "ckpt/safetensors"},
 	{"ckpt"},
 	{"train/mat", "train/mat/gen", "train/data", "train/optim", "train/pipe"},
