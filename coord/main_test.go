@@ -154,7 +154,7 @@ func stateDir(t testing.TB) string {
 	if _, err := os.Stat(parent); err != nil {
 		return t.TempDir() + "/c"
 	}
-	dir, err := os.MkdirTemp(parent, "weft-coord-test-")
+	dir, err := os.MkdirTemp(parent, "coordinator-test-")
 	if err != nil {
 		t.Fatal(err)
 	}
