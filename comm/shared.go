@@ -97,7 +97,9 @@ func (c *Comm) runShared(o *op) error {
 			return err
 		}
 	}
-	c.waiter.Settle()
+	if len(o.in) > smallSize || f.pushes {
+		c.waiter.Settle() // small work is done before the flag is where it goes
+	}
 	v := &c.views[c.rank]
 	modes |= v.mode & (overlaid | once)
 	switch v.mode & inMask {
@@ -124,7 +126,9 @@ func (c *Comm) runShared(o *op) error {
 	case f.pushes:
 		return c.commit(o)
 	}
-	if err := c.sumHere(o); err != nil {
+	err := c.sumHere(o)
+	c.waiter.Settle()
+	if err != nil {
 		return err
 	}
 	if modes&(lent|once) == 0 {
