@@ -308,7 +308,9 @@ func (o *op) begin(c *Comm, ctx context.Context, r *request, ready *ready, facto
 // run carries out an operation.
 func (c *Comm) run(o *op) error {
 	o.began = ticks()
-	o.limit.Store(0)
+	if o.limit.Load() != 0 {
+		o.limit.Store(0)
+	}
 	o.shapes = nil
 	if o.counts == nil {
 		if s := &o.ready.shape; s.size != o.t.Size() || s.count != o.count {
@@ -343,6 +345,7 @@ func (c *Comm) run(o *op) error {
 		c.history = o.sig
 	}
 	c.flight.add(o, err)
+	c.waiter.Settled() // the flight recorder's lock came in between
 	if err != nil {
 		c.dump(err)
 	}

@@ -98,7 +98,7 @@ func (c *Comm) runShared(o *op) error {
 		}
 	}
 	if len(o.in) > smallSize || f.pushes {
-		c.waiter.Settle() // small work is done before the flag is where it goes
+		c.waiter.Settle() // after small work run does it
 	}
 	v := &c.views[c.rank]
 	modes |= v.mode & (overlaid | once)
@@ -126,9 +126,7 @@ func (c *Comm) runShared(o *op) error {
 	case f.pushes:
 		return c.commit(o)
 	}
-	err := c.sumHere(o)
-	c.waiter.Settle()
-	if err != nil {
+	if err := c.sumHere(o); err != nil {
 		return err
 	}
 	if modes&(lent|once) == 0 {

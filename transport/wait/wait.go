@@ -57,6 +57,14 @@ func (f *Flag) Raise(v uint64, w *Waiter) {
 func (w *Waiter) Settle() {
 	if w.raised != nil {
 		atomic.AddUint32(&w.fence, 1) // the flag is seen by all before its sleepers are looked at
+		w.Settled()
+	}
+}
+
+// Settled is Settle for who has changed something else atomically since the flag
+// was raised, a mutex for example.
+func (w *Waiter) Settled() {
+	if w.raised != nil {
 		if w.raised.sleepers.Load() != 0 {
 			w.raised.Wake()
 		}
