@@ -104,6 +104,7 @@ func (c *Comm) Flight() *Flight { return c.flight }
 func (f *Flight) Records() []Record {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	when := newAnchor()
 	var list []Record
 	add := func(from []Record) {
 		for i := range from {
@@ -119,13 +120,13 @@ func (f *Flight) Records() []Record {
 			if r.flat {
 				r.Way = "flat"
 			}
-			r.Began, r.Entered, r.Ended = toClock(r.Began), toClock(r.Entered), toClock(r.Ended)
+			r.Began, r.Entered, r.Ended = when.clock(r.Began), when.clock(r.Entered), when.clock(r.Ended)
 			if r.err != nil {
 				r.Err = r.err.Error()
 			}
 			r.Steps = append([]Step(nil), r.Steps...)
 			for k := range r.Steps {
-				r.Steps[k].Op, r.Steps[k].Ended = r.Steps[k].op.String(), toClock(r.Steps[k].Ended)
+				r.Steps[k].Op, r.Steps[k].Ended = r.Steps[k].op.String(), when.clock(r.Steps[k].Ended)
 			}
 			list = append(list, r)
 		}

@@ -31,10 +31,16 @@ var (
 )
 
 // toClock turns ticks into the time of the clock.
-func toClock(t int64) int64 {
-	if t == 0 {
-		return 0
-	}
+func toClock(t int64) int64 { return newAnchor().clock(t) }
+
+// anchor is a moment in ticks and by the clock. Times that are compared with one
+// another must be turned by the same one, as the rate gets better with time.
+type anchor struct {
+	now, at int64
+	rate    float64
+}
+
+func newAnchor() anchor {
 	now, at := clock(), ticks()
 	rateMu.Lock()
 	defer rateMu.Unlock()
@@ -44,5 +50,13 @@ func toClock(t int64) int64 {
 		}
 		rateAt = now
 	}
-	return now - int64(float64(at-t)*rate)
+	return anchor{now, at, rate}
+}
+
+// clock turns ticks into the time of the clock; none stay none.
+func (a anchor) clock(t int64) int64 {
+	if t == 0 {
+		return 0
+	}
+	return a.now - int64(float64(a.at-t)*a.rate)
 }
