@@ -60,6 +60,13 @@ kept in the user's cache folder.`,
   weft bench --compare all-gather broadcast --transport tcp`,
 		ValidArgs: strings.Split(operations(), ", "),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			for _, x := range [][2]string{{"transport", f.cfg.Transport}, {"require", f.cfg.Require}} {
+				switch x[1] {
+				case "", "shm", "tcp", "mem":
+				default:
+					return fmt.Errorf("--%s: unknown transport %q; known: shm, tcp, mem", x[0], x[1])
+				}
+			}
 			if f.compare {
 				return f.runCompare(cmd, args)
 			}

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"errors"
 	"os"
 	"os/signal"
 	"syscall"
@@ -35,7 +36,12 @@ Exit code: that of the rank that failed first, 128 and the signal if one ended i
   weft run -n 4 -- sh -c 'echo rank $RANK of $WORLD_SIZE'
   weft run -n 16 --hosts 'n[0-1]' --master-addr n0 -- ./my-program
   weft run -n 2 --hosts a,b --rsh 'ip netns exec {host}' --master-addr 10.0.0.1 -- ./my-program`,
-		Args: cobra.MinimumNArgs(1),
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return errors.New("no command to run; give it behind --, like: weft run -n 4 -- ./program")
+			}
+			return nil
+		},
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			spec.Command, spec.Env = args, env
 			if err := places(&spec, hosts, rsh); err != nil {

@@ -169,9 +169,7 @@ func (c *Comm) did(b board, seq uint64) bool {
 	switch c.phase {
 	case summing:
 		return b.mid().flag().Load() >= seq
-	case leaving:
-		return b.leave().Load() >= seq
-	case moving:
+	case leaving, moving:
 		return b.leave().Load() >= seq
 	}
 	return true

@@ -63,8 +63,7 @@ func (c *Comm) runShared(o *op) error {
 		return err
 	}
 	mine := c.boards[c.rank]
-	var modes uint64 // all that any rank has
-	pushes := f.pushes
+	var all entries
 	sig := *mine.entry(seq).word(wordSig)
 	for k := 1; k < len(c.members); k++ {
 		i := c.rank + k
@@ -79,20 +78,7 @@ func (c *Comm) runShared(o *op) error {
 			return c.mismatch(o, i)
 		}
 		m := *line.word(wordMode)
-		modes |= m & (overlaid | once)
-		switch m & inMask {
-		case inNowhere:
-		case inPlain:
-			modes |= lent
-		case inPulled:
-			modes |= lent
-			pushes = false
-		default:
-			pushes = false
-		}
-		if m&outSeen == 0 {
-			pushes = false
-		}
+		all.add(m)
 		if err := c.look(o, i, m, line); err != nil {
 			return err
 		}
@@ -100,27 +86,13 @@ func (c *Comm) runShared(o *op) error {
 	if len(o.in) > smallSize || f.pushes {
 		c.waiter.Settle() // after small work run does it
 	}
-	v := &c.views[c.rank]
-	modes |= v.mode & (overlaid | once)
-	switch v.mode & inMask {
-	case inNowhere:
-	case inPlain:
-		modes |= lent
-	case inPulled:
-		modes |= lent
-		pushes = false
-	default:
-		pushes = false
-	}
-	if v.mode&outSeen == 0 {
-		pushes = false
-	}
+	all.add(c.views[c.rank].mode)
 	if len(o.in) > smallSize {
 		o.entered = ticks()
 	}
 	switch {
-	case pushes:
-		o.overlaid = modes&overlaid != 0
+	case f.pushes && !all.hidden:
+		o.overlaid = all.modes&overlaid != 0
 		c.push(o, c.rank, o.overlaid || o.red == reduce.Avg)
 		return c.quit(o, true)
 	case f.pushes:
@@ -129,10 +101,27 @@ func (c *Comm) runShared(o *op) error {
 	if err := c.sumHere(o); err != nil {
 		return err
 	}
-	if modes&(lent|once) == 0 {
+	if all.modes&(lent|once) == 0 {
 		return nil
 	}
 	return c.quit(o, false)
+}
+
+// entries is what the entries of all ranks come to.
+type entries struct {
+	modes  uint64 // overlaid, once and lent, where any rank is
+	hidden bool   // some rank's input or output is not seen by the others
+}
+
+func (t *entries) add(mode uint64) {
+	t.modes |= mode & (overlaid | once)
+	in := mode & inMask
+	if in == inPlain || in == inPulled {
+		t.modes |= lent
+	}
+	if in != inPlain && in != inNowhere || mode&outSeen == 0 {
+		t.hidden = true
+	}
 }
 
 // enter says what this rank calls and where its input lies.
