@@ -138,6 +138,12 @@ func (c *Comm) Epoch() int { return int(c.epoch) }
 // Transport names what carries the bytes: mem, shm or tcp.
 func (c *Comm) Transport() string { return c.world.ep.Kind() }
 
+// Links are what the links between the ranks were found to cost.
+func (c *Comm) Links() *tune.Links {
+	l := c.world.links
+	return &l
+}
+
 // Counters tells what the transport counted since it began: bytes, messages,
 // refused connections, lost paths.
 func (c *Comm) Counters() []transport.Counter { return c.world.ep.Counters() }

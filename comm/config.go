@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/weft-fabric/weft/transport/wait"
+	"github.com/weft-fabric/weft/tune"
 	"github.com/weft-fabric/weft/unit"
 )
 
@@ -48,6 +49,9 @@ type Config struct {
 	Canonical bool
 	// Measure measures the links even if a cache knows them. WEFT_MEASURE=1.
 	Measure bool
+	// Links are those of an earlier communicator between the same hosts (Comm.Links),
+	// to begin with if the cache does not know this number of ranks; nil for none.
+	Links *tune.Links
 	// Explain is where the table of choices is written by rank 0. WEFT_EXPLAIN=1 means standard error.
 	Explain io.Writer
 	// Flight is how many operations the flight recorder keeps; 256 if zero.

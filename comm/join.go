@@ -218,7 +218,7 @@ func (w *world) find(ctx context.Context, c *Comm, gather transport.Gather) erro
 		dir = filepath.Join(dir, "weft")
 	}
 	links, note, err := choice.Find(ctx, choice.Query{Port: port, Call: transport.Call{Seq: 1, Op: sched.SendRecv, Variant: transport.PointToPoint, Root: -1},
-		Kind: w.ep.Kind(), Rank: c.rank, Hosts: w.hosts, Gather: gather, Dir: dir, Fresh: w.cfg.Measure, Busy: 1.5})
+		Kind: w.ep.Kind(), Rank: c.rank, Hosts: w.hosts, Gather: gather, Dir: dir, Fresh: w.cfg.Measure, Known: w.cfg.Links, Busy: 1.5})
 	if err != nil {
 		return err
 	}

@@ -22,8 +22,9 @@ type Command struct {
 	Args           []string // the program first
 	Env            []string // beside the parent's environment; these win
 	Dir            string
-	Stdin          []byte    // written to a pipe that stays open while the process runs; nil is an empty input
-	Stdout, Stderr io.Writer // called from goroutines of the process, one at a time each; nil drops what is written
+	Files          []*os.File // descriptors 3 and on, as exec.Cmd's ExtraFiles; the caller closes its own
+	Stdin          []byte     // written to a pipe that stays open while the process runs; nil is an empty input
+	Stdout, Stderr io.Writer  // called from goroutines of the process, one at a time each; nil drops what is written
 }
 
 // Process is a rank that was started: it leads a process group of its own, is
@@ -83,7 +84,7 @@ func Start(c Command, exits chan<- *Process) (*Process, error) {
 	}
 	cmd := &exec.Cmd{
 		Path: path, Args: c.Args, Env: append(os.Environ(), c.Env...), Dir: c.Dir,
-		Stdout: stdout, Stderr: stderr,
+		Stdout: stdout, Stderr: stderr, ExtraFiles: c.Files,
 		SysProcAttr: &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL},
 	}
 	if c.Stdin != nil {

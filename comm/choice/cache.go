@@ -159,6 +159,11 @@ type Query struct {
 	Dir    string // of the cache; empty for none
 	Fresh  bool   // measure even if the cache knows them
 
+	// Known are links of an earlier meeting on the same hosts, nil for none. They
+	// serve where the cache has none of this many ranks: a rank that died leaves the
+	// links as they were, and those that go on do not wait for a measurement.
+	Known *tune.Links
+
 	// Busy is how many times longer than necessary ranks may have waited for cores
 	// for links to be kept, 0 for any. It tells a host that did something else at
 	// the time: 1.5 is plenty.
@@ -188,14 +193,24 @@ func Find(ctx context.Context, q Query) (l tune.Links, note string, err error) {
 			}
 		}
 	}
+	if mine == nil && q.Known != nil && q.Known.Kind == q.Kind && !q.Fresh {
+		known := *q.Known
+		known.Ranks = len(q.Hosts)
+		if mine, err = json.Marshal(known); err != nil {
+			return l, "", fmt.Errorf("known links: %w", err)
+		}
+	}
 	all, err := q.Gather(ctx, mine)
 	if err != nil {
 		return l, note, fmt.Errorf("gathering measured links: %w", err)
 	}
-	if len(all) > 0 && len(all[0]) > 0 {
+	for rank, text := range all {
+		if len(text) == 0 {
+			continue
+		}
 		var got tune.Links
-		if err := json.Unmarshal(all[0], &got); err != nil {
-			return l, note, fmt.Errorf("measured links of rank 0: %w", err)
+		if err := json.Unmarshal(text, &got); err != nil {
+			return l, note, fmt.Errorf("measured links of rank %d: %w", rank, err)
 		}
 		return got, note, got.Check()
 	}
