@@ -23,7 +23,8 @@ import (
 //	704  shrink: what the rank proposes (shrink.go)
 //	896  word of a failure, left by another rank (failure.go)
 //	1152  who no longer uses this board, a bit a rank
-//	1344  small inputs of even operations, then of odd ones
+//	1344  how many sleep for one of its flags
+//	1472  small inputs of even operations, then of odd ones
 //
 // Lines that others read are 128 bytes apart: processors fetch them in pairs, and
 // a line that is written next would be taken along.
@@ -42,7 +43,8 @@ const (
 	atShrink   = 704
 	atWord     = 896
 	atLetGo    = 1152
-	atSmall    = 1344
+	atSleepers = 1344
+	atSmall    = 1472
 	smallSize  = 4096
 	boardSize  = atSmall + 2*smallSize
 	inlineSize = 96
@@ -52,6 +54,9 @@ func (b board) entry(seq uint64) board { return b[atEntry+128*(seq&1):][:128] }
 func (b board) flag() *wait.Flag       { return wait.At(b) }
 func (b board) mid() board             { return b[atMid:][:64] }
 func (b board) leave() *wait.Flag      { return wait.At(b[atLeave:]) }
+func (b board) sleepers() *wait.Sleepers {
+	return wait.SleepersAt(b[atSleepers:])
+}
 func (b board) small(seq uint64) board { return b[atSmall+smallSize*(seq&1):][:smallSize] }
 
 // word is a number of a line, behind the flag.
@@ -151,7 +156,7 @@ func (b board) isLetGo(rank int) bool {
 // letGoBit is where a rank says so. Ranks from 1,536 on have no bit: the boards
 // of groups that large are kept until their ranks are gone.
 func letGoBit(rank int) (at int, bit uint64) {
-	if at = atLetGo + rank/64*8; at >= atSmall {
+	if at = atLetGo + rank/64*8; at >= atSleepers {
 		return atLetGo, 0
 	}
 	return at, 1 << (rank % 64)

@@ -62,19 +62,17 @@ func (c *Comm) runShared(o *op) error {
 	if err := c.enter(o, f); err != nil {
 		return err
 	}
-	mine := c.boards[c.rank]
 	var all entries
-	sig := *mine.entry(seq).word(wordSig)
 	for k := 1; k < len(c.members); k++ {
 		i := c.rank + k
 		if i >= len(c.members) {
 			i -= len(c.members)
 		}
 		line := c.boards[i].entry(seq)
-		if err := line.flag().Wait(seq, c.waiter, c.stopFn); err != nil {
+		if err := line.flag().WaitAs(seq, c.boards[i].sleepers(), c.waiter, c.stopFn); err != nil {
 			return err
 		}
-		if *line.word(wordSig) != sig {
+		if *line.word(wordSig) != o.sig {
 			return c.mismatch(o, i)
 		}
 		m := *line.word(wordMode)
@@ -204,7 +202,7 @@ func (c *Comm) enter(o *op, f *flat) error {
 	*line.word(wordSig) = o.sig
 	*line.word(wordMode) = mode
 	mine.setCall(&o.call, o.began)
-	line.flag().Raise(seq, c.waiter)
+	line.flag().RaiseFor(seq, mine.sleepers(), c.waiter)
 	return nil
 }
 
