@@ -349,6 +349,15 @@ func (r *Registration) Leave(ctx context.Context) error {
 	return err
 }
 
+// ReportDead says that the process this worker stands for was seen to end, and
+// ends the registration.
+func (r *Registration) ReportDead(ctx context.Context, why string) error {
+	r.cancel()
+	<-r.done // it must not enter anew
+	w := r.Worker()
+	return r.c.ReportDead(ctx, w.ID, w.Life, why)
+}
+
 // ReportDead says that a worker's process was seen to end, by the launcher that
 // started it. The decider hears of it at once; no lease has to end. Nothing
 // happens if the life is no longer registered; life 0 stands for the one that is.

@@ -40,7 +40,13 @@ func (o *output) lines(prefix []byte, w io.Writer) io.Writer {
 	if w == nil || o.spec.N == 1 && prefix == nil {
 		return w
 	}
-	return &lineWriter{to: w, mu: &o.mu, prefix: prefix, line: bytes.Clone(prefix)}
+	return Lines(w, &o.mu, string(prefix))
+}
+
+// Lines gives a writer that hands on whole lines to another one, each in one Write
+// under the lock and with a prefix.
+func Lines(to io.Writer, mu *sync.Mutex, prefix string) io.Writer {
+	return &lineWriter{to: to, mu: mu, prefix: []byte(prefix), line: []byte(prefix)}
 }
 
 // lineWriter hands on whole lines, one Write each.
