@@ -24,6 +24,9 @@ func (e *LostError) Error() string {
 	return fmt.Sprintf("train: nobody holds the state of rank %s of %v; restore it from a checkpoint", strings.Join(list, ", "), e.Layout)
 }
 
+// ErrStateless is what Rebuild returns where no rank has any state: Begin.
+var ErrStateless = errors.New("train: no rank has any state; Begin from the seed or a checkpoint")
+
 // passport is what a rank brings to Rebuild. Whole numbers up to 2^53 are exact in
 // a float64.
 type passport struct {
@@ -77,7 +80,7 @@ func (t *Trainer) Rebuild(ctx context.Context, c *comm.Comm) error {
 // are at the same step. Then the state is dealt out anew: every part that a
 // replica of the old layout owns is broadcast by the first rank that holds it, and
 // every rank keeps what the new layout gives it. If a part is held by nobody the
-// error is a *LostError, and New and Restore on c begin again from a checkpoint.
+// error is a *LostError, and Begin and Restore on c begin again from a checkpoint.
 //
 // After an error the trainer still has the state and layout it had, and Rebuild may
 // be called again with another communicator.
@@ -136,7 +139,7 @@ func (t *Trainer) source(all []passport, me int) (head passport, holders []holde
 		}
 	}
 	if latest < 0 {
-		return head, nil, errors.New("train: no rank has any state; use New")
+		return head, nil, ErrStateless
 	}
 	for r := range all {
 		p := &all[r]

@@ -78,17 +78,38 @@ func New(ctx context.Context, cfg Config, c *comm.Comm) (*Trainer, error) {
 	if err != nil {
 		return nil, err
 	}
+	t.fill()
+	return t, nil
+}
+
+// Begin starts the trainer's run from its seed on the ranks of c, which all call
+// it, in the layout that Fit makes of the one that was asked for. What state the
+// trainer had is gone.
+func (t *Trainer) Begin(ctx context.Context, c *comm.Comm) error {
+	cfg, world := t.cfg, group{c: c, fault: t.world.fault}
+	cfg.Layout = cfg.wanted.Fit(world.size())
+	next, err := prepare(ctx, cfg, world)
+	if err != nil {
+		return err
+	}
+	_ = t.Close() // of communicators that may be broken; nothing is lost with them
+	next.fill()
+	*t = *next
+	return nil
+}
+
+// fill gives every parameter its first value.
+func (t *Trainer) fill() {
 	if t.cfg.Layout.Zero < 3 {
-		t.plan.net.Fill(t.params, cfg.Seed)
+		t.plan.net.Fill(t.params, t.cfg.Seed)
 	} else {
 		whole := make([]float32, t.plan.net.Len)
-		t.plan.net.Fill(whole, cfg.Seed)
+		t.plan.net.Fill(whole, t.cfg.Seed)
 		for _, s := range t.plan.owned {
 			copy(t.params[s.at:][:s.n], whole[s.lo:])
 		}
 	}
 	t.blank = false
-	return t, nil
 }
 
 // Blank is a rank that has no state yet: it gets its share in Rebuild or Restore.
@@ -201,6 +222,27 @@ func (t *Trainer) split() error {
 // Close gives back the communicators that the trainer split off.
 func (t *Trainer) Close() error {
 	return errors.Join(t.tensors.close(), t.stages.close(), t.replicas.close())
+}
+
+// Overlap sets whether the next steps reduce gradients while backward goes on. All
+// ranks set it alike; it changes when collectives run, and not their results.
+func (t *Trainer) Overlap(on bool) { t.cfg.Overlap = on }
+
+// Comms are the communicators that the trainer uses.
+func (t *Trainer) Comms() []*comm.Comm {
+	var list []*comm.Comm
+	for _, g := range []*group{&t.world, &t.tensors, &t.stages, &t.replicas} {
+		if g.c != nil {
+			list = append(list, g.c)
+		}
+	}
+	return list
+}
+
+// Place is the rank's place in the layout.
+func (t *Trainer) Place() (replica, stage, tensor int) {
+	s := t.plan.spot
+	return s.replica, s.stage, s.tensor
 }
 
 // Config is the run's configuration with everything filled in.

@@ -1,0 +1,477 @@
+package node
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strconv"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/weft-fabric/weft/coord"
+	"github.com/weft-fabric/weft/elastic"
+	"github.com/weft-fabric/weft/launch"
+	"github.com/weft-fabric/weft/member"
+)
+
+// slot is one place for a process, with one goroutine that looks after it.
+type slot struct {
+	n     *Node
+	id    int // Any until the coordinator has said
+	local int
+	live  atomic.Pointer[launch.Process] // proc, for those who send it signals
+
+	exits  chan *launch.Process
+	words  chan said
+	enters chan entry
+	over   chan struct{} // closed when nobody looks after the slot any more
+
+	proc     *launch.Process
+	conn     net.Conn // with the process; nil if it does not follow epochs
+	serial   int      // of the process: what an earlier one said does not count
+	heard    time.Time
+	silent   bool
+	ended    bool // it has done its work
+	left     bool // it asked to leave
+	restarts int
+
+	reg      *coord.Registration
+	entering bool
+	addr     string // under which it is entered
+	port     *launch.Port
+	places   <-chan coord.Place
+	forget   context.CancelFunc // ends places
+	place    coord.Place
+
+	// Of a program that does not follow epochs:
+	since   time.Time   // when the ranks of place changed
+	due     time.Time   // not to be started before
+	running coord.Epoch // that the process was started with
+	why     string      // the agent has ended it
+}
+
+// said is a word of a process.
+type said struct {
+	serial int
+	word   elastic.Word
+}
+
+// entry is the answer of the coordinator to a wish to enter.
+type entry struct {
+	serial int
+	reg    *coord.Registration
+	err    error
+}
+
+// run looks after the slot until its work is done, it stays empty, or ctx ends.
+// Life is the context of what must outlast ctx.
+func (s *slot) run(ctx, life context.Context) (err error) {
+	s.exits, s.words, s.enters, s.over = make(chan *launch.Process, 1), make(chan said), make(chan entry), make(chan struct{})
+	life, cancel := context.WithCancel(life)
+	defer cancel()
+	defer s.finish(life)
+	if s.n.cfg.Follow {
+		if err := s.start(nil); err != nil {
+			return err
+		}
+	} else if err := s.enterPlain(life); err != nil {
+		return err
+	}
+	tick := time.NewTicker(elastic.Pulse)
+	defer tick.Stop()
+	last := time.Now()
+	var kill <-chan time.Time
+	stop, quit := s.n.wake, ctx.Done()
+	for {
+		var gone <-chan struct{}
+		if s.reg != nil {
+			gone = s.reg.Gone()
+		}
+		select {
+		case <-quit:
+			quit, stop = nil, nil
+			kill = time.After(s.n.cfg.Grace)
+			if s.proc == nil {
+				return nil
+			}
+			s.proc.Signal(syscall.SIGTERM)
+		case <-stop:
+			stop = nil
+			kill = time.After(s.n.cfg.Grace)
+			if s.proc == nil {
+				return nil
+			}
+			if s.conn != nil {
+				s.say(elastic.Word{Kind: elastic.Stop})
+			} else {
+				s.proc.Signal(syscall.SIGTERM)
+			}
+		case <-kill:
+			if s.proc != nil {
+				s.proc.Kill()
+			}
+		case w := <-s.words:
+			if w.serial == s.serial {
+				s.hear(life, w.word)
+			}
+		case p := <-s.exits:
+			if p != s.proc {
+				continue
+			}
+			if over, err := s.exit(life, stop == nil); over || err != nil {
+				return err
+			}
+		case e := <-s.enters:
+			if err := s.entered(life, e); err != nil {
+				return err
+			}
+		case <-gone:
+			s.drop(life, "")
+			s.enter(life)
+		case p, ok := <-s.places:
+			if !ok {
+				s.places = nil
+				continue
+			}
+			s.placed(p)
+		case now := <-tick.C:
+			// Time in which this process itself did not run is held against nobody.
+			if gap := now.Sub(last); gap > 3*elastic.Pulse {
+				s.heard = s.heard.Add(gap)
+			}
+			last = now
+			s.listen(life, now)
+			if err := s.settle(now); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// start starts the process, with an epoch in its environment if there is one.
+func (s *slot) start(env []string) error {
+	cfg := &s.n.cfg
+	s.serial++
+	c := launch.Command{Rank: s.local, Host: cfg.Host, Args: cfg.Command, Dir: cfg.Dir}
+	c.Env = append(append([]string{}, cfg.Env...), env...)
+	c.Env = append(c.Env, "LOCAL_RANK="+strconv.Itoa(s.local), "LOCAL_WORLD_SIZE="+strconv.Itoa(len(s.n.slots)),
+		"TORCHELASTIC_RESTART_COUNT="+strconv.Itoa(s.restarts), "WEFT_SLOT="+strconv.Itoa(s.id))
+	prefix := ""
+	if cfg.Prefix {
+		prefix = "[" + strconv.Itoa(s.name()) + "] "
+	}
+	if cfg.Stdout != nil {
+		c.Stdout = launch.Lines(cfg.Stdout, &s.n.lines, prefix)
+	}
+	if cfg.Stderr != nil {
+		c.Stderr = launch.Lines(cfg.Stderr, &s.n.lines, prefix)
+	}
+	if cfg.Follow {
+		ours, theirs, err := pair()
+		if err != nil {
+			return fmt.Errorf("a connection with rank %d: %w", s.local, err)
+		}
+		defer theirs.Close()
+		c.Files = []*os.File{theirs}
+		c.Env = append(c.Env, elastic.EnvAgent+"=3", elastic.EnvHost+"="+cfg.Addr)
+		s.conn = ours
+	}
+	p, err := launch.Start(c, s.exits)
+	if err != nil {
+		if s.conn != nil {
+			s.conn.Close()
+		}
+		return fmt.Errorf("starting %s: %w", cfg.Command[0], err)
+	}
+	s.proc, s.heard, s.silent, s.why = p, time.Now(), false, ""
+	s.live.Store(p)
+	if s.conn != nil {
+		go s.read(s.conn, s.serial)
+	}
+	s.n.tell(Event{Kind: Started, Slot: s.name(), Pid: p.Pid})
+	return nil
+}
+
+// pair gives the two ends of a connection, the second for a child.
+func pair() (net.Conn, *os.File, error) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, nil, err
+	}
+	f := os.NewFile(uintptr(fds[0]), "rank")
+	defer f.Close()
+	theirs := os.NewFile(uintptr(fds[1]), "agent")
+	conn, err := net.FileConn(f)
+	if err != nil {
+		theirs.Close()
+	}
+	return conn, theirs, err
+}
+
+// name is the slot as people are told of it.
+func (s *slot) name() int {
+	if s.id == Any {
+		return s.local
+	}
+	return s.id
+}
+
+// read hands on what a process says until it is gone. The loop of the slot runs
+// until the process has ended and its words are read.
+func (s *slot) read(conn net.Conn, serial int) {
+	_ = elastic.Lines(conn, func(w elastic.Word) {
+		select {
+		case s.words <- said{serial, w}:
+		case <-s.over:
+		}
+	})
+}
+
+// say tells the process something. One that does not read is found out by its silence.
+func (s *slot) say(w elastic.Word) {
+	line, err := json.Marshal(w)
+	if err != nil {
+		panic(err) // words hold nothing that JSON has not
+	}
+	_ = s.conn.SetWriteDeadline(time.Now().Add(time.Second))
+	_, _ = s.conn.Write(append(line, '\n'))
+}
+
+// hear takes a word of the process.
+func (s *slot) hear(life context.Context, w elastic.Word) {
+	s.heard = time.Now()
+	if s.silent {
+		s.silent = false
+		s.n.tell(Event{Kind: Heard, Slot: s.name(), Pid: s.proc.Pid})
+		s.enter(life)
+	}
+	switch w.Kind {
+	case elastic.Hello:
+		s.addr = w.Addr
+		s.enter(life)
+	case elastic.Beat:
+		if w.Step > 0 && s.reg != nil {
+			s.reg.Progress(uint64(w.Step), w.Pace)
+		}
+	case elastic.Leave:
+		s.ended, s.left = true, true
+		if s.reg != nil {
+			s.reg.AskToLeave(w.Text)
+		}
+	case elastic.Ended:
+		s.ended = true
+	case elastic.Broken:
+		s.n.fail(errors.New(w.Text))
+	case elastic.Stuck:
+		s.unstick(life, w)
+	}
+	s.n.tell(Event{Kind: Said, Slot: s.name(), Pid: s.proc.Pid, Word: w})
+}
+
+// unstick sees to another epoch where a communicator failed and nobody was found
+// dead: those to blame are, as far as the others are concerned. Where nobody is
+// known to be it is this process.
+func (s *slot) unstick(life context.Context, w elastic.Word) {
+	blame := w.Blame
+	if len(blame) == 0 && s.reg != nil {
+		self := s.reg.Worker()
+		blame = []elastic.Seat{{ID: int(self.ID), Life: self.Life.String()}}
+	}
+	for _, seat := range blame {
+		var l coord.Life
+		if err := l.UnmarshalText([]byte(seat.Life)); err != nil {
+			continue
+		}
+		go func() {
+			ctx, cancel := context.WithTimeout(life, 10*time.Second)
+			defer cancel()
+			_ = s.n.cfg.Client.ReportDead(ctx, member.ID(seat.ID), l, w.Text) // it is said again if it still holds
+		}()
+	}
+}
+
+// listen finds processes that have fallen silent.
+func (s *slot) listen(life context.Context, now time.Time) {
+	if s.conn == nil || s.proc == nil || s.silent || s.reg == nil || now.Sub(s.heard) < s.n.cfg.Silence {
+		return
+	}
+	s.silent = true
+	why := fmt.Sprintf("pid %d was silent for %v", s.proc.Pid, now.Sub(s.heard).Round(100*time.Millisecond))
+	s.n.tell(Event{Kind: Silent, Slot: s.name(), Pid: s.proc.Pid, Text: why})
+	s.drop(life, why)
+}
+
+// enter asks the coordinator to let the process in; the answer comes to enters.
+func (s *slot) enter(life context.Context) {
+	if s.entering || s.reg != nil || s.addr == "" {
+		return
+	}
+	s.entering = true
+	w := coord.Worker{ID: coord.Any, Host: s.n.cfg.Host, Address: s.addr}
+	if s.id != Any {
+		w.ID = member.ID(s.id)
+	}
+	if s.proc != nil {
+		w.PID = s.proc.Pid
+	}
+	serial := s.serial
+	go func() {
+		reg, err := s.n.cfg.Client.Register(life, w)
+		select {
+		case s.enters <- entry{serial, reg, err}:
+		case <-s.over:
+			if reg != nil { // nobody heard the answer: its lease ends
+				ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+				defer cancel()
+				_ = reg.Leave(ctx)
+			}
+		}
+	}()
+}
+
+// entered takes the coordinator's answer.
+func (s *slot) entered(life context.Context, e entry) error {
+	s.entering = false
+	if e.err != nil {
+		return fmt.Errorf("entering rank %d of this host: %w", s.local, e.err)
+	}
+	s.reg = e.reg
+	s.id = int(e.reg.Worker().ID)
+	if s.n.cfg.Follow && (e.serial != s.serial || s.silent || s.proc == nil) { // that process is no more
+		s.drop(life, "ended before it was let in")
+		s.enter(life)
+		return nil
+	}
+	ctx, cancel := context.WithCancel(life)
+	s.forget = cancel
+	s.places = e.reg.Places(ctx)
+	return nil
+}
+
+// drop ends the registration; with a reason the process is dead to the others at once.
+func (s *slot) drop(life context.Context, why string) {
+	reg := s.reg
+	if reg == nil {
+		return
+	}
+	s.reg, s.places = nil, nil
+	if s.forget != nil {
+		s.forget()
+		s.forget = nil
+	}
+	go func() {
+		// The coordinator may be away for a while; it hears of it when it is back,
+		// unless the lease has ended by then.
+		if why != "" {
+			_ = reg.ReportDead(life, why)
+		} else {
+			_ = reg.Leave(life)
+		}
+	}()
+}
+
+// placed takes a new place of the slot and tells the process.
+func (s *slot) placed(p coord.Place) {
+	s.n.tell(Event{Kind: Placed, Slot: s.name(), Place: p})
+	if p.Standing == coord.Recovering {
+		s.reg.CaughtUp() // the state comes with the epoch in which it is active
+	}
+	if s.conn == nil {
+		s.placedPlain(p)
+		return
+	}
+	s.place = p
+	if p.Epoch.Number == 0 {
+		return
+	}
+	if p.Epoch.Halt != 0 && p.Standing != coord.Halted { // it has nothing to save
+		s.ended = true
+		s.proc.Kill()
+		return
+	}
+	e := elastic.Epoch{Number: p.Epoch.Number, Rank: -1, Addr: p.Epoch.Master, Token: p.Epoch.Token, Waits: p.Epoch.After > 0,
+		Halt: p.Standing == coord.Halted, Reason: p.Epoch.Reason}
+	if p.Standing == coord.Active || p.Standing == coord.Halted {
+		e.Rank = p.Rank
+	}
+	for _, m := range p.Epoch.Members {
+		e.Members = append(e.Members, elastic.Seat{ID: int(m.ID), Life: m.Life.String()})
+	}
+	s.say(elastic.Word{Kind: elastic.Assign, Place: &e})
+}
+
+// exit sees to a process that has ended.
+func (s *slot) exit(life context.Context, stopping bool) (over bool, err error) {
+	p := s.proc
+	exit := p.Exit()
+	s.proc = nil
+	s.serial++
+	if s.conn != nil {
+		s.conn.Close() // also ends its reader, whose last words come too late
+		s.conn = nil
+	}
+	s.live.Store(nil)
+	s.n.tell(Event{Kind: Exited, Slot: s.name(), Pid: exit.Pid, Exit: exit})
+	if exit.OK() && s.why == "" || s.ended {
+		s.ended = true
+		return true, nil
+	}
+	if s.n.cfg.Follow {
+		s.drop(life, exit.String())
+		s.addr = ""
+	}
+	if stopping {
+		return true, nil
+	}
+	if s.why == "" {
+		if s.restarts++; s.restarts > s.n.cfg.Restarts {
+			p.Wait() // for its last words
+			s.drop(life, exit.String())
+			s.n.tell(Event{Kind: GaveUp, Slot: s.name(), Pid: exit.Pid, Exit: exit, Text: fmt.Sprintf("it failed %d times, and may be restarted %d times", s.restarts, s.n.cfg.Restarts)})
+			return true, &launch.Failure{Exit: p.Exit(), Ranks: len(s.n.slots)}
+		}
+	}
+	if s.n.cfg.Follow {
+		return false, s.start(nil)
+	}
+	// Its place stays its own: no epoch changes, and nobody else is started again.
+	// Others may be about to fail for the same reason, so all begin a little later.
+	s.due = time.Now().Add(s.n.cfg.Settle)
+	return false, nil
+}
+
+// finish ends what is left of the slot.
+func (s *slot) finish(life context.Context) {
+	if s.proc != nil {
+		s.proc.Kill()
+		s.proc.Wait()
+		s.live.Store(nil)
+	}
+	close(s.over)
+	if s.conn != nil {
+		s.conn.Close()
+	}
+	if s.forget != nil {
+		s.forget()
+	}
+	if s.reg != nil {
+		ctx, cancel := context.WithTimeout(life, 2*time.Second)
+		defer cancel()
+		if s.ended && !s.left {
+			s.reg.AskToLeave(done)
+		}
+		_ = s.reg.Leave(ctx) // or its lease ends
+	}
+	if s.ended && !s.left && s.n.cfg.Follow {
+		s.n.Stop() // the others stop after the same step, and who has no part in it has none any more
+	}
+	if s.port != nil {
+		s.port.Release()
+	}
+}

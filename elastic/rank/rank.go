@@ -1,0 +1,431 @@
+// Package rank is the program of one rank of an elastic training run: a trainer
+// (package train) on the communicator of each epoch, with checkpoints, telling the
+// agent what it does.
+//
+// Where the state comes from when an epoch forms, in this order: from ranks that
+// have it; where a shard of it has died with its rank, from the latest checkpoint;
+// where there is none, from the seed.
+package rank
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/weft-fabric/weft/ckpt"
+	"github.com/weft-fabric/weft/comm"
+	"github.com/weft-fabric/weft/elastic"
+	"github.com/weft-fabric/weft/sched"
+	"github.com/weft-fabric/weft/train"
+	"github.com/weft-fabric/weft/train/checkpoint"
+	"github.com/weft-fabric/weft/train/pipe"
+)
+
+// Env is where a rank finds its Config, in JSON.
+const Env = "WEFT_TRAIN"
+
+// Config is what all ranks of a run have in common.
+type Config struct {
+	Run      string       `json:"run"` // its name in checkpoints
+	Train    train.Config `json:"train"`
+	Steps    int          `json:"steps"`    // after which the run is done; 0: never
+	Contrast int          `json:"contrast"` // every so many steps one does not overlap, for comparison; 0: none
+	Ckpt     string       `json:"ckpt"`     // where checkpoints go; empty: nowhere
+	Every    int          `json:"every"`    // steps between two of them
+	Keep     int          `json:"keep"`     // of the latest; 0 keeps all
+}
+
+// The names of a rank's reports and what they hold.
+const (
+	Work       = "work"       // Formed, when an epoch has formed
+	Stepped    = "step"       // Step
+	Traffic    = "traffic"    // []Collective
+	Saved      = "checkpoint" // Checkpoint
+	Measured   = "measures"   // Measures
+	FellBehind = "lost"       // Lost
+)
+
+// Formed is where a rank stands in an epoch.
+type Formed struct {
+	Epoch     uint64       `json:"epoch"`
+	Rank      int          `json:"rank"`
+	Ranks     int          `json:"ranks"`
+	Step      int          `json:"step"` // taken so far
+	Layout    train.Layout `json:"layout"`
+	Replica   int          `json:"replica"`
+	Stage     int          `json:"stage"`
+	Tensor    int          `json:"tensor"`
+	Params    int          `json:"params"`
+	Transport string       `json:"transport"`
+	From      string       `json:"from"` // peers, checkpoint or seed
+}
+
+// Step is a step of a rank.
+type Step struct {
+	Epoch   uint64        `json:"epoch"`
+	Rank    int           `json:"rank"`
+	Step    int           `json:"step"`
+	Loss    float64       `json:"loss"`
+	Tokens  int           `json:"tokens"`
+	Began   time.Time     `json:"began"`
+	Arrived time.Time     `json:"arrived"` // at the commit, where it waits for the slowest
+	Ended   time.Time     `json:"ended"`
+	Overlap bool          `json:"overlap"`
+	Forward time.Duration `json:"forward_ns"`
+	Back    time.Duration `json:"backward_ns"`
+	Tensor  time.Duration `json:"tensor_ns"`
+	Comm    time.Duration `json:"comm_ns"`
+	Exposed time.Duration `json:"exposed_ns"`
+	Bubble  time.Duration `json:"bubble_ns"`
+	Update  time.Duration `json:"update_ns"`
+	Save    time.Duration `json:"save_ns"` // that a checkpoint held the step up
+	Memory  int64         `json:"memory_bytes"`
+}
+
+// Collective is what a rank has spent on one kind of collective since it started.
+type Collective struct {
+	Op    string        `json:"op"`
+	Ranks int           `json:"ranks"`
+	Bytes int64         `json:"bytes"` // of the larger buffer
+	Count int64         `json:"count"`
+	Time  time.Duration `json:"time_ns"` // of all of them
+	Bus   float64       `json:"bus_factor"`
+}
+
+// Checkpoint is a rank's part of one.
+type Checkpoint struct {
+	Step      int           `json:"step"`
+	Epoch     uint64        `json:"epoch"`
+	Bytes     int64         `json:"bytes"` // of this rank
+	Held      time.Duration `json:"held_ns"`
+	Took      time.Duration `json:"took_ns"`
+	Done      bool          `json:"done"`
+	Emergency bool          `json:"emergency"`
+	Err       string        `json:"error,omitempty"`
+}
+
+// Lost is state that died with its ranks.
+type Lost struct {
+	Had   int    `json:"had"`  // steps that this rank had taken
+	Step  int    `json:"step"` // from which the run goes on
+	Cause string `json:"cause"`
+}
+
+// Measures are medians of the last steps of one rank.
+type Measures struct {
+	Steps    int           `json:"steps"` // with overlap, and as many or fewer without
+	Forward  time.Duration `json:"forward_ns"`
+	Backward time.Duration `json:"backward_ns"`
+	Comm     time.Duration `json:"comm_ns"`     // collectives among replicas without overlap
+	Apart    time.Duration `json:"apart_ns"`    // passes without overlap
+	Together time.Duration `json:"together_ns"` // with it
+	Hidden   float64       `json:"hidden"`      // share of Comm that overlapping hid; see train.Contrast
+	Bubble   float64       `json:"bubble"`      // share of passes spent waiting for other stages
+	Formula  float64       `json:"bubble_formula"`
+	Busy     float64       `json:"busy"` // share of the step's time spent computing
+	Held     int           `json:"held_bytes"`
+	Expected int           `json:"held_formula_bytes"`
+	Total    int           `json:"total_bytes"`
+	Layout   string        `json:"layout"`
+}
+
+// Main is the whole life of a rank's process: its Config comes from the environment.
+func Main(ctx context.Context) error {
+	var cfg Config
+	if err := json.Unmarshal([]byte(os.Getenv(Env)), &cfg); err != nil {
+		return fmt.Errorf("%s=%q: %w; ranks are started by `weft up`", Env, os.Getenv(Env), err)
+	}
+	link, err := elastic.Connect()
+	if err != nil {
+		return err
+	}
+	err = Run(ctx, link, cfg)
+	link.Close(err)
+	return err
+}
+
+// Run trains until the run is over.
+func Run(ctx context.Context, link *elastic.Link, cfg Config) (err error) {
+	j := &job{cfg: cfg, link: link, t: train.Blank(cfg.Train), seen: map[*comm.Comm]uint64{}, traffic: map[Collective]*Collective{}}
+	if cfg.Ckpt != "" {
+		// Two snapshots, so that a slow disk is waited for a whole interval later.
+		if j.store, err = ckpt.Open(ctx, cfg.Ckpt, ckpt.Options{Keep: cfg.Keep, Min: j.min}); err != nil {
+			return &elastic.Fatal{Err: err}
+		}
+	}
+	err = elastic.Run(ctx, link, j)
+	j.writes.Wait()
+	if j.store != nil {
+		if e := j.store.Close(); e != nil && !errors.Is(e, ckpt.ErrEarlier) && err == nil {
+			err = e
+		}
+	}
+	_ = j.t.Close() // what is left of its communicators goes with the process
+	return err
+}
+
+// job is the elastic.Job of a trainer.
+type job struct {
+	cfg    Config
+	link   *elastic.Link
+	t      *train.Trainer
+	c      *comm.Comm
+	e      elastic.Epoch
+	store  *ckpt.Store
+	writes sync.WaitGroup
+
+	with, without window
+	seen          map[*comm.Comm]uint64
+	traffic       map[Collective]*Collective
+	told          time.Time
+}
+
+// min is what the store asks all ranks in Resume.
+func (j *job) min(ctx context.Context, v int64) (int64, error) {
+	return checkpoint.Min(j.c)(ctx, v)
+}
+
+// Form brings the trainer to an epoch.
+func (j *job) Form(ctx context.Context, c *comm.Comm, e elastic.Epoch) error {
+	j.c, j.e = c, e
+	had, from := j.t.Taken(), "peers"
+	err := j.t.Rebuild(ctx, c)
+	var lost *train.LostError
+	if errors.Is(err, train.ErrStateless) || errors.As(err, &lost) {
+		from, err = j.begin(ctx, c)
+	}
+	if err != nil {
+		return err
+	}
+	if now := j.t.Taken(); now < had && lost != nil {
+		_ = j.link.Report(FellBehind, Lost{Had: had, Step: now, Cause: lost.Error()})
+	}
+	f := Formed{Epoch: e.Number, Step: j.t.Taken(), Layout: j.t.Config().Layout, Transport: c.Transport(), From: from}
+	f.Rank, f.Ranks = j.t.Rank()
+	f.Params, _ = j.t.Params()
+	f.Replica, f.Stage, f.Tensor = j.t.Place()
+	clear(j.seen)
+	j.with, j.without = window{}, window{}
+	return j.link.Report(Work, f)
+}
+
+// begin starts from a checkpoint, or from the seed where there is none.
+func (j *job) begin(ctx context.Context, c *comm.Comm) (from string, err error) {
+	if err := j.t.Begin(ctx, c); err != nil {
+		return "", err
+	}
+	if j.store == nil {
+		return "seed", nil
+	}
+	_ = j.store.Wait(ctx) // of what this rank was writing; its errors have been told
+	m, damaged, err := checkpoint.Resume(ctx, j.t, j.store)
+	for _, d := range damaged {
+		_ = j.link.Report(Saved, Checkpoint{Step: int(d.Step), Epoch: j.e.Number, Err: d.Error()})
+	}
+	if errors.Is(err, ckpt.ErrNone) {
+		return "seed", nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("the checkpoints in %s: %w", j.cfg.Ckpt, err)
+	}
+	return fmt.Sprintf("checkpoint of step %d", m.Step), nil
+}
+
+// Step takes one step.
+func (j *job) Step(ctx context.Context) (last bool, err error) {
+	overlap := j.cfg.Train.Overlap && (j.cfg.Contrast == 0 || (j.t.Taken()+1)%j.cfg.Contrast != 0)
+	j.t.Overlap(overlap)
+	began := time.Now()
+	s, err := j.t.Step(ctx)
+	if err != nil {
+		return false, err
+	}
+	out := Step{Epoch: j.e.Number, Rank: j.c.Rank(), Step: s.Step, Loss: s.Loss, Tokens: s.Tokens, Began: began, Arrived: began.Add(s.Passes),
+		Overlap: overlap, Forward: s.Forward, Back: s.Backward, Tensor: s.Tensor, Comm: s.Comm, Exposed: s.Exposed, Bubble: s.Bubble, Update: s.Update}
+	if j.store != nil && j.cfg.Every > 0 && s.Step%j.cfg.Every == 0 {
+		out.Save = j.save()
+	}
+	out.Ended = time.Now()
+	into := &j.with
+	if !overlap {
+		into = &j.without
+	}
+	into.add(s)
+	tell := out.Ended.Sub(j.told) > 250*time.Millisecond
+	if tell {
+		j.told = out.Ended
+		out.Memory = resident()
+		j.count()
+		if err := j.link.Report(Measured, j.measures()); err != nil {
+			return false, err
+		}
+	}
+	if err := j.link.Report(Stepped, out); err != nil {
+		return false, err
+	}
+	j.link.Progress(s.Step, s.Wall)
+	return j.cfg.Steps > 0 && s.Step >= j.cfg.Steps, nil
+}
+
+// save starts a checkpoint and says how long the step was held up. An error is
+// told, and training goes on: the checkpoints before it are as they were.
+func (j *job) save() time.Duration {
+	began := time.Now()
+	m, tensors, err := checkpoint.Of(j.t, j.cfg.Run, int64(j.e.Number))
+	if err == nil {
+		err = j.store.Async(context.Background(), m, tensors)
+	}
+	r := Checkpoint{Step: int(m.Step), Epoch: j.e.Number, Held: time.Since(began)}
+	for _, t := range tensors {
+		r.Bytes += int64(len(t.Data))
+	}
+	if err != nil {
+		r.Err = err.Error()
+	}
+	_ = j.link.Report(Saved, r)
+	j.writes.Add(1)
+	go func() {
+		defer j.writes.Done()
+		r.Err = ""
+		if err := j.store.Wait(context.Background()); err != nil {
+			r.Err = err.Error()
+		}
+		r.Took, r.Done = time.Since(began), true
+		_ = j.link.Report(Saved, r)
+	}()
+	return r.Held
+}
+
+// Halt saves what is left: the ranks of the last epoch hold the state between
+// them, or an earlier checkpoint does.
+func (j *job) Halt(ctx context.Context, c *comm.Comm, e elastic.Epoch) error {
+	if j.store == nil {
+		return nil
+	}
+	j.c, j.e = c, e
+	err := j.t.Rebuild(ctx, c)
+	var lost *train.LostError
+	if errors.Is(err, train.ErrStateless) || errors.As(err, &lost) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	began := time.Now()
+	m, tensors, err := checkpoint.Of(j.t, j.cfg.Run, int64(e.Number))
+	if err != nil {
+		return err
+	}
+	err = j.store.Emergency(ctx, m, tensors)
+	r := Checkpoint{Step: int(m.Step), Epoch: e.Number, Took: time.Since(began), Done: true, Emergency: true}
+	for _, t := range tensors {
+		r.Bytes += int64(len(t.Data))
+	}
+	if err != nil {
+		r.Err = err.Error()
+	}
+	_ = j.link.Report(Saved, r)
+	return err
+}
+
+// count adds up what the flight recorders have seen since they were last asked.
+func (j *job) count() {
+	for _, c := range j.t.Comms() {
+		for _, r := range c.Flight().Records() {
+			if r.Seq <= j.seen[c] || r.Err != "" {
+				continue
+			}
+			j.seen[c] = r.Seq
+			ranks := c.Size()
+			key := Collective{Op: r.Op, Ranks: ranks, Bytes: int64(r.Bytes)}
+			sum := j.traffic[key]
+			if sum == nil {
+				sum = &Collective{Op: r.Op, Ranks: ranks, Bytes: int64(r.Bytes), Bus: 1}
+				if op, err := sched.ParseCollective(r.Op); err == nil {
+					sum.Bus = op.BusFactor(ranks)
+				}
+				j.traffic[key] = sum
+			}
+			sum.Count++
+			sum.Time += time.Duration(r.Ended - r.Began)
+		}
+	}
+	list := []Collective{}
+	for _, s := range j.traffic {
+		list = append(list, *s)
+	}
+	slices.SortFunc(list, func(a, b Collective) int {
+		if a.Op != b.Op {
+			if a.Op < b.Op {
+				return -1
+			}
+			return 1
+		}
+		return int(a.Bytes-b.Bytes) + (a.Ranks - b.Ranks)
+	})
+	_ = j.link.Report(Traffic, list)
+}
+
+// measures are those of the last steps.
+func (j *job) measures() Measures {
+	l := j.t.Config().Layout
+	mem := j.t.Memory()
+	m := Measures{Steps: len(j.with.passes), Forward: j.with.mid(j.with.forward), Backward: j.with.mid(j.with.backward),
+		Together: j.with.mid(j.with.passes), Bubble: j.with.bubble(), Busy: j.with.busy(),
+		Held: mem.Held(), Expected: mem.Formula, Total: mem.Total(), Layout: l.String()}
+	if l.PP > 1 {
+		m.Formula = pipe.Bubble(l.PP, j.with.micros)
+	}
+	if len(j.without.passes) > 0 {
+		m.Comm, m.Apart = j.without.mid(j.without.comm), j.without.mid(j.without.passes)
+		if m.Comm > 0 {
+			m.Hidden = max(0, min(1, float64(m.Apart-m.Together)/float64(m.Comm)))
+		}
+	}
+	return m
+}
+
+// window keeps the last steps of a kind.
+type window struct {
+	forward, backward, comm, passes, idle, all, compute, wall []time.Duration
+	micros                                                    int
+}
+
+const windowSize = 64
+
+func (w *window) add(s train.Stats) {
+	w.micros = s.Micros
+	for list, v := range map[*[]time.Duration]time.Duration{&w.forward: s.Forward, &w.backward: s.Backward, &w.comm: s.Comm, &w.passes: s.Passes,
+		&w.idle: s.Bubble, &w.all: s.Forward + s.Backward + s.Tensor + s.Bubble, &w.compute: s.Forward + s.Backward + s.Update, &w.wall: s.Wall} {
+		if *list = append(*list, v); len(*list) > windowSize {
+			*list = slices.Delete(*list, 0, 1)
+		}
+	}
+}
+
+func (w *window) mid(list []time.Duration) time.Duration {
+	if len(list) == 0 {
+		return 0
+	}
+	sorted := slices.Sorted(slices.Values(list))
+	return sorted[len(sorted)/2]
+}
+
+func share(part, whole []time.Duration) float64 {
+	var p, w time.Duration
+	for i := range part {
+		p, w = p+part[i], w+whole[i]
+	}
+	if w == 0 {
+		return 0
+	}
+	return float64(p) / float64(w)
+}
+
+func (w *window) bubble() float64 { return share(w.idle, w.all) }
+func (w *window) busy() float64   { return share(w.compute, w.wall) }
