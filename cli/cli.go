@@ -59,7 +59,7 @@ preset or host: see 'weft topo build --list'.`,
 		SilenceErrors: true,
 		RunE:          group,
 	}
-	root.AddCommand(newTopo(), newDesign(), newAlgo(), newExplain(), newCalibrate(), newSim(), newRun(), newBench(), newBenchRank(), newCkpt())
+	root.AddCommand(newTopo(), newDesign(), newAlgo(), newExplain(), newCalibrate(), newSim(), newRun(), newBench(), newBenchRank(), newCkpt(), newUp(), newRank(), newCoord())
 	return root
 }
 

@@ -120,6 +120,12 @@ func Default() Config {
 // wires are the types that gradients may travel in.
 var wires = []reduce.Type{reduce.Float32, reduce.BFloat16, reduce.Float16}
 
+// Check says what is wrong with a run of so many ranks.
+func (c Config) Check(ranks int) error {
+	_, err := c.complete(ranks)
+	return err
+}
+
 // complete fills in what is left open and reports what is wrong.
 func (c Config) complete(ranks int) (Config, error) {
 	if c.Schedule == "" {

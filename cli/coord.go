@@ -1,0 +1,60 @@
+package cli
+
+import (
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+	"github.com/weft-fabric/weft/coord"
+)
+
+func newCoord() *cobra.Command {
+	var c coord.ServerConfig
+	cmd := &cobra.Command{
+		Use:   "coord --dir DIR --listen ADDRESS",
+		Short: "A coordinator of elastic jobs, on its own",
+		Long: `Run the coordinator that elastic jobs meet at: an etcd in this process with its
+state in DIR. Killed and started again on the same DIR it continues; the members
+of a job go on meanwhile. Three of them (--name, --peers) bear the loss of one.
+
+The token is taken from WEFT_TOKEN; clients need the same. Without one the address
+must be of this host alone.`,
+		Example: `  WEFT_TOKEN=secret weft coord --dir /var/lib/weft --listen 10.0.0.1:2379
+  WEFT_TOKEN=secret weft coord --dir a --listen 10.0.0.1:2379 --name a --peers a=10.0.0.1:2380,b=10.0.0.2:2380,c=10.0.0.3:2380`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c.Token = os.Getenv("WEFT_TOKEN")
+			ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
+			defer stop()
+			s, err := coord.Serve(ctx, c)
+			if err != nil {
+				return err
+			}
+			fmt.Fprintf(cmd.OutOrStdout(), "serving at %s, state in %s\n", s.Address(), c.Dir)
+			select {
+			case err = <-s.Err():
+			case <-ctx.Done():
+			}
+			if e := s.Close(); err == nil {
+				err = e
+			}
+			if err != nil {
+				return finding{err}
+			}
+			return nil
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&c.Dir, "dir", "", "`DIR` of the state; made if it is not there")
+	f.StringVar(&c.Listen, "listen", "127.0.0.1:2379", "`ADDRESS` for clients, host:port")
+	f.StringVar(&c.Job, "job", "", "`NAME` of the only job that is served; any without it")
+	f.StringVar(&c.Name, "name", "", "`NAME` of this one of several")
+	f.StringSliceVar(&c.Peers, "peers", nil, "`NAME=HOST:PORT` of each of several, this one too")
+	f.StringVar(&c.TLS.Cert, "cert", "", "`FILE` with this server's certificate, instead of those that follow from the token")
+	f.StringVar(&c.TLS.Key, "key", "", "`FILE` with its key")
+	f.StringVar(&c.TLS.CA, "ca", "", "`FILE` with the authority of clients' certificates")
+	f.BoolVar(&c.NoSync, "no-sync", false, "do not wait for the disk: state survives the process, not the host")
+	return cmd
+}

@@ -1,0 +1,176 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+	"github.com/weft-fabric/weft/elastic/rank"
+	"github.com/weft-fabric/weft/reduce"
+	"github.com/weft-fabric/weft/train"
+	"github.com/weft-fabric/weft/train/model"
+	"github.com/weft-fabric/weft/train/pipe"
+	"github.com/weft-fabric/weft/up"
+)
+
+// models are the networks that 'up' trains.
+var models = []struct {
+	name, summary string
+	config        func() model.Config
+}{
+	{"small", "a GPT of 0.87 million parameters", model.Small},
+	{"tiny", "a GPT of 34 thousand parameters", model.Tiny},
+	{"mlp", "a multilayer perceptron of 27 thousand parameters", model.TinyMLP},
+}
+
+func newUp() *cobra.Command {
+	o := up.Options{Train: train.Default()}
+	var name, drill, transport, wire, schedule, follow string
+	var asJSON, quiet, noOverlap bool
+	cmd := &cobra.Command{
+		Use:   "up",
+		Short: "A whole cluster on this machine: coordinator, ranks training, a page to watch",
+		Long: `Start a coordinator (embedded etcd), train a small GPT on the project's own
+documents in several processes, and serve a page that shows it at work. Kill a
+rank and watch the loss curve go on: the others notice within milliseconds, go on
+without it, and take it in again when it has been restarted.
+
+Ctrl-C lets ranks finish their step and prints how the run went. A second one
+ends it at once. Checkpoints go to --ckpt, from where a later run continues;
+without it they go with the run.
+
+--drill breaks things on purpose, at random instants that follow from --drill-seed:
+  kill:N    N times a rank at work gets SIGKILL
+  stop:N    N times a rank at work gets SIGSTOP, and SIGCONT 3 s later
+  coord:N   N times the coordinator gets SIGKILL and is started again`,
+		Example: `  weft up
+  weft up --ranks 8 --tp 2 --pp 2 --zero 1 --for 60s --json
+  weft up --drill kill:5 --for 60s
+  weft up --drill kill:2,coord:1,stop:1 --for 40s --ckpt /tmp/run
+  weft up --steps 200 --listen '' --quiet`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, args []string) (err error) {
+			if o.Train.Model, err = findModel(name); err != nil {
+				return err
+			}
+			if o.Drill, err = up.ParseDrill(drill); err != nil {
+				return err
+			}
+			if o.Env, err = up.Transport(transport); err != nil {
+				return err
+			}
+			if o.Train.Wire, err = reduce.ParseType(wire); err != nil {
+				return fmt.Errorf("--wire: %w", err)
+			}
+			o.Train.Schedule, o.Train.Elastic, o.Train.Overlap = pipe.Kind(schedule), train.Elastic(follow), !noOverlap
+			if noOverlap {
+				o.Contrast = 0
+			}
+			exe, err := os.Executable()
+			if err != nil {
+				return fmt.Errorf("this program's own file: %w", err)
+			}
+			o.Program = []string{exe}
+			o.Fallback = !cmd.Flags().Changed("listen")
+			out := cmd.OutOrStdout()
+			if asJSON {
+				out = io.Discard
+			}
+			o.Summary = out
+			if !quiet {
+				o.Log = cmd.ErrOrStderr()
+				if !asJSON {
+					o.Log = out
+				}
+			}
+			o.Ready = func(page, ckpt string) {
+				if o.Log == nil {
+					return
+				}
+				if page != "" {
+					fmt.Fprintf(o.Log, "page        %s\n", page)
+				}
+				if ckpt != "" && o.Ckpt != "" {
+					fmt.Fprintf(o.Log, "checkpoints %s\n", ckpt)
+				}
+			}
+			ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
+			defer stop()
+			context.AfterFunc(ctx, stop) // a second signal ends this process, and its ranks die with it
+			s, err := up.Run(ctx, o)
+			if asJSON && (err == nil || s.Steps > 0) {
+				text, e := json.MarshalIndent(s, "", "  ")
+				if e != nil {
+					return e
+				}
+				if _, e := fmt.Fprintf(cmd.OutOrStdout(), "%s\n", text); e != nil {
+					return e
+				}
+			}
+			if err != nil && !errors.As(err, new(up.UseError)) {
+				return finding{err}
+			}
+			return err
+		},
+	}
+	f := cmd.Flags()
+	f.IntVar(&o.Ranks, "ranks", 4, "number of ranks, each a process")
+	f.IntVar(&o.Min, "min", 1, "fewest `RANKS` to go on with; below it the run saves a checkpoint and stops")
+	f.IntVar(&o.Train.Layout.TP, "tp", 1, "tensor parallel: ranks that share every layer")
+	f.IntVar(&o.Train.Layout.PP, "pp", 1, "pipeline parallel: stages that share the layers")
+	f.IntVar(&o.Train.Layout.Zero, "zero", 0, "what replicas share: 0 nothing, 1 optimizer state, 2 gradients too, 3 parameters too")
+	f.StringVar(&schedule, "schedule", string(pipe.OneFOneB), "order of passes in a pipeline: 1f1b or gpipe")
+	f.StringVar(&name, "model", "small", "what to train: small, tiny or mlp")
+	f.IntVar(&o.Train.Batch, "batch", o.Train.Batch, "samples of a global batch")
+	f.IntVar(&o.Train.Micro, "micro", o.Train.Micro, "samples of a micro-batch, at most")
+	f.Uint64Var(&o.Train.Seed, "seed", o.Train.Seed, "seed of parameters and data order")
+	f.StringVar(&wire, "wire", "float32", "`TYPE` of gradients between ranks: float32, bfloat16 or float16")
+	f.StringVar(&follow, "elastic", string(train.KeepBatch), "what stays when ranks go: batch (the rest accumulate more) or rate (batch and learning rate follow)")
+	f.BoolVar(&noOverlap, "no-overlap", false, "reduce gradients after backward instead of during it")
+	f.IntVar(&o.Contrast, "contrast", 8, "every so many `STEPS` one does not overlap, to measure what overlapping hides; 0 for none")
+	f.StringVar(&transport, "transport", "", "shm or tcp; without it the fastest")
+	f.DurationVar(&o.For, "for", 0, "`TIME` to train, from the first step on; without it until Ctrl-C")
+	f.IntVar(&o.Steps, "steps", 0, "step to train to; without it no end")
+	f.StringVar(&o.Ckpt, "ckpt", "", "`DIR` or s3://BUCKET/PREFIX of checkpoints to continue from and to keep")
+	f.IntVar(&o.Every, "ckpt-every", 50, "`STEPS` between checkpoints; 0 for none")
+	f.IntVar(&o.Keep, "ckpt-keep", 3, "latest checkpoints that stay; 0 for all")
+	f.StringVar(&drill, "drill", "", "what to break: kill:N, stop:N, coord:N, several with commas")
+	f.Uint64Var(&o.Seed, "drill-seed", 1, "seed of the drill's instants and victims")
+	f.StringVar(&o.Listen, "listen", "127.0.0.1:7070", "`ADDRESS` of the page; '' for none")
+	f.BoolVar(&asJSON, "json", false, "end with one JSON object; progress goes to standard error")
+	f.BoolVar(&quiet, "quiet", false, "no progress")
+	return cmd
+}
+
+func findModel(name string) (model.Config, error) {
+	known := ""
+	for _, m := range models {
+		if m.name == name {
+			return m.config(), nil
+		}
+		known += fmt.Sprintf(", %s (%s)", m.name, m.summary)
+	}
+	return model.Config{}, fmt.Errorf("--model %q; known: %s", name, known[2:])
+}
+
+// newRank is what 'up' starts its ranks with.
+func newRank() *cobra.Command {
+	return &cobra.Command{
+		Use: "rank", Hidden: true, Short: "One rank of 'weft up'", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGTERM)
+			defer stop()
+			signal.Ignore(syscall.SIGINT) // of a terminal: the agent says when to stop
+			if err := rank.Main(ctx); err != nil {
+				return finding{err}
+			}
+			return nil
+		},
+	}
+}

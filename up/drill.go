@@ -1,0 +1,144 @@
+package up
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// Drill is what is to be broken, and how often each.
+type Drill []Exercise
+
+// Exercise is one kind of trouble.
+type Exercise struct {
+	Kind  string `json:"kind"`
+	Count int    `json:"count"`
+}
+
+// Exercises are the kinds that there are.
+var Exercises = []struct{ Name, Summary string }{
+	{"kill", "a rank at work gets SIGKILL"},
+	{"stop", "a rank at work gets SIGSTOP, and SIGCONT 3 s later"},
+	{"coord", "the coordinator gets SIGKILL, and is started again on its directory"},
+}
+
+// ParseDrill reads kill:5,stop:1,coord:1. A kind without a number is done once.
+func ParseDrill(s string) (Drill, error) {
+	var d Drill
+	if s == "" {
+		return nil, nil
+	}
+	for part := range strings.SplitSeq(s, ",") {
+		kind, count, has := strings.Cut(strings.TrimSpace(part), ":")
+		n := 1
+		if has {
+			var err error
+			if n, err = strconv.Atoi(count); err != nil || n < 1 || n > 1_000_000 {
+				return nil, wrong("drill %q: %q is not a number of times from 1 on; give for example kill:5", s, count)
+			}
+		}
+		known := slices.ContainsFunc(Exercises, func(x struct{ Name, Summary string }) bool { return x.Name == kind })
+		if !known {
+			var names []string
+			for _, x := range Exercises {
+				names = append(names, x.Name)
+			}
+			return nil, wrong("drill %q: %q is none of %s; give for example kill:5,coord:1", s, kind, strings.Join(names, ", "))
+		}
+		d = append(d, Exercise{kind, n})
+	}
+	return d, nil
+}
+
+func (d Drill) String() string {
+	var list []string
+	for _, x := range d {
+		list = append(list, fmt.Sprintf("%s:%d", x.Kind, x.Count))
+	}
+	return strings.Join(list, ",")
+}
+
+// gap is the mean time between two exercises where the run has no end.
+const gap = 2 * time.Second
+
+// rest is how long a rank is stopped.
+const rest = 3 * time.Second
+
+// act is an exercise at an instant after training began.
+type act struct {
+	at   time.Duration
+	kind string
+}
+
+// plan spreads exercises over the time there is: at random instants between its
+// first and its last tenth.
+func (d Drill) plan(whole time.Duration, rng *rand.Rand) []act {
+	n := 0
+	for _, x := range d {
+		n += x.Count
+	}
+	if whole == 0 {
+		whole = time.Duration(n+1) * gap
+	}
+	var list []act
+	for _, x := range d {
+		for range x.Count {
+			list = append(list, act{whole/10 + time.Duration(rng.Float64()*0.8*float64(whole)), x.Kind})
+		}
+	}
+	slices.SortStableFunc(list, func(a, b act) int { return cmp.Compare(a.at, b.at) })
+	return list
+}
+
+// drill carries the drill out; false if ctx ended first. Where there is nobody to
+// kill, it waits until there is.
+func (r *run) drill(ctx context.Context) bool {
+	rng := rand.New(rand.NewPCG(r.o.Seed, 0x6472696c6c))
+	began := time.Now()
+	for _, a := range r.o.Drill.plan(r.o.For, rng) {
+		timer := time.NewTimer(time.Until(began.Add(a.at)))
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return false
+		}
+		if a.kind == "coord" {
+			r.note("coordinator", -1, "drill: SIGKILL to the coordinator")
+			r.ledger.coordinatorKilled()
+			r.killCoordinator()
+			continue
+		}
+		slot, ok := r.ledger.victim(ctx, rng.Float64())
+		if !ok {
+			return false
+		}
+		switch a.kind {
+		case "kill":
+			at := time.Now()
+			if pid := r.node.Signal(slot, syscall.SIGKILL); pid != 0 {
+				r.ledger.hurt(slot, pid, at, "kill")
+			}
+		case "stop":
+			at := time.Now()
+			pid := r.node.Signal(slot, syscall.SIGSTOP)
+			if pid == 0 {
+				continue
+			}
+			r.ledger.hurt(slot, pid, at, "stop")
+			time.AfterFunc(rest, func() {
+				if r.node.Signal(slot, syscall.SIGCONT) == pid {
+					r.note("continued", slot, "drill: SIGCONT to rank of slot %d, pid %d", slot, pid)
+				}
+			})
+		}
+	}
+	// The last one must have been overcome before the run may end.
+	return r.ledger.calm(ctx)
+}

@@ -1,0 +1,211 @@
+package up
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"text/tabwriter"
+	"time"
+
+	"github.com/weft-fabric/weft/unit"
+	"github.com/weft-fabric/weft/web"
+)
+
+// Summary is how a run went. Times are milliseconds; a figure that was not
+// measured is nil.
+type Summary struct {
+	Steps     int     `json:"steps"` // the last one
+	LossStart float64 `json:"loss_start"`
+	LossEnd   float64 `json:"loss_end"`
+	Rate      float64 `json:"tokens_per_s"`
+	Epochs    int     `json:"epochs"`
+	Kills     int     `json:"kills"`    // by the drill
+	Failures  int     `json:"failures"` // of ranks at work, by whatever cause
+	// Detect is from a failure to the moment the last survivor knew, Resume to the
+	// moment all of them trained again: medians, and the worst of all.
+	Detect    *float64 `json:"detect_ms"`
+	DetectMax *float64 `json:"detect_ms_max"`
+	Resume    *float64 `json:"resume_ms"`
+	ResumeMax *float64 `json:"resume_ms_max"`
+	Lost      int      `json:"steps_lost"` // taken and taken again, beside those in flight
+	Hidden    *float64 `json:"overlap_hidden"`
+
+	Ranks        int        `json:"ranks"`
+	Layout       string     `json:"layout"`
+	Seconds      float64    `json:"seconds"`
+	Coordinators int        `json:"coordinator_kills"`
+	Checkpoints  int        `json:"checkpoints"`
+	SaveHeld     *float64   `json:"checkpoint_held_ms"` // median time that a checkpoint held a step up
+	Bubble       *float64   `json:"bubble"`
+	BubbleModel  *float64   `json:"bubble_formula"`
+	Memory       int        `json:"state_bytes"` // of rank 0: parameters, gradients, moments
+	MemoryModel  int        `json:"state_formula_bytes"`
+	Busy         float64    `json:"busy"` // share of step time that rank 0 computed
+	Apart        *float64   `json:"apart_ms"`
+	Together     *float64   `json:"together_ms"`
+	Comm         *float64   `json:"comm_ms"`
+	Backward     float64    `json:"backward_ms"`
+	Incidents    []Incident `json:"incidents"`
+}
+
+// Incident is a failure of a rank at work.
+type Incident struct {
+	At     float64 `json:"at_s"` // since the run began
+	Slot   int     `json:"slot"`
+	Kind   string  `json:"kind"`
+	Detect float64 `json:"detect_ms"`
+	Resume float64 `json:"resume_ms"`
+	Lost   int     `json:"steps_lost"`
+	Over   bool    `json:"overcome"`
+}
+
+func milli(d time.Duration) float64 { return float64(d.Microseconds()) / 1e3 }
+
+// summary closes the books.
+func (l *ledger) summary() Summary {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s := Summary{Steps: l.top, LossStart: l.start, LossEnd: l.losses[l.top], Epochs: l.epochs, Kills: l.kills, Ranks: l.r.o.Ranks,
+		Layout: l.work.Layout.String(), Coordinators: l.coords, Memory: l.measures.Held, MemoryModel: l.measures.Expected, Busy: l.measures.Busy,
+		Backward: milli(l.measures.Backward), Incidents: []Incident{}}
+	total := 0
+	for _, n := range l.tokens {
+		total += n
+	}
+	if d := l.lastAt.Sub(l.firstAt); d > 0 {
+		s.Seconds = d.Seconds()
+		s.Rate = float64(total) / d.Seconds()
+	}
+	for _, c := range l.saves {
+		if c.over {
+			s.Checkpoints++
+		}
+	}
+	set := func(to **float64, v float64) { *to = &v }
+	if len(l.held) > 0 {
+		set(&s.SaveHeld, milli(slices.Sorted(slices.Values(l.held))[len(l.held)/2]))
+	}
+	if m := l.measures; m.Apart > 0 && m.Comm > 0 {
+		set(&s.Hidden, m.Hidden)
+		set(&s.Apart, milli(m.Apart))
+		set(&s.Together, milli(m.Together))
+		set(&s.Comm, milli(m.Comm))
+	}
+	if m := l.measures; m.Formula > 0 {
+		set(&s.Bubble, m.Bubble)
+		set(&s.BubbleModel, m.Formula)
+	}
+	var detect, resume []float64
+	for _, i := range l.incidents {
+		if i.outside {
+			continue
+		}
+		s.Failures++
+		s.Lost += i.lost
+		s.Incidents = append(s.Incidents, Incident{At: i.at.Sub(l.r.started).Seconds(), Slot: i.slot, Kind: i.kind, Detect: milli(i.detect), Resume: milli(i.resume), Lost: i.lost, Over: i.over && i.resume > 0})
+		if i.resume > 0 {
+			detect, resume = append(detect, milli(i.detect)), append(resume, milli(i.resume))
+		}
+	}
+	if len(resume) > 0 {
+		slices.Sort(detect)
+		slices.Sort(resume)
+		set(&s.Detect, detect[len(detect)/2])
+		set(&s.DetectMax, detect[len(detect)-1])
+		set(&s.Resume, resume[len(resume)/2])
+		set(&s.ResumeMax, resume[len(resume)-1])
+	}
+	return s
+}
+
+// Print writes a summary for people.
+func (s Summary) Print(out io.Writer) error {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	row := func(name, format string, a ...any) { fmt.Fprintf(w, "%s\t%s\n", name, fmt.Sprintf(format, a...)) }
+	row("steps", "%d in %.1f s on %d ranks (%s), %s tokens/s", s.Steps, s.Seconds, s.Ranks, s.Layout, si(s.Rate))
+	row("loss", "%.4f to %.4f nats a byte", s.LossStart, s.LossEnd)
+	if s.Hidden != nil {
+		row("overlap", "%.0f%% of communication hidden: passes %.1f ms with it, %.1f ms without; backward %.1f ms, collectives %.1f ms apart", 100**s.Hidden, *s.Together, *s.Apart, s.Backward, *s.Comm)
+	}
+	if s.Bubble != nil {
+		row("pipeline", "%.0f%% of the passes spent waiting for other stages; (p-1)/(m+p-1) is %.0f%%", 100**s.Bubble, 100**s.BubbleModel)
+	}
+	if s.MemoryModel > 0 {
+		row("memory", "%s a rank for parameters, gradients and moments; the formula gives %s", unit.Bytes(s.Memory), unit.Bytes(s.MemoryModel))
+	}
+	row("computing", "%.0f%% of a step; the rest is communication, waiting for other ranks and for cores", 100*s.Busy)
+	if s.SaveHeld != nil {
+		row("checkpoints", "%d, each holding a step up by %.2f ms", s.Checkpoints, *s.SaveHeld)
+	}
+	row("epochs", "%d", s.Epochs)
+	if s.Failures > 0 || s.Kills > 0 {
+		row("failures", "%d of ranks at work, %d kills by the drill, %d of the coordinator", s.Failures, s.Kills, s.Coordinators)
+		if s.Detect != nil {
+			row("detected", "%.1f ms until all survivors knew (median), %.1f ms at most", *s.Detect, *s.DetectMax)
+			row("resumed", "%.1f ms until all survivors trained again (median), %.1f ms at most", *s.Resume, *s.ResumeMax)
+		}
+		row("steps lost", "%d beside those in flight", s.Lost)
+	}
+	return w.Flush()
+}
+
+// figures are the measures as the page shows them.
+func (l *ledger) figures() []web.Measure {
+	m := l.measures
+	var list []web.Measure
+	add := func(name, value, note string, a ...any) {
+		list = append(list, web.Measure{Name: name, Value: value, Note: fmt.Sprintf(note, a...)})
+	}
+	if m.Apart > 0 && m.Comm > 0 {
+		add("overlap hidden", fmt.Sprintf("%.0f%%", 100*m.Hidden), "passes %.1f ms with overlap, %.1f ms without; collectives %.1f ms", milli(m.Together), milli(m.Apart), milli(m.Comm))
+	}
+	if m.Formula > 0 {
+		add("pipeline bubble", fmt.Sprintf("%.0f%%", 100*m.Bubble), "(p-1)/(m+p-1) is %.0f%%", 100*m.Formula)
+	}
+	add("state a rank", unit.Bytes(m.Held).String(), "parameters, gradients, moments; the formula gives %s; %s with buffers and activations", unit.Bytes(m.Expected), unit.Bytes(m.Total))
+	add("computing", fmt.Sprintf("%.0f%%", 100*m.Busy), "of a step of rank 0; forward %.1f ms, backward %.1f ms", milli(m.Forward), milli(m.Backward))
+	return list
+}
+
+// si prints a number with at most three figures and k or M behind it.
+func si(v float64) string {
+	switch {
+	case v >= 999.5e3:
+		return fmt.Sprintf("%.3g M", v/1e6)
+	case v >= 999.5:
+		return fmt.Sprintf("%.3g k", v/1e3)
+	}
+	return fmt.Sprintf("%.3g", v)
+}
+
+// report prints a line of progress every other second.
+func (l *ledger) report(ctx context.Context) {
+	if l.r.o.Log == nil {
+		return
+	}
+	tick := time.NewTicker(2 * time.Second)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		l.mu.Lock()
+		line := ""
+		if n := len(l.recent); n > 1 {
+			tokens := 0
+			for _, p := range l.recent[1:] {
+				tokens += p.tokens
+			}
+			d := l.recent[n-1].at.Sub(l.recent[0].at).Seconds()
+			line = fmt.Sprintf("%8.3f s  step %d  loss %.4f  %s tokens/s  epoch %d  %d of %d ranks at work",
+				time.Since(l.r.started).Seconds(), l.recent[n-1].step, l.losses[l.recent[n-1].step], si(float64(tokens)/d), l.epoch.Number, len(l.epoch.Members), l.r.o.Ranks)
+		}
+		l.mu.Unlock()
+		if line != "" {
+			_, _ = fmt.Fprintln(l.r.o.Log, line)
+		}
+	}
+}

@@ -1,0 +1,365 @@
+// Package up brings an elastic training run up on this machine and shows it at
+// work: a coordinator, an agent with its ranks, and a page to watch.
+//
+//	weft up ─┬─ weft coord          embedded etcd, its state in a directory; started again if it dies
+//	         ├─ weft rank           one process a rank, each started again if it dies
+//	         ├─ weft rank ...
+//	         ├─ page                package web, fed by what ranks and coordinator say
+//	         └─ drill               kills ranks at random instants, if asked to
+//
+// Every failure becomes an incident: when it happened, when the last survivor knew,
+// when all of them trained again, and what was lost.
+package up
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/weft-fabric/weft/ckpt"
+	"github.com/weft-fabric/weft/coord"
+	"github.com/weft-fabric/weft/elastic/node"
+	"github.com/weft-fabric/weft/elastic/rank"
+	"github.com/weft-fabric/weft/launch"
+	"github.com/weft-fabric/weft/train"
+	"github.com/weft-fabric/weft/web"
+)
+
+// Options are a run. Program is the only one without a useful zero value.
+type Options struct {
+	Program []string // the weft binary and what comes before its verbs
+	Ranks   int      // 4 if 0
+	Min     int      // below which the run stops with a checkpoint; 1 if 0
+	Train   train.Config
+	For     time.Duration // how long to train; 0: until told to stop
+	Steps   int           // how far to train; 0: no end
+	Drill   Drill
+	Seed    uint64 // of the drill's instants and victims
+
+	Ckpt  string // where checkpoints go and come from; empty: a folder that goes with the run
+	Every int    // steps between checkpoints; 0: none
+	Keep  int
+
+	Contrast int    // every so many steps one without overlap, for comparison
+	Listen   string // of the page; empty: none
+	Fallback bool   // any other port will do for the page
+	Env      []string
+
+	Log     io.Writer                       // progress for people; nil: silence
+	Summary io.Writer                       // figures at the end, for people; nil: none
+	Ready   func(page, ckpt string)         // called once ranks are being started
+	Journal func(at time.Time, line string) // hears every event of the run
+}
+
+// UseError is what is wrong with the options rather than with the run.
+type UseError struct{ error }
+
+// Unwrap is the error itself.
+func (e UseError) Unwrap() error { return e.error }
+
+func wrong(format string, a ...any) error { return UseError{fmt.Errorf(format, a...)} }
+
+func (o *Options) complete() error {
+	if o.Ranks == 0 {
+		o.Ranks = 4
+	}
+	if o.Min == 0 {
+		o.Min = 1
+	}
+	switch {
+	case o.Ranks < 1 || o.Ranks > launch.MaxRanks:
+		return wrong("%d ranks; give 1 to %d", o.Ranks, launch.MaxRanks)
+	case o.Min < 1 || o.Min > o.Ranks:
+		return wrong("at least %d of %d ranks; give 1 to %d", o.Min, o.Ranks, o.Ranks)
+	case o.For < 0 || o.Steps < 0 || o.Every < 0 || o.Keep < 0 || o.Contrast < 0:
+		return wrong("a time or a number of steps below 0 (for %v, steps %d, checkpoint every %d, keep %d)", o.For, o.Steps, o.Every, o.Keep)
+	}
+	if err := o.Train.Check(o.Ranks); err != nil {
+		return UseError{err}
+	}
+	return nil
+}
+
+// run is one under way.
+type run struct {
+	o       Options
+	dir     string // the coordinator's state, and checkpoints that nobody asked to keep
+	token   string
+	name    string
+	port    *launch.Port
+	client  *coord.Client
+	node    *node.Node
+	board   *web.Board
+	ledger  *ledger
+	started time.Time
+
+	mu     sync.Mutex
+	master *launch.Process // the coordinator
+	ending bool
+}
+
+// Run trains until it is over or ctx ends, and says how it went. The first end of
+// ctx lets ranks finish their step; what they do not finish within the grace is
+// killed.
+func Run(ctx context.Context, o Options) (s Summary, err error) {
+	if err := o.complete(); err != nil {
+		return s, err
+	}
+	r := &run{o: o, started: time.Now(), name: "up"}
+	if r.dir, err = os.MkdirTemp("", "weft-up-"); err != nil {
+		return s, fmt.Errorf("a folder for the run: %w", err)
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(r.dir)) }()
+	if r.o.Ckpt == "" && r.o.Every > 0 {
+		r.o.Ckpt = filepath.Join(r.dir, "checkpoints")
+	} else if r.o.Ckpt != "" {
+		if err := r.checkPlace(ctx); err != nil {
+			return s, err
+		}
+	}
+	if r.token, err = launch.NewToken(); err != nil {
+		return s, err
+	}
+	r.board = web.NewBoard()
+	page, stop, err := r.serve()
+	if err != nil {
+		return s, err
+	}
+	defer stop()
+	ended, err := r.coordinate(ctx)
+	if err != nil {
+		return s, err
+	}
+	defer func() {
+		r.mu.Lock()
+		r.ending = true
+		r.mu.Unlock()
+		r.killCoordinator()
+		<-ended
+		r.port.Release()
+	}()
+	r.client, err = coord.Dial(ctx, coord.Config{Endpoints: []string{r.address()}, Job: r.name, Token: r.token, Wait: time.Minute})
+	if err != nil {
+		return s, err
+	}
+	defer func() { _ = r.client.Close() }()
+	r.ledger = newLedger(r)
+	if err := r.agent(); err != nil {
+		return s, err
+	}
+	if o.Ready != nil {
+		o.Ready(page, r.o.Ckpt)
+	}
+	err = r.train(ctx)
+	s = r.ledger.summary()
+	if o.Summary != nil {
+		if e := s.Print(o.Summary); err == nil {
+			err = e
+		}
+	}
+	return s, err
+}
+
+// checkPlace finds out before anything starts whether checkpoints can be written
+// and whether those that are there are of this run.
+func (r *run) checkPlace(ctx context.Context) error {
+	store, err := ckpt.Open(ctx, r.o.Ckpt, ckpt.Options{})
+	if err != nil {
+		return UseError{err}
+	}
+	defer func() { _ = store.Close() }()
+	if !strings.Contains(r.o.Ckpt, "://") {
+		if err := os.MkdirAll(r.o.Ckpt, 0o755); err != nil {
+			return wrong("checkpoints cannot be kept: %v; give a folder that can be made", err)
+		}
+		f, err := os.CreateTemp(r.o.Ckpt, ".weft-probe-*")
+		if err != nil {
+			return wrong("checkpoints cannot be kept in %s: %v; give a folder that can be written to", r.o.Ckpt, err)
+		}
+		_ = f.Close()
+		if err := os.Remove(f.Name()); err != nil {
+			return wrong("checkpoints cannot be kept in %s: %v", r.o.Ckpt, err)
+		}
+	}
+	return nil
+}
+
+// serve starts the page.
+func (r *run) serve() (page string, stop func(), err error) {
+	if r.o.Listen == "" {
+		return "", func() {}, nil
+	}
+	ln, err := net.Listen("tcp", r.o.Listen)
+	if err != nil && r.o.Fallback {
+		host, _, _ := net.SplitHostPort(r.o.Listen)
+		ln, err = net.Listen("tcp", net.JoinHostPort(host, "0"))
+	}
+	if err != nil {
+		return "", nil, wrong("the page cannot be served at %s: %v; give another --listen ADDRESS, or --listen '' for no page", r.o.Listen, err)
+	}
+	s := &http.Server{Handler: r.board.Handler(), ReadHeaderTimeout: 10 * time.Second}
+	var wg sync.WaitGroup
+	wg.Add(1)
+	go func() {
+		defer wg.Done()
+		_ = s.Serve(ln) // until Close
+	}()
+	return "http://" + ln.Addr().String(), func() { _ = s.Close(); wg.Wait() }, nil
+}
+
+func (r *run) address() string { return fmt.Sprintf("127.0.0.1:%d", r.port.Number) }
+
+// coordinate starts the coordinator, and starts it again whenever it dies.
+func (r *run) coordinate(ctx context.Context) (ended chan struct{}, err error) {
+	if r.port, err = launch.HoldPort(); err != nil {
+		return nil, err
+	}
+	command := append(append([]string{}, r.o.Program...), "coord", "--dir", filepath.Join(r.dir, "coordinator"), "--listen", r.address(), "--job", r.name, "--no-sync")
+	exits := make(chan *launch.Process, 1)
+	start := func() error {
+		p, err := launch.Start(launch.Command{Rank: -1, Args: command, Env: []string{"WEFT_TOKEN=" + r.token}}, exits)
+		if err != nil {
+			return fmt.Errorf("the coordinator: %w", err)
+		}
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.master = p
+		if r.ending {
+			p.Kill()
+		}
+		return nil
+	}
+	if err := start(); err != nil {
+		r.port.Release()
+		return nil, err
+	}
+	ended = make(chan struct{})
+	go func() {
+		defer close(ended)
+		for p := range exits {
+			exit := p.Wait()
+			r.mu.Lock()
+			over := r.ending
+			r.mu.Unlock()
+			if over {
+				return
+			}
+			r.note("coordinator", -1, "coordinator (%s); starting it again on its directory", exit)
+			timer := time.NewTimer(500 * time.Millisecond) // one that cannot start must not be started without end
+			select {
+			case <-timer.C:
+			case <-ctx.Done():
+				timer.Stop()
+			}
+			if err := start(); err != nil {
+				r.note("error", -1, "%v", err)
+				return
+			}
+		}
+	}()
+	return ended, nil
+}
+
+func (r *run) killCoordinator() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.master != nil {
+		r.master.Kill()
+	}
+}
+
+// agent makes the node's agent.
+func (r *run) agent() error {
+	text, err := json.Marshal(rank.Config{Run: r.name, Train: r.o.Train, Steps: r.o.Steps, Contrast: r.o.Contrast, Ckpt: r.o.Ckpt, Every: r.o.Every, Keep: r.o.Keep})
+	if err != nil {
+		return err
+	}
+	slots := make([]int, r.o.Ranks)
+	for i := range slots {
+		slots[i] = i
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		host = "localhost"
+	}
+	// Ranks write to standard error when they fail only, and the agent has their
+	// last words in what it tells.
+	r.node, err = node.New(node.Config{
+		Client: r.client, Policy: coord.Policy{Min: r.o.Min, Max: r.o.Ranks, Settle: 2 * time.Second, Name: "up"},
+		Slots: slots, Command: append(append([]string{}, r.o.Program...), "rank"), Follow: true, Host: host, Restarts: 1000,
+		Env: append([]string{rank.Env + "=" + string(text), "WEFT_FLIGHT=1024"}, r.o.Env...), Watch: r.ledger.watch,
+	})
+	return err
+}
+
+// train lets the node work until it is over.
+func (r *run) train(ctx context.Context) error {
+	hard, kill := context.WithCancel(context.WithoutCancel(ctx))
+	defer kill()
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	drills, endDrills := context.WithCancel(ctx)
+	defer endDrills()
+	wg.Add(2)
+	go func() {
+		defer wg.Done()
+		r.ledger.report(drills)
+	}()
+	go func() {
+		defer wg.Done()
+		r.limit(drills)
+		r.node.Stop()
+	}()
+	err := r.node.Run(hard)
+	var failure *launch.Failure
+	if errors.As(err, &failure) {
+		return fmt.Errorf("a rank failed again and again: %w", failure)
+	}
+	return err
+}
+
+// limit returns when training is to stop: its time is up and the drill is over, or
+// ctx has ended.
+func (r *run) limit(ctx context.Context) {
+	if !r.ledger.first(ctx) {
+		return
+	}
+	var end <-chan time.Time
+	if r.o.For > 0 {
+		timer := time.NewTimer(r.o.For)
+		defer timer.Stop()
+		end = timer.C
+	}
+	if len(r.o.Drill) > 0 {
+		if !r.drill(ctx) {
+			return
+		}
+		if r.o.For == 0 {
+			return
+		}
+	}
+	select {
+	case <-end:
+	case <-ctx.Done():
+	}
+}
+
+// Environment of a rank that wants a transport other than the fastest.
+func Transport(kind string) ([]string, error) {
+	switch kind {
+	case "":
+		return nil, nil
+	case "shm", "tcp":
+		return []string{"WEFT_TRANSPORT=" + kind}, nil
+	}
+	return nil, wrong("transport %q; known: shm, tcp", kind)
+}
