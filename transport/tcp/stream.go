@@ -26,7 +26,6 @@ type stream struct {
 	number int  // among those of its rails
 	shut   bool // for writing, at the end
 	fd     int
-	file   interface{ Close() error }
 	conn   net.Conn // under TLS, instead of fd
 	kick   chan struct{}
 
