@@ -232,12 +232,15 @@ func (n *Node) decide(ctx context.Context) {
 // follow tells of epochs, and of the end of the job.
 func (n *Node) follow(ctx context.Context) {
 	for e := range n.cfg.Client.WatchEpochs(ctx) {
-		if e.Halt != 0 {
-			n.mu.Lock()
+		n.mu.Lock()
+		stopped := n.stopped
+		if e.Halt != 0 && !stopped {
 			n.halt = &HaltError{e.Reason}
-			n.mu.Unlock()
 		}
-		n.tell(Event{Kind: Decided, Slot: -1, Epoch: e})
+		n.mu.Unlock()
+		if !stopped { // that all are leaving is no news
+			n.tell(Event{Kind: Decided, Slot: -1, Epoch: e})
+		}
 	}
 }
 

@@ -194,6 +194,7 @@ func (j *job) min(ctx context.Context, v int64) (int64, error) {
 func (j *job) Form(ctx context.Context, c *comm.Comm, e elastic.Epoch) error {
 	j.c, j.e = c, e
 	had, from := j.t.Taken(), "peers"
+	j.t.Overlap(j.cfg.Train.Overlap) // ranks compare their configurations
 	err := j.t.Rebuild(ctx, c)
 	var lost *train.LostError
 	if errors.Is(err, train.ErrStateless) || errors.As(err, &lost) {
@@ -308,6 +309,7 @@ func (j *job) Halt(ctx context.Context, c *comm.Comm, e elastic.Epoch) error {
 		return nil
 	}
 	j.c, j.e = c, e
+	j.t.Overlap(j.cfg.Train.Overlap)
 	err := j.t.Rebuild(ctx, c)
 	var lost *train.LostError
 	if errors.Is(err, train.ErrStateless) || errors.As(err, &lost) {
