@@ -4,10 +4,12 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"math"
 	"slices"
 	"text/tabwriter"
 	"time"
 
+	"github.com/weft-fabric/weft/train"
 	"github.com/weft-fabric/weft/unit"
 	"github.com/weft-fabric/weft/web"
 )
@@ -46,7 +48,11 @@ type Summary struct {
 	Together     *float64   `json:"together_ms"`
 	Comm         *float64   `json:"comm_ms"`
 	Backward     float64    `json:"backward_ms"`
-	Incidents    []Incident `json:"incidents"`
+	// Checked is how many steps' losses were compared with those of a single process
+	// that nobody disturbed, and Deviation the largest relative difference.
+	Checked   int        `json:"checked_steps,omitempty"`
+	Deviation *float64   `json:"loss_deviation,omitempty"`
+	Incidents []Incident `json:"incidents"`
 }
 
 // Incident is a failure of a rank at work.
@@ -119,6 +125,32 @@ func (l *ledger) summary() Summary {
 	return s
 }
 
+// check trains again in this process, alone and undisturbed, and compares.
+func (r *run) check(ctx context.Context, s *Summary) error {
+	cfg := r.o.Train
+	cfg.Layout = train.Layout{}
+	t, err := train.New(ctx, cfg, nil)
+	if err != nil {
+		return err
+	}
+	if r.o.Log != nil {
+		fmt.Fprintf(r.o.Log, "%8.3f s  the same %d steps again in one process, to compare\n", time.Since(r.started).Seconds(), s.Steps)
+	}
+	worst := 0.0
+	for t.Taken() < s.Steps && ctx.Err() == nil {
+		stats, err := t.Step(ctx)
+		if err != nil {
+			return err
+		}
+		if loss, ok := r.ledger.losses[stats.Step]; ok {
+			s.Checked++
+			worst = max(worst, math.Abs(loss-stats.Loss)/stats.Loss)
+		}
+	}
+	s.Deviation = &worst
+	return nil
+}
+
 // Print writes a summary for people.
 func (s Summary) Print(out io.Writer) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
@@ -146,6 +178,9 @@ func (s Summary) Print(out io.Writer) error {
 			row("resumed", "%.1f ms until all survivors trained again (median), %.1f ms at most", *s.Resume, *s.ResumeMax)
 		}
 		row("steps lost", "%d beside those in flight", s.Lost)
+	}
+	if s.Deviation != nil {
+		row("checked", "the losses of %d steps differ by at most %.2g (relative) from those of one process that nobody disturbed", s.Checked, *s.Deviation)
 	}
 	return w.Flush()
 }

@@ -32,6 +32,7 @@ import (
 	"github.com/weft-fabric/weft/launch"
 	"github.com/weft-fabric/weft/train"
 	"github.com/weft-fabric/weft/web"
+	"golang.org/x/sys/unix"
 )
 
 // Options are a run. Program is the only one without a useful zero value.
@@ -49,6 +50,7 @@ type Options struct {
 	Every int    // steps between checkpoints; 0: none
 	Keep  int
 
+	Check    bool   // compare every step's loss with that of an undisturbed run
 	Contrast int    // every so many steps one without overlap, for comparison
 	Listen   string // of the page; empty: none
 	Fallback bool   // any other port will do for the page
@@ -161,6 +163,9 @@ func Run(ctx context.Context, o Options) (s Summary, err error) {
 	}
 	err = r.train(ctx)
 	s = r.ledger.summary()
+	if err == nil && o.Check {
+		err = r.check(context.WithoutCancel(ctx), &s)
+	}
 	if o.Summary != nil {
 		if e := s.Print(o.Summary); err == nil {
 			err = e
@@ -253,7 +258,11 @@ func (r *run) coordinate(ctx context.Context) (ended chan struct{}, err error) {
 			if over {
 				return
 			}
-			r.note("coordinator", -1, "coordinator (%s); starting it again on its directory", exit)
+			how := fmt.Sprintf("exited with code %d", exit.Code)
+			if exit.Signal != 0 {
+				how = "was ended by " + unix.SignalName(exit.Signal)
+			}
+			r.note("coordinator", -1, "the coordinator (pid %d) %s; it is started again on its directory", exit.Pid, strings.Join(append([]string{how}, exit.Stderr...), ": "))
 			timer := time.NewTimer(500 * time.Millisecond) // one that cannot start must not be started without end
 			select {
 			case <-timer.C:

@@ -179,6 +179,9 @@ type job struct {
 	store  *ckpt.Store
 	writes sync.WaitGroup
 
+	had  int    // steps that were taken when the last epoch ended
+	lost string // what was lost of them
+
 	with, without window
 	seen          map[*comm.Comm]uint64
 	traffic       map[Collective]*Collective
@@ -193,19 +196,24 @@ func (j *job) min(ctx context.Context, v int64) (int64, error) {
 // Form brings the trainer to an epoch.
 func (j *job) Form(ctx context.Context, c *comm.Comm, e elastic.Epoch) error {
 	j.c, j.e = c, e
-	had, from := j.t.Taken(), "peers"
+	j.had = max(j.had, j.t.Taken())
+	from := "peers"
 	j.t.Overlap(j.cfg.Train.Overlap) // ranks compare their configurations
 	err := j.t.Rebuild(ctx, c)
 	var lost *train.LostError
-	if errors.Is(err, train.ErrStateless) || errors.As(err, &lost) {
+	if errors.As(err, &lost) {
+		j.lost = lost.Error()
+	}
+	if lost != nil || errors.Is(err, train.ErrStateless) {
 		from, err = j.begin(ctx, c)
 	}
 	if err != nil {
 		return err
 	}
-	if now := j.t.Taken(); now < had && lost != nil {
-		_ = j.link.Report(FellBehind, Lost{Had: had, Step: now, Cause: lost.Error()})
+	if now := j.t.Taken(); now < j.had {
+		_ = j.link.Report(FellBehind, Lost{Had: j.had, Step: now, Cause: j.lost})
 	}
+	j.had, j.lost = 0, ""
 	f := Formed{Epoch: e.Number, Step: j.t.Taken(), Layout: j.t.Config().Layout, Transport: c.Transport(), From: from}
 	f.Rank, f.Ranks = j.t.Rank()
 	f.Params, _ = j.t.Params()
