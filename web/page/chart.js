@@ -1,0 +1,186 @@
+// A line chart: one curve, marks, and a cursor for pointer and keyboard.
+import { svg } from './format.js';
+
+// ticks are round numbers that cover a range.
+export function ticks(lo, hi, wanted) {
+  const raw = (hi - lo) / Math.max(1, wanted);
+  const mag = 10 ** Math.floor(Math.log10(raw || 1));
+  const step = [1, 2, 2.5, 5, 10].map(f => f * mag).find(s => s >= raw) ?? mag * 10;
+  const list = [];
+  for (let i = Math.ceil(lo / step - 1e-9) + 0; i * step <= hi + step * 1e-9; i++) list.push(i * step);
+  return list;
+}
+
+// clockTicks are round times in seconds.
+export function clockTicks(lo, hi, wanted) {
+  const raw = (hi - lo) / Math.max(1, wanted);
+  const step = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 21600, 43200, 86400].find(s => s >= raw) ?? Math.ceil(raw / 86400) * 86400;
+  const list = [];
+  for (let i = Math.ceil(lo / step); i * step <= hi; i++) list.push(i * step);
+  return list;
+}
+
+// trend is the mean of each point and as many on either side of it, fewer
+// towards the ends, so that it neither lags nor leans.
+export function trend(values) {
+  const reach = Math.max(2, Math.min(24, Math.round(values.length / 40)));
+  const sums = [0], counts = [0];
+  values.forEach((v, i) => { sums.push(sums[i] + (v ?? 0)); counts.push(counts[i] + (v == null ? 0 : 1)); });
+  return values.map((v, i) => {
+    if (v == null) return null;
+    const r = Math.min(reach, i, values.length - 1 - i);
+    return (sums[i + r + 1] - sums[i - r]) / (counts[i + r + 1] - counts[i - r]);
+  });
+}
+
+export class Chart {
+  // options: label, zero (y from 0), smooth, area, xTicks, x and y (as text), read (of a point)
+  constructor(box, options) {
+    this.box = box;
+    this.o = options;
+    this.xs = []; this.ys = []; this.marks = [];
+    this.at = null;
+    this.picture = svg('svg', { role: 'img', tabindex: '0', 'aria-label': options.label });
+    box.append(this.picture);
+    new ResizeObserver(() => this.draw()).observe(box);
+    this.picture.addEventListener('pointermove', e => this.point(e.clientX - box.getBoundingClientRect().left));
+    this.picture.addEventListener('pointerleave', () => this.move(null));
+    this.picture.addEventListener('blur', () => this.move(null));
+    this.picture.addEventListener('keydown', e => {
+      const by = { ArrowLeft: -1, ArrowRight: 1, PageUp: -20, PageDown: 20, Home: -Infinity, End: Infinity }[e.key];
+      if (by == null || !this.xs.length) return;
+      e.preventDefault();
+      this.move(Math.max(0, Math.min(this.xs.length - 1, (this.at ?? this.xs.length - 1) + by)));
+    });
+  }
+
+  // set gives points, and marks: {x, kind: epoch | cross | diamond, text}.
+  set(xs, ys, marks, range) {
+    this.xs = xs; this.ys = ys; this.marks = marks ?? []; this.range = range;
+    if (this.at != null && this.at >= xs.length) this.at = null;
+    this.draw();
+  }
+
+  point(px) {
+    if (!this.xs.length || !this.scale) return;
+    const x = this.scale.unx(px);
+    let lo = 0, hi = this.xs.length - 1;
+    while (lo < hi) { const mid = (lo + hi) >> 1; if (this.xs[mid] < x) lo = mid + 1; else hi = mid; }
+    if (lo > 0 && x - this.xs[lo - 1] < this.xs[lo] - x) lo--;
+    this.move(lo);
+  }
+
+  move(at) { this.at = at; this.drawCursor(); }
+
+  draw() {
+    const w = this.box.clientWidth, h = this.box.clientHeight;
+    if (!w || !h) return;
+    const { o, xs, ys } = this;
+    const known = ys.filter(y => y != null);
+    const parts = [];
+    const left = 46, right = 10, top = 16, bottom = 22;
+    if (!known.length) {
+      const t = svg('text', { x: w / 2, y: h / 2, 'text-anchor': 'middle' });
+      t.textContent = o.none ?? 'nothing yet';
+      this.scale = null;
+      this.picture.replaceChildren(t);
+      return;
+    }
+    let lo = o.zero ? 0 : Math.min(...known), hi = Math.max(...known);
+    if (hi - lo < 1e-9) { hi += Math.abs(hi) * 0.1 || 1; if (!o.zero) lo -= Math.abs(lo) * 0.1; }
+    const pad = (hi - lo) * 0.06;
+    hi += pad; if (!o.zero) lo -= pad;
+    let [x0, x1] = this.range ?? [xs[0], xs[xs.length - 1]];
+    if (x1 <= x0) x1 = x0 + 1;
+    const sx = x => left + (x - x0) / (x1 - x0) * (w - left - right);
+    const sy = y => h - bottom - (y - lo) / (hi - lo) * (h - top - bottom);
+    this.scale = { sx, sy, unx: px => x0 + (px - left) / (w - left - right) * (x1 - x0), top, base: h - bottom, w };
+    for (const y of ticks(lo, hi, Math.max(2, Math.floor(h / 52)))) {
+      const py = Math.round(sy(y)) + 0.5;
+      parts.push(svg('path', { class: 'grid', d: `M${left} ${py}H${w - right}` }));
+      const t = svg('text', { x: left - 8, y: py + 3.5, 'text-anchor': 'end' });
+      t.textContent = o.y(y, hi - lo);
+      parts.push(t);
+    }
+    let end = -1e9;
+    for (const x of (o.xTicks ?? ticks)(x0, x1, Math.max(2, Math.floor((w - left) / (o.xTicks ? 62 : 90))))) {
+      const px = sx(x), text = o.x(x), half = text.length * 3.3 + 3;
+      if (px - half < end || px - half < left - 22 || px + half > w + 6) continue;
+      end = px + half + 8;
+      const t = svg('text', { x: px, y: h - 6, 'text-anchor': 'middle' });
+      t.textContent = text;
+      parts.push(t);
+    }
+    parts.push(svg('path', { class: 'axis', d: `M${left} ${h - bottom + 0.5}H${w - right}` }));
+    this.drawMarks(parts, sx, top, h - bottom, left, w - right);
+    const line = values => {
+      let d = '', pen = false;
+      values.forEach((y, i) => {
+        if (y == null) { pen = false; return; }
+        d += `${pen ? 'L' : 'M'}${sx(xs[i]).toFixed(1)} ${sy(y).toFixed(1)}`;
+        pen = true;
+      });
+      return d;
+    };
+    if (o.area && known.length === ys.length && ys.length > 1) {
+      parts.push(svg('path', { class: 'area', d: `${line(ys)}L${sx(xs[xs.length - 1]).toFixed(1)} ${h - bottom}L${sx(xs[0]).toFixed(1)} ${h - bottom}Z` }));
+    }
+    if (o.smooth && ys.length > 30) {
+      parts.push(svg('path', { class: 'raw', d: line(ys) }), svg('path', { class: 'smooth', d: line(trend(ys)) }));
+    } else {
+      parts.push(svg('path', { class: 'smooth', d: line(ys) }));
+    }
+    parts.push(...this.crosses ?? []);
+    this.cursor = svg('g', {});
+    parts.push(this.cursor);
+    this.picture.replaceChildren(...parts);
+    this.drawCursor();
+  }
+
+  drawMarks(parts, sx, top, base, left, right) {
+    this.crosses = [];
+    let end = -1e9, crossed = -1e9, saved = -1e9;
+    for (const m of this.marks) {
+      const px = sx(m.x);
+      if (px < left - 1 || px > right + 1) continue;
+      const at = Math.round(px) + 0.5;
+      if (m.kind === 'epoch') {
+        parts.push(svg('path', { class: 'epoch-line', d: `M${at} ${top - 2}V${base}` }));
+        const half = m.text.length * 3.3 + 2;
+        if (px - half > end && px + half < right + 8) {
+          const t = svg('text', { x: px, y: top - 6, 'text-anchor': 'middle' });
+          t.textContent = m.text;
+          parts.push(t);
+          end = px + half + 4;
+        }
+      } else if (m.kind === 'cross' && px - crossed > 4) {
+        this.crosses.push(svg('path', { class: 'cross', d: `M${px - 4} ${base - 12}l8 8m0 -8l-8 8` }, title(m.text)));
+        crossed = px;
+      } else if (m.kind === 'diamond' && px - saved > 9) {
+        this.crosses.push(svg('path', { class: 'diamond', d: `M${px} ${base - 4}l4 4l-4 4l-4 -4Z` }, title(m.text)));
+        saved = px;
+      }
+    }
+  }
+
+  drawCursor() {
+    const { o, scale, at } = this;
+    if (!scale || !this.cursor) return;
+    if (at == null || this.ys[at] == null) {
+      this.cursor.replaceChildren();
+      o.read?.(null);
+      return;
+    }
+    const px = scale.sx(this.xs[at]);
+    this.cursor.replaceChildren(
+      svg('path', { class: 'cursor', d: `M${Math.round(px) + 0.5} ${scale.top}V${scale.base}` }),
+      svg('circle', { class: 'dot', r: 4, cx: px, cy: scale.sy(this.ys[at]) }));
+    o.read?.(at);
+  }
+}
+
+function title(text) {
+  const t = svg('title', {});
+  t.textContent = text;
+  return t;
+}
