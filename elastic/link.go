@@ -20,6 +20,7 @@ type Kind string
 const (
 	Hello  Kind = "hello"  // it follows epochs; Addr is where it is found as rank 0
 	Beat   Kind = "beat"   // it lives
+	Knew   Kind = "knew"   // it has been told of an epoch without one of those it works with
 	Formed Kind = "formed" // it is at work in an epoch
 	Failed Kind = "failed" // what it did in an epoch failed; Blame says who is at fault if it is known
 	Stuck  Kind = "stuck"  // nothing has followed from that
@@ -192,7 +193,10 @@ func (l *Link) read() {
 			if w.Place == nil || l.last != nil && w.Place.Number < l.last.Number {
 				return
 			}
-			l.last = w.Place
+			lost := l.last != nil && w.Place.without(l.last)
+			if l.last = w.Place; lost {
+				defer l.send(Word{Kind: Knew, Epoch: w.Place.Number, At: time.Now()})
+			}
 		case Stop:
 			l.stop = true
 		default:

@@ -138,6 +138,9 @@ func (r *run) passes() error {
 
 // compute runs f and counts its time as one of a pass's, less that of sums.
 func (r *run) compute(to *time.Duration, f func() error) error {
+	if err := r.ctx.Err(); err != nil {
+		return err // the step is lost; what is left of it is not worth computing
+	}
 	r.inner = 0
 	began := time.Now()
 	err := f()

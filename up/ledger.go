@@ -200,6 +200,8 @@ func (l *ledger) said(e node.Event) {
 		l.slots[e.Slot].State = web.Healthy
 		l.show(e.Slot)
 		l.settle()
+	case elastic.Knew:
+		l.know(e.Slot, w.At, w.Epoch)
 	case elastic.Failed:
 		l.know(e.Slot, w.At, w.Epoch+1)
 		l.settle()

@@ -33,21 +33,21 @@ type Summary struct {
 	Lost      int      `json:"steps_lost"` // taken and taken again, beside those in flight
 	Hidden    *float64 `json:"overlap_hidden"`
 
-	Ranks        int        `json:"ranks"`
-	Layout       string     `json:"layout"`
-	Seconds      float64    `json:"seconds"`
-	Coordinators int        `json:"coordinator_kills"`
-	Checkpoints  int        `json:"checkpoints"`
-	SaveHeld     *float64   `json:"checkpoint_held_ms"` // median time that a checkpoint held a step up
-	Bubble       *float64   `json:"bubble"`
-	BubbleModel  *float64   `json:"bubble_formula"`
-	Memory       int        `json:"state_bytes"` // of rank 0: parameters, gradients, moments
-	MemoryModel  int        `json:"state_formula_bytes"`
-	Busy         float64    `json:"busy"` // share of step time that rank 0 computed
-	Apart        *float64   `json:"apart_ms"`
-	Together     *float64   `json:"together_ms"`
-	Comm         *float64   `json:"comm_ms"`
-	Backward     float64    `json:"backward_ms"`
+	Ranks        int      `json:"ranks"`
+	Layout       string   `json:"layout"`
+	Seconds      float64  `json:"seconds"`
+	Coordinators int      `json:"coordinator_kills"`
+	Checkpoints  int      `json:"checkpoints"`
+	SaveHeld     *float64 `json:"checkpoint_held_ms"` // median time that a checkpoint held a step up
+	Bubble       *float64 `json:"bubble"`
+	BubbleModel  *float64 `json:"bubble_formula"`
+	Memory       int      `json:"state_bytes"` // of rank 0: parameters, gradients, moments
+	MemoryModel  int      `json:"state_formula_bytes"`
+	Busy         float64  `json:"busy"` // share of step time that rank 0 computed
+	Apart        *float64 `json:"apart_ms"`
+	Together     *float64 `json:"together_ms"`
+	Comm         *float64 `json:"comm_ms"`
+	Backward     float64  `json:"backward_ms"`
 	// Checked is how many steps' losses were compared with those of a single process
 	// that nobody disturbed, and Deviation the largest relative difference.
 	Checked   int        `json:"checked_steps,omitempty"`
