@@ -2,6 +2,7 @@ package cli
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"os/signal"
 	"syscall"
@@ -15,9 +16,10 @@ func newRun() *cobra.Command {
 	var spec launch.Spec
 	var hosts, rsh string
 	var env []string
+	var elastic elasticRun
 	cmd := &cobra.Command{
-		Use:   "run -n RANKS [flags] -- COMMAND [ARG...]",
-		Short: "Start a program as several ranks, and end all when one fails",
+		Use:   "run [-n RANKS | --nodes COUNT --nproc COUNT] [flags] -- COMMAND [ARG...]",
+		Short: "Start a program as several ranks: once, or elastically on several nodes",
 		Long: `Start COMMAND as RANKS processes, each with RANK, WORLD_SIZE, LOCAL_RANK,
 LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT and WEFT_TOKEN in its environment.
 
@@ -31,11 +33,21 @@ With --hosts ranks are dealt to hosts in blocks and started through --rsh. With
 {command} in it the template is for remote shells like ssh, without it for
 commands like 'ip netns exec {host}'.
 
+With --nproc, --nodes, --coord or another of torchrun's flags the run is elastic:
+'weft run' is started on every node (what Slurm, Kubernetes or torchrun's variables
+say of it need not be said again: --explain shows it), nodes meet at a coordinator,
+a rank that fails is started again while the others stay, up to --max-restarts
+times, and nodes may come and go between --min and --max ranks. A program that
+follows epochs (package elastic, --follow) keeps its processes through all of it;
+any other is started again when the ranks of its world have changed.
+
 Exit code: that of the rank that failed first, 128 and the signal if one ended it.`,
 		Example: `  weft run -n 4 -- ./my-program --epochs 3
   weft run -n 4 -- sh -c 'echo rank $RANK of $WORLD_SIZE'
   weft run -n 16 --hosts 'n[0-1]' --master-addr n0 -- ./my-program
-  weft run -n 2 --hosts a,b --rsh 'ip netns exec {host}' --master-addr 10.0.0.1 -- ./my-program`,
+  weft run -n 2 --hosts a,b --rsh 'ip netns exec {host}' --master-addr 10.0.0.1 -- ./my-program
+  weft run --nproc 4 --max-restarts 3 -- python train.py
+  weft run --nodes 2 --nproc 4 --min 2 --max 8 --coord etcd://host:2379 --ckpt DIR -- python train.py`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return errors.New("no command to run; give it behind --, like: weft run -n 4 -- ./program")
@@ -43,6 +55,15 @@ Exit code: that of the rank that failed first, 128 and the signal if one ended i
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
+			if elastic.flags.Given() || elastic.follow {
+				for _, name := range []string{"ranks", "hosts", "rsh", "master-addr", "master-port"} {
+					if cmd.Flags().Changed(name) {
+						return fmt.Errorf("--%s is for runs without nodes that meet; leave it out, or leave out --nproc, --nodes and their like", name)
+					}
+				}
+				elastic.env, elastic.out, elastic.err, elastic.grace = env, cmd.OutOrStdout(), cmd.ErrOrStderr(), spec.Grace
+				return elastic.run(cmd.Context(), args)
+			}
 			spec.Command, spec.Env = args, env
 			if err := places(&spec, hosts, rsh); err != nil {
 				return err
@@ -63,6 +84,7 @@ Exit code: that of the rank that failed first, 128 and the signal if one ended i
 	cmd.Flags().StringArrayVar(&env, "env", nil, "`NAME=VALUE` for every rank; repeatable")
 	hostFlags(cmd, &spec, &hosts, &rsh)
 	cmd.Flags().IntVar(&spec.Port, "master-port", 0, "`PORT` for MASTER_PORT; a free one without it")
+	elastic.bind(cmd)
 	return cmd
 }
 
