@@ -52,6 +52,7 @@ const (
 
 func (b board) entry(seq uint64) board { return b[atEntry+128*(seq&1):][:128] }
 func (b board) flag() *wait.Flag       { return wait.At(b) }
+func (b board) call(seq uint64) board  { return b[atCall+64*(seq&1):][:64] }
 func (b board) mid() board             { return b[atMid:][:64] }
 func (b board) leave() *wait.Flag      { return wait.At(b[atLeave:]) }
 func (b board) sleepers() *wait.Sleepers {
@@ -90,16 +91,21 @@ func (b board) called() (c transport.Call, began int64, ok bool) {
 }
 
 func (b board) callOf(seq uint64) (c transport.Call, began int64, ok bool) {
-	line := b[atCall+64*(seq&1):]
+	line := b.call(seq)
 	c.Get(line)
-	return c, int64(binary.LittleEndian.Uint64(line[transport.CallSize:])), c.Seq == seq
+	return c, int64(atomicAt(line, transport.CallSize).Load()), c.Seq == seq
 }
 
 // setCall writes down what the owner is about to do, before its flag is raised.
 func (b board) setCall(c *transport.Call, began int64) {
-	line := b[atCall+64*(c.Seq&1):]
-	c.Put(line)
-	binary.LittleEndian.PutUint64(line[transport.CallSize:], uint64(began))
+	c.Put(b.call(c.Seq))
+	b.setBegan(c.Seq, began)
+}
+
+// setBegan writes down when an operation began, which others may learn later
+// than that it did.
+func (b board) setBegan(seq uint64, began int64) {
+	wait.Release(atomicAt(b.call(seq), transport.CallSize), uint64(began))
 }
 
 // The modes of an entry, in its first word behind the signature.
@@ -125,17 +131,19 @@ const (
 
 // signature is a number that two calls share only if they are the same call, up
 // to one chance in 2^64.
-func signature(c *transport.Call) uint64 {
-	h := uint64(c.Epoch)<<32 | uint64(c.Comm)
-	mix := func(v uint64) {
-		h = (h ^ v) * 0x9E3779B97F4A7C15
-		h ^= h >> 32
-	}
-	mix(c.Seq)
-	mix(uint64(c.Op) | uint64(c.Variant)<<8 | uint64(c.Type)<<16 | uint64(c.Reduce)<<24 | uint64(uint32(c.Root))<<32)
-	mix(c.Count)
-	mix(c.Program)
-	return h
+func signature(c *transport.Call) uint64 { return numbered(unnumbered(c), c.Seq) }
+
+// unnumbered is the part of a signature that does not depend on the call's number.
+func unnumbered(c *transport.Call) uint64 {
+	h := numbered(uint64(c.Epoch)<<32|uint64(c.Comm), c.Program)
+	h = numbered(h, uint64(c.Op)|uint64(c.Variant)<<8|uint64(c.Type)<<16|uint64(c.Reduce)<<24|uint64(uint32(c.Root))<<32)
+	return numbered(h, c.Count)
+}
+
+// numbered mixes a number in.
+func numbered(h, v uint64) uint64 {
+	h = (h ^ v) * 0x9E3779B97F4A7C15
+	return h ^ h>>32
 }
 
 // atomicAt is a word of shared memory.

@@ -46,6 +46,8 @@ type op struct {
 	began    int64        // in ticks
 	entered  int64        // in ticks; 0 if it was not looked at
 	limit    atomic.Int64 // of the clock; set when it is first asked for, by any channel
+	mixed    uint64       // of the call, but for its number
+	usual    bool         // one of equal blocks by the program that is chosen: it may be made again as it is
 	want     *sched.Program
 	handle   *Handle
 
@@ -187,12 +189,20 @@ const (
 
 // do carries out a call, now or when its turn comes.
 func (c *Comm) do(ctx context.Context, r *request, opts []Option) error {
-	if len(opts) == 0 && c.state.CompareAndSwap(idle, running) {
-		err := c.now(ctx, r, nil, 1)
-		c.disown()
-		return err
+	if len(opts) > 0 || !c.state.CompareAndSwap(idle, running) {
+		return c.doLater(ctx, r, opts)
 	}
-	return c.doLater(ctx, r, opts)
+	var err error
+	if o := &c.cur; o.again(r) && c.failed.Load() == nil {
+		c.seq++
+		o.call.Seq = c.seq
+		o.ctx, o.in, o.out = ctx, r.in, r.out
+		err = c.run(o)
+	} else {
+		err = c.now(ctx, r, nil, 1)
+	}
+	c.disown()
+	return err
 }
 
 // now carries out a call; the caller owns the communicator.
@@ -209,7 +219,14 @@ func (c *Comm) now(ctx context.Context, r *request, want *sched.Program, factor 
 	}
 	c.seq++
 	c.cur.begin(c, ctx, r, ready, factor)
+	c.cur.usual = want == nil && factor == 1 && r.counts == nil && c.world.mem != nil
 	return c.run(&c.cur)
+}
+
+// again reports whether a call is the one before once more, on any buffers.
+func (o *op) again(r *request) bool {
+	return o.usual && o.op == r.op && o.variant == r.variant && o.t == r.t && o.red == r.red && o.root == r.root &&
+		o.count == r.count && r.counts == nil && len(o.in) == len(r.in) && len(o.out) == len(r.out)
 }
 
 // doLater is do for calls with options and for those that find others under way.
@@ -303,28 +320,34 @@ func (o *op) begin(c *Comm, ctx context.Context, r *request, ready *ready, facto
 		}
 	}
 	o.call.Program ^= c.history
+	o.mixed = unnumbered(&o.call)
+	o.setShape()
 }
 
-// run carries out an operation.
-func (c *Comm) run(o *op) error {
-	o.began = ticks()
-	if o.limit.Load() != 0 {
-		o.limit.Store(0)
-	}
+// setShape works out where the chunks of the program lie.
+func (o *op) setShape() {
 	o.shapes = nil
 	if o.counts == nil {
 		if s := &o.ready.shape; s.size != o.t.Size() || s.count != o.count {
 			*s = newShape(o.ready.program, o.t.Size(), o.count, nil)
 		}
 		o.shape = o.ready.shape
-	} else {
-		o.shape = newShape(o.ready.program, o.t.Size(), 0, o.counts)
-		if o.theirs != nil {
-			s := newShape(o.ready.program, o.t.Size(), 0, o.theirs)
-			o.shapes = &s
-		}
+		return
 	}
-	o.sig = signature(&o.call)
+	o.shape = newShape(o.ready.program, o.t.Size(), 0, o.counts)
+	if o.theirs != nil {
+		s := newShape(o.ready.program, o.t.Size(), 0, o.theirs)
+		o.shapes = &s
+	}
+}
+
+// run carries out an operation.
+func (c *Comm) run(o *op) error {
+	o.began = 0
+	if o.limit.Load() != 0 {
+		o.limit.Store(0)
+	}
+	o.sig = numbered(o.mixed, o.call.Seq)
 	o.entered, o.steps, o.more = 0, o.steps[:0], 0
 	o.overlap = false
 	if o.op != sched.Broadcast && o.op != sched.AllGather && o.op != sched.Gather && o.op != sched.Scatter {
@@ -333,23 +356,34 @@ func (c *Comm) run(o *op) error {
 	var err error
 	switch {
 	case len(c.members) == 1:
+		c.starts(o)
 		c.alone(o)
 	case o.ready.flat != nil && o.theirs == nil:
 		err = c.runShared(o)
 	default:
+		c.starts(o)
 		err = c.runScript(o)
 	}
 	if err != nil {
+		if o.began == 0 { // it could not even enter
+			c.starts(o)
+		}
 		err = c.fail(err)
 	} else if c.world.mem == nil {
 		c.history = o.sig
 	}
-	c.flight.add(o, err)
+	c.flight.end(o, err)
 	c.waiter.Settled() // the flight recorder's lock came in between
 	if err != nil {
 		c.dump(err)
 	}
 	return err
+}
+
+// starts takes the time of an operation's beginning.
+func (c *Comm) starts(o *op) {
+	o.began = ticks()
+	c.flight.begin(o)
 }
 
 // alone is every operation of a single rank.

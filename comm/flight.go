@@ -18,10 +18,10 @@ import (
 // Flight is a flight recorder: the last operations of a communicator with their
 // times. It is always on; recording costs some 30 ns an operation.
 type Flight struct {
-	mu   sync.Mutex
+	mu   sync.Mutex // guards next and full
 	rank int
-	ring []Record
-	next int
+	ring []flown
+	next int // the place of the operation under way, which its goroutine alone touches
 	full bool
 }
 
@@ -49,11 +49,19 @@ type Record struct {
 	Err       string `json:"error,omitempty"`
 	Steps     []Step `json:"steps,omitempty"`
 	MoreSteps int    `json:"more_steps,omitempty"` // that were not kept
+}
 
-	call    transport.Call
-	program *sched.Program
-	flat    bool
-	err     error
+// flown is what is kept of an operation: two cache lines, so that the ring stays
+// near.
+type flown struct {
+	call                  transport.Call
+	program               *sched.Program // nil if the place was not used yet
+	began, entered, ended int64          // in ticks
+	bytes                 int
+	err                   error
+	steps                 []Step
+	more                  uint32
+	flat                  bool
 }
 
 // Step is an action of a script.
@@ -67,7 +75,7 @@ type Step struct {
 }
 
 func newFlight(rank, size int) *Flight {
-	return &Flight{rank: rank, ring: make([]Record, max(size, 1))}
+	return &Flight{rank: rank, ring: make([]flown, max(size, 1)+1)}
 }
 
 // step remembers that an action is done.
@@ -82,18 +90,33 @@ func (o *op) step(a *action) {
 	o.steps = append(o.steps, Step{Channel: a.Channel, op: a.Op, From: a.From, To: a.To, Ended: now})
 }
 
-// add records an operation that ended.
-func (f *Flight) add(o *op, err error) {
-	now := ticks()
-	f.mu.Lock()
+// begin notes what is known of an operation before it ends, in the place that
+// nobody reads. Who waits for others anyway does so meanwhile.
+func (f *Flight) begin(o *op) {
 	r := &f.ring[f.next]
+	r.call, r.flat = o.call, o.ready.flat != nil && o.theirs == nil
+	if r.program != o.ready.program {
+		r.program = o.ready.program
+	}
+	r.bytes = max(len(o.in), len(o.out))
+	r.began = o.began
+}
+
+// end records an operation that ended.
+func (f *Flight) end(o *op, err error) {
+	r := &f.ring[f.next]
+	r.entered, r.ended = o.entered, ticks()
+	if r.err != nil || err != nil {
+		r.err = err
+	}
+	if len(r.steps)+len(o.steps) > 0 {
+		r.steps = append(r.steps[:0], o.steps...)
+	}
+	r.more = uint32(o.more)
+	f.mu.Lock()
 	if f.next++; f.next == len(f.ring) {
 		f.next, f.full = 0, true
 	}
-	r.call, r.program, r.flat = o.call, o.ready.program, o.ready.flat != nil && o.theirs == nil
-	r.Bytes = max(len(o.in), len(o.out))
-	r.Began, r.Entered, r.Ended, r.err, r.MoreSteps = o.began, o.entered, now, err, o.more
-	r.Steps = append(r.Steps[:0], o.steps...)
 	f.mu.Unlock()
 }
 
@@ -106,33 +129,33 @@ func (f *Flight) Records() []Record {
 	defer f.mu.Unlock()
 	when := newAnchor()
 	var list []Record
-	add := func(from []Record) {
+	add := func(from []flown) {
 		for i := range from {
-			r := from[i]
-			if r.program == nil {
+			k := &from[i]
+			if k.program == nil {
 				continue
 			}
-			r.Comm, r.Epoch, r.Seq, r.Count, r.Root = r.call.Comm, r.call.Epoch, r.call.Seq, r.call.Count, r.call.Root
-			r.Op, r.Type, r.Program, r.Digest, r.Way = r.call.Op.String(), r.call.Type.String(), r.program.Name, r.program.Digest(), "script"
-			if r.call.Reduce != 0 {
-				r.Reduce = r.call.Reduce.String()
+			r := Record{Comm: k.call.Comm, Epoch: k.call.Epoch, Seq: k.call.Seq, Op: k.call.Op.String(), Count: k.call.Count,
+				Type: k.call.Type.String(), Root: k.call.Root, Program: k.program.Name, Digest: k.program.Digest(), Way: "script",
+				Bytes: k.bytes, Began: when.clock(k.began), Entered: when.clock(k.entered), Ended: when.clock(k.ended),
+				Steps: append([]Step(nil), k.steps...), MoreSteps: int(k.more)}
+			if k.call.Reduce != 0 {
+				r.Reduce = k.call.Reduce.String()
 			}
-			if r.flat {
+			if k.flat {
 				r.Way = "flat"
 			}
-			r.Began, r.Entered, r.Ended = when.clock(r.Began), when.clock(r.Entered), when.clock(r.Ended)
-			if r.err != nil {
-				r.Err = r.err.Error()
+			if k.err != nil {
+				r.Err = k.err.Error()
 			}
-			r.Steps = append([]Step(nil), r.Steps...)
-			for k := range r.Steps {
-				r.Steps[k].Op, r.Steps[k].Ended = r.Steps[k].op.String(), when.clock(r.Steps[k].Ended)
+			for j := range r.Steps {
+				r.Steps[j].Op, r.Steps[j].Ended = r.Steps[j].op.String(), when.clock(r.Steps[j].Ended)
 			}
 			list = append(list, r)
 		}
 	}
 	if f.full {
-		add(f.ring[f.next:])
+		add(f.ring[f.next+1:])
 	}
 	add(f.ring[:f.next])
 	return list

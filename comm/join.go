@@ -92,7 +92,7 @@ func (w *world) join(ctx context.Context, gather transport.Gather) (*Comm, error
 		w.ep, err = shm.Open(ctx, shm.Config{Rank: cfg.Rank, Size: cfg.Size, Gather: gather})
 	case "tcp":
 		w.ep, err = tcp.Open(ctx, tcp.Config{Rank: cfg.Rank, Size: cfg.Size, Gather: gather, Token: cfg.Token, TLS: cfg.TLS,
-			Interfaces: cfg.Interfaces, AllRails: cfg.AllRails, Streams: cfg.Streams, LocalRanks: w.local, Log: cfg.Log})
+			Interfaces: cfg.Interfaces, AllRails: cfg.AllRails, Streams: cfg.Streams, Log: cfg.Log})
 	}
 	if err != nil {
 		return nil, err

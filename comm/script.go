@@ -224,7 +224,7 @@ func (c *Comm) runRuns(o *op, s *script) error {
 		sp := c.space(o, s)
 		var err error
 		if len(s.channels) == 1 {
-			err = c.runChannel(o, sp, s.channels[0], nil)
+			err = c.runChannel(o, sp, s.channels[0], &c.stages.sum, nil)
 		} else {
 			err = c.runChannels(o, sp, s)
 		}
@@ -276,7 +276,8 @@ const (
 // which they are, so if some are short all are padded.
 func (c *Comm) space(o *op, s *script) *space {
 	p := o.ready.program
-	sp := &space{o: o, rank: c.rank, in: o.in, out: o.out}
+	sp := &c.stages.space
+	*sp = space{o: o, rank: c.rank, in: o.in, out: o.out}
 	chunks := p.NumChunks(sched.In)
 	if p.Op == sched.Barrier { // has no bytes of its own, and empty messages are not sent
 		sp.stride, sp.padded = 1, true
@@ -397,11 +398,11 @@ func (c *Comm) runChannels(o *op, sp *space, s *script) error {
 	var wg sync.WaitGroup
 	for k := 1; k < len(s.channels); k++ {
 		wg.Go(func() {
-			errs[k] = c.runChannel(o, sp, s.channels[k], done)
+			errs[k] = c.runChannel(o, sp, s.channels[k], &summer{}, done)
 			done.end(errs[k])
 		})
 	}
-	errs[0] = c.runChannel(o, sp, s.channels[0], done)
+	errs[0] = c.runChannel(o, sp, s.channels[0], &c.stages.sum, done)
 	done.end(errs[0])
 	wg.Wait()
 	for _, err := range errs {
@@ -412,17 +413,33 @@ func (c *Comm) runChannels(o *op, sp *space, s *script) error {
 	return errors.Join(errs...)
 }
 
+// summer adds up what comes piece by piece.
+type summer struct {
+	t        reduce.Type
+	red      reduce.Op
+	acc, dst []byte
+	off      int
+	bounce   []byte       // room for sums that are only passed on
+	add      func([]byte) // the method, bound once
+}
+
+// begin makes the summer ready for a message.
+func (s *summer) begin(acc, dst []byte) { s.acc, s.dst, s.off = acc, dst, 0 }
+
+// take adds a piece; the older operand is the first: see newFlat.
+func (s *summer) take(piece []byte) {
+	reduce.Apply(s.t, s.red, s.dst[s.off:s.off+len(piece)], s.acc[s.off:s.off+len(piece)], piece)
+	s.off += len(piece)
+}
+
 // runChannel carries out the actions of a channel in order.
-func (c *Comm) runChannel(o *op, sp *space, list []action, done *marks) error {
-	var acc, dst, bounce []byte
-	var off int
-	red := o.red
+func (c *Comm) runChannel(o *op, sp *space, list []action, sum *summer, done *marks) error {
+	sum.t, sum.red = o.t, o.red
 	if o.op == sched.Barrier {
-		red = reduce.BOr
+		sum.red = reduce.BOr
 	}
-	sum := func(piece []byte) { // older operand first: see newFlat
-		reduce.Apply(o.t, red, dst[off:off+len(piece)], acc[off:off+len(piece)], piece)
-		off += len(piece)
+	if sum.add == nil {
+		sum.add = sum.take
 	}
 	mine := c.boards[c.rank]
 	for i := range list {
@@ -444,18 +461,18 @@ func (c *Comm) runChannel(o *op, sp *space, list []action, done *marks) error {
 			err = c.recv(int(a.From), ch, out)
 		case sched.RecvReduce, sched.RecvReduceCopySend, sched.RecvReduceSend:
 			mine.waitsFor(int(a.From), ch, i)
-			acc, off = sp.at(a.Src), 0
+			acc := sp.at(a.Src)
 			if a.Op == sched.RecvReduceSend {
-				if len(bounce) < len(acc) {
-					bounce = make([]byte, len(acc))
+				if len(sum.bounce) < len(acc) {
+					sum.bounce = make([]byte, len(acc))
 				}
-				dst = bounce[:len(acc)]
+				out = sum.bounce[:len(acc)]
 			} else {
-				dst = sp.at(a.Dst)
+				out = sp.at(a.Dst)
 			}
-			out = dst
 			if len(acc) > 0 {
-				err = c.port.Take(int(a.From), ch, len(acc), sum)
+				sum.begin(acc, out)
+				err = c.port.Take(int(a.From), ch, len(acc), sum.add)
 			}
 		case sched.Copy:
 			if d, s := sp.at(a.Dst), sp.at(a.Src); len(d) > 0 && &d[0] != &s[0] {
@@ -463,7 +480,7 @@ func (c *Comm) runChannel(o *op, sp *space, list []action, done *marks) error {
 			}
 		case sched.LocalReduce:
 			if d := sp.at(a.Dst); len(d) > 0 {
-				reduce.Apply(o.t, red, d, sp.at(a.Src), d)
+				reduce.Apply(o.t, sum.red, d, sp.at(a.Src), d)
 			}
 		}
 		if err == nil && a.Op.Sends() {

@@ -67,10 +67,13 @@ func (s *shape) block(b int) (count, start int) {
 
 // span gives the bytes of a chunk of in or out of a rank.
 func (s *shape) span(op sched.Collective, buf sched.Buffer, rank, chunk int) (lo, hi int) {
-	b, j := chunk/s.per, chunk%s.per
 	if !op.Blocks() {
 		lo, hi = s.within(s.count, chunk)
 		return s.from*s.size + lo, s.from*s.size + hi
+	}
+	b, j := chunk, 0
+	if s.per != 1 {
+		b, j = chunk/s.per, chunk%s.per
 	}
 	count, start := s.block(b)
 	if larger(op, buf) {

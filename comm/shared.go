@@ -127,18 +127,17 @@ func (c *Comm) enter(o *op, f *flat) error {
 	seq := o.call.Seq
 	mine := c.boards[c.rank]
 	line := mine.entry(seq)
-	v := &c.views[c.rank]
-	*v = view{in: o.in, out: o.out}
+	in := o.in // as sums read it
 	mode := uint64(inNowhere)
 	if len(f.ranks[c.rank].exports) > 0 && len(o.in) > 0 {
 		switch n := len(o.in); {
 		case n <= inlineSize && !f.pushes:
 			mode = inEntry
-			o.export(line[32:][:n])
+			o.inline(line[32:])
 		case n <= smallSize && !f.pushes:
 			mode = inSmall
 			o.export(mine.small(seq)[:n])
-			v.in = o.image(mine.small(seq)[:n])
+			in = o.image(mine.small(seq)[:n])
 		default:
 			if h, ok := c.world.mem.Handle(o.in); ok && o.red != reduce.PreMulSum && (!o.overlap || f.inPlace) {
 				mode = inPlain
@@ -164,7 +163,7 @@ func (c *Comm) enter(o *op, f *flat) error {
 			}
 			if o.red == reduce.PreMulSum {
 				reduce.ScaleTo(o.t, b, o.in, o.factor)
-				v.in = b
+				in = b
 			} else {
 				for _, k := range f.ranks[c.rank].exports {
 					lo, hi := o.shape.span(o.call.Op, sched.In, c.rank, int(k))
@@ -175,7 +174,7 @@ func (c *Comm) enter(o *op, f *flat) error {
 		}
 	}
 	if o.red == reduce.PreMulSum && mode == inEntry {
-		v.in = line[32:][:len(o.in)]
+		in = line[32:][:len(o.in)]
 	}
 	if o.red == reduce.PreMulSum && mode == inNowhere && len(o.in) > 0 {
 		b, _, _, err := c.stages.input(c.world, seq, len(o.in), f.pushes)
@@ -183,7 +182,7 @@ func (c *Comm) enter(o *op, f *flat) error {
 			return err
 		}
 		reduce.ScaleTo(o.t, b, o.in, o.factor)
-		v.in = b
+		in = b
 	}
 	if f.pushes {
 		if h, ok := c.world.mem.Handle(o.out); ok {
@@ -198,12 +197,30 @@ func (c *Comm) enter(o *op, f *flat) error {
 			mode |= overlaid
 		}
 	}
-	v.mode = mode
 	*line.word(wordSig) = o.sig
 	*line.word(wordMode) = mode
-	mine.setCall(&o.call, o.began)
+	o.call.Put(mine.call(seq))
 	line.flag().RaiseFor(seq, mine.sleepers(), c.waiter)
+	// The others can go on; what follows is done while their entries are on their way.
+	c.starts(o)
+	mine.setBegan(seq, o.began)
+	v := &c.views[c.rank]
+	v.in, v.out, v.addr, v.mode = in, o.out, 0, mode
 	return nil
+}
+
+// inline puts an input into an entry, of which dst is the end. The second line
+// comes first: others look at the first one all the time, and would take it away
+// between a store to it and the flag's, which is 0.13 us each time.
+func (o *op) inline(dst []byte) {
+	const first = 32
+	n := len(o.in)
+	if o.red == reduce.PreMulSum || n <= first {
+		o.export(dst[:n])
+		return
+	}
+	copy(dst[first:n], o.in[first:])
+	copy(dst[:first], o.in)
 }
 
 // export copies the input, multiplied if the reduction wants it so.

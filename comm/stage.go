@@ -17,6 +17,8 @@ type stages struct {
 	sums   []byte
 	log    []byte    // the journal
 	plain  [4][]byte // private scratch by its use
+	space  space     // of the operation under way, if it goes by messages
+	sum    summer    // of its first channel
 	handle map[*byte]transport.Handle
 }
 

@@ -73,6 +73,10 @@ func vectors(t Type, op Op, dsts, srcs [][]byte, n int) {
 		return
 	}
 	from, k := 0, kernels[t][op]
+	if active == pathAVX512 && n <= stretch && n < pastCaches { // the usual case has the shortest way
+		call(k, true, &dsts[0], len(dsts), &srcs[0], len(srcs), 0, n, false)
+		return
+	}
 	past := n >= pastCaches && aligned(dsts, srcs, t.Size())
 	if past {
 		from = lead(dsts[0])

@@ -95,6 +95,10 @@ func (w *Waiter) Settled() {
 	}
 }
 
+// Release stores a word that may lie in shared memory so that who sees it sees
+// all that was stored before, without waiting until anybody can.
+func Release(word *atomic.Uint64, v uint64) { release(word, v) }
+
 // Add raises the flag by d and says to what.
 func (f *Flag) Add(d uint64) uint64 {
 	v := f.value.Add(d)
