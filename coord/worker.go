@@ -312,6 +312,11 @@ func (r *Registration) CaughtUp() {
 	})
 }
 
+// Note puts a remark into the worker's record, for those who watch workers.
+func (r *Registration) Note(text string) {
+	r.update(true, func(w *Worker) { w.Why = text })
+}
+
 // AskToLeave asks for an epoch without this worker, which goes on until then.
 func (r *Registration) AskToLeave(why string) {
 	r.update(true, func(w *Worker) { w.State, w.Why = Leaving, why })

@@ -161,20 +161,18 @@ func (n *Node) Run(ctx context.Context) error {
 	wg.Wait()
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	switch {
-	case n.broken != nil:
+	if n.broken != nil {
 		return n.broken
-	case n.halt != nil:
-		return n.halt
-	case ctx.Err() != nil:
-		return ctx.Err()
 	}
 	for _, err := range failures {
 		if err != nil {
 			return err
 		}
 	}
-	return nil
+	if n.halt != nil {
+		return n.halt
+	}
+	return ctx.Err()
 }
 
 // Stop asks all ranks to stop after the same step, and restarts none.
@@ -244,14 +242,13 @@ func (n *Node) follow(ctx context.Context) {
 	}
 }
 
-// done is what a worker that has done its work says when it leaves.
+// done is what the record of a worker says that has done its work.
 const done = "its work is done"
 
-// roll keeps the list of those that have done their work: that they leave is no
-// reason to start others again.
+// roll keeps the list of those that have done their work.
 func (n *Node) roll(ctx context.Context) {
 	for e := range n.cfg.Client.WatchWorkers(ctx) {
-		if e.Worker.State == coord.Leaving && e.Worker.Why == done {
+		if e.Worker.Why == done {
 			n.mu.Lock()
 			n.finished[int(e.Worker.ID)] = true
 			if n.cfg.Follow {
@@ -260,6 +257,20 @@ func (n *Node) roll(ctx context.Context) {
 			n.mu.Unlock()
 		}
 	}
+}
+
+// allDone reports whether all members of an epoch have done their work, and if so
+// that they leave is no news.
+func (n *Node) allDone(e coord.Epoch) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, m := range e.Members {
+		if !n.finished[int(m.ID)] {
+			return false
+		}
+	}
+	n.stop()
+	return true
 }
 
 func (n *Node) isStopped() bool {

@@ -78,7 +78,7 @@ func (s *slot) settle(now time.Time) error {
 	case s.proc == nil:
 		s.running = p.Epoch
 		return s.start(s.environment(p))
-	case s.why == "" && s.n.moved(s.running, p.Epoch):
+	case s.why == "" && !sameRanks(s.running, p.Epoch):
 		s.why = fmt.Sprintf("epoch %d has other ranks: %s", p.Epoch.Number, p.Epoch.Reason)
 		s.n.tell(Event{Kind: Replaced, Slot: s.name(), Pid: s.proc.Pid, Text: s.why})
 		s.proc.Signal(syscall.SIGTERM)
@@ -86,21 +86,6 @@ func (s *slot) settle(now time.Time) error {
 		time.AfterFunc(s.n.cfg.Grace, proc.Kill) // does nothing once it has ended
 	}
 	return nil
-}
-
-// moved reports whether ranks have changed from one epoch to another for another
-// reason than that some have done their work.
-func (n *Node) moved(from, to coord.Epoch) bool {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	left := from
-	left.Members = nil
-	for _, m := range from.Members {
-		if !n.finished[int(m.ID)] {
-			left.Members = append(left.Members, m)
-		}
-	}
-	return !sameRanks(left, to) && !sameRanks(from, to)
 }
 
 // environment is what a program that does not follow epochs is told.

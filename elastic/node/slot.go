@@ -103,10 +103,10 @@ func (s *slot) run(ctx, life context.Context) (err error) {
 			s.proc.Signal(syscall.SIGTERM)
 		case <-stop:
 			stop = nil
-			kill = time.After(s.n.cfg.Grace)
 			if s.proc == nil {
 				return nil
 			}
+			kill = time.After(s.n.cfg.Grace)
 			if s.conn != nil {
 				s.say(elastic.Word{Kind: elastic.Stop})
 			} else {
@@ -147,6 +147,9 @@ func (s *slot) run(ctx, life context.Context) (err error) {
 			}
 			last = now
 			s.listen(life, now)
+			if s.ended && s.proc == nil && s.n.allDone(s.place.Epoch) {
+				return nil
+			}
 			if err := s.settle(now); err != nil {
 				return err
 			}
@@ -420,6 +423,10 @@ func (s *slot) exit(life context.Context, stopping bool) (over bool, err error) 
 	s.n.tell(Event{Kind: Exited, Slot: s.name(), Pid: exit.Pid, Exit: exit})
 	if exit.OK() && s.why == "" || s.ended {
 		s.ended = true
+		if !s.n.cfg.Follow && s.reg != nil && !stopping && s.place.Standing == coord.Active {
+			s.reg.Note(done) // its place stays its own until all are done, so that nobody's rank changes
+			return false, nil
+		}
 		return true, nil
 	}
 	if s.n.cfg.Follow {
