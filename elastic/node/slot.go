@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -47,6 +48,7 @@ type slot struct {
 	port     *launch.Port
 	places   <-chan coord.Place
 	forget   context.CancelFunc // ends places
+	dropping sync.WaitGroup     // registrations that are being ended
 	place    coord.Place
 
 	// Of a program that does not follow epochs:
@@ -368,7 +370,9 @@ func (s *slot) drop(life context.Context, why string) {
 		s.forget()
 		s.forget = nil
 	}
+	s.dropping.Add(1)
 	go func() {
+		defer s.dropping.Done()
 		// The coordinator may be away for a while; it hears of it when it is back,
 		// unless the lease has ended by then.
 		if why != "" {
@@ -480,5 +484,16 @@ func (s *slot) finish(life context.Context) {
 	}
 	if s.port != nil {
 		s.port.Release()
+	}
+	told := make(chan struct{})
+	go func() {
+		defer close(told)
+		s.dropping.Wait()
+	}()
+	timer := time.NewTimer(2 * time.Second)
+	defer timer.Stop()
+	select {
+	case <-told:
+	case <-timer.C: // the coordinator is away; leases end
 	}
 }
