@@ -18,8 +18,7 @@ func vars(s string) func(string) string {
 	return func(name string) string { return m[name] }
 }
 
-// The environments of Slurm, Open MPI and Hydra are what those set, cut to what
-// is read here; TestUnderMPI asks the real ones where they are installed.
+// Environments of a job of two nodes; TestSlurmTranscripts has those of a real Slurm.
 const (
 	slurmBatch = "SLURM_JOB_ID=17 SLURM_JOBID=17 SLURM_JOB_NUM_NODES=2 SLURM_NNODES=2 SLURM_JOB_NODELIST=gpu[07,09] SLURM_NODELIST=gpu[07,09] SLURM_NODEID=0 SLURM_PROCID=0 SLURM_LOCALID=0 SLURM_TASKS_PER_NODE=4(x2) "
 	slurmStep0 = slurmBatch + "SLURM_STEP_ID=0 SLURM_STEPID=0 SLURM_STEP_NODELIST=gpu[07,09] SLURM_STEP_NUM_NODES=2 SLURM_LAUNCH_NODE_IPADDR=10.0.0.7 "

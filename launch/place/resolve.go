@@ -121,7 +121,7 @@ func (f Flags) proc(j *Job, p Place, cores int) error {
 			}
 		}
 		if n > 1 && several {
-			return s.wrong("%s has started %d processes like this one here, each of which would start %d ranks; start one for each node (%s) or leave %s out", p.By, p.NProc, n, onePerNode(p.By), s.from)
+			return s.wrong("%s has started %d processes like this one here, each of which would start %d ranks; start one for each node (%s) or leave %s out", p.By, p.NProc, n, onePerNode(p), s.from)
 		}
 		j.NProc = n
 	}
@@ -132,10 +132,11 @@ func (f Flags) proc(j *Job, p Place, cores int) error {
 }
 
 // onePerNode is how a scheduler is told to start one process on each node.
-func onePerNode(by string) string {
-	switch by {
+func onePerNode(p Place) string {
+	switch p.By {
 	case "slurm":
-		return "srun --ntasks-per-node=1"
+		// In a job with more tasks a node, srun ignores --ntasks-per-node=1.
+		return fmt.Sprintf("srun -N %d -n %d", p.Nodes, p.Nodes)
 	case "openmpi":
 		return "mpirun --map-by ppr:1:node"
 	case "pmi":
@@ -180,7 +181,7 @@ func (f Flags) nodes(j *Job, p Place, _ int) error {
 		number = p.Said.NodeRank.N
 	}
 	if p.Alone && j.Nodes > 1 && !f.NodeRank.Given {
-		return fmt.Errorf("the job has %d nodes and this runs on the first alone, in its batch script: write 'srun --ntasks-per-node=1 weft run', or --nodes 1 for this node alone", p.Nodes)
+		return fmt.Errorf("the job has %d nodes and this runs on the first alone, in its batch script: write '%s weft run', or --nodes 1 for this node alone", p.Nodes, onePerNode(p))
 	}
 	if j.Nodes == 1 {
 		number = 0
