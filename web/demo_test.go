@@ -14,18 +14,18 @@ import (
 // The same seed gives the same run, but for the time at which it began.
 type demo struct {
 	*web.Board
-	rng                       *rand.Rand
-	ranks, perHost, tp, pp    int
-	step                      int
-	epoch                     uint64
-	now                       time.Time
-	state                     []string
-	restarts                  []int
-	pids                      []int
-	calls                     []int64
-	took                      time.Duration
-	failAt, healAt, failed    int
-	every, checkpointed, slow int
+	rng                    *rand.Rand
+	ranks, perHost, tp, pp int
+	step                   int
+	epoch                  uint64
+	now                    time.Time
+	state                  []string
+	restarts               []int
+	pids                   []int
+	calls                  []int64
+	took                   time.Duration
+	failAt, healAt, failed int
+	every, slow            int
 }
 
 func newDemo(ranks, perHost, tp, pp int, began time.Time) *demo {

@@ -42,7 +42,7 @@ func (b *Board) stream(w http.ResponseWriter, r *http.Request) {
 	tick := time.NewTicker(pace)
 	defer tick.Stop()
 	var sent time.Time
-	for {
+	for r.Context().Err() == nil {
 		closing := false
 		select {
 		case <-b.done:

@@ -309,6 +309,49 @@ func TestConnectionThatIsNeverRead(t *testing.T) {
 	}
 }
 
+// Ranks feed the board all at once while readers come, follow and go.
+func TestManyFeedersAndReaders(t *testing.T) {
+	b := web.NewBoard()
+	s := httptest.NewServer(b.Handler())
+	defer s.Close()
+	defer b.Close()
+	var all sync.WaitGroup
+	for id := range 8 {
+		all.Go(func() {
+			for n := range 300 {
+				b.Rank(web.Rank{ID: id, Rank: id, Pid: 1 + n/100, State: web.Healthy})
+				b.Step(step(id, n+1))
+				b.Collectives(id, []web.Collective{{Op: "all-reduce", Bytes: 8, Count: int64(n%100 + 1), Time: 1}})
+				b.Event(web.Event{Kind: "note", ID: id})
+				b.Epoch(web.Epoch{Number: uint64(n / 50), Members: []int{id}})
+				b.Checkpoint(web.Checkpoint{Step: n, State: "complete"})
+			}
+		})
+	}
+	for _, path := range []string{"/api/all", "/api/ranks", "/api/timeline", "/api/epochs", "/metrics"} {
+		all.Go(func() {
+			for range 10 {
+				if w := get(b, "http://localhost"+path); w.Code != 200 {
+					t.Errorf("%s: %d", path, w.Code)
+				}
+			}
+		})
+	}
+	e := follow(t, s, "")
+	e.next(t)
+	all.Wait()
+	var v struct {
+		Collectives []struct{ Count int }
+		Summary     struct{ Step int }
+	}
+	if err := json.Unmarshal(get(b, "http://localhost/api/all").Body.Bytes(), &v); err != nil {
+		t.Fatal(err)
+	}
+	if v.Summary.Step != 300 || len(v.Collectives) != 1 || v.Collectives[0].Count != 8*300 {
+		t.Errorf("%+v", v)
+	}
+}
+
 func TestTooManyReaders(t *testing.T) {
 	b := web.NewBoard()
 	s := httptest.NewServer(b.Handler())
