@@ -94,10 +94,7 @@ func (f Flags) restarts(j *Job, p Place, _ int) error {
 // proc is how many ranks this launcher starts.
 func (f Flags) proc(j *Job, p Place, cores int) error {
 	s := pick(f.NProc, "--nproc", p.Said.NProc, "PET_NPROC_PER_NODE")
-	several := p.Size > 0 && p.NProc > 1 // the scheduler itself starts a process for each rank
 	switch {
-	case s.value == "" && several:
-		j.NProc = 1
 	case s.value == "":
 		j.NProc = 1
 		if p.Size == 0 && p.NProc > 0 {
@@ -120,8 +117,8 @@ func (f Flags) proc(j *Job, p Place, cores int) error {
 				n = min(cores, MaxProc)
 			}
 		}
-		if n > 1 && several {
-			return s.wrong("%s has started %d processes like this one here, each of which would start %d ranks; start one for each node (%s) or leave %s out", p.By, p.NProc, n, onePerNode(p), s.from)
+		if n > 1 && p.crowded() {
+			return s.wrong("%s has started %d processes like this one, several on a node, each of which would start %d ranks; start one for each node (%s) or leave %s out", p.By, p.Size, n, onePerNode(p), s.from)
 		}
 		j.NProc = n
 	}
@@ -129,6 +126,16 @@ func (f Flags) proc(j *Job, p Place, cores int) error {
 		return fmt.Errorf("%d ranks on a node; want 1 to %d: give --nproc", j.NProc, MaxProc)
 	}
 	return nil
+}
+
+// crowded says that the scheduler has started several processes like this one on
+// a node. All of them must come to the same answer, so that the counts of the
+// whole job decide where they are known.
+func (p Place) crowded() bool {
+	if p.Nodes > 0 {
+		return p.Size > p.Nodes
+	}
+	return p.Size > 0 && p.NProc > 1
 }
 
 // onePerNode is how a scheduler is told to start one process on each node.
