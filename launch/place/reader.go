@@ -99,10 +99,12 @@ func checkLabel(s string) error {
 }
 
 // digest is eight hexadecimal digits of a text.
-func digest(s string) string {
+func digest(s string) string { return fmt.Sprintf("%08x", hash(s)) }
+
+func hash(s string) uint32 {
 	h := fnv.New32a()
 	h.Write([]byte(s))
-	return fmt.Sprintf("%08x", h.Sum32())
+	return h.Sum32()
 }
 
 // quoted is a value for an error: bare if it is plain, quoted and cut otherwise.

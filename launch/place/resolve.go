@@ -15,8 +15,11 @@ type Job struct {
 	Node     int  // this launcher's number, from 0
 	Numbered bool // Node is known; otherwise it is 0 and the coordinator deals ranks by arrival
 	Nodes    int  // how many launchers there are, or are to be
-	NProc    int  // ranks of this one
-	Min, Max int  // ranks to train with: 1 <= Min <= Max
+	NProc    int  // ranks of this one; others may have more or fewer with --nproc auto
+
+	// Min and Max are the ranks to train with: 1 <= Min <= Max. They are the same on
+	// every node if NProc is, or if --min and --max are given.
+	Min, Max int
 
 	// Coord is where the coordinator is reached, host:port each, the same on
 	// every node. Empty: only in this process, at Listen.
@@ -46,9 +49,9 @@ func (s setting) wrong(format string, args ...any) error {
 }
 
 func wrong(from, value, format string, args ...any) error {
-	sep := " "
-	if !strings.HasPrefix(from, "--") {
-		sep = "="
+	sep := "="
+	if strings.HasPrefix(from, "--") || strings.Contains(from, " ") {
+		sep = " "
 	}
 	return fmt.Errorf("%s%s%s: %s", from, sep, quoted(value), fmt.Sprintf(format, args...))
 }
@@ -118,7 +121,7 @@ func (f Flags) proc(j *Job, p Place, cores int) error {
 			}
 		}
 		if n > 1 && p.crowded() {
-			return s.wrong("%s has started %d processes like this one, several on a node, each of which would start %d ranks; start one for each node (%s) or leave %s out", p.By, p.Size, n, onePerNode(p), s.from)
+			return s.wrong("%s has started %d processes like this one, several on a node, each of which would start %d ranks; start one for each node (%s), or leave %s out", p.By, p.Size, n, onePerNode(p), s.from)
 		}
 		j.NProc = n
 	}
@@ -149,7 +152,7 @@ func onePerNode(p Place) string {
 	case "pmi":
 		return "mpiexec -ppn 1"
 	}
-	return "one process a node"
+	return "--standalone if each is to have ranks of its own"
 }
 
 // nodes is which launcher this is, of how many. Min and Max hold nodes until
@@ -160,10 +163,13 @@ func (f Flags) nodes(j *Job, p Place, _ int) error {
 	if p.Size > 0 {
 		here, number = p.Size, p.Rank
 	}
-	if f.Nodes == "" && p.Said.Nodes == "" {
+	switch {
+	case s.value == "" && here == 0 && number >= 0 && !f.NodeRank.Given:
+		return fmt.Errorf("this is node %d of %s, and how many there are is in no variable: give --nodes, or --nodes 1 for this one alone", number, p.By)
+	case s.value == "":
 		j.Nodes = max(here, 1)
 		j.Min, j.Max = j.Nodes, j.Nodes
-	} else {
+	default:
 		lo, hi, err := parseNodes(s.value)
 		if err != nil {
 			return s.wrong("%v", err)
@@ -171,7 +177,7 @@ func (f Flags) nodes(j *Job, p Place, _ int) error {
 		j.Min, j.Max, j.Nodes = lo, hi, hi
 		if here > 0 && !p.Alone {
 			if here < lo || here > hi {
-				return s.wrong("%s runs this on %d; give --nodes %d, or leave it out", p.By, here, here)
+				return s.wrong("%s runs this on %d; give --nodes %d, leave it out, or give --standalone for each alone", p.By, here, here)
 			}
 			j.Nodes = here
 		}
@@ -313,7 +319,7 @@ func (f Flags) meet(j *Job, p Place, _ int) error {
 		if port == 0 {
 			port = defaultPort(p)
 		}
-		return j.inside(p, setting{join(p.Addr, port), p.By + "'s address"}, p.Addr, port)
+		return j.inside(p, setting{join(p.Addr, port), "first node at"}, p.Addr, port)
 	case j.Nodes == 1:
 		j.alone()
 		return nil
@@ -377,7 +383,5 @@ func defaultPort(p Place) int {
 	if p.By != "slurm" || p.Job == "" {
 		return CoordPort
 	}
-	var n int
-	fmt.Sscanf(digest(p.Job), "%x", &n)
-	return 20480 + n%8192
+	return 20480 + int(hash(p.Job)%8192)
 }
