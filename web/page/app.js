@@ -62,8 +62,11 @@ function drawSummary() {
     box.dataset.is = text;
     box.replaceChildren(count(healthy), el('small', {}, ` / ${count(s.ranks)}`));
   }
-  const other = Object.entries(s.states).filter(([k, n]) => k !== 'healthy' && n > 0).sort().map(([k, n]) => `${count(n)} ${k}`);
-  put('f-ranks-sub', other.join(', ') || (s.ranks ? 'all of them' : '\u00a0')).classList.toggle('warn', (s.states.failed ?? 0) + (s.states.suspect ?? 0) > 0);
+  const weight = ['failed', 'suspect', 'recovering', 'starting'];
+  const other = Object.entries(s.states).filter(([k, n]) => k !== 'healthy' && n > 0).sort((a, b) => (weight.indexOf(a[0]) + 9) % 9 - (weight.indexOf(b[0]) + 9) % 9).map(([k, n]) => `${count(n)} ${k}`);
+  const sub = put('f-ranks-sub', other.join(', ') || (s.ranks ? 'all of them' : '\u00a0'));
+  sub.title = other.join(', ');
+  sub.classList.toggle('warn', (s.states.failed ?? 0) + (s.states.suspect ?? 0) > 0);
   put('f-epoch', count(s.epoch));
   put('f-epoch-sub', s.failures ? `${count(s.failures)} ${s.failures === 1 ? 'failure' : 'failures'}${s.resume.count ? `, resume ${time(s.resume.p50_ns)}` : ''}` : 'no failures');
   if (link === 'live') badge(s.state, s.state);

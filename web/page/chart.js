@@ -20,16 +20,20 @@ export function clockTicks(lo, hi, wanted) {
   return list;
 }
 
-// trend is the mean of each point and as many on either side of it, fewer
-// towards the ends, so that it neither lags nor leans.
+// trend is, at each point, the straight line that fits it and its neighbours
+// best: unlike a running mean it neither lags nor bends at the ends.
 export function trend(values) {
-  const reach = Math.max(2, Math.min(24, Math.round(values.length / 40)));
-  const sums = [0], counts = [0];
-  values.forEach((v, i) => { sums.push(sums[i] + (v ?? 0)); counts.push(counts[i] + (v == null ? 0 : 1)); });
+  const reach = Math.max(3, Math.min(24, Math.round(values.length / 32)));
   return values.map((v, i) => {
     if (v == null) return null;
-    const r = Math.min(reach, i, values.length - 1 - i);
-    return (sums[i + r + 1] - sums[i - r]) / (counts[i + r + 1] - counts[i - r]);
+    let n = 0, sx = 0, sy = 0, sxx = 0, sxy = 0;
+    for (let k = Math.max(0, i - reach); k <= Math.min(values.length - 1, i + reach); k++) {
+      if (values[k] == null) continue;
+      const x = k - i, y = values[k];
+      n++; sx += x; sy += y; sxx += x * x; sxy += x * y;
+    }
+    const d = n * sxx - sx * sx;
+    return d > 0 ? (sy * sxx - sx * sxy) / d : sy / n;
   });
 }
 

@@ -59,7 +59,7 @@ export class Ranks {
 
   // columns are as many eights as fit, so that hosts of eight do not break.
   columns(n) {
-    const each = this.mode === 'cells' ? n > 2000 ? 11 : 16 : 40;
+    const each = this.mode === 'cells' ? n > 2000 ? 11 : this.box.clientWidth < 500 ? 13 : 16 : 40;
     const fit = Math.max(1, Math.floor(this.box.clientWidth / each));
     this.box.style.gridTemplateColumns = `repeat(${fit >= 16 ? fit - fit % 8 : fit}, minmax(0, 1fr))`;
   }

@@ -95,7 +95,7 @@ export class Topology {
     let x = 0, y = 4, rowHeight = 0, right = 0;
     const spots = [];
     for (const one of hosts) {
-      if (x > 0 && x + one.w > width) { x = 0; y += rowHeight + 34; rowHeight = 0; }
+      if (x > 0 && x + one.w > width - 10) { x = 0; y += rowHeight + 34; rowHeight = 0; }
       spots.push([x, y]);
       right = Math.max(right, x + one.w);
       x += one.w + 18;
@@ -104,7 +104,8 @@ export class Topology {
     const total = y + rowHeight + (hosts.length > 1 ? 34 : 6);
     if (hosts.length > 1) this.wire(parts, hosts, spots, t.between, right);
     hosts.forEach((one, i) => this.host(parts, one, ...spots[i], t, { cw, ch, gap, rowGap, head, pad, label, tensor }));
-    return svg('svg', { viewBox: `0 0 ${Math.max(right + 2, 60)} ${total}`, width: Math.max(right + 2, 60), height: total }, ...parts);
+    const all = Math.max(60, right + (new Set(spots.map(s => s[1])).size > 1 ? 10 : 2));
+    return svg('svg', { viewBox: `0 0 ${all} ${total}`, width: all, height: total }, ...parts);
   }
 
   // wire joins the hosts of each line.
@@ -116,10 +117,10 @@ export class Topology {
       const y = Math.max(...list.map(e => e.bottom)) + 16;
       bus.push(y);
       for (const e of list) parts.push(svg('path', { class: 'link wire', d: `M${e.x} ${e.bottom}V${y}` }));
-      const ends = lines.size > 1 ? [...list.map(e => e.x), right - 2] : list.map(e => e.x);
+      const ends = lines.size > 1 ? [...list.map(e => e.x), right + 8] : list.map(e => e.x);
       parts.push(svg('path', { class: 'link wire', d: `M${Math.min(...ends)} ${y}H${Math.max(...ends)}` }));
     }
-    if (bus.length > 1) parts.push(svg('path', { class: 'link wire', d: `M${right - 2} ${bus[0]}V${bus.at(-1)}` }));
+    if (bus.length > 1) parts.push(svg('path', { class: 'link wire', d: `M${right + 8} ${bus[0]}V${bus.at(-1)}` }));
     const first = [...lines.values()][0];
     const text = svg('text', { class: 'strong', x: first[0].x + 8, y: bus[0] + 14 });
     text.textContent = kind;
