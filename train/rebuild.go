@@ -118,6 +118,9 @@ func (t *Trainer) rebuild(ctx context.Context, world group, l Layout) error {
 		return err
 	}
 	if err := t.deal(ctx, next, head.layout, head.bucket, holders); err != nil {
+		// Others may be through with it already, and would wait for this rank in their
+		// next step.
+		next.abort(err)
 		return errors.Join(err, next.Close())
 	}
 	next.take(Meta{Step: head.step, Position: head.position, Batch: next.cfg.Batch, Rate: next.cfg.Rate.Peak, Floor: next.cfg.Rate.Floor})

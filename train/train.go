@@ -130,6 +130,7 @@ func prepare(ctx context.Context, cfg Config, world group) (*Trainer, error) {
 		return nil, err
 	}
 	if err := t.split(); err != nil {
+		t.abort(err)
 		return nil, errors.Join(err, t.Close())
 	}
 	whole, part := t.plan.net.Len, t.plan.net.Len/t.plan.part
