@@ -212,8 +212,11 @@ func (r *elasticRun) work(ctx context.Context, job place.Job, client *coord.Clie
 		}
 	}()
 	err = n.Run(ctx)
-	if errors.As(err, new(*launch.Failure)) || err == nil {
+	switch {
+	case err == nil || errors.As(err, new(*launch.Failure)):
 		return err
+	case errors.Is(err, context.Canceled):
+		return finding{errors.New("ended by a signal before the work was done")}
 	}
 	return finding{err}
 }

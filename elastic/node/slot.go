@@ -163,7 +163,7 @@ func (s *slot) run(ctx, life context.Context) (err error) {
 func (s *slot) start(env []string) error {
 	cfg := &s.n.cfg
 	s.serial++
-	c := launch.Command{Rank: s.local, Host: cfg.Host, Args: cfg.Command, Dir: cfg.Dir}
+	c := launch.Command{Rank: s.name(), Host: cfg.Host, Args: cfg.Command, Dir: cfg.Dir}
 	c.Env = append(append([]string{}, cfg.Env...), env...)
 	c.Env = append(c.Env, "LOCAL_RANK="+strconv.Itoa(s.local), "LOCAL_WORLD_SIZE="+strconv.Itoa(len(s.n.slots)),
 		"TORCHELASTIC_RESTART_COUNT="+strconv.Itoa(s.restarts), "WEFT_SLOT="+strconv.Itoa(s.id))
