@@ -59,22 +59,6 @@ func until(t *testing.T, ctx context.Context, expression string) {
 	}
 }
 
-// shoot keeps a picture where WEFT_WEB_PICTURES names a folder.
-func shoot(t *testing.T, ctx context.Context, name string) {
-	t.Helper()
-	dir := os.Getenv("WEFT_WEB_PICTURES")
-	if dir == "" {
-		return
-	}
-	png, err := chromedp.Run(ctx, chromedp.FullScreenshot(100))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(dir, name+".png"), png, 0o644); err != nil {
-		t.Fatal(err)
-	}
-}
-
 func scheme(t *testing.T, ctx context.Context, name string) {
 	t.Helper()
 	p := emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: name}}}
@@ -312,9 +296,11 @@ func testReconnect(t *testing.T, ctx context.Context) {
 	}
 }
 
-// Pictures of the page at several sizes, for a person to look at.
+// Pictures of the page for a person to look at, where WEFT_WEB_PICTURES names a
+// folder for them.
 func TestPictures(t *testing.T) {
-	if os.Getenv("WEFT_WEB_PICTURES") == "" {
+	dir := os.Getenv("WEFT_WEB_PICTURES")
+	if dir == "" {
 		t.Skip("WEFT_WEB_PICTURES names no folder")
 	}
 	ctx := browser(t)
@@ -322,28 +308,49 @@ func TestPictures(t *testing.T) {
 		name                string
 		ranks, host, tp, pp int
 		age                 time.Duration
-	}{{"8", 8, 8, 2, 2, 4 * time.Minute}, {"4", 4, 4, 1, 1, 15 * time.Second}, {"1000", 1000, 8, 2, 4, 123 * time.Second}, {"64", 64, 8, 1, 1, 25 * time.Second}} {
+		trouble             bool
+	}{
+		{"8", 8, 8, 2, 2, 4 * time.Minute, false}, {"4", 4, 4, 1, 1, 15 * time.Second, false}, {"1000", 1000, 8, 2, 4, 123 * time.Second, true},
+		{"64", 64, 8, 1, 1, 25 * time.Second, true}, {"16", 16, 4, 2, 2, 70 * time.Second, true},
+	} {
 		d := run(c.ranks, c.host, c.tp, c.pp, c.age)
+		for i, s := range []string{web.Failed, web.Suspect, web.Recovering, web.Starting, web.Left} {
+			if c.trouble {
+				id := (i*191 + 3) % c.ranks
+				d.state[id] = s
+				d.tell(id)
+			}
+		}
 		s := httptest.NewServer(d.Handler())
-		for _, size := range [][2]int64{{1280, 900}, {390, 844}} {
-			for _, look := range []string{"light", "dark"} {
+		for _, look := range []string{"light", "dark"} {
+			for place, size := range map[string][2]int64{"": {1280, 900}, "-phone": {390, 844}} {
 				scheme(t, ctx, look)
-				if err := chromedp.Do(ctx, chromedp.EmulateViewport(size[0], size[1]), chromedp.Navigate(s.URL)); err != nil {
-					t.Fatal(err)
-				}
-				until(t, ctx, `document.getElementById('f-step').textContent !== '–'`)
 				for d.now.Before(time.Now()) {
 					d.next()
 				}
-				time.Sleep(600 * time.Millisecond)
-				name := c.name + "-" + look
-				if size[0] < 1000 {
-					name += "-phone"
-				}
-				shoot(t, ctx, name)
+				visit(t, ctx, s.URL, size[0], size[1])
+				shoot(t, ctx, filepath.Join(dir, c.name+"-"+look+place+".png"), chromedp.FullScreenshot(100))
+				shoot(t, ctx, filepath.Join(dir, c.name+"-"+look+place+"-top.png"), chromedp.CaptureScreenshot())
 			}
 		}
 		d.Close()
 		s.Close()
+	}
+	b := web.NewBoard()
+	s := httptest.NewServer(b.Handler())
+	defer s.Close()
+	defer b.Close()
+	visit(t, ctx, s.URL, 1280, 900)
+	shoot(t, ctx, filepath.Join(dir, "empty.png"), chromedp.FullScreenshot(100))
+}
+
+func shoot(t *testing.T, ctx context.Context, file string, how chromedp.Action[[]byte]) {
+	t.Helper()
+	png, err := chromedp.Run(ctx, how)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, png, 0o644); err != nil {
+		t.Fatal(err)
 	}
 }

@@ -78,7 +78,7 @@ export function stepTime(store) {
   bar.setAttribute('aria-label', parts.map(([, name, ns]) => `${name} ${time(ns)}`).join(', '));
   const hidden = document.getElementById('time-hidden');
   if (t.comm_ns > 0) {
-    const text = `${Math.round(100 * (1 - Math.min(1, t.exposed_ns / t.comm_ns)))}% of ${time(t.comm_ns)} communication was hidden behind computing`;
+    const text = `${Math.round(100 * (1 - Math.min(1, t.exposed_ns / t.comm_ns)))}% of ${time(t.comm_ns)} communication hidden by computing`;
     if (hidden) put(hidden, text);
     else key.after(el('p', { id: 'time-hidden', class: 'key' }, text));
   } else hidden?.remove();

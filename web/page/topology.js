@@ -76,7 +76,7 @@ export class Topology {
 
   // close is the picture for few ranks.
   close(t, width) {
-    const cw = 34, ch = 30, gap = 26, rowGap = 16, head = 28, pad = 14, label = 20;
+    const cw = 32, ch = 30, gap = 22, rowGap = 16, head = 28, pad = 14, label = 20;
     const parts = [];
     const tensor = Math.max(1, t.tensor);
     const hosts = t.hosts.map(h => {
@@ -98,7 +98,7 @@ export class Topology {
       if (x > 0 && x + one.w > width - 10) { x = 0; y += rowHeight + 34; rowHeight = 0; }
       spots.push([x, y]);
       right = Math.max(right, x + one.w);
-      x += one.w + 18;
+      x += one.w + 14;
       rowHeight = Math.max(rowHeight, one.height);
     }
     const total = y + rowHeight + (hosts.length > 1 ? 34 : 6);
