@@ -34,6 +34,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -101,6 +102,9 @@ type Comm struct {
 	failed  atomic.Pointer[Failure]
 	choices *choice.Table // made when first used
 	flight  *Flight
+
+	parent *Comm   // that it was split from
+	kids   []*Comm // that were split from it and are not closed; guarded by the world's mu
 }
 
 // world is what the communicators of a process share.
@@ -203,6 +207,9 @@ func (c *Comm) release() error {
 	w := c.world
 	w.mu.Lock()
 	w.graves = append(w.graves, g)
+	if p := c.parent; p != nil {
+		p.kids = slices.DeleteFunc(p.kids, func(k *Comm) bool { return k == c })
+	}
 	w.mu.Unlock()
 	w.sweep()
 	if w.refs.Add(-1) == 0 {

@@ -196,8 +196,9 @@ func sorted(list ...int) []int {
 	return slices.Compact(list)
 }
 
-// Abort ends what the group is doing, on every rank, from any goroutine. The
-// communicator is of no use afterwards.
+// Abort ends what the group is doing, on every rank, from any goroutine, and what
+// the communicators that were split from it are doing. They are of no use
+// afterwards.
 func (c *Comm) Abort(why error) {
 	if why == nil {
 		why = errors.New("no reason was given")
@@ -205,6 +206,12 @@ func (c *Comm) Abort(why error) {
 	f := &Failure{Kind: Aborted, Rank: c.rank, Culprits: []int{c.rank}, Err: fmt.Errorf("aborted: %w", why)}
 	if c.failed.CompareAndSwap(nil, f) {
 		c.tell(f)
+	}
+	c.world.mu.Lock()
+	kids := slices.Clone(c.kids)
+	c.world.mu.Unlock()
+	for _, k := range kids {
+		k.Abort(why)
 	}
 }
 

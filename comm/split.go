@@ -18,7 +18,14 @@ import (
 // negative color gets none (nil). It costs one all-gather of a few bytes and no
 // connection.
 func (c *Comm) Split(color, key int) (*Comm, error) {
-	return c.split(context.Background(), color, key)
+	sub, err := c.split(context.Background(), color, key)
+	if sub != nil {
+		c.world.mu.Lock()
+		sub.parent = c
+		c.kids = append(c.kids, sub)
+		c.world.mu.Unlock()
+	}
+	return sub, err
 }
 
 // Dup makes a communicator of the same ranks whose operations are independent
