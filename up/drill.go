@@ -110,7 +110,7 @@ func (r *run) drill(ctx context.Context) bool {
 			return false
 		}
 		if a.kind == "coord" {
-			r.note("coordinator", -1, "drill: SIGKILL to the coordinator")
+			r.note("coordinator", -1, "SIGKILL to the coordinator")
 			r.ledger.coordinatorKilled()
 			r.killCoordinator()
 			continue
@@ -134,7 +134,7 @@ func (r *run) drill(ctx context.Context) bool {
 			r.ledger.hurt(slot, pid, at, "stop")
 			time.AfterFunc(rest, func() {
 				if r.node.Signal(slot, syscall.SIGCONT) == pid {
-					r.note("continued", slot, "drill: SIGCONT to rank of slot %d, pid %d", slot, pid)
+					r.note("continued", slot, "SIGCONT to pid %d", pid)
 				}
 			})
 		}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -13,7 +14,9 @@ import (
 	"github.com/weft-fabric/weft/elastic"
 	"github.com/weft-fabric/weft/elastic/node"
 	"github.com/weft-fabric/weft/elastic/rank"
+	"github.com/weft-fabric/weft/launch"
 	"github.com/weft-fabric/weft/web"
+	"golang.org/x/sys/unix"
 )
 
 // ledger keeps the books of a run: what the node and its ranks say becomes the
@@ -41,6 +44,7 @@ type ledger struct {
 	firstAt  time.Time
 	lastAt   time.Time
 	top      int // the highest step
+	next     int // the first of the epoch at work
 	start    float64
 	recent   []paced // of rank 0, for the pace
 	measures rank.Measures
@@ -98,13 +102,29 @@ func (r *run) note(kind string, slot int, format string, a ...any) {
 
 func (r *run) event(e web.Event) {
 	r.board.Event(e)
-	line := fmt.Sprintf("%8.3f s  %s", e.At.Sub(r.started).Seconds(), e.Text)
+	line := fmt.Sprintf("%-11s ", e.Kind)
+	if e.ID >= 0 {
+		line += fmt.Sprintf("slot %d: ", e.ID)
+	}
+	line += e.Text
+	if e.Resume > 0 {
+		line += fmt.Sprintf("; known to all after %s, at work after %s", ms(e.Detect), ms(e.Resume))
+	}
 	if r.o.Log != nil {
-		_, _ = fmt.Fprintln(r.o.Log, line) // whoever stopped listening does not stop the run
+		_, _ = fmt.Fprintf(r.o.Log, "%8.3f s  %s\n", e.At.Sub(r.started).Seconds(), line) // whoever stopped listening does not stop the run
 	}
 	if r.o.Journal != nil {
-		r.o.Journal(e.At, e.Text)
+		r.o.Journal(e.At, line)
 	}
+}
+
+// fate says how a process ended.
+func fate(e launch.Exit) string {
+	how := fmt.Sprintf("pid %d exited with code %d", e.Pid, e.Code)
+	if e.Signal != 0 {
+		how = fmt.Sprintf("pid %d was ended by %s", e.Pid, unix.SignalName(e.Signal))
+	}
+	return strings.Join(append([]string{how}, e.Stderr...), ": ")
 }
 
 // watch takes what happens on the node. Calls come one at a time.
@@ -121,7 +141,7 @@ func (l *ledger) watch(e node.Event) {
 		s.Pid, s.State, s.Rank, s.Host = e.Pid, web.Starting, -1, "localhost"
 		if again {
 			s.Restarts++
-			l.r.note("restart", e.Slot, "slot %d started again as pid %d", e.Slot, e.Pid)
+			l.r.note("restart", e.Slot, "started again as pid %d", e.Pid)
 		}
 		l.show(e.Slot)
 	case node.Exited:
@@ -131,17 +151,17 @@ func (l *ledger) watch(e node.Event) {
 			s.State = web.Left
 		} else {
 			l.open(e.Slot, e.Pid, e.At, "exit")
-			l.r.event(web.Event{At: e.At, Kind: "exit", ID: e.Slot, Text: fmt.Sprintf("slot %d: %s", e.Slot, e.Exit)})
+			l.r.event(web.Event{At: e.At, Kind: "exit", ID: e.Slot, Text: fate(e.Exit)})
 		}
 		l.show(e.Slot)
 	case node.Silent:
 		l.open(e.Slot, e.Pid, e.At, "silent")
 		l.slots[e.Slot].State = web.Suspect
-		l.r.event(web.Event{At: e.At, Kind: "failure", ID: e.Slot, Text: fmt.Sprintf("slot %d: %s", e.Slot, e.Text)})
+		l.r.event(web.Event{At: e.At, Kind: "failure", ID: e.Slot, Text: e.Text})
 		l.show(e.Slot)
 	case node.Heard:
 		l.slots[e.Slot].State = web.Recovering
-		l.r.event(web.Event{At: e.At, Kind: "continued", ID: e.Slot, Text: fmt.Sprintf("slot %d: pid %d speaks again", e.Slot, e.Pid)})
+		l.r.event(web.Event{At: e.At, Kind: "continued", ID: e.Slot, Text: fmt.Sprintf("pid %d speaks again", e.Pid)})
 		l.show(e.Slot)
 	case node.Placed:
 		l.standing[e.Slot] = e.Place.Standing
@@ -154,7 +174,7 @@ func (l *ledger) watch(e node.Event) {
 		}
 		l.show(e.Slot)
 	case node.GaveUp:
-		l.r.event(web.Event{At: e.At, Kind: "error", ID: e.Slot, Text: fmt.Sprintf("slot %d stays empty: %s", e.Slot, e.Text)})
+		l.r.event(web.Event{At: e.At, Kind: "error", ID: e.Slot, Text: "stays empty: " + e.Text})
 	case node.Said:
 		l.said(e)
 	}
@@ -179,7 +199,7 @@ func (l *ledger) decided(e node.Event) {
 		w.Recovering = append(w.Recovering, int(m.ID))
 	}
 	l.r.board.Epoch(w)
-	text := fmt.Sprintf("epoch %d: %d at work", e.Epoch.Number, len(e.Epoch.Members))
+	text := fmt.Sprintf("%d: %d at work", e.Epoch.Number, len(e.Epoch.Members))
 	if n := len(e.Epoch.Recovering); n > 0 {
 		text += fmt.Sprintf(", %d recovering", n)
 	}
@@ -206,7 +226,7 @@ func (l *ledger) said(e node.Event) {
 		l.know(e.Slot, w.At, w.Epoch+1)
 		l.settle()
 	case elastic.Stuck:
-		l.r.event(web.Event{At: w.At, Kind: "failure", ID: e.Slot, Text: fmt.Sprintf("slot %d: no new epoch followed: %s", e.Slot, w.Text)})
+		l.r.event(web.Event{At: w.At, Kind: "failure", ID: e.Slot, Text: "no new epoch followed: " + w.Text})
 	case elastic.Broken:
 		l.r.event(web.Event{At: w.At, Kind: "error", ID: e.Slot, Text: w.Text})
 	case elastic.Report:
@@ -229,6 +249,7 @@ func (l *ledger) reported(slot int, w elastic.Word) {
 		if f.Rank == 0 {
 			l.work = f
 			l.r.job(f)
+			l.next = f.Step + 1
 			if f.From != "peers" {
 				l.r.note("note", -1, "training begins with step %d, from the %s, on %d ranks (%v) over %s", f.Step+1, f.From, f.Ranks, f.Layout, f.Transport)
 			}
@@ -376,7 +397,7 @@ func (l *ledger) hurt(slot, pid int, at time.Time, kind string) {
 	}
 	l.open(slot, pid, at, kind)
 	name := map[string]string{"kill": "SIGKILL", "stop": "SIGSTOP"}[kind]
-	l.r.event(web.Event{At: at, Kind: map[string]string{"kill": "kill", "stop": "stopped"}[kind], ID: slot, Text: fmt.Sprintf("drill: %s to rank %d, pid %d", name, l.slots[slot].Rank, pid)})
+	l.r.event(web.Event{At: at, Kind: map[string]string{"kill": "kill", "stop": "stopped"}[kind], ID: slot, Text: fmt.Sprintf("%s to rank %d, pid %d", name, l.slots[slot].Rank, pid)})
 }
 
 func (l *ledger) coordinatorKilled() {
@@ -433,7 +454,7 @@ func (l *ledger) settle() {
 			}
 		}
 		l.r.event(web.Event{At: last, Kind: "resumed", ID: i.slot, Detect: i.detect, Resume: i.resume,
-			Text: fmt.Sprintf("resumed on %d ranks at step %d: known to all after %s, at work after %s, %d steps lost", len(e.Members), l.top+1-i.lost, ms(i.detect), ms(i.resume), i.lost)})
+			Text: fmt.Sprintf("on %d ranks with step %d, %d steps lost", len(e.Members), l.next, i.lost)})
 	}
 }
 

@@ -32,7 +32,6 @@ import (
 	"github.com/weft-fabric/weft/launch"
 	"github.com/weft-fabric/weft/train"
 	"github.com/weft-fabric/weft/web"
-	"golang.org/x/sys/unix"
 )
 
 // Options are a run. Program is the only one without a useful zero value.
@@ -258,11 +257,7 @@ func (r *run) coordinate(ctx context.Context) (ended chan struct{}, err error) {
 			if over {
 				return
 			}
-			how := fmt.Sprintf("exited with code %d", exit.Code)
-			if exit.Signal != 0 {
-				how = "was ended by " + unix.SignalName(exit.Signal)
-			}
-			r.note("coordinator", -1, "the coordinator (pid %d) %s; it is started again on its directory", exit.Pid, strings.Join(append([]string{how}, exit.Stderr...), ": "))
+			r.note("coordinator", -1, "%s; it is started again on its directory", fate(exit))
 			timer := time.NewTimer(500 * time.Millisecond) // one that cannot start must not be started without end
 			select {
 			case <-timer.C:
