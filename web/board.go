@@ -59,6 +59,7 @@ type Board struct {
 	newest   Step      // the report of the highest step
 	tokens   int64
 	counts   struct{ events, failures, restarts, epochs, saves int64 }
+	down     map[int]bool // ids whose failure is counted, until they are healthy again
 }
 
 type rankRow struct {
@@ -101,7 +102,7 @@ func NewBoard() *Board {
 	rand.Read(name[:])
 	b := &Board{
 		id: hex.EncodeToString(name[:]), done: make(chan struct{}),
-		ranks: map[int]*rankRow{}, tallies: map[int]*tally{},
+		ranks: map[int]*rankRow{}, tallies: map[int]*tally{}, down: map[int]bool{},
 		loss: newCurve(), rate: newMeter(), late: newLateness(),
 	}
 	b.seq.Store(1) // 0 is the number of a reader that knows nothing
@@ -165,6 +166,12 @@ func (b *Board) Rank(r Rank) {
 	}
 	if r.Restarts > row.Restarts {
 		b.counts.restarts += int64(r.Restarts - row.Restarts)
+	}
+	switch r.State {
+	case Failed:
+		b.failed(r.ID)
+	case Healthy:
+		delete(b.down, r.ID)
 	}
 	old := row.Rank
 	if old.Host != r.Host || old.Rank != r.Rank || old.Replica != r.Replica || old.Tensor != r.Tensor || old.Stage != r.Stage {
@@ -306,6 +313,15 @@ func (b *Board) Epoch(e Epoch) {
 	}
 }
 
+// failed counts the failure of a rank once, whether an event tells of it, its
+// state, or both.
+func (b *Board) failed(id int) {
+	if !b.down[id] {
+		b.down[id] = true
+		b.counts.failures++
+	}
+}
+
 // Event adds something that happened.
 func (b *Board) Event(e Event) {
 	e.Kind, e.Text = short(e.Kind), short(e.Text)
@@ -315,8 +331,8 @@ func (b *Board) Event(e Event) {
 	seq, unlock := b.change()
 	defer unlock()
 	b.counts.events++
-	if e.Kind == "failure" {
-		b.counts.failures++
+	if e.Kind == "failure" && e.ID >= 0 {
+		b.failed(e.ID)
 	}
 	b.events = append(b.events, eventRow{e, b.counts.events, b.newest.Step, seq})
 	if n := len(b.events) - eventsKept; n > 0 {

@@ -177,6 +177,19 @@ func testLive(t *testing.T, ctx context.Context) {
 	until(t, ctx, `document.getElementById('f-step').textContent === '`+strconv.Itoa(d.step)+`'`)
 	until(t, ctx, `document.getElementById('events').textContent.includes('said while you look')`)
 	until(t, ctx, `document.querySelectorAll('#ranks [data-s=suspect]').length === 1 && document.querySelector('#ranks [data-s=suspect]').textContent.includes('?')`)
+	for _, c := range []struct {
+		event web.Event
+		want  string
+	}{
+		{web.Event{Kind: "resumed", ID: 1, Text: "resumed on 3 ranks"}, "resumed on 3 ranks (slot 1)"},
+		{web.Event{Kind: "exit", ID: 2, Text: "slot 2: killed"}, "exit slot 2: killed"},
+		{web.Event{Kind: "exit", ID: 2, Text: "of slot 21"}, "exit slot 2 of slot 21"},
+		{web.Event{Kind: "kill", ID: 3, Text: "<b>bold</b>"}, "kill slot 3 <b>bold</b>"},
+		{web.Event{Kind: "resumed", ID: -1, Detect: 20 * time.Millisecond, Resume: 1500 * time.Millisecond}, "resumed known to all after 20.0 ms, training again after 1.50 s"},
+	} {
+		d.Event(c.event)
+		until(t, ctx, `document.querySelector('#events p').textContent === `+strconv.Quote(c.want))
+	}
 	if !ask[bool](t, ctx, `window.__same`) {
 		t.Error("the page was loaded again")
 	}

@@ -83,7 +83,7 @@ func (d *demo) fail(id int) {
 	d.now = d.now.Add(resume)
 	d.tell(id)
 	d.newEpoch(fmt.Sprintf("rank %d failed", id))
-	d.Event(web.Event{At: d.now, Kind: "resumed", ID: -1, Text: "without a restart,", Detect: detect, Resume: resume})
+	d.Event(web.Event{At: d.now, Kind: "resumed", ID: -1, Detect: detect, Resume: resume})
 	d.healAt = d.step + 24
 }
 

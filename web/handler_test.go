@@ -170,6 +170,24 @@ func TestStateOfTheRun(t *testing.T) {
 	})
 }
 
+// A failure counts once, whoever tells of it, and again after the rank was
+// healthy.
+func TestFailuresCountOnce(t *testing.T) {
+	b := web.NewBoard()
+	for range 3 {
+		b.Rank(web.Rank{ID: 1, State: web.Healthy})
+		b.Rank(web.Rank{ID: 1, State: web.Suspect})
+		b.Event(web.Event{Kind: "failure", ID: 1})
+		b.Rank(web.Rank{ID: 1, State: web.Failed})
+		b.Event(web.Event{Kind: "failure", ID: 1})
+		b.Event(web.Event{Kind: "failure", ID: -1, Text: "of no rank"})
+		b.Rank(web.Rank{ID: 1, State: web.Starting})
+	}
+	if got := metric(t, b, "weft_failures_total"); got != "3" {
+		t.Errorf("%s failures of 3 are counted", got)
+	}
+}
+
 // A loss that is no number is told as such, in JSON too.
 func TestLossThatIsNoNumber(t *testing.T) {
 	b := web.NewBoard()

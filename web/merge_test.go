@@ -177,7 +177,7 @@ func TestBoardStaysSmall(t *testing.T) {
 		at := start.Add(time.Duration(i) * 300 * time.Millisecond)
 		b.Step(Step{ID: i % 2, Step: i / 2, Epoch: uint64(i / 5000), Loss: 3, Tokens: 100, Began: at, Arrived: at, Ended: at.Add(time.Second)})
 		if i%20 == 0 {
-			b.Event(Event{At: at, Kind: "failure", Text: string(make([]byte, 5000))})
+			b.Event(Event{At: at, Kind: "failure", ID: 0, Text: string(make([]byte, 5000))})
 			b.Epoch(Epoch{Number: uint64(i), At: at, Members: []int{1, 2}})
 			b.Checkpoint(Checkpoint{Step: i, At: at, State: "complete"})
 			b.Rank(Rank{ID: 0, Pid: 1 + i, State: Healthy})

@@ -39,7 +39,7 @@ function drawJob() {
   const j = store.job;
   put('title', j.title || 'weft');
   document.title = j.title ? `${j.title} · weft` : 'weft';
-  const list = [j.model, j.params ? `${large(j.params)} parameters` : '', j.layout, j.transport].filter(Boolean);
+  const list = [j.model, j.params && !j.model.includes('parameters') ? `${large(j.params)} parameters` : '', j.layout, j.transport].filter(Boolean);
   put('what', list.join(' · ') || 'waiting for the run');
   put('foot', j.command || '');
 }

@@ -95,12 +95,13 @@ export class Timeline {
     const origin = this.store.origin();
     for (const e of rows) {
       if (this.shown.has(e.number)) continue;
-      const took = e.kind === 'resumed' && (e.detect_ns || e.resume_ns) ? ` detected in ${time(e.detect_ns ?? 0)}, training again after ${time(e.resume_ns ?? 0)}` : null;
+      const took = `known to all after ${time(e.detect_ns ?? 0)}, training again after ${time(e.resume_ns ?? 0)}`;
+      const text = e.text || (e.kind === 'resumed' && e.resume_ns ? took : '');
       const line = el('li', { class: `k-${e.kind}` },
         el('time', { datetime: e.at }, clock((Date.parse(e.at) - origin) * 1e6)),
         el('span', { class: 'glyph', 'aria-hidden': 'true' }, glyphs[e.kind] ?? '·'),
-        el('p', {}, el('span', { class: 'kind' }, e.kind), e.id >= 0 ? ` slot ${e.id}` : '', e.text ? ` ${e.text}` : '', took ? el('span', { class: 'soft' }, took) : null));
-      line.title = `at step ${e.step}`;
+        el('p', {}, ...sentence(e, text)));
+      line.title = `at step ${e.step}${e.resume_ns ? `; ${took}` : ''}`;
       box.prepend(line);
       this.shown.set(e.number, line);
     }
@@ -110,6 +111,15 @@ export class Timeline {
     this.shown.clear();
     document.getElementById('events').replaceChildren();
   }
+}
+
+// sentence is the kind of an event, whose it is and its text, without saying
+// anything twice that the text says itself.
+function sentence(e, text) {
+  const said = text.toLowerCase().startsWith(e.kind);
+  const whose = e.id >= 0 && !new RegExp(`\\b(slot|rank) ${e.id}\\b`).test(text) ? ` slot ${e.id}` : '';
+  const rest = said ? text.slice(e.kind.length) : text && ` ${text}`;
+  return [el('span', { class: 'kind' }, e.kind), said ? rest + (whose && ` (${whose.trim()})`) : whose + rest];
 }
 
 // marks are the points of a curve by step at which something happened.
