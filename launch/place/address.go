@@ -53,7 +53,7 @@ func cutPort(a string) (host, port string, err error) {
 		if ip, err := netip.ParseAddr(host); err != nil || !ip.Is6() {
 			return "", "", fmt.Errorf("%s in brackets is no IPv6 address; want one like [fd00::1]:%d", quoted(host), CoordPort)
 		}
-		return host, port, nil
+		return host, port, checkHost(host)
 	}
 	if i := strings.IndexByte(a, ':'); i >= 0 {
 		if strings.Count(a, ":") > 1 {
@@ -68,8 +68,10 @@ func cutPort(a string) (host, port string, err error) {
 
 // checkHost accepts a host's name, or an address of version 4 or 6.
 func checkHost(host string) error {
-	host = strings.TrimSuffix(strings.TrimPrefix(host, "["), "]")
-	if _, err := netip.ParseAddr(host); err == nil {
+	if ip, err := netip.ParseAddr(host); err == nil {
+		if ip.Zone() != "" {
+			return fmt.Errorf("%s has a zone, which is known to one host alone; want an address without", quoted(host))
+		}
 		return nil
 	}
 	bad := strings.ContainsFunc(host, func(c rune) bool {

@@ -167,8 +167,12 @@ func (f *found) view() string {
 // master is the address that torchrun's users export by hand.
 func (p *Place) master(r *reader) {
 	for _, prefix := range []string{"PET_", ""} { // the variable that every program reads comes last and wins
-		if host := r.text(prefix + "MASTER_ADDR"); host != "" && r.host(prefix+"MASTER_ADDR", host) {
-			p.Addr = strings.TrimSuffix(strings.TrimPrefix(host, "["), "]")
+		host := r.text(prefix + "MASTER_ADDR")
+		if strings.HasPrefix(host, "[") && strings.HasSuffix(host, "]") { // as torchrun writes version 6
+			host = host[1 : len(host)-1]
+		}
+		if host != "" && r.host(prefix+"MASTER_ADDR", host) {
+			p.Addr = host
 			p.because("address %s: %sMASTER_ADDR", p.Addr, prefix)
 			if port, ok := r.number(prefix+"MASTER_PORT", 1, 65535); ok {
 				p.Port = port
@@ -255,7 +259,8 @@ func (p *Place) pet(r *reader) {
 			p.because("node %d: HOSTNAME, beside that of PET_RDZV_ENDPOINT", n)
 		}
 	}
-	if s.ID = r.text("PET_RDZV_ID"); s.ID != "" && s.ID != "none" {
+	if id := r.text("PET_RDZV_ID"); id != "" && id != noID {
+		s.ID = id
 		p.Job = label(s.ID)
 		p.because("job %s: PET_RDZV_ID", p.Job)
 	}

@@ -241,7 +241,7 @@ func (f Flags) ranks(j *Job, _ Place, _ int) error {
 // name is what the job is called.
 func (f Flags) name(j *Job, p Place, _ int) error {
 	id := f.ID
-	if id == "none" { // torchrun's word for no id
+	if id == noID {
 		id = ""
 	}
 	switch {
@@ -302,7 +302,7 @@ func (f Flags) meet(j *Job, p Place, _ int) error {
 	case etcd:
 		return j.outside(endpoint, endpoint.value)
 	case endpoint.value != "":
-		list, err := parseAddresses(endpoint.value, defaultPort(p))
+		list, err := parseAddresses(endpoint.value, CoordPort)
 		if err != nil {
 			return endpoint.wrong("%v", err)
 		}
@@ -376,11 +376,12 @@ func (j *Job) inside(p Place, s setting, host string, port int) error {
 	return nil
 }
 
-// defaultPort is the port of a coordinator in the first node. Under Slurm several
-// jobs may share a host, so that it follows from the id of the job: 8192 ports
-// from 20480 on, below those that Linux hands out and Kubernetes' own.
+// defaultPort is the port of a coordinator in the first node where a scheduler
+// says the host alone. Under Slurm and mpirun several jobs may share a host, so
+// that it follows from the id of the job: 8192 ports from 20480 on, below those
+// that Linux hands out and Kubernetes' own.
 func defaultPort(p Place) int {
-	if p.By != "slurm" || p.Job == "" {
+	if p.Job == "" || p.By != "slurm" && p.By != "openmpi" {
 		return CoordPort
 	}
 	return 20480 + int(hash(p.Job)%8192)

@@ -2,6 +2,9 @@ package place
 
 import "strconv"
 
+// noID is what torchrun calls every run that was given no id.
+const noID = "none"
+
 // torchrun reads what torchrun sets for each worker; weft run sets the first
 // six too. RANK and WORLD_SIZE alone are not enough: people and operators set
 // them for nodes.
@@ -22,8 +25,7 @@ func torchrun(r *reader) (f found, ok bool) {
 		f.Restart = n
 		f.because("restart %d: TORCHELASTIC_RESTART_COUNT", n)
 	}
-	// "none" is what torchrun calls every run that was given no id.
-	if id := r.text("TORCHELASTIC_RUN_ID"); id != "" && id != "none" {
+	if id := r.text("TORCHELASTIC_RUN_ID"); id != "" && id != noID {
 		f.Job = id
 		if f.Restart > 0 {
 			f.Job += "-r" + strconv.Itoa(f.Restart)
