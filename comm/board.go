@@ -15,7 +15,7 @@ import (
 //
 //	  0  entry of even operations: flag (16 bytes), signature, mode, 96 bytes of data or handles
 //	128  entry of odd operations
-//	256  call of even operations and when it began
+//	256  call of even operations and when it began; on which processor the rank was seen last
 //	320  call of odd operations
 //	384  mid: sums are there; where
 //	512  leave: done with everybody else's memory
@@ -37,6 +37,7 @@ type board []byte
 const (
 	atEntry    = 0
 	atCall     = 256
+	atPlace    = atCall + 56
 	atMid      = 384
 	atLeave    = 512
 	atWaiting  = 640
@@ -107,6 +108,11 @@ func (b board) setCall(c *transport.Call, began int64) {
 func (b board) setBegan(seq uint64, began int64) {
 	wait.Release(atomicAt(b.call(seq), transport.CallSize), uint64(began))
 }
+
+// place is the processor on which the owner was last seen; the zero value is none.
+func (b board) place() uint32 { return uint32(atomicAt(b, atPlace).Load()) - 1 }
+
+func (b board) setPlace(cpu uint32) { wait.Release(atomicAt(b, atPlace), uint64(cpu)+1) }
 
 // The modes of an entry, in its first word behind the signature.
 const (

@@ -34,6 +34,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -81,6 +82,8 @@ type Comm struct {
 	prepared map[*sched.Program]*ready
 	recent   [8]*ready // of them, the last ones by collective
 	views    []view    // of the members in the operation under way
+	awaits   int       // the member that is waited for
+	parted   int64     // when the rank last went to another core, by the clock (place.go)
 
 	// state is idle, running, or queued: running with operations that wait.
 	// Who takes it from idle to running carries operations out and owns what
@@ -284,7 +287,12 @@ func (w *world) newComm(id, epoch uint32, rank int, members []int) (*Comm, error
 
 // setWaiter chooses how to wait by the ranks of the world that share this host,
 // not by those of the communicator: the others use the cores, too.
-func (c *Comm) setWaiter() { c.waiter = wait.For(c.world.local, c.world.ep.Kind() == "mem") }
+func (c *Comm) setWaiter() {
+	c.waiter = wait.For(c.world.local, c.world.ep.Kind() == "mem")
+	if placed && c.world.ep.Kind() == "shm" && c.world.local <= runtime.NumCPU() {
+		c.waiter.Late = c.part
+	}
+}
 
 // meet takes in where the boards of the members are. Every rank gives a blob of
 // boardBlob bytes.

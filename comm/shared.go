@@ -69,6 +69,7 @@ func (c *Comm) runShared(o *op) error {
 			i -= len(c.members)
 		}
 		line := c.boards[i].entry(seq)
+		c.awaits = i
 		if err := line.flag().WaitAs(seq, c.boards[i].sleepers(), c.waiter, c.stopFn); err != nil {
 			return err
 		}
@@ -204,6 +205,9 @@ func (c *Comm) enter(o *op, f *flat) error {
 	// The others can go on; what follows is done while their entries are on their way.
 	c.starts(o)
 	mine.setBegan(seq, o.began)
+	if seq&63 == 0 || len(o.in) > smallSize { // it takes 50 ns
+		c.showPlace()
+	}
 	v := &c.views[c.rank]
 	v.in, v.out, v.addr, v.mode = in, o.out, 0, mode
 	return nil
@@ -409,6 +413,7 @@ func (c *Comm) quit(o *op, pushed bool) error {
 	for k := 1; k < len(c.members); k++ {
 		i := (c.rank + k) % len(c.members)
 		flag := c.boards[i].leave()
+		c.awaits = i
 		for {
 			err := flag.Wait(seq, c.waiter, c.stopFn)
 			if err == nil {
@@ -470,6 +475,7 @@ func (c *Comm) commit(o *op) error {
 	wait.At(mid).Post(seq)
 	for k := 1; k < len(c.members); k++ {
 		i := (c.rank + k) % len(c.members)
+		c.awaits = i
 		if err := wait.At(c.boards[i].mid()).Wait(seq, c.waiter, c.stopFn); err != nil {
 			return err
 		}

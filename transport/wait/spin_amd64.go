@@ -20,15 +20,16 @@ func release(a *atomic.Uint64, v uint64) { store((*uint64)(unsafe.Pointer(a)), v
 //go:noescape
 func look(value *uint64, v uint64, looks, pauses int) bool
 
-// spin looks n times whether a number is at least v. It leaves the assembly
-// every 64 pauses, about 5 us, as the garbage collector cannot stop it there.
+// spin looks n times whether a number is at least v, without a pause.
 func spin(a *atomic.Uint64, v uint64, n int) bool {
-	p := (*uint64)(unsafe.Pointer(a))
-	if n <= unpaused {
-		return look(p, v, n, 0)
-	}
+	return look((*uint64)(unsafe.Pointer(a)), v, n, 0)
+}
+
+// pause looks n times with a pause after each. It leaves the assembly every 64
+// pauses, about 5 us, as the garbage collector cannot stop it there.
+func pause(a *atomic.Uint64, v uint64, n int) bool {
 	for ; n > 0; n -= 64 {
-		if look(p, v, 0, min(n, 64)) {
+		if look((*uint64)(unsafe.Pointer(a)), v, 0, min(n, 64)) {
 			return true
 		}
 	}

@@ -17,4 +17,6 @@ func spin(a *atomic.Uint64, v uint64, n int) bool {
 	return false
 }
 
+func pause(a *atomic.Uint64, v uint64, n int) bool { return spin(a, v, n) }
+
 func release(a *atomic.Uint64, v uint64) { a.Store(v) }

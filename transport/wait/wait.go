@@ -129,6 +129,9 @@ type Waiter struct {
 	// Local means that those who are waited for are goroutines of this process:
 	// the processor is given to them rather than to another process.
 	Local bool
+	// Late, if it is set, is called once in a wait that takes longer than some
+	// 5 us, before the processor is given away.
+	Late func()
 
 	raised *Flag     // not settled yet
 	apart  *Sleepers // those for it, if they are counted apart
@@ -173,7 +176,13 @@ func (f *Flag) wait(v uint64, sleepers *atomic.Uint32, w *Waiter, stop func() er
 		return nil
 	}
 	w.Settle()
-	if spin(&f.value, v, w.Spin-first) {
+	if w.Late != nil {
+		if pause(&f.value, v, 64) {
+			return nil
+		}
+		w.Late()
+	}
+	if pause(&f.value, v, w.Spin-first) {
 		return nil
 	}
 	for range w.Yield {
