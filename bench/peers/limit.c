@@ -66,7 +66,7 @@ static void add(float **to, int tos, size_t to_at, float **from, int froms, size
 
 static void fused(struct peer *p) {
   uint64_t v = ++turn;
-  size_t part = (p->count / (size_t)p->n + LANES - 1) / LANES * LANES;
+  size_t part = ((p->count + (size_t)p->n - 1) / (size_t)p->n + LANES - 1) / LANES * LANES;
   size_t from = part * (size_t)p->rank, to = from + part;
   if (from > p->count) from = p->count;
   if (to > p->count) to = p->count;
