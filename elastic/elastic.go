@@ -89,7 +89,10 @@ func (f *Fatal) Unwrap() error { return f.Err }
 func Run(ctx context.Context, l *Link, job Job) error {
 	r := &runner{link: l, job: job, base: comm.FromEnv()}
 	defer r.drop()
-	leave := context.AfterFunc(ctx, func() { l.send(Word{Kind: Leave, Text: context.Cause(ctx).Error()}) })
+	leave := context.AfterFunc(ctx, func() {
+		l.send(Word{Kind: Leave, Text: context.Cause(ctx).Error()})
+		l.wake() // one that has no place need not wait for the answer
+	})
 	defer leave()
 	for {
 		e := l.await(ctx, r.now)

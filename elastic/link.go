@@ -226,6 +226,13 @@ func Lines(conn net.Conn, take func(Word)) error {
 	return in.Err()
 }
 
+// wake has those that wait look again.
+func (l *Link) wake() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.changed()
+}
+
 // changed wakes those that wait for news; the caller holds mu.
 func (l *Link) changed() {
 	close(l.news)
