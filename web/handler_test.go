@@ -166,7 +166,10 @@ func TestStateOfTheRun(t *testing.T) {
 		b.Rank(web.Rank{ID: 0, State: web.Failed, Pid: 1})
 		is("recovering")
 		b.Job(web.Job{Started: time.Now().Add(-time.Minute), Ended: true})
-		is("ended")
+		time.Sleep(time.Hour)
+		if rate := is("ended"); rate != 200 {
+			t.Errorf("%v tokens a second is told of a run that has ended; it made 200", rate)
+		}
 	})
 }
 

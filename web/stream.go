@@ -38,6 +38,9 @@ func (b *Board) stream(w http.ResponseWriter, r *http.Request) {
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Accel-Buffering", "no")
 
+	if r.Method == http.MethodHead {
+		return
+	}
 	seq := b.position(r)
 	tick := time.NewTicker(pace)
 	defer tick.Stop()

@@ -352,6 +352,16 @@ func TestManyFeedersAndReaders(t *testing.T) {
 	}
 }
 
+// Who asks for the stream's head alone is not kept.
+func TestHeadOfTheStream(t *testing.T) {
+	b := web.NewBoard()
+	w := httptest.NewRecorder()
+	b.Handler().ServeHTTP(w, httptest.NewRequest("HEAD", "http://localhost/events", nil))
+	if w.Code != 200 || w.Body.Len() > 0 {
+		t.Errorf("%d with %d bytes", w.Code, w.Body.Len())
+	}
+}
+
 func TestTooManyReaders(t *testing.T) {
 	b := web.NewBoard()
 	s := httptest.NewServer(b.Handler())

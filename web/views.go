@@ -309,7 +309,7 @@ func (b *Board) tokensRate(now time.Time) (rate float64, late bool) {
 		first--
 	}
 	span := end.Sub(b.recent[first].ended)
-	if since := now.Sub(end); since > 2*time.Second+2*span/time.Duration(max(1, n-1-first)) {
+	if since := now.Sub(end); !b.job.Ended && since > 2*time.Second+2*span/time.Duration(max(1, n-1-first)) {
 		late = true
 		span += since
 	}
