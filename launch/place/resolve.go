@@ -230,10 +230,6 @@ func (f Flags) ranks(j *Job, _ Place, _ int) error {
 		return wrong("--min", f.Min.String(), "more than --max %d; lower --min or raise --max", j.Max)
 	case f.Min.Given && j.Min > j.Max:
 		return wrong("--min", f.Min.String(), "more than the %d ranks there are; lower --min, or raise --nodes, --nproc or --max", j.Max)
-	case j.Min > j.Max:
-		// --max alone, below what the least number of nodes has: caught above, as
-		// there are at least so many nodes.
-		j.Min = j.Max
 	}
 	return nil
 }
