@@ -166,8 +166,7 @@ func (pr *peer) acknowledge(s *stream) {
 		}
 		s = ss[0]
 	}
-	s.post(o)
-	s.write()
+	s.send(o)
 }
 
 // control sends a frame without a piece, over the first stream; to a peer with
@@ -175,8 +174,7 @@ func (pr *peer) acknowledge(s *stream) {
 func (pr *peer) control(o *outbound) {
 	if !pr.numbered {
 		if ss := pr.all(); len(ss) > 0 {
-			ss[0].post(o)
-			ss[0].write()
+			ss[0].send(o)
 		}
 		return
 	}
@@ -257,9 +255,7 @@ func (pr *peer) settlePiece(i int, now time.Time) bool {
 func (m *sending) less() {
 	if m.left--; m.left == 0 {
 		m.done.Store(true)
-		if m.wake != nil {
-			m.wake.wake()
-		}
+		m.wake.wake()
 	}
 }
 
@@ -390,17 +386,16 @@ func (p *port) sendNumbered(pr *peer, o *outbound) error {
 		}
 		return nil
 	}
-	w := p.e.waiter()
-	defer p.e.putWaiter(w)
-	m := &sending{proto: o, rest: o.b, left: 1, wake: w}
+	m := &sending{proto: o, rest: o.b, left: 1}
 	pr.mu.Lock()
 	pr.carrier.long = append(pr.carrier.long, m)
 	pr.mu.Unlock()
 	pr.feed()
-	err := p.await(w, pr, nil, &m.done)
-	pr.mu.Lock()
-	m.wake = nil
-	pr.mu.Unlock()
+	err := p.await(pr, &m.done, true, func(w *waiter) {
+		pr.mu.Lock()
+		m.wake = w
+		pr.mu.Unlock()
+	})
 	if err != nil {
 		pr.recall(m)
 		return p.end(err)
@@ -416,11 +411,13 @@ func (p *port) awaitRoom(pr *peer) error {
 		pr.mu.Unlock()
 		return nil
 	}
-	w := p.e.waiter()
-	defer p.e.putWaiter(w)
-	pr.rooms = append(pr.rooms, roomWait{pr.rank, &room, w})
+	pr.rooms = append(pr.rooms, roomWait{rank: pr.rank, room: &room})
 	pr.mu.Unlock()
-	err := p.await(w, pr, nil, &room)
+	err := p.await(pr, &room, true, func(w *waiter) {
+		pr.mu.Lock()
+		setWaiter(pr.rooms, &room, w)
+		pr.mu.Unlock()
+	})
 	pr.mu.Lock()
 	pr.rooms = slices.DeleteFunc(pr.rooms, func(r roomWait) bool { return r.room == &room })
 	pr.mu.Unlock()

@@ -18,23 +18,34 @@ func cost(n int) int64 { return int64(n) + 128 }
 type roomWait struct {
 	rank int
 	room *atomic.Bool
-	w    *waiter
+	w    *waiter // nil while it does not sleep
+}
+
+// setWaiter notes whom to wake when there is room.
+func setWaiter(list []roomWait, room *atomic.Bool, w *waiter) {
+	for i := range list {
+		if list[i].room == room {
+			list[i].w = w
+		}
+	}
 }
 
 // awaitCredit waits until a peer has taken enough.
 func (p *port) awaitCredit(pr *peer) error {
 	var room atomic.Bool
-	w := p.e.waiter()
-	defer p.e.putWaiter(w)
 	p.mu.Lock()
 	if p.lent[pr.rank] < creditLimit {
 		p.mu.Unlock()
 		return nil
 	}
-	p.rooms = append(p.rooms, roomWait{pr.rank, &room, w})
+	p.rooms = append(p.rooms, roomWait{rank: pr.rank, room: &room})
 	p.mu.Unlock()
 	// Credit comes as messages do.
-	err := p.await(w, pr, &room, nil)
+	err := p.await(pr, &room, false, func(w *waiter) {
+		p.mu.Lock()
+		setWaiter(p.rooms, &room, w)
+		p.mu.Unlock()
+	})
 	p.mu.Lock()
 	p.rooms = slices.DeleteFunc(p.rooms, func(r roomWait) bool { return r.room == &room })
 	p.mu.Unlock()

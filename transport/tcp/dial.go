@@ -297,6 +297,9 @@ func (e *Endpoint) join(s *stream) error {
 		}
 		return errors.New("endpoint closed or peer gone")
 	}
+	if s.conn == nil {
+		e.name(s)
+	}
 	all := append(slices.Clone(pr.all()), s)
 	slices.SortStableFunc(all, func(a, b *stream) int { return (a.rail-b.rail)*1024 + a.number - b.number })
 	pr.streams.Store(&all)

@@ -46,7 +46,13 @@ type port struct {
 	owed  []int64    // cost of what was taken and not yet told its sender
 	rooms []roomWait // senders that wait for their peer to take something
 
-	stray map[int][transport.CallSize]byte // ranks that are in another call than this
+	stray map[int]stray // ranks that are in another call than this
+}
+
+// stray is what a rank sent first of another call.
+type stray struct {
+	call  [transport.CallSize]byte
+	piece uint64 // its number, if it has one
 }
 
 // failure is an error behind a pointer.
@@ -190,34 +196,34 @@ func (p *port) disagree(rank int, call *[transport.CallSize]byte, tell bool) {
 // strays notes that a rank is in an earlier or later call than this: it sends
 // nothing more in this one, so waits for it end. The caller holds mu.
 func (p *port) strays(rank int, call *[transport.CallSize]byte, piece uint64) {
-	if !p.e.peers[p.members[rank]].inOrder(piece) {
-		return // what this call waits for may have been overtaken
-	}
 	if p.stray == nil {
-		p.stray = map[int][transport.CallSize]byte{}
+		p.stray = map[int]stray{}
 	}
-	p.stray[rank] = *call
+	if _, known := p.stray[rank]; !known {
+		p.stray[rank] = stray{*call, piece}
+	}
 	for _, w := range p.ways[rank] {
 		if w == nil {
 			continue
 		}
 		for _, s := range w.slots[w.head:] {
-			if s.wake != nil {
+			if s.waited {
 				p.lonely(s, rank)
 			}
 		}
 	}
 }
 
-// lonely ends the call if a message is waited for whose sender strayed; the
+// lonely ends the call if a message is waited for whose sender strayed, unless
+// it may have been overtaken: its receiver asks again before it sleeps. The
 // caller holds mu.
 func (p *port) lonely(s *slot, rank int) {
-	call, ok := p.stray[rank]
-	if !ok || s.came || s.busy > 0 {
+	x, ok := p.stray[rank]
+	if !ok || s.came || s.busy > 0 || !p.e.peers[s.from].inOrder(x.piece) {
 		return
 	}
 	m := &transport.Mismatch{Rank: p.rank, Peer: rank, Mine: p.call}
-	m.Theirs.Get(call[:])
+	m.Theirs.Get(x.call[:])
 	p.failed(m)
 }
 
@@ -325,7 +331,7 @@ func (s *slot) isDead() bool {
 // forget lets the rest of the piece under way go nowhere; the caller holds rmu.
 func (s *stream) forget() {
 	c := &s.cur
-	if c.mode == modeTake {
+	if c.mode == modeTake && c.into != nil {
 		takes.put(c.into)
 	}
 	slot, part, mode := c.slot, c.part, c.mode
@@ -394,26 +400,15 @@ func (p *port) Send(to, channel int, b []byte) error {
 		return err
 	}
 	s := pr.all()[0]
-	if s.conn == nil {
-		s.post(o)
-		s.write()
-		if o.done.Load() {
-			return nil
-		}
+	s.send(o)
+	if o.done.Load() {
+		return nil
 	}
-	wt := p.e.waiter()
-	defer p.e.putWaiter(wt)
-	s.wmu.Lock()
-	o.wake = wt
-	s.wmu.Unlock()
-	if s.conn != nil {
-		s.post(o)
-		s.write()
-	}
-	err := p.await(wt, pr, nil, &o.done)
-	s.wmu.Lock()
-	o.wake = nil
-	s.wmu.Unlock()
+	err := p.await(pr, &o.done, true, func(wt *waiter) {
+		s.wmu.Lock()
+		o.wake = wt
+		s.wmu.Unlock()
+	})
 	if err != nil {
 		s.cancel(o)
 		p.mu.Lock()
@@ -561,16 +556,18 @@ func (p *port) receive(from, channel, n int, dst []byte, take func([]byte)) erro
 		p.mu.Unlock()
 		return nil
 	}
+	s.waited = true
 	p.lonely(s, from)
 	p.mu.Unlock()
-	wt := p.e.waiter()
-	defer p.e.putWaiter(wt)
+	err := p.await(pr, &s.done, false, func(wt *waiter) {
+		p.mu.Lock()
+		if s.wake = wt; wt != nil {
+			p.lonely(s, from)
+		}
+		p.mu.Unlock()
+	})
 	p.mu.Lock()
-	s.wake = wt
-	p.mu.Unlock()
-	err := p.await(wt, pr, &s.done, nil)
-	p.mu.Lock()
-	s.wake = nil
+	s.waited = false
 	if err == nil && p.err.Load() == nil {
 		p.pop(w, s, announced, dst, take)
 		p.mu.Unlock()

@@ -6,12 +6,9 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"runtime"
 	"slices"
 	"strings"
 	"sync/atomic"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/weft-fabric/weft/transport/auth"
 )
@@ -210,18 +207,6 @@ func names(rails []rail) string {
 		return "none"
 	}
 	return strings.Join(s, ", ")
-}
-
-// cores is how many of them this process may use.
-func cores(said int) int {
-	if said > 0 {
-		return said
-	}
-	var set unix.CPUSet
-	if unix.SchedGetaffinity(0, &set) == nil && set.Count() > 0 {
-		return set.Count()
-	}
-	return runtime.NumCPU()
 }
 
 // place is where a rank listens on a rail.

@@ -55,7 +55,7 @@ func (s *stream) writeSecure() {
 			s.start(o)
 			s.writing = true
 			s.wmu.Unlock()
-			_, err := s.conn.Write(s.whdr[:])
+			_, err := s.conn.Write(s.wbuf[:headerSize])
 			if err == nil && o.want > 0 {
 				_, err = s.conn.Write(o.b[:o.want])
 			}

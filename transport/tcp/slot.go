@@ -34,7 +34,9 @@ type slot struct {
 	busy  int    // pieces that are being read
 	dead  bool   // nobody wants it any more
 	done  atomic.Bool
-	wake  *waiter
+
+	waited bool // by its receiver
+	wake   *waiter
 }
 
 // aheadKey names a message of a call that has not begun.
@@ -393,7 +395,5 @@ func (p *port) settle(s *slot) {
 		p.expectLess(s.from)
 	}
 	s.done.Store(true)
-	if s.wake != nil {
-		s.wake.wake()
-	}
+	s.wake.wake()
 }

@@ -49,7 +49,7 @@ type stream struct {
 	queue   []*outbound // queue[first:], first in, first out, but long messages take turns
 	first   int
 	writing bool
-	whdr    [headerSize]byte
+	wbuf    [headerSize + joinSize]byte // the frame under way: its header, and a short piece
 	wmsg    message
 
 	// Of numbered pieces, under the peer's lock: bytes under way, how many may
@@ -61,6 +61,10 @@ type stream struct {
 	amu      sync.Mutex // arming and closing
 	disposed bool
 }
+
+// joinSize is the length up to which a piece is copied behind its header: one
+// address less for the system to look at saves 0.3 us, a copy of 2 KiB takes 0.05.
+const joinSize = 2 << 10
 
 // stageSize is how much is read before it is known where it belongs. Messages
 // up to this size need one call; of longer ones this much is copied.
@@ -166,6 +170,9 @@ func (s *stream) room() []byte {
 	c := &s.cur
 	switch c.mode {
 	case modeTake:
+		if c.into == nil {
+			c.into = takes.get()
+		}
 		return c.into[c.chunk : c.chunk+min(c.left, len(c.into)-c.chunk)]
 	case modeDrop:
 		return s.e.trash[:min(c.left, len(s.e.trash))]
@@ -173,13 +180,18 @@ func (s *stream) room() []byte {
 	return c.into[:c.left]
 }
 
+// check adds bytes to the checksum of the piece, if it has one.
+func (c *inbound) check(b []byte) {
+	if c.h.flags&flagCRC != 0 {
+		c.crc = crc32.Update(c.crc, castagnoli, b)
+	}
+}
+
 // took is what happens with bytes that came into room.
 func (s *stream) took(b []byte) {
 	c := &s.cur
 	c.left -= len(b)
-	if c.h.flags&flagCRC != 0 {
-		c.crc = crc32.Update(c.crc, castagnoli, b)
-	}
+	c.check(b)
 	switch c.mode {
 	case modeTake:
 		c.chunk += len(b)
@@ -205,6 +217,15 @@ func (s *stream) digest(eager bool) (bool, error) {
 		if c.on && c.left > 0 {
 			if s.r == s.w {
 				return true, nil
+			}
+			if c.mode == modeTake && c.chunk == 0 && c.left <= s.w-s.r && s.r%8 == 0 {
+				// All of it is here, and need not be moved before it is added.
+				b := s.stage[s.r : s.r+c.left]
+				s.r += c.left
+				c.left = 0
+				c.check(b)
+				c.slot.take(b)
+				continue
 			}
 			dst := s.room()
 			n := copy(dst, s.stage[s.r:s.w])
@@ -261,9 +282,6 @@ func (s *stream) begin(call *[transport.CallSize]byte, eager bool) (bool, error)
 	if !s.route(call, eager) {
 		return false, nil
 	}
-	if c.mode == modeTake {
-		c.into = takes.get()
-	}
 	c.on = true
 	return true, nil
 }
@@ -301,7 +319,7 @@ func (s *stream) control(call *[transport.CallSize]byte) {
 func (s *stream) finish() {
 	c := &s.cur
 	c.on = false
-	if c.mode == modeTake {
+	if c.mode == modeTake && c.into != nil {
 		takes.put(c.into)
 	}
 	slot, part := c.slot, c.part
@@ -351,8 +369,8 @@ func (s *stream) start(o *outbound) {
 	if o.h.kind != kindAck {
 		o.h.ack = s.peer.carrier.mark.Load()
 	}
-	copy(s.whdr[56:], o.call[:])
-	putHeader(&s.whdr, &o.h)
+	copy(s.wbuf[56:], o.call[:])
+	putHeader((*[headerSize]byte)(s.wbuf[:]), &o.h)
 }
 
 // post queues a message.
@@ -363,10 +381,25 @@ func (s *stream) post(o *outbound) {
 	s.wmu.Unlock()
 }
 
+// send is post and write.
+func (s *stream) send(o *outbound) {
+	s.wmu.Lock()
+	s.queue = append(s.queue, o)
+	s.queued.Add(1)
+	s.drain()
+}
+
 // write moves what is queued into the socket as far as there is room, and says
 // whether anything went.
 func (s *stream) write() bool {
+	s.wmu.Lock()
+	return s.drain()
+}
+
+// drain is write by who holds wmu, which it gives up.
+func (s *stream) drain() bool {
 	if s.conn != nil {
+		s.wmu.Unlock()
 		select {
 		case s.kick <- struct{}{}:
 		default:
@@ -374,7 +407,6 @@ func (s *stream) write() bool {
 		return false
 	}
 	moved := false
-	s.wmu.Lock()
 	if s.writing {
 		s.wmu.Unlock()
 		return false
@@ -388,7 +420,12 @@ func (s *stream) write() bool {
 		}
 		s.wmu.Unlock()
 		var n int
-		n, err = send2(s.fd, s.whdr[o.head:], o.b[o.body:o.want], &s.wmsg)
+		if o.head == 0 && o.want <= joinSize {
+			copy(s.wbuf[headerSize:], o.b[:o.want])
+			n, err = send(s.fd, s.wbuf[:headerSize+o.want])
+		} else {
+			n, err = send2(s.fd, s.wbuf[o.head:headerSize], o.b[o.body:o.want], &s.wmsg)
+		}
 		s.wmu.Lock()
 		if n <= 0 {
 			break
@@ -424,9 +461,7 @@ func (s *stream) sent(o *outbound, n int) bool {
 		s.pop()
 		s.queued.Add(-1)
 		o.done.Store(true)
-		if o.wake != nil {
-			o.wake.wake()
-		}
+		o.wake.wake()
 	} else if s.first+1 < len(s.queue) {
 		s.pop()
 		s.queue = append(s.queue, o)

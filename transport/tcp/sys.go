@@ -43,6 +43,22 @@ func recv2(fd int, a, b []byte, m *message) (int, error) {
 	}
 }
 
+// send writes b. It returns -1 if there is no room.
+func send(fd int, b []byte) (int, error) {
+	for {
+		n, _, e := syscall.RawSyscall6(unix.SYS_SENDTO, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)), unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL, 0, 0)
+		switch e {
+		case 0:
+			return int(n), nil
+		case unix.EAGAIN:
+			return -1, nil
+		case unix.EINTR:
+		default:
+			return 0, e
+		}
+	}
+}
+
 // send2 writes a, then b. It returns -1 if there is no room.
 func send2(fd int, a, b []byte, m *message) (int, error) {
 	m.set(a, b)

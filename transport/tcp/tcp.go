@@ -55,11 +55,6 @@ type Config struct {
 	// pair survive the loss of one of them.
 	Streams int
 
-	// LocalRanks is how many ranks share this host's Cores; 0 for as many as
-	// gathering finds, and all that the process may use. Callers spin only if
-	// there is a core for each.
-	LocalRanks, Cores int
-
 	Checksum bool         // crc32c over every piece, 18 GB/s
 	Log      *slog.Logger // connections that were turned away and paths that were lost; nil for silence
 }
@@ -77,10 +72,8 @@ type Endpoint struct {
 	door      *auth.Door
 	secure    bool // streams are under TLS
 
-	crowded bool // more ranks than cores
-	spins   spins
-	dozers  int32
-	dozing  atomic.Int32
+	keepers int32        // callers that may wait without giving up their processor
+	shy     atomic.Int32 // waits that shall not yield
 	stuck   atomic.Int32 // callers that are parked while they send
 	waiters waiters
 	pump    pump
@@ -134,8 +127,8 @@ func Open(ctx context.Context, cfg Config) (*Endpoint, error) {
 }
 
 func (e *Endpoint) open(ctx context.Context) error {
+	e.policy()
 	if e.cfg.Size == 1 {
-		e.policy(1, cores(e.cfg.Cores))
 		return nil
 	}
 	mine, err := lookAround()
@@ -155,15 +148,6 @@ func (e *Endpoint) open(ctx context.Context) error {
 	if e.rails, err = choose(&e.cfg, all); err != nil {
 		return err
 	}
-	local := e.cfg.LocalRanks
-	if local == 0 {
-		for _, f := range all {
-			if f.host == mine.host {
-				local++
-			}
-		}
-	}
-	e.policy(local, cores(e.cfg.Cores))
 	if err := e.listen(); err != nil {
 		return err
 	}
@@ -314,8 +298,7 @@ func (e *Endpoint) leave(deadline time.Time) {
 		for _, s := range pr.all() {
 			if !s.lost.Load() {
 				o := &outbound{h: header{kind: kindBye}}
-				s.post(o)
-				s.write()
+				s.send(o)
 				open = append(open, s)
 			}
 		}
