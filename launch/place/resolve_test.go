@@ -128,6 +128,20 @@ func TestResolve(t *testing.T) {
 
 func slurmPort(job string) int { return defaultPort(Place{By: "slurm", Job: job}) }
 
+// Names of jobs that others chose are made such as coord takes, and stay apart.
+func TestLabel(t *testing.T) {
+	long := strings.Repeat("ä", 100)
+	for _, c := range []struct{ a, b string }{{"a b", "a/b"}, {long + "1", long + "2"}, {strings.Repeat("x", 129), strings.Repeat("x", 130)}} {
+		a, b := label(c.a), label(c.b)
+		if a == b || checkLabel(a) != nil || checkLabel(b) != nil {
+			t.Errorf("%q and %q: %q and %q", c.a, c.b, a, b)
+		}
+	}
+	if got := label("run-7.a:b@c+d_e"); got != "run-7.a:b@c+d_e" {
+		t.Errorf("a good name became %q", got)
+	}
+}
+
 // The host that can tell that an address is its own needs no number.
 func TestResolveByAddress(t *testing.T) {
 	f := parse(t, "--nnodes 2 --rdzv-endpoint n0:29400")
@@ -189,6 +203,9 @@ func TestResolveRefuses(t *testing.T) {
 		{"--nproc 4", "OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_LOCAL_SIZE=2", "mpirun --map-by ppr:1:node"},
 		{"", slurmBatch, "the job has 2 nodes and this runs on the first alone, in its batch script: write 'srun -N 2 -n 2 weft run', or --nodes 1"},
 		{"--nodes 2", slurmBatch, "the job has 2 nodes and this runs on the first alone"},
+		{"--nproc 4", "PMI_RANK=1 PMI_SIZE=2 MPI_LOCALNRANKS=2", "mpiexec -ppn 1"},
+		{"--coord etcd://h:1", "PMI_RANK=1 PMI_SIZE=2000000", "2000000 nodes; want 1 to 1048576"},
+		{"--job " + strings.Repeat("j", 129), "", "a name has 1 to 128 bytes, this one has 129"},
 		{"--nodes 3", slurmStep0 + "SLURM_STEP_NUM_TASKS=2", "--nodes 3: slurm runs this on 2; give --nodes 2, leave it out, or give --standalone"},
 		{"--nproc 2", pod + "JOB_COMPLETION_INDEX=0 HOSTNAME=t-0", "this is node 0 of kubernetes, and how many there are is in no variable: give --nodes, or --nodes 1"},
 		{"--nproc 2", "RANK=0 WORLD_SIZE=2 LOCAL_RANK=0 LOCAL_WORLD_SIZE=2", "--standalone if each is to have ranks of its own"},
