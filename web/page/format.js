@@ -40,6 +40,9 @@ export function clock(ns) {
   return h ? `${h}:${two(m)}:${two(s % 60)}` : `${m}:${two(s % 60)}`;
 }
 
+// tenths writes 2:03.4, and no tenths beyond an hour.
+export const tenths = ns => ns >= 3600e9 ? clock(ns) : `${clock(ns)}.${Math.floor(Math.max(0, ns) / 1e8) % 10}`;
+
 // size writes bytes in powers of two: 25.0 MiB.
 export function size(bytes) {
   if (!bytes) return '0 B';

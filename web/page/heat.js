@@ -58,7 +58,7 @@ export class Heat {
     this.canvas.hidden = false;
     const share = Math.ceil(ids.length / rowsShown); // ranks of one row
     const rows = Math.ceil(ids.length / share);
-    const each = Math.max(1, Math.min(34, Math.floor(rowsShown / rows)));
+    const each = Math.max(1, Math.min(rows <= 8 ? Math.floor(280 / Math.max(rows, 4)) : 34, Math.floor(rowsShown / rows)));
     const left = 42, bottom = 20, slots = Math.max(60, columns.length);
     const h = rows * each, cw = (width - left) / slots;
     this.plan = { ids, columns, share, rows, each, left, h, cw, width, height: h + bottom };

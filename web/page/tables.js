@@ -8,10 +8,11 @@ export function collectives(store) {
   const body = document.querySelector('#collectives tbody');
   const list = store.collectives;
   if (!list.length) {
-    body.replaceChildren(el('tr', {}, el('td', { colspan: 6, class: 'empty' }, 'no collective yet')));
+    body.replaceChildren(el('tr', {}, el('td', { colspan: 7, class: 'empty' }, 'no collective yet')));
     return;
   }
   const most = Math.max(...list.map(c => c.busbw_gb_per_s), 1e-9);
+  const all = Math.max(1, list.reduce((sum, c) => sum + c.total_ns, 0));
   let before = null;
   body.replaceChildren(...list.map(c => {
     const meter = el('span', { class: 'meter', 'aria-hidden': 'true' });
@@ -19,12 +20,13 @@ export function collectives(store) {
     const again = c.op === before;
     before = c.op;
     const [n, u] = size(c.bytes).split(' ');
-    return el('tr', {}, el('td', { class: again ? 'again' : null }, c.op), td(...unit([n, u])), td(count(c.count / Math.max(1, c.ranks))),
-      td(...unit(span(c.mean_ns))), td(c.bytes ? rate(c.algbw_gb_per_s) : '–'), c.bytes ? td(meter, rate(c.busbw_gb_per_s)) : td('–'));
+    return el('tr', {}, el('td', { class: again ? 'again' : null }, c.op), el('td', { title: `${count(c.bytes)} bytes` }, ...unit([n, u])), td(count(c.count / Math.max(1, c.ranks))),
+      td(...unit(span(c.mean_ns))), td(share(c.total_ns / all)), td(c.bytes ? rate(c.algbw_gb_per_s) : '–'), c.bytes ? td(meter, rate(c.busbw_gb_per_s)) : td('–'));
   }));
 }
 
-const rate = x => x >= 0.01 || x === 0 ? digits(x) : x >= 1e-6 ? x.toFixed(Math.min(8, 1 - Math.floor(Math.log10(x)))) : x.toExponential(1);
+const share = x => x >= 0.0995 ? `${Math.round(100 * x)}%` : x >= 0.001 ? `${(100 * x).toFixed(1)}%` : '< 0.1%';
+const rate = x => x >= 0.001 || x === 0 ? digits(x) : '< 0.001';
 
 const saveSigns = { complete: '✓', writing: '…', failed: '×', emergency: '!' };
 

@@ -1,5 +1,5 @@
 // Epochs and failures over time, and what happened, newest first.
-import { el, svg, put, count, time, clock } from './format.js';
+import { el, svg, put, count, time, clock, tenths } from './format.js';
 import { clockTicks } from './chart.js';
 
 const glyphs = { kill: '†', exit: '×', failure: '×', epoch: '◆', restart: '↻', joined: '+', stopped: '‖', continued: '▸', checkpoint: '◇', coordinator: '⌂', resumed: '✓', error: '!', note: '·' };
@@ -98,7 +98,7 @@ export class Timeline {
       const took = `known to all after ${time(e.detect_ns ?? 0)}, training again after ${time(e.resume_ns ?? 0)}`;
       const text = e.text || (e.kind === 'resumed' && e.resume_ns ? took : '');
       const line = el('li', { class: `k-${e.kind}` },
-        el('time', { datetime: e.at }, clock((Date.parse(e.at) - origin) * 1e6)),
+        el('time', { datetime: e.at }, tenths((Date.parse(e.at) - origin) * 1e6)),
         el('span', { class: 'glyph', 'aria-hidden': 'true' }, glyphs[e.kind] ?? '·'),
         el('p', {}, ...sentence(e, text)));
       line.title = `at step ${e.step}${e.resume_ns ? `; ${took}` : ''}`;
@@ -122,11 +122,22 @@ function sentence(e, text) {
   return [el('span', { class: 'kind' }, e.kind), said ? rest + (whose && ` (${whose.trim()})`) : whose + rest];
 }
 
+// epochMarks has one mark for the epochs that began at the same step.
+function epochMarks(epochs) {
+  const list = [];
+  for (const e of epochs) {
+    const last = list.at(-1);
+    if (last && last.x === e.step) last.text = `${last.text.split('–')[0]}–${e.number}`;
+    else list.push({ x: e.step, kind: 'epoch', text: `e${e.number}` });
+  }
+  return list;
+}
+
 // marks are the points of a curve by step at which something happened.
 export function marks(store) {
   return [
     ...store.checkpoints.filter(c => c.state === 'complete' || c.state === 'emergency').map(c => ({ x: c.step, kind: 'diamond', text: `checkpoint of step ${c.step}` })),
-    ...store.epochs.slice(1).map(e => ({ x: e.step, kind: 'epoch', text: `e${e.number}` })),
+    ...epochMarks(store.epochs.slice(1)),
     ...store.events.filter(e => bad.has(e.kind) && e.kind !== 'exit').map(e => ({ x: e.step, kind: 'cross', text: `${e.kind} at step ${e.step}: ${e.text}` })),
   ];
 }
