@@ -202,7 +202,7 @@ export class Topology {
     });
     this.prefix = prefix;
     const total = Math.ceil(t.hosts.length / perLine) * h, all = perLine * w + (perLine - 1) * gap;
-    return svg('svg', { class: 'dense', viewBox: `0 0 ${all} ${total}`, width: all, height: total }, ...parts);
+    return svg('svg', { class: 'dense', viewBox: `-1 -1 ${all + 2} ${total + 2}`, width: all, height: total }, ...parts);
   }
 }
 
