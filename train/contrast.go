@@ -12,7 +12,7 @@ type Contrast struct {
 	Steps    int           `json:"steps"` // of each kind
 	Forward  time.Duration `json:"forward"`
 	Backward time.Duration `json:"backward"` // computing, without overlap
-	Comm     time.Duration `json:"comm"`     // collectives among replicas, without overlap
+	Comm     time.Duration `json:"comm"`     // collectives among replicas, without overlap and without waiting for the slowest to begin
 	Apart    time.Duration `json:"apart"`    // passes until gradients are complete, without overlap
 	Together time.Duration `json:"together"` // with it
 	// Hidden is the share of communication that overlapping hid: (Apart - Together) / Comm.

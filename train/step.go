@@ -101,6 +101,9 @@ func (t *Trainer) begin(ctx context.Context) *run {
 	r.tapes = make([]*tape, r.micros)
 	units := len(t.plan.net.Units)
 	r.lane = newLane(t.cfg.Overlap && l.DP > 1, r.micros*(3*units+2)+8)
+	if !t.cfg.Overlap && l.DP > 1 {
+		r.lane.meet = func() error { return barrier(ctx, &t.replicas) }
+	}
 	if l.PP > 1 {
 		r.up, r.down = newLane(true, r.micros), newLane(true, r.micros)
 	}

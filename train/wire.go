@@ -74,6 +74,11 @@ func reduceScatter[T reduce.Element](ctx context.Context, g *group, buf []T) err
 	})
 }
 
+// barrier waits for all of a group.
+func barrier(ctx context.Context, g *group) error {
+	return g.call("barrier", func() error { return comm.Barrier(ctx, g.c) })
+}
+
 // allGather fills dst with every rank's src, which may be the own share of dst.
 func allGather[T reduce.Element](ctx context.Context, g *group, dst, src []T) error {
 	if g.size() == 1 {
@@ -187,6 +192,7 @@ func (w *narrow) sum(ctx context.Context, g *group, t reduce.Type, buf []float32
 // beside its owner, or at once on the owner's.
 type lane struct {
 	beside bool
+	meet   func() error  // before each job, so that waiting for others is not taken for the job's time; nil: not
 	jobs   chan *ticket
 	ended  chan struct{}
 	busy   time.Duration // of all jobs; read after end
@@ -221,6 +227,11 @@ func newLane(beside bool, room int) *lane {
 func (l *lane) run(job func() error) error {
 	if l.err != nil {
 		return l.err
+	}
+	if l.meet != nil {
+		if l.err = l.meet(); l.err != nil {
+			return l.err
+		}
 	}
 	began := time.Now()
 	l.err = job()
