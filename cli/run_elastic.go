@@ -11,6 +11,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -128,6 +129,10 @@ func (r *elasticRun) serve(ctx context.Context, job *place.Job, token string) (s
 // follow from the token; another etcd has its own, or none.
 func (r *elasticRun) dial(ctx context.Context, job place.Job, token string) (*coord.Client, error) {
 	cfg := coord.Config{Endpoints: job.Coord, Job: job.Name, Token: token, User: r.user, Password: os.Getenv("WEFT_COORD_PASSWORD"), Wait: 15 * time.Second}
+	if r.flags.Coord == "" && !job.Serve {
+		cfg.Wait = 5 * time.Minute // the first node may be started later
+		fmt.Fprintf(r.err, "weft: node %d meets the others at %s\n", job.Node, job.Coord[0])
+	}
 	if r.tls != (coord.Files{}) {
 		t, err := r.tls.Load()
 		if err != nil {
@@ -173,11 +178,16 @@ func (r *elasticRun) work(ctx context.Context, job place.Job, client *coord.Clie
 	if err != nil {
 		return err
 	}
+	// Where nodes count their own ranks they may differ.
+	stride := job.NProc
+	if _, err := strconv.Atoi(r.flags.NProc); err != nil && job.Nodes > 1 {
+		stride = place.MaxProc
+	}
 	slots := make([]int, job.NProc)
 	for i := range slots {
 		slots[i] = node.Any
 		if job.Numbered {
-			slots[i] = job.Node*job.NProc + i
+			slots[i] = job.Node*stride + i
 		}
 	}
 	env := append([]string{"WEFT_JOB=" + job.Name}, r.env...)
@@ -233,6 +243,8 @@ func (r *elasticRun) tell(e node.Event) {
 		}
 	case node.Silent, node.GaveUp, node.Replaced:
 		say("slot %d: %s", e.Slot, e.Text)
+	case node.Trouble:
+		say("%s", e.Text)
 	case node.Heard:
 		say("slot %d: pid %d speaks again", e.Slot, e.Pid)
 	}

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -77,6 +78,7 @@ without it they go with the run.
 				return fmt.Errorf("this program's own file: %w", err)
 			}
 			o.Program = []string{exe}
+			o.Command = strings.Join(append([]string{"weft"}, os.Args[1:]...), " ")
 			o.Fallback = !cmd.Flags().Changed("listen")
 			out := cmd.OutOrStdout()
 			if asJSON {

@@ -44,6 +44,12 @@ type Policy struct {
 // so that the ranks of a host that fails go in one epoch.
 const batch = 5 * time.Millisecond
 
+// Check says what is wrong with a policy.
+func (p *Policy) Check() error {
+	_, err := p.config()
+	return err
+}
+
 func (p *Policy) config() (member.Config, error) {
 	cfg := member.Default()
 	cfg.Min, cfg.Max = p.Min, p.Max

@@ -168,6 +168,7 @@ func (r *runner) form(e *Epoch) (formed, over bool, err error) {
 		if err := r.job.Halt(ctx, c, *e); err != nil {
 			return false, true, &Fatal{fmt.Errorf("saving what there is: %w", err)}
 		}
+		r.link.halted = e.Number
 		return false, true, nil
 	}
 	if err := r.job.Form(ctx, c, *e); err != nil {

@@ -173,6 +173,8 @@ func (l *ledger) watch(e node.Event) {
 			s.Rank = -1
 		}
 		l.show(e.Slot)
+	case node.Trouble:
+		l.r.event(web.Event{At: e.At, Kind: "coordinator", ID: -1, Text: e.Text})
 	case node.GaveUp:
 		l.r.event(web.Event{At: e.At, Kind: "error", ID: e.Slot, Text: "stays empty: " + e.Text})
 	case node.Said:
@@ -191,7 +193,7 @@ func (l *ledger) show(slot int) { l.r.board.Rank(l.slots[slot]) }
 func (l *ledger) decided(e node.Event) {
 	l.epoch = e.Epoch
 	l.epochs++
-	w := web.Epoch{Number: e.Epoch.Number, At: e.At, Reason: e.Epoch.Reason, Step: l.top, Layout: l.work.Layout.String()}
+	w := web.Epoch{Number: e.Epoch.Number, At: e.At, Reason: e.Epoch.Reason, Step: l.top, Layout: l.r.o.Train.Layout.Fit(max(1, len(e.Epoch.Members))).String()}
 	for _, m := range e.Epoch.Members {
 		w.Members = append(w.Members, int(m.ID))
 	}
@@ -512,10 +514,19 @@ func (l *ledger) calm(ctx context.Context) bool {
 // job tells the page what runs.
 func (r *run) job(f rank.Formed) {
 	m := r.o.Train.Model
-	j := web.Job{Title: "weft up", Model: fmt.Sprintf("%s: %d layers of width %d, context %d, %s parameters", m.Kind, m.Layers, m.Width, m.Context, si(float64(f.Params))),
-		Layout: f.Layout.String(), Transport: f.Transport, Params: f.Params, Ranks: r.o.Ranks, Started: r.started}
+	j := web.Job{Title: "weft up", Model: fmt.Sprintf("%s: %d layers of width %d, context %d", m.Kind, m.Layers, m.Width, m.Context),
+		Layout: f.Layout.String(), Transport: f.Transport, Command: r.o.Command, Params: f.Params, Ranks: r.o.Ranks, Started: r.started}
 	if r.o.For > 0 {
 		j.Until = r.started.Add(r.o.For)
 	}
+	r.shown = j
 	r.board.Job(j)
+}
+
+// over tells the page that the run has ended.
+func (r *run) over() {
+	r.ledger.mu.Lock()
+	defer r.ledger.mu.Unlock()
+	r.shown.Ended = true
+	r.board.Job(r.shown)
 }

@@ -51,6 +51,7 @@ type Options struct {
 
 	Check    bool   // compare every step's loss with that of an undisturbed run
 	Contrast int    // every so many steps one without overlap, for comparison
+	Command  string // as the page shows it
 	Listen   string // of the page; empty: none
 	Fallback bool   // any other port will do for the page
 	Env      []string
@@ -101,6 +102,7 @@ type run struct {
 	node    *node.Node
 	board   *web.Board
 	ledger  *ledger
+	shown   web.Job // on the page; guarded by the ledger
 	started time.Time
 
 	mu     sync.Mutex
@@ -161,6 +163,7 @@ func Run(ctx context.Context, o Options) (s Summary, err error) {
 		o.Ready(page, r.o.Ckpt)
 	}
 	err = r.train(ctx)
+	r.over()
 	s = r.ledger.summary()
 	if err == nil && o.Check {
 		err = r.check(context.WithoutCancel(ctx), &s)
@@ -217,7 +220,14 @@ func (r *run) serve() (page string, stop func(), err error) {
 		defer wg.Done()
 		_ = s.Serve(ln) // until Close
 	}()
-	return "http://" + ln.Addr().String(), func() { _ = s.Close(); wg.Wait() }, nil
+	return "http://" + ln.Addr().String(), func() {
+		r.board.Close()
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		_ = s.Shutdown(ctx) // so that pages hear of the end; who does not listen is cut off
+		_ = s.Close()
+		wg.Wait()
+	}, nil
 }
 
 func (r *run) address() string { return fmt.Sprintf("127.0.0.1:%d", r.port.Number) }

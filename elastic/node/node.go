@@ -71,6 +71,7 @@ const (
 	Said     = "said"     // a process said something: Word
 	Decided  = "decided"  // there is a new epoch
 	GaveUp   = "gave up"  // a slot's process failed too often
+	Trouble  = "trouble"  // with the coordinator; it is tried again
 	Replaced = "replaced" // a process that does not follow epochs is ended for new ranks
 )
 
@@ -103,6 +104,7 @@ type Node struct {
 	stopped  bool
 	broken   error
 	halt     error
+	ended    bool         // the job is done
 	finished map[int]bool // ids whose processes have done their work
 	wake     chan struct{}
 }
@@ -120,6 +122,9 @@ func New(cfg Config) (*Node, error) {
 	set(&cfg.Silence, 1200*time.Millisecond)
 	set(&cfg.Settle, time.Second)
 	set(&cfg.Grace, launch.Grace)
+	if err := cfg.Policy.Check(); err != nil {
+		return nil, fmt.Errorf("node: %w", err)
+	}
 	if cfg.Addr == "" {
 		cfg.Addr = "127.0.0.1"
 	}
@@ -169,7 +174,7 @@ func (n *Node) Run(ctx context.Context) error {
 			return err
 		}
 	}
-	if n.halt != nil {
+	if n.halt != nil && !n.ended {
 		return n.halt
 	}
 	return ctx.Err()
@@ -220,10 +225,22 @@ func (n *Node) tell(e Event) {
 	n.cfg.Watch(e)
 }
 
-// decide stands for the office of decider.
+// decide stands for the office of decider. What goes wrong with the store is tried
+// again: another agent may hold the office meanwhile.
 func (n *Node) decide(ctx context.Context) {
-	if err := n.cfg.Client.Decide(ctx, n.cfg.Policy); err != nil && ctx.Err() == nil {
-		n.fail(fmt.Errorf("deciding on epochs: %w", err))
+	for {
+		err := n.cfg.Client.Decide(ctx, n.cfg.Policy)
+		if ctx.Err() != nil || n.isStopped() {
+			return
+		}
+		n.tell(Event{Kind: Trouble, Slot: -1, Text: fmt.Sprintf("deciding on epochs: %v", err)})
+		timer := time.NewTimer(time.Second)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		case <-timer.C:
+		}
 	}
 }
 
@@ -232,14 +249,31 @@ func (n *Node) follow(ctx context.Context) {
 	for e := range n.cfg.Client.WatchEpochs(ctx) {
 		n.mu.Lock()
 		stopped := n.stopped
-		if e.Halt != 0 && !stopped {
-			n.halt = &HaltError{e.Reason}
-		}
 		n.mu.Unlock()
+		if e.Halt != 0 {
+			n.halts(e)
+		}
 		if !stopped { // that all are leaving is no news
 			n.tell(Event{Kind: Decided, Slot: -1, Epoch: e})
 		}
 	}
+}
+
+// halts takes note that an epoch asks all to stop, unless they do already.
+func (n *Node) halts(e coord.Epoch) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if !n.stopped && n.halt == nil {
+		n.halt = &HaltError{e.Reason}
+	}
+}
+
+// complete takes note that the job is done: all ranks end with it, and that too few
+// of them are left then is no failure.
+func (n *Node) complete() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.ended = true
 }
 
 // done is what the record of a worker says that has done its work.
@@ -269,6 +303,7 @@ func (n *Node) allDone(e coord.Epoch) bool {
 			return false
 		}
 	}
+	n.ended = true
 	n.stop()
 	return true
 }

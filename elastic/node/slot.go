@@ -34,8 +34,9 @@ type slot struct {
 	over   chan struct{} // closed when nobody looks after the slot any more
 
 	proc     *launch.Process
-	conn     net.Conn // with the process; nil if it does not follow epochs
-	serial   int      // of the process: what an earlier one said does not count
+	conn     net.Conn      // with the process; nil if it does not follow epochs
+	heardAll chan struct{} // closed when nothing more comes from it
+	serial   int           // of the process: what an earlier one said does not count
 	heard    time.Time
 	silent   bool
 	ended    bool // it has done its work
@@ -126,6 +127,7 @@ func (s *slot) run(ctx, life context.Context) (err error) {
 			if p != s.proc {
 				continue
 			}
+			s.hearOut(life)
 			if over, err := s.exit(life, stop == nil); over || err != nil {
 				return err
 			}
@@ -197,7 +199,8 @@ func (s *slot) start(env []string) error {
 	s.proc, s.heard, s.silent, s.why = p, time.Now(), false, ""
 	s.live.Store(p)
 	if s.conn != nil {
-		go s.read(s.conn, s.serial)
+		s.heardAll = make(chan struct{})
+		go s.read(s.conn, s.serial, s.heardAll)
 	}
 	s.n.tell(Event{Kind: Started, Slot: s.name(), Pid: p.Pid})
 	return nil
@@ -229,13 +232,33 @@ func (s *slot) name() int {
 
 // read hands on what a process says until it is gone. The loop of the slot runs
 // until the process has ended and its words are read.
-func (s *slot) read(conn net.Conn, serial int) {
+func (s *slot) read(conn net.Conn, serial int, end chan<- struct{}) {
+	defer close(end)
 	_ = elastic.Lines(conn, func(w elastic.Word) {
 		select {
 		case s.words <- said{serial, w}:
 		case <-s.over:
 		}
 	})
+}
+
+// hearOut takes the last words of a process that has ended: they may say why.
+func (s *slot) hearOut(life context.Context) {
+	if s.conn == nil {
+		return
+	}
+	s.silent = false
+	_ = s.conn.SetReadDeadline(time.Now().Add(time.Second)) // a descendant may hold its end open
+	for {
+		select {
+		case w := <-s.words:
+			if w.serial == s.serial && w.word.Kind != elastic.Hello {
+				s.hear(life, w.word)
+			}
+		case <-s.heardAll:
+			return
+		}
+	}
 }
 
 // say tells the process something. One that does not read is found out by its silence.
@@ -271,6 +294,9 @@ func (s *slot) hear(life context.Context, w elastic.Word) {
 		}
 	case elastic.Ended:
 		s.ended = true
+		if w.Epoch == 0 {
+			s.n.complete()
+		}
 	case elastic.Broken:
 		s.n.fail(errors.New(w.Text))
 	case elastic.Stuck:
@@ -385,6 +411,9 @@ func (s *slot) drop(life context.Context, why string) {
 
 // placed takes a new place of the slot and tells the process.
 func (s *slot) placed(p coord.Place) {
+	if p.Epoch.Halt != 0 {
+		s.n.halts(p.Epoch)
+	}
 	s.n.tell(Event{Kind: Placed, Slot: s.name(), Place: p})
 	if p.Standing == coord.Recovering {
 		s.reg.CaughtUp() // the state comes with the epoch in which it is active
@@ -420,7 +449,7 @@ func (s *slot) exit(life context.Context, stopping bool) (over bool, err error) 
 	s.proc = nil
 	s.serial++
 	if s.conn != nil {
-		s.conn.Close() // also ends its reader, whose last words come too late
+		s.conn.Close()
 		s.conn = nil
 	}
 	s.live.Store(nil)
