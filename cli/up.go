@@ -33,7 +33,7 @@ var models = []struct {
 func newUp() *cobra.Command {
 	o := up.Options{Train: train.Default()}
 	var name, drill, transport, wire, schedule, follow string
-	var asJSON, quiet, noOverlap bool
+	var asJSON, quiet, noOverlap, noMirror bool
 	cmd := &cobra.Command{
 		Use:   "up",
 		Short: "A whole cluster on this machine: coordinator, ranks training, a page to watch",
@@ -70,6 +70,7 @@ without it they go with the run.
 				return fmt.Errorf("--wire: %w", err)
 			}
 			o.Train.Schedule, o.Train.Elastic, o.Train.Overlap = pipe.Kind(schedule), train.Elastic(follow), !noOverlap
+			o.Train.Mirror = !noMirror
 			if noOverlap {
 				o.Contrast = 0
 			}
@@ -135,6 +136,7 @@ without it they go with the run.
 	f.StringVar(&wire, "wire", "float32", "`TYPE` of gradients between ranks: float32, bfloat16 or float16")
 	f.StringVar(&follow, "elastic", string(train.KeepBatch), "what stays when ranks go: batch (the rest accumulate more) or rate (batch and learning rate follow)")
 	f.BoolVar(&noOverlap, "no-overlap", false, "reduce gradients after backward instead of during it")
+	f.BoolVar(&noMirror, "no-mirror", false, "do not keep what one rank alone holds (ZeRO, no replicas) a second time: it then comes from a checkpoint")
 	f.IntVar(&o.Contrast, "contrast", 8, "every so many `STEPS` one does not overlap, to measure what overlapping hides; 0 for none")
 	f.StringVar(&transport, "transport", "", "shm or tcp; without it the fastest")
 	f.DurationVar(&o.For, "for", 0, "`TIME` to train, from the first step on; without it until Ctrl-C")

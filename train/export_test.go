@@ -34,3 +34,20 @@ func LoseCommit(t *Trainer) {
 		return nil
 	}
 }
+
+// Mirrored is which rank a trainer mirrors, -1 if none, and what it has of it.
+func Mirrored(t *Trainer) (of int, list []Box) {
+	if t.mirror == nil {
+		return -1, nil
+	}
+	return t.mirror.of, t.mirror.boxes()
+}
+
+// Owned is what a trainer owns.
+func Owned(t *Trainer) []Box {
+	var list []Box
+	for _, q := range t.plan.owned {
+		list = append(list, t.segmentBoxes(q)...)
+	}
+	return list
+}

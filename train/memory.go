@@ -10,6 +10,7 @@ type Memory struct {
 	Gathered   int // whole units of parameters (ZeRO 3)
 	Activation int // what forward keeps, at most, for micro-batches in flight
 	Working    int // of units
+	Mirror     int // of what another rank owns, and gradients on their way to the own mirror
 
 	// Formula is what ZeRO's authors count, for float32 throughout, with P parameters a
 	// rank (its stage, its share of units) and N replicas: 16 P bytes are 4 of
@@ -28,7 +29,9 @@ type Memory struct {
 func (m Memory) Held() int { return m.Params + m.Grads + m.Moments }
 
 // Total is all of it.
-func (m Memory) Total() int { return m.Held() + m.Buckets + m.Gathered + m.Activation + m.Working }
+func (m Memory) Total() int {
+	return m.Held() + m.Buckets + m.Gathered + m.Activation + m.Working + m.Mirror
+}
 
 // Formula is the bytes of parameters, gradients and moments of a rank that has so
 // many parameters in its stage and tensor share.
@@ -55,7 +58,12 @@ func (t *Trainer) Memory() Memory {
 		return n
 	}
 	_, own := t.Params()
+	mirrored := 0
+	if m := t.mirror; m != nil {
+		mirrored = floats(m.params, m.grads, m.first, m.second, m.out)
+	}
 	return Memory{
+		Mirror: mirrored,
 		Params: floats(t.params), Grads: floats(t.grads), Moments: floats(t.first, t.second),
 		Buckets: floats(t.spares...) + t.wire.bytes(), Gathered: floats(t.units...),
 		Activation: t.kept, Working: t.env.Working(),

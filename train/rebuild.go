@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/weft-fabric/weft/comm"
@@ -34,6 +35,7 @@ type passport struct {
 	step     int
 	pending  bool
 	rank     int // in the layout
+	mirror   int // rank in the layout whose share it holds, too; -1: none
 	layout   Layout
 	bucket   int
 	position uint64
@@ -43,7 +45,7 @@ type passport struct {
 	verdict  verdict // of the last step taken
 }
 
-const passportSize = 15
+const passportSize = 16
 
 func (p passport) floats() []float64 {
 	bit := func(b bool) float64 {
@@ -54,13 +56,13 @@ func (p passport) floats() []float64 {
 	}
 	return []float64{bit(p.holds), float64(p.step), bit(p.pending), float64(p.rank),
 		float64(p.layout.DP), float64(p.layout.TP), float64(p.layout.PP), float64(p.layout.Zero),
-		float64(p.bucket), float64(p.position), float64(p.batch), p.rate, p.floor, p.verdict.loss, p.verdict.square}
+		float64(p.bucket), float64(p.position), float64(p.batch), p.rate, p.floor, p.verdict.loss, p.verdict.square, float64(p.mirror)}
 }
 
 func readPassport(f []float64) passport {
 	return passport{holds: f[0] == 1, step: int(f[1]), pending: f[2] == 1, rank: int(f[3]),
 		layout: Layout{DP: int(f[4]), TP: int(f[5]), PP: int(f[6]), Zero: int(f[7])},
-		bucket: int(f[8]), position: uint64(f[9]), batch: int(f[10]), rate: f[11], floor: f[12], verdict: verdict{f[13], f[14]}}
+		bucket: int(f[8]), position: uint64(f[9]), batch: int(f[10]), rate: f[11], floor: f[12], verdict: verdict{f[13], f[14]}, mirror: int(f[15])}
 }
 
 // Rebuild goes on with the ranks of another communicator, at a step's boundary: it
@@ -189,10 +191,13 @@ func (c Config) scaled(from, to int) Config {
 
 // exchange tells every rank of a group what the others bring.
 func (t *Trainer) exchange(ctx context.Context, world *group) ([]passport, error) {
-	var mine passport
+	mine := passport{mirror: -1}
 	if !t.blank {
-		mine = passport{holds: true, step: t.step, pending: t.pending, rank: t.world.rank(), layout: t.cfg.Layout, bucket: t.cfg.BucketBytes,
+		mine = passport{holds: true, step: t.step, pending: t.pending, rank: t.world.rank(), mirror: -1, layout: t.cfg.Layout, bucket: t.cfg.BucketBytes,
 			position: t.position, batch: t.cfg.Batch, rate: t.cfg.Rate.Peak, floor: t.cfg.Rate.Floor, verdict: t.last}
+		if t.mirror != nil {
+			mine.mirror = t.mirror.of
+		}
 	}
 	flat := make([]float64, passportSize*world.size())
 	if err := allGather(ctx, world, flat, mine.floats()); err != nil {
@@ -207,12 +212,13 @@ func (t *Trainer) exchange(ctx context.Context, world *group) ([]passport, error
 
 // holder is a rank of a layout whose state is to be dealt out, and who does it.
 type holder struct {
-	part int // rank of the old layout
-	root int // rank of the new communicator
+	part   int  // rank of the old layout
+	root   int  // rank of the new communicator
+	mirror bool // what it has of the part is a mirror's
 }
 
 // holders gives the parts of a layout and, for each, the first rank that holds it:
-// without ZeRO every replica holds the same.
+// without ZeRO every replica holds the same. Where none does its mirror may.
 func (l Layout) holders(all []passport, bucket int) ([]holder, error) {
 	same := func(a, b int) bool {
 		x, y := l.spot(a), l.spot(b)
@@ -225,18 +231,20 @@ func (l Layout) holders(all []passport, bucket int) ([]holder, error) {
 	var list []holder
 	var lost []int
 	for part := range parts {
-		root := -1
-		for r, p := range all {
-			if p.holds && p.layout == l && p.bucket == bucket && same(p.rank, part) {
-				root = r
-				break
-			}
+		find := func(has func(p passport) bool) int {
+			return slices.IndexFunc(all, func(p passport) bool {
+				return p.holds && p.layout == l && p.bucket == bucket && has(p)
+			})
 		}
-		if root < 0 {
+		h := holder{part: part, root: find(func(p passport) bool { return same(p.rank, part) })}
+		if h.root < 0 {
+			h.mirror, h.root = true, find(func(p passport) bool { return p.mirror >= 0 && same(p.mirror, part) })
+		}
+		if h.root < 0 {
 			lost = append(lost, part)
 			continue
 		}
-		list = append(list, holder{part, root})
+		list = append(list, h)
 	}
 	if lost != nil {
 		return nil, &LostError{Layout: l, Parts: lost}
@@ -263,7 +271,9 @@ func (t *Trainer) deal(ctx context.Context, next *Trainer, old Layout, bucketByt
 			total += 3 * q.n
 		}
 		buf := make([]float32, total)
-		if h.root == next.world.rank() {
+		if h.root == next.world.rank() && h.mirror {
+			t.mirror.share(buf)
+		} else if h.root == next.world.rank() {
 			at := 0
 			for i, q := range p.owned {
 				mine := t.plan.owned[i]

@@ -80,6 +80,9 @@ func (t *Trainer) all() []Box {
 	for _, q := range t.plan.owned {
 		list = append(list, t.segmentBoxes(q)...)
 	}
+	if t.mirror != nil {
+		list = append(list, t.mirror.boxes()...)
+	}
 	return list
 }
 

@@ -48,6 +48,7 @@ type Trainer struct {
 
 	// Flat buffers; with ZeRO those of what is shared hold the owned part only.
 	params, grads, first, second []float32
+	mirror                       *mirror // of another rank; nil: none is kept
 
 	step     int    // steps taken
 	position uint64 // samples read
@@ -109,6 +110,9 @@ func (t *Trainer) fill() {
 			copy(t.params[s.at:][:s.n], whole[s.lo:])
 		}
 	}
+	if t.mirror != nil {
+		t.mirror.fill(t.cfg.Seed)
+	}
 	t.blank = false
 }
 
@@ -143,6 +147,13 @@ func prepare(ctx context.Context, cfg Config, world group) (*Trainer, error) {
 	zero := t.cfg.Layout.Zero
 	t.params, t.grads = size(zero >= 3), size(zero >= 2)
 	t.first, t.second = size(zero >= 1), size(zero >= 1)
+	if t.cfg.Mirror && t.cfg.Layout.mirrored() {
+		// Every rank made the plan of its own place; that of another is as good.
+		if t.mirror, err = newMirror(t.cfg, t.world.rank()); err != nil {
+			t.abort(err)
+			return nil, errors.Join(err, t.Close())
+		}
+	}
 	return t, nil
 }
 

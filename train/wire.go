@@ -192,7 +192,7 @@ func (w *narrow) sum(ctx context.Context, g *group, t reduce.Type, buf []float32
 // beside its owner, or at once on the owner's.
 type lane struct {
 	beside bool
-	meet   func() error  // before each job, so that waiting for others is not taken for the job's time; nil: not
+	meet   func() error // before each job, so that waiting for others is not taken for the job's time; nil: not
 	jobs   chan *ticket
 	ended  chan struct{}
 	busy   time.Duration // of all jobs; read after end
