@@ -127,6 +127,7 @@ const (
 	outSeen    = 1 << 8  // out can be stored to by the others, at the second handle
 	overlaid   = 1 << 9  // in and out overlap
 	once       = 1 << 10 // the stage is used by every operation, not by every other
+	whole      = 1 << 11 // the stage has all of the input, not only what the other reads of a program's
 	wordSig    = 0
 	wordMode   = 1
 	wordIn     = 2

@@ -82,6 +82,7 @@ type Comm struct {
 	prepared map[*sched.Program]*ready
 	recent   [8]*ready // of them, the last ones by collective
 	views    []view    // of the members in the operation under way
+	staged   []byte    // the own stage in the operation under way, if it uses one
 	awaits   int       // the member that is waited for
 	parted   int64     // when the rank last went to another core, by the clock (place.go)
 

@@ -34,6 +34,16 @@ type kernel struct {
 	dsts []place // of out
 }
 
+// from is the source that a rank gives.
+func (k *kernel) from(rank int32) place {
+	for _, s := range k.srcs {
+		if s.rank == rank {
+			return s
+		}
+	}
+	panic("no source of the rank in a sum of all")
+}
+
 // place is a chunk of a rank's in or out.
 type place struct{ rank, chunk int32 }
 

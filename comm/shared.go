@@ -8,7 +8,6 @@ import (
 	"github.com/weft-fabric/weft/reduce"
 	"github.com/weft-fabric/weft/sched"
 	"github.com/weft-fabric/weft/transport"
-	"github.com/weft-fabric/weft/transport/wait"
 )
 
 // The flat way to run a program, for ranks that see one another's memory:
@@ -94,6 +93,12 @@ func (c *Comm) runShared(o *op) error {
 		o.overlaid = all.modes&overlaid != 0
 		c.push(o, c.rank, o.overlaid || o.red == reduce.Avg)
 		return c.quit(o, true)
+	case f.pushes && c.bothStaged(o):
+		if c.views[0].mode&c.views[1].mode&whole != 0 {
+			c.sumAll(o)
+			return c.quit(o, false)
+		}
+		return c.swap(o)
 	case f.pushes:
 		return c.commit(o)
 	}
@@ -159,12 +164,16 @@ func (c *Comm) enter(o *op, f *flat) error {
 			if err != nil {
 				return err
 			}
+			c.staged = b
 			if single {
 				mode |= once
 			}
 			if o.red == reduce.PreMulSum {
 				reduce.ScaleTo(o.t, b, o.in, o.factor)
 				in = b
+			} else if c.wholly(o, f) {
+				mode |= whole
+				reduce.Copy(b, o.in)
 			} else {
 				for _, k := range f.ranks[c.rank].exports {
 					lo, hi := o.shape.span(o.call.Op, sched.In, c.rank, int(k))
@@ -319,7 +328,10 @@ func (c *Comm) sum(o *op, k *kernel, dst []byte) error {
 		return nil
 	}
 	piece := max(pieces/pulled&^4095, 4096)
-	room := c.stages.scratch(useIn, pulled*piece)
+	var room []byte
+	if pulled > 1 || overlap(dst, o.in) { // else it goes to where the sum will be
+		room = c.stages.scratch(useIn, pulled*piece)
+	}
 	for at := 0; at < len(dst); at += piece {
 		n := min(piece, len(dst)-at)
 		o.srcs = o.srcs[:0]
@@ -331,7 +343,10 @@ func (c *Comm) sum(o *op, k *kernel, dst []byte) error {
 				o.srcs = append(o.srcs, v.in[lo+at:][:n])
 				continue
 			}
-			b := room[next:][:n]
+			b := dst[at : at+n]
+			if room != nil {
+				b = room[next:][:n]
+			}
 			next += piece
 			if err := c.world.mem.Pull(c.members[s.rank], v.addr+uintptr(lo+at), b); err != nil {
 				return err
@@ -409,13 +424,14 @@ func (c *Comm) journal(rank int) []byte {
 func (c *Comm) quit(o *op, pushed bool) error {
 	seq := o.call.Seq
 	c.phase, c.heirs = leaving, pushed
-	c.boards[c.rank].leave().Post(seq)
+	mine := c.boards[c.rank]
+	mine.leave().RaiseFor(seq, mine.sleepers(), c.waiter)
 	for k := 1; k < len(c.members); k++ {
 		i := (c.rank + k) % len(c.members)
 		flag := c.boards[i].leave()
 		c.awaits = i
 		for {
-			err := flag.Wait(seq, c.waiter, c.stopFn)
+			err := flag.WaitAs(seq, c.boards[i].sleepers(), c.waiter, c.stopFn)
 			if err == nil {
 				break
 			}
@@ -428,6 +444,7 @@ func (c *Comm) quit(o *op, pushed bool) error {
 						c.push(o, j, o.overlaid || o.red == reduce.Avg)
 					}
 					c.boards[j].leave().Post(seq)
+					c.boards[j].leave().Wake() // its sleepers are counted apart
 				}
 			}
 		}
@@ -469,16 +486,8 @@ func (c *Comm) commit(o *op) error {
 		}
 		at += n
 	}
-	c.phase = summing
-	mid := c.boards[c.rank].mid()
-	atomic.StoreUint64(mid.word(wordResult), uint64(h))
-	wait.At(mid).Post(seq)
-	for k := 1; k < len(c.members); k++ {
-		i := (c.rank + k) % len(c.members)
-		c.awaits = i
-		if err := wait.At(c.boards[i].mid()).Wait(seq, c.waiter, c.stopFn); err != nil {
-			return err
-		}
+	if err := c.meetMid(seq, h); err != nil {
+		return err
 	}
 	at = 0
 	for k := range f.sums {
