@@ -64,10 +64,11 @@ type saveKey struct {
 
 // save is a checkpoint of which ranks have told.
 type save struct {
-	began time.Time
-	bytes int64
-	done  map[int]bool
-	over  bool
+	began  time.Time
+	bytes  int64
+	done   map[int]bool
+	over   bool
+	failed bool
 }
 
 // incident is a failure and what followed.
@@ -350,7 +351,7 @@ func (l *ledger) saved(slot int, at time.Time, c rank.Checkpoint) {
 		if !s.over {
 			l.r.event(web.Event{At: at, Kind: "error", ID: slot, Text: fmt.Sprintf("checkpoint of step %d: %s; training goes on, earlier checkpoints are as they were", c.Step, c.Err)})
 		}
-		s.over = true
+		s.over, s.failed = true, true
 		out.State, out.Text = "failed", c.Err
 		l.r.board.Checkpoint(out)
 		return
@@ -513,8 +514,7 @@ func (l *ledger) calm(ctx context.Context) bool {
 
 // job tells the page what runs.
 func (r *run) job(f rank.Formed) {
-	m := r.o.Train.Model
-	j := web.Job{Title: "weft up", Model: fmt.Sprintf("%s: %d layers of width %d, context %d", m.Kind, m.Layers, m.Width, m.Context),
+	j := web.Job{Title: "weft up", Model: describe(r.o.Train.Model),
 		Layout: f.Layout.String(), Transport: f.Transport, Command: r.o.Command, Params: f.Params, Ranks: r.o.Ranks, Started: r.started}
 	if r.o.For > 0 {
 		j.Until = r.started.Add(r.o.For)

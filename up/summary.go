@@ -84,7 +84,7 @@ func (l *ledger) summary() Summary {
 		s.Rate = float64(total) / d.Seconds()
 	}
 	for _, c := range l.saves {
-		if c.over {
+		if c.over && !c.failed {
 			s.Checkpoints++
 		}
 	}

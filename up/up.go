@@ -31,6 +31,8 @@ import (
 	"github.com/weft-fabric/weft/elastic/rank"
 	"github.com/weft-fabric/weft/launch"
 	"github.com/weft-fabric/weft/train"
+	"github.com/weft-fabric/weft/train/checkpoint"
+	"github.com/weft-fabric/weft/train/model"
 	"github.com/weft-fabric/weft/web"
 )
 
@@ -168,7 +170,7 @@ func Run(ctx context.Context, o Options) (s Summary, err error) {
 	if err == nil && o.Check {
 		err = r.check(context.WithoutCancel(ctx), &s)
 	}
-	if o.Summary != nil {
+	if o.Summary != nil && s.Steps > 0 {
 		if e := s.Print(o.Summary); err == nil {
 			err = e
 		}
@@ -197,7 +199,27 @@ func (r *run) checkPlace(ctx context.Context) error {
 			return wrong("checkpoints cannot be kept in %s: %v", r.o.Ckpt, err)
 		}
 	}
+	m, _, err := store.Latest(ctx)
+	if errors.Is(err, ckpt.ErrNone) {
+		return nil
+	}
+	if err != nil {
+		return UseError{err}
+	}
+	have, err := checkpoint.Meta(m)
+	if err != nil {
+		return UseError{err}
+	}
+	if want := r.o.Train; have.Model != want.Model || have.Seed != want.Seed {
+		return wrong("the checkpoint of step %d in %s is of another run: %s with seed %d, asked for is %s with seed %d; continue that one with its --model and --seed, or give another --ckpt",
+			m.Step, r.o.Ckpt, describe(have.Model), have.Seed, describe(want.Model), want.Seed)
+	}
 	return nil
+}
+
+// describe is a model in a few words.
+func describe(m model.Config) string {
+	return fmt.Sprintf("%s: %d layers of width %d, context %d", m.Kind, m.Layers, m.Width, m.Context)
 }
 
 // serve starts the page.

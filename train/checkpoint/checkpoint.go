@@ -47,8 +47,8 @@ func tensors(boxes []train.Box) []ckpt.Tensor {
 	return list
 }
 
-// meta is what a manifest says about the run.
-func meta(m *ckpt.Manifest) (train.Meta, error) {
+// Meta is what a manifest says about the run.
+func Meta(m *ckpt.Manifest) (train.Meta, error) {
 	var out train.Meta
 	if err := json.Unmarshal([]byte(m.Extra[extra]), &out); err != nil {
 		return out, fmt.Errorf("checkpoint of step %d does not say which run it is of: %w", m.Step, err)
@@ -69,7 +69,7 @@ func Resume(ctx context.Context, t *train.Trainer, s *ckpt.Store) (m *ckpt.Manif
 			}
 			return train.Meta{}, err
 		}
-		return meta(m)
+		return Meta(m)
 	})
 	return m, damaged, err
 }
@@ -80,7 +80,7 @@ func Load(ctx context.Context, t *train.Trainer, s *ckpt.Store, m *ckpt.Manifest
 		if err := s.LoadFrom(ctx, m, tensors(held)); err != nil {
 			return train.Meta{}, err
 		}
-		return meta(m)
+		return Meta(m)
 	})
 }
 
