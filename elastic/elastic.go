@@ -142,6 +142,7 @@ func (r *runner) epoch(e *Epoch) (over bool, err error) {
 		case err != nil:
 			return false, r.failed(ctx, e, err)
 		case stop:
+			r.link.final = e.Number
 			return true, nil
 		case latest > e.Number:
 			return false, nil
@@ -168,7 +169,6 @@ func (r *runner) form(e *Epoch) (formed, over bool, err error) {
 		if err := r.job.Halt(ctx, c, *e); err != nil {
 			return false, true, &Fatal{fmt.Errorf("saving what there is: %w", err)}
 		}
-		r.link.halted = e.Number
 		return false, true, nil
 	}
 	if err := r.job.Form(ctx, c, *e); err != nil {

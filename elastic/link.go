@@ -25,7 +25,7 @@ const (
 	Failed Kind = "failed" // what it did in an epoch failed; Blame says who is at fault if it is known
 	Stuck  Kind = "stuck"  // nothing has followed from that
 	Leave  Kind = "leave"  // it wants to leave
-	Ended  Kind = "ended"  // it has done what there was to do; Epoch is the one that asked to halt, if one did
+	Ended  Kind = "ended"  // it has done what there was to do; Epoch is that of the job's last step, if it took that
 	Broken Kind = "broken" // the job cannot go on, whoever does it; Text says why
 	Report Kind = "report" // of the program, in Name and Data
 )
@@ -72,15 +72,15 @@ type Link struct {
 	conn net.Conn
 	door *door
 
-	out    sync.Mutex // over writing
-	mu     sync.Mutex // over what follows
-	last   *Epoch     // the latest that was told
-	stop   bool
-	err    error
-	halted uint64        // the epoch in which Run ended for want of ranks; 0 if it did not
-	news   chan struct{} // closed and replaced when any of these changes
-	done   chan struct{} // closed by Close
-	wg     sync.WaitGroup
+	out   sync.Mutex // over writing
+	mu    sync.Mutex // over what follows
+	last  *Epoch     // the latest that was told
+	stop  bool
+	err   error
+	final uint64        // the epoch in which the last step was taken; 0 if this process did not take it
+	news  chan struct{} // closed and replaced when any of these changes
+	done  chan struct{} // closed by Close
+	wg    sync.WaitGroup
 }
 
 // Connect takes up the connection with the agent that started this process, and
@@ -127,7 +127,7 @@ func (l *Link) Close(err error) {
 	var f *Fatal
 	switch {
 	case err == nil:
-		l.send(Word{Kind: Ended, At: time.Now(), Epoch: l.halted})
+		l.send(Word{Kind: Ended, At: time.Now(), Epoch: l.final})
 	case errors.As(err, &f):
 		l.send(Word{Kind: Broken, At: time.Now(), Text: err.Error()})
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"runtime"
 	"slices"
 	"text/tabwriter"
 	"time"
@@ -158,7 +159,11 @@ func (s Summary) Print(out io.Writer) error {
 	row("steps", "%d in %.1f s on %d ranks (%s), %s tokens/s", s.Steps, s.Seconds, s.Ranks, s.Layout, si(s.Rate))
 	row("loss", "%.4f to %.4f nats a byte", s.LossStart, s.LossEnd)
 	if s.Hidden != nil {
-		row("overlap", "%.0f%% of communication hidden: passes %.1f ms with it, %.1f ms without; backward %.1f ms, collectives %.1f ms apart", 100**s.Hidden, *s.Together, *s.Apart, s.Backward, *s.Comm)
+		crowd := ""
+		if cores := runtime.NumCPU(); s.Ranks > cores {
+			crowd = fmt.Sprintf(" (%d ranks on %d cores: computing leaves nothing idle to hide it in)", s.Ranks, cores)
+		}
+		row("overlap", "%.0f%% of communication hidden: passes %.1f ms with it, %.1f ms without; backward %.1f ms, collectives %.1f ms apart%s", 100**s.Hidden, *s.Together, *s.Apart, s.Backward, *s.Comm, crowd)
 	}
 	if s.Bubble != nil {
 		row("pipeline", "%.0f%% of the passes spent waiting for other stages; (p-1)/(m+p-1) is %.0f%%", 100**s.Bubble, 100**s.BubbleModel)

@@ -315,7 +315,12 @@ func (r *run) killCoordinator() {
 
 // agent makes the node's agent.
 func (r *run) agent() error {
-	text, err := json.Marshal(rank.Config{Run: r.name, Train: r.o.Train, Steps: r.o.Steps, Contrast: r.o.Contrast, Ckpt: r.o.Ckpt, Every: r.o.Every, Keep: r.o.Keep})
+	// Checkpoints of launches must not mix, should one be killed while it writes.
+	own, err := launch.NewToken()
+	if err != nil {
+		return err
+	}
+	text, err := json.Marshal(rank.Config{Run: r.name + "-" + own[:8], Train: r.o.Train, Steps: r.o.Steps, Contrast: r.o.Contrast, Ckpt: r.o.Ckpt, Every: r.o.Every, Keep: r.o.Keep})
 	if err != nil {
 		return err
 	}

@@ -109,6 +109,9 @@ func (s *slot) run(ctx, life context.Context) (err error) {
 			if s.proc == nil {
 				return nil
 			}
+			if s.halts() { // it saves what there is, however long that takes, and ends by itself
+				continue
+			}
 			kill = time.After(s.n.cfg.Grace)
 			if s.conn != nil {
 				s.say(elastic.Word{Kind: elastic.Stop})
@@ -294,7 +297,7 @@ func (s *slot) hear(life context.Context, w elastic.Word) {
 		}
 	case elastic.Ended:
 		s.ended = true
-		if w.Epoch == 0 {
+		if w.Epoch > 0 {
 			s.n.complete()
 		}
 	case elastic.Broken:
@@ -391,7 +394,7 @@ func (s *slot) drop(life context.Context, why string) {
 	if reg == nil {
 		return
 	}
-	s.reg, s.places = nil, nil
+	s.reg, s.places, s.place = nil, nil, coord.Place{}
 	if s.forget != nil {
 		s.forget()
 		s.forget = nil
@@ -440,6 +443,14 @@ func (s *slot) placed(p coord.Place) {
 		e.Members = append(e.Members, elastic.Seat{ID: int(m.ID), Life: m.Life.String()})
 	}
 	s.say(elastic.Word{Kind: elastic.Assign, Place: &e})
+}
+
+// halts reports whether the process takes part in a job that is asked to stop with
+// a checkpoint, and has been told so or will be.
+func (s *slot) halts() bool {
+	s.n.mu.Lock()
+	defer s.n.mu.Unlock()
+	return s.n.cfg.Follow && s.n.halt != nil && !s.n.ended && (s.place.Standing == coord.Active || s.place.Standing == coord.Halted)
 }
 
 // exit sees to a process that has ended.
