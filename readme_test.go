@@ -3,23 +3,59 @@ package main
 import (
 	"bytes"
 	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
 	"github.com/weft-fabric/weft/cli"
 )
 
-// What the README says the main command prints is what it prints.
+// What the README says 'up' prints is of the form that it prints: every line begins
+// with the words of a real one.
+func TestReadmeShowsTheFormOfUp(t *testing.T) {
+	text, err := os.ReadFile("README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	weft := filepath.Join(t.TempDir(), "weft")
+	if out, err := exec.Command("go", "build", "-o", weft, ".").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	out, err := exec.Command(weft, "up", "--model", "tiny", "--drill", "kill:1", "--for", "6s", "--ckpt-every", "5").CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	first := func(text string) map[string]bool {
+		words := map[string]bool{}
+		for line := range strings.Lines(text) {
+			line = regexp.MustCompile(`^ *[0-9.]+ s  `).ReplaceAllString(line, "")
+			if f := strings.Fields(line); len(f) > 0 {
+				words[f[0]] = true
+			}
+		}
+		return words
+	}
+	real := first(string(out))
+	for word := range first(strings.SplitN(string(text), "```\n", 3)[1]) {
+		if !real[word] {
+			t.Errorf("the README shows a line that begins with %q, which the command did not print:\n%s", word, out)
+		}
+	}
+}
+
+// What the README says the report prints is what it prints.
 func TestReadmeShowsRealOutput(t *testing.T) {
 	text, err := os.ReadFile("README.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	parts := strings.SplitN(string(text), "```\n", 3)
-	if len(parts) != 3 || !strings.Contains(parts[0], "go run . design examples/rail-1k.yaml") {
-		t.Fatal("the README does not show the main command and its output")
+	parts := strings.SplitN(string(text), "```\n", 5)
+	if len(parts) != 5 || !strings.Contains(parts[0], "go run . up") || !strings.Contains(parts[2], "go run . design examples/rail-1k.yaml") {
+		t.Fatal("the README does not show the main commands and their output")
 	}
-	shown := strings.TrimSuffix(parts[1], "...\n")
+	shown := strings.TrimSuffix(parts[3], "...\n")
 	var out, errs bytes.Buffer
 	if code := cli.Main([]string{"design", "examples/rail-1k.yaml"}, nil, &out, &errs); code != 0 {
 		t.Fatal(errs.String())
