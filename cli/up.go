@@ -146,7 +146,7 @@ without it they go with the run.
 	f.IntVar(&o.Keep, "ckpt-keep", 3, "latest checkpoints that stay; 0 for all")
 	f.StringVar(&drill, "drill", "", "what to break: kill:N, stop:N, coord:N, several with commas")
 	f.Uint64Var(&o.Seed, "drill-seed", 1, "seed of the drill's instants and victims")
-	f.BoolVar(&o.Check, "check", false, "at the end, train the same steps in one process and compare the losses")
+	f.BoolVar(&o.Check, "check", false, "at the end, train the same steps undisturbed and compare the losses")
 	f.StringVar(&o.Listen, "listen", "127.0.0.1:7070", "`ADDRESS` of the page; '' for none")
 	f.BoolVar(&asJSON, "json", false, "end with one JSON object; progress goes to standard error")
 	f.BoolVar(&quiet, "quiet", false, "no progress")

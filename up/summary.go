@@ -2,14 +2,17 @@ package up
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"math"
 	"runtime"
 	"slices"
+	"sync"
 	"text/tabwriter"
 	"time"
 
+	"github.com/weft-fabric/weft/comm"
 	"github.com/weft-fabric/weft/train"
 	"github.com/weft-fabric/weft/unit"
 	"github.com/weft-fabric/weft/web"
@@ -49,8 +52,8 @@ type Summary struct {
 	Together     *float64 `json:"together_ms"`
 	Comm         *float64 `json:"comm_ms"`
 	Backward     float64  `json:"backward_ms"`
-	// Checked is how many steps' losses were compared with those of a single process
-	// that nobody disturbed, and Deviation the largest relative difference.
+	// Checked is how many steps' losses were compared with those of a run that nobody
+	// disturbed, and Deviation the largest relative difference.
 	Checked   int        `json:"checked_steps,omitempty"`
 	Deviation *float64   `json:"loss_deviation,omitempty"`
 	Incidents []Incident `json:"incidents"`
@@ -126,30 +129,46 @@ func (l *ledger) summary() Summary {
 	return s
 }
 
-// check trains again in this process, alone and undisturbed, and compares.
+// check trains again in this process, with as many ranks in the same layout and
+// undisturbed, and compares the losses.
 func (r *run) check(ctx context.Context, s *Summary) error {
-	cfg := r.o.Train
-	cfg.Layout = train.Layout{}
-	t, err := train.New(ctx, cfg, nil)
+	if r.o.Log != nil {
+		_, _ = fmt.Fprintf(r.o.Log, "%8.3f s  the same %d steps again, undisturbed, to compare\n", time.Since(r.started).Seconds(), s.Steps)
+	}
+	world, err := comm.Local(r.o.Ranks)
 	if err != nil {
 		return err
 	}
-	if r.o.Log != nil {
-		fmt.Fprintf(r.o.Log, "%8.3f s  the same %d steps again in one process, to compare\n", time.Since(r.started).Seconds(), s.Steps)
-	}
 	worst := 0.0
-	for t.Taken() < s.Steps && ctx.Err() == nil {
-		stats, err := t.Step(ctx)
-		if err != nil {
-			return err
-		}
-		if loss, ok := r.ledger.losses[stats.Step]; ok {
-			s.Checked++
-			worst = max(worst, math.Abs(loss-stats.Loss)/stats.Loss)
-		}
+	errs := make([]error, len(world))
+	var wg sync.WaitGroup
+	for i, c := range world {
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			defer func() { errs[i] = errors.Join(errs[i], c.Close()) }()
+			t, err := train.New(ctx, r.o.Train, c)
+			if err != nil {
+				errs[i] = err
+				return
+			}
+			defer func() { errs[i] = errors.Join(errs[i], t.Close()) }()
+			for t.Taken() < s.Steps {
+				stats, err := t.Step(ctx)
+				if err != nil {
+					errs[i] = err
+					return
+				}
+				if loss, ok := r.ledger.losses[stats.Step]; ok && i == 0 {
+					s.Checked++
+					worst = max(worst, math.Abs(loss-stats.Loss)/stats.Loss)
+				}
+			}
+		}()
 	}
+	wg.Wait()
 	s.Deviation = &worst
-	return nil
+	return errors.Join(errs...)
 }
 
 // Print writes a summary for people.
@@ -185,7 +204,7 @@ func (s Summary) Print(out io.Writer) error {
 		row("steps lost", "%d beside those in flight", s.Lost)
 	}
 	if s.Deviation != nil {
-		row("checked", "the losses of %d steps differ by at most %.2g (relative) from those of one process that nobody disturbed", s.Checked, *s.Deviation)
+		row("checked", "the losses of %d steps differ by at most %.2g (relative) from those of a run that nobody disturbed", s.Checked, *s.Deviation)
 	}
 	return w.Flush()
 }
