@@ -4,31 +4,29 @@ import (
 	"sync/atomic"
 	"unsafe"
 
-	"github.com/weft-fabric/weft/reduce"
 	"github.com/weft-fabric/weft/sched"
 	"github.com/weft-fabric/weft/transport"
 )
 
 // All-reduce between two ranks whose buffers the other does not see, which is the
-// usual case on plain memory. Of n bytes both leave in a stage what the other
-// needs, and then
+// usual case on plain memory. Both leave in a stage what the other needs; up to
+// wholeFrom, and out of place, each then sums one half and leaves the sum where the
+// other's part of it came from (swap); in place beyond that each sums everything for
+// itself (sumAll), which reads more of the other, but its own input only once more,
+// in the order in which it is still in the cache, and writes no sums to read again.
 //
-//	up to wholeFrom   each sums one half, and leaves the sum where the other's part
-//	                  of it came from (swap)
-//	up to pullSums    each sums everything for itself (sumAll): it reads more of the
-//	                  other, but its own input only once more and in the order in
-//	                  which it is still in the cache, and writes no sums to read again
-//
-// Microseconds between two Xeon cores with 2 MiB of second-level cache each, medians
-// of 9 turns of C programs that do the same (2026-11-15), beside sums left in memory
-// of their own (commit):
+// Microseconds between two Xeon cores with 2 MiB of second-level cache each, in
+// place, medians of 9 turns of C programs that do the same (2026-11-15), beside sums
+// left in memory of their own (commit):
 //
 //	          commit   swap  sumAll
 //	 32 KiB     10.1    5.5     9.0
-//	256 KiB     41.8    32     41
+//	256 KiB     41.8   32      41
 //	  1 MiB      174    165    178
 //	  2 MiB      428    430    386
 //	  4 MiB      863    982    771
+//
+// Inputs of 16 and 64 MiB that are pulled instead take 1.1 and 1.15 times as long.
 const wholeFrom = 3 << 19
 
 // zigzag is how much is summed at a time, from the end of the buffers to their
@@ -37,14 +35,12 @@ const zigzag = 128 << 10
 
 // wholly reports whether to leave all of an input for the other rank.
 func (c *Comm) wholly(o *op, f *flat) bool {
-	return f.pushes && len(c.members) == 2 && o.op == sched.AllReduce && len(o.in) >= wholeFrom &&
-		(!o.overlap || unsafe.SliceData(o.in) == unsafe.SliceData(o.out))
+	return f.pushes && c.couple(o) && len(o.in) >= wholeFrom &&
+		unsafe.SliceData(o.in) == unsafe.SliceData(o.out)
 }
 
-// bothStaged reports whether this is such an all-reduce.
-func (c *Comm) bothStaged(o *op) bool {
-	return len(c.members) == 2 && o.op == sched.AllReduce && c.views[0].mode&inMask == inStage && c.views[1].mode&inMask == inStage
-}
+// couple reports whether an operation is an all-reduce between two.
+func (c *Comm) couple(o *op) bool { return len(c.members) == 2 && o.op == sched.AllReduce }
 
 // sumAll sums everything into the own output, as both ranks' parts of the program
 // say. Both inputs are whole, so that nothing can fail any more.
@@ -61,8 +57,7 @@ func (c *Comm) sumAll(o *op) {
 				for _, from := range s.srcs {
 					o.srcs = append(o.srcs, c.views[from.rank].in[at:hi])
 				}
-				reduce.ApplyN(o.t, o.red, o.out[at:hi], o.srcs...)
-				reduce.Finish(o.t, o.red, o.out[at:hi], len(c.members))
+				c.apply(o, o.srcs, o.out[at:hi], nil)
 				hi = at
 			}
 		}
@@ -77,37 +72,26 @@ func (c *Comm) swap(o *op) error {
 	seq := o.call.Seq
 	other := int32(1 - c.rank)
 	f, theirs := &o.ready.flat.ranks[c.rank], &o.ready.flat.ranks[other]
-	total := 0
-	for k := range f.sums {
-		total += o.length(f.sums[k].srcs[0])
+	own := o.out
+	if o.overlap { // the input stays what it is until all sums are there
+		own = c.stages.scratch(useOut, len(o.out))
 	}
-	own := c.stages.scratch(useOut, total)
-	at := 0
 	for k := range f.sums {
 		srcs := c.sources(o, &f.sums[k])
-		n := len(srcs[0])
-		if n == 0 {
+		if len(srcs[0]) == 0 {
 			continue
 		}
+		lo, hi := o.shape.span(o.call.Op, sched.Out, c.rank, int(f.sums[k].dsts[0].chunk))
 		back := c.source(o, f.sums[k].from(other))
-		if o.red == reduce.Avg {
-			reduce.ApplyN(o.t, o.red, own[at:at+n], srcs...)
-			reduce.Finish(o.t, o.red, own[at:at+n], len(c.members))
-			copy(back, own[at:at+n])
-		} else {
-			o.dsts = append(o.dsts[:0], back, own[at:at+n])
-			reduce.ApplyAll(o.t, o.red, o.dsts, srcs)
-		}
-		at += n
+		c.apply(o, srcs, own[lo:hi], back)
 	}
 	if err := c.meetMid(seq, 0); err != nil {
 		return err
 	}
-	at = 0
 	for k := range f.sums {
-		lo, hi := o.shape.span(o.call.Op, sched.Out, c.rank, int(f.sums[k].dsts[0].chunk))
-		copy(o.out[lo:hi], own[at:at+hi-lo])
-		at += hi - lo
+		if lo, hi := o.shape.span(o.call.Op, sched.Out, c.rank, int(f.sums[k].dsts[0].chunk)); o.overlap {
+			copy(o.out[lo:hi], own[lo:hi])
+		}
 	}
 	for _, x := range f.fetches {
 		lo, hi := o.shape.span(o.call.Op, sched.Out, c.rank, int(x.chunk))

@@ -7,6 +7,7 @@ import (
 	"github.com/weft-fabric/weft/reduce"
 	"github.com/weft-fabric/weft/sched"
 	"github.com/weft-fabric/weft/sched/step"
+	"github.com/weft-fabric/weft/transport"
 )
 
 // script is what one rank does in a program: by channel, the actions that the
@@ -188,6 +189,12 @@ func (c *Comm) runScript(o *op) error {
 	c.phase = moving
 	c.port.Begin(&o.call, c.stopFn)
 	o.kept, o.saved = nil, 0
+	if p, ok := c.port.(transport.Idler); ok && o.overlap && len(s.channels) == 1 {
+		if c.stages.save == nil {
+			c.stages.save = c.stages.saveSome
+		}
+		p.Meanwhile(c.stages.save)
+	}
 	err = c.runRuns(o, s)
 	mine.waitsFor(-1, 0, 0)
 	if err != nil {
@@ -349,24 +356,16 @@ func (o *op) runOf() (lo, hi int) {
 
 // save keeps a copy of what the run under way may overwrite. With a single channel
 // that can wait until the first store: what was sent before is on its way by then,
-// and the input is in the caches. The copy is not: it is needed if the operation
-// fails.
+// and the input is in the caches. The copy of a large one is not: it is needed if
+// the operation fails.
 func (s *space) save(c *Comm) {
 	s.unsaved = false
 	o := s.o
-	if o.kept == nil {
-		o.kept = c.stages.scratch(useKept, len(o.in))
+	hi := len(o.in)
+	if o.shape.full != 0 && !o.op.Blocks() {
+		_, hi = o.runOf()
 	}
-	if o.shape.full == 0 || o.op.Blocks() {
-		if o.saved == 0 {
-			reduce.Copy(o.kept, o.in)
-			o.saved = len(o.in)
-		}
-	} else {
-		_, hi := o.runOf()
-		reduce.CopyAway(o.kept[o.saved:hi], o.in[o.saved:hi])
-		o.saved = hi
-	}
+	c.stages.keep(o, hi)
 	if o.red != reduce.PreMulSum && !s.inPlace {
 		s.in = o.kept
 	}

@@ -93,7 +93,7 @@ func (c *Comm) runShared(o *op) error {
 		o.overlaid = all.modes&overlaid != 0
 		c.push(o, c.rank, o.overlaid || o.red == reduce.Avg)
 		return c.quit(o, true)
-	case f.pushes && c.bothStaged(o):
+	case f.pushes && c.couple(o) && c.views[0].mode&inMask == inStage && c.views[1].mode&inMask == inStage:
 		if c.views[0].mode&c.views[1].mode&whole != 0 {
 			c.sumAll(o)
 			return c.quit(o, false)
@@ -154,7 +154,7 @@ func (c *Comm) enter(o *op, f *flat) error {
 			if o.red != 0 {
 				least = pullSums
 			}
-			if c.world.pulls && n >= least && o.red != reduce.PreMulSum && (!o.overlap || f.inPlace || f.pushes) {
+			if c.world.pulls && n >= least && !c.couple(o) && o.red != reduce.PreMulSum && (!o.overlap || f.inPlace || f.pushes) {
 				mode = inPulled
 				*line.word(wordIn) = uint64(uintptr(unsafe.Pointer(&o.in[0]))) // o holds it for as long as others read it
 				break
@@ -287,7 +287,7 @@ func (c *Comm) sumHere(o *op) error {
 	for k := range f.sums {
 		s := &f.sums[k]
 		lo, hi := o.shape.span(o.call.Op, sched.Out, c.rank, int(s.dsts[0].chunk))
-		if err := c.sum(o, s, o.out[lo:hi]); err != nil {
+		if err := c.sum(o, s, o.out[lo:hi], nil); err != nil {
 			return err
 		}
 	}
@@ -310,9 +310,9 @@ func (c *Comm) sumHere(o *op) error {
 	return nil
 }
 
-// sum computes a sum into dst. Inputs that must be pulled come in pieces that
-// stay in the second-level cache.
-func (c *Comm) sum(o *op, k *kernel, dst []byte) error {
+// sum computes a sum into dst, and into also if there is such. Inputs that must be
+// pulled come in pieces that stay in the second-level cache.
+func (c *Comm) sum(o *op, k *kernel, dst, also []byte) error {
 	if len(dst) == 0 {
 		return nil
 	}
@@ -323,8 +323,7 @@ func (c *Comm) sum(o *op, k *kernel, dst []byte) error {
 		}
 	}
 	if pulled == 0 {
-		reduce.ApplyN(o.t, o.red, dst, c.sources(o, k)...)
-		reduce.Finish(o.t, o.red, dst, len(c.members))
+		c.apply(o, c.sources(o, k), dst, also)
 		return nil
 	}
 	piece := max(pieces/pulled&^4095, 4096)
@@ -353,10 +352,26 @@ func (c *Comm) sum(o *op, k *kernel, dst []byte) error {
 			}
 			o.srcs = append(o.srcs, b)
 		}
-		reduce.ApplyN(o.t, o.red, dst[at:at+n], o.srcs...)
-		reduce.Finish(o.t, o.red, dst[at:at+n], len(c.members))
+		var more []byte
+		if also != nil {
+			more = also[at : at+n]
+		}
+		c.apply(o, o.srcs, dst[at:at+n], more)
 	}
 	return nil
+}
+
+// apply computes a sum into one place or two.
+func (c *Comm) apply(o *op, srcs [][]byte, dst, also []byte) {
+	o.dsts = append(o.dsts[:0], dst)
+	if also != nil && o.red != reduce.Avg {
+		o.dsts = append(o.dsts, also)
+	}
+	reduce.ApplyAll(o.t, o.red, o.dsts, srcs)
+	reduce.Finish(o.t, o.red, dst, len(c.members))
+	if also != nil && o.red == reduce.Avg {
+		copy(also, dst)
+	}
 }
 
 // pieces is how many bytes are pulled at a time from all ranks together.
@@ -478,10 +493,23 @@ func (c *Comm) commit(o *op) error {
 	if err != nil {
 		return err
 	}
+	own := func(k *kernel) []byte { // of the output; a sum that goes to others goes to who computes it as well (newFlat)
+		for _, d := range k.dsts {
+			if int(d.rank) == c.rank {
+				lo, hi := o.shape.span(o.call.Op, sched.Out, c.rank, int(d.chunk))
+				return o.out[lo:hi]
+			}
+		}
+		return nil
+	}
 	at := 0
 	for k := range f.sums {
 		n := o.length(f.sums[k].srcs[0])
-		if err := c.sum(o, &f.sums[k], sums[at:at+n]); err != nil {
+		var also []byte
+		if !o.overlap { // else the input stays what it is until all sums are there
+			also = own(&f.sums[k])
+		}
+		if err := c.sum(o, &f.sums[k], sums[at:at+n], also); err != nil {
 			return err
 		}
 		at += n
@@ -491,13 +519,11 @@ func (c *Comm) commit(o *op) error {
 	}
 	at = 0
 	for k := range f.sums {
-		for _, d := range f.sums[k].dsts {
-			if int(d.rank) == c.rank {
-				lo, hi := o.shape.span(o.call.Op, sched.Out, c.rank, int(d.chunk))
-				reduce.Copy(o.out[lo:hi], sums[at:at+hi-lo])
-			}
+		n := o.length(f.sums[k].srcs[0])
+		if o.overlap {
+			reduce.Copy(own(&f.sums[k]), sums[at:at+n])
 		}
-		at += o.length(f.sums[k].srcs[0])
+		at += n
 	}
 	for _, x := range f.fetches {
 		lo, hi := o.shape.span(o.call.Op, sched.Out, c.rank, int(x.chunk))

@@ -19,6 +19,7 @@ type stages struct {
 	plain  [4][]byte // private scratch by its use
 	space  space     // of the operation under way, if it goes by messages
 	sum    summer    // of its first channel
+	save   func() bool
 	handle map[*byte]transport.Handle
 }
 
@@ -94,6 +95,38 @@ func (s *stages) scratch(use, n int) []byte {
 		s.plain[use] = make([]byte, n)
 	}
 	return s.plain[use][:n]
+}
+
+// keep copies an operation's input up to a place, from where it was copied
+// before. No more than that may be overwritten.
+func (s *stages) keep(o *op, hi int) {
+	if o.kept == nil {
+		o.kept = s.scratch(useKept, len(o.in))
+	}
+	if hi <= o.saved {
+		return
+	}
+	if len(o.in) <= keptNear {
+		reduce.Copy(o.kept[o.saved:hi], o.in[o.saved:hi])
+	} else {
+		reduce.CopyAway(o.kept[o.saved:hi], o.in[o.saved:hi])
+	}
+	o.saved = hi
+}
+
+// keptNear is up to which size copies of the input may stay in the caches. A
+// copy of 256 KiB takes 9 us so and 18 past them, one of 16 MiB 2.2 ms and 1.4.
+const keptNear = 512 << 10
+
+// saveSome copies a few microseconds' worth of the input while the operation
+// waits: 2 ranks wait for a tenth of the time that 2 MiB take.
+func (s *stages) saveSome() bool {
+	o := s.space.o
+	if o.saved == len(o.in) {
+		return false
+	}
+	s.keep(o, min(o.saved+16<<10, len(o.in)))
+	return true
 }
 
 // all gives the buffers that the others see, and forgets them.
