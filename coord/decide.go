@@ -377,8 +377,11 @@ func (d *decider) record(p *member.Proposal) Epoch {
 	}
 	for _, id := range slices.Sorted(maps.Keys(before)) {
 		how, ok := d.ends[id]
-		if !ok {
+		if !ok { // it went before this term in office
 			how = "was replaced by a new process"
+			if _, ok := d.workers[id]; !ok {
+				how = "is gone"
+			}
 		}
 		gone = append(gone, fmt.Sprintf("worker %d %s", id, how))
 	}

@@ -368,6 +368,21 @@ func (r *Registration) ReportDead(ctx context.Context, why string) error {
 // happens if the life is no longer registered; life 0 stands for the one that is.
 // A worker that lives after all enters anew, with another life, as one that recovers.
 func (c *Client) ReportDead(ctx context.Context, id member.ID, life Life, why string) error {
+	return c.reportDead(ctx, id, life, why)
+}
+
+// Accuse is ReportDead by a member of an epoch that sees no other way on. Nothing
+// happens if there is a later epoch: one that was cut off and left out must not
+// have those ended who went on.
+func (c *Client) Accuse(ctx context.Context, epoch uint64, id member.ID, life Life, why string) error {
+	err := c.reportDead(ctx, id, life, why, clientv3.Compare(clientv3.CreateRevision(c.prefix+epochKey(epoch+1)), "=", 0))
+	if errors.Is(err, ErrSuperseded) {
+		return nil
+	}
+	return err
+}
+
+func (c *Client) reportDead(ctx context.Context, id member.ID, life Life, why string, conds ...clientv3.Cmp) error {
 	key := c.prefix + workerKey(id)
 	for {
 		var got *clientv3.GetResponse
@@ -394,12 +409,16 @@ func (c *Client) ReportDead(ctx context.Context, id member.ID, life Life, why st
 		}
 		var answer *clientv3.TxnResponse
 		err = c.do(ctx, func(ctx context.Context) (err error) {
-			answer, err = c.etcd.Txn(ctx).If(clientv3.Compare(clientv3.ModRevision(key), "=", got.Kvs[0].ModRevision)).
-				Then(clientv3.OpPut(key, value, clientv3.WithIgnoreLease())).Commit()
+			answer, err = c.etcd.Txn(ctx).If(append(conds, clientv3.Compare(clientv3.ModRevision(key), "=", got.Kvs[0].ModRevision))...).
+				Then(clientv3.OpPut(key, value, clientv3.WithIgnoreLease())).
+				Else(clientv3.OpTxn(conds, nil, []clientv3.Op{clientv3.OpGet(key)})).Commit()
 			return err
 		})
 		if err != nil {
 			return err
+		}
+		if !answer.Succeeded && !answer.Responses[0].GetResponseTxn().Succeeded {
+			return ErrSuperseded
 		}
 		if answer.Succeeded {
 			// One that lives after all finds its lease gone and enters anew.

@@ -32,6 +32,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/weft-fabric/weft/comm"
@@ -88,7 +89,10 @@ func (f *Fatal) Unwrap() error { return f.Err }
 // these cases, and a *Fatal where the job cannot go on.
 func Run(ctx context.Context, l *Link, job Job) error {
 	r := &runner{link: l, job: job, base: comm.FromEnv()}
-	defer r.drop()
+	defer func() {
+		r.drop(r.c)
+		r.drops.Wait()
+	}()
 	leave := context.AfterFunc(ctx, func() {
 		l.send(Word{Kind: Leave, Text: context.Cause(ctx).Error()})
 		l.wake() // one that has no place need not wait for the answer
@@ -113,14 +117,20 @@ type runner struct {
 	now   uint64     // the latest epoch that was tried
 	c     *comm.Comm // of the latest that was formed, kept until the next is: others may still be in its last operation
 	links *tune.Links
+	drops sync.WaitGroup // communicators that are being closed
 }
 
-// drop closes the communicator of an epoch that is over.
-func (r *runner) drop() {
-	if r.c != nil {
-		_ = r.c.Close() // it may be broken, and nothing is lost with it
-		r.c = nil
+// drop closes the communicator of an epoch that is over, aside: one that leads to a
+// host that does not answer takes seconds.
+func (r *runner) drop(c *comm.Comm) {
+	if c == nil {
+		return
 	}
+	r.drops.Add(1)
+	go func() {
+		defer r.drops.Done()
+		_ = c.Close() // it may be broken, and nothing is lost with it
+	}()
 }
 
 // epoch works in one until it is over; over says that the job is.
@@ -160,7 +170,9 @@ func (r *runner) form(e *Epoch) (formed, over bool, err error) {
 		r.wait(e, nil, fmt.Errorf("epoch %d could not be formed: %w", e.Number, err))
 		return false, false, nil
 	}
-	r.drop()
+	// What the job has split off from the last communicator goes in Form; the last
+	// one that goes closes the connections.
+	defer r.drop(r.c)
 	r.c = c
 	if c.Size() > 1 {
 		r.links = c.Links()

@@ -35,6 +35,8 @@ func TestMain(m *testing.M) {
 			ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 			defer stop()
 			exit(rank.Main(ctx))
+		case "agent":
+			exit(agent())
 		}
 	}
 	// Ranks measure the machine once for all tests, and what runs leave behind is
@@ -74,8 +76,13 @@ func coordinator(args []string) error {
 	f.StringVar(&c.Listen, "listen", "", "")
 	f.StringVar(&c.Job, "job", "", "")
 	f.BoolVar(&c.NoSync, "no-sync", false, "")
+	f.StringVar(&c.Name, "name", "", "")
+	peers := f.String("peers", "", "")
 	if err := f.Parse(args); err != nil {
 		return err
+	}
+	if *peers != "" {
+		c.Peers = strings.Split(*peers, ",")
 	}
 	c.Token = os.Getenv("WEFT_TOKEN")
 	s, err := coord.Serve(context.Background(), c)

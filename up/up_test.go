@@ -146,8 +146,9 @@ func hasCheckpoint(t *testing.T, dir string) *ckpt.Manifest {
 func TestAKillThatAReplicaStandsInFor(t *testing.T) {
 	cfg := tiny()
 	cfg.Layout = train.Layout{TP: 2, PP: 1}
-	s := begin(t, Options{Train: cfg, Check: true, Steps: 100_000})
-	s.await("training begins with step 1, from the seed")
+	dir := t.TempDir()
+	s := begin(t, Options{Train: cfg, Check: true, Steps: 100_000, Ckpt: dir, Every: 5})
+	hasCheckpoint(t, dir) // so that all ranks are known to be at work
 	s.hurt(syscall.SIGKILL, "rank", 1)
 	s.await("resumed", "0 steps lost")
 	s.await("epoch", ": 4 at work")

@@ -325,7 +325,7 @@ func (s *slot) unstick(life context.Context, w elastic.Word) {
 		go func() {
 			ctx, cancel := context.WithTimeout(life, 10*time.Second)
 			defer cancel()
-			_ = s.n.cfg.Client.ReportDead(ctx, member.ID(seat.ID), l, w.Text) // it is said again if it still holds
+			_ = s.n.cfg.Client.Accuse(ctx, w.Epoch, member.ID(seat.ID), l, w.Text) // it is said again if it still holds
 		}()
 	}
 }
