@@ -49,6 +49,8 @@ type ledger struct {
 	recent   []paced // of rank 0, for the pace
 	measures rank.Measures
 	held     []time.Duration // that checkpoints took of steps
+	beside   []time.Duration // steps of rank 0 while a checkpoint was being written
+	alone    []time.Duration // and without
 }
 
 type paced struct {
@@ -330,6 +332,13 @@ func (l *ledger) stepped(slot int, s rank.Step) {
 	}
 	l.losses[s.Step], l.tokens[s.Step] = s.Loss, s.Tokens
 	l.top = max(l.top, s.Step)
+	if s.Rank == 0 && s.Overlap {
+		to := &l.alone
+		if s.Writing || s.Save > 0 {
+			to = &l.beside
+		}
+		*to = append(*to, s.Ended.Sub(s.Began))
+	}
 	if s.Rank == 0 {
 		l.recent = append(l.recent, paced{s.Ended, s.Tokens, s.Step})
 		for len(l.recent) > 2 && s.Ended.Sub(l.recent[0].at) > 5*time.Second {

@@ -42,7 +42,8 @@ type Summary struct {
 	Seconds      float64  `json:"seconds"`
 	Coordinators int      `json:"coordinator_kills"`
 	Checkpoints  int      `json:"checkpoints"`
-	SaveHeld     *float64 `json:"checkpoint_held_ms"` // median time that a checkpoint held a step up
+	SaveHeld     *float64 `json:"checkpoint_held_ms"`    // median time that a checkpoint held a step up
+	SaveSlows    *float64 `json:"checkpoint_step_ratio"` // median step in which a checkpoint was taken or written, to the others'
 	Bubble       *float64 `json:"bubble"`
 	BubbleModel  *float64 `json:"bubble_formula"`
 	Memory       int      `json:"state_bytes"` // of rank 0: parameters, gradients, moments
@@ -95,6 +96,9 @@ func (l *ledger) summary() Summary {
 	set := func(to **float64, v float64) { *to = &v }
 	if len(l.held) > 0 {
 		set(&s.SaveHeld, milli(slices.Sorted(slices.Values(l.held))[len(l.held)/2]))
+	}
+	if mid := func(list []time.Duration) float64 { return milli(slices.Sorted(slices.Values(list))[len(list)/2]) }; len(l.beside) > 0 && len(l.alone) > 0 {
+		set(&s.SaveSlows, mid(l.beside)/mid(l.alone))
 	}
 	if m := l.measures; m.Apart > 0 && m.Comm > 0 {
 		set(&s.Hidden, m.Hidden)
@@ -192,7 +196,11 @@ func (s Summary) Print(out io.Writer) error {
 	}
 	row("computing", "%.0f%% of a step; the rest is communication, waiting for other ranks and for cores", 100*s.Busy)
 	if s.SaveHeld != nil {
-		row("checkpoints", "%d, each holding a step up by %.2f ms", s.Checkpoints, *s.SaveHeld)
+		slows := ""
+		if s.SaveSlows != nil {
+			slows = fmt.Sprintf("; steps beside one take %.2f times as long as the others", *s.SaveSlows)
+		}
+		row("checkpoints", "%d, each holding a step up by %.2f ms%s", s.Checkpoints, *s.SaveHeld, slows)
 	}
 	row("epochs", "%d", s.Epochs)
 	if s.Failures > 0 || s.Kills > 0 {

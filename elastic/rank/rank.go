@@ -15,6 +15,7 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/weft-fabric/weft/ckpt"
@@ -84,6 +85,7 @@ type Step struct {
 	Bubble  time.Duration `json:"bubble_ns"`
 	Update  time.Duration `json:"update_ns"`
 	Save    time.Duration `json:"save_ns"` // that a checkpoint held the step up
+	Writing bool          `json:"writing"` // a checkpoint was being written meanwhile
 	Memory  int64         `json:"memory_bytes"`
 }
 
@@ -179,6 +181,8 @@ type job struct {
 	store  *ckpt.Store
 	writes sync.WaitGroup
 
+	writing atomic.Int32 // checkpoints
+
 	had  int    // steps that were taken when the last epoch ended
 	lost string // what was lost of them
 
@@ -249,13 +253,13 @@ func (j *job) begin(ctx context.Context, c *comm.Comm) (from string, err error) 
 func (j *job) Step(ctx context.Context) (last bool, err error) {
 	overlap := j.cfg.Train.Overlap && (j.cfg.Contrast == 0 || (j.t.Taken()+1)%j.cfg.Contrast != 0)
 	j.t.Overlap(overlap)
-	began := time.Now()
+	began, writing := time.Now(), j.writing.Load() > 0
 	s, err := j.t.Step(ctx)
 	if err != nil {
 		return false, err
 	}
 	out := Step{Epoch: j.e.Number, Rank: j.c.Rank(), Step: s.Step, Loss: s.Loss, Tokens: s.Tokens, Began: began, Arrived: began.Add(s.Passes),
-		Overlap: overlap, Forward: s.Forward, Back: s.Backward, Tensor: s.Tensor, Comm: s.Comm, Exposed: s.Exposed, Bubble: s.Bubble, Update: s.Update}
+		Overlap: overlap, Writing: writing || j.writing.Load() > 0, Forward: s.Forward, Back: s.Backward, Tensor: s.Tensor, Comm: s.Comm, Exposed: s.Exposed, Bubble: s.Bubble, Update: s.Update}
 	if j.store != nil && j.cfg.Every > 0 && s.Step%j.cfg.Every == 0 {
 		out.Save = j.save()
 	}
@@ -298,8 +302,10 @@ func (j *job) save() time.Duration {
 	}
 	_ = j.link.Report(Saved, r)
 	j.writes.Add(1)
+	j.writing.Add(1)
 	go func() {
 		defer j.writes.Done()
+		defer j.writing.Add(-1)
 		r.Err = ""
 		if err := j.store.Wait(context.Background()); err != nil {
 			r.Err = err.Error()
