@@ -7,7 +7,6 @@ import (
 	"github.com/weft-fabric/weft/reduce"
 	"github.com/weft-fabric/weft/sched"
 	"github.com/weft-fabric/weft/sched/step"
-	"github.com/weft-fabric/weft/transport"
 )
 
 // script is what one rank does in a program: by channel, the actions that the
@@ -189,12 +188,6 @@ func (c *Comm) runScript(o *op) error {
 	c.phase = moving
 	c.port.Begin(&o.call, c.stopFn)
 	o.kept, o.saved = nil, 0
-	if p, ok := c.port.(transport.Idler); ok && o.overlap && len(s.channels) == 1 {
-		if c.stages.save == nil {
-			c.stages.save = c.stages.saveSome
-		}
-		p.Meanwhile(c.stages.save)
-	}
 	err = c.runRuns(o, s)
 	mine.waitsFor(-1, 0, 0)
 	if err != nil {

@@ -19,7 +19,6 @@ type stages struct {
 	plain  [4][]byte // private scratch by its use
 	space  space     // of the operation under way, if it goes by messages
 	sum    summer    // of its first channel
-	save   func() bool
 	handle map[*byte]transport.Handle
 }
 
@@ -117,17 +116,6 @@ func (s *stages) keep(o *op, hi int) {
 // keptNear is up to which size copies of the input may stay in the caches. A
 // copy of 256 KiB takes 9 us so and 18 past them, one of 16 MiB 2.2 ms and 1.4.
 const keptNear = 512 << 10
-
-// saveSome copies a few microseconds' worth of the input while the operation
-// waits: 2 ranks wait for a tenth of the time that 2 MiB take.
-func (s *stages) saveSome() bool {
-	o := s.space.o
-	if o.saved == len(o.in) {
-		return false
-	}
-	s.keep(o, min(o.saved+16<<10, len(o.in)))
-	return true
-}
 
 // all gives the buffers that the others see, and forgets them.
 func (s *stages) all() [][]byte {
