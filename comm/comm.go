@@ -83,8 +83,10 @@ type Comm struct {
 	recent   [8]*ready // of them, the last ones by collective
 	views    []view    // of the members in the operation under way
 	staged   []byte    // the own stage in the operation under way, if it uses one
-	awaits   int       // the member that is waited for
-	parted   int64     // when the rank last went to another core, by the clock (place.go)
+
+	parted int64    // when the rank last looked for another core, in ticks (place.go)
+	cores  []uint32 // that it may use; nil if it did not look yet
+	crowd  []int    // ranks by core
 
 	// state is idle, running, or queued: running with operations that wait.
 	// Who takes it from idle to running carries operations out and owns what

@@ -110,7 +110,6 @@ func (c *Comm) meetMid(seq uint64, h transport.Handle) error {
 	mine.mid().flag().RaiseFor(seq, mine.sleepers(), c.waiter)
 	for k := 1; k < len(c.members); k++ {
 		i := (c.rank + k) % len(c.members)
-		c.awaits = i
 		if err := c.boards[i].mid().flag().WaitAs(seq, c.boards[i].sleepers(), c.waiter, c.stopFn); err != nil {
 			return err
 		}

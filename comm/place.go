@@ -1,36 +1,68 @@
 package comm
 
-import "time"
-
 // Ranks that are woken by one process tend to be put on its core, and the system
-// takes 10 ms and more to notice that another one is free, as both are always
-// busy: one spins, and the other, for which it waits, has no core. An all-reduce
-// of 8 bytes then takes 4 us and more instead of 0.4. So a rank that waits longer
-// than usual looks whether the other one was last seen on the same core, and goes
-// to another if there is a core for every rank. It is not kept there: the system
-// may move it, and who binds ranks to cores leaves it nowhere to go.
+// takes 10 ms and more to spread them, as all are always busy: those that wait spin
+// or yield, and those that they wait for have to share a core. Two ranks on one core
+// of two take 4 us and more for an all-reduce of 8 bytes instead of 0.4. So a rank
+// that waits longer than usual looks where the others were last seen, and if its
+// core has two of them more than another, it goes there. It is not kept there: the
+// system may move it, and who binds ranks to cores leaves it nowhere to go. Ranks
+// that outnumber the cores are left where they are: several on one core are as fast
+// as spread, since what they exchange need not leave it.
 
-// partEvery is how often a rank goes to another core at most.
-const partEvery = 2 * time.Millisecond
+// partEvery is how often a rank looks at most, in ticks: 1 to 4 ms.
+const partEvery = 1 << 22
 
-// part is called by waits that take long for one of the ranks that c awaits.
+// part is called by waits that take long.
 func (c *Comm) part() {
-	here := processor()
-	if b := c.boards[c.awaits]; b == nil || b.place() != here {
-		return
-	}
-	now := clock()
-	if now-c.parted < int64(partEvery) {
+	now := ticks()
+	if now-c.parted < partEvery {
 		return
 	}
 	c.parted = now
-	leave(here)
-	c.showPlace()
+	here := c.showPlace()
+	if c.cores == nil {
+		c.cores = allowed()
+	}
+	if len(c.cores) < 2 {
+		return
+	}
+	clear(c.crowd)
+	crowd := c.crowd
+	for _, b := range c.boards {
+		if b == nil {
+			continue
+		}
+		at := b.place()
+		for int(at) >= len(crowd) && at < 1<<12 {
+			crowd = append(crowd, 0)
+		}
+		if int(at) < len(crowd) {
+			crowd[at]++
+		}
+	}
+	c.crowd = crowd
+	on := func(cpu uint32) int {
+		if int(cpu) < len(crowd) {
+			return crowd[cpu]
+		}
+		return 0
+	}
+	best := here
+	for k := range c.cores { // each rank tries another one first
+		if cpu := c.cores[(k+c.rank)%len(c.cores)]; on(cpu) < on(best) {
+			best = cpu
+		}
+	}
+	if on(here)-on(best) >= 2 {
+		moveTo(best)
+		c.showPlace()
+	}
 }
 
 // showPlace tells the others on which core this rank is.
-func (c *Comm) showPlace() {
-	if placed {
-		c.boards[c.rank].setPlace(processor())
-	}
+func (c *Comm) showPlace() uint32 {
+	here := processor()
+	c.boards[c.rank].setPlace(here)
+	return here
 }

@@ -6,24 +6,38 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// placed says that processors are known by their numbers.
+const placed = true
+
 // processor is the number of the one that this runs on, which Linux keeps where
 // an instruction reads it.
 func processor() uint32
 
-// placed says that processors are known by their numbers.
-const placed = true
+// allowed are the processors that the calling thread may use.
+func allowed() []uint32 {
+	list := []uint32{}
+	var may unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &may); err != nil {
+		return list
+	}
+	for cpu, n := 0, may.Count(); len(list) < n; cpu++ {
+		if may.IsSet(cpu) {
+			list = append(list, uint32(cpu))
+		}
+	}
+	return list
+}
 
-// leave moves the calling thread to another processor, if it may use more than this one.
-func leave(cpu uint32) {
+// moveTo moves the calling thread to a processor, and lets it leave it again.
+func moveTo(cpu uint32) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	var may unix.CPUSet
-	if err := unix.SchedGetaffinity(0, &may); err != nil || may.Count() < 2 || !may.IsSet(int(cpu)) {
+	var may, there unix.CPUSet
+	there.Set(int(cpu))
+	if err := unix.SchedGetaffinity(0, &may); err != nil || !may.IsSet(int(cpu)) {
 		return
 	}
-	others := may
-	others.Clear(int(cpu))
-	if unix.SchedSetaffinity(0, &others) == nil {
+	if unix.SchedSetaffinity(0, &there) == nil {
 		_ = unix.SchedSetaffinity(0, &may)
 	}
 }

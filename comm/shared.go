@@ -68,7 +68,6 @@ func (c *Comm) runShared(o *op) error {
 			i -= len(c.members)
 		}
 		line := c.boards[i].entry(seq)
-		c.awaits = i
 		if err := line.flag().WaitAs(seq, c.boards[i].sleepers(), c.waiter, c.stopFn); err != nil {
 			return err
 		}
@@ -214,7 +213,7 @@ func (c *Comm) enter(o *op, f *flat) error {
 	// The others can go on; what follows is done while their entries are on their way.
 	c.starts(o)
 	mine.setBegan(seq, o.began)
-	if seq&63 == 0 || len(o.in) > smallSize { // it takes 50 ns
+	if placed && (seq&63 == 0 || len(o.in) > smallSize) { // it takes 50 ns
 		c.showPlace()
 	}
 	v := &c.views[c.rank]
@@ -444,7 +443,6 @@ func (c *Comm) quit(o *op, pushed bool) error {
 	for k := 1; k < len(c.members); k++ {
 		i := (c.rank + k) % len(c.members)
 		flag := c.boards[i].leave()
-		c.awaits = i
 		for {
 			err := flag.WaitAs(seq, c.boards[i].sleepers(), c.waiter, c.stopFn)
 			if err == nil {

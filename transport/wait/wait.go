@@ -130,7 +130,7 @@ type Waiter struct {
 	// the processor is given to them rather than to another process.
 	Local bool
 	// Late, if it is set, is called once in a wait that takes longer than some
-	// 5 us, before the processor is given away.
+	// 5 us or than Spin, before the processor is given away.
 	Late func()
 
 	raised *Flag     // not settled yet
@@ -177,7 +177,7 @@ func (f *Flag) wait(v uint64, sleepers *atomic.Uint32, w *Waiter, stop func() er
 	}
 	w.Settle()
 	if w.Late != nil {
-		if pause(&f.value, v, 64) {
+		if pause(&f.value, v, min(w.Spin-first, 64)) {
 			return nil
 		}
 		w.Late()
