@@ -4,7 +4,7 @@
 # make lint   go vet and staticcheck
 GO       ?= go
 FUZZTIME ?= 60s
-PACKAGES := ibsim-utils opensm infiniband-diags chromium gcc g++ openmpi-bin libopenmpi-dev mpich libmpich-dev libgloo-dev
+PACKAGES := ibsim-utils opensm infiniband-diags chromium gcc g++ openmpi-bin libopenmpi-dev mpich libmpich-dev libgloo-dev python3-torch
 
 .PHONY: test bench bench-sim bench-comm fuzz lint packages build
 

@@ -50,7 +50,7 @@ var floors = [][]string{
 	{"elastic/rank"},
 	{"up"},
 	{"bench"},
-	{"cli", "examples/allreduce"},
+	{"cli", "examples/allreduce", "examples/elastic"},
 	{"."},
 }
 

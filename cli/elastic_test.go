@@ -1,0 +1,104 @@
+package cli_test
+
+import (
+	"bufio"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// built builds packages of this module and gives the folder that they are in.
+func built(t *testing.T, packages ...string) string {
+	t.Helper()
+	dir := t.TempDir()
+	for _, p := range packages {
+		name := filepath.Base(p)
+		if p == "." {
+			name = "weft"
+		}
+		cmd := exec.Command("go", "build", "-o", filepath.Join(dir, name), p)
+		cmd.Dir = ".."
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+	}
+	return dir
+}
+
+// A rank of a program that follows epochs is killed: the others keep their
+// processes, and the sum is what it would have been.
+func TestRunFollow(t *testing.T) {
+	dir := built(t, ".", "./examples/elastic")
+	cmd := exec.Command(filepath.Join(dir, "weft"), "run", "--follow", "--nproc", "3", "--", filepath.Join(dir, "elastic"))
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var errs strings.Builder
+	cmd.Stderr = &errs
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	pids := map[string]bool{}
+	killed := ""
+	var text strings.Builder
+	in := bufio.NewScanner(io.TeeReader(out, &text))
+	for in.Scan() {
+		f := strings.Fields(in.Text()) // [1] pid 17: epoch 1, rank 1 of 3, ...
+		if len(f) < 5 || f[1] != "pid" {
+			continue
+		}
+		pid := strings.TrimSuffix(f[2], ":")
+		pids[pid] = true
+		if killed == "" && f[4] == "1," && f[6] == "1" {
+			killed = pid
+			n, err := strconv.Atoi(pid)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := unix.Kill(n, syscall.SIGKILL); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Fatalf("%v\n%s\n%s", err, text.String(), errs.String())
+	}
+	if killed == "" || len(pids) != 4 {
+		t.Errorf("processes %v with %s killed; want the three that began and one more", pids, killed)
+	}
+	if !strings.Contains(text.String(), "sum 1680000 after 2000 steps") {
+		t.Errorf("the sum is not 840 x 2000:\n%s", text.String())
+	}
+}
+
+// PyTorch's own ranks under the launcher: one is killed, and the run ends with the
+// loss of one that nobody disturbed.
+func TestRunTorch(t *testing.T) {
+	const python = "/usr/bin/python3"
+	if err := exec.Command(python, "-c", "import torch").Run(); err != nil {
+		t.Skip("no python3-torch here; 'make test' as root on Debian installs it")
+	}
+	weft := filepath.Join(built(t, "."), "weft")
+	run := func(die string) string {
+		cmd := exec.Command(weft, "run", "--nproc", "2", "--max-restarts", "3", "--ckpt", t.TempDir(), "--", python, "../examples/torch/train.py")
+		cmd.Env = append(os.Environ(), "DIE="+die)
+		out, err := cmd.Output()
+		if err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		return string(out)
+	}
+	calm, killed := run(""), run("1:15")
+	last := func(s string) string { return s[strings.LastIndex(strings.TrimSpace(s), "\n")+1:] }
+	if !strings.Contains(calm, "loss after step 40") || last(calm) != last(killed) || !strings.Contains(killed, "continues after step 14") {
+		t.Errorf("undisturbed:\n%s\nwith rank 1 killed in step 15:\n%s", calm, killed)
+	}
+}
