@@ -48,6 +48,7 @@ type Table struct {
 	local   int          // ranks of each host, 0 where hosts have different numbers
 	order   []sched.Rank // ranks host by host, nil where they are so already
 	own     int          // cores of each rank: a channel without one waits for its turn, which costs more than it brings
+	crowd   bool         // some host has more ranks than cores
 	visible bool         // ranks see one another's memory
 	rows    [][2][]row   // by collective and canonical: one row, or one for each root
 	mu      sync.Mutex   // held while a choice is made
@@ -111,6 +112,7 @@ func New(links tune.Links, kind string, n int, hosts []int) *Table {
 		on[h]++
 	}
 	t.own = max(links.Cores/max(slices.Max(on), 1), 1)
+	t.crowd = slices.Max(on) > links.Cores
 	if t.visible {
 		t.links.Sync = min(t.links.Sync, longest*float64(n))
 	}
