@@ -316,7 +316,7 @@ func (s *Store) Resume(ctx context.Context, want []Tensor) (*Manifest, []*Damage
 		case err != nil:
 			return nil, bad, err
 		case step == voteStop:
-			return nil, bad, errElsewhere
+			return nil, bad, ErrElsewhere
 		case step == voteNone:
 			return nil, bad, s.none(bad)
 		}
@@ -338,7 +338,7 @@ func (s *Store) Resume(ctx context.Context, want []Tensor) (*Manifest, []*Damage
 		case err != nil:
 			return nil, bad, err
 		case all == voteStop:
-			return nil, bad, errElsewhere
+			return nil, bad, ErrElsewhere
 		case all == step:
 			return m, bad, nil
 		}
@@ -352,4 +352,5 @@ const (
 	voteStop = -2
 )
 
-var errElsewhere = errors.New("another rank could not load its part of the checkpoint; its own error says why")
+// ErrElsewhere is what Resume gives the ranks whose own part went well.
+var ErrElsewhere = errors.New("another rank could not load its part of the checkpoint; its own error says why")

@@ -95,6 +95,7 @@ func (w *world) join(ctx context.Context, gather transport.Gather) (*Comm, error
 			Interfaces: cfg.Interfaces, AllRails: cfg.AllRails, Streams: cfg.Streams, Log: cfg.Log})
 	}
 	if err != nil {
+		w.ep = nil // what Open returned beside the error is a nil of its own type
 		return nil, err
 	}
 	if cfg.Log != nil && cfg.Rank == 0 {

@@ -61,8 +61,8 @@ type Epoch struct {
 // Job is what a rank does. Its methods are called from one goroutine.
 type Job interface {
 	// Form takes up work on c, which all members of the epoch do at once. An error
-	// that is due to a failed communicator or an ended context is followed by
-	// another epoch; any other one ends Run.
+	// that is due to a failed communicator or an ended context, or that is
+	// ErrElsewhere, is followed by another epoch; any other one ends Run.
 	Form(ctx context.Context, c *comm.Comm, e Epoch) error
 	// Step does one step and says whether it was the last. After an error the job
 	// must be as it was before, or be able to tell in Form that it is not.
@@ -74,6 +74,10 @@ type Job interface {
 // patience is how long a rank waits for the word on who is gone once its
 // communicator has failed: a silent host is gone from the coordinator after 1.6 s.
 const patience = 3 * time.Second
+
+// ErrElsewhere is for a Job whose own part of something went well, and another
+// rank's did not: that one ends the job, or has heard of another epoch already.
+var ErrElsewhere = errors.New("another rank failed")
 
 // Fatal is an error of the job itself, which another epoch would not mend.
 type Fatal struct{ Err error }
@@ -208,7 +212,7 @@ func (r *runner) agree(ctx context.Context, e *Epoch, last bool) (latest uint64,
 // failed sorts errors of the job from those that another epoch mends.
 func (r *runner) failed(ctx context.Context, e *Epoch, err error) error {
 	var f *comm.Failure
-	if !errors.As(err, &f) && ctx.Err() == nil {
+	if !errors.As(err, &f) && ctx.Err() == nil && !errors.Is(err, ErrElsewhere) {
 		return &Fatal{err}
 	}
 	var culprits []int

@@ -3,6 +3,7 @@ package elastic
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"slices"
 	"strings"
@@ -355,6 +356,29 @@ func TestAnErrorOfTheJob(t *testing.T) {
 			t.Errorf("%s: %+v", at, w)
 		}
 	}
+}
+
+// An error that another rank is the cause of is followed by the next epoch.
+func TestAnErrorElsewhere(t *testing.T) {
+	t.Parallel()
+	list := crew(t, 2, func(p *person) {
+		p.job.form = func(_ context.Context, e Epoch) error {
+			if e.Number == 1 {
+				return fmt.Errorf("a checkpoint: %w", ErrElsewhere)
+			}
+			return nil
+		}
+	})
+	tell(epoch(1, list...), list...)
+	for _, p := range list {
+		p.hears(Failed, 1)
+	}
+	for _, p := range list {
+		p.life += "0"
+	}
+	tell(epoch(2, list...), list...)
+	formed(2, list...)
+	stop(t, list[0], list...)
 }
 
 // Too few are left: those that are save what there is, all of them, and it is over.

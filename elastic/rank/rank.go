@@ -243,6 +243,9 @@ func (j *job) begin(ctx context.Context, c *comm.Comm) (from string, err error) 
 	if errors.Is(err, ckpt.ErrNone) {
 		return "seed", nil
 	}
+	if errors.Is(err, ckpt.ErrElsewhere) {
+		err = errors.Join(elastic.ErrElsewhere, err)
+	}
 	if err != nil {
 		return "", fmt.Errorf("the checkpoints in %s: %w", j.cfg.Ckpt, err)
 	}
