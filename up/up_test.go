@@ -90,23 +90,25 @@ func TestDrillCoordinator(t *testing.T) {
 	}
 }
 
+// layouts are those in which a rank holds something that no replica has.
+var layouts = []struct {
+	name   string
+	layout train.Layout
+}{
+	{"zero 1", train.Layout{TP: 1, PP: 1, Zero: 1}},
+	{"zero 2", train.Layout{TP: 1, PP: 1, Zero: 2}},
+	{"zero 3", train.Layout{TP: 1, PP: 1, Zero: 3}},
+	{"tp 2 pp 2", train.Layout{TP: 2, PP: 2}},
+}
+
 // State that died with its rank comes back from the latest checkpoint.
 func TestKillsThatLoseState(t *testing.T) {
-	for _, c := range []struct {
-		name   string
-		layout train.Layout
-	}{
-		{"zero 1", train.Layout{TP: 1, PP: 1, Zero: 1}},
-		{"zero 2", train.Layout{TP: 1, PP: 1, Zero: 2}},
-		{"zero 3", train.Layout{TP: 1, PP: 1, Zero: 3}},
-		{"tp 2 pp 2", train.Layout{TP: 2, PP: 2}},
-	} {
+	for _, c := range layouts {
 		t.Run(c.name, func(t *testing.T) {
 			cfg := tiny()
 			cfg.Layout = c.layout
 			dir := t.TempDir()
 			s := begin(t, Options{Train: cfg, Check: true, Ckpt: dir, Every: 5, Keep: 2, Steps: 100_000})
-			s.await("training begins with step 1, from the seed")
 			hasCheckpoint(t, dir)
 			s.hurt(syscall.SIGKILL, "rank", 2)
 			s.await("from the checkpoint of step")
@@ -116,6 +118,29 @@ func TestKillsThatLoseState(t *testing.T) {
 			sum := s.checked(1)
 			if sum.Failures != 1 {
 				t.Errorf("%+v", sum)
+			}
+		})
+	}
+}
+
+// With a mirror of it on another rank, no step is lost.
+func TestKillsThatAMirrorStandsInFor(t *testing.T) {
+	for _, c := range layouts {
+		t.Run(c.name, func(t *testing.T) {
+			cfg := tiny()
+			cfg.Layout, cfg.Mirror = c.layout, true
+			dir := t.TempDir()
+			s := begin(t, Options{Train: cfg, Check: true, Ckpt: dir, Every: 5, Keep: 2, Steps: 100_000})
+			hasCheckpoint(t, dir)
+			s.hurt(syscall.SIGKILL, "rank", 2)
+			s.await("resumed", " 0 steps lost")
+			s.await("epoch", ": 4 at work")
+			s.stop()
+			if sum := s.checked(1); sum.Failures != 1 || sum.Lost != 0 {
+				t.Errorf("%+v", sum)
+			}
+			if strings.Contains(s.story(), "from the checkpoint") {
+				t.Error("a checkpoint was needed")
 			}
 		})
 	}
