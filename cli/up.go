@@ -57,6 +57,9 @@ without it they go with the run.
   weft up --steps 200 --listen '' --quiet`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
+			if o.Ranks < 1 || o.Min < 1 {
+				return fmt.Errorf("--ranks %d, --min %d; at least 1 of each is needed", o.Ranks, o.Min)
+			}
 			if o.Train.Model, err = findModel(name); err != nil {
 				return err
 			}

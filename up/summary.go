@@ -97,7 +97,7 @@ func (l *ledger) summary() Summary {
 	if len(l.held) > 0 {
 		set(&s.SaveHeld, milli(slices.Sorted(slices.Values(l.held))[len(l.held)/2]))
 	}
-	if mid := func(list []time.Duration) float64 { return milli(slices.Sorted(slices.Values(list))[len(list)/2]) }; len(l.beside) > 0 && len(l.alone) > 0 {
+	if mid := func(list []time.Duration) float64 { return milli(slices.Sorted(slices.Values(list))[len(list)/2]) }; len(l.beside) > 4 && len(l.alone) > 4 {
 		set(&s.SaveSlows, mid(l.beside)/mid(l.alone))
 	}
 	if m := l.measures; m.Apart > 0 && m.Comm > 0 {

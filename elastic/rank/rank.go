@@ -272,8 +272,8 @@ func (j *job) Step(ctx context.Context) (last bool, err error) {
 		into = &j.without
 	}
 	into.add(s)
-	tell := out.Ended.Sub(j.told) > 250*time.Millisecond
-	if tell {
+	last = j.cfg.Steps > 0 && s.Step >= j.cfg.Steps
+	if last || out.Ended.Sub(j.told) > 250*time.Millisecond {
 		j.told = out.Ended
 		out.Memory = resident()
 		j.count()
@@ -285,7 +285,7 @@ func (j *job) Step(ctx context.Context) (last bool, err error) {
 		return false, err
 	}
 	j.link.Progress(s.Step, s.Wall)
-	return j.cfg.Steps > 0 && s.Step >= j.cfg.Steps, nil
+	return last, nil
 }
 
 // save starts a checkpoint and says how long the step was held up. An error is
