@@ -25,12 +25,13 @@ type pairs struct {
 
 	mu     sync.Mutex
 	active []*pair
+	shown  bool // the others were told whom this rank waits for
 }
 
 // pair is a send or receive under way.
 type pair struct {
 	ctx   context.Context
-	limit int64
+	limit int64 // of the clock; 0 until somebody asks
 	peer  int
 	what  string
 }
@@ -39,17 +40,36 @@ const receiving = "receive from"
 
 // turns lets calls go one after another in the order in which they were made.
 type turns struct {
-	mu   sync.Mutex
-	last chan struct{}
+	pair pair // the one whose turn it is; guarded by the mutex of pairs
+
+	mu    sync.Mutex
+	busy  bool
+	queue []chan struct{}
 }
 
-// take gives what to wait for, and what to close when done.
-func (t *turns) take() (before <-chan struct{}, done chan struct{}) {
+// take gives what to wait for before it is the caller's turn; nil if it is now.
+func (t *turns) take() <-chan struct{} {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	before, done = t.last, make(chan struct{})
-	t.last = done
-	return before, done
+	if !t.busy {
+		t.busy = true
+		return nil
+	}
+	mine := make(chan struct{})
+	t.queue = append(t.queue, mine)
+	return mine
+}
+
+// done gives the turn to the next.
+func (t *turns) done() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(t.queue) == 0 {
+		t.busy = false
+		return
+	}
+	close(t.queue[0])
+	t.queue = t.queue[1:]
 }
 
 // channel is that of messages from one rank to another of n. A port's channel is for
@@ -98,7 +118,9 @@ func (p *pairs) stop() error {
 		if err := a.ctx.Err(); err != nil && !errors.Is(err, context.DeadlineExceeded) {
 			return &Failure{Kind: Aborted, Rank: p.c.rank, Culprits: []int{p.c.rank}, Err: fmt.Errorf("%s rank %d: %w", a.what, a.peer, err)}
 		}
-		if now > a.limit {
+		if a.limit == 0 { // the first look comes some 30 us after the call
+			a.limit = p.c.until(a.ctx, now)
+		} else if now > a.limit {
 			return p.late(a)
 		}
 	}
@@ -118,6 +140,7 @@ func (p *pairs) show() {
 			}
 		}
 	}
+	p.shown = who >= 0
 	if b := p.c.boards; b != nil {
 		b[p.c.rank].pairsFor(who)
 	}
@@ -161,7 +184,7 @@ func (p *pairs) late(a *pair) *Failure {
 }
 
 // message carries out one send or receive.
-func (p *pairs) message(ctx context.Context, peer int, what string, t *turns, opts []Option, do func() error) error {
+func (p *pairs) message(ctx context.Context, peer int, what string, b []byte, opts []Option) error {
 	var h *Handle
 	for _, o := range opts {
 		if o.handle != nil {
@@ -170,36 +193,71 @@ func (p *pairs) message(ctx context.Context, peer int, what string, t *turns, op
 			h = o.group.add()
 		}
 	}
-	before, done := t.take()
-	run := func() error {
-		defer close(done)
-		if before != nil {
-			<-before
-		}
-		a := &pair{ctx: ctx, limit: p.c.until(ctx, clock()), peer: peer, what: what}
-		p.mu.Lock()
-		p.active = append(p.active, a)
-		p.mu.Unlock()
-		err := do()
-		p.mu.Lock()
-		p.active = slices.DeleteFunc(p.active, func(x *pair) bool { return x == a })
-		if len(p.active) == 0 && err == nil { // after a failure, others may ask what this rank waited for
-			p.show()
-		}
-		p.mu.Unlock()
-		if err != nil {
-			err = p.c.fail(err)
-			_ = p.port.Close() // what still comes must not go where the caller's memory is
-			p.c.dump(err)
-		}
-		return err
+	t := &p.out[peer]
+	if what == receiving {
+		t = &p.in[peer]
 	}
+	before := t.take()
 	if h == nil {
-		return run()
+		return p.carry(ctx, peer, what, b, t, before)
 	}
 	h.begin()
-	go func() { _ = h.end(run()) }()
+	go func() { _ = h.end(p.carry(ctx, peer, what, b, t, before)) }()
 	return nil
+}
+
+// carry carries out a message when its turn comes.
+func (p *pairs) carry(ctx context.Context, peer int, what string, b []byte, t *turns, before <-chan struct{}) error {
+	defer t.done()
+	if before != nil {
+		<-before
+	}
+	a := &t.pair
+	p.mu.Lock()
+	*a = pair{ctx: ctx, peer: peer, what: what}
+	p.active = append(p.active, a)
+	p.mu.Unlock()
+	err := p.move(ctx, peer, what, b)
+	p.mu.Lock()
+	p.active = slices.DeleteFunc(p.active, func(x *pair) bool { return x == a })
+	if p.shown && len(p.active) == 0 && err == nil { // after a failure, others may ask what this rank waited for
+		p.show()
+	}
+	p.mu.Unlock()
+	if err != nil {
+		err = p.c.fail(err)
+		_ = p.port.Close() // what still comes must not go where the caller's memory is
+		p.c.dump(err)
+	}
+	return err
+}
+
+// move moves the bytes of a message.
+func (p *pairs) move(ctx context.Context, peer int, what string, b []byte) error {
+	me, n := p.c.rank, len(p.c.members)
+	switch {
+	case peer != me && what == receiving:
+		return p.port.Recv(peer, channel(peer, me, n), b)
+	case peer != me:
+		return p.port.Send(peer, channel(me, peer, n), b)
+	case what == receiving:
+		select {
+		case m := <-p.self:
+			if len(m) != len(b) {
+				return fmt.Errorf("rank %d sent itself %d bytes and receives %d", me, len(m), len(b))
+			}
+			copy(b, m)
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	select {
+	case p.self <- slices.Clone(b):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 // Send sends buf to a rank, which receives it with Recv. Messages from one rank
@@ -215,17 +273,7 @@ func (c *Comm) sendTo(ctx context.Context, b []byte, to int, opts []Option) erro
 	if err != nil {
 		return err
 	}
-	return p.message(ctx, to, "send to", &p.out[to], opts, func() error {
-		if to != c.rank {
-			return p.port.Send(to, channel(c.rank, to, len(c.members)), b)
-		}
-		select {
-		case p.self <- slices.Clone(b):
-			return nil
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	})
+	return p.message(ctx, to, "send to", b, opts)
 }
 
 // Recv receives what a rank sent, which must have the length of buf.
@@ -238,21 +286,7 @@ func (c *Comm) recvFrom(ctx context.Context, b []byte, from int, opts []Option) 
 	if err != nil {
 		return err
 	}
-	return p.message(ctx, from, receiving, &p.in[from], opts, func() error {
-		if from != c.rank {
-			return p.port.Recv(from, channel(from, c.rank, len(c.members)), b)
-		}
-		select {
-		case m := <-p.self:
-			if len(m) != len(b) {
-				return fmt.Errorf("rank %d sent itself %d bytes and receives %d", from, len(m), len(b))
-			}
-			copy(b, m)
-			return nil
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	})
+	return p.message(ctx, from, receiving, b, opts)
 }
 
 func (c *Comm) pairing(peer int) (*pairs, error) {
