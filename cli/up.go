@@ -33,6 +33,7 @@ var models = []struct {
 func newUp() *cobra.Command {
 	o := up.Options{Train: train.Default()}
 	var name, drill, transport, wire, schedule, follow string
+	var layers int
 	var asJSON, quiet, noOverlap, noMirror bool
 	cmd := &cobra.Command{
 		Use:   "up",
@@ -62,6 +63,9 @@ without it they go with the run.
 			}
 			if o.Train.Model, err = findModel(name); err != nil {
 				return err
+			}
+			if layers > 0 {
+				o.Train.Model.Layers = layers
 			}
 			if o.Drill, err = up.ParseDrill(drill); err != nil {
 				return err
@@ -133,6 +137,7 @@ without it they go with the run.
 	f.IntVar(&o.Train.Layout.Zero, "zero", 0, "what replicas share: 0 nothing, 1 optimizer state, 2 gradients too, 3 parameters too")
 	f.StringVar(&schedule, "schedule", string(pipe.OneFOneB), "order of passes in a pipeline: 1f1b or gpipe")
 	f.StringVar(&name, "model", "small", "what to train: small, tiny or mlp")
+	f.IntVar(&layers, "layers", 0, "layers of the model, if not its own number")
 	f.IntVar(&o.Train.Batch, "batch", o.Train.Batch, "samples of a global batch")
 	f.IntVar(&o.Train.Micro, "micro", o.Train.Micro, "samples of a micro-batch, at most")
 	f.Uint64Var(&o.Train.Seed, "seed", o.Train.Seed, "seed of parameters and data order")

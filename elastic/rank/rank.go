@@ -415,7 +415,7 @@ type window struct {
 	micros                                                    int
 }
 
-const windowSize = 64
+const windowSize = 128
 
 func (w *window) add(s train.Stats) {
 	w.micros = s.Micros
