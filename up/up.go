@@ -168,7 +168,11 @@ func Run(ctx context.Context, o Options) (s Summary, err error) {
 	r.over()
 	s = r.ledger.summary()
 	if err == nil && o.Check {
-		err = r.check(context.WithoutCancel(ctx), &s)
+		again := ctx
+		if ctx.Err() != nil { // what ended training does not end this
+			again = context.WithoutCancel(ctx)
+		}
+		err = r.check(again, &s)
 	}
 	if o.Summary != nil && s.Steps > 0 {
 		if e := s.Print(o.Summary); err == nil {
