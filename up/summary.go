@@ -53,6 +53,10 @@ type Summary struct {
 	Together     *float64 `json:"together_ms"`
 	Comm         *float64 `json:"comm_ms"`
 	Backward     float64  `json:"backward_ms"`
+	Commit       float64  `json:"commit_ms"` // agreeing on a step: waits for the slowest rank
+	Update       float64  `json:"update_ms"`
+	Step         float64  `json:"step_ms"` // from the begin of one to the begin of the next
+	StepP99      float64  `json:"step_ms_p99"`
 	// Checked is how many steps' losses were compared with those of a run that nobody
 	// disturbed, and Deviation the largest relative difference.
 	Checked   int        `json:"checked_steps,omitempty"`
@@ -79,7 +83,7 @@ func (l *ledger) summary() Summary {
 	defer l.mu.Unlock()
 	s := Summary{Steps: l.top, LossStart: l.start, LossEnd: l.losses[l.top], Epochs: l.epochs, Kills: l.kills, Ranks: l.r.o.Ranks,
 		Layout: l.work.Layout.String(), Coordinators: l.coords, Memory: l.measures.Held, MemoryModel: l.measures.Expected, Busy: l.measures.Busy,
-		Backward: milli(l.measures.Backward), Incidents: []Incident{}}
+		Backward: milli(l.measures.Backward), Commit: milli(l.measures.Commit), Update: milli(l.measures.Update), Step: milli(l.measures.Step), Incidents: []Incident{}}
 	total := 0
 	for _, n := range l.tokens {
 		total += n
@@ -92,6 +96,9 @@ func (l *ledger) summary() Summary {
 		if c.over && !c.failed {
 			s.Checkpoints++
 		}
+	}
+	if all := slices.Sorted(slices.Values(append(slices.Clone(l.alone), l.beside...))); len(all) > 0 {
+		s.StepP99 = milli(all[len(all)*99/100])
 	}
 	set := func(to **float64, v float64) { *to = &v }
 	if len(l.held) > 0 {

@@ -126,8 +126,11 @@ type Measures struct {
 	Comm     time.Duration `json:"comm_ns"`     // collectives among replicas without overlap
 	Apart    time.Duration `json:"apart_ns"`    // passes without overlap
 	Together time.Duration `json:"together_ns"` // with it
-	Hidden   float64       `json:"hidden"`      // share of Comm that overlapping hid; see train.Contrast
-	Bubble   float64       `json:"bubble"`      // share of passes spent waiting for other stages
+	Commit   time.Duration `json:"commit_ns"`   // agreeing on the step: waits for the slowest
+	Update   time.Duration `json:"update_ns"`
+	Step     time.Duration `json:"step_ns"` // from the begin of one to the begin of the next
+	Hidden   float64       `json:"hidden"`  // share of Comm that overlapping hid; see train.Contrast
+	Bubble   float64       `json:"bubble"`  // share of passes spent waiting for other stages
 	Formula  float64       `json:"bubble_formula"`
 	Busy     float64       `json:"busy"` // share of the step's time spent computing
 	Held     int           `json:"held_bytes"`
@@ -190,6 +193,7 @@ type job struct {
 	seen          map[*comm.Comm]uint64
 	traffic       map[Collective]*Collective
 	told          time.Time
+	began         time.Time // the last step
 }
 
 // min is what the store asks all ranks in Resume.
@@ -271,7 +275,8 @@ func (j *job) Step(ctx context.Context) (last bool, err error) {
 	if !overlap {
 		into = &j.without
 	}
-	into.add(s)
+	into.add(s, began.Sub(j.began))
+	j.began = began
 	last = j.cfg.Steps > 0 && s.Step >= j.cfg.Steps
 	if last || out.Ended.Sub(j.told) > 250*time.Millisecond {
 		j.told = out.Ended
@@ -395,6 +400,7 @@ func (j *job) measures() Measures {
 	l := j.t.Config().Layout
 	mem := j.t.Memory()
 	m := Measures{Steps: len(j.with.passes), Forward: j.with.mid(j.with.forward), Backward: j.with.mid(j.with.backward),
+		Commit: j.with.mid(j.with.commit), Update: j.with.mid(j.with.update), Step: j.with.mid(j.with.step),
 		Together: j.with.mid(j.with.passes), Bubble: j.with.bubble(), Busy: j.with.busy(),
 		Held: mem.Held(), Expected: mem.Formula, Total: mem.Total(), Layout: l.String()}
 	if l.PP > 1 {
@@ -411,16 +417,16 @@ func (j *job) measures() Measures {
 
 // window keeps the last steps of a kind.
 type window struct {
-	forward, backward, comm, passes, idle, all, compute, wall []time.Duration
-	micros                                                    int
+	forward, backward, comm, passes, idle, all, compute, wall, commit, update, step []time.Duration
+	micros                                                                          int
 }
 
 const windowSize = 128
 
-func (w *window) add(s train.Stats) {
+func (w *window) add(s train.Stats, whole time.Duration) {
 	w.micros = s.Micros
 	for list, v := range map[*[]time.Duration]time.Duration{&w.forward: s.Forward, &w.backward: s.Backward, &w.comm: s.Comm, &w.passes: s.Passes,
-		&w.idle: s.Bubble, &w.all: s.Forward + s.Backward + s.Tensor + s.Bubble, &w.compute: s.Forward + s.Backward + s.Update, &w.wall: s.Wall} {
+		&w.idle: s.Bubble, &w.all: s.Forward + s.Backward + s.Tensor + s.Bubble, &w.compute: s.Forward + s.Backward + s.Update, &w.wall: s.Wall, &w.commit: s.Commit, &w.update: s.Update, &w.step: whole} {
 		if *list = append(*list, v); len(*list) > windowSize {
 			*list = slices.Delete(*list, 0, 1)
 		}

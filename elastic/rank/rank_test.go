@@ -57,7 +57,7 @@ func TestWindow(t *testing.T) {
 		t.Error("figures of no steps")
 	}
 	for i := range 2 * windowSize {
-		w.add(train.Stats{Micros: 4, Forward: time.Duration(i), Backward: 3 * time.Second, Bubble: time.Second, Wall: 4 * time.Second})
+		w.add(train.Stats{Micros: 4, Forward: time.Duration(i), Backward: 3 * time.Second, Bubble: time.Second, Wall: 4 * time.Second}, 0)
 	}
 	if len(w.forward) != windowSize || w.micros != 4 {
 		t.Errorf("%d steps are kept, %d micro-batches", len(w.forward), w.micros)
