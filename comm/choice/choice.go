@@ -96,6 +96,11 @@ func smallest(class int) int64 {
 // are measured is the time of other processes.
 const longest = 2
 
+// shortest is what such a meeting takes at least, likewise: the ranks of a core come
+// one after another. What is measured are single meetings, of which the shortest is
+// one for which all ranks happened to be awake.
+const shortest = 0.6
+
 // New makes the table of n ranks, of which hosts[r] is the host of rank r, from
 // 0; nil means that all are on one. kind is the transport's: mem, shm or tcp.
 // The links may be those of a larger group that the ranks are part of.
@@ -115,6 +120,9 @@ func New(links tune.Links, kind string, n int, hosts []int) *Table {
 	t.crowd = slices.Max(on) > links.Cores
 	if t.visible {
 		t.links.Sync = min(t.links.Sync, longest*float64(n))
+		if t.links.Cores > 0 && n > t.links.Cores {
+			t.links.Sync = max(t.links.Sync, shortest*float64(n))
+		}
 	}
 	ops := sched.Collectives()
 	t.rows = make([][2][]row, len(ops)+1)
@@ -227,7 +235,7 @@ func (t *Table) choose(key plain) (*Pick, error) {
 
 // fresh is tune's model of flat programs for memory that another core has just
 // written, as inputs are: the first bytes of a buffer come line by line, 8 GB/s,
-// until prefetching has caught up. Measured on two Xeons with 2 to 8 ranks, a core
+// and then at 33 GB/s until prefetching has caught up. Measured on two Xeons with 2 to 8 ranks, a core
 // each (2026-11-15): one-shot is faster up to 512 bytes, equal at 1 KiB, and takes
 // 1.5 to 2 times as long as rank-order at 4 KiB. Ranks that share cores find much
 // of it in their own cache, and meetings are what takes long: with 4 on 2 cores
@@ -235,11 +243,12 @@ func (t *Table) choose(key plain) (*Pick, error) {
 type fresh struct{ tune.Flat }
 
 func (f fresh) Time(c tune.Cost) unit.Time {
-	line, caught := 1.2e-4, 32.0*1024 // us a byte, bytes
-	if f.Ranks > f.Cores {
-		line, caught = 3e-5, 256*1024
+	const slow, caught = 1.2e-4, 3e-5 // us a byte
+	late := caught * min(c.Wire, 256<<10)
+	if f.Ranks <= f.Cores {
+		late = slow*min(c.Wire, 32<<10) + caught*min(max(c.Wire-32<<10, 0), 96<<10)
 	}
-	return f.Flat.Time(c) + unit.Time(min(c.Wire, caught)*line*float64(unit.Microsecond))
+	return f.Flat.Time(c) + unit.Time(late*float64(unit.Microsecond))
 }
 
 // flat picks among the programs that read straight out of others' memory. All of
