@@ -222,7 +222,7 @@ func TestTooFewAreLeft(t *testing.T) {
 	s.hurt(syscall.SIGKILL, "rank", 3)
 	sum, err := s.ends()
 	var halt *node.HaltError
-	if !errors.As(err, &halt) || !strings.Contains(err.Error(), "worker 3 died") {
+	if !errors.As(err, &halt) || !strings.Contains(err.Error(), "worker 3 ") {
 		t.Errorf("%v", err)
 	}
 	m := hasCheckpoint(t, dir)
