@@ -94,6 +94,18 @@ func (o *Options) complete() error {
 	return nil
 }
 
+// turns lets one write at a time.
+type turns struct {
+	mu sync.Mutex
+	to io.Writer
+}
+
+func (t *turns) Write(b []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.to.Write(b)
+}
+
 // run is one under way.
 type run struct {
 	o       Options
@@ -119,6 +131,9 @@ type run struct {
 func Run(ctx context.Context, o Options) (s Summary, err error) {
 	if err := o.complete(); err != nil {
 		return s, err
+	}
+	if o.Log != nil {
+		o.Log = &turns{to: o.Log}
 	}
 	r := &run{o: o, started: time.Now(), name: "up"}
 	sweep()
