@@ -51,6 +51,32 @@ func TestTurns(t *testing.T) {
 	}
 }
 
+// Flags whose sleepers are counted apart, raised before anybody is woken.
+func TestTurnsWithSleepersApart(t *testing.T) {
+	const rounds = 500
+	var flags [2]Flag
+	var asleep [2]Sleepers
+	var wg sync.WaitGroup
+	late := [2]int{}
+	for r := range 2 {
+		wg.Go(func() {
+			w := &Waiter{Spin: []int{0, 700}[r], Late: func() { late[r]++ }}
+			for k := uint64(1); k <= rounds; k++ {
+				flags[r].RaiseFor(k, &asleep[r], w)
+				if err := flags[1-r].WaitAs(k, &asleep[1-r], w, nil); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+			w.Settle()
+		})
+	}
+	wg.Wait()
+	if late[0] == 0 {
+		t.Error("a rank that never spins was never late")
+	}
+}
+
 func TestStopIsAskedBeforeAndAfterEverySleep(t *testing.T) {
 	var f Flag
 	asked, enough := 0, errors.New("enough")
