@@ -99,9 +99,9 @@ var liked = []string{"direct", "recursive-doubling", "halving-doubling", "ring",
 	"binomial", "tree", "double-binary-tree", "bruck", "pairwise", "pat", "dissemination", "hierarchical"}
 
 // crowded is the order where ranks outnumber cores: every rank that another
-// waits for has to get a core first, so that fewer partners are better. 8 ranks
-// on 2 cores take 1.6 ms for 256 KiB by halving and doubling and 3.2 directly,
-// for 16 MiB 90 and 109.
+// waits for has to get a core first, so that fewer partners should be better. On
+// 2 cores 8 ranks take 90 ms for 16 MiB by a ring and 109 directly, 11.0 and 11.3
+// for 2 MiB; 4 ranks, though, 31 and 27, and 4.1 and 4.0 (medians of 7 turns).
 var crowded = append([]string{"recursive-doubling", "halving-doubling", "ring", "direct"}, liked[4:]...)
 
 // slack is the part of a time that a choice must save over a plainer one.

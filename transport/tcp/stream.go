@@ -62,8 +62,10 @@ type stream struct {
 	disposed bool
 }
 
-// joinSize is the length up to which a piece is copied behind its header: one
-// address less for the system to look at saves 0.3 us, a copy of 2 KiB takes 0.05.
+// joinSize is the length up to which a piece is copied behind its header, which
+// leaves the system one address to look at: two bare processes exchange 112 bytes
+// in 6.5 us so and in 7.2 from two (medians of three runs). Between ranks the
+// difference is within the noise.
 const joinSize = 2 << 10
 
 // stageSize is how much is read before it is known where it belongs. Messages

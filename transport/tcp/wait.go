@@ -14,8 +14,9 @@ import (
 // Waiting has four stages. First the caller reads and writes the sockets itself
 // without a pause, twice. Then it yields its processor between two looks: a rank
 // that shares it goes on at once, and one that has it alone loses 0.3 us. Two
-// ranks that exchange 100 bytes take 4.3 us so on two cores and 5.3 on one; if
-// they sleep in between, 10 on either. Then it sleeps in poll(2), but as that
+// bare processes that exchange 112 bytes take 5.9 to 12 us so on two cores, and 9
+// to 21 if they sleep instead; on one core 5.4 to 7.9, and 6.3 to 9.7 (medians of
+// three runs in turn, the machine being busy). Then it sleeps in poll(2), but as that
 // keeps a processor of the Go scheduler, for a millisecond only: one way of 8
 // bytes takes 4.0 us so, against 7.1 through Go's poller. From then on it is
 // parked, and the pump, which sleeps in Go's poller, reads for it.
