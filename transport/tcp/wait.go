@@ -420,9 +420,14 @@ func (s *stream) rearm(armed, events uint32) {
 	}
 }
 
-// armHangup lets the pump be woken by nothing but the end of a paused stream.
+// armHangup lets the pump be woken for a paused stream by its end, and by room for
+// what is still to be written, but not by what is to be read.
 func (s *stream) armHangup() {
-	s.rearm(unix.EPOLLRDHUP, unix.EPOLLRDHUP|unix.EPOLLONESHOT)
+	want := uint32(unix.EPOLLRDHUP)
+	if s.queued.Load() > 0 {
+		want |= unix.EPOLLOUT
+	}
+	s.rearm(want, want|unix.EPOLLONESHOT)
 }
 
 func (e *Endpoint) runPump() {
