@@ -229,6 +229,12 @@ func (s *stream) digest(eager bool) (bool, error) {
 				c.slot.take(b)
 				continue
 			}
+			if c.mode == modeDrop { // the trash is all streams' and only for the kernel to write to
+				b := s.stage[s.r:min(s.w, s.r+c.left)]
+				s.r += len(b)
+				s.took(b)
+				continue
+			}
 			dst := s.room()
 			n := copy(dst, s.stage[s.r:s.w])
 			s.r += n
