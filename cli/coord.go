@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/signal"
@@ -25,6 +26,9 @@ must be of this host alone.`,
   WEFT_TOKEN=secret weft coord --dir a --listen 10.0.0.1:2379 --name a --peers a=10.0.0.1:2380,b=10.0.0.2:2380,c=10.0.0.3:2380`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if c.Dir == "" {
+				return errors.New("--dir is not given: name the folder that keeps the coordinator's state, like --dir /var/lib/weft")
+			}
 			c.Token = os.Getenv("WEFT_TOKEN")
 			ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
 			defer stop()

@@ -158,8 +158,12 @@ without it they go with the run.
 	f.StringVar(&o.Listen, "listen", "127.0.0.1:7070", "`ADDRESS` of the page; '' for none")
 	f.BoolVar(&asJSON, "json", false, "end with one JSON object; progress goes to standard error")
 	f.BoolVar(&quiet, "quiet", false, "no progress")
+	var names []string
+	for _, m := range models {
+		names = append(names, m.name)
+	}
 	for name, words := range map[string][]string{
-		"model": {"small", "tiny", "mlp"}, "schedule": {string(pipe.OneFOneB), string(pipe.GPipe)}, "wire": {"float32", "bfloat16", "float16"},
+		"model": names, "schedule": {string(pipe.OneFOneB), string(pipe.GPipe)}, "wire": {"float32", "bfloat16", "float16"},
 		"elastic": {string(train.KeepBatch), string(train.ScaleRate)}, "transport": {"shm", "tcp"}, "drill": {"kill:", "stop:", "coord:"}, "zero": {"0", "1", "2", "3"},
 	} {
 		_ = cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)) // all of them are flags

@@ -20,7 +20,7 @@ import (
 // the loopback interface and as many nodes, let one go silent, and report how
 // long the first and the last of the others take to notice, and what it costs.
 //
-//	go test ./member -run XXX -bench Peer -benchtime 1x
+//	go test ./member -run '^$' -bench Peer -benchtime 1x
 const peers = 32
 
 // quiet is memberlist's own transport, counted, and deaf and mute once it is dead.

@@ -426,7 +426,7 @@ func (r *run) limit(ctx context.Context) {
 	}
 }
 
-// Environment of a rank that wants a transport other than the fastest.
+// Transport is the environment of ranks that use a transport other than the fastest.
 func Transport(kind string) ([]string, error) {
 	switch kind {
 	case "":

@@ -8,6 +8,7 @@
 package rank
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -158,7 +159,6 @@ func Main(ctx context.Context) error {
 func Run(ctx context.Context, link *elastic.Link, cfg Config) (err error) {
 	j := &job{cfg: cfg, link: link, t: train.Blank(cfg.Train), seen: map[*comm.Comm]uint64{}, traffic: map[Collective]*Collective{}}
 	if cfg.Ckpt != "" {
-		// Two snapshots, so that a slow disk is waited for a whole interval later.
 		if j.store, err = ckpt.Open(ctx, cfg.Ckpt, ckpt.Options{Keep: cfg.Keep, Min: j.min}); err != nil {
 			return &elastic.Fatal{Err: err}
 		}
@@ -384,13 +384,7 @@ func (j *job) count() {
 		list = append(list, *s)
 	}
 	slices.SortFunc(list, func(a, b Collective) int {
-		if a.Op != b.Op {
-			if a.Op < b.Op {
-				return -1
-			}
-			return 1
-		}
-		return int(a.Bytes-b.Bytes) + (a.Ranks - b.Ranks)
+		return cmp.Or(cmp.Compare(a.Op, b.Op), cmp.Compare(a.Bytes, b.Bytes), cmp.Compare(a.Ranks, b.Ranks))
 	})
 	_ = j.link.Report(Traffic, list)
 }
