@@ -208,22 +208,10 @@ func (w *typed[T]) call(ctx context.Context, inPlace bool) error {
 	return comm.Barrier(ctx, c, w.opts...)
 }
 
-// exchange sends to the next rank and receives from the one before. Ranks send
-// first and receive first in turn, so that no goroutine is needed for doing both;
-// a rank alone sends to itself, which takes one.
+// exchange sends to the next rank and receives from the one before.
 func (w *typed[T]) exchange(ctx context.Context, src, dst []T) error {
-	c, n := w.c, w.c.Size()
-	next, before := (c.Rank()+1)%n, (c.Rank()+n-1)%n
-	switch {
-	case n == 1:
-		var g comm.Group
-		send := comm.Send(ctx, c, src, next, g.Add())
-		recv := comm.Recv(ctx, c, dst, before, g.Add())
-		return errors.Join(send, recv, g.Wait())
-	case c.Rank()%2 == 0:
-		return errors.Join(comm.Send(ctx, c, src, next), comm.Recv(ctx, c, dst, before))
-	}
-	return errors.Join(comm.Recv(ctx, c, dst, before), comm.Send(ctx, c, src, next))
+	n, me := w.c.Size(), w.c.Rank()
+	return comm.SendRecv(ctx, w.c, dst, (me+n-1)%n, src, (me+1)%n, w.opts...)
 }
 
 // received are the lengths that this rank gets in all-to-all-v: every rank sends

@@ -75,8 +75,8 @@ type Comm struct {
 	boards   []board // of the members, where their memory is seen; else only the own one is set
 	keys     []transport.Key
 	stages   stages
-	port     transport.Port // made when first used
-	pairs    *pairs         // point to point, made when first used
+	port     transport.Port        // made when first used
+	pairs    atomic.Pointer[pairs] // point to point, made when first used
 	waiter   *wait.Waiter
 	ready    map[key]*ready // programs by what was called
 	prepared map[*sched.Program]*ready
@@ -194,8 +194,8 @@ func (c *Comm) release() error {
 	if c.port != nil {
 		errs = append(errs, c.port.Close())
 	}
-	if c.pairs != nil {
-		errs = append(errs, c.pairs.port.Close())
+	if p := c.pairs.Load(); p != nil {
+		errs = append(errs, p.port.Close())
 	}
 	g := grave{board: c.boards[c.rank], rank: c.rank, members: c.members, stages: c.stages.all()}
 	for i, b := range c.boards {

@@ -19,11 +19,11 @@ import (
 type pairs struct {
 	port transport.Port
 	c    *Comm
-	out  []turns // by rank
-	in   []turns
 	self chan []byte
 
 	mu     sync.Mutex
+	out    []turns // by rank
+	in     []turns
 	active []*pair
 	shown  bool // the others were told whom this rank waits for
 }
@@ -36,21 +36,21 @@ type pair struct {
 	what  string
 }
 
-const receiving = "receive from"
+const (
+	sending   = "send to"
+	receiving = "receive from"
+)
 
-// turns lets calls go one after another in the order in which they were made.
+// turns lets calls go one after another in the order in which they were made. It
+// is guarded by the mutex of pairs.
 type turns struct {
-	pair pair // the one whose turn it is; guarded by the mutex of pairs
-
-	mu    sync.Mutex
+	pair  pair // the one whose turn it is
 	busy  bool
 	queue []chan struct{}
 }
 
 // take gives what to wait for before it is the caller's turn; nil if it is now.
 func (t *turns) take() <-chan struct{} {
-	t.mu.Lock()
-	defer t.mu.Unlock()
 	if !t.busy {
 		t.busy = true
 		return nil
@@ -62,8 +62,6 @@ func (t *turns) take() <-chan struct{} {
 
 // done gives the turn to the next.
 func (t *turns) done() {
-	t.mu.Lock()
-	defer t.mu.Unlock()
 	if len(t.queue) == 0 {
 		t.busy = false
 		return
@@ -84,21 +82,24 @@ func channel(from, to, n int) int {
 
 // pairsOf makes the port when it is first needed.
 func (c *Comm) pairsOf() (*pairs, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	if f := c.failed.Load(); f != nil {
 		return nil, f
 	}
-	if c.pairs == nil {
+	if p := c.pairs.Load(); p != nil {
+		return p, nil
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.pairs.Load() == nil {
 		port, err := c.world.ep.Port(c.id|1<<31, c.epoch, c.members)
 		if err != nil {
 			return nil, err
 		}
 		p := &pairs{port: port, c: c, out: make([]turns, len(c.members)), in: make([]turns, len(c.members)), self: make(chan []byte, 1024)}
 		port.Begin(&transport.Call{Epoch: c.epoch, Comm: c.id, Seq: 1, Op: sched.SendRecv, Variant: transport.PointToPoint, Root: -1}, p.stop)
-		c.pairs = p
+		c.pairs.Store(p)
 	}
-	return c.pairs, nil
+	return c.pairs.Load(), nil
 }
 
 // stop ends the waits of the port: when the communicator failed, or when the
@@ -183,9 +184,70 @@ func (p *pairs) late(a *pair) *Failure {
 	return f
 }
 
-// message carries out one send or receive.
-func (p *pairs) message(ctx context.Context, peer int, what string, b []byte, opts []Option) error {
-	var h *Handle
+// message is one send or receive that waits for its turn.
+type message struct {
+	ctx    context.Context
+	t      *turns
+	before <-chan struct{} // nil if its turn is now
+	peer   int
+	what   string
+	b      []byte
+}
+
+// queue takes the turn of a message; the caller holds mu.
+func (p *pairs) queue(ctx context.Context, peer int, what string, b []byte) message {
+	t := &p.out[peer]
+	if what == receiving {
+		t = &p.in[peer]
+	}
+	m := message{ctx: ctx, t: t, before: t.take(), peer: peer, what: what, b: b}
+	if m.before == nil {
+		p.begin(&m)
+	}
+	return m
+}
+
+// begin makes a message whose turn it is one that is under way; the caller holds mu.
+func (p *pairs) begin(m *message) {
+	m.t.pair = pair{ctx: m.ctx, peer: m.peer, what: m.what}
+	p.active = append(p.active, &m.t.pair)
+}
+
+// await returns when the turn of a message has come.
+func (p *pairs) await(m *message) {
+	if m.before != nil {
+		<-m.before
+		p.mu.Lock()
+		p.begin(m)
+		p.mu.Unlock()
+	}
+}
+
+// end ends messages, with the error that they came to.
+func (p *pairs) end(err error, list ...*message) error {
+	if err != nil {
+		err = p.c.fail(err)
+		_ = p.port.Close() // what still comes must not go where the caller's memory is
+		p.c.dump(err)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, m := range list {
+		if k := slices.Index(p.active, &m.t.pair); k >= 0 {
+			p.active = slices.Delete(p.active, k, k+1)
+		}
+	}
+	if p.shown && len(p.active) == 0 && err == nil { // after a failure, others may ask what this rank waited for
+		p.show()
+	}
+	for _, m := range list {
+		m.t.done()
+	}
+	return err
+}
+
+// handleOf is where the end of a call is told, nil if its caller waits for it.
+func handleOf(opts []Option) (h *Handle) {
 	for _, o := range opts {
 		if o.handle != nil {
 			h = o.handle
@@ -193,43 +255,70 @@ func (p *pairs) message(ctx context.Context, peer int, what string, b []byte, op
 			h = o.group.add()
 		}
 	}
-	t := &p.out[peer]
-	if what == receiving {
-		t = &p.in[peer]
-	}
-	before := t.take()
+	return h
+}
+
+// message carries out one send or receive.
+func (p *pairs) message(ctx context.Context, peer int, what string, b []byte, opts []Option) error {
+	h := handleOf(opts)
+	p.mu.Lock()
+	m := p.queue(ctx, peer, what, b)
+	p.mu.Unlock()
 	if h == nil {
-		return p.carry(ctx, peer, what, b, t, before)
+		return p.carry(&m)
 	}
 	h.begin()
-	go func() { _ = h.end(p.carry(ctx, peer, what, b, t, before)) }()
+	own := m
+	go func() { _ = h.end(p.carry(&own)) }()
 	return nil
 }
 
 // carry carries out a message when its turn comes.
-func (p *pairs) carry(ctx context.Context, peer int, what string, b []byte, t *turns, before <-chan struct{}) error {
-	defer t.done()
-	if before != nil {
-		<-before
-	}
-	a := &t.pair
+func (p *pairs) carry(m *message) error {
+	p.await(m)
+	return p.end(p.move(m.ctx, m.peer, m.what, m.b), m)
+}
+
+// exchange carries out a send and a receive at once.
+func (p *pairs) exchange(ctx context.Context, from int, dst []byte, to int, src []byte, opts []Option) error {
+	h := handleOf(opts)
 	p.mu.Lock()
-	*a = pair{ctx: ctx, peer: peer, what: what}
-	p.active = append(p.active, a)
+	out := p.queue(ctx, to, sending, src)
+	in := p.queue(ctx, from, receiving, dst)
 	p.mu.Unlock()
-	err := p.move(ctx, peer, what, b)
-	p.mu.Lock()
-	p.active = slices.DeleteFunc(p.active, func(x *pair) bool { return x == a })
-	if p.shown && len(p.active) == 0 && err == nil { // after a failure, others may ask what this rank waited for
-		p.show()
+	if h == nil {
+		return p.carryBoth(&out, &in)
 	}
-	p.mu.Unlock()
-	if err != nil {
-		err = p.c.fail(err)
-		_ = p.port.Close() // what still comes must not go where the caller's memory is
-		p.c.dump(err)
+	h.begin()
+	o, i := out, in
+	go func() { _ = h.end(p.carryBoth(&o, &i)) }()
+	return nil
+}
+
+// carryBoth carries out a send and a receive when their turns come.
+func (p *pairs) carryBoth(out, in *message) error {
+	me, n := p.c.rank, len(p.c.members)
+	p.await(out)
+	if in.before != nil { // what goes before may wait for an answer to what is sent here
+		return errors.Join(p.carry(out), p.carry(in))
 	}
-	return err
+	if out.peer == me || in.peer == me {
+		err := p.move(out.ctx, out.peer, out.what, out.b)
+		if err == nil {
+			err = p.move(in.ctx, in.peer, in.what, in.b)
+		}
+		return p.end(err, out, in)
+	}
+	to, from := channel(me, out.peer, n), channel(in.peer, me, n)
+	if x, ok := p.port.(transport.Exchanger); ok {
+		return p.end(x.SendRecv(out.peer, to, out.b, in.peer, from, in.b), out, in)
+	}
+	p.port.Expect(in.peer, from, in.b) // so it comes while the send waits for room
+	err := p.port.Send(out.peer, to, out.b)
+	if err == nil {
+		err = p.port.Recv(in.peer, from, in.b)
+	}
+	return p.end(err, out, in)
 }
 
 // move moves the bytes of a message.
@@ -273,7 +362,7 @@ func (c *Comm) sendTo(ctx context.Context, b []byte, to int, opts []Option) erro
 	if err != nil {
 		return err
 	}
-	return p.message(ctx, to, "send to", b, opts)
+	return p.message(ctx, to, sending, b, opts)
 }
 
 // Recv receives what a rank sent, which must have the length of buf.
@@ -289,9 +378,30 @@ func (c *Comm) recvFrom(ctx context.Context, b []byte, from int, opts []Option) 
 	return p.message(ctx, from, receiving, b, opts)
 }
 
+// SendRecv sends src to a rank and receives dst from one, which may be another, at
+// once: neither waits for the other's end. The others may have Send and Recv for it.
+func SendRecv[T reduce.Element](ctx context.Context, c *Comm, dst []T, from int, src []T, to int, opts ...Option) error {
+	return c.exchange(ctx, reduce.Bytes(dst), from, reduce.Bytes(src), to, opts)
+}
+
+func (c *Comm) exchange(ctx context.Context, dst []byte, from int, src []byte, to int, opts []Option) error {
+	if from < 0 || from >= len(c.members) {
+		return errNoRank(from, len(c.members))
+	}
+	p, err := c.pairing(to)
+	if err != nil {
+		return err
+	}
+	return p.exchange(ctx, from, dst, to, src, opts)
+}
+
 func (c *Comm) pairing(peer int) (*pairs, error) {
 	if peer < 0 || peer >= len(c.members) {
-		return nil, fmt.Errorf("rank %d is not in a communicator of %d", peer, len(c.members))
+		return nil, errNoRank(peer, len(c.members))
 	}
 	return c.pairsOf()
+}
+
+func errNoRank(rank, size int) error {
+	return fmt.Errorf("rank %d is not in a communicator of %d", rank, size)
 }

@@ -156,6 +156,9 @@ func newTrial[T reduce.Element](c *Comm, o order, opts ...Option) (*trial, error
 		before := (me - 1 + n) % n
 		result(func(i int) T { return data.at(before, i) })
 		tr.run = func(ctx context.Context) error {
+			if o.InPlace { // which has no other meaning here
+				return SendRecv(ctx, c, dst, before, src, (me+1)%n)
+			}
 			var g Group
 			if err := Send(ctx, c, src, (me+1)%n, g.Add()); err != nil {
 				return err
@@ -380,10 +383,7 @@ func (c *Comm) untilInside(before uint64, over <-chan struct{}) {
 		if c.entered() > before {
 			return
 		}
-		c.mu.Lock()
-		p := c.pairs
-		c.mu.Unlock()
-		if p != nil {
+		if p := c.pairs.Load(); p != nil {
 			p.mu.Lock()
 			active := len(p.active)
 			p.mu.Unlock()

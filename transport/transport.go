@@ -113,6 +113,15 @@ type Port interface {
 	Close() error
 }
 
+// Exchanger is a port that sends and receives at once.
+type Exchanger interface {
+	Port
+
+	// SendRecv is a Send and a Recv on two different channels of which neither
+	// waits for the end of the other.
+	SendRecv(to, channel int, src []byte, from, fromChannel int, dst []byte) error
+}
+
 // EarlyTaker is a port that hands out a message's pieces as they come, also
 // while its rank waits for something else, such as room for what it sends.
 type EarlyTaker interface {

@@ -3,7 +3,6 @@
 package shm
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -34,21 +33,27 @@ func readable(m *met) bool {
 	return readProcess(m.pid, uintptr(m.word), b) == nil && got == m.value
 }
 
+// pulled is how much is copied by one call of the system, some 60 us: that long
+// the scheduler of this process is not told of it. To tell it costs as much as
+// copying some pages, and it may give the processor away meanwhile.
+const pulled = 512 << 10
+
 // readProcess copies memory of a process at an address into dst.
 func readProcess(pid int, addr uintptr, dst []byte) error {
 	for len(dst) > 0 {
 		local := [1]unix.Iovec{{Base: unsafe.SliceData(dst)}}
-		local[0].SetLen(len(dst))
-		remote := [1]unix.RemoteIovec{{Base: addr, Len: len(dst)}}
-		n, err := unix.ProcessVMReadv(pid, local[:], remote[:], 0)
+		local[0].SetLen(min(len(dst), pulled))
+		remote := [1]unix.RemoteIovec{{Base: addr, Len: min(len(dst), pulled)}}
+		n, _, err := unix.RawSyscall6(unix.SYS_PROCESS_VM_READV, uintptr(pid),
+			uintptr(unsafe.Pointer(&local)), 1, uintptr(unsafe.Pointer(&remote)), 1, 0)
 		switch {
-		case errors.Is(err, unix.EINTR):
+		case err == unix.EINTR:
 			continue
-		case errors.Is(err, unix.EPERM), errors.Is(err, unix.ENOSYS):
+		case err == unix.EPERM, err == unix.ENOSYS:
 			return transport.ErrNoPull
-		case err != nil:
+		case err != 0:
 			return fmt.Errorf("shm: read %d bytes at %#x of process %d: %w", len(dst), addr, pid, err)
-		case n <= 0:
+		case n == 0:
 			return fmt.Errorf("shm: read %d bytes at %#x of process %d: nothing there", len(dst), addr, pid)
 		}
 		dst, addr = dst[n:], addr+uintptr(n)

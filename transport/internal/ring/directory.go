@@ -124,7 +124,7 @@ func (g *grave) delivered(h *Hub) bool {
 		}
 		for at := words[m].first.Load(); at != 0; {
 			w := h.wayAt(h.rank, at)
-			if w.posted.Load() > w.taken.Load() {
+			if w.holds(w.taken.Load()) {
 				return false
 			}
 			at = w.next

@@ -18,7 +18,7 @@ func (p *Port) scan() error {
 			if w == nil {
 				break
 			}
-			if k := w.taken.Load(); w.posted.Load() > k {
+			if k := w.taken.Load(); w.holds(k) {
 				tag := w.slots[k%depth].tag.Load()
 				if tag&0xffff == mine && tag != p.tag && w.taken.Load() == k {
 					theirs := p.theirs(m, tag, p.call.Epoch)

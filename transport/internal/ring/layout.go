@@ -11,15 +11,17 @@ import (
 // What lies in shared memory holds no pointers: places are handles, 0 is none.
 
 const (
-	// Eager is how many bytes of a message fit into its slot. Between two cores
-	// of a Xeon in November 2026, 8 bytes took 0.5 us to the other process and
-	// 4,032 took 1.7; 64 KiB, which the receiver reads where they lie, took 2.7
-	// and the word that they were read another 0.5.
-	Eager = slotSize - slotHead
+	// Eager is how many bytes of a message fit into its slot: 8 KiB and a little,
+	// as a longer one costs its sender the wait for the word that it was read,
+	// and one in memory that only its owner sees a system call of its receiver.
+	// The first 24 of them lie in the line of the slot's flag.
+	Eager = slotSize - slotHead - slotTail
 
-	slotSize = 4096
-	slotHead = 64
-	depth    = 8 // messages of a way under way
+	slotSize = 130 * 64
+	slotHead = 40
+	slotTail = 32
+	inLine   = 64 - slotHead // bytes of an eager message in the line of its flag
+	depth    = 8             // messages of a way under way
 	buckets  = 512
 	recent   = 8  // calls of a port that are remembered
 	notes    = 64 // notices under way between two ranks
@@ -117,26 +119,34 @@ type way struct {
 	next    uint64 // way to the same member
 	channel uint32
 	_       [52]byte
-	posted  wait.Flag // messages, by the sender
-	taken   wait.Flag // messages, by the receiver
-	staged  wait.Flag // bytes, by the sender
+	asleep  wait.Sleepers // for a message
+	taken   wait.Flag     // messages, by the receiver
+	staged  wait.Flag     // bytes, by the sender
 	slots   [depth]slot
 }
 
 // slot is a message. But for the atomics it is written before the message is
 // posted and read after it was, and written again after it was taken.
 type slot struct {
-	tag   atomic.Uint64 // of the call; others than the receiver may look at it at any time
-	claim atomic.Uint64 // of a message that is not eager
-	size  uint64
-	where uint64 // handle or address
-	stage uint64 // handle of where the message is moved to; written before the claim says moving
-	base  uint64 // bytes staged on the way before it, if it is copied
-	epoch uint32
-	kind  uint32
-	_     [8]byte
-	data  [Eager]byte
+	number atomic.Uint64 // of the message, from 1, once it is posted: the slot's flag, whose sleepers are counted apart
+	_      uint32
+	kind   uint32
+	tag    atomic.Uint64 // of the call; others than the receiver may look at it at any time
+	size   uint64
+	epoch  uint32
+	_      uint32
+	data   [Eager]byte
+	claim  atomic.Uint64 // this and what follows is of a message that is not eager
+	where  uint64        // handle or address
+	stage  uint64        // handle of where the message is moved to; written before the claim says moving
+	base   uint64        // bytes staged on the way before it, if it is copied
 }
+
+// posted is the flag that says which message is in the slot.
+func (s *slot) posted() *wait.Flag { return (*wait.Flag)(unsafe.Pointer(s)) }
+
+// holds reports whether the message after k others of the way is posted.
+func (w *way) holds(k uint64) bool { return w.slots[k%depth].number.Load() > k }
 
 // Kinds of messages.
 const (

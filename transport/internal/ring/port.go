@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 
 	"github.com/weft-fabric/weft/transport"
+	"github.com/weft-fabric/weft/transport/wait"
 )
 
 // Port is a transport.Port.
@@ -179,13 +180,15 @@ type lane struct {
 	out     []*outWay // by member
 	in      []*inWay
 	inside  atomic.Int32
+	count   traffic
 
 	generation uint64   // of the call that announced is of
 	announced  []*inWay // that have messages announced but not received
 
-	peer    int // waited for
-	asks    int // of the current wait
-	limit   int // asks after which the wait ends with errLate; 0: never
+	waiter  wait.Waiter // of receives
+	peer    int         // waited for
+	asks    int         // of the current wait
+	limit   int         // asks after which the wait ends with errLate; 0: never
 	ask     func() error
 	scratch []byte
 }
@@ -195,6 +198,7 @@ type outWay struct {
 	*way
 	block  []byte
 	next   uint64 // messages posted
+	free   uint64 // messages that were seen to be taken
 	bytes  uint64 // staged
 	stages []stage
 	spare  []byte // a stage to use again
@@ -224,6 +228,20 @@ type announcement struct {
 
 // enter gets the lane of a channel, for leave to give back.
 func (p *Port) enter(channel int) (*lane, error) {
+	l, err := p.lane(channel)
+	if err != nil {
+		return nil, err
+	}
+	l.inside.Add(1)
+	if p.h.closed.Load() || p.closed.Load() {
+		l.inside.Add(-1)
+		return nil, transport.ErrClosed
+	}
+	return l, nil
+}
+
+// lane gets the lane of a channel, for who is inside of another one of the port.
+func (p *Port) lane(channel int) (*lane, error) {
 	var l *lane
 	if ls := *p.lanes.Load(); uint(channel) < uint(len(ls)) {
 		l = ls[channel]
@@ -233,11 +251,6 @@ func (p *Port) enter(channel int) (*lane, error) {
 		if l, err = p.newLane(channel); err != nil {
 			return nil, err
 		}
-	}
-	l.inside.Add(1)
-	if p.h.closed.Load() || p.closed.Load() {
-		l.inside.Add(-1)
-		return nil, transport.ErrClosed
 	}
 	if l.generation != p.generation {
 		l.generation = p.generation
@@ -263,7 +276,7 @@ func (p *Port) newLane(channel int) (*lane, error) {
 	}
 	grown := make([]*lane, max(channel+1, len(ls)))
 	copy(grown, ls)
-	l := &lane{p: p, channel: channel, out: make([]*outWay, len(p.members)), in: make([]*inWay, len(p.members))}
+	l := &lane{p: p, channel: channel, out: make([]*outWay, len(p.members)), in: make([]*inWay, len(p.members)), waiter: *p.h.waiter}
 	l.ask = l.goOn
 	grown[channel] = l
 	p.lanes.Store(&grown)
@@ -296,6 +309,7 @@ func (p *Port) Close() error {
 		return nil // the memory went with the endpoint
 	}
 	delete(h.ports, p)
+	h.keep(p)
 	for m, r := range p.members {
 		if m == p.me {
 			continue

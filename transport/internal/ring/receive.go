@@ -162,13 +162,13 @@ func (l *lane) await(w *inWay) error {
 			return err
 		}
 	}
-	return l.wait(&w.posted, w.next+1, w.from, l.p.h.waiter, 0)
+	return l.waitPosted(w, w.next+1, 0)
 }
 
 // waiting reports whether a message of a way waits to be taken. Those of epochs
 // that have ended are dropped.
 func (l *lane) waiting(w *inWay) bool {
-	for w.posted.Load() > w.next {
+	for w.holds(w.next) {
 		s := &w.slots[w.next%depth]
 		if s.tag.Load() == l.p.tag || s.epoch >= l.p.call.Epoch {
 			return true
@@ -204,8 +204,8 @@ func (l *lane) receive(w *inWay, dst []byte, n int, f func([]byte)) error {
 	}
 	w.next++
 	w.taken.Post(w.next)
-	p.h.count.received.Add(1)
-	p.h.count.receivedBytes.Add(uint64(n))
+	more(&l.count.received, 1)
+	more(&l.count.receivedBytes, uint64(n))
 	return nil
 }
 
@@ -279,7 +279,7 @@ func (l *lane) unmoved(rank int, s *slot, dst []byte, n, moved int, f func([]byt
 // error.
 func (l *lane) gaveUp(w *inWay) error {
 	const moment = 10 // asks
-	if err := l.wait(&w.posted, math.MaxUint64, w.from, l.p.h.waiter, moment); err != errLate {
+	if err := l.waitPosted(w, math.MaxUint64, moment); err != errLate {
 		return err
 	}
 	return fmt.Errorf("rank %d gave up sending message %d on channel %d of %s", w.from, w.next+1, l.channel, &l.p.call)

@@ -2,8 +2,8 @@
 // memory, whatever that memory is: package mem gives it the heap of a process,
 // package shm the arenas of several.
 //
-// A way, from one rank to another on a channel, is a ring of slots with three
-// flags. It lies in the sender's memory, because only its owner can allocate
+// A way, from one rank to another on a channel, is a ring of slots, each with a
+// flag of its own, and two flags more. It lies in the sender's memory, because only its owner can allocate
 // there; for the caches it makes no difference where it lies, as the lines that
 // the sender wrote go to the receiver once a message either way. A rank finds
 // the ways that lead to it by a directory at the start of each rank's memory, so
@@ -11,10 +11,9 @@
 //
 //	rank a's memory                                  rank b
 //	head: directory ─► port (id, epoch) ─► way to b, channel 0 ─► way to b, channel 1
-//	                   calls of a           posted   ── b waits for it
+//	                   calls of a           slots    ── b waits for the next one
 //	                   who uses it          taken    ◄─ a waits for it
 //	                                        staged   ── b waits for it
-//	                                        slots
 //
 // A message of up to Eager bytes lies in its slot. A longer one stays where it is
 // and the slot says where; the sender waits until the receiver has read it there.
@@ -98,6 +97,7 @@ func (h *Hub) Close() {
 	h.mu.Unlock()
 	for p := range ports {
 		p.drain()
+		h.keep(p)
 	}
 	h.verbs.close()
 	h.heads[h.rank].left.Store(1)
@@ -105,26 +105,58 @@ func (h *Hub) Close() {
 
 // counts are the counters of a hub.
 type counts struct {
-	sent, sentBytes         atomic.Uint64
-	received, receivedBytes atomic.Uint64
-	pulledBytes             atomic.Uint64
-	stagedBytes             atomic.Uint64
-	dropped                 atomic.Uint64
-	notices                 atomic.Uint64
+	closed      traffic // of ports that were closed
+	pulledBytes atomic.Uint64
+	stagedBytes atomic.Uint64
+	dropped     atomic.Uint64
+	notices     atomic.Uint64
 }
 
 // Counters are what happened so far.
 func (h *Hub) Counters() []transport.Counter {
 	c := &h.count
+	h.mu.Lock()
+	var t traffic
+	t.add(&c.closed)
+	for p := range h.ports { // sums do not depend on the order
+		for _, l := range *p.lanes.Load() {
+			if l != nil {
+				t.add(&l.count)
+			}
+		}
+	}
+	h.mu.Unlock()
 	return []transport.Counter{
-		{Name: "messages_sent", Value: c.sent.Load()},
-		{Name: "bytes_sent", Value: c.sentBytes.Load()},
-		{Name: "messages_received", Value: c.received.Load()},
-		{Name: "bytes_received", Value: c.receivedBytes.Load()},
+		{Name: "messages_sent", Value: t.sent.Load()},
+		{Name: "bytes_sent", Value: t.sentBytes.Load()},
+		{Name: "messages_received", Value: t.received.Load()},
+		{Name: "bytes_received", Value: t.receivedBytes.Load()},
 		{Name: "bytes_pulled", Value: c.pulledBytes.Load()},
 		{Name: "bytes_staged", Value: c.stagedBytes.Load()},
 		{Name: "messages_dropped", Value: c.dropped.Load()},
 		{Name: "notices", Value: c.notices.Load()},
+	}
+}
+
+// traffic is messages and their bytes. Only one goroutine at a time counts, so that
+// it costs no atomic addition.
+type traffic struct{ sent, sentBytes, received, receivedBytes atomic.Uint64 }
+
+func (t *traffic) add(o *traffic) {
+	more(&t.sent, o.sent.Load())
+	more(&t.sentBytes, o.sentBytes.Load())
+	more(&t.received, o.received.Load())
+	more(&t.receivedBytes, o.receivedBytes.Load())
+}
+
+func more(a *atomic.Uint64, n uint64) { wait.Release(a, a.Load()+n) }
+
+// keep counts the traffic of a port that was closed and drained.
+func (h *Hub) keep(p *Port) {
+	for _, l := range *p.lanes.Load() {
+		if l != nil {
+			h.count.closed.add(&l.count)
+		}
 	}
 }
 

@@ -33,27 +33,96 @@ func (p *Port) Send(to, channel int, b []byte) error {
 	if to < 0 || to >= len(p.members) {
 		return fmt.Errorf("send to rank %d; ranks are 0 to %d", to, len(p.members)-1)
 	}
-	o := l.out[to]
-	if o == nil {
-		if o, err = l.newWay(to); err != nil {
-			return err
-		}
-	}
-	if o.next >= depth {
-		if err := l.waitServing(&o.taken, o.next-depth+1, to, p.h.waiter, 0); err != nil {
-			return err
-		}
-	}
-	p.publish()
-	err = l.put(o, to, b)
-	runtime.KeepAlive(b)
+	o, err := l.room(to, l)
 	if err != nil {
 		return err
 	}
-	c := &p.h.count
-	c.sent.Add(1)
-	c.sentBytes.Add(uint64(len(b)))
-	return nil
+	s, err := l.put(o, to, b, &l.waiter)
+	l.waiter.Settle()
+	if err == nil && s != nil {
+		err = l.handOver(o, s, to, b, l)
+	}
+	runtime.KeepAlive(b)
+	return err
+}
+
+// SendRecv is Send and Recv on different channels at once: the message that is
+// sent is not waited for before the other one was received.
+func (p *Port) SendRecv(to, channel int, src []byte, from, fromChannel int, dst []byte) error {
+	if channel == fromChannel || to < 0 || to >= len(p.members) || from < 0 || from >= len(p.members) {
+		return fmt.Errorf("send to rank %d on channel %d and receive from rank %d on channel %d; ranks are 0 to %d and channels must differ", to, channel, from, fromChannel, len(p.members)-1)
+	}
+	l, err := p.enter(channel)
+	if err != nil {
+		return err
+	}
+	defer l.leave()
+	in, err := p.lane(fromChannel)
+	if err != nil {
+		return err
+	}
+	w := in.way(from)
+	if len(w.queue) > 0 {
+		return fmt.Errorf("receive from rank %d on channel %d: messages were announced, so they have to be received before", from, fromChannel)
+	}
+	full := l.out[to] != nil && l.out[to].full()
+	if full { // there may be no room for the one before the other was received
+		in.announced = append(in.announced, w)
+		w.queue = append(w.queue, announcement{dst: dst})
+	}
+	o, err := l.room(to, in)
+	var s *slot
+	if err == nil {
+		s, err = l.put(o, to, src, &in.waiter)
+	}
+	received := false
+	if full {
+		var a announcement
+		if a, received = in.pop(w); received && err == nil {
+			err = a.err
+		}
+	}
+	if err == nil && !received {
+		err = in.receive(w, dst, len(dst), nil)
+	}
+	in.waiter.Settle()
+	if err != nil {
+		if s != nil {
+			l.giveUp(s)
+		}
+		return err
+	}
+	if s != nil {
+		err = l.handOver(o, s, to, src, l)
+	}
+	runtime.KeepAlive(src)
+	return err
+}
+
+// room gives the way to a member once there is room for a message, and meanwhile
+// receives what was announced on a lane.
+func (l *lane) room(to int, serves *lane) (*outWay, error) {
+	o := l.out[to]
+	if o == nil {
+		var err error
+		if o, err = l.newWay(to); err != nil {
+			return nil, err
+		}
+	}
+	if o.full() {
+		if err := l.waitServing(serves, &o.taken, o.next-depth+1, to, l.p.h.waiter, 0); err != nil {
+			return nil, err
+		}
+	}
+	return o, nil
+}
+
+// full reports whether no message may be posted before another is taken.
+func (o *outWay) full() bool {
+	if o.next-o.free >= depth {
+		o.free = o.taken.Load()
+	}
+	return o.next-o.free >= depth
 }
 
 // newWay makes a way to a member and rings its bell.
@@ -77,16 +146,27 @@ func (l *lane) newWay(to int) (*outWay, error) {
 	return o, nil
 }
 
-// put posts a message, for which there is room, and returns once b may be changed.
-func (l *lane) put(o *outWay, to int, b []byte) error {
+// put posts a message, for which there is room; w must settle. If a slot is
+// returned, the receiver reads b where it lies, and handOver must follow.
+func (l *lane) put(o *outWay, to int, b []byte, w *wait.Waiter) (*slot, error) {
 	p := l.p
+	p.publish()
+	more(&l.count.sent, 1)
+	more(&l.count.sentBytes, uint64(len(b)))
 	s := &o.slots[o.next%depth]
 	s.size, s.epoch = uint64(len(b)), p.call.Epoch
 	if len(b) <= Eager {
 		s.kind = eager
-		copy(s.data[:], b)
-		l.post(o, s)
-		return nil
+		// What lies in the line of the flag comes last: the receiver looks at it all
+		// the time, and would take it away between two stores.
+		if len(b) > inLine {
+			copy(s.data[inLine:], b[inLine:])
+			copy(s.data[:inLine], b)
+		} else {
+			copy(s.data[:], b)
+		}
+		l.post(o, s, w)
+		return nil, nil
 	}
 	l.reap(o)
 	if h, ok := p.h.s.Handle(b); ok {
@@ -101,22 +181,23 @@ func (l *lane) put(o *outWay, to int, b []byte) error {
 		s.kind = copied
 		at, err := l.prepare(o, s, len(b), o.next+1)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		s.base = o.bytes
-		l.post(o, s)
+		l.post(o, s, w)
+		w.Settle()
 		l.copyAll(o, at, b)
-		return nil
+		return nil, nil
 	}
-	l.post(o, s)
-	return l.handOver(o, s, to, b)
+	l.post(o, s, w)
+	return s, nil
 }
 
 // post makes a message visible.
-func (l *lane) post(o *outWay, s *slot) {
-	s.tag.Store(l.p.tag)
+func (l *lane) post(o *outWay, s *slot, w *wait.Waiter) {
+	wait.Release(&s.tag, l.p.tag)
 	o.next++
-	o.posted.Post(o.next)
+	s.posted().RaiseFor(o.next, &o.asleep, w)
 }
 
 // copyAll copies a message into its stage; the receiver follows behind.
@@ -143,27 +224,31 @@ func (h *Hub) patience(n int) wait.Waiter {
 
 // handOver waits until the receiver has read a message where it lies. If it does
 // not come, the sender moves the message out of the way, until it does.
-func (l *lane) handOver(o *outWay, s *slot, to int, b []byte) error {
+func (l *lane) handOver(o *outWay, s *slot, to int, b []byte, serves *lane) error {
 	w := l.p.h.patience(len(b))
-	err := l.waitServing(&o.taken, o.next, to, &w, 1)
+	err := l.waitServing(serves, &o.taken, o.next, to, &w, 1)
 	if err == errLate {
 		if s.claim.Load() == open && l.moveAway(o, s, b) {
 			return nil
 		}
-		err = l.waitServing(&o.taken, o.next, to, l.p.h.waiter, 0)
+		err = l.waitServing(serves, &o.taken, o.next, to, l.p.h.waiter, 0)
 	}
-	if err == nil {
-		return nil
+	if err != nil && l.giveUp(s) {
+		err = nil
 	}
-	// The caller may change b as soon as it has the error: what the receiver
-	// reads of it from now on must not count.
+	return err
+}
+
+// giveUp ends a message that may be changed from now on: what the receiver reads
+// of it after that must not count. It reports whether the receiver has it already.
+func (l *lane) giveUp(s *slot) bool {
 	for {
 		c := s.claim.Load()
 		if c == read {
-			return nil
+			return true
 		}
 		if s.claim.CompareAndSwap(c, dead) {
-			return err
+			return false
 		}
 	}
 }
@@ -238,4 +323,4 @@ func (l *lane) recycle(o *outWay, b []byte) {
 	}
 }
 
-var _ transport.Port = (*Port)(nil)
+var _ transport.Exchanger = (*Port)(nil)

@@ -51,24 +51,34 @@ func (l *lane) wait(f *wait.Flag, v uint64, member int, w *wait.Waiter, limit in
 	return f.Wait(v, w, l.ask)
 }
 
+// waitPosted waits for a message in the next slot of a way.
+func (l *lane) waitPosted(w *inWay, v uint64, limit int) error {
+	f := w.slots[w.next%depth].posted()
+	if f.Load() >= v {
+		return nil
+	}
+	l.peer, l.asks, l.limit = w.from, 0, limit
+	return f.WaitAs(v, &w.asleep, &l.waiter, l.ask)
+}
+
 // naps is how many short sleeps a wait that also receives does where another
 // one would do one long one.
 const naps = 200
 
-// waitServing waits for a flag and meanwhile receives what was announced.
+// waitServing waits for a flag and meanwhile receives what was announced on a lane.
 // A futex can wait for one word only, so it naps between looks once spinning
 // and yielding have not helped.
-func (l *lane) waitServing(f *wait.Flag, v uint64, member int, w *wait.Waiter, limit int) error {
+func (l *lane) waitServing(serves *lane, f *wait.Flag, v uint64, member int, w *wait.Waiter, limit int) error {
 	const bit = 16 // pauses between looks at what was announced
 	brief := wait.Waiter{Spin: min(w.Spin, 256+bit)}
 	yield := wait.Waiter{Yield: 1, Local: w.Local}
 	again := func() error { return errAgain }
 	turns := 0
-	for len(l.announced) > 0 {
+	for len(serves.announced) > 0 {
 		if f.Load() >= v {
 			return nil
 		}
-		if l.serve() {
+		if serves.serve() {
 			turns = 0
 			continue
 		}
