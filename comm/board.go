@@ -2,6 +2,7 @@ package comm
 
 import (
 	"encoding/binary"
+	"math/bits"
 	"sync/atomic"
 	"unsafe"
 
@@ -13,53 +14,55 @@ import (
 // its owner writes to it, but for word of failures and for what an heir does
 // for a rank that died.
 //
-//	  0  entry of even operations: flag (16 bytes), signature, mode, 96 bytes of data or handles
-//	128  entry of odd operations
-//	256  call of even operations and when it began; on which processor the rank was seen last
-//	320  call of odd operations
-//	384  mid: sums are there; where
-//	512  leave: done with everybody else's memory
-//	640  whose message is waited for: by the operation, by sends and receives
-//	704  shrink: what the rank proposes (shrink.go)
-//	896  word of a failure, left by another rank (failure.go)
-//	1152  who no longer uses this board, a bit a rank
-//	1344  how many sleep for one of its flags
-//	1472  small inputs of even operations, then of odd ones
+//	entry     of the last 32 operations: flag (16 bytes), signature, mode, 96 bytes of data or handles
+//	call      of the last 32 operations and when they began; on which processor the rank was seen last
+//	mid       sums are there; where
+//	leave     done with everybody else's memory
+//	waiting   whose message is waited for: by the operation, by sends and receives
+//	shrink    what the rank proposes (shrink.go)
+//	word      of a failure, left by another rank (failure.go)
+//	let go    who no longer uses this board, a bit a rank
+//	sleepers  how many sleep for one of its flags
+//	small     inputs of the last 8 operations
 //
 // Lines that others read are 128 bytes apart: processors fetch them in pairs, and
 // a line that is written next would be taken along.
 //
-// An operation's entry line is written again two operations later. That is
-// safe: nobody enters operation v+2 before everybody entered v+1, and who
-// entered v+1 is done with what it read in v.
+// What is written for one operation is written again for a later one, 32 after it
+// or 8 (ahead.go says why that is safe).
 type board []byte
 
 const (
-	atEntry    = 0
-	atCall     = 256
-	atPlace    = atCall + 56
-	atMid      = 384
-	atLeave    = 512
-	atWaiting  = 640
-	atShrink   = 704
-	atWord     = 896
-	atLetGo    = 1152
-	atSleepers = 1344
-	atSmall    = 1472
+	maxAhead   = 32 // entries and calls
+	smallAhead = 8  // small inputs
 	smallSize  = 4096
-	boardSize  = atSmall + 2*smallSize
 	inlineSize = 96
+
+	atEntry    = 0
+	atCall     = atEntry + 128*maxAhead
+	atPlace    = atCall + 56
+	atMid      = atCall + 64*maxAhead
+	atLeave    = atMid + 128
+	atWaiting  = atLeave + 128
+	atShrink   = atWaiting + 64
+	atWord     = atShrink + 192
+	atLetGo    = atWord + wordLen
+	atSleepers = atLetGo + 192
+	atSmall    = atSleepers + 128
+	boardSize  = atSmall + smallAhead*smallSize
 )
 
-func (b board) entry(seq uint64) board { return b[atEntry+128*(seq&1):][:128] }
-func (b board) flag() *wait.Flag       { return wait.At(b) }
-func (b board) call(seq uint64) board  { return b[atCall+64*(seq&1):][:64] }
-func (b board) mid() board             { return b[atMid:][:64] }
-func (b board) leave() *wait.Flag      { return wait.At(b[atLeave:]) }
+func (b board) entry(seq uint64) board {
+	return b[atEntry+128*(int(bits.Reverse8(uint8(seq)))*maxAhead/256):][:128]
+}
+func (b board) flag() *wait.Flag      { return wait.At(b) }
+func (b board) call(seq uint64) board { return b[atCall+64*(seq%maxAhead):][:64] }
+func (b board) mid() board            { return b[atMid:][:64] }
+func (b board) leave() *wait.Flag     { return wait.At(b[atLeave:]) }
 func (b board) sleepers() *wait.Sleepers {
 	return wait.SleepersAt(b[atSleepers:])
 }
-func (b board) small(seq uint64) board { return b[atSmall+smallSize*(seq&1):][:smallSize] }
+func (b board) small(seq uint64) board { return b[atSmall+smallSize*(seq%smallAhead):][:smallSize] }
 
 // word is a number of a line, behind the flag.
 func (b board) word(i int) *uint64 { return (*uint64)(unsafe.Pointer(&b[16+8*i])) }
@@ -84,12 +87,24 @@ func (b board) pairing() int { return int(atomicAt(b, atWaiting+8).Load()) - 1 }
 // called gives the call that a rank entered last, and when, in nanoseconds of
 // the host's clock.
 func (b board) called() (c transport.Call, began int64, ok bool) {
-	seq := max(b.entry(0).flag().Load(), b.entry(1).flag().Load())
+	seq := b.entered()
 	if seq == 0 {
 		return c, 0, false
 	}
 	return b.callOf(seq)
 }
+
+// entered is the last operation that the owner entered, 0 if there was none.
+func (b board) entered() (seq uint64) {
+	for k := range uint64(maxAhead) {
+		seq = max(seq, b.entry(k).flag().Load())
+	}
+	return seq
+}
+
+// sig is the signature of an entry, which others may look at while it is
+// written for a later operation.
+func (b board) sig() *atomic.Uint64 { return atomicAt(b, 16+8*wordSig) }
 
 func (b board) callOf(seq uint64) (c transport.Call, began int64, ok bool) {
 	line := b.call(seq)

@@ -45,6 +45,7 @@ type op struct {
 	saved    int          // bytes of it
 	began    int64        // in ticks
 	entered  int64        // in ticks; 0 if it was not looked at
+	swift    bool         // it ended when it began
 	limit    atomic.Int64 // of the clock; set when it is first asked for, by any channel
 	mixed    uint64       // of the call, but for its number
 	usual    bool         // one of equal blocks by the program that is chosen: it may be made again as it is
@@ -347,7 +348,7 @@ func (c *Comm) run(o *op) error {
 	if o.limit.Load() != 0 {
 		o.limit.Store(0)
 	}
-	o.sig = numbered(o.mixed, o.call.Seq)
+	o.sig = numbered(o.mixed^c.lastSig, o.call.Seq)
 	o.entered, o.steps, o.more = 0, o.steps[:0], 0
 	o.overlap = false
 	if o.op != sched.Broadcast && o.op != sched.AllGather && o.op != sched.Gather && o.op != sched.Scatter {
@@ -364,13 +365,17 @@ func (c *Comm) run(o *op) error {
 		c.starts(o)
 		err = c.runScript(o)
 	}
+	o.swift = o.began == 0
+	if o.swift { // or it could not even enter
+		c.starts(o)
+		c.boards[c.rank].setBegan(o.call.Seq, o.began)
+	}
 	if err != nil {
-		if o.began == 0 { // it could not even enter
-			c.starts(o)
-		}
 		err = c.fail(err)
 	} else if c.world.mem == nil {
 		c.history = o.sig
+	} else {
+		c.lastSig = o.sig
 	}
 	c.flight.end(o, err)
 	c.waiter.Settled() // the flight recorder's lock came in between

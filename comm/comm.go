@@ -96,6 +96,10 @@ type Comm struct {
 	queue []*op
 	seq   uint64 // of the last operation that was given a number
 
+	low      uint64    // everybody entered this operation (ahead.go)
+	stagedAt [2]uint64 // the operations that used the stages last
+	lastSig  uint64    // the signature of the operation before, where boards are seen
+
 	// history is the signature of the operation before, where ranks compare
 	// their calls by messages alone: it makes the next call differ, too, if
 	// ranks differed in one in which they exchanged none.
@@ -103,7 +107,8 @@ type Comm struct {
 
 	cur     op // the operation under way
 	phase   phase
-	heirs   bool // leaving: a dead rank's sums are wanted, so its heir must do them
+	heirs   bool    // leaving: a dead rank's sums are wanted, so its heir must do them
+	readers []int32 // leaving: who is waited for
 	stopFn  transport.Stop
 	failed  atomic.Pointer[Failure]
 	choices *choice.Table // made when first used

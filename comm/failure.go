@@ -84,8 +84,8 @@ func (c *Comm) stop() error {
 		return f
 	}
 	o := &c.cur
-	if f := c.heard(); f != nil && !(c.phase == leaving && f.Seq > o.call.Seq) {
-		return f // a failure after this operation does not concern it once everybody entered it
+	if f := c.heard(); f != nil && !(c.phase == leaving && f.Seq > o.call.Seq && c.used(o.call.Seq)) {
+		return f // a failure after this operation does not concern it once those that it waits for entered it
 	}
 	if err := o.ctx.Err(); err != nil && !errors.Is(err, context.DeadlineExceeded) {
 		return &Failure{Kind: Aborted, Culprits: []int{c.rank}, Err: err}
@@ -123,6 +123,17 @@ func (c *Comm) stop() error {
 		return c.late()
 	}
 	return nil
+}
+
+// used reports whether everybody who is waited for at the end of an operation
+// entered it, and so may be reading this rank's memory.
+func (c *Comm) used(seq uint64) bool {
+	for _, i := range c.readers {
+		if c.boards[i].entry(seq).flag().Load() < seq {
+			return false
+		}
+	}
+	return true
 }
 
 // gone is the failure of an operation in which a rank died.

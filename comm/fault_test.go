@@ -284,6 +284,9 @@ func (f *faultCase) wrong(list procs) *tally {
 	case "wrong operation":
 		w.Op = other
 	case "wrong order":
+		if other == "send/recv" { // may be before or after an operation in which not everybody waits for all
+			other = "barrier"
+		}
 		o.Op, w.Op = f.op+","+other, other+","+f.op
 	}
 	for i, p := range list {

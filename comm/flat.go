@@ -26,6 +26,8 @@ type flatRank struct {
 	moves   []kernel // one source, one destination: in of some rank to the rank's own out
 	fetches []fetch  // sums of others that end in the rank's out
 	exports []int32  // chunks of its in that others read, in order
+	reads   []int32  // ranks that it must hear of before it works: those whose in it reads, or all
+	readers []int32  // ranks that it must hear of before its in may change
 }
 
 // kernel is one pass over chunks of one size: dsts = srcs[0] + srcs[1] + ...
@@ -123,6 +125,7 @@ func newFlat(p *sched.Program) (*flat, error) {
 	}
 	f := &flat{ranks: make([]flatRank, p.Ranks)}
 	if p.Op == sched.Barrier {
+		f.meet(nil)
 		return f, nil
 	}
 	var sums []*worth
@@ -181,6 +184,16 @@ func (f *flat) finish(p *sched.Program) {
 			readers[s] = append(readers[s], use{rank, k})
 		}
 	})
+	needs := map[[2]int32]bool{}
+	kernels(func(rank int32, k *kernel) {
+		for _, s := range k.srcs {
+			needs[[2]int32{rank, s.rank}] = true
+		}
+	})
+	if f.pushes {
+		needs = nil
+	}
+	f.meet(needs)
 	for r := range f.ranks {
 		for c := range p.NumChunks(sched.In) {
 			for _, u := range readers[place{int32(r), int32(c)}] {
@@ -206,4 +219,22 @@ func (f *flat) finish(p *sched.Program) {
 			}
 		}
 	})
+}
+
+// meet sets who must hear of whom: a rank of another whose in it needs, or
+// everybody of everybody if needs is nil. Each begins with the rank after it.
+func (f *flat) meet(needs map[[2]int32]bool) {
+	n := int32(len(f.ranks))
+	for r := range n {
+		at := &f.ranks[r]
+		for k := int32(1); k < n; k++ {
+			i := (r + k) % n
+			if needs == nil || needs[[2]int32{r, i}] {
+				at.reads = append(at.reads, i)
+			}
+			if needs == nil || needs[[2]int32{i, r}] {
+				at.readers = append(at.readers, i)
+			}
+		}
+	}
 }

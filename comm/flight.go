@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"sync"
+	"sync/atomic"
 
 	"github.com/weft-fabric/weft/sched"
 	"github.com/weft-fabric/weft/transport"
@@ -18,11 +19,28 @@ import (
 // Flight is a flight recorder: the last operations of a communicator with their
 // times. It is always on; recording costs some 30 ns an operation.
 type Flight struct {
-	mu   sync.Mutex // guards next and full
+	mu   sync.Mutex // of those that read
 	rank int
 	ring []flown
-	next int // the place of the operation under way, which its goroutine alone touches
-	full bool
+	next int           // the place of the operation under way, which its goroutine alone touches
+	full bool          // it was at the end of the ring before
+	at   atomic.Uint64 // next, full and whether somebody reads, which ends of operations wait for
+}
+
+// The bits of at, below next.
+const (
+	beingRead = 1
+	ringFull  = 2
+	nextShift = 2
+)
+
+// state is what at says of an operation under way.
+func (f *Flight) state() uint64 {
+	v := uint64(f.next) << nextShift
+	if f.full {
+		v |= ringFull
+	}
+	return v
 }
 
 // maxSteps is how many steps of an operation are kept.
@@ -105,7 +123,10 @@ func (f *Flight) begin(o *op) {
 // end records an operation that ended.
 func (f *Flight) end(o *op, err error) {
 	r := &f.ring[f.next]
-	r.entered, r.ended = o.entered, ticks()
+	r.entered, r.ended = o.entered, o.began
+	if !o.swift {
+		r.ended = ticks()
+	}
 	if r.err != nil || err != nil {
 		r.err = err
 	}
@@ -113,11 +134,15 @@ func (f *Flight) end(o *op, err error) {
 		r.steps = append(r.steps[:0], o.steps...)
 	}
 	r.more = uint32(o.more)
-	f.mu.Lock()
+	was := f.state()
 	if f.next++; f.next == len(f.ring) {
 		f.next, f.full = 0, true
 	}
-	f.mu.Unlock()
+	if !f.at.CompareAndSwap(was, f.state()) {
+		f.mu.Lock()
+		f.at.Store(f.state())
+		f.mu.Unlock()
+	}
 }
 
 // Flight is the communicator's flight recorder.
@@ -127,6 +152,9 @@ func (c *Comm) Flight() *Flight { return c.flight }
 func (f *Flight) Records() []Record {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	at := f.at.Or(beingRead)
+	defer f.at.And(^uint64(beingRead))
+	next := int(at >> nextShift)
 	when := newAnchor()
 	var list []Record
 	add := func(from []flown) {
@@ -154,10 +182,10 @@ func (f *Flight) Records() []Record {
 			list = append(list, r)
 		}
 	}
-	if f.full {
-		add(f.ring[f.next+1:])
+	if at&ringFull != 0 {
+		add(f.ring[next+1:])
 	}
-	add(f.ring[:f.next])
+	add(f.ring[:next])
 	return list
 }
 

@@ -16,6 +16,7 @@ func (c *Comm) late() *Failure {
 	o := &c.cur
 	f := &Failure{Kind: Timeout}
 	waited := time.Duration(clock() - toClock(o.began)).Round(time.Millisecond)
+	mine := signature(&o.call)
 	var missing, behind []int
 	boards := c.allBoards()
 	for i, b := range boards {
@@ -34,7 +35,7 @@ func (c *Comm) late() *Failure {
 		}
 		call, began, ok := b.called()
 		if ok && call.Seq > o.call.Seq { // it went on, but what it did here may still be known
-			if then, at, known := b.callOf(o.call.Seq); known && signature(&then) != o.sig {
+			if then, at, known := b.callOf(o.call.Seq); known && signature(&then) != mine {
 				call, began = then, at
 			}
 		}
@@ -50,7 +51,7 @@ func (c *Comm) late() *Failure {
 				f.Kind, f.Err = Mismatch, &transport.Mismatch{Rank: c.rank, Peer: i, Mine: mine, Theirs: call}
 				f.Culprits = sorted(c.rank, i)
 			}
-		case call.Seq == o.call.Seq && signature(&call) != o.sig:
+		case call.Seq == o.call.Seq && signature(&call) != mine:
 			f.Report = append(f.Report, fmt.Sprintf("rank %d: entered operation %d as %s%s%s", i, call.Seq, &call, c.ago(i, began), state))
 			if f.Kind != Mismatch {
 				f.Kind, f.Err = Mismatch, &transport.Mismatch{Rank: c.rank, Peer: i, Mine: o.call, Theirs: call}
@@ -58,7 +59,7 @@ func (c *Comm) late() *Failure {
 			}
 		default:
 			at := ""
-			if !c.did(b, o.call.Seq) {
+			if !c.did(i, o.call.Seq, b) {
 				behind = append(behind, i)
 				at = ", not done with it"
 				if r, ch, k := b.waiting(); c.phase == moving && r >= 0 {
@@ -78,6 +79,9 @@ func (c *Comm) late() *Failure {
 		f.Kind, f.Culprits = Mismatch, sorted(a, b)
 		f.Err = fmt.Errorf("rank %d waits for rank %d in a send or receive, and rank %d for it in this operation: one of them makes its calls in another order; after %s at %s", a, b, b, waited, phases[c.phase])
 		return f
+	}
+	if c.world.mem != nil {
+		missing = hindmost(boards, missing)
 	}
 	f.Culprits = c.awaited(boards, missing)
 	what := "did not enter it"
@@ -165,14 +169,35 @@ func (c *Comm) lastWords(f *Failure) string {
 
 // did reports whether a rank that entered an operation did its part in the
 // phase that this one waits in.
-func (c *Comm) did(b board, seq uint64) bool {
+func (c *Comm) did(rank int, seq uint64, b board) bool {
 	switch c.phase {
 	case summing:
 		return b.mid().flag().Load() >= seq
-	case leaving, moving:
+	case leaving:
+		return b.leave().Load() >= seq || !slices.Contains(c.readers, int32(rank))
+	case moving:
 		return b.leave().Load() >= seq
 	}
 	return true
+}
+
+// hindmost are those of some ranks that entered the fewest operations: ranks that
+// are ahead of them may wait for them, but not they for others.
+func hindmost(boards []board, list []int) (out []int) {
+	least := ^uint64(0)
+	for _, i := range list {
+		at := uint64(0)
+		if boards[i] != nil {
+			at = boards[i].entered()
+		}
+		if at < least {
+			least, out = at, nil
+		}
+		if at == least {
+			out = append(out, i)
+		}
+	}
+	return out
 }
 
 func ranks(list []int) string {

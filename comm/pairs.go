@@ -34,6 +34,7 @@ type pair struct {
 	limit int64 // of the clock; 0 until somebody asks
 	peer  int
 	what  string
+	idle  bool // of a send and a receive at once: the other one is waited for
 }
 
 const (
@@ -47,6 +48,10 @@ type turns struct {
 	pair  pair // the one whose turn it is
 	busy  bool
 	queue []chan struct{}
+
+	// Of a send that is made at once with a receive, whose turn both are.
+	with     *turns
+	received func()
 }
 
 // take gives what to wait for before it is the caller's turn; nil if it is now.
@@ -116,6 +121,9 @@ func (p *pairs) stop() error {
 	now := clock()
 	p.show()
 	for _, a := range p.active {
+		if a.idle {
+			continue
+		}
 		if err := a.ctx.Err(); err != nil && !errors.Is(err, context.DeadlineExceeded) {
 			return &Failure{Kind: Aborted, Rank: p.c.rank, Culprits: []int{p.c.rank}, Err: fmt.Errorf("%s rank %d: %w", a.what, a.peer, err)}
 		}
@@ -134,7 +142,7 @@ func (p *pairs) stop() error {
 func (p *pairs) show() {
 	who := -1
 	for _, a := range p.active {
-		if a.peer != p.c.rank && (who < 0 || a.what == receiving) {
+		if a.peer != p.c.rank && !a.idle && (who < 0 || a.what == receiving) {
 			who = a.peer
 			if a.what == receiving {
 				break
@@ -285,6 +293,9 @@ func (p *pairs) exchange(ctx context.Context, from int, dst []byte, to int, src 
 	p.mu.Lock()
 	out := p.queue(ctx, to, sending, src)
 	in := p.queue(ctx, from, receiving, dst)
+	if out.before == nil && in.before == nil && to != p.c.rank && from != p.c.rank {
+		out.t.pair.idle = true
+	}
 	p.mu.Unlock()
 	if h == nil {
 		return p.carryBoth(&out, &in)
@@ -311,14 +322,40 @@ func (p *pairs) carryBoth(out, in *message) error {
 	}
 	to, from := channel(me, out.peer, n), channel(in.peer, me, n)
 	if x, ok := p.port.(transport.Exchanger); ok {
-		return p.end(x.SendRecv(out.peer, to, out.b, in.peer, from, in.b), out, in)
+		return p.end(x.SendRecv(out.peer, to, out.b, in.peer, from, in.b, p.both(out, in)), out, in)
 	}
+	p.awaits(out.t, in.t)
 	p.port.Expect(in.peer, from, in.b) // so it comes while the send waits for room
 	err := p.port.Send(out.peer, to, out.b)
 	if err == nil {
+		p.awaits(in.t, out.t)
 		err = p.port.Recv(in.peer, from, in.b)
 	}
 	return p.end(err, out, in)
+}
+
+// both begins a send and a receive at once, of which the receive is waited for
+// first. What it returns is to be called when the send is.
+func (p *pairs) both(out, in *message) func() {
+	t := out.t
+	if t.received == nil {
+		t.received = func() { p.awaits(t, t.with) }
+	}
+	t.with = in.t
+	if !t.pair.idle {
+		p.awaits(in.t, t)
+	}
+	return t.received
+}
+
+// awaits says which one of a send and a receive at once is waited for.
+func (p *pairs) awaits(one, other *turns) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	one.pair.idle, other.pair.idle = false, true
+	if p.shown {
+		p.show()
+	}
 }
 
 // move moves the bytes of a message.

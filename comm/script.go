@@ -7,6 +7,7 @@ import (
 	"github.com/weft-fabric/weft/reduce"
 	"github.com/weft-fabric/weft/sched"
 	"github.com/weft-fabric/weft/sched/step"
+	"github.com/weft-fabric/weft/transport/wait"
 )
 
 // script is what one rank does in a program: by channel, the actions that the
@@ -239,26 +240,30 @@ func (c *Comm) runRuns(o *op, s *script) error {
 	return nil
 }
 
-// arrive waits until everybody entered the operation. Where ranks see one
-// another's boards every operation begins so: it compares their calls, and it
-// makes it safe to write an entry line again two operations later.
+// arrive waits until everybody entered the operation and compares their calls.
 func (c *Comm) arrive(o *op) error {
 	c.phase = entering
-	line := c.boards[c.rank].entry(o.call.Seq)
-	*line.word(wordSig) = o.sig
+	if err := c.makeRoom(o); err != nil {
+		return err
+	}
+	mine := c.boards[c.rank]
+	line := mine.entry(o.call.Seq)
+	wait.Release(line.sig(), o.sig)
 	*line.word(wordMode) = inNowhere
-	c.boards[c.rank].setCall(&o.call, o.began)
-	line.flag().Post(o.call.Seq)
+	mine.setCall(&o.call, o.began)
+	line.flag().RaiseFor(o.call.Seq, mine.sleepers(), c.waiter)
 	for k := 1; k < len(c.members); k++ {
 		i := (c.rank + k) % len(c.members)
 		line := c.boards[i].entry(o.call.Seq)
-		if err := line.flag().Wait(o.call.Seq, c.waiter, c.stopFn); err != nil {
+		if err := line.flag().WaitAs(o.call.Seq, c.boards[i].sleepers(), c.waiter, c.stopFn); err != nil {
 			return err
 		}
-		if *line.word(wordSig) != o.sig {
+		if line.sig().Load() != o.sig {
 			return c.mismatch(o, i)
 		}
 	}
+	c.waiter.Settle()
+	c.low = o.call.Seq
 	return nil
 }
 

@@ -8,6 +8,7 @@ import (
 	"github.com/weft-fabric/weft/reduce"
 	"github.com/weft-fabric/weft/sched"
 	"github.com/weft-fabric/weft/transport"
+	"github.com/weft-fabric/weft/transport/wait"
 )
 
 // The flat way to run a program, for ranks that see one another's memory:
@@ -62,11 +63,9 @@ func (c *Comm) runShared(o *op) error {
 		return err
 	}
 	var all entries
-	for k := 1; k < len(c.members); k++ {
-		i := c.rank + k
-		if i >= len(c.members) {
-			i -= len(c.members)
-		}
+	own := &f.ranks[c.rank]
+	for _, k := range own.reads {
+		i := int(k)
 		line := c.boards[i].entry(seq)
 		if err := line.flag().WaitAs(seq, c.boards[i].sleepers(), c.waiter, c.stopFn); err != nil {
 			return err
@@ -80,9 +79,13 @@ func (c *Comm) runShared(o *op) error {
 			return err
 		}
 	}
+	if len(own.reads) == len(c.members)-1 {
+		c.low = seq
+	}
 	if len(o.in) > smallSize || f.pushes {
 		c.waiter.Settle() // after small work run does it
 	}
+	read := all.modes
 	all.add(c.views[c.rank].mode)
 	if len(o.in) > smallSize {
 		o.entered = ticks()
@@ -91,23 +94,28 @@ func (c *Comm) runShared(o *op) error {
 	case f.pushes && !all.hidden:
 		o.overlaid = all.modes&overlaid != 0
 		c.push(o, c.rank, o.overlaid || o.red == reduce.Avg)
-		return c.quit(o, true)
+		return c.quit(o, own.readers, true)
 	case f.pushes && c.couple(o) && c.views[0].mode&inMask == inStage && c.views[1].mode&inMask == inStage:
 		if c.views[0].mode&c.views[1].mode&whole != 0 {
 			c.sumAll(o)
-			return c.quit(o, false)
+			return c.quit(o, own.readers, false)
 		}
 		return c.swap(o)
 	case f.pushes:
 		return c.commit(o)
 	}
-	if err := c.sumHere(o); err != nil {
-		return err
+	if o.op != sched.Broadcast || c.rank != o.root { // which has it where it belongs
+		if err := c.sumHere(o); err != nil {
+			return err
+		}
 	}
-	if all.modes&(lent|once) == 0 {
-		return nil
+	switch mine := entriesOf(c.views[c.rank].mode); {
+	case mine&(lent|once) != 0:
+		return c.quit(o, own.readers, false)
+	case read&(lent|once) != 0:
+		return c.quit(o, nil, false)
 	}
-	return c.quit(o, false)
+	return nil
 }
 
 // entries is what the entries of all ranks come to.
@@ -127,10 +135,25 @@ func (t *entries) add(mode uint64) {
 	}
 }
 
+// entriesOf is what the entry of one rank comes to.
+func entriesOf(mode uint64) uint64 {
+	var t entries
+	t.add(mode)
+	return t.modes
+}
+
 // enter says what this rank calls and where its input lies.
 func (c *Comm) enter(o *op, f *flat) error {
 	seq := o.call.Seq
 	mine := c.boards[c.rank]
+	if atomicAt(mine, atWord).Load() != 0 { // who waits for nobody would not hear of a failure
+		if f := c.heard(); f != nil {
+			return f
+		}
+	}
+	if err := c.makeRoom(o); err != nil {
+		return err
+	}
 	line := mine.entry(seq)
 	in := o.in // as sums read it
 	mode := uint64(inNowhere)
@@ -141,6 +164,9 @@ func (c *Comm) enter(o *op, f *flat) error {
 			o.inline(line[32:])
 		case n <= smallSize && !f.pushes:
 			mode = inSmall
+			if err := c.makeSmall(o); err != nil {
+				return err
+			}
 			o.export(mine.small(seq)[:n])
 			in = o.image(mine.small(seq)[:n])
 		default:
@@ -159,6 +185,9 @@ func (c *Comm) enter(o *op, f *flat) error {
 				break
 			}
 			mode = inStage
+			if err := c.makeStage(o); err != nil {
+				return err
+			}
 			b, h, single, err := c.stages.input(c.world, seq, n, f.pushes)
 			if err != nil {
 				return err
@@ -186,6 +215,9 @@ func (c *Comm) enter(o *op, f *flat) error {
 		in = line[32:][:len(o.in)]
 	}
 	if o.red == reduce.PreMulSum && mode == inNowhere && len(o.in) > 0 {
+		if err := c.makeStage(o); err != nil {
+			return err
+		}
 		b, _, _, err := c.stages.input(c.world, seq, len(o.in), f.pushes)
 		if err != nil {
 			return err
@@ -206,13 +238,16 @@ func (c *Comm) enter(o *op, f *flat) error {
 			mode |= overlaid
 		}
 	}
-	*line.word(wordSig) = o.sig
+	wait.Release(line.sig(), o.sig)
 	*line.word(wordMode) = mode
 	o.call.Put(mine.call(seq))
 	line.flag().RaiseFor(seq, mine.sleepers(), c.waiter)
+	mine.entry(seq + 1).flag().Own()
 	// The others can go on; what follows is done while their entries are on their way.
-	c.starts(o)
-	mine.setBegan(seq, o.began)
+	if !c.swift(o, &f.ranks[c.rank]) {
+		c.starts(o)
+		mine.setBegan(seq, o.began)
+	}
 	if placed && (seq&63 == 0 || len(o.in) > smallSize) { // it takes 50 ns
 		c.showPlace()
 	}
@@ -272,12 +307,6 @@ func (c *Comm) look(o *op, i int, mode uint64, line board) error {
 		v.out, err = c.world.mem.At(c.members[i], transport.Handle(*line.word(wordOut)), o.shape.bytes(o.call.Op, sched.Out, i, len(c.members)))
 	}
 	return err
-}
-
-// mismatch names this rank and another that entered a different call.
-func (c *Comm) mismatch(o *op, i int) error {
-	theirs, _, _ := c.boards[i].callOf(o.call.Seq)
-	return &transport.Mismatch{Rank: c.rank, Peer: i, Mine: o.call, Theirs: theirs}
 }
 
 // sumHere does the sums and moves that end in the own output.
@@ -432,16 +461,16 @@ func (c *Comm) journal(rank int) []byte {
 	return b
 }
 
-// quit says that this rank is done with everybody's memory and waits for the
-// others to be. If they pushed, what a rank that died left undone is done by its
-// heir.
-func (c *Comm) quit(o *op, pushed bool) error {
+// quit says that this rank is done with everybody's memory and waits for those
+// that use its own. If they pushed, what a rank that died left undone is done by
+// its heir.
+func (c *Comm) quit(o *op, readers []int32, pushed bool) error {
 	seq := o.call.Seq
-	c.phase, c.heirs = leaving, pushed
+	c.phase, c.heirs, c.readers = leaving, pushed, readers
 	mine := c.boards[c.rank]
+	c.waiter.Settle()
 	mine.leave().RaiseFor(seq, mine.sleepers(), c.waiter)
-	for k := 1; k < len(c.members); k++ {
-		i := (c.rank + k) % len(c.members)
+	for _, i := range readers {
 		flag := c.boards[i].leave()
 		for {
 			err := flag.WaitAs(seq, c.boards[i].sleepers(), c.waiter, c.stopFn)

@@ -367,8 +367,7 @@ func (k *kid) op(o order) error {
 
 // entered is the last operation that the rank entered.
 func (c *Comm) entered() uint64 {
-	mine := c.boards[c.rank]
-	return max(mine.entry(0).flag().Load(), mine.entry(1).flag().Load())
+	return c.boards[c.rank].entered()
 }
 
 // untilInside returns once the rank entered an operation after another, or a

@@ -118,8 +118,9 @@ type Exchanger interface {
 	Port
 
 	// SendRecv is a Send and a Recv on two different channels of which neither
-	// waits for the end of the other.
-	SendRecv(to, channel int, src []byte, from, fromChannel int, dst []byte) error
+	// waits for the end of the other. If the send has still to be waited for when
+	// the other message is there, received is called.
+	SendRecv(to, channel int, src []byte, from, fromChannel int, dst []byte, received func()) error
 }
 
 // EarlyTaker is a port that hands out a message's pieces as they come, also

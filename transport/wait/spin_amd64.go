@@ -18,6 +18,12 @@ func store(value *uint64, v uint64)
 func release(a *atomic.Uint64, v uint64) { store((*uint64)(unsafe.Pointer(a)), v) }
 
 //go:noescape
+func own(line unsafe.Pointer)
+
+//go:noescape
+func fetch(line unsafe.Pointer)
+
+//go:noescape
 func look(value *uint64, v uint64, looks, pauses int) bool
 
 // spin looks n times whether a number is at least v, without a pause.

@@ -42,3 +42,15 @@ TEXT ·store(SB), NOSPLIT, $0-16
 	MOVQ v+8(FP), BX
 	MOVQ BX, (AX)
 	RET
+
+// func own(line unsafe.Pointer)
+TEXT ·own(SB), NOSPLIT, $0-8
+	MOVQ line+0(FP), AX
+	BYTE $0x0f; BYTE $0x0d; BYTE $0x08 // PREFETCHW (AX)
+	RET
+
+// func fetch(line unsafe.Pointer)
+TEXT ·fetch(SB), NOSPLIT, $0-8
+	MOVQ line+0(FP), AX
+	PREFETCHT0 (AX)
+	RET

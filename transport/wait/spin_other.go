@@ -2,7 +2,10 @@
 
 package wait
 
-import "sync/atomic"
+import (
+	"sync/atomic"
+	"unsafe"
+)
 
 // little is 1 where the lower half of a number comes first. Of the systems Go
 // runs on, those with several cores and the other order are not built for.
@@ -20,3 +23,7 @@ func spin(a *atomic.Uint64, v uint64, n int) bool {
 func pause(a *atomic.Uint64, v uint64, n int) bool { return spin(a, v, n) }
 
 func release(a *atomic.Uint64, v uint64) { a.Store(v) }
+
+func own(unsafe.Pointer) {}
+
+func fetch(unsafe.Pointer) {}

@@ -32,6 +32,14 @@ func At(b []byte) *Flag {
 	return (*Flag)(unsafe.Pointer(&b[:64][0])) // checks the length without reading a byte that is another's
 }
 
+// Own asks for the line of a flag that will be raised soon, so that raising it need
+// not wait until other cores have given their copies up.
+func (f *Flag) Own() { own(unsafe.Pointer(f)) }
+
+// Fetch asks for the line of a flag that was probably raised and will be waited for
+// soon.
+func (f *Flag) Fetch() { fetch(unsafe.Pointer(f)) }
+
 // Load is the flag's number.
 func (f *Flag) Load() uint64 { return f.value.Load() }
 

@@ -48,7 +48,7 @@ func (p *Port) Send(to, channel int, b []byte) error {
 
 // SendRecv is Send and Recv on different channels at once: the message that is
 // sent is not waited for before the other one was received.
-func (p *Port) SendRecv(to, channel int, src []byte, from, fromChannel int, dst []byte) error {
+func (p *Port) SendRecv(to, channel int, src []byte, from, fromChannel int, dst []byte, received func()) error {
 	if channel == fromChannel || to < 0 || to >= len(p.members) || from < 0 || from >= len(p.members) {
 		return fmt.Errorf("send to rank %d on channel %d and receive from rank %d on channel %d; ranks are 0 to %d and channels must differ", to, channel, from, fromChannel, len(p.members)-1)
 	}
@@ -75,14 +75,14 @@ func (p *Port) SendRecv(to, channel int, src []byte, from, fromChannel int, dst 
 	if err == nil {
 		s, err = l.put(o, to, src, &in.waiter)
 	}
-	received := false
+	there := false
 	if full {
 		var a announcement
-		if a, received = in.pop(w); received && err == nil {
+		if a, there = in.pop(w); there && err == nil {
 			err = a.err
 		}
 	}
-	if err == nil && !received {
+	if err == nil && !there {
 		err = in.receive(w, dst, len(dst), nil)
 	}
 	in.waiter.Settle()
@@ -93,6 +93,9 @@ func (p *Port) SendRecv(to, channel int, src []byte, from, fromChannel int, dst 
 		return err
 	}
 	if s != nil {
+		if o.taken.Load() < o.next {
+			received()
+		}
 		err = l.handOver(o, s, to, src, l)
 	}
 	runtime.KeepAlive(src)
