@@ -23,6 +23,7 @@ import (
 //	word      of a failure, left by another rank (failure.go)
 //	let go    who no longer uses this board, a bit a rank
 //	sleepers  how many sleep for one of its flags
+//	steps     of a trade that are done (trade.go), or where the input is staged instead
 //	small     inputs of the last 8 operations
 //
 // Lines that others read are 128 bytes apart: processors fetch them in pairs, and
@@ -48,7 +49,8 @@ const (
 	atWord     = atShrink + 192
 	atLetGo    = atWord + wordLen
 	atSleepers = atLetGo + 192
-	atSmall    = atSleepers + 128
+	atSteps    = atSleepers + 128
+	atSmall    = atSteps + 64
 	boardSize  = atSmall + smallAhead*smallSize
 )
 
@@ -59,6 +61,8 @@ func (b board) flag() *wait.Flag      { return wait.At(b) }
 func (b board) call(seq uint64) board { return b[atCall+64*(seq%maxAhead):][:64] }
 func (b board) mid() board            { return b[atMid:][:64] }
 func (b board) leave() *wait.Flag     { return wait.At(b[atLeave:]) }
+func (b board) stepLine() board       { return b[atSteps:][:64] }
+func (b board) steps() *wait.Flag     { return b.stepLine().flag() }
 func (b board) sleepers() *wait.Sleepers {
 	return wait.SleepersAt(b[atSleepers:])
 }
@@ -137,18 +141,19 @@ const (
 	inStage          // copied to where the handle says
 	inPlain          // it is the user's buffer, seen by all
 	inPulled         // it is the user's buffer, at an address of its process
+	inSlots          // by pieces, to where the handle says
 
 	inMask     = 0xff
 	outSeen    = 1 << 8  // out can be stored to by the others, at the second handle
 	overlaid   = 1 << 9  // in and out overlap
 	once       = 1 << 10 // the stage is used by every operation, not by every other
-	whole      = 1 << 11 // the stage has all of the input, not only what the other reads of a program's
 	wordSig    = 0
 	wordMode   = 1
 	wordIn     = 2
 	wordOut    = 3
 	wordResult = 0 // of the mid line: where the sums are
 	wordLog    = 1 // and where the journal is
+	wordStage  = 0 // of the line of steps: where the input is
 )
 
 // signature is a number that two calls share only if they are the same call, up

@@ -43,6 +43,7 @@ type op struct {
 	overlaid bool         // they do on some rank
 	kept     []byte       // a copy of the input that was overwritten
 	saved    int          // bytes of it
+	trade    trade        // of two ranks by pieces
 	began    int64        // in ticks
 	entered  int64        // in ticks; 0 if it was not looked at
 	swift    bool         // it ended when it began

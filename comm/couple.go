@@ -2,66 +2,17 @@ package comm
 
 import (
 	"sync/atomic"
-	"unsafe"
 
 	"github.com/weft-fabric/weft/sched"
 	"github.com/weft-fabric/weft/transport"
 )
 
-// All-reduce between two ranks whose buffers the other does not see, which is the
-// usual case on plain memory. Both leave in a stage what the other needs; up to
-// wholeFrom, and out of place, each then sums one half and leaves the sum where the
-// other's part of it came from (swap); in place beyond that each sums everything for
-// itself (sumAll), which reads more of the other, but its own input only once more,
-// in the order in which it is still in the cache, and writes no sums to read again.
-//
-// Microseconds between two Xeon cores with 2 MiB of second-level cache each, in
-// place, medians of 9 turns of C programs that do the same (2026-11-15), beside sums
-// left in memory of their own (commit):
-//
-//	          commit   swap  sumAll
-//	 32 KiB     10.1    5.5     9.0
-//	256 KiB     41.8   32      41
-//	  1 MiB      174    165    178
-//	  2 MiB      428    430    386
-//	  4 MiB      863    982    771
-//
-// Inputs of 16 and 64 MiB that are pulled instead take 1.1 and 1.15 times as long.
-const wholeFrom = 3 << 19
-
-// zigzag is how much is summed at a time, from the end of the buffers to their
-// beginning, as they were copied from beginning to end.
-const zigzag = 128 << 10
-
-// wholly reports whether to leave all of an input for the other rank.
-func (c *Comm) wholly(o *op, f *flat) bool {
-	return f.pushes && c.couple(o) && len(o.in) >= wholeFrom &&
-		unsafe.SliceData(o.in) == unsafe.SliceData(o.out)
-}
-
 // couple reports whether an operation is an all-reduce between two.
 func (c *Comm) couple(o *op) bool { return len(c.members) == 2 && o.op == sched.AllReduce }
 
-// sumAll sums everything into the own output, as both ranks' parts of the program
-// say. Both inputs are whole, so that nothing can fail any more.
-func (c *Comm) sumAll(o *op) {
-	for r := len(c.members) - 1; r >= 0; r-- {
-		sums := o.ready.flat.ranks[r].sums
-		for k := len(sums) - 1; k >= 0; k-- {
-			s := &sums[k]
-			chunk := int(s.srcs[0].chunk) // of an all-reduce, in and out
-			lo, hi := o.shape.span(o.call.Op, sched.Out, c.rank, chunk)
-			for hi > lo {
-				at := max(lo, (hi-1)/zigzag*zigzag)
-				o.srcs = o.srcs[:0]
-				for _, from := range s.srcs {
-					o.srcs = append(o.srcs, c.views[from.rank].in[at:hi])
-				}
-				c.apply(o, o.srcs, o.out[at:hi], nil)
-				hi = at
-			}
-		}
-	}
+// bothIn reports whether the inputs of two ranks are in a mode.
+func (c *Comm) bothIn(mode uint64) bool {
+	return c.views[0].mode&inMask == mode && c.views[1].mode&inMask == mode
 }
 
 // swap is commit in which a sum goes where the other's part of it came from. So a

@@ -11,7 +11,7 @@ import (
 // left fold each time.
 func TestTwoOnPlainMemory(t *testing.T) {
 	list := startProcs(t, 2, "shm", "bits")
-	for i, count := range []int{1, 1024, 1025, 5000, 8191, 70001, wholeFrom/4 - 1, wholeFrom / 4, wholeFrom/4 + zigzag/4 + 3, pullSums/4 + 1} {
+	for i, count := range []int{1, 1024, 1025, 5000, 8191, 70001, tradeFrom/4 - 1, tradeFrom / 4, tradeFrom/4 + tradePiece/4 + 3, pullSums/4 + 1} {
 		for round := range 4 {
 			op := []reduce.Op{Sum, Avg, Prod, Max, PreMulSum}[(i+round)%5]
 			o := order{Do: "bits", Op: op.String(), Count: count, Seed: uint64(10*i + round), InPlace: round%2 == 0}

@@ -69,9 +69,10 @@ const (
 	summing               // waits for the sums of the others
 	leaving               // waits for the others to be done with its memory
 	moving                // carries out actions of a script
+	trading               // waits for pieces of the other's input and sums
 )
 
-var phases = [...]string{"entry", "sums", "exit", "messages"}
+var phases = [...]string{"entry", "sums", "exit", "messages", "pieces"}
 
 // errInherit ends a wait for a rank that died between entry and exit: what it
 // left undone is to be done for it.
@@ -103,6 +104,7 @@ func (c *Comm) stop() error {
 			switch {
 			case c.phase == entering && b.entry(o.call.Seq).flag().Load() >= o.call.Seq,
 				c.phase == summing && wait.At(b.mid()).Load() >= o.call.Seq,
+				c.phase == trading && b.steps().Load() >= o.trade.awaits,
 				(c.phase == leaving || c.phase == moving) && b.leave().Load() >= o.call.Seq:
 				continue // it did what this phase needs of it
 			case c.phase == leaving && (!c.heirs || c.heir()):

@@ -177,6 +177,8 @@ func (c *Comm) did(rank int, seq uint64, b board) bool {
 		return b.leave().Load() >= seq || !slices.Contains(c.readers, int32(rank))
 	case moving:
 		return b.leave().Load() >= seq
+	case trading:
+		return b.steps().Load() >= c.cur.trade.awaits
 	}
 	return true
 }

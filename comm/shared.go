@@ -95,12 +95,17 @@ func (c *Comm) runShared(o *op) error {
 		o.overlaid = all.modes&overlaid != 0
 		c.push(o, c.rank, o.overlaid || o.red == reduce.Avg)
 		return c.quit(o, own.readers, true)
-	case f.pushes && c.couple(o) && c.views[0].mode&inMask == inStage && c.views[1].mode&inMask == inStage:
-		if c.views[0].mode&c.views[1].mode&whole != 0 {
-			c.sumAll(o)
-			return c.quit(o, own.readers, false)
+	case f.pushes && c.couple(o):
+		if c.bothIn(inSlots) {
+			return c.trade(o)
 		}
-		return c.swap(o)
+		if err := c.stageInstead(o); err != nil {
+			return err
+		}
+		if c.bothIn(inStage) {
+			return c.swap(o)
+		}
+		return c.commit(o)
 	case f.pushes:
 		return c.commit(o)
 	}
@@ -184,6 +189,15 @@ func (c *Comm) enter(o *op, f *flat) error {
 				*line.word(wordIn) = uint64(uintptr(unsafe.Pointer(&o.in[0]))) // o holds it for as long as others read it
 				break
 			}
+			if c.trades(o, f) {
+				b, h, err := c.stages.room(c.world, &c.stages.slots, tradeSlots*tradePiece)
+				if err != nil {
+					return err
+				}
+				mode, c.staged = inSlots, b
+				*line.word(wordIn) = uint64(h)
+				break
+			}
 			mode = inStage
 			if err := c.makeStage(o); err != nil {
 				return err
@@ -199,9 +213,6 @@ func (c *Comm) enter(o *op, f *flat) error {
 			if o.red == reduce.PreMulSum {
 				reduce.ScaleTo(o.t, b, o.in, o.factor)
 				in = b
-			} else if c.wholly(o, f) {
-				mode |= whole
-				reduce.Copy(b, o.in)
 			} else {
 				for _, k := range f.ranks[c.rank].exports {
 					lo, hi := o.shape.span(o.call.Op, sched.In, c.rank, int(k))
@@ -300,6 +311,8 @@ func (c *Comm) look(o *op, i int, mode uint64, line board) error {
 		v.in = c.boards[i].small(o.call.Seq)[:n]
 	case inPulled:
 		v.addr = uintptr(*line.word(wordIn))
+	case inSlots:
+		v.in, err = c.world.mem.At(c.members[i], transport.Handle(*line.word(wordIn)), tradeSlots*tradePiece)
 	case inStage, inPlain:
 		v.in, err = c.world.mem.At(c.members[i], transport.Handle(*line.word(wordIn)), n)
 	}

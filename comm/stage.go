@@ -15,6 +15,7 @@ type stages struct {
 	in     [2][]byte // copies of inputs up to pairUpTo
 	large  []byte    // copies of larger ones: used by every operation
 	sums   []byte
+	slots  []byte    // of trades
 	log    []byte    // the journal
 	plain  [4][]byte // private scratch by its use
 	space  space     // of the operation under way, if it goes by messages
@@ -120,7 +121,7 @@ const keptNear = 512 << 10
 // all gives the buffers that the others see, and forgets them.
 func (s *stages) all() [][]byte {
 	var list [][]byte
-	for _, b := range [][]byte{s.in[0], s.in[1], s.large, s.sums, s.log} {
+	for _, b := range [][]byte{s.in[0], s.in[1], s.large, s.sums, s.slots, s.log} {
 		if b != nil {
 			list = append(list, b)
 		}
