@@ -39,20 +39,22 @@ const (
 
 // order is what a rank is to do next; what its fields mean is up to the body.
 type order struct {
-	Do         string        `json:"do"`
-	Op         string        `json:"op,omitempty"`
-	Type       string        `json:"type,omitempty"`
-	Count      int           `json:"count,omitempty"`
-	Root       int           `json:"root,omitempty"`
-	Registered bool          `json:"registered,omitempty"`
-	InPlace    bool          `json:"inPlace,omitempty"`
-	Limit      time.Duration `json:"limit,omitempty"`
-	Delay      time.Duration `json:"delay,omitempty"`
-	Tell       bool          `json:"tell,omitempty"` // say so once inside the operation
-	Exit       bool          `json:"exit,omitempty"` // once inside
-	Cut        bool          `json:"cut,omitempty"`  // a stream, once inside
-	Times      int           `json:"times,omitempty"`
-	Seed       uint64        `json:"seed,omitempty"`
+	Do         string         `json:"do"`
+	Op         string         `json:"op,omitempty"`
+	Type       string         `json:"type,omitempty"`
+	Count      int            `json:"count,omitempty"`
+	Root       int            `json:"root,omitempty"`
+	Registered bool           `json:"registered,omitempty"`
+	InPlace    bool           `json:"inPlace,omitempty"`
+	Limit      time.Duration  `json:"limit,omitempty"`
+	Delay      time.Duration  `json:"delay,omitempty"`
+	Tell       bool           `json:"tell,omitempty"` // say so once inside the operation
+	Exit       bool           `json:"exit,omitempty"` // once inside
+	Cut        bool           `json:"cut,omitempty"`  // a stream, once inside
+	Times      int            `json:"times,omitempty"`
+	Seed       uint64         `json:"seed,omitempty"`
+	Steps      int            `json:"steps,omitempty"` // of a trade, after which the rank signals itself
+	Signal     syscall.Signal `json:"signal,omitempty"`
 }
 
 // event is what a rank tells.

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -322,6 +323,9 @@ func (k *kid) op(o order) error {
 	if o.Delay > 0 {
 		time.Sleep(o.Delay) // the fault itself
 	}
+	if o.Signal != 0 {
+		go c.signalAt(stepFlag(c.seq+1, o.Steps), o.Signal, over)
+	}
 	var e event
 	for range max(o.Times, 1) {
 		for op := range strings.SplitSeq(o.Op, ",") {
@@ -392,6 +396,22 @@ func (c *Comm) untilInside(before uint64, over <-chan struct{}) {
 		}
 		runtime.Gosched()
 	}
+}
+
+// signalAt sends the process a signal once its steps of a trade are at a number, and
+// SIGKILL when all is over at the latest.
+func (c *Comm) signalAt(at uint64, s syscall.Signal, over <-chan struct{}) {
+	for c.boards[c.rank].steps().Load() < at {
+		select {
+		case <-over:
+			if s != syscall.SIGKILL {
+				return
+			}
+			at = 0
+		default:
+		}
+	}
+	_ = syscall.Kill(os.Getpid(), s)
 }
 
 // sockets calls do with every TCP socket of the process.
