@@ -11,36 +11,43 @@ import (
 	"github.com/weft-fabric/weft/reduce"
 )
 
+func init() { bodies["trades"] = (*kid).trades }
+
 // Two ranks on plain memory of lengths around those at which a trade begins and has
-// one piece more, in place and not, by every operation: the bits of the definition
-// on both, and an input that is not overwritten stays as it is.
+// one piece more, in place and not, of several types: the bits of the definition on
+// both, and an input that is not overwritten stays as it is.
 func TestTradeIsTheDefinition(t *testing.T) {
+	startProcs(t, 2, "shm", "trades").finish()
+}
+
+func (k *kid) trades() error {
 	r := rand.New(rand.NewPCG(5, 6))
 	lengths := []int{tradeFrom - 8, tradeFrom, tradeFrom + 8, tradeFrom + 2*tradePiece - 8, tradeFrom + 2*tradePiece + 72}
 	for range 5 {
 		lengths = append(lengths, tradeFrom+r.IntN(tradeFrom)&^7)
 	}
-	each(t, 2, Config{}, func(c *Comm) error {
-		for i, n := range lengths {
-			for k, inPlace := range []bool{true, false} {
-				var err error
-				switch (i + k) % 4 {
-				case 0:
-					err = tradeOnce[uint8](c, n+i%2, inPlace, BXor)
-				case 1:
-					err = tradeOnce[float64](c, n/8, inPlace, Avg)
-				case 2:
-					err = tradeOnce[reduce.BF16](c, n/2, inPlace, Sum)
-				default:
-					err = tradeOnce[int32](c, n/4, inPlace, Max)
-				}
-				if err != nil {
-					return fmt.Errorf("%d bytes, in place %t: %w", n, inPlace, err)
-				}
+	for i, n := range lengths {
+		for j, inPlace := range []bool{true, false} {
+			var err error
+			switch (i + j) % 4 {
+			case 0:
+				err = tradeOnce[uint8](k.c, n+i%2, inPlace, BXor)
+			case 1:
+				err = tradeOnce[float64](k.c, n/8, inPlace, Avg)
+			case 2:
+				err = tradeOnce[reduce.BF16](k.c, n/2, inPlace, Sum)
+			default:
+				err = tradeOnce[int32](k.c, n/4, inPlace, Max)
+			}
+			if err != nil {
+				return fmt.Errorf("%d bytes, in place %t: %w", n, inPlace, err)
 			}
 		}
-		return nil
-	})
+	}
+	if done := k.c.boards[k.c.rank].steps().Load() >> 24; done != k.c.seq {
+		return fmt.Errorf("operation %d was no trade, the last one was %d", k.c.seq, done)
+	}
+	return nil
 }
 
 // tradeOnce is one all-reduce of noise that every rank knows of all others.
