@@ -25,7 +25,7 @@ var sources embed.FS
 const (
 	Registered = "registered" // ours, on memory that peers map
 	Plain      = "plain"      // ours, on any memory
-	Limit      = "limit"      // what the memory allows
+	Limit      = "limit"      // what memory, or sockets, allow
 	MPI        = "MPI"        // the best of them
 	Gloo       = "Gloo"
 	TorchGloo  = "torch-gloo"
@@ -102,6 +102,14 @@ func Peers(transport string) []*Peer {
 	}
 	if transport == "tcp" {
 		return []*Peer{
+			{
+				Name: "limit", Family: Limit, Transport: transport, Install: "gcc", tools: []string{"gcc"}, source: "wire.c",
+				build:    append([]string{"gcc"}, cc...),
+				variants: map[string][]string{"all-reduce": {"double", "halve", "pair", "ring"}},
+				start: func(bin string, n int, _ int64, _ string) launch.Spec {
+					return launch.Spec{N: 1, Command: []string{bin, strconv.Itoa(n)}}
+				},
+			},
 			with(ompi, "open-mpi tcp", openMPI("--mca", "pml", "ob1", "--mca", "btl", "self,tcp", "--mca", "btl_tcp_if_include", "lo")),
 			with(mpch, "mpich tcp", mpich("UCX_TLS=tcp,self", "UCX_NET_DEVICES=lo", "MPIR_CVAR_NOLOCAL=1")),
 			gloo, torch,

@@ -7,6 +7,7 @@ import (
 	"github.com/weft-fabric/weft/reduce"
 	"github.com/weft-fabric/weft/sched"
 	"github.com/weft-fabric/weft/sched/step"
+	"github.com/weft-fabric/weft/transport"
 	"github.com/weft-fabric/weft/transport/wait"
 )
 
@@ -208,7 +209,7 @@ func (c *Comm) runScript(o *op) error {
 // messageSize is how long messages are at most. A large operation is carried out
 // run by run, so that what is received, added and sent again stays in the
 // second-level cache, and no message is longer than sockets have room for.
-const messageSize = 256 << 10
+const messageSize = 512 << 10
 
 // runRuns carries out a program on one run of elements after another.
 func (c *Comm) runRuns(o *op, s *script) error {
@@ -429,6 +430,15 @@ func (s *summer) take(piece []byte) {
 	s.off += len(piece)
 }
 
+// pending is a message that is to be sent, if there is one: with the next that is
+// received, where the transport can do both at once and the program lets it.
+type pending struct {
+	b    []byte // nil if there is none
+	a    *action
+	at   int // its place
+	port transport.Swapper
+}
+
 // runChannel carries out the actions of a channel in order.
 func (c *Comm) runChannel(o *op, sp *space, list []action, sum *summer, done *marks) error {
 	sum.t, sum.red = o.t, o.red
@@ -438,39 +448,41 @@ func (c *Comm) runChannel(o *op, sp *space, list []action, sum *summer, done *ma
 	if sum.add == nil {
 		sum.add = sum.take
 	}
-	mine := c.boards[c.rank]
+	var out pending
+	out.port, _ = c.port.(transport.Swapper)
 	for i := range list {
 		a := &list[i]
 		ch := int(a.Channel)
 		var err error
-		var out []byte // what is sent after what was received
+		var next []byte // what is sent after what was received
 		if sp.unsaved && (a.Op.Stores() && a.Dst.Buf == sched.Out || len(a.announce) > 0) {
 			sp.save(c)
+		}
+		if out.b != nil && !a.Op.Receives() {
+			if err := c.flush(o, &out); err != nil {
+				return err
+			}
 		}
 		switch a.Op {
 		case sched.Wait:
 			err = done.wait(int(a.On), a.Done)
 		case sched.Send:
-			out = sp.at(a.Src)
+			next = sp.at(a.Src)
 		case sched.Recv, sched.RecvSend:
-			mine.waitsFor(int(a.From), ch, i)
-			out = sp.at(a.Dst)
-			err = c.recv(int(a.From), ch, out)
+			next = sp.at(a.Dst)
+			err = c.receive(o, &out, a, i, transport.Incoming{N: len(next), Dst: next}, next)
 		case sched.RecvReduce, sched.RecvReduceCopySend, sched.RecvReduceSend:
-			mine.waitsFor(int(a.From), ch, i)
 			acc := sp.at(a.Src)
 			if a.Op == sched.RecvReduceSend {
 				if len(sum.bounce) < len(acc) {
 					sum.bounce = make([]byte, len(acc))
 				}
-				out = sum.bounce[:len(acc)]
+				next = sum.bounce[:len(acc)]
 			} else {
-				out = sp.at(a.Dst)
+				next = sp.at(a.Dst)
 			}
-			if len(acc) > 0 {
-				sum.begin(acc, out)
-				err = c.port.Take(int(a.From), ch, len(acc), sum.add)
-			}
+			sum.begin(acc, next)
+			err = c.receive(o, &out, a, i, transport.Incoming{N: len(acc), Take: sum.add}, next)
 		case sched.Copy:
 			if d, s := sp.at(a.Dst), sp.at(a.Src); len(d) > 0 && &d[0] != &s[0] {
 				reduce.Copy(d, s)
@@ -486,8 +498,12 @@ func (c *Comm) runChannel(o *op, sp *space, list []action, sum *summer, done *ma
 					c.port.Expect(int(list[j].From), ch, d)
 				}
 			}
-			mine.waitsFor(int(a.To), ch, i)
-			err = c.send(int(a.To), ch, out)
+			if len(next) > 0 { // messages of no bytes are not sent: both sides know that they are empty
+				out.b, out.a, out.at = next, a, i
+			}
+			if out.port == nil || done != nil {
+				err = c.flush(o, &out)
+			}
 		}
 		if err != nil {
 			return err
@@ -495,26 +511,56 @@ func (c *Comm) runChannel(o *op, sp *space, list []action, sum *summer, done *ma
 		if done != nil {
 			done.mark(ch)
 		}
-		if a.Op != sched.Wait { // between channels of one rank, nothing that the others take part in
+		if a.Op != sched.Wait && out.a != a { // waits are between channels of one rank, nothing that the others take part in
 			o.step(a)
 		}
 	}
-	return nil
+	return c.flush(o, &out)
 }
 
-// Messages of no bytes are not sent: both sides know that they are empty.
-func (c *Comm) send(to, channel int, b []byte) error {
-	if len(b) == 0 {
+// flush sends what is pending.
+func (c *Comm) flush(o *op, out *pending) error {
+	if out.b == nil {
 		return nil
 	}
-	return c.port.Send(to, channel, b)
+	to, ch := int(out.a.To), int(out.a.Channel)
+	c.boards[c.rank].waitsFor(to, ch, out.at)
+	err := c.port.Send(to, ch, out.b)
+	out.sent(o)
+	return err
 }
 
-func (c *Comm) recv(from, channel int, b []byte) error {
-	if len(b) == 0 {
+// sent ends what was pending.
+func (p *pending) sent(o *op) {
+	p.b = nil
+	o.step(p.a)
+}
+
+// receive receives a message into dst, or adds it up there, and sends what is pending
+// meanwhile.
+func (c *Comm) receive(o *op, out *pending, a *action, at int, in transport.Incoming, dst []byte) error {
+	from, ch := int(a.From), int(a.Channel)
+	if out.b != nil && overlap(out.b, dst) {
+		// Sums may follow what is sent, in step with it.
+		if in.After = in.Take != nil && &out.b[0] == &dst[0]; !in.After {
+			if err := c.flush(o, out); err != nil {
+				return err
+			}
+		}
+	}
+	if in.N == 0 {
 		return nil
 	}
-	return c.port.Recv(from, channel, b)
+	c.boards[c.rank].waitsFor(from, ch, at)
+	if out.b != nil {
+		err := out.port.Swap(int(out.a.To), ch, out.b, from, in)
+		out.sent(o)
+		return err
+	}
+	if in.Dst != nil {
+		return c.port.Recv(from, ch, in.Dst)
+	}
+	return c.port.Take(from, ch, in.N, in.Take)
 }
 
 // errOther is why a channel stopped that waited for one that failed.

@@ -123,16 +123,24 @@ type Exchanger interface {
 	SendRecv(to, channel int, src []byte, from, fromChannel int, dst []byte, received func()) error
 }
 
-// EarlyTaker is a port that hands out a message's pieces as they come, also
-// while its rank waits for something else, such as room for what it sends.
-type EarlyTaker interface {
+// Swapper is a port that sends and receives at once.
+type Swapper interface {
 	Port
 
-	// ExpectTake announces that the next message of a way, after those announced
-	// before, will be taken. f may be called from now on, by whichever goroutine
-	// reads the message, until the Take for it returns; that Take's own f is not
-	// called.
-	ExpectTake(from, channel, n int, f func(piece []byte))
+	// Swap is Send of b and then Recv or Take of the next message of a way, but for
+	// neither waiting for the other.
+	Swap(to, channel int, b []byte, from int, in Incoming) error
+}
+
+// Incoming is a message that is received while another is sent.
+type Incoming struct {
+	N    int
+	Dst  []byte             // of N bytes, for Recv; nil for Take
+	Take func(piece []byte) // for Take
+
+	// After says that Take may overwrite the memory that is sent, from the same
+	// place on: no byte is handed out before the one of its place was sent.
+	After bool
 }
 
 // Endpoint is a rank's connections with the others of its world.

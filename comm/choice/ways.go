@@ -99,10 +99,17 @@ var liked = []string{"direct", "recursive-doubling", "halving-doubling", "ring",
 	"binomial", "tree", "double-binary-tree", "bruck", "pairwise", "pat", "dissemination", "hierarchical"}
 
 // crowded is the order where ranks outnumber cores: every rank that another
-// waits for has to get a core first, so that fewer partners should be better. On
-// 2 cores 8 ranks take 90 ms for 16 MiB by a ring and 109 directly, 11.0 and 11.3
-// for 2 MiB; 4 ranks, though, 31 and 27, and 4.1 and 4.0 (medians of 7 turns).
-var crowded = append([]string{"recursive-doubling", "halving-doubling", "ring", "direct"}, liked[4:]...)
+// waits for has to get a core first, so that fewer steps are better. 8 ranks on 2
+// cores take, in ms and in place (medians of 7 turns, 2026-11-15):
+//
+//	          bcube  halving-doubling  ring  direct
+//	 64 KiB    0.35              0.36  0.59    0.70
+//	256 KiB    0.84              0.84  1.13    1.09
+//	  1 MiB     2.6               2.9   3.2     3.6
+//	  2 MiB     4.7               6.4   7.7     7.6
+//	 16 MiB      56                63    73      68
+var crowded = append([]string{"recursive-doubling", "bcube", "halving-doubling", "ring", "direct"},
+	slices.DeleteFunc(slices.Clone(liked[4:]), func(name string) bool { return name == "bcube" })...)
 
 // slack is the part of a time that a choice must save over a plainer one.
 const slack = 25

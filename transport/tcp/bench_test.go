@@ -81,9 +81,7 @@ var benchModes = map[string]func(r *benchRank){
 				reduce.Apply(reduce.Float32, reduce.Sum, d, d, piece)
 				in += len(piece)
 			}
-			r.p.(transport.EarlyTaker).ExpectTake(left, 0, part, add)
-			r.must(r.p.Send(right, 0, r.a[out:out+part]))
-			r.must(r.p.Take(left, 0, part, add))
+			r.must(r.p.(transport.Swapper).Swap(right, 0, r.a[out:out+part], left, transport.Incoming{N: part, Take: add}))
 		}
 		for i := range n - 1 {
 			out := (r.rank - i + 1 + 2*n) % n * part
@@ -93,7 +91,7 @@ var benchModes = map[string]func(r *benchRank){
 			r.must(r.p.Recv(left, 0, r.a[in:in+part]))
 		}
 	},
-	// The same with operands that are not announced.
+	// The same with operands that are taken once the other is sent.
 	"ring-late": func(r *benchRank) {
 		r.begin()
 		n := r.n

@@ -21,13 +21,13 @@ const (
 	keepLimit = 4 << 20  // bytes of copies before senders wait
 	keepMost  = 2048     // pieces before senders wait: half of what the receiver tells apart
 
-	ackBytes  = pieceSize // received before an acknowledgement goes out: the sender measures streams by them
+	ackBytes  = cutSize // received before an acknowledgement goes out: the sender measures streams by them
 	ackPieces = 64
 
 	// A stream may have as much under way as it delivers in this time.
 	windowTime  = 4 * time.Millisecond
 	firstWindow = 1 << 20
-	leastWindow = pieceSize
+	leastWindow = cutSize
 	mostWindow  = 8 << 20
 
 	// How often streams are looked after; and after how many retransmissions
@@ -342,7 +342,7 @@ func (pr *peer) feed() {
 	}
 	for len(c.long) > 0 {
 		m := c.long[0]
-		n := min(len(m.rest), pieceSize)
+		n := min(len(m.rest), cutSize)
 		s := pr.fittest()
 		if s == nil || len(c.window) >= keepMost {
 			break

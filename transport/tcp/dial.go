@@ -336,6 +336,11 @@ func tuneSocket(fd int, loopback bool) error {
 			return os.NewSyscallError("setsockopt", err)
 		}
 	}
+	if loopback {
+		// Nothing is congested there, and control that paces what is sent (bbr) costs 5 to
+		// 10% of an exchange of 1 MiB. Where reno is not to be had the system's will do.
+		_ = unix.SetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_CONGESTION, "reno")
+	}
 	return unix.SetNonblock(fd, true)
 }
 

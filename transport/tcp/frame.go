@@ -23,7 +23,8 @@ const (
 	headerSize = 56 + transport.CallSize
 	frameMagic = 0x4657
 
-	pieceSize  = 256 << 10 // of a message in a frame: half of a small L2 cache
+	pieceSize  = 512 << 10 // of a message in a frame
+	cutSize    = 256 << 10 // and where it has to be numbered, for streams to take turns
 	maxMessage = 1 << 46
 	maxChannel = 1 << 12
 	maxAhead   = 1 << 18 // messages of one way that may come before they are asked for: more than credit allows
@@ -108,7 +109,7 @@ func parseHeader(b *[headerSize]byte, h *header) error {
 		return fmt.Errorf("piece of %d bytes at %d in a message of %d", h.length, h.offset, h.total)
 	case h.length == 0 && h.total != 0:
 		return fmt.Errorf("empty piece of a message of %d bytes", h.total)
-	case h.offset%pieceSize != 0 || (h.offset+uint64(h.length) != h.total && h.length != pieceSize):
+	case h.offset%cutSize != 0 || (h.offset+uint64(h.length) != h.total && h.length != pieceSize && h.length != cutSize):
 		return fmt.Errorf("piece of %d bytes at %d of %d is not one of those that a message is cut into", h.length, h.offset, h.total)
 	case h.channel >= maxChannel:
 		return fmt.Errorf("channel %d, at most %d are allowed", h.channel, maxChannel)

@@ -376,22 +376,12 @@ func (p *port) Send(to, channel int, b []byte) error {
 		p.mu.Lock()
 	}
 	w := p.way(to, channel)
-	o := w.out
-	if o == nil {
-		o = &outbound{}
-		w.out = o
-	}
-	o.h = header{kind: kindData, total: uint64(len(b)), channel: uint32(channel), msgno: w.sent}
-	o.call, o.b, o.head, o.body = p.enc, b, 0, 0
-	w.sent++
+	o := p.outgoing(w, pr, channel, b)
+	p.mu.Unlock()
 	if pr.rank == p.e.cfg.Rank {
-		p.mu.Unlock()
 		p.self(o)
 		return nil
 	}
-	p.lent[pr.rank] += cost(len(b))
-	p.mu.Unlock()
-	o.done.Store(false)
 	pr.messages.Add(1)
 	if pr.numbered {
 		return p.sendNumbered(pr, o)
@@ -404,6 +394,29 @@ func (p *port) Send(to, channel int, b []byte) error {
 	if o.done.Load() {
 		return nil
 	}
+	return p.awaitSent(pr, s, w, o)
+}
+
+// outgoing is the next message of a way; the caller holds mu.
+func (p *port) outgoing(w *way, pr *peer, channel int, b []byte) *outbound {
+	o := w.out
+	if o == nil {
+		o = &outbound{}
+		w.out = o
+	}
+	o.h = header{kind: kindData, total: uint64(len(b)), channel: uint32(channel), msgno: w.sent}
+	o.call, o.b, o.head, o.body = p.enc, b, 0, 0
+	o.done.Store(false)
+	o.gone.Store(0)
+	w.sent++
+	if pr.rank != p.e.cfg.Rank {
+		p.lent[pr.rank] += cost(len(b))
+	}
+	return o
+}
+
+// awaitSent waits until a message is out.
+func (p *port) awaitSent(pr *peer, s *stream, w *way, o *outbound) error {
 	err := p.await(pr, &o.done, true, func(wt *waiter) {
 		s.wmu.Lock()
 		o.wake = wt
@@ -465,22 +478,6 @@ func (p *port) Expect(from, channel int, dst []byte) {
 	}
 	w.next++
 	p.ask(s, from, dst, nil, len(dst))
-}
-
-// ExpectTake announces that a message will be taken.
-func (p *port) ExpectTake(from, channel, n int, f func(piece []byte)) {
-	if p.check(from, channel) != nil || p.err.Load() != nil {
-		return
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	w := p.way(from, channel)
-	s := p.at(w, p.members[from], uint32(channel), w.next)
-	if s == nil {
-		return
-	}
-	w.next++
-	p.ask(s, from, nil, f, n)
 }
 
 // ask says where a message is wanted; the caller holds mu.
@@ -550,8 +547,14 @@ func (p *port) receive(from, channel, n int, dst []byte, take func([]byte)) erro
 	} else if s.total != n {
 		p.failed(fmt.Errorf("channel %d from rank %d: %d bytes were announced and %d are received", channel, from, s.total, n))
 	}
-	done := s.done.Load()
-	if done && p.err.Load() == nil {
+	p.mu.Unlock()
+	return p.awaitMessage(pr, from, w, s, announced, dst, take)
+}
+
+// awaitMessage waits until a message that was asked for is in, and ends it.
+func (p *port) awaitMessage(pr *peer, from int, w *way, s *slot, announced bool, dst []byte, take func([]byte)) error {
+	p.mu.Lock()
+	if s.done.Load() && p.err.Load() == nil {
 		p.pop(w, s, announced, dst, take)
 		p.mu.Unlock()
 		return nil
@@ -644,4 +647,4 @@ func (p *port) Close() error {
 	return nil
 }
 
-var _ transport.EarlyTaker = (*port)(nil)
+var _ transport.Swapper = (*port)(nil)

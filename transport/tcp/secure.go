@@ -38,7 +38,7 @@ func (s *stream) feed(b []byte) error {
 		n := copy(s.stage[s.w:], b)
 		s.w += n
 		b = b[n:]
-		if _, err := s.digest(true); err != nil {
+		if _, err := s.digest(true, nil); err != nil {
 			return err
 		}
 	}

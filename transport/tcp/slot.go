@@ -27,8 +27,9 @@ type slot struct {
 	counted bool // among those that are expected of the peer
 	dst     []byte
 	take    func([]byte)
-	handed  int  // bytes that take got
-	handing bool // take is being called, by whoever set this
+	after   *atomic.Int64 // no more bytes than these are handed out; nil without a limit
+	handed  int           // bytes that take got
+	handing bool          // take is being called, by whoever set this
 
 	parts []part // what came before it was asked for
 	busy  int    // pieces that are being read
@@ -89,19 +90,30 @@ func (s *store) put(b []byte) {
 	}
 }
 
-var pieces = store{size: pieceSize, most: 64}
+// pieces is memory for pieces, by powers of two from the longest down.
+var pieces [10]store
 
-// newPart is memory for a piece; that of long ones is used again.
-func newPart(n int) []byte {
-	if n > pieceSize/8 {
-		return pieces.get()[:n]
+func init() {
+	for i := range pieces {
+		pieces[i].size, pieces[i].most = pieceSize>>i, 16<<min(i, 2)
 	}
-	return make([]byte, n)
+}
+
+// newPart is memory for a piece, most of it used again.
+func newPart(n int) []byte {
+	i := len(pieces) - 1
+	for pieces[i].size < n {
+		i--
+	}
+	return pieces[i].get()[:n]
 }
 
 func freePart(b []byte) {
-	if cap(b) == pieceSize {
-		pieces.put(b)
+	for i := range pieces {
+		if cap(b) == pieces[i].size {
+			pieces[i].put(b)
+			return
+		}
 	}
 }
 
@@ -165,8 +177,7 @@ func (p *port) slot() *slot {
 
 // retire gives a slot back whose message was taken; the caller holds mu.
 func (p *port) retire(s *slot) {
-	parts := s.parts[:0]
-	*s = slot{port: p, parts: parts}
+	*s = slot{port: p, parts: s.parts[:0]}
 	if len(p.free) < 64 {
 		p.free = append(p.free, s)
 	}

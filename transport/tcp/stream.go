@@ -1,10 +1,12 @@
 package tcp
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"hash/crc32"
 	"io"
+	"math"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -83,6 +85,7 @@ type inbound struct {
 	left  int    // bytes of the piece that have not come
 	crc   uint32
 	chunk int // bytes in the scratch memory that were not handed out
+	gave  int // and bytes of the piece that were
 }
 
 // Where a piece goes.
@@ -101,16 +104,17 @@ var takes = store{size: takeSize, most: 16}
 
 // read takes what has come, up to a budget of bytes so that writing has its
 // turn, and says whether anything did. eager readers also take what nobody
-// asked for yet. The caller holds rmu.
-func (s *stream) read(budget int, eager bool) bool {
+// asked for yet. A reader that wants one message stops at its end: what follows is
+// most likely for itself, and will be asked for by then. The caller holds rmu.
+func (s *stream) read(budget int, eager bool, want *atomic.Bool) bool {
 	moved := false
 	for budget > 0 && !s.lost.Load() {
-		ok, err := s.digest(eager)
+		ok, err := s.digest(eager, want)
 		if err != nil {
 			s.fail(err)
 			return true
 		}
-		if !ok {
+		if !ok || (want != nil && want.Load()) {
 			return moved
 		}
 		n, full, err := s.fill()
@@ -133,7 +137,7 @@ func (s *stream) read(budget int, eager bool) bool {
 			break // the socket is empty; asking again would cost a call
 		}
 	}
-	if _, err := s.digest(eager); err != nil {
+	if _, err := s.digest(eager, want); err != nil {
 		s.fail(err)
 	}
 	return moved
@@ -197,30 +201,61 @@ func (s *stream) took(b []byte) {
 	switch c.mode {
 	case modeTake:
 		c.chunk += len(b)
-		// Operands are handed out in multiples of 64 bytes: the rest waits for
-		// what follows.
-		n := c.chunk &^ 63
-		if c.left == 0 {
-			n = c.chunk
-		}
-		if n > 0 && (c.left == 0 || c.chunk >= len(c.into)/2) {
-			c.slot.take(c.into[:n])
-			c.chunk = copy(c.into, c.into[n:c.chunk])
+		if c.left == 0 || c.chunk >= len(c.into)/2 {
+			s.hand()
 		}
 	case modeDirect, modePart:
 		c.into = c.into[len(b):]
 	}
 }
 
-// digest uses up the stage. It is false if the reader should stop.
-func (s *stream) digest(eager bool) (bool, error) {
+// hand hands out what is in the scratch memory, in multiples of 64 bytes: the rest
+// waits for what follows.
+func (s *stream) hand() {
+	c := &s.cur
+	n := min(c.chunk, s.may())
+	if n < c.chunk || c.left > 0 {
+		n &^= 63
+	}
+	if n > 0 {
+		c.slot.take(c.into[:n])
+		c.gave += n
+		c.chunk = copy(c.into, c.into[n:c.chunk])
+	}
+}
+
+// may is how many bytes may be handed out.
+func (s *stream) may() int {
+	c := &s.cur
+	if a := c.slot.after; a != nil {
+		return int(a.Load()) - int(c.h.offset) - c.gave
+	}
+	return math.MaxInt
+}
+
+// held says that the scratch memory is full of what may not be handed out yet.
+func (s *stream) held() bool {
+	c := &s.cur
+	if c.mode != modeTake || c.chunk == 0 || (c.left > 0 && c.chunk < len(c.into)) {
+		return false
+	}
+	s.hand()
+	return c.chunk > 0 && (c.left == 0 || c.chunk == len(c.into))
+}
+
+// digest uses up the stage, or what is in it up to the end of the message that is
+// wanted. It is false if the reader should stop.
+func (s *stream) digest(eager bool, want *atomic.Bool) (bool, error) {
 	c := &s.cur
 	for {
+		if c.on && s.held() {
+			return false, nil
+		}
 		if c.on && c.left > 0 {
 			if s.r == s.w {
 				return true, nil
 			}
-			if c.mode == modeTake && c.chunk == 0 && c.left <= s.w-s.r && s.r%8 == 0 {
+			if c.mode == modeTake && c.chunk == 0 && c.left <= s.w-s.r && s.r%8 == 0 && c.left <= s.may() {
 				// All of it is here, and need not be moved before it is added.
 				b := s.stage[s.r : s.r+c.left]
 				s.r += c.left
@@ -252,6 +287,9 @@ func (s *stream) digest(eager bool) (bool, error) {
 			return true, nil
 		}
 		b := (*[headerSize]byte)(s.stage[s.r:])
+		if want != nil && want.Load() && s.mine(b) {
+			return false, nil
+		}
 		sum := [4]byte(b[52:56])
 		if err := parseHeader(b, &c.h); err != nil {
 			return false, err
@@ -268,6 +306,14 @@ func (s *stream) digest(eager bool) (bool, error) {
 	}
 }
 
+// mine says whether a frame is of the communicator whose message came last, and
+// nobody sleeps who waits for the peer.
+func (s *stream) mine(b *[headerSize]byte) bool {
+	p := s.port
+	return p != nil && b[2] == kindData && s.peer.waiting.Load() == 0 &&
+		binary.LittleEndian.Uint32(b[56:]) == p.epoch && binary.LittleEndian.Uint32(b[60:]) == p.id
+}
+
 // begin finds out where a piece belongs. It is false if the piece shall stay
 // in the socket.
 func (s *stream) begin(call *[transport.CallSize]byte, eager bool) (bool, error) {
@@ -279,7 +325,7 @@ func (s *stream) begin(call *[transport.CallSize]byte, eager bool) (bool, error)
 		s.control(call)
 		return true, nil
 	}
-	c.slot, c.mode, c.left, c.crc, c.chunk = nil, modeDrop, c.h.length, 0, 0
+	c.slot, c.mode, c.left, c.crc, c.chunk, c.gave = nil, modeDrop, c.h.length, 0, 0, 0
 	if c.h.piece > 0 {
 		if s.peer.have(c.h.piece) {
 			c.on = true
@@ -358,10 +404,11 @@ func (s *stream) finish() {
 type outbound struct {
 	h    header
 	call [transport.CallSize]byte
-	b    []byte // of the message that is yet to be sent, from the frame under way on
-	head int    // bytes of the frame's header that were written
-	body int    // and of its piece
-	want int    // length of the frame's piece
+	b    []byte       // of the message that is yet to be sent, from the frame under way on
+	head int          // bytes of the frame's header that were written
+	body int          // and of its piece
+	want int          // length of the frame's piece
+	gone atomic.Int64 // bytes of the message that were written, without bounds once all were
 	done atomic.Bool
 	wake *waiter
 }
@@ -394,18 +441,24 @@ func (s *stream) send(o *outbound) {
 	s.wmu.Lock()
 	s.queue = append(s.queue, o)
 	s.queued.Add(1)
-	s.drain()
+	s.drain(false)
 }
 
 // write moves what is queued into the socket as far as there is room, and says
 // whether anything went.
 func (s *stream) write() bool {
 	s.wmu.Lock()
-	return s.drain()
+	return s.drain(false)
 }
 
-// drain is write by who holds wmu, which it gives up.
-func (s *stream) drain() bool {
+// writeFrame is write of one frame.
+func (s *stream) writeFrame() bool {
+	s.wmu.Lock()
+	return s.drain(true)
+}
+
+// drain is write, or writeFrame, by who holds wmu, which it gives up.
+func (s *stream) drain(once bool) bool {
 	if s.conn != nil {
 		s.wmu.Unlock()
 		select {
@@ -439,7 +492,7 @@ func (s *stream) drain() bool {
 			break
 		}
 		moved = true
-		if !s.sent(o, n) {
+		if !s.sent(o, n) || once {
 			break // a socket that did not take all is full
 		}
 	}
@@ -457,6 +510,7 @@ func (s *stream) sent(o *outbound, n int) bool {
 	k := min(n, headerSize-o.head)
 	o.head += k
 	o.body += n - k
+	o.gone.Add(int64(n - k))
 	if o.head < headerSize || o.body < o.want {
 		return false
 	}
@@ -468,6 +522,7 @@ func (s *stream) sent(o *outbound, n int) bool {
 	if len(o.b) == 0 {
 		s.pop()
 		s.queued.Add(-1)
+		o.gone.Store(math.MaxInt64)
 		o.done.Store(true)
 		o.wake.wake()
 	} else if s.first+1 < len(s.queue) {

@@ -309,7 +309,7 @@ func (e *Endpoint) leave(deadline time.Time) {
 		for _, s := range open {
 			if s.conn == nil {
 				s.rmu.Lock()
-				s.read(readBudget, true)
+				s.read(readBudget, true, nil)
 				s.rmu.Unlock()
 				s.write()
 				if s.queued.Load() == 0 && !s.shut {

@@ -128,7 +128,7 @@ func (p *port) await(pr *peer, done *atomic.Bool, sending bool, tell func(*waite
 	wide := false // look at all peers
 	var since, last time.Time
 	for {
-		peers, moved := p.turn(some[:0], pr, sending, wide)
+		peers, moved := p.turn(some[:0], pr, done, sending, wide)
 		if done.Load() {
 			return nil
 		}
@@ -137,7 +137,7 @@ func (p *port) await(pr *peer, done *atomic.Bool, sending bool, tell func(*waite
 		}
 		if err := pr.alive(); err != nil {
 			// What it sent before may have come while this looked.
-			if p.readFrom(some[:1]); done.Load() {
+			if p.readFrom(some[:1], nil); done.Load() {
 				return nil
 			}
 			return err
@@ -204,10 +204,10 @@ var keeping atomic.Int32
 // turn gives each of the streams that matter to a wait its turn, and says
 // whether anything moved. The peers that matter are appended to a list, the one
 // that is waited for as the first.
-func (p *port) turn(list []*peer, pr *peer, sending, wide bool) (peers []*peer, moved bool) {
+func (p *port) turn(list []*peer, pr *peer, done *atomic.Bool, sending, wide bool) (peers []*peer, moved bool) {
 	peers = append(list, pr)
 	if !sending {
-		return peers, p.readFrom(peers)
+		return peers, p.readFrom(peers, done)
 	}
 	reading := true
 	if wide {
@@ -235,10 +235,10 @@ func (p *port) turn(list []*peer, pr *peer, sending, wide bool) (peers []*peer, 
 	if !reading {
 		from = peers[1:]
 	}
-	return peers, p.readFrom(from) || moved
+	return peers, p.readFrom(from, nil) || moved
 }
 
-func (p *port) readFrom(peers []*peer) bool {
+func (p *port) readFrom(peers []*peer, want *atomic.Bool) bool {
 	moved := false
 	for _, pr := range peers {
 		for _, s := range pr.all() {
@@ -246,7 +246,7 @@ func (p *port) readFrom(peers []*peer) bool {
 				continue
 			}
 			if s.rmu.TryLock() {
-				if s.read(readBudget, true) {
+				if s.read(readBudget, true, want) {
 					moved = true
 				}
 				s.rmu.Unlock()
@@ -460,7 +460,7 @@ func (s *stream) pumped(ev uint32) {
 	// What is left of a peer that hung up is at most what the socket holds.
 	eager := ev&(unix.EPOLLRDHUP|unix.EPOLLHUP|unix.EPOLLERR) != 0
 	s.rmu.Lock()
-	for s.read(readBudget, eager) && !s.lost.Load() {
+	for s.read(readBudget, eager, nil) && !s.lost.Load() {
 	}
 	paused := s.paused
 	s.rmu.Unlock()

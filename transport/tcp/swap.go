@@ -1,0 +1,91 @@
+package tcp
+
+import "github.com/weft-fabric/weft/transport"
+
+// swapLooks is how often Swap looks in vain, and yields in between, before it waits
+// as Send and Recv do.
+const swapLooks = 64
+
+// Swap sends a message and receives another at once: a frame out, what has come in,
+// and so on, so that neither socket fills up, and what is in them stays in the
+// caches.
+func (p *port) Swap(to, channel int, b []byte, from int, in transport.Incoming) error {
+	if err := p.check(to, channel); err != nil {
+		return p.fail(err)
+	}
+	if err := p.check(from, channel); err != nil {
+		return p.fail(err)
+	}
+	if f := p.err.Load(); f != nil {
+		return p.fail(f.err)
+	}
+	dst, src := p.e.peers[p.members[to]], p.e.peers[p.members[from]]
+	self := p.e.cfg.Rank
+	if p.e.secure || dst.numbered || src.numbered || dst.rank == self || src.rank == self || dst.alive() != nil || src.alive() != nil {
+		return p.oneByOne(to, channel, b, from, in)
+	}
+	p.mu.Lock()
+	w := p.way(from, channel)
+	s := p.at(w, src.rank, uint32(channel), w.base)
+	announced := s.asked
+	if p.lent[dst.rank] >= creditLimit || (in.After && (s.came || s.busy > 0)) || (announced && (s.take != nil || in.Dst == nil || s.total != in.N)) {
+		p.mu.Unlock()
+		return p.oneByOne(to, channel, b, from, in)
+	}
+	sends := p.way(to, channel)
+	o := p.outgoing(sends, dst, channel, b)
+	if in.After {
+		s.after = &o.gone
+	}
+	if !announced {
+		if w.next == w.base {
+			w.next++
+		}
+		p.ask(s, from, in.Dst, in.Take, in.N)
+	}
+	p.mu.Unlock()
+	dst.messages.Add(1)
+	out, back := dst.all()[0], src.all()[0]
+	out.post(o)
+	for idle := 0; idle < swapLooks; {
+		moved := !o.done.Load() && out.writeFrame()
+		if !s.done.Load() && back.rmu.TryLock() {
+			moved = back.read(pieceSize, true, &s.done) || moved
+			back.rmu.Unlock()
+		}
+		if o.done.Load() && s.done.Load() || p.err.Load() != nil || dst.alive() != nil || src.alive() != nil {
+			break
+		}
+		if moved {
+			idle = 0
+		} else if idle++; idle >= tries {
+			yield()
+		}
+	}
+	if !o.done.Load() {
+		if err := p.awaitSent(dst, out, sends, o); err != nil {
+			return err
+		}
+	}
+	return p.awaitMessage(src, from, w, s, announced, in.Dst, in.Take)
+}
+
+// oneByOne is Swap by a rank that does one after the other.
+func (p *port) oneByOne(to, channel int, b []byte, from int, in transport.Incoming) error {
+	if in.Dst != nil {
+		p.mu.Lock()
+		w := p.way(from, channel)
+		known := p.at(w, p.members[from], uint32(channel), w.base).asked
+		p.mu.Unlock()
+		if !known {
+			p.Expect(from, channel, in.Dst)
+		}
+	}
+	if err := p.Send(to, channel, b); err != nil {
+		return err
+	}
+	if in.Dst != nil {
+		return p.Recv(from, channel, in.Dst)
+	}
+	return p.Take(from, channel, in.N, in.Take)
+}
