@@ -18,6 +18,7 @@ import (
 //	call      of the last 32 operations and when they began; on which processor the rank was seen last
 //	mid       sums are there; where
 //	leave     done with everybody else's memory
+//	staged    pieces of inputs that were copied to stages since the communicator was made (grow.go)
 //	waiting   whose message is waited for: by the operation, by sends and receives
 //	shrink    what the rank proposes (shrink.go)
 //	word      of a failure, left by another rank (failure.go)
@@ -44,7 +45,8 @@ const (
 	atPlace    = atCall + 56
 	atMid      = atCall + 64*maxAhead
 	atLeave    = atMid + 128
-	atWaiting  = atLeave + 128
+	atStaged   = atLeave + 128
+	atWaiting  = atStaged + 128
 	atShrink   = atWaiting + 64
 	atWord     = atShrink + 192
 	atLetGo    = atWord + wordLen
@@ -63,6 +65,7 @@ func (b board) mid() board            { return b[atMid:][:64] }
 func (b board) leave() *wait.Flag     { return wait.At(b[atLeave:]) }
 func (b board) stepLine() board       { return b[atSteps:][:64] }
 func (b board) steps() *wait.Flag     { return b.stepLine().flag() }
+func (b board) staged() *wait.Flag    { return wait.At(b[atStaged:]) }
 func (b board) sleepers() *wait.Sleepers {
 	return wait.SleepersAt(b[atSleepers:])
 }
@@ -147,10 +150,12 @@ const (
 	outSeen    = 1 << 8  // out can be stored to by the others, at the second handle
 	overlaid   = 1 << 9  // in and out overlap
 	once       = 1 << 10 // the stage is used by every operation, not by every other
+	growing    = 1 << 11 // the stage is being filled, piece after piece
 	wordSig    = 0
 	wordMode   = 1
 	wordIn     = 2
 	wordOut    = 3
+	wordBase   = 3 // of a growing stage: pieces that were staged before it
 	wordResult = 0 // of the mid line: where the sums are
 	wordLog    = 1 // and where the journal is
 	wordStage  = 0 // of the line of steps: where the input is

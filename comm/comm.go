@@ -105,14 +105,17 @@ type Comm struct {
 	// ranks differed in one in which they exchanged none.
 	history uint64
 
-	cur     op // the operation under way
-	phase   phase
-	heirs   bool    // leaving: a dead rank's sums are wanted, so its heir must do them
-	readers []int32 // leaving: who is waited for
-	stopFn  transport.Stop
-	failed  atomic.Pointer[Failure]
-	choices *choice.Table // made when first used
-	flight  *Flight
+	cur      op // the operation under way
+	phase    phase
+	heirs    bool    // leaving: a dead rank's sums are wanted, so its heir must do them
+	readers  []int32 // leaving: who is waited for
+	grown    uint64  // pieces that were staged
+	followed int     // following: whose pieces are waited for
+	wanted   uint64  // and how many
+	stopFn   transport.Stop
+	failed   atomic.Pointer[Failure]
+	choices  *choice.Table // made when first used
+	flight   *Flight
 
 	parent *Comm   // that it was split from
 	kids   []*Comm // that were split from it and are not closed; guarded by the world's mu

@@ -65,14 +65,15 @@ func (f *Failure) Unwrap() error { return f.Err }
 type phase uint8
 
 const (
-	entering phase = iota // waits for the others to come
-	summing               // waits for the sums of the others
-	leaving               // waits for the others to be done with its memory
-	moving                // carries out actions of a script
-	trading               // waits for pieces of the other's input and sums
+	entering  phase = iota // waits for the others to come
+	summing                // waits for the sums of the others
+	leaving                // waits for the others to be done with its memory
+	moving                 // carries out actions of a script
+	trading                // waits for pieces of the other's input and sums
+	following              // waits for pieces of another's input
 )
 
-var phases = [...]string{"entry", "sums", "exit", "messages", "pieces"}
+var phases = [...]string{"entry", "sums", "exit", "messages", "pieces", "input"}
 
 // errInherit ends a wait for a rank that died between entry and exit: what it
 // left undone is to be done for it.
@@ -105,7 +106,8 @@ func (c *Comm) stop() error {
 			case c.phase == entering && b.entry(o.call.Seq).flag().Load() >= o.call.Seq,
 				c.phase == summing && wait.At(b.mid()).Load() >= o.call.Seq,
 				c.phase == trading && b.steps().Load() >= o.trade.awaits,
-				(c.phase == leaving || c.phase == moving) && b.leave().Load() >= o.call.Seq:
+				(c.phase == leaving || c.phase == moving) && b.leave().Load() >= o.call.Seq,
+				c.phase == following && (i != c.followed || b.staged().Load() >= c.wanted):
 				continue // it did what this phase needs of it
 			case c.phase == leaving && (!c.heirs || c.heir()):
 				return errInherit

@@ -24,6 +24,7 @@ type flat struct {
 type flatRank struct {
 	sums    []kernel
 	moves   []kernel // one source, one destination: in of some rank to the rank's own out
+	first   int      // of the moves: the first of the own in, for the time in which those of others come
 	fetches []fetch  // sums of others that end in the rank's out
 	exports []int32  // chunks of its in that others read, in order
 	reads   []int32  // ranks that it must hear of before it works: those whose in it reads, or all
@@ -194,6 +195,10 @@ func (f *flat) finish(p *sched.Program) {
 		needs = nil
 	}
 	f.meet(needs)
+	for r := range f.ranks {
+		at := &f.ranks[r]
+		at.first = max(slices.IndexFunc(at.moves, func(k kernel) bool { return k.srcs[0].rank == int32(r) }), 0)
+	}
 	for r := range f.ranks {
 		for c := range p.NumChunks(sched.In) {
 			for _, u := range readers[place{int32(r), int32(c)}] {

@@ -175,6 +175,8 @@ func (c *Comm) did(rank int, seq uint64, b board) bool {
 		return b.mid().flag().Load() >= seq
 	case leaving:
 		return b.leave().Load() >= seq || !slices.Contains(c.readers, int32(rank))
+	case following:
+		return rank != c.followed || b.staged().Load() >= c.wanted
 	case moving:
 		return b.leave().Load() >= seq
 	case trading:

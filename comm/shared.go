@@ -42,6 +42,7 @@ type view struct {
 	in, out []byte
 	addr    uintptr // of an input that must be pulled
 	mode    uint64
+	base    uint64 // of a growing one: pieces that were staged before it
 }
 
 // Inputs are pulled rather than copied to shared memory first from these lengths
@@ -61,6 +62,9 @@ func (c *Comm) runShared(o *op) error {
 	c.phase = entering
 	if err := c.enter(o, f); err != nil {
 		return err
+	}
+	if c.views[c.rank].mode&growing != 0 {
+		c.grow(o)
 	}
 	var all entries
 	own := &f.ranks[c.rank]
@@ -184,7 +188,8 @@ func (c *Comm) enter(o *op, f *flat) error {
 			if o.red != 0 {
 				least = pullSums
 			}
-			if c.world.pulls && n >= least && !c.couple(o) && o.red != reduce.PreMulSum && (!o.overlap || f.inPlace || f.pushes) {
+			grows := !f.pushes && c.grows(o, n)
+			if !grows && c.world.pulls && n >= least && !c.couple(o) && o.red != reduce.PreMulSum && (!o.overlap || f.inPlace || f.pushes) {
 				mode = inPulled
 				*line.word(wordIn) = uint64(uintptr(unsafe.Pointer(&o.in[0]))) // o holds it for as long as others read it
 				break
@@ -210,7 +215,10 @@ func (c *Comm) enter(o *op, f *flat) error {
 			if single {
 				mode |= once
 			}
-			if o.red == reduce.PreMulSum {
+			if grows {
+				mode |= growing
+				*line.word(wordBase) = c.grown
+			} else if o.red == reduce.PreMulSum {
 				reduce.ScaleTo(o.t, b, o.in, o.factor)
 				in = b
 			} else {
@@ -314,6 +322,7 @@ func (c *Comm) look(o *op, i int, mode uint64, line board) error {
 	case inSlots:
 		v.in, err = c.world.mem.At(c.members[i], transport.Handle(*line.word(wordIn)), tradeSlots*tradePiece)
 	case inStage, inPlain:
+		v.base = *line.word(wordBase)
 		v.in, err = c.world.mem.At(c.members[i], transport.Handle(*line.word(wordIn)), n)
 	}
 	if err == nil && mode&outSeen != 0 {
@@ -333,7 +342,7 @@ func (c *Comm) sumHere(o *op) error {
 		}
 	}
 	for k := range f.moves {
-		m := &f.moves[k]
+		m := &f.moves[(k+f.first)%len(f.moves)]
 		lo, hi := o.shape.span(o.call.Op, sched.Out, c.rank, int(m.dsts[0].chunk))
 		if hi == lo {
 			continue
@@ -342,6 +351,11 @@ func (c *Comm) sumHere(o *op) error {
 		if v := &c.views[from.rank]; v.addr != 0 {
 			at, _ := o.shape.span(o.call.Op, sched.In, int(from.rank), int(from.chunk))
 			if err := c.world.mem.Pull(c.members[from.rank], v.addr+uintptr(at), o.out[lo:hi]); err != nil {
+				return err
+			}
+		} else if v.mode&growing != 0 && int(from.rank) != c.rank {
+			at, _ := o.shape.span(o.call.Op, sched.In, int(from.rank), int(from.chunk))
+			if err := c.copyBehind(o, int(from.rank), at, o.out[lo:hi]); err != nil {
 				return err
 			}
 		} else if src := c.source(o, from); &src[0] != &o.out[lo] {
@@ -361,6 +375,9 @@ func (c *Comm) sum(o *op, k *kernel, dst, also []byte) error {
 	for _, s := range k.srcs {
 		if c.views[s.rank].addr != 0 {
 			pulled++
+		}
+		if c.views[s.rank].mode&growing != 0 {
+			return c.sumBehind(o, k, dst)
 		}
 	}
 	if pulled == 0 {

@@ -33,19 +33,28 @@ func readable(m *met) bool {
 	return readProcess(m.pid, uintptr(m.word), b) == nil && got == m.value
 }
 
-// pulled is how much is copied by one call of the system, some 60 us: that long
-// the scheduler of this process is not told of it. To tell it costs as much as
-// copying some pages, and it may give the processor away meanwhile.
-const pulled = 512 << 10
+// Many pages at a time are cheapest: 4 MiB take 404 to 505 us in one call and 494
+// to 563 in eight (2026-11-15). The scheduler of this process is not told of calls
+// up to brief bytes, some 130 us.
+const (
+	atOnce = 4 << 20
+	brief  = 1 << 20
+)
 
 // readProcess copies memory of a process at an address into dst.
 func readProcess(pid int, addr uintptr, dst []byte) error {
 	for len(dst) > 0 {
 		local := [1]unix.Iovec{{Base: unsafe.SliceData(dst)}}
-		local[0].SetLen(min(len(dst), pulled))
-		remote := [1]unix.RemoteIovec{{Base: addr, Len: min(len(dst), pulled)}}
-		n, _, err := unix.RawSyscall6(unix.SYS_PROCESS_VM_READV, uintptr(pid),
-			uintptr(unsafe.Pointer(&local)), 1, uintptr(unsafe.Pointer(&remote)), 1, 0)
+		size := min(len(dst), atOnce)
+		local[0].SetLen(size)
+		remote := [1]unix.RemoteIovec{{Base: addr, Len: size}}
+		var n uintptr
+		var err unix.Errno
+		if size <= brief {
+			n, _, err = unix.RawSyscall6(unix.SYS_PROCESS_VM_READV, uintptr(pid), uintptr(unsafe.Pointer(&local)), 1, uintptr(unsafe.Pointer(&remote)), 1, 0)
+		} else {
+			n, _, err = unix.Syscall6(unix.SYS_PROCESS_VM_READV, uintptr(pid), uintptr(unsafe.Pointer(&local)), 1, uintptr(unsafe.Pointer(&remote)), 1, 0)
+		}
 		switch {
 		case err == unix.EINTR:
 			continue
