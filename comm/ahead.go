@@ -14,8 +14,8 @@ import (
 //  1. What a rank reads of another's board or stages in operation v it has read
 //     before it enters v+1.
 //  2. A rank writes the entry and the call of operation v once everybody entered
-//     v-31, so that by rule 1 nobody reads those of v-32, which lie in the same
-//     place, any more. The same goes for a small input, with 8 in place of 32, and
+//     v-63, so that by rule 1 nobody reads those of v-64, which lie in the same
+//     place, any more. The same goes for a small input, with 16 in place of 64, and
 //     for a stage, with the number of operations since it was last used.
 //  3. Memory that is read where it lies (lent) is waited for at the end of its
 //     operation, by its owner, for those who read it (quit).
@@ -40,7 +40,7 @@ func (c *Comm) clear(o *op, w uint64) error {
 		if err := line.flag().WaitAs(w, c.boards[i].sleepers(), c.waiter, c.stopFn); err != nil {
 			return err
 		}
-		// The signature is that of w unless the rank is about to write its entry of w+32.
+		// The signature is that of w unless the rank is about to write its entry of w+64.
 		if line.sig().Load() != mine && c.boards[i].entry(w+maxAhead-1).flag().Load() < w+maxAhead-1 {
 			return c.mismatch(o, i)
 		}

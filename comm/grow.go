@@ -15,7 +15,7 @@ import (
 
 const (
 	growFrom = 512 << 10 // between two ranks
-	growUpTo = 8 << 20 // longer inputs are pulled, as a stage stays for as long as the communicator
+	growUpTo = 8 << 20   // longer inputs are pulled, as a stage stays for as long as the communicator
 
 	leastPiece = 16 << 10
 	mostPiece  = 256 << 10
