@@ -53,7 +53,8 @@ type order struct {
 	Cut        bool           `json:"cut,omitempty"`  // a stream, once inside
 	Times      int            `json:"times,omitempty"`
 	Seed       uint64         `json:"seed,omitempty"`
-	Steps      int            `json:"steps,omitempty"` // of a trade, after which the rank signals itself
+	Steps      int            `json:"steps,omitempty"`  // of a trade, after which the rank signals itself
+	Pieces     int            `json:"pieces,omitempty"` // of a growing stage, after which it does
 	Signal     syscall.Signal `json:"signal,omitempty"`
 }
 

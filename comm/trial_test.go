@@ -323,7 +323,9 @@ func (k *kid) op(o order) error {
 	if o.Delay > 0 {
 		time.Sleep(o.Delay) // the fault itself
 	}
-	if o.Signal != 0 {
+	if o.Pieces > 0 {
+		go c.signalGrown(c.grown+uint64(o.Pieces), o.Signal, over)
+	} else if o.Signal != 0 {
 		go c.signalAt(stepFlag(c.seq+1, o.Steps), o.Signal, over)
 	}
 	var e event
