@@ -135,13 +135,10 @@ func (c *Comm) trade(o *op) error {
 		}
 		c.tradeStep(o, t.step)
 		t.step++
+		// Who sleeps is woken when this rank has to wait for it, some steps later.
 		mine.steps().RaiseFor(stepFlag(o.call.Seq, t.step), mine.sleepers(), c.waiter)
-		if t.step < t.pieces+tradeLag {
-			c.waiter.Settled() // who falls asleep just now is woken after the next step
-		} else {
-			c.waiter.Settle()
-		}
 	}
+	c.waiter.Settle()
 	return nil
 }
 
