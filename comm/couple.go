@@ -15,10 +15,12 @@ func (c *Comm) bothIn(mode uint64) bool {
 	return c.views[0].mode&inMask == mode && c.views[1].mode&inMask == mode
 }
 
-// swap is commit in which a sum goes where the other's part of it came from. So a
-// line crosses from core to core twice and is written by whom it came to; sums
-// left in memory of their own cross as often, but there and in the stages every
-// store must first take the line from who read it.
+// swap is commit between two, on buffers smaller than those that are traded, in
+// which a sum goes where the other's part of it came from. So a line crosses from
+// core to core twice and is written by whom it came to; sums left in memory of their
+// own cross as often, but there and in the stages every store must first take the
+// line from who read it. Between two Xeon cores 32 KiB take 5.5 us so and 10.1 the
+// other way, 256 KiB 32 and 42, 1 MiB 165 and 174 (2026-11-15).
 func (c *Comm) swap(o *op) error {
 	seq := o.call.Seq
 	other := int32(1 - c.rank)

@@ -7,6 +7,7 @@
 //	R9  Kept  written past caches   R8  Other to be read and written, fetched
 //	DX  Out   written               R11 Saved written past caches
 //	AX  Back  read                  CX  pairs of lines
+//	R12 and R13, where the sum is computed as well: Own and Other, first the first operand
 //
 // PREFETCHW of 512 bytes and more behind BX, R8, DX and AX, which the assembler has
 // no name for. Processors that do not know it do nothing.
@@ -26,6 +27,8 @@
 	MOVQ 48(CX), R11    \
 	MOVQ 56(CX), DX     \
 	MOVQ 64(CX), AX     \
+	MOVQ 72(CX), R12    \
+	MOVQ 80(CX), R13    \
 	MOVQ pairs+8(FP), CX
 
 #define FETCH \
@@ -159,3 +162,79 @@ bare:
 	JNZ     bare
 	VZEROUPPER
 	RET
+
+// A trade with its sum, by an instruction that adds two vectors.
+#define SUM_512(ADD) \
+	ARGUMENTS                    \
+	TESTQ     R9, R9             \
+	JZ        bare               \
+loop:                            \
+	FETCH                        \
+	VMOVDQU64 (SI), Z0           \
+	VMOVDQU64 64(SI), Z1         \
+	VMOVDQU64 Z0, (DI)           \
+	VMOVDQU64 Z1, 64(DI)         \
+	VMOVNTDQ  Z0, (R9)           \
+	VMOVNTDQ  Z1, 64(R9)         \
+	VMOVDQU64 (R10), Z2          \
+	VMOVDQU64 64(R10), Z3        \
+	VMOVNTDQ  Z2, (R11)          \
+	VMOVNTDQ  Z3, 64(R11)        \
+	VMOVDQU64 (R12), Z6          \
+	VMOVDQU64 64(R12), Z7        \
+	ADD       (R13), Z6, Z6      \
+	ADD       64(R13), Z7, Z7    \
+	VMOVDQU64 Z6, (BX)           \
+	VMOVDQU64 Z7, 64(BX)         \
+	VMOVDQU64 Z6, (R8)           \
+	VMOVDQU64 Z7, 64(R8)         \
+	VMOVDQU64 (AX), Z4           \
+	VMOVDQU64 64(AX), Z5         \
+	VMOVDQU64 Z4, (DX)           \
+	VMOVDQU64 Z5, 64(DX)         \
+	ADDQ      $128, R12          \
+	ADDQ      $128, R13          \
+	ADVANCE                      \
+	JNZ       loop               \
+	VZEROUPPER                   \
+	RET                          \
+bare:                            \
+	FETCH                        \
+	VMOVDQU64 (SI), Z0           \
+	VMOVDQU64 64(SI), Z1         \
+	VMOVDQU64 Z0, (DI)           \
+	VMOVDQU64 Z1, 64(DI)         \
+	VMOVDQU64 (R12), Z6          \
+	VMOVDQU64 64(R12), Z7        \
+	ADD       (R13), Z6, Z6      \
+	ADD       64(R13), Z7, Z7    \
+	VMOVDQU64 Z6, (BX)           \
+	VMOVDQU64 Z7, 64(BX)         \
+	VMOVDQU64 Z6, (R8)           \
+	VMOVDQU64 Z7, 64(R8)         \
+	VMOVDQU64 (AX), Z4           \
+	VMOVDQU64 64(AX), Z5         \
+	VMOVDQU64 Z4, (DX)           \
+	VMOVDQU64 Z5, 64(DX)         \
+	ADDQ      $128, R12          \
+	ADDQ      $128, R13          \
+	ADVANCE                      \
+	JNZ       bare               \
+	VZEROUPPER                   \
+	RET
+
+// func tradeFloat32AVX512(t *Trade, pairs int)
+TEXT ·tradeFloat32AVX512(SB), NOSPLIT, $0-16
+	SUM_512(VADDPS)
+
+// func tradeFloat64AVX512(t *Trade, pairs int)
+TEXT ·tradeFloat64AVX512(SB), NOSPLIT, $0-16
+	SUM_512(VADDPD)
+
+// func tradeInt32AVX512(t *Trade, pairs int)
+TEXT ·tradeInt32AVX512(SB), NOSPLIT, $0-16
+	SUM_512(VPADDD)
+
+// func tradeInt64AVX512(t *Trade, pairs int)
+TEXT ·tradeInt64AVX512(SB), NOSPLIT, $0-16
+	SUM_512(VPADDQ)

@@ -35,17 +35,33 @@ func TestTrade(t *testing.T) {
 			if round%3 == 0 {
 				x.Sum = x.Own
 			}
-			x.Do(n)
+			typ, op, ownFirst := reduce.Types()[round%len(reduce.Types())], reduce.Sum, round%5 < 2
+			if round%4 == 3 {
+				op = reduce.Max
+			}
+			x.Do(typ, op, ownFirst, n)
 			off := func(k int, p *byte) int { return int(uintptr(unsafe.Pointer(p)) - uintptr(unsafe.Pointer(&to[k][0]))) }
 			move := func(d int, dp *byte, s int, sp *byte) {
 				copy(from[d][off(d, dp):][:n], from[s][off(s, sp):][:n])
 			}
+			own, other := bytes.Clone(from[3][off(3, x.Own):][:n]), bytes.Clone(from[5][off(5, x.Other):][:n])
+			if !ownFirst {
+				own, other = other, own
+			}
+			sum := make([]byte, n)
+			reduce.Portable(typ, op, [][]byte{sum}, [][]byte{own, other})
 			move(1, x.Slot, 0, x.In)
 			move(7, x.Out, 8, x.Back)
 			if kept {
 				move(2, x.Kept, 0, x.In)
 				move(6, x.Saved, 3, x.Own)
 			}
+			into := 4
+			if x.Sum == x.Own {
+				into = 3
+			}
+			copy(from[into][off(into, x.Sum):], sum)
+			copy(from[5][off(5, x.Other):], sum)
 			for k := range to {
 				if !bytes.Equal(to[k], from[k]) {
 					t.Fatalf("round %d: block %d is not what it should be", round, k)

@@ -21,3 +21,5 @@ const pastCaches = 0
 func copyPast(dst, src []byte, least int) int { return 0 }
 
 func (t *Trade) vectors(int) bool { return false }
+
+func (t *Trade) vectorsSum(Type, int) bool { return false }
