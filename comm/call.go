@@ -198,6 +198,10 @@ func (c *Comm) do(ctx context.Context, r *request, opts []Option) error {
 	if o := &c.cur; o.again(r) && c.failed.Load() == nil {
 		c.seq++
 		o.call.Seq = c.seq
+		if c.world.mem == nil { // what went before is part of what ranks have to agree on
+			o.call.Program = o.ready.digest ^ c.history
+			o.mixed = unnumbered(&o.call)
+		}
 		o.ctx, o.in, o.out = ctx, r.in, r.out
 		err = c.run(o)
 	} else {
@@ -221,7 +225,7 @@ func (c *Comm) now(ctx context.Context, r *request, want *sched.Program, factor 
 	}
 	c.seq++
 	c.cur.begin(c, ctx, r, ready, factor)
-	c.cur.usual = want == nil && factor == 1 && r.counts == nil && c.world.mem != nil
+	c.cur.usual = want == nil && factor == 1 && r.counts == nil
 	return c.run(&c.cur)
 }
 

@@ -100,12 +100,12 @@ func newFlight(rank, size int) *Flight {
 func (o *op) step(a *action) {
 	now := ticks()
 	o.stepMu.Lock()
-	defer o.stepMu.Unlock()
-	if len(o.steps) == maxSteps {
+	if len(o.steps) < maxSteps {
+		o.steps = append(o.steps, Step{Channel: a.Channel, op: a.Op, From: a.From, To: a.To, Ended: now})
+	} else {
 		o.more++
-		return
 	}
-	o.steps = append(o.steps, Step{Channel: a.Channel, op: a.Op, From: a.From, To: a.To, Ended: now})
+	o.stepMu.Unlock()
 }
 
 // begin notes what is known of an operation before it ends, in the place that
