@@ -22,6 +22,7 @@ type Comparison struct {
 	Rounds    int           // times every competitor has its turn at a size; the median counts
 	Batch     time.Duration // how long a turn is meant to take
 	Best      bool          // the fastest turn counts rather than the median: what code can do on a busy machine
+	Apart     bool          // all-reduce has an input apart from its output, and not one buffer
 	Bind      bool          // every rank stays on one processor, ours and theirs alike
 	Self      []string      // command that starts one of our ranks
 	Peers     []*Peer       // whom to compare with; nil is all for the transport
@@ -52,6 +53,7 @@ type Row struct {
 // Table is the outcome of a comparison.
 type Table struct {
 	Transport string    `json:"transport"`
+	Apart     bool      `json:"out_of_place"`
 	Rounds    int       `json:"rounds"`
 	Families  []string  `json:"families"`
 	Rows      []*Row    `json:"rows"`
@@ -69,7 +71,7 @@ func Compare(ctx context.Context, c Comparison) (*Table, error) {
 	if c.Peers == nil {
 		c.Peers = Peers(c.Transport)
 	}
-	t := &Table{Transport: c.Transport, Rounds: c.Rounds}
+	t := &Table{Transport: c.Transport, Apart: c.Apart, Rounds: c.Rounds}
 	present, bins := c.own(), map[*Peer]string{}
 	for _, p := range c.Peers {
 		c.Progress("building %s", p.Name)
@@ -129,6 +131,9 @@ func (c *Comparison) ranks(ctx context.Context, n int, peers []*Peer, bins map[*
 		spec := p.start(bins[p], n, slices.Max(c.Sizes), own)
 		if c.Bind {
 			spec.Env = append(spec.Env, BindEnv+"=1")
+		}
+		if c.Apart {
+			spec.Env = append(spec.Env, ApartEnv+"=1")
 		}
 		r, err := begin(ctx, p, spec, n)
 		if err != nil {

@@ -23,6 +23,9 @@ const ControlEnv = "WEFT_BENCH_CONTROL"
 // BindEnv, if set, keeps each rank on one of the processors, in turn.
 const BindEnv = "WEFT_BENCH_BIND"
 
+// ApartEnv, if set, has every competitor's all-reduce leave its input as it is.
+const ApartEnv = "WEFT_BENCH_APART"
+
 // patience is how long ranks may take for one answer: starting, or the slowest batch.
 const patience = 2 * time.Minute
 

@@ -131,7 +131,7 @@ func (s *server) prepare(ctx context.Context, name string, bytes int64) (string,
 	if s.w, err = newWork(s.c, &cfg, max(elements, 1)); err != nil {
 		return "", err
 	}
-	s.inPlace = op.Collective == sched.AllReduce || op.Collective == sched.Broadcast
+	s.inPlace = op.Collective == sched.AllReduce && os.Getenv(ApartEnv) == "" || op.Collective == sched.Broadcast
 	s.w.size(elements)
 	m := &meter{c: s.c, cfg: &cfg, w: s.w}
 	wrong, err := m.verify(ctx, s.inPlace, uint64(bytes))

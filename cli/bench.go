@@ -24,7 +24,7 @@ type benchFlags struct {
 	min, max, step, ranks, redop, dtype, floor string
 	plain, registered, json, cpu, compare      bool
 	program, output, hosts, rsh, sizes         string
-	best                                       bool
+	best, apart                                bool
 	rounds                                     int
 	batch                                      time.Duration
 	spec                                       launch.Spec
@@ -57,6 +57,7 @@ kept in the user's cache folder.`,
   weft bench all-reduce -n 2 --hosts a,b --rsh 'ip netns exec {host}' --master-addr 10.0.0.1
   weft bench all-reduce -n 4 --require shm --floor 5GB/s
   weft bench --compare -n 2,4,8 --sizes 8,32K,1M,16M
+  weft bench --compare all-reduce -n 2 --sizes 1M,2M --out-of-place
   weft bench --compare all-gather broadcast --transport tcp`,
 		ValidArgs: strings.Split(operations(), ", "),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -102,6 +103,7 @@ kept in the user's cache folder.`,
 	fl.DurationVar(&f.batch, "batch", 10*time.Millisecond, "`TIME` of a turn, for --compare: long beside waking ranks that sleep, short beside other work of the machine")
 	fl.BoolVar(&f.cfg.Bind, "bind", false, "keep every rank on one processor: less noise on a busy machine")
 	fl.BoolVar(&f.best, "best", false, "the fastest turn counts, for --compare, not the median")
+	fl.BoolVar(&f.apart, "out-of-place", false, "all-reduce has an input and an output, for --compare, not one buffer")
 	hostFlags(cmd, &f.spec, &f.hosts, &f.rsh)
 	return cmd
 }

@@ -15,7 +15,7 @@ import (
 
 // runCompare measures operations beside other libraries.
 func (f *benchFlags) runCompare(cmd *cobra.Command, args []string) (err error) {
-	c := bench.Comparison{Transport: f.cfg.Transport, Rounds: f.rounds, Batch: f.batch, Best: f.best, Bind: f.cfg.Bind}
+	c := bench.Comparison{Transport: f.cfg.Transport, Rounds: f.rounds, Batch: f.batch, Best: f.best, Apart: f.apart, Bind: f.cfg.Bind}
 	if c.Transport == "" {
 		c.Transport = "shm"
 	}
@@ -72,7 +72,11 @@ func (f *benchFlags) runCompare(cmd *cobra.Command, args []string) (err error) {
 		if c.Best {
 			statistic = "the fastest"
 		}
-		fmt.Fprintf(w, "# float32 sums over %s, %s of %d turns taken in one run, microseconds an operation\n", c.Transport, statistic, c.Rounds)
+		apart := ""
+		if c.Apart {
+			apart = ", all-reduce out of place"
+		}
+		fmt.Fprintf(w, "# float32 sums over %s, %s of %d turns taken in one run, microseconds an operation%s\n", c.Transport, statistic, c.Rounds, apart)
 		table.Absent(w)
 		if err := table.Markdown(w); err != nil {
 			return err

@@ -23,17 +23,22 @@
 
 static std::shared_ptr<gloo::rendezvous::Context> context;
 static std::unique_ptr<gloo::Algorithm> algorithm;
+static bool apart;
 
 static void add(void *c, const void *a, const void *b, size_t n) { gloo::sum<float>(c, a, b, n); }
 
 static void all_reduce(struct peer *p) {
   gloo::AllreduceOptions o(context);
+  if (apart) o.setInput(p->in, p->count);
   o.setOutput(p->out, p->count);
   o.setReduceFunction(add);
   if (!strcmp(p->variant, "bcube")) o.setAlgorithm(gloo::AllreduceOptions::Algorithm::BCUBE);
   gloo::allreduce(o);
 }
-static void older(struct peer *) { algorithm->run(); }
+static void older(struct peer *p) {
+  if (apart) memcpy(p->out, p->in, p->count * sizeof(float));
+  algorithm->run();
+}
 static void all_gather(struct peer *p) {
   gloo::AllgatherOptions o(context);
   o.setInput(p->in, p->block);
@@ -89,6 +94,7 @@ static void reduce_scatter(struct peer *p) {
 
 static peer_call choose(struct peer *p, const char **why) {
   algorithm.reset();
+  apart = peer_apart(p);
   bool halving = !strcmp(p->variant, "halving-doubling");
   if (peer_is(p, "all-reduce") && halving) {
     algorithm.reset(new gloo::AllreduceHalvingDoubling<float>(context, std::vector<float *>{p->out}, (int)p->count));

@@ -25,6 +25,7 @@ static char *slots; // two generations of one slot a rank
 static float *ins[RANKS], *outs[RANKS];
 static uint64_t turn; // operations since the flags were cleared
 static int crowded; // more ranks than processors: waiting gives way at once
+static int apart;   // all-reduce does not overwrite its input
 
 // A vector of what the processor has, at any address of a float.
 typedef float vec __attribute__((vector_size(64), aligned(4), may_alias));
@@ -71,7 +72,7 @@ static void fused(struct peer *p) {
   if (from > p->count) from = p->count;
   if (to > p->count) to = p->count;
   meet(p, sync_page->arrived, v);
-  add(outs, p->n, from, outs, p->n, from, to - from);
+  add(outs, p->n, from, apart ? ins : outs, p->n, from, to - from);
   meet(p, sync_page->left, v);
 }
 
@@ -82,7 +83,7 @@ static void published(struct peer *p) {
   uint64_t v = ++turn;
   float *from[RANKS];
   for (int r = 0; r < p->n; r++) from[r] = slot(v, r);
-  memcpy(from[p->rank], p->out, p->count * sizeof(float));
+  memcpy(from[p->rank], apart ? p->in : p->out, p->count * sizeof(float));
   meet(p, sync_page->published, v);
   add(&p->out, 1, 0, from, p->n, 0, p->count);
 }
@@ -91,7 +92,7 @@ static void flat(struct peer *p) {
   uint64_t v = ++turn;
   float *from[RANKS];
   for (int r = 0; r < p->n; r++) from[r] = slot(v, r);
-  memcpy(from[p->rank], p->out, p->count * sizeof(float));
+  memcpy(from[p->rank], apart ? p->in : p->out, p->count * sizeof(float));
   if (__atomic_add_fetch(&sync_page->count.at, 1, __ATOMIC_ACQ_REL) == v * (uint64_t)p->n) {
     add(from, 1, 0, from, p->n, 0, p->count);
     post(&sync_page->done, v);
@@ -190,6 +191,7 @@ static void together(struct peer *p) {
 
 static peer_call choose(struct peer *p, const char **why) {
   int fits = p->count * sizeof(float) <= SLOT;
+  apart = peer_apart(p);
   together(p);
   if (p->rank == 0) memset(sync_page, 0, sizeof *sync_page);
   turn = 0;

@@ -6,6 +6,7 @@
 static int counts[4096];
 
 static void all_reduce(struct peer *p) { MPI_Allreduce(MPI_IN_PLACE, p->out, (int)p->count, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD); }
+static void all_reduce_apart(struct peer *p) { MPI_Allreduce(p->in, p->out, (int)p->count, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD); }
 static void reduce_scatter(struct peer *p) { MPI_Reduce_scatter(p->in, p->out, counts, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD); }
 static void reduce_scatter_block(struct peer *p) {
   MPI_Reduce_scatter_block(p->in, p->out, (int)p->block, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
@@ -35,7 +36,7 @@ static void barrier(struct peer *p) {
 
 static peer_call choose(struct peer *p, const char **why) {
   for (int r = 0; r < p->n && r < 4096; r++) counts[r] = (int)p->block;
-  if (peer_is(p, "all-reduce")) return all_reduce;
+  if (peer_is(p, "all-reduce")) return peer_apart(p) ? all_reduce_apart : all_reduce;
   if (peer_is(p, "reduce-scatter")) return strcmp(p->variant, "v") == 0 ? reduce_scatter : reduce_scatter_block;
   if (peer_is(p, "all-gather")) return all_gather;
   if (peer_is(p, "all-to-all")) return all_to_all;

@@ -43,7 +43,9 @@ struct peer_library {
 };
 
 static inline int peer_is(const struct peer *p, const char *op) { return strcmp(p->op, op) == 0; }
-static inline int peer_in_place(const struct peer *p) { return peer_is(p, "all-reduce") || peer_is(p, "broadcast"); }
+// peer_apart says that an all-reduce has an input of its own, which it leaves as it is.
+static inline int peer_apart(const struct peer *p) { return peer_is(p, "all-reduce") && getenv("WEFT_BENCH_APART") != NULL; }
+static inline int peer_in_place(const struct peer *p) { return (peer_is(p, "all-reduce") && !peer_apart(p)) || peer_is(p, "broadcast"); }
 static inline int peer_blocks(const struct peer *p) {
   return peer_is(p, "reduce-scatter") || peer_is(p, "all-gather") || peer_is(p, "all-to-all") || peer_is(p, "gather") ||
          peer_is(p, "scatter");

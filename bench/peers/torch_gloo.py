@@ -36,8 +36,9 @@ class Work:
         parts = list(self.output.split(b)) if op in BLOCKS else []
         pieces = list(self.input.split(b)) if op in BLOCKS else []
         root = rank == self.root
+        apart = "WEFT_BENCH_APART" in os.environ
         self.call = {
-            "all-reduce": lambda: dist.all_reduce(self.output),
+            "all-reduce": lambda: dist.all_reduce(self.output.copy_(self.input) if apart else self.output),
             "broadcast": lambda: dist.broadcast(self.output, self.root),
             "reduce-scatter": lambda: dist.reduce_scatter_tensor(self.output[:b], self.input),
             "all-gather": lambda: dist.all_gather_into_tensor(self.output, self.input[:b]),

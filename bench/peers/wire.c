@@ -18,6 +18,7 @@
 
 enum { RANKS = 16, PIECE = 256 << 10 }; // a piece is in the second-level cache until it is added
 static int fds[RANKS];
+static int apart; // all-reduce does not overwrite its input
 
 typedef float vec __attribute__((vector_size(64), aligned(4), may_alias));
 
@@ -74,12 +75,19 @@ static void swap(int to, const char *out, size_t outs, int from, char *in, size_
 
 static size_t edge(const struct peer *p, int k) { return p->count * (size_t)k / (size_t)p->n; }
 
+// begin puts the input where the sums will be, if it is not there.
+static void begin(struct peer *p) {
+  if (apart) memcpy(p->out, p->in, p->count * sizeof(float));
+}
+
 static void doubling(struct peer *p) {
+  begin(p);
   size_t b = p->count * sizeof(float);
   for (int d = 1; d < p->n; d *= 2) swap(p->rank ^ d, (char *)p->out, b, p->rank ^ d, (char *)p->out, b, 1);
 }
 
 static void halving(struct peer *p) {
+  begin(p);
   int lo = 0, hi = p->n;
   for (int d = p->n / 2; d > 0; d /= 2) {
     int other = p->rank ^ d, mid = (lo + hi) / 2, up = (p->rank & d) != 0;
@@ -96,6 +104,7 @@ static void halving(struct peer *p) {
 }
 
 static void pairs(struct peer *p) {
+  begin(p);
   size_t mine = edge(p, p->rank), after = edge(p, p->rank + 1);
   for (int k = 1; k < p->n; k++) {
     int to = (p->rank + k) % p->n, from = (p->rank + p->n - k) % p->n;
@@ -110,6 +119,7 @@ static void pairs(struct peer *p) {
 }
 
 static void ring(struct peer *p) {
+  begin(p);
   int to = (p->rank + 1) % p->n, from = (p->rank + p->n - 1) % p->n;
   for (int k = 0; k < 2 * (p->n - 1); k++) {
     int s = (p->rank + 2 * p->n - k) % p->n, r = (s + p->n - 1) % p->n;
@@ -125,6 +135,7 @@ static void barrier(struct peer *p) {
 
 static peer_call choose(struct peer *p, const char **why) {
   int power = (p->n & (p->n - 1)) == 0;
+  apart = peer_apart(p);
   if (!peer_is(p, "all-reduce")) {
     *why = "written for all-reduce alone";
     return NULL;

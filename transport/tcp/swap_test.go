@@ -1,0 +1,154 @@
+package tcp
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/weft-fabric/weft/transport"
+)
+
+// each runs f on every rank and reports what went wrong.
+func each(t *testing.T, es []*Endpoint, f func(rank int, p *port) error) {
+	t.Helper()
+	var wg sync.WaitGroup
+	errs := make([]error, len(es))
+	members := make([]int, len(es))
+	for i := range members {
+		members[i] = i
+	}
+	for i, e := range es {
+		wg.Go(func() {
+			p, err := e.Port(1, 1, members)
+			if err == nil {
+				err = f(i, p.(*port))
+			}
+			if err != nil {
+				errs[i] = fmt.Errorf("rank %d: %w", i, err)
+			}
+		})
+	}
+	wg.Wait()
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+var swapSizes = []int{1, 8, 100, 4096, 8 << 10, 60_000, 128 << 10, 200_000, pieceSize - 8, pieceSize, pieceSize + 8, 3*pieceSize + 1000}
+
+// TestSwapInPlace adds what comes to what is being sent, in its place: the other side
+// gets the bytes as they were. One stream, several, and checked ones alike.
+func TestSwapInPlace(t *testing.T) {
+	for name, change := range map[string]func(*Config){"one stream": nil, "three": func(c *Config) { c.Streams = 3 }, "checked": func(c *Config) { c.Checksum = true }} {
+		t.Run(name, func(t *testing.T) {
+			each(t, endpoints(t, 2, change), func(rank int, p *port) error {
+				for k, n := range append(swapSizes, swapSizes...) {
+					p.Begin(&transport.Call{Epoch: 1, Comm: 1, Seq: uint64(k + 1), Root: -1}, patience())
+					b, theirs := make([]byte, n), make([]byte, n)
+					fillRandom(b, uint64(2*k+rank))
+					fillRandom(theirs, uint64(2*k+1-rank))
+					want := make([]byte, n)
+					for i := range want {
+						want[i] = b[i] + theirs[i]
+					}
+					at := 0
+					err := p.Swap(1-rank, 0, b, 1-rank, transport.Incoming{N: n, After: true, Take: func(piece []byte) {
+						for i, x := range piece {
+							b[at+i] += x
+						}
+						at += len(piece)
+					}})
+					if err != nil {
+						return fmt.Errorf("%d bytes: %w", n, err)
+					}
+					if !bytes.Equal(b, want) {
+						return fmt.Errorf("%d bytes: sums differ", n)
+					}
+				}
+				return nil
+			})
+		})
+	}
+}
+
+// TestSwapRound passes messages of different lengths round a ring, received in place or
+// piece by piece, by ranks of which some are late.
+func TestSwapRound(t *testing.T) {
+	const n = 3
+	each(t, endpoints(t, n, nil), func(rank int, p *port) error {
+		right, left := (rank+1)%n, (rank+n-1)%n
+		for k := range swapSizes {
+			p.Begin(&transport.Call{Epoch: 1, Comm: 1, Seq: uint64(k + 1), Root: -1}, patience())
+			length := func(from int) int { return swapSizes[(k+from)%len(swapSizes)] }
+			out, in, want := make([]byte, length(rank)), make([]byte, length(left)), make([]byte, length(left))
+			fillRandom(out, uint64(n*k+rank))
+			fillRandom(want, uint64(n*k+left))
+			if k%n == rank { // the others are in a loop of their own meanwhile
+				for range 1000 {
+					yield()
+				}
+			}
+			at := 0
+			x := transport.Incoming{N: len(in), Dst: in}
+			if k%2 == 0 {
+				x.Dst, x.Take = nil, func(b []byte) { at += copy(in[at:], b) }
+			} else if k%3 == 0 {
+				p.Expect(left, 0, in)
+			}
+			if err := p.Swap(right, 0, out, left, x); err != nil {
+				return fmt.Errorf("round %d: %w", k, err)
+			}
+			if !bytes.Equal(in, want) {
+				return fmt.Errorf("round %d: %d bytes differ", k, len(in))
+			}
+		}
+		return nil
+	})
+}
+
+// TestSwapEnds: a connection that breaks, or a rank that never comes, ends a swap with
+// an error, and nothing is written to its memory afterwards.
+func TestSwapEnds(t *testing.T) {
+	for name, bad := range map[string]func(p *port) error{
+		"broken": func(p *port) error {
+			p.Begin(&transport.Call{Epoch: 1, Comm: 1, Seq: 1, Root: -1}, patience())
+			s := p.e.peers[0].all()[0]
+			if err := p.Send(0, 0, make([]byte, pieceSize/2)); err != nil { // half of what is expected, then the end
+				return err
+			}
+			return unix.Shutdown(s.fd, unix.SHUT_RDWR)
+		},
+		"other length": func(p *port) error {
+			p.Begin(&transport.Call{Epoch: 1, Comm: 1, Seq: 1, Root: -1}, patience())
+			return p.Send(0, 0, make([]byte, 77))
+		},
+		"other call": func(p *port) error {
+			p.Begin(&transport.Call{Epoch: 1, Comm: 1, Seq: 1, Root: 5}, patience())
+			return p.Send(0, 0, make([]byte, pieceSize))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			each(t, endpoints(t, 2, nil), func(rank int, p *port) error {
+				if rank == 1 {
+					return bad(p)
+				}
+				p.Begin(&transport.Call{Epoch: 1, Comm: 1, Seq: 1, Root: -1}, patience())
+				var over bool
+				err := p.Swap(1, 0, make([]byte, 20<<20), 1, transport.Incoming{N: pieceSize, Take: func([]byte) {
+					if over {
+						t.Error("a piece after the end")
+					}
+				}})
+				over = true
+				if err == nil {
+					return errors.New("the swap went well")
+				}
+				return nil
+			})
+		})
+	}
+}
