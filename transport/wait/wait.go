@@ -147,16 +147,18 @@ type Waiter struct {
 }
 
 // For gives the waiter for so many ranks on this machine, which are goroutines
-// of this process if local is set. With a core for everybody, spinning for up
-// to some 50 us is best: a sleep and its wake-up cost 5 us and more. With fewer,
-// every look that is not the last takes time from the rank that is waited for.
+// of this process if local is set. With a core for everybody, looking for up to some
+// 150 us is best: a sleep and its wake-up cost 5 us and more, and where processors
+// are virtual and halt, 50; ranks that sleep in turns, each being late for it in the
+// next operation, would do so for ever. With fewer cores every look that is not the
+// last takes time from the rank that is waited for.
 func For(ranks int, local bool) *Waiter {
 	cores := runtime.NumCPU()
 	if local {
 		cores = runtime.GOMAXPROCS(0)
 	}
 	if ranks <= cores {
-		return &Waiter{Spin: 1 << 10, Yield: 20, Local: local}
+		return &Waiter{Spin: 1 << 10, Yield: 300, Local: local}
 	}
 	return &Waiter{Spin: 20, Yield: 200, Local: local}
 }
