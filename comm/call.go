@@ -441,6 +441,16 @@ func need(op sched.Collective, what string, have, want int) error {
 	return fmt.Errorf("%s: %s has %d elements, %d are needed", op, what, have, want)
 }
 
+// oneOrApart says so if two buffers share memory without being the same: sums would
+// overwrite what others are yet to be made of.
+func oneOrApart[T reduce.Element](op sched.Collective, dst, src []T) error {
+	if len(dst) == 0 || len(src) == 0 || &dst[0] == &src[0] || !overlap(reduce.Bytes(dst), reduce.Bytes(src)) {
+		return nil
+	}
+	by := (int(uintptr(unsafe.Pointer(&dst[0]))) - int(uintptr(unsafe.Pointer(&src[0])))) / int(unsafe.Sizeof(dst[0]))
+	return fmt.Errorf("%s: dst overlaps src, of which it begins %d elements apart; give one buffer for both, or two that share nothing", op, by)
+}
+
 // overlap reports whether two buffers share memory.
 func overlap(a, b []byte) bool {
 	if len(a) == 0 || len(b) == 0 {

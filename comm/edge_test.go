@@ -459,7 +459,7 @@ func TestInPlaceOverlaps(t *testing.T) {
 func TestBadCallsAreRefused(t *testing.T) {
 	each(t, 2, quick, func(c *Comm) error {
 		ctx := context.Background()
-		one, two := make([]float32, 1), make([]float32, 2)
+		one, two, five := make([]float32, 1), make([]float32, 2), make([]float32, 5)
 		for name, err := range map[string]error{
 			"lengths":    AllReduceTo(ctx, c, one, two, Sum),
 			"root":       Broadcast(ctx, c, one, 2),
@@ -469,6 +469,8 @@ func TestBadCallsAreRefused(t *testing.T) {
 			"negative":   AllGatherV(ctx, c, one, []int{2, -1}, one),
 			"peer":       Send(ctx, c, one, 5),
 			"not blocks": AllToAll(ctx, c, one, one),
+			"overlap":    AllReduceTo(ctx, c, five[1:], five[:4], Sum),
+			"overlap 2":  Reduce(ctx, c, five[:4], five[1:], Sum, c.Rank()), // each would be the root
 		} {
 			if err == nil {
 				return fmt.Errorf("%s: no error", name)

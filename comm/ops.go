@@ -14,10 +14,13 @@ func AllReduce[T reduce.Element](ctx context.Context, c *Comm, buf []T, op reduc
 }
 
 // AllReduceTo leaves in dst of every rank the reduction of src of all of them.
-// dst may be src.
+// dst may be src, but not overlap it otherwise.
 func AllReduceTo[T reduce.Element](ctx context.Context, c *Comm, dst, src []T, op reduce.Op, opts ...Option) error {
 	if len(dst) != len(src) {
 		return need(sched.AllReduce, "dst", len(dst), len(src))
+	}
+	if err := oneOrApart(sched.AllReduce, dst, src); err != nil {
+		return err
 	}
 	return c.do(ctx, &request{op: sched.AllReduce, t: reduce.TypeOf[T](), red: op, root: -1, count: len(src),
 		in: reduce.Bytes(src), out: reduce.Bytes(dst)}, opts)
@@ -50,10 +53,13 @@ func Broadcast[T reduce.Element](ctx context.Context, c *Comm, buf []T, root int
 }
 
 // Reduce leaves in dst of the root the reduction of src of all. dst is not used
-// on other ranks and may be src.
+// on other ranks and may be src, but not overlap it otherwise.
 func Reduce[T reduce.Element](ctx context.Context, c *Comm, dst, src []T, op reduce.Op, root int, opts ...Option) error {
 	if c.rank == root && len(dst) != len(src) {
 		return need(sched.Reduce, "dst", len(dst), len(src))
+	}
+	if err := oneOrApart(sched.Reduce, dst, src); err != nil {
+		return err
 	}
 	if c.rank != root {
 		dst = nil
