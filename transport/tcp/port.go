@@ -60,9 +60,9 @@ type failure struct{ err error }
 
 // earlyBytes is how much of a peer's messages is taken out of the socket though
 // nobody asked for them yet nor waits for the peer: enough for all that is
-// small. What is longer stays in the socket until someone waits; then all is
-// taken, as what is wanted may come after it.
-const earlyBytes = 1 << 20
+// small. What is longer stays in the socket, from which it need not be copied once
+// more, until someone waits; then all is taken, as what is wanted may come after it.
+const earlyBytes = 64 << 10
 
 func seqOf(call *[transport.CallSize]byte) uint64 { return binary.LittleEndian.Uint64(call[8:]) }
 
