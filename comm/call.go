@@ -76,6 +76,7 @@ type ready struct {
 	digest  uint64
 	reason  string
 	flat    *flat
+	message int   // how long its messages are at most
 	shape   shape // of the last operation; used by the one under way
 
 	mu     sync.Mutex
@@ -173,7 +174,7 @@ func (c *Comm) find(r *request, want *sched.Program) (*ready, error) {
 		}
 		c.prepared[p] = same
 	}
-	made := &ready{key: k, program: p, digest: same.digest, reason: reason, flat: same.flat}
+	made := &ready{key: k, program: p, digest: same.digest, reason: reason, flat: same.flat, message: c.table().Message()}
 	if len(c.ready) > 4096 {
 		clear(c.ready)
 	}

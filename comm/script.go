@@ -206,17 +206,13 @@ func (c *Comm) runScript(o *op) error {
 	return nil
 }
 
-// messageSize is how long messages are at most. A large operation is carried out
-// run by run, so that what is received, added and sent again stays in the
-// second-level cache, and no message is longer than sockets have room for.
-const messageSize = 512 << 10
-
-// runRuns carries out a program on one run of elements after another.
+// runRuns carries out a program on one run of elements after another, so that no message
+// is longer than they should be.
 func (c *Comm) runRuns(o *op, s *script) error {
 	whole := o.shape
 	each := o.count
-	if o.counts == nil && len(s.channels) == 1 && o.op != sched.Barrier && (o.count+whole.per-1)/whole.per*whole.size > messageSize {
-		each = whole.per * (messageSize / whole.size)
+	if o.counts == nil && len(s.channels) == 1 && o.op != sched.Barrier && (o.count+whole.per-1)/whole.per*whole.size > o.ready.message {
+		each = whole.per * (o.ready.message / whole.size)
 	}
 	defer func() { o.shape = whole }()
 	for from := 0; from == 0 || from < o.count; from += each {
