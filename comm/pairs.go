@@ -176,6 +176,9 @@ func (p *pairs) late(a *pair) *Failure {
 			f.Err = fmt.Errorf("%s: rank %d is in operation %d (%s)%s, which rank %d has not entered", why, at, call.Seq, &call, c.ago(at, began), c.rank)
 			return f
 		}
+		if len(c.stopped([]int{at})) > 0 {
+			break // whatever it waits for
+		}
 		next := b.pairing()
 		if next == c.rank {
 			f.Kind, f.Culprits = Mismatch, sorted(at, c.rank)
