@@ -174,7 +174,7 @@ func (b *Board) Rank(r Rank) {
 		delete(b.down, r.ID)
 	}
 	old := row.Rank
-	if old.Host != r.Host || old.Rank != r.Rank || old.Replica != r.Replica || old.Tensor != r.Tensor || old.Stage != r.Stage {
+	if old.Host != r.Host || old.Rank != r.Rank || old.Replica != r.Replica || old.Tensor != r.Tensor || old.Stage != r.Stage || (old.State == Left) != (r.State == Left) {
 		b.placeSeq = seq
 	}
 	if old.Step != r.Step {
@@ -199,7 +199,7 @@ func (b *Board) Step(s Step) {
 		return // of a time that the rank has left behind
 	}
 	if row.State == Starting && row.Rank.Rank < 0 && row.Pid == 0 { // never announced
-		row.State, row.Rank.Rank, row.seq = Healthy, s.Rank, seq
+		row.State, row.Rank.Rank, row.seq, b.placeSeq = Healthy, s.Rank, seq, seq
 	}
 	row.Step, row.last, row.stepSeq = s.Step, s, seq
 

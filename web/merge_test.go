@@ -131,7 +131,7 @@ func TestChangesAddUpToEverything(t *testing.T) {
 			},
 			"rank": func(t *rapid.T) {
 				b.Rank(Rank{ID: rapid.IntRange(0, 5).Draw(t, "id"), Rank: rapid.IntRange(-1, 5).Draw(t, "rank"), Pid: rapid.IntRange(0, 2).Draw(t, "pid"),
-					State: rapid.SampledFrom([]string{Starting, Healthy, Failed}).Draw(t, "state"), Step: rapid.IntRange(0, 9).Draw(t, "step")})
+					State: rapid.SampledFrom([]string{Starting, Healthy, Failed, Left}).Draw(t, "state"), Step: rapid.IntRange(0, 9).Draw(t, "step")})
 			},
 			"steps": func(t *rapid.T) {
 				for range rapid.SampledFrom([]int{1, 2, 2, 2, 250, 1200}).Draw(t, "steps") {
