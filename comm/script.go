@@ -207,7 +207,7 @@ func (c *Comm) runScript(o *op) error {
 }
 
 // runRuns carries out a program on one run of elements after another, so that no message
-// is longer than they should be.
+// is longer than it should be (choice.Table.Message).
 func (c *Comm) runRuns(o *op, s *script) error {
 	whole := o.shape
 	each := o.count
