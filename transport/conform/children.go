@@ -16,6 +16,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 )
 
 // Ranks that are processes: the test binary starts itself again, once for each
@@ -209,6 +210,10 @@ func (c *Children) Kill(rank int) {
 	c.ended[rank] = true
 }
 
+// hung is how long Wait waits before it takes a rank for hung. No rank works for
+// so long; one that hangs is made to print what its goroutines wait for.
+const hung = 2 * time.Minute
+
 // Wait waits for all ranks that were not killed; a rank that failed is an error
 // with what it printed.
 func (c *Children) Wait() error {
@@ -219,6 +224,8 @@ func (c *Children) Wait() error {
 			continue
 		}
 		wg.Go(func() {
+			alarm := time.AfterFunc(hung, func() { _ = cmd.Process.Signal(syscall.SIGQUIT) })
+			defer alarm.Stop()
 			if err := cmd.Wait(); err != nil {
 				errs[r] = fmt.Errorf("rank %d: %w\n%s", r, err, c.outputs[r])
 			}

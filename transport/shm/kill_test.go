@@ -101,7 +101,9 @@ func survivor(c *conform.Child) error {
 	if _, err := c.Hear(); err != nil {
 		return err
 	}
-	last, err := e.Port(3, 2, left)
+	// Making one and closing it looks through those that were closed; it has no
+	// other member, who might just be looking for it.
+	last, err := e.Port(3, 2, []int{c.Rank})
 	if err != nil {
 		return err
 	}

@@ -5,6 +5,7 @@ package shm
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"os"
 	"strings"
@@ -180,6 +181,59 @@ func TestStrangers(t *testing.T) {
 	}
 	for _, e := range es {
 		e.Close()
+	}
+}
+
+func init() {
+	// Says the hello of rank 1 to rank 0, whose card it is given, and ends.
+	bodies["hello and end"] = func(c *conform.Child) error {
+		b, err := c.Hear()
+		if err != nil {
+			return err
+		}
+		to, err := parseCard(b)
+		if err != nil {
+			return err
+		}
+		a, err := newArena(1<<30, headerSize(2))
+		if err != nil {
+			return err
+		}
+		conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: "@" + to.name, Net: "unix"})
+		if err != nil {
+			return err
+		}
+		h := hello{secret: to.secret, rank: 1, size: 2, arena: 1 << 30}
+		_, _, err = conn.WriteMsgUnix(h.put(), unix.UnixRights(int(a.file.Fd())), nil)
+		return err
+	}
+}
+
+// A rank whose process ended after it had said its hello is named by the error;
+// it is not waited for.
+func TestRankEndsAtTheMeeting(t *testing.T) {
+	defer goleak.VerifyNone(t)
+	before := descriptors(t)
+	child := conform.Spawn(t, 1, "hello and end")
+	_, err := Open(context.Background(), Config{Rank: 0, Size: 2, Arena: 1 << 30, Gather: func(_ context.Context, mine []byte) ([][]byte, error) {
+		if err := child.Say(0, mine); err != nil {
+			return nil, err
+		}
+		if err := child.Wait(); err != nil {
+			return nil, err
+		}
+		c, l, err := newCard(1, 2)
+		if err != nil {
+			return nil, err
+		}
+		l.Close()
+		return [][]byte{mine, c.put()}, nil
+	}})
+	if err == nil || !strings.Contains(err.Error(), fmt.Sprintf("rank 0 meets rank 1: process %d: no such process", child.Pid(0))) {
+		t.Errorf("got %v, want that the process of rank 1 has ended", err)
+	}
+	if now := descriptors(t); now > before+2 { // the child's hub and leash stay until the test ends
+		t.Errorf("%d descriptors are open, %d before", now, before)
 	}
 }
 

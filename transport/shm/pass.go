@@ -128,7 +128,9 @@ func (m *met) close() {
 		return
 	}
 	m.conn.Close()
-	m.file.Close()
+	if m.file != nil {
+		m.file.Close()
+	}
 	if m.pidfd >= 0 {
 		unix.Close(m.pidfd)
 	}
@@ -190,8 +192,11 @@ func (p *pass) run(ctx context.Context) ([]*met, error) {
 			break
 		}
 		wg.Go(func() {
-			if err := p.answer(ctx, conn); err != nil {
-				conn.Close()
+			ended, stranger := p.answer(ctx, conn)
+			if ended != nil {
+				cancel(fmt.Errorf("shm: rank %d meets %w", p.me.rank, ended))
+			}
+			if stranger != nil {
 				p.refused()
 			}
 			look()
@@ -230,38 +235,47 @@ func (p *pass) dial(ctx context.Context, r int) error {
 	conn := c.(*net.UnixConn)
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Now()) })
 	defer stop()
-	if err := p.say(conn, r); err != nil {
-		conn.Close()
-		return err
+	m := &met{conn: conn, pidfd: -1}
+	err = m.credentials()
+	if err == nil {
+		err = p.watch(m, r)
 	}
-	m, err := p.hear(conn)
+	if err == nil {
+		err = p.say(conn, r)
+	}
+	if err == nil {
+		err = p.hear(m)
+	}
 	if err == nil && m.rank != r {
-		m.file.Close()
 		err = fmt.Errorf("the socket of rank %d is answered by rank %d", r, m.rank)
 	}
-	if err != nil {
-		conn.Close()
-		return err
-	}
-	return p.keep(m)
+	return p.keep(m, err)
 }
 
-func (p *pass) answer(ctx context.Context, conn *net.UnixConn) error {
+// answer meets a rank that dialed. Ended is an error of a rank that gave the
+// secret but whose process is no more; whoever else fails is a stranger.
+func (p *pass) answer(ctx context.Context, conn *net.UnixConn) (ended, stranger error) {
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Now()) })
 	defer stop()
-	m, err := p.hear(conn)
-	if err != nil {
-		return err
+	m := &met{conn: conn, pidfd: -1}
+	err := m.credentials()
+	if err == nil {
+		err = p.hear(m)
 	}
-	if m.rank <= p.me.rank {
-		m.file.Close()
-		return fmt.Errorf("rank %d does not dial rank %d", m.rank, p.me.rank)
+	if err == nil && m.rank <= p.me.rank {
+		err = fmt.Errorf("rank %d does not dial rank %d", m.rank, p.me.rank)
 	}
-	if err := p.say(conn, m.rank); err != nil {
-		m.file.Close()
-		return err
+	if err == nil {
+		ended = p.watch(m, m.rank)
 	}
-	return p.keep(m)
+	if err == nil && ended == nil {
+		err = p.say(conn, m.rank)
+	}
+	if ended != nil {
+		m.close()
+		return fmt.Errorf("rank %d: %w", m.rank, ended), nil
+	}
+	return nil, p.keep(m, err)
 }
 
 func (p *pass) say(conn *net.UnixConn, to int) error {
@@ -271,20 +285,16 @@ func (p *pass) say(conn *net.UnixConn, to int) error {
 	return err
 }
 
-// hear reads a hello and its descriptor, from the same user and with the secret only.
-func (p *pass) hear(conn *net.UnixConn) (*met, error) {
-	m := &met{conn: conn, pidfd: -1}
-	if err := m.credentials(); err != nil {
-		return nil, err
-	}
+// hear reads a hello and its descriptor, which must have the secret.
+func (p *pass) hear(m *met) error {
 	b, oob := make([]byte, helloSize+1), make([]byte, unix.CmsgSpace(4*8))
-	n, on, _, _, err := conn.ReadMsgUnix(b, oob)
+	n, on, _, _, err := m.conn.ReadMsgUnix(b, oob)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	fds, err := rights(oob[:on])
 	if err != nil {
-		return nil, err
+		return err
 	}
 	h, err := parseHello(b[:n])
 	switch {
@@ -297,16 +307,12 @@ func (p *pass) hear(conn *net.UnixConn) (*met, error) {
 		err = fmt.Errorf("%d descriptors, want 1", len(fds))
 	default:
 		m.hello, m.file = h, os.NewFile(uintptr(fds[0]), "weft arena of a peer")
-		if err := m.check(); err != nil {
-			m.file.Close()
-			return nil, err
-		}
-		return m, nil
+		return m.check()
 	}
 	for _, fd := range fds {
 		unix.Close(fd)
 	}
-	return nil, err
+	return err
 }
 
 // check makes sure that a descriptor is an arena of the size said and stays so.
@@ -341,28 +347,34 @@ func (m *met) credentials() error {
 	return nil
 }
 
-// keep notes a peer, with a descriptor of its process. The connection is still
-// open, so the number is still that of the peer.
-func (p *pass) keep(m *met) error {
-	if p.watched(m.rank) {
-		fd, err := unix.PidfdOpen(m.pid, 0)
-		if err != nil {
-			m.file.Close()
-			return fmt.Errorf("process %d of rank %d: %w", m.pid, m.rank, err)
-		}
-		m.pidfd = fd
+// watch gets a descriptor of the process at the other end. That process has not
+// heard this rank yet and waits for it, so the number is still its own; once it
+// has, it may do its work and end before this rank gets to run again.
+func (p *pass) watch(m *met, rank int) error {
+	if !p.watched(rank) {
+		return nil
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.peers[m.rank] != nil {
-		m.file.Close()
-		if m.pidfd >= 0 {
-			unix.Close(m.pidfd)
-		}
-		return fmt.Errorf("rank %d said hello twice", m.rank)
+	fd, err := unix.PidfdOpen(m.pid, 0)
+	if err != nil {
+		return fmt.Errorf("process %d: %w", m.pid, err)
 	}
-	p.peers[m.rank] = m
+	m.pidfd = fd
 	return nil
+}
+
+// keep notes a peer, or gives it back if it was met with an error.
+func (p *pass) keep(m *met, err error) error {
+	if err == nil {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if p.peers[m.rank] == nil {
+			p.peers[m.rank] = m
+			return nil
+		}
+		err = fmt.Errorf("rank %d said hello twice", m.rank)
+	}
+	m.close()
+	return err
 }
 
 // watched reports whether a peer and this rank can watch each other's process.
