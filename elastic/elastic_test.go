@@ -73,7 +73,7 @@ func TestAStepWithoutOneIsDropped(t *testing.T) {
 		if p.id == 2 {
 			p.job.gate = make(chan struct{}) // takes no step, so those of the others do not end
 		}
-		p.job.begun = make(chan uint64, 10_000)
+		p.job.begun = make(chan uint64, 1)
 	})
 	tell(epoch(1, list...), list...)
 	formed(1, list...)
@@ -200,7 +200,7 @@ func TestEvictedAndBack(t *testing.T) {
 // Epochs with the same ranks, which only list others that recover, disturb nobody.
 func TestTheSameRanksGoOn(t *testing.T) {
 	t.Parallel()
-	list := crew(t, 2, func(p *person) { p.job.begun = make(chan uint64, 100_000) })
+	list := crew(t, 2, func(p *person) { p.job.begun = make(chan uint64, 1) })
 	tell(epoch(1, list...), list...)
 	formed(1, list...)
 	tell(epoch(2, list...), list...)
@@ -222,7 +222,7 @@ func TestTheSameRanksGoOn(t *testing.T) {
 // whom the rank holds responsible.
 func TestNoNewsAfterAFailure(t *testing.T) {
 	t.Parallel()
-	list := crew(t, 2, func(p *person) { p.job.begun = make(chan uint64, 100_000) })
+	list := crew(t, 2, nil)
 	tell(epoch(1, list...), list...)
 	formed(1, list...)
 	list[1].conn.Close() // its agent is gone, and it goes as well

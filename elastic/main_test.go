@@ -79,7 +79,7 @@ type labour struct {
 	halted []uint64
 
 	gate  chan struct{}                            // one step for each value, if set
-	begun chan uint64                              // hears of each step that begins, if set
+	begun chan uint64                              // hears of steps that begin, as many as it holds, if set
 	form  func(ctx context.Context, e Epoch) error // after the collective of Form
 	step  func(e Epoch, total int) (last bool, err error)
 	halt  error
@@ -104,8 +104,9 @@ func (j *labour) Form(ctx context.Context, c *comm.Comm, e Epoch) error {
 }
 
 func (j *labour) Step(ctx context.Context) (last bool, err error) {
-	if j.begun != nil {
-		j.begun <- j.e.Number
+	select {
+	case j.begun <- j.e.Number:
+	default: // nobody waits for so many steps, and steps wait for nobody
 	}
 	if j.gate != nil {
 		select {
