@@ -262,11 +262,11 @@ func (p *port) Begin(c *transport.Call, stop transport.Stop) {
 			p.drop(s)
 			continue
 		case seq > c.Seq:
-			p.strays(me, &s.call, 0)
+			p.strays(me, &s.call, s.piece)
 			rest = append(rest, s)
 			continue
 		case seq < c.Seq:
-			p.strays(me, &s.call, 0)
+			p.strays(me, &s.call, s.piece)
 			p.e.count.stale.Add(1)
 			p.drop(s)
 			continue

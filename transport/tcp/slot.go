@@ -17,6 +17,7 @@ type slot struct {
 	channel uint32
 	msgno   uint32
 	call    [transport.CallSize]byte // if it is of a call that has not begun
+	piece   uint64                   // and the number of the piece of it that came first, if it has one
 
 	known bool // its length is
 	total int
@@ -317,7 +318,7 @@ func (p *port) find(from int, call *[transport.CallSize]byte, h *header) (*slot,
 		x := p.early[k]
 		if x == nil {
 			x = p.slot()
-			x.from, x.channel, x.msgno, x.call = from, h.channel, h.msgno, *call
+			x.from, x.channel, x.msgno, x.call, x.piece = from, h.channel, h.msgno, *call, h.piece
 			if p.early == nil {
 				p.early = map[aheadKey]*slot{}
 			}
@@ -333,7 +334,10 @@ func (p *port) find(from int, call *[transport.CallSize]byte, h *header) (*slot,
 		return nil, &n.stale
 	}
 	if seq < p.seq {
-		p.strays(me, call, h.piece)
+		// A piece that comes again, as its stream broke, may have come in the meantime.
+		if h.kind != kindData || h.piece == 0 || !p.e.peers[from].have(h.piece) {
+			p.strays(me, call, h.piece)
+		}
 		return nil, &n.stale
 	}
 	if *call != p.enc {

@@ -110,3 +110,166 @@ func TestStreamsBreak(t *testing.T) {
 		}
 	}
 }
+
+// hold keeps a stream from writing until it is let go.
+func (s *stream) hold() (let func()) {
+	s.wmu.Lock()
+	s.writing = true
+	s.wmu.Unlock()
+	return sync.OnceFunc(func() {
+		s.wmu.Lock()
+		s.writing = false
+		s.wmu.Unlock()
+		s.write()
+	})
+}
+
+// pair is two ranks with two streams and a port each.
+func pair(t *testing.T) (es []*Endpoint, ports [2]*port) {
+	t.Helper()
+	es = endpoints(t, 2, func(c *Config) { c.Streams = 2 })
+	for i, e := range es {
+		p, err := e.Port(1, 1, []int{0, 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ports[i] = p.(*port)
+	}
+	return es, ports
+}
+
+// begin begins an operation by its number.
+func (p *port) begin(seq uint64) {
+	p.Begin(&transport.Call{Epoch: 1, Comm: 1, Seq: seq, Root: -1}, patience())
+}
+
+// look waits until a port is as it should be.
+func (p *port) look(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	for stop := patience(); ; yield() {
+		p.mu.Lock()
+		ok := is()
+		p.mu.Unlock()
+		if ok {
+			return
+		}
+		if err := stop(); err != nil {
+			t.Fatalf("%s: %v", what, err)
+		}
+	}
+}
+
+// awaits receives a message from rank 0, and returns once it is waited for or the
+// call has failed.
+func (p *port) awaits(t *testing.T, in []byte) <-chan error {
+	t.Helper()
+	done := make(chan error, 1)
+	go func() { done <- p.Recv(0, 0, in) }()
+	p.look(t, "a message is waited for", func() bool {
+		ws := p.ways[0]
+		return p.err.Load() != nil || len(ws) > 0 && len(ws[0].slots) > ws[0].head && ws[0].slots[ws[0].head].waited
+	})
+	return done
+}
+
+// TestOvertaken begins an operation when a part of the next one's message has come
+// over another stream than the first one's message, which is still under way: the
+// rank that sent both is not taken for one that left the first out.
+func TestOvertaken(t *testing.T) {
+	es, ports := pair(t)
+	first, second := make([]byte, 8), make([]byte, 60_000)
+	fillRandom(first, 1)
+	fillRandom(second, 2)
+	ss, let := es[0].peers[1].all(), [2]func(){}
+	for i, b := range [][]byte{first, second} {
+		let[i] = ss[i].hold()
+		defer let[i]()
+		ports[0].begin(uint64(i + 1))
+		if err := ports[0].Send(1, 0, b); err != nil {
+			t.Fatal(err)
+		}
+		if n := ss[i].queued.Load(); n != 1 {
+			t.Fatalf("%d messages in stream %d, want 1", n, i)
+		}
+	}
+	// The header of the second, and half of it.
+	s := ss[1]
+	s.wmu.Lock()
+	o := s.queue[s.first]
+	s.start(o)
+	n, err := send2(s.fd, s.wbuf[:headerSize], o.b[:len(second)/2], &s.wmsg)
+	if err == nil {
+		s.sent(o, n)
+	}
+	s.wmu.Unlock()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := ports[1]
+	p.look(t, "the second message", func() bool { return len(p.ahead) == 1 && p.ahead[0].busy > 0 })
+	p.begin(1)
+	in := make([]byte, len(first))
+	done := p.awaits(t, in)
+	let[0]()
+	if err := <-done; err != nil || !bytes.Equal(in, first) {
+		t.Fatalf("first message: %v, %x", err, in)
+	}
+	let[1]()
+	p.begin(2)
+	in = make([]byte, len(second))
+	if err := p.Recv(0, 0, in); err != nil || !bytes.Equal(in, second) {
+		t.Fatalf("second message: %v", err)
+	}
+}
+
+// TestComesAgain finds the place of a piece when its operation is over, as it came
+// over another stream meanwhile: the rank that sent it is not taken for one that is
+// still there, but a rank that sends what never came is.
+func TestComesAgain(t *testing.T) {
+	es, ports := pair(t)
+	out, in := make([]byte, 8), make([]byte, 8)
+	send := func(seq uint64) {
+		t.Helper()
+		fillRandom(out, seq)
+		ports[0].begin(seq)
+		if err := ports[0].Send(1, 0, out); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p := ports[1]
+	send(1)
+	p.begin(1)
+	if err := p.Recv(0, 0, in); err != nil {
+		t.Fatal(err)
+	}
+	call := p.enc
+	p.begin(2)
+	done := p.awaits(t, in)
+	came := es[1].peers[0].carrier.mark.Load()
+	find := func(piece uint64) error {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if x, _ := p.find(0, &call, &header{kind: kindData, length: 8, total: 8, piece: piece}); x != nil {
+			t.Errorf("piece %d of operation 1 has a place in operation 2", piece)
+		}
+		if f := p.err.Load(); f != nil {
+			return f.err
+		}
+		return nil
+	}
+	if err := find(came); err != nil {
+		t.Errorf("a piece that comes again: %v", err)
+	}
+	send(2)
+	if err := <-done; err != nil || !bytes.Equal(in, out) {
+		t.Errorf("operation 2: %v, %x", err, in)
+	}
+	p.begin(3)
+	done = p.awaits(t, in)
+	if m, ok := errors.AsType[*transport.Mismatch](find(came + 2)); !ok || m.Peer != 0 || m.Theirs.Seq != 1 {
+		t.Errorf("a piece that never came: %v", m)
+	}
+	if err := <-done; err == nil {
+		t.Error("operation 3 goes on")
+	}
+}
