@@ -15,6 +15,7 @@ import (
 	"log/slog"
 	"math/big"
 	"net"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -89,11 +90,20 @@ func (e *entrance) turnedAway(t *testing.T, kind Kind, n uint64) {
 			t.Errorf("%d connections counted as %s", c, k)
 		}
 	}
+	// What is counted is logged next, so it may be a moment until it is.
+	for i := 0; e.logged(kind) < 1 && i < 5000; i++ {
+		time.Sleep(time.Millisecond)
+	}
+	if got := e.logged(kind); got != 1 {
+		t.Errorf("%s: logged %d times", kind, got)
+	}
+}
+
+// logged is how many lines of the log are about a kind.
+func (e *entrance) logged(kind Kind) int {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if got := strings.Count(e.log.String(), "kind="+kind.String()); got != 1 {
-		t.Errorf("logged %d times:\n%s", got, &e.log)
-	}
+	return strings.Count(e.log.String(), "kind="+kind.String())
 }
 
 func TestEnter(t *testing.T) {
@@ -170,6 +180,31 @@ func TestStrangers(t *testing.T) {
 			}
 			<-e.entered
 		})
+	}
+}
+
+// TestVerdictAtTheClose closes the door while one is judged that is the reason for
+// it: that one is told so.
+func TestVerdictAtTheClose(t *testing.T) {
+	closed := make(chan struct{})
+	e := open(t, func(d *Door) {
+		d.Admit = func(Hello) error {
+			go func() { d.Close(); close(closed) }()
+			for shut := false; !shut; runtime.Gosched() {
+				d.mu.Lock()
+				shut = d.closed
+				d.mu.Unlock()
+			}
+			return errors.New("all is over because of you")
+		}
+	})
+	err := Dial(e.dial(t), "right", Hello{Purpose: Meet, Rank: 1, Size: 2})
+	if r, ok := errors.AsType[*Refusal](err); !ok || r.Why != "all is over because of you" {
+		t.Errorf("the one that was judged heard %v", err)
+	}
+	<-closed
+	if n := e.counts[Refused].Load(); n != 1 {
+		t.Errorf("%d refused, want 1", n)
 	}
 }
 

@@ -114,6 +114,10 @@ func (d *Door) greet(raw net.Conn) {
 			conn = t
 		}
 		return answer(conn, d.Token, func(h Hello) error {
+			// Whoever is judged hears the verdict, also if that is why the door is closed.
+			d.mu.Lock()
+			delete(d.open, raw)
+			d.mu.Unlock()
 			if err := d.Admit(h); err != nil {
 				return err
 			}
@@ -145,8 +149,8 @@ func (d *Door) count(err error, from net.Addr) {
 	}
 }
 
-// Close ends the handshakes under way and waits for them. The listener is the
-// caller's.
+// Close ends the handshakes under way and waits for them; those that have proven
+// themselves are told the verdict first. The listener is the caller's.
 func (d *Door) Close() {
 	d.mu.Lock()
 	d.closed = true
