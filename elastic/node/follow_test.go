@@ -156,8 +156,10 @@ func TestTooFewAreLeftOnAnotherHost(t *testing.T) {
 		t.Errorf("there: %v", err)
 	}
 	a.await("what is left to be saved", func(e Event) bool { return e.Word.Name == saved })
+	// How it ended is known to whom decides at the time; if that was the other host's
+	// agent, and it was gone before it had decided, it is not.
 	var halt *HaltError
-	if err := a.ends(); !errors.As(err, &halt) || !strings.Contains(err.Error(), "worker 1 died") {
+	if err := a.ends(); !errors.As(err, &halt) || !strings.Contains(err.Error(), "worker 1 died") && !strings.Contains(err.Error(), "worker 1 is gone") {
 		t.Errorf("here: %v", err)
 	}
 }
