@@ -66,13 +66,18 @@ func listener(t *testing.T) net.Listener {
 
 // joinAll makes a room of n ranks, each as change left its configuration.
 func joinAll(ctx context.Context, l net.Listener, n int, change func(*Config)) ([]*Room, []error) {
+	return joinEach(ctx, ctx, l, n, change)
+}
+
+// joinEach is joinAll with a context for rank 0 and one for the others.
+func joinEach(first, others context.Context, l net.Listener, n int, change func(*Config)) ([]*Room, []error) {
 	rooms, errs := make([]*Room, n), make([]error, n)
 	var wg sync.WaitGroup
 	for i := range n {
 		wg.Go(func() {
-			cfg := Config{Addr: l.Addr().String(), Rank: i, Size: n, Token: "t"}
+			cfg, ctx := Config{Addr: l.Addr().String(), Rank: i, Size: n, Token: "t"}, others
 			if i == 0 {
-				cfg.Listener = l
+				cfg.Listener, ctx = l, first
 			}
 			if change != nil {
 				change(&cfg)
@@ -192,8 +197,9 @@ func TestJoinErrors(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			// Where somebody is waited for in vain, long enough for all others to come.
-			rooms, errs := joinAll(within(t, 2*time.Second), listener(t), 3, c.change)
+			// Where somebody is waited for in vain, long enough for all others to come; and
+			// these are still there when rank 0 gives up.
+			rooms, errs := joinEach(within(t, 2*time.Second), within(t, 4*time.Second), listener(t), 3, c.change)
 			defer closeAll(rooms)
 			for i, rank := range []int{0, 2} {
 				err := errs[rank]
