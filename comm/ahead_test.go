@@ -88,7 +88,7 @@ func TestRanksAhead(t *testing.T) {
 // The root of a broadcast waits for nobody until it is so far ahead that it
 // would write again what others have yet to read.
 func TestHowFarAhead(t *testing.T) {
-	comms, err := LocalWith(2, Config{Timeout: 50 * time.Millisecond})
+	comms, err := LocalWith(2, quick)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -114,7 +114,10 @@ func TestHowFarAhead(t *testing.T) {
 			}
 		}
 		var f *Failure
-		if err := Broadcast(ctx, subs[0], buf, 0); !errors.As(err, &f) || f.Kind != Timeout || !slices.Equal(f.Culprits, []int{1}) {
+		short, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
+		err = Broadcast(short, subs[0], buf, 0)
+		cancel()
+		if !errors.As(err, &f) || f.Kind != Timeout || !slices.Equal(f.Culprits, []int{1}) {
 			t.Errorf("broadcast %d of %d elements: %v", size.ahead+1, size.count, err)
 		}
 		for _, c := range subs {

@@ -102,7 +102,7 @@ func TestSendRecvBehindAReceive(t *testing.T) {
 }
 
 func TestSendRecvFails(t *testing.T) {
-	comms, err := LocalWith(2, Config{Timeout: 100 * time.Millisecond})
+	comms, err := LocalWith(2, quick)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -114,8 +114,10 @@ func TestSendRecvFails(t *testing.T) {
 		}
 	}
 	large := make([]float32, 1<<16)
+	short, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
+	defer cancel()
 	var f *Failure
-	if err := SendRecv(ctx, c, large, 1, large, 1); !errors.As(err, &f) || f.Kind != Timeout || !slices.Equal(f.Culprits, []int{1}) {
+	if err := SendRecv(short, c, large, 1, large, 1); !errors.As(err, &f) || f.Kind != Timeout || !slices.Equal(f.Culprits, []int{1}) {
 		t.Errorf("a partner that does not come: %v", err)
 	}
 	for _, c := range comms {

@@ -81,6 +81,12 @@ func blames(e *event, victim int, kinds ...Kind) bool {
 
 // judge looks at what the ranks tell about an operation with a fault.
 func (y *tally) judge(f *faultCase, what string, events []event, victim int, within time.Duration, kinds ...Kind) {
+	// All were told at once, so that one began later than another is the machine's doing, too.
+	first, last := events[0].Began, events[0].Began
+	for i := range events {
+		first, last = min(first, events[i].Began), max(last, events[i].Began)
+	}
+	y.stall = max(y.stall, time.Duration(last-first))
 	for i := range events {
 		e := &events[i]
 		y.stall = max(y.stall, e.Stall)
