@@ -280,7 +280,8 @@ func (r *Room) come(ctx context.Context) error {
 		if err == nil {
 			return nil
 		}
-		if ctx.Err() == nil || last == nil {
+		// What the end of the time did to the last attempt says less than the attempt before.
+		if end, ok := ctx.Deadline(); last == nil || ctx.Err() == nil && (!ok || time.Now().Before(end)) {
 			last = err
 		}
 		if permanent(err) {
