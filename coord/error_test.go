@@ -27,7 +27,6 @@ func TestDialSaysWhatIsWrong(t *testing.T) {
 	}
 	defer silent.Close()
 	nobody := freePort(t)
-	wait := 300 * time.Millisecond
 	for _, c := range []struct {
 		name string
 		cfg  Config
@@ -41,7 +40,9 @@ func TestDialSaysWhatIsWrong(t *testing.T) {
 		{"token for one without", Config{Endpoints: []string{open.addr}, Job: "job", Token: testToken}, ErrToken, []string{"it was started without a token or TLS"}},
 		{"other job", Config{Endpoints: []string{p.addr}, Job: "other", Token: testToken}, ErrJob, []string{`serves job "job"`, `"other"`}},
 	} {
-		c.cfg.Wait = wait
+		if c.is != ErrJob { // which is an answer
+			c.cfg.Wait = 300 * time.Millisecond
+		}
 		client, err := Dial(ctx, c.cfg)
 		if err == nil {
 			client.Close()
@@ -161,7 +162,7 @@ func TestUserAndPassword(t *testing.T) {
 func TestIdIsTaken(t *testing.T) {
 	ctx := within(t)
 	p := single(t, nil)
-	c := dial(t, p.addr)
+	c := dialTerm(t, 2*time.Second, p.addr)
 	first := register(t, c, 5)
 	_, err := c.Register(ctx, Worker{ID: 5, Host: "elsewhere", PID: 1})
 	wantError(t, err, ErrTaken, "worker 5 (pid 105 on h)", "choose another id")
@@ -227,7 +228,12 @@ func TestGather(t *testing.T) {
 	_, err = clients[0].Gather(ctx, e, 0, "tensor", make([]byte, MaxValue+1))
 	wantError(t, err, ErrTooLarge, "65537", "65536", "comm")
 
-	each(n-2, func(r int) { // ranks 3 and 4 do not come
+	each(n-2, func(r int) { // ranks 3 and 4 do not come; the others have when their time is up
+		if err := clients[r].once(ctx, fmt.Sprintf("%sin/%08x", gatherKey(e, "step-7"), r), nil, "another value"); err != nil {
+			t.Error(err)
+		}
+	})
+	each(n-2, func(r int) {
 		short, cancel := context.WithTimeout(ctx, 200*time.Millisecond)
 		defer cancel()
 		err := clients[r].Barrier(short, e, r, "step-7")

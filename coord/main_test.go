@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"os/exec"
 	"strings"
@@ -17,6 +16,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	ports "github.com/weft-fabric/weft/launch"
 	"github.com/weft-fabric/weft/member"
 )
 
@@ -125,16 +125,16 @@ func (p *process) kill() {
 	p.stdin.Close()
 }
 
-// freePort is a port that was free a moment ago, for servers that must be found
-// again at the same place.
+// freePort is a port that nobody else is given until the test ends, for servers
+// that must be found again at the same place.
 func freePort(t testing.TB) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	p, err := ports.HoldPort()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
-	return l.Addr().String()
+	t.Cleanup(p.Release)
+	return fmt.Sprintf("127.0.0.1:%d", p.Number)
 }
 
 // within bounds a test; it is no measure of speed.
@@ -170,9 +170,17 @@ func single(t testing.TB, policy *Policy) *process {
 	return start(t, child{Server: ServerConfig{Dir: stateDir(t), Listen: freePort(t), Token: testToken}, Policy: policy, Job: "job"})
 }
 
+// dial connects for workers that are not silent: leases are long enough for a
+// machine that stands still for a moment.
 func dial(t testing.TB, endpoints ...string) *Client {
 	t.Helper()
-	c, err := Dial(within(t), Config{Endpoints: endpoints, Job: "job", Token: testToken})
+	return dialTerm(t, 5*time.Second, endpoints...)
+}
+
+// dialTerm is dial with leases of a term.
+func dialTerm(t testing.TB, term time.Duration, endpoints ...string) *Client {
+	t.Helper()
+	c, err := Dial(within(t), Config{Endpoints: endpoints, Job: "job", Token: testToken, TTL: term})
 	if err != nil {
 		t.Fatal(err)
 	}

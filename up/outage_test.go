@@ -3,7 +3,6 @@ package up
 import (
 	"bytes"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,6 +14,7 @@ import (
 	"github.com/weft-fabric/weft/elastic"
 	"github.com/weft-fabric/weft/elastic/node"
 	"github.com/weft-fabric/weft/elastic/rank"
+	"github.com/weft-fabric/weft/launch"
 	"github.com/weft-fabric/weft/transport/tcp/nslab"
 )
 
@@ -65,16 +65,16 @@ func TestAStoppedRank(t *testing.T) {
 	keep(t, text.String())
 }
 
-// free are addresses with ports that were free a moment ago.
+// free are addresses with ports that nobody else is given until the test ends.
 func free(t *testing.T, n int) (list []string) {
 	t.Helper()
 	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
+		p, err := launch.HoldPort()
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer l.Close()
-		list = append(list, l.Addr().String())
+		t.Cleanup(p.Release)
+		list = append(list, fmt.Sprintf("127.0.0.1:%d", p.Number))
 	}
 	return list
 }

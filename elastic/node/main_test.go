@@ -227,7 +227,8 @@ func open(t *testing.T, verb string, set func(*Config)) *house {
 	h := &house{t: t, news: make(chan struct{}), done: make(chan error, 1)}
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
-	client, err := coord.Dial(ctx, coord.Config{Endpoints: []string{address}, Job: strings.ReplaceAll(t.Name(), "/", "-"), Token: token})
+	// No host falls silent here, and none loses its places because the machine stands still for a moment.
+	client, err := coord.Dial(ctx, coord.Config{Endpoints: []string{address}, Job: strings.ReplaceAll(t.Name(), "/", "-"), Token: token, TTL: 5 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
