@@ -11,13 +11,15 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"strconv"
 	"syscall"
 
 	"github.com/weft-fabric/weft/comm"
 	"github.com/weft-fabric/weft/elastic"
 )
 
-const steps = 2000
+// steps is how many to take, unless the first argument is another number.
+var steps = 2000.
 
 // job adds up numbers. Its state is how many steps it has taken, and the sum.
 type job struct {
@@ -60,6 +62,13 @@ func (j *job) Step(ctx context.Context) (last bool, err error) {
 func (j *job) Halt(context.Context, *comm.Comm, elastic.Epoch) error { return nil }
 
 func main() {
+	if len(os.Args) > 1 {
+		var err error
+		if steps, err = strconv.ParseFloat(os.Args[1], 64); err != nil {
+			fmt.Fprintf(os.Stderr, "%q is not a number of steps\n", os.Args[1])
+			os.Exit(2)
+		}
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
 	link, err := elastic.Connect()
