@@ -133,6 +133,9 @@ func (r *elasticRun) dial(ctx context.Context, job place.Job, token string) (*co
 		cfg.Wait = 5 * time.Minute // the first node may be started later
 		fmt.Fprintf(r.err, "weft: node %d meets the others at %s\n", job.Node, job.Coord[0])
 	}
+	if job.Serve && job.Nodes == 1 {
+		cfg.TTL = coord.OneHost
+	}
 	if r.tls != (coord.Files{}) {
 		t, err := r.tls.Load()
 		if err != nil {

@@ -174,7 +174,7 @@ func single(t testing.TB, policy *Policy) *process {
 // machine that stands still for a moment.
 func dial(t testing.TB, endpoints ...string) *Client {
 	t.Helper()
-	return dialTerm(t, 5*time.Second, endpoints...)
+	return dialTerm(t, OneHost, endpoints...)
 }
 
 // dialTerm is dial with leases of a term.

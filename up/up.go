@@ -169,7 +169,7 @@ func Run(ctx context.Context, o Options) (s Summary, err error) {
 		<-ended
 		r.port.Release()
 	}()
-	r.client, err = coord.Dial(ctx, coord.Config{Endpoints: []string{r.address()}, Job: r.name, Token: r.token, Wait: time.Minute, TTL: term})
+	r.client, err = coord.Dial(ctx, coord.Config{Endpoints: []string{r.address()}, Job: r.name, Token: r.token, Wait: time.Minute, TTL: coord.OneHost})
 	if err != nil {
 		return s, err
 	}
@@ -283,11 +283,6 @@ func (r *run) serve() (page string, stop func(), err error) {
 		wg.Wait()
 	}, nil
 }
-
-// term is that of leases. There is no other host here to be silent: the agent sees
-// ranks end or hang itself, and a machine that stands still for a second or two
-// must not cost all of them their places.
-const term = 5 * time.Second
 
 func (r *run) address() string { return fmt.Sprintf("127.0.0.1:%d", r.port.Number) }
 
