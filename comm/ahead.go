@@ -77,26 +77,6 @@ func (c *Comm) makeStage(o *op) error {
 	return nil
 }
 
-// swift reports whether an operation that was just entered needs to wait for
-// nobody, so that it ends when it begins: it is a small one, and this rank reads
-// nobody's input or others that are there already. Then those of the next
-// operation are likely to be there, too, and are asked for.
-func (c *Comm) swift(o *op, own *flatRank) bool {
-	if len(own.reads) > 0 && len(own.readers) > 0 || max(len(o.in), len(o.out)) > smallSize {
-		return false
-	}
-	seq := o.call.Seq
-	for _, i := range own.reads {
-		if c.boards[i].entry(seq).flag().Load() < seq {
-			return false
-		}
-	}
-	for _, i := range own.reads {
-		c.boards[i].entry(seq + 1).flag().Fetch()
-	}
-	return true
-}
-
 // mismatch names this rank and another that entered a different call, now or
 // before.
 func (c *Comm) mismatch(o *op, i int) error {

@@ -39,6 +39,7 @@ const (
 	smallAhead = 16 // small inputs
 	smallSize  = 4096
 	inlineSize = 96
+	entryData  = 128 - inlineSize // where data begin
 
 	atEntry    = 0
 	atCall     = atEntry + 128*maxAhead
@@ -59,9 +60,13 @@ const (
 // entry is that of an operation. Entries do not follow one another in memory: a
 // processor that sees a regular step fetches what comes next, here what another
 // rank is about to write, and an all-reduce of 8 bytes takes 50 ns longer.
-func (b board) entry(seq uint64) board {
-	return b[atEntry+128*(int(bits.Reverse8(uint8(seq)))*maxAhead/256):][:128]
-}
+func (b board) entry(seq uint64) board { return b.entryAt(entryAt(seq)) }
+
+// entryAt is where the entry of an operation lies on every board.
+func entryAt(seq uint64) int { return atEntry + 128*(int(bits.Reverse8(uint8(seq)))*maxAhead/256) }
+
+func (b board) entryAt(at int) board { return b[at:][:128] }
+
 func (b board) flag() *wait.Flag      { return wait.At(b) }
 func (b board) call(seq uint64) board { return b[atCall+64*(seq%maxAhead):][:64] }
 func (b board) mid() board            { return b[atMid:][:64] }

@@ -38,6 +38,7 @@ type op struct {
 	ready    *ready
 	shape    shape
 	shapes   *shape // all-to-all-v: of out
+	brief    *brief // nil if it has no such form
 	factor   float64
 	overlap  bool         // in and out overlap, and in is not to be lost by it
 	overlaid bool         // they do on some rank
@@ -76,8 +77,9 @@ type ready struct {
 	digest  uint64
 	reason  string
 	flat    *flat
-	message int   // how long its messages are at most
-	shape   shape // of the last operation; used by the one under way
+	message int    // how long its messages are at most
+	shape   shape  // of the last operation; used by the one under way
+	brief   *brief // of that shape
 
 	mu     sync.Mutex
 	script *script // of this rank
@@ -183,7 +185,6 @@ func (c *Comm) find(r *request, want *sched.Program) (*ready, error) {
 	return made, nil
 }
 
-// The states of a communicator.
 const (
 	idle = iota
 	running
@@ -328,17 +329,22 @@ func (o *op) begin(c *Comm, ctx context.Context, r *request, ready *ready, facto
 	}
 	o.call.Program ^= c.history
 	o.mixed = unnumbered(&o.call)
-	o.setShape()
+	o.setShape(c)
 }
 
 // setShape works out where the chunks of the program lie.
-func (o *op) setShape() {
-	o.shapes = nil
+func (o *op) setShape(c *Comm) {
+	o.shapes, o.brief = nil, nil
 	if o.counts == nil {
 		if s := &o.ready.shape; s.size != o.t.Size() || s.count != o.count {
 			*s = newShape(o.ready.program, o.t.Size(), o.count, nil)
+			o.shape = *s
+			o.ready.brief = newBrief(c, o)
 		}
 		o.shape = o.ready.shape
+		if o.red != reduce.PreMulSum {
+			o.brief = o.ready.brief
+		}
 		return
 	}
 	o.shape = newShape(o.ready.program, o.t.Size(), 0, o.counts)
@@ -365,6 +371,8 @@ func (c *Comm) run(o *op) error {
 	case len(c.members) == 1:
 		c.starts(o)
 		c.alone(o)
+	case o.brief != nil:
+		err = c.runBrief(o)
 	case o.ready.flat != nil && o.theirs == nil:
 		err = c.runShared(o)
 	default:
@@ -374,7 +382,6 @@ func (c *Comm) run(o *op) error {
 	o.swift = o.began == 0
 	if o.swift { // or it could not even enter
 		c.starts(o)
-		c.boards[c.rank].setBegan(o.call.Seq, o.began)
 	}
 	if err != nil {
 		err = c.fail(err)
@@ -384,16 +391,18 @@ func (c *Comm) run(o *op) error {
 		c.lastSig = o.sig
 	}
 	c.flight.end(o, err)
-	c.waiter.Settled() // the flight recorder's lock came in between
+	c.waiter.Settled() // the flight recorder's word was changed in between
 	if err != nil {
 		c.dump(err)
 	}
 	return err
 }
 
-// starts takes the time of an operation's beginning.
+// starts takes the time of an operation's beginning. A swift one is over by then:
+// it waited for nobody.
 func (c *Comm) starts(o *op) {
 	o.began = ticks()
+	c.boards[c.rank].setBegan(o.call.Seq, o.began)
 	c.flight.begin(o)
 }
 

@@ -29,6 +29,7 @@ type flatRank struct {
 	exports []int32  // chunks of its in that others read, in order
 	reads   []int32  // ranks that it must hear of before it works: those whose in it reads, or all
 	readers []int32  // ranks that it must hear of before its in may change
+	oneWay  bool     // it has none of the first or none of the second
 }
 
 // kernel is one pass over chunks of one size: dsts = srcs[0] + srcs[1] + ...
@@ -241,5 +242,6 @@ func (f *flat) meet(needs map[[2]int32]bool) {
 				at.readers = append(at.readers, i)
 			}
 		}
+		at.oneWay = len(at.reads) == 0 || len(at.readers) == 0
 	}
 }

@@ -8,7 +8,6 @@ import (
 	"github.com/weft-fabric/weft/reduce"
 	"github.com/weft-fabric/weft/sched"
 	"github.com/weft-fabric/weft/transport"
-	"github.com/weft-fabric/weft/transport/wait"
 )
 
 // The flat way to run a program, for ranks that see one another's memory:
@@ -71,12 +70,9 @@ func (c *Comm) runShared(o *op) error {
 	own := &f.ranks[c.rank]
 	for _, k := range own.reads {
 		i := int(k)
-		line := c.boards[i].entry(seq)
-		if err := line.flag().WaitAs(seq, c.boards[i].sleepers(), c.waiter, c.stopFn); err != nil {
+		line, err := c.hear(o, i)
+		if err != nil {
 			return err
-		}
-		if *line.word(wordSig) != o.sig {
-			return c.mismatch(o, i)
 		}
 		m := *line.word(wordMode)
 		all.add(m)
@@ -156,12 +152,7 @@ func entriesOf(mode uint64) uint64 {
 func (c *Comm) enter(o *op, f *flat) error {
 	seq := o.call.Seq
 	mine := c.boards[c.rank]
-	if atomicAt(mine, atWord).Load() != 0 { // who waits for nobody would not hear of a failure
-		if f := c.heard(); f != nil {
-			return f
-		}
-	}
-	if err := c.makeRoom(o); err != nil {
+	if err := c.mayEnter(o); err != nil {
 		return err
 	}
 	line := mine.entry(seq)
@@ -171,7 +162,7 @@ func (c *Comm) enter(o *op, f *flat) error {
 		switch n := len(o.in); {
 		case n <= inlineSize && !f.pushes:
 			mode = inEntry
-			o.inline(line[32:])
+			o.inline(line[entryData:])
 		case n <= smallSize && !f.pushes:
 			mode = inSmall
 			if err := c.makeSmall(o); err != nil {
@@ -232,7 +223,7 @@ func (c *Comm) enter(o *op, f *flat) error {
 		}
 	}
 	if o.red == reduce.PreMulSum && mode == inEntry {
-		in = line[32:][:len(o.in)]
+		in = line[entryData:][:len(o.in)]
 	}
 	if o.red == reduce.PreMulSum && mode == inNowhere && len(o.in) > 0 {
 		if err := c.makeStage(o); err != nil {
@@ -258,22 +249,59 @@ func (c *Comm) enter(o *op, f *flat) error {
 			mode |= overlaid
 		}
 	}
-	wait.Release(line.sig(), o.sig)
-	*line.word(wordMode) = mode
+	c.announce(o, line, mode, f.ranks[c.rank].oneWay && max(len(o.in), len(o.out)) <= smallSize)
+	v := &c.views[c.rank]
+	v.in, v.out, v.addr, v.mode = in, o.out, 0, mode
+	return nil
+}
+
+// mayEnter returns once the entry of an operation may be written, or with a
+// failure: who waits for nobody would not hear of it otherwise.
+func (c *Comm) mayEnter(o *op) error {
+	if atomicAt(c.boards[c.rank], atWord).Load() != 0 {
+		if f := c.heard(); f != nil {
+			return f
+		}
+	}
+	return c.makeRoom(o)
+}
+
+// announce lets the others see the own entry, of which the line holds the rest. An
+// operation that may be swift starts when it turns out that it is not.
+func (c *Comm) announce(o *op, line board, mode uint64, swift bool) {
+	seq, mine := o.call.Seq, c.boards[c.rank]
 	o.call.Put(mine.call(seq))
-	line.flag().RaiseFor(seq, mine.sleepers(), c.waiter)
+	line.flag().RaiseWith(seq, o.sig, mode, mine.sleepers(), c.waiter)
 	mine.entry(seq + 1).flag().Own()
 	// The others can go on; what follows is done while their entries are on their way.
-	if !c.swift(o, &f.ranks[c.rank]) {
+	if !swift {
 		c.starts(o)
-		mine.setBegan(seq, o.began)
 	}
 	if placed && (seq&63 == 0 || len(o.in) > smallSize) { // it takes 50 ns
 		c.showPlace()
 	}
-	v := &c.views[c.rank]
-	v.in, v.out, v.addr, v.mode = in, o.out, 0, mode
-	return nil
+}
+
+// hear waits for the entry of another rank and compares its call.
+func (c *Comm) hear(o *op, i int) (board, error) {
+	seq := o.call.Seq
+	line := c.boards[i].entry(seq)
+	if line.flag().Load() >= seq {
+		if o.began == 0 { // then that of the next operation is likely to be there, too
+			c.boards[i].entry(seq + 1).flag().Fetch()
+		}
+	} else {
+		if o.began == 0 {
+			c.starts(o)
+		}
+		if err := line.flag().WaitAs(seq, c.boards[i].sleepers(), c.waiter, c.stopFn); err != nil {
+			return nil, err
+		}
+	}
+	if *line.word(wordSig) != o.sig {
+		return nil, c.mismatch(o, i)
+	}
+	return line, nil
 }
 
 // inline puts an input into an entry, of which dst is the end. The second line
@@ -315,7 +343,7 @@ func (c *Comm) look(o *op, i int, mode uint64, line board) error {
 	var err error
 	switch mode & inMask {
 	case inEntry:
-		v.in = line[32:][:n]
+		v.in = line[entryData:][:n]
 	case inSmall:
 		v.in = c.boards[i].small(o.call.Seq)[:n]
 	case inPulled:

@@ -18,6 +18,9 @@ func store(value *uint64, v uint64)
 func release(a *atomic.Uint64, v uint64) { store((*uint64)(unsafe.Pointer(a)), v) }
 
 //go:noescape
+func releaseWith(f *Flag, v, first, second uint64)
+
+//go:noescape
 func own(line unsafe.Pointer)
 
 //go:noescape

@@ -43,6 +43,17 @@ TEXT ·store(SB), NOSPLIT, $0-16
 	MOVQ BX, (AX)
 	RET
 
+// func releaseWith(f *Flag, v, first, second uint64)
+TEXT ·releaseWith(SB), NOSPLIT, $0-32
+	MOVQ f+0(FP), AX
+	MOVQ v+8(FP), BX
+	MOVQ first+16(FP), CX
+	MOVQ second+24(FP), DX
+	MOVQ CX, 16(AX)
+	MOVQ DX, 24(AX)
+	MOVQ BX, (AX)
+	RET
+
 // func own(line unsafe.Pointer)
 TEXT ·own(SB), NOSPLIT, $0-8
 	MOVQ line+0(FP), AX

@@ -24,6 +24,12 @@ func pause(a *atomic.Uint64, v uint64, n int) bool { return spin(a, v, n) }
 
 func release(a *atomic.Uint64, v uint64) { a.Store(v) }
 
+func releaseWith(f *Flag, v, first, second uint64) {
+	f.words[0].Store(first)
+	f.words[1].Store(second)
+	f.value.Store(v)
+}
+
 func own(unsafe.Pointer) {}
 
 func fetch(unsafe.Pointer) {}

@@ -24,7 +24,9 @@ const Slice = 10 * time.Millisecond
 type Flag struct {
 	value    atomic.Uint64 // the futex is its lower half
 	sleepers atomic.Uint32 // too large by those that were killed asleep: it costs a system call, nothing else
-	_        [52]byte
+	_        uint32
+	words    [2]atomic.Uint64 // RaiseWith's
+	_        [32]byte
 }
 
 // At makes a flag of 64 bytes of shared memory at a multiple of 8.
@@ -76,6 +78,13 @@ func SleepersAt(b []byte) *Sleepers { return (*Sleepers)(unsafe.Pointer(&b[:64][
 // RaiseFor is Raise of a flag whose sleepers are counted apart: those of WaitAs.
 func (f *Flag) RaiseFor(v uint64, s *Sleepers, w *Waiter) {
 	release(&f.value, v)
+	w.raised, w.apart = f, s
+}
+
+// RaiseWith is RaiseFor with the two words behind the flag's own, which others may
+// read at any time: who sees the flag sees them.
+func (f *Flag) RaiseWith(v, first, second uint64, s *Sleepers, w *Waiter) {
+	releaseWith(f, v, first, second)
 	w.raised, w.apart = f, s
 }
 

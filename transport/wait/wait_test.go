@@ -62,10 +62,13 @@ func TestTurnsWithSleepersApart(t *testing.T) {
 		wg.Go(func() {
 			w := &Waiter{Spin: []int{0, 700}[r], Late: func() { late[r]++ }}
 			for k := uint64(1); k <= rounds; k++ {
-				flags[r].RaiseFor(k, &asleep[r], w)
+				flags[r].RaiseWith(k, k+1, k+2, &asleep[r], w)
 				if err := flags[1-r].WaitAs(k, &asleep[1-r], w, nil); err != nil {
 					t.Error(err)
 					return
+				}
+				if a, b := flags[1-r].words[0].Load(), flags[1-r].words[1].Load(); a < k+1 || b < k+2 || a > k+2 || b > k+3 {
+					t.Errorf("flag %d came with %d and %d", k, a, b)
 				}
 			}
 			w.Settle()
