@@ -52,18 +52,18 @@ func (p *port) awaitCredit(pr *peer) error {
 	return err
 }
 
-// repay counts a message that was taken, and tells its sender now and then; the
-// caller holds mu.
-func (p *port) repay(s *slot) {
-	if s.from == p.e.cfg.Rank {
+// repay counts a message that was taken, and tells its sender, a rank of the
+// endpoint, now and then; the caller holds mu.
+func (p *port) repay(from, n int) {
+	if from == p.e.cfg.Rank {
 		return
 	}
-	p.owed[s.from] += cost(s.total)
-	if p.owed[s.from] < creditLimit/4 {
+	p.owed[from] += cost(n)
+	if p.owed[from] < creditLimit/4 {
 		return
 	}
-	p.e.peers[s.from].control(&outbound{h: header{kind: kindCredit, total: uint64(p.owed[s.from])}, call: p.enc})
-	p.owed[s.from] = 0
+	p.e.peers[from].control(&outbound{h: header{kind: kindCredit, total: uint64(p.owed[from])}, call: p.enc})
+	p.owed[from] = 0
 }
 
 // repaid takes what a peer told.

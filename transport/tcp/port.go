@@ -229,9 +229,13 @@ func (p *port) lonely(s *slot, rank int) {
 
 // Begin starts a call.
 func (p *port) Begin(c *transport.Call, stop transport.Stop) {
-	p.detach()
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if len(p.froms) > 0 || p.err.Load() != nil {
+		p.mu.Unlock()
+		p.detach()
+		p.mu.Lock()
+	}
 	for _, w := range p.used {
 		p.empty(w)
 		w.base, w.next, w.sent, w.used = 0, 0, 0, false
@@ -240,7 +244,9 @@ func (p *port) Begin(c *transport.Call, stop transport.Stop) {
 	p.call, p.seq, p.stop, p.begun = *c, c.Seq, stop, true
 	p.call.Epoch, p.call.Comm = p.epoch, p.id
 	p.call.Put(p.enc[:])
-	p.err.Store(nil)
+	if p.err.Load() != nil {
+		p.err.Store(nil)
+	}
 	if p.closed || p.e.closed.Load() {
 		p.err.Store(&failure{transport.ErrClosed})
 	}
@@ -376,6 +382,9 @@ func (p *port) Send(to, channel int, b []byte) error {
 		p.mu.Lock()
 	}
 	w := p.way(to, channel)
+	if len(b) <= quickSize && pr.quick() {
+		return p.sendShort(pr, w, channel, b)
+	}
 	o := p.outgoing(w, pr, channel, b)
 	p.mu.Unlock()
 	if pr.rank == p.e.cfg.Rank {
@@ -395,6 +404,23 @@ func (p *port) Send(to, channel int, b []byte) error {
 		return nil
 	}
 	return p.awaitSent(pr, s, w, o)
+}
+
+// sendShort is Send of a short message by who holds mu, which it gives up.
+func (p *port) sendShort(pr *peer, w *way, channel int, b []byte) error {
+	msgno := w.sent
+	w.sent++
+	p.lent[pr.rank] += cost(len(b))
+	p.mu.Unlock()
+	pr.messages.Add(1)
+	if err := pr.alive(); err != nil {
+		return err
+	}
+	s := pr.all()[0]
+	if o := s.sendQuick(p, channel, msgno, b); o != nil {
+		return p.awaitSent(pr, s, w, o)
+	}
+	return nil
 }
 
 // outgoing is the next message of a way; the caller holds mu.
@@ -537,6 +563,18 @@ func (p *port) receive(from, channel, n int, dst []byte, take func([]byte)) erro
 	pr := p.e.peers[p.members[from]]
 	p.mu.Lock()
 	w := p.way(from, channel)
+	if n <= quickSize && p.fresh(w) && pr.quick() && pr.alive() == nil {
+		p.mu.Unlock()
+		if p.recvQuick(pr, from, channel, w, n, dst, take) {
+			return nil
+		}
+		p.mu.Lock()
+	}
+	return p.receiveAny(pr, from, channel, w, n, dst, take)
+}
+
+// receiveAny is receive by who holds mu, which it gives up.
+func (p *port) receiveAny(pr *peer, from, channel int, w *way, n int, dst []byte, take func([]byte)) error {
 	s := p.at(w, pr.rank, uint32(channel), w.base)
 	announced := s.asked
 	if !announced {
@@ -604,7 +642,7 @@ func (p *port) pop(w *way, s *slot, announced bool, dst []byte, take func([]byte
 		}
 	}
 	w.shift()
-	p.repay(s)
+	p.repay(s.from, s.total)
 	p.retire(s)
 }
 

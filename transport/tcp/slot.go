@@ -196,7 +196,7 @@ func (p *port) drop(s *slot) {
 		return // whoever is reading into it ends it
 	}
 	if s.came && p.attached {
-		p.repay(s)
+		p.repay(s.from, s.total)
 	}
 	p.freeParts(s)
 }

@@ -378,7 +378,6 @@ func (s *stream) finish() {
 	}
 	slot, part := c.slot, c.part
 	c.slot, c.into, c.part = nil, nil, nil
-	s.e.count.received.Add(uint64(c.h.length))
 	s.e.rails[s.rail].received.Add(uint64(c.h.length))
 	if c.h.piece > 0 && !s.peer.claim(c.h.piece) {
 		// It came over another stream meanwhile.
@@ -514,7 +513,6 @@ func (s *stream) sent(o *outbound, n int) bool {
 	if o.head < headerSize || o.body < o.want {
 		return false
 	}
-	s.e.count.sent.Add(uint64(o.want))
 	s.e.rails[s.rail].sent.Add(uint64(o.want))
 	o.h.offset += uint64(o.want)
 	o.b = o.b[o.want:]

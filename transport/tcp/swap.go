@@ -25,6 +25,18 @@ func (p *port) Swap(to, channel int, b []byte, from int, in transport.Incoming) 
 		return p.oneByOne(to, channel, b, from, in)
 	}
 	p.mu.Lock()
+	if len(b) <= quickSize && in.N <= quickSize && p.lent[dst.rank] < creditLimit && dst.quick() && src.quick() {
+		w := p.way(from, channel)
+		fresh := p.fresh(w)
+		if err := p.sendShort(dst, p.way(to, channel), channel, b); err != nil {
+			return err
+		}
+		if fresh && p.recvQuick(src, from, channel, w, in.N, in.Dst, in.Take) {
+			return nil
+		}
+		p.mu.Lock()
+		return p.receiveAny(src, from, channel, w, in.N, in.Dst, in.Take)
+	}
 	w := p.way(from, channel)
 	s := p.at(w, src.rank, uint32(channel), w.base)
 	announced := s.asked

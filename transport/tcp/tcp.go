@@ -23,6 +23,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -72,6 +73,7 @@ type Endpoint struct {
 	door      *auth.Door
 	secure    bool // streams are under TLS
 
+	looks   int          // of one that waits for a short message, before it yields
 	keepers int32        // callers that may wait without giving up their processor
 	shy     atomic.Int32 // waits that shall not yield
 	stuck   atomic.Int32 // callers that are parked while they send
@@ -100,7 +102,7 @@ type Endpoint struct {
 
 // counts are numbers that only grow.
 type counts struct {
-	sent, received, old, stale, mismatch, again, paths, dialed, resent atomic.Uint64
+	old, stale, mismatch, again, paths, dialed, resent atomic.Uint64
 }
 
 // Open connects a rank with all others.
@@ -145,6 +147,15 @@ func (e *Endpoint) open(ctx context.Context) error {
 			return fmt.Errorf("rank %d: %w", i, err)
 		}
 	}
+	here := 0
+	for _, f := range all {
+		if f.host == all[e.cfg.Rank].host {
+			here++
+		}
+	}
+	if e.looks = tries; here <= runtime.NumCPU() {
+		e.looks = alone
+	}
 	if e.rails, err = choose(&e.cfg, all); err != nil {
 		return err
 	}
@@ -156,11 +167,11 @@ func (e *Endpoint) open(ctx context.Context) error {
 			return err
 		}
 	}
-	here := places{world: e.world, streams: e.streamsPerRail()}
+	at := places{world: e.world, streams: e.streamsPerRail()}
 	for i, r := range e.rails {
-		here.at = append(here.at, place{addr: e.listeners[i].Addr().(*net.TCPAddr).AddrPort(), bits: r.bits})
+		at.at = append(at.at, place{addr: e.listeners[i].Addr().(*net.TCPAddr).AddrPort(), bits: r.bits})
 	}
-	if blobs, err = e.cfg.Gather(ctx, here.put()); err != nil {
+	if blobs, err = e.cfg.Gather(ctx, at.put()); err != nil {
 		return err
 	}
 	e.where = make([][]place, e.cfg.Size)
@@ -172,8 +183,8 @@ func (e *Endpoint) open(ctx context.Context) error {
 		if i == 0 {
 			e.world = w.world
 		}
-		if w.streams != here.streams {
-			return fmt.Errorf("rank %d has %d streams per interface, rank %d has %d", i, w.streams, e.cfg.Rank, here.streams)
+		if w.streams != at.streams {
+			return fmt.Errorf("rank %d has %d streams per interface, rank %d has %d", i, w.streams, e.cfg.Rank, at.streams)
 		}
 		e.where[i] = w.at
 	}
@@ -210,11 +221,15 @@ func (e *Endpoint) Counters() []transport.Counter {
 	for _, pr := range e.peers {
 		messages += pr.messages.Load()
 	}
+	var sent, received uint64
+	for i := range e.rails {
+		sent, received = sent+e.rails[i].sent.Load(), received+e.rails[i].received.Load()
+	}
 	n := &e.count
 	out := []transport.Counter{
-		{Name: "tcp.sent.bytes", Value: n.sent.Load()},
+		{Name: "tcp.sent.bytes", Value: sent},
 		{Name: "tcp.sent.messages", Value: messages},
-		{Name: "tcp.received.bytes", Value: n.received.Load()},
+		{Name: "tcp.received.bytes", Value: received},
 		{Name: "dropped.epoch", Value: n.old.Load()},
 		{Name: "dropped.stale", Value: n.stale.Load()},
 		{Name: "dropped.mismatch", Value: n.mismatch.Load()},

@@ -22,6 +22,7 @@ import (
 // parked, and the pump, which sleeps in Go's poller, reads for it.
 const (
 	tries      = 2
+	alone      = 6 // where every rank has a core
 	yieldTime  = 200 * time.Microsecond
 	pollMillis = 1
 	slice      = 10 * time.Millisecond // at which a parked caller asks Stop
