@@ -85,7 +85,7 @@ func (b board) word(i int) *uint64 { return (*uint64)(unsafe.Pointer(&b[16+8*i])
 // waitsFor tells the others whose message, or whose room for one, this rank
 // waits for, at which action of which channel; nobody's if rank is negative.
 func (b board) waitsFor(rank, channel, at int) {
-	atomicAt(b, atWaiting).Store(uint64(uint32(rank+1)) | uint64(uint16(channel))<<32 | uint64(uint16(at))<<48)
+	wait.Release(atomicAt(b, atWaiting), uint64(uint32(rank+1))|uint64(uint16(channel))<<32|uint64(uint16(at))<<48)
 }
 
 func (b board) waiting() (rank, channel, at int) {

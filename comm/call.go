@@ -55,7 +55,8 @@ type op struct {
 	handle   *Handle
 
 	stepMu sync.Mutex
-	steps  []Step // what the flight recorder will keep
+	many   bool     // several channels take steps
+	steps  []passed // what the flight recorder will keep
 	more   int
 
 	srcs, dsts [][]byte // reused
@@ -81,16 +82,14 @@ type ready struct {
 	shape   shape  // of the last operation; used by the one under way
 	brief   *brief // of that shape
 
-	mu     sync.Mutex
 	script *script // of this rank
+	layout *layout // for the shape, nil if it is not known yet
 	proof  *verify.Report
 	err    error
 }
 
 // mayOverwrite reports whether the program is proven to run in place.
 func (r *ready) mayOverwrite() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
 	if r.proof == nil {
 		if r.program.Ranks <= 32 {
 			r.proof, _ = verify.Program(r.program)
@@ -103,8 +102,6 @@ func (r *ready) mayOverwrite() bool {
 }
 
 func (r *ready) scriptOf(rank int) (*script, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
 	if r.script == nil && r.err == nil {
 		r.script, r.err = newScript(r.program, rank)
 	}
@@ -340,6 +337,7 @@ func (o *op) setShape(c *Comm) {
 			*s = newShape(o.ready.program, o.t.Size(), o.count, nil)
 			o.shape = *s
 			o.ready.brief = newBrief(c, o)
+			o.ready.layout = nil
 		}
 		o.shape = o.ready.shape
 		if o.red != reduce.PreMulSum {

@@ -76,6 +76,7 @@ type Comm struct {
 	keys     []transport.Key
 	stages   stages
 	port     transport.Port        // made when first used
+	swapper  transport.Swapper     // the port, if it is one
 	pairs    atomic.Pointer[pairs] // point to point, made when first used
 	waiter   *wait.Waiter
 	ready    map[key]*ready // programs by what was called

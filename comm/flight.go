@@ -77,19 +77,26 @@ type flown struct {
 	began, entered, ended int64          // in ticks
 	bytes                 int
 	err                   error
-	steps                 []Step
+	steps                 []passed
 	more                  uint32
 	flat                  bool
 }
 
 // Step is an action of a script.
 type Step struct {
-	Channel int32  `json:"channel"`
-	Op      string `json:"op"`
-	op      sched.Op
+	Channel int32      `json:"channel"`
+	Op      string     `json:"op"`
 	From    sched.Rank `json:"from"` // -1 if nothing is received
 	To      sched.Rank `json:"to"`   // -1 if nothing is sent
 	Ended   int64      `json:"ended_ns"`
+}
+
+// passed is what is kept of a step.
+type passed struct {
+	channel  int32
+	from, to sched.Rank
+	op       sched.Op
+	ended    int64 // in ticks
 }
 
 func newFlight(rank, size int) *Flight {
@@ -97,15 +104,22 @@ func newFlight(rank, size int) *Flight {
 }
 
 // step remembers that an action is done.
-func (o *op) step(a *action) {
-	now := ticks()
-	o.stepMu.Lock()
-	if len(o.steps) < maxSteps {
-		o.steps = append(o.steps, Step{Channel: a.Channel, op: a.Op, From: a.From, To: a.To, Ended: now})
-	} else {
-		o.more++
+func (o *op) step(a *action, now int64) {
+	if o.many {
+		o.stepMu.Lock()
+		defer o.stepMu.Unlock()
 	}
-	o.stepMu.Unlock()
+	n := len(o.steps)
+	if n == maxSteps {
+		o.more++
+		return
+	}
+	if n == cap(o.steps) {
+		o.steps = append(o.steps, passed{})
+	}
+	o.steps = o.steps[:n+1]
+	s := &o.steps[n] // field by field: a whole one would be put together first
+	s.channel, s.op, s.from, s.to, s.ended = a.Channel, a.Op, a.From, a.To, now
 }
 
 // begin notes what is known of an operation before it ends, in the place that
@@ -124,14 +138,16 @@ func (f *Flight) begin(o *op) {
 func (f *Flight) end(o *op, err error) {
 	r := &f.ring[f.next]
 	r.entered, r.ended = o.entered, o.began
-	if !o.swift {
+	if n := len(o.steps); n > 0 && r.bytes <= smallSize {
+		r.ended = o.steps[n-1].ended // nothing came after it that takes time
+	} else if !o.swift {
 		r.ended = ticks()
 	}
 	if r.err != nil || err != nil {
 		r.err = err
 	}
 	if len(r.steps)+len(o.steps) > 0 {
-		r.steps = append(r.steps[:0], o.steps...)
+		r.steps, o.steps = o.steps, r.steps
 	}
 	r.more = uint32(o.more)
 	was := f.state()
@@ -166,7 +182,7 @@ func (f *Flight) Records() []Record {
 			r := Record{Comm: k.call.Comm, Epoch: k.call.Epoch, Seq: k.call.Seq, Op: k.call.Op.String(), Count: k.call.Count,
 				Type: k.call.Type.String(), Root: k.call.Root, Program: k.program.Name, Digest: k.program.Digest(), Way: "script",
 				Bytes: k.bytes, Began: when.clock(k.began), Entered: when.clock(k.entered), Ended: when.clock(k.ended),
-				Steps: append([]Step(nil), k.steps...), MoreSteps: int(k.more)}
+				MoreSteps: int(k.more)}
 			if k.call.Reduce != 0 {
 				r.Reduce = k.call.Reduce.String()
 			}
@@ -176,8 +192,8 @@ func (f *Flight) Records() []Record {
 			if k.err != nil {
 				r.Err = k.err.Error()
 			}
-			for j := range r.Steps {
-				r.Steps[j].Op, r.Steps[j].Ended = r.Steps[j].op.String(), when.clock(r.Steps[j].Ended)
+			for _, s := range k.steps {
+				r.Steps = append(r.Steps, Step{Channel: s.channel, Op: s.op.String(), From: s.from, To: s.to, Ended: when.clock(s.ended)})
 			}
 			list = append(list, r)
 		}

@@ -15,7 +15,8 @@ import (
 // interpreter hands out.
 type script struct {
 	channels [][]action
-	tmp      int // chunks of scratch
+	in, out  int // chunks
+	tmp      int // of scratch
 }
 
 // action is one of them, and the receives that may be announced before its send.
@@ -27,7 +28,7 @@ type action struct {
 // newScript writes down the actions of a rank.
 func newScript(p *sched.Program, rank int) (*script, error) {
 	m := step.New(p, sched.Rank(rank))
-	s := &script{channels: make([][]action, p.Channels()), tmp: p.NumChunks(sched.Tmp)}
+	s := &script{channels: make([][]action, p.Channels()), in: p.NumChunks(sched.In), out: p.NumChunks(sched.Out), tmp: p.NumChunks(sched.Tmp)}
 	var buf []step.Action
 	for !m.Done() {
 		buf = m.Ready(buf[:0])
@@ -132,16 +133,23 @@ func (s *script) plan(p *sched.Program, rank int) {
 
 // space is where the chunks of an operation lie.
 type space struct {
-	o      *op
-	rank   int
-	in     []byte
-	out    []byte
-	tmp    []byte
-	stride int // of chunks of tmp; and of in and out if they are padded
-	padded bool
+	o    *op
+	rank int
+	in   []byte
+	out  []byte
+	tmp  []byte
+	layout
 
 	unsaved bool // in place, and nothing was stored yet
 	inPlace bool // the program may read its input where it stores its output
+}
+
+// layout is what of a space depends on nothing but the program and the shape.
+type layout struct {
+	stride int // of chunks of tmp; and of in and out if they are padded
+	padded bool
+	ins    int // bytes of in
+	outs   int // and of out
 }
 
 func (s *space) at(c step.Chunks) []byte {
@@ -176,13 +184,14 @@ func (c *Comm) runScript(o *op) error {
 		if c.port, err = c.world.ep.Port(c.id, c.epoch, c.members); err != nil {
 			return err
 		}
+		c.swapper, _ = c.port.(transport.Swapper)
 	}
 	mine := c.boards[c.rank]
 	if c.world.mem != nil {
 		err = c.arrive(o)
 	} else {
 		mine.setCall(&o.call, o.began)
-		mine.entry(o.call.Seq).flag().Post(o.call.Seq)
+		mine.entry(o.call.Seq).flag().Set(o.call.Seq)
 	}
 	if err != nil {
 		return err
@@ -199,7 +208,11 @@ func (c *Comm) runScript(o *op) error {
 		}
 		return err
 	}
-	mine.leave().Post(o.call.Seq)
+	if c.world.mem != nil {
+		mine.leave().Post(o.call.Seq)
+	} else {
+		mine.leave().Set(o.call.Seq)
+	}
 	if o.red != 0 {
 		reduce.Finish(o.t, o.red, o.out, len(c.members))
 	}
@@ -209,32 +222,35 @@ func (c *Comm) runScript(o *op) error {
 // runRuns carries out a program on one run of elements after another, so that no message
 // is longer than it should be (choice.Table.Message).
 func (c *Comm) runRuns(o *op, s *script) error {
-	whole := o.shape
-	each := o.count
-	if o.counts == nil && len(s.channels) == 1 && o.op != sched.Barrier && (o.count+whole.per-1)/whole.per*whole.size > o.ready.message {
-		each = whole.per * (o.ready.message / whole.size)
+	o.many = len(s.channels) > 1
+	if o.counts != nil || o.many || o.op == sched.Barrier || (o.count+o.shape.per-1)/o.shape.per*o.shape.size <= o.ready.message {
+		return c.runRun(o, s, false)
 	}
+	whole := o.shape
 	defer func() { o.shape = whole }()
-	for from := 0; from == 0 || from < o.count; from += each {
-		if each < o.count {
-			o.shape = whole.run(from, min(each, o.count-from))
-		}
-		sp := c.space(o, s)
-		var err error
-		if len(s.channels) == 1 {
-			err = c.runChannel(o, sp, s.channels[0], &c.stages.sum, nil)
-		} else {
-			err = c.runChannels(o, sp, s)
-		}
-		if err != nil {
+	each := whole.per * (o.ready.message / whole.size)
+	for from := 0; from < o.count; from += each {
+		o.shape = whole.run(from, min(each, o.count-from))
+		if err := c.runRun(o, s, each < o.count); err != nil {
 			return err
-		}
-		c.gather(o, sp, each < o.count)
-		if each == 0 {
-			break
 		}
 	}
 	return nil
+}
+
+// runRun carries out a program on a run of elements; more says that others may follow.
+func (c *Comm) runRun(o *op, s *script, more bool) error {
+	sp := c.space(o, s)
+	var err error
+	if o.many {
+		err = c.runChannels(o, sp, s)
+	} else {
+		err = c.runChannel(o, sp, s.channels[0], &c.stages.sum, nil)
+	}
+	if err == nil && sp.padded {
+		c.gather(o, sp, more)
+	}
+	return err
 }
 
 // arrive waits until everybody entered the operation and compares their calls.
@@ -277,42 +293,32 @@ const (
 // A program with scratch moves chunks through it whose length must not depend on
 // which they are, so if some are short all are padded.
 func (c *Comm) space(o *op, s *script) *space {
-	p := o.ready.program
 	sp := &c.stages.space
 	*sp = space{o: o, rank: c.rank, in: o.in, out: o.out}
-	chunks := p.NumChunks(sched.In)
-	if p.Op == sched.Barrier { // has no bytes of its own, and empty messages are not sent
+	if o.op == sched.Barrier { // has no bytes of its own, and empty messages are not sent
 		sp.stride, sp.padded = 1, true
-		sp.in, sp.out = c.stages.scratch(useIn, chunks), c.stages.scratch(useOut, p.NumChunks(sched.Out))
+		sp.in, sp.out = c.stages.scratch(useIn, s.in), c.stages.scratch(useOut, s.out)
 		sp.tmp = c.stages.scratch(useTmp, s.tmp)
 		return sp
 	}
-	least := -1
-	for k := range chunks {
-		lo, hi := o.shape.span(o.call.Op, sched.In, c.rank, k)
-		sp.stride = max(sp.stride, hi-lo)
-		if least < 0 || hi-lo < least {
-			least = hi - lo
-		}
-	}
+	sp.layout = c.layout(o, s)
 	if s.tmp > 0 {
 		sp.tmp = c.stages.scratch(useTmp, s.tmp*sp.stride)
-		sp.padded = least != sp.stride
 	}
 	scaled := o.red == reduce.PreMulSum
 	// Ranks that are not the root pass on what they do not keep.
 	none := len(o.in) == 0
-	if n := o.shape.bytes(o.call.Op, sched.In, c.rank, len(c.members)); none && n > 0 {
-		sp.in = c.stages.scratch(useIn, n)
+	if none && sp.ins > 0 {
+		sp.in = c.stages.scratch(useIn, sp.ins)
 	}
-	if n := o.shape.bytes(o.call.Op, sched.Out, c.rank, len(c.members)); len(o.out) == 0 && n > 0 && o.shapes == nil {
-		sp.out = c.stages.scratch(useOut, n)
+	if len(o.out) == 0 && sp.outs > 0 && o.shapes == nil {
+		sp.out = c.stages.scratch(useOut, sp.outs)
 	}
 	switch {
 	case sp.padded:
-		sp.in = c.stages.scratch(useIn, chunks*sp.stride)
-		sp.out = c.stages.scratch(useOut, p.NumChunks(sched.Out)*sp.stride)
-		for k := range chunks {
+		sp.in = c.stages.scratch(useIn, s.in*sp.stride)
+		sp.out = c.stages.scratch(useOut, s.out*sp.stride)
+		for k := range s.in {
 			if none {
 				break
 			}
@@ -334,10 +340,33 @@ func (c *Comm) space(o *op, s *script) *space {
 		sp.unsaved = true
 		sp.inPlace = o.ready.mayOverwrite()
 	}
-	if sp.unsaved && len(s.channels) > 1 {
+	if sp.unsaved && o.many {
 		sp.save(c)
 	}
 	return sp
+}
+
+// layout works out what of the space the shape says, or knows it of the operation
+// before.
+func (c *Comm) layout(o *op, s *script) layout {
+	usual := o.counts == nil && o.shape.full == 0
+	if l := o.ready.layout; usual && l != nil {
+		return *l
+	}
+	l := &layout{ins: o.shape.bytes(o.op, sched.In, c.rank, len(c.members)), outs: o.shape.bytes(o.op, sched.Out, c.rank, len(c.members))}
+	least := -1
+	for k := range s.in {
+		lo, hi := o.shape.span(o.op, sched.In, c.rank, k)
+		l.stride = max(l.stride, hi-lo)
+		if least < 0 || hi-lo < least {
+			least = hi - lo
+		}
+	}
+	l.padded = s.tmp > 0 && least != l.stride
+	if usual {
+		o.ready.layout = l
+	}
+	return *l
 }
 
 // runOf is where the input of the run under way begins and ends, where it is one
@@ -369,17 +398,14 @@ func (s *space) save(c *Comm) {
 // gather takes the result out of padded buffers; more says that the operation
 // may still fail after it.
 func (c *Comm) gather(o *op, sp *space, more bool) {
-	if more && sp.padded && o.overlap {
+	if more && o.overlap {
 		sp.save(c)
 	}
 	p := o.ready.program
-	if !sp.padded || p.Op == sched.Barrier {
+	if p.Op == sched.Barrier || (p.Op == sched.Reduce || p.Op == sched.Gather) && c.rank != p.Root {
 		return
 	}
-	if (p.Op == sched.Reduce || p.Op == sched.Gather) && c.rank != p.Root {
-		return
-	}
-	for k := range p.NumChunks(sched.Out) {
+	for k := range o.ready.script.out {
 		lo, hi := o.shape.span(o.call.Op, sched.Out, c.rank, k)
 		copy(o.out[lo:hi], sp.out[k*sp.stride:])
 	}
@@ -429,10 +455,9 @@ func (s *summer) take(piece []byte) {
 // pending is a message that is to be sent, if there is one: with the next that is
 // received, where the transport can do both at once and the program lets it.
 type pending struct {
-	b    []byte // nil if there is none
-	a    *action
-	at   int // its place
-	port transport.Swapper
+	b  []byte // nil if there is none
+	a  *action
+	at int // its place
 }
 
 // runChannel carries out the actions of a channel in order.
@@ -445,7 +470,6 @@ func (c *Comm) runChannel(o *op, sp *space, list []action, sum *summer, done *ma
 		sum.add = sum.take
 	}
 	var out pending
-	out.port, _ = c.port.(transport.Swapper)
 	for i := range list {
 		a := &list[i]
 		ch := int(a.Channel)
@@ -497,7 +521,7 @@ func (c *Comm) runChannel(o *op, sp *space, list []action, sum *summer, done *ma
 			if len(next) > 0 { // messages of no bytes are not sent: both sides know that they are empty
 				out.b, out.a, out.at = next, a, i
 			}
-			if out.port == nil || done != nil {
+			if c.swapper == nil || done != nil {
 				err = c.flush(o, &out)
 			}
 		}
@@ -508,7 +532,7 @@ func (c *Comm) runChannel(o *op, sp *space, list []action, sum *summer, done *ma
 			done.mark(ch)
 		}
 		if a.Op != sched.Wait && out.a != a { // waits are between channels of one rank, nothing that the others take part in
-			o.step(a)
+			o.step(a, ticks())
 		}
 	}
 	return c.flush(o, &out)
@@ -522,14 +546,9 @@ func (c *Comm) flush(o *op, out *pending) error {
 	to, ch := int(out.a.To), int(out.a.Channel)
 	c.boards[c.rank].waitsFor(to, ch, out.at)
 	err := c.port.Send(to, ch, out.b)
-	out.sent(o)
+	out.b = nil
+	o.step(out.a, ticks())
 	return err
-}
-
-// sent ends what was pending.
-func (p *pending) sent(o *op) {
-	p.b = nil
-	o.step(p.a)
 }
 
 // receive receives a message into dst, or adds it up there, and sends what is pending
@@ -549,8 +568,9 @@ func (c *Comm) receive(o *op, out *pending, a *action, at int, in transport.Inco
 	}
 	c.boards[c.rank].waitsFor(from, ch, at)
 	if out.b != nil {
-		err := out.port.Swap(int(out.a.To), ch, out.b, from, in)
-		out.sent(o)
+		err := c.swapper.Swap(int(out.a.To), ch, out.b, from, in)
+		out.b = nil
+		o.step(out.a, ticks())
 		return err
 	}
 	if in.Dst != nil {

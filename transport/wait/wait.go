@@ -45,6 +45,9 @@ func (f *Flag) Fetch() { fetch(unsafe.Pointer(f)) }
 // Load is the flag's number.
 func (f *Flag) Load() uint64 { return f.value.Load() }
 
+// Set is Post where nobody can sleep for the flag.
+func (f *Flag) Set(v uint64) { release(&f.value, v) }
+
 // Post raises the flag to v and wakes whoever sleeps for it. Only one rank
 // posts a flag, or it is raised by Add.
 func (f *Flag) Post(v uint64) {
