@@ -42,8 +42,7 @@ type op struct {
 	factor   float64
 	overlap  bool         // in and out overlap, and in is not to be lost by it
 	overlaid bool         // they do on some rank
-	kept     []byte       // a copy of the input that was overwritten
-	saved    int          // bytes of it
+	kept     kept         // the input that was overwritten
 	trade    trade        // of two ranks by pieces
 	began    int64        // in ticks
 	entered  int64        // in ticks; 0 if it was not looked at

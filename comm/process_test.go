@@ -55,6 +55,7 @@ type order struct {
 	Seed       uint64         `json:"seed,omitempty"`
 	Steps      int            `json:"steps,omitempty"`  // of a trade, after which the rank signals itself
 	Pieces     int            `json:"pieces,omitempty"` // of a growing stage, after which it does
+	Moves      int            `json:"moves,omitempty"`  // of its port, after which it does
 	Signal     syscall.Signal `json:"signal,omitempty"`
 }
 

@@ -15,14 +15,17 @@ import (
 // interpreter hands out.
 type script struct {
 	channels [][]action
-	in, out  int // chunks
-	tmp      int // of scratch
+	in, out  int  // chunks
+	tmp      int  // of scratch
+	pieces   bool // in place, what an action overwrites may be kept just before it
 }
 
 // action is one of them, and the receives that may be announced before its send.
 type action struct {
 	step.Action
-	announce []int32 // places in the channel
+	announce  []int32 // places in the channel
+	announced bool    // it is among those of an action before it
+	first     bool    // in place, it overwrites input
 }
 
 // newScript writes down the actions of a rank.
@@ -44,6 +47,7 @@ func newScript(p *sched.Program, rank int) (*script, error) {
 		}
 	}
 	s.plan(p, rank)
+	s.pieces = len(s.channels) == 1 && firsts(s.channels[0])
 	return s, nil
 }
 
@@ -119,6 +123,7 @@ func (s *script) plan(p *sched.Program, rank int) {
 					}
 					if j >= announced {
 						list[i].announce = append(list[i].announce, int32(j))
+						list[j].announced = true
 						announced = j + 1
 					}
 				} else if a.Op.Receives() {
@@ -142,6 +147,8 @@ type space struct {
 
 	unsaved bool // in place, and nothing was stored yet
 	inPlace bool // the program may read its input where it stores its output
+	pieces  bool // in place, and what is overwritten is kept piece by piece
+	last    bool // there is no run after this
 }
 
 // layout is what of a space depends on nothing but the program and the shape.
@@ -198,14 +205,12 @@ func (c *Comm) runScript(o *op) error {
 	}
 	c.phase = moving
 	c.port.Begin(&o.call, c.stopFn)
-	o.kept, o.saved = nil, 0
+	o.kept.in, o.kept.spans = o.in, o.kept.spans[:0]
 	err = c.runRuns(o, s)
 	mine.waitsFor(-1, 0, 0)
 	if err != nil {
 		_ = c.port.Close() // what still comes must not go where the caller's memory is
-		if o.kept != nil {
-			copy(o.in[:o.saved], o.kept) // the input as it was
-		}
+		o.kept.restore()
 		return err
 	}
 	if c.world.mem != nil {
@@ -231,16 +236,17 @@ func (c *Comm) runRuns(o *op, s *script) error {
 	each := whole.per * (o.ready.message / whole.size)
 	for from := 0; from < o.count; from += each {
 		o.shape = whole.run(from, min(each, o.count-from))
-		if err := c.runRun(o, s, each < o.count); err != nil {
+		if err := c.runRun(o, s, from+each < o.count); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// runRun carries out a program on a run of elements; more says that others may follow.
+// runRun carries out a program on a run of elements; more says that others follow.
 func (c *Comm) runRun(o *op, s *script, more bool) error {
 	sp := c.space(o, s)
+	sp.last = !more
 	var err error
 	if o.many {
 		err = c.runChannels(o, sp, s)
@@ -337,11 +343,15 @@ func (c *Comm) space(o *op, s *script) *space {
 		reduce.ScaleTo(o.t, sp.in[lo:hi], o.in[lo:hi], o.factor)
 		sp.unsaved = o.overlap
 	case o.overlap:
-		sp.unsaved = true
 		sp.inPlace = o.ready.mayOverwrite()
+		sp.pieces = sp.inPlace && s.pieces && !o.op.Blocks()
+		sp.unsaved = !sp.pieces
+	}
+	if o.overlap {
+		o.kept.copy = c.stages.scratch(useKept, len(o.in))
 	}
 	if sp.unsaved && o.many {
-		sp.save(c)
+		sp.save()
 	}
 	return sp
 }
@@ -382,16 +392,22 @@ func (o *op) runOf() (lo, hi int) {
 // that can wait until the first store: what was sent before is on its way by then,
 // and the input is in the caches. The copy of a large one is not: it is needed if
 // the operation fails.
-func (s *space) save(c *Comm) {
+func (s *space) save() {
 	s.unsaved = false
 	o := s.o
-	hi := len(o.in)
-	if o.shape.full != 0 && !o.op.Blocks() {
-		_, hi = o.runOf()
+	lo, hi := o.runOf()
+	if n := len(o.kept.spans); lo < hi && (n == 0 || o.kept.spans[n-1].hi != hi) { // else it is that of the run before, too
+		o.kept.save(o.in[lo:hi])
 	}
-	c.stages.keep(o, hi)
 	if o.red != reduce.PreMulSum && !s.inPlace {
-		s.in = o.kept
+		s.in = o.kept.copy
+	}
+}
+
+// keep copies what an action is about to overwrite of the input.
+func (s *space) keep(a *action, b []byte) {
+	if s.pieces && a.first && len(b) > 0 {
+		s.o.kept.save(b)
 	}
 }
 
@@ -399,7 +415,7 @@ func (s *space) save(c *Comm) {
 // may still fail after it.
 func (c *Comm) gather(o *op, sp *space, more bool) {
 	if more && o.overlap {
-		sp.save(c)
+		sp.save()
 	}
 	p := o.ready.program
 	if p.Op == sched.Barrier || (p.Op == sched.Reduce || p.Op == sched.Gather) && c.rank != p.Root {
@@ -439,17 +455,23 @@ type summer struct {
 	red      reduce.Op
 	acc, dst []byte
 	off      int
+	kept     *kept        // where what dst holds has to be saved, or nil
 	bounce   []byte       // room for sums that are only passed on
 	add      func([]byte) // the method, bound once
 }
 
 // begin makes the summer ready for a message.
-func (s *summer) begin(acc, dst []byte) { s.acc, s.dst, s.off = acc, dst, 0 }
+func (s *summer) begin(acc, dst []byte, kept *kept) { s.acc, s.dst, s.off, s.kept = acc, dst, 0, kept }
 
 // take adds a piece; the older operand is the first: see newFlat.
 func (s *summer) take(piece []byte) {
-	reduce.Apply(s.t, s.red, s.dst[s.off:s.off+len(piece)], s.acc[s.off:s.off+len(piece)], piece)
+	dst, acc := s.dst[s.off:s.off+len(piece)], s.acc[s.off:s.off+len(piece)]
 	s.off += len(piece)
+	if s.kept != nil {
+		s.kept.sum(s.t, s.red, dst, acc, piece)
+	} else {
+		reduce.Apply(s.t, s.red, dst, acc, piece)
+	}
 }
 
 // pending is a message that is to be sent, if there is one: with the next that is
@@ -470,13 +492,14 @@ func (c *Comm) runChannel(o *op, sp *space, list []action, sum *summer, done *ma
 		sum.add = sum.take
 	}
 	var out pending
+	end := sp.ends(c.port, list)
 	for i := range list {
 		a := &list[i]
 		ch := int(a.Channel)
 		var err error
 		var next []byte // what is sent after what was received
 		if sp.unsaved && (a.Op.Stores() && a.Dst.Buf == sched.Out || len(a.announce) > 0) {
-			sp.save(c)
+			sp.save()
 		}
 		if out.b != nil && !a.Op.Receives() {
 			if err := c.flush(o, &out); err != nil {
@@ -490,9 +513,23 @@ func (c *Comm) runChannel(o *op, sp *space, list []action, sum *summer, done *ma
 			next = sp.at(a.Src)
 		case sched.Recv, sched.RecvSend:
 			next = sp.at(a.Dst)
+			if i == end {
+				if err = c.flush(o, &out); err == nil {
+					c.boards[c.rank].waitsFor(int(a.From), ch, i)
+					err = c.port.(transport.Holder).RecvWhole(int(a.From), ch, next)
+				}
+				break
+			}
+			if !a.announced {
+				sp.keep(a, next)
+			}
 			err = c.receive(o, &out, a, i, transport.Incoming{N: len(next), Dst: next}, next)
 		case sched.RecvReduce, sched.RecvReduceCopySend, sched.RecvReduceSend:
 			acc := sp.at(a.Src)
+			var kept *kept
+			if sp.pieces && a.first {
+				kept = &o.kept
+			}
 			if a.Op == sched.RecvReduceSend {
 				if len(sum.bounce) < len(acc) {
 					sum.bounce = make([]byte, len(acc))
@@ -501,20 +538,23 @@ func (c *Comm) runChannel(o *op, sp *space, list []action, sum *summer, done *ma
 			} else {
 				next = sp.at(a.Dst)
 			}
-			sum.begin(acc, next)
+			sum.begin(acc, next, kept)
 			err = c.receive(o, &out, a, i, transport.Incoming{N: len(acc), Take: sum.add}, next)
 		case sched.Copy:
 			if d, s := sp.at(a.Dst), sp.at(a.Src); len(d) > 0 && &d[0] != &s[0] {
+				sp.keep(a, d)
 				reduce.Copy(d, s)
 			}
 		case sched.LocalReduce:
 			if d := sp.at(a.Dst); len(d) > 0 {
+				sp.keep(a, d)
 				reduce.Apply(o.t, sum.red, d, sp.at(a.Src), d)
 			}
 		}
 		if err == nil && a.Op.Sends() {
 			for _, j := range a.announce {
-				if d := sp.at(list[j].Dst); len(d) > 0 {
+				if d := sp.at(list[j].Dst); len(d) > 0 && int(j) != end {
+					sp.keep(&list[j], d)
 					c.port.Expect(int(list[j].From), ch, d)
 				}
 			}

@@ -97,27 +97,6 @@ func (s *stages) scratch(use, n int) []byte {
 	return s.plain[use][:n]
 }
 
-// keep copies an operation's input up to a place, from where it was copied
-// before. No more than that may be overwritten.
-func (s *stages) keep(o *op, hi int) {
-	if o.kept == nil {
-		o.kept = s.scratch(useKept, len(o.in))
-	}
-	if hi <= o.saved {
-		return
-	}
-	if len(o.in) <= keptNear {
-		reduce.Copy(o.kept[o.saved:hi], o.in[o.saved:hi])
-	} else {
-		reduce.CopyAway(o.kept[o.saved:hi], o.in[o.saved:hi])
-	}
-	o.saved = hi
-}
-
-// keptNear is up to which size copies of the input may stay in the caches. A
-// copy of 256 KiB takes 9 us so and 18 past them, one of 16 MiB 2.2 ms and 1.4.
-const keptNear = 512 << 10
-
 // all gives the buffers that the others see, and forgets them.
 func (s *stages) all() [][]byte {
 	var list [][]byte

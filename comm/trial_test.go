@@ -323,7 +323,11 @@ func (k *kid) op(o order) error {
 	if o.Delay > 0 {
 		time.Sleep(o.Delay) // the fault itself
 	}
-	if o.Pieces > 0 {
+	if o.Moves > 0 {
+		if err := c.doom(o.Moves, o.Signal); err != nil {
+			return err
+		}
+	} else if o.Pieces > 0 {
 		go c.signalGrown(c.grown+uint64(o.Pieces), o.Signal, over)
 	} else if o.Signal != 0 {
 		go c.signalAt(stepFlag(c.seq+1, o.Steps), o.Signal, over)

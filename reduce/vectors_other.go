@@ -23,3 +23,5 @@ func copyPast(dst, src []byte, least int) int { return 0 }
 func (t *Trade) vectors(int) bool { return false }
 
 func (t *Trade) vectorsSum(Type, int) bool { return false }
+
+func sumKept(t Type, dst, src, kept []byte) int { return 0 }

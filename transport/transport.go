@@ -143,6 +143,19 @@ type Incoming struct {
 	After bool
 }
 
+// Holder is a port in which a message may wait until all of it has come.
+type Holder interface {
+	Port
+
+	// Holds reports whether messages of n bytes are sent to a peer, and come from it,
+	// though nobody receives them yet.
+	Holds(peer, n int) bool
+
+	// RecvWhole is Recv that stores nothing in dst before all of the message has
+	// come: if it fails, dst is as it was.
+	RecvWhole(from, channel int, dst []byte) error
+}
+
 // Endpoint is a rank's connections with the others of its world.
 type Endpoint interface {
 	Kind() string // mem, shm or tcp

@@ -249,7 +249,7 @@ func (e *Endpoint) add(conn net.Conn, pr *peer, rail, number int) error {
 			return err
 		}
 		s.fd = fd
-		if err := tuneSocket(s.fd, e.rails[rail].addr.IsLoopback()); err != nil {
+		if s.roomy, err = tuneSocket(s.fd, e.rails[rail].addr.IsLoopback()); err != nil {
 			_ = unix.Close(fd)
 			return err
 		}
@@ -317,8 +317,9 @@ func (e *Endpoint) join(s *stream) error {
 const loopBuffer = 4 << 20
 
 // tuneSocket sets what a stream needs. The buffers of streams between hosts are
-// the system's own, which grow with the path.
-func tuneSocket(fd int, loopback bool) error {
+// the system's own, which grow with the path; roomy says that they are larger than
+// any piece from the start.
+func tuneSocket(fd int, loopback bool) (roomy bool, err error) {
 	type option struct{ level, name, value int }
 	options := []option{
 		{unix.IPPROTO_TCP, unix.TCP_NODELAY, 1},
@@ -328,12 +329,13 @@ func tuneSocket(fd int, loopback bool) error {
 		{unix.IPPROTO_TCP, unix.TCP_KEEPCNT, 3},
 	}
 	// A size beyond the system's limit would be cut to it, for good.
-	if loopback && systemLimit("rmem_max") >= loopBuffer && systemLimit("wmem_max") >= loopBuffer {
+	roomy = loopback && systemLimit("rmem_max") >= loopBuffer && systemLimit("wmem_max") >= loopBuffer
+	if roomy {
 		options = append(options, option{unix.SOL_SOCKET, unix.SO_SNDBUF, loopBuffer}, option{unix.SOL_SOCKET, unix.SO_RCVBUF, loopBuffer})
 	}
 	for _, o := range options {
 		if err := unix.SetsockoptInt(fd, o.level, o.name, o.value); err != nil {
-			return os.NewSyscallError("setsockopt", err)
+			return false, os.NewSyscallError("setsockopt", err)
 		}
 	}
 	if loopback {
@@ -341,7 +343,7 @@ func tuneSocket(fd int, loopback bool) error {
 		// 10% of an exchange of 1 MiB. Where reno is not to be had the system's will do.
 		_ = unix.SetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_CONGESTION, "reno")
 	}
-	return unix.SetNonblock(fd, true)
+	return roomy, unix.SetNonblock(fd, true)
 }
 
 // systemLimit is a limit of the network; 0 if it cannot be read.

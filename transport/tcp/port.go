@@ -528,7 +528,7 @@ func (p *port) ask(s *slot, from int, dst []byte, take func([]byte), n int) {
 	if p.expects[s.from]++; p.expects[s.from] == 1 {
 		p.froms = append(p.froms, s.from)
 	}
-	if len(s.parts) > 0 {
+	if len(s.parts) > 0 && !s.whole {
 		p.adopt(s)
 	}
 	p.settle(s)
@@ -592,7 +592,7 @@ func (p *port) receiveAny(pr *peer, from, channel int, w *way, n int, dst []byte
 // awaitMessage waits until a message that was asked for is in, and ends it.
 func (p *port) awaitMessage(pr *peer, from int, w *way, s *slot, announced bool, dst []byte, take func([]byte)) error {
 	p.mu.Lock()
-	if s.done.Load() && p.err.Load() == nil {
+	if p.written(s) || s.done.Load() && p.err.Load() == nil {
 		p.pop(w, s, announced, dst, take)
 		p.mu.Unlock()
 		return nil
@@ -609,7 +609,7 @@ func (p *port) awaitMessage(pr *peer, from int, w *way, s *slot, announced bool,
 	})
 	p.mu.Lock()
 	s.waited = false
-	if err == nil && p.err.Load() == nil {
+	if p.written(s) || err == nil && p.err.Load() == nil {
 		p.pop(w, s, announced, dst, take)
 		p.mu.Unlock()
 		return nil

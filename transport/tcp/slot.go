@@ -32,6 +32,11 @@ type slot struct {
 	handed  int           // bytes that take got
 	handing bool          // take is being called, by whoever set this
 
+	whole   bool // dst is not to be written before all has come
+	patient bool // which it does in the socket
+	here    int  // bytes that are there
+	sure    bool // they are all, and are being read
+
 	parts []part // what came before it was asked for
 	busy  int    // pieces that are being read
 	dead  bool   // nobody wants it any more
@@ -283,6 +288,17 @@ func (s *stream) route(call *[transport.CallSize]byte, eager bool) bool {
 		// A numbered piece may come again if its stream breaks, and must not
 		// be handed out by halves.
 		c.mode, x.handing = modeTake, true
+	case x.asked && x.whole:
+		switch whole := s.all(x); {
+		case whole:
+			c.mode, c.into, x.sure = modeWhole, x.dst, true
+		case x.patient:
+			return false
+		default:
+			c.mode = modePart
+			c.part = newPart(c.h.length)
+			c.into = c.part
+		}
 	case x.asked && x.take == nil:
 		c.mode, c.into = modeDirect, x.dst[c.h.offset:][:c.h.length]
 	default:
@@ -383,7 +399,7 @@ func (p *port) arrived(s *slot, h *header, mode uint8, b []byte) bool {
 	case modePart:
 		p.e.peers[s.from].buffered.Add(partCost(b))
 		s.parts = append(s.parts, part{int(h.offset), b})
-		if s.asked {
+		if s.asked && (!s.whole || s.got+h.length == s.total) {
 			p.adopt(s)
 		}
 	}

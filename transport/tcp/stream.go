@@ -27,6 +27,7 @@ type stream struct {
 	rail   int  // this rank's
 	number int  // among those of its rails
 	shut   bool // for writing, at the end
+	roomy  bool // its buffers are larger than any piece
 	fd     int
 	conn   net.Conn // under TLS, instead of fd
 	kick   chan struct{}
@@ -94,6 +95,7 @@ const (
 	modeDirect        // the receiver's memory
 	modePart          // memory of its own, until it is asked for
 	modeTake          // scratch memory, from which it is handed out as it comes
+	modeWhole         // the receiver's memory, at once
 )
 
 // takeSize is the scratch memory of Take: large enough for few calls, small
@@ -204,7 +206,7 @@ func (s *stream) took(b []byte) {
 		if c.left == 0 || c.chunk >= len(c.into)/2 {
 			s.hand()
 		}
-	case modeDirect, modePart:
+	case modeDirect, modePart, modeWhole:
 		c.into = c.into[len(b):]
 	}
 }
@@ -303,6 +305,11 @@ func (s *stream) digest(eager bool, want *atomic.Bool) (bool, error) {
 			return false, nil
 		}
 		s.r += headerSize
+		if c.on && c.mode == modeWhole {
+			if err := s.swallow(); err != nil {
+				return false, err
+			}
+		}
 	}
 }
 

@@ -96,6 +96,15 @@ func (m *message) set(a, b []byte) {
 	m.hdr.SetIovlen(n)
 }
 
+// unread is how many bytes there are to read.
+func unread(fd int) int {
+	var n int32
+	if _, _, e := syscall.RawSyscall(unix.SYS_IOCTL, uintptr(fd), unix.TIOCINQ, uintptr(unsafe.Pointer(&n))); e != 0 {
+		return 0
+	}
+	return int(n)
+}
+
 func yield() { _, _, _ = syscall.RawSyscall(unix.SYS_SCHED_YIELD, 0, 0, 0) }
 
 // poll waits for one of the descriptors, at most ms milliseconds.

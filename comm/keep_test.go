@@ -1,0 +1,127 @@
+package comm
+
+import (
+	"os"
+	"syscall"
+	"testing"
+
+	"github.com/weft-fabric/weft/sched"
+	"github.com/weft-fabric/weft/sched/step"
+	"github.com/weft-fabric/weft/transport"
+)
+
+// doomed is a port of a rank that signals itself after so many moves: before and
+// after each message, and after each piece of a sum.
+type doomed struct {
+	swapHolder
+	left   int
+	signal syscall.Signal
+}
+
+type swapHolder interface {
+	transport.Swapper
+	transport.Holder
+}
+
+// doom makes the port of a communicator one.
+func (c *Comm) doom(moves int, signal syscall.Signal) (err error) {
+	if c.port == nil {
+		if c.port, err = c.world.ep.Port(c.id, c.epoch, c.members); err != nil {
+			return err
+		}
+	}
+	c.port = &doomed{c.port.(swapHolder), moves, signal}
+	return nil
+}
+
+func (d *doomed) move(err error) error {
+	if d.left--; d.left == 0 {
+		_ = syscall.Kill(os.Getpid(), d.signal)
+		select {}
+	}
+	return err
+}
+
+func (d *doomed) Send(to, channel int, b []byte) error {
+	_ = d.move(nil)
+	return d.move(d.swapHolder.Send(to, channel, b))
+}
+
+func (d *doomed) Swap(to, channel int, b []byte, from int, in transport.Incoming) error {
+	_ = d.move(nil)
+	if take := in.Take; take != nil {
+		in.Take = func(piece []byte) {
+			take(piece)
+			_ = d.move(nil)
+		}
+	}
+	return d.move(d.swapHolder.Swap(to, channel, b, from, in))
+}
+
+func (d *doomed) RecvWhole(from, channel int, dst []byte) error {
+	_ = d.move(nil)
+	return d.move(d.swapHolder.RecvWhole(from, channel, dst))
+}
+
+// One of two ranks over tcp is killed after so many moves of an all-reduce in place,
+// from the first to the last: the other has its input as it was, or the whole result,
+// and the error names the dead rank.
+func TestKilledAtEveryMove(t *testing.T) {
+	var y tally
+	whole := 0
+	counts := []int{60_000, 1 << 18, 1<<19 + 77} // one run or two
+	const moves = 24                             // the longest has no more
+	for k := range len(counts) * moves {
+		f := &faultCase{fault: "kill -9 at a move", transport: "tcp", op: "all-reduce", count: counts[k%len(counts)], inPlace: true, k: k}
+		list := startProcs(t, 2, "tcp", "serve")
+		list.all(order{Do: "dup"})
+		victim := k % 2
+		for r, p := range list {
+			o := f.order()
+			o.Limit = longTime
+			if r == victim {
+				o.Moves, o.Signal = 1+k/len(counts), syscall.SIGKILL
+			}
+			p.order(o)
+		}
+		rest := list.without(victim)
+		events := rest.await("op")
+		if events[0].Err == "" {
+			whole++
+		}
+		y.judge(f, "the operation", events, victim, longTime, Dead)
+		list[victim].wait()
+		y.after(f, rest, victim, longTime, Dead)
+		rest.finish()
+	}
+	for _, p := range y.problems {
+		t.Error(p)
+	}
+	if cut := len(counts)*moves - whole; cut == 0 || whole == 0 {
+		t.Errorf("%d operations were cut short and %d not", cut, whole)
+	}
+	t.Logf("%d whole results of %d", whole, len(counts)*moves)
+}
+
+// What overwrites input in place: the first store to a chunk, but not a copy that
+// stays where it is; and not by halves.
+func TestFirsts(t *testing.T) {
+	out := func(at, n int64) step.Chunks { return step.Chunks{Buf: sched.Out, Index: at, Count: n} }
+	in := func(at, n int64) step.Chunks { return step.Chunks{Buf: sched.In, Index: at, Count: n} }
+	act := func(op sched.Op, src, dst step.Chunks) action {
+		return action{Action: step.Action{Op: op, Src: src, Dst: dst}}
+	}
+	list := []action{act(sched.Copy, in(0, 4), out(0, 4)), act(sched.RecvReduce, out(0, 2), out(0, 2)),
+		act(sched.RecvReduce, out(1, 1), out(1, 1)), act(sched.Copy, in(3, 1), out(2, 1)), act(sched.Recv, step.Chunks{}, out(3, 1))}
+	if !firsts(list) {
+		t.Error("taken for one that stores by halves")
+	}
+	for i, want := range []bool{false, true, false, true, true} {
+		if list[i].first != want {
+			t.Errorf("action %d overwrites input: %t", i, list[i].first)
+		}
+	}
+	if firsts(append(list[:2:2], act(sched.Recv, step.Chunks{}, out(1, 2)))) {
+		t.Error("a store of which a half is the first is not told")
+	}
+}

@@ -1,0 +1,129 @@
+package tcp
+
+import (
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/weft-fabric/weft/transport"
+)
+
+// A message that is wanted as a whole stays in the socket until the rest of it has
+// come, and is then read at once: from there on nothing can fail, and whatever else
+// happens meanwhile, the message is received. Where it does not fit the socket, or is
+// long in coming, it is read into memory of its own and copied.
+
+// Holds reports whether messages wait in the sockets.
+func (p *port) Holds(peer, n int) bool {
+	if peer < 0 || peer >= len(p.members) || n > pieceSize {
+		return false
+	}
+	pr := p.e.peers[p.members[peer]]
+	if p.e.secure || p.e.cfg.Checksum || pr.numbered || pr.rank == p.e.cfg.Rank || pr.alive() != nil {
+		return false
+	}
+	ss := pr.all()
+	return len(ss) > 0 && ss[0].roomy
+}
+
+// RecvWhole takes the next message of a way into dst once all of it has come.
+func (p *port) RecvWhole(from, channel int, dst []byte) error {
+	if err := p.check(from, channel); err != nil {
+		return p.fail(err)
+	}
+	if f := p.err.Load(); f != nil {
+		return p.fail(f.err)
+	}
+	pr := p.e.peers[p.members[from]]
+	p.mu.Lock()
+	w := p.way(from, channel)
+	x := p.at(w, pr.rank, uint32(channel), w.base)
+	if x.asked {
+		p.mu.Unlock()
+		return p.fail(fmt.Errorf("channel %d from rank %d: a message that is wanted as a whole was announced", channel, from))
+	}
+	w.next++
+	x.whole, x.patient = true, true
+	p.ask(x, from, dst, nil, len(dst))
+	p.mu.Unlock()
+	p.linger(pr, x)
+	return p.awaitMessage(pr, from, w, x, false, dst, nil)
+}
+
+// linger reads until a message that is to stay in the socket has come, or nothing
+// more comes for a while.
+func (p *port) linger(pr *peer, x *slot) {
+	var since time.Time
+	for here, idle := 0, 0; !x.done.Load() && p.err.Load() == nil && pr.alive() == nil; {
+		moved := false
+		if ss := pr.all(); len(ss) > 0 && ss[0].rmu.TryLock() {
+			moved = ss[0].read(pieceSize, true, &x.done)
+			if x.here > here {
+				moved, here = true, x.here
+			}
+			ss[0].rmu.Unlock()
+		}
+		if moved {
+			idle = 0
+			continue
+		}
+		if idle++; idle <= tries {
+			continue
+		}
+		now := time.Now()
+		if idle == tries+1 {
+			since = now
+		} else if now.Sub(since) > yieldTime {
+			break
+		}
+		yield()
+	}
+	p.mu.Lock()
+	x.patient = false
+	p.mu.Unlock()
+}
+
+// all reports whether the socket and the stage hold all of a message that is wanted
+// as a whole, whose header is the first thing in the stage; the caller holds rmu and
+// the port's lock.
+func (s *stream) all(x *slot) bool {
+	h := &s.cur.h
+	if s.conn != nil || h.piece > 0 || h.flags&flagCRC != 0 || h.length != x.total {
+		return false
+	}
+	x.here = s.w - s.r - headerSize + unread(s.fd)
+	return x.here >= x.total
+}
+
+// swallow reads the piece under way, all of which is here.
+func (s *stream) swallow() error {
+	c := &s.cur
+	for c.left > 0 {
+		if s.r < s.w {
+			n := copy(c.into, s.stage[s.r:s.w])
+			s.r += n
+			s.took(c.into[:n])
+			continue
+		}
+		if n, _, err := s.fill(); n <= 0 {
+			if err == nil {
+				err = io.ErrUnexpectedEOF
+			}
+			return err
+		}
+	}
+	return nil
+}
+
+// written reports whether a message that is wanted as a whole was, and waits for the
+// end of it if it has begun; the caller holds mu, which is given up meanwhile.
+func (p *port) written(x *slot) bool {
+	for x.sure && x.busy > 0 {
+		p.mu.Unlock()
+		yield()
+		p.mu.Lock()
+	}
+	return x.whole && x.done.Load()
+}
+
+var _ transport.Holder = (*port)(nil)
