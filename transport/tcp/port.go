@@ -412,7 +412,6 @@ func (p *port) sendShort(pr *peer, w *way, channel int, b []byte) error {
 	w.sent++
 	p.lent[pr.rank] += cost(len(b))
 	p.mu.Unlock()
-	pr.messages.Add(1)
 	if err := pr.alive(); err != nil {
 		return err
 	}

@@ -33,6 +33,7 @@ func (s *stream) sendQuick(p *port, channel int, msgno uint32, b []byte) *outbou
 	n := 0
 	var err error
 	s.wmu.Lock()
+	s.quicks++
 	if !s.writing && s.first == len(s.queue) && !s.lost.Load() {
 		copy(s.wbuf[56:], p.enc[:])
 		putHeader((*[headerSize]byte)(s.wbuf[:]), &h)
@@ -43,7 +44,7 @@ func (s *stream) sendQuick(p *port, channel int, msgno uint32, b []byte) *outbou
 			n, err = send2(s.fd, s.wbuf[:headerSize], b, &s.wmsg)
 		}
 		if n == headerSize+len(b) {
-			s.e.rails[s.rail].sent.Add(uint64(len(b)))
+			s.quickOut += uint64(len(b))
 			s.wmu.Unlock()
 			return nil
 		}
@@ -63,25 +64,31 @@ func (s *stream) sendQuick(p *port, channel int, msgno uint32, b []byte) *outbou
 // yet. It is false if something else came, or nothing.
 func (p *port) recvQuick(pr *peer, from, channel int, w *way, n int, dst []byte, take func([]byte)) bool {
 	s := pr.all()[0]
+	if !s.rmu.TryLock() {
+		return false
+	}
 	for idle := 0; idle < p.e.looks+quickYields; idle++ {
-		if idle >= p.e.looks {
-			p.mu.Lock()
-			fresh := p.fresh(w)
-			p.mu.Unlock()
-			if !fresh || p.e.shy.Load() > 0 {
-				return false // another reader was quicker, or nobody shall yield
-			}
-			yield()
-		}
-		if !s.rmu.TryLock() {
-			continue
-		}
 		came, took := s.takeQuick(p, from, channel, w, n, dst, take)
-		s.rmu.Unlock()
 		if came || p.err.Load() != nil || s.lost.Load() {
+			s.rmu.Unlock()
 			return took
 		}
+		if idle < p.e.looks {
+			continue
+		}
+		s.rmu.Unlock()
+		if p.e.shy.Load() > 0 {
+			return false
+		}
+		yield()
+		p.mu.Lock()
+		fresh := p.fresh(w)
+		p.mu.Unlock()
+		if !fresh || !s.rmu.TryLock() {
+			return false // another reader is quicker
+		}
 	}
+	s.rmu.Unlock()
 	return false
 }
 
@@ -109,7 +116,7 @@ func (s *stream) takeQuick(p *port, from, channel int, w *way, n int, dst []byte
 			s.fail(io.EOF)
 			return true, false
 		}
-		s.reads.Add(1)
+		s.reads++
 	}
 	if s.w-s.r < headerSize+n || s.r%8 != 0 {
 		return true, false
@@ -126,7 +133,7 @@ func (s *stream) takeQuick(p *port, from, channel int, w *way, n int, dst []byte
 	} else if n > 0 {
 		take(b[headerSize:])
 	}
-	s.e.rails[s.rail].received.Add(uint64(n))
+	s.quickIn += uint64(n)
 	p.last[from], p.seen[from] = p.enc, true
 	w.base++
 	w.next = w.base

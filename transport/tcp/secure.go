@@ -29,7 +29,7 @@ func (s *stream) readSecure() {
 
 // feed digests bytes that were read elsewhere; the caller holds rmu.
 func (s *stream) feed(b []byte) error {
-	s.reads.Add(1)
+	s.reads++
 	for len(b) > 0 {
 		if s.r > 0 {
 			s.w = copy(s.stage, s.stage[s.r:s.w])

@@ -36,10 +36,11 @@ type stream struct {
 	lost   atomic.Bool
 	queued atomic.Int32
 	armed  atomic.Uint32 // events for which the pump is woken
-	reads  atomic.Uint64 // successful ones
-	seen   atomic.Uint64 // reads at the last tick
 
 	rmu     sync.Mutex
+	reads   uint64 // successful ones
+	seen    uint64 // reads at the last tick
+	quickIn uint64 // bytes of messages that were taken the short way
 	stage   []byte // headers and small messages come here first
 	r, w    int    // stage[r:w] is not yet used
 	paused  bool   // the next message is not wanted yet
@@ -48,12 +49,14 @@ type stream struct {
 	portGen uint64
 	rmsg    message
 
-	wmu     sync.Mutex
-	queue   []*outbound // queue[first:], first in, first out, but long messages take turns
-	first   int
-	writing bool
-	wbuf    [headerSize + joinSize]byte // the frame under way: its header, and a short piece
-	wmsg    message
+	wmu      sync.Mutex
+	quickOut uint64      // bytes that were sent the short way
+	quicks   uint64      // and messages
+	queue    []*outbound // queue[first:], first in, first out, but long messages take turns
+	first    int
+	writing  bool
+	wbuf     [headerSize + joinSize]byte // the frame under way: its header, and a short piece
+	wmsg     message
 
 	// Of numbered pieces, under the peer's lock: bytes under way, how many may
 	// be, and how fast they are delivered.
@@ -133,7 +136,7 @@ func (s *stream) read(budget int, eager bool, want *atomic.Bool) bool {
 		budget -= n
 		if !moved {
 			moved = true
-			s.reads.Add(1)
+			s.reads++
 		}
 		if !full {
 			break // the socket is empty; asking again would cost a call

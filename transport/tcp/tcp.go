@@ -218,12 +218,25 @@ func (e *Endpoint) Alive(rank int) error {
 // Counters are what happened so far.
 func (e *Endpoint) Counters() []transport.Counter {
 	var messages uint64
+	rails := make([]struct{ sent, received uint64 }, len(e.rails))
 	for _, pr := range e.peers {
 		messages += pr.messages.Load()
+		for _, s := range pr.all() {
+			s.wmu.Lock()
+			messages += s.quicks
+			rails[s.rail].sent += s.quickOut
+			s.wmu.Unlock()
+			s.rmu.Lock()
+			rails[s.rail].received += s.quickIn
+			s.rmu.Unlock()
+		}
 	}
 	var sent, received uint64
-	for i := range e.rails {
-		sent, received = sent+e.rails[i].sent.Load(), received+e.rails[i].received.Load()
+	for i := range rails {
+		r := &rails[i]
+		r.sent += e.rails[i].sent.Load()
+		r.received += e.rails[i].received.Load()
+		sent, received = sent+r.sent, received+r.received
 	}
 	n := &e.count
 	out := []transport.Counter{
@@ -238,10 +251,9 @@ func (e *Endpoint) Counters() []transport.Counter {
 		{Name: "paths.dialed", Value: n.dialed.Load()},
 		{Name: "pieces.resent", Value: n.resent.Load()},
 	}
-	for i := range e.rails {
-		r := &e.rails[i]
-		out = append(out, transport.Counter{Name: "rail." + r.name + ".sent.bytes", Value: r.sent.Load()},
-			transport.Counter{Name: "rail." + r.name + ".received.bytes", Value: r.received.Load()})
+	for i, r := range rails {
+		name := "rail." + e.rails[i].name
+		out = append(out, transport.Counter{Name: name + ".sent.bytes", Value: r.sent}, transport.Counter{Name: name + ".received.bytes", Value: r.received})
 	}
 	if e.door != nil {
 		out = append(out, e.door.Counters()...)

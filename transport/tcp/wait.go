@@ -497,16 +497,27 @@ func (e *Endpoint) tick(pause time.Duration) {
 			if s.lost.Load() || s.conn != nil || s.armed.Load() != 0 {
 				continue
 			}
-			if n := s.reads.Load(); n != s.seen.Swap(n) {
-				again = true
-			} else {
+			if s.unread() {
 				s.arm()
+			} else {
+				again = true
 			}
 		}
 	}
 	if again {
 		e.tickIn(min(2*pause, tickMost))
 	}
+}
+
+// unread reports whether nobody read the stream since it was asked last.
+func (s *stream) unread() bool {
+	if !s.rmu.TryLock() {
+		return false
+	}
+	defer s.rmu.Unlock()
+	was := s.seen
+	s.seen = s.reads
+	return was == s.reads
 }
 
 // policy sets how many callers may wait without giving up their processor of the
