@@ -18,6 +18,7 @@ type script struct {
 	in, out  int  // chunks
 	tmp      int  // of scratch
 	pieces   bool // in place, what an action overwrites may be kept just before it
+	double   bool // it is of the form of doubles
 }
 
 // action is one of them, and the receives that may be announced before its send.
@@ -48,6 +49,7 @@ func newScript(p *sched.Program, rank int) (*script, error) {
 	}
 	s.plan(p, rank)
 	s.pieces = len(s.channels) == 1 && firsts(s.channels[0])
+	s.double = s.doubles(p)
 	return s, nil
 }
 
@@ -206,7 +208,12 @@ func (c *Comm) runScript(o *op) error {
 	c.phase = moving
 	c.port.Begin(&o.call, c.stopFn)
 	o.kept.in, o.kept.spans = o.in, o.kept.spans[:0]
-	err = c.runRuns(o, s)
+	o.many = len(s.channels) > 1
+	if c.mayDouble(o, s) {
+		err = c.double(o, s.channels[0])
+	} else {
+		err = c.runRuns(o, s)
+	}
 	mine.waitsFor(-1, 0, 0)
 	if err != nil {
 		_ = c.port.Close() // what still comes must not go where the caller's memory is
@@ -227,7 +234,6 @@ func (c *Comm) runScript(o *op) error {
 // runRuns carries out a program on one run of elements after another, so that no message
 // is longer than it should be (choice.Table.Message).
 func (c *Comm) runRuns(o *op, s *script) error {
-	o.many = len(s.channels) > 1
 	if o.counts != nil || o.many || o.op == sched.Barrier || (o.count+o.shape.per-1)/o.shape.per*o.shape.size <= o.ready.message {
 		return c.runRun(o, s, false)
 	}
@@ -460,6 +466,17 @@ type summer struct {
 	add      func([]byte) // the method, bound once
 }
 
+// set makes the summer ready for an operation.
+func (s *summer) set(o *op) {
+	s.t, s.red = o.t, o.red
+	if o.op == sched.Barrier {
+		s.red = reduce.BOr
+	}
+	if s.add == nil {
+		s.add = s.take
+	}
+}
+
 // begin makes the summer ready for a message.
 func (s *summer) begin(acc, dst []byte, kept *kept) { s.acc, s.dst, s.off, s.kept = acc, dst, 0, kept }
 
@@ -484,13 +501,7 @@ type pending struct {
 
 // runChannel carries out the actions of a channel in order.
 func (c *Comm) runChannel(o *op, sp *space, list []action, sum *summer, done *marks) error {
-	sum.t, sum.red = o.t, o.red
-	if o.op == sched.Barrier {
-		sum.red = reduce.BOr
-	}
-	if sum.add == nil {
-		sum.add = sum.take
-	}
+	sum.set(o)
 	var out pending
 	end := sp.ends(c.port, list)
 	for i := range list {
