@@ -9,7 +9,31 @@ import (
 	"testing"
 )
 
-func init() { bodies["grows"] = (*kid).grows }
+func init() { bodies["grows"], bodies["strides"] = (*kid).grows, (*kid).strides }
+
+// All-gathers of blocks that are moved by parts, and of those just shorter and
+// longer, on memory of every kind, also one that not all ranks have: every result is
+// right.
+func TestBlocksByParts(t *testing.T) { startProcs(t, 2, "shm", "strides").finish() }
+
+func (k *kid) strides() error {
+	for i, count := range []int{strideFrom/4 - 1, strideFrom / 4, strideFrom/4 + moveStride/8 + 3, strideUpTo / 4, strideUpTo/4 + 1} {
+		for kind := range 4 {
+			o := order{Op: "all-gather", Count: count, Registered: kind>>k.c.rank&1 != 0, InPlace: i%2 == 0}
+			tr, err := newTrial[float32](k.c, o)
+			if err != nil {
+				return err
+			}
+			if err := tr.run(context.Background()); err != nil {
+				return err
+			}
+			if err := tr.complete(); err != nil {
+				return fmt.Errorf("blocks of %d, memory %b: %w", count, kind, err)
+			}
+		}
+	}
+	return nil
+}
 
 // Operations with inputs in growing stages, on plain memory, of lengths around
 // those at which they begin and have a piece more, every rank as the root, one

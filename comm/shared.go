@@ -2,6 +2,7 @@ package comm
 
 import (
 	"errors"
+	"runtime"
 	"sync/atomic"
 	"unsafe"
 
@@ -370,26 +371,54 @@ func (c *Comm) sumHere(o *op) error {
 			return err
 		}
 	}
-	for k := range f.moves {
-		m := &f.moves[(k+f.first)%len(f.moves)]
-		lo, hi := o.shape.span(o.call.Op, sched.Out, c.rank, int(m.dsts[0].chunk))
-		if hi == lo {
-			continue
-		}
-		from := m.srcs[0]
-		if v := &c.views[from.rank]; v.addr != 0 {
-			at, _ := o.shape.span(o.call.Op, sched.In, int(from.rank), int(from.chunk))
-			if err := c.world.mem.Pull(c.members[from.rank], v.addr+uintptr(at), o.out[lo:hi]); err != nil {
+	stride := len(o.out) + 1
+	if n := len(o.in); o.op == sched.AllGather && n >= strideFrom && n <= strideUpTo && c.world.local <= runtime.NumCPU() {
+		stride = moveStride
+	}
+	for done, more := 0, true; more; done += stride {
+		more = false
+		for k := range f.moves {
+			m := &f.moves[(k+f.first)%len(f.moves)]
+			lo, hi := o.shape.span(o.call.Op, sched.Out, c.rank, int(m.dsts[0].chunk))
+			if lo += done; lo >= hi {
+				continue
+			}
+			if hi-lo > stride {
+				hi, more = lo+stride, true
+			}
+			if err := c.move(o, m.srcs[0], done, o.out[lo:hi]); err != nil {
 				return err
 			}
-		} else if v.mode&growing != 0 && int(from.rank) != c.rank {
-			at, _ := o.shape.span(o.call.Op, sched.In, int(from.rank), int(from.chunk))
-			if err := c.copyBehind(o, int(from.rank), at, o.out[lo:hi]); err != nil {
-				return err
-			}
-		} else if src := c.source(o, from); &src[0] != &o.out[lo] {
-			reduce.Copy(o.out[lo:hi], src)
 		}
+	}
+	return nil
+}
+
+// Large blocks that all ranks read are moved by parts, the same part of all of
+// them at a time: what one rank reads another one has just read, and is still in a
+// cache that both share. An all-gather of 4 MiB between two Xeon cores takes 275 us
+// so and 337 block after block, of 16 MiB 1210 and 1430, where blocks are pulled
+// 1.05 times as long in one go; larger blocks are stored past the caches, which is
+// worth more, and of smaller ones both ways take as long (2026-11-15).
+const (
+	moveStride = 256 << 10
+	strideFrom = 2 << 20
+	strideUpTo = 8 << 20
+)
+
+// move copies what a rank has from a byte of a chunk on.
+func (c *Comm) move(o *op, from place, skip int, dst []byte) error {
+	v := &c.views[from.rank]
+	at, _ := o.shape.span(o.call.Op, sched.In, int(from.rank), int(from.chunk))
+	at += skip
+	switch {
+	case v.addr != 0:
+		return c.world.mem.Pull(c.members[from.rank], v.addr+uintptr(at), dst)
+	case v.mode&growing != 0 && int(from.rank) != c.rank:
+		return c.copyBehind(o, int(from.rank), at, dst)
+	}
+	if src := v.in[at:][:len(dst)]; &src[0] != &dst[0] {
+		reduce.Copy(dst, src)
 	}
 	return nil
 }
