@@ -42,7 +42,6 @@ type op struct {
 	factor   float64
 	overlap  bool         // in and out overlap, and in is not to be lost by it
 	overlaid bool         // they do on some rank
-	kept     kept         // the input that was overwritten
 	trade    trade        // of two ranks by pieces
 	began    int64        // in ticks
 	entered  int64        // in ticks; 0 if it was not looked at
@@ -59,6 +58,7 @@ type op struct {
 	more   int
 
 	srcs, dsts [][]byte // reused
+	kept       kept     // the input that was overwritten
 }
 
 // key is what the choice of a program depends on.

@@ -350,7 +350,7 @@ func (c *Comm) space(o *op, s *script) *space {
 		sp.unsaved = o.overlap
 	case o.overlap:
 		sp.inPlace = o.ready.mayOverwrite()
-		sp.pieces = sp.inPlace && s.pieces && !o.op.Blocks()
+		sp.pieces = sp.inPlace && s.pieces && !o.op.Blocks() && len(o.in) >= piecesFrom
 		sp.unsaved = !sp.pieces
 	}
 	if o.overlap {
