@@ -72,14 +72,15 @@ type key struct {
 
 // ready is a program with what running it needs, the same for all ranks.
 type ready struct {
-	key     key
-	program *sched.Program
-	digest  uint64
-	reason  string
-	flat    *flat
-	message int    // how long its messages are at most
-	shape   shape  // of the last operation; used by the one under way
-	brief   *brief // of that shape
+	key       key
+	program   *sched.Program
+	digest    uint64
+	reason    string
+	flat      *flat
+	message   int    // how long its messages are at most
+	undivided int    // with messages up to this, an operation is one run
+	shape     shape  // of the last operation; used by the one under way
+	brief     *brief // of that shape
 
 	script *script // of this rank
 	layout *layout // for the shape, nil if it is not known yet
@@ -172,7 +173,7 @@ func (c *Comm) find(r *request, want *sched.Program) (*ready, error) {
 		}
 		c.prepared[p] = same
 	}
-	made := &ready{key: k, program: p, digest: same.digest, reason: reason, flat: same.flat, message: c.table().Message()}
+	made := &ready{key: k, program: p, digest: same.digest, reason: reason, flat: same.flat, message: c.table().Message(), undivided: c.table().Undivided(r.op)}
 	if len(c.ready) > 4096 {
 		clear(c.ready)
 	}

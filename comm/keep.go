@@ -93,20 +93,43 @@ func firsts(list []action) bool {
 	return true
 }
 
-// ends is the place of the last action, if it is a receive in place that needs no copy
-// of what it overwrites, as it is the end of the operation: all of what comes is there
-// before any of it is stored. Else it is -1.
+// ends is the place of the last action, if that is a receive of a message that is there
+// as a whole before any of it is stored: in place, what it overwrites need not be kept
+// then, as nothing can fail any more. Messages that are longer than usual are received
+// so in any case, as ranks know of themselves only whether they are in place. Else it
+// is -1.
 func (s *space) ends(p transport.Port, list []action) int {
-	if !s.pieces || !s.last || len(list) == 0 {
+	if !s.pieces && s.o.overlap || !s.last || len(s.o.in) < piecesFrom || len(list) == 0 {
 		return -1
 	}
 	a := &list[len(list)-1]
+	least := piecesFrom
+	if !s.pieces {
+		least = s.o.ready.message + 1
+	}
 	if a.Op != sched.Recv || a.Dst.Buf != sched.Out {
 		return -1
 	}
 	h, _ := p.(transport.Holder)
-	if n := len(s.at(a.Dst)); h == nil || n < piecesFrom || !h.Holds(int(a.From), n) {
+	if n := len(s.at(a.Dst)); h == nil || n < least || !h.Holds(int(a.From), n) {
 		return -1
 	}
 	return len(list) - 1
+}
+
+// receiveWhole is the last receive of an operation, after what is pending was sent.
+func (c *Comm) receiveWhole(o *op, out *pending, a *action, at int, dst []byte) error {
+	h, mine := c.port.(transport.Holder), c.boards[c.rank]
+	if out.b != nil {
+		to, ch := int(out.a.To), int(out.a.Channel)
+		mine.waitsFor(to, ch, out.at)
+		err := h.SendWhole(to, ch, out.b)
+		out.b = nil
+		o.step(out.a, ticks())
+		if err != nil {
+			return err
+		}
+	}
+	mine.waitsFor(int(a.From), int(a.Channel), at)
+	return h.RecvWhole(int(a.From), int(a.Channel), dst)
 }

@@ -30,7 +30,8 @@ func (c *Comm) doom(moves int, signal syscall.Signal) (err error) {
 			return err
 		}
 	}
-	c.port = &doomed{c.port.(swapHolder), moves, signal}
+	d := &doomed{c.port.(swapHolder), moves, signal}
+	c.port, c.swapper = d, d
 	return nil
 }
 
@@ -58,6 +59,11 @@ func (d *doomed) Swap(to, channel int, b []byte, from int, in transport.Incoming
 	return d.move(d.swapHolder.Swap(to, channel, b, from, in))
 }
 
+func (d *doomed) SendWhole(to, channel int, b []byte) error {
+	_ = d.move(nil)
+	return d.move(d.swapHolder.SendWhole(to, channel, b))
+}
+
 func (d *doomed) RecvWhole(from, channel int, dst []byte) error {
 	_ = d.move(nil)
 	return d.move(d.swapHolder.RecvWhole(from, channel, dst))
@@ -69,8 +75,8 @@ func (d *doomed) RecvWhole(from, channel int, dst []byte) error {
 func TestKilledAtEveryMove(t *testing.T) {
 	var y tally
 	whole := 0
-	counts := []int{60_000, 1 << 18, 1<<19 + 77} // one run or two
-	const moves = 24                             // the longest has no more
+	counts := []int{60_000, 1<<19 + 77, 9 << 17} // one run of messages that are short or long, and five runs
+	const moves = 24                             // the first two have no more
 	for k := range len(counts) * moves {
 		f := &faultCase{fault: "kill -9 at a move", transport: "tcp", op: "all-reduce", count: counts[k%len(counts)], inPlace: true, k: k}
 		list := startProcs(t, 2, "tcp", "serve")
@@ -80,7 +86,8 @@ func TestKilledAtEveryMove(t *testing.T) {
 			o := f.order()
 			o.Limit = longTime
 			if r == victim {
-				o.Moves, o.Signal = 1+k/len(counts), syscall.SIGKILL
+				o.Moves, o.Signal = 1+k/len(counts)*[]int{1, 1, 3}[k%len(counts)], syscall.SIGKILL
+				o.InPlace = k%5 > 0 // it need not do as the other
 			}
 			p.order(o)
 		}

@@ -234,7 +234,7 @@ func (c *Comm) runScript(o *op) error {
 // runRuns carries out a program on one run of elements after another, so that no message
 // is longer than it should be (choice.Table.Message).
 func (c *Comm) runRuns(o *op, s *script) error {
-	if o.counts != nil || o.many || o.op == sched.Barrier || (o.count+o.shape.per-1)/o.shape.per*o.shape.size <= o.ready.message {
+	if o.counts != nil || o.many || o.op == sched.Barrier || (o.count+o.shape.per-1)/o.shape.per*o.shape.size <= o.ready.undivided {
 		return c.runRun(o, s, false)
 	}
 	whole := o.shape
@@ -525,10 +525,7 @@ func (c *Comm) runChannel(o *op, sp *space, list []action, sum *summer, done *ma
 		case sched.Recv, sched.RecvSend:
 			next = sp.at(a.Dst)
 			if i == end {
-				if err = c.flush(o, &out); err == nil {
-					c.boards[c.rank].waitsFor(int(a.From), ch, i)
-					err = c.port.(transport.Holder).RecvWhole(int(a.From), ch, next)
-				}
+				err = c.receiveWhole(o, &out, a, i, next)
 				break
 			}
 			if !a.announced {

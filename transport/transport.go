@@ -151,6 +151,9 @@ type Holder interface {
 	// though nobody receives them yet.
 	Holds(peer, n int) bool
 
+	// SendWhole is Send of a message that is received by RecvWhole.
+	SendWhole(to, channel int, b []byte) error
+
 	// RecvWhole is Recv that stores nothing in dst before all of the message has
 	// come: if it fails, dst is as it was.
 	RecvWhole(from, channel int, dst []byte) error

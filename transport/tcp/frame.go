@@ -24,6 +24,7 @@ const (
 	frameMagic = 0x4657
 
 	pieceSize  = 512 << 10 // of a message in a frame
+	wholeSize  = 2 << 20   // and of one that is received as a whole
 	cutSize    = 256 << 10 // and where it has to be numbered, for streams to take turns
 	maxMessage = 1 << 46
 	maxChannel = 1 << 12
@@ -98,8 +99,8 @@ func parseHeader(b *[headerSize]byte, h *header) error {
 		return fmt.Errorf("frame of unknown kind %d", h.kind)
 	case h.flags >= flags:
 		return fmt.Errorf("frame with unknown flags %#x", h.flags)
-	case h.length > pieceSize:
-		return fmt.Errorf("piece of %d bytes, at most %d are allowed", h.length, pieceSize)
+	case h.length > wholeSize:
+		return fmt.Errorf("piece of %d bytes, at most %d are allowed", h.length, wholeSize)
 	case h.kind != kindData && h.length != 0:
 		return fmt.Errorf("frame of kind %d with a piece of %d bytes", h.kind, h.length)
 	case h.kind != kindData:

@@ -365,7 +365,10 @@ func (p *port) check(rank, channel int) error {
 }
 
 // Send gives b to a peer.
-func (p *port) Send(to, channel int, b []byte) error {
+func (p *port) Send(to, channel int, b []byte) error { return p.send(to, channel, b, 0) }
+
+// send is Send with frames of up to most bytes, if that is more than pieceSize.
+func (p *port) send(to, channel int, b []byte, most int) error {
 	if err := p.check(to, channel); err != nil {
 		return p.fail(err)
 	}
@@ -386,6 +389,7 @@ func (p *port) Send(to, channel int, b []byte) error {
 		return p.sendShort(pr, w, channel, b)
 	}
 	o := p.outgoing(w, pr, channel, b)
+	o.most = most
 	p.mu.Unlock()
 	if pr.rank == p.e.cfg.Rank {
 		p.self(o)
@@ -430,7 +434,7 @@ func (p *port) outgoing(w *way, pr *peer, channel int, b []byte) *outbound {
 		w.out = o
 	}
 	o.h = header{kind: kindData, total: uint64(len(b)), channel: uint32(channel), msgno: w.sent}
-	o.call, o.b, o.head, o.body = p.enc, b, 0, 0
+	o.call, o.b, o.head, o.body, o.most = p.enc, b, 0, 0, 0
 	o.done.Store(false)
 	o.gone.Store(0)
 	w.sent++

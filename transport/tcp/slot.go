@@ -107,6 +107,9 @@ func init() {
 
 // newPart is memory for a piece, most of it used again.
 func newPart(n int) []byte {
+	if n > pieceSize {
+		return alignedBytes(n)
+	}
 	i := len(pieces) - 1
 	for pieces[i].size < n {
 		i--
@@ -288,30 +291,37 @@ func (s *stream) route(call *[transport.CallSize]byte, eager bool) bool {
 		// A numbered piece may come again if its stream breaks, and must not
 		// be handed out by halves.
 		c.mode, x.handing = modeTake, true
-	case x.asked && x.whole:
-		switch whole := s.all(x); {
-		case whole:
+	case x.asked && x.whole && s.wholes(x):
+		x.here = s.w - s.r - headerSize + unread(s.fd)
+		switch {
+		case x.here >= x.total:
 			c.mode, c.into, x.sure = modeWhole, x.dst, true
 		case x.patient:
 			return false
 		default:
-			c.mode = modePart
-			c.part = newPart(c.h.length)
-			c.into = c.part
+			s.apart()
 		}
+	case x.asked && x.whole:
+		s.apart()
 	case x.asked && x.take == nil:
 		c.mode, c.into = modeDirect, x.dst[c.h.offset:][:c.h.length]
 	default:
 		if !eager && !x.asked && s.peer.waiting.Load() == 0 && s.e.stuck.Load() == 0 && s.peer.buffered.Load()+int64(c.h.length) > earlyBytes {
 			return false
 		}
-		c.mode = modePart
-		c.part = newPart(c.h.length)
-		c.into = c.part
+		s.apart()
 	}
 	c.slot = x
 	x.busy++
 	return true
+}
+
+// apart gives the piece of the current header memory of its own.
+func (s *stream) apart() {
+	c := &s.cur
+	c.mode = modePart
+	c.part = newPart(c.h.length)
+	c.into = c.part
 }
 
 // find is the slot of a message, or the counter of what it is instead; the

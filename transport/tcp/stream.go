@@ -417,6 +417,7 @@ type outbound struct {
 	head int          // bytes of the frame's header that were written
 	body int          // and of its piece
 	want int          // length of the frame's piece
+	most int          // and how long others may be, if that is more than pieceSize
 	gone atomic.Int64 // bytes of the message that were written, without bounds once all were
 	done atomic.Bool
 	wake *waiter
@@ -424,7 +425,7 @@ type outbound struct {
 
 // start makes the header of the next frame; the caller holds the writing side.
 func (s *stream) start(o *outbound) {
-	o.want = min(len(o.b), pieceSize)
+	o.want = min(len(o.b), max(o.most, pieceSize))
 	o.h.length = o.want
 	if s.e.cfg.Checksum {
 		o.h.flags |= flagCRC

@@ -15,7 +15,7 @@ import (
 
 // Holds reports whether messages wait in the sockets.
 func (p *port) Holds(peer, n int) bool {
-	if peer < 0 || peer >= len(p.members) || n > pieceSize {
+	if peer < 0 || peer >= len(p.members) || n > wholeSize {
 		return false
 	}
 	pr := p.e.peers[p.members[peer]]
@@ -24,6 +24,11 @@ func (p *port) Holds(peer, n int) bool {
 	}
 	ss := pr.all()
 	return len(ss) > 0 && ss[0].roomy
+}
+
+// SendWhole sends a message in one frame, if it is not too long for any.
+func (p *port) SendWhole(to, channel int, b []byte) error {
+	return p.send(to, channel, b, wholeSize)
 }
 
 // RecvWhole takes the next message of a way into dst once all of it has come.
@@ -83,16 +88,11 @@ func (p *port) linger(pr *peer, x *slot) {
 	p.mu.Unlock()
 }
 
-// all reports whether the socket and the stage hold all of a message that is wanted
-// as a whole, whose header is the first thing in the stage; the caller holds rmu and
-// the port's lock.
-func (s *stream) all(x *slot) bool {
+// wholes reports whether the piece of the current header is a whole message that may
+// wait in the socket.
+func (s *stream) wholes(x *slot) bool {
 	h := &s.cur.h
-	if s.conn != nil || h.piece > 0 || h.flags&flagCRC != 0 || h.length != x.total {
-		return false
-	}
-	x.here = s.w - s.r - headerSize + unread(s.fd)
-	return x.here >= x.total
+	return s.conn == nil && h.piece == 0 && h.flags&flagCRC == 0 && h.length == x.total
 }
 
 // swallow reads the piece under way, all of which is here.

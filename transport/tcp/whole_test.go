@@ -29,8 +29,8 @@ func TestRecvWhole(t *testing.T) {
 						}
 					}
 					var err error
-					if n <= pieceSize { // more may not fit the sockets
-						err = errors.Join(p.Send(1-rank, 0, b), p.RecvWhole(1-rank, 0, in))
+					if p.Holds(1-rank, n) {
+						err = errors.Join(p.SendWhole(1-rank, 0, b), p.RecvWhole(1-rank, 0, in))
 					} else if rank == 0 {
 						err = errors.Join(p.Send(1, 0, b), p.RecvWhole(1, 0, in))
 					} else {
@@ -53,7 +53,7 @@ func TestRecvWhole(t *testing.T) {
 // it is stored, or all of it if all had come. The same if the receiver's time is over
 // instead.
 func TestRecvWholeEnds(t *testing.T) {
-	const n = 300_000
+	const n = 600_000
 	want := make([]byte, n)
 	fillRandom(want, 7)
 	for _, how := range []string{"ends", "is reset", "stays"} {
