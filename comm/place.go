@@ -1,5 +1,7 @@
 package comm
 
+import "github.com/weft-fabric/weft/transport/wait"
+
 // Ranks that are woken by one process tend to be put on its core, and the system
 // takes 10 ms and more to spread them, as all are always busy: those that wait spin
 // or yield, and those that they wait for have to share a core. Two ranks on one core
@@ -22,7 +24,7 @@ func (c *Comm) part() {
 	c.parted = now
 	here := c.showPlace()
 	if c.cores == nil {
-		c.cores = allowed()
+		c.cores = wait.Allowed()
 	}
 	if len(c.cores) < 2 {
 		return
@@ -55,7 +57,7 @@ func (c *Comm) part() {
 		}
 	}
 	if on(here)-on(best) >= 2 {
-		moveTo(best)
+		wait.MoveTo(best)
 		c.showPlace()
 	}
 }

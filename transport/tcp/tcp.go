@@ -11,6 +11,7 @@
 //	stream.go  one connection                   wait.go    spinning, sleeping, the pump
 //	peer.go    another rank                     carry.go   numbered pieces, path loss
 //	dial.go    how streams come to be           rails.go   which interfaces
+//	quick.go   short messages                   place.go   which core a rank is on
 //	verbs.go   one-sided operations             memory.go  what peers may name
 //	secure.go  streams under TLS                frame.go   what is on the wire
 package tcp
@@ -23,7 +24,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -73,7 +73,7 @@ type Endpoint struct {
 	door      *auth.Door
 	secure    bool // streams are under TLS
 
-	looks   int          // of one that waits for a short message, before it yields
+	place   quarters
 	keepers int32        // callers that may wait without giving up their processor
 	shy     atomic.Int32 // waits that shall not yield
 	stuck   atomic.Int32 // callers that are parked while they send
@@ -147,15 +147,7 @@ func (e *Endpoint) open(ctx context.Context) error {
 			return fmt.Errorf("rank %d: %w", i, err)
 		}
 	}
-	here := 0
-	for _, f := range all {
-		if f.host == all[e.cfg.Rank].host {
-			here++
-		}
-	}
-	if e.looks = tries; here <= runtime.NumCPU() {
-		e.looks = alone
-	}
+	e.place.settle(all, e.cfg.Rank)
 	if e.rails, err = choose(&e.cfg, all); err != nil {
 		return err
 	}
