@@ -336,7 +336,9 @@ func (o *op) setShape(c *Comm) {
 		if s := &o.ready.shape; s.size != o.t.Size() || s.count != o.count {
 			*s = newShape(o.ready.program, o.t.Size(), o.count, nil)
 			o.shape = *s
-			o.ready.brief = newBrief(c, o)
+			if o.ready.brief == nil || s.per > 1 { // else it is that of other types of as many bytes, too
+				o.ready.brief = newBrief(c, o)
+			}
 			o.ready.layout = nil
 		}
 		o.shape = o.ready.shape
