@@ -95,8 +95,8 @@ func firsts(list []action) bool {
 
 // ends is the place of the last action, if that is a receive of a message that is there
 // as a whole before any of it is stored: in place, what it overwrites need not be kept
-// then, as nothing can fail any more. Messages that are longer than usual are received
-// so in any case, as ranks know of themselves only whether they are in place. Else it
+// then, as nothing can fail any more. A message that is longer than usual is sent for
+// that in any case, as ranks do not know of others whether they are in place. Else it
 // is -1.
 func (s *space) ends(p transport.Port, list []action) int {
 	if !s.pieces && s.o.overlap || !s.last || len(s.o.in) < piecesFrom || len(list) == 0 {
@@ -118,7 +118,7 @@ func (s *space) ends(p transport.Port, list []action) int {
 }
 
 // receiveWhole is the last receive of an operation, after what is pending was sent.
-func (c *Comm) receiveWhole(o *op, out *pending, a *action, at int, dst []byte) error {
+func (c *Comm) receiveWhole(o *op, sp *space, out *pending, a *action, at int, dst []byte) error {
 	h, mine := c.port.(transport.Holder), c.boards[c.rank]
 	if out.b != nil {
 		to, ch := int(out.a.To), int(out.a.Channel)
@@ -131,5 +131,8 @@ func (c *Comm) receiveWhole(o *op, out *pending, a *action, at int, dst []byte) 
 		}
 	}
 	mine.waitsFor(int(a.From), int(a.Channel), at)
+	if !sp.pieces { // nothing is overwritten
+		return h.Recv(int(a.From), int(a.Channel), dst)
+	}
 	return h.RecvWhole(int(a.From), int(a.Channel), dst)
 }

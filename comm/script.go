@@ -525,7 +525,7 @@ func (c *Comm) runChannel(o *op, sp *space, list []action, sum *summer, done *ma
 		case sched.Recv, sched.RecvSend:
 			next = sp.at(a.Dst)
 			if i == end {
-				err = c.receiveWhole(o, &out, a, i, next)
+				err = c.receiveWhole(o, sp, &out, a, i, next)
 				break
 			}
 			if !a.announced {
