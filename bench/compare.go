@@ -235,8 +235,13 @@ func (c *Comparison) prepare(op Op, r *competitor, bytes int64) (*turn, error) {
 	return best, nil
 }
 
-// maxIters bounds a batch; the fastest operations take some 100 ns.
-const maxIters = 1 << 18
+// What bounds a batch. The fastest operations take some 100 ns. A rank that leaves the
+// warm-up before the others counts the rest of theirs, so one operation would say too
+// much: 8 ranks on 2 cores were 1.5 times slower by it than by three.
+const (
+	maxIters = 1 << 18
+	minIters = 3
+)
 
 // calibrate raises the number of operations until a batch takes half the time
 // that it is meant to, and gives the least time that one took.
@@ -254,7 +259,7 @@ func (c *Comparison) calibrate(op Op, t *turn, bytes int64) (per time.Duration, 
 		if step == 0 || one < per {
 			per = one
 		}
-		want := int(min(maxIters, max(1, c.Batch/one)))
+		want := int(min(maxIters, max(minIters, c.Batch/one)))
 		if took >= c.Batch/2 || step > 0 && want <= t.iters {
 			t.iters = want
 			return per, nil
@@ -285,7 +290,7 @@ func (t *turn) once(want time.Duration) error {
 	t.cpu += cpu
 	t.done += t.iters
 	if took > 4*want {
-		t.iters = max(1, int(int64(t.iters)*int64(want)/int64(took)))
+		t.iters = max(minIters, int(int64(t.iters)*int64(want)/int64(took)))
 	}
 	return nil
 }

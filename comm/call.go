@@ -182,6 +182,7 @@ func (c *Comm) find(r *request, want *sched.Program) (*ready, error) {
 	return made, nil
 }
 
+// The states of a communicator.
 const (
 	idle = iota
 	running
