@@ -14,8 +14,8 @@ import (
 
 // Ranks that are woken by one process tend to be put on its core, and the system takes
 // 10 ms and more to spread them, as all are always busy: who waits yields to the other.
-// An all-reduce of 8 bytes between two ranks takes 7 us so instead of 4.5. Where every
-// rank of a host can have a core, each has one for a home: a rank whose yields take
+// Two bare processes exchange 112 bytes in 6.3 us so, and in 3.7 to 5.4 on two cores.
+// Where every rank of a host can have a core, each has one for a home: a rank whose yields take
 // longer than they do on a core of its own goes home, if it is not there. It is not kept
 // there: the system may move it, and who binds ranks to cores leaves it nowhere to go.
 type quarters struct {

@@ -11,8 +11,8 @@ import (
 // header and piece are written at once, by who sends it, unless others are before
 // them; and who waits for it knows every byte of its header, so that it can take the
 // piece out of the stage if that is what came, and leave all else to read. Nothing
-// is queued and no slot is made. The system's share of an all-reduce of 8 bytes is
-// 4 to 6 us, so all that is ours counts: what is left out here takes 0.8.
+// is queued and no slot is made. Of an all-reduce of 8 bytes between two ranks this
+// package takes 0.3 us so, and 0.6 otherwise; the system takes 3.5 to 5.
 
 // quickSize is the length up to which messages are short: they fit in the stage.
 const quickSize = stageSize - headerSize
