@@ -87,7 +87,8 @@ func (p *Program) Check() error {
 	return nil
 }
 
-// resolver gives every variable its slot.
+// resolver gives every variable its slot. One that has it is not written to again:
+// goroutines that share a program may all check it.
 type resolver struct{ scope scope }
 
 func (r *resolver) expr(e *Expr) error {
@@ -99,7 +100,9 @@ func (r *resolver) expr(e *Expr) error {
 		if !ok {
 			return fmt.Errorf("unknown name %q; known here: %s", e.Name, join(r.scope.names))
 		}
-		e.slot = slot
+		if e.slot != slot {
+			e.slot = slot
+		}
 		return nil
 	}
 	if e.Kind == Num {
@@ -132,7 +135,9 @@ func (r *resolver) body(body []Stmt, depth int) error {
 				return fmt.Errorf("more than %d names at once", envSize)
 			}
 			r.scope.names = append(r.scope.names, s.Loop.Var)
-			s.Loop.slot = len(r.scope.names) - 1
+			if slot := len(r.scope.names) - 1; s.Loop.slot != slot {
+				s.Loop.slot = slot
+			}
 			err := r.body(s.Loop.Body, depth+1)
 			r.scope.names = r.scope.names[:len(r.scope.names)-1]
 			if err != nil {

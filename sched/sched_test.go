@@ -2,6 +2,7 @@ package sched
 
 import (
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -29,6 +30,23 @@ func TestTextRoundTrips(t *testing.T) {
 	if p.String() != ringText {
 		t.Errorf("printed differently:\n%s", p)
 	}
+}
+
+// Ranks that are goroutines of one process may be given one program.
+func TestCheckedAtOnce(t *testing.T) {
+	p, err := Parse(ringText)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			if err := p.Check(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
 }
 
 func TestExpressions(t *testing.T) {
