@@ -235,13 +235,20 @@ func (c *Comparison) prepare(op Op, r *competitor, bytes int64) (*turn, error) {
 	return best, nil
 }
 
-// What bounds a batch. The fastest operations take some 100 ns. A rank that leaves the
+// maxIters bounds a batch; the fastest operations take some 100 ns.
+const maxIters = 1 << 18
+
+// fill is how many operations that take so long fill a batch. A rank that leaves the
 // warm-up before the others counts the rest of theirs, so one operation would say too
-// much: 8 ranks on 2 cores were 1.5 times slower by it than by three.
-const (
-	maxIters = 1 << 18
-	minIters = 3
-)
+// much: 8 ranks on 2 cores were 1.5 times slower by it than by three. Of those that
+// take much longer than a batch it has to do.
+func fill(batch, one time.Duration) int {
+	n := int(min(maxIters, max(1, batch/one)))
+	if one <= 5*batch {
+		n = max(n, 3)
+	}
+	return n
+}
 
 // calibrate raises the number of operations until a batch takes half the time
 // that it is meant to, and gives the least time that one took.
@@ -259,7 +266,7 @@ func (c *Comparison) calibrate(op Op, t *turn, bytes int64) (per time.Duration, 
 		if step == 0 || one < per {
 			per = one
 		}
-		want := int(min(maxIters, max(minIters, c.Batch/one)))
+		want := fill(c.Batch, one)
 		if took >= c.Batch/2 || step > 0 && want <= t.iters {
 			t.iters = want
 			return per, nil
@@ -290,7 +297,7 @@ func (t *turn) once(want time.Duration) error {
 	t.cpu += cpu
 	t.done += t.iters
 	if took > 4*want {
-		t.iters = max(minIters, int(int64(t.iters)*int64(want)/int64(took)))
+		t.iters = fill(want, took/time.Duration(t.iters))
 	}
 	return nil
 }

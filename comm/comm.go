@@ -13,8 +13,10 @@
 //
 //	flat     ranks see one another's memory and every sum is computed by one rank
 //	         (flat.go): inputs are read where they lie, sums are stored where they
-//	         go, and two flags a rank are all that is exchanged (shared.go)
-//	script   any program over any transport, action by action (script.go)
+//	         go, and two flags a rank are all that is exchanged (shared.go; brief.go
+//	         if inputs fit beside the flags)
+//	script   any program over any transport, action by action (script.go; double.go
+//	         for small all-reduces); keep.go has what of the input is overwritten
 //
 // The promises, for every operation:
 //   - All ranks end with the same bits, on every run and over every transport,

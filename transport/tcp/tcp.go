@@ -14,6 +14,7 @@
 //	quick.go   short messages                   place.go   which core a rank is on
 //	verbs.go   one-sided operations             memory.go  what peers may name
 //	secure.go  streams under TLS                frame.go   what is on the wire
+//	whole.go   messages that come as a whole    swap.go    a send and a receive at once
 package tcp
 
 import (
