@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/weft-fabric/weft/transport/wait"
 )
 
 // Waiting has four stages. First the caller reads and writes the sockets itself
@@ -29,6 +31,8 @@ const (
 
 	// A yield that takes this long gave the processor to something that never
 	// waits; so many waits then sleep at once, as who is woken runs soon.
+	// Where no other thread ran meanwhile, the host of a virtual machine took it,
+	// which says nothing.
 	longYield = time.Millisecond
 	shyWaits  = 256
 
@@ -127,10 +131,14 @@ func (p *port) await(pr *peer, done *atomic.Bool, sending bool, tell func(*waite
 	var some [8]*peer // the peers that matter
 	idle, parking := 0, blind
 	wide := false // look at all peers
-	var since, last time.Time
+	var since, last, slept time.Time
+	switches := int64(0)
 	for {
 		peers, moved := p.turn(some[:0], pr, done, sending, wide)
 		if done.Load() {
+			if !slept.IsZero() && e.place.roomy {
+				wait.Learn(&e.patience, time.Since(slept))
+			}
 			return nil
 		}
 		if f := p.err.Load(); f != nil {
@@ -163,11 +171,11 @@ func (p *port) await(pr *peer, done *atomic.Bool, sending bool, tell func(*waite
 			}
 			now := time.Now()
 			if idle == tries+1 {
-				since = now
-			} else if now.Sub(last) > longYield {
+				since, switches = now, switched()
+			} else if now.Sub(last) > longYield && switched() > switches {
 				e.shy.Store(shyWaits)
 			}
-			if last = now; now.Sub(since) < yieldTime {
+			if last = now; now.Sub(since) < yieldTime<<e.patience.Load() {
 				yield()
 				continue
 			}
@@ -185,6 +193,9 @@ func (p *port) await(pr *peer, done *atomic.Bool, sending bool, tell func(*waite
 			w = e.waiter()
 		}
 		tell(w)
+		if slept.IsZero() {
+			slept = time.Now()
+		}
 		if parking || !p.doze(w, peers, done) {
 			if hot {
 				hot = false

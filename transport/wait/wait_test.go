@@ -22,7 +22,7 @@ func TestFlagFillsALine(t *testing.T) {
 // Ranks take turns: every post must be seen, however the waiter waits.
 func TestTurns(t *testing.T) {
 	for _, w := range []*Waiter{{}, {Spin: 100}, {Spin: 1000, Yield: 3, Local: true}, {Yield: 5}, For(64, true), For(1, false)} {
-		t.Run(fmt.Sprintf("%+v", *w), func(t *testing.T) {
+		t.Run(fmt.Sprintf("spin %d, yield %d, local %t", w.Spin, w.Yield, w.Local), func(t *testing.T) {
 			const ranks, rounds = 5, 200
 			flags := make([]Flag, ranks)
 			var turn atomic.Uint64
