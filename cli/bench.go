@@ -69,7 +69,13 @@ kept in the user's cache folder.`,
 				}
 			}
 			if f.compare {
+				if err := unused(cmd, "is not for --compare", aloneFlags); err != nil {
+					return err
+				}
 				return f.runCompare(cmd, args)
+			}
+			if err := unused(cmd, "is for --compare", compareFlags); err != nil {
+				return err
 			}
 			return f.run(cmd, args)
 		},
@@ -127,6 +133,23 @@ func operations() string {
 		names = append(names, o.String())
 	}
 	return strings.Join(names, ", ")
+}
+
+// Flags of one of the two ways to measure, which the other would pass over.
+var (
+	compareFlags = []string{"sizes", "rounds", "batch", "best", "out-of-place"}
+	aloneFlags   = []string{"minbytes", "maxbytes", "stepbytes", "stepfactor", "iters", "warmup_iters", "batches", "datatype", "op", "root",
+		"check", "algo", "program", "plain", "registered", "require", "floor", "hosts", "rsh", "master-addr"}
+)
+
+// unused says so if one of some flags is given.
+func unused(cmd *cobra.Command, why string, names []string) error {
+	for _, name := range names {
+		if cmd.Flags().Changed(name) {
+			return fmt.Errorf("--%s %s; see 'weft bench --help'", name, why)
+		}
+	}
+	return nil
 }
 
 // self is the command that starts one of our ranks.
