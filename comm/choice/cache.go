@@ -12,7 +12,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"runtime"
 
 	"github.com/weft-fabric/weft/reduce"
 	"github.com/weft-fabric/weft/transport"
@@ -144,7 +143,7 @@ func keyOf(kind string, names [][]byte, hosts []int) Key {
 	for r, name := range names {
 		fmt.Fprintf(sum, "%d %d %q\n", r, hosts[r], name)
 	}
-	return Key{Hosts: hex.EncodeToString(sum.Sum(nil)[:8]), Kind: kind, Ranks: len(hosts), Cores: runtime.GOMAXPROCS(0), Kernel: kernel(), Path: reduce.Path()}
+	return Key{Hosts: hex.EncodeToString(sum.Sum(nil)[:8]), Kind: kind, Ranks: len(hosts), Cores: cores(), Kernel: kernel(), Path: reduce.Path()}
 }
 
 // Query is whose links are wanted. All ranks ask at once; see Measure for the
@@ -175,7 +174,7 @@ type Query struct {
 // for people: what was wrong with the cache, if anything.
 func Find(ctx context.Context, q Query) (l tune.Links, note string, err error) {
 	// One round tells rank 0 whose links they are, the next what it has of them.
-	names, err := q.Gather(ctx, []byte(fmt.Sprintf("%s %d", hostName(), runtime.GOMAXPROCS(0))))
+	names, err := q.Gather(ctx, []byte(fmt.Sprintf("%s %d", hostName(), cores())))
 	if err != nil {
 		return l, "", fmt.Errorf("gathering host names: %w", err)
 	}

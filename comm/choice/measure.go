@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 	"runtime"
 	"slices"
 	"time"
@@ -51,7 +52,7 @@ func Measure(ctx context.Context, port transport.Port, call transport.Call, rank
 func measure(ctx context.Context, port transport.Port, call transport.Call, rank int, hosts []int, gather transport.Gather) (l tune.Links, busy float64, err error) {
 	p := newProbe(ctx, port, rank, hosts)
 	port.Begin(&call, func() error { return context.Cause(ctx) })
-	f := findings{Cores: runtime.GOMAXPROCS(0)}
+	f := findings{Cores: cores()}
 	if err := p.run(&f); err != nil {
 		return l, 0, fmt.Errorf("measuring links: %w", err)
 	}
@@ -64,6 +65,16 @@ func measure(ctx context.Context, port transport.Port, call transport.Call, rank
 		return l, 0, fmt.Errorf("gathering measured links: %w", err)
 	}
 	return combine(all, hosts)
+}
+
+// cores are those that the processes of this host can have: what the system allows
+// them, quotas included. How many of them one process is to use says nothing about
+// that, if somebody chose it.
+func cores() int {
+	if os.Getenv("GOMAXPROCS") != "" {
+		return runtime.NumCPU()
+	}
+	return runtime.GOMAXPROCS(0)
 }
 
 // findings are what a rank measured: times in us, and zero for what it took no
@@ -308,7 +319,8 @@ func (p *probe) memory(bytes int) (tune.Pace, error) {
 	defer runtime.UnlockOSThread()
 	var used []float64
 	// Ranks that share a core share the time, too.
-	budget := int64(spend) * int64(runtime.GOMAXPROCS(0)) / int64(max(len(p.mates), runtime.GOMAXPROCS(0)))
+	n := cores()
+	budget := int64(spend) * int64(n) / int64(max(len(p.mates), n))
 	began, begin := time.Now(), cpuTime()
 	for i := 0; ; i++ {
 		start := cpuTime()

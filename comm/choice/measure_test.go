@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -295,5 +296,17 @@ func TestFind(t *testing.T) {
 	dir = filepath.Join(files[0], "below a file")
 	if l, note := find(true, false); l.Ranks != 2 || !strings.Contains(note, "not a directory") {
 		t.Errorf("%q", note)
+	}
+}
+
+// How many cores one process is to use says nothing about those of the host.
+func TestCores(t *testing.T) {
+	t.Setenv("GOMAXPROCS", "1")
+	if got := cores(); got != runtime.NumCPU() {
+		t.Errorf("%d cores with GOMAXPROCS=1, want the host's %d", got, runtime.NumCPU())
+	}
+	t.Setenv("GOMAXPROCS", "")
+	if got := cores(); got != runtime.GOMAXPROCS(0) {
+		t.Errorf("%d cores, want the %d that the system allows", got, runtime.GOMAXPROCS(0))
 	}
 }
