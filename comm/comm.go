@@ -91,10 +91,8 @@ type Comm struct {
 	cores  []uint32 // that it may use; nil if it did not look yet
 	crowd  []int    // ranks by core
 
-	// state is idle, running, or queued: running with operations that wait.
-	// Who takes it from idle to running carries operations out and owns what
-	// is not guarded otherwise.
-	state atomic.Uint32
+	// Whether somebody carries operations out is in the flight recorder's word. Who
+	// takes it from idle to running does, and owns what is not guarded otherwise.
 	mu    sync.Mutex // guards the queue
 	queue []*op
 	seq   uint64 // of the last operation that was given a number
@@ -102,6 +100,8 @@ type Comm struct {
 	low      uint64    // everybody entered this operation (ahead.go)
 	stagedAt [2]uint64 // the operations that used the stages last
 	lastSig  uint64    // the signature of the operation before, where boards are seen
+	stamp    int64     // the last look at the clock, in ticks
+	unseen   int       // operations that may do without one
 
 	// history is the signature of the operation before, where ranks compare
 	// their calls by messages alone: it makes the next call differ, too, if

@@ -23,25 +23,19 @@ type Flight struct {
 	rank int
 	ring []flown
 	next int           // the place of the operation under way, which its goroutine alone touches
-	full bool          // it was at the end of the ring before
-	at   atomic.Uint64 // next, full and whether somebody reads, which ends of operations wait for
+	at   atomic.Uint64 // who carries operations out, whether somebody reads, and how many operations ended
 }
 
-// The bits of at, below next.
+// What is in the word of a recorder. One word has it all, so that one instruction
+// ends an operation: those that other cores see as a whole take 8 ns each.
 const (
-	beingRead = 1
-	ringFull  = 2
-	nextShift = 2
+	idle      = 0 // nobody carries operations out
+	running   = 1 // a caller does, one operation
+	queued    = 2 // somebody does until no operation is queued
+	turnMask  = 3
+	beingRead = 4 // which ends of operations wait for
+	oneEnded  = 8
 )
-
-// state is what at says of an operation under way.
-func (f *Flight) state() uint64 {
-	v := uint64(f.next) << nextShift
-	if f.full {
-		v |= ringFull
-	}
-	return v
-}
 
 // maxSteps is how many steps of an operation are kept.
 const maxSteps = 64
@@ -62,7 +56,8 @@ type Record struct {
 	Way       string `json:"way"` // flat or script
 	Bytes     int    `json:"bytes"`
 	Began     int64  `json:"began_ns"`
-	Entered   int64  `json:"entered_ns,omitempty"` // flat, more than 4 KiB: everybody had come
+	OrLater   bool   `json:"began_or_later,omitempty"` // it waited for nobody and took no look at the clock: the last one before it was then
+	Entered   int64  `json:"entered_ns,omitempty"`     // flat, more than 4 KiB: everybody had come
 	Ended     int64  `json:"ended_ns,omitempty"`
 	Err       string `json:"error,omitempty"`
 	Steps     []Step `json:"steps,omitempty"`
@@ -150,15 +145,35 @@ func (f *Flight) end(o *op, err error) {
 		r.steps, o.steps = o.steps, r.steps
 	}
 	r.more = uint32(o.more)
-	was := f.state()
 	if f.next++; f.next == len(f.ring) {
-		f.next, f.full = 0, true
+		f.next = 0
 	}
-	if !f.at.CompareAndSwap(was, f.state()) {
-		f.mu.Lock()
-		f.at.Store(f.state())
-		f.mu.Unlock()
+}
+
+// ended lets others read the operation that ended, and if its caller is to let go of
+// the communicator does that as well. It reports whether there are operations for
+// somebody else to carry out then.
+func (f *Flight) ended(letGo bool) (more bool) {
+	for {
+		v := f.at.Load()
+		if v&beingRead != 0 {
+			f.await()
+			continue
+		}
+		next := v + oneEnded
+		if letGo && v&turnMask == running {
+			next -= running
+		}
+		if f.at.CompareAndSwap(v, next) {
+			return letGo && v&turnMask == queued
+		}
 	}
+}
+
+// await returns when nobody reads.
+func (f *Flight) await() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
 }
 
 // Flight is the communicator's flight recorder.
@@ -170,7 +185,8 @@ func (f *Flight) Records() []Record {
 	defer f.mu.Unlock()
 	at := f.at.Or(beingRead)
 	defer f.at.And(^uint64(beingRead))
-	next := int(at >> nextShift)
+	ended := int(at / oneEnded)
+	next := ended % len(f.ring)
 	when := newAnchor()
 	var list []Record
 	add := func(from []flown) {
@@ -182,7 +198,7 @@ func (f *Flight) Records() []Record {
 			r := Record{Comm: k.call.Comm, Epoch: k.call.Epoch, Seq: k.call.Seq, Op: k.call.Op.String(), Count: k.call.Count,
 				Type: k.call.Type.String(), Root: k.call.Root, Program: k.program.Name, Digest: k.program.Digest(), Way: "script",
 				Bytes: k.bytes, Began: when.clock(k.began), Entered: when.clock(k.entered), Ended: when.clock(k.ended),
-				MoreSteps: int(k.more)}
+				OrLater: k.began&loose != 0, MoreSteps: int(k.more)}
 			if k.call.Reduce != 0 {
 				r.Reduce = k.call.Reduce.String()
 			}
@@ -198,7 +214,7 @@ func (f *Flight) Records() []Record {
 			list = append(list, r)
 		}
 	}
-	if at&ringFull != 0 {
+	if ended >= len(f.ring) {
 		add(f.ring[next+1:])
 	}
 	add(f.ring[:next])

@@ -216,6 +216,9 @@ func (c *Comm) ago(i int, began int64) string {
 	if began == 0 || c.world.hosts[c.members[i]] != c.world.hosts[c.members[c.rank]] {
 		return ""
 	}
+	if began&loose != 0 {
+		return " at most " + since(began) + " ago"
+	}
 	return " " + since(began) + " ago"
 }
 

@@ -20,6 +20,10 @@ var clockStart, clockBase = func() (time.Time, int64) {
 	return start, t.Nano()
 }()
 
+// loose marks a time in ticks as that of an earlier look at the clock: what has it
+// happened then or later.
+const loose = 1
+
 // The first tick, when the process started, gives the rate of ticks when
 // somebody asks for it: the longer the process ran, the better.
 var ticksStart, ticksClock = ticks(), clock()

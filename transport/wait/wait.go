@@ -91,27 +91,46 @@ func (f *Flag) RaiseWith(v, first, second uint64, s *Sleepers, w *Waiter) {
 	w.raised, w.apart = f, s
 }
 
+// RaiseNow is RaiseWith for who settles the flag without a waiter.
+func (f *Flag) RaiseNow(v, first, second uint64, s *Sleepers) Raised {
+	releaseWith(f, v, first, second)
+	return Raised{f, &s.count}
+}
+
 // Settle wakes whoever sleeps for the flag that was raised, if one was. Waits do
 // so before they stop spinning.
 func (w *Waiter) Settle() {
 	if w.raised != nil {
 		atomic.AddUint32(&w.fence, 1) // the flag is seen by all before its sleepers are looked at
-		w.Settled()
+		w.Raised().Settled()
 	}
+}
+
+// Raised is a flag that was raised whose sleepers are to be woken.
+type Raised struct {
+	flag  *Flag
+	count *atomic.Uint32
+}
+
+// Raised gives the flag that was raised, if one was, to who settles it in place of
+// the waiter.
+func (w *Waiter) Raised() Raised {
+	r := Raised{flag: w.raised}
+	if r.flag != nil {
+		r.count = &r.flag.sleepers
+		if w.apart != nil {
+			r.count = &w.apart.count
+		}
+		w.raised = nil
+	}
+	return r
 }
 
 // Settled is Settle for who has changed something else atomically since the flag
 // was raised, a mutex for example.
-func (w *Waiter) Settled() {
-	if w.raised != nil {
-		count := &w.raised.sleepers
-		if w.apart != nil {
-			count = &w.apart.count
-		}
-		if count.Load() != 0 {
-			w.raised.Wake()
-		}
-		w.raised = nil
+func (r Raised) Settled() {
+	if r.flag != nil && r.count.Load() != 0 {
+		r.flag.Wake()
 	}
 }
 
