@@ -36,6 +36,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"runtime"
 	"slices"
 	"sync"
@@ -173,6 +174,12 @@ func (c *Comm) Counters() []transport.Counter { return c.world.ep.Counters() }
 // ("registered" memory). It holds zeros and must be given back with Free.
 func Alloc[T reduce.Element](c *Comm, n int) ([]T, error) {
 	size := reduce.TypeOf[T]().Size()
+	if n < 0 || n > math.MaxInt/size {
+		return nil, fmt.Errorf("%d elements of %s: want 0 to %d", n, reduce.TypeOf[T](), math.MaxInt/size)
+	}
+	if n == 0 {
+		return nil, nil
+	}
 	b, err := c.world.ep.Alloc(n * size)
 	if err != nil {
 		return nil, fmt.Errorf("%d elements of %s: %w", n, reduce.TypeOf[T](), err)
@@ -181,7 +188,12 @@ func Alloc[T reduce.Element](c *Comm, n int) ([]T, error) {
 }
 
 // Free gives back memory got from Alloc.
-func Free[T reduce.Element](c *Comm, s []T) error { return c.world.ep.Free(reduce.Bytes(s)) }
+func Free[T reduce.Element](c *Comm, s []T) error {
+	if cap(s) == 0 {
+		return nil
+	}
+	return c.world.ep.Free(reduce.Bytes(s[:cap(s)]))
+}
 
 // Close leaves the group. Other ranks' operations with this one fail from now
 // on, so it is usual to have a Barrier before. Closing the last communicator of

@@ -147,7 +147,7 @@ func (w *world) agree(hellos []hello) (kind string, err error) {
 // first makes the communicator of all ranks once the endpoint is there.
 func (w *world) first(ctx context.Context, gather transport.Gather) (*Comm, error) {
 	w.mem, _ = w.ep.(transport.Memory)
-	w.verbs = verbs{ep: w.ep, done: map[transport.Ticket]transport.Completion{}, dropped: map[transport.Ticket]bool{}}
+	w.verbs = newVerbs(w.ep)
 	w.next.Store(2)
 	members := make([]int, w.ep.Size())
 	for i := range members {

@@ -16,7 +16,9 @@ import (
 // Writes to one rank become visible in the order in which they were posted, and
 // a notice after everything posted before it. A read, and an atomic operation,
 // is complete when its result is there. Atomic operations work on 8 bytes at a
-// multiple of 8, and are atomic with the owner's sync/atomic.
+// multiple of 8, and are atomic with the owner's sync/atomic. A key that its rank
+// did not give is an error over tcp; in shared memory it leads to other memory.
+// The end of an operation need not be asked for (Poll, Complete).
 
 // Key names memory got from Alloc, or a part of it, to other ranks. The key of
 // what lies k bytes behind is larger by k.
@@ -70,18 +72,32 @@ func (c *Comm) Notify(to int, value uint32) (transport.Ticket, error) {
 	return c.world.ep.Notify(m, value)
 }
 
-// Complete waits until an operation is complete, ctx ends or the time limit passes.
+// Poll says whether an operation is complete, and its error then, and returns at once.
+func (c *Comm) Poll(t transport.Ticket) (complete bool, err error) {
+	err = c.world.verbs.look(t)
+	if err == errPending {
+		return false, nil
+	}
+	return true, err
+}
+
+// Complete waits until an operation is complete. It gives up, and may be called
+// again, when ctx ends, the time limit passes or the communicator fails.
 func (c *Comm) Complete(ctx context.Context, t transport.Ticket) error {
-	end := c.until(ctx, clock())
+	began := clock()
+	end := c.until(ctx, began)
 	for {
 		if err := c.world.verbs.wait(t, min(time.Duration(end-clock()), 10*time.Millisecond)); err != errPending {
 			return err
 		}
 		if err := ctx.Err(); err != nil {
-			return err
+			return fmt.Errorf("one-sided operation %d is not complete: %w", t, err)
+		}
+		if f := c.failed.Load(); f != nil {
+			return f
 		}
 		if clock() > end {
-			return fmt.Errorf("one-sided operation %d: time limit passed", t)
+			return fmt.Errorf("one-sided operation %d is not complete after %s: %w", t, time.Duration(end-began).Round(time.Millisecond), context.DeadlineExceeded)
 		}
 	}
 }

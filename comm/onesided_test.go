@@ -2,8 +2,14 @@ package comm
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"math"
+	"net"
+	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/weft-fabric/weft/transport"
 )
@@ -77,5 +83,104 @@ func TestOneSided(t *testing.T) {
 			return fmt.Errorf("swap: %v, %d, was %d", err, words[8], was)
 		}
 		return Barrier(ctx, c)
+	})
+}
+
+// two runs do on two ranks that are goroutines and meet as processes do.
+func two(t *testing.T, transport string, do func(c *Comm) error) {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	for r := range 2 {
+		wg.Go(func() {
+			cfg := Config{Rank: r, Size: 2, Addr: ln.Addr().String(), Transport: transport, Timeout: 20 * time.Second}
+			if r == 0 {
+				cfg.Listener = ln
+			}
+			c, err := Join(context.Background(), cfg)
+			if err == nil {
+				err = errors.Join(do(c), c.Close())
+			}
+			if err != nil {
+				t.Errorf("rank %d over %s: %+v", r, transport, err)
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// An operation that takes longer than a look is waited for, and asking again, or
+// not at all, costs nothing.
+func TestOneSidedTakesItsTime(t *testing.T) {
+	for _, kind := range []string{"shm", "tcp"} {
+		two(t, kind, takesItsTime)
+	}
+}
+
+func takesItsTime(c *Comm) error {
+	ctx := context.Background()
+	mine, err := Alloc[uint64](c, 8<<20)
+	if err != nil {
+		return err
+	}
+	k, err := Key(c, mine)
+	if err != nil {
+		return err
+	}
+	keys := make([]uint64, 2)
+	if err := AllGather(ctx, c, keys, []uint64{uint64(k)}); err != nil {
+		return err
+	}
+	peer := 1 - c.Rank()
+	mine[len(mine)-1] = uint64(c.Rank())
+	if err := Barrier(ctx, c); err != nil {
+		return err
+	}
+	var last transport.Ticket
+	got := make([]uint64, len(mine))
+	for range 8 {
+		if last, err = Get(c, peer, got, transport.Key(keys[peer])); err != nil {
+			return err
+		}
+	}
+	if err := c.Complete(ctx, last); err != nil {
+		return err
+	}
+	if end := got[len(got)-1]; end != uint64(peer) {
+		return fmt.Errorf("read %d", end)
+	}
+	if err := c.Complete(ctx, last); err != nil {
+		return fmt.Errorf("asked again: %w", err)
+	}
+	if ok, err := c.Poll(last); !ok || err != nil {
+		return fmt.Errorf("polled: %t, %w", ok, err)
+	}
+	if ok, err := c.Poll(last + 1000); ok || err != nil {
+		return fmt.Errorf("one that was never posted: %t, %w", ok, err)
+	}
+	if v := &c.world.verbs; len(v.done)+len(v.failed) > 0 {
+		return fmt.Errorf("remembers %d operations that are over", len(v.done)+len(v.failed))
+	}
+	if err := Barrier(ctx, c); err != nil {
+		return err
+	}
+	return Free(c, mine)
+}
+
+func TestAllocOfNothing(t *testing.T) {
+	each(t, 1, Config{}, func(c *Comm) error {
+		none, err := Alloc[float32](c, 0)
+		if err != nil || Free(c, none) != nil {
+			return fmt.Errorf("of none: %v, %v", err, Free(c, none))
+		}
+		for _, n := range []int{-1, math.MaxInt/4 + 1} {
+			if _, err := Alloc[float32](c, n); err == nil || !strings.Contains(err.Error(), fmt.Sprint(n)) {
+				return fmt.Errorf("of %d: %v", n, err)
+			}
+		}
+		return nil
 	})
 }

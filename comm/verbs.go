@@ -10,49 +10,66 @@ import (
 )
 
 // verbs shares an endpoint's one-sided operations, whose completions come in
-// one stream, among communicators and the user.
+// one stream, among communicators and the user. Tickets are numbers from 1 on, so
+// that operations whose end nobody asks for need no memory.
 type verbs struct {
 	ep      transport.Endpoint
 	mu      sync.Mutex
-	done    map[transport.Ticket]transport.Completion
-	dropped map[transport.Ticket]bool // nobody wants to know of their end
+	low     transport.Ticket              // this one and all before it are complete
+	done    map[transport.Ticket]struct{} // those behind low that are complete
+	failed  map[transport.Ticket]error    // those that failed and that nobody asked for yet
 	notices []transport.Completion
 	buf     []transport.Completion
+}
+
+func newVerbs(ep transport.Endpoint) verbs {
+	return verbs{ep: ep, done: map[transport.Ticket]struct{}{}, failed: map[transport.Ticket]error{}}
 }
 
 // poll takes in what is complete. The caller holds mu.
 func (v *verbs) poll() {
 	v.buf = v.ep.Poll(v.buf[:0])
 	for _, c := range v.buf {
-		switch {
-		case c.Ticket == 0:
+		if c.Ticket == 0 {
 			v.notices = append(v.notices, c)
-		case v.dropped[c.Ticket]:
-			delete(v.dropped, c.Ticket)
-		default:
-			v.done[c.Ticket] = c
+			continue
 		}
+		v.done[c.Ticket] = struct{}{}
+		if c.Err != nil {
+			v.failed[c.Ticket] = c.Err
+		}
+	}
+	for {
+		if _, ok := v.done[v.low+1]; !ok {
+			return
+		}
+		v.low++
+		delete(v.done, v.low)
 	}
 }
 
 // errPending says that an operation is not complete yet.
 var errPending = errors.New("not complete yet")
 
+// look is how an operation ended, or errPending.
+func (v *verbs) look(t transport.Ticket) error {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.poll()
+	if _, ok := v.done[t]; !ok && t > v.low {
+		return errPending
+	}
+	err := v.failed[t]
+	delete(v.failed, t)
+	return err
+}
+
 // wait returns once a ticket is complete, or with errPending after d.
 func (v *verbs) wait(t transport.Ticket, d time.Duration) error {
 	end := time.Now().Add(d)
 	for looks := 0; ; looks++ {
-		v.mu.Lock()
-		v.poll()
-		c, ok := v.done[t]
-		delete(v.done, t)
-		v.mu.Unlock()
-		if ok {
-			return c.Err
-		}
-		if time.Now().After(end) {
-			v.drop(t, nil)
-			return errPending
+		if err := v.look(t); err != errPending || time.Now().After(end) {
+			return err
 		}
 		if looks < 50 {
 			runtime.Gosched()
@@ -71,13 +88,10 @@ func (v *verbs) add(to int, word transport.Key, n uint64) {
 	v.drop(v.ep.FetchAdd(to, word, n, new(uint64)))
 }
 
-// drop forgets a posted operation. If it fails, the rank that was meant is gone
-// or will find out by itself what it was to be told.
-func (v *verbs) drop(t transport.Ticket, err error) {
+// drop takes a posted operation whose end nobody will ask for. If it fails, the
+// rank that was meant is gone or will find out by itself what it was to be told.
+func (v *verbs) drop(transport.Ticket, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if err == nil {
-		v.dropped[t] = true
-	}
 	v.poll()
 }
