@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"slices"
 	"time"
@@ -58,6 +59,7 @@ type Time struct {
 // socket, else it measures what ConfigEnv says and writes events to out.
 func Main(ctx context.Context, out io.Writer) error {
 	env := comm.FromEnv()
+	env.Log = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	if os.Getenv(BindEnv) != "" {
 		if err := bind(env.LocalRank); err != nil {
 			return err

@@ -37,12 +37,13 @@ type Config struct {
 	// the links must have shown when they were measured; 0 for none. WEFT_FLOOR.
 	Floor unit.Rate
 
-	Interfaces []string // WEFT_INTERFACES, comma separated: names or prefixes of interfaces for tcp; empty for the one that reaches the peers
+	Interfaces []string // WEFT_INTERFACES, comma separated: those that tcp uses, by name or by prefix such as 10.1.0.0/16; empty for the one that reaches the peers
 	AllRails   bool     // WEFT_RAILS=all: every interface that is up
 	Streams    int      // WEFT_STREAMS: tcp connections for each pair of interfaces; 0 for the default
 
 	// Timeout is how long an operation may take, from its call to its end,
-	// waiting for the slowest rank included. WEFT_TIMEOUT; 2 minutes if zero.
+	// waiting for the slowest rank included, and how long Join waits for all
+	// ranks if its context has no deadline. WEFT_TIMEOUT; 2 minutes if zero.
 	Timeout time.Duration
 	// Canonical makes the bits of a sum depend on the ranks' numbers alone:
 	// neither on size, chunks nor algorithm. WEFT_CANONICAL=1.
@@ -81,8 +82,11 @@ func fromEnv(get func(string) string) Config {
 			return def
 		}
 		v, err := strconv.Atoi(s)
-		if err != nil {
+		switch {
+		case err != nil:
 			errs = append(errs, fmt.Errorf("%s=%q is not a number", name, s))
+		case v < 0:
+			errs = append(errs, fmt.Errorf("%s=%q is below 0", name, s))
 		}
 		return v
 	}
@@ -91,7 +95,7 @@ func fromEnv(get func(string) string) Config {
 	addr, port := get("MASTER_ADDR"), get("MASTER_PORT")
 	switch {
 	case addr != "" && port != "":
-		c.Addr = net.JoinHostPort(addr, port)
+		c.Addr = net.JoinHostPort(strings.Trim(addr, "[]"), port) // brackets are usual around IPv6 addresses
 	case c.Size > 1:
 		errs = append(errs, fmt.Errorf("MASTER_ADDR=%q MASTER_PORT=%q: both are needed with WORLD_SIZE=%d; `weft run -n %d -- COMMAND` sets them", addr, port, c.Size, c.Size))
 	}

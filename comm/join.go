@@ -3,6 +3,7 @@ package comm
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -40,10 +41,19 @@ type hello struct {
 }
 
 // Join meets the other ranks and makes the communicator of all of them. It ends
-// with an error if they have not all come when ctx ends.
+// with an error if they have not all come when ctx ends, or, if ctx has no
+// deadline, when the time limit of the configuration has passed.
 func Join(ctx context.Context, cfg Config) (*Comm, error) {
 	if err := cfg.complete(); err != nil {
 		return nil, err
+	}
+	if cfg.Transport == "mem" {
+		return nil, errors.New(`transport (WEFT_TRANSPORT) "mem" is for ranks that are goroutines, which Local makes; processes have shm and tcp`)
+	}
+	if _, ok := ctx.Deadline(); !ok {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, cfg.Timeout)
+		defer cancel()
 	}
 	room, err := meet.Join(ctx, meet.Config{Addr: cfg.Addr, Rank: cfg.Rank, Size: cfg.Size, Token: cfg.Token, TLS: cfg.TLS, Listener: cfg.Listener, Log: cfg.Log})
 	if err != nil {
@@ -131,8 +141,12 @@ func (w *world) agree(hellos []hello) (kind string, err error) {
 	}
 	for rank, h := range hellos {
 		if h.Require != "" && h.Require != kind {
-			why := "WEFT_TRANSPORT asks for it"
-			if hellos[0].Transport == "" {
+			why := "it is asked for (WEFT_TRANSPORT)"
+			switch {
+			case hellos[0].Transport != "":
+			case len(first) == 1:
+				why = "the ranks are on one host"
+			default:
 				why = fmt.Sprintf("the ranks are on %d hosts", len(first))
 			}
 			return "", fmt.Errorf("rank %d requires transport %s, but %s would be used: %s", rank, h.Require, kind, why)

@@ -69,6 +69,9 @@ type Room struct {
 	words, wg sync.WaitGroup // frames under way; goroutines that serve and read
 }
 
+// long is how long ranks may take to come before the log hears of it.
+var long = 5 * time.Second
+
 // Join comes to the room and returns once all ranks are there, or with an
 // error once ctx ends.
 func Join(ctx context.Context, cfg Config) (*Room, error) {
@@ -92,6 +95,7 @@ func Join(ctx context.Context, cfg Config) (*Room, error) {
 		return nil, err
 	}
 	r := &Room{cfg: cfg, addr: addr, links: make([]*link, cfg.Size), left: make([]error, cfg.Size), change: make(chan struct{})}
+	defer r.remind()()
 	if cfg.Rank == 0 {
 		err = r.host(ctx)
 	} else {
@@ -102,6 +106,27 @@ func Join(ctx context.Context, cfg Config) (*Room, error) {
 		return nil, err
 	}
 	return r, nil
+}
+
+// remind tells the log once if it takes long until all are there: ranks may have
+// been given an address that does not lead to rank 0.
+func (r *Room) remind() (stop func()) {
+	if r.cfg.Log == nil {
+		return func() {}
+	}
+	start, addr := time.Now(), r.addr
+	t := time.AfterFunc(long, func() {
+		r.mu.Lock()
+		wait := r.wait
+		if r.cfg.Rank == 0 {
+			wait = r.missing()
+		} else if len(wait) == 0 {
+			wait = []int{0}
+		}
+		r.mu.Unlock()
+		r.cfg.Log.Warn("ranks have not all met yet", "rank", r.cfg.Rank, "waits_for", plural("rank", wait), "at", addr, "since", since(start))
+	})
+	return func() { t.Stop() }
 }
 
 // World is a number that rank 0 drew for this meeting, the same on all ranks.
@@ -145,7 +170,7 @@ func (r *Room) host(ctx context.Context) error {
 	if r.ln == nil {
 		ln, err := listen(ctx, r.addr)
 		if err != nil {
-			return fmt.Errorf("rank 0 cannot listen at %s: %w", r.addr, err)
+			return fmt.Errorf("rank 0 cannot listen at %s, which is to be an address of its host (MASTER_ADDR, MASTER_PORT): %w", r.addr, err)
 		}
 		r.ln, r.addr = ln, ln.Addr().String()
 	}

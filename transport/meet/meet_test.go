@@ -1,9 +1,11 @@
 package meet
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"os"
 	"os/exec"
@@ -222,11 +224,17 @@ func TestNobodyThere(t *testing.T) {
 	l := listener(t)
 	addr := l.Addr().String()
 	l.Close()
-	_, err := Join(within(t, time.Second), Config{Addr: addr, Rank: 3, Size: 4, Token: "t"})
+	defer func(was time.Duration) { long = was }(long)
+	long = 100 * time.Millisecond
+	var log bytes.Buffer
+	_, err := Join(within(t, time.Second), Config{Addr: addr, Rank: 3, Size: 4, Token: "t", Log: slog.New(slog.NewTextHandler(&log, nil))})
 	for _, want := range []string{"rank 3", addr + " for 1", "refused"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q in it", err, want)
 		}
+	}
+	if want := `waits_for="rank 0" at=` + addr; strings.Count(log.String(), want) != 1 {
+		t.Errorf("log %q, want %q in it once", log.String(), want)
 	}
 }
 
