@@ -24,6 +24,7 @@ type quarters struct {
 	looks  int          // of one that waits for a short message, before it yields
 	parted atomic.Int64 // when the rank went home last, after the start of the endpoint
 	since  time.Time    // that start
+	temper wait.Temper  // of a roomy one
 }
 
 const (
@@ -48,21 +49,19 @@ func (q *quarters) settle(all []facts, rank int) {
 	}
 }
 
-// yield gives the processor to whoever else is on it.
+// yield gives the processor to whoever else is on it, unless that takes long.
 func (q *quarters) yield() {
 	if !q.roomy {
 		yield()
-		return
+	} else if took := q.temper.Yield(); took == 0 || took >= sharedYield {
+		q.part(time.Since(q.since))
 	}
-	before := time.Since(q.since)
-	yield()
-	q.yielded(before, time.Since(q.since))
 }
 
-// yielded sends the rank home if its core is another's, too.
-func (q *quarters) yielded(from, to time.Duration) {
+// part sends the rank home, as its core is another's, too.
+func (q *quarters) part(now time.Duration) {
 	last := q.parted.Load()
-	if to-from >= sharedYield && to-time.Duration(last) >= partEvery && q.parted.CompareAndSwap(last, int64(to)) && processor() != q.home {
+	if now-time.Duration(last) >= partEvery && q.parted.CompareAndSwap(last, int64(now)) && processor() != q.home {
 		wait.MoveTo(q.home)
 	}
 }

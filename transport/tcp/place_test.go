@@ -41,7 +41,7 @@ func TestQuarters(t *testing.T) {
 	}
 }
 
-// A rank goes home after a long yield, but not too often, and not after a short one.
+// A rank that shares its core goes home, but not too often.
 func TestQuartersHome(t *testing.T) {
 	cores := wait.Allowed()
 	if len(cores) < 2 {
@@ -49,29 +49,26 @@ func TestQuartersHome(t *testing.T) {
 	}
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	goes := func(parted, from, to time.Duration) bool {
+	goes := func(parted, now time.Duration) bool {
 		for range 100 { // the system may move it meanwhile
 			var q quarters
 			q.settle([]facts{{host: "a"}, {host: "a"}}, 1)
 			q.parted.Store(int64(parted))
 			wait.MoveTo(cores[0])
-			q.yielded(from, to)
-			if q.parted.Load() == int64(to) != (processor() == cores[1]) {
+			q.part(now)
+			if q.parted.Load() == int64(now) != (processor() == cores[1]) {
 				continue
 			}
-			return q.parted.Load() == int64(to)
+			return q.parted.Load() == int64(now)
 		}
 		t.Error("it never was where it went")
 		return false
 	}
 	const at = time.Second
-	if !goes(0, at, at+sharedYield) {
-		t.Error("it stays after a long yield")
+	if !goes(0, at) {
+		t.Error("it stays")
 	}
-	if goes(0, at, at+sharedYield/2) {
-		t.Error("it goes after a short yield")
-	}
-	if goes(at, at, at+partEvery/2) {
+	if goes(at, at+partEvery/2) {
 		t.Error("it goes twice in a row")
 	}
 }

@@ -71,7 +71,7 @@ func (p *port) Swap(to, channel int, b []byte, from int, in transport.Incoming) 
 		if moved {
 			idle = 0
 		} else if idle++; idle >= tries {
-			yield()
+			p.e.place.yield()
 		}
 	}
 	if !o.done.Load() {

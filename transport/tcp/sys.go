@@ -105,15 +105,6 @@ func unread(fd int) int {
 	return int(n)
 }
 
-// switched is how often the calling thread gave its processor to another.
-func switched() int64 {
-	var u unix.Rusage
-	if unix.Getrusage(unix.RUSAGE_THREAD, &u) != nil {
-		return 0
-	}
-	return int64(u.Nvcsw) + int64(u.Nivcsw)
-}
-
 func yield() { _, _, _ = syscall.RawSyscall(unix.SYS_SCHED_YIELD, 0, 0, 0) }
 
 // poll waits for one of the descriptors, at most ms milliseconds.

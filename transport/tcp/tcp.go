@@ -74,14 +74,13 @@ type Endpoint struct {
 	door      *auth.Door
 	secure    bool // streams are under TLS
 
-	place    quarters
-	keepers  int32        // callers that may wait without giving up their processor
-	shy      atomic.Int32 // waits that shall not yield
-	stuck    atomic.Int32 // callers that are parked while they send
-	patience atomic.Int32 // how often the time of yielding is doubled (wait.Learn)
-	waiters  waiters
-	pump     pump
-	trash    []byte
+	place   quarters
+	keepers int32        // callers that may wait without giving up their processor
+	shy     atomic.Int32 // waits that shall not yield
+	stuck   atomic.Int32 // callers that are parked while they send
+	waiters waiters
+	pump    pump
+	trash   []byte
 
 	pmu     sync.Mutex
 	ports   map[portKey]*port

@@ -9,8 +9,6 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/weft-fabric/weft/transport/wait"
 )
 
 // Waiting has four stages. First the caller reads and writes the sockets itself
@@ -30,9 +28,8 @@ const (
 	slice      = 10 * time.Millisecond // at which a parked caller asks Stop
 
 	// A yield that takes this long gave the processor to something that never
-	// waits; so many waits then sleep at once, as who is woken runs soon.
-	// Where no other thread ran meanwhile, the host of a virtual machine took it,
-	// which says nothing.
+	// waits. Where ranks outnumber cores, so many waits then sleep at once, as who
+	// is woken runs soon.
 	longYield = time.Millisecond
 	shyWaits  = 256
 
@@ -132,12 +129,11 @@ func (p *port) await(pr *peer, done *atomic.Bool, sending bool, tell func(*waite
 	idle, parking := 0, blind
 	wide := false // look at all peers
 	var since, last, slept time.Time
-	switches := int64(0)
 	for {
 		peers, moved := p.turn(some[:0], pr, done, sending, wide)
 		if done.Load() {
 			if !slept.IsZero() && e.place.roomy {
-				wait.Learn(&e.patience, time.Since(slept))
+				e.place.temper.Slept(time.Since(slept))
 			}
 			return nil
 		}
@@ -166,17 +162,17 @@ func (p *port) await(pr *peer, done *atomic.Bool, sending bool, tell func(*waite
 		}
 		if !parking && e.shy.Load() <= 0 {
 			if idle == tries { // most need no more than this, and the clock takes 0.1 us
-				yield()
+				e.place.yield()
 				continue
 			}
 			now := time.Now()
 			if idle == tries+1 {
-				since, switches = now, switched()
-			} else if now.Sub(last) > longYield && switched() > switches {
+				since = now
+			} else if !e.place.roomy && now.Sub(last) > longYield {
 				e.shy.Store(shyWaits)
 			}
-			if last = now; now.Sub(since) < yieldTime<<e.patience.Load() {
-				yield()
+			if last = now; now.Sub(since) < yieldTime<<e.place.temper.Patience() {
+				e.place.yield()
 				continue
 			}
 		}

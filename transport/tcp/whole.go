@@ -81,7 +81,7 @@ func (p *port) linger(pr *peer, x *slot) {
 		} else if now.Sub(since) > yieldTime {
 			break
 		}
-		yield()
+		p.e.place.yield()
 	}
 	p.mu.Lock()
 	x.patient = false

@@ -2,7 +2,6 @@ package wait
 
 import (
 	"runtime"
-	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -10,7 +9,7 @@ import (
 // After sleeps that turn out to be short, waits look longer before they sleep, and
 // after a long one as long as at first.
 func TestPatience(t *testing.T) {
-	w := Waiter{Yield: 1, patience: new(atomic.Int32)}
+	w := Waiter{Yield: 1, temper: new(Temper)}
 	var f Flag
 	v := uint64(0)
 	short := func() {
@@ -28,9 +27,9 @@ func TestPatience(t *testing.T) {
 	// A short sleep may last for Slice on a machine that stands still, so it is tried
 	// until it is short.
 	for want := int32(1); want <= mostPatience; {
-		before := w.patience.Load()
+		before := w.temper.Patience()
 		short()
-		switch got := w.patience.Load(); got {
+		switch got := w.temper.Patience(); got {
 		case before + 1:
 			want = got + 1
 		case 0:
@@ -40,7 +39,7 @@ func TestPatience(t *testing.T) {
 		}
 	}
 	short()
-	if got := w.patience.Load(); got != mostPatience && got != 0 {
+	if got := w.temper.Patience(); got != mostPatience && got != 0 {
 		t.Errorf("patience %d, at most %d expected", got, mostPatience)
 	}
 	v++
@@ -54,7 +53,39 @@ func TestPatience(t *testing.T) {
 	if err := f.Wait(v, &w, stop); err != nil {
 		t.Fatal(err)
 	}
-	if got := w.patience.Load(); got != 0 {
+	if got := w.temper.Patience(); got != 0 {
 		t.Errorf("patience %d after a sleep of two slices", got)
+	}
+}
+
+// Yields that take long are left for a while, and for longer if they take long again
+// soon after.
+func TestLongYields(t *testing.T) {
+	var p Temper
+	now := time.Hour
+	for _, c := range []struct {
+		after time.Duration // the end of the last pause
+		want  time.Duration
+	}{
+		{0, firstSpan},
+		{1, 2 * firstSpan},
+		{soonAfter / 2, 4 * firstSpan},
+		{soonAfter, firstSpan}, // long after
+		{1, 2 * firstSpan}, {1, 4 * firstSpan}, {1, 8 * firstSpan}, {1, 16 * firstSpan}, {1, lastSpan}, {lastSpan / 2, lastSpan},
+	} {
+		now += c.after
+		p.yielded(now)
+		if got := time.Duration(p.until.Load()) - now; got != c.want {
+			t.Fatalf("no yields for %s after one that took long %s after the last pause, want %s", got, c.after, c.want)
+		}
+		now = time.Duration(p.until.Load())
+	}
+	p.until.Store(int64(time.Since(start) + time.Hour))
+	if took := p.Yield(); took != 0 {
+		t.Errorf("yielded for %s in a pause", took)
+	}
+	p.until.Store(0)
+	if p.Yield() == 0 {
+		t.Error("did not yield after the pause")
 	}
 }

@@ -172,9 +172,8 @@ type Waiter struct {
 	// 5 us or than Spin, before the processor is given away.
 	Late func()
 
-	// patience is how often the number of yields is doubled (Learn). Nil where ranks
-	// outnumber cores; copies of a waiter share it.
-	patience *atomic.Int32
+	// temper is nil where ranks outnumber cores. Copies of a waiter share it.
+	temper *Temper
 
 	raised *Flag     // not settled yet
 	apart  *Sleepers // those for it, if they are counted apart
@@ -193,9 +192,25 @@ func For(ranks int, local bool) *Waiter {
 		cores = runtime.GOMAXPROCS(0)
 	}
 	if ranks <= cores {
-		return &Waiter{Spin: 1 << 10, Yield: 300, Local: local, patience: new(atomic.Int32)}
+		return &Waiter{Spin: 1 << 10, Yield: 300, Local: local, temper: new(Temper)}
 	}
 	return &Waiter{Spin: 20, Yield: 200, Local: local}
+}
+
+// keepsFor is how many looks with pauses take about as long as a yield.
+const keepsFor = 6
+
+// GiveWay yields, and says whether it did: not where yields take long.
+func (w *Waiter) GiveWay() bool {
+	switch {
+	case w.Local:
+		runtime.Gosched()
+	case w.temper == nil:
+		osYield()
+	default:
+		return w.temper.Yield() > 0
+	}
+	return true
 }
 
 // Wait returns once the flag is at least v, or with what stop says. Stop is
@@ -231,16 +246,11 @@ func (f *Flag) wait(v uint64, sleepers *atomic.Uint32, w *Waiter, stop func() er
 		return nil
 	}
 	yields := w.Yield
-	if w.patience != nil {
-		yields <<= w.patience.Load()
+	if w.temper != nil {
+		yields <<= w.temper.Patience()
 	}
 	for range yields {
-		if w.Local {
-			runtime.Gosched()
-		} else {
-			osYield()
-		}
-		if f.value.Load() >= v {
+		if !w.GiveWay() && pause(&f.value, v, keepsFor) || f.value.Load() >= v {
 			return nil
 		}
 	}
@@ -261,26 +271,10 @@ func (f *Flag) wait(v uint64, sleepers *atomic.Uint32, w *Waiter, stop func() er
 		}
 		sleepers.Add(^uint32(0))
 		if f.value.Load() >= v {
-			if w.patience != nil {
-				Learn(w.patience, time.Since(slept))
+			if w.temper != nil {
+				w.temper.Slept(time.Since(slept))
 			}
 			return nil
 		}
 	}
 }
-
-// Learn draws the conclusion from a sleep: after a short one waits are to look twice as
-// long before they sleep, up to some 6 ms, and after a long one as long as ever. Who is
-// woken late is late for the others, which sleep then, and so on for ever if that is
-// later than they look. On a virtual machine whose host gives processors that sleep to
-// others, waking takes longer than that: with wake-ups that are made to last 0.5 ms, two
-// ranks on two cores came to take 592 us for an all-reduce of 8 bytes, and 0.3 with this.
-func Learn(patience *atomic.Int32, slept time.Duration) {
-	if slept >= Slice {
-		patience.Store(0)
-	} else if more := patience.Load(); more < mostPatience {
-		patience.Store(more + 1)
-	}
-}
-
-const mostPatience = 6

@@ -71,7 +71,6 @@ const naps = 200
 func (l *lane) waitServing(serves *lane, f *wait.Flag, v uint64, member int, w *wait.Waiter, limit int) error {
 	const bit = 16 // pauses between looks at what was announced
 	brief := wait.Waiter{Spin: min(w.Spin, 256+bit)}
-	yield := wait.Waiter{Yield: 1, Local: w.Local}
 	again := func() error { return errAgain }
 	turns := 0
 	for len(serves.announced) > 0 {
@@ -86,7 +85,7 @@ func (l *lane) waitServing(serves *lane, f *wait.Flag, v uint64, member int, w *
 		case turns <= w.Spin/bit:
 			_ = f.Wait(v, &brief, again)
 		case turns <= w.Spin/bit+w.Yield:
-			_ = f.Wait(v, &yield, again)
+			w.GiveWay()
 		default:
 			l.peer, l.asks, l.limit = member, (turns-w.Spin/bit-w.Yield)/naps, limit
 			if err := l.goOn(); err != nil {
