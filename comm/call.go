@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"math"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -174,6 +175,9 @@ func (c *Comm) find(r *request, want *sched.Program) (*ready, error) {
 		c.prepared[p] = same
 	}
 	made := &ready{key: k, program: p, digest: same.digest, reason: reason, flat: same.flat, message: c.table().Message(), undivided: c.table().Undivided(r.op)}
+	if spansBlocks(p) {
+		made.undivided = math.MaxInt
+	}
 	if len(c.ready) > 4096 {
 		clear(c.ready)
 	}

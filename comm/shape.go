@@ -1,6 +1,8 @@
 package comm
 
 import (
+	"slices"
+
 	"github.com/weft-fabric/weft/sched"
 )
 
@@ -45,6 +47,19 @@ func (s *shape) within(count, chunk int) (lo, hi int) {
 		q = (q + line - 1) / line * line
 	}
 	return min(chunk*q, count) * s.size, min((chunk+1)*q, count) * s.size
+}
+
+// spansBlocks reports whether a step of a program may take several blocks at once. They
+// are neighbours in memory only if each is there as a whole, not a run of its elements.
+func spansBlocks(p *sched.Program) bool {
+	var in func(body []sched.Stmt) bool
+	in = func(body []sched.Stmt) bool {
+		return slices.ContainsFunc(body, func(s sched.Stmt) bool {
+			return s.Step != nil && (s.Step.Src.Count != nil || s.Step.Dst.Count != nil) ||
+				s.Loop != nil && in(s.Loop.Body) || s.If != nil && (in(s.If.Then) || in(s.If.Else))
+		})
+	}
+	return p.Op.Blocks() && slices.ContainsFunc(p.Groups, func(g sched.Group) bool { return in(g.Body) })
 }
 
 // run gives the shape of a run of elements of every block.
