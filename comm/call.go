@@ -58,8 +58,8 @@ type op struct {
 	steps  []passed // what the flight recorder will keep
 	more   int
 
-	srcs, dsts [][]byte // reused
-	kept       kept     // the input that was overwritten
+	srcs, dsts, parts [][]byte // reused
+	kept              kept     // the input that was overwritten
 }
 
 // key is what the choice of a program depends on.

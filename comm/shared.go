@@ -526,15 +526,48 @@ func (c *Comm) push(o *op, rank int, logged bool) {
 			lo, hi := o.shape.span(o.call.Op, sched.Out, int(d.rank), int(d.chunk))
 			o.dsts = append(o.dsts, c.views[d.rank].out[lo:hi])
 		}
-		switch n := len(srcs[0]); {
-		case n == 0:
-		case logged:
-			reduce.ApplyAllLogged(o.t, o.red, o.dsts, srcs, c.journal(rank), done)
-			done += n
-		default:
-			reduce.ApplyAll(o.t, o.red, o.dsts, srcs)
+		size := len(srcs[0]) // of a part
+		if near := size * len(o.dsts); o.call.Seq%2 == 1 && near >= turnFrom && size < turnUpTo {
+			size = turnPart
+		}
+		for hi := len(srcs[0]); hi > 0; {
+			lo := (hi - 1) / size * size
+			dsts, srcs := o.cut(o.dsts, srcs, lo, hi)
+			if logged {
+				reduce.ApplyAllLogged(o.t, o.red, dsts, srcs, c.journal(rank), done)
+				done += hi - lo
+			} else {
+				reduce.ApplyAll(o.t, o.red, dsts, srcs)
+			}
+			hi = lo
 		}
 	}
+}
+
+// Sums of more than a cache holds are computed from the front and from the back in
+// turn. What was touched last is still in the cache then, be it by the operation before
+// or by who filled the buffer from its front on. In place, two ranks take 200 us for
+// 4 MiB always from the front and 156 so, 389 and 333 for 8 (two Xeon cores with 2 MiB
+// of L2 each, 2026-11-16). What is stored past the caches has no use for it.
+const (
+	turnFrom = 2 << 20 // bytes of all destinations
+	turnUpTo = 8 << 20 // bytes of one
+	turnPart = 64 << 10
+)
+
+// cut takes the same part of all of some destinations and sources.
+func (o *op) cut(dsts, srcs [][]byte, lo, hi int) (d, s [][]byte) {
+	if hi-lo == len(srcs[0]) {
+		return dsts, srcs
+	}
+	o.parts = o.parts[:0]
+	for _, b := range dsts {
+		o.parts = append(o.parts, b[lo:hi])
+	}
+	for _, b := range srcs {
+		o.parts = append(o.parts, b[lo:hi])
+	}
+	return o.parts[:len(dsts)], o.parts[len(dsts):]
 }
 
 // journal is a rank's.
