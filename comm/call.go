@@ -247,8 +247,6 @@ func (c *Comm) doLater(ctx context.Context, r *request, opts []Option) error {
 		switch x := &opts[i]; {
 		case x.handle != nil:
 			o.handle = x.handle
-		case x.group != nil:
-			o.handle = x.group.add()
 		case x.program != nil:
 			o.want = x.program
 		case x.scaled:
@@ -262,7 +260,9 @@ func (c *Comm) doLater(ctx context.Context, r *request, opts []Option) error {
 	if own == nil {
 		o.handle = &Handle{}
 	}
-	o.handle.begin()
+	if err := o.handle.begin(); err != nil {
+		return err
+	}
 	c.mu.Lock()
 	c.queue = append(c.queue, o)
 	if c.turn(queued) == idle {
@@ -524,7 +524,7 @@ func oneOrApart[T reduce.Element](op sched.Collective, dst, src []T) error {
 		return nil
 	}
 	by := (int(uintptr(unsafe.Pointer(&dst[0]))) - int(uintptr(unsafe.Pointer(&src[0])))) / int(unsafe.Sizeof(dst[0]))
-	return fmt.Errorf("%s: dst overlaps src, of which it begins %d elements apart; give one buffer for both, or two that share nothing", op, by)
+	return fmt.Errorf("%s: dst overlaps src, it begins %d elements behind it; give one buffer for both, or two that share nothing", op, by)
 }
 
 // overlap reports whether two buffers share memory.
@@ -547,7 +547,6 @@ func elements[T reduce.Element](b []byte, n int) []T {
 // Option changes how a call is made.
 type Option struct {
 	handle  *Handle
-	group   *Group
 	program *sched.Program
 	factor  float64
 	scaled  bool
@@ -561,7 +560,7 @@ func Async(h *Handle) Option { return Option{handle: h} }
 // ranks must give the same.
 func Using(p *sched.Program) Option { return Option{program: p} }
 
-// Factor is what PreMulSum multiplies this rank's input with.
+// Factor is what PreMulSum multiplies this rank's input with; 1 without it.
 func Factor(f float64) Option { return Option{factor: f, scaled: true} }
 
 // Handle is a call under way. The zero value is ready for use, again after Wait.
@@ -570,7 +569,22 @@ type Handle struct {
 	err  error
 }
 
-func (h *Handle) begin() { h.done, h.err = make(chan struct{}), nil }
+var (
+	errNoCall   = errors.New("the handle belongs to no call")
+	errUnderWay = errors.New("the handle belongs to a call that is still under way; wait for its end, or give each call its own")
+)
+
+func (h *Handle) begin() error {
+	if h.done != nil {
+		select {
+		case <-h.done:
+		default:
+			return errUnderWay
+		}
+	}
+	h.done, h.err = make(chan struct{}), nil
+	return nil
+}
 
 // end tells the end of a call; on a nil handle it only hands the error on.
 func (h *Handle) end(err error) error {
@@ -585,7 +599,7 @@ func (h *Handle) end(err error) error {
 // Wait returns once the call is over, with its error.
 func (h *Handle) Wait() error {
 	if h.done == nil {
-		return errors.New("the handle belongs to no call")
+		return errNoCall
 	}
 	<-h.done
 	return h.err
@@ -596,24 +610,27 @@ func (h *Handle) Done() <-chan struct{} { return h.done }
 
 // Group is several calls that are made together: none of them waits for
 // another's end before it may begin, so sends and receives may be given in any
-// order. The zero value is an empty group.
+// order. The zero value is an empty group. A call that is wrong in itself returns
+// its error at once, and Wait says that it was not made.
 type Group struct{ handles []*Handle }
 
 // Add makes a call part of the group.
-func (g *Group) Add() Option { return Option{group: g} }
-
-func (g *Group) add() *Handle {
+func (g *Group) Add() Option {
 	h := &Handle{}
 	g.handles = append(g.handles, h)
-	return h
+	return Async(h)
 }
 
 // Wait returns once all calls of the group are over, with their errors, and
 // leaves the group empty.
 func (g *Group) Wait() error {
 	var errs []error
-	for _, h := range g.handles {
-		errs = append(errs, h.Wait())
+	for i, h := range g.handles {
+		err := h.Wait()
+		if err == errNoCall {
+			err = fmt.Errorf("call %d of the group was not made; what it returned says why", i+1)
+		}
+		errs = append(errs, err)
 	}
 	g.handles = nil
 	return errors.Join(errs...)

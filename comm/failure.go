@@ -36,18 +36,21 @@ type Failure struct {
 	Kind     Kind
 	Rank     int            // who reports
 	Culprits []int          // ranks of the communicator at fault, in order
-	Seq      uint64         // the operation's number on the communicator
+	Seq      uint64         // the operation's number on the communicator; 0 if it was none, as Send and Recv are
 	Call     transport.Call // what this rank was doing
 	Err      error
 	Report   []string // who waits for whom since when, a line a rank; printed by %+v
 }
 
 func (f *Failure) Error() string {
-	s := fmt.Sprintf("rank %d: operation %d", f.Rank, f.Seq)
-	if f.Call.Op != 0 {
-		s += " (" + f.Call.String() + ")"
+	s := fmt.Sprintf("rank %d: ", f.Rank)
+	switch {
+	case f.Seq != 0 && f.Call.Op != 0:
+		s += fmt.Sprintf("operation %d (%s): ", f.Seq, &f.Call)
+	case f.Seq != 0:
+		s += fmt.Sprintf("operation %d: ", f.Seq)
 	}
-	return s + ": " + f.Err.Error()
+	return s + f.Err.Error()
 }
 
 // Format prints the report of the ranks under %+v.
@@ -143,15 +146,21 @@ func (c *Comm) used(seq uint64) bool {
 // gone is the failure of an operation in which a rank died.
 func (c *Comm) gone(i int, err error) *Failure {
 	last := "it took part in no operation"
+	if c.boards[i] == nil {
+		last = "no operation of it was seen"
+	}
 	if call, began, ok := c.lastOf(i); ok {
 		last = fmt.Sprintf("it last entered operation %d (%s)%s", call.Seq, &call, c.ago(i, began))
 	}
-	why := err.Error()
+	end := fmt.Sprintf("died (%s)", err)
 	var g *transport.Gone
-	if errors.As(err, &g) {
-		why = g.Why
+	switch {
+	case errors.As(err, &g) && g.Left:
+		end = "closed the communicator"
+	case g != nil:
+		end = fmt.Sprintf("died (%s)", g.Why)
 	}
-	return &Failure{Kind: Dead, Culprits: []int{i}, Err: &died{fmt.Sprintf("rank %d died (%s); %s", i, why, last), err}}
+	return &Failure{Kind: Dead, Culprits: []int{i}, Err: &died{fmt.Sprintf("rank %d %s; %s", i, end, last), err}}
 }
 
 // died is a rank's end in words.
@@ -181,7 +190,10 @@ func since(began int64) string {
 
 // fail marks the communicator as failed, tells the others, and gives the error
 // of the operation under way.
-func (c *Comm) fail(err error) error {
+func (c *Comm) fail(err error) error { return c.failIn(err, c.cur.call) }
+
+// failIn is fail in a given call.
+func (c *Comm) failIn(err error, call transport.Call) error {
 	var f *Failure
 	if !errors.As(err, &f) {
 		f = &Failure{Kind: Broken, Err: err}
@@ -191,13 +203,16 @@ func (c *Comm) fail(err error) error {
 		case errors.As(err, &m):
 			f.Kind, f.Culprits = Mismatch, sorted(m.Rank, m.Peer)
 		case errors.As(err, &g):
-			if i := slices.Index(c.members, g.Rank); i >= 0 {
+			// A rank that said why it gives up may be gone when others come.
+			if told := c.heard(); told != nil {
+				f = told
+			} else if i := slices.Index(c.members, g.Rank); i >= 0 {
 				f = c.gone(i, err)
 			}
 		}
 	}
 	if f.Seq == 0 {
-		f.Rank, f.Seq, f.Call = c.rank, c.cur.call.Seq, c.cur.call
+		f.Rank, f.Seq, f.Call = c.rank, call.Seq, call
 	}
 	if !c.failed.CompareAndSwap(nil, f) {
 		return c.failed.Load()
@@ -298,13 +313,19 @@ func (c *Comm) tellFar(word []byte) {
 		}
 	}
 	end := time.Now().Add(moment)
+	var last []transport.Ticket
 	for _, a := range asks {
 		if v.wait(a.t, time.Until(end)) != nil || *a.was != 0 {
 			continue
 		}
 		to, at := c.members[a.rank], c.keys[a.rank]+atWord
 		v.write(to, at+8, word[8:])
-		v.drop(v.ep.CompareSwap(to, at, busyWord, uint64(c.rank+1), new(uint64)))
+		if t, err := v.ep.CompareSwap(to, at, busyWord, uint64(c.rank+1), new(uint64)); err == nil {
+			last = append(last, t)
+		}
+	}
+	for _, t := range last { // this rank may be about to end
+		_ = v.wait(t, time.Until(end))
 	}
 }
 

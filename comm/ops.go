@@ -2,6 +2,7 @@ package comm
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/weft-fabric/weft/reduce"
 	"github.com/weft-fabric/weft/sched"
@@ -162,8 +163,11 @@ func ScatterV[T reduce.Element](ctx context.Context, c *Comm, dst, src []T, coun
 // go to rank p, and recvs[p] elements of dst come from it. What rank r sends to p
 // is what p receives from r.
 func AllToAllV[T reduce.Element](ctx context.Context, c *Comm, dst []T, recvs []int, src []T, sends []int, opts ...Option) error {
-	if len(recvs) != c.Size() {
-		return need(sched.AllToAll, "recvs", len(recvs), c.Size())
+	if err := c.counts(sched.AllToAll, "sends", sends); err != nil {
+		return err
+	}
+	if err := c.counts(sched.AllToAll, "recvs", recvs); err != nil {
+		return err
 	}
 	if len(src) != total(sends) {
 		return need(sched.AllToAll, "src", len(src), total(sends))
@@ -171,10 +175,8 @@ func AllToAllV[T reduce.Element](ctx context.Context, c *Comm, dst []T, recvs []
 	if len(dst) != total(recvs) {
 		return need(sched.AllToAll, "dst", len(dst), total(recvs))
 	}
-	for i, k := range recvs {
-		if k < 0 || i == c.rank && len(sends) > i && sends[i] != k {
-			return need(sched.AllToAll, "the own block of dst", k, sends[i])
-		}
+	if k := recvs[c.rank]; k != sends[c.rank] {
+		return need(sched.AllToAll, "the own block of dst", k, sends[c.rank])
 	}
 	return c.do(ctx, &request{op: sched.AllToAll, variant: transport.AllToAllV, t: reduce.TypeOf[T](), root: -1, counts: sends, theirs: recvs,
 		in: reduce.Bytes(src), out: reduce.Bytes(dst)}, opts)
@@ -182,14 +184,27 @@ func AllToAllV[T reduce.Element](ctx context.Context, c *Comm, dst []T, recvs []
 
 // blocks checks the lengths of a call with counts.
 func (c *Comm) blocks(op sched.Collective, all string, have int, counts []int, one string, own int) error {
-	if len(counts) != c.Size() {
-		return need(op, "counts", len(counts), c.Size())
+	if err := c.counts(op, "counts", counts); err != nil {
+		return err
 	}
 	if have != total(counts) {
 		return need(op, all, have, total(counts))
 	}
 	if own != counts[c.rank] {
 		return need(op, one, own, counts[c.rank])
+	}
+	return nil
+}
+
+// counts checks the lengths of blocks that a call gives.
+func (c *Comm) counts(op sched.Collective, what string, counts []int) error {
+	if len(counts) != c.Size() {
+		return need(op, what, len(counts), c.Size())
+	}
+	for i, k := range counts {
+		if k < 0 {
+			return fmt.Errorf("%s: %s[%d] is %d; want 0 or more", op, what, i, k)
+		}
 	}
 	return nil
 }

@@ -237,7 +237,7 @@ func (p *pairs) await(m *message) {
 // end ends messages, with the error that they came to.
 func (p *pairs) end(err error, list ...*message) error {
 	if err != nil {
-		err = p.c.fail(err)
+		err = p.c.failIn(err, transport.Call{})
 		_ = p.port.Close() // what still comes must not go where the caller's memory is
 		p.c.dump(err)
 	}
@@ -262,8 +262,6 @@ func handleOf(opts []Option) (h *Handle) {
 	for _, o := range opts {
 		if o.handle != nil {
 			h = o.handle
-		} else if o.group != nil {
-			h = o.group.add()
 		}
 	}
 	return h
@@ -272,13 +270,17 @@ func handleOf(opts []Option) (h *Handle) {
 // message carries out one send or receive.
 func (p *pairs) message(ctx context.Context, peer int, what string, b []byte, opts []Option) error {
 	h := handleOf(opts)
+	if h != nil {
+		if err := h.begin(); err != nil {
+			return err
+		}
+	}
 	p.mu.Lock()
 	m := p.queue(ctx, peer, what, b)
 	p.mu.Unlock()
 	if h == nil {
 		return p.carry(&m)
 	}
-	h.begin()
 	own := m
 	go func() { _ = h.end(p.carry(&own)) }()
 	return nil
@@ -293,6 +295,11 @@ func (p *pairs) carry(m *message) error {
 // exchange carries out a send and a receive at once.
 func (p *pairs) exchange(ctx context.Context, from int, dst []byte, to int, src []byte, opts []Option) error {
 	h := handleOf(opts)
+	if h != nil {
+		if err := h.begin(); err != nil {
+			return err
+		}
+	}
 	p.mu.Lock()
 	out := p.queue(ctx, to, sending, src)
 	in := p.queue(ctx, from, receiving, dst)
@@ -303,7 +310,6 @@ func (p *pairs) exchange(ctx context.Context, from int, dst []byte, to int, src 
 	if h == nil {
 		return p.carryBoth(&out, &in)
 	}
-	h.begin()
 	o, i := out, in
 	go func() { _ = h.end(p.carryBoth(&o, &i)) }()
 	return nil

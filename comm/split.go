@@ -18,6 +18,9 @@ import (
 // negative color gets none (nil). It costs one all-gather of a few bytes and no
 // connection.
 func (c *Comm) Split(color, key int) (*Comm, error) {
+	if err := c.Err(); err != nil {
+		return nil, err
+	}
 	sub, err := c.split(context.Background(), color, key)
 	if sub != nil {
 		c.world.mu.Lock()
@@ -130,6 +133,9 @@ func (c *Comm) blob(b []byte) []byte {
 // for those that live but do not call it. No process is started and nothing is
 // connected anew. The old communicator is closed.
 func (c *Comm) Shrink(ctx context.Context) (*Comm, error) {
+	if c.boards == nil {
+		return nil, fmt.Errorf("rank %d: shrink: %w", c.rank, ErrClosed)
+	}
 	sub, err := c.world.newComm(0, c.epoch+1, 0, []int{c.members[c.rank]})
 	if err != nil {
 		return nil, err

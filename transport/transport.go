@@ -280,7 +280,10 @@ type Mismatch struct {
 }
 
 func (m *Mismatch) Error() string {
-	if m.Length != "" {
+	switch {
+	case m.Length != "" && m.Mine.Variant == PointToPoint:
+		return fmt.Sprintf("rank %d receives from rank %d: %s", m.Rank, m.Peer, m.Length)
+	case m.Length != "":
 		return fmt.Sprintf("rank %d and rank %d disagree in operation %d (%s): %s", m.Rank, m.Peer, m.Mine.Seq, &m.Mine, m.Length)
 	}
 	return fmt.Sprintf("rank %d does %s as operation %d of communicator %d, rank %d does %s as operation %d of communicator %d: %s",

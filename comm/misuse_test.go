@@ -1,0 +1,162 @@
+package comm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+)
+
+// says reports an error that does not have all parts of what is wanted.
+func says(err error, want ...string) error {
+	for _, w := range want {
+		if err == nil || !strings.Contains(err.Error(), w) {
+			return fmt.Errorf("said %q, want %q in it", fmt.Sprint(err), w)
+		}
+	}
+	return nil
+}
+
+func TestHandleOfACallUnderWay(t *testing.T) {
+	ctx := context.Background()
+	each(t, 2, Config{}, func(c *Comm) error {
+		var h, first Handle
+		never := make([]int8, 1)
+		if err := Recv(ctx, c, never, 1-c.Rank(), Async(&h)); err != nil {
+			return err
+		}
+		for _, err := range []error{
+			AllReduce(ctx, c, []int8{1}, Sum, Async(&h)),
+			Send(ctx, c, []int8{1}, 1-c.Rank(), Async(&h)),
+			SendRecv(ctx, c, []int8{1}, 1-c.Rank(), []int8{1}, 1-c.Rank(), Async(&h)),
+		} {
+			if err := says(err, "under way"); err != nil {
+				return err
+			}
+		}
+		if err := Send(ctx, c, []int8{7}, 1-c.Rank(), Async(&first)); err != nil {
+			return err
+		}
+		if err := errors.Join(h.Wait(), first.Wait()); err != nil {
+			return err
+		}
+		if err := AllReduce(ctx, c, never, Sum, Async(&h)); err != nil {
+			return err
+		}
+		if err := h.Wait(); err != nil || never[0] != 14 {
+			return fmt.Errorf("used again: %d, %w", never[0], err)
+		}
+		return nil
+	})
+}
+
+func TestGroupTellsOfCallsThatWereNotMade(t *testing.T) {
+	ctx := context.Background()
+	each(t, 2, Config{}, func(c *Comm) error {
+		var g Group
+		if err := says(Send(ctx, c, []int8{1}, 99, g.Add()), "rank 99"); err != nil {
+			return err
+		}
+		if err := AllReduce(ctx, c, []int8{1}, Sum, g.Add()); err != nil {
+			return err
+		}
+		if err := says(g.Wait(), "call 1 of the group was not made"); err != nil {
+			return err
+		}
+		return g.Wait()
+	})
+}
+
+// A communicator that was closed while others of the process are in use says so.
+func TestUseAfterClose(t *testing.T) {
+	ctx := context.Background()
+	each(t, 2, Config{}, func(c *Comm) error {
+		d, err := c.Dup()
+		if err != nil {
+			return err
+		}
+		if err := errors.Join(Barrier(ctx, d), d.Close(), d.Close()); err != nil {
+			return err
+		}
+		_, split := d.Split(0, 0)
+		_, shrink := d.Shrink(ctx)
+		_, put := Put(d, 0, 0, []int8{1})
+		for i, err := range []error{Barrier(ctx, d), Send(ctx, d, []int8{1}, 0), split, shrink, put, d.Err()} {
+			if !errors.Is(err, ErrClosed) {
+				return fmt.Errorf("call %d after Close: %w", i, err)
+			}
+		}
+		d.Abort(errors.New("late"))
+		return Barrier(ctx, c)
+	})
+}
+
+func TestWrongCountsOfBlocks(t *testing.T) {
+	ctx := context.Background()
+	each(t, 2, Config{}, func(c *Comm) error {
+		four := make([]int8, 4)
+		return errors.Join(
+			says(AllGatherV(ctx, c, four, []int{5, -1}, four), "counts[1] is -1"),
+			says(AllGatherV(ctx, c, four, []int{4}, four), "counts has 1 elements, 2 are needed"),
+			says(AllToAllV(ctx, c, four, []int{5, -1}, four, []int{2, 2}), "recvs[1] is -1"),
+			says(AllToAllV(ctx, c, four, []int{-1, 5}, four, []int{4}), "sends has 1"),
+			says(AllToAllV(ctx, c, four, []int{2, 2}, nil, nil), "sends has 0"),
+			Barrier(ctx, c))
+	})
+}
+
+// What fails between two ranks is told as such, not as the collective before it.
+func TestMessageOfAnotherLength(t *testing.T) {
+	ctx := context.Background()
+	for _, kind := range []string{"shm", "tcp"} {
+		two(t, kind, func(c *Comm) error {
+			if err := Barrier(ctx, c); err != nil {
+				return err
+			}
+			if c.Rank() == 0 {
+				_ = Send(ctx, c, make([]float32, 1000), 1)
+				return says(Barrier(ctx, c), "rank 1")
+			}
+			err := Recv(ctx, c, make([]float32, 10), 0)
+			var f *Failure
+			if !errors.As(err, &f) || f.Kind != Mismatch || f.Seq != 0 {
+				return fmt.Errorf("not a mismatch of messages: %w", err)
+			}
+			if strings.Contains(err.Error(), "barrier") {
+				return fmt.Errorf("told as the operation before: %w", err)
+			}
+			return says(err, "receives from rank 0", "4000 bytes", "40")
+		})
+	}
+}
+
+// A rank that says why it gives up and leaves is not told as one that died by
+// those who come later.
+func TestReasonOutlivesTheRank(t *testing.T) {
+	ctx := context.Background()
+	for _, kind := range []string{"shm", "tcp"} {
+		two(t, kind, func(c *Comm) error {
+			if err := Barrier(ctx, c); err != nil {
+				return err
+			}
+			if c.Rank() == 1 {
+				c.Abort(errors.New("disk full"))
+				return nil
+			}
+			for end := time.Now().Add(10 * time.Second); c.world.ep.Alive(1) == nil; {
+				if time.Now().After(end) {
+					return errors.New("rank 1 does not leave")
+				}
+				time.Sleep(time.Millisecond)
+			}
+			err := AllReduce(ctx, c, make([]float32, 1000), Sum)
+			var f *Failure
+			if !errors.As(err, &f) || f.Kind != Aborted || len(f.Culprits) != 1 || f.Culprits[0] != 1 {
+				return fmt.Errorf("not aborted by rank 1: %w", err)
+			}
+			return says(err, "rank 1 reports", "disk full")
+		})
+	}
+}
