@@ -28,6 +28,10 @@ type Links struct {
 	Paces []Pace  `json:"paces"`        // of memory, by growing traffic
 	Near  Link    `json:"near"`         // between ranks of a host
 	Far   Link    `json:"far,omitzero"` // between hosts; zero where there is one
+
+	// Run is how long a chunk is at most, in bytes; longer ones are sent in several
+	// runs of the program, each with all of its messages. Zero is any length.
+	Run unit.Bytes `json:"-"`
 }
 
 // Pace is what a byte of memory traffic costs a rank that has a core to itself

@@ -253,12 +253,21 @@ func TestReplayOfARing(t *testing.T) {
 		t.Fatal(err)
 	}
 	// 2(n-1) steps, each a send and a receive; n-1 of them add, two loads and a
-	// store a byte. The first send waits for nothing and the last receive ends a
+	// store a byte; all of the input is copied. The first send waits for nothing and the last receive ends a
 	// latency after it was sent; in between sending hides the latency.
 	block := float64(bytes / n)
-	want := 2*(n-1)*(2*2+block*2*2e-4) + (n-1)*block*3e-5
+	want := 2*(n-1)*(2*2+block*2*2e-4) + (n-1)*block*3e-5 + bytes*3e-5
 	if us := got.Time.Microseconds(); us < want || us > want+2*(n-1)*5 {
 		t.Errorf("%.1f us, want %.1f", us, want)
+	}
+	// In four runs each end has four messages for one.
+	l.Run = bytes / n / 4
+	runs, err := l.Replay(p, bytes, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if more := (runs.Time - got.Time).Microseconds(); more < 3*2*(n-1)*2*2 || more > 3*2*(n-1)*(2*2+5) {
+		t.Errorf("%.1f us more in four runs, want 3 messages at each step", more)
 	}
 	l.Far = Link{Alpha: 50, Post: 2, Beta: 2e-4, Wire: 1e-1}
 	if got, err = l.Replay(p, bytes, []int{0, 0, 1, 1}); err != nil {
@@ -306,6 +315,32 @@ func TestReplayOfOneLine(t *testing.T) {
 		if one.Time == all.Time != (name == "rank-order") {
 			t.Errorf("%s: %s for a line, %s for a line a rank", name, one.Time, all.Time)
 		}
+	}
+}
+
+// In place comm copies the input where the program does not: the copy of a program
+// costs nothing more.
+func TestReplayCopiesOnce(t *testing.T) {
+	const n, bytes = 4, 1 << 20
+	l := &Links{Ranks: n, Cores: n, Near: Link{Alpha: 5, Post: 2, Beta: 1e-4}, Paces: []Pace{{1, 1e-5}}}
+	var times []unit.Time
+	for _, name := range []string{"bcube", "rabenseifner"} { // the same messages; the second one copies
+		a, err := algo.Find(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := a.Program(algo.Spec{Op: sched.AllReduce, Ranks: n})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := l.Replay(p, bytes, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		times = append(times, got.Time)
+	}
+	if times[0] != times[1] {
+		t.Errorf("%s and %s", times[0], times[1])
 	}
 }
 

@@ -23,11 +23,12 @@ import (
 // (Alexandrov, Ionescu, Schauser and Scheiman 1995). Chunks are no smaller than
 // a cache line while there are lines to go round, as comm cuts them: a buffer of
 // one line is the first chunk, and what is empty is not sent, unless all is (of a
-// barrier or no bytes). A program takes the longest
-// chain of these, and no less than any host's cores and way out need for all
-// they have to do; channels of a rank run side by side as far as it has cores.
-// None of it depends on the order in which the interpreter
-// takes the ranks.
+// barrier or no bytes). Chunks longer than Run go in as many messages as there are
+// runs. The input of an all-reduce is copied once, by the program or, in place, by
+// comm, which keeps what is overwritten until nothing can fail any more. A program
+// takes the longest chain of these, and no less than any host's cores and way out
+// need for all they have to do; channels of a rank run side by side as far as it has
+// cores. None of it depends on the order in which the interpreter takes the ranks.
 func (l *Links) Replay(p *sched.Program, bytes unit.Bytes, hosts []int) (Replayed, error) {
 	all, err := l.Curve(p, []unit.Bytes{bytes}, hosts)
 	if err != nil {
@@ -84,8 +85,10 @@ type walk struct {
 	sizes   int
 	chunk   []float64 // bytes of a chunk that is not empty
 	full    []int64   // by size: chunks of a block that are not empty
+	runs    []float64 // by size: messages of a chunk
 	per     int64     // chunks of a block
 	touch   []float64 // us to add up or copy a byte
+	copies  bool      // the input is copied whatever the program does, and that is in the times from the start
 	host    []int
 	on      []int           // by host: its ranks
 	thread  [][][]float64   // by rank and channel
@@ -111,17 +114,20 @@ func newWalk(l *Links, p *sched.Program, sizes []unit.Bytes, hosts []int) *walk 
 		}
 		w.on[h]++
 	}
-	w.per, w.full = int64(max(p.NumChunks(sched.In), p.NumChunks(sched.Out), 1)), make([]int64, len(sizes))
+	w.per, w.full, w.runs = int64(max(p.NumChunks(sched.In), p.NumChunks(sched.Out), 1)), make([]int64, len(sizes)), make([]float64, len(sizes))
 	blocks := 1.0
 	if p.Op.Blocks() {
 		blocks = float64(p.Ranks)
 		w.per /= int64(p.Ranks)
 	}
 	for k, bytes := range sizes {
-		w.full[k] = w.per
+		w.full[k], w.runs[k] = w.per, 1
 		if s := float64(bytes); s > 0 {
 			block := s / blocks
 			w.chunk[k] = max(block/float64(w.per), min(block, line))
+			if l.Run > 0 {
+				w.runs[k] = max(1, math.Ceil(w.chunk[k]/float64(l.Run)))
+			}
 			// Two loads and a store a byte summed; a load, a store and the load that
 			// the store causes a byte copied. What a rank passes over is about S, and
 			// no less than a chunk of every sort.
@@ -138,6 +144,15 @@ func newWalk(l *Links, p *sched.Program, sizes []unit.Bytes, hosts []int) *walk 
 		w.thread[r], w.left[r] = w.lists(p.Channels()), w.lists(p.Channels())
 		if waits(p) {
 			w.past[r] = make([][][]float64, p.Channels())
+		}
+		if w.copies = p.Op == sched.AllReduce && p.Ranks > 1; w.copies {
+			for k, chunk := range w.chunk {
+				cost := chunk * float64(w.full[k]) * w.touch[k]
+				w.rank[r][k], w.work[w.host[r]][k] = cost, w.work[w.host[r]][k]+cost
+				for _, thread := range w.thread[r] {
+					thread[k] = cost / float64(p.Channels())
+				}
+			}
 		}
 	}
 	return w
@@ -230,21 +245,21 @@ func (w *walk) do(r sched.Rank, a *step.Action, m sent) (sent, error) {
 			}
 			continue
 		}
-		b, begin := count*chunk, now[k]
+		b, begin, runs := count*chunk, now[k], w.runs[k]
 		if from != nil {
 			begin = max(begin, m.first[k])
-			now[k] = max(begin+from.Post+b*from.Beta, m.last[k]+from.Post)
-			rank[k] += from.Post + b*from.Beta
-			work[k] += from.Post + b*from.Beta
+			now[k] = max(begin+runs*from.Post+b*from.Beta, m.last[k]+from.Post)
+			rank[k] += runs*from.Post + b*from.Beta
+			work[k] += runs*from.Post + b*from.Beta
 		}
 		cost := 0.0
-		if a.Op.Reduces() || a.Op == sched.Copy {
+		if a.Op.Reduces() || a.Op == sched.Copy && !(w.copies && a.Src.Buf == sched.In) {
 			cost = b * w.touch[k]
 		}
 		first := 0.0
 		if to != nil {
 			first = now[k] + cost + to.Post
-			cost += to.Post + b*to.Beta
+			cost += runs*to.Post + b*to.Beta
 		}
 		now[k], rank[k], work[k] = now[k]+cost, rank[k]+cost, work[k]+cost
 		if to == nil {
@@ -277,16 +292,9 @@ func (w *walk) letter() sent {
 	return sent{both[:w.sizes], both[w.sizes:]}
 }
 
-// end adds up. Where ranks have to share cores they cannot all go on when they
-// could: the shorter of chain and cores' work then adds its part, all of it as
-// the ranks become many (Graham 1966 has this sum as the worst).
+// end adds up. Where ranks share cores, some go on while others wait.
 func (w *walk) end() []Replayed {
-	have, idle := max(w.l.Cores, 1), 0.0
-	for _, on := range w.on {
-		if on > have {
-			idle = max(idle, 1-float64(have)/float64(on))
-		}
-	}
+	have := max(w.l.Cores, 1)
 	list := make([]Replayed, w.sizes)
 	for k := range list {
 		chain, cores, out := 0.0, 0.0, 0.0
@@ -300,7 +308,7 @@ func (w *walk) end() []Replayed {
 		for h := range w.work {
 			cores, out = max(cores, w.work[h][k]/float64(have)), max(out, w.out[h][k])
 		}
-		list[k] = Replayed{span(max(chain, cores, out) + idle*min(chain, cores)), span(chain), span(cores), span(out)}
+		list[k] = Replayed{span(max(chain, cores, out)), span(chain), span(cores), span(out)}
 	}
 	return list
 }

@@ -163,7 +163,9 @@ func (t *Table) replay(w way, class int) (timed, error) {
 		for c := key.window * window; c < min((key.window+1)*window, classes); c++ {
 			sizes = append(sizes, unit.Bytes(smallest(c)))
 		}
-		if curve, err = t.links.Curve(p, sizes, t.hosts); err != nil {
+		links := t.links
+		links.Run = unit.Bytes(max(t.Message(), t.Undivided(w.op)))
+		if curve, err = links.Curve(p, sizes, t.hosts); err != nil {
 			return timed{}, err
 		}
 		t.curves[key] = curve
