@@ -206,22 +206,23 @@ type message struct {
 }
 
 // queue takes the turn of a message; the caller holds mu.
-func (p *pairs) queue(ctx context.Context, peer int, what string, b []byte) message {
-	t := &p.out[peer]
-	if what == receiving {
-		t = &p.in[peer]
+func (p *pairs) queue(m *message) {
+	m.t = &p.out[m.peer]
+	if m.what == receiving {
+		m.t = &p.in[m.peer]
 	}
-	m := message{ctx: ctx, t: t, before: t.take(), peer: peer, what: what, b: b}
-	if m.before == nil {
-		p.begin(&m)
+	if m.before = m.t.take(); m.before == nil {
+		p.begin(m)
 	}
-	return m
 }
 
 // begin makes a message whose turn it is one that is under way; the caller holds mu.
 func (p *pairs) begin(m *message) {
-	m.t.pair = pair{ctx: m.ctx, peer: m.peer, what: m.what}
-	p.active = append(p.active, &m.t.pair)
+	// Field by field: a whole pair would be put together first and copied by larger
+	// words than it was written by, for which the processor waits, some 10 ns a word.
+	a := &m.t.pair
+	a.ctx, a.limit, a.peer, a.what, a.idle = m.ctx, 0, m.peer, m.what, false
+	p.active = append(p.active, a)
 }
 
 // await returns when the turn of a message has come.
@@ -242,10 +243,10 @@ func (p *pairs) end(err error, list ...*message) error {
 		p.c.dump(err)
 	}
 	p.mu.Lock()
-	defer p.mu.Unlock()
 	for _, m := range list {
 		if k := slices.Index(p.active, &m.t.pair); k >= 0 {
-			p.active = slices.Delete(p.active, k, k+1)
+			last := len(p.active) - 1
+			p.active[k], p.active = p.active[last], p.active[:last]
 		}
 	}
 	if p.shown && len(p.active) == 0 && err == nil { // after a failure, others may ask what this rank waited for
@@ -254,6 +255,7 @@ func (p *pairs) end(err error, list ...*message) error {
 	for _, m := range list {
 		m.t.done()
 	}
+	p.mu.Unlock()
 	return err
 }
 
@@ -275,8 +277,10 @@ func (p *pairs) message(ctx context.Context, peer int, what string, b []byte, op
 			return err
 		}
 	}
+	var m message
+	m.ctx, m.peer, m.what, m.b = ctx, peer, what, b
 	p.mu.Lock()
-	m := p.queue(ctx, peer, what, b)
+	p.queue(&m)
 	p.mu.Unlock()
 	if h == nil {
 		return p.carry(&m)
@@ -300,9 +304,12 @@ func (p *pairs) exchange(ctx context.Context, from int, dst []byte, to int, src 
 			return err
 		}
 	}
+	var out, in message // filled field by field, as begin says
+	out.ctx, out.peer, out.what, out.b = ctx, to, sending, src
+	in.ctx, in.peer, in.what, in.b = ctx, from, receiving, dst
 	p.mu.Lock()
-	out := p.queue(ctx, to, sending, src)
-	in := p.queue(ctx, from, receiving, dst)
+	p.queue(&out)
+	p.queue(&in)
 	if out.before == nil && in.before == nil && to != p.c.rank && from != p.c.rank {
 		out.t.pair.idle = true
 	}

@@ -56,8 +56,13 @@ func (p *Port) SendRecv(to, channel int, src []byte, from, fromChannel int, dst 
 	if err != nil {
 		return err
 	}
-	defer l.leave()
-	in, err := p.lane(fromChannel)
+	err = l.sendRecv(to, src, from, fromChannel, dst, received)
+	l.leave()
+	return err
+}
+
+func (l *lane) sendRecv(to int, src []byte, from, fromChannel int, dst []byte, received func()) error {
+	in, err := l.p.lane(fromChannel)
 	if err != nil {
 		return err
 	}
@@ -83,7 +88,9 @@ func (p *Port) SendRecv(to, channel int, src []byte, from, fromChannel int, dst 
 		}
 	}
 	if err == nil && !there {
-		err = in.receive(w, dst, len(dst), nil)
+		if err = in.receive(w, dst, len(dst), nil); err == nil {
+			in.waiter.Raised().Settled() // the word that a message was taken went out in between
+		}
 	}
 	in.waiter.Settle()
 	if err != nil {
@@ -157,7 +164,6 @@ func (l *lane) put(o *outWay, to int, b []byte, w *wait.Waiter) (*slot, error) {
 	more(&l.count.sent, 1)
 	more(&l.count.sentBytes, uint64(len(b)))
 	s := &o.slots[o.next%depth]
-	s.size, s.epoch = uint64(len(b)), p.call.Epoch
 	if len(b) <= Eager {
 		s.kind = eager
 		// What lies in the line of the flag comes last: the receiver looks at it all
@@ -168,7 +174,7 @@ func (l *lane) put(o *outWay, to int, b []byte, w *wait.Waiter) (*slot, error) {
 		} else {
 			copy(s.data[:], b)
 		}
-		l.post(o, s, w)
+		l.post(o, s, len(b), w)
 		return nil, nil
 	}
 	l.reap(o)
@@ -187,17 +193,18 @@ func (l *lane) put(o *outWay, to int, b []byte, w *wait.Waiter) (*slot, error) {
 			return nil, err
 		}
 		s.base = o.bytes
-		l.post(o, s, w)
+		l.post(o, s, len(b), w)
 		w.Settle()
 		l.copyAll(o, at, b)
 		return nil, nil
 	}
-	l.post(o, s, w)
+	l.post(o, s, len(b), w)
 	return s, nil
 }
 
-// post makes a message visible.
-func (l *lane) post(o *outWay, s *slot, w *wait.Waiter) {
+// post makes a message of so many bytes visible.
+func (l *lane) post(o *outWay, s *slot, n int, w *wait.Waiter) {
+	s.size, s.epoch = uint64(n), l.p.call.Epoch // a store first: else the slot is loaded, only to see whether it is there
 	wait.Release(&s.tag, l.p.tag)
 	o.next++
 	s.posted().RaiseFor(o.next, &o.asleep, w)
