@@ -88,9 +88,8 @@ type Comm struct {
 	views    []view    // of the members in the operation under way
 	staged   []byte    // the own stage in the operation under way, if it uses one
 
-	parted int64    // when the rank last looked for another core, in ticks (place.go)
-	cores  []uint32 // that it may use; nil if it did not look yet
-	crowd  []int    // ranks by core
+	places  places
+	crowded bool // ranks that are processes of this host outnumber its cores
 
 	// Whether somebody carries operations out is in the flight recorder's word. Who
 	// takes it from idle to running does, and owns what is not guarded otherwise.
@@ -315,8 +314,11 @@ func (w *world) newComm(id, epoch uint32, rank int, members []int) (*Comm, error
 // not by those of the communicator: the others use the cores, too.
 func (c *Comm) setWaiter() {
 	c.waiter = wait.For(c.world.local, c.world.ep.Kind() == "mem")
-	if placed && c.world.ep.Kind() == "shm" && c.world.local <= runtime.NumCPU() {
-		c.waiter.Late = c.part
+	if !placed || c.world.ep.Kind() != "shm" {
+		return
+	}
+	if c.crowded = c.world.local > runtime.NumCPU(); !c.crowded {
+		c.waiter.Late = func() { c.places.part(c) }
 	}
 }
 

@@ -26,6 +26,7 @@ type pairs struct {
 	in     []turns
 	active []*pair
 	shown  bool // the others were told whom this rank waits for
+	places places
 }
 
 // pair is a send or receive under way.
@@ -213,6 +214,9 @@ func (p *pairs) queue(m *message) {
 	}
 	if m.before = m.t.take(); m.before == nil {
 		p.begin(m)
+	}
+	if p.c.crowded && len(m.b) >= partFrom {
+		p.places.part(p.c)
 	}
 }
 

@@ -278,8 +278,11 @@ func (c *Comm) announce(o *op, line board, mode uint64, swift bool) {
 	if !swift {
 		c.starts(o)
 	}
-	if placed && (seq&63 == 0 || len(o.in) > smallSize) { // it takes 50 ns
+	if n := max(len(o.in), len(o.out)); placed && (seq&63 == 0 || n > smallSize) { // it takes 50 ns
 		c.showPlace()
+		if c.crowded && n >= partFrom {
+			c.places.part(c)
+		}
 	}
 }
 
