@@ -15,6 +15,7 @@ import (
 	"github.com/weft-fabric/weft/bench"
 	"github.com/weft-fabric/weft/launch"
 	"github.com/weft-fabric/weft/reduce"
+	"github.com/weft-fabric/weft/sched"
 	"github.com/weft-fabric/weft/unit"
 )
 
@@ -68,6 +69,12 @@ kept in the user's cache folder.`,
 					return fmt.Errorf("--%s: unknown transport %q; known: shm, tcp, mem", x[0], x[1])
 				}
 			}
+			if r, t := f.cfg.Require, f.cfg.Transport; r != "" && (t != "" && r != t || r == "mem" && t == "") {
+				return fmt.Errorf("--require %s with --transport %q; want the same for both, or no --transport and shm or tcp required", r, t)
+			}
+			if f.cfg.Transport == "mem" && f.hosts != "" {
+				return fmt.Errorf("--hosts %s with --transport mem, whose ranks are goroutines of one process; leave out one of them", f.hosts)
+			}
 			if f.compare {
 				if err := unused(cmd, "is not for --compare", aloneFlags); err != nil {
 					return err
@@ -86,8 +93,8 @@ kept in the user's cache folder.`,
 	fl.StringVarP(&f.step, "stepbytes", "i", "", "`SIZE` to add from row to row, instead of -f")
 	fl.Float64VarP(&f.cfg.StepFactor, "stepfactor", "f", 2, "factor from row to row")
 	fl.StringVarP(&f.ranks, "ranks", "n", "2", "number of ranks; with --compare a list such as 2,4,8")
-	fl.StringVarP(&f.redop, "op", "o", "sum", "`REDUCTION`: sum, prod, min, max, avg, mulsum, band, bor, bxor")
-	fl.StringVarP(&f.dtype, "datatype", "d", "float32", "`TYPE` of elements")
+	fl.StringVarP(&f.redop, "op", "o", "sum", "`REDUCTION`: sum, prod, min, max, avg, premulsum, band, bor, bxor")
+	fl.StringVarP(&f.dtype, "datatype", "d", "float32", "`TYPE` of elements: int8 to uint64, float16, bfloat16, float32, float64, float8_e4m3, float8_e5m2")
 	fl.IntVarP(&f.cfg.Root, "root", "r", 0, "`RANK` that is the root")
 	fl.BoolVarP(&f.cfg.Check, "check", "c", true, "verify results")
 	fl.IntVar(&f.cfg.Iters, "iters", 0, "operations of a batch; as many as take 20 ms without it")
@@ -189,7 +196,7 @@ func (f *benchFlags) run(cmd *cobra.Command, args []string) error {
 			verdict, err = finding{err}, nil
 		}
 		if err != nil {
-			return err
+			return scarce(err)
 		}
 		if f.json {
 			return printJSON(w, r)
@@ -239,6 +246,9 @@ func (f *benchFlags) read(cmd *cobra.Command, args []string) (err error) {
 		text, err := readInput(cmd, f.program)
 		if err != nil {
 			return err
+		}
+		if _, err := sched.Parse(string(text)); err != nil {
+			return fmt.Errorf("--program %s: %w", f.program, err)
 		}
 		f.cfg.Program = string(text)
 	}

@@ -145,7 +145,7 @@ func output(cmd *cobra.Command, path string, write func(io.Writer) error) error 
 	}
 	tmp, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*")
 	if err != nil {
-		return err
+		return fmt.Errorf("cannot write %s: %w", path, cause(err))
 	}
 	defer os.Remove(tmp.Name())
 	if err := write(tmp); err != nil {
@@ -164,4 +164,12 @@ func output(cmd *cobra.Command, path string, write func(io.Writer) error) error 
 	}
 	fmt.Fprintf(cmd.ErrOrStderr(), "wrote %s\n", path)
 	return nil
+}
+
+// cause is an error of the system without the name of the file that it was met with.
+func cause(err error) error {
+	if p := (*fs.PathError)(nil); errors.As(err, &p) {
+		return p.Err
+	}
+	return err
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -27,7 +28,8 @@ Lines that ranks print begin with the rank in brackets and are never mixed up.
 Standard input is empty. SIGINT and SIGTERM are handed on. When a rank fails, the
 others get SIGTERM and, after the grace, SIGKILL; which rank failed first, how,
 and its last words on standard error are said at the end. Nothing is left behind:
-a rank takes the processes it started with it, and ranks die with weft.
+a rank takes the processes it started with it, unless they left its process group,
+and all of them die with weft, however it ends.
 
 With --hosts ranks are dealt to hosts in blocks and started through --rsh. With
 {command} in it the template is for remote shells like ssh, without it for
@@ -55,6 +57,14 @@ Exit code: that of the rank that failed first, 128 and the signal if one ended i
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
+			for _, kv := range env {
+				if i := strings.IndexByte(kv, '='); i < 1 {
+					return fmt.Errorf("--env %q; want NAME=VALUE", kv)
+				}
+			}
+			if spec.Grace < 0 {
+				return fmt.Errorf("--grace %s; want a time of 0 or more", spec.Grace)
+			}
 			if elastic.flags.Given() || elastic.follow {
 				for _, name := range []string{"ranks", "hosts", "rsh", "master-addr", "master-port"} {
 					if cmd.Flags().Changed(name) {
@@ -64,7 +74,9 @@ Exit code: that of the rank that failed first, 128 and the signal if one ended i
 				elastic.env, elastic.out, elastic.err, elastic.grace = env, cmd.OutOrStdout(), cmd.ErrOrStderr(), spec.Grace
 				return elastic.run(cmd.Context(), args)
 			}
-			spec.Command, spec.Env = args, env
+			if spec.Command, spec.Env = args, env; spec.Grace == 0 {
+				spec.Grace = -1 // none; 0 would be the default
+			}
 			if err := places(&spec, hosts, rsh); err != nil {
 				return err
 			}
@@ -76,7 +88,7 @@ Exit code: that of the rank that failed first, 128 and the signal if one ended i
 			defer signal.Stop(signals)
 			spec.Signals = signals
 			_, err = launch.Run(cmd.Context(), spec)
-			return err
+			return scarce(err)
 		},
 	}
 	cmd.Flags().IntVarP(&spec.N, "ranks", "n", 1, "number of ranks")
@@ -85,7 +97,18 @@ Exit code: that of the rank that failed first, 128 and the signal if one ended i
 	hostFlags(cmd, &spec, &hosts, &rsh)
 	cmd.Flags().IntVar(&spec.Port, "master-port", 0, "`PORT` for MASTER_PORT; a free one without it")
 	elastic.bind(cmd)
+	cmd.Flags().SetInterspersed(false) // what follows the command is the command's
 	return cmd
+}
+
+// scarce makes a failure to start ranks for want of something one of the host, not of use.
+func scarce(err error) error {
+	for _, e := range []error{syscall.EMFILE, syscall.ENFILE, syscall.EAGAIN, syscall.ENOMEM} {
+		if errors.Is(err, e) {
+			return finding{fmt.Errorf("%w; start fewer ranks or raise the limit: ulimit -n for files, -u for processes", err)}
+		}
+	}
+	return err
 }
 
 // hostFlags are the flags of verbs that start ranks.

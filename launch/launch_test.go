@@ -117,8 +117,13 @@ var parts = map[string]func(){
 		_, err := launch.Run(context.Background(), spec("stay", 3, os.Stdout))
 		fmt.Println("came back:", err)
 	},
-	"stay": func() {
-		fmt.Println("pid", os.Getpid())
+	"stay": func() { // with a process of its own, as a script has
+		cmd := exec.Command(os.Args[0])
+		cmd.Env = append(os.Environ(), "WEFT_TEST_RANK=pause")
+		if err := cmd.Start(); err != nil {
+			panic(err)
+		}
+		fmt.Printf("pid %d\npid %d\n", os.Getpid(), cmd.Process.Pid)
 		pause()
 	},
 }
@@ -390,12 +395,15 @@ func TestRanksDieWithTheLauncher(t *testing.T) {
 		t.Fatal(err)
 	}
 	var pids []int
-	for sc := bufio.NewScanner(pipe); len(pids) < 3 && sc.Scan(); {
+	for sc := bufio.NewScanner(pipe); len(pids) < 6 && sc.Scan(); {
 		_, pid, ok := strings.Cut(sc.Text(), "pid ")
 		if !ok {
 			t.Errorf("launcher said %q", sc.Text())
 		}
 		pids = append(pids, mustInt(pid))
+	}
+	if len(pids) != 6 {
+		t.Errorf("%d processes, want three ranks with a child each", len(pids))
 	}
 	if err := cmd.Process.Kill(); err != nil {
 		t.Fatal(err)

@@ -128,6 +128,7 @@ func (p *Process) live(cmd *exec.Cmd, started chan<- error, exits chan<- *Proces
 	}
 	p.Pid, p.started = cmd.Process.Pid, time.Now()
 	p.exit.Pid = p.Pid
+	watchGroup(p.Pid)
 	started <- nil
 
 	// The dead leader stays unreaped while its group is killed, so its number
@@ -140,6 +141,7 @@ func (p *Process) live(cmd *exec.Cmd, started chan<- error, exits chan<- *Proces
 	after := time.Since(p.started)
 	p.mu.Lock()
 	_ = syscall.Kill(-p.Pid, syscall.SIGKILL)
+	forgetGroup(p.Pid)
 	_ = cmd.Wait()
 	p.reaped = true
 	p.ended = true

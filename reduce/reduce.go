@@ -71,6 +71,7 @@ var types = [...]struct {
 var typeAliases = map[string]Type{
 	"half": Float16, "float": Float32, "double": Float64, "fp8_e4m3": Float8E4M3, "fp8_e5m2": Float8E5M2,
 	"float8_e4m3fn": Float8E4M3, "bf16": BFloat16, "f16": Float16, "f32": Float32, "f64": Float64,
+	"i8": Int8, "u8": Uint8, "i16": Int16, "u16": Uint16, "i32": Int32, "u32": Uint32, "i64": Int64, "u64": Uint64,
 }
 
 // Types lists all types in the order of their values.
@@ -118,6 +119,14 @@ func ParseType(s string) (Type, error) {
 		names = append(names, t.String())
 	}
 	return 0, fmt.Errorf("unknown element type %q; known: %s", s, strings.Join(names, ", "))
+}
+
+// MarshalText and UnmarshalText make types names in JSON.
+func (t Type) MarshalText() ([]byte, error) { return []byte(t.String()), nil }
+
+func (t *Type) UnmarshalText(b []byte) (err error) {
+	*t, err = ParseType(string(b))
+	return err
 }
 
 // Op is a reduction.
@@ -168,6 +177,14 @@ func ParseOp(s string) (Op, error) {
 		return PreMulSum, nil
 	}
 	return 0, fmt.Errorf("unknown reduction %q; known: %s", s, strings.Join(ops[1:], ", "))
+}
+
+// MarshalText and UnmarshalText make reductions names in JSON.
+func (o Op) MarshalText() ([]byte, error) { return []byte(o.String()), nil }
+
+func (o *Op) UnmarshalText(b []byte) (err error) {
+	*o, err = ParseOp(string(b))
+	return err
 }
 
 // pairwise is the operation between two operands: averages and sums of scaled

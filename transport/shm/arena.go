@@ -84,7 +84,7 @@ func shapeArena(f *os.File, size, header uint64) (*arena, error) {
 func mapArena(f *os.File, size uint64) ([]byte, error) {
 	p, err := unix.MmapPtr(int(f.Fd()), 0, nil, uintptr(size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_NORESERVE)
 	if err != nil {
-		return nil, fmt.Errorf("shm: map an arena of %d bytes: %w; Config.Arena makes arenas smaller, and `ulimit -v` must not limit them", size, err)
+		return nil, fmt.Errorf("shm: map an arena of %d bytes: %w; all of it is reserved and none used, so `ulimit -v` must not limit it", size, err)
 	}
 	mem := unsafe.Slice((*byte)(p), size)
 	_ = unix.Madvise(mem, unix.MADV_DONTDUMP) // a core file would hold every rank's memory
@@ -139,7 +139,7 @@ func (a *arena) alloc(n int) ([]byte, error) {
 	}
 	s, ok := a.x.take(size, align)
 	if !ok {
-		return nil, fmt.Errorf("shm: %w: %d bytes wanted, the arena of %d has %d in use; Config.Arena sets its size", transport.ErrNoMemory, n, len(a.mem), a.allocated)
+		return nil, fmt.Errorf("shm: %w: %d bytes wanted, the arena of %d has %d in use", transport.ErrNoMemory, n, len(a.mem), a.allocated)
 	}
 	if err := a.commit(s); err != nil {
 		a.x.give(s.start)
