@@ -232,15 +232,20 @@ func (w *world) find(ctx context.Context, c *Comm, gather transport.Gather) erro
 	} else {
 		dir = filepath.Join(dir, "weft")
 	}
-	links, note, err := choice.Find(ctx, choice.Query{Port: port, Call: transport.Call{Seq: 1, Op: sched.SendRecv, Variant: transport.PointToPoint, Root: -1},
-		Kind: w.ep.Kind(), Rank: c.rank, Hosts: w.hosts, Gather: gather, Dir: dir, Fresh: w.cfg.Measure, Known: w.cfg.Links, Busy: 1.5})
+	found, err := choice.Find(ctx, choice.Query{Port: port, Call: transport.Call{Seq: 1, Op: sched.SendRecv, Variant: transport.PointToPoint, Root: -1},
+		Kind: w.ep.Kind(), Rank: c.rank, Hosts: w.hosts, Gather: gather, Dir: dir, Fresh: w.cfg.Measure, Known: w.cfg.Links, Busy: 1.3})
 	if err != nil {
 		return err
 	}
-	if note != "" && w.cfg.Log != nil {
-		w.cfg.Log.Info(note)
+	if found.Note != "" && w.cfg.Log != nil {
+		w.cfg.Log.Info(found.Note)
 	}
-	w.links = links
+	if w.cfg.Explain != nil && c.rank == 0 {
+		if _, err := fmt.Fprintln(w.cfg.Explain, "links "+found.Origin); err != nil {
+			return err
+		}
+	}
+	w.links = found.Links
 	return w.floor()
 }
 

@@ -27,8 +27,8 @@ import (
 // runs. The input of an all-reduce is copied once, by the program or, in place, by
 // comm, which keeps what is overwritten until nothing can fail any more. A program
 // takes the longest chain of these, and no less than any host's cores and way out
-// need for all they have to do; channels of a rank run side by side as far as it has
-// cores. None of it depends on the order in which the interpreter takes the ranks.
+// need for all they have to do, and more where ranks share cores (end); channels of a
+// rank run side by side as far as it has cores. None of it depends on the order in which the interpreter takes the ranks.
 func (l *Links) Replay(p *sched.Program, bytes unit.Bytes, hosts []int) (Replayed, error) {
 	all, err := l.Curve(p, []unit.Bytes{bytes}, hosts)
 	if err != nil {
@@ -82,7 +82,7 @@ func (r Replayed) Limit() string {
 type walk struct {
 	l       *Links
 	p       *sched.Program
-	sizes   int
+	sizes   int       // twice as many as are asked for
 	chunk   []float64 // bytes of a chunk that is not empty
 	full    []int64   // by size: chunks of a block that are not empty
 	runs    []float64 // by size: messages of a chunk
@@ -104,7 +104,8 @@ type walk struct {
 type sent struct{ first, last []float64 }
 
 func newWalk(l *Links, p *sched.Program, sizes []unit.Bytes, hosts []int) *walk {
-	w := &walk{l: l, p: p, sizes: len(sizes), host: hosts, chunk: make([]float64, len(sizes)), touch: make([]float64, len(sizes))}
+	n := 2 * len(sizes) // the second half is the same without the time of bytes
+	w := &walk{l: l, p: p, sizes: n, host: hosts, chunk: make([]float64, n), touch: make([]float64, n), full: make([]int64, n), runs: make([]float64, n)}
 	if hosts == nil {
 		w.host = make([]int, p.Ranks)
 	}
@@ -114,7 +115,7 @@ func newWalk(l *Links, p *sched.Program, sizes []unit.Bytes, hosts []int) *walk 
 		}
 		w.on[h]++
 	}
-	w.per, w.full, w.runs = int64(max(p.NumChunks(sched.In), p.NumChunks(sched.Out), 1)), make([]int64, len(sizes)), make([]float64, len(sizes))
+	w.per = int64(max(p.NumChunks(sched.In), p.NumChunks(sched.Out), 1))
 	blocks := 1.0
 	if p.Op.Blocks() {
 		blocks = float64(p.Ranks)
@@ -137,6 +138,7 @@ func newWalk(l *Links, p *sched.Program, sizes []unit.Bytes, hosts []int) *walk 
 				w.full[k] = min(w.per, int64(math.Ceil(block/line)))
 			}
 		}
+		w.full[len(sizes)+k], w.runs[len(sizes)+k] = w.full[k], 1
 	}
 	w.out, w.work, w.rank = w.lists(len(w.on)), w.lists(len(w.on)), w.lists(p.Ranks)
 	w.thread, w.left, w.past = make([][][]float64, p.Ranks), make([][][]float64, p.Ranks), make([][][][]float64, p.Ranks)
@@ -292,15 +294,22 @@ func (w *walk) letter() sent {
 	return sent{both[:w.sizes], both[w.sizes:]}
 }
 
-// end adds up. Where ranks share cores, some go on while others wait.
+// end adds up. Where ranks share cores, some work while others wait; but a rank whose
+// message has come may have to wait for a core, so that the chain of messages without
+// their bytes adds its part, all of it as ranks become many.
 func (w *walk) end() []Replayed {
-	have := max(w.l.Cores, 1)
-	list := make([]Replayed, w.sizes)
+	have, idle := max(w.l.Cores, 1), 0.0
+	for _, on := range w.on {
+		if on > have {
+			idle = max(idle, 1-float64(have)/float64(on))
+		}
+	}
+	list := make([]Replayed, w.sizes/2)
 	for k := range list {
-		chain, cores, out := 0.0, 0.0, 0.0
+		chain, bare, cores, out := 0.0, 0.0, 0.0, 0.0
 		for r, threads := range w.thread {
 			for _, t := range threads {
-				chain = max(chain, t[k])
+				chain, bare = max(chain, t[k]), max(bare, t[len(list)+k])
 			}
 			own := min(max(have/w.on[w.host[r]], 1), len(threads))
 			chain = max(chain, w.rank[r][k]/float64(own))
@@ -308,7 +317,7 @@ func (w *walk) end() []Replayed {
 		for h := range w.work {
 			cores, out = max(cores, w.work[h][k]/float64(have)), max(out, w.out[h][k])
 		}
-		list[k] = Replayed{span(max(chain, cores, out)), span(chain), span(cores), span(out)}
+		list[k] = Replayed{span(max(chain, cores, out) + idle*bare), span(chain), span(cores), span(out)}
 	}
 	return list
 }

@@ -2,6 +2,7 @@ package choice
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -10,8 +11,12 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
+	"time"
 
 	"github.com/weft-fabric/weft/reduce"
 	"github.com/weft-fabric/weft/transport"
@@ -28,15 +33,17 @@ type Key struct {
 	Path   string `json:"path"`   // of the reduction kernels: avx512, avx2, ...
 }
 
-// file is a cache file's content.
+// file is a cache file's content: what was measured, not what follows from it.
 type file struct {
-	Version int        `json:"version"`
-	Key     Key        `json:"key"`
-	Links   tune.Links `json:"links"`
+	Version int       `json:"version"`
+	Key     Key       `json:"key"`
+	Made    int       `json:"made"` // measurements that were made
+	Last    time.Time `json:"last"` // when the last one was
+	Kept    []figures `json:"kept"` // the best of them, in the order of keep
 }
 
 // version changes when figures come to mean something else.
-const version = 1
+const version = 2
 
 // maxFile is the size in bytes from which a file is no cache file of ours.
 const maxFile = 64 << 10
@@ -57,72 +64,122 @@ func (k *Key) name() string {
 	return fmt.Sprintf("links-%s-%d-%s.json", k.Kind, k.Ranks, hex.EncodeToString(sum[:6]))
 }
 
-// Load gets links out of the cache in a directory. ok is false if there are
-// none; a file that cannot be used is as good as none, and note says why.
-func Load(dir string, key Key) (l tune.Links, note string, ok bool) {
+// load gets what was measured out of the cache in a directory, nothing if there is
+// nothing; a file that cannot be used is as good as none, and note says why.
+func load(dir string, key Key) (f file, note string) {
 	path := filepath.Join(dir, key.name())
-	f, err := os.Open(path)
+	none := file{Version: version, Key: key}
+	in, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return tune.Links{}, "", false
+		return none, ""
 	}
 	if err != nil {
-		return tune.Links{}, "measured links not read: " + err.Error(), false
+		return none, "measured links not read: " + err.Error()
 	}
-	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, maxFile+1))
+	defer in.Close()
+	text, err := io.ReadAll(io.LimitReader(in, maxFile+1))
 	if err != nil {
-		return tune.Links{}, "measured links not read: " + err.Error(), false
+		return none, "measured links not read: " + err.Error()
 	}
-	if l, err = decode(text, key); err != nil {
-		return tune.Links{}, fmt.Sprintf("measured links in %s not used: %v", path, err), false
+	if f, err = decode(text, key); err != nil {
+		return none, fmt.Sprintf("measured links in %s not used: %v", path, err)
 	}
-	return l, "", true
+	return f, ""
 }
 
 // decode reads a cache file.
-func decode(text []byte, key Key) (tune.Links, error) {
-	var got file
+func decode(text []byte, key Key) (f file, err error) {
 	if len(text) > maxFile {
-		return tune.Links{}, fmt.Errorf("more than %d bytes", maxFile)
+		return f, fmt.Errorf("more than %d bytes", maxFile)
 	}
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.DisallowUnknownFields()
-	if err := d.Decode(&got); err != nil {
-		return tune.Links{}, err
+	if err := d.Decode(&f); err != nil {
+		return f, err
 	}
 	switch {
-	case got.Version != version:
-		return tune.Links{}, fmt.Errorf("version %d, not %d", got.Version, version)
-	case got.Key != key:
-		return tune.Links{}, fmt.Errorf("they belong to %+v, not %+v", got.Key, key)
-	case got.Links.Ranks != key.Ranks || got.Links.Kind != key.Kind:
-		return tune.Links{}, fmt.Errorf("%d ranks over %q, not %d over %q", got.Links.Ranks, got.Links.Kind, key.Ranks, key.Kind)
+	case f.Version != version:
+		return f, fmt.Errorf("version %d, not %d", f.Version, version)
+	case f.Key != key:
+		return f, fmt.Errorf("they belong to %+v, not %+v", f.Key, key)
+	case len(f.Kept) == 0 || len(f.Kept) > several:
+		return f, fmt.Errorf("%d measurements; 1 to %d expected", len(f.Kept), several)
 	}
-	return got.Links, got.Links.Check()
+	for i := range f.Kept {
+		// Where the ranks are does not matter to whether the figures can be used.
+		if _, err := f.Kept[i].links(make([]int, key.Ranks)); err != nil {
+			return f, err
+		}
+	}
+	return f, nil
 }
 
-// Save keeps links in the cache. The file is there whole or not at all.
-func Save(dir string, key Key, l tune.Links) error {
-	text, err := json.MarshalIndent(file{version, key, l}, "", "  ")
+// save keeps what was measured in the cache. The file is there whole or not at all.
+func save(dir string, f file) error {
+	text, err := json.MarshalIndent(f, "", "  ")
 	if err != nil {
 		return fmt.Errorf("keeping measured links: %w", err)
 	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("keeping measured links: %w", err)
 	}
-	f, err := os.CreateTemp(dir, ".links-*")
+	out, err := os.CreateTemp(dir, ".links-*")
 	if err != nil {
 		return fmt.Errorf("keeping measured links: %w", err)
 	}
-	_, err = f.Write(append(text, '\n'))
-	err = errors.Join(err, f.Close())
+	_, err = out.Write(append(text, '\n'))
+	err = errors.Join(err, out.Close())
 	if err == nil {
-		err = os.Rename(f.Name(), filepath.Join(dir, key.name()))
+		err = os.Rename(out.Name(), filepath.Join(dir, f.Key.name()))
 	}
 	if err != nil {
-		return fmt.Errorf("keeping measured links: %w", errors.Join(err, os.Remove(f.Name())))
+		return fmt.Errorf("keeping measured links: %w", errors.Join(err, os.Remove(out.Name())))
 	}
 	return nil
+}
+
+const (
+	several = 3              // measurements that are kept, and enough if the host was quiet
+	tries   = 6              // measurements after which doubtful ones will do
+	again   = 24 * time.Hour // and for how long
+)
+
+// keep orders measurements and drops those that are not needed: quiet ones come first,
+// of them the newest, then the others, the quietest first. So none that was made beside
+// other work takes the place of one that was not.
+func keep(list []figures, busy float64) []figures {
+	list = slices.Clone(list)
+	slices.SortStableFunc(list, func(a, b figures) int {
+		switch quiet := a.Busy <= busy; {
+		case quiet != (b.Busy <= busy):
+			if quiet {
+				return -1
+			}
+			return 1
+		case quiet:
+			return b.When.Compare(a.When)
+		}
+		return cmp.Compare(a.Busy, b.Busy)
+	})
+	return list[:min(len(list), several)]
+}
+
+// best are the quiet ones of what keep gives, or all if none is.
+func best(kept []figures, busy float64) []figures {
+	n := 0
+	for n < len(kept) && kept[n].Busy <= busy {
+		n++
+	}
+	if n == 0 {
+		n = len(kept)
+	}
+	return kept[:n]
+}
+
+// settled reports whether there is no need to measure again.
+func (f *file) settled(busy float64, now time.Time) bool {
+	quiet := len(f.Kept) == several && f.Kept[several-1].Busy <= busy
+	return quiet || len(f.Kept) > 0 && f.Made >= tries && now.Sub(f.Last) < again
 }
 
 // hostName tells hosts apart, across restarts as well.
@@ -164,72 +221,111 @@ type Query struct {
 	Known *tune.Links
 
 	// Busy is how many times longer than necessary ranks may have waited for cores
-	// for links to be kept, 0 for any. It tells a host that did something else at
-	// the time: 1.5 is plenty.
+	// for a measurement to be trusted, 0 for any: it tells a host that did something
+	// else at the time. See figures.
 	Busy float64
 }
 
-// Find gets links: those that rank 0 has in its cache if there are some, else
-// measured ones, which rank 0 then keeps. Every rank returns the same. note is
-// for people: what was wrong with the cache, if anything.
-func Find(ctx context.Context, q Query) (l tune.Links, note string, err error) {
+// Found are links and where they come from.
+type Found struct {
+	tune.Links
+	Origin string // for people: measured now or kept, when, and from how many measurements
+	Note   string // likewise: what was wrong with the cache, if anything
+}
+
+// offer is what a rank knows before links are measured.
+type offer struct {
+	Kept    []figures   // of rank 0
+	Settled bool        // and need not be measured again
+	Fresh   bool        // they are to be measured, and nothing else is to be used
+	Known   *tune.Links // of an earlier meeting
+}
+
+// Find gets links. Rank 0 keeps measurements in its cache; as long as it has not enough
+// that were made on a quiet host, the ranks measure again, and use the median of those
+// that are the best. Every rank returns the same links.
+func Find(ctx context.Context, q Query) (found Found, err error) {
+	if q.Busy == 0 {
+		q.Busy = math.Inf(1)
+	}
 	// One round tells rank 0 whose links they are, the next what it has of them.
 	names, err := q.Gather(ctx, []byte(fmt.Sprintf("%s %d", hostName(), cores())))
 	if err != nil {
-		return l, "", fmt.Errorf("gathering host names: %w", err)
+		return found, fmt.Errorf("gathering host names: %w", err)
 	}
 	if len(names) != len(q.Hosts) {
-		return l, "", fmt.Errorf("names of %d hosts for %d ranks", len(names), len(q.Hosts))
+		return found, fmt.Errorf("names of %d hosts for %d ranks", len(names), len(q.Hosts))
 	}
-	key := keyOf(q.Kind, names, q.Hosts)
+	cache := file{Version: version, Key: keyOf(q.Kind, names, q.Hosts)}
 	keeps := q.Rank == 0 && q.Dir != ""
-	var mine []byte
-	if keeps && !q.Fresh {
-		var ok bool
-		if l, note, ok = Load(q.Dir, key); ok {
-			if mine, err = json.Marshal(l); err != nil {
-				return l, "", fmt.Errorf("measured links: %w", err)
-			}
-		}
+	if keeps {
+		cache, found.Note = load(q.Dir, cache.Key)
 	}
-	if mine == nil && q.Known != nil && q.Known.Kind == q.Kind && !q.Fresh {
+	mine := offer{Kept: cache.Kept, Settled: cache.settled(q.Busy, time.Now()), Fresh: q.Fresh}
+	if q.Known != nil && q.Known.Kind == q.Kind {
 		known := *q.Known
 		known.Ranks = len(q.Hosts)
-		if mine, err = json.Marshal(known); err != nil {
-			return l, "", fmt.Errorf("known links: %w", err)
-		}
+		mine.Known = &known
 	}
-	all, err := q.Gather(ctx, mine)
+	text, err := json.Marshal(mine)
 	if err != nil {
-		return l, note, fmt.Errorf("gathering measured links: %w", err)
+		return found, fmt.Errorf("measured links: %w", err)
 	}
+	all, err := q.Gather(ctx, text)
+	if err != nil {
+		return found, fmt.Errorf("gathering measured links: %w", err)
+	}
+	offers := make([]offer, len(all))
 	for rank, text := range all {
-		if len(text) == 0 {
-			continue
+		if err := json.Unmarshal(text, &offers[rank]); err != nil {
+			return found, fmt.Errorf("measured links of rank %d: %w", rank, err)
 		}
-		var got tune.Links
-		if err := json.Unmarshal(text, &got); err != nil {
-			return l, note, fmt.Errorf("measured links of rank %d: %w", rank, err)
-		}
-		return got, note, got.Check()
 	}
-	l, busy, err := measure(ctx, q.Port, q.Call, q.Rank, q.Hosts, q.Gather)
+	if len(offers) == 0 {
+		return found, errors.New("measured links of no rank")
+	}
+	first := offers[0]
+	if !first.Fresh {
+		i := slices.IndexFunc(offers, func(o offer) bool { return o.Known != nil })
+		switch {
+		case first.Settled || i >= 0 && len(first.Kept) > 0:
+			return found, found.use(best(first.Kept, q.Busy), &q, "kept")
+		case i >= 0:
+			found.Links, found.Origin = *offers[i].Known, "known of an earlier meeting"
+			return found, found.Check()
+		}
+	}
+	now, err := measure(ctx, q.Port, q.Call, q.Rank, q.Hosts, q.Gather)
 	if err != nil {
-		return l, note, err
+		return found, err
 	}
-	l.Kind = q.Kind
-	also := ""
-	switch {
-	case !keeps:
-	case busy > q.Busy && q.Busy > 0:
-		also = fmt.Sprintf("measured links not kept: while they were measured, ranks had a core for 1/%.1f of the time that was theirs", busy)
-	default: // links are good without a cache
-		if err := Save(q.Dir, key, l); err != nil {
-			also = err.Error()
+	cache.Kept = keep(append(slices.Clip(first.Kept), now), q.Busy)
+	if keeps { // links are good without a cache
+		cache.Made, cache.Last = cache.Made+1, now.When
+		if err := save(q.Dir, cache); err != nil {
+			found.Note = strings.TrimPrefix(found.Note+"; "+err.Error(), "; ")
 		}
 	}
-	if note != "" && also != "" {
-		note += "; "
+	if first.Fresh {
+		return found, found.use([]figures{now}, &q, "measured now")
 	}
-	return l, note + also, nil
+	return found, found.use(best(cache.Kept, q.Busy), &q, "measured now")
+}
+
+// use makes links of measurements.
+func (f *Found) use(list []figures, q *Query, how string) (err error) {
+	m := merge(list)
+	if f.Links, err = m.links(q.Hosts); err != nil {
+		return err
+	}
+	f.Kind = q.Kind
+	last := slices.MaxFunc(list, func(a, b figures) int { return a.When.Compare(b.When) }).When
+	f.Origin = fmt.Sprintf("%s: the median of %s, the last one at %s", how, count(len(list), "measurement"), last.Format(time.DateTime))
+	if m.Busy > q.Busy {
+		f.Origin += fmt.Sprintf("; doubtful, as the ranks' work took %.1f times as long as it takes", m.Busy)
+		if q.Kind == "tcp" && f.Near != (tune.Link{}) {
+			f.Near = believe(f.Near)
+		}
+	}
+	return nil
 }

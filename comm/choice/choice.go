@@ -3,7 +3,7 @@
 // to cost.
 //
 //	Measure   what messages, meetings and memory cost, in under 200 ms
-//	Find      the same out of a cache, or measured and kept there
+//	Find      the same out of a cache, or measured and kept there until it is certain
 //	Table     the program for an operation, root and size; the same on every rank
 //	Explain   the table as text, with times and reasons
 //

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/binary"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"runtime"
@@ -22,7 +21,7 @@ const (
 	most    = 200                    // rounds of a part
 	warm    = 1                      // rounds that do not count
 	small   = 8                      // bytes of a small message
-	chain   = 4                      // exchanges one after another, each begun when the one before is done, so that who begins early does not matter
+	chain   = 8                      // exchanges one after another, each begun when the one before is done, so that who begins early does not matter
 	burst   = 6                      // messages sent without waiting: fewer than any transport has room for
 	pass    = 16 << 10               // bytes of the smallest of three passes over memory
 	batch   = 3 << 20                // bytes of traffic that are timed at once, where a pass is shorter
@@ -43,26 +42,27 @@ func largeFor(ranks int) int { return max(256<<10/max(ranks/8, 1)&^63, 16<<10) }
 // is gathered, and all return the same: the median rank's figures. The links'
 // Kind is the caller's to fill in.
 func Measure(ctx context.Context, port transport.Port, call transport.Call, rank int, hosts []int, gather transport.Gather) (tune.Links, error) {
-	l, _, err := measure(ctx, port, call, rank, hosts, gather)
-	return l, err
+	f, err := measure(ctx, port, call, rank, hosts, gather)
+	if err != nil {
+		return tune.Links{}, err
+	}
+	return f.links(hosts)
 }
 
-// measure also says how much longer ranks waited for a core than the other ranks
-// are the reason for: more than 1 on a host that does something else.
-func measure(ctx context.Context, port transport.Port, call transport.Call, rank int, hosts []int, gather transport.Gather) (l tune.Links, busy float64, err error) {
+func measure(ctx context.Context, port transport.Port, call transport.Call, rank int, hosts []int, gather transport.Gather) (figures, error) {
 	p := newProbe(ctx, port, rank, hosts)
 	port.Begin(&call, func() error { return context.Cause(ctx) })
-	f := findings{Cores: cores()}
+	f := findings{Cores: cores(), When: time.Now().UTC().Truncate(time.Second)}
 	if err := p.run(&f); err != nil {
-		return l, 0, fmt.Errorf("measuring links: %w", err)
+		return figures{}, fmt.Errorf("measuring links: %w", err)
 	}
 	mine, err := json.Marshal(&f)
 	if err != nil {
-		return l, 0, fmt.Errorf("measuring links: %w", err)
+		return figures{}, fmt.Errorf("measuring links: %w", err)
 	}
 	all, err := gather(ctx, mine)
 	if err != nil {
-		return l, 0, fmt.Errorf("gathering measured links: %w", err)
+		return figures{}, fmt.Errorf("gathering measured links: %w", err)
 	}
 	return combine(all, hosts)
 }
@@ -81,18 +81,20 @@ func cores() int {
 // part in.
 type findings struct {
 	Cores int
-	Wait  float64 // time that passed for each that a core worked for the rank, while it always had work
+	When  time.Time
+	Used  float64 // of a core, for the passes over memory
+	Wall  float64 // that passed until all ranks were done with them
 	Paces []tune.Pace
 	Sync  float64
 	Near  exchange
 	Far   exchange
 }
 
-// exchange is how long it takes to send and to receive a message.
+// exchange is how long it takes to send and to receive a message, in us.
 type exchange struct {
-	Small float64 // a small one
-	More  float64 // another one at the same time, of and to another rank if there is one
-	Large float64 // a large one
+	Small float64 `json:"small_us"` // a small one
+	More  float64 `json:"more_us"`  // another one at the same time, of and to another rank if there is one
+	Large float64 `json:"large_us"` // a large one
 }
 
 // probe is a measurement under way.
@@ -105,10 +107,11 @@ type probe struct {
 	hosts []int
 	begin time.Time
 	large int
-	used  int64         // ns of a core, while passing over memory
-	wall  time.Duration // that passed meanwhile
-	bytes []byte        // to send
-	space []byte        // to receive
+	used  int64  // ns of a core, while passing over memory
+	dst   []byte // of the passes, from src
+	src   []byte
+	bytes []byte // to send
+	space []byte // to receive
 }
 
 func newProbe(ctx context.Context, port transport.Port, rank int, hosts []int) *probe {
@@ -121,8 +124,13 @@ func newProbe(ctx context.Context, port transport.Port, rank int, hosts []int) *
 	_, widest := width(hosts)
 	p.large = largeFor(widest)
 	p.bytes, p.space = make([]byte, p.large), make([]byte, p.large)
+	// New memory may wait for the collector, so that it is made before anything is timed.
+	p.dst, p.src = make([]byte, p.pass(256*pass)), make([]byte, p.pass(256*pass))
 	return p
 }
+
+// pass is the length of a pass over memory where that many bytes are wanted.
+func (p *probe) pass(bytes int) int { return min(bytes, max(room/2/len(p.mates)&^4095, pass)) }
 
 // width is the number of ranks of the hosts that have fewest and most.
 func width(hosts []int) (least, most int) {
@@ -141,9 +149,9 @@ func (p *probe) run(f *findings) error {
 	if err := p.meet(); err != nil { // from here on all ranks are there
 		return err
 	}
+	begin := time.Now()
 	for _, bytes := range []int{pass, 16 * pass, 256 * pass} {
-		bytes = min(bytes, max(room/2/len(p.mates)&^4095, pass))
-		pace, err := p.memory(bytes)
+		pace, err := p.memory(p.pass(bytes))
 		if err != nil {
 			return err
 		}
@@ -152,7 +160,7 @@ func (p *probe) run(f *findings) error {
 		}
 		f.Paces = append(f.Paces, pace)
 	}
-	f.Wait = float64(p.wall) / float64(max(p.used, 1))
+	f.Used, f.Wall = float64(p.used)/1e3, float64(time.Since(begin))/1e3
 	if p.size == 1 {
 		return nil
 	}
@@ -229,8 +237,7 @@ func (p *probe) agree(so bool) (bool, error) {
 // timed gives the time in us that a round takes this rank, and that the meeting
 // of all ranks after it takes. All ranks do the same number of rounds, and all
 // begin one when all have done the one before. What else runs on a host only
-// makes them longer, so the shortest meeting counts, and of rounds, which gain
-// from ranks that began early, the one that a tenth are shorter than.
+// makes them longer, so the shortest of each counts.
 func (p *probe) timed(round func() error) (took, met float64, err error) {
 	var rounds, meetings []float64
 	begin := time.Now()
@@ -249,7 +256,7 @@ func (p *probe) timed(round func() error) (took, met float64, err error) {
 			meetings = append(meetings, float64(time.Since(done))/1e3)
 		}
 		if stop {
-			return quantile(rounds, 10), slices.Min(meetings), nil
+			return slices.Min(rounds), slices.Min(meetings), nil
 		}
 		if err := context.Cause(p.ctx); err != nil {
 			return 0, 0, err
@@ -313,7 +320,7 @@ func (p *probe) exchange(to, from []int) (x exchange, err error) {
 // memory measures what a byte of traffic takes of a core, while all ranks do the
 // same to two buffers of so many bytes each.
 func (p *probe) memory(bytes int) (tune.Pace, error) {
-	dst, src := make([]byte, bytes), make([]byte, bytes)
+	dst, src := p.dst[:bytes], p.src[:bytes]
 	repeat := max(batch/(perPass*bytes), 1)
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -321,7 +328,7 @@ func (p *probe) memory(bytes int) (tune.Pace, error) {
 	// Ranks that share a core share the time, too.
 	n := cores()
 	budget := int64(spend) * int64(n) / int64(max(len(p.mates), n))
-	began, begin := time.Now(), cpuTime()
+	begin := cpuTime()
 	for i := 0; ; i++ {
 		start := cpuTime()
 		for range repeat {
@@ -335,7 +342,7 @@ func (p *probe) memory(bytes int) (tune.Pace, error) {
 			break
 		}
 	}
-	p.used, p.wall = p.used+cpuTime()-begin, p.wall+time.Since(began)
+	p.used += cpuTime() - begin
 	traffic := float64(perPass * bytes)
 	pace := tune.Pace{Traffic: traffic * float64(len(p.mates)), Byte: quantile(used, 10) / float64(repeat) / traffic}
 	return pace, p.meet() // the next size begins on all ranks at once
@@ -351,74 +358,4 @@ func quantile(list []float64, parts int) float64 {
 	}
 	list = slices.Sorted(slices.Values(list))
 	return list[(len(list)-1)/parts]
-}
-
-// combine makes links of what all ranks found: the median of each figure over
-// the ranks that have it. It is a function of the findings alone.
-func combine(all [][]byte, hosts []int) (l tune.Links, busy float64, err error) {
-	l.Ranks = len(hosts)
-	if len(all) != len(hosts) {
-		return l, 0, fmt.Errorf("links measured by %d ranks of %d", len(all), len(hosts))
-	}
-	found := make([]findings, len(all))
-	paces := 0
-	for r := range all {
-		if err := json.Unmarshal(all[r], &found[r]); err != nil {
-			return l, 0, fmt.Errorf("links measured by rank %d: %w", r, err)
-		}
-		if r == 0 || found[r].Cores < l.Cores {
-			l.Cores = found[r].Cores
-		}
-		if r == 0 || len(found[r].Paces) < paces {
-			paces = len(found[r].Paces)
-		}
-	}
-	// mid is the median of the figures that are not zero.
-	mid := func(of func(f *findings) float64) float64 {
-		var list []float64
-		for r := range found {
-			if x := of(&found[r]); x > 0 {
-				list = append(list, x)
-			}
-		}
-		return median(list)
-	}
-	for i := range paces {
-		l.Paces = append(l.Paces, tune.Pace{
-			Traffic: mid(func(f *findings) float64 { return f.Paces[i].Traffic }),
-			Byte:    mid(func(f *findings) float64 { return f.Paces[i].Byte }),
-		})
-	}
-	if paces == 0 {
-		return l, 0, errors.New("some rank did not measure its memory")
-	}
-	l.Sync = mid(func(f *findings) float64 { return f.Sync })
-	narrowest, widest := width(hosts)
-	crowd := max(1, float64(widest)/float64(max(l.Cores, 1)))
-	busy = mid(func(f *findings) float64 { return f.Wait }) / crowd
-	link := func(of func(f *findings) *exchange, far bool) tune.Link {
-		one := mid(func(f *findings) float64 { return of(f).Small })
-		more := mid(func(f *findings) float64 { return of(f).More })
-		big := mid(func(f *findings) float64 { return of(f).Large })
-		// One more message takes a send and a receive of a core that crowd ranks
-		// share; a byte of a large message likewise, or the way out of its host.
-		// Neither is less than a pass through memory, however noisy the host was.
-		more = min(more, one)
-		byte := max((big-one)/float64(largeFor(widest)-small), perPass*2*l.Paces[0].Byte)
-		link := tune.Link{Post: max(more/2/crowd, leastPost), Alpha: one - more, Beta: byte / 2 / crowd}
-		if far {
-			link.Wire = byte / float64(narrowest)
-		}
-		return link
-	}
-	if widest > 1 {
-		l.Near = link(func(f *findings) *exchange { return &f.Near }, false)
-	}
-	if widest < len(hosts) {
-		l.Far = link(func(f *findings) *exchange { return &f.Far }, true)
-		if widest > 1 { // what the bytes take of cores is known from near ones
-			l.Far.Beta = min(l.Far.Beta, l.Near.Beta)
-		}
-	}
-	return l, busy, l.Check()
 }

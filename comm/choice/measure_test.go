@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -202,7 +201,7 @@ func TestMeasureEnds(t *testing.T) {
 // What ranks found is joined by medians, and what they did not find is an error.
 func TestCombine(t *testing.T) {
 	one := func(cores int, sync, small, more, large float64) []byte {
-		f := findings{Cores: cores, Wait: 3, Sync: sync, Paces: []tune.Pace{{Traffic: 1000, Byte: sync * 1e-6}}, Near: exchange{small, more, large}}
+		f := findings{Cores: cores, Used: 10, Wall: 30, Sync: sync, Paces: []tune.Pace{{Traffic: 1000, Byte: sync * 1e-6}}, Near: exchange{small, more, large}}
 		text, err := json.Marshal(f)
 		if err != nil {
 			t.Fatal(err)
@@ -210,9 +209,13 @@ func TestCombine(t *testing.T) {
 		return text
 	}
 	all := [][]byte{one(8, 1, 10, 2, 10+1e-3*(256<<10-8)), one(2, 3, 12, 300, 99999), one(4, 2, 8, 1, 11)}
-	l, busy, err := combine(all, []int{0, 0, 0})
-	if err != nil || busy != 2 {
-		t.Fatal(busy, err)
+	f, err := combine(all, []int{0, 0, 0})
+	if err != nil || f.Busy != 2 { // the cores worked for 30 of twice 30
+		t.Fatal(f.Busy, err)
+	}
+	l, err := f.links([]int{0, 0, 0})
+	if err != nil {
+		t.Fatal(err)
 	}
 	// Three ranks on two cores: a core's time is two thirds of what passes.
 	post := 2.0 / 2 / 1.5
@@ -224,79 +227,81 @@ func TestCombine(t *testing.T) {
 		t.Errorf("%+v, want %+v", l, want)
 	}
 	for _, wrong := range [][][]byte{{}, all[:2], {all[0], all[1], []byte("{")}, {all[0], all[1], []byte("{}")}} {
-		if l, _, err := combine(wrong, []int{0, 0, 0}); err == nil {
-			t.Errorf("%d findings give %+v", len(wrong), l)
+		if f, err := combine(wrong, []int{0, 0, 0}); err == nil {
+			t.Errorf("%d findings give %+v", len(wrong), f)
 		}
 	}
 }
 
-// Found links are measured once; then they come out of the cache, for which no
-// port is needed. A spoiled cache is measured anew, and so is one on demand.
+// Links are measured a few times; then they come out of the cache, for which no port
+// is needed. A spoiled cache is measured anew, and so are links on demand.
 func TestFind(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "cache", "weft")
 	hosts, busy := []int{0, 0}, 0.0
-	find := func(measures, fresh bool) (tune.Links, string) {
+	find := func(measures, fresh bool, known *tune.Links) Found {
 		t.Helper()
-		var links [2]tune.Links
-		var notes [2]string
+		var found [2]Found
 		for r, err := range ranks(t, 2, func(rank int, port transport.Port, gather transport.Gather) (err error) {
-			q := Query{Port: port, Call: call, Kind: "mem", Rank: rank, Hosts: hosts, Gather: gather, Dir: dir, Fresh: fresh, Busy: busy}
+			q := Query{Port: port, Call: call, Kind: "mem", Rank: rank, Hosts: hosts, Gather: gather, Dir: dir, Fresh: fresh, Busy: busy, Known: known}
 			if !measures {
 				q.Port = nil
 			}
-			links[rank], notes[rank], err = Find(t.Context(), q)
+			found[rank], err = Find(t.Context(), q)
 			return err
 		}) {
 			if err != nil {
 				t.Fatalf("rank %d: %v", r, err)
 			}
 		}
-		if !reflect.DeepEqual(links[0], links[1]) || links[0].Kind != "mem" || links[0].Ranks != 2 {
-			t.Errorf("%+v and %+v", links[0], links[1])
+		if !reflect.DeepEqual(found[0].Links, found[1].Links) || found[0].Origin != found[1].Origin || found[0].Kind != "mem" || found[0].Ranks != 2 {
+			t.Errorf("%+v and %+v", found[0], found[1])
 		}
-		return links[0], notes[0] + notes[1]
+		return found[0]
 	}
-	first, note := find(true, false)
-	if note != "" {
-		t.Error(note)
+	tells := func(x Found, origin, note string) {
+		t.Helper()
+		if !strings.HasPrefix(x.Origin, origin) || !strings.Contains(x.Note, note) || note == "" && x.Note != "" {
+			t.Errorf("%q and %q, want %q and %q", x.Origin, x.Note, origin, note)
+		}
 	}
-	if again, note := find(false, false); !reflect.DeepEqual(again, first) || note != "" {
-		t.Errorf("%+v out of the cache, %+v measured; %s", again, first, note)
+	tells(find(true, false, nil), "measured now: the median of 1 measurement, ", "")
+	// Ranks that go on without one that died do not wait for more.
+	other := desk(3)
+	other.Kind = "mem"
+	tells(find(false, false, &other), "kept: the median of 1 measurement, ", "")
+	tells(find(true, false, nil), "measured now: the median of 2 measurements, ", "")
+	last := find(true, false, nil)
+	tells(last, "measured now: the median of 3 measurements, ", "")
+	kept := find(false, false, nil)
+	if tells(kept, "kept: the median of 3 measurements, ", ""); !reflect.DeepEqual(kept.Links, last.Links) {
+		t.Errorf("%+v out of the cache, %+v measured", kept, last)
 	}
+	tells(find(true, true, nil), "measured now: the median of 1 measurement, ", "")
 	files, err := filepath.Glob(filepath.Join(dir, "*"))
 	if err != nil || len(files) != 1 || !strings.HasPrefix(filepath.Base(files[0]), "links-mem-2-") {
 		t.Fatalf("%v, %v", files, err)
 	}
-	if err := os.WriteFile(files[0], []byte("{\"version\": 1"), 0o644); err != nil {
+	if err := os.WriteFile(files[0], []byte("{\"version\": 2"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if _, note := find(true, false); !strings.Contains(note, files[0]) || !strings.Contains(note, "not used: unexpected EOF") {
-		t.Error(note)
-	}
-	if _, note := find(false, false); note != "" {
-		t.Error(note)
-	}
-	find(true, true)
-	// Links of a host that was busy are used and not kept.
+	tells(find(true, false, nil), "measured now: the median of 1 measurement, ", files[0]+" not used: unexpected EOF")
+	// Those of a host that is always busy are used, after a few tries without more of them.
 	if err := os.Remove(files[0]); err != nil {
 		t.Fatal(err)
 	}
 	busy = 1e-9
-	if l, note := find(true, false); l.Ranks != 2 || !strings.Contains(note, "measured links not kept") {
-		t.Error(note)
+	for i := range tries {
+		x := find(true, false, nil)
+		if tells(x, "measured now: the median of "+count(min(i+1, several), "measurement"), ""); !strings.Contains(x.Origin, "doubtful") {
+			t.Error(x.Origin)
+		}
 	}
-	if _, err := os.Stat(files[0]); !errors.Is(err, fs.ErrNotExist) {
-		t.Error(err)
-	}
-	busy = 0
-	if _, note := find(true, false); note != "" {
-		t.Error(note)
-	}
-	// A directory that cannot be made costs the cache, not the run.
+	tells(find(false, false, nil), "kept: the median of 3 measurements, ", "")
+	// A directory that cannot be made costs the cache, not the run; links of an earlier
+	// meeting serve as well.
 	dir = filepath.Join(files[0], "below a file")
-	if l, note := find(true, false); l.Ranks != 2 || !strings.Contains(note, "not a directory") {
-		t.Errorf("%q", note)
-	}
+	tells(find(true, false, nil), "measured now: the median of 1 measurement, ", "not a directory")
+	tells(find(false, false, &other), "known of an earlier meeting", "not a directory")
 }
 
 // How many cores one process is to use says nothing about those of the host.
