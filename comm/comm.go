@@ -166,8 +166,17 @@ func (c *Comm) Links() *tune.Links {
 }
 
 // Counters tells what the transport counted since it began: bytes, messages,
-// refused connections, lost paths.
-func (c *Comm) Counters() []transport.Counter { return c.world.ep.Counters() }
+// refused connections, lost paths; and on rank 0, as room.*, who was refused where
+// ranks met.
+func (c *Comm) Counters() []transport.Counter {
+	list := c.world.ep.Counters()
+	if r, ok := c.world.room.(interface{ Counters() []transport.Counter }); ok {
+		for _, x := range r.Counters() {
+			list = append(list, transport.Counter{Name: "room." + x.Name, Value: x.Value})
+		}
+	}
+	return list
+}
 
 // Alloc gets memory that the other ranks see: operations on it need no copy
 // ("registered" memory). It holds zeros and must be given back with Free.

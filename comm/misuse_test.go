@@ -4,9 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/weft-fabric/weft/transport/meet"
 )
 
 // says reports an error that does not have all parts of what is wanted.
@@ -157,6 +160,38 @@ func TestReasonOutlivesTheRank(t *testing.T) {
 				return fmt.Errorf("not aborted by rank 1: %w", err)
 			}
 			return says(err, "rank 1 reports", "disk full")
+		})
+	}
+}
+
+// Strangers at the address where ranks met are counted, whatever carries the bytes.
+func TestStrangersAreCounted(t *testing.T) {
+	ctx := context.Background()
+	for _, kind := range []string{"shm", "tcp"} {
+		two(t, kind, func(c *Comm) error {
+			defer func() { _ = Barrier(ctx, c) }()
+			if c.Rank() != 0 {
+				return nil
+			}
+			conn, err := net.Dial("tcp", c.world.room.(*meet.Room).Addr())
+			if err != nil {
+				return err
+			}
+			defer conn.Close()
+			if _, err := conn.Write([]byte("GET / HTTP/1.1\r\n\r\n")); err != nil {
+				return err
+			}
+			_, _ = conn.Read(make([]byte, 1)) // until it is turned away
+			var seen []string
+			for _, x := range c.Counters() {
+				if strings.HasPrefix(x.Name, "room.hello.") && x.Value > 0 {
+					seen = append(seen, fmt.Sprint(x.Name, " ", x.Value))
+				}
+			}
+			if len(seen) != 1 || !strings.HasSuffix(seen[0], " 1") {
+				return fmt.Errorf("counted %q, want one stranger", seen)
+			}
+			return nil
 		})
 	}
 }
