@@ -212,7 +212,7 @@ func (r *Room) host(ctx context.Context) error {
 			r.mu.Unlock()
 			_ = r.spread(ctx, links, frame{kind: kindWaiting, body: putRanks(missing)})
 		case <-ctx.Done():
-			err := fmt.Errorf("%s of %d did not come to %s within %s: %w", plural("rank", missing), r.cfg.Size, r.addr, since(start), ctx.Err())
+			err := fmt.Errorf("%s of %d did not come to %s within %s%s: %w", plural("rank", missing), r.cfg.Size, r.addr, since(start), r.away(), ctx.Err())
 			r.mu.Lock()
 			r.fail(err)
 			r.mu.Unlock()
@@ -233,6 +233,20 @@ func listen(ctx context.Context, addr string) (net.Listener, error) {
 		}
 	}
 	return ln, err
+}
+
+// away says who came and was turned away.
+func (r *Room) away() string {
+	var kinds []string
+	for _, c := range r.door.Counters() {
+		if c.Value > 0 {
+			kinds = append(kinds, fmt.Sprintf("%s %d", c.Name, c.Value))
+		}
+	}
+	if len(kinds) == 0 {
+		return ""
+	}
+	return " (turned away: " + strings.Join(kinds, ", ") + ")"
 }
 
 // missing are the ranks that have not come; the caller holds mu.

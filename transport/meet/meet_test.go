@@ -185,7 +185,7 @@ func TestJoinErrors(t *testing.T) {
 			if c.Rank == 2 {
 				c.Token = "other"
 			}
-		}, [2]string{"rank 2 of 3 did not come to 127.0.0.1", "tokens differ"}},
+		}, [2]string{"(turned away: hello.token 1)", "tokens differ"}},
 		{"missing", func(c *Config) {
 			if c.Rank == 2 {
 				c.Addr = "nowhere"
