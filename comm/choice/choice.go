@@ -49,7 +49,7 @@ type Table struct {
 	order   []sched.Rank // ranks host by host, nil where they are so already
 	own     int          // cores of each rank: a channel without one waits for its turn, which costs more than it brings
 	crowd   bool         // some host has more ranks than cores
-	packed  bool         // and more than two for each
+	packed  bool         // and more than three for each
 	visible bool         // ranks see one another's memory
 	rows    [][2][]row   // by collective and canonical: one row, or one for each root
 	mu      sync.Mutex   // held while a choice is made
@@ -106,7 +106,8 @@ const shortest = 0.6
 // run by run. Long ones need fewer calls; but what is received, added and sent again
 // should stay in the second-level cache, which ranks on one core share. 8 ranks on 2
 // cores with 2 MiB of it each take 80 ms for 16 MiB with messages of 512 KiB and 66
-// with 128, 4 ranks 5.3 and 6.2 for 4 MiB (2026-11-15).
+// with 128, 4 ranks 5.3 and 6.2 for 4 MiB (2026-11-15), 6 ranks 3.7 and 4.2 for 2 MiB
+// and 7 ranks as long (2026-11-16).
 func (t *Table) Message() int {
 	if t.packed {
 		return 128 << 10
@@ -143,7 +144,7 @@ func New(links tune.Links, kind string, n int, hosts []int) *Table {
 	}
 	t.own = max(links.Cores/max(slices.Max(on), 1), 1)
 	t.crowd = slices.Max(on) > links.Cores
-	t.packed = slices.Max(on) > 2*links.Cores
+	t.packed = slices.Max(on) > 3*links.Cores
 	if t.visible {
 		t.links.Sync = min(t.links.Sync, longest*float64(n))
 		if t.links.Cores > 0 && n > t.links.Cores {
