@@ -145,7 +145,7 @@ func (c *Comm) swift(o *op) bool {
 		mine.entryAt(next).flag().Own()
 	}
 	if placed && seq&63 == 0 {
-		c.showPlace()
+		c.place()
 	}
 	c.fill(o, at)
 	if len(b.reads) == len(c.members)-1 {

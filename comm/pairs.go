@@ -215,7 +215,7 @@ func (p *pairs) queue(m *message) {
 	if m.before = m.t.take(); m.before == nil {
 		p.begin(m)
 	}
-	if p.c.crowded && len(m.b) >= partFrom {
+	if p.c.crowded {
 		p.places.part(p.c)
 	}
 }

@@ -279,10 +279,7 @@ func (c *Comm) announce(o *op, line board, mode uint64, swift bool) {
 		c.starts(o)
 	}
 	if n := max(len(o.in), len(o.out)); placed && (seq&63 == 0 || n > smallSize) { // it takes 50 ns
-		c.showPlace()
-		if c.crowded && n >= partFrom {
-			c.places.part(c)
-		}
+		c.place()
 	}
 }
 
