@@ -204,8 +204,10 @@ func Free[T reduce.Element](c *Comm, s []T) error {
 }
 
 // Close leaves the group. Other ranks' operations with this one fail from now
-// on, so it is usual to have a Barrier before. Closing the last communicator of
-// a process closes its connections.
+// on, so it is usual to have a Barrier before. What it sent before still comes.
+// Closing the last communicator of a process closes its connections. A process
+// that ends without it is a rank that died to those that are not done yet, even
+// with the operation that was the last.
 func (c *Comm) Close() error {
 	if c.failed.Load() == nil {
 		c.failed.CompareAndSwap(nil, &Failure{Kind: Closed, Rank: c.rank, Err: ErrClosed})

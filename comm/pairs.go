@@ -422,7 +422,7 @@ func (c *Comm) sendTo(ctx context.Context, b []byte, to int, opts []Option) erro
 	return p.message(ctx, to, sending, b, opts)
 }
 
-// Recv receives what a rank sent, which must have the length of buf.
+// Recv receives what a rank sent, which must have the length of buf in bytes.
 func Recv[T reduce.Element](ctx context.Context, c *Comm, buf []T, from int, opts ...Option) error {
 	return c.recvFrom(ctx, reduce.Bytes(buf), from, opts)
 }
