@@ -408,11 +408,12 @@ func permanent(err error) bool {
 		stranger *auth.Stranger
 		told     *failure
 		cert     *tls.CertificateVerificationError
-		alert    tls.AlertError
+		op       *net.OpError
 		dns      *net.DNSError
 	)
 	return errors.As(err, &refusal) || errors.As(err, &stranger) || errors.As(err, &told) ||
-		errors.As(err, &cert) || errors.As(err, &alert) || (errors.As(err, &dns) && dns.IsNotFound)
+		errors.As(err, &cert) || (errors.As(err, &op) && op.Op == "remote error") || // an alert of TLS
+		(errors.As(err, &dns) && dns.IsNotFound)
 }
 
 func plural(noun string, ranks []int) string {

@@ -3,10 +3,13 @@ package meet
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"strconv"
@@ -428,4 +431,25 @@ func FuzzFrame(f *testing.F) {
 		}
 		getRanks(b, 8)
 	})
+}
+
+// A rank without the certificate that rank 0 asks for is told so at once.
+func TestNoCertificate(t *testing.T) {
+	server := httptest.NewUnstartedServer(nil)
+	server.StartTLS() // for its certificate
+	pool := x509.NewCertPool()
+	pool.AddCert(server.Certificate())
+	host := &tls.Config{Certificates: server.TLS.Certificates, RootCAs: pool}
+	server.Close()
+	l := listener(t)
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	zero, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	wg.Go(func() { _, _ = Join(zero, Config{Listener: l, Size: 2, Token: "t", TLS: host}) })
+	start := time.Now()
+	_, err := Join(within(t, 20*time.Second), Config{Addr: l.Addr().String(), Rank: 1, Size: 2, Token: "t", TLS: &tls.Config{RootCAs: pool}})
+	if err == nil || !strings.Contains(err.Error(), "certificate required") || time.Since(start) > 10*time.Second {
+		t.Errorf("after %s: %v", time.Since(start), err)
+	}
 }
