@@ -296,7 +296,7 @@ func (w *walk) letter() sent {
 
 // end adds up. Where ranks share cores, some work while others wait; but a rank whose
 // message has come may have to wait for a core, so that the chain of messages without
-// their bytes adds its part, all of it as ranks become many.
+// their bytes adds its part, as far as cores are busy and all of it as ranks become many.
 func (w *walk) end() []Replayed {
 	have, idle := max(w.l.Cores, 1), 0.0
 	for _, on := range w.on {
@@ -317,7 +317,7 @@ func (w *walk) end() []Replayed {
 		for h := range w.work {
 			cores, out = max(cores, w.work[h][k]/float64(have)), max(out, w.out[h][k])
 		}
-		list[k] = Replayed{span(max(chain, cores, out) + idle*bare), span(chain), span(cores), span(out)}
+		list[k] = Replayed{span(max(chain, cores, out) + idle*min(bare, cores)), span(chain), span(cores), span(out)}
 	}
 	return list
 }
