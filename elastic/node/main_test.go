@@ -228,7 +228,7 @@ func open(t *testing.T, verb string, set func(*Config)) *house {
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
 	// No host falls silent here, and none loses its places because the machine stands still for a moment.
-	client, err := coord.Dial(ctx, coord.Config{Endpoints: []string{address}, Job: strings.ReplaceAll(t.Name(), "/", "-"), Token: token, TTL: coord.OneHost})
+	client, err := coord.Dial(ctx, coord.Config{Endpoints: []string{address}, Job: fmt.Sprintf("%s-%p", strings.ReplaceAll(t.Name(), "/", "-"), t), Token: token, TTL: coord.OneHost})
 	if err != nil {
 		t.Fatal(err)
 	}
