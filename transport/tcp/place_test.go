@@ -9,7 +9,7 @@ import (
 )
 
 // Where every rank of a host can have a core, each has a home of its own; where they
-// cannot, none goes anywhere.
+// cannot, cores have as many ranks each, or one more.
 func TestQuarters(t *testing.T) {
 	cores := wait.Allowed()
 	all := []facts{{host: "a"}}
@@ -33,10 +33,18 @@ func TestQuarters(t *testing.T) {
 		t.Errorf("%d ranks have homes %v", len(cores), homes)
 	}
 	all[0].host = "b"
+	on := map[uint32]int{}
 	for rank := range all {
 		var q quarters
-		if q.settle(all, rank); q.roomy || q.looks != tries {
+		q.settle(all, rank)
+		on[q.home]++
+		if q.roomy || q.crowd != (len(cores) > 1) || q.looks != tries {
 			t.Errorf("rank %d of %d on %d cores: %v, %d looks", rank, len(all), len(cores), q.roomy, q.looks)
+		}
+	}
+	for _, cpu := range cores {
+		if n := on[cpu]; len(cores) > 1 && n != 1 && n != 2 {
+			t.Errorf("%d of %d ranks are at home on core %d of %d", n, len(all), cpu, len(cores))
 		}
 	}
 }
