@@ -221,6 +221,21 @@ func (h *house) wake() {
 	h.news = make(chan struct{})
 }
 
+// jobOf is the name of a test's job, another one each time that it is run.
+func jobOf(t *testing.T) string {
+	jobs.Lock()
+	defer jobs.Unlock()
+	if jobs.of[t] == 0 {
+		jobs.of[t] = len(jobs.of) + 1
+	}
+	return fmt.Sprintf("%s-%d", strings.ReplaceAll(t.Name(), "/", "-"), jobs.of[t])
+}
+
+var jobs = struct {
+	sync.Mutex
+	of map[*testing.T]int
+}{of: map[*testing.T]int{}}
+
 // open sets an agent to work, with a job of the test's name.
 func open(t *testing.T, verb string, set func(*Config)) *house {
 	t.Helper()
@@ -228,7 +243,7 @@ func open(t *testing.T, verb string, set func(*Config)) *house {
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
 	// No host falls silent here, and none loses its places because the machine stands still for a moment.
-	client, err := coord.Dial(ctx, coord.Config{Endpoints: []string{address}, Job: fmt.Sprintf("%s-%p", strings.ReplaceAll(t.Name(), "/", "-"), t), Token: token, TTL: coord.OneHost})
+	client, err := coord.Dial(ctx, coord.Config{Endpoints: []string{address}, Job: jobOf(t), Token: token, TTL: coord.OneHost})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -20,8 +20,8 @@ import (
 // there: the system may move it, and who binds ranks to cores leaves it nowhere to go.
 // Ranks that outnumber the cores have homes, too, as many on each core, and go there when
 // they begin an operation: those that were asleep are woken wherever the system likes, and
-// eight of them on two cores take 0.6 to 0.9 of the time for 64 KiB to 1 MiB so after a
-// sleep (five runs in turn, 2026-11-16).
+// eight of them on two cores take 0.78 of the time for 64 KiB to 1 MiB so after a sleep
+// (the median of 14 pairs of runs, 0.51 to 1.18, 2026-11-16).
 type quarters struct {
 	home   uint32
 	roomy  bool         // every rank of this host can have a core
