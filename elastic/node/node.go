@@ -206,6 +206,16 @@ func (n *Node) Signal(i int, sig syscall.Signal) (pid int) {
 	return p.Pid
 }
 
+// stopping reports whether ranks were asked to stop.
+func (n *Node) stopping() bool {
+	select {
+	case <-n.wake:
+		return true
+	default:
+		return false
+	}
+}
+
 // fail ends the job for an error that nobody can mend.
 func (n *Node) fail(err error) {
 	n.mu.Lock()

@@ -131,7 +131,8 @@ func (s *slot) run(ctx, life context.Context) (err error) {
 				continue
 			}
 			s.hearOut(life)
-			if over, err := s.exit(life, stop == nil); over || err != nil {
+			// Its last words may have ended the job, of which this loop has not heard yet.
+			if over, err := s.exit(life, stop == nil || s.n.stopping()); over || err != nil {
 				return err
 			}
 		case e := <-s.enters:
