@@ -12,9 +12,9 @@ import (
 )
 
 // Waiting has four stages. First the caller reads and writes the sockets itself
-// without a pause, twice. Then it yields its processor between two looks: a rank
-// that shares it goes on at once, and one that has it alone loses 0.3 us. Two
-// bare processes that exchange 112 bytes take 5.9 to 12 us so on two cores, and 9
+// without a pause, twice. Then it yields its processor between two looks, unless that
+// takes long (wait.Temper): a rank that shares it goes on at once, and one that has it
+// alone loses 0.3 us. Two bare processes that exchange 112 bytes take 5.9 to 12 us so on two cores, and 9
 // to 21 if they sleep instead; on one core 5.4 to 7.9, and 6.3 to 9.7 (medians of
 // three runs in turn, the machine being busy). Then it sleeps in poll(2), but as that
 // keeps a processor of the Go scheduler, for a millisecond only: one way of 8

@@ -32,11 +32,11 @@ const mostPatience = 6
 // Patience is how often the time of looking is to be doubled.
 func (t *Temper) Patience() int32 { return t.patience.Load() }
 
-// A core that others want, too, is gone for 1.4 to 4 ms once it is yielded, and given
-// back soon after a sleep, but best is to keep it: beside a busy process on each of two
-// cores two ranks take 1 to 3 us for an all-reduce of 8 bytes so, 0.1 to 1.2 ms with
-// yields, and 0.2 with sleeps. So ranks stop yielding where that took long, and try again
-// from time to time: there is another reason if the host took the core away meanwhile.
+// A core that others want, too, may be gone for 4 ms once it is yielded. Who sleeps has it
+// back when it is woken, but best is to keep it: beside a busy process on each of two
+// cores two ranks take 0.5 to 1.6 us for an all-reduce of 8 bytes so, and took 0.1 to
+// 1.2 ms with yields (2026-11-16). So ranks stop yielding where that took long, and try
+// again from time to time: it may have been the host that took the core away meanwhile.
 const (
 	longYield = 500 * time.Microsecond
 	firstSpan = 100 * time.Millisecond
