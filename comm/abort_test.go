@@ -104,7 +104,7 @@ func between(t *testing.T, op string, i int, fault string, victim int, messages 
 	case "wrong count":
 		w.Count++
 	case "wrong type":
-		w.Type = "f64"
+		w.Type = "i32"
 	}
 	if fault == "wrong operation" || op == "barrier" {
 		w.Op = trialOps[(i+1)%len(trialOps)]

@@ -81,7 +81,7 @@ func (c *Comm) makeStage(o *op) error {
 // before.
 func (c *Comm) mismatch(o *op, i int) error {
 	m := &transport.Mismatch{Rank: c.rank, Peer: i, Mine: o.call, Theirs: o.call,
-		Length: fmt.Sprintf("they differ in an operation more than %d before it", maxAhead-1)}
+		Message: fmt.Sprintf("they differ in an operation more than %d before it", maxAhead-1)}
 	for seq := o.call.Seq; seq > 0 && o.call.Seq-seq < maxAhead; seq-- {
 		mine := o.call
 		if seq != o.call.Seq {
@@ -91,7 +91,7 @@ func (c *Comm) mismatch(o *op, i int) error {
 			}
 		}
 		if theirs, _, known := c.boards[i].callOf(seq); known && signature(&theirs) != signature(&mine) {
-			m.Mine, m.Theirs, m.Length = mine, theirs, ""
+			m.Mine, m.Theirs, m.Message = mine, theirs, ""
 		}
 	}
 	return m

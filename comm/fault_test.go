@@ -281,10 +281,7 @@ func (f *faultCase) wrong(list procs) *tally {
 		}
 	case "wrong type":
 		w.Type = "i32"
-		switch f.op {
-		case "send/recv": // says only how many bytes there are
-			w.Type = "f64"
-		case "barrier":
+		if f.op == "barrier" { // has no type
 			w.Op = "broadcast"
 		}
 	case "wrong operation":

@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"net"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/weft-fabric/weft/reduce"
 	"github.com/weft-fabric/weft/transport/meet"
 )
 
@@ -112,27 +114,72 @@ func TestWrongCountsOfBlocks(t *testing.T) {
 }
 
 // What fails between two ranks is told as such, not as the collective before it.
-func TestMessageOfAnotherLength(t *testing.T) {
+func TestMessageOfAnotherForm(t *testing.T) {
 	ctx := context.Background()
 	for _, kind := range []string{"shm", "tcp"} {
-		two(t, kind, func(c *Comm) error {
-			if err := Barrier(ctx, c); err != nil {
-				return err
-			}
-			if c.Rank() == 0 {
-				_ = Send(ctx, c, make([]float32, 1000), 1)
-				return says(Barrier(ctx, c), "rank 1")
-			}
-			err := Recv(ctx, c, make([]float32, 10), 0)
-			var f *Failure
-			if !errors.As(err, &f) || f.Kind != Mismatch || f.Seq != 0 {
-				return fmt.Errorf("not a mismatch of messages: %w", err)
-			}
-			if strings.Contains(err.Error(), "barrier") {
-				return fmt.Errorf("told as the operation before: %w", err)
-			}
-			return says(err, "receives from rank 0", "4000 bytes", "40")
-		})
+		for _, x := range []struct {
+			name       string
+			send, recv func(c *Comm) error
+			sent, want string
+		}{
+			{"length", sends[float32](1000), receives[float32](10), "1000 float32", "10 float32"},
+			{"one byte", sends[int8](1), receives[uint8](1), "1 int8", "1 uint8"},
+			{"type", sends[float32](4), receives[int32](4), "4 float32", "4 int32"},
+			{"size", sends[float32](4), receives[float64](2), "4 float32", "2 float64"},
+			{"halves", sends[reduce.F16](5000), receives[reduce.BF16](5000), "5000 float16", "5000 bfloat16"},
+			{"long", sends[uint64](300000), receives[int64](300000), "300000 uint64", "300000 int64"},
+			{"swap", swaps[float32](7), swaps[int32](7), "7 float32", "7 int32"},
+			{"long swap", swaps[float32](70000), swaps[int32](70000), "70000 float32", "70000 int32"},
+			{"none", sends[float32](0), receives[int32](0), "0 float32", "0 int32"},
+		} {
+			two(t, kind, func(c *Comm) error {
+				if err := Barrier(ctx, c); err != nil {
+					return err
+				}
+				if c.Rank() == 0 {
+					_ = x.send(c) // which may be over before the other rank looks
+					return says(Barrier(ctx, c), "rank 1")
+				}
+				err := x.recv(c)
+				var f *Failure
+				if !errors.As(err, &f) || f.Kind != Mismatch || f.Seq != 0 || !slices.Equal(f.Culprits, []int{0, 1}) {
+					return fmt.Errorf("%s: not a mismatch of messages: %w", x.name, err)
+				}
+				if strings.Contains(err.Error(), "barrier") {
+					return fmt.Errorf("%s: told as the operation before: %w", x.name, err)
+				}
+				if strings.HasPrefix(err.Error(), "rank 1: rank 0 reports") { // of a swap, what the other received
+					return says(err, x.want+" were sent", x.sent+" are received")
+				}
+				return says(err, "receives from rank 0", x.sent+" were sent", x.want+" are received")
+			})
+		}
+	}
+}
+
+// What a rank sends itself is compared, too.
+func TestOwnMessageOfAnotherForm(t *testing.T) {
+	each(t, 1, Config{}, func(c *Comm) error {
+		ctx := context.Background()
+		if err := Send(ctx, c, []float32{1, 2}, 0); err != nil {
+			return err
+		}
+		return says(Recv(ctx, c, []int32{1, 2}, 0), "2 float32", "2 int32")
+	})
+}
+
+// sends, receives and swaps are what one of two ranks does with the other.
+func sends[T reduce.Element](n int) func(*Comm) error {
+	return func(c *Comm) error { return Send(context.Background(), c, make([]T, n), 1-c.Rank()) }
+}
+
+func receives[T reduce.Element](n int) func(*Comm) error {
+	return func(c *Comm) error { return Recv(context.Background(), c, make([]T, n), 1-c.Rank()) }
+}
+
+func swaps[T reduce.Element](n int) func(*Comm) error {
+	return func(c *Comm) error {
+		return SendRecv(context.Background(), c, make([]T, n), 1-c.Rank(), make([]T, n), 1-c.Rank())
 	}
 }
 

@@ -19,7 +19,7 @@ import (
 type pairs struct {
 	port transport.Port
 	c    *Comm
-	self chan []byte
+	self chan own
 
 	mu     sync.Mutex
 	out    []turns // by rank
@@ -101,7 +101,7 @@ func (c *Comm) pairsOf() (*pairs, error) {
 		if err != nil {
 			return nil, err
 		}
-		p := &pairs{port: port, c: c, out: make([]turns, len(c.members)), in: make([]turns, len(c.members)), self: make(chan []byte, 1024)}
+		p := &pairs{port: port, c: c, out: make([]turns, len(c.members)), in: make([]turns, len(c.members)), self: make(chan own, 1024)}
 		port.Begin(&transport.Call{Epoch: c.epoch, Comm: c.id, Seq: 1, Op: sched.SendRecv, Variant: transport.PointToPoint, Root: -1}, p.stop)
 		c.pairs.Store(p)
 	}
@@ -196,23 +196,30 @@ func (p *pairs) late(a *pair) *Failure {
 	return f
 }
 
+// own is a message of a rank to itself.
+type own struct {
+	form transport.Form
+	b    []byte
+}
+
 // message is one send or receive that waits for its turn.
 type message struct {
 	ctx    context.Context
-	t      *turns
+	turns  *turns
 	before <-chan struct{} // nil if its turn is now
 	peer   int
 	what   string
+	t      reduce.Type
 	b      []byte
 }
 
 // queue takes the turn of a message; the caller holds mu.
 func (p *pairs) queue(m *message) {
-	m.t = &p.out[m.peer]
+	m.turns = &p.out[m.peer]
 	if m.what == receiving {
-		m.t = &p.in[m.peer]
+		m.turns = &p.in[m.peer]
 	}
-	if m.before = m.t.take(); m.before == nil {
+	if m.before = m.turns.take(); m.before == nil {
 		p.begin(m)
 	}
 	if p.c.crowded {
@@ -224,7 +231,7 @@ func (p *pairs) queue(m *message) {
 func (p *pairs) begin(m *message) {
 	// Field by field: a whole pair would be put together first and copied by larger
 	// words than it was written by, for which the processor waits, some 10 ns a word.
-	a := &m.t.pair
+	a := &m.turns.pair
 	a.ctx, a.limit, a.peer, a.what, a.idle = m.ctx, 0, m.peer, m.what, false
 	p.active = append(p.active, a)
 }
@@ -248,7 +255,7 @@ func (p *pairs) end(err error, list ...*message) error {
 	}
 	p.mu.Lock()
 	for _, m := range list {
-		if k := slices.Index(p.active, &m.t.pair); k >= 0 {
+		if k := slices.Index(p.active, &m.turns.pair); k >= 0 {
 			last := len(p.active) - 1
 			p.active[k], p.active = p.active[last], p.active[:last]
 		}
@@ -257,7 +264,7 @@ func (p *pairs) end(err error, list ...*message) error {
 		p.show()
 	}
 	for _, m := range list {
-		m.t.done()
+		m.turns.done()
 	}
 	p.mu.Unlock()
 	return err
@@ -274,7 +281,7 @@ func handleOf(opts []Option) (h *Handle) {
 }
 
 // message carries out one send or receive.
-func (p *pairs) message(ctx context.Context, peer int, what string, b []byte, opts []Option) error {
+func (p *pairs) message(ctx context.Context, peer int, what string, t reduce.Type, b []byte, opts []Option) error {
 	h := handleOf(opts)
 	if h != nil {
 		if err := h.begin(); err != nil {
@@ -282,7 +289,7 @@ func (p *pairs) message(ctx context.Context, peer int, what string, b []byte, op
 		}
 	}
 	var m message
-	m.ctx, m.peer, m.what, m.b = ctx, peer, what, b
+	m.ctx, m.peer, m.what, m.t, m.b = ctx, peer, what, t, b
 	p.mu.Lock()
 	p.queue(&m)
 	p.mu.Unlock()
@@ -297,11 +304,11 @@ func (p *pairs) message(ctx context.Context, peer int, what string, b []byte, op
 // carry carries out a message when its turn comes.
 func (p *pairs) carry(m *message) error {
 	p.await(m)
-	return p.end(p.move(m.ctx, m.peer, m.what, m.b), m)
+	return p.end(p.move(m), m)
 }
 
 // exchange carries out a send and a receive at once.
-func (p *pairs) exchange(ctx context.Context, from int, dst []byte, to int, src []byte, opts []Option) error {
+func (p *pairs) exchange(ctx context.Context, t reduce.Type, from int, dst []byte, to int, src []byte, opts []Option) error {
 	h := handleOf(opts)
 	if h != nil {
 		if err := h.begin(); err != nil {
@@ -309,13 +316,13 @@ func (p *pairs) exchange(ctx context.Context, from int, dst []byte, to int, src 
 		}
 	}
 	var out, in message // filled field by field, as begin says
-	out.ctx, out.peer, out.what, out.b = ctx, to, sending, src
-	in.ctx, in.peer, in.what, in.b = ctx, from, receiving, dst
+	out.ctx, out.peer, out.what, out.t, out.b = ctx, to, sending, t, src
+	in.ctx, in.peer, in.what, in.t, in.b = ctx, from, receiving, t, dst
 	p.mu.Lock()
 	p.queue(&out)
 	p.queue(&in)
 	if out.before == nil && in.before == nil && to != p.c.rank && from != p.c.rank {
-		out.t.pair.idle = true
+		out.turns.pair.idle = true
 	}
 	p.mu.Unlock()
 	if h == nil {
@@ -334,21 +341,21 @@ func (p *pairs) carryBoth(out, in *message) error {
 		return errors.Join(p.carry(out), p.carry(in))
 	}
 	if out.peer == me || in.peer == me {
-		err := p.move(out.ctx, out.peer, out.what, out.b)
+		err := p.move(out)
 		if err == nil {
-			err = p.move(in.ctx, in.peer, in.what, in.b)
+			err = p.move(in)
 		}
 		return p.end(err, out, in)
 	}
-	to, from := channel(me, out.peer, n), channel(in.peer, me, n)
+	to, from := transport.Typed(channel(me, out.peer, n), out.t), transport.Typed(channel(in.peer, me, n), in.t)
 	if x, ok := p.port.(transport.Exchanger); ok {
 		return p.end(x.SendRecv(out.peer, to, out.b, in.peer, from, in.b, p.both(out, in)), out, in)
 	}
-	p.awaits(out.t, in.t)
+	p.awaits(out.turns, in.turns)
 	p.port.Expect(in.peer, from, in.b) // so it comes while the send waits for room
 	err := p.port.Send(out.peer, to, out.b)
 	if err == nil {
-		p.awaits(in.t, out.t)
+		p.awaits(in.turns, out.turns)
 		err = p.port.Recv(in.peer, from, in.b)
 	}
 	return p.end(err, out, in)
@@ -357,13 +364,13 @@ func (p *pairs) carryBoth(out, in *message) error {
 // both begins a send and a receive at once, of which the receive is waited for
 // first. What it returns is to be called when the send is.
 func (p *pairs) both(out, in *message) func() {
-	t := out.t
+	t := out.turns
 	if t.received == nil {
 		t.received = func() { p.awaits(t, t.with) }
 	}
-	t.with = in.t
+	t.with = in.turns
 	if !t.pair.idle {
-		p.awaits(in.t, t)
+		p.awaits(in.turns, t)
 	}
 	return t.received
 }
@@ -379,30 +386,32 @@ func (p *pairs) awaits(one, other *turns) {
 }
 
 // move moves the bytes of a message.
-func (p *pairs) move(ctx context.Context, peer int, what string, b []byte) error {
+func (p *pairs) move(m *message) error {
 	me, n := p.c.rank, len(p.c.members)
 	switch {
-	case peer != me && what == receiving:
-		return p.port.Recv(peer, channel(peer, me, n), b)
-	case peer != me:
-		return p.port.Send(peer, channel(me, peer, n), b)
-	case what == receiving:
+	case m.peer != me && m.what == receiving:
+		return p.port.Recv(m.peer, transport.Typed(channel(m.peer, me, n), m.t), m.b)
+	case m.peer != me:
+		return p.port.Send(m.peer, transport.Typed(channel(me, m.peer, n), m.t), m.b)
+	}
+	form := transport.FormOf(transport.Typed(0, m.t), len(m.b))
+	if m.what == sending {
 		select {
-		case m := <-p.self:
-			if len(m) != len(b) {
-				return fmt.Errorf("rank %d sent itself %d bytes and receives %d", me, len(m), len(b))
-			}
-			copy(b, m)
+		case p.self <- own{form, slices.Clone(m.b)}:
 			return nil
-		case <-ctx.Done():
-			return ctx.Err()
+		case <-m.ctx.Done():
+			return m.ctx.Err()
 		}
 	}
 	select {
-	case p.self <- slices.Clone(b):
+	case o := <-p.self:
+		if o.form != form {
+			return fmt.Errorf("rank %d sent itself %s and receives %s", me, o.form, form)
+		}
+		copy(m.b, o.b)
 		return nil
-	case <-ctx.Done():
-		return ctx.Err()
+	case <-m.ctx.Done():
+		return m.ctx.Err()
 	}
 }
 
@@ -411,37 +420,26 @@ func (p *pairs) move(ctx context.Context, peer int, what string, b []byte) error
 // sends to itself must have the receive under way (Async or a Group) or the
 // message fit in a thousand that are kept.
 func Send[T reduce.Element](ctx context.Context, c *Comm, buf []T, to int, opts ...Option) error {
-	return c.sendTo(ctx, reduce.Bytes(buf), to, opts)
-}
-
-func (c *Comm) sendTo(ctx context.Context, b []byte, to int, opts []Option) error {
 	p, err := c.pairing(to)
 	if err != nil {
 		return err
 	}
-	return p.message(ctx, to, sending, b, opts)
+	return p.message(ctx, to, sending, reduce.TypeOf[T](), reduce.Bytes(buf), opts)
 }
 
-// Recv receives what a rank sent, which must have the length of buf in bytes.
+// Recv receives what a rank sent, which must have as many elements as buf, of the
+// same type.
 func Recv[T reduce.Element](ctx context.Context, c *Comm, buf []T, from int, opts ...Option) error {
-	return c.recvFrom(ctx, reduce.Bytes(buf), from, opts)
-}
-
-func (c *Comm) recvFrom(ctx context.Context, b []byte, from int, opts []Option) error {
 	p, err := c.pairing(from)
 	if err != nil {
 		return err
 	}
-	return p.message(ctx, from, receiving, b, opts)
+	return p.message(ctx, from, receiving, reduce.TypeOf[T](), reduce.Bytes(buf), opts)
 }
 
 // SendRecv sends src to a rank and receives dst from one, which may be another, at
 // once: neither waits for the other's end. The others may have Send and Recv for it.
 func SendRecv[T reduce.Element](ctx context.Context, c *Comm, dst []T, from int, src []T, to int, opts ...Option) error {
-	return c.exchange(ctx, reduce.Bytes(dst), from, reduce.Bytes(src), to, opts)
-}
-
-func (c *Comm) exchange(ctx context.Context, dst []byte, from int, src []byte, to int, opts []Option) error {
 	if from < 0 || from >= len(c.members) {
 		return errNoRank(from, len(c.members))
 	}
@@ -449,7 +447,7 @@ func (c *Comm) exchange(ctx context.Context, dst []byte, from int, src []byte, t
 	if err != nil {
 		return err
 	}
-	return p.exchange(ctx, from, dst, to, src, opts)
+	return p.exchange(ctx, reduce.TypeOf[T](), from, reduce.Bytes(dst), to, reduce.Bytes(src), opts)
 }
 
 func (c *Comm) pairing(peer int) (*pairs, error) {

@@ -129,7 +129,6 @@ first time, as JSON and as a trace for chrome://tracing and Perfetto.
 
 ## Limits
 
-- Sends and receives compare lengths in bytes: two types of one size are not told apart.
 - Over tcp a rank whose host loses power is noticed when its connections time out;
   until then it is one that did not come, and the time limit finds it.
 - With a single stream between two ranks (the default on one host) its loss is the

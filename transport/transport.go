@@ -77,8 +77,8 @@ type Stop func() error
 // channel from one goroutine.
 //
 // The k-th message that rank a sends to rank b on a channel in a call is the
-// k-th that b receives from a on it. Sender and receiver know its length; a
-// message of another length, or of another call, is an error on the receiver
+// k-th that b receives from a on it. Sender and receiver know its Form; a
+// message of another one, or of another call, is an error on the receiver
 // (*Mismatch), never data.
 type Port interface {
 	// Begin starts a call: messages are those of c until the next Begin. stop
@@ -276,15 +276,15 @@ func (g *Gone) Error() string { return fmt.Sprintf("rank %d is gone: %s", g.Rank
 type Mismatch struct {
 	Rank, Peer   int // of the communicator
 	Mine, Theirs Call
-	Length       string // set if the calls agree but a message has another length than expected
+	Message      string // set if the calls agree but a message is not as expected
 }
 
 func (m *Mismatch) Error() string {
 	switch {
-	case m.Length != "" && m.Mine.Variant == PointToPoint:
-		return fmt.Sprintf("rank %d receives from rank %d: %s", m.Rank, m.Peer, m.Length)
-	case m.Length != "":
-		return fmt.Sprintf("rank %d and rank %d disagree in operation %d (%s): %s", m.Rank, m.Peer, m.Mine.Seq, &m.Mine, m.Length)
+	case m.Message != "" && m.Mine.Variant == PointToPoint:
+		return fmt.Sprintf("rank %d receives from rank %d: %s", m.Rank, m.Peer, m.Message)
+	case m.Message != "":
+		return fmt.Sprintf("rank %d and rank %d disagree in operation %d (%s): %s", m.Rank, m.Peer, m.Mine.Seq, &m.Mine, m.Message)
 	}
 	return fmt.Sprintf("rank %d does %s as operation %d of communicator %d, rank %d does %s as operation %d of communicator %d: %s",
 		m.Rank, &m.Mine, m.Mine.Seq, m.Mine.Comm, m.Peer, &m.Theirs, m.Theirs.Seq, m.Theirs.Comm, m.Mine.differ(&m.Theirs))

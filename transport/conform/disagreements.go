@@ -14,6 +14,7 @@ var disagreements = []Scenario{
 	{Name: "different calls", Ranks: 2, Run: differentCalls},
 	{Name: "a third rank disagrees", Ranks: 3, Run: third},
 	{Name: "wrong length", Ranks: 2, Run: wrongLength},
+	{Name: "wrong type", Ranks: 2, Run: wrongType},
 	{Name: "old epoch", Ranks: 2, Run: oldEpoch},
 }
 
@@ -137,8 +138,58 @@ func wrongLength(e transport.Endpoint) error {
 			err := p.Recv(0, 0, make([]byte, n+8))
 			var m *transport.Mismatch
 			if !errors.As(err, &m) || m.Rank != 1 || m.Peer != 0 ||
-				!strings.Contains(m.Length, fmt.Sprint(n)) || !strings.Contains(m.Length, fmt.Sprint(n+8)) {
+				!strings.Contains(m.Message, fmt.Sprint(n)) || !strings.Contains(m.Message, fmt.Sprint(n+8)) {
 				return fmt.Errorf("a message of %d bytes received as %d gave %v", n, n+8, err)
+			}
+		}
+		if err := bar.wait(); err != nil {
+			return err
+		}
+		if err := p.Close(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// wrongType: a message of another type is an error that tells both, and one of the
+// type of its channel is not, whichever others came before on the way.
+func wrongType(e transport.Endpoint) error {
+	bar, err := newBarrier(e)
+	if err != nil {
+		return err
+	}
+	f32, i32 := transport.Typed(60000, reduce.Float32), transport.Typed(60000, reduce.Int32)
+	for k, n := range []int{0, 24, 5000, 300000} {
+		p, err := begun(e, uint32(100+k))
+		if err != nil {
+			return err
+		}
+		for i, channel := range []int{f32, 60000, i32} {
+			if e.Rank() == 0 {
+				err = p.Send(1, channel, message(n, uint64(i)))
+			} else {
+				b := make([]byte, n)
+				if k%2 == 0 {
+					p.Expect(0, channel, b)
+				}
+				if err = p.Recv(0, channel, b); err == nil {
+					err = same(b, uint64(i))
+				}
+			}
+			if err != nil {
+				return fmt.Errorf("%d bytes on channel %#x: %w", n, channel, err)
+			}
+		}
+		if e.Rank() == 0 {
+			if err := p.Send(1, f32, message(n, 1)); err != nil {
+				return err
+			}
+		} else {
+			err := p.Recv(0, i32, make([]byte, n))
+			var m *transport.Mismatch
+			if !errors.As(err, &m) || m.Rank != 1 || m.Peer != 0 || !strings.Contains(m.Message, "float32") || !strings.Contains(m.Message, "int32") {
+				return fmt.Errorf("%d bytes of float32 received as int32 gave %v", n, err)
 			}
 		}
 		if err := bar.wait(); err != nil {

@@ -13,7 +13,7 @@ import (
 //
 //	 0  u16 magic   u8 kind   u8 flags   u32 length of the piece
 //	 8  u64 length of the message          16  u64 offset of the piece in it
-//	24  u32 channel                        28  u32 number of the message on its way
+//	24  u32 channel, type of the elements  28  u32 number of the message on its way
 //	32  u64 number of the piece among all for this peer, from 1; 0 if not numbered
 //	40  u64 all pieces up to this number have come from the peer
 //	48  u32 crc32c of the piece, if asked for
@@ -27,7 +27,6 @@ const (
 	wholeSize  = 2 << 20   // and of one that is received as a whole
 	cutSize    = 256 << 10 // and where it has to be numbered, for streams to take turns
 	maxMessage = 1 << 46
-	maxChannel = 1 << 12
 	maxAhead   = 1 << 18 // messages of one way that may come before they are asked for: more than credit allows
 	maxGap     = 4096    // messages of one way that may be overtaken by another: as many as pieces can
 )
@@ -112,8 +111,8 @@ func parseHeader(b *[headerSize]byte, h *header) error {
 		return fmt.Errorf("empty piece of a message of %d bytes", h.total)
 	case h.offset%cutSize != 0 || (h.offset+uint64(h.length) != h.total && h.length != pieceSize && h.length != cutSize):
 		return fmt.Errorf("piece of %d bytes at %d of %d is not one of those that a message is cut into", h.length, h.offset, h.total)
-	case h.channel >= maxChannel:
-		return fmt.Errorf("channel %d, at most %d are allowed", h.channel, maxChannel)
+	case !transport.ValidChannel(int(h.channel)):
+		return transport.ErrChannel(int(h.channel))
 	}
 	return nil
 }

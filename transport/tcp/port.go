@@ -158,6 +158,7 @@ func (p *port) indexOf(rank int) int {
 
 // way is that of a rank and a channel; the caller holds mu.
 func (p *port) way(rank, channel int) *way {
+	channel = transport.Way(channel)
 	ws := p.ways[rank]
 	for len(ws) <= channel {
 		ws = append(ws, nil)
@@ -284,7 +285,7 @@ func (p *port) Begin(c *transport.Call, stop transport.Stop) {
 			continue
 		}
 		w := p.way(me, int(s.channel))
-		if p.at(w, s.from, s.channel, s.msgno) == nil {
+		if p.at(w, s.from, int(s.channel), s.msgno) == nil {
 			p.drop(s)
 			continue
 		}
@@ -359,8 +360,8 @@ func (p *port) check(rank, channel int) error {
 	if rank < 0 || rank >= len(p.members) {
 		return fmt.Errorf("rank %d of a communicator of %d", rank, len(p.members))
 	}
-	if channel < 0 || channel >= maxChannel {
-		return fmt.Errorf("channel %d, they are 0 to %d", channel, maxChannel-1)
+	if !transport.ValidChannel(channel) {
+		return transport.ErrChannel(channel)
 	}
 	return nil
 }
@@ -502,19 +503,18 @@ func (p *port) Expect(from, channel int, dst []byte) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	w := p.way(from, channel)
-	s := p.at(w, p.members[from], uint32(channel), w.next)
+	s := p.at(w, p.members[from], channel, w.next)
 	if s == nil {
 		return
 	}
 	w.next++
-	p.ask(s, from, dst, nil, len(dst))
+	p.ask(s, from, dst, nil, transport.FormOf(channel, len(dst)))
 }
 
 // ask says where a message is wanted; the caller holds mu.
-func (p *port) ask(s *slot, from int, dst []byte, take func([]byte), n int) {
-	if why := s.measure(n); why != "" {
-		p.failed(&transport.Mismatch{Rank: p.rank, Peer: from, Mine: p.call, Theirs: p.call,
-			Length: fmt.Sprintf("a message on channel %d has %d bytes, %d were expected", s.channel, s.total, n)})
+func (p *port) ask(s *slot, from int, dst []byte, take func([]byte), form transport.Form) {
+	if !s.is(form) {
+		p.unlike(s, from, s.form, form)
 		return
 	}
 	s.asked, s.dst, s.take = true, dst, take
@@ -579,15 +579,15 @@ func (p *port) receive(from, channel, n int, dst []byte, take func([]byte)) erro
 
 // receiveAny is receive by who holds mu, which it gives up.
 func (p *port) receiveAny(pr *peer, from, channel int, w *way, n int, dst []byte, take func([]byte)) error {
-	s := p.at(w, pr.rank, uint32(channel), w.base)
+	s := p.at(w, pr.rank, channel, w.base)
 	announced := s.asked
 	if !announced {
 		if w.next == w.base {
 			w.next++
 		}
-		p.ask(s, from, dst, take, n)
-	} else if s.total != n {
-		p.failed(fmt.Errorf("channel %d from rank %d: %d bytes were announced and %d are received", channel, from, s.total, n))
+		p.ask(s, from, dst, take, transport.FormOf(channel, n))
+	} else if form := transport.FormOf(channel, n); s.form != form {
+		p.failed(fmt.Errorf("channel %d from rank %d: %s were announced and %s are received", transport.Way(channel), from, s.form, form))
 	}
 	p.mu.Unlock()
 	return p.awaitMessage(pr, from, w, s, announced, dst, take)

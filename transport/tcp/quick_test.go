@@ -142,7 +142,7 @@ func TestQuickLength(t *testing.T) {
 		}
 		in := bytes.Repeat([]byte{7}, 8)
 		err := ports[1].Recv(0, 0, in)
-		if m, ok := errors.AsType[*transport.Mismatch](err); !ok || m.Length == "" || m.Peer != 0 {
+		if m, ok := errors.AsType[*transport.Mismatch](err); !ok || m.Message == "" || m.Peer != 0 {
 			t.Errorf("%d bytes instead of 8: %v", n, err)
 		}
 		if !bytes.Equal(in, bytes.Repeat([]byte{7}, 8)) {

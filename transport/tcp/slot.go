@@ -1,7 +1,6 @@
 package tcp
 
 import (
-	"fmt"
 	"sync"
 	"sync/atomic"
 	"unsafe"
@@ -19,8 +18,9 @@ type slot struct {
 	call    [transport.CallSize]byte // if it is of a call that has not begun
 	piece   uint64                   // and the number of the piece of it that came first, if it has one
 
-	known bool // its length is
-	total int
+	known bool // its form is
+	form  transport.Form
+	total int  // bytes of it
 	got   int  // bytes that are where they belong, or in parts
 	came  bool // at least one piece has
 
@@ -138,14 +138,14 @@ type way struct {
 }
 
 // at is the slot of a message, made if needed; nil if the number cannot be.
-func (p *port) at(w *way, from int, channel, msgno uint32) *slot {
+func (p *port) at(w *way, from, channel int, msgno uint32) *slot {
 	i := msgno - w.base
 	if i >= maxAhead || i > uint32(len(w.slots)-w.head+maxGap) {
 		return nil
 	}
 	for uint32(len(w.slots)-w.head) <= i {
 		s := p.slot()
-		s.from, s.channel, s.msgno = from, channel, w.base+uint32(len(w.slots)-w.head)
+		s.from, s.channel, s.msgno = from, uint32(transport.Way(channel)), w.base+uint32(len(w.slots)-w.head)
 		w.slots = append(w.slots, s)
 	}
 	return w.slots[w.head+int(i)]
@@ -218,14 +218,19 @@ func (p *port) freeParts(s *slot) {
 	s.parts = s.parts[:0]
 }
 
-// measure notes a message's length, and says what is wrong if another was
-// asked for.
-func (s *slot) measure(total int) string {
-	if s.known && s.total != total {
-		return fmt.Sprintf("a message on channel %d has %d bytes, %d were expected", s.channel, total, s.total)
+// is notes the form of a message, which is false if it is known to be another.
+func (s *slot) is(f transport.Form) bool {
+	if s.known {
+		return s.form == f
 	}
-	s.known, s.total = true, total
-	return ""
+	s.known, s.form, s.total = true, f, f.Bytes()
+	return true
+}
+
+// unlike is the failure of a call in which a message was sent in another form than
+// it is received; the caller holds mu.
+func (p *port) unlike(s *slot, peer int, sent, want transport.Form) {
+	p.failed(&transport.Mismatch{Rank: p.rank, Peer: peer, Mine: p.call, Theirs: p.call, Message: sent.Unlike(want, int(s.channel))})
 }
 
 // adopt puts what came early where it was asked for; the caller holds mu, which
@@ -329,6 +334,7 @@ func (s *stream) apart() {
 func (p *port) find(from int, call *[transport.CallSize]byte, h *header) (*slot, *atomic.Uint64) {
 	n := &p.e.count
 	seq := seqOf(call)
+	channel, form := transport.Way(int(h.channel)), transport.FormOf(int(h.channel), int(h.total))
 	me := p.indexOf(from)
 	if me >= 0 && (h.piece == 0 || seq >= seqOf(&p.last[me])) {
 		p.last[me], p.seen[me] = *call, true
@@ -340,18 +346,18 @@ func (p *port) find(from int, call *[transport.CallSize]byte, h *header) (*slot,
 		if p.begun && me >= 0 {
 			p.strays(me, call, h.piece)
 		}
-		k := aheadKey{from, h.channel, h.msgno, seq}
+		k := aheadKey{from, uint32(channel), h.msgno, seq}
 		x := p.early[k]
 		if x == nil {
 			x = p.slot()
-			x.from, x.channel, x.msgno, x.call, x.piece = from, h.channel, h.msgno, *call, h.piece
+			x.from, x.channel, x.msgno, x.call, x.piece = from, uint32(channel), h.msgno, *call, h.piece
 			if p.early == nil {
 				p.early = map[aheadKey]*slot{}
 			}
 			p.early[k] = x
 			p.ahead = append(p.ahead, x)
 		}
-		if x.measure(int(h.total)) != "" || x.call != *call {
+		if !x.is(form) || x.call != *call {
 			return nil, &n.stale
 		}
 		return x, nil
@@ -373,13 +379,13 @@ func (p *port) find(from int, call *[transport.CallSize]byte, h *header) (*slot,
 	if p.err.Load() != nil {
 		return nil, &n.stale
 	}
-	w := p.way(me, int(h.channel))
-	x := p.at(w, from, h.channel, h.msgno)
+	w := p.way(me, channel)
+	x := p.at(w, from, channel, h.msgno)
 	if x == nil {
 		return nil, &n.stale
 	}
-	if why := x.measure(int(h.total)); why != "" {
-		p.failed(&transport.Mismatch{Rank: p.rank, Peer: me, Mine: p.call, Theirs: p.call, Length: why})
+	if !x.is(form) {
+		p.unlike(x, me, form, x.form)
 		return nil, &n.mismatch
 	}
 	return x, nil

@@ -38,7 +38,7 @@ func (p *port) Swap(to, channel int, b []byte, from int, in transport.Incoming) 
 		return p.receiveAny(src, from, channel, w, in.N, in.Dst, in.Take)
 	}
 	w := p.way(from, channel)
-	s := p.at(w, src.rank, uint32(channel), w.base)
+	s := p.at(w, src.rank, channel, w.base)
 	announced := s.asked
 	if p.lent[dst.rank] >= creditLimit || (in.After && (s.came || s.busy > 0)) || (announced && (s.take != nil || in.Dst == nil || s.total != in.N)) {
 		p.mu.Unlock()
@@ -53,7 +53,7 @@ func (p *port) Swap(to, channel int, b []byte, from int, in transport.Incoming) 
 		if w.next == w.base {
 			w.next++
 		}
-		p.ask(s, from, in.Dst, in.Take, in.N)
+		p.ask(s, from, in.Dst, in.Take, transport.FormOf(channel, in.N))
 	}
 	p.mu.Unlock()
 	dst.messages.Add(1)
@@ -87,7 +87,7 @@ func (p *port) oneByOne(to, channel int, b []byte, from int, in transport.Incomi
 	if in.Dst != nil {
 		p.mu.Lock()
 		w := p.way(from, channel)
-		known := p.at(w, p.members[from], uint32(channel), w.base).asked
+		known := p.at(w, p.members[from], channel, w.base).asked
 		p.mu.Unlock()
 		if !known {
 			p.Expect(from, channel, in.Dst)

@@ -42,14 +42,14 @@ func (p *port) RecvWhole(from, channel int, dst []byte) error {
 	pr := p.e.peers[p.members[from]]
 	p.mu.Lock()
 	w := p.way(from, channel)
-	x := p.at(w, pr.rank, uint32(channel), w.base)
+	x := p.at(w, pr.rank, channel, w.base)
 	if x.asked {
 		p.mu.Unlock()
 		return p.fail(fmt.Errorf("channel %d from rank %d: a message that is wanted as a whole was announced", channel, from))
 	}
 	w.next++
 	x.whole, x.patient = true, true
-	p.ask(x, from, dst, nil, len(dst))
+	p.ask(x, from, dst, nil, transport.FormOf(channel, len(dst)))
 	p.mu.Unlock()
 	p.linger(pr, x)
 	return p.awaitMessage(pr, from, w, x, false, dst, nil)

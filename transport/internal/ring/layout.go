@@ -132,7 +132,7 @@ type slot struct {
 	_      uint32
 	kind   uint32
 	tag    atomic.Uint64 // of the call; others than the receiver may look at it at any time
-	size   uint64
+	form   transport.Form
 	epoch  uint32
 	_      uint32
 	data   [Eager]byte

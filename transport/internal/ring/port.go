@@ -35,9 +35,6 @@ type Port struct {
 	lanes     atomic.Pointer[[]*lane] // by channel
 }
 
-// maxChannels bounds how far the table of lanes can grow.
-const maxChannels = 1 << 16
-
 // Port makes a rank's part of a communicator. An id is used once in an epoch.
 func (h *Hub) Port(id, epoch uint32, members []int) (transport.Port, error) {
 	me := slices.Index(members, h.rank)
@@ -222,8 +219,9 @@ type inWay struct {
 }
 
 type announcement struct {
-	dst []byte
-	err error
+	dst  []byte
+	form transport.Form
+	err  error
 }
 
 // enter gets the lane of a channel, for leave to give back.
@@ -243,8 +241,8 @@ func (p *Port) enter(channel int) (*lane, error) {
 // lane gets the lane of a channel, for who is inside of another one of the port.
 func (p *Port) lane(channel int) (*lane, error) {
 	var l *lane
-	if ls := *p.lanes.Load(); uint(channel) < uint(len(ls)) {
-		l = ls[channel]
+	if ls, way := *p.lanes.Load(), transport.Way(channel); way < len(ls) && transport.ValidChannel(channel) {
+		l = ls[way]
 	}
 	if l == nil {
 		var err error
@@ -265,9 +263,10 @@ func (p *Port) lane(channel int) (*lane, error) {
 func (l *lane) leave() { l.inside.Add(-1) }
 
 func (p *Port) newLane(channel int) (*lane, error) {
-	if channel < 0 || channel >= maxChannels {
-		return nil, fmt.Errorf("channel %d; channels are 0 to %d", channel, maxChannels-1)
+	if !transport.ValidChannel(channel) {
+		return nil, transport.ErrChannel(channel)
 	}
+	channel = transport.Way(channel)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	ls := *p.lanes.Load()

@@ -23,7 +23,7 @@ func (p *Port) Expect(from, channel int, dst []byte) {
 	if len(w.queue) == 0 {
 		l.announced = append(l.announced, w)
 	}
-	w.queue = append(w.queue, announcement{dst: dst})
+	w.queue = append(w.queue, announcement{dst: dst, form: transport.FormOf(channel, len(dst))})
 }
 
 // Recv takes the next message of a way into dst.
@@ -46,7 +46,7 @@ func (p *Port) Recv(from, channel int, dst []byte) error {
 			return a.err
 		}
 	}
-	return l.receive(w, dst, len(dst), nil)
+	return l.receive(w, dst, transport.FormOf(channel, len(dst)), nil)
 }
 
 // Take takes the next message of a way piece after piece.
@@ -63,7 +63,7 @@ func (p *Port) Take(from, channel, n int, f func(piece []byte)) error {
 	if len(w.queue) > 0 {
 		return fmt.Errorf("take from rank %d on channel %d: the message was announced, so it has to be received", from, channel)
 	}
-	return l.receive(w, nil, n, f)
+	return l.receive(w, nil, transport.FormOf(channel, n), f)
 }
 
 // way is the way from a member, which need not have made it.
@@ -111,7 +111,7 @@ func (l *lane) serve() bool {
 		}
 		for w.done < len(w.queue) && l.waiting(w) {
 			a := &w.queue[w.done]
-			if a.err = l.receive(w, a.dst, len(a.dst), nil); a.err != nil {
+			if a.err = l.receive(w, a.dst, a.form, nil); a.err != nil {
 				// Nothing behind it can be received; those get the same error.
 				for i := w.done; i < len(w.queue); i++ {
 					w.queue[i].err = a.err
@@ -181,7 +181,7 @@ func (l *lane) waiting(w *inWay) bool {
 }
 
 // receive takes the next message of a way into dst, or hands it to f.
-func (l *lane) receive(w *inWay, dst []byte, n int, f func([]byte)) error {
+func (l *lane) receive(w *inWay, dst []byte, form transport.Form, f func([]byte)) error {
 	p := l.p
 	for {
 		if err := l.await(w); err != nil {
@@ -195,10 +195,10 @@ func (l *lane) receive(w *inWay, dst []byte, n int, f func([]byte)) error {
 	if tag := s.tag.Load(); tag != p.tag {
 		return &transport.Mismatch{Rank: p.me, Peer: w.from, Mine: p.call, Theirs: p.theirs(w.from, tag, s.epoch)}
 	}
-	if s.size != uint64(n) {
-		return &transport.Mismatch{Rank: p.me, Peer: w.from, Mine: p.call, Theirs: p.call,
-			Length: fmt.Sprintf("message %d on channel %d has %d bytes, want %d", w.next+1, l.channel, s.size, n)}
+	if s.form != form {
+		return &transport.Mismatch{Rank: p.me, Peer: w.from, Mine: p.call, Theirs: p.call, Message: s.form.Unlike(form, l.channel)}
 	}
+	n := form.Bytes()
 	if err := l.get(w, s, dst, n, f); err != nil {
 		return err
 	}

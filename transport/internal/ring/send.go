@@ -37,7 +37,7 @@ func (p *Port) Send(to, channel int, b []byte) error {
 	if err != nil {
 		return err
 	}
-	s, err := l.put(o, to, b, &l.waiter)
+	s, err := l.put(o, to, b, transport.FormOf(channel, len(b)), &l.waiter)
 	l.waiter.Settle()
 	if err == nil && s != nil {
 		err = l.handOver(o, s, to, b, l)
@@ -49,19 +49,19 @@ func (p *Port) Send(to, channel int, b []byte) error {
 // SendRecv is Send and Recv on different channels at once: the message that is
 // sent is not waited for before the other one was received.
 func (p *Port) SendRecv(to, channel int, src []byte, from, fromChannel int, dst []byte, received func()) error {
-	if channel == fromChannel || to < 0 || to >= len(p.members) || from < 0 || from >= len(p.members) {
+	if transport.Way(channel) == transport.Way(fromChannel) || to < 0 || to >= len(p.members) || from < 0 || from >= len(p.members) {
 		return fmt.Errorf("send to rank %d on channel %d and receive from rank %d on channel %d; ranks are 0 to %d and channels must differ", to, channel, from, fromChannel, len(p.members)-1)
 	}
 	l, err := p.enter(channel)
 	if err != nil {
 		return err
 	}
-	err = l.sendRecv(to, src, from, fromChannel, dst, received)
+	err = l.sendRecv(to, channel, src, from, fromChannel, dst, received)
 	l.leave()
 	return err
 }
 
-func (l *lane) sendRecv(to int, src []byte, from, fromChannel int, dst []byte, received func()) error {
+func (l *lane) sendRecv(to, channel int, src []byte, from, fromChannel int, dst []byte, received func()) error {
 	in, err := l.p.lane(fromChannel)
 	if err != nil {
 		return err
@@ -70,15 +70,16 @@ func (l *lane) sendRecv(to int, src []byte, from, fromChannel int, dst []byte, r
 	if len(w.queue) > 0 {
 		return fmt.Errorf("receive from rank %d on channel %d: messages were announced, so they have to be received before", from, fromChannel)
 	}
+	want := transport.FormOf(fromChannel, len(dst))
 	full := l.out[to] != nil && l.out[to].full()
 	if full { // there may be no room for the one before the other was received
 		in.announced = append(in.announced, w)
-		w.queue = append(w.queue, announcement{dst: dst})
+		w.queue = append(w.queue, announcement{dst: dst, form: want})
 	}
 	o, err := l.room(to, in)
 	var s *slot
 	if err == nil {
-		s, err = l.put(o, to, src, &in.waiter)
+		s, err = l.put(o, to, src, transport.FormOf(channel, len(src)), &in.waiter)
 	}
 	there := false
 	if full {
@@ -88,7 +89,7 @@ func (l *lane) sendRecv(to int, src []byte, from, fromChannel int, dst []byte, r
 		}
 	}
 	if err == nil && !there {
-		if err = in.receive(w, dst, len(dst), nil); err == nil {
+		if err = in.receive(w, dst, want, nil); err == nil {
 			in.waiter.Raised().Settled() // the word that a message was taken went out in between
 		}
 	}
@@ -158,7 +159,7 @@ func (l *lane) newWay(to int) (*outWay, error) {
 
 // put posts a message, for which there is room; w must settle. If a slot is
 // returned, the receiver reads b where it lies, and handOver must follow.
-func (l *lane) put(o *outWay, to int, b []byte, w *wait.Waiter) (*slot, error) {
+func (l *lane) put(o *outWay, to int, b []byte, form transport.Form, w *wait.Waiter) (*slot, error) {
 	p := l.p
 	p.publish()
 	more(&l.count.sent, 1)
@@ -174,7 +175,7 @@ func (l *lane) put(o *outWay, to int, b []byte, w *wait.Waiter) (*slot, error) {
 		} else {
 			copy(s.data[:], b)
 		}
-		l.post(o, s, len(b), w)
+		l.post(o, s, form, w)
 		return nil, nil
 	}
 	l.reap(o)
@@ -193,18 +194,18 @@ func (l *lane) put(o *outWay, to int, b []byte, w *wait.Waiter) (*slot, error) {
 			return nil, err
 		}
 		s.base = o.bytes
-		l.post(o, s, len(b), w)
+		l.post(o, s, form, w)
 		w.Settle()
 		l.copyAll(o, at, b)
 		return nil, nil
 	}
-	l.post(o, s, len(b), w)
+	l.post(o, s, form, w)
 	return s, nil
 }
 
-// post makes a message of so many bytes visible.
-func (l *lane) post(o *outWay, s *slot, n int, w *wait.Waiter) {
-	s.size, s.epoch = uint64(n), l.p.call.Epoch // a store first: else the slot is loaded, only to see whether it is there
+// post makes a message visible.
+func (l *lane) post(o *outWay, s *slot, form transport.Form, w *wait.Waiter) {
+	s.form, s.epoch = form, l.p.call.Epoch // a store first: else the slot is loaded, only to see whether it is there
 	wait.Release(&s.tag, l.p.tag)
 	o.next++
 	s.posted().RaiseFor(o.next, &o.asleep, w)
