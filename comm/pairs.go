@@ -51,8 +51,8 @@ type turns struct {
 	queue []chan struct{}
 
 	// Of a send that is made at once with a receive, whose turn both are.
-	with     *turns
-	received func()
+	with  *turns
+	waits func(sending bool)
 }
 
 // take gives what to wait for before it is the caller's turn; nil if it is now.
@@ -348,31 +348,27 @@ func (p *pairs) carryBoth(out, in *message) error {
 		return p.end(err, out, in)
 	}
 	to, from := transport.Typed(channel(me, out.peer, n), out.t), transport.Typed(channel(in.peer, me, n), in.t)
-	if x, ok := p.port.(transport.Exchanger); ok {
-		return p.end(x.SendRecv(out.peer, to, out.b, in.peer, from, in.b, p.both(out, in)), out, in)
-	}
-	p.awaits(out.turns, in.turns)
-	p.port.Expect(in.peer, from, in.b) // so it comes while the send waits for room
-	err := p.port.Send(out.peer, to, out.b)
-	if err == nil {
-		p.awaits(in.turns, out.turns)
-		err = p.port.Recv(in.peer, from, in.b)
-	}
-	return p.end(err, out, in)
+	return p.end(p.port.SendRecv(out.peer, to, out.b, in.peer, from, in.b, p.both(out, in)), out, in)
 }
 
 // both begins a send and a receive at once, of which the receive is waited for
-// first. What it returns is to be called when the send is.
-func (p *pairs) both(out, in *message) func() {
+// first. What it returns is told when that changes.
+func (p *pairs) both(out, in *message) func(sending bool) {
 	t := out.turns
-	if t.received == nil {
-		t.received = func() { p.awaits(t, t.with) }
+	if t.waits == nil {
+		t.waits = func(sending bool) {
+			if sending {
+				p.awaits(t, t.with)
+			} else {
+				p.awaits(t.with, t)
+			}
+		}
 	}
 	t.with = in.turns
 	if !t.pair.idle {
 		p.awaits(in.turns, t)
 	}
-	return t.received
+	return t.waits
 }
 
 // awaits says which one of a send and a receive at once is waited for.

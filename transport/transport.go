@@ -99,6 +99,11 @@ type Port interface {
 	// it, if it was.
 	Recv(from, channel int, dst []byte) error
 
+	// SendRecv is a Send and a Recv on two different channels of which neither waits
+	// for the end of the other. It waits for the message that comes, unless waits
+	// says that it does for the one that goes.
+	SendRecv(to, channel int, src []byte, from, fromChannel int, dst []byte, waits func(sending bool)) error
+
 	// Take takes the next message of a way, of n bytes, piece after piece, and
 	// hands f each piece where it lies, for reductions that need it only once.
 	// Pieces are multiples of 64 bytes long but for the last. f must not keep
@@ -113,17 +118,7 @@ type Port interface {
 	Close() error
 }
 
-// Exchanger is a port that sends and receives at once.
-type Exchanger interface {
-	Port
-
-	// SendRecv is a Send and a Recv on two different channels of which neither
-	// waits for the end of the other. If the send has still to be waited for when
-	// the other message is there, received is called.
-	SendRecv(to, channel int, src []byte, from, fromChannel int, dst []byte, received func()) error
-}
-
-// Swapper is a port that sends and receives at once.
+// Swapper is a port that sums what it receives while it sends.
 type Swapper interface {
 	Port
 

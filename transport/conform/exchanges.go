@@ -8,6 +8,41 @@ import (
 	"github.com/weft-fabric/weft/transport"
 )
 
+// atOnce: ranks that send and receive at once do so with one another and with such
+// as do one after the other, and no message waits for another.
+func atOnce(e transport.Endpoint) error {
+	p, err := begun(e, 7)
+	if err != nil {
+		return err
+	}
+	me, size := e.Rank(), e.Size()
+	next, before := (me+1)%size, (me+size-1)%size
+	out, in := me%2, before%2 // channels
+	for k := range 4 * len(sizes) {
+		length := func(from int) int { return sizes[(k+5*from)%len(sizes)] }
+		src, dst := message(length(me), number(me, next, out, k)), make([]byte, length(before))
+		switch {
+		case k%4 != me:
+			err = p.SendRecv(next, out, src, before, in, dst, func(bool) {})
+		case k%8 < 4:
+			if err = p.Send(next, out, src); err == nil {
+				err = p.Recv(before, in, dst)
+			}
+		default:
+			if err = p.Recv(before, in, dst); err == nil {
+				err = p.Send(next, out, src)
+			}
+		}
+		if err == nil {
+			err = same(dst, number(before, me, in, k))
+		}
+		if err != nil {
+			return fmt.Errorf("round %d: %w", k, err)
+		}
+	}
+	return p.Close()
+}
+
 // channels: messages of different channels do not disturb one another, whatever
 // order they are sent and received in.
 func channels(e transport.Endpoint) error {

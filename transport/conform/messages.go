@@ -30,6 +30,7 @@ var messages = []Scenario{
 	{Name: "order", Ranks: 3, Run: order},
 	{Name: "sizes", Ranks: 2, Run: allSizes},
 	{Name: "both send, then receive", Ranks: 2, Run: bothSend},
+	{Name: "at once", Ranks: 4, Run: atOnce},
 	{Name: "channels", Ranks: 3, Run: channels},
 	{Name: "announced, received and taken in turn", Ranks: 2, Run: mixed},
 	{Name: "all to all", Ranks: 5, Run: allToAll},

@@ -388,7 +388,7 @@ func (p *port) send(to, channel int, b []byte, most int) error {
 	}
 	w := p.way(to, channel)
 	if len(b) <= quickSize && pr.quick() {
-		return p.sendShort(pr, w, channel, b)
+		return p.sendShort(pr, w, channel, b, nil)
 	}
 	o := p.outgoing(w, pr, channel, b)
 	o.most = most
@@ -409,11 +409,12 @@ func (p *port) send(to, channel int, b []byte, most int) error {
 	if o.done.Load() {
 		return nil
 	}
-	return p.awaitSent(pr, s, w, o)
+	return p.awaitSent(pr, s, w, o, nil)
 }
 
-// sendShort is Send of a short message by who holds mu, which it gives up.
-func (p *port) sendShort(pr *peer, w *way, channel int, b []byte) error {
+// sendShort is Send of a short message by who holds mu, which it gives up. It tells
+// waits, if there is one, when it has to.
+func (p *port) sendShort(pr *peer, w *way, channel int, b []byte, waits func(bool)) error {
 	msgno := w.sent
 	w.sent++
 	p.lent[pr.rank] += cost(len(b))
@@ -422,10 +423,11 @@ func (p *port) sendShort(pr *peer, w *way, channel int, b []byte) error {
 		return err
 	}
 	s := pr.all()[0]
-	if o := s.sendQuick(p, channel, msgno, b); o != nil {
-		return p.awaitSent(pr, s, w, o)
+	o := s.sendQuick(p, channel, msgno, b)
+	if o == nil {
+		return nil
 	}
-	return nil
+	return p.awaitSent(pr, s, w, o, waits)
 }
 
 // outgoing is the next message of a way; the caller holds mu.
@@ -446,8 +448,11 @@ func (p *port) outgoing(w *way, pr *peer, channel int, b []byte) *outbound {
 	return o
 }
 
-// awaitSent waits until a message is out.
-func (p *port) awaitSent(pr *peer, s *stream, w *way, o *outbound) error {
+// awaitSent waits until a message is out, and tells waits from when to when.
+func (p *port) awaitSent(pr *peer, s *stream, w *way, o *outbound, waits func(bool)) error {
+	if waits != nil {
+		waits(true)
+	}
 	err := p.await(pr, &o.done, true, func(wt *waiter) {
 		s.wmu.Lock()
 		o.wake = wt
@@ -459,6 +464,9 @@ func (p *port) awaitSent(pr *peer, s *stream, w *way, o *outbound) error {
 		w.out = nil
 		p.mu.Unlock()
 		return p.end(err)
+	}
+	if waits != nil {
+		waits(false)
 	}
 	return nil
 }

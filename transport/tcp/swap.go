@@ -10,10 +10,19 @@ const swapLooks = 64
 // and so on, so that neither socket fills up, and what is in them stays in the
 // caches.
 func (p *port) Swap(to, channel int, b []byte, from int, in transport.Incoming) error {
+	return p.swap(to, channel, b, from, channel, in, nil)
+}
+
+// SendRecv is Swap of messages on channels of their own.
+func (p *port) SendRecv(to, channel int, src []byte, from, fromChannel int, dst []byte, waits func(sending bool)) error {
+	return p.swap(to, channel, src, from, fromChannel, transport.Incoming{N: len(dst), Dst: dst}, waits)
+}
+
+func (p *port) swap(to, channel int, b []byte, from, fromChannel int, in transport.Incoming, waits func(sending bool)) error {
 	if err := p.check(to, channel); err != nil {
 		return p.fail(err)
 	}
-	if err := p.check(from, channel); err != nil {
+	if err := p.check(from, fromChannel); err != nil {
 		return p.fail(err)
 	}
 	if f := p.err.Load(); f != nil {
@@ -22,27 +31,27 @@ func (p *port) Swap(to, channel int, b []byte, from int, in transport.Incoming) 
 	dst, src := p.e.peers[p.members[to]], p.e.peers[p.members[from]]
 	self := p.e.cfg.Rank
 	if p.e.secure || dst.numbered || src.numbered || dst.rank == self || src.rank == self || dst.alive() != nil || src.alive() != nil {
-		return p.oneByOne(to, channel, b, from, in)
+		return p.oneByOne(to, channel, b, from, fromChannel, in, waits)
 	}
 	p.mu.Lock()
 	if len(b) <= quickSize && in.N <= quickSize && p.lent[dst.rank] < creditLimit && dst.quick() && src.quick() {
-		w := p.way(from, channel)
+		w := p.way(from, fromChannel)
 		fresh := p.fresh(w)
-		if err := p.sendShort(dst, p.way(to, channel), channel, b); err != nil {
+		if err := p.sendShort(dst, p.way(to, channel), channel, b, waits); err != nil {
 			return err
 		}
-		if fresh && p.recvQuick(src, from, channel, w, in.N, in.Dst, in.Take) {
+		if fresh && p.recvQuick(src, from, fromChannel, w, in.N, in.Dst, in.Take) {
 			return nil
 		}
 		p.mu.Lock()
-		return p.receiveAny(src, from, channel, w, in.N, in.Dst, in.Take)
+		return p.receiveAny(src, from, fromChannel, w, in.N, in.Dst, in.Take)
 	}
-	w := p.way(from, channel)
-	s := p.at(w, src.rank, channel, w.base)
+	w := p.way(from, fromChannel)
+	s := p.at(w, src.rank, fromChannel, w.base)
 	announced := s.asked
 	if p.lent[dst.rank] >= creditLimit || (in.After && (s.came || s.busy > 0)) || (announced && (s.take != nil || in.Dst == nil || s.total != in.N)) {
 		p.mu.Unlock()
-		return p.oneByOne(to, channel, b, from, in)
+		return p.oneByOne(to, channel, b, from, fromChannel, in, waits)
 	}
 	sends := p.way(to, channel)
 	o := p.outgoing(sends, dst, channel, b)
@@ -53,7 +62,7 @@ func (p *port) Swap(to, channel int, b []byte, from int, in transport.Incoming) 
 		if w.next == w.base {
 			w.next++
 		}
-		p.ask(s, from, in.Dst, in.Take, transport.FormOf(channel, in.N))
+		p.ask(s, from, in.Dst, in.Take, transport.FormOf(fromChannel, in.N))
 	}
 	p.mu.Unlock()
 	dst.messages.Add(1)
@@ -75,7 +84,7 @@ func (p *port) Swap(to, channel int, b []byte, from int, in transport.Incoming) 
 		}
 	}
 	if !o.done.Load() {
-		if err := p.awaitSent(dst, out, sends, o); err != nil {
+		if err := p.awaitSent(dst, out, sends, o, waits); err != nil {
 			return err
 		}
 	}
@@ -83,21 +92,27 @@ func (p *port) Swap(to, channel int, b []byte, from int, in transport.Incoming) 
 }
 
 // oneByOne is Swap by a rank that does one after the other.
-func (p *port) oneByOne(to, channel int, b []byte, from int, in transport.Incoming) error {
+func (p *port) oneByOne(to, channel int, b []byte, from, fromChannel int, in transport.Incoming, waits func(sending bool)) error {
 	if in.Dst != nil {
 		p.mu.Lock()
-		w := p.way(from, channel)
-		known := p.at(w, p.members[from], channel, w.base).asked
+		w := p.way(from, fromChannel)
+		known := p.at(w, p.members[from], fromChannel, w.base).asked
 		p.mu.Unlock()
 		if !known {
-			p.Expect(from, channel, in.Dst)
+			p.Expect(from, fromChannel, in.Dst)
 		}
+	}
+	if waits != nil {
+		waits(true)
 	}
 	if err := p.Send(to, channel, b); err != nil {
 		return err
 	}
-	if in.Dst != nil {
-		return p.Recv(from, channel, in.Dst)
+	if waits != nil {
+		waits(false)
 	}
-	return p.Take(from, channel, in.N, in.Take)
+	if in.Dst != nil {
+		return p.Recv(from, fromChannel, in.Dst)
+	}
+	return p.Take(from, fromChannel, in.N, in.Take)
 }

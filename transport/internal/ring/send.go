@@ -48,7 +48,7 @@ func (p *Port) Send(to, channel int, b []byte) error {
 
 // SendRecv is Send and Recv on different channels at once: the message that is
 // sent is not waited for before the other one was received.
-func (p *Port) SendRecv(to, channel int, src []byte, from, fromChannel int, dst []byte, received func()) error {
+func (p *Port) SendRecv(to, channel int, src []byte, from, fromChannel int, dst []byte, waits func(sending bool)) error {
 	if transport.Way(channel) == transport.Way(fromChannel) || to < 0 || to >= len(p.members) || from < 0 || from >= len(p.members) {
 		return fmt.Errorf("send to rank %d on channel %d and receive from rank %d on channel %d; ranks are 0 to %d and channels must differ", to, channel, from, fromChannel, len(p.members)-1)
 	}
@@ -56,12 +56,12 @@ func (p *Port) SendRecv(to, channel int, src []byte, from, fromChannel int, dst 
 	if err != nil {
 		return err
 	}
-	err = l.sendRecv(to, channel, src, from, fromChannel, dst, received)
+	err = l.sendRecv(to, channel, src, from, fromChannel, dst, waits)
 	l.leave()
 	return err
 }
 
-func (l *lane) sendRecv(to, channel int, src []byte, from, fromChannel int, dst []byte, received func()) error {
+func (l *lane) sendRecv(to, channel int, src []byte, from, fromChannel int, dst []byte, waits func(sending bool)) error {
 	in, err := l.p.lane(fromChannel)
 	if err != nil {
 		return err
@@ -102,7 +102,7 @@ func (l *lane) sendRecv(to, channel int, src []byte, from, fromChannel int, dst 
 	}
 	if s != nil {
 		if o.taken.Load() < o.next {
-			received()
+			waits(true)
 		}
 		err = l.handOver(o, s, to, src, l)
 	}
@@ -333,5 +333,3 @@ func (l *lane) recycle(o *outWay, b []byte) {
 		_ = l.p.h.s.Free(b)
 	}
 }
-
-var _ transport.Exchanger = (*Port)(nil)
