@@ -48,6 +48,7 @@ type op struct {
 	entered  int64        // in ticks; 0 if it was not looked at
 	swift    bool         // it ended when it began
 	limit    atomic.Int64 // of the clock; set when it is first asked for, by any channel
+	missed   atomic.Int64 // when a rank was first seen to be gone whose messages may suffice; not without a limit
 	mixed    uint64       // of the call, but for its number
 	usual    bool         // one of equal blocks by the program that is chosen: it may be made again as it is
 	want     *sched.Program
@@ -191,7 +192,7 @@ func (c *Comm) do(ctx context.Context, r *request, opts []Option) error {
 	if len(opts) > 0 || !c.take() {
 		return c.doLater(ctx, r, opts)
 	}
-	if o := &c.cur; o.again(r) && c.failed.Load() == nil {
+	if o := &c.cur; o.again(r) && c.failed.Load() == nil && ctx.Err() == nil {
 		c.seq++
 		o.call.Seq = c.seq
 		if c.world.mem == nil { // what went before is part of what ranks have to agree on
@@ -226,6 +227,11 @@ func (c *Comm) start(ctx context.Context, r *request, want *sched.Program, facto
 	}
 	ready, err := c.find(r, want)
 	if err != nil {
+		return err
+	}
+	if err := ctx.Err(); err != nil {
+		err = c.failIn(c.ended(r.op.String()+" was called too late", err), transport.Call{})
+		c.dump(err)
 		return err
 	}
 	c.seq++
@@ -397,6 +403,7 @@ func (c *Comm) run(o *op, letGo bool) error {
 	o.began = 0
 	if o.limit.Load() != 0 {
 		o.limit.Store(0)
+		o.missed.Store(0)
 	}
 	o.sig = numbered(o.mixed^c.lastSig, o.call.Seq)
 	o.entered, o.steps, o.more = 0, o.steps[:0], 0
@@ -488,7 +495,7 @@ func (c *Comm) alone(o *op) {
 
 // check tells what is wrong with a call before anybody else hears of it.
 func (c *Comm) check(r *request, factor float64) error {
-	if r.red != 0 {
+	if r.red != 0 || r.op == sched.AllReduce || r.op == sched.ReduceScatter || r.op == sched.Reduce {
 		if err := reduce.Check(r.t, r.red); err != nil {
 			return err
 		}

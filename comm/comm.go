@@ -133,7 +133,7 @@ type world struct {
 	pulls   bool       // every rank may copy out of memory that others do not see
 	links   tune.Links // what the choice of programs is based on
 	choices *choice.Tables
-	next    atomic.Uint32 // the next free number of a communicator
+	next    atomic.Uint32 // communicators that this rank had a number for
 	hosts   []int         // by rank of the endpoint
 	pids    []int         // of processes, by rank of the endpoint
 	local   int           // ranks on this host
@@ -206,8 +206,8 @@ func Free[T reduce.Element](c *Comm, s []T) error {
 // Close leaves the group. Other ranks' operations with this one fail from now
 // on, so it is usual to have a Barrier before. What it sent before still comes.
 // Closing the last communicator of a process closes its connections. A process
-// that ends without it is a rank that died to those that are not done yet, even
-// with the operation that was the last.
+// that ends without it is a rank that died to those that wait for it, or are held
+// up by others in the operation that was its last.
 func (c *Comm) Close() error {
 	if c.failed.Load() == nil {
 		c.failed.CompareAndSwap(nil, &Failure{Kind: Closed, Rank: c.rank, Err: ErrClosed})

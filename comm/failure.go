@@ -64,6 +64,12 @@ func (f *Failure) Format(s fmt.State, verb rune) {
 // Unwrap gives the cause: a *transport.Gone, a *transport.Mismatch, context.Canceled ...
 func (f *Failure) Unwrap() error { return f.Err }
 
+// Is makes every time limit that passed, be it that of a context or that of the
+// configuration, one for errors.Is(err, context.DeadlineExceeded).
+func (f *Failure) Is(target error) bool {
+	return f.Kind == Timeout && target == context.DeadlineExceeded
+}
+
 // phase is where an operation is, for those who ask why it takes long.
 type phase uint8
 
@@ -95,11 +101,21 @@ func (c *Comm) stop() error {
 	if err := o.ctx.Err(); err != nil && !errors.Is(err, context.DeadlineExceeded) {
 		return &Failure{Kind: Aborted, Culprits: []int{c.rank}, Err: err}
 	}
+	if err := c.behind(); errors.Is(err, context.DeadlineExceeded) {
+		return c.late()
+	} else if err != nil {
+		return c.ended("a call that waits for this one", err)
+	}
+	now := clock()
 	for i, m := range c.members {
 		if i == c.rank {
 			continue
 		}
 		err := c.world.ep.Alive(m)
+		closed := err == nil && c.hasClosed(i)
+		if closed { // which it did after all that it had to do was done
+			err = &transport.Gone{Rank: m, Left: true}
+		}
 		if err == nil {
 			continue
 		}
@@ -112,24 +128,84 @@ func (c *Comm) stop() error {
 				(c.phase == leaving || c.phase == moving) && b.leave().Load() >= o.call.Seq,
 				c.phase == following && (i != c.followed || b.staged().Load() >= c.wanted):
 				continue // it did what this phase needs of it
-			case c.phase == leaving && (!c.heirs || c.heir()):
+			case c.phase == leaving && closed && slices.Contains(c.readers, int32(i)):
+			case c.phase == leaving && !closed && (!c.heirs || c.heir()):
 				return errInherit
 			case c.phase == leaving:
-				continue // its heir will do the rest
+				continue // its heir will do the rest, or nobody waits for it
 			}
 		}
-		var g *transport.Gone
-		if c.phase == moving && errors.As(err, &g) && g.Left {
-			continue // it may be done already; who waits for its message is told by the port
+		if c.phase == moving && c.mayDo(i, err, closed, now) {
+			continue
 		}
 		return c.gone(i, err)
 	}
-	if now, limit := clock(), o.limit.Load(); limit == 0 {
+	if limit := o.limit.Load(); limit == 0 {
 		o.limit.Store(c.until(o.ctx, now)) // the first look comes some 50 us after the call
 	} else if now > limit {
 		return c.late()
 	}
 	return nil
+}
+
+// hasClosed reports whether a rank closed the communicator, which it may long before
+// its process ends.
+func (c *Comm) hasClosed(rank int) bool {
+	b := c.boards
+	return b != nil && b[c.rank].isLetGo(rank)
+}
+
+// mayDo reports whether messages of a rank that is no longer there may suffice: it
+// may have sent them all. One that left is asked about no more, as who waits for its
+// messages is told so by the port; not so if it only closed this communicator. One
+// that ended without leaving may have done so after the operation that was its
+// last: who waits for it is told by the port and tells the others, so it is one that
+// all wait for only if some rank has not come yet, and then it has died.
+func (c *Comm) mayDo(i int, err error, closed bool, now int64) bool {
+	var g *transport.Gone
+	if !errors.As(err, &g) {
+		return false
+	}
+	if g.Left && !closed {
+		return true
+	}
+	if c.world.mem != nil {
+		return false // its board would say so
+	}
+	c.cur.missed.CompareAndSwap(0, now)
+	missing := now - c.cur.missed.Load()
+	if closed {
+		waits, _, _ := c.boards[c.rank].waiting()
+		return waits != i || missing < int64(closing)
+	}
+	return missing < int64(ending)
+}
+
+const (
+	ending  = 25 * time.Millisecond // how long messages of a rank that died suffice at most
+	closing = time.Second           // how long those of one that closed the communicator are on their way at most
+)
+
+// behind is why the context of a call ended that waits for the one under way.
+func (c *Comm) behind() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, o := range c.queue {
+		if err := o.ctx.Err(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ended is the failure of a call whose context ended before anything was done for it.
+// The others are told as if it had been under way: they wait for this rank in it.
+func (c *Comm) ended(what string, err error) *Failure {
+	f := &Failure{Kind: Aborted, Rank: c.rank, Culprits: []int{c.rank}, Err: fmt.Errorf("%s: %w", what, err)}
+	if errors.Is(err, context.DeadlineExceeded) {
+		f.Kind = Timeout
+	}
+	return f
 }
 
 // used reports whether everybody who is waited for at the end of an operation
@@ -151,6 +227,9 @@ func (c *Comm) gone(i int, err error) *Failure {
 	}
 	if call, began, ok := c.lastOf(i); ok {
 		last = fmt.Sprintf("it last entered operation %d (%s)%s", call.Seq, &call, c.ago(i, began))
+		if c.boards[i] == nil { // it may have gone on to others
+			last = fmt.Sprintf("its last message here was of operation %d (%s)", call.Seq, &call)
+		}
 	}
 	end := fmt.Sprintf("died (%s)", err)
 	var g *transport.Gone
@@ -211,11 +290,17 @@ func (c *Comm) failIn(err error, call transport.Call) error {
 			}
 		}
 	}
-	if f.Seq == 0 {
-		f.Rank, f.Seq, f.Call = c.rank, call.Seq, call
+	was := f
+	if f.Seq == 0 { // a copy, as others may be looking at what ended this call
+		own := *f
+		own.Rank, own.Seq, own.Call = c.rank, call.Seq, call
+		f = &own
 	}
 	if !c.failed.CompareAndSwap(nil, f) {
-		return c.failed.Load()
+		if first := c.failed.Load(); first != was {
+			return first
+		}
+		return f
 	}
 	c.tell(f)
 	return f

@@ -162,7 +162,6 @@ func (w *world) agree(hellos []hello) (kind string, err error) {
 func (w *world) first(ctx context.Context, gather transport.Gather) (*Comm, error) {
 	w.mem, _ = w.ep.(transport.Memory)
 	w.verbs = newVerbs(w.ep)
-	w.next.Store(2)
 	members := make([]int, w.ep.Size())
 	for i := range members {
 		members[i] = i

@@ -7,10 +7,12 @@ import (
 	"math/bits"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/weft-fabric/weft/reduce"
 	"github.com/weft-fabric/weft/sched"
 	"github.com/weft-fabric/weft/transport"
+	"github.com/weft-fabric/weft/transport/wait"
 )
 
 // pairs is what a communicator has for messages between two of its ranks: a port
@@ -133,6 +135,9 @@ func (p *pairs) stop() error {
 		} else if now > a.limit {
 			return p.late(a)
 		}
+		if p.c.hasClosed(a.peer) {
+			a.limit = min(a.limit, now+int64(closing))
+		}
 	}
 	return nil
 }
@@ -161,6 +166,9 @@ func (p *pairs) show() {
 // in an operation that this rank has not entered, the two of them differ.
 func (p *pairs) late(a *pair) *Failure {
 	c := p.c
+	if c.hasClosed(a.peer) {
+		return c.gone(a.peer, &transport.Gone{Rank: c.members[a.peer], Left: true})
+	}
 	f := &Failure{Kind: Timeout, Rank: c.rank, Call: transport.Call{}}
 	why := fmt.Sprintf("time limit passed: %s rank %d", a.what, a.peer)
 	boards := c.allBoards()
@@ -236,14 +244,28 @@ func (p *pairs) begin(m *message) {
 	p.active = append(p.active, a)
 }
 
-// await returns when the turn of a message has come.
-func (p *pairs) await(m *message) {
+// await returns when the turn of a message has come, with an error if it comes too late.
+func (p *pairs) await(m *message) error {
 	if m.before != nil {
-		<-m.before
+		select {
+		case <-m.before:
+		case <-m.ctx.Done():
+			_ = p.c.failIn(p.over(m), transport.Call{}) // which ends those before it
+			<-m.before
+		}
 		p.mu.Lock()
 		p.begin(m)
 		p.mu.Unlock()
 	}
+	if m.ctx.Err() != nil {
+		return p.over(m)
+	}
+	return nil
+}
+
+// over is the failure of a message whose context ended before its turn came.
+func (p *pairs) over(m *message) *Failure {
+	return p.c.ended(fmt.Sprintf("%s rank %d, which has not begun", m.what, m.peer), m.ctx.Err())
 }
 
 // end ends messages, with the error that they came to.
@@ -303,8 +325,11 @@ func (p *pairs) message(ctx context.Context, peer int, what string, t reduce.Typ
 
 // carry carries out a message when its turn comes.
 func (p *pairs) carry(m *message) error {
-	p.await(m)
-	return p.end(p.move(m), m)
+	err := p.await(m)
+	if err == nil {
+		err = p.move(m)
+	}
+	return p.end(err, m)
 }
 
 // exchange carries out a send and a receive at once.
@@ -336,9 +361,15 @@ func (p *pairs) exchange(ctx context.Context, t reduce.Type, from int, dst []byt
 // carryBoth carries out a send and a receive when their turns come.
 func (p *pairs) carryBoth(out, in *message) error {
 	me, n := p.c.rank, len(p.c.members)
-	p.await(out)
+	err := p.await(out)
 	if in.before != nil { // what goes before may wait for an answer to what is sent here
-		return errors.Join(p.carry(out), p.carry(in))
+		if err == nil {
+			err = p.move(out)
+		}
+		return errors.Join(p.end(err, out), p.carry(in))
+	}
+	if err != nil {
+		return p.end(err, out, in)
 	}
 	if out.peer == me || in.peer == me {
 		err := p.move(out)
@@ -390,24 +421,35 @@ func (p *pairs) move(m *message) error {
 	case m.peer != me:
 		return p.port.Send(m.peer, transport.Typed(channel(me, m.peer, n), m.t), m.b)
 	}
-	form := transport.FormOf(transport.Typed(0, m.t), len(m.b))
+	return p.toSelf(m)
+}
+
+// toSelf leaves a message of a rank to itself where it will look for it, or takes one.
+func (p *pairs) toSelf(m *message) error {
+	x := own{form: transport.FormOf(transport.Typed(0, m.t), len(m.b))}
+	var out, in chan own
 	if m.what == sending {
-		select {
-		case p.self <- own{form, slices.Clone(m.b)}:
-			return nil
-		case <-m.ctx.Done():
-			return m.ctx.Err()
-		}
+		out, x.b = p.self, slices.Clone(m.b)
+	} else {
+		in = p.self
 	}
-	select {
-	case o := <-p.self:
-		if o.form != form {
-			return fmt.Errorf("rank %d sent itself %s and receives %s", me, o.form, form)
+	look := time.NewTicker(wait.Slice)
+	defer look.Stop()
+	for {
+		select {
+		case out <- x:
+			return nil
+		case o := <-in:
+			if o.form != x.form {
+				return fmt.Errorf("rank %d sent itself %s and receives %s", p.c.rank, o.form, x.form)
+			}
+			copy(m.b, o.b)
+			return nil
+		case <-look.C:
+			if err := p.stop(); err != nil {
+				return err
+			}
 		}
-		copy(m.b, o.b)
-		return nil
-	case <-m.ctx.Done():
-		return m.ctx.Err()
 	}
 }
 

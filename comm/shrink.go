@@ -26,10 +26,9 @@ const (
 	wantEpoch  = atShrink      // the epoch that the rank wants to begin
 	wantHandle = atShrink + 8  // its board there
 	wantKey    = atShrink + 16 // and the board's key
-	wantNext   = atShrink + 24 // the next free number of a communicator
-	decided    = atShrink + 32 // the epoch that the rank decided on
-	decidedID  = atShrink + 40 // the communicator's number
-	decidedSet = atShrink + 48 // who is in, a bit a rank
+	decided    = atShrink + 24 // the epoch that the rank decided on
+	decidedID  = atShrink + 32 // the communicator's number
+	decidedSet = atShrink + 40 // who is in, a bit a rank
 	maxShrink  = (atWord - decidedSet) * 8
 )
 
@@ -46,7 +45,6 @@ func (s *shrink) agree() (members []int, id uint32, blobs [][]byte, err error) {
 	epoch := uint64(c.epoch) + 1
 	atomicAt(mine, wantHandle).Store(uint64(h))
 	atomicAt(mine, wantKey).Store(uint64(k))
-	atomicAt(mine, wantNext).Store(uint64(c.world.next.Load()))
 	atomicAt(mine, wantEpoch).Store(epoch)
 	began := clock()
 	for pause := 50 * time.Microsecond; ; pause = min(2*pause, 5*time.Millisecond) {
@@ -96,7 +94,6 @@ var errExpelled = errors.New("the other ranks went on without this one: it came 
 func (s *shrink) decide(boards []board, epoch uint64, late bool) {
 	c := s.c
 	mine := boards[c.rank]
-	next := uint64(0)
 	var set [maxShrink / 64]uint64
 	for i, b := range boards {
 		if c.world.ep.Alive(c.members[i]) != nil && i != c.rank {
@@ -109,12 +106,11 @@ func (s *shrink) decide(boards []board, epoch uint64, late bool) {
 			return
 		}
 		set[i/64] |= 1 << (i % 64)
-		next = max(next, atomicAt(b, wantNext).Load())
 	}
 	for i, w := range set {
 		atomicAt(mine, decidedSet+8*i).Store(w)
 	}
-	atomicAt(mine, decidedID).Store(next)
+	atomicAt(mine, decidedID).Store(uint64(c.world.number()))
 	atomicAt(mine, decided).Store(epoch)
 }
 

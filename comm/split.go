@@ -6,7 +6,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"slices"
-	"sync/atomic"
 
 	"github.com/weft-fabric/weft/reduce"
 	"github.com/weft-fabric/weft/sched"
@@ -46,7 +45,7 @@ func (c *Comm) split(ctx context.Context, color, key int) (*Comm, error) {
 	le := binary.LittleEndian
 	le.PutUint64(mine, uint64(color))
 	le.PutUint64(mine[8:], uint64(key))
-	le.PutUint64(mine[16:], uint64(c.world.next.Load()))
+	le.PutUint64(mine[16:], uint64(c.world.number()))
 	mine = sub.blob(mine)
 	all := make([]byte, splitSize*c.Size())
 	err = c.do(ctx, &request{op: sched.AllGather, variant: transport.SplitCall, t: reduce.Uint8, root: -1, count: splitSize, in: mine, out: all}, nil)
@@ -54,30 +53,21 @@ func (c *Comm) split(ctx context.Context, color, key int) (*Comm, error) {
 		sub.abandon()
 		return nil, err
 	}
-	type member struct {
-		rank, color, key int
-		blob             []byte
-	}
-	var group []member
-	var colors []int
-	next := uint32(0)
-	for r := range c.members {
-		b := all[r*splitSize:][:splitSize]
-		m := member{r, int(int64(le.Uint64(b))), int(int64(le.Uint64(b[8:]))), b[24:]}
-		next = max(next, uint32(le.Uint64(b[16:])))
-		if m.color >= 0 {
-			colors = append(colors, m.color)
-		}
-		if m.color == color {
-			group = append(group, m)
-		}
-	}
-	slices.Sort(colors)
-	colors = slices.Compact(colors)
-	raise(&c.world.next, next+uint32(len(colors)))
 	if color < 0 {
 		sub.abandon()
 		return nil, nil
+	}
+	type member struct {
+		rank, key int
+		number    uint32
+		blob      []byte
+	}
+	var group []member
+	for r := range c.members {
+		b := all[r*splitSize:][:splitSize]
+		if int(int64(le.Uint64(b))) == color {
+			group = append(group, member{r, int(int64(le.Uint64(b[8:]))), uint32(le.Uint64(b[16:])), b[24:]})
+		}
 	}
 	slices.SortStableFunc(group, func(a, b member) int { return cmp.Or(cmp.Compare(a.key, b.key), cmp.Compare(a.rank, b.rank)) })
 	members, blobs := make([]int, len(group)), make([][]byte, len(group))
@@ -88,18 +78,17 @@ func (c *Comm) split(ctx context.Context, color, key int) (*Comm, error) {
 			rank = i
 		}
 	}
-	sub.become(next+uint32(slices.Index(colors, color)), rank, members)
+	sub.become(group[0].number, rank, members)
 	return sub, sub.meet(blobs)
 }
 
-// raise makes a number at least v.
-func raise(a *atomic.Uint32, v uint32) {
-	for {
-		was := a.Load()
-		if was >= v || a.CompareAndSwap(was, v) {
-			return
-		}
-	}
+// number gives a number for a communicator that no rank gives to another one, so
+// that several may be split at once: ranks take turns in numbering. The world's
+// own is 1, and bit 31 tells messages between two ranks from collectives; after
+// 2^31 divided by the ranks of the world, numbers come again.
+func (w *world) number() uint32 {
+	size := uint32(w.ep.Size())
+	return 2 + uint32(w.ep.Rank()) + (w.next.Add(1)-1)%(1<<31/size-2)*size
 }
 
 // become gives a communicator that has a board its place in a group.
@@ -146,7 +135,6 @@ func (c *Comm) Shrink(ctx context.Context) (*Comm, error) {
 		sub.abandon()
 		return nil, fmt.Errorf("rank %d: shrink to epoch %d: %w", c.rank, c.epoch+1, err)
 	}
-	raise(&c.world.next, id+1)
 	old := make([]int, len(members))
 	rank := -1
 	for i, m := range members {

@@ -1,0 +1,288 @@
+package comm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/weft-fabric/weft/reduce"
+)
+
+var kinds = []string{"shm", "tcp"}
+
+func init() { bodies["exits"] = (*kid).exits }
+
+// Ranks that end with their last operation, without a Close, let the others end it.
+func TestExitAfterTheLast(t *testing.T) {
+	for _, kind := range kinds {
+		for range 3 {
+			list := startProcs(t, 7, kind, "exits")
+			for r, e := range list.await("done") {
+				if e.Err != "" {
+					t.Errorf("rank %d over %s: %s", r, kind, e.Err)
+				}
+			}
+			for _, p := range list {
+				p.wait()
+			}
+		}
+	}
+}
+
+func (k *kid) exits() error {
+	err := AllReduce(context.Background(), k.c, make([]float32, 3000), Sum)
+	if err == nil {
+		err = Barrier(context.Background(), k.c)
+	}
+	k.say(tell("done", err))
+	os.Exit(0)
+	return nil
+}
+
+// Communicators that are split from different ones at once are different ones.
+func TestSplitsAtOnce(t *testing.T) {
+	ctx := context.Background()
+	for _, kind := range kinds {
+		two(t, kind, func(c *Comm) error {
+			d, err := c.Dup()
+			if err != nil {
+				return err
+			}
+			var wg sync.WaitGroup
+			var mu sync.Mutex
+			seen, errs := map[uint32]bool{}, []error{}
+			for k, from := range []*Comm{c, d} {
+				wg.Go(func() {
+					for i := range 50 {
+						sub, err := from.Split(i%2*(from.Rank()+1), 0)
+						if err == nil {
+							sum := []int{k, 1}
+							x := []int64{int64(sum[0]), int64(sum[1])}
+							if err = AllReduce(ctx, sub, x, Sum); err == nil && (x[0] != int64(k*sub.Size()) || x[1] != int64(sub.Size())) {
+								err = fmt.Errorf("summed up to %d on %d ranks", x, sub.Size())
+							}
+						}
+						mu.Lock()
+						if errs = append(errs, err); sub != nil {
+							if seen[sub.id] {
+								errs = append(errs, fmt.Errorf("two communicators are number %d", sub.id))
+							}
+							seen[sub.id] = true
+							defer sub.Close()
+						}
+						mu.Unlock()
+					}
+				})
+			}
+			wg.Wait()
+			return errors.Join(append(errs, Barrier(ctx, c), d.Close())...)
+		})
+	}
+}
+
+// A rank that waits for a message of its own ends with the others.
+func TestMessageToItselfThatDoesNotCome(t *testing.T) {
+	ctx := context.Background()
+	for name, end := range map[string]func(c *Comm){
+		"abort": func(c *Comm) { c.Abort(errors.New("enough")) },
+		"close": func(c *Comm) { _ = c.Close() },
+		"limit": func(*Comm) {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			each(t, 2, Config{Timeout: 300 * time.Millisecond}, func(c *Comm) error {
+				var h Handle
+				if err := Recv(ctx, c, []int8{1}, c.Rank(), Async(&h)); err != nil {
+					return err
+				}
+				end(c)
+				if err := h.Wait(); err == nil || name == "limit" && !errors.Is(err, context.DeadlineExceeded) {
+					return fmt.Errorf("ended with %w", err)
+				}
+				return nil
+			})
+		})
+	}
+}
+
+// Exchanges that waited for their turns leave nothing behind once they are over.
+func TestExchangesInARow(t *testing.T) {
+	for _, kind := range kinds {
+		two(t, kind, func(c *Comm) error {
+			ctx, cancel := context.WithCancel(context.Background())
+			defer cancel()
+			var g Group
+			in := make([][]int32, 20)
+			for i := range in {
+				in[i] = make([]int32, 1)
+				if err := SendRecv(ctx, c, in[i], 1-c.Rank(), []int32{int32(i)}, 1-c.Rank(), g.Add()); err != nil {
+					return err
+				}
+			}
+			if err := g.Wait(); err != nil {
+				return err
+			}
+			for i := range in {
+				if in[i][0] != int32(i) {
+					return fmt.Errorf("message %d is %d", i, in[i][0])
+				}
+			}
+			if n := len(c.pairs.Load().active); n != 0 {
+				return fmt.Errorf("%d messages are still under way", n)
+			}
+			return nil
+		})
+	}
+}
+
+// No reduction at all is not one that does not exist.
+func TestNoReduction(t *testing.T) {
+	ctx := context.Background()
+	each(t, 2, Config{}, func(c *Comm) error {
+		b := make([]float32, 4)
+		return errors.Join(
+			says(AllReduce(ctx, c, b, 0), "no such operation"),
+			says(Reduce(ctx, c, b, b, 0, 0), "no such operation"),
+			says(ReduceScatter(ctx, c, b[:2], b, 0), "no such operation"),
+			says(ReduceScatterV(ctx, c, b[:2], b, []int{2, 2}, 0), "no such operation"),
+			says(AllReduce(ctx, c, b, reduce.Op(77)), "no such operation"),
+			Barrier(ctx, c))
+	})
+}
+
+// A call whose context has ended is not made, and the others are told so.
+func TestContextThatHasEnded(t *testing.T) {
+	bg := context.Background()
+	cancelled, cancel := context.WithCancel(bg)
+	cancel()
+	late, cancel := context.WithDeadline(bg, time.Now().Add(-time.Second))
+	defer cancel()
+	for name, call := range map[string]func(ctx context.Context, c *Comm) error{
+		"all-reduce": func(ctx context.Context, c *Comm) error { return AllReduce(ctx, c, []int32{1}, Sum) },
+		"broadcast":  func(ctx context.Context, c *Comm) error { return Broadcast(ctx, c, []int32{1}, 1) },
+		"send":       func(ctx context.Context, c *Comm) error { return Send(ctx, c, []int32{1}, 0) },
+		"exchange": func(ctx context.Context, c *Comm) error {
+			return SendRecv(ctx, c, []int32{1}, 0, []int32{1}, 0)
+		},
+		"async": func(ctx context.Context, c *Comm) error {
+			var h Handle
+			return errors.Join(AllReduce(ctx, c, []int32{1}, Sum, Async(&h)), h.Wait())
+		},
+	} {
+		for _, end := range []struct {
+			ctx  context.Context
+			want error
+			kind Kind
+		}{{cancelled, context.Canceled, Aborted}, {late, context.DeadlineExceeded, Timeout}} {
+			t.Run(name+" "+end.want.Error(), func(t *testing.T) {
+				each(t, 2, Config{}, func(c *Comm) error {
+					err := errors.Join(Broadcast(bg, c, []int32{1}, 1), AllReduce(bg, c, []int32{1}, Sum), SendRecv(bg, c, []int8{1}, 1-c.Rank(), []int8{1}, 1-c.Rank()))
+					if err != nil {
+						return err
+					}
+					want := end.want
+					if c.Rank() == 1 {
+						err = call(end.ctx, c)
+					} else if err, want = Barrier(bg, c), nil; err == nil {
+						return errors.New("the other one was not told")
+					}
+					var f *Failure
+					if !errors.As(err, &f) || f.Kind != end.kind || len(f.Culprits) != 1 || f.Culprits[0] != 1 || want != nil && !errors.Is(err, want) {
+						return fmt.Errorf("not a call of rank 1 that came too late: %w", err)
+					}
+					return nil
+				})
+			})
+		}
+	}
+}
+
+// The context of a call counts while it waits for calls that were made before it.
+func TestContextOfACallThatWaits(t *testing.T) {
+	bg := context.Background()
+	for name, call := range map[string]func(ctx context.Context, c *Comm, opts ...Option) error{
+		"collective": func(ctx context.Context, c *Comm, opts ...Option) error {
+			return AllReduce(ctx, c, []int32{1}, Sum, opts...)
+		},
+		"receive": func(ctx context.Context, c *Comm, opts ...Option) error { return Recv(ctx, c, []int32{1}, 0, opts...) },
+	} {
+		for _, ends := range []error{context.Canceled, context.DeadlineExceeded} {
+			t.Run(name+" "+ends.Error(), func(t *testing.T) {
+				each(t, 2, Config{}, func(c *Comm) error {
+					if c.Rank() == 0 {
+						return nil // it does not come
+					}
+					ctx, cancel := context.WithCancel(bg)
+					if ends == context.DeadlineExceeded {
+						ctx, cancel = context.WithTimeout(bg, 50*time.Millisecond)
+					}
+					defer cancel()
+					var first Handle
+					if err := call(bg, c, Async(&first)); err != nil {
+						return err
+					}
+					var second Handle
+					if err := call(ctx, c, Async(&second)); err != nil {
+						return err
+					}
+					if ends == context.Canceled {
+						cancel()
+					}
+					if err := first.Wait(); !errors.Is(err, ends) {
+						return fmt.Errorf("the first ended with %w", err)
+					}
+					if err := second.Wait(); !errors.Is(err, ends) {
+						return fmt.Errorf("the second ended with %w", err)
+					}
+					return nil
+				})
+			})
+		}
+	}
+}
+
+// Who waits for a rank that closed the communicator is told so.
+func TestClosedByAnother(t *testing.T) {
+	ctx := context.Background()
+	for _, kind := range kinds {
+		for name, call := range map[string]func(c *Comm) error{
+			"all-reduce": func(c *Comm) error { return AllReduce(ctx, c, make([]float32, 100), Sum) },
+			"large":      func(c *Comm) error { return AllReduce(ctx, c, make([]float32, 100000), Sum) },
+			"receive":    func(c *Comm) error { return Recv(ctx, c, make([]int8, 1), 0) },
+		} {
+			t.Run(kind+" "+name, func(t *testing.T) {
+				two(t, kind, func(c *Comm) error {
+					d, err := c.Dup()
+					if err != nil {
+						return err
+					}
+					if c.Rank() == 0 {
+						err = Send(ctx, d, []int8{5}, 1) // comes, though it is received later
+					}
+					err = errors.Join(err, Barrier(ctx, d))
+					if c.Rank() == 0 {
+						return errors.Join(err, d.Close(), Barrier(ctx, c))
+					}
+					five := make([]int8, 1)
+					err = errors.Join(err, Recv(ctx, d, five, 0))
+					if err != nil || five[0] != 5 {
+						return fmt.Errorf("received %d: %w", five[0], err)
+					}
+					began := time.Now()
+					err = call(d)
+					var f *Failure
+					if !errors.As(err, &f) || f.Kind != Dead || len(f.Culprits) != 1 || f.Culprits[0] != 0 {
+						return fmt.Errorf("not the end of rank 0: %w", err)
+					}
+					if took := time.Since(began); took > 5*time.Second {
+						return fmt.Errorf("it took %s", took)
+					}
+					return errors.Join(says(err, "rank 0 closed the communicator"), d.Close(), Barrier(ctx, c))
+				})
+			})
+		}
+	}
+}
