@@ -24,7 +24,7 @@ const (
 	frameMagic = 0x4657
 
 	pieceSize  = 512 << 10 // of a message in a frame
-	wholeSize  = 2 << 20   // and of one that is received as a whole
+	longSize   = 2 << 20   // and where the sockets have room for it
 	cutSize    = 256 << 10 // and where it has to be numbered, for streams to take turns
 	maxMessage = 1 << 46
 	maxAhead   = 1 << 18 // messages of one way that may come before they are asked for: more than credit allows
@@ -98,8 +98,8 @@ func parseHeader(b *[headerSize]byte, h *header) error {
 		return fmt.Errorf("frame of unknown kind %d", h.kind)
 	case h.flags >= flags:
 		return fmt.Errorf("frame with unknown flags %#x", h.flags)
-	case h.length > wholeSize:
-		return fmt.Errorf("piece of %d bytes, at most %d are allowed", h.length, wholeSize)
+	case h.length > longSize:
+		return fmt.Errorf("piece of %d bytes, at most %d are allowed", h.length, longSize)
 	case h.kind != kindData && h.length != 0:
 		return fmt.Errorf("frame of kind %d with a piece of %d bytes", h.kind, h.length)
 	case h.kind != kindData:
@@ -109,7 +109,7 @@ func parseHeader(b *[headerSize]byte, h *header) error {
 		return fmt.Errorf("piece of %d bytes at %d in a message of %d", h.length, h.offset, h.total)
 	case h.length == 0 && h.total != 0:
 		return fmt.Errorf("empty piece of a message of %d bytes", h.total)
-	case h.offset%cutSize != 0 || (h.offset+uint64(h.length) != h.total && h.length != pieceSize && h.length != cutSize):
+	case h.offset%cutSize != 0 || (h.offset+uint64(h.length) != h.total && h.length != pieceSize && h.length != longSize && h.length != cutSize):
 		return fmt.Errorf("piece of %d bytes at %d of %d is not one of those that a message is cut into", h.length, h.offset, h.total)
 	case !transport.ValidChannel(int(h.channel)):
 		return transport.ErrChannel(int(h.channel))

@@ -7,8 +7,11 @@ import "github.com/weft-fabric/weft/transport"
 const swapLooks = 64
 
 // Swap sends a message and receives another at once: a frame out, what has come in,
-// and so on, so that neither socket fills up, and what is in them stays in the
-// caches.
+// and so on, so that neither socket fills up. Where the sockets have room for it frames
+// are long, as two ranks that each send and then receive are in each other's way less
+// often: of two on a host that exchange 1 MiB, one takes 0.27 ms so and 0.30 with frames of
+// pieceSize, 4 MiB 0.99 and 1.07, all-reduces of 2 and 4 MiB 0.61 and 1.05 ms, and 0.64 and
+// 1.13 (medians of 30 turns in one run, 2026-11-16); from 16 MiB on it is the same.
 func (p *port) Swap(to, channel int, b []byte, from int, in transport.Incoming) error {
 	return p.swap(to, channel, b, from, channel, in, nil)
 }
@@ -67,6 +70,9 @@ func (p *port) swap(to, channel int, b []byte, from, fromChannel int, in transpo
 	p.mu.Unlock()
 	dst.messages.Add(1)
 	out, back := dst.all()[0], src.all()[0]
+	if out.roomy {
+		o.most = longSize
+	}
 	out.post(o)
 	for idle := 0; idle < swapLooks; {
 		moved := !o.done.Load() && out.writeFrame()

@@ -38,7 +38,7 @@ func each(t *testing.T, es []*Endpoint, f func(rank int, p *port) error) {
 	}
 }
 
-var swapSizes = []int{1, 8, 100, 4096, 8 << 10, 60_000, 128 << 10, 200_000, pieceSize - 8, pieceSize, pieceSize + 8, 3*pieceSize + 1000}
+var swapSizes = []int{1, 8, 100, 4096, 8 << 10, 60_000, 128 << 10, 200_000, pieceSize - 8, pieceSize, pieceSize + 8, 3*pieceSize + 1000, 2*longSize + pieceSize + 1000}
 
 // TestSwapInPlace adds what comes to what is being sent, in its place: the other side
 // gets the bytes as they were. One stream, several, and checked ones alike.

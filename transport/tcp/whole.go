@@ -15,7 +15,7 @@ import (
 
 // Holds reports whether messages wait in the sockets.
 func (p *port) Holds(peer, n int) bool {
-	if peer < 0 || peer >= len(p.members) || n > wholeSize {
+	if peer < 0 || peer >= len(p.members) || n > longSize {
 		return false
 	}
 	pr := p.e.peers[p.members[peer]]
@@ -28,7 +28,7 @@ func (p *port) Holds(peer, n int) bool {
 
 // SendWhole sends a message in one frame, if it is not too long for any.
 func (p *port) SendWhole(to, channel int, b []byte) error {
-	return p.send(to, channel, b, wholeSize)
+	return p.send(to, channel, b, longSize)
 }
 
 // RecvWhole takes the next message of a way into dst once all of it has come.
