@@ -29,6 +29,8 @@ type Links struct {
 	Near  Link    `json:"near"`         // between ranks of a host
 	Far   Link    `json:"far,omitzero"` // between hosts; zero where there is one
 
+	Doubtful bool `json:"doubtful,omitzero"` // measured beside other work
+
 	// Run is how long a chunk is at most, in bytes; longer ones are sent in several
 	// runs of the program, each with all of its messages. Zero is any length.
 	Run unit.Bytes `json:"-"`

@@ -2,7 +2,6 @@ package choice
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -35,15 +34,14 @@ type Key struct {
 
 // file is a cache file's content: what was measured, not what follows from it.
 type file struct {
-	Version int       `json:"version"`
-	Key     Key       `json:"key"`
-	Made    int       `json:"made"` // measurements that were made
-	Last    time.Time `json:"last"` // when the last one was
-	Kept    []figures `json:"kept"` // the best of them, in the order of keep
+	Version int     `json:"version"`
+	Key     Key     `json:"key"`
+	Made    int     `json:"made"` // measurements that were made, since one was asked for
+	Kept    figures `json:"kept"` // the quietest of them
 }
 
 // version changes when figures come to mean something else.
-const version = 2
+const version = 3
 
 // maxFile is the size in bytes from which a file is no cache file of ours.
 const maxFile = 64 << 10
@@ -102,16 +100,12 @@ func decode(text []byte, key Key) (f file, err error) {
 		return f, fmt.Errorf("version %d, not %d", f.Version, version)
 	case f.Key != key:
 		return f, fmt.Errorf("they belong to %+v, not %+v", f.Key, key)
-	case len(f.Kept) == 0 || len(f.Kept) > several:
-		return f, fmt.Errorf("%d measurements; 1 to %d expected", len(f.Kept), several)
+	case f.Made < 1:
+		return f, fmt.Errorf("%d measurements; at least one expected", f.Made)
 	}
-	for i := range f.Kept {
-		// Where the ranks are does not matter to whether the figures can be used.
-		if _, err := f.Kept[i].links(make([]int, key.Ranks)); err != nil {
-			return f, err
-		}
-	}
-	return f, nil
+	// Where the ranks are does not matter to whether the figures can be used.
+	_, err = f.Kept.links(make([]int, key.Ranks))
+	return f, err
 }
 
 // save keeps what was measured in the cache. The file is there whole or not at all.
@@ -138,48 +132,13 @@ func save(dir string, f file) error {
 	return nil
 }
 
-const (
-	several = 3              // measurements that are kept, and enough if the host was quiet
-	tries   = 6              // measurements after which doubtful ones will do
-	again   = 24 * time.Hour // and for how long
-)
+// tries is the number of measurements after which the quietest will do.
+const tries = 6
 
-// keep orders measurements and drops those that are not needed: quiet ones come first,
-// of them the newest, then the others, the quietest first. So none that was made beside
-// other work takes the place of one that was not.
-func keep(list []figures, busy float64) []figures {
-	list = slices.Clone(list)
-	slices.SortStableFunc(list, func(a, b figures) int {
-		switch quiet := a.Busy <= busy; {
-		case quiet != (b.Busy <= busy):
-			if quiet {
-				return -1
-			}
-			return 1
-		case quiet:
-			return b.When.Compare(a.When)
-		}
-		return cmp.Compare(a.Busy, b.Busy)
-	})
-	return list[:min(len(list), several)]
-}
-
-// best are the quiet ones of what keep gives, or all if none is.
-func best(kept []figures, busy float64) []figures {
-	n := 0
-	for n < len(kept) && kept[n].Busy <= busy {
-		n++
-	}
-	if n == 0 {
-		n = len(kept)
-	}
-	return kept[:n]
-}
-
-// settled reports whether there is no need to measure again.
-func (f *file) settled(busy float64, now time.Time) bool {
-	quiet := len(f.Kept) == several && f.Kept[several-1].Busy <= busy
-	return quiet || len(f.Kept) > 0 && f.Made >= tries && now.Sub(f.Last) < again
+// settled reports whether there is no need to measure again: what was measured on a
+// quiet host is kept for good, so that the same calls run the same programs from then on.
+func (f *file) settled(busy float64) bool {
+	return f.Made > 0 && f.Kept.Busy <= busy || f.Made >= tries
 }
 
 // hostName tells hosts apart, across restarts as well.
@@ -229,21 +188,21 @@ type Query struct {
 // Found are links and where they come from.
 type Found struct {
 	tune.Links
-	Origin string // for people: measured now or kept, when, and from how many measurements
+	Origin string // for people: measured now or kept, since when, and what they cost
 	Note   string // likewise: what was wrong with the cache, if anything
 }
 
 // offer is what a rank knows before links are measured.
 type offer struct {
-	Kept    []figures   // of rank 0
-	Settled bool        // and need not be measured again
-	Fresh   bool        // they are to be measured, and nothing else is to be used
-	Known   *tune.Links // of an earlier meeting
+	Made  int         // measurements of rank 0
+	Kept  figures     // of them, if there are any
+	Fresh bool        // links are to be measured, and nothing else is to be used
+	Known *tune.Links // of an earlier meeting
 }
 
-// Find gets links. Rank 0 keeps measurements in its cache; as long as it has not enough
-// that were made on a quiet host, the ranks measure again, and use the median of those
-// that are the best. Every rank returns the same links.
+// Find gets links. Rank 0 keeps them in its cache: the first that were measured on a
+// quiet host, for good, and until there are such the ranks measure each time, up to a
+// number of times. Every rank returns the same links.
 func Find(ctx context.Context, q Query) (found Found, err error) {
 	if q.Busy == 0 {
 		q.Busy = math.Inf(1)
@@ -261,7 +220,7 @@ func Find(ctx context.Context, q Query) (found Found, err error) {
 	if keeps {
 		cache, found.Note = load(q.Dir, cache.Key)
 	}
-	mine := offer{Kept: cache.Kept, Settled: cache.settled(q.Busy, time.Now()), Fresh: q.Fresh}
+	mine := offer{Made: cache.Made, Kept: cache.Kept, Fresh: q.Fresh}
 	if q.Known != nil && q.Known.Kind == q.Kind {
 		known := *q.Known
 		known.Ranks = len(q.Hosts)
@@ -285,11 +244,12 @@ func Find(ctx context.Context, q Query) (found Found, err error) {
 		return found, errors.New("measured links of no rank")
 	}
 	first := offers[0]
+	cache.Made, cache.Kept = first.Made, first.Kept
 	if !first.Fresh {
 		i := slices.IndexFunc(offers, func(o offer) bool { return o.Known != nil })
 		switch {
-		case first.Settled || i >= 0 && len(first.Kept) > 0:
-			return found, found.use(best(first.Kept, q.Busy), &q, "kept")
+		case cache.settled(q.Busy) || i >= 0 && cache.Made > 0:
+			return found, found.use(cache.Kept, &q, "kept since "+cache.Kept.When.Format(time.DateTime))
 		case i >= 0:
 			found.Links, found.Origin = *offers[i].Known, "known of an earlier meeting"
 			return found, found.Check()
@@ -299,32 +259,30 @@ func Find(ctx context.Context, q Query) (found Found, err error) {
 	if err != nil {
 		return found, err
 	}
-	cache.Kept = keep(append(slices.Clip(first.Kept), now), q.Busy)
+	if first.Fresh || cache.Made == 0 || now.Busy < cache.Kept.Busy {
+		cache.Kept = now
+	}
+	if cache.Made++; first.Fresh {
+		cache.Made = 1
+	}
 	if keeps { // links are good without a cache
-		cache.Made, cache.Last = cache.Made+1, now.When
 		if err := save(q.Dir, cache); err != nil {
 			found.Note = strings.TrimPrefix(found.Note+"; "+err.Error(), "; ")
 		}
 	}
-	if first.Fresh {
-		return found, found.use([]figures{now}, &q, "measured now")
-	}
-	return found, found.use(best(cache.Kept, q.Busy), &q, "measured now")
+	return found, found.use(cache.Kept, &q, fmt.Sprintf("measured in %.0f ms", now.Took/1e3))
 }
 
-// use makes links of measurements.
-func (f *Found) use(list []figures, q *Query, how string) (err error) {
-	m := merge(list)
+// use makes links of a measurement.
+func (f *Found) use(m figures, q *Query, how string) (err error) {
 	if f.Links, err = m.links(q.Hosts); err != nil {
 		return err
 	}
-	f.Kind = q.Kind
-	last := slices.MaxFunc(list, func(a, b figures) int { return a.When.Compare(b.When) }).When
-	f.Origin = fmt.Sprintf("%s: the median of %s, the last one at %s", how, count(len(list), "measurement"), last.Format(time.DateTime))
-	if m.Busy > q.Busy {
+	f.Kind, f.Doubtful, f.Origin = q.Kind, m.Busy > q.Busy, how+": "+costs(&f.Links, false, slices.Max(q.Hosts)+1)
+	if f.Doubtful {
 		f.Origin += fmt.Sprintf("; doubtful, as the ranks' work took %.1f times as long as it takes", m.Busy)
-		if q.Kind == "tcp" && f.Near != (tune.Link{}) {
-			f.Near = believe(f.Near)
+		if q.Kind == "tcp" {
+			f.Origin += ": what is usual counts"
 		}
 	}
 	return nil

@@ -3,12 +3,13 @@
 // to cost.
 //
 //	Measure   what messages, meetings and memory cost, in under 200 ms
-//	Find      the same out of a cache, or measured and kept there until it is certain
+//	Find      the same out of a cache, or measured and kept there
 //	Table     the program for an operation, root and size; the same on every rank
 //	Explain   the table as text, with times and reasons
 //
 // A choice is a function of the links, the transport's kind and where ranks are,
-// and of nothing else: ranks that agree on these agree on every program.
+// and of nothing else: ranks that agree on these agree on every program. Where programs
+// need messages the links count in coarse steps, so that runs agree on them, too.
 package choice
 
 import (
@@ -145,7 +146,9 @@ func New(links tune.Links, kind string, n int, hosts []int) *Table {
 	t.own = max(links.Cores/max(slices.Max(on), 1), 1)
 	t.crowd = slices.Max(on) > links.Cores
 	t.packed = slices.Max(on) > 3*links.Cores
-	if t.visible {
+	if !t.visible {
+		t.links = rough(t.links, slices.Max(on))
+	} else {
 		t.links.Sync = min(t.links.Sync, longest*float64(n))
 		if t.links.Cores > 0 && n > t.links.Cores {
 			t.links.Sync = max(t.links.Sync, shortest*float64(n))

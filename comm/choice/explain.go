@@ -6,6 +6,7 @@ import (
 	"text/tabwriter"
 
 	"github.com/weft-fabric/weft/sched"
+	"github.com/weft-fabric/weft/tune"
 	"github.com/weft-fabric/weft/unit"
 )
 
@@ -69,13 +70,18 @@ func (t *Table) heading() string {
 	if t.many > 1 {
 		s += fmt.Sprintf(" on %d hosts", t.many)
 	}
-	s += fmt.Sprintf(", %s a host: %s to meet", count(l.Cores, "core"), us(l.Sync))
+	return s + fmt.Sprintf(", %s a host: %s", count(l.Cores, "core"), costs(l, t.visible, t.many))
+}
+
+// costs says what links cost.
+func costs(l *tune.Links, visible bool, hosts int) string {
+	s := us(l.Sync).String() + " to meet"
 	if n := len(l.Paces); n > 0 {
 		s += fmt.Sprintf(", memory %s a core up to %s of traffic, %s from %s on", rate(l.Paces[0].Byte), unit.Bytes(l.Paces[0].Traffic), rate(l.Paces[n-1].Byte), unit.Bytes(l.Paces[n-1].Traffic))
 	}
-	if !t.visible {
+	if !visible {
 		s += fmt.Sprintf("; a message %s on the way and %s at each end, bytes %s at each end", us(l.Near.Alpha), us(l.Near.Post), rate(l.Near.Beta))
-		if t.many > 1 {
+		if hosts > 1 {
 			s += fmt.Sprintf("; between hosts %s, %s and %s, the way out %s", us(l.Far.Alpha), us(l.Far.Post), rate(l.Far.Beta), rate(l.Far.Wire))
 		}
 	}

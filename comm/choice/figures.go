@@ -5,18 +5,19 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
 	"github.com/weft-fabric/weft/tune"
 )
 
-// figures are what the ranks found in one measurement, or in several: the median
-// rank's. Links are made of them.
+// figures are what the ranks found: the median rank's. Links are made of them.
 type figures struct {
 	When  time.Time   `json:"when"`
-	Busy  float64     `json:"busy"`  // times longer than necessary that passes over memory took: 1.05 to 1.3 with 2 to 16 ranks on 2 cores that do nothing else, 1.3 to 2.3 beside one busy process (2026-11-16)
-	Cores int         `json:"cores"` // of the host that has fewest
+	Took  float64     `json:"took_us"` // on the rank that took longest
+	Busy  float64     `json:"busy"`    // times longer than necessary that passes over memory took: 1.05 to 1.3 with 2 to 16 ranks on 2 cores that do nothing else, 1.3 to 2.3 beside one busy process (2026-11-16)
+	Cores int         `json:"cores"`   // of the host that has fewest
 	Sync  float64     `json:"sync_us"`
 	Paces []tune.Pace `json:"paces"`
 	Near  exchange    `json:"near,omitzero"`
@@ -49,6 +50,7 @@ func combine(all [][]byte, hosts []int) (f figures, err error) {
 	}
 	f = figures{
 		When:  found[0].When,
+		Took:  slices.MaxFunc(found, func(a, b findings) int { return cmp.Compare(a.Took, b.Took) }).Took,
 		Cores: slices.MinFunc(found, func(a, b findings) int { return cmp.Compare(a.Cores, b.Cores) }).Cores,
 		Sync:  mid(func(f *findings) float64 { return f.Sync }),
 		Near:  between(func(f *findings) *exchange { return &f.Near }),
@@ -84,31 +86,6 @@ func middle[T any](list []T, of func(*T) float64) float64 {
 	return median(some)
 }
 
-// merge makes one of several measurements of the same ranks, the median of each
-// figure: one is too high if something else ran, and too low if ranks that share a core
-// happened to find their messages there.
-func merge(list []figures) figures {
-	f := list[0]
-	if len(list) == 2 {
-		return f // the lower ones of two need not fit together
-	}
-	between := func(of func(f *figures) *exchange) exchange {
-		return exchange{
-			Small: middle(list, func(f *figures) float64 { return of(f).Small }),
-			More:  middle(list, func(f *figures) float64 { return of(f).More }),
-			Large: middle(list, func(f *figures) float64 { return of(f).Large }),
-		}
-	}
-	f.Busy = slices.MaxFunc(list, func(a, b figures) int { return cmp.Compare(a.Busy, b.Busy) }).Busy
-	f.Sync = middle(list, func(f *figures) float64 { return f.Sync })
-	f.Near, f.Far = between(func(f *figures) *exchange { return &f.Near }), between(func(f *figures) *exchange { return &f.Far })
-	f.Paces = slices.Clone(f.Paces)
-	for i := range f.Paces {
-		f.Paces[i].Byte = middle(list, func(f *figures) float64 { return f.Paces[min(i, len(f.Paces)-1)].Byte })
-	}
-	return f
-}
-
 // links makes links of figures.
 func (f *figures) links(hosts []int) (tune.Links, error) {
 	l := tune.Links{Ranks: len(hosts), Cores: f.Cores, Sync: f.Sync, Paces: f.Paces}
@@ -141,18 +118,58 @@ func (f *figures) links(hosts []int) (tune.Links, error) {
 	return l, l.Check()
 }
 
-// loopback is what messages take over TCP inside a host of 2023.
-var loopback = tune.Link{Alpha: 3, Post: 2.5, Beta: 1e-4}
+// usual is what a host of 2023 takes for a pass over memory of 16 KiB, 256 KiB and 4 MiB
+// a rank and for messages over TCP, and what these take on 10 Gb/s between hosts.
+var usual = tune.Links{
+	Paces: []tune.Pace{{Byte: 2.5e-6}, {Byte: 7.5e-6}, {Byte: 28e-6}},
+	Near:  tune.Link{Alpha: 0.5, Post: 3, Beta: 1e-4},
+	Far:   tune.Link{Alpha: 20, Post: 3, Beta: 1.5e-4, Wire: 8e-4},
+}
 
-// believed is how many times more or less than that a busy host may have found: beside
-// two busy processes 2 to 8 ranks find 0 to 1500 us on the way and 0.2e-5 to 270e-5 us a
-// byte (2026-11-16), where 0 to 10 us and 9e-5 to 14e-5 us are right.
-const believed = 3
+// The steps to which figures are rounded. With links that cost anything up to three
+// times more or less than usual, and a way out of 1 to 400 Gb/s, programs that are
+// chosen so take 1% longer than the best, the mean over ranks, operations and sizes.
+const (
+	nearStep = 8
+	farStep  = 4
+)
 
-// believe brings a doubtful link near to what is usual.
-func believe(l tune.Link) tune.Link {
-	l.Alpha = min(l.Alpha, believed*loopback.Alpha)
-	l.Post = min(max(l.Post, loopback.Post/believed), believed*loopback.Post)
-	l.Beta = min(max(l.Beta, loopback.Beta/believed), believed*loopback.Beta)
+// rough rounds links to steps from what is usual, so that programs of messages are chosen
+// alike whenever links are measured. On two cores that do nothing else measurements
+// differ by a factor of up to two, as it matters which ranks share a core; beside two busy
+// processes 2 to 8 ranks find 0 to 1500 us on the way and 0.2e-5 to 270e-5 us a byte
+// (2026-11-16). Inside a host doubtful figures do not count at all. most is the number of
+// ranks of the host that has most.
+func rough(l tune.Links, most int) tune.Links {
+	paces := l.Paces
+	l.Paces = slices.Clone(usual.Paces)
+	for i := range l.Paces {
+		l.Paces[i].Traffic = float64(perPass * pass << (4 * i) * most)
+		if k := min(i, len(paces)-1); k >= 0 && !l.Doubtful {
+			l.Paces[i].Byte = step(paces[k].Byte, l.Paces[i].Byte, nearStep)
+		}
+	}
+	if l.Doubtful {
+		l.Near = usual.Near
+	}
+	crowd := max(1, float64(most)/float64(max(l.Cores, 1)))
+	l.Near, l.Far = coarse(l.Near, usual.Near, nearStep, crowd), coarse(l.Far, usual.Far, farStep, crowd)
 	return l
+}
+
+// coarse rounds what a link costs where so many ranks share a core. What a message takes
+// on the way is what is left of its whole time, and may be lost in it.
+func coarse(l, usual tune.Link, by, crowd float64) tune.Link {
+	whole := func(l tune.Link) float64 { return l.Alpha + 2*crowd*l.Post }
+	time, post := step(whole(l), whole(usual), by), step(l.Post, usual.Post, by)
+	return tune.Link{Alpha: max(time-2*crowd*post, 0), Post: post, Beta: step(l.Beta, usual.Beta, by), Wire: step(l.Wire, usual.Wire, by)}
+}
+
+// step rounds a number to the nearest of those that are so many times apart, of which
+// the usual one is one, and which stands for none.
+func step(x, usual, by float64) float64 {
+	if x <= 0 || usual == 0 {
+		return usual
+	}
+	return usual * math.Pow(by, math.Round(math.Log(x/usual)/math.Log(by)))
 }

@@ -233,8 +233,8 @@ func TestCombine(t *testing.T) {
 	}
 }
 
-// Links are measured a few times; then they come out of the cache, for which no port
-// is needed. A spoiled cache is measured anew, and so are links on demand.
+// Links are measured once; then they come out of the cache, for which no port is needed.
+// A spoiled cache is measured anew, and so are links on demand.
 func TestFind(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "cache", "weft")
 	hosts, busy := []int{0, 0}, 0.0
@@ -264,43 +264,51 @@ func TestFind(t *testing.T) {
 			t.Errorf("%q and %q, want %q and %q", x.Origin, x.Note, origin, note)
 		}
 	}
-	tells(find(true, false, nil), "measured now: the median of 1 measurement, ", "")
-	// Ranks that go on without one that died do not wait for more.
+	first := find(true, false, nil)
+	tells(first, "measured in ", "")
+	kept := find(false, false, nil)
+	if tells(kept, "kept since 20", ""); !reflect.DeepEqual(kept.Links, first.Links) {
+		t.Errorf("%+v out of the cache, %+v measured", kept, first)
+	}
+	// Ranks that go on without one that died have what is kept.
 	other := desk(3)
 	other.Kind = "mem"
-	tells(find(false, false, &other), "kept: the median of 1 measurement, ", "")
-	tells(find(true, false, nil), "measured now: the median of 2 measurements, ", "")
-	last := find(true, false, nil)
-	tells(last, "measured now: the median of 3 measurements, ", "")
-	kept := find(false, false, nil)
-	if tells(kept, "kept: the median of 3 measurements, ", ""); !reflect.DeepEqual(kept.Links, last.Links) {
-		t.Errorf("%+v out of the cache, %+v measured", kept, last)
+	tells(find(false, false, &other), "kept since ", "")
+	// What was asked for takes the place of what was kept.
+	asked := find(true, true, nil)
+	tells(asked, "measured in ", "")
+	if kept := find(false, false, nil); !reflect.DeepEqual(kept.Links, asked.Links) {
+		t.Errorf("%+v out of the cache, %+v measured", kept, asked)
 	}
-	tells(find(true, true, nil), "measured now: the median of 1 measurement, ", "")
 	files, err := filepath.Glob(filepath.Join(dir, "*"))
 	if err != nil || len(files) != 1 || !strings.HasPrefix(filepath.Base(files[0]), "links-mem-2-") {
 		t.Fatalf("%v, %v", files, err)
 	}
-	if err := os.WriteFile(files[0], []byte("{\"version\": 2"), 0o644); err != nil {
+	if err := os.WriteFile(files[0], []byte("{\"version\": 3"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	tells(find(true, false, nil), "measured now: the median of 1 measurement, ", files[0]+" not used: unexpected EOF")
-	// Those of a host that is always busy are used, after a few tries without more of them.
+	tells(find(true, false, nil), "measured in ", files[0]+" not used: unexpected EOF")
+	// On a host that is always busy the ranks measure a few times; the quietest is kept.
 	if err := os.Remove(files[0]); err != nil {
 		t.Fatal(err)
 	}
 	busy = 1e-9
-	for i := range tries {
+	for range tries {
 		x := find(true, false, nil)
-		if tells(x, "measured now: the median of "+count(min(i+1, several), "measurement"), ""); !strings.Contains(x.Origin, "doubtful") {
+		if tells(x, "measured in ", ""); !strings.Contains(x.Origin, "doubtful") || !x.Doubtful {
 			t.Error(x.Origin)
 		}
 	}
-	tells(find(false, false, nil), "kept: the median of 3 measurements, ", "")
+	if x := find(false, false, nil); !x.Doubtful {
+		t.Error(x.Origin)
+	}
+	// Asked for anew, they are not sure again.
+	find(true, true, nil)
+	find(true, false, nil)
 	// A directory that cannot be made costs the cache, not the run; links of an earlier
 	// meeting serve as well.
 	dir = filepath.Join(files[0], "below a file")
-	tells(find(true, false, nil), "measured now: the median of 1 measurement, ", "not a directory")
+	tells(find(true, false, nil), "measured in ", "not a directory")
 	tells(find(false, false, &other), "known of an earlier meeting", "not a directory")
 }
 
