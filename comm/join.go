@@ -65,7 +65,7 @@ func Join(ctx context.Context, cfg Config) (*Comm, error) {
 		if w.ep != nil {
 			_ = w.ep.Close()
 		}
-		_ = room.Close()
+		_ = room.Leave(err)
 		return nil, fmt.Errorf("rank %d of %d: %w", cfg.Rank, cfg.Size, err)
 	}
 	return c, nil

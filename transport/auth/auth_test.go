@@ -18,6 +18,7 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -352,4 +353,30 @@ func FuzzHello(f *testing.F) {
 		a.Close()
 		wg.Wait()
 	})
+}
+
+// poor is a listener of a process that has no descriptor left.
+type poor struct {
+	net.Listener
+	asked chan struct{}
+}
+
+func (l *poor) Accept() (net.Conn, error) {
+	select {
+	case l.asked <- struct{}{}:
+		return nil, &net.OpError{Op: "accept", Net: "tcp", Err: syscall.EMFILE}
+	default:
+		return nil, net.ErrClosed
+	}
+}
+
+func TestTroubleIsTold(t *testing.T) {
+	d := &Door{}
+	if s := d.Trouble(); s != "" {
+		t.Errorf("before anything happened: %q", s)
+	}
+	d.Serve(&poor{asked: make(chan struct{}, 1)})
+	if s := d.Trouble(); !strings.Contains(s, "too many open files; raise ulimit -n") {
+		t.Errorf("said %q", s)
+	}
 }

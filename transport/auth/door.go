@@ -4,10 +4,12 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/weft-fabric/weft/transport"
@@ -55,6 +57,7 @@ type Door struct {
 	Leave func(Hello)
 
 	counts [kinds]atomic.Uint64
+	failed atomic.Pointer[error] // of the last Accept that did
 	mu     sync.Mutex
 	open   map[net.Conn]struct{} // within the handshake
 	closed bool
@@ -75,6 +78,7 @@ func (d *Door) Serve(l net.Listener) {
 			}
 			// Out of descriptors or memory: what is open goes on, and a pause
 			// lets some of it end.
+			d.failed.Store(&err)
 			time.Sleep(10 * time.Millisecond)
 			continue
 		}
@@ -159,6 +163,20 @@ func (d *Door) Close() {
 	}
 	d.mu.Unlock()
 	d.wg.Wait()
+}
+
+// Trouble says why connections could not be taken, in brackets, for those who miss
+// somebody; nothing if they could.
+func (d *Door) Trouble() string {
+	err := d.failed.Load()
+	if err == nil {
+		return ""
+	}
+	hint := ""
+	if errors.Is(*err, syscall.EMFILE) {
+		hint = "; raise ulimit -n"
+	}
+	return fmt.Sprintf(" (connections could not be accepted: %v%s)", *err, hint)
 }
 
 // Counters are how many connections were turned away, by kind.

@@ -18,7 +18,7 @@ const (
 	kindBlobs              // from 0: what all have said
 	kindGone               // from 0: a rank has died, and why
 	kindTell               // a word for all
-	kindBye                // the sender leaves
+	kindBye                // the sender leaves, and why if it had to
 	kindEnd
 )
 
@@ -51,8 +51,6 @@ func limit(kind uint32) uint32 {
 		return maxBlob
 	case kindBlobs:
 		return maxBlobs
-	case kindBye:
-		return 0
 	}
 	return maxWord
 }
@@ -78,6 +76,7 @@ type link struct {
 	conn net.Conn
 	in   bool // the handshake is complete
 	bye  bool // it has taken its leave
+	why  string
 	mu   sync.Mutex
 }
 

@@ -235,7 +235,7 @@ func listen(ctx context.Context, addr string) (net.Listener, error) {
 	return ln, err
 }
 
-// away says who came and was turned away.
+// away says who came and was turned away, and why others may not have come.
 func (r *Room) away() string {
 	var kinds []string
 	for _, c := range r.door.Counters() {
@@ -244,9 +244,9 @@ func (r *Room) away() string {
 		}
 	}
 	if len(kinds) == 0 {
-		return ""
+		return r.door.Trouble()
 	}
-	return " (turned away: " + strings.Join(kinds, ", ") + ")"
+	return " (turned away: " + strings.Join(kinds, ", ") + ")" + r.door.Trouble()
 }
 
 // missing are the ranks that have not come; the caller holds mu.

@@ -369,6 +369,21 @@ func TestLeave(t *testing.T) {
 	}
 }
 
+// Who gives up says why to those that wait for it.
+func TestLeaveForAReason(t *testing.T) {
+	for who := range 2 {
+		rooms, errs := joinAll(within(t, 10*time.Second), listener(t), 2, nil)
+		if err := errors.Join(errs...); err != nil {
+			t.Fatal(err)
+		}
+		rooms[who].Leave(errors.New("the disk is full"))
+		if _, err := rooms[1-who].Gather(within(t, 10*time.Second), nil); err == nil || !strings.Contains(err.Error(), "it gave up: the disk is full") {
+			t.Errorf("rank %d left: %v", who, err)
+		}
+		closeAll(rooms)
+	}
+}
+
 func counter(cs []transport.Counter, name string) uint64 {
 	for _, c := range cs {
 		if c.Name == name {

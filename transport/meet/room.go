@@ -190,7 +190,7 @@ func (r *Room) take(l *link, rank int, f frame) error {
 	defer r.mu.Unlock()
 	switch f.kind {
 	case kindBye:
-		l.bye = true
+		l.bye, l.why = true, string(f.body)
 	case kindFail:
 		if r.cfg.Rank == 0 {
 			r.fail(&failure{string(f.body)}) // tells the others
@@ -295,6 +295,9 @@ func (r *Room) lost(rank int, l *link, why error) {
 	bye := l != nil && l.bye
 	if bye {
 		why = errors.New("it took its leave")
+		if l.why != "" {
+			why = errors.New("it gave up: " + l.why)
+		}
 	}
 	if r.left[rank] != nil {
 		return
@@ -330,7 +333,10 @@ func (r *Room) Counters() []transport.Counter {
 }
 
 // Close leaves the room. Others that go on gathering fail.
-func (r *Room) Close() error {
+func (r *Room) Close() error { return r.Leave(nil) }
+
+// Leave is Close, and tells those that go on gathering why.
+func (r *Room) Leave(why error) error {
 	r.mu.Lock()
 	if r.closed {
 		r.mu.Unlock()
@@ -346,7 +352,12 @@ func (r *Room) Close() error {
 	r.words.Wait()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	_ = r.spread(ctx, links, frame{kind: kindBye})
+	bye := frame{kind: kindBye}
+	if why != nil {
+		bye.body = []byte(why.Error())
+		bye.body = bye.body[:min(len(bye.body), maxWord)]
+	}
+	_ = r.spread(ctx, links, bye)
 	for _, l := range links {
 		if l != nil && l.conn != nil {
 			l.conn.Close()

@@ -139,7 +139,7 @@ func (a *arena) alloc(n int) ([]byte, error) {
 	}
 	s, ok := a.x.take(size, align)
 	if !ok {
-		return nil, fmt.Errorf("shm: %w: %d bytes wanted, the arena of %d has %d in use", transport.ErrNoMemory, n, len(a.mem), a.allocated)
+		return nil, fmt.Errorf("shm: %w: %d bytes wanted, the arena of %d (the memory, or half of what ulimit -v leaves, for each rank) has %d in use", transport.ErrNoMemory, n, len(a.mem), a.allocated)
 	}
 	if err := a.commit(s); err != nil {
 		a.x.give(s.start)

@@ -251,3 +251,18 @@ func TestGroupRoom(t *testing.T) {
 		}
 	}
 }
+
+func TestArenaSize(t *testing.T) {
+	const gib = 1 << 30
+	for _, x := range []struct{ ranks, ram, addresses, want uint64 }{
+		{2, 24 * gib, 1 << 62, 24 * gib},
+		{4096, 1024 * gib, 1 << 62, 8 * gib},
+		{2, 0, 1 << 62, gib},                // the system does not say
+		{4, 24 * gib, 3 * gib, 3 * gib / 8}, // ulimit -v
+		{64, 24 * gib, gib / 4, 16 << 20},
+	} {
+		if have := arenaSize(x.ranks, x.ram, x.addresses); have != x.want {
+			t.Errorf("%d ranks, %d bytes of memory, %d of addresses: %d bytes, want %d", x.ranks, x.ram, x.addresses, have, x.want)
+		}
+	}
+}

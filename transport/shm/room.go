@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+
+	"golang.org/x/sys/unix"
 )
 
 // ram is the machine's memory in bytes, or 0 if it does not say.
@@ -32,6 +34,18 @@ func field(b []byte, name string) uint64 {
 		}
 	}
 	return 0
+}
+
+// addresses is how many bytes of its address space this process may still map
+// (ulimit -v).
+func addresses() uint64 {
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_AS, &limit); err != nil || limit.Cur > 1<<62 {
+		return 1 << 62
+	}
+	b, _ := os.ReadFile("/proc/self/status")
+	used := field(b, "VmSize:") << 10
+	return limit.Cur - min(limit.Cur, used)
 }
 
 // room is how many bytes this process may still take: what the system says is

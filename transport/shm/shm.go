@@ -59,7 +59,7 @@ func Open(ctx context.Context, c Config) (*Endpoint, error) {
 	}
 	size := c.Arena
 	if size == 0 {
-		size = max(min(ram(), uint64(allArenas)/uint64(c.Size)), 1<<30)
+		size = arenaSize(uint64(c.Size), ram(), addresses())
 	}
 	size = (size + hugePage - 1) &^ (hugePage - 1)
 	header := headerSize(c.Size)
@@ -79,6 +79,13 @@ func Open(ctx context.Context, c Config) (*Endpoint, error) {
 		return nil, err
 	}
 	return e, nil
+}
+
+// arenaSize is how large the arena of each of so many ranks is: as large as the
+// memory, as what is not used costs nothing but addresses. Where these are limited,
+// half of what is left is for all arenas.
+func arenaSize(ranks, ram, addresses uint64) uint64 {
+	return min(max(min(ram, allArenas/ranks), 1<<30), max(addresses/2/ranks, 16<<20))
 }
 
 // meet exchanges arenas with the others and maps them.

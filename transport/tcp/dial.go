@@ -193,7 +193,7 @@ func (e *Endpoint) connect(ctx context.Context) error {
 		select {
 		case <-e.arrive:
 		case <-ctx.Done():
-			return fmt.Errorf("rank %d did not connect to rank %d: %w", missing, e.cfg.Rank, ctx.Err())
+			return fmt.Errorf("rank %d did not connect to rank %d%s: %w", missing, e.cfg.Rank, e.door.Trouble(), ctx.Err())
 		}
 	}
 }
