@@ -311,8 +311,10 @@ func (w *world) newComm(id, epoch uint32, rank int, members []int) (*Comm, error
 		return nil, err
 	}
 	c.boards[rank] = b
-	if c.keys[rank], err = w.ep.Key(b); err != nil {
-		return nil, err
+	if w.mem == nil { // else it is found by its handle
+		if c.keys[rank], err = w.ep.Key(b); err != nil {
+			return nil, err
+		}
 	}
 	c.stopFn = c.stop
 	c.setWaiter()

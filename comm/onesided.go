@@ -17,8 +17,8 @@ import (
 // a notice after everything posted before it. A read, and an atomic operation,
 // is complete when its result is there. Atomic operations work on 8 bytes at a
 // multiple of 8, and are atomic with the owner's sync/atomic. A key that its rank
-// did not give is an error over tcp; in shared memory it leads to other memory.
-// The end of an operation need not be asked for (Poll, Complete).
+// did not give, or whose memory it freed, and what reaches beyond that memory, is an
+// error of the call or of its end. The end need not be asked for (Poll, Complete).
 
 // Key names memory got from Alloc, or a part of it, to other ranks. The key of
 // what lies k bytes behind is larger by k.

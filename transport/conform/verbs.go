@@ -374,6 +374,13 @@ func wrongVerbs(e transport.Endpoint) error {
 	}
 	x, peer := newBox(e), 1-e.Rank()
 	var was uint64
+	unnamed, err := e.Alloc(1 << 20)
+	if err != nil {
+		return err
+	}
+	if err := bar.wait(); err != nil {
+		return err
+	}
 	for _, c := range []struct {
 		name string
 		try  func() (transport.Ticket, error)
@@ -385,6 +392,11 @@ func wrongVerbs(e transport.Endpoint) error {
 		{"compare and swap at an odd place", func() (transport.Ticket, error) { return e.CompareSwap(peer, keys[peer]+1, 0, 1, &was) }},
 		{"write to no memory", func() (transport.Ticket, error) { return e.Write(peer, ^transport.Key(0)-7, b[:8]) }},
 		{"read from no memory", func() (transport.Ticket, error) { return e.Read(peer, b[:64], ^transport.Key(0)-63) }},
+		{"write beyond the memory", func() (transport.Ticket, error) { return e.Write(peer, keys[peer]+1<<20-4, b[:8]) }},
+		{"fetch and add behind the memory", func() (transport.Ticket, error) { return e.FetchAdd(peer, keys[peer]+1<<20, 1, &was) }},
+		{"read before the memory", func() (transport.Ticket, error) { return e.Read(peer, b[:64], keys[peer]-64) }},
+		{"write by a key that was not given", func() (transport.Ticket, error) { return e.Write(peer, keys[peer]+1<<40, b[:8]) }},
+		{"read by key 0", func() (transport.Ticket, error) { return e.Read(peer, b[:8], 0) }},
 	} {
 		if x.complete(c.try()) == nil {
 			return fmt.Errorf("%s: no error", c.name)
@@ -408,7 +420,16 @@ func wrongVerbs(e transport.Endpoint) error {
 	if err := e.Free(b); err == nil {
 		return fmt.Errorf("memory was freed twice")
 	}
-	return nil
+	if err := bar.wait(); err != nil {
+		return err
+	}
+	if x.complete(e.Write(peer, keys[peer], make([]byte, 8))) == nil {
+		return fmt.Errorf("memory that was freed was written to")
+	}
+	if err := bar.wait(); err != nil {
+		return err
+	}
+	return e.Free(unnamed)
 }
 
 // verbsGone: operations on a rank that left complete with an error.

@@ -129,6 +129,12 @@ func (s space) Registered(b []byte) (transport.Handle, bool) {
 	return s.w.tables[s.rank].pinned(b)
 }
 
+func (s space) Name(b []byte) (transport.Key, error) { return s.w.tables[s.rank].key(b) }
+
+func (s space) Named(rank int, k transport.Key, n int) ([]byte, error) {
+	return s.w.tables[rank].atKey(k, n)
+}
+
 func (s space) Pullable(int) bool { return false }
 
 var _ transport.Memory = (*Endpoint)(nil)

@@ -22,6 +22,7 @@ type table struct {
 	mu     sync.Mutex
 	pins   atomic.Pointer[[]pin] // sorted by address, replaced when changed
 	byPin  sync.Map              // uint64 -> []byte
+	named  sync.Map              // the numbers of which there are keys
 	number uint64                // of the last pinned entry
 }
 
@@ -98,6 +99,7 @@ func (t *table) unpin(b []byte) bool {
 		return false
 	}
 	t.byPin.Delete(old[i].number)
+	t.named.Delete(old[i].number)
 	pins := append(append(make([]pin, 0, len(old)-1), old[:i]...), old[i+1:]...)
 	t.pins.Store(&pins)
 	return true
@@ -152,4 +154,22 @@ func (t *table) at(h transport.Handle, n int) ([]byte, error) {
 		return nil, fmt.Errorf("mem: %d bytes at offset %d of memory of %d bytes", n, off, len(b))
 	}
 	return b[off : off+uint64(n) : off+uint64(n)], nil
+}
+
+// key names memory got from Alloc: by its handle, which is not a key before.
+func (t *table) key(b []byte) (transport.Key, error) {
+	h, ok := t.pinned(b)
+	if !ok {
+		return 0, fmt.Errorf("mem: key of %d bytes that were not got from Alloc", len(b))
+	}
+	t.named.Store(uint64(h)>>offsetBits, true)
+	return transport.Key(h), nil
+}
+
+// atKey is n bytes at a key.
+func (t *table) atKey(k transport.Key, n int) ([]byte, error) {
+	if _, ok := t.named.Load(uint64(k) >> offsetBits); !ok {
+		return nil, fmt.Errorf("mem: key %#x: no rank gave it, or its memory is free again", uint64(k))
+	}
+	return t.at(transport.Handle(k), n)
 }

@@ -37,15 +37,19 @@ type arena struct {
 	file *os.File
 	mem  []byte // the whole range
 
-	mu   sync.Mutex
-	x    *extents
-	huge bool // the system gives large pages to shared memory that asks for them
+	mu    sync.Mutex
+	x     *extents
+	table uint64            // where the table of names begins (keys.go)
+	named map[uint64]uint64 // numbers by start
+	last  uint64            // number that was given
+	huge  bool              // the system gives large pages to shared memory that asks for them
 
 	closed          bool
 	allocated, peak uint64
 }
 
-// newArena makes an arena whose first bytes are in use from the start.
+// newArena makes an arena whose first bytes are in use from the start, the last of
+// them by the table of names.
 func newArena(size, header uint64) (*arena, error) {
 	fd, err := unix.MemfdCreate("weft", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	if err != nil {
@@ -76,7 +80,7 @@ func shapeArena(f *os.File, size, header uint64) (*arena, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &arena{file: f, mem: mem, huge: hugeShared(), x: newExtents(span{header, size})}, nil
+	return &arena{file: f, mem: mem, huge: hugeShared(), x: newExtents(span{header, size}), table: header - tableSize, named: map[uint64]uint64{}}, nil
 }
 
 // mapArena maps an arena whole. The range is only reserved: what is not in use
@@ -200,6 +204,7 @@ func (a *arena) release(b []byte) error {
 	if !ok {
 		return fmt.Errorf("shm: free at %d: nothing got from Alloc begins there", off)
 	}
+	a.forget(off)
 	a.allocated -= was.size()
 	// Pages at the edges belong partly to others unless the merged span covers
 	// them. Where the system gives large pages it may have given more than was

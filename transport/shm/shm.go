@@ -282,10 +282,10 @@ func (e *Endpoint) Counters() []transport.Counter {
 }
 
 // An arena begins with the ring's head, then a word for each rank: whether the
-// owner can read all memory of that rank.
+// owner can read all memory of that rank. The table of names follows.
 
 func headerSize(size int) uint64 {
-	return uint64(ring.HeadSize(size)+4*size+page-1) &^ (page - 1)
+	return uint64(ring.HeadSize(size)+4*size+page-1)&^(page-1) + tableSize
 }
 
 // mayPull is the word that says whether rank by can read memory of rank from.
@@ -298,6 +298,7 @@ type space struct{ *Endpoint }
 
 func (s space) Head(rank int) []byte                         { return s.maps[rank][:ring.HeadSize(s.size)] }
 func (s space) Registered(b []byte) (transport.Handle, bool) { return s.Handle(b) }
+func (s space) Name(b []byte) (transport.Key, error)         { return s.arena.key(b) }
 func (s space) Pullable(by int) bool                         { return s.mayPull(by, s.rank).Load() != 0 }
 
 var _ transport.Memory = (*Endpoint)(nil)

@@ -21,8 +21,9 @@ const (
 // region is memory that peers may name. It goes back to the system when it is
 // freed and no operation of a peer is under way in it.
 type region struct {
-	b    []byte
-	refs atomic.Int32
+	b     []byte
+	named atomic.Bool // there is a key for it
+	refs  atomic.Int32
 }
 
 func (r *region) release() {
@@ -95,6 +96,9 @@ func (e *Endpoint) Key(b []byte) (transport.Key, error) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	id, off, err := m.find(b)
+	if err == nil {
+		m.byID[id].named.Store(true)
+	}
 	return transport.Key(id<<offsetBits | uint64(off)), err
 }
 
@@ -105,7 +109,7 @@ func (e *Endpoint) at(k transport.Key, n uint64) (*region, []byte) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	r, off := m.byID[uint64(k)>>offsetBits], uint64(k)&(maxRegion-1)
-	if r == nil || off > uint64(len(r.b)) || n > uint64(len(r.b))-off {
+	if r == nil || !r.named.Load() || off > uint64(len(r.b)) || n > uint64(len(r.b))-off {
 		return nil, nil
 	}
 	r.refs.Add(1)

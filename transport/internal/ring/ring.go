@@ -51,6 +51,9 @@ type Space interface {
 	// from Alloc need not stay there for longer than the caller holds it.
 	Handle(b []byte) (transport.Handle, bool)
 	At(rank int, h transport.Handle, n int) ([]byte, error)
+	// Name gives memory got from Alloc a key; Named is n bytes at one that was given.
+	Name(b []byte) (transport.Key, error)
+	Named(rank int, k transport.Key, n int) ([]byte, error)
 
 	// Pullable reports whether a rank can read all memory of this one.
 	Pullable(by int) bool

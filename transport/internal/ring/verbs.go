@@ -52,13 +52,7 @@ func (v *verbs) close() {
 }
 
 // Key names memory got from Alloc.
-func (v *verbs) Key(b []byte) (transport.Key, error) {
-	h, ok := v.h.s.Registered(b)
-	if !ok {
-		return 0, fmt.Errorf("key of %d bytes that were not got from Alloc", len(b))
-	}
-	return transport.Key(h), nil
-}
+func (v *verbs) Key(b []byte) (transport.Key, error) { return v.h.s.Name(b) }
 
 // post counts an operation on n bytes of a rank's memory, carries it out and
 // completes it. A rank that is gone completes it with an error.
@@ -73,7 +67,7 @@ func (v *verbs) post(rank int, at transport.Key, n int, do func(b []byte)) (tran
 	}
 	err := v.h.s.Alive(rank)
 	if err == nil {
-		b, bad := v.h.s.At(rank, transport.Handle(at), n)
+		b, bad := v.h.s.Named(rank, at, n)
 		if bad != nil {
 			return 0, bad
 		}

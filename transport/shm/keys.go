@@ -1,0 +1,109 @@
+//go:build linux
+
+package shm
+
+import (
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"unsafe"
+
+	"github.com/weft-fabric/weft/transport"
+)
+
+// A key is the number of memory that its owner named in the upper bits, from 1, and
+// an offset in the lower ones. Where the memory lies is in a table in its owner's
+// arena, so that a key that was never given, or whose memory is free again, is an
+// error and does not lead to other memory.
+const (
+	offsetBits = 40
+	maxNumber  = 1<<(64-offsetBits) - 1
+	names      = 2048 // pieces of memory that can be named at once; parts of one are one
+	tableSize  = names * 32
+)
+
+// name is an entry of the table: number n is in entry n % names.
+type name struct {
+	number atomic.Uint64 // 0 if it is free
+	start  atomic.Uint64
+	end    atomic.Uint64
+	_      uint64
+}
+
+func (a *arena) names(mem []byte) *[names]name {
+	return (*[names]name)(unsafe.Pointer(&mem[a.table]))
+}
+
+// key names memory of the arena.
+func (a *arena) key(b []byte) (transport.Key, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.closed {
+		return 0, transport.ErrClosed
+	}
+	off, ok := a.find(b)
+	if !ok {
+		return 0, fmt.Errorf("shm: key of %d bytes that were not got from Alloc", len(b))
+	}
+	for start, size := range a.x.used {
+		if off < start || off+uint64(len(b)) > start+size {
+			continue
+		}
+		n, err := a.number(start, start+size)
+		return transport.Key(n<<offsetBits | (off - start)), err
+	}
+	return 0, fmt.Errorf("shm: key of %d bytes that were not got from Alloc, or are free again", len(b))
+}
+
+// number gives a span its number. The caller holds mu.
+func (a *arena) number(start, end uint64) (uint64, error) {
+	if n := a.named[start]; n != 0 {
+		return n, nil
+	}
+	if end-start > 1<<offsetBits {
+		return 0, fmt.Errorf("shm: key of memory of %d bytes, at most %d can be named", end-start, uint64(1)<<offsetBits)
+	}
+	if len(a.named) == names {
+		return 0, fmt.Errorf("shm: %w: %d pieces of memory have keys, as many as can be named; take parts of one", transport.ErrNoMemory, names)
+	}
+	table := a.names(a.mem)
+	for {
+		a.last = a.last%maxNumber + 1
+		e := &table[a.last%names]
+		if e.number.Load() != 0 {
+			continue
+		}
+		e.start.Store(start)
+		e.end.Store(end)
+		e.number.Store(a.last)
+		a.named[start] = a.last
+		return a.last, nil
+	}
+}
+
+// forget makes the keys of a span ones that were never given. The caller holds mu.
+func (a *arena) forget(start uint64) {
+	if n := a.named[start]; n != 0 {
+		a.names(a.mem)[n%names].number.Store(0)
+		delete(a.named, start)
+	}
+}
+
+var errNoKey = errors.New("no rank gave this key, or its memory is free again")
+
+// Named is n bytes of a rank's memory by their key.
+func (e *Endpoint) Named(rank int, k transport.Key, n int) ([]byte, error) {
+	if rank < 0 || rank >= e.size {
+		return nil, e.nowhere(rank, 0, n)
+	}
+	number, off := uint64(k)>>offsetBits, uint64(k)&(1<<offsetBits-1)
+	x := &e.arena.names(e.maps[rank])[number%names]
+	start, end := x.start.Load(), x.end.Load()
+	if number == 0 || x.number.Load() != number {
+		return nil, fmt.Errorf("shm: key %#x of rank %d: %w", uint64(k), rank, errNoKey)
+	}
+	if off > end-start || uint64(n) > end-start-off {
+		return nil, fmt.Errorf("shm: key %#x of rank %d: %d bytes at offset %d of memory of %d bytes", uint64(k), rank, n, off, end-start)
+	}
+	return e.At(rank, transport.Handle(start+off), n)
+}
