@@ -311,7 +311,7 @@ func (w *world) newComm(id, epoch uint32, rank int, members []int) (*Comm, error
 		return nil, err
 	}
 	c.boards[rank] = b
-	if w.mem == nil { // else it is found by its handle
+	if w.ep.Kind() != "shm" { // which has a handle for it, and not as many keys as there may be communicators
 		if c.keys[rank], err = w.ep.Key(b); err != nil {
 			return nil, err
 		}
