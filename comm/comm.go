@@ -112,6 +112,7 @@ type Comm struct {
 	phase    phase
 	heirs    bool    // leaving: a dead rank's sums are wanted, so its heir must do them
 	readers  []int32 // leaving: who is waited for
+	pushers  []int32 // who move their blocks to this rank, the root
 	grown    uint64  // pieces that were staged
 	followed int     // following: whose pieces are waited for
 	wanted   uint64  // and how many

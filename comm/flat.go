@@ -18,6 +18,7 @@ type flat struct {
 	ranks   []flatRank
 	inPlace bool // no input that is overwritten in place is read by anybody but who overwrites it
 	pushes  bool // some sums go to outputs of other ranks
+	rooted  bool // all outputs are one rank's
 }
 
 // flatRank is what one rank does.
@@ -30,6 +31,7 @@ type flatRank struct {
 	reads   []int32  // ranks that it must hear of before it works: those whose in it reads, or all
 	readers []int32  // ranks that it must hear of before its in may change
 	oneWay  bool     // it has none of the first or none of the second
+	helps   []int32  // the root and, in a reduce, the others: whom it must hear of before it works for the root
 }
 
 // kernel is one pass over chunks of one size: dsts = srcs[0] + srcs[1] + ...
@@ -196,6 +198,7 @@ func (f *flat) finish(p *sched.Program) {
 		needs = nil
 	}
 	f.meet(needs)
+	f.helps(p)
 	for r := range f.ranks {
 		at := &f.ranks[r]
 		at.first = max(slices.IndexFunc(at.moves, func(k kernel) bool { return k.srcs[0].rank == int32(r) }), 0)
@@ -225,6 +228,22 @@ func (f *flat) finish(p *sched.Program) {
 			}
 		}
 	})
+}
+
+// helps sets whom a rank must hear of before it works for the root, if there is such.
+func (f *flat) helps(p *sched.Program) {
+	f.rooted = p.Op == sched.Gather || p.Op == sched.Reduce
+	for r := range f.ranks {
+		at := &f.ranks[r]
+		if f.rooted && r != p.Root {
+			at.helps = append(at.helps, int32(p.Root))
+		}
+		for k := 1; k < p.Ranks && p.Op == sched.Reduce; k++ {
+			if i := (r + k) % p.Ranks; i != p.Root {
+				at.helps = append(at.helps, int32(i))
+			}
+		}
+	}
 }
 
 // meet sets who must hear of whom: a rank of another whose in it needs, or

@@ -1,7 +1,6 @@
 package comm
 
 import (
-	"errors"
 	"runtime"
 	"sync/atomic"
 	"unsafe"
@@ -44,6 +43,8 @@ type view struct {
 	addr    uintptr // of an input that must be pulled
 	mode    uint64
 	base    uint64 // of a growing one: pieces that were staged before it
+
+	block transport.Handle // of an input that its owner moves to this rank, the root
 }
 
 // Inputs are pulled rather than copied to shared memory first from these lengths
@@ -69,19 +70,15 @@ func (c *Comm) runShared(o *op) error {
 	}
 	var all entries
 	own := &f.ranks[c.rank]
-	for _, k := range own.reads {
-		i := int(k)
-		line, err := c.hear(o, i)
-		if err != nil {
-			return err
-		}
-		m := *line.word(wordMode)
-		all.add(m)
-		if err := c.look(o, i, m, line); err != nil {
+	if err := c.hearThem(o, own.reads, &all); err != nil {
+		return err
+	}
+	if f.rooted && c.rank != o.root && c.mayHelp(o) {
+		if err := c.hearTheRoot(o, own, &all); err != nil {
 			return err
 		}
 	}
-	if len(own.reads) == len(c.members)-1 {
+	if all.heard == len(c.members)-1 {
 		c.low = seq
 	}
 	if len(o.in) > smallSize || f.pushes {
@@ -93,6 +90,8 @@ func (c *Comm) runShared(o *op) error {
 		o.entered = ticks()
 	}
 	switch {
+	case f.rooted && c.allHands(o):
+		return c.together(o)
 	case f.pushes && !all.hidden:
 		o.overlaid = all.modes&overlaid != 0
 		c.push(o, c.rank, o.overlaid || o.red == reduce.Avg)
@@ -125,8 +124,27 @@ func (c *Comm) runShared(o *op) error {
 	return nil
 }
 
+// hearThem waits for the entries of other ranks and finds their memory.
+func (c *Comm) hearThem(o *op, ranks []int32, all *entries) error {
+	for _, k := range ranks {
+		i := int(k)
+		line, err := c.hear(o, i)
+		if err != nil {
+			return err
+		}
+		m := *line.word(wordMode)
+		all.add(m)
+		if err := c.look(o, i, m, line); err != nil {
+			return err
+		}
+	}
+	all.heard += len(ranks)
+	return nil
+}
+
 // entries is what the entries of all ranks come to.
 type entries struct {
+	heard  int    // ranks, but for the own
 	modes  uint64 // overlaid, once and lent, where any rank is
 	hidden bool   // some rank's input or output is not seen by the others
 }
@@ -250,6 +268,12 @@ func (c *Comm) enter(o *op, f *flat) error {
 			mode |= overlaid
 		}
 	}
+	if f.rooted && (o.red == 0 && len(o.out) > smallSize || o.red != 0 && len(o.in) >= shareFrom) {
+		var err error
+		if mode, err = c.offer(o, line, mode); err != nil {
+			return err
+		}
+	}
 	c.announce(o, line, mode, f.ranks[c.rank].oneWay && max(len(o.in), len(o.out)) <= smallSize)
 	v := &c.views[c.rank]
 	v.in, v.out, v.addr, v.mode = in, o.out, 0, mode
@@ -351,7 +375,14 @@ func (c *Comm) look(o *op, i int, mode uint64, line board) error {
 		v.addr = uintptr(*line.word(wordIn))
 	case inSlots:
 		v.in, err = c.world.mem.At(c.members[i], transport.Handle(*line.word(wordIn)), tradeSlots*tradePiece)
-	case inStage, inPlain:
+	case inPlain:
+		h := transport.Handle(*line.word(wordIn))
+		if o.op == sched.Gather && c.views[c.rank].mode&outSeen != 0 {
+			v.block = h // whose owner may be done with it already
+			break
+		}
+		v.in, err = c.world.mem.At(c.members[i], h, n)
+	case inStage:
 		v.base = *line.word(wordBase)
 		v.in, err = c.world.mem.At(c.members[i], transport.Handle(*line.word(wordIn)), n)
 	}
@@ -511,121 +542,6 @@ func (c *Comm) sources(o *op, k *kernel) [][]byte {
 		o.srcs = append(o.srcs, c.source(o, s))
 	}
 	return o.srcs
-}
-
-// push stores the sums of a rank, this one or one that died, to all outputs. An
-// heir does all of it again: with a log, what is done is skipped; without, inputs
-// and outputs are apart and the same sums are stored once more.
-func (c *Comm) push(o *op, rank int, logged bool) {
-	done := 0
-	for i := range o.ready.flat.ranks[rank].sums {
-		k := &o.ready.flat.ranks[rank].sums[i]
-		srcs := c.sources(o, k)
-		o.dsts = o.dsts[:0]
-		for _, d := range k.dsts {
-			lo, hi := o.shape.span(o.call.Op, sched.Out, int(d.rank), int(d.chunk))
-			o.dsts = append(o.dsts, c.views[d.rank].out[lo:hi])
-		}
-		size := len(srcs[0]) // of a part
-		if near := size * len(o.dsts); o.call.Seq%2 == 1 && near >= turnFrom && size < turnUpTo {
-			size = turnPart
-		}
-		for hi := len(srcs[0]); hi > 0; {
-			lo := (hi - 1) / size * size
-			dsts, srcs := o.cut(o.dsts, srcs, lo, hi)
-			if logged {
-				reduce.ApplyAllLogged(o.t, o.red, dsts, srcs, c.journal(rank), done)
-				done += hi - lo
-			} else {
-				reduce.ApplyAll(o.t, o.red, dsts, srcs)
-			}
-			hi = lo
-		}
-	}
-}
-
-// Sums of more than a cache holds are computed from the front and from the back in
-// turn. What was touched last is still in the cache then, be it by the operation before
-// or by who filled the buffer from its front on. In place, two ranks take 200 us for
-// 4 MiB always from the front and 156 so, 389 and 333 for 8 (two Xeon cores with 2 MiB
-// of L2 each, 2026-11-16). What is stored past the caches has no use for it.
-const (
-	turnFrom = 2 << 20 // bytes of all destinations
-	turnUpTo = 8 << 20 // bytes of one
-	turnPart = 64 << 10
-)
-
-// cut takes the same part of all of some destinations and sources.
-func (o *op) cut(dsts, srcs [][]byte, lo, hi int) (d, s [][]byte) {
-	if hi-lo == len(srcs[0]) {
-		return dsts, srcs
-	}
-	o.parts = o.parts[:0]
-	for _, b := range dsts {
-		o.parts = append(o.parts, b[lo:hi])
-	}
-	for _, b := range srcs {
-		o.parts = append(o.parts, b[lo:hi])
-	}
-	return o.parts[:len(dsts)], o.parts[len(dsts):]
-}
-
-// journal is a rank's.
-func (c *Comm) journal(rank int) []byte {
-	if rank == c.rank {
-		return c.stages.log
-	}
-	b, err := c.world.mem.At(c.members[rank], transport.Handle(*c.boards[rank].mid().word(wordLog)), reduce.LogSize)
-	if err != nil {
-		panic(err) // the rank wrote it down itself, before it entered
-	}
-	return b
-}
-
-// quit says that this rank is done with everybody's memory and waits for those
-// that use its own. If they pushed, what a rank that died left undone is done by
-// its heir.
-func (c *Comm) quit(o *op, readers []int32, pushed bool) error {
-	seq := o.call.Seq
-	c.phase, c.heirs, c.readers = leaving, pushed, readers
-	mine := c.boards[c.rank]
-	c.waiter.Settle()
-	mine.leave().RaiseFor(seq, mine.sleepers(), c.waiter)
-	for _, i := range readers {
-		flag := c.boards[i].leave()
-		for {
-			err := flag.WaitAs(seq, c.boards[i].sleepers(), c.waiter, c.stopFn)
-			if err == nil {
-				break
-			}
-			if !errors.Is(err, errInherit) {
-				return err
-			}
-			for j, m := range c.members {
-				if j != c.rank && c.world.ep.Alive(m) != nil && c.boards[j].leave().Load() < seq {
-					if pushed {
-						c.push(o, j, o.overlaid || o.red == reduce.Avg)
-					}
-					c.boards[j].leave().Post(seq)
-					c.boards[j].leave().Wake() // its sleepers are counted apart
-				}
-			}
-		}
-	}
-	return nil
-}
-
-// heir reports whether this rank is the lowest that lives.
-func (c *Comm) heir() bool {
-	for i, m := range c.members {
-		if i == c.rank {
-			return true
-		}
-		if c.world.ep.Alive(m) == nil {
-			return false
-		}
-	}
-	return false
 }
 
 // commit leaves the own sums where the others see them, and once all are there
