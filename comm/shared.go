@@ -26,7 +26,8 @@ import (
 // every rank leaves its sums in shared memory, and once all are there each
 // copies them to its own output; so a rank whose buffers the others do not see
 // has an unchanged input until the operation can no longer fail. Two ranks on large
-// buffers keep a copy of what they overwrite instead (trade.go).
+// buffers keep a copy of what they overwrite instead (trade.go). What ends at one rank
+// is pushed there by the others, if they see its output (rooted.go).
 //
 // A rank that dies in the middle of pushing has an heir, the lowest rank alive,
 // that goes on where it stopped. In place, sums overwrite inputs, so they keep a
