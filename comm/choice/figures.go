@@ -119,11 +119,12 @@ func (f *figures) links(hosts []int) (tune.Links, error) {
 }
 
 // usual is what a host of 2023 takes for a pass over memory of 16 KiB, 256 KiB and 4 MiB
-// a rank and for messages over TCP, and what these take on 10 Gb/s between hosts.
+// a rank and for messages over TCP, and what these take on 25 Gb/s between hosts: in
+// steps from there, networks of 1, 10, 25, 40, 100 and 400 Gb/s lie within a step.
 var usual = tune.Links{
 	Paces: []tune.Pace{{Byte: 2.5e-6}, {Byte: 7.5e-6}, {Byte: 28e-6}},
 	Near:  tune.Link{Alpha: 0.5, Post: 3, Beta: 1e-4},
-	Far:   tune.Link{Alpha: 20, Post: 3, Beta: 1.5e-4, Wire: 8e-4},
+	Far:   tune.Link{Alpha: 25, Post: 3, Beta: 1.5e-4, Wire: 3.2e-4},
 }
 
 // The steps to which figures are rounded. With links that cost anything up to three
@@ -138,8 +139,8 @@ const (
 // alike whenever links are measured. On two cores that do nothing else measurements
 // differ by a factor of up to two, as it matters which ranks share a core; beside two busy
 // processes 2 to 8 ranks find 0 to 1500 us on the way and 0.2e-5 to 270e-5 us a byte
-// (2026-11-16). Inside a host doubtful figures do not count at all. most is the number of
-// ranks of the host that has most.
+// (2026-11-16). So doubtful figures do not count, but for the way between hosts, of which
+// none is usual. most is the number of ranks of the host that has most.
 func rough(l tune.Links, most int) tune.Links {
 	paces := l.Paces
 	l.Paces = slices.Clone(usual.Paces)
@@ -150,7 +151,7 @@ func rough(l tune.Links, most int) tune.Links {
 		}
 	}
 	if l.Doubtful {
-		l.Near = usual.Near
+		l.Near, l.Far.Post, l.Far.Beta = usual.Near, usual.Far.Post, usual.Far.Beta
 	}
 	crowd := max(1, float64(most)/float64(max(l.Cores, 1)))
 	l.Near, l.Far = coarse(l.Near, usual.Near, nearStep, crowd), coarse(l.Far, usual.Far, farStep, crowd)

@@ -53,11 +53,11 @@ func TestRoughLinks(t *testing.T) {
 	if want := (tune.Link{Alpha: 4, Post: 24, Beta: 8e-4}); got.Near != want {
 		t.Errorf("%+v inside a host, want %+v", got.Near, want)
 	}
-	if want := (tune.Link{Alpha: 0.5, Post: 3, Beta: 1.5e-4, Wire: 128e-4}); got.Far != want {
+	if want := (tune.Link{Alpha: 1.75, Post: 3, Beta: 1.5e-4, Wire: 51.2e-4}); got.Far != want {
 		t.Errorf("%+v between hosts, want %+v", got.Far, want)
 	}
 	links.Doubtful = true
-	if again := rough(links, 2); again.Near != usual.Near || again.Far != got.Far {
+	if again := rough(links, 2); again.Near != usual.Near || again.Far.Wire != got.Far.Wire {
 		t.Errorf("doubtful: %+v", again)
 	}
 	if twice := rough(got, 2); twice.Near != got.Near || twice.Far != got.Far || twice.Paces[2] != got.Paces[2] {
