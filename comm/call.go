@@ -524,14 +524,17 @@ func need(op sched.Collective, what string, have, want int) error {
 	return fmt.Errorf("%s: %s has %d elements, %d are needed", op, what, have, want)
 }
 
-// oneOrApart says so if two buffers share memory without being the same: sums would
-// overwrite what others are yet to be made of.
-func oneOrApart[T reduce.Element](op sched.Collective, dst, src []T) error {
-	if len(dst) == 0 || len(src) == 0 || &dst[0] == &src[0] || !overlap(reduce.Bytes(dst), reduce.Bytes(src)) {
-		return nil
-	}
-	by := (int(uintptr(unsafe.Pointer(&dst[0]))) - int(uintptr(unsafe.Pointer(&src[0])))) / int(unsafe.Sizeof(dst[0]))
-	return fmt.Errorf("%s: dst overlaps src, it begins %d elements behind it; give one buffer for both, or two that share nothing", op, by)
+// strays reports whether a buffer shares memory with another one otherwise than by
+// beginning so many bytes behind its first: results would overwrite what is yet to be
+// read.
+func strays(part, whole []byte, at int) bool {
+	return overlap(part, whole) && uintptr(unsafe.Pointer(&part[0])) != uintptr(unsafe.Pointer(&whole[0]))+uintptr(at)
+}
+
+// astray is the error for it.
+func astray[T reduce.Element](op sched.Collective, name string, part []T, other string, whole []T, at int) error {
+	by := (int(uintptr(unsafe.Pointer(&part[0]))) - int(uintptr(unsafe.Pointer(&whole[0])))) / int(unsafe.Sizeof(part[0]))
+	return fmt.Errorf("%s: %s overlaps %s, it begins %d elements behind it; want %d, or two buffers that share nothing", op, name, other, by, at)
 }
 
 // overlap reports whether two buffers share memory.

@@ -109,7 +109,7 @@ func TestSendRecvFails(t *testing.T) {
 	ctx, c := context.Background(), comms[0]
 	one := make([]float32, 1)
 	for _, r := range []int{-1, 2} {
-		if SendRecv(ctx, c, one, r, one, 1) == nil || SendRecv(ctx, c, one, 1, one, r) == nil {
+		if SendRecv(ctx, c, one, r, []float32{2}, 1) == nil || SendRecv(ctx, c, one, 1, []float32{2}, r) == nil {
 			t.Errorf("rank %d is taken for one", r)
 		}
 	}
@@ -117,7 +117,7 @@ func TestSendRecvFails(t *testing.T) {
 	short, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
 	defer cancel()
 	var f *Failure
-	if err := SendRecv(short, c, large, 1, large, 1); !errors.As(err, &f) || f.Kind != Timeout || !slices.Equal(f.Culprits, []int{1}) {
+	if err := SendRecv(short, c, large, 1, slices.Clone(large), 1); !errors.As(err, &f) || f.Kind != Timeout || !slices.Equal(f.Culprits, []int{1}) {
 		t.Errorf("a partner that does not come: %v", err)
 	}
 	for _, c := range comms {

@@ -146,8 +146,8 @@ func TestNoReduction(t *testing.T) {
 		return errors.Join(
 			says(AllReduce(ctx, c, b, 0), "no such operation"),
 			says(Reduce(ctx, c, b, b, 0, 0), "no such operation"),
-			says(ReduceScatter(ctx, c, b[:2], b, 0), "no such operation"),
-			says(ReduceScatterV(ctx, c, b[:2], b, []int{2, 2}, 0), "no such operation"),
+			says(ReduceScatter(ctx, c, make([]float32, 2), b, 0), "no such operation"),
+			says(ReduceScatterV(ctx, c, make([]float32, 2), b, []int{2, 2}, 0), "no such operation"),
 			says(AllReduce(ctx, c, b, reduce.Op(77)), "no such operation"),
 			Barrier(ctx, c))
 	})
@@ -282,6 +282,70 @@ func TestClosedByAnother(t *testing.T) {
 					}
 					return errors.Join(says(err, "rank 0 closed the communicator"), d.Close(), Barrier(ctx, c))
 				})
+			})
+		}
+	}
+}
+
+// Buffers that overlap so that results overwrite what is yet to be read are refused;
+// those that are each other's blocks, or where one of them is not used, are not.
+func TestBuffersThatOverlap(t *testing.T) {
+	ctx := context.Background()
+	each(t, 3, Config{}, func(c *Comm) error {
+		me, n := c.Rank(), c.Size()
+		b := make([]int32, 20)
+		all, own, other := b[:9], b[3*me:][:3], b[3*((me+1)%n):][:3]
+		counts, offset := []int{2, 3, 4}, []int{0, 2, 5, 9}
+		mine, wrong := b[offset[me]:offset[me+1]], b[offset[me]+1:offset[me+1]+1]
+		refused := []error{
+			AllReduceTo(ctx, c, b[1:10], all, Sum), ReduceScatter(ctx, c, other, all, Sum), AllGather(ctx, c, all, other), AllToAll(ctx, c, b[1:10], all),
+			AllGatherV(ctx, c, all, counts, wrong), ReduceScatterV(ctx, c, wrong, all, counts, Sum),
+			AllToAllV(ctx, c, b[1:10], []int{3, 3, 3}, all, []int{3, 3, 3}), SendRecv(ctx, c, b[1:4], me, b[:3], me),
+		}
+		refused = append(refused, Gather(ctx, c, all, other, me), Scatter(ctx, c, other, all, me), Reduce(ctx, c, b[1:10], all, Sum, me),
+			GatherV(ctx, c, all, counts, wrong, me), ScatterV(ctx, c, wrong, all, counts, me))
+		for i, err := range refused {
+			if err := says(err, "overlaps"); err != nil {
+				return fmt.Errorf("call %d: %w", i, err)
+			}
+		}
+		if me == 0 {
+			if err := says(AllToAllV(ctx, c, all, []int{3, 2, 4}, all, []int{3, 4, 2}), "not recvs"); err != nil {
+				return err
+			}
+		}
+		return errors.Join(AllReduceTo(ctx, c, all, all, Sum), ReduceScatter(ctx, c, own, all, Sum), AllGather(ctx, c, all, own), AllToAll(ctx, c, all, all),
+			AllGatherV(ctx, c, all, counts, mine), ReduceScatterV(ctx, c, mine, all, counts, Sum),
+			Gather(ctx, c, all, b[me*3:][:3], 1), Scatter(ctx, c, b[me*3:][:3], all, 1))
+	})
+}
+
+// Blocks of different lengths change places in place.
+func TestAllToAllVInPlace(t *testing.T) {
+	ctx := context.Background()
+	for _, kind := range kinds {
+		for _, k := range []int{1, 1000, 100000} {
+			two(t, kind, func(c *Comm) error {
+				me := c.Rank()
+				counts := []int{[]int{3, 2}[me] * k, []int{2, 5}[me] * k} // what goes is as long as what comes
+				b := make([]int32, counts[0]+counts[1])
+				for i := range b {
+					b[i] = int32(me*10_000_000 + i)
+				}
+				if err := AllToAllV(ctx, c, b, counts, b, counts); err != nil {
+					return err
+				}
+				from := [][]int{{0, 0}, {3 * k, 2 * k}}[me] // where my block begins at rank 0 and 1
+				at := 0
+				for r, n := range counts {
+					for i := range n {
+						if want := int32(r*10_000_000 + from[r] + i); b[at] != want {
+							return fmt.Errorf("element %d is %d, want %d", at, b[at], want)
+						}
+						at++
+					}
+				}
+				return nil
 			})
 		}
 	}

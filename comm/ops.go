@@ -3,6 +3,7 @@ package comm
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/weft-fabric/weft/reduce"
 	"github.com/weft-fabric/weft/sched"
@@ -20,8 +21,8 @@ func AllReduceTo[T reduce.Element](ctx context.Context, c *Comm, dst, src []T, o
 	if len(dst) != len(src) {
 		return need(sched.AllReduce, "dst", len(dst), len(src))
 	}
-	if err := oneOrApart(sched.AllReduce, dst, src); err != nil {
-		return err
+	if strays(reduce.Bytes(dst), reduce.Bytes(src), 0) {
+		return astray(sched.AllReduce, "dst", dst, "src", src, 0)
 	}
 	return c.do(ctx, &request{op: sched.AllReduce, t: reduce.TypeOf[T](), red: op, root: -1, count: len(src),
 		in: reduce.Bytes(src), out: reduce.Bytes(dst)}, opts)
@@ -33,6 +34,9 @@ func ReduceScatter[T reduce.Element](ctx context.Context, c *Comm, dst, src []T,
 	if len(src) != len(dst)*c.Size() {
 		return need(sched.ReduceScatter, "src", len(src), len(dst)*c.Size())
 	}
+	if strays(reduce.Bytes(dst), reduce.Bytes(src), len(reduce.Bytes(dst))*c.rank) {
+		return astray(sched.ReduceScatter, "dst", dst, "src", src, c.rank*len(dst))
+	}
 	return c.do(ctx, &request{op: sched.ReduceScatter, t: reduce.TypeOf[T](), red: op, root: -1, count: len(dst),
 		in: reduce.Bytes(src), out: reduce.Bytes(dst)}, opts)
 }
@@ -42,6 +46,9 @@ func ReduceScatter[T reduce.Element](ctx context.Context, c *Comm, dst, src []T,
 func AllGather[T reduce.Element](ctx context.Context, c *Comm, dst, src []T, opts ...Option) error {
 	if len(dst) != len(src)*c.Size() {
 		return need(sched.AllGather, "dst", len(dst), len(src)*c.Size())
+	}
+	if strays(reduce.Bytes(src), reduce.Bytes(dst), len(reduce.Bytes(src))*c.rank) {
+		return astray(sched.AllGather, "src", src, "dst", dst, c.rank*len(src))
 	}
 	return c.do(ctx, &request{op: sched.AllGather, t: reduce.TypeOf[T](), root: -1, count: len(src),
 		in: reduce.Bytes(src), out: reduce.Bytes(dst)}, opts)
@@ -59,11 +66,11 @@ func Reduce[T reduce.Element](ctx context.Context, c *Comm, dst, src []T, op red
 	if c.rank == root && len(dst) != len(src) {
 		return need(sched.Reduce, "dst", len(dst), len(src))
 	}
-	if err := oneOrApart(sched.Reduce, dst, src); err != nil {
-		return err
-	}
 	if c.rank != root {
 		dst = nil
+	}
+	if strays(reduce.Bytes(dst), reduce.Bytes(src), 0) {
+		return astray(sched.Reduce, "dst", dst, "src", src, 0)
 	}
 	return c.do(ctx, &request{op: sched.Reduce, t: reduce.TypeOf[T](), red: op, root: root, count: len(src),
 		in: reduce.Bytes(src), out: reduce.Bytes(dst)}, opts)
@@ -78,6 +85,9 @@ func AllToAll[T reduce.Element](ctx context.Context, c *Comm, dst, src []T, opts
 	if len(src)%c.Size() != 0 {
 		return need(sched.AllToAll, "src", len(src), (len(src)/c.Size()+1)*c.Size())
 	}
+	if strays(reduce.Bytes(dst), reduce.Bytes(src), 0) {
+		return astray(sched.AllToAll, "dst", dst, "src", src, 0)
+	}
 	return c.do(ctx, &request{op: sched.AllToAll, t: reduce.TypeOf[T](), root: -1, count: len(src) / c.Size(),
 		in: reduce.Bytes(src), out: reduce.Bytes(dst)}, opts)
 }
@@ -91,6 +101,9 @@ func Gather[T reduce.Element](ctx context.Context, c *Comm, dst, src []T, root i
 	if c.rank != root {
 		dst = nil
 	}
+	if strays(reduce.Bytes(src), reduce.Bytes(dst), len(reduce.Bytes(src))*c.rank) {
+		return astray(sched.Gather, "src", src, "dst", dst, c.rank*len(src))
+	}
 	return c.do(ctx, &request{op: sched.Gather, t: reduce.TypeOf[T](), root: root, count: len(src),
 		in: reduce.Bytes(src), out: reduce.Bytes(dst)}, opts)
 }
@@ -103,6 +116,9 @@ func Scatter[T reduce.Element](ctx context.Context, c *Comm, dst, src []T, root 
 	}
 	if c.rank != root {
 		src = nil
+	}
+	if strays(reduce.Bytes(dst), reduce.Bytes(src), len(reduce.Bytes(dst))*c.rank) {
+		return astray(sched.Scatter, "dst", dst, "src", src, c.rank*len(dst))
 	}
 	return c.do(ctx, &request{op: sched.Scatter, t: reduce.TypeOf[T](), root: root, count: len(dst),
 		in: reduce.Bytes(src), out: reduce.Bytes(dst)}, opts)
@@ -119,6 +135,9 @@ func AllGatherV[T reduce.Element](ctx context.Context, c *Comm, dst []T, counts 
 	if err := c.blocks(sched.AllGather, "dst", len(dst), counts, "src", len(src)); err != nil {
 		return err
 	}
+	if strays(reduce.Bytes(src), reduce.Bytes(dst), reduce.TypeOf[T]().Size()*total(counts[:c.rank])) {
+		return astray(sched.AllGather, "src", src, "dst", dst, total(counts[:c.rank]))
+	}
 	return c.do(ctx, &request{op: sched.AllGather, variant: transport.AllGatherV, t: reduce.TypeOf[T](), root: -1, counts: counts,
 		in: reduce.Bytes(src), out: reduce.Bytes(dst)}, opts)
 }
@@ -128,6 +147,9 @@ func AllGatherV[T reduce.Element](ctx context.Context, c *Comm, dst []T, counts 
 func ReduceScatterV[T reduce.Element](ctx context.Context, c *Comm, dst, src []T, counts []int, op reduce.Op, opts ...Option) error {
 	if err := c.blocks(sched.ReduceScatter, "src", len(src), counts, "dst", len(dst)); err != nil {
 		return err
+	}
+	if strays(reduce.Bytes(dst), reduce.Bytes(src), reduce.TypeOf[T]().Size()*total(counts[:c.rank])) {
+		return astray(sched.ReduceScatter, "dst", dst, "src", src, total(counts[:c.rank]))
 	}
 	return c.do(ctx, &request{op: sched.ReduceScatter, variant: transport.ReduceScatterV, t: reduce.TypeOf[T](), red: op, root: -1, counts: counts,
 		in: reduce.Bytes(src), out: reduce.Bytes(dst)}, opts)
@@ -142,6 +164,9 @@ func GatherV[T reduce.Element](ctx context.Context, c *Comm, dst []T, counts []i
 	if err := c.blocks(sched.Gather, "dst", have, counts, "src", len(src)); err != nil {
 		return err
 	}
+	if strays(reduce.Bytes(src), reduce.Bytes(dst), reduce.TypeOf[T]().Size()*total(counts[:c.rank])) {
+		return astray(sched.Gather, "src", src, "dst", dst, total(counts[:c.rank]))
+	}
 	return c.do(ctx, &request{op: sched.Gather, variant: transport.GatherV, t: reduce.TypeOf[T](), root: root, counts: counts,
 		in: reduce.Bytes(src), out: reduce.Bytes(dst)}, opts)
 }
@@ -155,13 +180,16 @@ func ScatterV[T reduce.Element](ctx context.Context, c *Comm, dst, src []T, coun
 	if err := c.blocks(sched.Scatter, "src", have, counts, "dst", len(dst)); err != nil {
 		return err
 	}
+	if strays(reduce.Bytes(dst), reduce.Bytes(src), reduce.TypeOf[T]().Size()*total(counts[:c.rank])) {
+		return astray(sched.Scatter, "dst", dst, "src", src, total(counts[:c.rank]))
+	}
 	return c.do(ctx, &request{op: sched.Scatter, variant: transport.ScatterV, t: reduce.TypeOf[T](), root: root, counts: counts,
 		in: reduce.Bytes(src), out: reduce.Bytes(dst)}, opts)
 }
 
 // AllToAllV is AllToAll of blocks of different lengths: sends[p] elements of src
 // go to rank p, and recvs[p] elements of dst come from it. What rank r sends to p
-// is what p receives from r.
+// is what p receives from r. dst may be src if sends are recvs.
 func AllToAllV[T reduce.Element](ctx context.Context, c *Comm, dst []T, recvs []int, src []T, sends []int, opts ...Option) error {
 	if err := c.counts(sched.AllToAll, "sends", sends); err != nil {
 		return err
@@ -177,6 +205,12 @@ func AllToAllV[T reduce.Element](ctx context.Context, c *Comm, dst []T, recvs []
 	}
 	if k := recvs[c.rank]; k != sends[c.rank] {
 		return need(sched.AllToAll, "the own block of dst", k, sends[c.rank])
+	}
+	if strays(reduce.Bytes(dst), reduce.Bytes(src), 0) {
+		return astray(sched.AllToAll, "dst", dst, "src", src, 0)
+	}
+	if overlap(reduce.Bytes(dst), reduce.Bytes(src)) && !slices.Equal(sends, recvs) {
+		return fmt.Errorf("%s: dst is src, and sends %v are not recvs %v; give two buffers", sched.AllToAll, sends, recvs)
 	}
 	return c.do(ctx, &request{op: sched.AllToAll, variant: transport.AllToAllV, t: reduce.TypeOf[T](), root: -1, counts: sends, theirs: recvs,
 		in: reduce.Bytes(src), out: reduce.Bytes(dst)}, opts)

@@ -477,9 +477,13 @@ func Recv[T reduce.Element](ctx context.Context, c *Comm, buf []T, from int, opt
 
 // SendRecv sends src to a rank and receives dst from one, which may be another, at
 // once: neither waits for the other's end. The others may have Send and Recv for it.
+// dst and src share nothing.
 func SendRecv[T reduce.Element](ctx context.Context, c *Comm, dst []T, from int, src []T, to int, opts ...Option) error {
 	if from < 0 || from >= len(c.members) {
 		return errNoRank(from, len(c.members))
+	}
+	if overlap(reduce.Bytes(dst), reduce.Bytes(src)) {
+		return errors.New("send/recv: dst overlaps src; give two buffers that share nothing")
 	}
 	p, err := c.pairing(to)
 	if err != nil {
