@@ -159,6 +159,7 @@ const (
 	overlaid   = 1 << 9  // in and out overlap
 	once       = 1 << 10 // the stage is used by every operation, not by every other
 	growing    = 1 << 11 // the stage is being filled, piece after piece
+	pooled     = 1 << 12 // of the root: if out cannot be stored to, every rank leaves its share of the sums where the root sees them
 	wordSig    = 0
 	wordMode   = 1
 	wordIn     = 2

@@ -1,14 +1,19 @@
 package comm
 
 import (
+	"sync/atomic"
+	"unsafe"
+
 	"github.com/weft-fabric/weft/reduce"
 	"github.com/weft-fabric/weft/sched"
+	"github.com/weft-fabric/weft/transport"
 )
 
 // Of an operation that ends at one rank, a gather or a reduce, that rank would do all
 // the work while the others wait for it to be done with their memory. Where they see
 // its output they do it instead: in a gather each moves its own block there, in a
-// reduce, of which all see all inputs, each sums a share of the elements.
+// reduce, of which all see all inputs, each sums a share of the elements. Large inputs
+// that have to be pulled are shared, too: the shares are left where the root sees them.
 
 // lends reports whether a rank's input is seen where it lies.
 func (c *Comm) lends(rank int) bool { return c.views[rank].mode&inMask == inPlain }
@@ -20,14 +25,24 @@ func (c *Comm) lends(rank int) bool { return c.views[rank].mode&inMask == inPlai
 // instead of 92 (2026-11-16). Blocks that are lent at all are always moved by their owners.
 const shareFrom = 16 << 10
 
-// mayHelp reports whether a rank that is not the root may be one that works for it.
-func (c *Comm) mayHelp(o *op) bool { return c.lends(c.rank) && (o.red == 0 || len(o.in) >= shareFrom) }
+// mayHelp reports whether this rank may be one that works for the root.
+func (c *Comm) mayHelp(o *op) bool {
+	if o.red == 0 {
+		return c.lends(c.rank)
+	}
+	return c.lends(c.rank) && len(o.in) >= shareFrom || c.pools(o)
+}
+
+// pools reports whether sums are shared though the others do not see the root's output.
+func (c *Comm) pools(o *op) bool {
+	return o.red != 0 && o.red != reduce.PreMulSum && len(o.in) > growUpTo && c.world.pulls
+}
 
 // hearTheRoot waits for the root's entry and, if this rank is to do a share of its sum,
 // for those of the others.
 func (c *Comm) hearTheRoot(o *op, own *flatRank, all *entries) error {
 	err := c.hearThem(o, own.helps[:1], all)
-	if err == nil && c.views[o.root].mode&outSeen != 0 {
+	if err == nil && c.views[o.root].mode&(outSeen|pooled) != 0 {
 		err = c.hearThem(o, own.helps[1:], all)
 	}
 	return err
@@ -49,17 +64,27 @@ func (c *Comm) offer(o *op, line board, mode uint64) (uint64, error) {
 	if c.rank != o.root || o.red != 0 && len(o.in) < least {
 		return mode, nil
 	}
+	if o.red != 0 {
+		in, seen := c.world.mem.Handle(o.in)
+		switch {
+		case o.red == reduce.PreMulSum:
+			return mode, nil
+		case seen:
+			mode = inPlain
+			*line.word(wordIn) = uint64(in)
+		case c.pools(o):
+			*line.word(wordIn) = uint64(uintptr(unsafe.Pointer(&o.in[0]))) // o holds it for as long as others read it
+			return inPulled | pooled, nil
+		default:
+			return mode, nil
+		}
+		if c.pools(o) {
+			mode |= pooled
+		}
+	}
 	out, ok := c.world.mem.Handle(o.out)
 	if !ok {
 		return mode, nil
-	}
-	if o.red != 0 {
-		in, ok := c.world.mem.Handle(o.in)
-		if !ok || o.red == reduce.PreMulSum {
-			return mode, nil
-		}
-		mode = inPlain
-		*line.word(wordIn) = uint64(in)
 	}
 	if o.overlap {
 		mode |= overlaid
@@ -72,7 +97,7 @@ func (c *Comm) offer(o *op, line board, mode uint64) (uint64, error) {
 // others do. All come to the same answer, as it follows from what they entered.
 func (c *Comm) allHands(o *op) bool {
 	switch {
-	case c.rank != o.root && !c.mayHelp(o) || c.views[o.root].mode&outSeen == 0:
+	case c.rank != o.root && !(c.mayHelp(o) && c.lends(c.rank)) || c.views[o.root].mode&outSeen == 0:
 		return false
 	case o.op == sched.Gather:
 		return true
@@ -113,6 +138,50 @@ func (c *Comm) together(o *op) error {
 		}
 	}
 	return c.quit(o, c.pushers, true)
+}
+
+// pool sums this rank's share and leaves it where the root sees it, which copies all of
+// them to its output.
+func (c *Comm) pool(o *op) error {
+	kernels := o.ready.flat.ranks[o.root].sums
+	sums, h, err := c.stages.result(c.world, c.shares(o, c.rank))
+	if err != nil {
+		return err
+	}
+	for k, rest := 0, sums; k < len(kernels); k++ {
+		from, to := c.share(c.rank, o.length(kernels[k].srcs[0]))
+		if err := c.sum(o, &kernels[k], from, rest[:to-from], nil); err != nil {
+			return err
+		}
+		rest = rest[to-from:]
+	}
+	if err := c.meetMid(o.call.Seq, h); err != nil || c.rank != o.root {
+		return err
+	}
+	for i := range c.members {
+		h := atomic.LoadUint64(c.boards[i].mid().word(wordResult))
+		rest, err := c.world.mem.At(c.members[i], transport.Handle(h), c.shares(o, i))
+		if err != nil {
+			return err
+		}
+		for k := range kernels {
+			lo, hi := o.shape.span(o.op, sched.Out, c.rank, int(kernels[k].dsts[0].chunk))
+			from, to := c.share(i, hi-lo)
+			reduce.Copy(o.out[lo+from:lo+to], rest[:to-from])
+			rest = rest[to-from:]
+		}
+	}
+	return nil
+}
+
+// shares is how many bytes a rank sums for the root.
+func (c *Comm) shares(o *op, rank int) (bytes int) {
+	kernels := o.ready.flat.ranks[o.root].sums
+	for k := range kernels {
+		from, to := c.share(rank, o.length(kernels[k].srcs[0]))
+		bytes += to - from
+	}
+	return bytes
 }
 
 // pushBlocks moves what a rank lends, this one or one that died, to where the root

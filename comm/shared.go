@@ -93,6 +93,8 @@ func (c *Comm) runShared(o *op) error {
 	switch {
 	case f.rooted && c.allHands(o):
 		return c.together(o)
+	case f.rooted && c.mayHelp(o) && c.views[o.root].mode&pooled != 0:
+		return c.pool(o)
 	case f.pushes && !all.hidden:
 		o.overlaid = all.modes&overlaid != 0
 		c.push(o, c.rank, o.overlaid || o.red == reduce.Avg)
@@ -399,7 +401,7 @@ func (c *Comm) sumHere(o *op) error {
 	for k := range f.sums {
 		s := &f.sums[k]
 		lo, hi := o.shape.span(o.call.Op, sched.Out, c.rank, int(s.dsts[0].chunk))
-		if err := c.sum(o, s, o.out[lo:hi], nil); err != nil {
+		if err := c.sum(o, s, 0, o.out[lo:hi], nil); err != nil {
 			return err
 		}
 	}
@@ -455,9 +457,9 @@ func (c *Comm) move(o *op, from place, skip int, dst []byte) error {
 	return nil
 }
 
-// sum computes a sum into dst, and into also if there is such. Inputs that must be
-// pulled come in pieces that stay in the second-level cache.
-func (c *Comm) sum(o *op, k *kernel, dst, also []byte) error {
+// sum computes a sum into dst, from a byte of its chunks on, and into also if there is
+// such. Inputs that must be pulled come in pieces that stay in the second-level cache.
+func (c *Comm) sum(o *op, k *kernel, from int, dst, also []byte) error {
 	if len(dst) == 0 {
 		return nil
 	}
@@ -471,7 +473,11 @@ func (c *Comm) sum(o *op, k *kernel, dst, also []byte) error {
 		}
 	}
 	if pulled == 0 {
-		c.apply(o, c.sources(o, k), dst, also)
+		srcs := c.sources(o, k)
+		for i, s := range srcs {
+			srcs[i] = s[from:][:len(dst)]
+		}
+		c.apply(o, srcs, dst, also)
 		return nil
 	}
 	piece := max(pieces/pulled&^4095, 4096)
@@ -487,7 +493,7 @@ func (c *Comm) sum(o *op, k *kernel, dst, also []byte) error {
 			lo, _ := o.shape.span(o.call.Op, sched.In, int(s.rank), int(s.chunk))
 			v := &c.views[s.rank]
 			if v.addr == 0 {
-				o.srcs = append(o.srcs, v.in[lo+at:][:n])
+				o.srcs = append(o.srcs, v.in[lo+from+at:][:n])
 				continue
 			}
 			b := dst[at : at+n]
@@ -495,7 +501,7 @@ func (c *Comm) sum(o *op, k *kernel, dst, also []byte) error {
 				b = room[next:][:n]
 			}
 			next += piece
-			if err := c.world.mem.Pull(c.members[s.rank], v.addr+uintptr(lo+at), b); err != nil {
+			if err := c.world.mem.Pull(c.members[s.rank], v.addr+uintptr(lo+from+at), b); err != nil {
 				return err
 			}
 			o.srcs = append(o.srcs, b)
@@ -574,7 +580,7 @@ func (c *Comm) commit(o *op) error {
 		if !o.overlap { // else the input stays what it is until all sums are there
 			also = own(&f.sums[k])
 		}
-		if err := c.sum(o, &f.sums[k], sums[at:at+n], also); err != nil {
+		if err := c.sum(o, &f.sums[k], 0, sums[at:at+n], also); err != nil {
 			return err
 		}
 		at += n
