@@ -120,10 +120,15 @@ func (t *Table) Message() int {
 // one run. The last message of an all-reduce of two ranks waits in the socket, from
 // which it overwrites input that need not be kept then: in place, 2 MiB take 0.67 ms
 // with messages of 512 KiB and 0.64 in one run, and 4 MiB 1.32 and 1.23 ms; otherwise
-// as long (2026-11-15).
+// as long (2026-11-15). Reduce-scatters of 2 and 4 MiB take 0.45 and 0.86 ms, and 0.41 and
+// 0.80 in one run, all-to-alls 0.37 and 0.74, and 0.36 and 0.69; the others as long
+// (2026-11-16).
 func (t *Table) Undivided(op sched.Collective) int {
-	if op == sched.AllReduce && t.n == 2 && t.many == 1 && t.kind == "tcp" {
-		return 2 << 20
+	if t.n == 2 && t.many == 1 && t.kind == "tcp" {
+		switch op {
+		case sched.AllReduce, sched.ReduceScatter, sched.AllToAll:
+			return 2 << 20
+		}
 	}
 	return t.Message()
 }
