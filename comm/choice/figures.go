@@ -16,7 +16,7 @@ import (
 type figures struct {
 	When  time.Time   `json:"when"`
 	Took  float64     `json:"took_us"` // on the rank that took longest
-	Busy  float64     `json:"busy"`    // times longer than necessary that passes over memory took: 1.05 to 1.3 with 2 to 16 ranks on 2 cores that do nothing else, 1.3 to 2.3 beside one busy process (2026-11-16)
+	Busy  float64     `json:"busy"`    // times longer than necessary that passes over memory took: 1.04 to 1.54 with 2 to 8 ranks on 2 cores that do nothing else, mostly below 1.3 (3 ranks have no even share of 2 cores: 1.3 to 1.6), and 1.44 to 4.6 beside one busy process (2026-11-16)
 	Cores int         `json:"cores"`   // of the host that has fewest
 	Sync  float64     `json:"sync_us"`
 	Paces []tune.Pace `json:"paces"`

@@ -39,7 +39,7 @@ func largeFor(ranks int) int { return max(256<<10/max(ranks/8, 1)&^63, 16<<10) }
 // Measure finds out what the ranks of a port cost one another. All of them must
 // call it at once, on a port of its own: it carries out one call, the given one.
 // hosts[r] is the host of rank r. Everything is measured by all ranks at the same
-// time, as collectives use it, for 50 to 100 ms in all; what each of them found
+// time, as collectives use it, for 30 to 130 ms in all; what each of them found
 // is gathered, and all return the same: the median rank's figures. The links'
 // Kind is the caller's to fill in.
 func Measure(ctx context.Context, port transport.Port, call transport.Call, rank int, hosts []int, gather transport.Gather) (tune.Links, error) {
