@@ -16,7 +16,11 @@
 #include <sys/prctl.h>
 #include <sys/wait.h>
 
-enum { RANKS = 16, PIECE = 256 << 10 }; // a piece is in the second-level cache until it is added
+enum {
+  RANKS = 16,
+  PIECE = 256 << 10, // is in the second-level cache until it is added
+  LONG = 2 << 20,    // is sent at a time: those who send much and then receive much are less in each other's way
+};
 static int fds[RANKS];
 static int apart; // all-reduce does not overwrite its input
 
@@ -43,7 +47,7 @@ static void swap(int to, const char *out, size_t outs, int from, char *in, size_
   while (sent < outs || got < ins) {
     int moved = 0;
     if (sent < outs) {
-      size_t n = outs - sent < PIECE ? outs - sent : PIECE;
+      size_t n = outs - sent < LONG ? outs - sent : LONG;
       ssize_t k = send(fds[to], out + sent, n, MSG_DONTWAIT | MSG_NOSIGNAL);
       if (k > 0) sent += (size_t)k, moved = 1;
       else if (k < 0 && errno != EAGAIN) die("send");
@@ -165,8 +169,11 @@ int main(int argc, char **argv) {
       if (connect(ends[a][b], (struct sockaddr *)&at, len)) die("connect");
       ends[b][a] = accept(l, NULL, NULL);
       close(l);
-      setsockopt(ends[a][b], IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-      setsockopt(ends[b][a], IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+      for (int k = 0; k < 2; k++) {
+        int fd = k ? ends[b][a] : ends[a][b];
+        setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+        setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, "reno", 4); // which does not pace, as some do; other than that no matter on one host
+      }
     }
   for (int r = 0; r < n; r++) {
     pid_t pid = fork();
