@@ -126,7 +126,15 @@ func (c *Config) find() error {
 			err = fmt.Errorf("program %s is for %d ranks, not %d", c.program.Name, c.program.Ranks, c.Ranks)
 		}
 	}
-	return err
+	switch p := c.program; {
+	case err != nil || p == nil:
+		return err
+	case p.Op != c.Op.Collective:
+		return fmt.Errorf("program %s does %s, not %s", p.Name, p.Op, c.Op.Collective)
+	case p.Switches > 0:
+		return fmt.Errorf("program %s needs %d switches that compute, which no transport here has; 'weft sim' has them", p.Name, p.Switches)
+	}
+	return nil
 }
 
 // ParseSize reads bytes as nccl-tests does, where K, M and G are powers of 1024,

@@ -166,6 +166,8 @@ func (c *Comm) find(r *request, want *sched.Program) (*ready, error) {
 		return nil, fmt.Errorf("program %s does %s, not %s", p.Name, p.Op, r.op)
 	} else if r.op.Rooted() && p.Root != r.root {
 		return nil, fmt.Errorf("program %s has root %d, not %d", p.Name, p.Root, r.root)
+	} else if r.variant == transport.AllToAllV && p.Scratch != nil {
+		return nil, fmt.Errorf("program %s passes blocks on, and no rank knows how long all blocks of an all-to-all-v are; direct and pairwise do not", p.Name)
 	}
 	same := c.prepared[p]
 	if same == nil {

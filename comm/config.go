@@ -157,6 +157,11 @@ func (c *Config) complete() error {
 	if c.Flight == 0 {
 		c.Flight = 256
 	}
+	if c.FlightDir != "" {
+		if err := os.MkdirAll(c.FlightDir, 0o755); err != nil {
+			return fmt.Errorf("directory of the flight recorder (WEFT_FLIGHT_DIR): %w", err) // at a failure it would be too late to say so
+		}
+	}
 	if c.Timeout < wait.Slice {
 		return fmt.Errorf("time limit %s is too short: waits are looked after every %s", c.Timeout, wait.Slice)
 	}

@@ -321,6 +321,7 @@ func (c *Comm) Abort(why error) {
 	f := &Failure{Kind: Aborted, Rank: c.rank, Culprits: []int{c.rank}, Err: fmt.Errorf("aborted: %w", why)}
 	if c.failed.CompareAndSwap(nil, f) {
 		c.tell(f)
+		c.dump(f)
 	}
 	c.world.mu.Lock()
 	kids := slices.Clone(c.kids)

@@ -267,6 +267,12 @@ func (c *Comm) dump(why error) {
 	}
 }
 
+// quote is a text in JSON, whatever is in it: errors may be the user's.
+func quote(s string) []byte {
+	b, _ := json.Marshal(s) // a string always can be
+	return b
+}
+
 // WriteChrome writes the records as the JSON that chrome://tracing and Perfetto
 // read, in the form of the simulator's traces: a process for each rank, a thread
 // for each channel, times in microseconds.
@@ -277,14 +283,14 @@ func (f *Flight) WriteChrome(w io.Writer) error {
 	fmt.Fprintf(b, `{"ph": "M", "name": "process_name", "pid": %d, "args": {"name": "rank %d"}}`, f.rank, f.rank)
 	span := func(name, cat string, channel int32, from, to int64, args string) {
 		fmt.Fprintf(b, ",\n"+`{"ph": "X", "name": %s, "cat": "%s", "pid": %d, "tid": %d, "ts": %s, "dur": %s, "args": {%s}}`,
-			strconv.Quote(name), cat, f.rank, channel, us(from), us(to-from), args)
+			quote(name), cat, f.rank, channel, us(from), us(to-from), args)
 	}
 	for _, r := range f.Records() {
 		end := r.Ended
 		if end == 0 {
 			end = clock()
 		}
-		span(fmt.Sprintf("%s %d", r.Op, r.Seq), "operation", -1, r.Began, end, fmt.Sprintf(`"bytes": %d, "program": "%s", "error": %s`, r.Bytes, r.Program, strconv.Quote(r.Err)))
+		span(fmt.Sprintf("%s %d", r.Op, r.Seq), "operation", -1, r.Began, end, fmt.Sprintf(`"bytes": %d, "program": %s, "error": %s`, r.Bytes, quote(r.Program), quote(r.Err)))
 		if r.Entered != 0 {
 			span("wait for all", "wait", 0, r.Began, r.Entered, "")
 			span("work", "local", 0, r.Entered, end, fmt.Sprintf(`"bytes": %d`, r.Bytes))

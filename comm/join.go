@@ -149,7 +149,7 @@ func (w *world) agree(hellos []hello) (kind string, err error) {
 			default:
 				why = fmt.Sprintf("the ranks are on %d hosts", len(first))
 			}
-			return "", fmt.Errorf("rank %d requires transport %s, but %s would be used: %s", rank, h.Require, kind, why)
+			return "", fmt.Errorf("rank %d requires transport %s, but %s would be used: %s; WEFT_TRANSPORT says what to use, WEFT_REQUIRE what it must come to", rank, h.Require, kind, why)
 		}
 	}
 	if kind == "shm" && len(first) > 1 {

@@ -2,14 +2,18 @@ package comm
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/weft-fabric/weft/reduce"
+	"github.com/weft-fabric/weft/sched"
+	"github.com/weft-fabric/weft/sched/algo"
 )
 
 var kinds = []string{"shm", "tcp"}
@@ -349,4 +353,74 @@ func TestAllToAllVInPlace(t *testing.T) {
 			})
 		}
 	}
+}
+
+// The flight recorder is JSON whatever the errors of users say, and a directory it
+// cannot be written to is told at once.
+func TestFlightOfOddErrors(t *testing.T) {
+	ctx, dir := context.Background(), t.TempDir()
+	each(t, 2, Config{FlightDir: dir}, func(c *Comm) error {
+		if c.Rank() == 0 {
+			c.Abort(errors.New("\x00 \xff \\ \" \n caf\u00e9"))
+		}
+		if Barrier(ctx, c) == nil {
+			return errors.New("not aborted")
+		}
+		return nil
+	})
+	files, err := filepath.Glob(filepath.Join(dir, "*.json"))
+	if err != nil || len(files) != 4 {
+		t.Fatal(files, err)
+	}
+	for _, f := range files {
+		if b, err := os.ReadFile(f); err != nil || !json.Valid(b) {
+			t.Errorf("%s: %v, or no JSON: %s", f, err, b)
+		}
+	}
+	_, err = LocalWith(2, Config{FlightDir: filepath.Join(files[0], "below")})
+	if err := says(err, "WEFT_FLIGHT_DIR", "not a directory"); err != nil {
+		t.Error(err)
+	}
+}
+
+// Blocks of different lengths go through programs that pass them on, by messages as
+// well; an all-to-all of such is refused by those.
+func TestBlocksThroughScratch(t *testing.T) {
+	ctx, counts := context.Background(), []int{3, 0, 70, 11}
+	bruck := func(op sched.Collective) *sched.Program {
+		a, err := algo.Find("bruck")
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := a.Program(algo.Spec{Op: op, Ranks: len(counts)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	gather, exchange := bruck(sched.AllGather), bruck(sched.AllToAll)
+	each(t, len(counts), Config{}, func(c *Comm) error {
+		if err := Barrier(ctx, c); err != nil {
+			return err
+		}
+		messagesOnly(c)
+		src, dst := make([]int32, counts[c.Rank()]), make([]int32, total(counts))
+		for i := range src {
+			src[i] = int32(1000*c.Rank() + i)
+		}
+		if err := AllGatherV(ctx, c, dst, counts, src, Using(gather)); err != nil {
+			return err
+		}
+		at := 0
+		for r, n := range counts {
+			for i := range n {
+				if dst[at] != int32(1000*r+i) {
+					return fmt.Errorf("element %d of rank %d is %d", i, r, dst[at])
+				}
+				at++
+			}
+		}
+		ones := []int{1, 1, 1, 1}
+		return says(AllToAllV(ctx, c, make([]int8, 4), ones, make([]int8, 4), ones, Using(exchange)), "passes blocks on")
+	})
 }

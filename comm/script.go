@@ -371,11 +371,16 @@ func (c *Comm) layout(o *op, s *script) layout {
 	}
 	l := &layout{ins: o.shape.bytes(o.op, sched.In, c.rank, len(c.members)), outs: o.shape.bytes(o.op, sched.Out, c.rank, len(c.members))}
 	least := -1
-	for k := range s.in {
-		lo, hi := o.shape.span(o.op, sched.In, c.rank, k)
-		l.stride = max(l.stride, hi-lo)
-		if least < 0 || hi-lo < least {
-			least = hi - lo
+	for _, x := range [...]struct {
+		buf sched.Buffer
+		n   int
+	}{{sched.In, s.in}, {sched.Out, s.out}} { // of which the larger one has all blocks, on every rank
+		for k := range x.n {
+			lo, hi := o.shape.span(o.op, x.buf, c.rank, k)
+			l.stride = max(l.stride, hi-lo)
+			if least < 0 || hi-lo < least {
+				least = hi - lo
+			}
 		}
 	}
 	l.padded = s.tmp > 0 && least != l.stride
