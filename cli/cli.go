@@ -60,6 +60,12 @@ preset or host: see 'weft topo build --list'.`,
 		RunE:          group,
 	}
 	root.AddCommand(newTopo(), newDesign(), newAlgo(), newExplain(), newCalibrate(), newSim(), newRun(), newBench(), newBenchRank(), newCkpt(), newUp(), newRank(), newCoord())
+	root.InitDefaultCompletionCmd()
+	for _, c := range root.Commands() {
+		if c.Name() == "completion" {
+			c.Args, c.RunE = cobra.ArbitraryArgs, group
+		}
+	}
 	return root
 }
 
