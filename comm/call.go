@@ -617,7 +617,8 @@ func (h *Handle) Wait() error {
 	return h.err
 }
 
-// Done is closed when the call is over.
+// Done is closed when the call is over. It is nil, on which a receive waits for ever,
+// until the handle is given to a call.
 func (h *Handle) Done() <-chan struct{} { return h.done }
 
 // Group is several calls that are made together: none of them waits for

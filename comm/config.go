@@ -41,9 +41,10 @@ type Config struct {
 	AllRails   bool     // WEFT_RAILS=all: every interface that is up
 	Streams    int      // WEFT_STREAMS: tcp connections for each pair of interfaces; 0 for the default
 
-	// Timeout is how long an operation may take, from its call to its end,
-	// waiting for the slowest rank included, and how long Join waits for all
-	// ranks if its context has no deadline. WEFT_TIMEOUT; 2 minutes if zero.
+	// Timeout is how long an operation may take, from its call (or, behind
+	// others, its turn) to its end, waiting for the slowest rank included, and how
+	// long Join waits for all ranks if its context has no deadline. WEFT_TIMEOUT;
+	// 2 minutes if zero.
 	Timeout time.Duration
 	// Canonical makes the bits of a sum depend on the ranks' numbers alone:
 	// neither on size, chunks nor algorithm. WEFT_CANONICAL=1.

@@ -261,7 +261,7 @@ func (w *world) floor() error {
 			continue
 		}
 		if r := unit.Rate(1e6 / max(x.link.Beta, x.link.Wire)); r < w.cfg.Floor {
-			return fmt.Errorf("ranks %s reach %s over %s, and the floor is %s: find out why the links are slow, or lower WEFT_FLOOR", x.name, r, w.ep.Kind(), w.cfg.Floor)
+			return fmt.Errorf("ranks %s reach %s over %s, and the floor is %s: find out why the links are slow, or lower the floor (WEFT_FLOOR, or bench --floor)", x.name, r, w.ep.Kind(), w.cfg.Floor)
 		}
 	}
 	return nil
