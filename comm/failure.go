@@ -182,7 +182,7 @@ func (c *Comm) mayDo(i int, err error, closed bool, now int64) bool {
 }
 
 const (
-	ending  = 25 * time.Millisecond // how long messages of a rank that died suffice at most
+	ending  = 15 * time.Millisecond // how long messages of a rank that died suffice at most: it is to be noticed within 50 ms
 	closing = time.Second           // how long those of one that closed the communicator are on their way at most
 )
 
