@@ -229,16 +229,34 @@ func TestNobodyThere(t *testing.T) {
 	l.Close()
 	defer func(was time.Duration) { long = was }(long)
 	long = 100 * time.Millisecond
-	var log bytes.Buffer
+	var log notes
 	_, err := Join(within(t, time.Second), Config{Addr: addr, Rank: 3, Size: 4, Token: "t", Log: slog.New(slog.NewTextHandler(&log, nil))})
 	for _, want := range []string{"rank 3", addr + " for 1", "refused"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q in it", err, want)
 		}
 	}
-	if want := `waits_for="rank 0" at=` + addr; strings.Count(log.String(), want) != 1 {
-		t.Errorf("log %q, want %q in it once", log.String(), want)
+	if want := `waits_for="rank 0" at=` + addr; strings.Count(log.text(), want) != 1 {
+		t.Errorf("log %q, want %q in it once", log.text(), want)
 	}
+}
+
+// notes is a log that may be read while it is written.
+type notes struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (n *notes) Write(b []byte) (int, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.b.Write(b)
+}
+
+func (n *notes) text() string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.b.String()
 }
 
 func TestStrangerListens(t *testing.T) {
