@@ -61,20 +61,19 @@ func (c *Comm) offer(o *op, line board, mode uint64) (uint64, error) {
 	if c.crowded {
 		least *= len(c.members)
 	}
-	if c.rank != o.root || o.red != 0 && len(o.in) < least {
+	if c.rank != o.root || o.red != 0 && len(o.in) < least || o.red == reduce.PreMulSum {
 		return mode, nil
 	}
+	out, seen := c.world.mem.Handle(o.out)
 	if o.red != 0 {
-		in, seen := c.world.mem.Handle(o.in)
-		switch {
-		case o.red == reduce.PreMulSum:
-			return mode, nil
-		case seen:
+		in, lent := c.world.mem.Handle(o.in)
+		switch pools := c.pools(o); {
+		case lent && (seen || pools):
 			mode = inPlain
 			*line.word(wordIn) = uint64(in)
-		case c.pools(o):
+		case pools:
+			mode, seen = inPulled, false
 			*line.word(wordIn) = uint64(uintptr(unsafe.Pointer(&o.in[0]))) // o holds it for as long as others read it
-			return inPulled | pooled, nil
 		default:
 			return mode, nil
 		}
@@ -82,15 +81,14 @@ func (c *Comm) offer(o *op, line board, mode uint64) (uint64, error) {
 			mode |= pooled
 		}
 	}
-	out, ok := c.world.mem.Handle(o.out)
-	if !ok {
-		return mode, nil
+	if seen {
+		mode |= outSeen
+		*line.word(wordOut) = uint64(out)
 	}
 	if o.overlap {
 		mode |= overlaid
 	}
-	*line.word(wordOut) = uint64(out)
-	return mode | outSeen, nil
+	return mode, nil
 }
 
 // allHands reports whether this rank works for the root, or it is the root and the
