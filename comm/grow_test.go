@@ -1,7 +1,6 @@
 package comm
 
 import (
-	"context"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -20,14 +19,7 @@ func (k *kid) strides() error {
 	for i, count := range []int{strideFrom/4 - 1, strideFrom / 4, strideFrom/4 + moveStride/8 + 3, strideUpTo / 4, strideUpTo/4 + 1} {
 		for kind := range 4 {
 			o := order{Op: "all-gather", Count: count, Registered: kind>>k.c.rank&1 != 0, InPlace: i%2 == 0}
-			tr, err := newTrial[float32](k.c, o)
-			if err != nil {
-				return err
-			}
-			if err := tr.run(context.Background()); err != nil {
-				return err
-			}
-			if err := tr.complete(); err != nil {
+			if err := k.try(o); err != nil {
 				return fmt.Errorf("blocks of %d, memory %b: %w", count, kind, err)
 			}
 		}
@@ -57,14 +49,7 @@ func (k *kid) grows() error {
 			if count > growFrom && op != "broadcast" && op != "reduce" {
 				o.Count /= n
 			}
-			tr, err := newTrial[float32](k.c, o)
-			if err != nil {
-				return err
-			}
-			if err := tr.run(context.Background()); err != nil {
-				return err
-			}
-			if err := tr.complete(); err != nil {
+			if err := k.try(o); err != nil {
 				return fmt.Errorf("%s of %d at root %d: %w", op, o.Count, i%n, err)
 			}
 		}
