@@ -21,17 +21,32 @@ var kinds = []string{"shm", "tcp"}
 func init() { bodies["exits"] = (*kid).exits }
 
 // Ranks that end with their last operation, without a Close, let the others end it.
+// What is wrong counts if nobody had to wait for a core for as long as those have.
 func TestExitAfterTheLast(t *testing.T) {
+	var witness pulse
+	witness.start()
+	defer witness.end()
 	for _, kind := range kinds {
 		for range 3 {
-			list := startProcs(t, 7, kind, "exits")
-			for r, e := range list.await("done") {
-				if e.Err != "" {
-					t.Errorf("rank %d over %s: %s", r, kind, e.Err)
+			for again := 0; ; again++ {
+				witness.worst.Store(0)
+				var problems []string
+				list := startProcs(t, 7, kind, "exits")
+				for r, e := range list.await("done") {
+					if e.Err != "" {
+						problems = append(problems, fmt.Sprintf("rank %d over %s: %s", r, kind, e.Err))
+					}
 				}
-			}
-			for _, p := range list {
-				p.wait()
+				for _, p := range list {
+					p.wait()
+				}
+				if again < 4 && len(problems) > 0 && witness.worst.Load() >= int64(ending) {
+					continue
+				}
+				for _, p := range problems {
+					t.Error(p)
+				}
+				break
 			}
 		}
 	}
