@@ -29,6 +29,7 @@ var floors = [][]string{
 	{"draw/svg"},
 	{"draw"},
 	{"cluster"},
+	{"cost"},
 	{"tune", "sim", "member"},
 	{"cases", "member/simulation"},
 	{"design"},
@@ -58,7 +59,7 @@ var floors = [][]string{
 // too, but may use libraries of the field.
 var (
 	words   = []string{"unit", "topo", "sched", "draw"}
-	engines = []string{"cluster", "design", "tune", "sim", "cases", "member"}
+	engines = []string{"cluster", "design", "cost", "tune", "sim", "cases", "member"}
 )
 
 // Forbidden arrows and the reason for each, for the rooms that a prefix names.
@@ -170,6 +171,29 @@ func TestArrowsGoDown(t *testing.T) {
 			}
 		}
 	}
+}
+
+// A program that runs collectives needs no hardware catalogue and no topology.
+func TestArrowsOfCommReachNoTopology(t *testing.T) {
+	seen := map[string]bool{}
+	var follow func(room, by string)
+	follow = func(room, by string) {
+		if seen[room] {
+			return
+		}
+		seen[room] = true
+		if among(room, []string{"topo", "tune", "sim", "cluster"}) {
+			t.Errorf("comm reaches %s: %s", room, by)
+			return
+		}
+		imports, _ := importsOf(t, room)
+		for _, path := range imports {
+			if other, ours := strings.CutPrefix(path, module); ours {
+				follow(other, by+" imports "+other)
+			}
+		}
+	}
+	follow("comm", "comm")
 }
 
 // The interpreter is the only room that computes what a step's expressions mean

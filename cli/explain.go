@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/weft-fabric/weft/cluster"
+	"github.com/weft-fabric/weft/cost"
 	"github.com/weft-fabric/weft/sched"
 	"github.com/weft-fabric/weft/sim"
 	"github.com/weft-fabric/weft/topo"
@@ -25,7 +26,7 @@ type explanation struct {
 	Why        []string        `json:"why"`
 	Set        []string        `json:"set,omitempty"`
 	Table      []tune.Choice   `json:"table"`
-	Fitted     *tune.Selection `json:"calibrated,omitempty"`
+	Fitted     *cost.Selection `json:"calibrated,omitempty"`
 }
 
 func newExplain() *cobra.Command {
@@ -161,7 +162,7 @@ func oneHost(g *topo.Graph, set []topo.NodeID) bool {
 }
 
 // fitted chooses by a calibration.
-func fitted(cmd *cobra.Command, path string, op sched.Collective, gpus, nodes int, bytes unit.Bytes) (*tune.Selection, error) {
+func fitted(cmd *cobra.Command, path string, op sched.Collective, gpus, nodes int, bytes unit.Bytes) (*cost.Selection, error) {
 	cal, err := readCalibration(cmd, path)
 	if err != nil {
 		return nil, err
@@ -170,11 +171,11 @@ func fitted(cmd *cobra.Command, path string, op sched.Collective, gpus, nodes in
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	algos, err := tune.Algos(op, gpus)
+	algos, err := cost.Algos(op, gpus)
 	if err != nil {
 		return nil, err
 	}
-	return tune.Select(link.Model(), algos, bytes)
+	return cost.Select(link.Model(), algos, bytes)
 }
 
 func (e *explanation) print(w io.Writer) error {

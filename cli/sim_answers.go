@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/weft-fabric/weft/cluster"
+	"github.com/weft-fabric/weft/cost"
 	"github.com/weft-fabric/weft/sched"
 	"github.com/weft-fabric/weft/topo"
 	"github.com/weft-fabric/weft/tune"
@@ -51,13 +52,13 @@ func (f *simFlags) calibrated(cmd *cobra.Command, c *cluster.Cluster, op sched.C
 	if err != nil {
 		return fmt.Errorf("%s: %w", f.cal, err)
 	}
-	algos, err := tune.Algos(op, len(gpus))
+	algos, err := cost.Algos(op, len(gpus))
 	if err != nil {
 		return err
 	}
 	chosen := algos[0]
 	if f.algo != "auto" {
-		at := slices.IndexFunc(algos, func(a tune.Algo) bool { return a.Name == f.algo })
+		at := slices.IndexFunc(algos, func(a cost.Algo) bool { return a.Name == f.algo })
 		if at < 0 {
 			var names []string
 			for _, a := range algos {

@@ -44,11 +44,11 @@ import (
 	"time"
 
 	"github.com/weft-fabric/weft/comm/choice"
+	"github.com/weft-fabric/weft/cost"
 	"github.com/weft-fabric/weft/reduce"
 	"github.com/weft-fabric/weft/sched"
 	"github.com/weft-fabric/weft/transport"
 	"github.com/weft-fabric/weft/transport/wait"
-	"github.com/weft-fabric/weft/tune"
 )
 
 // The reductions.
@@ -132,7 +132,7 @@ type world struct {
 	room    closer
 	cfg     Config
 	pulls   bool       // every rank may copy out of memory that others do not see
-	links   tune.Links // what the choice of programs is based on
+	links   cost.Links // what the choice of programs is based on
 	choices *choice.Tables
 	next    atomic.Uint32 // communicators that this rank had a number for
 	hosts   []int         // by rank of the endpoint
@@ -161,7 +161,7 @@ func (c *Comm) Epoch() int { return int(c.epoch) }
 func (c *Comm) Transport() string { return c.world.ep.Kind() }
 
 // Links are what the links between the ranks were found to cost.
-func (c *Comm) Links() *tune.Links {
+func (c *Comm) Links() *cost.Links {
 	l := c.world.links
 	return &l
 }

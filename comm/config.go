@@ -12,8 +12,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weft-fabric/weft/cost"
 	"github.com/weft-fabric/weft/transport/wait"
-	"github.com/weft-fabric/weft/tune"
 	"github.com/weft-fabric/weft/unit"
 )
 
@@ -53,7 +53,7 @@ type Config struct {
 	Measure bool
 	// Links are those of an earlier communicator between the same hosts (Comm.Links),
 	// to begin with if the cache does not know this number of ranks; nil for none.
-	Links *tune.Links
+	Links *cost.Links
 	// Explain is where the table of choices is written by rank 0. WEFT_EXPLAIN=1 means standard error.
 	Explain io.Writer
 	// Flight is how many operations the flight recorder keeps; 256 if zero.

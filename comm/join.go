@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/weft-fabric/weft/comm/choice"
+	"github.com/weft-fabric/weft/cost"
 	"github.com/weft-fabric/weft/sched"
 	"github.com/weft-fabric/weft/sched/algo"
 	"github.com/weft-fabric/weft/transport"
@@ -20,7 +21,6 @@ import (
 	"github.com/weft-fabric/weft/transport/mem"
 	"github.com/weft-fabric/weft/transport/shm"
 	"github.com/weft-fabric/weft/transport/tcp"
-	"github.com/weft-fabric/weft/tune"
 	"github.com/weft-fabric/weft/unit"
 )
 
@@ -192,7 +192,7 @@ func (w *world) first(ctx context.Context, gather transport.Gather) (*Comm, erro
 // measure finds out what the links cost, or what they cost last time.
 func (w *world) measure(ctx context.Context, c *Comm, gather transport.Gather) error {
 	if c.Size() == 1 {
-		w.links = tune.Links{}
+		w.links = cost.Links{}
 		return nil
 	}
 	if w.ep.Kind() == "mem" {
@@ -212,10 +212,10 @@ func (w *world) measure(ctx context.Context, c *Comm, gather transport.Gather) e
 // goroutines are links between ranks of one process, as measured on a server of
 // 2023 with a core a rank: worlds of goroutines are made often, for tests above
 // all, and start at once.
-func goroutines(n int) tune.Links {
-	return tune.Links{Kind: "mem", Ranks: n, Cores: runtime.GOMAXPROCS(0), Sync: 0.5,
-		Paces: []tune.Pace{{Traffic: 1 << 20, Byte: 2e-5}, {Traffic: 16 << 20, Byte: 4e-5}, {Traffic: 1 << 30, Byte: 1e-4}},
-		Near:  tune.Link{Alpha: 0.5, Post: 0.2, Beta: 5e-5}}
+func goroutines(n int) cost.Links {
+	return cost.Links{Kind: "mem", Ranks: n, Cores: runtime.GOMAXPROCS(0), Sync: 0.5,
+		Paces: []cost.Pace{{Traffic: 1 << 20, Byte: 2e-5}, {Traffic: 16 << 20, Byte: 4e-5}, {Traffic: 1 << 30, Byte: 1e-4}},
+		Near:  cost.Link{Alpha: 0.5, Post: 0.2, Beta: 5e-5}}
 }
 
 // find measures the links between processes, or takes what was measured before.
@@ -255,7 +255,7 @@ func (w *world) floor() error {
 	}
 	for _, x := range []struct {
 		name string
-		link tune.Link
+		link cost.Link
 	}{{"of a host", w.links.Near}, {"of different hosts", w.links.Far}} {
 		if x.link.Beta <= 0 {
 			continue

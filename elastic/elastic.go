@@ -36,7 +36,7 @@ import (
 	"time"
 
 	"github.com/weft-fabric/weft/comm"
-	"github.com/weft-fabric/weft/tune"
+	"github.com/weft-fabric/weft/cost"
 )
 
 // Seat is a member of an epoch: the slot that it keeps over restarts, and which
@@ -120,7 +120,7 @@ type runner struct {
 	base  comm.Config
 	now   uint64     // the latest epoch that was tried
 	c     *comm.Comm // of the latest that was formed, kept until the next is: others may still be in its last operation
-	links *tune.Links
+	links *cost.Links
 	drops sync.WaitGroup // communicators that are being closed
 }
 

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"slices"
 
+	"github.com/weft-fabric/weft/cost"
 	"github.com/weft-fabric/weft/sched"
 	"github.com/weft-fabric/weft/unit"
 )
@@ -35,15 +36,15 @@ type LinkFit struct {
 }
 
 // Model gives the fitted model.
-func (f *LinkFit) Model() AlphaBeta {
-	return AlphaBeta{f.Launch.Best, f.Alpha.Best, f.Beta.Best / 1e6, f.Gamma.Best / 1e6, f.Overlap.Best}
+func (f *LinkFit) Model() cost.AlphaBeta {
+	return cost.AlphaBeta{Launch: f.Launch.Best, Alpha: f.Alpha.Best, Beta: f.Beta.Best / 1e6, Gamma: f.Gamma.Best / 1e6, Overlap: f.Overlap.Best}
 }
 
 // Bus is the bus bandwidth that the model gives a ring all-reduce of the largest
 // size and over the most GPUs that were measured.
 func (f *LinkFit) Bus() unit.Rate {
 	p := Point{Op: sched.AllReduce, GPUs: max(f.MaxGPUs, 2), Bytes: f.To}
-	us := f.Model().micros(costOf(p))
+	us := f.Model().Micros(costOf(p))
 	if us <= 0 {
 		return 0
 	}
@@ -128,32 +129,32 @@ func Calibrate(points []Point) (*Calibration, error) {
 }
 
 // costOf is the cost of what NCCL most likely ran: rings, and direct sends.
-func costOf(p Point) Cost {
+func costOf(p Point) cost.Work {
 	n, s := float64(p.GPUs), float64(p.Bytes)
 	share := (n - 1) / n
 	switch p.Op {
 	case sched.AllReduce:
-		return Cost{2 * (n - 1), 2 * share * s, share * s}
+		return cost.Work{Steps: 2 * (n - 1), Wire: 2 * share * s, Reduced: share * s}
 	case sched.ReduceScatter:
-		return Cost{n - 1, share * s, share * s}
+		return cost.Work{Steps: n - 1, Wire: share * s, Reduced: share * s}
 	case sched.AllGather:
-		return Cost{n - 1, share * s, 0}
+		return cost.Work{Steps: n - 1, Wire: share * s}
 	case sched.Reduce:
-		return Cost{n - 1, s, s}
+		return cost.Work{Steps: n - 1, Wire: s, Reduced: s}
 	case sched.Broadcast:
-		return Cost{n - 1, s, 0}
+		return cost.Work{Steps: n - 1, Wire: s}
 	case sched.AllToAll, sched.Gather, sched.Scatter:
-		return Cost{1, share * s, 0}
+		return cost.Work{Steps: 1, Wire: share * s}
 	case sched.Barrier:
-		return Cost{2 * (n - 1), 0, 0}
+		return cost.Work{Steps: 2 * (n - 1)}
 	default:
-		return Cost{1, s, 0}
+		return cost.Work{Steps: 1, Wire: s}
 	}
 }
 
 // sample is a point ready for fitting.
 type sample struct {
-	c  Cost
+	c  cost.Work
 	us float64
 }
 
@@ -191,7 +192,7 @@ func calibrate(kind string, points []Point) (*LinkFit, error) {
 	f.Launch.Best, f.Alpha.Best, f.Beta.Best, f.Gamma.Best, f.Overlap.Best = m.Launch, m.Alpha, m.Beta*1e6, m.Gamma*1e6, m.Overlap
 	var errs []float64
 	for _, s := range list {
-		errs = append(errs, math.Abs(m.micros(s.c)/s.us-1))
+		errs = append(errs, math.Abs(m.Micros(s.c)/s.us-1))
 	}
 	slices.Sort(errs)
 	f.MedianError = errs[(len(errs)-1)/2]
@@ -204,8 +205,8 @@ func calibrate(kind string, points []Point) (*LinkFit, error) {
 type freedom struct{ launch, gamma bool }
 
 // model reads the logarithms of alpha, beta, overlap and, where free, launch and gamma.
-func (o freedom) model(x []float64) AlphaBeta {
-	m := AlphaBeta{Alpha: math.Exp(x[0]), Beta: math.Exp(x[1]), Overlap: math.Exp(max(-1, min(1.2, x[2])))}
+func (o freedom) model(x []float64) cost.AlphaBeta {
+	m := cost.AlphaBeta{Alpha: math.Exp(x[0]), Beta: math.Exp(x[1]), Overlap: math.Exp(max(-1, min(1.2, x[2])))}
 	k := 3
 	if o.launch {
 		m.Launch = math.Exp(x[k])
@@ -245,7 +246,7 @@ func (o freedom) fit(list []sample, start []float64, restarts int) []float64 {
 		m := o.model(x)
 		sum := 0.0
 		for _, s := range list {
-			sum += loss(m.micros(s.c), s.us)
+			sum += loss(m.Micros(s.c), s.us)
 		}
 		// Without points of middle size nothing says how latency and bytes
 		// overlap: a weak pull towards adding up.

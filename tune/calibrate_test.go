@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weft-fabric/weft/cost"
 	"github.com/weft-fabric/weft/sched"
 	"github.com/weft-fabric/weft/unit"
 )
@@ -30,18 +31,18 @@ func openLog(t testing.TB, name string) *os.File {
 
 // made gives points of a known model with noise of so many percent and some
 // outliers of twice the time.
-func made(m AlphaBeta, noise float64, ops ...sched.Collective) []Point {
+func made(m cost.AlphaBeta, noise float64, ops ...sched.Collective) []Point {
 	random := rand.New(rand.NewPCG(7, 7))
 	var list []Point
 	for _, op := range ops {
 		for _, n := range []int{2, 4, 8} {
 			for size := unit.Bytes(512); size <= 512*unit.MiB; size *= 2 {
 				p := Point{Op: op, GPUs: n, Nodes: 1, Bytes: size}
-				us := m.micros(costOf(p)) * math.Exp(noise*random.NormFloat64())
+				us := m.Micros(costOf(p)) * math.Exp(noise*random.NormFloat64())
 				if noise > 0 && random.IntN(25) == 0 {
 					us *= 2
 				}
-				p.Time = span(us)
+				p.Time = cost.Span(us)
 				list = append(list, p)
 			}
 		}
@@ -52,7 +53,7 @@ func made(m AlphaBeta, noise float64, ops ...sched.Collective) []Point {
 // TestCalibrateFindsWhatPointsWereMadeFrom, exactly without noise and within
 // three standard errors with it, outliers and all.
 func TestCalibrateFindsWhatPointsWereMadeFrom(t *testing.T) {
-	for _, want := range []AlphaBeta{{5, .8, 1e-3 / 350, 1e-3 / 2000, 1}, {8, 1.2, 1e-3 / 40, 1e-3 / 400, .8}, {3, 2, 1e-3 / 700, 1e-3 / 3000, 1.4}} {
+	for _, want := range []cost.AlphaBeta{{Launch: 5, Alpha: .8, Beta: 1e-3 / 350, Gamma: 1e-3 / 2000, Overlap: 1}, {Launch: 8, Alpha: 1.2, Beta: 1e-3 / 40, Gamma: 1e-3 / 400, Overlap: .8}, {Launch: 3, Alpha: 2, Beta: 1e-3 / 700, Gamma: 1e-3 / 3000, Overlap: 1.4}} {
 		for _, noise := range []float64{0, .05} {
 			c, err := Calibrate(made(want, noise, sched.AllReduce, sched.AllGather, sched.ReduceScatter))
 			if err != nil {
@@ -78,7 +79,7 @@ func TestCalibrateFindsWhatPointsWereMadeFrom(t *testing.T) {
 }
 
 func TestCalibrateTheSameTwice(t *testing.T) {
-	points := made(AlphaBeta{5, .8, 1e-3 / 350, 0, 1}, .1, sched.AllReduce)
+	points := made(cost.AlphaBeta{Launch: 5, Alpha: .8, Beta: 1e-3 / 350, Gamma: 0, Overlap: 1}, .1, sched.AllReduce)
 	a, err := Calibrate(points)
 	if err != nil {
 		t.Fatal(err)
@@ -181,7 +182,7 @@ func TestReadNewForm(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []Point{
-		{sched.AllReduce, 2, 2, 8, span(26.51), false}, {sched.AllReduce, 2, 2, 8, span(26.13), true}, {sched.AllReduce, 2, 2, 1024, span(27.90), false},
+		{sched.AllReduce, 2, 2, 8, cost.Span(26.51), false}, {sched.AllReduce, 2, 2, 8, cost.Span(26.13), true}, {sched.AllReduce, 2, 2, 1024, cost.Span(27.90), false},
 	}
 	if len(points) != len(want) {
 		t.Fatalf("%+v", points)
@@ -232,7 +233,7 @@ func TestReadPoints(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(points) != 2 || points[0] != (Point{sched.AllReduce, 8, 1, unit.MiB, span(42.5), false}) || points[1].Op != sched.AllToAll {
+	if len(points) != 2 || points[0] != (Point{sched.AllReduce, 8, 1, unit.MiB, cost.Span(42.5), false}) || points[1].Op != sched.AllToAll {
 		t.Errorf("%+v", points)
 	}
 	for _, bad := range []string{"", "op,gpus\n", "op,gpus,bytes,time_us\n", "op,gpus,bytes,time_us,color\n", "op,op,gpus,bytes,time_us\n",
@@ -245,8 +246,8 @@ func TestReadPoints(t *testing.T) {
 }
 
 func TestCalibrationRoundTrip(t *testing.T) {
-	points := made(AlphaBeta{5, .8, 1e-3 / 350, 0, 1}, .1, sched.AllReduce)
-	for _, p := range made(AlphaBeta{50, 8, 1e-3 / 48, 0, .6}, .1, sched.AllReduce) {
+	points := made(cost.AlphaBeta{Launch: 5, Alpha: .8, Beta: 1e-3 / 350, Gamma: 0, Overlap: 1}, .1, sched.AllReduce)
+	for _, p := range made(cost.AlphaBeta{Launch: 50, Alpha: 8, Beta: 1e-3 / 48, Gamma: 0, Overlap: .6}, .1, sched.AllReduce) {
 		p.Nodes = 2
 		points = append(points, p)
 	}

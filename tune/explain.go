@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/weft-fabric/weft/cost"
 	"github.com/weft-fabric/weft/sched"
 	"github.com/weft-fabric/weft/topo"
 	"github.com/weft-fabric/weft/topo/catalog"
@@ -73,10 +74,10 @@ func (m *NCCL) WhyChoice(op sched.Collective, bytes unit.Bytes) []string {
 		return []string{"Every algorithm and protocol is excluded."}
 	}
 	text := []string{fmt.Sprintf("NCCL's own model counts %s for %s %s: %s of latency and %s at %.4g GB/s.",
-		span(us), algoNames[a], protoNames[p], span(m.latency(op, a, p)), unit.Bytes(size), m.bandwidth(op, a, p))}
+		cost.Span(us), algoNames[a], protoNames[p], cost.Span(m.latency(op, a, p)), unit.Bytes(size), m.bandwidth(op, a, p))}
 	if b, q, other := m.rival(op, a, size); b >= 0 {
 		text = append(text, fmt.Sprintf("The best %s, with %s, would count %s: %s of latency and %.4g GB/s. %s",
-			algoNames[b], protoNames[q], span(other), span(m.latency(op, b, q)), m.bandwidth(op, b, q), m.tradeText(op, a, p, b, q)))
+			algoNames[b], protoNames[q], cost.Span(other), cost.Span(m.latency(op, b, q)), m.bandwidth(op, b, q), m.tradeText(op, a, p, b, q)))
 	}
 	var parts []string
 	for i, t := range m.Turns(op) {
@@ -195,16 +196,16 @@ func (m *NCCL) WhyTreeOrRing(bytes unit.Bytes) []string {
 	_, p := best(tree, bytes, func(p protocol) float64 { return m.own(op, tree, p, float64(bytes)) })
 	_, q := best(ring, bytes, func(p protocol) float64 { return m.own(op, ring, p, float64(bytes)) })
 	return append(text, fmt.Sprintf("At %s NCCL counts %s and %.4g GB/s for the tree with %s, %s and %.4g GB/s for the ring with %s.", bytes,
-		span(m.latency(op, tree, p)), m.bandwidth(op, tree, p), protoNames[p], span(m.latency(op, ring, q)), m.bandwidth(op, ring, q), protoNames[q]))
+		cost.Span(m.latency(op, tree, p)), m.bandwidth(op, tree, p), protoNames[p], cost.Span(m.latency(op, ring, q)), m.bandwidth(op, ring, q), protoNames[q]))
 }
 
 // Turns lists NCCL's choice from each size on, to the byte.
-func (m *NCCL) Turns(op sched.Collective) []Turn {
+func (m *NCCL) Turns(op sched.Collective) []cost.Turn {
 	name := func(b unit.Bytes) string {
 		c := m.Choose(op, b)
 		return c.Algo + " " + c.Proto
 	}
-	list := []Turn{{1, name(1)}}
+	list := []cost.Turn{{From: 1, Name: name(1)}}
 	last := unit.Bytes(1)
 	for b := unit.Bytes(2); b <= 1<<40; b *= 2 {
 		for from := last; name(b) != list[len(list)-1].Name; {
@@ -217,7 +218,7 @@ func (m *NCCL) Turns(op sched.Collective) []Turn {
 					hi = mid
 				}
 			}
-			list = append(list, Turn{hi, name(hi)})
+			list = append(list, cost.Turn{From: hi, Name: name(hi)})
 			from = hi
 		}
 		last = b
@@ -257,7 +258,7 @@ func (m *NCCL) WhyNotWireRate(op sched.Collective, bytes unit.Bytes) []string {
 			text = append(text, fmt.Sprintf("Beside its %.0f steps a ring copies blocks of its own, worth %.2g steps more: with %d GPUs that is %.0f%% of the time of the bytes.", s, k.extra(op, f), n, 100*k.extra(op, f)/(s+k.extra(op, f))))
 		}
 		if w := micros / l.Share; w > 0 {
-			text = append(text, fmt.Sprintf("Latency of %s stands beside %s for the bytes.", span(lat), span(w)))
+			text = append(text, fmt.Sprintf("Latency of %s stands beside %s for the bytes.", cost.Span(lat), cost.Span(w)))
 		}
 		return text
 	}

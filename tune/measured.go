@@ -3,6 +3,7 @@ package tune
 import (
 	"math"
 
+	"github.com/weft-fabric/weft/cost"
 	"github.com/weft-fabric/weft/sched"
 	"github.com/weft-fabric/weft/unit"
 )
@@ -29,16 +30,7 @@ type law struct {
 }
 
 func (l law) time(hops, micros float64) float64 {
-	return norm(l.Floor+l.Hop*hops, micros/l.Share, l.Overlap)
-}
-
-// norm joins two spans: (a^p + b^p)^(1/p).
-func norm(a, b, p float64) float64 {
-	big, small := max(a, b), min(a, b)
-	if small <= 0 {
-		return big
-	}
-	return big * math.Pow(1+math.Pow(small/big, p), 1/p)
+	return cost.Join(l.Floor+l.Hop*hops, micros/l.Share, l.Overlap)
 }
 
 // class is what a set of constants belongs to: a GPU generation over NVLink, or
@@ -279,7 +271,7 @@ func (k *constants) several(f *facts, net network, op sched.Collective, a algori
 	if first+more > wire {
 		limit = "latency"
 	}
-	return norm(first, wire, net.Overlap) + more, limit
+	return cost.Join(first, wire, net.Overlap) + more, limit
 }
 
 // measured gives the time that measurements suggest, and what bounds it.

@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/weft-fabric/weft/cost"
 	"github.com/weft-fabric/weft/sched"
 	"github.com/weft-fabric/weft/topo"
 	"github.com/weft-fabric/weft/topo/catalog"
@@ -496,7 +497,7 @@ func (m *NCCL) Table(op sched.Collective, bytes unit.Bytes) []Choice {
 			}
 			c.Channels, c.Threads = m.grid(a, p, float64(bytes))
 			c.Limit = m.ownLimit(op, a, p, float64(bytes))
-			c.Reason = fmt.Sprintf("%s and %.4g GB/s", span(m.latency(op, a, p)), m.bandwidth(op, a, p))
+			c.Reason = fmt.Sprintf("%s and %.4g GB/s", cost.Span(m.latency(op, a, p)), m.bandwidth(op, a, p))
 			list = append(list, c.timed(op, m.f.ranks, bytes, us))
 		}
 	}
@@ -520,5 +521,5 @@ func (m *NCCL) reason(op sched.Collective, a algorithm, p protocol, bytes, us fl
 		return "the only combination left"
 	}
 	return fmt.Sprintf("NCCL counts %s for %s %s against %s for %s %s, the next best",
-		span(us), algoNames[a], protoNames[p], span(best), algoNames[bestA], protoNames[bestP])
+		cost.Span(us), algoNames[a], protoNames[p], cost.Span(best), algoNames[bestA], protoNames[bestP])
 }

@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/weft-fabric/weft/cost"
 	"github.com/weft-fabric/weft/sched"
 	"github.com/weft-fabric/weft/unit"
 )
@@ -224,7 +225,7 @@ func (l *testLog) row(fields []string) error {
 		if err != nil || !(us >= 0) || us > 1e12 {
 			return fmt.Errorf("time is %q; microseconds expected", fields[k])
 		}
-		l.points = append(l.points, Point{Op: op, GPUs: l.ranks, Nodes: max(len(l.hosts), 1), Bytes: unit.Bytes(size), Time: span(us), InPlace: place})
+		l.points = append(l.points, Point{Op: op, GPUs: l.ranks, Nodes: max(len(l.hosts), 1), Bytes: unit.Bytes(size), Time: cost.Span(us), InPlace: place})
 	}
 	return nil
 }
@@ -328,6 +329,6 @@ func pointOf(row []string, at map[string]int) (Point, error) {
 	if err != nil || !(us > 0) || math.IsInf(us, 0) || us > 1e12 {
 		return p, fmt.Errorf("time_us is %q; microseconds above 0 expected", get("time_us"))
 	}
-	p.Time = span(us)
+	p.Time = cost.Span(us)
 	return p, nil
 }

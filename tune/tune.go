@@ -12,12 +12,11 @@
 //	                └──► wire rates, hops ───────────► measured time ─┴► Prediction
 //
 // Calibrate fits an alpha-beta-gamma model to a user's own nccl-tests log, and
-// Select uses that or any other cost to pick among algorithms.
+// Select uses that to pick among the closed forms of package cost.
 package tune
 
 import (
-	"math"
-
+	"github.com/weft-fabric/weft/cost"
 	"github.com/weft-fabric/weft/sched"
 	"github.com/weft-fabric/weft/unit"
 )
@@ -45,17 +44,9 @@ type Prediction struct {
 	Error   float64 `json:"typical_error"` // typical relative error shown around that point: the median of |predicted/measured - 1|
 }
 
-// span turns microseconds into a Time, and what no Time can hold into the longest.
-func span(us float64) unit.Time {
-	if math.IsNaN(us) || us*1e6 >= math.MaxInt64 {
-		return math.MaxInt64
-	}
-	return unit.Time(math.Round(us * 1e6))
-}
-
 // timed fills in the time and both bandwidths.
 func (c Choice) timed(op sched.Collective, n int, bytes unit.Bytes, us float64) Choice {
-	c.Time = span(us)
+	c.Time = cost.Span(us)
 	c.AlgBW, c.BusBW = 0, 0
 	if us > 0 && op != sched.Barrier { // which moves no bytes, whatever the size
 		c.AlgBW = unit.Rate(float64(bytes) / us * 1e6)

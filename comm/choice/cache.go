@@ -17,9 +17,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weft-fabric/weft/cost"
 	"github.com/weft-fabric/weft/reduce"
 	"github.com/weft-fabric/weft/transport"
-	"github.com/weft-fabric/weft/tune"
 )
 
 // Key is what measured links belong to.
@@ -177,7 +177,7 @@ type Query struct {
 	// Known are links of an earlier meeting on the same hosts, nil for none. They
 	// serve where the cache has none of this many ranks: a rank that died leaves the
 	// links as they were, and those that go on do not wait for a measurement.
-	Known *tune.Links
+	Known *cost.Links
 
 	// Busy is how many times longer than necessary ranks may have waited for cores
 	// for a measurement to be trusted, 0 for any: it tells a host that did something
@@ -187,7 +187,7 @@ type Query struct {
 
 // Found are links and where they come from.
 type Found struct {
-	tune.Links
+	cost.Links
 	Origin string // for people: measured now or kept, since when, and what they cost
 	Note   string // likewise: what was wrong with the cache, if anything
 }
@@ -197,7 +197,7 @@ type offer struct {
 	Made  int         // measurements of rank 0
 	Kept  figures     // of them, if there are any
 	Fresh bool        // links are to be measured, and nothing else is to be used
-	Known *tune.Links // of an earlier meeting
+	Known *cost.Links // of an earlier meeting
 }
 
 // Find gets links. Rank 0 keeps them in its cache: the first that were measured on a

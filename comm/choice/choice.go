@@ -19,8 +19,8 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/weft-fabric/weft/cost"
 	"github.com/weft-fabric/weft/sched"
-	"github.com/weft-fabric/weft/tune"
 	"github.com/weft-fabric/weft/unit"
 )
 
@@ -41,7 +41,7 @@ type Pick struct {
 // choices are made when first asked for, and one that was made before is found
 // without a lock and without allocating.
 type Table struct {
-	links   tune.Links
+	links   cost.Links
 	kind    string
 	n       int
 	hosts   []int
@@ -55,7 +55,7 @@ type Table struct {
 	rows    [][2][]row   // by collective and canonical: one row, or one for each root
 	mu      sync.Mutex   // held while a choice is made
 	built   map[way]*sched.Program
-	curves  map[part][]tune.Replayed
+	curves  map[part][]cost.Replayed
 	chosen  map[plain]*Pick // of root 0
 }
 
@@ -136,12 +136,12 @@ func (t *Table) Undivided(op sched.Collective) int {
 // New makes the table of n ranks, of which hosts[r] is the host of rank r, from
 // 0; nil means that all are on one. kind is the transport's: mem, shm or tcp.
 // The links may be those of a larger group that the ranks are part of.
-func New(links tune.Links, kind string, n int, hosts []int) *Table {
+func New(links cost.Links, kind string, n int, hosts []int) *Table {
 	if links.Ranks > n { // fewer ranks meet sooner; the others are still there
 		links.Sync *= float64(n) / float64(links.Ranks)
 	}
 	links.Ranks, links.Kind = n, kind
-	t := &Table{links: links, kind: kind, n: n, built: map[way]*sched.Program{}, curves: map[part][]tune.Replayed{}, chosen: map[plain]*Pick{}}
+	t := &Table{links: links, kind: kind, n: n, built: map[way]*sched.Program{}, curves: map[part][]cost.Replayed{}, chosen: map[plain]*Pick{}}
 	t.place(hosts)
 	t.visible = (kind == "mem" || kind == "shm") && t.many == 1
 	on := make([]int, t.many)
@@ -275,9 +275,9 @@ func (t *Table) choose(key plain) (*Pick, error) {
 // 1.5 to 2 times as long as rank-order at 4 KiB. Ranks that share cores find much
 // of it in their own cache, and meetings are what takes long: with 4 on 2 cores
 // one-shot is 1.8 times as fast at 4 KiB and 1.4 times as slow at 32 KiB.
-type fresh struct{ tune.Flat }
+type fresh struct{ cost.Flat }
 
-func (f fresh) Time(c tune.Cost) unit.Time {
+func (f fresh) Time(c cost.Work) unit.Time {
 	const slow, caught = 1.2e-4, 3e-5 // us a byte
 	late := caught * min(c.Wire, 256<<10)
 	if f.Ranks <= f.Cores {
@@ -289,11 +289,11 @@ func (f fresh) Time(c tune.Cost) unit.Time {
 // flat picks among the programs that read straight out of others' memory. All of
 // them sum in the order of ranks.
 func (t *Table) flat(key plain) (*Pick, error) {
-	algos, err := tune.FlatAlgos(key.op, t.n)
+	algos, err := cost.FlatAlgos(key.op, t.n)
 	if err != nil {
 		return nil, err
 	}
-	s, err := tune.Select(fresh{tune.Flat{Links: &t.links}}, algos, unit.Bytes(smallest(key.class)))
+	s, err := cost.Select(fresh{cost.Flat{Links: &t.links}}, algos, unit.Bytes(smallest(key.class)))
 	if err != nil {
 		return nil, err
 	}
@@ -313,7 +313,7 @@ func (t *Table) flat(key plain) (*Pick, error) {
 }
 
 // meetings says what a flat program costs.
-func meetings(r tune.Ranked) string {
+func meetings(r cost.Ranked) string {
 	times := "1 meeting"
 	if r.Cost.Steps != 1 {
 		times = fmt.Sprintf("%g meetings", r.Cost.Steps)

@@ -10,18 +10,18 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/weft-fabric/weft/cost"
 	"github.com/weft-fabric/weft/sched"
 	"github.com/weft-fabric/weft/sched/verify"
-	"github.com/weft-fabric/weft/tune"
 )
 
 // desk is a host with two cores; its ranks meet in a microsecond and send
 // messages as over TCP on loopback, and over 10 Gb/s between hosts.
-func desk(ranks int) tune.Links {
-	return tune.Links{Kind: "tcp", Ranks: ranks, Cores: 2, Sync: 1,
-		Paces: []tune.Pace{{Traffic: 320 << 10, Byte: 4.3e-6}, {Traffic: 8 << 20, Byte: 16.6e-6}, {Traffic: 256 << 20, Byte: 42e-6}},
-		Near:  tune.Link{Alpha: 3, Post: 2, Beta: 1.5e-4},
-		Far:   tune.Link{Alpha: 20, Post: 3, Beta: 1.5e-4, Wire: 8e-4}}
+func desk(ranks int) cost.Links {
+	return cost.Links{Kind: "tcp", Ranks: ranks, Cores: 2, Sync: 1,
+		Paces: []cost.Pace{{Traffic: 320 << 10, Byte: 4.3e-6}, {Traffic: 8 << 20, Byte: 16.6e-6}, {Traffic: 256 << 20, Byte: 42e-6}},
+		Near:  cost.Link{Alpha: 3, Post: 2, Beta: 1.5e-4},
+		Far:   cost.Link{Alpha: 20, Post: 3, Beta: 1.5e-4, Wire: 8e-4}}
 }
 
 // spread puts ranks on hosts, so many on each.
@@ -210,9 +210,9 @@ func TestChoicesOnTwoCores(t *testing.T) {
 		if ranks == 5 {
 			largest = 1 << 20
 		}
-		links := tune.Links{Kind: "tcp", Ranks: ranks, Cores: 2, Sync: 20,
-			Paces: []tune.Pace{{Traffic: float64(ranks * 48 << 10), Byte: 2.4e-6}, {Traffic: float64(ranks * 768 << 10), Byte: 7.5e-6}, {Traffic: float64(ranks * 12 << 20), Byte: 33e-6}},
-			Near:  tune.Link{Alpha: 1, Post: 2.3, Beta: 9e-5}}
+		links := cost.Links{Kind: "tcp", Ranks: ranks, Cores: 2, Sync: 20,
+			Paces: []cost.Pace{{Traffic: float64(ranks * 48 << 10), Byte: 2.4e-6}, {Traffic: float64(ranks * 768 << 10), Byte: 7.5e-6}, {Traffic: float64(ranks * 12 << 20), Byte: 33e-6}},
+			Near:  cost.Link{Alpha: 1, Post: 2.3, Beta: 9e-5}}
 		table := New(links, "tcp", ranks, nil)
 		for bytes := int64(1 << 20); bytes <= largest; bytes *= 2 {
 			p, err := table.Pick(sched.AllReduce, 0, bytes, false)

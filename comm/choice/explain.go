@@ -5,8 +5,8 @@ import (
 	"io"
 	"text/tabwriter"
 
+	"github.com/weft-fabric/weft/cost"
 	"github.com/weft-fabric/weft/sched"
-	"github.com/weft-fabric/weft/tune"
 	"github.com/weft-fabric/weft/unit"
 )
 
@@ -74,7 +74,7 @@ func (t *Table) heading() string {
 }
 
 // costs says what links cost.
-func costs(l *tune.Links, visible bool, hosts int) string {
+func costs(l *cost.Links, visible bool, hosts int) string {
 	s := us(l.Sync).String() + " to meet"
 	if n := len(l.Paces); n > 0 {
 		s += fmt.Sprintf(", memory %s a core up to %s of traffic, %s from %s on", rate(l.Paces[0].Byte), unit.Bytes(l.Paces[0].Traffic), rate(l.Paces[n-1].Byte), unit.Bytes(l.Paces[n-1].Traffic))

@@ -9,7 +9,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/weft-fabric/weft/tune"
+	"github.com/weft-fabric/weft/cost"
 )
 
 // figures are what the ranks found: the median rank's. Links are made of them.
@@ -19,7 +19,7 @@ type figures struct {
 	Busy  float64     `json:"busy"`    // times longer than necessary that passes over memory took: 1.04 to 1.54 with 2 to 8 ranks on 2 cores that do nothing else, mostly below 1.3 (3 ranks have no even share of 2 cores: 1.3 to 1.6), and 1.44 to 4.6 beside one busy process (2026-11-16)
 	Cores int         `json:"cores"`   // of the host that has fewest
 	Sync  float64     `json:"sync_us"`
-	Paces []tune.Pace `json:"paces"`
+	Paces []cost.Pace `json:"paces"`
 	Near  exchange    `json:"near,omitzero"`
 	Far   exchange    `json:"far,omitzero"`
 }
@@ -57,7 +57,7 @@ func combine(all [][]byte, hosts []int) (f figures, err error) {
 		Far:   between(func(f *findings) *exchange { return &f.Far }),
 	}
 	for i := range paces {
-		f.Paces = append(f.Paces, tune.Pace{
+		f.Paces = append(f.Paces, cost.Pace{
 			Traffic: mid(func(f *findings) float64 { return f.Paces[i].Traffic }),
 			Byte:    mid(func(f *findings) float64 { return f.Paces[i].Byte }),
 		})
@@ -87,20 +87,20 @@ func middle[T any](list []T, of func(*T) float64) float64 {
 }
 
 // links makes links of figures.
-func (f *figures) links(hosts []int) (tune.Links, error) {
-	l := tune.Links{Ranks: len(hosts), Cores: f.Cores, Sync: f.Sync, Paces: f.Paces}
+func (f *figures) links(hosts []int) (cost.Links, error) {
+	l := cost.Links{Ranks: len(hosts), Cores: f.Cores, Sync: f.Sync, Paces: f.Paces}
 	if len(f.Paces) == 0 {
 		return l, errors.New("no pace of memory")
 	}
 	narrowest, widest := width(hosts)
 	crowd := max(1, float64(widest)/float64(max(l.Cores, 1)))
-	link := func(x exchange, far bool) tune.Link {
+	link := func(x exchange, far bool) cost.Link {
 		// One more message takes a send and a receive of a core that crowd ranks
 		// share; a byte of a large message likewise, or the way out of its host.
 		// Neither is less than a pass through memory, however noisy the host was.
 		more := min(x.More, x.Small)
 		byte := max((x.Large-x.Small)/float64(largeFor(widest)-small), perPass*2*l.Paces[0].Byte)
-		link := tune.Link{Post: max(more/2/crowd, leastPost), Alpha: x.Small - more, Beta: byte / 2 / crowd}
+		link := cost.Link{Post: max(more/2/crowd, leastPost), Alpha: x.Small - more, Beta: byte / 2 / crowd}
 		if far {
 			link.Wire = byte / float64(narrowest)
 		}
@@ -121,10 +121,10 @@ func (f *figures) links(hosts []int) (tune.Links, error) {
 // usual is what a host of 2023 takes for a pass over memory of 16 KiB, 256 KiB and 4 MiB
 // a rank and for messages over TCP, and what these take on 25 Gb/s between hosts: in
 // steps from there, networks of 1, 10, 25, 40, 100 and 400 Gb/s lie within a step.
-var usual = tune.Links{
-	Paces: []tune.Pace{{Byte: 2.5e-6}, {Byte: 7.5e-6}, {Byte: 28e-6}},
-	Near:  tune.Link{Alpha: 0.5, Post: 3, Beta: 1e-4},
-	Far:   tune.Link{Alpha: 25, Post: 3, Beta: 1.5e-4, Wire: 3.2e-4},
+var usual = cost.Links{
+	Paces: []cost.Pace{{Byte: 2.5e-6}, {Byte: 7.5e-6}, {Byte: 28e-6}},
+	Near:  cost.Link{Alpha: 0.5, Post: 3, Beta: 1e-4},
+	Far:   cost.Link{Alpha: 25, Post: 3, Beta: 1.5e-4, Wire: 3.2e-4},
 }
 
 // The steps to which figures are rounded. With links that cost anything up to three
@@ -141,7 +141,7 @@ const (
 // processes 2 to 8 ranks find 0 to 1500 us on the way and 0.2e-5 to 270e-5 us a byte
 // (2026-11-16). So doubtful figures do not count, but for the way between hosts, of which
 // none is usual. most is the number of ranks of the host that has most.
-func rough(l tune.Links, most int) tune.Links {
+func rough(l cost.Links, most int) cost.Links {
 	paces := l.Paces
 	l.Paces = slices.Clone(usual.Paces)
 	for i := range l.Paces {
@@ -160,10 +160,10 @@ func rough(l tune.Links, most int) tune.Links {
 
 // coarse rounds what a link costs where so many ranks share a core. What a message takes
 // on the way is what is left of its whole time, and may be lost in it.
-func coarse(l, usual tune.Link, by, crowd float64) tune.Link {
-	whole := func(l tune.Link) float64 { return l.Alpha + 2*crowd*l.Post }
+func coarse(l, usual cost.Link, by, crowd float64) cost.Link {
+	whole := func(l cost.Link) float64 { return l.Alpha + 2*crowd*l.Post }
 	time, post := step(whole(l), whole(usual), by), step(l.Post, usual.Post, by)
-	return tune.Link{Alpha: max(time-2*crowd*post, 0), Post: post, Beta: step(l.Beta, usual.Beta, by), Wire: step(l.Wire, usual.Wire, by)}
+	return cost.Link{Alpha: max(time-2*crowd*post, 0), Post: post, Beta: step(l.Beta, usual.Beta, by), Wire: step(l.Wire, usual.Wire, by)}
 }
 
 // step rounds a number to the nearest of those that are so many times apart, of which

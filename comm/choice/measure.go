@@ -10,9 +10,9 @@ import (
 	"slices"
 	"time"
 
+	"github.com/weft-fabric/weft/cost"
 	"github.com/weft-fabric/weft/reduce"
 	"github.com/weft-fabric/weft/transport"
-	"github.com/weft-fabric/weft/tune"
 )
 
 const (
@@ -42,10 +42,10 @@ func largeFor(ranks int) int { return max(256<<10/max(ranks/8, 1)&^63, 16<<10) }
 // time, as collectives use it, for 30 to 130 ms in all; what each of them found
 // is gathered, and all return the same: the median rank's figures. The links'
 // Kind is the caller's to fill in.
-func Measure(ctx context.Context, port transport.Port, call transport.Call, rank int, hosts []int, gather transport.Gather) (tune.Links, error) {
+func Measure(ctx context.Context, port transport.Port, call transport.Call, rank int, hosts []int, gather transport.Gather) (cost.Links, error) {
 	f, err := measure(ctx, port, call, rank, hosts, gather)
 	if err != nil {
-		return tune.Links{}, err
+		return cost.Links{}, err
 	}
 	return f.links(hosts)
 }
@@ -87,7 +87,7 @@ type findings struct {
 	Took  float64 // of all this
 	Used  float64 // of a core, for the passes over memory
 	Wall  float64 // that passed until all ranks were done with them
-	Paces []tune.Pace
+	Paces []cost.Pace
 	Sync  float64
 	Near  exchange
 	Far   exchange
@@ -330,7 +330,7 @@ func (p *probe) exchange(to, from []int) (exchange, error) {
 
 // memory measures what a byte of traffic takes of a core, while all ranks do the
 // same to two buffers of so many bytes each.
-func (p *probe) memory(bytes int) (tune.Pace, error) {
+func (p *probe) memory(bytes int) (cost.Pace, error) {
 	dst, src := p.dst[:bytes], p.src[:bytes]
 	repeat := max(batch/(perPass*bytes), 1)
 	runtime.LockOSThread()
@@ -355,7 +355,7 @@ func (p *probe) memory(bytes int) (tune.Pace, error) {
 	}
 	p.used += cpuTime() - begin
 	traffic := float64(perPass * bytes)
-	pace := tune.Pace{Traffic: traffic * float64(len(p.mates)), Byte: quantile(used, 10) / float64(repeat) / traffic}
+	pace := cost.Pace{Traffic: traffic * float64(len(p.mates)), Byte: quantile(used, 10) / float64(repeat) / traffic}
 	return pace, p.meet() // the next size begins on all ranks at once
 }
 

@@ -15,12 +15,12 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/weft-fabric/weft/cost"
 	"github.com/weft-fabric/weft/sched"
 	"github.com/weft-fabric/weft/transport"
 	"github.com/weft-fabric/weft/transport/mem"
 	"github.com/weft-fabric/weft/transport/shm"
 	"github.com/weft-fabric/weft/transport/tcp"
-	"github.com/weft-fabric/weft/tune"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -106,7 +106,7 @@ func TestMeasure(t *testing.T) {
 	for name, hosts := range map[string][]int{"one rank": {0}, "two": {0, 0}, "five": {0, 0, 0, 0, 0}, "two hosts": {0, 0, 1, 1}, "uneven hosts": {4, 1, 4, 4}, "a host each": {0, 1, 2}, "forty": make([]int, 40)} {
 		t.Run(name, func(t *testing.T) {
 			n := len(hosts)
-			got := make([]tune.Links, n)
+			got := make([]cost.Links, n)
 			start := time.Now()
 			for r, err := range ranks(t, n, func(rank int, port transport.Port, gather transport.Gather) (err error) {
 				got[rank], err = Measure(t.Context(), port, call, rank, hosts, gather)
@@ -131,10 +131,10 @@ func TestMeasure(t *testing.T) {
 				t.Errorf("%+v", l)
 			}
 			several := n > 1 && hosts[0] != hosts[n-1] || name == "uneven hosts"
-			if several != (l.Far != tune.Link{}) || several && (l.Far.Wire <= 0 || l.Far.Beta <= 0) {
+			if several != (l.Far != cost.Link{}) || several && (l.Far.Wire <= 0 || l.Far.Beta <= 0) {
 				t.Errorf("far links %+v", l.Far)
 			}
-			if mates := n > 1 && name != "a host each"; mates != (l.Near != tune.Link{}) || mates && l.Near.Beta <= 0 {
+			if mates := n > 1 && name != "a host each"; mates != (l.Near != cost.Link{}) || mates && l.Near.Beta <= 0 {
 				t.Errorf("near links %+v", l.Near)
 			}
 			if _, err := New(l, "tcp", n, hosts).Pick(sched.AllReduce, 0, 1<<20, false); err != nil {
@@ -157,7 +157,7 @@ func TestMeasureOverTransports(t *testing.T) {
 		},
 	} {
 		t.Run(kind, func(t *testing.T) {
-			var got [n]tune.Links
+			var got [n]cost.Links
 			for r, err := range over(t, n, open, func(rank int, port transport.Port, gather transport.Gather) (err error) {
 				got[rank], err = Measure(t.Context(), port, call, rank, make([]int, n), gather)
 				return err
@@ -201,7 +201,7 @@ func TestMeasureEnds(t *testing.T) {
 // What ranks found is joined by medians, and what they did not find is an error.
 func TestCombine(t *testing.T) {
 	one := func(cores int, sync, small, more, large float64) []byte {
-		f := findings{Cores: cores, Used: 10, Wall: 30, Sync: sync, Paces: []tune.Pace{{Traffic: 1000, Byte: sync * 1e-6}}, Near: exchange{small, more, large}}
+		f := findings{Cores: cores, Used: 10, Wall: 30, Sync: sync, Paces: []cost.Pace{{Traffic: 1000, Byte: sync * 1e-6}}, Near: exchange{small, more, large}}
 		text, err := json.Marshal(f)
 		if err != nil {
 			t.Fatal(err)
@@ -219,7 +219,7 @@ func TestCombine(t *testing.T) {
 	}
 	// Three ranks on two cores: a core's time is two thirds of what passes.
 	post := 2.0 / 2 / 1.5
-	want := tune.Links{Ranks: 3, Cores: 2, Sync: 2, Paces: []tune.Pace{{Traffic: 1000, Byte: 2e-6}}, Near: tune.Link{Alpha: 8, Post: post, Beta: 1e-3 / 2 / 1.5}}
+	want := cost.Links{Ranks: 3, Cores: 2, Sync: 2, Paces: []cost.Pace{{Traffic: 1000, Byte: 2e-6}}, Near: cost.Link{Alpha: 8, Post: post, Beta: 1e-3 / 2 / 1.5}}
 	if l.Near.Beta = float64(int(l.Near.Beta*1e9+0.5)) / 1e9; l.Near.Beta != float64(int(want.Near.Beta*1e9+0.5))/1e9 {
 		t.Errorf("%g us a byte, want %g", l.Near.Beta, want.Near.Beta)
 	}
@@ -238,7 +238,7 @@ func TestCombine(t *testing.T) {
 func TestFind(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "cache", "weft")
 	hosts, busy := []int{0, 0}, 0.0
-	find := func(measures, fresh bool, known *tune.Links) Found {
+	find := func(measures, fresh bool, known *cost.Links) Found {
 		t.Helper()
 		var found [2]Found
 		for r, err := range ranks(t, 2, func(rank int, port transport.Port, gather transport.Gather) (err error) {

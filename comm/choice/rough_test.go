@@ -5,8 +5,8 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/weft-fabric/weft/cost"
 	"github.com/weft-fabric/weft/sched"
-	"github.com/weft-fabric/weft/tune"
 )
 
 // Whatever the ranks of a host find of what 2 to 8 found on two cores, quiet or not, in
@@ -17,13 +17,13 @@ func TestMeasurementsChooseAlike(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(2, 9).Draw(t, "ranks")
 		number := func(name string, least, most float64) float64 { return rapid.Float64Range(least, most).Draw(t, name) }
-		links := tune.Links{Kind: "tcp", Ranks: n, Cores: 2, Sync: number("meeting", 1, 5000),
-			Paces: []tune.Pace{{Traffic: float64(n * 48 << 10), Byte: number("small pace", 2.3e-6, 5.6e-6)},
+		links := cost.Links{Kind: "tcp", Ranks: n, Cores: 2, Sync: number("meeting", 1, 5000),
+			Paces: []cost.Pace{{Traffic: float64(n * 48 << 10), Byte: number("small pace", 2.3e-6, 5.6e-6)},
 				{Traffic: float64(n * 768 << 10), Byte: number("pace", 7.2e-6, 10e-6)}, {Traffic: float64(n * 12 << 20), Byte: number("large pace", 14e-6, 65e-6)}},
-			Near: tune.Link{Alpha: number("way", 0, 5), Post: number("post", 1.7, 6), Beta: number("byte", 6e-5, 2.6e-4)}}
+			Near: cost.Link{Alpha: number("way", 0, 5), Post: number("post", 1.7, 6), Beta: number("byte", 6e-5, 2.6e-4)}}
 		if rapid.Bool().Draw(t, "doubtful") {
 			links.Doubtful = true
-			links.Near = tune.Link{Alpha: number("doubtful way", 0, 1500), Post: number("doubtful post", 0.1, 100), Beta: number("doubtful byte", 2e-6, 3e-3)}
+			links.Near = cost.Link{Alpha: number("doubtful way", 0, 1500), Post: number("doubtful post", 0.1, 100), Beta: number("doubtful byte", 2e-6, 3e-3)}
 		}
 		if want[n] == nil {
 			want[n] = New(desk(n), "tcp", n, nil)
@@ -47,13 +47,13 @@ func TestMeasurementsChooseAlike(t *testing.T) {
 // Hosts that are quite different count as such, and so does the way between hosts.
 func TestRoughLinks(t *testing.T) {
 	links := desk(4)
-	links.Near = tune.Link{Alpha: 30, Post: 40, Beta: 1e-3}
-	links.Far = tune.Link{Alpha: 4, Post: 2, Beta: 1e-4, Wire: 7e-3}
+	links.Near = cost.Link{Alpha: 30, Post: 40, Beta: 1e-3}
+	links.Far = cost.Link{Alpha: 4, Post: 2, Beta: 1e-4, Wire: 7e-3}
 	got := rough(links, 2)
-	if want := (tune.Link{Alpha: 4, Post: 24, Beta: 8e-4}); got.Near != want {
+	if want := (cost.Link{Alpha: 4, Post: 24, Beta: 8e-4}); got.Near != want {
 		t.Errorf("%+v inside a host, want %+v", got.Near, want)
 	}
-	if want := (tune.Link{Alpha: 1.75, Post: 3, Beta: 1.5e-4, Wire: 51.2e-4}); got.Far != want {
+	if want := (cost.Link{Alpha: 1.75, Post: 3, Beta: 1.5e-4, Wire: 51.2e-4}); got.Far != want {
 		t.Errorf("%+v between hosts, want %+v", got.Far, want)
 	}
 	links.Doubtful = true

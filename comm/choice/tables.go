@@ -4,13 +4,13 @@ import (
 	"fmt"
 	"sync"
 
-	"github.com/weft-fabric/weft/tune"
+	"github.com/weft-fabric/weft/cost"
 )
 
 // Tables are the tables of communicators that use the same links. Those of the
 // same shape share one, so that splitting a communicator costs no new choices.
 type Tables struct {
-	links tune.Links
+	links cost.Links
 	kind  string
 	mu    sync.Mutex
 	known map[string]*Table
@@ -20,7 +20,7 @@ type Tables struct {
 const kept = 256
 
 // NewTables makes an empty set of tables.
-func NewTables(links tune.Links, kind string) *Tables {
+func NewTables(links cost.Links, kind string) *Tables {
 	return &Tables{links: links, kind: kind, known: map[string]*Table{}}
 }
 

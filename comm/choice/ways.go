@@ -7,9 +7,9 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/weft-fabric/weft/cost"
 	"github.com/weft-fabric/weft/sched"
 	"github.com/weft-fabric/weft/sched/algo"
-	"github.com/weft-fabric/weft/tune"
 	"github.com/weft-fabric/weft/unit"
 )
 
@@ -148,7 +148,7 @@ func (t *Table) side(w way) int {
 // timed is a way with the time that the links say it takes.
 type timed struct {
 	way
-	tune.Replayed
+	cost.Replayed
 }
 
 // part is a way and the size classes for which it was replayed together.

@@ -1,4 +1,13 @@
-package tune
+// Package cost gives a program its time by closed forms and by replay over
+// measured links, and picks the cheapest.
+//
+//	Work, closed forms (Algos) ──► Model: AlphaBeta, Flat ──┐
+//	Program ──► Links.Replay, message by message ───────────┴─► time ─► Select
+//
+// Links is what processes measure of one another when they meet; comm chooses
+// programs by it. Nothing here knows of GPUs, catalogues or topologies: what NCCL
+// does on those is package tune.
+package cost
 
 import (
 	"fmt"
@@ -9,10 +18,10 @@ import (
 	"github.com/weft-fabric/weft/unit"
 )
 
-// Cost is what a program asks of the busiest rank: steps one after the other,
+// Work is what a program asks of the busiest rank: steps one after the other,
 // bytes sent over its links one way, and bytes it adds up. sched/verify reports
 // the same figures of a program; Algos has them in closed form.
-type Cost struct {
+type Work struct {
 	Steps   float64 `json:"steps"`
 	Wire    float64 `json:"wire_bytes"`
 	Reduced float64 `json:"reduced_bytes"`
@@ -20,7 +29,7 @@ type Cost struct {
 
 // Model gives a cost its time.
 type Model interface {
-	Time(c Cost) unit.Time
+	Time(c Work) unit.Time
 }
 
 // AlphaBeta is the alpha-beta-gamma model:
@@ -39,39 +48,21 @@ type AlphaBeta struct {
 }
 
 // Time is the model's time of a cost.
-func (m AlphaBeta) Time(c Cost) unit.Time { return span(m.micros(c)) }
+func (m AlphaBeta) Time(c Work) unit.Time { return Span(m.Micros(c)) }
 
-func (m AlphaBeta) micros(c Cost) float64 {
+// Micros is the same in microseconds.
+func (m AlphaBeta) Micros(c Work) float64 {
 	p := m.Overlap
 	if p <= 0 {
 		p = 1
 	}
-	return norm(m.Launch+m.Alpha*c.Steps, m.Beta*c.Wire+m.Gamma*c.Reduced, p)
-}
-
-// AlphaBeta gives the model that the fitted constants mean for these GPUs,
-// for the protocol that moves the most: what Select uses without calibration.
-// The reduction is part of what was measured, so Gamma is zero.
-func (m *NCCL) AlphaBeta() AlphaBeta {
-	f, k := m.f, &fitted.Class[m.f.class()]
-	a := AlphaBeta{Launch: k.LL.Floor, Alpha: k.LL.Hop, Overlap: 1}
-	if f.medium != alone {
-		a.Beta = 1e-3 / (f.ringRate() * k.Simple.Share)
-	}
-	if f.nodes > 1 {
-		net := fitted.Net[f.net()]
-		// A step is as slow as its slowest hop, and a rank's bytes share the NICs
-		// with those of its node: a ring through every rank uses each NIC once.
-		a.Alpha = net.Hop
-		a.Beta = max(a.Beta, 1e-3/(f.nicWire()*f.nicShare(net)))
-	}
-	return a
+	return Join(m.Launch+m.Alpha*c.Steps, m.Beta*c.Wire+m.Gamma*c.Reduced, p)
 }
 
 // Algo is an algorithm as Select sees it.
 type Algo struct {
 	Name string
-	Cost func(bytes unit.Bytes) Cost
+	Cost func(bytes unit.Bytes) Work
 }
 
 // Algos lists closed forms for n ranks: steps, bytes a rank sends and bytes it
@@ -104,9 +95,9 @@ func Algos(op sched.Collective, n int) ([]Algo, error) {
 	}
 	floor := math.Floor(math.Log2(ranks))
 	form := func(name string, steps, wire, reduced float64) Algo {
-		return Algo{name, func(b unit.Bytes) Cost {
+		return Algo{name, func(b unit.Bytes) Work {
 			s := max(float64(b), 0)
-			return Cost{steps, wire * s, reduced * s}
+			return Work{steps, wire * s, reduced * s}
 		}}
 	}
 	switch op {
@@ -136,4 +127,21 @@ func Algos(op sched.Collective, n int) ([]Algo, error) {
 		return []Algo{form("recursive-doubling", log, 0, 0), form("ring", 2*(ranks-1), 0, 0)}, nil
 	}
 	return nil, fmt.Errorf("no closed form for %s", op)
+}
+
+// Span turns microseconds into a Time, and what no Time can hold into the longest.
+func Span(us float64) unit.Time {
+	if math.IsNaN(us) || us*1e6 >= math.MaxInt64 {
+		return math.MaxInt64
+	}
+	return unit.Time(math.Round(us * 1e6))
+}
+
+// Join joins two spans that overlap in part: (a^p + b^p)^(1/p).
+func Join(a, b, p float64) float64 {
+	big, small := max(a, b), min(a, b)
+	if small <= 0 {
+		return big
+	}
+	return big * math.Pow(1+math.Pow(small/big, p), 1/p)
 }

@@ -1,4 +1,4 @@
-package tune
+package cost
 
 import (
 	"fmt"
@@ -110,8 +110,8 @@ func (l *Links) crowd(ranks int) float64 {
 type Flat struct{ *Links }
 
 // Time is the time of a flat program's cost.
-func (f Flat) Time(c Cost) unit.Time {
-	return span(f.Sync*c.Steps + f.crowd(f.Ranks)*f.memory(c.Wire, f.Ranks))
+func (f Flat) Time(c Work) unit.Time {
+	return Span(f.Sync*c.Steps + f.crowd(f.Ranks)*f.memory(c.Wire, f.Ranks))
 }
 
 // FlatAlgos lists the flat programs of a collective over n ranks that see one
@@ -135,9 +135,9 @@ func FlatAlgos(op sched.Collective, n int) ([]Algo, error) {
 		if n == 1 {
 			meetings, traffic, added = 0, min(traffic, 3), 0
 		}
-		return Algo{name, func(b unit.Bytes) Cost {
+		return Algo{name, func(b unit.Bytes) Work {
 			s := max(float64(b), 0)
-			return Cost{meetings, traffic * s, added * s}
+			return Work{meetings, traffic * s, added * s}
 		}}
 	}
 	switch op {

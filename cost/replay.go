@@ -1,4 +1,4 @@
-package tune
+package cost
 
 import (
 	"fmt"
@@ -317,7 +317,7 @@ func (w *walk) end() []Replayed {
 		for h := range w.work {
 			cores, out = max(cores, w.work[h][k]/float64(have)), max(out, w.out[h][k])
 		}
-		list[k] = Replayed{span(max(chain, cores, out) + idle*min(bare, cores)), span(chain), span(cores), span(out)}
+		list[k] = Replayed{Span(max(chain, cores, out) + idle*min(bare, cores)), Span(chain), Span(cores), Span(out)}
 	}
 	return list
 }
