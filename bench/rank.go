@@ -58,7 +58,10 @@ type Time struct {
 // Main is what a rank process does: it serves a comparison if there is a control
 // socket, else it measures what ConfigEnv says and writes events to out.
 func Main(ctx context.Context, out io.Writer) error {
-	env := comm.FromEnv()
+	env, err := comm.FromEnv()
+	if err != nil {
+		return err
+	}
 	env.Log = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	if os.Getenv(BindEnv) != "" {
 		if err := bind(env.LocalRank); err != nil {

@@ -1,6 +1,7 @@
 package bench_test
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"runtime"
@@ -58,7 +59,7 @@ func BenchmarkSplits(b *testing.B) {
 		for r, c := range cs {
 			go func() {
 				for range splits {
-					sub, err := c.Split(0, r)
+					sub, err := c.Split(context.Background(), 0, r)
 					if err != nil {
 						done <- err
 						return

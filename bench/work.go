@@ -183,7 +183,7 @@ func (w *typed[T]) call(ctx context.Context, inPlace bool) error {
 	case o.Collective == sched.ReduceScatter:
 		return comm.ReduceScatter(ctx, c, dst, src, red, w.opts...)
 	case o.Collective == sched.AllGather && o.V:
-		return comm.AllGatherV(ctx, c, dst, w.counts, src, w.opts...)
+		return comm.AllGatherV(ctx, c, dst, src, w.counts, w.opts...)
 	case o.Collective == sched.AllGather:
 		return comm.AllGather(ctx, c, dst, src, w.opts...)
 	case o.Collective == sched.Broadcast:
@@ -191,11 +191,11 @@ func (w *typed[T]) call(ctx context.Context, inPlace bool) error {
 	case o.Collective == sched.Reduce:
 		return comm.Reduce(ctx, c, dst, src, red, root, w.opts...)
 	case o.Collective == sched.AllToAll && o.V:
-		return comm.AllToAllV(ctx, c, dst, w.received(), src, w.counts, w.opts...)
+		return comm.AllToAllV(ctx, c, dst, src, w.received(), w.counts, w.opts...)
 	case o.Collective == sched.AllToAll:
 		return comm.AllToAll(ctx, c, dst, src, w.opts...)
 	case o.Collective == sched.Gather && o.V:
-		return comm.GatherV(ctx, c, dst, w.counts, src, root, w.opts...)
+		return comm.GatherV(ctx, c, dst, src, w.counts, root, w.opts...)
 	case o.Collective == sched.Gather:
 		return comm.Gather(ctx, c, dst, src, root, w.opts...)
 	case o.Collective == sched.Scatter && o.V:
@@ -211,7 +211,7 @@ func (w *typed[T]) call(ctx context.Context, inPlace bool) error {
 // exchange sends to the next rank and receives from the one before.
 func (w *typed[T]) exchange(ctx context.Context, src, dst []T) error {
 	n, me := w.c.Size(), w.c.Rank()
-	return comm.SendRecv(ctx, w.c, dst, (me+n-1)%n, src, (me+1)%n, w.opts...)
+	return comm.SendRecv(ctx, w.c, dst, src, (me+n-1)%n, (me+1)%n, w.opts...)
 }
 
 // received are the lengths that this rank gets in all-to-all-v: every rank sends

@@ -98,10 +98,10 @@ func TestHowFarAhead(t *testing.T) {
 		done := make(chan error)
 		go func() {
 			var err error
-			subs[1], err = comms[1].Dup()
+			subs[1], err = comms[1].Dup(context.Background())
 			done <- err
 		}()
-		if subs[0], err = comms[0].Dup(); err != nil {
+		if subs[0], err = comms[0].Dup(context.Background()); err != nil {
 			t.Fatal(err)
 		}
 		if err := <-done; err != nil {

@@ -33,15 +33,13 @@ func TestSwiftCallsWhileTheRecorderIsRead(t *testing.T) {
 		}()
 		err := func() error {
 			for k := range rounds {
-				var h Handle
+				var h *Handle
 				queued, buf := []int64{0}, []int64{0}
 				if c.Rank() == 0 {
 					queued[0], buf[0] = -int64(k), int64(k)
 				}
 				if k%10 == 0 {
-					if err := Broadcast(ctx, c, queued, 0, Async(&h)); err != nil {
-						return err
-					}
+					h = BroadcastAsync(ctx, c, queued, 0)
 				}
 				if err := Broadcast(ctx, c, buf, 0); err != nil {
 					return err
@@ -50,7 +48,7 @@ func TestSwiftCallsWhileTheRecorderIsRead(t *testing.T) {
 					return fmt.Errorf("%d came in round %d", buf[0], k)
 				}
 				if k%10 == 0 {
-					if err := h.Wait(); err != nil || queued[0] != -int64(k) {
+					if err := h.Wait(ctx); err != nil || queued[0] != -int64(k) {
 						return fmt.Errorf("%d came in round %d from the queue: %w", queued[0], k, err)
 					}
 				}

@@ -3,7 +3,6 @@ package comm
 import (
 	"context"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"math"
 	"runtime"
@@ -257,6 +256,8 @@ func (c *Comm) doLater(ctx context.Context, r *request, opts []Option) error {
 			o.handle = x.handle
 		case x.program != nil:
 			o.want = x.program
+		case x.scaled && r.red != reduce.PreMulSum:
+			return fmt.Errorf("%s: Factor(%v) is for PreMulSum", r.op, x.factor)
 		case x.scaled:
 			o.factor = x.factor
 		}
@@ -266,10 +267,7 @@ func (c *Comm) doLater(ctx context.Context, r *request, opts []Option) error {
 	}
 	own := o.handle
 	if own == nil {
-		o.handle = &Handle{}
-	}
-	if err := o.handle.begin(); err != nil {
-		return err
+		o.handle = newHandle(ctx)
 	}
 	c.mu.Lock()
 	c.queue = append(c.queue, o)
@@ -278,7 +276,7 @@ func (c *Comm) doLater(ctx context.Context, r *request, opts []Option) error {
 	}
 	c.mu.Unlock()
 	if own == nil {
-		return o.handle.Wait()
+		return o.handle.wait()
 	}
 	return nil
 }
@@ -331,7 +329,7 @@ func (c *Comm) own() {
 		}
 		c.mu.Unlock()
 		if last != nil {
-			_ = last.Wait()
+			_ = last.wait()
 		} else {
 			runtime.Gosched()
 		}
@@ -355,7 +353,7 @@ func (c *Comm) work() {
 		if err == nil {
 			err = c.run(&c.cur, false)
 		}
-		_ = o.handle.end(err)
+		o.handle.end(err)
 	}
 }
 
@@ -534,7 +532,7 @@ func strays(part, whole []byte, at int) bool {
 }
 
 // astray is the error for it.
-func astray[T reduce.Element](op sched.Collective, name string, part []T, other string, whole []T, at int) error {
+func astray[T Element](op sched.Collective, name string, part []T, other string, whole []T, at int) error {
 	by := (int(uintptr(unsafe.Pointer(&part[0]))) - int(uintptr(unsafe.Pointer(&whole[0])))) / int(unsafe.Sizeof(part[0]))
 	return fmt.Errorf("%s: %s overlaps %s, it begins %d elements behind it; want %d, or two buffers that share nothing", op, name, other, by, at)
 }
@@ -549,14 +547,14 @@ func overlap(a, b []byte) bool {
 }
 
 // elements is memory as elements of a type.
-func elements[T reduce.Element](b []byte, n int) []T {
+func elements[T Element](b []byte, n int) []T {
 	if n == 0 {
 		return nil
 	}
 	return unsafe.Slice((*T)(unsafe.Pointer(&b[0])), n)
 }
 
-// Option changes how a call is made.
+// Option changes how a call is made: Using, Factor.
 type Option struct {
 	handle  *Handle
 	program *sched.Program
@@ -564,87 +562,9 @@ type Option struct {
 	scaled  bool
 }
 
-// Async lets a call return at once; its end is told by the handle. Its buffers
-// belong to the call until then.
-func Async(h *Handle) Option { return Option{handle: h} }
-
 // Using runs a given program rather than the one that would be chosen. All
 // ranks must give the same.
-func Using(p *sched.Program) Option { return Option{program: p} }
+func Using(p *Program) Option { return Option{program: p} }
 
 // Factor is what PreMulSum multiplies this rank's input with; 1 without it.
 func Factor(f float64) Option { return Option{factor: f, scaled: true} }
-
-// Handle is a call under way. The zero value is ready for use, again after Wait.
-type Handle struct {
-	done chan struct{}
-	err  error
-}
-
-var (
-	errNoCall   = errors.New("the handle belongs to no call")
-	errUnderWay = errors.New("the handle belongs to a call that is still under way; wait for its end, or give each call its own")
-)
-
-func (h *Handle) begin() error {
-	if h.done != nil {
-		select {
-		case <-h.done:
-		default:
-			return errUnderWay
-		}
-	}
-	h.done, h.err = make(chan struct{}), nil
-	return nil
-}
-
-// end tells the end of a call; on a nil handle it only hands the error on.
-func (h *Handle) end(err error) error {
-	if h == nil {
-		return err
-	}
-	h.err = err
-	close(h.done)
-	return nil
-}
-
-// Wait returns once the call is over, with its error.
-func (h *Handle) Wait() error {
-	if h.done == nil {
-		return errNoCall
-	}
-	<-h.done
-	return h.err
-}
-
-// Done is closed when the call is over. It is nil, on which a receive waits for ever,
-// until the handle is given to a call.
-func (h *Handle) Done() <-chan struct{} { return h.done }
-
-// Group is several calls that are made together: none of them waits for
-// another's end before it may begin, so sends and receives may be given in any
-// order. The zero value is an empty group. A call that is wrong in itself returns
-// its error at once, and Wait says that it was not made.
-type Group struct{ handles []*Handle }
-
-// Add makes a call part of the group.
-func (g *Group) Add() Option {
-	h := &Handle{}
-	g.handles = append(g.handles, h)
-	return Async(h)
-}
-
-// Wait returns once all calls of the group are over, with their errors, and
-// leaves the group empty.
-func (g *Group) Wait() error {
-	var errs []error
-	for i, h := range g.handles {
-		err := h.Wait()
-		if err == errNoCall {
-			err = fmt.Errorf("call %d of the group was not made; what it returned says why", i+1)
-		}
-		errs = append(errs, err)
-	}
-	g.handles = nil
-	return errors.Join(errs...)
-}

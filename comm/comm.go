@@ -51,19 +51,6 @@ import (
 	"github.com/weft-fabric/weft/transport/wait"
 )
 
-// The reductions.
-const (
-	Sum       = reduce.Sum
-	Prod      = reduce.Prod
-	Min       = reduce.Min
-	Max       = reduce.Max
-	Avg       = reduce.Avg
-	PreMulSum = reduce.PreMulSum
-	BAnd      = reduce.BAnd
-	BOr       = reduce.BOr
-	BXor      = reduce.BXor
-)
-
 // Comm is a rank's place in a group of ranks. Calls on it are carried out in
 // the order in which they are made, and every rank of the group must make the
 // same ones in the same order. It is safe to use from several goroutines, but
@@ -161,7 +148,7 @@ func (c *Comm) Epoch() int { return int(c.epoch) }
 func (c *Comm) Transport() string { return c.world.ep.Kind() }
 
 // Links are what the links between the ranks were found to cost.
-func (c *Comm) Links() *cost.Links {
+func (c *Comm) Links() *Links {
 	l := c.world.links
 	return &l
 }
@@ -169,19 +156,33 @@ func (c *Comm) Links() *cost.Links {
 // Counters tells what the transport counted since it began: bytes, messages,
 // refused connections, lost paths; and on rank 0, as room.*, who was refused where
 // ranks met.
-func (c *Comm) Counters() []transport.Counter {
-	list := c.world.ep.Counters()
+func (c *Comm) Counters() []Counter {
+	var list []Counter
+	for _, x := range c.world.ep.Counters() {
+		list = append(list, Counter(x))
+	}
 	if r, ok := c.world.room.(interface{ Counters() []transport.Counter }); ok {
 		for _, x := range r.Counters() {
-			list = append(list, transport.Counter{Name: "room." + x.Name, Value: x.Value})
+			list = append(list, Counter{Name: "room." + x.Name, Value: x.Value})
 		}
 	}
 	return list
 }
 
-// Alloc gets memory that the other ranks see: operations on it need no copy
-// ("registered" memory). It holds zeros and must be given back with Free.
-func Alloc[T reduce.Element](c *Comm, n int) ([]T, error) {
+// Alloc gets memory that the other ranks see: n elements, all zero. Operations on
+// it need no copy, and other ranks may reach it by its Key.
+//
+// The memory belongs to the process, not to c: it is good on every communicator
+// that was made from the same Join or Local, and it stays when c is closed or
+// shrunk. Only the rank that got it may free it, with Free. It may do so as soon
+// as its own calls on the memory have returned: a collective returns only when no
+// other rank reads this rank's memory any more. Other ranks' Put and Get are not
+// calls of this rank, so have a Barrier before the Free of memory whose Key they
+// know; a Put or Get that comes after it is an error there. What is not freed goes
+// when the last communicator of the Join or Local is closed; using the memory
+// after that, even to read it, crashes the process. Memory of a rank that died
+// stays until the others are done with it.
+func Alloc[T Element](c *Comm, n int) ([]T, error) {
 	size := reduce.TypeOf[T]().Size()
 	if n < 0 || n > math.MaxInt/size {
 		return nil, fmt.Errorf("%d elements of %s: want 0 to %d", n, reduce.TypeOf[T](), math.MaxInt/size)
@@ -196,19 +197,22 @@ func Alloc[T reduce.Element](c *Comm, n int) ([]T, error) {
 	return elements[T](b, n), nil
 }
 
-// Free gives back memory got from Alloc.
-func Free[T reduce.Element](c *Comm, s []T) error {
+// Free gives back memory got from Alloc: the slice itself or one that begins
+// where it does. It is an error to free it twice.
+func Free[T Element](c *Comm, s []T) error {
 	if cap(s) == 0 {
 		return nil
 	}
 	return c.world.ep.Free(reduce.Bytes(s[:cap(s)]))
 }
 
-// Close leaves the group. Other ranks' operations with this one fail from now
-// on, so it is usual to have a Barrier before. What it sent before still comes.
-// Closing the last communicator of a process closes its connections. A process
-// that ends without it is a rank that died to those that wait for it, or are held
-// up by others in the operation that was its last.
+// Close leaves the group. Calls of other ranks that need this one fail from now
+// on with ErrLeft, so have a Barrier before. What was sent before still arrives.
+// Calls of this rank that are under way end with ErrClosed. Close waits for peers
+// to take what was sent, two seconds at most, so it needs no context.
+//
+// The last communicator of a process to be closed closes its connections. A
+// process that ends without Close has died, for those that still wait for it.
 func (c *Comm) Close() error {
 	if c.failed.Load() == nil {
 		c.failed.CompareAndSwap(nil, &Failure{Kind: Closed, Rank: c.rank, Err: ErrClosed})
@@ -359,9 +363,6 @@ func (c *Comm) meet(blobs [][]byte) error {
 	}
 	return nil
 }
-
-// ErrClosed is the error of calls on a communicator after Close.
-var ErrClosed = errors.New("communicator closed")
 
 // until is when what begins now must be over.
 func (c *Comm) until(ctx context.Context, now int64) int64 {

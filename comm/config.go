@@ -6,13 +6,14 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
-	"github.com/weft-fabric/weft/cost"
 	"github.com/weft-fabric/weft/transport/wait"
 	"github.com/weft-fabric/weft/unit"
 )
@@ -53,7 +54,7 @@ type Config struct {
 	Measure bool
 	// Links are those of an earlier communicator between the same hosts (Comm.Links),
 	// to begin with if the cache does not know this number of ranks; nil for none.
-	Links *cost.Links
+	Links *Links
 	// Explain is where the table of choices is written by rank 0. WEFT_EXPLAIN=1 means standard error.
 	Explain io.Writer
 	// Flight is how many operations the flight recorder keeps; 256 if zero.
@@ -66,82 +67,212 @@ type Config struct {
 	Log *slog.Logger
 	// Listener, on rank 0, is where it listens instead of at Addr.
 	Listener net.Listener
-
-	err error
 }
 
-// FromEnv reads the environment that torchrun, weft run and their like set. What
-// is wrong with it is told by Join.
-func FromEnv() Config { return fromEnv(os.Getenv) }
+// FromEnv reads the environment that weft run, torchrun and their like set: RANK,
+// WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT, and the WEFT_ variables that the
+// fields of Config name. Without any of them this process is a world of its own.
+//
+// It is an error if variables contradict one another, if a WEFT_ variable is not
+// known, or if a launcher that does not set RANK (mpirun, srun) has plainly started
+// several processes: each of them would be alone.
+func FromEnv() (Config, error) {
+	e := newEnv(os.Environ())
+	c := e.settings()
+	e.identity(&c)
+	return c, e.err()
+}
 
-func fromEnv(get func(string) string) Config {
-	var c Config
-	var errs []error
-	number := func(name string, def int) int {
-		s := get(name)
-		if s == "" {
-			return def
-		}
-		v, err := strconv.Atoi(s)
-		switch {
-		case err != nil:
-			errs = append(errs, fmt.Errorf("%s=%q is not a number", name, s))
-		case v < 0:
-			errs = append(errs, fmt.Errorf("%s=%q is below 0", name, s))
-		}
-		return v
+// SettingsFromEnv is FromEnv without who this rank is and where it meets the others,
+// for programs that learn that in another way.
+func SettingsFromEnv() (Config, error) {
+	e := newEnv(os.Environ())
+	c := e.settings()
+	return c, e.err()
+}
+
+// elsewhere are the WEFT_ variables that other packages read. Those of benchmarks
+// and tests begin with WEFT_BENCH_ and WEFT_TEST_.
+var elsewhere = []string{"WEFT_AGENT_FD", "WEFT_CKPT", "WEFT_COORD_PASSWORD", "WEFT_EPOCH", "WEFT_HOST_ADDR", "WEFT_JOB", "WEFT_SLOT", "WEFT_TRAIN"}
+
+// env is an environment that is being read.
+type env struct {
+	values map[string]string
+	read   []string // names that were asked for
+	errs   []error
+}
+
+func newEnv(environ []string) *env {
+	e := &env{values: map[string]string{}}
+	for _, kv := range environ {
+		name, value, _ := strings.Cut(kv, "=")
+		e.values[name] = value
 	}
-	c.Rank, c.Size = number("RANK", 0), number("WORLD_SIZE", 1)
-	c.LocalRank = number("LOCAL_RANK", 0)
-	addr, port := get("MASTER_ADDR"), get("MASTER_PORT")
+	return e
+}
+
+func (e *env) get(name string) string {
+	e.read = append(e.read, name)
+	return e.values[name]
+}
+
+func (e *env) wrong(format string, args ...any) {
+	e.errs = append(e.errs, fmt.Errorf(format, args...))
+}
+
+// number is a variable that is 0 or more; def if it is not set.
+func (e *env) number(name string, def int) int {
+	s := e.get(name)
+	if s == "" {
+		return def
+	}
+	v, err := strconv.Atoi(s)
 	switch {
-	case addr != "" && port != "":
-		c.Addr = net.JoinHostPort(strings.Trim(addr, "[]"), port) // brackets are usual around IPv6 addresses
-	case c.Size > 1:
-		errs = append(errs, fmt.Errorf("MASTER_ADDR=%q MASTER_PORT=%q: both are needed with WORLD_SIZE=%d; `weft run -n %d -- COMMAND` sets them", addr, port, c.Size, c.Size))
+	case err != nil:
+		e.wrong("%s=%q is not a number", name, s)
+	case v < 0:
+		e.wrong("%s=%q is below 0", name, s)
 	}
-	c.Token, c.Transport, c.Require = get("WEFT_TOKEN"), get("WEFT_TRANSPORT"), get("WEFT_REQUIRE")
-	if s := get("WEFT_INTERFACES"); s != "" {
+	return v
+}
+
+// flag is a variable that is on or off.
+func (e *env) flag(name string) bool {
+	switch s := e.get(name); s {
+	case "", "0", "false":
+		return false
+	case "1", "true":
+		return true
+	default:
+		e.wrong("%s=%q is none of 1, true, 0, false", name, s)
+		return false
+	}
+}
+
+// settings reads how ranks work together.
+func (e *env) settings() (c Config) {
+	c.Token, c.Transport, c.Require = e.get("WEFT_TOKEN"), e.get("WEFT_TRANSPORT"), e.get("WEFT_REQUIRE")
+	if c.Transport != "" && c.Require != "" && c.Transport != c.Require {
+		e.wrong("WEFT_TRANSPORT=%s and WEFT_REQUIRE=%s contradict one another: leave one of them out", c.Transport, c.Require)
+	}
+	if s := e.get("WEFT_INTERFACES"); s != "" {
 		c.Interfaces = strings.Split(s, ",")
 	}
-	switch s := get("WEFT_RAILS"); s {
+	switch s := e.get("WEFT_RAILS"); s {
 	case "", "one":
 	case "all":
 		c.AllRails = true
 	default:
-		errs = append(errs, fmt.Errorf("WEFT_RAILS=%q is none of one, all", s))
+		e.wrong("WEFT_RAILS=%q is none of one, all", s)
 	}
-	c.Streams = number("WEFT_STREAMS", 0)
-	if s := get("WEFT_TIMEOUT"); s != "" {
+	c.Streams = e.number("WEFT_STREAMS", 0)
+	if s := e.get("WEFT_TIMEOUT"); s != "" {
 		d, err := time.ParseDuration(s)
 		if err != nil || d <= 0 {
-			errs = append(errs, fmt.Errorf("WEFT_TIMEOUT=%q is not a time such as 30s or 2m", s))
+			e.wrong("WEFT_TIMEOUT=%q is not a time such as 30s or 2m", s)
 		}
 		c.Timeout = d
 	}
-	if s := get("WEFT_FLOOR"); s != "" {
+	if s := e.get("WEFT_FLOOR"); s != "" {
 		r, err := unit.ParseRate(s)
 		if err != nil {
-			errs = append(errs, fmt.Errorf("WEFT_FLOOR: %w", err))
+			e.wrong("WEFT_FLOOR: %w", err)
 		}
 		c.Floor = r
 	}
-	c.Canonical, c.Measure = isSet(get("WEFT_CANONICAL")), isSet(get("WEFT_MEASURE"))
-	if isSet(get("WEFT_EXPLAIN")) {
+	c.Canonical, c.Measure = e.flag("WEFT_CANONICAL"), e.flag("WEFT_MEASURE")
+	if e.flag("WEFT_EXPLAIN") {
 		c.Explain = os.Stderr
 	}
-	c.Flight, c.FlightDir = number("WEFT_FLIGHT", 0), get("WEFT_FLIGHT_DIR")
-	c.err = errors.Join(errs...)
+	c.Flight, c.FlightDir = e.number("WEFT_FLIGHT", 0), e.get("WEFT_FLIGHT_DIR")
 	return c
 }
 
-func isSet(s string) bool { return s != "" && s != "0" && s != "false" }
+// identity reads who this rank is and where rank 0 listens.
+func (e *env) identity(c *Config) {
+	c.Rank, c.Size = e.number("RANK", 0), e.number("WORLD_SIZE", 1)
+	c.LocalRank = e.number("LOCAL_RANK", 0)
+	rank, size := e.get("RANK"), e.get("WORLD_SIZE")
+	switch {
+	case rank == "" && size == "":
+		e.several()
+	case size == "":
+		e.wrong("RANK=%s is set and WORLD_SIZE is not: set both, or neither for a world of one", rank)
+	case rank == "" && c.Size > 1:
+		e.wrong("WORLD_SIZE=%s is set and RANK is not: set both, or neither for a world of one", size)
+	case len(e.errs) == 0 && c.Rank >= c.Size:
+		e.wrong("RANK=%d of WORLD_SIZE=%d: ranks are numbers from 0 to WORLD_SIZE-1", c.Rank, c.Size)
+	}
+	if n := e.number("LOCAL_WORLD_SIZE", 0); n > 0 && c.LocalRank >= n {
+		e.wrong("LOCAL_RANK=%d of LOCAL_WORLD_SIZE=%d: local ranks are numbers from 0 to LOCAL_WORLD_SIZE-1", c.LocalRank, n)
+	}
+	addr, port := e.get("MASTER_ADDR"), e.get("MASTER_PORT")
+	switch {
+	case addr != "" && port != "":
+		c.Addr = net.JoinHostPort(strings.Trim(addr, "[]"), port) // brackets are usual around IPv6 addresses
+	case c.Size > 1:
+		e.wrong("MASTER_ADDR=%q MASTER_PORT=%q: both are needed with WORLD_SIZE=%d; `weft run -n %d -- COMMAND` sets them", addr, port, c.Size, c.Size)
+	}
+}
+
+// several refuses a process that is not alone although nobody told it its rank.
+func (e *env) several() {
+	if e.values["WEFT_AGENT_FD"] != "" {
+		e.wrong("this process was started to follow epochs (weft run --follow, weft up) and does not: use package elastic, or start it with weft run without --follow")
+		return
+	}
+	for _, by := range []struct {
+		name, rank string
+		sizes      []string // the first that is set counts
+	}{
+		{"Open MPI", "OMPI_COMM_WORLD_RANK", []string{"OMPI_COMM_WORLD_SIZE"}},
+		{"MPI", "PMI_RANK", []string{"PMI_SIZE"}},
+		{"MVAPICH", "MV2_COMM_WORLD_RANK", []string{"MV2_COMM_WORLD_SIZE"}},
+		{"Slurm", "SLURM_PROCID", []string{"SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"}},
+		{"PMIx", "PMIX_RANK", nil},
+	} {
+		rank := e.values[by.rank]
+		if rank == "" {
+			continue
+		}
+		n, found := 0, by.rank+"="+rank
+		for _, size := range by.sizes {
+			if s := e.values[size]; s != "" {
+				n, _ = strconv.Atoi(s)
+				found += " " + size + "=" + s
+				break
+			}
+		}
+		r, _ := strconv.Atoi(rank)
+		if n > 1 || r > 0 {
+			e.wrong("%s started several processes (%s) and RANK is not set, so each would be a world of one: start them with `weft run -n %d -- COMMAND`, or set RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT; WORLD_SIZE=1 if this process is meant to be alone", by.name, found, max(n, r+1, 2))
+			return
+		}
+	}
+}
+
+// err is everything that is wrong, unknown variables included.
+func (e *env) err() error {
+	names := slices.Sorted(maps.Keys(e.values))
+	for _, name := range names {
+		if !strings.HasPrefix(name, "WEFT_") || strings.HasPrefix(name, "WEFT_BENCH_") || strings.HasPrefix(name, "WEFT_TEST_") ||
+			slices.Contains(elsewhere, name) || slices.Contains(e.read, name) {
+			continue
+		}
+		var known []string
+		for _, k := range e.read {
+			if strings.HasPrefix(k, "WEFT_") {
+				known = append(known, k)
+			}
+		}
+		slices.Sort(known)
+		e.wrong("%s is no variable of weft; those for ranks are %s", name, strings.Join(known, ", "))
+	}
+	return errors.Join(e.errs...)
+}
 
 // complete fills in defaults and says what is wrong.
 func (c *Config) complete() error {
-	if c.err != nil {
-		return c.err
-	}
 	if c.Size < 1 || c.Rank < 0 || c.Rank >= c.Size {
 		return fmt.Errorf("rank %d of %d: a rank is a number from 0 to WORLD_SIZE-1", c.Rank, c.Size)
 	}

@@ -3,17 +3,44 @@ package comm
 import (
 	"context"
 	"errors"
+	"io/fs"
+	"maps"
 	"net"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 )
 
+// environ is an environment of two ranks with changes; an empty value unsets.
+func environ(changes map[string]string) []string {
+	set := map[string]string{"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}
+	maps.Copy(set, changes)
+	var list []string
+	for k, v := range set {
+		list = append(list, k+"="+v)
+	}
+	return list
+}
+
+func configOf(list []string) (Config, error) {
+	e := newEnv(list)
+	c := e.settings()
+	e.identity(&c)
+	return c, e.err()
+}
+
 func TestWrongEnvironment(t *testing.T) {
 	for _, x := range []struct{ name, value, want string }{
 		{"RANK", "a", `RANK="a" is not a number`},
-		{"RANK", "2", "rank 2 of 2"},
+		{"RANK", "2", "RANK=2 of WORLD_SIZE=2"},
+		{"RANK", "", "WORLD_SIZE=2 is set and RANK is not"},
 		{"WORLD_SIZE", "-2", `WORLD_SIZE="-2" is below 0`},
+		{"WORLD_SIZE", "", "RANK=1 is set and WORLD_SIZE is not"},
+		{"LOCAL_WORLD_SIZE", "x", `LOCAL_WORLD_SIZE="x" is not a number`},
 		{"MASTER_PORT", "", "both are needed"},
 		{"WEFT_STREAMS", "-3", `WEFT_STREAMS="-3" is below 0`},
 		{"WEFT_FLIGHT", "-3", `WEFT_FLIGHT="-3" is below 0`},
@@ -21,22 +48,80 @@ func TestWrongEnvironment(t *testing.T) {
 		{"WEFT_TIMEOUT", "30", "such as 30s"},
 		{"WEFT_TIMEOUT", "-3s", "such as 30s"},
 		{"WEFT_FLOOR", "5", "WEFT_FLOOR"},
+		{"WEFT_CANONICAL", "no", `WEFT_CANONICAL="no" is none of 1, true, 0, false`},
 		{"WEFT_TRANSPORT", "ib", "none of shm, tcp"},
 		{"WEFT_TRANSPORT", "mem", "goroutines"},
 		{"WEFT_REQUIRE", "ib", "none of shm, tcp"},
+		{"WEFT_TRANPORT", "tcp", "WEFT_TRANPORT is no variable of weft; those for ranks are WEFT_CANONICAL, "},
 	} {
-		env := map[string]string{"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1", x.name: x.value}
-		_, err := Join(context.Background(), fromEnv(func(s string) string { return env[s] }))
+		c, err := configOf(environ(map[string]string{x.name: x.value}))
+		if err == nil {
+			_, err = Join(context.Background(), c)
+		}
 		if err == nil || !strings.Contains(err.Error(), x.want) {
 			t.Errorf("%s=%q: %v, want %q in it", x.name, x.value, err, x.want)
 		}
 	}
+	_, err := configOf(environ(map[string]string{"WEFT_TRANSPORT": "tcp", "WEFT_REQUIRE": "shm"}))
+	if err == nil || !strings.Contains(err.Error(), "contradict") {
+		t.Error(err)
+	}
+}
+
+// A process that a launcher started beside others is not taken for a world of one.
+func TestNoSilentWorldOfOne(t *testing.T) {
+	for _, x := range []struct {
+		env  string
+		want string // "" if the process is alone
+	}{
+		{"HOME=/", ""},
+		{"SLURM_PROCID=1 SLURM_NTASKS=2", "weft run -n 2"},
+		{"SLURM_PROCID=0 SLURM_NTASKS=8 SLURM_STEP_NUM_TASKS=1", ""},
+		{"SLURM_PROCID=0 SLURM_NTASKS=1", ""},
+		{"SLURM_NTASKS=4", ""}, // the shell of salloc
+		{"OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=2", "Open MPI started several processes (OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=2)"},
+		{"OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=1", ""},
+		{"PMI_RANK=3 PMI_SIZE=4", "weft run -n 4"},
+		{"PMIX_RANK=2", "weft run -n 3"},
+		{"WEFT_AGENT_FD=3", "package elastic"},
+		{"SLURM_PROCID=1 SLURM_NTASKS=2 WORLD_SIZE=1", ""},
+	} {
+		c, err := configOf(strings.Fields(x.env))
+		switch {
+		case x.want == "" && (err != nil || c.Size != 1 || c.Rank != 0):
+			t.Errorf("%s: rank %d of %d, %v; want 0 of 1", x.env, c.Rank, c.Size, err)
+		case x.want != "" && (err == nil || !strings.Contains(err.Error(), x.want)):
+			t.Errorf("%s: %v, want %q in it", x.env, err, x.want)
+		}
+	}
+}
+
+// Every variable that weft reads is known to ranks, so that none is refused.
+func TestEveryVariableIsKnown(t *testing.T) {
+	e := newEnv(nil)
+	e.settings()
+	known := append(slices.Clone(e.read), elsewhere...)
+	name := regexp.MustCompile(`"(WEFT_[A-Z0-9_]+)["=]`)
+	err := filepath.WalkDir("..", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") || strings.Contains(path, "conform") {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		for _, m := range name.FindAllStringSubmatch(string(text), -1) {
+			if n := m[1]; !slices.Contains(known, n) && !strings.HasPrefix(n, "WEFT_BENCH_") && !strings.HasPrefix(n, "WEFT_TEST_") {
+				t.Errorf("%s reads %s, which FromEnv refuses: add it to elsewhere", path, n)
+			}
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
 }
 
 func TestAddressInBrackets(t *testing.T) {
-	env := map[string]string{"MASTER_ADDR": "[::1]", "MASTER_PORT": "29500"}
-	if c := fromEnv(func(s string) string { return env[s] }); c.Addr != "[::1]:29500" || c.err != nil {
-		t.Errorf("address %q, %v", c.Addr, c.err)
+	if c, err := configOf(environ(map[string]string{"MASTER_ADDR": "[::1]", "MASTER_PORT": "29500"})); c.Addr != "[::1]:29500" || err != nil {
+		t.Errorf("address %q, %v", c.Addr, err)
 	}
 }
 

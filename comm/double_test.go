@@ -130,7 +130,7 @@ func TestDoubleLikeAnyScript(t *testing.T) {
 							list := c.Flight().Records()
 							r := list[len(list)-1]
 							for _, s := range r.Steps {
-								steps[way] = append(steps[way], deed{s.Op, s.From, s.To})
+								steps[way] = append(steps[way], deed{s.Op, sched.Rank(s.From), sched.Rank(s.To)})
 							}
 							if last := r.Steps[len(r.Steps)-1].Ended; r.Began > last || last > r.Ended {
 								return fmt.Errorf("from %d to %d, the last step ended at %d", r.Began, r.Ended, last)

@@ -31,7 +31,7 @@ func TestZeroSize(t *testing.T) {
 					return err
 				}
 			}
-			if err := AllGatherV(context.Background(), c, []int8(nil), make([]int, n), nil); err != nil {
+			if err := AllGatherV(context.Background(), c, []int8(nil), nil, make([]int, n)); err != nil {
 				return err
 			}
 			// Only one rank has anything.
@@ -39,7 +39,7 @@ func TestZeroSize(t *testing.T) {
 			counts[n-1] = 3
 			own := slices.Repeat([]int8{7}, counts[c.Rank()])
 			all := make([]int8, 3)
-			if err := AllGatherV(context.Background(), c, all, counts, own); err != nil {
+			if err := AllGatherV(context.Background(), c, all, own, counts); err != nil {
 				return err
 			}
 			if !slices.Equal(all, []int8{7, 7, 7}) {
@@ -72,17 +72,15 @@ func TestOneElementOddRankCounts(t *testing.T) {
 func TestManyOutstanding(t *testing.T) {
 	const many = 1000
 	each(t, 3, quick, func(c *Comm) error {
-		handles := make([]Handle, many)
+		handles := make([]*Handle, many)
 		bufs := make([][]int32, many)
 		for i := range bufs {
 			bufs[i] = slices.Repeat([]int32{int32(i * (c.Rank() + 1))}, i%40)
-			if err := AllReduce(context.Background(), c, bufs[i], Sum, Async(&handles[i])); err != nil {
-				return err
-			}
+			handles[i] = AllReduceAsync(context.Background(), c, bufs[i], Sum)
 		}
 		order := rand.New(rand.NewPCG(uint64(c.Rank()), 1)).Perm(many)
 		for _, i := range order {
-			if err := handles[i].Wait(); err != nil {
+			if err := handles[i].Wait(context.Background()); err != nil {
 				return err
 			}
 			for _, v := range bufs[i] {
@@ -95,37 +93,42 @@ func TestManyOutstanding(t *testing.T) {
 	})
 }
 
-// Async handles tell their end by Done, and again after they were used again.
+// Handles tell their end by Done and by Wait, as often as it is asked for. Whoever
+// gives up waiting may wait again: the call goes on.
 func TestHandles(t *testing.T) {
+	ctx := context.Background()
+	gone, cancel := context.WithCancel(ctx)
+	cancel()
 	each(t, 2, quick, func(c *Comm) error {
-		var h Handle
-		if h.Wait() == nil {
-			return errors.New("a handle of no call can be waited for")
-		}
 		for round := range int32(3) {
-			b := []int32{round}
-			if err := AllReduce(context.Background(), c, b, Max, Async(&h)); err != nil {
-				return err
-			}
+			b, got := []int32{round}, []int32{0}
+			h := AllReduceAsync(ctx, c, b, Max)
 			<-h.Done()
-			if err := h.Wait(); err != nil || b[0] != round {
+			if err := errors.Join(h.Wait(ctx), h.Wait(gone)); err != nil || b[0] != round {
 				return fmt.Errorf("round %d: %v, %v", round, b, err)
+			}
+			h = RecvAsync(ctx, c, got, 1-c.Rank())
+			if err := h.Wait(gone); !errors.Is(err, context.Canceled) { // the other sends after the barrier
+				return fmt.Errorf("waited for with a context that has ended: %v", err)
+			}
+			if err := errors.Join(Barrier(ctx, c), Send(ctx, c, b, 1-c.Rank()), h.Wait(ctx)); err != nil || got[0] != round {
+				return fmt.Errorf("round %d: received %v, %v", round, got, err)
 			}
 		}
 		return nil
 	})
 }
 
-// Sends and receives of a group may be given in any order.
-func TestGroupsInAnyOrder(t *testing.T) {
+// Sends and receives that do not wait for one another may be made in any order.
+func TestMessagesInAnyOrder(t *testing.T) {
 	for _, n := range []int{2, 3, 5} {
 		each(t, n, quick, func(c *Comm) error {
 			for seed := range uint64(20) {
 				rnd := rand.New(rand.NewPCG(seed, uint64(c.Rank())))
 				count := 1 + int(seed)*100
-				var g Group
+				var handles []*Handle
 				in := make([][]int32, n)
-				var calls []func() error
+				var calls []func() *Handle
 				for p := range n {
 					if p == c.Rank() {
 						continue
@@ -133,16 +136,14 @@ func TestGroupsInAnyOrder(t *testing.T) {
 					out := slices.Repeat([]int32{int32(100*c.Rank() + p)}, count)
 					in[p] = make([]int32, count)
 					calls = append(calls,
-						func() error { return Send(context.Background(), c, out, p, g.Add()) },
-						func() error { return Recv(context.Background(), c, in[p], p, g.Add()) })
+						func() *Handle { return SendAsync(context.Background(), c, out, p) },
+						func() *Handle { return RecvAsync(context.Background(), c, in[p], p) })
 				}
 				rnd.Shuffle(len(calls), func(i, j int) { calls[i], calls[j] = calls[j], calls[i] })
 				for _, do := range calls {
-					if err := do(); err != nil {
-						return err
-					}
+					handles = append(handles, do())
 				}
-				if err := g.Wait(); err != nil {
+				if err := WaitAll(context.Background(), handles...); err != nil {
 					return err
 				}
 				for p := range n {
@@ -181,25 +182,21 @@ func TestSelfSend(t *testing.T) {
 func TestMessagesKeepTheirOrder(t *testing.T) {
 	each(t, 2, quick, func(c *Comm) error {
 		const many = 500
-		var g Group
+		handles := make([]*Handle, many)
 		bufs := make([][]int32, many)
 		for i := range bufs {
 			bufs[i] = []int32{int32(i)}
-			var err error
 			if c.Rank() == 0 {
-				err = Send(context.Background(), c, bufs[i], 1, g.Add())
+				handles[i] = SendAsync(context.Background(), c, bufs[i], 1)
 			} else {
 				bufs[i][0] = -1
-				err = Recv(context.Background(), c, bufs[i], 0, g.Add())
-			}
-			if err != nil {
-				return err
+				handles[i] = RecvAsync(context.Background(), c, bufs[i], 0)
 			}
 		}
 		if err := Barrier(context.Background(), c); err != nil {
 			return err
 		}
-		if err := g.Wait(); err != nil {
+		if err := WaitAll(context.Background(), handles...); err != nil {
 			return err
 		}
 		for i, b := range bufs {
@@ -227,7 +224,7 @@ func TestSplitOrderAndColors(t *testing.T) {
 			{"negative colors get none", func(r int) int { return r%3 - 1 }, func(r int) int { return r }},
 			{"large keys", func(int) int { return 1 << 40 }, func(r int) int { return (r*4)%n - 1<<50 }},
 		} {
-			sub, err := c.Split(x.color(me), x.key(me))
+			sub, err := c.Split(context.Background(), x.color(me), x.key(me))
 			if err != nil {
 				return err
 			}
@@ -263,11 +260,11 @@ func TestSplitOrderAndColors(t *testing.T) {
 				return err
 			}
 		}
-		half, err := c.Split(me/3, 0)
+		half, err := c.Split(context.Background(), me/3, 0)
 		if err != nil {
 			return err
 		}
-		one, err := half.Split(min(half.Rank(), 1), -half.Rank())
+		one, err := half.Split(context.Background(), min(half.Rank(), 1), -half.Rank())
 		if err != nil {
 			return err
 		}
@@ -286,20 +283,17 @@ func TestSplitOrderAndColors(t *testing.T) {
 // the two differently, and one's failure is not the other's.
 func TestDupIsIndependent(t *testing.T) {
 	each(t, 3, quick, func(c *Comm) error {
-		d, err := c.Dup()
+		d, err := c.Dup(context.Background())
 		if err != nil {
 			return err
 		}
-		var ha, hb Handle
 		a, b := []int32{1}, []int32{10}
 		first, second := c, d
 		if c.Rank() == 1 {
 			first, second, a, b = d, c, b, a
 		}
-		if err := errors.Join(AllReduce(context.Background(), first, a, Sum, Async(&ha)), AllReduce(context.Background(), second, b, Sum, Async(&hb))); err != nil {
-			return err
-		}
-		if err := errors.Join(hb.Wait(), ha.Wait()); err != nil {
+		ha, hb := AllReduceAsync(context.Background(), first, a, Sum), AllReduceAsync(context.Background(), second, b, Sum)
+		if err := WaitAll(context.Background(), hb, ha); err != nil {
 			return err
 		}
 		if a[0]+b[0] != 33 {
@@ -329,7 +323,7 @@ func splits(c *Comm) error {
 		return m.HeapAlloc, len(links), runtime.NumGoroutine()
 	}
 	one := func(i int) error {
-		sub, err := c.Split(c.Rank()%2, i)
+		sub, err := c.Split(context.Background(), c.Rank()%2, i)
 		if err != nil {
 			return err
 		}
@@ -339,8 +333,7 @@ func splits(c *Comm) error {
 		}
 		if sub.Size() > 1 && i%50 == 0 { // a port of its own for messages
 			next := (sub.Rank() + 1) % sub.Size()
-			var g Group
-			if err := errors.Join(Send(context.Background(), sub, b, next, g.Add()), Recv(context.Background(), sub, make([]float32, 300), (sub.Rank()+sub.Size()-1)%sub.Size(), g.Add()), g.Wait()); err != nil {
+			if err := SendRecv(context.Background(), sub, make([]float32, 300), b, (sub.Rank()+sub.Size()-1)%sub.Size(), next); err != nil {
 				return err
 			}
 		}
@@ -475,8 +468,8 @@ func TestBadCallsAreRefused(t *testing.T) {
 			"root":       Broadcast(ctx, c, one, 2),
 			"reduction":  AllReduce(ctx, c, one, BXor),
 			"gather":     AllGather(ctx, c, one, one),
-			"counts":     AllGatherV(ctx, c, two, []int{1}, one),
-			"negative":   AllGatherV(ctx, c, one, []int{2, -1}, one),
+			"counts":     AllGatherV(ctx, c, two, one, []int{1}),
+			"negative":   AllGatherV(ctx, c, one, one, []int{2, -1}),
 			"peer":       Send(ctx, c, one, 5),
 			"not blocks": AllToAll(ctx, c, one, one),
 			"overlap":    AllReduceTo(ctx, c, five[1:], five[:4], Sum),

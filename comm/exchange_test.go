@@ -26,13 +26,12 @@ func TestSendRecv(t *testing.T) {
 					var err error
 					switch {
 					case n > 1 && apart != n && (me+k)%4 == 1:
-						var g Group
-						err = errors.Join(Recv(ctx, c, dst, from, g.Add()), Send(ctx, c, src, to), g.Wait())
+						h := RecvAsync(ctx, c, dst, from)
+						err = errors.Join(Send(ctx, c, src, to), h.Wait(ctx))
 					case (me+k)%4 == 2:
-						var h Handle
-						err = errors.Join(SendRecv(ctx, c, dst, from, src, to, Async(&h)), h.Wait())
+						err = SendRecvAsync(ctx, c, dst, src, from, to).Wait(ctx)
 					default:
-						err = SendRecv(ctx, c, dst, from, src, to)
+						err = SendRecv(ctx, c, dst, src, from, to)
 					}
 					if err != nil {
 						return err
@@ -64,7 +63,7 @@ func TestSendRecvWithoutRoom(t *testing.T) {
 		var got []int32
 		for k := range after {
 			b := make([]int32, 1)
-			if err := SendRecv(ctx, c, b, last, []int32{int32(before + k)}, next); err != nil {
+			if err := SendRecv(ctx, c, b, []int32{int32(before + k)}, last, next); err != nil {
 				return err
 			}
 			got = append(got, b[0])
@@ -92,8 +91,8 @@ func TestSendRecvBehindAReceive(t *testing.T) {
 		if c.Rank() == 1 {
 			return errors.Join(Recv(ctx, c, x, 0), Send(ctx, c, []int32{1}, 0), Send(ctx, c, []int32{2}, 0))
 		}
-		var h Handle
-		err := errors.Join(Recv(ctx, c, a, 1, Async(&h)), SendRecv(ctx, c, b, 1, []int32{7}, 1), h.Wait())
+		h := RecvAsync(ctx, c, a, 1)
+		err := errors.Join(SendRecv(ctx, c, b, []int32{7}, 1, 1), h.Wait(ctx))
 		if err == nil && (a[0] != 1 || b[0] != 2) {
 			err = fmt.Errorf("received %d and %d", a[0], b[0])
 		}
@@ -109,7 +108,7 @@ func TestSendRecvFails(t *testing.T) {
 	ctx, c := context.Background(), comms[0]
 	one := make([]float32, 1)
 	for _, r := range []int{-1, 2} {
-		if SendRecv(ctx, c, one, r, []float32{2}, 1) == nil || SendRecv(ctx, c, one, 1, []float32{2}, r) == nil {
+		if SendRecv(ctx, c, one, []float32{2}, r, 1) == nil || SendRecv(ctx, c, one, []float32{2}, 1, r) == nil {
 			t.Errorf("rank %d is taken for one", r)
 		}
 	}
@@ -117,7 +116,7 @@ func TestSendRecvFails(t *testing.T) {
 	short, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
 	defer cancel()
 	var f *Failure
-	if err := SendRecv(short, c, large, 1, slices.Clone(large), 1); !errors.As(err, &f) || f.Kind != Timeout || !slices.Equal(f.Culprits, []int{1}) {
+	if err := SendRecv(short, c, large, slices.Clone(large), 1, 1); !errors.As(err, &f) || f.Kind != Timeout || !slices.Equal(f.Culprits, []int{1}) {
 		t.Errorf("a partner that does not come: %v", err)
 	}
 	for _, c := range comms {

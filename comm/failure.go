@@ -13,40 +13,61 @@ import (
 	"github.com/weft-fabric/weft/transport/wait"
 )
 
-// Kind is why an operation failed.
-type Kind uint8
-
-// The kinds of failure.
-const (
-	Dead     Kind = iota + 1 // a rank's process ended or cannot be reached
-	Mismatch                 // ranks called different things
-	Timeout                  // the time limit passed: somebody did not come or did not go on
-	Aborted                  // a rank called Abort, or its context ended
-	Closed                   // the communicator was closed here
-	Broken                   // the transport failed otherwise
+// What went wrong, for errors.Is. Every error of a call that other ranks take part
+// in is a *Failure that matches one of these; errors.As gives the ranks at fault.
+// Errors of a call that is wrong in itself, such as a buffer that is too short, match
+// none of them, and nothing was sent.
+var (
+	ErrDead     = errors.New("a rank died") // its process ended or cannot be reached
+	ErrLeft     = errors.New("a rank left") // it closed the communicator
+	ErrMismatch = errors.New("ranks call different things")
+	ErrTimeout  = errors.New("time limit passed")   // matched by context.DeadlineExceeded, too
+	ErrAborted  = errors.New("aborted")             // a rank called Abort, or its context was cancelled
+	ErrClosed   = errors.New("communicator closed") // here
+	ErrBroken   = errors.New("transport failed")    // otherwise
 )
 
-func (k Kind) String() string {
-	return [...]string{"", "dead rank", "mismatched calls", "time limit", "aborted", "closed", "broken transport"}[k]
+// Kind is why an operation failed, as a number: what Failure.Is compares.
+type Kind uint8
+
+// The kindTable of failure; each matches the error of its name.
+const (
+	Dead Kind = iota + 1
+	Mismatch
+	Timeout
+	Aborted
+	Closed
+	Broken
+	Left
+)
+
+var kindTable = [...]struct {
+	name string
+	err  error
+}{
+	Dead: {"dead rank", ErrDead}, Mismatch: {"mismatched calls", ErrMismatch}, Timeout: {"time limit", ErrTimeout}, Aborted: {"aborted", ErrAborted},
+	Closed: {"closed", ErrClosed}, Broken: {"broken transport", ErrBroken}, Left: {"rank left", ErrLeft},
 }
+
+func (k Kind) String() string { return kindTable[k].name }
 
 // Failure is the error of an operation that failed. The communicator it failed
 // on gives it for every later call, too.
 type Failure struct {
 	Kind     Kind
-	Rank     int            // who reports
-	Culprits []int          // ranks of the communicator at fault, in order
-	Seq      uint64         // the operation's number on the communicator; 0 if it was none, as Send and Recv are
-	Call     transport.Call // what this rank was doing
+	Rank     int    // the rank that reports
+	Culprits []int  // ranks of the communicator at fault, in order
+	Seq      uint64 // the operation's number on the communicator; 0 if it was none, as Send and Recv are
+	Call     string // what this rank was doing; "" if that is not known
 	Err      error
-	Report   []string // who waits for whom since when, a line a rank; printed by %+v
+	Report   []string // which rank waits for which, since when: a line for each rank; printed by %+v
 }
 
 func (f *Failure) Error() string {
 	s := fmt.Sprintf("rank %d: ", f.Rank)
 	switch {
-	case f.Seq != 0 && f.Call.Op != 0:
-		s += fmt.Sprintf("operation %d (%s): ", f.Seq, &f.Call)
+	case f.Seq != 0 && f.Call != "":
+		s += fmt.Sprintf("operation %d (%s): ", f.Seq, f.Call)
 	case f.Seq != 0:
 		s += fmt.Sprintf("operation %d: ", f.Seq)
 	}
@@ -61,13 +82,14 @@ func (f *Failure) Format(s fmt.State, verb rune) {
 	}
 }
 
-// Unwrap gives the cause: a *transport.Gone, a *transport.Mismatch, context.Canceled ...
+// Unwrap gives the cause.
 func (f *Failure) Unwrap() error { return f.Err }
 
-// Is makes every time limit that passed, be it that of a context or that of the
-// configuration, one for errors.Is(err, context.DeadlineExceeded).
+// Is matches a failure with the error of its kind, and a time limit that passed,
+// be it that of a context or that of the configuration, with
+// context.DeadlineExceeded.
 func (f *Failure) Is(target error) bool {
-	return f.Kind == Timeout && target == context.DeadlineExceeded
+	return target == kindTable[f.Kind].err || f.Kind == Timeout && target == context.DeadlineExceeded
 }
 
 // phase is where an operation is, for those who ask why it takes long.
@@ -231,15 +253,15 @@ func (c *Comm) gone(i int, err error) *Failure {
 			last = fmt.Sprintf("its last message here was of operation %d (%s)", call.Seq, &call)
 		}
 	}
-	end := fmt.Sprintf("died (%s)", err)
+	kind, end := Dead, fmt.Sprintf("died (%s)", err)
 	var g *transport.Gone
 	switch {
 	case errors.As(err, &g) && g.Left:
-		end = "closed the communicator"
+		kind, end = Left, "closed the communicator"
 	case g != nil:
 		end = fmt.Sprintf("died (%s)", g.Why)
 	}
-	return &Failure{Kind: Dead, Culprits: []int{i}, Err: &died{fmt.Sprintf("rank %d %s; %s", i, end, last), err}}
+	return &Failure{Kind: kind, Culprits: []int{i}, Err: &died{fmt.Sprintf("rank %d %s; %s", i, end, last), err}}
 }
 
 // died is a rank's end in words.
@@ -293,7 +315,10 @@ func (c *Comm) failIn(err error, call transport.Call) error {
 	was := f
 	if f.Seq == 0 { // a copy, as others may be looking at what ended this call
 		own := *f
-		own.Rank, own.Seq, own.Call = c.rank, call.Seq, call
+		own.Rank, own.Seq = c.rank, call.Seq
+		if call.Op != 0 {
+			own.Call = call.String()
+		}
 		f = &own
 	}
 	if !c.failed.CompareAndSwap(nil, f) {
@@ -436,7 +461,7 @@ func (c *Comm) heard() *Failure {
 			f.Culprits = append(f.Culprits, who-1)
 		}
 	}
-	if f.Kind < Dead || f.Kind > Broken {
+	if f.Kind < Dead || f.Kind > Left {
 		f.Kind = Aborted
 	}
 	n := min(int(le.Uint16(line[wordText:])), wordLen-wordText-2)

@@ -402,7 +402,7 @@ func sweep(t *testing.T, fault, transport string, cases []faultCase) *tally {
 		env = append(env, "WEFT_STREAMS=2") // with one, nobody is to come any more and ports are closed
 	}
 	if fault == "full /dev/shm" {
-		env = append(env, "WEFT_COMM_FULL_SHM=1")
+		env = append(env, "WEFT_TEST_COMM_FULL_SHM=1")
 	}
 	for part := range slices.Chunk(cases, 5) {
 		ranks := 4
@@ -457,7 +457,7 @@ func (list procs) felt(fault string) {
 }
 
 func TestFaultMatrix(t *testing.T) {
-	m := matrix{full: *update || os.Getenv("WEFT_FAULTS") == "all", rows: map[row]*tally{}, samples: map[row]string{}}
+	m := matrix{full: *update || os.Getenv("WEFT_TEST_FAULTS") == "all", rows: map[row]*tally{}, samples: map[row]string{}}
 	t.Run("of", func(t *testing.T) {
 		for fi, fault := range faults {
 			for ti, transport := range []string{"shm", "tcp"} {

@@ -79,11 +79,11 @@ type flown struct {
 
 // Step is an action of a script.
 type Step struct {
-	Channel int32      `json:"channel"`
-	Op      string     `json:"op"`
-	From    sched.Rank `json:"from"` // -1 if nothing is received
-	To      sched.Rank `json:"to"`   // -1 if nothing is sent
-	Ended   int64      `json:"ended_ns"`
+	Channel int32  `json:"channel"`
+	Op      string `json:"op"`
+	From    int    `json:"from"` // -1 if nothing is received
+	To      int    `json:"to"`   // -1 if nothing is sent
+	Ended   int64  `json:"ended_ns"`
 }
 
 // passed is what is kept of a step.
@@ -209,7 +209,7 @@ func (f *Flight) Records() []Record {
 				r.Err = k.err.Error()
 			}
 			for _, s := range k.steps {
-				r.Steps = append(r.Steps, Step{Channel: s.channel, Op: s.op.String(), From: s.from, To: s.to, Ended: when.clock(s.ended)})
+				r.Steps = append(r.Steps, Step{Channel: s.channel, Op: s.op.String(), From: int(s.from), To: int(s.to), Ended: when.clock(s.ended)})
 			}
 			list = append(list, r)
 		}

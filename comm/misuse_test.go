@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/weft-fabric/weft/reduce"
+	"github.com/weft-fabric/weft/sched"
+	"github.com/weft-fabric/weft/sched/algo"
 	"github.com/weft-fabric/weft/transport/meet"
 )
 
@@ -25,53 +27,32 @@ func says(err error, want ...string) error {
 	return nil
 }
 
-func TestHandleOfACallUnderWay(t *testing.T) {
+// Handles tell what is wrong with calls that could not be made, and the calls
+// before and after them are made.
+func TestHandlesOfWrongCalls(t *testing.T) {
 	ctx := context.Background()
 	each(t, 2, Config{}, func(c *Comm) error {
-		var h, first Handle
-		never := make([]int8, 1)
-		if err := Recv(ctx, c, never, 1-c.Rank(), Async(&h)); err != nil {
+		one := []int8{1}
+		direct, err := algo.Find("direct")
+		if err != nil {
 			return err
 		}
-		for _, err := range []error{
-			AllReduce(ctx, c, []int8{1}, Sum, Async(&h)),
-			Send(ctx, c, []int8{1}, 1-c.Rank(), Async(&h)),
-			SendRecv(ctx, c, []int8{1}, 1-c.Rank(), []int8{1}, 1-c.Rank(), Async(&h)),
-		} {
-			if err := says(err, "under way"); err != nil {
-				return err
-			}
-		}
-		if err := Send(ctx, c, []int8{7}, 1-c.Rank(), Async(&first)); err != nil {
+		p, err := direct.Program(algo.Spec{Op: sched.AllGather, Ranks: 2})
+		if err != nil {
 			return err
 		}
-		if err := errors.Join(h.Wait(), first.Wait()); err != nil {
-			return err
+		first := AllReduceAsync(ctx, c, one, Sum)
+		err = errors.Join(
+			says(SendAsync(ctx, c, one, 99).Wait(ctx), "rank 99"),
+			says(AllGatherAsync(ctx, c, one, one).Wait(ctx), "dst has 1 elements, 2 are needed"),
+			says(SendAsync(ctx, c, one, 1-c.Rank(), Using(p)).Wait(ctx), "Using(", "is for collectives"),
+			says(Recv(ctx, c, one, 1-c.Rank(), Factor(2)), "Factor(2) is for reductions with PreMulSum"),
+			says(AllReduce(ctx, c, one, Sum, Factor(2)), "Factor(2) is for PreMulSum"),
+			WaitAll(ctx, first, BarrierAsync(ctx, c)))
+		if err == nil && one[0] != 2 {
+			err = fmt.Errorf("sum %d", one[0])
 		}
-		if err := AllReduce(ctx, c, never, Sum, Async(&h)); err != nil {
-			return err
-		}
-		if err := h.Wait(); err != nil || never[0] != 14 {
-			return fmt.Errorf("used again: %d, %w", never[0], err)
-		}
-		return nil
-	})
-}
-
-func TestGroupTellsOfCallsThatWereNotMade(t *testing.T) {
-	ctx := context.Background()
-	each(t, 2, Config{}, func(c *Comm) error {
-		var g Group
-		if err := says(Send(ctx, c, []int8{1}, 99, g.Add()), "rank 99"); err != nil {
-			return err
-		}
-		if err := AllReduce(ctx, c, []int8{1}, Sum, g.Add()); err != nil {
-			return err
-		}
-		if err := says(g.Wait(), "call 1 of the group was not made"); err != nil {
-			return err
-		}
-		return g.Wait()
+		return err
 	})
 }
 
@@ -79,16 +60,16 @@ func TestGroupTellsOfCallsThatWereNotMade(t *testing.T) {
 func TestUseAfterClose(t *testing.T) {
 	ctx := context.Background()
 	each(t, 2, Config{}, func(c *Comm) error {
-		d, err := c.Dup()
+		d, err := c.Dup(context.Background())
 		if err != nil {
 			return err
 		}
 		if err := errors.Join(Barrier(ctx, d), d.Close(), d.Close()); err != nil {
 			return err
 		}
-		_, split := d.Split(0, 0)
+		_, split := d.Split(context.Background(), 0, 0)
 		_, shrink := d.Shrink(ctx)
-		_, put := Put(d, 0, 0, []int8{1})
+		_, put := Put(d, 0, []int8{1}, 0).Poll()
 		for i, err := range []error{Barrier(ctx, d), Send(ctx, d, []int8{1}, 0), split, shrink, put, d.Err()} {
 			if !errors.Is(err, ErrClosed) {
 				return fmt.Errorf("call %d after Close: %w", i, err)
@@ -104,11 +85,11 @@ func TestWrongCountsOfBlocks(t *testing.T) {
 	each(t, 2, Config{}, func(c *Comm) error {
 		four := make([]int8, 4)
 		return errors.Join(
-			says(AllGatherV(ctx, c, four, []int{5, -1}, four), "counts[1] is -1"),
-			says(AllGatherV(ctx, c, four, []int{4}, four), "counts has 1 elements, 2 are needed"),
-			says(AllToAllV(ctx, c, four, []int{5, -1}, four, []int{2, 2}), "recvs[1] is -1"),
-			says(AllToAllV(ctx, c, four, []int{-1, 5}, four, []int{4}), "sends has 1"),
-			says(AllToAllV(ctx, c, four, []int{2, 2}, nil, nil), "sends has 0"),
+			says(AllGatherV(ctx, c, four, four, []int{5, -1}), "counts[1] is -1"),
+			says(AllGatherV(ctx, c, four, four, []int{4}), "counts has 1 elements, 2 are needed"),
+			says(AllToAllV(ctx, c, four, four, []int{5, -1}, []int{2, 2}), "recvs[1] is -1"),
+			says(AllToAllV(ctx, c, four, four, []int{-1, 5}, []int{4}), "sends has 1"),
+			says(AllToAllV(ctx, c, four, nil, []int{2, 2}, nil), "sends has 0"),
 			Barrier(ctx, c))
 	})
 }
@@ -179,7 +160,7 @@ func receives[T reduce.Element](n int) func(*Comm) error {
 
 func swaps[T reduce.Element](n int) func(*Comm) error {
 	return func(c *Comm) error {
-		return SendRecv(context.Background(), c, make([]T, n), 1-c.Rank(), make([]T, n), 1-c.Rank())
+		return SendRecv(context.Background(), c, make([]T, n), make([]T, n), 1-c.Rank(), 1-c.Rank())
 	}
 }
 

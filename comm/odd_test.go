@@ -67,7 +67,7 @@ func TestSplitsAtOnce(t *testing.T) {
 	ctx := context.Background()
 	for _, kind := range kinds {
 		two(t, kind, func(c *Comm) error {
-			d, err := c.Dup()
+			d, err := c.Dup(context.Background())
 			if err != nil {
 				return err
 			}
@@ -77,7 +77,7 @@ func TestSplitsAtOnce(t *testing.T) {
 			for k, from := range []*Comm{c, d} {
 				wg.Go(func() {
 					for i := range 50 {
-						sub, err := from.Split(i%2*(from.Rank()+1), 0)
+						sub, err := from.Split(context.Background(), i%2*(from.Rank()+1), 0)
 						if err == nil {
 							sum := []int{k, 1}
 							x := []int64{int64(sum[0]), int64(sum[1])}
@@ -113,12 +113,9 @@ func TestMessageToItselfThatDoesNotCome(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			each(t, 2, Config{Timeout: 300 * time.Millisecond}, func(c *Comm) error {
-				var h Handle
-				if err := Recv(ctx, c, []int8{1}, c.Rank(), Async(&h)); err != nil {
-					return err
-				}
+				h := RecvAsync(ctx, c, []int8{1}, c.Rank())
 				end(c)
-				if err := h.Wait(); err == nil || name == "limit" && !errors.Is(err, context.DeadlineExceeded) {
+				if err := h.Wait(ctx); err == nil || name == "limit" && !errors.Is(err, context.DeadlineExceeded) {
 					return fmt.Errorf("ended with %w", err)
 				}
 				return nil
@@ -133,15 +130,12 @@ func TestExchangesInARow(t *testing.T) {
 		two(t, kind, func(c *Comm) error {
 			ctx, cancel := context.WithCancel(context.Background())
 			defer cancel()
-			var g Group
-			in := make([][]int32, 20)
+			in, handles := make([][]int32, 20), make([]*Handle, 20)
 			for i := range in {
 				in[i] = make([]int32, 1)
-				if err := SendRecv(ctx, c, in[i], 1-c.Rank(), []int32{int32(i)}, 1-c.Rank(), g.Add()); err != nil {
-					return err
-				}
+				handles[i] = SendRecvAsync(ctx, c, in[i], []int32{int32(i)}, 1-c.Rank(), 1-c.Rank())
 			}
-			if err := g.Wait(); err != nil {
+			if err := WaitAll(ctx, handles...); err != nil {
 				return err
 			}
 			for i := range in {
@@ -184,11 +178,10 @@ func TestContextThatHasEnded(t *testing.T) {
 		"broadcast":  func(ctx context.Context, c *Comm) error { return Broadcast(ctx, c, []int32{1}, 1) },
 		"send":       func(ctx context.Context, c *Comm) error { return Send(ctx, c, []int32{1}, 0) },
 		"exchange": func(ctx context.Context, c *Comm) error {
-			return SendRecv(ctx, c, []int32{1}, 0, []int32{1}, 0)
+			return SendRecv(ctx, c, []int32{1}, []int32{1}, 0, 0)
 		},
 		"async": func(ctx context.Context, c *Comm) error {
-			var h Handle
-			return errors.Join(AllReduce(ctx, c, []int32{1}, Sum, Async(&h)), h.Wait())
+			return AllReduceAsync(ctx, c, []int32{1}, Sum).Wait(bg)
 		},
 	} {
 		for _, end := range []struct {
@@ -198,7 +191,7 @@ func TestContextThatHasEnded(t *testing.T) {
 		}{{cancelled, context.Canceled, Aborted}, {late, context.DeadlineExceeded, Timeout}} {
 			t.Run(name+" "+end.want.Error(), func(t *testing.T) {
 				each(t, 2, Config{}, func(c *Comm) error {
-					err := errors.Join(Broadcast(bg, c, []int32{1}, 1), AllReduce(bg, c, []int32{1}, Sum), SendRecv(bg, c, []int8{1}, 1-c.Rank(), []int8{1}, 1-c.Rank()))
+					err := errors.Join(Broadcast(bg, c, []int32{1}, 1), AllReduce(bg, c, []int32{1}, Sum), SendRecv(bg, c, []int8{1}, []int8{1}, 1-c.Rank(), 1-c.Rank()))
 					if err != nil {
 						return err
 					}
@@ -222,11 +215,9 @@ func TestContextThatHasEnded(t *testing.T) {
 // The context of a call counts while it waits for calls that were made before it.
 func TestContextOfACallThatWaits(t *testing.T) {
 	bg := context.Background()
-	for name, call := range map[string]func(ctx context.Context, c *Comm, opts ...Option) error{
-		"collective": func(ctx context.Context, c *Comm, opts ...Option) error {
-			return AllReduce(ctx, c, []int32{1}, Sum, opts...)
-		},
-		"receive": func(ctx context.Context, c *Comm, opts ...Option) error { return Recv(ctx, c, []int32{1}, 0, opts...) },
+	for name, call := range map[string]func(ctx context.Context, c *Comm) *Handle{
+		"collective": func(ctx context.Context, c *Comm) *Handle { return AllReduceAsync(ctx, c, []int32{1}, Sum) },
+		"receive":    func(ctx context.Context, c *Comm) *Handle { return RecvAsync(ctx, c, []int32{1}, 0) },
 	} {
 		for _, ends := range []error{context.Canceled, context.DeadlineExceeded} {
 			t.Run(name+" "+ends.Error(), func(t *testing.T) {
@@ -239,21 +230,14 @@ func TestContextOfACallThatWaits(t *testing.T) {
 						ctx, cancel = context.WithTimeout(bg, 50*time.Millisecond)
 					}
 					defer cancel()
-					var first Handle
-					if err := call(bg, c, Async(&first)); err != nil {
-						return err
-					}
-					var second Handle
-					if err := call(ctx, c, Async(&second)); err != nil {
-						return err
-					}
+					first, second := call(bg, c), call(ctx, c)
 					if ends == context.Canceled {
 						cancel()
 					}
-					if err := first.Wait(); !errors.Is(err, ends) {
+					if err := first.Wait(bg); !errors.Is(err, ends) {
 						return fmt.Errorf("the first ended with %w", err)
 					}
-					if err := second.Wait(); !errors.Is(err, ends) {
+					if err := second.Wait(bg); !errors.Is(err, ends) {
 						return fmt.Errorf("the second ended with %w", err)
 					}
 					return nil
@@ -274,7 +258,7 @@ func TestClosedByAnother(t *testing.T) {
 		} {
 			t.Run(kind+" "+name, func(t *testing.T) {
 				two(t, kind, func(c *Comm) error {
-					d, err := c.Dup()
+					d, err := c.Dup(context.Background())
 					if err != nil {
 						return err
 					}
@@ -293,7 +277,7 @@ func TestClosedByAnother(t *testing.T) {
 					began := time.Now()
 					err = call(d)
 					var f *Failure
-					if !errors.As(err, &f) || f.Kind != Dead || len(f.Culprits) != 1 || f.Culprits[0] != 0 {
+					if !errors.As(err, &f) || !errors.Is(err, ErrLeft) || errors.Is(err, ErrDead) || len(f.Culprits) != 1 || f.Culprits[0] != 0 {
 						return fmt.Errorf("not the end of rank 0: %w", err)
 					}
 					if took := time.Since(began); took > 5*time.Second {
@@ -318,23 +302,23 @@ func TestBuffersThatOverlap(t *testing.T) {
 		mine, wrong := b[offset[me]:offset[me+1]], b[offset[me]+1:offset[me+1]+1]
 		refused := []error{
 			AllReduceTo(ctx, c, b[1:10], all, Sum), ReduceScatter(ctx, c, other, all, Sum), AllGather(ctx, c, all, other), AllToAll(ctx, c, b[1:10], all),
-			AllGatherV(ctx, c, all, counts, wrong), ReduceScatterV(ctx, c, wrong, all, counts, Sum),
-			AllToAllV(ctx, c, b[1:10], []int{3, 3, 3}, all, []int{3, 3, 3}), SendRecv(ctx, c, b[1:4], me, b[:3], me),
+			AllGatherV(ctx, c, all, wrong, counts), ReduceScatterV(ctx, c, wrong, all, counts, Sum),
+			AllToAllV(ctx, c, b[1:10], all, []int{3, 3, 3}, []int{3, 3, 3}), SendRecv(ctx, c, b[1:4], b[:3], me, me),
 		}
 		refused = append(refused, Gather(ctx, c, all, other, me), Scatter(ctx, c, other, all, me), Reduce(ctx, c, b[1:10], all, Sum, me),
-			GatherV(ctx, c, all, counts, wrong, me), ScatterV(ctx, c, wrong, all, counts, me))
+			GatherV(ctx, c, all, wrong, counts, me), ScatterV(ctx, c, wrong, all, counts, me))
 		for i, err := range refused {
 			if err := says(err, "overlaps"); err != nil {
 				return fmt.Errorf("call %d: %w", i, err)
 			}
 		}
 		if me == 0 {
-			if err := says(AllToAllV(ctx, c, all, []int{3, 2, 4}, all, []int{3, 4, 2}), "not recvs"); err != nil {
+			if err := says(AllToAllV(ctx, c, all, all, []int{3, 2, 4}, []int{3, 4, 2}), "not recvs"); err != nil {
 				return err
 			}
 		}
 		return errors.Join(AllReduceTo(ctx, c, all, all, Sum), ReduceScatter(ctx, c, own, all, Sum), AllGather(ctx, c, all, own), AllToAll(ctx, c, all, all),
-			AllGatherV(ctx, c, all, counts, mine), ReduceScatterV(ctx, c, mine, all, counts, Sum),
+			AllGatherV(ctx, c, all, mine, counts), ReduceScatterV(ctx, c, mine, all, counts, Sum),
 			Gather(ctx, c, all, b[me*3:][:3], 1), Scatter(ctx, c, b[me*3:][:3], all, 1))
 	})
 }
@@ -351,7 +335,7 @@ func TestAllToAllVInPlace(t *testing.T) {
 				for i := range b {
 					b[i] = int32(me*10_000_000 + i)
 				}
-				if err := AllToAllV(ctx, c, b, counts, b, counts); err != nil {
+				if err := AllToAllV(ctx, c, b, b, counts, counts); err != nil {
 					return err
 				}
 				from := [][]int{{0, 0}, {3 * k, 2 * k}}[me] // where my block begins at rank 0 and 1
@@ -423,7 +407,7 @@ func TestBlocksThroughScratch(t *testing.T) {
 		for i := range src {
 			src[i] = int32(1000*c.Rank() + i)
 		}
-		if err := AllGatherV(ctx, c, dst, counts, src, Using(gather)); err != nil {
+		if err := AllGatherV(ctx, c, dst, src, counts, Using(gather)); err != nil {
 			return err
 		}
 		at := 0
@@ -436,6 +420,6 @@ func TestBlocksThroughScratch(t *testing.T) {
 			}
 		}
 		ones := []int{1, 1, 1, 1}
-		return says(AllToAllV(ctx, c, make([]int8, 4), ones, make([]int8, 4), ones, Using(exchange)), "passes blocks on")
+		return says(AllToAllV(ctx, c, make([]int8, 4), make([]int8, 4), ones, ones, Using(exchange)), "passes blocks on")
 	})
 }

@@ -2,6 +2,7 @@ package comm
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -17,89 +18,137 @@ import (
 // a notice after everything posted before it. A read, and an atomic operation,
 // is complete when its result is there. Atomic operations work on 8 bytes at a
 // multiple of 8, and are atomic with the owner's sync/atomic. A key that its rank
-// did not give, or whose memory it freed, and what reaches beyond that memory, is an
-// error of the call or of its end. The end need not be asked for (Poll, Complete).
+// did not give, or whose memory it freed, and what reaches beyond that memory, is
+// an error. Posting never blocks and returns a Ticket; its Wait and Poll tell how
+// the operation ended, also if it could not be posted. They need not be called.
 
-// Key names memory got from Alloc, or a part of it, to other ranks. The key of
-// what lies k bytes behind is larger by k.
-func Key[T reduce.Element](c *Comm, s []T) (transport.Key, error) {
-	return c.world.ep.Key(reduce.Bytes(s))
+// Key names memory that a rank got from Alloc, to the other ranks. It means the
+// same on all of them, and the key of what lies k bytes behind is larger by k.
+type Key uint64
+
+// KeyOf is the key of memory got from Alloc, or of a part of it.
+func KeyOf[T Element](c *Comm, s []T) (Key, error) {
+	k, err := c.world.ep.Key(reduce.Bytes(s))
+	return Key(k), err
 }
 
 // Put writes src to memory of a rank. src must not be changed before the
 // operation is complete.
-func Put[T reduce.Element](c *Comm, to int, dst transport.Key, src []T) (transport.Ticket, error) {
-	m, err := c.member(to)
-	if err != nil {
-		return 0, err
-	}
-	return c.world.ep.Write(m, dst, reduce.Bytes(src))
+func Put[T Element](c *Comm, dst Key, src []T, to int) Ticket {
+	return c.post("put to", to, func(m int) (transport.Ticket, error) {
+		return c.world.ep.Write(m, transport.Key(dst), reduce.Bytes(src))
+	})
 }
 
 // Get reads memory of a rank into dst.
-func Get[T reduce.Element](c *Comm, from int, dst []T, src transport.Key) (transport.Ticket, error) {
-	m, err := c.member(from)
-	if err != nil {
-		return 0, err
-	}
-	return c.world.ep.Read(m, reduce.Bytes(dst), src)
+func Get[T Element](c *Comm, dst []T, src Key, from int) Ticket {
+	return c.post("get from", from, func(m int) (transport.Ticket, error) {
+		return c.world.ep.Read(m, reduce.Bytes(dst), transport.Key(src))
+	})
 }
 
-// CompareSwap stores new in a word of a rank if it holds old; was is what it held.
-func (c *Comm) CompareSwap(to int, word transport.Key, old, new uint64, was *uint64) (transport.Ticket, error) {
-	m, err := c.member(to)
-	if err != nil {
-		return 0, err
-	}
-	return c.world.ep.CompareSwap(m, word, old, new, was)
+// CompareSwap stores new in a word of a rank if it holds old; was gets what it held.
+func CompareSwap(c *Comm, word Key, old, new uint64, was *uint64, to int) Ticket {
+	return c.post("compare and swap at", to, func(m int) (transport.Ticket, error) {
+		return c.world.ep.CompareSwap(m, transport.Key(word), old, new, was)
+	})
 }
 
-// FetchAdd adds to a word of a rank; was is what it held.
-func (c *Comm) FetchAdd(to int, word transport.Key, add uint64, was *uint64) (transport.Ticket, error) {
-	m, err := c.member(to)
-	if err != nil {
-		return 0, err
-	}
-	return c.world.ep.FetchAdd(m, word, add, was)
+// FetchAdd adds to a word of a rank; was gets what it held.
+func FetchAdd(c *Comm, word Key, add uint64, was *uint64, to int) Ticket {
+	return c.post("fetch and add at", to, func(m int) (transport.Ticket, error) {
+		return c.world.ep.FetchAdd(m, transport.Key(word), add, was)
+	})
 }
 
 // Notify leaves a number with a rank once everything posted to it before is there.
-func (c *Comm) Notify(to int, value uint32) (transport.Ticket, error) {
-	m, err := c.member(to)
-	if err != nil {
-		return 0, err
-	}
-	return c.world.ep.Notify(m, value)
+func Notify(c *Comm, value uint32, to int) Ticket {
+	return c.post("notify", to, func(m int) (transport.Ticket, error) { return c.world.ep.Notify(m, value) })
 }
 
-// Poll says whether an operation is complete, and its error then, and returns at once.
-func (c *Comm) Poll(t transport.Ticket) (complete bool, err error) {
-	err = c.world.verbs.look(t)
-	if err == errPending {
+// Ticket is a one-sided operation that was posted.
+type Ticket struct {
+	c    *Comm
+	what string
+	peer int
+	id   transport.Ticket
+	err  error // it was not posted
+}
+
+// post posts an operation to a rank of the communicator.
+func (c *Comm) post(what string, peer int, post func(member int) (transport.Ticket, error)) Ticket {
+	t := Ticket{c: c, what: what, peer: peer}
+	m, err := c.member(peer)
+	if err != nil {
+		t.err = err
+		return t
+	}
+	if t.id, err = post(m); err != nil {
+		t.err = t.failure(err)
+	}
+	return t
+}
+
+// Poll says whether the operation is complete, and its error then, and returns at once.
+func (t Ticket) Poll() (complete bool, err error) {
+	if t.err != nil {
+		return true, t.err
+	}
+	if err = t.c.world.verbs.look(t.id); err == errPending {
 		return false, nil
 	}
-	return true, err
+	return true, t.failure(err)
 }
 
-// Complete waits until an operation is complete. It gives up, and may be called
-// again, when ctx ends, the time limit passes or the communicator fails.
-func (c *Comm) Complete(ctx context.Context, t transport.Ticket) error {
+// Wait returns once the operation is complete, with its error. It gives up, and
+// may be called again, when ctx ends, the time limit passes or the communicator
+// fails.
+func (t Ticket) Wait(ctx context.Context) error {
+	if t.err != nil {
+		return t.err
+	}
 	began := clock()
-	end := c.until(ctx, began)
+	end := t.c.until(ctx, began)
 	for {
-		if err := c.world.verbs.wait(t, min(time.Duration(end-clock()), 10*time.Millisecond)); err != errPending {
-			return err
+		if err := t.c.world.verbs.wait(t.id, min(time.Duration(end-clock()), 10*time.Millisecond)); err != errPending {
+			return t.failure(err)
 		}
-		if err := ctx.Err(); err != nil {
-			return fmt.Errorf("one-sided operation %d is not complete: %w", t, err)
+		err := ctx.Err()
+		if err != nil && !errors.Is(err, context.DeadlineExceeded) {
+			return t.fails(Aborted, fmt.Errorf("is not complete: %w", err))
 		}
-		if f := c.failed.Load(); f != nil {
+		if f := t.c.failed.Load(); f != nil {
 			return f
 		}
-		if clock() > end {
-			return fmt.Errorf("one-sided operation %d is not complete after %s: %w", t, time.Duration(end-began).Round(time.Millisecond), context.DeadlineExceeded)
+		if err != nil || clock() > end {
+			return t.fails(Timeout, fmt.Errorf("is not complete after %s", time.Duration(clock()-began).Round(time.Millisecond)))
 		}
 	}
+}
+
+// failure is the error of an operation as its caller is told.
+func (t Ticket) failure(err error) error {
+	var g *transport.Gone
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &g) && g.Left:
+		return t.fails(Left, fmt.Errorf("failed: %w", err))
+	case g != nil:
+		return t.fails(Dead, fmt.Errorf("failed: %w", err))
+	case errors.Is(err, transport.ErrClosed):
+		return t.fails(Closed, fmt.Errorf("failed: %w", err))
+	}
+	return fmt.Errorf("rank %d: %s rank %d: %w", t.c.rank, t.what, t.peer, err)
+}
+
+// fails is a failure of the operation alone: the communicator stays usable.
+func (t Ticket) fails(k Kind, err error) *Failure {
+	f := &Failure{Kind: k, Rank: t.c.rank, Culprits: []int{t.peer}, Err: fmt.Errorf("%s rank %d %w", t.what, t.peer, err)}
+	if k == Aborted || k == Closed {
+		f.Culprits = []int{t.c.rank}
+	}
+	return f
 }
 
 // Notice is a number that a rank left here.
@@ -126,7 +175,7 @@ func (c *Comm) Notices() []Notice {
 // member is a rank's place in the endpoint.
 func (c *Comm) member(rank int) (int, error) {
 	if rank < 0 || rank >= len(c.members) {
-		return 0, fmt.Errorf("rank %d is not in a communicator of %d", rank, len(c.members))
+		return 0, errNoRank(rank, len(c.members))
 	}
 	if f := c.failed.Load(); f != nil {
 		return 0, f

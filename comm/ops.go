@@ -11,13 +11,13 @@ import (
 )
 
 // AllReduce leaves in buf of every rank the reduction of all of them.
-func AllReduce[T reduce.Element](ctx context.Context, c *Comm, buf []T, op reduce.Op, opts ...Option) error {
+func AllReduce[T Element](ctx context.Context, c *Comm, buf []T, op Op, opts ...Option) error {
 	return AllReduceTo(ctx, c, buf, buf, op, opts...)
 }
 
 // AllReduceTo leaves in dst of every rank the reduction of src of all of them.
 // dst may be src, but not overlap it otherwise.
-func AllReduceTo[T reduce.Element](ctx context.Context, c *Comm, dst, src []T, op reduce.Op, opts ...Option) error {
+func AllReduceTo[T Element](ctx context.Context, c *Comm, dst, src []T, op Op, opts ...Option) error {
 	if len(dst) != len(src) {
 		return need(sched.AllReduce, "dst", len(dst), len(src))
 	}
@@ -30,7 +30,7 @@ func AllReduceTo[T reduce.Element](ctx context.Context, c *Comm, dst, src []T, o
 
 // ReduceScatter leaves in dst of rank r block r of the reduction of all src, which
 // have a block of len(dst) elements for each rank. dst may be that block of src.
-func ReduceScatter[T reduce.Element](ctx context.Context, c *Comm, dst, src []T, op reduce.Op, opts ...Option) error {
+func ReduceScatter[T Element](ctx context.Context, c *Comm, dst, src []T, op Op, opts ...Option) error {
 	if len(src) != len(dst)*c.Size() {
 		return need(sched.ReduceScatter, "src", len(src), len(dst)*c.Size())
 	}
@@ -43,7 +43,7 @@ func ReduceScatter[T reduce.Element](ctx context.Context, c *Comm, dst, src []T,
 
 // AllGather leaves in dst of every rank src of all, in their order. src may be
 // the own block of dst.
-func AllGather[T reduce.Element](ctx context.Context, c *Comm, dst, src []T, opts ...Option) error {
+func AllGather[T Element](ctx context.Context, c *Comm, dst, src []T, opts ...Option) error {
 	if len(dst) != len(src)*c.Size() {
 		return need(sched.AllGather, "dst", len(dst), len(src)*c.Size())
 	}
@@ -55,14 +55,14 @@ func AllGather[T reduce.Element](ctx context.Context, c *Comm, dst, src []T, opt
 }
 
 // Broadcast leaves in buf of every rank what the root has there.
-func Broadcast[T reduce.Element](ctx context.Context, c *Comm, buf []T, root int, opts ...Option) error {
+func Broadcast[T Element](ctx context.Context, c *Comm, buf []T, root int, opts ...Option) error {
 	return c.do(ctx, &request{op: sched.Broadcast, t: reduce.TypeOf[T](), root: root, count: len(buf),
 		in: reduce.Bytes(buf), out: reduce.Bytes(buf)}, opts)
 }
 
 // Reduce leaves in dst of the root the reduction of src of all. dst is not used
 // on other ranks and may be src, but not overlap it otherwise.
-func Reduce[T reduce.Element](ctx context.Context, c *Comm, dst, src []T, op reduce.Op, root int, opts ...Option) error {
+func Reduce[T Element](ctx context.Context, c *Comm, dst, src []T, op Op, root int, opts ...Option) error {
 	if c.rank == root && len(dst) != len(src) {
 		return need(sched.Reduce, "dst", len(dst), len(src))
 	}
@@ -78,7 +78,7 @@ func Reduce[T reduce.Element](ctx context.Context, c *Comm, dst, src []T, op red
 
 // AllToAll sends block p of src to rank p, which has it in block r of dst. Both
 // have a block for each rank. dst may be src.
-func AllToAll[T reduce.Element](ctx context.Context, c *Comm, dst, src []T, opts ...Option) error {
+func AllToAll[T Element](ctx context.Context, c *Comm, dst, src []T, opts ...Option) error {
 	if len(dst) != len(src) {
 		return need(sched.AllToAll, "dst", len(dst), len(src))
 	}
@@ -94,7 +94,7 @@ func AllToAll[T reduce.Element](ctx context.Context, c *Comm, dst, src []T, opts
 
 // Gather leaves in dst of the root src of all ranks, in their order. dst is not
 // used on other ranks; at the root, src may be its block of dst.
-func Gather[T reduce.Element](ctx context.Context, c *Comm, dst, src []T, root int, opts ...Option) error {
+func Gather[T Element](ctx context.Context, c *Comm, dst, src []T, root int, opts ...Option) error {
 	if c.rank == root && len(dst) != len(src)*c.Size() {
 		return need(sched.Gather, "dst", len(dst), len(src)*c.Size())
 	}
@@ -110,7 +110,7 @@ func Gather[T reduce.Element](ctx context.Context, c *Comm, dst, src []T, root i
 
 // Scatter leaves in dst of rank r block r of src of the root. src is not used on
 // other ranks; at the root, dst may be its block of src.
-func Scatter[T reduce.Element](ctx context.Context, c *Comm, dst, src []T, root int, opts ...Option) error {
+func Scatter[T Element](ctx context.Context, c *Comm, dst, src []T, root int, opts ...Option) error {
 	if c.rank == root && len(src) != len(dst)*c.Size() {
 		return need(sched.Scatter, "src", len(src), len(dst)*c.Size())
 	}
@@ -131,7 +131,7 @@ func Barrier(ctx context.Context, c *Comm, opts ...Option) error {
 
 // AllGatherV is AllGather of blocks of different lengths: rank p gives counts[p]
 // elements. All ranks give the same counts.
-func AllGatherV[T reduce.Element](ctx context.Context, c *Comm, dst []T, counts []int, src []T, opts ...Option) error {
+func AllGatherV[T Element](ctx context.Context, c *Comm, dst, src []T, counts []int, opts ...Option) error {
 	if err := c.blocks(sched.AllGather, "dst", len(dst), counts, "src", len(src)); err != nil {
 		return err
 	}
@@ -144,7 +144,7 @@ func AllGatherV[T reduce.Element](ctx context.Context, c *Comm, dst []T, counts 
 
 // ReduceScatterV is ReduceScatter into blocks of different lengths: rank p gets
 // counts[p] elements. All ranks give the same counts.
-func ReduceScatterV[T reduce.Element](ctx context.Context, c *Comm, dst, src []T, counts []int, op reduce.Op, opts ...Option) error {
+func ReduceScatterV[T Element](ctx context.Context, c *Comm, dst, src []T, counts []int, op Op, opts ...Option) error {
 	if err := c.blocks(sched.ReduceScatter, "src", len(src), counts, "dst", len(dst)); err != nil {
 		return err
 	}
@@ -156,7 +156,7 @@ func ReduceScatterV[T reduce.Element](ctx context.Context, c *Comm, dst, src []T
 }
 
 // GatherV is Gather of blocks of different lengths. All ranks give the same counts.
-func GatherV[T reduce.Element](ctx context.Context, c *Comm, dst []T, counts []int, src []T, root int, opts ...Option) error {
+func GatherV[T Element](ctx context.Context, c *Comm, dst, src []T, counts []int, root int, opts ...Option) error {
 	have := len(dst)
 	if c.rank != root {
 		dst, have = nil, total(counts)
@@ -172,7 +172,7 @@ func GatherV[T reduce.Element](ctx context.Context, c *Comm, dst []T, counts []i
 }
 
 // ScatterV is Scatter of blocks of different lengths. All ranks give the same counts.
-func ScatterV[T reduce.Element](ctx context.Context, c *Comm, dst, src []T, counts []int, root int, opts ...Option) error {
+func ScatterV[T Element](ctx context.Context, c *Comm, dst, src []T, counts []int, root int, opts ...Option) error {
 	have := len(src)
 	if c.rank != root {
 		src, have = nil, total(counts)
@@ -187,10 +187,10 @@ func ScatterV[T reduce.Element](ctx context.Context, c *Comm, dst, src []T, coun
 		in: reduce.Bytes(src), out: reduce.Bytes(dst)}, opts)
 }
 
-// AllToAllV is AllToAll of blocks of different lengths: sends[p] elements of src
-// go to rank p, and recvs[p] elements of dst come from it. What rank r sends to p
+// AllToAllV is AllToAll of blocks of different lengths: recvs[p] elements of dst
+// come from rank p, and sends[p] elements of src go to it. What rank r sends to p
 // is what p receives from r. dst may be src if sends are recvs.
-func AllToAllV[T reduce.Element](ctx context.Context, c *Comm, dst []T, recvs []int, src []T, sends []int, opts ...Option) error {
+func AllToAllV[T Element](ctx context.Context, c *Comm, dst, src []T, recvs, sends []int, opts ...Option) error {
 	if err := c.counts(sched.AllToAll, "sends", sends); err != nil {
 		return err
 	}

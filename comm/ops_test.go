@@ -282,7 +282,7 @@ func exerciseV[T reduce.Element](c *Comm, seed uint64, root int, registered bool
 	data := newInputs[T](n, Sum)
 	fill := func(b []T) []T { return data.fill(b, me) }
 	all := get(at[n])
-	if err := AllGatherV(ctx, c, all, counts, fill(get(counts[me]))); err != nil {
+	if err := AllGatherV(ctx, c, all, fill(get(counts[me])), counts); err != nil {
 		return err
 	}
 	expect := func(what string, got []T) error {
@@ -299,7 +299,7 @@ func exerciseV[T reduce.Element](c *Comm, seed uint64, root int, registered bool
 		return err
 	}
 	gathered := get(at[n])
-	if err := GatherV(ctx, c, gathered, counts, fill(get(counts[me])), root); err != nil {
+	if err := GatherV(ctx, c, gathered, fill(get(counts[me])), counts, root); err != nil {
 		return err
 	}
 	if me == root {
@@ -329,7 +329,7 @@ func exerciseV[T reduce.Element](c *Comm, seed uint64, root int, registered bool
 		recvs[r] = matrix[r][me]
 	}
 	dst := get(total(recvs))
-	if err := AllToAllV(ctx, c, dst, recvs, fill(get(total(matrix[me]))), matrix[me]); err != nil {
+	if err := AllToAllV(ctx, c, dst, fill(get(total(matrix[me]))), recvs, matrix[me]); err != nil {
 		return err
 	}
 	k := 0

@@ -169,7 +169,7 @@ func (p *pairs) late(a *pair) *Failure {
 	if c.hasClosed(a.peer) {
 		return c.gone(a.peer, &transport.Gone{Rank: c.members[a.peer], Left: true})
 	}
-	f := &Failure{Kind: Timeout, Rank: c.rank, Call: transport.Call{}}
+	f := &Failure{Kind: Timeout, Rank: c.rank}
 	why := fmt.Sprintf("time limit passed: %s rank %d", a.what, a.peer)
 	boards := c.allBoards()
 	mine, _, _ := boards[c.rank].called()
@@ -292,23 +292,26 @@ func (p *pairs) end(err error, list ...*message) error {
 	return err
 }
 
-// handleOf is where the end of a call is told, nil if its caller waits for it.
-func handleOf(opts []Option) (h *Handle) {
+// handleOf is where the end of a message is told, nil if its caller waits for it.
+func handleOf(opts []Option) (h *Handle, err error) {
 	for _, o := range opts {
-		if o.handle != nil {
+		switch {
+		case o.handle != nil:
 			h = o.handle
+		case o.program != nil:
+			return nil, fmt.Errorf("send/recv: Using(%s) is for collectives; messages run no program", o.program.Name)
+		case o.scaled:
+			return nil, fmt.Errorf("send/recv: Factor(%v) is for reductions with PreMulSum", o.factor)
 		}
 	}
-	return h
+	return h, nil
 }
 
 // message carries out one send or receive.
 func (p *pairs) message(ctx context.Context, peer int, what string, t reduce.Type, b []byte, opts []Option) error {
-	h := handleOf(opts)
-	if h != nil {
-		if err := h.begin(); err != nil {
-			return err
-		}
+	h, err := handleOf(opts)
+	if err != nil {
+		return err
 	}
 	var m message
 	m.ctx, m.peer, m.what, m.t, m.b = ctx, peer, what, t, b
@@ -319,7 +322,7 @@ func (p *pairs) message(ctx context.Context, peer int, what string, t reduce.Typ
 		return p.carry(&m)
 	}
 	own := m
-	go func() { _ = h.end(p.carry(&own)) }()
+	go func() { h.end(p.carry(&own)) }()
 	return nil
 }
 
@@ -334,11 +337,9 @@ func (p *pairs) carry(m *message) error {
 
 // exchange carries out a send and a receive at once.
 func (p *pairs) exchange(ctx context.Context, t reduce.Type, from int, dst []byte, to int, src []byte, opts []Option) error {
-	h := handleOf(opts)
-	if h != nil {
-		if err := h.begin(); err != nil {
-			return err
-		}
+	h, err := handleOf(opts)
+	if err != nil {
+		return err
 	}
 	var out, in message // filled field by field, as begin says
 	out.ctx, out.peer, out.what, out.t, out.b = ctx, to, sending, t, src
@@ -354,7 +355,7 @@ func (p *pairs) exchange(ctx context.Context, t reduce.Type, from int, dst []byt
 		return p.carryBoth(&out, &in)
 	}
 	o, i := out, in
-	go func() { _ = h.end(p.carryBoth(&o, &i)) }()
+	go func() { h.end(p.carryBoth(&o, &i)) }()
 	return nil
 }
 
@@ -455,9 +456,9 @@ func (p *pairs) toSelf(m *message) error {
 
 // Send sends buf to a rank, which receives it with Recv. Messages from one rank
 // to another keep their order. It returns once buf may be changed; a rank that
-// sends to itself must have the receive under way (Async or a Group) or the
+// sends to itself must have the receive under way (RecvAsync) or the
 // message fit in a thousand that are kept.
-func Send[T reduce.Element](ctx context.Context, c *Comm, buf []T, to int, opts ...Option) error {
+func Send[T Element](ctx context.Context, c *Comm, buf []T, to int, opts ...Option) error {
 	p, err := c.pairing(to)
 	if err != nil {
 		return err
@@ -467,7 +468,7 @@ func Send[T reduce.Element](ctx context.Context, c *Comm, buf []T, to int, opts 
 
 // Recv receives what a rank sent, which must have as many elements as buf, of the
 // same type.
-func Recv[T reduce.Element](ctx context.Context, c *Comm, buf []T, from int, opts ...Option) error {
+func Recv[T Element](ctx context.Context, c *Comm, buf []T, from int, opts ...Option) error {
 	p, err := c.pairing(from)
 	if err != nil {
 		return err
@@ -478,7 +479,7 @@ func Recv[T reduce.Element](ctx context.Context, c *Comm, buf []T, from int, opt
 // SendRecv sends src to a rank and receives dst from one, which may be another, at
 // once: neither waits for the other's end. The others may have Send and Recv for it.
 // dst and src share nothing.
-func SendRecv[T reduce.Element](ctx context.Context, c *Comm, dst []T, from int, src []T, to int, opts ...Option) error {
+func SendRecv[T Element](ctx context.Context, c *Comm, dst, src []T, from, to int, opts ...Option) error {
 	if from < 0 || from >= len(c.members) {
 		return errNoRank(from, len(c.members))
 	}

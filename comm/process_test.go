@@ -30,8 +30,8 @@ import (
 // JSON, so a parent knows at which point a rank is when it kills or stops it.
 
 const (
-	envBody     = "WEFT_COMM_BODY"
-	envListener = "WEFT_COMM_LISTENER"
+	envBody     = "WEFT_TEST_COMM_BODY"
+	envListener = "WEFT_TEST_COMM_LISTENER"
 	ordersFile  = 3
 	eventsFile  = 4
 	masterFile  = 5
@@ -131,12 +131,15 @@ func child(name string) {
 }
 
 func (k *kid) main(name string) error {
-	if os.Getenv("WEFT_COMM_FULL_SHM") != "" {
+	if os.Getenv("WEFT_TEST_COMM_FULL_SHM") != "" {
 		if err := fillDevShm(); err != nil {
 			return err
 		}
 	}
-	cfg := FromEnv()
+	cfg, err := FromEnv()
+	if err != nil {
+		return err
+	}
 	if os.Getenv(envListener) != "" {
 		f := os.NewFile(masterFile, "master")
 		l, err := net.FileListener(f)
@@ -303,7 +306,7 @@ func spawn(t *testing.T, n int, transport, body string, env ...string) procs {
 		cmd.Env = append(os.Environ(), envBody+"="+body, "RANK="+strconv.Itoa(rank), "WORLD_SIZE="+strconv.Itoa(n), "LOCAL_RANK="+strconv.Itoa(rank),
 			"MASTER_ADDR=127.0.0.1", "MASTER_PORT="+strconv.Itoa(port), "WEFT_TRANSPORT="+transport, "WEFT_TOKEN=of the tests", "WEFT_TIMEOUT=30s", "GORACE=halt_on_error=1")
 		cmd.Env = append(cmd.Env, env...)
-		if slices.Contains(env, "WEFT_COMM_FULL_SHM=1") {
+		if slices.Contains(env, "WEFT_TEST_COMM_FULL_SHM=1") {
 			cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}
 		}
 		var extra *os.File

@@ -89,7 +89,7 @@ func TestOneProgramInThreeWorlds(t *testing.T) {
 				}
 				for _, s := range r.Steps {
 					k := thread{sched.Rank(c.Rank()), s.Channel}
-					ran[k] = append(ran[k], deed{s.Op, s.From, s.To})
+					ran[k] = append(ran[k], deed{s.Op, sched.Rank(s.From), sched.Rank(s.To)})
 				}
 				return nil
 			})

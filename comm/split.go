@@ -14,13 +14,13 @@ import (
 
 // Split makes a communicator of the ranks that give the same color, in the order
 // of their keys and, where those are equal, of their ranks. A rank with a
-// negative color gets none (nil). It costs one all-gather of a few bytes and no
-// connection.
-func (c *Comm) Split(color, key int) (*Comm, error) {
+// negative color gets none (nil). All ranks of c must call it. It costs one
+// all-gather of a few bytes and no connection.
+func (c *Comm) Split(ctx context.Context, color, key int) (*Comm, error) {
 	if err := c.Err(); err != nil {
 		return nil, err
 	}
-	sub, err := c.split(context.Background(), color, key)
+	sub, err := c.split(ctx, color, key)
 	if sub != nil {
 		c.world.mu.Lock()
 		sub.parent = c
@@ -32,7 +32,7 @@ func (c *Comm) Split(color, key int) (*Comm, error) {
 
 // Dup makes a communicator of the same ranks whose operations are independent
 // of this one's.
-func (c *Comm) Dup() (*Comm, error) { return c.Split(0, c.rank) }
+func (c *Comm) Dup(ctx context.Context) (*Comm, error) { return c.Split(ctx, 0, c.rank) }
 
 const splitSize = 24 + blobSize
 

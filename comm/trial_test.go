@@ -2,7 +2,6 @@ package comm
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -158,16 +157,9 @@ func newTrial[T reduce.Element](c *Comm, o order, opts ...Option) (*trial, error
 		result(func(i int) T { return data.at(before, i) })
 		tr.run = func(ctx context.Context) error {
 			if o.InPlace { // which has no other meaning here
-				return SendRecv(ctx, c, dst, before, src, (me+1)%n)
+				return SendRecv(ctx, c, dst, src, before, (me+1)%n)
 			}
-			var g Group
-			if err := Send(ctx, c, src, (me+1)%n, g.Add()); err != nil {
-				return err
-			}
-			if err := Recv(ctx, c, dst, before, g.Add()); err != nil {
-				return errors.Join(err, g.Wait())
-			}
-			return g.Wait()
+			return WaitAll(ctx, SendAsync(ctx, c, src, (me+1)%n), RecvAsync(ctx, c, dst, before))
 		}
 	case "barrier":
 		result(own)
@@ -182,7 +174,7 @@ func newTrial[T reduce.Element](c *Comm, o order, opts ...Option) (*trial, error
 			return p
 		}
 		result(func(i int) T { return data.at(block(i), i-at(block(i))) })
-		tr.run = func(ctx context.Context) error { return AllGatherV(ctx, c, dst, counts, src) }
+		tr.run = func(ctx context.Context) error { return AllGatherV(ctx, c, dst, src, counts) }
 	case "reduce-scatter-v":
 		src, dst = fill(get(at(n))), get(counts[me])
 		result(func(i int) T { return folded(at(me) + i) })
@@ -204,7 +196,7 @@ func newTrial[T reduce.Element](c *Comm, o order, opts ...Option) (*trial, error
 			}
 			return data.at(r, i)
 		})
-		tr.run = func(ctx context.Context) error { return AllToAllV(ctx, c, dst, recvs, src, sends) }
+		tr.run = func(ctx context.Context) error { return AllToAllV(ctx, c, dst, src, recvs, sends) }
 	case "gather-v":
 		src = fill(get(counts[me]))
 		if me == root {
@@ -217,7 +209,7 @@ func newTrial[T reduce.Element](c *Comm, o order, opts ...Option) (*trial, error
 			}
 			return data.at(p, i-at(p))
 		})
-		tr.run = func(ctx context.Context) error { return GatherV(ctx, c, dst, counts, src, root) }
+		tr.run = func(ctx context.Context) error { return GatherV(ctx, c, dst, src, counts, root) }
 	case "scatter-v":
 		if me == root {
 			src = fill(get(at(n)))
@@ -250,7 +242,7 @@ func (k *kid) serve() error {
 				_ = k.dup.Close()
 			}
 			var err error
-			if k.dup, err = k.c.Dup(); err != nil {
+			if k.dup, err = k.c.Dup(context.Background()); err != nil {
 				return err
 			}
 			k.say(event{At: "dup"})

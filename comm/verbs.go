@@ -17,7 +17,7 @@ type verbs struct {
 	mu      sync.Mutex
 	low     transport.Ticket              // this one and all before it are complete
 	done    map[transport.Ticket]struct{} // those behind low that are complete
-	failed  map[transport.Ticket]error    // those that failed and that nobody asked for yet
+	failed  map[transport.Ticket]error    // those that failed
 	notices []transport.Completion
 	buf     []transport.Completion
 }
@@ -59,9 +59,7 @@ func (v *verbs) look(t transport.Ticket) error {
 	if _, ok := v.done[t]; !ok && t > v.low {
 		return errPending
 	}
-	err := v.failed[t]
-	delete(v.failed, t)
-	return err
+	return v.failed[t]
 }
 
 // wait returns once a ticket is complete, or with errPending after d.

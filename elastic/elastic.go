@@ -36,7 +36,6 @@ import (
 	"time"
 
 	"github.com/weft-fabric/weft/comm"
-	"github.com/weft-fabric/weft/cost"
 )
 
 // Seat is a member of an epoch: the slot that it keeps over restarts, and which
@@ -92,7 +91,11 @@ func (f *Fatal) Unwrap() error { return f.Err }
 // rank asks to leave, and the others go on without it. Run returns nil in all
 // these cases, and a *Fatal where the job cannot go on.
 func Run(ctx context.Context, l *Link, job Job) error {
-	r := &runner{link: l, job: job, base: comm.FromEnv()}
+	base, err := comm.SettingsFromEnv()
+	if err != nil {
+		return &Fatal{err}
+	}
+	r := &runner{link: l, job: job, base: base}
 	defer func() {
 		r.drop(r.c)
 		r.drops.Wait()
@@ -120,7 +123,7 @@ type runner struct {
 	base  comm.Config
 	now   uint64     // the latest epoch that was tried
 	c     *comm.Comm // of the latest that was formed, kept until the next is: others may still be in its last operation
-	links *cost.Links
+	links *comm.Links
 	drops sync.WaitGroup // communicators that are being closed
 }
 
@@ -216,7 +219,7 @@ func (r *runner) failed(ctx context.Context, e *Epoch, err error) error {
 		return &Fatal{err}
 	}
 	var culprits []int
-	if f != nil && f.Kind != comm.Aborted {
+	if f != nil && !errors.Is(f, comm.ErrAborted) {
 		culprits = f.Culprits
 	}
 	r.c.Abort(err)

@@ -2,6 +2,7 @@ package reduce
 
 import (
 	"math"
+	"reflect"
 	"unsafe"
 )
 
@@ -17,9 +18,11 @@ type E4M3 uint8
 // E5M2 is an 8-bit float of OCP's OFP8 by its bits: 5 bits of exponent, bias 15.
 type E5M2 uint8
 
-// Element is what a typed buffer may hold.
+// Element is what a typed buffer may hold: numbers, and types defined as one. int
+// and uint have the size that the processor gives them. F16, BF16, E4M3 and E5M2
+// are floats; another type defined as uint16 or uint8 is an integer.
 type Element interface {
-	int8 | uint8 | int16 | uint16 | int32 | uint32 | int64 | uint64 | F16 | BF16 | float32 | float64 | E4M3 | E5M2
+	~int8 | ~uint8 | ~int16 | ~uint16 | ~int32 | ~uint32 | ~int64 | ~uint64 | ~int | ~uint | ~float32 | ~float64
 }
 
 // TypeOf is the Type of T.
@@ -51,9 +54,24 @@ func TypeOf[T Element]() Type {
 		return Float64
 	case E4M3:
 		return Float8E4M3
-	default:
+	case E5M2:
 		return Float8E5M2
 	}
+	return typeOfKind(reflect.TypeFor[T]())
+}
+
+// typeOfKind is the Type of int, uint and types defined as a number.
+func typeOfKind(t reflect.Type) Type {
+	signed, unsigned := [...]Type{1: Int8, 2: Int16, 4: Int32, 8: Int64}, [...]Type{1: Uint8, 2: Uint16, 4: Uint32, 8: Uint64}
+	switch t.Kind() {
+	case reflect.Float32:
+		return Float32
+	case reflect.Float64:
+		return Float64
+	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
+		return signed[t.Size()]
+	}
+	return unsigned[t.Size()]
 }
 
 // Bytes is the memory of s, not a copy.

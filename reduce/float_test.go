@@ -5,6 +5,8 @@ import (
 	"math"
 	"math/big"
 	"testing"
+	"time"
+	"unsafe"
 
 	"github.com/weft-fabric/weft/reduce"
 )
@@ -183,6 +185,24 @@ func TestTypesOfElements(t *testing.T) {
 	}
 	if len(sizes) != len(reduce.Types()) {
 		t.Errorf("%d types of elements, %d types", len(sizes), len(reduce.Types()))
+	}
+	type seconds float32
+	type rank int
+	type flag uint8
+	type half reduce.F16
+	for _, x := range []struct{ have, want reduce.Type }{
+		{reduce.TypeOf[int](), [...]reduce.Type{4: reduce.Int32, 8: reduce.Int64}[unsafe.Sizeof(int(0))]},
+		{reduce.TypeOf[seconds](), reduce.Float32},
+		{reduce.TypeOf[time.Duration](), reduce.Int64},
+		{reduce.TypeOf[flag](), reduce.Uint8},
+		{reduce.TypeOf[half](), reduce.Uint16},
+	} {
+		if x.have != x.want {
+			t.Errorf("a type defined as %v is %v", x.want, x.have)
+		}
+	}
+	if reduce.TypeOf[rank]() != reduce.TypeOf[int]() || reduce.TypeOf[uint]().Size() != reduce.TypeOf[int]().Size() {
+		t.Error(reduce.TypeOf[rank](), reduce.TypeOf[uint]())
 	}
 	for typ, size := range sizes {
 		if typ.Size() != size {

@@ -103,19 +103,17 @@ func (t *Trainer) reflect(ctx context.Context) error {
 	}
 	g, n := &t.world, t.world.size()
 	return g.call("mirror", func() error {
-		var sent comm.Handle
+		var sent *comm.Handle
 		if len(m.out) > 0 {
-			if err := comm.Send(ctx, g.c, m.out, (g.rank()+1)%n, comm.Async(&sent)); err != nil {
-				return err
-			}
+			sent = comm.SendAsync(ctx, g.c, m.out, (g.rank()+1)%n)
 		}
 		if len(m.grads) > 0 {
 			if err := comm.Recv(ctx, g.c, m.grads, m.of); err != nil {
 				return err
 			}
 		}
-		if len(m.out) > 0 {
-			return sent.Wait()
+		if sent != nil {
+			return sent.Wait(ctx)
 		}
 		return nil
 	})

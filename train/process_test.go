@@ -60,7 +60,11 @@ func child(s string, w io.Writer) error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	c, err := comm.Join(ctx, comm.FromEnv())
+	env, err := comm.FromEnv()
+	if err != nil {
+		return err
+	}
+	c, err := comm.Join(ctx, env)
 	if err != nil {
 		return err
 	}

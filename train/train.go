@@ -133,7 +133,7 @@ func prepare(ctx context.Context, cfg Config, world group) (*Trainer, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := t.split(); err != nil {
+	if err := t.split(ctx); err != nil {
 		t.abort(err)
 		return nil, errors.Join(err, t.Close())
 	}
@@ -206,7 +206,7 @@ func (t *Trainer) agree(ctx context.Context, have bool) error {
 }
 
 // split makes the communicators of the layout's dimensions.
-func (t *Trainer) split() error {
+func (t *Trainer) split(ctx context.Context) error {
 	l, s := t.cfg.Layout, t.plan.spot
 	for _, v := range []struct {
 		to    *group
@@ -221,7 +221,7 @@ func (t *Trainer) split() error {
 		if v.size == 1 {
 			continue // all ranks agree on that, so none of them splits
 		}
-		c, err := t.world.c.Split(v.color, v.key)
+		c, err := t.world.c.Split(ctx, v.color, v.key)
 		if err != nil {
 			return err
 		}

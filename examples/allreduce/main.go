@@ -14,7 +14,11 @@ import (
 
 func main() {
 	ctx := context.Background()
-	c, err := comm.Join(ctx, comm.FromEnv())
+	cfg, err := comm.FromEnv()
+	if err != nil {
+		log.Fatal(err)
+	}
+	c, err := comm.Join(ctx, cfg)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -35,7 +39,7 @@ func main() {
 	fmt.Printf("rank %d of %d over %s: mean %g\n", c.Rank(), c.Size(), c.Transport(), gradients[0])
 
 	// Ranks with the same color form a group; it costs no connection.
-	half, err := c.Split(c.Rank()%2, 0)
+	half, err := c.Split(ctx, c.Rank()%2, 0)
 	if err != nil {
 		log.Fatal(err)
 	}

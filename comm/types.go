@@ -1,0 +1,47 @@
+package comm
+
+import (
+	"github.com/weft-fabric/weft/cost"
+	"github.com/weft-fabric/weft/reduce"
+	"github.com/weft-fabric/weft/sched"
+)
+
+// Element is what a buffer may hold: every integer and float type of Go, types
+// defined as one of them, and the four short floats below.
+type Element = reduce.Element
+
+// The floats that Go does not have, by their bits.
+type (
+	Float16    = reduce.F16
+	BFloat16   = reduce.BF16
+	Float8E4M3 = reduce.E4M3
+	Float8E5M2 = reduce.E5M2
+)
+
+// Op is a reduction.
+type Op = reduce.Op
+
+// The reductions.
+const (
+	Sum       = reduce.Sum
+	Prod      = reduce.Prod
+	Min       = reduce.Min
+	Max       = reduce.Max
+	Avg       = reduce.Avg
+	PreMulSum = reduce.PreMulSum // the sum of inputs that are multiplied first (Factor)
+	BAnd      = reduce.BAnd
+	BOr       = reduce.BOr
+	BXor      = reduce.BXor
+)
+
+// Program is a collective algorithm: what Using runs.
+type Program = sched.Program
+
+// Links are what the links between ranks cost.
+type Links = cost.Links
+
+// Counter is a number that only grows.
+type Counter struct {
+	Name  string `json:"name"`
+	Value uint64 `json:"value"`
+}
