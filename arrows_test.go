@@ -38,7 +38,7 @@ var floors = [][]string{
 	{"transport/wait", "transport/conform", "transport/meet"},
 	{"transport/internal/ring"},
 	{"transport/mem", "transport/shm", "transport/tcp", "transport/tcp/nslab"},
-	{"comm/choice"},
+	{"comm/calls", "comm/choice"},
 	{"comm", "coord"},
 	{"elastic"},
 	{"elastic/node"},

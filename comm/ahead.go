@@ -3,7 +3,7 @@ package comm
 import (
 	"fmt"
 
-	"github.com/weft-fabric/weft/transport"
+	"github.com/weft-fabric/weft/comm/calls"
 )
 
 // Ranks wait only for those whose inputs they read: the root of a broadcast for
@@ -80,8 +80,8 @@ func (c *Comm) makeStage(o *op) error {
 // mismatch names this rank and another that entered a different call, now or
 // before.
 func (c *Comm) mismatch(o *op, i int) error {
-	m := &transport.Mismatch{Rank: c.rank, Peer: i, Mine: o.call, Theirs: o.call,
-		Message: fmt.Sprintf("they differ in an operation more than %d before it", maxAhead-1)}
+	m := calls.Mismatch(c.rank, i, &o.call, &o.call)
+	m.Note = fmt.Sprintf("they differ in an operation more than %d before it", maxAhead-1)
 	for seq := o.call.Seq; seq > 0 && o.call.Seq-seq < maxAhead; seq-- {
 		mine := o.call
 		if seq != o.call.Seq {
@@ -91,7 +91,7 @@ func (c *Comm) mismatch(o *op, i int) error {
 			}
 		}
 		if theirs, _, known := c.boards[i].callOf(seq); known && signature(&theirs) != signature(&mine) {
-			m.Mine, m.Theirs, m.Message = mine, theirs, ""
+			m = calls.Mismatch(c.rank, i, &mine, &theirs)
 		}
 	}
 	return m

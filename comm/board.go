@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"unsafe"
 
+	"github.com/weft-fabric/weft/comm/calls"
 	"github.com/weft-fabric/weft/transport"
 	"github.com/weft-fabric/weft/transport/wait"
 )
@@ -101,7 +102,7 @@ func (b board) pairing() int { return int(atomicAt(b, atWaiting+8).Load()) - 1 }
 
 // called gives the call that a rank entered last, and when, in nanoseconds of
 // the host's clock.
-func (b board) called() (c transport.Call, began int64, ok bool) {
+func (b board) called() (c calls.Call, began int64, ok bool) {
 	seq := b.entered()
 	if seq == 0 {
 		return c, 0, false
@@ -121,14 +122,14 @@ func (b board) entered() (seq uint64) {
 // written for a later operation.
 func (b board) sig() *atomic.Uint64 { return atomicAt(b, 16+8*wordSig) }
 
-func (b board) callOf(seq uint64) (c transport.Call, began int64, ok bool) {
+func (b board) callOf(seq uint64) (c calls.Call, began int64, ok bool) {
 	line := b.call(seq)
 	c.Get(line)
 	return c, int64(atomicAt(line, transport.CallSize).Load()), c.Seq == seq
 }
 
 // setCall writes down what the owner is about to do, before its flag is raised.
-func (b board) setCall(c *transport.Call, began int64) {
+func (b board) setCall(c *calls.Call, began int64) {
 	c.Put(b.call(c.Seq))
 	b.setBegan(c.Seq, began)
 }
@@ -172,10 +173,10 @@ const (
 
 // signature is a number that two calls share only if they are the same call, up
 // to one chance in 2^64.
-func signature(c *transport.Call) uint64 { return numbered(unnumbered(c), c.Seq) }
+func signature(c *calls.Call) uint64 { return numbered(unnumbered(c), c.Seq) }
 
 // unnumbered is the part of a signature that does not depend on the call's number.
-func unnumbered(c *transport.Call) uint64 {
+func unnumbered(c *calls.Call) uint64 {
 	h := numbered(uint64(c.Epoch)<<32|uint64(c.Comm), c.Program)
 	h = numbered(h, uint64(c.Op)|uint64(c.Variant)<<8|uint64(c.Type)<<16|uint64(c.Reduce)<<24|uint64(uint32(c.Root))<<32)
 	return numbered(h, c.Count)

@@ -10,10 +10,10 @@ import (
 	"sync/atomic"
 	"unsafe"
 
+	"github.com/weft-fabric/weft/comm/calls"
 	"github.com/weft-fabric/weft/reduce"
 	"github.com/weft-fabric/weft/sched"
 	"github.com/weft-fabric/weft/sched/verify"
-	"github.com/weft-fabric/weft/transport"
 )
 
 // request is a call as its user makes it.
@@ -33,7 +33,7 @@ type request struct {
 type op struct {
 	request
 	ctx      context.Context
-	call     transport.Call
+	call     calls.Call
 	sig      uint64
 	ready    *ready
 	shape    shape
@@ -144,7 +144,7 @@ func (c *Comm) find(r *request, want *sched.Program) (*ready, error) {
 	} else if r.op.Blocks() {
 		bytes *= int64(len(c.members))
 	}
-	if r.variant == transport.AllToAllV {
+	if r.variant == calls.AllToAllV {
 		bytes = 0 // ranks differ in it, and must not differ in the program
 	}
 	k := key{r.op, r.counts != nil, max(r.root, 0), bytes, want}
@@ -165,7 +165,7 @@ func (c *Comm) find(r *request, want *sched.Program) (*ready, error) {
 		return nil, fmt.Errorf("program %s does %s, not %s", p.Name, p.Op, r.op)
 	} else if r.op.Rooted() && p.Root != r.root {
 		return nil, fmt.Errorf("program %s has root %d, not %d", p.Name, p.Root, r.root)
-	} else if r.variant == transport.AllToAllV && p.Scratch != nil {
+	} else if r.variant == calls.AllToAllV && p.Scratch != nil {
 		return nil, fmt.Errorf("program %s passes blocks on, and no rank knows how long all blocks of an all-to-all-v are; direct and pairwise do not", p.Name)
 	}
 	same := c.prepared[p]
@@ -231,7 +231,7 @@ func (c *Comm) start(ctx context.Context, r *request, want *sched.Program, facto
 		return err
 	}
 	if err := ctx.Err(); err != nil {
-		err = c.failIn(c.ended(r.op.String()+" was called too late", err), transport.Call{})
+		err = c.failIn(c.ended(r.op.String()+" was called too late", err), calls.Call{})
 		c.dump(err)
 		return err
 	}
@@ -360,9 +360,9 @@ func (c *Comm) work() {
 // begin makes an operation of a request; the caller gave it its number.
 func (o *op) begin(c *Comm, ctx context.Context, r *request, ready *ready, factor float64) {
 	o.request, o.ctx, o.ready, o.factor = *r, ctx, ready, factor
-	o.call = transport.Call{Epoch: c.epoch, Comm: c.id, Seq: c.seq, Op: r.op, Variant: r.variant, Type: r.t, Reduce: r.red,
+	o.call = calls.Call{Epoch: c.epoch, Comm: c.id, Seq: c.seq, Op: r.op, Variant: r.variant, Type: r.t, Reduce: r.red,
 		Root: int32(r.root), Count: uint64(r.count), Program: ready.digest}
-	if r.counts != nil && r.variant != transport.AllToAllV {
+	if r.counts != nil && r.variant != calls.AllToAllV {
 		o.call.Count = uint64(total(r.counts))
 		for _, k := range r.counts { // the total alone would not tell [1 2] from [2 1]
 			o.call.Program = o.call.Program*0x9E3779B97F4A7C15 + uint64(k)

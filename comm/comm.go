@@ -66,7 +66,7 @@ type Comm struct {
 	keys     []transport.Key
 	stages   stages
 	port     transport.Port        // made when first used
-	swapper  transport.Swapper     // the port, if it is one
+	swapper  transport.Port        // the port, if it receives while it sends
 	pairs    atomic.Pointer[pairs] // point to point, made when first used
 	waiter   *wait.Waiter
 	ready    map[key]*ready // programs by what was called
@@ -145,7 +145,7 @@ func (c *Comm) Size() int { return len(c.members) }
 func (c *Comm) Epoch() int { return int(c.epoch) }
 
 // Transport names what carries the bytes: mem, shm or tcp.
-func (c *Comm) Transport() string { return c.world.ep.Kind() }
+func (c *Comm) Transport() string { return c.world.ep.Can().Name }
 
 // Links are what the links between the ranks were found to cost.
 func (c *Comm) Links() *Links {
@@ -190,7 +190,7 @@ func Alloc[T Element](c *Comm, n int) ([]T, error) {
 	if n == 0 {
 		return nil, nil
 	}
-	b, err := c.world.ep.Alloc(n * size)
+	b, err := c.world.ep.Verbs().Alloc(n * size)
 	if err != nil {
 		return nil, fmt.Errorf("%d elements of %s: %w", n, reduce.TypeOf[T](), err)
 	}
@@ -203,7 +203,7 @@ func Free[T Element](c *Comm, s []T) error {
 	if cap(s) == 0 {
 		return nil
 	}
-	return c.world.ep.Free(reduce.Bytes(s[:cap(s)]))
+	return c.world.ep.Verbs().Free(reduce.Bytes(s[:cap(s)]))
 }
 
 // Close leaves the group. Calls of other ranks that need this one fail from now
@@ -288,7 +288,7 @@ func (w *world) sweep() {
 			continue
 		}
 		for _, b := range append(g.stages, g.board) {
-			if err := w.ep.Free(b); err != nil {
+			if err := w.ep.Verbs().Free(b); err != nil {
 				panic(err) // it was got from this endpoint and not given back before
 			}
 		}
@@ -311,13 +311,13 @@ func (w *world) newComm(id, epoch uint32, rank int, members []int) (*Comm, error
 	c := &Comm{world: w, id: id, epoch: epoch, rank: rank, members: members,
 		boards: make([]board, len(members)), keys: make([]transport.Key, len(members)),
 		ready: map[key]*ready{}, prepared: map[*sched.Program]*ready{}, views: make([]view, len(members)), flight: newFlight(rank, w.cfg.Flight)}
-	b, err := w.ep.Alloc(boardSize)
+	b, err := w.ep.Verbs().Alloc(boardSize)
 	if err != nil {
 		return nil, err
 	}
 	c.boards[rank] = b
-	if w.ep.Kind() != "shm" { // which has a handle for it, and not as many keys as there may be communicators
-		if c.keys[rank], err = w.ep.Key(b); err != nil {
+	if can := w.ep.Can(); !can.SharedMemory || can.OneProcess { // else it has a handle, and there are fewer keys than communicators may be
+		if c.keys[rank], err = w.ep.Verbs().Key(b); err != nil {
 			return nil, err
 		}
 	}
@@ -331,8 +331,8 @@ func (w *world) newComm(id, epoch uint32, rank int, members []int) (*Comm, error
 // setWaiter chooses how to wait by the ranks of the world that share this host,
 // not by those of the communicator: the others use the cores, too.
 func (c *Comm) setWaiter() {
-	c.waiter = wait.For(c.world.local, c.world.ep.Kind() == "mem")
-	if !placed || c.world.ep.Kind() != "shm" {
+	c.waiter = wait.For(c.world.local, c.world.ep.Can().OneProcess)
+	if can := c.world.ep.Can(); !placed || !can.SharedMemory || can.OneProcess {
 		return
 	}
 	if c.crowded = c.world.local > runtime.NumCPU(); !c.crowded {

@@ -50,7 +50,8 @@ func (c *Comm) double(o *op, list []action) error {
 		to, from := &list[i], &list[i+1]
 		c.boards[c.rank].waitsFor(int(from.From), int(from.Channel), i+1)
 		sum.begin(o.out, o.out, nil)
-		err := c.swapper.Swap(int(to.To), int(to.Channel), o.out, int(from.From), transport.Incoming{N: len(o.out), Take: sum.add, After: true})
+		err := c.swapper.Exchange(transport.Outgoing{To: int(to.To), Channel: int(to.Channel), Bytes: o.out},
+			transport.Incoming{From: int(from.From), Channel: int(from.Channel), N: len(o.out), Take: sum.add, After: true}, nil)
 		now := ticks()
 		o.step(to, now)
 		if err != nil {

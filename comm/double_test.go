@@ -80,17 +80,17 @@ var errSpent = errors.New("no exchange is left")
 // sameBits compares numbers of which some are none.
 func sameBits(a, b []float32) bool { return bytes.Equal(reduce.Bytes(a), reduce.Bytes(b)) }
 
-func (s swapping) Swap(to, channel int, b []byte, from int, in transport.Incoming) error {
+func (s swapping) Exchange(out transport.Outgoing, in transport.Incoming, _ func(bool)) error {
 	if *s.left--; *s.left < 0 {
 		return errSpent
 	}
-	if err := s.Send(to, channel, b); err != nil {
+	if err := s.Send(out.To, out.Channel, out.Bytes); err != nil {
 		return err
 	}
 	if in.Dst != nil {
-		return s.Recv(from, channel, in.Dst)
+		return s.Recv(in.From, in.Channel, in.Dst)
 	}
-	return s.Take(from, channel, in.N, in.Take)
+	return s.Take(in.From, in.Channel, in.N, in.Take)
 }
 
 // Recursive doubling by itself and as any script give the same bits and leave the same

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weft-fabric/weft/comm/calls"
 	"github.com/weft-fabric/weft/transport"
 	"github.com/weft-fabric/weft/transport/wait"
 )
@@ -274,15 +275,15 @@ func (d *died) Error() string { return d.text }
 func (d *died) Unwrap() error { return d.err }
 
 // lastOf is what a rank was last seen doing.
-func (c *Comm) lastOf(i int) (transport.Call, int64, bool) {
+func (c *Comm) lastOf(i int) (calls.Call, int64, bool) {
 	if b := c.boards[i]; b != nil {
 		return b.called()
 	}
 	if c.port != nil {
 		call, ok := c.port.Last(i)
-		return call, 0, ok
+		return calls.Of(call), 0, ok
 	}
-	return transport.Call{}, 0, false
+	return calls.Call{}, 0, false
 }
 
 func since(began int64) string {
@@ -294,7 +295,7 @@ func since(began int64) string {
 func (c *Comm) fail(err error) error { return c.failIn(err, c.cur.call) }
 
 // failIn is fail in a given call.
-func (c *Comm) failIn(err error, call transport.Call) error {
+func (c *Comm) failIn(err error, call calls.Call) error {
 	var f *Failure
 	if !errors.As(err, &f) {
 		f = &Failure{Kind: Broken, Err: err}
@@ -419,7 +420,7 @@ func (c *Comm) tellFar(word []byte) {
 			continue
 		}
 		was := new(uint64)
-		if t, err := v.ep.CompareSwap(m, c.keys[i]+atWord, 0, busyWord, was); err == nil {
+		if t, err := v.raw.CompareSwap(m, c.keys[i]+atWord, 0, busyWord, was); err == nil {
 			asks = append(asks, ask{i, t, was})
 		}
 	}
@@ -431,7 +432,7 @@ func (c *Comm) tellFar(word []byte) {
 		}
 		to, at := c.members[a.rank], c.keys[a.rank]+atWord
 		v.write(to, at+8, word[8:])
-		if t, err := v.ep.CompareSwap(to, at, busyWord, uint64(c.rank+1), new(uint64)); err == nil {
+		if t, err := v.raw.CompareSwap(to, at, busyWord, uint64(c.rank+1), new(uint64)); err == nil {
 			last = append(last, t)
 		}
 	}

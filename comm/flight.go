@@ -12,8 +12,8 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/weft-fabric/weft/comm/calls"
 	"github.com/weft-fabric/weft/sched"
-	"github.com/weft-fabric/weft/transport"
 )
 
 // Flight is a flight recorder: the last operations of a communicator with their
@@ -67,7 +67,7 @@ type Record struct {
 // flown is what is kept of an operation: two cache lines, so that the ring stays
 // near.
 type flown struct {
-	call                  transport.Call
+	call                  calls.Call
 	program               *sched.Program // nil if the place was not used yet
 	began, entered, ended int64          // in ticks
 	bytes                 int

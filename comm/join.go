@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/weft-fabric/weft/comm/calls"
 	"github.com/weft-fabric/weft/comm/choice"
 	"github.com/weft-fabric/weft/cost"
 	"github.com/weft-fabric/weft/sched"
@@ -160,7 +161,7 @@ func (w *world) agree(hellos []hello) (kind string, err error) {
 
 // first makes the communicator of all ranks once the endpoint is there.
 func (w *world) first(ctx context.Context, gather transport.Gather) (*Comm, error) {
-	w.mem, _ = w.ep.(transport.Memory)
+	w.mem = w.ep.Memory()
 	w.verbs = newVerbs(w.ep)
 	members := make([]int, w.ep.Size())
 	for i := range members {
@@ -170,9 +171,8 @@ func (w *world) first(ctx context.Context, gather transport.Gather) (*Comm, erro
 	if err != nil {
 		return nil, err
 	}
-	puller, can := w.ep.(interface{ Pulls() bool })
 	pulls := byte(0)
-	if can && puller.Pulls() {
+	if w.mem != nil && w.mem.Pulls() {
 		pulls = 1
 	}
 	blobs, err := gather(ctx, append(c.blob(nil), pulls))
@@ -195,7 +195,7 @@ func (w *world) measure(ctx context.Context, c *Comm, gather transport.Gather) e
 		w.links = cost.Links{}
 		return nil
 	}
-	if w.ep.Kind() == "mem" {
+	if w.ep.Can().OneProcess {
 		w.links = goroutines(c.Size())
 	} else if err := w.find(ctx, c, gather); err != nil {
 		return err
@@ -220,7 +220,7 @@ func goroutines(n int) cost.Links {
 
 // find measures the links between processes, or takes what was measured before.
 func (w *world) find(ctx context.Context, c *Comm, gather transport.Gather) error {
-	port, err := w.ep.Port(0, 0, c.members)
+	port, err := w.ep.Port(transport.Group{Members: c.members, Words: calls.Words{}})
 	if err != nil {
 		return err
 	}
@@ -231,8 +231,8 @@ func (w *world) find(ctx context.Context, c *Comm, gather transport.Gather) erro
 	} else {
 		dir = filepath.Join(dir, "weft")
 	}
-	found, err := choice.Find(ctx, choice.Query{Port: port, Call: transport.Call{Seq: 1, Op: sched.SendRecv, Variant: transport.PointToPoint, Root: -1},
-		Kind: w.ep.Kind(), Rank: c.rank, Hosts: w.hosts, Gather: gather, Dir: dir, Fresh: w.cfg.Measure, Known: w.cfg.Links, Busy: 1.3})
+	found, err := choice.Find(ctx, choice.Query{Port: port, Call: calls.Call{Seq: 1},
+		Can: w.ep.Can(), Rank: c.rank, Hosts: w.hosts, Gather: gather, Dir: dir, Fresh: w.cfg.Measure, Known: w.cfg.Links, Busy: 1.3})
 	if err != nil {
 		return err
 	}
@@ -261,7 +261,7 @@ func (w *world) floor() error {
 			continue
 		}
 		if r := unit.Rate(1e6 / max(x.link.Beta, x.link.Wire)); r < w.cfg.Floor {
-			return fmt.Errorf("ranks %s reach %s over %s, and the floor is %s: find out why the links are slow, or lower the floor (WEFT_FLOOR, or bench --floor)", x.name, r, w.ep.Kind(), w.cfg.Floor)
+			return fmt.Errorf("ranks %s reach %s over %s, and the floor is %s: find out why the links are slow, or lower the floor (WEFT_FLOOR, or bench --floor)", x.name, r, w.ep.Can().Name, w.cfg.Floor)
 		}
 	}
 	return nil
@@ -272,7 +272,7 @@ func (w *world) tables() *choice.Tables {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.choices == nil {
-		w.choices = choice.NewTables(w.links, w.ep.Kind())
+		w.choices = choice.NewTables(w.links, w.ep.Can())
 	}
 	return w.choices
 }

@@ -110,7 +110,7 @@ func (s *space) ends(p transport.Port, list []action) int {
 	if a.Op != sched.Recv || a.Dst.Buf != sched.Out {
 		return -1
 	}
-	h, _ := p.(transport.Holder)
+	h := p.Holder()
 	if n := len(s.at(a.Dst)); h == nil || n < least || !h.Holds(int(a.From), n) {
 		return -1
 	}
@@ -119,7 +119,7 @@ func (s *space) ends(p transport.Port, list []action) int {
 
 // receiveWhole is the last receive of an operation, after what is pending was sent.
 func (c *Comm) receiveWhole(o *op, sp *space, out *pending, a *action, at int, dst []byte) error {
-	h, mine := c.port.(transport.Holder), c.boards[c.rank]
+	h, mine := c.port.Holder(), c.boards[c.rank]
 	if out.b != nil {
 		to, ch := int(out.a.To), int(out.a.Channel)
 		mine.waitsFor(to, ch, out.at)
@@ -132,7 +132,7 @@ func (c *Comm) receiveWhole(o *op, sp *space, out *pending, a *action, at int, d
 	}
 	mine.waitsFor(int(a.From), int(a.Channel), at)
 	if !sp.pieces { // nothing is overwritten
-		return h.Recv(int(a.From), int(a.Channel), dst)
+		return c.port.Recv(int(a.From), int(a.Channel), dst)
 	}
 	return h.RecvWhole(int(a.From), int(a.Channel), dst)
 }

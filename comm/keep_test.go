@@ -5,6 +5,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/weft-fabric/weft/comm/calls"
 	"github.com/weft-fabric/weft/sched"
 	"github.com/weft-fabric/weft/sched/step"
 	"github.com/weft-fabric/weft/transport"
@@ -13,24 +14,19 @@ import (
 // doomed is a port of a rank that signals itself after so many moves: before and
 // after each message, and after each piece of a sum.
 type doomed struct {
-	swapHolder
+	transport.Port
 	left   int
 	signal syscall.Signal
-}
-
-type swapHolder interface {
-	transport.Swapper
-	transport.Holder
 }
 
 // doom makes the port of a communicator one.
 func (c *Comm) doom(moves int, signal syscall.Signal) (err error) {
 	if c.port == nil {
-		if c.port, err = c.world.ep.Port(c.id, c.epoch, c.members); err != nil {
+		if c.port, err = c.world.ep.Port(transport.Group{ID: c.id, Epoch: c.epoch, Members: c.members, Words: calls.Words{}}); err != nil {
 			return err
 		}
 	}
-	d := &doomed{c.port.(swapHolder), moves, signal}
+	d := &doomed{c.port, moves, signal}
 	c.port, c.swapper = d, d
 	return nil
 }
@@ -45,10 +41,12 @@ func (d *doomed) move(err error) error {
 
 func (d *doomed) Send(to, channel int, b []byte) error {
 	_ = d.move(nil)
-	return d.move(d.swapHolder.Send(to, channel, b))
+	return d.move(d.Port.Send(to, channel, b))
 }
 
-func (d *doomed) Swap(to, channel int, b []byte, from int, in transport.Incoming) error {
+func (d *doomed) Holder() transport.Holder { return d }
+
+func (d *doomed) Exchange(out transport.Outgoing, in transport.Incoming, waits func(bool)) error {
 	_ = d.move(nil)
 	if take := in.Take; take != nil {
 		in.Take = func(piece []byte) {
@@ -56,17 +54,19 @@ func (d *doomed) Swap(to, channel int, b []byte, from int, in transport.Incoming
 			_ = d.move(nil)
 		}
 	}
-	return d.move(d.swapHolder.Swap(to, channel, b, from, in))
+	return d.move(d.Port.Exchange(out, in, waits))
 }
+
+func (d *doomed) Holds(peer, n int) bool { return d.Port.Holder().Holds(peer, n) }
 
 func (d *doomed) SendWhole(to, channel int, b []byte) error {
 	_ = d.move(nil)
-	return d.move(d.swapHolder.SendWhole(to, channel, b))
+	return d.move(d.Port.Holder().SendWhole(to, channel, b))
 }
 
 func (d *doomed) RecvWhole(from, channel int, dst []byte) error {
 	_ = d.move(nil)
-	return d.move(d.swapHolder.RecvWhole(from, channel, dst))
+	return d.move(d.Port.Holder().RecvWhole(from, channel, dst))
 }
 
 // One of two ranks over tcp is killed after so many moves of an all-reduce in place,

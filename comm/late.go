@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weft-fabric/weft/comm/calls"
 	"github.com/weft-fabric/weft/transport"
 )
 
@@ -48,13 +49,13 @@ func (c *Comm) late() *Failure {
 			f.Report = append(f.Report, fmt.Sprintf("rank %d: last entered operation %d (%s)%s%s", i, call.Seq, &call, c.ago(i, began), state))
 			missing = append(missing, i)
 			if mine, _, known := boards[c.rank].callOf(call.Seq); known && signature(&call) != signature(&mine) && f.Kind != Mismatch {
-				f.Kind, f.Err = Mismatch, &transport.Mismatch{Rank: c.rank, Peer: i, Mine: mine, Theirs: call}
+				f.Kind, f.Err = Mismatch, calls.Mismatch(c.rank, i, &mine, &call)
 				f.Culprits = sorted(c.rank, i)
 			}
 		case call.Seq == o.call.Seq && signature(&call) != mine:
 			f.Report = append(f.Report, fmt.Sprintf("rank %d: entered operation %d as %s%s%s", i, call.Seq, &call, c.ago(i, began), state))
 			if f.Kind != Mismatch {
-				f.Kind, f.Err = Mismatch, &transport.Mismatch{Rank: c.rank, Peer: i, Mine: o.call, Theirs: call}
+				f.Kind, f.Err = Mismatch, calls.Mismatch(c.rank, i, &o.call, &call)
 				f.Culprits = sorted(c.rank, i)
 			}
 		default:
@@ -243,7 +244,7 @@ func (c *Comm) allBoards() []board {
 			continue
 		}
 		b := make([]byte, atSmall)
-		if t, err := c.world.ep.Read(m, b, c.keys[i]); err == nil {
+		if t, err := c.world.ep.Verbs().Read(m, b, c.keys[i]); err == nil {
 			list[i] = b
 			reads = append(reads, read{i, t})
 		}
@@ -284,7 +285,7 @@ func (c *Comm) stopped(list []int) []int {
 // letter is the state of a rank's process as the kernel has it, 0 if it is not of this host.
 func (c *Comm) letter(i int) byte {
 	m := c.members[i]
-	if c.world.hosts[m] != c.world.hosts[c.members[c.rank]] || m >= len(c.world.pids) || c.world.pids[m] <= 0 || c.world.ep.Kind() == "mem" {
+	if c.world.hosts[m] != c.world.hosts[c.members[c.rank]] || m >= len(c.world.pids) || c.world.pids[m] <= 0 || c.world.ep.Can().OneProcess {
 		return 0
 	}
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", c.world.pids[m]))

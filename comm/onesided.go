@@ -28,7 +28,7 @@ type Key uint64
 
 // KeyOf is the key of memory got from Alloc, or of a part of it.
 func KeyOf[T Element](c *Comm, s []T) (Key, error) {
-	k, err := c.world.ep.Key(reduce.Bytes(s))
+	k, err := c.world.ep.Verbs().Key(reduce.Bytes(s))
 	return Key(k), err
 }
 
@@ -36,34 +36,34 @@ func KeyOf[T Element](c *Comm, s []T) (Key, error) {
 // operation is complete.
 func Put[T Element](c *Comm, dst Key, src []T, to int) Ticket {
 	return c.post("put to", to, func(m int) (transport.Ticket, error) {
-		return c.world.ep.Write(m, transport.Key(dst), reduce.Bytes(src))
+		return c.world.ep.Verbs().Write(m, transport.Key(dst), reduce.Bytes(src))
 	})
 }
 
 // Get reads memory of a rank into dst.
 func Get[T Element](c *Comm, dst []T, src Key, from int) Ticket {
 	return c.post("get from", from, func(m int) (transport.Ticket, error) {
-		return c.world.ep.Read(m, reduce.Bytes(dst), transport.Key(src))
+		return c.world.ep.Verbs().Read(m, reduce.Bytes(dst), transport.Key(src))
 	})
 }
 
 // CompareSwap stores new in a word of a rank if it holds old; was gets what it held.
 func CompareSwap(c *Comm, word Key, old, new uint64, was *uint64, to int) Ticket {
 	return c.post("compare and swap at", to, func(m int) (transport.Ticket, error) {
-		return c.world.ep.CompareSwap(m, transport.Key(word), old, new, was)
+		return c.world.ep.Verbs().CompareSwap(m, transport.Key(word), old, new, was)
 	})
 }
 
 // FetchAdd adds to a word of a rank; was gets what it held.
 func FetchAdd(c *Comm, word Key, add uint64, was *uint64, to int) Ticket {
 	return c.post("fetch and add at", to, func(m int) (transport.Ticket, error) {
-		return c.world.ep.FetchAdd(m, transport.Key(word), add, was)
+		return c.world.ep.Verbs().FetchAdd(m, transport.Key(word), add, was)
 	})
 }
 
 // Notify leaves a number with a rank once everything posted to it before is there.
 func Notify(c *Comm, value uint32, to int) Ticket {
-	return c.post("notify", to, func(m int) (transport.Ticket, error) { return c.world.ep.Notify(m, value) })
+	return c.post("notify", to, func(m int) (transport.Ticket, error) { return c.world.ep.Verbs().Notify(m, value) })
 }
 
 // Ticket is a one-sided operation that was posted.

@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/weft-fabric/weft/comm/calls"
 	"github.com/weft-fabric/weft/reduce"
 	"github.com/weft-fabric/weft/sched"
-	"github.com/weft-fabric/weft/transport"
 )
 
 // AllReduce leaves in buf of every rank the reduction of all of them.
@@ -138,7 +138,7 @@ func AllGatherV[T Element](ctx context.Context, c *Comm, dst, src []T, counts []
 	if strays(reduce.Bytes(src), reduce.Bytes(dst), reduce.TypeOf[T]().Size()*total(counts[:c.rank])) {
 		return astray(sched.AllGather, "src", src, "dst", dst, total(counts[:c.rank]))
 	}
-	return c.do(ctx, &request{op: sched.AllGather, variant: transport.AllGatherV, t: reduce.TypeOf[T](), root: -1, counts: counts,
+	return c.do(ctx, &request{op: sched.AllGather, variant: calls.AllGatherV, t: reduce.TypeOf[T](), root: -1, counts: counts,
 		in: reduce.Bytes(src), out: reduce.Bytes(dst)}, opts)
 }
 
@@ -151,7 +151,7 @@ func ReduceScatterV[T Element](ctx context.Context, c *Comm, dst, src []T, count
 	if strays(reduce.Bytes(dst), reduce.Bytes(src), reduce.TypeOf[T]().Size()*total(counts[:c.rank])) {
 		return astray(sched.ReduceScatter, "dst", dst, "src", src, total(counts[:c.rank]))
 	}
-	return c.do(ctx, &request{op: sched.ReduceScatter, variant: transport.ReduceScatterV, t: reduce.TypeOf[T](), red: op, root: -1, counts: counts,
+	return c.do(ctx, &request{op: sched.ReduceScatter, variant: calls.ReduceScatterV, t: reduce.TypeOf[T](), red: op, root: -1, counts: counts,
 		in: reduce.Bytes(src), out: reduce.Bytes(dst)}, opts)
 }
 
@@ -167,7 +167,7 @@ func GatherV[T Element](ctx context.Context, c *Comm, dst, src []T, counts []int
 	if strays(reduce.Bytes(src), reduce.Bytes(dst), reduce.TypeOf[T]().Size()*total(counts[:c.rank])) {
 		return astray(sched.Gather, "src", src, "dst", dst, total(counts[:c.rank]))
 	}
-	return c.do(ctx, &request{op: sched.Gather, variant: transport.GatherV, t: reduce.TypeOf[T](), root: root, counts: counts,
+	return c.do(ctx, &request{op: sched.Gather, variant: calls.GatherV, t: reduce.TypeOf[T](), root: root, counts: counts,
 		in: reduce.Bytes(src), out: reduce.Bytes(dst)}, opts)
 }
 
@@ -183,7 +183,7 @@ func ScatterV[T Element](ctx context.Context, c *Comm, dst, src []T, counts []in
 	if strays(reduce.Bytes(dst), reduce.Bytes(src), reduce.TypeOf[T]().Size()*total(counts[:c.rank])) {
 		return astray(sched.Scatter, "dst", dst, "src", src, total(counts[:c.rank]))
 	}
-	return c.do(ctx, &request{op: sched.Scatter, variant: transport.ScatterV, t: reduce.TypeOf[T](), root: root, counts: counts,
+	return c.do(ctx, &request{op: sched.Scatter, variant: calls.ScatterV, t: reduce.TypeOf[T](), root: root, counts: counts,
 		in: reduce.Bytes(src), out: reduce.Bytes(dst)}, opts)
 }
 
@@ -212,7 +212,7 @@ func AllToAllV[T Element](ctx context.Context, c *Comm, dst, src []T, recvs, sen
 	if overlap(reduce.Bytes(dst), reduce.Bytes(src)) && !slices.Equal(sends, recvs) {
 		return fmt.Errorf("%s: dst is src, and sends %v are not recvs %v; give two buffers", sched.AllToAll, sends, recvs)
 	}
-	return c.do(ctx, &request{op: sched.AllToAll, variant: transport.AllToAllV, t: reduce.TypeOf[T](), root: -1, counts: sends, theirs: recvs,
+	return c.do(ctx, &request{op: sched.AllToAll, variant: calls.AllToAllV, t: reduce.TypeOf[T](), root: -1, counts: sends, theirs: recvs,
 		in: reduce.Bytes(src), out: reduce.Bytes(dst)}, opts)
 }
 

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/weft-fabric/weft/comm/calls"
 	"github.com/weft-fabric/weft/reduce"
 	"github.com/weft-fabric/weft/sched"
 	"github.com/weft-fabric/weft/transport"
@@ -99,12 +100,13 @@ func (c *Comm) pairsOf() (*pairs, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.pairs.Load() == nil {
-		port, err := c.world.ep.Port(c.id|1<<31, c.epoch, c.members)
+		port, err := c.world.ep.Port(transport.Group{ID: c.id | 1<<31, Epoch: c.epoch, Members: c.members, Words: calls.Words{}})
 		if err != nil {
 			return nil, err
 		}
 		p := &pairs{port: port, c: c, out: make([]turns, len(c.members)), in: make([]turns, len(c.members)), self: make(chan own, 1024)}
-		port.Begin(&transport.Call{Epoch: c.epoch, Comm: c.id, Seq: 1, Op: sched.SendRecv, Variant: transport.PointToPoint, Root: -1}, p.stop)
+		call := calls.Call{Epoch: c.epoch, Comm: c.id, Seq: 1, Op: sched.SendRecv, Variant: calls.PointToPoint, Root: -1}
+		port.Begin(call.Wire(), p.stop)
 		c.pairs.Store(p)
 	}
 	return c.pairs.Load(), nil
@@ -250,7 +252,7 @@ func (p *pairs) await(m *message) error {
 		select {
 		case <-m.before:
 		case <-m.ctx.Done():
-			_ = p.c.failIn(p.over(m), transport.Call{}) // which ends those before it
+			_ = p.c.failIn(p.over(m), calls.Call{}) // which ends those before it
 			<-m.before
 		}
 		p.mu.Lock()
@@ -271,7 +273,7 @@ func (p *pairs) over(m *message) *Failure {
 // end ends messages, with the error that they came to.
 func (p *pairs) end(err error, list ...*message) error {
 	if err != nil {
-		err = p.c.failIn(err, transport.Call{})
+		err = p.c.failIn(err, calls.Call{})
 		_ = p.port.Close() // what still comes must not go where the caller's memory is
 		p.c.dump(err)
 	}
@@ -379,8 +381,9 @@ func (p *pairs) carryBoth(out, in *message) error {
 		}
 		return p.end(err, out, in)
 	}
-	to, from := transport.Typed(channel(me, out.peer, n), out.t), transport.Typed(channel(in.peer, me, n), in.t)
-	return p.end(p.port.SendRecv(out.peer, to, out.b, in.peer, from, in.b, p.both(out, in)), out, in)
+	to, from := calls.Typed(channel(me, out.peer, n), out.t), calls.Typed(channel(in.peer, me, n), in.t)
+	return p.end(p.port.Exchange(transport.Outgoing{To: out.peer, Channel: to, Bytes: out.b},
+		transport.Incoming{From: in.peer, Channel: from, N: len(in.b), Dst: in.b}, p.both(out, in)), out, in)
 }
 
 // both begins a send and a receive at once, of which the receive is waited for
@@ -418,16 +421,16 @@ func (p *pairs) move(m *message) error {
 	me, n := p.c.rank, len(p.c.members)
 	switch {
 	case m.peer != me && m.what == receiving:
-		return p.port.Recv(m.peer, transport.Typed(channel(m.peer, me, n), m.t), m.b)
+		return p.port.Recv(m.peer, calls.Typed(channel(m.peer, me, n), m.t), m.b)
 	case m.peer != me:
-		return p.port.Send(m.peer, transport.Typed(channel(me, m.peer, n), m.t), m.b)
+		return p.port.Send(m.peer, calls.Typed(channel(me, m.peer, n), m.t), m.b)
 	}
 	return p.toSelf(m)
 }
 
 // toSelf leaves a message of a rank to itself where it will look for it, or takes one.
 func (p *pairs) toSelf(m *message) error {
-	x := own{form: transport.FormOf(transport.Typed(0, m.t), len(m.b))}
+	x := own{form: transport.FormOf(calls.Typed(0, m.t), len(m.b))}
 	var out, in chan own
 	if m.what == sending {
 		out, x.b = p.self, slices.Clone(m.b)
@@ -442,7 +445,7 @@ func (p *pairs) toSelf(m *message) error {
 			return nil
 		case o := <-in:
 			if o.form != x.form {
-				return fmt.Errorf("rank %d sent itself %s and receives %s", p.c.rank, o.form, x.form)
+				return fmt.Errorf("rank %d sent itself %s and receives %s", p.c.rank, calls.Elements(o.form), calls.Elements(x.form))
 			}
 			copy(m.b, o.b)
 			return nil

@@ -1,6 +1,8 @@
 package comm
 
-import "testing"
+import (
+	"testing"
+)
 
 // No two of a rank's sends and receives share a channel, and numbers stay small.
 func TestChannelsOfPairs(t *testing.T) {

@@ -1,6 +1,8 @@
 package comm
 
-import "github.com/weft-fabric/weft/transport/wait"
+import (
+	"github.com/weft-fabric/weft/transport/wait"
+)
 
 // Ranks that are woken by one process tend to be put on its core, and the system
 // takes 10 ms and more to spread them, as all are always busy: those that wait spin

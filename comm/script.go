@@ -4,6 +4,7 @@ import (
 	"errors"
 	"sync"
 
+	"github.com/weft-fabric/weft/comm/calls"
 	"github.com/weft-fabric/weft/reduce"
 	"github.com/weft-fabric/weft/sched"
 	"github.com/weft-fabric/weft/sched/step"
@@ -190,10 +191,12 @@ func (c *Comm) runScript(o *op) error {
 		return err
 	}
 	if c.port == nil {
-		if c.port, err = c.world.ep.Port(c.id, c.epoch, c.members); err != nil {
+		if c.port, err = c.world.ep.Port(transport.Group{ID: c.id, Epoch: c.epoch, Members: c.members, Words: calls.Words{}}); err != nil {
 			return err
 		}
-		c.swapper, _ = c.port.(transport.Swapper)
+		if c.world.ep.Can().Overlaps {
+			c.swapper = c.port
+		}
 	}
 	mine := c.boards[c.rank]
 	if c.world.mem != nil {
@@ -206,7 +209,7 @@ func (c *Comm) runScript(o *op) error {
 		return err
 	}
 	c.phase = moving
-	c.port.Begin(&o.call, c.stopFn)
+	c.port.Begin(o.call.Wire(), c.stopFn)
 	o.kept.in, o.kept.spans = o.in, o.kept.spans[:0]
 	o.many = len(s.channels) > 1
 	if c.mayDouble(o, s) {
@@ -621,7 +624,8 @@ func (c *Comm) receive(o *op, out *pending, a *action, at int, in transport.Inco
 	}
 	c.boards[c.rank].waitsFor(from, ch, at)
 	if out.b != nil {
-		err := c.swapper.Swap(int(out.a.To), ch, out.b, from, in)
+		in.From, in.Channel = from, ch
+		err := c.swapper.Exchange(transport.Outgoing{To: int(out.a.To), Channel: ch, Bytes: out.b}, in, nil)
 		out.b = nil
 		o.step(out.a, ticks())
 		return err

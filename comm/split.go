@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/weft-fabric/weft/comm/calls"
 	"github.com/weft-fabric/weft/reduce"
 	"github.com/weft-fabric/weft/sched"
 	"github.com/weft-fabric/weft/transport"
@@ -48,7 +49,7 @@ func (c *Comm) split(ctx context.Context, color, key int) (*Comm, error) {
 	le.PutUint64(mine[16:], uint64(c.world.number()))
 	mine = sub.blob(mine)
 	all := make([]byte, splitSize*c.Size())
-	err = c.do(ctx, &request{op: sched.AllGather, variant: transport.SplitCall, t: reduce.Uint8, root: -1, count: splitSize, in: mine, out: all}, nil)
+	err = c.do(ctx, &request{op: sched.AllGather, variant: calls.SplitCall, t: reduce.Uint8, root: -1, count: splitSize, in: mine, out: all}, nil)
 	if err != nil {
 		sub.abandon()
 		return nil, err

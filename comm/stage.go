@@ -32,7 +32,7 @@ func (s *stages) room(w *world, b *[]byte, n int) ([]byte, transport.Handle, err
 	if len(*b) < n {
 		if *b != nil {
 			delete(s.handle, &(*b)[0])
-			if err := w.ep.Free(*b); err != nil {
+			if err := w.ep.Verbs().Free(*b); err != nil {
 				return nil, 0, err
 			}
 			*b = nil
@@ -41,7 +41,7 @@ func (s *stages) room(w *world, b *[]byte, n int) ([]byte, transport.Handle, err
 		for size < n {
 			size *= 2
 		}
-		fresh, err := w.ep.Alloc(size)
+		fresh, err := w.ep.Verbs().Alloc(size)
 		if err != nil {
 			return nil, 0, err
 		}

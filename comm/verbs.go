@@ -13,7 +13,7 @@ import (
 // one stream, among communicators and the user. Tickets are numbers from 1 on, so
 // that operations whose end nobody asks for need no memory.
 type verbs struct {
-	ep      transport.Endpoint
+	raw     transport.Verbs
 	mu      sync.Mutex
 	low     transport.Ticket              // this one and all before it are complete
 	done    map[transport.Ticket]struct{} // those behind low that are complete
@@ -23,12 +23,12 @@ type verbs struct {
 }
 
 func newVerbs(ep transport.Endpoint) verbs {
-	return verbs{ep: ep, done: map[transport.Ticket]struct{}{}, failed: map[transport.Ticket]error{}}
+	return verbs{raw: ep.Verbs(), done: map[transport.Ticket]struct{}{}, failed: map[transport.Ticket]error{}}
 }
 
 // poll takes in what is complete. The caller holds mu.
 func (v *verbs) poll() {
-	v.buf = v.ep.Poll(v.buf[:0])
+	v.buf = v.raw.Poll(v.buf[:0])
 	for _, c := range v.buf {
 		if c.Ticket == 0 {
 			v.notices = append(v.notices, c)
@@ -79,11 +79,11 @@ func (v *verbs) wait(t transport.Ticket, d time.Duration) error {
 
 // write posts a write and does not wait for its end: b must not be changed
 // afterwards.
-func (v *verbs) write(to int, dst transport.Key, b []byte) { v.drop(v.ep.Write(to, dst, b)) }
+func (v *verbs) write(to int, dst transport.Key, b []byte) { v.drop(v.raw.Write(to, dst, b)) }
 
 // add posts an addition and does not wait for its end.
 func (v *verbs) add(to int, word transport.Key, n uint64) {
-	v.drop(v.ep.FetchAdd(to, word, n, new(uint64)))
+	v.drop(v.raw.FetchAdd(to, word, n, new(uint64)))
 }
 
 // drop takes a posted operation whose end nobody will ask for. If it fails, the

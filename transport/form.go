@@ -1,37 +1,31 @@
 package transport
 
-import (
-	"fmt"
-
-	"github.com/weft-fabric/weft/reduce"
-)
+import "fmt"
 
 const (
-	channelBits = 16 // of a channel name the way; those above are the type of the elements, if it is told
-	typeBits    = 8
-	lengthBits  = 64 - typeBits // of a form
+	channelBits = 16 // of a channel name the way; the bits above them are the tag
+	tagBits     = 8
+	lengthBits  = 64 - tagBits // of a form
 )
 
-// Typed is a channel whose messages hold elements of a type, of which sender and
-// receiver must agree. The way is that of the channel: messages on it may be of
-// different types.
-func Typed(channel int, t reduce.Type) int { return channel | int(t)<<channelBits }
+// Tagged is a channel whose messages carry a tag, on which sender and receiver
+// must agree: the type of their elements, for example. The way is that of the
+// channel: messages on it may have different tags. Zero is no tag.
+func Tagged(channel int, tag uint8) int { return channel | int(tag)<<channelBits }
 
-// Way is the channel without the type.
+// Way is the channel without the tag.
 func Way(channel int) int { return channel & (1<<channelBits - 1) }
 
-// ValidChannel reports whether a channel may be one, with or without a type.
-func ValidChannel(channel int) bool {
-	return uint(channel) < 1<<channelBits || uint(channel) < 1<<(channelBits+typeBits) && reduce.Type(channel>>channelBits).Valid()
-}
+// ValidChannel reports whether a channel may be one, with or without a tag.
+func ValidChannel(channel int) bool { return uint(channel) < 1<<(channelBits+tagBits) }
 
 // ErrChannel is the error for a channel that is none.
 func ErrChannel(channel int) error {
 	return fmt.Errorf("channel %d; channels are 0 to %d", channel, 1<<channelBits-1)
 }
 
-// Form is in what sender and receiver of a message must agree: its length, and the
-// type of its elements where the channel tells it.
+// Form is what sender and receiver of a message must agree on: its length, and
+// the tag of the channel.
 type Form uint64
 
 // FormOf is the form of a message of n bytes on a channel.
@@ -40,17 +34,12 @@ func FormOf(channel, n int) Form { return Form(channel>>channelBits)<<lengthBits
 // Bytes is the length.
 func (f Form) Bytes() int { return int(f & (1<<lengthBits - 1)) }
 
+// Tag is the channel's; 0 if it has none.
+func (f Form) Tag() uint8 { return uint8(f >> lengthBits) }
+
 func (f Form) String() string {
-	if t := reduce.Type(f >> lengthBits); t.Size() > 0 {
-		return fmt.Sprintf("%d %s", f.Bytes()/t.Size(), t)
+	if f.Tag() != 0 {
+		return fmt.Sprintf("%d bytes with tag %d", f.Bytes(), f.Tag())
 	}
 	return fmt.Sprintf("%d bytes", f.Bytes())
-}
-
-// Unlike says how a message differs from the one that is received.
-func (f Form) Unlike(want Form, channel int) string {
-	if f>>lengthBits != 0 {
-		return fmt.Sprintf("%s were sent, %s are received", f, want)
-	}
-	return fmt.Sprintf("a message on channel %d has %s, %s were expected", Way(channel), f, want)
 }

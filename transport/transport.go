@@ -1,16 +1,17 @@
 // Package transport is the vocabulary of moving bytes between ranks. Its
-// siblings carry it out: mem between goroutines, shm between processes of one
-// host, tcp between hosts; one conformance suite (transport/conform) holds them
-// to the same words.
+// siblings implement it: mem between goroutines, shm between processes of one
+// host, tcp between hosts. One conformance suite holds all of them to it.
 //
-//	Endpoint   a rank's ways to all others, made once; survives the loss of some of them
-//	Port       the ways of one communicator; many share an endpoint and cost no connection
-//	Verbs      one-sided operations on memory that peers may name: the RDMA verbs
-//	Memory     what an endpoint has besides if its ranks see one another's memory
+//	Endpoint      a rank's connections with all others, made once; survives the loss of some of them
+//	Port          the messages of one communicator; many ports share an endpoint and cost no connection
+//	Verbs         one-sided operations on memory that peers may name, after the verbs of RDMA
+//	Memory        what an endpoint has besides if its ranks see one another's memory
+//	Capabilities  what an endpoint can do, for callers that choose how to work
 //
 // A message belongs to a Call: what its rank is doing and in which epoch. Every
 // message carries it, so ranks that do different things find out at once, and
-// what is left over from an epoch that ended is dropped.
+// what is left over from an epoch that ended is dropped. Transports compare
+// calls and do not understand them: whoever makes a Port gives it Words.
 package transport
 
 import (
@@ -18,28 +19,26 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-
-	"github.com/weft-fabric/weft/reduce"
-	"github.com/weft-fabric/weft/sched"
 )
+
+// SignatureSize is the length of a signature.
+const SignatureSize = 32
+
+// Signature says what is done in a call. Transports compare it, and leave its
+// meaning to the caller.
+type Signature [SignatureSize]byte
 
 // Call is what a rank is doing on a communicator. Two ranks take part in the
 // same operation if all fields are equal.
 type Call struct {
-	Epoch   uint32           // of the endpoint's world; messages of an older one are dropped
-	Comm    uint32           // the communicator, equal on its members
-	Seq     uint64           // the operation's number on the communicator, from 1
-	Op      sched.Collective // what is done
-	Variant uint8            // 0, or which of the operations that share Op (v-variants, point to point)
-	Type    reduce.Type
-	Reduce  reduce.Op // zero where nothing is reduced
-	Root    int32     // -1 where there is none
-	Count   uint64    // elements, as the operation counts them
-	Program uint64    // the first bytes of the program's digest
+	Epoch     uint32 // of the endpoint's world; messages of an older one are dropped
+	Comm      uint32 // the communicator, equal on its members
+	Seq       uint64 // the operation's number on the communicator, from 1
+	Signature Signature
 }
 
 // CallSize is the length of an encoded call.
-const CallSize = 48
+const CallSize = 16 + SignatureSize
 
 // Put encodes the call into b, little-endian.
 func (c *Call) Put(b []byte) {
@@ -48,22 +47,15 @@ func (c *Call) Put(b []byte) {
 	le.PutUint32(b, c.Epoch)
 	le.PutUint32(b[4:], c.Comm)
 	le.PutUint64(b[8:], c.Seq)
-	b[16], b[17], b[18], b[19] = uint8(c.Op), c.Variant, uint8(c.Type), uint8(c.Reduce)
-	le.PutUint32(b[20:], uint32(c.Root))
-	le.PutUint64(b[24:], c.Count)
-	le.PutUint64(b[32:], c.Program)
-	le.PutUint64(b[40:], 0)
+	copy(b[16:], c.Signature[:])
 }
 
 // Get decodes what Put wrote.
 func (c *Call) Get(b []byte) {
 	_ = b[CallSize-1]
 	le := binary.LittleEndian
-	*c = Call{
-		Epoch: le.Uint32(b), Comm: le.Uint32(b[4:]), Seq: le.Uint64(b[8:]),
-		Op: sched.Collective(b[16]), Variant: b[17], Type: reduce.Type(b[18]), Reduce: reduce.Op(b[19]),
-		Root: int32(le.Uint32(b[20:])), Count: le.Uint64(b[24:]), Program: le.Uint64(b[32:]),
-	}
+	c.Epoch, c.Comm, c.Seq = le.Uint32(b), le.Uint32(b[4:]), le.Uint64(b[8:])
+	copy(c.Signature[:], b[16:])
 }
 
 // Stop tells a wait whether to end, and why; nil means go on. A wait asks it
@@ -71,23 +63,36 @@ func (c *Call) Get(b []byte) {
 // cheap and safe to call from any goroutine.
 type Stop func() error
 
-// Port is a communicator's ways over an endpoint. Ranks are those of the
-// communicator. A port carries out one call after another; within a call,
-// different channels may be used from different goroutines at once, and one
-// channel from one goroutine.
+// Group is the ranks that exchange messages through a port.
+type Group struct {
+	ID, Epoch uint32 // the communicator's; used once
+	Members   []int  // ranks of the endpoint, in the order of the communicator's ranks
+	Words     Words  // for errors; nil prints signatures as numbers
+}
+
+// Words puts into words what transports carry and do not understand.
+type Words interface {
+	// Mismatch says what the two ranks do, and how that differs.
+	Mismatch(m *Mismatch) string
+}
+
+// Port carries the messages of a communicator over an endpoint. Ranks are those
+// of the communicator. A port carries out one call after another. Within a call,
+// several goroutines may use different channels at once, and one goroutine may
+// use one channel.
 //
-// The k-th message that rank a sends to rank b on a channel in a call is the
-// k-th that b receives from a on it. Sender and receiver know its Form; a
-// message of another one, or of another call, is an error on the receiver
-// (*Mismatch), never data.
+// The messages from one rank to another on a channel are a way. The k-th message
+// that is sent on a way in a call is the k-th that is received on it. Sender and
+// receiver know its Form; a message of another form, or of another call, is an
+// error on the receiver (*Mismatch), never data.
 type Port interface {
 	// Begin starts a call: messages are those of c until the next Begin. stop
 	// ends its waits. A message of the port's current Seq that belongs to
 	// another call ends them, too, whichever peer sent it.
-	Begin(c *Call, stop Stop)
+	Begin(c Call, stop Stop)
 
 	// Send gives b to a peer and returns once b may be changed again. While it
-	// waits for room it goes on receiving what Expect announced.
+	// waits it goes on receiving what Expect announced.
 	Send(to, channel int, b []byte) error
 
 	// Expect announces where the next message of a way, after those announced
@@ -99,16 +104,19 @@ type Port interface {
 	// it, if it was.
 	Recv(from, channel int, dst []byte) error
 
-	// SendRecv is a Send and a Recv on two different channels of which neither waits
-	// for the end of the other. It waits for the message that comes, unless waits
-	// says that it does for the one that goes.
-	SendRecv(to, channel int, src []byte, from, fromChannel int, dst []byte, waits func(sending bool)) error
-
 	// Take takes the next message of a way, of n bytes, piece after piece, and
 	// hands f each piece where it lies, for reductions that need it only once.
-	// Pieces are multiples of 64 bytes long but for the last. f must not keep
-	// the slice.
+	// The length of each piece is a multiple of 64, except that of the last. f
+	// must not keep the slice.
 	Take(from, channel, n int, f func(piece []byte)) error
+
+	// Exchange is Send and then Recv or Take, except that neither waits for the
+	// other. The caller counts as waiting for the message that comes, unless
+	// waits says that it waits for the one that goes; waits may be nil.
+	Exchange(out Outgoing, in Incoming, waits func(sending bool)) error
+
+	// Holder is nil where no message can wait until all of it has come.
+	Holder() Holder
 
 	// Last is what a peer was last seen doing on the communicator, by the
 	// messages it sent; false if nothing was seen of it.
@@ -118,32 +126,27 @@ type Port interface {
 	Close() error
 }
 
-// Swapper is a port that sums what it receives while it sends.
-type Swapper interface {
-	Port
-
-	// Swap is Send of b and then Recv or Take of the next message of a way, but for
-	// neither waiting for the other.
-	Swap(to, channel int, b []byte, from int, in Incoming) error
+// Outgoing is a message that is sent while another is received.
+type Outgoing struct {
+	To, Channel int
+	Bytes       []byte
 }
 
 // Incoming is a message that is received while another is sent.
 type Incoming struct {
-	N    int
-	Dst  []byte             // of N bytes, for Recv; nil for Take
-	Take func(piece []byte) // for Take
+	From, Channel int
+	N             int
+	Dst           []byte             // of N bytes, for Recv; nil for Take
+	Take          func(piece []byte) // for Take
 
-	// After says that Take may overwrite the memory that is sent, from the same
-	// place on: no byte is handed out before the one of its place was sent.
+	// After says that Take may overwrite the memory that is sent, from its start
+	// on: no byte is handed out before the byte at its offset was sent.
 	After bool
 }
 
-// Holder is a port in which a message may wait until all of it has come.
+// Holder sends and receives messages each of which waits until all of it has come.
 type Holder interface {
-	Port
-
-	// Holds reports whether messages of n bytes are sent to a peer, and come from it,
-	// though nobody receives them yet.
+	// Holds reports whether messages of n bytes can wait so, from a peer and to it.
 	Holds(peer, n int) bool
 
 	// SendWhole is Send of a message that is received by RecvWhole.
@@ -154,25 +157,48 @@ type Holder interface {
 	RecvWhole(from, channel int, dst []byte) error
 }
 
+// Capabilities are what an endpoint is and can do. They never change.
+type Capabilities struct {
+	// Name is for people, and for files that keep measurements. Nothing is
+	// decided by it.
+	Name string
+
+	// OneProcess: the ranks are goroutines of one process.
+	OneProcess bool
+
+	// SharedMemory: ranks see one another's memory, so Memory is not nil.
+	SharedMemory bool
+
+	// Overlaps: Exchange hands out what it receives while it sends, so sums cost
+	// no time of their own. Elsewhere it sends first.
+	Overlaps bool
+
+	// Holds: a message may wait until all of it has come, so Port.Holder is not
+	// nil.
+	Holds bool
+}
+
 // Endpoint is a rank's connections with the others of its world.
 type Endpoint interface {
-	Kind() string // mem, shm or tcp
 	Rank() int
 	Size() int
+	Can() Capabilities
 
-	// Port makes the ways of a communicator: members are ranks of the endpoint
-	// in the order of the communicator's. All members must call it with the
-	// same id and members; nothing is sent.
-	Port(id, epoch uint32, members []int) (Port, error)
+	// Port makes the port of a communicator. All members must call it with the
+	// same group; nothing is sent.
+	Port(g Group) (Port, error)
 
 	// Alive is nil, or why a rank of the endpoint can no longer be reached: a
 	// *Gone. It is cheap. Waits for a rank that is gone end with it.
 	Alive(rank int) error
 
-	Verbs
+	Verbs() Verbs
 
-	// Counters are what happened so far, by name, in order: bytes and messages
-	// by peer kind, refused hellos, dropped frames, paths lost.
+	// Memory is nil where ranks do not see one another's memory.
+	Memory() Memory
+
+	// Counters are what happened so far, by name, in order: bytes and messages,
+	// refused hellos, dropped frames, paths lost.
 	Counters() []Counter
 
 	Close() error
@@ -234,20 +260,20 @@ type Completion struct {
 // Handle says where memory of a rank lies for its peers.
 type Handle uint64
 
-// Memory is an endpoint whose ranks see one another's memory: what one stores
-// another can load.
+// Memory is the memory of ranks that see one another's: what one stores another
+// can load.
 type Memory interface {
-	Endpoint
-
-	// Handle says where memory lies for the peers, which is nowhere for what
-	// was not got from Alloc (mem: any memory lies somewhere, for as long as its
-	// owner holds it). Bytes that follow one another have handles that do. It is
-	// cheap.
+	// Handle says where memory lies for the peers. It is false for memory that
+	// was not got from Alloc, except over mem, where any memory has a handle for
+	// as long as its owner holds it. Bytes that follow one another have handles
+	// that do. It is cheap.
 	Handle(b []byte) (Handle, bool)
 	// At is n bytes of a rank's memory at a handle.
 	At(rank int, h Handle, n int) ([]byte, error)
-	// Pull copies from memory of a peer that Handle did not find, by its
-	// address, where the system allows it; ErrNoPull otherwise.
+	// Pulls reports whether Pull works with all ranks.
+	Pulls() bool
+	// Pull copies from memory of a peer that has no handle, by its address,
+	// where the system allows it; ErrNoPull otherwise.
 	Pull(rank int, addr uintptr, dst []byte) error
 }
 
@@ -271,79 +297,30 @@ func (g *Gone) Error() string { return fmt.Sprintf("rank %d is gone: %s", g.Rank
 type Mismatch struct {
 	Rank, Peer   int // of the communicator
 	Mine, Theirs Call
-	Message      string // set if the calls agree but a message is not as expected
+
+	// Where the calls agree: a message that was sent in another form than it is
+	// received, or a note of what is wrong.
+	Channel    int
+	Sent, Want Form
+	Note       string
+
+	Words Words // of the group; may be nil
 }
 
 func (m *Mismatch) Error() string {
+	if m.Words != nil {
+		return m.Words.Mismatch(m)
+	}
+	s := fmt.Sprintf("rank %d and rank %d disagree in operation %d of communicator %d: ", m.Rank, m.Peer, m.Mine.Seq, m.Mine.Comm)
 	switch {
-	case m.Message != "" && m.Mine.Variant == PointToPoint:
-		return fmt.Sprintf("rank %d receives from rank %d: %s", m.Rank, m.Peer, m.Message)
-	case m.Message != "":
-		return fmt.Sprintf("rank %d and rank %d disagree in operation %d (%s): %s", m.Rank, m.Peer, m.Mine.Seq, &m.Mine, m.Message)
+	case m.Note != "":
+		return s + m.Note
+	case m.Sent != m.Want:
+		return s + fmt.Sprintf("a message on channel %d has %s, %s were expected", Way(m.Channel), m.Sent, m.Want)
 	}
-	return fmt.Sprintf("rank %d does %s as operation %d of communicator %d, rank %d does %s as operation %d of communicator %d: %s",
-		m.Rank, &m.Mine, m.Mine.Seq, m.Mine.Comm, m.Peer, &m.Theirs, m.Theirs.Seq, m.Theirs.Comm, m.Mine.differ(&m.Theirs))
+	return s + fmt.Sprintf("signature %x, and %x in operation %d", m.Mine.Signature, m.Theirs.Signature, m.Theirs.Seq)
 }
 
-// String says what is done, without its number.
-func (c *Call) String() string {
-	s := c.Op.String()
-	if v := variants[c.Variant]; v != "" {
-		s = v
-	}
-	s += fmt.Sprintf(" of %d %s", c.Count, c.Type)
-	if c.Reduce != 0 {
-		s += " " + c.Reduce.String()
-	}
-	if c.Root >= 0 {
-		s += fmt.Sprintf(" at root %d", c.Root)
-	}
-	return s
-}
-
-// Variants of operations that share a Collective.
-const (
-	Plain uint8 = iota
-	AllGatherV
-	AllToAllV
-	GatherV
-	ScatterV
-	ReduceScatterV
-	PointToPoint
-	SplitCall
-	ShrinkCall
-)
-
-var variants = map[uint8]string{
-	AllGatherV: "all-gather-v", AllToAllV: "all-to-all-v", GatherV: "gather-v", ScatterV: "scatter-v",
-	ReduceScatterV: "reduce-scatter-v", PointToPoint: "send/recv", SplitCall: "split", ShrinkCall: "shrink",
-}
-
-// differ names the first field that differs, in the order in which people look.
-func (c *Call) differ(o *Call) string {
-	switch {
-	case c.Epoch != o.Epoch:
-		return fmt.Sprintf("epochs %d and %d", c.Epoch, o.Epoch)
-	case c.Comm != o.Comm:
-		return "different communicators"
-	case c.Seq != o.Seq:
-		return "different numbers: one of them left out or added a call"
-	case c.Op != o.Op || c.Variant != o.Variant:
-		return "different operations"
-	case c.Root != o.Root:
-		return fmt.Sprintf("roots %d and %d", c.Root, o.Root)
-	case c.Type != o.Type:
-		return fmt.Sprintf("types %s and %s", c.Type, o.Type)
-	case c.Count != o.Count:
-		return fmt.Sprintf("counts %d and %d", c.Count, o.Count)
-	case c.Reduce != o.Reduce:
-		return fmt.Sprintf("reductions %s and %s", c.Reduce, o.Reduce)
-	case c.Program != o.Program:
-		return "different programs, or different operations before this one"
-	}
-	return "no difference"
-}
-
-// A Gather hands every rank what each of them gives: how endpoints find one
-// another before there are any.
+// A Gather hands every rank what each rank gives: how endpoints find one
+// another before they are connected.
 type Gather func(ctx context.Context, mine []byte) ([][]byte, error)

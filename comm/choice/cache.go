@@ -167,7 +167,7 @@ func keyOf(kind string, names [][]byte, hosts []int) Key {
 type Query struct {
 	Port   transport.Port
 	Call   transport.Call
-	Kind   string // of the transport
+	Can    transport.Capabilities
 	Rank   int
 	Hosts  []int
 	Gather transport.Gather
@@ -215,13 +215,13 @@ func Find(ctx context.Context, q Query) (found Found, err error) {
 	if len(names) != len(q.Hosts) {
 		return found, fmt.Errorf("names of %d hosts for %d ranks", len(names), len(q.Hosts))
 	}
-	cache := file{Version: version, Key: keyOf(q.Kind, names, q.Hosts)}
+	cache := file{Version: version, Key: keyOf(q.Can.Name, names, q.Hosts)}
 	keeps := q.Rank == 0 && q.Dir != ""
 	if keeps {
 		cache, found.Note = load(q.Dir, cache.Key)
 	}
 	mine := offer{Made: cache.Made, Kept: cache.Kept, Fresh: q.Fresh}
-	if q.Known != nil && q.Known.Kind == q.Kind {
+	if q.Known != nil && q.Known.Kind == q.Can.Name {
 		known := *q.Known
 		known.Ranks = len(q.Hosts)
 		mine.Known = &known
@@ -278,10 +278,10 @@ func (f *Found) use(m figures, q *Query, how string) (err error) {
 	if f.Links, err = m.links(q.Hosts); err != nil {
 		return err
 	}
-	f.Kind, f.Doubtful, f.Origin = q.Kind, m.Busy > q.Busy, how+": "+costs(&f.Links, false, slices.Max(q.Hosts)+1)
+	f.Kind, f.Doubtful, f.Origin = q.Can.Name, m.Busy > q.Busy, how+": "+costs(&f.Links, false, slices.Max(q.Hosts)+1)
 	if f.Doubtful {
 		f.Origin += fmt.Sprintf("; doubtful, as the ranks' work took %.1f times as long as it takes", m.Busy)
-		if q.Kind == "tcp" {
+		if !q.Can.SharedMemory {
 			f.Origin += ": what is usual counts"
 		}
 	}

@@ -159,7 +159,7 @@ func FuzzDecode(f *testing.F) {
 			t.Fatalf("%+v, %v", l, err)
 		}
 		for _, kind := range []string{"shm", "tcp"} {
-			p, err := New(l, kind, 4, []int{0, 0, 1, 1}).Pick(1, 0, 1<<40, false)
+			p, err := New(l, can[kind], 4, []int{0, 0, 1, 1}).Pick(1, 0, 1<<40, false)
 			if err != nil || p.Predicted < 0 {
 				t.Fatalf("%+v, %v", p, err)
 			}

@@ -7,7 +7,7 @@
 //	Table     the program for an operation, root and size; the same on every rank
 //	Explain   the table as text, with times and reasons
 //
-// A choice is a function of the links, the transport's kind and where ranks are,
+// A choice is a function of the links, what the transport can do and where ranks are,
 // and of nothing else: ranks that agree on these agree on every program. Where programs
 // need messages the links count in coarse steps, so that runs agree on them, too.
 package choice
@@ -21,6 +21,7 @@ import (
 
 	"github.com/weft-fabric/weft/cost"
 	"github.com/weft-fabric/weft/sched"
+	"github.com/weft-fabric/weft/transport"
 	"github.com/weft-fabric/weft/unit"
 )
 
@@ -42,7 +43,7 @@ type Pick struct {
 // without a lock and without allocating.
 type Table struct {
 	links   cost.Links
-	kind    string
+	can     transport.Capabilities
 	n       int
 	hosts   []int
 	many    int          // hosts
@@ -124,7 +125,7 @@ func (t *Table) Message() int {
 // 0.80 in one run, all-to-alls 0.37 and 0.74, and 0.36 and 0.69; the others as long
 // (2026-11-16).
 func (t *Table) Undivided(op sched.Collective) int {
-	if t.n == 2 && t.many == 1 && t.kind == "tcp" {
+	if t.n == 2 && t.many == 1 && t.can.Holds {
 		switch op {
 		case sched.AllReduce, sched.ReduceScatter, sched.AllToAll:
 			return 2 << 20
@@ -134,16 +135,16 @@ func (t *Table) Undivided(op sched.Collective) int {
 }
 
 // New makes the table of n ranks, of which hosts[r] is the host of rank r, from
-// 0; nil means that all are on one. kind is the transport's: mem, shm or tcp.
+// 0; nil means that all are on one. can is what the transport can do.
 // The links may be those of a larger group that the ranks are part of.
-func New(links cost.Links, kind string, n int, hosts []int) *Table {
+func New(links cost.Links, can transport.Capabilities, n int, hosts []int) *Table {
 	if links.Ranks > n { // fewer ranks meet sooner; the others are still there
 		links.Sync *= float64(n) / float64(links.Ranks)
 	}
-	links.Ranks, links.Kind = n, kind
-	t := &Table{links: links, kind: kind, n: n, built: map[way]*sched.Program{}, curves: map[part][]cost.Replayed{}, chosen: map[plain]*Pick{}}
+	links.Ranks, links.Kind = n, can.Name
+	t := &Table{links: links, can: can, n: n, built: map[way]*sched.Program{}, curves: map[part][]cost.Replayed{}, chosen: map[plain]*Pick{}}
 	t.place(hosts)
-	t.visible = (kind == "mem" || kind == "shm") && t.many == 1
+	t.visible = can.SharedMemory && t.many == 1
 	on := make([]int, t.many)
 	for _, h := range t.hosts {
 		on[h]++

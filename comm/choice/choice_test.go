@@ -13,7 +13,15 @@ import (
 	"github.com/weft-fabric/weft/cost"
 	"github.com/weft-fabric/weft/sched"
 	"github.com/weft-fabric/weft/sched/verify"
+	"github.com/weft-fabric/weft/transport"
 )
+
+// can is what the transports can do.
+var can = map[string]transport.Capabilities{
+	"mem": {Name: "mem", OneProcess: true, SharedMemory: true},
+	"shm": {Name: "shm", SharedMemory: true},
+	"tcp": {Name: "tcp", Overlaps: true, Holds: true},
+}
 
 // desk is a host with two cores; its ranks meet in a microsecond and send
 // messages as over TCP on loopback, and over 10 Gb/s between hosts.
@@ -68,7 +76,7 @@ func TestEveryChoiceIsProven(t *testing.T) {
 		{"tcp", 2, spread(2, 1)}, {"tcp", 8, spread(2, 4)}, {"tcp", 9, spread(3, 3)}, {"tcp", 6, []int{0, 1, 2, 0, 1, 2}},
 		{"tcp", 5, []int{7, 7, 3, 3, 3}}, {"shm", 4, spread(2, 2)},
 	} {
-		table, again := New(desk(world.n), world.kind, world.n, world.hosts), New(desk(world.n), world.kind, world.n, world.hosts)
+		table, again := New(desk(world.n), can[world.kind], world.n, world.hosts), New(desk(world.n), can[world.kind], world.n, world.hosts)
 		for _, op := range sched.Collectives() {
 			for _, bytes := range []int64{0, 1, 8, 3000, 64 << 10, 1 << 20, 48 << 20, 1 << 40} {
 				for _, canonical := range []bool{false, true} {
@@ -116,7 +124,7 @@ func TestVisibleMemoryIsFlat(t *testing.T) {
 	}
 	for _, kind := range []string{"mem", "shm"} {
 		for _, n := range []int{2, 4, 64} {
-			table := New(desk(n), kind, n, spread(1, n))
+			table := New(desk(n), can[kind], n, spread(1, n))
 			for op, names := range want {
 				var got []string
 				for class := range classOf(1<<34) + 1 {
@@ -135,7 +143,7 @@ func TestVisibleMemoryIsFlat(t *testing.T) {
 		}
 	}
 	// Memory is seen only inside a host.
-	p, err := New(desk(4), "shm", 4, spread(2, 2)).Pick(sched.AllReduce, 0, 64<<20, false)
+	p, err := New(desk(4), can["shm"], 4, spread(2, 2)).Pick(sched.AllReduce, 0, 64<<20, false)
 	if err != nil || p.Predicted <= 0 || p.Algo == "rank-order" {
 		t.Errorf("%+v, %v", p, err)
 	}
@@ -153,12 +161,12 @@ func TestChoicesOverTCP(t *testing.T) {
 	}
 	links := desk(8)
 	links.Cores = 16
-	one := New(links, "tcp", 8, nil)
+	one := New(links, can["tcp"], 8, nil)
 	if got := algo(one, sched.AllReduce, 8); got != "recursive-doubling" {
 		t.Errorf("8 B: %s", got)
 	}
 	for _, op := range []sched.Collective{sched.AllReduce, sched.ReduceScatter, sched.AllGather, sched.AllToAll} {
-		table := New(links, "tcp", 8, nil)
+		table := New(links, can["tcp"], 8, nil)
 		p, err := table.Pick(op, 0, 64<<20, false)
 		if err != nil {
 			t.Fatal(err)
@@ -172,7 +180,7 @@ func TestChoicesOverTCP(t *testing.T) {
 		}
 	}
 	links.Far.Wire = 1e-2 // 100 MB/s
-	two := New(links, "tcp", 8, spread(2, 4))
+	two := New(links, can["tcp"], 8, spread(2, 4))
 	for _, bytes := range []int64{8, 64 << 20} {
 		p, err := two.Pick(sched.AllReduce, 0, bytes, false)
 		if err != nil {
@@ -193,7 +201,7 @@ func TestChoicesOverTCP(t *testing.T) {
 		}
 	}
 	// Ranks dealt out to hosts in turn are taken host by host.
-	dealt := New(links, "tcp", 8, []int{0, 1, 0, 1, 0, 1, 0, 1})
+	dealt := New(links, can["tcp"], 8, []int{0, 1, 0, 1, 0, 1, 0, 1})
 	p, err := dealt.Pick(sched.AllReduce, 0, 64<<20, false)
 	if err != nil || p.Program.Orders == nil || fmt.Sprint(p.Program.Orders[0]) != "[0 2 4 6 1 3 5 7]" {
 		t.Errorf("%+v, %v", p, err)
@@ -213,7 +221,7 @@ func TestChoicesOnTwoCores(t *testing.T) {
 		links := cost.Links{Kind: "tcp", Ranks: ranks, Cores: 2, Sync: 20,
 			Paces: []cost.Pace{{Traffic: float64(ranks * 48 << 10), Byte: 2.4e-6}, {Traffic: float64(ranks * 768 << 10), Byte: 7.5e-6}, {Traffic: float64(ranks * 12 << 20), Byte: 33e-6}},
 			Near:  cost.Link{Alpha: 1, Post: 2.3, Beta: 9e-5}}
-		table := New(links, "tcp", ranks, nil)
+		table := New(links, can["tcp"], ranks, nil)
 		for bytes := int64(1 << 20); bytes <= largest; bytes *= 2 {
 			p, err := table.Pick(sched.AllReduce, 0, bytes, false)
 			if err != nil {
@@ -228,7 +236,7 @@ func TestChoicesOnTwoCores(t *testing.T) {
 
 // A call that was made before allocates nothing and takes no lock.
 func TestRepeatedPicksAreFree(t *testing.T) {
-	table := New(desk(8), "tcp", 8, nil)
+	table := New(desk(8), can["tcp"], 8, nil)
 	for _, op := range []sched.Collective{sched.AllReduce, sched.Broadcast} {
 		pick := func() {
 			if _, err := table.Pick(op, 5, 1<<20, false); err != nil {
@@ -248,7 +256,7 @@ func TestRepeatedPicksAreFree(t *testing.T) {
 func TestPicksAtOnce(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(1, 6).Draw(t, "ranks")
-		table := New(desk(n), rapid.SampledFrom([]string{"shm", "tcp"}).Draw(t, "kind"), n, nil)
+		table := New(desk(n), can[rapid.SampledFrom([]string{"shm", "tcp"}).Draw(t, "kind")], n, nil)
 		op := rapid.SampledFrom(sched.Collectives()).Draw(t, "op")
 		root := rapid.IntRange(0, n-1).Draw(t, "root")
 		bytes := rapid.Int64Range(0, 1<<62).Draw(t, "bytes")
@@ -268,7 +276,7 @@ func TestPicksAtOnce(t *testing.T) {
 
 // Communicators of one shape share a table, whatever their hosts are called.
 func TestTablesAreShared(t *testing.T) {
-	tables := NewTables(desk(8), "tcp")
+	tables := NewTables(desk(8), can["tcp"])
 	a, b := tables.For([]int{0, 0, 1, 1}), tables.For([]int{5, 5, 2, 2})
 	if a != b || a.n != 4 || a.many != 2 {
 		t.Errorf("%+v and %+v", a, b)
@@ -291,7 +299,7 @@ func TestTablesAreShared(t *testing.T) {
 }
 
 func TestWrongCallsSayWhy(t *testing.T) {
-	table := New(desk(2), "shm", 2, nil)
+	table := New(desk(2), can["shm"], 2, nil)
 	for want, call := range map[string]func() (*Pick, error){
 		"no program for collective(0)":  func() (*Pick, error) { return table.Pick(0, 0, 8, false) },
 		"no program for collective(77)": func() (*Pick, error) { return table.Pick(77, 0, 8, false) },
@@ -309,7 +317,7 @@ func TestExplain(t *testing.T) {
 	links := desk(2)
 	links.Sync = 0.2
 	var got bytes.Buffer
-	if err := New(links, "shm", 2, nil).Explain(&got); err != nil {
+	if err := New(links, can["shm"], 2, nil).Explain(&got); err != nil {
 		t.Fatal(err)
 	}
 	const want = `choices for 2 ranks over shm, 2 cores a host: 200 ns to meet, memory 232.6 GB/s a core up to 320 KiB of traffic, 23.81 GB/s from 256 MiB on
@@ -328,10 +336,10 @@ operation       from   to     algorithm   pieces  channels  time      bus bandwi
 	}
 	// Ranges follow one another without a gap, for messages as well.
 	got.Reset()
-	if err := New(desk(6), "tcp", 6, spread(3, 2)).Explain(&got); err != nil {
+	if err := New(desk(6), can["tcp"], 6, spread(3, 2)).Explain(&got); err != nil {
 		t.Fatal(err)
 	}
-	canonical := New(desk(6), "tcp", 6, spread(3, 2))
+	canonical := New(desk(6), can["tcp"], 6, spread(3, 2))
 	var sorted bytes.Buffer
 	if err := canonical.ExplainCanonical(&sorted); err != nil {
 		t.Fatal(err)

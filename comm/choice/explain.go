@@ -66,7 +66,7 @@ func (t *Table) explain(w io.Writer, canonical bool) error {
 
 func (t *Table) heading() string {
 	l := &t.links
-	s := fmt.Sprintf("choices for %s over %s", count(t.n, "rank"), t.kind)
+	s := fmt.Sprintf("choices for %s over %s", count(t.n, "rank"), t.can.Name)
 	if t.many > 1 {
 		s += fmt.Sprintf(" on %d hosts", t.many)
 	}

@@ -52,7 +52,7 @@ func Measure(ctx context.Context, port transport.Port, call transport.Call, rank
 
 func measure(ctx context.Context, port transport.Port, call transport.Call, rank int, hosts []int, gather transport.Gather) (figures, error) {
 	p := newProbe(ctx, port, rank, hosts)
-	port.Begin(&call, func() error { return context.Cause(ctx) })
+	port.Begin(call, func() error { return context.Cause(ctx) })
 	f := findings{Cores: cores(), When: time.Now().UTC().Truncate(time.Second)}
 	if err := p.run(&f); err != nil {
 		return figures{}, fmt.Errorf("measuring links: %w", err)

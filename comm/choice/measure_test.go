@@ -58,7 +58,7 @@ func (m *meeting) at(rank int) transport.Gather {
 	}
 }
 
-var call = transport.Call{Epoch: 1, Comm: 9, Seq: 1, Op: sched.Barrier, Root: -1}
+var call = transport.Call{Epoch: 1, Comm: 9, Seq: 1}
 
 // ranks runs f on every rank over transport/mem.
 func ranks(t *testing.T, n int, f func(rank int, port transport.Port, gather transport.Gather) error) []error {
@@ -83,7 +83,7 @@ func over(t *testing.T, n int, open func(rank int, gather transport.Gather) (tra
 			if ends[r], errs[r] = open(r, gather); errs[r] != nil {
 				return
 			}
-			if port, errs[r] = ends[r].Port(9, 1, members); errs[r] == nil {
+			if port, errs[r] = ends[r].Port(transport.Group{ID: 9, Epoch: 1, Members: members}); errs[r] == nil {
 				errs[r] = errors.Join(f(r, port, gather), port.Close())
 			}
 		})
@@ -137,7 +137,7 @@ func TestMeasure(t *testing.T) {
 			if mates := n > 1 && name != "a host each"; mates != (l.Near != cost.Link{}) || mates && l.Near.Beta <= 0 {
 				t.Errorf("near links %+v", l.Near)
 			}
-			if _, err := New(l, "tcp", n, hosts).Pick(sched.AllReduce, 0, 1<<20, false); err != nil {
+			if _, err := New(l, can["tcp"], n, hosts).Pick(sched.AllReduce, 0, 1<<20, false); err != nil {
 				t.Error(err)
 			}
 		})
@@ -242,7 +242,7 @@ func TestFind(t *testing.T) {
 		t.Helper()
 		var found [2]Found
 		for r, err := range ranks(t, 2, func(rank int, port transport.Port, gather transport.Gather) (err error) {
-			q := Query{Port: port, Call: call, Kind: "mem", Rank: rank, Hosts: hosts, Gather: gather, Dir: dir, Fresh: fresh, Busy: busy, Known: known}
+			q := Query{Port: port, Call: call, Can: can["mem"], Rank: rank, Hosts: hosts, Gather: gather, Dir: dir, Fresh: fresh, Busy: busy, Known: known}
 			if !measures {
 				q.Port = nil
 			}

@@ -26,9 +26,9 @@ func TestMeasurementsChooseAlike(t *testing.T) {
 			links.Near = cost.Link{Alpha: number("doubtful way", 0, 1500), Post: number("doubtful post", 0.1, 100), Beta: number("doubtful byte", 2e-6, 3e-3)}
 		}
 		if want[n] == nil {
-			want[n] = New(desk(n), "tcp", n, nil)
+			want[n] = New(desk(n), can["tcp"], n, nil)
 		}
-		table := New(links, "tcp", n, nil)
+		table := New(links, can["tcp"], n, nil)
 		op, bytes := rapid.SampledFrom(sched.Collectives()).Draw(t, "op"), rapid.Int64Range(0, 1<<30).Draw(t, "bytes")
 		a, err := want[n].Pick(op, 0, bytes, false)
 		if err != nil {

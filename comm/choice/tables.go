@@ -5,13 +5,14 @@ import (
 	"sync"
 
 	"github.com/weft-fabric/weft/cost"
+	"github.com/weft-fabric/weft/transport"
 )
 
 // Tables are the tables of communicators that use the same links. Those of the
 // same shape share one, so that splitting a communicator costs no new choices.
 type Tables struct {
 	links cost.Links
-	kind  string
+	can   transport.Capabilities
 	mu    sync.Mutex
 	known map[string]*Table
 }
@@ -20,13 +21,13 @@ type Tables struct {
 const kept = 256
 
 // NewTables makes an empty set of tables.
-func NewTables(links cost.Links, kind string) *Tables {
-	return &Tables{links: links, kind: kind, known: map[string]*Table{}}
+func NewTables(links cost.Links, can transport.Capabilities) *Tables {
+	return &Tables{links: links, can: can, known: map[string]*Table{}}
 }
 
 // For gives the table of ranks that are on these hosts; see New.
 func (t *Tables) For(hosts []int) *Table {
-	fresh := New(t.links, t.kind, len(hosts), hosts)
+	fresh := New(t.links, t.can, len(hosts), hosts)
 	shape := fmt.Sprint(fresh.hosts) // hosts are numbered as they come
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -24,7 +24,7 @@ type Open func(t *testing.T, n int) []transport.Endpoint
 type Scenario struct {
 	Name   string
 	Ranks  int
-	Memory bool // only for endpoints that are a transport.Memory
+	Memory bool // only for endpoints whose ranks see one another's memory
 	Run    func(e transport.Endpoint) error
 }
 
@@ -50,7 +50,7 @@ func Test(t *testing.T, open Open) {
 	for _, s := range Scenarios() {
 		t.Run(s.Name, func(t *testing.T) {
 			es := open(t, s.Ranks)
-			if _, ok := es[0].(transport.Memory); s.Memory && !ok {
+			if s.Memory && !es[0].Can().SharedMemory {
 				closeAll(t, es)
 				t.Skip("the ranks do not see one another's memory")
 			}
@@ -99,7 +99,7 @@ type barrier struct {
 
 func newBarrier(e transport.Endpoint) (*barrier, error) {
 	const comm = 0xba
-	p, err := e.Port(comm, 1, everyone(e))
+	p, err := e.Port(transport.Group{ID: comm, Epoch: 1, Members: everyone(e)})
 	return &barrier{p: p, e: e, comm: comm}, err
 }
 

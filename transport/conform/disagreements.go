@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/weft-fabric/weft/reduce"
-	"github.com/weft-fabric/weft/sched"
 	"github.com/weft-fabric/weft/transport"
 )
 
@@ -14,7 +12,7 @@ var disagreements = []Scenario{
 	{Name: "different calls", Ranks: 2, Run: differentCalls},
 	{Name: "a third rank disagrees", Ranks: 3, Run: third},
 	{Name: "wrong length", Ranks: 2, Run: wrongLength},
-	{Name: "wrong type", Ranks: 2, Run: wrongType},
+	{Name: "wrong tag", Ranks: 2, Run: wrongTag},
 	{Name: "old epoch", Ranks: 2, Run: oldEpoch},
 }
 
@@ -23,27 +21,34 @@ var others = []struct {
 	name   string
 	change func(c *transport.Call)
 }{
-	{"operation", func(c *transport.Call) { c.Op = sched.Broadcast }},
-	{"variant", func(c *transport.Call) { c.Variant = transport.PointToPoint }},
 	{"number", func(c *transport.Call) { c.Seq++ }},
-	{"type", func(c *transport.Call) { c.Type = reduce.Int32 }},
-	{"reduction", func(c *transport.Call) { c.Reduce = reduce.Max }},
-	{"root", func(c *transport.Call) { c.Root = 1 }},
-	{"count", func(c *transport.Call) { c.Count++ }},
-	{"program", func(c *transport.Call) { c.Program++ }},
+	{"first byte", func(c *transport.Call) { c.Signature[0]++ }},
+	{"middle byte", func(c *transport.Call) { c.Signature[transport.SignatureSize/2] ^= 0x80 }},
+	{"last byte", func(c *transport.Call) { c.Signature[transport.SignatureSize-1]++ }},
+	{"signature", func(c *transport.Call) { c.Signature = transport.Signature{} }},
 }
 
 // mismatch checks that an error names both ranks with both calls.
-func mismatch(err error, me, peer int, mine, theirs *transport.Call) error {
+func mismatch(err error, me, peer int, mine, theirs transport.Call) error {
 	var m *transport.Mismatch
 	if !errors.As(err, &m) {
 		return fmt.Errorf("got %v, want a mismatch", err)
 	}
-	want := transport.Mismatch{Rank: me, Peer: peer, Mine: *mine, Theirs: *theirs}
+	want := transport.Mismatch{Rank: me, Peer: peer, Mine: mine, Theirs: theirs, Words: words{}}
 	if *m != want {
 		return fmt.Errorf("got %+v, want %+v", *m, want)
 	}
+	if text := m.Error(); text != fmt.Sprintf("operations %d and %d", mine.Seq, theirs.Seq) {
+		return fmt.Errorf("the group's words were not asked: %q", text)
+	}
 	return nil
+}
+
+// words are the words of the groups here.
+type words struct{}
+
+func (words) Mismatch(m *transport.Mismatch) string {
+	return fmt.Sprintf("operations %d and %d", m.Mine.Seq, m.Theirs.Seq)
 }
 
 // differentCalls: whatever it is that two ranks see differently, both learn it,
@@ -57,12 +62,12 @@ func differentCalls(e transport.Endpoint) error {
 	for i, o := range others {
 		for _, n := range []int{8, 100000} {
 			comm := uint32(10*i + 100 + n%3)
-			p, err := e.Port(comm, 1, everyone(e))
+			p, err := e.Port(transport.Group{ID: comm, Epoch: 1, Members: everyone(e), Words: words{}})
 			if err != nil {
 				return err
 			}
-			pair := [2]*transport.Call{call(comm, 5), call(comm, 5)}
-			o.change(pair[1])
+			pair := [2]transport.Call{call(comm, 5), call(comm, 5)}
+			o.change(&pair[1])
 			p.Begin(pair[me], impatient())
 			b := make([]byte, n)
 			sendErr := p.Send(peer, 0, message(n, 1))
@@ -95,12 +100,12 @@ func third(e transport.Endpoint) error {
 	if err != nil {
 		return err
 	}
-	p, err := e.Port(7, 1, everyone(e))
+	p, err := e.Port(transport.Group{ID: 7, Epoch: 1, Members: everyone(e), Words: words{}})
 	if err != nil {
 		return err
 	}
 	mine, theirs := call(7, 3), call(7, 3)
-	theirs.Count = 12
+	theirs.Signature[3] = 12
 	switch e.Rank() {
 	case 0:
 		p.Begin(mine, impatient())
@@ -138,7 +143,7 @@ func wrongLength(e transport.Endpoint) error {
 			err := p.Recv(0, 0, make([]byte, n+8))
 			var m *transport.Mismatch
 			if !errors.As(err, &m) || m.Rank != 1 || m.Peer != 0 ||
-				!strings.Contains(m.Message, fmt.Sprint(n)) || !strings.Contains(m.Message, fmt.Sprint(n+8)) {
+				m.Sent != transport.FormOf(0, n) || m.Want != transport.FormOf(0, n+8) || m.Mine != m.Theirs || !strings.Contains(m.Error(), fmt.Sprintf("%d bytes", n+8)) {
 				return fmt.Errorf("a message of %d bytes received as %d gave %v", n, n+8, err)
 			}
 		}
@@ -152,14 +157,14 @@ func wrongLength(e transport.Endpoint) error {
 	return nil
 }
 
-// wrongType: a message of another type is an error that tells both, and one of the
-// type of its channel is not, whichever others came before on the way.
-func wrongType(e transport.Endpoint) error {
+// wrongTag: a message with another tag is an error that tells both, and one with
+// the tag of its channel is not, whichever others came before on the way.
+func wrongTag(e transport.Endpoint) error {
 	bar, err := newBarrier(e)
 	if err != nil {
 		return err
 	}
-	f32, i32 := transport.Typed(60000, reduce.Float32), transport.Typed(60000, reduce.Int32)
+	f32, i32 := transport.Tagged(60000, 3), transport.Tagged(60000, 255)
 	for k, n := range []int{0, 24, 5000, 300000} {
 		p, err := begun(e, uint32(100+k))
 		if err != nil {
@@ -188,8 +193,8 @@ func wrongType(e transport.Endpoint) error {
 		} else {
 			err := p.Recv(0, i32, make([]byte, n))
 			var m *transport.Mismatch
-			if !errors.As(err, &m) || m.Rank != 1 || m.Peer != 0 || !strings.Contains(m.Message, "float32") || !strings.Contains(m.Message, "int32") {
-				return fmt.Errorf("%d bytes of float32 received as int32 gave %v", n, err)
+			if !errors.As(err, &m) || m.Rank != 1 || m.Peer != 0 || m.Sent != transport.FormOf(f32, n) || m.Want != transport.FormOf(i32, n) || transport.Way(m.Channel) != 60000 {
+				return fmt.Errorf("%d bytes of one tag received as another gave %v", n, err)
 			}
 		}
 		if err := bar.wait(); err != nil {
@@ -210,7 +215,7 @@ func oldEpoch(e transport.Endpoint) error {
 	}
 	for _, n := range []int{16, 20000} {
 		for epoch := uint32(1); epoch <= 3; epoch++ {
-			p, err := e.Port(uint32(n), epoch, everyone(e))
+			p, err := e.Port(transport.Group{ID: uint32(n), Epoch: epoch, Members: everyone(e)})
 			if err != nil {
 				return err
 			}

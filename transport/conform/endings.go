@@ -36,7 +36,7 @@ func stopReceiving(e transport.Endpoint) error {
 	if err != nil {
 		return err
 	}
-	p, err := e.Port(7, 1, everyone(e))
+	p, err := e.Port(transport.Group{ID: 7, Epoch: 1, Members: everyone(e)})
 	if err != nil {
 		return err
 	}
@@ -68,7 +68,7 @@ func stopSending(e transport.Endpoint) error {
 	if err != nil {
 		return err
 	}
-	p, err := e.Port(7, 1, everyone(e))
+	p, err := e.Port(transport.Group{ID: 7, Epoch: 1, Members: everyone(e)})
 	if err != nil {
 		return err
 	}
@@ -103,11 +103,11 @@ func givenUp(e transport.Endpoint) error {
 	if err != nil {
 		return err
 	}
-	p, err := e.Port(7, 1, everyone(e))
+	p, err := e.Port(transport.Group{ID: 7, Epoch: 1, Members: everyone(e)})
 	if err != nil {
 		return err
 	}
-	registered, err := e.Alloc(n)
+	registered, err := e.Verbs().Alloc(n)
 	if err != nil {
 		return err
 	}
@@ -192,7 +192,7 @@ func leaves(e transport.Endpoint) error {
 		}
 	}
 	// Ports of those that are left work.
-	q, err := e.Port(8, 2, []int{1, 0})
+	q, err := e.Port(transport.Group{ID: 8, Epoch: 2, Members: []int{1, 0}})
 	if err != nil {
 		return err
 	}
@@ -266,7 +266,7 @@ func closedWaiting(e transport.Endpoint) error {
 		// Stays until the other has gone, and sends nothing.
 		return gone(bar.p.Recv(0, 5, make([]byte, 8)), 0)
 	}
-	p, err := e.Port(7, 1, everyone(e))
+	p, err := e.Port(transport.Group{ID: 7, Epoch: 1, Members: everyone(e)})
 	if err != nil {
 		return err
 	}
@@ -290,7 +290,7 @@ func closedWaiting(e transport.Endpoint) error {
 	if err := p.Send(1, 0, nil); !errors.Is(err, transport.ErrClosed) {
 		return fmt.Errorf("send on a closed endpoint: %v, want %v", err, transport.ErrClosed)
 	}
-	if _, err := e.Port(8, 1, everyone(e)); !errors.Is(err, transport.ErrClosed) {
+	if _, err := e.Port(transport.Group{ID: 8, Epoch: 1, Members: everyone(e)}); !errors.Is(err, transport.ErrClosed) {
 		return fmt.Errorf("a port of a closed endpoint: %v, want %v", err, transport.ErrClosed)
 	}
 	return nil

@@ -8,6 +8,54 @@ import (
 	"github.com/weft-fabric/weft/transport"
 )
 
+// capabilities: what an endpoint says it can do is there.
+func capabilities(e transport.Endpoint) error {
+	can := e.Can()
+	if can.Name == "" || can != e.Can() {
+		return fmt.Errorf("capabilities %+v, then %+v", can, e.Can())
+	}
+	if (e.Memory() != nil) != can.SharedMemory {
+		return fmt.Errorf("shared memory is %t, the endpoint's memory %v", can.SharedMemory, e.Memory())
+	}
+	p, err := begun(e, 7)
+	if err != nil {
+		return err
+	}
+	if (p.Holder() != nil) != can.Holds {
+		return fmt.Errorf("holding messages is %t, the port's holder %v", can.Holds, p.Holder())
+	}
+	return p.Close()
+}
+
+// exchangesOnOne: a message goes round the ranks on one channel while another
+// comes, which is received, taken, or taken in place of the one that is sent.
+func exchangesOnOne(e transport.Endpoint) error {
+	p, err := begun(e, 7)
+	if err != nil {
+		return err
+	}
+	me, size := e.Rank(), e.Size()
+	next, before := (me+1)%size, (me+size-1)%size
+	for k, n := range slices.Concat(sizes, sizes, sizes) {
+		src, got := message(n, number(me, next, 0, k)), make([]byte, n)
+		in, at := transport.Incoming{From: before, N: n, Dst: got}, 0
+		if k%3 > 0 {
+			in.Dst, in.After = nil, k%3 == 2
+			if in.After {
+				got = src
+			}
+			in.Take = func(piece []byte) { at += copy(got[at:], piece) }
+		}
+		if err := p.Exchange(transport.Outgoing{To: next, Bytes: src}, in, nil); err != nil {
+			return fmt.Errorf("round %d: %w", k, err)
+		}
+		if err := same(got, number(before, me, 0, k)); err != nil {
+			return fmt.Errorf("round %d: %w", k, err)
+		}
+	}
+	return p.Close()
+}
+
 // atOnce: ranks that send and receive at once do so with one another and with such
 // as do one after the other, and no message waits for another.
 func atOnce(e transport.Endpoint) error {
@@ -23,7 +71,7 @@ func atOnce(e transport.Endpoint) error {
 		src, dst := message(length(me), number(me, next, out, k)), make([]byte, length(before))
 		switch {
 		case k%4 != me:
-			err = p.SendRecv(next, out, src, before, in, dst, func(bool) {})
+			err = p.Exchange(transport.Outgoing{To: next, Channel: out, Bytes: src}, transport.Incoming{From: before, Channel: in, N: len(dst), Dst: dst}, func(bool) {})
 		case k%8 < 4:
 			if err = p.Send(next, out, src); err == nil {
 				err = p.Recv(before, in, dst)
@@ -85,7 +133,7 @@ func mixed(e transport.Endpoint) error {
 	if err != nil {
 		return err
 	}
-	registered, err := e.Alloc(1 << 20)
+	registered, err := e.Verbs().Alloc(1 << 20)
 	if err != nil {
 		return err
 	}
@@ -148,7 +196,7 @@ func closed(p transport.Port, e transport.Endpoint, b []byte) error {
 	if err := p.Close(); err != nil {
 		return err
 	}
-	return e.Free(b)
+	return e.Verbs().Free(b)
 }
 
 // allToAll: everybody announces, sends and receives everything on one channel.
@@ -189,7 +237,7 @@ func allToAll(e transport.Endpoint) error {
 // Last tells how far a peer has got.
 func calls(e transport.Endpoint) error {
 	const rounds = 200
-	p, err := e.Port(7, 1, everyone(e))
+	p, err := e.Port(transport.Group{ID: 7, Epoch: 1, Members: everyone(e)})
 	if err != nil {
 		return err
 	}
@@ -209,7 +257,7 @@ func calls(e transport.Endpoint) error {
 				return fmt.Errorf("call %d: %w", k+1, err)
 			}
 			c, ok := p.Last(me - 1)
-			if !ok || c.Seq < uint64(k+1) || c.Comm != 7 || c != *call(7, c.Seq) {
+			if !ok || c.Seq < uint64(k+1) || c.Comm != 7 || c != call(7, c.Seq) {
 				return fmt.Errorf("a message of call %d came, but its sender was last seen doing %+v (%v)", k+1, c, ok)
 			}
 		}
@@ -232,14 +280,14 @@ func communicators(e transport.Endpoint) error {
 	var ports []transport.Port
 	for _, g := range groups {
 		if !slices.Contains(g.members, e.Rank()) {
-			if p, err := e.Port(g.id, 1, g.members); err == nil {
+			if p, err := e.Port(transport.Group{ID: g.id, Epoch: 1, Members: g.members}); err == nil {
 				p.Close()
 				return fmt.Errorf("a port for members %v, of which rank %d is not one", g.members, e.Rank())
 			}
 			ports = append(ports, nil)
 			continue
 		}
-		p, err := e.Port(g.id, 1, g.members)
+		p, err := e.Port(transport.Group{ID: g.id, Epoch: 1, Members: g.members})
 		if err != nil {
 			return err
 		}

@@ -46,13 +46,13 @@ func tell(e transport.Endpoint, comm uint32, mine uint64) ([]uint64, error) {
 // peersMemory: what a rank stores in memory got from Alloc the others load at
 // its handle, and handles of consecutive bytes are consecutive.
 func peersMemory(e transport.Endpoint) error {
-	m := e.(transport.Memory)
+	m := e.Memory()
 	bar, err := newBarrier(e)
 	if err != nil {
 		return err
 	}
 	for k, n := range []int{1, 64, 5000, 70000, 3 << 20} {
-		b, err := m.Alloc(n)
+		b, err := e.Verbs().Alloc(n)
 		if err != nil {
 			return err
 		}
@@ -92,7 +92,7 @@ func peersMemory(e transport.Endpoint) error {
 		if err := bar.wait(); err != nil {
 			return err
 		}
-		if err := m.Free(b); err != nil {
+		if err := e.Verbs().Free(b); err != nil {
 			return err
 		}
 	}
@@ -102,12 +102,12 @@ func peersMemory(e transport.Endpoint) error {
 // peersAtomics: sync/atomic works between ranks.
 func peersAtomics(e transport.Endpoint) error {
 	const rounds = 1000
-	m := e.(transport.Memory)
+	m := e.Memory()
 	bar, err := newBarrier(e)
 	if err != nil {
 		return err
 	}
-	b, err := m.Alloc(64)
+	b, err := e.Verbs().Alloc(64)
 	if err != nil {
 		return err
 	}
@@ -131,13 +131,13 @@ func peersAtomics(e transport.Endpoint) error {
 	if got, want := word(b[8:]).Load(), rounds/n*(n*(n+1)/2); got != want {
 		return fmt.Errorf("the sum is %d, want %d", got, want)
 	}
-	return m.Free(b)
+	return e.Verbs().Free(b)
 }
 
 // pull: memory without a handle can be read by its address, or it is said that
 // it cannot.
 func pull(e transport.Endpoint) error {
-	m := e.(transport.Memory)
+	m := e.Memory()
 	bar, err := newBarrier(e)
 	if err != nil {
 		return err

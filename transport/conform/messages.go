@@ -3,19 +3,21 @@ package conform
 import (
 	"fmt"
 
-	"github.com/weft-fabric/weft/reduce"
-	"github.com/weft-fabric/weft/sched"
 	"github.com/weft-fabric/weft/transport"
 )
 
-// call is an all-reduce of a number on a communicator.
-func call(comm uint32, seq uint64) *transport.Call {
-	return &transport.Call{Epoch: 1, Comm: comm, Seq: seq, Op: sched.AllReduce, Type: reduce.Float32, Reduce: reduce.Sum, Root: -1, Count: 1000, Program: 0xfeed}
+// call is an operation of a number on a communicator.
+func call(comm uint32, seq uint64) transport.Call {
+	c := transport.Call{Epoch: 1, Comm: comm, Seq: seq}
+	for i := range c.Signature {
+		c.Signature[i] = byte(i + 1)
+	}
+	return c
 }
 
 // begun makes a port of all ranks and begins its first call.
 func begun(e transport.Endpoint, comm uint32) (transport.Port, error) {
-	p, err := e.Port(comm, 1, everyone(e))
+	p, err := e.Port(transport.Group{ID: comm, Epoch: 1, Members: everyone(e)})
 	if err != nil {
 		return nil, err
 	}
@@ -31,6 +33,8 @@ var messages = []Scenario{
 	{Name: "sizes", Ranks: 2, Run: allSizes},
 	{Name: "both send, then receive", Ranks: 2, Run: bothSend},
 	{Name: "at once", Ranks: 4, Run: atOnce},
+	{Name: "exchanges on one channel", Ranks: 4, Run: exchangesOnOne},
+	{Name: "capabilities", Ranks: 2, Run: capabilities},
 	{Name: "channels", Ranks: 3, Run: channels},
 	{Name: "announced, received and taken in turn", Ranks: 2, Run: mixed},
 	{Name: "all to all", Ranks: 5, Run: allToAll},

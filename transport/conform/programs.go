@@ -16,7 +16,7 @@ func ringOfTakes(e transport.Endpoint) error {
 	}
 	me, size := e.Rank(), e.Size()
 	next, before := (me+1)%size, (me+size-1)%size
-	registered, err := e.Alloc(1 << 20)
+	registered, err := e.Verbs().Alloc(1 << 20)
 	if err != nil {
 		return err
 	}
@@ -75,7 +75,7 @@ func randomProgram(e transport.Endpoint, seed uint64) error {
 			s.n = all.IntN(1 + 1<<all.IntN(18))
 		}
 		own := rand.New(rand.NewPCG(seed, uint64(100+10*me+c)))
-		registered, err := e.Alloc(most)
+		registered, err := e.Verbs().Alloc(most)
 		if err != nil {
 			return err
 		}
@@ -128,7 +128,7 @@ func randomProgram(e transport.Endpoint, seed uint64) error {
 				}
 			}
 		}
-		return e.Free(registered)
+		return e.Verbs().Free(registered)
 	})
 	if err != nil {
 		return err

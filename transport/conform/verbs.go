@@ -34,7 +34,7 @@ func newBox(e transport.Endpoint) *box {
 }
 
 func (b *box) poll() error {
-	cs := b.e.Poll(nil)
+	cs := b.e.Verbs().Poll(nil)
 	for _, c := range cs {
 		if c.Ticket == 0 {
 			b.notices[c.Peer] = append(b.notices[c.Peer], c.Notice)
@@ -83,7 +83,7 @@ func (b *box) notice(from int) (uint32, error) {
 
 // share allocates memory and tells its key to all ranks.
 func share(e transport.Endpoint, n int) ([]byte, []transport.Key, error) {
-	b, err := e.Alloc(n)
+	b, err := e.Verbs().Alloc(n)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -95,7 +95,7 @@ func share(e transport.Endpoint, n int) ([]byte, []transport.Key, error) {
 	if a := uintptr(unsafe.Pointer(unsafe.SliceData(b))); a%64 != 0 {
 		return nil, nil, fmt.Errorf("memory at %#x, want a multiple of 64", a)
 	}
-	k, err := e.Key(b)
+	k, err := e.Verbs().Key(b)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -141,20 +141,20 @@ func noticeAfterData(e transport.Endpoint) error {
 			n := length(k)
 			src := message(n, uint64(k))
 			// In two writes that begin and end anywhere.
-			if _, err := e.Write(peer, keys[peer], src[:n/3]); err != nil {
+			if _, err := e.Verbs().Write(peer, keys[peer], src[:n/3]); err != nil {
 				return err
 			}
-			if _, err := e.Write(peer, keys[peer]+transport.Key(n/3), src[n/3:]); err != nil {
+			if _, err := e.Verbs().Write(peer, keys[peer]+transport.Key(n/3), src[n/3:]); err != nil {
 				return err
 			}
-			if err := x.complete(e.Notify(peer, uint32(k))); err != nil {
+			if err := x.complete(e.Verbs().Notify(peer, uint32(k))); err != nil {
 				return err
 			}
 			if got, err := x.notice(peer); err != nil || got != uint32(k) { // it has looked
 				return fmt.Errorf("answer %d is %d: %w", k, got, err)
 			}
 		}
-		return e.Free(b)
+		return e.Verbs().Free(b)
 	}
 	for k := range rounds {
 		got, err := x.notice(peer)
@@ -164,11 +164,11 @@ func noticeAfterData(e transport.Endpoint) error {
 		if err := same(b[:length(k)], uint64(k)); err != nil {
 			return fmt.Errorf("after notice %d: %w", k, err)
 		}
-		if err := x.complete(e.Notify(peer, uint32(k))); err != nil {
+		if err := x.complete(e.Verbs().Notify(peer, uint32(k))); err != nil {
 			return err
 		}
 	}
-	return e.Free(b)
+	return e.Verbs().Free(b)
 }
 
 // writesInOrder: writes become visible in the order in which they were posted.
@@ -186,17 +186,17 @@ func writesInOrder(e transport.Endpoint) error {
 		src := make([]byte, 8)
 		for k := uint64(1); k <= rounds; k++ {
 			binary.NativeEndian.PutUint64(src, k)
-			if _, err := e.Write(peer, keys[peer]+first, src); err != nil {
+			if _, err := e.Verbs().Write(peer, keys[peer]+first, src); err != nil {
 				return err
 			}
-			if err := x.complete(e.Write(peer, keys[peer]+second, src)); err != nil {
+			if err := x.complete(e.Verbs().Write(peer, keys[peer]+second, src)); err != nil {
 				return err
 			}
 		}
 		if _, err := x.notice(peer); err != nil {
 			return err
 		}
-		return e.Free(b)
+		return e.Verbs().Free(b)
 	}
 	for last := uint64(0); last < rounds; {
 		late := word(b[second:]).Load()
@@ -209,10 +209,10 @@ func writesInOrder(e transport.Endpoint) error {
 			return err
 		}
 	}
-	if err := x.complete(e.Notify(peer, 1)); err != nil {
+	if err := x.complete(e.Verbs().Notify(peer, 1)); err != nil {
 		return err
 	}
-	return e.Free(b)
+	return e.Verbs().Free(b)
 }
 
 // reads: memory of any length at any place can be read.
@@ -237,7 +237,7 @@ func reads(e transport.Endpoint) error {
 			off := k * 997 % most
 			n := k * k * 313 % (most - off)
 			dst := make([]byte, n)
-			if err := x.complete(e.Read(r, dst, keys[r]+transport.Key(off))); err != nil {
+			if err := x.complete(e.Verbs().Read(r, dst, keys[r]+transport.Key(off))); err != nil {
 				return fmt.Errorf("read %d bytes at %d: %w", n, off, err)
 			}
 			if string(dst) != string(want[off:off+n]) {
@@ -248,7 +248,7 @@ func reads(e transport.Endpoint) error {
 	if err := bar.wait(); err != nil {
 		return err
 	}
-	return e.Free(b)
+	return e.Verbs().Free(b)
 }
 
 // fetchAdd: nothing is lost of what all ranks add to a word, its owner by
@@ -269,7 +269,7 @@ func fetchAdd(e transport.Endpoint) error {
 		was := word(b[8:]).Load()
 		if e.Rank() == 0 {
 			was = word(b[8:]).Add(3) - 3
-		} else if err := x.complete(e.FetchAdd(0, keys[0]+8, 3, &was)); err != nil {
+		} else if err := x.complete(e.Verbs().FetchAdd(0, keys[0]+8, 3, &was)); err != nil {
 			return err
 		}
 		if int64(was) <= last || was%3 != 0 {
@@ -283,7 +283,7 @@ func fetchAdd(e transport.Endpoint) error {
 	if got, want := word(b[8:]).Load(), uint64(3*rounds*e.Size()); e.Rank() == 0 && got != want {
 		return fmt.Errorf("the sum is %d, want %d", got, want)
 	}
-	return e.Free(b)
+	return e.Verbs().Free(b)
 }
 
 // compareSwap: of all that swap the same number, one succeeds.
@@ -301,7 +301,7 @@ func compareSwap(e transport.Endpoint) error {
 	won := 0
 	for k := uint64(0); k < rounds; {
 		var was uint64
-		if err := x.complete(e.CompareSwap(0, keys[0], k, k+1, &was)); err != nil {
+		if err := x.complete(e.Verbs().CompareSwap(0, keys[0], k, k+1, &was)); err != nil {
 			return err
 		}
 		if was < k {
@@ -314,7 +314,7 @@ func compareSwap(e transport.Endpoint) error {
 		k = was
 	}
 	var all uint64
-	if err := x.complete(e.FetchAdd(0, keys[0]+16, uint64(won), &all)); err != nil {
+	if err := x.complete(e.Verbs().FetchAdd(0, keys[0]+16, uint64(won), &all)); err != nil {
 		return err
 	}
 	if err := bar.wait(); err != nil {
@@ -323,7 +323,7 @@ func compareSwap(e transport.Endpoint) error {
 	if got := word(b[16:]).Load(); e.Rank() == 0 && got != rounds {
 		return fmt.Errorf("%d swaps succeeded, want %d", got, rounds)
 	}
-	return e.Free(b)
+	return e.Verbs().Free(b)
 }
 
 // notices: all arrive, those of a peer in order, however many are under way.
@@ -333,7 +333,7 @@ func notices(e transport.Endpoint) error {
 	tickets := map[transport.Ticket]bool{}
 	for k := range uint32(rounds) {
 		for r := range e.Size() {
-			t, err := e.Notify(r, k<<8|uint32(e.Rank()))
+			t, err := e.Verbs().Notify(r, k<<8|uint32(e.Rank()))
 			if err != nil {
 				return err
 			}
@@ -374,7 +374,7 @@ func wrongVerbs(e transport.Endpoint) error {
 	}
 	x, peer := newBox(e), 1-e.Rank()
 	var was uint64
-	unnamed, err := e.Alloc(1 << 20)
+	unnamed, err := e.Verbs().Alloc(1 << 20)
 	if err != nil {
 		return err
 	}
@@ -385,51 +385,51 @@ func wrongVerbs(e transport.Endpoint) error {
 		name string
 		try  func() (transport.Ticket, error)
 	}{
-		{"write to a rank that is not there", func() (transport.Ticket, error) { return e.Write(2, keys[0], b[:8]) }},
-		{"read from a rank that is not there", func() (transport.Ticket, error) { return e.Read(-1, b[:8], keys[0]) }},
-		{"notify a rank that is not there", func() (transport.Ticket, error) { return e.Notify(17, 1) }},
-		{"fetch and add at an odd place", func() (transport.Ticket, error) { return e.FetchAdd(peer, keys[peer]+4, 1, &was) }},
-		{"compare and swap at an odd place", func() (transport.Ticket, error) { return e.CompareSwap(peer, keys[peer]+1, 0, 1, &was) }},
-		{"write to no memory", func() (transport.Ticket, error) { return e.Write(peer, ^transport.Key(0)-7, b[:8]) }},
-		{"read from no memory", func() (transport.Ticket, error) { return e.Read(peer, b[:64], ^transport.Key(0)-63) }},
-		{"write beyond the memory", func() (transport.Ticket, error) { return e.Write(peer, keys[peer]+1<<20-4, b[:8]) }},
-		{"fetch and add behind the memory", func() (transport.Ticket, error) { return e.FetchAdd(peer, keys[peer]+1<<20, 1, &was) }},
-		{"read before the memory", func() (transport.Ticket, error) { return e.Read(peer, b[:64], keys[peer]-64) }},
-		{"write by a key that was not given", func() (transport.Ticket, error) { return e.Write(peer, keys[peer]+1<<40, b[:8]) }},
-		{"read by key 0", func() (transport.Ticket, error) { return e.Read(peer, b[:8], 0) }},
+		{"write to a rank that is not there", func() (transport.Ticket, error) { return e.Verbs().Write(2, keys[0], b[:8]) }},
+		{"read from a rank that is not there", func() (transport.Ticket, error) { return e.Verbs().Read(-1, b[:8], keys[0]) }},
+		{"notify a rank that is not there", func() (transport.Ticket, error) { return e.Verbs().Notify(17, 1) }},
+		{"fetch and add at an odd place", func() (transport.Ticket, error) { return e.Verbs().FetchAdd(peer, keys[peer]+4, 1, &was) }},
+		{"compare and swap at an odd place", func() (transport.Ticket, error) { return e.Verbs().CompareSwap(peer, keys[peer]+1, 0, 1, &was) }},
+		{"write to no memory", func() (transport.Ticket, error) { return e.Verbs().Write(peer, ^transport.Key(0)-7, b[:8]) }},
+		{"read from no memory", func() (transport.Ticket, error) { return e.Verbs().Read(peer, b[:64], ^transport.Key(0)-63) }},
+		{"write beyond the memory", func() (transport.Ticket, error) { return e.Verbs().Write(peer, keys[peer]+1<<20-4, b[:8]) }},
+		{"fetch and add behind the memory", func() (transport.Ticket, error) { return e.Verbs().FetchAdd(peer, keys[peer]+1<<20, 1, &was) }},
+		{"read before the memory", func() (transport.Ticket, error) { return e.Verbs().Read(peer, b[:64], keys[peer]-64) }},
+		{"write by a key that was not given", func() (transport.Ticket, error) { return e.Verbs().Write(peer, keys[peer]+1<<40, b[:8]) }},
+		{"read by key 0", func() (transport.Ticket, error) { return e.Verbs().Read(peer, b[:8], 0) }},
 	} {
 		if x.complete(c.try()) == nil {
 			return fmt.Errorf("%s: no error", c.name)
 		}
 	}
-	if _, err := e.Key(make([]byte, 10)); err == nil {
+	if _, err := e.Verbs().Key(make([]byte, 10)); err == nil {
 		return fmt.Errorf("plain memory has a key")
 	}
-	if err := e.Free(make([]byte, 10)); err == nil {
+	if err := e.Verbs().Free(make([]byte, 10)); err == nil {
 		return fmt.Errorf("plain memory was freed")
 	}
-	if _, err := e.Alloc(-1); err == nil {
+	if _, err := e.Verbs().Alloc(-1); err == nil {
 		return fmt.Errorf("memory of negative length")
 	}
 	if err := bar.wait(); err != nil {
 		return err
 	}
-	if err := e.Free(b); err != nil {
+	if err := e.Verbs().Free(b); err != nil {
 		return err
 	}
-	if err := e.Free(b); err == nil {
+	if err := e.Verbs().Free(b); err == nil {
 		return fmt.Errorf("memory was freed twice")
 	}
 	if err := bar.wait(); err != nil {
 		return err
 	}
-	if x.complete(e.Write(peer, keys[peer], make([]byte, 8))) == nil {
+	if x.complete(e.Verbs().Write(peer, keys[peer], make([]byte, 8))) == nil {
 		return fmt.Errorf("memory that was freed was written to")
 	}
 	if err := bar.wait(); err != nil {
 		return err
 	}
-	return e.Free(unnamed)
+	return e.Verbs().Free(unnamed)
 }
 
 // verbsGone: operations on a rank that left complete with an error.
@@ -458,13 +458,13 @@ func verbsGone(e transport.Endpoint) error {
 		var err error
 		switch k {
 		case 0:
-			t, err = e.Write(1, keys[1], b)
+			t, err = e.Verbs().Write(1, keys[1], b)
 		case 1:
-			t, err = e.Read(1, b, keys[1])
+			t, err = e.Verbs().Read(1, b, keys[1])
 		case 2:
-			t, err = e.FetchAdd(1, keys[1], 1, &was)
+			t, err = e.Verbs().FetchAdd(1, keys[1], 1, &was)
 		case 3:
-			t, err = e.Notify(1, 1)
+			t, err = e.Verbs().Notify(1, 1)
 		}
 		if err := gone(x.complete(t, err), 1); err != nil {
 			return fmt.Errorf("operation %d: %w", k, err)

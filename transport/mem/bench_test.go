@@ -23,8 +23,8 @@ func BenchmarkTurn(b *testing.B) {
 	es := New(2)
 	var p [2]transport.Port
 	for r := range p {
-		p[r], _ = es[r].Port(1, 1, []int{0, 1})
-		p[r].Begin(&transport.Call{Seq: 1}, nil)
+		p[r], _ = es[r].Port(transport.Group{ID: 1, Epoch: 1, Members: []int{0, 1}})
+		p[r].Begin(transport.Call{Seq: 1}, nil)
 	}
 	var buf [2][8]byte
 	done := make(chan error)

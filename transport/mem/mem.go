@@ -46,9 +46,15 @@ func New(n int) []*Endpoint {
 	return es
 }
 
-func (e *Endpoint) Kind() string { return "mem" }
-func (e *Endpoint) Rank() int    { return e.rank }
-func (e *Endpoint) Size() int    { return len(e.w.heads) }
+func (e *Endpoint) Rank() int                { return e.rank }
+func (e *Endpoint) Size() int                { return len(e.w.heads) }
+func (e *Endpoint) Verbs() transport.Verbs   { return e }
+func (e *Endpoint) Memory() transport.Memory { return e }
+
+// Can says that ranks are goroutines of one process.
+func (e *Endpoint) Can() transport.Capabilities {
+	return transport.Capabilities{Name: "mem", OneProcess: true, SharedMemory: true}
+}
 
 // Alive is nil until a rank closes its endpoint or is killed.
 func (e *Endpoint) Alive(rank int) error {
@@ -137,4 +143,4 @@ func (s space) Named(rank int, k transport.Key, n int) ([]byte, error) {
 
 func (s space) Pullable(int) bool { return false }
 
-var _ transport.Memory = (*Endpoint)(nil)
+var _ transport.Endpoint = (*Endpoint)(nil)

@@ -121,17 +121,17 @@ func TestPins(t *testing.T) {
 // A rank that is killed is gone for the others, and its own waits end.
 func TestKill(t *testing.T) {
 	es := New(3)
-	p, err := es[0].Port(1, 1, []int{0, 1, 2})
+	p, err := es[0].Port(transport.Group{ID: 1, Epoch: 1, Members: []int{0, 1, 2}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	q, err := es[1].Port(1, 1, []int{0, 1, 2})
+	q, err := es[1].Port(transport.Group{ID: 1, Epoch: 1, Members: []int{0, 1, 2}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	asleep := make(chan struct{}, 1000)
-	p.Begin(&transport.Call{Seq: 1}, nil)
-	q.Begin(&transport.Call{Seq: 1}, func() error { asleep <- struct{}{}; return nil })
+	p.Begin(transport.Call{Seq: 1}, nil)
+	q.Begin(transport.Call{Seq: 1}, func() error { asleep <- struct{}{}; return nil })
 	ended := make(chan error)
 	go func() { ended <- q.Recv(0, 0, make([]byte, 8)) }()
 	<-asleep

@@ -27,11 +27,11 @@ func echo(c *conform.Child) error {
 	if err != nil {
 		return err
 	}
-	p, err := e.Port(1, 1, []int{0, 1})
+	p, err := e.Port(transport.Group{ID: 1, Epoch: 1, Members: []int{0, 1}})
 	if err != nil {
 		return err
 	}
-	p.Begin(&transport.Call{Seq: 1}, nil)
+	p.Begin(transport.Call{Seq: 1}, nil)
 	var b []byte
 	for {
 		var order [24]byte
@@ -71,11 +71,11 @@ func BenchmarkPort(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		p, err := e.Port(1, 1, []int{0, 1})
+		p, err := e.Port(transport.Group{ID: 1, Epoch: 1, Members: []int{0, 1}})
 		if err != nil {
 			b.Fatal(err)
 		}
-		p.Begin(&transport.Call{Seq: 1}, nil)
+		p.Begin(transport.Call{Seq: 1}, nil)
 		buf := make([]byte, 64<<20)
 		if how == "lent" {
 			if buf, err = e.Alloc(len(buf)); err != nil {
@@ -132,7 +132,7 @@ func BenchmarkPorts(b *testing.B) {
 	id := uint32(0)
 	for b.Loop() {
 		id++
-		p, err := e.Port(id, 1, []int{0})
+		p, err := e.Port(transport.Group{ID: id, Epoch: 1, Members: []int{0}})
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -18,8 +18,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/weft-fabric/weft/reduce"
-	"github.com/weft-fabric/weft/sched"
 	"github.com/weft-fabric/weft/transport"
 	"github.com/weft-fabric/weft/transport/conform"
 )
@@ -61,7 +59,7 @@ func survivor(c *conform.Child) error {
 		return err
 	}
 
-	p, err := e.Port(1, 1, all)
+	p, err := e.Port(transport.Group{ID: 1, Epoch: 1, Members: all})
 	if err != nil {
 		return err
 	}
@@ -78,7 +76,7 @@ func survivor(c *conform.Child) error {
 		return fmt.Errorf("after %d rounds: %v, want that rank %d is gone", rounds, err, victim)
 	}
 
-	q, err := e.Port(1, 2, left)
+	q, err := e.Port(transport.Group{ID: 1, Epoch: 2, Members: left})
 	if err != nil {
 		return err
 	}
@@ -103,7 +101,7 @@ func survivor(c *conform.Child) error {
 	}
 	// Making one and closing it looks through those that were closed; it has no
 	// other member, who might just be looking for it.
-	last, err := e.Port(3, 2, []int{c.Rank})
+	last, err := e.Port(transport.Group{ID: 3, Epoch: 2, Members: []int{c.Rank}})
 	if err != nil {
 		return err
 	}
@@ -136,7 +134,7 @@ func exchange(e *Endpoint, p transport.Port, epoch uint32, members []int, stop t
 		if err := each(k); err != nil {
 			return k, err
 		}
-		p.Begin(&transport.Call{Epoch: epoch, Comm: 1, Seq: uint64(k + 1), Op: sched.AllToAll, Type: reduce.Uint8, Root: -1, Count: 1}, stop)
+		p.Begin(transport.Call{Epoch: epoch, Comm: 1, Seq: uint64(k + 1)}, stop)
 		n := []int{0, 64, 3000, 9000, 150000}[k%5]
 		out := plain[:n]
 		if k%2 == 0 {

@@ -103,7 +103,7 @@ func TestPortsDoNotGrow(t *testing.T) {
 		if most := uint64(1 << 20); e.arena.peak > most {
 			t.Errorf("rank %d had %d bytes in use for one port at a time, want at most %d", e.rank, e.arena.peak, most)
 		}
-		p, err := e.Port(5000, 1, []int{e.rank}) // looks through what is left over
+		p, err := e.Port(transport.Group{ID: 5000, Epoch: 1, Members: []int{e.rank}}) // looks through what is left over
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -165,11 +165,11 @@ func TestStrangers(t *testing.T) {
 	for _, c := range conns {
 		c.Close()
 	}
-	p, err := es[0].Port(1, 1, []int{0, 1})
+	p, err := es[0].Port(transport.Group{ID: 1, Epoch: 1, Members: []int{0, 1}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	q, err := es[1].Port(1, 1, []int{0, 1})
+	q, err := es[1].Port(transport.Group{ID: 1, Epoch: 1, Members: []int{0, 1}})
 	if err != nil {
 		t.Fatal(err)
 	}

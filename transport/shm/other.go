@@ -12,7 +12,7 @@ import (
 )
 
 // Endpoint is a rank's shared memory, which takes Linux.
-type Endpoint struct{ transport.Memory }
+type Endpoint struct{ transport.Endpoint }
 
 // Open says that there is none.
 func Open(context.Context, Config) (*Endpoint, error) {
@@ -24,6 +24,3 @@ func HostID() string {
 	name, _ := os.Hostname()
 	return name
 }
-
-// Pulls is false.
-func (e *Endpoint) Pulls() bool { return false }

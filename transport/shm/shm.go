@@ -159,9 +159,15 @@ func gatherCards(ctx context.Context, c *Config, mine card) ([]card, error) {
 	return cards, nil
 }
 
-func (e *Endpoint) Kind() string { return "shm" }
-func (e *Endpoint) Rank() int    { return e.rank }
-func (e *Endpoint) Size() int    { return e.size }
+func (e *Endpoint) Rank() int                { return e.rank }
+func (e *Endpoint) Size() int                { return e.size }
+func (e *Endpoint) Verbs() transport.Verbs   { return e }
+func (e *Endpoint) Memory() transport.Memory { return e }
+
+// Can says that ranks see one another's memory.
+func (e *Endpoint) Can() transport.Capabilities {
+	return transport.Capabilities{Name: "shm", SharedMemory: true}
+}
 
 // Alloc gets memory of the own arena.
 func (e *Endpoint) Alloc(n int) ([]byte, error) { return e.arena.alloc(n) }
@@ -301,4 +307,4 @@ func (s space) Registered(b []byte) (transport.Handle, bool) { return s.Handle(b
 func (s space) Name(b []byte) (transport.Key, error)         { return s.arena.key(b) }
 func (s space) Pullable(by int) bool                         { return s.mayPull(by, s.rank).Load() != 0 }
 
-var _ transport.Memory = (*Endpoint)(nil)
+var _ transport.Endpoint = (*Endpoint)(nil)

@@ -16,7 +16,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/weft-fabric/weft/reduce"
-	"github.com/weft-fabric/weft/sched"
 	"github.com/weft-fabric/weft/transport"
 	"github.com/weft-fabric/weft/transport/meet"
 )
@@ -81,7 +80,7 @@ var benchModes = map[string]func(r *benchRank){
 				reduce.Apply(reduce.Float32, reduce.Sum, d, d, piece)
 				in += len(piece)
 			}
-			r.must(r.p.(transport.Swapper).Swap(right, 0, r.a[out:out+part], left, transport.Incoming{N: part, Take: add}))
+			r.must(r.p.Exchange(transport.Outgoing{To: right, Bytes: r.a[out : out+part]}, transport.Incoming{From: left, N: part, Take: add}, nil))
 		}
 		for i := range n - 1 {
 			out := (r.rank - i + 1 + 2*n) % n * part
@@ -152,7 +151,7 @@ func (r *benchRank) plain(out, in []byte) {
 
 func (r *benchRank) begin() {
 	r.seq++
-	r.p.Begin(&transport.Call{Epoch: 1, Comm: 1, Seq: r.seq, Op: sched.AllReduce, Type: reduce.Float32, Reduce: reduce.Sum, Root: -1, Count: uint64(r.size)},
+	r.p.Begin(transport.Call{Epoch: 1, Comm: 1, Seq: r.seq},
 		func() error { return nil })
 }
 
@@ -180,7 +179,7 @@ func (r *benchRank) open(addr string, ln net.Listener, mode string, streams int)
 	for i := range members {
 		members[i] = i
 	}
-	r.p, err = r.e.Port(1, 1, members)
+	r.p, err = r.e.Port(transport.Group{ID: 1, Epoch: 1, Members: members})
 	r.must(err)
 }
 

@@ -21,6 +21,7 @@ type port struct {
 	members []int // endpoint ranks by rank
 	index   []int // ranks by endpoint rank, -1 for those that are no members
 	rank    int
+	words   transport.Words
 
 	err atomic.Pointer[failure] // why the call's waits end
 
@@ -67,7 +68,8 @@ const earlyBytes = 64 << 10
 func seqOf(call *[transport.CallSize]byte) uint64 { return binary.LittleEndian.Uint64(call[8:]) }
 
 // Port makes the ways of a communicator.
-func (e *Endpoint) Port(id, epoch uint32, members []int) (transport.Port, error) {
+func (e *Endpoint) Port(g transport.Group) (transport.Port, error) {
+	id, epoch, members := g.ID, g.Epoch, g.Members
 	rank := slices.Index(members, e.cfg.Rank)
 	if rank < 0 {
 		return nil, fmt.Errorf("rank %d is not one of the members %v of communicator %d", e.cfg.Rank, members, id)
@@ -101,7 +103,7 @@ func (e *Endpoint) Port(id, epoch uint32, members []int) (transport.Port, error)
 	if p.attached {
 		return nil, fmt.Errorf("communicator %d of epoch %d has a port already", id, epoch)
 	}
-	p.attached, p.rank, p.members = true, rank, slices.Clone(members)
+	p.attached, p.rank, p.members, p.words = true, rank, slices.Clone(members), g.Words
 	p.index = make([]int, e.cfg.Size)
 	for i := range p.index {
 		p.index[i] = -1
@@ -186,7 +188,7 @@ func (p *port) failed(err error) {
 // disagree ends the call, as a rank does another under the same number, and
 // tells that rank if it cannot know yet. The caller holds mu.
 func (p *port) disagree(rank int, call *[transport.CallSize]byte, tell bool) {
-	m := &transport.Mismatch{Rank: p.rank, Peer: rank, Mine: p.call}
+	m := &transport.Mismatch{Rank: p.rank, Peer: rank, Mine: p.call, Words: p.words}
 	m.Theirs.Get(call[:])
 	p.failed(m)
 	if tell {
@@ -223,13 +225,13 @@ func (p *port) lonely(s *slot, rank int) {
 	if !ok || s.came || s.busy > 0 || !p.e.peers[s.from].inOrder(x.piece) {
 		return
 	}
-	m := &transport.Mismatch{Rank: p.rank, Peer: rank, Mine: p.call}
+	m := &transport.Mismatch{Rank: p.rank, Peer: rank, Mine: p.call, Words: p.words}
 	m.Theirs.Get(x.call[:])
 	p.failed(m)
 }
 
 // Begin starts a call.
-func (p *port) Begin(c *transport.Call, stop transport.Stop) {
+func (p *port) Begin(c transport.Call, stop transport.Stop) {
 	p.e.place.spread()
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -243,7 +245,7 @@ func (p *port) Begin(c *transport.Call, stop transport.Stop) {
 		w.base, w.next, w.sent, w.used = 0, 0, 0, false
 	}
 	p.used = p.used[:0]
-	p.call, p.seq, p.stop, p.begun = *c, c.Seq, stop, true
+	p.call, p.seq, p.stop, p.begun = c, c.Seq, stop, true
 	p.call.Epoch, p.call.Comm = p.epoch, p.id
 	p.call.Put(p.enc[:])
 	if p.err.Load() != nil {
@@ -697,4 +699,4 @@ func (p *port) Close() error {
 	return nil
 }
 
-var _ transport.Swapper = (*port)(nil)
+var _ transport.Port = (*port)(nil)

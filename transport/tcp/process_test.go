@@ -48,7 +48,7 @@ func rankChild() error {
 	for i := range members {
 		members[i] = i
 	}
-	p, err := e.Port(1, 1, members)
+	p, err := e.Port(transport.Group{ID: 1, Epoch: 1, Members: members})
 	if err != nil {
 		return err
 	}
@@ -59,7 +59,7 @@ func rankChild() error {
 	const n = 5*pieceSize + 1001
 	out, in, want := make([]byte, n), make([]byte, n), make([]byte, n)
 	for k := uint64(1); ; k++ {
-		p.Begin(&transport.Call{Epoch: 1, Comm: 1, Seq: k, Root: -1}, stop)
+		p.Begin(transport.Call{Epoch: 1, Comm: 1, Seq: k}, stop)
 		word := []byte{0}
 		if rank == 0 {
 			if enough.Load() {
@@ -271,11 +271,11 @@ var bodies = map[string]conform.Body{
 			return err
 		}
 		defer e.Close()
-		p, err := e.Port(1, 1, []int{0, 1, 2})
+		p, err := e.Port(transport.Group{ID: 1, Epoch: 1, Members: []int{0, 1, 2}})
 		if err != nil {
 			return err
 		}
-		p.Begin(&transport.Call{Epoch: 1, Comm: 1, Seq: 1, Root: -1}, patience())
+		p.Begin(transport.Call{Epoch: 1, Comm: 1, Seq: 1}, patience())
 		if err := c.Say([]byte("ready")); err != nil {
 			return err
 		}

@@ -17,7 +17,7 @@ func couple(t *testing.T) (es []*Endpoint, ports [2]*port) {
 	t.Helper()
 	es = endpoints(t, 2, nil)
 	for i, e := range es {
-		p, err := e.Port(1, 1, []int{0, 1})
+		p, err := e.Port(transport.Group{ID: 1, Epoch: 1, Members: []int{0, 1}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -95,12 +95,12 @@ func TestQuickSplit(t *testing.T) {
 // each gets where it belongs.
 func TestQuickOthers(t *testing.T) {
 	es, ports := couple(t)
-	other, err := es[1].Port(2, 1, []int{0, 1})
+	other, err := es[1].Port(transport.Group{ID: 2, Epoch: 1, Members: []int{0, 1}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	call := transport.Call{Epoch: 1, Comm: 2, Seq: 1, Root: -1}
-	other.Begin(&call, patience())
+	call := transport.Call{Epoch: 1, Comm: 2, Seq: 1}
+	other.Begin(call, patience())
 	text := func(s string) []byte { return append([]byte(s), make([]byte, 8-len(s))...) }
 	var all []byte
 	ports[0].begin(1)
@@ -142,7 +142,7 @@ func TestQuickLength(t *testing.T) {
 		}
 		in := bytes.Repeat([]byte{7}, 8)
 		err := ports[1].Recv(0, 0, in)
-		if m, ok := errors.AsType[*transport.Mismatch](err); !ok || m.Message == "" || m.Peer != 0 {
+		if m, ok := errors.AsType[*transport.Mismatch](err); !ok || m.Sent == m.Want || m.Peer != 0 {
 			t.Errorf("%d bytes instead of 8: %v", n, err)
 		}
 		if !bytes.Equal(in, bytes.Repeat([]byte{7}, 8)) {
@@ -150,13 +150,13 @@ func TestQuickLength(t *testing.T) {
 		}
 	}
 	_, ports := couple(t)
-	ports[0].Begin(&transport.Call{Epoch: 1, Comm: 1, Seq: 1, Root: 3}, patience())
+	ports[0].Begin(transport.Call{Epoch: 1, Comm: 1, Seq: 1, Signature: transport.Signature{3}}, patience())
 	ports[1].begin(1)
 	if err := ports[0].Send(1, 0, make([]byte, 8)); err != nil {
 		t.Fatal(err)
 	}
 	in := make([]byte, 8)
-	if m, ok := errors.AsType[*transport.Mismatch](ports[1].Recv(0, 0, in)); !ok || m.Theirs.Root != 3 {
+	if m, ok := errors.AsType[*transport.Mismatch](ports[1].Recv(0, 0, in)); !ok || m.Theirs.Signature[0] != 3 {
 		t.Errorf("a message of another call: %v", m)
 	}
 }
@@ -236,7 +236,7 @@ func TestQuickReaders(t *testing.T) {
 	for _, e := range es {
 		for id := range uint32(3) {
 			wg.Go(func() {
-				p, err := e.Port(id+1, 1, []int{0, 1})
+				p, err := e.Port(transport.Group{ID: id + 1, Epoch: 1, Members: []int{0, 1}})
 				if err != nil {
 					t.Error(err)
 					return
@@ -244,13 +244,13 @@ func TestQuickReaders(t *testing.T) {
 				peer := 1 - e.Rank()
 				b, in := make([]byte, 64), make([]byte, 64)
 				for k := range 2000 {
-					p.Begin(&transport.Call{Epoch: 1, Comm: id + 1, Seq: uint64(k + 1), Root: -1}, patience())
+					p.Begin(transport.Call{Epoch: 1, Comm: id + 1, Seq: uint64(k + 1)}, patience())
 					n := 1 + (k+int(id))%len(b)
 					for i := range n {
 						b[i] = byte(k + i + int(id))
 					}
 					at := 0
-					err := p.(*port).Swap(peer, 0, b[:n], peer, transport.Incoming{N: n, Take: func(x []byte) { at += copy(in[at:], x) }})
+					err := p.Exchange(transport.Outgoing{To: peer, Bytes: b[:n]}, transport.Incoming{From: peer, N: n, Take: func(x []byte) { at += copy(in[at:], x) }}, nil)
 					if err != nil || !bytes.Equal(in[:n], b[:n]) {
 						t.Errorf("communicator %d, round %d: %v, %x instead of %x", id+1, k, err, in[:n], b[:n])
 						return

@@ -29,13 +29,13 @@ func exchange(es []*Endpoint, comm uint32, sizes []int, between func()) error {
 	for rank, e := range es {
 		wg.Go(func() {
 			errs[rank] = func() error {
-				p, err := e.Port(comm, 1, []int{0, 1})
+				p, err := e.Port(transport.Group{ID: comm, Epoch: 1, Members: []int{0, 1}})
 				if err != nil {
 					return err
 				}
 				defer p.Close()
 				for k, n := range sizes {
-					p.Begin(&transport.Call{Epoch: 1, Comm: comm, Seq: uint64(k + 1), Root: -1}, patience())
+					p.Begin(transport.Call{Epoch: 1, Comm: comm, Seq: uint64(k + 1)}, patience())
 					out, in, want := make([]byte, n), make([]byte, n), make([]byte, n)
 					fillRandom(out, uint64(2*k+rank))
 					fillRandom(want, uint64(2*k+1-rank))
@@ -54,7 +54,7 @@ func exchange(es []*Endpoint, comm uint32, sizes []int, between func()) error {
 					}
 				}
 				// Nobody leaves before the other has everything.
-				p.Begin(&transport.Call{Epoch: 1, Comm: comm, Seq: 1 << 40, Root: -1}, patience())
+				p.Begin(transport.Call{Epoch: 1, Comm: comm, Seq: 1 << 40}, patience())
 				if err := p.Send(1-rank, 0, nil); err != nil {
 					return err
 				}
@@ -138,11 +138,11 @@ func TestBadFrames(t *testing.T) {
 			if _, err := send2(s.fd, frame, nil, &message{}); err != nil {
 				t.Fatal(err)
 			}
-			p, err := es[1].Port(1, 1, []int{0, 1})
+			p, err := es[1].Port(transport.Group{ID: 1, Epoch: 1, Members: []int{0, 1}})
 			if err != nil {
 				t.Fatal(err)
 			}
-			p.Begin(&transport.Call{Epoch: 1, Comm: 1, Seq: 1, Root: -1}, patience())
+			p.Begin(transport.Call{Epoch: 1, Comm: 1, Seq: 1}, patience())
 			var gone *transport.Gone
 			if err := p.Recv(0, 0, make([]byte, 8)); !errors.As(err, &gone) || gone.Rank != 0 {
 				t.Errorf("got %v, want that rank 0 is gone", err)
@@ -225,11 +225,11 @@ func FuzzFrames(f *testing.F) {
 		s := &stream{e: e, peer: e.peers[1], stage: alignedBytes(stageSize), conn: nopConn{}, kick: make(chan struct{}, 1)}
 		all := []*stream{s}
 		e.peers[1].streams.Store(&all)
-		p, err := e.Port(1, 1, []int{0, 1})
+		p, err := e.Port(transport.Group{ID: 1, Epoch: 1, Members: []int{0, 1}})
 		if err != nil {
 			t.Fatal(err)
 		}
-		p.Begin(&transport.Call{Epoch: 1, Comm: 1, Seq: 1}, func() error { return nil })
+		p.Begin(transport.Call{Epoch: 1, Comm: 1, Seq: 1}, func() error { return nil })
 		p.Expect(1, 0, make([]byte, 8))
 		// A checksum that is right lets the fuzzer past it.
 		for at := 0; sign&1 == 0 && at+headerSize <= len(raw); {

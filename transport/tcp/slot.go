@@ -230,7 +230,7 @@ func (s *slot) is(f transport.Form) bool {
 // unlike is the failure of a call in which a message was sent in another form than
 // it is received; the caller holds mu.
 func (p *port) unlike(s *slot, peer int, sent, want transport.Form) {
-	p.failed(&transport.Mismatch{Rank: p.rank, Peer: peer, Mine: p.call, Theirs: p.call, Message: sent.Unlike(want, int(s.channel))})
+	p.failed(&transport.Mismatch{Rank: p.rank, Peer: peer, Mine: p.call, Theirs: p.call, Channel: int(s.channel), Sent: sent, Want: want, Words: p.words})
 }
 
 // adopt puts what came early where it was asked for; the caller holds mu, which

@@ -51,7 +51,7 @@ func TestStreamsBreak(t *testing.T) {
 	for rank, e := range es {
 		wg.Go(func() {
 			errs[rank] = func() error {
-				p, err := e.Port(1, 1, []int{0, 1})
+				p, err := e.Port(transport.Group{ID: 1, Epoch: 1, Members: []int{0, 1}})
 				if err != nil {
 					return err
 				}
@@ -59,7 +59,7 @@ func TestStreamsBreak(t *testing.T) {
 				peer := 1 - rank
 				sizes := []int{8, 1000, 60_000, 70_000, pieceSize, 3*pieceSize + 17, 5 << 20}
 				for k := range rounds {
-					p.Begin(&transport.Call{Epoch: 1, Comm: 1, Seq: uint64(k + 1), Root: -1}, patience())
+					p.Begin(transport.Call{Epoch: 1, Comm: 1, Seq: uint64(k + 1)}, patience())
 					n := sizes[k%len(sizes)]
 					out, in, want := make([]byte, n), make([]byte, n), make([]byte, n)
 					fillRandom(out, uint64(2*k+rank))
@@ -76,7 +76,7 @@ func TestStreamsBreak(t *testing.T) {
 					}
 					if k%3 == 1 {
 						at := 0
-						err = p.(*port).Swap(peer, 0, out, peer, transport.Incoming{N: n, Take: func(b []byte) { at += copy(in[at:], b) }})
+						err = p.Exchange(transport.Outgoing{To: peer, Bytes: out}, transport.Incoming{From: peer, N: n, Take: func(b []byte) { at += copy(in[at:], b) }}, nil)
 					} else if err = p.Send(peer, 0, out); err == nil {
 						err = p.Recv(peer, 0, in)
 					}
@@ -129,7 +129,7 @@ func pair(t *testing.T) (es []*Endpoint, ports [2]*port) {
 	t.Helper()
 	es = endpoints(t, 2, func(c *Config) { c.Streams = 2 })
 	for i, e := range es {
-		p, err := e.Port(1, 1, []int{0, 1})
+		p, err := e.Port(transport.Group{ID: 1, Epoch: 1, Members: []int{0, 1}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -140,7 +140,7 @@ func pair(t *testing.T) (es []*Endpoint, ports [2]*port) {
 
 // begin begins an operation by its number.
 func (p *port) begin(seq uint64) {
-	p.Begin(&transport.Call{Epoch: 1, Comm: 1, Seq: seq, Root: -1}, patience())
+	p.Begin(transport.Call{Epoch: 1, Comm: 1, Seq: seq}, patience())
 }
 
 // look waits until a port is as it should be.

@@ -2,26 +2,18 @@ package tcp
 
 import "github.com/weft-fabric/weft/transport"
 
-// swapLooks is how often Swap looks in vain, and yields in between, before it waits
-// as Send and Recv do.
+// swapLooks is how often Exchange looks in vain, and yields in between, before it
+// waits as Send and Recv do.
 const swapLooks = 64
 
-// Swap sends a message and receives another at once: a frame out, what has come in,
+// Exchange sends a message and receives another at once: a frame out, what has come in,
 // and so on, so that neither socket fills up. Where the sockets have room for it frames
 // are long, as two ranks that each send and then receive are in each other's way less
 // often: of two on a host that exchange 1 MiB, one takes 0.27 ms so and 0.30 with frames of
 // pieceSize, 4 MiB 0.99 and 1.07, all-reduces of 2 and 4 MiB 0.61 and 1.05 ms, and 0.64 and
 // 1.13 (medians of 30 turns in one run, 2026-11-16); from 16 MiB on it is the same.
-func (p *port) Swap(to, channel int, b []byte, from int, in transport.Incoming) error {
-	return p.swap(to, channel, b, from, channel, in, nil)
-}
-
-// SendRecv is Swap of messages on channels of their own.
-func (p *port) SendRecv(to, channel int, src []byte, from, fromChannel int, dst []byte, waits func(sending bool)) error {
-	return p.swap(to, channel, src, from, fromChannel, transport.Incoming{N: len(dst), Dst: dst}, waits)
-}
-
-func (p *port) swap(to, channel int, b []byte, from, fromChannel int, in transport.Incoming, waits func(sending bool)) error {
+func (p *port) Exchange(out transport.Outgoing, in transport.Incoming, waits func(sending bool)) error {
+	to, channel, b, from, fromChannel := out.To, out.Channel, out.Bytes, in.From, in.Channel
 	if err := p.check(to, channel); err != nil {
 		return p.fail(err)
 	}
@@ -34,7 +26,7 @@ func (p *port) swap(to, channel int, b []byte, from, fromChannel int, in transpo
 	dst, src := p.e.peers[p.members[to]], p.e.peers[p.members[from]]
 	self := p.e.cfg.Rank
 	if p.e.secure || dst.numbered || src.numbered || dst.rank == self || src.rank == self || dst.alive() != nil || src.alive() != nil {
-		return p.oneByOne(to, channel, b, from, fromChannel, in, waits)
+		return p.oneByOne(out, in, waits)
 	}
 	p.mu.Lock()
 	if len(b) <= quickSize && in.N <= quickSize && p.lent[dst.rank] < creditLimit && dst.quick() && src.quick() {
@@ -54,7 +46,7 @@ func (p *port) swap(to, channel int, b []byte, from, fromChannel int, in transpo
 	announced := s.asked
 	if p.lent[dst.rank] >= creditLimit || (in.After && (s.came || s.busy > 0)) || (announced && (s.take != nil || in.Dst == nil || s.total != in.N)) {
 		p.mu.Unlock()
-		return p.oneByOne(to, channel, b, from, fromChannel, in, waits)
+		return p.oneByOne(out, in, waits)
 	}
 	sends := p.way(to, channel)
 	o := p.outgoing(sends, dst, channel, b)
@@ -69,13 +61,13 @@ func (p *port) swap(to, channel int, b []byte, from, fromChannel int, in transpo
 	}
 	p.mu.Unlock()
 	dst.messages.Add(1)
-	out, back := dst.all()[0], src.all()[0]
-	if out.roomy {
+	there, back := dst.all()[0], src.all()[0]
+	if there.roomy {
 		o.most = longSize
 	}
-	out.post(o)
+	there.post(o)
 	for idle := 0; idle < swapLooks; {
-		moved := !o.done.Load() && out.writeFrame()
+		moved := !o.done.Load() && there.writeFrame()
 		if !s.done.Load() && back.rmu.TryLock() {
 			moved = back.read(pieceSize, true, &s.done) || moved
 			back.rmu.Unlock()
@@ -90,15 +82,16 @@ func (p *port) swap(to, channel int, b []byte, from, fromChannel int, in transpo
 		}
 	}
 	if !o.done.Load() {
-		if err := p.awaitSent(dst, out, sends, o, waits); err != nil {
+		if err := p.awaitSent(dst, there, sends, o, waits); err != nil {
 			return err
 		}
 	}
 	return p.awaitMessage(src, from, w, s, announced, in.Dst, in.Take)
 }
 
-// oneByOne is Swap by a rank that does one after the other.
-func (p *port) oneByOne(to, channel int, b []byte, from, fromChannel int, in transport.Incoming, waits func(sending bool)) error {
+// oneByOne is Exchange by a rank that sends, then receives.
+func (p *port) oneByOne(out transport.Outgoing, in transport.Incoming, waits func(sending bool)) error {
+	from, fromChannel := in.From, in.Channel
 	if in.Dst != nil {
 		p.mu.Lock()
 		w := p.way(from, fromChannel)
@@ -111,7 +104,7 @@ func (p *port) oneByOne(to, channel int, b []byte, from, fromChannel int, in tra
 	if waits != nil {
 		waits(true)
 	}
-	if err := p.Send(to, channel, b); err != nil {
+	if err := p.Send(out.To, out.Channel, out.Bytes); err != nil {
 		return err
 	}
 	if waits != nil {

@@ -23,7 +23,7 @@ func each(t *testing.T, es []*Endpoint, f func(rank int, p *port) error) {
 	}
 	for i, e := range es {
 		wg.Go(func() {
-			p, err := e.Port(1, 1, members)
+			p, err := e.Port(transport.Group{ID: 1, Epoch: 1, Members: members})
 			if err == nil {
 				err = f(i, p.(*port))
 			}
@@ -47,7 +47,7 @@ func TestSwapInPlace(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			each(t, endpoints(t, 2, change), func(rank int, p *port) error {
 				for k, n := range append(swapSizes, swapSizes...) {
-					p.Begin(&transport.Call{Epoch: 1, Comm: 1, Seq: uint64(k + 1), Root: -1}, patience())
+					p.Begin(transport.Call{Epoch: 1, Comm: 1, Seq: uint64(k + 1)}, patience())
 					b, theirs := make([]byte, n), make([]byte, n)
 					fillRandom(b, uint64(2*k+rank))
 					fillRandom(theirs, uint64(2*k+1-rank))
@@ -56,12 +56,12 @@ func TestSwapInPlace(t *testing.T) {
 						want[i] = b[i] + theirs[i]
 					}
 					at := 0
-					err := p.Swap(1-rank, 0, b, 1-rank, transport.Incoming{N: n, After: true, Take: func(piece []byte) {
+					err := p.Exchange(transport.Outgoing{To: 1 - rank, Bytes: b}, transport.Incoming{From: 1 - rank, N: n, After: true, Take: func(piece []byte) {
 						for i, x := range piece {
 							b[at+i] += x
 						}
 						at += len(piece)
-					}})
+					}}, nil)
 					if err != nil {
 						return fmt.Errorf("%d bytes: %w", n, err)
 					}
@@ -82,7 +82,7 @@ func TestSwapRound(t *testing.T) {
 	each(t, endpoints(t, n, nil), func(rank int, p *port) error {
 		right, left := (rank+1)%n, (rank+n-1)%n
 		for k := range swapSizes {
-			p.Begin(&transport.Call{Epoch: 1, Comm: 1, Seq: uint64(k + 1), Root: -1}, patience())
+			p.Begin(transport.Call{Epoch: 1, Comm: 1, Seq: uint64(k + 1)}, patience())
 			length := func(from int) int { return swapSizes[(k+from)%len(swapSizes)] }
 			out, in, want := make([]byte, length(rank)), make([]byte, length(left)), make([]byte, length(left))
 			fillRandom(out, uint64(n*k+rank))
@@ -93,13 +93,13 @@ func TestSwapRound(t *testing.T) {
 				}
 			}
 			at := 0
-			x := transport.Incoming{N: len(in), Dst: in}
+			x := transport.Incoming{From: left, N: len(in), Dst: in}
 			if k%2 == 0 {
 				x.Dst, x.Take = nil, func(b []byte) { at += copy(in[at:], b) }
 			} else if k%3 == 0 {
 				p.Expect(left, 0, in)
 			}
-			if err := p.Swap(right, 0, out, left, x); err != nil {
+			if err := p.Exchange(transport.Outgoing{To: right, Bytes: out}, x, nil); err != nil {
 				return fmt.Errorf("round %d: %w", k, err)
 			}
 			if !bytes.Equal(in, want) {
@@ -115,7 +115,7 @@ func TestSwapRound(t *testing.T) {
 func TestSwapEnds(t *testing.T) {
 	for name, bad := range map[string]func(p *port) error{
 		"broken": func(p *port) error {
-			p.Begin(&transport.Call{Epoch: 1, Comm: 1, Seq: 1, Root: -1}, patience())
+			p.Begin(transport.Call{Epoch: 1, Comm: 1, Seq: 1}, patience())
 			s := p.e.peers[0].all()[0]
 			if err := p.Send(0, 0, make([]byte, pieceSize/2)); err != nil { // half of what is expected, then the end
 				return err
@@ -123,11 +123,11 @@ func TestSwapEnds(t *testing.T) {
 			return unix.Shutdown(s.fd, unix.SHUT_RDWR)
 		},
 		"other length": func(p *port) error {
-			p.Begin(&transport.Call{Epoch: 1, Comm: 1, Seq: 1, Root: -1}, patience())
+			p.Begin(transport.Call{Epoch: 1, Comm: 1, Seq: 1}, patience())
 			return p.Send(0, 0, make([]byte, 77))
 		},
 		"other call": func(p *port) error {
-			p.Begin(&transport.Call{Epoch: 1, Comm: 1, Seq: 1, Root: 5}, patience())
+			p.Begin(transport.Call{Epoch: 1, Comm: 1, Seq: 1, Signature: transport.Signature{5}}, patience())
 			err := p.Send(0, 0, make([]byte, pieceSize))
 			if _, ok := errors.AsType[*transport.Mismatch](err); ok { // told by the other, before all of it was out
 				return nil
@@ -140,13 +140,13 @@ func TestSwapEnds(t *testing.T) {
 				if rank == 1 {
 					return bad(p)
 				}
-				p.Begin(&transport.Call{Epoch: 1, Comm: 1, Seq: 1, Root: -1}, patience())
+				p.Begin(transport.Call{Epoch: 1, Comm: 1, Seq: 1}, patience())
 				var over bool
-				err := p.Swap(1, 0, make([]byte, 20<<20), 1, transport.Incoming{N: pieceSize, Take: func([]byte) {
+				err := p.Exchange(transport.Outgoing{To: 1, Bytes: make([]byte, 20<<20)}, transport.Incoming{From: 1, N: pieceSize, Take: func([]byte) {
 					if over {
 						t.Error("a piece after the end")
 					}
-				}})
+				}}, nil)
 				over = true
 				if err == nil {
 					return errors.New("the swap went well")

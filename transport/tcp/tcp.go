@@ -191,8 +191,17 @@ func (e *Endpoint) open(ctx context.Context) error {
 	return e.connect(ctx)
 }
 
-// Kind is tcp.
-func (e *Endpoint) Kind() string { return "tcp" }
+// Can says that messages are received while others are sent, and may wait in
+// the sockets.
+func (e *Endpoint) Can() transport.Capabilities {
+	return transport.Capabilities{Name: "tcp", Overlaps: true, Holds: true}
+}
+
+// Verbs are the one-sided operations.
+func (e *Endpoint) Verbs() transport.Verbs { return e }
+
+// Memory is nil: ranks do not see one another's memory.
+func (e *Endpoint) Memory() transport.Memory { return nil }
 
 // Rank is this endpoint's.
 func (e *Endpoint) Rank() int { return e.cfg.Rank }

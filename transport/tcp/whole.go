@@ -13,6 +13,9 @@ import (
 // happens meanwhile, the message is received. Where it does not fit the socket, or is
 // long in coming, it is read into memory of its own and copied.
 
+// Holder is the port itself.
+func (p *port) Holder() transport.Holder { return p }
+
 // Holds reports whether messages wait in the sockets.
 func (p *port) Holds(peer, n int) bool {
 	if peer < 0 || peer >= len(p.members) || n > longSize {

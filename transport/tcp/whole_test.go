@@ -19,7 +19,7 @@ func TestRecvWhole(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			each(t, endpoints(t, 2, change), func(rank int, p *port) error {
 				for k, n := range append(swapSizes, swapSizes...) {
-					p.Begin(&transport.Call{Epoch: 1, Comm: 1, Seq: uint64(k + 1), Root: -1}, patience())
+					p.Begin(transport.Call{Epoch: 1, Comm: 1, Seq: uint64(k + 1)}, patience())
 					b, in, want := make([]byte, n), make([]byte, n), make([]byte, n)
 					fillRandom(b, uint64(2*k+rank))
 					fillRandom(want, uint64(2*k+1-rank))
@@ -73,7 +73,7 @@ func TestRecvWholeEnds(t *testing.T) {
 							}
 						}
 					}
-					p.Begin(&transport.Call{Epoch: 1, Comm: 1, Seq: 1, Root: -1}, stop)
+					p.Begin(transport.Call{Epoch: 1, Comm: 1, Seq: 1}, stop)
 					if rank == 1 {
 						defer func() { <-over }()
 						return sendCut(p, want, cut, how, sent)

@@ -23,7 +23,7 @@ func (p *Port) scan() error {
 				if tag&0xffff == mine && tag != p.tag && w.taken.Load() == k {
 					theirs := p.theirs(m, tag, p.call.Epoch)
 					if theirs.Epoch >= p.call.Epoch {
-						return &transport.Mismatch{Rank: p.me, Peer: m, Mine: p.call, Theirs: theirs}
+						return &transport.Mismatch{Rank: p.me, Peer: m, Mine: p.call, Theirs: theirs, Words: p.words}
 					}
 				}
 			}
@@ -45,5 +45,5 @@ func (p *Port) theirs(member int, tag uint64, epoch uint32) transport.Call {
 	}
 	// The lower bits of the number tell which it is of those nearest to the own.
 	seq := p.call.Seq + uint64(int64(int16(uint16(tag)-uint16(p.call.Seq))))
-	return transport.Call{Epoch: epoch, Comm: p.id, Seq: seq, Root: -1}
+	return transport.Call{Epoch: epoch, Comm: p.id, Seq: seq}
 }

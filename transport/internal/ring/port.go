@@ -18,6 +18,7 @@ type Port struct {
 	id, epoch uint32
 	members   []int
 	me        int // in the communicator
+	words     transport.Words
 
 	call       transport.Call
 	tag        uint64
@@ -36,7 +37,8 @@ type Port struct {
 }
 
 // Port makes a rank's part of a communicator. An id is used once in an epoch.
-func (h *Hub) Port(id, epoch uint32, members []int) (transport.Port, error) {
+func (h *Hub) Port(g transport.Group) (transport.Port, error) {
+	id, epoch, members := g.ID, g.Epoch, g.Members
 	me := slices.Index(members, h.rank)
 	if me < 0 {
 		return nil, fmt.Errorf("port %d: rank %d is not among the members %v", id, h.rank, members)
@@ -60,7 +62,7 @@ func (h *Hub) Port(id, epoch uint32, members []int) (transport.Port, error) {
 	if err != nil {
 		return nil, fmt.Errorf("port %d: %w", id, err)
 	}
-	p := &Port{h: h, id: id, epoch: epoch, members: slices.Clone(members), me: me, block: block, head: as[portHead](block), peers: make([]atomic.Pointer[portHead], len(members))}
+	p := &Port{h: h, id: id, epoch: epoch, members: slices.Clone(members), me: me, words: g.Words, block: block, head: as[portHead](block), peers: make([]atomic.Pointer[portHead], len(members))}
 	p.head.id, p.head.epoch, p.head.members, p.head.rank = id, epoch, uint32(len(members)), uint32(me)
 	p.peers[me].Store(p.head)
 	p.lanes.Store(new([]*lane))
@@ -70,8 +72,8 @@ func (h *Hub) Port(id, epoch uint32, members []int) (transport.Port, error) {
 }
 
 // Begin starts a call.
-func (p *Port) Begin(c *transport.Call, stop transport.Stop) {
-	p.call, p.tag, p.stop = *c, tagOf(c), stop
+func (p *Port) Begin(c transport.Call, stop transport.Stop) {
+	p.call, p.tag, p.stop = c, tagOf(&c), stop
 	p.generation++
 }
 
@@ -130,6 +132,9 @@ func (s *callSlot) get() (c transport.Call, tag uint64, ok bool) {
 	}
 	return c, 0, false
 }
+
+// Holder is nil: a message is read where it lies while its sender may still die.
+func (p *Port) Holder() transport.Holder { return nil }
 
 // Last is the last call of which a member sent a message to anybody.
 func (p *Port) Last(member int) (transport.Call, bool) {

@@ -193,10 +193,10 @@ func (l *lane) receive(w *inWay, dst []byte, form transport.Form, f func([]byte)
 	}
 	s := &w.slots[w.next%depth]
 	if tag := s.tag.Load(); tag != p.tag {
-		return &transport.Mismatch{Rank: p.me, Peer: w.from, Mine: p.call, Theirs: p.theirs(w.from, tag, s.epoch)}
+		return &transport.Mismatch{Rank: p.me, Peer: w.from, Mine: p.call, Theirs: p.theirs(w.from, tag, s.epoch), Words: p.words}
 	}
 	if s.form != form {
-		return &transport.Mismatch{Rank: p.me, Peer: w.from, Mine: p.call, Theirs: p.call, Message: s.form.Unlike(form, l.channel)}
+		return &transport.Mismatch{Rank: p.me, Peer: w.from, Mine: p.call, Theirs: p.call, Channel: l.channel, Sent: s.form, Want: form, Words: p.words}
 	}
 	n := form.Bytes()
 	if err := l.get(w, s, dst, n, f); err != nil {
@@ -282,7 +282,7 @@ func (l *lane) gaveUp(w *inWay) error {
 	if err := l.waitPosted(w, math.MaxUint64, moment); err != errLate {
 		return err
 	}
-	return fmt.Errorf("rank %d gave up sending message %d on channel %d of %s", w.from, w.next+1, l.channel, &l.p.call)
+	return fmt.Errorf("rank %d gave up sending message %d on channel %d of operation %d", w.from, w.next+1, l.channel, l.p.call.Seq)
 }
 
 // pull reads a message out of the sender's process.

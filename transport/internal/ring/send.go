@@ -46,19 +46,35 @@ func (p *Port) Send(to, channel int, b []byte) error {
 	return err
 }
 
-// SendRecv is Send and Recv on different channels at once: the message that is
-// sent is not waited for before the other one was received.
-func (p *Port) SendRecv(to, channel int, src []byte, from, fromChannel int, dst []byte, waits func(sending bool)) error {
-	if transport.Way(channel) == transport.Way(fromChannel) || to < 0 || to >= len(p.members) || from < 0 || from >= len(p.members) {
-		return fmt.Errorf("send to rank %d on channel %d and receive from rank %d on channel %d; ranks are 0 to %d and channels must differ", to, channel, from, fromChannel, len(p.members)-1)
+// Exchange is a Send and a receive at once. On different channels, Send does not
+// wait for the peer before the other message was received. A message that is
+// taken, or that comes on the same channel, is received after the Send, which
+// does not need it: a Send that waits too long moves its message out of the way.
+func (p *Port) Exchange(out transport.Outgoing, in transport.Incoming, waits func(sending bool)) error {
+	if out.To < 0 || out.To >= len(p.members) || in.From < 0 || in.From >= len(p.members) {
+		return fmt.Errorf("send to rank %d and receive from rank %d; ranks are 0 to %d", out.To, in.From, len(p.members)-1)
 	}
-	l, err := p.enter(channel)
+	if in.Take != nil || transport.Way(out.Channel) == transport.Way(in.Channel) {
+		return p.oneByOne(out, in)
+	}
+	l, err := p.enter(out.Channel)
 	if err != nil {
 		return err
 	}
-	err = l.sendRecv(to, channel, src, from, fromChannel, dst, waits)
+	err = l.sendRecv(out.To, out.Channel, out.Bytes, in.From, in.Channel, in.Dst, waits)
 	l.leave()
 	return err
+}
+
+// oneByOne is Exchange by a rank that sends, then receives.
+func (p *Port) oneByOne(out transport.Outgoing, in transport.Incoming) error {
+	if err := p.Send(out.To, out.Channel, out.Bytes); err != nil {
+		return err
+	}
+	if in.Take != nil {
+		return p.Take(in.From, in.Channel, in.N, in.Take)
+	}
+	return p.Recv(in.From, in.Channel, in.Dst)
 }
 
 func (l *lane) sendRecv(to, channel int, src []byte, from, fromChannel int, dst []byte, waits func(sending bool)) error {
@@ -101,7 +117,7 @@ func (l *lane) sendRecv(to, channel int, src []byte, from, fromChannel int, dst 
 		return err
 	}
 	if s != nil {
-		if o.taken.Load() < o.next {
+		if waits != nil && o.taken.Load() < o.next {
 			waits(true)
 		}
 		err = l.handOver(o, s, to, src, l)
