@@ -231,7 +231,7 @@ func (w *world) find(ctx context.Context, c *Comm, gather transport.Gather) erro
 	} else {
 		dir = filepath.Join(dir, "weft")
 	}
-	found, err := choice.Find(ctx, choice.Query{Port: port, Call: calls.Call{Seq: 1},
+	found, err := choice.Find(ctx, choice.Query{Port: port, Call: transport.Call{Seq: 1},
 		Can: w.ep.Can(), Rank: c.rank, Hosts: w.hosts, Gather: gather, Dir: dir, Fresh: w.cfg.Measure, Known: w.cfg.Links, Busy: 1.3})
 	if err != nil {
 		return err
