@@ -153,14 +153,14 @@ func intact(t *testing.T, s *ckpt.Store, before int64) int64 {
 	return m.Step
 }
 
-// A writer is killed at random instants; the seed is printed and WEFT_SEED sets it,
+// A writer is killed at random instants; the seed is printed and WEFT_TEST_SEED sets it,
 // though which instants of the writer's work they are is up to the machine.
 func TestKilledAtRandomInstants(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
-	if v, err := strconv.ParseUint(os.Getenv("WEFT_SEED"), 10, 64); err == nil {
+	if v, err := strconv.ParseUint(os.Getenv("WEFT_TEST_SEED"), 10, 64); err == nil {
 		seed = v
 	}
-	t.Logf("WEFT_SEED=%d", seed)
+	t.Logf("WEFT_TEST_SEED=%d", seed)
 	r := rand.New(rand.NewPCG(seed, 1))
 	dir := t.TempDir()
 	s := open(t, dir, ckpt.Options{})

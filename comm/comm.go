@@ -1,34 +1,47 @@
-// Package comm runs collective operations between ranks: the programs of sched,
-// with bytes. A rank is a process (Join) or a goroutine (Local); the code is
-// the same.
+// Package comm runs collective operations between ranks: sums, broadcasts and the
+// like of slices, over shared memory and tcp. A rank is a process (Join) or a
+// goroutine (Local); the code is the same.
 //
-//	c, err := comm.Join(ctx, comm.FromEnv())
+//	cfg, err := comm.FromEnv()            // what weft run and torchrun set
+//	c, err := comm.Join(ctx, cfg)         // meet the other ranks
 //	err = comm.AllReduce(ctx, c, gradients, comm.Sum)
-//	sub, err := c.Split(c.Rank()/8, 0)
+//	half, err := c.Split(ctx, c.Rank()%2, 0)
 //
-// What runs is what sched/verify proves and sim simulates: a call is looked up
-// in a table of programs (choice), its digest is part of what ranks compare
-// before the first byte, and the interpreter's actions are carried out in one of
-// two ways:
+// Calls that move data are functions: context, communicator, destination, source,
+// counts, reduction, ranks, options, in this order. Calls about a communicator
+// itself are methods. A function whose name ends in Async returns a Handle at once.
 //
-//	flat     ranks see one another's memory and every sum is computed by one rank
-//	         (flat.go): inputs are read where they lie, sums are stored where they
-//	         go, and two flags a rank are all that is exchanged (shared.go; brief.go
-//	         if inputs fit beside the flags)
-//	script   any program over any transport, action by action (script.go; double.go
-//	         for small all-reduces); keep.go has what of the input is overwritten
+//	comm.AllReduce(ctx, c, buf, comm.Sum)                  on every rank
+//	        │
+//	        ▼
+//	  choose a program     by operation, size and measured links; or Using(program)
+//	        │
+//	        ▼
+//	  compare the calls    operation, count, type, reduction, root, program: a rank
+//	        │              that differs is an error that names both ranks
+//	        ▼
+//	  run the program      flat    ranks read one another's memory where it lies
+//	        │              script  any program: send, receive, reduce, step by step
+//	        ▼
+//	  transport            mem     goroutines of one process
+//	                       shm     processes of one host
+//	                       tcp     hosts
 //
-// The promises, for every operation:
-//   - All ranks end with the same bits, on every run and over every transport,
-//     because the program fixes the order of each sum.
+// The program that runs is the one that weft algo verify proves and weft sim
+// simulates.
+//
+// What holds for every operation:
+//   - All ranks end with the same bits, on every run, because the program fixes the
+//     order of each sum.
 //   - Ranks that call different things get an error that names both.
 //   - Every wait ends: with the operation, when a rank dies, when the context or
-//     the time limit does, or when any rank aborts. The error names the ranks at
-//     fault and says what they were last seen doing.
+//     the time limit ends, or when any rank aborts. The error is a *Failure. It names
+//     the ranks at fault and what they were last seen doing, and errors.Is tells
+//     failures apart: ErrDead, ErrTimeout, ErrMismatch and so on.
 //   - An operation that failed has not changed its input. One that all ranks had
 //     entered may be completed although one of them dies in it.
 //
-// After a failure a communicator only returns errors; Shrink makes one of the
+// After a failure a communicator only returns errors; Shrink makes a new one of the
 // ranks that are left.
 package comm
 

@@ -142,7 +142,7 @@ func accounted(t reporter, g *topo.Graph, root *element) {
 }
 
 // TestEveryPicture draws every preset, example and import, and checks what must
-// hold for each. With WEFT_DRAW set to a folder it leaves the pictures there.
+// hold for each. With WEFT_TEST_DRAW set to a folder it leaves the pictures there.
 func TestEveryPicture(t *testing.T) {
 	for name, g := range everything(t) {
 		t.Run(name, func(t *testing.T) {
@@ -159,7 +159,7 @@ func TestEveryPicture(t *testing.T) {
 			if len(out) > 1e6 {
 				t.Errorf("%d bytes", len(out))
 			}
-			if dir := os.Getenv("WEFT_DRAW"); dir != "" {
+			if dir := os.Getenv("WEFT_TEST_DRAW"); dir != "" {
 				if err := os.WriteFile(filepath.Join(dir, name+".svg"), out, 0o644); err != nil {
 					t.Fatal(err)
 				}
@@ -388,7 +388,7 @@ func TestLargest(t *testing.T) {
 		t.Fatal(err)
 	}
 	readable(t, p)
-	if dir := os.Getenv("WEFT_DRAW"); dir != "" {
+	if dir := os.Getenv("WEFT_TEST_DRAW"); dir != "" {
 		if err := os.WriteFile(filepath.Join(dir, "rail-131k.svg"), out, 0o644); err != nil {
 			t.Fatal(err)
 		}

@@ -100,14 +100,14 @@ func server(t *testing.T, within func(func() error) error, env []string, args ..
 }
 
 // One of three servers of an etcd cluster is killed, and then a rank. The servers
-// are coord.Serve's, or those of the program that WEFT_ETCD names.
+// are coord.Serve's, or those of the program that WEFT_TEST_ETCD names.
 func TestOutageOfOneOfThree(t *testing.T) {
 	dir := t.TempDir()
 	clients, peers := free(t, 3), free(t, 3)
 	var kills []func()
 	c := siteConfig{Name: "host", Addr: "127.0.0.1", Endpoints: clients, Token: drillToken, Slots: []int{0, 1, 2, 3}, Min: 1, Max: 4,
 		Rank: rank.Config{Run: "drill", Train: tiny()}}
-	etcd := os.Getenv("WEFT_ETCD")
+	etcd := os.Getenv("WEFT_TEST_ETCD")
 	c.External = etcd != ""
 	for i := range 3 {
 		var all []string

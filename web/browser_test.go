@@ -330,12 +330,12 @@ func testReconnect(t *testing.T, ctx context.Context) {
 	}
 }
 
-// Pictures of the page for a person to look at, where WEFT_WEB_PICTURES names a
+// Pictures of the page for a person to look at, where WEFT_TEST_PICTURES names a
 // folder for them.
 func TestPictures(t *testing.T) {
-	dir := os.Getenv("WEFT_WEB_PICTURES")
+	dir := os.Getenv("WEFT_TEST_PICTURES")
 	if dir == "" {
-		t.Skip("WEFT_WEB_PICTURES names no folder")
+		t.Skip("WEFT_TEST_PICTURES names no folder")
 	}
 	ctx := browser(t)
 	for _, c := range []struct {

@@ -24,7 +24,7 @@ import (
 
 // role is the environment variable by which the test's own program is started as
 // something else.
-const role = "WEFT_NODE_TEST"
+const role = "WEFT_TEST_NODE"
 
 const token = "0123456789abcdef0123456789abcdef"
 
@@ -62,7 +62,7 @@ func begin() (stop func(), err error) {
 		return nil, err
 	}
 	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), role+"=coordinator", "WEFT_NODE_TEST_DIR="+dir+"/state")
+	cmd.Env = append(os.Environ(), role+"=coordinator", "WEFT_TEST_NODE_DIR="+dir+"/state")
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()
 	if err != nil {
@@ -86,7 +86,7 @@ func begin() (stop func(), err error) {
 
 // serve is the coordinator's process.
 func serve() {
-	s, err := coord.Serve(context.Background(), coord.ServerConfig{Dir: os.Getenv("WEFT_NODE_TEST_DIR"), Listen: "127.0.0.1:0", Token: token, NoSync: true})
+	s, err := coord.Serve(context.Background(), coord.ServerConfig{Dir: os.Getenv("WEFT_TEST_NODE_DIR"), Listen: "127.0.0.1:0", Token: token, NoSync: true})
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
