@@ -1,15 +1,42 @@
-# make test   what CI runs: static checks and every test
+# make quick  build, vet and the quick tests: under a minute once the cache is warm
+# make test   what CI runs: static checks, other platforms, and every test; under 6 minutes on two quiet cores
+# make race   the race detector over everything that shares memory between goroutines
+# make dist   a release in dist/: static binaries for Linux, an image, checksums (VERSION=v1.2.3 names it)
 # make bench  figures for docs/performance.md; bench-sim is the simulator's part of it (ASTRA_RING: sim/peer_test.go)
 # make fuzz   every fuzz target for a minute each (FUZZTIME=10s to shorten)
-# make lint   go vet and staticcheck
+# make lint   gofmt, go vet and staticcheck
+# make cross  builds and vets for macOS and for Linux on arm64
 GO       ?= go
 FUZZTIME ?= 60s
+VERSION  ?=
+# Packages whose tests start processes, browsers or clusters are not quick.
+QUICK     = $(shell $(GO) list ./... | grep -v -e /comm$$ -e /elastic -e /up$$ -e /cli$$ -e /bench$$ -e /coord$$ -e /launch$$ -e /transport -e /weft$$)
+# Packages with goroutines or shared memory. The others are pure values.
+RACE     ?= ./transport/... ./comm/... ./coord/... ./ckpt/... ./elastic/... ./launch/... ./up/... ./web/... ./member/... ./train/... ./bench/... ./probe/...
 PACKAGES := ibsim-utils opensm infiniband-diags chromium gcc g++ openmpi-bin libopenmpi-dev mpich libmpich-dev libgloo-dev python3-torch
 
-.PHONY: test bench bench-sim bench-comm fuzz lint packages build
+.PHONY: quick test race dist cross bench bench-sim bench-comm fuzz lint packages build
 
-test: packages lint
+quick:
+	$(GO) build ./...
+	$(GO) vet ./...
+	$(GO) test -short -timeout 2m $(QUICK)
+
+test: packages lint cross
 	$(GO) test -timeout 15m ./...
+
+# Tests that take long under the detector are left out by -short.
+race:
+	$(GO) test -race -short -timeout 20m $(RACE)
+
+# Everything that runs no ranks works on macOS; the rest builds and says that it takes Linux.
+cross:
+	CGO_ENABLED=0 GOOS=darwin GOARCH=arm64 $(GO) build -trimpath -o /dev/null .
+	CGO_ENABLED=0 GOOS=darwin GOARCH=arm64 $(GO) vet .
+	CGO_ENABLED=0 GOOS=linux GOARCH=arm64 $(GO) build -trimpath -o /dev/null .
+
+dist:
+	$(GO) run ./internal/dist -version "$(VERSION)" -o dist
 
 # As root on Debian the outside parts that tests use are installed; elsewhere, and where one cannot be had, those tests skip
 # and say why.

@@ -52,7 +52,7 @@ var floors = [][]string{
 	{"up"},
 	{"bench"},
 	{"cli", "examples/allreduce", "examples/elastic"},
-	{"."},
+	{".", "internal/dist"},
 }
 
 // words are pure values: standard library and one another. Engines are pure

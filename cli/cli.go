@@ -59,7 +59,8 @@ preset or host: see 'weft topo build --list'.`,
 		SilenceErrors: true,
 		RunE:          group,
 	}
-	root.AddCommand(newTopo(), newDesign(), newAlgo(), newExplain(), newCalibrate(), newSim(), newRun(), newBench(), newBenchRank(), newCkpt(), newUp(), newRank(), newCoord())
+	root.AddCommand(newTopo(), newDesign(), newAlgo(), newExplain(), newCalibrate(), newSim(), runsRanks(newRun()), runsRanks(newBench()), newBenchRank(), newCkpt(),
+		runsRanks(newUp()), newRank(), newCoord(), newVersion())
 	root.InitDefaultCompletionCmd()
 	for _, c := range root.Commands() {
 		if c.Name() == "completion" {
@@ -67,6 +68,17 @@ preset or host: see 'weft topo build --list'.`,
 		}
 	}
 	return root
+}
+
+// runsRanks has a verb say at once where it cannot work: ranks take Linux.
+func runsRanks(cmd *cobra.Command) *cobra.Command {
+	cmd.PreRunE = func(cmd *cobra.Command, _ []string) error {
+		if err := launch.Supported(); err != nil {
+			return finding{fmt.Errorf("%s: %w", cmd.CommandPath(), err)}
+		}
+		return nil
+	}
+	return cmd
 }
 
 // group is what a command does that only holds others: help, or an error that names them.

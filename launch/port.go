@@ -17,7 +17,7 @@ type Port struct {
 
 // HoldPort finds a free port and holds it.
 func HoldPort() (*Port, error) {
-	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|cloexec, 0)
 	if err != nil {
 		return nil, fmt.Errorf("socket: %w", err)
 	}

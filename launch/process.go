@@ -11,8 +11,6 @@ import (
 	"sync"
 	"syscall"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 // Command is what one process runs.
@@ -51,6 +49,9 @@ type Process struct {
 // Start starts a process. When its leader has ended, and before its remaining
 // output is in, the process is sent to exits, which must have room for it.
 func Start(c Command, exits chan<- *Process) (*Process, error) {
+	if err := Supported(); err != nil {
+		return nil, err
+	}
 	path, err := exec.LookPath(c.Args[0])
 	if err != nil {
 		return nil, err
@@ -85,7 +86,7 @@ func Start(c Command, exits chan<- *Process) (*Process, error) {
 	cmd := &exec.Cmd{
 		Path: path, Args: c.Args, Env: append(os.Environ(), c.Env...), Dir: c.Dir,
 		Stdout: stdout, Stderr: stderr, ExtraFiles: c.Files,
-		SysProcAttr: &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL},
+		SysProcAttr: attributes(),
 	}
 	if c.Stdin != nil {
 		r, w, err := os.Pipe()
@@ -133,11 +134,7 @@ func (p *Process) live(cmd *exec.Cmd, started chan<- error, exits chan<- *Proces
 
 	// The dead leader stays unreaped while its group is killed, so its number
 	// cannot be another's meanwhile.
-	for {
-		if err := unix.Waitid(unix.P_PID, p.Pid, nil, unix.WEXITED|unix.WNOWAIT, nil); err != unix.EINTR {
-			break
-		}
-	}
+	awaitEnd(p.Pid)
 	after := time.Since(p.started)
 	p.mu.Lock()
 	_ = syscall.Kill(-p.Pid, syscall.SIGKILL)

@@ -13,8 +13,6 @@ import (
 	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/weft-fabric/weft/coord"
 	"github.com/weft-fabric/weft/elastic"
 	"github.com/weft-fabric/weft/launch"
@@ -208,22 +206,6 @@ func (s *slot) start(env []string) error {
 	}
 	s.n.tell(Event{Kind: Started, Slot: s.name(), Pid: p.Pid})
 	return nil
-}
-
-// pair gives the two ends of a connection, the second for a child.
-func pair() (net.Conn, *os.File, error) {
-	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return nil, nil, err
-	}
-	f := os.NewFile(uintptr(fds[0]), "rank")
-	defer f.Close()
-	theirs := os.NewFile(uintptr(fds[1]), "agent")
-	conn, err := net.FileConn(f)
-	if err != nil {
-		theirs.Close()
-	}
-	return conn, theirs, err
 }
 
 // name is the slot as people are told of it.

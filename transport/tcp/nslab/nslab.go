@@ -1,3 +1,5 @@
+//go:build linux
+
 // Package nslab makes hosts of network namespaces, for tests: each has its own
 // interfaces, joined by switches, one for each rail, and links that can be cut.
 //

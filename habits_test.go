@@ -1,0 +1,123 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/weft-fabric/weft/cli"
+)
+
+// targets reads the Makefile: what it has rules for, what it declares and what its head explains.
+func targets(t *testing.T) (rules, phony, explained []string) {
+	t.Helper()
+	text, err := os.ReadFile("Makefile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(text)) {
+		if m := regexp.MustCompile(`^# make ([a-z-]+)\s`).FindStringSubmatch(line); m != nil {
+			explained = append(explained, m[1])
+		}
+		if rest, ok := strings.CutPrefix(line, ".PHONY:"); ok {
+			phony = append(phony, strings.Fields(rest)...)
+		} else if m := regexp.MustCompile(`^([a-z][a-z-]*):([^=]|$)`).FindStringSubmatch(line); m != nil {
+			rules = append(rules, m[1])
+		}
+	}
+	return rules, phony, explained
+}
+
+// Every target is declared, and the Makefile's head explains those that people call.
+func TestMakefileTargets(t *testing.T) {
+	rules, phony, explained := targets(t)
+	for _, r := range rules {
+		if !slices.Contains(phony, r) {
+			t.Errorf("target %q is not in .PHONY", r)
+		}
+	}
+	for _, p := range append(phony, explained...) {
+		if !slices.Contains(rules, p) {
+			t.Errorf("target %q is named in the Makefile and has no rule", p)
+		}
+	}
+	for _, want := range []string{"quick", "test", "race", "dist", "lint", "cross", "bench", "fuzz"} {
+		if !slices.Contains(explained, want) {
+			t.Errorf("the Makefile's head does not explain 'make %s'", want)
+		}
+	}
+}
+
+// Every 'make TARGET' of a page exists, and CI runs the README's test command.
+func TestPagesNameTargetsThatExist(t *testing.T) {
+	rules, _, _ := targets(t)
+	pages, err := filepath.Glob("docs/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, page := range append(pages, "README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "README.zh-CN.md") {
+		text, err := os.ReadFile(page)
+		if os.IsNotExist(err) {
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range regexp.MustCompile("(?m)(?:^ *|`)make ([a-z][a-z-]+)").FindAllStringSubmatch(string(text), -1) {
+			if !slices.Contains(rules, m[1]) {
+				t.Errorf("%s says 'make %s'; the Makefile has no such target", page, m[1])
+			}
+		}
+	}
+	ci, err := os.ReadFile(".ci/run")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(ci), "exec make test\n") {
+		t.Error("CI does not run 'make test', which the README names as the test command")
+	}
+}
+
+// Every verb of the README exists, and the README names every verb.
+func TestReadmeNamesEveryVerb(t *testing.T) {
+	text, err := os.ReadFile("README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var help, errs bytes.Buffer
+	if code := cli.Main([]string{"--help"}, nil, &help, &errs); code != 0 {
+		t.Fatal(errs.String())
+	}
+	_, list, _ := strings.Cut(help.String(), "Available Commands:\n")
+	list, _, _ = strings.Cut(list, "\n\n")
+	var verbs []string
+	for line := range strings.Lines(list) {
+		verbs = append(verbs, strings.Fields(line)[0])
+	}
+	if len(verbs) < 10 {
+		t.Fatalf("the help names %q", verbs)
+	}
+	named := map[string]bool{}
+	for _, m := range regexp.MustCompile("(?:go run \\.|`weft) ([a-z]+)(?: ([a-z]+))?").FindAllStringSubmatch(string(text), -1) {
+		named[m[1]] = true
+		if !slices.Contains(verbs, m[1]) {
+			t.Errorf("the README says 'weft %s'; there is no such verb", m[1])
+			continue
+		}
+		if m[2] != "" && (m[1] == "topo" || m[1] == "algo" || m[1] == "sim" || m[1] == "ckpt") {
+			var out bytes.Buffer
+			if code := cli.Main([]string{m[1], m[2], "--help"}, nil, &out, &errs); code != 0 || !strings.Contains(out.String(), "weft "+m[1]+" "+m[2]) {
+				t.Errorf("the README says 'weft %s %s'; there is no such verb", m[1], m[2])
+			}
+		}
+	}
+	for _, v := range verbs {
+		if !named[v] && v != "help" {
+			t.Errorf("the README does not name 'weft %s'", v)
+		}
+	}
+}

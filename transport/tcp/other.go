@@ -1,0 +1,19 @@
+//go:build !linux
+
+package tcp
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+
+	"github.com/weft-fabric/weft/transport"
+)
+
+// Endpoint is a rank's streams with all others, which exist on Linux only.
+type Endpoint struct{ transport.Memory }
+
+// Open fails.
+func Open(context.Context, Config) (*Endpoint, error) {
+	return nil, fmt.Errorf("tcp: Linux only: ranks do not run on %s", runtime.GOOS)
+}
