@@ -11,7 +11,7 @@ import (
 )
 
 // Endpoint is a rank's streams with all others, which exist on Linux only.
-type Endpoint struct{ transport.Memory }
+type Endpoint struct{ transport.Endpoint }
 
 // Open fails.
 func Open(context.Context, Config) (*Endpoint, error) {
