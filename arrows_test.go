@@ -33,7 +33,7 @@ var floors = [][]string{
 	{"tune", "sim", "member"},
 	{"cases", "member/simulation"},
 	{"design"},
-	{"probe", "docs", "launch", "launch/place", "web"},
+	{"probe", "launch", "launch/place", "web"},
 	{"transport", "transport/auth"},
 	{"transport/wait", "transport/conform", "transport/meet"},
 	{"transport/internal/ring"},

@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/weft-fabric/weft/docs"
 	"github.com/weft-fabric/weft/reduce"
+	"github.com/weft-fabric/weft/train/data"
 	"github.com/weft-fabric/weft/train/model"
 	"github.com/weft-fabric/weft/train/optim"
 	"github.com/weft-fabric/weft/train/pipe"
@@ -94,7 +94,7 @@ type Config struct {
 	Adam     optim.AdamW //
 	Clip     float64     // of the gradients' global norm; 0: not clipped
 	Seed     uint64      // of initial values and data order
-	Text     []byte      // to learn from; nil: the project's own documents
+	Text     []byte      // to learn from; nil: data.Corpus
 	Wire     reduce.Type // of gradients between ranks: Float32, BFloat16 or Float16, which is scaled by 1024
 	Overlap  bool        // gradients are reduced while backward goes on, parameters gathered ahead
 	// BucketBytes is from how many bytes on gradients are reduced together. Units are
@@ -142,7 +142,7 @@ func (c Config) complete(ranks int) (Config, error) {
 		c.Elastic = KeepBatch
 	}
 	if c.Text == nil {
-		c.Text = docs.Text()
+		c.Text = data.Corpus()
 	}
 	if c.Adam == (optim.AdamW{}) {
 		c.Adam = optim.Default()
