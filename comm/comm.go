@@ -167,7 +167,7 @@ func (c *Comm) Links() *Links {
 }
 
 // Counters tells what the transport counted since it began: bytes, messages,
-// refused connections, lost paths; and on rank 0, as room.*, who was refused where
+// refused connections, lost paths; and on rank 0, as rendezvous.*, which connections were refused where
 // ranks met.
 func (c *Comm) Counters() []Counter {
 	var list []Counter
@@ -176,7 +176,7 @@ func (c *Comm) Counters() []Counter {
 	}
 	if r, ok := c.world.room.(interface{ Counters() []transport.Counter }); ok {
 		for _, x := range r.Counters() {
-			list = append(list, Counter{Name: "room." + x.Name, Value: x.Value})
+			list = append(list, Counter{Name: "rendezvous." + x.Name, Value: x.Value})
 		}
 	}
 	return list

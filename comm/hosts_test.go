@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weft-fabric/weft/transport/tcp/nslab"
+	"github.com/weft-fabric/weft/internal/nslab"
 )
 
 // Three hosts with two rails each: an all-reduce uses both rails, and one that

@@ -18,8 +18,8 @@ import (
 	"github.com/weft-fabric/weft/sched"
 	"github.com/weft-fabric/weft/sched/algo"
 	"github.com/weft-fabric/weft/transport"
-	"github.com/weft-fabric/weft/transport/meet"
 	"github.com/weft-fabric/weft/transport/mem"
+	"github.com/weft-fabric/weft/transport/rendezvous"
 	"github.com/weft-fabric/weft/transport/shm"
 	"github.com/weft-fabric/weft/transport/tcp"
 	"github.com/weft-fabric/weft/unit"
@@ -56,7 +56,7 @@ func Join(ctx context.Context, cfg Config) (*Comm, error) {
 		ctx, cancel = context.WithTimeout(ctx, cfg.Timeout)
 		defer cancel()
 	}
-	room, err := meet.Join(ctx, meet.Config{Addr: cfg.Addr, Rank: cfg.Rank, Size: cfg.Size, Token: cfg.Token, TLS: cfg.TLS, Listener: cfg.Listener, Log: cfg.Log})
+	room, err := rendezvous.Join(ctx, rendezvous.Config{Addr: cfg.Addr, Rank: cfg.Rank, Size: cfg.Size, Token: cfg.Token, TLS: cfg.TLS, Listener: cfg.Listener, Log: cfg.Log})
 	if err != nil {
 		return nil, err
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/weft-fabric/weft/reduce"
 	"github.com/weft-fabric/weft/sched"
 	"github.com/weft-fabric/weft/sched/algo"
-	"github.com/weft-fabric/weft/transport/meet"
+	"github.com/weft-fabric/weft/transport/rendezvous"
 )
 
 // says reports an error that does not have all parts of what is wanted.
@@ -202,7 +202,7 @@ func TestStrangersAreCounted(t *testing.T) {
 			if c.Rank() != 0 {
 				return nil
 			}
-			conn, err := net.Dial("tcp", c.world.room.(*meet.Room).Addr())
+			conn, err := net.Dial("tcp", c.world.room.(*rendezvous.Meeting).Addr())
 			if err != nil {
 				return err
 			}
@@ -213,7 +213,7 @@ func TestStrangersAreCounted(t *testing.T) {
 			_, _ = conn.Read(make([]byte, 1)) // until it is turned away
 			var seen []string
 			for _, x := range c.Counters() {
-				if strings.HasPrefix(x.Name, "room.hello.") && x.Value > 0 {
+				if strings.HasPrefix(x.Name, "rendezvous.hello.") && x.Value > 0 {
 					seen = append(seen, fmt.Sprint(x.Name, " ", x.Value))
 				}
 			}

@@ -15,7 +15,7 @@ import (
 	"github.com/weft-fabric/weft/elastic/node"
 	"github.com/weft-fabric/weft/elastic/rank"
 	"github.com/weft-fabric/weft/launch"
-	"github.com/weft-fabric/weft/transport/tcp/nslab"
+	"github.com/weft-fabric/weft/internal/nslab"
 )
 
 const drillToken = "0123456789abcdef0123456789abcdef"

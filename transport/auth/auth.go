@@ -33,7 +33,7 @@ type Purpose uint8
 
 // The purposes of connections.
 const (
-	Meet   Purpose = 1 // the room in which ranks find one another
+	Meet   Purpose = 1 // the rendezvous, where ranks find one another
 	Stream Purpose = 2 // data between two ranks
 )
 

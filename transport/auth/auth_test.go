@@ -27,9 +27,9 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// entrance is a door that is open.
+// entrance is a listener that is open.
 type entrance struct {
-	*Door
+	*Listener
 	addr    string
 	entered chan Hello
 	log     bytes.Buffer
@@ -42,14 +42,14 @@ func (e *entrance) Write(b []byte) (int, error) {
 	return e.log.Write(b)
 }
 
-func open(t *testing.T, change func(*Door)) *entrance {
+func open(t *testing.T, change func(*Listener)) *entrance {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	e := &entrance{addr: l.Addr().String(), entered: make(chan Hello, 10)}
-	e.Door = &Door{Token: "right", Log: slog.New(slog.NewTextHandler(e, nil)),
+	e.Listener = &Listener{Token: "right", Log: slog.New(slog.NewTextHandler(e, nil)),
 		Admit: func(h Hello) error {
 			if h.Rank == 13 {
 				return errors.New("rank 13 is not wanted here")
@@ -59,7 +59,7 @@ func open(t *testing.T, change func(*Door)) *entrance {
 		Enter: func(c net.Conn, h Hello) { c.Close(); e.entered <- h },
 	}
 	if change != nil {
-		change(e.Door)
+		change(e.Listener)
 	}
 	done := make(chan struct{})
 	go func() { e.Serve(l); close(done) }()
@@ -77,7 +77,7 @@ func (e *entrance) dial(t *testing.T) net.Conn {
 	return c
 }
 
-// turnedAway waits until the door has counted n of a kind, and nothing else.
+// turnedAway waits until the listener has counted n of a kind, and nothing else.
 func (e *entrance) turnedAway(t *testing.T, kind Kind, n uint64) {
 	t.Helper()
 	for i := 0; e.counts[kind].Load() < n; i++ {
@@ -109,7 +109,7 @@ func (e *entrance) logged(kind Kind) int {
 
 func TestEnter(t *testing.T) {
 	for _, token := range []string{"right", "", strings.Repeat("long", 1000)} {
-		e := open(t, func(d *Door) { d.Token = token })
+		e := open(t, func(d *Listener) { d.Token = token })
 		h := Hello{Purpose: Stream, Rank: 3, Size: 7, World: [16]byte{1, 2}, Extra: [16]byte{9}}
 		if err := Dial(e.dial(t), token, h); err != nil {
 			t.Fatal(err)
@@ -184,11 +184,11 @@ func TestStrangers(t *testing.T) {
 	}
 }
 
-// TestVerdictAtTheClose closes the door while one is judged that is the reason for
+// TestVerdictAtTheClose closes the listener while one is judged that is the reason for
 // it: that one is told so.
 func TestVerdictAtTheClose(t *testing.T) {
 	closed := make(chan struct{})
-	e := open(t, func(d *Door) {
+	e := open(t, func(d *Listener) {
 		d.Admit = func(Hello) error {
 			go func() { d.Close(); close(closed) }()
 			for shut := false; !shut; runtime.Gosched() {
@@ -284,7 +284,7 @@ func certificates(t *testing.T) *tls.Config {
 
 func TestTLS(t *testing.T) {
 	mine := certificates(t)
-	e := open(t, func(d *Door) { d.TLS = mine })
+	e := open(t, func(d *Listener) { d.TLS = mine })
 	try := func(c *tls.Config) error {
 		conn, err := Client(context.Background(), e.dial(t), c, "127.0.0.1")
 		if err == nil {
@@ -371,7 +371,7 @@ func (l *poor) Accept() (net.Conn, error) {
 }
 
 func TestTroubleIsTold(t *testing.T) {
-	d := &Door{}
+	d := &Listener{}
 	if s := d.Trouble(); s != "" {
 		t.Errorf("before anything happened: %q", s)
 	}

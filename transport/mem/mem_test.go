@@ -3,8 +3,8 @@ package mem
 import (
 	"testing"
 
+	"github.com/weft-fabric/weft/internal/conform"
 	"github.com/weft-fabric/weft/transport"
-	"github.com/weft-fabric/weft/transport/conform"
 )
 
 func TestConform(t *testing.T) {

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weft-fabric/weft/internal/conform"
 	"github.com/weft-fabric/weft/transport"
-	"github.com/weft-fabric/weft/transport/conform"
 )
 
 // pair makes two ranks with a port.

@@ -131,7 +131,7 @@ func (a *arena) alloc(n int) ([]byte, error) {
 	}
 	size := (uint64(max(n, 1)) + unit - 1) &^ (unit - 1)
 	if n >= heavy {
-		if have := room(); size+margin > have {
+		if have := available(); size+margin > have {
 			return nil, fmt.Errorf("shm: %w: %d bytes wanted, %d available of which %d stay free", transport.ErrNoMemory, n, have, uint64(margin))
 		}
 	}

@@ -8,8 +8,8 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/weft-fabric/weft/internal/conform"
 	"github.com/weft-fabric/weft/transport"
-	"github.com/weft-fabric/weft/transport/conform"
 )
 
 func init() { bodies["echo"] = echo }

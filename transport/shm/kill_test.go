@@ -18,8 +18,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/weft-fabric/weft/internal/conform"
 	"github.com/weft-fabric/weft/transport"
-	"github.com/weft-fabric/weft/transport/conform"
 )
 
 func init() {

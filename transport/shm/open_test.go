@@ -15,8 +15,8 @@ import (
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
+	"github.com/weft-fabric/weft/internal/conform"
 	"github.com/weft-fabric/weft/transport"
-	"github.com/weft-fabric/weft/transport/conform"
 )
 
 // gathers are the Gathers of n ranks of this process, for one use. between sees

@@ -10,8 +10,8 @@ import (
 	"runtime"
 	"testing"
 
+	"github.com/weft-fabric/weft/internal/conform"
 	"github.com/weft-fabric/weft/transport"
-	"github.com/weft-fabric/weft/transport/conform"
 )
 
 var bodies = map[string]conform.Body{}

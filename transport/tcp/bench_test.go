@@ -19,7 +19,7 @@ import (
 
 	"github.com/weft-fabric/weft/reduce"
 	"github.com/weft-fabric/weft/transport"
-	"github.com/weft-fabric/weft/transport/meet"
+	"github.com/weft-fabric/weft/transport/rendezvous"
 )
 
 // The benchmarks run between processes. Rank 0 is the benchmark's own; it tells
@@ -28,7 +28,7 @@ import (
 // benchRank is one of the ranks of a benchmark.
 type benchRank struct {
 	rank, n, size int
-	room          *meet.Room
+	room          *rendezvous.Meeting
 	e             *Endpoint
 	p             transport.Port
 	fd            int // of a plain socket, between two ranks
@@ -168,7 +168,7 @@ func (r *benchRank) open(addr string, ln net.Listener, mode string, streams int)
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
 	var err error
-	r.room, err = meet.Join(ctx, meet.Config{Addr: addr, Listener: ln, Rank: r.rank, Size: r.n, Token: "t"})
+	r.room, err = rendezvous.Join(ctx, rendezvous.Config{Addr: addr, Listener: ln, Rank: r.rank, Size: r.n, Token: "t"})
 	r.must(err)
 	r.a, r.b, r.do = alignedBytes(r.size), alignedBytes(r.size), benchModes[mode]
 	if strings.HasPrefix(mode, "plain") {

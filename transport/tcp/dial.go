@@ -71,13 +71,13 @@ func getLane(b [16]byte) lane {
 
 // serve answers dialers.
 func (e *Endpoint) serve() {
-	e.door = &auth.Door{
+	e.gate = &auth.Listener{
 		Token: e.cfg.Token, TLS: e.cfg.TLS, Log: e.cfg.Log,
 		Admit: func(h auth.Hello) error {
 			l := getLane(h.Extra)
 			switch {
 			case h.Purpose != auth.Stream:
-				return fmt.Errorf("this is rank %d's data port, not a room", e.cfg.Rank)
+				return fmt.Errorf("this is rank %d's data port, not a rendezvous", e.cfg.Rank)
 			case h.World != e.world:
 				return errors.New("another world")
 			case h.Size != e.cfg.Size || h.Rank < 0 || h.Rank >= e.cfg.Size || h.Rank == e.cfg.Rank:
@@ -105,7 +105,7 @@ func (e *Endpoint) serve() {
 		},
 	}
 	for _, l := range e.listeners {
-		e.wg.Go(func() { e.door.Serve(l) })
+		e.wg.Go(func() { e.gate.Serve(l) })
 	}
 }
 
@@ -195,7 +195,7 @@ func (e *Endpoint) connect(ctx context.Context) error {
 		select {
 		case <-e.arrive:
 		case <-ctx.Done():
-			return fmt.Errorf("rank %d did not connect to rank %d%s: %w", missing, e.cfg.Rank, e.door.Trouble(), ctx.Err())
+			return fmt.Errorf("rank %d did not connect to rank %d%s: %w", missing, e.cfg.Rank, e.gate.Trouble(), ctx.Err())
 		}
 	}
 }

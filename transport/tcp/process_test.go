@@ -20,10 +20,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weft-fabric/weft/internal/conform"
+	"github.com/weft-fabric/weft/internal/nslab"
 	"github.com/weft-fabric/weft/transport"
-	"github.com/weft-fabric/weft/transport/conform"
-	"github.com/weft-fabric/weft/transport/meet"
-	"github.com/weft-fabric/weft/transport/tcp/nslab"
+	"github.com/weft-fabric/weft/transport/rendezvous"
 )
 
 // rankChild is a rank in a process of its own. It goes round a ring with the
@@ -36,7 +36,7 @@ func rankChild() error {
 	size, _ := strconv.Atoi(os.Getenv("WORLD_SIZE"))
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
-	room, err := meet.Join(ctx, meet.Config{Addr: os.Getenv("WEFT_TCP_RANK"), Rank: rank, Size: size, Token: "t"})
+	room, err := rendezvous.Join(ctx, rendezvous.Config{Addr: os.Getenv("WEFT_TCP_RANK"), Rank: rank, Size: size, Token: "t"})
 	if err != nil {
 		return err
 	}

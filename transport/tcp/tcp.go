@@ -29,7 +29,7 @@ type Endpoint struct {
 	want  []int     // streams by rank
 
 	listeners []net.Listener
-	door      *auth.Door
+	gate      *auth.Listener
 	secure    bool // streams are under TLS
 
 	place   quarters
@@ -215,8 +215,8 @@ func (e *Endpoint) Counters() []transport.Counter {
 		name := "rail." + e.rails[i].name
 		out = append(out, transport.Counter{Name: name + ".sent.bytes", Value: r.sent}, transport.Counter{Name: name + ".received.bytes", Value: r.received})
 	}
-	if e.door != nil {
-		out = append(out, e.door.Counters()...)
+	if e.gate != nil {
+		out = append(out, e.gate.Counters()...)
 	}
 	return out
 }
@@ -249,8 +249,8 @@ func (e *Endpoint) Close() error {
 	for _, l := range e.listeners {
 		l.Close()
 	}
-	if e.door != nil {
-		e.door.Close()
+	if e.gate != nil {
+		e.gate.Close()
 	}
 	e.stopVerbs()
 	e.leave(time.Now().Add(closeTime))

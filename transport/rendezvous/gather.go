@@ -1,4 +1,4 @@
-package meet
+package rendezvous
 
 import (
 	"context"
@@ -13,8 +13,8 @@ import (
 )
 
 // Gather hands every rank what each of them gives. All ranks must call it
-// equally often. An error ends the room for gathering on all ranks.
-func (r *Room) Gather(ctx context.Context, mine []byte) ([][]byte, error) {
+// equally often. An error ends the rendezvous for gathering on all ranks.
+func (r *Meeting) Gather(ctx context.Context, mine []byte) ([][]byte, error) {
 	if len(mine) > maxBlob {
 		return nil, fmt.Errorf("rank %d gives %d bytes to gather, at most %d are allowed", r.cfg.Rank, len(mine), maxBlob)
 	}
@@ -51,24 +51,24 @@ func (r *Room) Gather(ctx context.Context, mine []byte) ([][]byte, error) {
 	return nil, err
 }
 
-// usable is nil or why the room can no longer gather; the caller holds mu.
-func (r *Room) usable() error {
+// usable is nil or why the rendezvous can no longer gather; the caller holds mu.
+func (r *Meeting) usable() error {
 	if r.closed {
-		return errors.New("the room is closed")
+		return errors.New("the rendezvous is closed")
 	}
 	if r.broken != nil {
 		return r.broken
 	}
 	for rank, why := range r.left {
 		if why != nil {
-			return fmt.Errorf("rank %d left the room: %w", rank, why)
+			return fmt.Errorf("rank %d left the rendezvous: %w", rank, why)
 		}
 	}
 	return nil
 }
 
 // collect is rank 0's part of a round; the caller holds mu.
-func (r *Room) collect(ctx context.Context, mine []byte, start time.Time) ([][]byte, error) {
+func (r *Meeting) collect(ctx context.Context, mine []byte, start time.Time) ([][]byte, error) {
 	if r.blobs == nil {
 		r.blobs = make([][]byte, r.cfg.Size)
 	}
@@ -119,7 +119,7 @@ func deadline(ctx context.Context) time.Time {
 }
 
 // spread sends a frame over several links at once.
-func (r *Room) spread(ctx context.Context, links []*link, f frame) error {
+func (r *Meeting) spread(ctx context.Context, links []*link, f frame) error {
 	errs := make([]error, len(links))
 	var wg sync.WaitGroup
 	for i, l := range links {
@@ -136,8 +136,8 @@ func (r *Room) spread(ctx context.Context, links []*link, f frame) error {
 	return errors.Join(errs...)
 }
 
-// fail ends the room for gathering here and on all others; the caller holds mu.
-func (r *Room) fail(err error) {
+// fail ends the rendezvous for gathering here and on all others; the caller holds mu.
+func (r *Meeting) fail(err error) {
 	if r.broken != nil || r.closed {
 		return
 	}
@@ -149,7 +149,7 @@ func (r *Room) fail(err error) {
 }
 
 // later spreads a frame without waiting for it; the caller holds mu.
-func (r *Room) later(links []*link, f frame) {
+func (r *Meeting) later(links []*link, f frame) {
 	if r.closed {
 		return
 	}
@@ -161,7 +161,7 @@ func (r *Room) later(links []*link, f frame) {
 }
 
 // read takes what comes over a link until it ends.
-func (r *Room) read(l *link, rank int) {
+func (r *Meeting) read(l *link, rank int) {
 	defer r.wg.Done()
 	for {
 		f, err := l.receive()
@@ -179,8 +179,8 @@ func (r *Room) read(l *link, rank int) {
 }
 
 // take carries out what a frame says.
-func (r *Room) take(l *link, rank int, f frame) error {
-	var after func() // runs without the lock, as it may call the room
+func (r *Meeting) take(l *link, rank int, f frame) error {
+	var after func() // runs without the lock, as it may call the rendezvous
 	defer func() {
 		if after != nil {
 			after()
@@ -249,7 +249,7 @@ func boolInt(b bool) uint32 {
 }
 
 // relay sends a word to all but its author; the caller holds mu.
-func (r *Room) relay(from int, b []byte) {
+func (r *Meeting) relay(from int, b []byte) {
 	links := slices.Clone(r.links)
 	links[from] = nil
 	body := slices.Clone(b)
@@ -258,21 +258,21 @@ func (r *Room) relay(from int, b []byte) {
 
 // Tell spreads a short word, of at most 64 KiB, to all other ranks: their Heard
 // is told. It does not wait for them, and promises nothing when ranks die.
-func (r *Room) Tell(b []byte) error {
+func (r *Meeting) Tell(b []byte) error {
 	if len(b) > maxWord {
 		return fmt.Errorf("a word of %d bytes, at most %d are allowed", len(b), maxWord)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.closed {
-		return errors.New("the room is closed")
+		return errors.New("the rendezvous is closed")
 	}
 	r.relay(r.cfg.Rank, b)
 	return nil
 }
 
 // lost is the end of a rank's link, or of its attempt to come in if l is nil.
-func (r *Room) lost(rank int, l *link, why error) {
+func (r *Meeting) lost(rank int, l *link, why error) {
 	tell := false
 	defer func() {
 		if tell {
@@ -309,13 +309,13 @@ func (r *Room) lost(rank int, l *link, why error) {
 		r.later(slices.Clone(r.links), frame{kind: kindGone, rank: uint32(rank), body: []byte(why.Error())})
 	}
 	if r.cfg.Rank != 0 && r.broken == nil {
-		r.broken = fmt.Errorf("rank 0 left the room at %s: %w", r.addr, why)
+		r.broken = fmt.Errorf("rank 0 left the rendezvous at %s: %w", r.addr, why)
 	}
 	tell = r.cfg.Lost != nil && !bye
 }
 
-// Alive is nil, or why a rank is no longer in the room.
-func (r *Room) Alive(rank int) error {
+// Alive is nil, or why a rank is no longer in the rendezvous.
+func (r *Meeting) Alive(rank int) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if rank < 0 || rank >= r.cfg.Size {
@@ -325,18 +325,18 @@ func (r *Room) Alive(rank int) error {
 }
 
 // Counters are how many connections rank 0 turned away, by kind.
-func (r *Room) Counters() []transport.Counter {
-	if r.door == nil {
+func (r *Meeting) Counters() []transport.Counter {
+	if r.gate == nil {
 		return nil
 	}
-	return r.door.Counters()
+	return r.gate.Counters()
 }
 
-// Close leaves the room. Others that go on gathering fail.
-func (r *Room) Close() error { return r.Leave(nil) }
+// Close leaves the rendezvous. Others that go on gathering fail.
+func (r *Meeting) Close() error { return r.Leave(nil) }
 
 // Leave is Close, and tells those that go on gathering why.
-func (r *Room) Leave(why error) error {
+func (r *Meeting) Leave(why error) error {
 	r.mu.Lock()
 	if r.closed {
 		r.mu.Unlock()
@@ -363,8 +363,8 @@ func (r *Room) Leave(why error) error {
 			l.conn.Close()
 		}
 	}
-	if r.door != nil {
-		r.door.Close()
+	if r.gate != nil {
+		r.gate.Close()
 	}
 	r.wg.Wait()
 	return nil

@@ -1,4 +1,4 @@
-package meet
+package rendezvous
 
 import (
 	"encoding/binary"
@@ -9,11 +9,11 @@ import (
 	"time"
 )
 
-// Kinds of frames in a room.
+// Kinds of frames in a rendezvous.
 const (
 	kindStart   = 1 + iota // from 0: all are there; the world
 	kindWaiting            // from 0: ranks that have not come
-	kindFail               // the room is broken, and why
+	kindFail               // the rendezvous is broken, and why
 	kindBlob               // to 0: what a rank has to say in a round
 	kindBlobs              // from 0: what all have said
 	kindGone               // from 0: a rank has died, and why
@@ -32,7 +32,7 @@ const (
 
 const headerSize = 16
 
-// writeTime is how long a peer may take to make room for a frame.
+// writeTime is how long a peer may take to accept a frame.
 const writeTime = 10 * time.Second
 
 // frame is what goes over a link: a header of kind, rank, round and length, each
@@ -82,7 +82,7 @@ type link struct {
 
 func (l *link) send(f frame, deadline time.Time) error {
 	if uint64(len(f.body)) > uint64(limit(f.kind)) {
-		return fmt.Errorf("%d bytes are too many for one frame of the room, at most %d are allowed", len(f.body), limit(f.kind))
+		return fmt.Errorf("%d bytes are too many for one frame of the rendezvous, at most %d are allowed", len(f.body), limit(f.kind))
 	}
 	var h [headerSize]byte
 	le := binary.LittleEndian

@@ -44,8 +44,9 @@ type turned struct {
 
 func (t *turned) Error() string { return t.kind.String() + ": " + t.why }
 
-// Door lets those in that know the token. Its fields are set before Serve.
-type Door struct {
+// Listener admits connections that prove they know the token. Its fields are set before
+// Serve.
+type Listener struct {
 	Token string
 	TLS   *tls.Config // if set, both ends show certificates
 	Log   *slog.Logger
@@ -65,110 +66,110 @@ type Door struct {
 }
 
 // crowd is how many handshakes may be under way. Each holds a goroutine and a
-// socket for at most Timeout; dialers that find the door full try again.
+// socket for at most Timeout; dialers that find the listener full try again.
 const crowd = 1024
 
 // Serve answers connections until the listener is closed.
-func (d *Door) Serve(l net.Listener) {
+func (l *Listener) Serve(ln net.Listener) {
 	for {
-		conn, err := l.Accept()
+		conn, err := ln.Accept()
 		if err != nil {
 			if errors.Is(err, net.ErrClosed) {
 				return
 			}
 			// Out of descriptors or memory: what is open goes on, and a pause
 			// lets some of it end.
-			d.failed.Store(&err)
+			l.failed.Store(&err)
 			time.Sleep(10 * time.Millisecond)
 			continue
 		}
-		d.mu.Lock()
-		full, closed := len(d.open) >= crowd, d.closed
+		l.mu.Lock()
+		full, closed := len(l.open) >= crowd, l.closed
 		if !full && !closed {
-			if d.open == nil {
-				d.open = map[net.Conn]struct{}{}
+			if l.open == nil {
+				l.open = map[net.Conn]struct{}{}
 			}
-			d.open[conn] = struct{}{}
-			d.wg.Add(1)
+			l.open[conn] = struct{}{}
+			l.wg.Add(1)
 		}
-		d.mu.Unlock()
+		l.mu.Unlock()
 		if full || closed {
 			conn.Close()
 			if full {
-				d.count(&turned{kind: Crowded, why: "too many handshakes at once"}, conn.RemoteAddr())
+				l.count(&turned{kind: Crowded, why: "too many handshakes at once"}, conn.RemoteAddr())
 			}
 			continue
 		}
-		go d.greet(conn)
+		go l.greet(conn)
 	}
 }
 
-func (d *Door) greet(raw net.Conn) {
-	defer d.wg.Done()
+func (l *Listener) greet(raw net.Conn) {
+	defer l.wg.Done()
 	conn, from := raw, raw.RemoteAddr()
 	admitted := false
 	h, err := func() (Hello, error) {
-		if d.TLS != nil {
+		if l.TLS != nil {
 			ctx, cancel := context.WithTimeout(context.Background(), Timeout)
 			defer cancel()
-			t := tls.Server(raw, serverTLS(d.TLS))
+			t := tls.Server(raw, serverTLS(l.TLS))
 			if err := t.HandshakeContext(ctx); err != nil {
 				return Hello{}, &turned{kind: TLS, why: err.Error()}
 			}
 			conn = t
 		}
-		return answer(conn, d.Token, func(h Hello) error {
-			// Whoever is judged hears the verdict, also if that is why the door is closed.
-			d.mu.Lock()
-			delete(d.open, raw)
-			d.mu.Unlock()
-			if err := d.Admit(h); err != nil {
+		return answer(conn, l.Token, func(h Hello) error {
+			// Whoever is judged hears the verdict, also if that is why the listener is closed.
+			l.mu.Lock()
+			delete(l.open, raw)
+			l.mu.Unlock()
+			if err := l.Admit(h); err != nil {
 				return err
 			}
 			admitted = true
 			return nil
 		})
 	}()
-	d.mu.Lock()
-	delete(d.open, raw)
-	d.mu.Unlock()
+	l.mu.Lock()
+	delete(l.open, raw)
+	l.mu.Unlock()
 	if err != nil {
 		conn.Close()
-		if admitted && d.Leave != nil {
-			d.Leave(h)
+		if admitted && l.Leave != nil {
+			l.Leave(h)
 		}
-		d.count(err, from)
+		l.count(err, from)
 		return
 	}
-	d.Enter(conn, h)
+	l.Enter(conn, h)
 }
 
-func (d *Door) count(err error, from net.Addr) {
+func (l *Listener) count(err error, from net.Addr) {
 	t, ok := errors.AsType[*turned](err)
 	if !ok {
 		t = &turned{kind: Truncated, why: err.Error()}
 	}
-	if d.counts[t.kind].Add(1) == 1 && d.Log != nil {
-		d.Log.Warn("connection turned away; more of this kind are only counted", "kind", t.kind.String(), "from", from.String(), "why", t.why)
+	if l.counts[t.kind].Add(1) == 1 && l.Log != nil {
+		l.Log.Warn("connection turned away; more of this kind are only counted", "kind", t.kind.String(), "from", from.String(), "why", t.why)
 	}
 }
 
 // Close ends the handshakes under way and waits for them; those that have proven
 // themselves are told the verdict first. The listener is the caller's.
-func (d *Door) Close() {
-	d.mu.Lock()
-	d.closed = true
-	for c := range d.open {
+func (l *Listener) Close() {
+	l.mu.Lock()
+	l.closed = true
+	for c := range l.open {
 		c.Close()
 	}
-	d.mu.Unlock()
-	d.wg.Wait()
+	l.mu.Unlock()
+	l.wg.Wait()
 }
 
 // Trouble says why connections could not be taken, in brackets, for those who miss
 // somebody; nothing if they could.
-func (d *Door) Trouble() string {
-	err := d.failed.Load()
+func (l *Listener) Trouble() string {
+	err := l.failed.Load()
 	if err == nil {
 		return ""
 	}
@@ -180,10 +181,10 @@ func (d *Door) Trouble() string {
 }
 
 // Counters are how many connections were turned away, by kind.
-func (d *Door) Counters() []transport.Counter {
+func (l *Listener) Counters() []transport.Counter {
 	out := make([]transport.Counter, kinds)
 	for k := range kinds {
-		out[k] = transport.Counter{Name: "hello." + k.String(), Value: d.counts[k].Load()}
+		out[k] = transport.Counter{Name: "hello." + k.String(), Value: l.counts[k].Load()}
 	}
 	return out
 }

@@ -1,4 +1,4 @@
-package meet
+package rendezvous
 
 import (
 	"bytes"
@@ -69,14 +69,14 @@ func listener(t *testing.T) net.Listener {
 	return l
 }
 
-// joinAll makes a room of n ranks, each as change left its configuration.
-func joinAll(ctx context.Context, l net.Listener, n int, change func(*Config)) ([]*Room, []error) {
+// joinAll makes a rendezvous of n ranks, each as change left its configuration.
+func joinAll(ctx context.Context, l net.Listener, n int, change func(*Config)) ([]*Meeting, []error) {
 	return joinEach(ctx, ctx, l, n, change)
 }
 
 // joinEach is joinAll with a context for rank 0 and one for the others.
-func joinEach(first, others context.Context, l net.Listener, n int, change func(*Config)) ([]*Room, []error) {
-	rooms, errs := make([]*Room, n), make([]error, n)
+func joinEach(first, others context.Context, l net.Listener, n int, change func(*Config)) ([]*Meeting, []error) {
+	meetings, errs := make([]*Meeting, n), make([]error, n)
 	var wg sync.WaitGroup
 	for i := range n {
 		wg.Go(func() {
@@ -87,15 +87,15 @@ func joinEach(first, others context.Context, l net.Listener, n int, change func(
 			if change != nil {
 				change(&cfg)
 			}
-			rooms[i], errs[i] = Join(ctx, cfg)
+			meetings[i], errs[i] = Join(ctx, cfg)
 		})
 	}
 	wg.Wait()
-	return rooms, errs
+	return meetings, errs
 }
 
-func closeAll(rooms []*Room) {
-	for _, r := range rooms {
+func closeAll(meetings []*Meeting) {
+	for _, r := range meetings {
 		if r != nil {
 			r.Close()
 		}
@@ -104,13 +104,13 @@ func closeAll(rooms []*Room) {
 
 func TestGather(t *testing.T) {
 	for _, n := range []int{1, 2, 5, 16} {
-		rooms, errs := joinAll(within(t, 10*time.Second), listener(t), n, nil)
+		meetings, errs := joinAll(within(t, 10*time.Second), listener(t), n, nil)
 		if err := errors.Join(errs...); err != nil {
 			t.Fatal(err)
 		}
 		for round := range 5 {
 			var wg sync.WaitGroup
-			for i, r := range rooms {
+			for i, r := range meetings {
 				wg.Go(func() {
 					mine := []byte(strings.Repeat(fmt.Sprint(i, round), i*round*100))
 					all, err := r.Gather(t.Context(), mine)
@@ -127,12 +127,12 @@ func TestGather(t *testing.T) {
 			}
 			wg.Wait()
 		}
-		for _, r := range rooms[1:] {
-			if r.World() != rooms[0].World() {
+		for _, r := range meetings[1:] {
+			if r.World() != meetings[0].World() {
 				t.Error("the world differs")
 			}
 		}
-		closeAll(rooms)
+		closeAll(meetings)
 	}
 }
 
@@ -204,8 +204,8 @@ func TestJoinErrors(t *testing.T) {
 			t.Parallel()
 			// Where somebody is waited for in vain, long enough for all others to come; and
 			// these are still there when rank 0 gives up.
-			rooms, errs := joinEach(within(t, 2*time.Second), within(t, 4*time.Second), listener(t), 3, c.change)
-			defer closeAll(rooms)
+			meetings, errs := joinEach(within(t, 2*time.Second), within(t, 4*time.Second), listener(t), 3, c.change)
+			defer closeAll(meetings)
 			for i, rank := range []int{0, 2} {
 				err := errs[rank]
 				want := strings.ReplaceAll(c.want[i], "ranks 2 of", "rank 2 of")
@@ -217,7 +217,7 @@ func TestJoinErrors(t *testing.T) {
 				}
 			}
 			if errs[1] == nil {
-				t.Error("rank 1 joined a room that never filled up")
+				t.Error("rank 1 joined a rendezvous that never filled up")
 			}
 		})
 	}
@@ -282,15 +282,15 @@ func TestTell(t *testing.T) {
 		what     string
 	}
 	heard := make(chan word, 100)
-	rooms, errs := joinAll(within(t, 10*time.Second), listener(t), 4, func(c *Config) {
+	meetings, errs := joinAll(within(t, 10*time.Second), listener(t), 4, func(c *Config) {
 		rank := c.Rank
 		c.Heard = func(from int, b []byte) { heard <- word{rank, from, string(b)} }
 	})
 	if err := errors.Join(errs...); err != nil {
 		t.Fatal(err)
 	}
-	defer closeAll(rooms)
-	for from, r := range rooms {
+	defer closeAll(meetings)
+	for from, r := range meetings {
 		if err := r.Tell([]byte("abort")); err != nil {
 			t.Fatal(err)
 		}
@@ -320,7 +320,7 @@ func TestDeath(t *testing.T) {
 	}
 	lost := make(chan [2]int, 10)
 	ctx := within(t, 10*time.Second)
-	rooms, errs := make([]*Room, 2), make([]error, 2)
+	meetings, errs := make([]*Meeting, 2), make([]error, 2)
 	var wg sync.WaitGroup
 	for i := range 2 {
 		wg.Go(func() {
@@ -328,11 +328,11 @@ func TestDeath(t *testing.T) {
 			if i == 0 {
 				cfg.Listener = l
 			}
-			if rooms[i], errs[i] = Join(ctx, cfg); errs[i] != nil {
+			if meetings[i], errs[i] = Join(ctx, cfg); errs[i] != nil {
 				return
 			}
 			for range 2 {
-				if _, err := rooms[i].Gather(ctx, []byte{byte(i)}); err != nil {
+				if _, err := meetings[i].Gather(ctx, []byte{byte(i)}); err != nil {
 					t.Error(err)
 				}
 			}
@@ -342,7 +342,7 @@ func TestDeath(t *testing.T) {
 	if err := errors.Join(errs...); err != nil {
 		t.Fatal(err)
 	}
-	defer closeAll(rooms)
+	defer closeAll(meetings)
 	buf := make([]byte, 100)
 	n, _ := out.Read(buf)
 	if !strings.Contains(string(buf[:n]), "2/0") {
@@ -350,7 +350,7 @@ func TestDeath(t *testing.T) {
 	}
 	for i := range 2 {
 		wg.Go(func() {
-			if _, err := rooms[i].Gather(ctx, nil); err == nil || !strings.Contains(err.Error(), "rank 2") {
+			if _, err := meetings[i].Gather(ctx, nil); err == nil || !strings.Contains(err.Error(), "rank 2") {
 				t.Errorf("rank %d gathered with %v", i, err)
 			}
 		})
@@ -368,21 +368,21 @@ func TestDeath(t *testing.T) {
 		}
 		told[w[0]] = true
 	}
-	if len(told) != 2 || rooms[0].Alive(2) == nil || rooms[1].Alive(2) == nil || rooms[0].Alive(1) != nil {
+	if len(told) != 2 || meetings[0].Alive(2) == nil || meetings[1].Alive(2) == nil || meetings[0].Alive(1) != nil {
 		t.Error("not all know who died")
 	}
 }
 
 func TestLeave(t *testing.T) {
-	rooms, errs := joinAll(within(t, 10*time.Second), listener(t), 2, func(c *Config) {
+	meetings, errs := joinAll(within(t, 10*time.Second), listener(t), 2, func(c *Config) {
 		c.Lost = func(rank int, why error) { t.Errorf("rank %d lost: %v", rank, why) }
 	})
 	if err := errors.Join(errs...); err != nil {
 		t.Fatal(err)
 	}
-	defer closeAll(rooms)
-	rooms[1].Close()
-	if _, err := rooms[0].Gather(within(t, 10*time.Second), nil); err == nil || !strings.Contains(err.Error(), "rank 1 left the room: it took its leave") {
+	defer closeAll(meetings)
+	meetings[1].Close()
+	if _, err := meetings[0].Gather(within(t, 10*time.Second), nil); err == nil || !strings.Contains(err.Error(), "rank 1 left the rendezvous: it took its leave") {
 		t.Error(err)
 	}
 }
@@ -390,15 +390,15 @@ func TestLeave(t *testing.T) {
 // Who gives up says why to those that wait for it.
 func TestLeaveForAReason(t *testing.T) {
 	for who := range 2 {
-		rooms, errs := joinAll(within(t, 10*time.Second), listener(t), 2, nil)
+		meetings, errs := joinAll(within(t, 10*time.Second), listener(t), 2, nil)
 		if err := errors.Join(errs...); err != nil {
 			t.Fatal(err)
 		}
-		rooms[who].Leave(errors.New("the disk is full"))
-		if _, err := rooms[1-who].Gather(within(t, 10*time.Second), nil); err == nil || !strings.Contains(err.Error(), "it gave up: the disk is full") {
+		meetings[who].Leave(errors.New("the disk is full"))
+		if _, err := meetings[1-who].Gather(within(t, 10*time.Second), nil); err == nil || !strings.Contains(err.Error(), "it gave up: the disk is full") {
 			t.Errorf("rank %d left: %v", who, err)
 		}
-		closeAll(rooms)
+		closeAll(meetings)
 	}
 }
 
@@ -411,27 +411,27 @@ func counter(cs []transport.Counter, name string) uint64 {
 	return 0
 }
 
-// TestLateDuplicate comes with the right token to a room that is full: it is
-// refused and the room goes on.
+// TestLateDuplicate comes with the right token to a rendezvous that is full: it is
+// refused and the rendezvous goes on.
 func TestLateDuplicate(t *testing.T) {
 	l := listener(t)
-	rooms, errs := joinAll(within(t, 10*time.Second), l, 2, nil)
+	meetings, errs := joinAll(within(t, 10*time.Second), l, 2, nil)
 	if err := errors.Join(errs...); err != nil {
 		t.Fatal(err)
 	}
-	defer closeAll(rooms)
+	defer closeAll(meetings)
 	_, err := Join(within(t, 10*time.Second), Config{Addr: l.Addr().String(), Rank: 1, Size: 2, Token: "t"})
 	if err == nil || !strings.Contains(err.Error(), "rank 1 came twice") {
 		t.Error(err)
 	}
-	for i := 0; counter(rooms[0].Counters(), "hello.refused") != 1; i++ { // once it was told so
+	for i := 0; counter(meetings[0].Counters(), "hello.refused") != 1; i++ { // once it was told so
 		if i == 5000 {
-			t.Fatal(rooms[0].Counters())
+			t.Fatal(meetings[0].Counters())
 		}
 		time.Sleep(time.Millisecond) // between looks at a counter
 	}
 	var wg sync.WaitGroup
-	for _, r := range rooms {
+	for _, r := range meetings {
 		wg.Go(func() {
 			if _, err := r.Gather(within(t, 10*time.Second), nil); err != nil {
 				t.Error(err)

@@ -48,11 +48,11 @@ func addresses() uint64 {
 	return limit.Cur - min(limit.Cur, used)
 }
 
-// room is how many bytes this process may still take: what the system says is
+// available is how many bytes this process may still take: what the system says is
 // available, and what the control groups above the process leave. A memfd is
 // bound by no file system's size, and asking the kernel for more than there is
 // wakes the one that kills processes, so it is looked up beforehand.
-func room() uint64 {
+func available() uint64 {
 	free := meminfo("MemAvailable:") + meminfo("SwapFree:")
 	if free == 0 {
 		return 1 << 62

@@ -1,8 +1,8 @@
-// Package meet is how ranks find one another: rank 0 listens at an address
+// Package rendezvous is how ranks find one another: rank 0 listens at an address
 // that all know, the others come, and through it every rank learns what each
 // has to say (Gather). The connections stay open afterwards: what they lose is
 // a hint that a process died, and a word can be spread over them (Tell).
-package meet
+package rendezvous
 
 import (
 	"context"
@@ -23,7 +23,7 @@ import (
 	"github.com/weft-fabric/weft/transport/auth"
 )
 
-// Config says where the room is and who comes.
+// Config says where the rendezvous is and who comes.
 type Config struct {
 	Addr       string // host:port of rank 0, the same on all ranks
 	Rank, Size int
@@ -32,7 +32,7 @@ type Config struct {
 	NoToken bool        // an empty token is meant on any address
 	TLS     *tls.Config // if set, both ends show certificates
 
-	Listener net.Listener // rank 0: listen here instead of at Addr; closed with the room
+	Listener net.Listener // rank 0: listen here instead of at Addr; closed with the rendezvous
 	Log      *slog.Logger // what was turned away, once per kind; nil for silence
 
 	// Lost is told of a rank whose process seems to have died: its connection
@@ -43,13 +43,13 @@ type Config struct {
 	Heard func(from int, b []byte)
 }
 
-// Room is a meeting of ranks.
-type Room struct {
+// Meeting is a meeting of ranks.
+type Meeting struct {
 	cfg   Config
 	addr  string
 	world [16]byte
 
-	door *auth.Door // rank 0
+	gate *auth.Listener // rank 0
 	ln   net.Listener
 
 	gather sync.Mutex // one Gather at a time
@@ -58,7 +58,7 @@ type Room struct {
 	links  []*link // by rank; of others than rank 0 only links[0] is set
 	begun  bool
 	closed bool
-	broken error   // the first error that ended the room for gathering
+	broken error   // the first error that ended the rendezvous for gathering
 	left   []error // by rank: why it is not here any more
 	round  uint32
 	blobs  [][]byte      // rank 0: of the round under way
@@ -72,14 +72,14 @@ type Room struct {
 // long is how long ranks may take to come before the log hears of it.
 var long = 5 * time.Second
 
-// Join comes to the room and returns once all ranks are there, or with an
+// Join comes to the rendezvous and returns once all ranks are there, or with an
 // error once ctx ends.
-func Join(ctx context.Context, cfg Config) (*Room, error) {
+func Join(ctx context.Context, cfg Config) (*Meeting, error) {
 	if cfg.Size < 1 || cfg.Rank < 0 || cfg.Rank >= cfg.Size {
 		return nil, fmt.Errorf("rank %d of %d: a rank is a number from 0 to size-1", cfg.Rank, cfg.Size)
 	}
 	if cfg.Size == 1 && cfg.Addr == "" && cfg.Listener == nil {
-		r := &Room{cfg: cfg, links: make([]*link, 1), left: make([]error, 1), change: make(chan struct{}), begun: true}
+		r := &Meeting{cfg: cfg, links: make([]*link, 1), left: make([]error, 1), change: make(chan struct{}), begun: true}
 		_, err := rand.Read(r.world[:])
 		return r, err
 	}
@@ -89,12 +89,12 @@ func Join(ctx context.Context, cfg Config) (*Room, error) {
 	}
 	host, _, err := net.SplitHostPort(addr)
 	if err != nil {
-		return nil, fmt.Errorf("address of the room %q: %w (it is host:port, from MASTER_ADDR and MASTER_PORT)", addr, err)
+		return nil, fmt.Errorf("address of the rendezvous %q: %w (it is host:port, from MASTER_ADDR and MASTER_PORT)", addr, err)
 	}
 	if err := auth.CheckToken(cfg.Token, host, cfg.NoToken); err != nil {
 		return nil, err
 	}
-	r := &Room{cfg: cfg, addr: addr, links: make([]*link, cfg.Size), left: make([]error, cfg.Size), change: make(chan struct{})}
+	r := &Meeting{cfg: cfg, addr: addr, links: make([]*link, cfg.Size), left: make([]error, cfg.Size), change: make(chan struct{})}
 	defer r.remind()()
 	if cfg.Rank == 0 {
 		err = r.host(ctx)
@@ -110,7 +110,7 @@ func Join(ctx context.Context, cfg Config) (*Room, error) {
 
 // remind tells the log once if it takes long until all are there: ranks may have
 // been given an address that does not lead to rank 0.
-func (r *Room) remind() (stop func()) {
+func (r *Meeting) remind() (stop func()) {
 	if r.cfg.Log == nil {
 		return func() {}
 	}
@@ -130,19 +130,19 @@ func (r *Room) remind() (stop func()) {
 }
 
 // World is a number that rank 0 drew for this meeting, the same on all ranks.
-func (r *Room) World() [16]byte { return r.world }
+func (r *Meeting) World() [16]byte { return r.world }
 
-// Addr is where the room is.
-func (r *Room) Addr() string { return r.addr }
+// Addr is where the rendezvous is.
+func (r *Meeting) Addr() string { return r.addr }
 
-// changed wakes those that wait for the room. The caller holds mu.
-func (r *Room) changed() {
+// changed wakes those that wait for the rendezvous. The caller holds mu.
+func (r *Meeting) changed() {
 	close(r.change)
 	r.change = make(chan struct{})
 }
 
 // until waits, with mu held, for cond to hold or ctx to end.
-func (r *Room) until(ctx context.Context, cond func() bool) error {
+func (r *Meeting) until(ctx context.Context, cond func() bool) error {
 	for !cond() {
 		change := r.change
 		r.mu.Unlock()
@@ -160,8 +160,8 @@ func (r *Room) until(ctx context.Context, cond func() bool) error {
 	return nil
 }
 
-// host is rank 0's way into the room.
-func (r *Room) host(ctx context.Context) error {
+// host is rank 0's way into the rendezvous.
+func (r *Meeting) host(ctx context.Context) error {
 	start := time.Now()
 	if _, err := rand.Read(r.world[:]); err != nil {
 		return err
@@ -174,7 +174,7 @@ func (r *Room) host(ctx context.Context) error {
 		}
 		r.ln, r.addr = ln, ln.Addr().String()
 	}
-	r.door = &auth.Door{
+	r.gate = &auth.Listener{
 		Token: r.cfg.Token, TLS: r.cfg.TLS, Log: r.cfg.Log,
 		Admit: r.admit,
 		Enter: func(conn net.Conn, h auth.Hello) { r.enter(conn, h.Rank) },
@@ -183,7 +183,7 @@ func (r *Room) host(ctx context.Context) error {
 	r.wg.Add(1)
 	go func() {
 		defer r.wg.Done()
-		r.door.Serve(r.ln)
+		r.gate.Serve(r.ln)
 	}()
 
 	tick := time.NewTicker(500 * time.Millisecond)
@@ -236,21 +236,21 @@ func listen(ctx context.Context, addr string) (net.Listener, error) {
 }
 
 // away says who came and was turned away, and why others may not have come.
-func (r *Room) away() string {
+func (r *Meeting) away() string {
 	var kinds []string
-	for _, c := range r.door.Counters() {
+	for _, c := range r.gate.Counters() {
 		if c.Value > 0 {
 			kinds = append(kinds, fmt.Sprintf("%s %d", c.Name, c.Value))
 		}
 	}
 	if len(kinds) == 0 {
-		return r.door.Trouble()
+		return r.gate.Trouble()
 	}
-	return " (turned away: " + strings.Join(kinds, ", ") + ")" + r.door.Trouble()
+	return " (turned away: " + strings.Join(kinds, ", ") + ")" + r.gate.Trouble()
 }
 
 // missing are the ranks that have not come; the caller holds mu.
-func (r *Room) missing() []int {
+func (r *Meeting) missing() []int {
 	var out []int
 	for i, l := range r.links {
 		if i > 0 && (l == nil || !l.in) {
@@ -260,17 +260,17 @@ func (r *Room) missing() []int {
 	return out
 }
 
-// admit judges a rank that knows the token. While the room fills up, one that
+// admit judges a rank that knows the token. While the rendezvous fills up, one that
 // does not fit is a launch gone wrong, and rank 0 fails with the same words.
-func (r *Room) admit(h auth.Hello) error {
+func (r *Meeting) admit(h auth.Hello) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var err error
 	switch {
 	case h.Purpose != auth.Meet:
-		return fmt.Errorf("%s is a room, not rank %d's data port", r.addr, r.cfg.Rank)
+		return fmt.Errorf("%s is a rendezvous, not rank %d's data port", r.addr, r.cfg.Rank)
 	case r.closed:
-		return errors.New("the room is closed")
+		return errors.New("the rendezvous is closed")
 	case h.Size != r.cfg.Size:
 		err = fmt.Errorf("rank %d says there are %d ranks, rank 0 says %d", h.Rank, h.Size, r.cfg.Size)
 	case h.Rank < 1 || h.Rank >= r.cfg.Size:
@@ -291,7 +291,7 @@ func (r *Room) admit(h auth.Hello) error {
 }
 
 // enter makes a rank that was admitted a member.
-func (r *Room) enter(conn net.Conn, rank int) {
+func (r *Meeting) enter(conn net.Conn, rank int) {
 	r.mu.Lock()
 	l := r.links[rank]
 	if r.closed || l == nil {
@@ -310,8 +310,8 @@ func (r *Room) enter(conn net.Conn, rank int) {
 	go r.read(l, rank)
 }
 
-// come is the others' way into the room.
-func (r *Room) come(ctx context.Context) error {
+// come is the others' way into the rendezvous.
+func (r *Meeting) come(ctx context.Context) error {
 	start, pause := time.Now(), 2*time.Millisecond
 	var last error
 	for {
@@ -344,7 +344,7 @@ func (r *Room) come(ctx context.Context) error {
 }
 
 // visit is one attempt to come in.
-func (r *Room) visit(ctx context.Context) error {
+func (r *Meeting) visit(ctx context.Context) error {
 	var d net.Dialer
 	conn, err := d.DialContext(ctx, "tcp", r.addr)
 	if err != nil {
@@ -434,4 +434,4 @@ func plural(noun string, ranks []int) string {
 
 func since(t time.Time) time.Duration { return time.Since(t).Round(time.Millisecond) }
 
-var _ transport.Gather = (*Room)(nil).Gather
+var _ transport.Gather = (*Meeting)(nil).Gather
