@@ -14,8 +14,8 @@ import (
 	"github.com/weft-fabric/weft/elastic"
 	"github.com/weft-fabric/weft/elastic/node"
 	"github.com/weft-fabric/weft/elastic/rank"
-	"github.com/weft-fabric/weft/launch"
 	"github.com/weft-fabric/weft/internal/nslab"
+	"github.com/weft-fabric/weft/launch"
 )
 
 const drillToken = "0123456789abcdef0123456789abcdef"
