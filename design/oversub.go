@@ -1,21 +1,76 @@
 package design
 
 import (
+	"cmp"
 	"fmt"
+	"math"
+	"slices"
+	"strings"
 
 	"github.com/weft-fabric/weft/topo"
 )
 
 // TierRatio is how much bandwidth enters a tier from below for each unit that leaves it upwards.
 type TierRatio struct {
-	Tier    string  `json:"tier"`
-	Ratio   float64 `json:"ratio"` // down over up, the worst of the tier
-	Down    float64 `json:"down"`  // bytes a second at the worst switch, one way
-	Up      float64 `json:"up"`    // the same upwards
-	At      string  `json:"at"`    // the worst switch or group
-	Of      int     `json:"of"`    // how many have uplinks
-	CutOff  int     `json:"no_up"` // how many have none though their tier has
-	Verdict string  `json:"verdict"`
+	Tier     string       `json:"tier"`
+	Ratio    float64      `json:"ratio"`       // down over up, the worst of the tier
+	Down     float64      `json:"down"`        // bytes a second at the worst switch, one way
+	Up       float64      `json:"up"`          // the same upwards
+	At       string       `json:"at"`          // the worst switch or group
+	Of       int          `json:"of"`          // how many have uplinks
+	CutOff   int          `json:"no_up"`       // how many have none though their tier has
+	Switches []RatioCount `json:"by_switches"` // every ratio of the tier, worst first
+	Verdict  string       `json:"verdict"`
+}
+
+// RatioCount is how many switches or groups of a tier have one ratio.
+type RatioCount struct {
+	Ratio float64 `json:"ratio"`
+	Count int     `json:"count"`
+	First string  `json:"first"` // the first of them by name
+}
+
+// note counts one switch or group with its ratio.
+func (r *TierRatio) note(down, up float64, name string) {
+	r.Of++
+	x := down / up
+	if x > r.Ratio {
+		r.Ratio, r.Down, r.Up, r.At = x, down, up, name
+	}
+	for i := range r.Switches {
+		if c := &r.Switches[i]; math.Abs(c.Ratio-x) <= 1e-9*x {
+			c.Count++
+			return
+		}
+	}
+	r.Switches = append(r.Switches, RatioCount{x, 1, name})
+}
+
+// judge puts the ratios in order and says what they mean.
+func (r *TierRatio) judge(tolerated float64) {
+	slices.SortStableFunc(r.Switches, func(a, b RatioCount) int { return cmp.Compare(b.Ratio, a.Ratio) })
+	r.Verdict = ratioVerdict(r.Ratio, tolerated)
+	if r.CutOff > 0 {
+		r.Verdict += fmt.Sprintf("; %d without any uplink", r.CutOff)
+	}
+}
+
+// spread prints the ratios of a tier: "8 at 1:1, 8 at 0.5:1".
+func (r *TierRatio) spread() string {
+	const shown = 4
+	var list []string
+	for i, c := range r.Switches {
+		if i == shown {
+			rest := 0
+			for _, c := range r.Switches[i:] {
+				rest += c.Count
+			}
+			list = append(list, fmt.Sprintf("%s lower", count(rest)))
+			break
+		}
+		list = append(list, fmt.Sprintf("%s at %s:1", count(c.Count), trim(c.Ratio)))
+	}
+	return strings.Join(list, ", ")
 }
 
 // ratios measures every tier on the links as they are.
@@ -48,16 +103,10 @@ func (v *view) ratios(wanted float64) []TierRatio {
 				r.CutOff++
 				continue
 			}
-			r.Of++
-			if x := down[p] / up[p]; x > r.Ratio {
-				r.Ratio, r.Down, r.Up, r.At = x, down[p], up[p], v.g.NodeName(v.nodes[p])
-			}
+			r.note(down[p], up[p], v.g.NodeName(v.nodes[p]))
 		}
 		if r.Of > 0 {
-			r.Verdict = ratioVerdict(r.Ratio, wanted)
-			if r.CutOff > 0 {
-				r.Verdict += fmt.Sprintf("; %d without any uplink", r.CutOff)
-			}
+			r.judge(wanted)
 			list = append(list, r)
 		}
 	}
@@ -95,15 +144,12 @@ func (v *view) groupRatios(family topo.Family, wanted float64) []TierRatio {
 			r.CutOff++
 			continue
 		}
-		r.Of++
-		if x := in[pod] / out[pod]; x > r.Ratio {
-			r.Ratio, r.Down, r.Up, r.At = x, in[pod], out[pod], fmt.Sprintf("group %d", pod)
-		}
+		r.note(in[pod], out[pod], fmt.Sprintf("group %d", pod))
 	}
 	if r.Of == 0 {
 		return nil
 	}
-	r.Verdict = ratioVerdict(r.Ratio, wanted)
+	r.judge(wanted)
 	return []TierRatio{r}
 }
 
@@ -130,7 +176,8 @@ func (r *Report) oversubscribe(v *view, tolerated float64) {
 	}
 	if v.flat() && r.Bisection.MaxFlow > 0 {
 		x := r.Bisection.Ratio
-		r.Tiers = append(r.Tiers, TierRatio{Tier: "bisection", Ratio: x, Down: r.Bisection.Ideal, Up: r.Bisection.MaxFlow, At: "the halves", Of: 1, Verdict: ratioVerdict(x, tolerated)})
+		r.Tiers = append(r.Tiers, TierRatio{Tier: "bisection", Ratio: x, Down: r.Bisection.Ideal, Up: r.Bisection.MaxFlow, At: "the halves", Of: 1,
+			Switches: []RatioCount{{x, 1, "the halves"}}, Verdict: ratioVerdict(x, tolerated)})
 		r.Oversubscription = max(r.Oversubscription, x)
 	}
 }

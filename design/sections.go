@@ -121,9 +121,9 @@ func (r *Report) countSection() section {
 }
 
 func (r *Report) bandwidthSection() section {
-	t := table{Title: "Oversubscription", Cols: []col{left("tier"), right("down"), right("up"), right("ratio"), left("worst at"), left("verdict")}}
+	t := table{Title: "Oversubscription", Cols: []col{left("tier"), right("down"), right("up"), right("ratio"), left("worst at"), left("all of them"), left("verdict")}}
 	for _, x := range r.Tiers {
-		t.Rows = append(t.Rows, []string{x.Tier, rate(x.Down), rate(x.Up), trim(x.Ratio) + ":1", x.At, x.Verdict})
+		t.Rows = append(t.Rows, []string{x.Tier, rate(x.Down), rate(x.Up), trim(x.Ratio) + ":1", x.At, x.spread(), x.Verdict})
 	}
 	b := table{Title: "Bisection, one way", Bare: true, Cols: []col{left("how"), right("rate")}, Rows: [][]string{
 		{"half of the endpoints at full rate", rate(r.Bisection.Ideal)},

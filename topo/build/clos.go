@@ -166,7 +166,7 @@ func (x Clos) plan(c *catalog.Catalog, hosts []party) (*plan, error) {
 			if n := p.Planes * (p.units*p.leaves*p.leafUp + p.groups*p.spines*p.spineUp); n > maxLinks {
 				return nil, fmt.Errorf("%d links between switches; at most %d are built", n, maxLinks)
 			}
-			return p, nil
+			return p, p.checkPorts(c, hosts)
 		}
 	}
 	return nil, err
@@ -206,7 +206,7 @@ func (p *plan) hardware(c *catalog.Catalog, hosts []party) error {
 			return err
 		}
 	}
-	var slowest topo.Class
+	var fastest topo.Class // of the links to hosts: a slower host takes a whole port of this rate
 	for _, h := range hosts {
 		var class topo.Class
 		if h.nics > 0 {
@@ -214,14 +214,14 @@ func (p *plan) hardware(c *catalog.Catalog, hosts []party) error {
 			if class, err = portClass(c, p.Link, h.model, p.models[0], p.Planes); err != nil {
 				return err
 			}
-			if !h.guest && (slowest.Rate == 0 || class.Rate < slowest.Rate) {
-				slowest = class
+			if !h.guest && class.Rate > fastest.Rate {
+				fastest = class
 			}
 		}
 		p.host = append(p.host, class)
 	}
 	var err error
-	if p.ports[0], err = portsAt(c, p.models[0], slowest); err != nil {
+	if p.ports[0], err = portsAt(c, p.models[0], fastest); err != nil {
 		return err
 	}
 	for i := range p.up {
@@ -230,7 +230,7 @@ func (p *plan) hardware(c *catalog.Catalog, hosts []party) error {
 		if gen == "" {
 			gen = low.Link
 			if i == 0 && p.ports[0] > low.Ports {
-				gen = slowest.Gen
+				gen = fastest.Gen
 			} else if i == 1 && p.ports[1] > low.Ports {
 				gen = p.up[0].Gen
 			}
@@ -247,22 +247,7 @@ func (p *plan) hardware(c *catalog.Catalog, hosts []party) error {
 			return err
 		}
 	}
-	if p.Leaf.Down > 0 || p.Leaf.Up > 0 {
-		return p.capacity(c, 0, float64(p.Leaf.Down)*float64(slowest.Rate)+float64(p.Leaf.Up)*float64(p.up[0].Rate))
-	}
-	return nil
-}
-
-// capacity checks a switch whose two sides are given outright, perhaps at different rates.
-func (p *plan) capacity(c *catalog.Catalog, tier int, need float64) error {
-	native, err := c.Link(p.models[tier].Link)
-	if err != nil {
-		return err
-	}
-	if have := float64(native.Class(0).Rate) * float64(p.models[tier].Ports); need > have*(1+1e-9) {
-		return fmt.Errorf("down: %d and up: %d need %.1f Tb/s of switch %q, which has %.1f", p.Leaf.Down, p.Leaf.Up, need*8e-12, p.models[tier].Name, have*8e-12)
-	}
-	p.ports[tier] = max(p.models[tier].Ports, p.Leaf.Down+p.Leaf.Up)
+	p.ports[0] = max(p.ports[0], p.Leaf.Down+p.Leaf.Up)
 	return nil
 }
 

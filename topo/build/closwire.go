@@ -104,11 +104,7 @@ func (p *plan) layout(prefix string, hosts []party) *layout {
 		}
 		return topo.None
 	}
-	unit := p.UnitName
-	if unit == "" {
-		unit = "pod"
-	}
-	l.growth = Growth{Unit: unit, UnitHosts: p.unit, MaxHosts: p.most()}
+	l.growth = Growth{Unit: p.unitName(), UnitHosts: p.unit, MaxHosts: p.most()}
 	return l
 }
 

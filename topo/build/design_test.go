@@ -179,7 +179,7 @@ func TestDoesNotFit(t *testing.T) {
 		{10, Clos{Leaf: Tier{Model: "QM9700"}, Tiers: 4}, "known: 1, 2, 3"},
 		{10, Clos{Leaf: Tier{Model: "QM9700"}, Unit: -1}, "between 0 and"},
 		{64, Clos{Rails: true, Tiers: 2, Leaf: Tier{Model: "QM9700"}, Spine: Tier{Count: 5}}, "5 spines do not fit"},
-		{10, Clos{Leaf: Tier{Model: "QM9700", Down: 60, Up: 20}}, "Tb/s"},
+		{10, Clos{Leaf: Tier{Model: "QM9700", Down: 60, Up: 20}}, "80 ndr links need 80 ports of QM9700, which has 64"},
 		{10, Clos{Leaf: Tier{Model: "QM9700"}, Link: "400gbe"}, "is ethernet"},
 		{1000, Dragonfly{Routers: 4, Ports: 2, Global: 2, Groups: 9, Model: "QM9700"}, "72 fit"},
 		{1, Dragonfly{Routers: 4, Ports: 2, Global: 2, Groups: 10, Model: "QM9700"}, "2 to 9 groups"},
