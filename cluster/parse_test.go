@@ -25,6 +25,9 @@ hosts:
   h[0-3]: box
 `
 
+// a100 is two hosts and two HDR switches, not yet wired.
+const a100 = "hosts: {\"n[0-1]\": dgx-a100}\nswitches: {\"s[0-1]\": QM8790}\n"
+
 // TestRefused: each wrong file is answered with its line, field, value, and what would be right.
 func TestRefused(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -105,6 +108,14 @@ func TestRefused(t *testing.T) {
 		"some tiers":                  {lab + "switches:\n  s0: {model: SN4600C, tier: 1}\n  s1: SN4600C\n", []string{"for all, or for none"}},
 		"InfiniBand to Ethernet":      {lab + "switches: {s0: SN4600C, s1: QM9700}\nlinks:\n  - [s0, s1]\n", []string{"cannot be joined"}},
 		"GPUs joined by nothing":      {lab + "links:\n  - [\"h0:gpu0\", \"h1:gpu0\"]\n", []string{"write link"}},
+		"link too fast for a switch":  {a100 + "links:\n  - {from: \"n0:nic0\", to: s0, link: xdr}\n", []string{"c.yaml:4: links[0]", `link "xdr" runs at 800 Gb/s`, `"n0:nic0" (ConnectX-6) at most at 200 Gb/s: hdr`}},
+		"switches linked too fast":    {a100 + "links:\n  - {from: s0, to: s1, link: ndr}\n", []string{`link "ndr" runs at 400 Gb/s`, `a port of switch "s0" (QM8790) at most at 200 Gb/s: hdr`}},
+		"link of another kind":        {a100 + "links:\n  - {from: \"n0:nic0\", to: s0, link: 200gbe}\n", []string{`link "200gbe" is ethernet, but switch "s0" (QM8790) is infiniband`}},
+		"NVLink to a switch":          {a100 + "links:\n  - {from: \"n0:gpu0\", to: s0, link: nvlink3}\n", []string{`"n0:gpu0" is a gpu; a network link ends at a NIC or a switch`}},
+		"two links on one port":       {a100 + "links:\n  - [\"n0:nic0\", s0]\n  - [\"n0:nic0\", s1]\n", []string{"c.yaml:5: links[1]", `"n0:nic0" has 1 port and is wired 2 times`}},
+		"two links on an unknown NIC": {lab + "switches: {s0: SN4600C}\nlinks:\n  - [\"h0:nic0\", s0]\n  - [\"h0:nic0\", s0]\n", []string{"c.yaml:14: links[1]", "has 1 port"}},
+		"more than a switch carries":  {"hosts: {\"n[0-47]\": dgx-a100}\nswitches: {s0: {model: QM8790, ports: 200}}\nlinks:\n  - [\"n[0-47]:nic0\", s0]\n", []string{`switch "s0" (QM8790) has 8.0 Tb/s`, "need 8.2"}},
+		"fabric too fast for its NIC": {"hosts: {\"n[0-3]\": dgx-a100}\nfabric: {family: rail, switch: QM9700, link: ndr}\n", []string{`link "ndr" runs at 400 Gb/s, but NIC "ConnectX-6" at most at 200 Gb/s`}},
 		"torus without dims":          {"hosts: {n0: dgx-h100}\nfabric: {family: torus, switch: QM9700}\n", []string{"fabric.dims: missing"}},
 		"torus of zero":               {"hosts: {n0: dgx-h100}\nfabric: {family: torus, switch: QM9700, dims: [0, 4]}\n", []string{"fabric.dims: 0"}},
 		"torus of chips, hosts":       {"hosts: {\"t[0-9]\": tpu-v4}\nfabric: {family: chip-torus, dims: 4x4x4}\n", []string{"64 chips and so 16 hosts of 4, but 10 hosts"}},

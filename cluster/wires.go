@@ -83,6 +83,7 @@ func (p *parse) buildWires(c *Cluster, switches, links *node) {
 	if len(p.errs) > 0 {
 		return
 	}
+	w.checkRates()
 	w.addLinks()
 	if len(p.errs) > 0 {
 		return
@@ -332,7 +333,7 @@ func (w *wires) nearest(name string) string {
 func (w *wires) class(l handLink, gen string) (topo.Class, error) {
 	if gen != "" {
 		link := w.p.catalog.Links[gen]
-		return link.Class(0), nil
+		return link.Class(0), w.can(l, link)
 	}
 	a, b := l.ends[0], l.ends[1]
 	if a.sw == nil {
@@ -355,6 +356,64 @@ func (w *wires) class(l handLink, gen string) (topo.Class, error) {
 	}
 }
 
+// can holds a written link against what both ends are able to do: the kind of
+// the switch's ports, and the rate of the switch's and the NIC's.
+func (w *wires) can(l handLink, link catalog.Link) error {
+	class := link.Class(0)
+	for i, e := range l.ends {
+		n := w.b.At(e.node)
+		switch {
+		case e.sw != nil:
+			own, known := w.p.catalog.Links[e.sw.model.Link]
+			if !known {
+				continue
+			}
+			if own.Kind != link.Kind {
+				return fmt.Errorf("link %q is %s, but switch %q (%s) is %s", link.Gen, link.Kind, e.sw.name, e.sw.model.Name, own.Kind)
+			}
+			if rate := own.Class(0).Rate; class.Rate > rate*(1+1e-9) {
+				return fmt.Errorf("link %q runs at %s, but a port of switch %q (%s) at most at %s: %s", link.Gen, class.Rate.Bits(), e.sw.name, e.sw.model.Name, rate.Bits(), own.Gen)
+			}
+		case n.Kind == topo.NIC:
+			if !link.Kind.Network() {
+				return fmt.Errorf("link %q is %s; a NIC such as %q takes InfiniBand or Ethernet", link.Gen, link.Kind, e.text)
+			}
+			card, known := w.p.catalog.NICs[n.Model]
+			if !known {
+				continue
+			}
+			if own := w.p.catalog.Links[card.Link]; class.Rate > own.Class(0).Rate*(1+1e-9) {
+				return fmt.Errorf("link %q runs at %s, but %q (%s) at most at %s: %s", link.Gen, class.Rate.Bits(), e.text, n.Model, own.Class(0).Rate.Bits(), own.Gen)
+			}
+		case link.Kind.Network() || l.ends[1-i].sw != nil:
+			return fmt.Errorf("%q is a %s; a network link ends at a NIC or a switch", e.text, n.Kind)
+		}
+	}
+	return nil
+}
+
+// nicPorts is how many links a NIC takes: the ports of its model, one if the model is unknown.
+func (w *wires) nicPorts(n *topo.Node) int { return max(w.p.catalog.NICs[n.Model].Ports, 1) }
+
+// checkRates refuses a switch that carries more than its data sheet gives it, as
+// one with a number of ports of its own may.
+func (w *wires) checkRates() {
+	sum := map[*handSwitch]float64{}
+	for _, l := range w.links {
+		for _, e := range l.ends {
+			if e.sw == nil {
+				continue
+			}
+			have := float64(w.p.catalog.Links[e.sw.model.Link].Class(0).Rate) * float64(e.sw.model.Ports)
+			before := sum[e.sw]
+			sum[e.sw] += float64(l.class.Rate)
+			if limit := have * (1 + 1e-9); have > 0 && before <= limit && sum[e.sw] > limit {
+				w.p.fail(l.line, l.path, "switch %q (%s) has %.1f Tb/s and the links up to here need %.1f; wire fewer or slower links", e.sw.name, e.sw.model.Name, have*8e-12, sum[e.sw]*8e-12)
+			}
+		}
+	}
+}
+
 // addLinks gives out the ports not written, the lowest free ones first, and adds all links.
 func (w *wires) addLinks() {
 	nics := map[topo.NodeID]uint16{}
@@ -364,6 +423,10 @@ func (w *wires) addLinks() {
 			if e.sw == nil {
 				if n := w.b.At(e.node); n.Kind == topo.NIC {
 					nics[e.node]++
+					if have := w.nicPorts(n); int(nics[e.node]) > have {
+						w.p.fail(l.line, l.path, "%q has %s and is wired %d times; use another NIC, or give it a model with more ports under catalog, nics", e.text, plural(have, "port"), nics[e.node])
+						return
+					}
 					ports[i] = nics[e.node]
 					n.Ports = max(n.Ports, ports[i])
 				}
@@ -385,4 +448,11 @@ func (w *wires) addLinks() {
 		}
 		w.b.Link(topo.Link{A: l.ends[0].node, B: l.ends[1].node, APort: ports[0], BPort: ports[1], Class: w.b.Class(l.class)})
 	}
+}
+
+func plural(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
 }

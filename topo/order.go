@@ -201,6 +201,13 @@ func (g *Graph) index() {
 	}
 	g.bare = map[string]NodeID{}
 	g.byPos = make([][]NodeID, len(g.Fabrics))
+	g.peers = make([]bool, len(g.Fabrics))
+	for i := range g.Links {
+		a, b := &g.Nodes[g.Links[i].A], &g.Nodes[g.Links[i].B]
+		if a.Kind == Switch && b.Kind == Switch && a.Tier == b.Tier && a.Fabric != None && a.Fabric == b.Fabric && g.Fabrics[a.Fabric].Family == Irregular {
+			g.peers[a.Fabric] = true
+		}
+	}
 	for i := range g.Nodes {
 		n := &g.Nodes[i]
 		if n.Host == None {

@@ -141,13 +141,13 @@ func (g *Graph) proxy(gpu NodeID, rail int16) (proxy, nic NodeID) {
 type router struct {
 	g     *Graph
 	walk  hostWalk
-	depth map[NodeID]int8
+	depth map[NodeID]int32
 	share map[NodeID]float32
 	queue []NodeID
 }
 
 var routers = sync.Pool{New: func() any {
-	return &router{depth: map[NodeID]int8{}, share: map[NodeID]float32{}}
+	return &router{depth: map[NodeID]int32{}, share: map[NodeID]float32{}}
 }}
 
 func (r *router) use(from NodeID, e Edge, share float32) Use {
@@ -298,9 +298,11 @@ func (r *router) across(from, to NodeID, f Flow, way []Use) ([]Use, bool) {
 		return r.attached(from, to, f.Key, way, func(a, b NodeID, way []Use) ([]Use, bool) {
 			return r.dragonfly(a, b, f, way)
 		})
-	default:
-		return r.upDown(from, to, f.Key, way)
 	}
+	if g.Peered(fabric) {
+		return r.fewestHops(from, to, f.Key, way)
+	}
+	return r.upDown(from, to, f.Key, way)
 }
 
 // attached takes the hop from a NIC to its switch and back around a route between switches.
@@ -394,6 +396,49 @@ func (r *router) upDown(from, to NodeID, key uint64, way []Use) ([]Use, bool) {
 		way = way[:start]
 	}
 	return way, false
+}
+
+// fewestHops takes a shortest way through a fabric in which switches of one tier
+// are joined, so that up and down alone do not lead everywhere: chains, rings,
+// pairs of leaves. Among equally short ways the key decides, hop by hop.
+func (r *router) fewestHops(from, to NodeID, key uint64, way []Use) ([]Use, bool) {
+	g := r.g
+	clear(r.depth)
+	r.depth[to] = 0
+	r.queue = append(r.queue[:0], to)
+	for q := 0; q < len(r.queue); q++ {
+		n := r.queue[q]
+		if n == from {
+			break
+		}
+		if n != to && g.Nodes[n].Kind != Switch {
+			continue // a NIC ends a way, it passes nothing on
+		}
+		for _, e := range g.Edges(n) {
+			if _, seen := r.depth[e.Peer]; seen || !g.Class(e.Link).Kind.Network() {
+				continue
+			}
+			r.depth[e.Peer] = r.depth[n] + 1
+			r.queue = append(r.queue, e.Peer)
+		}
+	}
+	hops, ok := r.depth[from]
+	if !ok {
+		return way, false
+	}
+	for at := from; at != to; {
+		hops--
+		e, ok := r.choose(g.Edges(at), mix(key, uint64(hops)), func(e Edge) bool {
+			d, seen := r.depth[e.Peer]
+			return seen && d == hops && (e.Peer == to || g.Nodes[e.Peer].Kind == Switch) && g.Class(e.Link).Kind.Network()
+		})
+		if !ok {
+			return way, false
+		}
+		way = append(way, r.use(at, e, 1))
+		at = e.Peer
+	}
+	return way, true
 }
 
 // leadsTo reports whether going on upwards from n, no higher than top, still

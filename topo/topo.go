@@ -155,7 +155,7 @@ const (
 	Clos      Family = iota + 1 // tiers: fat-tree, rail-optimised, multi-plane; up, then down
 	Torus                       // dimension by dimension
 	Dragonfly                   // groups, fully joined
-	Irregular                   // hand-made or imported; routed up and down where it has tiers
+	Irregular                   // hand-made or imported; routed up and down, or by fewest hops where switches of one tier are joined
 )
 
 var familyNames = []string{"", "clos", "torus", "dragonfly", "irregular"}
@@ -191,6 +191,7 @@ type Graph struct {
 	edges []Edge
 	near  []NodeID // per node: the NIC a GPU uses, the GPU a NIC serves, None elsewhere
 	byPos [][]NodeID
+	peers []bool // per fabric: some link joins two switches of one tier
 	hosts map[string]HostID
 	bare  map[string]NodeID // nodes outside hosts, by name
 }
@@ -316,6 +317,12 @@ func (g *Graph) At(fabric, pos int) NodeID {
 		return None
 	}
 	return g.byPos[fabric][pos]
+}
+
+// Peered reports whether an irregular fabric has links between switches of one
+// tier. Such a fabric is routed by fewest hops, any other one up and down.
+func (g *Graph) Peered(fabric int8) bool {
+	return fabric >= 0 && int(fabric) < len(g.peers) && g.peers[fabric]
 }
 
 // Ends gives the two ends of a link in the order asked for: from the first to the second.

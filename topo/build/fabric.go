@@ -358,6 +358,9 @@ func portClass(c *catalog.Catalog, gen, nic string, sw catalog.Switch, planes in
 		if err == nil && link.Kind != sw.Kind {
 			err = fmt.Errorf("link %q is %s, but switch %q is %s", gen, link.Kind, sw.Name, sw.Kind)
 		}
+		if err == nil {
+			err = nicCan(c, nic, link, planes)
+		}
 		return link.Class(0), err
 	}
 	native, err := c.Link(sw.Link)
@@ -379,6 +382,31 @@ func portClass(c *catalog.Catalog, gen, nic string, sw catalog.Switch, planes in
 		rate = min(rate, want)
 	}
 	return classOf(c, sw.Kind, rate, native)
+}
+
+// nicCan refuses a link that is faster than a port of the NIC, or so fast that
+// the ports of the NIC do not suffice for all planes.
+func nicCan(c *catalog.Catalog, nic string, link catalog.Link, planes int) error {
+	card, known := c.NICs[nic]
+	if !known {
+		return nil
+	}
+	own, err := c.Link(card.Link)
+	if err != nil {
+		return fmt.Errorf("NIC %q: %w", nic, err)
+	}
+	rate, most := link.Class(0).Rate, own.Class(0).Rate
+	if planes > card.Ports { // one port stands in several planes and divides its rate
+		most = most * unit.Rate(max(card.Ports, 1)) / unit.Rate(planes)
+	}
+	where := ""
+	if planes > 1 {
+		where = fmt.Sprintf(" in each of %d planes", planes)
+	}
+	if rate > most && !same(rate, most) {
+		return fmt.Errorf("link %q runs at %s, but NIC %q at most at %s%s", link.Gen, rate.Bits(), nic, most.Bits(), where)
+	}
+	return nil
 }
 
 // classOf finds the generation of a kind with a rate; the switch's own if none has it.

@@ -55,7 +55,7 @@ func (f *finder) count(s span) uint64 {
 		if e.Peer == s.in && g.Class(e.Link).Kind.Network() {
 			direct = plus64(direct, uint64(g.Links[e.Link].Count))
 		}
-		tiered = tiered || family == topo.Irregular && g.Nodes[e.Peer].Tier > 0
+		tiered = tiered || family == topo.Irregular && g.Nodes[e.Peer].Tier > 0 && !g.Peered(s.lane.fabric)
 	}
 	if direct > 0 {
 		return direct
