@@ -15,17 +15,21 @@ import (
 
 func newDesign() *cobra.Command {
 	var p presetFlags
-	var preset, dir string
-	var asJSON bool
+	var preset, dir, model, link string
+	var asJSON, textbook bool
 	cmd := &cobra.Command{
 		Use:   "design CLUSTER",
 		Short: "Report on a cluster's network: counts, bandwidth, failures, cost, checklist",
 		Long: `Report on the network of a cluster file or a preset: counts of everything,
-oversubscription and bisection, paths and latency, what the model needs, failures
-and what each one costs, redundancy, power and money, growth, and the design
-checklist answered item by item. With -o DIR it also writes report.txt,
-report.json, report.html (one page, the picture in it) and topology.svg.`,
+oversubscription and bisection, paths and latency, failures and what each one
+costs, redundancy, power and money, growth, and the design checklist answered
+item by item. With --params, or 'params' under 'needs' in the file, it also says
+what training a model of that size asks of the network. With -o DIR it writes
+report.txt, report.json, report.html (one page, the picture in it) and
+topology.svg instead of printing. An imported topology may not state the rates of
+its links: --link says what they are.`,
 		Example: `  weft design examples/rail-1k.yaml
+  weft design examples/rail-1k.yaml --params 70B
   weft design examples/rail-1k.yaml -o out
   weft design --preset superpod-h100 --su 3 --json`,
 		Args:              cobra.MaximumNArgs(1),
@@ -50,9 +54,20 @@ report.json, report.html (one page, the picture in it) and topology.svg.`,
 			if err != nil {
 				return err
 			}
+			if err := stateLinks(c, link); err != nil {
+				return err
+			}
+			if model != "" {
+				if c.Needs.Params, err = cluster.ParseCount(model); err != nil {
+					return fmt.Errorf("--params: %w", err)
+				}
+			}
 			r, err := design.Analyze(c)
 			if err != nil {
 				return err
+			}
+			if textbook {
+				r.Textbook = design.NewTextbook(c.Catalog, r.Economics.Years)
 			}
 			if dir != "" {
 				if err := writeReport(cmd, dir, c, r); err != nil {
@@ -70,6 +85,9 @@ report.json, report.html (one page, the picture in it) and topology.svg.`,
 	}
 	p.register(cmd)
 	cmd.Flags().StringVar(&preset, "preset", "", "a known cluster by `NAME` instead of a file")
+	cmd.Flags().StringVar(&model, "params", "", "also say what training a model of `N` parameters needs, such as 70B")
+	cmd.Flags().StringVar(&link, "link", "", "what links are whose rate an imported topology does not state, such as `ndr`")
+	cmd.Flags().BoolVar(&textbook, "textbook", false, "also check worked figures of introductory texts on GPU clusters")
 	cmd.Flags().StringVarP(&dir, "output", "o", "", "`DIR` to write the report to, as text, JSON, HTML and SVG")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print the report as JSON")
 	_ = cmd.RegisterFlagCompletionFunc("preset", clusterNames)

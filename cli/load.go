@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"github.com/weft-fabric/weft/cluster"
 	"github.com/weft-fabric/weft/topo"
 	"github.com/weft-fabric/weft/topo/catalog"
@@ -24,18 +25,23 @@ const maxInput = 1 << 30
 // presetFlags are the parameters of presets: --su for the one everybody asks
 // for, --set for any.
 type presetFlags struct {
-	su  int
-	set []string
+	su    int
+	set   []string
+	flags *pflag.FlagSet
 }
 
 func (p *presetFlags) register(cmd *cobra.Command) {
-	cmd.Flags().IntVar(&p.su, "su", 0, "scalable units, for the SuperPOD presets")
+	p.flags = cmd.Flags()
+	cmd.Flags().IntVar(&p.su, "su", 1, "scalable units, for the SuperPOD presets")
 	cmd.Flags().StringArrayVar(&p.set, "set", nil, "parameter of a preset, `NAME=NUMBER`; repeatable")
 }
 
 func (p *presetFlags) params() (map[string]int, error) {
 	m := map[string]int{}
-	if p.su != 0 {
+	if p.flags != nil && p.flags.Changed("su") {
+		if p.su < 1 {
+			return nil, fmt.Errorf("--su is %d; it must be at least 1", p.su)
+		}
 		m["su"] = p.su
 	}
 	for _, s := range p.set {
@@ -47,6 +53,29 @@ func (p *presetFlags) params() (map[string]int, error) {
 		m[name] = n
 	}
 	return m, nil
+}
+
+// stateLinks gives links without a stated rate the class that --link names, and
+// asks for it where there are such links and no --link.
+func stateLinks(c *cluster.Cluster, gen string) error {
+	n := c.Graph.Unstated()
+	switch {
+	case n == 0 && gen != "":
+		return fmt.Errorf("--link %s: all links of %s have a rate already", gen, c.Name)
+	case n == 0:
+		return nil
+	case gen == "":
+		return fmt.Errorf("%s does not state the rate of %s; say it with --link, such as --link ndr or --link 400gbe", c.Name, count(n, "link"))
+	}
+	link, err := c.Catalog.Link(gen)
+	if err != nil {
+		return fmt.Errorf("--link: %w", err)
+	}
+	if !link.Kind.Network() {
+		return fmt.Errorf("--link %s is %s; links between hosts are InfiniBand or Ethernet", gen, link.Kind)
+	}
+	c.Graph = c.Graph.WithClass(link.Class(0))
+	return nil
 }
 
 // readInput reads a file, or standard input for "-".

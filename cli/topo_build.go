@@ -22,7 +22,7 @@ func newTopoBuild() *cobra.Command {
 as 'nvidia-smi topo -m' prints it, and always a summary of links and bandwidths.`,
 		Example: `  weft topo build dgx-h100
   weft topo build superpod-h100 --su 4
-  weft topo build dragonfly --set a=8 --set p=4 --set h=4
+  weft topo build dragonfly --set routers=8 --set ports=4 --set global=4
   weft topo build --list`,
 		Args:              cobra.MaximumNArgs(1),
 		ValidArgsFunction: clusterNames,
@@ -106,9 +106,13 @@ func printSummary(w io.Writer, g *topo.Graph) error {
 	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(t, "links\tbetween\tclass\tlanes\teach way, one\teach way, all\tboth ways, all\tlatency\t")
 	for _, s := range g.Summary() {
+		ends := tierName(s.A, s.Tiers[0]) + "-" + tierName(s.B, s.Tiers[1])
+		if !s.Class.Stated() {
+			fmt.Fprintf(t, "%d\t%s\tunknown\t\tunknown\tunknown\tunknown\tunknown\t\n", s.Links, ends)
+			continue
+		}
 		all := s.Class.Rate * unitRate(s.Links)
-		fmt.Fprintf(t, "%d\t%s-%s\t%s\tx%d\t%s\t%s\t%s\t%s\t\n", s.Links, tierName(s.A, s.Tiers[0]), tierName(s.B, s.Tiers[1]),
-			s.Class.Gen, s.Class.Lanes, s.Class.Rate, all, all.BothWays(), s.Class.Latency)
+		fmt.Fprintf(t, "%d\t%s\t%s\tx%d\t%s\t%s\t%s\t%s\t\n", s.Links, ends, s.Class.Gen, s.Class.Lanes, s.Class.Rate, all, all.BothWays(), s.Class.Latency)
 	}
 	if err := t.Flush(); err != nil {
 		return err

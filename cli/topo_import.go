@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/weft-fabric/weft/cluster"
+	"github.com/weft-fabric/weft/topo/catalog"
 	"github.com/weft-fabric/weft/topo/format"
 )
 
@@ -21,17 +23,19 @@ func dialectNames(write bool) []string {
 }
 
 func newTopoImport() *cobra.Command {
-	var from, out string
+	var from, out, link string
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "import FILE",
 		Short: "Read a topology that another tool wrote, show it, and keep it as JSON",
 		Long: `Read a topology that another tool wrote. Without --from the dialect is told from
 the text. What was read is summed up; -o keeps it in weft's own JSON, which loses
-nothing and which every verb takes as CLUSTER.`,
+nothing and which every verb takes as CLUSTER. Rates that the text does not state
+are shown as unknown; --link says what they are.`,
 		Example: `  weft topo import --from nccl-xml topo.xml
   nvidia-smi topo -m | weft topo import --from nvidia-smi -
-  ibnetdiscover | weft topo import --from ibnetdiscover - -o fabric.json`,
+  ibnetdiscover | weft topo import --from ibnetdiscover - -o fabric.json
+  weft topo import --from slurm topology.conf --link ndr -o fabric.json`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			data, err := readInput(cmd, args[0])
@@ -56,6 +60,13 @@ nothing and which every verb takes as CLUSTER.`,
 			if err != nil {
 				return err
 			}
+			if link != "" {
+				c := &cluster.Cluster{Name: base(args[0]), Graph: g, Catalog: catalog.Default()}
+				if err := stateLinks(c, link); err != nil {
+					return err
+				}
+				g = c.Graph
+			}
 			if out != "" {
 				return output(cmd, out, func(w io.Writer) error { return printGraph(w, g, true) })
 			}
@@ -63,6 +74,7 @@ nothing and which every verb takes as CLUSTER.`,
 		},
 	}
 	cmd.Flags().StringVar(&from, "from", "", "dialect: "+strings.Join(dialectNames(false), ", "))
+	cmd.Flags().StringVar(&link, "link", "", "what links are whose rate the text does not state, such as `ndr`")
 	cmd.Flags().StringVarP(&out, "output", "o", "", "`FILE` to write the graph to, as JSON")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print the whole graph as JSON")
 	_ = cmd.RegisterFlagCompletionFunc("from", cobra.FixedCompletions(dialectNames(false), cobra.ShellCompDirectiveNoFileComp))

@@ -1,20 +1,22 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/spf13/cobra"
+	"github.com/weft-fabric/weft/topo"
 	"github.com/weft-fabric/weft/topo/paths"
 	"github.com/weft-fabric/weft/unit"
 )
 
 func newTopoPaths() *cobra.Command {
 	var p presetFlags
-	var size string
+	var size, link string
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "paths CLUSTER FROM TO",
-		Short: "Rank the ways between two endpoints by bandwidth and latency, and say why",
+		Short: "Rank the paths between two endpoints by bandwidth and latency, and say why",
 		Example: `  weft topo paths examples/rail-1k.yaml n0:gpu0 n17:gpu5
   weft topo paths dgx-a100 gpu0 gpu7 --size 8B`,
 		Args:              cobra.ExactArgs(3),
@@ -24,8 +26,14 @@ func newTopoPaths() *cobra.Command {
 			if err != nil {
 				return fmt.Errorf("--size: %w", err)
 			}
+			if bytes < 0 {
+				return fmt.Errorf("--size is %s; it must not be negative", size)
+			}
 			c, err := loadCluster(cmd, args[0], p)
 			if err != nil {
+				return err
+			}
+			if err := stateLinks(c, link); err != nil {
 				return err
 			}
 			a, err := c.Graph.Lookup(args[1])
@@ -37,8 +45,11 @@ func newTopoPaths() *cobra.Command {
 				return err
 			}
 			found, err := paths.Between(c.Graph, a, b, c.Catalog)
-			if err != nil {
+			if errors.Is(err, topo.ErrUnreachable) {
 				return finding{err}
+			}
+			if err != nil {
+				return err
 			}
 			paths.Rank(found, bytes)
 			if asJSON {
@@ -49,6 +60,7 @@ func newTopoPaths() *cobra.Command {
 	}
 	p.register(cmd)
 	cmd.Flags().StringVar(&size, "size", "64MiB", "rank by the time a message of this `SIZE` takes")
+	cmd.Flags().StringVar(&link, "link", "", "what links are whose rate an imported topology does not state, such as `ndr`")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print as JSON")
 	return cmd
 }

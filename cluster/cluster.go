@@ -27,10 +27,10 @@ type Cluster struct {
 // Needs is what the owner asks of the network, and what the design report
 // assumes about parts; every field has a default.
 type Needs struct {
-	Params       float64            // parameters of the model to train; default 175e9
+	Params       float64            // parameters of the model to train; 0 where no model is named
 	BytesPer     float64            // bytes of gradient per parameter; default 4
 	StepSeconds  float64            // time of one training step; default 1
-	FailureRates map[string]float64 // yearly, by part: gpu 0.02, nic 0.005, cable 0.001, switch 0.005
+	FailureRates map[string]float64 // yearly, by part: gpu, host, nic, cable, switch; DefaultNeeds says which and why
 	PowerPrice   float64            // USD per kWh; default 0.10
 	CloudPrice   float64            // USD per GPU hour; default from the catalogue's date
 	Years        float64            // time in service; default 3

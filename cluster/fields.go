@@ -210,7 +210,21 @@ func (f *fields) number(name string, def, lo float64) float64 {
 	if n == nil {
 		return def
 	}
-	s := strings.ReplaceAll(strings.TrimSpace(n.text), "_", "")
+	v, err := parseNumber(n.text)
+	if n.kind != scalar || err != nil {
+		f.fail(name, "%s; it must be a number such as 0.02, 175e9 or 175B", n.show())
+		return def
+	}
+	if v < lo {
+		f.fail(name, "%s; it must be at least %v", n.show(), lo)
+		return def
+	}
+	return v
+}
+
+// parseNumber reads a number with K, M, B or T behind it.
+func parseNumber(text string) (float64, error) {
+	s := strings.ReplaceAll(strings.TrimSpace(text), "_", "")
 	scale := 1.0
 	if s != "" {
 		if i := strings.IndexByte("KMBT", s[len(s)-1]); i >= 0 {
@@ -218,15 +232,19 @@ func (f *fields) number(name string, def, lo float64) float64 {
 		}
 	}
 	v, err := strconv.ParseFloat(s, 64)
-	if n.kind != scalar || err != nil || math.IsNaN(v) || math.IsInf(v, 0) {
-		f.fail(name, "%s; it must be a number such as 0.02, 175e9 or 175B", n.show())
-		return def
+	if err != nil || math.IsNaN(v) || math.IsInf(v*scale, 0) {
+		return 0, fmt.Errorf("%q is not a number such as 175e9 or 175B", clip(text))
 	}
-	if v *= scale; v < lo {
-		f.fail(name, "%s; it must be at least %v", n.show(), lo)
-		return def
+	return v * scale, nil
+}
+
+// ParseCount reads a count of parameters, at least one: 70B, 1.8T, 175e9.
+func ParseCount(text string) (float64, error) {
+	v, err := parseNumber(text)
+	if err == nil && v < 1 {
+		err = fmt.Errorf("%q; it must be at least 1, such as 70B", clip(text))
 	}
-	return v
+	return v, err
 }
 
 // quantity reads a number with a unit by one of the parsers of unit.

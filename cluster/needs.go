@@ -6,7 +6,7 @@ import (
 )
 
 // failureParts are the parts whose failure rates may be given.
-var failureParts = []string{"gpu", "nic", "cable", "switch"}
+var failureParts = []string{"gpu", "host", "nic", "cable", "switch"}
 
 // needs reads what the owner asks for.
 func (p *parse) needs(n *node) Needs {

@@ -207,6 +207,7 @@ func (p *parse) switchPart(f *fields, key string, fresh bool, s *catalog.Switch)
 	s.Kind = p.catalog.Links[s.Link].Kind
 	quantity(f, "latency", &s.Latency, unit.ParseTime)
 	f.set("split", &s.Split, 1, 8)
+	f.set("per-cage", &s.PerCage, 1, 8)
 	s.Watts = f.number("watts", s.Watts, 0)
 	f.setPrice("price", &s.Price)
 }

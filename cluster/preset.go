@@ -25,13 +25,15 @@ func preset(c *catalog.Catalog, name string, params map[string]int) (*Cluster, e
 	}, nil
 }
 
-// DefaultNeeds is what a file that says nothing asks for: GPT-3's 175 billion
-// parameters in gradients of four bytes, a step of one second, and yearly
-// failures of 2% of GPUs, 0.5% of NICs and switches, 0.1% of cables.
+// DefaultNeeds is what a file that says nothing asks for: no model, and yearly
+// failure rates as measured on 16,384 H100 during 54 days (Llama 3, 2024, table
+// 5): 11.1% of GPUs, 4.6% of servers by their other parts, 0.29% of NICs. Stops
+// by cables and switches are not told apart there, 1.4% of ports; with three
+// cables a port and 2% of switches 0.45% of cables are left.
 func DefaultNeeds() Needs {
 	return Needs{
-		Params: 175e9, BytesPer: 4, StepSeconds: 1, PowerPrice: 0.10, Years: 3, Oversub: 1.2,
-		FailureRates: map[string]float64{"gpu": 0.02, "nic": 0.005, "cable": 0.001, "switch": 0.005},
+		BytesPer: 4, StepSeconds: 1, PowerPrice: 0.10, Years: 3, Oversub: 1.2,
+		FailureRates: map[string]float64{"gpu": 0.111, "host": 0.046, "nic": 0.0029, "cable": 0.0045, "switch": 0.02},
 		Provided:     map[string]string{},
 	}
 }

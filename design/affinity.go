@@ -123,7 +123,7 @@ func (in insides) answer(key string, r *Report) (answer, evidence string) {
 				seen = append(seen, fmt.Sprintf("%s %s", count(n), relations[i]))
 			}
 		}
-		evidence = "the way from each GPU to the NIC it uses: " + strings.Join(seen, ", ")
+		evidence = "the path from each GPU to the NIC it uses: " + strings.Join(seen, ", ")
 		if in.relation[5] == in.gpus {
 			return NotApplicable, "GPUs use no NIC"
 		}

@@ -53,7 +53,7 @@ func (r *Report) alternatives(v *view, c *catalog.Catalog) {
 
 func (r *Report) alternativeTable() table {
 	years := trim(r.Economics.Years)
-	t := table{Title: "As many GPUs in other machines, without a network", Cols: []col{left("way"), right("hosts"), right("cost"), right("power"),
+	t := table{Title: "As many GPUs in other machines, without a network", Cols: []col{left("machine"), right("hosts"), right("cost"), right("power"),
 		right("bf16 PFLOP/s"), right("$ a PFLOP/s"), right("GPU hour, " + years + " years"), right("rented")}}
 	for _, a := range r.Economics.Alternatives {
 		cells := []string{a.Name, count(a.Hosts), "$" + money(a.USD), watts(a.Watts), money(a.PFLOPS), "$" + money(a.PerPFLOPS), fmt.Sprintf("$%.2f", a.PerGPUHour), fmt.Sprintf("$%.2f", a.Rent)}

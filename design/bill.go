@@ -9,6 +9,7 @@ import (
 
 	"github.com/weft-fabric/weft/topo"
 	"github.com/weft-fabric/weft/topo/catalog"
+	"github.com/weft-fabric/weft/unit"
 )
 
 // Item is a line of the bill of materials.
@@ -39,16 +40,8 @@ type Choice struct {
 	Metres float64 `json:"metres"` // assumed length
 	Cable  string  `json:"cable"`  // catalogue key; empty if the catalogue has none
 	Count  int     `json:"count"`
-	Optics int     `json:"optics"` // transceivers for all of them
+	Optics int     `json:"optics"` // transceivers for all of them, at both ends
 }
-
-// Lengths assumed where the cluster file gives no places, in metres.
-const (
-	inRack    = 2
-	hostLeaf  = 20
-	leafSpine = 30
-	spineCore = 100
-)
 
 const cableRule = "the cheapest in the catalogue that fits the link and reaches: copper or active cable inside a rack (2 m), fibre with its own transceivers between racks, so that either can be replaced by itself (20 m from host to leaf, 30 m from leaf to spine and inside a tier, 100 m above)"
 
@@ -138,22 +131,21 @@ func (r *Report) billSwitches(g *topo.Graph, c *catalog.Catalog) {
 	}
 }
 
-// service comes before the ranks of stretches of storage and management networks.
+// service comes before the ranks of segments of storage and management networks.
 const service = 4
 
-// stretch is a sort of link that one cable is chosen for.
-type stretch struct {
+// segment is a sort of link that one cable is chosen for.
+type segment struct {
 	rank   int
 	name   string
 	gen    string
 	metres float64
 }
 
-func (v *view) stretch(l *topo.Link) stretch {
+func (v *view) segment(id topo.LinkID) segment {
 	g := v.g
-	s := stretch{gen: g.Classes[l.Class].Gen}
-	a, b := &g.Nodes[l.A], &g.Nodes[l.B]
-	near := a.Rack != topo.None && a.Rack == b.Rack
+	l := &g.Links[id]
+	s := segment{gen: g.Classes[l.Class].Gen, metres: g.Metres(id)}
 	tier := func(id topo.NodeID) uint8 {
 		switch p := v.index[id]; {
 		case g.Nodes[id].Kind != topo.Switch:
@@ -166,33 +158,92 @@ func (v *view) stretch(l *topo.Link) stretch {
 	}
 	low, high := min(tier(l.A), tier(l.B)), max(tier(l.A), tier(l.B))
 	switch {
-	case low == 0 && near:
-		s.rank, s.name, s.metres = 0, "host-leaf, in the rack", inRack
+	case low == 0 && s.metres <= topo.RackMetres:
+		s.rank, s.name = 0, "host-leaf, in the rack"
 	case low == 0:
-		s.rank, s.name, s.metres = 1, "host-leaf", hostLeaf
+		s.rank, s.name = 1, "host-leaf"
 	case low == 1 && high <= 2:
-		s.rank, s.name, s.metres = 2, tierName(low)+"-"+tierName(high), leafSpine
+		s.rank, s.name = 2, tierName(low)+"-"+tierName(high)
 	default:
-		s.rank, s.name, s.metres = 3, tierName(low)+"-"+tierName(high), spineCore
+		s.rank, s.name = 3, tierName(low)+"-"+tierName(high)
 	}
-	if !compute(g, a) || !compute(g, b) {
+	if !compute(g, &g.Nodes[l.A]) || !compute(g, &g.Nodes[l.B]) {
 		s.rank, s.name = s.rank+service, "service "+s.name
 	}
 	return s
 }
 
-func (r *Report) billCables(v *view, c *catalog.Catalog) {
+// cages counts, for every segment, the cages that its links end in: each takes
+// one transceiver. A cage may hold several ports, and a port several links.
+func (v *view) cages(c *catalog.Catalog) map[segment]int {
 	g := v.g
-	counts := map[stretch]int{}
+	type end struct {
+		of   int64 // a switch, a NIC, or a host whose NICs share cages
+		host bool
+		segment
+	}
+	links, per := map[end]int{}, map[end]int{}
+	var order []end
 	for i := range g.Links {
 		l := &g.Links[i]
-		if g.Classes[l.Class].Kind.Network() {
-			counts[v.stretch(l)] += int(l.Count)
+		class := g.Class(topo.LinkID(i))
+		if !class.Kind.Network() {
+			continue
+		}
+		s := v.segment(topo.LinkID(i))
+		for _, id := range []topo.NodeID{l.A, l.B} {
+			n := &g.Nodes[id]
+			e, fits := end{int64(id), false, s}, 1
+			if n.Kind == topo.Switch {
+				model := c.Switches[n.Model]
+				fits = max(model.PerCage, 1) * slower(c, model.Link, class.Rate, model.Split)
+			} else {
+				nic := c.NICs[n.Model]
+				fits = slower(c, nic.Link, class.Rate, maxBreakout)
+				if n.Host != topo.None {
+					if host := c.Hosts[g.Hosts[n.Host].Model]; host.Shared > 1 && host.NIC == n.Model {
+						e, fits = end{int64(n.Host), true, s}, fits*host.Shared
+					}
+				}
+			}
+			if links[e] == 0 {
+				order = append(order, e)
+			}
+			links[e] += int(l.Count)
+			per[e] = fits
+		}
+	}
+	sum := map[segment]int{}
+	for _, e := range order {
+		sum[e.segment] += (links[e] + per[e] - 1) / per[e]
+	}
+	return sum
+}
+
+// maxBreakout is into how many links the port of a NIC is broken out at most.
+const maxBreakout = 4
+
+// slower is how many links of a rate a port of a generation carries, at most as many as it may be split into.
+func slower(c *catalog.Catalog, gen string, rate unit.Rate, most int) int {
+	own, ok := c.Links[gen]
+	if !ok || rate <= 0 {
+		return 1
+	}
+	return max(1, min(most, int(float64(own.Class(0).Rate/rate)*(1+1e-9))))
+}
+
+func (r *Report) billCables(v *view, c *catalog.Catalog) {
+	g := v.g
+	counts := map[segment]int{}
+	cages := v.cages(c)
+	for i := range g.Links {
+		if g.Class(topo.LinkID(i)).Kind.Network() {
+			counts[v.segment(topo.LinkID(i))] += int(g.Links[i].Count)
 		}
 	}
 	r.Optics.Rule, r.Optics.Choices = cableRule, []Choice{}
 	items := map[string]int{}
-	list := slices.SortedFunc(maps.Keys(counts), func(a, b stretch) int {
+	list := slices.SortedFunc(maps.Keys(counts), func(a, b segment) int {
 		return cmp.Or(cmp.Compare(a.rank, b.rank), cmp.Compare(a.name, b.name), cmp.Compare(a.gen, b.gen))
 	})
 	for _, s := range list {
@@ -203,7 +254,10 @@ func (r *Report) billCables(v *view, c *catalog.Catalog) {
 			}
 		}
 		cable, ok := choose(c, gen, s.metres)
-		choice := Choice{Link: s.name, Gen: gen, Metres: s.metres, Cable: cable.Name, Count: n, Optics: n * cable.Optics}
+		choice := Choice{Link: s.name, Gen: gen, Metres: s.metres, Cable: cable.Name, Count: n}
+		if cable.Optics > 0 {
+			choice.Optics = cages[s]
+		}
 		r.Optics.Choices = append(r.Optics.Choices, choice)
 		r.Optics.Transceivers += choice.Optics
 		name := cable.Name
@@ -243,7 +297,7 @@ func twin(c *catalog.Catalog, gen string, per int) (string, bool) {
 // one that draws less, then the first by name. Between racks it takes fibre
 // with transceivers where the catalogue has any that fits.
 func choose(c *catalog.Catalog, gen string, metres float64) (best catalog.Cable, ok bool) {
-	fibre := func(x catalog.Cable) int { return ternary(metres > inRack && x.Optics > 0, 0, 1) }
+	fibre := func(x catalog.Cable) int { return ternary(metres > topo.RackMetres && x.Optics > 0, 0, 1) }
 	for _, name := range slices.Sorted(maps.Keys(c.Cables)) {
 		cable := c.Cables[name]
 		if cable.Link != gen || cable.Reach < metres {

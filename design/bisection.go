@@ -15,6 +15,7 @@ type Bisection struct {
 	Ideal   float64  `json:"ideal"`    // bytes a second: half of the endpoints at full rate
 	Ratio   float64  `json:"ratio"`    // ideal over max-flow: oversubscription from end to end
 	Agree   bool     `json:"agree"`    // formula and max-flow are the same to a millionth
+	Exact   bool     `json:"exact"`    // no two halves can exchange less
 	Method  string   `json:"method"`
 }
 
@@ -27,37 +28,6 @@ type removal struct {
 
 // halves marks the endpoints of the first half.
 type halves []bool
-
-// split gives the first half of the endpoints, in host order, or for a torus
-// those on the low side of its longest dimension, which is its narrowest cut.
-func (v *view) split() (halves, string) {
-	first := make(halves, len(v.ends))
-	if f, fabric, ok := v.family(); ok && f == topo.Torus {
-		if d, k, stride := longest(v.g.Fabrics[fabric].Dims); k > 1 {
-			for i, e := range v.ends {
-				pos := int(v.g.Nodes[v.nodes[e.at]].Pos)
-				first[i] = !e.service && pos >= 0 && pos/stride%k < k/2
-			}
-			return first, fmt.Sprintf("the endpoints on the low half of dimension %d against the rest", d)
-		}
-	}
-	var nics []topo.NodeID
-	for _, e := range v.ends {
-		if !e.service && (len(nics) == 0 || nics[len(nics)-1] != e.node) {
-			nics = append(nics, e.node)
-		}
-	}
-	slices.Sort(nics)
-	nics = slices.Compact(nics)
-	if len(nics) < 2 {
-		return first, "fewer than two endpoints"
-	}
-	border := nics[len(nics)/2]
-	for i, e := range v.ends {
-		first[i] = !e.service && e.node < border
-	}
-	return first, "the first half of the endpoint NICs in host order against the second"
-}
 
 // longest finds the longest dimension and how far apart its neighbours lie.
 func longest(dims []int) (d, k, stride int) {
@@ -85,9 +55,9 @@ type halfFlow struct {
 	base  int32 // number of the first arc from the source: place p has base+2p, to the sink base+2(n+p)
 }
 
-func (v *view) halfFlow(first halves) *halfFlow {
+func (v *view) halfFlow() *halfFlow {
 	n := len(v.nodes)
-	h := &halfFlow{v: v, first: first, net: newNetwork(n+2, len(v.links)+2*n), srcs: make([]int64, n), dsts: make([]int64, n)}
+	h := &halfFlow{v: v, net: newNetwork(n+2, len(v.links)+2*n), srcs: make([]int64, n), dsts: make([]int64, n)}
 	for _, t := range v.links {
 		h.net.add(t.a, t.b, t.rate, t.rate)
 	}
@@ -149,8 +119,10 @@ func (h *halfFlow) crossing() []int {
 }
 
 // bisect computes the bisection by flow and by formula.
-func (v *view) bisect(h *halfFlow, how string) Bisection {
-	b := Bisection{MaxFlow: float64(h.run(removal{}))}
+func (v *view) bisect(h *halfFlow) Bisection {
+	first, how, exact := v.worstHalves(h)
+	h.first = first
+	b := Bisection{MaxFlow: float64(h.run(removal{})), Exact: exact}
 	h.cut = h.crossing()
 	var a, z int64
 	for i, e := range v.ends {
@@ -167,7 +139,7 @@ func (v *view) bisect(h *halfFlow, how string) Bisection {
 		b.Ratio = b.Ideal / b.MaxFlow
 	}
 	formula, rule, ok := v.formula(h.first, b.Ideal)
-	b.Method = "max-flow (Dinic) on the links as wired, " + how
+	b.Method = "max-flow (Dinic) on the links as wired; " + how
 	if ok {
 		b.Formula = &formula
 		b.Agree = math.Abs(formula-b.MaxFlow) <= 1e-6*max(formula, b.MaxFlow)

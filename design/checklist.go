@@ -128,7 +128,7 @@ func (r *Report) answer(v *view, key string, in insides, tolerated float64) (ans
 	case "failure.detection":
 		return NeedsYou, fmt.Sprintf("one failure of a part every %s is expected; say what notices it, in milliseconds", days(r.Failures[len(r.Failures)-1].Days))
 	case "failure.switchover":
-		return NeedsYou, fmt.Sprintf("the graph leaves %d or more ways between hosts that share no cable; say what moves traffic to them, in under a second", r.Paths.DisjointMin)
+		return NeedsYou, fmt.Sprintf("the graph leaves %d or more paths between hosts that share no cable; say what moves traffic to them, in under a second", r.Paths.DisjointMin)
 	case "failure.checkpoint":
 		return NeedsYou, fmt.Sprintf("a GPU fails every %s; say where checkpoints go and how often", days(r.failure("gpu").Days))
 	case "failure.elastic":

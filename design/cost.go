@@ -2,7 +2,6 @@ package design
 
 import (
 	"fmt"
-	"math"
 
 	"github.com/weft-fabric/weft/cluster"
 	"github.com/weft-fabric/weft/topo/catalog"
@@ -23,29 +22,14 @@ type Economics struct {
 	OwnPerGPUHour float64       `json:"own_usd_per_gpu_hour"`
 	NetworkShare  float64       `json:"network_share"` // switches and cables, of the whole cost
 	Alternatives  []Alternative `json:"alternatives"`
-	Options       []Option      `json:"options"` // S2's three ways to train once, recomputed
-	Crossings     []Verdict     `json:"crossings"`
-}
-
-// Option is a way to get eight GPUs for training runs.
-type Option struct {
-	Name          string  `json:"name"`
-	Hardware      float64 `json:"hardware_usd"`
-	Days          float64 `json:"days_per_run"`
-	PerRun        float64 `json:"usd_per_run"`   // electricity or rent
-	First         float64 `json:"usd_first_run"` // hardware and one run
-	Ten           float64 `json:"usd_ten_runs"`  // hardware and ten
-	RunsPerYear   float64 `json:"runs_per_year"` // one after the other
-	PerRunOverAll float64 `json:"usd_per_run_over_years"`
-	Document      string  `json:"document"`
 }
 
 const hoursAYear = 8760
 
 // defaultCloud is used where neither the owner nor the catalogue has a price.
 const (
-	defaultCloud       = 4.92
-	defaultCloudSource = "AWS EC2 Capacity Blocks, p5.48xlarge (8 H100) at $39.33 an hour, 2025-01"
+	defaultCloud       = 2.95
+	defaultCloudSource = "H100, median of 37 providers on demand, AIMultiple cloud GPU index, 2026-05"
 )
 
 func (r *Report) economics(v *view, n cluster.Needs, c *catalog.Catalog) {
@@ -77,7 +61,6 @@ func (r *Report) economics(v *view, n cluster.Needs, c *catalog.Catalog) {
 	if r.CostUSD > 0 {
 		e.NetworkShare = network / r.CostUSD
 	}
-	e.Options, e.Crossings = options(e.Years, c)
 }
 
 // rent is what a GPU of the most common host costs an hour in a cloud.
@@ -98,73 +81,3 @@ func rent(v *view, c *catalog.Catalog) (usd float64, source string) {
 
 // energy is what a machine's electricity costs over some days.
 func energy(watts, days, price float64) float64 { return watts / 1000 * 24 * days * price }
-
-// S2's figures for training once on eight A100.
-const (
-	s2Watts       = 700 * 8
-	s2Price       = 0.10
-	s2PCIe        = 150_000
-	s2PCIeDays    = 45
-	s2DGX         = 250_000
-	s2DGXDays     = 18
-	s2Cloud       = 35 // USD a GPU hour, as S2 has it
-	s2Transfer    = 5_000
-	s2PCIeTotal   = 162_000
-	s2DGXTotal    = 254_800
-	s2CloudTotal  = 125_960
-	s2PCIePower   = 12_000
-	s2DGXPower    = 4_800
-	s2CloudRental = 120_960
-
-	s3NVLinkStep = 0.110 // seconds; S3's runs are a million steps
-	s3PCIeStep   = 0.200
-	s3Watts      = 3200
-	s3Premium    = 200_000 - 120_000 // USD, a DGX A100 over a PCIe server
-)
-
-// instance is what a machine like a DGX A100 costs an hour in a cloud, all
-// eight GPUs together, and where that price is from.
-func instance(c *catalog.Catalog) (usd float64, source string) {
-	if rent := c.Hosts["dgx-a100"].Rent; rent.USD > 0 {
-		return 8 * rent.USD, fmt.Sprintf("%s, %s", rent.Source, rent.Date)
-	}
-	return 40.97, "AWS p4de.24xlarge on demand, 2023-06"
-}
-
-// options recomputes S2's comparison from its own inputs.
-func options(years float64, c *catalog.Catalog) ([]Option, []Verdict) {
-	hour, _ := instance(c)
-	rent := func(perHour float64) float64 { return perHour*24*s2DGXDays + s2Transfer }
-	list := []Option{
-		{Name: "PCIe server", Hardware: s2PCIe, Days: s2PCIeDays, PerRun: energy(s2Watts, s2PCIeDays, s2Price), Document: "$162,000 for one run"},
-		{Name: "DGX A100", Hardware: s2DGX, Days: s2DGXDays, PerRun: energy(s2Watts, s2DGXDays, s2Price), Document: "$254,800 for one run"},
-		{Name: "cloud, $35 a GPU hour", Days: s2DGXDays, PerRun: rent(s2Cloud * 8), Document: "$125,960 for one run"},
-		{Name: fmt.Sprintf("cloud, $%.2f for all eight", hour), Days: s2DGXDays, PerRun: rent(hour), Document: "not in S2"},
-	}
-	for i := range list {
-		o := &list[i]
-		o.First, o.Ten = o.Hardware+o.PerRun, o.Hardware+10*o.PerRun
-		o.RunsPerYear = daysAYear / o.Days
-		o.PerRunOverAll = o.PerRun
-		if runs := o.RunsPerYear * years; runs > 0 {
-			o.PerRunOverAll += o.Hardware / runs
-		}
-	}
-	crossing := func(own, rent Option) Verdict {
-		runs := own.Hardware / (rent.PerRun - own.PerRun)
-		return Verdict{own.Name + " against " + rent.Name, fmt.Sprintf("run %.0f", math.Ceil(runs)),
-			fmt.Sprintf("$%s / ($%s - $%s) = %.2f runs, %.1f months of use", money(own.Hardware), money(rent.PerRun), money(own.PerRun), runs, runs*own.Days/daysAYear*12)}
-	}
-	pcie, dgx := list[0], list[1]
-	saved := 1e6 * (s3PCIeStep - s3NVLinkStep) / 3600
-	worth := saved * (hour + energy(s3Watts, 1.0/24, s2Price))
-	runs := (dgx.Hardware - pcie.Hardware) / (pcie.PerRun - dgx.PerRun)
-	return list, []Verdict{
-		crossing(dgx, list[2]), crossing(dgx, list[3]), crossing(pcie, list[2]), crossing(pcie, list[3]),
-		{"DGX A100 against PCIe server", fmt.Sprintf("run %.0f", math.Ceil(runs)),
-			fmt.Sprintf("electricity alone pays the difference of $%s only after %.0f runs; but in %g years the DGX does %.0f runs at $%s each and the PCIe server %.0f at $%s",
-				money(dgx.Hardware-pcie.Hardware), runs, years, dgx.RunsPerYear*years, money(dgx.PerRunOverAll), pcie.RunsPerYear*years, money(pcie.PerRunOverAll))},
-		{"S3: DGX A100 for $80,000 more", fmt.Sprintf("run %.0f", math.Ceil(s3Premium/worth)),
-			fmt.Sprintf("a run is %.0f hours shorter, worth $%s at $%.2f for a machine hour; 100 runs return $%s", saved, money(worth), hour, money(100*worth))},
-	}
-}

@@ -34,10 +34,11 @@ func (c Cables) Total() int {
 
 // Sizes says how large a host and its parts are.
 type Sizes struct {
-	NICs         int     `json:"nics"`          // endpoints of hosts with accelerators in compute networks; chips where chips are joined directly
-	GPUsPerHost  int     `json:"gpus_per_host"` // most
-	NICsPerHost  int     `json:"nics_per_host"` // most, in compute networks
-	NICRate      float64 `json:"nic_bytes_per_s"`
+	NICs         int     `json:"nics"`                  // endpoints of hosts with accelerators in compute networks; chips where chips are joined directly
+	GPUsPerHost  int     `json:"gpus_per_host"`         // most
+	NICsPerHost  int     `json:"nics_per_host"`         // most, in compute networks
+	NICRate      float64 `json:"nic_bytes_per_s"`       // of the fastest
+	NICLeast     float64 `json:"nic_bytes_per_s_least"` // of the slowest
 	Racks        int     `json:"racks"`
 	Pods         int     `json:"pods"`
 	Planes       int     `json:"planes"`
@@ -148,11 +149,11 @@ func (r *Report) countPlaces(v *view) {
 	g := v.g
 	racks, pods, planes, rails := map[int32]bool{}, map[int32]bool{}, map[int8]bool{}, map[int16]bool{}
 	for h := range g.Hosts {
-		if v.gpus[h] == 0 && v.computes > 0 {
-			continue
-		}
 		if g.Hosts[h].Rack != topo.None {
 			racks[g.Hosts[h].Rack] = true
+		}
+		if v.gpus[h] == 0 && v.computes > 0 {
+			continue
 		}
 		if g.Hosts[h].Pod != topo.None {
 			pods[g.Hosts[h].Pod] = true
@@ -176,26 +177,27 @@ func (r *Report) countPlaces(v *view) {
 		}
 	}
 	perHost := map[topo.HostID]int{}
-	last := topo.NodeID(topo.None)
-	rate := 0.0
+	rates := map[topo.NodeID]float64{}
 	for _, e := range v.endpoints() {
-		if e.node != last {
+		if rates[e.node] == 0 {
 			perHost[e.host]++
 			r.Sizes.NICs++
-			rate = 0
 		}
-		last = e.node
-		rate += float64(e.rate)
+		rates[e.node] += float64(e.rate)
+	}
+	for _, rate := range rates {
 		r.Sizes.NICRate = max(r.Sizes.NICRate, rate)
+		if r.Sizes.NICLeast == 0 || rate < r.Sizes.NICLeast {
+			r.Sizes.NICLeast = rate
+		}
 	}
 	for _, n := range perHost {
 		r.Sizes.NICsPerHost = max(r.Sizes.NICsPerHost, n)
 	}
 }
 
-// domains finds the accelerators joined without the host's PCIe tree: the size
-// of the largest such set, and how many sets there are.
-func domains(g *topo.Graph) (largest, number int) {
+// acceleratorSets joins accelerators that reach each other without the host's PCIe tree.
+func acceleratorSets(g *topo.Graph) sets {
 	s := newSets(len(g.Nodes))
 	for i := range g.Links {
 		l := &g.Links[i]
@@ -206,6 +208,13 @@ func domains(g *topo.Graph) (largest, number int) {
 			s.join(a, b)
 		}
 	}
+	return s
+}
+
+// domains counts the sets of accelerators joined without the host's PCIe tree:
+// the size of the largest one, and how many there are.
+func domains(g *topo.Graph) (largest, number int) {
+	s := acceleratorSets(g)
 	size := map[int32]int{}
 	g.Each(topo.GPU, func(n topo.NodeID, _ *topo.Node) {
 		root := s.find(int32(n))

@@ -37,7 +37,7 @@ func (b *breaker) domains(r *Report) []Domain {
 			}
 			gone[at] = true
 			lost = b.try(removal{nodes: gone}, nil)
-			takes = "1 chip and the ways through it"
+			takes = "1 chip and the paths through it"
 			lost.GPUsCutOff = max(lost.GPUsCutOff, 1)
 			lost.Example = v.g.NodeName(v.nodes[at])
 		}
@@ -81,7 +81,7 @@ func (b *breaker) domains(r *Report) []Domain {
 			recovery, class := "ECMP spreads over the others", switchover
 			switch {
 			case l.GPUsCutOff > 0:
-				recovery, class = "none: it is the only way for some hosts", minutes
+				recovery, class = "none: it is the only path for some hosts", minutes
 			case l.Pieces > 0:
 				recovery, class = "traffic between the pieces has to cross inside hosts (PXN)", minutes
 			}
@@ -89,7 +89,7 @@ func (b *breaker) domains(r *Report) []Domain {
 		case "plane", "fabric":
 			recovery, class := "every NIC or bond goes on with the rest", switchover
 			if l.GPUsCutOff > 0 {
-				recovery, class = "none: hosts have no other way", minutes
+				recovery, class = "none: hosts have no other path", minutes
 			}
 			add(l.Part, l.Of, l, describe(l), recovery, class)
 		}

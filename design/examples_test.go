@@ -47,8 +47,8 @@ func TestExamples(t *testing.T) {
 	}
 }
 
-// S1's two independent networks: either may be lost whole.
-func TestS1TwoFabrics(t *testing.T) {
+// Two independent networks: either may be lost whole.
+func TestTwoFabrics(t *testing.T) {
 	r := analyze(t, example(t, "../examples/two-fabrics.yaml"))
 	l, ok := r.loss("fabric")
 	if !ok || l.GPUsCutOff != 0 || l.HostLeft >= 1 || r.Redundancy[3].Answer != Yes {

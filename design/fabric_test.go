@@ -91,11 +91,8 @@ func TestContractedFlowIsTheFlow(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		first, how := v.split()
-		got := v.bisect(v.halfFlow(first), how)
-
-		var nics []topo.NodeID
-		g.Each(topo.NIC, func(n topo.NodeID, _ *topo.Node) { nics = append(nics, n) })
+		h := v.halfFlow()
+		got := v.bisect(h)
 		var list []pipe
 		n := len(g.Nodes)
 		node := func(id topo.NodeID) int32 { return int32(id) + 1 }
@@ -105,11 +102,11 @@ func TestContractedFlowIsTheFlow(t *testing.T) {
 				list = append(list, pipe{node(l.A), node(l.B), r, r})
 			}
 		}
-		for i, nic := range nics {
-			if i < len(nics)/2 {
-				list = append(list, pipe{0, node(nic), 1 << 50, 0})
+		for i, e := range v.ends {
+			if h.first[i] {
+				list = append(list, pipe{0, node(e.node), 1 << 50, 0})
 			} else {
-				list = append(list, pipe{node(nic), int32(n + 1), 1 << 50, 0})
+				list = append(list, pipe{node(e.node), int32(n + 1), 1 << 50, 0})
 			}
 		}
 		if want := augment(n+2, list); got.MaxFlow != float64(want) {
@@ -134,8 +131,8 @@ func TestLossesOnTheGraph(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		first, _ := v.split()
-		h := v.halfFlow(first)
+		h := v.halfFlow()
+		v.bisect(h)
 		b := v.breaker(h, float64(h.run(removal{})))
 		dead := rapid.IntRange(0, len(v.nodes)-1).Draw(t, "dead")
 		got := b.try(removal{nodes: map[int32]bool{int32(dead): true}}, nil)

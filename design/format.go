@@ -46,7 +46,7 @@ func percent(share float64) string {
 	return strconv.FormatFloat(p, 'g', 3, 64) + "%"
 }
 
-// ways prints a number of ways.
+// ways prints a number of paths.
 func ways(n uint64) string {
 	if n >= most {
 		return "over 10^18"
@@ -115,6 +115,8 @@ func days(d float64) string {
 		return strconv.FormatFloat(d*1440, 'f', 0, 64) + " min"
 	case d < 2:
 		return strconv.FormatFloat(d*24, 'f', 1, 64) + " h"
+	case d >= 3*daysAYear:
+		return strconv.FormatFloat(d/daysAYear, 'f', 1, 64) + " years"
 	}
 	return strconv.FormatFloat(d, 'f', 1, 64) + " days"
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/weft-fabric/weft/topo"
 )
@@ -16,7 +17,7 @@ type Loss struct {
 	HostsCutOff   int     `json:"hosts_cut_off"`       // hosts that no longer reach the rest
 	GPUsCutOff    int     `json:"gpus_cut_off"`        // their accelerators
 	GPUsDegraded  int     `json:"gpus_degraded"`       // accelerators of hosts that keep less than their full rate
-	HostLeft      float64 `json:"host_bandwidth_left"` // of the worst host still attached, as a share
+	HostLeft      float64 `json:"host_bandwidth_left"` // of the worst host, as a share; 0 if one is cut off
 	Bisection     float64 `json:"bisection_bytes_per_s"`
 	BisectionLeft float64 `json:"bisection_left"` // share of the whole fabric's
 	Pieces        int     `json:"pieces"`         // sets of switches with hosts on them that no longer meet, beyond those there were
@@ -31,6 +32,43 @@ type breaker struct {
 	left  []int64       // by host: rate still attached
 	main  map[int32]int // by root of a set of joined switches: hosts on it
 	whole int           // how many such sets the whole fabric has
+
+	cutOff []topo.HostID // by the last try
+}
+
+// Pieces says that a fabric falls apart although nothing is broken.
+type Pieces struct {
+	Count       int      `json:"count"`         // parts of the fabric that do not meet, with hosts on them
+	Hosts       int      `json:"hosts"`         // all that are attached
+	HostsCutOff int      `json:"hosts_cut_off"` // that are not in the largest part
+	Examples    []string `json:"examples"`      // some of them
+}
+
+// pieces looks at the fabric as it is; nil if all hosts reach each other.
+func (b *breaker) pieces() *Pieces {
+	l := b.try(removal{}, nil)
+	if l.HostsCutOff == 0 {
+		return nil
+	}
+	p := &Pieces{Count: len(b.main), HostsCutOff: l.HostsCutOff}
+	for h := range b.v.g.Hosts {
+		if b.v.capacity[h] > 0 && (b.v.gpus[h] > 0 || b.v.computes == 0) {
+			p.Hosts++
+		}
+	}
+	for _, h := range b.cutOff[:min(len(b.cutOff), 4)] {
+		p.Examples = append(p.Examples, b.v.g.Hosts[h].Name)
+	}
+	return p
+}
+
+// example names some of the hosts that are cut off.
+func (p *Pieces) example() string {
+	s := strings.Join(p.Examples, ", ")
+	if p.HostsCutOff > len(p.Examples) {
+		s += " and others"
+	}
+	return s
 }
 
 func (v *view) breaker(h *halfFlow, full float64) *breaker {
@@ -79,6 +117,7 @@ func (b *breaker) try(r removal, gone map[topo.HostID]bool) Loss {
 		}
 	}
 	clear(b.left)
+	b.cutOff = b.cutOff[:0]
 	joined := make([]bool, len(v.g.Hosts))
 	for i := range v.ends {
 		e := &v.ends[i]
@@ -96,6 +135,8 @@ func (b *breaker) try(r removal, gone map[topo.HostID]bool) Loss {
 		case !joined[h]:
 			l.HostsCutOff++
 			l.GPUsCutOff += int(v.gpus[h])
+			l.HostLeft = 0
+			b.cutOff = append(b.cutOff, topo.HostID(h))
 		case b.left[h] < v.capacity[h]:
 			l.GPUsDegraded += int(v.gpus[h])
 			l.HostLeft = min(l.HostLeft, float64(b.left[h])/float64(v.capacity[h]))

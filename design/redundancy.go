@@ -37,7 +37,7 @@ func (r *Report) redundant(v *view) []Verdict {
 		l, _ := r.loss("cable between chips")
 		na := "chips are joined directly; there is no switch"
 		return []Verdict{
-			{"dual link (bonding)", ternary(r.Paths.DisjointMin > 1, Yes, No), fmt.Sprintf("%s ways between hosts that share no cable; one cable lost leaves %s of the bisection", span(r.Paths.DisjointMin, r.Paths.DisjointMax), percent(l.BisectionLeft))},
+			{"dual link (bonding)", ternary(r.Paths.DisjointMin > 1, Yes, No), fmt.Sprintf("%s paths between hosts that share no cable; one cable lost leaves %s of the bisection", span(r.Paths.DisjointMin, r.Paths.DisjointMax), percent(l.BisectionLeft))},
 			{"dual leaf (MLAG or rails)", NotApplicable, na},
 			{"ECMP over spines", NotApplicable, na},
 			{"second plane or fabric", NotApplicable, na},
@@ -121,9 +121,9 @@ func (r *Report) ecmpVerdict() Verdict {
 	case !ok && r.Switches.Leaf == 1:
 		return Verdict{topic, NotApplicable, "one switch joins all hosts"}
 	case !ok && r.Cables.Peer > 0:
-		return Verdict{topic, ternary(r.Paths.Min > 1, Yes, Partly), fmt.Sprintf("no spines; %s shortest ways between hosts and %d or more that share no cable", spanWays(r.Paths), r.Paths.DisjointMin)}
+		return Verdict{topic, ternary(r.Paths.Min > 1, Yes, Partly), fmt.Sprintf("no spines; %s shortest paths between hosts and %d or more that share no cable", spanPaths(r.Paths), r.Paths.DisjointMin)}
 	case !ok:
-		return Verdict{topic, Partly, fmt.Sprintf("no spines: two hosts have %s shortest ways, through the leaves they share, and %d or more that share no cable", spanWays(r.Paths), r.Paths.DisjointMin)}
+		return Verdict{topic, Partly, fmt.Sprintf("no spines: two hosts have %s shortest paths, through the leaves they share, and %d or more that share no cable", spanPaths(r.Paths), r.Paths.DisjointMin)}
 	case r.Paths.ECMPPeers < 2:
 		return Verdict{topic, No, fmt.Sprintf("some leaf has uplinks to %s only; losing %s leaves %s of the bisection and %s", plural(r.Paths.ECMPPeers, "spine"), l.Example, percent(l.BisectionLeft), plural(l.Pieces+1, "piece"))}
 	default:
@@ -132,7 +132,7 @@ func (r *Report) ecmpVerdict() Verdict {
 	}
 }
 
-func spanWays(p Paths) string {
+func spanPaths(p Paths) string {
 	if p.Min == p.Max {
 		return ways(p.Min)
 	}

@@ -37,12 +37,13 @@ type Report struct {
 	Bisection        Bisection   `json:"bisection"`
 	Paths            Paths       `json:"paths"`
 	Latency          Latency     `json:"latency"`
-	Need             Need        `json:"need"`
+	Need             *Need       `json:"need,omitempty"` // only where a model is named
 
 	Failures   []Failure `json:"failures"` // the last is all parts together
 	Losses     []Loss    `json:"losses"`
 	Domains    []Domain  `json:"failure_domains"`
 	Redundancy []Verdict `json:"redundancy"`
+	Pieces     *Pieces   `json:"pieces,omitempty"` // only where hosts do not reach each other although nothing is broken
 
 	PowerWatts float64   `json:"power_watts"`
 	CostUSD    float64   `json:"cost_usd"`
@@ -51,10 +52,10 @@ type Report struct {
 	Economics  Economics `json:"economics"`
 	Growth     Growth    `json:"growth"`
 
-	Checklist   []Check      `json:"checklist"`
-	Corrections []Correction `json:"corrections"`
-	Assumptions []string     `json:"assumptions"`
-	Notes       []string     `json:"notes"`
+	Checklist   []Check   `json:"checklist"`
+	Assumptions []string  `json:"assumptions"`
+	Notes       []string  `json:"notes"`
+	Textbook    *Textbook `json:"textbook,omitempty"` // only where the caller asks for it
 
 	perCable int // links of the compute networks that one cable carries
 }
@@ -67,6 +68,9 @@ func Analyze(c *cluster.Cluster) (*Report, error) {
 	facts := c.Catalog
 	if facts == nil {
 		facts = catalog.Default()
+	}
+	if n := c.Graph.Unstated(); n > 0 {
+		return nil, fmt.Errorf("the rates of %s of %q are not stated; give them a class with Graph.WithClass first", plural(n, "link"), c.Graph.Name)
 	}
 	v, err := look(c.Graph)
 	if err != nil {
@@ -81,9 +85,8 @@ func Analyze(c *cluster.Cluster) (*Report, error) {
 	r.count(v)
 	r.Family, r.Endpoint = v.describe(r), v.endpoint()
 
-	first, how := v.split()
-	h := v.halfFlow(first)
-	r.Bisection = v.bisect(h, how)
+	h := v.halfFlow()
+	r.Bisection = v.bisect(h)
 	r.BisectionRate = r.Bisection.MaxFlow
 	r.oversubscribe(v, needs.Oversub)
 	r.Paths = v.paths()
@@ -91,9 +94,7 @@ func Analyze(c *cluster.Cluster) (*Report, error) {
 	r.need(v, needs)
 
 	b := v.breaker(h, r.Bisection.MaxFlow)
-	if n := b.try(removal{}, nil).HostsCutOff; n > 0 {
-		r.Notes = append(r.Notes, fmt.Sprintf("the fabric is in pieces: %s do not reach the rest even while nothing is broken", plural(n, "host")))
-	}
+	r.Pieces = b.pieces()
 	r.Losses = append(r.Losses, b.losses()...)
 	r.Domains = b.domains(r)
 	r.Redundancy = r.redundant(v)
@@ -108,7 +109,6 @@ func Analyze(c *cluster.Cluster) (*Report, error) {
 	if err := r.check(v, needs); err != nil {
 		return nil, err
 	}
-	r.Corrections = corrections(facts)
 	r.assume(v)
 	return r, nil
 }
@@ -116,7 +116,7 @@ func Analyze(c *cluster.Cluster) (*Report, error) {
 // withDefaults fills in what the owner left open. Electricity may be free, so
 // its price is a default only where nothing at all was asked for.
 func withDefaults(n cluster.Needs) cluster.Needs {
-	if n.Params == 0 && n.PowerPrice == 0 {
+	if n.Years == 0 && n.StepSeconds == 0 && n.PowerPrice == 0 {
 		n.PowerPrice = 0.10
 	}
 	set := func(v *float64, def float64) {
@@ -124,7 +124,6 @@ func withDefaults(n cluster.Needs) cluster.Needs {
 			*v = def
 		}
 	}
-	set(&n.Params, 175e9)
 	set(&n.BytesPer, 4)
 	set(&n.StepSeconds, 1)
 	set(&n.Years, 3)

@@ -198,7 +198,7 @@ func TestJSONKeys(t *testing.T) {
 		"cables.host_leaf": 252.0, "cables.leaf_spine": 256.0, "cables.spine_core": 0.0,
 		"oversubscription": 1.0, "oversubscription_by_tier": nil, "bisection_bytes_per_s": 6.2e12,
 		"bisection.formula": 6.2e12, "bisection.max_flow": 6.2e12, "bisection.agree": true, "bisection.method": nil,
-		"power_watts": nil, "cost_usd": nil, "bill": nil, "corrections": nil, "checklist": nil, "failures": nil, "failure_domains": nil, "growth.next.hosts": 32.0,
+		"power_watts": nil, "cost_usd": nil, "bill": nil, "checklist": nil, "failures": nil, "failure_domains": nil, "growth.next.hosts": 32.0,
 	} {
 		var v any = m
 		for _, k := range strings.Split(key, ".") {
@@ -276,7 +276,7 @@ func TestWrongNeedsAreNamed(t *testing.T) {
 		needs cluster.Needs
 		want  string
 	}{
-		{cluster.Needs{FailureRates: map[string]float64{"fan": 0.1}}, `"fan"; known parts: gpu, nic`},
+		{cluster.Needs{FailureRates: map[string]float64{"fan": 0.1}}, `"fan"; known parts: gpu, host, nic`},
 		{cluster.Needs{FailureRates: map[string]float64{"gpu": -1}}, "cannot be negative"},
 		{cluster.Needs{Provided: map[string]string{"coffee": "yes"}}, `"coffee"; known checklist keys: topology.scale`},
 	} {

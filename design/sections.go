@@ -1,6 +1,7 @@
 package design
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -34,11 +35,11 @@ func answer(name string) col { return col{Name: name, Answer: true} }
 
 // sections lays the report out in reading order.
 func (r *Report) sections() []section {
-	list := []section{
-		r.summarySection(), r.countSection(), r.bandwidthSection(), r.pathSection(), r.needSection(),
-		r.failureSection(), r.lossSection(), r.redundancySection(), r.costSection(), r.growthSection(),
-		r.checkSection(), r.correctionSection(), {ID: "assumptions", Title: "What these figures assume", Notes: append(append([]string{}, r.Notes...), r.Assumptions...)},
-	}
+	list := []section{r.summarySection(), r.countSection(), r.bandwidthSection(), r.pathSection()}
+	list = append(list, r.needSections()...)
+	list = append(list, r.failureSection(), r.lossSection(), r.redundancySection(), r.costSection(), r.growthSection(), r.checkSection(),
+		section{ID: "assumptions", Title: "What these figures assume", Notes: append(append([]string{}, r.Notes...), r.Assumptions...)})
+	list = append(list, r.Textbook.sections()...)
 	for i := range list {
 		list[i].Tables = slices.DeleteFunc(list[i].Tables, func(t table) bool { return len(t.Rows) == 0 })
 	}
@@ -47,24 +48,60 @@ func (r *Report) sections() []section {
 
 func (r *Report) summarySection() section {
 	yes, no, you := r.tally()
+	oversubscription, longest := trim(r.Oversubscription)+":1", fmt.Sprintf("%s, %.2f us", plural(r.Paths.WorstSwitches, r.hop()), r.Latency.Total)
+	if r.Pieces != nil {
+		oversubscription, longest = "without limit: the fabric is in pieces", "none between the pieces"
+	}
 	rows := [][]string{
 		{"fabric", r.Family},
-		{"hosts", fmt.Sprintf("%s with %s GPUs, %s service hosts", count(r.Hosts), count(r.GPUs), count(r.ServiceHosts))},
+		{"hosts", fmt.Sprintf("%s with %s, %s", count(r.Hosts), plural(r.GPUs, "GPU"), plural(r.ServiceHosts, "service host"))},
 		{"switches", fmt.Sprintf("%s leaf, %s spine, %s core", count(r.Switches.Leaf), count(r.Switches.Spine), count(r.Switches.Core))},
-		{"oversubscription", trim(r.Oversubscription) + ":1"},
+		{"oversubscription", oversubscription},
 		{"bisection, one way", rate(r.BisectionRate)},
-		{"longest way", fmt.Sprintf("%s, %.2f us", plural(r.Paths.WorstSwitches, r.hop()), r.Latency.Total)},
+		{"longest path", longest},
 		{"a part fails every", days(r.Failures[len(r.Failures)-1].Days)},
 		{"power", watts(r.PowerWatts)},
 		{"cost", ternary(r.CostUSD > 0, "$"+money(r.CostUSD), "no prices known")},
 		{"checklist", fmt.Sprintf("%d yes, %d no, %d need you", yes, no, you)},
 	}
+	if r.Direct() {
+		rows = slices.Delete(rows, 2, 3)
+	}
 	return section{ID: "summary", Title: "In short", Lead: r.lead(), Tables: []table{{Bare: true, Cols: []col{left("what"), left("value")}, Rows: rows}}}
 }
 
-// lead holds the owner's model against the network in a sentence.
+// Direct reports whether accelerators are joined without switches.
+func (r *Report) Direct() bool { return r.Endpoint == "chip" }
+
+// lead is the first thing to know: a fabric in pieces, else how much of what
+// the endpoints can send the network carries, and what that means for the
+// owner's model if there is one.
 func (r *Report) lead() string {
-	return fmt.Sprintf("Reducing the gradients of %s parameters within a step of %s: %s.", params(r.Need.Params), seconds(r.Need.StepSeconds), strings.TrimSuffix(r.Need.Verdict, "."))
+	if p := r.Pieces; p != nil {
+		return fmt.Sprintf("THE FABRIC IS IN %d PIECES: %s of %s do not reach the rest, %s. The figures below hold inside a piece only.",
+			p.Count, plural(p.HostsCutOff, "host"), count(p.Hosts), p.example())
+	}
+	full := bits(r.Sizes.NICRate)
+	if r.Sizes.NICLeast < r.Sizes.NICRate*(1-1e-9) {
+		full = fmt.Sprintf("%s to %s", bits(r.Sizes.NICLeast), full)
+	}
+	s := fmt.Sprintf("Non-blocking: every %s can send its full %s while all others do.", r.Endpoint, full)
+	switch worst := max(r.Oversubscription, r.Bisection.Ratio); {
+	case worst <= 1+1e-9:
+	case worst <= 1.05:
+		s = fmt.Sprintf("Nearly non-blocking: every %s keeps %s of its %s when all send across the network at once.", r.Endpoint, percent(1/worst), full)
+	default:
+		s = fmt.Sprintf("Oversubscribed %s:1: a %s of %s keeps %s of its rate when all send across the network at once.", trim(worst), r.Endpoint, full, percent(1/worst))
+	}
+	if r.Need != nil {
+		s += " " + r.Need.sentence()
+	}
+	return s
+}
+
+// sentence holds the owner's model against the network.
+func (n *Need) sentence() string {
+	return fmt.Sprintf("Reducing the gradients of %s parameters within a step of %s %s.", params(n.Params), seconds(n.StepSeconds), strings.TrimSuffix(n.Verdict, "."))
 }
 
 func (r *Report) tally() (yes, no, you int) {
@@ -113,7 +150,7 @@ func (r *Report) countSection() section {
 	add(&cables, "service networks", r.Cables.Service)
 	add(&cables, "accelerator links between hosts", r.Cables.Direct)
 	add(&cables, "transceivers", r.Optics.Transceivers)
-	choice := table{Title: "Cable by stretch", Cols: []col{left("stretch"), left("link"), right("length"), left("cable"), right("count"), right("transceivers")}}
+	choice := table{Title: "Cables by segment", Cols: []col{left("segment"), left("link"), right("length"), left("cable"), right("count"), right("transceivers")}}
 	for _, c := range r.Optics.Choices {
 		choice.Rows = append(choice.Rows, []string{c.Link, c.Gen, trim(c.Metres) + " m", ternary(c.Cable == "", "none in the catalogue", c.Cable), count(c.Count), count(c.Optics)})
 	}
@@ -121,14 +158,14 @@ func (r *Report) countSection() section {
 }
 
 func (r *Report) bandwidthSection() section {
-	t := table{Title: "Oversubscription", Cols: []col{left("tier"), right("down"), right("up"), right("ratio"), left("worst at"), left("all of them"), left("verdict")}}
+	t := table{Title: "Oversubscription", Cols: []col{left("tier"), right("down"), right("up"), right("ratio"), left("worst at"), left("by switch"), left("verdict")}}
 	for _, x := range r.Tiers {
 		t.Rows = append(t.Rows, []string{x.Tier, rate(x.Down), rate(x.Up), trim(x.Ratio) + ":1", x.At, x.spread(), x.Verdict})
 	}
 	b := table{Title: "Bisection, one way", Bare: true, Cols: []col{left("how"), right("rate")}, Rows: [][]string{
 		{"half of the endpoints at full rate", rate(r.Bisection.Ideal)},
 		{"max-flow on the graph", rate(r.Bisection.MaxFlow)},
-		{"the one over the other", trim(r.Bisection.Ratio) + ":1"},
+		{"ratio", ratioText(r.Bisection.Ratio)},
 	}}
 	if r.Bisection.Formula != nil {
 		b.Rows = append(b.Rows, []string{"formula", rate(*r.Bisection.Formula)})
@@ -144,36 +181,52 @@ func (r *Report) bandwidthSection() section {
 	return s
 }
 
-// hop names what a way passes through.
+func ratioText(x float64) string {
+	if x == 0 {
+		return "nothing crosses"
+	}
+	return trim(x) + ":1"
+}
+
+// hop names what a path passes through.
 func (r *Report) hop() string { return ternary(r.Endpoint == "chip", "chip", "switch") }
 
 func (r *Report) pathSection() section {
 	p := r.Paths
-	between := table{Title: "Ways between hosts", Cols: []col{left("what"), right("least"), right("median"), right("most")}, Rows: [][]string{
-		{"equal-cost shortest ways between two hosts", ways(p.Min), ways(p.Median), ways(p.Max)},
-		{fmt.Sprintf("ways that share no cable (max-flow, %d pairs)", p.DisjointPairs), fmt.Sprint(p.DisjointMin), "", fmt.Sprint(p.DisjointMax)},
+	between := table{Title: "Paths between hosts", Cols: []col{left("what"), right("least"), right("median"), right("most")}, Rows: [][]string{
+		{"equal-cost shortest paths between two hosts", ways(p.Min), ways(p.Median), ways(p.Max)},
+		{fmt.Sprintf("paths that share no cable (max-flow, %d pairs)", p.DisjointPairs), fmt.Sprint(p.DisjointMin), "", fmt.Sprint(p.DisjointMax)},
 	}}
 	if p.ECMPMax > 0 {
 		between.Rows = append(between.Rows, []string{"uplinks of a leaf (ECMP width)", fmt.Sprint(p.ECMPMin), "", fmt.Sprint(p.ECMPMax)})
 	}
-	s := section{ID: "paths", Title: "Ways and latency", Tables: []table{between}}
+	s := section{ID: "paths", Title: "Paths and latency", Tables: []table{between}}
 	if len(r.Latency.Terms) == 0 {
-		s.Notes = []string{fmt.Sprintf("no latency budget: routing by the fabric's structure finds no way from %s to %s", p.WorstFrom, p.WorstTo)}
+		s.Notes = []string{fmt.Sprintf("no latency budget: there is no path from %s to %s", cmp.Or(p.WorstFrom, "one host"), cmp.Or(p.WorstTo, "another"))}
 		return s
 	}
-	lat := table{Title: fmt.Sprintf("Latency of the longest way, %s to %s, %s", r.Latency.From, r.Latency.To, plural(p.WorstSwitches, r.hop())),
-		Cols: []col{left("term"), right("ours"), right("S1 says"), left("how")}}
+	micros := func(us float64) string { return fmt.Sprintf("%.2f us", us) }
+	lat := table{Title: fmt.Sprintf("Latency of the longest path, %s to %s, %s", r.Latency.From, r.Latency.To, plural(p.WorstSwitches, r.hop())),
+		Cols: []col{left("term"), right("time"), left("how")}}
 	for _, t := range r.Latency.Terms {
-		lat.Rows = append(lat.Rows, []string{t.Name, fmt.Sprintf("%.2f us", t.Micros), t.Document, t.How})
+		lat.Rows = append(lat.Rows, []string{t.Name, micros(t.Micros), t.How})
 	}
-	lat.Rows = append(lat.Rows, []string{"hardware, one way", fmt.Sprintf("%.2f us", r.Latency.Total), "", "transmission and protocol; software and queueing come on top"})
-	s.Tables = append(s.Tables, lat)
+	lat.Rows = append(lat.Rows, []string{"first byte, one way", micros(r.Latency.Total), "the sum; 'weft topo paths' gives the same for these two ends"})
+	beyond := table{Title: "What may come on top", Cols: []col{left("term"), right("time"), left("how")}}
+	for _, t := range r.Latency.Beyond {
+		beyond.Rows = append(beyond.Rows, []string{t.Name, micros(t.Micros), t.How})
+	}
+	s.Tables = append(s.Tables, lat, beyond)
 	return s
 }
 
-func (r *Report) needSection() section {
+// needSections is empty where no model is named.
+func (r *Report) needSections() []section {
 	n := r.Need
-	shared := fmt.Sprintf("each of %d %ss of a host carries its part", n.NICs, r.Endpoint)
+	if n == nil {
+		return nil
+	}
+	shared := fmt.Sprintf("2(m-1)/m of it for m = %s %ss, over %s each", count(n.Groups), n.Group, plural(n.NICs, r.Endpoint))
 	if r.Endpoint != "NIC" {
 		shared = "over all its links at once"
 	}
@@ -183,12 +236,17 @@ func (r *Report) needSection() section {
 		{"that takes", seconds(n.FlatSeconds), "at " + bits(n.NICRate)},
 		{"through every " + r.Endpoint + ", shared", size(n.ShardedBytes), shared},
 		{"that takes", seconds(n.ShardedSeconds), "at " + bits(n.NICRate)},
-		{"needed for a step of " + seconds(n.StepSeconds), bits(n.NeedPerNIC), "on every " + r.Endpoint},
-		{"all " + r.Endpoint + "s together", size(n.TotalBytes), "a step"},
-		{"model cut into", plural(max(n.ModelParallel, 1), "part"), "so that the gradients of one part fit the step"},
 	}
-	return section{ID: "need", Title: "What the model needs", Lead: r.lead(),
-		Tables: []table{{Cols: []col{left("what"), right("amount"), left("how")}, Rows: rows}}}
+	if n.InsideBytes > 0 {
+		rows = append(rows, []string{"through every GPU inside a " + n.Group, size(n.InsideBytes), fmt.Sprintf("2(g-1)/g of it, g = %d", n.GroupGPUs)},
+			[]string{"that takes", seconds(n.InsideSeconds), fmt.Sprintf("at %s; it overlaps with the network", rate(n.InsideRate))})
+	}
+	rows = append(rows,
+		[]string{"needed for a step of " + seconds(n.StepSeconds), bits(n.NeedPerNIC), "on every " + r.Endpoint},
+		[]string{"all " + r.Endpoint + "s together", size(n.TotalBytes), "a step"},
+		[]string{"model cut into", plural(max(n.ModelParallel, 1), "part"), "so that the gradients of one part fit the step"})
+	return []section{{ID: "need", Title: "What the model needs", Lead: n.sentence(),
+		Tables: []table{{Cols: []col{left("what"), right("amount"), left("how")}, Rows: rows}}}}
 }
 
 func (r *Report) failureSection() section {
@@ -257,11 +315,7 @@ func (r *Report) costSection() section {
 		{"break-even at all hours", breakEven},
 		{fmt.Sprintf("break-even use over %s years", trim(e.Years)), fmt.Sprintf("%.0f%%", e.Utilisation*100)},
 	}}
-	opts := table{Title: "S2's comparison, eight A100, recomputed", Cols: []col{left("way"), right("hardware"), right("days a run"), right("a run"), right("first run"), right("ten runs"), right(fmt.Sprintf("a run over %s years", trim(e.Years))), left("S2 says")}}
-	for _, o := range e.Options {
-		opts.Rows = append(opts.Rows, []string{o.Name, "$" + money(o.Hardware), trim(o.Days), "$" + money(o.PerRun), "$" + money(o.First), "$" + money(o.Ten), "$" + money(o.PerRunOverAll), o.Document})
-	}
-	return section{ID: "cost", Title: "Power and cost", Tables: []table{bill, own, r.alternativeTable(), opts, {Title: "Break-even by runs", Cols: []col{left("pair"), right("from"), left("how")}, Rows: verdictTable("", "", e.Crossings).Rows}}}
+	return section{ID: "cost", Title: "Power and cost", Tables: []table{bill, own, r.alternativeTable()}}
 }
 
 func (r *Report) growthSection() section {
@@ -307,10 +361,19 @@ func (r *Report) checkSection() section {
 	return section{ID: "checklist", Title: "Design checklist", Lead: fmt.Sprintf("%d yes, %d no, %d not applicable, %d need you.", yes, no, len(r.Checklist)-yes-no-you, you), Tables: []table{t}}
 }
 
-func (r *Report) correctionSection() section {
-	t := table{Cols: []col{left("source"), left("document says"), left("computed"), left("why")}}
-	for _, c := range r.Corrections {
-		t.Rows = append(t.Rows, []string{c.Source, c.Document, c.Computed, c.Why})
+// textbookSections are printed only where they were asked for.
+func (t *Textbook) sections() []section {
+	if t == nil {
+		return nil
 	}
-	return section{ID: "corrections", Title: "Figures in the documents, checked", Tables: []table{t}}
+	figures := table{Title: "Figures", Cols: []col{left("source"), left("it says"), left("computed"), left("why")}}
+	for _, c := range t.Corrections {
+		figures.Rows = append(figures.Rows, []string{c.Source, c.Document, c.Computed, c.Why})
+	}
+	opts := table{Title: "Three ways to train on eight A100", Cols: []col{left("choice"), right("hardware"), right("days a run"), right("a run"), right("first run"), right("ten runs"), right("a run over all years"), left("the text says")}}
+	for _, o := range t.Options {
+		opts.Rows = append(opts.Rows, []string{o.Name, "$" + money(o.Hardware), trim(o.Days), "$" + money(o.PerRun), "$" + money(o.First), "$" + money(o.Ten), "$" + money(o.PerRunOverAll), o.Document})
+	}
+	crossings := table{Title: "Break-even by runs", Cols: []col{left("pair"), right("from"), left("how")}, Rows: verdictTable("", "", t.Crossings).Rows}
+	return []section{{ID: "textbook", Title: "Worked figures of introductory texts, checked", Lead: "These figures are not about this cluster.", Tables: []table{figures, opts, crossings}}}
 }

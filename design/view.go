@@ -26,6 +26,7 @@ type view struct {
 	edges []edge
 
 	gpus     []int32 // by host: accelerators
+	domain   []int32 // by host: the accelerator domain of its first accelerator; hosts without one have one each, negative
 	capacity []int64 // by host: bytes a second into the fabric, one way
 	computes int     // hosts with accelerators
 	direct   bool    // chips forward; there are no switches
@@ -96,6 +97,7 @@ func look(g *topo.Graph) (*view, error) {
 	v.collect()
 	v.order()
 	v.tiers()
+	v.domains()
 	return v, nil
 }
 
@@ -179,6 +181,37 @@ func (v *view) tiers() {
 			}
 		}
 	}
+}
+
+// domains finds which hosts are joined by links between accelerators.
+func (v *view) domains() {
+	g := v.g
+	roots := acceleratorSets(g)
+	v.domain = make([]int32, len(g.Hosts))
+	for h := range v.domain {
+		v.domain[h] = -1 - int32(h)
+		for i, n := range g.HostNodes(topo.HostID(h)) {
+			if n.Kind == topo.GPU {
+				v.domain[h] = roots.find(int32(g.Hosts[h].First) + int32(i))
+				break
+			}
+		}
+	}
+}
+
+// severalDomains reports whether hosts with accelerators are in more than one domain.
+func (v *view) severalDomains() bool {
+	first, seen := int32(0), false
+	for h, d := range v.domain {
+		if v.gpus[h] == 0 {
+			continue
+		}
+		if seen && d != first {
+			return true
+		}
+		first, seen = d, true
+	}
+	return false
 }
 
 // top is the highest tier.

@@ -208,8 +208,8 @@ func genTitle(c *topo.Class) string {
 
 // rateTitle prints what one link carries. Ports of networks are known by their bits.
 func rateTitle(c *topo.Class) string {
-	if c.Gen == "unstated" {
-		return fmt.Sprintf("rate unstated, taken as %s (%s) each way", bits(c.Rate), c.Rate)
+	if !c.Stated() {
+		return "rate unknown"
 	}
 	if c.Kind == topo.Ethernet && strings.HasSuffix(genTitle(c), "GbE") { // the name says the bits
 		return fmt.Sprintf("%s (%s) each way", genTitle(c), c.Rate)

@@ -22,8 +22,8 @@ type Use struct {
 	Share   float32
 }
 
-// ErrUnreachable is returned by Route when no way exists.
-var ErrUnreachable = errors.New("no way")
+// ErrUnreachable is returned by Route when no path exists.
+var ErrUnreachable = errors.New("no path")
 
 // Route gives the exact links a flow uses, in order, appended to way. It
 // computes them from the fabric's structure: no table is kept, and nothing is

@@ -16,6 +16,7 @@ package topo
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/weft-fabric/weft/unit"
@@ -109,6 +110,15 @@ type Class struct {
 	Rate    unit.Rate // payload of one physical link, one way
 	Latency unit.Time // from one end's port to the other's
 }
+
+// Unstated is the generation of links whose rate nobody has stated: a file that
+// was read names the cable but not its speed. The class holds a rate all the
+// same, since every link has one; nothing may report it as a fact. WithClass
+// replaces it.
+const Unstated = "unstated"
+
+// Stated reports whether the class's rate is known.
+func (c Class) Stated() bool { return c.Gen != Unstated }
 
 func (c Class) String() string { return fmt.Sprintf("%s x%d, %s each way", c.Gen, c.Lanes, c.Rate) }
 
@@ -211,6 +221,29 @@ func (g *Graph) Class(l LinkID) *Class { return &g.Classes[g.Links[l].Class] }
 // Rate is what a link carries one way, all its parallel physical links together.
 func (g *Graph) Rate(l LinkID) unit.Rate {
 	return g.Class(l).Rate * unit.Rate(g.Links[l].Count)
+}
+
+// Unstated counts the links whose rate nobody has stated.
+func (g *Graph) Unstated() int {
+	n := 0
+	for i := range g.Links {
+		if !g.Class(LinkID(i)).Stated() {
+			n += int(g.Links[i].Count)
+		}
+	}
+	return n
+}
+
+// WithClass gives the same graph with a class for the links whose rate nobody has stated.
+func (g *Graph) WithClass(c Class) *Graph {
+	same := *g
+	same.Classes = slices.Clone(g.Classes)
+	for i := range same.Classes {
+		if !same.Classes[i].Stated() {
+			same.Classes[i] = c
+		}
+	}
+	return &same
 }
 
 // HostNodes lists the nodes of a host.

@@ -26,7 +26,10 @@ import (
 // that divides the links evenly: of S spines over leaves with U uplinks each, S
 // is the smallest number that has the ports, divides U, and so gives each leaf
 // U/S links to each spine. This is the rule behind NVIDIA's tables: 24 leaves of
-// 32 uplinks need 12 switches of 64 ports and get 16.
+// 32 uplinks need 12 switches of 64 ports and get 16. Cores are too dear for
+// that: where fewer of them have the ports for all uplinks, the uplinks of a
+// spine go to the cores of its group in turn, and some cores get one link more
+// from a spine than others.
 type Clos struct {
 	Name    string
 	NICs    []string // which NICs of a host; none means its compute NICs
@@ -105,7 +108,7 @@ type plan struct {
 	spineUp       int
 	coreGroups    int
 	cores         int // of a core group
-	spineCore     int // links from one spine to one core
+	spineCore     int // links from one spine to one core; 0 where they are dealt out in turn
 	ports         [3]int
 	models        [3]catalog.Switch
 	up            [2]topo.Class
@@ -454,23 +457,37 @@ func (p *plan) fitGroups(groups, leaves int) error {
 		spines := groups * (p.spines / g)
 		cores := p.Core.Count
 		if cores == 0 {
-			cores = even(ceil(spines*p.spineUp, ports), p.spineUp)
+			cores = ceil(spines*p.spineUp, ports)
 		}
-		if cores == 0 || p.spineUp%cores != 0 || spines*(p.spineUp/cores) > ports {
+		if cores > p.spineUp || spines*p.spineUp > cores*ports {
 			continue
 		}
 		if best == 0 || g*cores < best {
 			best, p.coreGroups, p.cores = g*cores, g, cores
 		}
 	}
+	// Where an even number of cores costs no more, it is taken.
+	for g := p.spines; g >= 1 && p.Core.Count == 0 && best > 0; g-- {
+		if p.spines%g != 0 {
+			continue
+		}
+		spines := groups * (p.spines / g)
+		if cores := even(ceil(spines*p.spineUp, ports), p.spineUp); cores > 0 && spines*(p.spineUp/cores) <= ports && g*cores <= best {
+			best, p.coreGroups, p.cores = g*cores, g, cores
+			break
+		}
+	}
 	if best == 0 && p.Core.Count > 0 {
-		return fmt.Errorf("%d cores a group do not fit: they must divide the %d uplinks of a spine, and have ports for %d groups of spines; leave count out",
+		return fmt.Errorf("%d cores a group do not fit: they must be at most the %d uplinks of a spine, and have ports for %d groups of spines; leave count out",
 			p.Core.Count, p.spineUp, groups)
 	}
 	if best == 0 {
 		return p.tooMany(down, fmt.Sprintf("%d groups of spines each need a port at every core of a group, and a core %s has %d", groups, p.models[2].Name, ports))
 	}
-	p.spineCore = p.spineUp / p.cores
+	p.spineCore = 0
+	if p.spineUp%p.cores == 0 {
+		p.spineCore = p.spineUp / p.cores
+	}
 	return nil
 }
 

@@ -88,14 +88,20 @@ func checkClos(t *rapid.T, g *topo.Graph, x Clos, hosts int) {
 	if nicLinks != hosts*8*planes {
 		t.Fatalf("%d links to NICs", nicLinks)
 	}
-	// Every switch of a tier has equally many uplinks, evenly over its peers.
-	each := map[topo.NodeID]int{}
+	// Every switch of a tier has equally many uplinks, evenly over its peers; those
+	// of a spine may differ by one.
+	least, most := map[topo.NodeID]int{}, map[topo.NodeID]int{}
 	for ends, n := range links {
-		if each[ends[0]] != 0 && each[ends[0]] != n {
-			t.Fatalf("%s has %d links to one switch above and %d to another", g.NodeName(ends[0]), each[ends[0]], n)
+		low := ends[0]
+		if least[low] == 0 || n < least[low] {
+			least[low] = n
 		}
-		each[ends[0]] = n
+		most[low] = max(most[low], n)
+		if tolerated := int(g.Nodes[low].Tier) - 1; most[low]-least[low] > tolerated {
+			t.Fatalf("%s has %d links to one switch above and %d to another", g.NodeName(low), least[low], most[low])
+		}
 	}
+	checkCores(t, g)
 	top := uint8(1)
 	g.Each(topo.Switch, func(n topo.NodeID, s *topo.Node) {
 		top = max(top, s.Tier)
@@ -147,4 +153,42 @@ func TestEven(t *testing.T) {
 			t.Fatalf("%d for at least %d that divide %d, want %d", got, need, links, want)
 		}
 	})
+}
+
+// checkCores: with one core less the uplinks of the spines would not find ports,
+// unless the cores are grouped, where a group takes whole cores.
+func checkCores(t *rapid.T, g *topo.Graph) {
+	cores, up, ports, groups := 0, 0, 0, map[topo.NodeID]topo.NodeID{}
+	var find func(n topo.NodeID) topo.NodeID
+	find = func(n topo.NodeID) topo.NodeID {
+		if p, ok := groups[n]; ok && p != n {
+			return find(p)
+		}
+		return n
+	}
+	g.Each(topo.Switch, func(n topo.NodeID, s *topo.Node) {
+		if s.Tier != 3 {
+			return
+		}
+		cores++
+		ports = int(s.Ports)
+		for _, e := range g.Edges(n) {
+			up++
+			if a, b := find(n), find(e.Peer); a != b {
+				groups[a] = b
+			}
+		}
+	})
+	if cores == 0 {
+		return
+	}
+	roots := map[topo.NodeID]bool{}
+	g.Each(topo.Switch, func(n topo.NodeID, s *topo.Node) {
+		if s.Tier == 3 {
+			roots[find(n)] = true
+		}
+	})
+	if least := (up + ports - 1) / ports; cores > least+len(roots) {
+		t.Fatalf("%d cores in %d groups where %d have the ports for %d uplinks", cores, len(roots), least, up)
+	}
 }

@@ -79,11 +79,12 @@ func (p *plan) layout(prefix string, hosts []party) *layout {
 				}
 				a := int32(spine0 + (g*p.spines+s)*p.Planes + plane)
 				per := p.spines / p.coreGroups
-				index := g*per + s%per
+				index, port := g*per+s%per, p.spineDown
 				for k := range p.cores {
 					b := int32(core0 + (s/per*p.cores+k)*p.Planes + plane)
-					for m := range p.spineCore {
-						l.wires = append(l.wires, wire{a, b, uint16(p.spineDown + k*p.spineCore + m + 1), uint16(index*p.spineCore + m + 1), 1})
+					for _, at := range p.corePorts(index, k) {
+						port++
+						l.wires = append(l.wires, wire{a, b, uint16(port), uint16(at), 1})
 					}
 				}
 			}
@@ -106,6 +107,24 @@ func (p *plan) layout(prefix string, hosts []party) *layout {
 	}
 	l.growth = Growth{Unit: p.unitName(), UnitHosts: p.unit, MaxHosts: p.most()}
 	return l
+}
+
+// corePorts lists the ports of a group's core k that a spine's uplinks take; index
+// is the spine's place in the core group. Uplinks that do not divide evenly are
+// dealt out in turn, going on where the spine before has left off.
+func (p *plan) corePorts(index, k int) []int {
+	var list []int
+	if p.spineCore > 0 {
+		for m := range p.spineCore {
+			list = append(list, index*p.spineCore+m+1)
+		}
+		return list
+	}
+	first := index * p.spineUp
+	for t := first + ((k-first)%p.cores+p.cores)%p.cores; t < first+p.spineUp; t += p.cores {
+		list = append(list, t/p.cores+1)
+	}
+	return list
 }
 
 func (p *plan) node(tier uint8, plane int, name string) topo.Node {

@@ -186,7 +186,8 @@ func (x Cluster) assign() ([][]use, error) {
 
 // pickNICs gives the NICs of a box that belong to a fabric: those named, where a
 // kind that lacks them all takes no part; else the compute NICs (those on a
-// rail), or for a service fabric the others; else all there are.
+// rail), or for a service fabric the others. A server of the fabric itself gives
+// all it has. A kind with storage NICs alone takes no part in a compute fabric.
 func pickNICs(box *topo.Graph, names []string, service, guest bool) ([]int32, error) {
 	var all, match []int32
 	var known []string
@@ -202,7 +203,7 @@ func pickNICs(box *topo.Graph, names []string, service, guest bool) ([]int32, er
 		}
 	}
 	if len(names) == 0 {
-		if len(match) == 0 && !service {
+		if guest {
 			return all, nil
 		}
 		return match, nil

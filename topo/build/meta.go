@@ -58,7 +58,7 @@ var meta24K = Preset{
 			Link:  "400gbe",
 			Leaf:  Tier{Model: "TH4", Link: "400gbe", Down: 16, Up: rackUp},
 			Spine: Tier{Model: "7800R3", Link: "400gbe", Down: zoneRacks, Up: zoneUp, Count: zoneSpines},
-			Core:  Tier{Model: "7800R3"},
+			Core:  Tier{Model: "7800R3", Count: even(ceil(p["zones"]*zoneSpines*zoneUp, c.Switches["7800R3"].Ports), zoneUp)},
 		}
 		built, err := simple(c, fmt.Sprintf("meta-24k-%dz", p["zones"]), "grand-teton", p["zones"]*zoneRacks*rackHosts, rackHosts, f)
 		if err != nil {

@@ -98,7 +98,8 @@ type Switch struct {
 	Link    string
 	Kind    topo.LinkKind
 	Latency unit.Time // port to port
-	Split   int       // how many links of half the rate a port may be split into, 0 or 1 for none
+	Split   int       // into how many slower links a port may be split, 0 or 1 for none
+	PerCage int       // ports that one transceiver serves: 2 in the twin-port cages of Quantum-2; 0 means 1
 	Watts   float64
 	Price   Price
 	Source  Source
@@ -111,6 +112,7 @@ type Host struct {
 	GPUs   int
 	NIC    string // of the compute network
 	NICs   int
+	Shared int     // compute NICs that share one transceiver: 2 where a twin-port cage serves two adapters; 0 means 1
 	Units  int     // rack units
 	Watts  float64 // whole machine, at most
 	Price  Price

@@ -296,7 +296,7 @@ func TestS2PairsUseAllTheirLinks(t *testing.T) {
 // S2 says $12,000 and $35.
 func TestS2Costs(t *testing.T) {
 	right(t, "eight GPUs of 700 W", "$605")
-	right(t, "a cloud A100", "$5.12")
+	right(t, "a cloud A100", "$1.50")
 }
 
 func ExampleLink_Class() {

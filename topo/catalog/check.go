@@ -84,6 +84,7 @@ func (c *Catalog) Check() error {
 		k.link("link", s.Link, func(kind topo.LinkKind) bool { return kind.Network() || kind.Accelerator() }, "a network or accelerator link")
 		k.notNegative("latency", float64(s.Latency))
 		k.notNegative("split", float64(s.Split))
+		k.notNegative("per-cage", float64(s.PerCage))
 		k.power(s.Watts, s.Price)
 	}
 	for _, key := range slices.Sorted(maps.Keys(c.Hosts)) {

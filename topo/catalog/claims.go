@@ -16,11 +16,11 @@ type Claim struct {
 	Source Source // of the figure as it is repeated
 }
 
-// The documents weft was built from, as its mission numbers them.
+// The introductory texts that repeat them.
 const (
-	docNetwork  Source = "document S0"
-	docNVLink   Source = "document S2"
-	docParallel Source = "document S3"
+	docNetwork  Source = "text on network layers"
+	docNVLink   Source = "text on NVLink"
+	docParallel Source = "text on parallel training"
 )
 
 // Claims lists the figures about hardware that want correcting, for reports to

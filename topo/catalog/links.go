@@ -29,10 +29,10 @@ const (
 	// Estimate: a load from the other socket costs some 100 ns more than a local
 	// one; one way is half of that.
 	smpLatency = 50 * unit.Nanosecond
-	// Computed: 20 m at 5 ns a metre and two SerDes of some 20 ns.
-	wireLatency = 140 * unit.Nanosecond
+	// Computed: the usual length of cable and two SerDes of some 20 ns.
+	wireLatency = topo.WireMetres*topo.PerMetre + 40*unit.Nanosecond
 	// The same and some 100 ns for RS(544,514), which PAM4 needs.
-	fecLatency = 240 * unit.Nanosecond
+	fecLatency = wireLatency + 100*unit.Nanosecond
 )
 
 const (

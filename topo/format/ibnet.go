@@ -45,9 +45,9 @@ type ibNet struct {
 	order   []*ibNode
 }
 
-// Limits of a subnet: unicast LIDs end at 49,151, and a switch has at most 254 external ports.
+// Limits of a file. A switch has at most 254 external ports.
 const (
-	maxIBNodes = 1 << 17
+	maxIBNodes = 1 << 19 // more than a subnet has: 131,072 adapters of several subnets may come in one file
 	maxIBPorts = 254
 )
 
@@ -327,7 +327,10 @@ func (n *ibNet) portLine(v *ibNode, number int, line string) error {
 	if !ok {
 		return bad("no port number from 1 to 254")
 	}
-	p := &ibPort{width: 4, speed: "SDR", line: number}
+	p := &ibPort{width: 4, speed: unknownSpeed, line: number}
+	if n.dialect == "ibsim" {
+		p.speed = "SDR" // as the simulator starts a link
+	}
 	p.guid, rest = parens(rest)
 	rest = strings.TrimSpace(rest)
 	if rest == "" || rest[0] == '#' {

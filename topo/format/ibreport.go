@@ -106,7 +106,7 @@ func readReport(n *ibNet, data []byte) error {
 			return bad("a cable at port 0")
 		}
 		if !up {
-			w, s = 4, "SDR"
+			w, s = 4, unknownSpeed
 		}
 		mine, yours := descriptions(rest)
 		v, err := n.reported(from, mine, number)

@@ -24,6 +24,13 @@ func class(gen string, lanes int) topo.Class {
 	return l.Class(lanes)
 }
 
+// unstated is the class of links whose rate a file does not say. Every link must
+// have some rate; this one is that of the slowest link in use today, so that
+// nothing looks faster than it is, and Class.Stated tells that it means nothing.
+func unstated(kind topo.LinkKind) topo.Class {
+	return topo.Class{Kind: kind, Gen: topo.Unstated, Lanes: 1, Rate: (100 * unit.Gbps).Bytes(), Latency: class("100gbe", 0).Latency}
+}
+
 // pcieGens are the generations by their lane rate in GT/s.
 var pcieGens = []struct {
 	gts float64
@@ -91,8 +98,14 @@ var infiniband = []struct {
 	lane  float64
 }{{"SDR", 2}, {"DDR", 4}, {"QDR", 8}, {"FDR10", 10}, {"FDR", 13.636363636363637}, {"EDR", 25}, {"HDR", 50}, {"NDR", 100}, {"XDR", 200}}
 
+// unknownSpeed is what ibnetdiscover prints for a speed it does not know.
+const unknownSpeed = "???"
+
 // ibClass gives the class of an InfiniBand link from width and speed, "4x" and "HDR".
 func ibClass(width int, speed string) (topo.Class, bool) {
+	if speed == unknownSpeed {
+		return unstated(topo.InfiniBand), true
+	}
 	gen := strings.ToLower(speed)
 	switch {
 	case gen == "hdr" && width == 2:
@@ -117,6 +130,9 @@ func ibClass(width int, speed string) (topo.Class, bool) {
 // them. A class of another network gets the InfiniBand speed of its rate, at
 // four lanes, or the next below: 100 Gb/s Ethernet is 4xEDR.
 func ibName(c topo.Class) (width int, speed string) {
+	if !c.Stated() {
+		return 4, unknownSpeed
+	}
 	gen := strings.ToUpper(strings.TrimRight(c.Gen, "0123456789"))
 	if c.Gen == "fdr10" {
 		gen = "FDR10"

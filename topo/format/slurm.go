@@ -10,7 +10,6 @@ import (
 
 	"github.com/weft-fabric/weft/topo"
 	"github.com/weft-fabric/weft/topo/hostlist"
-	"github.com/weft-fabric/weft/unit"
 )
 
 // Limits of a topology.conf: Slurm's own MAX_SLURM_NODES is 65,536.
@@ -18,12 +17,6 @@ const (
 	maxSlurmHosts    = 1 << 17
 	maxSlurmSwitches = 1 << 16
 )
-
-// unstated is the class of links whose rate a file does not say. Slurm knows no
-// rates (LinkSpeed has no unit and no use), so these are 100 Gb/s by decree.
-func unstated() topo.Class {
-	return topo.Class{Kind: topo.Ethernet, Gen: "unstated", Lanes: 1, Rate: (100 * unit.Gbps).Bytes(), Latency: class("100gbe", 0).Latency}
-}
 
 // slurmEntry is a line of topology.conf.
 type slurmEntry struct {
@@ -131,7 +124,8 @@ func readSlurm(data []byte) (entries []*slurmEntry, sizes string, err error) {
 }
 
 // decodeSlurm reads topology.conf. Every node is a host with a NIC at its leaf
-// switch; a block becomes a switch, too, marked as one. See unstated for rates.
+// switch; a block becomes a switch, too, marked as one. Slurm knows no rates
+// (LinkSpeed has no unit and no use), so they are unstated.
 func decodeSlurm(name string, data []byte) (*topo.Graph, error) {
 	entries, sizes, err := readSlurm(data)
 	if err != nil {
@@ -139,7 +133,7 @@ func decodeSlurm(name string, data []byte) (*topo.Graph, error) {
 	}
 	b := topo.NewBuilder(name)
 	fabric := b.Fabric(topo.Fabric{Name: "fabric", Family: topo.Irregular})
-	rate := b.Class(unstated())
+	rate := b.Class(unstated(topo.Ethernet))
 	byName := map[string]*slurmEntry{}
 	for i, e := range entries {
 		part := topo.Part(topo.Switch, topo.None, e.name)

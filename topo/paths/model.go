@@ -288,8 +288,11 @@ func (f *finder) latency(p *Path, extra ...Term) {
 			what, each := f.passing(from, u.Link)
 			meet(what, each)
 		}
-		class := f.g.Class(u.Link)
-		meet(class.Gen+" link", class.Latency)
+		what := f.g.Class(u.Link).Gen + " link"
+		if m := f.g.Metres(u.Link); m > 0 {
+			what = fmt.Sprintf("%s of %g m", what, m)
+		}
+		meet(what, f.g.LinkLatency(u.Link))
 		at = to
 	}
 	for _, k := range keys {

@@ -362,7 +362,7 @@ func TestErrors(t *testing.T) {
 		"a path joins":       func() ([]Path, error) { return Between(g, gpu, lookup(t, g, "leaf0"), c) },
 		"node number 999999": func() ([]Path, error) { return Between(g, gpu, 999999, c) },
 		"no catalogue":       func() ([]Path, error) { return Between(g, gpu, gpu+1, nil) },
-		"no way": func() ([]Path, error) {
+		"no path": func() ([]Path, error) {
 			b := topo.NewBuilder("apart")
 			for _, h := range []string{"n0", "n1"} {
 				b.Node(topo.Part(topo.GPU, b.Host(topo.Host{Name: h}), "gpu0"))

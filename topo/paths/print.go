@@ -17,7 +17,7 @@ import (
 func Print(w io.Writer, g *topo.Graph, paths []Path, size unit.Bytes) error {
 	var b strings.Builder
 	table := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-	fmt.Fprintf(table, "#\tmechanism\t\twire\texpected\tunder load\tlatency\t%s\tways\n", size)
+	fmt.Fprintf(table, "#\tmechanism\t\twire\texpected\tunder load\tlatency\t%s\tpaths\n", size)
 	for i := range paths {
 		p := &paths[i]
 		fmt.Fprintf(table, "%d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", i+1, p.Mechanism, p.Detail, p.Rate, p.Expected, p.Loaded, p.Latency, p.Time(size), ways(p.Count))

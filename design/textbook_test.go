@@ -14,10 +14,17 @@ import (
 
 func near(a, b, tolerance float64) bool { return math.Abs(a-b) <= tolerance*math.Abs(b) }
 
-// S1: 175B parameters of 4 bytes on 10,000 GPUs, 1.4 TB a step. That is what
-// one GPU sends, not the cluster.
-func TestS1TenThousandGPUsNeed(t *testing.T) {
-	n := newNeed(175e9, 4, 1, 10_000, 1250, 8, 50e9)
+// need settles one for hosts of eight GPUs and eight NICs.
+func needOf(params, bytesPer, step float64, ranks, hosts int, rate float64) Need {
+	n := Need{Params: params, BytesPer: bytesPer, StepSeconds: step, Ranks: ranks, Groups: hosts, NICs: 8, Group: "host", NICRate: rate}
+	n.settle()
+	return n
+}
+
+// 175B parameters of 4 bytes on 10,000 GPUs, "1.4 TB a step": that is what one
+// GPU sends, not the cluster.
+func TestTextTenThousandGPUsNeed(t *testing.T) {
+	n := needOf(175e9, 4, 1, 10_000, 1250, 50e9)
 	if n.Gradient != 700e9 {
 		t.Errorf("gradient %g", n.Gradient)
 	}
@@ -30,51 +37,35 @@ func TestS1TenThousandGPUsNeed(t *testing.T) {
 	if !strings.HasPrefix(n.Verdict, "does not fit") {
 		t.Error(n.Verdict)
 	}
-	if n := newNeed(175e9, 4, 4, 10_000, 1250, 8, 50e9); !strings.HasPrefix(n.Verdict, "fits") || n.ModelParallel != 1 {
+	if n := needOf(175e9, 4, 4, 10_000, 1250, 50e9); !strings.HasPrefix(n.Verdict, "fits") || n.ModelParallel != 1 {
 		t.Errorf("at 4 s a step: %s", n.Verdict)
 	}
 }
 
-// S0: 350 GB over 200 Gb/s on 256 GPUs in 14 ms. It is 28 s.
-func TestS0ThreeHundredFiftyGigabytesIn28Seconds(t *testing.T) {
-	n := newNeed(350e9, 1, 1, 256, 32, 8, 25e9)
+// 350 GB over 200 Gb/s on 256 GPUs "in 14 ms": it is 28 s.
+func TestTextThreeHundredFiftyGigabytesIn28Seconds(t *testing.T) {
+	n := needOf(350e9, 1, 1, 256, 32, 25e9)
 	if !near(n.FlatSeconds, 27.89, 1e-3) {
 		t.Errorf("%g s", n.FlatSeconds)
 	}
-	c := correction(t, "S0", "14 ms")
+	c := correction(t, networkText, "14 ms")
 	if !strings.HasPrefix(c.Computed, "27.9 s unsharded") || c.Agrees {
 		t.Error(c.Computed)
 	}
 }
 
-// S1: 200 GPU failures a year on 10,000, one every 1.8 days, and 50 NICs.
-func TestS1TwoHundredFailuresAYear(t *testing.T) {
-	r := Report{GPUs: 10_000}
-	v, err := look(wiring{hosts: 2, leaves: 1, nics: [][3]int{{0, 0, 200}, {1, 0, 200}}}.graph(t))
-	if err != nil {
-		t.Fatal(err)
+// A GPU at 2% a year and 50,000 hours between failures: these differ ninefold.
+func TestTextGPUMeanTimeContradictsItsRate(t *testing.T) {
+	if c := correction(t, clusterText, "50,000 hours"); c.Computed != "438,000 hours" || c.Agrees {
+		t.Error(c.Computed)
 	}
-	if err := r.fail(v, nil); err != nil {
-		t.Fatal(err)
-	}
-	if f := r.failure("gpu"); f.PerYear != 200 || !near(f.Days, 1.825, 1e-9) {
-		t.Errorf("%+v", f)
-	}
-	nic := Failure{Count: 10_000, Rate: defaultRates["nic"]}
-	if nic.settle(); nic.PerYear != 50 {
-		t.Errorf("%+v", nic)
-	}
-}
-
-// S1 gives a GPU 2% a year and 50,000 hours between failures; these differ ninefold.
-func TestS1GPUMeanTimeContradictsItsRate(t *testing.T) {
-	if c := correction(t, "S1", "50,000 hours"); c.Computed != "438,000 hours" || c.Agrees {
+	if c := correction(t, clusterText, "200 failures"); !strings.HasPrefix(c.Computed, "200 failures, one every 1.82 days; 50 NICs") || !c.Agrees {
 		t.Error(c.Computed)
 	}
 }
 
-// S1's checklist has seven groups and 24 items.
-func TestS1ChecklistIsWhole(t *testing.T) {
+// The checklist has seven groups and 24 items.
+func TestChecklistIsWhole(t *testing.T) {
 	groups := map[string]int{}
 	keys := map[string]bool{}
 	for _, c := range checkItems {
@@ -87,35 +78,35 @@ func TestS1ChecklistIsWhole(t *testing.T) {
 	want := map[string]int{"topology": 3, "hardware": 3, "host layout": 3, "reliability": 4, "failure handling": 4, "monitoring": 4, "tuning": 3}
 	for g, n := range want {
 		if groups[g] != n {
-			t.Errorf("%s has %d items, S1 %d", g, groups[g], n)
+			t.Errorf("%s has %d items, want %d", g, groups[g], n)
 		}
 	}
 }
 
-// S2: 700 W x 8 x 45 days x $0.10 is $604.80, not $12,000.
-func TestS2Electricity(t *testing.T) {
-	if got := energy(s2Watts, s2PCIeDays, s2Price); !near(got, 604.8, 1e-9) {
+// 700 W x 8 x 45 days x $0.10 is $604.80, not $12,000.
+func TestTextElectricity(t *testing.T) {
+	if got := energy(textWatts, textPCIeDays, textPrice); !near(got, 604.8, 1e-9) {
 		t.Errorf("$%g", got)
 	}
-	if c := correction(t, "S2", "$12,000"); c.Computed != "$604.80" {
+	if c := correction(t, nvlinkText, "$12,000"); c.Computed != "$604.80" {
 		t.Error(c.Computed)
 	}
 }
 
-// S2: one run is cheapest in the cloud, and owning wins from the second run on
-// at S2's own rent.
-func TestS2BreakEven(t *testing.T) {
+// one run is cheapest in the cloud, and owning wins from the second run on
+// at the text's own rent.
+func TestTextBreakEven(t *testing.T) {
 	list, crossings := options(3, catalog.Default())
-	if got := list[2].PerRun - s2Transfer; got != s2CloudRental {
-		t.Errorf("rent $%g, S2 says $%d", got, s2CloudRental)
+	if got := list[2].PerRun - textTransfer; got != textCloudRental {
+		t.Errorf("rent $%g, the text says $%d", got, textCloudRental)
 	}
-	if list[2].First != s2CloudTotal {
+	if list[2].First != textCloudTotal {
 		t.Errorf("cloud, first run: $%g", list[2].First)
 	}
-	if list[0].First > s2PCIeTotal || list[1].First > s2DGXTotal {
-		t.Error("with the right electricity both machines cost less than S2 says")
+	if list[0].First > textPCIeTotal || list[1].First > textDGXTotal {
+		t.Error("with the right electricity both machines cost less than the text says")
 	}
-	if !near(s2PCIeTotal-list[0].First, s2PCIePower-604.8, 1e-9) || !near(s2DGXTotal-list[1].First, s2DGXPower-241.92, 1e-9) {
+	if !near(textPCIeTotal-list[0].First, textPCIePower-604.8, 1e-9) || !near(textDGXTotal-list[1].First, textDGXPower-241.92, 1e-9) {
 		t.Error("the difference is the electricity alone")
 	}
 	if crossings[0].Answer != "run 2" {
@@ -126,12 +117,12 @@ func TestS2BreakEven(t *testing.T) {
 	}
 }
 
-// S3: a million steps of 110 ms take 30.6 hours, and that is right.
-func TestS3MillionSteps(t *testing.T) {
-	if c := correction(t, "S3", "30.6 hours"); c.Computed != "30.6 and 55.6 hours" || !c.Agrees {
+// a million steps of 110 ms take 30.6 hours, and that is right.
+func TestTextMillionSteps(t *testing.T) {
+	if c := correction(t, trainingText, "30.6 hours"); c.Computed != "30.6 and 55.6 hours" || !c.Agrees {
 		t.Error(c.Computed)
 	}
-	if c := correction(t, "S3", "110 ms on eight"); c.Computed != "2.05 s or more" {
+	if c := correction(t, trainingText, "110 ms on eight"); c.Computed != "2.05 s or more" {
 		t.Error(c.Computed)
 	}
 }
@@ -203,8 +194,8 @@ func TestSuperPODB300CountsCablesNotLinks(t *testing.T) {
 	}
 }
 
-// S1: a 3D torus of 4,096 chips. The bisection of 16 x 16 x 16 is 2 x 16^2
-// links, that of S1's 4 x 4 x 256 only 2 x 4^2.
+// a 3D torus of 4,096 chips. The bisection of 16 x 16 x 16 is 2 x 16^2
+// links, that of the text's 4 x 4 x 256 only 2 x 4^2.
 func TestTPUv4Bisection(t *testing.T) {
 	for _, dims := range [][3]int{{16, 16, 16}, {4, 4, 256}, {4, 4, 4}, {2, 4, 8}} {
 		r := preset(t, "tpu-v4", map[string]int{"x": dims[0], "y": dims[1], "z": dims[2]})
@@ -223,8 +214,8 @@ func TestMeta24KOneToSeven(t *testing.T) {
 	}
 }
 
-// S1: every server reaches several leaves, so that no leaf takes one down.
-func TestS1RailsSurviveALeaf(t *testing.T) {
+// every server reaches several leaves, so that no leaf takes one down.
+func TestRailsSurviveALeaf(t *testing.T) {
 	r := preset(t, "rail", map[string]int{"hosts": 64})
 	l, _ := r.loss("leaf")
 	if l.GPUsCutOff != 0 || l.HostLeft != 7.0/8 || l.GPUsDegraded != 32*8 {
