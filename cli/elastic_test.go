@@ -49,18 +49,18 @@ func TestRunFollow(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	pids := map[string][]string{} // by slot, as "[1]"
+	var pids []string
 	killed := ""
 	var text strings.Builder
 	in := bufio.NewScanner(io.TeeReader(out, &text))
 	for in.Scan() {
 		f := strings.Fields(in.Text()) // [1] pid 17: epoch 1, rank 1 of 3, ...
-		if len(f) < 5 || f[1] != "pid" {
+		if len(f) < 7 || f[1] != "pid" {
 			continue
 		}
 		pid := strings.TrimSuffix(f[2], ":")
-		if !slices.Contains(pids[f[0]], pid) {
-			pids[f[0]] = append(pids[f[0]], pid)
+		if !slices.Contains(pids, pid) {
+			pids = append(pids, pid)
 		}
 		if killed == "" && f[4] == "1," && f[6] == "1" {
 			killed = pid
@@ -76,17 +76,8 @@ func TestRunFollow(t *testing.T) {
 	if err := cmd.Wait(); err != nil {
 		t.Fatalf("%v\n%s\n%s", err, text.String(), errs.String())
 	}
-	if killed == "" || len(pids) != 3 {
-		t.Errorf("processes %v with %s killed; want those of three slots", pids, killed)
-	}
-	for slot, list := range pids {
-		most := 1
-		if list[0] == killed {
-			most++
-		}
-		if len(list) > most {
-			t.Errorf("slot %s had processes %v; %s was killed, and nobody else is to be started again", slot, list, killed)
-		}
+	if killed == "" || len(pids) < 3 || len(pids) > 4 {
+		t.Errorf("processes %v with %s killed; want three, and at most one in its place", pids, killed)
 	}
 	if !strings.Contains(text.String(), "sum 16800000 after 20000 steps") {
 		t.Errorf("the sum is not 840 x 20,000:\n%s", text.String())

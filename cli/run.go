@@ -13,6 +13,15 @@ import (
 	"github.com/weft-fabric/weft/topo/hostlist"
 )
 
+// ending are the signals that ask a run to end. A terminal that is closed does not end
+// a run under nohup.
+func ending() []os.Signal {
+	if signal.Ignored(syscall.SIGHUP) {
+		return []os.Signal{syscall.SIGINT, syscall.SIGTERM}
+	}
+	return []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP}
+}
+
 func newRun() *cobra.Command {
 	var spec launch.Spec
 	var hosts, rsh string
@@ -29,7 +38,7 @@ Standard input is empty. SIGINT and SIGTERM are handed on. When a rank fails, th
 others get SIGTERM and, after the grace, SIGKILL; which rank failed first, how,
 and its last words on standard error are said at the end. Nothing is left behind:
 a rank takes the processes it started with it, unless they left its process group,
-and all of them die with weft, however it ends.
+and ranks are killed when weft exits, even by SIGKILL.
 
 With --hosts ranks are dealt to hosts in blocks and started through --rsh. With
 {command} in it the template is for remote shells like ssh, without it for
@@ -38,10 +47,16 @@ commands like 'ip netns exec {host}'.
 With --nproc, --nodes, --coord or another of torchrun's flags the run is elastic:
 'weft run' is started on every node (what Slurm, Kubernetes or torchrun's variables
 say of it need not be said again: --explain shows it), nodes meet at a coordinator,
-a rank that fails is started again while the others stay, up to --max-restarts
-times, and nodes may come and go between --min and --max ranks. A program that
-follows epochs (package elastic, --follow) keeps its processes through all of it;
-any other is started again when the ranks of its world have changed.
+and nodes may come and go between --min and --max ranks. When a rank fails, or ranks
+come or go, all ranks end and are started again together, after failures up to
+--max-restarts times; --restart one starts only the rank that failed. A program that
+follows epochs (package elastic, --follow) keeps its processes through all of it: only
+the rank that failed is started again.
+
+Started by srun, mpirun or torchrun without -n, --nproc or their like, launchers meet,
+too: 'srun -n 8 weft run -- PROGRAM' is one world of eight ranks.
+
+The first SIGINT, SIGTERM or SIGHUP asks all ranks to end, the second ends the grace.
 
 Exit code: that of the rank that failed first, 128 and the signal if one ended it.`,
 		Example: `  weft run -n 4 -- ./my-program --epochs 3
@@ -65,14 +80,21 @@ Exit code: that of the rank that failed first, 128 and the signal if one ended i
 			if spec.Grace < 0 {
 				return fmt.Errorf("--grace %s; want a time of 0 or more", spec.Grace)
 			}
-			if elastic.flags.Given() || elastic.follow {
-				for _, name := range []string{"ranks", "hosts", "rsh", "master-addr", "master-port"} {
+			meets, err := elastic.wanted(cmd)
+			if err != nil {
+				return err
+			}
+			if meets {
+				for _, name := range []string{"ranks", "hosts", "rsh"} {
 					if cmd.Flags().Changed(name) {
 						return fmt.Errorf("--%s is for runs without nodes that meet; leave it out, or leave out --nproc, --nodes and their like", name)
 					}
 				}
 				elastic.env, elastic.out, elastic.err, elastic.grace = env, cmd.OutOrStdout(), cmd.ErrOrStderr(), spec.Grace
-				return elastic.run(cmd.Context(), args)
+				if elastic.grace == 0 {
+					elastic.grace = -1
+				}
+				return scarce(elastic.run(cmd.Context(), args, spec.Addr, spec.Port))
 			}
 			if spec.Command, spec.Env = args, env; spec.Grace == 0 {
 				spec.Grace = -1 // none; 0 would be the default
@@ -84,7 +106,7 @@ Exit code: that of the rank that failed first, 128 and the signal if one ended i
 			spec.Prefix = spec.N > 1
 			spec.Stdout, spec.Stderr = cmd.OutOrStdout(), cmd.ErrOrStderr()
 			signals := make(chan os.Signal, 8)
-			signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGUSR1, syscall.SIGUSR2)
+			signal.Notify(signals, append(ending(), syscall.SIGUSR1, syscall.SIGUSR2)...)
 			defer signal.Stop(signals)
 			spec.Signals = signals
 			_, err = launch.Run(cmd.Context(), spec)

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -26,9 +25,12 @@ import (
 // elasticRun is 'run' with nodes that meet at a coordinator.
 type elasticRun struct {
 	flags    place.Flags
+	torch    torchFlags
 	follow   bool
+	restart  string
 	explain  bool
 	state    string // folder of the coordinator that this node has in it
+	away     time.Duration
 	tls      coord.Files
 	user     string
 	env      []string
@@ -38,21 +40,64 @@ type elasticRun struct {
 
 func (r *elasticRun) bind(cmd *cobra.Command) {
 	r.flags.Bind(cmd.Flags())
+	r.torch.bind(cmd.Flags())
 	f := cmd.Flags()
 	f.BoolVar(&r.follow, "follow", false, "the program follows epochs by itself (package elastic): survivors are not started again")
+	f.StringVar(&r.restart, "restart", string(node.All), "which ranks are started again when one fails: all, together, or one, the rank that failed")
 	f.BoolVar(&r.explain, "explain", false, "say which flag or variable gave what")
 	f.StringVar(&r.state, "coord-dir", "", "`DIR` of the state of the coordinator in this node; one that goes with the run without it")
+	f.DurationVar(&r.away, "coord-timeout", time.Minute, "`TIME` that ranks wait for a coordinator that does not answer; then the run ends")
 	f.StringVar(&r.user, "coord-user", "", "`NAME` at an etcd with users; the password is in WEFT_COORD_PASSWORD")
 	f.StringVar(&r.tls.CA, "coord-ca", "", "`FILE` with the authority of an etcd's certificates")
 	f.StringVar(&r.tls.Cert, "coord-cert", "", "`FILE` with this node's certificate for an etcd")
 	f.StringVar(&r.tls.Key, "coord-key", "", "`FILE` with its key")
+	_ = cmd.RegisterFlagCompletionFunc("restart", cobra.FixedCompletions([]string{string(node.All), string(node.One)}, cobra.ShellCompDirectiveNoFileComp)) // it is a flag
+}
+
+// wanted reports whether the run is one of nodes that meet: a flag of such a run is
+// given, or a scheduler has started several of this process.
+func (r *elasticRun) wanted(cmd *cobra.Command) (bool, error) {
+	alone := cmd.Flags().Changed("ranks") || cmd.Flags().Changed("hosts")
+	if r.flags.Standalone && alone {
+		r.flags.Standalone = false // -n says how many ranks this host has
+		return r.flags.Given(), nil
+	}
+	if r.flags.Given() || r.follow || r.torch.given(cmd.Flags()) {
+		return true, nil
+	}
+	where, err := place.Recognise(os.Getenv)
+	switch {
+	case alone && err == nil && where.Size > 1:
+		return false, fmt.Errorf("%s has started %d processes like this one, and -n or --hosts would make a world of each: leave it out for one world of all, or add --standalone", where.By, where.Size)
+	case alone:
+		return false, nil
+	}
+	return err == nil && where.Several(), err
 }
 
 // run starts this node's ranks and keeps them at work.
-func (r *elasticRun) run(ctx context.Context, command []string) error {
+func (r *elasticRun) run(ctx context.Context, command []string, master string, port int) error {
 	where, err := place.Recognise(os.Getenv)
 	if err != nil {
 		return err
+	}
+	if master != "" && r.flags.Endpoint == "" { // as torchrun's static rendezvous has it
+		if port == 0 {
+			port = place.CoordPort
+		}
+		r.flags.Endpoint = net.JoinHostPort(master, strconv.Itoa(port))
+	}
+	if err := r.torch.complete(os.Getenv); err != nil {
+		return err
+	}
+	if command, err = r.torch.command(command); err != nil {
+		return err
+	}
+	if k := node.Restart(r.restart); k != node.All && k != node.One {
+		return fmt.Errorf("--restart %q; known: %s, %s", r.restart, node.All, node.One)
+	}
+	if r.away <= 0 {
+		return fmt.Errorf("--coord-timeout %v; want a time above 0", r.away)
 	}
 	job, err := r.flags.Resolve(where, runtime.NumCPU())
 	if err != nil {
@@ -73,7 +118,7 @@ func (r *elasticRun) run(ctx context.Context, command []string) error {
 			return err
 		}
 	}
-	if token == "" && job.Serve && job.Nodes > 1 {
+	if token == "" && job.Nodes > 1 && (job.Serve || r.flags.Coord == "" && !strings.HasPrefix(r.flags.Backend, "etcd")) {
 		return errors.New("WEFT_TOKEN is not set: give all nodes of the job the same secret in it")
 	}
 	if job.Serve {
@@ -85,6 +130,9 @@ func (r *elasticRun) run(ctx context.Context, command []string) error {
 	}
 	client, err := r.dial(ctx, job, token)
 	if err != nil {
+		if errors.Is(err, coord.ErrUnreachable) {
+			return finding{err}
+		}
 		return err
 	}
 	defer func() { _ = client.Close() }()
@@ -106,10 +154,11 @@ func (r *elasticRun) serve(ctx context.Context, job *place.Job, token string) (s
 	dir := r.state
 	clean := func() {}
 	if dir == "" {
-		if dir, err = os.MkdirTemp("", "weft-coord-"); err != nil {
+		var remove func() error
+		if dir, remove, err = launch.TempDir("coord"); err != nil {
 			return nil, err
 		}
-		clean = func() { _ = os.RemoveAll(dir) } // what stays is a folder in the place for such
+		clean = func() { _ = remove() } // what stays goes with the next start
 	}
 	s, err := coord.Serve(ctx, coord.ServerConfig{Dir: filepath.Join(dir, "etcd"), NoSync: job.Nodes == 1, Listen: job.Listen, Job: job.Name, Token: token})
 	if err != nil {
@@ -143,32 +192,12 @@ func (r *elasticRun) dial(ctx context.Context, job place.Job, token string) (*co
 		}
 		cfg.TLS = t
 	}
-	if !job.Serve && cfg.TLS == nil && r.user == "" && plain(ctx, job.Coord) {
-		cfg.External = true
-		if token != "" {
-			fmt.Fprintf(r.err, "weft: the etcd at %s has no TLS: whoever reads the network reads the job's secrets; --coord-ca, --coord-cert and --coord-key mend that\n", strings.Join(job.Coord, ","))
-		}
+	cfg.Detect = !job.Serve
+	client, err := coord.Dial(ctx, cfg)
+	if err == nil && client.External() && token != "" {
+		fmt.Fprintf(r.err, "weft: the etcd at %s has no TLS: whoever reads the network reads the job's secrets; --coord-ca, --coord-cert and --coord-key mend that\n", strings.Join(job.Coord, ","))
 	}
-	return coord.Dial(ctx, cfg)
-}
-
-// plain reports whether one of several servers answers, and does not speak TLS.
-func plain(ctx context.Context, addrs []string) bool {
-	for _, a := range addrs {
-		ctx, cancel := context.WithTimeout(ctx, time.Second)
-		conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", a)
-		if err != nil {
-			cancel()
-			continue
-		}
-		// Certificates are not looked at: this only asks which language is spoken.
-		err = tls.Client(conn, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}}).HandshakeContext(ctx)
-		cancel()
-		_ = conn.Close()
-		var other tls.RecordHeaderError
-		return errors.As(err, &other)
-	}
-	return false
+	return client, err
 }
 
 // work runs the node's agent.
@@ -177,9 +206,11 @@ func (r *elasticRun) work(ctx context.Context, job place.Job, client *coord.Clie
 	if err != nil {
 		host = "localhost"
 	}
-	addr, err := reach(job.Coord[0])
-	if err != nil {
-		return err
+	addr := r.torch.localAddr
+	if addr == "" {
+		if addr, err = reach(job.Coord[0]); err != nil {
+			return err
+		}
 	}
 	// Where nodes count their own ranks they may differ.
 	stride := job.NProc
@@ -193,28 +224,51 @@ func (r *elasticRun) work(ctx context.Context, job place.Job, client *coord.Clie
 			slots[i] = job.Node*stride + i
 		}
 	}
-	env := append([]string{"WEFT_JOB=" + job.Name}, r.env...)
+	env := []string{"WEFT_JOB=" + job.Name}
+	if job.NProc > 1 && !r.follow && os.Getenv("OMP_NUM_THREADS") == "" {
+		env = append(env, "OMP_NUM_THREADS=1") // or every rank would take all cores
+	}
+	env = append(env, r.env...)
 	if job.Ckpt != "" {
 		env = append(env, "WEFT_CKPT="+job.Ckpt)
 	}
+	logs, err := r.torch.logs(job.Name, r.err)
+	if err != nil {
+		return err
+	}
+	name := fmt.Sprintf("%s-%d", host, os.Getpid())
+	own := name
+	if job.Shared {
+		own = host
+	}
 	n, err := node.New(node.Config{
-		Client: client, Policy: coord.Policy{Min: job.Min, Max: job.Max, Settle: 2 * time.Second, Name: fmt.Sprintf("%s-%d", host, os.Getpid())},
-		Slots: slots, Command: command, Env: env, Follow: r.follow, Host: host, Addr: addr, Restarts: job.MaxRestarts, Grace: r.grace,
-		Stdout: r.out, Stderr: r.err, Prefix: job.Max > 1, Watch: r.tell,
+		Client: client, Policy: coord.Policy{Min: job.Min, Max: job.Max, Settle: r.torch.settle, Name: name},
+		Slots: slots, Node: own, Command: command, Env: env, Follow: r.follow, Restart: node.Restart(r.restart), Host: host, Addr: addr,
+		Restarts: job.MaxRestarts, Grace: r.grace, Away: r.away, Role: r.torch.role, Run: job.Name,
+		Stdout: r.out, Stderr: r.err, Prefix: job.Max > 1, Output: logs, Watch: r.tell,
 	})
 	if err != nil {
 		return err
 	}
-	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
-	defer stop()
-	more := make(chan os.Signal, 8)
-	signal.Notify(more, syscall.SIGHUP, syscall.SIGUSR1, syscall.SIGUSR2)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	ends, more := make(chan os.Signal, 8), make(chan os.Signal, 8)
+	signal.Notify(ends, ending()...)
+	defer signal.Stop(ends)
+	signal.Notify(more, syscall.SIGUSR1, syscall.SIGUSR2)
 	defer signal.Stop(more)
 	over := make(chan struct{})
 	defer close(over)
 	go func() {
 		for {
 			select {
+			case sig := <-ends:
+				if ctx.Err() == nil {
+					fmt.Fprintf(r.err, "weft: %v: ranks are asked to end, and have %v; a second signal ends them at once\n", sig, max(0, r.grace))
+					cancel()
+				} else {
+					n.Kill()
+				}
 			case sig := <-more:
 				for i := range slots {
 					n.Signal(i, sig.(syscall.Signal))
@@ -244,9 +298,9 @@ func (r *elasticRun) tell(e node.Event) {
 		if !e.Exit.OK() {
 			say("%s", e.Exit)
 		}
-	case node.Silent, node.GaveUp, node.Replaced:
+	case node.Silent, node.GaveUp:
 		say("slot %d: %s", e.Slot, e.Text)
-	case node.Trouble:
+	case node.Trouble, node.Answered:
 		say("%s", e.Text)
 	case node.Heard:
 		say("slot %d: pid %d speaks again", e.Slot, e.Pid)

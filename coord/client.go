@@ -10,6 +10,7 @@ import (
 	"net"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -57,6 +58,10 @@ type Config struct {
 	User, Password string
 	External       bool
 
+	// Detect finds out whether Endpoints speak TLS, and takes them for External if they
+	// do not: the address may be that of a coordinator of this program or of any etcd.
+	Detect bool
+
 	// Wait is how long Dial tries before it says that nobody answers; 10 s if 0.
 	Wait time.Duration
 
@@ -93,7 +98,20 @@ type Client struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 	tasks  sync.WaitGroup // of this client; Close waits for them
+	heard  atomic.Int64   // when the coordinator last answered, in nanoseconds since 1970
 }
+
+// Silence is how long ago the coordinator last answered this client. A client with a
+// registered worker asks four times a term.
+func (c *Client) Silence() time.Duration { return time.Since(time.Unix(0, c.heard.Load())) }
+
+// External reports whether the coordinator is an etcd that others run.
+func (c *Client) External() bool { return c.cfg.External }
+
+// Endpoints are the addresses of the coordinator.
+func (c *Client) Endpoints() []string { return c.cfg.Endpoints }
+
+func (c *Client) answered() { c.heard.Store(time.Now().UnixNano()) }
 
 // Dial connects with the coordinator and checks that it has this job's data, of
 // this version and under this token; the first of a job writes the record that
@@ -113,6 +131,9 @@ func Dial(ctx context.Context, cfg Config) (*Client, error) {
 	}
 	if cfg.TTL%time.Second != 0 {
 		return nil, fmt.Errorf("coord: a lease of %v; etcd counts whole seconds, the least is %v", cfg.TTL, TTL)
+	}
+	if cfg.Detect && cfg.TLS == nil && cfg.User == "" && !cfg.External {
+		cfg.External = inTheClear(ctx, cfg.Endpoints, cfg.Wait)
 	}
 	if cfg.TLS == nil && cfg.Token != "" && cfg.User == "" && !cfg.External {
 		c, err := tokenTLS(cfg.Token)
@@ -167,6 +188,7 @@ func Dial(ctx context.Context, cfg Config) (*Client, error) {
 func (c *Client) greet(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.Wait)
 	defer cancel()
+	c.answered() // it has not been asked yet
 	began := time.Now()
 	mine := format{Version: Format, Job: c.cfg.Job, Proof: proof(c.cfg.Token, c.cfg.Job)}
 	value, err := encode("the record of a job", mine, MaxValue)
@@ -174,7 +196,8 @@ func (c *Client) greet(ctx context.Context) error {
 		return err
 	}
 	var answer *clientv3.TxnResponse
-	err = c.do(ctx, func(ctx context.Context) (err error) {
+	// A coordinator that is not there yet is waited for. One with another token is not.
+	err = c.try(ctx, c.mistrust, func(ctx context.Context) (err error) {
 		key := c.prefix + "format"
 		answer, err = c.etcd.Txn(ctx).If(clientv3.Compare(clientv3.CreateRevision(key), "=", 0), clientv3.Compare(clientv3.CreateRevision(servesKey), "=", 0)).
 			Then(clientv3.OpPut(key, value)).
@@ -303,6 +326,55 @@ func (c *Client) probe(endpoint string) (why string, token bool) {
 	return "TLS: " + err.Error(), false
 }
 
+// mistrust reports whether an endpoint answers and will never accept this client: it
+// has another token, or TLS where this client has none, or the other way round.
+func (c *Client) mistrust() bool {
+	for _, e := range c.cfg.Endpoints {
+		clear, secure := languages(e)
+		switch {
+		case c.cfg.TLS == nil && secure, c.cfg.TLS != nil && clear:
+			return true
+		case c.cfg.TLS != nil && secure && errors.Is(greets(e, c.cfg.TLS), ErrToken):
+			return true
+		}
+	}
+	return false
+}
+
+// languages finds out whether an address answers a greeting in the clear, and
+// whether it does a TLS handshake. Certificates are not looked at.
+func languages(endpoint string) (clear, secure bool) {
+	if greets(endpoint, nil) == nil {
+		return true, false
+	}
+	d := tls.Dialer{NetDialer: &net.Dialer{Timeout: time.Second}, Config: &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}}}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	conn, err := d.DialContext(ctx, "tcp", endpoint)
+	if err == nil {
+		conn.Close()
+	}
+	return false, err == nil
+}
+
+// inTheClear waits until one of several endpoints answers and says whether that one
+// speaks without TLS; false if none answers in time.
+func inTheClear(ctx context.Context, endpoints []string, wait time.Duration) bool {
+	ctx, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
+	for {
+		for _, e := range endpoints {
+			if clear, secure := languages(e); clear || secure {
+				return clear
+			}
+		}
+		pause(ctx, 10*again)
+		if ctx.Err() != nil {
+			return false
+		}
+	}
+}
+
 func isTimeout(err error) bool {
 	var n net.Error
 	return errors.As(err, &n) && n.Timeout()
@@ -328,6 +400,12 @@ func transient(err error) bool {
 // been carried out although its answer was lost; what is asked for is such that a
 // second time does no harm.
 func (c *Client) do(ctx context.Context, request func(context.Context) error) error {
+	return c.try(ctx, nil, request)
+}
+
+// try is do with something to ask after every attempt that was not answered: hopeless
+// says that no further one will be.
+func (c *Client) try(ctx context.Context, hopeless func() bool, request func(context.Context) error) error {
 	began := time.Now()
 	var last error
 	for limit := attempt; ; limit = min(2*limit, longest) {
@@ -336,14 +414,15 @@ func (c *Client) do(ctx context.Context, request func(context.Context) error) er
 		cancel()
 		switch {
 		case err == nil:
+			c.answered()
 			return nil
 		case c.ctx.Err() != nil:
 			return fmt.Errorf("coord: the client is closed: %w", err)
-		case ctx.Err() != nil:
+		case ctx.Err() != nil || hopeless != nil && transient(err) && hopeless():
 			if last == nil {
 				last = err
 			}
-			return fmt.Errorf("coord: %s for %.1f s (%w): %w; last answer: %v", strings.Join(c.cfg.Endpoints, ","), time.Since(began).Seconds(), ctx.Err(), ErrUnreachable, last)
+			return fmt.Errorf("coord: %s for %.1f s (%w): %w; last answer: %v", strings.Join(c.cfg.Endpoints, ","), time.Since(began).Seconds(), cmp.Or(ctx.Err(), err), ErrUnreachable, last)
 		case !transient(err):
 			return fmt.Errorf("coord: %s: %w", strings.Join(c.cfg.Endpoints, ","), err)
 		}

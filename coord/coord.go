@@ -43,7 +43,7 @@ import (
 )
 
 // Format is the version of what is written to the store. A client refuses a job of another one.
-const Format = 1
+const Format = 2
 
 const (
 	// MaxValue is the most bytes of one value that a worker gives to Gather, or

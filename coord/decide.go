@@ -38,6 +38,11 @@ type Policy struct {
 	// waiting for the lease to end: give the name of a server that was started
 	// again on its directory, and never one that two processes have.
 	Name string
+
+	// Together says that the program does not follow epochs and that its processes
+	// are started together: a new process in an old place begins a new round, too.
+	// Without it such a process takes up the rank that it had.
+	Together bool
 }
 
 // batch is how long the decider listens for more once a worker has come or gone,
@@ -327,10 +332,20 @@ func (d *decider) settle(ctx context.Context) error {
 		}
 		p := r.Proposal
 		d.m.Advance()
+		why := ""
 		if p == nil {
-			return d.notify(ctx)
+			if why = d.fault(); why == "" {
+				return d.notify(ctx)
+			}
+			next := d.stored.shifted(d.start)
+			next.Number, next.AfterStep = next.Number+1, 0
+			p = &member.Proposal{Next: next}
 		}
 		e := d.record(p)
+		if why != "" {
+			e.Reason, e.Round = why+"; all ranks are started again", e.Number
+			e.Restarts++
+		}
 		held, err := d.c.publish(ctx, e, d.office.cond)
 		if err != nil {
 			return err // with ErrConflict the office is taken up anew, from what the store holds
@@ -341,6 +356,25 @@ func (d *decider) settle(ctx context.Context) error {
 			delete(d.entered, s.ID)
 		}
 	}
+}
+
+// fault says which member's process failed in the round under way, "" for none.
+func (d *decider) fault() string {
+	if d.stored == nil || d.stored.Halt != member.NoReason || d.stored.Number <= d.start {
+		return ""
+	}
+	for _, s := range d.stored.Members {
+		if w := d.workers[s.ID]; w.Life == s.Life && w.Fault != "" && w.Round == d.stored.Round {
+			return w.Fault
+		}
+	}
+	return ""
+}
+
+// sameMembers reports whether two epochs have the same members in the same ranks:
+// the same processes if lives count, the same ids otherwise.
+func sameMembers(a, b []Seat, lives bool) bool {
+	return slices.EqualFunc(a, b, func(x, y Seat) bool { return x.ID == y.ID && (!lives || x.Life == y.Life) })
 }
 
 // record is a proposal as the store gets it.
@@ -358,7 +392,7 @@ func (d *decider) record(p *member.Proposal) Epoch {
 	var gone, came []string
 	for _, s := range p.Next.Members {
 		w := d.workers[s.ID]
-		seat := Seat{s.ID, Life(s.Life), w.Host, w.Address}
+		seat := Seat{ID: s.ID, Life: Life(s.Life), Host: w.Host, Address: w.Address, Node: w.Node}
 		if s.Recovering {
 			e.Recovering = append(e.Recovering, seat)
 		} else {
@@ -390,6 +424,12 @@ func (d *decider) record(p *member.Proposal) Epoch {
 	}
 	for _, w := range d.workers {
 		e.Step = max(e.Step, w.Step)
+	}
+	if e.Round = e.Number; d.stored != nil && d.stored.Number > d.start {
+		e.Restarts = d.stored.Restarts
+		if sameMembers(e.Members, d.stored.Members, d.policy.Together) {
+			e.Round = d.stored.Round
+		}
 	}
 	why := append(gone, came...)
 	if e.Number == d.start+1 {

@@ -69,11 +69,51 @@ func TestDialSaysWhatIsWrong(t *testing.T) {
 	defer c.Close()
 	_, err = shared("two")
 	wantError(t, err, ErrToken, `job "shared"`)
-	if _, err := c.etcd.Put(ctx, c.prefix+"format", `{"version":2,"job":"shared"}`); err != nil {
+	if _, err := c.etcd.Put(ctx, c.prefix+"format", fmt.Sprintf(`{"version":%d,"job":"shared"}`, Format+1)); err != nil {
 		t.Fatal(err)
 	}
 	_, err = shared("one")
-	wantError(t, err, ErrVersion, "version 2", "reads and writes 1")
+	wantError(t, err, ErrVersion, fmt.Sprintf("version %d", Format+1), fmt.Sprintf("reads and writes %d", Format))
+}
+
+// A client that waits for a coordinator to come does not wait for one whose token is
+// another, or that wants a token where there is none.
+func TestAWrongTokenIsSaidAtOnce(t *testing.T) {
+	t.Parallel()
+	ours := single(t, nil)
+	open := start(t, child{Server: ServerConfig{Dir: stateDir(t), Listen: freePort(t), Open: true}, Job: "job"})
+	for _, c := range []struct{ at, token string }{{ours.addr, "another"}, {ours.addr, ""}, {open.addr, testToken}} {
+		_, err := Dial(within(t), Config{Endpoints: []string{c.at}, Job: "job", Token: c.token, Wait: time.Hour})
+		wantError(t, err, ErrToken, c.at)
+	}
+}
+
+// The address may be that of a coordinator with a token or of any etcd, which may
+// not be there yet.
+func TestDetect(t *testing.T) {
+	t.Parallel()
+	ours := single(t, nil)
+	at := freePort(t)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		c, err := Dial(within(t), Config{Endpoints: []string{at}, Job: "job", Token: testToken, Detect: true})
+		if err != nil || !c.External() {
+			t.Errorf("an etcd without TLS: %v", err)
+		}
+		if err == nil {
+			c.Close()
+		}
+	}()
+	start(t, child{Server: ServerConfig{Dir: stateDir(t), Listen: at, Open: true}, Job: "job"})
+	<-ended
+	c, err := Dial(within(t), Config{Endpoints: []string{ours.addr}, Job: "job", Token: testToken, Detect: true})
+	if err != nil || c.External() {
+		t.Errorf("a coordinator with a token: %v", err)
+	}
+	if err == nil {
+		c.Close()
+	}
 }
 
 func TestServeSaysWhatIsWrong(t *testing.T) {

@@ -51,6 +51,15 @@ type Worker struct {
 	Step    uint64    `json:"step,omitempty"` // done last
 	Pace    int64     `json:"pace,omitempty"` // of a step, in nanoseconds
 	Why     string    `json:"why,omitempty"`  // it is dead or leaves
+
+	// Node names the launcher's node: workers of one node have neighbouring ids.
+	Node string `json:"node,omitempty"`
+	// Round and Fault are of programs that do not follow epochs. Round is the
+	// Epoch.Round that the worker's process was started in, or is about to be: no
+	// process of an earlier round is left. Fault says how its process failed in that
+	// round; the decider answers with a new round.
+	Round uint64 `json:"round,omitempty"`
+	Fault string `json:"fault,omitempty"`
 }
 
 func (w Worker) String() string {
@@ -80,6 +89,7 @@ type Seat struct {
 	Life    Life      `json:"life"`
 	Host    string    `json:"host,omitempty"`
 	Address string    `json:"address,omitempty"`
+	Node    string    `json:"node,omitempty"`
 }
 
 // Epoch is a numbered list of those that train together. It is written once and
@@ -96,6 +106,12 @@ type Epoch struct {
 	Halt       member.Reason `json:"halt,omitempty"`       // if set, members write a checkpoint and leave
 	Reason     string        `json:"reason"`               // why there is a new epoch
 	Decider    string        `json:"decider,omitempty"`    // that published it
+
+	// Round is the number of the epoch since which programs that do not follow epochs
+	// run: the latest one that changed the members, or that starts all of them again
+	// because a process failed. Restarts counts the latter.
+	Round    uint64 `json:"round,omitempty"`
+	Restarts int    `json:"restarts,omitempty"`
 }
 
 // Rank is the rank of a process, and whether it has one.

@@ -45,6 +45,7 @@ func (r *renewer) renew(ctx context.Context, lease clientv3.LeaseID) error {
 		r.close()
 		return rpctypes.Error(err)
 	}
+	r.c.answered()
 	if answer.TTL <= 0 {
 		return rpctypes.ErrLeaseNotFound
 	}

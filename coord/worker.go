@@ -89,7 +89,7 @@ func (r *Registration) enter(ctx context.Context, free bool) error {
 	r.mu.Lock()
 	w := r.w
 	r.mu.Unlock()
-	w.Life, w.State, w.Why = newLife(), Joining, ""
+	w.Life, w.State, w.Why, w.Round, w.Fault = newLife(), Joining, "", 0, ""
 	if err := w.check(); err != nil {
 		return err
 	}
@@ -315,6 +315,18 @@ func (r *Registration) CaughtUp() {
 // Note puts a remark into the worker's record, for those who watch workers.
 func (r *Registration) Note(text string) {
 	r.update(true, func(w *Worker) { w.Why = text })
+}
+
+// Begin says that this worker is about to start its process of a round, and that
+// none of an earlier round is left.
+func (r *Registration) Begin(round uint64) {
+	r.update(true, func(w *Worker) { w.Round, w.Fault, w.Why = round, "", "" })
+}
+
+// Failed says that the process of this round failed. Under Policy.Together all
+// processes of the job are started again.
+func (r *Registration) Failed(why string) {
+	r.update(true, func(w *Worker) { w.Fault = why })
 }
 
 // AskToLeave asks for an epoch without this worker, which goes on until then.

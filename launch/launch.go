@@ -55,8 +55,8 @@ type Spec struct {
 	Prefix         bool
 	Capture        func(rank int) io.Writer
 
-	// Signals that arrive are handed on to every rank. The first SIGINT or
-	// SIGTERM also starts the grace, the second ends it.
+	// Signals that arrive are handed on to every rank. The first SIGINT, SIGTERM or
+	// SIGHUP also starts the grace, the second ends it.
 	Signals <-chan os.Signal
 
 	// Grace is how long ranks have between SIGTERM and SIGKILL; 0 is the
@@ -231,7 +231,7 @@ func (r *run) wait(ctx context.Context) (Result, error) {
 			if !ok {
 				continue
 			}
-			if ends := sig == syscall.SIGINT || sig == syscall.SIGTERM; ends && r.asked != nil {
+			if ends := sig == syscall.SIGINT || sig == syscall.SIGTERM || sig == syscall.SIGHUP; ends && r.asked != nil {
 				r.signal(syscall.SIGKILL)
 			} else if r.signal(sig); ends {
 				r.asked = sig

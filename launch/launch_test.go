@@ -42,6 +42,11 @@ var parts = map[string]func(){
 			fmt.Printf("%s=%s\n", k, os.Getenv(k))
 		}
 	},
+	"folder": func() {
+		dir, _, err := launch.TempDir("test")
+		fmt.Println(dir, err)
+		select {}
+	},
 	"args": func() { fmt.Printf("%q token %d\n", os.Args[1:], len(os.Getenv("WEFT_TOKEN"))) },
 	"listing": func() {
 		// What any user of the host can read about the parents of this process.
@@ -494,12 +499,13 @@ func TestTokenIsNotAmongTheArguments(t *testing.T) {
 	var out bytes.Buffer
 	s := spec("listing", 1, &out)
 	s.Token = "a-secret-of-this-run"
+	t.Setenv("WEFT_COORD_PASSWORD", "a-password-of-the-etcd")
 	s.Env = append(s.Env, fmt.Sprintf("WEFT_TEST_ROOT=%d", os.Getpid()))
 	s.Hosts, s.Remote = []string{"a"}, launch.Remote{"env", "HERE={host}", "sh", "-c", "{command}"}
 	if _, err := start(t, s); err != nil {
 		t.Fatal(err)
 	}
-	if !strings.Contains(out.String(), "RANK=0") || strings.Contains(out.String(), s.Token) {
+	if !strings.Contains(out.String(), "RANK=0") || strings.Contains(out.String(), s.Token) || strings.Contains(out.String(), "a-password") {
 		t.Errorf("arguments\n%s", out.String())
 	}
 }

@@ -13,22 +13,28 @@ const (
 	tailBytes = 4 << 10
 )
 
-// output makes the writers of ranks: whole lines under one lock, since both
-// streams often end on one terminal.
-type output struct {
-	spec *Spec
+// Screen is where the lines of several ranks go, both streams of each: one line at a
+// time, since both often end on one terminal.
+type Screen struct {
 	mu   sync.Mutex
+	open *lineWriter // has written a line that is not finished: progress behind a carriage return
+}
+
+// output makes the writers of ranks.
+type output struct {
+	spec   *Spec
+	screen Screen
 }
 
 func newOutput(s *Spec) *output { return &output{spec: s} }
 
 func (o *output) writers(rank int) (stdout, stderr io.Writer) {
-	var prefix []byte
+	prefix := ""
 	if o.spec.Prefix {
-		prefix = []byte("[" + strconv.Itoa(rank) + "] ")
+		prefix = "[" + strconv.Itoa(rank) + "] "
 	}
 	if o.spec.Capture != nil {
-		return o.lines(nil, o.spec.Capture(rank)), o.lines(prefix, o.spec.Stderr)
+		return o.lines("", o.spec.Capture(rank)), o.lines(prefix, o.spec.Stderr)
 	}
 	return o.lines(prefix, o.spec.Stdout), o.lines(prefix, o.spec.Stderr)
 }
@@ -36,60 +42,92 @@ func (o *output) writers(rank int) (stdout, stderr io.Writer) {
 // lines gives nil for nil, and the writer itself where a single rank writes
 // without prefix: nothing can be torn there, and a prompt without a newline
 // shows at once.
-func (o *output) lines(prefix []byte, w io.Writer) io.Writer {
-	if w == nil || o.spec.N == 1 && prefix == nil {
+func (o *output) lines(prefix string, w io.Writer) io.Writer {
+	if w == nil || o.spec.N == 1 && prefix == "" {
 		return w
 	}
-	return Lines(w, &o.mu, string(prefix))
+	return Lines(w, &o.screen, func() string { return prefix })
 }
 
 // Lines gives a writer that hands on whole lines to another one, each in one Write
-// under the lock and with a prefix.
-func Lines(to io.Writer, mu *sync.Mutex, prefix string) io.Writer {
-	return &lineWriter{to: to, mu: mu, prefix: []byte(prefix), line: []byte(prefix)}
+// and with a prefix that is asked for when the line is written. Progress that is
+// written over and over behind carriage returns is handed on at once, with the prefix
+// behind each return; a line of another rank that comes in between begins a new line.
+func Lines(to io.Writer, screen *Screen, prefix func() string) io.Writer {
+	return &lineWriter{to: to, screen: screen, prefix: prefix, fresh: true}
 }
 
-// lineWriter hands on whole lines, one Write each.
 type lineWriter struct {
 	to     io.Writer
-	mu     *sync.Mutex // held while writing to to
-	prefix []byte
-	line   []byte // the prefix and what has come of the line so far
+	screen *Screen
+	prefix func() string
+	held   []byte // what has come of a line and is not written yet
+	fresh  bool   // the next byte begins a line, or follows a carriage return
+	shows  bool   // the line has progress in it: nothing of it is held back
 }
 
 func (l *lineWriter) Write(b []byte) (int, error) {
-	n := len(b)
-	for len(b) > 0 {
-		room := maxLine - (len(l.line) - len(l.prefix))
-		end := bytes.IndexByte(b[:min(room, len(b))], '\n')
-		if end < 0 && len(b) < room {
-			l.line = append(l.line, b...)
-			break
+	l.held = append(l.held, b...)
+	done := 0
+	for {
+		rest := l.held[done:]
+		if end := bytes.IndexByte(rest, '\n'); end >= 0 && (end < maxLine || l.shows) {
+			l.emit(rest[:end+1])
+			l.shows, done = false, done+end+1
+			continue
 		}
-		if end < 0 {
-			end = room
-			l.emit(b[:end])
-		} else {
-			l.emit(b[:end])
-			end++
+		// A return at the end may be half of a line's end.
+		text := bytes.TrimSuffix(rest, []byte{'\r'})
+		if l.shows = l.shows || bytes.IndexByte(text, '\r') >= 0; l.shows {
+			l.emit(text)
+			done += len(text)
+		} else if len(rest) >= maxLine {
+			l.emit(append(bytes.Clone(rest[:maxLine]), '\n'))
+			done += maxLine
+			continue
 		}
-		b = b[end:]
+		l.held = append(l.held[:0], l.held[done:]...)
+		return len(b), nil
 	}
-	return n, nil
 }
 
-func (l *lineWriter) emit(rest []byte) {
-	l.line = append(append(l.line, rest...), '\n')
-	l.mu.Lock()
-	_, _ = l.to.Write(l.line)
-	l.mu.Unlock()
-	l.line = append(l.line[:0], l.prefix...)
+// emit writes text with prefixes, which ends a line or is progress.
+func (l *lineWriter) emit(text []byte) {
+	if len(text) == 0 {
+		return
+	}
+	s := l.screen
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var out []byte
+	if s.open != nil && s.open != l {
+		out = append(out, '\n')
+		s.open.fresh = true
+	}
+	prefix := l.prefix()
+	for i, c := range text {
+		back := c == '\r' && (i+1 == len(text) || text[i+1] != '\n')
+		if l.fresh && !back {
+			out, l.fresh = append(out, prefix...), false
+		}
+		out = append(out, c)
+		l.fresh = l.fresh || back || c == '\n'
+	}
+	if s.open = l; text[len(text)-1] == '\n' {
+		s.open = nil
+	}
+	_, _ = l.to.Write(out)
 }
 
 // Flush writes a last line that has no newline.
 func (l *lineWriter) Flush() {
-	if len(l.line) > len(l.prefix) {
-		l.emit(nil)
+	l.screen.mu.Lock()
+	open := l.screen.open == l
+	l.screen.mu.Unlock()
+	if len(l.held) > 0 || open {
+		l.fresh = l.fresh && !open
+		l.emit(append(l.held, '\n'))
+		l.held, l.shows = nil, false
 	}
 }
 

@@ -2,20 +2,27 @@ package launch
 
 import (
 	"bytes"
+	"io"
 	"os/exec"
 	"strings"
-	"sync"
 	"testing"
 )
 
-// Lines come out whole and unchanged however the input is cut.
+// newLines is a writer of rank 7 and where its lines go.
+func newLines(prefix string) (*lineWriter, *bytes.Buffer) {
+	var got bytes.Buffer
+	return Lines(&got, new(Screen), func() string { return prefix }).(*lineWriter), &got
+}
+
+// Lines come out whole and unchanged however the input is cut: a prefix stands before
+// each, and before what follows a carriage return.
 func FuzzLines(f *testing.F) {
 	f.Add("one\ntwo\n\nthree", uint8(3))
 	f.Add("", uint8(1))
 	f.Add("\n\n", uint8(200))
+	f.Add("\r10%\r20%\r\nend", uint8(2))
 	f.Fuzz(func(t *testing.T, text string, cut uint8) {
-		var got bytes.Buffer
-		l := &lineWriter{to: &got, mu: new(sync.Mutex), prefix: []byte("[7] "), line: []byte("[7] ")}
+		l, got := newLines("[7] ")
 		for rest := text; rest != ""; {
 			n := min(int(cut)+1, len(rest))
 			if _, err := l.Write([]byte(rest[:n])); err != nil {
@@ -24,9 +31,19 @@ func FuzzLines(f *testing.F) {
 			rest = rest[n:]
 		}
 		l.Flush()
+		if strings.Contains(text, "[7] ") {
+			return
+		}
 		var want strings.Builder
 		for line := range strings.Lines(text) {
-			want.WriteString("[7] " + strings.TrimSuffix(line, "\n") + "\n")
+			line = strings.TrimSuffix(line, "\n")
+			if strings.Contains(strings.TrimSuffix(line, "\r"), "\r") {
+				if back := strings.ReplaceAll(got.String(), "[7] ", ""); back != text && back != text+"\n" {
+					t.Errorf("%q without prefixes is %q", text, back)
+				}
+				return
+			}
+			want.WriteString("[7] " + line + "\n")
 		}
 		if got.String() != want.String() {
 			t.Errorf("got %q, want %q", got.String(), want.String())
@@ -34,9 +51,35 @@ func FuzzLines(f *testing.F) {
 	})
 }
 
-func TestVeryLongLinesComeInPieces(t *testing.T) {
+// A progress bar shows at once, whoever else prints, and lines are never mixed.
+func TestProgressShowsAtOnce(t *testing.T) {
 	var got bytes.Buffer
-	l := &lineWriter{to: &got, mu: new(sync.Mutex), prefix: []byte("> "), line: []byte("> ")}
+	var screen Screen
+	bar := Lines(&got, &screen, func() string { return "[0] " })
+	other := Lines(&got, &screen, func() string { return "[1] " })
+	for _, step := range []struct {
+		to         io.Writer
+		text, want string
+	}{
+		{bar, "held back", ""},
+		{bar, "\r10%", "[0] held back\r[0] 10%"},
+		{bar, "\r20%", "\r[0] 20%"},
+		{other, "loss 3", ""},
+		{other, ".5\n", "\n[1] loss 3.5\n"},
+		{bar, " of all", "[0]  of all"},
+		{bar, "\r100%\r", "\r[0] 100%"},
+		{bar, "\n", "\r\n"},
+		{bar, "done\n", "[0] done\n"},
+	} {
+		got.Reset()
+		if _, err := step.to.Write([]byte(step.text)); err != nil || got.String() != step.want {
+			t.Errorf("%q gave %q, %v; want %q", step.text, got.String(), err, step.want)
+		}
+	}
+}
+
+func TestVeryLongLinesComeInPieces(t *testing.T) {
+	l, got := newLines("> ")
 	text := strings.Repeat("y", 5*maxLine/2)
 	for rest := text; rest != ""; rest = rest[min(len(rest), 4099):] {
 		l.Write([]byte(rest[:min(len(rest), 4099)]))

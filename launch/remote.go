@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 )
 
@@ -57,13 +58,17 @@ func (r Remote) wrap(host string, command, env []string, token string) (args, en
 	return append(args, command...), env, nil
 }
 
+// secrets do not go through arguments: the token goes through the input, and ranks
+// have no business with the coordinator's password.
+var secrets = []string{"WEFT_TOKEN", "WEFT_COORD_PASSWORD"}
+
 // remoteEnv is what a shell on another host is told: the rank's place and every
-// setting of ours, but not the token.
+// setting of ours, but no secrets.
 func remoteEnv(env []string) []string {
 	var list []string
 	for _, kv := range append(os.Environ(), env...) {
 		name, _, _ := strings.Cut(kv, "=")
-		if name == "WEFT_TOKEN" {
+		if slices.Contains(secrets, name) {
 			continue
 		}
 		if strings.HasPrefix(name, "WEFT_") {

@@ -23,7 +23,6 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/weft-fabric/weft/ckpt"
@@ -136,11 +135,11 @@ func Run(ctx context.Context, o Options) (s Summary, err error) {
 		o.Log = &turns{to: o.Log}
 	}
 	r := &run{o: o, started: time.Now(), name: "up"}
-	sweep()
-	if r.dir, err = os.MkdirTemp("", fmt.Sprintf("weft-up-%d-", os.Getpid())); err != nil {
-		return s, fmt.Errorf("a folder for the run: %w", err)
+	var remove func() error
+	if r.dir, remove, err = launch.TempDir("up"); err != nil {
+		return s, err
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(r.dir)) }()
+	defer func() { err = errors.Join(err, remove()) }()
 	if r.o.Ckpt == "" && r.o.Every > 0 {
 		r.o.Ckpt = filepath.Join(r.dir, "checkpoints")
 	} else if r.o.Ckpt != "" {
@@ -197,17 +196,6 @@ func Run(ctx context.Context, o Options) (s Summary, err error) {
 		}
 	}
 	return s, err
-}
-
-// sweep removes folders of runs that were killed: their names say whose they are.
-func sweep() {
-	dirs, _ := filepath.Glob(filepath.Join(os.TempDir(), "weft-up-*-*")) // the pattern is right
-	for _, d := range dirs {
-		var pid int
-		if _, err := fmt.Sscanf(filepath.Base(d), "weft-up-%d-", &pid); err == nil && errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) {
-			_ = os.RemoveAll(d) // what cannot be removed is another user's
-		}
-	}
 }
 
 // checkPlace finds out before anything starts whether checkpoints can be written

@@ -40,8 +40,16 @@ func TestMain(m *testing.M) {
 		os.Exit(follow())
 	case "plain":
 		os.Exit(plain())
+	case "stubborn":
+		heard := make(chan os.Signal, 1)
+		signal.Notify(heard, syscall.SIGTERM)
+		fmt.Printf("pid=%d\n", os.Getpid())
+		<-heard
+		fmt.Printf("pid=%d\n", os.Getpid())
+		select {}
 	}
-	stop, err := begin()
+	at, stop, err := begin()
+	address = at
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
@@ -53,35 +61,36 @@ func TestMain(m *testing.M) {
 }
 
 // begin starts the coordinator.
-func begin() (stop func(), err error) {
+func begin() (at string, stop func(), err error) {
 	dir, err := os.MkdirTemp("", "weft-node-test-")
 	if err != nil {
-		return nil, err
+		return "", nil, err
 	}
-	if err := os.Setenv("XDG_CACHE_HOME", dir); err != nil {
-		return nil, err
+	if os.Getenv("XDG_CACHE_HOME") == "" || address == "" {
+		if err := os.Setenv("XDG_CACHE_HOME", dir); err != nil {
+			return "", nil, err
+		}
 	}
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), role+"=coordinator", "WEFT_TEST_NODE_DIR="+dir+"/state")
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()
 	if err != nil {
-		return nil, err
+		return "", nil, err
 	}
 	out, err := cmd.StdoutPipe()
 	if err != nil {
-		return nil, err
+		return "", nil, err
 	}
 	if err := cmd.Start(); err != nil {
-		return nil, err
+		return "", nil, err
 	}
 	line, err := bufio.NewReader(out).ReadString('\n')
-	address = strings.TrimSpace(line)
-	return func() {
+	return strings.TrimSpace(line), sync.OnceFunc(func() {
 		in.Close() // it ends with its input
 		_ = cmd.Wait()
 		os.RemoveAll(dir)
-	}, err
+	}), err
 }
 
 // serve is the coordinator's process.
@@ -177,7 +186,7 @@ func plain() int {
 	signal.Notify(end, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGTERM)
 	var say []string
 	for _, name := range []string{"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT",
-		"TORCHELASTIC_RESTART_COUNT", "WEFT_SLOT", "WEFT_EPOCH", "WEFT_TOKEN", "OWN"} {
+		"TORCHELASTIC_RESTART_COUNT", "GROUP_RANK", "GROUP_WORLD_SIZE", "WEFT_SLOT", "WEFT_EPOCH", "WEFT_TOKEN", "OWN"} {
 		say = append(say, name+"="+os.Getenv(name))
 	}
 	fmt.Printf("pid=%d %s\n", os.Getpid(), strings.Join(say, " "))
@@ -238,6 +247,12 @@ var jobs = struct {
 
 // open sets an agent to work, with a job of the test's name.
 func open(t *testing.T, verb string, set func(*Config)) *house {
+	t.Helper()
+	return openAt(t, address, verb, set)
+}
+
+// openAt does so with a coordinator of the test's own.
+func openAt(t *testing.T, address, verb string, set func(*Config)) *house {
 	t.Helper()
 	h := &house{t: t, news: make(chan struct{}), done: make(chan error, 1)}
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
@@ -409,27 +424,53 @@ type told map[string]string
 // gives all of it by pid.
 func (h *house) prints(n int) map[string]told {
 	h.t.Helper()
+	var all map[string]told
+	h.until(fmt.Sprintf("%d processes to say something", n), func() bool {
+		all = h.told()
+		return len(all) >= n
+	})
+	return all
+}
+
+// told is what processes have printed, by pid; the caller holds mu.
+func (h *house) told() map[string]told {
+	all := map[string]told{}
+	for _, l := range h.lines {
+		one := told{}
+		for _, f := range strings.Fields(l) {
+			name, value, _ := strings.Cut(f, "=")
+			one[name] = value
+		}
+		all[one["pid"]] = one
+	}
+	return all
+}
+
+// alive reports whether a process has not ended; the caller holds mu.
+func (h *house) alive(p string) bool {
+	for _, e := range h.events {
+		if e.Kind == Exited && pid(e.Pid) == p {
+			return false
+		}
+	}
+	return true
+}
+
+// until waits for cond, which is called with mu held.
+func (h *house) until(what string, cond func() bool) {
+	h.t.Helper()
 	late := time.After(limit)
 	for {
 		h.mu.Lock()
-		all := map[string]told{}
-		for _, l := range h.lines {
-			one := told{}
-			for _, f := range strings.Fields(l) {
-				name, value, _ := strings.Cut(f, "=")
-				one[name] = value
-			}
-			all[one["pid"]] = one
-		}
-		news := h.news
+		met, news := cond(), h.news
 		h.mu.Unlock()
-		if len(all) >= n {
-			return all
+		if met {
+			return
 		}
 		select {
 		case <-news:
 		case <-late:
-			h.t.Fatalf("%d processes said something, waiting for %d; %s", len(all), n, h.story())
+			h.t.Fatalf("waiting for %s: it did not come; %s", what, h.story())
 		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"slices"
 	"strconv"
 	"syscall"
 	"time"
@@ -29,9 +30,9 @@ func (s *slot) enterPlain(life context.Context) error {
 	return nil
 }
 
-// placedPlain notes when the ranks last changed.
+// placedPlain notes when the members of the round last changed.
 func (s *slot) placedPlain(p coord.Place) {
-	if !sameRanks(p.Epoch, s.place.Epoch) || p.Standing != s.place.Standing {
+	if p.Epoch.Round != s.place.Epoch.Round || p.Standing != s.place.Standing {
 		s.since = time.Now()
 	}
 	s.place = p
@@ -40,57 +41,95 @@ func (s *slot) placedPlain(p coord.Place) {
 	}
 }
 
-// sameRanks reports whether the same slots have the same ranks in two epochs.
-func sameRanks(a, b coord.Epoch) bool {
-	if len(a.Members) != len(b.Members) {
-		return false
-	}
-	for i := range a.Members {
-		if a.Members[i].ID != b.Members[i].ID {
-			return false
-		}
-	}
-	return true
-}
-
-// settle starts a program that does not follow epochs once the ranks stay the same,
-// and ends one whose ranks are no more, to start it again.
+// settle ends a process of an earlier round, and starts that of the present one once
+// its members stay the same and all have ended theirs.
 func (s *slot) settle(now time.Time) error {
-	p := s.place
-	if s.n.cfg.Follow || s.n.isStopped() || s.ended || s.reg == nil {
+	p, together := s.place, s.n.cfg.Policy.Together
+	if s.n.cfg.Follow || s.n.isStopped() || s.reg == nil || s.ended && !together {
 		return nil
 	}
-	switch p.Standing {
-	case coord.Halted:
-		if s.proc != nil && s.why == "" {
-			s.why = "the job is asked to stop: " + p.Why
-			s.ended = true
-			s.proc.Signal(syscall.SIGTERM)
-		}
-		return nil
-	case coord.Active:
-	default:
+	if p.Standing == coord.Halted && s.proc != nil && s.why == "" {
+		s.ended = true
+		s.end("the job is asked to stop: " + p.Why)
+	}
+	if p.Standing != coord.Active {
 		return nil
 	}
-	settled := now.Sub(s.since) >= s.n.cfg.Settle || len(p.Epoch.Members) == s.n.cfg.Policy.Max
+	// A restart after a failure has the members it had; newcomers may bring others along.
+	settled := now.Sub(s.since) >= s.n.cfg.Settle || len(p.Epoch.Members) == s.n.cfg.Policy.Max || p.Epoch.Restarts > s.running.Restarts
 	switch {
 	case !settled || s.proc == nil && now.Before(s.due):
-	case s.proc == nil:
+	case s.proc != nil:
+		if s.why == "" && s.running.Round != p.Epoch.Round {
+			s.n.tell(Event{Kind: Replaced, Slot: s.name(), Pid: s.proc.Pid, Text: fmt.Sprintf("epoch %d: %s", p.Epoch.Number, p.Epoch.Reason)})
+			s.end("epoch " + strconv.FormatUint(p.Epoch.Number, 10))
+		}
+	case s.running.Round == p.Epoch.Round && together: // done, or it failed and the next round is on its way
+	case s.begun != p.Epoch.Round:
+		s.begun, s.ended = p.Epoch.Round, false
+		s.reg.Begin(p.Epoch.Round)
+	case !together || s.n.allEnded(p.Epoch):
 		s.running = p.Epoch
+		s.rank.Store(int32(p.Rank))
 		return s.start(s.environment(p))
-	case s.why == "" && !sameRanks(s.running, p.Epoch):
-		s.why = fmt.Sprintf("epoch %d has other ranks: %s", p.Epoch.Number, p.Epoch.Reason)
-		s.n.tell(Event{Kind: Replaced, Slot: s.name(), Pid: s.proc.Pid, Text: s.why})
-		s.proc.Signal(syscall.SIGTERM)
-		proc := s.proc
-		time.AfterFunc(s.n.cfg.Grace, proc.Kill) // does nothing once it has ended
 	}
 	return nil
 }
 
-// environment is what a program that does not follow epochs is told.
+// end asks the process to end, and kills it after the grace.
+func (s *slot) end(why string) {
+	s.why = why
+	s.proc.Signal(syscall.SIGTERM)
+	time.AfterFunc(s.n.cfg.Grace, s.proc.Kill) // does nothing once it has ended
+}
+
+// common is what every process of the slot is told, whether it follows epochs or not.
+func (s *slot) common() []string {
+	cfg := &s.n.cfg
+	env := []string{"LOCAL_RANK=" + strconv.Itoa(s.local), "LOCAL_WORLD_SIZE=" + strconv.Itoa(len(s.n.slots)),
+		"TORCHELASTIC_RESTART_COUNT=" + strconv.Itoa(s.restarts), "WEFT_SLOT=" + strconv.Itoa(s.id)}
+	if cfg.Run != "" {
+		env = append(env, "TORCHELASTIC_RUN_ID="+cfg.Run)
+	}
+	return env
+}
+
+// environment is what a program that does not follow epochs is told, with torchrun's
+// names. A node is what has the same name in the records of its workers.
 func (s *slot) environment(p coord.Place) []string {
-	host, port, _ := net.SplitHostPort(p.Epoch.Master) // the decider took it from a worker's record
-	return []string{"RANK=" + strconv.Itoa(p.Rank), "WORLD_SIZE=" + strconv.Itoa(len(p.Epoch.Members)),
-		"MASTER_ADDR=" + host, "MASTER_PORT=" + port, "WEFT_TOKEN=" + p.Epoch.Token, "WEFT_EPOCH=" + strconv.FormatUint(p.Epoch.Number, 10)}
+	e := p.Epoch
+	host, port, _ := net.SplitHostPort(e.Master) // the decider took it from a worker's record
+	var nodes []string
+	local, locals := 0, 0
+	mine := e.Members[p.Rank].Node
+	for rank, m := range e.Members {
+		if !slices.Contains(nodes, m.Node) {
+			nodes = append(nodes, m.Node)
+		}
+		if m.Node == mine {
+			locals++
+			if rank < p.Rank {
+				local++
+			}
+		}
+	}
+	role := s.n.cfg.Role
+	if role == "" {
+		role = "default"
+	}
+	number := func(name string, n int) string { return name + "=" + strconv.Itoa(n) }
+	env := []string{
+		number("RANK", p.Rank), number("WORLD_SIZE", len(e.Members)),
+		number("LOCAL_RANK", local), number("LOCAL_WORLD_SIZE", locals),
+		number("GROUP_RANK", slices.Index(nodes, mine)), number("GROUP_WORLD_SIZE", len(nodes)),
+		number("ROLE_RANK", p.Rank), number("ROLE_WORLD_SIZE", len(e.Members)), "ROLE_NAME=" + role,
+		"MASTER_ADDR=" + host, "MASTER_PORT=" + port,
+		"WEFT_TOKEN=" + e.Token, "WEFT_EPOCH=" + strconv.FormatUint(e.Number, 10),
+		number("TORCHELASTIC_MAX_RESTARTS", s.n.cfg.Restarts),
+		"TORCHELASTIC_USE_AGENT_STORE=False", // rank 0 has the store
+	}
+	if s.n.cfg.Policy.Together {
+		env = append(env, number("TORCHELASTIC_RESTART_COUNT", e.Restarts))
+	}
+	return env
 }

@@ -96,11 +96,108 @@ func TestPlainEnvironment(t *testing.T) {
 	}
 }
 
-// Only the rank that failed is started again, in its place; the others keep on.
+// A rank of two hosts fails: all ranks of both are started again, together and in
+// the places they had, and only when every process of the round before has ended.
+func TestPlainRestartsTogether(t *testing.T) {
+	t.Parallel()
+	policy := coord.Policy{Min: 4, Max: 4}
+	set := func(first int) func(*Config) {
+		return func(c *Config) { c.Slots, c.Restarts, c.Policy = []int{first, first + 1}, 2, policy }
+	}
+	a, b := open(t, "plain", set(0)), open(t, "plain", set(2))
+	hosts := []*house{a, b}
+	for round, sig := range []syscall.Signal{0, syscall.SIGUSR1, syscall.SIGKILL} {
+		before := [2]map[string]bool{a.living(), b.living()}
+		if sig != 0 {
+			b.signal(1, sig)
+		}
+		tokens := map[string]bool{}
+		for i, h := range hosts {
+			h.prints(2 * (round + 1))
+			ranks := byRank(t, h.prints(2*(round+1)), h.living())
+			for r := 2 * i; r < 2*i+2; r++ {
+				one := ranks[strconv.Itoa(r)]
+				if one == nil || before[i][one["pid"]] || one["WORLD_SIZE"] != "4" || one["TORCHELASTIC_RESTART_COUNT"] != strconv.Itoa(round) {
+					t.Errorf("round %d, rank %d: %v; alive before were %v", round, r, one, before[i])
+				}
+				tokens[one["WEFT_TOKEN"]] = true
+			}
+		}
+		if len(tokens) != 1 {
+			t.Errorf("round %d: ranks have %d secrets", round, len(tokens))
+		}
+	}
+	// Every process of a round has ended before one of the next begins.
+	for _, h := range hosts {
+		alive := 0
+		h.mu.Lock()
+		for _, e := range h.events {
+			switch e.Kind {
+			case Started:
+				if alive++; alive > 2 {
+					t.Errorf("pid %d was started beside one of the round before", e.Pid)
+				}
+			case Exited:
+				alive--
+			}
+		}
+		h.mu.Unlock()
+	}
+	for _, h := range hosts {
+		h.signal(0, syscall.SIGUSR2)
+		h.signal(1, syscall.SIGUSR2)
+	}
+	for _, h := range hosts {
+		if err := h.ends(); err != nil {
+			t.Errorf("%v; %s", err, h.story())
+		}
+	}
+}
+
+// After as many restarts as are allowed the failure is the job's.
+func TestPlainRestartsRunOut(t *testing.T) {
+	t.Parallel()
+	h := open(t, "plain", func(c *Config) {
+		c.Slots, c.Restarts, c.Policy = slots(2), 1, coord.Policy{Min: 2, Max: 2}
+	})
+	for i := range 2 {
+		h.prints(2 * (i + 1))
+		h.signal(1, syscall.SIGUSR1)
+		h.ended(1)
+	}
+	var f *launch.Failure
+	if err := h.ends(); !errors.As(err, &f) || f.Exit.Code != 3 || f.Exit.Rank != 1 {
+		t.Errorf("%v; %s", err, h.story())
+	}
+	if n := h.count(Started); n != 4 {
+		t.Errorf("%d processes were started, want 4", n)
+	}
+}
+
+// A rank that was done begins again with the others: they need it to form their world.
+func TestPlainRestartsThoseThatWereDone(t *testing.T) {
+	t.Parallel()
+	h := open(t, "plain", func(c *Config) {
+		c.Slots, c.Restarts, c.Policy = slots(2), 1, coord.Policy{Min: 2, Max: 2}
+	})
+	h.prints(2)
+	h.signal(0, syscall.SIGUSR2)
+	h.ended(0)
+	h.signal(1, syscall.SIGUSR1)
+	h.prints(4)
+	h.signal(0, syscall.SIGUSR2)
+	h.signal(1, syscall.SIGUSR2)
+	if err := h.ends(); err != nil {
+		t.Errorf("%v; %s", err, h.story())
+	}
+}
+
+// With Restart One only the rank that failed is started again, in its place; the
+// others keep on.
 func TestPlainRestart(t *testing.T) {
 	t.Parallel()
 	h := open(t, "plain", func(c *Config) {
-		c.Slots, c.Restarts, c.Policy = slots(3), 2, coord.Policy{Min: 3, Max: 3}
+		c.Slots, c.Restarts, c.Policy, c.Restart = slots(3), 2, coord.Policy{Min: 3, Max: 3}, One
 	})
 	h.prints(3)
 	before := h.living()
@@ -160,7 +257,7 @@ func TestPlainRanksChange(t *testing.T) {
 func TestPlainOneIsDoneFirst(t *testing.T) {
 	t.Parallel()
 	h := open(t, "plain", func(c *Config) {
-		c.Slots, c.Restarts, c.Policy = slots(3), 1, coord.Policy{Min: 3, Max: 3}
+		c.Slots, c.Restarts, c.Policy, c.Restart = slots(3), 1, coord.Policy{Min: 3, Max: 3}, One
 	})
 	h.prints(3)
 	h.signal(0, syscall.SIGUSR2)

@@ -25,6 +25,8 @@ type slot struct {
 	id    int // Any until the coordinator has said
 	local int
 	live  atomic.Pointer[launch.Process] // proc, for those who send it signals
+	rank  atomic.Int32                   // that lines of output begin with; -1 without one
+	waits atomic.Bool                    // for the coordinator
 
 	exits  chan *launch.Process
 	words  chan said
@@ -40,6 +42,7 @@ type slot struct {
 	ended    bool // it has done its work
 	left     bool // it asked to leave
 	restarts int
+	stuck    bool // its epoch failed, and no other has formed yet
 
 	reg      *coord.Registration
 	entering bool
@@ -53,6 +56,7 @@ type slot struct {
 	// Of a program that does not follow epochs:
 	since   time.Time   // when the ranks of place changed
 	due     time.Time   // not to be started before
+	begun   uint64      // round for which it has been said that no earlier process is left
 	running coord.Epoch // that the process was started with
 	why     string      // the agent has ended it
 }
@@ -73,6 +77,7 @@ type entry struct {
 // run looks after the slot until its work is done, it stays empty, or ctx ends.
 // Life is the context of what must outlast ctx.
 func (s *slot) run(ctx, life context.Context) (err error) {
+	s.rank.Store(-1)
 	s.exits, s.words, s.enters, s.over = make(chan *launch.Process, 1), make(chan said), make(chan entry), make(chan struct{})
 	life, cancel := context.WithCancel(life)
 	defer cancel()
@@ -88,8 +93,9 @@ func (s *slot) run(ctx, life context.Context) (err error) {
 	defer tick.Stop()
 	last := time.Now()
 	var kill <-chan time.Time
-	stop, quit := s.n.wake, ctx.Done()
+	stop, quit, dead := s.n.wake, ctx.Done(), s.n.dead
 	for {
+		s.waits.Store(s.waiting())
 		var gone <-chan struct{}
 		if s.reg != nil {
 			gone = s.reg.Gone()
@@ -115,6 +121,11 @@ func (s *slot) run(ctx, life context.Context) (err error) {
 				s.say(elastic.Word{Kind: elastic.Stop})
 			} else {
 				s.proc.Signal(syscall.SIGTERM)
+			}
+		case <-dead:
+			dead = nil
+			if s.proc != nil {
+				s.proc.Kill()
 			}
 		case <-kill:
 			if s.proc != nil {
@@ -153,7 +164,11 @@ func (s *slot) run(ctx, life context.Context) (err error) {
 			}
 			last = now
 			s.listen(life, now)
-			if s.ended && s.proc == nil && s.n.allDone(s.place.Epoch) {
+			ran := s.running
+			if !s.n.cfg.Policy.Together {
+				ran = s.place.Epoch
+			}
+			if s.ended && s.proc == nil && s.n.allDone(ran) {
 				return nil
 			}
 			if err := s.settle(now); err != nil {
@@ -163,23 +178,44 @@ func (s *slot) run(ctx, life context.Context) (err error) {
 	}
 }
 
+// waiting reports whether the slot can do nothing without the coordinator.
+func (s *slot) waiting() bool {
+	if !s.n.cfg.Follow {
+		return s.proc == nil
+	}
+	return !s.ended && (s.reg == nil || s.stuck || s.place.Standing != coord.Active)
+}
+
+// prefix is what a line of output begins with.
+func (s *slot) prefix() string {
+	if r := s.rank.Load(); r >= 0 {
+		return "[" + strconv.Itoa(int(r)) + "] "
+	}
+	return "[slot " + strconv.Itoa(s.name()) + "] "
+}
+
 // start starts the process, with an epoch in its environment if there is one.
 func (s *slot) start(env []string) error {
 	cfg := &s.n.cfg
 	s.serial++
 	c := launch.Command{Rank: s.name(), Host: cfg.Host, Args: cfg.Command, Dir: cfg.Dir}
-	c.Env = append(append([]string{}, cfg.Env...), env...)
-	c.Env = append(c.Env, "LOCAL_RANK="+strconv.Itoa(s.local), "LOCAL_WORLD_SIZE="+strconv.Itoa(len(s.n.slots)),
-		"TORCHELASTIC_RESTART_COUNT="+strconv.Itoa(s.restarts), "WEFT_SLOT="+strconv.Itoa(s.id))
-	prefix := ""
+	if r := s.rank.Load(); r >= 0 {
+		c.Rank = int(r)
+	}
+	c.Env = append(s.common(), cfg.Env...)
+	c.Env = append(c.Env, env...)
+	prefix := func() string { return "" }
 	if cfg.Prefix {
-		prefix = "[" + strconv.Itoa(s.name()) + "] "
+		prefix = s.prefix
 	}
 	if cfg.Stdout != nil {
 		c.Stdout = launch.Lines(cfg.Stdout, &s.n.lines, prefix)
 	}
 	if cfg.Stderr != nil {
 		c.Stderr = launch.Lines(cfg.Stderr, &s.n.lines, prefix)
+	}
+	if cfg.Output != nil {
+		c.Stdout, c.Stderr = cfg.Output(c.Rank, s.local, c.Stdout, c.Stderr)
 	}
 	if cfg.Follow {
 		ours, theirs, err := pair()
@@ -285,7 +321,12 @@ func (s *slot) hear(life context.Context, w elastic.Word) {
 		}
 	case elastic.Broken:
 		s.n.fail(errors.New(w.Text))
+	case elastic.Formed:
+		s.stuck = false
+	case elastic.Failed:
+		s.stuck = true
 	case elastic.Stuck:
+		s.stuck = true
 		s.unstick(life, w)
 	}
 	s.n.tell(Event{Kind: Said, Slot: s.name(), Pid: s.proc.Pid, Word: w})
@@ -320,7 +361,7 @@ func (s *slot) listen(life context.Context, now time.Time) {
 	}
 	s.silent = true
 	why := fmt.Sprintf("pid %d was silent for %v", s.proc.Pid, now.Sub(s.heard).Round(100*time.Millisecond))
-	s.n.tell(Event{Kind: Silent, Slot: s.name(), Pid: s.proc.Pid, Text: why})
+	s.n.tell(Event{Kind: Silent, Slot: s.name(), Pid: s.proc.Pid, Text: why, Since: s.heard})
 	s.drop(life, why)
 }
 
@@ -330,10 +371,7 @@ func (s *slot) enter(life context.Context) {
 		return
 	}
 	s.entering = true
-	w := coord.Worker{ID: coord.Any, Host: s.n.cfg.Host, Address: s.addr}
-	if s.id != Any {
-		w.ID = member.ID(s.id)
-	}
+	w := coord.Worker{ID: member.ID(s.id), Host: s.n.cfg.Host, Address: s.addr, Node: s.n.cfg.Node}
 	if s.proc != nil {
 		w.PID = s.proc.Pid
 	}
@@ -377,7 +415,8 @@ func (s *slot) drop(life context.Context, why string) {
 	if reg == nil {
 		return
 	}
-	s.reg, s.places, s.place = nil, nil, coord.Place{}
+	s.reg, s.places, s.place, s.begun = nil, nil, coord.Place{}, 0
+	s.rank.Store(-1)
 	if s.forget != nil {
 		s.forget()
 		s.forget = nil
@@ -397,9 +436,7 @@ func (s *slot) drop(life context.Context, why string) {
 
 // placed takes a new place of the slot and tells the process.
 func (s *slot) placed(p coord.Place) {
-	if p.Epoch.Halt != 0 {
-		s.n.halts(p.Epoch)
-	}
+	s.n.halts(p.Epoch)
 	s.n.tell(Event{Kind: Placed, Slot: s.name(), Place: p})
 	if p.Standing == coord.Recovering {
 		s.reg.CaughtUp() // the state comes with the epoch in which it is active
@@ -409,14 +446,12 @@ func (s *slot) placed(p coord.Place) {
 		return
 	}
 	s.place = p
-	if p.Epoch.Number == 0 {
+	s.rank.Store(int32(p.Rank))
+	if p.Epoch.Number == 0 || s.proc == nil {
 		return
 	}
-	if p.Epoch.Halt != 0 && p.Standing != coord.Halted { // it has nothing to save
-		s.ended = true
-		s.proc.Kill()
-		return
-	}
+	// A process that has nothing to save waits while others do. When one of them is
+	// done the job ends here, too; when all of them die the job is formed anew.
 	e := elastic.Epoch{Number: p.Epoch.Number, Rank: -1, Addr: p.Epoch.Master, Token: p.Epoch.Token, Waits: p.Epoch.After > 0,
 		Halt: p.Standing == coord.Halted, Reason: p.Epoch.Reason}
 	if p.Standing == coord.Active || p.Standing == coord.Halted {
@@ -440,7 +475,10 @@ func (s *slot) halts() bool {
 func (s *slot) exit(life context.Context, stopping bool) (over bool, err error) {
 	p := s.proc
 	exit := p.Exit()
-	s.proc = nil
+	if r := s.rank.Load(); r >= 0 {
+		exit.Rank = int(r)
+	}
+	s.proc, s.stuck = nil, false
 	s.serial++
 	if s.conn != nil {
 		s.conn.Close()
@@ -464,20 +502,38 @@ func (s *slot) exit(life context.Context, stopping bool) (over bool, err error) 
 		return true, nil
 	}
 	if s.why == "" {
-		if s.restarts++; s.restarts > s.n.cfg.Restarts {
-			p.Wait() // for its last words
+		s.restarts++
+		if s.n.cfg.Policy.Together { // ranks that failed with this one are not counted again
+			s.restarts = s.running.Restarts + 1
+		}
+		if s.restarts > s.n.cfg.Restarts {
+			last := p.Wait() // for its last words
+			last.Rank = exit.Rank
 			s.drop(life, exit.String())
-			s.n.tell(Event{Kind: GaveUp, Slot: s.name(), Pid: exit.Pid, Exit: exit, Text: fmt.Sprintf("it failed %d times, and may be restarted %d times", s.restarts, s.n.cfg.Restarts)})
-			return true, &launch.Failure{Exit: p.Exit(), Ranks: len(s.n.slots)}
+			s.n.tell(Event{Kind: GaveUp, Slot: s.name(), Pid: exit.Pid, Exit: exit, Text: gaveUp(s.restarts, s.n.cfg.Restarts)})
+			return true, &launch.Failure{Exit: last, Ranks: len(s.n.slots)}
 		}
 	}
 	if s.n.cfg.Follow {
 		return false, s.start(nil)
 	}
-	// Its place stays its own: no epoch changes, and nobody else is started again.
-	// Others may be about to fail for the same reason, so all begin a little later.
-	s.due = time.Now().Add(s.n.cfg.Settle)
+	// Its place stays its own, and no rank changes.
+	switch {
+	case !s.n.cfg.Policy.Together:
+		// Others may be about to fail for the same reason, so all begin a little later.
+		s.due = time.Now().Add(s.n.cfg.Settle)
+	case s.why == "" && s.reg != nil:
+		s.reg.Failed(exit.String())
+	}
 	return false, nil
+}
+
+// gaveUp says why a slot stays empty.
+func gaveUp(failed, allowed int) string {
+	if allowed == 0 {
+		return "it failed, and --max-restarts is 0"
+	}
+	return fmt.Sprintf("it failed after %d restarts, and --max-restarts is %d", failed-1, allowed)
 }
 
 // finish ends what is left of the slot.

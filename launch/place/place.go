@@ -66,6 +66,13 @@ type Place struct {
 	Why []string // a line for each fact: which variables gave it
 }
 
+// Several says that this process is one of several that were started alike, or that
+// the environment says how many ranks there are: a launcher that is told nothing
+// else must not take itself for the only one.
+func (p Place) Several() bool {
+	return p.Size > 1 || p.Nodes > 1 || p.Node >= 0 && p.By != "" && p.Nodes == 0 || p.NProc > 1 || p.Said != Flags{}
+}
+
 // nowhere is a place of which nothing is said.
 func nowhere(by string) Place {
 	return Place{By: by, Node: -1, Rank: -1, LocalRank: -1}

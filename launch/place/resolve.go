@@ -21,6 +21,10 @@ type Job struct {
 	// every node if NProc is, or if --min and --max are given.
 	Min, Max int
 
+	// Shared says that a scheduler has started several launchers on a node, so that the
+	// ranks of a node are those of all launchers there.
+	Shared bool
+
 	// Coord is where the coordinator is reached, host:port each, the same on
 	// every node. Empty: only in this process, at Listen.
 	Coord []string
@@ -66,6 +70,7 @@ func (f Flags) Resolve(p Place, cores int) (Job, error) {
 	if f.Standalone {
 		p = Place{Node: -1, Rank: -1, GPUs: p.GPUs, Job: p.Job, NProc: p.Said.count(), Said: Flags{NProc: p.Said.NProc, MaxRestarts: p.Said.MaxRestarts}}
 	}
+	j.Shared = p.crowded()
 	steps := []func(*Job, Place, int) error{f.restarts, f.proc, f.nodes, f.ranks, f.name, f.meet}
 	for _, step := range steps {
 		if err := step(&j, p, cores); err != nil {

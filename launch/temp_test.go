@@ -1,0 +1,57 @@
+package launch_test
+
+import (
+	"bufio"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/weft-fabric/weft/launch"
+)
+
+// The folder of a process that was killed goes with the next start; that of one that
+// lives stays.
+func TestFoldersOfTheDeadAreRemoved(t *testing.T) {
+	t.Setenv("TMPDIR", t.TempDir())
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), "WEFT_TEST_RANK=folder")
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	line, err := bufio.NewReader(out).ReadString('\n')
+	theirs := strings.TrimSpace(line)
+	if err != nil || filepath.Dir(theirs) != os.TempDir() {
+		t.Fatalf("%q, %v", theirs, err)
+	}
+	make := func() {
+		t.Helper()
+		dir, remove, err := launch.TempDir("test")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := remove(); err != nil {
+			t.Error(err)
+		}
+		if _, err := os.Stat(dir); !os.IsNotExist(err) {
+			t.Errorf("%s is left: %v", dir, err)
+		}
+	}
+	make()
+	if _, err := os.Stat(theirs); err != nil {
+		t.Errorf("the folder of a process that lives: %v", err)
+	}
+	if err := cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait()
+	make()
+	if _, err := os.Stat(theirs); !os.IsNotExist(err) {
+		t.Errorf("the folder of a process that was killed is left: %v", err)
+	}
+}
