@@ -177,9 +177,9 @@ func (r *elasticRun) serve(ctx context.Context, job *place.Job, token string) (s
 // dial finds the coordinator. One that this program serves has certificates that
 // follow from the token; another etcd has its own, or none.
 func (r *elasticRun) dial(ctx context.Context, job place.Job, token string) (*coord.Client, error) {
-	cfg := coord.Config{Endpoints: job.Coord, Job: job.Name, Token: token, User: r.user, Password: os.Getenv("WEFT_COORD_PASSWORD"), Wait: 15 * time.Second}
+	cfg := coord.Config{Endpoints: job.Coord, Job: job.Name, Token: token, User: r.user, Password: os.Getenv("WEFT_COORD_PASSWORD"), Wait: r.away}
 	if r.flags.Coord == "" && !job.Serve {
-		cfg.Wait = 5 * time.Minute // the first node may be started later
+		cfg.Wait = max(r.away, 5*time.Minute) // the first node may be started later
 		fmt.Fprintf(r.err, "weft: node %d meets the others at %s\n", job.Node, job.Coord[0])
 	}
 	if job.Serve && job.Nodes == 1 {
