@@ -51,7 +51,7 @@ var floors = [][]string{
 	{"elastic/rank"},
 	{"up"},
 	{"bench"},
-	{"cli", "examples/allreduce", "examples/elastic"},
+	{"cli", "examples/allreduce", "examples/elastic", "examples/first"},
 	{".", "internal/dist"},
 }
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"flag"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -109,5 +110,60 @@ func TestDocsTablesNameTheirCommand(t *testing.T) {
 	}
 	if n := strings.Count(all["docs/performance.md"], "\n"); n > 120 {
 		t.Errorf("docs/performance.md has %d lines; it is one page to read, tables lie in docs/tables", n)
+	}
+}
+
+var update = flag.Bool("update", false, "copy commands and outputs of README.md to README.zh-CN.md")
+
+var (
+	fenced   = regexp.MustCompile("(?s)```\n.*?```\n")
+	indented = regexp.MustCompile(`(?m)^    \S.*$`)
+	comment  = regexp.MustCompile(`(\s{2,}|\s+#|\s+//).*$|\s\p{Han}.*$`)
+)
+
+// The Chinese README has the same commands, in the same order, and the same outputs.
+// -update copies the outputs.
+func TestChineseReadmeIsInStep(t *testing.T) {
+	all := pages(t)
+	english, chinese := all["README.md"], all["README.zh-CN.md"]
+	want, have := fenced.FindAllString(english, -1), fenced.FindAllString(chinese, -1)
+	if len(want) != len(have) {
+		t.Fatalf("README.md shows %d outputs, README.zh-CN.md %d", len(want), len(have))
+	}
+	if *update {
+		k := 0
+		text := fenced.ReplaceAllStringFunc(chinese, func(string) string { k++; return want[k-1] })
+		if err := os.WriteFile("README.zh-CN.md", []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		have, chinese = want, text
+	}
+	for i := range want {
+		if want[i] != have[i] {
+			t.Errorf("output %d differs; 'go test -run Chinese -update .' copies it. README.md:\n%s\nREADME.zh-CN.md:\n%s", i+1, want[i], have[i])
+		}
+	}
+	commands := func(text string) (list []string) {
+		for _, line := range indented.FindAllString(fenced.ReplaceAllString(text, ""), -1) {
+			line = strings.TrimSpace(line)
+			if c := comment.FindStringIndex(line); c != nil {
+				line = line[:c[0]]
+			}
+			list = append(list, line)
+		}
+		return list
+	}
+	in, out := commands(english), commands(chinese)
+	for i := range max(len(in), len(out)) {
+		var a, b string
+		if i < len(in) {
+			a = in[i]
+		}
+		if i < len(out) {
+			b = out[i]
+		}
+		if a != b && !strings.HasPrefix(a, b+" ") { // in English a long command may stand one blank before its text
+			t.Fatalf("command %d is %q in README.md and %q in README.zh-CN.md: add it there, with its text in Chinese", i+1, a, b)
+		}
 	}
 }
