@@ -7,7 +7,7 @@ func (p *Program) Env(pos int64, channel int) Env {
 	var e Env
 	e[slotRank], e[slotRanks], e[slotChannel] = pos, int64(p.Ranks), int64(channel)
 	for i, l := range p.Lets {
-		if slotFirst+i < envSize {
+		if slotFirst+i < maxNames {
 			e[slotFirst+i] = l.Value
 		}
 	}
@@ -44,8 +44,8 @@ func (p *Program) Check() error {
 	for _, l := range p.Lets {
 		names = append(names, l.Name)
 	}
-	if len(names) > envSize {
-		return fmt.Errorf("program %s has more than %d names", p.Name, envSize)
+	if len(names) > maxNames {
+		return fmt.Errorf("program %s has more than %d names", p.Name, maxNames)
 	}
 	r := &resolver{scope{names}}
 	for _, e := range []*Expr{p.Chunks, p.Scratch} {
@@ -63,6 +63,18 @@ func (p *Program) Check() error {
 	}
 	env := p.Env(0, 0)
 	chunks := p.Chunks.Eval(&env)
+	if why := env.Undefined(); why != "" {
+		return fmt.Errorf("program %s: chunks %s %s", p.Name, p.Chunks, why)
+	}
+	if p.Scratch != nil {
+		scratch := p.Scratch.Eval(&env)
+		if why := env.Undefined(); why != "" {
+			return fmt.Errorf("program %s: scratch %s %s", p.Name, p.Scratch, why)
+		}
+		if scratch < 0 || scratch > 1<<40 {
+			return fmt.Errorf("program %s has %d chunks of scratch", p.Name, scratch)
+		}
+	}
 	if chunks < 1 || chunks > 1<<40 {
 		return fmt.Errorf("program %s has %d chunks", p.Name, chunks)
 	}
@@ -131,8 +143,8 @@ func (r *resolver) body(body []Stmt, depth int) error {
 			if err := r.expr(s.Loop.Count); err != nil {
 				return err
 			}
-			if len(r.scope.names) == envSize {
-				return fmt.Errorf("more than %d names at once", envSize)
+			if len(r.scope.names) == maxNames {
+				return fmt.Errorf("more than %d names at once", maxNames)
 			}
 			r.scope.names = append(r.scope.names, s.Loop.Var)
 			if slot := len(r.scope.names) - 1; s.Loop.slot != slot {

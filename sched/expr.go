@@ -6,8 +6,21 @@ import (
 	"strings"
 )
 
-// Env holds the numbers an expression may name, by slot.
+// Env holds the numbers that an expression may name, by slot. Its last slot says
+// whether an expression was undefined: see Undefined.
 type Env [envSize]int64
+
+// Undefined returns why an expression that was evaluated with the Env has no
+// value, "" if all had one.
+func (e *Env) Undefined() string { return undefined[e[slotUndefined]] }
+
+// The reasons why an expression has no value.
+const (
+	divides = iota + 1
+	shifts
+)
+
+var undefined = []string{"", divides: "divides by zero", shifts: "shifts by less than 0 or more than 62 bits"}
 
 const (
 	slotRank    = 0 // r: this rank's position on the channel
@@ -15,6 +28,9 @@ const (
 	slotChannel = 2 // c
 	slotFirst   = 3 // lets, then loop variables
 	envSize     = 24
+
+	slotUndefined = envSize - 1
+	maxNames      = envSize - 1
 )
 
 // Kind says what an expression node is.
@@ -59,8 +75,10 @@ type Expr struct {
 // N makes a number.
 func N(v int) *Expr { return &Expr{Kind: Num, Val: int64(v)} }
 
-// Eval computes the expression. Division by zero and shifts out of range give
-// 0; the checks of a program report them where they matter.
+// Eval computes the expression. A division by zero, a remainder of one, or a
+// shift by less than 0 or more than 62 bits gives 0 and marks the Env, which
+// Undefined reports: a step that depends on it is an error. && and || look at
+// their right side only if they need it, so a condition may guard a division.
 func (e *Expr) Eval(env *Env) int64 {
 	switch e.Kind {
 	case Num:
@@ -68,7 +86,11 @@ func (e *Expr) Eval(env *Env) int64 {
 	case Var:
 		return env[e.slot]
 	}
-	a, b := e.L.Eval(env), e.R.Eval(env)
+	a := e.L.Eval(env)
+	if e.Kind == And && a == 0 || e.Kind == Or && a != 0 {
+		return truth(e.Kind == Or)
+	}
+	b := e.R.Eval(env)
 	switch e.Kind {
 	case Add:
 		return a + b
@@ -78,6 +100,7 @@ func (e *Expr) Eval(env *Env) int64 {
 		return a * b
 	case Div:
 		if b == 0 {
+			env[slotUndefined] = divides
 			return 0
 		}
 		q := a / b
@@ -87,6 +110,7 @@ func (e *Expr) Eval(env *Env) int64 {
 		return q
 	case Mod:
 		if b == 0 {
+			env[slotUndefined] = divides
 			return 0
 		}
 		m := a % b
@@ -98,6 +122,7 @@ func (e *Expr) Eval(env *Env) int64 {
 		return a ^ b
 	case Shl:
 		if b < 0 || b > 62 {
+			env[slotUndefined] = shifts
 			return 0
 		}
 		return a << b

@@ -24,9 +24,10 @@
 //
 // Messages between two ranks on one channel keep their order; up to slots of
 // them may be under way. A send is done once its message is under way; a
-// receive takes the oldest message. A step that reduces computes
-// message + local, in this order, and so a program fixes the order of every
-// reduction. The input buffer is never written.
+// receive takes the oldest message. A step that reduces computes src + message,
+// in this order, and so a program fixes the order of every reduction. The input
+// buffer is never written. A step may store to the chunks that it reads, but not
+// to some of them or to neighbours that overlap them.
 //
 // Ranks from n on, if any, are switches that compute: they have no input or
 // output, only scratch.
@@ -128,13 +129,13 @@ type Op uint8
 const (
 	Send               Op = iota + 1 // src goes to a peer
 	Recv                             // message -> dst
-	RecvReduce                       // message + src -> dst
+	RecvReduce                       // src + message -> dst
 	RecvSend                         // message -> dst and on to a peer ("recv-copy-send")
-	RecvReduceSend                   // message + src goes to a peer, nothing is stored
-	RecvReduceCopySend               // message + src -> dst and on to a peer
+	RecvReduceSend                   // src + message goes to a peer, nothing is stored
+	RecvReduceCopySend               // src + message -> dst and on to a peer
 	Copy                             // src -> dst
-	LocalReduce                      // dst + src -> dst ("reduce")
-	Wait                             // until another channel of this rank has done so many steps
+	LocalReduce                      // src + dst -> dst ("reduce")
+	Wait                             // until another channel of this rank has done a number of steps
 )
 
 var opNames = []string{"", "send", "recv", "recv-reduce", "recv-copy-send", "recv-reduce-send", "recv-reduce-copy-send", "copy", "reduce", "wait"}
@@ -178,6 +179,7 @@ type Step struct {
 	From, To *Expr
 	Channel  *Expr // Wait: the other channel
 	Done     *Expr // Wait: how many steps it must have done
+	Line     int32 // of the text it was read from, for errors; 0 if it was made in Go
 }
 
 // Stmt is a step, a loop or a choice; exactly one of the three.
@@ -192,6 +194,7 @@ type Loop struct {
 	Var   string
 	Count *Expr
 	Body  []Stmt
+	Line  int32 // as that of a Step
 
 	slot int // of Var in Env
 }
@@ -201,6 +204,7 @@ type If struct {
 	Cond *Expr
 	Then []Stmt
 	Else []Stmt
+	Line int32 // as that of a Step
 }
 
 // Group is so many channels that run the same steps, told apart by c, which

@@ -55,7 +55,7 @@ func printStmts(b *strings.Builder, body []Stmt, depth int) {
 		case s.Step != nil:
 			fmt.Fprintf(b, "%s%s\n", in, s.Step)
 		case s.Loop != nil:
-			fmt.Fprintf(b, "%srepeat %s < %s:\n", in, s.Loop.Var, s.Loop.Count)
+			fmt.Fprintf(b, "%s%s:\n", in, s.Loop)
 			printStmts(b, s.Loop.Body, depth+1)
 		case s.If != nil:
 			fmt.Fprintf(b, "%sif %s:\n", in, s.If.Cond)
@@ -67,6 +67,9 @@ func printStmts(b *strings.Builder, body []Stmt, depth int) {
 		}
 	}
 }
+
+// String prints the head of a loop.
+func (l *Loop) String() string { return fmt.Sprintf("repeat %s < %s", l.Var, l.Count) }
 
 // String prints a step as one line of text.
 func (s *Step) String() string {
@@ -224,8 +227,8 @@ func number(what, s string, low, high int) (int, error) {
 }
 
 func (p *parser) declare(name string) error {
-	if len(p.scope.names) == envSize {
-		return fmt.Errorf("more than %d names at once", envSize)
+	if len(p.scope.names) == maxNames {
+		return fmt.Errorf("more than %d names at once", maxNames)
 	}
 	p.scope.names = append(p.scope.names, name)
 	return nil
@@ -310,7 +313,7 @@ func (p *parser) stmt(l textLine, depth int) (Stmt, error) {
 		if err := p.declare(name); err != nil {
 			return Stmt{}, err
 		}
-		loop := &Loop{Var: name, Count: n, slot: len(p.scope.names) - 1}
+		loop := &Loop{Var: name, Count: n, Line: int32(l.number), slot: len(p.scope.names) - 1}
 		loop.Body, err = p.block(l.indent, depth+1)
 		p.scope.names = p.scope.names[:len(p.scope.names)-1]
 		return Stmt{Loop: loop}, err
@@ -323,7 +326,7 @@ func (p *parser) stmt(l textLine, depth int) (Stmt, error) {
 		if err != nil {
 			return Stmt{}, err
 		}
-		c := &If{Cond: cond}
+		c := &If{Cond: cond, Line: int32(l.number)}
 		if c.Then, err = p.block(l.indent, depth+1); err != nil {
 			return Stmt{}, err
 		}
@@ -334,7 +337,11 @@ func (p *parser) stmt(l textLine, depth int) (Stmt, error) {
 		return Stmt{If: c}, err
 	}
 	s, err := p.step(word, rest)
-	return Stmt{Step: s}, err
+	if err != nil {
+		return Stmt{}, err
+	}
+	s.Line = int32(l.number)
+	return Stmt{Step: s}, nil
 }
 
 func (p *parser) step(word, rest string) (*Step, error) {

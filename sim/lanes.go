@@ -2,6 +2,7 @@ package sim
 
 import (
 	"github.com/weft-fabric/weft/sched"
+	"github.com/weft-fabric/weft/sched/step"
 	"github.com/weft-fabric/weft/unit"
 )
 
@@ -202,17 +203,19 @@ func (l *lanes) step(id int32, x *lane) bool {
 	w := l.w
 	start, why := x.clock, &x.critical
 	var in, out *pipe
+	var come, ahead, slots int64
 	if x.in >= 0 {
 		in = &l.pipes[x.in]
-		if in.taken == in.sent {
-			return false
-		}
+		come = in.sent - in.taken
 	}
 	if x.out >= 0 {
 		out = &l.pipes[x.out]
-		if out.sent-out.freed >= int64(out.slots) {
-			return false
-		}
+		ahead, slots = out.sent-out.freed, int64(out.slots)
+	}
+	if step.Held(w.threads[id].op, come, ahead, slots) != step.Free {
+		return false
+	}
+	if out != nil {
 		if out.sent >= int64(out.slots) {
 			if f := &l.free[out.first+int32(out.sent%int64(out.slots))]; f.at > start {
 				start, why = f.at, &f.critical

@@ -282,10 +282,14 @@ func (w *world) collect(m int32, why *Critical) {
 // try starts a thread's action if its message is there and there is room.
 func (w *world) try(id int32, why *Critical) {
 	t := &w.threads[id]
-	if t.in >= 0 && w.conns[t.in].ready == 0 {
-		return
+	var come, ahead int64
+	if t.in >= 0 {
+		come = int64(w.conns[t.in].ready)
 	}
-	if t.out >= 0 && w.conns[t.out].under >= int32(w.runs[w.runOf[t.machine]].job.Program.Slots) {
+	if t.out >= 0 {
+		ahead = int64(w.conns[t.out].under)
+	}
+	if step.Held(t.op, come, ahead, int64(w.runs[w.runOf[t.machine]].job.Program.Slots)) != step.Free {
 		return
 	}
 	t.critical = *why

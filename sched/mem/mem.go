@@ -17,18 +17,19 @@ type Number interface {
 
 // Run carries out a program on the inputs of its ranks, which have all the same
 // length, a multiple of the number of chunks of in, and gives their outputs.
-// With pick, the thread that goes next is pick(k) of the k that wait; without,
-// the order is step.Run's.
+// With pick, the channel that goes next is pick(k) of the k that may go on (see
+// step.RunIn); without, the order is step.Run's.
 func Run[T Number](p *sched.Program, in [][]T, pick func(k int) int) ([][]T, error) {
 	w, err := newWorld(p, in)
 	if err != nil {
 		return nil, err
 	}
-	if pick == nil {
-		err = step.Run(p, w.do)
-	} else {
-		err = w.run(pick)
-	}
+	err = step.RunIn(p, pick, func(r sched.Rank, a *step.Action, message []T) ([]T, error) {
+		if a.Op.Receives() && len(message) != int(a.Count)*w.chunk {
+			return nil, fmt.Errorf("%s: rank %d (%s) expects %d chunks and gets %d", p.Name, r, a, a.Count, len(message)/w.chunk)
+		}
+		return step.Do(w, r, a, message)
+	})
 	out := make([][]T, p.Ranks)
 	for r := range out {
 		out[r] = w.mem[r][sched.Out]
@@ -66,101 +67,23 @@ func (w *world[T]) at(r sched.Rank, c step.Chunks) []T {
 	return w.mem[r][c.Buf][int(c.Index)*w.chunk : int(c.Index+c.Count)*w.chunk]
 }
 
-// do carries out one action; a message is a copy of its elements.
-func (w *world[T]) do(r sched.Rank, a *step.Action, message []T) ([]T, error) {
-	if a.Op.Receives() && len(message) != int(a.Count)*w.chunk {
-		return nil, fmt.Errorf("%s: rank %d (%s) expects %d chunks and gets %d", w.p.Name, r, a, a.Count, len(message)/w.chunk)
-	}
-	if a.Op == sched.Wait {
-		return nil, nil
-	}
-	value := message
-	if a.Op.Reads() {
-		src := w.at(r, a.Src)
-		left := message
-		if a.Op == sched.LocalReduce {
-			left = w.at(r, a.Dst)
-		}
-		value = append([]T(nil), src...)
-		if a.Op.Reduces() {
-			for i := range value {
-				value[i] = left[i] + src[i]
-			}
-		}
-	}
-	if a.Op.Stores() {
-		copy(w.at(r, a.Dst), value)
-	}
-	if !a.Op.Sends() {
-		return nil, nil
-	}
-	return value, nil
+// Load gives a copy of chunks.
+func (w *world[T]) Load(r sched.Rank, _ *step.Action, c step.Chunks) ([]T, error) {
+	return append([]T(nil), w.at(r, c)...), nil
 }
 
-// run tries the threads in the order of pick until nobody can go on.
-func (w *world[T]) run(pick func(int) int) error {
-	type thread struct {
-		rank sched.Rank
-		act  step.Action
+// Reduce adds element by element.
+func (w *world[T]) Reduce(_ sched.Rank, _ *step.Action, left, right []T) ([]T, error) {
+	sum := make([]T, len(left))
+	for i := range sum {
+		sum[i] = left[i] + right[i]
 	}
-	machines := make([]*step.Machine, len(w.mem))
-	queues := map[step.Conn][][]T{}
-	var held []thread
-	var buf []step.Action
-	collect := func(r sched.Rank) error {
-		buf = machines[r].Ready(buf[:0])
-		for _, a := range buf {
-			held = append(held, thread{r, a})
-		}
-		return machines[r].Err()
-	}
-	code := step.Compile(w.p)
-	for r := range machines {
-		machines[r] = code.Machine(sched.Rank(r))
-		if err := collect(sched.Rank(r)); err != nil {
-			return err
-		}
-	}
-	for tried := 0; tried < len(held); {
-		i := tried + pick(len(held)-tried)
-		t := held[i]
-		from, to := step.Conn{From: t.act.From, To: t.rank, Channel: t.act.Channel}, step.Conn{From: t.rank, To: t.act.To, Channel: t.act.Channel}
-		if t.act.Op.Receives() && len(queues[from]) == 0 || t.act.Op.Sends() && len(queues[to]) >= w.p.Slots {
-			held[i], held[tried] = held[tried], t // put aside until something moves
-			tried++
-			continue
-		}
-		var message []T
-		if t.act.Op.Receives() {
-			message = queues[from][0]
-			queues[from] = queues[from][1:]
-		}
-		message, err := w.do(t.rank, &t.act, message)
-		if err != nil {
-			return err
-		}
-		if t.act.Op.Sends() {
-			queues[to] = append(queues[to], message)
-		}
-		held[i] = held[len(held)-1]
-		held, tried = held[:len(held)-1], 0
-		machines[t.rank].Complete(t.act.Channel)
-		if err := collect(t.rank); err != nil {
-			return err
-		}
-	}
-	for r, m := range machines {
-		if !m.Done() {
-			return fmt.Errorf("%s: rank %d is stuck", w.p.Name, r)
-		}
-	}
-	left := 0
-	for _, q := range queues {
-		left += len(q)
-	}
-	if left > 0 {
-		return fmt.Errorf("%s: %d messages are never taken", w.p.Name, left)
-	}
+	return sum, nil
+}
+
+// Store copies to chunks.
+func (w *world[T]) Store(r sched.Rank, _ *step.Action, c step.Chunks, v []T) error {
+	copy(w.at(r, c), v)
 	return nil
 }
 

@@ -17,7 +17,7 @@ type Conn struct {
 // Exchange holds the messages under way between ranks of one process, whatever
 // a message is in that world.
 type Exchange[M any] struct {
-	slots int
+	slots int64
 	conns map[Conn]*queue[M]
 }
 
@@ -34,9 +34,9 @@ type thread struct {
 	waits   bool
 }
 
-// NewExchange makes an empty one with so many slots a connection.
+// NewExchange makes an empty one with a number of slots for each connection.
 func NewExchange[M any](slots int) *Exchange[M] {
-	return &Exchange[M]{slots: slots, conns: map[Conn]*queue[M]{}}
+	return &Exchange[M]{slots: int64(slots), conns: map[Conn]*queue[M]{}}
 }
 
 func (x *Exchange[M]) at(c Conn) *queue[M] {
@@ -48,7 +48,25 @@ func (x *Exchange[M]) at(c Conn) *queue[M] {
 	return q
 }
 
-func (q *queue[M]) len() int { return len(q.msgs) - q.head }
+// ways gives the connections that an action of a rank receives from and sends
+// on; nil where it does not.
+func (x *Exchange[M]) ways(r sched.Rank, a *Action) (from, to *queue[M]) {
+	if a.Op.Receives() {
+		from = x.at(Conn{a.From, r, a.Channel})
+	}
+	if a.Op.Sends() {
+		to = x.at(Conn{r, a.To, a.Channel})
+	}
+	return from, to
+}
+
+// len is how many messages are under way.
+func (q *queue[M]) len() int64 {
+	if q == nil {
+		return 0
+	}
+	return int64(len(q.msgs) - q.head)
+}
 
 func (q *queue[M]) push(m M) { q.msgs = append(q.msgs, m) }
 
@@ -120,6 +138,12 @@ func (s *Stuck) Error() string {
 // between them gives the same result in any other order, too: messages between
 // two ranks keep theirs, so every rank sees the same messages whatever runs first.
 func Run[M any](p *sched.Program, do func(r sched.Rank, a *Action, message M) (M, error)) error {
+	return RunIn(p, nil, do)
+}
+
+// RunIn is Run in an order of the caller's: pick(k) says which of the k channels
+// goes next that can go on or have not been looked at; nil means the oldest.
+func RunIn[M any](p *sched.Program, pick func(k int) int, do func(r sched.Rank, a *Action, message M) (M, error)) error {
 	x := NewExchange[M](p.Slots)
 	world := p.Ranks + p.Switches
 	code := Compile(p)
@@ -143,26 +167,24 @@ func Run[M any](p *sched.Program, do func(r sched.Rank, a *Action, message M) (M
 		}
 	}
 	for head := 0; head < len(ready); head++ {
+		if pick != nil {
+			i := head + pick(len(ready)-head)
+			ready[head], ready[i] = ready[i], ready[head]
+		}
 		t := ready[head]
 		if head > 1<<16 && head > len(ready)/2 {
 			ready = append(ready[:0], ready[head:]...)
 			head = 0
 		}
 		a := &held[t.rank][t.channel]
-		var from, to *queue[M]
-		if a.Op.Receives() {
-			from = x.at(Conn{a.From, t.rank, a.Channel})
-			if from.len() == 0 {
-				from.recv = t
-				continue
-			}
-		}
-		if a.Op.Sends() {
-			to = x.at(Conn{t.rank, a.To, a.Channel})
-			if to.len() >= x.slots {
-				to.send = t
-				continue
-			}
+		from, to := x.ways(t.rank, a)
+		switch Held(a.Op, from.len(), to.len(), x.slots) {
+		case NoMessage:
+			from.recv = t
+			continue
+		case NoRoom:
+			to.send = t
+			continue
 		}
 		var message M
 		if from != nil {
@@ -205,7 +227,8 @@ func finished[M any](p *sched.Program, machines []*Machine, held [][]Action, x *
 				continue
 			}
 			b := Blocked{Rank: sched.Rank(r), Action: a, For: a.From}
-			if !a.Op.Receives() || x.at(Conn{a.From, b.Rank, a.Channel}).len() > 0 {
+			from, to := x.ways(b.Rank, &a)
+			if Held(a.Op, from.len(), to.len(), x.slots) == NoRoom {
 				b.For, b.Room = a.To, true
 			}
 			s.Blocked = append(s.Blocked, b)

@@ -8,15 +8,24 @@
 //   - At most one action of a channel is handed out and not completed; actions
 //     of different channels are independent unless a Wait orders them.
 //   - The k-th message that rank a sends to rank b on a channel is the k-th that
-//     b receives from a on it. At most Program.Slots of them are under way: a
-//     world holds an action that sends until there is room, and one that
-//     receives until there is a message; one that does both, until there are both.
+//     b receives from a on it. A world has room for at least Program.Slots of
+//     them under way. It holds an action that sends while there is no room, and
+//     an action that receives while there is no message; one that does both,
+//     until there are both. Held is this rule. Slots bound what a program may
+//     ask for; no result depends on how much more room a world has.
 //   - A Wait is handed out once what it waits for is done; there is nothing to
 //     carry out, it only says so. It counts as an action of its channel.
-//   - An action that reduces computes message + src (LocalReduce: dst + src), in
-//     this order, element by element.
+//   - Effect says what an action computes: src, the message, src + message, or
+//     src + dst (LocalReduce), in this order of operands, element by element.
+//     The order decides which of two NaNs is kept, nothing else.
+//   - An action reads its operands, then stores. It may store to the chunks that
+//     it reads (in place), so each element can be computed on its own, as a
+//     world does that takes a message piece by piece. An action whose source
+//     and destination overlap otherwise would need all of its source before it
+//     stores, and is a Fault.
 //
-// Exchange keeps the second rule for worlds that run all ranks in one process.
+// Do carries an action out for worlds that have whole chunks at once; Exchange
+// keeps the messages of worlds that run all ranks in one process.
 package step
 
 import (
@@ -24,53 +33,6 @@ import (
 
 	"github.com/weft-fabric/weft/sched"
 )
-
-// Chunks is a run of chunks of a buffer.
-type Chunks struct {
-	Buf   sched.Buffer
-	Index int64
-	Count int64
-}
-
-func (c Chunks) String() string {
-	if c.Count == 1 {
-		return fmt.Sprintf("%s[%d]", c.Buf, c.Index)
-	}
-	return fmt.Sprintf("%s[%d +: %d]", c.Buf, c.Index, c.Count)
-}
-
-// Action is a step with its expressions computed. Fields that the operation
-// does not use are zero; From and To are -1.
-type Action struct {
-	Op       sched.Op
-	Channel  int32
-	Step     int64 // actions this channel completed before
-	From, To sched.Rank
-	Src, Dst Chunks
-	Count    int64 // chunks moved
-	On       int32 // Wait: the channel waited for
-	Done     int64 // Wait: how many actions it had to complete
-}
-
-func (a *Action) String() string {
-	s := a.Op.String()
-	if a.Op == sched.Wait {
-		return fmt.Sprintf("wait channel %d done %d", a.On, a.Done)
-	}
-	if a.Op.Reads() {
-		s += " " + a.Src.String()
-	}
-	if a.Op.Stores() {
-		s += " -> " + a.Dst.String()
-	}
-	if a.Op.Receives() {
-		s += fmt.Sprintf(" from %d", a.From)
-	}
-	if a.Op.Sends() {
-		s += fmt.Sprintf(" to %d", a.To)
-	}
-	return s
-}
 
 // Machine interprets one rank of a program. It allocates only in New.
 type Machine struct {
@@ -103,7 +65,8 @@ type instr struct {
 	loop *sched.Loop // with back false: enter; else: next round
 	back bool
 	cond *sched.Expr
-	jump int // where to go on: past a loop, to its start, past a choice
+	line int32 // of the condition
+	jump int   // where to go on: past a loop, to its start, past a choice
 }
 
 func compile(code []instr, body []sched.Stmt) []instr {
@@ -119,7 +82,7 @@ func compile(code []instr, body []sched.Stmt) []instr {
 			code[start].jump = len(code)
 		case s.If != nil:
 			at := len(code)
-			code = append(code, instr{cond: s.If.Cond})
+			code = append(code, instr{cond: s.If.Cond, line: s.If.Line})
 			code = compile(code, s.If.Then)
 			if len(s.If.Else) > 0 {
 				over := len(code)
@@ -160,23 +123,25 @@ func (m *Machine) next(c int32) (Action, bool) {
 	for idle := 0; ch.pc < len(ch.code); idle++ {
 		in := &ch.code[ch.pc]
 		if idle > maxIdle {
-			m.err = &Fault{Program: m.prog.Name, Rank: m.rank, Channel: c, Step: ch.done, Text: "repeat", What: fmt.Sprintf("%d rounds without a step", idle)}
+			m.fault(c, 0, "repeat", "%d rounds without a step", idle)
 			return Action{}, false
 		}
 		switch {
 		case in.step != nil && in.step.Op == sched.Wait:
-			other := in.step.Channel.Eval(&ch.env)
+			other, done := in.step.Channel.Eval(&ch.env), in.step.Done.Eval(&ch.env)
+			if m.undefined(c, in.step.Line, in.step) {
+				return Action{}, false
+			}
 			if other < 0 || other >= int64(len(m.chans)) {
 				m.fail(c, in.step, "there is no channel %d", other)
 				return Action{}, false
 			}
-			done := in.step.Done.Eval(&ch.env)
 			if m.chans[other].done < done {
 				ch.waiting = true
 				return Action{}, false
 			}
 			ch.out = true
-			return Action{Op: sched.Wait, Channel: c, Step: ch.done, From: -1, To: -1, On: int32(other), Done: done}, true
+			return Action{Op: sched.Wait, Channel: c, Step: ch.done, From: -1, To: -1, On: int32(other), Line: in.step.Line, Done: done}, true
 		case in.step != nil:
 			a, ok := m.action(c, in.step)
 			ch.out = ok
@@ -184,6 +149,9 @@ func (m *Machine) next(c int32) (Action, bool) {
 		case in.loop != nil && !in.back:
 			slot := in.loop.Slot()
 			ch.env[slot], ch.limit[slot] = 0, in.loop.Count.Eval(&ch.env)
+			if m.undefined(c, in.loop.Line, in.loop) {
+				return Action{}, false
+			}
 			ch.pc++
 			if ch.limit[slot] <= 0 {
 				ch.pc = in.jump
@@ -200,6 +168,9 @@ func (m *Machine) next(c int32) (Action, bool) {
 			if in.cond.Eval(&ch.env) == 0 {
 				ch.pc = in.jump
 			}
+			if m.undefined(c, in.line, in.cond) {
+				return Action{}, false
+			}
 		default:
 			ch.pc = in.jump
 		}
@@ -212,7 +183,7 @@ func (m *Machine) next(c int32) (Action, bool) {
 // action computes the operands of a step.
 func (m *Machine) action(c int32, s *sched.Step) (Action, bool) {
 	ch := &m.chans[c]
-	a := Action{Op: s.Op, Channel: c, Step: ch.done, From: -1, To: -1, Count: 1}
+	a := Action{Op: s.Op, Channel: c, Step: ch.done, From: -1, To: -1, Count: 1, Line: s.Line}
 	if s.Op.Receives() && !m.peer(&a.From, c, s, s.From) || s.Op.Sends() && !m.peer(&a.To, c, s, s.To) ||
 		s.Op.Reads() && !m.chunks(&a.Src, c, s, &s.Src) || s.Op.Stores() && !m.chunks(&a.Dst, c, s, &s.Dst) {
 		return a, false
@@ -227,12 +198,19 @@ func (m *Machine) action(c int32, s *sched.Step) (Action, bool) {
 		m.fail(c, s, "it reads %d chunks and stores %d", a.Src.Count, a.Dst.Count)
 		return a, false
 	}
+	if s.Op.Stores() && s.Op.Reads() && a.Src.Shifted(a.Dst) {
+		m.fail(c, s, "it reads %s and stores %s, which overlap; read and store the same chunks, or chunks that share none (through other scratch, if need be)", a.Src, a.Dst)
+		return a, false
+	}
 	return a, true
 }
 
 func (m *Machine) peer(r *sched.Rank, c int32, s *sched.Step, e *sched.Expr) bool {
 	ch := &m.chans[c]
 	v := e.Eval(&ch.env)
+	if m.undefined(c, s.Line, s) {
+		return false
+	}
 	if v < 0 || v >= int64(m.worlds) {
 		m.fail(c, s, "peer %d is outside 0 to %d", v, m.worlds-1)
 		return false
@@ -254,8 +232,11 @@ func (m *Machine) chunks(out *Chunks, c int32, s *sched.Step, ref *sched.Ref) bo
 	if ref.Count != nil {
 		out.Count = ref.Count.Eval(&ch.env)
 	}
+	if m.undefined(c, s.Line, s) {
+		return false
+	}
 	size := m.size[ref.Buf]
-	if out.Count < 1 || out.Index < 0 || out.Index+out.Count > size {
+	if out.Count < 1 || out.Index < 0 || out.Count > size || out.Index > size-out.Count {
 		m.fail(c, s, "%s is outside the %d chunks of %s", *out, size, ref.Buf)
 		return false
 	}
@@ -306,9 +287,23 @@ func (m *Machine) Waiting() []int32 {
 	return list
 }
 
+// undefined ends the machine if an expression that was just evaluated has no value.
+func (m *Machine) undefined(c, line int32, text fmt.Stringer) bool {
+	why := m.chans[c].env.Undefined()
+	if why == "" {
+		return false
+	}
+	m.fault(c, line, text.String(), "an expression of it %s", why)
+	return true
+}
+
 func (m *Machine) fail(c int32, s *sched.Step, format string, args ...any) {
+	m.fault(c, s.Line, s.String(), format, args...)
+}
+
+func (m *Machine) fault(c, line int32, text, format string, args ...any) {
 	if m.err == nil {
-		m.err = &Fault{Program: m.prog.Name, Rank: m.rank, Channel: c, Step: m.chans[c].done, Text: s.String(), What: fmt.Sprintf(format, args...)}
+		m.err = &Fault{Program: m.prog.Name, Rank: m.rank, Channel: c, Step: m.chans[c].done, Line: line, Text: text, What: fmt.Sprintf(format, args...)}
 	}
 }
 
@@ -318,10 +313,15 @@ type Fault struct {
 	Rank    sched.Rank
 	Channel int32
 	Step    int64
+	Line    int32 // of the program's text; 0 if it was made in Go
 	Text    string
 	What    string
 }
 
 func (f *Fault) Error() string {
-	return fmt.Sprintf("%s: rank %d channel %d step %d (%s): %s", f.Program, f.Rank, f.Channel, f.Step, f.Text, f.What)
+	text := f.Text
+	if f.Line > 0 {
+		text = fmt.Sprintf("line %d: %s", f.Line, text)
+	}
+	return fmt.Sprintf("%s: rank %d channel %d step %d (%s): %s", f.Program, f.Rank, f.Channel, f.Step, text, f.What)
 }

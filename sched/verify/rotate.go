@@ -222,7 +222,7 @@ func rotated(p *sched.Program) (*Report, error) {
 				continue
 			}
 			from, to := turn{(n - int64(a.From)) % n, a.Channel}, turn{int64(a.To), a.Channel}
-			if a.Op.Receives() && len(queues[from]) == 0 || a.Op.Sends() && len(queues[to]) >= p.Slots {
+			if step.Held(a.Op, int64(len(queues[from])), int64(len(queues[to])), int64(p.Slots)) != step.Free {
 				continue
 			}
 			var in message
@@ -252,7 +252,9 @@ func rotated(p *sched.Program) (*Report, error) {
 		return Unrolled(p)
 	}
 	if !m.Done() {
-		return nil, stuckRotated(p, held)
+		return nil, stuckRotated(p, held, func(a *step.Action) step.Hold {
+			return step.Held(a.Op, int64(len(queues[turn{(n - int64(a.From)) % n, a.Channel}])), int64(len(queues[turn{int64(a.To), a.Channel}])), int64(p.Slots))
+		})
 	}
 	left := 0
 	for _, q := range queues {
@@ -292,12 +294,12 @@ func rotate(m message, d, n, labels int64) message {
 	return message{out, m.depth}
 }
 
-func stuckRotated(p *sched.Program, held []step.Action) error {
+func stuckRotated(p *sched.Program, held []step.Action, why func(*step.Action) step.Hold) error {
 	s := &step.Stuck{Program: p.Name}
 	for _, a := range held {
 		if a.Op != 0 {
 			b := step.Blocked{Rank: 0, Action: a, For: a.From}
-			if !a.Op.Receives() {
+			if why(&a) == step.NoRoom {
 				b.For, b.Room = a.To, true
 			}
 			s.Blocked = append(s.Blocked, b)

@@ -273,46 +273,39 @@ func (w *world) do(r sched.Rank, a *step.Action, in message) (message, error) {
 	if w.past != nil {
 		defer func() { w.past[r][a.Channel] = append(w.past[r][a.Channel], w.depth[r][a.Channel]) }()
 	}
-	srcAt, dstAt := w.at(r, a.Src), w.at(r, a.Dst)
 	if a.Op.Receives() {
 		if err := w.received(r, a, &in); err != nil {
 			return in, err
 		}
 	}
-	value := in.runs
-	if a.Op.Reads() {
-		src, whole := w.mem[r][srcAt.Buf].cut(srcAt.Index, srcAt.Index+srcAt.Count)
-		if !whole {
-			return in, w.violation(r, a, "reads %s before anything is written there", a.Src)
-		}
-		src = from(src, srcAt.Index)
-		switch {
-		case a.Op == sched.LocalReduce:
-			dst, whole := w.mem[r][dstAt.Buf].cut(dstAt.Index, dstAt.Index+dstAt.Count)
-			if !whole {
-				return in, w.violation(r, a, "adds to %s before anything is written there", a.Dst)
-			}
-			src, value = from(dst, dstAt.Index), src
-			fallthrough
-		case a.Op.Reduces():
-			var err error
-			if value, err = w.add(r, a, value, src); err != nil {
-				return in, err
-			}
-		default:
-			value = src
-		}
+	if a.Op.Reads() && a.Op.Stores() && w.at(r, a.Src).Shifted(w.at(r, a.Dst)) { // without alias the interpreter refuses it
+		return in, w.violation(r, a, "reads %s and stores %s, which overlap in place", a.Src, a.Dst)
 	}
-	if a.Op.Stores() {
-		w.mem[r][dstAt.Buf].put(from(value, -dstAt.Index))
-	}
-	if !a.Op.Sends() {
-		return message{}, nil
+	value, err := step.Do(w, r, a, in.runs)
+	if err != nil || !a.Op.Sends() {
+		return message{}, err
 	}
 	w.rep.Sent[r] += a.Count
 	w.rep.Links[Pair{r, a.To}] += a.Count
 	w.peers[r][a.To] = true
 	return message{value, w.depth[r][a.Channel] + 1}, nil
+}
+
+// Load gives what chunks hold, all of which something must have been written to.
+func (w *world) Load(r sched.Rank, a *step.Action, c step.Chunks) ([]run, error) {
+	at := w.at(r, c)
+	runs, whole := w.mem[r][at.Buf].cut(at.Index, at.Index+at.Count)
+	if !whole {
+		return nil, w.violation(r, a, "reads %s before anything is written there", c)
+	}
+	return from(runs, at.Index), nil
+}
+
+// Store puts a value into chunks.
+func (w *world) Store(r sched.Rank, _ *step.Action, c step.Chunks, v []run) error {
+	at := w.at(r, c)
+	w.mem[r][at.Buf].put(from(v, -at.Index))
+	return nil
 }
 
 // received checks the size of a message and lengthens the chain.
@@ -340,13 +333,13 @@ func from(runs []run, base int64) []run {
 	return out
 }
 
-// add sums two stretches chunk by chunk: the same input chunk, and no contribution twice.
-func (w *world) add(r sched.Rank, a *step.Action, x, y []run) ([]run, error) {
+// Reduce sums two stretches chunk by chunk: the same input chunk, and no contribution twice.
+func (w *world) Reduce(r sched.Rank, a *step.Action, x, y []run) ([]run, error) {
 	var out []run
 	for i, j := 0, 0; i < len(x) && j < len(y); {
 		lo, hi := max(x[i].lo, y[j].lo), min(x[i].hi, y[j].hi)
 		if x[i].label != y[j].label {
-			return nil, w.violation(r, a, "adds input chunk %d to input chunk %d", x[i].label+lo, y[j].label+lo)
+			return nil, w.violation(r, a, "adds input chunk %d to input chunk %d", y[j].label+lo, x[i].label+lo)
 		}
 		set, twice := union(x[i].set, y[j].set)
 		if twice >= 0 && w.p.Op != sched.Barrier {
