@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"strconv"
@@ -9,6 +10,7 @@ import (
 	"github.com/weft-fabric/weft/reduce"
 	"github.com/weft-fabric/weft/sched"
 	"github.com/weft-fabric/weft/sched/algo"
+	"github.com/weft-fabric/weft/sched/verify"
 	"github.com/weft-fabric/weft/unit"
 )
 
@@ -31,11 +33,12 @@ type Config struct {
 
 	Transport string    `json:"transport,omitempty"` // shm, tcp, mem, or "" for the fastest that reaches all
 	Require   string    `json:"require,omitempty"`
-	Floor     unit.Rate `json:"floor,omitempty"`   // least bus bandwidth at the largest size, and of the links
-	Buffers   string    `json:"buffers"`           // Registered or Plain
-	Bind      bool      `json:"bind,omitempty"`    // every rank stays on one processor
-	Algo      string    `json:"algo,omitempty"`    // an algorithm by name
-	Program   string    `json:"program,omitempty"` // or the text of a program
+	Floor     unit.Rate `json:"floor,omitempty"`    // least bus bandwidth at the largest size, and of the links
+	Buffers   string    `json:"buffers"`            // Registered or Plain
+	Bind      bool      `json:"bind,omitempty"`     // every rank stays on one processor
+	Algo      string    `json:"algo,omitempty"`     // an algorithm by name
+	Program   string    `json:"program,omitempty"`  // or the text of a program
+	Unproven  bool      `json:"unproven,omitempty"` // which need not be proven
 
 	program *sched.Program
 }
@@ -96,6 +99,8 @@ func (c *Config) Complete() error {
 		return fmt.Errorf("%d iterations, %d to warm up, %d batches; want none below 0 and a batch", c.Iters, c.Warmup, c.Batches)
 	case c.Buffers != Registered && c.Buffers != Plain:
 		return fmt.Errorf("buffers %q; want %s or %s", c.Buffers, Registered, Plain)
+	case c.Unproven && c.Program == "":
+		return fmt.Errorf("unproven is for a program; algorithms are proven")
 	case c.Algo != "" && c.Program != "":
 		return fmt.Errorf("an algorithm (%s) and a program; want one of them", c.Algo)
 	}
@@ -133,6 +138,20 @@ func (c *Config) find() error {
 		return fmt.Errorf("program %s does %s, not %s", p.Name, p.Op, c.Op.Collective)
 	case p.Switches > 0:
 		return fmt.Errorf("program %s needs %d switches that compute, which no transport here has; 'weft sim' has them", p.Name, p.Switches)
+	}
+	return nil
+}
+
+// ErrUnproven is a program that is not proven to be right.
+var ErrUnproven = errors.New("not proven, so it does not run")
+
+// prove proves the program that was asked for, unless it may run without.
+func (c *Config) prove() error {
+	if c.program == nil || c.Unproven {
+		return nil
+	}
+	if _, err := verify.Program(c.program); err != nil {
+		return fmt.Errorf("program %s is %w: %w", c.program.Name, ErrUnproven, err)
 	}
 	return nil
 }

@@ -32,6 +32,9 @@ func Measure(ctx context.Context, cfg Config, spec launch.Spec, tell func(Event)
 	if err := cfg.Complete(); err != nil {
 		return nil, err
 	}
+	if err := cfg.prove(); err != nil {
+		return nil, err
+	}
 	m := &measurement{report: &Report{Config: cfg, Ranks: make([]*Hello, cfg.Ranks)}, tell: tell}
 	var err error
 	if cfg.Transport == "mem" {

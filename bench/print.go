@@ -64,7 +64,11 @@ func (p *Printer) head(h *Hello) {
 	fmt.Fprintf(p.w, "# weft bench %s, in the columns of %s_perf\n", c.Op, name)
 	fmt.Fprintf(p.w, "# nRanks %d minBytes %d maxBytes %d step: %s warmup iters: %d iters: %s batches: %d validation: %d\n",
 		c.Ranks, c.MinBytes, c.MaxBytes, step, c.Warmup, iters, c.Batches, check)
-	fmt.Fprintf(p.w, "# transport %s, %s buffers, reductions by %s\n#\n# Using ranks\n", h.Transport, c.Buffers, reduce.Path())
+	fmt.Fprintf(p.w, "# transport %s, %s buffers, reductions by %s\n", h.Transport, c.Buffers, reduce.Path())
+	if c.Unproven {
+		fmt.Fprintf(p.w, "# the program is not proven\n")
+	}
+	fmt.Fprintf(p.w, "#\n# Using ranks\n")
 }
 
 func (p *Printer) columns() {

@@ -88,7 +88,9 @@ func newTyped[T reduce.Element](c *comm.Comm, cfg *Config, most int) (work, erro
 	if w.out, err = alloc(); err != nil {
 		return nil, err
 	}
-	if cfg.program != nil {
+	if cfg.program != nil && cfg.Unproven {
+		w.opts = append(w.opts, comm.Unproven(cfg.program))
+	} else if cfg.program != nil {
 		w.opts = append(w.opts, comm.Using(cfg.program))
 	}
 	if cfg.Reduce == reduce.PreMulSum && cfg.Op.reduces() {

@@ -106,7 +106,8 @@ kept in the user's cache folder.`,
 	fl.BoolVar(&f.registered, "registered", true, "buffers from the library, which peers map")
 	fl.BoolVar(&f.plain, "plain", false, "buffers from anywhere")
 	fl.StringVar(&f.cfg.Algo, "algo", "", "`ALGORITHM` to use; see 'weft algo list'")
-	fl.StringVar(&f.program, "program", "", "`FILE` with the program to use; see 'weft algo show'")
+	fl.StringVar(&f.program, "program", "", "`FILE` with the program to use, which is proven first; see 'weft algo show'")
+	fl.BoolVar(&f.cfg.Unproven, "unproven", false, "run the program even if it is not proven: it may hang or be wrong")
 	fl.BoolVar(&f.cpu, "cpu", false, "also processor seconds of all ranks for a GB that must move")
 	fl.BoolVar(&f.json, "json", false, "print JSON")
 	fl.StringVar(&f.output, "output", "", "`FILE` to write to instead of standard output")
@@ -146,7 +147,7 @@ func operations() string {
 var (
 	compareFlags = []string{"sizes", "rounds", "batch", "best", "out-of-place"}
 	aloneFlags   = []string{"minbytes", "maxbytes", "stepbytes", "stepfactor", "iters", "warmup_iters", "batches", "datatype", "op", "root",
-		"check", "algo", "program", "plain", "registered", "require", "floor", "hosts", "rsh", "master-addr"}
+		"check", "algo", "program", "unproven", "plain", "registered", "require", "floor", "hosts", "rsh", "master-addr"}
 )
 
 // unused says so if one of some flags is given.
@@ -191,8 +192,11 @@ func (f *benchFlags) run(cmd *cobra.Command, args []string) error {
 		if !f.json {
 			tell = p.Event
 		}
+		if f.cfg.Unproven {
+			fmt.Fprintf(cmd.ErrOrStderr(), "weft: %s runs without a proof: it may hang or compute something else\n", f.program)
+		}
 		r, err := bench.Measure(cmd.Context(), f.cfg, f.spec, tell)
-		if errors.Is(err, bench.ErrWrong) || errors.Is(err, bench.ErrSlow) {
+		if errors.Is(err, bench.ErrWrong) || errors.Is(err, bench.ErrSlow) || errors.Is(err, bench.ErrUnproven) {
 			verdict, err = finding{err}, nil
 		}
 		if err != nil {
@@ -201,7 +205,9 @@ func (f *benchFlags) run(cmd *cobra.Command, args []string) error {
 		if f.json {
 			return printJSON(w, r)
 		}
-		p.Foot(r)
+		if r != nil {
+			p.Foot(r)
+		}
 		return nil
 	})
 	return errors.Join(err, verdict)

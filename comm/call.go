@@ -50,7 +50,7 @@ type op struct {
 	missed   atomic.Int64 // when a rank was first seen to be gone whose messages may suffice; not without a limit
 	mixed    uint64       // of the call, but for its number
 	usual    bool         // one of equal blocks by the program that is chosen: it may be made again as it is
-	want     *sched.Program
+	want     want
 	handle   *Handle
 
 	stepMu sync.Mutex
@@ -64,11 +64,11 @@ type op struct {
 
 // key is what the choice of a program depends on.
 type key struct {
-	op      sched.Collective
-	blocks  bool // of different lengths
-	root    int
-	bytes   int64
-	program *sched.Program
+	op     sched.Collective
+	blocks bool // of different lengths
+	root   int
+	bytes  int64
+	want   want
 }
 
 // ready is a program with what running it needs, the same for all ranks.
@@ -89,22 +89,13 @@ type ready struct {
 	err    error
 }
 
-// mayOverwrite reports whether the program is proven to run in place.
-func (r *ready) mayOverwrite() bool {
-	if r.proof == nil {
-		if r.program.Ranks <= 32 {
-			r.proof, _ = verify.Program(r.program)
-		}
-		if r.proof == nil {
-			r.proof = &verify.Report{} // too large to prove in no time: it reads a copy
-		}
-	}
-	return r.proof.InPlace
-}
-
-func (r *ready) scriptOf(rank int) (*script, error) {
+// scriptOf gives the script of a rank, for a port whose channels hold depth messages,
+// or any number if it is 0.
+func (r *ready) scriptOf(rank, depth int) (*script, error) {
 	if r.script == nil && r.err == nil {
-		r.script, r.err = newScript(r.program, rank)
+		if r.script, r.err = newScript(r.program, rank); r.err == nil && depth > 0 {
+			r.err = r.script.spread(r.program, depth)
+		}
 	}
 	return r.script, r.err
 }
@@ -134,7 +125,7 @@ func (c *Comm) prepare(p *sched.Program) (*ready, error) {
 }
 
 // find gives the program of a call.
-func (c *Comm) find(r *request, want *sched.Program) (*ready, error) {
+func (c *Comm) find(r *request, want want) (*ready, error) {
 	bytes := int64(r.count) * int64(r.t.Size())
 	if r.counts != nil {
 		bytes = 0
@@ -155,7 +146,7 @@ func (c *Comm) find(r *request, want *sched.Program) (*ready, error) {
 		c.recent[r.op&7] = have
 		return have, nil
 	}
-	p, reason := want, "asked for by the caller"
+	p, reason := want.program, "asked for by the caller"
 	if p == nil {
 		var err error
 		if p, reason, err = c.pick(r, bytes); err != nil {
@@ -167,6 +158,10 @@ func (c *Comm) find(r *request, want *sched.Program) (*ready, error) {
 		return nil, fmt.Errorf("program %s has root %d, not %d", p.Name, p.Root, r.root)
 	} else if r.variant == calls.AllToAllV && p.Scratch != nil {
 		return nil, fmt.Errorf("program %s passes blocks on, and no rank knows how long all blocks of an all-to-all-v are; direct and pairwise do not", p.Name)
+	} else if err := want.mayRun(); err != nil {
+		return nil, err
+	} else if want.unproven {
+		reason = "asked for by the caller; not proven"
 	}
 	same := c.prepared[p]
 	if same == nil {
@@ -177,6 +172,9 @@ func (c *Comm) find(r *request, want *sched.Program) (*ready, error) {
 		c.prepared[p] = same
 	}
 	made := &ready{key: k, program: p, digest: same.digest, reason: reason, flat: same.flat, message: c.table().Message(), undivided: c.table().Undivided(r.op)}
+	if want.messages {
+		made.flat = nil
+	}
 	if spansBlocks(p) {
 		made.undivided = math.MaxInt
 	}
@@ -206,11 +204,11 @@ func (c *Comm) do(ctx context.Context, r *request, opts []Option) error {
 		}
 		return c.run(o, true)
 	}
-	return c.nowAlone(ctx, r, nil, 1)
+	return c.nowAlone(ctx, r, want{}, 1)
 }
 
 // nowAlone carries out a call and lets go of the communicator.
-func (c *Comm) nowAlone(ctx context.Context, r *request, want *sched.Program, factor float64) error {
+func (c *Comm) nowAlone(ctx context.Context, r *request, want want, factor float64) error {
 	if err := c.start(ctx, r, want, factor); err != nil {
 		c.disown()
 		return err
@@ -219,14 +217,14 @@ func (c *Comm) nowAlone(ctx context.Context, r *request, want *sched.Program, fa
 }
 
 // start makes a call the operation under way; the caller owns the communicator.
-func (c *Comm) start(ctx context.Context, r *request, want *sched.Program, factor float64) error {
+func (c *Comm) start(ctx context.Context, r *request, asks want, factor float64) error {
 	if err := c.check(r, factor); err != nil {
 		return err
 	}
 	if f := c.failed.Load(); f != nil {
 		return f
 	}
-	ready, err := c.find(r, want)
+	ready, err := c.find(r, asks)
 	if err != nil {
 		return err
 	}
@@ -237,7 +235,7 @@ func (c *Comm) start(ctx context.Context, r *request, want *sched.Program, facto
 	}
 	c.seq++
 	c.cur.begin(c, ctx, r, ready, factor)
-	c.cur.usual = want == nil && factor == 1 && r.counts == nil
+	c.cur.usual = asks == (want{}) && factor == 1 && r.counts == nil
 	return nil
 }
 
@@ -254,12 +252,12 @@ func (c *Comm) doLater(ctx context.Context, r *request, opts []Option) error {
 		switch x := &opts[i]; {
 		case x.handle != nil:
 			o.handle = x.handle
-		case x.program != nil:
-			o.want = x.program
 		case x.scaled && r.red != reduce.PreMulSum:
 			return fmt.Errorf("%s: Factor(%v) is for PreMulSum", r.op, x.factor)
 		case x.scaled:
 			o.factor = x.factor
+		default:
+			o.want.add(x.want)
 		}
 	}
 	if o.handle == nil && c.take() {
@@ -554,17 +552,13 @@ func elements[T Element](b []byte, n int) []T {
 	return unsafe.Slice((*T)(unsafe.Pointer(&b[0])), n)
 }
 
-// Option changes how a call is made: Using, Factor.
+// Option changes how a call is made: Using, Unproven, ByMessages, Factor.
 type Option struct {
-	handle  *Handle
-	program *sched.Program
-	factor  float64
-	scaled  bool
+	handle *Handle
+	want   want
+	factor float64
+	scaled bool
 }
-
-// Using runs a given program rather than the one that would be chosen. All
-// ranks must give the same.
-func Using(p *Program) Option { return Option{program: p} }
 
 // Factor is what PreMulSum multiplies this rank's input with; 1 without it.
 func Factor(f float64) Option { return Option{factor: f, scaled: true} }

@@ -66,67 +66,63 @@ type worth struct {
 	dsts []place
 }
 
+// names is the memory of a program that runs on names of chunks.
+type names struct {
+	p   *sched.Program
+	mem [][4][]*worth
+}
+
+// Load gives what chunks are worth.
+func (n *names) Load(r sched.Rank, a *step.Action, c step.Chunks) ([]*worth, error) {
+	list := n.mem[r][c.Buf][c.Index : c.Index+c.Count]
+	if slices.Contains(list, nil) {
+		return nil, fmt.Errorf("%s: rank %d (%s) reads %s before anything is written there", n.p.Name, r, a, c)
+	}
+	return slices.Clone(list), nil
+}
+
+// Reduce appends inputs to sums.
+func (n *names) Reduce(r sched.Rank, _ *step.Action, left, right []*worth) ([]*worth, error) {
+	sums := make([]*worth, len(left))
+	for i, x := range left {
+		if right[i].at != -1 || x.at != -1 && x.at != int32(r) {
+			return nil, fmt.Errorf("%s: rank %d adds to a sum of another rank", n.p.Name, r)
+		}
+		sums[i] = &worth{srcs: append(slices.Clone(x.srcs), right[i].srcs[0]), at: int32(r)}
+	}
+	return sums, nil
+}
+
+// Store puts what they are worth into chunks.
+func (n *names) Store(r sched.Rank, _ *step.Action, c step.Chunks, v []*worth) error {
+	copy(n.mem[r][c.Buf][c.Index:], v)
+	return nil
+}
+
 // newFlat finds the flat form of a program; the error says why there is none.
 func newFlat(p *sched.Program) (*flat, error) {
 	if p.Switches > 0 {
 		return nil, fmt.Errorf("%s: switches that compute have no memory here", p.Name)
 	}
-	type chunks [4][]*worth
-	mem := make([]chunks, p.Ranks)
-	for r := range mem {
+	w := &names{p: p, mem: make([][4][]*worth, p.Ranks)}
+	for r := range w.mem {
 		for _, b := range []sched.Buffer{sched.In, sched.Out, sched.Tmp} {
-			mem[r][b] = make([]*worth, p.NumChunks(b))
+			w.mem[r][b] = make([]*worth, p.NumChunks(b))
 		}
-		for c := range mem[r][sched.In] {
-			mem[r][sched.In][c] = &worth{srcs: []place{{int32(r), int32(c)}}, at: -1}
+		for c := range w.mem[r][sched.In] {
+			w.mem[r][sched.In][c] = &worth{srcs: []place{{int32(r), int32(c)}}, at: -1}
 		}
-	}
-	// add appends an input to what there is. The interpreter has the newer
-	// operand first; here it is the older one throughout, in messages as well
-	// (see sum in script.go): only which of two NaNs is kept depends on it.
-	add := func(r sched.Rank, older, newer *worth) (*worth, error) {
-		if newer.at != -1 || older.at != -1 && older.at != int32(r) {
-			return nil, fmt.Errorf("%s: rank %d adds to a sum of another rank", p.Name, r)
-		}
-		return &worth{srcs: append(append([]place{}, older.srcs...), newer.srcs[0]), at: int32(r)}, nil
 	}
 	err := step.Run(p, func(r sched.Rank, a *step.Action, message []*worth) ([]*worth, error) {
-		m := &mem[r]
-		at := func(c step.Chunks) []*worth { return m[c.Buf][c.Index : c.Index+c.Count] }
-		var result []*worth
-		switch {
-		case a.Op == sched.Wait:
-			return nil, nil
-		case a.Op.Reduces():
-			for i := range a.Count {
-				var newer *worth
-				if a.Op == sched.LocalReduce {
-					newer = at(a.Dst)[i]
-				} else {
-					newer = message[i]
-				}
-				w, err := add(r, at(a.Src)[i], newer)
-				if err != nil {
-					return nil, err
-				}
-				result = append(result, w)
-			}
-		case a.Op.Receives():
-			result = message
-		default:
-			result = append(result, at(a.Src)...)
+		if a.Op.Receives() && int64(len(message)) != a.Count {
+			return nil, fmt.Errorf("%s: rank %d expects %d chunks and gets %d", p.Name, r, a.Count, len(message))
 		}
-		if a.Op.Stores() {
-			copy(at(a.Dst), result)
-		}
-		if a.Op.Sends() {
-			return result, nil
-		}
-		return nil, nil
+		return step.Do(w, r, a, message)
 	})
 	if err != nil {
 		return nil, err
 	}
+	mem := w.mem
 	f := &flat{ranks: make([]flatRank, p.Ranks)}
 	if p.Op == sched.Barrier {
 		f.meet(nil)

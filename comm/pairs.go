@@ -300,8 +300,8 @@ func handleOf(opts []Option) (h *Handle, err error) {
 		switch {
 		case o.handle != nil:
 			h = o.handle
-		case o.program != nil:
-			return nil, fmt.Errorf("send/recv: Using(%s) is for collectives; messages run no program", o.program.Name)
+		case o.want.program != nil:
+			return nil, fmt.Errorf("send/recv: Using(%s) is for collectives; messages run no program", o.want.program.Name)
 		case o.scaled:
 			return nil, fmt.Errorf("send/recv: Factor(%v) is for reductions with PreMulSum", o.factor)
 		}

@@ -20,11 +20,18 @@ type script struct {
 	tmp      int  // of scratch
 	pieces   bool // in place, what an action overwrites may be kept just before it
 	double   bool // it is of the form of doubles
+	clean    bool // where in and out are the same memory it stores nothing there but what is there
+	slots    int  // messages under way that the program may rely on
+	widest   int  // chunks of its longest message
 }
 
 // action is one of them, and the receives that may be announced before its send.
 type action struct {
 	step.Action
+	left      step.Operand // what it computes: see step.Effect
+	right     step.Operand
+	sendOn    int32   // channels of the port
+	recvOn    int32   //
 	announce  []int32 // places in the channel
 	announced bool    // it is among those of an action before it
 	first     bool    // in place, it overwrites input
@@ -44,10 +51,14 @@ func newScript(p *sched.Program, rank int) (*script, error) {
 			return nil, errors.New(p.Name + ": channels wait for one another")
 		}
 		for i := range buf {
-			s.channels[buf[i].Channel] = append(s.channels[buf[i].Channel], action{Action: buf[i]})
-			m.Complete(buf[i].Channel)
+			a := action{Action: buf[i], sendOn: buf[i].Channel, recvOn: buf[i].Channel}
+			a.left, a.right = step.Effect(a.Op)
+			s.widest = max(s.widest, int(a.Count))
+			s.channels[a.Channel] = append(s.channels[a.Channel], a)
+			m.Complete(a.Channel)
 		}
 	}
+	s.slots, s.clean = p.Slots, clean(p, rank, s.channels)
 	s.plan(p, rank)
 	s.pieces = len(s.channels) == 1 && firsts(s.channels[0])
 	s.double = s.doubles(p)
@@ -186,9 +197,12 @@ func (s *space) at(c step.Chunks) []byte {
 
 // runScript carries out a program action by action.
 func (c *Comm) runScript(o *op) error {
-	s, err := o.ready.scriptOf(c.rank)
+	s, err := o.ready.scriptOf(c.rank, c.world.ep.Can().Depth)
 	if err != nil {
 		return err
+	}
+	if !o.overlap && !s.clean && (o.op != sched.Broadcast || c.rank == o.root) {
+		o.overlap = overlap(o.in, o.out)
 	}
 	if c.port == nil {
 		if c.port, err = c.world.ep.Port(transport.Group{ID: c.id, Epoch: c.epoch, Members: c.members, Words: calls.Words{}}); err != nil {
@@ -256,6 +270,9 @@ func (c *Comm) runRuns(o *op, s *script) error {
 func (c *Comm) runRun(o *op, s *script, more bool) error {
 	sp := c.space(o, s)
 	sp.last = !more
+	if b, ok := c.port.(transport.Bounded); ok && (o.many || s.slots*(s.widest*sp.stride+128) > b.Bound()) {
+		b.Unbound() // it may need more under way: see slots.go
+	}
 	var err error
 	if o.many {
 		err = c.runChannels(o, sp, s)
@@ -352,7 +369,7 @@ func (c *Comm) space(o *op, s *script) *space {
 		reduce.ScaleTo(o.t, sp.in[lo:hi], o.in[lo:hi], o.factor)
 		sp.unsaved = o.overlap
 	case o.overlap:
-		sp.inPlace = o.ready.mayOverwrite()
+		sp.inPlace = o.ready.inPlace()
 		sp.pieces = sp.inPlace && s.pieces && !o.op.Blocks() && len(o.in) >= piecesFrom
 		sp.unsaved = !sp.pieces
 	}
@@ -386,7 +403,9 @@ func (c *Comm) layout(o *op, s *script) layout {
 			}
 		}
 	}
-	l.padded = s.tmp > 0 && least != l.stride
+	if least != l.stride {
+		l.padded = s.tmp > 0 || !o.ready.straight(o.counts != nil)
+	}
 	if usual {
 		o.ready.layout = l
 	}
@@ -488,7 +507,7 @@ func (s *summer) set(o *op) {
 // begin makes the summer ready for a message.
 func (s *summer) begin(acc, dst []byte, kept *kept) { s.acc, s.dst, s.off, s.kept = acc, dst, 0, kept }
 
-// take adds a piece; the older operand is the first: see newFlat.
+// take adds a piece of a message to what is there: src first, as step.Effect says.
 func (s *summer) take(piece []byte) {
 	dst, acc := s.dst[s.off:s.off+len(piece)], s.acc[s.off:s.off+len(piece)]
 	s.off += len(piece)
@@ -525,12 +544,10 @@ func (c *Comm) runChannel(o *op, sp *space, list []action, sum *summer, done *ma
 				return err
 			}
 		}
-		switch a.Op {
-		case sched.Wait:
+		switch {
+		case a.left == step.Nothing:
 			err = done.wait(int(a.On), a.Done)
-		case sched.Send:
-			next = sp.at(a.Src)
-		case sched.Recv, sched.RecvSend:
+		case a.left == step.Message:
 			next = sp.at(a.Dst)
 			if i == end {
 				err = c.receiveWhole(o, sp, &out, a, i, next)
@@ -540,38 +557,40 @@ func (c *Comm) runChannel(o *op, sp *space, list []action, sum *summer, done *ma
 				sp.keep(a, next)
 			}
 			err = c.receive(o, &out, a, i, transport.Incoming{N: len(next), Dst: next}, next)
-		case sched.RecvReduce, sched.RecvReduceCopySend, sched.RecvReduceSend:
+		case a.right == step.Message: // src + message
 			acc := sp.at(a.Src)
 			var kept *kept
 			if sp.pieces && a.first {
 				kept = &o.kept
 			}
-			if a.Op == sched.RecvReduceSend {
+			if a.Op.Stores() {
+				next = sp.at(a.Dst)
+			} else {
 				if len(sum.bounce) < len(acc) {
 					sum.bounce = make([]byte, len(acc))
 				}
 				next = sum.bounce[:len(acc)]
-			} else {
-				next = sp.at(a.Dst)
 			}
 			sum.begin(acc, next, kept)
 			err = c.receive(o, &out, a, i, transport.Incoming{N: len(acc), Take: sum.add}, next)
-		case sched.Copy:
-			if d, s := sp.at(a.Dst), sp.at(a.Src); len(d) > 0 && &d[0] != &s[0] {
-				sp.keep(a, d)
-				reduce.Copy(d, s)
-			}
-		case sched.LocalReduce:
+		case a.right == step.Dst: // src + dst
 			if d := sp.at(a.Dst); len(d) > 0 {
 				sp.keep(a, d)
 				reduce.Apply(o.t, sum.red, d, sp.at(a.Src), d)
 			}
+		case a.Op.Stores():
+			if d, s := sp.at(a.Dst), sp.at(a.Src); len(d) > 0 && &d[0] != &s[0] {
+				sp.keep(a, d)
+				reduce.Copy(d, s)
+			}
+		default:
+			next = sp.at(a.Src)
 		}
 		if err == nil && a.Op.Sends() {
 			for _, j := range a.announce {
 				if d := sp.at(list[j].Dst); len(d) > 0 && int(j) != end {
 					sp.keep(&list[j], d)
-					c.port.Expect(int(list[j].From), ch, d)
+					c.port.Expect(int(list[j].From), int(list[j].recvOn), d)
 				}
 			}
 			if len(next) > 0 { // messages of no bytes are not sent: both sides know that they are empty
@@ -601,7 +620,7 @@ func (c *Comm) flush(o *op, out *pending) error {
 	}
 	to, ch := int(out.a.To), int(out.a.Channel)
 	c.boards[c.rank].waitsFor(to, ch, out.at)
-	err := c.port.Send(to, ch, out.b)
+	err := c.port.Send(to, int(out.a.sendOn), out.b)
 	out.b = nil
 	o.step(out.a, ticks())
 	return err
@@ -624,16 +643,16 @@ func (c *Comm) receive(o *op, out *pending, a *action, at int, in transport.Inco
 	}
 	c.boards[c.rank].waitsFor(from, ch, at)
 	if out.b != nil {
-		in.From, in.Channel = from, ch
-		err := c.swapper.Exchange(transport.Outgoing{To: int(out.a.To), Channel: ch, Bytes: out.b}, in, nil)
+		in.From, in.Channel = from, int(a.recvOn)
+		err := c.swapper.Exchange(transport.Outgoing{To: int(out.a.To), Channel: int(out.a.sendOn), Bytes: out.b}, in, nil)
 		out.b = nil
 		o.step(out.a, ticks())
 		return err
 	}
 	if in.Dst != nil {
-		return c.port.Recv(from, ch, in.Dst)
+		return c.port.Recv(from, int(a.recvOn), in.Dst)
 	}
-	return c.port.Take(from, ch, in.N, in.Take)
+	return c.port.Take(from, int(a.recvOn), in.N, in.Take)
 }
 
 // errOther is why a channel stopped that waited for one that failed.

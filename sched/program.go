@@ -87,6 +87,11 @@ func (c Collective) Rooted() bool {
 	return c == Broadcast || c == Reduce || c == Gather || c == Scatter
 }
 
+// Reduces reports whether the collective computes: its outputs are sums.
+func (c Collective) Reduces() bool {
+	return c == AllReduce || c == ReduceScatter || c == Reduce || c == Barrier
+}
+
 // BusFactor turns algorithm bandwidth (bytes of the larger buffer over time) into
 // bus bandwidth as nccl-tests prints it: 2(n-1)/n for all-reduce, (n-1)/n where
 // ranks start from or end up with n blocks, 1 elsewhere and for one rank, and 0

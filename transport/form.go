@@ -8,6 +8,9 @@ const (
 	lengthBits  = 64 - tagBits // of a form
 )
 
+// Channels is how many channels a port has.
+const Channels = 1 << channelBits
+
 // Tagged is a channel whose messages carry a tag, on which sender and receiver
 // must agree: the type of their elements, for example. The way is that of the
 // channel: messages on it may have different tags. Zero is no tag.

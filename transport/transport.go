@@ -126,6 +126,16 @@ type Port interface {
 	Close() error
 }
 
+// Bounded is a port that bounds, in bytes, what a call sends to a peer that does not
+// receive it, where no Depth does.
+type Bounded interface {
+	// Bound is how many bytes a call may send before it waits, at least.
+	Bound() int
+	// Unbound lifts the bound until the next Begin. What the peer leaves waiting then
+	// lies in its memory.
+	Unbound()
+}
+
 // Outgoing is a message that is sent while another is received.
 type Outgoing struct {
 	To, Channel int
@@ -172,6 +182,11 @@ type Capabilities struct {
 	// Overlaps: Exchange hands out what it receives while it sends, so sums cost
 	// no time of their own. Elsewhere it sends first.
 	Overlaps bool
+
+	// Depth is how many messages, of any length, a channel holds from one rank to
+	// another that nobody receives yet: Send does not wait before there are as
+	// many. 0 means any number, of which ports may bound the bytes: see Bounded.
+	Depth int
 
 	// Holds: a message may wait until all of it has come, so Port.Holder is not
 	// nil.

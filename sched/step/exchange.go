@@ -271,3 +271,28 @@ func cycle(blocked []Blocked) []Blocked {
 		i = next
 	}
 }
+
+// Needs gives the least number of slots, from enough on, with which a program
+// ends. The error is that of a program which does not end with the slots it has.
+func Needs(p *sched.Program, enough int) (int, error) {
+	run := func(slots int) error {
+		q := *p
+		q.Slots = slots
+		return Run(&q, func(sched.Rank, *Action, struct{}) (struct{}, error) { return struct{}{}, nil })
+	}
+	if enough >= p.Slots || run(enough) == nil {
+		return enough, nil
+	}
+	if err := run(p.Slots); err != nil {
+		return 0, err
+	}
+	few, many := enough, p.Slots // the first do not do, the others do
+	for many-few > 1 {
+		if mid := few + (many-few)/2; run(mid) == nil {
+			many = mid
+		} else {
+			few = mid
+		}
+	}
+	return many, nil
+}

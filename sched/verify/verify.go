@@ -44,6 +44,13 @@ type Report struct {
 	InPlace  bool   `json:"in_place"`  // in and out may be the same memory; false where not proven
 	Both     bool   `json:"direct_in_place"`
 
+	// Aligned says that chunks of in and out hold only values of chunks at the
+	// same place of a block, and Placed, that they hold only what belongs to their
+	// place in the end. Where chunks differ in length, a world may then move them
+	// as they are.
+	Aligned bool `json:"-"`
+	Placed  bool `json:"-"`
+
 	Sent  []int64        `json:"-"` // chunks by rank, unrolled only
 	Links map[Pair]int64 `json:"-"` // chunks from rank to rank, unrolled only
 }
@@ -182,6 +189,7 @@ type touch struct {
 func newWorld(p *sched.Program, all int, alias bool) *world {
 	w := &world{p: p, n: int64(p.Ranks), alias: alias, turns: all < p.Ranks, mem: make([][4]store, all), depth: make([][]int, all), per: block(p)}
 	w.rep.Sent, w.rep.Links = make([]int64, all), map[Pair]int64{}
+	w.rep.Aligned, w.rep.Placed = true, true
 	w.peers = make([]map[sched.Rank]bool, all)
 	w.owner, w.shared = make([]map[step.Chunks]touch, all), make([]bool, all)
 	if waits(p) {
@@ -304,8 +312,31 @@ func (w *world) Load(r sched.Rank, a *step.Action, c step.Chunks) ([]run, error)
 // Store puts a value into chunks.
 func (w *world) Store(r sched.Rank, _ *step.Action, c step.Chunks, v []run) error {
 	at := w.at(r, c)
-	w.mem[r][at.Buf].put(from(v, -at.Index))
+	v = from(v, -at.Index)
+	if c.Buf == sched.Out {
+		for i := range v {
+			w.placed(r, &v[i], at.Index-c.Index)
+		}
+	}
+	w.mem[r][at.Buf].put(v)
 	return nil
+}
+
+// placed notes whether what is stored to out belongs there; out begins at base.
+func (w *world) placed(r sched.Rank, x *run, base int64) {
+	lo, hi := x.lo-base, x.hi-base // chunks of out
+	label := x.label + x.lo        // the input chunk that the first of them will hold
+	per := w.per
+	if !w.p.Op.Blocks() {
+		per = int64(w.p.NumChunks(sched.Out))
+	}
+	if lo%per != label%per {
+		w.rep.Aligned = false
+	}
+	belongs, set, _ := promise(w.p, r, lo, w.per)
+	if belongs != label || lo/per != (hi-1)/per || !w.p.Op.Reduces() && !same(set, x.set) {
+		w.rep.Placed = false
+	}
 }
 
 // received checks the size of a message and lengthens the chain.
@@ -479,6 +510,7 @@ func (w *world) sharing() []sched.Rank {
 
 func (w *world) report(rep *Report) {
 	rep.Actions, rep.Steps, rep.Sent, rep.Links = w.rep.Actions, w.rep.Steps, w.rep.Sent, w.rep.Links
+	rep.Aligned, rep.Placed = w.rep.Aligned, w.rep.Placed
 	recv := make([]int64, w.p.Ranks+w.p.Switches)
 	for pair, n := range rep.Links {
 		recv[pair.To] += n

@@ -53,7 +53,7 @@ func (e *Endpoint) Memory() transport.Memory { return e }
 
 // Can says that ranks are goroutines of one process.
 func (e *Endpoint) Can() transport.Capabilities {
-	return transport.Capabilities{Name: "mem", OneProcess: true, SharedMemory: true}
+	return transport.Capabilities{Name: "mem", OneProcess: true, SharedMemory: true, Depth: ring.Depth}
 }
 
 // Alive is nil until a rank closes its endpoint or is killed.

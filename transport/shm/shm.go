@@ -166,7 +166,7 @@ func (e *Endpoint) Memory() transport.Memory { return e }
 
 // Can says that ranks see one another's memory.
 func (e *Endpoint) Can() transport.Capabilities {
-	return transport.Capabilities{Name: "shm", SharedMemory: true}
+	return transport.Capabilities{Name: "shm", SharedMemory: true, Depth: ring.Depth}
 }
 
 // Alloc gets memory of the own arena.

@@ -5,6 +5,8 @@ package tcp
 import (
 	"slices"
 	"sync/atomic"
+
+	"github.com/weft-fabric/weft/transport"
 )
 
 // A communicator may have this much under way to a peer that the peer has not
@@ -12,6 +14,22 @@ import (
 // fills the other's memory nor holds up what other communicators send over the
 // same streams. Receivers tell in steps of a quarter, one small frame for 4 MiB.
 const creditLimit = 16 << 20
+
+// full reports whether a peer has to take something before more is sent to it; the
+// caller holds mu.
+func (p *port) full(rank int) bool { return p.lent[rank] >= creditLimit && !p.deep }
+
+// Bound is what a peer may leave waiting; of what it took, it may not have told a quarter.
+func (p *port) Bound() int { return creditLimit - creditLimit/4 }
+
+// Unbound lets the call go on whatever its peers leave waiting.
+func (p *port) Unbound() {
+	p.mu.Lock()
+	p.deep = true
+	p.mu.Unlock()
+}
+
+var _ transport.Bounded = (*port)(nil)
 
 // cost is what a message counts: its bytes and what goes with it.
 func cost(n int) int64 { return int64(n) + 128 }
@@ -36,7 +54,7 @@ func setWaiter(list []roomWait, room *atomic.Bool, w *waiter) {
 func (p *port) awaitCredit(pr *peer) error {
 	var room atomic.Bool
 	p.mu.Lock()
-	if p.lent[pr.rank] < creditLimit {
+	if !p.full(pr.rank) {
 		p.mu.Unlock()
 		return nil
 	}

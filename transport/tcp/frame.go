@@ -29,7 +29,7 @@ const (
 	longSize   = 2 << 20   // and where the sockets have room for it
 	cutSize    = 256 << 10 // and where it has to be numbered, for streams to take turns
 	maxMessage = 1 << 46
-	maxAhead   = 1 << 18 // messages of one way that may come before they are asked for: more than credit allows
+	maxAhead   = 1 << 24 // messages of one way that may come before they are asked for: more than programs have slots
 	maxGap     = 4096    // messages of one way that may be overtaken by another: as many as pieces can
 )
 

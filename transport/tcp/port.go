@@ -45,6 +45,7 @@ type port struct {
 	expects  []int // messages that were announced and have not come, by endpoint rank
 	froms    []int // the endpoint ranks of which there are any
 
+	deep  bool       // the call may have any number of bytes under way
 	lent  []int64    // cost of what was sent and not yet taken, by endpoint rank
 	owed  []int64    // cost of what was taken and not yet told its sender
 	rooms []roomWait // senders that wait for their peer to take something
@@ -247,7 +248,7 @@ func (p *port) Begin(c transport.Call, stop transport.Stop) {
 		w.base, w.next, w.sent, w.used = 0, 0, 0, false
 	}
 	p.used = p.used[:0]
-	p.call, p.seq, p.stop, p.begun = c, c.Seq, stop, true
+	p.call, p.seq, p.stop, p.begun, p.deep = c, c.Seq, stop, true, false
 	p.call.Epoch, p.call.Comm = p.epoch, p.id
 	p.call.Put(p.enc[:])
 	if p.err.Load() != nil {
@@ -383,7 +384,7 @@ func (p *port) send(to, channel int, b []byte, most int) error {
 	}
 	pr := p.e.peers[p.members[to]]
 	p.mu.Lock()
-	if p.lent[pr.rank] >= creditLimit {
+	if p.full(pr.rank) {
 		p.mu.Unlock()
 		if err := p.awaitCredit(pr); err != nil {
 			return p.end(err)

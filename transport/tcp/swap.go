@@ -31,7 +31,7 @@ func (p *port) Exchange(out transport.Outgoing, in transport.Incoming, waits fun
 		return p.oneByOne(out, in, waits)
 	}
 	p.mu.Lock()
-	if len(b) <= quickSize && in.N <= quickSize && p.lent[dst.rank] < creditLimit && dst.quick() && src.quick() {
+	if len(b) <= quickSize && in.N <= quickSize && !p.full(dst.rank) && dst.quick() && src.quick() {
 		w := p.way(from, fromChannel)
 		fresh := p.fresh(w)
 		if err := p.sendShort(dst, p.way(to, channel), channel, b, waits); err != nil {
@@ -46,7 +46,7 @@ func (p *port) Exchange(out transport.Outgoing, in transport.Incoming, waits fun
 	w := p.way(from, fromChannel)
 	s := p.at(w, src.rank, fromChannel, w.base)
 	announced := s.asked
-	if p.lent[dst.rank] >= creditLimit || (in.After && (s.came || s.busy > 0)) || (announced && (s.take != nil || in.Dst == nil || s.total != in.N)) {
+	if p.full(dst.rank) || (in.After && (s.came || s.busy > 0)) || (announced && (s.take != nil || in.Dst == nil || s.total != in.N)) {
 		p.mu.Unlock()
 		return p.oneByOne(out, in, waits)
 	}

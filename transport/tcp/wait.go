@@ -199,7 +199,11 @@ func (p *port) await(pr *peer, done *atomic.Bool, sending bool, tell func(*waite
 				hot = false
 				keeping.Add(-1)
 			}
-			p.park(w, pr, peers, done, sending)
+			if p.park(w, pr, peers, done, sending) && !wide {
+				// Nothing came for a while. The peer may be waiting, over others,
+				// for what they send to this rank: let it in.
+				wide, idle = true, 0
+			}
 			continue
 		}
 		e.shy.Add(-1)
@@ -216,17 +220,18 @@ var keeping atomic.Int32
 // that is waited for as the first.
 func (p *port) turn(list []*peer, pr *peer, done *atomic.Bool, sending, wide bool) (peers []*peer, moved bool) {
 	peers = append(list, pr)
-	if !sending {
-		return peers, p.readFrom(peers, done)
-	}
-	reading := true
 	if wide {
 		for _, x := range p.e.peers {
 			if x != pr {
 				peers = append(peers, x)
 			}
 		}
-	} else {
+	}
+	if !sending {
+		return peers, p.readFrom(peers, done)
+	}
+	reading := true
+	if !wide {
 		p.mu.Lock()
 		for _, r := range p.froms {
 			if r != pr.rank {
@@ -303,9 +308,9 @@ func (p *port) doze(w *waiter, peers []*peer, done *atomic.Bool) bool {
 	return true
 }
 
-// park sleeps until the pump or another caller wakes it, or for a slice. While
-// one that sends is parked the pump lets everything in.
-func (p *port) park(w *waiter, pr *peer, peers []*peer, done *atomic.Bool, sending bool) {
+// park sleeps until the pump or another caller wakes it, or for a slice, and says
+// whether the slice went by. While one that sends is parked the pump lets everything in.
+func (p *port) park(w *waiter, pr *peer, peers []*peer, done *atomic.Bool, sending bool) (late bool) {
 	if sending {
 		p.e.stuck.Add(1)
 		defer p.e.stuck.Add(-1)
@@ -332,6 +337,7 @@ func (p *port) park(w *waiter, pr *peer, peers []*peer, done *atomic.Bool, sendi
 		select {
 		case <-w.ch:
 		case <-w.timer.C:
+			late = true
 		}
 		w.timer.Stop()
 	}
@@ -340,6 +346,7 @@ func (p *port) park(w *waiter, pr *peer, peers []*peer, done *atomic.Bool, sendi
 	case <-w.ch:
 	default:
 	}
+	return late
 }
 
 // pump reads and writes what no caller does. Each stream wakes it once (that

@@ -17,11 +17,14 @@ const (
 	// The first 24 of them lie in the line of the slot's flag.
 	Eager = slotSize - slotHead - slotTail
 
+	// Depth is how many messages of a way may be under way.
+	Depth = 8
+
 	slotSize = 130 * 64
 	slotHead = 40
 	slotTail = 32
 	inLine   = 64 - slotHead // bytes of an eager message in the line of its flag
-	depth    = 8             // messages of a way under way
+	depth    = Depth
 	buckets  = 512
 	recent   = 8  // calls of a port that are remembered
 	notes    = 64 // notices under way between two ranks
