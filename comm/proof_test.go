@@ -65,7 +65,7 @@ func TestOnlyProvenProgramsRun(t *testing.T) {
 	const head = "weft 1\nname x\nop all-reduce\nranks 2\nchunks 2\nscratch 4\nslots 2\nchannels 1:\n"
 	for text, says := range map[string]string{
 		"  copy in[0 +: 2] -> tmp[0 +: 2]\n  send tmp[0 +: 2] to 1-r\n  recv-reduce tmp[0 +: 2] -> tmp[1 +: 2] from 1-r\n  copy tmp[1 +: 2] -> out[0 +: 2]\n": "line 11",
-		"  send in[0 +: 2] to 1-r\n  recv -> out[0 +: 2] from 1-r\n": "lacks the contribution",
+		"  send in[0 +: 2] to 1-r\n  recv -> out[0 +: 2] from 1-r\n":                                                                                          "lacks the contribution",
 	} {
 		p, err := sched.Parse(head + text)
 		if err != nil {
