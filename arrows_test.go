@@ -37,7 +37,7 @@ var floors = [][]string{
 	{"transport", "transport/auth"},
 	{"transport/wait", "transport/rendezvous", "internal/conform", "internal/nslab"},
 	{"transport/internal/ring"},
-	{"transport/mem", "transport/shm", "transport/tcp"},
+	{"transport/mem", "transport/shm", "transport/tcp", "internal/world"},
 	{"comm/calls", "comm/choice"},
 	{"comm", "coord"},
 	{"elastic"},

@@ -1,0 +1,72 @@
+package world
+
+import (
+	"cmp"
+	"container/heap"
+	"time"
+)
+
+// lineKey names packets that keep their order: the messages of a channel between
+// two ranks, or the verbs from one to the other.
+type lineKey struct {
+	from, to  int
+	id, epoch uint32
+	channel   int // -1 for verbs, -2 for their answers, -3 for word of another call
+}
+
+func (k lineKey) compare(o lineKey) int {
+	return cmp.Or(cmp.Compare(k.from, o.from), cmp.Compare(k.to, o.to), cmp.Compare(k.id, o.id), cmp.Compare(k.epoch, o.epoch), cmp.Compare(k.channel, o.channel))
+}
+
+func (k lineKey) hash() uint64 {
+	x := uint64(k.from)
+	for _, v := range []uint64{uint64(k.to), uint64(k.id), uint64(k.epoch), uint64(k.channel)} {
+		x = (x^v)*0xff51afd7ed558ccd + 0x9e3779b97f4a7c15
+		x ^= x >> 29
+	}
+	return x
+}
+
+// packet is something on its way.
+type packet struct {
+	line    lineKey
+	no      uint64
+	due     int64
+	deliver func(w *World) // under mu
+	torn    func(w *World) // if it is lost; nil if that does nothing
+}
+
+// mail is packets under way, the next one first.
+type mail []*packet
+
+func (m mail) Len() int      { return len(m) }
+func (m mail) Swap(i, j int) { m[i], m[j] = m[j], m[i] }
+func (m mail) Less(i, j int) bool {
+	a, b := m[i], m[j]
+	return cmp.Or(cmp.Compare(a.due, b.due), a.line.compare(b.line), cmp.Compare(a.no, b.no)) < 0
+}
+func (m *mail) Push(x any) { *m = append(*m, x.(*packet)) }
+func (m *mail) Pop() any {
+	n := len(*m) - 1
+	p := (*m)[n]
+	(*m)[n] = nil
+	*m = (*m)[:n]
+	return p
+}
+
+// post sends a packet; the caller holds mu.
+func (w *World) post(line lineKey, deliver, torn func(w *World)) {
+	if w.dead[line.from] || w.gone[[2]int{line.to, line.from}] != nil {
+		return // nobody is there, or the other has given up
+	}
+	w.sent[line]++
+	p := &packet{line: line, no: w.sent[line], deliver: deliver, torn: torn}
+	most := w.cfg.Delay
+	if w.cfg.Tail > 0 && w.draw(time.Duration(w.cfg.Tail-1), 4, line.hash(), p.no) == 0 {
+		most *= 50
+	}
+	p.due = max(w.now()+1+w.draw(most, 5, line.hash(), p.no), w.last[line]+1, w.cut(line.from, line.to))
+	w.last[line] = p.due
+	heap.Push(&w.mail, p)
+	w.tell()
+}
