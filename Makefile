@@ -1,6 +1,7 @@
 # make quick  build, vet and the quick tests: under a minute once the cache is warm
 # make test   what CI runs: static checks, other platforms, and every test; under 6 minutes on two quiet cores
 # make race   the race detector over everything that shares memory between goroutines
+# make schedules  seeded schedules of the runtime in virtual time, for as long as TIME says (10m); a failure names its seed
 # make dist   a release in dist/: static binaries for Linux, an image, checksums (VERSION=v1.2.3 names it)
 # make bench  figures for docs/performance.md; bench-sim is the simulator's part of it (ASTRA_RING: sim/peer_test.go)
 # make fuzz   every fuzz target for a minute each (FUZZTIME=10s to shorten)
@@ -15,7 +16,7 @@ QUICK     = $(shell $(GO) list ./... | grep -v -e /comm$$ -e /elastic -e /up$$ -
 RACE     ?= ./transport/... ./comm/... ./coord/... ./ckpt/... ./elastic/... ./launch/... ./up/... ./web/... ./member/... ./train/... ./bench/... ./probe/...
 PACKAGES := ibsim-utils opensm infiniband-diags chromium gcc g++ openmpi-bin libopenmpi-dev mpich libmpich-dev libgloo-dev python3-torch
 
-.PHONY: quick test race dist cross bench bench-sim bench-comm fuzz lint packages build
+.PHONY: quick test race schedules dist cross bench bench-sim bench-comm fuzz lint packages build
 
 quick:
 	$(GO) build ./...
@@ -28,6 +29,11 @@ test: packages lint cross
 # Tests that take long under the detector are left out by -short.
 race:
 	$(GO) test -race -short -timeout 20m $(RACE)
+
+# New schedules of the runtime in virtual time, from a seed that is printed.
+TIME ?= 10m
+schedules:
+	$(GO) test -count=1 -timeout 0 -run 'TestSchedules$$' -v ./comm -args -schedules.time=$(TIME) -schedules.from=$$(date +%s)000
 
 # Everything that runs no ranks works on macOS; the rest builds and says that it takes Linux.
 cross:
