@@ -34,6 +34,7 @@ func newExplain() *cobra.Command {
 		op, size, cluster, gpus, cal string
 		asJSON                       bool
 		preset                       presetFlags
+		nccl                         ncclFlags
 	}
 	cmd := &cobra.Command{
 		Use:   "explain [CLUSTER]",
@@ -66,14 +67,19 @@ protocol NCCL chooses and why, what limits it, why bus bandwidth is not wire rat
 			if err != nil {
 				return err
 			}
-			e, err := explain(c, set, op, sizes[0])
+			var cal *tune.Calibration
+			if f.cal != "" {
+				if cal, err = readCalibration(cmd, f.cal); err != nil {
+					return err
+				}
+			}
+			o, err := f.nccl.options()
 			if err != nil {
 				return err
 			}
-			if f.cal != "" {
-				if e.Fitted, err = fitted(cmd, f.cal, op, e.GPUs, e.Nodes, e.Bytes); err != nil {
-					return err
-				}
+			e, err := explain(c, set, op, sizes[0], o, cal)
+			if err != nil {
+				return err
 			}
 			if f.asJSON {
 				return printJSON(cmd.OutOrStdout(), e)
@@ -82,6 +88,7 @@ protocol NCCL chooses and why, what limits it, why bus bandwidth is not wire rat
 		},
 	}
 	f.preset.register(cmd)
+	f.nccl.register(cmd, "")
 	s := cmd.Flags()
 	s.StringVar(&f.op, "op", "all-reduce", "`COLLECTIVE`: "+collectiveList())
 	s.StringVar(&f.size, "size", "64MiB", "`SIZE` of the larger of input and output")
@@ -126,11 +133,11 @@ func explainAll(g *topo.Graph, n int) []topo.NodeID {
 // second or two.
 const maxExplained = 1024
 
-func explain(c *cluster.Cluster, set []topo.NodeID, op sched.Collective, bytes unit.Bytes) (*explanation, error) {
+func explain(c *cluster.Cluster, set []topo.NodeID, op sched.Collective, bytes unit.Bytes, o tune.NCCLOptions, cal *tune.Calibration) (*explanation, error) {
 	if len(set) < 2 {
 		return nil, fmt.Errorf("a collective needs at least two GPUs; here are %d", len(set))
 	}
-	m, err := tune.NewNCCL(c.Graph, set, c.Catalog, tune.NCCLOptions{})
+	m, err := tune.NewNCCL(c.Graph, set, c.Catalog, o)
 	if err != nil {
 		return nil, err
 	}
@@ -143,6 +150,11 @@ func explain(c *cluster.Cluster, set []topo.NodeID, op sched.Collective, bytes u
 		}
 		e.Why = append(e.Why, fmt.Sprintf("Simulated flow by flow, the best of weft's own algorithms here is %s on %s: %s, bus %s, limited by %s.",
 			p.Name, count(p.Channels(), "channel"), res.Time, res.BusBW, res.Limit))
+	}
+	if cal != nil {
+		if e.Fitted, err = m.Select(op, bytes, cal); err != nil {
+			return nil, err
+		}
 	}
 	if oneHost(c.Graph, set) {
 		if e.Set, err = tune.WhySlowSet(c.Graph, set, c.Catalog); err != nil {
@@ -159,23 +171,6 @@ func oneHost(g *topo.Graph, set []topo.NodeID) bool {
 		}
 	}
 	return true
-}
-
-// fitted chooses by a calibration.
-func fitted(cmd *cobra.Command, path string, op sched.Collective, gpus, nodes int, bytes unit.Bytes) (*cost.Selection, error) {
-	cal, err := readCalibration(cmd, path)
-	if err != nil {
-		return nil, err
-	}
-	link, err := cal.Link(nodes)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	algos, err := cost.Algos(op, gpus)
-	if err != nil {
-		return nil, err
-	}
-	return cost.Select(link.Model(), algos, bytes)
 }
 
 func (e *explanation) print(w io.Writer) error {

@@ -26,6 +26,7 @@ type simFlags struct {
 	fail, slow                                                      []string
 	pxn, wire, noFold, asJSON                                       bool
 	preset                                                          presetFlags
+	nccl                                                            ncclFlags
 }
 
 func newSimCollective() *cobra.Command {
@@ -53,6 +54,7 @@ a picture of it: of up to sixteen ranks, and of rounds that repeat one.`,
 		RunE:              func(cmd *cobra.Command, args []string) error { return f.run(cmd, args) },
 	}
 	f.preset.register(cmd)
+	f.nccl.register(cmd, "with --as nccl: ")
 	s := cmd.Flags()
 	s.StringVar(&f.op, "op", "all-reduce", "`COLLECTIVE`: "+collectiveList())
 	s.StringVar(&f.size, "size", "1GiB", "`SIZE` of the larger of input and output, or a range FROM..TO that doubles")
@@ -209,6 +211,11 @@ func (f *simFlags) run(cmd *cobra.Command, args []string) error {
 	}
 	if f.as != "" {
 		return f.asOther(cmd, c, op, sizes, gpus)
+	}
+	for _, name := range f.nccl.names() {
+		if cmd.Flags().Changed(name) {
+			return fmt.Errorf("--%s is a setting of NCCL's; ask with --as nccl", name)
+		}
 	}
 	if f.cal != "" {
 		return f.calibrated(cmd, c, op, sizes, gpus)

@@ -32,6 +32,8 @@ type simRow struct {
 	Digest   string  `json:"digest,omitempty"`
 	Nearest  string  `json:"nearest,omitempty"`
 	Error    float64 `json:"typical_error,omitempty"`
+
+	Notes []string `json:"notes,omitempty"` // where the question lies outside of what was measured
 }
 
 func printRows(w io.Writer, rows []simRow) {

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/weft-fabric/weft/sched"
 	"github.com/weft-fabric/weft/unit"
 )
 
@@ -23,6 +24,7 @@ import (
 //	gamma   0 ± 0           us a MB reduced
 //	overlap 0.9 ± 0.05
 //	points  63
+//	ops     all-reduce, all-gather
 //	sizes   512 536870912   bytes
 //	gpus    2 8
 //	error   0.04 0.12       median and 90th percentile
@@ -51,6 +53,9 @@ func (c *Calibration) String() string {
 		line("gamma", f.Gamma, "us a MB reduced")
 		line("overlap", f.Overlap, "")
 		fmt.Fprintf(&b, "points  %d\n", f.Points)
+		if len(f.Ops) > 0 {
+			fmt.Fprintf(&b, "ops     %s\n", opList(f.Ops))
+		}
 		fmt.Fprintf(&b, "sizes   %d %d\n", int64(f.From), int64(f.To))
 		fmt.Fprintf(&b, "gpus    %d %d\n", f.MinGPUs, f.MaxGPUs)
 		fmt.Fprintf(&b, "error   %s %s\n", digits(f.MedianError), digits(f.P90Error))
@@ -174,6 +179,14 @@ func (f *LinkFit) set(name, rest string) error {
 			f.Points = int(min(list[0], 1e9))
 		}
 		return err
+	case "ops":
+		for word := range strings.SplitSeq(rest, ",") {
+			op, err := sched.ParseCollective(strings.TrimSpace(word))
+			if err != nil {
+				return err
+			}
+			f.Ops = append(f.Ops, op)
+		}
 	case "sizes":
 		list, err := floats(2)
 		if err != nil {
@@ -198,7 +211,7 @@ func (f *LinkFit) set(name, rest string) error {
 	case "note":
 		f.Notes = append(f.Notes, rest)
 	default:
-		return fmt.Errorf("unknown word %q; known: link, launch, alpha, beta, gamma, overlap, points, sizes, gpus, error, note", name)
+		return fmt.Errorf("unknown word %q; known: link, launch, alpha, beta, gamma, overlap, points, ops, sizes, gpus, error, note", name)
 	}
 	return nil
 }

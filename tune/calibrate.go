@@ -26,6 +26,7 @@ type LinkFit struct {
 	Gamma   Value  // us a MB reduced
 	Overlap Value
 
+	Ops         []sched.Collective // that the points are of
 	Points      int
 	From, To    unit.Bytes // sizes that the points span
 	MinGPUs     int
@@ -65,19 +66,6 @@ func (c *Calibration) Link(nodes int) (*LinkFit, error) {
 		}
 	}
 	return nil, fmt.Errorf("the calibration has no points %s; measure there too", map[string]string{"inside": "inside one node", "between": "between nodes"}[kind])
-}
-
-// Predict gives the time of a collective on the calibrated cluster, and the
-// typical error that the model showed on the points it was fitted to.
-func (c *Calibration) Predict(op sched.Collective, gpus, nodes int, bytes unit.Bytes) (unit.Time, float64, error) {
-	f, err := c.Link(nodes)
-	if err != nil {
-		return 0, 0, err
-	}
-	if gpus < 2 || bytes < 0 {
-		return 0, 0, fmt.Errorf("%d GPUs and %d bytes; at least 2 GPUs and 0 bytes expected", gpus, bytes)
-	}
-	return f.Model().Time(costOf(Point{Op: op, GPUs: gpus, Nodes: nodes, Bytes: bytes})), f.MedianError, nil
 }
 
 func kindOf(nodes int) string {
@@ -143,7 +131,13 @@ func costOf(p Point) cost.Work {
 		return cost.Work{Steps: n - 1, Wire: s, Reduced: s}
 	case sched.Broadcast:
 		return cost.Work{Steps: n - 1, Wire: s}
-	case sched.AllToAll, sched.Gather, sched.Scatter:
+	case sched.AllToAll:
+		if p.Nodes > 1 { // what all GPUs of a node send to other nodes
+			per := n / float64(p.Nodes)
+			return cost.Work{Steps: 1, Wire: per * s * (n - per) / n}
+		}
+		return cost.Work{Steps: 1, Wire: share * s}
+	case sched.Gather, sched.Scatter:
 		return cost.Work{Steps: 1, Wire: share * s}
 	case sched.Barrier:
 		return cost.Work{Steps: 2 * (n - 1)}
@@ -160,6 +154,12 @@ type sample struct {
 
 func calibrate(kind string, points []Point) (*LinkFit, error) {
 	f := &LinkFit{Kind: kind, Points: len(points), From: points[0].Bytes, To: points[0].Bytes, MinGPUs: points[0].GPUs, MaxGPUs: points[0].GPUs}
+	for _, p := range points {
+		if !slices.Contains(f.Ops, p.Op) {
+			f.Ops = append(f.Ops, p.Op)
+		}
+	}
+	slices.Sort(f.Ops)
 	var list []sample
 	var steps []float64
 	var plain, reducing bool

@@ -54,6 +54,8 @@ func (m *NCCL) limitText(p Prediction) string {
 		return "The protocol bounds it: LL sends a flag of four bytes with every four bytes of data, and so moves at most half of what the links carry."
 	case "nic":
 		return fmt.Sprintf("The NICs bound it: those of one node carry %.4g GB/s each way, of which large messages reach %.0f%%.", f.nicWire(), 100*f.nicShare(fitted.Net[f.net()]))
+	case "fabric":
+		return "The fabric bounds it: some switches have fewer links upwards than this traffic needs, and NCCL's choice does not know of it."
 	case "host":
 		return fmt.Sprintf("The way through the CPUs bounds it: the GPUs are %s apart, and memory passes on every byte between PCIe trees; %s.", f.path, f.why)
 	default:

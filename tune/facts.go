@@ -106,6 +106,8 @@ type facts struct {
 	netPath path
 	efa     bool
 	netRate float64 // share of the NICs' wire that large messages reach, from the catalogue; 0 if unknown
+	load    fabricLoad
+	blind   string // what of the fabric load leaves out
 }
 
 func (f *facts) gen() generation { return generationOf(f.compute) }
@@ -165,6 +167,9 @@ func gather(g *topo.Graph, gpus []topo.NodeID, c *catalog.Catalog) (*facts, erro
 		} else if !known {
 			f.merge(one, false)
 		}
+	}
+	if f.nodes > 1 {
+		f.load, f.blind = loadOf(g, groups), unknown(g, groups)
 	}
 	if f.nodes > 1 && len(f.nics) == 0 {
 		return nil, fmt.Errorf("the %d hosts of these %d GPUs have no NIC that NCCL could use between them", f.nodes, f.ranks)

@@ -250,6 +250,9 @@ func (k *constants) several(f *facts, net network, op sched.Collective, a algori
 	more := k.LL.Hop*(moreIn-in) + net.Hop*furtherHop*(moreOut-out)
 	wire := f.crossing(op, a, bytes) / (f.nicWire() * f.nicShare(net)) / 1e3
 	limit = "nic"
+	if w := f.fabric(op, a, bytes) / f.nicShare(net); w > wire {
+		wire, limit = w, "fabric"
+	}
 	if f.medium != alone {
 		l := k.Simple
 		if a == nvlsTree || a == nvls || a == collDirect {

@@ -28,8 +28,9 @@ type NCCL struct {
 	graphs [algorithms]shape
 }
 
-// NewNCCL derives NCCL's model for a set of GPUs. Like NCCL it looks at the hosts
-// and their NICs only: the fabric between them counts as non-blocking.
+// NewNCCL derives NCCL's model for a set of GPUs. Like NCCL it chooses by the hosts
+// and their NICs only, as if the fabric between them did not block; the time that
+// it predicts counts the fabric's cuts.
 func NewNCCL(g *topo.Graph, gpus []topo.NodeID, c *catalog.Catalog, o NCCLOptions) (*NCCL, error) {
 	f, err := gather(g, gpus, c)
 	if err != nil {
@@ -57,6 +58,12 @@ func known(what string, names, all []string) error {
 	}
 	return nil
 }
+
+// NCCLAlgos lists NCCL's algorithms by the names that NCCL_ALGO takes.
+func NCCLAlgos() []string { return algoNames[:] }
+
+// NCCLProtos lists NCCL's protocols by the names that NCCL_PROTO takes.
+func NCCLProtos() []string { return protoNames[:] }
 
 // Ranks is how many GPUs take part.
 func (m *NCCL) Ranks() int { return m.f.ranks }

@@ -39,17 +39,25 @@ func (m *NCCL) Select(op sched.Collective, bytes unit.Bytes, cal *Calibration) (
 	var model cost.Model = m.AlphaBeta()
 	if cal != nil {
 		f, err := cal.Link(m.f.nodes)
+		if err == nil {
+			err = f.Answers(op)
+		}
 		if err != nil {
 			return nil, err
 		}
 		model = f.Model()
 	}
+	return cost.Select(model, m.leave(op, algos), bytes)
+}
+
+// leave recounts algorithms over several nodes by what leaves a node.
+func (m *NCCL) leave(op sched.Collective, algos []cost.Algo) []cost.Algo {
 	if m.f.nodes > 1 {
 		for i := range algos {
 			algos[i] = m.f.leaving(op, algos[i], fitted.Class[m.f.class()].LL.Hop/fitted.Net[m.f.net()].Hop)
 		}
 	}
-	return cost.Select(model, algos, bytes)
+	return algos
 }
 
 // leaving recounts an algorithm's steps and bytes as those between nodes; inside

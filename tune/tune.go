@@ -31,7 +31,7 @@ type Choice struct {
 	Time     unit.Time `json:"time_ps"`
 	AlgBW    unit.Rate `json:"algbw_bytes_per_s"`  // bytes over time
 	BusBW    unit.Rate `json:"busbw_bytes_per_s"`  // AlgBW times BusFactor, as nccl-tests prints it
-	Limit    string    `json:"limit"`              // what bounds the time: "latency", "nvlink", "pcie", "host", "nic", "protocol"
+	Limit    string    `json:"limit"`              // what bounds the time: "latency", "nvlink", "pcie", "host", "nic", "fabric", "protocol"
 	Reason   string    `json:"reason,omitempty"`   // why it was chosen; for an excluded row of a table, why not
 	Excluded bool      `json:"excluded,omitempty"` // NCCL would not consider it
 }

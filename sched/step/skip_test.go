@@ -193,3 +193,26 @@ func TestSendsTellsOfEveryWay(t *testing.T) {
 		}
 	})
 }
+
+// Sends tells only of ways that messages take: what stands after else is told of
+// for those ranks alone that go there. Built-in algorithms have no choice that
+// depends on a loop which the peer does not use.
+func TestSendsTellsOfNoOtherWay(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		p := drawProgram(t)
+		code := step.Compile(p)
+		taken := map[step.Conn]bool{}
+		for r := range p.Ranks + p.Switches {
+			for _, a := range alone(code.Machine(sched.Rank(r)), 1<<20) {
+				if a.Op.Sends() {
+					taken[step.Conn{From: sched.Rank(r), To: a.To, Channel: a.Channel}] = true
+				}
+			}
+		}
+		code.Sends(func(from, to sched.Rank, channel int32) {
+			if !taken[step.Conn{From: from, To: to, Channel: channel}] {
+				t.Errorf("%s: told that rank %d sends to %d on channel %d, which it never does", p.Name, from, to, channel)
+			}
+		})
+	})
+}

@@ -69,6 +69,9 @@ type instr struct {
 	jump int   // where to go on: past a loop, to its start, past a choice
 }
 
+// over reports whether an instruction only jumps over the other side of a choice.
+func (in *instr) over() bool { return in.step == nil && in.loop == nil && in.cond == nil }
+
 func compile(code []instr, body []sched.Stmt) []instr {
 	for _, s := range body {
 		switch {

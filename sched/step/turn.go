@@ -47,12 +47,12 @@ func (k *Code) Turns(by int) bool {
 }
 
 // Sends calls f for every way that messages may take, for some of them more
-// than once, and for some that no message takes because a choice that depends on
-// a loop rules them out. It reports false if there are too many to tell.
+// than once. Of choices that depend on a loop whose variable the peer does not
+// use, both sides count as taken. It reports false if there are too many to tell.
 func (k *Code) Sends(f func(from, to sched.Rank, channel int32)) bool {
 	world := k.prog.Ranks + k.prog.Switches
 	seen := map[string]bool{}
-	return k.all(func(c int, in *instr, loops []*sched.Loop, conds []*sched.Expr) bool {
+	return k.all(func(c int, in *instr, loops []*sched.Loop, conds []choice) bool {
 		if in.step == nil || !in.step.Op.Sends() {
 			return true
 		}
@@ -61,12 +61,20 @@ func (k *Code) Sends(f func(from, to sched.Rank, channel int32)) bool {
 			return true
 		}
 		seen[key] = true
+		// Loops whose variable the peer does not use are not gone through, and
+		// choices that depend on them cannot be decided.
+		var free []*sched.Loop
+		for _, l := range loops {
+			if !in.step.To.Uses(l.Slot()) {
+				free = append(free, l)
+			}
+		}
 		return k.rounds(in.step.To, c, loops, func(env *sched.Env) bool {
 		ranks:
 			for r := range world {
 				env[sched.RankSlot] = k.pos(c, sched.Rank(r))
-				for _, e := range conds {
-					if e.Eval(env) == 0 && !k.inner(e, loops) {
+				for _, x := range conds {
+					if (x.cond.Eval(env) != 0) == x.not && !k.inner(x.cond, free) {
 						continue ranks
 					}
 				}
@@ -89,19 +97,38 @@ func (k *Code) inner(e *sched.Expr, loops []*sched.Loop) bool {
 	return false
 }
 
+// choice is a condition under which an instruction is reached; not means that
+// it stands on the other side, after else.
+type choice struct {
+	cond *sched.Expr
+	not  bool
+}
+
+func (c choice) String() string {
+	if c.not {
+		return "not " + c.cond.String()
+	}
+	return c.cond.String()
+}
+
 // all calls f for every instruction of every channel, with the loops around it
-// and the conditions under which it is reached, those of choices' other sides aside.
-func (k *Code) all(f func(c int, in *instr, loops []*sched.Loop, conds []*sched.Expr) bool) bool {
+// and the conditions under which it is reached.
+func (k *Code) all(f func(c int, in *instr, loops []*sched.Loop, conds []choice) bool) bool {
 	c := 0
 	for i, g := range k.prog.Groups {
 		for range g.Count {
 			var loops []*sched.Loop
-			var conds []*sched.Expr
+			var conds []choice
 			var until []int
 			for j := range k.groups[i] {
 				in := &k.groups[i][j]
 				for len(until) > 0 && until[len(until)-1] <= j {
-					conds, until = conds[:len(conds)-1], until[:len(until)-1]
+					last := len(until) - 1
+					if over := &k.groups[i][j-1]; !conds[last].not && over.over() {
+						conds[last].not, until[last] = true, over.jump // the other side begins
+						break
+					}
+					conds, until = conds[:last], until[:last]
 				}
 				if in.loop != nil && in.back {
 					loops = loops[:len(loops)-1]
@@ -114,7 +141,7 @@ func (k *Code) all(f func(c int, in *instr, loops []*sched.Loop, conds []*sched.
 				case in.loop != nil:
 					loops = append(loops, in.loop)
 				case in.cond != nil:
-					conds, until = append(conds, in.cond), append(until, in.jump)
+					conds, until = append(conds, choice{in.cond, false}), append(until, in.jump)
 				}
 			}
 			c++
@@ -139,7 +166,7 @@ func (k *Code) each(f func(c int, e *sched.Expr, peer bool, loops []*sched.Loop)
 		}
 		return f(c, e, peer, loops)
 	}
-	return k.all(func(c int, in *instr, loops []*sched.Loop, _ []*sched.Expr) bool {
+	return k.all(func(c int, in *instr, loops []*sched.Loop, _ []choice) bool {
 		switch {
 		case in.step != nil:
 			s := in.step
