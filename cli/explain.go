@@ -144,10 +144,11 @@ func explain(c *cluster.Cluster, set []topo.NodeID, op sched.Collective, bytes u
 	e := &explanation{Op: op.String(), Bytes: bytes, GPUs: m.Ranks(), Nodes: m.Nodes(),
 		Prediction: m.Predict(op, bytes), Why: m.Explain(op, bytes), Table: m.Table(op, bytes)}
 	if whole := explainAll(c.Graph, len(set)); slices.Equal(whole, set) && len(set) <= maxExplained {
-		p, res, err := sim.Best(c.Graph, op, len(set), bytes, sim.Options{Catalog: c.Catalog, Measured: true, Costs: sim.DefaultCosts(c.Graph, c.Catalog)})
+		best, err := sim.Best(c.Graph, op, len(set), bytes, sim.Options{Catalog: c.Catalog, Measured: true, Costs: sim.DefaultCosts(c.Graph, c.Catalog)}, sim.Wish{})
 		if err != nil {
 			return nil, err
 		}
+		p, res := best.Program, best.Result
 		e.Why = append(e.Why, fmt.Sprintf("Simulated flow by flow, the best of weft's own algorithms here is %s on %s: %s, bus %s, limited by %s.",
 			p.Name, count(p.Channels(), "channel"), res.Time, res.BusBW, res.Limit))
 	}

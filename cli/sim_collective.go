@@ -21,10 +21,10 @@ import (
 // simFlags is what 'sim collective' is asked.
 type simFlags struct {
 	op, size, cluster, host, algo, as, cal, routing, transport, out string
-	gpus, channels, seeds, copies                                   int
+	gpus, channels, pieces, seeds, copies                           int
 	seed                                                            uint64
 	fail, slow                                                      []string
-	pxn, wire, noFold, asJSON                                       bool
+	pxn, wire, noFold, noSwitches, asJSON                           bool
 	preset                                                          presetFlags
 	nccl                                                            ncclFlags
 }
@@ -39,7 +39,8 @@ links of its route and shares them max-min fairly with the others. The program
 that is simulated is the one that 'weft algo verify' proves.
 
 --size takes one size or a range that doubles: 8B..1GiB. --algo auto simulates
-the algorithms that fit and keeps the fastest. Parts are named as 'weft topo'
+the algorithms that fit, those in switches that add among them, and keeps the
+fastest; what it left out and why is printed. Parts are named as 'weft topo'
 names them: --fail leaf3, --fail n7:nic2, --slow n7:nic2=0.5. With --as nccl the
 answer is what NCCL would choose and how long that takes by measurement, from
 tables and not from a simulation.
@@ -62,7 +63,9 @@ a picture of it: of up to sixteen ranks, and of rounds that repeat one.`,
 	s.StringVar(&f.host, "host", "", "one host of this `KIND`, such as dgx-h100, instead of a cluster")
 	s.IntVar(&f.gpus, "gpus", 0, "how many GPUs take part, in the cluster's order; 0 for all")
 	s.StringVar(&f.algo, "algo", "auto", "`NAME` of the algorithm, see 'weft algo list'; auto for the fastest")
-	s.IntVar(&f.channels, "channels", 0, "copies of the pattern side by side in the order of the ranks; 0 for as many as suit the machine")
+	s.IntVar(&f.channels, "channels", 0, "copies of the pattern side by side; 0 for as many as suit the machine")
+	s.IntVar(&f.pieces, "pieces", 0, "how finely trees and chains cut a buffer; 0 for what suits the size")
+	s.BoolVar(&f.noSwitches, "no-switches", false, "auto leaves out algorithms that add in switches: NVLink SHARP and SHARP")
 	s.StringVar(&f.as, "as", "", "answer as another library would: nccl")
 	s.StringVar(&f.cal, "cal", "", "`FILE` of 'weft calibrate': answer by the model fitted to the cluster's own measurements")
 	s.StringArrayVar(&f.fail, "fail", nil, "a dead `PART`: switch, HOST:NIC, HOST, SWITCH:pPORT or a link; repeatable")
@@ -93,6 +96,12 @@ func collectiveList() string {
 const (
 	maxSpans   = 4000
 	shownWhole = 64
+)
+
+// What channels and pieces are bounded by.
+const (
+	maxCopies = 64
+	maxPieces = 4096
 )
 
 // maxSizes bounds a range of sizes: 1 byte to 1 PiB doubles 50 times.
@@ -184,6 +193,12 @@ func (f *simFlags) run(cmd *cobra.Command, args []string) error {
 			return fmt.Errorf("--algo: %w", err)
 		}
 	}
+	if f.channels < 0 || f.channels > maxCopies || f.pieces < 0 || f.pieces > maxPieces {
+		return fmt.Errorf("--channels %d --pieces %d: want 0 to %d channels and 0 to %d pieces", f.channels, f.pieces, maxCopies, maxPieces)
+	}
+	if f.noSwitches && f.algo != "auto" {
+		return fmt.Errorf("--no-switches is for --algo auto; leave it out with --algo %s", f.algo)
+	}
 	if f.copies < 1 || f.copies > 64 {
 		return fmt.Errorf("--copies %d: want 1 to 64", f.copies)
 	}
@@ -232,12 +247,23 @@ func (f *simFlags) run(cmd *cobra.Command, args []string) error {
 	var rows []simRow
 	var last *sim.Result
 	for _, size := range sizes {
-		p, res, err := f.simulate(c.Graph, op, len(gpus), size, o)
+		found, err := f.simulate(c.Graph, op, len(gpus), size, o)
 		if err != nil {
 			return err
 		}
+		p, res := found.Program, found.Result
 		row := simRow{Op: op.String(), Bytes: int64(size), GPUs: len(gpus), Algo: p.Name, Proto: "simple", Channels: p.Channels(),
 			Time: res.Time.Microseconds(), AlgBW: float64(res.AlgBW) / 1e9, BusBW: float64(res.BusBW) / 1e9, Limit: res.Limit, Seed: f.seed, Digest: p.Digest()}
+		for _, t := range found.Tried {
+			if t.Why == "" {
+				row.Tried = append(row.Tried, t.Algo)
+				continue
+			}
+			if row.LeftOut == nil {
+				row.LeftOut = map[string]string{}
+			}
+			row.LeftOut[t.Algo] = t.Why
+		}
 		if f.seeds > 0 {
 			spread, err := sim.Seeds(c.Graph, []sim.Job{{Program: p, Size: size}}, o, f.seeds)
 			if err != nil {
@@ -273,33 +299,31 @@ func (f *simFlags) run(cmd *cobra.Command, args []string) error {
 	if len(rows) == 1 {
 		fmt.Fprintln(cmd.OutOrStdout())
 		printTiers(cmd.OutOrStdout(), last)
+		printTried(cmd.OutOrStdout(), rows[0])
 	}
 	return nil
 }
 
 // simulate runs the algorithm asked for, or all that fit. With seeds, the run
 // is under adaptive routing, for the seeds to be compared with.
-func (f *simFlags) simulate(g *topo.Graph, op sched.Collective, n int, size unit.Bytes, o sim.Options) (*sched.Program, *sim.Result, error) {
+func (f *simFlags) simulate(g *topo.Graph, op sched.Collective, n int, size unit.Bytes, o sim.Options) (*sim.Found, error) {
 	if f.seeds > 0 {
 		o.Routing = sim.Adaptive
 	}
+	wish := sim.Wish{Channels: f.channels, Pieces: f.pieces, NoSwitches: f.noSwitches}
 	if f.algo == "auto" {
-		return sim.Best(g, op, n, size, o)
+		return sim.Best(g, op, n, size, o, wish)
 	}
 	a, err := algo.Find(f.algo)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	spec := sim.Place(a, sim.Spec(g, op, n), g, o.Catalog)
-	if f.channels > 0 {
-		spec.Channels, spec.Orders = f.channels, nil
-	}
-	p, err := a.Program(spec)
+	p, err := wish.Program(a, g, op, n, size, o.Catalog)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	res, err := sim.Collective(g, p, size, o)
-	return p, res, err
+	return &sim.Found{Program: p, Result: res}, err
 }
 
 // choose finds a word among known ones.

@@ -3,7 +3,9 @@ package cli
 import (
 	"fmt"
 	"io"
+	"maps"
 	"os"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -33,7 +35,9 @@ type simRow struct {
 	Nearest  string  `json:"nearest,omitempty"`
 	Error    float64 `json:"typical_error,omitempty"`
 
-	Notes []string `json:"notes,omitempty"` // where the question lies outside of what was measured
+	Tried   []string          `json:"tried,omitempty"`    // by auto: what was simulated
+	LeftOut map[string]string `json:"left_out,omitempty"` // by auto: what was not, and why
+	Notes   []string          `json:"notes,omitempty"`    // where the question lies outside of what was measured
 }
 
 func printRows(w io.Writer, rows []simRow) {
@@ -53,6 +57,21 @@ func printRows(w io.Writer, rows []simRow) {
 		fmt.Fprintln(table, r.Limit)
 	}
 	table.Flush()
+}
+
+// printTried says what auto chose among.
+func printTried(w io.Writer, r simRow) {
+	if len(r.Tried) == 0 {
+		return
+	}
+	fmt.Fprintf(w, "fastest of %s\n", strings.Join(r.Tried, ", "))
+	why := map[string][]string{}
+	for _, name := range slices.Sorted(maps.Keys(r.LeftOut)) {
+		why[r.LeftOut[name]] = append(why[r.LeftOut[name]], name)
+	}
+	for _, reason := range slices.Sorted(maps.Keys(why)) {
+		fmt.Fprintf(w, "not tried: %s: %s\n", strings.Join(why[reason], ", "), reason)
+	}
 }
 
 // printTiers shows how busy the parts of the cluster were.

@@ -1,7 +1,11 @@
 package sim
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
+	"math"
+	"slices"
 	"strings"
 
 	"github.com/weft-fabric/weft/sched"
@@ -42,76 +46,301 @@ func Spec(g *topo.Graph, op sched.Collective, n int) algo.Spec {
 }
 
 // Place gives rings the orders that suit the machine, a channel each, a torus its
-// dimensions and the ranks in their order, and hierarchical the copies that keep
-// both its levels busy: four of them reach 0.78 of the NICs' rate on 128 hosts,
-// one 0.49. Beyond vast one copy is simulated; --channels asks for more, which
-// at 16,384 ranks takes 4 s instead of 0.1.
+// dimensions and the ranks in their order, sharp the ranks by the switch they hang
+// on, and hierarchical the copies that keep both its levels busy: four of them
+// reach 0.78 of the NICs' rate on 128 hosts, one 0.49.
 func Place(a *algo.Algorithm, s algo.Spec, g *topo.Graph, c *catalog.Catalog) algo.Spec {
 	switch a.Name {
 	case "ring":
 		s.Orders = Orders(g, s.Ranks, c)
 		s.Channels = max(len(s.Orders), 1)
+	case "nvls-tree":
+		s.Channels = 2 // a pair of trees: who passes on in one is a leaf of the other
 	case "hierarchical":
-		if s.Ranks <= vast && s.Local < s.Ranks {
+		if s.Local < s.Ranks {
 			s.Channels = 4
 		}
 	case "torus":
 		if dims, order := grid(g, s.Ranks); dims != nil {
 			s.Dims, s.Orders = dims, [][]sched.Rank{order}
 		}
+	case "sharp":
+		if local, order := byLeaf(g, s.Ranks); order != nil {
+			s.Local, s.Orders = local, [][]sched.Rank{order}
+		}
 	}
 	return s
 }
 
-// many is the number of ranks from which only algorithms are tried whose ranks
-// do alike: simulating the others grows with the pairs of ranks, and they lose.
-const many = 128
-
-// vast is the number of ranks from which hierarchical is the only all-reduce
-// tried: rings and trees through every rank lose by a multiple there, and take
-// minutes to simulate.
-const vast = 4096
-
-// Candidates lists programs for a collective, one for each algorithm that does
-// it with these ranks on its own and not in switches.
-func Candidates(g *topo.Graph, op sched.Collective, n int, c *catalog.Catalog) []*sched.Program {
-	var list []*sched.Program
-	for _, a := range algo.All() {
-		if !a.Serves(op) {
-			continue
+// Pieces is how finely to cut a buffer that passes many hops one after the other.
+// With D hops of latency A and B bytes at rate R, p pieces take about
+// (p + D) (A + B/(p R)), least for p = sqrt(D B / (R A)). Taken for 20 hops of 5
+// us at 48 GB/s, and rounded to a power of two up to 64, and to fewer where many
+// ranks would take long to simulate. NVLink SHARP keeps the eight pieces that
+// sched/algo gives it.
+func Pieces(a *algo.Algorithm, s algo.Spec, size unit.Bytes) int {
+	switch a.Name {
+	case "nvls":
+		return 0
+	case "nvls-tree", "collnet-direct":
+		size /= unit.Bytes(max(min(s.Local, s.Ranks), 1))
+	case "ring", "bidirectional-ring":
+		if s.Op != sched.Broadcast && s.Op != sched.Reduce {
+			return 0 // a block of each rank is a piece
 		}
-		p, err := a.Program(Place(a, Spec(g, op, n), g, c))
-		if err != nil || p.Switches > 0 || a.Name == "torus" && !torus(g) {
-			continue
-		}
-		if few := a.Name == "ring" || a.Name == "torus" || a.Name == "hierarchical" || strings.Contains(a.Name, "tree"); n > many && !few && op == sched.AllReduce {
-			continue
-		}
-		if n > vast && op == sched.AllReduce && a.Name == "hierarchical" && Domain(g, n) < n {
-			return []*sched.Program{p}
-		}
-		list = append(list, p)
 	}
-	return list
+	const best = 12 << 10 // bytes: R A / 20
+	share := float64(size) / float64(max(s.Channels, 1))
+	messages := float64(s.Ranks) // for each piece, about
+	if a.Name == "nvls-tree" {
+		messages *= float64(min(s.Local, s.Ranks))
+	}
+	most := min(max(17-math.Log2(messages), 2), 6)
+	return 1 << int(min(max(math.Round(math.Log2(share/best)/2), 0), most))
 }
 
-// Best simulates every candidate and gives the fastest with its result.
-func Best(g *topo.Graph, op sched.Collective, n int, size unit.Bytes, o Options) (*sched.Program, *Result, error) {
-	var best *sched.Program
-	var result *Result
-	for _, p := range Candidates(g, op, n, o.Catalog) {
-		r, err := Collective(g, p, size, o)
-		if err != nil {
-			return nil, nil, err
-		}
-		if result == nil || r.Time < result.Time {
-			best, result = p, r
+// Wish narrows down what Best tries.
+type Wish struct {
+	Channels   int  // copies of the pattern side by side; 0 for as many as suit the machine
+	Pieces     int  // how finely to cut; 0 for what suits the size
+	NoSwitches bool // no algorithm that computes in switches
+}
+
+// Program builds an algorithm's program for the first n GPUs of a graph.
+func (w Wish) Program(a *algo.Algorithm, g *topo.Graph, op sched.Collective, n int, size unit.Bytes, c *catalog.Catalog) (*sched.Program, error) {
+	s := Place(a, Spec(g, op, n), g, c)
+	if w.Channels > 0 {
+		s.Channels = w.Channels
+		if orders := s.Orders; len(orders) > 0 {
+			s.Orders = nil
+			for i := range s.Channels {
+				s.Orders = append(s.Orders, orders[i%len(orders)])
+			}
 		}
 	}
-	if best == nil {
-		return nil, nil, fmt.Errorf("no algorithm does %s with %d ranks", op, n)
+	if s.Pieces = w.Pieces; s.Pieces == 0 {
+		s.Pieces = Pieces(a, s, size)
 	}
-	return best, result, nil
+	return a.Program(s)
+}
+
+// quadratic names algorithms whose messages grow with the square of the ranks,
+// and pairs of ranks are what they ask of a simulation.
+var quadratic = []string{"direct", "one-shot", "rank-order", "pairwise", "pairwise-xor", "pairwise-delta", "pairwise-hosts", "bcube"}
+
+// many is the number of ranks from which an algorithm with messages between all
+// pairs is not tried where another does the same: with a message for each pair it
+// takes longer than one that takes part of the ways for all.
+const many = 256
+
+// vast is the number of ranks from which only algorithms are tried that send few
+// messages a rank or are the same for all ranks: the others take minutes.
+const vast = 8192
+
+// Tried is an algorithm that Best looked at.
+type Tried struct {
+	Algo string
+	Time unit.Time // 0 if it was given up, being slower than another
+	Why  string    // why it was left out; empty if it was simulated
+}
+
+// Found is the fastest algorithm, and what it was compared with.
+type Found struct {
+	Program *sched.Program
+	Result  *Result
+	Tried   []Tried // in the order of the names
+}
+
+// Best simulates every algorithm that does a collective on the first n GPUs and
+// keeps the fastest.
+func Best(g *topo.Graph, op sched.Collective, n int, size unit.Bytes, o Options, wish Wish) (*Found, error) {
+	if o.Catalog == nil {
+		o.Catalog = catalog.Default()
+	}
+	f := &Found{}
+	floor := leastTime(g, op, n, size, o)
+	list := slices.DeleteFunc(algo.All(), func(a *algo.Algorithm) bool { return !a.Serves(op) })
+	// The likely ones first: what is slower than they are is given up early.
+	rack := Domain(g, n) > 16
+	slices.SortStableFunc(list, func(a, b *algo.Algorithm) int {
+		return cmp.Compare(likely(a.Name, size, rack), likely(b.Name, size, rack))
+	})
+	var failed error
+	for _, a := range list {
+		t := Tried{Algo: a.Name, Why: leftOut(a, g, op, n, wish)}
+		if t.Why == "" && f.Result != nil && f.Result.Time <= floor && !adds(a.Name) {
+			t.Why = fmt.Sprintf("no algorithm without switches that add can take less than %s", floor)
+		}
+		if t.Why == "" {
+			p, res, err := f.try(a, g, op, n, size, o, wish)
+			switch {
+			case err == nil:
+				f.Program, f.Result, t.Time = p, res, res.Time
+			case errors.Is(err, ErrLate):
+			case errors.Is(err, errProgram):
+				t.Why = err.Error()
+			default:
+				t.Why, failed = err.Error(), err
+			}
+		}
+		f.Tried = append(f.Tried, t)
+	}
+	slices.SortFunc(f.Tried, func(a, b Tried) int { return strings.Compare(a.Algo, b.Algo) })
+	switch {
+	case f.Program != nil:
+		return f, nil
+	case failed != nil:
+		return nil, failed
+	}
+	return nil, fmt.Errorf("no algorithm does %s with %d ranks", op, n)
+}
+
+var errProgram = errors.New("no program")
+
+// try simulates one algorithm for as long as the fastest so far takes.
+func (f *Found) try(a *algo.Algorithm, g *topo.Graph, op sched.Collective, n int, size unit.Bytes, o Options, wish Wish) (*sched.Program, *Result, error) {
+	p, err := wish.Program(a, g, op, n, size, o.Catalog)
+	if err != nil {
+		return nil, nil, fmt.Errorf("%w: %w", errProgram, err)
+	}
+	if f.Result != nil {
+		o.Deadline = f.Result.Time - 1
+	}
+	res, err := Collective(g, p, size, o)
+	return p, res, err
+}
+
+// likely orders algorithms by how fast they tend to be at a size; rack means that
+// many GPUs share NVSwitches.
+func likely(name string, size unit.Bytes, rack bool) int {
+	order := []string{"nvls", "hierarchical", "torus", "ring", "nvls-tree", "pairwise-hosts", "pairwise", "sharp", "double-binary-tree", "colltree", "binomial", "bruck"}
+	if size < 256*unit.KiB {
+		order = []string{"sharp", "nvls", "nvls-tree", "colltree", "double-binary-tree", "dissemination", "recursive-doubling", "binomial", "bruck", "tree"}
+	}
+	if rack && name == "nvls-tree" {
+		return 1
+	}
+	if at := slices.Index(order, name); at >= 0 {
+		return at
+	}
+	if slices.Contains(quadratic, name) {
+		return len(order) + 1
+	}
+	return len(order)
+}
+
+// leftOut says why an algorithm is not tried; empty if it is.
+func leftOut(a *algo.Algorithm, g *topo.Graph, op sched.Collective, n int, wish Wish) string {
+	switch a.Name {
+	case "torus":
+		if !torus(g) {
+			return "the machine is no torus"
+		}
+	case "nvls", "nvls-tree":
+		if wish.NoSwitches {
+			return "algorithms in switches were not wanted"
+		}
+		if !accelerates(g) {
+			return "there are no NVSwitches that add"
+		}
+	case "sharp", "collnet-chain", "collnet-direct":
+		if wish.NoSwitches {
+			return "algorithms in switches were not wanted"
+		}
+		if !aggregates(g) {
+			return "there are no InfiniBand switches that add"
+		}
+	}
+	all := slices.Contains(quadratic, a.Name) && op != sched.Gather && op != sched.Scatter && op != sched.Broadcast && op != sched.Reduce && op != sched.SendRecv
+	alone := op == sched.AllToAll && (a.Name == "pairwise" || a.Name == "pairwise-hosts")
+	if n > many && all && !alone {
+		return fmt.Sprintf("it has messages between all pairs, too many to simulate from %d ranks on", many+1)
+	}
+	if n > vast {
+		switch {
+		case strings.Contains(a.Name, "tree"), strings.HasPrefix(a.Name, "collnet"), op == sched.AllToAll:
+		case slices.Contains([]string{"hierarchical", "sharp", "torus", "binomial", "direct", "bruck", "dissemination", "pat"}, a.Name):
+		default:
+			return fmt.Sprintf("it takes minutes to simulate from %d ranks on", vast+1)
+		}
+	}
+	return ""
+}
+
+// adds reports whether an algorithm computes in switches.
+func adds(name string) bool {
+	return name == "nvls" || name == "nvls-tree" || name == "sharp" || strings.HasPrefix(name, "collnet")
+}
+
+// leastTime is what any algorithm takes whose switches only pass bytes on: a GPU
+// has so many bytes to send over all its links, and it has no more links than it
+// has. All GPUs are taken for the best of the first n.
+func leastTime(g *topo.Graph, op sched.Collective, n int, size unit.Bytes, o Options) unit.Time {
+	share := float64(size) / float64(n) * float64(n-1)
+	switch op {
+	case sched.AllReduce:
+		share *= 2
+	case sched.ReduceScatter, sched.AllGather, sched.AllToAll:
+	case sched.Broadcast, sched.Reduce, sched.SendRecv, sched.Gather, sched.Scatter:
+		share = float64(size) / float64(n) * float64(n-1)
+	default:
+		return 0
+	}
+	net := &network{g: g, o: o}
+	for i := range g.Classes {
+		net.reach = append(net.reach, net.efficiency(&g.Classes[i]))
+	}
+	most, seen := 0.0, 0
+	g.Each(topo.GPU, func(id topo.NodeID, _ *topo.Node) {
+		if seen++; seen > n {
+			return
+		}
+		rate := 0.0
+		for _, e := range g.Edges(id) {
+			rate += float64(net.capacity(wire(e.Link) << 1))
+		}
+		most = max(most, rate)
+	})
+	if most == 0 {
+		return 0
+	}
+	return unit.Time(share / most * 1e12)
+}
+
+// accelerates reports whether NVSwitches of the graph add up what passes them:
+// those of NVLink 4 and later do.
+func accelerates(g *topo.Graph) bool {
+	found := false
+	g.Each(topo.NVSwitch, func(n topo.NodeID, _ *topo.Node) {
+		for _, e := range g.Edges(n) {
+			if g.Nodes[e.Peer].Kind == topo.GPU {
+				found = strings.Compare(g.Class(e.Link).Gen, "nvlink4") >= 0
+				return
+			}
+		}
+	})
+	return found
+}
+
+// aggregates reports whether network switches at the GPUs' NICs add up what
+// passes them: those of InfiniBand from HDR on do (SHARP version 2).
+func aggregates(g *topo.Graph) bool {
+	found := false
+	g.Each(topo.GPU, func(n topo.NodeID, _ *topo.Node) {
+		if found {
+			return
+		}
+		nic := g.Near(n)
+		if nic == topo.None {
+			return
+		}
+		for _, e := range g.Edges(nic) {
+			if c := g.Class(e.Link); c.Kind == topo.InfiniBand && g.Nodes[e.Peer].Kind == topo.Switch {
+				found = strings.HasPrefix(c.Gen, "hdr") || strings.HasPrefix(c.Gen, "ndr") || strings.HasPrefix(c.Gen, "xdr")
+			}
+		}
+	})
+	return found
 }
 
 // torus reports whether a graph's accelerators or switches form a torus.

@@ -62,8 +62,10 @@ func (w *world) conn(r *run, from, delta int32) int32 {
 				return -1
 			}
 		}
-		c.path, c.latency, net = append(p.uses, p.mid...), p.latency, p.net
-		loads = w.loads(c.path)
+		c.path, c.mid, c.latency, net = slices.Clip(p.uses), p.mid, p.latency, p.net
+		if !w.listing {
+			loads = w.loads(append(slices.Clip(c.path), c.mid...))
+		}
 	}
 	if net {
 		c.latency += w.o.Costs.Net
@@ -120,16 +122,28 @@ const maxKnown = 1 << 22
 // connect makes every connection that the programs may use, if that can be
 // told, and finds those whose flows are alone on their links.
 func (w *world) connect() error {
+	w.listing = w.sym == nil
 	for _, r := range w.runs {
 		if !r.code.Sends(func(from, to sched.Rank, channel int32) {
 			if int32(from) < r.period && w.err == nil && len(w.conns) < maxKnown {
 				w.conn(r, r.first+int32(from)*r.channels+channel, (int32(to)-int32(from)+r.world)%r.world)
 			}
 		}) || w.err != nil || len(w.conns) == maxKnown {
+			if w.listing {
+				w.listing = false
+				for i := range w.conns {
+					c := &w.conns[i]
+					w.share.flows[c.flow].loads = w.loads(append(slices.Clip(c.path), c.mid...))
+				}
+			}
 			return w.err
 		}
 	}
 	w.known = true
+	if w.listing {
+		w.listing = false
+		w.bundle()
+	}
 	w.prune()
 	users := make([]int32, len(w.share.cap))
 	for i := range w.conns {
@@ -181,6 +195,76 @@ func (w *world) prune() {
 			full := w.share.cap[l.res] * whole
 			return rate(w.share.cap[l.res], l.share) > most[i] && need[l.res] < 1.1*float64(full) && exact[l.res] <= full
 		})
+	}
+}
+
+// bundle gives all flows their loads. Of wires that the same flows cross with the
+// same shares and that carry the same, one stands for all: they are full together.
+// So the links that a flow is striped over become one resource, and so do the ways
+// between two switches, of which there may be thousands.
+func (w *world) bundle() {
+	type crossing struct{ own, mid uint64 } // sums over the flows that cross a wire
+	wires := make([]crossing, len(w.wires))
+	mids := map[*use]int{}
+	for i := range w.conns {
+		c := &w.conns[i]
+		for _, u := range c.path {
+			wires[u.wire].own += mix(uint64(i)+1, uint64(u.share))
+		}
+		if len(c.mid) > 0 {
+			if _, known := mids[&c.mid[0]]; !known {
+				mids[&c.mid[0]] = len(mids)
+			}
+		}
+	}
+	seen := make([]bool, len(mids))
+	for i := range w.conns {
+		if mid := w.conns[i].mid; len(mid) > 0 && !seen[mids[&mid[0]]] {
+			id := mids[&mid[0]]
+			seen[id] = true
+			for _, u := range mid {
+				wires[u.wire].mid += mix(uint64(id)+1, uint64(u.share))
+			}
+		}
+	}
+	type key struct {
+		crossing
+		capacity int64
+	}
+	first := map[key]wire{}
+	stands := func(x wire) bool { // the wire is the one that stands for its like
+		k := key{wires[x], w.net.capacity(x)}
+		rep, ok := first[k]
+		if !ok {
+			first[k], rep = x, x
+		}
+		return rep == x
+	}
+	short := make([][]use, len(mids))
+	var uses []use
+	for i := range w.conns {
+		c := &w.conns[i]
+		uses = uses[:0]
+		for _, u := range c.path {
+			if stands(u.wire) {
+				uses = append(uses, u)
+			}
+		}
+		if len(c.mid) > 0 {
+			id := mids[&c.mid[0]]
+			if short[id] == nil {
+				for _, u := range c.mid {
+					if stands(u.wire) {
+						short[id] = append(short[id], u)
+					}
+				}
+			}
+			uses = append(uses, short[id]...)
+		}
+		if len(c.path)+len(c.mid) == 0 {
+			uses = nil
+		}
+		w.share.flows[c.flow].loads = w.loads(uses)
 	}
 }
 

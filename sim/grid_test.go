@@ -26,10 +26,11 @@ func TestTorusIsPlacedByItsGrid(t *testing.T) {
 			t.Errorf("rank %d stands at %d, not at %d", r, n.Pos, pos)
 		}
 	}
-	p, res, err := Best(c.Graph, sched.AllReduce, 128, unit.GB, Options{})
+	best, err := Best(c.Graph, sched.AllReduce, 128, unit.GB, Options{}, Wish{})
 	if err != nil {
 		t.Fatal(err)
 	}
+	p, res := best.Program, best.Result
 	if bus := float64(res.BusBW) / 1e9; p.Name != "torus" || bus < 240 || bus > 300 {
 		t.Errorf("%s with %g GB/s of bus bandwidth; want torus near 300", p.Name, bus)
 	}

@@ -137,6 +137,9 @@ func (l *lanes) run() error {
 			return w.err
 		}
 		l.fold.moved(l, id)
+		if w.late(x.clock) {
+			return ErrLate
+		}
 		if w.actions++; w.o.Progress != nil && w.actions&0xffff == 0 {
 			w.o.Progress(x.clock, w.actions)
 		}

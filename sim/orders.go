@@ -10,7 +10,7 @@ import (
 // Orders places rings on a machine: the ranks, which are the first n GPUs in the
 // graph's order, as each ring passes them. Inside one host without NVSwitches
 // they are the rings that the search finds; over hosts there is a ring for every
-// NIC of a host, so that all NICs carry the same. Nil means that one ring in the
+// NIC of a host, up to maxRings, so that all NICs carry the same. Nil means that one ring in the
 // order of the ranks is as good.
 //
 //	ring 0    0 1 2 3 4 5 6 7    7 6 5 4 3 2 1 0    0 1 2 ...
@@ -49,6 +49,11 @@ func Orders(g *topo.Graph, n int, c *catalog.Catalog) [][]sched.Rank {
 	return orders
 }
 
+// maxRings is how many rings there are at most over hosts. In a rack of 72 GPUs
+// sixteen rings already carry what the NVLinks of a GPU do, and NCCL has no more
+// than 32.
+const maxRings = 16
+
 // railRings makes a ring for each GPU of a domain that has a NIC of its own.
 func railRings(g *topo.Graph, gpus []topo.NodeID, local int) [][]sched.Rank {
 	if len(gpus)%local != 0 {
@@ -64,6 +69,12 @@ func railRings(g *topo.Graph, gpus []topo.NodeID, local int) [][]sched.Rank {
 	}
 	if len(first) < 2 {
 		return nil
+	}
+	for n, all := min(len(first), maxRings), first; len(first) > n; { // evenly spread
+		first = nil
+		for i := range n {
+			first = append(first, all[i*len(all)/n])
+		}
 	}
 	var orders [][]sched.Rank
 	for _, f := range first {

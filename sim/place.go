@@ -11,8 +11,9 @@ import (
 // DefaultPlace puts data ranks on the GPUs in the graph's order. Switches that
 // compute go where their programs mean them to be: those of nvls programs on
 // the accelerator network of their domain, a share of the ranks each; the leaves
-// of a sharp program on the switches at the NICs of their ranks, and its root and
-// the switches of other programs above them, on the highest tier there is.
+// of a sharp program on the switches at the NICs of their ranks, by the program's
+// order of ranks, and its root and the switches of other programs above them, on
+// the highest tier there is.
 func DefaultPlace(g *topo.Graph, p *sched.Program) ([]topo.NodeID, error) {
 	var place []topo.NodeID
 	g.Each(topo.GPU, func(n topo.NodeID, _ *topo.Node) { place = append(place, n) })
@@ -30,7 +31,7 @@ func DefaultPlace(g *topo.Graph, p *sched.Program) ([]topo.NodeID, error) {
 		leaves--
 	}
 	for k := range p.Switches {
-		gpu := place[min(k*((p.Ranks+leaves-1)/leaves), p.Ranks-1)]
+		gpu := place[p.At(0, int64(min(k*((p.Ranks+leaves-1)/leaves), p.Ranks-1)))]
 		at := topo.NodeID(topo.None)
 		switch {
 		case chips:
@@ -49,6 +50,47 @@ func DefaultPlace(g *topo.Graph, p *sched.Program) ([]topo.NodeID, error) {
 		place = append(place, at)
 	}
 	return place, nil
+}
+
+// byLeaf groups the first n GPUs by the switch that their NICs hang on: the ranks,
+// group after group, and how many there are in each. Where groups differ in size
+// a switch stands for several of them. It gives no order where a GPU has no NIC at
+// a switch, or where that would cut groups down to single ranks.
+func byLeaf(g *topo.Graph, n int) (local int, order []sched.Rank) {
+	groups := map[topo.NodeID][]sched.Rank{}
+	var leaves []topo.NodeID
+	r, lost := 0, false
+	g.Each(topo.GPU, func(id topo.NodeID, _ *topo.Node) {
+		if r == n {
+			return
+		}
+		at := topo.NodeID(topo.None)
+		if nic := g.Near(id); nic != topo.None {
+			at = neighbour(g, nic, topo.Switch)
+		}
+		lost = lost || at == topo.None
+		if groups[at] == nil {
+			leaves = append(leaves, at)
+		}
+		groups[at] = append(groups[at], sched.Rank(r))
+		r++
+	})
+	if lost {
+		return 0, nil
+	}
+	for _, at := range leaves {
+		for a, b := local, len(groups[at]); ; a, b = b%a, a {
+			if a == 0 {
+				local = b
+				break
+			}
+		}
+		order = append(order, groups[at]...)
+	}
+	if local == 1 && len(leaves) < n {
+		return 0, nil
+	}
+	return local, order
 }
 
 // neighbour is the first node of a kind that a node is linked to.

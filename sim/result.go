@@ -127,8 +127,10 @@ func (res *Result) carried() []float64 {
 	}
 	for i := range w.conns {
 		c := &w.conns[i]
-		for _, u := range c.path {
-			sum[u.wire] += float64(c.bytes) * float64(u.share)
+		for _, part := range [2][]use{c.path, c.mid} {
+			for _, u := range part {
+				sum[u.wire] += float64(c.bytes) * float64(u.share)
+			}
 		}
 	}
 	return sum

@@ -39,6 +39,7 @@
 package sim
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/weft-fabric/weft/sched"
@@ -80,6 +81,10 @@ type Options struct {
 	Unfolded  bool     // simulate every rank and every round
 	Trace     int      // record at most so many spans, of ranks spread over the job; 0 for none
 
+	// Deadline is a simulated time after which the jobs are given up with ErrLate;
+	// 0 for never.
+	Deadline unit.Time
+
 	// Progress, if set, is called now and then with the simulated time and the
 	// number of actions carried out.
 	Progress func(now unit.Time, actions int64)
@@ -90,6 +95,9 @@ type Slow struct {
 	Name   string
 	Factor float64
 }
+
+// ErrLate means that jobs were not done by Options.Deadline.
+var ErrLate = errors.New("not done by the deadline")
 
 // Job is one collective to simulate.
 type Job struct {

@@ -59,6 +59,7 @@ type conn struct {
 	bytes    int64 // carried
 	messages int64
 	path     []use   // nil when ranks are folded
+	mid      []use   // more of it, which like ways have in common
 	queue    []cargo // of a switch that sends: what has not left yet, the first of it under way
 }
 
@@ -114,6 +115,7 @@ type world struct {
 	err      error
 	versions uint32 // of what switches send
 	known    bool   // all connections were made before time began
+	listing  bool   // they are being made, and their loads follow when all are known
 
 	actions int64
 	folded  int64 // actions skipped
@@ -129,6 +131,9 @@ func newWorld(net *network, jobs []Job, o Options) (*world, error) {
 		r := &run{job: j, code: step.Compile(p), world: int32(p.Ranks + p.Switches), channels: int32(p.Channels()), first: int32(len(w.threads))}
 		chunks := max(p.NumChunks(sched.In), p.NumChunks(sched.Out))
 		r.chunk = (int64(j.Size) + int64(chunks) - 1) / int64(chunks)
+		if p.Op == sched.Barrier {
+			r.chunk = 1 // a barrier moves no data, whatever the size
+		}
 		r.period = r.world
 		if len(jobs) == 1 && !o.Unfolded {
 			sym, err := findSymmetry(net, r)
@@ -184,6 +189,9 @@ func (w *world) run() error {
 		if w.now = w.events.next(); w.now >= 1<<61 {
 			return fmt.Errorf("the simulated time exceeds %s", unit.Time(1<<61))
 		}
+		if w.late(w.now) {
+			return ErrLate
+		}
 		w.batches++
 		for w.events.count > 0 && w.events.next() == w.now {
 			w.handle(w.events.pop())
@@ -199,6 +207,9 @@ func (w *world) run() error {
 	}
 	return w.finished()
 }
+
+// late reports whether a time lies after the deadline.
+func (w *world) late(t unit.Time) bool { return w.o.Deadline > 0 && t > w.o.Deadline }
 
 func (w *world) handle(e event) {
 	switch e.kind {
