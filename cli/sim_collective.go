@@ -254,15 +254,16 @@ func (f *simFlags) run(cmd *cobra.Command, args []string) error {
 		p, res := found.Program, found.Result
 		row := simRow{Op: op.String(), Bytes: int64(size), GPUs: len(gpus), Algo: p.Name, Proto: "simple", Channels: p.Channels(),
 			Time: res.Time.Microseconds(), AlgBW: float64(res.AlgBW) / 1e9, BusBW: float64(res.BusBW) / 1e9, Limit: res.Limit, Seed: f.seed, Digest: p.Digest()}
+		left := map[string]string{}
 		for _, t := range found.Tried {
 			if t.Why == "" {
 				row.Tried = append(row.Tried, t.Algo)
 				continue
 			}
-			if row.LeftOut == nil {
-				row.LeftOut = map[string]string{}
+			if len(sizes) == 1 {
+				left[t.Algo] = t.Why
+				row.LeftOut = left
 			}
-			row.LeftOut[t.Algo] = t.Why
 		}
 		if f.seeds > 0 {
 			spread, err := sim.Seeds(c.Graph, []sim.Job{{Program: p, Size: size}}, o, f.seeds)
