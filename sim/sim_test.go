@@ -390,7 +390,7 @@ func TestBadJobsAreRefused(t *testing.T) {
 			return err
 		},
 		"there is no job": func() error { _, err := Run(g, nil, Options{}); return err },
-		"no way": func() error {
+		"no path": func() error {
 			_, err := Collective(preset(t, "rail", map[string]int{"hosts": 2}), ring(16), 8, Options{Fail: []string{"leaf0", "leaf1", "leaf2", "leaf3", "leaf4", "leaf5", "leaf6", "leaf7"}})
 			return err
 		},
