@@ -196,6 +196,8 @@ type Options struct {
 	// needs it so that all ranks load the same step. All ranks call Resume together
 	// then. Without it each rank decides alone.
 	Min func(ctx context.Context, v int64) (int64, error)
+	// Only, where set, is the folder of the one checkpoint that is seen; see Within.
+	Only string
 }
 
 // Store is a place with checkpoints. Methods may be called from several goroutines.

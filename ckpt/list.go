@@ -8,6 +8,8 @@ import (
 	"io"
 	"io/fs"
 	"math"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -69,6 +71,7 @@ func (s *Store) shelf(ctx context.Context) (*shelf, error) {
 	for _, b := range blobs {
 		folder, file, ok := strings.Cut(b.Name, "/")
 		switch {
+		case s.o.Only != "" && folder != s.o.Only:
 		case !ok && strings.HasSuffix(b.Name, ".safetensors"):
 			sh.foreign = append(sh.foreign, b)
 		case ok && isFolder(folder) && !strings.Contains(file, "/"):
@@ -76,12 +79,38 @@ func (s *Store) shelf(ctx context.Context) (*shelf, error) {
 		}
 	}
 	for _, name := range unfinished {
-		if folder, _, _ := strings.Cut(name, "/"); isFolder(folder) {
+		if folder, _, _ := strings.Cut(name, "/"); isFolder(folder) && (s.o.Only == "" || s.o.Only == folder) {
 			add(folder)
 		}
 	}
 	slices.Sort(sh.names) // steps have leading zeros
 	return sh, nil
+}
+
+// Within reports whether a place is the folder of one checkpoint, and gives the store
+// that it lies in and its name there.
+func Within(where string) (parent, folder string, ok bool) {
+	scheme, rest, remote := strings.Cut(where, "://")
+	if !remote {
+		abs, err := filepath.Abs(where)
+		if err != nil {
+			return "", "", false
+		}
+		scheme, rest = "", abs
+	}
+	rest = strings.TrimRight(rest, "/")
+	i := strings.LastIndexByte(rest, '/')
+	if i < 0 || !isFolder(rest[i+1:]) {
+		return "", "", false
+	}
+	parent, folder = rest[:i], rest[i+1:]
+	if remote {
+		return scheme + "://" + parent, folder, true
+	}
+	if _, err := os.Stat(filepath.Join(rest, manifestName)); err != nil {
+		return "", "", false
+	}
+	return max(parent, "/"), folder, true
 }
 
 // List gives what is in the store by step, attempts at the same step by epoch and

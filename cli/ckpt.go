@@ -21,7 +21,7 @@ func newCkpt() *cobra.Command {
 		Long: `Work on the checkpoints of training, in a directory or in an S3-compatible object
 store. PLACE is a directory, or s3://BUCKET/PREFIX with AWS_ENDPOINT_URL,
 AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN and AWS_REGION in the
-environment. A directory with safetensors files of other programs is read too.`,
+environment. PLACE may also be the folder of one checkpoint. A directory with safetensors files of other programs is read too.`,
 		RunE: group,
 	}
 	cmd.AddCommand(newCkptList(), newCkptShow(), newCkptVerify(), newCkptReshard())
@@ -43,7 +43,11 @@ func withStore(cmd *cobra.Command, where string, work func(context.Context, *ckp
 			return fmt.Errorf("%s is a file; give the directory it lies in", where)
 		}
 	}
-	s, err := ckpt.Open(ctx, where, ckpt.Options{})
+	var o ckpt.Options
+	if parent, folder, ok := ckpt.Within(where); ok {
+		o.Only, where = folder, parent
+	}
+	s, err := ckpt.Open(ctx, where, o)
 	if err != nil {
 		return err
 	}

@@ -43,9 +43,13 @@ documents in several processes, and serve a page that shows it at work. Kill a
 rank and watch the loss curve go on: the others notice within milliseconds, go on
 without it, and take it in again when it has been restarted.
 
-Ctrl-C lets ranks finish their step and prints how the run went. A second one
-ends it at once. Checkpoints go to --ckpt, from where a later run continues;
-without it they go with the run.
+Ctrl-C, SIGTERM and SIGHUP let ranks finish their step, save it in --ckpt and print
+how the run went; so does the end that --steps or --for set. A second signal ends the
+run at once. A later run continues from --ckpt, with the batch it had; without --ckpt
+checkpoints go with the run.
+
+--check trains the same steps again, undisturbed. Exit code 1 if a loss differs by
+more than rounding explains.
 
 --drill breaks things on purpose, at random instants that follow from --drill-seed:
   kill:N    N times a rank at work gets SIGKILL
@@ -110,7 +114,8 @@ without it they go with the run.
 					fmt.Fprintf(o.Log, "checkpoints %s\n", ckpt)
 				}
 			}
-			ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
+			o.Batch = cmd.Flags().Changed("batch")
+			ctx, stop := signal.NotifyContext(cmd.Context(), ending()...)
 			defer stop()
 			context.AfterFunc(ctx, stop) // a second signal ends this process, and its ranks die with it
 			s, err := up.Run(ctx, o)

@@ -152,6 +152,10 @@ func (l *Link) Progress(step int, took time.Duration) {
 	l.send(Word{Kind: Beat, Step: step, Pace: took})
 }
 
+// Final reports whether this process took the job's last step with the others: all of
+// them have stopped after the same one.
+func (l *Link) Final() bool { return l.final > 0 }
+
 // Err says why there is no agent any more, nil if there is one.
 func (l *Link) Err() error {
 	l.mu.Lock()

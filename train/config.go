@@ -54,14 +54,22 @@ func (l Layout) on(ranks int) (Layout, error) {
 	return l, nil
 }
 
-// Fit is the layout that so many ranks can run: TP and PP as they are if that makes
-// whole replicas, else TP without stages, else stages without TP, else replicas
-// alone, which any number of ranks is.
+// Fit is the layout that so many ranks can run. TP and PP stay as they are while there
+// are enough ranks for a replica, since a rank may not have the memory for more of the
+// model: there are as many replicas as are whole, and ranks beyond the last are spare.
+// With fewer ranks it is TP without stages or stages without TP, whichever cuts the
+// model into more parts, and with fewer still replicas alone.
+//
+//	tp 2, pp 2 on   16 ranks: dp 4     15: dp 3, 3 spare     3: dp 1, tp 2, 1 spare     1: dp 1
 func (l Layout) Fit(ranks int) Layout {
-	for _, v := range [][2]int{{l.TP, l.PP}, {l.TP, 1}, {1, l.PP}, {1, 1}} {
-		fit, err := Layout{TP: v[0], PP: v[1], Zero: l.Zero}.on(ranks)
-		if err == nil {
-			return fit
+	tp, pp := max(1, l.TP), max(1, l.PP)
+	cuts := [][2]int{{tp, pp}, {tp, 1}, {1, pp}, {1, 1}}
+	if pp > tp {
+		cuts[1], cuts[2] = cuts[2], cuts[1]
+	}
+	for _, v := range cuts {
+		if n := v[0] * v[1]; ranks >= n {
+			return Layout{DP: ranks / n, TP: v[0], PP: v[1], Zero: l.Zero}
 		}
 	}
 	return l // no ranks at all
@@ -108,6 +116,7 @@ type Config struct {
 	Mirror bool
 
 	wanted Layout // that was asked for, where ranks are too few for it
+	fitted bool   // Layout is what Fit made of it: ranks beyond it are spare
 }
 
 // Default trains the small GPT on the project's documents: 32 samples of 64 bytes a
@@ -148,6 +157,9 @@ func (c Config) complete(ranks int) (Config, error) {
 		c.Adam = optim.Default()
 	}
 	var err error
+	if c.fitted {
+		ranks = min(ranks, c.Layout.Ranks())
+	}
 	c.Layout, err = c.Layout.on(ranks)
 	errs := []error{err, c.Model.Check(), c.Adam.Check(), c.Schedule.Check()}
 	if c.Batch < 1 || c.Micro < 1 {

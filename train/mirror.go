@@ -101,7 +101,7 @@ func (t *Trainer) reflect(ctx context.Context) error {
 	for _, q := range t.plan.owned {
 		m.out = append(m.out, t.gradient(q)...)
 	}
-	g, n := &t.world, t.world.size()
+	g, n := &t.world, t.cfg.Layout.Ranks()
 	return g.call("mirror", func() error {
 		var sent *comm.Handle
 		if len(m.out) > 0 {

@@ -72,7 +72,7 @@ func readPassport(f []float64) passport {
 // could not be kept without them. All ranks of c call it. See RebuildAs.
 func (t *Trainer) Rebuild(ctx context.Context, c *comm.Comm) error {
 	world := group{c: c, fault: t.world.fault}
-	return t.rebuild(ctx, world, t.cfg.wanted.Fit(world.size()))
+	return t.rebuild(ctx, world, t.cfg.wanted.Fit(world.size()), true)
 }
 
 // RebuildAs is Rebuild in another layout, the same on all ranks; its DP may be 0.
@@ -84,19 +84,23 @@ func (t *Trainer) Rebuild(ctx context.Context, c *comm.Comm) error {
 // every rank keeps what the new layout gives it. If a part is held by nobody the
 // error is a *LostError, and Begin and Restore on c begin again from a checkpoint.
 //
+// No rank gives up what it had before all have what they are dealt: they meet in a
+// barrier. A rank whose barrier fails keeps both, as others may have passed theirs, and
+// the next Rebuild takes whichever is whole.
+//
 // After an error the trainer still has the state and layout it had, and Rebuild may
 // be called again with another communicator.
 func (t *Trainer) RebuildAs(ctx context.Context, c *comm.Comm, l Layout) error {
 	was := t.cfg.wanted
 	t.cfg.wanted = l
-	err := t.rebuild(ctx, group{c: c, fault: t.world.fault}, l)
+	err := t.rebuild(ctx, group{c: c, fault: t.world.fault}, l, false)
 	if err != nil {
 		t.cfg.wanted = was
 	}
 	return err
 }
 
-func (t *Trainer) rebuild(ctx context.Context, world group, l Layout) error {
+func (t *Trainer) rebuild(ctx context.Context, world group, l Layout, fitted bool) error {
 	all, err := t.exchange(ctx, &world)
 	if err != nil {
 		return err
@@ -106,12 +110,14 @@ func (t *Trainer) rebuild(ctx context.Context, world group, l Layout) error {
 		return err
 	}
 	cfg := t.cfg
-	cfg.Layout = l
+	cfg.Layout, cfg.fitted = l, fitted
 	cfg.Batch, cfg.Rate.Peak, cfg.Rate.Floor = head.batch, head.rate, head.floor
 	if cfg.Elastic == ScaleRate {
-		to, err := l.on(world.size())
-		if err != nil {
-			return err
+		to := l
+		if !fitted {
+			if to, err = l.on(world.size()); err != nil {
+				return err
+			}
 		}
 		cfg = cfg.scaled(head.layout.DP, to.DP)
 	}
@@ -127,54 +133,92 @@ func (t *Trainer) rebuild(ctx context.Context, world group, l Layout) error {
 	}
 	next.take(Meta{Step: head.step, Position: head.position, Batch: next.cfg.Batch, Rate: next.cfg.Rate.Peak, Floor: next.cfg.Rate.Floor})
 	next.last = head.verdict
+	if world.size() > 1 {
+		if err := barrier(ctx, &next.world); err != nil {
+			next.abort(err)
+			t.ready = next
+			return err
+		}
+	}
 	_ = t.Close() // of communicators that may be broken; nothing is lost with them
 	*t = *next
 	return nil
 }
 
-// source finds the state to go on from: the latest step that any rank has taken, and
-// holders of every part of it. Ranks in whose commit that step failed take it here.
-// After a Rebuild that succeeded on some ranks only, ranks hold it in two layouts, of
-// which one is whole.
+// source finds the state to go on from: the latest step of which every part is held by
+// some rank. Ranks in whose commit that step failed take it here. After a Rebuild that
+// succeeded on some ranks only, ranks hold the step in two layouts, of which one is
+// whole.
 func (t *Trainer) source(all []passport, me int) (head passport, holders []holder, err error) {
-	latest := -1
-	for r, p := range all {
-		if p.holds && (latest < 0 || p.step > all[latest].step) {
-			latest = r
+	var steps []int
+	for _, p := range all {
+		if p.holds && !slices.Contains(steps, p.step) {
+			steps = append(steps, p.step)
 		}
 	}
-	if latest < 0 {
+	if len(steps) == 0 {
 		return head, nil, ErrStateless
 	}
-	for r := range all {
-		p := &all[r]
-		switch {
-		case !p.holds || p.step == all[latest].step:
-		case p.pending && p.step == all[latest].step-1:
-			p.step++
-			p.position += uint64(p.batch)
-			p.verdict = all[latest].verdict
-			if r == me {
-				t.last = p.verdict
-				t.apply()
+	slices.Sort(steps)
+	for _, step := range slices.Backward(steps) {
+		view := viewAt(all, step)
+		for _, p := range view {
+			if !p.holds {
+				continue
 			}
+			holders, e := p.layout.holders(view, p.bucket)
+			if e == nil {
+				if mine := all[2*me]; mine.holds && mine.pending && mine.step == step-1 {
+					t.last = p.verdict
+					t.apply()
+				}
+				t.settle(p)
+				return p, holders, nil
+			}
+			if err == nil {
+				err = e
+			}
+		}
+	}
+	return head, nil, err
+}
+
+// viewAt is what ranks hold of a step: those in whose commit it failed take it with the
+// verdict of the others.
+func viewAt(all []passport, step int) []passport {
+	view := slices.Clone(all)
+	i := slices.IndexFunc(all, func(p passport) bool { return p.holds && p.step == step })
+	for r := range view {
+		p := &view[r]
+		switch {
+		case !p.holds || p.step == step:
+		case p.pending && p.step == step-1:
+			p.step, p.verdict = step, all[i].verdict
+			p.position += uint64(p.batch)
 		default:
 			p.holds = false
 		}
 	}
-	for _, p := range all {
-		if !p.holds {
-			continue
-		}
-		holders, e := p.layout.holders(all, p.bucket)
-		if e == nil {
-			return p, holders, nil
-		}
-		if err == nil {
-			err = e
-		}
+	return view
+}
+
+// settle gives up what is not needed to go on from a state that is whole: what this
+// rank was dealt last, or what it had before.
+func (t *Trainer) settle(head passport) {
+	is := func(t *Trainer) bool {
+		return !t.blank && !t.idle && t.step == head.step && t.cfg.Layout == head.layout && t.cfg.BucketBytes == head.bucket
 	}
-	return head, nil, err
+	ready := t.ready
+	switch {
+	case ready == nil:
+	case is(ready) && !is(t):
+		t.ready = nil
+		_ = t.Close()
+		*t = *ready
+	default:
+		_ = ready.Close()
+		t.ready = nil
+	}
 }
 
 // scaled is the run on another number of replicas with the samples of each kept:
@@ -189,22 +233,29 @@ func (c Config) scaled(from, to int) Config {
 	return c
 }
 
-// exchange tells every rank of a group what the others bring.
-func (t *Trainer) exchange(ctx context.Context, world *group) ([]passport, error) {
-	mine := passport{mirror: -1}
-	if !t.blank {
-		mine = passport{holds: true, step: t.step, pending: t.pending, rank: t.world.rank(), mirror: -1, layout: t.cfg.Layout, bucket: t.cfg.BucketBytes,
-			position: t.position, batch: t.cfg.Batch, rate: t.cfg.Rate.Peak, floor: t.cfg.Rate.Floor, verdict: t.last}
-		if t.mirror != nil {
-			mine.mirror = t.mirror.of
-		}
+// passport is what the rank brings.
+func (t *Trainer) passport() passport {
+	p := passport{mirror: -1}
+	if t == nil || t.blank || t.idle {
+		return p
 	}
-	flat := make([]float64, passportSize*world.size())
-	if err := allGather(ctx, world, flat, mine.floats()); err != nil {
+	p = passport{holds: true, step: t.step, pending: t.pending, rank: t.world.rank(), mirror: -1, layout: t.cfg.Layout, bucket: t.cfg.BucketBytes,
+		position: t.position, batch: t.cfg.Batch, rate: t.cfg.Rate.Peak, floor: t.cfg.Rate.Floor, verdict: t.last}
+	if t.mirror != nil {
+		p.mirror = t.mirror.of
+	}
+	return p
+}
+
+// exchange tells every rank of a group what the others bring: two passports each, of
+// what a rank has and of what it was dealt in a Rebuild that failed in its end.
+func (t *Trainer) exchange(ctx context.Context, world *group) ([]passport, error) {
+	flat := make([]float64, 2*passportSize*world.size())
+	if err := allGather(ctx, world, flat, append(t.passport().floats(), t.ready.passport().floats()...)); err != nil {
 		return nil, err
 	}
 	var all []passport
-	for r := range world.size() {
+	for r := range 2 * world.size() {
 		all = append(all, readPassport(flat[r*passportSize:][:passportSize]))
 	}
 	return all, nil
@@ -232,9 +283,13 @@ func (l Layout) holders(all []passport, bucket int) ([]holder, error) {
 	var lost []int
 	for part := range parts {
 		find := func(has func(p passport) bool) int {
-			return slices.IndexFunc(all, func(p passport) bool {
+			i := slices.IndexFunc(all, func(p passport) bool {
 				return p.holds && p.layout == l && p.bucket == bucket && has(p)
 			})
+			if i < 0 {
+				return -1
+			}
+			return i / 2 // each rank brings two
 		}
 		h := holder{part: part, root: find(func(p passport) bool { return same(p.rank, part) })}
 		if h.root < 0 {

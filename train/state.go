@@ -39,7 +39,7 @@ func (t *Trainer) Meta() Meta {
 // the trainer's own memory and stays as it is until the next Step, Restore or
 // Rebuild.
 func (t *Trainer) State() []Box {
-	if t.blank {
+	if t.blank || t.idle {
 		return nil
 	}
 	var list []Box

@@ -55,7 +55,10 @@ func (t *Trainer) Step(ctx context.Context) (Stats, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	r := t.begin(ctx)
-	err := r.passes()
+	var err error
+	if !t.idle {
+		err = r.passes()
+	}
 	if err != nil {
 		// Ends what the lanes are waiting for, and what the other ranks are.
 		cancel()
@@ -69,7 +72,7 @@ func (t *Trainer) Step(ctx context.Context) (Stats, error) {
 		err = t.reflect(ctx)
 	}
 	if err == nil {
-		t.pending, t.stale = true, false
+		t.pending, t.stale = !t.idle, false
 		err = r.commit()
 	}
 	if err == nil {
@@ -102,6 +105,10 @@ func (t *Trainer) begin(ctx context.Context) *run {
 	r.micros = (most + t.cfg.Micro - 1) / t.cfg.Micro
 	r.stats.Micros = r.micros
 	r.tapes = make([]*tape, r.micros)
+	if t.idle {
+		r.lane = newLane(false, 0)
+		return r
+	}
 	units := len(t.plan.net.Units)
 	r.lane = newLane(t.cfg.Overlap && l.DP > 1, r.micros*(3*units+2)+8)
 	if !t.cfg.Overlap && l.DP > 1 {
@@ -327,7 +334,7 @@ func (r *run) commit() error {
 	s := t.plan.spot
 	began := time.Now()
 	var mine [2]float64
-	if s.tensor == 0 && s.stage == t.cfg.Layout.PP-1 {
+	if !t.idle && s.tensor == 0 && s.stage == t.cfg.Layout.PP-1 {
 		mine[0] = r.loss
 	}
 	if t.plan.part > 1 || s.replica == 0 {

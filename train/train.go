@@ -53,9 +53,14 @@ type Trainer struct {
 	step     int    // steps taken
 	position uint64 // samples read
 	blank    bool   // holds no state yet
+	idle     bool   // the layout has no place for this rank: it agrees on steps, and holds nothing
 	pending  bool   // gradients of the next step are complete; its commit failed
 	stale    bool   // parameters that other replicas own are not up to date
 	last     verdict
+
+	// ready is what this rank was dealt in a Rebuild that failed in its very end: others
+	// may have ended it well, and then go on from there.
+	ready *Trainer
 
 	env    model.Env
 	wire   narrow
@@ -88,7 +93,7 @@ func New(ctx context.Context, cfg Config, c *comm.Comm) (*Trainer, error) {
 // trainer had is gone.
 func (t *Trainer) Begin(ctx context.Context, c *comm.Comm) error {
 	cfg, world := t.cfg, group{c: c, fault: t.world.fault}
-	cfg.Layout = cfg.wanted.Fit(world.size())
+	cfg.Layout, cfg.fitted = cfg.wanted.Fit(world.size()), true
 	next, err := prepare(ctx, cfg, world)
 	if err != nil {
 		return err
@@ -101,6 +106,10 @@ func (t *Trainer) Begin(ctx context.Context, c *comm.Comm) error {
 
 // fill gives every parameter its first value.
 func (t *Trainer) fill() {
+	if t.idle {
+		t.blank = false
+		return
+	}
 	if t.cfg.Layout.Zero < 3 {
 		t.plan.net.Fill(t.params, t.cfg.Seed)
 	} else {
@@ -137,6 +146,9 @@ func prepare(ctx context.Context, cfg Config, world group) (*Trainer, error) {
 		t.abort(err)
 		return nil, errors.Join(err, t.Close())
 	}
+	if t.idle {
+		return t, nil
+	}
 	whole, part := t.plan.net.Len, t.plan.net.Len/t.plan.part
 	size := func(shared bool) []float32 {
 		if shared {
@@ -162,8 +174,15 @@ func (t *Trainer) layOut(cfg Config) (err error) {
 	if t.cfg, err = cfg.complete(t.world.size()); err != nil {
 		return err
 	}
-	if t.plan, err = newPlan(t.cfg, t.cfg.Layout, t.world.rank()); err != nil {
+	rank := t.world.rank()
+	if t.idle = rank >= t.cfg.Layout.Ranks(); t.idle {
+		rank = 0 // of which it keeps the plan, and owns nothing
+	}
+	if t.plan, err = newPlan(t.cfg, t.cfg.Layout, rank); err != nil {
 		return err
+	}
+	if t.idle {
+		t.plan.owned = nil
 	}
 	if t.text, err = data.NewText(t.cfg.Text, t.cfg.Model.Context); err != nil {
 		return err
@@ -221,6 +240,9 @@ func (t *Trainer) split(ctx context.Context) error {
 		if v.size == 1 {
 			continue // all ranks agree on that, so none of them splits
 		}
+		if t.idle {
+			v.color = -1
+		}
 		c, err := t.world.c.Split(ctx, v.color, v.key)
 		if err != nil {
 			return err
@@ -233,8 +255,17 @@ func (t *Trainer) split(ctx context.Context) error {
 
 // Close gives back the communicators that the trainer split off.
 func (t *Trainer) Close() error {
-	return errors.Join(t.tensors.close(), t.stages.close(), t.replicas.close())
+	err := errors.Join(t.tensors.close(), t.stages.close(), t.replicas.close())
+	if t.ready != nil {
+		err = errors.Join(err, t.ready.Close())
+		t.ready = nil
+	}
+	return err
 }
+
+// Spare reports whether the layout has no place for this rank. A spare rank takes
+// part in every call, computes nothing and has nothing to save.
+func (t *Trainer) Spare() bool { return t.idle }
 
 // Overlap sets whether the next steps reduce gradients while backward goes on. All
 // ranks set it alike; it changes when collectives run, and not their results.
@@ -251,8 +282,11 @@ func (t *Trainer) Comms() []*comm.Comm {
 	return list
 }
 
-// Place is the rank's place in the layout.
+// Place is the rank's place in the layout; -1 of each if it is spare.
 func (t *Trainer) Place() (replica, stage, tensor int) {
+	if t.idle {
+		return -1, -1, -1
+	}
 	s := t.plan.spot
 	return s.replica, s.stage, s.tensor
 }

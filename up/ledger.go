@@ -15,6 +15,7 @@ import (
 	"github.com/weft-fabric/weft/elastic/node"
 	"github.com/weft-fabric/weft/elastic/rank"
 	"github.com/weft-fabric/weft/launch"
+	"github.com/weft-fabric/weft/train"
 	"github.com/weft-fabric/weft/web"
 	"golang.org/x/sys/unix"
 )
@@ -33,6 +34,7 @@ type ledger struct {
 	formed    map[uint64]map[int]time.Time // epochs at work, and since when each slot is
 	working   uint64                       // the latest epoch of which all members are at work
 	work      rank.Formed                  // of rank 0 there
+	shape     train.Layout                 // that was shown last
 	seat      map[int]int                  // slots of that epoch, to ranks
 	incidents []*incident
 	kills     int
@@ -44,6 +46,8 @@ type ledger struct {
 	firstAt  time.Time
 	lastAt   time.Time
 	top      int // the highest step
+	at       int // the step that ranks are at
+	lost     int // steps that were taken and had to be taken again
 	next     int // the first of the epoch at work
 	start    float64
 	recent   []paced // of rank 0, for the pace
@@ -158,7 +162,7 @@ func (l *ledger) watch(e node.Event) {
 		}
 		l.show(e.Slot)
 	case node.Silent:
-		l.open(e.Slot, e.Pid, e.At, "silent")
+		l.open(e.Slot, e.Pid, e.Since, "silent")
 		l.slots[e.Slot].State = web.Suspect
 		l.r.event(web.Event{At: e.At, Kind: "failure", ID: e.Slot, Text: e.Text})
 		l.show(e.Slot)
@@ -255,6 +259,16 @@ func (l *ledger) reported(slot int, w elastic.Word) {
 			l.work = f
 			l.r.job(f)
 			l.next = f.Step + 1
+			l.fellBack(f)
+			if was := l.shape; was != f.Layout {
+				if l.shape = f.Layout; was.DP > 0 {
+					text := fmt.Sprintf("%v on %d ranks", f.Layout, f.Ranks)
+					if n := f.Ranks - f.Layout.Ranks(); n > 0 {
+						text += fmt.Sprintf(", %d spare", n)
+					}
+					l.r.note("layout", -1, "%s", text)
+				}
+			}
 			if f.From != "peers" {
 				l.r.note("note", -1, "training begins with step %d, from the %s, on %d ranks (%v) over %s", f.Step+1, f.From, f.Ranks, f.Layout, f.Transport)
 			}
@@ -284,29 +298,26 @@ func (l *ledger) reported(slot int, w elastic.Word) {
 			l.measures = m
 			l.r.board.Measures(l.figures())
 		}
-	case rank.FellBehind:
-		var lost rank.Lost
-		if read(&lost) {
-			for _, i := range l.incidents {
-				if !i.over {
-					i.lost = max(i.lost, lost.Had-lost.Step)
-				}
-			}
-			if slot == l.lowest() {
-				l.r.note("failure", -1, "%s: back to step %d", lost.Cause, lost.Step)
-			}
-		}
 	}
 }
 
-// lowest is the lowest slot at work.
-func (l *ledger) lowest() int {
-	for i, s := range l.slots {
-		if s.State == web.Healthy {
-			return i
-		}
+// fellBack counts the steps that the ranks of an epoch have to take again. They are
+// lost once, however many ranks died: the first failure that is not overcome has them.
+func (l *ledger) fellBack(f rank.Formed) {
+	lost := l.at - f.Step
+	l.at = f.Step
+	if lost <= 0 {
+		return
 	}
-	return 0
+	l.lost += lost
+	if i := slices.IndexFunc(l.incidents, func(i *incident) bool { return !i.over }); i >= 0 {
+		l.incidents[i].lost += lost
+	}
+	cause := f.Cause
+	if cause == "" {
+		cause = "no rank at work is left"
+	}
+	l.r.note("failure", -1, "%s: back to step %d, %d steps lost", cause, f.Step, lost)
 }
 
 func (l *ledger) stepped(slot int, s rank.Step) {
@@ -331,7 +342,7 @@ func (l *ledger) stepped(slot int, s rank.Step) {
 		l.start = s.Loss
 	}
 	l.losses[s.Step], l.tokens[s.Step] = s.Loss, s.Tokens
-	l.top = max(l.top, s.Step)
+	l.top, l.at = max(l.top, s.Step), max(l.at, s.Step)
 	if s.Rank == 0 && s.Overlap {
 		to := &l.alone
 		if s.Writing || s.Save > 0 {
@@ -370,9 +381,12 @@ func (l *ledger) saved(slot int, at time.Time, c rank.Checkpoint) {
 		s.bytes += c.Bytes
 	}
 	out.Bytes, out.Took = s.bytes, at.Sub(s.began)
-	if !s.over && len(s.done) >= len(l.formed[c.Epoch]) && len(s.done) > 0 {
+	if !s.over && len(s.done) >= c.Of && c.Of > 0 {
 		s.over = true
 		out.State = "complete"
+		if c.Final {
+			l.r.event(web.Event{At: at, Kind: "checkpoint", ID: -1, Text: fmt.Sprintf("of step %d, where the run ends", c.Step)})
+		}
 		if c.Emergency {
 			out.State = "emergency"
 			l.r.event(web.Event{At: at, Kind: "checkpoint", ID: -1, Text: fmt.Sprintf("emergency checkpoint of step %d", c.Step)})
@@ -392,11 +406,16 @@ func (l *ledger) open(slot, pid int, at time.Time, kind string) {
 	_, in := l.seat[slot]
 	i.outside = !in || l.slots[slot].Pid != pid
 	for other := range l.seat {
-		if other != slot {
-			i.others[other] = true
+		i.others[other] = other != slot
+	}
+	for _, before := range l.incidents { // who is gone need not know
+		if !before.over {
+			delete(before.others, slot)
+			delete(i.others, before.slot)
 		}
 	}
-	i.over = i.outside || len(i.others) == 0
+	delete(i.others, slot)
+	i.over = i.outside
 	l.incidents = append(l.incidents, i)
 }
 

@@ -51,6 +51,7 @@ type Options struct {
 	Every int    // steps between checkpoints; 0: none
 	Keep  int
 
+	Batch    bool   // Train.Batch was asked for: a checkpoint of another batch is refused, not followed
 	Check    bool   // compare every step's loss with that of an undisturbed run
 	Contrast int    // every so many steps one without overlap, for comparison
 	Command  string // as the page shows it
@@ -90,6 +91,9 @@ func (o *Options) complete() error {
 	if err := o.Train.Check(o.Ranks); err != nil {
 		return UseError{err}
 	}
+	if o.Check && o.Train.Elastic == train.ScaleRate {
+		return wrong("--check compares with a run on %d ranks, and with --elastic rate the batch follows the ranks; use --elastic batch", o.Ranks)
+	}
 	return nil
 }
 
@@ -118,6 +122,7 @@ type run struct {
 	ledger  *ledger
 	shown   web.Job // on the page; guarded by the ledger
 	started time.Time
+	keeps   bool // checkpoints were asked for
 
 	mu     sync.Mutex
 	master *launch.Process // the coordinator
@@ -134,7 +139,7 @@ func Run(ctx context.Context, o Options) (s Summary, err error) {
 	if o.Log != nil {
 		o.Log = &turns{to: o.Log}
 	}
-	r := &run{o: o, started: time.Now(), name: "up"}
+	r := &run{o: o, started: time.Now(), name: "up", keeps: o.Ckpt != ""}
 	var remove func() error
 	if r.dir, remove, err = launch.TempDir("up"); err != nil {
 		return s, err
@@ -143,8 +148,15 @@ func Run(ctx context.Context, o Options) (s Summary, err error) {
 	if r.o.Ckpt == "" && r.o.Every > 0 {
 		r.o.Ckpt = filepath.Join(r.dir, "checkpoints")
 	} else if r.o.Ckpt != "" {
-		if err := r.checkPlace(ctx); err != nil {
+		taken, err := r.checkPlace(ctx)
+		if err != nil {
 			return s, err
+		}
+		if o.Steps > 0 && taken >= o.Steps {
+			if o.Summary != nil {
+				_, err = fmt.Fprintf(o.Summary, "step %d has been taken already: the checkpoint in %s is of step %d; give --steps above that to go on\n", o.Steps, o.Ckpt, taken)
+			}
+			return Summary{Steps: taken, Ranks: o.Ranks, Incidents: []Incident{}}, err
 		}
 	}
 	if r.token, err = launch.NewToken(); err != nil {
@@ -200,41 +212,56 @@ func Run(ctx context.Context, o Options) (s Summary, err error) {
 
 // checkPlace finds out before anything starts whether checkpoints can be written
 // and whether those that are there are of this run.
-func (r *run) checkPlace(ctx context.Context) error {
+func (r *run) checkPlace(ctx context.Context) (taken int, err error) {
+	if parent, _, ok := ckpt.Within(r.o.Ckpt); ok {
+		return 0, wrong("%s is the folder of one checkpoint; give the folder it lies in: --ckpt %s", r.o.Ckpt, parent)
+	}
 	store, err := ckpt.Open(ctx, r.o.Ckpt, ckpt.Options{})
 	if err != nil {
-		return UseError{err}
+		return 0, UseError{err}
 	}
 	defer func() { _ = store.Close() }()
 	if !strings.Contains(r.o.Ckpt, "://") {
 		if err := os.MkdirAll(r.o.Ckpt, 0o755); err != nil {
-			return wrong("checkpoints cannot be kept: %v; give a folder that can be made", err)
+			return 0, wrong("checkpoints cannot be kept: %v; give a folder that can be made", err)
 		}
 		f, err := os.CreateTemp(r.o.Ckpt, ".weft-probe-*")
 		if err != nil {
-			return wrong("checkpoints cannot be kept in %s: %v; give a folder that can be written to", r.o.Ckpt, err)
+			return 0, wrong("checkpoints cannot be kept in %s: %v; give a folder that can be written to", r.o.Ckpt, err)
 		}
 		_ = f.Close()
 		if err := os.Remove(f.Name()); err != nil {
-			return wrong("checkpoints cannot be kept in %s: %v", r.o.Ckpt, err)
+			return 0, wrong("checkpoints cannot be kept in %s: %v", r.o.Ckpt, err)
 		}
 	}
-	m, _, err := store.Latest(ctx)
+	m, damaged, err := store.Latest(ctx)
+	if errors.Is(err, ckpt.ErrNone) && len(damaged) == 0 {
+		return 0, nil
+	}
 	if errors.Is(err, ckpt.ErrNone) {
-		return nil
+		return 0, fmt.Errorf("every checkpoint is damaged: mend them, or move them away to begin from the seed: %w", err)
 	}
 	if err != nil {
-		return UseError{err}
+		return 0, UseError{err}
 	}
 	have, err := checkpoint.Meta(m)
 	if err != nil {
-		return UseError{err}
+		return 0, UseError{err}
 	}
-	if want := r.o.Train; have.Model != want.Model || have.Seed != want.Seed {
-		return wrong("the checkpoint of step %d in %s is of another run: %s with seed %d, asked for is %s with seed %d; continue that one with its --model and --seed, or give another --ckpt",
+	want := r.o.Train
+	if have.Model != want.Model || have.Seed != want.Seed {
+		return 0, wrong("the checkpoint of step %d in %s is of another run: %s with seed %d, asked for is %s with seed %d; continue that one with its --model and --seed, or give another --ckpt",
 			m.Step, r.o.Ckpt, describe(have.Model), have.Seed, describe(want.Model), want.Seed)
 	}
-	return nil
+	batch := have.Batch
+	if want.Elastic == train.ScaleRate { // samples of a replica stay
+		batch = (have.Batch + have.Layout.DP - 1) / have.Layout.DP * want.Layout.Fit(r.o.Ranks).DP
+	}
+	if batch != want.Batch && r.o.Batch {
+		return 0, wrong("the checkpoint of step %d in %s was trained with --batch %d, asked for is --batch %d; continue with %d, or give another --ckpt", m.Step, r.o.Ckpt, batch, want.Batch, batch)
+	}
+	r.o.Train.Batch = batch
+	return int(m.Step), nil
 }
 
 // describe is a model in a few words.
@@ -333,6 +360,9 @@ func (r *run) killCoordinator() {
 	}
 }
 
+// saving is how long ranks that were told to stop have to end, with a checkpoint.
+const saving = time.Minute
+
 // agent makes the node's agent.
 func (r *run) agent() error {
 	// Checkpoints of launches must not mix, should one be killed while it writes.
@@ -340,7 +370,7 @@ func (r *run) agent() error {
 	if err != nil {
 		return err
 	}
-	text, err := json.Marshal(rank.Config{Run: r.name + "-" + own[:8], Train: r.o.Train, Steps: r.o.Steps, Contrast: r.o.Contrast, Ckpt: r.o.Ckpt, Every: r.o.Every, Keep: r.o.Keep})
+	text, err := json.Marshal(rank.Config{Run: r.name + "-" + own[:8], Train: r.o.Train, Steps: r.o.Steps, Contrast: r.o.Contrast, Ckpt: r.o.Ckpt, Every: r.o.Every, Last: r.keeps, Keep: r.o.Keep})
 	if err != nil {
 		return err
 	}
@@ -356,7 +386,7 @@ func (r *run) agent() error {
 	// last words in what it tells.
 	r.node, err = node.New(node.Config{
 		Client: r.client, Policy: coord.Policy{Min: r.o.Min, Max: r.o.Ranks, Settle: 2 * time.Second, Name: "up"},
-		Slots: slots, Command: append(append([]string{}, r.o.Program...), "rank"), Follow: true, Host: host, Restarts: 1000,
+		Slots: slots, Command: append(append([]string{}, r.o.Program...), "rank"), Follow: true, Host: host, Restarts: 1000, Grace: saving,
 		Env: append([]string{rank.Env + "=" + string(text), "WEFT_FLIGHT=1024"}, r.o.Env...), Watch: r.ledger.watch,
 	})
 	return err

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -47,7 +48,7 @@ func TestARun(t *testing.T) {
 	if sum.LossEnd >= sum.LossStart {
 		t.Errorf("the loss went from %v to %v", sum.LossStart, sum.LossEnd)
 	}
-	for _, want := range []string{"30 in ", "on 4 ranks (dp 4, tp 1, pp 1)", "losses of 30 steps"} {
+	for _, want := range []string{"30 in ", "on 4 ranks (dp 4, tp 1, pp 1)", "passed: the losses of 30 steps"} {
 		if !strings.Contains(text.String(), want) {
 			t.Errorf("the summary does not say %q:\n%s", want, text.String())
 		}
@@ -146,6 +147,41 @@ func TestKillsThatAMirrorStandsInFor(t *testing.T) {
 	}
 }
 
+// All ranks are killed at once, several times: the run goes on from the checkpoint
+// each time, and ends when it is told to. What is lost is counted once.
+func TestAllAreKilledAtOnce(t *testing.T) {
+	dir := t.TempDir()
+	s := begin(t, Options{Check: true, Ckpt: dir, Every: 5, Keep: 2, Steps: 100_000, Min: 2})
+	hasCheckpoint(t, dir)
+	for range 3 {
+		s.hurt(syscall.SIGKILL, "rank", 0)
+		for slot := 1; slot < 4; slot++ {
+			for _, p := range children() {
+				if p.verb == "rank" && p.slot == slot {
+					_ = syscall.Kill(p.pid, syscall.SIGKILL) // it may have gone
+				}
+			}
+		}
+		s.await("from the checkpoint of step")
+		s.await("epoch", ": 4 at work")
+	}
+	s.stop()
+	sum := s.checked(1)
+	lost := 0
+	for _, l := range s.lines {
+		var step, n int
+		if _, err := fmt.Sscanf(l, "failure     no rank at work is left: back to step %d, %d steps lost", &step, &n); err == nil {
+			lost += n
+		}
+	}
+	if sum.Lost != lost {
+		t.Errorf("%d steps lost in the end, %d one by one", sum.Lost, lost)
+	}
+	if m := hasCheckpoint(t, dir); m.Step != int64(sum.Steps) {
+		t.Errorf("the last checkpoint is of step %d, the run ended with %d", m.Step, sum.Steps)
+	}
+}
+
 // hasCheckpoint waits until there is one.
 func hasCheckpoint(t *testing.T, dir string) *ckpt.Manifest {
 	t.Helper()
@@ -197,7 +233,7 @@ func TestContinuing(t *testing.T) {
 	s = begin(t, Options{Steps: 22, Ckpt: dir, Every: 4, Keep: 2, Check: true, Ranks: 3})
 	s.await("training begins with step 13, from the checkpoint of step 12, on 3 ranks")
 	s.checked(13)
-	if m = hasCheckpoint(t, dir); m.Step != 20 || m.Data != 20*16 || m.World != 3 {
+	if m = hasCheckpoint(t, dir); m.Step != 22 || m.Data != 22*16 || m.World != 3 { // the end is saved, too
 		t.Errorf("%+v", m)
 	}
 	before := contents(t, dir)
@@ -244,6 +280,181 @@ func TestToldToStop(t *testing.T) {
 	sum, err := s.ends()
 	if err != nil || sum.Failures != 0 || sum.Checked != sum.Steps {
 		t.Errorf("%+v, %v", sum, err)
+	}
+}
+
+// However a run ends in an orderly way, its last step is saved, and a run to the same
+// step has nothing to do.
+func TestGracefulEndsSave(t *testing.T) {
+	dir := t.TempDir()
+	s := begin(t, Options{Steps: 7, Ckpt: dir, Every: 5})
+	if sum, err := s.ends(); err != nil || sum.Steps != 7 {
+		t.Fatalf("%+v, %v", sum, err)
+	}
+	if m := hasCheckpoint(t, dir); m.Step != 7 || m.Data != 7*16 {
+		t.Errorf("--steps 7 left %+v", m)
+	}
+	before := contents(t, dir)
+	for _, steps := range []int{7, 5} {
+		var text strings.Builder
+		s = begin(t, Options{Steps: steps, Ckpt: dir, Every: 5, Summary: &text})
+		if sum, err := s.ends(); err != nil || sum.Steps != 7 || !strings.Contains(text.String(), fmt.Sprintf("step %d has been taken already", steps)) {
+			t.Errorf("--steps %d again: %+v, %v, %q", steps, sum, err, text.String())
+		}
+	}
+	if after := contents(t, dir); !maps.Equal(before, after) {
+		t.Errorf("the folder had %d files and has %d", len(before), len(after))
+	}
+	// Told to stop, or out of time, and without checkpoints on the way.
+	for _, o := range []Options{{}, {For: 1}} {
+		o.Ckpt, o.Check = dir, true
+		from := int(hasCheckpoint(t, dir).Step)
+		s = begin(t, o)
+		s.await("training begins")
+		if o.For == 0 {
+			s.await("epoch") // any word: it has begun
+			s.stop()
+		}
+		sum := s.checked(from + 1)
+		if m := hasCheckpoint(t, dir); m.Step != int64(sum.Steps) || sum.Steps <= from {
+			t.Errorf("steps %d to %d were taken, the checkpoint is of %d", from+1, sum.Steps, m.Step)
+		}
+	}
+}
+
+// A run goes on with the batch of its checkpoint, unless another is asked for, which is
+// refused.
+func TestTheBatchOfACheckpoint(t *testing.T) {
+	dir := t.TempDir()
+	s := begin(t, Options{Steps: 4, Ckpt: dir})
+	s.ends()
+	other := tiny()
+	other.Batch = 8
+	s = begin(t, Options{Train: other, Batch: true, Steps: 6, Ckpt: dir})
+	if _, err := s.ends(); !isUse(err) || !strings.Contains(err.Error(), "--batch 16, asked for is --batch 8") {
+		t.Errorf("%v", err)
+	}
+	s = begin(t, Options{Train: other, Steps: 6, Ckpt: dir, Check: true})
+	s.checked(5)
+	if m := hasCheckpoint(t, dir); m.Step != 6 || m.Data != 6*16 {
+		t.Errorf("%+v", m)
+	}
+}
+
+// A run whose losses are not those of the run it is compared with: here its learning
+// rate, which goes with the checkpoint, is another than the one it is asked to have.
+func TestACheckThatFails(t *testing.T) {
+	dir := t.TempDir()
+	s := begin(t, Options{Steps: 4, Ckpt: dir, Ranks: 2})
+	s.ends()
+	other := tiny()
+	other.Rate.Peak *= 3
+	var text strings.Builder
+	s = begin(t, Options{Train: other, Steps: 12, Ckpt: dir, Check: true, Ranks: 2, Summary: &text})
+	sum, err := s.ends()
+	if err == nil || isUse(err) || !strings.Contains(err.Error(), "check: the loss of step 5 is") || sum.Same == nil || *sum.Same {
+		t.Errorf("%+v, %v", sum, err)
+	}
+	if !strings.Contains(text.String(), "failed: the losses of 8 steps differ by at most") {
+		t.Error(text.String())
+	}
+}
+
+// Every checkpoint is damaged: the run says so, and neither begins anew nor touches them.
+func TestEveryCheckpointIsDamaged(t *testing.T) {
+	dir := t.TempDir()
+	s := begin(t, Options{Steps: 8, Ckpt: dir, Every: 4})
+	s.ends()
+	for _, name := range []string{"rank-*.safetensors", "manifest*"} { // first the data alone, which only reading finds
+		files, err := filepath.Glob(filepath.Join(dir, "step-*", name))
+		if err != nil || len(files) == 0 {
+			t.Fatalf("%v, %v", files, err)
+		}
+		for _, f := range files {
+			b, err := os.ReadFile(f)
+			if err != nil {
+				t.Fatal(err)
+			}
+			b[len(b)-3] ^= 0xff
+			if err := os.WriteFile(f, b, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		before := contents(t, dir)
+		s = begin(t, Options{Steps: 12, Ckpt: dir, Every: 4})
+		_, err = s.ends()
+		if err == nil || isUse(err) || !strings.Contains(err.Error(), "to begin from the seed") || !strings.Contains(err.Error(), dir) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if strings.Contains(s.story(), "from the seed, on") || strings.Contains(s.story(), "blank") {
+			t.Errorf("%s: it began anew", name)
+		}
+		if after := contents(t, dir); !maps.Equal(before, after) {
+			t.Errorf("%s: the folder had %d files and has %d", name, len(before), len(after))
+		}
+	}
+}
+
+// A rank that is stopped is known to be after the silence that it takes, not at once.
+func TestWhenAStoppedRankIsKnown(t *testing.T) {
+	dir := t.TempDir()
+	s := begin(t, Options{Steps: 100_000, Ranks: 3, Ckpt: dir, Every: 3})
+	hasCheckpoint(t, dir) // so that all ranks are known to be at work
+	pid := s.hurt(syscall.SIGSTOP, "rank", 1)
+	s.await("resumed", "slot 1")
+	if err := syscall.Kill(pid, syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	s.await("epoch", ": 3 at work")
+	s.stop()
+	sum, err := s.ends()
+	if err != nil || len(sum.Incidents) != 1 || sum.Incidents[0].Detect < 1000 || sum.Incidents[0].Resume < sum.Incidents[0].Detect {
+		t.Errorf("%+v, %v", sum.Incidents, err)
+	}
+}
+
+// A rank that is stopped when the run ends does not hold it up.
+func TestARankIsStoppedInTheEnd(t *testing.T) {
+	dir := t.TempDir()
+	s := begin(t, Options{Steps: 100_000, Ranks: 2, Ckpt: dir, Every: 3})
+	hasCheckpoint(t, dir)
+	s.hurt(syscall.SIGSTOP, "rank", 1)
+	s.await("resumed", "slot 1")
+	s.stop()
+	began := time.Now()
+	sum, err := s.ends()
+	if err != nil || time.Since(began) > saving/2 {
+		t.Errorf("%+v, %v after %v", sum, err, time.Since(began))
+	}
+	if m := hasCheckpoint(t, dir); m.Step != int64(sum.Steps) || m.World != 1 {
+		t.Errorf("the last checkpoint is of step %d and %d ranks, the run ended with %d", m.Step, m.World, sum.Steps)
+	}
+}
+
+// Ranks of two tensors and two stages lose one of eight: the layout stays, with one
+// replica and three spare ranks, until the eighth is back.
+func TestALayoutStaysWhenARankGoes(t *testing.T) {
+	cfg := tiny()
+	cfg.Layout = train.Layout{TP: 2, PP: 2}
+	dir := t.TempDir()
+	s := begin(t, Options{Train: cfg, Ranks: 8, Check: true, Ckpt: dir, Every: 3, Keep: 2, Steps: 100_000})
+	hasCheckpoint(t, dir)
+	s.hurt(syscall.SIGSTOP, "rank", 7) // it is not started again
+	s.await("layout", "dp 1, tp 2, pp 2 on 7 ranks, 3 spare")
+	at := hasCheckpoint(t, dir).Step
+	for m := hasCheckpoint(t, dir); m.Step <= at || m.World != 4; m = hasCheckpoint(t, dir) {
+	}
+	for _, p := range children() {
+		if p.verb == "rank" && p.slot == 7 {
+			if err := syscall.Kill(p.pid, syscall.SIGCONT); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	s.await("layout", "dp 2, tp 2, pp 2 on 8 ranks")
+	s.stop()
+	if sum := s.checked(1); sum.Lost != 0 {
+		t.Errorf("%+v", sum)
 	}
 }
 

@@ -164,6 +164,9 @@ func (s *slot) run(ctx, life context.Context) (err error) {
 			}
 			last = now
 			s.listen(life, now)
+			if stop == nil && s.conn != nil && s.proc != nil && now.Sub(s.heard) >= s.n.cfg.Silence {
+				s.proc.Kill() // it does not hear that it is to stop
+			}
 			ran := s.running
 			if !s.n.cfg.Policy.Together {
 				ran = s.place.Epoch

@@ -13,6 +13,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"slices"
 	"sync"
@@ -39,17 +40,17 @@ type Config struct {
 	Contrast int          `json:"contrast"` // every so many steps one does not overlap, for comparison; 0: none
 	Ckpt     string       `json:"ckpt"`     // where checkpoints go; empty: nowhere
 	Every    int          `json:"every"`    // steps between two of them
+	Last     bool         `json:"last"`     // save one where the run ends, too
 	Keep     int          `json:"keep"`     // of the latest; 0 keeps all
 }
 
 // The names of a rank's reports and what they hold.
 const (
-	Work       = "work"       // Formed, when an epoch has formed
-	Stepped    = "step"       // Step
-	Traffic    = "traffic"    // []Collective
-	Saved      = "checkpoint" // Checkpoint
-	Measured   = "measures"   // Measures
-	FellBehind = "lost"       // Lost
+	Work     = "work"       // Formed, when an epoch has formed
+	Stepped  = "step"       // Step
+	Traffic  = "traffic"    // []Collective
+	Saved    = "checkpoint" // Checkpoint
+	Measured = "measures"   // Measures
 )
 
 // Formed is where a rank stands in an epoch.
@@ -61,10 +62,11 @@ type Formed struct {
 	Layout    train.Layout `json:"layout"`
 	Replica   int          `json:"replica"`
 	Stage     int          `json:"stage"`
-	Tensor    int          `json:"tensor"`
+	Tensor    int          `json:"tensor"` // -1 of a spare rank, as replica and stage
 	Params    int          `json:"params"`
 	Transport string       `json:"transport"`
-	From      string       `json:"from"` // peers, checkpoint or seed
+	From      string       `json:"from"`            // peers, checkpoint or seed
+	Cause     string       `json:"cause,omitempty"` // why not from peers, where some had state
 }
 
 // Step is a step of a rank.
@@ -108,15 +110,10 @@ type Checkpoint struct {
 	Held      time.Duration `json:"held_ns"`
 	Took      time.Duration `json:"took_ns"`
 	Done      bool          `json:"done"`
+	Of        int           `json:"of"` // ranks that write one
 	Emergency bool          `json:"emergency"`
+	Final     bool          `json:"final"` // where the run ended
 	Err       string        `json:"error,omitempty"`
-}
-
-// Lost is state that died with its ranks.
-type Lost struct {
-	Had   int    `json:"had"`  // steps that this rank had taken
-	Step  int    `json:"step"` // from which the run goes on
-	Cause string `json:"cause"`
 }
 
 // Measures are medians of the last steps of one rank.
@@ -124,13 +121,15 @@ type Measures struct {
 	Steps    int           `json:"steps"` // with overlap, and as many or fewer without
 	Forward  time.Duration `json:"forward_ns"`
 	Backward time.Duration `json:"backward_ns"`
-	Comm     time.Duration `json:"comm_ns"`     // collectives among replicas without overlap
+	Comm     time.Duration `json:"comm_ns"`     // collectives among replicas in steps that overlap
+	Exposed  time.Duration `json:"exposed_ns"`  // of these, how long the rank stood still for them
 	Apart    time.Duration `json:"apart_ns"`    // passes without overlap
 	Together time.Duration `json:"together_ns"` // with it
+	Noise    time.Duration `json:"noise_ns"`    // a difference of the two below this says nothing
 	Commit   time.Duration `json:"commit_ns"`   // agreeing on the step: waits for the slowest
 	Update   time.Duration `json:"update_ns"`
 	Step     time.Duration `json:"step_ns"` // from the begin of one to the begin of the next
-	Hidden   float64       `json:"hidden"`  // share of Comm that overlapping hid; see train.Contrast
+	Hidden   float64       `json:"hidden"`  // share of Comm during which the rank computed: 1 - Exposed / Comm
 	Bubble   float64       `json:"bubble"`  // share of passes spent waiting for other stages
 	Formula  float64       `json:"bubble_formula"`
 	Busy     float64       `json:"busy"` // share of the step's time spent computing
@@ -163,7 +162,9 @@ func Run(ctx context.Context, link *elastic.Link, cfg Config) (err error) {
 			return &elastic.Fatal{Err: err}
 		}
 	}
-	err = elastic.Run(ctx, link, j)
+	if err = elastic.Run(ctx, link, j); err == nil {
+		j.last()
+	}
 	j.writes.Wait()
 	if j.store != nil {
 		if e := j.store.Close(); e != nil && !errors.Is(e, ckpt.ErrEarlier) && err == nil {
@@ -185,9 +186,8 @@ type job struct {
 	writes sync.WaitGroup
 
 	writing atomic.Int32 // checkpoints
-
-	had  int    // steps that were taken when the last epoch ended
-	lost string // what was lost of them
+	saved   int          // step of the last one that was begun, or that the state came from
+	final   bool         // the run has ended
 
 	with, without window
 	seen          map[*comm.Comm]uint64
@@ -204,13 +204,12 @@ func (j *job) min(ctx context.Context, v int64) (int64, error) {
 // Form brings the trainer to an epoch.
 func (j *job) Form(ctx context.Context, c *comm.Comm, e elastic.Epoch) error {
 	j.c, j.e = c, e
-	j.had = max(j.had, j.t.Taken())
-	from := "peers"
+	from, cause := "peers", ""
 	j.t.Overlap(j.cfg.Train.Overlap) // ranks compare their configurations
 	err := j.t.Rebuild(ctx, c)
 	var lost *train.LostError
 	if errors.As(err, &lost) {
-		j.lost = lost.Error()
+		cause = lost.Error()
 	}
 	if lost != nil || errors.Is(err, train.ErrStateless) {
 		from, err = j.begin(ctx, c)
@@ -218,11 +217,10 @@ func (j *job) Form(ctx context.Context, c *comm.Comm, e elastic.Epoch) error {
 	if err != nil {
 		return err
 	}
-	if now := j.t.Taken(); now < j.had {
-		_ = j.link.Report(FellBehind, Lost{Had: j.had, Step: now, Cause: j.lost})
+	if from != "peers" {
+		j.saved = j.t.Taken()
 	}
-	j.had, j.lost = 0, ""
-	f := Formed{Epoch: e.Number, Step: j.t.Taken(), Layout: j.t.Config().Layout, Transport: c.Transport(), From: from}
+	f := Formed{Epoch: e.Number, Step: j.t.Taken(), Layout: j.t.Config().Layout, Transport: c.Transport(), From: from, Cause: cause}
 	f.Rank, f.Ranks = j.t.Rank()
 	f.Params, _ = j.t.Params()
 	f.Replica, f.Stage, f.Tensor = j.t.Place()
@@ -244,8 +242,11 @@ func (j *job) begin(ctx context.Context, c *comm.Comm) (from string, err error) 
 	for _, d := range damaged {
 		_ = j.link.Report(Saved, Checkpoint{Step: int(d.Step), Epoch: j.e.Number, Err: d.Error()})
 	}
-	if errors.Is(err, ckpt.ErrNone) {
+	if errors.Is(err, ckpt.ErrNone) && len(damaged) == 0 {
 		return "seed", nil
+	}
+	if errors.Is(err, ckpt.ErrNone) { // beginning anew would overwrite what may still be mended
+		return "", fmt.Errorf("%w: mend them, or move them away to begin from the seed", err)
 	}
 	if errors.Is(err, ckpt.ErrElsewhere) {
 		err = errors.Join(elastic.ErrElsewhere, err)
@@ -258,6 +259,9 @@ func (j *job) begin(ctx context.Context, c *comm.Comm) (from string, err error) 
 
 // Step takes one step.
 func (j *job) Step(ctx context.Context) (last bool, err error) {
+	if j.cfg.Steps > 0 && j.t.Taken() >= j.cfg.Steps { // a checkpoint has them all
+		return true, nil
+	}
 	overlap := j.cfg.Train.Overlap && (j.cfg.Contrast == 0 || (j.t.Taken()+1)%j.cfg.Contrast != 0)
 	j.t.Overlap(overlap)
 	began, writing := time.Now(), j.writing.Load() > 0
@@ -268,7 +272,7 @@ func (j *job) Step(ctx context.Context) (last bool, err error) {
 	out := Step{Epoch: j.e.Number, Rank: j.c.Rank(), Step: s.Step, Loss: s.Loss, Tokens: s.Tokens, Began: began, Arrived: began.Add(s.Passes),
 		Overlap: overlap, Writing: writing || j.writing.Load() > 0, Forward: s.Forward, Back: s.Backward, Tensor: s.Tensor, Comm: s.Comm, Exposed: s.Exposed, Bubble: s.Bubble, Update: s.Update}
 	if j.store != nil && j.cfg.Every > 0 && s.Step%j.cfg.Every == 0 {
-		out.Save = j.save()
+		out.Save, _ = j.save()
 	}
 	out.Ended = time.Now()
 	into := &j.with
@@ -293,15 +297,33 @@ func (j *job) Step(ctx context.Context) (last bool, err error) {
 	return last, nil
 }
 
-// save starts a checkpoint and says how long the step was held up. An error is
-// told, and training goes on: the checkpoints before it are as they were.
-func (j *job) save() time.Duration {
+// last saves where the run ends, if nothing has yet: all ranks have stopped after the
+// same step.
+func (j *job) last() {
+	if j.store == nil || !j.cfg.Last || !j.link.Final() || j.saved == j.t.Taken() {
+		return
+	}
+	j.final = true
+	_, done := j.save()
+	<-done
+}
+
+// save starts a checkpoint and says how long the step was held up; done is closed when
+// this rank's part is written. An error is told, and training goes on: the checkpoints
+// before it are as they were.
+func (j *job) save() (held time.Duration, done <-chan struct{}) {
+	over := make(chan struct{})
+	j.saved = j.t.Taken()
+	if j.t.Spare() {
+		close(over)
+		return 0, over
+	}
 	began := time.Now()
 	m, tensors, err := checkpoint.Of(j.t, j.cfg.Run, int64(j.e.Number))
 	if err == nil {
 		err = j.store.Async(context.Background(), m, tensors)
 	}
-	r := Checkpoint{Step: int(m.Step), Epoch: j.e.Number, Held: time.Since(began)}
+	r := Checkpoint{Step: int(m.Step), Epoch: j.e.Number, Of: m.World, Held: time.Since(began), Final: j.final}
 	for _, t := range tensors {
 		r.Bytes += int64(len(t.Data))
 	}
@@ -314,6 +336,7 @@ func (j *job) save() time.Duration {
 	go func() {
 		defer j.writes.Done()
 		defer j.writing.Add(-1)
+		defer close(over)
 		r.Err = ""
 		if err := j.store.Wait(context.Background()); err != nil {
 			r.Err = err.Error()
@@ -321,7 +344,7 @@ func (j *job) save() time.Duration {
 		r.Took, r.Done = time.Since(began), true
 		_ = j.link.Report(Saved, r)
 	}()
-	return r.Held
+	return r.Held, over
 }
 
 // Halt saves what is left: the ranks of the last epoch hold the state between
@@ -340,13 +363,17 @@ func (j *job) Halt(ctx context.Context, c *comm.Comm, e elastic.Epoch) error {
 	if err != nil {
 		return err
 	}
+	if j.t.Spare() {
+		return nil
+	}
 	began := time.Now()
 	m, tensors, err := checkpoint.Of(j.t, j.cfg.Run, int64(e.Number))
 	if err != nil {
 		return err
 	}
+	j.saved = int(m.Step)
 	err = j.store.Emergency(ctx, m, tensors)
-	r := Checkpoint{Step: int(m.Step), Epoch: e.Number, Took: time.Since(began), Done: true, Emergency: true}
+	r := Checkpoint{Step: int(m.Step), Epoch: e.Number, Of: m.World, Took: time.Since(began), Done: true, Emergency: true}
 	for _, t := range tensors {
 		r.Bytes += int64(len(t.Data))
 	}
@@ -400,26 +427,27 @@ func (j *job) measures() Measures {
 	if l.PP > 1 {
 		m.Formula = pipe.Bubble(l.PP, j.with.micros)
 	}
+	if m.Comm, m.Exposed = j.with.mean(j.with.comm), j.with.mean(j.with.exposed); m.Comm > 0 {
+		m.Hidden = 1 - min(1, float64(m.Exposed)/float64(m.Comm))
+	}
 	if len(j.without.passes) > 0 {
-		m.Comm, m.Apart = j.without.mid(j.without.comm), j.without.mid(j.without.passes)
-		if m.Comm > 0 {
-			m.Hidden = max(0, min(1, float64(m.Apart-m.Together)/float64(m.Comm)))
-		}
+		m.Apart = j.without.mid(j.without.passes)
+		m.Noise = time.Duration(2 * math.Hypot(j.with.doubt(j.with.passes), j.without.doubt(j.without.passes)))
 	}
 	return m
 }
 
 // window keeps the last steps of a kind.
 type window struct {
-	forward, backward, comm, passes, idle, all, compute, wall, commit, update, step []time.Duration
-	micros                                                                          int
+	forward, backward, comm, exposed, passes, idle, all, compute, wall, commit, update, step []time.Duration
+	micros                                                                                   int
 }
 
 const windowSize = 128
 
 func (w *window) add(s train.Stats, whole time.Duration) {
 	w.micros = s.Micros
-	for list, v := range map[*[]time.Duration]time.Duration{&w.forward: s.Forward, &w.backward: s.Backward, &w.comm: s.Comm, &w.passes: s.Passes,
+	for list, v := range map[*[]time.Duration]time.Duration{&w.forward: s.Forward, &w.backward: s.Backward, &w.comm: s.Comm, &w.exposed: s.Exposed, &w.passes: s.Passes,
 		&w.idle: s.Bubble, &w.all: s.Forward + s.Backward + s.Tensor + s.Bubble, &w.compute: s.Forward + s.Backward + s.Update, &w.wall: s.Wall, &w.commit: s.Commit, &w.update: s.Update, &w.step: whole} {
 		if *list = append(*list, v); len(*list) > windowSize {
 			*list = slices.Delete(*list, 0, 1)
@@ -433,6 +461,27 @@ func (w *window) mid(list []time.Duration) time.Duration {
 	}
 	sorted := slices.Sorted(slices.Values(list))
 	return sorted[len(sorted)/2]
+}
+
+func (w *window) mean(list []time.Duration) time.Duration {
+	if len(list) == 0 {
+		return 0
+	}
+	var sum time.Duration
+	for _, v := range list {
+		sum += v
+	}
+	return sum / time.Duration(len(list))
+}
+
+// doubt is the standard error of a median, from the median distance to it.
+func (w *window) doubt(list []time.Duration) float64 {
+	mid := w.mid(list)
+	var off []time.Duration
+	for _, v := range list {
+		off = append(off, (v - mid).Abs())
+	}
+	return 1.25 * 1.48 * float64(w.mid(off)) / math.Sqrt(float64(max(1, len(list))))
 }
 
 func share(part, whole []time.Duration) float64 {

@@ -22,16 +22,16 @@ import (
 const extra = "train"
 
 // Of is what a rank saves after a step. Tensors are the trainer's own memory: they
-// stay as they are until its next step.
+// stay as they are until its next step. A spare rank has nothing to save.
 func Of(t *train.Trainer, run string, epoch int64) (ckpt.Meta, []ckpt.Tensor, error) {
 	m := t.Meta()
 	text, err := json.Marshal(m)
 	if err != nil {
 		return ckpt.Meta{}, nil, err
 	}
-	rank, world := t.Rank()
+	rank, _ := t.Rank()
 	return ckpt.Meta{
-		Step: int64(m.Step), Epoch: epoch, Rank: rank, World: world, Run: run, Data: int64(m.Position),
+		Step: int64(m.Step), Epoch: epoch, Rank: rank, World: m.Layout.Ranks(), Run: run, Data: int64(m.Position),
 		Layout: map[string]int{"dp": m.Layout.DP, "tp": m.Layout.TP, "pp": m.Layout.PP, "zero": m.Layout.Zero},
 		Extra:  map[string]string{extra: string(text)},
 	}, tensors(t.State()), nil
