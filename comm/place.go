@@ -1,7 +1,7 @@
 package comm
 
 import (
-	"github.com/weft-fabric/weft/transport/wait"
+	"github.com/weft-fabric/weft/transport/affinity"
 )
 
 // Ranks that are woken by one process tend to be put on its core, and the system
@@ -38,7 +38,7 @@ func (p *places) part(c *Comm) {
 	p.parted = now
 	here := c.showPlace()
 	if p.cores == nil {
-		p.cores = wait.Allowed()
+		p.cores = affinity.Allowed()
 	}
 	if len(p.cores) < 2 {
 		return
@@ -74,7 +74,7 @@ func (p *places) part(c *Comm) {
 		}
 	}
 	if before < (on(here)-on(best))/2 {
-		wait.MoveTo(best)
+		affinity.MoveTo(best)
 		c.showPlace()
 	}
 }

@@ -235,7 +235,7 @@ func (p *port) lonely(s *slot, rank int) {
 
 // Begin starts a call.
 func (p *port) Begin(c transport.Call, stop transport.Stop) {
-	p.e.place.spread()
+	p.e.home.Begin()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if len(p.froms) > 0 || p.err.Load() != nil {

@@ -69,20 +69,20 @@ func (p *port) recvQuick(pr *peer, from, channel int, w *way, n int, dst []byte,
 	if !s.rmu.TryLock() {
 		return false
 	}
-	for idle := 0; idle < p.e.place.looks+quickYields; idle++ {
+	for idle := 0; idle < p.e.looks+quickYields; idle++ {
 		came, took := s.takeQuick(p, from, channel, w, n, dst, take)
 		if came || p.err.Load() != nil || s.lost.Load() {
 			s.rmu.Unlock()
 			return took
 		}
-		if idle < p.e.place.looks {
+		if idle < p.e.looks {
 			continue
 		}
 		s.rmu.Unlock()
-		if p.e.shy.Load() > 0 {
+		if p.e.home.SleepsAtOnce() {
 			return false
 		}
-		p.e.place.yield()
+		p.e.home.Yield()
 		p.mu.Lock()
 		fresh := p.fresh(w)
 		p.mu.Unlock()

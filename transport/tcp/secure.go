@@ -2,7 +2,9 @@
 
 package tcp
 
-import "io"
+import (
+	"io"
+)
 
 // Streams under TLS have a goroutine that reads and one that writes, as the
 // connection holds back parts of records and poll(2) cannot see those. Callers

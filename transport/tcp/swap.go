@@ -2,7 +2,9 @@
 
 package tcp
 
-import "github.com/weft-fabric/weft/transport"
+import (
+	"github.com/weft-fabric/weft/transport"
+)
 
 // swapLooks is how often Exchange looks in vain, and yields in between, before it
 // waits as Send and Recv do.
@@ -80,7 +82,7 @@ func (p *port) Exchange(out transport.Outgoing, in transport.Incoming, waits fun
 		if moved {
 			idle = 0
 		} else if idle++; idle >= tries {
-			p.e.place.yield()
+			p.e.home.Yield()
 		}
 	}
 	if !o.done.Load() {

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/weft-fabric/weft/transport"
+	"github.com/weft-fabric/weft/transport/affinity"
 	"github.com/weft-fabric/weft/transport/auth"
 )
 
@@ -32,9 +33,9 @@ type Endpoint struct {
 	gate      *auth.Listener
 	secure    bool // streams are under TLS
 
-	place   quarters
+	home    affinity.Home
+	looks   int          // of a rank that waits for a short message, before it yields
 	keepers int32        // callers that may wait without giving up their processor
-	shy     atomic.Int32 // waits that shall not yield
 	stuck   atomic.Int32 // callers that are parked while they send
 	waiters waiters
 	pump    pump
@@ -106,7 +107,7 @@ func (e *Endpoint) open(ctx context.Context) error {
 			return fmt.Errorf("rank %d: %w", i, err)
 		}
 	}
-	e.place.settle(all, e.cfg.Rank)
+	e.settle(all)
 	if e.rails, err = choose(&e.cfg, all); err != nil {
 		return err
 	}

@@ -11,11 +11,13 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/weft-fabric/weft/transport/wait"
 )
 
 // Waiting has four stages. First the caller reads and writes the sockets itself
 // without a pause, twice. Then it yields its processor between two looks, unless that
-// takes long (wait.Temper): a rank that shares it goes on at once, and one that has it
+// takes long (wait.Backoff): a rank that shares it goes on at once, and one that has it
 // alone loses 0.3 us. Two bare processes that exchange 112 bytes take 5.9 to 12 us so on two cores, and 9
 // to 21 if they sleep instead; on one core 5.4 to 7.9, and 6.3 to 9.7 (medians of
 // three runs in turn, the machine being busy). Then it sleeps in poll(2), but as that
@@ -29,14 +31,23 @@ const (
 	pollMillis = 1
 	slice      = 10 * time.Millisecond // at which a parked caller asks Stop
 
-	// A yield that takes this long gave the processor to something that never
-	// waits. Where ranks outnumber cores, so many waits then sleep at once, as who
-	// is woken runs soon.
-	longYield = time.Millisecond
-	shyWaits  = 256
-
 	readBudget = 512 << 10 // bytes that are read before writing has its turn
 )
+
+// settle finds out where this rank belongs among those of its host.
+func (e *Endpoint) settle(all []facts) {
+	here, before := 0, 0
+	for i, f := range all {
+		if f.host == all[e.cfg.Rank].host {
+			if here++; i < e.cfg.Rank {
+				before++
+			}
+		}
+	}
+	if e.looks = tries; e.home.Settle(here, before) {
+		e.looks = alone
+	}
+}
 
 // waiter is a caller that may sleep.
 type waiter struct {
@@ -134,8 +145,8 @@ func (p *port) await(pr *peer, done *atomic.Bool, sending bool, tell func(*waite
 	for {
 		peers, moved := p.turn(some[:0], pr, done, sending, wide)
 		if done.Load() {
-			if !slept.IsZero() && e.place.roomy {
-				e.place.temper.Slept(time.Since(slept))
+			if !slept.IsZero() && e.home.Cores {
+				e.home.Slept(time.Since(slept))
 			}
 			return nil
 		}
@@ -162,19 +173,19 @@ func (p *port) await(pr *peer, done *atomic.Bool, sending bool, tell func(*waite
 				parking = true
 			}
 		}
-		if !parking && e.shy.Load() <= 0 {
+		if !parking && !e.home.SleepsAtOnce() {
 			if idle == tries { // most need no more than this, and the clock takes 0.1 us
-				e.place.yield()
+				e.home.Yield()
 				continue
 			}
 			now := time.Now()
 			if idle == tries+1 {
 				since = now
-			} else if !e.place.roomy && now.Sub(last) > longYield {
-				e.shy.Store(shyWaits)
+			} else if !e.home.Cores && now.Sub(last) > wait.LongYield {
+				e.home.YieldedLong()
 			}
-			if last = now; now.Sub(since) < yieldTime<<e.place.temper.Patience() {
-				e.place.yield()
+			if last = now; now.Sub(since) < yieldTime<<e.home.Patience() {
+				e.home.Yield()
 				continue
 			}
 		}
@@ -206,7 +217,7 @@ func (p *port) await(pr *peer, done *atomic.Bool, sending bool, tell func(*waite
 			}
 			continue
 		}
-		e.shy.Add(-1)
+		e.home.SleptAtOnce()
 		parking, idle = true, 0 // unless something came
 	}
 }

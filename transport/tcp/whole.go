@@ -86,7 +86,7 @@ func (p *port) linger(pr *peer, x *slot) {
 		} else if now.Sub(since) > yieldTime {
 			break
 		}
-		p.e.place.yield()
+		p.e.home.Yield()
 	}
 	p.mu.Lock()
 	x.patient = false

@@ -172,8 +172,8 @@ type Waiter struct {
 	// 5 us or than Spin, before the processor is given away.
 	Late func()
 
-	// temper is nil where ranks outnumber cores. Copies of a waiter share it.
-	temper *Temper
+	// backoff is nil where ranks outnumber cores. Copies of a waiter share it.
+	backoff *Backoff
 
 	raised *Flag     // not settled yet
 	apart  *Sleepers // those for it, if they are counted apart
@@ -192,7 +192,7 @@ func For(ranks int, local bool) *Waiter {
 		cores = runtime.GOMAXPROCS(0)
 	}
 	if ranks <= cores {
-		return &Waiter{Spin: 1 << 10, Yield: 300, Local: local, temper: new(Temper)}
+		return &Waiter{Spin: 1 << 10, Yield: 300, Local: local, backoff: new(Backoff)}
 	}
 	return &Waiter{Spin: 20, Yield: 200, Local: local}
 }
@@ -205,10 +205,10 @@ func (w *Waiter) GiveWay() bool {
 	switch {
 	case w.Local:
 		runtime.Gosched()
-	case w.temper == nil:
+	case w.backoff == nil:
 		osYield()
 	default:
-		return w.temper.Yield() > 0
+		return w.backoff.Yield() > 0
 	}
 	return true
 }
@@ -246,8 +246,8 @@ func (f *Flag) wait(v uint64, sleepers *atomic.Uint32, w *Waiter, stop func() er
 		return nil
 	}
 	yields := w.Yield
-	if w.temper != nil {
-		yields <<= w.temper.Patience()
+	if w.backoff != nil {
+		yields <<= w.backoff.Patience()
 	}
 	for range yields {
 		if !w.GiveWay() && pause(&f.value, v, keepsFor) || f.value.Load() >= v {
@@ -271,8 +271,8 @@ func (f *Flag) wait(v uint64, sleepers *atomic.Uint32, w *Waiter, stop func() er
 		}
 		sleepers.Add(^uint32(0))
 		if f.value.Load() >= v {
-			if w.temper != nil {
-				w.temper.Slept(time.Since(slept))
+			if w.backoff != nil {
+				w.backoff.Slept(time.Since(slept))
 			}
 			return nil
 		}

@@ -9,7 +9,7 @@ import (
 // After sleeps that turn out to be short, waits look longer before they sleep, and
 // after a long one as long as at first.
 func TestPatience(t *testing.T) {
-	w := Waiter{Yield: 1, temper: new(Temper)}
+	w := Waiter{Yield: 1, backoff: new(Backoff)}
 	var f Flag
 	v := uint64(0)
 	short := func() {
@@ -27,9 +27,9 @@ func TestPatience(t *testing.T) {
 	// A short sleep may last for Slice on a machine that stands still, so it is tried
 	// until it is short.
 	for want := int32(1); want <= mostPatience; {
-		before := w.temper.Patience()
+		before := w.backoff.Patience()
 		short()
-		switch got := w.temper.Patience(); got {
+		switch got := w.backoff.Patience(); got {
 		case before + 1:
 			want = got + 1
 		case 0:
@@ -39,7 +39,7 @@ func TestPatience(t *testing.T) {
 		}
 	}
 	short()
-	if got := w.temper.Patience(); got != mostPatience && got != 0 {
+	if got := w.backoff.Patience(); got != mostPatience && got != 0 {
 		t.Errorf("patience %d, at most %d expected", got, mostPatience)
 	}
 	v++
@@ -53,7 +53,7 @@ func TestPatience(t *testing.T) {
 	if err := f.Wait(v, &w, stop); err != nil {
 		t.Fatal(err)
 	}
-	if got := w.temper.Patience(); got != 0 {
+	if got := w.backoff.Patience(); got != 0 {
 		t.Errorf("patience %d after a sleep of two slices", got)
 	}
 }
@@ -61,7 +61,7 @@ func TestPatience(t *testing.T) {
 // Yields that take long are left for a while, and for longer if they take long again
 // soon after.
 func TestLongYields(t *testing.T) {
-	var p Temper
+	var p Backoff
 	now := time.Hour
 	for _, c := range []struct {
 		after time.Duration // the end of the last pause

@@ -1,7 +1,9 @@
-package wait
+package affinity
 
 import (
 	"runtime"
+	"syscall"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -33,4 +35,11 @@ func MoveTo(cpu uint32) {
 	if unix.SchedSetaffinity(0, &there) == nil {
 		_ = unix.SchedSetaffinity(0, &may)
 	}
+}
+
+// processor is the number of the one that this runs on.
+func processor() uint32 {
+	var cpu uint32
+	_, _, _ = syscall.RawSyscall(unix.SYS_GETCPU, uintptr(unsafe.Pointer(&cpu)), 0, 0)
+	return cpu
 }
