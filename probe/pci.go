@@ -22,8 +22,8 @@ const (
 
 // models gives the catalogue's name for a PCI vendor and device.
 var models = map[string]string{
-	"10de:15f9": "P100-SXM", "10de:1db1": "V100-SXM", "10de:1db5": "V100-SXM-32", "10de:1db4": "V100-PCIe",
-	"10de:20b0": "A100-SXM-40", "10de:20b2": "A100-SXM-80", "10de:20b5": "A100-PCIe", "10de:20f1": "A100-PCIe",
+	"10de:15f9": "P100-SXM", "10de:1db1": "V100-SXM-16GB", "10de:1db5": "V100-SXM", "10de:1db4": "V100-PCIe",
+	"10de:20b0": "A100-SXM-40GB", "10de:20b2": "A100-SXM-80GB", "10de:20b5": "A100-PCIe", "10de:20f1": "A100-PCIe",
 	"10de:2330": "H100-SXM", "10de:2331": "H100-PCIe", "10de:2335": "H200", "10de:2342": "GH200",
 	"10de:2901": "B200", "10de:2941": "GB200", "10de:3182": "B300", "10de:31c2": "GB300", "10de:26b9": "L40S", "10de:2236": "A10",
 	"1002:74a1": "MI300X", "1ae0:005e": "TPU-v4",
@@ -107,25 +107,66 @@ func (p *prober) device(dir string) device {
 }
 
 func (p *prober) attributes(dir string) device {
-	read := func(name string) string {
-		data, err := os.ReadFile(filepath.Join(dir, name))
-		if err != nil {
-			return ""
-		}
-		return strings.TrimSpace(string(data))
-	}
+	read := func(name string) string { return readIn(dir, name) }
 	hex := func(name string) uint32 {
 		v, _ := strconv.ParseUint(strings.TrimPrefix(read(name), "0x"), 16, 32)
 		return uint32(v)
 	}
-	d := device{addr: filepath.Base(dir), dir: dir, class: hex("class"), vendor: hex("vendor"), id: hex("device"), speed: read("current_link_speed")}
-	d.width, _ = strconv.Atoi(read("current_link_width"))
-	if d.width > 32 {
-		d.width = 0 // 255 and 63 stand for "unknown"
-	}
+	d := device{addr: filepath.Base(dir), dir: dir, class: hex("class"), vendor: hex("vendor"), id: hex("device")}
+	d.speed, d.width = p.link(dir)
 	d.numa, _ = strconv.Atoi(read("numa_node"))
 	d.numa = max(d.numa, 0) // -1: a machine with one node
 	return d
+}
+
+func readIn(dir, name string) string {
+	data, err := os.ReadFile(filepath.Join(dir, name))
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(data))
+}
+
+// link gives the speed and width that the link above a device can run at: the
+// smaller of what the device and the port above it can do at most, as NCCL takes
+// it. What it runs at now is not asked: a GPU with nothing to do lets its link
+// fall to 2.5 GT/s. A link that runs on fewer lanes than it could is worth a note,
+// since lanes do not come back by themselves.
+func (p *prober) link(dir string) (speed string, width int) {
+	lanes := func(dir, name string) int {
+		w, _ := strconv.Atoi(readIn(dir, name))
+		if w > 32 {
+			return 0 // 255 and 63 stand for "unknown"
+		}
+		return w
+	}
+	speed, width = readIn(dir, "max_link_speed"), lanes(dir, "max_link_width")
+	if above := filepath.Dir(dir); address.MatchString(filepath.Base(above)) {
+		if s := readIn(above, "max_link_speed"); gigatransfers(speed) == 0 || gigatransfers(s) > 0 && gigatransfers(s) < gigatransfers(speed) {
+			speed = s
+		}
+		if w := lanes(above, "max_link_width"); width == 0 || w > 0 && w < width {
+			width = w
+		}
+	}
+	now := lanes(dir, "current_link_width")
+	if gigatransfers(speed) == 0 {
+		speed = readIn(dir, "current_link_speed")
+	}
+	if width == 0 {
+		width = now
+	}
+	if now > 0 && now < width {
+		p.note("%s runs on %d lanes of %d; counted with %d, look at the slot", filepath.Base(dir), now, width, width)
+	}
+	return speed, width
+}
+
+// gigatransfers reads a speed like "32.0 GT/s PCIe"; 0 if it is none.
+func gigatransfers(speed string) float64 {
+	v, _, _ := strings.Cut(speed, " ")
+	rate, _ := strconv.ParseFloat(v, 64)
+	return rate
 }
 
 // isGPU takes display and 3D controllers of GPU vendors and processing accelerators.

@@ -199,3 +199,59 @@ func TestCPUMask(t *testing.T) {
 		}
 	}
 }
+
+// TestIdleLinksCountAtTheirMost: an idle GPU's link runs at 2.5 GT/s now, and the
+// slot above it allows less than the card: the smaller of the two maxima counts.
+func TestIdleLinksCountAtTheirMost(t *testing.T) {
+	for _, c := range []struct {
+		name         string
+		device, slot [2]string // most speed, most width
+		now          [2]string
+		gen          string
+		lanes        uint16
+		note         string
+	}{
+		{name: "idle", device: [2]string{"32.0 GT/s PCIe", "16"}, slot: [2]string{"32.0 GT/s PCIe", "16"}, now: [2]string{"2.5 GT/s PCIe", "16"}, gen: "pcie5", lanes: 16},
+		{name: "older slot", device: [2]string{"32.0 GT/s PCIe", "16"}, slot: [2]string{"16.0 GT/s PCIe", "8"}, now: [2]string{"2.5 GT/s PCIe", "8"}, gen: "pcie4", lanes: 8},
+		{name: "older card", device: [2]string{"8.0 GT/s PCIe", "8"}, slot: [2]string{"32.0 GT/s PCIe", "16"}, now: [2]string{"8.0 GT/s PCIe", "8"}, gen: "pcie3", lanes: 8},
+		{name: "lanes lost", device: [2]string{"32.0 GT/s PCIe", "16"}, slot: [2]string{"32.0 GT/s PCIe", "16"}, now: [2]string{"32.0 GT/s PCIe", "4"}, gen: "pcie5", lanes: 16, note: "runs on 4 lanes of 16"},
+		{name: "slot unknown", device: [2]string{"16.0 GT/s PCIe", "16"}, slot: [2]string{"Unknown", "255"}, now: [2]string{"2.5 GT/s PCIe", "16"}, gen: "pcie4", lanes: 16},
+		{name: "no maximum", now: [2]string{"16.0 GT/s PCIe", "8"}, gen: "pcie4", lanes: 8},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			m := machine{t, t.TempDir()}
+			m.write("sys/devices/system/node/node0/cpulist", "0-1")
+			slot := m.device("pci0000:00/0000:00:01.0", 0x060400, 0x8086, 0x352a, 0, "2.5 GT/s PCIe", 16)
+			gpu := m.device("pci0000:00/0000:00:01.0/0000:01:00.0", 0x030200, 0x10de, 0x2330, 0, c.now[0], 0)
+			m.write(gpu+"/current_link_width", c.now[1])
+			for dir, most := range map[string][2]string{slot: c.slot, gpu: c.device} {
+				if most[0] != "" {
+					m.write(dir+"/max_link_speed", most[0])
+					m.write(dir+"/max_link_width", most[1])
+				}
+			}
+			found, err := Host(m.root, "box", catalog.Default())
+			if err != nil {
+				t.Fatal(err)
+			}
+			id, _ := found.Graph.Lookup("gpu0")
+			class := found.Graph.Class(found.Graph.Edges(id)[0].Link)
+			if class.Gen != c.gen || class.Lanes != c.lanes {
+				t.Errorf("%s x%d, want %s x%d", class.Gen, class.Lanes, c.gen, c.lanes)
+			}
+			if notes := strings.Join(found.Notes, "; "); !strings.Contains(notes, c.note) || c.note == "" && strings.Contains(notes, "lanes of") {
+				t.Errorf("notes: %s", notes)
+			}
+		})
+	}
+}
+
+// TestModelsAreInTheCatalogue: what is found by its PCI number has its facts.
+func TestModelsAreInTheCatalogue(t *testing.T) {
+	c := catalog.Default()
+	for id, model := range models {
+		if _, err := c.GPU(model); err != nil {
+			t.Errorf("%s: %v", id, err)
+		}
+	}
+}
