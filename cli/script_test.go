@@ -1,7 +1,11 @@
 package cli_test
 
 import (
+	"errors"
+	"fmt"
 	"os"
+	"os/exec"
+	"strings"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
@@ -25,6 +29,19 @@ func TestScripts(t *testing.T) {
 		Dir:                 "testdata/script",
 		UpdateScripts:       os.Getenv("UPDATE") != "",
 		RequireExplicitExec: true,
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			// exit CODE ARGS... runs weft and wants the exit code.
+			"exit": func(ts *testscript.TestScript, _ bool, args []string) {
+				err := ts.Exec("weft", args[1:]...)
+				code := 0
+				if e := (*exec.ExitError)(nil); errors.As(err, &e) {
+					code = e.ExitCode()
+				}
+				if fmt.Sprint(code) != args[0] {
+					ts.Fatalf("weft %s: exit %d, want %s", strings.Join(args[1:], " "), code, args[0])
+				}
+			},
+		},
 		Setup: func(e *testscript.Env) error {
 			e.Setenv("EXAMPLES", examples+"/../examples")
 			return nil

@@ -38,19 +38,18 @@ are shown as unknown; --link says what they are.`,
   weft topo import --from slurm topology.conf --link ndr -o fabric.json`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			var d format.Dialect
+			var err error
+			if from != "" {
+				if d, err = format.Find(from); err != nil || d.Decode == nil {
+					return fmt.Errorf("--from: no dialect %q can be read; known: %s", from, strings.Join(dialectNames(false), ", "))
+				}
+			}
 			data, err := readInput(cmd, args[0])
 			if err != nil {
 				return err
 			}
-			var d format.Dialect
-			if from != "" {
-				if d, err = format.Find(from); err != nil {
-					return fmt.Errorf("--from: %w", err)
-				}
-				if d.Decode == nil {
-					return fmt.Errorf("--from: %s can only be written; these can be read: %s", from, strings.Join(dialectNames(false), ", "))
-				}
-			} else {
+			if from == "" {
 				var ok bool
 				if d, ok = format.Detect(data); !ok || d.Decode == nil {
 					return fmt.Errorf("%s is in no dialect that can be told from its text; say which with --from %s", args[0], strings.Join(dialectNames(false), "|"))
@@ -66,6 +65,9 @@ are shown as unknown; --link says what they are.`,
 					return err
 				}
 				g = c.Graph
+			}
+			for _, n := range format.Notes(g) {
+				fmt.Fprintln(cmd.ErrOrStderr(), "note:", n)
 			}
 			if out != "" {
 				return output(cmd, out, func(w io.Writer) error { return printGraph(w, g, true) })

@@ -24,6 +24,9 @@ func newTopoRings() *cobra.Command {
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: clusterNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if o.Budget < 0 {
+				return fmt.Errorf("--budget is %d; it must be 0, for the default, or more", o.Budget)
+			}
 			c, err := loadCluster(cmd, args[0], p)
 			if err != nil {
 				return err

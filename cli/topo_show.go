@@ -3,6 +3,8 @@ package cli
 import (
 	"fmt"
 	"io"
+	"path/filepath"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/weft-fabric/weft/draw"
@@ -21,21 +23,29 @@ func newTopoShow() *cobra.Command {
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: clusterNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if ext := filepath.Ext(out); ext != "" && !strings.EqualFold(ext, ".svg") {
+				return fmt.Errorf("-o %s: pictures are written as SVG only; name the file %s.svg", out, strings.TrimSuffix(out, ext))
+			}
+			var names []string
+			if hosts != "" {
+				var err error
+				if names, err = hostlist.Expand(hosts); err != nil {
+					return fmt.Errorf("--hosts: %w", err)
+				}
+				if len(names) > draw.MaxHosts {
+					return fmt.Errorf("--hosts names %d hosts; the insides of at most %d are drawn in one picture", len(names), draw.MaxHosts)
+				}
+			}
 			c, err := loadCluster(cmd, args[0], p)
 			if err != nil {
 				return err
 			}
-			o := draw.Options{Title: c.Name}
-			if hosts != "" {
-				if o.Hosts, err = hostlist.Expand(hosts); err != nil {
-					return fmt.Errorf("--hosts: %w", err)
-				}
-				for _, h := range o.Hosts {
-					if _, ok := c.Graph.HostByName(h); !ok {
-						return fmt.Errorf("--hosts: no host %q in %s", h, args[0])
-					}
+			for _, h := range names {
+				if _, ok := c.Graph.HostByName(h); !ok {
+					return fmt.Errorf("--hosts: no host %q in %s", h, args[0])
 				}
 			}
+			o := draw.Options{Title: c.Name, Hosts: names}
 			return output(cmd, out, func(w io.Writer) error { return draw.Cluster(w, c.Graph, o) })
 		},
 	}

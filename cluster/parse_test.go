@@ -346,6 +346,14 @@ func TestNext(t *testing.T) {
 	}
 }
 
+// TestByteOrderMark: some editors put a mark before the text.
+func TestByteOrderMark(t *testing.T) {
+	c, err := Parse("c.yaml", []byte("\xef\xbb\xbfname: x\nhosts: {n0: dgx-h100}\n"), nil)
+	if err != nil || c.Name != "x" {
+		t.Errorf("%v, %v", c, err)
+	}
+}
+
 // TestPreset: known presets come with defaults of needs, unknown ones with the known.
 func TestPreset(t *testing.T) {
 	c, err := Preset("superpod-b300", map[string]int{"su": 2})

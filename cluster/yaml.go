@@ -75,6 +75,7 @@ type entry struct {
 // parts of YAML that a cluster file has no use for: anchors, aliases, tags and
 // several documents.
 func readTree(file string, data []byte) (*node, error) {
+	data = bytes.TrimPrefix(data, []byte("\xef\xbb\xbf")) // the mark that some editors put before a text
 	if err := screen(file, data); err != nil {
 		return nil, err
 	}

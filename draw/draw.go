@@ -29,6 +29,10 @@ import (
 	"github.com/weft-fabric/weft/topo"
 )
 
+// MaxHosts is how many hosts' insides one picture holds: some 50 KB each, and
+// more than a person looks at.
+const MaxHosts = 64
+
 // Options say what to draw and how large.
 type Options struct {
 	Title string   // heading; the graph's name if empty
@@ -133,6 +137,9 @@ func (p *page) write(w io.Writer) error {
 }
 
 func clusterPage(g *topo.Graph, o Options) (*page, error) {
+	if len(o.Hosts) > MaxHosts {
+		return nil, fmt.Errorf("cannot draw the insides of %d hosts in one picture; at most %d", len(o.Hosts), MaxHosts)
+	}
 	var inside []topo.HostID
 	for _, name := range o.Hosts {
 		h, ok := g.HostByName(name)

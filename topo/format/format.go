@@ -5,7 +5,7 @@
 //	nvidia-smi     the matrix of `nvidia-smi topo -m`
 //	ibnetdiscover  what `ibnetdiscover` and `ibnetdiscover -p` print
 //	ibsim          the net file of the InfiniBand simulator
-//	slurm          topology.conf, tree and block
+//	slurm          topology.conf and topology.yaml, tree and block
 //	dot            Graphviz, to be looked at
 //	json           the whole graph, nothing lost
 //
@@ -33,19 +33,22 @@ type Dialect struct {
 	Decode  func(name string, data []byte) (*topo.Graph, error)
 	Encode  func(w io.Writer, g *topo.Graph) error
 
+	// EncodeHost writes one host of several, for dialects that describe one; nil for the others.
+	EncodeHost func(w io.Writer, g *topo.Graph, h topo.HostID) error
+
 	detect func(head []byte) bool
 }
 
 // Dialects lists the dialects in the order in which Detect tries them.
 func Dialects() []Dialect {
 	return []Dialect{
-		{"nccl-xml", "NCCL topology XML, of one host", told(decodeNCCL), encodeNCCL, detectNCCL},
-		{"nvidia-smi", "the matrix of nvidia-smi topo -m, of one host", told(decodeSMI), encodeSMI, detectSMI},
-		{"json", "the whole graph, nothing lost", told(decodeJSON), encodeJSON, detectJSON},
-		{"slurm", "Slurm's topology.conf, tree and block", told(decodeSlurm), encodeSlurm, detectSlurm},
-		{"ibnetdiscover", "ibnetdiscover's output, classic and -p", told(decodeDiscover), encodeDiscover, detectDiscover},
-		{"ibsim", "net file of the InfiniBand simulator", told(decodeIbsim), encodeIbsim, detectIbsim},
-		{"dot", "Graphviz", nil, encodeDOT, nil},
+		{"nccl-xml", "NCCL topology XML, of one host", told(decodeNCCL), encodeNCCL, encodeNCCLHost, detectNCCL},
+		{"nvidia-smi", "the matrix of nvidia-smi topo -m, of one host", told(decodeSMI), encodeSMI, encodeSMIHost, detectSMI},
+		{"json", "the whole graph, nothing lost", told(decodeJSON), encodeJSON, nil, detectJSON},
+		{"slurm", "Slurm's topology.conf and topology.yaml, tree and block; topology.conf is written", told(decodeSlurm), encodeSlurm, nil, detectSlurm},
+		{"ibnetdiscover", "ibnetdiscover's output, classic and -p", told(decodeDiscover), encodeDiscover, nil, detectDiscover},
+		{"ibsim", "net file of the InfiniBand simulator", told(decodeIbsim), encodeIbsim, nil, detectIbsim},
+		{"dot", "Graphviz", nil, encodeDOT, nil, nil},
 	}
 }
 
@@ -143,26 +146,27 @@ func hostName(s string) string {
 }
 
 // one gives the host that a dialect which describes one host is to describe: the
-// only one, or the first of several that are alike. Hosts without GPUs do not
-// count where others have some: a fabric's management servers are such.
+// only one there is, where hosts without GPUs do not count if others have some
+// (a fabric's management servers are such). Of several the caller must choose.
 func one(dialect string, g *topo.Graph) (topo.HostID, error) {
 	if len(g.Hosts) == 0 {
 		return topo.None, fmt.Errorf("%s describes a host and %q has none", dialect, g.Name)
 	}
-	first := topo.HostID(topo.None)
-	for i := range g.Hosts {
-		if len(parts(g, topo.HostID(i), topo.GPU)) == 0 {
-			continue
-		}
-		if first == topo.None {
-			first = topo.HostID(i)
-		}
-		if h, f := &g.Hosts[i], &g.Hosts[first]; h.Model != f.Model || h.Count != f.Count {
-			return topo.None, fmt.Errorf("%s describes one host and %q has different ones: %q (%s, %d parts) and %q (%s, %d parts)", dialect, g.Name,
-				f.Name, f.Model, f.Count, h.Name, h.Model, h.Count)
+	var with []topo.HostID
+	for h := range g.Hosts {
+		if len(parts(g, topo.HostID(h), topo.GPU)) > 0 {
+			with = append(with, topo.HostID(h))
 		}
 	}
-	return max(first, 0), nil
+	switch {
+	case len(with) == 1:
+		return with[0], nil
+	case len(with) == 0 && len(g.Hosts) == 1:
+		return 0, nil
+	case len(with) == 0:
+		with = []topo.HostID{0, 1}
+	}
+	return topo.None, fmt.Errorf("%s describes one host and %q has several, %q and %q among them; say which with --host", dialect, g.Name, g.Hosts[with[0]].Name, g.Hosts[with[1]].Name)
 }
 
 // parts lists the nodes of a kind in a host, in canonical order.

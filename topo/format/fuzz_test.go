@@ -67,7 +67,7 @@ func FuzzIbsim(f *testing.F) {
 }
 
 func FuzzSlurm(f *testing.F) {
-	fuzz(f, "slurm", "slurm", "SwitchName=s0 Nodes=n[0-1] LinkSpeed=9\nSwitchName=s1 Switches=s0\n", "BlockName=b Nodes=n[1-2]\nBlockSizes=2\n")
+	fuzz(f, "slurm", "slurm", "SwitchName=s0 Nodes=n[0-1] LinkSpeed=9\nSwitchName=s1 Switches=s0\n", "BlockName=b Nodes=n[1-2]\nBlockSizes=2\n", topologyYAML)
 }
 
 func FuzzJSON(f *testing.F) {

@@ -298,3 +298,49 @@ func TestRandomFabricsComeBack(t *testing.T) {
 		}
 	}
 }
+
+// TestUnknownSpeedStaysUnknown: a speed that nobody knows does not become SDR.
+func TestUnknownSpeedStaysUnknown(t *testing.T) {
+	for _, said := range []string{"4xZDR", "???", "4x???", ""} {
+		file := "Switch\t2 \"S-0002c90300001234\"\t# \"leaf\" base port 0 lid 1 lmc 0\n[1]\t\"H-0002c90300005678\"[1](2c90300005679)\t# \"n0 mlx5_0\" lid 2 " + said + "\n\n" +
+			"Ca\t1 \"H-0002c90300005678\"\t# \"n0 mlx5_0\"\n[1](2c90300005679)\t\"S-0002c90300001234\"[1]\t# lid 2 lmc 0 \"leaf\" lid 1 " + said + "\n"
+		g := again(t, "ibnetdiscover", []byte(file))
+		if g.Unstated() != 1 {
+			t.Errorf("%q reads as %s", said, g.Class(0))
+		}
+	}
+}
+
+// TestLargeSubnetComesBack writes 140,000 adapters and reads them again.
+func TestLargeSubnetComesBack(t *testing.T) {
+	const leaves, ports = 1100, 128
+	b := topo.NewBuilder("large")
+	class := b.Class(class("ndr", 0))
+	fabric := b.Fabric(topo.Fabric{Name: "fabric", Family: topo.Clos})
+	for l := range leaves {
+		s := topo.Part(topo.Switch, topo.None, fmt.Sprintf("leaf%d", l))
+		s.Fabric, s.Ports, s.Tier = fabric, ports, 1
+		sw := b.Node(s)
+		for p := range ports {
+			h := b.Host(topo.Host{Name: fmt.Sprintf("n%d", l*ports+p), Pod: topo.None, Rack: topo.None})
+			n := topo.Part(topo.NIC, h, "nic0")
+			n.Fabric, n.Ports = fabric, 1
+			b.Link(topo.Link{A: b.Node(n), B: sw, APort: 1, BPort: uint16(p + 1), Class: class})
+		}
+	}
+	g, err := b.Graph()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	if err := encodeDiscover(&out, g); err != nil {
+		t.Fatal(err)
+	}
+	back, err := decodeDiscover("large", out.Bytes())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(back.Hosts) != leaves*ports || len(back.Links) != leaves*ports {
+		t.Errorf("%d hosts and %d links of %d", len(back.Hosts), len(back.Links), leaves*ports)
+	}
+}

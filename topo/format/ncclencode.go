@@ -104,6 +104,15 @@ func encodeNCCL(out io.Writer, g *topo.Graph) error {
 		}
 		hosts = []topo.HostID{h}
 	}
+	return writeNCCL(out, g, hosts)
+}
+
+// encodeNCCLHost writes one host of a cluster.
+func encodeNCCLHost(out io.Writer, g *topo.Graph, h topo.HostID) error {
+	return writeNCCL(out, g, []topo.HostID{h})
+}
+
+func writeNCCL(out io.Writer, g *topo.Graph, hosts []topo.HostID) error {
 	w := &ncclWriter{g: g, seen: map[topo.NodeID]bool{}, gpus: map[topo.NodeID]int{}, nics: map[topo.NodeID]int{}, busy: map[topo.NodeID]string{}}
 	root := &element{name: "system", attrs: topo.Attrs{}}
 	for _, h := range hosts {

@@ -122,6 +122,13 @@ type ncclReader struct {
 	cpus    []topo.NodeID
 	said    []topo.Attrs           // what the file says of each CPU
 	nvs     map[uint64]topo.NodeID // NVSwitches that stand in the PCIe tree, by bus id
+	lines   map[ncclAddress]int    // where a function's element is
+}
+
+// ncclAddress is a PCI function of a host.
+type ncclAddress struct {
+	host topo.HostID
+	id   uint64
 }
 
 // ncclDevice is a device whose name depends on the devices that follow in the file.
@@ -152,7 +159,7 @@ func decodeNCCL(name string, data []byte) (*topo.Graph, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &ncclReader{b: topo.NewBuilder(name), hosts: map[string]topo.HostID{}, pex: map[topo.HostID]int{}, nvs: map[uint64]topo.NodeID{}}
+	r := &ncclReader{b: topo.NewBuilder(name), hosts: map[string]topo.HostID{}, pex: map[topo.HostID]int{}, nvs: map[uint64]topo.NodeID{}, lines: map[ncclAddress]int{}}
 	hashes := map[string]bool{}
 	for _, e := range root.subs {
 		if e.name != "cpu" {
@@ -265,6 +272,11 @@ func (r *ncclReader) pci(e *element, parent, cpu topo.NodeID, host topo.HostID) 
 	if !ok {
 		return errorAt("nccl-xml", e.line, "<pci> has busid %q; expected one like 0000:3b:00.0", clip(e.attrs["busid"]))
 	}
+	at := ncclAddress{host, id}
+	if first, twice := r.lines[at]; twice {
+		return errorAt("nccl-xml", e.line, "<pci> has busid %q, which is in line %d already; a host has a bus id once", clip(e.attrs["busid"]), first)
+	}
+	r.lines[at] = e.line
 	var gpus, nics, below, rest []*element
 	for _, sub := range e.subs {
 		switch sub.name {
@@ -493,13 +505,9 @@ func socket(attrs topo.Attrs) topo.Class {
 // accelerators adds the links that <nvlink>, <xgmi> and <c2c> stand for. A link
 // between two GPUs is listed by both; where only one lists it, that is enough.
 func (r *ncclReader) accelerators() error {
-	type end struct {
-		host topo.HostID
-		id   uint64
-	}
-	gpus, switches := map[end]int{}, map[string]topo.NodeID{}
+	gpus, switches := map[ncclAddress]int{}, map[string]topo.NodeID{}
 	for i, d := range r.gpus {
-		gpus[end{d.host, d.busid}] = i
+		gpus[ncclAddress{d.host, d.busid}] = i
 	}
 	type pair struct {
 		a, b topo.NodeID
@@ -589,9 +597,13 @@ func (r *ncclReader) accelerators() error {
 			if !ok {
 				return errorAt("nccl-xml", e.line, "<%s> has target %q; expected a bus id", e.name, clip(target))
 			}
-			other, ok := gpus[end{d.host, id}]
-			if !ok || r.gpus[other].node == d.node {
-				continue // a GPU that the file leaves out
+			other, ok := gpus[ncclAddress{d.host, id}]
+			if !ok { // a file of a job that used some of a host's GPUs leaves the others out
+				r.b.Attr(d.node, topo.Attrs{nowhere + target: strconv.FormatUint(n, 10)})
+				continue
+			}
+			if r.gpus[other].node == d.node {
+				return errorAt("nccl-xml", e.line, "<%s> of %s leads to itself", e.name, d.text)
 			}
 			p := pair{min(d.node, r.gpus[other].node), max(d.node, r.gpus[other].node), kind}
 			if before, listed := counts[p]; listed {

@@ -234,3 +234,61 @@ func TestNCCLXMLRefusals(t *testing.T) {
 		})
 	}
 }
+
+// TestNCCLRefusesATwiceUsedBusID: two functions cannot have one address.
+func TestNCCLRefusesATwiceUsedBusID(t *testing.T) {
+	const file = `<system version="1">
+  <cpu numaid="0">
+    <pci busid="0000:01:00.0" class="0x030200"><gpu dev="0" sm="90"/></pci>
+    <pci busid="0000:01:00.0" class="0x030200"><gpu dev="1" sm="90"/></pci>
+  </cpu>
+</system>`
+	if _, err := decodeNCCL("x", []byte(file)); err == nil || !strings.Contains(err.Error(), `line 4: <pci> has busid "0000:01:00.0", which is in line 3 already`) {
+		t.Error(err)
+	}
+}
+
+// TestNCCLNotesLinksToNowhere: a job that used some GPUs leaves the others out of
+// its file; their links are not in the graph, and that is said.
+func TestNCCLNotesLinksToNowhere(t *testing.T) {
+	const file = `<system version="1">
+  <cpu numaid="0">
+    <pci busid="0000:01:00.0" class="0x030200"><gpu dev="0" sm="70"><nvlink target="0000:02:00.0" count="2" tclass="0x030200"/><nvlink target="0000:0b:00.0" count="1" tclass="0x030200"/></gpu></pci>
+    <pci busid="0000:02:00.0" class="0x030200"><gpu dev="1" sm="70"><nvlink target="0000:01:00.0" count="2" tclass="0x030200"/></gpu></pci>
+  </cpu>
+</system>`
+	g := again(t, "nccl-xml", []byte(file))
+	notes := strings.Join(Notes(g), "; ")
+	if !strings.Contains(notes, "1 accelerator links lead to devices that the file does not hold: 0000:0b:00.0") {
+		t.Errorf("notes: %q", notes)
+	}
+	self := strings.Replace(file, "0000:0b:00.0", "0000:01:00.0", 1)
+	if _, err := decodeNCCL("x", []byte(self)); err == nil || !strings.Contains(err.Error(), "leads to itself") {
+		t.Error(err)
+	}
+}
+
+// TestOneHostOfSeveral: dialects of one host ask which one, and write the one asked for.
+func TestOneHostOfSeveral(t *testing.T) {
+	b, err := build.BuildPreset(catalog.Default(), "rail", map[string]int{"hosts": 4})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"nccl-xml", "nvidia-smi"} {
+		d, err := Find(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var out bytes.Buffer
+		if err := d.Encode(&out, b.Graph); err == nil || !strings.Contains(err.Error(), `"n0" and "n1" among them; say which with --host`) || out.Len() > 0 {
+			t.Errorf("%s: %v, %d bytes", name, err, out.Len())
+		}
+		if err := d.EncodeHost(&out, b.Graph, 2); err != nil || out.Len() == 0 {
+			t.Errorf("%s: %v, %d bytes", name, err, out.Len())
+		}
+		g, err := d.Decode("n2", out.Bytes())
+		if err != nil || g.Count(topo.GPU) != 8 {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}

@@ -30,6 +30,9 @@ type slurmEntry struct {
 }
 
 func detectSlurm(head []byte) bool {
+	if slurmYAML(head) {
+		return true
+	}
 	for line := range bytes.Lines(head) {
 		text, _, _ := strings.Cut(string(line[:min(len(line), 4096)]), "#")
 		key, _, ok := strings.Cut(strings.TrimSpace(text), "=")
@@ -123,11 +126,15 @@ func readSlurm(data []byte) (entries []*slurmEntry, sizes string, err error) {
 	return entries, sizes, err
 }
 
-// decodeSlurm reads topology.conf. Every node is a host with a NIC at its leaf
+// decodeSlurm reads topology.conf or topology.yaml. Every node is a host with a NIC at its leaf
 // switch; a block becomes a switch, too, marked as one. Slurm knows no rates
 // (LinkSpeed has no unit and no use), so they are unstated.
 func decodeSlurm(name string, data []byte) (*topo.Graph, error) {
-	entries, sizes, err := readSlurm(data)
+	read := readSlurm
+	if slurmYAML(data[:min(len(data), detectBytes)]) {
+		read = readSlurmYAML
+	}
+	entries, sizes, err := read(data)
 	if err != nil {
 		return nil, err
 	}

@@ -101,3 +101,71 @@ func TestSlurmRefusals(t *testing.T) {
 		})
 	}
 }
+
+// topologyYAML is what Slurm 25.05 and later read beside topology.conf.
+const topologyYAML = `---
+# two views of one cluster
+- topology: nvl
+  cluster_default: false
+  block:
+    block_sizes: [4, 8]
+    blocks:
+      - block: b0
+        nodes: n[0-3]
+      - block: b1
+        nodes: "n[4-7]"
+- topology: fabric
+  cluster_default: true
+  tree:
+    switches:
+    - switch: spine
+      children: pod[0-1]
+    - switch: pod0
+      nodes: n[0-3]   # the first
+    - switch: pod1
+      nodes: n[4-7]
+`
+
+// TestSlurmYAML: the cluster's default topology is read, and reads as the same
+// graph as its topology.conf.
+func TestSlurmYAML(t *testing.T) {
+	if d, ok := Detect([]byte(topologyYAML)); !ok || d.Name != "slurm" {
+		t.Fatalf("told to be %q", d.Name)
+	}
+	tree := again(t, "slurm", []byte(topologyYAML))
+	conf, err := decodeSlurm("x", []byte("SwitchName=spine Switches=pod[0-1]\nSwitchName=pod0 Nodes=n[0-3]\nSwitchName=pod1 Nodes=n[4-7]\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := topo.Diff(tree, conf); len(diff) > 0 {
+		t.Error(strings.Join(diff, "\n"))
+	}
+	block := again(t, "slurm", []byte(strings.Replace(topologyYAML, "cluster_default: true", "cluster_default: false", 1)))
+	if block.Count(topo.Switch) != 2 || len(block.Hosts) != 8 {
+		t.Errorf("%d blocks, %d hosts", block.Count(topo.Switch), len(block.Hosts))
+	}
+}
+
+// TestSlurmYAMLRefused: what Slurm would pass over in silence is said with its line.
+func TestSlurmYAMLRefused(t *testing.T) {
+	for text, want := range map[string]string{
+		"- topology: x\n  tree:\n    switchs:\n      - switch: a\n":                                `line 4: unknown key "switchs"; known: switches`,
+		"- topology: x\n  flat: true\n":                                                            "neither tree nor block",
+		"- topology: x\n  tree:\n    switches:\n      - nodes: n0\n":                               "line 4: a switch without a name",
+		"- topology: x\n  tree:\n    switches:\n      - switch: a\n      - switch: a\n":            `line 5: "a" is defined twice, first in line 4`,
+		"- topology: x\n  tree:\n    switches:\n      - switch: a\n        children: b\n":          `which no line defines`,
+		"- topology: x\n  tree:\n    switches:\n      - switch: a\n       nodes: n0\n":             "line 5",
+		"- topology: &t x\n  tree: {}\n":                                                           "expected plain text",
+		"- topology: x\n\ttree: y\n":                                                               "tab",
+		"- topology: x\n---\n- topology: y\n":                                                      "second document",
+		"- topology: x\n  tree:\n    switches:\n      - switch: a\n        nodes: n[3-1]\n":        "line 5",
+		"- topology: x\n  tree:\n    switches:\n      - switch: a\n        nodes: n[0-99999999]\n": "line 5",
+		"- topology: x\n  topology: y\n":                                                           "written twice",
+		"- topology: x\n  block:\n    block_sizes: [4\n    blocks:\n":                              "ends with ]",
+	} {
+		g, err := decodeSlurm("x", []byte(text))
+		if err == nil || !strings.Contains(err.Error(), want) || !strings.HasPrefix(err.Error(), "slurm: line ") {
+			t.Errorf("%q: %v, %v; want %q", text, g, err, want)
+		}
+	}
+}

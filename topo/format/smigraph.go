@@ -315,6 +315,11 @@ func encodeSMI(out io.Writer, g *topo.Graph) error {
 	if err != nil {
 		return err
 	}
+	return encodeSMIHost(out, g, h)
+}
+
+// encodeSMIHost prints the matrix of one host of a cluster.
+func encodeSMIHost(out io.Writer, g *topo.Graph, h topo.HostID) error {
 	gpus, nics := parts(g, h, topo.GPU), parts(g, h, topo.NIC)
 	if len(gpus) == 0 {
 		return fmt.Errorf("nvidia-smi: host %q has no GPU", g.Hosts[h].Name)
