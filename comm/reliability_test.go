@@ -72,39 +72,40 @@ func TestPageHasTheWholeMatrix(t *testing.T) {
 const pageHead = `# What happens when something breaks
 
 Every wait of every operation ends: with the operation, when a rank dies, when
-the time limit or the context ends, or when any rank aborts. The error says what
-kind of failure it is, names the ranks at fault (Failure.Culprits) and what they
-were last seen doing, and prints who waits for whom under %+v. An operation that
-failed has left its inputs as they were; one that ended without an error has its
-whole result. After a failure, Shrink gives the survivors a communicator without
-starting a process or opening a connection.
+the time limit or the context ends, or when a rank aborts. The error tells the
+kind of failure (errors.Is), the ranks at fault (Failure.Culprits) and what they
+were last seen doing. Printed with %+v it has a line for each rank: which rank it
+waits for, and since when. An operation that failed has left its inputs as they
+were. One that ended without an error has its whole result. After a failure,
+Shrink gives the survivors a communicator, without starting a process or opening
+a connection.
 
 ## The fault matrix
 
-Twelve kinds of fault in each of fifteen operations, between real processes that
-are killed, stopped or misbehave at a point that they announce: before the
-operation or inside it. Every case is run with three sizes (20 bytes, 4 KB and
-160 KB a block), in registered and in plain memory, in and out of place, and with
-each rank as the victim, the root of rooted operations and rank 0 included. After
-each case one more operation is called: then every survivor must have an error
-that names the right rank.
+Twelve kinds of fault are tried in each of fifteen operations, between real
+processes. A process is killed, stopped or misbehaves at a point that it
+announces: before the operation or inside it. Every case runs with three sizes
+(20 bytes, 4 KB and 160 KB a block), in registered and in plain memory, in and out
+of place, and with each rank as the victim, including rank 0 and the root of
+rooted operations. After each case one more operation is called: then every
+survivor must have an error that names the right rank.
 
-- A rank that is dead, stopped or did not come must be named alone. Of ranks that
-  call different things two are named, the one that differs among them.
-- Errors must come within a second after the time limit, 300 ms here. Dead ranks
-  are noticed without it: the last columns say how long after the kill.
+- A rank that is dead, stopped or absent must be named, and no other. Where ranks
+  call different things, two are named, and the one that differs is among them.
+- Errors must come within a second after the time limit, which is 300 ms here. Dead
+  ranks are noticed without it: the last columns tell how long after the kill.
 - Data is wrong if a result is incomplete, or an input changed, on any rank.
-- A slow rank, a closed stream while another is left, garbage on the port and a
-  full /dev/shm must not be felt at all.
+- Four faults must have no effect: a slow rank, a closed stream while another one
+  is left, garbage on the port, and a full /dev/shm.
 
 `
 
 const pageNotes = `
-Written by ` + "`go test ./comm -run FaultMatrix -update`" + `, on 2 cores with four ranks (killed ones:
-eight to four). ` + "`go test ./comm`" + ` runs a sixth of the cases.
-A case is repeated, with twice the limit, if the machine gave a rank no core for a
-quarter of it. A rank that hangs, or one that leaves a process, segment, socket or goroutine behind where it ended
-by itself, ends the test, and then there is no page.
+Made by ` + "`go test ./comm -run FaultMatrix -update`" + `, on 2 cores with four ranks (kills:
+four to eight). ` + "`go test ./comm`" + ` runs a sixth of the cases.
+A case is repeated with twice the limit if the machine gave a rank no core for a
+quarter of it. The test fails, and writes no page, if a rank hangs, or if a rank that
+ended by itself leaves a process, segment, socket or goroutine behind.
 
 ## What the errors say
 
@@ -112,25 +113,23 @@ by itself, ends the test, and then there is no page.
 
 const pageTail = `## After a failure
 
-    if err := comm.AllReduce(ctx, c, gradients, comm.Sum); err != nil {
-        var f *comm.Failure
-        if errors.As(err, &f) && f.Kind == comm.Dead {
-            c, err = c.Shrink(ctx) // gradients are as they were
-        }
+    err := comm.AllReduce(ctx, c, gradients, comm.Sum)
+    if errors.Is(err, comm.ErrDead) {
+        c, err = c.Shrink(ctx) // gradients are as they were
     }
 
-Shrink also leaves out ranks that live but do not call it within two seconds. A
+Shrink also leaves out ranks that live and do not call it within two seconds. A
 rank that was left out gets an error that says so.
 
-The last operations of every communicator are in its flight recorder
-(Comm.Flight), with times and, where messages are sent, every step. With
-WEFT_FLIGHT_DIR set each rank writes it there when an operation fails for the
-first time, as JSON and as a trace for chrome://tracing and Perfetto.
+Every communicator keeps its last operations in a flight recorder (Comm.Flight),
+with times and, where messages are sent, every step. If WEFT_FLIGHT_DIR is set, each
+rank writes the recorder there at the first failure, as JSON and as a trace for
+chrome://tracing and Perfetto.
 
 ## Limits
 
-- Over tcp a rank whose host loses power is noticed when its connections time out;
-  until then it is one that did not come, and the time limit finds it.
-- With a single stream between two ranks (the default on one host) its loss is the
-  loss of the rank. WEFT_STREAMS=2 or a second rail outlives it.
+- Over tcp, a rank whose host loses power is noticed when its connections time out.
+  Until then it counts as a rank that did not come, and the time limit finds it.
+- If two ranks have a single stream between them (the default on one host), losing
+  it is losing the rank. With WEFT_STREAMS=2 or a second rail the job goes on.
 `
