@@ -15,7 +15,7 @@ import (
 
 const module = "github.com/weft-fabric/weft/"
 
-// The rooms from the ground up. A room may import rooms of its own line and of
+// The packages from the ground up. A package may import packages of its own line and of
 // the lines above it, never of those below.
 var floors = [][]string{
 	{"unit"},
@@ -63,19 +63,19 @@ var (
 	engines = []string{"cluster", "design", "cost", "tune", "sim", "cases", "member"}
 )
 
-// Forbidden arrows and the reason for each, for the rooms that a prefix names.
+// Forbidden arrows and the reason for each, for the packages that a prefix names.
 var forbidden = []struct{ from, to, why string }{
 	{"words", "os", "a value does not read files; pass the bytes in"},
 	{"words", "net", "a value does not talk"},
-	{"words", "log", "pure rooms return what they found, the shell logs it"},
-	{"words", "log/slog", "pure rooms return what they found, the shell logs it"},
+	{"words", "log", "pure packages return what they found, the shell logs it"},
+	{"words", "log/slog", "pure packages return what they found, the shell logs it"},
 	{"engines", "os", "an engine's world is an argument"},
 	{"engines", "net", "an engine's world is an argument"},
-	{"engines", "log", "pure rooms return what they found, the shell logs it"},
-	{"engines", "log/slog", "pure rooms return what they found, the shell logs it"},
+	{"engines", "log", "pure packages return what they found, the shell logs it"},
+	{"engines", "log/slog", "pure packages return what they found, the shell logs it"},
 }
 
-// importsOf lists a room's imports, and whether its code starts goroutines or asks for the time.
+// importsOf lists the imports of a package, and whether its code starts goroutines or asks for the time.
 func importsOf(t *testing.T, dir string) (imports []string, impure []string) {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(dir, "*.go"))
@@ -111,7 +111,7 @@ func importsOf(t *testing.T, dir string) (imports []string, impure []string) {
 	return slices.Compact(imports), impure
 }
 
-func rooms(t *testing.T) []string {
+func packages(t *testing.T) []string {
 	t.Helper()
 	var list []string
 	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
@@ -132,8 +132,8 @@ func rooms(t *testing.T) []string {
 	return list
 }
 
-func among(room string, list []string) bool {
-	return slices.ContainsFunc(list, func(p string) bool { return room == p || strings.HasPrefix(room, p+"/") })
+func among(pkg string, list []string) bool {
+	return slices.ContainsFunc(list, func(p string) bool { return pkg == p || strings.HasPrefix(pkg, p+"/") })
 }
 
 func TestArrowsGoDown(t *testing.T) {
@@ -143,32 +143,32 @@ func TestArrowsGoDown(t *testing.T) {
 			floor[n] = i
 		}
 	}
-	for _, room := range rooms(t) {
-		mine, known := floor[room]
+	for _, pkg := range packages(t) {
+		mine, known := floor[pkg]
 		if !known {
-			t.Errorf("room %q has no floor; give it one in arrows_test.go and in ARCHITECTURE.md", room)
+			t.Errorf("package %q has no floor; give it one in arrows_test.go and in ARCHITECTURE.md", pkg)
 			continue
 		}
-		imports, impure := importsOf(t, room)
+		imports, impure := importsOf(t, pkg)
 		for _, path := range imports {
 			if other, ours := strings.CutPrefix(path, module); ours {
 				if theirs, ok := floor[other]; ok && theirs > mine {
-					t.Errorf("%s imports %s: arrows go down only", room, other)
+					t.Errorf("%s imports %s: arrows go down only", pkg, other)
 				}
 				continue
 			}
-			if strings.Contains(strings.SplitN(path, "/", 2)[0], ".") && among(room, words) {
-				t.Errorf("%s imports %s: words use the standard library alone", room, path)
+			if strings.Contains(strings.SplitN(path, "/", 2)[0], ".") && among(pkg, words) {
+				t.Errorf("%s imports %s: words use the standard library alone", pkg, path)
 			}
 			for _, f := range forbidden {
-				if f.to == path && (f.from == "words" && among(room, words) || f.from == "engines" && among(room, engines)) {
-					t.Errorf("%s imports %s: %s", room, path, f.why)
+				if f.to == path && (f.from == "words" && among(pkg, words) || f.from == "engines" && among(pkg, engines)) {
+					t.Errorf("%s imports %s: %s", pkg, path, f.why)
 				}
 			}
 		}
-		if among(room, words) || among(room, engines) {
+		if among(pkg, words) || among(pkg, engines) {
 			for _, what := range impure {
-				t.Errorf("%s; clock, order and world of a pure room are arguments", what)
+				t.Errorf("%s; clock, order and world of a pure package are arguments", what)
 			}
 		}
 	}
@@ -177,17 +177,17 @@ func TestArrowsGoDown(t *testing.T) {
 // A program that runs collectives needs no hardware catalogue and no topology.
 func TestArrowsOfCommReachNoTopology(t *testing.T) {
 	seen := map[string]bool{}
-	var follow func(room, by string)
-	follow = func(room, by string) {
-		if seen[room] {
+	var follow func(pkg, by string)
+	follow = func(pkg, by string) {
+		if seen[pkg] {
 			return
 		}
-		seen[room] = true
-		if among(room, []string{"topo", "tune", "sim", "cluster"}) {
-			t.Errorf("comm reaches %s: %s", room, by)
+		seen[pkg] = true
+		if among(pkg, []string{"topo", "tune", "sim", "cluster"}) {
+			t.Errorf("comm reaches %s: %s", pkg, by)
 			return
 		}
-		imports, _ := importsOf(t, room)
+		imports, _ := importsOf(t, pkg)
 		for _, path := range imports {
 			if other, ours := strings.CutPrefix(path, module); ours {
 				follow(other, by+" imports "+other)
@@ -197,7 +197,7 @@ func TestArrowsOfCommReachNoTopology(t *testing.T) {
 	follow("comm", "comm")
 }
 
-// The interpreter is the only room that computes what a step's expressions mean
+// The interpreter is the only pkg that computes what a step's expressions mean
 // for a rank. Elsewhere an expression may be computed only where it cannot depend
 // on one; each such place is named here with the reason.
 func TestOnlyTheInterpreterComputesOperands(t *testing.T) {
@@ -205,11 +205,11 @@ func TestOnlyTheInterpreterComputesOperands(t *testing.T) {
 		"sched/algo/tidy.go":     "folds expressions of numbers alone when a text is written",
 		"sched/verify/rotate.go": "finds the scale of a block, which must be free of rank, channel and loops",
 	}
-	for _, room := range rooms(t) {
-		if room == "sched" || room == "sched/step" {
+	for _, pkg := range packages(t) {
+		if pkg == "sched" || pkg == "sched/step" {
 			continue
 		}
-		files, err := filepath.Glob(filepath.Join(room, "*.go"))
+		files, err := filepath.Glob(filepath.Join(pkg, "*.go"))
 		if err != nil {
 			t.Fatal(err)
 		}

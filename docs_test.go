@@ -167,3 +167,19 @@ func TestChineseReadmeIsInStep(t *testing.T) {
 		}
 	}
 }
+
+// Nothing that a user reads speaks of sources that only the authors know, nor of
+// rooms, offices and graves.
+func TestDocsUsePlainWords(t *testing.T) {
+	insider := regexp.MustCompile(`\bS[0124]\b|[Tt]he documents?\b|[Dd]ocument S|\b[Rr]ooms?\b|\boffices?\b|\bgraves?\b|\bpetitions?\b|\bso many\b|\bdecider`)
+	for path, text := range pages(t) {
+		if path == "CHANGELOG.md" || path == "docs/membership.md" {
+			continue
+		}
+		for i, line := range strings.Split(text, "\n") {
+			if m := insider.FindString(line); m != "" {
+				t.Errorf("%s:%d says %q: %s", path, i+1, m, line)
+			}
+		}
+	}
+}

@@ -1,14 +1,14 @@
 // Package cases holds the worked figures on collectives and transport of the
-// documents weft was built from, each beside what weft computes, and why the two
+// guides to GPU clusters, each beside what weft computes, and why the two
 // differ.
 //
-//	document's figure ──┐
+//	guide's figure ──┐
 //	                    ├─► verdict: agrees, or by what factor it is off, and the cause
 //	simulator, verifier,│
 //	NCCL's model ───────┘
 //
 // Ours is computed each time: by package sim on a built topology wherever it is a
-// collective or a transfer, by package tune where a document says what NCCL takes,
+// collective or a transfer, by package tune where a guide says what NCCL takes,
 // by sched/verify where it counts bytes and steps, and from the catalogue where
 // it is the rate of a port. Every case carries bounds from a closed form, so that
 // an engine that goes astray is noticed here.
@@ -24,7 +24,7 @@ import (
 // Span is a figure, or a range of them.
 type Span struct{ Low, High float64 }
 
-// Cause says in a word why a document's figure differs from ours.
+// Cause says in a word why a guide's figure differs from ours.
 type Cause string
 
 // The causes.
@@ -42,19 +42,19 @@ const (
 	Estimate    Cause = "ours is an estimate"
 )
 
-// Case is one figure of a document and ours.
+// Case is one figure of a guide and ours.
 type Case struct {
-	ID       string // "S2-5.2-nvswitch": document, section, what
-	Source   string // "S2, 5.2"
-	Claim    string // what the document says, in short
-	Document Span
-	Unit     string // of both figures
-	Ours     float64
-	How      string // which model computed it
-	Cause    Cause
-	Why      string // the difference in a sentence or two
-	Bounds   Span   // what Ours must lie in
-	Closed   string // where the bounds come from
+	ID     string // "links-5.2-nvswitch": guide, section, what
+	Source string // "links, 5.2"
+	Claim  string // what the guide says, in short
+	Guide  Span
+	Unit   string // of both figures
+	Ours   float64
+	How    string // which model computed it
+	Cause  Cause
+	Why    string // the difference in a sentence or two
+	Bounds Span   // what Ours must lie in
+	Closed string // where the bounds come from
 }
 
 // near is a closed form's value with a tolerance.
@@ -66,24 +66,24 @@ func is(v float64) Span { return Span{v, v} }
 // agreement is how far a figure may be from ours and still be called right.
 const agreement = 0.10
 
-// ratio is the document's figure over ours: 1 within a range, and from its nearer
+// ratio is the guide's figure over ours: 1 within a range, and from its nearer
 // end outside.
 func (c *Case) ratio() float64 {
 	switch {
-	case c.Ours == 0 && c.Document.Low > 0:
+	case c.Ours == 0 && c.Guide.Low > 0:
 		return math.Inf(1)
-	case c.Ours < c.Document.Low:
-		return c.Document.Low / c.Ours
-	case c.Ours > c.Document.High:
-		return c.Document.High / c.Ours
+	case c.Ours < c.Guide.Low:
+		return c.Guide.Low / c.Ours
+	case c.Ours > c.Guide.High:
+		return c.Guide.High / c.Ours
 	}
 	return 1
 }
 
-// Right reports whether the document's figure is within a tenth of ours.
+// Right reports whether the guide's figure is within a tenth of ours.
 func (c *Case) Right() bool { return math.Abs(c.ratio()-1) <= agreement }
 
-// Verdict says how the document's figure relates to ours.
+// Verdict says how the guide's figure relates to ours.
 func (c *Case) Verdict() string {
 	r := c.ratio()
 	switch {
@@ -99,18 +99,18 @@ func (c *Case) Verdict() string {
 	return fmt.Sprintf("1/%s of ours: %s", digits(1/r, 2), c.Cause)
 }
 
-// Figures prints the document's figure and ours, in the unit that suits each: three
+// Figures prints the guide's figure and ours, in the unit that suits each: three
 // digits of what is simulated or counted, two of what is fitted.
-func (c *Case) Figures() (document, ours string) {
+func (c *Case) Figures() (guide, ours string) {
 	n := 3
 	if c.How == byNCCL && c.Unit != "MiB" { // sizes are tried by powers of two and exact
 		n = 2
 	}
-	document = amount(c.Document.High, 4, c.Unit, c.Unit)
-	if c.Document.High != c.Document.Low {
-		document = digits(c.Document.Low, 4) + " to " + document
+	guide = amount(c.Guide.High, 4, c.Unit, c.Unit)
+	if c.Guide.High != c.Guide.Low {
+		guide = digits(c.Guide.Low, 4) + " to " + guide
 	}
-	return document, amount(c.Ours, n, c.Unit, scaled(c.Ours, c.Unit))
+	return guide, amount(c.Ours, n, c.Unit, scaled(c.Ours, c.Unit))
 }
 
 // chains of units, each a thousand times the one before.
@@ -173,15 +173,15 @@ type entry struct {
 	also               func(*lab) string // another figure of ours, added to why; nil if there is none
 }
 
-// All computes every case, in the order of the documents.
+// All computes every case, in the order of the guides.
 func All() ([]Case, error) {
 	l := newLab()
 	var list []Case
-	for doc, entries := range [][]entry{s0(), s1(), s2(), s3(), s4()} {
+	for doc, entries := range [][]entry{layersGuide(), clustersGuide(), linksGuide(), modelsGuide(), transfersGuide()} {
 		for _, e := range entries {
 			c := Case{
-				ID: fmt.Sprintf("S%d-%s", doc, e.id), Source: fmt.Sprintf("S%d, %s", doc, e.section), Claim: e.claim,
-				Document: e.says, Unit: e.unit, Ours: e.ours(l), How: e.how, Cause: e.cause, Why: e.why, Bounds: e.bounds, Closed: e.closed,
+				ID: guides[doc].name + "-" + e.id, Source: guides[doc].name + ", " + e.section, Claim: e.claim,
+				Guide: e.says, Unit: e.unit, Ours: e.ours(l), How: e.how, Cause: e.cause, Why: e.why, Bounds: e.bounds, Closed: e.closed,
 			}
 			if e.also != nil && l.err == nil {
 				c.Why += " " + e.also(l)

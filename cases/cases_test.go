@@ -29,8 +29,8 @@ func TestCases(t *testing.T) {
 	seen := map[string]bool{}
 	for _, c := range list {
 		t.Run(c.ID, func(t *testing.T) {
-			document, ours := c.Figures()
-			t.Logf("%s: document %s, ours %s (%s): %s. %s", c.Claim, document, ours, c.How, c.Verdict(), c.Why)
+			guide, ours := c.Figures()
+			t.Logf("%s: guide %s, ours %s (%s): %s. %s", c.Claim, guide, ours, c.How, c.Verdict(), c.Why)
 			if seen[c.ID] {
 				t.Error("two cases have this id")
 			}
@@ -39,7 +39,7 @@ func TestCases(t *testing.T) {
 				t.Errorf("ours is %g %s, outside %g to %g (%s)", c.Ours, c.Unit, c.Bounds.Low, c.Bounds.High, c.Closed)
 			}
 			if c.Right() != (c.Cause == Agrees) {
-				t.Errorf("document %s, ours %s: the cause %q does not fit", document, ours, c.Cause)
+				t.Errorf("guide %s, ours %s: the cause %q does not fit", guide, ours, c.Cause)
 			}
 			if c.Claim == "" || c.Why == "" || c.How == "" || c.Closed == "" || c.Unit == "" {
 				t.Error("a field is empty")
@@ -56,7 +56,7 @@ func TestExamples(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, x := range []struct{ name, text, id string }{
-		{"pcie", pcieFile, "S2-5.2-pcie"}, {"cube-mesh", meshFile, "S2-5.2-mesh"}, {"nvswitch", switchFile, "S2-5.2-nvswitch"}, {"torus", torusFile, "S1-4-torus-shape"},
+		{"pcie", pcieFile, "links-5.2-pcie"}, {"cube-mesh", meshFile, "links-5.2-mesh"}, {"nvswitch", switchFile, "links-5.2-nvswitch"}, {"torus", torusFile, "clusters-4-torus-shape"},
 	} {
 		t.Run(x.name, func(t *testing.T) {
 			data, err := os.ReadFile("../examples/collective-" + x.name + ".yaml")
@@ -133,16 +133,16 @@ func TestFigures(t *testing.T) {
 // The verdict follows from the figures alone.
 func TestVerdict(t *testing.T) {
 	for _, c := range []struct {
-		document Span
-		ours     float64
-		want     string
+		guide Span
+		ours  float64
+		want  string
 	}{
 		{is(16), 15.75, "agrees within 2%"}, {is(300), 300, "agrees"}, {Span{1, 2}, 1.5, "agrees"}, {is(600), 300, "2 times ours: one way taken for both ways"},
 		{is(76), 152, "1/2 of ours: one way taken for both ways"}, {Span{2, 5}, 1.94, "agrees within 4%"}, {is(1), 0, "ours is none: one way taken for both ways"},
 	} {
-		x := Case{Document: c.document, Ours: c.ours, Cause: BothWays}
+		x := Case{Guide: c.guide, Ours: c.ours, Cause: BothWays}
 		if got := x.Verdict(); got != c.want {
-			t.Errorf("document %v, ours %g: %q, want %q", c.document, c.ours, got, c.want)
+			t.Errorf("guide %v, ours %g: %q, want %q", c.guide, c.ours, got, c.want)
 		}
 	}
 }
@@ -151,7 +151,7 @@ func TestVerdict(t *testing.T) {
 // what All reports.
 func TestFailedLab(t *testing.T) {
 	first := errors.New("first")
-	for _, entries := range [][]entry{s0(), s1(), s2(), s3(), s4()} {
+	for _, entries := range [][]entry{layersGuide(), clustersGuide(), linksGuide(), modelsGuide(), transfersGuide()} {
 		for _, e := range entries {
 			l := newLab()
 			l.err = first

@@ -2,18 +2,19 @@ package cases
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/weft-fabric/weft/topo/catalog"
 )
 
-// The documents, by number.
-var documents = []string{
-	"network, transport, library and application layers",
-	"very large clusters, reliability, monitoring",
-	"PCIe, NVLink, NVSwitch and NCCL",
-	"training and serving with many GPUs",
-	"overlap, RDMA, NCCL's pitfalls, SHARP, NIXL",
+// The guides: five published texts on GPU clusters, in Chinese, as engineers read them.
+var guides = []struct{ name, about string }{
+	{"layers", "network, transport, library and application layers"},
+	{"clusters", "very large clusters, reliability, monitoring"},
+	{"links", "PCIe, NVLink, NVSwitch and NCCL"},
+	{"models", "training and serving with many GPUs"},
+	{"transfers", "overlap, RDMA, NCCL's pitfalls, SHARP, NIXL"},
 }
 
 // Page writes the cases as docs/reference-cases.md has them.
@@ -30,8 +31,8 @@ func Page(list []Case) string {
 	}
 	b.WriteString(`# Reference cases
 
-The worked figures on collectives and transport of the five documents weft was built from (S0 to S4), each beside what
-weft computes and why the two differ. The page is made by ` + "`go test ./cases -run Page -update`" + ` and held to by the same test;
+Worked figures on collectives and transport from five published guides to GPU clusters, each beside what weft computes, and
+why the two differ. The page is made by ` + "`go test ./cases -run Page -update`" + ` and held to by the same test;
 ` + "`go test ./cases -run Cases -v`" + ` prints each case by its name and checks ours against bounds from a closed form.
 
 Ours is computed at run time: simulated on a built topology (at the rates of the wires, or at measured rates with the
@@ -45,7 +46,7 @@ The four topologies that the most cited figures are about are in ` + "`examples/
     weft sim collective --op all-reduce --size 1GB --cluster examples/collective-nvswitch.yaml
     weft sim collective --op all-reduce --size 1GB --cluster examples/collective-torus.yaml
 
-With ` + "`--wire`" + ` they print the times of S2-5.2-pcie, -mesh, -nvswitch and S1-4-torus-shape below, without it what transports reach.
+With ` + "`--wire`" + ` they print the times of links-5.2-pcie, -mesh, -nvswitch and clusters-4-torus-shape below, without it what transports reach.
 
 `)
 	fmt.Fprintf(&b, "%d cases: %d agree within a tenth.\n\n", len(list), right)
@@ -56,14 +57,15 @@ With ` + "`--wire`" + ` they print the times of S2-5.2-pcie, -mesh, -nvswitch an
 	last := ""
 	for i := range list {
 		c := &list[i]
-		if doc := c.ID[:2]; doc != last {
-			last = doc
-			fmt.Fprintf(&b, "\n## %s: %s\n\n| case | document | ours | verdict and why |\n|---|---|---|---|\n", doc, documents[doc[1]-'0'])
+		if name, _, _ := strings.Cut(c.ID, "-"); name != last {
+			last = name
+			k := slices.IndexFunc(guides, func(g struct{ name, about string }) bool { return g.name == name })
+			fmt.Fprintf(&b, "\n## %s: %s\n\n| case | guide | ours | verdict and why |\n|---|---|---|---|\n", name, guides[k].about)
 		}
-		document, ours := c.Figures()
-		fmt.Fprintf(&b, "| **%s** %s | %s | %s<br>%s | **%s.** %s |\n", c.ID, cell(c.Claim), document, ours, c.How, cell(c.Verdict()), cell(c.Why))
+		guide, ours := c.Figures()
+		fmt.Fprintf(&b, "| **%s** %s | %s | %s<br>%s | **%s.** %s |\n", c.ID, cell(c.Claim), guide, ours, c.How, cell(c.Verdict()), cell(c.Why))
 	}
-	b.WriteString("\n## Figures about hardware\n\nWhat the documents say about links, switches and prices, from the catalogue.\n\n| document says | right | why | source |\n|---|---|---|---|\n")
+	b.WriteString("\n## Figures about hardware\n\nWhat the guides say about links, switches and prices, from the catalogue.\n\n| guide says | right | why | source |\n|---|---|---|---|\n")
 	for _, c := range catalog.Claims() {
 		fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", cell(c.Says), cell(c.Right), cell(c.Why), cell(string(c.Source)))
 	}

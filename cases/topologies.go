@@ -9,7 +9,7 @@ import (
 	"github.com/weft-fabric/weft/unit"
 )
 
-// The three boxes of S2's comparison and S1's torus, as in the files
+// The three boxes of the links guide's comparison and the clusters guide's torus, as in the files
 // examples/collective-*.yaml; a test holds them together.
 const (
 	pcieFile = `

@@ -38,8 +38,8 @@ func newUp() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "up",
 		Short: "A whole cluster on this machine: coordinator, ranks training, a page to watch",
-		Long: `Start a coordinator (embedded etcd), train a small GPT on the project's own
-documents in several processes, and serve a page that shows it at work. Kill a
+		Long: `Start a coordinator (embedded etcd), train a small GPT on a text that is
+part of weft in several processes, and serve a page that shows it at work. Kill a
 rank and watch the loss curve go on: the others notice within milliseconds, go on
 without it, and take it in again when it has been restarted.
 
@@ -150,7 +150,7 @@ more than rounding explains.
 	f.StringVar(&follow, "elastic", string(train.KeepBatch), "what stays when ranks go: batch (the rest accumulate more) or rate (batch and learning rate follow)")
 	f.BoolVar(&noOverlap, "no-overlap", false, "reduce gradients after backward instead of during it")
 	f.BoolVar(&noMirror, "no-mirror", false, "do not keep what one rank alone holds (ZeRO, no replicas) a second time: it then comes from a checkpoint")
-	f.IntVar(&o.Contrast, "contrast", 8, "every so many `STEPS` one does not overlap, to measure what overlapping hides; 0 for none")
+	f.IntVar(&o.Contrast, "contrast", 8, "one step in every `STEPS` does not overlap, to measure what overlapping hides; 0 for none")
 	f.StringVar(&transport, "transport", "", "shm or tcp; without it the fastest")
 	f.DurationVar(&o.For, "for", 0, "`TIME` to train, from the first step on; without it until Ctrl-C")
 	f.IntVar(&o.Steps, "steps", 0, "step to train to; without it no end")

@@ -10,13 +10,13 @@ import (
 	"github.com/weft-fabric/weft/unit"
 )
 
-// s2 is "PCIe, NVLink, NVSwitch and NCCL".
-func s2() []entry {
-	list := s2PCIe()
-	list = append(list, s2NVLink()...)
-	list = append(list, s2NCCL()...)
-	list = append(list, s2Boxes()...)
-	return append(list, s2Training()...)
+// linksGuide is "PCIe, NVLink, NVSwitch and NCCL".
+func linksGuide() []entry {
+	list := linksPCIe()
+	list = append(list, linksNVLink()...)
+	list = append(list, linksNCCL()...)
+	list = append(list, linksBoxes()...)
+	return append(list, linksTraining()...)
 }
 
 // zigzag is a ring that crosses between the two switches of the PCIe box at every step.
@@ -24,7 +24,7 @@ func (l *lab) zigzag(g *topo.Graph, size unit.Bytes) *sim.Result {
 	return l.run(g, l.ring(8), size, pick(g, 0, 4, 1, 5, 2, 6, 3, 7), sim.Options{})
 }
 
-func s2PCIe() []entry {
+func linksPCIe() []entry {
 	four := func(l *lab, size unit.Bytes) float64 { return ms(l.wire(l.pcieBox(), l.ring(4), size).Time) }
 	return []entry{
 		{id: "1.2-pcie3", section: "1.2", claim: "PCIe 3 x16: 16 GB/s one way",
@@ -77,7 +77,7 @@ func s2PCIe() []entry {
 	}
 }
 
-func s2NVLink() []entry {
+func linksNVLink() []entry {
 	pair := func(g func(*lab) *topo.Graph, a, b int) func(*lab) float64 {
 		return func(l *lab) float64 { return gbps(l.send(g(l), unit.GB, sim.Options{}, a, b).AlgBW) }
 	}
@@ -96,7 +96,7 @@ func s2NVLink() []entry {
 				return us(l.send(l.pcieBox(), 8, sim.Options{}, 0, 4).Time) / us(l.send(l.preset("dgx-1v", nil), 8, sim.Options{}, 0, 1).Time)
 			},
 			bounds: Span{3, 8}, closed: "1.4 us against 0.25 us",
-			cause: Software, why: "The document's 5 us for PCIe includes software, its 200 ns for NVLink does not."},
+			cause: Software, why: "The guide's 5 us for PCIe includes software, its 200 ns for NVLink does not."},
 		{id: "3.1-nvlink1", section: "3.1", claim: "NVLink 1: four links of 20 GB/s both ways make 160 GB/s",
 			says: is(160), unit: "GB/s",
 			how: byCatalog, ours: func(l *lab) float64 { return float64((4 * l.rate("nvlink1")).BothWays()) / 1e9 },
@@ -145,7 +145,7 @@ func s2NVLink() []entry {
 				return 4 * gbps(l.send(l.a100(), unit.GB, sim.Options{}, 0, 4, 1, 5, 2, 6, 3, 7).AlgBW)
 			},
 			bounds: near(1200, 0.01), closed: "four GPUs of 300 GB/s one way",
-			cause: Wiring, why: "One way; S1 prints 4.8 TB/s for the same machine."},
+			cause: Wiring, why: "One way; the guide on clusters prints 4.8 TB/s for the same machine."},
 		{id: "3.3-latency", section: "3.3", claim: "any two A100: under 300 ns",
 			says: Span{100, 300}, unit: "ns",
 			how: bySim, ours: func(l *lab) float64 { return 1e3 * us(l.send(l.a100(), 8, sim.Options{}, 0, 1).Time) },
@@ -185,7 +185,7 @@ func s2NVLink() []entry {
 				return gbps(l.together(l.preset("nvlink-256", nil), unit.GB, pairs...)) / 1e3
 			},
 			bounds: near(28.8, 0.02), closed: "16 hosts of 72 links of 25 GB/s, one way across the middle",
-			cause: Conditions, why: "Half of the hosts sending to the other half. 16 x 1,600 GB/s are the document's; 57.6 TB/s both ways are NVIDIA's."},
+			cause: Conditions, why: "Half of the hosts sending to the other half. 16 x 1,600 GB/s are the guide's; 57.6 TB/s both ways are NVIDIA's."},
 		{id: "3.4-nvlink-latency", section: "3.4", claim: "any two of 256 GPUs: under 1 us",
 			says: Span{0.1, 1}, unit: "us",
 			how: bySim, ours: func(l *lab) float64 { return us(l.send(l.preset("nvlink-256", nil), 8, sim.Options{}, 0, 255).Time) },
@@ -194,7 +194,7 @@ func s2NVLink() []entry {
 	}
 }
 
-func s2NCCL() []entry {
+func linksNCCL() []entry {
 	const size = 100 * unit.MB
 	pcie := func(l *lab) float64 { return ms(l.wire(l.pcieBox(), l.placed(l.pcieBox(), 8), size).Time) }
 	nvlink := func(l *lab) float64 { return ms(l.wire(l.a100(), l.placed(l.a100(), 8), size).Time) }
@@ -242,7 +242,7 @@ func s2NCCL() []entry {
 			says: is(53), unit: "%",
 			how: byForm, ours: func(l *lab) float64 { return 100 * 50 / (50 + pcie(l)) },
 			bounds: near(81.8, 0.02), closed: "50 ms beside 11.1 ms",
-			cause: Volume, why: "Communication is a quarter of what the document has."},
+			cause: Volume, why: "Communication is a quarter of what the guide has."},
 		{id: "4.2-nvlink-share", section: "4.2", claim: "NVLink leaves 96%",
 			says: is(96), unit: "%",
 			how: byForm, ours: func(l *lab) float64 { return 100 * 50 / (50 + nvlink(l)) },
@@ -251,8 +251,8 @@ func s2NCCL() []entry {
 	}
 }
 
-// s2Boxes is the comparison of three boxes: 1 GB, eight A100.
-func s2Boxes() []entry {
+// linksBoxes is the comparison of three boxes: 1 GB, eight A100.
+func linksBoxes() []entry {
 	box := func(g func(*lab) *topo.Graph) func(*lab) float64 {
 		return func(l *lab) float64 { return ms(l.wire(g(l), l.placed(g(l), 8), unit.GB).Time) }
 	}
@@ -264,19 +264,19 @@ func s2Boxes() []entry {
 			bounds: near(ringTime(8, 1, pcie3), 0.01), closed: "1.75 GB at 15.75 GB/s",
 			cause: Wiring, why: "A ring in the order of the tree crosses every PCIe link once each way.",
 			also: func(l *lab) string {
-				return fmt.Sprintf("A ring that crosses the sockets at every step shares each switch's uplink by four and takes %s: that is the document's case, a bad order and not a law. With PCIe 4, as A100 servers have, the good ring takes %s.",
+				return fmt.Sprintf("A ring that crosses the sockets at every step shares each switch's uplink by four and takes %s: that is the guide's case, a bad order and not a law. With PCIe 4, as A100 servers have, the good ring takes %s.",
 					l.zigzag(l.pcieBox(), unit.GB).Time, l.wire(l.pcie4Box(), l.placed(l.pcie4Box(), 8), unit.GB).Time)
 			}},
 		{id: "5.2-pcie-order", section: "5.2", claim: "the same, with a ring that crosses the sockets at every step: 450 ms",
 			says: is(450), unit: "ms",
 			how: bySim, ours: func(l *lab) float64 { return ms(l.zigzag(l.pcieBox(), unit.GB).Time) },
 			bounds: near(ringTime(8, 1, pcie3/4), 0.01), closed: "1.75 GB at a quarter of 15.75 GB/s",
-			cause: Agrees, why: "What the document describes as a shared bus."},
+			cause: Agrees, why: "What the guide describes as a shared bus."},
 		{id: "5.2-mesh", section: "5.2", claim: "hybrid cube mesh: 85 ms",
 			says: is(85), unit: "ms",
 			how: bySim, ours: mesh,
 			bounds: near(ringTime(8, 1, 300), 0.02), closed: "twelve rings of 25 GB/s",
-			cause: Wiring, why: "85 ms is about what 1.75 GB take over one link of 20 GB/s, the document's figure across groups of a P100 mesh. Rings over all eight GPUs use every link of the mesh: twelve fit where an A100 has twelve links.",
+			cause: Wiring, why: "85 ms is about what 1.75 GB take over one link of 20 GB/s, the guide's figure across groups of a P100 mesh. Rings over all eight GPUs use every link of the mesh: twelve fit where an A100 has twelve links.",
 			also: func(l *lab) string {
 				v := l.preset("dgx-1v", nil)
 				return fmt.Sprintf("The mesh that was sold, DGX-1 with V100, takes %s on the wire; NCCL takes %s ms there.",
@@ -286,7 +286,7 @@ func s2Boxes() []entry {
 			says: is(34), unit: "ms",
 			how: bySim, ours: nvs,
 			bounds: near(ringTime(8, 1, 300), 0.02), closed: "1.75 GB at 300 GB/s",
-			cause: Wiring, why: "34 ms is about what 1.75 GB take over the 50 GB/s that the document has for a pair (3.3-pair above).",
+			cause: Wiring, why: "34 ms is about what 1.75 GB take over the 50 GB/s that the guide has for a pair (3.3-pair above).",
 			also: func(l *lab) string {
 				return fmt.Sprintf("NCCL takes %s ms.", digits(ms(l.nccl(l.a100(), 8, sched.AllReduce, unit.GB).Time), 2))
 			}},
@@ -319,7 +319,7 @@ func s2Boxes() []entry {
 			says: is(13.2), unit: "x",
 			how: bySim, ours: func(l *lab) float64 { return pcie(l) / nvs(l) },
 			bounds: near(300/pcie3, 0.03), closed: "300 over 15.75 GB/s",
-			cause: Wiring, why: "The ratio of the links, as in 4.2 of the same document."},
+			cause: Wiring, why: "The ratio of the links, as in 4.2 of the same guide."},
 	}
 }
 
@@ -336,8 +336,8 @@ func (l *lab) subset(g *topo.Graph, at ...int) unit.Rate {
 	return max(res.RingBus, res.TreeBus)
 }
 
-// s2Training is GPT-3 13B on eight GPUs.
-func s2Training() []entry {
+// linksTraining is GPT-3 13B on eight GPUs.
+func linksTraining() []entry {
 	const size = 52 * unit.GB
 	pcie := func(l *lab) float64 { return ms(l.wire(l.pcieBox(), l.placed(l.pcieBox(), 8), size).Time) }
 	nvs := func(l *lab) float64 { return ms(l.wire(l.a100(), l.placed(l.a100(), 8), size).Time) }
@@ -359,7 +359,7 @@ func s2Training() []entry {
 			says: is(30), unit: "%",
 			how: byForm, ours: func(l *lab) float64 { return 100 * 180 / (180 + pcie(l)) },
 			bounds: near(100*180/(180+ringTime(8, 52, pcie3)), 0.02), closed: "180 ms beside 5.8 s",
-			cause: Volume, why: "None of it hidden, as in the document."},
+			cause: Volume, why: "None of it hidden, as in the guide."},
 		{id: "5.3-nvlink-use", section: "5.3", claim: "84% over NVSwitch",
 			says: is(84), unit: "%",
 			how: byForm, ours: func(l *lab) float64 { return 100 * 180 / (180 + nvs(l)) },
@@ -369,7 +369,7 @@ func s2Training() []entry {
 			says: is(2.8), unit: "x",
 			how: byForm, ours: func(l *lab) float64 { return (180 + pcie(l)) / (180 + nvs(l)) },
 			bounds: near((180+ringTime(8, 52, pcie3))/(180+ringTime(8, 52, 300)), 0.02), closed: "6 s against 0.48 s a batch",
-			cause: Volume, why: "600 over 215 ms in the document; with all of the gradients it is more."},
+			cause: Volume, why: "600 over 215 ms in the guide; with all of the gradients it is more."},
 		{id: "7.1-bandwidth", section: "7.1", claim: "NVLink has 10 to 18 times the bandwidth of PCIe",
 			says: Span{10, 18}, unit: "x",
 			how: byCatalog, ours: func(l *lab) float64 { return float64(12 * l.rate("nvlink3") / l.rate("pcie4")) },

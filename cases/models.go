@@ -9,8 +9,8 @@ import (
 	"github.com/weft-fabric/weft/unit"
 )
 
-// s3 is "many GPUs training and serving one model".
-func s3() []entry {
+// modelsGuide is "many GPUs training and serving one model".
+func modelsGuide() []entry {
 	const size = 26 * unit.GB // 13B parameters of two bytes
 	nvlink := func(l *lab, size unit.Bytes) float64 { return ms(l.wire(l.a100(), l.placed(l.a100(), 8), size).Time) }
 	pcie := func(l *lab) float64 { return ms(l.wire(l.pcie4Box(), l.placed(l.pcie4Box(), 8), size).Time) }
@@ -45,7 +45,7 @@ func s3() []entry {
 			says: Span{1, 2}, unit: "us",
 			how: bySim, ours: delay((*lab).a100, 0, 1),
 			bounds: near(0.6, 0.05), closed: "two links of 250 ns and a chip of 100 ns",
-			cause: Software, why: "On the wire; with the 0.45 us that a message takes to start on A100 it is the document's 1 us."},
+			cause: Software, why: "On the wire; with the 0.45 us that a message takes to start on A100 it is the guide's 1 us."},
 		{id: "1-pcie-latency", section: "follow-up 1", claim: "over PCIe: 5 us",
 			says: is(5), unit: "us",
 			how: bySim, ours: delay((*lab).pcie4Box, 0, 1),
@@ -55,7 +55,7 @@ func s3() []entry {
 			says: is(12.5), unit: "GB/s",
 			how: bySim, ours: speed(func(l *lab) *topo.Graph { return l.two("nic0", "100gbe") }, 0, 8),
 			bounds: near(12.5, 0.01), closed: "100 Gb/s over 8",
-			cause: Agrees, why: "One way, on the wire; S0 prints 80 to 90 GB/s for the same port."},
+			cause: Agrees, why: "One way, on the wire; the guide on layers prints 80 to 90 GB/s for the same port."},
 		{id: "3-switch", section: "follow-up 3", claim: "NVSwitch of a DGX A100: 4.8 TB/s",
 			says: is(4.8), unit: "TB/s",
 			how: byGraph, ours: func(l *lab) float64 { return 2 * gbps(accelerated(l.a100())) / 1e3 },
@@ -119,7 +119,7 @@ func s3() []entry {
 			how: byForm, ours: func(l *lab) float64 { return max(850.0/8, s.comm(l)) },
 			bounds: near(s.closed, 0.02), closed: "the all-reduce alone, all of the computing hidden behind it",
 			cause: Conditions,
-			why:   "At least: the longer of 850/8 ms of computing and the all-reduce that the same document works out. Its measured step is shorter than its own all-reduce, so the gradients were accumulated over several steps or the model was cut up.",
+			why:   "At least: the longer of 850/8 ms of computing and the all-reduce that the same guide works out. Its measured step is shorter than its own all-reduce, so the gradients were accumulated over several steps or the model was cut up.",
 		})
 	}
 	list = append(list, entry{
@@ -151,7 +151,7 @@ func s3() []entry {
 			id: "3-share-" + key, section: "follow-up 3", claim: fmt.Sprintf("%s: that is %g%% of the step", m.key, m.share),
 			says: is(m.share), unit: "%",
 			how: byForm, ours: func(l *lab) float64 { t := nvlink(l, bytes); return 100 * t / (m.compute + t) },
-			bounds: near(100*want/(m.compute+want), 0.02), closed: "the all-reduce beside the document's computing",
+			bounds: near(100*want/(m.compute+want), 0.02), closed: "the all-reduce beside the guide's computing",
 			cause: BothWays, why: "Nothing hidden." + m.note,
 		})
 	}
@@ -163,6 +163,6 @@ func s3() []entry {
 			return 2*sent(l.proof(l.block(sched.AllGather))) + sent(l.proof(l.block(sched.ReduceScatter)))
 		},
 		bounds: near(2.625, 1e-9), closed: "two all-gathers and a reduce-scatter, (n-1)/n each",
-		cause: Volume, why: "Parameters are gathered for the forward pass and again for the backward pass, gradients scattered once: half more. The document says so itself further down.",
+		cause: Volume, why: "Parameters are gathered for the forward pass and again for the backward pass, gradients scattered once: half more. The guide says so itself further down.",
 	})
 }

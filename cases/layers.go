@@ -14,8 +14,8 @@ import (
 // resnet is the gradient of ResNet-50: 25.6 million parameters of four bytes.
 const resnet = 102_400_000 * unit.Bytes(1)
 
-// s0 is "network, transport and application layers".
-func s0() []entry {
+// layersGuide is "network, transport and application layers".
+func layersGuide() []entry {
 	list := []entry{
 		{
 			id: "5.1-copies", section: "5.1", claim: "TCP copies data 4 times between two applications",
@@ -39,11 +39,11 @@ func s0() []entry {
 			how: bySim, ours: func(l *lab) float64 { return us(l.send(l.two("nic0", "hdr"), 8, sim.Options{}, 0, 8).Time) },
 			bounds: Span{1, 4}, closed: "six PCIe links, two NICs, two cables, one switch, from the catalogue",
 			cause: Conditions,
-			why:   "The document counts host memory to host memory; from GPU to GPU the message crosses two more PCIe switches a side.",
+			why:   "The guide counts host memory to host memory; from GPU to GPU the message crosses two more PCIe switches a side.",
 		},
 	}
-	list = append(list, s0Table()...)
-	list = append(list, s0Paths()...)
+	list = append(list, layersTable()...)
+	list = append(list, layersPaths()...)
 	list = append(list,
 		entry{
 			id: "6.1-tree-256", section: "6.1", claim: "rings from 1 KB to 1 MB, double binary trees above: the change is at 1 MB",
@@ -99,8 +99,8 @@ func s0() []entry {
 			cause: Agrees, why: "For one piece; pieces follow each other.",
 		},
 	)
-	list = append(list, s0Training()...)
-	return append(list, s0Large()...)
+	list = append(list, layersTraining()...)
+	return append(list, layersLarge()...)
 }
 
 // copies is how often the CPU copies a byte that one host sends another over
@@ -119,13 +119,13 @@ func (l *lab) copies() float64 {
 	return float64(copied) / float64(2*unit.GB)
 }
 
-// s0Table is the table of two nodes with eight A100 each, 1 GB.
-func s0Table() []entry {
+// layersTable is the table of two nodes with eight A100 each, 1 GB.
+func layersTable() []entry {
 	var list []entry
 	for _, r := range []struct {
 		key, name, link string
 		t               sim.Transport
-		says, port      float64 // the document's GB/s; what a port carries at the measured share
+		says, port      float64 // the guide's GB/s; what a port carries at the measured share
 		latency         float64
 		cause           Cause // of the latency
 	}{
@@ -146,7 +146,7 @@ func s0Table() []entry {
 			why:   "A host with one port moves this much bus bandwidth.",
 			also: func(l *lab) string {
 				g := l.two("nic[0-7]", r.link)
-				return fmt.Sprintf("With eight ports a host it is %s: the document's figure looks like eight ports added up.", l.measured(g, l.placed(g, 16), unit.GB, r.t).BusBW)
+				return fmt.Sprintf("With eight ports a host it is %s: the guide's figure looks like eight ports added up.", l.measured(g, l.placed(g, 16), unit.GB, r.t).BusBW)
 			},
 		}, entry{
 			id: "5.3-" + r.key + "-latency", section: "5.3", claim: fmt.Sprintf("latency over %s: %g us", r.name, r.latency),
@@ -188,7 +188,7 @@ func s0Table() []entry {
 			says: is(1), unit: "us",
 			how: bySim, ours: func(l *lab) float64 { return us(l.send(l.a100(), 8, sim.Options{}, 0, 1).Time) },
 			bounds: near(0.6, 0.05), closed: "two links of 250 ns and a chip of 100 ns",
-			cause: Software, why: "On the wire; a step of NCCL takes 1.05 us on A100, software included, and so the document's figure is fair as what a program sees.",
+			cause: Software, why: "On the wire; a step of NCCL takes 1.05 us on A100, software included, and so the guide's figure is fair as what a program sees.",
 		},
 		entry{
 			id: "5.3-cpu-10", section: "5.3", claim: "TCP over 10 GbE takes 80% of the CPU",
@@ -204,13 +204,13 @@ func s0Table() []entry {
 			how: byMeasured, ours: cpu("100gbe"),
 			bounds: near(100, 0.03), closed: "10 GB/s of the 10 GB/s that one port's sockets copy",
 			cause: Denominator,
-			why:   "Ten times the bytes of 10 GbE are ten times the copying; the document has it fall.",
+			why:   "Ten times the bytes of 10 GbE are ten times the copying; the guide has it fall.",
 		},
 	)
 }
 
-// s0Paths is what the document says NCCL counts ways between GPUs with.
-func s0Paths() []entry {
+// layersPaths is what the guide says NCCL counts ways between GPUs with.
+func layersPaths() []entry {
 	speed := func(g func(*lab) *topo.Graph, o sim.Options, a, b int) func(*lab) float64 {
 		return func(l *lab) float64 { return gbps(l.send(g(l), unit.GB, o, a, b).AlgBW) }
 	}
@@ -237,7 +237,7 @@ func s0Paths() []entry {
 			says: is(25), unit: "GB/s",
 			how: bySim, ours: speed(fast, sim.Options{}, 0, 8),
 			bounds: near(25, 0.01), closed: "200 Gb/s over 8",
-			cause: Agrees, why: "HDR, one port. The same document prints 180 GB/s for it in 5.3."},
+			cause: Agrees, why: "HDR, one port. The same guide prints 180 GB/s for it in 5.3."},
 		{id: "6.1-socket", section: "6.1", claim: "sockets: 1.25 GB/s",
 			says: is(1.25), unit: "GB/s",
 			how: byMeasured, ours: speed(slow, tcp, 0, 8),
@@ -247,12 +247,12 @@ func s0Paths() []entry {
 			says: is(5), unit: "us",
 			how: bySim, ours: delay(nvlink, sim.Options{}, 0, 1),
 			bounds: near(0.6, 0.05), closed: "two links of 250 ns and a chip of 100 ns",
-			cause: Latency, why: "Eight times the wire; 5.3 of the same document has 1 us."},
+			cause: Latency, why: "Eight times the wire; 5.3 of the same guide has 1 us."},
 		{id: "6.1-pcie-latency", section: "6.1", claim: "PCIe: 100 us",
 			says: is(100), unit: "us",
 			how: bySim, ours: delay(pcie, sim.Options{}, 0, 4),
 			bounds: Span{0.5, 2.5}, closed: "six links of 250 ns at most, switches of 110 ns, between sockets",
-			cause: Latency, why: "A card's way to another, across sockets, is a microsecond; 100 us would put PCIe behind sockets, which the document ranks last."},
+			cause: Latency, why: "A card's way to another, across sockets, is a microsecond; 100 us would put PCIe behind sockets, which the guide ranks last."},
 		{id: "6.1-ib-latency", section: "6.1", claim: "InfiniBand: 2 us",
 			says: is(2), unit: "us",
 			how: bySim, ours: delay(fast, sim.Options{}, 0, 8),
@@ -294,8 +294,8 @@ func (l *lab) crossing() (last float64) {
 	return last
 }
 
-// s0Training is ResNet-50 on eight V100.
-func s0Training() []entry {
+// layersTraining is ResNet-50 on eight V100.
+func layersTraining() []entry {
 	apart := func(link string, t sim.Transport, measured bool) func(*lab) float64 {
 		return func(l *lab) float64 {
 			g := l.ports("dgx-1v", "ConnectX-4", 8, "nic0", link)
@@ -326,12 +326,12 @@ func s0Training() []entry {
 			says: is(10.3), unit: "%",
 			how: byForm, ours: func(l *lab) float64 { t := apart("edr", sim.RDMA, true)(l); return 100 * t / (130 + t) },
 			bounds: Span{9, 11}, closed: "15 ms beside 10 + 50 + 65 + 5 ms of everything else",
-			cause: Agrees, why: "With our time of the all-reduce in place of the document's, and none of it hidden."},
+			cause: Agrees, why: "With our time of the all-reduce in place of the guide's, and none of it hidden."},
 	}
 }
 
-// s0Large is GPT-3 on 256 GPUs.
-func s0Large() []entry {
+// layersLarge is GPT-3 on 256 GPUs.
+func layersLarge() []entry {
 	const size = 350 * unit.GB
 	one := func(l *lab) float64 { return l.wire(l.pod(), l.ring(256), size).Time.Seconds() * 1e3 }
 	nccl := func(size unit.Bytes) func(*lab) tune.Prediction {
@@ -376,7 +376,7 @@ func s0Large() []entry {
 				return l.measured(g, l.ring(256), size, sim.TCP).Time.Seconds()
 			},
 			bounds: near(ringTime(256, 350, 1)/1e3, 0.02), closed: "2(n-1)/n of 350 GB at 1 GB/s",
-			cause: Volume, why: "280 s is the data once at 1.25 GB/s; a ring sends it twice, and sockets reach 1 GB/s. Here the document does not divide by 256."},
+			cause: Volume, why: "280 s is the data once at 1.25 GB/s; a ring sends it twice, and sockets reach 1 GB/s. Here the guide does not divide by 256."},
 		{id: "7.3-8B-bandwidth", section: "7.3", claim: "8 B in 10 us are 0.8 GB/s",
 			says: is(0.8), unit: "GB/s",
 			how: byForm, ours: func(*lab) float64 { return gbps(unit.Bytes(8).Per(10 * unit.Microsecond)) },
@@ -396,7 +396,7 @@ func s0Large() []entry {
 			says: is(50), unit: "ms",
 			how: byNCCL, ours: func(l *lab) float64 { return ms(nccl(unit.GiB)(l).Time) },
 			bounds: Span{ringTime(256, 1.0737, 200), 2 * ringTime(256, 1.0737, 200)}, closed: "eight HDR ports a host, and up to twice that",
-			cause: Conditions, why: "The document's run reaches the rate of two of eight ports a host."},
+			cause: Conditions, why: "The guide's run reaches the rate of two of eight ports a host."},
 		{id: "7.3-8GB", section: "7.3", claim: "8 GB take 350 ms",
 			says: is(350), unit: "ms",
 			how: byNCCL, ours: func(l *lab) float64 { return ms(nccl(8 * unit.GiB)(l).Time) },
@@ -406,6 +406,6 @@ func s0Large() []entry {
 			says: is(38), unit: "GB/s",
 			how: byForm, ours: func(*lab) float64 { return 20 * sched.AllReduce.BusFactor(256) },
 			bounds: near(20*2*255/256.0, 1e-6), closed: "2(n-1)/n with n = 256",
-			cause: Agrees, why: "2 x 255/256 = 1.992; the document's 1.9 would be 20 ranks."},
+			cause: Agrees, why: "2 x 255/256 = 1.992; the guide's 1.9 would be 20 ranks."},
 	}
 }

@@ -45,8 +45,8 @@ func (l *lab) overlapped() float64 {
 	return ms(end)
 }
 
-// s4 is "high-speed, low-overhead data transfers".
-func s4() []entry {
+// transfersGuide is "high-speed, low-overhead data transfers".
+func transfersGuide() []entry {
 	serial := func(l *lab) float64 { return 10 + ms(l.wire(l.a100(), l.ring(2), gradient).Time) }
 	leaf := func(l *lab) (*topo.Graph, []topo.NodeID) {
 		g := l.preset("rail", map[string]int{"hosts": 32})
@@ -80,12 +80,12 @@ func s4() []entry {
 			says: is(70), unit: "%",
 			how: bySim, ours: func(l *lab) float64 { return 100 * l.overlapped() / serial(l) },
 			bounds: near(69.9, 0.02), closed: "15.4 over 22 ms",
-			cause: Agrees, why: "The document's own table, against its text above."},
+			cause: Agrees, why: "The guide's own table, against its text above."},
 		{id: "4.1-hidden", section: "4.1.2", claim: "about 50% of communication, or more, is covered by computing",
 			says: Span{50, 100}, unit: "%",
 			how: bySim, ours: func(l *lab) float64 { return 100 * (serial(l) - l.overlapped()) / (serial(l) - 10) },
 			bounds: near(55, 0.03), closed: "(22 - 15.4) / 12",
-			cause: Agrees, why: "It is bounded by the backward pass, 6.7 ms here: S3's 50 to 80% needs computing to be the longer of the two."},
+			cause: Agrees, why: "It is bounded by the backward pass, 6.7 ms here: the 50 to 80% of the guide on models needs computing to be the longer of the two."},
 		{id: "4.3-tcp-ratio", section: "4.3", claim: "a small message over TCP takes 5 to 10 times as long as over InfiniBand",
 			says: Span{5, 10}, unit: "x",
 			how: bySim, ours: func(l *lab) float64 {

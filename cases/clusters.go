@@ -19,8 +19,8 @@ func sent(r *verify.Report) float64 {
 	return float64(r.MaxSent) / float64(r.Chunks)
 }
 
-// s1 is "architecture of very large clusters".
-func s1() []entry {
+// clustersGuide is "architecture of very large clusters".
+func clustersGuide() []entry {
 	const gradients = 700 * unit.GB
 	return []entry{
 		{id: "1-volume", section: "challenges", claim: "175B parameters of 4 bytes: a ring moves 1.4 TB a step",
@@ -93,7 +93,7 @@ func s1() []entry {
 				return float64(accelerated(l.file(torusFile)).Bits()) / 4096 / 1e12
 			},
 			bounds: near(2.4, 1e-6), closed: "six links of 50 GB/s",
-			cause: BothWays, why: "One way; both ways it is the document's figure, which it calls that of a single link."},
+			cause: BothWays, why: "One way; both ways it is the guide's figure, which it calls that of a single link."},
 		{id: "4-torus-shape", section: "TPU pod", claim: "4,096 chips in a torus of 4 x 4 x 256, six links a chip: with all of them busy 1 GB would take 6.7 ms",
 			says: is(1e3 * 2 / 300.0), unit: "ms",
 			how: bySim, ours: func(l *lab) float64 { return ms(l.torus(l.file(torusFile)).Time) },
@@ -113,7 +113,7 @@ func s1() []entry {
 			says: is(2), unit: "x",
 			how: byForm, ours: func(*lab) float64 { return sched.AllReduce.BusFactor(8) },
 			bounds: near(1.75, 1e-9), closed: "2(n-1)/n",
-			cause: Denominator, why: "2(n-1)/n: on eight GPUs the document's monitor prints 14% too much, on 10,000 nothing to speak of."},
+			cause: Denominator, why: "2(n-1)/n: on eight GPUs the guide's monitor prints 14% too much, on 10,000 nothing to speak of."},
 	}
 }
 
