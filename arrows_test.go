@@ -41,7 +41,7 @@ var floors = [][]string{
 	{"transport/mem", "transport/shm", "transport/tcp", "internal/world"},
 	{"comm/calls", "comm/choice"},
 	{"comm", "coord"},
-	{"elastic"},
+	{"elastic", "elastic/observe"},
 	{"elastic/node"},
 	{"ckpt/blob", "ckpt/box", "ckpt/safetensors"},
 	{"ckpt"},

@@ -22,6 +22,10 @@ import (
 	"github.com/weft-fabric/weft/launch/place"
 )
 
+// fewHosts is up to how many hosts workers keep leases of a second besides the
+// agents' observing of one another: the coordinator has few to renew.
+const fewHosts = 16
+
 // elasticRun is 'run' with nodes that meet at a coordinator.
 type elasticRun struct {
 	flags    place.Flags
@@ -136,7 +140,7 @@ func (r *elasticRun) run(ctx context.Context, command []string, master string, p
 		return err
 	}
 	defer func() { _ = client.Close() }()
-	return r.work(ctx, job, client, command)
+	return r.work(ctx, job, client, token, command)
 }
 
 func meeting(j place.Job) string {
@@ -185,6 +189,9 @@ func (r *elasticRun) dial(ctx context.Context, job place.Job, token string) (*co
 	if job.Serve && job.Nodes == 1 {
 		cfg.TTL = coord.OneHost
 	}
+	if token != "" && job.Nodes > fewHosts {
+		cfg.TTL = coord.ManyHosts
+	}
 	if r.tls != (coord.Files{}) {
 		t, err := r.tls.Load()
 		if err != nil {
@@ -201,7 +208,7 @@ func (r *elasticRun) dial(ctx context.Context, job place.Job, token string) (*co
 }
 
 // work runs the node's agent.
-func (r *elasticRun) work(ctx context.Context, job place.Job, client *coord.Client, command []string) error {
+func (r *elasticRun) work(ctx context.Context, job place.Job, client *coord.Client, token string, command []string) error {
 	host, err := os.Hostname()
 	if err != nil {
 		host = "localhost"
@@ -232,6 +239,10 @@ func (r *elasticRun) work(ctx context.Context, job place.Job, client *coord.Clie
 	if job.Ckpt != "" {
 		env = append(env, "WEFT_CKPT="+job.Ckpt)
 	}
+	secret := ""
+	if token != "" && job.Nodes > 1 {
+		secret = token + " " + job.Name
+	}
 	logs, err := r.torch.logs(job.Name, r.err)
 	if err != nil {
 		return err
@@ -242,7 +253,7 @@ func (r *elasticRun) work(ctx context.Context, job place.Job, client *coord.Clie
 		own = host
 	}
 	n, err := node.New(node.Config{
-		Client: client, Policy: coord.Policy{Min: job.Min, Max: job.Max, Settle: r.torch.settle, Name: name},
+		Client: client, Secret: secret, Policy: coord.Policy{Min: job.Min, Max: job.Max, Settle: r.torch.settle, Name: name},
 		Slots: slots, Node: own, Command: command, Env: env, Follow: r.follow, Restart: node.Restart(r.restart), Host: host, Addr: addr,
 		Restarts: job.MaxRestarts, Grace: r.grace, Away: r.away, Role: r.torch.role, Run: job.Name,
 		Stdout: r.out, Stderr: r.err, Prefix: job.Max > 1, Output: logs, Watch: r.tell,
@@ -298,6 +309,8 @@ func (r *elasticRun) tell(e node.Event) {
 		if !e.Exit.OK() {
 			say("%s", e.Exit)
 		}
+	case node.Lost:
+		say("%s", e.Text)
 	case node.Silent, node.GaveUp:
 		say("slot %d: %s", e.Slot, e.Text)
 	case node.Trouble, node.Answered:

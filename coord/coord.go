@@ -52,7 +52,7 @@ const (
 	// MaxGather is the most bytes that all values of one Gather have together,
 	// and the most that the record of an epoch takes: 10,000 members with
 	// addresses. etcd takes 1.5 MiB in a request.
-	MaxGather = 1 << 20
+	MaxGather = 1400 << 10
 )
 
 // TTL is the term of a lease if nothing else is said. etcd counts whole seconds

@@ -28,6 +28,16 @@ type holder struct {
 	Life Life   `json:"life"`
 }
 
+// leaderTerm is the term of the leader's lease, which is a second however long those
+// of workers are: there is one leader, and nobody decides while its lease runs on
+// without it.
+func (c *Client) leaderTerm() time.Duration {
+	if c.cfg.TTL > OneHost {
+		return TTL
+	}
+	return c.cfg.TTL
+}
+
 // campaign waits for the office.
 func (c *Client) campaign(ctx context.Context, name string) (*office, error) {
 	key := c.prefix + "decider"
@@ -37,7 +47,7 @@ func (c *Client) campaign(ctx context.Context, name string) (*office, error) {
 		return nil, err
 	}
 	for {
-		lease, err := c.grant(ctx)
+		lease, err := c.grant(ctx, c.leaderTerm())
 		if err != nil {
 			return nil, err
 		}
@@ -100,7 +110,7 @@ func (c *Client) occupy(ctx context.Context, key string, lease clientv3.LeaseID,
 	o.ctx, o.cancel = context.WithCancel(ctx)
 	go func() {
 		defer close(o.done)
-		tick := time.NewTicker(c.cfg.TTL / 4)
+		tick := time.NewTicker(c.leaderTerm() / 4)
 		defer tick.Stop()
 		leases := renewer{c: c}
 		defer leases.close()

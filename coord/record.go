@@ -46,7 +46,8 @@ type Worker struct {
 	Life    Life      `json:"life"` // of the process; chosen by Register
 	Host    string    `json:"host"`
 	PID     int       `json:"pid"`
-	Address string    `json:"address"` // host:port at which it can be reached; rank 0's is where the others meet
+	Address string    `json:"address"`         // host:port at which it can be reached; rank 0's is where the others meet
+	Agent   string    `json:"agent,omitempty"` // of its host, as the other agents reach it; "" if that one takes no part in observing
 	State   State     `json:"state"`
 	Step    uint64    `json:"step,omitempty"` // done last
 	Pace    int64     `json:"pace,omitempty"` // of a step, in nanoseconds
@@ -77,8 +78,8 @@ func (w *Worker) check() error {
 		return fmt.Errorf("coord: worker %d is in state %.32q; known are joining, ready, leaving and dead", w.ID, w.State)
 	case w.Pace < 0:
 		return fmt.Errorf("coord: worker %d has a pace of %d ns; it is not below 0", w.ID, w.Pace)
-	case strings.ContainsFunc(w.Host+w.Address, func(r rune) bool { return r < ' ' || r == 0x7f }):
-		return fmt.Errorf("coord: worker %d has control characters in its host %q or address %q", w.ID, w.Host, w.Address)
+	case strings.ContainsFunc(w.Host+w.Address+w.Agent, func(r rune) bool { return r < ' ' || r == 0x7f }):
+		return fmt.Errorf("coord: worker %d has control characters in its host %q, address %q or agent %q", w.ID, w.Host, w.Address, w.Agent)
 	}
 	return nil
 }
@@ -90,6 +91,7 @@ type Seat struct {
 	Host    string    `json:"host,omitempty"`
 	Address string    `json:"address,omitempty"`
 	Node    string    `json:"node,omitempty"`
+	Agent   string    `json:"agent,omitempty"`
 }
 
 // Epoch is a numbered list of those that train together. It is written once and

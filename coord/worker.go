@@ -71,10 +71,10 @@ func (c *Client) Register(ctx context.Context, w Worker) (*Registration, error) 
 }
 
 // grant asks for a lease.
-func (c *Client) grant(ctx context.Context) (clientv3.LeaseID, error) {
+func (c *Client) grant(ctx context.Context, term time.Duration) (clientv3.LeaseID, error) {
 	var lease *clientv3.LeaseGrantResponse
 	err := c.do(ctx, func(ctx context.Context) (err error) {
-		lease, err = c.etcd.Grant(ctx, int64(c.cfg.TTL/time.Second))
+		lease, err = c.etcd.Grant(ctx, int64(term/time.Second))
 		return err
 	})
 	if err != nil {
@@ -93,7 +93,7 @@ func (r *Registration) enter(ctx context.Context, free bool) error {
 	if err := w.check(); err != nil {
 		return err
 	}
-	lease, err := c.grant(ctx)
+	lease, err := c.grant(ctx, c.cfg.TTL)
 	if err != nil {
 		return err
 	}
@@ -135,7 +135,7 @@ func (r *Registration) enter(ctx context.Context, free bool) error {
 			return err
 		})
 		if errors.Is(err, rpctypes.ErrLeaseNotFound) { // it took longer than a term to get here
-			if lease, err = c.grant(ctx); err != nil {
+			if lease, err = c.grant(ctx, c.cfg.TTL); err != nil {
 				return err
 			}
 			continue

@@ -11,7 +11,7 @@ import (
 )
 
 func configs(t *rapid.T) member.Config {
-	return rapid.SampledFrom([]func() member.Config{member.Default, member.Lab, member.Large}).Draw(t, "config")()
+	return rapid.SampledFrom([]func() member.Config{member.Default, member.Lab, member.Hosts}).Draw(t, "config")()
 }
 
 func span(t *rapid.T, name string, from, to time.Duration) time.Duration {

@@ -47,6 +47,8 @@ func TestMain(m *testing.M) {
 		<-heard
 		fmt.Printf("pid=%d\n", os.Getpid())
 		select {}
+	case "agent":
+		os.Exit(agent())
 	}
 	at, stop, err := begin()
 	address = at

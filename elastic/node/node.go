@@ -4,7 +4,7 @@
 //
 //	process ends        ──► worker "dead" in the store ──► an epoch without it ──► survivors go on
 //	process is silent   ──► the same, 1.2 s later; when it speaks again it enters anew
-//	this host is silent ──► its leases end, 1.0 to 1.6 s later
+//	a host is silent    ──► its observers among the other agents say so, 0.5 to 0.65 s later; or its leases end
 //	a new process       ──► enters under the same slot, recovers, joins at a step's end
 //
 // Two kinds of programs run under it. One that follows epochs (package elastic) is
@@ -27,6 +27,7 @@ import (
 
 	"github.com/weft-fabric/weft/coord"
 	"github.com/weft-fabric/weft/elastic"
+	"github.com/weft-fabric/weft/elastic/observe"
 	"github.com/weft-fabric/weft/launch"
 	"github.com/weft-fabric/weft/member"
 )
@@ -49,6 +50,11 @@ type Config struct {
 	Dir     string
 	Follow  bool    // the program follows epochs; see package elastic
 	Restart Restart // what is started again when a process fails
+
+	// Secret makes the agents of the job's hosts observe one another (package
+	// observe): a lost host is then known within 0.7 s instead of when its leases
+	// end. It is the same for all agents of the job, and known to nobody else.
+	Secret string
 
 	Host string // this host's name
 	Addr string // the address at which other hosts reach this one
@@ -98,6 +104,7 @@ const (
 	Placed   = "placed"   // a slot has another place; Place says which
 	Said     = "said"     // a process said something: Word
 	Decided  = "decided"  // there is a new epoch
+	Lost     = "lost"     // another host is; Text says which
 	GaveUp   = "gave up"  // a slot's process failed too often
 	Trouble  = "trouble"  // with the coordinator; it is tried again
 	Answered = "answered" // the coordinator did, after Trouble
@@ -157,6 +164,12 @@ type Node struct {
 	wake     chan struct{}
 	dead     chan struct{} // closed by Kill
 	kill     sync.Once
+
+	observer *observe.Observer // of the other hosts' agents; nil without a secret
+	agent    string            // how the others reach it
+	hosts    coord.Epoch       // whose hosts are observed
+	inner    context.Context   // of reports
+	reports  sync.WaitGroup
 }
 
 // New makes an agent; Run sets it to work.
@@ -207,8 +220,16 @@ func New(cfg Config) (*Node, error) {
 // go on, a *HaltError if too few were left, a *launch.Failure if processes failed
 // too often; nil if all have done their work.
 func (n *Node) Run(ctx context.Context) error {
+	if err := n.observe(); err != nil {
+		return err
+	}
 	inner, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	var others sync.WaitGroup
+	n.inner = inner
+	if n.observer != nil {
+		defer n.reports.Wait()
+		defer n.observer.Close()
+	}
 	for _, f := range []func(context.Context){n.decide, n.follow, n.roll, n.mind} {
 		others.Add(1)
 		go func() {
@@ -360,6 +381,7 @@ func (n *Node) decide(ctx context.Context) {
 // follow tells of epochs, and of the end of the job.
 func (n *Node) follow(ctx context.Context) {
 	for e := range n.cfg.Client.WatchEpochs(ctx) {
+		n.observeHosts(e)
 		n.mu.Lock()
 		stopped := n.stopped
 		n.mu.Unlock()

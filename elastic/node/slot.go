@@ -374,7 +374,7 @@ func (s *slot) enter(life context.Context) {
 		return
 	}
 	s.entering = true
-	w := coord.Worker{ID: member.ID(s.id), Host: s.n.cfg.Host, Address: s.addr, Node: s.n.cfg.Node}
+	w := coord.Worker{ID: member.ID(s.id), Host: s.n.cfg.Host, Address: s.addr, Node: s.n.cfg.Node, Agent: s.n.agent}
 	if s.proc != nil {
 		w.PID = s.proc.Pid
 	}

@@ -55,7 +55,7 @@ func Cases() []Case {
 		Case{"512 ranks, one stops for 0.2 to 0.7 s ten times a second", alter(steady(512, member.Default(), 60*time.Second, 8*time.Second, 1), pauses)},
 		Case{"512 ranks, Lab", steady(512, member.Lab(), 20*time.Second, 4*time.Second, 1)},
 		Case{"10,000 ranks, a host of 8 dies every 4 s", big(member.Default())},
-		Case{"10,000 ranks, the same, Large", big(member.Large())},
+		Case{"10,000 ranks, the same, Hosts", big(member.Hosts())},
 		Case{"10,000 ranks, the same, 1% loss", alter(big(member.Default()), func(s *Settings) { s.Network.Loss = 0.01 })},
 		Case{"10,000 ranks, the same, 5% loss", alter(big(member.Default()), func(s *Settings) { s.Network.Loss = 0.05 })},
 		Case{"10,000 ranks, the same, one stops for 0.2 to 0.7 s ten times a second", alter(big(member.Default()), pauses)},
@@ -98,7 +98,7 @@ func Row(c Case) (string, error) {
 
 // Page is docs/membership.md with the rows given.
 func Page(rows []string) string {
-	d, l := member.Default(), member.Large()
+	d, l := member.Default(), member.Hosts()
 	lab := member.Lab()
 	var b strings.Builder
 	b.WriteString(`# Membership
@@ -124,7 +124,7 @@ made by ` + "`go test ./member/simulation -run Page -update`" + `; without -upda
 ## What it costs and how long it takes
 
 `)
-	fmt.Fprintf(&b, "| | Default | Large | Lab |\n|---|---|---|---|\n")
+	fmt.Fprintf(&b, "| | Default | Hosts | Lab |\n|---|---|---|---|\n")
 	fmt.Fprintf(&b, "| interval, timeout, observers | %v, %v, %d | %v, %v, %d | %v, %v, %d |\n", d.Interval, d.Timeout, d.Observers, l.Interval, l.Timeout, l.Observers, lab.Interval, lab.Timeout, lab.Observers)
 	rate := func(c member.Config) float64 { return float64(c.Observers) / c.Interval.Seconds() }
 	fmt.Fprintf(&b, "| a rank sends K/Interval messages a second | %.0f | %.0f | %.0f |\n", rate(d), rate(l), rate(lab))

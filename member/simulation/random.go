@@ -13,7 +13,7 @@ func Random(seed uint64) Settings {
 	w := World{rng: seed * 0xd1342543de82ef95}
 	pick := func(n int) int { return int(w.bits() % uint64(n)) }
 	span := func(from, to time.Duration) time.Duration { return from + time.Duration(w.random()*float64(to-from)) }
-	s := Settings{Seed: seed, Ranks: 2 + pick(47), Member: []member.Config{member.Default(), member.Lab(), member.Large()}[pick(3)],
+	s := Settings{Seed: seed, Ranks: 2 + pick(47), Member: []member.Config{member.Default(), member.Lab(), member.Hosts()}[pick(3)],
 		Outside: pick(2) == 0, Empty: pick(4) == 0, Wire: true}
 	t := s.Member.Timeout
 	s.Length = 90 * t

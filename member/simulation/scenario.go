@@ -17,7 +17,7 @@ import (
 //	pause r1-2,4 at=2s for=100ms
 //	run 5s
 //
-// The first line describes the world: config is default, lab or large; empty
+// The first line describes the world: config is default, lab or hosts; empty
 // starts without members; min, max, max-failures, loss, latency, step, catch-up,
 // lease and drift set what their names say. Then faults: kill, exit (by=r0),
 // pause, cut, cut-peers, slow (delay=20ms), lossy (loss=0.3), join, leave, store-down, each
@@ -91,10 +91,10 @@ func cluster(fields []string) (Settings, error) {
 				s.Member = member.Default()
 			case "lab":
 				s.Member = member.Lab()
-			case "large":
-				s.Member = member.Large()
+			case "hosts":
+				s.Member = member.Hosts()
 			default:
-				return s, fmt.Errorf("config %q; known are default, lab, large", name)
+				return s, fmt.Errorf("config %q; known are default, lab, hosts", name)
 			}
 		}
 	}

@@ -36,7 +36,7 @@ func TestScenarioErrors(t *testing.T) {
 	for text, want := range map[string]string{
 		"kill r1 at=1s":                         "start with a line such as",
 		"cluster 4\nrun 1s\nmaim r1 at=1s":      "known are cluster, run, kill",
-		"cluster 4 config=huge\nrun 1s":         "default, lab, large",
+		"cluster 4 config=huge\nrun 1s":         "default, lab, hosts",
 		"cluster 4\nkill r9 at=1s\nrun 2s":      "ranks are 0 to 3",
 		"cluster 4\nkill r1\nrun 2s":            "say when",
 		"cluster 4\npause r1 at=1s\nrun 2s":     "say for how long",
