@@ -1,9 +1,12 @@
+//go:build linux
+
 package observe
 
 import (
 	"context"
 	"net"
 	"net/netip"
+	"os"
 	"sync"
 	"testing"
 	"time"
@@ -13,7 +16,13 @@ import (
 	"github.com/weft-fabric/weft/member"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if role := os.Getenv("WEFT_TEST_OBSERVE"); role != "" {
+		labMain(role)
+		return
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // patience is how long a test waits for what must happen; it is no measure of speed.
 const patience = 60 * time.Second

@@ -15,7 +15,7 @@ type Case struct {
 	Settings Settings
 }
 
-// steady kills so many neighbouring ranks at a time, again and again at random instants, and
+// steady kills some neighbouring ranks at a time, again and again at random instants, and
 // lets them join anew once they have been noticed.
 func steady(n int, cfg member.Config, length, gap time.Duration, hosts int) Settings {
 	s := Settings{Ranks: n, Seed: 1, Member: cfg, Network: Datacenter(), Length: length, Outside: true, CatchUp: 500 * time.Millisecond}
@@ -41,37 +41,38 @@ func alter(s Settings, f func(*Settings)) Settings {
 func Cases() []Case {
 	var list []Case
 	for _, n := range []int{8, 64, 512} {
-		list = append(list, Case{fmt.Sprintf("%d ranks, one dies every 8 s", n), steady(n, member.Default(), 200*time.Second, 8*time.Second, 1)})
+		list = append(list, Case{fmt.Sprintf("%d hosts, one dies every 4 s", n), steady(n, member.Hosts(), 60*time.Second, 4*time.Second, 1)})
 	}
-	big := func(cfg member.Config) Settings { return steady(10_000, cfg, 60*time.Second, 4*time.Second, 8) }
+	big := func() Settings { return steady(10_000, member.Hosts(), 20*time.Second, 2*time.Second, 8) }
 	pauses := func(s *Settings) {
 		w := World{rng: 7}
 		for at := time.Second; at < s.Length-3*time.Second; at += 100 * time.Millisecond {
-			s.Faults = append(s.Faults, Fault{At: at, What: Pause, For: time.Duration(200+w.bits()%500) * time.Millisecond, Ranks: []int{int(w.bits() % uint64(s.Ranks))}})
+			s.Faults = append(s.Faults, Fault{At: at, What: Pause, For: time.Duration(100+w.bits()%200) * time.Millisecond, Ranks: []int{int(w.bits() % uint64(s.Ranks))}})
 		}
 	}
 	list = append(list,
-		Case{"512 ranks, 5% loss", alter(steady(512, member.Default(), 200*time.Second, 8*time.Second, 1), func(s *Settings) { s.Network.Loss = 0.05 })},
-		Case{"512 ranks, one stops for 0.2 to 0.7 s ten times a second", alter(steady(512, member.Default(), 60*time.Second, 8*time.Second, 1), pauses)},
-		Case{"512 ranks, Lab", steady(512, member.Lab(), 20*time.Second, 4*time.Second, 1)},
-		Case{"10,000 ranks, a host of 8 dies every 4 s", big(member.Default())},
-		Case{"10,000 ranks, the same, Hosts", big(member.Hosts())},
-		Case{"10,000 ranks, the same, 1% loss", alter(big(member.Default()), func(s *Settings) { s.Network.Loss = 0.01 })},
-		Case{"10,000 ranks, the same, 5% loss", alter(big(member.Default()), func(s *Settings) { s.Network.Loss = 0.05 })},
-		Case{"10,000 ranks, the same, one stops for 0.2 to 0.7 s ten times a second", alter(big(member.Default()), pauses)},
-		Case{"10,000 ranks, a leaf with 512 dies", alter(big(member.Default()), func(s *Settings) {
-			f := Fault{At: 5 * time.Second, What: Kill}
-			for r := 1024; r < 1536; r++ {
+		Case{"512 hosts, the same, 10% loss", alter(steady(512, member.Hosts(), 60*time.Second, 4*time.Second, 1), func(s *Settings) { s.Network.Loss = 0.1 })},
+		Case{"512 hosts, the same, one stops for 0.1 to 0.3 s ten times a second", alter(steady(512, member.Hosts(), 30*time.Second, 4*time.Second, 1), pauses)},
+		Case{"512 hosts, Lab", steady(512, member.Lab(), 20*time.Second, 4*time.Second, 1)},
+		Case{"10,000 hosts, 8 die every 2 s", big()},
+		Case{"10,000 hosts, the same, 1% loss", alter(big(), func(s *Settings) { s.Network.Loss = 0.01 })},
+		Case{"10,000 hosts, the same, 5% loss", alter(big(), func(s *Settings) { s.Network.Loss = 0.05 })},
+		Case{"10,000 hosts, the same, 10% loss", alter(big(), func(s *Settings) { s.Network.Loss = 0.1 })},
+		Case{"10,000 hosts, the same, 20 ms one way", alter(big(), func(s *Settings) { s.Network.Latency = 20 * time.Millisecond })},
+		Case{"10,000 hosts, the same, one stops for 0.1 to 0.3 s ten times a second", alter(big(), pauses)},
+		Case{"10,000 hosts, a leaf with 64 dies", alter(big(), func(s *Settings) {
+			f := Fault{At: 2 * time.Second, What: Kill}
+			for r := 1024; r < 1088; r++ {
 				f.Ranks = append(f.Ranks, r)
 			}
-			s.Faults, s.Length = []Fault{f}, 20*time.Second
+			s.Faults, s.Length = []Fault{f}, 8*time.Second
 		})},
-		Case{"10,000 ranks, 1,000 are cut off for 10 s", alter(big(member.Default()), func(s *Settings) {
-			f := Fault{At: 5 * time.Second, What: Cut, For: 10 * time.Second}
+		Case{"10,000 hosts, 1,000 are cut off for 5 s", alter(big(), func(s *Settings) {
+			f := Fault{At: 2 * time.Second, What: Cut, For: 5 * time.Second}
 			for r := range 1000 {
 				f.Ranks = append(f.Ranks, 3000+r)
 			}
-			s.Faults, s.Length = []Fault{f}, 30*time.Second
+			s.Faults, s.Length = []Fault{f}, 12*time.Second
 		})},
 	)
 	return list
