@@ -25,7 +25,7 @@ var floors = [][]string{
 	{"topo/build", "topo/format", "topo/rings", "topo/paths"},
 	{"sched"},
 	{"sched/step"},
-	{"sched/verify", "sched/algo", "sched/mem", "sched/msccl"},
+	{"sched/verify", "sched/algo", "sched/msccl", "internal/reference", "internal/mutant"},
 	{"draw/svg"},
 	{"draw"},
 	{"cluster"},
@@ -51,7 +51,7 @@ var floors = [][]string{
 	{"train/checkpoint"},
 	{"elastic/rank"},
 	{"up"},
-	{"bench"},
+	{"bench", "internal/differential"},
 	{"cli", "examples/allreduce", "examples/elastic", "examples/first"},
 	{".", "internal/dist"},
 }

@@ -9,7 +9,7 @@ import (
 
 	"github.com/weft-fabric/weft/sched"
 	"github.com/weft-fabric/weft/sched/algo"
-	"github.com/weft-fabric/weft/sched/mem"
+	"github.com/weft-fabric/weft/internal/reference"
 	"github.com/weft-fabric/weft/sched/msccl"
 	"github.com/weft-fabric/weft/sched/verify"
 )
@@ -59,8 +59,8 @@ func TestRoundTrip(t *testing.T) {
 						in[r] = append(in[r], rng.Int64N(1<<40))
 					}
 				}
-				want := mem.Reference(op, s.Root, in)
-				got, err := mem.Run(q, in, rng.IntN)
+				want := reference.Promised(op, s.Root, in)
+				got, err := reference.Run(q, in, rng.IntN)
 				if err != nil {
 					t.Fatal(err)
 				}

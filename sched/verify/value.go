@@ -136,40 +136,57 @@ type run struct {
 	how    hash
 }
 
-// store is what a buffer holds: sorted runs, gaps where nothing was written.
-type store []run
+// store is what a buffer holds: sorted runs, gaps where nothing was written. They lie
+// in blocks of bounded length, so that a buffer that fills up from its end, a chunk at a
+// time, does not move all of its runs with every chunk.
+type store struct {
+	blocks [][]run // none is empty
+}
+
+// maxBlock is the length from which a block is split.
+const maxBlock = 512
+
+// at returns the first run that ends behind a chunk, as a block and a place in it.
+func (s *store) at(chunk int64) (block, i int) {
+	block, _ = slices.BinarySearchFunc(s.blocks, chunk, func(b []run, at int64) int { return ends(b[len(b)-1], at) })
+	if block < len(s.blocks) {
+		i, _ = slices.BinarySearchFunc(s.blocks[block], chunk, ends)
+	}
+	return block, i
+}
+
+// ends orders a run before the chunks behind it.
+func ends(r run, chunk int64) int {
+	if r.hi <= chunk {
+		return -1
+	}
+	return 1
+}
 
 // find returns the run that a chunk lies in.
-func (s store) find(at int64) (run, bool) {
-	i, _ := slices.BinarySearchFunc(s, at, func(r run, at int64) int {
-		if r.hi <= at {
-			return -1
-		}
-		return 1
-	})
-	if i == len(s) || s[i].lo > at {
+func (s *store) find(chunk int64) (run, bool) {
+	block, i := s.at(chunk)
+	if block == len(s.blocks) || s.blocks[block][i].lo > chunk {
 		return run{}, false
 	}
-	return s[i], true
+	return s.blocks[block][i], true
 }
 
 // cut returns the runs of [lo, hi) and whether they leave no gap.
-func (s store) cut(lo, hi int64) (runs []run, whole bool) {
-	i, _ := slices.BinarySearchFunc(s, lo, func(r run, lo int64) int {
-		if r.hi <= lo {
-			return -1
-		}
-		return 1
-	})
+func (s *store) cut(lo, hi int64) (runs []run, whole bool) {
 	at := lo
-	for ; i < len(s) && s[i].lo < hi; i++ {
-		r := s[i]
-		r.lo, r.hi = max(r.lo, lo), min(r.hi, hi)
-		if r.lo > at {
-			return runs, false
+	for block, i := s.at(lo); block < len(s.blocks); block, i = block+1, 0 {
+		for _, r := range s.blocks[block][i:] {
+			if r.lo >= hi {
+				return runs, at == hi
+			}
+			r.lo, r.hi = max(r.lo, lo), min(r.hi, hi)
+			if r.lo > at {
+				return runs, false
+			}
+			at = r.hi
+			runs = append(runs, r)
 		}
-		at = r.hi
-		runs = append(runs, r)
 	}
 	return runs, at == hi
 }
@@ -177,42 +194,72 @@ func (s store) cut(lo, hi int64) (runs []run, whole bool) {
 // put overwrites the chunks of the runs.
 func (s *store) put(runs []run) {
 	for _, r := range runs {
-		old := *s
-		i, _ := slices.BinarySearchFunc(old, r.lo, func(x run, lo int64) int {
-			if x.hi <= lo {
-				return -1
-			}
-			return 1
-		})
-		j := i
-		repl := make([]run, 0, 3)
-		if i < len(old) && old[i].lo < r.lo {
-			left := old[i]
-			left.hi = r.lo
-			repl = append(repl, left)
+		s.putOne(r)
+	}
+}
+
+func (s *store) putOne(r run) {
+	block, i := s.at(r.lo)
+	if block == len(s.blocks) { // behind all others
+		if block == 0 {
+			s.blocks = append(s.blocks, nil)
+		} else {
+			block--
 		}
-		repl = append(repl, r)
-		for ; j < len(old) && old[j].lo < r.hi; j++ {
-			if old[j].hi > r.hi {
-				right := old[j]
-				right.lo = r.hi
-				repl = append(repl, right)
+		i = len(s.blocks[block])
+	}
+	repl := make([]run, 0, 3)
+	b := s.blocks[block]
+	if i < len(b) && b[i].lo < r.lo {
+		left := b[i]
+		left.hi = r.lo
+		repl = append(repl, left)
+	}
+	repl = append(repl, r)
+	// What it covers may reach into the blocks behind.
+	last, j := block, i
+	var right *run
+	for last < len(s.blocks) {
+		for j < len(s.blocks[last]) && s.blocks[last][j].lo < r.hi {
+			if x := s.blocks[last][j]; x.hi > r.hi {
+				x.lo = r.hi
+				right = &x
 			}
+			j++
 		}
-		*s = slices.Replace(old, i, j, repl...)
-		s.merge(i)
+		if j < len(s.blocks[last]) || last == len(s.blocks)-1 || s.blocks[last+1][0].lo >= r.hi {
+			break
+		}
+		last, j = last+1, 0
+	}
+	if right != nil {
+		repl = append(repl, *right)
+	}
+	if last == block {
+		b = slices.Replace(b, i, j, repl...)
+	} else {
+		b = append(append(b[:i:i], repl...), s.blocks[last][j:]...)
+		s.blocks = slices.Delete(s.blocks, block+1, last+1)
+	}
+	b = merge(b, i)
+	s.blocks[block] = b
+	if len(b) > maxBlock {
+		half := slices.Clone(b[len(b)/2:])
+		s.blocks[block] = b[: len(b)/2 : len(b)/2]
+		s.blocks = slices.Insert(s.blocks, block+1, half)
 	}
 }
 
 // merge joins the runs around place i where they are of one kind.
-func (s *store) merge(i int) {
-	for k := max(i-1, 0); k+1 < len(*s) && k <= i+2; {
-		a, b := &(*s)[k], &(*s)[k+1]
+func merge(s []run, i int) []run {
+	for k := max(i-1, 0); k+1 < len(s) && k <= i+2; {
+		a, b := &s[k], &s[k+1]
 		if a.hi == b.lo && a.label == b.label && a.how == b.how && same(a.set, b.set) {
 			a.hi = b.hi
-			*s = slices.Delete(*s, k+1, k+2)
+			s = slices.Delete(s, k+1, k+2)
 			continue
 		}
 		k++
 	}
+	return s
 }

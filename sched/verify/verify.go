@@ -204,7 +204,7 @@ func newWorld(p *sched.Program, all int, alias bool) *world {
 		if r < p.Ranks {
 			in := step.Chunks{Buf: sched.In}
 			in = w.at(sched.Rank(r), in)
-			w.mem[r][in.Buf] = from(w.input(sched.Rank(r)), -in.Index)
+			w.mem[r][in.Buf].put(from(w.input(sched.Rank(r)), -in.Index))
 		}
 		if p.Channels() > 1 {
 			w.owner[r] = map[step.Chunks]touch{}
@@ -243,19 +243,19 @@ func (w *world) at(r sched.Rank, c step.Chunks) step.Chunks {
 
 // input is what a rank's in holds at the start: its own contribution to every
 // chunk. At ranks other than the root of a broadcast or scatter it counts for nothing.
-func (w *world) input(r sched.Rank) store {
+func (w *world) input(r sched.Rank) []run {
 	p := w.p
 	chunks := int64(p.NumChunks(sched.In))
 	if (p.Op == sched.Broadcast || p.Op == sched.Scatter) && int(r) != p.Root {
 		return nil
 	}
 	if !w.turns {
-		return store{{0, chunks, 0, one(int32(r)), leaf(int64(r), 0, w.n)}}
+		return []run{{0, chunks, 0, one(int32(r)), leaf(int64(r), 0, w.n)}}
 	}
 	if p.Op != sched.AllReduce && p.Op != sched.ReduceScatter {
-		return store{{0, chunks, 0, one(int32(r)), leaf(int64(r), 0, 1)}} // moved, never summed: association says nothing
+		return []run{{0, chunks, 0, one(int32(r)), leaf(int64(r), 0, 1)}} // moved, never summed: association says nothing
 	}
-	var blocks store
+	var blocks []run
 	for b := range w.n { // contributions are named relative to the chunk's block
 		lo, hi := b*chunks/w.n, (b+1)*chunks/w.n
 		if lo < hi {

@@ -1,4 +1,4 @@
-package mem_test
+package reference_test
 
 import (
 	"math/rand/v2"
@@ -6,9 +6,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weft-fabric/weft/internal/reference"
 	"github.com/weft-fabric/weft/sched"
 	"github.com/weft-fabric/weft/sched/algo"
-	"github.com/weft-fabric/weft/sched/mem"
 	"pgregory.net/rapid"
 )
 
@@ -75,10 +75,10 @@ func TestAlgorithmsAgree(t *testing.T) {
 					in[r] = append(in[r], rng.Int64N(1<<40))
 				}
 			}
-			want := mem.Reference(op, root, in)
+			want := reference.Promised(op, root, in)
 			for _, p := range programs {
 				for _, pick := range []func(int) int{nil, rng.IntN} {
-					got, err := mem.Run(p, in, pick)
+					got, err := reference.Run(p, in, pick)
 					if err != nil {
 						t.Fatalf("%v\n%s", err, p)
 					}
@@ -122,7 +122,7 @@ func TestSameBitsEverywhere(t *testing.T) {
 			}
 			var first [][]float32
 			for range 3 {
-				out, err := mem.Run(p, in, rng.IntN)
+				out, err := reference.Run(p, in, rng.IntN)
 				if err != nil {
 					t.Fatal(a.Name, err)
 				}
@@ -153,7 +153,7 @@ func TestBadInputIsNamed(t *testing.T) {
 		"input 0 has 2 elements":                {{1, 2}, {1, 2}, {1, 2}},
 		"input 2 has 6 elements; want the same": {{1, 2, 3}, {1, 2, 3}, {1, 2, 3, 4, 5, 6}},
 	} {
-		if _, err := mem.Run(p, in, nil); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := reference.Run(p, in, nil); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)
 		}
 	}

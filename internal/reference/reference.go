@@ -1,7 +1,7 @@
-// Package mem runs programs on plain slices in one process: the simplest world
-// behind sched/step, and the reference for the others. Every order that the
-// interpreter's contract allows can be tried by choosing who goes next.
-package mem
+// Package reference runs programs on plain slices in one process: the simplest
+// world behind sched/step, which tests hold the others against. Every order that
+// the interpreter's contract allows can be tried by choosing who goes next.
+package reference
 
 import (
 	"fmt"
@@ -20,10 +20,16 @@ type Number interface {
 // With pick, the channel that goes next is pick(k) of the k that may go on (see
 // step.RunIn); without, the order is step.Run's.
 func Run[T Number](p *sched.Program, in [][]T, pick func(k int) int) ([][]T, error) {
+	return RunWith(p, in, func(a, b T) T { return a + b }, pick)
+}
+
+// RunWith is Run with another reduction than the sum.
+func RunWith[T Number](p *sched.Program, in [][]T, reduce func(a, b T) T, pick func(k int) int) ([][]T, error) {
 	w, err := newWorld(p, in)
 	if err != nil {
 		return nil, err
 	}
+	w.reduce = reduce
 	err = step.RunIn(p, pick, func(r sched.Rank, a *step.Action, message []T) ([]T, error) {
 		if a.Op.Receives() && len(message) != int(a.Count)*w.chunk {
 			return nil, fmt.Errorf("%s: rank %d (%s) expects %d chunks and gets %d", p.Name, r, a, a.Count, len(message)/w.chunk)
@@ -38,9 +44,10 @@ func Run[T Number](p *sched.Program, in [][]T, pick func(k int) int) ([][]T, err
 }
 
 type world[T Number] struct {
-	p     *sched.Program
-	chunk int
-	mem   [][4][]T
+	p      *sched.Program
+	chunk  int
+	mem    [][4][]T
+	reduce func(a, b T) T
 }
 
 func newWorld[T Number](p *sched.Program, in [][]T) (*world[T], error) {
@@ -72,11 +79,11 @@ func (w *world[T]) Load(r sched.Rank, _ *step.Action, c step.Chunks) ([]T, error
 	return append([]T(nil), w.at(r, c)...), nil
 }
 
-// Reduce adds element by element.
+// Reduce reduces element by element.
 func (w *world[T]) Reduce(_ sched.Rank, _ *step.Action, left, right []T) ([]T, error) {
 	sum := make([]T, len(left))
 	for i := range sum {
-		sum[i] = left[i] + right[i]
+		sum[i] = w.reduce(left[i], right[i])
 	}
 	return sum, nil
 }
@@ -87,10 +94,10 @@ func (w *world[T]) Store(r sched.Rank, _ *step.Action, c step.Chunks, v []T) err
 	return nil
 }
 
-// Reference gives what a collective promises every rank, computed the plain
+// Promised gives what a collective promises every rank, computed the plain
 // way; nil for a rank that is promised nothing. The outputs of a barrier are
 // not part of its promise.
-func Reference[T Number](op sched.Collective, root int, in [][]T) [][]T {
+func Promised[T Number](op sched.Collective, root int, in [][]T) [][]T {
 	n := len(in)
 	out := make([][]T, n)
 	size := len(in[0])

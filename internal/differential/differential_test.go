@@ -1,0 +1,192 @@
+package differential
+
+import (
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/weft-fabric/weft/internal/reference"
+	"github.com/weft-fabric/weft/sched"
+	"github.com/weft-fabric/weft/sched/verify"
+)
+
+var (
+	long   = flag.Duration("time", 20*time.Second, "how long to draw programs")
+	seed   = flag.Uint64("seed", 0, "the first seed; 0 for one that the date gives")
+	replay = flag.Uint64("replay", 0, "the only seed")
+	limit  = flag.Duration("limit", 2*time.Minute, "after which a call hangs")
+)
+
+func TestMain(m *testing.M) {
+	Rank()
+	os.Exit(m.Run())
+}
+
+// ways are those in which a program is run.
+var ways = []struct {
+	name     string
+	start    func(n int) (Group, error)
+	messages bool
+	most     int // ranks
+}{
+	{"mem", func(n int) (Group, error) { return Local(n, *limit) }, false, 7},
+	{"mem by messages", func(n int) (Group, error) { return Local(n, *limit) }, true, 7},
+	{"shm", func(n int) (Group, error) { return Processes(n, "shm", *limit) }, false, 4},
+	{"shm by messages", func(n int) (Group, error) { return Processes(n, "shm", *limit) }, true, 4},
+	{"tcp", func(n int) (Group, error) { return Processes(n, "tcp", *limit) }, false, 4},
+}
+
+// counts are what came of the programs that were drawn.
+type counts struct {
+	drawn, proven, refused, refusedRight, tooLarge, runs int
+	byHow                                                map[string]int
+}
+
+// What is proven is what runs: programs are drawn and proven, and those that are proven
+// give the reference's bits in every world, at several sizes, in and out of place.
+func TestProvenIsWhatRuns(t *testing.T) {
+	first := *seed
+	if first == 0 {
+		first = uint64(time.Now().Unix()) << 20
+	}
+	end := time.Now().Add(*long)
+	if *replay > 0 {
+		first, end = *replay, time.Time{}
+	}
+	t.Logf("seeds from %d", first)
+	groups := map[string]Group{}
+	defer func() {
+		for _, g := range groups {
+			g.Close()
+		}
+	}()
+	c := counts{byHow: map[string]int{}}
+	for s := first; s == first || time.Now().Before(end); s++ {
+		if err := one(s, groups, &c); err != nil {
+			t.Errorf("%v\nreplay with: go test ./internal/differential -run TestProvenIsWhatRuns -replay %d", err, s)
+			break
+		}
+	}
+	t.Logf("%d programs drawn: %d proven, which made %d calls; %d refused, of which %d are right in every order that the reference tried", c.drawn, c.proven, c.runs, c.refused, c.refusedRight)
+	if *replay == 0 && c.drawn > 100 && c.proven < c.drawn/10 {
+		t.Errorf("%d of %d programs are proven: the test says little", c.proven, c.drawn)
+	}
+}
+
+// one draws a program, proves it and runs it.
+func one(seed uint64, groups map[string]Group, c *counts) error {
+	rng := rand.New(rand.NewPCG(seed, 1))
+	n := 2 + rng.IntN(3)
+	if rng.IntN(8) == 0 {
+		n = 5 + rng.IntN(3)
+	}
+	p, how := Draw(rng, n)
+	c.drawn++
+	if _, err := verify.Program(p); err != nil {
+		c.refused++
+		if right(p, rng) == nil {
+			c.refusedRight++
+		}
+		return nil
+	}
+	c.proven++
+	for i, w := range ways {
+		if n > w.most || i != int(seed%5) && rng.IntN(2) == 0 {
+			continue
+		}
+		key := fmt.Sprint(w.name, n)
+		for range 2 {
+			cs := DrawCase(rng, p)
+			cs.Messages = w.messages
+			if err := try(groups, key, func() (Group, error) { return w.start(n) }, &cs); err != nil {
+				return report(seed, p, how, w.name, cs, smaller(groups, key, func() (Group, error) { return w.start(n) }, cs, err))
+			}
+			c.runs++
+		}
+	}
+	return nil
+}
+
+// try runs a case in a group, which is started if it is not there.
+func try(groups map[string]Group, key string, start func() (Group, error), c *Case) error {
+	g := groups[key]
+	if g == nil {
+		var err error
+		if g, err = start(); err != nil {
+			return fmt.Errorf("cannot start: %w", err)
+		}
+		groups[key] = g
+	}
+	outs, err := g.Run(c)
+	if err == nil {
+		return c.Check(outs)
+	}
+	g.Close()
+	delete(groups, key)
+	return err
+}
+
+// smaller looks for a call that fails, too, and is simpler.
+func smaller(groups map[string]Group, key string, start func() (Group, error), c Case, err error) error {
+	fewer := func(change func(*Case)) {
+		d := c
+		d.InPlace, d.Plain = append([]bool(nil), c.InPlace...), append([]bool(nil), c.Plain...)
+		change(&d)
+		if e := try(groups, key, start, &d); e != nil {
+			c, err = d, e
+		}
+	}
+	began := time.Now()
+	for _, k := range sizes {
+		if k < c.Count && time.Since(began) < time.Minute {
+			fewer(func(d *Case) { d.Count, d.Tricky = k, d.Op == "sum" && k <= mostTricky })
+		}
+	}
+	fewer(func(d *Case) { clear(d.InPlace) })
+	fewer(func(d *Case) { clear(d.Plain) })
+	return fmt.Errorf("%w\nsmallest call that fails: %s", err, c)
+}
+
+// report writes the program down and says what is wrong.
+func report(seed uint64, p *sched.Program, how, way string, c Case, err error) error {
+	path := filepath.Join(os.TempDir(), fmt.Sprintf("weft-differential-%d.weft", seed))
+	if e := os.WriteFile(path, []byte(p.String()), 0o644); e != nil {
+		path = e.Error()
+	}
+	return fmt.Errorf("seed %d: a proven program (%s) is not what runs over %s: %w\ncall: %s\nprogram, also in %s:\n%s", seed, how, way, err, c, path, p)
+}
+
+// right runs a program with the reference in several orders and compares with what the
+// collective promises.
+func right(p *sched.Program, rng *rand.Rand) error {
+	if p.Check() != nil || p.NumChunks(sched.In) == 0 {
+		return fmt.Errorf("no program")
+	}
+	in := make([][]int64, p.Ranks)
+	for r := range in {
+		for range p.NumChunks(sched.In) {
+			in[r] = append(in[r], rng.Int64N(1<<40))
+		}
+	}
+	want := reference.Promised(p.Op, p.Root, in)
+	for i := range 4 {
+		pick := rng.IntN
+		if i == 0 {
+			pick = nil
+		}
+		out, err := reference.Run(p, in, pick)
+		if err != nil {
+			return err
+		}
+		for r := range want {
+			if want[r] != nil && fmt.Sprint(out[r]) != fmt.Sprint(want[r]) {
+				return fmt.Errorf("rank %d", r)
+			}
+		}
+	}
+	return nil
+}
