@@ -3,6 +3,9 @@ package sched
 // RankSlot is the place of r, the rank's position, in an Env.
 const RankSlot = slotRank
 
+// ChannelSlot is the place of c, the channel, in an Env.
+const ChannelSlot = slotChannel
+
 // Uses reports whether the expression's value may depend on a slot.
 func (e *Expr) Uses(slot int) bool {
 	switch e.Kind {

@@ -8,9 +8,13 @@ import (
 	"github.com/weft-fabric/weft/sched/step"
 )
 
-// maxThreads bounds the vector clocks: one number per channel of every rank
-// that is looked at, in every message under way.
-const maxThreads = 1024
+// Limits of the vector clocks, one number for each channel of every rank that is looked
+// at (a thread), in every thread and every message under way.
+const (
+	maxThreads = 1 << 14
+	maxClock   = 1 << 33 // numbers that are compared in a proof, some 5 s
+	maxExtra   = 1 << 30 // and to find out what a program may do besides
+)
 
 // orders checks with happens-before what one run cannot show, and finds out in
 // which modes a world may run the program: whether messages may stay in the
@@ -19,9 +23,9 @@ const maxThreads = 1024
 // the root of a tree does, need a clock for the first; for the others all do,
 // and programs with too many threads go without an answer.
 func orders(p *sched.Program, rep *Report, sharing []sched.Rank, awaited []moment) error {
-	if threads := len(sharing) * p.Channels(); threads > maxThreads {
-		return fmt.Errorf("%w: %d ranks of %s have channels that share chunks, %d channels in all; the order between them is proven up to %d",
-			ErrTooLarge, len(sharing), p.Name, threads, maxThreads)
+	if threads := len(sharing) * p.Channels(); threads > maxThreads || int64(threads)*rep.Actions > maxClock {
+		return fmt.Errorf("%w: %d ranks of %s have channels that share chunks, %d channels in all, in %d steps; the order between them is proven up to %d channels, and channels times steps up to %d",
+			ErrTooLarge, len(sharing), p.Name, threads, rep.Actions, maxThreads, maxClock)
 	}
 	if len(sharing) > 0 {
 		if err := newClocks(p, false, false, sharing, awaited).run(); err != nil {
@@ -29,7 +33,8 @@ func orders(p *sched.Program, rep *Report, sharing []sched.Rank, awaited []momen
 		}
 	}
 	most := max(p.NumChunks(sched.In), p.NumChunks(sched.Out), p.NumChunks(sched.Tmp))
-	if (p.Ranks+p.Switches)*p.Channels() > maxThreads || (p.Ranks+p.Switches)*most > maxChunks {
+	threads := (p.Ranks + p.Switches) * p.Channels()
+	if threads > maxThreads || int64(threads)*rep.Actions > maxExtra || (p.Ranks+p.Switches)*most > maxChunks {
 		return nil
 	}
 	rep.Direct = newClocks(p, true, false, nil, awaited).run() == nil

@@ -102,9 +102,25 @@ func Program(p *sched.Program) (*Report, error) {
 		return nil, err
 	}
 	if p.Ranks > smallest && rotates(p) {
+		if err := bounded(p, 1); err != nil {
+			return nil, err
+		}
 		return rotated(p)
 	}
 	return Unrolled(p)
+}
+
+// bounded refuses programs of which some ranks, the first ones, take more steps than
+// anybody will wait for.
+func bounded(p *sched.Program, ranks int) error {
+	list := make([]sched.Rank, ranks)
+	for r := range list {
+		list[r] = sched.Rank(r)
+	}
+	if _, why := step.Compile(p).Count(list, maxActions); why != "" {
+		return fmt.Errorf("%w: %s takes more than %d steps (%s)", ErrTooLarge, p.Name, maxActions, why)
+	}
+	return nil
 }
 
 // sized refuses buffers of more chunks than anybody will follow one by one.
@@ -130,6 +146,9 @@ func newReport(p *sched.Program, method string) *Report {
 func Unrolled(p *sched.Program) (*Report, error) {
 	if p.Ranks+p.Switches > maxWorld {
 		return nil, fmt.Errorf("%w: %s has %d ranks and its text does not rotate; unrolling ends at %d", ErrTooLarge, p.Name, p.Ranks, maxWorld)
+	}
+	if err := bounded(p, p.Ranks+p.Switches); err != nil {
+		return nil, err
 	}
 	w := newWorld(p, p.Ranks+p.Switches, false)
 	if err := w.run(); err != nil {
