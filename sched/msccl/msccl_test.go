@@ -7,9 +7,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weft-fabric/weft/internal/reference"
 	"github.com/weft-fabric/weft/sched"
 	"github.com/weft-fabric/weft/sched/algo"
-	"github.com/weft-fabric/weft/internal/reference"
 	"github.com/weft-fabric/weft/sched/msccl"
 	"github.com/weft-fabric/weft/sched/verify"
 )
