@@ -163,7 +163,7 @@ func (l *ledger) watch(e node.Event) {
 		l.show(e.Slot)
 	case node.Silent:
 		l.open(e.Slot, e.Pid, e.Since, "silent")
-		l.slots[e.Slot].State = web.Suspect
+		l.slots[e.Slot].State, l.slots[e.Slot].Rank = web.Suspect, -1 // its seat is no longer its own
 		l.r.event(web.Event{At: e.At, Kind: "failure", ID: e.Slot, Text: e.Text})
 		l.show(e.Slot)
 	case node.Heard:
@@ -328,7 +328,7 @@ func (l *ledger) stepped(slot int, s rank.Step) {
 		l.show(slot)
 	}
 	l.r.board.Step(web.Step{ID: slot, Rank: s.Rank, Step: s.Step, Epoch: s.Epoch, Loss: s.Loss, Tokens: s.Tokens, Began: s.Began, Arrived: s.Arrived,
-		Ended: s.Ended, Forward: s.Forward, Backward: s.Back, Comm: s.Comm, Exposed: s.Exposed, Bubble: s.Bubble})
+		Ended: s.Ended, Forward: s.Forward, Backward: s.Back, Comm: s.Comm, Exposed: s.Exposed, Tensor: s.Tensor, Bubble: s.Bubble, Norm: s.Norm, Rate: s.Rate})
 	if s.Save > 0 {
 		l.held = append(l.held, s.Save)
 	}

@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"os"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"text/tabwriter"
 	"time"
@@ -294,15 +296,43 @@ func (l *ledger) figures() []web.Measure {
 	add := func(name, value, note string, a ...any) {
 		list = append(list, web.Measure{Name: name, Value: value, Note: fmt.Sprintf(note, a...)})
 	}
-	if m.Comm > 0 {
-		add("overlap hidden", fmt.Sprintf("%.0f%%", 100*m.Hidden), "of %.1f ms of collectives a step; the rank stood still for %.1f ms", milli(m.Comm), milli(m.Exposed))
+	if m.Apart > 0 {
+		note := "without overlap %.1f ms; such figures vary by %.1f ms"
+		if (m.Apart - m.Together).Abs() < m.Noise {
+			note = "without overlap %.1f ms, which is no difference: such figures vary by %.1f ms"
+		}
+		add("passes with overlap", ms1(m.Together), note, milli(m.Apart), milli(m.Noise))
 	}
 	if m.Formula > 0 {
 		add("pipeline bubble", fmt.Sprintf("%.0f%%", 100*m.Bubble), "(p-1)/(m+p-1) is %.0f%%", 100*m.Formula)
 	}
 	add("state a rank", unit.Bytes(m.Held).String(), "parameters, gradients, moments; the formula gives %s; %s with buffers and activations", unit.Bytes(m.Expected), unit.Bytes(m.Total))
+	if value, note := host(); value != "" {
+		add("this host", value, "%s", note)
+	}
 	add("computing", fmt.Sprintf("%.0f%%", 100*m.Busy), "of a step of rank 0; forward %.1f ms, backward %.1f ms", milli(m.Forward), milli(m.Backward))
 	return list
+}
+
+func ms1(d time.Duration) string { return fmt.Sprintf("%.1f ms", milli(d)) }
+
+// host is how busy this machine is; "" where /proc does not say.
+func host() (value, note string) {
+	load, err := os.ReadFile("/proc/loadavg")
+	text, err2 := os.ReadFile("/proc/meminfo")
+	if err != nil || err2 != nil || len(strings.Fields(string(load))) == 0 {
+		return "", ""
+	}
+	kib := map[string]int{}
+	for line := range strings.Lines(string(text)) {
+		var name string
+		var n int
+		if _, err := fmt.Sscanf(line, "%s %d kB", &name, &n); err == nil {
+			kib[strings.TrimSuffix(name, ":")] = n
+		}
+	}
+	return "load " + strings.Fields(string(load))[0], fmt.Sprintf("on %d cores; %s of %s of memory in use", runtime.NumCPU(),
+		unit.Bytes(kib["MemTotal"]-kib["MemAvailable"])*1024, unit.Bytes(kib["MemTotal"])*1024)
 }
 
 // si prints a number with at most three figures and k or M behind it.

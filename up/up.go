@@ -382,14 +382,28 @@ func (r *run) agent() error {
 	if err != nil {
 		host = "localhost"
 	}
-	// Ranks write to standard error when they fail only, and the agent has their
-	// last words in what it tells.
+	// What ranks print goes to the page, and their last words are in what the agent tells.
+	var screen launch.Screen
+	log := func(slot int) io.Writer {
+		return launch.Lines(lines(func(at time.Time, text string) { r.board.Log(slot, at, text) }), &screen, func() string { return "" })
+	}
 	r.node, err = node.New(node.Config{
 		Client: r.client, Policy: coord.Policy{Min: r.o.Min, Max: r.o.Ranks, Settle: 2 * time.Second, Name: "up"},
 		Slots: slots, Command: append(append([]string{}, r.o.Program...), "rank"), Follow: true, Host: host, Restarts: 1000, Grace: saving,
 		Env: append([]string{rank.Env + "=" + string(text), "WEFT_FLIGHT=1024"}, r.o.Env...), Watch: r.ledger.watch,
+		Output: func(_, local int, _, _ io.Writer) (io.Writer, io.Writer) { return log(local), log(local) },
 	})
 	return err
+}
+
+// lines takes whole lines.
+type lines func(at time.Time, text string)
+
+func (f lines) Write(b []byte) (int, error) {
+	for line := range strings.Lines(string(b)) {
+		f(time.Now(), strings.TrimRight(line, "\r\n"))
+	}
+	return len(b), nil
 }
 
 // train lets the node work until it is over.

@@ -23,6 +23,8 @@ const (
 	savesKept   = 200
 	recentSteps = 64   // over which means are taken
 	textKept    = 1000 // bytes of a text that a feeder gives
+	seriesKept  = 120  // steps of each rank
+	linesKept   = 200  // of the output of each rank
 )
 
 // Board is what the page shows. All methods may be called from any goroutine;
@@ -65,6 +67,8 @@ type Board struct {
 type rankRow struct {
 	Rank
 	last    Step   // 0 if none
+	series  []Step // the last ones
+	log     []logLine
 	seq     uint64 // of a change of anything but the step
 	stepSeq uint64
 }
@@ -94,6 +98,7 @@ type stepSum struct {
 	loss                                           float64
 	ended                                          time.Time
 	wall, forward, backward, comm, exposed, bubble time.Duration
+	tensor                                         time.Duration
 }
 
 // NewBoard makes an empty board.
@@ -202,6 +207,10 @@ func (b *Board) Step(s Step) {
 		row.State, row.Rank.Rank, row.seq, b.placeSeq = Healthy, s.Rank, seq, seq
 	}
 	row.Step, row.last, row.stepSeq = s.Step, s, seq
+	row.series = append(row.series, s)
+	if n := len(row.series) - seriesKept; n > 0 {
+		row.series = slices.Delete(row.series, 0, n)
+	}
 
 	if s.Epoch > b.newest.Epoch {
 		b.rollBack(s.Step, s.Epoch, seq)
@@ -245,7 +254,7 @@ func (b *Board) sum(s Step, seq uint64) {
 	if s.Loss != 0 {
 		sum.loss += s.Loss
 		sum.lossN++
-		b.loss.add(s.Step, s.Loss, seq)
+		b.loss.add(s.Step, s.Loss, s.Norm, s.Rate, seq)
 	}
 	if s.Tokens > sum.tokens { // the first report, or one that knows better
 		b.rate.add(s.Began, s.Ended, s.Tokens-sum.tokens, seq)
@@ -262,7 +271,19 @@ func (b *Board) sum(s Step, seq uint64) {
 	sum.backward += s.Backward
 	sum.comm += s.Comm
 	sum.exposed += s.Exposed
+	sum.tensor += s.Tensor
 	sum.bubble += s.Bubble
+}
+
+// Log adds a line that the process of an id has printed.
+func (b *Board) Log(id int, at time.Time, text string) {
+	seq, unlock := b.change()
+	defer unlock()
+	row := b.row(id, seq)
+	row.log = append(row.log, logLine{at, short(text)})
+	if n := len(row.log) - linesKept; n > 0 {
+		row.log = slices.Delete(row.log, 0, n)
+	}
 }
 
 // settled is the newest step that as many ranks have reported as the one before

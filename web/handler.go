@@ -137,12 +137,15 @@ func (b *Board) viewJob(*http.Request) (any, error) {
 }
 
 func (b *Board) viewRanks(r *http.Request) (any, error) {
-	list := b.rankViews()
-	if text := r.URL.Query().Get("id"); text != "" {
-		id, err := strconv.Atoi(text)
-		if err != nil {
+	text, id := r.URL.Query().Get("id"), -1
+	if text != "" {
+		var err error
+		if id, err = strconv.Atoi(text); err != nil {
 			return nil, fmt.Errorf("id=%q is no number; leave it out for all ranks", text)
 		}
+	}
+	list := b.rankViews(id)
+	if text != "" {
 		one := []rankView{}
 		for _, v := range list {
 			if v.ID == id {

@@ -60,8 +60,9 @@ func (r *reader) take(m message) {
 				at, found := slices.BinarySearch(old.Loss.Steps, step)
 				if !found {
 					old.Loss.Steps, old.Loss.Loss = slices.Insert(old.Loss.Steps, at, step), slices.Insert(old.Loss.Loss, at, nil)
+					old.Loss.Norm, old.Loss.Rate = slices.Insert(old.Loss.Norm, at, nil), slices.Insert(old.Loss.Rate, at, nil)
 				}
-				old.Loss.Loss[at] = v.Loss[i]
+				old.Loss.Loss[at], old.Loss.Norm[at], old.Loss.Rate[at] = v.Loss[i], v.Norm[i], v.Rate[i]
 			}
 		}
 	}
@@ -216,7 +217,7 @@ func TestCurveIsTheMeanOfItsSteps(t *testing.T) {
 		for i := range rapid.IntRange(1, 6000).Draw(t, "steps") {
 			for range 1 + i%2 {
 				v := float64((i * 7919) % 101)
-				c.add(i, v, 1)
+				c.add(i, v, 2*v, 3*v, 1)
 				plain[i] = append(plain[i], v)
 			}
 		}
@@ -300,7 +301,7 @@ func TestTallySeesARestartByItsCounts(t *testing.T) {
 	b.Collectives(0, []Collective{of("send", 5), of("recv", 6)})
 	b.Collectives(0, []Collective{of("send", 7)})
 	got := b.collectives()
-	if len(got) != 2 || got[0].Count != 10 || got[1].Count != 10+5+7 {
+	if len(got) != 2 || got[0].Count != 10+5+7 || got[1].Count != 10 { // the longer in sum first
 		t.Errorf("%+v", got)
 	}
 }

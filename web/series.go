@@ -20,11 +20,13 @@ type point struct {
 	sum  float64
 	n    int
 	seq  uint64
+
+	norm, rate float64 // of gradients, and of learning: sums
 }
 
 func newCurve() curve { return curve{stride: 1} }
 
-func (c *curve) add(step int, value float64, seq uint64) {
+func (c *curve) add(step int, value, norm, rate float64, seq uint64) {
 	step = max(0, step)
 	first := step - step%c.stride
 	i, found := slices.BinarySearchFunc(c.points, first, func(p point, s int) int { return p.step - s })
@@ -33,6 +35,7 @@ func (c *curve) add(step int, value float64, seq uint64) {
 	}
 	p := &c.points[i]
 	p.sum, p.n, p.seq = p.sum+value, p.n+1, seq
+	p.norm, p.rate = p.norm+norm, p.rate+rate
 	for len(c.points) > lossPoints {
 		c.halve(seq)
 	}
@@ -46,6 +49,8 @@ func (c *curve) halve(seq uint64) {
 		p.step -= p.step % c.stride
 		if n := len(kept); n > 0 && kept[n-1].step == p.step {
 			kept[n-1].sum += p.sum
+			kept[n-1].norm += p.norm
+			kept[n-1].rate += p.rate
 			kept[n-1].n += p.n
 			kept[n-1].seq = seq
 			continue

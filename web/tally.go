@@ -108,6 +108,9 @@ func (b *Board) collectives() []collectiveView {
 		}
 		list = append(list, v)
 	}
-	slices.SortFunc(list, func(a, b collectiveView) int { return cmp.Or(cmp.Compare(a.Op, b.Op), cmp.Compare(a.Bytes, b.Bytes)) })
+	// What takes most of the time comes first.
+	slices.SortFunc(list, func(a, b collectiveView) int {
+		return cmp.Or(cmp.Compare(b.Total, a.Total), cmp.Compare(a.Op, b.Op), cmp.Compare(a.Bytes, b.Bytes))
+	})
 	return list
 }

@@ -51,7 +51,7 @@ func (b *Board) topology() *topologyView {
 			v.Hosts = append(v.Hosts, hostView{Host: r.Host})
 		}
 		v.Hosts[at].IDs = append(v.Hosts[at].IDs, id)
-		if r.Rank >= 0 && r.State != Left {
+		if r.Rank >= 0 && r.Replica >= 0 && r.State != Left && r.State != Suspect {
 			in = append(in, r)
 			v.Replicas, v.Tensor, v.Stages = max(v.Replicas, r.Replica+1), max(v.Tensor, r.Tensor+1), max(v.Stages, r.Stage+1)
 		}

@@ -42,7 +42,7 @@ type summary struct {
 	Epoch      uint64         `json:"epoch"`
 	TokensRate float64        `json:"tokens_per_s"`
 	Tokens     int64          `json:"tokens"`
-	Ranks      int            `json:"ranks"` // without those that left
+	Ranks      int            `json:"ranks"` // without those that left before the end
 	States     map[string]int `json:"states"`
 	Failures   int64          `json:"failures"`
 	Restarts   int64          `json:"restarts"`
@@ -62,6 +62,7 @@ type stepTime struct {
 	Backward int64 `json:"backward_ns"`
 	Comm     int64 `json:"comm_ns"`
 	Exposed  int64 `json:"exposed_ns"`
+	Tensor   int64 `json:"tensor_ns"`
 	Bubble   int64 `json:"bubble_ns"`
 }
 
@@ -83,7 +84,9 @@ type lossView struct {
 	Reset  bool       `json:"reset"`
 	Stride int        `json:"stride"`
 	Steps  []int      `json:"steps"`
-	Loss   []*float64 `json:"loss"` // null: no number
+	Loss   []*float64 `json:"loss"`          // null: no number
+	Norm   []*float64 `json:"grad_norm"`     // of the gradients; 0: not told
+	Rate   []*float64 `json:"learning_rate"` // 0: not told
 }
 
 // throughputView is tokens a second in pieces of time from start on. From is the
@@ -119,10 +122,50 @@ type epochView struct {
 	Layout     string    `json:"layout"`
 }
 
-// rankView is a rank with its last step.
+// rankView is a rank with its last step and, where it is asked for alone, its last
+// steps and lines.
 type rankView struct {
 	Rank
-	Last *lastStep `json:"last,omitempty"`
+	Last   *lastStep   `json:"last,omitempty"`
+	Series *rankSeries `json:"series,omitempty"`
+	Log    []logLine   `json:"log,omitempty"`
+}
+
+// rankSeries are the last steps of a rank, oldest first.
+type rankSeries struct {
+	Steps   []int   `json:"steps"`
+	Wall    []int64 `json:"wall_ns"`
+	Compute []int64 `json:"compute_ns"`
+	Waited  []int64 `json:"waited_ns"`
+}
+
+// logLine is a line that a rank has printed.
+type logLine struct {
+	At   time.Time `json:"at"`
+	Text string    `json:"text"`
+}
+
+func (r *rankRow) seriesView() *rankSeries {
+	v := &rankSeries{Steps: []int{}, Wall: []int64{}, Compute: []int64{}, Waited: []int64{}}
+	for _, s := range r.series {
+		l := lastOf(s)
+		v.Steps, v.Wall = append(v.Steps, s.Step), append(v.Wall, l.Wall)
+		v.Compute, v.Waited = append(v.Compute, l.Forward+l.Backward), append(v.Waited, l.Waited)
+	}
+	return v
+}
+
+// lastOf is a step as the page has it.
+func lastOf(s Step) *lastStep {
+	l := &lastStep{Step: s.Step, Epoch: s.Epoch, Ended: s.Ended, Forward: int64(s.Forward), Backward: int64(s.Backward),
+		Comm: int64(s.Comm), Exposed: int64(s.Exposed), Tensor: int64(s.Tensor), Bubble: int64(s.Bubble)}
+	if !s.Began.IsZero() {
+		l.Wall = int64(s.Ended.Sub(s.Began))
+	}
+	if !s.Arrived.IsZero() {
+		l.Waited = int64(s.Ended.Sub(s.Arrived))
+	}
+	return l
 }
 
 type lastStep struct {
@@ -135,6 +178,7 @@ type lastStep struct {
 	Backward int64     `json:"backward_ns"`
 	Comm     int64     `json:"comm_ns"`
 	Exposed  int64     `json:"exposed_ns"`
+	Tensor   int64     `json:"tensor_ns"`
 	Bubble   int64     `json:"bubble_ns"`
 }
 
@@ -188,11 +232,12 @@ func (b *Board) since(seq uint64) message {
 }
 
 func (b *Board) lossSince(seq uint64) *lossView {
-	v := lossView{Reset: seq == 0 || b.loss.resetSeq > seq, Stride: b.loss.stride, Steps: []int{}, Loss: []*float64{}}
+	v := lossView{Reset: seq == 0 || b.loss.resetSeq > seq, Stride: b.loss.stride, Steps: []int{}, Loss: []*float64{}, Norm: []*float64{}, Rate: []*float64{}}
 	for _, p := range b.loss.points {
 		if v.Reset || p.seq > seq {
 			v.Steps = append(v.Steps, p.step)
-			v.Loss = append(v.Loss, number(round(p.sum/float64(p.n))))
+			n := float64(p.n)
+			v.Loss, v.Norm, v.Rate = append(v.Loss, number(round(p.sum/n))), append(v.Norm, number(round(p.norm/n))), append(v.Rate, number(round(p.rate/n)))
 		}
 	}
 	if !v.Reset && len(v.Steps) == 0 {
@@ -254,7 +299,7 @@ func (b *Board) summary(now time.Time) summary {
 	missing := false
 	for _, r := range b.ranks {
 		s.States[r.State]++
-		if r.State != Left {
+		if r.State != Left || b.job.Ended {
 			s.Ranks++
 		}
 		missing = missing || r.State != Healthy && r.State != Left
@@ -334,10 +379,11 @@ func (b *Board) stepTime() stepTime {
 		t.Backward += int64(s.backward)
 		t.Comm += int64(s.comm)
 		t.Exposed += int64(s.exposed)
+		t.Tensor += int64(s.tensor)
 		t.Bubble += int64(s.bubble)
 	}
 	if n > 0 {
-		for _, f := range []*int64{&t.Wall, &t.Forward, &t.Backward, &t.Comm, &t.Exposed, &t.Bubble} {
+		for _, f := range []*int64{&t.Wall, &t.Forward, &t.Backward, &t.Comm, &t.Exposed, &t.Tensor, &t.Bubble} {
 			*f /= int64(n)
 		}
 	}
@@ -365,7 +411,8 @@ func spreadOf(list []int64) spread {
 	return spread{n, at(0.5), at(0.99), list[n-1]}
 }
 
-func (b *Board) rankViews() []rankView {
+// rankViews are all ranks; that of only has its series and lines with it.
+func (b *Board) rankViews(only int) []rankView {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	list := make([]rankView, 0, len(b.ids))
@@ -373,14 +420,10 @@ func (b *Board) rankViews() []rankView {
 		r := b.ranks[id]
 		v := rankView{Rank: r.Rank}
 		if s := r.last; !s.Ended.IsZero() {
-			v.Last = &lastStep{Step: s.Step, Epoch: s.Epoch, Ended: s.Ended, Forward: int64(s.Forward), Backward: int64(s.Backward),
-				Comm: int64(s.Comm), Exposed: int64(s.Exposed), Bubble: int64(s.Bubble)}
-			if !s.Began.IsZero() {
-				v.Last.Wall = int64(s.Ended.Sub(s.Began))
-			}
-			if !s.Arrived.IsZero() {
-				v.Last.Waited = int64(s.Ended.Sub(s.Arrived))
-			}
+			v.Last = lastOf(s)
+		}
+		if only == id {
+			v.Series, v.Log = r.seriesView(), slices.Clone(r.log)
 		}
 		list = append(list, v)
 	}

@@ -56,7 +56,7 @@ type Rank struct {
 	// process said.
 	Step     int   `json:"step"`
 	Restarts int   `json:"restarts"`
-	Replica  int   `json:"replica"` // place in the layout
+	Replica  int   `json:"replica"` // place in the layout; -1: a spare rank
 	Tensor   int   `json:"tensor"`
 	Stage    int   `json:"stage"`
 	Memory   int64 `json:"memory_bytes"` // resident
@@ -77,8 +77,11 @@ type Step struct {
 	// slowest; its lateness is Arrived less the earliest Arrived of the step.
 	Began, Arrived, Ended time.Time
 	// Comm is communication among replicas, Exposed the part of it for which the
-	// rank stood still, Bubble its waiting for other stages.
-	Forward, Backward, Comm, Exposed, Bubble time.Duration
+	// rank stood still, Tensor the sums within layers, for which it always does, and
+	// Bubble its waiting for other stages.
+	Forward, Backward, Comm, Exposed, Tensor, Bubble time.Duration
+	// Norm is that of the gradients, Rate the learning rate; 0 where unknown.
+	Norm, Rate float64
 }
 
 // Collective is what one process has counted of one operation and size since

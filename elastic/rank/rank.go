@@ -90,6 +90,8 @@ type Step struct {
 	Save    time.Duration `json:"save_ns"` // that a checkpoint held the step up
 	Writing bool          `json:"writing"` // a checkpoint was being written meanwhile
 	Memory  int64         `json:"memory_bytes"`
+	Norm    float64       `json:"grad_norm"`
+	Rate    float64       `json:"learning_rate"`
 }
 
 // Collective is what a rank has spent on one kind of collective since it started.
@@ -270,7 +272,7 @@ func (j *job) Step(ctx context.Context) (last bool, err error) {
 		return false, err
 	}
 	out := Step{Epoch: j.e.Number, Rank: j.c.Rank(), Step: s.Step, Loss: s.Loss, Tokens: s.Tokens, Began: began, Arrived: began.Add(s.Passes),
-		Overlap: overlap, Writing: writing || j.writing.Load() > 0, Forward: s.Forward, Back: s.Backward, Tensor: s.Tensor, Comm: s.Comm, Exposed: s.Exposed, Bubble: s.Bubble, Update: s.Update}
+		Overlap: overlap, Writing: writing || j.writing.Load() > 0, Forward: s.Forward, Back: s.Backward, Tensor: s.Tensor, Comm: s.Comm, Exposed: s.Exposed, Bubble: s.Bubble, Update: s.Update, Norm: s.Norm, Rate: s.Rate}
 	if j.store != nil && j.cfg.Every > 0 && s.Step%j.cfg.Every == 0 {
 		out.Save, _ = j.save()
 	}

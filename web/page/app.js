@@ -11,10 +11,19 @@ import { put, count, large, loss, clock, time, el } from './format.js';
 const store = new Store();
 const ranks = new Ranks(store), topology = new Topology(store), heat = new Heat(store), timeline = new Timeline(store);
 
+// The curves that the first panel shows, one at a time.
+const curves = { loss: ['Loss', loss], grad_norm: ['Gradient norm', v => v == null ? '–' : v.toPrecision(4)], learning_rate: ['Learning rate', v => v == null ? '–' : v.toExponential(2)] };
+let curve = 'loss';
 const lossChart = new Chart(document.getElementById('loss'), {
-  label: 'loss by step', smooth: true, none: 'no step yet',
-  x: v => count(v), y: (v, range) => v.toFixed(range >= 4 ? 0 : range >= 0.4 ? 1 : range >= 0.04 ? 2 : 3),
-  read: at => put('loss-read', at == null ? '' : `step ${count(store.loss.steps[at])} · ${loss(store.loss.loss[at])}${store.loss.stride > 1 ? ` · mean of ${store.loss.stride} steps` : ''}`),
+  label: 'loss by step', smooth: true, zoom: true, none: 'no step yet',
+  x: v => count(v), y: (v, range) => range < 0.004 ? v.toExponential(1) : v.toFixed(range >= 4 ? 0 : range >= 0.4 ? 1 : range >= 0.04 ? 2 : 3),
+  read: at => put('loss-read', at == null ? lossChart?.zoomed() ? 'double click: all steps' : '' : `step ${count(store.loss.steps[at])} · ${curves[curve][1](store.loss[curve][at])}${store.loss.stride > 1 ? ` · mean of ${store.loss.stride} steps` : ''}`),
+});
+for (const b of document.querySelectorAll('[data-curve]')) b.addEventListener('click', () => {
+  curve = b.dataset.curve;
+  for (const o of document.querySelectorAll('[data-curve]')) o.setAttribute('aria-pressed', String(o === b));
+  put('h-loss', curves[curve][0]);
+  drawLoss();
 });
 const rateChart = new Chart(document.getElementById('rate'), {
   label: 'tokens a second over time', zero: true, area: true, none: 'no step yet', xTicks: clockTicks,
@@ -23,10 +32,11 @@ const rateChart = new Chart(document.getElementById('rate'), {
 });
 
 function drawLoss() {
-  const { steps, loss: values } = store.loss;
+  const { steps } = store.loss, [name, tell] = curves[curve];
+  const values = curve === 'loss' ? store.loss.loss : store.loss[curve].map(v => v || null);
   lossChart.set(steps, values, marks(store));
   const n = values.length;
-  if (n) lossChart.picture.setAttribute('aria-label', `loss by step: ${loss(values[0])} at step ${steps[0]}, ${loss(values[n - 1])} at step ${steps[n - 1]}`);
+  if (n) lossChart.picture.setAttribute('aria-label', `${name.toLowerCase()} by step: ${tell(values[0])} at step ${steps[0]}, ${tell(values[n - 1])} at step ${steps[n - 1]}; drag or press + to zoom, Escape for all steps`);
 }
 
 function drawRate() {
@@ -56,14 +66,15 @@ function drawSummary() {
   put('f-loss-sub', first != null ? `began at ${loss(first)}` : '\u00a0');
   put('f-rate', large(s.tokens_per_s));
   put('f-rate-sub', s.tokens ? `${large(s.tokens)} tokens so far` : '\u00a0');
-  const healthy = s.states.healthy ?? 0;
+  const ended = s.state === 'ended', healthy = ended ? s.states.left ?? 0 : s.states.healthy ?? 0;
+  put('d-ranks', ended ? 'Ranks ended well' : 'Ranks healthy');
   const box = document.getElementById('f-ranks'), text = `${healthy}/${s.ranks}`;
   if (box.dataset.is !== text) {
     box.dataset.is = text;
     box.replaceChildren(count(healthy), el('small', {}, ` / ${count(s.ranks)}`));
   }
   const weight = ['failed', 'suspect', 'recovering', 'starting'];
-  const other = Object.entries(s.states).filter(([k, n]) => k !== 'healthy' && n > 0).sort((a, b) => (weight.indexOf(a[0]) + 9) % 9 - (weight.indexOf(b[0]) + 9) % 9).map(([k, n]) => `${count(n)} ${k}`);
+  const other = Object.entries(s.states).filter(([k, n]) => k !== (ended ? 'left' : 'healthy') && n > 0).sort((a, b) => (weight.indexOf(a[0]) + 9) % 9 - (weight.indexOf(b[0]) + 9) % 9).map(([k, n]) => `${count(n)} ${k}`);
   const sub = put('f-ranks-sub', other.join(', ') || (s.ranks ? 'all of them' : '\u00a0'));
   sub.title = other.join(', ');
   sub.classList.toggle('warn', (s.states.failed ?? 0) + (s.states.suspect ?? 0) > 0);

@@ -38,7 +38,7 @@ export function trend(values) {
 }
 
 export class Chart {
-  // options: label, zero (y from 0), smooth, area, xTicks, x and y (as text), read (of a point)
+  // options: label, zero (y from 0), smooth, area, zoom, xTicks, x and y (as text), read (of a point)
   constructor(box, options) {
     this.box = box;
     this.o = options;
@@ -47,15 +47,56 @@ export class Chart {
     this.picture = svg('svg', { role: 'img', tabindex: '0', 'aria-label': options.label });
     box.append(this.picture);
     new ResizeObserver(() => this.draw()).observe(box);
-    this.picture.addEventListener('pointermove', e => this.point(e.clientX - box.getBoundingClientRect().left));
+    this.picture.addEventListener('pointermove', e => {
+      const px = e.clientX - box.getBoundingClientRect().left;
+      if (this.from != null) this.select(px);
+      this.point(px);
+    });
+    if (options.zoom) this.zooms();
     this.picture.addEventListener('pointerleave', () => this.move(null));
     this.picture.addEventListener('blur', () => this.move(null));
     this.picture.addEventListener('keydown', e => {
       const by = { ArrowLeft: -1, ArrowRight: 1, PageUp: -20, PageDown: 20, Home: -Infinity, End: Infinity }[e.key];
+      if (options.zoom && this.xs.length) {
+        if (e.key === '+' || e.key === '=') this.nearer(this.at ?? this.xs.length - 1, 0.5);
+        else if (e.key === '-') this.nearer(this.at ?? this.xs.length - 1, 2);
+        else if (e.key === 'Escape') this.all();
+      }
       if (by == null || !this.xs.length) return;
       e.preventDefault();
       this.move(Math.max(0, Math.min(this.xs.length - 1, (this.at ?? this.xs.length - 1) + by)));
     });
+  }
+
+  // zooms lets a reader drag over a range of x to see it alone; a double click, or
+  // Escape, shows all again.
+  zooms() {
+    const p = this.picture, at = e => e.clientX - this.box.getBoundingClientRect().left;
+    p.classList.add('zooms');
+    p.addEventListener('pointerdown', e => { if (e.button === 0 && this.scale) { this.from = at(e); p.setPointerCapture(e.pointerId); } });
+    p.addEventListener('pointerup', e => {
+      const from = this.from, to = at(e);
+      this.from = null;
+      if (from != null && Math.abs(to - from) > 8) this.show(this.scale.unx(Math.min(from, to)), this.scale.unx(Math.max(from, to)));
+      else this.drawCursor();
+    });
+    p.addEventListener('pointercancel', () => { this.from = null; this.drawCursor(); });
+    p.addEventListener('dblclick', () => this.all());
+  }
+
+  select(px) { this.drawCursor(); this.cursor?.append(svg('rect', { class: 'chosen', x: Math.min(px, this.from), y: this.scale.top, width: Math.abs(px - this.from), height: this.scale.base - this.scale.top })); }
+  zoomed() { return this.view != null; }
+  all() { this.view = null; this.draw(); }
+  show(x0, x1) {
+    const first = this.xs[0], last = this.xs[this.xs.length - 1];
+    x0 = Math.max(first, x0); x1 = Math.min(last, x1);
+    if (x1 - x0 < 2 || x0 <= first && x1 >= last) this.view = x1 - x0 < 2 ? this.view : null;
+    else this.view = [x0, x1];
+    this.draw();
+  }
+  nearer(at, by) {
+    const [x0, x1] = this.view ?? [this.xs[0], this.xs[this.xs.length - 1]], x = this.xs[at];
+    this.show(x - (x - x0) * by, x + (x1 - x) * by);
   }
 
   // set gives points, and marks: {x, kind: epoch | cross | diamond, text}.
@@ -79,7 +120,8 @@ export class Chart {
   draw() {
     const w = this.box.clientWidth, h = this.box.clientHeight;
     if (!w || !h) return;
-    const { o, xs, ys } = this;
+    const { o, xs } = this;
+    const ys = this.view ? this.ys.map((y, i) => xs[i] < this.view[0] || xs[i] > this.view[1] ? null : y) : this.ys;
     const known = ys.filter(y => y != null);
     const parts = [];
     const left = 46, right = 10, top = 16, bottom = 22;
@@ -94,7 +136,7 @@ export class Chart {
     if (hi - lo < 1e-9) { hi += Math.abs(hi) * 0.1 || 1; if (!o.zero) lo -= Math.abs(lo) * 0.1; }
     const pad = (hi - lo) * 0.06;
     hi += pad; if (!o.zero) lo -= pad;
-    let [x0, x1] = this.range ?? [xs[0], xs[xs.length - 1]];
+    let [x0, x1] = this.view ?? this.range ?? [xs[0], xs[xs.length - 1]];
     if (x1 <= x0) x1 = x0 + 1;
     const sx = x => left + (x - x0) / (x1 - x0) * (w - left - right);
     const sy = y => h - bottom - (y - lo) / (hi - lo) * (h - top - bottom);
@@ -130,7 +172,8 @@ export class Chart {
       parts.push(svg('path', { class: 'area', d: `${line(ys)}L${sx(xs[xs.length - 1]).toFixed(1)} ${h - bottom}L${sx(xs[0]).toFixed(1)} ${h - bottom}Z` }));
     }
     if (o.smooth && ys.length > 30) {
-      parts.push(svg('path', { class: 'raw', d: line(ys) }), svg('path', { class: 'smooth', d: line(trend(ys)) }));
+      const smooth = trend(this.ys);
+      parts.push(svg('path', { class: 'raw', d: line(ys) }), svg('path', { class: 'smooth', d: line(smooth.map((y, i) => ys[i] == null ? null : y)) }));
     } else {
       parts.push(svg('path', { class: 'smooth', d: line(ys) }));
     }

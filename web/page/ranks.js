@@ -1,5 +1,5 @@
 // Ranks: cards while they are few, numbered cells, then small cells.
-import { el, put, count, size, time, sign, states } from './format.js';
+import { el, svg, put, count, size, time, sign, states, clock } from './format.js';
 
 const few = 32, some = 160;
 
@@ -98,6 +98,7 @@ export class Ranks {
   place(r) {
     const t = this.store.topology;
     if (!t || r.rank < 0) return '';
+    if (r.replica < 0) return 'spare';
     const list = [];
     if (t.replicas > 1) list.push(`d${r.replica}`);
     if (t.stages > 1) list.push(`p${r.stage}`);
@@ -161,15 +162,37 @@ export class Ranks {
     const list = [pair('state', r.state), pair('slot', String(r.id)), pair('host', r.host || '–'), pair('pid', r.pid ? String(r.pid) : '–'),
       pair('step', count(r.step)), pair('restarts', count(r.restarts)), pair('memory', size(r.memory_bytes)),
       pair('replica, stage, tensor', `${r.replica}, ${r.stage}, ${r.tensor}`)];
+    if (r.replica < 0 && r.rank >= 0) list.splice(-1, 1, pair('place', 'spare: the layout needs fewer ranks'));
     if (r.last) {
       list.push(pair('last step took', time(r.last.wall_ns)), pair('forward', time(r.last.forward_ns)), pair('backward', time(r.last.backward_ns)),
-        pair('communication', time(r.last.comm_ns)), pair('of it exposed', time(r.last.exposed_ns)), pair('bubble', time(r.last.bubble_ns)),
+        pair('communication', time(r.last.comm_ns)), pair('of it exposed', time(r.last.exposed_ns)), pair('sums within layers', time(r.last.tensor_ns)), pair('bubble', time(r.last.bubble_ns)),
         pair('waited at commit', time(r.last.waited_ns)));
     }
     const close = el('button', { type: 'button', class: 'quiet' }, 'close');
     close.addEventListener('click', () => this.choose(null));
     this.detail.replaceChildren(
       el('header', {}, el('strong', {}, r.rank >= 0 ? `Rank ${r.rank}` : `Slot ${r.id}`), el('span', { class: 'faint' }, r.rank >= 0 ? '' : 'has no rank in this epoch'), close),
-      el('dl', { class: 'pairs' }, ...list));
+      el('dl', { class: 'pairs' }, ...list), ...this.steps(r), this.log(r));
+  }
+
+  // steps are curves of a rank's last steps: how long each took, and how long of it the rank computed.
+  steps(r) {
+    const s = r.series;
+    if (!s || s.steps.length < 2) return [];
+    const w = 320, h = 46, most = Math.max(...s.wall_ns, 1), n = s.steps.length;
+    const line = v => v.map((y, i) => `${i ? 'L' : 'M'}${(i / (n - 1) * w).toFixed(1)} ${(h - 2 - y / most * (h - 4)).toFixed(1)}`).join('');
+    const picture = svg('svg', { viewBox: `0 0 ${w} ${h}`, preserveAspectRatio: 'none', role: 'img', class: 'spark',
+      'aria-label': `time of steps ${s.steps[0]} to ${s.steps[n - 1]}: at most ${time(most)}` },
+      svg('path', { class: 'raw', d: line(s.wall_ns) }), svg('path', { class: 'smooth', d: line(s.compute_ns) }));
+    return [el('p', { class: 'key' }, `steps ${count(s.steps[0])} to ${count(s.steps[n - 1])}: time of a step, at most ${time(most)}, and computing in it`), picture];
+  }
+
+  // log is what happened to the slot and what its processes printed, newest first.
+  log(r) {
+    const origin = this.store.origin();
+    const lines = [...this.store.events.filter(e => e.id === r.id).map(e => [Date.parse(e.at), `${e.kind}: ${e.text}`]), ...(r.log ?? []).map(l => [Date.parse(l.at), l.text])]
+      .sort((a, b) => b[0] - a[0]).slice(0, 100);
+    return el('div', { class: 'scroll log', tabindex: '0', role: 'region', 'aria-label': 'events and output of this slot, newest first' },
+      ...lines.length ? lines.map(([at, text]) => el('p', {}, el('time', {}, clock((at - origin) * 1e6)), ` ${text}`)) : [el('p', { class: 'faint' }, 'nothing printed, nothing happened')]);
   }
 }

@@ -11,7 +11,7 @@ export class Store {
     this.job = {};
     this.ranks = new Map();
     this.topology = null;
-    this.loss = { stride: 1, steps: [], loss: [] };
+    this.loss = { stride: 1, steps: [], loss: [], grad_norm: [], learning_rate: [] };
     this.rate = { start: null, width_ns: 1e9, rate: [] };
     this.late = { ids: [], columns: [] };
     this.collectives = [];
@@ -49,13 +49,14 @@ export class Store {
 
   mergeLoss(v) {
     const mine = this.loss;
-    if (v.reset) { mine.steps = v.steps; mine.loss = v.loss; }
+    const values = ['loss', 'grad_norm', 'learning_rate'];
+    if (v.reset) { mine.steps = v.steps; for (const k of values) mine[k] = v[k]; }
     else v.steps.forEach((step, i) => {
       let at = mine.steps.length;
       while (at > 0 && mine.steps[at - 1] >= step) at--;
       const there = mine.steps[at] === step ? 1 : 0;
       mine.steps.splice(at, there, step);
-      mine.loss.splice(at, there, v.loss[i]);
+      for (const k of values) mine[k].splice(at, there, v[k][i]);
     });
     mine.stride = v.stride;
   }

@@ -65,8 +65,9 @@ export function stepTime(store) {
     put('time-of', '');
     return;
   }
-  const known = t.forward_ns + t.backward_ns + t.exposed_ns + t.bubble_ns;
-  const parts = [['c1', 'forward', t.forward_ns], ['c2', 'backward', t.backward_ns], ['c3', 'communication', t.exposed_ns], ['c4', 'bubble', t.bubble_ns], ['c5', 'the rest', Math.max(0, t.wall_ns - known)]];
+  const comm = t.exposed_ns + t.tensor_ns; // for which ranks stand still
+  const known = t.forward_ns + t.backward_ns + comm + t.bubble_ns;
+  const parts = [['c1', 'forward', t.forward_ns], ['c2', 'backward', t.backward_ns], ['c3', 'communication', comm], ['c4', 'bubble', t.bubble_ns], ['c5', 'the rest', Math.max(0, t.wall_ns - known)]];
   const all = Math.max(known, t.wall_ns);
   put('time-of', `takes ${time(t.wall_ns)}, mean of ${t.steps}`);
   if (bar.children.length !== parts.length) {
@@ -80,7 +81,7 @@ export function stepTime(store) {
   bar.setAttribute('aria-label', parts.map(([, name, ns]) => `${name} ${time(ns)}`).join(', '));
   const hidden = document.getElementById('time-hidden');
   if (t.comm_ns > 0) {
-    const text = `${Math.round(100 * (1 - Math.min(1, t.exposed_ns / t.comm_ns)))}% of ${time(t.comm_ns)} communication hidden by computing`;
+    const text = `${Math.round(100 * (1 - Math.min(1, t.exposed_ns / t.comm_ns)))}% of ${time(t.comm_ns)} collectives among replicas behind computing`;
     if (hidden) put(hidden, text);
     else key.after(el('p', { id: 'time-hidden', class: 'key' }, text));
   } else hidden?.remove();
