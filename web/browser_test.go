@@ -138,6 +138,7 @@ func TestPageInABrowser(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Run("Live", func(t *testing.T) { testLive(t, ctx) })
+	t.Run("Details", func(t *testing.T) { testDetails(t, ctx) })
 	t.Run("Looks", func(t *testing.T) { testLooks(t, ctx) })
 	t.Run("Sizes", func(t *testing.T) { testSizes(t, ctx) })
 	t.Run("ThousandRanks", func(t *testing.T) { testThousandRanks(t, ctx) })
@@ -196,6 +197,44 @@ func testLive(t *testing.T, ctx context.Context) {
 	}
 	if list := ask[[]string](t, ctx, `performance.getEntriesByType('resource').map(e => e.name).filter(n => !n.startsWith(location.origin))`); len(list) > 0 {
 		t.Errorf("the page asked elsewhere: %v", list)
+	}
+	quietConsole(t, ctx)
+}
+
+// Other curves, a range of steps alone, one rank with its steps and output, and the
+// figures of a run that has ended.
+func testDetails(t *testing.T, ctx context.Context) {
+	d := run(4, 4, 1, 1, 20*time.Second)
+	s := httptest.NewServer(d.Handler())
+	defer s.Close()
+	defer d.Close()
+	for i := range 3 {
+		d.Step(web.Step{ID: 0, Step: d.step + 1 + i, Epoch: d.epoch, Loss: 2, Tokens: 10, Norm: 4, Rate: 0.25, Began: time.Now(), Ended: time.Now()})
+	}
+	d.Log(2, time.Now(), "the last words of rank 2")
+	visit(t, ctx, s.URL, 1280, 900)
+	for curve, name := range map[string]string{"grad_norm": "Gradient norm", "learning_rate": "Learning rate", "loss": "Loss"} {
+		ask[bool](t, ctx, `(document.querySelector('[data-curve=`+curve+`]').click(), true)`)
+		until(t, ctx, `document.getElementById('h-loss').textContent === '`+name+`' && document.querySelector('#loss .smooth') !== null`)
+	}
+	const steps = `document.querySelector('#loss .smooth').getAttribute('d').split('L').length`
+	all := ask[int](t, ctx, steps)
+	ask[bool](t, ctx, `(() => { const p = document.querySelector('#loss svg'), b = p.getBoundingClientRect();
+		for (const [type, at] of [['pointerdown', 0.4], ['pointermove', 0.6], ['pointerup', 0.6]])
+			p.dispatchEvent(new PointerEvent(type, { bubbles: true, button: 0, pointerId: 1, clientX: b.left + at * b.width, clientY: b.top + 40 }));
+		return true; })()`)
+	until(t, ctx, steps+` < `+strconv.Itoa(all))
+	ask[bool](t, ctx, `(document.querySelector('#loss svg').dispatchEvent(new MouseEvent('dblclick', { bubbles: true })), true)`)
+	until(t, ctx, steps+` >= `+strconv.Itoa(all))
+	ask[bool](t, ctx, `(document.querySelector('#ranks [data-id="2"]').click(), true)`)
+	until(t, ctx, `document.querySelector('#rank .log')?.textContent.includes('the last words of rank 2') && document.querySelector('#rank .spark path') !== null`)
+	for i := range 4 {
+		d.Rank(web.Rank{ID: i, Rank: -1, State: web.Left})
+	}
+	d.Job(web.Job{Title: "weft up", Ranks: 4, Ended: true})
+	until(t, ctx, `document.getElementById('f-ranks').textContent === '4 / 4' && document.getElementById('d-ranks').textContent === 'Ranks ended well'`)
+	if bad := ask[[]string](t, ctx, overlaps); len(bad) > 0 {
+		t.Errorf("texts overlap: %q", bad)
 	}
 	quietConsole(t, ctx)
 }
