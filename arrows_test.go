@@ -39,7 +39,10 @@ var floors = [][]string{
 	{"transport/affinity", "transport/rendezvous", "internal/conform", "internal/nslab"},
 	{"transport/internal/ring"},
 	{"transport/mem", "transport/shm", "transport/tcp", "internal/world"},
-	{"comm/calls", "comm/choice"},
+	{"comm/calls", "comm/choice", "comm/internal/clock", "comm/internal/chunks", "comm/internal/plan", "comm/internal/blame"},
+	{"comm/internal/board", "comm/internal/flat", "comm/flight"},
+	{"comm/internal/group", "comm/internal/op", "comm/internal/pair"},
+	{"comm/internal/shared", "comm/internal/script"},
 	{"comm", "coord"},
 	{"elastic", "elastic/observe"},
 	{"elastic/node"},
@@ -60,7 +63,7 @@ var floors = [][]string{
 // too, but may use libraries of the field.
 var (
 	words   = []string{"unit", "topo", "sched", "draw"}
-	engines = []string{"cluster", "design", "cost", "tune", "sim", "cases", "member"}
+	engines = []string{"cluster", "design", "cost", "tune", "sim", "cases", "member", "comm/internal/plan", "comm/internal/blame", "comm/internal/chunks", "comm/internal/flat"}
 )
 
 // Forbidden arrows and the reason for each, for the packages that a prefix names.

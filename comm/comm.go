@@ -57,6 +57,11 @@ import (
 	"time"
 
 	"github.com/weft-fabric/weft/comm/choice"
+	"github.com/weft-fabric/weft/comm/flight"
+	"github.com/weft-fabric/weft/comm/internal/board"
+	"github.com/weft-fabric/weft/comm/internal/group"
+	"github.com/weft-fabric/weft/comm/internal/script"
+	"github.com/weft-fabric/weft/comm/internal/shared"
 	"github.com/weft-fabric/weft/cost"
 	"github.com/weft-fabric/weft/reduce"
 	"github.com/weft-fabric/weft/sched"
@@ -72,54 +77,23 @@ type Comm struct {
 	world   *world
 	id      uint32
 	epoch   uint32
-	rank    int
-	members []int // ranks of the endpoint
+	group   *group.Group
+	keys    []transport.Key // of the members' boards, where they are not seen
+	library library
+	flight  *Flight
+	failed  atomic.Pointer[Failure]
 
-	boards   []board // of the members, where their memory is seen; else only the own one is set
-	keys     []transport.Key
-	stages   stages
-	port     transport.Port        // made when first used
-	swapper  transport.Port        // the port, if it receives while it sends
-	pairs    atomic.Pointer[pairs] // point to point, made when first used
-	waiter   *wait.Waiter
-	ready    map[key]*ready // programs by what was called
-	prepared map[*sched.Program]*ready
-	recent   [8]*ready // of them, the last ones by collective
-	views    []view    // of the members in the operation under way
-	staged   []byte    // the own stage in the operation under way, if it uses one
-
-	places  places
-	crowded bool // ranks that are processes of this host outnumber its cores
-
-	// Whether somebody carries operations out is in the flight recorder's word. Who
-	// takes it from idle to running does, and owns what is not guarded otherwise.
 	mu    sync.Mutex // guards the queue
-	queue []*op
-	seq   uint64 // of the last operation that was given a number
+	queue []*queued
 
-	low      uint64    // everybody entered this operation (ahead.go)
-	stagedAt [2]uint64 // the operations that used the stages last
-	lastSig  uint64    // the signature of the operation before, where boards are seen
-	stamp    int64     // the last look at the clock, in ticks
-	unseen   int       // operations that may do without one
+	// What follows is owned by whoever carries operations out (queue.go).
+	seq     uint64         // of the last operation that was given a number
+	before  uint64         // the signature of the operation before: ranks that differed in it differ in the next, too
+	cur     current        // the operation under way
+	shared  *shared.Runner // nil where memory is not shared
+	scripts *script.Runner // made when first used
 
-	// history is the signature of the operation before, where ranks compare
-	// their calls by messages alone: it makes the next call differ, too, if
-	// ranks differed in one in which they exchanged none.
-	history uint64
-
-	cur      op // the operation under way
-	phase    phase
-	heirs    bool    // leaving: a dead rank's sums are wanted, so its heir must do them
-	readers  []int32 // leaving: who is waited for
-	pushers  []int32 // who move their blocks to this rank, the root
-	grown    uint64  // pieces that were staged
-	followed int     // following: whose pieces are waited for
-	wanted   uint64  // and how many
-	stopFn   transport.Stop
-	failed   atomic.Pointer[Failure]
-	choices  *choice.Table // made when first used
-	flight   *Flight
+	messages atomic.Pointer[messages] // point to point, made when first used
 
 	parent *Comm   // that it was split from
 	kids   []*Comm // that were split from it and are not closed; guarded by the world's mu
@@ -141,7 +115,7 @@ type world struct {
 	verbs   verbs
 	refs    atomic.Int32
 	mu      sync.Mutex
-	graves  []grave     // memory of closed communicators that others may still read
+	retired []retired   // memory of closed communicators that others may still read
 	dumped  atomic.Bool // the flight recorder, after a failure
 	started time.Time
 }
@@ -149,10 +123,10 @@ type world struct {
 type closer interface{ Close() error }
 
 // Rank is the own number in the group, from 0.
-func (c *Comm) Rank() int { return c.rank }
+func (c *Comm) Rank() int { return c.group.Rank }
 
 // Size is the number of ranks of the group.
-func (c *Comm) Size() int { return len(c.members) }
+func (c *Comm) Size() int { return len(c.group.Members) }
 
 // Epoch counts the failures that the group outlived (Shrink).
 func (c *Comm) Epoch() int { return int(c.epoch) }
@@ -228,42 +202,46 @@ func Free[T Element](c *Comm, s []T) error {
 // process that ends without Close has died, for those that still wait for it.
 func (c *Comm) Close() error {
 	if c.failed.Load() == nil {
-		c.failed.CompareAndSwap(nil, &Failure{Kind: Closed, Rank: c.rank, Err: ErrClosed})
+		c.failed.CompareAndSwap(nil, &Failure{Kind: Closed, Rank: c.Rank(), Err: ErrClosed})
 	}
 	c.own() // what is queued ends with the error above
-	defer c.disown()
+	defer c.letGo()
 	return c.release()
 }
 
-// release gives back what the communicator holds. Its board and stages are
-// given back once the other members have let go of them.
+// release gives back what the communicator holds. Its board and stages are given back once the other members have let go of
+// them.
 func (c *Comm) release() error {
-	if c.boards == nil {
+	g := c.group
+	if g.Boards == nil {
 		return nil
 	}
 	var errs []error
-	if c.port != nil {
-		errs = append(errs, c.port.Close())
+	if c.scripts != nil {
+		errs = append(errs, c.scripts.Close())
 	}
-	if p := c.pairs.Load(); p != nil {
-		errs = append(errs, p.port.Close())
+	if m := c.messages.Load(); m != nil {
+		errs = append(errs, m.Close())
 	}
-	g := grave{board: c.boards[c.rank], rank: c.rank, members: c.members, stages: c.stages.all()}
-	for i, b := range c.boards {
+	old := retired{board: g.Mine(), rank: g.Rank, members: g.Members}
+	if c.shared != nil {
+		old.stages = c.shared.Buffers()
+	}
+	for i, b := range g.Boards {
 		switch {
-		case i == c.rank:
+		case i == g.Rank:
 		case b != nil:
-			b.letGo(c.rank)
-		case c.world.ep.Alive(c.members[i]) == nil:
-			if at, bit := letGoBit(c.rank); bit != 0 {
-				c.world.verbs.add(c.members[i], c.keys[i]+transport.Key(at), bit)
+			b.LetGo(g.Rank)
+		case g.Alive(i) == nil:
+			if at, bit := board.LetGoBit(g.Rank); bit != 0 {
+				c.world.verbs.add(g.Members[i], c.keys[i]+transport.Key(at), bit)
 			}
 		}
 	}
-	c.boards = nil
+	g.Boards = nil
 	w := c.world
 	w.mu.Lock()
-	w.graves = append(w.graves, g)
+	w.retired = append(w.retired, old)
 	if p := c.parent; p != nil {
 		p.kids = slices.DeleteFunc(p.kids, func(k *Comm) bool { return k == c })
 	}
@@ -275,38 +253,31 @@ func (c *Comm) release() error {
 	return errors.Join(errs...)
 }
 
-// grave is memory of a communicator that was closed here.
-type grave struct {
-	board   board
+// retired is memory of a communicator that was closed here.
+type retired struct {
+	board   board.Board
 	stages  [][]byte
 	rank    int
 	members []int
 }
 
-// sweep gives back the memory of closed communicators that no member will look
-// at any more.
+// sweep gives back the memory of closed communicators that no member will look at any more.
 func (w *world) sweep() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	left := w.graves[:0]
-	for _, g := range w.graves {
-		free := true
-		for i, m := range g.members {
-			if i != g.rank && !g.board.isLetGo(i) && w.ep.Alive(m) == nil {
-				free = false
+	w.retired = slices.DeleteFunc(w.retired, func(old retired) bool {
+		for i, m := range old.members {
+			if i != old.rank && !old.board.IsLetGo(i) && w.ep.Alive(m) == nil {
+				return false
 			}
 		}
-		if !free {
-			left = append(left, g)
-			continue
-		}
-		for _, b := range append(g.stages, g.board) {
+		for _, b := range append(old.stages, old.board) {
 			if err := w.ep.Verbs().Free(b); err != nil {
 				panic(err) // it was got from this endpoint and not given back before
 			}
 		}
-	}
-	w.graves = left
+		return true
+	})
 }
 
 func (w *world) close() error {
@@ -318,63 +289,89 @@ func (w *world) close() error {
 	return errors.Join(errs...)
 }
 
-// newComm makes a communicator whose members agreed on its number; the caller
-// has their boards.
-func (w *world) newComm(id, epoch uint32, rank int, members []int) (*Comm, error) {
-	c := &Comm{world: w, id: id, epoch: epoch, rank: rank, members: members,
-		boards: make([]board, len(members)), keys: make([]transport.Key, len(members)),
-		ready: map[key]*ready{}, prepared: map[*sched.Program]*ready{}, views: make([]view, len(members)), flight: newFlight(rank, w.cfg.Flight)}
-	b, err := w.ep.Verbs().Alloc(boardSize)
+// newComm makes a communicator that is alone so far, with a board.
+func (w *world) newComm(epoch uint32) (*Comm, error) {
+	b, err := w.ep.Verbs().Alloc(board.Size)
 	if err != nil {
 		return nil, err
 	}
-	c.boards[rank] = b
+	c := &Comm{world: w, epoch: epoch, keys: make([]transport.Key, 1), flight: flight.New(0, w.cfg.Flight)}
 	if can := w.ep.Can(); !can.SharedMemory || can.OneProcess { // else it has a handle, and there are fewer keys than communicators may be
-		if c.keys[rank], err = w.ep.Verbs().Key(b); err != nil {
+		if c.keys[0], err = w.ep.Verbs().Key(b); err != nil {
 			return nil, err
 		}
 	}
-	c.stopFn = c.stop
-	c.setWaiter()
+	c.group = &group.Group{Boards: []board.Board{b}, Members: []int{w.ep.Rank()}}
+	c.become(0, 0, c.group.Members)
 	w.refs.Add(1)
 	w.sweep()
 	return c, nil
 }
 
-// setWaiter chooses how to wait by the ranks of the world that share this host,
-// not by those of the communicator: the others use the cores, too.
-func (c *Comm) setWaiter() {
-	c.waiter = wait.For(c.world.local, c.world.ep.Can().OneProcess)
-	if can := c.world.ep.Can(); !placed || !can.SharedMemory || can.OneProcess {
-		return
-	}
-	if c.crowded = c.world.local > runtime.NumCPU(); !c.crowded {
-		c.waiter.Late = func() { c.places.part(c) }
+// become gives a communicator that has a board its place in a group, whose members agreed on its number.
+func (c *Comm) become(id uint32, rank int, members []int) {
+	w, mine, own := c.world, c.group.Mine(), c.keys[c.Rank()]
+	c.id, c.keys = id, make([]transport.Key, len(members))
+	c.keys[rank] = own
+	c.group = &group.Group{Rank: rank, Members: members, Endpoint: w.ep, Memory: w.mem, Boards: make([]board.Board, len(members)),
+		Stop: c.stop, Heard: func() error { return asError(c.heard()) }}
+	c.group.Boards[rank] = mine
+	c.setWaiter()
+	c.library = library{world: w, members: members, known: map[key]*prepared{}, forms: map[*sched.Program]*form{}}
+	c.flight.SetRank(rank)
+	if w.mem != nil {
+		c.shared = shared.New(c.group, w.ep.Verbs())
 	}
 }
 
-// meet takes in where the boards of the members are. Every rank gives a blob of
-// boardBlob bytes.
-func (c *Comm) meet(blobs [][]byte) error {
-	for i, b := range blobs {
-		if i == c.rank {
+// setWaiter chooses how to wait by the ranks of the world that share this host, not by those of the communicator: the others use
+// the cores, too.
+func (c *Comm) setWaiter() {
+	g, can := c.group, c.world.ep.Can()
+	g.Waiter = wait.For(c.world.local, can.OneProcess)
+	g.Host = group.Host{Pulls: c.world.pulls, Full: c.world.local > runtime.NumCPU()}
+	if !group.HasCPU || !can.SharedMemory || can.OneProcess {
+		return
+	}
+	if g.Host.Crowded = g.Host.Full; !g.Host.Crowded {
+		g.Waiter.Late = func() { g.Affinity.Spread(g) }
+	}
+}
+
+// address is where the own board lies for the others.
+func (c *Comm) address() board.Address {
+	a := board.Address{Key: c.keys[c.Rank()]}
+	if c.world.mem != nil {
+		a.Handle, _ = c.world.mem.Handle(c.group.Mine())
+	}
+	return a
+}
+
+// meet takes in where the boards of the members are.
+func (c *Comm) meet(at []board.Address) error {
+	for i, a := range at {
+		if i == c.Rank() {
 			continue
 		}
-		if len(b) < blobSize {
-			return fmt.Errorf("rank %d sent %d bytes about itself, %d were expected: do all ranks run the same version?", i, len(b), blobSize)
-		}
-		h, k := getBlob(b)
-		c.keys[i] = k
+		c.keys[i] = a.Key
 		if c.world.mem == nil {
 			continue
 		}
-		m, err := c.world.mem.At(c.members[i], h, boardSize)
+		m, err := c.group.At(i, a.Handle, board.Size)
 		if err != nil {
 			return fmt.Errorf("memory of rank %d: %w", i, err)
 		}
-		c.boards[i] = m
+		c.group.Boards[i] = m
 	}
 	return nil
+}
+
+// asError is a failure as an error: nil stays nil.
+func asError(f *Failure) error {
+	if f == nil {
+		return nil
+	}
+	return f
 }
 
 // until is when what begins now must be over.

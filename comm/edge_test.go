@@ -356,20 +356,20 @@ func splits(c *Comm) error {
 	if err := Barrier(context.Background(), c); err != nil {
 		return err
 	}
-	graves := 0
+	kept := 0
 	for range 10_000 { // over tcp others say that they let go of a board with a message nobody waits for
 		c.world.sweep()
 		c.world.mu.Lock()
-		graves = len(c.world.graves)
+		kept = len(c.world.retired)
 		c.world.mu.Unlock()
-		if graves <= 20 {
+		if kept <= 20 {
 			break
 		}
 		time.Sleep(time.Millisecond) // between looks
 	}
 	heap2, files2, routines2 := count()
-	if int64(heap2)-int64(heap) > 4<<20 || files2 > files+2 || routines2 > routines+8 || graves > 20 {
-		return fmt.Errorf("after 1,000 splits: heap %d to %d bytes, %d to %d files, %d to %d goroutines, %d boards kept", heap, heap2, files, files2, routines, routines2, graves)
+	if int64(heap2)-int64(heap) > 4<<20 || files2 > files+2 || routines2 > routines+8 || kept > 20 {
+		return fmt.Errorf("after 1,000 splits: heap %d to %d bytes, %d to %d files, %d to %d goroutines, %d boards kept", heap, heap2, files, files2, routines, routines2, kept)
 	}
 	return nil
 }

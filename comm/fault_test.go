@@ -14,6 +14,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/weft-fabric/weft/comm/internal/clock"
 )
 
 // The fault matrix: every kind of fault in every operation over every transport,
@@ -181,9 +183,9 @@ func (f *faultCase) death(list procs) (procs, *tally) {
 	case inside:
 		list[victim].order(o)
 		list[victim].await("inside")
-		died = clock()
+		died = clock.Now()
 	default:
-		died = clock()
+		died = clock.Now()
 	}
 	if exits {
 		list[victim].wait()

@@ -14,9 +14,8 @@ import (
 
 	"github.com/weft-fabric/weft/comm/calls"
 	"github.com/weft-fabric/weft/comm/choice"
+	"github.com/weft-fabric/weft/comm/internal/board"
 	"github.com/weft-fabric/weft/cost"
-	"github.com/weft-fabric/weft/sched"
-	"github.com/weft-fabric/weft/sched/algo"
 	"github.com/weft-fabric/weft/transport"
 	"github.com/weft-fabric/weft/transport/mem"
 	"github.com/weft-fabric/weft/transport/rendezvous"
@@ -39,6 +38,7 @@ type hello struct {
 	Canonical bool
 	Timeout   time.Duration
 	Cores     int
+	Layout    uint64 // of the boards: board.Hash
 }
 
 // Join meets the other ranks and makes the communicator of all of them. It ends
@@ -75,7 +75,7 @@ func Join(ctx context.Context, cfg Config) (*Comm, error) {
 func (w *world) join(ctx context.Context, gather transport.Gather) (*Comm, error) {
 	cfg := &w.cfg
 	mine, err := json.Marshal(hello{Version: version, Host: shm.HostID(), PID: os.Getpid(), Transport: cfg.Transport, Require: cfg.Require,
-		Canonical: cfg.Canonical, Timeout: cfg.Timeout, Cores: runtime.NumCPU()})
+		Canonical: cfg.Canonical, Timeout: cfg.Timeout, Cores: runtime.NumCPU(), Layout: board.Hash()})
 	if err != nil {
 		return nil, err
 	}
@@ -122,6 +122,9 @@ func (w *world) agree(hellos []hello) (kind string, err error) {
 		if h.Version != version {
 			return "", fmt.Errorf("rank %d speaks version %d, this one %d: run the same weft everywhere", rank, h.Version, version)
 		}
+		if mine := board.Hash(); h.Layout != mine {
+			return "", fmt.Errorf("rank %d lays shared memory out as %x, this one as %x: run the same build of weft everywhere", rank, h.Layout, mine)
+		}
 		if h.Transport != hellos[0].Transport {
 			return "", fmt.Errorf("rank 0 wants transport %q, rank %d %q: give all ranks the same WEFT_TRANSPORT", hellos[0].Transport, rank, h.Transport)
 		}
@@ -167,23 +170,30 @@ func (w *world) first(ctx context.Context, gather transport.Gather) (*Comm, erro
 	for i := range members {
 		members[i] = i
 	}
-	c, err := w.newComm(1, 0, w.ep.Rank(), members)
+	c, err := w.newComm(0)
 	if err != nil {
 		return nil, err
 	}
+	c.become(1, w.ep.Rank(), members)
 	pulls := byte(0)
 	if w.mem != nil && w.mem.Pulls() {
 		pulls = 1
 	}
-	blobs, err := gather(ctx, append(c.blob(nil), pulls))
+	blobs, err := gather(ctx, append(c.address().Append(nil), pulls))
 	if err != nil {
 		return nil, err
 	}
+	at := make([]board.Address, len(blobs))
 	w.pulls = true
-	for _, b := range blobs {
-		w.pulls = w.pulls && len(b) > blobSize && b[blobSize] == 1
+	for i, b := range blobs {
+		if len(b) != board.AddressSize+1 {
+			return nil, fmt.Errorf("rank %d sent %d bytes about itself, %d were expected: do all ranks run the same version?", i, len(b), board.AddressSize+1)
+		}
+		at[i] = board.AddressIn(b)
+		w.pulls = w.pulls && b[board.AddressSize] == 1
 	}
-	if err := c.meet(blobs); err != nil {
+	c.group.Host.Pulls = w.pulls
+	if err := c.meet(at); err != nil {
 		return nil, err
 	}
 	return c, w.measure(ctx, c, gather)
@@ -200,11 +210,11 @@ func (w *world) measure(ctx context.Context, c *Comm, gather transport.Gather) e
 	} else if err := w.find(ctx, c, gather); err != nil {
 		return err
 	}
-	if w.cfg.Explain != nil && c.rank == 0 {
+	if w.cfg.Explain != nil && c.Rank() == 0 {
 		if w.cfg.Canonical {
-			return c.table().ExplainCanonical(w.cfg.Explain)
+			return c.library.table().ExplainCanonical(w.cfg.Explain)
 		}
-		return c.table().Explain(w.cfg.Explain)
+		return c.library.table().Explain(w.cfg.Explain)
 	}
 	return nil
 }
@@ -220,7 +230,7 @@ func goroutines(n int) cost.Links {
 
 // find measures the links between processes, or takes what was measured before.
 func (w *world) find(ctx context.Context, c *Comm, gather transport.Gather) error {
-	port, err := w.ep.Port(transport.Group{Members: c.members, Words: calls.Words{}})
+	port, err := w.ep.Port(transport.Group{Members: c.group.Members, Words: calls.Words{}})
 	if err != nil {
 		return err
 	}
@@ -232,14 +242,14 @@ func (w *world) find(ctx context.Context, c *Comm, gather transport.Gather) erro
 		dir = filepath.Join(dir, "weft")
 	}
 	found, err := choice.Find(ctx, choice.Query{Port: port, Call: transport.Call{Seq: 1},
-		Can: w.ep.Can(), Rank: c.rank, Hosts: w.hosts, Gather: gather, Dir: dir, Fresh: w.cfg.Measure, Known: w.cfg.Links, Busy: 1.3})
+		Can: w.ep.Can(), Rank: c.Rank(), Hosts: w.hosts, Gather: gather, Dir: dir, Fresh: w.cfg.Measure, Known: w.cfg.Links, Busy: 1.3})
 	if err != nil {
 		return err
 	}
 	if found.Note != "" && w.cfg.Log != nil {
 		w.cfg.Log.Info(found.Note)
 	}
-	if w.cfg.Explain != nil && c.rank == 0 {
+	if w.cfg.Explain != nil && c.Rank() == 0 {
 		if _, err := fmt.Fprintln(w.cfg.Explain, "links "+found.Origin); err != nil {
 			return err
 		}
@@ -275,40 +285,6 @@ func (w *world) tables() *choice.Tables {
 		w.choices = choice.NewTables(w.links, w.ep.Can())
 	}
 	return w.choices
-}
-
-// table is the communicator's choices.
-func (c *Comm) table() *choice.Table {
-	if c.choices == nil {
-		hosts := make([]int, len(c.members))
-		for i, m := range c.members {
-			hosts[i] = c.world.hosts[m]
-		}
-		c.choices = c.world.tables().For(hosts)
-	}
-	return c.choices
-}
-
-// pick chooses the program of a call. Blocks of different lengths cannot be
-// passed on through scratch of one length, so those go straight to their ranks.
-func (c *Comm) pick(r *request, bytes int64) (*sched.Program, string, error) {
-	if r.counts != nil {
-		name := "direct"
-		if r.red != 0 {
-			name = "rank-order"
-		}
-		a, err := algo.Find(name)
-		if err != nil {
-			return nil, "", err
-		}
-		p, err := a.Program(algo.Spec{Op: r.op, Ranks: len(c.members), Root: max(r.root, 0)})
-		return p, "blocks of different lengths go straight to their ranks", err
-	}
-	k, err := c.table().Pick(r.op, max(r.root, 0), bytes, c.world.cfg.Canonical)
-	if err != nil {
-		return nil, "", err
-	}
-	return k.Program, k.Reason, nil
 }
 
 // Local makes a world of n ranks that are goroutines of this process.

@@ -11,9 +11,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weft-fabric/weft/comm/internal/blame"
 	"github.com/weft-fabric/weft/reduce"
 	"github.com/weft-fabric/weft/sched"
 	"github.com/weft-fabric/weft/sched/algo"
+	"reflect"
 )
 
 var kinds = []string{"shm", "tcp"}
@@ -40,7 +42,7 @@ func TestExitAfterTheLast(t *testing.T) {
 				for _, p := range list {
 					p.wait()
 				}
-				if again < 4 && len(problems) > 0 && witness.worst.Load() >= int64(ending) {
+				if again < 4 && len(problems) > 0 && witness.worst.Load() >= int64(blame.DiedFor) {
 					continue
 				}
 				for _, p := range problems {
@@ -143,7 +145,7 @@ func TestExchangesInARow(t *testing.T) {
 					return fmt.Errorf("message %d is %d", i, in[i][0])
 				}
 			}
-			if n := len(c.pairs.Load().active); n != 0 {
+			if n := reflect.ValueOf(c.messages.Load().Messages).Elem().FieldByName("active").Len(); n != 0 {
 				return fmt.Errorf("%d messages are still under way", n)
 			}
 			return nil

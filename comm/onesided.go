@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/weft-fabric/weft/comm/internal/clock"
 	"github.com/weft-fabric/weft/reduce"
 	"github.com/weft-fabric/weft/transport"
 )
@@ -107,10 +108,10 @@ func (t Ticket) Wait(ctx context.Context) error {
 	if t.err != nil {
 		return t.err
 	}
-	began := clock()
+	began := clock.Now()
 	end := t.c.until(ctx, began)
 	for {
-		if err := t.c.world.verbs.wait(t.id, min(time.Duration(end-clock()), 10*time.Millisecond)); err != errPending {
+		if err := t.c.world.verbs.wait(t.id, min(time.Duration(end-clock.Now()), 10*time.Millisecond)); err != errPending {
 			return t.failure(err)
 		}
 		err := ctx.Err()
@@ -120,8 +121,8 @@ func (t Ticket) Wait(ctx context.Context) error {
 		if f := t.c.failed.Load(); f != nil {
 			return f
 		}
-		if err != nil || clock() > end {
-			return t.fails(Timeout, fmt.Errorf("is not complete after %s", time.Duration(clock()-began).Round(time.Millisecond)))
+		if err != nil || clock.Now() > end {
+			return t.fails(Timeout, fmt.Errorf("is not complete after %s", time.Duration(clock.Now()-began).Round(time.Millisecond)))
 		}
 	}
 }
@@ -139,14 +140,14 @@ func (t Ticket) failure(err error) error {
 	case errors.Is(err, transport.ErrClosed):
 		return t.fails(Closed, fmt.Errorf("failed: %w", err))
 	}
-	return fmt.Errorf("rank %d: %s rank %d: %w", t.c.rank, t.what, t.peer, err)
+	return fmt.Errorf("rank %d: %s rank %d: %w", t.c.Rank(), t.what, t.peer, err)
 }
 
 // fails is a failure of the operation alone: the communicator stays usable.
 func (t Ticket) fails(k Kind, err error) *Failure {
-	f := &Failure{Kind: k, Rank: t.c.rank, Culprits: []int{t.peer}, Err: fmt.Errorf("%s rank %d %w", t.what, t.peer, err)}
+	f := &Failure{Kind: k, Rank: t.c.Rank(), Culprits: []int{t.peer}, Err: fmt.Errorf("%s rank %d %w", t.what, t.peer, err)}
 	if k == Aborted || k == Closed {
-		f.Culprits = []int{t.c.rank}
+		f.Culprits = []int{t.c.Rank()}
 	}
 	return f
 }
@@ -174,11 +175,11 @@ func (c *Comm) Notices() []Notice {
 
 // member is a rank's place in the endpoint.
 func (c *Comm) member(rank int) (int, error) {
-	if rank < 0 || rank >= len(c.members) {
-		return 0, errNoRank(rank, len(c.members))
+	if rank < 0 || rank >= c.Size() {
+		return 0, errNoRank(rank, c.Size())
 	}
 	if f := c.failed.Load(); f != nil {
 		return 0, f
 	}
-	return c.members[rank], nil
+	return c.group.Members[rank], nil
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/weft-fabric/weft/comm/calls"
+	"github.com/weft-fabric/weft/comm/internal/op"
 	"github.com/weft-fabric/weft/reduce"
 	"github.com/weft-fabric/weft/sched"
 )
@@ -24,8 +25,8 @@ func AllReduceTo[T Element](ctx context.Context, c *Comm, dst, src []T, op Op, o
 	if strays(reduce.Bytes(dst), reduce.Bytes(src), 0) {
 		return astray(sched.AllReduce, "dst", dst, "src", src, 0)
 	}
-	return c.do(ctx, &request{op: sched.AllReduce, t: reduce.TypeOf[T](), red: op, root: -1, count: len(src),
-		in: reduce.Bytes(src), out: reduce.Bytes(dst)}, opts)
+	return c.do(ctx, &request{Op: sched.AllReduce, Type: reduce.TypeOf[T](), Reduce: op, Root: -1, Count: len(src),
+		In: reduce.Bytes(src), Out: reduce.Bytes(dst)}, opts)
 }
 
 // ReduceScatter leaves in dst of rank r block r of the reduction of all src, which
@@ -34,11 +35,11 @@ func ReduceScatter[T Element](ctx context.Context, c *Comm, dst, src []T, op Op,
 	if len(src) != len(dst)*c.Size() {
 		return need(sched.ReduceScatter, "src", len(src), len(dst)*c.Size())
 	}
-	if strays(reduce.Bytes(dst), reduce.Bytes(src), len(reduce.Bytes(dst))*c.rank) {
-		return astray(sched.ReduceScatter, "dst", dst, "src", src, c.rank*len(dst))
+	if strays(reduce.Bytes(dst), reduce.Bytes(src), len(reduce.Bytes(dst))*c.Rank()) {
+		return astray(sched.ReduceScatter, "dst", dst, "src", src, c.Rank()*len(dst))
 	}
-	return c.do(ctx, &request{op: sched.ReduceScatter, t: reduce.TypeOf[T](), red: op, root: -1, count: len(dst),
-		in: reduce.Bytes(src), out: reduce.Bytes(dst)}, opts)
+	return c.do(ctx, &request{Op: sched.ReduceScatter, Type: reduce.TypeOf[T](), Reduce: op, Root: -1, Count: len(dst),
+		In: reduce.Bytes(src), Out: reduce.Bytes(dst)}, opts)
 }
 
 // AllGather leaves in dst of every rank src of all, in their order. src may be
@@ -47,33 +48,33 @@ func AllGather[T Element](ctx context.Context, c *Comm, dst, src []T, opts ...Op
 	if len(dst) != len(src)*c.Size() {
 		return need(sched.AllGather, "dst", len(dst), len(src)*c.Size())
 	}
-	if strays(reduce.Bytes(src), reduce.Bytes(dst), len(reduce.Bytes(src))*c.rank) {
-		return astray(sched.AllGather, "src", src, "dst", dst, c.rank*len(src))
+	if strays(reduce.Bytes(src), reduce.Bytes(dst), len(reduce.Bytes(src))*c.Rank()) {
+		return astray(sched.AllGather, "src", src, "dst", dst, c.Rank()*len(src))
 	}
-	return c.do(ctx, &request{op: sched.AllGather, t: reduce.TypeOf[T](), root: -1, count: len(src),
-		in: reduce.Bytes(src), out: reduce.Bytes(dst)}, opts)
+	return c.do(ctx, &request{Op: sched.AllGather, Type: reduce.TypeOf[T](), Root: -1, Count: len(src),
+		In: reduce.Bytes(src), Out: reduce.Bytes(dst)}, opts)
 }
 
 // Broadcast leaves in buf of every rank what the root has there.
 func Broadcast[T Element](ctx context.Context, c *Comm, buf []T, root int, opts ...Option) error {
-	return c.do(ctx, &request{op: sched.Broadcast, t: reduce.TypeOf[T](), root: root, count: len(buf),
-		in: reduce.Bytes(buf), out: reduce.Bytes(buf)}, opts)
+	return c.do(ctx, &request{Op: sched.Broadcast, Type: reduce.TypeOf[T](), Root: root, Count: len(buf),
+		In: reduce.Bytes(buf), Out: reduce.Bytes(buf)}, opts)
 }
 
 // Reduce leaves in dst of the root the reduction of src of all. dst is not used
 // on other ranks and may be src, but not overlap it otherwise.
 func Reduce[T Element](ctx context.Context, c *Comm, dst, src []T, op Op, root int, opts ...Option) error {
-	if c.rank == root && len(dst) != len(src) {
+	if c.Rank() == root && len(dst) != len(src) {
 		return need(sched.Reduce, "dst", len(dst), len(src))
 	}
-	if c.rank != root {
+	if c.Rank() != root {
 		dst = nil
 	}
 	if strays(reduce.Bytes(dst), reduce.Bytes(src), 0) {
 		return astray(sched.Reduce, "dst", dst, "src", src, 0)
 	}
-	return c.do(ctx, &request{op: sched.Reduce, t: reduce.TypeOf[T](), red: op, root: root, count: len(src),
-		in: reduce.Bytes(src), out: reduce.Bytes(dst)}, opts)
+	return c.do(ctx, &request{Op: sched.Reduce, Type: reduce.TypeOf[T](), Reduce: op, Root: root, Count: len(src),
+		In: reduce.Bytes(src), Out: reduce.Bytes(dst)}, opts)
 }
 
 // AllToAll sends block p of src to rank p, which has it in block r of dst. Both
@@ -88,45 +89,45 @@ func AllToAll[T Element](ctx context.Context, c *Comm, dst, src []T, opts ...Opt
 	if strays(reduce.Bytes(dst), reduce.Bytes(src), 0) {
 		return astray(sched.AllToAll, "dst", dst, "src", src, 0)
 	}
-	return c.do(ctx, &request{op: sched.AllToAll, t: reduce.TypeOf[T](), root: -1, count: len(src) / c.Size(),
-		in: reduce.Bytes(src), out: reduce.Bytes(dst)}, opts)
+	return c.do(ctx, &request{Op: sched.AllToAll, Type: reduce.TypeOf[T](), Root: -1, Count: len(src) / c.Size(),
+		In: reduce.Bytes(src), Out: reduce.Bytes(dst)}, opts)
 }
 
 // Gather leaves in dst of the root src of all ranks, in their order. dst is not
 // used on other ranks; at the root, src may be its block of dst.
 func Gather[T Element](ctx context.Context, c *Comm, dst, src []T, root int, opts ...Option) error {
-	if c.rank == root && len(dst) != len(src)*c.Size() {
+	if c.Rank() == root && len(dst) != len(src)*c.Size() {
 		return need(sched.Gather, "dst", len(dst), len(src)*c.Size())
 	}
-	if c.rank != root {
+	if c.Rank() != root {
 		dst = nil
 	}
-	if strays(reduce.Bytes(src), reduce.Bytes(dst), len(reduce.Bytes(src))*c.rank) {
-		return astray(sched.Gather, "src", src, "dst", dst, c.rank*len(src))
+	if strays(reduce.Bytes(src), reduce.Bytes(dst), len(reduce.Bytes(src))*c.Rank()) {
+		return astray(sched.Gather, "src", src, "dst", dst, c.Rank()*len(src))
 	}
-	return c.do(ctx, &request{op: sched.Gather, t: reduce.TypeOf[T](), root: root, count: len(src),
-		in: reduce.Bytes(src), out: reduce.Bytes(dst)}, opts)
+	return c.do(ctx, &request{Op: sched.Gather, Type: reduce.TypeOf[T](), Root: root, Count: len(src),
+		In: reduce.Bytes(src), Out: reduce.Bytes(dst)}, opts)
 }
 
 // Scatter leaves in dst of rank r block r of src of the root. src is not used on
 // other ranks; at the root, dst may be its block of src.
 func Scatter[T Element](ctx context.Context, c *Comm, dst, src []T, root int, opts ...Option) error {
-	if c.rank == root && len(src) != len(dst)*c.Size() {
+	if c.Rank() == root && len(src) != len(dst)*c.Size() {
 		return need(sched.Scatter, "src", len(src), len(dst)*c.Size())
 	}
-	if c.rank != root {
+	if c.Rank() != root {
 		src = nil
 	}
-	if strays(reduce.Bytes(dst), reduce.Bytes(src), len(reduce.Bytes(dst))*c.rank) {
-		return astray(sched.Scatter, "dst", dst, "src", src, c.rank*len(dst))
+	if strays(reduce.Bytes(dst), reduce.Bytes(src), len(reduce.Bytes(dst))*c.Rank()) {
+		return astray(sched.Scatter, "dst", dst, "src", src, c.Rank()*len(dst))
 	}
-	return c.do(ctx, &request{op: sched.Scatter, t: reduce.TypeOf[T](), root: root, count: len(dst),
-		in: reduce.Bytes(src), out: reduce.Bytes(dst)}, opts)
+	return c.do(ctx, &request{Op: sched.Scatter, Type: reduce.TypeOf[T](), Root: root, Count: len(dst),
+		In: reduce.Bytes(src), Out: reduce.Bytes(dst)}, opts)
 }
 
 // Barrier returns once every rank called it.
 func Barrier(ctx context.Context, c *Comm, opts ...Option) error {
-	return c.do(ctx, &request{op: sched.Barrier, t: reduce.Uint8, root: -1}, opts)
+	return c.do(ctx, &request{Op: sched.Barrier, Type: reduce.Uint8, Root: -1}, opts)
 }
 
 // AllGatherV is AllGather of blocks of different lengths: rank p gives counts[p]
@@ -135,11 +136,11 @@ func AllGatherV[T Element](ctx context.Context, c *Comm, dst, src []T, counts []
 	if err := c.blocks(sched.AllGather, "dst", len(dst), counts, "src", len(src)); err != nil {
 		return err
 	}
-	if strays(reduce.Bytes(src), reduce.Bytes(dst), reduce.TypeOf[T]().Size()*total(counts[:c.rank])) {
-		return astray(sched.AllGather, "src", src, "dst", dst, total(counts[:c.rank]))
+	if strays(reduce.Bytes(src), reduce.Bytes(dst), reduce.TypeOf[T]().Size()*total(counts[:c.Rank()])) {
+		return astray(sched.AllGather, "src", src, "dst", dst, total(counts[:c.Rank()]))
 	}
-	return c.do(ctx, &request{op: sched.AllGather, variant: calls.AllGatherV, t: reduce.TypeOf[T](), root: -1, counts: counts,
-		in: reduce.Bytes(src), out: reduce.Bytes(dst)}, opts)
+	return c.do(ctx, &request{Op: sched.AllGather, Variant: calls.AllGatherV, Type: reduce.TypeOf[T](), Root: -1, Counts: counts,
+		In: reduce.Bytes(src), Out: reduce.Bytes(dst)}, opts)
 }
 
 // ReduceScatterV is ReduceScatter into blocks of different lengths: rank p gets
@@ -148,43 +149,43 @@ func ReduceScatterV[T Element](ctx context.Context, c *Comm, dst, src []T, count
 	if err := c.blocks(sched.ReduceScatter, "src", len(src), counts, "dst", len(dst)); err != nil {
 		return err
 	}
-	if strays(reduce.Bytes(dst), reduce.Bytes(src), reduce.TypeOf[T]().Size()*total(counts[:c.rank])) {
-		return astray(sched.ReduceScatter, "dst", dst, "src", src, total(counts[:c.rank]))
+	if strays(reduce.Bytes(dst), reduce.Bytes(src), reduce.TypeOf[T]().Size()*total(counts[:c.Rank()])) {
+		return astray(sched.ReduceScatter, "dst", dst, "src", src, total(counts[:c.Rank()]))
 	}
-	return c.do(ctx, &request{op: sched.ReduceScatter, variant: calls.ReduceScatterV, t: reduce.TypeOf[T](), red: op, root: -1, counts: counts,
-		in: reduce.Bytes(src), out: reduce.Bytes(dst)}, opts)
+	return c.do(ctx, &request{Op: sched.ReduceScatter, Variant: calls.ReduceScatterV, Type: reduce.TypeOf[T](), Reduce: op, Root: -1, Counts: counts,
+		In: reduce.Bytes(src), Out: reduce.Bytes(dst)}, opts)
 }
 
 // GatherV is Gather of blocks of different lengths. All ranks give the same counts.
 func GatherV[T Element](ctx context.Context, c *Comm, dst, src []T, counts []int, root int, opts ...Option) error {
 	have := len(dst)
-	if c.rank != root {
+	if c.Rank() != root {
 		dst, have = nil, total(counts)
 	}
 	if err := c.blocks(sched.Gather, "dst", have, counts, "src", len(src)); err != nil {
 		return err
 	}
-	if strays(reduce.Bytes(src), reduce.Bytes(dst), reduce.TypeOf[T]().Size()*total(counts[:c.rank])) {
-		return astray(sched.Gather, "src", src, "dst", dst, total(counts[:c.rank]))
+	if strays(reduce.Bytes(src), reduce.Bytes(dst), reduce.TypeOf[T]().Size()*total(counts[:c.Rank()])) {
+		return astray(sched.Gather, "src", src, "dst", dst, total(counts[:c.Rank()]))
 	}
-	return c.do(ctx, &request{op: sched.Gather, variant: calls.GatherV, t: reduce.TypeOf[T](), root: root, counts: counts,
-		in: reduce.Bytes(src), out: reduce.Bytes(dst)}, opts)
+	return c.do(ctx, &request{Op: sched.Gather, Variant: calls.GatherV, Type: reduce.TypeOf[T](), Root: root, Counts: counts,
+		In: reduce.Bytes(src), Out: reduce.Bytes(dst)}, opts)
 }
 
 // ScatterV is Scatter of blocks of different lengths. All ranks give the same counts.
 func ScatterV[T Element](ctx context.Context, c *Comm, dst, src []T, counts []int, root int, opts ...Option) error {
 	have := len(src)
-	if c.rank != root {
+	if c.Rank() != root {
 		src, have = nil, total(counts)
 	}
 	if err := c.blocks(sched.Scatter, "src", have, counts, "dst", len(dst)); err != nil {
 		return err
 	}
-	if strays(reduce.Bytes(dst), reduce.Bytes(src), reduce.TypeOf[T]().Size()*total(counts[:c.rank])) {
-		return astray(sched.Scatter, "dst", dst, "src", src, total(counts[:c.rank]))
+	if strays(reduce.Bytes(dst), reduce.Bytes(src), reduce.TypeOf[T]().Size()*total(counts[:c.Rank()])) {
+		return astray(sched.Scatter, "dst", dst, "src", src, total(counts[:c.Rank()]))
 	}
-	return c.do(ctx, &request{op: sched.Scatter, variant: calls.ScatterV, t: reduce.TypeOf[T](), root: root, counts: counts,
-		in: reduce.Bytes(src), out: reduce.Bytes(dst)}, opts)
+	return c.do(ctx, &request{Op: sched.Scatter, Variant: calls.ScatterV, Type: reduce.TypeOf[T](), Root: root, Counts: counts,
+		In: reduce.Bytes(src), Out: reduce.Bytes(dst)}, opts)
 }
 
 // AllToAllV is AllToAll of blocks of different lengths: recvs[p] elements of dst
@@ -203,17 +204,17 @@ func AllToAllV[T Element](ctx context.Context, c *Comm, dst, src []T, recvs, sen
 	if len(dst) != total(recvs) {
 		return need(sched.AllToAll, "dst", len(dst), total(recvs))
 	}
-	if k := recvs[c.rank]; k != sends[c.rank] {
-		return need(sched.AllToAll, "the own block of dst", k, sends[c.rank])
+	if k := recvs[c.Rank()]; k != sends[c.Rank()] {
+		return need(sched.AllToAll, "the own block of dst", k, sends[c.Rank()])
 	}
 	if strays(reduce.Bytes(dst), reduce.Bytes(src), 0) {
 		return astray(sched.AllToAll, "dst", dst, "src", src, 0)
 	}
-	if overlap(reduce.Bytes(dst), reduce.Bytes(src)) && !slices.Equal(sends, recvs) {
+	if op.Overlap(reduce.Bytes(dst), reduce.Bytes(src)) && !slices.Equal(sends, recvs) {
 		return fmt.Errorf("%s: dst is src, and sends %v are not recvs %v; give two buffers", sched.AllToAll, sends, recvs)
 	}
-	return c.do(ctx, &request{op: sched.AllToAll, variant: calls.AllToAllV, t: reduce.TypeOf[T](), root: -1, counts: sends, theirs: recvs,
-		in: reduce.Bytes(src), out: reduce.Bytes(dst)}, opts)
+	return c.do(ctx, &request{Op: sched.AllToAll, Variant: calls.AllToAllV, Type: reduce.TypeOf[T](), Root: -1, Counts: sends, Theirs: recvs,
+		In: reduce.Bytes(src), Out: reduce.Bytes(dst)}, opts)
 }
 
 // blocks checks the lengths of a call with counts.
@@ -224,8 +225,8 @@ func (c *Comm) blocks(op sched.Collective, all string, have int, counts []int, o
 	if have != total(counts) {
 		return need(op, all, have, total(counts))
 	}
-	if own != counts[c.rank] {
-		return need(op, one, own, counts[c.rank])
+	if own != counts[c.Rank()] {
+		return need(op, one, own, counts[c.Rank()])
 	}
 	return nil
 }

@@ -22,6 +22,8 @@ import (
 
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
+
+	"github.com/weft-fabric/weft/comm/internal/clock"
 )
 
 // Ranks that are processes: the test binary starts itself again, once for each
@@ -95,13 +97,13 @@ func (p *pulse) start() {
 		const beat = 5 * time.Millisecond
 		ticker := time.NewTicker(beat)
 		defer ticker.Stop()
-		for last := clock(); ; {
+		for last := clock.Now(); ; {
 			select {
 			case <-p.stop:
 				return
 			case <-ticker.C:
 			}
-			now := clock()
+			now := clock.Now()
 			if late := now - last - int64(beat); late > p.worst.Load() {
 				p.worst.Store(late)
 			}
@@ -218,7 +220,7 @@ func openFiles() []string {
 
 func (k *kid) say(e event) {
 	if e.Clock == 0 {
-		e.Clock = clock()
+		e.Clock = clock.Now()
 	}
 	if err := k.events.Encode(e); err != nil {
 		os.Exit(3) // the parent is gone
@@ -227,7 +229,7 @@ func (k *kid) say(e event) {
 
 // tell gives the event of an operation's end.
 func tell(at string, err error) event {
-	e := event{At: at, Clock: clock()}
+	e := event{At: at, Clock: clock.Now()}
 	if err != nil {
 		e.Err = err.Error()
 		var f *Failure

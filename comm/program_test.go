@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/weft-fabric/weft/cluster"
+	"github.com/weft-fabric/weft/comm/internal/flat"
 	"github.com/weft-fabric/weft/sched"
 	"github.com/weft-fabric/weft/sched/algo"
 	"github.com/weft-fabric/weft/sched/step"
@@ -29,10 +30,10 @@ type thread struct {
 
 // messagesOnly makes a rank of goroutines run its programs as messages.
 func messagesOnly(c *Comm) {
-	c.world.mem = nil
-	for i := range c.boards {
-		if i != c.rank {
-			c.boards[i] = nil
+	c.world.mem, c.group.Memory = nil, nil
+	for i := range c.group.Boards {
+		if i != c.Rank() {
+			c.group.Boards[i] = nil
 		}
 	}
 }
@@ -126,12 +127,12 @@ func TestFlatMovesWhatMessagesCarry(t *testing.T) {
 	seen := 0
 	for n := 2; n <= 6; n++ {
 		err := programs(n, func(a *algo.Algorithm, p *sched.Program) error {
-			f, err := newFlat(p)
+			f, err := flat.New(p)
 			if err != nil || p.Op == sched.Barrier {
 				return nil // runs as messages in every world, or carries nothing
 			}
 			type value struct {
-				input place
+				input flat.Chunk
 				sum   string // its inputs in order, if it is one
 			}
 			carried, moved := map[int32]map[value]bool{}, map[int32]map[value]bool{}
@@ -141,36 +142,36 @@ func TestFlatMovesWhatMessagesCarry(t *testing.T) {
 				}
 				m[at][v] = true
 			}
-			name := func(srcs []place) value {
+			name := func(srcs []flat.Chunk) value {
 				if len(srcs) == 1 {
 					return value{input: srcs[0]}
 				}
 				return value{sum: fmt.Sprint(srcs)}
 			}
 			// What messages carry, by running the program with lists of inputs for bytes.
-			mem := map[int32]map[step.Chunks][]place{}
-			at := func(r sched.Rank, c step.Chunks, i int64) *[]place {
+			mem := map[int32]map[step.Chunks][]flat.Chunk{}
+			at := func(r sched.Rank, c step.Chunks, i int64) *[]flat.Chunk {
 				k := step.Chunks{Buf: c.Buf, Index: c.Index + i, Count: 1}
 				if mem[int32(r)] == nil {
-					mem[int32(r)] = map[step.Chunks][]place{}
+					mem[int32(r)] = map[step.Chunks][]flat.Chunk{}
 				}
 				v, ok := mem[int32(r)][k]
 				if !ok && c.Buf == sched.In {
-					v = []place{{int32(r), int32(k.Index)}}
+					v = []flat.Chunk{{Rank: int32(r), Index: int32(k.Index)}}
 				}
 				return &v
 			}
-			store := func(r sched.Rank, c step.Chunks, i int64, v []place) {
+			store := func(r sched.Rank, c step.Chunks, i int64, v []flat.Chunk) {
 				_ = at(r, c, i)
 				mem[int32(r)][step.Chunks{Buf: c.Buf, Index: c.Index + i, Count: 1}] = v
 			}
-			err = step.Run(p, func(r sched.Rank, x *step.Action, message [][]place) ([][]place, error) {
+			err = step.Run(p, func(r sched.Rank, x *step.Action, message [][]flat.Chunk) ([][]flat.Chunk, error) {
 				if x.Op == sched.Wait {
 					return nil, nil
 				}
-				var out [][]place
+				var out [][]flat.Chunk
 				for i := range x.Count {
-					var v []place
+					var v []flat.Chunk
 					switch {
 					case x.Op == sched.LocalReduce:
 						v = append(slices.Clone(*at(r, x.Src, i)), *at(r, x.Dst, i)...)
@@ -197,22 +198,22 @@ func TestFlatMovesWhatMessagesCarry(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			for r := range f.ranks {
-				for _, s := range f.ranks[r].sums {
-					for _, x := range s.srcs {
-						if x.rank != int32(r) {
-							note(moved, int32(r), name([]place{x}))
+			for r := range f.Ranks {
+				for _, s := range f.Ranks[r].Sums {
+					for _, x := range s.Srcs {
+						if x.Rank != int32(r) {
+							note(moved, int32(r), name([]flat.Chunk{x}))
 						}
 					}
-					for _, d := range s.dsts {
-						if d.rank != int32(r) {
-							note(moved, d.rank, name(s.srcs))
+					for _, d := range s.Dsts {
+						if d.Rank != int32(r) {
+							note(moved, d.Rank, name(s.Srcs))
 						}
 					}
 				}
-				for _, m := range f.ranks[r].moves {
-					if m.srcs[0].rank != int32(r) {
-						note(moved, int32(r), name(m.srcs))
+				for _, m := range f.Ranks[r].Moves {
+					if m.Srcs[0].Rank != int32(r) {
+						note(moved, int32(r), name(m.Srcs))
 					}
 				}
 			}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"sync"
 
+	"github.com/weft-fabric/weft/comm/calls"
 	"github.com/weft-fabric/weft/sched"
 	"github.com/weft-fabric/weft/sched/verify"
 )
@@ -74,6 +75,19 @@ func prove(p *sched.Program) (*verify.Report, error) {
 	return known.report, known.err
 }
 
+// fits says why the program that a caller asks for is not one for the call.
+func (w *want) fits(r *request) error {
+	switch p := w.program; {
+	case p.Op != r.Op:
+		return fmt.Errorf("program %s does %s, not %s", p.Name, p.Op, r.Op)
+	case r.Op.Rooted() && p.Root != r.Root:
+		return fmt.Errorf("program %s has root %d, not %d", p.Name, p.Root, r.Root)
+	case r.Variant == calls.AllToAllV && p.Scratch != nil:
+		return fmt.Errorf("program %s passes blocks on, and no rank knows how long all blocks of an all-to-all-v are; direct and pairwise do not", p.Name)
+	}
+	return w.mayRun()
+}
+
 // mayRun proves the program that a caller asks for.
 func (w *want) mayRun() error {
 	if w.unproven {
@@ -86,7 +100,7 @@ func (w *want) mayRun() error {
 }
 
 // proven is the proof of a program; of one that is not proven it says nothing.
-func (r *ready) proven() *verify.Report {
+func (r *prepared) proven() *verify.Report {
 	if r.proof == nil {
 		r.proof = &verify.Report{}
 		if !r.key.want.unproven {
@@ -101,7 +115,7 @@ func (r *ready) proven() *verify.Report {
 // inPlace reports whether in and out may be the same memory while the program runs. One
 // that was chosen for many ranks is not proven for it, as that takes too long for a
 // first call: it reads a copy.
-func (r *ready) inPlace() bool {
+func (r *prepared) inPlace() bool {
 	return (r.key.want.program != nil || r.program.Ranks <= provenRanks) && r.proven().InPlace
 }
 
@@ -112,7 +126,7 @@ const provenRanks = 32
 // straight reports whether chunks may be moved as they are, though they differ in
 // length: none is ever stored to one that may be shorter. Of programs without scratch
 // that sched/algo makes its tests prove it.
-func (r *ready) straight(blocks bool) bool {
+func (r *prepared) straight(blocks bool) bool {
 	if r.key.want.program == nil {
 		return true
 	}

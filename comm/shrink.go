@@ -5,77 +5,58 @@ import (
 	"errors"
 	"time"
 
-	"github.com/weft-fabric/weft/transport"
+	"github.com/weft-fabric/weft/comm/internal/board"
+	"github.com/weft-fabric/weft/comm/internal/clock"
 )
 
-// shrink is how survivors agree on who they are. Every rank writes down in its
-// own board that it wants to, and where its next board is. The lowest rank that
-// lives waits for all that live, and then writes down who is in. The others take
-// that. If it dies first, the next one decides; if it dies after some have read
-// its decision and others have not, the group that includes it fails at once and
-// shrinks again.
+// shrink is how survivors agree on their new group. Every rank writes down on its own board that it wants to, and where its next
+// board is. The lowest rank that lives waits for all that live, and then writes down which ranks are in. The others take that. If
+// it dies first, the next one decides. If it dies after some have read its decision and others have not, the group that includes
+// it fails at once and shrinks again.
 type shrink struct {
-	c   *Comm
-	ctx context.Context
-	sub *Comm
-	end int64
+	c     *Comm
+	ctx   context.Context
+	next  board.Address // of this rank's next board
+	epoch uint64        // that begins
+	end   int64
 }
-
-// The words of the shrink lines.
-const (
-	wantEpoch  = atShrink      // the epoch that the rank wants to begin
-	wantHandle = atShrink + 8  // its board there
-	wantKey    = atShrink + 16 // and the board's key
-	decided    = atShrink + 24 // the epoch that the rank decided on
-	decidedID  = atShrink + 32 // the communicator's number
-	decidedSet = atShrink + 40 // who is in, a bit a rank
-	maxShrink  = (atWord - decidedSet) * 8
-)
 
 // grace is how long ranks that live are waited for.
 const grace = 2 * time.Second
 
-func (s *shrink) agree() (members []int, id uint32, blobs [][]byte, err error) {
+// agree gives the ranks that are in, the new communicator's number, and where the ranks' next boards are.
+func (s *shrink) agree() (members []int, id uint32, at []board.Address, err error) {
 	c := s.c
-	if len(c.members) > maxShrink {
+	if c.Size() > board.MaxShrink {
 		return nil, 0, nil, errors.New("too many ranks")
 	}
-	mine := c.boards[c.rank]
-	h, k := getBlob(s.sub.blob(nil))
-	epoch := uint64(c.epoch) + 1
-	atomicAt(mine, wantHandle).Store(uint64(h))
-	atomicAt(mine, wantKey).Store(uint64(k))
-	atomicAt(mine, wantEpoch).Store(epoch)
-	began := clock()
+	mine := c.group.Mine()
+	mine.Propose(s.epoch, s.next)
+	began := clock.Now()
 	for pause := 50 * time.Microsecond; ; pause = min(2*pause, 5*time.Millisecond) {
 		boards := c.allBoards()
 		for _, b := range boards { // the lowest decision counts
-			if b == nil || atomicAt(b, decided).Load() != epoch {
+			if b == nil {
 				continue
 			}
-			members, err := s.read(b, boards)
-			if err == nil {
-				var blobs [][]byte
-				for _, m := range members {
-					if boards[m] == nil { // it died since: the new group will find out
-						blobs = append(blobs, putBlob(nil, 0, 0))
-						continue
-					}
-					blobs = append(blobs, putBlob(nil, transport.Handle(atomicAt(boards[m], wantHandle).Load()), transport.Key(atomicAt(boards[m], wantKey).Load())))
-				}
-				return members, uint32(atomicAt(b, decidedID).Load()), blobs, nil
+			id, ok := b.Decided(s.epoch)
+			if !ok {
+				continue
+			}
+			if members, err = s.read(b, boards); err == nil {
+				return members, id, nextOf(members, boards), nil
 			}
 			if errors.Is(err, errExpelled) {
 				return nil, 0, nil, err
 			}
 		}
-		if atomicAt(mine, decided).Load() != epoch && c.heir() {
-			s.decide(boards, epoch, clock()-began > int64(grace))
+		if _, done := mine.Decided(s.epoch); !done && c.group.Heir() {
+			s.decide(boards, clock.Now()-began > int64(grace))
 		}
 		if err := s.ctx.Err(); err != nil {
 			return nil, 0, nil, err
 		}
-		if clock() > s.end {
+		if clock.Now() > s.end {
 			return nil, 0, nil, errors.New("the survivors did not agree in time")
 		}
 		timer := time.NewTimer(pause)
@@ -87,47 +68,48 @@ func (s *shrink) agree() (members []int, id uint32, blobs [][]byte, err error) {
 	}
 }
 
+// nextOf is where the next boards of ranks are. That of a rank that died since is nowhere: the new group will find out.
+func nextOf(members []int, boards []board.Board) []board.Address {
+	at := make([]board.Address, len(members))
+	for i, m := range members {
+		if boards[m] != nil {
+			at[i] = boards[m].Next()
+		}
+	}
+	return at
+}
+
 var errExpelled = errors.New("the other ranks went on without this one: it came too late")
 
-// decide writes down who is in once everybody who lives wants to, or without
-// those that do not if late is set.
-func (s *shrink) decide(boards []board, epoch uint64, late bool) {
+// decide writes down which ranks are in once all that live want to, or without those that do not if late is set.
+func (s *shrink) decide(boards []board.Board, late bool) {
 	c := s.c
-	mine := boards[c.rank]
-	var set [maxShrink / 64]uint64
+	in := make([]bool, c.Size())
 	for i, b := range boards {
-		if c.world.ep.Alive(c.members[i]) != nil && i != c.rank {
+		if i != c.Rank() && c.group.Alive(i) != nil {
 			continue
 		}
-		if b == nil || atomicAt(b, wantEpoch).Load() != epoch {
-			if late {
-				continue
-			}
+		in[i] = b != nil && b.Proposes(s.epoch)
+		if !in[i] && !late {
 			return
 		}
-		set[i/64] |= 1 << (i % 64)
 	}
-	for i, w := range set {
-		atomicAt(mine, decidedSet+8*i).Store(w)
-	}
-	atomicAt(mine, decidedID).Store(uint64(c.world.number()))
-	atomicAt(mine, decided).Store(epoch)
+	c.group.Mine().Decide(s.epoch, c.world.number(), c.Size(), func(rank int) bool { return in[rank] })
 }
 
 // read gives the members that a decision names.
-func (s *shrink) read(b board, boards []board) ([]int, error) {
+func (s *shrink) read(b board.Board, boards []board.Board) ([]int, error) {
 	var members []int
 	in := false
-	for i := range s.c.members {
-		if atomicAt(b, decidedSet+8*(i/64)).Load()>>(i%64)&1 == 0 {
+	for i := range s.c.group.Members {
+		if !b.DecidedOn(i) {
 			continue
 		}
-		gone := s.c.world.ep.Alive(s.c.members[i]) != nil
-		if boards[i] == nil && !gone || boards[i] != nil && atomicAt(boards[i], wantEpoch).Load() != uint64(s.c.epoch)+1 {
+		if boards[i] == nil && s.c.group.Alive(i) == nil || boards[i] != nil && !boards[i].Proposes(s.epoch) {
 			return nil, errors.New("the board of a member cannot be read") // now, perhaps at the next look
 		}
 		members = append(members, i)
-		in = in || i == s.c.rank
+		in = in || i == s.c.Rank()
 	}
 	if !in {
 		return nil, errExpelled

@@ -8,9 +8,10 @@ import (
 	"slices"
 
 	"github.com/weft-fabric/weft/comm/calls"
+	"github.com/weft-fabric/weft/comm/internal/board"
+	"github.com/weft-fabric/weft/comm/internal/clock"
 	"github.com/weft-fabric/weft/reduce"
 	"github.com/weft-fabric/weft/sched"
-	"github.com/weft-fabric/weft/transport"
 )
 
 // Split makes a communicator of the ranks that give the same color, in the order
@@ -33,12 +34,12 @@ func (c *Comm) Split(ctx context.Context, color, key int) (*Comm, error) {
 
 // Dup makes a communicator of the same ranks whose operations are independent
 // of this one's.
-func (c *Comm) Dup(ctx context.Context) (*Comm, error) { return c.Split(ctx, 0, c.rank) }
+func (c *Comm) Dup(ctx context.Context) (*Comm, error) { return c.Split(ctx, 0, c.Rank()) }
 
-const splitSize = 24 + blobSize
+const splitSize = 24 + board.AddressSize
 
 func (c *Comm) split(ctx context.Context, color, key int) (*Comm, error) {
-	sub, err := c.world.newComm(0, c.epoch, 0, []int{c.members[c.rank]})
+	sub, err := c.world.newComm(c.epoch)
 	if err != nil {
 		return nil, err
 	}
@@ -47,9 +48,9 @@ func (c *Comm) split(ctx context.Context, color, key int) (*Comm, error) {
 	le.PutUint64(mine, uint64(color))
 	le.PutUint64(mine[8:], uint64(key))
 	le.PutUint64(mine[16:], uint64(c.world.number()))
-	mine = sub.blob(mine)
+	mine = sub.address().Append(mine)
 	all := make([]byte, splitSize*c.Size())
-	err = c.do(ctx, &request{op: sched.AllGather, variant: calls.SplitCall, t: reduce.Uint8, root: -1, count: splitSize, in: mine, out: all}, nil)
+	err = c.do(ctx, &request{Op: sched.AllGather, Variant: calls.SplitCall, Type: reduce.Uint8, Root: -1, Count: splitSize, In: mine, Out: all}, nil)
 	if err != nil {
 		sub.abandon()
 		return nil, err
@@ -61,26 +62,26 @@ func (c *Comm) split(ctx context.Context, color, key int) (*Comm, error) {
 	type member struct {
 		rank, key int
 		number    uint32
-		blob      []byte
+		at        board.Address
 	}
 	var group []member
-	for r := range c.members {
+	for r := range c.group.Members {
 		b := all[r*splitSize:][:splitSize]
 		if int(int64(le.Uint64(b))) == color {
-			group = append(group, member{r, int(int64(le.Uint64(b[8:]))), uint32(le.Uint64(b[16:])), b[24:]})
+			group = append(group, member{r, int(int64(le.Uint64(b[8:]))), uint32(le.Uint64(b[16:])), board.AddressIn(b[24:])})
 		}
 	}
 	slices.SortStableFunc(group, func(a, b member) int { return cmp.Or(cmp.Compare(a.key, b.key), cmp.Compare(a.rank, b.rank)) })
-	members, blobs := make([]int, len(group)), make([][]byte, len(group))
+	members, at := make([]int, len(group)), make([]board.Address, len(group))
 	rank := -1
 	for i, m := range group {
-		members[i], blobs[i] = c.members[m.rank], m.blob
-		if m.rank == c.rank {
+		members[i], at[i] = c.group.Members[m.rank], m.at
+		if m.rank == c.Rank() {
 			rank = i
 		}
 	}
 	sub.become(group[0].number, rank, members)
-	return sub, sub.meet(blobs)
+	return sub, sub.meet(at)
 }
 
 // number gives a number for a communicator that no rank gives to another one, so
@@ -92,30 +93,9 @@ func (w *world) number() uint32 {
 	return 2 + uint32(w.ep.Rank()) + (w.next.Add(1)-1)%(1<<31/size-2)*size
 }
 
-// become gives a communicator that has a board its place in a group.
-func (c *Comm) become(id uint32, rank int, members []int) {
-	mine, key := c.boards[c.rank], c.keys[c.rank]
-	c.id, c.rank, c.members = id, rank, members
-	c.boards, c.keys = make([]board, len(members)), make([]transport.Key, len(members))
-	c.boards[rank], c.keys[rank] = mine, key
-	c.views = make([]view, len(members))
-	c.flight.rank = rank
-	c.setWaiter()
-}
-
 // abandon gives back a communicator that nobody else knows of.
 func (c *Comm) abandon() {
-	c.members = c.members[:1]
-	_ = c.Close()
-}
-
-// blob is what the others must know of the own board.
-func (c *Comm) blob(b []byte) []byte {
-	var h transport.Handle
-	if c.world.mem != nil {
-		h, _ = c.world.mem.Handle(c.boards[c.rank])
-	}
-	return putBlob(b, h, c.keys[c.rank])
+	_ = c.Close() // it is its only member
 }
 
 // Shrink makes a communicator of the ranks that are left, with the next epoch:
@@ -123,31 +103,31 @@ func (c *Comm) blob(b []byte) []byte {
 // for those that live but do not call it. No process is started and nothing is
 // connected anew. The old communicator is closed.
 func (c *Comm) Shrink(ctx context.Context) (*Comm, error) {
-	if c.boards == nil {
-		return nil, fmt.Errorf("rank %d: shrink: %w", c.rank, ErrClosed)
+	if c.group.Boards == nil {
+		return nil, fmt.Errorf("rank %d: shrink: %w", c.Rank(), ErrClosed)
 	}
-	sub, err := c.world.newComm(0, c.epoch+1, 0, []int{c.members[c.rank]})
+	sub, err := c.world.newComm(c.epoch + 1)
 	if err != nil {
 		return nil, err
 	}
-	s := shrink{c: c, ctx: ctx, sub: sub, end: c.until(ctx, clock())}
-	members, id, blobs, err := s.agree()
+	s := shrink{c: c, ctx: ctx, next: sub.address(), epoch: uint64(c.epoch) + 1, end: c.until(ctx, clock.Now())}
+	members, id, at, err := s.agree()
 	if err != nil {
 		sub.abandon()
-		return nil, fmt.Errorf("rank %d: shrink to epoch %d: %w", c.rank, c.epoch+1, err)
+		return nil, fmt.Errorf("rank %d: shrink to epoch %d: %w", c.Rank(), c.epoch+1, err)
 	}
 	old := make([]int, len(members))
 	rank := -1
 	for i, m := range members {
-		old[i] = c.members[m]
-		if m == c.rank {
+		old[i] = c.group.Members[m]
+		if m == c.Rank() {
 			rank = i
 		}
 	}
 	sub.become(id, rank, old)
-	if err := sub.meet(blobs); err != nil {
+	if err := sub.meet(at); err != nil {
 		return nil, err
 	}
-	c.failed.CompareAndSwap(nil, &Failure{Kind: Closed, Rank: c.rank, Err: ErrClosed})
+	c.failed.CompareAndSwap(nil, &Failure{Kind: Closed, Rank: c.Rank(), Err: ErrClosed})
 	return sub, c.release()
 }

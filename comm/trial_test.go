@@ -14,6 +14,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/weft-fabric/weft/comm/internal/clock"
+	"github.com/weft-fabric/weft/comm/internal/op"
 	"github.com/weft-fabric/weft/reduce"
 )
 
@@ -79,7 +81,7 @@ func newTrial[T reduce.Element](c *Comm, o order, opts ...Option) (*trial, error
 	tr.intact = func() error { return check("input", src, own) }
 	result := func(want func(i int) T) {
 		tr.complete = func() error {
-			if err := check("result", dst, want); err != nil || overlap(reduce.Bytes(src), reduce.Bytes(dst)) {
+			if err := check("result", dst, want); err != nil || op.Overlap(reduce.Bytes(src), reduce.Bytes(dst)) {
 				return err
 			}
 			return tr.intact()
@@ -320,9 +322,9 @@ func (k *kid) op(o order) error {
 			return err
 		}
 	} else if o.Pieces > 0 {
-		go c.signalGrown(c.grown+uint64(o.Pieces), o.Signal, over)
+		go c.signalGrown(c.group.Mine().Staged().Load()+uint64(o.Pieces), o.Signal, over)
 	} else if o.Signal != 0 {
-		go c.signalAt(stepFlag(c.seq+1, o.Steps), o.Signal, over)
+		go c.signalAt((c.seq+1)<<24+uint64(o.Steps), o.Signal, over)
 	}
 	var e event
 	for range max(o.Times, 1) {
@@ -337,7 +339,7 @@ func (k *kid) op(o order) error {
 			if o.Limit > 0 {
 				ctx, cancel = context.WithTimeout(ctx, o.Limit)
 			}
-			began := clock()
+			began := clock.Now()
 			err = tr.run(ctx)
 			e = tell("op", err)
 			cancel()
@@ -369,7 +371,7 @@ func (k *kid) op(o order) error {
 
 // entered is the last operation that the rank entered.
 func (c *Comm) entered() uint64 {
-	return c.boards[c.rank].entered()
+	return c.group.Mine().Entered()
 }
 
 // untilInside returns once the rank entered an operation after another, or a
@@ -384,13 +386,8 @@ func (c *Comm) untilInside(before uint64, over <-chan struct{}) {
 		if c.entered() > before {
 			return
 		}
-		if p := c.pairs.Load(); p != nil {
-			p.mu.Lock()
-			active := len(p.active)
-			p.mu.Unlock()
-			if active > 0 {
-				return
-			}
+		if c.group.Mine().Pairing() >= 0 {
+			return
 		}
 		runtime.Gosched()
 	}
@@ -399,7 +396,7 @@ func (c *Comm) untilInside(before uint64, over <-chan struct{}) {
 // signalAt sends the process a signal once its steps of a trade are at a number, and
 // SIGKILL when all is over at the latest.
 func (c *Comm) signalAt(at uint64, s syscall.Signal, over <-chan struct{}) {
-	for c.boards[c.rank].steps().Load() < at {
+	for c.group.Mine().Steps().Flag().Load() < at {
 		select {
 		case <-over:
 			if s != syscall.SIGKILL {

@@ -1,6 +1,7 @@
 package comm
 
 import (
+	"github.com/weft-fabric/weft/comm/flight"
 	"github.com/weft-fabric/weft/cost"
 	"github.com/weft-fabric/weft/reduce"
 	"github.com/weft-fabric/weft/sched"
@@ -45,3 +46,15 @@ type Counter struct {
 	Name  string `json:"name"`
 	Value uint64 `json:"value"`
 }
+
+// Flight is a communicator's flight recorder: its last operations with their times.
+type Flight = flight.Recorder
+
+// Record is one operation of a flight recorder, and Step an action of a script.
+type (
+	Record = flight.Record
+	Step   = flight.Step
+)
+
+// Flight is the communicator's flight recorder.
+func (c *Comm) Flight() *Flight { return c.flight }

@@ -1,0 +1,254 @@
+// Package flat finds the flat form of a program, which needs no messages where memory is shared.
+package flat
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/weft-fabric/weft/comm/internal/chunks"
+	"github.com/weft-fabric/weft/sched"
+	"github.com/weft-fabric/weft/sched/step"
+)
+
+// A program is flat if every sum in it is computed by one rank out of inputs alone. Where ranks see one another's memory such a
+// program needs no messages: the rank that sums reads the inputs where they lie, each once, and stores the sum to all outputs
+// that the program sends it to; what is only moved is read by its receiver. The interpreter says which, by running the program
+// with names of chunks in place of bytes.
+
+// Form is the flat form of a program.
+type Form struct {
+	Ranks   []Rank
+	InPlace bool // no input that is overwritten in place is read by another kernel
+	Pushes  bool // some sums go to outputs of other ranks
+	Rooted  bool // all outputs are one rank's
+}
+
+// Rank is what one rank does.
+type Rank struct {
+	Sums    []Kernel
+	Moves   []Kernel // one source, one destination: in of some rank to the rank's own out
+	First   int      // of the moves: the first of the own in, done while the entries of others come
+	Fetches []Fetch  // sums of others that end in the rank's out
+	Exports []int32  // chunks of its in that others read, in order
+	Reads   []int32  // ranks whose entry it must read before it works: those whose in it reads, or all
+	Readers []int32  // ranks that it must wait for before its in may change
+	OneWay  bool     // it has no Reads or no Readers
+	Helps   []int32  // the root and, in a reduce, the others: ranks whose entry it must read before it works for the root
+}
+
+// Kernel is one pass over chunks of one size: dsts = srcs[0] + srcs[1] + ...
+type Kernel struct {
+	Srcs []Chunk // of in
+	Dsts []Chunk // of out
+}
+
+// Chunk is a chunk of a rank's in or out.
+type Chunk struct{ Rank, Index int32 }
+
+// Fetch is a sum that another rank computes for this one.
+type Fetch struct {
+	Rank, Sum int32 // the rank that computes it, and which of its sums
+	Chunk     int32 // of own out
+}
+
+// worth is what a chunk is worth while a program runs on names.
+type worth struct {
+	srcs []Chunk
+	at   int32 // the rank that computed it, -1 for an input as it is
+	dsts []Chunk
+}
+
+// names is the memory of a program that runs on names of chunks.
+type names struct {
+	p   *sched.Program
+	mem [][4][]*worth
+}
+
+// Load gives what chunks are worth.
+func (n *names) Load(r sched.Rank, a *step.Action, c step.Chunks) ([]*worth, error) {
+	list := n.mem[r][c.Buf][c.Index : c.Index+c.Count]
+	if slices.Contains(list, nil) {
+		return nil, fmt.Errorf("%s: rank %d (%s) reads %s before anything is written there", n.p.Name, r, a, c)
+	}
+	return slices.Clone(list), nil
+}
+
+// Reduce appends inputs to sums.
+func (n *names) Reduce(r sched.Rank, _ *step.Action, left, right []*worth) ([]*worth, error) {
+	sums := make([]*worth, len(left))
+	for i, x := range left {
+		if right[i].at != -1 || x.at != -1 && x.at != int32(r) {
+			return nil, fmt.Errorf("%s: rank %d adds to a sum of another rank", n.p.Name, r)
+		}
+		sums[i] = &worth{srcs: append(slices.Clone(x.srcs), right[i].srcs[0]), at: int32(r)}
+	}
+	return sums, nil
+}
+
+// Store puts what they are worth into chunks.
+func (n *names) Store(r sched.Rank, _ *step.Action, c step.Chunks, v []*worth) error {
+	copy(n.mem[r][c.Buf][c.Index:], v)
+	return nil
+}
+
+// New finds the flat form of a program; the error says why there is none.
+func New(p *sched.Program) (*Form, error) {
+	if p.Switches > 0 {
+		return nil, fmt.Errorf("%s: switches that compute have no memory here", p.Name)
+	}
+	w := &names{p: p, mem: make([][4][]*worth, p.Ranks)}
+	for r := range w.mem {
+		for _, b := range []sched.Buffer{sched.In, sched.Out, sched.Tmp} {
+			w.mem[r][b] = make([]*worth, p.NumChunks(b))
+		}
+		for c := range w.mem[r][sched.In] {
+			w.mem[r][sched.In][c] = &worth{srcs: []Chunk{{int32(r), int32(c)}}, at: -1}
+		}
+	}
+	err := step.Run(p, func(r sched.Rank, a *step.Action, message []*worth) ([]*worth, error) {
+		if a.Op.Receives() && int64(len(message)) != a.Count {
+			return nil, fmt.Errorf("%s: rank %d expects %d chunks and gets %d", p.Name, r, a.Count, len(message))
+		}
+		return step.Do(w, r, a, message)
+	})
+	if err != nil {
+		return nil, err
+	}
+	mem := w.mem
+	f := &Form{Ranks: make([]Rank, p.Ranks)}
+	if p.Op == sched.Barrier {
+		f.meet(nil)
+		return f, nil
+	}
+	var sums []*worth
+	for r := range mem {
+		for c, w := range mem[r][sched.Out] {
+			if w == nil || p.Op == sched.Reduce && r != p.Root || p.Op == sched.Gather && r != p.Root {
+				continue
+			}
+			here := Chunk{int32(r), int32(c)}
+			if w.at == -1 {
+				f.Ranks[r].Moves = append(f.Ranks[r].Moves, Kernel{Srcs: w.srcs, Dsts: []Chunk{here}})
+				continue
+			}
+			if w.dsts == nil {
+				sums = append(sums, w)
+			}
+			w.dsts = append(w.dsts, here)
+		}
+	}
+	for _, w := range sums {
+		at := &f.Ranks[w.at]
+		if !slices.ContainsFunc(w.dsts, func(d Chunk) bool { return d.Rank == w.at }) {
+			return nil, fmt.Errorf("%s: rank %d computes a sum that it does not keep", p.Name, w.at)
+		}
+		for _, d := range w.dsts {
+			if d.Rank != w.at {
+				f.Pushes = true
+				f.Ranks[d.Rank].Fetches = append(f.Ranks[d.Rank].Fetches, Fetch{Rank: w.at, Sum: int32(len(at.Sums)), Chunk: d.Index})
+			}
+		}
+		at.Sums = append(at.Sums, Kernel{Srcs: w.srcs, Dsts: w.dsts})
+	}
+	f.finish(p)
+	return f, nil
+}
+
+// finish works out who exports what and whether the program may run in Chunk.
+func (f *Form) finish(p *sched.Program) {
+	type use struct {
+		reader int32
+		kernel *Kernel
+	}
+	readers := map[Chunk][]use{}
+	kernels := func(do func(rank int32, k *Kernel)) {
+		for r := range f.Ranks {
+			for i := range f.Ranks[r].Sums {
+				do(int32(r), &f.Ranks[r].Sums[i])
+			}
+			for i := range f.Ranks[r].Moves {
+				do(int32(r), &f.Ranks[r].Moves[i])
+			}
+		}
+	}
+	kernels(func(rank int32, k *Kernel) {
+		for _, s := range k.Srcs {
+			readers[s] = append(readers[s], use{rank, k})
+		}
+	})
+	needs := map[[2]int32]bool{}
+	kernels(func(rank int32, k *Kernel) {
+		for _, s := range k.Srcs {
+			needs[[2]int32{rank, s.Rank}] = true
+		}
+	})
+	if f.Pushes {
+		needs = nil
+	}
+	f.meet(needs)
+	f.helps(p)
+	for r := range f.Ranks {
+		at := &f.Ranks[r]
+		at.First = max(slices.IndexFunc(at.Moves, func(k Kernel) bool { return k.Srcs[0].Rank == int32(r) }), 0)
+	}
+	for r := range f.Ranks {
+		for c := range p.NumChunks(sched.In) {
+			for _, u := range readers[Chunk{int32(r), int32(c)}] {
+				if u.reader != int32(r) {
+					f.Ranks[r].Exports = append(f.Ranks[r].Exports, int32(c))
+					break
+				}
+			}
+		}
+	}
+	s := chunks.New(p, 1, 1, nil)
+	f.InPlace = true
+	kernels(func(rank int32, k *Kernel) {
+		for _, d := range k.Dsts {
+			a := s.Alias(p.Op, int(d.Rank), int(d.Index))
+			if a < 0 || len(k.Srcs) == 1 && k.Srcs[0] == (Chunk{d.Rank, int32(a)}) { // nothing to do in Chunk
+				continue
+			}
+			for _, u := range readers[Chunk{d.Rank, int32(a)}] {
+				if u.kernel != k {
+					f.InPlace = false
+				}
+			}
+		}
+	})
+}
+
+// helps sets whom a rank must hear of before it works for the root, if there is such.
+func (f *Form) helps(p *sched.Program) {
+	f.Rooted = p.Op == sched.Gather || p.Op == sched.Reduce
+	for r := range f.Ranks {
+		at := &f.Ranks[r]
+		if f.Rooted && r != p.Root {
+			at.Helps = append(at.Helps, int32(p.Root))
+		}
+		for k := 1; k < p.Ranks && p.Op == sched.Reduce; k++ {
+			if i := (r + k) % p.Ranks; i != p.Root {
+				at.Helps = append(at.Helps, int32(i))
+			}
+		}
+	}
+}
+
+// meet sets who must hear of whom: a rank of another whose in it needs, or
+// everybody of everybody if needs is nil. Each begins with the rank after it.
+func (f *Form) meet(needs map[[2]int32]bool) {
+	n := int32(len(f.Ranks))
+	for r := range n {
+		at := &f.Ranks[r]
+		for k := int32(1); k < n; k++ {
+			i := (r + k) % n
+			if needs == nil || needs[[2]int32{r, i}] {
+				at.Reads = append(at.Reads, i)
+			}
+			if needs == nil || needs[[2]int32{i, r}] {
+				at.Readers = append(at.Readers, i)
+			}
+		}
+		at.OneWay = len(at.Reads) == 0 || len(at.Readers) == 0
+	}
+}
