@@ -97,15 +97,11 @@ func (c *Comm) start(ctx context.Context, r *request, asked want, factor float64
 	o.mixed = signature(&o.Call)
 	o.usual = asked == (want{}) && factor == 1 && r.Counts == nil
 	c.layOut(o)
-	call := plan.Call{Ranks: c.Size(), Lengths: o.Theirs != nil, Program: plan.Program{Flat: o.Form != nil}, Largest: plan.InlineUpTo + 1}
-	if o.inline != nil {
-		call.Largest = 0
-	}
-	o.starts = plan.Start(&call)
+	o.starts = plan.Start(&o.Plan)
 	return nil
 }
 
-// layOut works out where the chunks of the program lie.
+// layOut works out where the chunks of the program lie, and the inline form if the operation has one.
 func (c *Comm) layOut(o *current) {
 	p := o.prepared
 	o.OutOnly, o.inline = nil, nil
@@ -115,20 +111,23 @@ func (c *Comm) layOut(o *current) {
 			l := chunks.New(p.program, o.Type.Size(), 0, o.Theirs)
 			o.OutOnly = &l
 		}
+		o.Plan = shared.Asks(&o.Op, c.group)
 		return
 	}
-	if l := &p.layout; l.Size != o.Type.Size() || l.Count != o.Count {
-		*l = chunks.New(p.program, o.Type.Size(), o.Count, nil)
-		o.Chunks = *l
-		if p.inline == nil || l.Per > 1 { // else it is that of other types of as many bytes, too
-			p.inline = shared.NewInline(&o.Op, c.Rank(), c.Size())
-		}
+	fresh := p.layout.Size != o.Type.Size() || p.layout.Count != o.Count
+	if fresh {
+		p.layout = chunks.New(p.program, o.Type.Size(), o.Count, nil)
 		p.script.Relaid()
 	}
 	o.Chunks = p.layout
-	if !o.Scaled() {
-		o.inline = p.inline
+	o.Plan = shared.Asks(&o.Op, c.group)
+	if plan.Start(&o.Plan) != plan.Inline {
+		return
 	}
+	if p.inline == nil || fresh && p.layout.Per > 1 { // else it is that of other types of as many bytes, too
+		p.inline = shared.NewInline(&o.Op, c.Rank())
+	}
+	o.inline = p.inline
 }
 
 // run carries out the operation under way, and ends the caller's turn if it is told to.

@@ -37,6 +37,7 @@ type Op struct {
 	Chunks  chunks.Layout
 	OutOnly *chunks.Layout // all-to-all-v: the chunks of out
 	Overlap bool           // in and out share memory, and in must not be lost by it
+	Plan    plan.Call      // what its mode depends on
 	Mode    plan.Mode
 
 	Began   int64 // in ticks; 0 until the clock is looked at

@@ -85,7 +85,8 @@ type Call struct {
 	Overlap           bool // in and out share memory, and in must not be lost by it
 	Exact             bool // where they do, they begin at the same byte
 	InSeen, OutSeen   bool // registered: the other ranks map it
-	Lengths           bool // all-to-all of different lengths: no rank knows all of them
+	Uneven            bool // blocks have different lengths
+	Unknown           bool // and no rank knows all of them (all-to-all-v)
 
 	Program
 	Host
@@ -112,9 +113,9 @@ func Start(c *Call) Mode {
 	switch {
 	case c.Ranks == 1:
 		return Alone
-	case !c.Flat || c.Lengths:
+	case !c.Flat || c.Unknown:
 		return Script
-	case !c.Pushes && !c.Scaled && c.Largest <= InlineUpTo:
+	case !c.Pushes && !c.Scaled && !c.Uneven && c.Largest <= InlineUpTo:
 		return Inline
 	}
 	return Direct

@@ -50,11 +50,12 @@ func TestEveryModeAndEntry(t *testing.T) {
 	all := []one{
 		{"one rank", flat(sched.AllReduce, 1, k, k), Staged, Alone},
 		{"no shared memory", with(flat(sched.AllReduce, 4, k, k), func(c *Call) { c.Flat = false }), Staged, Script},
-		{"all-to-all-v", with(flat(sched.AllToAll, 4, k, k), func(c *Call) { c.Lengths = true }), InSmall, Script},
+		{"all-to-all-v", with(flat(sched.AllToAll, 4, k, k), func(c *Call) { c.Unknown = true }), InSmall, Script},
 
 		{"96 bytes to all", flat(sched.AllGather, 4, 96, 384), InEntry, Inline},
 		{"96 bytes to all, one rank has more", with(flat(sched.AllGather, 4, 96, 384), func(c *Call) { c.Largest = 97 }), InEntry, Direct},
 		{"scaled sums are not inline", with(flat(sched.ReduceScatter, 4, 64, 16), scaled), InEntry, Direct},
+		{"blocks of different lengths are not inline", with(flat(sched.AllGather, 4, 96, 384), func(c *Call) { c.Uneven = true }), InEntry, Direct},
 		{"barrier", with(flat(sched.Barrier, 4, 0, 0), func(c *Call) { c.Exports = false }), Nowhere, Inline},
 
 		{"4 KiB", flat(sched.AllGather, 4, 4*k, 16*k), InSmall, Direct},

@@ -11,11 +11,15 @@ import (
 // direct does the sums and moves that end in the own output, and waits for the readers of the own input where it is borrowed.
 func (x *run) direct() error {
 	if x.o.Op != sched.Broadcast || x.g.Rank != x.o.Root { // which has it where it belongs
-		if err := x.sumHere(); err != nil {
-			return err
+		if len(x.own.Sums) > 0 {
+			if err := x.sumHere(); err != nil {
+				return err
+			}
 		}
-		if err := x.moveHere(); err != nil {
-			return err
+		if len(x.own.Moves) > 0 {
+			if err := x.moveHere(); err != nil {
+				return err
+			}
 		}
 	}
 	switch {
@@ -41,7 +45,7 @@ func (x *run) sumHere() error {
 
 // moveHere does the moves.
 func (x *run) moveHere() error {
-	stride := plan.Stride(&x.call)
+	stride := plan.Stride(x.call)
 	moves := x.own.Moves
 	for done, more := 0, true; more; done += stride {
 		more = false

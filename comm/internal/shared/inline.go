@@ -26,16 +26,8 @@ type part struct {
 
 type source struct{ rank, at int }
 
-// NewInline gives the inline form of an operation, nil if it has none.
-func NewInline(o *op.Op, rank, ranks int) *Inline {
-	largest := 0
-	for i := range ranks {
-		largest = max(largest, o.InBytes(i, ranks))
-	}
-	c := plan.Call{Op: o.Op, Ranks: ranks, Largest: largest, Program: plan.Program{Flat: o.Form != nil, Pushes: o.Form != nil && o.Form.Pushes}}
-	if plan.Start(&c) != plan.Inline {
-		return nil
-	}
+// NewInline gives the inline form of an operation that has one.
+func NewInline(o *op.Op, rank int) *Inline {
 	own := &o.Form.Ranks[rank]
 	b := &Inline{gives: len(own.Exports) > 0, reads: own.Reads, atOnce: own.OneWay}
 	if o.Op == sched.Broadcast && rank == o.Root { // which has it where it belongs

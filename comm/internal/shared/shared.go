@@ -58,7 +58,7 @@ type run struct {
 	*Runner
 	o      *op.Op
 	own    *flat.Rank // what this rank does
-	call   plan.Call
+	call   *plan.Call
 	mine   plan.Entry   // as this rank entered
 	all    plan.Entries // of the ranks that it read, and its own
 	inAt   transport.Handle
@@ -69,7 +69,7 @@ type run struct {
 
 // Run runs an operation and notes in it which mode it was.
 func (r *Runner) Run(o *op.Op) error {
-	x := run{Runner: r, o: o, own: &o.Form.Ranks[r.g.Rank]}
+	x := run{Runner: r, o: o, own: &o.Form.Ranks[r.g.Rank], call: &o.Plan}
 	x.asks()
 	if err := x.enter(); err != nil {
 		return err
@@ -94,7 +94,7 @@ func (r *Runner) Run(o *op.Op) error {
 	if len(o.In) > board.SmallSize {
 		o.Entered = clock.Ticks()
 	}
-	o.Mode = plan.Settle(&x.call, x.mine, root, &x.all)
+	o.Mode = plan.Settle(x.call, x.mine, root, &x.all)
 	switch o.Mode {
 	case plan.Store:
 		return x.storeAll()
@@ -110,19 +110,28 @@ func (r *Runner) Run(o *op.Op) error {
 	return x.direct()
 }
 
-// asks collects what the plan asks for.
+// Asks collects what the plan asks of a call, whatever its buffers are.
+func Asks(o *op.Op, g *group.Group) plan.Call {
+	c := plan.Call{Op: o.Op, Rank: g.Rank, Ranks: g.Size(), Root: o.Root, In: len(o.In), Out: len(o.Out), Reduces: o.Reduce != 0, Scaled: o.Scaled(),
+		Uneven: o.Counts != nil, Unknown: o.Theirs != nil, Host: plan.Host{Pulls: g.Host.Pulls, Full: g.Host.Full, Crowded: g.Host.Crowded}}
+	if f := o.Form; f != nil {
+		c.Program = plan.Program{Flat: true, Pushes: f.Pushes, InPlace: f.InPlace, Exports: len(f.Ranks[g.Rank].Exports) > 0, Rooted: f.Rooted}
+	}
+	for i := range g.Members {
+		c.Largest = max(c.Largest, o.InBytes(i, g.Size()))
+	}
+	return c
+}
+
+// asks completes what the plan asks for: how the buffers lie.
 func (x *run) asks() {
-	o, g, f := x.o, x.g, x.o.Form
-	c := &x.call
-	c.Op, c.Rank, c.Ranks, c.Root, c.In, c.Out = o.Op, g.Rank, g.Size(), o.Root, len(o.In), len(o.Out)
-	c.Reduces, c.Scaled, c.Overlap = o.Reduce != 0, o.Scaled(), o.Overlap
+	o, g, c := x.o, x.g, x.call
+	c.Overlap, c.InSeen, c.OutSeen = o.Overlap, false, false
 	c.Exact = o.Overlap && unsafe.SliceData(o.In) == unsafe.SliceData(o.Out)
-	c.Program = plan.Program{Flat: true, Pushes: f.Pushes, InPlace: f.InPlace, Exports: len(x.own.Exports) > 0, Rooted: f.Rooted}
-	c.Host = plan.Host{Pulls: g.Host.Pulls, Full: g.Host.Full, Crowded: g.Host.Crowded}
-	if f.Pushes || len(o.In) > board.SmallSize {
+	if c.Pushes || c.In > board.SmallSize {
 		x.inAt, c.InSeen = g.Memory.Handle(o.In)
 	}
-	if f.Pushes || f.Rooted && g.Rank == o.Root && len(o.Out) > board.SmallSize {
+	if c.Pushes || c.Rooted && c.Rank == c.Root && c.Out > board.SmallSize {
 		x.outAt, c.OutSeen = g.Memory.Handle(o.Out)
 	}
 }
@@ -134,7 +143,7 @@ func (x *run) enter() error {
 	}
 	g, o := x.g, x.o
 	line := g.Mine().Entry(o.Call.Seq)
-	x.mine = plan.Enter(&x.call)
+	x.mine = plan.Enter(x.call)
 	in, err := x.give(line)
 	if err != nil {
 		return err
@@ -250,7 +259,7 @@ func (x *run) readForRoot() error {
 		x.views[x.o.Root].entry = x.mine
 		return nil
 	}
-	if !plan.Helps(&x.call, x.mine) {
+	if !plan.Helps(x.call, x.mine) {
 		return nil
 	}
 	if err := x.read(x.own.Helps[:1]); err != nil {

@@ -32,15 +32,17 @@ type window struct {
 // awaitAll returns once all ranks entered operation w, which this rank did before.
 func (r *Runner) awaitAll(o *op.Op, w uint64) error {
 	g := r.g
-	if o.Began == 0 {
-		o.Began = g.Watch.Look()
-	}
 	mine := g.Mine().Entry(w).LoadSig()
 	for k := 1; k < g.Size(); k++ {
 		i := (g.Rank + k) % g.Size()
 		line := g.Boards[i].Entry(w)
-		if err := g.Await(i, line.Flag(), w); err != nil {
-			return err
+		if line.Flag().Load() < w {
+			if o.Began == 0 {
+				o.Began = g.Watch.Look()
+			}
+			if err := g.Await(i, line.Flag(), w); err != nil {
+				return err
+			}
 		}
 		// The signature is that of w unless the rank is about to write its entry of w+64.
 		if line.LoadSig() != mine && g.Boards[i].Entry(w+board.Window-1).Flag().Load() < w+board.Window-1 {
