@@ -5,9 +5,11 @@ import (
 	"os"
 	"os/exec"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/weft-fabric/weft/comm/internal/board"
 	"github.com/weft-fabric/weft/internal/nslab"
 )
 
@@ -88,4 +90,18 @@ func TestThreeHostsTwoRails(t *testing.T) {
 	}
 	right("on one rail", order{Do: "op", Op: "all-reduce,reduce-scatter,all-to-all,barrier", Count: 30000, Times: 2})
 	list.finish()
+}
+
+// Ranks that lay shared memory out differently do not join: their results would be wrong.
+func TestLayoutsMustAgree(t *testing.T) {
+	w := &world{}
+	hellos := []hello{{Version: version, Host: "a", Layout: board.Hash()}, {Version: version, Host: "a", Layout: board.Hash() + 1}}
+	_, err := w.agree(hellos)
+	if err == nil || !strings.Contains(err.Error(), "rank 1 lays shared memory out as") || !strings.Contains(err.Error(), "same build") {
+		t.Errorf("%v", err)
+	}
+	hellos[1].Layout = hellos[0].Layout
+	if kind, err := (&world{}).agree(hellos); err != nil || kind != "shm" {
+		t.Errorf("%s, %v", kind, err)
+	}
 }

@@ -135,8 +135,7 @@ func (f *Recorder) Publish(letGo bool) (more bool) {
 	for {
 		v := f.word.Load()
 		if v&beingRead != 0 {
-			f.mu.Lock()   // until nobody reads
-			f.mu.Unlock() //nolint:staticcheck
+			f.awaitReader()
 			continue
 		}
 		next := v + oneEnded
@@ -147,6 +146,12 @@ func (f *Recorder) Publish(letGo bool) (more bool) {
 			return letGo && v&turnMask == Queued
 		}
 	}
+}
+
+// awaitReader returns when nobody reads.
+func (f *Recorder) awaitReader() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
 }
 
 // Take makes it the caller's turn, unless it is somebody else's.

@@ -42,7 +42,6 @@ type Runner struct {
 	scratch []byte   // private memory for pulled inputs
 	srcs    [][]byte // reused
 	dsts    [][]byte
-	parts   [][]byte
 }
 
 // New makes the runner of a group.
