@@ -139,6 +139,10 @@ func TestPiecesAreSaidFirst(t *testing.T) {
 	if s, _, _ := strings.Cut(text(t, r), "Counts"); strings.Contains(s, "1:1") || strings.Contains(s, " us\n") {
 		t.Errorf("the summary looks healthy:\n%s", s)
 	}
+	var page bytes.Buffer
+	if err := r.HTML(&page, ""); err != nil || !strings.Contains(page.String(), `class="alarm">THE FABRIC IS IN 2 PIECES`) {
+		t.Errorf("the page does not say it: %v", err)
+	}
 	if whole := analyze(t, example(t, "../examples/two-fabrics.yaml")); whole.Pieces != nil {
 		t.Errorf("two fabrics that every host is in are no pieces: %+v", whole.Pieces)
 	}

@@ -65,6 +65,11 @@ func plural(n int, what string) string {
 	return count(n) + " " + what + "s"
 }
 
+// a puts the article before a word: a host, an NVLink domain.
+func a(word string) string {
+	return ternary(strings.HasPrefix(word, "NV"), "an ", "a ") + word
+}
+
 // params prints a number of parameters as people say it: 175B, 1.8T.
 func params(n float64) string {
 	for _, s := range []struct {

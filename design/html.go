@@ -33,14 +33,15 @@ func (r *Report) HTML(w io.Writer, svg string) error {
 	type figure struct{ Value, Name string }
 	return page.Execute(w, struct {
 		Name, Family string
+		Alarm        string
 		Figures      []figure
 		Sections     []section
 		Picture      template.HTML
 	}{
-		r.Name, r.Family,
+		r.Name, r.Family, ternary(r.Pieces != nil, r.lead(), ""),
 		[]figure{
 			{count(r.GPUs), "GPUs"}, {count(r.Hosts), "hosts"}, {count(r.Switches.Leaf + r.Switches.Spine + r.Switches.Core + r.Switches.Higher), "switches"},
-			{trim(r.Oversubscription) + ":1", "oversubscription"}, {rate(r.BisectionRate), "bisection, one way"}, {watts(r.PowerWatts), "power"}, {ternary(r.CostUSD > 0, "$"+millions(r.CostUSD), "unknown"), "cost"},
+			{ternary(r.Pieces == nil, trim(r.Oversubscription)+":1", "in pieces"), "oversubscription"}, {rate(r.BisectionRate), "bisection, one way"}, {watts(r.PowerWatts), "power"}, {ternary(r.CostUSD > 0, "$"+millions(r.CostUSD), "unknown"), "cost"},
 		},
 		r.sections(), template.HTML(svg),
 	})

@@ -84,7 +84,7 @@ func (n *Need) verdict() string {
 	case n.ShardedBytes == 0:
 		limit = "all of it inside one " + n.Group
 	case n.InsideSeconds > n.ShardedSeconds:
-		limit = fmt.Sprintf("limited by the links inside a %s; the network takes %s", n.Group, seconds(n.ShardedSeconds))
+		limit = fmt.Sprintf("limited by the links inside %s; the network takes %s", a(n.Group), seconds(n.ShardedSeconds))
 	}
 	if n.Seconds <= n.StepSeconds {
 		return fmt.Sprintf("fits: %s of the %s step, %s", seconds(n.Seconds), seconds(n.StepSeconds), limit)

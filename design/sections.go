@@ -78,7 +78,7 @@ func (r *Report) Direct() bool { return r.Endpoint == "chip" }
 // owner's model if there is one.
 func (r *Report) lead() string {
 	if p := r.Pieces; p != nil {
-		return fmt.Sprintf("THE FABRIC IS IN %d PIECES: %s of %s do not reach the rest, %s. The figures below hold inside a piece only.",
+		return fmt.Sprintf("THE FABRIC IS IN %d PIECES: %s of %s do not reach the rest (%s). The figures below hold inside a piece only.",
 			p.Count, plural(p.HostsCutOff, "host"), count(p.Hosts), p.example())
 	}
 	full := bits(r.Sizes.NICRate)
@@ -238,7 +238,7 @@ func (r *Report) needSections() []section {
 		{"that takes", seconds(n.ShardedSeconds), "at " + bits(n.NICRate)},
 	}
 	if n.InsideBytes > 0 {
-		rows = append(rows, []string{"through every GPU inside a " + n.Group, size(n.InsideBytes), fmt.Sprintf("2(g-1)/g of it, g = %d", n.GroupGPUs)},
+		rows = append(rows, []string{"through every GPU inside " + a(n.Group), size(n.InsideBytes), fmt.Sprintf("2(g-1)/g of it, g = %d", n.GroupGPUs)},
 			[]string{"that takes", seconds(n.InsideSeconds), fmt.Sprintf("at %s; it overlaps with the network", rate(n.InsideRate))})
 	}
 	rows = append(rows,
