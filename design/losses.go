@@ -3,6 +3,7 @@ package design
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -185,8 +186,17 @@ const sorts = 3 // sorts of one part that are tried
 
 // losses takes out one part of each sort.
 func (b *breaker) losses() []Loss {
-	v := b.v
-	down, up := make([]int64, len(v.nodes)), make([]int64, len(v.nodes))
+	down, up := b.v.upAndDown()
+	list := b.hostCables(down, up)
+	list = append(list, b.trunks()...)
+	list = append(list, b.switches(down, up)...)
+	list = append(list, b.groups("plane", func(n *topo.Node) int { return int(n.Plane) }, func(i int) string { return fmt.Sprintf("plane %d", i) })...)
+	return append(list, b.groups("fabric", func(n *topo.Node) int { return int(n.Fabric) }, func(i int) string { return b.v.g.Fabrics[i].Name })...)
+}
+
+// upAndDown adds up, for every switch, what enters from below and leaves upwards.
+func (v *view) upAndDown() (down, up []int64) {
+	down, up = make([]int64, len(v.nodes)), make([]int64, len(v.nodes))
 	for _, e := range v.ends {
 		down[e.at] += e.rate
 	}
@@ -198,52 +208,62 @@ func (b *breaker) losses() []Loss {
 			up[t.b], down[t.a] = up[t.b]+t.rate, down[t.a]+t.rate
 		}
 	}
+	return down, up
+}
+
+// worst tries the picked parts and gives the one that costs most; none if none is picked.
+func worst(part string, of int, picked []int, name func(int) string, try func(int) Loss) []Loss {
 	var list []Loss
-	worst := func(part string, of int, picked []int, name func(int) string, try func(int) Loss) {
-		var w Loss
-		for n, i := range picked {
-			l := try(i)
-			l.Part, l.Of, l.Example = part, of, name(i)
-			if n == 0 || worse(l, w) {
-				w = l
-			}
-		}
-		if len(picked) > 0 {
-			list = append(list, w)
+	for _, i := range picked {
+		l := try(i)
+		l.Part, l.Of, l.Example = part, of, name(i)
+		if len(list) == 0 {
+			list = []Loss{l}
+		} else if worse(l, list[0]) {
+			list[0] = l
 		}
 	}
-	// Cables: one of a bundle where a link has several.
-	if !v.direct {
-		worst("host cable", len(v.ends), sample(len(v.ends), func(i int) [3]int64 {
-			e := &v.ends[i]
-			if e.service {
-				return [3]int64{-1}
-			}
-			return [3]int64{e.rate, down[e.at], up[e.at]}
-		}, sorts), func(i int) string { return v.g.LinkName(v.ends[i].id) }, func(i int) Loss {
-			return b.try(removal{ends: map[int32]bool{int32(i): true}}, nil)
-		})
+	return list
+}
+
+// hostCables takes out a cable between a host and its leaf.
+func (b *breaker) hostCables(down, up []int64) []Loss {
+	v := b.v
+	if v.direct {
+		return nil
 	}
-	kinds := map[[2]uint8]int{}
-	var order [][2]uint8
-	for _, t := range v.links {
-		k := [2]uint8{min(v.tier[t.a], v.tier[t.b]), max(v.tier[t.a], v.tier[t.b])}
-		if kinds[k] += int(t.count); kinds[k] == int(t.count) {
-			order = append(order, k)
+	picked := sample(len(v.ends), func(i int) [3]int64 {
+		e := &v.ends[i]
+		if e.service {
+			return [3]int64{-1}
 		}
+		return [3]int64{e.rate, down[e.at], up[e.at]}
+	}, sorts)
+	return worst("host cable", len(v.ends), picked, func(i int) string { return v.g.LinkName(v.ends[i].id) }, func(i int) Loss {
+		return b.try(removal{ends: map[int32]bool{int32(i): true}}, nil)
+	})
+}
+
+// trunks takes out a cable between two tiers, or inside one; one of a bundle where a link has several.
+func (b *breaker) trunks() []Loss {
+	v := b.v
+	between := func(t *trunk) [2]uint8 { return [2]uint8{min(v.tier[t.a], v.tier[t.b]), max(v.tier[t.a], v.tier[t.b])} }
+	count := map[[2]uint8]int{}
+	for i := range v.links {
+		count[between(&v.links[i])] += int(v.links[i].count)
 	}
-	slices.SortFunc(order, func(a, b [2]uint8) int { return cmp.Or(cmp.Compare(a[0], b[0]), cmp.Compare(a[1], b[1])) })
-	for _, k := range order {
+	tiers := slices.SortedFunc(maps.Keys(count), func(a, b [2]uint8) int { return cmp.Or(cmp.Compare(a[0], b[0]), cmp.Compare(a[1], b[1])) })
+	var list []Loss
+	for _, k := range tiers {
 		part := tierName(k[0]) + "-" + tierName(k[1]) + " cable"
 		if v.direct {
 			part = "cable between chips"
 		}
 		sort := func(i int) [3]int64 {
-			t := &v.links[i]
-			if min(v.tier[t.a], v.tier[t.b]) != k[0] || max(v.tier[t.a], v.tier[t.b]) != k[1] {
+			if between(&v.links[i]) != k {
 				return [3]int64{-1}
 			}
-			return [3]int64{t.rate}
+			return [3]int64{v.links[i].rate}
 		}
 		picked := sample(len(v.links), sort, sorts)
 		for _, i := range b.h.cut {
@@ -252,11 +272,17 @@ func (b *breaker) losses() []Loss {
 				break
 			}
 		}
-		worst(part, kinds[k], picked, func(i int) string { return v.g.LinkName(v.links[i].id) }, func(i int) Loss {
+		list = append(list, worst(part, count[k], picked, func(i int) string { return v.g.LinkName(v.links[i].id) }, func(i int) Loss {
 			return b.try(removal{cables: map[int32]bool{int32(i): true}}, nil)
-		})
+		})...)
 	}
-	// Switches.
+	return list
+}
+
+// switches takes out a switch of every tier.
+func (b *breaker) switches(down, up []int64) []Loss {
+	v := b.v
+	var list []Loss
 	for t := uint8(1); t <= v.top() && !v.direct; t++ {
 		count := 0
 		for p := range v.nodes {
@@ -273,35 +299,33 @@ func (b *breaker) losses() []Loss {
 		if p, ok := b.critical(t); ok {
 			picked = append(picked, p)
 		}
-		worst(tierName(t), count, picked, func(i int) string { return v.g.NodeName(v.nodes[i]) }, func(i int) Loss {
+		list = append(list, worst(tierName(t), count, picked, func(i int) string { return v.g.NodeName(v.nodes[i]) }, func(i int) Loss {
 			return b.try(removal{nodes: map[int32]bool{int32(i): true}}, nil)
-		})
+		})...)
 	}
-	// Planes and whole fabrics, where there are several.
-	all := func(part string, of func(*topo.Node) int, name func(int) string) {
-		var have []int
-		for _, n := range v.nodes {
-			if x := of(&v.g.Nodes[n]); x >= 0 && !slices.Contains(have, x) {
-				have = append(have, x)
-			}
-		}
-		slices.Sort(have)
-		if len(have) < 2 {
-			return
-		}
-		worst(part, len(have), []int{0}, func(int) string { return name(have[0]) }, func(int) Loss {
-			gone := map[int32]bool{}
-			for p, n := range v.nodes {
-				if of(&v.g.Nodes[n]) == have[0] {
-					gone[int32(p)] = true
-				}
-			}
-			return b.try(removal{nodes: gone}, nil)
-		})
-	}
-	all("plane", func(n *topo.Node) int { return int(n.Plane) }, func(i int) string { return fmt.Sprintf("plane %d", i) })
-	all("fabric", func(n *topo.Node) int { return int(n.Fabric) }, func(i int) string { return v.g.Fabrics[i].Name })
 	return list
+}
+
+// groups takes out a whole plane or fabric, where there are several.
+func (b *breaker) groups(part string, of func(*topo.Node) int, name func(int) string) []Loss {
+	v := b.v
+	var have []int
+	for _, n := range v.nodes {
+		if x := of(&v.g.Nodes[n]); x >= 0 && !slices.Contains(have, x) {
+			have = append(have, x)
+		}
+	}
+	slices.Sort(have)
+	if len(have) < 2 {
+		return nil
+	}
+	gone := map[int32]bool{}
+	for p, n := range v.nodes {
+		if of(&v.g.Nodes[n]) == have[0] {
+			gone[int32(p)] = true
+		}
+	}
+	return worst(part, len(have), []int{have[0]}, name, func(int) Loss { return b.try(removal{nodes: gone}, nil) })
 }
 
 // critical finds a node of a tier at the narrowest cut.

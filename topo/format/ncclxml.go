@@ -505,52 +505,11 @@ func socket(attrs topo.Attrs) topo.Class {
 // accelerators adds the links that <nvlink>, <xgmi> and <c2c> stand for. A link
 // between two GPUs is listed by both; where only one lists it, that is enough.
 func (r *ncclReader) accelerators() error {
-	gpus, switches := map[ncclAddress]int{}, map[string]topo.NodeID{}
+	w := &ncclWires{ncclReader: r, gpus: map[ncclAddress]int{}, switches: map[string]*fan{}, counts: map[ncclPair]uint64{}}
 	for i, d := range r.gpus {
-		gpus[ncclAddress{d.host, d.busid}] = i
+		w.gpus[ncclAddress{d.host, d.busid}] = i
 	}
-	type pair struct {
-		a, b topo.NodeID
-		kind topo.LinkKind
-	}
-	counts := map[pair]uint64{}
-	var targets []string
-	listed := map[string]bool{}
-	for _, d := range r.gpus {
-		for _, e := range subsOf(d.el) {
-			if t := e.attrs["target"]; e.name == "nvlink" && strings.HasPrefix(e.attrs["tclass"], "0x068000") && !listed[t] {
-				listed[t] = true
-				targets = append(targets, t)
-			}
-		}
-	}
-	slices.SortFunc(targets, func(x, y string) int {
-		a, _ := busID(x)
-		b, _ := busID(y)
-		return cmp.Or(cmp.Compare(a, b), strings.Compare(x, y))
-	})
-	fans, fanout := map[topo.NodeID]*fan{}, []*fan{}
-	hang := func(t string, n topo.NodeID) {
-		switches[t] = n
-		if fans[n] == nil {
-			fans[n] = &fan{sw: n}
-			fanout = append(fanout, fans[n])
-		}
-	}
-	for i, t := range targets {
-		if id, ok := busID(t); ok && r.nvs[id] != 0 { // node 0 is a CPU
-			hang(t, r.nvs[id])
-			continue
-		}
-		host := topo.HostID(topo.None)
-		if len(r.hosts) == 1 {
-			host = 0
-		}
-		part := topo.Part(topo.NVSwitch, host, fmt.Sprintf("nvs%d", i))
-		part.Tier = 1
-		hang(t, r.b.Node(part))
-		r.b.Attr(switches[t], topo.Attrs{"nvs.busid": t})
-	}
+	fans := w.hang()
 	for _, d := range r.gpus {
 		sm, total := 0, uint64(0)
 		if d.el != nil {
@@ -578,45 +537,106 @@ func (r *ncclReader) accelerators() error {
 				r.b.Link(topo.Link{A: d.cpu, B: d.node, Class: r.b.Class(c)})
 				continue
 			}
-			c, kind := nvlink(sm, int(total)), topo.NVLink
+			c := nvlink(sm, int(total))
 			if e.name == "xgmi" {
-				c, kind = class("xgmi3", 0), topo.XGMI
+				c = class("xgmi3", 0)
 			}
-			target, tclass := e.attrs["target"], strings.ToLower(e.attrs["tclass"])
-			if strings.HasPrefix(tclass, "0x068001") {
-				r.b.Link(topo.Link{A: d.cpu, B: d.node, Class: r.b.Class(c), Count: uint16(n)})
-				continue
+			if err := w.link(d, e, c, n); err != nil {
+				return err
 			}
-			if s, ok := switches[target]; ok && strings.HasPrefix(tclass, "0x068000") {
-				r.b.Link(topo.Link{A: d.node, B: s, Class: r.b.Class(c), Count: uint16(n)})
-				f := fans[s]
-				f.gpus, f.links, f.class = append(f.gpus, d.node), f.links+int(n), c
-				continue
-			}
-			id, ok := busID(target)
-			if !ok {
-				return errorAt("nccl-xml", e.line, "<%s> has target %q; expected a bus id", e.name, clip(target))
-			}
-			other, ok := gpus[ncclAddress{d.host, id}]
-			if !ok { // a file of a job that used some of a host's GPUs leaves the others out
-				r.b.Attr(d.node, topo.Attrs{nowhere + target: strconv.FormatUint(n, 10)})
-				continue
-			}
-			if r.gpus[other].node == d.node {
-				return errorAt("nccl-xml", e.line, "<%s> of %s leads to itself", e.name, d.text)
-			}
-			p := pair{min(d.node, r.gpus[other].node), max(d.node, r.gpus[other].node), kind}
-			if before, listed := counts[p]; listed {
-				if before != n {
-					return errorAt("nccl-xml", e.line, "%s lists %d links to %s, which lists %d", d.text, n, target, before)
-				}
-				continue
-			}
-			counts[p] = n
-			r.b.Link(topo.Link{A: p.a, B: p.b, Class: r.b.Class(c), Count: uint16(n)})
 		}
 	}
-	r.trunks(fanout)
+	r.trunks(fans)
+	return nil
+}
+
+// ncclWires finds what the links of accelerators lead to.
+type ncclWires struct {
+	*ncclReader
+	gpus     map[ncclAddress]int
+	switches map[string]*fan     // by target as written
+	counts   map[ncclPair]uint64 // links between two GPUs that are added
+}
+
+type ncclPair struct {
+	a, b topo.NodeID
+	kind topo.LinkKind
+}
+
+// hang adds the NVSwitches that GPUs name as targets, but for those that stand in the PCIe tree already.
+func (w *ncclWires) hang() []*fan {
+	var targets []string
+	for _, d := range w.ncclReader.gpus {
+		for _, e := range subsOf(d.el) {
+			if e.name == "nvlink" && strings.HasPrefix(e.attrs["tclass"], "0x068000") {
+				targets = append(targets, e.attrs["target"])
+			}
+		}
+	}
+	slices.SortFunc(targets, func(x, y string) int {
+		a, _ := busID(x)
+		b, _ := busID(y)
+		return cmp.Or(cmp.Compare(a, b), strings.Compare(x, y))
+	})
+	targets = slices.Compact(targets)
+	byNode := map[topo.NodeID]*fan{}
+	var fans []*fan
+	for i, t := range targets {
+		id, ok := busID(t)
+		node := w.nvs[id]
+		if !ok || node == 0 { // node 0 is a CPU
+			host := topo.HostID(topo.None)
+			if len(w.hosts) == 1 {
+				host = 0
+			}
+			part := topo.Part(topo.NVSwitch, host, fmt.Sprintf("nvs%d", i))
+			part.Tier = 1
+			node = w.b.Node(part)
+			w.b.Attr(node, topo.Attrs{"nvs.busid": t})
+		}
+		if byNode[node] == nil {
+			byNode[node] = &fan{sw: node}
+			fans = append(fans, byNode[node])
+		}
+		w.switches[t] = byNode[node]
+	}
+	return fans
+}
+
+// link adds n links of a GPU: to its CPU, to an NVSwitch, or to another GPU.
+func (w *ncclWires) link(d ncclDevice, e *element, c topo.Class, n uint64) error {
+	target, tclass := e.attrs["target"], strings.ToLower(e.attrs["tclass"])
+	if strings.HasPrefix(tclass, "0x068001") {
+		w.b.Link(topo.Link{A: d.cpu, B: d.node, Class: w.b.Class(c), Count: uint16(n)})
+		return nil
+	}
+	if f, ok := w.switches[target]; ok && strings.HasPrefix(tclass, "0x068000") {
+		w.b.Link(topo.Link{A: d.node, B: f.sw, Class: w.b.Class(c), Count: uint16(n)})
+		f.gpus, f.links, f.class = append(f.gpus, d.node), f.links+int(n), c
+		return nil
+	}
+	id, ok := busID(target)
+	if !ok {
+		return errorAt("nccl-xml", e.line, "<%s> has target %q; expected a bus id", e.name, clip(target))
+	}
+	at, ok := w.gpus[ncclAddress{d.host, id}]
+	if !ok { // a file of a job that used some of a host's GPUs leaves the others out
+		w.b.Attr(d.node, topo.Attrs{nowhere + target: strconv.FormatUint(n, 10)})
+		return nil
+	}
+	other := w.ncclReader.gpus[at].node
+	if other == d.node {
+		return errorAt("nccl-xml", e.line, "<%s> of %s leads to itself", e.name, d.text)
+	}
+	p := ncclPair{min(d.node, other), max(d.node, other), c.Kind}
+	before, listed := w.counts[p]
+	if listed && before != n {
+		return errorAt("nccl-xml", e.line, "%s lists %d links to %s, which lists %d", d.text, n, target, before)
+	}
+	if !listed {
+		w.counts[p] = n
+		w.b.Link(topo.Link{A: p.a, B: p.b, Class: w.b.Class(c), Count: uint16(n)})
+	}
 	return nil
 }
 
