@@ -169,7 +169,7 @@ func (e *Epoch) Member() *member.Epoch { return e.shifted(0) }
 // shifted is the epoch as the machine of a decider has it, which counts from the
 // forming of the job.
 func (e *Epoch) shifted(start uint64) *member.Epoch {
-	m := &member.Epoch{Number: e.Number - start, Decider: outside, Observers: member.Default().Observers, AfterStep: e.After, Halt: e.Halt}
+	m := &member.Epoch{Number: e.Number - start, Leader: outside, Observers: member.Default().Observers, AfterStep: e.After, Halt: e.Halt}
 	a, b := e.Members, e.Recovering
 	for len(a)+len(b) > 0 {
 		if len(b) == 0 || len(a) > 0 && a[0].ID < b[0].ID {

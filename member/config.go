@@ -27,7 +27,7 @@ type Config struct {
 	// timeouts is p^(Observers*2*Timeout/Interval), before any ping.
 	Observers int
 
-	// Settle is how long the decider waits for other suspects to be cleared or to
+	// Settle is how long the leader waits for other suspects to be cleared or to
 	// fail, once one has failed, so that a host's ranks go in one epoch. The ranks
 	// of a host beat at different times, hence at least Interval. Without suspects
 	// it does not wait.
@@ -54,7 +54,7 @@ type Config struct {
 	MaxFailures int
 	Window      time.Duration
 
-	// Gather is how long the decider waits for another joiner before it forms the
+	// Gather is how long the leader waits for another joiner before it forms the
 	// first epoch of at least Min members, or admits late ones. Max members are
 	// not waited for.
 	Gather time.Duration

@@ -6,11 +6,11 @@ import (
 	"time"
 )
 
-// office is what a decider holds besides its view.
-type office struct {
-	joins  []petition // ascending by id
-	leaves []petition
-	caught []petition
+// leadership is what the leader holds besides its view of the members.
+type leadership struct {
+	joins  []request // ascending by id
+	leaves []request
+	caught []request
 	joined Time // when the latest wish to join came
 
 	asked    Time // when a proposal went out; Never if none waits for its answer
@@ -19,7 +19,7 @@ type office struct {
 	losses   []loss
 }
 
-type petition struct {
+type request struct {
 	id   ID
 	life uint64
 	at   Time
@@ -31,11 +31,11 @@ type loss struct {
 	count int
 }
 
-// Lead gives this process the office of decider. The epoch is what the store
-// holds, nil if it holds none yet. The lease that gives the office is the
-// shell's; that two hold the office for a while does no harm, as the store
+// Lead makes this process the leader. The epoch is what the store holds, nil if it
+// holds none yet. The caller holds the lease that makes it the leader. Two leaders
+// at a time do no harm, as the store
 // takes only one epoch for a number. A machine that learns of another's epoch, or
-// of one without itself, gives up the office (Deciding is false); if the lease is
+// of one without itself, stops leading (Deciding is false); if the lease is
 // still its process's, call Lead again.
 func (m *Machine) Lead(now Time, stored *Epoch) {
 	m.wake(now)
@@ -43,17 +43,17 @@ func (m *Machine) Lead(now Time, stored *Epoch) {
 		m.adopt(m.book.keep(stored), nil)
 		m.pass()
 	}
-	m.office, m.deciderSeen = &office{asked: Never}, m.now
+	m.lead, m.leaderSeen = &leadership{asked: Never}, m.now
 	if !m.member() {
 		m.nextBeat = m.now
 	}
 	m.settle()
 }
 
-// Follow takes the office away.
+// Follow says that this process no longer leads.
 func (m *Machine) Follow(now Time) {
 	m.wake(now)
-	m.office = nil
+	m.lead = nil
 	m.settle()
 }
 
@@ -61,8 +61,8 @@ func (m *Machine) Follow(now Time) {
 // watching it. A nil epoch says that it holds none.
 func (m *Machine) Decided(now Time, stored *Epoch) {
 	m.wake(now)
-	if m.office != nil {
-		m.office.asked, m.deciderSeen = Never, m.now
+	if m.lead != nil {
+		m.lead.asked, m.leaderSeen = Never, m.now
 	}
 	if stored.number() > m.epoch.number() {
 		if stored.check() != nil {
@@ -80,9 +80,9 @@ func (m *Machine) Undecided(now Time) {
 	m.settle()
 }
 
-// put adds a petition, or replaces an older one of the same id.
-func put(list []petition, p petition) []petition {
-	i, ok := slices.BinarySearchFunc(list, p.id, func(q petition, id ID) int { return cmp.Compare(q.id, id) })
+// put adds a request, or replaces an older one of the same id.
+func put(list []request, p request) []request {
+	i, ok := slices.BinarySearchFunc(list, p.id, func(q request, id ID) int { return cmp.Compare(q.id, id) })
 	if !ok {
 		return slices.Insert(list, i, p)
 	}
@@ -92,8 +92,8 @@ func put(list []petition, p petition) []petition {
 	return list
 }
 
-// petition takes what a process asks for itself.
-func (o *office) petition(m *Machine, msg *Message) {
+// request takes what a process asks for itself.
+func (o *leadership) request(m *Machine, msg *Message) {
 	if msg.Subject == Nobody {
 		return
 	}
@@ -108,7 +108,7 @@ func (o *office) petition(m *Machine, msg *Message) {
 	if msg.Step > m.step {
 		m.step, m.stepAt, m.pace = msg.Step, m.now, msg.Age
 	}
-	p := petition{msg.Subject, msg.SubjectLife, m.now}
+	p := request{msg.Subject, msg.SubjectLife, m.now}
 	switch {
 	case msg.Verb == Exit:
 		o.leaves = put(o.leaves, p)
@@ -119,7 +119,7 @@ func (o *office) petition(m *Machine, msg *Message) {
 
 // enter takes a wish to join. A process whose id is in use waits until the other
 // one has failed, and is refused if it lives.
-func (o *office) enter(m *Machine, id ID, life uint64) {
+func (o *leadership) enter(m *Machine, id ID, life uint64) {
 	i := m.epoch.Index(id)
 	if i >= 0 && m.epoch.Members[i].Life == life {
 		m.send(id, Message{Verb: Whole, Epoch: m.epoch})
@@ -133,7 +133,7 @@ func (o *office) enter(m *Machine, id ID, life uint64) {
 	if m.epoch != nil {
 		members += len(m.epoch.Members)
 	}
-	at := slices.IndexFunc(o.joins, func(p petition) bool { return p.id == id })
+	at := slices.IndexFunc(o.joins, func(p request) bool { return p.id == id })
 	switch {
 	case at >= 0 && o.joins[at].life == life:
 		if i < 0 || m.now-o.joins[at].at <= m.cfg.Bound()+m.cfg.Settle {
@@ -149,7 +149,7 @@ func (o *office) enter(m *Machine, id ID, life uint64) {
 	case at < 0 && i < 0 && members >= m.cfg.Max:
 		m.deny(id, Full)
 	default:
-		o.joins = put(o.joins, petition{id, life, m.now})
+		o.joins = put(o.joins, request{id, life, m.now})
 		o.joined = m.now
 	}
 }
@@ -170,15 +170,15 @@ func (m *Machine) deny(id ID, why Reason) {
 }
 
 // decided drops what an epoch has done.
-func (o *office) decided(m *Machine, e *Epoch) {
-	if p := o.proposed; p != nil && p.Next.Number == e.Number && p.Next.Decider == e.Decider {
+func (o *leadership) decided(m *Machine, e *Epoch) {
+	if p := o.proposed; p != nil && p.Next.Number == e.Number && p.Next.Leader == e.Leader {
 		o.losses = append(o.losses, loss{m.now, o.failures})
 	}
 	o.proposed, o.asked = nil, Never
-	listed := func(p petition) bool { i := e.Index(p.id); return i >= 0 && e.Members[i].Life == p.life }
+	listed := func(p request) bool { i := e.Index(p.id); return i >= 0 && e.Members[i].Life == p.life }
 	o.joins = slices.DeleteFunc(o.joins, listed)
-	o.leaves = slices.DeleteFunc(o.leaves, func(p petition) bool { return !listed(p) })
-	o.caught = slices.DeleteFunc(o.caught, func(p petition) bool { return !listed(p) || !e.Members[e.Index(p.id)].Recovering })
+	o.leaves = slices.DeleteFunc(o.leaves, func(p request) bool { return !listed(p) })
+	o.caught = slices.DeleteFunc(o.caught, func(p request) bool { return !listed(p) || !e.Members[e.Index(p.id)].Recovering })
 	if m.last == nil {
 		return
 	}
@@ -192,9 +192,9 @@ func (o *office) decided(m *Machine, e *Epoch) {
 	}
 }
 
-// officeDue is when the decider has something to do without any input.
-func (m *Machine) officeDue() Time {
-	o := m.office
+// leadDue is when the leader has something to do without any input.
+func (m *Machine) leadDue() Time {
+	o := m.lead
 	if m.epoch != nil && m.epoch.Halt != NoReason {
 		return far
 	}
@@ -220,11 +220,12 @@ func (m *Machine) officeDue() Time {
 
 // decide proposes the next epoch if there is reason for one. All that waits goes
 // into it. More than half of the members are never removed for being silent: a
-// decider that reaches the store and nobody else would end a job that is well
-// without it. It leaves after Config.Orphan, and if the others live they go on. A proposal without answer is made anew after Config.Retry with what
-// has come since; the store takes one of them.
+// leader that reaches the store and nobody else would end a job that is well
+// without it. It leaves after Config.Orphan; if the others live they go on. A
+// proposal without an answer is made again after Config.Retry, with what has come
+// since; the store takes one of them.
 func (m *Machine) decide() {
-	o, e := m.office, m.epoch
+	o, e := m.lead, m.epoch
 	if o.asked != Never && m.now < o.asked+m.cfg.Retry || e != nil && e.Halt != NoReason {
 		return
 	}
@@ -251,14 +252,14 @@ func (m *Machine) decide() {
 	if len(failed) > 0 && 2*silent > len(members) {
 		return // either they are gone or this process is; see checkQuorum
 	}
-	var joins []petition
+	var joins []request
 	for _, p := range o.joins { // a new process waits until the old one of its id is gone
 		if i := e.Index(p.id); i < 0 || m.State(p.id) == Failed {
 			joins = append(joins, p)
 		}
 	}
 	due := len(failed) > 0 && (!suspects || m.now >= first+m.cfg.Settle) ||
-		len(o.leaves) > 0 || len(o.caught) > 0 || e != nil && e.Decider != m.self
+		len(o.leaves) > 0 || len(o.caught) > 0 || e != nil && e.Leader != m.self
 	if len(joins) > 0 {
 		total := len(members) + len(joins)
 		due = due || total >= m.cfg.Min && (total >= m.cfg.Max || m.now >= o.joined+m.cfg.Gather)
@@ -266,7 +267,7 @@ func (m *Machine) decide() {
 	if !due {
 		return
 	}
-	next := &Epoch{Number: e.number() + 1, Decider: m.self, Observers: m.cfg.Observers}
+	next := &Epoch{Number: e.number() + 1, Leader: m.self, Observers: m.cfg.Observers}
 	for _, old := range members {
 		_, dead := slices.BinarySearch(failed, old.ID)
 		if dead || has(o.leaves, old.ID) {
@@ -307,8 +308,8 @@ func (m *Machine) decide() {
 	m.proposal = o.proposed
 }
 
-func has(list []petition, id ID) bool {
-	_, ok := slices.BinarySearchFunc(list, id, func(q petition, id ID) int { return cmp.Compare(q.id, id) })
+func has(list []request, id ID) bool {
+	_, ok := slices.BinarySearchFunc(list, id, func(q request, id ID) int { return cmp.Compare(q.id, id) })
 	return ok
 }
 

@@ -17,7 +17,7 @@ type Member struct {
 // Epoch is a numbered member list. It is never changed once made.
 type Epoch struct {
 	Number    uint64
-	Decider   ID
+	Leader    ID
 	Observers int      // of each member, at most
 	AfterStep uint64   // the active members change over once this step is done; 0: at once
 	Halt      Reason   // if set, members leave cleanly with a checkpoint
@@ -199,7 +199,7 @@ func (e *Epoch) wire() {
 // Change is an epoch as the difference from the one before it.
 type Change struct {
 	Number    uint64
-	Decider   ID
+	Leader    ID
 	Observers int
 	AfterStep uint64
 	Halt      Reason
@@ -209,7 +209,7 @@ type Change struct {
 
 // change is what leads from one epoch to the next.
 func change(from, to *Epoch) Change {
-	c := Change{Number: to.Number, Decider: to.Decider, Observers: to.Observers, AfterStep: to.AfterStep, Halt: to.Halt}
+	c := Change{Number: to.Number, Leader: to.Leader, Observers: to.Observers, AfterStep: to.AfterStep, Halt: to.Halt}
 	var old []Member
 	if from != nil {
 		old = from.Members
@@ -235,7 +235,7 @@ func change(from, to *Epoch) Change {
 
 // apply gives the epoch that a change leads to.
 func (c *Change) apply(from *Epoch) *Epoch {
-	e := &Epoch{Number: c.Number, Decider: c.Decider, Observers: c.Observers, AfterStep: c.AfterStep, Halt: c.Halt}
+	e := &Epoch{Number: c.Number, Leader: c.Leader, Observers: c.Observers, AfterStep: c.AfterStep, Halt: c.Halt}
 	var old []Member
 	if from != nil {
 		old = from.Members
@@ -288,7 +288,7 @@ type page struct {
 }
 
 func equal(a, b *Change) bool {
-	return a.Number == b.Number && a.Decider == b.Decider && a.Observers == b.Observers && a.AfterStep == b.AfterStep && a.Halt == b.Halt &&
+	return a.Number == b.Number && a.Leader == b.Leader && a.Observers == b.Observers && a.AfterStep == b.AfterStep && a.Halt == b.Halt &&
 		slices.Equal(a.Gone, b.Gone) && slices.Equal(a.Came, b.Came)
 }
 
@@ -316,7 +316,7 @@ func (b *Book) turn(from *Epoch, c *Change) (*Epoch, error) {
 func (b *Book) keep(e *Epoch) *Epoch {
 	for i := range b.pages {
 		p := b.pages[i].epoch
-		if p == e || p != nil && p.Number == e.Number && p.Decider == e.Decider && p.Observers == e.Observers &&
+		if p == e || p != nil && p.Number == e.Number && p.Leader == e.Leader && p.Observers == e.Observers &&
 			p.AfterStep == e.AfterStep && p.Halt == e.Halt && slices.Equal(p.Members, e.Members) {
 			return p
 		}

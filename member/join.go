@@ -3,7 +3,7 @@ package member
 import "time"
 
 // Join asks to be let in through any of the processes named, which hand the wish
-// to the decider. The life must differ from those of earlier processes of this id.
+// to the leader. The life must differ from those of earlier processes of this id.
 // It goes on until an epoch lists this process (EpochChanged) or it is Refused.
 func (m *Machine) Join(now Time, life uint64, via []ID) {
 	m.wake(now)
@@ -59,7 +59,7 @@ func (m *Machine) Exited(now Time, id ID, life uint64) {
 	m.settle()
 }
 
-// askAgain repeats what the decider has not yet done.
+// askAgain repeats what the leader has not yet done.
 func (m *Machine) askAgain() {
 	m.nextAsk = m.now + m.cfg.Retry
 	msg := Message{Subject: m.self, SubjectLife: m.life, Step: m.step, Age: m.pace}
@@ -67,8 +67,8 @@ func (m *Machine) askAgain() {
 	case m.via != nil:
 		msg.Verb = Enter
 		switch {
-		case m.office != nil:
-			m.office.enter(m, m.self, m.life)
+		case m.lead != nil:
+			m.lead.enter(m, m.self, m.life)
 		case len(m.via) > 0:
 			m.send(m.via[m.tried%len(m.via)], msg)
 			m.tried++
@@ -84,30 +84,30 @@ func (m *Machine) askAgain() {
 	}
 }
 
-// ask puts a wish to the decider, which may be this process.
+// ask puts a wish to the leader, which may be this process.
 func (m *Machine) ask(msg Message) {
-	if m.office != nil {
-		m.office.petition(m, &msg)
+	if m.lead != nil {
+		m.lead.request(m, &msg)
 		return
 	}
-	m.send(m.decider(), msg)
+	m.send(m.leader(), msg)
 }
 
-// petition takes a wish, or hands it to the decider.
-func (m *Machine) petition(msg *Message) {
-	if m.office != nil {
-		m.office.petition(m, msg)
+// request takes a wish, or hands it to the leader.
+func (m *Machine) request(msg *Message) {
+	if m.lead != nil {
+		m.lead.request(m, msg)
 		return
 	}
-	if d := m.decider(); d != m.self && d != msg.From {
+	if d := m.leader(); d != m.self && d != msg.From {
 		m.send(d, Message{Verb: msg.Verb, Subject: msg.Subject, SubjectLife: msg.SubjectLife, Step: msg.Step, Age: msg.Age})
 	}
 }
 
-// report tells the decider how far training is, while a member waits to be
+// report tells the leader how far training is, while a member waits to be
 // activated; the first active member does it for all.
 func (m *Machine) report() {
 	if m.step > 0 && m.epoch.recovering && m.epoch.first == int32(m.me) {
-		m.send(m.decider(), Message{Verb: Pace, Step: m.step, Age: m.pace})
+		m.send(m.leader(), Message{Verb: Pace, Step: m.step, Age: m.pace})
 	}
 }

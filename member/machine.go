@@ -21,14 +21,14 @@ const far = Time(math.MaxInt64)
 type Machine struct {
 	// What every beat touches comes first, in two lines of the cache: with 10,000
 	// machines in one simulation most of the time goes into fetching these.
-	now         Time
-	epoch       *Epoch
-	interval    time.Duration // cfg.Interval
-	ids         []ID          // of watches
-	watches     []watch
-	marks       []mark // ascending by id
-	deciderSeen Time   // last message from it
-	doubt       int    // in oneself: quarters by which timeouts are stretched
+	now        Time
+	epoch      *Epoch
+	interval   time.Duration // cfg.Interval
+	ids        []ID          // of watches
+	watches    []watch
+	marks      []mark // ascending by id
+	leaderSeen Time   // last message from it
+	doubt      int    // in oneself: quarters by which timeouts are stretched
 
 	// What every tick touches.
 	me            int // index in epoch.Members, or -1
@@ -41,8 +41,8 @@ type Machine struct {
 	step          uint64
 	cfg           *Config
 	book          *Book
-	queue         []Word  // to be told to the observers
-	office        *office // not nil while this process decides
+	queue         []Word      // to be told to the observers
+	lead          *leadership // not nil while this process decides
 	out           []Outbound
 	events        []Event
 	proposal      *Proposal
@@ -88,7 +88,7 @@ func New(cfg Config, self ID, life, seed uint64, now Time, book *Book) (*Machine
 		book = &Book{}
 	}
 	m := &Machine{cfg: book.config(cfg), interval: cfg.Interval, self: self, life: life, book: book, rng: mix(seed ^ uint64(self)<<32), now: now, me: -1,
-		deciderSeen: now, isolatedSince: far, nextBeat: far, nextAsk: far, nextFlush: now}
+		leaderSeen: now, isolatedSince: far, nextBeat: far, nextAsk: far, nextFlush: now}
 	return m, nil
 }
 
@@ -104,8 +104,8 @@ func (m *Machine) Self() ID            { return m.self }
 func (m *Machine) Epoch() *Epoch       { return m.epoch }
 func (m *Machine) Incarnation() uint32 { return m.incarnation }
 
-// Deciding reports whether this process holds the office of decider.
-func (m *Machine) Deciding() bool { return m.office != nil }
+// Deciding reports whether this process leads.
+func (m *Machine) Deciding() bool { return m.lead != nil }
 
 // State is what this process holds of a member: Failed for one that the epoch does not list.
 func (m *Machine) State(id ID) State {
@@ -153,12 +153,12 @@ func (m *Machine) emit(e Event) { m.events = append(m.events, e) }
 // member reports whether this process is in the epoch.
 func (m *Machine) member() bool { return m.me >= 0 }
 
-// decider is whom to tell what has to be decided.
-func (m *Machine) decider() ID {
+// leader is whom to tell what has to be decided.
+func (m *Machine) leader() ID {
 	if m.epoch == nil {
 		return Nobody
 	}
-	return m.epoch.Decider
+	return m.epoch.Leader
 }
 
 // timeout is the silence this process suspects after, stretched by its doubt in itself.
@@ -197,7 +197,7 @@ func (m *Machine) wake(now Time) {
 	if m.isolatedSince != far {
 		m.isolatedSince += gap
 	}
-	m.deciderSeen = min(now, m.deciderSeen+gap)
+	m.leaderSeen = min(now, m.leaderSeen+gap)
 	m.doubts()
 }
 
@@ -215,8 +215,8 @@ func (m *Machine) Next() Time {
 	if len(m.queue) > 0 {
 		next = min(next, m.nextFlush)
 	}
-	if m.office != nil {
-		next = min(next, m.officeDue())
+	if m.lead != nil {
+		next = min(next, m.leadDue())
 	}
 	return next
 }
@@ -255,17 +255,17 @@ func (m *Machine) settle() {
 	if len(m.queue) > 0 && m.now >= m.nextFlush {
 		m.flush()
 	}
-	if m.office != nil {
+	if m.lead != nil {
 		m.decide()
 	}
 }
 
-// beat gives a sign of life to every observer. A decider outside the epoch pings
+// beat gives a sign of life to every observer. A leader outside the epoch pings
 // one member instead, which fetches the epoch if it has missed it.
 func (m *Machine) beat() {
 	m.nextBeat = max(m.nextBeat+m.cfg.Interval, m.now+m.cfg.Interval/2)
 	if !m.member() {
-		if m.office == nil || m.epoch == nil || len(m.epoch.Members) == 0 {
+		if m.lead == nil || m.epoch == nil || len(m.epoch.Members) == 0 {
 			m.nextBeat = far
 			return
 		}
@@ -283,8 +283,8 @@ func (m *Machine) beat() {
 func (m *Machine) Message(now Time, msg *Message) {
 	m.wake(now)
 	number := m.epoch.number()
-	if msg.From == m.decider() {
-		m.deciderSeen = m.now
+	if msg.From == m.leader() {
+		m.leaderSeen = m.now
 	}
 	if msg.EpochNumber > number {
 		m.behind(msg)
@@ -309,7 +309,7 @@ func (m *Machine) Message(now Time, msg *Message) {
 	case Answer:
 		m.answered(msg)
 	case Rumour:
-		if msg.EpochNumber == number && (m.member() || m.office != nil) {
+		if msg.EpochNumber == number && (m.member() || m.lead != nil) {
 			for _, w := range msg.Words {
 				m.hear(w)
 			}
@@ -328,14 +328,14 @@ func (m *Machine) Message(now Time, msg *Message) {
 			m.adopt(m.book.keep(msg.Epoch), nil)
 		}
 	case Enter, Exit, Caught:
-		m.petition(msg)
+		m.request(msg)
 	case Deny:
 		if m.via != nil {
 			m.via, m.nextAsk = nil, far
 			m.emit(Event{Kind: Refused, ID: m.self, Reason: msg.Reason})
 		}
 	case Pace:
-		if m.office != nil {
+		if m.lead != nil {
 			m.step, m.stepAt, m.pace = max(m.step, msg.Step), m.now, msg.Age
 		}
 	}
@@ -414,13 +414,13 @@ func (m *Machine) adopt(e *Epoch, c *Change) {
 	m.warned = false
 	m.keep(old)
 	evicted := was && !m.member()
-	if m.office != nil && (evicted || e.Decider != m.self) {
-		m.office = nil // another decides
+	if m.lead != nil && (evicted || e.Leader != m.self) {
+		m.lead = nil // another decides
 	}
-	if m.member() || was || m.office != nil {
+	if m.member() || was || m.lead != nil {
 		m.emit(Event{Kind: EpochChanged, ID: m.self, Epoch: e})
 	}
-	if c != nil && old != nil && (m.member() || m.office != nil) {
+	if c != nil && old != nil && (m.member() || m.lead != nil) {
 		for _, n := range c.Came {
 			i := old.Index(n.ID)
 			switch {
@@ -449,8 +449,8 @@ func (m *Machine) adopt(e *Epoch, c *Change) {
 		m.isolatedSince = far
 		m.emit(Event{Kind: Evicted, ID: m.self, Epoch: e})
 	}
-	if m.office != nil {
-		m.office.decided(m, e)
+	if m.lead != nil {
+		m.lead.decided(m, e)
 	}
 	if e.Halt != NoReason && (was || m.member()) {
 		m.warned = true

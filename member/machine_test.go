@@ -14,7 +14,7 @@ func TestAStoppedObserverAccusesNobody(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e := &Epoch{Number: 1, Decider: 0, Observers: 2, Members: []Member{{0, 1, false}, {1, 1, false}, {2, 1, false}}}
+	e := &Epoch{Number: 1, Leader: 0, Observers: 2, Members: []Member{{0, 1, false}, {1, 1, false}, {2, 1, false}}}
 	m.Decided(0, e)
 	m.Lead(0, e)
 	m.Advance()

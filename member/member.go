@@ -7,23 +7,23 @@
 //
 // # Who watches whom
 //
-// Each member is watched by K observers, and watches K others on average. The
-// members stand on K rings, on each in the order of a hash of ring and id; a
-// member's observers are the next one on every ring. Such a graph is an
-// expander: whatever is told to one's observers, and by them to theirs, reaches
-// n members in about log n / log K hops.
+// Each member has K observers, and observes K others on average. The members are
+// on K rings, on each in the order of a hash of ring and id. A member's observers
+// are the next ones on the rings. Such a graph is an expander: news that members
+// pass on to their observers reaches n members in about log n / log K hops.
 //
 //	ring 0:  r2 ─► r0 ─► r3 ─► r1 ─►      r3 is watched by r1 (ring 0) and r2 (ring 1)
 //	ring 1:  r3 ─► r2 ─► r1 ─► r0 ─►
 //
-// The graph follows from the member list alone, so nobody has to agree on it
-// apart, and losing a member moves only the edges next to it. The alternatives:
-// everyone beating to everyone takes n(n-1) messages an interval; a tree or a
-// single observer has a busiest rank and a silent death of the observer; probing
-// a random member each interval (SWIM, memberlist) costs about the same as this
-// but finds a dead member after a geometric number of intervals, so that its
-// 99th percentile is 4.6 intervals later than its least and no bound exists. Here
-// the bound is 2 timeouts, whatever n is.
+// The graph follows from the member list, so nobody has to agree on it separately,
+// and losing a member changes only the edges next to it. The alternatives:
+//
+//	all beat to all            n(n-1) messages an interval
+//	a tree, or one observer    one busy rank; if the observer dies too, nobody notices
+//	probing a random member    costs the same, but has no bound: the 99th percentile is 4.6 intervals
+//	(SWIM, memberlist)         after the least
+//
+// Here the bound is 2 timeouts, whatever n is.
 //
 //	sent by a rank:     K / Interval messages a second, of about 10 bytes and 28 of UDP and IPv4
 //	received by one:    the same on average; the busiest has the most in-edges, K + O(K) (measured: docs/membership.md)
@@ -37,18 +37,24 @@
 //	   │ └──────────────────────────┘ any sign of life, at any observer    │ refuted with a higher incarnation,
 //	   └──────────────────────────────── recovering ◄──────────────────────┘ or joined again in a later epoch
 //
-// A sign of life is a beat, an answer to a ping, or another observer's word that
-// it had one; after half a timeout of silence an observer asks for all of these.
-// One observer that still hears a member is enough to keep it.
+// A sign of life is a beat, an answer to a ping, or another observer's word that it
+// had one. After half a timeout of silence an observer asks for all three. One
+// observer that still hears a member is enough to keep it.
 //
 // # Epochs
 //
-// An epoch is a number and a member list. One rank, or a process outside, holds
-// the office of decider (the lease that gives it lives in the store); it collects
-// failures, joins and leaves into a Proposal, which the shell writes to the store
-// if the epoch there still is the one before. What the store holds afterwards
-// comes back through Decided, and only such epochs are ever told to others: two
-// that think they are in office cannot publish different lists for one number.
+// An epoch is a number and a member list. The leader is one of the members, or a
+// process outside. It collects failures, joins and leaves into a Proposal. The
+// caller writes the proposal to the store, if the epoch there is still the one
+// before. What the store holds afterwards comes back through Decided, and only
+// such epochs are told to others. So two processes that both believe they lead
+// cannot publish different lists under one number.
+//
+// # What runs it
+//
+//	elastic/observe     the agents of a job's hosts: a clock and datagrams; lists come from the coordinator's epochs
+//	coord               the leader's half: workers' records in, epochs out; it observes nobody
+//	member/simulation   10,000 machines in virtual time
 package member
 
 import "time"
@@ -87,7 +93,7 @@ const (
 	TooFew             // fewer active members than Config.Min are left
 	TooMany            // more than Config.MaxFailures failed within Config.Window
 	Orphaned           // half of the members or more have failed as seen from here and no epoch follows
-	CutOff             // nobody has been heard for Config.Orphan, the decider neither
+	CutOff             // nobody has been heard for Config.Orphan, the leader neither
 	Full               // the job has Config.Max members
 	Taken              // a living process has this id
 	reasonCount        // how many there are
@@ -108,10 +114,10 @@ const (
 	Returned                 // ID was failed and refutes it, or joined again: recovering
 	Recovered                // ID is healthy again
 	EpochChanged             // Epoch is the one to work in; Event.Epoch.AfterStep says from which step
-	Isolated                 // nobody is heard any more, the decider neither
+	Isolated                 // nobody is heard any more, the leader neither
 	QuorumLost               // leave cleanly with a checkpoint; Reason says why
 	Evicted                  // Epoch is without this process; it may Join again
-	Refused                  // the decider does not let this process in; Reason says why
+	Refused                  // the leader does not let this process in; Reason says why
 )
 
 func (k Kind) String() string {
@@ -149,5 +155,5 @@ type Ready struct {
 	Messages []Outbound
 	Events   []Event
 	Proposal *Proposal // nil if there is nothing to decide
-	Read     bool      // a decider asks what the store holds; the answer is Decided, or nothing if it does not answer
+	Read     bool      // a leader asks what the store holds; the answer is Decided, or nothing if it does not answer
 }

@@ -112,7 +112,7 @@ func (m *Message) Append(b []byte) []byte {
 		}
 	case Turn:
 		c := m.Change
-		b = appendHead(b, c.Number, c.Decider, c.Observers, c.AfterStep, c.Halt)
+		b = appendHead(b, c.Number, c.Leader, c.Observers, c.AfterStep, c.Halt)
 		b = binary.AppendUvarint(b, uint64(len(c.Gone)))
 		last := ID(0)
 		for _, id := range c.Gone {
@@ -136,9 +136,9 @@ func (m *Message) Append(b []byte) []byte {
 	return b
 }
 
-func appendHead(b []byte, number uint64, decider ID, observers int, after uint64, halt Reason) []byte {
+func appendHead(b []byte, number uint64, leader ID, observers int, after uint64, halt Reason) []byte {
 	b = binary.AppendUvarint(b, number)
-	b = binary.AppendUvarint(b, uint64(decider))
+	b = binary.AppendUvarint(b, uint64(leader))
 	b = append(b, byte(observers), byte(halt))
 	return binary.AppendUvarint(b, after)
 }
@@ -162,7 +162,7 @@ func appendMembers(b []byte, list []Member) []byte {
 // byte and the life for each member of a dense list, 60 KB for 10,000 members
 // with lives of 32 bits.
 func (e *Epoch) Append(b []byte) []byte {
-	b = appendHead(b, e.Number, e.Decider, e.Observers, e.AfterStep, e.Halt)
+	b = appendHead(b, e.Number, e.Leader, e.Observers, e.AfterStep, e.Halt)
 	return appendMembers(b, e.Members)
 }
 
@@ -201,7 +201,7 @@ func Decode(b []byte) (Message, error) {
 		}
 	case Turn:
 		e := r.head()
-		c := &Change{Number: e.Number, Decider: e.Decider, Observers: e.Observers, AfterStep: e.AfterStep, Halt: e.Halt}
+		c := &Change{Number: e.Number, Leader: e.Leader, Observers: e.Observers, AfterStep: e.AfterStep, Halt: e.Halt}
 		last := uint64(0)
 		for i := range r.count(1) {
 			last = r.next(last, r.uint(), i)
@@ -323,7 +323,7 @@ func (r *reader) next(last, gap uint64, i int) uint64 {
 }
 
 func (r *reader) head() *Epoch {
-	e := &Epoch{Number: r.uint(), Decider: r.id(), Observers: int(r.byte(MaxObservers)), Halt: Reason(r.byte(byte(reasonCount - 1)))}
+	e := &Epoch{Number: r.uint(), Leader: r.id(), Observers: int(r.byte(MaxObservers)), Halt: Reason(r.byte(byte(reasonCount - 1)))}
 	e.AfterStep = r.uint()
 	return e
 }

@@ -10,8 +10,8 @@ import (
 )
 
 func samples() []Message {
-	c := Change{Number: 8, Decider: 3, Observers: 4, AfterStep: 100, Gone: []ID{0, 5, 9}, Came: []Member{{2, 77, true}, {9000, 1 << 40, false}}}
-	e := &Epoch{Number: 9, Decider: Nobody, Observers: 8, Halt: TooMany, Members: []Member{{0, 1, false}, {1, 2, true}, {70000, 3, false}}}
+	c := Change{Number: 8, Leader: 3, Observers: 4, AfterStep: 100, Gone: []ID{0, 5, 9}, Came: []Member{{2, 77, true}, {9000, 1 << 40, false}}}
+	e := &Epoch{Number: 9, Leader: Nobody, Observers: 8, Halt: TooMany, Members: []Member{{0, 1, false}, {1, 2, true}, {70000, 3, false}}}
 	head := Message{From: 9999, Life: 1234567, EpochNumber: 100}
 	var list []Message
 	for _, m := range []Message{
@@ -70,7 +70,7 @@ func TestEpochsComeBack(t *testing.T) {
 }
 
 // What decodes encodes to something that decodes to the same, and no machine
-// minds it, be it a member, a decider or a stranger.
+// minds it, be it a member, a leader or a stranger.
 func FuzzDecode(f *testing.F) {
 	for _, m := range samples() {
 		f.Add(m.Append(nil))
@@ -89,7 +89,7 @@ func FuzzDecode(f *testing.F) {
 			return
 		}
 		book := &Book{}
-		e := &Epoch{Number: 7, Decider: 1, Observers: 3, Members: []Member{{0, 1, false}, {1, 1, false}, {2, 1, true}, {17, 1, false}}}
+		e := &Epoch{Number: 7, Leader: 1, Observers: 3, Members: []Member{{0, 1, false}, {1, 1, false}, {2, 1, true}, {17, 1, false}}}
 		for _, id := range []ID{1, 2, 5} {
 			x, err := New(Lab(), id, 1, 1, 0, book)
 			if err != nil {

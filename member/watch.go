@@ -68,7 +68,7 @@ func (m *Machine) keep(old *Epoch) {
 			if at >= 0 {
 				m.watches[at].remind, m.watches[at].due = m.now, m.now
 			}
-		case at >= 0 && m.office == nil:
+		case at >= 0 && m.lead == nil:
 			w := &m.watches[at]
 			w.seen, w.due = max(w.seen, m.now-2*m.timeout()+m.interval), m.now
 			k.state, k.mine, k.until = Suspect, true, far
@@ -159,8 +159,8 @@ func (m *Machine) check(i int) {
 			m.send(m.epoch.Members[o].ID, Message{Verb: Ask, Subject: id})
 		}
 		if age >= t {
-			m.send(m.decider(), Message{Verb: Ping})
-			m.read = m.office != nil
+			m.send(m.leader(), Message{Verb: Ping})
+			m.read = m.lead != nil
 		}
 	}
 	w.due = w.trouble.again
@@ -172,11 +172,11 @@ func (m *Machine) check(i int) {
 	}
 }
 
-// remind tells the decider of a failure until an epoch follows, as its message may
+// remind tells the leader of a failure until an epoch follows, as its message may
 // be lost or come when an epoch has just changed, and now and then everyone.
 func (m *Machine) remind(w *watch, word Word) {
-	if m.office == nil {
-		m.send(m.decider(), Message{Verb: Rumour, Words: []Word{word}})
+	if m.lead == nil {
+		m.send(m.leader(), Message{Verb: Rumour, Words: []Word{word}})
 	}
 	if m.now >= w.remind {
 		w.remind = m.now + m.cfg.Orphan/2
@@ -187,11 +187,11 @@ func (m *Machine) remind(w *watch, word Word) {
 
 // agreed reports whether an observer may call a member failed that it has not
 // heard of for two timeouts: another observer has not heard it for one either, or
-// the decider (for the decider itself, the store) is within reach, so that the
+// the leader (for the leader itself, the store) is within reach, so that the
 // trouble is not this process's own. Had any observer heard the member, its
 // answer would have moved watch.seen.
 func (m *Machine) agreed(w *watch, t time.Duration) bool {
-	if m.now-m.deciderSeen < m.cfg.Timeout {
+	if m.now-m.leaderSeen < m.cfg.Timeout {
 		return true
 	}
 	for _, a := range w.trouble.answers {
@@ -240,24 +240,24 @@ func (m *Machine) answered(msg *Message) {
 	w.due = min(w.due, w.seen+m.timeout()/2)
 }
 
-// confide tells the other observers of a member, and the decider, what this one thinks of it.
+// confide tells the other observers of a member, and the leader, what this one thinks of it.
 func (m *Machine) confide(w *watch, word Word) {
 	msg := Message{Verb: Rumour, Words: []Word{word}}
-	asked := m.office != nil
+	asked := m.lead != nil
 	for _, o := range m.epoch.watching[w.index] {
 		m.send(m.epoch.Members[o].ID, msg)
-		asked = asked || m.epoch.Members[o].ID == m.decider()
+		asked = asked || m.epoch.Members[o].ID == m.leader()
 	}
 	if !asked {
-		m.send(m.decider(), msg)
+		m.send(m.leader(), msg)
 	}
 }
 
-// raise tells everyone, and the decider without delay.
+// raise tells everyone, and the leader without delay.
 func (m *Machine) raise(word Word) {
 	m.tell(word)
-	if m.office == nil {
-		m.send(m.decider(), Message{Verb: Rumour, Words: []Word{word}})
+	if m.lead == nil {
+		m.send(m.leader(), Message{Verb: Rumour, Words: []Word{word}})
 	}
 }
 
@@ -344,7 +344,7 @@ func (m *Machine) checkQuorum() {
 }
 
 // checkIsolation notices that half of those observed have been silent for two
-// timeouts without another observer or the decider to confirm it, so that it is
+// timeouts without another observer or the leader to confirm it, so that it is
 // this process that is cut off; and after Config.Orphan that this goes on.
 func (m *Machine) checkIsolation() {
 	silent := 0
@@ -354,7 +354,7 @@ func (m *Machine) checkIsolation() {
 		}
 	}
 	switch {
-	case silent == 0 || 2*silent < len(m.watches) || m.now-m.deciderSeen < m.cfg.Timeout:
+	case silent == 0 || 2*silent < len(m.watches) || m.now-m.leaderSeen < m.cfg.Timeout:
 		if m.isolatedSince != far {
 			m.isolatedSince, m.warned = far, false
 		}

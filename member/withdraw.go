@@ -6,8 +6,8 @@ import "slices"
 // epoch would list the process first and be followed by one without it.
 func (m *Machine) Withdraw(now Time, id ID, life uint64) {
 	m.wake(now)
-	if m.office != nil {
-		m.office.joins = slices.DeleteFunc(m.office.joins, func(p petition) bool { return p.id == id && p.life == life })
+	if m.lead != nil {
+		m.lead.joins = slices.DeleteFunc(m.lead.joins, func(p request) bool { return p.id == id && p.life == life })
 	}
 	m.settle()
 }

@@ -241,7 +241,7 @@ func (o *Observer) loop() {
 // update takes a list.
 func (o *Observer) update(number uint64, hosts []Host) {
 	slices.SortFunc(hosts, func(a, b Host) int { return int(int64(a.ID) - int64(b.ID)) })
-	e := &member.Epoch{Number: number, Decider: Coordinator, Observers: o.cfg.Member.Observers}
+	e := &member.Epoch{Number: number, Leader: Coordinator, Observers: o.cfg.Member.Observers}
 	addrs := make(map[member.ID]netip.AddrPort, len(hosts))
 	for i, h := range hosts {
 		if h.ID >= Coordinator || i > 0 && hosts[i-1].ID == h.ID || i+1 < len(hosts) && hosts[i+1].ID == h.ID {

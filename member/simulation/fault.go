@@ -16,7 +16,7 @@ const (
 	Cut                   // ranks reach only one another, not the others and not the store
 	CutPeers              // ranks reach only one another and the store
 	Slow                  // messages to and from take By more, each way
-	Lossy                 // so many messages to and from are lost on top
+	Lossy                 // a further share of messages to and from is lost
 	Join                  // new processes ask to be let in
 	Leave                 // processes ask to go
 	StoreDown             // the store does not answer

@@ -56,7 +56,7 @@ func try(t *testing.T, seed0 uint64) (int, error) {
 		if e.Kind != member.EpochChanged || broken != nil {
 			return
 		}
-		list := fmt.Sprint(e.Epoch.Members, e.Epoch.Decider, e.Epoch.AfterStep, e.Epoch.Halt)
+		list := fmt.Sprint(e.Epoch.Members, e.Epoch.Leader, e.Epoch.AfterStep, e.Epoch.Halt)
 		if old, ok := lists[e.Epoch.Number]; ok && old != list {
 			broken = fmt.Errorf("at %v r%d has an epoch %d of %s, another has %s", at, r, e.Epoch.Number, list, old)
 		}

@@ -28,7 +28,7 @@ type Network struct {
 	Tail    float64       // share of messages that take TailTime more: a full queue, a retransmit below
 	TailFor time.Duration
 	Loss    float64       // share of messages lost
-	Drift   float64       // clocks run up to so many parts of a million fast or slow
+	Drift   float64       // parts per million by which clocks run fast or slow, at most
 	Store   time.Duration // one way to the store
 }
 
@@ -46,9 +46,9 @@ type Settings struct {
 	Network Network
 	Length  time.Duration
 	Faults  []Fault
-	Outside bool          // the decider is a process of its own and no rank
+	Outside bool          // the leader is a process of its own and no rank
 	Empty   bool          // nobody is a member at first; ranks start at random instants of the first second and join
-	Lease   time.Duration // a decider that the store does not hear for so long loses its office; 0 is 2 s
+	Lease   time.Duration // a leader that the store does not hear for this long is replaced; 0 is 2 s
 	Step    time.Duration // ranks report a step each time; 0 is never
 	CatchUp time.Duration // a recovering member has caught up after this; 0 is never
 	Wire    bool          // every message goes through its binary form
@@ -63,7 +63,7 @@ const (
 	fault
 	ended   // of a fault
 	propose // reaches the store
-	decided // answer reaches the decider
+	decided // answer reaches the leader
 	lease
 	steps
 	caught
@@ -114,7 +114,7 @@ type World struct {
 	store     *member.Epoch
 	proposals []proposal
 	storeDown int
-	holder    int32 // of the decider's lease, as the store sees it; -1 if none
+	holder    int32 // of the leader's lease, as the store sees it; -1 if none
 	leaseTill int64
 	step      uint64
 
@@ -178,7 +178,7 @@ func New(s Settings) (*World, error) {
 			}
 		}
 	} else {
-		w.store = &member.Epoch{Number: 1, Decider: member.ID(w.holder), Observers: s.Member.Observers, Members: list}
+		w.store = &member.Epoch{Number: 1, Leader: member.ID(w.holder), Observers: s.Member.Observers, Members: list}
 		for i := range w.nodes {
 			w.nodes[i].machine.Decided(0, w.store)
 			w.store = w.nodes[i].machine.Epoch()
@@ -461,7 +461,7 @@ func (w *World) decide(i int32) {
 	w.push(w.now+w.set.Network.Store.Nanoseconds(), decided, p.node, 0)
 }
 
-// renew moves the decider's lease on, or gives it to another once it has run out.
+// renew moves the leader's lease on, or gives it to another once it has run out.
 func (w *World) renew() {
 	if w.storeDown > 0 {
 		w.leaseTill = max(w.leaseTill, w.now+w.set.Lease.Nanoseconds())
