@@ -91,6 +91,7 @@ type Counters struct {
 	Dropped        uint64 // came faster than they were handled
 	Unsent         uint64 // the system did not take them: no route, full queue
 	Asked          uint64 // questions to the coordinator
+	Stalled        uint64 // times that this agent did not run for two intervals; silence of others does not count then
 	Withheld       uint64 // losses that this agent saw and may not report
 }
 
@@ -120,7 +121,7 @@ type Observer struct {
 	asking   bool
 
 	count struct {
-		sent, received, sentBytes, forged, garbled, repeated, unlisted, dropped, unsent, asked, withheld atomic.Uint64
+		sent, received, sentBytes, forged, garbled, repeated, unlisted, dropped, unsent, asked, stalled, withheld atomic.Uint64
 	}
 }
 
@@ -177,7 +178,7 @@ func (o *Observer) do(f func()) {
 func (o *Observer) Counters() Counters {
 	c := &o.count
 	return Counters{c.sent.Load(), c.received.Load(), c.sentBytes.Load(), c.forged.Load(), c.garbled.Load(), c.repeated.Load(),
-		c.unlisted.Load(), c.dropped.Load(), c.unsent.Load(), c.asked.Load(), c.withheld.Load()}
+		c.unlisted.Load(), c.dropped.Load(), c.unsent.Load(), c.asked.Load(), c.stalled.Load(), c.withheld.Load()}
 }
 
 func (o *Observer) now() member.Time { return time.Since(o.began) }
@@ -212,7 +213,13 @@ func (o *Observer) read() {
 func (o *Observer) loop() {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
+	last := o.now()
 	for {
+		now := o.now()
+		if now-last > 2*o.cfg.Member.Interval {
+			o.count.stalled.Add(1)
+		}
+		last = now
 		o.flush()
 		select {
 		case p := <-o.packets:

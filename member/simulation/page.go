@@ -213,5 +213,42 @@ func suspicion(mult, n int, interval time.Duration) time.Duration {
 
 // measured is what the lab of elastic/observe printed; see its lab_test.go.
 const measured = `
-MEASURED
+### Measured
+
+Hosts are network namespaces on one bridge, one agent each, on a machine with two cores (2026-11-16; ` + "`elastic/observe/lab_test.go`" + ` has
+the commands). Ten losses a row. Killed: the agent's process or socket is gone. Cut off: its link is down. Loss: nftables
+drops that share of packets at every host, of datagrams and of etcd's connections alike. By mistake: living hosts that
+anybody calls lost.
+
+| agents | fault | first knows, p50 / p99 | all know, p50 / p99 | by mistake |
+|---|---|---|---|---|
+| 200 that observe | killed | 567 / 596 ms | 578 / 605 ms | 0 |
+| 200 that observe | cut off | 546 / 589 ms | 554 / 597 ms | 0 |
+| 200 that observe | killed, 1% loss | 585 / 597 ms | 593 / 605 ms | 0 |
+| 200 that observe | killed, 5% loss | 540 / 585 ms | 547 / 594 ms | 0 |
+| 200 that observe | killed, 10% loss | 578 / 596 ms | 586 / 602 ms | 0 |
+| 60 that observe | killed | 564 / 608 ms | 603 / 653 ms | 1 |
+| 60 that observe | cut off | 557 / 594 ms | 575 / 623 ms | 0 |
+| 60 that observe | killed, 1% loss | 576 / 714 ms | 584 / 735 ms | 0 |
+| 60 that observe | killed, 5% loss | 585 / 594 ms | 592 / 605 ms | 0 |
+| 60 that observe | killed, 10% loss | 586 / 594 ms | 590 / 597 ms | 0 |
+| 59 with leases of 1 s | killed | 1,186 / 1,239 ms | 1,198 / 1,251 ms | 0 |
+| 59 with leases of 1 s | cut off | 1,186 / 1,189 ms | 1,196 / 1,213 ms | 0 |
+| 59 with leases of 1 s | killed, 1% loss | 1,189 / 1,192 ms | 1,200 / 1,348 ms | 0 |
+| 59 with leases of 1 s | killed, 5% loss | 1,161 / 1,278 ms | 1,268 / 1,602 ms | 1 |
+| 59 with leases of 1 s | killed, 10% loss | 1,115 / 1,192 ms | 1,212 / 1,333 ms | 1 |
+
+The 200 are in one process, each with a socket in its own namespace; that process had the scheduler's real-time class
+(` + "`chrt -r 1`" + `), as the load of the machine was 30 to 48. The 60 and the 59 are processes of their own, without it, under a load of 19 to 24.
+An earlier run of the 59, under a load of 22, called at least three living hosts lost when their leases ended.
+
+Without faults an agent sends 40 datagrams and 1,360 bytes a second (without headers) and takes 0.16% of a processor where
+all are in one process, 0.8% as a process of its own. An agent with a lease takes 0.15%, and its etcd 1.4 ms of a processor
+a second for each worker: 14 processors for 10,000 of them, by extrapolation. Leases of 10 s take a tenth of that.
+A loss costs etcd one read and one write from each of the four observers.
+
+Starved agents notice late rather than wrongly: the same 200 in one process without the real-time class, under a load
+of 41, did not run for 200 ms and more two to four times a second each. All knew after 1.7 to 7 s, and nobody was lost by mistake.
+
+Delay on the network is simulated only: the machine's kernel has no netem.
 `
