@@ -49,6 +49,7 @@ func TestPageOfHTTP(t *testing.T) {
 		d.next()
 	}
 	d.measure()
+	d.Log(0, time.Now(), "a line that the rank has printed")
 	d.Job(web.Job{Title: "weft up", Ranks: 8, Started: time.Now().Add(-time.Minute), Until: time.Now(), Ended: true})
 	h := d.Handler()
 	get := func(path string) map[string]any {
@@ -79,6 +80,9 @@ func TestPageOfHTTP(t *testing.T) {
 		}
 		keys := map[string]bool{}
 		keysOf("", get(path), keys)
+		if path == "/api/ranks" {
+			keysOf("", get(path+"?id=0"), keys)
+		}
 		var served []string
 		for k := range keys {
 			if path != "/api/all" || !strings.ContainsAny(k, ".[") { // its parts are listed at their own views
