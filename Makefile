@@ -4,6 +4,7 @@
 # make schedules  seeded schedules of the runtime in virtual time, for as long as TIME says (10m); a failure names its seed
 # make dist   a release in dist/: static binaries for Linux, an image, checksums (VERSION=v1.2.3 names it)
 # make bench  figures for docs/performance.md; bench-sim is the simulator's part of it (ASTRA_RING: sim/peer_test.go)
+# make accuracy  refits the predictions of NCCL to the measured points and writes docs/accuracy.md; about two minutes
 # make fuzz   every fuzz target for a minute each (FUZZTIME=10s to shorten)
 # make lint   gofmt, go vet and staticcheck
 # make cross  builds and vets for macOS and for Linux on arm64
@@ -16,7 +17,7 @@ QUICK     = $(shell $(GO) list ./... | grep -v -e /comm$$ -e /elastic -e /up$$ -
 RACE     ?= ./transport/... ./comm/... ./coord/... ./ckpt/... ./elastic/... ./launch/... ./up/... ./web/... ./member/... ./train/... ./bench/... ./probe/...
 PACKAGES := ibsim-utils opensm infiniband-diags chromium gcc g++ openmpi-bin libopenmpi-dev mpich libmpich-dev libgloo-dev python3-torch
 
-.PHONY: quick test race schedules dist cross bench bench-sim bench-comm fuzz lint packages build
+.PHONY: quick test race schedules dist cross bench bench-sim bench-comm accuracy fuzz lint packages build
 
 quick:
 	$(GO) build ./...
@@ -60,6 +61,9 @@ lint:
 	@test -z "$$(gofmt -l .)" || { echo "not gofmt'd:"; gofmt -l .; exit 1; }
 	$(GO) vet ./...
 	$(GO) tool staticcheck ./...
+
+accuracy:
+	$(GO) test ./tune -update
 
 bench: bench-sim
 	GOMAXPROCS=1 $(GO) test -run '^$$' -bench . -benchtime 3x ./topo/...

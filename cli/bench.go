@@ -15,7 +15,6 @@ import (
 	"github.com/weft-fabric/weft/bench"
 	"github.com/weft-fabric/weft/launch"
 	"github.com/weft-fabric/weft/reduce"
-	"github.com/weft-fabric/weft/sched"
 	"github.com/weft-fabric/weft/unit"
 )
 
@@ -249,14 +248,11 @@ func (f *benchFlags) read(cmd *cobra.Command, args []string) (err error) {
 		f.cfg.Buffers = bench.Plain
 	}
 	if f.program != "" {
-		text, err := readInput(cmd, f.program)
+		p, err := loadProgram(cmd, f.program, fmt.Errorf("no file %s", f.program))
 		if err != nil {
-			return err
+			return fmt.Errorf("--program %w", err)
 		}
-		if _, err := sched.Parse(string(text)); err != nil {
-			return fmt.Errorf("--program %s: %w", f.program, err)
-		}
-		f.cfg.Program = string(text)
+		f.cfg.Program = p.String()
 	}
 	return f.cfg.Complete()
 }

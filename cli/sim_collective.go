@@ -23,7 +23,9 @@ type simFlags struct {
 	op, size, cluster, host, algo, as, cal, routing, transport, out string
 	gpus, channels, pieces, seeds, copies                           int
 	seed                                                            uint64
-	fail, slow                                                      []string
+	fail, slow, jobs                                                []string
+	program, place                                                  string
+	unproven                                                        bool
 	pxn, wire, noFold, noSwitches, asJSON                           bool
 	preset                                                          presetFlags
 	nccl                                                            ncclFlags
@@ -49,7 +51,11 @@ tables and not from a simulation.
 a picture of it: of up to sixteen ranks, and of rounds that repeat one.`,
 		Example: `  weft sim collective --op all-reduce --size 1GiB --cluster examples/rail-1k.yaml
   weft sim collective --op all-reduce --size 8B..1GiB --host dgx-h100 --gpus 8 --as nccl --json
-  weft sim collective --size 64MiB --cluster fat-tree --set hosts=16 --algo hierarchical --routing ecmp --seeds 20`,
+  weft sim collective --size 64MiB --cluster fat-tree --set hosts=16 --algo hierarchical --routing ecmp --seeds 20
+  weft sim collective --cluster rail --set hosts=2 --program mine.xml --size 64MiB
+  weft sim collective --cluster rail --set hosts=4 --place 'n[0,2]:gpu[0-7]' --algo ring --size 64MiB
+  weft sim collective --cluster rail --set hosts=4 --job 'algo=ring place=n[0-3]:gpu[0-3]' \
+      --job 'op=all-to-all size=64MiB algo=pairwise place=n[0-3]:gpu[4-7] start=1ms'`,
 		Args:              cobra.MaximumNArgs(1),
 		ValidArgsFunction: clusterNames,
 		RunE:              func(cmd *cobra.Command, args []string) error { return f.run(cmd, args) },
@@ -76,6 +82,10 @@ a picture of it: of up to sixteen ranks, and of rounds that repeat one.`,
 	s.IntVar(&f.seeds, "seeds", 0, "under ecmp, try this many seeds: mean and 99th percentile beside adaptive routing")
 	s.StringVar(&f.transport, "transport", "rdma", "`HOW` bytes pass between GPU and NIC: rdma or tcp")
 	s.IntVar(&f.copies, "copies", 1, "this many of the collective at once, on the same GPUs, contending")
+	s.StringVar(&f.program, "program", "", "simulate the program in `FILE`, a text as 'weft algo show' prints it or MSCCL XML; it is proven first")
+	s.BoolVar(&f.unproven, "unproven", false, "simulate the program even if it is not proven")
+	s.StringVar(&f.place, "place", "", "the `GPUS` that ranks 0, 1, 2, ... stand on: 0-3 of the first host, or names like n[0-1]:gpu[0-7]")
+	s.StringArrayVar(&f.jobs, "job", nil, "a `JOB` beside others: 'op= size= algo= program= place= start='; repeatable")
 	s.BoolVar(&f.wire, "wire", false, "links at wire rate, no software overhead: what the fabric alone would do")
 	s.BoolVar(&f.noFold, "no-fold", false, "simulate every rank and every round; the answer is the same, later")
 	s.BoolVar(&f.asJSON, "json", false, "print as JSON")
@@ -221,6 +231,9 @@ func (f *simFlags) run(cmd *cobra.Command, args []string) error {
 	if len(gpus) < 2 {
 		return fmt.Errorf("a collective needs at least two GPUs; here are %d", len(gpus))
 	}
+	if len(f.jobs) > 0 && (f.program != "" || f.place != "") {
+		return fmt.Errorf("--job says program= and place= itself; leave --program and --place out")
+	}
 	if f.as != "" && f.cal != "" {
 		return fmt.Errorf("--as and --cal are two answers; ask for one")
 	}
@@ -242,6 +255,12 @@ func (f *simFlags) run(cmd *cobra.Command, args []string) error {
 	if write != nil {
 		o.Trace = maxSpans
 		o.Unfolded = o.Unfolded || len(gpus) <= shownWhole
+	}
+	if len(f.jobs) > 0 || f.program != "" || f.place != "" {
+		return f.runJobs(cmd, c, len(gpus), o, write)
+	}
+	if f.unproven {
+		return fmt.Errorf("--unproven is for --program; algorithms are proven")
 	}
 	o.Progress = progress(cmd.ErrOrStderr())
 	var rows []simRow

@@ -23,8 +23,18 @@ const slots = 8
 // that is larger, among the first n of a graph; n if all are in one.
 func Domain(g *topo.Graph, n int) int {
 	var gpus []topo.NodeID
-	g.Each(topo.GPU, func(id topo.NodeID, _ *topo.Node) { gpus = append(gpus, id) })
-	n = min(n, len(gpus))
+	g.Each(topo.GPU, func(id topo.NodeID, _ *topo.Node) {
+		if len(gpus) < n {
+			gpus = append(gpus, id)
+		}
+	})
+	return DomainOf(g, gpus)
+}
+
+// DomainOf is how many of some GPUs, from the first on, are in its host or
+// accelerator network.
+func DomainOf(g *topo.Graph, gpus []topo.NodeID) int {
+	n := len(gpus)
 	var way []topo.Use
 	for k := 1; k < n; k++ {
 		var err error
@@ -119,6 +129,15 @@ func (w Wish) Program(a *algo.Algorithm, g *topo.Graph, op sched.Collective, n i
 		}
 	}
 	if s.Pieces = w.Pieces; s.Pieces == 0 {
+		s.Pieces = Pieces(a, s, size)
+	}
+	return a.Program(s)
+}
+
+// ProgramOn builds an algorithm's program for ranks that stand on chosen GPUs.
+func (w Wish) ProgramOn(a *algo.Algorithm, g *topo.Graph, op sched.Collective, gpus []topo.NodeID, size unit.Bytes) (*sched.Program, error) {
+	s := algo.Spec{Op: op, Ranks: len(gpus), Slots: slots, Local: DomainOf(g, gpus), Channels: w.Channels, Pieces: w.Pieces}
+	if s.Pieces == 0 {
 		s.Pieces = Pieces(a, s, size)
 	}
 	return a.Program(s)

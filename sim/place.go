@@ -2,6 +2,7 @@ package sim
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/weft-fabric/weft/sched"
@@ -20,7 +21,15 @@ func DefaultPlace(g *topo.Graph, p *sched.Program) ([]topo.NodeID, error) {
 	if len(place) < p.Ranks {
 		return nil, fmt.Errorf("%s needs %d GPUs; %s has %d", p.Name, p.Ranks, g.Name, len(place))
 	}
-	place = place[:p.Ranks]
+	return PlaceOn(g, p, place[:p.Ranks])
+}
+
+// PlaceOn puts data ranks on the GPUs given, and switches as DefaultPlace does.
+func PlaceOn(g *topo.Graph, p *sched.Program, gpus []topo.NodeID) ([]topo.NodeID, error) {
+	if len(gpus) != p.Ranks {
+		return nil, fmt.Errorf("%s is for %d ranks, not for %d GPUs", p.Name, p.Ranks, len(gpus))
+	}
+	place := slices.Clone(gpus)
 	if p.Switches == 0 {
 		return place, nil
 	}

@@ -2,10 +2,27 @@ package tune
 
 import (
 	"math"
+	"os"
+	"slices"
 	"testing"
 
 	"github.com/weft-fabric/weft/sched"
 )
+
+// notFitted reads points of eight A100 that no constant was fitted to.
+func notFitted(t testing.TB) []Point {
+	t.Helper()
+	f, err := os.Open(dataDir + "a100_not_fitted.csv")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	points, err := ReadPoints(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return points
+}
 
 // TestLogsNobodyFitted compares predictions with logs of eight A100 that no
 // constant was fitted to. One thread drives all eight GPUs there (nThread 1 nGpus
@@ -14,18 +31,13 @@ import (
 // therefore printed and not judged.
 func TestLogsNobodyFitted(t *testing.T) {
 	s := newMachines(t)
-	for name, op := range map[string]sched.Collective{"8xA100-allreduce.log": sched.AllReduce, "8xA100-reducescatter.log": sched.ReduceScatter, "8xA100-alltoall.log": sched.AllToAll} {
+	all := notFitted(t)
+	for _, op := range []sched.Collective{sched.AllReduce, sched.ReduceScatter, sched.AllToAll} {
 		t.Run(op.String(), func(t *testing.T) {
-			points, err := ReadNCCLTestsAs(openLog(t, name), op)
-			if err != nil {
-				t.Fatal(err)
-			}
+			points := slices.DeleteFunc(slices.Clone(all), func(p Point) bool { return p.Op != op })
 			m := s.model("dgx-a100", 8, 1, NCCLOptions{})
 			var errs [bands][]float64
 			for _, p := range points {
-				if p.Bytes == 0 || p.InPlace {
-					continue
-				}
 				e := math.Abs(m.Predict(op, p.Bytes).Time.Seconds()/p.Time.Seconds() - 1)
 				errs[bandOf(float64(p.Bytes))] = append(errs[bandOf(float64(p.Bytes))], e)
 			}

@@ -2,9 +2,7 @@ package tune
 
 import (
 	"encoding/csv"
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"strconv"
 	"testing"
@@ -16,7 +14,7 @@ import (
 	"github.com/weft-fabric/weft/unit"
 )
 
-const dataDir = "../../shared/reference/data/"
+const dataDir = "testdata/measured/"
 
 // row is one measured point, with NCCL's choice for it.
 type row struct {
@@ -121,9 +119,6 @@ func (s *machines) model(name string, gpus, nodes int, o NCCLOptions) *NCCL {
 func readCSV(t testing.TB, name string) [][]string {
 	t.Helper()
 	f, err := os.Open(dataDir + name)
-	if errors.Is(err, fs.ErrNotExist) {
-		t.Skipf("the measured points %s are not beside this checkout; nothing to compare with", name)
-	}
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -150,7 +145,7 @@ var dataOps = map[string]sched.Collective{"all_reduce": sched.AllReduce, "all_ga
 func singleNode(t testing.TB, s *machines) []row {
 	t.Helper()
 	var rows []row
-	for _, r := range readCSV(t, "nccl_single_node.csv") {
+	for _, r := range readCSV(t, "single_node.csv") {
 		rows = append(rows, row{machine: r[0], op: dataOps[r[2]], gpus: int(number(t, r[4])), nodes: 1, bytes: number(t, r[5]), us: number(t, r[6])})
 	}
 	for _, r := range readCSV(t, "v100_a100_allreduce.csv") {
@@ -164,7 +159,7 @@ func singleNode(t testing.TB, s *machines) []row {
 func multiNode(t testing.TB, s *machines) []row {
 	t.Helper()
 	var rows []row
-	for _, r := range readCSV(t, "nccl_multi_node.csv") {
+	for _, r := range readCSV(t, "several_nodes.csv") {
 		x := row{machine: r[0], op: sched.AllReduce, gpus: int(number(t, r[1])), nodes: int(number(t, r[2])), bytes: number(t, r[6])}
 		switch r[5] {
 		case "all_reduce_ring":

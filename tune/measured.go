@@ -261,6 +261,11 @@ func (k *constants) several(f *facts, net network, op sched.Collective, a algori
 			l = k.Send
 		}
 		_, micros := k.inside(f, op, a, bytes)
+		if a == ring {
+			// A ring leaves the node once: of its ppn hops one goes by a NIC, and as the
+			// rings leave at different GPUs each of them carries one less inside.
+			micros *= float64(f.perNode-1) / float64(f.perNode)
+		}
 		if w := micros / l.Share; w > wire {
 			wire, limit = w, f.medium.String()
 		}
