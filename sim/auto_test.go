@@ -219,3 +219,45 @@ func TestDeadline(t *testing.T) {
 		}
 	}
 }
+
+// TestFoldingWaitsForJobsToBegin: rounds of one job that are skipped do not put
+// off another that begins later.
+func TestFoldingWaitsForJobsToBegin(t *testing.T) {
+	g := preset(t, "rail", map[string]int{"hosts": 4})
+	var even, odd []topo.NodeID
+	g.Each(topo.GPU, func(id topo.NodeID, _ *topo.Node) {
+		if (len(even)+len(odd))%8 < 4 {
+			even = append(even, id)
+		} else {
+			odd = append(odd, id)
+		}
+	})
+	find := func(name string, op sched.Collective, gpus []topo.NodeID) *sched.Program {
+		a, err := algo.Find(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := Wish{}.ProgramOn(a, g, op, gpus, unit.MiB)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	for _, start := range []unit.Time{0, 10 * unit.Microsecond, unit.Millisecond, 20 * unit.Millisecond} {
+		jobs := []Job{{Program: find("ring", sched.AllReduce, even), Size: 64 * unit.MiB, Place: even},
+			{Program: find("pairwise", sched.AllToAll, odd), Size: 64 * unit.MiB, Place: odd, Start: start}}
+		var ends [2][]JobResult
+		for i, unfolded := range []bool{false, true} {
+			r, err := Run(g, jobs, Options{Unfolded: unfolded, Costs: DefaultCosts(g, catalog.Default())})
+			if err != nil {
+				t.Fatal(err)
+			}
+			ends[i] = r.Jobs
+		}
+		for k := range jobs {
+			if ends[0][k] != ends[1][k] {
+				t.Errorf("second job at %s: job %d folded %v, unfolded %v", start, k, ends[0][k], ends[1][k])
+			}
+		}
+	}
+}

@@ -71,7 +71,7 @@ func (f *folder) completed(id int32) {
 
 // look is called when all that happens at one moment has happened.
 func (f *folder) look(w *world) {
-	if !f.on || !f.any {
+	if !f.on || !f.any || w.pending > 0 { // a job that begins later would be put off with the rest
 		return
 	}
 	f.any = false

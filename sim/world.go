@@ -117,6 +117,7 @@ type world struct {
 	known    bool   // all connections were made before time began
 	listing  bool   // they are being made, and their loads follow when all are known
 
+	pending int // jobs that have not begun
 	actions int64
 	folded  int64 // actions skipped
 	rounds  int64 // periods skipped
@@ -167,6 +168,7 @@ func newWorld(net *network, jobs []Job, o Options) (*world, error) {
 		}
 		r.machines = w.machines[len(w.machines)-int(r.period):]
 		w.events.push(j.Start+o.Costs.Launch, begins, int32(i), 0)
+		w.pending++
 	}
 	if w.sym == nil {
 		w.wires = make([]int32, 2*(len(net.g.Links)+len(net.g.Nodes)))
@@ -214,6 +216,7 @@ func (w *world) late(t unit.Time) bool { return w.o.Deadline > 0 && t > w.o.Dead
 func (w *world) handle(e event) {
 	switch e.kind {
 	case begins:
+		w.pending--
 		r := w.runs[e.id]
 		var c Critical
 		c[Overhead] = w.o.Costs.Launch
