@@ -111,6 +111,29 @@ func TestLatencyAgreesWithPaths(t *testing.T) {
 	}
 }
 
+// TestLongestPathIsTheSlowest: of paths with equally many switches the one through
+// the slower hosts counts.
+func TestLongestPathIsTheSlowest(t *testing.T) {
+	c := parsed(t, "hosts:\n  g[1-12]: hgx-h100\n  old[1-4]: dgx-a100\nfabric: {family: fat-tree, switch: SN5600, leaves: 2}\n")
+	r := analyze(t, c)
+	for _, from := range []string{"g1:gpu0", "old1:gpu0"} {
+		for _, to := range []string{"g12:gpu1", "old4:gpu7"} {
+			a, errA := c.Graph.Lookup(from)
+			b, errB := c.Graph.Lookup(to)
+			if errA != nil || errB != nil {
+				t.Fatal(errA, errB)
+			}
+			found, err := paths.Between(c.Graph, a, b, c.Catalog)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := plainest(found).Latency.Microseconds(); got > r.Latency.Total+1e-9 {
+				t.Errorf("%s to %s takes %.2f us, the longest path %.2f", from, to, got, r.Latency.Total)
+			}
+		}
+	}
+}
+
 // TestCablesHaveTheirOwnLengths: a link inside a rack is quicker than one to a spine.
 func TestCablesHaveTheirOwnLengths(t *testing.T) {
 	r := analyze(t, example(t, "../examples/rail-1k.yaml"))

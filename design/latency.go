@@ -1,7 +1,10 @@
 package design
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/weft-fabric/weft/topo"
 	"github.com/weft-fabric/weft/topo/catalog"
@@ -34,15 +37,27 @@ const packet = 4 * unit.KiB
 // switch between two H100 hosts, about 3 us each.
 const software = 40.0
 
-// latency adds up the longest path, GPU to GPU where there are GPUs.
-func (v *view) latency(c *catalog.Catalog, p Paths) Latency {
+// latency adds up the longest path, GPU to GPU where there are GPUs: of those
+// with the most switches the slowest, since hosts differ inside. It settles which
+// pair that is.
+func (v *view) latency(c *catalog.Catalog, p *Paths) Latency {
+	var worst Latency
+	for _, models := range slices.SortedFunc(maps.Keys(p.longest), func(a, b [2]string) int {
+		return cmp.Or(cmp.Compare(a[0], b[0]), cmp.Compare(a[1], b[1]))
+	}) {
+		pair := p.longest[models]
+		if l := v.between(c, pair[0], pair[1]); l.Total > worst.Total {
+			worst = l
+			p.WorstFrom, p.WorstTo = v.g.NodeName(pair[0]), v.g.NodeName(pair[1])
+		}
+	}
+	return worst
+}
+
+// between adds up the path between the accelerators at two NICs, or the NICs themselves.
+func (v *view) between(c *catalog.Catalog, a, b topo.NodeID) Latency {
 	g := v.g
 	var l Latency
-	a, errA := g.Lookup(p.WorstFrom)
-	b, errB := g.Lookup(p.WorstTo)
-	if errA != nil || errB != nil {
-		return l
-	}
 	if g.Near(a) != topo.None && g.Near(b) != topo.None && g.Nodes[a].Kind == topo.NIC {
 		a, b = g.Near(a), g.Near(b)
 	}

@@ -22,6 +22,23 @@ type Paths struct {
 	WorstSwitches int    `json:"worst_switches"` // switches on the longest of the shortest paths, NIC to NIC
 	WorstFrom     string `json:"worst_from"`
 	WorstTo       string `json:"worst_to"`
+
+	longest map[[2]string][2]topo.NodeID // a longest path for every two models of host
+}
+
+// far notes a path between two NICs by the number of switches on it, one for every two models of host.
+func (p *Paths) far(v *view, hops int, a, b *end) {
+	if hops < p.WorstSwitches {
+		return
+	}
+	if hops > p.WorstSwitches {
+		p.WorstSwitches, p.longest = hops, map[[2]string][2]topo.NodeID{}
+		p.WorstFrom, p.WorstTo = v.g.NodeName(a.node), v.g.NodeName(b.node)
+	}
+	models := [2]string{v.g.Hosts[a.host].Model, v.g.Hosts[b.host].Model}
+	if _, seen := p.longest[models]; !seen {
+		p.longest[models] = [2]topo.NodeID{a.node, b.node}
+	}
 }
 
 // sources picks up to limit hosts, evenly spread.
@@ -134,13 +151,12 @@ func (v *view) paths() Paths {
 		w.dist[first.at], w.ways[first.at] = 0, 1
 		w.queue = append(w.queue, first.at)
 		w.run(v)
-		for _, e := range v.ends {
+		for i := range v.ends {
+			e := &v.ends[i]
 			if e.service || e.host == h || w.dist[e.at] < 0 || apart && v.domain[e.host] == v.domain[h] {
 				continue
 			}
-			if hops := int(w.dist[e.at]) + 1; hops > p.WorstSwitches {
-				p.WorstSwitches, p.WorstFrom, p.WorstTo = hops, v.g.NodeName(first.node), v.g.NodeName(e.node)
-			}
+			p.far(v, int(w.dist[e.at])+1, &first, e)
 		}
 	}
 	if p.Pairs = len(counts); p.Pairs > 0 {

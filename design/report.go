@@ -90,7 +90,7 @@ func Analyze(c *cluster.Cluster) (*Report, error) {
 	r.BisectionRate = r.Bisection.MaxFlow
 	r.oversubscribe(v, needs.Oversub)
 	r.Paths = v.paths()
-	r.Latency = v.latency(facts, r.Paths)
+	r.Latency = v.latency(facts, &r.Paths)
 	r.need(v, needs)
 
 	b := v.breaker(h, r.Bisection.MaxFlow)
