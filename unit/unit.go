@@ -99,9 +99,6 @@ func (t Time) Seconds() float64 { return float64(t) / 1e12 }
 // Microseconds gives the span as a number of microseconds.
 func (t Time) Microseconds() float64 { return float64(t) / 1e6 }
 
-// FromSeconds rounds a number of seconds to the nearest picosecond.
-func FromSeconds(s float64) Time { return Time(math.Round(s * 1e12)) }
-
 type scale struct {
 	name string
 	size float64
