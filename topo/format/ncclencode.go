@@ -91,7 +91,9 @@ func encodeNCCL(out io.Writer, g *topo.Graph) error {
 	hashed := len(g.Hosts) > 1
 	for h := range g.Hosts {
 		for _, c := range parts(g, topo.HostID(h), topo.CPU) {
-			if _, ok := g.Attrs[c]["cpu.host_hash"]; !ok {
+			_, hash := g.Attrs[c]["cpu.host_hash"]
+			_, read := g.Attrs[c]["nccl.at"]
+			if !hash && !read { // a file that was read told its hosts apart, one of them perhaps by having no hash
 				hashed = false
 			}
 		}
