@@ -1,10 +1,10 @@
-// Package blame finds out who holds an operation up. It is pure: what the boards of the ranks say goes in, a sentence and the
+// Package blame finds out which rank holds an operation up. It is pure: what the boards of the ranks say goes in, a sentence and the
 // ranks at fault come out. Every mode asks it, and so do sends and receives.
 //
 // Two questions are asked:
 //
 //	Ask     a rank is gone: does this wait still need it?
-//	Judge   a wait ended without success: who is at fault, and how do we say it?
+//	Judge   a wait ended without success: which ranks are at fault, and how do we say it?
 package blame
 
 import (
@@ -117,7 +117,7 @@ type Verdict struct {
 	Seq      uint64   // and in which operation
 }
 
-// Judge finds out who is at fault.
+// Judge finds out which ranks are at fault.
 func Judge(s *Scene) Verdict {
 	switch {
 	case s.Lost.Gone:
@@ -147,7 +147,7 @@ func (s *Scene) lost() Verdict {
 	return Verdict{Kind: kind, Culprits: []int{s.Lost.Rank}, Text: fmt.Sprintf("rank %d %s; %s", s.Lost.Rank, end, last), Differs: -1}
 }
 
-// lateOperation tells who waits for whom, since when, at which step, and what each rank was last seen doing.
+// lateOperation tells which rank waits for which, since when, at which step, and what each was last seen doing.
 func (s *Scene) lateOperation() Verdict {
 	v := Verdict{Kind: Timeout, Differs: -1}
 	var missing, behind []int
@@ -234,7 +234,7 @@ func (s *Scene) seen(i int, v *Verdict) (line string, place int) {
 	return fmt.Sprintf("entered operation %d (%s)%s%s%s", last.Seq, last.What, last.Ago, at, r.State), place
 }
 
-// chain follows who waits for whom from this rank on, to a rank that waits for nobody, or round in a circle.
+// chain follows the waits from this rank on, to a rank that waits for nobody, or round in a circle.
 func (s *Scene) chain(behind []int) []int {
 	if s.Phase != Messages {
 		return behind
@@ -286,8 +286,8 @@ func (s *Scene) pairsWith(i int) int {
 	return r.PairsWith
 }
 
-// hindmost are the ranks of a list that entered the fewest operations: ranks ahead of them may wait for them, but not they
-// for others.
+// hindmost are the ranks of a list that entered the fewest operations: a rank ahead may wait for one behind, but not the
+// other way round.
 func (s *Scene) hindmost(list []int) (out []int) {
 	least := ^uint64(0)
 	for _, i := range list {
@@ -327,7 +327,7 @@ func (s *Scene) lastWords(v *Verdict) string {
 }
 
 // lateMessage tells why a send or receive was late. If the other rank waits for a third one in a send or receive, that one is
-// at fault. If it is in an operation that this rank has not entered, the two of them differ.
+// at fault. If it is in an operation that this rank has not entered, the two ranks differ.
 func (s *Scene) lateMessage() Verdict {
 	v := Verdict{Kind: Timeout, Differs: -1}
 	why := fmt.Sprintf("time limit passed: %s rank %d", s.Message, s.Peer)

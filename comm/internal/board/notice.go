@@ -27,7 +27,7 @@ const (
 )
 
 const (
-	// NoticeAt is where the first word of a notice lies: who wrote it.
+	// NoticeAt is where the first word of a notice lies: the rank that wrote it.
 	NoticeAt = atNotice
 	// NoticeBody is where the rest of it lies.
 	NoticeBody = atNotice + 8

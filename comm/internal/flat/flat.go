@@ -154,7 +154,7 @@ func New(p *sched.Program) (*Form, error) {
 	return f, nil
 }
 
-// finish works out who exports what and whether the program may run in Chunk.
+// finish works out which ranks export which chunks, and whether the program may run in place.
 func (f *Form) finish(p *sched.Program) {
 	type use struct {
 		reader int32
@@ -206,7 +206,7 @@ func (f *Form) finish(p *sched.Program) {
 	kernels(func(rank int32, k *Kernel) {
 		for _, d := range k.Dsts {
 			a := s.Alias(p.Op, int(d.Rank), int(d.Index))
-			if a < 0 || len(k.Srcs) == 1 && k.Srcs[0] == (Chunk{d.Rank, int32(a)}) { // nothing to do in Chunk
+			if a < 0 || len(k.Srcs) == 1 && k.Srcs[0] == (Chunk{d.Rank, int32(a)}) { // nothing to do in place
 				continue
 			}
 			for _, u := range readers[Chunk{d.Rank, int32(a)}] {
@@ -218,7 +218,7 @@ func (f *Form) finish(p *sched.Program) {
 	})
 }
 
-// helps sets whom a rank must hear of before it works for the root, if there is such.
+// helps sets whose entries a rank must read before it works for the root, in operations that end at one.
 func (f *Form) helps(p *sched.Program) {
 	f.Rooted = p.Op == sched.Gather || p.Op == sched.Reduce
 	for r := range f.Ranks {
@@ -234,8 +234,8 @@ func (f *Form) helps(p *sched.Program) {
 	}
 }
 
-// meet sets who must hear of whom: a rank of another whose in it needs, or
-// everybody of everybody if needs is nil. Each begins with the rank after it.
+// meet sets which entries each rank must read: those of the ranks whose input it needs, or of all ranks if needs is nil. Each
+// begins with the rank after it.
 func (f *Form) meet(needs map[[2]int32]bool) {
 	n := int32(len(f.Ranks))
 	for r := range n {

@@ -1,4 +1,4 @@
-// Package group is the ranks of a communicator as one of them sees them: their boards, their memory, and how to wait for them.
+// Package group is a rank's view of its communicator: the boards and the memory of the others, and how to wait for them.
 // Modes share it; each has its own state besides.
 package group
 

@@ -14,7 +14,7 @@ import (
 //  2. A rank writes the entry and the call of operation v once all ranks entered v-63, so that by rule 1 nobody reads those of
 //     v-64, which lie in the same place, any more. The same goes for a small input, with 16 in place of 64, and for a stage,
 //     with the number of operations since it was last used.
-//  3. Memory that is read where it lies (lent) is waited for at the end of its operation, by its owner, for those who read it
+//  3. Memory that is read where it lies (lent) is waited for at the end of its operation, by its owner, for its readers
 //     (leave).
 //
 // Nobody waits in a circle: the rank that entered the fewest operations is waited for by others, but all ranks entered what it
@@ -22,7 +22,7 @@ import (
 // entries, 0.1 us each, is needed once in many operations only.
 //
 // Calls are compared by whoever reads an entry, and by whoever looks at one by rule 2. Every signature has that of the operation
-// before mixed in. So ranks that differ in a call that neither of them compared differ in all that follow, and the first entry
+// before mixed in. So ranks that differ in a call that was not compared differ in all that follow, and the first entry
 // that one reads of the other tells. Then the calls on both boards tell in which operation it was.
 type window struct {
 	low    uint64    // all ranks entered this operation
