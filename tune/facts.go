@@ -334,6 +334,9 @@ func inspect(g *topo.Graph, group []topo.NodeID, c *catalog.Catalog, compute int
 	if err != nil {
 		return nil, err
 	}
+	if ok, err := f.relayed(g, group, c); ok || err != nil {
+		return f, err
+	}
 	plan := &found.Plan
 	if len(plan.Rings) == 0 || plan.Medium != rings.NVLink {
 		for i := range found.Others {

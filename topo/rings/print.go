@@ -13,15 +13,27 @@ import (
 func (r *Result) Print(w io.Writer, g *topo.Graph) error {
 	one := oneHost(g, r.GPUs)
 	var b strings.Builder
-	fmt.Fprintf(&b, "%d GPUs over %s: %s expected, by %s\n", len(r.GPUs), r.Medium, r.Bus(), r.Best())
+	fmt.Fprintf(&b, "%d GPUs over %s: %s\n", len(r.GPUs), r.Medium, r.Plan.headline())
 	r.Plan.print(&b, g, r.GPUs, one)
 	for i := range r.Others {
 		p := &r.Others[i]
-		fmt.Fprintf(&b, "over %s: %s expected, by %s\n", p.Medium, p.Bus(), p.Best())
+		fmt.Fprintf(&b, "over %s: %s\n", p.Medium, p.headline())
 		p.print(&b, g, r.GPUs, one)
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+// headline says what to expect, rings first: they are what NCCL runs inside a
+// host. Trees over all links may be faster, but NCCL does not build them.
+func (p *Plan) headline() string {
+	switch {
+	case len(p.Rings) == 0 && len(p.Trees) > 0:
+		return fmt.Sprintf("no ring; %s possible by trees, which NCCL does not build", p.TreeExpected)
+	case p.TreeExpected > p.RingExpected:
+		return fmt.Sprintf("%s expected, by ring; %s possible by trees, which NCCL does not build", p.RingExpected, p.TreeExpected)
+	}
+	return fmt.Sprintf("%s expected, by %s", p.Bus(), p.Best())
 }
 
 func (p *Plan) print(b *strings.Builder, g *topo.Graph, gpus []topo.NodeID, one bool) {

@@ -14,7 +14,8 @@ type Report struct {
 type PlanReport struct {
 	Medium       Medium       `json:"medium"`
 	Best         string       `json:"best"`
-	Bus          float64      `json:"bus_bytes_per_s"`
+	Bus          float64      `json:"bus_bytes_per_s"`  // of the best, rings or trees
+	NCCL         float64      `json:"nccl_bytes_per_s"` // of the rings, which NCCL runs; 0 if there are none
 	RingBus      float64      `json:"ring_wire_bytes_per_s"`
 	RingExpected float64      `json:"ring_expected_bytes_per_s"`
 	TreeBus      float64      `json:"tree_wire_bytes_per_s"`
@@ -58,7 +59,7 @@ func (r *Result) Report(g *topo.Graph) Report {
 
 func (p *Plan) report(g *topo.Graph, gpus []topo.NodeID) PlanReport {
 	out := PlanReport{
-		Medium: p.Medium, Best: p.Best(), Bus: float64(p.Bus()),
+		Medium: p.Medium, Best: p.Best(), Bus: float64(p.Bus()), NCCL: float64(p.RingExpected),
 		RingBus: float64(p.RingBus), RingExpected: float64(p.RingExpected), TreeBus: float64(p.TreeBus), TreeExpected: float64(p.TreeExpected),
 		BoundRings: p.Bound.Rings, Bound: float64(p.Bound.Rate), BoundWhy: p.Bound.Why,
 		Exact: p.Exact, Steps: p.Steps, Why: p.Why, Unmeasured: p.Unmeasured, Rings: []RingReport{}, Trees: []TreeReport{},
