@@ -33,6 +33,7 @@ var floors = [][]string{
 	{"tune", "sim", "member"},
 	{"cases", "member/simulation"},
 	{"design"},
+	{"report"},
 	{"probe", "launch", "launch/place", "web"},
 	{"transport", "transport/auth"},
 	{"transport/wait"},

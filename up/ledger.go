@@ -15,6 +15,7 @@ import (
 	"github.com/weft-fabric/weft/elastic/node"
 	"github.com/weft-fabric/weft/elastic/rank"
 	"github.com/weft-fabric/weft/launch"
+	"github.com/weft-fabric/weft/report"
 	"github.com/weft-fabric/weft/train"
 	"github.com/weft-fabric/weft/web"
 	"golang.org/x/sys/unix"
@@ -274,18 +275,14 @@ func (l *ledger) reported(slot int, w elastic.Word) {
 			}
 		}
 	case rank.Stepped:
-		var s rank.Step
+		s := report.Step{ID: slot}
 		if read(&s) {
 			l.stepped(slot, s)
 		}
 	case rank.Traffic:
-		var list []rank.Collective
+		var list []report.Collective
 		if read(&list) {
-			var out []web.Collective
-			for _, c := range list {
-				out = append(out, web.Collective{Op: c.Op, Bytes: c.Bytes, Count: c.Count, Time: c.Time, BusFactor: c.Bus})
-			}
-			l.r.board.Collectives(slot, out)
+			l.r.board.Collectives(slot, list)
 		}
 	case rank.Saved:
 		var c rank.Checkpoint
@@ -320,15 +317,14 @@ func (l *ledger) fellBack(f rank.Formed) {
 	l.r.note("failure", -1, "%s: back to step %d, %d steps lost", cause, f.Step, lost)
 }
 
-func (l *ledger) stepped(slot int, s rank.Step) {
+func (l *ledger) stepped(slot int, s report.Step) {
 	st := &l.slots[slot]
 	st.Step = s.Step
 	if s.Memory > 0 {
 		st.Memory = s.Memory
 		l.show(slot)
 	}
-	l.r.board.Step(web.Step{ID: slot, Rank: s.Rank, Step: s.Step, Epoch: s.Epoch, Loss: s.Loss, Tokens: s.Tokens, Began: s.Began, Arrived: s.Arrived,
-		Ended: s.Ended, Forward: s.Forward, Backward: s.Back, Comm: s.Comm, Exposed: s.Exposed, Tensor: s.Tensor, Bubble: s.Bubble, Norm: s.Norm, Rate: s.Rate})
+	l.r.board.Step(s)
 	if s.Save > 0 {
 		l.held = append(l.held, s.Save)
 	}

@@ -23,6 +23,7 @@ import (
 	"github.com/weft-fabric/weft/elastic"
 	"github.com/weft-fabric/weft/elastic/node"
 	"github.com/weft-fabric/weft/elastic/rank"
+	"github.com/weft-fabric/weft/report"
 	"github.com/weft-fabric/weft/train"
 )
 
@@ -109,7 +110,7 @@ func tell(e node.Event) (line, bool) {
 		switch {
 		case e.Word.Kind == elastic.Formed, e.Word.Kind == elastic.Failed, e.Word.Kind == elastic.Stuck, e.Word.Kind == elastic.Broken, e.Word.Kind == elastic.Knew:
 		case e.Word.Name == rank.Stepped:
-			var s rank.Step
+			var s report.Step
 			if json.Unmarshal(e.Word.Data, &s) != nil {
 				return l, false
 			}

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weft-fabric/weft/report"
 	"github.com/weft-fabric/weft/web"
 )
 
@@ -14,7 +15,7 @@ func BenchmarkStep(b *testing.B) {
 	for i := 0; b.Loop(); i++ {
 		n := i / 1000
 		t := at.Add(time.Duration(n) * time.Millisecond)
-		board.Step(web.Step{ID: i % 1000, Step: n, Loss: 1, Tokens: 1, Began: t, Arrived: t, Ended: t})
+		board.Step(report.Step{ID: i % 1000, Step: n, Loss: 1, Tokens: 1, Began: t, Arrived: t, Ended: t})
 	}
 }
 

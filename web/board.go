@@ -10,6 +10,8 @@ import (
 	"sync/atomic"
 	"time"
 	"unicode/utf8"
+
+	"github.com/weft-fabric/weft/report"
 )
 
 // What a board keeps, however long a run lasts. A run of 1,000 ranks was
@@ -57,8 +59,8 @@ type Board struct {
 	saves    []saveRow
 	measures []Measure
 	measSeq  uint64
-	recent   []stepSum // the last steps, oldest first
-	newest   Step      // the report of the highest step
+	recent   []stepSum   // the last steps, oldest first
+	newest   report.Step // the report of the highest step
 	tokens   int64
 	counts   struct{ events, failures, restarts, epochs, saves int64 }
 	down     map[int]bool // ids whose failure is counted, until they are healthy again
@@ -66,8 +68,8 @@ type Board struct {
 
 type rankRow struct {
 	Rank
-	last    Step   // 0 if none
-	series  []Step // the last ones
+	last    report.Step   // 0 if none
+	series  []report.Step // the last ones
 	log     []logLine
 	seq     uint64 // of a change of anything but the step
 	stepSeq uint64
@@ -193,7 +195,7 @@ func (b *Board) Rank(r Rank) {
 }
 
 // Step adds one rank's finished step.
-func (b *Board) Step(s Step) {
+func (b *Board) Step(s report.Step) {
 	if s.Ended.IsZero() {
 		s.Ended = time.Now()
 	}
@@ -232,7 +234,7 @@ func (b *Board) rollBack(step int, epoch uint64, seq uint64) {
 
 // sum adds a report to its step. Reports of steps that have left the recent
 // ones are dropped: all other ranks are far ahead.
-func (b *Board) sum(s Step, seq uint64) {
+func (b *Board) sum(s report.Step, seq uint64) {
 	i, found := slices.BinarySearchFunc(b.recent, s.Step, func(a stepSum, step int) int { return cmp.Compare(a.step, step) })
 	if found && b.recent[i].epoch > s.Epoch {
 		return
@@ -302,7 +304,7 @@ func (b *Board) settled() (s stepSum, ok bool) {
 // Collectives replaces what the process of an id has counted since its start.
 // Counts that are lower than before, or gone, are those of a new process, and
 // what the earlier one had counted is kept.
-func (b *Board) Collectives(id int, list []Collective) {
+func (b *Board) Collectives(id int, list []report.Collective) {
 	seq, unlock := b.change()
 	defer unlock()
 	t := b.tallies[id]

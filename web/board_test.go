@@ -3,6 +3,8 @@ package web
 import (
 	"testing"
 	"time"
+
+	"github.com/weft-fabric/weft/report"
 )
 
 // A rank that is suspect has no seat: its replica is not counted, and another rank may
@@ -39,7 +41,7 @@ func TestStepsTellTensorSumsNormAndRate(t *testing.T) {
 	at := time.Now()
 	for step := 1; step <= 3; step++ {
 		for id := range 2 {
-			b.Step(Step{ID: id, Rank: id, Step: step, Loss: 2, Tokens: 1, Began: at, Arrived: at, Ended: at.Add(10 * time.Millisecond),
+			b.Step(report.Step{ID: id, Rank: id, Step: step, Loss: 2, Tokens: 1, Began: at, Arrived: at, Ended: at.Add(10 * time.Millisecond),
 				Forward: time.Millisecond, Tensor: 3 * time.Millisecond, Norm: 4, Rate: 0.5})
 		}
 	}
@@ -60,7 +62,7 @@ func TestStepsTellTensorSumsNormAndRate(t *testing.T) {
 // What takes most time comes first.
 func TestCollectivesByTime(t *testing.T) {
 	b := NewBoard()
-	b.Collectives(0, []Collective{{Op: "all-gather", Bytes: 8, Count: 1, Time: 1}, {Op: "send", Bytes: 8, Count: 1, Time: 9}, {Op: "all-reduce", Bytes: 8, Count: 1, Time: 5}})
+	b.Collectives(0, []report.Collective{{Op: "all-gather", Bytes: 8, Count: 1, Time: 1}, {Op: "send", Bytes: 8, Count: 1, Time: 9}, {Op: "all-reduce", Bytes: 8, Count: 1, Time: 5}})
 	list := b.collectives()
 	if list[0].Op != "send" || list[1].Op != "all-reduce" || list[2].Op != "all-gather" {
 		t.Errorf("%+v", list)

@@ -17,6 +17,7 @@ import (
 	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
+	"github.com/weft-fabric/weft/report"
 	"github.com/weft-fabric/weft/web"
 )
 
@@ -209,7 +210,7 @@ func testDetails(t *testing.T, ctx context.Context) {
 	defer s.Close()
 	defer d.Close()
 	for i := range 3 {
-		d.Step(web.Step{ID: 0, Step: d.step + 1 + i, Epoch: d.epoch, Loss: 2, Tokens: 10, Norm: 4, Rate: 0.25, Began: time.Now(), Ended: time.Now()})
+		d.Step(report.Step{ID: 0, Step: d.step + 1 + i, Epoch: d.epoch, Loss: 2, Tokens: 10, Norm: 4, Rate: 0.25, Began: time.Now(), Ended: time.Now()})
 	}
 	d.Log(2, time.Now(), "the last words of rank 2")
 	visit(t, ctx, s.URL, 1280, 900)

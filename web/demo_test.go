@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/weft-fabric/weft/report"
 	"github.com/weft-fabric/weft/web"
 )
 
@@ -140,13 +141,13 @@ func (d *demo) next() {
 		if d.pp > 1 {
 			bubble = took * 3 / 25
 		}
-		d.Step(web.Step{ID: id, Rank: id, Step: d.step, Epoch: d.epoch, Loss: loss, Tokens: 16_384, Began: began, Arrived: began.Add(took*9/10 + late[id]), Ended: d.now,
+		d.Step(report.Step{ID: id, Rank: id, Step: d.step, Epoch: d.epoch, Loss: loss, Tokens: 16_384, Began: began, Arrived: began.Add(took*9/10 + late[id]), Ended: d.now,
 			Forward: took * 26 / 100, Backward: took * 48 / 100, Comm: took * 17 / 100, Exposed: took * 3 / 100, Bubble: bubble})
 		d.calls[id]++
 		if d.step%10 == 0 || d.ranks < 100 {
 			n := d.calls[id]
 			us := func(x float64) time.Duration { return time.Duration(float64(n) * x * float64(time.Microsecond)) }
-			d.Collectives(id, []web.Collective{
+			d.Collectives(id, []report.Collective{
 				{Op: "all-reduce", Bytes: 8, Count: n * 2, Time: us(2 * 9.4), BusFactor: 1.75},
 				{Op: "all-reduce", Bytes: 256 << 10, Count: n * 24, Time: us(24 * 118), BusFactor: 1.75},
 				{Op: "all-reduce", Bytes: 4 << 20, Count: n * 4, Time: us(4 * 1630), BusFactor: 1.75},

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/weft-fabric/weft/report"
 	"github.com/weft-fabric/weft/web"
 )
 
@@ -51,12 +52,12 @@ func small() *web.Board {
 			if n >= 3 && id == 1 {
 				continue
 			}
-			b.Step(web.Step{ID: id, Rank: id, Step: n, Epoch: uint64(1 + n/3), Loss: 4 / float64(n), Tokens: 1000, Began: at(100*n - 100), Arrived: at(100*n - 10 + id), Ended: at(100 * n),
+			b.Step(report.Step{ID: id, Rank: id, Step: n, Epoch: uint64(1 + n/3), Loss: 4 / float64(n), Tokens: 1000, Began: at(100*n - 100), Arrived: at(100*n - 10 + id), Ended: at(100 * n),
 				Forward: 30 * time.Millisecond, Backward: 50 * time.Millisecond, Comm: 10 * time.Millisecond, Exposed: 2 * time.Millisecond})
 		}
 	}
-	b.Collectives(0, []web.Collective{{Op: "all-reduce", Bytes: 4000, Count: 4, Time: 8 * time.Microsecond, BusFactor: 1.5}})
-	b.Collectives(2, []web.Collective{{Op: "all-reduce", Bytes: 4000, Count: 4, Time: 8 * time.Microsecond, BusFactor: 1.5}, {Op: "barrier", Count: 1, Time: time.Microsecond}})
+	b.Collectives(0, []report.Collective{{Op: "all-reduce", Bytes: 4000, Count: 4, Time: 8 * time.Microsecond, BusFactor: 1.5}})
+	b.Collectives(2, []report.Collective{{Op: "all-reduce", Bytes: 4000, Count: 4, Time: 8 * time.Microsecond, BusFactor: 1.5}, {Op: "barrier", Count: 1, Time: time.Microsecond}})
 	b.Checkpoint(web.Checkpoint{Step: 2, At: at(200), State: "writing"})
 	b.Checkpoint(web.Checkpoint{Step: 2, At: at(210), State: "complete", Bytes: 4096, Took: 5 * time.Millisecond})
 	b.Measures([]web.Measure{{Name: "overlap hidden", Value: "80%", Note: "of 10 ms"}})

@@ -1,6 +1,10 @@
 package web
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/weft-fabric/weft/report"
+)
 
 // lateness holds when each rank arrived at the commit of the last steps.
 type lateness struct {
@@ -26,7 +30,7 @@ func (l *lateness) know(id int, ids []int, seq uint64) {
 	l.resetSeq = seq
 }
 
-func (l *lateness) add(s Step, seq uint64) {
+func (l *lateness) add(s report.Step, seq uint64) {
 	if s.Arrived.IsZero() {
 		return
 	}

@@ -12,6 +12,8 @@ import (
 
 	gocmp "github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
+
+	"github.com/weft-fabric/weft/report"
 )
 
 // reader puts messages together as the page does.
@@ -139,17 +141,17 @@ func TestChangesAddUpToEverything(t *testing.T) {
 					step++
 					at := start.Add(time.Duration(step) * time.Second)
 					for id := range 2 {
-						b.Step(Step{ID: id, Step: step, Epoch: epoch, Loss: 1 / float64(step), Tokens: 10, Began: at.Add(-100 * time.Millisecond), Arrived: at.Add(time.Duration(id) * time.Millisecond), Ended: at})
+						b.Step(report.Step{ID: id, Step: step, Epoch: epoch, Loss: 1 / float64(step), Tokens: 10, Began: at.Add(-100 * time.Millisecond), Arrived: at.Add(time.Duration(id) * time.Millisecond), Ended: at})
 					}
 				}
 			},
 			"one": func(t *rapid.T) {
-				b.Step(Step{ID: rapid.IntRange(0, 5).Draw(t, "id"), Step: step + rapid.IntRange(-3, 3).Draw(t, "by"), Epoch: epoch - uint64(rapid.IntRange(0, 1).Draw(t, "behind")),
+				b.Step(report.Step{ID: rapid.IntRange(0, 5).Draw(t, "id"), Step: step + rapid.IntRange(-3, 3).Draw(t, "by"), Epoch: epoch - uint64(rapid.IntRange(0, 1).Draw(t, "behind")),
 					Loss: rapid.SampledFrom([]float64{0, 1, math.NaN()}).Draw(t, "loss"), Tokens: rapid.IntRange(0, 20).Draw(t, "tokens"), Began: instant(), Arrived: instant(), Ended: instant()})
 			},
 			"back": func(t *rapid.T) { epoch++; step = max(0, step-rapid.IntRange(0, 400).Draw(t, "lost")) },
 			"collectives": func(t *rapid.T) {
-				b.Collectives(rapid.IntRange(0, 3).Draw(t, "id"), []Collective{{Op: "all-reduce", Bytes: 8, Count: int64(step), Time: 1}})
+				b.Collectives(rapid.IntRange(0, 3).Draw(t, "id"), []report.Collective{{Op: "all-reduce", Bytes: 8, Count: int64(step), Time: 1}})
 			},
 			"epoch": func(*rapid.T) { b.Epoch(Epoch{Number: epoch, At: start, Members: []int{0, 1}}) },
 			"event": func(t *rapid.T) {
@@ -176,13 +178,13 @@ func TestBoardStaysSmall(t *testing.T) {
 	start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	for i := range 60_000 {
 		at := start.Add(time.Duration(i) * 300 * time.Millisecond)
-		b.Step(Step{ID: i % 2, Step: i / 2, Epoch: uint64(i / 5000), Loss: 3, Tokens: 100, Began: at, Arrived: at, Ended: at.Add(time.Second)})
+		b.Step(report.Step{ID: i % 2, Step: i / 2, Epoch: uint64(i / 5000), Loss: 3, Tokens: 100, Began: at, Arrived: at, Ended: at.Add(time.Second)})
 		if i%20 == 0 {
 			b.Event(Event{At: at, Kind: "failure", ID: 0, Text: string(make([]byte, 5000))})
 			b.Epoch(Epoch{Number: uint64(i), At: at, Members: []int{1, 2}})
 			b.Checkpoint(Checkpoint{Step: i, At: at, State: "complete"})
 			b.Rank(Rank{ID: 0, Pid: 1 + i, State: Healthy})
-			b.Collectives(0, []Collective{{Op: "send", Bytes: int64(i), Count: 1, Time: 1}})
+			b.Collectives(0, []report.Collective{{Op: "send", Bytes: int64(i), Count: 1, Time: 1}})
 		}
 	}
 	for _, c := range []struct {
@@ -280,7 +282,7 @@ func TestTallyKeepsEarlierProcesses(t *testing.T) {
 			var n int64
 			for range rapid.IntRange(0, 4).Draw(t, "reports") {
 				n += int64(rapid.IntRange(0, 9).Draw(t, "calls"))
-				b.Collectives(3, []Collective{{Op: "all-reduce", Bytes: 1000, Count: n, Time: time.Duration(n) * time.Microsecond, BusFactor: 1.5}})
+				b.Collectives(3, []report.Collective{{Op: "all-reduce", Bytes: 1000, Count: n, Time: time.Duration(n) * time.Microsecond, BusFactor: 1.5}})
 			}
 			want += n
 		}
@@ -295,11 +297,13 @@ func TestTallyKeepsEarlierProcesses(t *testing.T) {
 // Without pids, counts that go down tell of a new process.
 func TestTallySeesARestartByItsCounts(t *testing.T) {
 	b := NewBoard()
-	of := func(op string, n int64) Collective { return Collective{Op: op, Bytes: 8, Count: n, Time: 1} }
-	b.Collectives(0, []Collective{of("send", 10), of("recv", 4)})
-	b.Collectives(0, []Collective{of("send", 3), of("recv", 4)})
-	b.Collectives(0, []Collective{of("send", 5), of("recv", 6)})
-	b.Collectives(0, []Collective{of("send", 7)})
+	of := func(op string, n int64) report.Collective {
+		return report.Collective{Op: op, Bytes: 8, Count: n, Time: 1}
+	}
+	b.Collectives(0, []report.Collective{of("send", 10), of("recv", 4)})
+	b.Collectives(0, []report.Collective{of("send", 3), of("recv", 4)})
+	b.Collectives(0, []report.Collective{of("send", 5), of("recv", 6)})
+	b.Collectives(0, []report.Collective{of("send", 7)})
 	got := b.collectives()
 	if len(got) != 2 || got[0].Count != 10+5+7 || got[1].Count != 10 { // the longer in sum first
 		t.Errorf("%+v", got)

@@ -16,6 +16,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/weft-fabric/weft/report"
 	"github.com/weft-fabric/weft/web"
 )
 
@@ -82,9 +83,9 @@ func (e *events) with(t *testing.T, part string) map[string]any {
 	}
 }
 
-func step(id, n int) web.Step {
+func step(id, n int) report.Step {
 	at := time.Now()
-	return web.Step{ID: id, Rank: id, Step: n, Loss: 5 / float64(n), Tokens: 100, Began: at.Add(-time.Millisecond), Arrived: at, Ended: at}
+	return report.Step{ID: id, Rank: id, Step: n, Loss: 5 / float64(n), Tokens: 100, Began: at.Add(-time.Millisecond), Arrived: at, Ended: at}
 }
 
 func TestStreamTellsEverythingThenChanges(t *testing.T) {
@@ -321,7 +322,7 @@ func TestManyFeedersAndReaders(t *testing.T) {
 			for n := range 300 {
 				b.Rank(web.Rank{ID: id, Rank: id, Pid: 1 + n/100, State: web.Healthy})
 				b.Step(step(id, n+1))
-				b.Collectives(id, []web.Collective{{Op: "all-reduce", Bytes: 8, Count: int64(n%100 + 1), Time: 1}})
+				b.Collectives(id, []report.Collective{{Op: "all-reduce", Bytes: 8, Count: int64(n%100 + 1), Time: 1}})
 				b.Event(web.Event{Kind: "note", ID: id})
 				b.Epoch(web.Epoch{Number: uint64(n / 50), Members: []int{id}})
 				b.Checkpoint(web.Checkpoint{Step: n, State: "complete"})

@@ -5,6 +5,8 @@ import (
 	"maps"
 	"math/bits"
 	"slices"
+
+	"github.com/weft-fabric/weft/report"
 )
 
 // tallyKeys is how many operations and sizes are kept apart for one rank.
@@ -42,7 +44,7 @@ func (t *tally) restart() {
 	clear(t.now)
 }
 
-func (t *tally) set(list []Collective) {
+func (t *tally) set(list []report.Collective) {
 	next := map[opSize]opSum{}
 	for _, c := range list {
 		k := opSize{short(c.Op), c.Bytes}

@@ -4,6 +4,8 @@ import (
 	"math"
 	"slices"
 	"time"
+
+	"github.com/weft-fabric/weft/report"
 )
 
 // message is what a reader is sent: everything, or what has changed since a
@@ -156,7 +158,7 @@ func (r *rankRow) seriesView() *rankSeries {
 }
 
 // lastOf is a step as the page has it.
-func lastOf(s Step) *lastStep {
+func lastOf(s report.Step) *lastStep {
 	l := &lastStep{Step: s.Step, Epoch: s.Epoch, Ended: s.Ended, Forward: int64(s.Forward), Backward: int64(s.Backward),
 		Comm: int64(s.Comm), Exposed: int64(s.Exposed), Tensor: int64(s.Tensor), Bubble: int64(s.Bubble)}
 	if !s.Began.IsZero() {

@@ -7,7 +7,7 @@
 //	b := web.NewBoard()
 //	go http.Serve(listener, b.Handler())
 //	b.Job(web.Job{Title: "weft up", Model: "gpt 4x128", Started: time.Now()})
-//	b.Step(web.Step{ID: 0, Step: 1, Loss: 5.5, Tokens: 4096, ...})
+//	b.Step(report.Step{ID: 0, Step: 1, Loss: 5.5, Tokens: 4096, ...})
 //
 // Everything that the page loads is embedded; it asks no other host for
 // anything.
@@ -60,40 +60,6 @@ type Rank struct {
 	Tensor   int   `json:"tensor"`
 	Stage    int   `json:"stage"`
 	Memory   int64 `json:"memory_bytes"` // resident
-}
-
-// Step is one rank's finished step.
-type Step struct {
-	ID, Rank, Step int
-	// Epoch in which the step was taken. Steps of a later epoch replace those of
-	// earlier ones from the first of them on: they were rolled back.
-	Epoch uint64
-	// Loss of the step, the mean over the global batch, which every rank knows; 0
-	// where this rank does not. One that is no number is shown as diverged.
-	Loss float64
-	// Tokens of the whole step, over all ranks: the same from each of them.
-	Tokens int
-	// Arrived is when the rank came to the step's commit, where it waits for the
-	// slowest; its lateness is Arrived less the earliest Arrived of the step.
-	Began, Arrived, Ended time.Time
-	// Comm is communication among replicas, Exposed the part of it for which the
-	// rank stood still, Tensor the sums within layers, for which it always does, and
-	// Bubble its waiting for other stages.
-	Forward, Backward, Comm, Exposed, Tensor, Bubble time.Duration
-	// Norm is that of the gradients, Rate the learning rate; 0 where unknown.
-	Norm, Rate float64
-}
-
-// Collective is what one process has counted of one operation and size since
-// its start.
-type Collective struct {
-	Op    string
-	Bytes int64 // of one call
-	Count int64
-	Time  time.Duration // of all calls
-	// BusFactor turns algorithm bandwidth into bus bandwidth:
-	// busbw = Bytes/Time * BusFactor, 2(n-1)/n for an all-reduce of n ranks.
-	BusFactor float64
 }
 
 // Epoch is one membership.

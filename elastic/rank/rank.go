@@ -23,6 +23,7 @@ import (
 	"github.com/weft-fabric/weft/ckpt"
 	"github.com/weft-fabric/weft/comm"
 	"github.com/weft-fabric/weft/elastic"
+	"github.com/weft-fabric/weft/report"
 	"github.com/weft-fabric/weft/sched"
 	"github.com/weft-fabric/weft/train"
 	"github.com/weft-fabric/weft/train/checkpoint"
@@ -47,8 +48,8 @@ type Config struct {
 // The names of a rank's reports and what they hold.
 const (
 	Work     = "work"       // Formed, when an epoch has formed
-	Stepped  = "step"       // Step
-	Traffic  = "traffic"    // []Collective
+	Stepped  = "step"       // report.Step
+	Traffic  = "traffic"    // []report.Collective
 	Saved    = "checkpoint" // Checkpoint
 	Measured = "measures"   // Measures
 )
@@ -67,41 +68,6 @@ type Formed struct {
 	Transport string       `json:"transport"`
 	From      string       `json:"from"`            // peers, checkpoint or seed
 	Cause     string       `json:"cause,omitempty"` // why not from peers, where some had state
-}
-
-// Step is a step of a rank.
-type Step struct {
-	Epoch   uint64        `json:"epoch"`
-	Rank    int           `json:"rank"`
-	Step    int           `json:"step"`
-	Loss    float64       `json:"loss"`
-	Tokens  int           `json:"tokens"`
-	Began   time.Time     `json:"began"`
-	Arrived time.Time     `json:"arrived"` // at the commit, where it waits for the slowest
-	Ended   time.Time     `json:"ended"`
-	Overlap bool          `json:"overlap"`
-	Forward time.Duration `json:"forward_ns"`
-	Back    time.Duration `json:"backward_ns"`
-	Tensor  time.Duration `json:"tensor_ns"`
-	Comm    time.Duration `json:"comm_ns"`
-	Exposed time.Duration `json:"exposed_ns"`
-	Bubble  time.Duration `json:"bubble_ns"`
-	Update  time.Duration `json:"update_ns"`
-	Save    time.Duration `json:"save_ns"` // that a checkpoint held the step up
-	Writing bool          `json:"writing"` // a checkpoint was being written meanwhile
-	Memory  int64         `json:"memory_bytes"`
-	Norm    float64       `json:"grad_norm"`
-	Rate    float64       `json:"learning_rate"`
-}
-
-// Collective is what a rank has spent on one kind of collective since it started.
-type Collective struct {
-	Op    string        `json:"op"`
-	Ranks int           `json:"ranks"`
-	Bytes int64         `json:"bytes"` // of the larger buffer
-	Count int64         `json:"count"`
-	Time  time.Duration `json:"time_ns"` // of all of them
-	Bus   float64       `json:"bus_factor"`
 }
 
 // Checkpoint is a rank's part of one.
@@ -158,7 +124,7 @@ func Main(ctx context.Context) error {
 
 // Run trains until the run is over.
 func Run(ctx context.Context, link *elastic.Link, cfg Config) (err error) {
-	j := &job{cfg: cfg, link: link, t: train.Blank(cfg.Train), seen: map[*comm.Comm]uint64{}, traffic: map[Collective]*Collective{}}
+	j := &job{cfg: cfg, link: link, t: train.Blank(cfg.Train), seen: map[*comm.Comm]uint64{}, traffic: map[report.Collective]*report.Collective{}}
 	if cfg.Ckpt != "" {
 		if j.store, err = ckpt.Open(ctx, cfg.Ckpt, ckpt.Options{Keep: cfg.Keep, Min: j.min}); err != nil {
 			return &elastic.Fatal{Err: err}
@@ -193,7 +159,7 @@ type job struct {
 
 	with, without window
 	seen          map[*comm.Comm]uint64
-	traffic       map[Collective]*Collective
+	traffic       map[report.Collective]*report.Collective
 	told          time.Time
 	began         time.Time // the last step
 }
@@ -271,8 +237,8 @@ func (j *job) Step(ctx context.Context) (last bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	out := Step{Epoch: j.e.Number, Rank: j.c.Rank(), Step: s.Step, Loss: s.Loss, Tokens: s.Tokens, Began: began, Arrived: began.Add(s.Passes),
-		Overlap: overlap, Writing: writing || j.writing.Load() > 0, Forward: s.Forward, Back: s.Backward, Tensor: s.Tensor, Comm: s.Comm, Exposed: s.Exposed, Bubble: s.Bubble, Update: s.Update, Norm: s.Norm, Rate: s.Rate}
+	out := report.Step{Epoch: j.e.Number, Rank: j.c.Rank(), Step: s.Step, Loss: s.Loss, Tokens: s.Tokens, Began: began, Arrived: began.Add(s.Passes),
+		Overlap: overlap, Writing: writing || j.writing.Load() > 0, Forward: s.Forward, Backward: s.Backward, Tensor: s.Tensor, Comm: s.Comm, Exposed: s.Exposed, Bubble: s.Bubble, Update: s.Update, Norm: s.Norm, Rate: s.Rate}
 	if j.store != nil && j.cfg.Every > 0 && s.Step%j.cfg.Every == 0 {
 		out.Save, _ = j.save()
 	}
@@ -395,12 +361,12 @@ func (j *job) count() {
 			}
 			j.seen[c] = r.Seq
 			ranks := c.Size()
-			key := Collective{Op: r.Op, Ranks: ranks, Bytes: int64(r.Bytes)}
+			key := report.Collective{Op: r.Op, Ranks: ranks, Bytes: int64(r.Bytes)}
 			sum := j.traffic[key]
 			if sum == nil {
-				sum = &Collective{Op: r.Op, Ranks: ranks, Bytes: int64(r.Bytes), Bus: 1}
+				sum = &report.Collective{Op: r.Op, Ranks: ranks, Bytes: int64(r.Bytes), BusFactor: 1}
 				if op, err := sched.ParseCollective(r.Op); err == nil {
-					sum.Bus = op.BusFactor(ranks)
+					sum.BusFactor = op.BusFactor(ranks)
 				}
 				j.traffic[key] = sum
 			}
@@ -408,11 +374,11 @@ func (j *job) count() {
 			sum.Time += time.Duration(r.Ended - r.Began)
 		}
 	}
-	list := []Collective{}
+	list := []report.Collective{}
 	for _, s := range j.traffic {
 		list = append(list, *s)
 	}
-	slices.SortFunc(list, func(a, b Collective) int {
+	slices.SortFunc(list, func(a, b report.Collective) int {
 		return cmp.Or(cmp.Compare(a.Op, b.Op), cmp.Compare(a.Bytes, b.Bytes), cmp.Compare(a.Ranks, b.Ranks))
 	})
 	_ = j.link.Report(Traffic, list)
