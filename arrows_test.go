@@ -31,7 +31,7 @@ var floors = [][]string{
 	{"cluster"},
 	{"cost"},
 	{"tune", "sim", "member"},
-	{"cases", "member/simulation"},
+	{"internal/cases", "member/simulation"},
 	{"design"},
 	{"report"},
 	{"probe", "launch", "launch/place", "web"},
@@ -64,7 +64,7 @@ var floors = [][]string{
 // too, but may use libraries of the field.
 var (
 	words   = []string{"unit", "topo", "sched", "draw"}
-	engines = []string{"cluster", "design", "cost", "tune", "sim", "cases", "member", "comm/internal/plan", "comm/internal/blame", "comm/internal/chunks", "comm/internal/flat"}
+	engines = []string{"cluster", "design", "cost", "tune", "sim", "internal/cases", "member", "comm/internal/plan", "comm/internal/blame", "comm/internal/chunks", "comm/internal/flat"}
 )
 
 // Forbidden arrows and the reason for each, for the packages that a prefix names.

@@ -10,7 +10,7 @@ import (
 // path, or path:function.
 var unreached = []struct{ what, why string }{
 	// Packages that tests and pages are made with.
-	{"cases/", "worked figures; the test of docs/reference-cases.md computes them"},
+	{"internal/cases/", "worked figures; the test of docs/reference-cases.md computes them"},
 	{"member/simulation/", "10,000 machines in virtual time; makes the figures of docs/membership.md"},
 	{"transport/conform/", "what every transport is tested with"},
 	{"transport/tcp/nslab/", "hosts as network namespaces, for tests"},

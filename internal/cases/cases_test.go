@@ -59,7 +59,7 @@ func TestExamples(t *testing.T) {
 		{"pcie", pcieFile, "links-5.2-pcie"}, {"cube-mesh", meshFile, "links-5.2-mesh"}, {"nvswitch", switchFile, "links-5.2-nvswitch"}, {"torus", torusFile, "clusters-4-torus-shape"},
 	} {
 		t.Run(x.name, func(t *testing.T) {
-			data, err := os.ReadFile("../examples/collective-" + x.name + ".yaml")
+			data, err := os.ReadFile("../../examples/collective-" + x.name + ".yaml")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -98,7 +98,7 @@ func TestPage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const file = "../docs/reference-cases.md"
+	const file = "../../docs/reference-cases.md"
 	page := Page(list)
 	if *update {
 		if err := os.WriteFile(file, []byte(page), 0o644); err != nil {

@@ -32,8 +32,8 @@ func Page(list []Case) string {
 	b.WriteString(`# Reference cases
 
 Worked figures on collectives and transport from five published guides to GPU clusters, each beside what weft computes, and
-why the two differ. The page is made by ` + "`go test ./cases -run Page -update`" + ` and held to by the same test;
-` + "`go test ./cases -run Cases -v`" + ` prints each case by its name and checks ours against bounds from a closed form.
+why the two differ. The page is made by ` + "`go test ./internal/cases -run Page -update`" + ` and held to by the same test;
+` + "`go test ./internal/cases -run Cases -v`" + ` prints each case by its name and checks ours against bounds from a closed form.
 
 Ours is computed at run time: simulated on a built topology (at the rates of the wires, or at measured rates with the
 overheads of software), NCCL's choice with a time fitted to measurements, counted by the verifier on the program
