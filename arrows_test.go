@@ -39,6 +39,8 @@ var floors = [][]string{
 	{"transport/wait"},
 	{"transport/affinity", "transport/rendezvous", "internal/conform", "internal/nslab"},
 	{"transport/internal/ring"},
+	{"transport/tcp/internal/socket", "transport/tcp/internal/frame", "transport/tcp/internal/rails", "transport/tcp/internal/verbs"},
+	{"transport/tcp/internal/buffer"},
 	{"transport/mem", "transport/shm", "transport/tcp", "internal/world"},
 	{"comm/calls", "comm/choice", "comm/internal/clock", "comm/internal/chunks", "comm/internal/plan", "comm/internal/blame"},
 	{"comm/internal/board", "comm/internal/flat", "comm/flight"},

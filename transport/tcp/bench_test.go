@@ -20,6 +20,9 @@ import (
 	"github.com/weft-fabric/weft/reduce"
 	"github.com/weft-fabric/weft/transport"
 	"github.com/weft-fabric/weft/transport/rendezvous"
+	"github.com/weft-fabric/weft/transport/tcp/internal/buffer"
+	"github.com/weft-fabric/weft/transport/tcp/internal/frame"
+	"github.com/weft-fabric/weft/transport/tcp/internal/socket"
 )
 
 // The benchmarks run between processes. Rank 0 is the benchmark's own; it tells
@@ -139,12 +142,12 @@ var benchModes = map[string]func(r *benchRank){
 func (r *benchRank) plain(out, in []byte) {
 	for len(out) > 0 || len(in) > 0 {
 		if len(out) > 0 {
-			n, err := send2(r.fd, out[:min(len(out), pieceSize)], nil, &message{})
+			n, err := socket.Send2(r.fd, out[:min(len(out), frame.PieceSize)], nil, &socket.Vector{})
 			r.must(err)
 			out = out[max(n, 0):]
 		}
 		if len(in) > 0 {
-			n, err := recv(r.fd, in[:min(len(in), pieceSize)])
+			n, err := socket.Recv(r.fd, in[:min(len(in), frame.PieceSize)])
 			r.must(err)
 			in = in[max(n, 0):]
 		}
@@ -170,7 +173,7 @@ func (r *benchRank) open(addr string, ln net.Listener, mode string, streams int)
 	var err error
 	r.room, err = rendezvous.Join(ctx, rendezvous.Config{Addr: addr, Listener: ln, Rank: r.rank, Size: r.n, Token: "t"})
 	r.must(err)
-	r.a, r.b, r.do = alignedBytes(r.size), alignedBytes(r.size), benchModes[mode]
+	r.a, r.b, r.do = buffer.Aligned(r.size), buffer.Aligned(r.size), benchModes[mode]
 	if strings.HasPrefix(mode, "plain") {
 		r.plainOpen(ctx)
 		return

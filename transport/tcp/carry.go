@@ -9,7 +9,10 @@ import (
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"github.com/weft-fabric/weft/transport/tcp/internal/buffer"
+	"github.com/weft-fabric/weft/transport/tcp/internal/frame"
+	"github.com/weft-fabric/weft/transport/tcp/internal/socket"
+	"github.com/weft-fabric/weft/transport/wait"
 )
 
 // With more than one stream to a peer, messages are cut into pieces that are
@@ -23,13 +26,13 @@ const (
 	keepLimit = 4 << 20  // bytes of copies before senders wait
 	keepMost  = 2048     // pieces before senders wait: half of what the receiver tells apart
 
-	ackBytes  = cutSize // received before an acknowledgement goes out: the sender measures streams by them
+	ackBytes  = frame.CutSize // received before an acknowledgement goes out: the sender measures streams by them
 	ackPieces = 64
 
 	// A stream may have as much under way as it delivers in this time.
 	windowTime  = 4 * time.Millisecond
 	firstWindow = 1 << 20
-	leastWindow = cutSize
+	leastWindow = frame.CutSize
 	mostWindow  = 8 << 20
 
 	// How often streams are looked after; and after how many retransmissions
@@ -47,7 +50,7 @@ const (
 // piece is one that was numbered.
 type piece struct {
 	o     *outbound // the frame; its fields change as it is written
-	h     header
+	h     frame.Header
 	b     []byte
 	s     *stream // that carries it; nil if none does
 	bytes int
@@ -149,17 +152,17 @@ func (pr *peer) acknowledge(s *stream) {
 	pr.mu.Lock()
 	c := &pr.carrier
 	c.debt, c.owed = 0, 0
-	o := &outbound{h: header{kind: kindAck}}
+	o := &outbound{h: frame.Header{Kind: frame.Ack}}
 	// The pieces after the first that is missing, as a map of bits.
 	for i := range uint64(64) {
-		for k, field := range []*uint64{&o.h.total, &o.h.offset} {
+		for k, field := range []*uint64{&o.h.Total, &o.h.Offset} {
 			n := c.cum + 1 + i + 64*uint64(k)
 			if c.ahead[n/64%64]&(1<<(n%64)) != 0 {
 				*field |= 1 << i
 			}
 		}
 	}
-	o.h.ack = c.cum
+	o.h.Ack = c.cum
 	pr.mu.Unlock()
 	if s.lost.Load() {
 		ss := pr.all()
@@ -190,18 +193,18 @@ func (pr *peer) control(o *outbound) {
 }
 
 // acked takes an acknowledgement.
-func (pr *peer) acked(h *header) {
+func (pr *peer) acked(h *frame.Header) {
 	pr.mu.Lock()
 	c := &pr.carrier
 	now := time.Now()
 	moved := false
-	for n := c.base; n <= h.ack && n-c.base < uint64(len(c.window)); n++ {
+	for n := c.base; n <= h.Ack && n-c.base < uint64(len(c.window)); n++ {
 		moved = pr.settlePiece(int(n-c.base), now) || moved
 	}
-	if h.kind == kindAck {
+	if h.Kind == frame.Ack {
 		for i := range uint64(64) {
-			for k, field := range []uint64{h.total, h.offset} {
-				n := h.ack + 1 + i + 64*uint64(k)
+			for k, field := range []uint64{h.Total, h.Offset} {
+				n := h.Ack + 1 + i + 64*uint64(k)
 				if field&(1<<i) != 0 && n >= c.base && n-c.base < uint64(len(c.window)) {
 					moved = pr.settlePiece(int(n-c.base), now) || moved
 				}
@@ -277,7 +280,7 @@ func (pr *peer) roomy() {
 // none if there is none; the caller holds mu.
 func (pr *peer) number(o *outbound, s *stream, kept bool, of *sending) {
 	c := &pr.carrier
-	o.h.piece = c.base + uint64(len(c.window))
+	o.h.Piece = c.base + uint64(len(c.window))
 	p := &piece{o: o, h: o.h, b: o.b, bytes: len(o.b), kept: kept, of: of}
 	c.window = append(c.window, p)
 	if kept {
@@ -337,20 +340,20 @@ func (pr *peer) feed() {
 		c.again = c.again[1:]
 		// The old frame may still be in the hands of the stream that broke.
 		o := &outbound{h: p.h, call: p.o.call, b: p.b}
-		o.h.flags |= flagAck
+		o.h.Flags |= frame.FlagAck
 		p.o = o
 		pr.e.count.resent.Add(1)
 		pr.assign(p, s)
 	}
 	for len(c.long) > 0 {
 		m := c.long[0]
-		n := min(len(m.rest), cutSize)
+		n := min(len(m.rest), frame.CutSize)
 		s := pr.fittest()
 		if s == nil || len(c.window) >= keepMost {
 			break
 		}
 		o := &outbound{h: m.proto.h, call: m.proto.call, b: m.rest[:n]}
-		o.h.offset = m.at
+		o.h.Offset = m.at
 		m.at += uint64(n)
 		m.rest = m.rest[n:]
 		c.long = c.long[1:]
@@ -374,11 +377,11 @@ func (p *port) sendNumbered(pr *peer, o *outbound) error {
 		if err := p.awaitRoom(pr); err != nil {
 			return p.end(err)
 		}
-		keep := &outbound{h: o.h, call: o.call, b: append(newPart(len(o.b))[:0], o.b...)}
+		keep := &outbound{h: o.h, call: o.call, b: append(buffer.Part(len(o.b))[:0], o.b...)}
 		pr.mu.Lock()
 		c := &pr.carrier
 		if c.kept+len(o.b) > keepLimit/4 || len(c.window)%ackPieces == ackPieces-1 {
-			keep.h.flags |= flagAck
+			keep.h.Flags |= frame.FlagAck
 		}
 		s := pr.lightest()
 		pr.number(keep, s, true, nil)
@@ -452,7 +455,7 @@ func (s *stream) swap(o *outbound, b []byte) {
 	defer s.wmu.Unlock()
 	for s.writing {
 		s.wmu.Unlock()
-		yield()
+		wait.Yield()
 		s.wmu.Lock()
 	}
 	if len(o.b) > 0 { // it is not written yet
@@ -488,7 +491,7 @@ func (pr *peer) lose(s *stream, why error) {
 		if !bye {
 			e.count.paths.Add(1)
 			if e.cfg.Log != nil {
-				e.cfg.Log.Warn("path lost", "rank", e.cfg.Rank, "peer", pr.rank, "interface", e.rails[s.rail].name, "left", len(rest), "why", text)
+				e.cfg.Log.Warn("path lost", "rank", e.cfg.Rank, "peer", pr.rank, "interface", e.rails[s.rail].Name, "left", len(rest), "why", text)
 			}
 		}
 		e.later(func() {
@@ -541,7 +544,7 @@ func (s *stream) abandon() {
 func (p *port) let(x *slot, part []byte) {
 	x.busy--
 	if part != nil {
-		freePart(part)
+		buffer.FreePart(part)
 	}
 	if x.dead {
 		p.drop(x)
@@ -623,7 +626,7 @@ func (e *Endpoint) deliver(deadline time.Time) {
 			}
 			if !asked {
 				asked = true
-				pr.control(&outbound{h: header{kind: kindAck, flags: flagAck}})
+				pr.control(&outbound{h: frame.Header{Kind: frame.Ack, Flags: frame.FlagAck}})
 			}
 			for _, s := range pr.all() {
 				s.arm()
@@ -670,9 +673,5 @@ func (s *stream) unanswered() uint8 {
 	if s.disposed {
 		return 0
 	}
-	info, err := unix.GetsockoptTCPInfo(s.fd, unix.IPPROTO_TCP, unix.TCP_INFO)
-	if err != nil {
-		return 0
-	}
-	return max(info.Retransmits, info.Probes)
+	return socket.Unanswered(s.fd)
 }

@@ -7,14 +7,18 @@
 // of long messages take whichever has room, and what a broken stream had not
 // delivered goes over the others.
 //
-//	port.go    the ways of communicators        slot.go    messages on their receiver
-//	stream.go  one connection                   wait.go    spinning, sleeping, the pump
-//	peer.go    another rank                     carry.go   numbered pieces, path loss
-//	dial.go    how streams come to be           rails.go   which interfaces
-//	quick.go   short messages                   place.go   which core a rank is on
-//	verbs.go   one-sided operations             memory.go  what peers may name
-//	secure.go  streams under TLS                frame.go   what is on the wire
-//	whole.go   messages that come as a whole    swap.go    a send and a receive at once
+// The layers, from the bottom up:
+//
+//	internal/socket  system calls                       internal/frame   what is on the wire
+//	internal/rails   which interfaces                   internal/verbs   one-sided operations
+//	internal/buffer  memory that is used again
+//	stream.go        one connection                     secure.go        one under TLS
+//	peer.go          another rank                       carry.go         numbered pieces, path loss
+//	slot.go          messages on their receiver         credit.go        how far a sender may be ahead
+//	wait.go          spinning, sleeping, the pump       port.go          the messages of a communicator
+//	quick.go         short messages                     swap.go          a send and a receive at once
+//	whole.go         messages that come as a whole      dial.go          how streams come to be
+//	tcp.go           the endpoint
 package tcp
 
 import (

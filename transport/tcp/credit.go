@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	"github.com/weft-fabric/weft/transport"
+	"github.com/weft-fabric/weft/transport/tcp/internal/frame"
 )
 
 // A communicator may have this much under way to a peer that the peer has not
@@ -82,7 +83,7 @@ func (p *port) repay(from, n int) {
 	if p.owed[from] < creditLimit/4 {
 		return
 	}
-	p.e.peers[from].control(&outbound{h: header{kind: kindCredit, total: uint64(p.owed[from])}, call: p.enc})
+	p.e.peers[from].control(&outbound{h: frame.Header{Kind: frame.Credit, Total: uint64(p.owed[from])}, call: p.enc})
 	p.owed[from] = 0
 }
 

@@ -9,15 +9,16 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"os"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/weft-fabric/weft/transport/auth"
+	"github.com/weft-fabric/weft/transport/tcp/internal/buffer"
+	"github.com/weft-fabric/weft/transport/tcp/internal/rails"
+	"github.com/weft-fabric/weft/transport/tcp/internal/socket"
+	"github.com/weft-fabric/weft/transport/wait"
 )
 
 // dialTime is how long a connection may take that is made when all ranks are
@@ -29,7 +30,7 @@ func (e *Endpoint) streamsPerRail() int {
 	if e.cfg.Streams > 0 {
 		return e.cfg.Streams
 	}
-	if len(e.rails) == 1 && e.rails[0].addr.IsLoopback() {
+	if len(e.rails) == 1 && e.rails[0].Addr.IsLoopback() {
 		return 1
 	}
 	return 2
@@ -38,9 +39,9 @@ func (e *Endpoint) streamsPerRail() int {
 // listen opens a port on every rail.
 func (e *Endpoint) listen() error {
 	for _, r := range e.rails {
-		l, err := net.ListenTCP("tcp", net.TCPAddrFromAddrPort(netip.AddrPortFrom(r.addr, 0)))
+		l, err := net.ListenTCP("tcp", net.TCPAddrFromAddrPort(netip.AddrPortFrom(r.Addr, 0)))
 		if err != nil {
-			return fmt.Errorf("rank %d cannot listen on interface %s: %w", e.cfg.Rank, r.name, err)
+			return fmt.Errorf("rank %d cannot listen on interface %s: %w", e.cfg.Rank, r.Name, err)
 		}
 		e.listeners = append(e.listeners, l)
 	}
@@ -93,7 +94,7 @@ func (e *Endpoint) serve() {
 			l := getLane(h.Extra)
 			switch l.kind {
 			case laneVerbs:
-				e.serveVerbs(conn, h.Rank)
+				e.verbs.Serve(conn, h.Rank)
 				return
 			case laneProbe:
 				conn.Close()
@@ -121,7 +122,7 @@ func (e *Endpoint) dials(from, to int) bool {
 // pairsWith are the rails that are connected with a peer, this rank's first.
 func (e *Endpoint) pairsWith(rank int) [][2]int {
 	low, high := min(rank, e.cfg.Rank), max(rank, e.cfg.Rank)
-	ps := pairs(e.where[low], e.where[high])
+	ps := rails.Pairs(e.where[low], e.where[high])
 	if low == rank {
 		for i := range ps {
 			ps[i][0], ps[i][1] = ps[i][1], ps[i][0]
@@ -169,7 +170,7 @@ func (e *Endpoint) connect(ctx context.Context) error {
 			for _, p := range ps {
 				for k := range per {
 					if err := e.dial(ctx, pr, p, k); err != nil {
-						errs <- fmt.Errorf("rank %d cannot reach rank %d at %s: %w", e.cfg.Rank, rank, e.where[rank][p[1]].addr, err)
+						errs <- fmt.Errorf("rank %d cannot reach rank %d at %s: %w", e.cfg.Rank, rank, e.where[rank][p[1]].Addr, err)
 						return
 					}
 				}
@@ -223,8 +224,8 @@ func (e *Endpoint) dial(ctx context.Context, pr *peer, pair [2]int, number int) 
 }
 
 func (e *Endpoint) dialOnce(ctx context.Context, rank int, l lane) (net.Conn, error) {
-	to := e.where[rank][l.yours].addr
-	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: e.rails[l.mine].addr.AsSlice()}}
+	to := e.where[rank][l.yours].Addr
+	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: e.rails[l.mine].Addr.AsSlice()}}
 	conn, err := d.DialContext(ctx, "tcp", to.String())
 	if err != nil {
 		return nil, err
@@ -240,18 +241,38 @@ func (e *Endpoint) dialOnce(ctx context.Context, rank int, l lane) (net.Conn, er
 	return secure, nil
 }
 
+// forVerbs is the endpoint as its verbs see it.
+type forVerbs struct{ e *Endpoint }
+
+func (f forVerbs) Alive(rank int) error { return f.e.peers[rank].alive() }
+func (f forVerbs) Closed() bool         { return f.e.closed.Load() }
+func (f forVerbs) Go(run func())        { f.e.wg.Go(run) }
+
+// Dial tries the rails in order.
+func (f forVerbs) Dial(rank int) (conn net.Conn, err error) {
+	ctx, cancel := context.WithTimeout(f.e.ctx, dialTime)
+	defer cancel()
+	for _, p := range f.e.pairsWith(rank) {
+		conn, err = f.e.dialOnce(ctx, rank, lane{uint32(p[0]), uint32(p[1]), 0, laneVerbs})
+		if err == nil {
+			return conn, nil
+		}
+	}
+	return nil, err
+}
+
 // add makes a connection a stream of a peer.
 func (e *Endpoint) add(conn net.Conn, pr *peer, rail, number int) error {
-	s := &stream{e: e, peer: pr, rail: rail, number: number, fd: -1, window: firstWindow, stage: alignedBytes(stageSize), kick: make(chan struct{}, 1)}
+	s := &stream{e: e, peer: pr, rail: rail, number: number, fd: -1, window: firstWindow, stage: buffer.Aligned(stageSize), kick: make(chan struct{}, 1)}
 	if e.secure {
 		s.conn = conn
 	} else {
-		fd, err := detach(conn.(*net.TCPConn))
+		fd, err := socket.Detach(conn.(*net.TCPConn))
 		if err != nil {
 			return err
 		}
 		s.fd = fd
-		if s.roomy, err = tuneSocket(s.fd, e.rails[rail].addr.IsLoopback()); err != nil {
+		if s.roomy, err = socket.Tune(s.fd, e.rails[rail].Addr.IsLoopback()); err != nil {
 			_ = unix.Close(fd)
 			return err
 		}
@@ -269,23 +290,6 @@ func (e *Endpoint) add(conn net.Conn, pr *peer, rail, number int) error {
 	default:
 	}
 	return nil
-}
-
-// detach takes a connection's socket away from Go's poller, which would be woken
-// by everything that comes and by every acknowledgement, though nobody asks it:
-// 200,000 all-reduces of 8 bytes between 2 processes take 3.5 s so, and 2.1 without.
-func detach(conn *net.TCPConn) (fd int, err error) {
-	defer conn.Close()
-	raw, err := conn.SyscallConn()
-	if err != nil {
-		return -1, err
-	}
-	var failed error
-	err = raw.Control(func(from uintptr) { fd, failed = unix.FcntlInt(from, unix.F_DUPFD_CLOEXEC, 0) })
-	if err == nil {
-		err = os.NewSyscallError("fcntl", failed)
-	}
-	return fd, err
 }
 
 // join makes a stream one of its peer's.
@@ -313,51 +317,6 @@ func (e *Endpoint) join(s *stream) error {
 	return e.watch(s)
 }
 
-// loopBuffer is the size of a socket's buffers on loopback, where there is no
-// path to learn: two ranks that exchange 2 MiB take 0.42 ms so and 0.56 ms with
-// buffers that grow, 256 KiB 58 us and 65; larger messages are as fast.
-const loopBuffer = 4 << 20
-
-// tuneSocket sets what a stream needs. The buffers of streams between hosts are
-// the system's own, which grow with the path; roomy says that they are larger than
-// any piece from the start.
-func tuneSocket(fd int, loopback bool) (roomy bool, err error) {
-	type option struct{ level, name, value int }
-	options := []option{
-		{unix.IPPROTO_TCP, unix.TCP_NODELAY, 1},
-		{unix.SOL_SOCKET, unix.SO_KEEPALIVE, 1},
-		{unix.IPPROTO_TCP, unix.TCP_KEEPIDLE, 1},
-		{unix.IPPROTO_TCP, unix.TCP_KEEPINTVL, 1},
-		{unix.IPPROTO_TCP, unix.TCP_KEEPCNT, 3},
-	}
-	// A size beyond the system's limit would be cut to it, for good.
-	roomy = loopback && systemLimit("rmem_max") >= loopBuffer && systemLimit("wmem_max") >= loopBuffer
-	if roomy {
-		options = append(options, option{unix.SOL_SOCKET, unix.SO_SNDBUF, loopBuffer}, option{unix.SOL_SOCKET, unix.SO_RCVBUF, loopBuffer})
-	}
-	for _, o := range options {
-		if err := unix.SetsockoptInt(fd, o.level, o.name, o.value); err != nil {
-			return false, os.NewSyscallError("setsockopt", err)
-		}
-	}
-	if loopback {
-		// Nothing is congested there, and control that paces what is sent (bbr) costs 5 to
-		// 10% of an exchange of 1 MiB. Where reno is not to be had the system's will do.
-		_ = unix.SetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_CONGESTION, "reno")
-	}
-	return roomy, unix.SetNonblock(fd, true)
-}
-
-// systemLimit is a limit of the network; 0 if it cannot be read.
-func systemLimit(name string) int {
-	b, err := os.ReadFile("/proc/sys/net/core/" + name)
-	if err != nil {
-		return 0
-	}
-	n, _ := strconv.Atoi(strings.TrimSpace(string(b)))
-	return n
-}
-
 // dispose closes the descriptor of a stream that is lost, once nobody uses it.
 func (s *stream) dispose() {
 	s.lost.Store(true)
@@ -366,7 +325,7 @@ func (s *stream) dispose() {
 	s.wmu.Lock()
 	for s.writing {
 		s.wmu.Unlock()
-		yield()
+		wait.Yield()
 		s.wmu.Lock()
 	}
 	defer s.wmu.Unlock()

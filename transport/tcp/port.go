@@ -12,6 +12,7 @@ import (
 	"unsafe"
 
 	"github.com/weft-fabric/weft/transport"
+	"github.com/weft-fabric/weft/transport/tcp/internal/frame"
 )
 
 // port is a communicator's ways. It may exist before Port was called, to hold
@@ -195,7 +196,7 @@ func (p *port) disagree(rank int, call *[transport.CallSize]byte, tell bool) {
 	m.Theirs.Get(call[:])
 	p.failed(m)
 	if tell {
-		p.e.peers[p.members[rank]].control(&outbound{h: header{kind: kindCall}, call: p.enc})
+		p.e.peers[p.members[rank]].control(&outbound{h: frame.Header{Kind: frame.Call}, call: p.enc})
 	}
 }
 
@@ -345,7 +346,7 @@ func (s *slot) isDead() bool {
 func (s *stream) forget() {
 	c := &s.cur
 	if c.mode == modeTake && c.into != nil {
-		takes.put(c.into)
+		takes.Put(c.into)
 	}
 	slot, part, mode := c.slot, c.part, c.mode
 	c.slot, c.part, c.into, c.mode = nil, nil, nil, modeDrop
@@ -374,7 +375,7 @@ func (p *port) check(rank, channel int) error {
 // Send gives b to a peer.
 func (p *port) Send(to, channel int, b []byte) error { return p.send(to, channel, b, 0) }
 
-// send is Send with frames of up to most bytes, if that is more than pieceSize.
+// send is Send with frames of up to most bytes, if that is more than frame.PieceSize.
 func (p *port) send(to, channel int, b []byte, most int) error {
 	if err := p.check(to, channel); err != nil {
 		return p.fail(err)
@@ -442,7 +443,7 @@ func (p *port) outgoing(w *way, pr *peer, channel int, b []byte) *outbound {
 		o = &outbound{}
 		w.out = o
 	}
-	o.h = header{kind: kindData, total: uint64(len(b)), channel: uint32(channel), msgno: w.sent}
+	o.h = frame.Header{Kind: frame.Data, Total: uint64(len(b)), Channel: uint32(channel), Msgno: w.sent}
 	o.call, o.b, o.head, o.body, o.most = p.enc, b, 0, 0, 0
 	o.done.Store(false)
 	o.gone.Store(0)
@@ -489,7 +490,7 @@ func (p *port) end(err error) error {
 func (p *port) self(o *outbound) {
 	p.mu.Lock()
 	h := o.h
-	h.length = len(o.b)
+	h.Length = len(o.b)
 	x, why := p.find(p.e.cfg.Rank, &o.call, &h)
 	if x == nil {
 		why.Add(1)
@@ -498,7 +499,7 @@ func (p *port) self(o *outbound) {
 	}
 	if x.asked && x.take == nil {
 		copy(x.dst, o.b)
-		x.got, x.came = h.length, true
+		x.got, x.came = h.Length, true
 		p.settle(x)
 		p.mu.Unlock()
 		return

@@ -24,6 +24,7 @@ import (
 	"github.com/weft-fabric/weft/internal/nslab"
 	"github.com/weft-fabric/weft/transport"
 	"github.com/weft-fabric/weft/transport/rendezvous"
+	"github.com/weft-fabric/weft/transport/tcp/internal/frame"
 )
 
 // rankChild is a rank in a process of its own. It goes round a ring with the
@@ -58,7 +59,7 @@ func rankChild() error {
 	stdin := bufio.NewReader(os.Stdin)
 	stop := func() error { return ctx.Err() }
 	right, left := (rank+1)%size, (rank+size-1)%size
-	const n = 5*pieceSize + 1001
+	const n = 5*frame.PieceSize + 1001
 	out, in, want := make([]byte, n), make([]byte, n), make([]byte, n)
 	for k := uint64(1); ; k++ {
 		p.Begin(transport.Call{Epoch: 1, Comm: 1, Seq: k}, stop)
@@ -224,7 +225,7 @@ func TestRails(t *testing.T) {
 	}
 	rounds(10)
 	for rail := range 2 {
-		if sent, _, err := lab.Bytes(1, rail); err != nil || sent < 5*pieceSize {
+		if sent, _, err := lab.Bytes(1, rail); err != nil || sent < 5*frame.PieceSize {
 			t.Errorf("rail %d of host 1 carried %d bytes before the cut: %v", rail, sent, err)
 		}
 	}

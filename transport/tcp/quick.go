@@ -3,10 +3,10 @@
 package tcp
 
 import (
-	"encoding/binary"
 	"io"
 
-	"github.com/weft-fabric/weft/transport"
+	"github.com/weft-fabric/weft/transport/tcp/internal/frame"
+	"github.com/weft-fabric/weft/transport/tcp/internal/socket"
 )
 
 // A short message over a stream that is its peer's only one takes a shorter way:
@@ -17,7 +17,7 @@ import (
 // package takes 0.3 us so, and 0.6 otherwise; the system takes 3.5 to 5.
 
 // quickSize is the length up to which messages are short: they fit in the stage.
-const quickSize = stageSize - headerSize
+const quickSize = stageSize - frame.HeaderSize
 
 // quickYields is how often the short way yields, and looks in vain, before the
 // receiver waits as for any message.
@@ -31,28 +31,28 @@ func (pr *peer) quick() bool {
 // sendQuick writes a short message. What the socket has no room for is queued, and
 // is returned.
 func (s *stream) sendQuick(p *port, channel int, msgno uint32, b []byte) *outbound {
-	h := header{kind: kindData, length: len(b), total: uint64(len(b)), channel: uint32(channel), msgno: msgno}
+	h := frame.Header{Kind: frame.Data, Length: len(b), Total: uint64(len(b)), Channel: uint32(channel), Msgno: msgno}
 	n := 0
 	var err error
 	s.wmu.Lock()
 	s.quicks++
 	if !s.writing && s.first == len(s.queue) && !s.lost.Load() {
 		copy(s.wbuf[56:], p.enc[:])
-		putHeader((*[headerSize]byte)(s.wbuf[:]), &h)
+		h.Put((*[frame.HeaderSize]byte)(s.wbuf[:]))
 		if len(b) <= joinSize {
-			copy(s.wbuf[headerSize:], b)
-			n, err = send(s.fd, s.wbuf[:headerSize+len(b)])
+			copy(s.wbuf[frame.HeaderSize:], b)
+			n, err = socket.Send(s.fd, s.wbuf[:frame.HeaderSize+len(b)])
 		} else {
-			n, err = send2(s.fd, s.wbuf[:headerSize], b, &s.wmsg)
+			n, err = socket.Send2(s.fd, s.wbuf[:frame.HeaderSize], b, &s.wmsg)
 		}
-		if n == headerSize+len(b) {
+		if n == frame.HeaderSize+len(b) {
 			s.quickOut += uint64(len(b))
 			s.wmu.Unlock()
 			return nil
 		}
 	}
 	n = max(n, 0)
-	o := &outbound{h: h, call: p.enc, b: b, head: min(n, headerSize), body: max(n-headerSize, 0), want: len(b)}
+	o := &outbound{h: h, call: p.enc, b: b, head: min(n, frame.HeaderSize), body: max(n-frame.HeaderSize, 0), want: len(b)}
 	s.queue = append(s.queue, o)
 	s.queued.Add(1)
 	s.wmu.Unlock()
@@ -120,20 +120,20 @@ func (s *stream) takeQuick(p *port, from, channel int, w *way, n int, dst []byte
 		}
 		s.reads++
 	}
-	if s.w-s.r < headerSize+n || s.r%8 != 0 {
+	if s.w-s.r < frame.HeaderSize+n || s.r%8 != 0 {
 		return true, false
 	}
-	b := s.stage[s.r : s.r+headerSize+n]
+	b := s.stage[s.r : s.r+frame.HeaderSize+n]
 	p.mu.Lock()
-	if !p.fresh(w) || !awaited((*[headerSize]byte)(b), p, channel, w.base, n) {
+	if !p.fresh(w) || !frame.IsMessage((*[frame.HeaderSize]byte)(b), &p.enc, channel, w.base, n) {
 		p.mu.Unlock()
 		return true, false
 	}
 	s.r += len(b)
 	if take == nil {
-		copy(dst, b[headerSize:])
+		copy(dst, b[frame.HeaderSize:])
 	} else if n > 0 {
-		take(b[headerSize:])
+		take(b[frame.HeaderSize:])
 	}
 	s.quickIn += uint64(n)
 	p.last[from], p.seen[from] = p.enc, true
@@ -142,13 +142,4 @@ func (s *stream) takeQuick(p *port, from, channel int, w *way, n int, dst []byte
 	p.repay(s.peer.rank, n)
 	p.mu.Unlock()
 	return true, true
-}
-
-// awaited says whether a header is that of one message of the port's call. Every
-// byte of it is known, so its checksum need not be asked.
-func awaited(b *[headerSize]byte, p *port, channel int, msgno uint32, n int) bool {
-	le := binary.LittleEndian
-	return le.Uint64(b[0:]) == frameMagic|kindData<<16|uint64(n)<<32 && le.Uint64(b[8:]) == uint64(n) && le.Uint64(b[16:]) == 0 &&
-		le.Uint64(b[24:]) == uint64(channel)|uint64(msgno)<<32 && le.Uint64(b[32:]) == 0 && le.Uint64(b[40:]) == 0 &&
-		le.Uint32(b[48:]) == 0 && [transport.CallSize]byte(b[56:]) == p.enc
 }

@@ -12,6 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/weft-fabric/weft/transport"
+	"github.com/weft-fabric/weft/transport/tcp/internal/frame"
+	"github.com/weft-fabric/weft/transport/tcp/internal/socket"
+	"github.com/weft-fabric/weft/transport/wait"
 )
 
 // couple is two ranks with one stream and a port each.
@@ -28,18 +31,18 @@ func couple(t *testing.T) (es []*Endpoint, ports [2]*port) {
 	return es, ports
 }
 
-// frame is a message of a call as it is on the wire.
-func frame(call [transport.CallSize]byte, channel, msgno uint32, b []byte) []byte {
-	f := make([]byte, headerSize, headerSize+len(b))
+// framed is a message of a call as it is on the wire.
+func framed(call [transport.CallSize]byte, channel, msgno uint32, b []byte) []byte {
+	f := make([]byte, frame.HeaderSize, frame.HeaderSize+len(b))
 	copy(f[56:], call[:])
-	putHeader((*[headerSize]byte)(f), &header{kind: kindData, length: len(b), total: uint64(len(b)), channel: channel, msgno: msgno})
+	(&frame.Header{Kind: frame.Data, Length: len(b), Total: uint64(len(b)), Channel: channel, Msgno: msgno}).Put((*[frame.HeaderSize]byte)(f))
 	return append(f, b...)
 }
 
 // inject writes bytes to the stream of rank 0 with rank 1.
 func inject(t *testing.T, e *Endpoint, b []byte) {
 	t.Helper()
-	if n, err := send(e.peers[1].all()[0].fd, b); err != nil || n != len(b) {
+	if n, err := socket.Send(e.peers[1].all()[0].fd, b); err != nil || n != len(b) {
 		t.Fatalf("%d of %d bytes: %v", n, len(b), err)
 	}
 }
@@ -54,7 +57,7 @@ func (s *stream) readsNow() uint64 {
 // awaitRead waits until something was read from a stream, since it was so often.
 func (s *stream) awaitRead(t *testing.T, before uint64) {
 	t.Helper()
-	for stop := patience(); s.readsNow() == before; yield() {
+	for stop := patience(); s.readsNow() == before; wait.Yield() {
 		if err := stop(); err != nil {
 			t.Fatal(err)
 		}
@@ -67,13 +70,13 @@ func TestQuickSplit(t *testing.T) {
 	es, ports := couple(t)
 	const n = 40
 	s := es[1].peers[0].all()[0]
-	for k, cut := range []int{1, 8, 55, headerSize - 1, headerSize, headerSize + 1, headerSize + 32, headerSize + n - 1} {
+	for k, cut := range []int{1, 8, 55, frame.HeaderSize - 1, frame.HeaderSize, frame.HeaderSize + 1, frame.HeaderSize + 32, frame.HeaderSize + n - 1} {
 		want, in := make([]byte, n), make([]byte, n)
 		fillRandom(want, uint64(k))
 		for _, p := range ports {
 			p.begin(uint64(k + 1))
 		}
-		f := frame(ports[0].enc, 0, 0, want)
+		f := framed(ports[0].enc, 0, 0, want)
 		before, at := s.readsNow(), 0
 		done := make(chan error, 1)
 		go func() {
@@ -106,14 +109,14 @@ func TestQuickOthers(t *testing.T) {
 	text := func(s string) []byte { return append([]byte(s), make([]byte, 8-len(s))...) }
 	var all []byte
 	ports[0].begin(1)
-	all = append(all, frame(ports[0].enc, 1, 0, text("channel"))...)
+	all = append(all, framed(ports[0].enc, 1, 0, text("channel"))...)
 	var foreign [transport.CallSize]byte
 	call.Put(foreign[:])
-	all = append(all, frame(foreign, 0, 0, text("port"))...)
-	all = append(all, frame(ports[0].enc, 0, 0, text("this"))...)
-	all = append(all, frame(ports[0].enc, 0, 1, text("next"))...)
+	all = append(all, framed(foreign, 0, 0, text("port"))...)
+	all = append(all, framed(ports[0].enc, 0, 0, text("this"))...)
+	all = append(all, framed(ports[0].enc, 0, 1, text("next"))...)
 	ports[0].begin(2)
-	all = append(all, frame(ports[0].enc, 0, 0, text("later"))...)
+	all = append(all, framed(ports[0].enc, 0, 0, text("later"))...)
 	inject(t, es[0], all)
 	expect := func(p transport.Port, channel int, want string) {
 		t.Helper()
@@ -166,7 +169,7 @@ func TestQuickLength(t *testing.T) {
 // TestQuickEnds ends the stream in the middle of a short message, at once or when its
 // beginning was read: its receiver hears that the rank is gone.
 func TestQuickEnds(t *testing.T) {
-	for _, cut := range []int{0, 10, headerSize, headerSize + 4} {
+	for _, cut := range []int{0, 10, frame.HeaderSize, frame.HeaderSize + 4} {
 		for _, late := range []bool{false, true} {
 			es, ports := couple(t)
 			for _, p := range ports {
@@ -174,7 +177,7 @@ func TestQuickEnds(t *testing.T) {
 			}
 			s := es[1].peers[0].all()[0]
 			fd := es[0].peers[1].all()[0].fd
-			inject(t, es[0], frame(ports[0].enc, 0, 0, make([]byte, 8))[:cut])
+			inject(t, es[0], framed(ports[0].enc, 0, 0, make([]byte, 8))[:cut])
 			if !late {
 				_ = unix.Shutdown(fd, unix.SHUT_RDWR)
 			}
@@ -222,7 +225,7 @@ func TestQuickFull(t *testing.T) {
 			if rank == 1 && k == 0 {
 				s := p.e.peers[0].all()[0]
 				for stop := patience(); s.peer.buffered.Load() < earlyBytes/2 && stop() == nil; {
-					yield() // until the sender is far ahead
+					wait.Yield() // until the sender is far ahead
 				}
 			}
 		}

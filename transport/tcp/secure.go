@@ -4,10 +4,12 @@ package tcp
 
 import (
 	"io"
+
+	"github.com/weft-fabric/weft/transport/tcp/internal/frame"
 )
 
 // Streams under TLS have a goroutine that reads and one that writes, as the
-// connection holds back parts of records and poll(2) cannot see those. Callers
+// connection holds back parts of records and socket.Poll(2) cannot see those. Callers
 // wait for them parked.
 
 // readSecure feeds the stage, which is as large as a TLS record.
@@ -59,7 +61,7 @@ func (s *stream) writeSecure() {
 			s.start(o)
 			s.writing = true
 			s.wmu.Unlock()
-			_, err := s.conn.Write(s.wbuf[:headerSize])
+			_, err := s.conn.Write(s.wbuf[:frame.HeaderSize])
 			if err == nil && o.want > 0 {
 				_, err = s.conn.Write(o.b[:o.want])
 			}
@@ -72,7 +74,7 @@ func (s *stream) writeSecure() {
 				}
 				return
 			}
-			s.sent(o, headerSize+o.want)
+			s.sent(o, frame.HeaderSize+o.want)
 		}
 		lost := s.lost.Load()
 		s.wmu.Unlock()

@@ -22,6 +22,10 @@ import (
 
 	"github.com/weft-fabric/weft/transport"
 	"github.com/weft-fabric/weft/transport/auth"
+	"github.com/weft-fabric/weft/transport/tcp/internal/buffer"
+	"github.com/weft-fabric/weft/transport/tcp/internal/frame"
+	"github.com/weft-fabric/weft/transport/tcp/internal/rails"
+	"github.com/weft-fabric/weft/transport/tcp/internal/socket"
 )
 
 // exchange sends messages both ways between two endpoints and checks them.
@@ -115,29 +119,29 @@ func TestGarbage(t *testing.T) {
 // TestBadFrames has a peer that knows the token send frames that are none: it is
 // gone, nothing is allocated for what it says, and the rank goes on with others.
 func TestBadFrames(t *testing.T) {
-	good := func(change func(h *header)) []byte {
-		var b [headerSize]byte
-		h := header{kind: kindData, length: 8, total: 8}
+	good := func(change func(h *frame.Header)) []byte {
+		var b [frame.HeaderSize]byte
+		h := frame.Header{Kind: frame.Data, Length: 8, Total: 8}
 		change(&h)
-		putHeader(&b, &h)
+		h.Put(&b)
 		return b[:]
 	}
-	for name, frame := range map[string][]byte{
-		"2 GiB piece":       good(func(h *header) { h.length, h.total = 0x7fffffff, 0x7fffffff }),
-		"huge message":      good(func(h *header) { h.length, h.total = pieceSize, 1<<63 }),
-		"past the end":      good(func(h *header) { h.offset = 16 }),
-		"odd offset":        good(func(h *header) { h.offset, h.total = 1, 9 }),
-		"unknown kind":      good(func(h *header) { h.kind = 200 }),
-		"unknown flag":      good(func(h *header) { h.flags = 0x80 }),
-		"channel":           good(func(h *header) { h.channel = 1 << 30 }),
-		"checksum":          append(good(func(h *header) {})[:headerSize-1], 77),
+	for name, bad := range map[string][]byte{
+		"2 GiB piece":       good(func(h *frame.Header) { h.Length, h.Total = 0x7fffffff, 0x7fffffff }),
+		"huge message":      good(func(h *frame.Header) { h.Length, h.Total = frame.PieceSize, 1<<63 }),
+		"past the end":      good(func(h *frame.Header) { h.Offset = 16 }),
+		"odd offset":        good(func(h *frame.Header) { h.Offset, h.Total = 1, 9 }),
+		"unknown kind":      good(func(h *frame.Header) { h.Kind = 200 }),
+		"unknown flag":      good(func(h *frame.Header) { h.Flags = 0x80 }),
+		"channel":           good(func(h *frame.Header) { h.Channel = 1 << 30 }),
+		"checksum":          append(good(func(h *frame.Header) {})[:frame.HeaderSize-1], 77),
 		"text":              bytes.Repeat([]byte("hello"), 100),
-		"control with data": good(func(h *header) { h.kind = kindBye }),
+		"control with data": good(func(h *frame.Header) { h.Kind = frame.Bye }),
 	} {
 		t.Run(name, func(t *testing.T) {
 			es := endpoints(t, 2, nil)
 			s := es[0].peers[1].all()[0]
-			if _, err := send2(s.fd, frame, nil, &message{}); err != nil {
+			if _, err := socket.Send2(s.fd, bad, nil, &socket.Vector{}); err != nil {
 				t.Fatal(err)
 			}
 			p, err := es[1].Port(transport.Group{ID: 1, Epoch: 1, Members: []int{0, 1}})
@@ -154,13 +158,13 @@ func TestBadFrames(t *testing.T) {
 }
 
 func TestNoToken(t *testing.T) {
-	all := []facts{{space: "a", rails: []rail{{name: "eth0", bits: 24}}}, {space: "b", rails: []rail{{name: "eth0", bits: 24}}}}
-	all[0].rails[0].addr, all[1].rails[0].addr = netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.2")
-	if _, err := choose(&Config{Size: 2}, all); err == nil || !strings.Contains(err.Error(), "WEFT_TOKEN") {
+	all := []rails.Facts{{Space: "a", Rails: []rails.Rail{{Name: "eth0", Bits: 24}}}, {Space: "b", Rails: []rails.Rail{{Name: "eth0", Bits: 24}}}}
+	all[0].Rails[0].Addr, all[1].Rails[0].Addr = netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.2")
+	if _, err := rails.Choose(&rails.Config{}, all); err == nil || !strings.Contains(err.Error(), "WEFT_TOKEN") {
 		t.Errorf("without a token: %v", err)
 	}
-	for _, c := range []Config{{Size: 2, Token: "x"}, {Size: 2, NoToken: true}} {
-		if _, err := choose(&c, all); err != nil {
+	for _, c := range []rails.Config{{Token: "x"}, {NoToken: true}} {
+		if _, err := rails.Choose(&c, all); err != nil {
 			t.Error(err)
 		}
 	}
@@ -207,24 +211,23 @@ func TestChecksum(t *testing.T) {
 // FuzzFrames feeds anything to the reader of a stream: it never panics, and
 // takes no memory for what has not come.
 func FuzzFrames(f *testing.F) {
-	var b [headerSize]byte
-	h := header{kind: kindData, length: 8, total: 8}
-	putHeader(&b, &h)
+	var b [frame.HeaderSize]byte
+	h := frame.Header{Kind: frame.Data, Length: 8, Total: 8}
+	h.Put(&b)
 	f.Add(append(b[:], 1, 2, 3, 4, 5, 6, 7, 8), uint8(0))
-	h = header{kind: kindAck, total: 5, offset: 9, ack: 3}
-	putHeader(&b, &h)
+	h = frame.Header{Kind: frame.Ack, Total: 5, Offset: 9, Ack: 3}
+	h.Put(&b)
 	f.Add(b[:], uint8(1))
-	h = header{kind: kindCredit, total: 1 << 50}
-	putHeader(&b, &h)
+	h = frame.Header{Kind: frame.Credit, Total: 1 << 50}
+	h.Put(&b)
 	f.Add(b[:], uint8(0))
 	f.Fuzz(func(t *testing.T, raw []byte, sign uint8) {
-		e := &Endpoint{cfg: Config{Size: 2}, ports: map[portKey]*port{}, ended: map[portKey]bool{}, epochs: map[uint32]uint32{}, trash: make([]byte, 4096), rails: make([]rail, 1)}
-		railCounters(e.rails)
+		e := &Endpoint{cfg: Config{Size: 2}, ports: map[portKey]*port{}, ended: map[portKey]bool{}, epochs: map[uint32]uint32{}, trash: make([]byte, 4096), rails: make([]rails.Rail, 1), traffic: make([]traffic, 1)}
 		for i := range 2 {
 			e.peers = append(e.peers, &peer{e: e, rank: i})
 			e.peers[i].carrier.base = 1
 		}
-		s := &stream{e: e, peer: e.peers[1], stage: alignedBytes(stageSize), conn: nopConn{}, kick: make(chan struct{}, 1)}
+		s := &stream{e: e, peer: e.peers[1], stage: buffer.Aligned(stageSize), conn: nopConn{}, kick: make(chan struct{}, 1)}
 		all := []*stream{s}
 		e.peers[1].streams.Store(&all)
 		p, err := e.Port(transport.Group{ID: 1, Epoch: 1, Members: []int{0, 1}})
@@ -234,15 +237,15 @@ func FuzzFrames(f *testing.F) {
 		p.Begin(transport.Call{Epoch: 1, Comm: 1, Seq: 1}, func() error { return nil })
 		p.Expect(1, 0, make([]byte, 8))
 		// A checksum that is right lets the fuzzer past it.
-		for at := 0; sign&1 == 0 && at+headerSize <= len(raw); {
-			x := (*[headerSize]byte)(raw[at:])
+		for at := 0; sign&1 == 0 && at+frame.HeaderSize <= len(raw); {
+			x := (*[frame.HeaderSize]byte)(raw[at:])
 			le := binary.LittleEndian
-			var h header
-			h.kind, h.flags, h.length = x[2], x[3], int(le.Uint32(x[4:])%512)
-			h.total, h.offset, h.channel, h.msgno = le.Uint64(x[8:]), le.Uint64(x[16:]), le.Uint32(x[24:]), le.Uint32(x[28:])
-			h.piece, h.ack = le.Uint64(x[32:]), le.Uint64(x[40:])
-			putHeader(x, &h)
-			at += headerSize + h.length
+			var h frame.Header
+			h.Kind, h.Flags, h.Length = x[2], x[3], int(le.Uint32(x[4:])%512)
+			h.Total, h.Offset, h.Channel, h.Msgno = le.Uint64(x[8:]), le.Uint64(x[16:]), le.Uint32(x[24:]), le.Uint32(x[28:])
+			h.Piece, h.Ack = le.Uint64(x[32:]), le.Uint64(x[40:])
+			h.Put(x)
+			at += frame.HeaderSize + h.Length
 		}
 		_ = s.feed(raw)
 		if n := e.peers[1].buffered.Load(); n > int64(len(raw))*8+4096 {

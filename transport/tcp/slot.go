@@ -3,11 +3,12 @@
 package tcp
 
 import (
-	"sync"
 	"sync/atomic"
-	"unsafe"
 
 	"github.com/weft-fabric/weft/transport"
+	"github.com/weft-fabric/weft/transport/tcp/internal/buffer"
+	"github.com/weft-fabric/weft/transport/tcp/internal/frame"
+	"github.com/weft-fabric/weft/transport/tcp/internal/socket"
 )
 
 // slot is a message on the receiver: asked for, come, or both. Its port's lock
@@ -65,68 +66,10 @@ type part struct {
 	b  []byte
 }
 
-// alignedBytes is memory at a multiple of 64.
-func alignedBytes(n int) []byte {
-	b := make([]byte, n+63)
-	k := int(-uintptr(unsafe.Pointer(unsafe.SliceData(b))) & 63)
-	return b[k : k+n : k+n]
-}
-
-// store keeps memory of one size for further use.
-type store struct {
-	size, most int
-	mu         sync.Mutex
-	free       [][]byte
-}
-
-func (s *store) get() []byte {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if n := len(s.free); n > 0 {
-		b := s.free[n-1]
-		s.free = s.free[:n-1]
-		return b
-	}
-	return alignedBytes(s.size)
-}
-
-func (s *store) put(b []byte) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if len(s.free) < s.most {
-		s.free = append(s.free, b[:s.size])
-	}
-}
-
-// pieces is memory for pieces, by powers of two from the longest down.
-var pieces [10]store
-
-func init() {
-	for i := range pieces {
-		pieces[i].size, pieces[i].most = pieceSize>>i, 16<<min(i, 2)
-	}
-}
-
-// newPart is memory for a piece, most of it used again.
-func newPart(n int) []byte {
-	if n > pieceSize {
-		return alignedBytes(n)
-	}
-	i := len(pieces) - 1
-	for pieces[i].size < n {
-		i--
-	}
-	return pieces[i].get()[:n]
-}
-
-func freePart(b []byte) {
-	for i := range pieces {
-		if cap(b) == pieces[i].size {
-			pieces[i].put(b)
-			return
-		}
-	}
-}
+const (
+	maxAhead = 1 << 18 // messages of one way that may come before they are asked for: more than credit allows
+	maxGap   = 4096    // messages of one way that may be overtaken by another: as many as pieces can
+)
 
 // way is the messages from one rank on one channel within a call.
 type way struct {
@@ -214,7 +157,7 @@ func (p *port) drop(s *slot) {
 func (p *port) freeParts(s *slot) {
 	for _, x := range s.parts {
 		p.e.peers[s.from].buffered.Add(-partCost(x.b))
-		freePart(x.b)
+		buffer.FreePart(x.b)
 	}
 	clear(s.parts)
 	s.parts = s.parts[:0]
@@ -268,7 +211,7 @@ func (p *port) hand(s *slot) {
 		s.busy--
 		s.handed += len(x.b)
 		p.e.peers[s.from].buffered.Add(-partCost(x.b))
-		freePart(x.b)
+		buffer.FreePart(x.b)
 		i = -1
 	}
 	s.handing = false
@@ -291,15 +234,15 @@ func (s *stream) route(call *[transport.CallSize]byte, eager bool) bool {
 		return true
 	}
 	switch {
-	case x.done.Load() || x.got+c.h.length > x.total:
+	case x.done.Load() || x.got+c.h.Length > x.total:
 		s.e.count.stale.Add(1)
 		return true
-	case x.take != nil && !x.handing && x.handed == int(c.h.offset) && c.h.piece == 0:
+	case x.take != nil && !x.handing && x.handed == int(c.h.Offset) && c.h.Piece == 0:
 		// A numbered piece may come again if its stream breaks, and must not
 		// be handed out by halves.
 		c.mode, x.handing = modeTake, true
 	case x.asked && x.whole && s.wholes(x):
-		x.here = s.w - s.r - headerSize + unread(s.fd)
+		x.here = s.w - s.r - frame.HeaderSize + socket.Unread(s.fd)
 		switch {
 		case x.here >= x.total:
 			c.mode, c.into, x.sure = modeWhole, x.dst, true
@@ -311,9 +254,9 @@ func (s *stream) route(call *[transport.CallSize]byte, eager bool) bool {
 	case x.asked && x.whole:
 		s.apart()
 	case x.asked && x.take == nil:
-		c.mode, c.into = modeDirect, x.dst[c.h.offset:][:c.h.length]
+		c.mode, c.into = modeDirect, x.dst[c.h.Offset:][:c.h.Length]
 	default:
-		if !eager && !x.asked && s.peer.waiting.Load() == 0 && s.e.stuck.Load() == 0 && s.peer.buffered.Load()+int64(c.h.length) > earlyBytes {
+		if !eager && !x.asked && s.peer.waiting.Load() == 0 && s.e.stuck.Load() == 0 && s.peer.buffered.Load()+int64(c.h.Length) > earlyBytes {
 			return false
 		}
 		s.apart()
@@ -327,32 +270,32 @@ func (s *stream) route(call *[transport.CallSize]byte, eager bool) bool {
 func (s *stream) apart() {
 	c := &s.cur
 	c.mode = modePart
-	c.part = newPart(c.h.length)
+	c.part = buffer.Part(c.h.Length)
 	c.into = c.part
 }
 
 // find is the slot of a message, or the counter of what it is instead; the
 // caller holds mu.
-func (p *port) find(from int, call *[transport.CallSize]byte, h *header) (*slot, *atomic.Uint64) {
+func (p *port) find(from int, call *[transport.CallSize]byte, h *frame.Header) (*slot, *atomic.Uint64) {
 	n := &p.e.count
 	seq := seqOf(call)
-	channel, form := transport.Way(int(h.channel)), transport.FormOf(int(h.channel), int(h.total))
+	channel, form := transport.Way(int(h.Channel)), transport.FormOf(int(h.Channel), int(h.Total))
 	me := p.indexOf(from)
-	if me >= 0 && (h.piece == 0 || seq >= seqOf(&p.last[me])) {
+	if me >= 0 && (h.Piece == 0 || seq >= seqOf(&p.last[me])) {
 		p.last[me], p.seen[me] = *call, true
 	}
 	if !p.begun || seq > p.seq {
-		if (p.attached && me < 0) || h.kind == kindCall {
+		if (p.attached && me < 0) || h.Kind == frame.Call {
 			return nil, &n.stale
 		}
 		if p.begun && me >= 0 {
-			p.strays(me, call, h.piece)
+			p.strays(me, call, h.Piece)
 		}
-		k := aheadKey{from, uint32(channel), h.msgno, seq}
+		k := aheadKey{from, uint32(channel), h.Msgno, seq}
 		x := p.early[k]
 		if x == nil {
 			x = p.slot()
-			x.from, x.channel, x.msgno, x.call, x.piece = from, uint32(channel), h.msgno, *call, h.piece
+			x.from, x.channel, x.msgno, x.call, x.piece = from, uint32(channel), h.Msgno, *call, h.Piece
 			if p.early == nil {
 				p.early = map[aheadKey]*slot{}
 			}
@@ -369,20 +312,20 @@ func (p *port) find(from int, call *[transport.CallSize]byte, h *header) (*slot,
 	}
 	if seq < p.seq {
 		// A piece that comes again, as its stream broke, may have come in the meantime.
-		if h.kind != kindData || h.piece == 0 || !p.e.peers[from].have(h.piece) {
-			p.strays(me, call, h.piece)
+		if h.Kind != frame.Data || h.Piece == 0 || !p.e.peers[from].have(h.Piece) {
+			p.strays(me, call, h.Piece)
 		}
 		return nil, &n.stale
 	}
 	if *call != p.enc {
-		p.disagree(me, call, h.kind != kindCall)
+		p.disagree(me, call, h.Kind != frame.Call)
 		return nil, &n.mismatch
 	}
 	if p.err.Load() != nil {
 		return nil, &n.stale
 	}
 	w := p.way(me, channel)
-	x := p.at(w, from, channel, h.msgno)
+	x := p.at(w, from, channel, h.Msgno)
 	if x == nil {
 		return nil, &n.stale
 	}
@@ -394,7 +337,7 @@ func (p *port) find(from int, call *[transport.CallSize]byte, h *header) (*slot,
 }
 
 // arrived is the end of a piece. It says whether the message is complete.
-func (p *port) arrived(s *slot, h *header, mode uint8, b []byte) bool {
+func (p *port) arrived(s *slot, h *frame.Header, mode uint8, b []byte) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	s.busy--
@@ -403,25 +346,25 @@ func (p *port) arrived(s *slot, h *header, mode uint8, b []byte) bool {
 	}
 	if s.dead {
 		if b != nil {
-			freePart(b)
+			buffer.FreePart(b)
 		}
 		p.drop(s)
 		return false
 	}
 	switch mode {
 	case modeTake:
-		s.handed += h.length
+		s.handed += h.Length
 		if len(s.parts) > 0 {
 			p.hand(s)
 		}
 	case modePart:
 		p.e.peers[s.from].buffered.Add(partCost(b))
-		s.parts = append(s.parts, part{int(h.offset), b})
-		if s.asked && (!s.whole || s.got+h.length == s.total) {
+		s.parts = append(s.parts, part{int(h.Offset), b})
+		if s.asked && (!s.whole || s.got+h.Length == s.total) {
 			p.adopt(s)
 		}
 	}
-	s.got += h.length
+	s.got += h.Length
 	s.came = true
 	whole := s.got == s.total
 	p.settle(s)

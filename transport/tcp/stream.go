@@ -6,7 +6,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"io"
 	"math"
 	"net"
@@ -17,6 +16,10 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/weft-fabric/weft/transport"
+	"github.com/weft-fabric/weft/transport/tcp/internal/buffer"
+	"github.com/weft-fabric/weft/transport/tcp/internal/frame"
+	"github.com/weft-fabric/weft/transport/tcp/internal/socket"
+	"github.com/weft-fabric/weft/transport/wait"
 )
 
 // stream is one connection with a peer. Whoever waits for the peer reads and
@@ -49,7 +52,7 @@ type stream struct {
 	cur     inbound
 	port    *port // of the last frame
 	portGen uint64
-	rmsg    message
+	rmsg    socket.Vector
 
 	wmu      sync.Mutex
 	quickOut uint64      // bytes that were sent the short way
@@ -57,8 +60,8 @@ type stream struct {
 	queue    []*outbound // queue[first:], first in, first out, but long messages take turns
 	first    int
 	writing  bool
-	wbuf     [headerSize + joinSize]byte // the frame under way: its header, and a short piece
-	wmsg     message
+	wbuf     [frame.HeaderSize + joinSize]byte // the frame under way: its header, and a short piece
+	wmsg     socket.Vector
 
 	// Of numbered pieces, under the peer's lock: bytes under way, how many may
 	// be, and how fast they are delivered.
@@ -82,7 +85,7 @@ const stageSize = 8 << 10
 
 // inbound is the frame that is being read.
 type inbound struct {
-	h     header
+	h     frame.Header
 	on    bool
 	mode  uint8
 	slot  *slot
@@ -107,7 +110,7 @@ const (
 // enough to stay in the L2 cache until it is added.
 const takeSize = 128 << 10
 
-var takes = store{size: takeSize, most: 16}
+var takes = buffer.Pool{Size: takeSize, Most: 16}
 
 // read takes what has come, up to a budget of bytes so that writing has its
 // turn, and says whether anything did. eager readers also take what nobody
@@ -164,12 +167,12 @@ func (s *stream) fill() (n int, full bool, err error) {
 			s.r = 0
 		}
 		room := s.stage[s.w:]
-		n, err = recv(s.fd, room)
+		n, err = socket.Recv(s.fd, room)
 		s.w += max(n, 0)
 		return n, n == len(room), err
 	}
 	dst := s.room()
-	n, err = recv2(s.fd, dst, s.stage, &s.rmsg)
+	n, err = socket.Recv2(s.fd, dst, s.stage, &s.rmsg)
 	if n > 0 {
 		k := min(n, len(dst))
 		s.took(dst[:k])
@@ -184,7 +187,7 @@ func (s *stream) room() []byte {
 	switch c.mode {
 	case modeTake:
 		if c.into == nil {
-			c.into = takes.get()
+			c.into = takes.Get()
 		}
 		return c.into[c.chunk : c.chunk+min(c.left, len(c.into)-c.chunk)]
 	case modeDrop:
@@ -195,8 +198,8 @@ func (s *stream) room() []byte {
 
 // check adds bytes to the checksum of the piece, if it has one.
 func (c *inbound) check(b []byte) {
-	if c.h.flags&flagCRC != 0 {
-		c.crc = crc32.Update(c.crc, castagnoli, b)
+	if c.h.Flags&frame.FlagCRC != 0 {
+		c.crc = frame.Checksum(c.crc, b)
 	}
 }
 
@@ -235,7 +238,7 @@ func (s *stream) hand() {
 func (s *stream) may() int {
 	c := &s.cur
 	if a := c.slot.after; a != nil {
-		return int(a.Load()) - int(c.h.offset) - c.gave
+		return int(a.Load()) - int(c.h.Offset) - c.gave
 	}
 	return math.MaxInt
 }
@@ -284,21 +287,21 @@ func (s *stream) digest(eager bool, want *atomic.Bool) (bool, error) {
 			continue
 		}
 		if c.on {
-			if c.h.flags&flagCRC != 0 && c.crc != c.h.crc {
-				return false, fmt.Errorf("piece of %d bytes has checksum %#x, its header says %#x", c.h.length, c.crc, c.h.crc)
+			if c.h.Flags&frame.FlagCRC != 0 && c.crc != c.h.CRC {
+				return false, fmt.Errorf("piece of %d bytes has checksum %#x, its header says %#x", c.h.Length, c.crc, c.h.CRC)
 			}
 			s.finish()
 			continue
 		}
-		if s.w-s.r < headerSize {
+		if s.w-s.r < frame.HeaderSize {
 			return true, nil
 		}
-		b := (*[headerSize]byte)(s.stage[s.r:])
+		b := (*[frame.HeaderSize]byte)(s.stage[s.r:])
 		if want != nil && want.Load() && s.mine(b) {
 			return false, nil
 		}
 		sum := [4]byte(b[52:56])
-		if err := parseHeader(b, &c.h); err != nil {
+		if err := c.h.Parse(b); err != nil {
 			return false, err
 		}
 		ok, err := s.begin((*[transport.CallSize]byte)(b[56:]), eager)
@@ -309,7 +312,7 @@ func (s *stream) digest(eager bool, want *atomic.Bool) (bool, error) {
 			copy(b[52:], sum[:]) // it will be read again
 			return false, nil
 		}
-		s.r += headerSize
+		s.r += frame.HeaderSize
 		if c.on && c.mode == modeWhole {
 			if err := s.swallow(); err != nil {
 				return false, err
@@ -320,9 +323,9 @@ func (s *stream) digest(eager bool, want *atomic.Bool) (bool, error) {
 
 // mine says whether a frame is of the communicator whose message came last, and
 // nobody sleeps who waits for the peer.
-func (s *stream) mine(b *[headerSize]byte) bool {
+func (s *stream) mine(b *[frame.HeaderSize]byte) bool {
 	p := s.port
-	return p != nil && b[2] == kindData && s.peer.waiting.Load() == 0 &&
+	return p != nil && b[2] == frame.Data && s.peer.waiting.Load() == 0 &&
 		binary.LittleEndian.Uint32(b[56:]) == p.epoch && binary.LittleEndian.Uint32(b[60:]) == p.id
 }
 
@@ -330,16 +333,16 @@ func (s *stream) mine(b *[headerSize]byte) bool {
 // in the socket.
 func (s *stream) begin(call *[transport.CallSize]byte, eager bool) (bool, error) {
 	c := &s.cur
-	if c.h.ack > 0 || c.h.kind == kindAck {
+	if c.h.Ack > 0 || c.h.Kind == frame.Ack {
 		s.peer.acked(&c.h)
 	}
-	if c.h.kind != kindData {
+	if c.h.Kind != frame.Data {
 		s.control(call)
 		return true, nil
 	}
-	c.slot, c.mode, c.left, c.crc, c.chunk, c.gave = nil, modeDrop, c.h.length, 0, 0, 0
-	if c.h.piece > 0 {
-		if s.peer.have(c.h.piece) {
+	c.slot, c.mode, c.left, c.crc, c.chunk, c.gave = nil, modeDrop, c.h.Length, 0, 0, 0
+	if c.h.Piece > 0 {
+		if s.peer.have(c.h.Piece) {
 			c.on = true
 			s.e.count.again.Add(1)
 			return true, nil
@@ -355,21 +358,21 @@ func (s *stream) begin(call *[transport.CallSize]byte, eager bool) (bool, error)
 // control takes a frame without a piece.
 func (s *stream) control(call *[transport.CallSize]byte) {
 	h := &s.cur.h
-	if h.piece > 0 {
-		if !s.peer.claim(h.piece) {
+	if h.Piece > 0 {
+		if !s.peer.claim(h.Piece) {
 			s.e.count.again.Add(1)
 			return
 		}
-		defer s.peer.owe(s, 0, h.flags&flagAck != 0)
+		defer s.peer.owe(s, 0, h.Flags&frame.FlagAck != 0)
 	}
-	switch h.kind {
-	case kindBye:
+	switch h.Kind {
+	case frame.Bye:
 		s.peer.bye.Store(true)
-	case kindCredit:
+	case frame.Credit:
 		if p := s.e.portOf(s, call); p != nil {
-			p.repaid(s.peer.rank, int64(h.total))
+			p.repaid(s.peer.rank, int64(h.Total))
 		}
-	case kindCall:
+	case frame.Call:
 		if p := s.e.portOf(s, call); p != nil {
 			p.mu.Lock()
 			_, why := p.find(s.peer.rank, call, h)
@@ -386,12 +389,12 @@ func (s *stream) finish() {
 	c := &s.cur
 	c.on = false
 	if c.mode == modeTake && c.into != nil {
-		takes.put(c.into)
+		takes.Put(c.into)
 	}
 	slot, part := c.slot, c.part
 	c.slot, c.into, c.part = nil, nil, nil
-	s.e.rails[s.rail].received.Add(uint64(c.h.length))
-	if c.h.piece > 0 && !s.peer.claim(c.h.piece) {
+	s.e.traffic[s.rail].received.Add(uint64(c.h.Length))
+	if c.h.Piece > 0 && !s.peer.claim(c.h.Piece) {
 		// It came over another stream meanwhile.
 		if slot != nil {
 			slot.port.mu.Lock()
@@ -400,26 +403,26 @@ func (s *stream) finish() {
 		}
 		slot = nil
 	}
-	now := slot == nil || c.h.flags&flagAck != 0
+	now := slot == nil || c.h.Flags&frame.FlagAck != 0
 	if slot != nil {
 		// The sender of a long message waits until all of it is acknowledged.
 		whole := slot.port.arrived(slot, &c.h, c.mode, part)
-		now = now || (whole && c.h.total > keepSize)
+		now = now || (whole && c.h.Total > keepSize)
 	}
-	if c.h.piece > 0 {
-		s.peer.owe(s, c.h.length, now)
+	if c.h.Piece > 0 {
+		s.peer.owe(s, c.h.Length, now)
 	}
 }
 
 // outbound is a message that is being sent, a piece at a time.
 type outbound struct {
-	h    header
+	h    frame.Header
 	call [transport.CallSize]byte
 	b    []byte       // of the message that is yet to be sent, from the frame under way on
 	head int          // bytes of the frame's header that were written
 	body int          // and of its piece
 	want int          // length of the frame's piece
-	most int          // and how long others may be, if that is more than pieceSize
+	most int          // and how long others may be, if that is more than frame.PieceSize
 	gone atomic.Int64 // bytes of the message that were written, without bounds once all were
 	done atomic.Bool
 	wake *waiter
@@ -427,17 +430,17 @@ type outbound struct {
 
 // start makes the header of the next frame; the caller holds the writing side.
 func (s *stream) start(o *outbound) {
-	o.want = min(len(o.b), max(o.most, pieceSize))
-	o.h.length = o.want
+	o.want = min(len(o.b), max(o.most, frame.PieceSize))
+	o.h.Length = o.want
 	if s.e.cfg.Checksum {
-		o.h.flags |= flagCRC
-		o.h.crc = crc32.Update(0, castagnoli, o.b[:o.want])
+		o.h.Flags |= frame.FlagCRC
+		o.h.CRC = frame.Checksum(0, o.b[:o.want])
 	}
-	if o.h.kind != kindAck {
-		o.h.ack = s.peer.carrier.mark.Load()
+	if o.h.Kind != frame.Ack {
+		o.h.Ack = s.peer.carrier.mark.Load()
 	}
 	copy(s.wbuf[56:], o.call[:])
-	putHeader((*[headerSize]byte)(s.wbuf[:]), &o.h)
+	o.h.Put((*[frame.HeaderSize]byte)(s.wbuf[:]))
 }
 
 // post queues a message.
@@ -494,10 +497,10 @@ func (s *stream) drain(once bool) bool {
 		s.wmu.Unlock()
 		var n int
 		if o.head == 0 && o.want <= joinSize {
-			copy(s.wbuf[headerSize:], o.b[:o.want])
-			n, err = send(s.fd, s.wbuf[:headerSize+o.want])
+			copy(s.wbuf[frame.HeaderSize:], o.b[:o.want])
+			n, err = socket.Send(s.fd, s.wbuf[:frame.HeaderSize+o.want])
 		} else {
-			n, err = send2(s.fd, s.wbuf[o.head:headerSize], o.b[o.body:o.want], &s.wmsg)
+			n, err = socket.Send2(s.fd, s.wbuf[o.head:frame.HeaderSize], o.b[o.body:o.want], &s.wmsg)
 		}
 		s.wmu.Lock()
 		if n <= 0 {
@@ -519,15 +522,15 @@ func (s *stream) drain(once bool) bool {
 // sent notes that n bytes of a frame are written, and says whether that was
 // all of it; the caller holds wmu.
 func (s *stream) sent(o *outbound, n int) bool {
-	k := min(n, headerSize-o.head)
+	k := min(n, frame.HeaderSize-o.head)
 	o.head += k
 	o.body += n - k
 	o.gone.Add(int64(n - k))
-	if o.head < headerSize || o.body < o.want {
+	if o.head < frame.HeaderSize || o.body < o.want {
 		return false
 	}
-	s.e.rails[s.rail].sent.Add(uint64(o.want))
-	o.h.offset += uint64(o.want)
+	s.e.traffic[s.rail].sent.Add(uint64(o.want))
+	o.h.Offset += uint64(o.want)
 	o.b = o.b[o.want:]
 	o.head, o.body = 0, 0
 	if len(o.b) == 0 {
@@ -557,7 +560,7 @@ func (s *stream) cancel(o *outbound) {
 	defer s.wmu.Unlock()
 	for s.writing {
 		s.wmu.Unlock()
-		yield()
+		wait.Yield()
 		s.wmu.Lock()
 	}
 	for i := s.first; i < len(s.queue); i++ {

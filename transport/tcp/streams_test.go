@@ -14,6 +14,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/weft-fabric/weft/transport"
+	"github.com/weft-fabric/weft/transport/tcp/internal/frame"
+	"github.com/weft-fabric/weft/transport/tcp/internal/socket"
+	"github.com/weft-fabric/weft/transport/wait"
 )
 
 func total(e *Endpoint, name string) uint64 {
@@ -59,7 +62,7 @@ func TestStreamsBreak(t *testing.T) {
 				}
 				defer p.Close()
 				peer := 1 - rank
-				sizes := []int{8, 1000, 60_000, 70_000, pieceSize, 3*pieceSize + 17, 5 << 20}
+				sizes := []int{8, 1000, 60_000, 70_000, frame.PieceSize, 3*frame.PieceSize + 17, 5 << 20}
 				for k := range rounds {
 					p.Begin(transport.Call{Epoch: 1, Comm: 1, Seq: uint64(k + 1)}, patience())
 					n := sizes[k%len(sizes)]
@@ -148,7 +151,7 @@ func (p *port) begin(seq uint64) {
 // look waits until a port is as it should be.
 func (p *port) look(t *testing.T, what string, is func() bool) {
 	t.Helper()
-	for stop := patience(); ; yield() {
+	for stop := patience(); ; wait.Yield() {
 		p.mu.Lock()
 		ok := is()
 		p.mu.Unlock()
@@ -199,7 +202,7 @@ func TestOvertaken(t *testing.T) {
 	s.wmu.Lock()
 	o := s.queue[s.first]
 	s.start(o)
-	n, err := send2(s.fd, s.wbuf[:headerSize], o.b[:len(second)/2], &s.wmsg)
+	n, err := socket.Send2(s.fd, s.wbuf[:frame.HeaderSize], o.b[:len(second)/2], &s.wmsg)
 	if err == nil {
 		s.sent(o, n)
 	}
@@ -251,7 +254,7 @@ func TestComesAgain(t *testing.T) {
 	find := func(piece uint64) error {
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		if x, _ := p.find(0, &call, &header{kind: kindData, length: 8, total: 8, piece: piece}); x != nil {
+		if x, _ := p.find(0, &call, &frame.Header{Kind: frame.Data, Length: 8, Total: 8, Piece: piece}); x != nil {
 			t.Errorf("piece %d of operation 1 has a place in operation 2", piece)
 		}
 		if f := p.err.Load(); f != nil {

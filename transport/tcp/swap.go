@@ -4,6 +4,7 @@ package tcp
 
 import (
 	"github.com/weft-fabric/weft/transport"
+	"github.com/weft-fabric/weft/transport/tcp/internal/frame"
 )
 
 // swapLooks is how often Exchange looks in vain, and yields in between, before it
@@ -14,7 +15,7 @@ const swapLooks = 64
 // and so on, so that neither socket fills up. Where the sockets have room for it frames
 // are long, as two ranks that each send and then receive are in each other's way less
 // often: of two on a host that exchange 1 MiB, one takes 0.27 ms so and 0.30 with frames of
-// pieceSize, 4 MiB 0.99 and 1.07, all-reduces of 2 and 4 MiB 0.61 and 1.05 ms, and 0.64 and
+// frame.PieceSize, 4 MiB 0.99 and 1.07, all-reduces of 2 and 4 MiB 0.61 and 1.05 ms, and 0.64 and
 // 1.13 (medians of 30 turns in one run, 2026-11-16); from 16 MiB on it is the same.
 func (p *port) Exchange(out transport.Outgoing, in transport.Incoming, waits func(sending bool)) error {
 	to, channel, b, from, fromChannel := out.To, out.Channel, out.Bytes, in.From, in.Channel
@@ -34,16 +35,7 @@ func (p *port) Exchange(out transport.Outgoing, in transport.Incoming, waits fun
 	}
 	p.mu.Lock()
 	if len(b) <= quickSize && in.N <= quickSize && !p.full(dst.rank) && dst.quick() && src.quick() {
-		w := p.way(from, fromChannel)
-		fresh := p.fresh(w)
-		if err := p.sendShort(dst, p.way(to, channel), channel, b, waits); err != nil {
-			return err
-		}
-		if fresh && p.recvQuick(src, from, fromChannel, w, in.N, in.Dst, in.Take) {
-			return nil
-		}
-		p.mu.Lock()
-		return p.receiveAny(src, from, fromChannel, w, in.N, in.Dst, in.Take)
+		return p.exchangeShort(dst, src, out, in, waits)
 	}
 	w := p.way(from, fromChannel)
 	s := p.at(w, src.rank, fromChannel, w.base)
@@ -67,13 +59,13 @@ func (p *port) Exchange(out transport.Outgoing, in transport.Incoming, waits fun
 	dst.messages.Add(1)
 	there, back := dst.all()[0], src.all()[0]
 	if there.roomy {
-		o.most = longSize
+		o.most = frame.LongSize
 	}
 	there.post(o)
 	for idle := 0; idle < swapLooks; {
 		moved := !o.done.Load() && there.writeFrame()
 		if !s.done.Load() && back.rmu.TryLock() {
-			moved = back.read(pieceSize, true, &s.done) || moved
+			moved = back.read(frame.PieceSize, true, &s.done) || moved
 			back.rmu.Unlock()
 		}
 		if o.done.Load() && s.done.Load() || p.err.Load() != nil || dst.alive() != nil || src.alive() != nil {
@@ -91,6 +83,21 @@ func (p *port) Exchange(out transport.Outgoing, in transport.Incoming, waits fun
 		}
 	}
 	return p.awaitMessage(src, from, w, s, announced, in.Dst, in.Take)
+}
+
+// exchangeShort is Exchange of short messages by the caller that holds mu, which it gives
+// up: the socket takes all of what is sent.
+func (p *port) exchangeShort(dst, src *peer, out transport.Outgoing, in transport.Incoming, waits func(sending bool)) error {
+	w := p.way(in.From, in.Channel)
+	fresh := p.fresh(w)
+	if err := p.sendShort(dst, p.way(out.To, out.Channel), out.Channel, out.Bytes, waits); err != nil {
+		return err
+	}
+	if fresh && p.recvQuick(src, in.From, in.Channel, w, in.N, in.Dst, in.Take) {
+		return nil
+	}
+	p.mu.Lock()
+	return p.receiveAny(src, in.From, in.Channel, w, in.N, in.Dst, in.Take)
 }
 
 // oneByOne is Exchange by a rank that sends, then receives.

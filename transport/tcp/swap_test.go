@@ -12,6 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/weft-fabric/weft/transport"
+	"github.com/weft-fabric/weft/transport/tcp/internal/frame"
+	"github.com/weft-fabric/weft/transport/wait"
 )
 
 // each runs f on every rank and reports what went wrong.
@@ -40,7 +42,7 @@ func each(t *testing.T, es []*Endpoint, f func(rank int, p *port) error) {
 	}
 }
 
-var swapSizes = []int{1, 8, 100, 4096, 8 << 10, 60_000, 128 << 10, 200_000, pieceSize - 8, pieceSize, pieceSize + 8, 3*pieceSize + 1000, 2*longSize + pieceSize + 1000}
+var swapSizes = []int{1, 8, 100, 4096, 8 << 10, 60_000, 128 << 10, 200_000, frame.PieceSize - 8, frame.PieceSize, frame.PieceSize + 8, 3*frame.PieceSize + 1000, 2*frame.LongSize + frame.PieceSize + 1000}
 
 // TestSwapInPlace adds what comes to what is being sent, in its place: the other side
 // gets the bytes as they were. One stream, several, and checked ones alike.
@@ -91,7 +93,7 @@ func TestSwapRound(t *testing.T) {
 			fillRandom(want, uint64(n*k+left))
 			if k%n == rank { // the others are in a loop of their own meanwhile
 				for range 1000 {
-					yield()
+					wait.Yield()
 				}
 			}
 			at := 0
@@ -119,7 +121,7 @@ func TestSwapEnds(t *testing.T) {
 		"broken": func(p *port) error {
 			p.Begin(transport.Call{Epoch: 1, Comm: 1, Seq: 1}, patience())
 			s := p.e.peers[0].all()[0]
-			if err := p.Send(0, 0, make([]byte, pieceSize/2)); err != nil { // half of what is expected, then the end
+			if err := p.Send(0, 0, make([]byte, frame.PieceSize/2)); err != nil { // half of what is expected, then the end
 				return err
 			}
 			return unix.Shutdown(s.fd, unix.SHUT_RDWR)
@@ -130,7 +132,7 @@ func TestSwapEnds(t *testing.T) {
 		},
 		"other call": func(p *port) error {
 			p.Begin(transport.Call{Epoch: 1, Comm: 1, Seq: 1, Signature: transport.Signature{5}}, patience())
-			err := p.Send(0, 0, make([]byte, pieceSize))
+			err := p.Send(0, 0, make([]byte, frame.PieceSize))
 			if _, ok := errors.AsType[*transport.Mismatch](err); ok { // told by the other, before all of it was out
 				return nil
 			}
@@ -144,7 +146,7 @@ func TestSwapEnds(t *testing.T) {
 				}
 				p.Begin(transport.Call{Epoch: 1, Comm: 1, Seq: 1}, patience())
 				var over bool
-				err := p.Exchange(transport.Outgoing{To: 1, Bytes: make([]byte, 20<<20)}, transport.Incoming{From: 1, N: pieceSize, Take: func([]byte) {
+				err := p.Exchange(transport.Outgoing{To: 1, Bytes: make([]byte, 20<<20)}, transport.Incoming{From: 1, N: frame.PieceSize, Take: func([]byte) {
 					if over {
 						t.Error("a piece after the end")
 					}

@@ -18,16 +18,21 @@ import (
 	"github.com/weft-fabric/weft/transport"
 	"github.com/weft-fabric/weft/transport/affinity"
 	"github.com/weft-fabric/weft/transport/auth"
+	"github.com/weft-fabric/weft/transport/tcp/internal/frame"
+	"github.com/weft-fabric/weft/transport/tcp/internal/rails"
+	"github.com/weft-fabric/weft/transport/tcp/internal/socket"
+	"github.com/weft-fabric/weft/transport/tcp/internal/verbs"
 )
 
 // Endpoint is a rank's streams with all others.
 type Endpoint struct {
-	cfg   Config
-	world [16]byte
-	peers []*peer
-	rails []rail
-	where [][]place // listening addresses by rank and rail
-	want  []int     // streams by rank
+	cfg     Config
+	world   [16]byte
+	peers   []*peer
+	rails   []rails.Rail
+	traffic []traffic         // by rail
+	where   [][]rails.Address // listening addresses by rank and rail
+	want    []int             // streams by rank
 
 	listeners []net.Listener
 	gate      *auth.Listener
@@ -56,9 +61,11 @@ type Endpoint struct {
 	wg      sync.WaitGroup
 	count   counts
 
-	verbs   verbs
-	regions regions
+	verbs *verbs.Verbs
 }
+
+// traffic is what a rail carried.
+type traffic struct{ sent, received atomic.Uint64 }
 
 // counts are numbers that only grow.
 type counts struct {
@@ -80,7 +87,7 @@ func Open(ctx context.Context, cfg Config) (*Endpoint, error) {
 	if err := e.startPump(); err != nil {
 		return nil, err
 	}
-	e.startVerbs()
+	e.verbs = verbs.New(cfg.Rank, cfg.Size, forVerbs{e})
 	if err := e.open(ctx); err != nil {
 		e.Close()
 		return nil, err
@@ -93,22 +100,22 @@ func (e *Endpoint) open(ctx context.Context) error {
 	if e.cfg.Size == 1 {
 		return nil
 	}
-	mine, err := lookAround()
+	mine, err := rails.LookAround()
 	if err != nil {
 		return err
 	}
-	blobs, err := e.cfg.Gather(ctx, mine.put())
+	blobs, err := e.cfg.Gather(ctx, mine.Put())
 	if err != nil {
 		return err
 	}
-	all := make([]facts, e.cfg.Size)
+	all := make([]rails.Facts, e.cfg.Size)
 	for i, b := range blobs {
-		if err := all[i].get(b); err != nil {
+		if err := all[i].Get(b); err != nil {
 			return fmt.Errorf("rank %d: %w", i, err)
 		}
 	}
 	e.settle(all)
-	if e.rails, err = choose(&e.cfg, all); err != nil {
+	if e.rails, err = rails.Choose(&rails.Config{Rank: e.cfg.Rank, Interfaces: e.cfg.Interfaces, AllRails: e.cfg.AllRails, Token: e.cfg.Token, NoToken: e.cfg.NoToken}, all); err != nil {
 		return err
 	}
 	if err := e.listen(); err != nil {
@@ -119,32 +126,33 @@ func (e *Endpoint) open(ctx context.Context) error {
 			return err
 		}
 	}
-	at := places{world: e.world, streams: e.streamsPerRail()}
+	e.traffic = make([]traffic, len(e.rails))
+	at := rails.Listening{World: e.world, Streams: e.streamsPerRail()}
 	for i, r := range e.rails {
-		at.at = append(at.at, place{addr: e.listeners[i].Addr().(*net.TCPAddr).AddrPort(), bits: r.bits})
+		at.At = append(at.At, rails.Address{Addr: e.listeners[i].Addr().(*net.TCPAddr).AddrPort(), Bits: r.Bits})
 	}
-	if blobs, err = e.cfg.Gather(ctx, at.put()); err != nil {
+	if blobs, err = e.cfg.Gather(ctx, at.Put()); err != nil {
 		return err
 	}
-	e.where = make([][]place, e.cfg.Size)
+	e.where = make([][]rails.Address, e.cfg.Size)
 	for i, b := range blobs {
-		var w places
-		if err := w.get(b); err != nil {
+		var w rails.Listening
+		if err := w.Get(b); err != nil {
 			return fmt.Errorf("rank %d: %w", i, err)
 		}
 		if i == 0 {
-			e.world = w.world
+			e.world = w.World
 		}
-		if w.streams != at.streams {
-			return fmt.Errorf("rank %d has %d streams per interface, rank %d has %d", i, w.streams, e.cfg.Rank, at.streams)
+		if w.Streams != at.Streams {
+			return fmt.Errorf("rank %d has %d streams per interface, rank %d has %d", i, w.Streams, e.cfg.Rank, at.Streams)
 		}
-		e.where[i] = w.at
+		e.where[i] = w.At
 	}
 	if err := e.plan(); err != nil {
 		return err
 	}
 	e.serve()
-	if slices.ContainsFunc(e.rails, func(r rail) bool { return !r.addr.IsLoopback() }) {
+	if slices.ContainsFunc(e.rails, func(r rails.Rail) bool { return !r.Addr.IsLoopback() }) {
 		e.wg.Go(e.watchHealth)
 	}
 	return e.connect(ctx)
@@ -157,7 +165,7 @@ func (e *Endpoint) Can() transport.Capabilities {
 }
 
 // Verbs are the one-sided operations.
-func (e *Endpoint) Verbs() transport.Verbs { return e }
+func (e *Endpoint) Verbs() transport.Verbs { return e.verbs }
 
 // Memory is nil: ranks do not see one another's memory.
 func (e *Endpoint) Memory() transport.Memory { return nil }
@@ -179,24 +187,24 @@ func (e *Endpoint) Alive(rank int) error {
 // Counters are what happened so far.
 func (e *Endpoint) Counters() []transport.Counter {
 	var messages uint64
-	rails := make([]struct{ sent, received uint64 }, len(e.rails))
+	over := make([]struct{ sent, received uint64 }, len(e.rails))
 	for _, pr := range e.peers {
 		messages += pr.messages.Load()
 		for _, s := range pr.all() {
 			s.wmu.Lock()
 			messages += s.quicks
-			rails[s.rail].sent += s.quickOut
+			over[s.rail].sent += s.quickOut
 			s.wmu.Unlock()
 			s.rmu.Lock()
-			rails[s.rail].received += s.quickIn
+			over[s.rail].received += s.quickIn
 			s.rmu.Unlock()
 		}
 	}
 	var sent, received uint64
-	for i := range rails {
-		r := &rails[i]
-		r.sent += e.rails[i].sent.Load()
-		r.received += e.rails[i].received.Load()
+	for i := range over {
+		r := &over[i]
+		r.sent += e.traffic[i].sent.Load()
+		r.received += e.traffic[i].received.Load()
 		sent, received = sent+r.sent, received+r.received
 	}
 	n := &e.count
@@ -212,8 +220,8 @@ func (e *Endpoint) Counters() []transport.Counter {
 		{Name: "paths.dialed", Value: n.dialed.Load()},
 		{Name: "pieces.resent", Value: n.resent.Load()},
 	}
-	for i, r := range rails {
-		name := "rail." + e.rails[i].name
+	for i, r := range over {
+		name := "rail." + e.rails[i].Name
 		out = append(out, transport.Counter{Name: name + ".sent.bytes", Value: r.sent}, transport.Counter{Name: name + ".received.bytes", Value: r.received})
 	}
 	if e.gate != nil {
@@ -253,7 +261,7 @@ func (e *Endpoint) Close() error {
 	if e.gate != nil {
 		e.gate.Close()
 	}
-	e.stopVerbs()
+	e.verbs.Stop()
 	e.leave(time.Now().Add(closeTime))
 	if e.pump.file != nil {
 		e.pump.file.Close()
@@ -264,7 +272,7 @@ func (e *Endpoint) Close() error {
 			s.dispose()
 		}
 	}
-	e.freeRegions()
+	e.verbs.Release()
 	ws := &e.waiters
 	ws.mu.Lock()
 	for _, w := range ws.idle {
@@ -285,7 +293,7 @@ func (e *Endpoint) leave(deadline time.Time) {
 	for _, pr := range e.peers {
 		for _, s := range pr.all() {
 			if !s.lost.Load() {
-				o := &outbound{h: header{kind: kindBye}}
+				o := &outbound{h: frame.Header{Kind: frame.Bye}}
 				s.send(o)
 				open = append(open, s)
 			}
@@ -318,7 +326,7 @@ func (e *Endpoint) leave(deadline time.Time) {
 			}
 		}
 		if open = rest; len(open) > 0 {
-			poll(fds, 5)
+			socket.Poll(fds, 5)
 		}
 	}
 	for _, pr := range e.peers {

@@ -12,6 +12,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/weft-fabric/weft/transport/tcp/internal/rails"
+	"github.com/weft-fabric/weft/transport/tcp/internal/socket"
 	"github.com/weft-fabric/weft/transport/wait"
 )
 
@@ -20,7 +22,7 @@ import (
 // takes long (wait.Backoff): a rank that shares it goes on at once, and one that has it
 // alone loses 0.3 us. Two bare processes that exchange 112 bytes take 5.9 to 12 us so on two cores, and 9
 // to 21 if they sleep instead; on one core 5.4 to 7.9, and 6.3 to 9.7 (medians of
-// three runs in turn, the machine being busy). Then it sleeps in poll(2), but as that
+// three runs in turn, the machine being busy). Then it sleeps in socket.Poll(2), but as that
 // keeps a processor of the Go scheduler, for a millisecond only: one way of 8
 // bytes takes 4.0 us so, against 7.1 through Go's poller. From then on it is
 // parked, and the pump, which sleeps in Go's poller, reads for it.
@@ -35,10 +37,10 @@ const (
 )
 
 // settle finds out where this rank belongs among those of its host.
-func (e *Endpoint) settle(all []facts) {
+func (e *Endpoint) settle(all []rails.Facts) {
 	here, before := 0, 0
 	for i, f := range all {
-		if f.host == all[e.cfg.Rank].host {
+		if f.Host == all[e.cfg.Rank].Host {
 			if here++; i < e.cfg.Rank {
 				before++
 			}
@@ -120,33 +122,19 @@ func (e *Endpoint) wakeAll() {
 }
 
 // await reads and writes until a message is in, or out if it is sent. tell is
-// called whenever the caller is going to sleep, with whom to wake when that is
+// called whenever the caller is going to sleep, with the waiter to wake when that is
 // so, and with nil in the end if it was called before.
 func (p *port) await(pr *peer, done *atomic.Bool, sending bool, tell func(*waiter)) error {
 	e := p.e
-	var w *waiter
-	defer func() {
-		if w != nil {
-			tell(nil)
-			e.putWaiter(w)
-		}
-	}()
-	blind := e.secure || pr.rank == e.cfg.Rank // there is nothing to look at
-	hot := false                               // among those that keep a processor
-	defer func() {
-		if hot {
-			keeping.Add(-1)
-		}
-	}()
+	s := spell{blind: e.secure || pr.rank == e.cfg.Rank}
+	s.parking = s.blind
+	defer s.end(e, tell)
 	var some [8]*peer // the peers that matter
-	idle, parking := 0, blind
-	wide := false // look at all peers
-	var since, last, slept time.Time
 	for {
-		peers, moved := p.turn(some[:0], pr, done, sending, wide)
+		peers, moved := p.turn(some[:0], pr, done, sending, s.wide)
 		if done.Load() {
-			if !slept.IsZero() && e.home.Cores {
-				e.home.Slept(time.Since(slept))
+			if !s.slept.IsZero() && e.home.Cores {
+				e.home.Slept(time.Since(s.slept))
 			}
 			return nil
 		}
@@ -161,65 +149,103 @@ func (p *port) await(pr *peer, done *atomic.Bool, sending bool, tell func(*waite
 			return err
 		}
 		if moved {
-			idle, parking = 0, blind
+			s.idle, s.parking = 0, s.blind
 			continue
 		}
-		if idle++; !parking && idle < tries {
+		if s.idle++; !s.parking && s.idle < tries {
 			continue
 		}
-		if !hot && !parking {
-			if hot = keeping.Add(1) <= e.keepers; !hot {
-				keeping.Add(-1)
-				parking = true
-			}
-		}
-		if !parking && !e.home.SleepsAtOnce() {
-			if idle == tries { // most need no more than this, and the clock takes 0.1 us
-				e.home.Yield()
-				continue
-			}
-			now := time.Now()
-			if idle == tries+1 {
-				since = now
-			} else if !e.home.Cores && now.Sub(last) > wait.LongYield {
-				e.home.YieldedLong()
-			}
-			if last = now; now.Sub(since) < yieldTime<<e.home.Patience() {
-				e.home.Yield()
-				continue
-			}
+		if s.keep(e); s.yields(e) {
+			continue
 		}
 		if err := p.stop(); err != nil {
 			return err
 		}
-		if sending && !wide {
+		if sending && !s.wide {
 			// The peer may be waiting, over others, for what they send to this
 			// rank, announced or not: let it in.
-			wide, idle = true, 0
+			s.wide, s.idle = true, 0
 			continue
 		}
-		if w == nil {
-			w = e.waiter()
+		if s.w == nil {
+			s.w = e.waiter()
 		}
-		tell(w)
-		if slept.IsZero() {
-			slept = time.Now()
+		tell(s.w)
+		if s.slept.IsZero() {
+			s.slept = time.Now()
 		}
-		if parking || !p.doze(w, peers, done) {
-			if hot {
-				hot = false
-				keeping.Add(-1)
-			}
-			if p.park(w, pr, peers, done, sending) && !wide {
-				// Nothing came for a while. The peer may be waiting, over others,
-				// for what they send to this rank: let it in.
-				wide, idle = true, 0
-			}
+		if s.parking || !p.doze(s.w, peers, done) {
+			s.letGo()
+			p.park(s.w, pr, peers, done, sending)
 			continue
 		}
 		e.home.SleptAtOnce()
-		parking, idle = true, 0 // unless something came
+		s.parking, s.idle = true, 0 // unless something came
 	}
+}
+
+// spell is a wait under way.
+type spell struct {
+	w       *waiter
+	idle    int  // looks in vain, one after another
+	blind   bool // there is nothing to look at
+	wide    bool // it looks at all peers
+	hot     bool // it is among those that keep a processor
+	parking bool // it sleeps through the pump, not in poll
+
+	since, last, slept time.Time // the first yield, the last look, the first sleep
+}
+
+// keep makes the wait one of those that keep a processor, or lets it park if there
+// are enough of them.
+func (s *spell) keep(e *Endpoint) {
+	if s.hot || s.parking {
+		return
+	}
+	if s.hot = keeping.Add(1) <= e.keepers; !s.hot {
+		keeping.Add(-1)
+		s.parking = true
+	}
+}
+
+// letGo gives the processor up.
+func (s *spell) letGo() {
+	if s.hot {
+		s.hot = false
+		keeping.Add(-1)
+	}
+}
+
+// yields gives the processor away for a moment and is true, or is false if it is time
+// to sleep.
+func (s *spell) yields(e *Endpoint) bool {
+	if s.parking || e.home.SleepsAtOnce() {
+		return false
+	}
+	if s.idle == tries { // most need no more than this, and the clock takes 0.1 us
+		e.home.Yield()
+		return true
+	}
+	now := time.Now()
+	if s.idle == tries+1 {
+		s.since = now
+	} else if !e.home.Cores && now.Sub(s.last) > wait.LongYield {
+		e.home.YieldedLong()
+	}
+	if s.last = now; now.Sub(s.since) >= yieldTime<<e.home.Patience() {
+		return false
+	}
+	e.home.Yield()
+	return true
+}
+
+// end gives back what the wait held.
+func (s *spell) end(e *Endpoint, tell func(*waiter)) {
+	if s.w != nil {
+		tell(nil)
+		e.putWaiter(s.w)
+	}
+	s.letGo()
 }
 
 // keeping is how many callers of this process wait without giving up their
@@ -309,7 +335,7 @@ func (p *port) doze(w *waiter, peers []*peer, done *atomic.Bool) bool {
 	}
 	w.state.Store(polling)
 	if !done.Load() && p.err.Load() == nil {
-		poll(w.fds, pollMillis)
+		socket.Poll(w.fds, pollMillis)
 	}
 	w.state.Store(awake)
 	if w.fds[0].Revents != 0 {

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/weft-fabric/weft/transport"
+	"github.com/weft-fabric/weft/transport/tcp/internal/frame"
+	"github.com/weft-fabric/weft/transport/wait"
 )
 
 // A message that is wanted as a whole stays in the socket until the rest of it has
@@ -20,7 +22,7 @@ func (p *port) Holder() transport.Holder { return p }
 
 // Holds reports whether messages wait in the sockets.
 func (p *port) Holds(peer, n int) bool {
-	if peer < 0 || peer >= len(p.members) || n > longSize {
+	if peer < 0 || peer >= len(p.members) || n > frame.LongSize {
 		return false
 	}
 	pr := p.e.peers[p.members[peer]]
@@ -33,7 +35,7 @@ func (p *port) Holds(peer, n int) bool {
 
 // SendWhole sends a message in one frame, if it is not too long for any.
 func (p *port) SendWhole(to, channel int, b []byte) error {
-	return p.send(to, channel, b, longSize)
+	return p.send(to, channel, b, frame.LongSize)
 }
 
 // RecvWhole takes the next message of a way into dst once all of it has come.
@@ -67,7 +69,7 @@ func (p *port) linger(pr *peer, x *slot) {
 	for here, idle := 0, 0; !x.done.Load() && p.err.Load() == nil && pr.alive() == nil; {
 		moved := false
 		if ss := pr.all(); len(ss) > 0 && ss[0].rmu.TryLock() {
-			moved = ss[0].read(pieceSize, true, &x.done)
+			moved = ss[0].read(frame.PieceSize, true, &x.done)
 			if x.here > here {
 				moved, here = true, x.here
 			}
@@ -97,7 +99,7 @@ func (p *port) linger(pr *peer, x *slot) {
 // wait in the socket.
 func (s *stream) wholes(x *slot) bool {
 	h := &s.cur.h
-	return s.conn == nil && h.piece == 0 && h.flags&flagCRC == 0 && h.length == x.total
+	return s.conn == nil && h.Piece == 0 && h.Flags&frame.FlagCRC == 0 && h.Length == x.total
 }
 
 // swallow reads the piece under way, all of which is here.
@@ -125,7 +127,7 @@ func (s *stream) swallow() error {
 func (p *port) written(x *slot) bool {
 	for x.sure && x.busy > 0 {
 		p.mu.Unlock()
-		yield()
+		wait.Yield()
 		p.mu.Lock()
 	}
 	return x.whole && x.done.Load()

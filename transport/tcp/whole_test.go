@@ -13,6 +13,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/weft-fabric/weft/transport"
+	"github.com/weft-fabric/weft/transport/tcp/internal/frame"
+	"github.com/weft-fabric/weft/transport/tcp/internal/socket"
+	"github.com/weft-fabric/weft/transport/wait"
 )
 
 // Messages are received as a whole, early and late ones, whatever they come over.
@@ -27,7 +30,7 @@ func TestRecvWhole(t *testing.T) {
 					fillRandom(want, uint64(2*k+1-rank))
 					if k%3 == rank {
 						for range 1000 {
-							yield()
+							wait.Yield()
 						}
 					}
 					var err error
@@ -59,7 +62,7 @@ func TestRecvWholeEnds(t *testing.T) {
 	want := make([]byte, n)
 	fillRandom(want, 7)
 	for _, how := range []string{"ends", "is reset", "stays"} {
-		for _, cut := range []int{0, 1, headerSize, headerSize + 1, 8 << 10, n / 2, n + headerSize - 1, n + headerSize} {
+		for _, cut := range []int{0, 1, frame.HeaderSize, frame.HeaderSize + 1, 8 << 10, n / 2, n + frame.HeaderSize - 1, n + frame.HeaderSize} {
 			t.Run(fmt.Sprintf("%s after %d", how, cut), func(t *testing.T) {
 				sent := make(chan struct{})
 				over := make(chan struct{})
@@ -88,9 +91,9 @@ func TestRecvWholeEnds(t *testing.T) {
 						return errors.New("received something else")
 					case err != nil && !bytes.Equal(in, bytes.Repeat([]byte{0xA5}, n)):
 						return fmt.Errorf("stored something though it failed: %w", err)
-					case err == nil && cut < n+headerSize:
+					case err == nil && cut < n+frame.HeaderSize:
 						return errors.New("received what was not sent")
-					case err != nil && cut == n+headerSize && how == "ends":
+					case err != nil && cut == n+frame.HeaderSize && how == "ends":
 						return fmt.Errorf("all had come: %w", err)
 					}
 					return nil
@@ -102,17 +105,17 @@ func TestRecvWholeEnds(t *testing.T) {
 
 // sendCut sends the beginning of a frame to rank 0 and ends the connection.
 func sendCut(p *port, b []byte, cut int, how string, sent chan struct{}) error {
-	var head [headerSize]byte
+	var head [frame.HeaderSize]byte
 	copy(head[56:], p.enc[:])
-	putHeader(&head, &header{kind: kindData, length: len(b), total: uint64(len(b))})
+	(&frame.Header{Kind: frame.Data, Length: len(b), Total: uint64(len(b))}).Put(&head)
 	s := p.e.peers[0].all()[0]
 	for frame := append(head[:], b...)[:cut]; len(frame) > 0; {
-		k, err := send(s.fd, frame)
+		k, err := socket.Send(s.fd, frame)
 		if err != nil {
 			return err
 		}
 		frame = frame[max(k, 0):]
-		yield()
+		wait.Yield()
 	}
 	close(sent)
 	switch how {

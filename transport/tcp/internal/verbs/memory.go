@@ -1,6 +1,6 @@
 //go:build linux
 
-package tcp
+package verbs
 
 import (
 	"fmt"
@@ -42,11 +42,11 @@ type regions struct {
 }
 
 // Alloc gets memory that peers may name.
-func (e *Endpoint) Alloc(n int) ([]byte, error) {
+func (v *Verbs) Alloc(n int) ([]byte, error) {
 	if n < 0 || n >= maxRegion {
 		return nil, fmt.Errorf("%w: %d bytes, at most %d can be named", transport.ErrNoMemory, n, maxRegion-1)
 	}
-	if e.closed.Load() {
+	if v.net.Closed() {
 		return nil, transport.ErrClosed
 	}
 	b, err := unix.Mmap(-1, 0, max(n, 1), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
@@ -55,7 +55,7 @@ func (e *Endpoint) Alloc(n int) ([]byte, error) {
 	}
 	r := &region{b: b}
 	r.refs.Store(1)
-	m := &e.regions
+	m := &v.regions
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.next++
@@ -76,8 +76,8 @@ func (m *regions) find(b []byte) (id uint64, off int, err error) {
 }
 
 // Free gives memory back.
-func (e *Endpoint) Free(b []byte) error {
-	m := &e.regions
+func (v *Verbs) Free(b []byte) error {
+	m := &v.regions
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	id, off, err := m.find(b[:cap(b)])
@@ -93,8 +93,8 @@ func (e *Endpoint) Free(b []byte) error {
 }
 
 // Key names memory got from Alloc, or a part of it.
-func (e *Endpoint) Key(b []byte) (transport.Key, error) {
-	m := &e.regions
+func (v *Verbs) Key(b []byte) (transport.Key, error) {
+	m := &v.regions
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	id, off, err := m.find(b)
@@ -106,8 +106,8 @@ func (e *Endpoint) Key(b []byte) (transport.Key, error) {
 
 // at is n bytes of own memory by their key. The region is the caller's to
 // release; it is nil if there is no such memory.
-func (e *Endpoint) at(k transport.Key, n uint64) (*region, []byte) {
-	m := &e.regions
+func (v *Verbs) at(k transport.Key, n uint64) (*region, []byte) {
+	m := &v.regions
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	r, off := m.byID[uint64(k)>>offsetBits], uint64(k)&(maxRegion-1)
@@ -118,9 +118,9 @@ func (e *Endpoint) at(k transport.Key, n uint64) (*region, []byte) {
 	return r, r.b[off : off+n]
 }
 
-// freeRegions gives all memory back at the end.
-func (e *Endpoint) freeRegions() {
-	m := &e.regions
+// Release gives all memory back at the end.
+func (v *Verbs) Release() {
+	m := &v.regions
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for id, r := range m.byID {

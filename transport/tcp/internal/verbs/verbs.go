@@ -1,10 +1,18 @@
 //go:build linux
 
-package tcp
+// Package verbs carries out one-sided operations over connections of their own.
+//
+// There is a connection for each direction of a pair, made when the first operation
+// is posted, so that a message that nobody wants yet never holds operations back. A
+// goroutine of the target carries them out one after another, and answers each: that
+// is the order which the verbs promise.
+//
+//	request  u8 verb, 7 zero, u64 key, u64 length or operand, u64 operand, then the data of a write
+//	answer   u8 status, 7 zero, u64 result, then the data of a read
+package verbs
 
 import (
 	"bufio"
-	"context"
 	"encoding/binary"
 	"fmt"
 	"io"
@@ -16,13 +24,6 @@ import (
 	"github.com/weft-fabric/weft/transport"
 )
 
-// One-sided operations have a connection of their own for each direction of a
-// pair, made when the first is posted, so that a message that nobody wants yet
-// never holds them back. A goroutine of the target carries them out one after
-// another, and answers each: that is the order which the verbs promise.
-//
-//	request  u8 verb, 7 zero, u64 key, u64 length or operand, u64 operand, then the data of a write
-//	answer   u8 status, 7 zero, u64 result, then the data of a read
 const (
 	requestSize = 32
 	answerSize  = 16
@@ -54,8 +55,20 @@ type operation struct {
 	was    *uint64
 }
 
-// verbs is what an endpoint knows of its operations.
-type verbs struct {
+// Net is what the verbs need of their endpoint.
+type Net interface {
+	Dial(rank int) (net.Conn, error) // a connection for verbs
+	Alive(rank int) error
+	Closed() bool
+	Go(f func()) // starts a goroutine that the endpoint waits for
+}
+
+// Verbs are the operations of a rank, and its memory that peers may name.
+type Verbs struct {
+	net        Net
+	rank, size int
+	regions    regions
+
 	ticket atomic.Uint64
 	mu     sync.Mutex
 	done   []transport.Completion
@@ -66,7 +79,7 @@ type verbs struct {
 
 // initiator posts operations to one peer.
 type initiator struct {
-	e    *Endpoint
+	v    *Verbs
 	rank int
 	mu   sync.Mutex
 	cond *sync.Cond
@@ -76,21 +89,20 @@ type initiator struct {
 	conn net.Conn
 }
 
-func (e *Endpoint) startVerbs() {
-	e.verbs.to, e.verbs.served = map[int]*initiator{}, map[net.Conn]struct{}{}
-	e.regions.byID = map[uint64]*region{}
+// New makes the verbs of a rank.
+func New(rank, size int, n Net) *Verbs {
+	return &Verbs{net: n, rank: rank, size: size, regions: regions{byID: map[uint64]*region{}}, to: map[int]*initiator{}, served: map[net.Conn]struct{}{}}
 }
 
 // finish tells Poll that an operation is complete.
-func (e *Endpoint) finish(peer int, o *operation, err error) {
-	e.verbs.mu.Lock()
-	e.verbs.done = append(e.verbs.done, transport.Completion{Ticket: o.ticket, Peer: peer, Err: err})
-	e.verbs.mu.Unlock()
+func (v *Verbs) finish(peer int, o *operation, err error) {
+	v.mu.Lock()
+	v.done = append(v.done, transport.Completion{Ticket: o.ticket, Peer: peer, Err: err})
+	v.mu.Unlock()
 }
 
 // Poll appends completions and notices.
-func (e *Endpoint) Poll(done []transport.Completion) []transport.Completion {
-	v := &e.verbs
+func (v *Verbs) Poll(done []transport.Completion) []transport.Completion {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	done = append(done, v.done...)
@@ -100,62 +112,61 @@ func (e *Endpoint) Poll(done []transport.Completion) []transport.Completion {
 }
 
 // Write puts src into memory of a peer.
-func (e *Endpoint) Write(to int, dst transport.Key, src []byte) (transport.Ticket, error) {
-	return e.doPost(to, &operation{verb: verbWrite, key: dst, a: uint64(len(src)), mem: src})
+func (v *Verbs) Write(to int, dst transport.Key, src []byte) (transport.Ticket, error) {
+	return v.post(to, &operation{verb: verbWrite, key: dst, a: uint64(len(src)), mem: src})
 }
 
 // Read gets memory of a peer.
-func (e *Endpoint) Read(from int, dst []byte, src transport.Key) (transport.Ticket, error) {
-	return e.doPost(from, &operation{verb: verbRead, key: src, a: uint64(len(dst)), mem: dst})
+func (v *Verbs) Read(from int, dst []byte, src transport.Key) (transport.Ticket, error) {
+	return v.post(from, &operation{verb: verbRead, key: src, a: uint64(len(dst)), mem: dst})
 }
 
 // CompareSwap sets a word of a peer to new if it is old, and tells what it was.
-func (e *Endpoint) CompareSwap(to int, word transport.Key, old, new uint64, was *uint64) (transport.Ticket, error) {
-	return e.doPost(to, &operation{verb: verbSwap, key: word, a: old, b: new, was: was})
+func (v *Verbs) CompareSwap(to int, word transport.Key, old, new uint64, was *uint64) (transport.Ticket, error) {
+	return v.post(to, &operation{verb: verbSwap, key: word, a: old, b: new, was: was})
 }
 
 // FetchAdd adds to a word of a peer, and tells what it was.
-func (e *Endpoint) FetchAdd(to int, word transport.Key, add uint64, was *uint64) (transport.Ticket, error) {
-	return e.doPost(to, &operation{verb: verbAdd, key: word, a: add, was: was})
+func (v *Verbs) FetchAdd(to int, word transport.Key, add uint64, was *uint64) (transport.Ticket, error) {
+	return v.post(to, &operation{verb: verbAdd, key: word, a: add, was: was})
 }
 
 // Notify leaves a number with a peer.
-func (e *Endpoint) Notify(to int, value uint32) (transport.Ticket, error) {
-	return e.doPost(to, &operation{verb: verbNotify, a: uint64(value)})
+func (v *Verbs) Notify(to int, value uint32) (transport.Ticket, error) {
+	return v.post(to, &operation{verb: verbNotify, a: uint64(value)})
 }
 
-func (e *Endpoint) doPost(to int, o *operation) (transport.Ticket, error) {
-	if to < 0 || to >= e.cfg.Size {
-		return 0, fmt.Errorf("%s: rank %d of %d", verbNames[o.verb], to, e.cfg.Size)
+func (v *Verbs) post(to int, o *operation) (transport.Ticket, error) {
+	if to < 0 || to >= v.size {
+		return 0, fmt.Errorf("%s: rank %d of %d", verbNames[o.verb], to, v.size)
 	}
-	if err := e.peers[to].alive(); err != nil {
+	if err := v.net.Alive(to); err != nil {
 		return 0, err
 	}
-	v := &e.verbs
 	v.mu.Lock()
 	if v.closed {
 		v.mu.Unlock()
 		return 0, transport.ErrClosed
 	}
 	o.ticket = transport.Ticket(v.ticket.Add(1))
-	if to == e.cfg.Rank {
+	if to == v.rank {
 		v.mu.Unlock()
-		e.own(o)
+		v.own(o)
 		return o.ticket, nil
 	}
 	x := v.to[to]
 	if x == nil || x.failed() {
-		x = &initiator{e: e, rank: to}
+		x = &initiator{v: v, rank: to}
 		x.cond = sync.NewCond(&x.mu)
 		v.to[to] = x
-		e.wg.Go(x.run)
+		v.net.Go(x.run)
 	}
 	v.mu.Unlock()
 	x.mu.Lock()
 	if x.err != nil {
 		err := x.err
 		x.mu.Unlock()
-		e.finish(to, o, err)
+		v.finish(to, o, err)
 		return o.ticket, nil
 	}
 	x.wait = append(x.wait, o)
@@ -165,9 +176,9 @@ func (e *Endpoint) doPost(to int, o *operation) (transport.Ticket, error) {
 }
 
 // own carries out an operation of a rank on itself.
-func (e *Endpoint) own(o *operation) {
+func (v *Verbs) own(o *operation) {
 	var data []byte
-	r, mem, status := e.target(o.verb, o.key, o.a)
+	r, mem, status := v.target(o.verb, o.key, o.a)
 	if r != nil {
 		defer r.release()
 	}
@@ -178,13 +189,13 @@ func (e *Endpoint) own(o *operation) {
 		case verbRead:
 			data = mem
 		}
-		result := e.act(e.cfg.Rank, o.verb, mem, o.a, o.b)
+		result := v.act(v.rank, o.verb, mem, o.a, o.b)
 		if o.was != nil {
 			*o.was = result
 		}
 		copy(o.mem[:len(data)], data)
 	}
-	e.finish(e.cfg.Rank, o, o.problem(e.cfg.Rank, status))
+	v.finish(v.rank, o, o.problem(v.rank, status))
 }
 
 // putMemory writes into registered memory. A word at its place is written at once,
@@ -198,7 +209,7 @@ func putMemory(dst, src []byte) {
 }
 
 // target is the memory that an operation is on.
-func (e *Endpoint) target(verb uint8, key transport.Key, length uint64) (*region, []byte, uint8) {
+func (v *Verbs) target(verb uint8, key transport.Key, length uint64) (*region, []byte, uint8) {
 	switch verb {
 	case verbNotify:
 		return nil, nil, statusDone
@@ -208,7 +219,7 @@ func (e *Endpoint) target(verb uint8, key transport.Key, length uint64) (*region
 		}
 		length = 8
 	}
-	r, mem := e.at(key, length)
+	r, mem := v.at(key, length)
 	if r == nil {
 		return nil, nil, statusNoMemory
 	}
@@ -216,7 +227,7 @@ func (e *Endpoint) target(verb uint8, key transport.Key, length uint64) (*region
 }
 
 // act carries out what is not moving data.
-func (e *Endpoint) act(from int, verb uint8, mem []byte, a, b uint64) uint64 {
+func (v *Verbs) act(from int, verb uint8, mem []byte, a, b uint64) uint64 {
 	switch verb {
 	case verbSwap:
 		w := (*atomic.Uint64)(unsafe.Pointer(&mem[0]))
@@ -229,9 +240,9 @@ func (e *Endpoint) act(from int, verb uint8, mem []byte, a, b uint64) uint64 {
 	case verbAdd:
 		return (*atomic.Uint64)(unsafe.Pointer(&mem[0])).Add(a) - a
 	case verbNotify:
-		e.verbs.mu.Lock()
-		e.verbs.done = append(e.verbs.done, transport.Completion{Peer: from, Notice: uint32(a)})
-		e.verbs.mu.Unlock()
+		v.mu.Lock()
+		v.done = append(v.done, transport.Completion{Peer: from, Notice: uint32(a)})
+		v.mu.Unlock()
 	}
 	return 0
 }
@@ -259,7 +270,7 @@ func (x *initiator) failed() bool {
 
 // run connects, then sends what is posted.
 func (x *initiator) run() {
-	conn, err := x.dial()
+	conn, err := x.v.net.Dial(x.rank)
 	if err != nil {
 		x.fail(fmt.Errorf("rank %d cannot be reached for one-sided operations: %w", x.rank, err))
 		return
@@ -272,7 +283,7 @@ func (x *initiator) run() {
 	}
 	x.conn = conn
 	x.mu.Unlock()
-	x.e.wg.Go(x.read)
+	x.v.net.Go(x.read)
 	const batch = 64
 	var heads [batch][requestSize]byte
 	for {
@@ -308,19 +319,6 @@ func (x *initiator) run() {
 	}
 }
 
-// dial tries the rails in order.
-func (x *initiator) dial() (conn net.Conn, err error) {
-	ctx, cancel := context.WithTimeout(x.e.ctx, dialTime)
-	defer cancel()
-	for _, p := range x.e.pairsWith(x.rank) {
-		conn, err = x.e.dialOnce(ctx, x.rank, lane{uint32(p[0]), uint32(p[1]), 0, laneVerbs})
-		if err == nil {
-			return conn, nil
-		}
-	}
-	return nil, err
-}
-
 // read takes the answers.
 func (x *initiator) read() {
 	in := bufio.NewReaderSize(x.conn, 64<<10)
@@ -341,7 +339,7 @@ func (x *initiator) read() {
 		x.mu.Unlock()
 		if o.verb == verbRead && h[0] == statusDone {
 			if _, err := io.ReadFull(in, o.mem); err != nil {
-				x.e.finish(x.rank, o, x.why(err))
+				x.v.finish(x.rank, o, x.why(err))
 				x.fail(err)
 				return
 			}
@@ -349,16 +347,16 @@ func (x *initiator) read() {
 		if o.was != nil && h[0] == statusDone {
 			*o.was = binary.LittleEndian.Uint64(h[8:])
 		}
-		x.e.finish(x.rank, o, o.problem(x.rank, h[0]))
+		x.v.finish(x.rank, o, o.problem(x.rank, h[0]))
 	}
 }
 
 // why prefers what is known about the peer to what a socket says.
 func (x *initiator) why(err error) error {
-	if x.e.closed.Load() {
+	if x.v.net.Closed() {
 		return transport.ErrClosed
 	}
-	if gone := x.e.peers[x.rank].alive(); gone != nil {
+	if gone := x.v.net.Alive(x.rank); gone != nil {
 		return gone
 	}
 	return fmt.Errorf("one-sided operations with rank %d: %w", x.rank, err)
@@ -380,13 +378,12 @@ func (x *initiator) fail(err error) {
 	x.cond.Broadcast()
 	x.mu.Unlock()
 	for _, o := range ops {
-		x.e.finish(x.rank, o, x.err)
+		x.v.finish(x.rank, o, x.err)
 	}
 }
 
-// serveVerbs carries out what a peer posts.
-func (e *Endpoint) serveVerbs(conn net.Conn, rank int) {
-	v := &e.verbs
+// Serve carries out what a peer posts.
+func (v *Verbs) Serve(conn net.Conn, rank int) {
 	v.mu.Lock()
 	if v.closed {
 		v.mu.Unlock()
@@ -394,8 +391,8 @@ func (e *Endpoint) serveVerbs(conn net.Conn, rank int) {
 		return
 	}
 	v.served[conn] = struct{}{}
-	e.wg.Go(func() {
-		e.agent(conn, rank)
+	v.net.Go(func() {
+		v.agent(conn, rank)
 		conn.Close()
 		v.mu.Lock()
 		delete(v.served, conn)
@@ -405,7 +402,7 @@ func (e *Endpoint) serveVerbs(conn net.Conn, rank int) {
 }
 
 // agent is the target's side of a connection.
-func (e *Endpoint) agent(conn net.Conn, rank int) {
+func (v *Verbs) agent(conn net.Conn, rank int) {
 	in, out := bufio.NewReaderSize(conn, 64<<10), bufio.NewWriterSize(conn, 64<<10)
 	var h [requestSize]byte
 	var ans [answerSize]byte
@@ -421,7 +418,7 @@ func (e *Endpoint) agent(conn net.Conn, rank int) {
 		if verb < verbWrite || verb > verbNotify {
 			return
 		}
-		r, mem, status := e.target(verb, key, a)
+		r, mem, status := v.target(verb, key, a)
 		err := func() error {
 			if r != nil {
 				defer r.release()
@@ -434,7 +431,7 @@ func (e *Endpoint) agent(conn net.Conn, rank int) {
 			clear(ans[:])
 			ans[0] = status
 			if status == statusDone {
-				le.PutUint64(ans[8:], e.act(rank, verb, mem, a, b))
+				le.PutUint64(ans[8:], v.act(rank, verb, mem, a, b))
 			}
 			if _, err := out.Write(ans[:]); err != nil {
 				return err
@@ -472,9 +469,8 @@ func take(in *bufio.Reader, mem []byte, n uint64, ok bool) error {
 	return err
 }
 
-// stopVerbs ends all operations.
-func (e *Endpoint) stopVerbs() {
-	v := &e.verbs
+// Stop ends all operations.
+func (v *Verbs) Stop() {
 	v.mu.Lock()
 	v.closed = true
 	var xs []*initiator
