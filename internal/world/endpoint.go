@@ -105,7 +105,7 @@ type message struct {
 	call   transport.Call
 	form   transport.Form
 	b      []byte
-	torn   int // only so many bytes came before its sender died; -1 if all did
+	torn   int // bytes that came before its sender died; -1 if all did
 	stored *want
 	took   func() // tells the sender
 }

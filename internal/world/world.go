@@ -36,7 +36,7 @@ type Config struct {
 
 	Think time.Duration // between two steps of a rank, at most
 	Delay time.Duration // of a message, usually at most
-	Tail  int           // one message in so many takes up to 50 times as long; 0 for none
+	Tail  int           // one message in Tail takes up to 50 times as long; 0 for none
 
 	Overlaps, Holds bool // capabilities
 
@@ -212,7 +212,7 @@ func (w *World) schedule() {
 	}
 }
 
-// waiting says who waits; the caller holds mu.
+// waiting names the ranks that wait; the caller holds mu.
 func (w *World) waiting() string {
 	s := "waiting:"
 	for _, t := range w.tasks {

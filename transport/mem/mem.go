@@ -85,8 +85,8 @@ func (e *Endpoint) Free(b []byte) error {
 }
 
 // Handle says where b lies, wherever that is. Memory that was not got from Alloc
-// is found for as long as its owner holds it, but not after so many more calls
-// of Handle as the table has room for, 16,384.
+// is found for as long as its owner holds it, but not after
+// 16,384 more calls of Handle, for which the table has room.
 func (e *Endpoint) Handle(b []byte) (transport.Handle, bool) {
 	t := e.w.tables[e.rank]
 	if h, ok := t.pinned(b); ok {

@@ -81,7 +81,7 @@ func Open(ctx context.Context, c Config) (*Endpoint, error) {
 	return e, nil
 }
 
-// arenaSize is how large the arena of each of so many ranks is: as large as the
+// arenaSize is how large the arena of each rank is: as large as the
 // memory, as what is not used costs nothing but addresses. Where these are limited,
 // half of what is left is for all arenas.
 func arenaSize(ranks, ram, addresses uint64) uint64 {
@@ -282,7 +282,7 @@ func (e *Endpoint) release() {
 	e.arena.close()
 }
 
-// Counters are those of the messages, and how many strangers were turned away.
+// Counters are those of the messages, and how many unknown connections were turned away.
 func (e *Endpoint) Counters() []transport.Counter {
 	return append(e.Hub.Counters(), transport.Counter{Name: "hellos_refused", Value: e.refused.Load()})
 }

@@ -418,7 +418,7 @@ func (p *port) send(to, channel int, b []byte, most int) error {
 	return p.awaitSent(pr, s, w, o, nil)
 }
 
-// sendShort is Send of a short message by who holds mu, which it gives up. It tells
+// sendShort is Send of a short message by the caller that holds mu, which it gives up. It tells
 // waits, if there is one, when it has to.
 func (p *port) sendShort(pr *peer, w *way, channel int, b []byte, waits func(bool)) error {
 	msgno := w.sent
@@ -591,7 +591,7 @@ func (p *port) receive(from, channel, n int, dst []byte, take func([]byte)) erro
 	return p.receiveAny(pr, from, channel, w, n, dst, take)
 }
 
-// receiveAny is receive by who holds mu, which it gives up.
+// receiveAny is receive by the caller that holds mu, which it gives up.
 func (p *port) receiveAny(pr *peer, from, channel int, w *way, n int, dst []byte, take func([]byte)) error {
 	s := p.at(w, pr.rank, channel, w.base)
 	announced := s.asked

@@ -322,7 +322,7 @@ func (s *stream) digest(eager bool, want *atomic.Bool) (bool, error) {
 }
 
 // mine says whether a frame is of the communicator whose message came last, and
-// nobody sleeps who waits for the peer.
+// no caller that waits for the peer sleeps.
 func (s *stream) mine(b *[frame.HeaderSize]byte) bool {
 	p := s.port
 	return p != nil && b[2] == frame.Data && s.peer.waiting.Load() == 0 &&
@@ -472,7 +472,7 @@ func (s *stream) writeFrame() bool {
 	return s.drain(true)
 }
 
-// drain is write, or writeFrame, by who holds wmu, which it gives up.
+// drain is write, or writeFrame, by the caller that holds wmu, which it gives up.
 func (s *stream) drain(once bool) bool {
 	if s.conn != nil {
 		s.wmu.Unlock()

@@ -58,7 +58,7 @@ func (f *Flag) Post(v uint64) {
 }
 
 // Raise is Post without waking anybody yet: Settle must follow. Post waits until
-// the store has reached the other cores, 0.1 us and more; who raises a flag and
+// the store has reached the other cores, 0.1 us and more; a rank that raises a flag and
 // then looks at those of others has that time for free.
 func (f *Flag) Raise(v uint64, w *Waiter) {
 	release(&f.value, v)
@@ -85,13 +85,13 @@ func (f *Flag) RaiseFor(v uint64, s *Sleepers, w *Waiter) {
 }
 
 // RaiseWith is RaiseFor with the two words behind the flag's own, which others may
-// read at any time: who sees the flag sees them.
+// read at any time: a rank that sees the flag sees them.
 func (f *Flag) RaiseWith(v, first, second uint64, s *Sleepers, w *Waiter) {
 	releaseWith(f, v, first, second)
 	w.raised, w.apart = f, s
 }
 
-// RaiseNow is RaiseWith for who settles the flag without a waiter.
+// RaiseNow is RaiseWith for a caller that settles the flag without a waiter.
 func (f *Flag) RaiseNow(v, first, second uint64, s *Sleepers) Raised {
 	releaseWith(f, v, first, second)
 	return Raised{f, &s.count}
@@ -112,7 +112,7 @@ type Raised struct {
 	count *atomic.Uint32
 }
 
-// Raised gives the flag that was raised, if one was, to who settles it in place of
+// Raised gives the flag that was raised, if one was, to a caller that settles it in place of
 // the waiter.
 func (w *Waiter) Raised() Raised {
 	r := Raised{flag: w.raised}
@@ -126,7 +126,7 @@ func (w *Waiter) Raised() Raised {
 	return r
 }
 
-// Settled is Settle for who has changed something else atomically since the flag
+// Settled is Settle for a caller that has changed something else atomically since the flag
 // was raised, a mutex for example.
 func (r Raised) Settled() {
 	if r.flag != nil && r.count.Load() != 0 {
@@ -134,7 +134,7 @@ func (r Raised) Settled() {
 	}
 }
 
-// Release stores a word that may lie in shared memory so that who sees it sees
+// Release stores a word that may lie in shared memory so that a rank that sees it sees
 // all that was stored before, without waiting until anybody can.
 func Release(word *atomic.Uint64, v uint64) { release(word, v) }
 
@@ -180,7 +180,7 @@ type Waiter struct {
 	fence  uint32    // of no meaning but to be written atomically
 }
 
-// For gives the waiter for so many ranks on this machine, which are goroutines
+// For gives the waiter for a number of ranks on this machine, which are goroutines
 // of this process if local is set. With a core for everybody, looking for up to some
 // 150 us is best: a sleep and its wake-up cost 5 us and more, and where processors
 // are virtual and halt, 50; ranks that sleep in turns, each being late for it in the

@@ -7,12 +7,12 @@ import (
 // A port's memory can be given back once nobody looks at it: it is no longer in
 // the directory, and each member has never looked, is finished, or is dead. A
 // port stays in the directory while messages of it wait for members that may
-// still come for them. So closed ports go through a list of graves, which is
+// still come for them. So closed ports go through a list of retired ones, which is
 // looked through whenever a port is made or closed. A rank that is killed in the
 // microsecond in which it looks something up in the directory remains a visitor
 // there, and what is closed from that bucket later stays until the endpoint ends.
 
-type grave struct {
+type retiredPort struct {
 	block   []byte // of the port
 	head    *portHead
 	members []int
@@ -82,18 +82,18 @@ func (h *Hub) visit(rank int, id, epoch uint32, members, me int, state uint32) *
 	return nil
 }
 
-// bury gives the memory of a closed port back, as soon as that is possible. The
+// retire gives the memory of a closed port back, as soon as that is possible. The
 // hub is locked.
-func (h *Hub) bury(g grave) error {
-	h.graves = append(h.graves, g)
+func (h *Hub) retire(g retiredPort) error {
+	h.retired = append(h.retired, g)
 	return h.sweep()
 }
 
 // sweep gives back what it can. The hub is locked.
 func (h *Hub) sweep() error {
-	kept := h.graves[:0]
+	kept := h.retired[:0]
 	var first error
-	for _, g := range h.graves {
+	for _, g := range h.retired {
 		if !g.out && g.delivered(h) {
 			h.strike(g.block, g.head)
 			g.out = true
@@ -110,13 +110,13 @@ func (h *Hub) sweep() error {
 			}
 		}
 	}
-	clear(h.graves[len(kept):])
-	h.graves = kept
+	clear(h.retired[len(kept):])
+	h.retired = kept
 	return first
 }
 
 // delivered reports whether nobody will come for a message any more.
-func (g *grave) delivered(h *Hub) bool {
+func (g *retiredPort) delivered(h *Hub) bool {
 	words := g.head.words()
 	for m, r := range g.members {
 		if words[m].state.Load() == finished || r == h.rank || h.s.Alive(r) != nil {
@@ -134,7 +134,7 @@ func (g *grave) delivered(h *Hub) bool {
 }
 
 // visited reports whether a member still holds pointers into the port.
-func (g *grave) visited(h *Hub) bool {
+func (g *retiredPort) visited(h *Hub) bool {
 	words := g.head.words()
 	for m, r := range g.members {
 		if words[m].state.Load() == visiting && r != h.rank && h.s.Alive(r) == nil {

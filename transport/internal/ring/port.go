@@ -208,7 +208,7 @@ type outWay struct {
 
 // stage is the memory of a moved message.
 type stage struct {
-	until uint64 // so many messages have been taken
+	until uint64 // until this number of messages have been taken
 	b     []byte
 }
 
@@ -243,7 +243,7 @@ func (p *Port) enter(channel int) (*lane, error) {
 	return l, nil
 }
 
-// lane gets the lane of a channel, for who is inside of another one of the port.
+// lane gets the lane of a channel, for a caller that is inside another lane of the port.
 func (p *Port) lane(channel int) (*lane, error) {
 	var l *lane
 	if ls, way := *p.lanes.Load(), transport.Way(channel); way < len(ls) && transport.ValidChannel(channel) {
@@ -324,7 +324,7 @@ func (p *Port) Close() error {
 			h.visit(r, p.id, p.epoch, len(p.members), p.me, finished)
 		}
 	}
-	g := grave{block: p.block, head: p.head, members: p.members}
+	g := retiredPort{block: p.block, head: p.head, members: p.members}
 	for _, l := range *p.lanes.Load() {
 		if l == nil {
 			continue
@@ -342,7 +342,7 @@ func (p *Port) Close() error {
 			}
 		}
 	}
-	return h.bury(g)
+	return h.retire(g)
 }
 
 // wayAt is a way of a rank.

@@ -241,7 +241,7 @@ func (l *lane) get(w *inWay, s *slot, dst []byte, n int, f func([]byte)) error {
 	return err
 }
 
-// unmoved reads a message of which so many bytes are in the stage and the others
+// unmoved reads a message whose first bytes are in the stage and the others
 // where they were.
 func (l *lane) unmoved(rank int, s *slot, dst []byte, n, moved int, f func([]byte)) error {
 	if moved > 0 {

@@ -69,9 +69,9 @@ type Hub struct {
 	heads  []*head
 	closed atomic.Bool
 
-	mu     sync.Mutex
-	ports  map[*Port]struct{}
-	graves []grave
+	mu      sync.Mutex
+	ports   map[*Port]struct{}
+	retired []retiredPort
 
 	verbs
 	count counts

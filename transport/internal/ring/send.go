@@ -304,7 +304,7 @@ func (l *lane) moveAway(o *outWay, s *slot, b []byte) bool {
 	return done == len(b)
 }
 
-// prepare gets memory to move a message of n bytes to, until so many messages
+// prepare gets memory to move a message of n bytes to, until a number of messages
 // have been taken.
 func (l *lane) prepare(o *outWay, s *slot, n int, until uint64) ([]byte, error) {
 	b := o.spare
