@@ -11,8 +11,9 @@
 GO       ?= go
 FUZZTIME ?= 60s
 VERSION  ?=
-# Packages whose tests start processes, browsers or clusters are not quick.
-QUICK     = $(shell $(GO) list ./... | grep -v -e /comm$$ -e /elastic -e /up$$ -e /cli$$ -e /bench$$ -e /coord$$ -e /launch$$ -e /transport -e /weft$$)
+# Left out of make quick: packages whose tests start processes, browsers or clusters, or take more than 5 s of a processor.
+SLOW      = weft comm elastic up cli bench coord launch transport cases draw reduce sched/verify sched/algo topo/format sim member/simulation train ckpt
+QUICK     = $(shell $(GO) list ./... | grep -v -e /internal/ -e /comm/ -e /transport/ -e /elastic/ $(foreach p,$(SLOW),-e '/$(p)$$'))
 # Packages with goroutines or shared memory. The others are pure values.
 RACE     ?= ./transport/... ./comm/... ./coord/... ./ckpt/... ./elastic/... ./launch/... ./up/... ./web/... ./member/... ./train/... ./bench/... ./probe/...
 PACKAGES := ibsim-utils opensm infiniband-diags chromium gcc g++ openmpi-bin libopenmpi-dev mpich libmpich-dev libgloo-dev python3-torch

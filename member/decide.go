@@ -74,12 +74,6 @@ func (m *Machine) Decided(now Time, stored *Epoch) {
 	m.settle()
 }
 
-// Undecided says that the store did not answer a proposal; another follows after Config.Retry.
-func (m *Machine) Undecided(now Time) {
-	m.wake(now)
-	m.settle()
-}
-
 // put adds a request, or replaces an older one of the same id.
 func put(list []request, p request) []request {
 	i, ok := slices.BinarySearchFunc(list, p.id, func(q request, id ID) int { return cmp.Compare(q.id, id) })

@@ -98,11 +98,8 @@ func (m *Machine) random(n uint64) uint64 {
 	return mix(m.rng) % n
 }
 
-// Self, Epoch and Incarnation say who and where this process is. Epoch is nil
-// before the first one is known.
-func (m *Machine) Self() ID            { return m.self }
-func (m *Machine) Epoch() *Epoch       { return m.epoch }
-func (m *Machine) Incarnation() uint32 { return m.incarnation }
+// Epoch is the latest that this process knows of, nil before the first.
+func (m *Machine) Epoch() *Epoch { return m.epoch }
 
 // Deciding reports whether this process leads.
 func (m *Machine) Deciding() bool { return m.lead != nil }

@@ -143,7 +143,7 @@ type Outbound struct {
 
 // Proposal asks the store to replace the epoch numbered Prev by Next, and to
 // leave it alone if that is no longer the one it holds. The answer is Decided with
-// what the store holds afterwards, or Undecided if it did not answer.
+// what the store holds afterwards; without one the proposal is made again.
 type Proposal struct {
 	Prev uint64
 	Next *Epoch

@@ -228,7 +228,7 @@ func (n *Node) Run(ctx context.Context) error {
 	n.inner = inner
 	if n.observer != nil {
 		defer n.reports.Wait()
-		defer n.observer.Close()
+		defer n.stopObserving()
 	}
 	for _, f := range []func(context.Context){n.decide, n.follow, n.roll, n.mind} {
 		others.Add(1)

@@ -37,6 +37,15 @@ func (n *Node) observe() error {
 	return nil
 }
 
+// stopObserving closes the agent's socket, and says what came there that was not
+// of this job.
+func (n *Node) stopObserving() {
+	_ = n.observer.Close()
+	if c := n.observer.Counters(); c.Forged+c.Garbled+c.Repeated > 0 {
+		n.tell(Event{Kind: Trouble, Slot: -1, Text: fmt.Sprintf("datagrams between agents: %d were forged or of another job, %d held no message, %d came twice; all were dropped", c.Forged, c.Garbled, c.Repeated)})
+	}
+}
+
 // formatAgent is an agent as workers' records name it: 1f3c5a70:4711. Its address is
 // the workers' own.
 func formatAgent(id member.ID, port int) string { return fmt.Sprintf("%08x:%d", uint32(id), port) }

@@ -244,9 +244,6 @@ func (w *World) Now() time.Duration { return time.Duration(w.now) }
 // Machine is a rank's machine, for looking at.
 func (w *World) Machine(id member.ID) *member.Machine { return w.nodes[id].machine }
 
-// Up reports whether a rank's process exists.
-func (w *World) Up(id member.ID) bool { return w.nodes[id].up }
-
 // Store is the epoch that the store holds.
 func (w *World) Store() *member.Epoch { return w.store }
 

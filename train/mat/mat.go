@@ -171,9 +171,6 @@ const (
 
 func (p path) String() string { return [...]string{"portable", "AVX2", "AVX-512"}[p] }
 
-// Path names the instructions that products use here: AVX-512, AVX2 or portable.
-func Path() string { return active.String() }
-
 // portableTile is the definition of a tile: rows x cols of c over k.
 func portableTile(rows, cols, k int, a []float32, row, step int, panel, c []float32, ldc int, add bool) {
 	for i := range rows {
