@@ -13,5 +13,5 @@ func supported(system string) error {
 	if system == "linux" {
 		return nil
 	}
-	return fmt.Errorf("Linux only: ranks do not run on %s; topo, design, algo, sim, explain and calibrate do", system)
+	return fmt.Errorf("ranks run on Linux only, and this is %s; topo, design, algo, sim, explain and calibrate work here", system)
 }

@@ -31,9 +31,8 @@ const (
 
 // Why a datagram is not taken.
 var (
-	errForged   = errors.New("the datagram is not of this job, or not for this process")
-	errGarbled  = errors.New("the datagram holds no message")
-	errRepeated = errors.New("the datagram came before")
+	errForged  = errors.New("the datagram is not of this job, or not for this process")
+	errGarbled = errors.New("the datagram holds no message")
 )
 
 // sealer writes and reads datagrams. It is not safe for concurrent use.

@@ -42,8 +42,8 @@ var ways = []struct {
 
 // counts are what came of the programs that were drawn.
 type counts struct {
-	drawn, proven, refused, refusedRight, tooLarge, runs int
-	byHow                                                map[string]int
+	drawn, proven, refused, refusedRight, runs int
+	byHow                                      map[string]int
 }
 
 // What is proven is what runs: programs are drawn and proven, and those that are proven
