@@ -2,6 +2,8 @@
 # make test   what CI runs: static checks, other platforms, and every test; under 6 minutes on two quiet cores
 # make race   the race detector over everything that shares memory between goroutines
 # make schedules  seeded schedules of the runtime in virtual time, for as long as TIME says (10m); a failure names its seed
+# make differential  programs drawn at random, proven and run, for as long as TIME says; a failure names its seed
+# make proofs  every algorithm proven at every count of ranks; about five minutes
 # make dist   a release in dist/: static binaries for Linux, an image, checksums (VERSION=v1.2.3 names it)
 # make bench  figures for docs/performance.md; bench-sim is the simulator's part of it (ASTRA_RING: sim/peer_test.go)
 # make accuracy  refits the predictions of NCCL to the measured points and writes docs/accuracy.md; about two minutes
@@ -18,7 +20,7 @@ QUICK     = $(shell $(GO) list ./... | grep -v -e /internal/ -e /comm/ -e /trans
 RACE     ?= ./transport/... ./comm/... ./coord/... ./ckpt/... ./elastic/... ./launch/... ./up/... ./web/... ./member/... ./train/... ./bench/... ./probe/...
 PACKAGES := ibsim-utils opensm infiniband-diags chromium gcc g++ openmpi-bin libopenmpi-dev mpich libmpich-dev libgloo-dev python3-torch
 
-.PHONY: quick test race schedules dist cross bench bench-sim bench-comm accuracy fuzz lint packages build
+.PHONY: quick test race schedules differential proofs dist cross bench bench-sim bench-comm accuracy fuzz lint packages build
 
 quick:
 	$(GO) build ./...
@@ -79,6 +81,14 @@ bench-comm: packages build
 	./weft bench --compare all-reduce -n 2,4,8 --cpu
 	./weft bench --compare all-reduce -n 2,4,8 --transport tcp --cpu
 	./weft bench --compare reduce-scatter all-gather broadcast reduce all-to-all gather scatter send-recv barrier -n 2,8 --sizes 8,256K,16M
+
+# SEED begins where an earlier run did.
+differential:
+	$(GO) test ./internal/differential -run TestProvenIsWhatRuns -count=1 -v -timeout 0 -time $(TIME) $(if $(SEED),-seed $(SEED))
+
+# Proves every algorithm at every count of ranks up to 33, and large ones; about five minutes.
+proofs:
+	$(GO) test ./sched/algo -count=1 -timeout 30m -long
 
 fuzz:
 	@set -e; for p in $$($(GO) list ./...); do \

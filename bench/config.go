@@ -150,7 +150,7 @@ func (c *Config) prove() error {
 	if c.program == nil || c.Unproven {
 		return nil
 	}
-	if _, err := verify.Program(c.program); err != nil {
+	if _, err := verify.Right(c.program); err != nil {
 		return fmt.Errorf("program %s is %w: %w", c.program.Name, ErrUnproven, err)
 	}
 	return nil

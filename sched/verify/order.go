@@ -13,38 +13,42 @@ import (
 const (
 	maxThreads = 1 << 14
 	maxClock   = 1 << 33 // numbers that are compared in a proof, some 5 s
-	maxExtra   = 1 << 30 // and to find out what a program may do besides
+
+	modeThreads = 1 << 10 // the same, to find out its modes
+	modeClock   = 1 << 28
 )
 
-// orders checks with happens-before what one run cannot show, and finds out in
-// which modes a world may run the program: whether messages may stay in the
-// sender's buffer until they are taken (direct), and whether in and out may be
-// the same memory (in place). Only ranks that share chunks between channels, as
-// the root of a tree does, need a clock for the first; for the others all do,
-// and programs with too many threads go without an answer.
-func orders(p *sched.Program, rep *Report, sharing []sched.Rank, awaited []moment) error {
+// ordered checks with happens-before what one run cannot show: that two channels of a
+// rank touch the same chunk only in an order. Only ranks that share chunks between
+// channels, as the root of a tree does, need a clock.
+func ordered(p *sched.Program, rep *Report, sharing []sched.Rank, awaited []moment) error {
 	if threads := len(sharing) * p.Channels(); threads > maxThreads || int64(threads)*rep.Actions > maxClock {
 		return fmt.Errorf("%w: %d ranks of %s have channels that share chunks, %d channels in all, in %d steps; the order between them is proven up to %d channels, and channels times steps up to %d",
 			ErrTooLarge, len(sharing), p.Name, threads, rep.Actions, maxThreads, maxClock)
 	}
-	if len(sharing) > 0 {
-		if err := newClocks(p, false, false, sharing, awaited).run(); err != nil {
-			return err
-		}
-	}
-	most := max(p.NumChunks(sched.In), p.NumChunks(sched.Out), p.NumChunks(sched.Tmp))
-	threads := (p.Ranks + p.Switches) * p.Channels()
-	if threads > maxThreads || int64(threads)*rep.Actions > maxExtra || (p.Ranks+p.Switches)*most > maxChunks {
+	if len(sharing) == 0 {
 		return nil
+	}
+	return newClocks(p, false, false, sharing, awaited).run()
+}
+
+// findModes finds out in which modes a world may run the program: whether messages may
+// stay in the sender's buffer until they are taken (direct), and whether in and out may
+// be the same memory (in place). All channels of all ranks need a clock for it, and
+// large programs go without an answer.
+func findModes(p *sched.Program, rep *Report, awaited []moment) {
+	world := p.Ranks + p.Switches
+	most := max(p.NumChunks(sched.In), p.NumChunks(sched.Out), p.NumChunks(sched.Tmp))
+	if threads := world * p.Channels(); threads > modeThreads || int64(threads)*rep.Actions > modeClock || world*most > maxChunks {
+		return
 	}
 	rep.Direct = newClocks(p, true, false, nil, awaited).run() == nil
-	alias := newWorld(p, p.Ranks+p.Switches, true)
+	alias := newWorld(p, world, true)
 	if alias.run() != nil {
-		return nil
+		return
 	}
 	rep.InPlace = newClocks(p, false, true, nil, awaited).run() == nil
 	rep.Both = rep.InPlace && newClocks(p, true, true, nil, awaited).run() == nil
-	return nil
 }
 
 // clocks finds two uses of a chunk, one of them a write, that no chain of steps

@@ -185,7 +185,7 @@ type turn struct {
 // rotated proves a program that rotates by following rank 0. Blocks of chunks
 // must not be crossed by a step; if one is, or channels share chunks, it falls
 // back to unrolling.
-func rotated(p *sched.Program) (*Report, error) {
+func rotated(p *sched.Program, modes bool) (*Report, error) {
 	w := newWorld(p, 1, false)
 	n := int64(p.Ranks)
 	per := int64(max(p.NumChunks(sched.In), p.NumChunks(sched.Out))) / n
@@ -205,7 +205,7 @@ func rotated(p *sched.Program) (*Report, error) {
 		}
 		for _, a := range buf {
 			if p.Op != sched.Barrier && (crosses(p, a.Src, per) || crosses(p, a.Dst, per)) {
-				return Unrolled(p)
+				return unrolled(p, modes)
 			}
 			held[a.Channel] = a
 		}
@@ -249,7 +249,7 @@ func rotated(p *sched.Program) (*Report, error) {
 		}
 	}
 	if w.shared[0] {
-		return Unrolled(p)
+		return unrolled(p, modes)
 	}
 	if !m.Done() {
 		return nil, stuckRotated(p, held, func(a *step.Action) step.Hold {

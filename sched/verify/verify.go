@@ -94,7 +94,13 @@ var ErrTooLarge = errors.New("too large to prove")
 // Program proves a program, by rotation where its text allows it and else by
 // unrolling. The error is a *Violation, a *step.Stuck or a *step.Fault for a
 // wrong program.
-func Program(p *sched.Program) (*Report, error) {
+func Program(p *sched.Program) (*Report, error) { return prove(p, true) }
+
+// Right is Program, but for the modes of the report (Direct, InPlace, Both), which take
+// longer to find out than that the program is right.
+func Right(p *sched.Program) (*Report, error) { return prove(p, false) }
+
+func prove(p *sched.Program, modes bool) (*Report, error) {
 	if err := p.Check(); err != nil {
 		return nil, err
 	}
@@ -105,9 +111,9 @@ func Program(p *sched.Program) (*Report, error) {
 		if err := bounded(p, 1); err != nil {
 			return nil, err
 		}
-		return rotated(p)
+		return rotated(p, modes)
 	}
-	return Unrolled(p)
+	return unrolled(p, modes)
 }
 
 // bounded refuses programs of which some ranks, the first ones, take more steps than
@@ -143,7 +149,9 @@ func newReport(p *sched.Program, method string) *Report {
 }
 
 // Unrolled proves a program by running every rank with symbols.
-func Unrolled(p *sched.Program) (*Report, error) {
+func Unrolled(p *sched.Program) (*Report, error) { return unrolled(p, true) }
+
+func unrolled(p *sched.Program, modes bool) (*Report, error) {
 	if p.Ranks+p.Switches > maxWorld {
 		return nil, fmt.Errorf("%w: %s has %d ranks and its text does not rotate; unrolling ends at %d", ErrTooLarge, p.Name, p.Ranks, maxWorld)
 	}
@@ -158,7 +166,11 @@ func Unrolled(p *sched.Program) (*Report, error) {
 	}
 	rep := newReport(p, "unrolled")
 	w.report(rep)
-	return rep, orders(p, rep, w.sharing(), w.awaited)
+	if err := ordered(p, rep, w.sharing(), w.awaited); err != nil || !modes {
+		return rep, err
+	}
+	findModes(p, rep, w.awaited)
+	return rep, nil
 }
 
 // run carries the program out and checks what every rank ends with.
