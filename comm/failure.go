@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/weft-fabric/weft/comm/calls"
@@ -206,42 +207,47 @@ func (c *Comm) tell(f *Failure) {
 	}
 }
 
-// moment is how long a rank that failed waits for the others to take its notice.
-const moment = 100 * time.Millisecond
+// A rank that failed waits for a moment until the others have taken its notice, and goes on
+// telling those that have not answered for longer: a packet that is lost takes 200 ms.
+const (
+	moment  = 100 * time.Millisecond
+	telling = 2 * time.Second
+)
 
-// tellFar is tell where boards are not seen. The first to claim a rank's notice writes it; ranks that do not answer in a moment
-// will find out themselves.
+// tellFar is tell where boards are not seen.
 func (c *Comm) tellFar(body []byte) {
-	v := &c.world.verbs
-	type claim struct {
-		rank int
-		t    transport.Ticket
-		was  *uint64
-	}
-	var claims []claim
-	for i, m := range c.group.Members {
-		if i == c.Rank() || c.group.Alive(i) != nil || c.state(i).Stopped() {
-			continue
-		}
-		was := new(uint64)
-		if t, err := v.raw.CompareSwap(m, c.keys[i]+board.NoticeAt, 0, board.Writing, was); err == nil {
-			claims = append(claims, claim{i, t, was})
+	var wg sync.WaitGroup
+	for i := range c.group.Members {
+		if i != c.Rank() && c.group.Alive(i) == nil && !c.state(i).Stopped() {
+			wg.Go(func() { c.tellOne(i, body) })
 		}
 	}
-	end := time.Now().Add(moment)
-	var last []transport.Ticket
-	for _, a := range claims {
-		if v.wait(a.t, time.Until(end)) != nil || *a.was != 0 {
-			continue
-		}
-		to, at := c.group.Members[a.rank], c.keys[a.rank]
-		v.write(to, at+board.NoticeBody, body)
-		if t, err := v.raw.CompareSwap(to, at+board.NoticeAt, board.Writing, uint64(c.Rank()+1), new(uint64)); err == nil {
-			last = append(last, t)
-		}
+	told := make(chan struct{})
+	go func() {
+		wg.Wait()
+		close(told)
+	}()
+	timer := time.NewTimer(moment)
+	defer timer.Stop()
+	select {
+	case <-told:
+	case <-timer.C:
 	}
-	for _, t := range last { // this rank may be about to end
-		_ = v.wait(t, time.Until(end))
+}
+
+// tellOne leaves a notice with a rank. The first to claim the notice of a rank writes it. A claim
+// must not be left without a notice: nobody else could tell that rank any more.
+func (c *Comm) tellOne(rank int, body []byte) {
+	v, to, at := &c.world.verbs, c.group.Members[rank], c.keys[rank]
+	var was uint64
+	t, err := v.raw.CompareSwap(to, at+board.NoticeAt, 0, board.Writing, &was)
+	if err != nil || v.wait(t, telling) != nil || was != 0 {
+		return
+	}
+	v.write(to, at+board.NoticeBody, body)
+	t, err = v.raw.CompareSwap(to, at+board.NoticeAt, board.Writing, uint64(c.Rank()+1), new(uint64))
+	if err == nil {
+		_ = v.wait(t, telling) // this rank may be about to end
 	}
 }
 

@@ -68,7 +68,7 @@ func newSchedule(seed uint64) schedule {
 	case k < 18:
 		s.wrong = "mismatch"
 	default:
-		s.wrong, s.Tail = "abort", 0 // a rank tells the others for 100 ms
+		s.wrong = "abort"
 	}
 	if f.Kind != 0 {
 		s.Faults = append(s.Faults, f)

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"slices"
 	"sync/atomic"
-	"time"
 	"unsafe"
 
 	"github.com/weft-fabric/weft/transport"
@@ -220,7 +219,7 @@ func (v *verbs) give(to int, err error) {
 	}
 }
 
-// Poll gives what is complete. It takes 20 us if there is nothing.
+// Poll gives what is complete, and returns at once: callers may hold locks of their own.
 func (e *Endpoint) Poll(done []transport.Completion) []transport.Completion {
 	w, v := e.w, &e.verbs
 	w.mu.Lock()
@@ -232,9 +231,6 @@ func (e *Endpoint) Poll(done []transport.Completion) []transport.Completion {
 		if w.missing(e.rank, to) != nil {
 			v.give(to, w.missing(e.rank, to))
 		}
-	}
-	if len(v.done) == 0 {
-		w.sleep(e.rank, -1, w.now()+int64(20*time.Microsecond), func() bool { return len(v.done) > 0 || e.usable() != nil })
 	}
 	done = append(done, v.done...)
 	v.done = v.done[:0]
