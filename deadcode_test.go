@@ -34,6 +34,7 @@ var unreached = []struct{ what, why string }{
 	{"topo/format/ncclview.go", "a topology as NCCL's search sees it"},
 	{"draw/draw.go:Host", "one host's picture, for programs"},
 	{"sim/result.go:Result.Links", "the load of every link, for programs"},
+	{"sched/verify/verify.go:Unrolled", "the proof without symmetry, which the one by rotation is held against"},
 	{"train/box.go", "states from files that weft did not write"},
 	{"train/checkpoint/checkpoint.go:Load", "a whole checkpoint in one process"},
 	{"tune/points.go:ReadNCCLTests", "logs of nccl-tests as points"},

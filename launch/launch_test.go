@@ -44,7 +44,10 @@ var parts = map[string]func(){
 	},
 	"folder": func() {
 		dir, _, err := launch.TempDir("test")
-		fmt.Println(dir, err)
+		if err != nil {
+			panic(err)
+		}
+		fmt.Println(dir)
 		select {}
 	},
 	"args": func() { fmt.Printf("%q token %d\n", os.Args[1:], len(os.Getenv("WEFT_TOKEN"))) },

@@ -21,14 +21,15 @@ func TempDir(kind string) (dir string, remove func() error, err error) {
 	if dir, err = os.MkdirTemp("", "weft-"+kind+"-"); err != nil {
 		return "", nil, fmt.Errorf("a temporary folder: %w", err)
 	}
-	lock, err := os.OpenFile(filepath.Join(dir, tempLock), os.O_RDWR|os.O_CREATE, 0o600)
+	// A plain descriptor: an os.File that nobody holds is closed by the garbage collector.
+	lock, err := unix.Open(filepath.Join(dir, tempLock), unix.O_RDWR|unix.O_CREAT|unix.O_CLOEXEC, 0o600)
 	if err == nil {
-		err = unix.Flock(int(lock.Fd()), unix.LOCK_EX)
+		err = unix.Flock(lock, unix.LOCK_EX)
 	}
 	if err != nil {
 		return "", nil, errors.Join(fmt.Errorf("a temporary folder: %w", err), os.RemoveAll(dir))
 	}
-	return dir, func() error { return errors.Join(os.RemoveAll(dir), lock.Close()) }, nil
+	return dir, func() error { return errors.Join(os.RemoveAll(dir), unix.Close(lock)) }, nil
 }
 
 // sweep removes the folders of processes that are no more. One without a lock may be

@@ -412,7 +412,7 @@ func (s *study) page() []byte {
 	p("\n## What the model knows of several nodes\n")
 	p("- A ring crosses each node's NICs once, so of the hops of a node's GPUs one goes by a NIC and the others by NVLink: rings over")
 	p("  several nodes load NVLink by (g-1)/g of what they do inside one, with g GPUs a node.")
-	p("- The fabric's cuts: what lies below a switch has so many links upwards, and what its NICs send to others has to pass them. Bytes are")
+	p("- The fabric's cuts: all that the NICs below a switch send to others passes the switch's links upwards. Bytes are")
 	p("  taken to spread evenly. Fabrics without tiers (torus, dragonfly) are refused.\n")
 	p("## Known to be off\n")
 	p("- 1,440 GB200 in 20 racks, all-reduce of 8 GiB: 807 GB/s of bus bandwidth predicted by NVLSTree, 381 reported; two racks are within")

@@ -10,7 +10,7 @@ import (
 
 // NCCL chooses as if the fabric never blocked. Its bytes still have to pass it,
 // so the time counts the cuts of the fabric: what lies below each switch, or
-// below each group of switches of a tier, has so many links upwards, and they
+// below each group of switches of a tier, has a number of links upwards, and they
 // carry what its NICs send to the others.
 //
 //	             spines
