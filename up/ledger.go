@@ -338,7 +338,10 @@ func (l *ledger) stepped(slot int, s report.Step) {
 		l.start = s.Loss
 	}
 	l.losses[s.Step], l.tokens[s.Step] = s.Loss, s.Tokens
-	l.top, l.at = max(l.top, s.Step), max(l.at, s.Step)
+	l.top = max(l.top, s.Step)
+	if s.Epoch >= l.work.Epoch { // not the word of a rank that was killed, read late
+		l.at = max(l.at, s.Step)
+	}
 	if s.Rank == 0 && s.Overlap {
 		to := &l.alone
 		if s.Writing || s.Save > 0 {

@@ -88,7 +88,7 @@ func milli(d time.Duration) float64 { return float64(d.Microseconds()) / 1e3 }
 func (l *ledger) summary() Summary {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	s := Summary{Steps: l.top, LossStart: l.start, LossEnd: l.losses[l.top], Epochs: l.epochs, Kills: l.kills, Ranks: l.r.o.Ranks,
+	s := Summary{Steps: l.at, LossStart: l.start, LossEnd: l.losses[l.at], Epochs: l.epochs, Kills: l.kills, Ranks: l.r.o.Ranks,
 		Layout: l.work.Layout.String(), Coordinators: l.coords, Memory: l.measures.Held, MemoryModel: l.measures.Expected, Busy: l.measures.Busy,
 		Backward: milli(l.measures.Backward), Commit: milli(l.measures.Commit), Update: milli(l.measures.Update), Step: milli(l.measures.Step), Incidents: []Incident{}}
 	total := 0
