@@ -218,7 +218,7 @@ func testDetails(t *testing.T, ctx context.Context) {
 		ask[bool](t, ctx, `(document.querySelector('[data-curve=`+curve+`]').click(), true)`)
 		until(t, ctx, `document.getElementById('h-loss').textContent === '`+name+`' && document.querySelector('#loss .smooth') !== null`)
 	}
-	const steps = `document.querySelector('#loss .smooth').getAttribute('d').split('L').length`
+	const steps = `document.querySelector('#loss .smooth')?.getAttribute('d').split('L').length`
 	all := ask[int](t, ctx, steps)
 	ask[bool](t, ctx, `(() => { const p = document.querySelector('#loss svg'), b = p.getBoundingClientRect();
 		for (const [type, at] of [['pointerdown', 0.4], ['pointermove', 0.6], ['pointerup', 0.6]])

@@ -135,9 +135,14 @@ func Run(t *testing.T, cfg Config, body func(rank int, e transport.Endpoint)) (r
 		}
 		w.schedule()
 		r = Result{Events: w.events, Steps: w.steps, Dead: w.dead, Took: time.Duration(w.now()), Problems: w.problems}
+		time.Sleep(afterwards)
 	})
 	return r
 }
+
+// afterwards is how long goroutines of ranks that have ended may go on, in virtual time:
+// one that tells others of a failure gives up after two waits of 2 s.
+const afterwards = 10 * time.Second
 
 func newWorld(cfg Config) *World {
 	n := cfg.Ranks
