@@ -82,6 +82,12 @@ func TestTheImagesProgramRuns(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if err := checkStatic(b); err != nil {
+		t.Error(err)
+	}
+	if sh, err := os.ReadFile("/bin/sh"); err == nil && runtime.GOOS == "linux" && bytes.Contains(sh, []byte("ld-linux")) && checkStatic(sh) == nil {
+		t.Error("a program that is linked dynamically passes")
+	}
 	img := image{Version: "v0", Commit: "abc", Created: time.Unix(0, 0).UTC(), Binaries: []binary{{platform{runtime.GOOS, runtime.GOARCH}, b}}}
 	path := filepath.Join(dir, "image.tar")
 	if err := writeImage(path, img); err != nil {

@@ -1,5 +1,6 @@
 // Command dist writes a release: static binaries for Linux, an image that holds
-// nothing but them, and checksums of all files.
+// nothing but them, and checksums of all files. The binaries do not open NVIDIA's
+// management library: 'weft topo discover' reads /sys alone there.
 //
 //	dist/weft-VERSION-linux-amd64        weft-VERSION-linux-arm64
 //	dist/weft-VERSION-image.tar          an OCI image layout for both processors
@@ -9,7 +10,10 @@
 package main
 
 import (
+	"bytes"
 	"crypto/sha256"
+	"debug/elf"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -74,7 +78,7 @@ func release(version, dir string) error {
 	for _, p := range platforms {
 		name := fmt.Sprintf("weft-%s-%s-%s", version, p.OS, p.Arch)
 		path := filepath.Join(dir, name)
-		cmd := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", path, ".")
+		cmd := exec.Command("go", "build", "-trimpath", "-buildvcs=true", "-tags=static", "-ldflags=-s -w", "-o", path, ".")
 		cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS="+p.OS, "GOARCH="+p.Arch)
 		cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 		if err := cmd.Run(); err != nil {
@@ -83,6 +87,9 @@ func release(version, dir string) error {
 		b, err := os.ReadFile(path)
 		if err != nil {
 			return err
+		}
+		if err := checkStatic(b); err != nil {
+			return fmt.Errorf("%s: %w", path, err)
 		}
 		img.Binaries = append(img.Binaries, binary{p, b})
 		files = append(files, name)
@@ -102,6 +109,22 @@ func release(version, dir string) error {
 		fmt.Printf("%7.1f MB  %s\n", float64(len(b))/1e6, filepath.Join(dir, f))
 	}
 	return os.WriteFile(filepath.Join(dir, "SHA256SUMS"), []byte(sums.String()), 0o644)
+}
+
+// checkStatic refuses a program that needs another one to load it: an image from
+// scratch has none. Tag static leaves out what opens libraries at run time.
+func checkStatic(b []byte) error {
+	f, err := elf.NewFile(bytes.NewReader(b))
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	for _, p := range f.Progs {
+		if p.Type == elf.PT_INTERP {
+			return errors.New("it is linked dynamically and does not run in an image from scratch")
+		}
+	}
+	return nil
 }
 
 // writeImage writes the image, then reads and checks the file.
