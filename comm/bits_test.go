@@ -22,12 +22,11 @@ import (
 func init() { bodies["bits"] = (*kid).bits }
 
 // noise is a rank's input: numbers of all magnitudes, and every kind that sums
-// treat in its own way. There is one NaN: of two with different bits a sum keeps
-// that of its first operand, which is not the same on all ranks (docs/runtime.md).
+// treat in its own way, two NaNs with different bits among them.
 func noise(seed uint64, rank, count int) []float32 {
 	rnd := rand.New(rand.NewPCG(seed, uint64(rank)))
 	b := make([]float32, count)
-	special := []float32{float32(math.NaN()), float32(math.Inf(1)), float32(math.Inf(-1)), float32(math.Copysign(0, -1)), 0,
+	special := []float32{float32(math.NaN()), math.Float32frombits(0x7fc12345), float32(math.Inf(1)), float32(math.Inf(-1)), float32(math.Copysign(0, -1)), 0,
 		math.SmallestNonzeroFloat32, -math.SmallestNonzeroFloat32, math.Float32frombits(0x00400000), math.MaxFloat32}
 	for i := range b {
 		if rnd.IntN(20) == 0 {

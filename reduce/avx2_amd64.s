@@ -5124,7 +5124,7 @@ return:
 	RET
 
 // func sumFloat32AVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, nt bool)
-// Requires: AVX, MMX+
+// Requires: AVX, AVX2, MMX+
 TEXT ·sumFloat32AVX2(SB), NOSPLIT, $0-49
 	MOVQ  dsts+0(FP), AX
 	MOVQ  nd+8(FP), CX
@@ -5172,6 +5172,21 @@ block_sources:
 	JNZ    block_sources
 
 block_sources_done:
+	VCMPPS $0x03, Y1, Y0, Y4
+	VCMPPS $0x03, Y3, Y2, Y5
+	VPOR   Y5, Y4, Y4
+	VPTEST Y4, Y4
+	JZ     block_settled
+	VCMPPS $0x03, Y0, Y0, Y4
+	VPOR   Y4, Y0, Y0
+	VCMPPS $0x03, Y1, Y1, Y4
+	VPOR   Y4, Y1, Y1
+	VCMPPS $0x03, Y2, Y2, Y4
+	VPOR   Y4, Y2, Y2
+	VCMPPS $0x03, Y3, Y3, Y4
+	VPOR   Y4, Y3, Y3
+
+block_settled:
 	VMOVDQU Y0, (R11)(SI*1)
 	VMOVDQU Y1, 32(R11)(SI*1)
 	VMOVDQU Y2, 64(R11)(SI*1)
@@ -5224,6 +5239,21 @@ past_sources:
 	JNZ    past_sources
 
 past_sources_done:
+	VCMPPS $0x03, Y1, Y0, Y4
+	VCMPPS $0x03, Y3, Y2, Y5
+	VPOR   Y5, Y4, Y4
+	VPTEST Y4, Y4
+	JZ     past_settled
+	VCMPPS $0x03, Y0, Y0, Y4
+	VPOR   Y4, Y0, Y0
+	VCMPPS $0x03, Y1, Y1, Y4
+	VPOR   Y4, Y1, Y1
+	VCMPPS $0x03, Y2, Y2, Y4
+	VPOR   Y4, Y2, Y2
+	VCMPPS $0x03, Y3, Y3, Y4
+	VPOR   Y4, Y3, Y3
+
+past_settled:
 	VMOVNTDQ Y0, (R11)(SI*1)
 	VMOVNTDQ Y1, 32(R11)(SI*1)
 	VMOVNTDQ Y2, 64(R11)(SI*1)
@@ -5267,6 +5297,13 @@ tail_sources:
 	JNZ    tail_sources
 
 tail_sources_done:
+	VCMPPS $0x03, Y0, Y0, Y1
+	VPTEST Y1, Y1
+	JZ     tail_settled
+	VCMPPS $0x03, Y0, Y0, Y1
+	VPOR   Y1, Y0, Y0
+
+tail_settled:
 	VMOVDQU Y0, (R11)(SI*1)
 	TESTQ   CX, CX
 	JZ      tail_targets_done
@@ -5295,7 +5332,7 @@ return:
 	RET
 
 // func prodFloat32AVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, nt bool)
-// Requires: AVX, MMX+
+// Requires: AVX, AVX2, MMX+
 TEXT ·prodFloat32AVX2(SB), NOSPLIT, $0-49
 	MOVQ  dsts+0(FP), AX
 	MOVQ  nd+8(FP), CX
@@ -5343,6 +5380,21 @@ block_sources:
 	JNZ    block_sources
 
 block_sources_done:
+	VCMPPS $0x03, Y1, Y0, Y4
+	VCMPPS $0x03, Y3, Y2, Y5
+	VPOR   Y5, Y4, Y4
+	VPTEST Y4, Y4
+	JZ     block_settled
+	VCMPPS $0x03, Y0, Y0, Y4
+	VPOR   Y4, Y0, Y0
+	VCMPPS $0x03, Y1, Y1, Y4
+	VPOR   Y4, Y1, Y1
+	VCMPPS $0x03, Y2, Y2, Y4
+	VPOR   Y4, Y2, Y2
+	VCMPPS $0x03, Y3, Y3, Y4
+	VPOR   Y4, Y3, Y3
+
+block_settled:
 	VMOVDQU Y0, (R11)(SI*1)
 	VMOVDQU Y1, 32(R11)(SI*1)
 	VMOVDQU Y2, 64(R11)(SI*1)
@@ -5395,6 +5447,21 @@ past_sources:
 	JNZ    past_sources
 
 past_sources_done:
+	VCMPPS $0x03, Y1, Y0, Y4
+	VCMPPS $0x03, Y3, Y2, Y5
+	VPOR   Y5, Y4, Y4
+	VPTEST Y4, Y4
+	JZ     past_settled
+	VCMPPS $0x03, Y0, Y0, Y4
+	VPOR   Y4, Y0, Y0
+	VCMPPS $0x03, Y1, Y1, Y4
+	VPOR   Y4, Y1, Y1
+	VCMPPS $0x03, Y2, Y2, Y4
+	VPOR   Y4, Y2, Y2
+	VCMPPS $0x03, Y3, Y3, Y4
+	VPOR   Y4, Y3, Y3
+
+past_settled:
 	VMOVNTDQ Y0, (R11)(SI*1)
 	VMOVNTDQ Y1, 32(R11)(SI*1)
 	VMOVNTDQ Y2, 64(R11)(SI*1)
@@ -5438,6 +5505,13 @@ tail_sources:
 	JNZ    tail_sources
 
 tail_sources_done:
+	VCMPPS $0x03, Y0, Y0, Y1
+	VPTEST Y1, Y1
+	JZ     tail_settled
+	VCMPPS $0x03, Y0, Y0, Y1
+	VPOR   Y1, Y0, Y0
+
+tail_settled:
 	VMOVDQU Y0, (R11)(SI*1)
 	TESTQ   CX, CX
 	JZ      tail_targets_done
@@ -5562,6 +5636,21 @@ block_sources:
 	JNZ       block_sources
 
 block_sources_done:
+	VCMPPS $0x03, Y1, Y0, Y4
+	VCMPPS $0x03, Y3, Y2, Y5
+	VPOR   Y5, Y4, Y4
+	VPTEST Y4, Y4
+	JZ     block_settled
+	VCMPPS $0x03, Y0, Y0, Y4
+	VPOR   Y4, Y0, Y0
+	VCMPPS $0x03, Y1, Y1, Y4
+	VPOR   Y4, Y1, Y1
+	VCMPPS $0x03, Y2, Y2, Y4
+	VPOR   Y4, Y2, Y2
+	VCMPPS $0x03, Y3, Y3, Y4
+	VPOR   Y4, Y3, Y3
+
+block_settled:
 	VMOVDQU Y0, (R11)(SI*1)
 	VMOVDQU Y1, 32(R11)(SI*1)
 	VMOVDQU Y2, 64(R11)(SI*1)
@@ -5662,6 +5751,21 @@ past_sources:
 	JNZ       past_sources
 
 past_sources_done:
+	VCMPPS $0x03, Y1, Y0, Y4
+	VCMPPS $0x03, Y3, Y2, Y5
+	VPOR   Y5, Y4, Y4
+	VPTEST Y4, Y4
+	JZ     past_settled
+	VCMPPS $0x03, Y0, Y0, Y4
+	VPOR   Y4, Y0, Y0
+	VCMPPS $0x03, Y1, Y1, Y4
+	VPOR   Y4, Y1, Y1
+	VCMPPS $0x03, Y2, Y2, Y4
+	VPOR   Y4, Y2, Y2
+	VCMPPS $0x03, Y3, Y3, Y4
+	VPOR   Y4, Y3, Y3
+
+past_settled:
 	VMOVNTDQ Y0, (R11)(SI*1)
 	VMOVNTDQ Y1, 32(R11)(SI*1)
 	VMOVNTDQ Y2, 64(R11)(SI*1)
@@ -5717,6 +5821,13 @@ tail_sources:
 	JNZ       tail_sources
 
 tail_sources_done:
+	VCMPPS $0x03, Y0, Y0, Y1
+	VPTEST Y1, Y1
+	JZ     tail_settled
+	VCMPPS $0x03, Y0, Y0, Y1
+	VPOR   Y1, Y0, Y0
+
+tail_settled:
 	VMOVDQU Y0, (R11)(SI*1)
 	TESTQ   CX, CX
 	JZ      tail_targets_done
@@ -5841,6 +5952,21 @@ block_sources:
 	JNZ       block_sources
 
 block_sources_done:
+	VCMPPS $0x03, Y1, Y0, Y4
+	VCMPPS $0x03, Y3, Y2, Y5
+	VPOR   Y5, Y4, Y4
+	VPTEST Y4, Y4
+	JZ     block_settled
+	VCMPPS $0x03, Y0, Y0, Y4
+	VPOR   Y4, Y0, Y0
+	VCMPPS $0x03, Y1, Y1, Y4
+	VPOR   Y4, Y1, Y1
+	VCMPPS $0x03, Y2, Y2, Y4
+	VPOR   Y4, Y2, Y2
+	VCMPPS $0x03, Y3, Y3, Y4
+	VPOR   Y4, Y3, Y3
+
+block_settled:
 	VMOVDQU Y0, (R11)(SI*1)
 	VMOVDQU Y1, 32(R11)(SI*1)
 	VMOVDQU Y2, 64(R11)(SI*1)
@@ -5941,6 +6067,21 @@ past_sources:
 	JNZ       past_sources
 
 past_sources_done:
+	VCMPPS $0x03, Y1, Y0, Y4
+	VCMPPS $0x03, Y3, Y2, Y5
+	VPOR   Y5, Y4, Y4
+	VPTEST Y4, Y4
+	JZ     past_settled
+	VCMPPS $0x03, Y0, Y0, Y4
+	VPOR   Y4, Y0, Y0
+	VCMPPS $0x03, Y1, Y1, Y4
+	VPOR   Y4, Y1, Y1
+	VCMPPS $0x03, Y2, Y2, Y4
+	VPOR   Y4, Y2, Y2
+	VCMPPS $0x03, Y3, Y3, Y4
+	VPOR   Y4, Y3, Y3
+
+past_settled:
 	VMOVNTDQ Y0, (R11)(SI*1)
 	VMOVNTDQ Y1, 32(R11)(SI*1)
 	VMOVNTDQ Y2, 64(R11)(SI*1)
@@ -5996,6 +6137,13 @@ tail_sources:
 	JNZ       tail_sources
 
 tail_sources_done:
+	VCMPPS $0x03, Y0, Y0, Y1
+	VPTEST Y1, Y1
+	JZ     tail_settled
+	VCMPPS $0x03, Y0, Y0, Y1
+	VPOR   Y1, Y0, Y0
+
+tail_settled:
 	VMOVDQU Y0, (R11)(SI*1)
 	TESTQ   CX, CX
 	JZ      tail_targets_done
@@ -6024,7 +6172,7 @@ return:
 	RET
 
 // func sumFloat64AVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, nt bool)
-// Requires: AVX, MMX+
+// Requires: AVX, AVX2, MMX+
 TEXT ·sumFloat64AVX2(SB), NOSPLIT, $0-49
 	MOVQ  dsts+0(FP), AX
 	MOVQ  nd+8(FP), CX
@@ -6072,6 +6220,21 @@ block_sources:
 	JNZ    block_sources
 
 block_sources_done:
+	VCMPPD $0x03, Y1, Y0, Y4
+	VCMPPD $0x03, Y3, Y2, Y5
+	VPOR   Y5, Y4, Y4
+	VPTEST Y4, Y4
+	JZ     block_settled
+	VCMPPD $0x03, Y0, Y0, Y4
+	VPOR   Y4, Y0, Y0
+	VCMPPD $0x03, Y1, Y1, Y4
+	VPOR   Y4, Y1, Y1
+	VCMPPD $0x03, Y2, Y2, Y4
+	VPOR   Y4, Y2, Y2
+	VCMPPD $0x03, Y3, Y3, Y4
+	VPOR   Y4, Y3, Y3
+
+block_settled:
 	VMOVDQU Y0, (R11)(SI*1)
 	VMOVDQU Y1, 32(R11)(SI*1)
 	VMOVDQU Y2, 64(R11)(SI*1)
@@ -6124,6 +6287,21 @@ past_sources:
 	JNZ    past_sources
 
 past_sources_done:
+	VCMPPD $0x03, Y1, Y0, Y4
+	VCMPPD $0x03, Y3, Y2, Y5
+	VPOR   Y5, Y4, Y4
+	VPTEST Y4, Y4
+	JZ     past_settled
+	VCMPPD $0x03, Y0, Y0, Y4
+	VPOR   Y4, Y0, Y0
+	VCMPPD $0x03, Y1, Y1, Y4
+	VPOR   Y4, Y1, Y1
+	VCMPPD $0x03, Y2, Y2, Y4
+	VPOR   Y4, Y2, Y2
+	VCMPPD $0x03, Y3, Y3, Y4
+	VPOR   Y4, Y3, Y3
+
+past_settled:
 	VMOVNTDQ Y0, (R11)(SI*1)
 	VMOVNTDQ Y1, 32(R11)(SI*1)
 	VMOVNTDQ Y2, 64(R11)(SI*1)
@@ -6167,6 +6345,13 @@ tail_sources:
 	JNZ    tail_sources
 
 tail_sources_done:
+	VCMPPD $0x03, Y0, Y0, Y1
+	VPTEST Y1, Y1
+	JZ     tail_settled
+	VCMPPD $0x03, Y0, Y0, Y1
+	VPOR   Y1, Y0, Y0
+
+tail_settled:
 	VMOVDQU Y0, (R11)(SI*1)
 	TESTQ   CX, CX
 	JZ      tail_targets_done
@@ -6195,7 +6380,7 @@ return:
 	RET
 
 // func prodFloat64AVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, nt bool)
-// Requires: AVX, MMX+
+// Requires: AVX, AVX2, MMX+
 TEXT ·prodFloat64AVX2(SB), NOSPLIT, $0-49
 	MOVQ  dsts+0(FP), AX
 	MOVQ  nd+8(FP), CX
@@ -6243,6 +6428,21 @@ block_sources:
 	JNZ    block_sources
 
 block_sources_done:
+	VCMPPD $0x03, Y1, Y0, Y4
+	VCMPPD $0x03, Y3, Y2, Y5
+	VPOR   Y5, Y4, Y4
+	VPTEST Y4, Y4
+	JZ     block_settled
+	VCMPPD $0x03, Y0, Y0, Y4
+	VPOR   Y4, Y0, Y0
+	VCMPPD $0x03, Y1, Y1, Y4
+	VPOR   Y4, Y1, Y1
+	VCMPPD $0x03, Y2, Y2, Y4
+	VPOR   Y4, Y2, Y2
+	VCMPPD $0x03, Y3, Y3, Y4
+	VPOR   Y4, Y3, Y3
+
+block_settled:
 	VMOVDQU Y0, (R11)(SI*1)
 	VMOVDQU Y1, 32(R11)(SI*1)
 	VMOVDQU Y2, 64(R11)(SI*1)
@@ -6295,6 +6495,21 @@ past_sources:
 	JNZ    past_sources
 
 past_sources_done:
+	VCMPPD $0x03, Y1, Y0, Y4
+	VCMPPD $0x03, Y3, Y2, Y5
+	VPOR   Y5, Y4, Y4
+	VPTEST Y4, Y4
+	JZ     past_settled
+	VCMPPD $0x03, Y0, Y0, Y4
+	VPOR   Y4, Y0, Y0
+	VCMPPD $0x03, Y1, Y1, Y4
+	VPOR   Y4, Y1, Y1
+	VCMPPD $0x03, Y2, Y2, Y4
+	VPOR   Y4, Y2, Y2
+	VCMPPD $0x03, Y3, Y3, Y4
+	VPOR   Y4, Y3, Y3
+
+past_settled:
 	VMOVNTDQ Y0, (R11)(SI*1)
 	VMOVNTDQ Y1, 32(R11)(SI*1)
 	VMOVNTDQ Y2, 64(R11)(SI*1)
@@ -6338,6 +6553,13 @@ tail_sources:
 	JNZ    tail_sources
 
 tail_sources_done:
+	VCMPPD $0x03, Y0, Y0, Y1
+	VPTEST Y1, Y1
+	JZ     tail_settled
+	VCMPPD $0x03, Y0, Y0, Y1
+	VPOR   Y1, Y0, Y0
+
+tail_settled:
 	VMOVDQU Y0, (R11)(SI*1)
 	TESTQ   CX, CX
 	JZ      tail_targets_done
@@ -6462,6 +6684,21 @@ block_sources:
 	JNZ       block_sources
 
 block_sources_done:
+	VCMPPD $0x03, Y1, Y0, Y4
+	VCMPPD $0x03, Y3, Y2, Y5
+	VPOR   Y5, Y4, Y4
+	VPTEST Y4, Y4
+	JZ     block_settled
+	VCMPPD $0x03, Y0, Y0, Y4
+	VPOR   Y4, Y0, Y0
+	VCMPPD $0x03, Y1, Y1, Y4
+	VPOR   Y4, Y1, Y1
+	VCMPPD $0x03, Y2, Y2, Y4
+	VPOR   Y4, Y2, Y2
+	VCMPPD $0x03, Y3, Y3, Y4
+	VPOR   Y4, Y3, Y3
+
+block_settled:
 	VMOVDQU Y0, (R11)(SI*1)
 	VMOVDQU Y1, 32(R11)(SI*1)
 	VMOVDQU Y2, 64(R11)(SI*1)
@@ -6562,6 +6799,21 @@ past_sources:
 	JNZ       past_sources
 
 past_sources_done:
+	VCMPPD $0x03, Y1, Y0, Y4
+	VCMPPD $0x03, Y3, Y2, Y5
+	VPOR   Y5, Y4, Y4
+	VPTEST Y4, Y4
+	JZ     past_settled
+	VCMPPD $0x03, Y0, Y0, Y4
+	VPOR   Y4, Y0, Y0
+	VCMPPD $0x03, Y1, Y1, Y4
+	VPOR   Y4, Y1, Y1
+	VCMPPD $0x03, Y2, Y2, Y4
+	VPOR   Y4, Y2, Y2
+	VCMPPD $0x03, Y3, Y3, Y4
+	VPOR   Y4, Y3, Y3
+
+past_settled:
 	VMOVNTDQ Y0, (R11)(SI*1)
 	VMOVNTDQ Y1, 32(R11)(SI*1)
 	VMOVNTDQ Y2, 64(R11)(SI*1)
@@ -6617,6 +6869,13 @@ tail_sources:
 	JNZ       tail_sources
 
 tail_sources_done:
+	VCMPPD $0x03, Y0, Y0, Y1
+	VPTEST Y1, Y1
+	JZ     tail_settled
+	VCMPPD $0x03, Y0, Y0, Y1
+	VPOR   Y1, Y0, Y0
+
+tail_settled:
 	VMOVDQU Y0, (R11)(SI*1)
 	TESTQ   CX, CX
 	JZ      tail_targets_done
@@ -6741,6 +7000,21 @@ block_sources:
 	JNZ       block_sources
 
 block_sources_done:
+	VCMPPD $0x03, Y1, Y0, Y4
+	VCMPPD $0x03, Y3, Y2, Y5
+	VPOR   Y5, Y4, Y4
+	VPTEST Y4, Y4
+	JZ     block_settled
+	VCMPPD $0x03, Y0, Y0, Y4
+	VPOR   Y4, Y0, Y0
+	VCMPPD $0x03, Y1, Y1, Y4
+	VPOR   Y4, Y1, Y1
+	VCMPPD $0x03, Y2, Y2, Y4
+	VPOR   Y4, Y2, Y2
+	VCMPPD $0x03, Y3, Y3, Y4
+	VPOR   Y4, Y3, Y3
+
+block_settled:
 	VMOVDQU Y0, (R11)(SI*1)
 	VMOVDQU Y1, 32(R11)(SI*1)
 	VMOVDQU Y2, 64(R11)(SI*1)
@@ -6841,6 +7115,21 @@ past_sources:
 	JNZ       past_sources
 
 past_sources_done:
+	VCMPPD $0x03, Y1, Y0, Y4
+	VCMPPD $0x03, Y3, Y2, Y5
+	VPOR   Y5, Y4, Y4
+	VPTEST Y4, Y4
+	JZ     past_settled
+	VCMPPD $0x03, Y0, Y0, Y4
+	VPOR   Y4, Y0, Y0
+	VCMPPD $0x03, Y1, Y1, Y4
+	VPOR   Y4, Y1, Y1
+	VCMPPD $0x03, Y2, Y2, Y4
+	VPOR   Y4, Y2, Y2
+	VCMPPD $0x03, Y3, Y3, Y4
+	VPOR   Y4, Y3, Y3
+
+past_settled:
 	VMOVNTDQ Y0, (R11)(SI*1)
 	VMOVNTDQ Y1, 32(R11)(SI*1)
 	VMOVNTDQ Y2, 64(R11)(SI*1)
@@ -6896,6 +7185,13 @@ tail_sources:
 	JNZ       tail_sources
 
 tail_sources_done:
+	VCMPPD $0x03, Y0, Y0, Y1
+	VPTEST Y1, Y1
+	JZ     tail_settled
+	VCMPPD $0x03, Y0, Y0, Y1
+	VPOR   Y1, Y0, Y0
+
+tail_settled:
 	VMOVDQU Y0, (R11)(SI*1)
 	TESTQ   CX, CX
 	JZ      tail_targets_done
@@ -6996,6 +7292,30 @@ block_sources:
 	JNZ       block_sources
 
 block_sources_done:
+	VPAND    c32_7fff7fffAVX2<>+0(SB), X0, X4
+	VPAND    c32_7fff7fffAVX2<>+0(SB), X1, X5
+	VPMAXUW  X5, X4, X4
+	VPAND    c32_7fff7fffAVX2<>+0(SB), X2, X5
+	VPMAXUW  X5, X4, X4
+	VPAND    c32_7fff7fffAVX2<>+0(SB), X3, X5
+	VPMAXUW  X5, X4, X4
+	VPCMPGTW c32_7c007c00AVX2<>+0(SB), X4, X4
+	VPTEST   X4, X4
+	JZ       block_settled
+	VPAND    c32_7fff7fffAVX2<>+0(SB), X0, X4
+	VPCMPGTW c32_7c007c00AVX2<>+0(SB), X4, X4
+	VPOR     X4, X0, X0
+	VPAND    c32_7fff7fffAVX2<>+0(SB), X1, X4
+	VPCMPGTW c32_7c007c00AVX2<>+0(SB), X4, X4
+	VPOR     X4, X1, X1
+	VPAND    c32_7fff7fffAVX2<>+0(SB), X2, X4
+	VPCMPGTW c32_7c007c00AVX2<>+0(SB), X4, X4
+	VPOR     X4, X2, X2
+	VPAND    c32_7fff7fffAVX2<>+0(SB), X3, X4
+	VPCMPGTW c32_7c007c00AVX2<>+0(SB), X4, X4
+	VPOR     X4, X3, X3
+
+block_settled:
 	VMOVDQU X0, (R11)(SI*1)
 	VMOVDQU X1, 16(R11)(SI*1)
 	VMOVDQU X2, 32(R11)(SI*1)
@@ -7072,6 +7392,30 @@ past_sources:
 	JNZ       past_sources
 
 past_sources_done:
+	VPAND    c32_7fff7fffAVX2<>+0(SB), X0, X4
+	VPAND    c32_7fff7fffAVX2<>+0(SB), X1, X5
+	VPMAXUW  X5, X4, X4
+	VPAND    c32_7fff7fffAVX2<>+0(SB), X2, X5
+	VPMAXUW  X5, X4, X4
+	VPAND    c32_7fff7fffAVX2<>+0(SB), X3, X5
+	VPMAXUW  X5, X4, X4
+	VPCMPGTW c32_7c007c00AVX2<>+0(SB), X4, X4
+	VPTEST   X4, X4
+	JZ       past_settled
+	VPAND    c32_7fff7fffAVX2<>+0(SB), X0, X4
+	VPCMPGTW c32_7c007c00AVX2<>+0(SB), X4, X4
+	VPOR     X4, X0, X0
+	VPAND    c32_7fff7fffAVX2<>+0(SB), X1, X4
+	VPCMPGTW c32_7c007c00AVX2<>+0(SB), X4, X4
+	VPOR     X4, X1, X1
+	VPAND    c32_7fff7fffAVX2<>+0(SB), X2, X4
+	VPCMPGTW c32_7c007c00AVX2<>+0(SB), X4, X4
+	VPOR     X4, X2, X2
+	VPAND    c32_7fff7fffAVX2<>+0(SB), X3, X4
+	VPCMPGTW c32_7c007c00AVX2<>+0(SB), X4, X4
+	VPOR     X4, X3, X3
+
+past_settled:
 	VMOVNTDQ X0, (R11)(SI*1)
 	VMOVNTDQ X1, 16(R11)(SI*1)
 	VMOVNTDQ X2, 32(R11)(SI*1)
@@ -7121,6 +7465,15 @@ tail_sources:
 	JNZ       tail_sources
 
 tail_sources_done:
+	VPAND    c32_7fff7fffAVX2<>+0(SB), X0, X1
+	VPCMPGTW c32_7c007c00AVX2<>+0(SB), X1, X1
+	VPTEST   X1, X1
+	JZ       tail_settled
+	VPAND    c32_7fff7fffAVX2<>+0(SB), X0, X1
+	VPCMPGTW c32_7c007c00AVX2<>+0(SB), X1, X1
+	VPOR     X1, X0, X0
+
+tail_settled:
 	VMOVDQU X0, (R11)(SI*1)
 	TESTQ   CX, CX
 	JZ      tail_targets_done
@@ -7147,6 +7500,26 @@ done:
 return:
 	VZEROUPPER
 	RET
+
+DATA c32_7fff7fffAVX2<>+0(SB)/4, $0x7fff7fff
+DATA c32_7fff7fffAVX2<>+4(SB)/4, $0x7fff7fff
+DATA c32_7fff7fffAVX2<>+8(SB)/4, $0x7fff7fff
+DATA c32_7fff7fffAVX2<>+12(SB)/4, $0x7fff7fff
+DATA c32_7fff7fffAVX2<>+16(SB)/4, $0x7fff7fff
+DATA c32_7fff7fffAVX2<>+20(SB)/4, $0x7fff7fff
+DATA c32_7fff7fffAVX2<>+24(SB)/4, $0x7fff7fff
+DATA c32_7fff7fffAVX2<>+28(SB)/4, $0x7fff7fff
+GLOBL c32_7fff7fffAVX2<>(SB), RODATA|NOPTR, $32
+
+DATA c32_7c007c00AVX2<>+0(SB)/4, $0x7c007c00
+DATA c32_7c007c00AVX2<>+4(SB)/4, $0x7c007c00
+DATA c32_7c007c00AVX2<>+8(SB)/4, $0x7c007c00
+DATA c32_7c007c00AVX2<>+12(SB)/4, $0x7c007c00
+DATA c32_7c007c00AVX2<>+16(SB)/4, $0x7c007c00
+DATA c32_7c007c00AVX2<>+20(SB)/4, $0x7c007c00
+DATA c32_7c007c00AVX2<>+24(SB)/4, $0x7c007c00
+DATA c32_7c007c00AVX2<>+28(SB)/4, $0x7c007c00
+GLOBL c32_7c007c00AVX2<>(SB), RODATA|NOPTR, $32
 
 // func prodFloat16AVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, nt bool)
 // Requires: AVX, F16C, MMX+
@@ -7221,6 +7594,30 @@ block_sources:
 	JNZ       block_sources
 
 block_sources_done:
+	VPAND    c32_7fff7fffAVX2<>+0(SB), X0, X4
+	VPAND    c32_7fff7fffAVX2<>+0(SB), X1, X5
+	VPMAXUW  X5, X4, X4
+	VPAND    c32_7fff7fffAVX2<>+0(SB), X2, X5
+	VPMAXUW  X5, X4, X4
+	VPAND    c32_7fff7fffAVX2<>+0(SB), X3, X5
+	VPMAXUW  X5, X4, X4
+	VPCMPGTW c32_7c007c00AVX2<>+0(SB), X4, X4
+	VPTEST   X4, X4
+	JZ       block_settled
+	VPAND    c32_7fff7fffAVX2<>+0(SB), X0, X4
+	VPCMPGTW c32_7c007c00AVX2<>+0(SB), X4, X4
+	VPOR     X4, X0, X0
+	VPAND    c32_7fff7fffAVX2<>+0(SB), X1, X4
+	VPCMPGTW c32_7c007c00AVX2<>+0(SB), X4, X4
+	VPOR     X4, X1, X1
+	VPAND    c32_7fff7fffAVX2<>+0(SB), X2, X4
+	VPCMPGTW c32_7c007c00AVX2<>+0(SB), X4, X4
+	VPOR     X4, X2, X2
+	VPAND    c32_7fff7fffAVX2<>+0(SB), X3, X4
+	VPCMPGTW c32_7c007c00AVX2<>+0(SB), X4, X4
+	VPOR     X4, X3, X3
+
+block_settled:
 	VMOVDQU X0, (R11)(SI*1)
 	VMOVDQU X1, 16(R11)(SI*1)
 	VMOVDQU X2, 32(R11)(SI*1)
@@ -7297,6 +7694,30 @@ past_sources:
 	JNZ       past_sources
 
 past_sources_done:
+	VPAND    c32_7fff7fffAVX2<>+0(SB), X0, X4
+	VPAND    c32_7fff7fffAVX2<>+0(SB), X1, X5
+	VPMAXUW  X5, X4, X4
+	VPAND    c32_7fff7fffAVX2<>+0(SB), X2, X5
+	VPMAXUW  X5, X4, X4
+	VPAND    c32_7fff7fffAVX2<>+0(SB), X3, X5
+	VPMAXUW  X5, X4, X4
+	VPCMPGTW c32_7c007c00AVX2<>+0(SB), X4, X4
+	VPTEST   X4, X4
+	JZ       past_settled
+	VPAND    c32_7fff7fffAVX2<>+0(SB), X0, X4
+	VPCMPGTW c32_7c007c00AVX2<>+0(SB), X4, X4
+	VPOR     X4, X0, X0
+	VPAND    c32_7fff7fffAVX2<>+0(SB), X1, X4
+	VPCMPGTW c32_7c007c00AVX2<>+0(SB), X4, X4
+	VPOR     X4, X1, X1
+	VPAND    c32_7fff7fffAVX2<>+0(SB), X2, X4
+	VPCMPGTW c32_7c007c00AVX2<>+0(SB), X4, X4
+	VPOR     X4, X2, X2
+	VPAND    c32_7fff7fffAVX2<>+0(SB), X3, X4
+	VPCMPGTW c32_7c007c00AVX2<>+0(SB), X4, X4
+	VPOR     X4, X3, X3
+
+past_settled:
 	VMOVNTDQ X0, (R11)(SI*1)
 	VMOVNTDQ X1, 16(R11)(SI*1)
 	VMOVNTDQ X2, 32(R11)(SI*1)
@@ -7346,6 +7767,15 @@ tail_sources:
 	JNZ       tail_sources
 
 tail_sources_done:
+	VPAND    c32_7fff7fffAVX2<>+0(SB), X0, X1
+	VPCMPGTW c32_7c007c00AVX2<>+0(SB), X1, X1
+	VPTEST   X1, X1
+	JZ       tail_settled
+	VPAND    c32_7fff7fffAVX2<>+0(SB), X0, X1
+	VPCMPGTW c32_7c007c00AVX2<>+0(SB), X1, X1
+	VPOR     X1, X0, X0
+
+tail_settled:
 	VMOVDQU X0, (R11)(SI*1)
 	TESTQ   CX, CX
 	JZ      tail_targets_done
@@ -7486,6 +7916,30 @@ block_sources:
 	JNZ       block_sources
 
 block_sources_done:
+	VPAND    c32_7fff7fffAVX2<>+0(SB), X0, X4
+	VPAND    c32_7fff7fffAVX2<>+0(SB), X1, X5
+	VPMAXUW  X5, X4, X4
+	VPAND    c32_7fff7fffAVX2<>+0(SB), X2, X5
+	VPMAXUW  X5, X4, X4
+	VPAND    c32_7fff7fffAVX2<>+0(SB), X3, X5
+	VPMAXUW  X5, X4, X4
+	VPCMPGTW c32_7c007c00AVX2<>+0(SB), X4, X4
+	VPTEST   X4, X4
+	JZ       block_settled
+	VPAND    c32_7fff7fffAVX2<>+0(SB), X0, X4
+	VPCMPGTW c32_7c007c00AVX2<>+0(SB), X4, X4
+	VPOR     X4, X0, X0
+	VPAND    c32_7fff7fffAVX2<>+0(SB), X1, X4
+	VPCMPGTW c32_7c007c00AVX2<>+0(SB), X4, X4
+	VPOR     X4, X1, X1
+	VPAND    c32_7fff7fffAVX2<>+0(SB), X2, X4
+	VPCMPGTW c32_7c007c00AVX2<>+0(SB), X4, X4
+	VPOR     X4, X2, X2
+	VPAND    c32_7fff7fffAVX2<>+0(SB), X3, X4
+	VPCMPGTW c32_7c007c00AVX2<>+0(SB), X4, X4
+	VPOR     X4, X3, X3
+
+block_settled:
 	VMOVDQU X0, (R11)(SI*1)
 	VMOVDQU X1, 16(R11)(SI*1)
 	VMOVDQU X2, 32(R11)(SI*1)
@@ -7602,6 +8056,30 @@ past_sources:
 	JNZ       past_sources
 
 past_sources_done:
+	VPAND    c32_7fff7fffAVX2<>+0(SB), X0, X4
+	VPAND    c32_7fff7fffAVX2<>+0(SB), X1, X5
+	VPMAXUW  X5, X4, X4
+	VPAND    c32_7fff7fffAVX2<>+0(SB), X2, X5
+	VPMAXUW  X5, X4, X4
+	VPAND    c32_7fff7fffAVX2<>+0(SB), X3, X5
+	VPMAXUW  X5, X4, X4
+	VPCMPGTW c32_7c007c00AVX2<>+0(SB), X4, X4
+	VPTEST   X4, X4
+	JZ       past_settled
+	VPAND    c32_7fff7fffAVX2<>+0(SB), X0, X4
+	VPCMPGTW c32_7c007c00AVX2<>+0(SB), X4, X4
+	VPOR     X4, X0, X0
+	VPAND    c32_7fff7fffAVX2<>+0(SB), X1, X4
+	VPCMPGTW c32_7c007c00AVX2<>+0(SB), X4, X4
+	VPOR     X4, X1, X1
+	VPAND    c32_7fff7fffAVX2<>+0(SB), X2, X4
+	VPCMPGTW c32_7c007c00AVX2<>+0(SB), X4, X4
+	VPOR     X4, X2, X2
+	VPAND    c32_7fff7fffAVX2<>+0(SB), X3, X4
+	VPCMPGTW c32_7c007c00AVX2<>+0(SB), X4, X4
+	VPOR     X4, X3, X3
+
+past_settled:
 	VMOVNTDQ X0, (R11)(SI*1)
 	VMOVNTDQ X1, 16(R11)(SI*1)
 	VMOVNTDQ X2, 32(R11)(SI*1)
@@ -7661,6 +8139,15 @@ tail_sources:
 	JNZ       tail_sources
 
 tail_sources_done:
+	VPAND    c32_7fff7fffAVX2<>+0(SB), X0, X1
+	VPCMPGTW c32_7c007c00AVX2<>+0(SB), X1, X1
+	VPTEST   X1, X1
+	JZ       tail_settled
+	VPAND    c32_7fff7fffAVX2<>+0(SB), X0, X1
+	VPCMPGTW c32_7c007c00AVX2<>+0(SB), X1, X1
+	VPOR     X1, X0, X0
+
+tail_settled:
 	VMOVDQU X0, (R11)(SI*1)
 	TESTQ   CX, CX
 	JZ      tail_targets_done
@@ -7801,6 +8288,30 @@ block_sources:
 	JNZ       block_sources
 
 block_sources_done:
+	VPAND    c32_7fff7fffAVX2<>+0(SB), X0, X4
+	VPAND    c32_7fff7fffAVX2<>+0(SB), X1, X5
+	VPMAXUW  X5, X4, X4
+	VPAND    c32_7fff7fffAVX2<>+0(SB), X2, X5
+	VPMAXUW  X5, X4, X4
+	VPAND    c32_7fff7fffAVX2<>+0(SB), X3, X5
+	VPMAXUW  X5, X4, X4
+	VPCMPGTW c32_7c007c00AVX2<>+0(SB), X4, X4
+	VPTEST   X4, X4
+	JZ       block_settled
+	VPAND    c32_7fff7fffAVX2<>+0(SB), X0, X4
+	VPCMPGTW c32_7c007c00AVX2<>+0(SB), X4, X4
+	VPOR     X4, X0, X0
+	VPAND    c32_7fff7fffAVX2<>+0(SB), X1, X4
+	VPCMPGTW c32_7c007c00AVX2<>+0(SB), X4, X4
+	VPOR     X4, X1, X1
+	VPAND    c32_7fff7fffAVX2<>+0(SB), X2, X4
+	VPCMPGTW c32_7c007c00AVX2<>+0(SB), X4, X4
+	VPOR     X4, X2, X2
+	VPAND    c32_7fff7fffAVX2<>+0(SB), X3, X4
+	VPCMPGTW c32_7c007c00AVX2<>+0(SB), X4, X4
+	VPOR     X4, X3, X3
+
+block_settled:
 	VMOVDQU X0, (R11)(SI*1)
 	VMOVDQU X1, 16(R11)(SI*1)
 	VMOVDQU X2, 32(R11)(SI*1)
@@ -7917,6 +8428,30 @@ past_sources:
 	JNZ       past_sources
 
 past_sources_done:
+	VPAND    c32_7fff7fffAVX2<>+0(SB), X0, X4
+	VPAND    c32_7fff7fffAVX2<>+0(SB), X1, X5
+	VPMAXUW  X5, X4, X4
+	VPAND    c32_7fff7fffAVX2<>+0(SB), X2, X5
+	VPMAXUW  X5, X4, X4
+	VPAND    c32_7fff7fffAVX2<>+0(SB), X3, X5
+	VPMAXUW  X5, X4, X4
+	VPCMPGTW c32_7c007c00AVX2<>+0(SB), X4, X4
+	VPTEST   X4, X4
+	JZ       past_settled
+	VPAND    c32_7fff7fffAVX2<>+0(SB), X0, X4
+	VPCMPGTW c32_7c007c00AVX2<>+0(SB), X4, X4
+	VPOR     X4, X0, X0
+	VPAND    c32_7fff7fffAVX2<>+0(SB), X1, X4
+	VPCMPGTW c32_7c007c00AVX2<>+0(SB), X4, X4
+	VPOR     X4, X1, X1
+	VPAND    c32_7fff7fffAVX2<>+0(SB), X2, X4
+	VPCMPGTW c32_7c007c00AVX2<>+0(SB), X4, X4
+	VPOR     X4, X2, X2
+	VPAND    c32_7fff7fffAVX2<>+0(SB), X3, X4
+	VPCMPGTW c32_7c007c00AVX2<>+0(SB), X4, X4
+	VPOR     X4, X3, X3
+
+past_settled:
 	VMOVNTDQ X0, (R11)(SI*1)
 	VMOVNTDQ X1, 16(R11)(SI*1)
 	VMOVNTDQ X2, 32(R11)(SI*1)
@@ -7976,6 +8511,15 @@ tail_sources:
 	JNZ       tail_sources
 
 tail_sources_done:
+	VPAND    c32_7fff7fffAVX2<>+0(SB), X0, X1
+	VPCMPGTW c32_7c007c00AVX2<>+0(SB), X1, X1
+	VPTEST   X1, X1
+	JZ       tail_settled
+	VPAND    c32_7fff7fffAVX2<>+0(SB), X0, X1
+	VPCMPGTW c32_7c007c00AVX2<>+0(SB), X1, X1
+	VPOR     X1, X0, X0
+
+tail_settled:
 	VMOVDQU X0, (R11)(SI*1)
 	TESTQ   CX, CX
 	JZ      tail_targets_done
@@ -8135,6 +8679,30 @@ block_sources:
 	JNZ     block_sources
 
 block_sources_done:
+	VPAND    c32_7fff7fffAVX2<>+0(SB), Y0, Y4
+	VPAND    c32_7fff7fffAVX2<>+0(SB), Y1, Y5
+	VPMAXUW  Y5, Y4, Y4
+	VPAND    c32_7fff7fffAVX2<>+0(SB), Y2, Y5
+	VPMAXUW  Y5, Y4, Y4
+	VPAND    c32_7fff7fffAVX2<>+0(SB), Y3, Y5
+	VPMAXUW  Y5, Y4, Y4
+	VPCMPGTW c32_7f807f80AVX2<>+0(SB), Y4, Y4
+	VPTEST   Y4, Y4
+	JZ       block_settled
+	VPAND    c32_7fff7fffAVX2<>+0(SB), Y0, Y4
+	VPCMPGTW c32_7f807f80AVX2<>+0(SB), Y4, Y4
+	VPOR     Y4, Y0, Y0
+	VPAND    c32_7fff7fffAVX2<>+0(SB), Y1, Y4
+	VPCMPGTW c32_7f807f80AVX2<>+0(SB), Y4, Y4
+	VPOR     Y4, Y1, Y1
+	VPAND    c32_7fff7fffAVX2<>+0(SB), Y2, Y4
+	VPCMPGTW c32_7f807f80AVX2<>+0(SB), Y4, Y4
+	VPOR     Y4, Y2, Y2
+	VPAND    c32_7fff7fffAVX2<>+0(SB), Y3, Y4
+	VPCMPGTW c32_7f807f80AVX2<>+0(SB), Y4, Y4
+	VPOR     Y4, Y3, Y3
+
+block_settled:
 	VMOVDQU Y0, (R10)(SI*1)
 	VMOVDQU Y1, 32(R10)(SI*1)
 	VMOVDQU Y2, 64(R10)(SI*1)
@@ -8271,6 +8839,30 @@ past_sources:
 	JNZ     past_sources
 
 past_sources_done:
+	VPAND    c32_7fff7fffAVX2<>+0(SB), Y0, Y4
+	VPAND    c32_7fff7fffAVX2<>+0(SB), Y1, Y5
+	VPMAXUW  Y5, Y4, Y4
+	VPAND    c32_7fff7fffAVX2<>+0(SB), Y2, Y5
+	VPMAXUW  Y5, Y4, Y4
+	VPAND    c32_7fff7fffAVX2<>+0(SB), Y3, Y5
+	VPMAXUW  Y5, Y4, Y4
+	VPCMPGTW c32_7f807f80AVX2<>+0(SB), Y4, Y4
+	VPTEST   Y4, Y4
+	JZ       past_settled
+	VPAND    c32_7fff7fffAVX2<>+0(SB), Y0, Y4
+	VPCMPGTW c32_7f807f80AVX2<>+0(SB), Y4, Y4
+	VPOR     Y4, Y0, Y0
+	VPAND    c32_7fff7fffAVX2<>+0(SB), Y1, Y4
+	VPCMPGTW c32_7f807f80AVX2<>+0(SB), Y4, Y4
+	VPOR     Y4, Y1, Y1
+	VPAND    c32_7fff7fffAVX2<>+0(SB), Y2, Y4
+	VPCMPGTW c32_7f807f80AVX2<>+0(SB), Y4, Y4
+	VPOR     Y4, Y2, Y2
+	VPAND    c32_7fff7fffAVX2<>+0(SB), Y3, Y4
+	VPCMPGTW c32_7f807f80AVX2<>+0(SB), Y4, Y4
+	VPOR     Y4, Y3, Y3
+
+past_settled:
 	VMOVNTDQ Y0, (R10)(SI*1)
 	VMOVNTDQ Y1, 32(R10)(SI*1)
 	VMOVNTDQ Y2, 64(R10)(SI*1)
@@ -8335,6 +8927,15 @@ tail_sources:
 	JNZ     tail_sources
 
 tail_sources_done:
+	VPAND    c32_7fff7fffAVX2<>+0(SB), Y0, Y1
+	VPCMPGTW c32_7f807f80AVX2<>+0(SB), Y1, Y1
+	VPTEST   Y1, Y1
+	JZ       tail_settled
+	VPAND    c32_7fff7fffAVX2<>+0(SB), Y0, Y1
+	VPCMPGTW c32_7f807f80AVX2<>+0(SB), Y1, Y1
+	VPOR     Y1, Y0, Y0
+
+tail_settled:
 	VMOVDQU Y0, (R10)(SI*1)
 	TESTQ   CX, CX
 	JZ      tail_targets_done
@@ -8391,6 +8992,16 @@ DATA c32_ffff0000AVX2<>+20(SB)/4, $0xffff0000
 DATA c32_ffff0000AVX2<>+24(SB)/4, $0xffff0000
 DATA c32_ffff0000AVX2<>+28(SB)/4, $0xffff0000
 GLOBL c32_ffff0000AVX2<>(SB), RODATA|NOPTR, $32
+
+DATA c32_7f807f80AVX2<>+0(SB)/4, $0x7f807f80
+DATA c32_7f807f80AVX2<>+4(SB)/4, $0x7f807f80
+DATA c32_7f807f80AVX2<>+8(SB)/4, $0x7f807f80
+DATA c32_7f807f80AVX2<>+12(SB)/4, $0x7f807f80
+DATA c32_7f807f80AVX2<>+16(SB)/4, $0x7f807f80
+DATA c32_7f807f80AVX2<>+20(SB)/4, $0x7f807f80
+DATA c32_7f807f80AVX2<>+24(SB)/4, $0x7f807f80
+DATA c32_7f807f80AVX2<>+28(SB)/4, $0x7f807f80
+GLOBL c32_7f807f80AVX2<>(SB), RODATA|NOPTR, $32
 
 // func prodBFloat16AVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, nt bool)
 // Requires: AVX, AVX2, MMX+
@@ -8524,6 +9135,30 @@ block_sources:
 	JNZ     block_sources
 
 block_sources_done:
+	VPAND    c32_7fff7fffAVX2<>+0(SB), Y0, Y4
+	VPAND    c32_7fff7fffAVX2<>+0(SB), Y1, Y5
+	VPMAXUW  Y5, Y4, Y4
+	VPAND    c32_7fff7fffAVX2<>+0(SB), Y2, Y5
+	VPMAXUW  Y5, Y4, Y4
+	VPAND    c32_7fff7fffAVX2<>+0(SB), Y3, Y5
+	VPMAXUW  Y5, Y4, Y4
+	VPCMPGTW c32_7f807f80AVX2<>+0(SB), Y4, Y4
+	VPTEST   Y4, Y4
+	JZ       block_settled
+	VPAND    c32_7fff7fffAVX2<>+0(SB), Y0, Y4
+	VPCMPGTW c32_7f807f80AVX2<>+0(SB), Y4, Y4
+	VPOR     Y4, Y0, Y0
+	VPAND    c32_7fff7fffAVX2<>+0(SB), Y1, Y4
+	VPCMPGTW c32_7f807f80AVX2<>+0(SB), Y4, Y4
+	VPOR     Y4, Y1, Y1
+	VPAND    c32_7fff7fffAVX2<>+0(SB), Y2, Y4
+	VPCMPGTW c32_7f807f80AVX2<>+0(SB), Y4, Y4
+	VPOR     Y4, Y2, Y2
+	VPAND    c32_7fff7fffAVX2<>+0(SB), Y3, Y4
+	VPCMPGTW c32_7f807f80AVX2<>+0(SB), Y4, Y4
+	VPOR     Y4, Y3, Y3
+
+block_settled:
 	VMOVDQU Y0, (R10)(SI*1)
 	VMOVDQU Y1, 32(R10)(SI*1)
 	VMOVDQU Y2, 64(R10)(SI*1)
@@ -8660,6 +9295,30 @@ past_sources:
 	JNZ     past_sources
 
 past_sources_done:
+	VPAND    c32_7fff7fffAVX2<>+0(SB), Y0, Y4
+	VPAND    c32_7fff7fffAVX2<>+0(SB), Y1, Y5
+	VPMAXUW  Y5, Y4, Y4
+	VPAND    c32_7fff7fffAVX2<>+0(SB), Y2, Y5
+	VPMAXUW  Y5, Y4, Y4
+	VPAND    c32_7fff7fffAVX2<>+0(SB), Y3, Y5
+	VPMAXUW  Y5, Y4, Y4
+	VPCMPGTW c32_7f807f80AVX2<>+0(SB), Y4, Y4
+	VPTEST   Y4, Y4
+	JZ       past_settled
+	VPAND    c32_7fff7fffAVX2<>+0(SB), Y0, Y4
+	VPCMPGTW c32_7f807f80AVX2<>+0(SB), Y4, Y4
+	VPOR     Y4, Y0, Y0
+	VPAND    c32_7fff7fffAVX2<>+0(SB), Y1, Y4
+	VPCMPGTW c32_7f807f80AVX2<>+0(SB), Y4, Y4
+	VPOR     Y4, Y1, Y1
+	VPAND    c32_7fff7fffAVX2<>+0(SB), Y2, Y4
+	VPCMPGTW c32_7f807f80AVX2<>+0(SB), Y4, Y4
+	VPOR     Y4, Y2, Y2
+	VPAND    c32_7fff7fffAVX2<>+0(SB), Y3, Y4
+	VPCMPGTW c32_7f807f80AVX2<>+0(SB), Y4, Y4
+	VPOR     Y4, Y3, Y3
+
+past_settled:
 	VMOVNTDQ Y0, (R10)(SI*1)
 	VMOVNTDQ Y1, 32(R10)(SI*1)
 	VMOVNTDQ Y2, 64(R10)(SI*1)
@@ -8724,6 +9383,15 @@ tail_sources:
 	JNZ     tail_sources
 
 tail_sources_done:
+	VPAND    c32_7fff7fffAVX2<>+0(SB), Y0, Y1
+	VPCMPGTW c32_7f807f80AVX2<>+0(SB), Y1, Y1
+	VPTEST   Y1, Y1
+	JZ       tail_settled
+	VPAND    c32_7fff7fffAVX2<>+0(SB), Y0, Y1
+	VPCMPGTW c32_7f807f80AVX2<>+0(SB), Y1, Y1
+	VPOR     Y1, Y0, Y0
+
+tail_settled:
 	VMOVDQU Y0, (R10)(SI*1)
 	TESTQ   CX, CX
 	JZ      tail_targets_done
@@ -8923,6 +9591,30 @@ block_sources:
 	JNZ       block_sources
 
 block_sources_done:
+	VPAND    c32_7fff7fffAVX2<>+0(SB), Y0, Y4
+	VPAND    c32_7fff7fffAVX2<>+0(SB), Y1, Y5
+	VPMAXUW  Y5, Y4, Y4
+	VPAND    c32_7fff7fffAVX2<>+0(SB), Y2, Y5
+	VPMAXUW  Y5, Y4, Y4
+	VPAND    c32_7fff7fffAVX2<>+0(SB), Y3, Y5
+	VPMAXUW  Y5, Y4, Y4
+	VPCMPGTW c32_7f807f80AVX2<>+0(SB), Y4, Y4
+	VPTEST   Y4, Y4
+	JZ       block_settled
+	VPAND    c32_7fff7fffAVX2<>+0(SB), Y0, Y4
+	VPCMPGTW c32_7f807f80AVX2<>+0(SB), Y4, Y4
+	VPOR     Y4, Y0, Y0
+	VPAND    c32_7fff7fffAVX2<>+0(SB), Y1, Y4
+	VPCMPGTW c32_7f807f80AVX2<>+0(SB), Y4, Y4
+	VPOR     Y4, Y1, Y1
+	VPAND    c32_7fff7fffAVX2<>+0(SB), Y2, Y4
+	VPCMPGTW c32_7f807f80AVX2<>+0(SB), Y4, Y4
+	VPOR     Y4, Y2, Y2
+	VPAND    c32_7fff7fffAVX2<>+0(SB), Y3, Y4
+	VPCMPGTW c32_7f807f80AVX2<>+0(SB), Y4, Y4
+	VPOR     Y4, Y3, Y3
+
+block_settled:
 	VMOVDQU Y0, (R10)(SI*1)
 	VMOVDQU Y1, 32(R10)(SI*1)
 	VMOVDQU Y2, 64(R10)(SI*1)
@@ -9099,6 +9791,30 @@ past_sources:
 	JNZ       past_sources
 
 past_sources_done:
+	VPAND    c32_7fff7fffAVX2<>+0(SB), Y0, Y4
+	VPAND    c32_7fff7fffAVX2<>+0(SB), Y1, Y5
+	VPMAXUW  Y5, Y4, Y4
+	VPAND    c32_7fff7fffAVX2<>+0(SB), Y2, Y5
+	VPMAXUW  Y5, Y4, Y4
+	VPAND    c32_7fff7fffAVX2<>+0(SB), Y3, Y5
+	VPMAXUW  Y5, Y4, Y4
+	VPCMPGTW c32_7f807f80AVX2<>+0(SB), Y4, Y4
+	VPTEST   Y4, Y4
+	JZ       past_settled
+	VPAND    c32_7fff7fffAVX2<>+0(SB), Y0, Y4
+	VPCMPGTW c32_7f807f80AVX2<>+0(SB), Y4, Y4
+	VPOR     Y4, Y0, Y0
+	VPAND    c32_7fff7fffAVX2<>+0(SB), Y1, Y4
+	VPCMPGTW c32_7f807f80AVX2<>+0(SB), Y4, Y4
+	VPOR     Y4, Y1, Y1
+	VPAND    c32_7fff7fffAVX2<>+0(SB), Y2, Y4
+	VPCMPGTW c32_7f807f80AVX2<>+0(SB), Y4, Y4
+	VPOR     Y4, Y2, Y2
+	VPAND    c32_7fff7fffAVX2<>+0(SB), Y3, Y4
+	VPCMPGTW c32_7f807f80AVX2<>+0(SB), Y4, Y4
+	VPOR     Y4, Y3, Y3
+
+past_settled:
 	VMOVNTDQ Y0, (R10)(SI*1)
 	VMOVNTDQ Y1, 32(R10)(SI*1)
 	VMOVNTDQ Y2, 64(R10)(SI*1)
@@ -9173,6 +9889,15 @@ tail_sources:
 	JNZ       tail_sources
 
 tail_sources_done:
+	VPAND    c32_7fff7fffAVX2<>+0(SB), Y0, Y1
+	VPCMPGTW c32_7f807f80AVX2<>+0(SB), Y1, Y1
+	VPTEST   Y1, Y1
+	JZ       tail_settled
+	VPAND    c32_7fff7fffAVX2<>+0(SB), Y0, Y1
+	VPCMPGTW c32_7f807f80AVX2<>+0(SB), Y1, Y1
+	VPOR     Y1, Y0, Y0
+
+tail_settled:
 	VMOVDQU Y0, (R10)(SI*1)
 	TESTQ   CX, CX
 	JZ      tail_targets_done
@@ -9372,6 +10097,30 @@ block_sources:
 	JNZ       block_sources
 
 block_sources_done:
+	VPAND    c32_7fff7fffAVX2<>+0(SB), Y0, Y4
+	VPAND    c32_7fff7fffAVX2<>+0(SB), Y1, Y5
+	VPMAXUW  Y5, Y4, Y4
+	VPAND    c32_7fff7fffAVX2<>+0(SB), Y2, Y5
+	VPMAXUW  Y5, Y4, Y4
+	VPAND    c32_7fff7fffAVX2<>+0(SB), Y3, Y5
+	VPMAXUW  Y5, Y4, Y4
+	VPCMPGTW c32_7f807f80AVX2<>+0(SB), Y4, Y4
+	VPTEST   Y4, Y4
+	JZ       block_settled
+	VPAND    c32_7fff7fffAVX2<>+0(SB), Y0, Y4
+	VPCMPGTW c32_7f807f80AVX2<>+0(SB), Y4, Y4
+	VPOR     Y4, Y0, Y0
+	VPAND    c32_7fff7fffAVX2<>+0(SB), Y1, Y4
+	VPCMPGTW c32_7f807f80AVX2<>+0(SB), Y4, Y4
+	VPOR     Y4, Y1, Y1
+	VPAND    c32_7fff7fffAVX2<>+0(SB), Y2, Y4
+	VPCMPGTW c32_7f807f80AVX2<>+0(SB), Y4, Y4
+	VPOR     Y4, Y2, Y2
+	VPAND    c32_7fff7fffAVX2<>+0(SB), Y3, Y4
+	VPCMPGTW c32_7f807f80AVX2<>+0(SB), Y4, Y4
+	VPOR     Y4, Y3, Y3
+
+block_settled:
 	VMOVDQU Y0, (R10)(SI*1)
 	VMOVDQU Y1, 32(R10)(SI*1)
 	VMOVDQU Y2, 64(R10)(SI*1)
@@ -9548,6 +10297,30 @@ past_sources:
 	JNZ       past_sources
 
 past_sources_done:
+	VPAND    c32_7fff7fffAVX2<>+0(SB), Y0, Y4
+	VPAND    c32_7fff7fffAVX2<>+0(SB), Y1, Y5
+	VPMAXUW  Y5, Y4, Y4
+	VPAND    c32_7fff7fffAVX2<>+0(SB), Y2, Y5
+	VPMAXUW  Y5, Y4, Y4
+	VPAND    c32_7fff7fffAVX2<>+0(SB), Y3, Y5
+	VPMAXUW  Y5, Y4, Y4
+	VPCMPGTW c32_7f807f80AVX2<>+0(SB), Y4, Y4
+	VPTEST   Y4, Y4
+	JZ       past_settled
+	VPAND    c32_7fff7fffAVX2<>+0(SB), Y0, Y4
+	VPCMPGTW c32_7f807f80AVX2<>+0(SB), Y4, Y4
+	VPOR     Y4, Y0, Y0
+	VPAND    c32_7fff7fffAVX2<>+0(SB), Y1, Y4
+	VPCMPGTW c32_7f807f80AVX2<>+0(SB), Y4, Y4
+	VPOR     Y4, Y1, Y1
+	VPAND    c32_7fff7fffAVX2<>+0(SB), Y2, Y4
+	VPCMPGTW c32_7f807f80AVX2<>+0(SB), Y4, Y4
+	VPOR     Y4, Y2, Y2
+	VPAND    c32_7fff7fffAVX2<>+0(SB), Y3, Y4
+	VPCMPGTW c32_7f807f80AVX2<>+0(SB), Y4, Y4
+	VPOR     Y4, Y3, Y3
+
+past_settled:
 	VMOVNTDQ Y0, (R10)(SI*1)
 	VMOVNTDQ Y1, 32(R10)(SI*1)
 	VMOVNTDQ Y2, 64(R10)(SI*1)
@@ -9622,6 +10395,15 @@ tail_sources:
 	JNZ       tail_sources
 
 tail_sources_done:
+	VPAND    c32_7fff7fffAVX2<>+0(SB), Y0, Y1
+	VPCMPGTW c32_7f807f80AVX2<>+0(SB), Y1, Y1
+	VPTEST   Y1, Y1
+	JZ       tail_settled
+	VPAND    c32_7fff7fffAVX2<>+0(SB), Y0, Y1
+	VPCMPGTW c32_7f807f80AVX2<>+0(SB), Y1, Y1
+	VPOR     Y1, Y0, Y0
+
+tail_settled:
 	VMOVDQU Y0, (R10)(SI*1)
 	TESTQ   CX, CX
 	JZ      tail_targets_done
@@ -9875,6 +10657,15 @@ block_sources:
 	JNZ       block_sources
 
 block_sources_done:
+	VPAND    c32_7f7f7f7fAVX2<>+0(SB), Y0, Y1
+	VPCMPGTB c32_7e7e7e7eAVX2<>+0(SB), Y1, Y1
+	VPTEST   Y1, Y1
+	JZ       block_settled
+	VPAND    c32_7f7f7f7fAVX2<>+0(SB), Y0, Y1
+	VPCMPGTB c32_7e7e7e7eAVX2<>+0(SB), Y1, Y1
+	VPOR     Y1, Y0, Y0
+
+block_settled:
 	VMOVDQU Y0, (R9)(SI*1)
 	TESTQ   CX, CX
 	JZ      block_targets_done
@@ -10102,6 +10893,15 @@ tail_sources:
 	JNZ       tail_sources
 
 tail_sources_done:
+	VPAND    c32_7f7f7f7fAVX2<>+0(SB), Y0, Y1
+	VPCMPGTB c32_7e7e7e7eAVX2<>+0(SB), Y1, Y1
+	VPTEST   Y1, Y1
+	JZ       tail_settled
+	VPAND    c32_7f7f7f7fAVX2<>+0(SB), Y0, Y1
+	VPCMPGTB c32_7e7e7e7eAVX2<>+0(SB), Y1, Y1
+	VPOR     Y1, Y0, Y0
+
+tail_settled:
 	VMOVDQU Y0, (R9)(SI*1)
 	TESTQ   CX, CX
 	JZ      tail_targets_done
@@ -10262,6 +11062,26 @@ DATA c32_7f800000AVX2<>+20(SB)/4, $0x7f800000
 DATA c32_7f800000AVX2<>+24(SB)/4, $0x7f800000
 DATA c32_7f800000AVX2<>+28(SB)/4, $0x7f800000
 GLOBL c32_7f800000AVX2<>(SB), RODATA|NOPTR, $32
+
+DATA c32_7f7f7f7fAVX2<>+0(SB)/4, $0x7f7f7f7f
+DATA c32_7f7f7f7fAVX2<>+4(SB)/4, $0x7f7f7f7f
+DATA c32_7f7f7f7fAVX2<>+8(SB)/4, $0x7f7f7f7f
+DATA c32_7f7f7f7fAVX2<>+12(SB)/4, $0x7f7f7f7f
+DATA c32_7f7f7f7fAVX2<>+16(SB)/4, $0x7f7f7f7f
+DATA c32_7f7f7f7fAVX2<>+20(SB)/4, $0x7f7f7f7f
+DATA c32_7f7f7f7fAVX2<>+24(SB)/4, $0x7f7f7f7f
+DATA c32_7f7f7f7fAVX2<>+28(SB)/4, $0x7f7f7f7f
+GLOBL c32_7f7f7f7fAVX2<>(SB), RODATA|NOPTR, $32
+
+DATA c32_7e7e7e7eAVX2<>+0(SB)/4, $0x7e7e7e7e
+DATA c32_7e7e7e7eAVX2<>+4(SB)/4, $0x7e7e7e7e
+DATA c32_7e7e7e7eAVX2<>+8(SB)/4, $0x7e7e7e7e
+DATA c32_7e7e7e7eAVX2<>+12(SB)/4, $0x7e7e7e7e
+DATA c32_7e7e7e7eAVX2<>+16(SB)/4, $0x7e7e7e7e
+DATA c32_7e7e7e7eAVX2<>+20(SB)/4, $0x7e7e7e7e
+DATA c32_7e7e7e7eAVX2<>+24(SB)/4, $0x7e7e7e7e
+DATA c32_7e7e7e7eAVX2<>+28(SB)/4, $0x7e7e7e7e
+GLOBL c32_7e7e7e7eAVX2<>(SB), RODATA|NOPTR, $32
 
 // func prodFloat8E4M3AVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, nt bool)
 // Requires: AVX, AVX2
@@ -10489,6 +11309,15 @@ block_sources:
 	JNZ       block_sources
 
 block_sources_done:
+	VPAND    c32_7f7f7f7fAVX2<>+0(SB), Y0, Y1
+	VPCMPGTB c32_7e7e7e7eAVX2<>+0(SB), Y1, Y1
+	VPTEST   Y1, Y1
+	JZ       block_settled
+	VPAND    c32_7f7f7f7fAVX2<>+0(SB), Y0, Y1
+	VPCMPGTB c32_7e7e7e7eAVX2<>+0(SB), Y1, Y1
+	VPOR     Y1, Y0, Y0
+
+block_settled:
 	VMOVDQU Y0, (R9)(SI*1)
 	TESTQ   CX, CX
 	JZ      block_targets_done
@@ -10716,6 +11545,15 @@ tail_sources:
 	JNZ       tail_sources
 
 tail_sources_done:
+	VPAND    c32_7f7f7f7fAVX2<>+0(SB), Y0, Y1
+	VPCMPGTB c32_7e7e7e7eAVX2<>+0(SB), Y1, Y1
+	VPTEST   Y1, Y1
+	JZ       tail_settled
+	VPAND    c32_7f7f7f7fAVX2<>+0(SB), Y0, Y1
+	VPCMPGTB c32_7e7e7e7eAVX2<>+0(SB), Y1, Y1
+	VPOR     Y1, Y0, Y0
+
+tail_settled:
 	VMOVDQU Y0, (R9)(SI*1)
 	TESTQ   CX, CX
 	JZ      tail_targets_done
@@ -10983,6 +11821,15 @@ block_sources:
 	JNZ       block_sources
 
 block_sources_done:
+	VPAND    c32_7f7f7f7fAVX2<>+0(SB), Y0, Y1
+	VPCMPGTB c32_7e7e7e7eAVX2<>+0(SB), Y1, Y1
+	VPTEST   Y1, Y1
+	JZ       block_settled
+	VPAND    c32_7f7f7f7fAVX2<>+0(SB), Y0, Y1
+	VPCMPGTB c32_7e7e7e7eAVX2<>+0(SB), Y1, Y1
+	VPOR     Y1, Y0, Y0
+
+block_settled:
 	VMOVDQU Y0, (R9)(SI*1)
 	TESTQ   CX, CX
 	JZ      block_targets_done
@@ -11230,6 +12077,15 @@ tail_sources:
 	JNZ       tail_sources
 
 tail_sources_done:
+	VPAND    c32_7f7f7f7fAVX2<>+0(SB), Y0, Y1
+	VPCMPGTB c32_7e7e7e7eAVX2<>+0(SB), Y1, Y1
+	VPTEST   Y1, Y1
+	JZ       tail_settled
+	VPAND    c32_7f7f7f7fAVX2<>+0(SB), Y0, Y1
+	VPCMPGTB c32_7e7e7e7eAVX2<>+0(SB), Y1, Y1
+	VPOR     Y1, Y0, Y0
+
+tail_settled:
 	VMOVDQU Y0, (R9)(SI*1)
 	TESTQ   CX, CX
 	JZ      tail_targets_done
@@ -11497,6 +12353,15 @@ block_sources:
 	JNZ       block_sources
 
 block_sources_done:
+	VPAND    c32_7f7f7f7fAVX2<>+0(SB), Y0, Y1
+	VPCMPGTB c32_7e7e7e7eAVX2<>+0(SB), Y1, Y1
+	VPTEST   Y1, Y1
+	JZ       block_settled
+	VPAND    c32_7f7f7f7fAVX2<>+0(SB), Y0, Y1
+	VPCMPGTB c32_7e7e7e7eAVX2<>+0(SB), Y1, Y1
+	VPOR     Y1, Y0, Y0
+
+block_settled:
 	VMOVDQU Y0, (R9)(SI*1)
 	TESTQ   CX, CX
 	JZ      block_targets_done
@@ -11744,6 +12609,15 @@ tail_sources:
 	JNZ       tail_sources
 
 tail_sources_done:
+	VPAND    c32_7f7f7f7fAVX2<>+0(SB), Y0, Y1
+	VPCMPGTB c32_7e7e7e7eAVX2<>+0(SB), Y1, Y1
+	VPTEST   Y1, Y1
+	JZ       tail_settled
+	VPAND    c32_7f7f7f7fAVX2<>+0(SB), Y0, Y1
+	VPCMPGTB c32_7e7e7e7eAVX2<>+0(SB), Y1, Y1
+	VPOR     Y1, Y0, Y0
+
+tail_settled:
 	VMOVDQU Y0, (R9)(SI*1)
 	TESTQ   CX, CX
 	JZ      tail_targets_done
@@ -12003,6 +12877,15 @@ block_sources:
 	JNZ       block_sources
 
 block_sources_done:
+	VPAND    c32_7f7f7f7fAVX2<>+0(SB), Y0, Y1
+	VPCMPGTB c32_7c7c7c7cAVX2<>+0(SB), Y1, Y1
+	VPTEST   Y1, Y1
+	JZ       block_settled
+	VPAND    c32_7f7f7f7fAVX2<>+0(SB), Y0, Y1
+	VPCMPGTB c32_7c7c7c7cAVX2<>+0(SB), Y1, Y1
+	VPOR     Y1, Y0, Y0
+
+block_settled:
 	VMOVDQU Y0, (R9)(SI*1)
 	TESTQ   CX, CX
 	JZ      block_targets_done
@@ -12242,6 +13125,15 @@ tail_sources:
 	JNZ       tail_sources
 
 tail_sources_done:
+	VPAND    c32_7f7f7f7fAVX2<>+0(SB), Y0, Y1
+	VPCMPGTB c32_7c7c7c7cAVX2<>+0(SB), Y1, Y1
+	VPTEST   Y1, Y1
+	JZ       tail_settled
+	VPAND    c32_7f7f7f7fAVX2<>+0(SB), Y0, Y1
+	VPCMPGTB c32_7c7c7c7cAVX2<>+0(SB), Y1, Y1
+	VPOR     Y1, Y0, Y0
+
+tail_settled:
 	VMOVDQU Y0, (R9)(SI*1)
 	TESTQ   CX, CX
 	JZ      tail_targets_done
@@ -12332,6 +13224,16 @@ DATA c32_43000000AVX2<>+20(SB)/4, $0x43000000
 DATA c32_43000000AVX2<>+24(SB)/4, $0x43000000
 DATA c32_43000000AVX2<>+28(SB)/4, $0x43000000
 GLOBL c32_43000000AVX2<>(SB), RODATA|NOPTR, $32
+
+DATA c32_7c7c7c7cAVX2<>+0(SB)/4, $0x7c7c7c7c
+DATA c32_7c7c7c7cAVX2<>+4(SB)/4, $0x7c7c7c7c
+DATA c32_7c7c7c7cAVX2<>+8(SB)/4, $0x7c7c7c7c
+DATA c32_7c7c7c7cAVX2<>+12(SB)/4, $0x7c7c7c7c
+DATA c32_7c7c7c7cAVX2<>+16(SB)/4, $0x7c7c7c7c
+DATA c32_7c7c7c7cAVX2<>+20(SB)/4, $0x7c7c7c7c
+DATA c32_7c7c7c7cAVX2<>+24(SB)/4, $0x7c7c7c7c
+DATA c32_7c7c7c7cAVX2<>+28(SB)/4, $0x7c7c7c7c
+GLOBL c32_7c7c7c7cAVX2<>(SB), RODATA|NOPTR, $32
 
 // func prodFloat8E5M2AVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, nt bool)
 // Requires: AVX, AVX2
@@ -12571,6 +13473,15 @@ block_sources:
 	JNZ       block_sources
 
 block_sources_done:
+	VPAND    c32_7f7f7f7fAVX2<>+0(SB), Y0, Y1
+	VPCMPGTB c32_7c7c7c7cAVX2<>+0(SB), Y1, Y1
+	VPTEST   Y1, Y1
+	JZ       block_settled
+	VPAND    c32_7f7f7f7fAVX2<>+0(SB), Y0, Y1
+	VPCMPGTB c32_7c7c7c7cAVX2<>+0(SB), Y1, Y1
+	VPOR     Y1, Y0, Y0
+
+block_settled:
 	VMOVDQU Y0, (R9)(SI*1)
 	TESTQ   CX, CX
 	JZ      block_targets_done
@@ -12810,6 +13721,15 @@ tail_sources:
 	JNZ       tail_sources
 
 tail_sources_done:
+	VPAND    c32_7f7f7f7fAVX2<>+0(SB), Y0, Y1
+	VPCMPGTB c32_7c7c7c7cAVX2<>+0(SB), Y1, Y1
+	VPTEST   Y1, Y1
+	JZ       tail_settled
+	VPAND    c32_7f7f7f7fAVX2<>+0(SB), Y0, Y1
+	VPCMPGTB c32_7c7c7c7cAVX2<>+0(SB), Y1, Y1
+	VPOR     Y1, Y0, Y0
+
+tail_settled:
 	VMOVDQU Y0, (R9)(SI*1)
 	TESTQ   CX, CX
 	JZ      tail_targets_done
@@ -13089,6 +14009,15 @@ block_sources:
 	JNZ       block_sources
 
 block_sources_done:
+	VPAND    c32_7f7f7f7fAVX2<>+0(SB), Y0, Y1
+	VPCMPGTB c32_7c7c7c7cAVX2<>+0(SB), Y1, Y1
+	VPTEST   Y1, Y1
+	JZ       block_settled
+	VPAND    c32_7f7f7f7fAVX2<>+0(SB), Y0, Y1
+	VPCMPGTB c32_7c7c7c7cAVX2<>+0(SB), Y1, Y1
+	VPOR     Y1, Y0, Y0
+
+block_settled:
 	VMOVDQU Y0, (R9)(SI*1)
 	TESTQ   CX, CX
 	JZ      block_targets_done
@@ -13348,6 +14277,15 @@ tail_sources:
 	JNZ       tail_sources
 
 tail_sources_done:
+	VPAND    c32_7f7f7f7fAVX2<>+0(SB), Y0, Y1
+	VPCMPGTB c32_7c7c7c7cAVX2<>+0(SB), Y1, Y1
+	VPTEST   Y1, Y1
+	JZ       tail_settled
+	VPAND    c32_7f7f7f7fAVX2<>+0(SB), Y0, Y1
+	VPCMPGTB c32_7c7c7c7cAVX2<>+0(SB), Y1, Y1
+	VPOR     Y1, Y0, Y0
+
+tail_settled:
 	VMOVDQU Y0, (R9)(SI*1)
 	TESTQ   CX, CX
 	JZ      tail_targets_done
@@ -13627,6 +14565,15 @@ block_sources:
 	JNZ       block_sources
 
 block_sources_done:
+	VPAND    c32_7f7f7f7fAVX2<>+0(SB), Y0, Y1
+	VPCMPGTB c32_7c7c7c7cAVX2<>+0(SB), Y1, Y1
+	VPTEST   Y1, Y1
+	JZ       block_settled
+	VPAND    c32_7f7f7f7fAVX2<>+0(SB), Y0, Y1
+	VPCMPGTB c32_7c7c7c7cAVX2<>+0(SB), Y1, Y1
+	VPOR     Y1, Y0, Y0
+
+block_settled:
 	VMOVDQU Y0, (R9)(SI*1)
 	TESTQ   CX, CX
 	JZ      block_targets_done
@@ -13886,6 +14833,15 @@ tail_sources:
 	JNZ       tail_sources
 
 tail_sources_done:
+	VPAND    c32_7f7f7f7fAVX2<>+0(SB), Y0, Y1
+	VPCMPGTB c32_7c7c7c7cAVX2<>+0(SB), Y1, Y1
+	VPTEST   Y1, Y1
+	JZ       tail_settled
+	VPAND    c32_7f7f7f7fAVX2<>+0(SB), Y0, Y1
+	VPCMPGTB c32_7c7c7c7cAVX2<>+0(SB), Y1, Y1
+	VPOR     Y1, Y0, Y0
+
+tail_settled:
 	VMOVDQU Y0, (R9)(SI*1)
 	TESTQ   CX, CX
 	JZ      tail_targets_done
@@ -18390,7 +19346,7 @@ done:
 	RET
 
 // func sumFloat32LoggedAVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
-// Requires: AVX
+// Requires: AVX, AVX2
 TEXT ·sumFloat32LoggedAVX2(SB), NOSPLIT, $0-64
 	MOVQ dsts+0(FP), AX
 	MOVQ nd+8(FP), CX
@@ -18448,6 +19404,33 @@ block_sources:
 	JNZ    block_sources
 
 block_sources_done:
+	VCMPPS $0x03, Y1, Y0, Y8
+	VCMPPS $0x03, Y3, Y2, Y9
+	VPOR   Y9, Y8, Y8
+	VCMPPS $0x03, Y5, Y4, Y9
+	VPOR   Y9, Y8, Y8
+	VCMPPS $0x03, Y7, Y6, Y9
+	VPOR   Y9, Y8, Y8
+	VPTEST Y8, Y8
+	JZ     block_settled
+	VCMPPS $0x03, Y0, Y0, Y8
+	VPOR   Y8, Y0, Y0
+	VCMPPS $0x03, Y1, Y1, Y8
+	VPOR   Y8, Y1, Y1
+	VCMPPS $0x03, Y2, Y2, Y8
+	VPOR   Y8, Y2, Y2
+	VCMPPS $0x03, Y3, Y3, Y8
+	VPOR   Y8, Y3, Y3
+	VCMPPS $0x03, Y4, Y4, Y8
+	VPOR   Y8, Y4, Y4
+	VCMPPS $0x03, Y5, Y5, Y8
+	VPOR   Y8, Y5, Y5
+	VCMPPS $0x03, Y6, Y6, Y8
+	VPOR   Y8, Y6, Y6
+	VCMPPS $0x03, Y7, Y7, Y8
+	VPOR   Y8, Y7, Y7
+
+block_settled:
 	VMOVDQU Y0, 64(R8)
 	VMOVDQU Y1, 96(R8)
 	VMOVDQU Y2, 128(R8)
@@ -18511,6 +19494,13 @@ tail_sources:
 	JNZ    tail_sources
 
 tail_sources_done:
+	VCMPPS $0x03, Y0, Y0, Y1
+	VPTEST Y1, Y1
+	JZ     tail_settled
+	VCMPPS $0x03, Y0, Y0, Y1
+	VPOR   Y1, Y0, Y0
+
+tail_settled:
 	VMOVDQU Y0, 64(R8)
 	MOVQ    start+56(FP), R9
 	LEAQ    32(SI)(R9*1), R9
@@ -18538,7 +19528,7 @@ done:
 	RET
 
 // func prodFloat32LoggedAVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
-// Requires: AVX
+// Requires: AVX, AVX2
 TEXT ·prodFloat32LoggedAVX2(SB), NOSPLIT, $0-64
 	MOVQ dsts+0(FP), AX
 	MOVQ nd+8(FP), CX
@@ -18596,6 +19586,33 @@ block_sources:
 	JNZ    block_sources
 
 block_sources_done:
+	VCMPPS $0x03, Y1, Y0, Y8
+	VCMPPS $0x03, Y3, Y2, Y9
+	VPOR   Y9, Y8, Y8
+	VCMPPS $0x03, Y5, Y4, Y9
+	VPOR   Y9, Y8, Y8
+	VCMPPS $0x03, Y7, Y6, Y9
+	VPOR   Y9, Y8, Y8
+	VPTEST Y8, Y8
+	JZ     block_settled
+	VCMPPS $0x03, Y0, Y0, Y8
+	VPOR   Y8, Y0, Y0
+	VCMPPS $0x03, Y1, Y1, Y8
+	VPOR   Y8, Y1, Y1
+	VCMPPS $0x03, Y2, Y2, Y8
+	VPOR   Y8, Y2, Y2
+	VCMPPS $0x03, Y3, Y3, Y8
+	VPOR   Y8, Y3, Y3
+	VCMPPS $0x03, Y4, Y4, Y8
+	VPOR   Y8, Y4, Y4
+	VCMPPS $0x03, Y5, Y5, Y8
+	VPOR   Y8, Y5, Y5
+	VCMPPS $0x03, Y6, Y6, Y8
+	VPOR   Y8, Y6, Y6
+	VCMPPS $0x03, Y7, Y7, Y8
+	VPOR   Y8, Y7, Y7
+
+block_settled:
 	VMOVDQU Y0, 64(R8)
 	VMOVDQU Y1, 96(R8)
 	VMOVDQU Y2, 128(R8)
@@ -18659,6 +19676,13 @@ tail_sources:
 	JNZ    tail_sources
 
 tail_sources_done:
+	VCMPPS $0x03, Y0, Y0, Y1
+	VPTEST Y1, Y1
+	JZ     tail_settled
+	VCMPPS $0x03, Y0, Y0, Y1
+	VPOR   Y1, Y0, Y0
+
+tail_settled:
 	VMOVDQU Y0, 64(R8)
 	MOVQ    start+56(FP), R9
 	LEAQ    32(SI)(R9*1), R9
@@ -18840,6 +19864,33 @@ block_sources:
 	JNZ       block_sources
 
 block_sources_done:
+	VCMPPS $0x03, Y1, Y0, Y8
+	VCMPPS $0x03, Y3, Y2, Y9
+	VPOR   Y9, Y8, Y8
+	VCMPPS $0x03, Y5, Y4, Y9
+	VPOR   Y9, Y8, Y8
+	VCMPPS $0x03, Y7, Y6, Y9
+	VPOR   Y9, Y8, Y8
+	VPTEST Y8, Y8
+	JZ     block_settled
+	VCMPPS $0x03, Y0, Y0, Y8
+	VPOR   Y8, Y0, Y0
+	VCMPPS $0x03, Y1, Y1, Y8
+	VPOR   Y8, Y1, Y1
+	VCMPPS $0x03, Y2, Y2, Y8
+	VPOR   Y8, Y2, Y2
+	VCMPPS $0x03, Y3, Y3, Y8
+	VPOR   Y8, Y3, Y3
+	VCMPPS $0x03, Y4, Y4, Y8
+	VPOR   Y8, Y4, Y4
+	VCMPPS $0x03, Y5, Y5, Y8
+	VPOR   Y8, Y5, Y5
+	VCMPPS $0x03, Y6, Y6, Y8
+	VPOR   Y8, Y6, Y6
+	VCMPPS $0x03, Y7, Y7, Y8
+	VPOR   Y8, Y7, Y7
+
+block_settled:
 	VMOVDQU Y0, 64(R8)
 	VMOVDQU Y1, 96(R8)
 	VMOVDQU Y2, 128(R8)
@@ -18915,6 +19966,13 @@ tail_sources:
 	JNZ       tail_sources
 
 tail_sources_done:
+	VCMPPS $0x03, Y0, Y0, Y1
+	VPTEST Y1, Y1
+	JZ     tail_settled
+	VCMPPS $0x03, Y0, Y0, Y1
+	VPOR   Y1, Y0, Y0
+
+tail_settled:
 	VMOVDQU Y0, 64(R8)
 	MOVQ    start+56(FP), R9
 	LEAQ    32(SI)(R9*1), R9
@@ -19096,6 +20154,33 @@ block_sources:
 	JNZ       block_sources
 
 block_sources_done:
+	VCMPPS $0x03, Y1, Y0, Y8
+	VCMPPS $0x03, Y3, Y2, Y9
+	VPOR   Y9, Y8, Y8
+	VCMPPS $0x03, Y5, Y4, Y9
+	VPOR   Y9, Y8, Y8
+	VCMPPS $0x03, Y7, Y6, Y9
+	VPOR   Y9, Y8, Y8
+	VPTEST Y8, Y8
+	JZ     block_settled
+	VCMPPS $0x03, Y0, Y0, Y8
+	VPOR   Y8, Y0, Y0
+	VCMPPS $0x03, Y1, Y1, Y8
+	VPOR   Y8, Y1, Y1
+	VCMPPS $0x03, Y2, Y2, Y8
+	VPOR   Y8, Y2, Y2
+	VCMPPS $0x03, Y3, Y3, Y8
+	VPOR   Y8, Y3, Y3
+	VCMPPS $0x03, Y4, Y4, Y8
+	VPOR   Y8, Y4, Y4
+	VCMPPS $0x03, Y5, Y5, Y8
+	VPOR   Y8, Y5, Y5
+	VCMPPS $0x03, Y6, Y6, Y8
+	VPOR   Y8, Y6, Y6
+	VCMPPS $0x03, Y7, Y7, Y8
+	VPOR   Y8, Y7, Y7
+
+block_settled:
 	VMOVDQU Y0, 64(R8)
 	VMOVDQU Y1, 96(R8)
 	VMOVDQU Y2, 128(R8)
@@ -19171,6 +20256,13 @@ tail_sources:
 	JNZ       tail_sources
 
 tail_sources_done:
+	VCMPPS $0x03, Y0, Y0, Y1
+	VPTEST Y1, Y1
+	JZ     tail_settled
+	VCMPPS $0x03, Y0, Y0, Y1
+	VPOR   Y1, Y0, Y0
+
+tail_settled:
 	VMOVDQU Y0, 64(R8)
 	MOVQ    start+56(FP), R9
 	LEAQ    32(SI)(R9*1), R9
@@ -19198,7 +20290,7 @@ done:
 	RET
 
 // func sumFloat64LoggedAVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
-// Requires: AVX
+// Requires: AVX, AVX2
 TEXT ·sumFloat64LoggedAVX2(SB), NOSPLIT, $0-64
 	MOVQ dsts+0(FP), AX
 	MOVQ nd+8(FP), CX
@@ -19256,6 +20348,33 @@ block_sources:
 	JNZ    block_sources
 
 block_sources_done:
+	VCMPPD $0x03, Y1, Y0, Y8
+	VCMPPD $0x03, Y3, Y2, Y9
+	VPOR   Y9, Y8, Y8
+	VCMPPD $0x03, Y5, Y4, Y9
+	VPOR   Y9, Y8, Y8
+	VCMPPD $0x03, Y7, Y6, Y9
+	VPOR   Y9, Y8, Y8
+	VPTEST Y8, Y8
+	JZ     block_settled
+	VCMPPD $0x03, Y0, Y0, Y8
+	VPOR   Y8, Y0, Y0
+	VCMPPD $0x03, Y1, Y1, Y8
+	VPOR   Y8, Y1, Y1
+	VCMPPD $0x03, Y2, Y2, Y8
+	VPOR   Y8, Y2, Y2
+	VCMPPD $0x03, Y3, Y3, Y8
+	VPOR   Y8, Y3, Y3
+	VCMPPD $0x03, Y4, Y4, Y8
+	VPOR   Y8, Y4, Y4
+	VCMPPD $0x03, Y5, Y5, Y8
+	VPOR   Y8, Y5, Y5
+	VCMPPD $0x03, Y6, Y6, Y8
+	VPOR   Y8, Y6, Y6
+	VCMPPD $0x03, Y7, Y7, Y8
+	VPOR   Y8, Y7, Y7
+
+block_settled:
 	VMOVDQU Y0, 64(R8)
 	VMOVDQU Y1, 96(R8)
 	VMOVDQU Y2, 128(R8)
@@ -19319,6 +20438,13 @@ tail_sources:
 	JNZ    tail_sources
 
 tail_sources_done:
+	VCMPPD $0x03, Y0, Y0, Y1
+	VPTEST Y1, Y1
+	JZ     tail_settled
+	VCMPPD $0x03, Y0, Y0, Y1
+	VPOR   Y1, Y0, Y0
+
+tail_settled:
 	VMOVDQU Y0, 64(R8)
 	MOVQ    start+56(FP), R9
 	LEAQ    32(SI)(R9*1), R9
@@ -19346,7 +20472,7 @@ done:
 	RET
 
 // func prodFloat64LoggedAVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
-// Requires: AVX
+// Requires: AVX, AVX2
 TEXT ·prodFloat64LoggedAVX2(SB), NOSPLIT, $0-64
 	MOVQ dsts+0(FP), AX
 	MOVQ nd+8(FP), CX
@@ -19404,6 +20530,33 @@ block_sources:
 	JNZ    block_sources
 
 block_sources_done:
+	VCMPPD $0x03, Y1, Y0, Y8
+	VCMPPD $0x03, Y3, Y2, Y9
+	VPOR   Y9, Y8, Y8
+	VCMPPD $0x03, Y5, Y4, Y9
+	VPOR   Y9, Y8, Y8
+	VCMPPD $0x03, Y7, Y6, Y9
+	VPOR   Y9, Y8, Y8
+	VPTEST Y8, Y8
+	JZ     block_settled
+	VCMPPD $0x03, Y0, Y0, Y8
+	VPOR   Y8, Y0, Y0
+	VCMPPD $0x03, Y1, Y1, Y8
+	VPOR   Y8, Y1, Y1
+	VCMPPD $0x03, Y2, Y2, Y8
+	VPOR   Y8, Y2, Y2
+	VCMPPD $0x03, Y3, Y3, Y8
+	VPOR   Y8, Y3, Y3
+	VCMPPD $0x03, Y4, Y4, Y8
+	VPOR   Y8, Y4, Y4
+	VCMPPD $0x03, Y5, Y5, Y8
+	VPOR   Y8, Y5, Y5
+	VCMPPD $0x03, Y6, Y6, Y8
+	VPOR   Y8, Y6, Y6
+	VCMPPD $0x03, Y7, Y7, Y8
+	VPOR   Y8, Y7, Y7
+
+block_settled:
 	VMOVDQU Y0, 64(R8)
 	VMOVDQU Y1, 96(R8)
 	VMOVDQU Y2, 128(R8)
@@ -19467,6 +20620,13 @@ tail_sources:
 	JNZ    tail_sources
 
 tail_sources_done:
+	VCMPPD $0x03, Y0, Y0, Y1
+	VPTEST Y1, Y1
+	JZ     tail_settled
+	VCMPPD $0x03, Y0, Y0, Y1
+	VPOR   Y1, Y0, Y0
+
+tail_settled:
 	VMOVDQU Y0, 64(R8)
 	MOVQ    start+56(FP), R9
 	LEAQ    32(SI)(R9*1), R9
@@ -19648,6 +20808,33 @@ block_sources:
 	JNZ       block_sources
 
 block_sources_done:
+	VCMPPD $0x03, Y1, Y0, Y8
+	VCMPPD $0x03, Y3, Y2, Y9
+	VPOR   Y9, Y8, Y8
+	VCMPPD $0x03, Y5, Y4, Y9
+	VPOR   Y9, Y8, Y8
+	VCMPPD $0x03, Y7, Y6, Y9
+	VPOR   Y9, Y8, Y8
+	VPTEST Y8, Y8
+	JZ     block_settled
+	VCMPPD $0x03, Y0, Y0, Y8
+	VPOR   Y8, Y0, Y0
+	VCMPPD $0x03, Y1, Y1, Y8
+	VPOR   Y8, Y1, Y1
+	VCMPPD $0x03, Y2, Y2, Y8
+	VPOR   Y8, Y2, Y2
+	VCMPPD $0x03, Y3, Y3, Y8
+	VPOR   Y8, Y3, Y3
+	VCMPPD $0x03, Y4, Y4, Y8
+	VPOR   Y8, Y4, Y4
+	VCMPPD $0x03, Y5, Y5, Y8
+	VPOR   Y8, Y5, Y5
+	VCMPPD $0x03, Y6, Y6, Y8
+	VPOR   Y8, Y6, Y6
+	VCMPPD $0x03, Y7, Y7, Y8
+	VPOR   Y8, Y7, Y7
+
+block_settled:
 	VMOVDQU Y0, 64(R8)
 	VMOVDQU Y1, 96(R8)
 	VMOVDQU Y2, 128(R8)
@@ -19723,6 +20910,13 @@ tail_sources:
 	JNZ       tail_sources
 
 tail_sources_done:
+	VCMPPD $0x03, Y0, Y0, Y1
+	VPTEST Y1, Y1
+	JZ     tail_settled
+	VCMPPD $0x03, Y0, Y0, Y1
+	VPOR   Y1, Y0, Y0
+
+tail_settled:
 	VMOVDQU Y0, 64(R8)
 	MOVQ    start+56(FP), R9
 	LEAQ    32(SI)(R9*1), R9
@@ -19904,6 +21098,33 @@ block_sources:
 	JNZ       block_sources
 
 block_sources_done:
+	VCMPPD $0x03, Y1, Y0, Y8
+	VCMPPD $0x03, Y3, Y2, Y9
+	VPOR   Y9, Y8, Y8
+	VCMPPD $0x03, Y5, Y4, Y9
+	VPOR   Y9, Y8, Y8
+	VCMPPD $0x03, Y7, Y6, Y9
+	VPOR   Y9, Y8, Y8
+	VPTEST Y8, Y8
+	JZ     block_settled
+	VCMPPD $0x03, Y0, Y0, Y8
+	VPOR   Y8, Y0, Y0
+	VCMPPD $0x03, Y1, Y1, Y8
+	VPOR   Y8, Y1, Y1
+	VCMPPD $0x03, Y2, Y2, Y8
+	VPOR   Y8, Y2, Y2
+	VCMPPD $0x03, Y3, Y3, Y8
+	VPOR   Y8, Y3, Y3
+	VCMPPD $0x03, Y4, Y4, Y8
+	VPOR   Y8, Y4, Y4
+	VCMPPD $0x03, Y5, Y5, Y8
+	VPOR   Y8, Y5, Y5
+	VCMPPD $0x03, Y6, Y6, Y8
+	VPOR   Y8, Y6, Y6
+	VCMPPD $0x03, Y7, Y7, Y8
+	VPOR   Y8, Y7, Y7
+
+block_settled:
 	VMOVDQU Y0, 64(R8)
 	VMOVDQU Y1, 96(R8)
 	VMOVDQU Y2, 128(R8)
@@ -19979,6 +21200,13 @@ tail_sources:
 	JNZ       tail_sources
 
 tail_sources_done:
+	VCMPPD $0x03, Y0, Y0, Y1
+	VPTEST Y1, Y1
+	JZ     tail_settled
+	VCMPPD $0x03, Y0, Y0, Y1
+	VPOR   Y1, Y0, Y0
+
+tail_settled:
 	VMOVDQU Y0, 64(R8)
 	MOVQ    start+56(FP), R9
 	LEAQ    32(SI)(R9*1), R9
@@ -20112,6 +21340,50 @@ block_sources:
 	JNZ       block_sources
 
 block_sources_done:
+	VPAND    c32_7fff7fffAVX2<>+0(SB), X0, X8
+	VPAND    c32_7fff7fffAVX2<>+0(SB), X1, X9
+	VPMAXUW  X9, X8, X8
+	VPAND    c32_7fff7fffAVX2<>+0(SB), X2, X9
+	VPMAXUW  X9, X8, X8
+	VPAND    c32_7fff7fffAVX2<>+0(SB), X3, X9
+	VPMAXUW  X9, X8, X8
+	VPAND    c32_7fff7fffAVX2<>+0(SB), X4, X9
+	VPMAXUW  X9, X8, X8
+	VPAND    c32_7fff7fffAVX2<>+0(SB), X5, X9
+	VPMAXUW  X9, X8, X8
+	VPAND    c32_7fff7fffAVX2<>+0(SB), X6, X9
+	VPMAXUW  X9, X8, X8
+	VPAND    c32_7fff7fffAVX2<>+0(SB), X7, X9
+	VPMAXUW  X9, X8, X8
+	VPCMPGTW c32_7c007c00AVX2<>+0(SB), X8, X8
+	VPTEST   X8, X8
+	JZ       block_settled
+	VPAND    c32_7fff7fffAVX2<>+0(SB), X0, X8
+	VPCMPGTW c32_7c007c00AVX2<>+0(SB), X8, X8
+	VPOR     X8, X0, X0
+	VPAND    c32_7fff7fffAVX2<>+0(SB), X1, X8
+	VPCMPGTW c32_7c007c00AVX2<>+0(SB), X8, X8
+	VPOR     X8, X1, X1
+	VPAND    c32_7fff7fffAVX2<>+0(SB), X2, X8
+	VPCMPGTW c32_7c007c00AVX2<>+0(SB), X8, X8
+	VPOR     X8, X2, X2
+	VPAND    c32_7fff7fffAVX2<>+0(SB), X3, X8
+	VPCMPGTW c32_7c007c00AVX2<>+0(SB), X8, X8
+	VPOR     X8, X3, X3
+	VPAND    c32_7fff7fffAVX2<>+0(SB), X4, X8
+	VPCMPGTW c32_7c007c00AVX2<>+0(SB), X8, X8
+	VPOR     X8, X4, X4
+	VPAND    c32_7fff7fffAVX2<>+0(SB), X5, X8
+	VPCMPGTW c32_7c007c00AVX2<>+0(SB), X8, X8
+	VPOR     X8, X5, X5
+	VPAND    c32_7fff7fffAVX2<>+0(SB), X6, X8
+	VPCMPGTW c32_7c007c00AVX2<>+0(SB), X8, X8
+	VPOR     X8, X6, X6
+	VPAND    c32_7fff7fffAVX2<>+0(SB), X7, X8
+	VPCMPGTW c32_7c007c00AVX2<>+0(SB), X8, X8
+	VPOR     X8, X7, X7
+
+block_settled:
 	VMOVDQU X0, 64(R8)
 	VMOVDQU X1, 80(R8)
 	VMOVDQU X2, 96(R8)
@@ -20181,6 +21453,15 @@ tail_sources:
 	JNZ       tail_sources
 
 tail_sources_done:
+	VPAND    c32_7fff7fffAVX2<>+0(SB), X0, X1
+	VPCMPGTW c32_7c007c00AVX2<>+0(SB), X1, X1
+	VPTEST   X1, X1
+	JZ       tail_settled
+	VPAND    c32_7fff7fffAVX2<>+0(SB), X0, X1
+	VPCMPGTW c32_7c007c00AVX2<>+0(SB), X1, X1
+	VPOR     X1, X0, X0
+
+tail_settled:
 	VMOVDQU X0, 64(R8)
 	MOVQ    start+56(FP), R9
 	LEAQ    16(SI)(R9*1), R9
@@ -20314,6 +21595,50 @@ block_sources:
 	JNZ       block_sources
 
 block_sources_done:
+	VPAND    c32_7fff7fffAVX2<>+0(SB), X0, X8
+	VPAND    c32_7fff7fffAVX2<>+0(SB), X1, X9
+	VPMAXUW  X9, X8, X8
+	VPAND    c32_7fff7fffAVX2<>+0(SB), X2, X9
+	VPMAXUW  X9, X8, X8
+	VPAND    c32_7fff7fffAVX2<>+0(SB), X3, X9
+	VPMAXUW  X9, X8, X8
+	VPAND    c32_7fff7fffAVX2<>+0(SB), X4, X9
+	VPMAXUW  X9, X8, X8
+	VPAND    c32_7fff7fffAVX2<>+0(SB), X5, X9
+	VPMAXUW  X9, X8, X8
+	VPAND    c32_7fff7fffAVX2<>+0(SB), X6, X9
+	VPMAXUW  X9, X8, X8
+	VPAND    c32_7fff7fffAVX2<>+0(SB), X7, X9
+	VPMAXUW  X9, X8, X8
+	VPCMPGTW c32_7c007c00AVX2<>+0(SB), X8, X8
+	VPTEST   X8, X8
+	JZ       block_settled
+	VPAND    c32_7fff7fffAVX2<>+0(SB), X0, X8
+	VPCMPGTW c32_7c007c00AVX2<>+0(SB), X8, X8
+	VPOR     X8, X0, X0
+	VPAND    c32_7fff7fffAVX2<>+0(SB), X1, X8
+	VPCMPGTW c32_7c007c00AVX2<>+0(SB), X8, X8
+	VPOR     X8, X1, X1
+	VPAND    c32_7fff7fffAVX2<>+0(SB), X2, X8
+	VPCMPGTW c32_7c007c00AVX2<>+0(SB), X8, X8
+	VPOR     X8, X2, X2
+	VPAND    c32_7fff7fffAVX2<>+0(SB), X3, X8
+	VPCMPGTW c32_7c007c00AVX2<>+0(SB), X8, X8
+	VPOR     X8, X3, X3
+	VPAND    c32_7fff7fffAVX2<>+0(SB), X4, X8
+	VPCMPGTW c32_7c007c00AVX2<>+0(SB), X8, X8
+	VPOR     X8, X4, X4
+	VPAND    c32_7fff7fffAVX2<>+0(SB), X5, X8
+	VPCMPGTW c32_7c007c00AVX2<>+0(SB), X8, X8
+	VPOR     X8, X5, X5
+	VPAND    c32_7fff7fffAVX2<>+0(SB), X6, X8
+	VPCMPGTW c32_7c007c00AVX2<>+0(SB), X8, X8
+	VPOR     X8, X6, X6
+	VPAND    c32_7fff7fffAVX2<>+0(SB), X7, X8
+	VPCMPGTW c32_7c007c00AVX2<>+0(SB), X8, X8
+	VPOR     X8, X7, X7
+
+block_settled:
 	VMOVDQU X0, 64(R8)
 	VMOVDQU X1, 80(R8)
 	VMOVDQU X2, 96(R8)
@@ -20383,6 +21708,15 @@ tail_sources:
 	JNZ       tail_sources
 
 tail_sources_done:
+	VPAND    c32_7fff7fffAVX2<>+0(SB), X0, X1
+	VPCMPGTW c32_7c007c00AVX2<>+0(SB), X1, X1
+	VPTEST   X1, X1
+	JZ       tail_settled
+	VPAND    c32_7fff7fffAVX2<>+0(SB), X0, X1
+	VPCMPGTW c32_7c007c00AVX2<>+0(SB), X1, X1
+	VPOR     X1, X0, X0
+
+tail_settled:
 	VMOVDQU X0, 64(R8)
 	MOVQ    start+56(FP), R9
 	LEAQ    16(SI)(R9*1), R9
@@ -20596,6 +21930,50 @@ block_sources:
 	JNZ       block_sources
 
 block_sources_done:
+	VPAND    c32_7fff7fffAVX2<>+0(SB), X0, X8
+	VPAND    c32_7fff7fffAVX2<>+0(SB), X1, X9
+	VPMAXUW  X9, X8, X8
+	VPAND    c32_7fff7fffAVX2<>+0(SB), X2, X9
+	VPMAXUW  X9, X8, X8
+	VPAND    c32_7fff7fffAVX2<>+0(SB), X3, X9
+	VPMAXUW  X9, X8, X8
+	VPAND    c32_7fff7fffAVX2<>+0(SB), X4, X9
+	VPMAXUW  X9, X8, X8
+	VPAND    c32_7fff7fffAVX2<>+0(SB), X5, X9
+	VPMAXUW  X9, X8, X8
+	VPAND    c32_7fff7fffAVX2<>+0(SB), X6, X9
+	VPMAXUW  X9, X8, X8
+	VPAND    c32_7fff7fffAVX2<>+0(SB), X7, X9
+	VPMAXUW  X9, X8, X8
+	VPCMPGTW c32_7c007c00AVX2<>+0(SB), X8, X8
+	VPTEST   X8, X8
+	JZ       block_settled
+	VPAND    c32_7fff7fffAVX2<>+0(SB), X0, X8
+	VPCMPGTW c32_7c007c00AVX2<>+0(SB), X8, X8
+	VPOR     X8, X0, X0
+	VPAND    c32_7fff7fffAVX2<>+0(SB), X1, X8
+	VPCMPGTW c32_7c007c00AVX2<>+0(SB), X8, X8
+	VPOR     X8, X1, X1
+	VPAND    c32_7fff7fffAVX2<>+0(SB), X2, X8
+	VPCMPGTW c32_7c007c00AVX2<>+0(SB), X8, X8
+	VPOR     X8, X2, X2
+	VPAND    c32_7fff7fffAVX2<>+0(SB), X3, X8
+	VPCMPGTW c32_7c007c00AVX2<>+0(SB), X8, X8
+	VPOR     X8, X3, X3
+	VPAND    c32_7fff7fffAVX2<>+0(SB), X4, X8
+	VPCMPGTW c32_7c007c00AVX2<>+0(SB), X8, X8
+	VPOR     X8, X4, X4
+	VPAND    c32_7fff7fffAVX2<>+0(SB), X5, X8
+	VPCMPGTW c32_7c007c00AVX2<>+0(SB), X8, X8
+	VPOR     X8, X5, X5
+	VPAND    c32_7fff7fffAVX2<>+0(SB), X6, X8
+	VPCMPGTW c32_7c007c00AVX2<>+0(SB), X8, X8
+	VPOR     X8, X6, X6
+	VPAND    c32_7fff7fffAVX2<>+0(SB), X7, X8
+	VPCMPGTW c32_7c007c00AVX2<>+0(SB), X8, X8
+	VPOR     X8, X7, X7
+
+block_settled:
 	VMOVDQU X0, 64(R8)
 	VMOVDQU X1, 80(R8)
 	VMOVDQU X2, 96(R8)
@@ -20675,6 +22053,15 @@ tail_sources:
 	JNZ       tail_sources
 
 tail_sources_done:
+	VPAND    c32_7fff7fffAVX2<>+0(SB), X0, X1
+	VPCMPGTW c32_7c007c00AVX2<>+0(SB), X1, X1
+	VPTEST   X1, X1
+	JZ       tail_settled
+	VPAND    c32_7fff7fffAVX2<>+0(SB), X0, X1
+	VPCMPGTW c32_7c007c00AVX2<>+0(SB), X1, X1
+	VPOR     X1, X0, X0
+
+tail_settled:
 	VMOVDQU X0, 64(R8)
 	MOVQ    start+56(FP), R9
 	LEAQ    16(SI)(R9*1), R9
@@ -20888,6 +22275,50 @@ block_sources:
 	JNZ       block_sources
 
 block_sources_done:
+	VPAND    c32_7fff7fffAVX2<>+0(SB), X0, X8
+	VPAND    c32_7fff7fffAVX2<>+0(SB), X1, X9
+	VPMAXUW  X9, X8, X8
+	VPAND    c32_7fff7fffAVX2<>+0(SB), X2, X9
+	VPMAXUW  X9, X8, X8
+	VPAND    c32_7fff7fffAVX2<>+0(SB), X3, X9
+	VPMAXUW  X9, X8, X8
+	VPAND    c32_7fff7fffAVX2<>+0(SB), X4, X9
+	VPMAXUW  X9, X8, X8
+	VPAND    c32_7fff7fffAVX2<>+0(SB), X5, X9
+	VPMAXUW  X9, X8, X8
+	VPAND    c32_7fff7fffAVX2<>+0(SB), X6, X9
+	VPMAXUW  X9, X8, X8
+	VPAND    c32_7fff7fffAVX2<>+0(SB), X7, X9
+	VPMAXUW  X9, X8, X8
+	VPCMPGTW c32_7c007c00AVX2<>+0(SB), X8, X8
+	VPTEST   X8, X8
+	JZ       block_settled
+	VPAND    c32_7fff7fffAVX2<>+0(SB), X0, X8
+	VPCMPGTW c32_7c007c00AVX2<>+0(SB), X8, X8
+	VPOR     X8, X0, X0
+	VPAND    c32_7fff7fffAVX2<>+0(SB), X1, X8
+	VPCMPGTW c32_7c007c00AVX2<>+0(SB), X8, X8
+	VPOR     X8, X1, X1
+	VPAND    c32_7fff7fffAVX2<>+0(SB), X2, X8
+	VPCMPGTW c32_7c007c00AVX2<>+0(SB), X8, X8
+	VPOR     X8, X2, X2
+	VPAND    c32_7fff7fffAVX2<>+0(SB), X3, X8
+	VPCMPGTW c32_7c007c00AVX2<>+0(SB), X8, X8
+	VPOR     X8, X3, X3
+	VPAND    c32_7fff7fffAVX2<>+0(SB), X4, X8
+	VPCMPGTW c32_7c007c00AVX2<>+0(SB), X8, X8
+	VPOR     X8, X4, X4
+	VPAND    c32_7fff7fffAVX2<>+0(SB), X5, X8
+	VPCMPGTW c32_7c007c00AVX2<>+0(SB), X8, X8
+	VPOR     X8, X5, X5
+	VPAND    c32_7fff7fffAVX2<>+0(SB), X6, X8
+	VPCMPGTW c32_7c007c00AVX2<>+0(SB), X8, X8
+	VPOR     X8, X6, X6
+	VPAND    c32_7fff7fffAVX2<>+0(SB), X7, X8
+	VPCMPGTW c32_7c007c00AVX2<>+0(SB), X8, X8
+	VPOR     X8, X7, X7
+
+block_settled:
 	VMOVDQU X0, 64(R8)
 	VMOVDQU X1, 80(R8)
 	VMOVDQU X2, 96(R8)
@@ -20967,6 +22398,15 @@ tail_sources:
 	JNZ       tail_sources
 
 tail_sources_done:
+	VPAND    c32_7fff7fffAVX2<>+0(SB), X0, X1
+	VPCMPGTW c32_7c007c00AVX2<>+0(SB), X1, X1
+	VPTEST   X1, X1
+	JZ       tail_settled
+	VPAND    c32_7fff7fffAVX2<>+0(SB), X0, X1
+	VPCMPGTW c32_7c007c00AVX2<>+0(SB), X1, X1
+	VPOR     X1, X0, X0
+
+tail_settled:
 	VMOVDQU X0, 64(R8)
 	MOVQ    start+56(FP), R9
 	LEAQ    16(SI)(R9*1), R9
@@ -21123,6 +22563,30 @@ block_sources:
 	JNZ     block_sources
 
 block_sources_done:
+	VPAND    c32_7fff7fffAVX2<>+0(SB), Y0, Y4
+	VPAND    c32_7fff7fffAVX2<>+0(SB), Y1, Y5
+	VPMAXUW  Y5, Y4, Y4
+	VPAND    c32_7fff7fffAVX2<>+0(SB), Y2, Y5
+	VPMAXUW  Y5, Y4, Y4
+	VPAND    c32_7fff7fffAVX2<>+0(SB), Y3, Y5
+	VPMAXUW  Y5, Y4, Y4
+	VPCMPGTW c32_7f807f80AVX2<>+0(SB), Y4, Y4
+	VPTEST   Y4, Y4
+	JZ       block_settled
+	VPAND    c32_7fff7fffAVX2<>+0(SB), Y0, Y4
+	VPCMPGTW c32_7f807f80AVX2<>+0(SB), Y4, Y4
+	VPOR     Y4, Y0, Y0
+	VPAND    c32_7fff7fffAVX2<>+0(SB), Y1, Y4
+	VPCMPGTW c32_7f807f80AVX2<>+0(SB), Y4, Y4
+	VPOR     Y4, Y1, Y1
+	VPAND    c32_7fff7fffAVX2<>+0(SB), Y2, Y4
+	VPCMPGTW c32_7f807f80AVX2<>+0(SB), Y4, Y4
+	VPOR     Y4, Y2, Y2
+	VPAND    c32_7fff7fffAVX2<>+0(SB), Y3, Y4
+	VPCMPGTW c32_7f807f80AVX2<>+0(SB), Y4, Y4
+	VPOR     Y4, Y3, Y3
+
+block_settled:
 	VMOVDQU Y0, 64(R8)
 	VMOVDQU Y1, 96(R8)
 	VMOVDQU Y2, 128(R8)
@@ -21195,6 +22659,15 @@ tail_sources:
 	JNZ     tail_sources
 
 tail_sources_done:
+	VPAND    c32_7fff7fffAVX2<>+0(SB), Y0, Y1
+	VPCMPGTW c32_7f807f80AVX2<>+0(SB), Y1, Y1
+	VPTEST   Y1, Y1
+	JZ       tail_settled
+	VPAND    c32_7fff7fffAVX2<>+0(SB), Y0, Y1
+	VPCMPGTW c32_7f807f80AVX2<>+0(SB), Y1, Y1
+	VPOR     Y1, Y0, Y0
+
+tail_settled:
 	VMOVDQU Y0, 64(R8)
 	MOVQ    start+56(FP), R9
 	LEAQ    32(SI)(R9*1), R9
@@ -21351,6 +22824,30 @@ block_sources:
 	JNZ     block_sources
 
 block_sources_done:
+	VPAND    c32_7fff7fffAVX2<>+0(SB), Y0, Y4
+	VPAND    c32_7fff7fffAVX2<>+0(SB), Y1, Y5
+	VPMAXUW  Y5, Y4, Y4
+	VPAND    c32_7fff7fffAVX2<>+0(SB), Y2, Y5
+	VPMAXUW  Y5, Y4, Y4
+	VPAND    c32_7fff7fffAVX2<>+0(SB), Y3, Y5
+	VPMAXUW  Y5, Y4, Y4
+	VPCMPGTW c32_7f807f80AVX2<>+0(SB), Y4, Y4
+	VPTEST   Y4, Y4
+	JZ       block_settled
+	VPAND    c32_7fff7fffAVX2<>+0(SB), Y0, Y4
+	VPCMPGTW c32_7f807f80AVX2<>+0(SB), Y4, Y4
+	VPOR     Y4, Y0, Y0
+	VPAND    c32_7fff7fffAVX2<>+0(SB), Y1, Y4
+	VPCMPGTW c32_7f807f80AVX2<>+0(SB), Y4, Y4
+	VPOR     Y4, Y1, Y1
+	VPAND    c32_7fff7fffAVX2<>+0(SB), Y2, Y4
+	VPCMPGTW c32_7f807f80AVX2<>+0(SB), Y4, Y4
+	VPOR     Y4, Y2, Y2
+	VPAND    c32_7fff7fffAVX2<>+0(SB), Y3, Y4
+	VPCMPGTW c32_7f807f80AVX2<>+0(SB), Y4, Y4
+	VPOR     Y4, Y3, Y3
+
+block_settled:
 	VMOVDQU Y0, 64(R8)
 	VMOVDQU Y1, 96(R8)
 	VMOVDQU Y2, 128(R8)
@@ -21423,6 +22920,15 @@ tail_sources:
 	JNZ     tail_sources
 
 tail_sources_done:
+	VPAND    c32_7fff7fffAVX2<>+0(SB), Y0, Y1
+	VPCMPGTW c32_7f807f80AVX2<>+0(SB), Y1, Y1
+	VPTEST   Y1, Y1
+	JZ       tail_settled
+	VPAND    c32_7fff7fffAVX2<>+0(SB), Y0, Y1
+	VPCMPGTW c32_7f807f80AVX2<>+0(SB), Y1, Y1
+	VPOR     Y1, Y0, Y0
+
+tail_settled:
 	VMOVDQU Y0, 64(R8)
 	MOVQ    start+56(FP), R9
 	LEAQ    32(SI)(R9*1), R9
@@ -21619,6 +23125,30 @@ block_sources:
 	JNZ       block_sources
 
 block_sources_done:
+	VPAND    c32_7fff7fffAVX2<>+0(SB), Y0, Y4
+	VPAND    c32_7fff7fffAVX2<>+0(SB), Y1, Y5
+	VPMAXUW  Y5, Y4, Y4
+	VPAND    c32_7fff7fffAVX2<>+0(SB), Y2, Y5
+	VPMAXUW  Y5, Y4, Y4
+	VPAND    c32_7fff7fffAVX2<>+0(SB), Y3, Y5
+	VPMAXUW  Y5, Y4, Y4
+	VPCMPGTW c32_7f807f80AVX2<>+0(SB), Y4, Y4
+	VPTEST   Y4, Y4
+	JZ       block_settled
+	VPAND    c32_7fff7fffAVX2<>+0(SB), Y0, Y4
+	VPCMPGTW c32_7f807f80AVX2<>+0(SB), Y4, Y4
+	VPOR     Y4, Y0, Y0
+	VPAND    c32_7fff7fffAVX2<>+0(SB), Y1, Y4
+	VPCMPGTW c32_7f807f80AVX2<>+0(SB), Y4, Y4
+	VPOR     Y4, Y1, Y1
+	VPAND    c32_7fff7fffAVX2<>+0(SB), Y2, Y4
+	VPCMPGTW c32_7f807f80AVX2<>+0(SB), Y4, Y4
+	VPOR     Y4, Y2, Y2
+	VPAND    c32_7fff7fffAVX2<>+0(SB), Y3, Y4
+	VPCMPGTW c32_7f807f80AVX2<>+0(SB), Y4, Y4
+	VPOR     Y4, Y3, Y3
+
+block_settled:
 	VMOVDQU Y0, 64(R8)
 	VMOVDQU Y1, 96(R8)
 	VMOVDQU Y2, 128(R8)
@@ -21701,6 +23231,15 @@ tail_sources:
 	JNZ       tail_sources
 
 tail_sources_done:
+	VPAND    c32_7fff7fffAVX2<>+0(SB), Y0, Y1
+	VPCMPGTW c32_7f807f80AVX2<>+0(SB), Y1, Y1
+	VPTEST   Y1, Y1
+	JZ       tail_settled
+	VPAND    c32_7fff7fffAVX2<>+0(SB), Y0, Y1
+	VPCMPGTW c32_7f807f80AVX2<>+0(SB), Y1, Y1
+	VPOR     Y1, Y0, Y0
+
+tail_settled:
 	VMOVDQU Y0, 64(R8)
 	MOVQ    start+56(FP), R9
 	LEAQ    32(SI)(R9*1), R9
@@ -21897,6 +23436,30 @@ block_sources:
 	JNZ       block_sources
 
 block_sources_done:
+	VPAND    c32_7fff7fffAVX2<>+0(SB), Y0, Y4
+	VPAND    c32_7fff7fffAVX2<>+0(SB), Y1, Y5
+	VPMAXUW  Y5, Y4, Y4
+	VPAND    c32_7fff7fffAVX2<>+0(SB), Y2, Y5
+	VPMAXUW  Y5, Y4, Y4
+	VPAND    c32_7fff7fffAVX2<>+0(SB), Y3, Y5
+	VPMAXUW  Y5, Y4, Y4
+	VPCMPGTW c32_7f807f80AVX2<>+0(SB), Y4, Y4
+	VPTEST   Y4, Y4
+	JZ       block_settled
+	VPAND    c32_7fff7fffAVX2<>+0(SB), Y0, Y4
+	VPCMPGTW c32_7f807f80AVX2<>+0(SB), Y4, Y4
+	VPOR     Y4, Y0, Y0
+	VPAND    c32_7fff7fffAVX2<>+0(SB), Y1, Y4
+	VPCMPGTW c32_7f807f80AVX2<>+0(SB), Y4, Y4
+	VPOR     Y4, Y1, Y1
+	VPAND    c32_7fff7fffAVX2<>+0(SB), Y2, Y4
+	VPCMPGTW c32_7f807f80AVX2<>+0(SB), Y4, Y4
+	VPOR     Y4, Y2, Y2
+	VPAND    c32_7fff7fffAVX2<>+0(SB), Y3, Y4
+	VPCMPGTW c32_7f807f80AVX2<>+0(SB), Y4, Y4
+	VPOR     Y4, Y3, Y3
+
+block_settled:
 	VMOVDQU Y0, 64(R8)
 	VMOVDQU Y1, 96(R8)
 	VMOVDQU Y2, 128(R8)
@@ -21979,6 +23542,15 @@ tail_sources:
 	JNZ       tail_sources
 
 tail_sources_done:
+	VPAND    c32_7fff7fffAVX2<>+0(SB), Y0, Y1
+	VPCMPGTW c32_7f807f80AVX2<>+0(SB), Y1, Y1
+	VPTEST   Y1, Y1
+	JZ       tail_settled
+	VPAND    c32_7fff7fffAVX2<>+0(SB), Y0, Y1
+	VPCMPGTW c32_7f807f80AVX2<>+0(SB), Y1, Y1
+	VPOR     Y1, Y0, Y0
+
+tail_settled:
 	VMOVDQU Y0, 64(R8)
 	MOVQ    start+56(FP), R9
 	LEAQ    32(SI)(R9*1), R9
@@ -22232,6 +23804,15 @@ block_sources:
 	JNZ       block_sources
 
 block_sources_done:
+	VPAND    c32_7f7f7f7fAVX2<>+0(SB), Y0, Y1
+	VPCMPGTB c32_7e7e7e7eAVX2<>+0(SB), Y1, Y1
+	VPTEST   Y1, Y1
+	JZ       block_settled
+	VPAND    c32_7f7f7f7fAVX2<>+0(SB), Y0, Y1
+	VPCMPGTB c32_7e7e7e7eAVX2<>+0(SB), Y1, Y1
+	VPOR     Y1, Y0, Y0
+
+block_settled:
 	VMOVDQU Y0, 64(R8)
 	MOVQ    start+56(FP), R9
 	LEAQ    32(SI)(R9*1), R9
@@ -22464,6 +24045,15 @@ tail_sources:
 	JNZ       tail_sources
 
 tail_sources_done:
+	VPAND    c32_7f7f7f7fAVX2<>+0(SB), Y0, Y1
+	VPCMPGTB c32_7e7e7e7eAVX2<>+0(SB), Y1, Y1
+	VPTEST   Y1, Y1
+	JZ       tail_settled
+	VPAND    c32_7f7f7f7fAVX2<>+0(SB), Y0, Y1
+	VPCMPGTB c32_7e7e7e7eAVX2<>+0(SB), Y1, Y1
+	VPOR     Y1, Y0, Y0
+
+tail_settled:
 	VMOVDQU Y0, 64(R8)
 	MOVQ    start+56(FP), R9
 	LEAQ    32(SI)(R9*1), R9
@@ -22717,6 +24307,15 @@ block_sources:
 	JNZ       block_sources
 
 block_sources_done:
+	VPAND    c32_7f7f7f7fAVX2<>+0(SB), Y0, Y1
+	VPCMPGTB c32_7e7e7e7eAVX2<>+0(SB), Y1, Y1
+	VPTEST   Y1, Y1
+	JZ       block_settled
+	VPAND    c32_7f7f7f7fAVX2<>+0(SB), Y0, Y1
+	VPCMPGTB c32_7e7e7e7eAVX2<>+0(SB), Y1, Y1
+	VPOR     Y1, Y0, Y0
+
+block_settled:
 	VMOVDQU Y0, 64(R8)
 	MOVQ    start+56(FP), R9
 	LEAQ    32(SI)(R9*1), R9
@@ -22949,6 +24548,15 @@ tail_sources:
 	JNZ       tail_sources
 
 tail_sources_done:
+	VPAND    c32_7f7f7f7fAVX2<>+0(SB), Y0, Y1
+	VPCMPGTB c32_7e7e7e7eAVX2<>+0(SB), Y1, Y1
+	VPTEST   Y1, Y1
+	JZ       tail_settled
+	VPAND    c32_7f7f7f7fAVX2<>+0(SB), Y0, Y1
+	VPCMPGTB c32_7e7e7e7eAVX2<>+0(SB), Y1, Y1
+	VPOR     Y1, Y0, Y0
+
+tail_settled:
 	VMOVDQU Y0, 64(R8)
 	MOVQ    start+56(FP), R9
 	LEAQ    32(SI)(R9*1), R9
@@ -23222,6 +24830,15 @@ block_sources:
 	JNZ       block_sources
 
 block_sources_done:
+	VPAND    c32_7f7f7f7fAVX2<>+0(SB), Y0, Y1
+	VPCMPGTB c32_7e7e7e7eAVX2<>+0(SB), Y1, Y1
+	VPTEST   Y1, Y1
+	JZ       block_settled
+	VPAND    c32_7f7f7f7fAVX2<>+0(SB), Y0, Y1
+	VPCMPGTB c32_7e7e7e7eAVX2<>+0(SB), Y1, Y1
+	VPOR     Y1, Y0, Y0
+
+block_settled:
 	VMOVDQU Y0, 64(R8)
 	MOVQ    start+56(FP), R9
 	LEAQ    32(SI)(R9*1), R9
@@ -23474,6 +25091,15 @@ tail_sources:
 	JNZ       tail_sources
 
 tail_sources_done:
+	VPAND    c32_7f7f7f7fAVX2<>+0(SB), Y0, Y1
+	VPCMPGTB c32_7e7e7e7eAVX2<>+0(SB), Y1, Y1
+	VPTEST   Y1, Y1
+	JZ       tail_settled
+	VPAND    c32_7f7f7f7fAVX2<>+0(SB), Y0, Y1
+	VPCMPGTB c32_7e7e7e7eAVX2<>+0(SB), Y1, Y1
+	VPOR     Y1, Y0, Y0
+
+tail_settled:
 	VMOVDQU Y0, 64(R8)
 	MOVQ    start+56(FP), R9
 	LEAQ    32(SI)(R9*1), R9
@@ -23747,6 +25373,15 @@ block_sources:
 	JNZ       block_sources
 
 block_sources_done:
+	VPAND    c32_7f7f7f7fAVX2<>+0(SB), Y0, Y1
+	VPCMPGTB c32_7e7e7e7eAVX2<>+0(SB), Y1, Y1
+	VPTEST   Y1, Y1
+	JZ       block_settled
+	VPAND    c32_7f7f7f7fAVX2<>+0(SB), Y0, Y1
+	VPCMPGTB c32_7e7e7e7eAVX2<>+0(SB), Y1, Y1
+	VPOR     Y1, Y0, Y0
+
+block_settled:
 	VMOVDQU Y0, 64(R8)
 	MOVQ    start+56(FP), R9
 	LEAQ    32(SI)(R9*1), R9
@@ -23999,6 +25634,15 @@ tail_sources:
 	JNZ       tail_sources
 
 tail_sources_done:
+	VPAND    c32_7f7f7f7fAVX2<>+0(SB), Y0, Y1
+	VPCMPGTB c32_7e7e7e7eAVX2<>+0(SB), Y1, Y1
+	VPTEST   Y1, Y1
+	JZ       tail_settled
+	VPAND    c32_7f7f7f7fAVX2<>+0(SB), Y0, Y1
+	VPCMPGTB c32_7e7e7e7eAVX2<>+0(SB), Y1, Y1
+	VPOR     Y1, Y0, Y0
+
+tail_settled:
 	VMOVDQU Y0, 64(R8)
 	MOVQ    start+56(FP), R9
 	LEAQ    32(SI)(R9*1), R9
@@ -24264,6 +25908,15 @@ block_sources:
 	JNZ       block_sources
 
 block_sources_done:
+	VPAND    c32_7f7f7f7fAVX2<>+0(SB), Y0, Y1
+	VPCMPGTB c32_7c7c7c7cAVX2<>+0(SB), Y1, Y1
+	VPTEST   Y1, Y1
+	JZ       block_settled
+	VPAND    c32_7f7f7f7fAVX2<>+0(SB), Y0, Y1
+	VPCMPGTB c32_7c7c7c7cAVX2<>+0(SB), Y1, Y1
+	VPOR     Y1, Y0, Y0
+
+block_settled:
 	VMOVDQU Y0, 64(R8)
 	MOVQ    start+56(FP), R9
 	LEAQ    32(SI)(R9*1), R9
@@ -24508,6 +26161,15 @@ tail_sources:
 	JNZ       tail_sources
 
 tail_sources_done:
+	VPAND    c32_7f7f7f7fAVX2<>+0(SB), Y0, Y1
+	VPCMPGTB c32_7c7c7c7cAVX2<>+0(SB), Y1, Y1
+	VPTEST   Y1, Y1
+	JZ       tail_settled
+	VPAND    c32_7f7f7f7fAVX2<>+0(SB), Y0, Y1
+	VPCMPGTB c32_7c7c7c7cAVX2<>+0(SB), Y1, Y1
+	VPOR     Y1, Y0, Y0
+
+tail_settled:
 	VMOVDQU Y0, 64(R8)
 	MOVQ    start+56(FP), R9
 	LEAQ    32(SI)(R9*1), R9
@@ -24773,6 +26435,15 @@ block_sources:
 	JNZ       block_sources
 
 block_sources_done:
+	VPAND    c32_7f7f7f7fAVX2<>+0(SB), Y0, Y1
+	VPCMPGTB c32_7c7c7c7cAVX2<>+0(SB), Y1, Y1
+	VPTEST   Y1, Y1
+	JZ       block_settled
+	VPAND    c32_7f7f7f7fAVX2<>+0(SB), Y0, Y1
+	VPCMPGTB c32_7c7c7c7cAVX2<>+0(SB), Y1, Y1
+	VPOR     Y1, Y0, Y0
+
+block_settled:
 	VMOVDQU Y0, 64(R8)
 	MOVQ    start+56(FP), R9
 	LEAQ    32(SI)(R9*1), R9
@@ -25017,6 +26688,15 @@ tail_sources:
 	JNZ       tail_sources
 
 tail_sources_done:
+	VPAND    c32_7f7f7f7fAVX2<>+0(SB), Y0, Y1
+	VPCMPGTB c32_7c7c7c7cAVX2<>+0(SB), Y1, Y1
+	VPTEST   Y1, Y1
+	JZ       tail_settled
+	VPAND    c32_7f7f7f7fAVX2<>+0(SB), Y0, Y1
+	VPCMPGTB c32_7c7c7c7cAVX2<>+0(SB), Y1, Y1
+	VPOR     Y1, Y0, Y0
+
+tail_settled:
 	VMOVDQU Y0, 64(R8)
 	MOVQ    start+56(FP), R9
 	LEAQ    32(SI)(R9*1), R9
@@ -25302,6 +26982,15 @@ block_sources:
 	JNZ       block_sources
 
 block_sources_done:
+	VPAND    c32_7f7f7f7fAVX2<>+0(SB), Y0, Y1
+	VPCMPGTB c32_7c7c7c7cAVX2<>+0(SB), Y1, Y1
+	VPTEST   Y1, Y1
+	JZ       block_settled
+	VPAND    c32_7f7f7f7fAVX2<>+0(SB), Y0, Y1
+	VPCMPGTB c32_7c7c7c7cAVX2<>+0(SB), Y1, Y1
+	VPOR     Y1, Y0, Y0
+
+block_settled:
 	VMOVDQU Y0, 64(R8)
 	MOVQ    start+56(FP), R9
 	LEAQ    32(SI)(R9*1), R9
@@ -25566,6 +27255,15 @@ tail_sources:
 	JNZ       tail_sources
 
 tail_sources_done:
+	VPAND    c32_7f7f7f7fAVX2<>+0(SB), Y0, Y1
+	VPCMPGTB c32_7c7c7c7cAVX2<>+0(SB), Y1, Y1
+	VPTEST   Y1, Y1
+	JZ       tail_settled
+	VPAND    c32_7f7f7f7fAVX2<>+0(SB), Y0, Y1
+	VPCMPGTB c32_7c7c7c7cAVX2<>+0(SB), Y1, Y1
+	VPOR     Y1, Y0, Y0
+
+tail_settled:
 	VMOVDQU Y0, 64(R8)
 	MOVQ    start+56(FP), R9
 	LEAQ    32(SI)(R9*1), R9
@@ -25851,6 +27549,15 @@ block_sources:
 	JNZ       block_sources
 
 block_sources_done:
+	VPAND    c32_7f7f7f7fAVX2<>+0(SB), Y0, Y1
+	VPCMPGTB c32_7c7c7c7cAVX2<>+0(SB), Y1, Y1
+	VPTEST   Y1, Y1
+	JZ       block_settled
+	VPAND    c32_7f7f7f7fAVX2<>+0(SB), Y0, Y1
+	VPCMPGTB c32_7c7c7c7cAVX2<>+0(SB), Y1, Y1
+	VPOR     Y1, Y0, Y0
+
+block_settled:
 	VMOVDQU Y0, 64(R8)
 	MOVQ    start+56(FP), R9
 	LEAQ    32(SI)(R9*1), R9
@@ -26115,6 +27822,15 @@ tail_sources:
 	JNZ       tail_sources
 
 tail_sources_done:
+	VPAND    c32_7f7f7f7fAVX2<>+0(SB), Y0, Y1
+	VPCMPGTB c32_7c7c7c7cAVX2<>+0(SB), Y1, Y1
+	VPTEST   Y1, Y1
+	JZ       tail_settled
+	VPAND    c32_7f7f7f7fAVX2<>+0(SB), Y0, Y1
+	VPCMPGTB c32_7c7c7c7cAVX2<>+0(SB), Y1, Y1
+	VPOR     Y1, Y0, Y0
+
+tail_settled:
 	VMOVDQU Y0, 64(R8)
 	MOVQ    start+56(FP), R9
 	LEAQ    32(SI)(R9*1), R9
@@ -26142,7 +27858,7 @@ done:
 	RET
 
 // func meanFloat32LoggedAVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int, factor float32)
-// Requires: AVX
+// Requires: AVX, AVX2
 TEXT ·meanFloat32LoggedAVX2(SB), NOSPLIT, $0-68
 	MOVQ dsts+0(FP), AX
 	MOVQ nd+8(FP), CX
@@ -26209,29 +27925,56 @@ block_sources_done:
 	VMULPS       Y8, Y5, Y5
 	VMULPS       Y8, Y6, Y6
 	VMULPS       Y8, Y7, Y7
-	VMOVDQU      Y0, 64(R8)
-	VMOVDQU      Y1, 96(R8)
-	VMOVDQU      Y2, 128(R8)
-	VMOVDQU      Y3, 160(R8)
-	VMOVDQU      Y4, 192(R8)
-	VMOVDQU      Y5, 224(R8)
-	VMOVDQU      Y6, 256(R8)
-	VMOVDQU      Y7, 288(R8)
-	MOVQ         start+56(FP), R9
-	LEAQ         256(SI)(R9*1), R9
-	MOVQ         R9, 8(R8)
-	VMOVDQU      Y0, (R12)(SI*1)
-	VMOVDQU      Y1, 32(R12)(SI*1)
-	VMOVDQU      Y2, 64(R12)(SI*1)
-	VMOVDQU      Y3, 96(R12)(SI*1)
-	VMOVDQU      Y4, 128(R12)(SI*1)
-	VMOVDQU      Y5, 160(R12)(SI*1)
-	VMOVDQU      Y6, 192(R12)(SI*1)
-	VMOVDQU      Y7, 224(R12)(SI*1)
-	TESTQ        CX, CX
-	JZ           block_targets_done
-	MOVQ         AX, R13
-	MOVQ         CX, R14
+	VCMPPS       $0x03, Y1, Y0, Y8
+	VCMPPS       $0x03, Y3, Y2, Y9
+	VPOR         Y9, Y8, Y8
+	VCMPPS       $0x03, Y5, Y4, Y9
+	VPOR         Y9, Y8, Y8
+	VCMPPS       $0x03, Y7, Y6, Y9
+	VPOR         Y9, Y8, Y8
+	VPTEST       Y8, Y8
+	JZ           block_settled
+	VCMPPS       $0x03, Y0, Y0, Y8
+	VPOR         Y8, Y0, Y0
+	VCMPPS       $0x03, Y1, Y1, Y8
+	VPOR         Y8, Y1, Y1
+	VCMPPS       $0x03, Y2, Y2, Y8
+	VPOR         Y8, Y2, Y2
+	VCMPPS       $0x03, Y3, Y3, Y8
+	VPOR         Y8, Y3, Y3
+	VCMPPS       $0x03, Y4, Y4, Y8
+	VPOR         Y8, Y4, Y4
+	VCMPPS       $0x03, Y5, Y5, Y8
+	VPOR         Y8, Y5, Y5
+	VCMPPS       $0x03, Y6, Y6, Y8
+	VPOR         Y8, Y6, Y6
+	VCMPPS       $0x03, Y7, Y7, Y8
+	VPOR         Y8, Y7, Y7
+
+block_settled:
+	VMOVDQU Y0, 64(R8)
+	VMOVDQU Y1, 96(R8)
+	VMOVDQU Y2, 128(R8)
+	VMOVDQU Y3, 160(R8)
+	VMOVDQU Y4, 192(R8)
+	VMOVDQU Y5, 224(R8)
+	VMOVDQU Y6, 256(R8)
+	VMOVDQU Y7, 288(R8)
+	MOVQ    start+56(FP), R9
+	LEAQ    256(SI)(R9*1), R9
+	MOVQ    R9, 8(R8)
+	VMOVDQU Y0, (R12)(SI*1)
+	VMOVDQU Y1, 32(R12)(SI*1)
+	VMOVDQU Y2, 64(R12)(SI*1)
+	VMOVDQU Y3, 96(R12)(SI*1)
+	VMOVDQU Y4, 128(R12)(SI*1)
+	VMOVDQU Y5, 160(R12)(SI*1)
+	VMOVDQU Y6, 192(R12)(SI*1)
+	VMOVDQU Y7, 224(R12)(SI*1)
+	TESTQ   CX, CX
+	JZ      block_targets_done
+	MOVQ    AX, R13
+	MOVQ    CX, R14
 
 block_targets:
 	MOVQ    (R13), R15
@@ -26274,15 +28017,22 @@ tail_sources:
 tail_sources_done:
 	VBROADCASTSS factor+64(FP), Y1
 	VMULPS       Y1, Y0, Y0
-	VMOVDQU      Y0, 64(R8)
-	MOVQ         start+56(FP), R9
-	LEAQ         32(SI)(R9*1), R9
-	MOVQ         R9, 8(R8)
-	VMOVDQU      Y0, (R12)(SI*1)
-	TESTQ        CX, CX
-	JZ           tail_targets_done
-	MOVQ         AX, R13
-	MOVQ         CX, R14
+	VCMPPS       $0x03, Y0, Y0, Y1
+	VPTEST       Y1, Y1
+	JZ           tail_settled
+	VCMPPS       $0x03, Y0, Y0, Y1
+	VPOR         Y1, Y0, Y0
+
+tail_settled:
+	VMOVDQU Y0, 64(R8)
+	MOVQ    start+56(FP), R9
+	LEAQ    32(SI)(R9*1), R9
+	MOVQ    R9, 8(R8)
+	VMOVDQU Y0, (R12)(SI*1)
+	TESTQ   CX, CX
+	JZ      tail_targets_done
+	MOVQ    AX, R13
+	MOVQ    CX, R14
 
 tail_targets:
 	MOVQ    (R13), R15
@@ -26301,7 +28051,7 @@ done:
 	RET
 
 // func meanFloat64LoggedAVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int, factor float64)
-// Requires: AVX
+// Requires: AVX, AVX2
 TEXT ·meanFloat64LoggedAVX2(SB), NOSPLIT, $0-72
 	MOVQ dsts+0(FP), AX
 	MOVQ nd+8(FP), CX
@@ -26368,29 +28118,56 @@ block_sources_done:
 	VMULPD       Y8, Y5, Y5
 	VMULPD       Y8, Y6, Y6
 	VMULPD       Y8, Y7, Y7
-	VMOVDQU      Y0, 64(R8)
-	VMOVDQU      Y1, 96(R8)
-	VMOVDQU      Y2, 128(R8)
-	VMOVDQU      Y3, 160(R8)
-	VMOVDQU      Y4, 192(R8)
-	VMOVDQU      Y5, 224(R8)
-	VMOVDQU      Y6, 256(R8)
-	VMOVDQU      Y7, 288(R8)
-	MOVQ         start+56(FP), R9
-	LEAQ         256(SI)(R9*1), R9
-	MOVQ         R9, 8(R8)
-	VMOVDQU      Y0, (R12)(SI*1)
-	VMOVDQU      Y1, 32(R12)(SI*1)
-	VMOVDQU      Y2, 64(R12)(SI*1)
-	VMOVDQU      Y3, 96(R12)(SI*1)
-	VMOVDQU      Y4, 128(R12)(SI*1)
-	VMOVDQU      Y5, 160(R12)(SI*1)
-	VMOVDQU      Y6, 192(R12)(SI*1)
-	VMOVDQU      Y7, 224(R12)(SI*1)
-	TESTQ        CX, CX
-	JZ           block_targets_done
-	MOVQ         AX, R13
-	MOVQ         CX, R14
+	VCMPPD       $0x03, Y1, Y0, Y8
+	VCMPPD       $0x03, Y3, Y2, Y9
+	VPOR         Y9, Y8, Y8
+	VCMPPD       $0x03, Y5, Y4, Y9
+	VPOR         Y9, Y8, Y8
+	VCMPPD       $0x03, Y7, Y6, Y9
+	VPOR         Y9, Y8, Y8
+	VPTEST       Y8, Y8
+	JZ           block_settled
+	VCMPPD       $0x03, Y0, Y0, Y8
+	VPOR         Y8, Y0, Y0
+	VCMPPD       $0x03, Y1, Y1, Y8
+	VPOR         Y8, Y1, Y1
+	VCMPPD       $0x03, Y2, Y2, Y8
+	VPOR         Y8, Y2, Y2
+	VCMPPD       $0x03, Y3, Y3, Y8
+	VPOR         Y8, Y3, Y3
+	VCMPPD       $0x03, Y4, Y4, Y8
+	VPOR         Y8, Y4, Y4
+	VCMPPD       $0x03, Y5, Y5, Y8
+	VPOR         Y8, Y5, Y5
+	VCMPPD       $0x03, Y6, Y6, Y8
+	VPOR         Y8, Y6, Y6
+	VCMPPD       $0x03, Y7, Y7, Y8
+	VPOR         Y8, Y7, Y7
+
+block_settled:
+	VMOVDQU Y0, 64(R8)
+	VMOVDQU Y1, 96(R8)
+	VMOVDQU Y2, 128(R8)
+	VMOVDQU Y3, 160(R8)
+	VMOVDQU Y4, 192(R8)
+	VMOVDQU Y5, 224(R8)
+	VMOVDQU Y6, 256(R8)
+	VMOVDQU Y7, 288(R8)
+	MOVQ    start+56(FP), R9
+	LEAQ    256(SI)(R9*1), R9
+	MOVQ    R9, 8(R8)
+	VMOVDQU Y0, (R12)(SI*1)
+	VMOVDQU Y1, 32(R12)(SI*1)
+	VMOVDQU Y2, 64(R12)(SI*1)
+	VMOVDQU Y3, 96(R12)(SI*1)
+	VMOVDQU Y4, 128(R12)(SI*1)
+	VMOVDQU Y5, 160(R12)(SI*1)
+	VMOVDQU Y6, 192(R12)(SI*1)
+	VMOVDQU Y7, 224(R12)(SI*1)
+	TESTQ   CX, CX
+	JZ      block_targets_done
+	MOVQ    AX, R13
+	MOVQ    CX, R14
 
 block_targets:
 	MOVQ    (R13), R15
@@ -26433,15 +28210,22 @@ tail_sources:
 tail_sources_done:
 	VBROADCASTSD factor+64(FP), Y1
 	VMULPD       Y1, Y0, Y0
-	VMOVDQU      Y0, 64(R8)
-	MOVQ         start+56(FP), R9
-	LEAQ         32(SI)(R9*1), R9
-	MOVQ         R9, 8(R8)
-	VMOVDQU      Y0, (R12)(SI*1)
-	TESTQ        CX, CX
-	JZ           tail_targets_done
-	MOVQ         AX, R13
-	MOVQ         CX, R14
+	VCMPPD       $0x03, Y0, Y0, Y1
+	VPTEST       Y1, Y1
+	JZ           tail_settled
+	VCMPPD       $0x03, Y0, Y0, Y1
+	VPOR         Y1, Y0, Y0
+
+tail_settled:
+	VMOVDQU Y0, 64(R8)
+	MOVQ    start+56(FP), R9
+	LEAQ    32(SI)(R9*1), R9
+	MOVQ    R9, 8(R8)
+	VMOVDQU Y0, (R12)(SI*1)
+	TESTQ   CX, CX
+	JZ      tail_targets_done
+	MOVQ    AX, R13
+	MOVQ    CX, R14
 
 tail_targets:
 	MOVQ    (R13), R15
@@ -26591,29 +28375,73 @@ block_sources_done:
 	VCVTPH2PS    X7, Y7
 	VMULPS       Y8, Y7, Y7
 	VCVTPS2PH    $0x00, Y7, X7
-	VMOVDQU      X0, 64(R8)
-	VMOVDQU      X1, 80(R8)
-	VMOVDQU      X2, 96(R8)
-	VMOVDQU      X3, 112(R8)
-	VMOVDQU      X4, 128(R8)
-	VMOVDQU      X5, 144(R8)
-	VMOVDQU      X6, 160(R8)
-	VMOVDQU      X7, 176(R8)
-	MOVQ         start+56(FP), R9
-	LEAQ         128(SI)(R9*1), R9
-	MOVQ         R9, 8(R8)
-	VMOVDQU      X0, (R12)(SI*1)
-	VMOVDQU      X1, 16(R12)(SI*1)
-	VMOVDQU      X2, 32(R12)(SI*1)
-	VMOVDQU      X3, 48(R12)(SI*1)
-	VMOVDQU      X4, 64(R12)(SI*1)
-	VMOVDQU      X5, 80(R12)(SI*1)
-	VMOVDQU      X6, 96(R12)(SI*1)
-	VMOVDQU      X7, 112(R12)(SI*1)
-	TESTQ        CX, CX
-	JZ           block_targets_done
-	MOVQ         AX, R13
-	MOVQ         CX, R14
+	VPAND        c32_7fff7fffAVX2<>+0(SB), X0, X8
+	VPAND        c32_7fff7fffAVX2<>+0(SB), X1, X9
+	VPMAXUW      X9, X8, X8
+	VPAND        c32_7fff7fffAVX2<>+0(SB), X2, X9
+	VPMAXUW      X9, X8, X8
+	VPAND        c32_7fff7fffAVX2<>+0(SB), X3, X9
+	VPMAXUW      X9, X8, X8
+	VPAND        c32_7fff7fffAVX2<>+0(SB), X4, X9
+	VPMAXUW      X9, X8, X8
+	VPAND        c32_7fff7fffAVX2<>+0(SB), X5, X9
+	VPMAXUW      X9, X8, X8
+	VPAND        c32_7fff7fffAVX2<>+0(SB), X6, X9
+	VPMAXUW      X9, X8, X8
+	VPAND        c32_7fff7fffAVX2<>+0(SB), X7, X9
+	VPMAXUW      X9, X8, X8
+	VPCMPGTW     c32_7c007c00AVX2<>+0(SB), X8, X8
+	VPTEST       X8, X8
+	JZ           block_settled
+	VPAND        c32_7fff7fffAVX2<>+0(SB), X0, X8
+	VPCMPGTW     c32_7c007c00AVX2<>+0(SB), X8, X8
+	VPOR         X8, X0, X0
+	VPAND        c32_7fff7fffAVX2<>+0(SB), X1, X8
+	VPCMPGTW     c32_7c007c00AVX2<>+0(SB), X8, X8
+	VPOR         X8, X1, X1
+	VPAND        c32_7fff7fffAVX2<>+0(SB), X2, X8
+	VPCMPGTW     c32_7c007c00AVX2<>+0(SB), X8, X8
+	VPOR         X8, X2, X2
+	VPAND        c32_7fff7fffAVX2<>+0(SB), X3, X8
+	VPCMPGTW     c32_7c007c00AVX2<>+0(SB), X8, X8
+	VPOR         X8, X3, X3
+	VPAND        c32_7fff7fffAVX2<>+0(SB), X4, X8
+	VPCMPGTW     c32_7c007c00AVX2<>+0(SB), X8, X8
+	VPOR         X8, X4, X4
+	VPAND        c32_7fff7fffAVX2<>+0(SB), X5, X8
+	VPCMPGTW     c32_7c007c00AVX2<>+0(SB), X8, X8
+	VPOR         X8, X5, X5
+	VPAND        c32_7fff7fffAVX2<>+0(SB), X6, X8
+	VPCMPGTW     c32_7c007c00AVX2<>+0(SB), X8, X8
+	VPOR         X8, X6, X6
+	VPAND        c32_7fff7fffAVX2<>+0(SB), X7, X8
+	VPCMPGTW     c32_7c007c00AVX2<>+0(SB), X8, X8
+	VPOR         X8, X7, X7
+
+block_settled:
+	VMOVDQU X0, 64(R8)
+	VMOVDQU X1, 80(R8)
+	VMOVDQU X2, 96(R8)
+	VMOVDQU X3, 112(R8)
+	VMOVDQU X4, 128(R8)
+	VMOVDQU X5, 144(R8)
+	VMOVDQU X6, 160(R8)
+	VMOVDQU X7, 176(R8)
+	MOVQ    start+56(FP), R9
+	LEAQ    128(SI)(R9*1), R9
+	MOVQ    R9, 8(R8)
+	VMOVDQU X0, (R12)(SI*1)
+	VMOVDQU X1, 16(R12)(SI*1)
+	VMOVDQU X2, 32(R12)(SI*1)
+	VMOVDQU X3, 48(R12)(SI*1)
+	VMOVDQU X4, 64(R12)(SI*1)
+	VMOVDQU X5, 80(R12)(SI*1)
+	VMOVDQU X6, 96(R12)(SI*1)
+	VMOVDQU X7, 112(R12)(SI*1)
+	TESTQ   CX, CX
+	JZ      block_targets_done
+	MOVQ    AX, R13
+	MOVQ    CX, R14
 
 block_targets:
 	MOVQ    (R13), R15
@@ -26664,15 +28492,24 @@ tail_sources_done:
 	VCVTPH2PS    X0, Y0
 	VMULPS       Y1, Y0, Y0
 	VCVTPS2PH    $0x00, Y0, X0
-	VMOVDQU      X0, 64(R8)
-	MOVQ         start+56(FP), R9
-	LEAQ         16(SI)(R9*1), R9
-	MOVQ         R9, 8(R8)
-	VMOVDQU      X0, (R12)(SI*1)
-	TESTQ        CX, CX
-	JZ           tail_targets_done
-	MOVQ         AX, R13
-	MOVQ         CX, R14
+	VPAND        c32_7fff7fffAVX2<>+0(SB), X0, X1
+	VPCMPGTW     c32_7c007c00AVX2<>+0(SB), X1, X1
+	VPTEST       X1, X1
+	JZ           tail_settled
+	VPAND        c32_7fff7fffAVX2<>+0(SB), X0, X1
+	VPCMPGTW     c32_7c007c00AVX2<>+0(SB), X1, X1
+	VPOR         X1, X0, X0
+
+tail_settled:
+	VMOVDQU X0, 64(R8)
+	MOVQ    start+56(FP), R9
+	LEAQ    16(SI)(R9*1), R9
+	MOVQ    R9, 8(R8)
+	VMOVDQU X0, (R12)(SI*1)
+	TESTQ   CX, CX
+	JZ      tail_targets_done
+	MOVQ    AX, R13
+	MOVQ    CX, R14
 
 tail_targets:
 	MOVQ    (R13), R15
@@ -26901,21 +28738,45 @@ block_sources_done:
 	VPAND        c32_ffff0000AVX2<>+0(SB), Y3, Y3
 	VPOR         Y3, Y5, Y5
 	VMOVDQA      Y5, Y3
-	VMOVDQU      Y0, 64(R8)
-	VMOVDQU      Y1, 96(R8)
-	VMOVDQU      Y2, 128(R8)
-	VMOVDQU      Y3, 160(R8)
-	MOVQ         start+56(FP), R9
-	LEAQ         128(SI)(R9*1), R9
-	MOVQ         R9, 8(R8)
-	VMOVDQU      Y0, (R11)(SI*1)
-	VMOVDQU      Y1, 32(R11)(SI*1)
-	VMOVDQU      Y2, 64(R11)(SI*1)
-	VMOVDQU      Y3, 96(R11)(SI*1)
-	TESTQ        CX, CX
-	JZ           block_targets_done
-	MOVQ         AX, R12
-	MOVQ         CX, R13
+	VPAND        c32_7fff7fffAVX2<>+0(SB), Y0, Y4
+	VPAND        c32_7fff7fffAVX2<>+0(SB), Y1, Y5
+	VPMAXUW      Y5, Y4, Y4
+	VPAND        c32_7fff7fffAVX2<>+0(SB), Y2, Y5
+	VPMAXUW      Y5, Y4, Y4
+	VPAND        c32_7fff7fffAVX2<>+0(SB), Y3, Y5
+	VPMAXUW      Y5, Y4, Y4
+	VPCMPGTW     c32_7f807f80AVX2<>+0(SB), Y4, Y4
+	VPTEST       Y4, Y4
+	JZ           block_settled
+	VPAND        c32_7fff7fffAVX2<>+0(SB), Y0, Y4
+	VPCMPGTW     c32_7f807f80AVX2<>+0(SB), Y4, Y4
+	VPOR         Y4, Y0, Y0
+	VPAND        c32_7fff7fffAVX2<>+0(SB), Y1, Y4
+	VPCMPGTW     c32_7f807f80AVX2<>+0(SB), Y4, Y4
+	VPOR         Y4, Y1, Y1
+	VPAND        c32_7fff7fffAVX2<>+0(SB), Y2, Y4
+	VPCMPGTW     c32_7f807f80AVX2<>+0(SB), Y4, Y4
+	VPOR         Y4, Y2, Y2
+	VPAND        c32_7fff7fffAVX2<>+0(SB), Y3, Y4
+	VPCMPGTW     c32_7f807f80AVX2<>+0(SB), Y4, Y4
+	VPOR         Y4, Y3, Y3
+
+block_settled:
+	VMOVDQU Y0, 64(R8)
+	VMOVDQU Y1, 96(R8)
+	VMOVDQU Y2, 128(R8)
+	VMOVDQU Y3, 160(R8)
+	MOVQ    start+56(FP), R9
+	LEAQ    128(SI)(R9*1), R9
+	MOVQ    R9, 8(R8)
+	VMOVDQU Y0, (R11)(SI*1)
+	VMOVDQU Y1, 32(R11)(SI*1)
+	VMOVDQU Y2, 64(R11)(SI*1)
+	VMOVDQU Y3, 96(R11)(SI*1)
+	TESTQ   CX, CX
+	JZ      block_targets_done
+	MOVQ    AX, R12
+	MOVQ    CX, R13
 
 block_targets:
 	MOVQ    (R12), R14
@@ -26994,15 +28855,24 @@ tail_sources_done:
 	VPAND        c32_ffff0000AVX2<>+0(SB), Y0, Y0
 	VPOR         Y0, Y2, Y2
 	VMOVDQA      Y2, Y0
-	VMOVDQU      Y0, 64(R8)
-	MOVQ         start+56(FP), R9
-	LEAQ         32(SI)(R9*1), R9
-	MOVQ         R9, 8(R8)
-	VMOVDQU      Y0, (R11)(SI*1)
-	TESTQ        CX, CX
-	JZ           tail_targets_done
-	MOVQ         AX, R12
-	MOVQ         CX, R13
+	VPAND        c32_7fff7fffAVX2<>+0(SB), Y0, Y1
+	VPCMPGTW     c32_7f807f80AVX2<>+0(SB), Y1, Y1
+	VPTEST       Y1, Y1
+	JZ           tail_settled
+	VPAND        c32_7fff7fffAVX2<>+0(SB), Y0, Y1
+	VPCMPGTW     c32_7f807f80AVX2<>+0(SB), Y1, Y1
+	VPOR         Y1, Y0, Y0
+
+tail_settled:
+	VMOVDQU Y0, 64(R8)
+	MOVQ    start+56(FP), R9
+	LEAQ    32(SI)(R9*1), R9
+	MOVQ    R9, 8(R8)
+	VMOVDQU Y0, (R11)(SI*1)
+	TESTQ   CX, CX
+	JZ      tail_targets_done
+	MOVQ    AX, R12
+	MOVQ    CX, R13
 
 tail_targets:
 	MOVQ    (R12), R14
@@ -27387,15 +29257,24 @@ block_sources_done:
 	VPSLLD       $0x18, Y3, Y3
 	VPOR         Y3, Y4, Y4
 	VMOVDQA      Y4, Y0
-	VMOVDQU      Y0, 64(R8)
-	MOVQ         start+56(FP), R9
-	LEAQ         32(SI)(R9*1), R9
-	MOVQ         R9, 8(R8)
-	VMOVDQU      Y0, (R11)(SI*1)
-	TESTQ        CX, CX
-	JZ           block_targets_done
-	MOVQ         AX, R12
-	MOVQ         CX, R13
+	VPAND        c32_7f7f7f7fAVX2<>+0(SB), Y0, Y1
+	VPCMPGTB     c32_7e7e7e7eAVX2<>+0(SB), Y1, Y1
+	VPTEST       Y1, Y1
+	JZ           block_settled
+	VPAND        c32_7f7f7f7fAVX2<>+0(SB), Y0, Y1
+	VPCMPGTB     c32_7e7e7e7eAVX2<>+0(SB), Y1, Y1
+	VPOR         Y1, Y0, Y0
+
+block_settled:
+	VMOVDQU Y0, 64(R8)
+	MOVQ    start+56(FP), R9
+	LEAQ    32(SI)(R9*1), R9
+	MOVQ    R9, 8(R8)
+	VMOVDQU Y0, (R11)(SI*1)
+	TESTQ   CX, CX
+	JZ      block_targets_done
+	MOVQ    AX, R12
+	MOVQ    CX, R13
 
 block_targets:
 	MOVQ    (R12), R14
@@ -27759,15 +29638,24 @@ tail_sources_done:
 	VPSLLD       $0x18, Y3, Y3
 	VPOR         Y3, Y4, Y4
 	VMOVDQA      Y4, Y0
-	VMOVDQU      Y0, 64(R8)
-	MOVQ         start+56(FP), R9
-	LEAQ         32(SI)(R9*1), R9
-	MOVQ         R9, 8(R8)
-	VMOVDQU      Y0, (R11)(SI*1)
-	TESTQ        CX, CX
-	JZ           tail_targets_done
-	MOVQ         AX, R12
-	MOVQ         CX, R13
+	VPAND        c32_7f7f7f7fAVX2<>+0(SB), Y0, Y1
+	VPCMPGTB     c32_7e7e7e7eAVX2<>+0(SB), Y1, Y1
+	VPTEST       Y1, Y1
+	JZ           tail_settled
+	VPAND        c32_7f7f7f7fAVX2<>+0(SB), Y0, Y1
+	VPCMPGTB     c32_7e7e7e7eAVX2<>+0(SB), Y1, Y1
+	VPOR         Y1, Y0, Y0
+
+tail_settled:
+	VMOVDQU Y0, 64(R8)
+	MOVQ    start+56(FP), R9
+	LEAQ    32(SI)(R9*1), R9
+	MOVQ    R9, 8(R8)
+	VMOVDQU Y0, (R11)(SI*1)
+	TESTQ   CX, CX
+	JZ      tail_targets_done
+	MOVQ    AX, R12
+	MOVQ    CX, R13
 
 tail_targets:
 	MOVQ    (R12), R14
@@ -28172,15 +30060,24 @@ block_sources_done:
 	VPSLLD       $0x18, Y3, Y3
 	VPOR         Y3, Y4, Y4
 	VMOVDQA      Y4, Y0
-	VMOVDQU      Y0, 64(R8)
-	MOVQ         start+56(FP), R9
-	LEAQ         32(SI)(R9*1), R9
-	MOVQ         R9, 8(R8)
-	VMOVDQU      Y0, (R11)(SI*1)
-	TESTQ        CX, CX
-	JZ           block_targets_done
-	MOVQ         AX, R12
-	MOVQ         CX, R13
+	VPAND        c32_7f7f7f7fAVX2<>+0(SB), Y0, Y1
+	VPCMPGTB     c32_7c7c7c7cAVX2<>+0(SB), Y1, Y1
+	VPTEST       Y1, Y1
+	JZ           block_settled
+	VPAND        c32_7f7f7f7fAVX2<>+0(SB), Y0, Y1
+	VPCMPGTB     c32_7c7c7c7cAVX2<>+0(SB), Y1, Y1
+	VPOR         Y1, Y0, Y0
+
+block_settled:
+	VMOVDQU Y0, 64(R8)
+	MOVQ    start+56(FP), R9
+	LEAQ    32(SI)(R9*1), R9
+	MOVQ    R9, 8(R8)
+	VMOVDQU Y0, (R11)(SI*1)
+	TESTQ   CX, CX
+	JZ      block_targets_done
+	MOVQ    AX, R12
+	MOVQ    CX, R13
 
 block_targets:
 	MOVQ    (R12), R14
@@ -28564,15 +30461,24 @@ tail_sources_done:
 	VPSLLD       $0x18, Y3, Y3
 	VPOR         Y3, Y4, Y4
 	VMOVDQA      Y4, Y0
-	VMOVDQU      Y0, 64(R8)
-	MOVQ         start+56(FP), R9
-	LEAQ         32(SI)(R9*1), R9
-	MOVQ         R9, 8(R8)
-	VMOVDQU      Y0, (R11)(SI*1)
-	TESTQ        CX, CX
-	JZ           tail_targets_done
-	MOVQ         AX, R12
-	MOVQ         CX, R13
+	VPAND        c32_7f7f7f7fAVX2<>+0(SB), Y0, Y1
+	VPCMPGTB     c32_7c7c7c7cAVX2<>+0(SB), Y1, Y1
+	VPTEST       Y1, Y1
+	JZ           tail_settled
+	VPAND        c32_7f7f7f7fAVX2<>+0(SB), Y0, Y1
+	VPCMPGTB     c32_7c7c7c7cAVX2<>+0(SB), Y1, Y1
+	VPOR         Y1, Y0, Y0
+
+tail_settled:
+	VMOVDQU Y0, 64(R8)
+	MOVQ    start+56(FP), R9
+	LEAQ    32(SI)(R9*1), R9
+	MOVQ    R9, 8(R8)
+	VMOVDQU Y0, (R11)(SI*1)
+	TESTQ   CX, CX
+	JZ      tail_targets_done
+	MOVQ    AX, R12
+	MOVQ    CX, R13
 
 tail_targets:
 	MOVQ    (R12), R14
@@ -28591,7 +30497,7 @@ done:
 	RET
 
 // func scaleFloat32AVX2(dst *byte, src *byte, from int, to int, factor float32)
-// Requires: AVX
+// Requires: AVX, AVX2
 TEXT ·scaleFloat32AVX2(SB), NOSPLIT, $0-36
 	MOVQ         dst+0(FP), AX
 	MOVQ         src+8(FP), CX
@@ -28606,6 +30512,13 @@ loop:
 	JL      tail
 	VMOVDQU (CX)(DX*1), Y1
 	VMULPS  Y0, Y1, Y1
+	VCMPPS  $0x03, Y1, Y1, Y2
+	VPTEST  Y2, Y2
+	JZ      loop_settled
+	VCMPPS  $0x03, Y1, Y1, Y2
+	VPOR    Y2, Y1, Y1
+
+loop_settled:
 	VMOVDQU Y1, (AX)(DX*1)
 	ADDQ    $+32, DX
 	JMP     loop
@@ -28615,7 +30528,7 @@ tail:
 	RET
 
 // func scaleFloat64AVX2(dst *byte, src *byte, from int, to int, factor float64)
-// Requires: AVX
+// Requires: AVX, AVX2
 TEXT ·scaleFloat64AVX2(SB), NOSPLIT, $0-40
 	MOVQ         dst+0(FP), AX
 	MOVQ         src+8(FP), CX
@@ -28630,6 +30543,13 @@ loop:
 	JL      tail
 	VMOVDQU (CX)(DX*1), Y1
 	VMULPD  Y0, Y1, Y1
+	VCMPPD  $0x03, Y1, Y1, Y2
+	VPTEST  Y2, Y2
+	JZ      loop_settled
+	VCMPPD  $0x03, Y1, Y1, Y2
+	VPOR    Y2, Y1, Y1
+
+loop_settled:
 	VMOVDQU Y1, (AX)(DX*1)
 	ADDQ    $+32, DX
 	JMP     loop
@@ -28656,9 +30576,18 @@ loop:
 	VCVTPH2PS X1, Y1
 	VMULPS    Y0, Y1, Y1
 	VCVTPS2PH $0x00, Y1, X1
-	VMOVDQU   X1, (AX)(DX*1)
-	ADDQ      $+16, DX
-	JMP       loop
+	VPAND     c32_7fff7fffAVX2<>+0(SB), X1, X2
+	VPCMPGTW  c32_7c007c00AVX2<>+0(SB), X2, X2
+	VPTEST    X2, X2
+	JZ        loop_settled
+	VPAND     c32_7fff7fffAVX2<>+0(SB), X1, X2
+	VPCMPGTW  c32_7c007c00AVX2<>+0(SB), X2, X2
+	VPOR      X2, X1, X1
+
+loop_settled:
+	VMOVDQU X1, (AX)(DX*1)
+	ADDQ    $+16, DX
+	JMP     loop
 
 tail:
 	VZEROUPPER
@@ -28674,31 +30603,40 @@ TEXT ·scaleBFloat16AVX2(SB), NOSPLIT, $0-36
 	VBROADCASTSS factor+32(FP), Y0
 
 loop:
-	MOVQ    BX, SI
-	SUBQ    DX, SI
-	CMPQ    SI, $+32
-	JL      tail
-	VMOVDQU (CX)(DX*1), Y1
-	VPSLLD  $0x10, Y1, Y2
-	VMULPS  Y0, Y2, Y2
-	VPSRLD  $0x10, Y2, Y3
-	VPAND   c32_1AVX2<>+0(SB), Y3, Y3
-	VPADDD  c32_7fffAVX2<>+0(SB), Y3, Y3
-	VCMPPS  $0x07, Y2, Y2, Y4
-	VPAND   Y4, Y3, Y3
-	VPADDD  Y3, Y2, Y2
-	VPSRLD  $0x10, Y2, Y2
-	VPAND   c32_ffff0000AVX2<>+0(SB), Y1, Y1
-	VMULPS  Y0, Y1, Y1
-	VPSRLD  $0x10, Y1, Y3
-	VPAND   c32_1AVX2<>+0(SB), Y3, Y3
-	VPADDD  c32_7fffAVX2<>+0(SB), Y3, Y3
-	VCMPPS  $0x07, Y1, Y1, Y4
-	VPAND   Y4, Y3, Y3
-	VPADDD  Y3, Y1, Y1
-	VPAND   c32_ffff0000AVX2<>+0(SB), Y1, Y1
-	VPOR    Y1, Y2, Y2
-	VMOVDQA Y2, Y1
+	MOVQ     BX, SI
+	SUBQ     DX, SI
+	CMPQ     SI, $+32
+	JL       tail
+	VMOVDQU  (CX)(DX*1), Y1
+	VPSLLD   $0x10, Y1, Y2
+	VMULPS   Y0, Y2, Y2
+	VPSRLD   $0x10, Y2, Y3
+	VPAND    c32_1AVX2<>+0(SB), Y3, Y3
+	VPADDD   c32_7fffAVX2<>+0(SB), Y3, Y3
+	VCMPPS   $0x07, Y2, Y2, Y4
+	VPAND    Y4, Y3, Y3
+	VPADDD   Y3, Y2, Y2
+	VPSRLD   $0x10, Y2, Y2
+	VPAND    c32_ffff0000AVX2<>+0(SB), Y1, Y1
+	VMULPS   Y0, Y1, Y1
+	VPSRLD   $0x10, Y1, Y3
+	VPAND    c32_1AVX2<>+0(SB), Y3, Y3
+	VPADDD   c32_7fffAVX2<>+0(SB), Y3, Y3
+	VCMPPS   $0x07, Y1, Y1, Y4
+	VPAND    Y4, Y3, Y3
+	VPADDD   Y3, Y1, Y1
+	VPAND    c32_ffff0000AVX2<>+0(SB), Y1, Y1
+	VPOR     Y1, Y2, Y2
+	VMOVDQA  Y2, Y1
+	VPAND    c32_7fff7fffAVX2<>+0(SB), Y1, Y2
+	VPCMPGTW c32_7f807f80AVX2<>+0(SB), Y2, Y2
+	VPTEST   Y2, Y2
+	JZ       loop_settled
+	VPAND    c32_7fff7fffAVX2<>+0(SB), Y1, Y2
+	VPCMPGTW c32_7f807f80AVX2<>+0(SB), Y2, Y2
+	VPOR     Y2, Y1, Y1
+
+loop_settled:
 	VMOVDQU Y1, (AX)(DX*1)
 	ADDQ    $+32, DX
 	JMP     loop
@@ -28861,9 +30799,18 @@ loop:
 	VPSLLD    $0x18, Y3, Y3
 	VPOR      Y3, Y4, Y4
 	VMOVDQA   Y4, Y1
-	VMOVDQU   Y1, (AX)(DX*1)
-	ADDQ      $+32, DX
-	JMP       loop
+	VPAND     c32_7f7f7f7fAVX2<>+0(SB), Y1, Y2
+	VPCMPGTB  c32_7e7e7e7eAVX2<>+0(SB), Y2, Y2
+	VPTEST    Y2, Y2
+	JZ        loop_settled
+	VPAND     c32_7f7f7f7fAVX2<>+0(SB), Y1, Y2
+	VPCMPGTB  c32_7e7e7e7eAVX2<>+0(SB), Y2, Y2
+	VPOR      Y2, Y1, Y1
+
+loop_settled:
+	VMOVDQU Y1, (AX)(DX*1)
+	ADDQ    $+32, DX
+	JMP     loop
 
 tail:
 	VZEROUPPER
@@ -29031,9 +30978,18 @@ loop:
 	VPSLLD    $0x18, Y3, Y3
 	VPOR      Y3, Y4, Y4
 	VMOVDQA   Y4, Y1
-	VMOVDQU   Y1, (AX)(DX*1)
-	ADDQ      $+32, DX
-	JMP       loop
+	VPAND     c32_7f7f7f7fAVX2<>+0(SB), Y1, Y2
+	VPCMPGTB  c32_7c7c7c7cAVX2<>+0(SB), Y2, Y2
+	VPTEST    Y2, Y2
+	JZ        loop_settled
+	VPAND     c32_7f7f7f7fAVX2<>+0(SB), Y1, Y2
+	VPCMPGTB  c32_7c7c7c7cAVX2<>+0(SB), Y2, Y2
+	VPOR      Y2, Y1, Y1
+
+loop_settled:
+	VMOVDQU Y1, (AX)(DX*1)
+	ADDQ    $+32, DX
+	JMP     loop
 
 tail:
 	VZEROUPPER

@@ -4875,7 +4875,7 @@ return:
 	RET
 
 // func sumFloat32AVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, nt bool)
-// Requires: AVX, AVX512BW, AVX512F, BMI2, MMX+
+// Requires: AVX, AVX512BW, AVX512DQ, AVX512F, BMI2, MMX+
 TEXT ·sumFloat32AVX512(SB), NOSPLIT, $0-49
 	MOVQ  dsts+0(FP), AX
 	MOVQ  nd+8(FP), CX
@@ -4923,6 +4923,25 @@ block_sources:
 	JNZ    block_sources
 
 block_sources_done:
+	VCMPPS   $0x03, Z1, Z0, K1
+	VCMPPS   $0x03, Z3, Z2, K2
+	KORQ     K2, K1, K1
+	KORTESTQ K1, K1
+	JZ       block_settled
+	VCMPPS   $0x03, Z0, Z0, K1
+	VPMOVM2D K1, Z4
+	VPORD    Z4, Z0, Z0
+	VCMPPS   $0x03, Z1, Z1, K1
+	VPMOVM2D K1, Z4
+	VPORD    Z4, Z1, Z1
+	VCMPPS   $0x03, Z2, Z2, K1
+	VPMOVM2D K1, Z4
+	VPORD    Z4, Z2, Z2
+	VCMPPS   $0x03, Z3, Z3, K1
+	VPMOVM2D K1, Z4
+	VPORD    Z4, Z3, Z3
+
+block_settled:
 	VMOVDQU64 Z0, (R11)(SI*1)
 	VMOVDQU64 Z1, 64(R11)(SI*1)
 	VMOVDQU64 Z2, 128(R11)(SI*1)
@@ -4975,6 +4994,25 @@ past_sources:
 	JNZ    past_sources
 
 past_sources_done:
+	VCMPPS   $0x03, Z1, Z0, K1
+	VCMPPS   $0x03, Z3, Z2, K2
+	KORQ     K2, K1, K1
+	KORTESTQ K1, K1
+	JZ       past_settled
+	VCMPPS   $0x03, Z0, Z0, K1
+	VPMOVM2D K1, Z4
+	VPORD    Z4, Z0, Z0
+	VCMPPS   $0x03, Z1, Z1, K1
+	VPMOVM2D K1, Z4
+	VPORD    Z4, Z1, Z1
+	VCMPPS   $0x03, Z2, Z2, K1
+	VPMOVM2D K1, Z4
+	VPORD    Z4, Z2, Z2
+	VCMPPS   $0x03, Z3, Z3, K1
+	VPMOVM2D K1, Z4
+	VPORD    Z4, Z3, Z3
+
+past_settled:
 	VMOVNTDQ Z0, (R11)(SI*1)
 	VMOVNTDQ Z1, 64(R11)(SI*1)
 	VMOVNTDQ Z2, 128(R11)(SI*1)
@@ -5022,6 +5060,14 @@ tail_sources:
 	JNZ        tail_sources
 
 tail_sources_done:
+	VCMPPS   $0x03, Z0, Z0, K2
+	KORTESTQ K2, K2
+	JZ       tail_settled
+	VCMPPS   $0x03, Z0, Z0, K2
+	VPMOVM2D K2, Z1
+	VPORD    Z1, Z0, Z0
+
+tail_settled:
 	VMOVDQU8 Z0, K1, (R11)(SI*1)
 	TESTQ    CX, CX
 	JZ       tail_targets_done
@@ -5050,7 +5096,7 @@ return:
 	RET
 
 // func prodFloat32AVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, nt bool)
-// Requires: AVX, AVX512BW, AVX512F, BMI2, MMX+
+// Requires: AVX, AVX512BW, AVX512DQ, AVX512F, BMI2, MMX+
 TEXT ·prodFloat32AVX512(SB), NOSPLIT, $0-49
 	MOVQ  dsts+0(FP), AX
 	MOVQ  nd+8(FP), CX
@@ -5098,6 +5144,25 @@ block_sources:
 	JNZ    block_sources
 
 block_sources_done:
+	VCMPPS   $0x03, Z1, Z0, K1
+	VCMPPS   $0x03, Z3, Z2, K2
+	KORQ     K2, K1, K1
+	KORTESTQ K1, K1
+	JZ       block_settled
+	VCMPPS   $0x03, Z0, Z0, K1
+	VPMOVM2D K1, Z4
+	VPORD    Z4, Z0, Z0
+	VCMPPS   $0x03, Z1, Z1, K1
+	VPMOVM2D K1, Z4
+	VPORD    Z4, Z1, Z1
+	VCMPPS   $0x03, Z2, Z2, K1
+	VPMOVM2D K1, Z4
+	VPORD    Z4, Z2, Z2
+	VCMPPS   $0x03, Z3, Z3, K1
+	VPMOVM2D K1, Z4
+	VPORD    Z4, Z3, Z3
+
+block_settled:
 	VMOVDQU64 Z0, (R11)(SI*1)
 	VMOVDQU64 Z1, 64(R11)(SI*1)
 	VMOVDQU64 Z2, 128(R11)(SI*1)
@@ -5150,6 +5215,25 @@ past_sources:
 	JNZ    past_sources
 
 past_sources_done:
+	VCMPPS   $0x03, Z1, Z0, K1
+	VCMPPS   $0x03, Z3, Z2, K2
+	KORQ     K2, K1, K1
+	KORTESTQ K1, K1
+	JZ       past_settled
+	VCMPPS   $0x03, Z0, Z0, K1
+	VPMOVM2D K1, Z4
+	VPORD    Z4, Z0, Z0
+	VCMPPS   $0x03, Z1, Z1, K1
+	VPMOVM2D K1, Z4
+	VPORD    Z4, Z1, Z1
+	VCMPPS   $0x03, Z2, Z2, K1
+	VPMOVM2D K1, Z4
+	VPORD    Z4, Z2, Z2
+	VCMPPS   $0x03, Z3, Z3, K1
+	VPMOVM2D K1, Z4
+	VPORD    Z4, Z3, Z3
+
+past_settled:
 	VMOVNTDQ Z0, (R11)(SI*1)
 	VMOVNTDQ Z1, 64(R11)(SI*1)
 	VMOVNTDQ Z2, 128(R11)(SI*1)
@@ -5197,6 +5281,14 @@ tail_sources:
 	JNZ        tail_sources
 
 tail_sources_done:
+	VCMPPS   $0x03, Z0, Z0, K2
+	KORTESTQ K2, K2
+	JZ       tail_settled
+	VCMPPS   $0x03, Z0, Z0, K2
+	VPMOVM2D K2, Z1
+	VPORD    Z1, Z0, Z0
+
+tail_settled:
 	VMOVDQU8 Z0, K1, (R11)(SI*1)
 	TESTQ    CX, CX
 	JZ       tail_targets_done
@@ -5225,7 +5317,7 @@ return:
 	RET
 
 // func minFloat32AVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, nt bool)
-// Requires: AVX, AVX512BW, AVX512F, BMI2, MMX+
+// Requires: AVX, AVX512BW, AVX512DQ, AVX512F, BMI2, MMX+
 TEXT ·minFloat32AVX512(SB), NOSPLIT, $0-49
 	MOVQ  dsts+0(FP), AX
 	MOVQ  nd+8(FP), CX
@@ -5321,6 +5413,25 @@ block_sources:
 	JNZ       block_sources
 
 block_sources_done:
+	VCMPPS   $0x03, Z1, Z0, K1
+	VCMPPS   $0x03, Z3, Z2, K2
+	KORQ     K2, K1, K1
+	KORTESTQ K1, K1
+	JZ       block_settled
+	VCMPPS   $0x03, Z0, Z0, K1
+	VPMOVM2D K1, Z4
+	VPORD    Z4, Z0, Z0
+	VCMPPS   $0x03, Z1, Z1, K1
+	VPMOVM2D K1, Z4
+	VPORD    Z4, Z1, Z1
+	VCMPPS   $0x03, Z2, Z2, K1
+	VPMOVM2D K1, Z4
+	VPORD    Z4, Z2, Z2
+	VCMPPS   $0x03, Z3, Z3, K1
+	VPMOVM2D K1, Z4
+	VPORD    Z4, Z3, Z3
+
+block_settled:
 	VMOVDQU64 Z0, (R11)(SI*1)
 	VMOVDQU64 Z1, 64(R11)(SI*1)
 	VMOVDQU64 Z2, 128(R11)(SI*1)
@@ -5421,6 +5532,25 @@ past_sources:
 	JNZ       past_sources
 
 past_sources_done:
+	VCMPPS   $0x03, Z1, Z0, K1
+	VCMPPS   $0x03, Z3, Z2, K2
+	KORQ     K2, K1, K1
+	KORTESTQ K1, K1
+	JZ       past_settled
+	VCMPPS   $0x03, Z0, Z0, K1
+	VPMOVM2D K1, Z4
+	VPORD    Z4, Z0, Z0
+	VCMPPS   $0x03, Z1, Z1, K1
+	VPMOVM2D K1, Z4
+	VPORD    Z4, Z1, Z1
+	VCMPPS   $0x03, Z2, Z2, K1
+	VPMOVM2D K1, Z4
+	VPORD    Z4, Z2, Z2
+	VCMPPS   $0x03, Z3, Z3, K1
+	VPMOVM2D K1, Z4
+	VPORD    Z4, Z3, Z3
+
+past_settled:
 	VMOVNTDQ Z0, (R11)(SI*1)
 	VMOVNTDQ Z1, 64(R11)(SI*1)
 	VMOVNTDQ Z2, 128(R11)(SI*1)
@@ -5478,6 +5608,14 @@ tail_sources:
 	JNZ        tail_sources
 
 tail_sources_done:
+	VCMPPS   $0x03, Z0, Z0, K2
+	KORTESTQ K2, K2
+	JZ       tail_settled
+	VCMPPS   $0x03, Z0, Z0, K2
+	VPMOVM2D K2, Z1
+	VPORD    Z1, Z0, Z0
+
+tail_settled:
 	VMOVDQU8 Z0, K1, (R11)(SI*1)
 	TESTQ    CX, CX
 	JZ       tail_targets_done
@@ -5506,7 +5644,7 @@ return:
 	RET
 
 // func maxFloat32AVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, nt bool)
-// Requires: AVX, AVX512BW, AVX512F, BMI2, MMX+
+// Requires: AVX, AVX512BW, AVX512DQ, AVX512F, BMI2, MMX+
 TEXT ·maxFloat32AVX512(SB), NOSPLIT, $0-49
 	MOVQ  dsts+0(FP), AX
 	MOVQ  nd+8(FP), CX
@@ -5602,6 +5740,25 @@ block_sources:
 	JNZ       block_sources
 
 block_sources_done:
+	VCMPPS   $0x03, Z1, Z0, K1
+	VCMPPS   $0x03, Z3, Z2, K2
+	KORQ     K2, K1, K1
+	KORTESTQ K1, K1
+	JZ       block_settled
+	VCMPPS   $0x03, Z0, Z0, K1
+	VPMOVM2D K1, Z4
+	VPORD    Z4, Z0, Z0
+	VCMPPS   $0x03, Z1, Z1, K1
+	VPMOVM2D K1, Z4
+	VPORD    Z4, Z1, Z1
+	VCMPPS   $0x03, Z2, Z2, K1
+	VPMOVM2D K1, Z4
+	VPORD    Z4, Z2, Z2
+	VCMPPS   $0x03, Z3, Z3, K1
+	VPMOVM2D K1, Z4
+	VPORD    Z4, Z3, Z3
+
+block_settled:
 	VMOVDQU64 Z0, (R11)(SI*1)
 	VMOVDQU64 Z1, 64(R11)(SI*1)
 	VMOVDQU64 Z2, 128(R11)(SI*1)
@@ -5702,6 +5859,25 @@ past_sources:
 	JNZ       past_sources
 
 past_sources_done:
+	VCMPPS   $0x03, Z1, Z0, K1
+	VCMPPS   $0x03, Z3, Z2, K2
+	KORQ     K2, K1, K1
+	KORTESTQ K1, K1
+	JZ       past_settled
+	VCMPPS   $0x03, Z0, Z0, K1
+	VPMOVM2D K1, Z4
+	VPORD    Z4, Z0, Z0
+	VCMPPS   $0x03, Z1, Z1, K1
+	VPMOVM2D K1, Z4
+	VPORD    Z4, Z1, Z1
+	VCMPPS   $0x03, Z2, Z2, K1
+	VPMOVM2D K1, Z4
+	VPORD    Z4, Z2, Z2
+	VCMPPS   $0x03, Z3, Z3, K1
+	VPMOVM2D K1, Z4
+	VPORD    Z4, Z3, Z3
+
+past_settled:
 	VMOVNTDQ Z0, (R11)(SI*1)
 	VMOVNTDQ Z1, 64(R11)(SI*1)
 	VMOVNTDQ Z2, 128(R11)(SI*1)
@@ -5759,6 +5935,14 @@ tail_sources:
 	JNZ        tail_sources
 
 tail_sources_done:
+	VCMPPS   $0x03, Z0, Z0, K2
+	KORTESTQ K2, K2
+	JZ       tail_settled
+	VCMPPS   $0x03, Z0, Z0, K2
+	VPMOVM2D K2, Z1
+	VPORD    Z1, Z0, Z0
+
+tail_settled:
 	VMOVDQU8 Z0, K1, (R11)(SI*1)
 	TESTQ    CX, CX
 	JZ       tail_targets_done
@@ -5787,7 +5971,7 @@ return:
 	RET
 
 // func sumFloat64AVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, nt bool)
-// Requires: AVX, AVX512BW, AVX512F, BMI2, MMX+
+// Requires: AVX, AVX512BW, AVX512DQ, AVX512F, BMI2, MMX+
 TEXT ·sumFloat64AVX512(SB), NOSPLIT, $0-49
 	MOVQ  dsts+0(FP), AX
 	MOVQ  nd+8(FP), CX
@@ -5835,6 +6019,25 @@ block_sources:
 	JNZ    block_sources
 
 block_sources_done:
+	VCMPPD   $0x03, Z1, Z0, K1
+	VCMPPD   $0x03, Z3, Z2, K2
+	KORQ     K2, K1, K1
+	KORTESTQ K1, K1
+	JZ       block_settled
+	VCMPPD   $0x03, Z0, Z0, K1
+	VPMOVM2Q K1, Z4
+	VPORD    Z4, Z0, Z0
+	VCMPPD   $0x03, Z1, Z1, K1
+	VPMOVM2Q K1, Z4
+	VPORD    Z4, Z1, Z1
+	VCMPPD   $0x03, Z2, Z2, K1
+	VPMOVM2Q K1, Z4
+	VPORD    Z4, Z2, Z2
+	VCMPPD   $0x03, Z3, Z3, K1
+	VPMOVM2Q K1, Z4
+	VPORD    Z4, Z3, Z3
+
+block_settled:
 	VMOVDQU64 Z0, (R11)(SI*1)
 	VMOVDQU64 Z1, 64(R11)(SI*1)
 	VMOVDQU64 Z2, 128(R11)(SI*1)
@@ -5887,6 +6090,25 @@ past_sources:
 	JNZ    past_sources
 
 past_sources_done:
+	VCMPPD   $0x03, Z1, Z0, K1
+	VCMPPD   $0x03, Z3, Z2, K2
+	KORQ     K2, K1, K1
+	KORTESTQ K1, K1
+	JZ       past_settled
+	VCMPPD   $0x03, Z0, Z0, K1
+	VPMOVM2Q K1, Z4
+	VPORD    Z4, Z0, Z0
+	VCMPPD   $0x03, Z1, Z1, K1
+	VPMOVM2Q K1, Z4
+	VPORD    Z4, Z1, Z1
+	VCMPPD   $0x03, Z2, Z2, K1
+	VPMOVM2Q K1, Z4
+	VPORD    Z4, Z2, Z2
+	VCMPPD   $0x03, Z3, Z3, K1
+	VPMOVM2Q K1, Z4
+	VPORD    Z4, Z3, Z3
+
+past_settled:
 	VMOVNTDQ Z0, (R11)(SI*1)
 	VMOVNTDQ Z1, 64(R11)(SI*1)
 	VMOVNTDQ Z2, 128(R11)(SI*1)
@@ -5934,6 +6156,14 @@ tail_sources:
 	JNZ        tail_sources
 
 tail_sources_done:
+	VCMPPD   $0x03, Z0, Z0, K2
+	KORTESTQ K2, K2
+	JZ       tail_settled
+	VCMPPD   $0x03, Z0, Z0, K2
+	VPMOVM2Q K2, Z1
+	VPORD    Z1, Z0, Z0
+
+tail_settled:
 	VMOVDQU8 Z0, K1, (R11)(SI*1)
 	TESTQ    CX, CX
 	JZ       tail_targets_done
@@ -5962,7 +6192,7 @@ return:
 	RET
 
 // func prodFloat64AVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, nt bool)
-// Requires: AVX, AVX512BW, AVX512F, BMI2, MMX+
+// Requires: AVX, AVX512BW, AVX512DQ, AVX512F, BMI2, MMX+
 TEXT ·prodFloat64AVX512(SB), NOSPLIT, $0-49
 	MOVQ  dsts+0(FP), AX
 	MOVQ  nd+8(FP), CX
@@ -6010,6 +6240,25 @@ block_sources:
 	JNZ    block_sources
 
 block_sources_done:
+	VCMPPD   $0x03, Z1, Z0, K1
+	VCMPPD   $0x03, Z3, Z2, K2
+	KORQ     K2, K1, K1
+	KORTESTQ K1, K1
+	JZ       block_settled
+	VCMPPD   $0x03, Z0, Z0, K1
+	VPMOVM2Q K1, Z4
+	VPORD    Z4, Z0, Z0
+	VCMPPD   $0x03, Z1, Z1, K1
+	VPMOVM2Q K1, Z4
+	VPORD    Z4, Z1, Z1
+	VCMPPD   $0x03, Z2, Z2, K1
+	VPMOVM2Q K1, Z4
+	VPORD    Z4, Z2, Z2
+	VCMPPD   $0x03, Z3, Z3, K1
+	VPMOVM2Q K1, Z4
+	VPORD    Z4, Z3, Z3
+
+block_settled:
 	VMOVDQU64 Z0, (R11)(SI*1)
 	VMOVDQU64 Z1, 64(R11)(SI*1)
 	VMOVDQU64 Z2, 128(R11)(SI*1)
@@ -6062,6 +6311,25 @@ past_sources:
 	JNZ    past_sources
 
 past_sources_done:
+	VCMPPD   $0x03, Z1, Z0, K1
+	VCMPPD   $0x03, Z3, Z2, K2
+	KORQ     K2, K1, K1
+	KORTESTQ K1, K1
+	JZ       past_settled
+	VCMPPD   $0x03, Z0, Z0, K1
+	VPMOVM2Q K1, Z4
+	VPORD    Z4, Z0, Z0
+	VCMPPD   $0x03, Z1, Z1, K1
+	VPMOVM2Q K1, Z4
+	VPORD    Z4, Z1, Z1
+	VCMPPD   $0x03, Z2, Z2, K1
+	VPMOVM2Q K1, Z4
+	VPORD    Z4, Z2, Z2
+	VCMPPD   $0x03, Z3, Z3, K1
+	VPMOVM2Q K1, Z4
+	VPORD    Z4, Z3, Z3
+
+past_settled:
 	VMOVNTDQ Z0, (R11)(SI*1)
 	VMOVNTDQ Z1, 64(R11)(SI*1)
 	VMOVNTDQ Z2, 128(R11)(SI*1)
@@ -6109,6 +6377,14 @@ tail_sources:
 	JNZ        tail_sources
 
 tail_sources_done:
+	VCMPPD   $0x03, Z0, Z0, K2
+	KORTESTQ K2, K2
+	JZ       tail_settled
+	VCMPPD   $0x03, Z0, Z0, K2
+	VPMOVM2Q K2, Z1
+	VPORD    Z1, Z0, Z0
+
+tail_settled:
 	VMOVDQU8 Z0, K1, (R11)(SI*1)
 	TESTQ    CX, CX
 	JZ       tail_targets_done
@@ -6137,7 +6413,7 @@ return:
 	RET
 
 // func minFloat64AVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, nt bool)
-// Requires: AVX, AVX512BW, AVX512F, BMI2, MMX+
+// Requires: AVX, AVX512BW, AVX512DQ, AVX512F, BMI2, MMX+
 TEXT ·minFloat64AVX512(SB), NOSPLIT, $0-49
 	MOVQ  dsts+0(FP), AX
 	MOVQ  nd+8(FP), CX
@@ -6233,6 +6509,25 @@ block_sources:
 	JNZ       block_sources
 
 block_sources_done:
+	VCMPPD   $0x03, Z1, Z0, K1
+	VCMPPD   $0x03, Z3, Z2, K2
+	KORQ     K2, K1, K1
+	KORTESTQ K1, K1
+	JZ       block_settled
+	VCMPPD   $0x03, Z0, Z0, K1
+	VPMOVM2Q K1, Z4
+	VPORD    Z4, Z0, Z0
+	VCMPPD   $0x03, Z1, Z1, K1
+	VPMOVM2Q K1, Z4
+	VPORD    Z4, Z1, Z1
+	VCMPPD   $0x03, Z2, Z2, K1
+	VPMOVM2Q K1, Z4
+	VPORD    Z4, Z2, Z2
+	VCMPPD   $0x03, Z3, Z3, K1
+	VPMOVM2Q K1, Z4
+	VPORD    Z4, Z3, Z3
+
+block_settled:
 	VMOVDQU64 Z0, (R11)(SI*1)
 	VMOVDQU64 Z1, 64(R11)(SI*1)
 	VMOVDQU64 Z2, 128(R11)(SI*1)
@@ -6333,6 +6628,25 @@ past_sources:
 	JNZ       past_sources
 
 past_sources_done:
+	VCMPPD   $0x03, Z1, Z0, K1
+	VCMPPD   $0x03, Z3, Z2, K2
+	KORQ     K2, K1, K1
+	KORTESTQ K1, K1
+	JZ       past_settled
+	VCMPPD   $0x03, Z0, Z0, K1
+	VPMOVM2Q K1, Z4
+	VPORD    Z4, Z0, Z0
+	VCMPPD   $0x03, Z1, Z1, K1
+	VPMOVM2Q K1, Z4
+	VPORD    Z4, Z1, Z1
+	VCMPPD   $0x03, Z2, Z2, K1
+	VPMOVM2Q K1, Z4
+	VPORD    Z4, Z2, Z2
+	VCMPPD   $0x03, Z3, Z3, K1
+	VPMOVM2Q K1, Z4
+	VPORD    Z4, Z3, Z3
+
+past_settled:
 	VMOVNTDQ Z0, (R11)(SI*1)
 	VMOVNTDQ Z1, 64(R11)(SI*1)
 	VMOVNTDQ Z2, 128(R11)(SI*1)
@@ -6390,6 +6704,14 @@ tail_sources:
 	JNZ        tail_sources
 
 tail_sources_done:
+	VCMPPD   $0x03, Z0, Z0, K2
+	KORTESTQ K2, K2
+	JZ       tail_settled
+	VCMPPD   $0x03, Z0, Z0, K2
+	VPMOVM2Q K2, Z1
+	VPORD    Z1, Z0, Z0
+
+tail_settled:
 	VMOVDQU8 Z0, K1, (R11)(SI*1)
 	TESTQ    CX, CX
 	JZ       tail_targets_done
@@ -6418,7 +6740,7 @@ return:
 	RET
 
 // func maxFloat64AVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, nt bool)
-// Requires: AVX, AVX512BW, AVX512F, BMI2, MMX+
+// Requires: AVX, AVX512BW, AVX512DQ, AVX512F, BMI2, MMX+
 TEXT ·maxFloat64AVX512(SB), NOSPLIT, $0-49
 	MOVQ  dsts+0(FP), AX
 	MOVQ  nd+8(FP), CX
@@ -6514,6 +6836,25 @@ block_sources:
 	JNZ       block_sources
 
 block_sources_done:
+	VCMPPD   $0x03, Z1, Z0, K1
+	VCMPPD   $0x03, Z3, Z2, K2
+	KORQ     K2, K1, K1
+	KORTESTQ K1, K1
+	JZ       block_settled
+	VCMPPD   $0x03, Z0, Z0, K1
+	VPMOVM2Q K1, Z4
+	VPORD    Z4, Z0, Z0
+	VCMPPD   $0x03, Z1, Z1, K1
+	VPMOVM2Q K1, Z4
+	VPORD    Z4, Z1, Z1
+	VCMPPD   $0x03, Z2, Z2, K1
+	VPMOVM2Q K1, Z4
+	VPORD    Z4, Z2, Z2
+	VCMPPD   $0x03, Z3, Z3, K1
+	VPMOVM2Q K1, Z4
+	VPORD    Z4, Z3, Z3
+
+block_settled:
 	VMOVDQU64 Z0, (R11)(SI*1)
 	VMOVDQU64 Z1, 64(R11)(SI*1)
 	VMOVDQU64 Z2, 128(R11)(SI*1)
@@ -6614,6 +6955,25 @@ past_sources:
 	JNZ       past_sources
 
 past_sources_done:
+	VCMPPD   $0x03, Z1, Z0, K1
+	VCMPPD   $0x03, Z3, Z2, K2
+	KORQ     K2, K1, K1
+	KORTESTQ K1, K1
+	JZ       past_settled
+	VCMPPD   $0x03, Z0, Z0, K1
+	VPMOVM2Q K1, Z4
+	VPORD    Z4, Z0, Z0
+	VCMPPD   $0x03, Z1, Z1, K1
+	VPMOVM2Q K1, Z4
+	VPORD    Z4, Z1, Z1
+	VCMPPD   $0x03, Z2, Z2, K1
+	VPMOVM2Q K1, Z4
+	VPORD    Z4, Z2, Z2
+	VCMPPD   $0x03, Z3, Z3, K1
+	VPMOVM2Q K1, Z4
+	VPORD    Z4, Z3, Z3
+
+past_settled:
 	VMOVNTDQ Z0, (R11)(SI*1)
 	VMOVNTDQ Z1, 64(R11)(SI*1)
 	VMOVNTDQ Z2, 128(R11)(SI*1)
@@ -6671,6 +7031,14 @@ tail_sources:
 	JNZ        tail_sources
 
 tail_sources_done:
+	VCMPPD   $0x03, Z0, Z0, K2
+	KORTESTQ K2, K2
+	JZ       tail_settled
+	VCMPPD   $0x03, Z0, Z0, K2
+	VPMOVM2Q K2, Z1
+	VPORD    Z1, Z0, Z0
+
+tail_settled:
 	VMOVDQU8 Z0, K1, (R11)(SI*1)
 	TESTQ    CX, CX
 	JZ       tail_targets_done
@@ -6699,7 +7067,7 @@ return:
 	RET
 
 // func sumFloat16AVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, nt bool)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VL, BMI2, MMX+
+// Requires: AVX, AVX2, AVX512BW, AVX512F, AVX512VL, BMI2, MMX+
 TEXT ·sumFloat16AVX512(SB), NOSPLIT, $0-49
 	MOVQ  dsts+0(FP), AX
 	MOVQ  nd+8(FP), CX
@@ -6771,6 +7139,39 @@ block_sources:
 	JNZ       block_sources
 
 block_sources_done:
+	VPADDW       Y0, Y0, Y4
+	VPADDW       Y1, Y1, Y5
+	VPMAXUW      Y5, Y4, Y4
+	VPADDW       Y2, Y2, Y5
+	VPMAXUW      Y5, Y4, Y4
+	VPADDW       Y3, Y3, Y5
+	VPMAXUW      Y5, Y4, Y4
+	VPBROADCASTD c32_f800f800AVX512<>+0(SB), Y5
+	VPCMPUW      $0x06, Y5, Y4, K1
+	KORTESTQ     K1, K1
+	JZ           block_settled
+	VPADDW       Y0, Y0, Y4
+	VPBROADCASTD c32_f800f800AVX512<>+0(SB), Y5
+	VPCMPUW      $0x06, Y5, Y4, K1
+	VPMOVM2W     K1, Y4
+	VPORD        Y4, Y0, Y0
+	VPADDW       Y1, Y1, Y4
+	VPBROADCASTD c32_f800f800AVX512<>+0(SB), Y5
+	VPCMPUW      $0x06, Y5, Y4, K1
+	VPMOVM2W     K1, Y4
+	VPORD        Y4, Y1, Y1
+	VPADDW       Y2, Y2, Y4
+	VPBROADCASTD c32_f800f800AVX512<>+0(SB), Y5
+	VPCMPUW      $0x06, Y5, Y4, K1
+	VPMOVM2W     K1, Y4
+	VPORD        Y4, Y2, Y2
+	VPADDW       Y3, Y3, Y4
+	VPBROADCASTD c32_f800f800AVX512<>+0(SB), Y5
+	VPCMPUW      $0x06, Y5, Y4, K1
+	VPMOVM2W     K1, Y4
+	VPORD        Y4, Y3, Y3
+
+block_settled:
 	VMOVDQU64 Y0, (R11)(SI*1)
 	VMOVDQU64 Y1, 32(R11)(SI*1)
 	VMOVDQU64 Y2, 64(R11)(SI*1)
@@ -6847,6 +7248,39 @@ past_sources:
 	JNZ       past_sources
 
 past_sources_done:
+	VPADDW       Y0, Y0, Y4
+	VPADDW       Y1, Y1, Y5
+	VPMAXUW      Y5, Y4, Y4
+	VPADDW       Y2, Y2, Y5
+	VPMAXUW      Y5, Y4, Y4
+	VPADDW       Y3, Y3, Y5
+	VPMAXUW      Y5, Y4, Y4
+	VPBROADCASTD c32_f800f800AVX512<>+0(SB), Y5
+	VPCMPUW      $0x06, Y5, Y4, K1
+	KORTESTQ     K1, K1
+	JZ           past_settled
+	VPADDW       Y0, Y0, Y4
+	VPBROADCASTD c32_f800f800AVX512<>+0(SB), Y5
+	VPCMPUW      $0x06, Y5, Y4, K1
+	VPMOVM2W     K1, Y4
+	VPORD        Y4, Y0, Y0
+	VPADDW       Y1, Y1, Y4
+	VPBROADCASTD c32_f800f800AVX512<>+0(SB), Y5
+	VPCMPUW      $0x06, Y5, Y4, K1
+	VPMOVM2W     K1, Y4
+	VPORD        Y4, Y1, Y1
+	VPADDW       Y2, Y2, Y4
+	VPBROADCASTD c32_f800f800AVX512<>+0(SB), Y5
+	VPCMPUW      $0x06, Y5, Y4, K1
+	VPMOVM2W     K1, Y4
+	VPORD        Y4, Y2, Y2
+	VPADDW       Y3, Y3, Y4
+	VPBROADCASTD c32_f800f800AVX512<>+0(SB), Y5
+	VPCMPUW      $0x06, Y5, Y4, K1
+	VPMOVM2W     K1, Y4
+	VPORD        Y4, Y3, Y3
+
+past_settled:
 	VMOVNTDQ Y0, (R11)(SI*1)
 	VMOVNTDQ Y1, 32(R11)(SI*1)
 	VMOVNTDQ Y2, 64(R11)(SI*1)
@@ -6900,6 +7334,18 @@ tail_sources:
 	JNZ        tail_sources
 
 tail_sources_done:
+	VPADDW       Y0, Y0, Y1
+	VPBROADCASTD c32_f800f800AVX512<>+0(SB), Y2
+	VPCMPUW      $0x06, Y2, Y1, K2
+	KORTESTQ     K2, K2
+	JZ           tail_settled
+	VPADDW       Y0, Y0, Y1
+	VPBROADCASTD c32_f800f800AVX512<>+0(SB), Y2
+	VPCMPUW      $0x06, Y2, Y1, K2
+	VPMOVM2W     K2, Y1
+	VPORD        Y1, Y0, Y0
+
+tail_settled:
 	VMOVDQU8 Y0, K1, (R11)(SI*1)
 	TESTQ    CX, CX
 	JZ       tail_targets_done
@@ -6927,8 +7373,11 @@ return:
 	VZEROUPPER
 	RET
 
+DATA c32_f800f800AVX512<>+0(SB)/4, $0xf800f800
+GLOBL c32_f800f800AVX512<>(SB), RODATA|NOPTR, $4
+
 // func prodFloat16AVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, nt bool)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VL, BMI2, MMX+
+// Requires: AVX, AVX2, AVX512BW, AVX512F, AVX512VL, BMI2, MMX+
 TEXT ·prodFloat16AVX512(SB), NOSPLIT, $0-49
 	MOVQ  dsts+0(FP), AX
 	MOVQ  nd+8(FP), CX
@@ -7000,6 +7449,39 @@ block_sources:
 	JNZ       block_sources
 
 block_sources_done:
+	VPADDW       Y0, Y0, Y4
+	VPADDW       Y1, Y1, Y5
+	VPMAXUW      Y5, Y4, Y4
+	VPADDW       Y2, Y2, Y5
+	VPMAXUW      Y5, Y4, Y4
+	VPADDW       Y3, Y3, Y5
+	VPMAXUW      Y5, Y4, Y4
+	VPBROADCASTD c32_f800f800AVX512<>+0(SB), Y5
+	VPCMPUW      $0x06, Y5, Y4, K1
+	KORTESTQ     K1, K1
+	JZ           block_settled
+	VPADDW       Y0, Y0, Y4
+	VPBROADCASTD c32_f800f800AVX512<>+0(SB), Y5
+	VPCMPUW      $0x06, Y5, Y4, K1
+	VPMOVM2W     K1, Y4
+	VPORD        Y4, Y0, Y0
+	VPADDW       Y1, Y1, Y4
+	VPBROADCASTD c32_f800f800AVX512<>+0(SB), Y5
+	VPCMPUW      $0x06, Y5, Y4, K1
+	VPMOVM2W     K1, Y4
+	VPORD        Y4, Y1, Y1
+	VPADDW       Y2, Y2, Y4
+	VPBROADCASTD c32_f800f800AVX512<>+0(SB), Y5
+	VPCMPUW      $0x06, Y5, Y4, K1
+	VPMOVM2W     K1, Y4
+	VPORD        Y4, Y2, Y2
+	VPADDW       Y3, Y3, Y4
+	VPBROADCASTD c32_f800f800AVX512<>+0(SB), Y5
+	VPCMPUW      $0x06, Y5, Y4, K1
+	VPMOVM2W     K1, Y4
+	VPORD        Y4, Y3, Y3
+
+block_settled:
 	VMOVDQU64 Y0, (R11)(SI*1)
 	VMOVDQU64 Y1, 32(R11)(SI*1)
 	VMOVDQU64 Y2, 64(R11)(SI*1)
@@ -7076,6 +7558,39 @@ past_sources:
 	JNZ       past_sources
 
 past_sources_done:
+	VPADDW       Y0, Y0, Y4
+	VPADDW       Y1, Y1, Y5
+	VPMAXUW      Y5, Y4, Y4
+	VPADDW       Y2, Y2, Y5
+	VPMAXUW      Y5, Y4, Y4
+	VPADDW       Y3, Y3, Y5
+	VPMAXUW      Y5, Y4, Y4
+	VPBROADCASTD c32_f800f800AVX512<>+0(SB), Y5
+	VPCMPUW      $0x06, Y5, Y4, K1
+	KORTESTQ     K1, K1
+	JZ           past_settled
+	VPADDW       Y0, Y0, Y4
+	VPBROADCASTD c32_f800f800AVX512<>+0(SB), Y5
+	VPCMPUW      $0x06, Y5, Y4, K1
+	VPMOVM2W     K1, Y4
+	VPORD        Y4, Y0, Y0
+	VPADDW       Y1, Y1, Y4
+	VPBROADCASTD c32_f800f800AVX512<>+0(SB), Y5
+	VPCMPUW      $0x06, Y5, Y4, K1
+	VPMOVM2W     K1, Y4
+	VPORD        Y4, Y1, Y1
+	VPADDW       Y2, Y2, Y4
+	VPBROADCASTD c32_f800f800AVX512<>+0(SB), Y5
+	VPCMPUW      $0x06, Y5, Y4, K1
+	VPMOVM2W     K1, Y4
+	VPORD        Y4, Y2, Y2
+	VPADDW       Y3, Y3, Y4
+	VPBROADCASTD c32_f800f800AVX512<>+0(SB), Y5
+	VPCMPUW      $0x06, Y5, Y4, K1
+	VPMOVM2W     K1, Y4
+	VPORD        Y4, Y3, Y3
+
+past_settled:
 	VMOVNTDQ Y0, (R11)(SI*1)
 	VMOVNTDQ Y1, 32(R11)(SI*1)
 	VMOVNTDQ Y2, 64(R11)(SI*1)
@@ -7129,6 +7644,18 @@ tail_sources:
 	JNZ        tail_sources
 
 tail_sources_done:
+	VPADDW       Y0, Y0, Y1
+	VPBROADCASTD c32_f800f800AVX512<>+0(SB), Y2
+	VPCMPUW      $0x06, Y2, Y1, K2
+	KORTESTQ     K2, K2
+	JZ           tail_settled
+	VPADDW       Y0, Y0, Y1
+	VPBROADCASTD c32_f800f800AVX512<>+0(SB), Y2
+	VPCMPUW      $0x06, Y2, Y1, K2
+	VPMOVM2W     K2, Y1
+	VPORD        Y1, Y0, Y0
+
+tail_settled:
 	VMOVDQU8 Y0, K1, (R11)(SI*1)
 	TESTQ    CX, CX
 	JZ       tail_targets_done
@@ -7157,7 +7684,7 @@ return:
 	RET
 
 // func minFloat16AVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, nt bool)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VL, BMI2, MMX+
+// Requires: AVX, AVX2, AVX512BW, AVX512F, AVX512VL, BMI2, MMX+
 TEXT ·minFloat16AVX512(SB), NOSPLIT, $0-49
 	MOVQ  dsts+0(FP), AX
 	MOVQ  nd+8(FP), CX
@@ -7269,6 +7796,39 @@ block_sources:
 	JNZ       block_sources
 
 block_sources_done:
+	VPADDW       Y0, Y0, Y4
+	VPADDW       Y1, Y1, Y5
+	VPMAXUW      Y5, Y4, Y4
+	VPADDW       Y2, Y2, Y5
+	VPMAXUW      Y5, Y4, Y4
+	VPADDW       Y3, Y3, Y5
+	VPMAXUW      Y5, Y4, Y4
+	VPBROADCASTD c32_f800f800AVX512<>+0(SB), Y5
+	VPCMPUW      $0x06, Y5, Y4, K1
+	KORTESTQ     K1, K1
+	JZ           block_settled
+	VPADDW       Y0, Y0, Y4
+	VPBROADCASTD c32_f800f800AVX512<>+0(SB), Y5
+	VPCMPUW      $0x06, Y5, Y4, K1
+	VPMOVM2W     K1, Y4
+	VPORD        Y4, Y0, Y0
+	VPADDW       Y1, Y1, Y4
+	VPBROADCASTD c32_f800f800AVX512<>+0(SB), Y5
+	VPCMPUW      $0x06, Y5, Y4, K1
+	VPMOVM2W     K1, Y4
+	VPORD        Y4, Y1, Y1
+	VPADDW       Y2, Y2, Y4
+	VPBROADCASTD c32_f800f800AVX512<>+0(SB), Y5
+	VPCMPUW      $0x06, Y5, Y4, K1
+	VPMOVM2W     K1, Y4
+	VPORD        Y4, Y2, Y2
+	VPADDW       Y3, Y3, Y4
+	VPBROADCASTD c32_f800f800AVX512<>+0(SB), Y5
+	VPCMPUW      $0x06, Y5, Y4, K1
+	VPMOVM2W     K1, Y4
+	VPORD        Y4, Y3, Y3
+
+block_settled:
 	VMOVDQU64 Y0, (R11)(SI*1)
 	VMOVDQU64 Y1, 32(R11)(SI*1)
 	VMOVDQU64 Y2, 64(R11)(SI*1)
@@ -7385,6 +7945,39 @@ past_sources:
 	JNZ       past_sources
 
 past_sources_done:
+	VPADDW       Y0, Y0, Y4
+	VPADDW       Y1, Y1, Y5
+	VPMAXUW      Y5, Y4, Y4
+	VPADDW       Y2, Y2, Y5
+	VPMAXUW      Y5, Y4, Y4
+	VPADDW       Y3, Y3, Y5
+	VPMAXUW      Y5, Y4, Y4
+	VPBROADCASTD c32_f800f800AVX512<>+0(SB), Y5
+	VPCMPUW      $0x06, Y5, Y4, K1
+	KORTESTQ     K1, K1
+	JZ           past_settled
+	VPADDW       Y0, Y0, Y4
+	VPBROADCASTD c32_f800f800AVX512<>+0(SB), Y5
+	VPCMPUW      $0x06, Y5, Y4, K1
+	VPMOVM2W     K1, Y4
+	VPORD        Y4, Y0, Y0
+	VPADDW       Y1, Y1, Y4
+	VPBROADCASTD c32_f800f800AVX512<>+0(SB), Y5
+	VPCMPUW      $0x06, Y5, Y4, K1
+	VPMOVM2W     K1, Y4
+	VPORD        Y4, Y1, Y1
+	VPADDW       Y2, Y2, Y4
+	VPBROADCASTD c32_f800f800AVX512<>+0(SB), Y5
+	VPCMPUW      $0x06, Y5, Y4, K1
+	VPMOVM2W     K1, Y4
+	VPORD        Y4, Y2, Y2
+	VPADDW       Y3, Y3, Y4
+	VPBROADCASTD c32_f800f800AVX512<>+0(SB), Y5
+	VPCMPUW      $0x06, Y5, Y4, K1
+	VPMOVM2W     K1, Y4
+	VPORD        Y4, Y3, Y3
+
+past_settled:
 	VMOVNTDQ Y0, (R11)(SI*1)
 	VMOVNTDQ Y1, 32(R11)(SI*1)
 	VMOVNTDQ Y2, 64(R11)(SI*1)
@@ -7448,6 +8041,18 @@ tail_sources:
 	JNZ        tail_sources
 
 tail_sources_done:
+	VPADDW       Y0, Y0, Y1
+	VPBROADCASTD c32_f800f800AVX512<>+0(SB), Y2
+	VPCMPUW      $0x06, Y2, Y1, K2
+	KORTESTQ     K2, K2
+	JZ           tail_settled
+	VPADDW       Y0, Y0, Y1
+	VPBROADCASTD c32_f800f800AVX512<>+0(SB), Y2
+	VPCMPUW      $0x06, Y2, Y1, K2
+	VPMOVM2W     K2, Y1
+	VPORD        Y1, Y0, Y0
+
+tail_settled:
 	VMOVDQU8 Y0, K1, (R11)(SI*1)
 	TESTQ    CX, CX
 	JZ       tail_targets_done
@@ -7476,7 +8081,7 @@ return:
 	RET
 
 // func maxFloat16AVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, nt bool)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VL, BMI2, MMX+
+// Requires: AVX, AVX2, AVX512BW, AVX512F, AVX512VL, BMI2, MMX+
 TEXT ·maxFloat16AVX512(SB), NOSPLIT, $0-49
 	MOVQ  dsts+0(FP), AX
 	MOVQ  nd+8(FP), CX
@@ -7588,6 +8193,39 @@ block_sources:
 	JNZ       block_sources
 
 block_sources_done:
+	VPADDW       Y0, Y0, Y4
+	VPADDW       Y1, Y1, Y5
+	VPMAXUW      Y5, Y4, Y4
+	VPADDW       Y2, Y2, Y5
+	VPMAXUW      Y5, Y4, Y4
+	VPADDW       Y3, Y3, Y5
+	VPMAXUW      Y5, Y4, Y4
+	VPBROADCASTD c32_f800f800AVX512<>+0(SB), Y5
+	VPCMPUW      $0x06, Y5, Y4, K1
+	KORTESTQ     K1, K1
+	JZ           block_settled
+	VPADDW       Y0, Y0, Y4
+	VPBROADCASTD c32_f800f800AVX512<>+0(SB), Y5
+	VPCMPUW      $0x06, Y5, Y4, K1
+	VPMOVM2W     K1, Y4
+	VPORD        Y4, Y0, Y0
+	VPADDW       Y1, Y1, Y4
+	VPBROADCASTD c32_f800f800AVX512<>+0(SB), Y5
+	VPCMPUW      $0x06, Y5, Y4, K1
+	VPMOVM2W     K1, Y4
+	VPORD        Y4, Y1, Y1
+	VPADDW       Y2, Y2, Y4
+	VPBROADCASTD c32_f800f800AVX512<>+0(SB), Y5
+	VPCMPUW      $0x06, Y5, Y4, K1
+	VPMOVM2W     K1, Y4
+	VPORD        Y4, Y2, Y2
+	VPADDW       Y3, Y3, Y4
+	VPBROADCASTD c32_f800f800AVX512<>+0(SB), Y5
+	VPCMPUW      $0x06, Y5, Y4, K1
+	VPMOVM2W     K1, Y4
+	VPORD        Y4, Y3, Y3
+
+block_settled:
 	VMOVDQU64 Y0, (R11)(SI*1)
 	VMOVDQU64 Y1, 32(R11)(SI*1)
 	VMOVDQU64 Y2, 64(R11)(SI*1)
@@ -7704,6 +8342,39 @@ past_sources:
 	JNZ       past_sources
 
 past_sources_done:
+	VPADDW       Y0, Y0, Y4
+	VPADDW       Y1, Y1, Y5
+	VPMAXUW      Y5, Y4, Y4
+	VPADDW       Y2, Y2, Y5
+	VPMAXUW      Y5, Y4, Y4
+	VPADDW       Y3, Y3, Y5
+	VPMAXUW      Y5, Y4, Y4
+	VPBROADCASTD c32_f800f800AVX512<>+0(SB), Y5
+	VPCMPUW      $0x06, Y5, Y4, K1
+	KORTESTQ     K1, K1
+	JZ           past_settled
+	VPADDW       Y0, Y0, Y4
+	VPBROADCASTD c32_f800f800AVX512<>+0(SB), Y5
+	VPCMPUW      $0x06, Y5, Y4, K1
+	VPMOVM2W     K1, Y4
+	VPORD        Y4, Y0, Y0
+	VPADDW       Y1, Y1, Y4
+	VPBROADCASTD c32_f800f800AVX512<>+0(SB), Y5
+	VPCMPUW      $0x06, Y5, Y4, K1
+	VPMOVM2W     K1, Y4
+	VPORD        Y4, Y1, Y1
+	VPADDW       Y2, Y2, Y4
+	VPBROADCASTD c32_f800f800AVX512<>+0(SB), Y5
+	VPCMPUW      $0x06, Y5, Y4, K1
+	VPMOVM2W     K1, Y4
+	VPORD        Y4, Y2, Y2
+	VPADDW       Y3, Y3, Y4
+	VPBROADCASTD c32_f800f800AVX512<>+0(SB), Y5
+	VPCMPUW      $0x06, Y5, Y4, K1
+	VPMOVM2W     K1, Y4
+	VPORD        Y4, Y3, Y3
+
+past_settled:
 	VMOVNTDQ Y0, (R11)(SI*1)
 	VMOVNTDQ Y1, 32(R11)(SI*1)
 	VMOVNTDQ Y2, 64(R11)(SI*1)
@@ -7767,6 +8438,18 @@ tail_sources:
 	JNZ        tail_sources
 
 tail_sources_done:
+	VPADDW       Y0, Y0, Y1
+	VPBROADCASTD c32_f800f800AVX512<>+0(SB), Y2
+	VPCMPUW      $0x06, Y2, Y1, K2
+	KORTESTQ     K2, K2
+	JZ           tail_settled
+	VPADDW       Y0, Y0, Y1
+	VPBROADCASTD c32_f800f800AVX512<>+0(SB), Y2
+	VPCMPUW      $0x06, Y2, Y1, K2
+	VPMOVM2W     K2, Y1
+	VPORD        Y1, Y0, Y0
+
+tail_settled:
 	VMOVDQU8 Y0, K1, (R11)(SI*1)
 	TESTQ    CX, CX
 	JZ       tail_targets_done
@@ -7946,6 +8629,39 @@ block_sources:
 	JNZ          block_sources
 
 block_sources_done:
+	VPADDW       Z0, Z0, Z4
+	VPADDW       Z1, Z1, Z5
+	VPMAXUW      Z5, Z4, Z4
+	VPADDW       Z2, Z2, Z5
+	VPMAXUW      Z5, Z4, Z4
+	VPADDW       Z3, Z3, Z5
+	VPMAXUW      Z5, Z4, Z4
+	VPBROADCASTD c32_ff00ff00AVX512<>+0(SB), Z5
+	VPCMPUW      $0x06, Z5, Z4, K1
+	KORTESTQ     K1, K1
+	JZ           block_settled
+	VPADDW       Z0, Z0, Z4
+	VPBROADCASTD c32_ff00ff00AVX512<>+0(SB), Z5
+	VPCMPUW      $0x06, Z5, Z4, K1
+	VPMOVM2W     K1, Z4
+	VPORD        Z4, Z0, Z0
+	VPADDW       Z1, Z1, Z4
+	VPBROADCASTD c32_ff00ff00AVX512<>+0(SB), Z5
+	VPCMPUW      $0x06, Z5, Z4, K1
+	VPMOVM2W     K1, Z4
+	VPORD        Z4, Z1, Z1
+	VPADDW       Z2, Z2, Z4
+	VPBROADCASTD c32_ff00ff00AVX512<>+0(SB), Z5
+	VPCMPUW      $0x06, Z5, Z4, K1
+	VPMOVM2W     K1, Z4
+	VPORD        Z4, Z2, Z2
+	VPADDW       Z3, Z3, Z4
+	VPBROADCASTD c32_ff00ff00AVX512<>+0(SB), Z5
+	VPCMPUW      $0x06, Z5, Z4, K1
+	VPMOVM2W     K1, Z4
+	VPORD        Z4, Z3, Z3
+
+block_settled:
 	VMOVDQU64 Z0, (R10)(SI*1)
 	VMOVDQU64 Z1, 64(R10)(SI*1)
 	VMOVDQU64 Z2, 128(R10)(SI*1)
@@ -8102,6 +8818,39 @@ past_sources:
 	JNZ          past_sources
 
 past_sources_done:
+	VPADDW       Z0, Z0, Z4
+	VPADDW       Z1, Z1, Z5
+	VPMAXUW      Z5, Z4, Z4
+	VPADDW       Z2, Z2, Z5
+	VPMAXUW      Z5, Z4, Z4
+	VPADDW       Z3, Z3, Z5
+	VPMAXUW      Z5, Z4, Z4
+	VPBROADCASTD c32_ff00ff00AVX512<>+0(SB), Z5
+	VPCMPUW      $0x06, Z5, Z4, K1
+	KORTESTQ     K1, K1
+	JZ           past_settled
+	VPADDW       Z0, Z0, Z4
+	VPBROADCASTD c32_ff00ff00AVX512<>+0(SB), Z5
+	VPCMPUW      $0x06, Z5, Z4, K1
+	VPMOVM2W     K1, Z4
+	VPORD        Z4, Z0, Z0
+	VPADDW       Z1, Z1, Z4
+	VPBROADCASTD c32_ff00ff00AVX512<>+0(SB), Z5
+	VPCMPUW      $0x06, Z5, Z4, K1
+	VPMOVM2W     K1, Z4
+	VPORD        Z4, Z1, Z1
+	VPADDW       Z2, Z2, Z4
+	VPBROADCASTD c32_ff00ff00AVX512<>+0(SB), Z5
+	VPCMPUW      $0x06, Z5, Z4, K1
+	VPMOVM2W     K1, Z4
+	VPORD        Z4, Z2, Z2
+	VPADDW       Z3, Z3, Z4
+	VPBROADCASTD c32_ff00ff00AVX512<>+0(SB), Z5
+	VPCMPUW      $0x06, Z5, Z4, K1
+	VPMOVM2W     K1, Z4
+	VPORD        Z4, Z3, Z3
+
+past_settled:
 	VMOVNTDQ Z0, (R10)(SI*1)
 	VMOVNTDQ Z1, 64(R10)(SI*1)
 	VMOVNTDQ Z2, 128(R10)(SI*1)
@@ -8173,6 +8922,18 @@ tail_sources:
 	JNZ          tail_sources
 
 tail_sources_done:
+	VPADDW       Z0, Z0, Z1
+	VPBROADCASTD c32_ff00ff00AVX512<>+0(SB), Z2
+	VPCMPUW      $0x06, Z2, Z1, K2
+	KORTESTQ     K2, K2
+	JZ           tail_settled
+	VPADDW       Z0, Z0, Z1
+	VPBROADCASTD c32_ff00ff00AVX512<>+0(SB), Z2
+	VPCMPUW      $0x06, Z2, Z1, K2
+	VPMOVM2W     K2, Z1
+	VPORD        Z1, Z0, Z0
+
+tail_settled:
 	VMOVDQU8 Z0, K1, (R10)(SI*1)
 	TESTQ    CX, CX
 	JZ       tail_targets_done
@@ -8208,6 +8969,9 @@ GLOBL c32_7fffAVX512<>(SB), RODATA|NOPTR, $4
 
 DATA c32_ffff0000AVX512<>+0(SB)/4, $0xffff0000
 GLOBL c32_ffff0000AVX512<>(SB), RODATA|NOPTR, $4
+
+DATA c32_ff00ff00AVX512<>+0(SB)/4, $0xff00ff00
+GLOBL c32_ff00ff00AVX512<>(SB), RODATA|NOPTR, $4
 
 // func prodBFloat16AVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, nt bool)
 // Requires: AVX, AVX512BW, AVX512F, BMI2, MMX+
@@ -8361,6 +9125,39 @@ block_sources:
 	JNZ          block_sources
 
 block_sources_done:
+	VPADDW       Z0, Z0, Z4
+	VPADDW       Z1, Z1, Z5
+	VPMAXUW      Z5, Z4, Z4
+	VPADDW       Z2, Z2, Z5
+	VPMAXUW      Z5, Z4, Z4
+	VPADDW       Z3, Z3, Z5
+	VPMAXUW      Z5, Z4, Z4
+	VPBROADCASTD c32_ff00ff00AVX512<>+0(SB), Z5
+	VPCMPUW      $0x06, Z5, Z4, K1
+	KORTESTQ     K1, K1
+	JZ           block_settled
+	VPADDW       Z0, Z0, Z4
+	VPBROADCASTD c32_ff00ff00AVX512<>+0(SB), Z5
+	VPCMPUW      $0x06, Z5, Z4, K1
+	VPMOVM2W     K1, Z4
+	VPORD        Z4, Z0, Z0
+	VPADDW       Z1, Z1, Z4
+	VPBROADCASTD c32_ff00ff00AVX512<>+0(SB), Z5
+	VPCMPUW      $0x06, Z5, Z4, K1
+	VPMOVM2W     K1, Z4
+	VPORD        Z4, Z1, Z1
+	VPADDW       Z2, Z2, Z4
+	VPBROADCASTD c32_ff00ff00AVX512<>+0(SB), Z5
+	VPCMPUW      $0x06, Z5, Z4, K1
+	VPMOVM2W     K1, Z4
+	VPORD        Z4, Z2, Z2
+	VPADDW       Z3, Z3, Z4
+	VPBROADCASTD c32_ff00ff00AVX512<>+0(SB), Z5
+	VPCMPUW      $0x06, Z5, Z4, K1
+	VPMOVM2W     K1, Z4
+	VPORD        Z4, Z3, Z3
+
+block_settled:
 	VMOVDQU64 Z0, (R10)(SI*1)
 	VMOVDQU64 Z1, 64(R10)(SI*1)
 	VMOVDQU64 Z2, 128(R10)(SI*1)
@@ -8517,6 +9314,39 @@ past_sources:
 	JNZ          past_sources
 
 past_sources_done:
+	VPADDW       Z0, Z0, Z4
+	VPADDW       Z1, Z1, Z5
+	VPMAXUW      Z5, Z4, Z4
+	VPADDW       Z2, Z2, Z5
+	VPMAXUW      Z5, Z4, Z4
+	VPADDW       Z3, Z3, Z5
+	VPMAXUW      Z5, Z4, Z4
+	VPBROADCASTD c32_ff00ff00AVX512<>+0(SB), Z5
+	VPCMPUW      $0x06, Z5, Z4, K1
+	KORTESTQ     K1, K1
+	JZ           past_settled
+	VPADDW       Z0, Z0, Z4
+	VPBROADCASTD c32_ff00ff00AVX512<>+0(SB), Z5
+	VPCMPUW      $0x06, Z5, Z4, K1
+	VPMOVM2W     K1, Z4
+	VPORD        Z4, Z0, Z0
+	VPADDW       Z1, Z1, Z4
+	VPBROADCASTD c32_ff00ff00AVX512<>+0(SB), Z5
+	VPCMPUW      $0x06, Z5, Z4, K1
+	VPMOVM2W     K1, Z4
+	VPORD        Z4, Z1, Z1
+	VPADDW       Z2, Z2, Z4
+	VPBROADCASTD c32_ff00ff00AVX512<>+0(SB), Z5
+	VPCMPUW      $0x06, Z5, Z4, K1
+	VPMOVM2W     K1, Z4
+	VPORD        Z4, Z2, Z2
+	VPADDW       Z3, Z3, Z4
+	VPBROADCASTD c32_ff00ff00AVX512<>+0(SB), Z5
+	VPCMPUW      $0x06, Z5, Z4, K1
+	VPMOVM2W     K1, Z4
+	VPORD        Z4, Z3, Z3
+
+past_settled:
 	VMOVNTDQ Z0, (R10)(SI*1)
 	VMOVNTDQ Z1, 64(R10)(SI*1)
 	VMOVNTDQ Z2, 128(R10)(SI*1)
@@ -8588,6 +9418,18 @@ tail_sources:
 	JNZ          tail_sources
 
 tail_sources_done:
+	VPADDW       Z0, Z0, Z1
+	VPBROADCASTD c32_ff00ff00AVX512<>+0(SB), Z2
+	VPCMPUW      $0x06, Z2, Z1, K2
+	KORTESTQ     K2, K2
+	JZ           tail_settled
+	VPADDW       Z0, Z0, Z1
+	VPBROADCASTD c32_ff00ff00AVX512<>+0(SB), Z2
+	VPCMPUW      $0x06, Z2, Z1, K2
+	VPMOVM2W     K2, Z1
+	VPORD        Z1, Z0, Z0
+
+tail_settled:
 	VMOVDQU8 Z0, K1, (R10)(SI*1)
 	TESTQ    CX, CX
 	JZ       tail_targets_done
@@ -8807,6 +9649,39 @@ block_sources:
 	JNZ          block_sources
 
 block_sources_done:
+	VPADDW       Z0, Z0, Z4
+	VPADDW       Z1, Z1, Z5
+	VPMAXUW      Z5, Z4, Z4
+	VPADDW       Z2, Z2, Z5
+	VPMAXUW      Z5, Z4, Z4
+	VPADDW       Z3, Z3, Z5
+	VPMAXUW      Z5, Z4, Z4
+	VPBROADCASTD c32_ff00ff00AVX512<>+0(SB), Z5
+	VPCMPUW      $0x06, Z5, Z4, K1
+	KORTESTQ     K1, K1
+	JZ           block_settled
+	VPADDW       Z0, Z0, Z4
+	VPBROADCASTD c32_ff00ff00AVX512<>+0(SB), Z5
+	VPCMPUW      $0x06, Z5, Z4, K1
+	VPMOVM2W     K1, Z4
+	VPORD        Z4, Z0, Z0
+	VPADDW       Z1, Z1, Z4
+	VPBROADCASTD c32_ff00ff00AVX512<>+0(SB), Z5
+	VPCMPUW      $0x06, Z5, Z4, K1
+	VPMOVM2W     K1, Z4
+	VPORD        Z4, Z1, Z1
+	VPADDW       Z2, Z2, Z4
+	VPBROADCASTD c32_ff00ff00AVX512<>+0(SB), Z5
+	VPCMPUW      $0x06, Z5, Z4, K1
+	VPMOVM2W     K1, Z4
+	VPORD        Z4, Z2, Z2
+	VPADDW       Z3, Z3, Z4
+	VPBROADCASTD c32_ff00ff00AVX512<>+0(SB), Z5
+	VPCMPUW      $0x06, Z5, Z4, K1
+	VPMOVM2W     K1, Z4
+	VPORD        Z4, Z3, Z3
+
+block_settled:
 	VMOVDQU64 Z0, (R10)(SI*1)
 	VMOVDQU64 Z1, 64(R10)(SI*1)
 	VMOVDQU64 Z2, 128(R10)(SI*1)
@@ -9003,6 +9878,39 @@ past_sources:
 	JNZ          past_sources
 
 past_sources_done:
+	VPADDW       Z0, Z0, Z4
+	VPADDW       Z1, Z1, Z5
+	VPMAXUW      Z5, Z4, Z4
+	VPADDW       Z2, Z2, Z5
+	VPMAXUW      Z5, Z4, Z4
+	VPADDW       Z3, Z3, Z5
+	VPMAXUW      Z5, Z4, Z4
+	VPBROADCASTD c32_ff00ff00AVX512<>+0(SB), Z5
+	VPCMPUW      $0x06, Z5, Z4, K1
+	KORTESTQ     K1, K1
+	JZ           past_settled
+	VPADDW       Z0, Z0, Z4
+	VPBROADCASTD c32_ff00ff00AVX512<>+0(SB), Z5
+	VPCMPUW      $0x06, Z5, Z4, K1
+	VPMOVM2W     K1, Z4
+	VPORD        Z4, Z0, Z0
+	VPADDW       Z1, Z1, Z4
+	VPBROADCASTD c32_ff00ff00AVX512<>+0(SB), Z5
+	VPCMPUW      $0x06, Z5, Z4, K1
+	VPMOVM2W     K1, Z4
+	VPORD        Z4, Z1, Z1
+	VPADDW       Z2, Z2, Z4
+	VPBROADCASTD c32_ff00ff00AVX512<>+0(SB), Z5
+	VPCMPUW      $0x06, Z5, Z4, K1
+	VPMOVM2W     K1, Z4
+	VPORD        Z4, Z2, Z2
+	VPADDW       Z3, Z3, Z4
+	VPBROADCASTD c32_ff00ff00AVX512<>+0(SB), Z5
+	VPCMPUW      $0x06, Z5, Z4, K1
+	VPMOVM2W     K1, Z4
+	VPORD        Z4, Z3, Z3
+
+past_settled:
 	VMOVNTDQ Z0, (R10)(SI*1)
 	VMOVNTDQ Z1, 64(R10)(SI*1)
 	VMOVNTDQ Z2, 128(R10)(SI*1)
@@ -9084,6 +9992,18 @@ tail_sources:
 	JNZ          tail_sources
 
 tail_sources_done:
+	VPADDW       Z0, Z0, Z1
+	VPBROADCASTD c32_ff00ff00AVX512<>+0(SB), Z2
+	VPCMPUW      $0x06, Z2, Z1, K2
+	KORTESTQ     K2, K2
+	JZ           tail_settled
+	VPADDW       Z0, Z0, Z1
+	VPBROADCASTD c32_ff00ff00AVX512<>+0(SB), Z2
+	VPCMPUW      $0x06, Z2, Z1, K2
+	VPMOVM2W     K2, Z1
+	VPORD        Z1, Z0, Z0
+
+tail_settled:
 	VMOVDQU8 Z0, K1, (R10)(SI*1)
 	TESTQ    CX, CX
 	JZ       tail_targets_done
@@ -9303,6 +10223,39 @@ block_sources:
 	JNZ          block_sources
 
 block_sources_done:
+	VPADDW       Z0, Z0, Z4
+	VPADDW       Z1, Z1, Z5
+	VPMAXUW      Z5, Z4, Z4
+	VPADDW       Z2, Z2, Z5
+	VPMAXUW      Z5, Z4, Z4
+	VPADDW       Z3, Z3, Z5
+	VPMAXUW      Z5, Z4, Z4
+	VPBROADCASTD c32_ff00ff00AVX512<>+0(SB), Z5
+	VPCMPUW      $0x06, Z5, Z4, K1
+	KORTESTQ     K1, K1
+	JZ           block_settled
+	VPADDW       Z0, Z0, Z4
+	VPBROADCASTD c32_ff00ff00AVX512<>+0(SB), Z5
+	VPCMPUW      $0x06, Z5, Z4, K1
+	VPMOVM2W     K1, Z4
+	VPORD        Z4, Z0, Z0
+	VPADDW       Z1, Z1, Z4
+	VPBROADCASTD c32_ff00ff00AVX512<>+0(SB), Z5
+	VPCMPUW      $0x06, Z5, Z4, K1
+	VPMOVM2W     K1, Z4
+	VPORD        Z4, Z1, Z1
+	VPADDW       Z2, Z2, Z4
+	VPBROADCASTD c32_ff00ff00AVX512<>+0(SB), Z5
+	VPCMPUW      $0x06, Z5, Z4, K1
+	VPMOVM2W     K1, Z4
+	VPORD        Z4, Z2, Z2
+	VPADDW       Z3, Z3, Z4
+	VPBROADCASTD c32_ff00ff00AVX512<>+0(SB), Z5
+	VPCMPUW      $0x06, Z5, Z4, K1
+	VPMOVM2W     K1, Z4
+	VPORD        Z4, Z3, Z3
+
+block_settled:
 	VMOVDQU64 Z0, (R10)(SI*1)
 	VMOVDQU64 Z1, 64(R10)(SI*1)
 	VMOVDQU64 Z2, 128(R10)(SI*1)
@@ -9499,6 +10452,39 @@ past_sources:
 	JNZ          past_sources
 
 past_sources_done:
+	VPADDW       Z0, Z0, Z4
+	VPADDW       Z1, Z1, Z5
+	VPMAXUW      Z5, Z4, Z4
+	VPADDW       Z2, Z2, Z5
+	VPMAXUW      Z5, Z4, Z4
+	VPADDW       Z3, Z3, Z5
+	VPMAXUW      Z5, Z4, Z4
+	VPBROADCASTD c32_ff00ff00AVX512<>+0(SB), Z5
+	VPCMPUW      $0x06, Z5, Z4, K1
+	KORTESTQ     K1, K1
+	JZ           past_settled
+	VPADDW       Z0, Z0, Z4
+	VPBROADCASTD c32_ff00ff00AVX512<>+0(SB), Z5
+	VPCMPUW      $0x06, Z5, Z4, K1
+	VPMOVM2W     K1, Z4
+	VPORD        Z4, Z0, Z0
+	VPADDW       Z1, Z1, Z4
+	VPBROADCASTD c32_ff00ff00AVX512<>+0(SB), Z5
+	VPCMPUW      $0x06, Z5, Z4, K1
+	VPMOVM2W     K1, Z4
+	VPORD        Z4, Z1, Z1
+	VPADDW       Z2, Z2, Z4
+	VPBROADCASTD c32_ff00ff00AVX512<>+0(SB), Z5
+	VPCMPUW      $0x06, Z5, Z4, K1
+	VPMOVM2W     K1, Z4
+	VPORD        Z4, Z2, Z2
+	VPADDW       Z3, Z3, Z4
+	VPBROADCASTD c32_ff00ff00AVX512<>+0(SB), Z5
+	VPCMPUW      $0x06, Z5, Z4, K1
+	VPMOVM2W     K1, Z4
+	VPORD        Z4, Z3, Z3
+
+past_settled:
 	VMOVNTDQ Z0, (R10)(SI*1)
 	VMOVNTDQ Z1, 64(R10)(SI*1)
 	VMOVNTDQ Z2, 128(R10)(SI*1)
@@ -9580,6 +10566,18 @@ tail_sources:
 	JNZ          tail_sources
 
 tail_sources_done:
+	VPADDW       Z0, Z0, Z1
+	VPBROADCASTD c32_ff00ff00AVX512<>+0(SB), Z2
+	VPCMPUW      $0x06, Z2, Z1, K2
+	KORTESTQ     K2, K2
+	JZ           tail_settled
+	VPADDW       Z0, Z0, Z1
+	VPBROADCASTD c32_ff00ff00AVX512<>+0(SB), Z2
+	VPCMPUW      $0x06, Z2, Z1, K2
+	VPMOVM2W     K2, Z1
+	VPORD        Z1, Z0, Z0
+
+tail_settled:
 	VMOVDQU8 Z0, K1, (R10)(SI*1)
 	TESTQ    CX, CX
 	JZ       tail_targets_done
@@ -9929,6 +10927,18 @@ block_sources:
 	JNZ          block_sources
 
 block_sources_done:
+	VPADDB       Z0, Z0, Z1
+	VPBROADCASTD c32_fcfcfcfcAVX512<>+0(SB), Z2
+	VPCMPUB      $0x06, Z2, Z1, K1
+	KORTESTQ     K1, K1
+	JZ           block_settled
+	VPADDB       Z0, Z0, Z1
+	VPBROADCASTD c32_fcfcfcfcAVX512<>+0(SB), Z2
+	VPCMPUB      $0x06, Z2, Z1, K1
+	VPMOVM2B     K1, Z1
+	VPORD        Z1, Z0, Z0
+
+block_settled:
 	VMOVDQU64 Z0, (R9)(SI*1)
 	TESTQ     CX, CX
 	JZ        block_targets_done
@@ -10254,6 +11264,18 @@ tail_sources:
 	JNZ          tail_sources
 
 tail_sources_done:
+	VPADDB       Z0, Z0, Z1
+	VPBROADCASTD c32_fcfcfcfcAVX512<>+0(SB), Z2
+	VPCMPUB      $0x06, Z2, Z1, K2
+	KORTESTQ     K2, K2
+	JZ           tail_settled
+	VPADDB       Z0, Z0, Z1
+	VPBROADCASTD c32_fcfcfcfcAVX512<>+0(SB), Z2
+	VPCMPUB      $0x06, Z2, Z1, K2
+	VPMOVM2B     K2, Z1
+	VPORD        Z1, Z0, Z0
+
+tail_settled:
 	VMOVDQU8 Z0, K1, (R9)(SI*1)
 	TESTQ    CX, CX
 	JZ       tail_targets_done
@@ -10316,6 +11338,9 @@ GLOBL c32_7fAVX512<>(SB), RODATA|NOPTR, $4
 
 DATA c32_7f800000AVX512<>+0(SB)/4, $0x7f800000
 GLOBL c32_7f800000AVX512<>(SB), RODATA|NOPTR, $4
+
+DATA c32_fcfcfcfcAVX512<>+0(SB)/4, $0xfcfcfcfc
+GLOBL c32_fcfcfcfcAVX512<>(SB), RODATA|NOPTR, $4
 
 // func prodFloat8E4M3AVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, nt bool)
 // Requires: AVX, AVX512BW, AVX512F, BMI2
@@ -10639,6 +11664,18 @@ block_sources:
 	JNZ          block_sources
 
 block_sources_done:
+	VPADDB       Z0, Z0, Z1
+	VPBROADCASTD c32_fcfcfcfcAVX512<>+0(SB), Z2
+	VPCMPUB      $0x06, Z2, Z1, K1
+	KORTESTQ     K1, K1
+	JZ           block_settled
+	VPADDB       Z0, Z0, Z1
+	VPBROADCASTD c32_fcfcfcfcAVX512<>+0(SB), Z2
+	VPCMPUB      $0x06, Z2, Z1, K1
+	VPMOVM2B     K1, Z1
+	VPORD        Z1, Z0, Z0
+
+block_settled:
 	VMOVDQU64 Z0, (R9)(SI*1)
 	TESTQ     CX, CX
 	JZ        block_targets_done
@@ -10964,6 +12001,18 @@ tail_sources:
 	JNZ          tail_sources
 
 tail_sources_done:
+	VPADDB       Z0, Z0, Z1
+	VPBROADCASTD c32_fcfcfcfcAVX512<>+0(SB), Z2
+	VPCMPUB      $0x06, Z2, Z1, K2
+	KORTESTQ     K2, K2
+	JZ           tail_settled
+	VPADDB       Z0, Z0, Z1
+	VPBROADCASTD c32_fcfcfcfcAVX512<>+0(SB), Z2
+	VPCMPUB      $0x06, Z2, Z1, K2
+	VPMOVM2B     K2, Z1
+	VPORD        Z1, Z0, Z0
+
+tail_settled:
 	VMOVDQU8 Z0, K1, (R9)(SI*1)
 	TESTQ    CX, CX
 	JZ       tail_targets_done
@@ -11327,6 +12376,18 @@ block_sources:
 	JNZ          block_sources
 
 block_sources_done:
+	VPADDB       Z0, Z0, Z1
+	VPBROADCASTD c32_fcfcfcfcAVX512<>+0(SB), Z2
+	VPCMPUB      $0x06, Z2, Z1, K1
+	KORTESTQ     K1, K1
+	JZ           block_settled
+	VPADDB       Z0, Z0, Z1
+	VPBROADCASTD c32_fcfcfcfcAVX512<>+0(SB), Z2
+	VPCMPUB      $0x06, Z2, Z1, K1
+	VPMOVM2B     K1, Z1
+	VPORD        Z1, Z0, Z0
+
+block_settled:
 	VMOVDQU64 Z0, (R9)(SI*1)
 	TESTQ     CX, CX
 	JZ        block_targets_done
@@ -11672,6 +12733,18 @@ tail_sources:
 	JNZ          tail_sources
 
 tail_sources_done:
+	VPADDB       Z0, Z0, Z1
+	VPBROADCASTD c32_fcfcfcfcAVX512<>+0(SB), Z2
+	VPCMPUB      $0x06, Z2, Z1, K2
+	KORTESTQ     K2, K2
+	JZ           tail_settled
+	VPADDB       Z0, Z0, Z1
+	VPBROADCASTD c32_fcfcfcfcAVX512<>+0(SB), Z2
+	VPCMPUB      $0x06, Z2, Z1, K2
+	VPMOVM2B     K2, Z1
+	VPORD        Z1, Z0, Z0
+
+tail_settled:
 	VMOVDQU8 Z0, K1, (R9)(SI*1)
 	TESTQ    CX, CX
 	JZ       tail_targets_done
@@ -12035,6 +13108,18 @@ block_sources:
 	JNZ          block_sources
 
 block_sources_done:
+	VPADDB       Z0, Z0, Z1
+	VPBROADCASTD c32_fcfcfcfcAVX512<>+0(SB), Z2
+	VPCMPUB      $0x06, Z2, Z1, K1
+	KORTESTQ     K1, K1
+	JZ           block_settled
+	VPADDB       Z0, Z0, Z1
+	VPBROADCASTD c32_fcfcfcfcAVX512<>+0(SB), Z2
+	VPCMPUB      $0x06, Z2, Z1, K1
+	VPMOVM2B     K1, Z1
+	VPORD        Z1, Z0, Z0
+
+block_settled:
 	VMOVDQU64 Z0, (R9)(SI*1)
 	TESTQ     CX, CX
 	JZ        block_targets_done
@@ -12380,6 +13465,18 @@ tail_sources:
 	JNZ          tail_sources
 
 tail_sources_done:
+	VPADDB       Z0, Z0, Z1
+	VPBROADCASTD c32_fcfcfcfcAVX512<>+0(SB), Z2
+	VPCMPUB      $0x06, Z2, Z1, K2
+	KORTESTQ     K2, K2
+	JZ           tail_settled
+	VPADDB       Z0, Z0, Z1
+	VPBROADCASTD c32_fcfcfcfcAVX512<>+0(SB), Z2
+	VPCMPUB      $0x06, Z2, Z1, K2
+	VPMOVM2B     K2, Z1
+	VPORD        Z1, Z0, Z0
+
+tail_settled:
 	VMOVDQU8 Z0, K1, (R9)(SI*1)
 	TESTQ    CX, CX
 	JZ       tail_targets_done
@@ -12735,6 +13832,18 @@ block_sources:
 	JNZ          block_sources
 
 block_sources_done:
+	VPADDB       Z0, Z0, Z1
+	VPBROADCASTD c32_f8f8f8f8AVX512<>+0(SB), Z2
+	VPCMPUB      $0x06, Z2, Z1, K1
+	KORTESTQ     K1, K1
+	JZ           block_settled
+	VPADDB       Z0, Z0, Z1
+	VPBROADCASTD c32_f8f8f8f8AVX512<>+0(SB), Z2
+	VPCMPUB      $0x06, Z2, Z1, K1
+	VPMOVM2B     K1, Z1
+	VPORD        Z1, Z0, Z0
+
+block_settled:
 	VMOVDQU64 Z0, (R9)(SI*1)
 	TESTQ     CX, CX
 	JZ        block_targets_done
@@ -13072,6 +14181,18 @@ tail_sources:
 	JNZ          tail_sources
 
 tail_sources_done:
+	VPADDB       Z0, Z0, Z1
+	VPBROADCASTD c32_f8f8f8f8AVX512<>+0(SB), Z2
+	VPCMPUB      $0x06, Z2, Z1, K2
+	KORTESTQ     K2, K2
+	JZ           tail_settled
+	VPADDB       Z0, Z0, Z1
+	VPBROADCASTD c32_f8f8f8f8AVX512<>+0(SB), Z2
+	VPCMPUB      $0x06, Z2, Z1, K2
+	VPMOVM2B     K2, Z1
+	VPORD        Z1, Z0, Z0
+
+tail_settled:
 	VMOVDQU8 Z0, K1, (R9)(SI*1)
 	TESTQ    CX, CX
 	JZ       tail_targets_done
@@ -13113,6 +14234,9 @@ GLOBL c32_7bAVX512<>(SB), RODATA|NOPTR, $4
 
 DATA c32_43000000AVX512<>+0(SB)/4, $0x43000000
 GLOBL c32_43000000AVX512<>(SB), RODATA|NOPTR, $4
+
+DATA c32_f8f8f8f8AVX512<>+0(SB)/4, $0xf8f8f8f8
+GLOBL c32_f8f8f8f8AVX512<>(SB), RODATA|NOPTR, $4
 
 // func prodFloat8E5M2AVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, nt bool)
 // Requires: AVX, AVX512BW, AVX512F, BMI2
@@ -13448,6 +14572,18 @@ block_sources:
 	JNZ          block_sources
 
 block_sources_done:
+	VPADDB       Z0, Z0, Z1
+	VPBROADCASTD c32_f8f8f8f8AVX512<>+0(SB), Z2
+	VPCMPUB      $0x06, Z2, Z1, K1
+	KORTESTQ     K1, K1
+	JZ           block_settled
+	VPADDB       Z0, Z0, Z1
+	VPBROADCASTD c32_f8f8f8f8AVX512<>+0(SB), Z2
+	VPCMPUB      $0x06, Z2, Z1, K1
+	VPMOVM2B     K1, Z1
+	VPORD        Z1, Z0, Z0
+
+block_settled:
 	VMOVDQU64 Z0, (R9)(SI*1)
 	TESTQ     CX, CX
 	JZ        block_targets_done
@@ -13785,6 +14921,18 @@ tail_sources:
 	JNZ          tail_sources
 
 tail_sources_done:
+	VPADDB       Z0, Z0, Z1
+	VPBROADCASTD c32_f8f8f8f8AVX512<>+0(SB), Z2
+	VPCMPUB      $0x06, Z2, Z1, K2
+	KORTESTQ     K2, K2
+	JZ           tail_settled
+	VPADDB       Z0, Z0, Z1
+	VPBROADCASTD c32_f8f8f8f8AVX512<>+0(SB), Z2
+	VPCMPUB      $0x06, Z2, Z1, K2
+	VPMOVM2B     K2, Z1
+	VPORD        Z1, Z0, Z0
+
+tail_settled:
 	VMOVDQU8 Z0, K1, (R9)(SI*1)
 	TESTQ    CX, CX
 	JZ       tail_targets_done
@@ -14160,6 +15308,18 @@ block_sources:
 	JNZ          block_sources
 
 block_sources_done:
+	VPADDB       Z0, Z0, Z1
+	VPBROADCASTD c32_f8f8f8f8AVX512<>+0(SB), Z2
+	VPCMPUB      $0x06, Z2, Z1, K1
+	KORTESTQ     K1, K1
+	JZ           block_settled
+	VPADDB       Z0, Z0, Z1
+	VPBROADCASTD c32_f8f8f8f8AVX512<>+0(SB), Z2
+	VPCMPUB      $0x06, Z2, Z1, K1
+	VPMOVM2B     K1, Z1
+	VPORD        Z1, Z0, Z0
+
+block_settled:
 	VMOVDQU64 Z0, (R9)(SI*1)
 	TESTQ     CX, CX
 	JZ        block_targets_done
@@ -14517,6 +15677,18 @@ tail_sources:
 	JNZ          tail_sources
 
 tail_sources_done:
+	VPADDB       Z0, Z0, Z1
+	VPBROADCASTD c32_f8f8f8f8AVX512<>+0(SB), Z2
+	VPCMPUB      $0x06, Z2, Z1, K2
+	KORTESTQ     K2, K2
+	JZ           tail_settled
+	VPADDB       Z0, Z0, Z1
+	VPBROADCASTD c32_f8f8f8f8AVX512<>+0(SB), Z2
+	VPCMPUB      $0x06, Z2, Z1, K2
+	VPMOVM2B     K2, Z1
+	VPORD        Z1, Z0, Z0
+
+tail_settled:
 	VMOVDQU8 Z0, K1, (R9)(SI*1)
 	TESTQ    CX, CX
 	JZ       tail_targets_done
@@ -14892,6 +16064,18 @@ block_sources:
 	JNZ          block_sources
 
 block_sources_done:
+	VPADDB       Z0, Z0, Z1
+	VPBROADCASTD c32_f8f8f8f8AVX512<>+0(SB), Z2
+	VPCMPUB      $0x06, Z2, Z1, K1
+	KORTESTQ     K1, K1
+	JZ           block_settled
+	VPADDB       Z0, Z0, Z1
+	VPBROADCASTD c32_f8f8f8f8AVX512<>+0(SB), Z2
+	VPCMPUB      $0x06, Z2, Z1, K1
+	VPMOVM2B     K1, Z1
+	VPORD        Z1, Z0, Z0
+
+block_settled:
 	VMOVDQU64 Z0, (R9)(SI*1)
 	TESTQ     CX, CX
 	JZ        block_targets_done
@@ -15249,6 +16433,18 @@ tail_sources:
 	JNZ          tail_sources
 
 tail_sources_done:
+	VPADDB       Z0, Z0, Z1
+	VPBROADCASTD c32_f8f8f8f8AVX512<>+0(SB), Z2
+	VPCMPUB      $0x06, Z2, Z1, K2
+	KORTESTQ     K2, K2
+	JZ           tail_settled
+	VPADDB       Z0, Z0, Z1
+	VPBROADCASTD c32_f8f8f8f8AVX512<>+0(SB), Z2
+	VPCMPUB      $0x06, Z2, Z1, K2
+	VPMOVM2B     K2, Z1
+	VPORD        Z1, Z0, Z0
+
+tail_settled:
 	VMOVDQU8 Z0, K1, (R9)(SI*1)
 	TESTQ    CX, CX
 	JZ       tail_targets_done
@@ -19652,7 +20848,7 @@ done:
 	RET
 
 // func sumFloat32LoggedAVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
-// Requires: AVX, AVX512BW, AVX512F, BMI2, CMOV
+// Requires: AVX, AVX512BW, AVX512DQ, AVX512F, BMI2, CMOV
 TEXT ·sumFloat32LoggedAVX512(SB), NOSPLIT, $8-64
 	MOVQ dsts+0(FP), AX
 	MOVQ nd+8(FP), CX
@@ -19710,6 +20906,41 @@ block_sources:
 	JNZ    block_sources
 
 block_sources_done:
+	VCMPPS   $0x03, Z1, Z0, K1
+	VCMPPS   $0x03, Z3, Z2, K2
+	KORQ     K2, K1, K1
+	VCMPPS   $0x03, Z5, Z4, K2
+	KORQ     K2, K1, K1
+	VCMPPS   $0x03, Z7, Z6, K2
+	KORQ     K2, K1, K1
+	KORTESTQ K1, K1
+	JZ       block_settled
+	VCMPPS   $0x03, Z0, Z0, K1
+	VPMOVM2D K1, Z8
+	VPORD    Z8, Z0, Z0
+	VCMPPS   $0x03, Z1, Z1, K1
+	VPMOVM2D K1, Z8
+	VPORD    Z8, Z1, Z1
+	VCMPPS   $0x03, Z2, Z2, K1
+	VPMOVM2D K1, Z8
+	VPORD    Z8, Z2, Z2
+	VCMPPS   $0x03, Z3, Z3, K1
+	VPMOVM2D K1, Z8
+	VPORD    Z8, Z3, Z3
+	VCMPPS   $0x03, Z4, Z4, K1
+	VPMOVM2D K1, Z8
+	VPORD    Z8, Z4, Z4
+	VCMPPS   $0x03, Z5, Z5, K1
+	VPMOVM2D K1, Z8
+	VPORD    Z8, Z5, Z5
+	VCMPPS   $0x03, Z6, Z6, K1
+	VPMOVM2D K1, Z8
+	VPORD    Z8, Z6, Z6
+	VCMPPS   $0x03, Z7, Z7, K1
+	VPMOVM2D K1, Z8
+	VPORD    Z8, Z7, Z7
+
+block_settled:
 	VMOVDQU64 Z0, 64(R8)
 	VMOVDQU64 Z1, 128(R8)
 	VMOVDQU64 Z2, 192(R8)
@@ -19782,6 +21013,14 @@ tail_sources:
 	JNZ        tail_sources
 
 tail_sources_done:
+	VCMPPS   $0x03, Z0, Z0, K2
+	KORTESTQ K2, K2
+	JZ       tail_settled
+	VCMPPS   $0x03, Z0, Z0, K2
+	VPMOVM2D K2, Z1
+	VPORD    Z1, Z0, Z0
+
+tail_settled:
 	VMOVDQU64 Z0, 64(R8)
 	MOVQ      start+56(FP), R9
 	LEAQ      (BP)(R9*1), R9
@@ -19809,7 +21048,7 @@ done:
 	RET
 
 // func prodFloat32LoggedAVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
-// Requires: AVX, AVX512BW, AVX512F, BMI2, CMOV
+// Requires: AVX, AVX512BW, AVX512DQ, AVX512F, BMI2, CMOV
 TEXT ·prodFloat32LoggedAVX512(SB), NOSPLIT, $8-64
 	MOVQ dsts+0(FP), AX
 	MOVQ nd+8(FP), CX
@@ -19867,6 +21106,41 @@ block_sources:
 	JNZ    block_sources
 
 block_sources_done:
+	VCMPPS   $0x03, Z1, Z0, K1
+	VCMPPS   $0x03, Z3, Z2, K2
+	KORQ     K2, K1, K1
+	VCMPPS   $0x03, Z5, Z4, K2
+	KORQ     K2, K1, K1
+	VCMPPS   $0x03, Z7, Z6, K2
+	KORQ     K2, K1, K1
+	KORTESTQ K1, K1
+	JZ       block_settled
+	VCMPPS   $0x03, Z0, Z0, K1
+	VPMOVM2D K1, Z8
+	VPORD    Z8, Z0, Z0
+	VCMPPS   $0x03, Z1, Z1, K1
+	VPMOVM2D K1, Z8
+	VPORD    Z8, Z1, Z1
+	VCMPPS   $0x03, Z2, Z2, K1
+	VPMOVM2D K1, Z8
+	VPORD    Z8, Z2, Z2
+	VCMPPS   $0x03, Z3, Z3, K1
+	VPMOVM2D K1, Z8
+	VPORD    Z8, Z3, Z3
+	VCMPPS   $0x03, Z4, Z4, K1
+	VPMOVM2D K1, Z8
+	VPORD    Z8, Z4, Z4
+	VCMPPS   $0x03, Z5, Z5, K1
+	VPMOVM2D K1, Z8
+	VPORD    Z8, Z5, Z5
+	VCMPPS   $0x03, Z6, Z6, K1
+	VPMOVM2D K1, Z8
+	VPORD    Z8, Z6, Z6
+	VCMPPS   $0x03, Z7, Z7, K1
+	VPMOVM2D K1, Z8
+	VPORD    Z8, Z7, Z7
+
+block_settled:
 	VMOVDQU64 Z0, 64(R8)
 	VMOVDQU64 Z1, 128(R8)
 	VMOVDQU64 Z2, 192(R8)
@@ -19939,6 +21213,14 @@ tail_sources:
 	JNZ        tail_sources
 
 tail_sources_done:
+	VCMPPS   $0x03, Z0, Z0, K2
+	KORTESTQ K2, K2
+	JZ       tail_settled
+	VCMPPS   $0x03, Z0, Z0, K2
+	VPMOVM2D K2, Z1
+	VPORD    Z1, Z0, Z0
+
+tail_settled:
 	VMOVDQU64 Z0, 64(R8)
 	MOVQ      start+56(FP), R9
 	LEAQ      (BP)(R9*1), R9
@@ -19966,7 +21248,7 @@ done:
 	RET
 
 // func minFloat32LoggedAVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
-// Requires: AVX, AVX512BW, AVX512F, BMI2, CMOV
+// Requires: AVX, AVX512BW, AVX512DQ, AVX512F, BMI2, CMOV
 TEXT ·minFloat32LoggedAVX512(SB), NOSPLIT, $8-64
 	MOVQ dsts+0(FP), AX
 	MOVQ nd+8(FP), CX
@@ -20120,6 +21402,41 @@ block_sources:
 	JNZ       block_sources
 
 block_sources_done:
+	VCMPPS   $0x03, Z1, Z0, K1
+	VCMPPS   $0x03, Z3, Z2, K2
+	KORQ     K2, K1, K1
+	VCMPPS   $0x03, Z5, Z4, K2
+	KORQ     K2, K1, K1
+	VCMPPS   $0x03, Z7, Z6, K2
+	KORQ     K2, K1, K1
+	KORTESTQ K1, K1
+	JZ       block_settled
+	VCMPPS   $0x03, Z0, Z0, K1
+	VPMOVM2D K1, Z8
+	VPORD    Z8, Z0, Z0
+	VCMPPS   $0x03, Z1, Z1, K1
+	VPMOVM2D K1, Z8
+	VPORD    Z8, Z1, Z1
+	VCMPPS   $0x03, Z2, Z2, K1
+	VPMOVM2D K1, Z8
+	VPORD    Z8, Z2, Z2
+	VCMPPS   $0x03, Z3, Z3, K1
+	VPMOVM2D K1, Z8
+	VPORD    Z8, Z3, Z3
+	VCMPPS   $0x03, Z4, Z4, K1
+	VPMOVM2D K1, Z8
+	VPORD    Z8, Z4, Z4
+	VCMPPS   $0x03, Z5, Z5, K1
+	VPMOVM2D K1, Z8
+	VPORD    Z8, Z5, Z5
+	VCMPPS   $0x03, Z6, Z6, K1
+	VPMOVM2D K1, Z8
+	VPORD    Z8, Z6, Z6
+	VCMPPS   $0x03, Z7, Z7, K1
+	VPMOVM2D K1, Z8
+	VPORD    Z8, Z7, Z7
+
+block_settled:
 	VMOVDQU64 Z0, 64(R8)
 	VMOVDQU64 Z1, 128(R8)
 	VMOVDQU64 Z2, 192(R8)
@@ -20202,6 +21519,14 @@ tail_sources:
 	JNZ        tail_sources
 
 tail_sources_done:
+	VCMPPS   $0x03, Z0, Z0, K2
+	KORTESTQ K2, K2
+	JZ       tail_settled
+	VCMPPS   $0x03, Z0, Z0, K2
+	VPMOVM2D K2, Z1
+	VPORD    Z1, Z0, Z0
+
+tail_settled:
 	VMOVDQU64 Z0, 64(R8)
 	MOVQ      start+56(FP), R9
 	LEAQ      (BP)(R9*1), R9
@@ -20229,7 +21554,7 @@ done:
 	RET
 
 // func maxFloat32LoggedAVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
-// Requires: AVX, AVX512BW, AVX512F, BMI2, CMOV
+// Requires: AVX, AVX512BW, AVX512DQ, AVX512F, BMI2, CMOV
 TEXT ·maxFloat32LoggedAVX512(SB), NOSPLIT, $8-64
 	MOVQ dsts+0(FP), AX
 	MOVQ nd+8(FP), CX
@@ -20383,6 +21708,41 @@ block_sources:
 	JNZ       block_sources
 
 block_sources_done:
+	VCMPPS   $0x03, Z1, Z0, K1
+	VCMPPS   $0x03, Z3, Z2, K2
+	KORQ     K2, K1, K1
+	VCMPPS   $0x03, Z5, Z4, K2
+	KORQ     K2, K1, K1
+	VCMPPS   $0x03, Z7, Z6, K2
+	KORQ     K2, K1, K1
+	KORTESTQ K1, K1
+	JZ       block_settled
+	VCMPPS   $0x03, Z0, Z0, K1
+	VPMOVM2D K1, Z8
+	VPORD    Z8, Z0, Z0
+	VCMPPS   $0x03, Z1, Z1, K1
+	VPMOVM2D K1, Z8
+	VPORD    Z8, Z1, Z1
+	VCMPPS   $0x03, Z2, Z2, K1
+	VPMOVM2D K1, Z8
+	VPORD    Z8, Z2, Z2
+	VCMPPS   $0x03, Z3, Z3, K1
+	VPMOVM2D K1, Z8
+	VPORD    Z8, Z3, Z3
+	VCMPPS   $0x03, Z4, Z4, K1
+	VPMOVM2D K1, Z8
+	VPORD    Z8, Z4, Z4
+	VCMPPS   $0x03, Z5, Z5, K1
+	VPMOVM2D K1, Z8
+	VPORD    Z8, Z5, Z5
+	VCMPPS   $0x03, Z6, Z6, K1
+	VPMOVM2D K1, Z8
+	VPORD    Z8, Z6, Z6
+	VCMPPS   $0x03, Z7, Z7, K1
+	VPMOVM2D K1, Z8
+	VPORD    Z8, Z7, Z7
+
+block_settled:
 	VMOVDQU64 Z0, 64(R8)
 	VMOVDQU64 Z1, 128(R8)
 	VMOVDQU64 Z2, 192(R8)
@@ -20465,6 +21825,14 @@ tail_sources:
 	JNZ        tail_sources
 
 tail_sources_done:
+	VCMPPS   $0x03, Z0, Z0, K2
+	KORTESTQ K2, K2
+	JZ       tail_settled
+	VCMPPS   $0x03, Z0, Z0, K2
+	VPMOVM2D K2, Z1
+	VPORD    Z1, Z0, Z0
+
+tail_settled:
 	VMOVDQU64 Z0, 64(R8)
 	MOVQ      start+56(FP), R9
 	LEAQ      (BP)(R9*1), R9
@@ -20492,7 +21860,7 @@ done:
 	RET
 
 // func sumFloat64LoggedAVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
-// Requires: AVX, AVX512BW, AVX512F, BMI2, CMOV
+// Requires: AVX, AVX512BW, AVX512DQ, AVX512F, BMI2, CMOV
 TEXT ·sumFloat64LoggedAVX512(SB), NOSPLIT, $8-64
 	MOVQ dsts+0(FP), AX
 	MOVQ nd+8(FP), CX
@@ -20550,6 +21918,41 @@ block_sources:
 	JNZ    block_sources
 
 block_sources_done:
+	VCMPPD   $0x03, Z1, Z0, K1
+	VCMPPD   $0x03, Z3, Z2, K2
+	KORQ     K2, K1, K1
+	VCMPPD   $0x03, Z5, Z4, K2
+	KORQ     K2, K1, K1
+	VCMPPD   $0x03, Z7, Z6, K2
+	KORQ     K2, K1, K1
+	KORTESTQ K1, K1
+	JZ       block_settled
+	VCMPPD   $0x03, Z0, Z0, K1
+	VPMOVM2Q K1, Z8
+	VPORD    Z8, Z0, Z0
+	VCMPPD   $0x03, Z1, Z1, K1
+	VPMOVM2Q K1, Z8
+	VPORD    Z8, Z1, Z1
+	VCMPPD   $0x03, Z2, Z2, K1
+	VPMOVM2Q K1, Z8
+	VPORD    Z8, Z2, Z2
+	VCMPPD   $0x03, Z3, Z3, K1
+	VPMOVM2Q K1, Z8
+	VPORD    Z8, Z3, Z3
+	VCMPPD   $0x03, Z4, Z4, K1
+	VPMOVM2Q K1, Z8
+	VPORD    Z8, Z4, Z4
+	VCMPPD   $0x03, Z5, Z5, K1
+	VPMOVM2Q K1, Z8
+	VPORD    Z8, Z5, Z5
+	VCMPPD   $0x03, Z6, Z6, K1
+	VPMOVM2Q K1, Z8
+	VPORD    Z8, Z6, Z6
+	VCMPPD   $0x03, Z7, Z7, K1
+	VPMOVM2Q K1, Z8
+	VPORD    Z8, Z7, Z7
+
+block_settled:
 	VMOVDQU64 Z0, 64(R8)
 	VMOVDQU64 Z1, 128(R8)
 	VMOVDQU64 Z2, 192(R8)
@@ -20622,6 +22025,14 @@ tail_sources:
 	JNZ        tail_sources
 
 tail_sources_done:
+	VCMPPD   $0x03, Z0, Z0, K2
+	KORTESTQ K2, K2
+	JZ       tail_settled
+	VCMPPD   $0x03, Z0, Z0, K2
+	VPMOVM2Q K2, Z1
+	VPORD    Z1, Z0, Z0
+
+tail_settled:
 	VMOVDQU64 Z0, 64(R8)
 	MOVQ      start+56(FP), R9
 	LEAQ      (BP)(R9*1), R9
@@ -20649,7 +22060,7 @@ done:
 	RET
 
 // func prodFloat64LoggedAVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
-// Requires: AVX, AVX512BW, AVX512F, BMI2, CMOV
+// Requires: AVX, AVX512BW, AVX512DQ, AVX512F, BMI2, CMOV
 TEXT ·prodFloat64LoggedAVX512(SB), NOSPLIT, $8-64
 	MOVQ dsts+0(FP), AX
 	MOVQ nd+8(FP), CX
@@ -20707,6 +22118,41 @@ block_sources:
 	JNZ    block_sources
 
 block_sources_done:
+	VCMPPD   $0x03, Z1, Z0, K1
+	VCMPPD   $0x03, Z3, Z2, K2
+	KORQ     K2, K1, K1
+	VCMPPD   $0x03, Z5, Z4, K2
+	KORQ     K2, K1, K1
+	VCMPPD   $0x03, Z7, Z6, K2
+	KORQ     K2, K1, K1
+	KORTESTQ K1, K1
+	JZ       block_settled
+	VCMPPD   $0x03, Z0, Z0, K1
+	VPMOVM2Q K1, Z8
+	VPORD    Z8, Z0, Z0
+	VCMPPD   $0x03, Z1, Z1, K1
+	VPMOVM2Q K1, Z8
+	VPORD    Z8, Z1, Z1
+	VCMPPD   $0x03, Z2, Z2, K1
+	VPMOVM2Q K1, Z8
+	VPORD    Z8, Z2, Z2
+	VCMPPD   $0x03, Z3, Z3, K1
+	VPMOVM2Q K1, Z8
+	VPORD    Z8, Z3, Z3
+	VCMPPD   $0x03, Z4, Z4, K1
+	VPMOVM2Q K1, Z8
+	VPORD    Z8, Z4, Z4
+	VCMPPD   $0x03, Z5, Z5, K1
+	VPMOVM2Q K1, Z8
+	VPORD    Z8, Z5, Z5
+	VCMPPD   $0x03, Z6, Z6, K1
+	VPMOVM2Q K1, Z8
+	VPORD    Z8, Z6, Z6
+	VCMPPD   $0x03, Z7, Z7, K1
+	VPMOVM2Q K1, Z8
+	VPORD    Z8, Z7, Z7
+
+block_settled:
 	VMOVDQU64 Z0, 64(R8)
 	VMOVDQU64 Z1, 128(R8)
 	VMOVDQU64 Z2, 192(R8)
@@ -20779,6 +22225,14 @@ tail_sources:
 	JNZ        tail_sources
 
 tail_sources_done:
+	VCMPPD   $0x03, Z0, Z0, K2
+	KORTESTQ K2, K2
+	JZ       tail_settled
+	VCMPPD   $0x03, Z0, Z0, K2
+	VPMOVM2Q K2, Z1
+	VPORD    Z1, Z0, Z0
+
+tail_settled:
 	VMOVDQU64 Z0, 64(R8)
 	MOVQ      start+56(FP), R9
 	LEAQ      (BP)(R9*1), R9
@@ -20806,7 +22260,7 @@ done:
 	RET
 
 // func minFloat64LoggedAVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
-// Requires: AVX, AVX512BW, AVX512F, BMI2, CMOV
+// Requires: AVX, AVX512BW, AVX512DQ, AVX512F, BMI2, CMOV
 TEXT ·minFloat64LoggedAVX512(SB), NOSPLIT, $8-64
 	MOVQ dsts+0(FP), AX
 	MOVQ nd+8(FP), CX
@@ -20960,6 +22414,41 @@ block_sources:
 	JNZ       block_sources
 
 block_sources_done:
+	VCMPPD   $0x03, Z1, Z0, K1
+	VCMPPD   $0x03, Z3, Z2, K2
+	KORQ     K2, K1, K1
+	VCMPPD   $0x03, Z5, Z4, K2
+	KORQ     K2, K1, K1
+	VCMPPD   $0x03, Z7, Z6, K2
+	KORQ     K2, K1, K1
+	KORTESTQ K1, K1
+	JZ       block_settled
+	VCMPPD   $0x03, Z0, Z0, K1
+	VPMOVM2Q K1, Z8
+	VPORD    Z8, Z0, Z0
+	VCMPPD   $0x03, Z1, Z1, K1
+	VPMOVM2Q K1, Z8
+	VPORD    Z8, Z1, Z1
+	VCMPPD   $0x03, Z2, Z2, K1
+	VPMOVM2Q K1, Z8
+	VPORD    Z8, Z2, Z2
+	VCMPPD   $0x03, Z3, Z3, K1
+	VPMOVM2Q K1, Z8
+	VPORD    Z8, Z3, Z3
+	VCMPPD   $0x03, Z4, Z4, K1
+	VPMOVM2Q K1, Z8
+	VPORD    Z8, Z4, Z4
+	VCMPPD   $0x03, Z5, Z5, K1
+	VPMOVM2Q K1, Z8
+	VPORD    Z8, Z5, Z5
+	VCMPPD   $0x03, Z6, Z6, K1
+	VPMOVM2Q K1, Z8
+	VPORD    Z8, Z6, Z6
+	VCMPPD   $0x03, Z7, Z7, K1
+	VPMOVM2Q K1, Z8
+	VPORD    Z8, Z7, Z7
+
+block_settled:
 	VMOVDQU64 Z0, 64(R8)
 	VMOVDQU64 Z1, 128(R8)
 	VMOVDQU64 Z2, 192(R8)
@@ -21042,6 +22531,14 @@ tail_sources:
 	JNZ        tail_sources
 
 tail_sources_done:
+	VCMPPD   $0x03, Z0, Z0, K2
+	KORTESTQ K2, K2
+	JZ       tail_settled
+	VCMPPD   $0x03, Z0, Z0, K2
+	VPMOVM2Q K2, Z1
+	VPORD    Z1, Z0, Z0
+
+tail_settled:
 	VMOVDQU64 Z0, 64(R8)
 	MOVQ      start+56(FP), R9
 	LEAQ      (BP)(R9*1), R9
@@ -21069,7 +22566,7 @@ done:
 	RET
 
 // func maxFloat64LoggedAVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
-// Requires: AVX, AVX512BW, AVX512F, BMI2, CMOV
+// Requires: AVX, AVX512BW, AVX512DQ, AVX512F, BMI2, CMOV
 TEXT ·maxFloat64LoggedAVX512(SB), NOSPLIT, $8-64
 	MOVQ dsts+0(FP), AX
 	MOVQ nd+8(FP), CX
@@ -21223,6 +22720,41 @@ block_sources:
 	JNZ       block_sources
 
 block_sources_done:
+	VCMPPD   $0x03, Z1, Z0, K1
+	VCMPPD   $0x03, Z3, Z2, K2
+	KORQ     K2, K1, K1
+	VCMPPD   $0x03, Z5, Z4, K2
+	KORQ     K2, K1, K1
+	VCMPPD   $0x03, Z7, Z6, K2
+	KORQ     K2, K1, K1
+	KORTESTQ K1, K1
+	JZ       block_settled
+	VCMPPD   $0x03, Z0, Z0, K1
+	VPMOVM2Q K1, Z8
+	VPORD    Z8, Z0, Z0
+	VCMPPD   $0x03, Z1, Z1, K1
+	VPMOVM2Q K1, Z8
+	VPORD    Z8, Z1, Z1
+	VCMPPD   $0x03, Z2, Z2, K1
+	VPMOVM2Q K1, Z8
+	VPORD    Z8, Z2, Z2
+	VCMPPD   $0x03, Z3, Z3, K1
+	VPMOVM2Q K1, Z8
+	VPORD    Z8, Z3, Z3
+	VCMPPD   $0x03, Z4, Z4, K1
+	VPMOVM2Q K1, Z8
+	VPORD    Z8, Z4, Z4
+	VCMPPD   $0x03, Z5, Z5, K1
+	VPMOVM2Q K1, Z8
+	VPORD    Z8, Z5, Z5
+	VCMPPD   $0x03, Z6, Z6, K1
+	VPMOVM2Q K1, Z8
+	VPORD    Z8, Z6, Z6
+	VCMPPD   $0x03, Z7, Z7, K1
+	VPMOVM2Q K1, Z8
+	VPORD    Z8, Z7, Z7
+
+block_settled:
 	VMOVDQU64 Z0, 64(R8)
 	VMOVDQU64 Z1, 128(R8)
 	VMOVDQU64 Z2, 192(R8)
@@ -21305,6 +22837,14 @@ tail_sources:
 	JNZ        tail_sources
 
 tail_sources_done:
+	VCMPPD   $0x03, Z0, Z0, K2
+	KORTESTQ K2, K2
+	JZ       tail_settled
+	VCMPPD   $0x03, Z0, Z0, K2
+	VPMOVM2Q K2, Z1
+	VPORD    Z1, Z0, Z0
+
+tail_settled:
 	VMOVDQU64 Z0, 64(R8)
 	MOVQ      start+56(FP), R9
 	LEAQ      (BP)(R9*1), R9
@@ -21332,7 +22872,7 @@ done:
 	RET
 
 // func sumFloat16LoggedAVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VL, BMI2, CMOV
+// Requires: AVX, AVX2, AVX512BW, AVX512F, AVX512VL, BMI2, CMOV
 TEXT ·sumFloat16LoggedAVX512(SB), NOSPLIT, $8-64
 	MOVQ dsts+0(FP), AX
 	MOVQ nd+8(FP), CX
@@ -21438,6 +22978,67 @@ block_sources:
 	JNZ       block_sources
 
 block_sources_done:
+	VPADDW       Y0, Y0, Y8
+	VPADDW       Y1, Y1, Y9
+	VPMAXUW      Y9, Y8, Y8
+	VPADDW       Y2, Y2, Y9
+	VPMAXUW      Y9, Y8, Y8
+	VPADDW       Y3, Y3, Y9
+	VPMAXUW      Y9, Y8, Y8
+	VPADDW       Y4, Y4, Y9
+	VPMAXUW      Y9, Y8, Y8
+	VPADDW       Y5, Y5, Y9
+	VPMAXUW      Y9, Y8, Y8
+	VPADDW       Y6, Y6, Y9
+	VPMAXUW      Y9, Y8, Y8
+	VPADDW       Y7, Y7, Y9
+	VPMAXUW      Y9, Y8, Y8
+	VPBROADCASTD c32_f800f800AVX512<>+0(SB), Y9
+	VPCMPUW      $0x06, Y9, Y8, K1
+	KORTESTQ     K1, K1
+	JZ           block_settled
+	VPADDW       Y0, Y0, Y8
+	VPBROADCASTD c32_f800f800AVX512<>+0(SB), Y9
+	VPCMPUW      $0x06, Y9, Y8, K1
+	VPMOVM2W     K1, Y8
+	VPORD        Y8, Y0, Y0
+	VPADDW       Y1, Y1, Y8
+	VPBROADCASTD c32_f800f800AVX512<>+0(SB), Y9
+	VPCMPUW      $0x06, Y9, Y8, K1
+	VPMOVM2W     K1, Y8
+	VPORD        Y8, Y1, Y1
+	VPADDW       Y2, Y2, Y8
+	VPBROADCASTD c32_f800f800AVX512<>+0(SB), Y9
+	VPCMPUW      $0x06, Y9, Y8, K1
+	VPMOVM2W     K1, Y8
+	VPORD        Y8, Y2, Y2
+	VPADDW       Y3, Y3, Y8
+	VPBROADCASTD c32_f800f800AVX512<>+0(SB), Y9
+	VPCMPUW      $0x06, Y9, Y8, K1
+	VPMOVM2W     K1, Y8
+	VPORD        Y8, Y3, Y3
+	VPADDW       Y4, Y4, Y8
+	VPBROADCASTD c32_f800f800AVX512<>+0(SB), Y9
+	VPCMPUW      $0x06, Y9, Y8, K1
+	VPMOVM2W     K1, Y8
+	VPORD        Y8, Y4, Y4
+	VPADDW       Y5, Y5, Y8
+	VPBROADCASTD c32_f800f800AVX512<>+0(SB), Y9
+	VPCMPUW      $0x06, Y9, Y8, K1
+	VPMOVM2W     K1, Y8
+	VPORD        Y8, Y5, Y5
+	VPADDW       Y6, Y6, Y8
+	VPBROADCASTD c32_f800f800AVX512<>+0(SB), Y9
+	VPCMPUW      $0x06, Y9, Y8, K1
+	VPMOVM2W     K1, Y8
+	VPORD        Y8, Y6, Y6
+	VPADDW       Y7, Y7, Y8
+	VPBROADCASTD c32_f800f800AVX512<>+0(SB), Y9
+	VPCMPUW      $0x06, Y9, Y8, K1
+	VPMOVM2W     K1, Y8
+	VPORD        Y8, Y7, Y7
+
+block_settled:
 	VMOVDQU64 Y0, 64(R8)
 	VMOVDQU64 Y1, 96(R8)
 	VMOVDQU64 Y2, 128(R8)
@@ -21516,6 +23117,18 @@ tail_sources:
 	JNZ        tail_sources
 
 tail_sources_done:
+	VPADDW       Y0, Y0, Y1
+	VPBROADCASTD c32_f800f800AVX512<>+0(SB), Y2
+	VPCMPUW      $0x06, Y2, Y1, K2
+	KORTESTQ     K2, K2
+	JZ           tail_settled
+	VPADDW       Y0, Y0, Y1
+	VPBROADCASTD c32_f800f800AVX512<>+0(SB), Y2
+	VPCMPUW      $0x06, Y2, Y1, K2
+	VPMOVM2W     K2, Y1
+	VPORD        Y1, Y0, Y0
+
+tail_settled:
 	VMOVDQU64 Y0, 64(R8)
 	MOVQ      start+56(FP), R9
 	LEAQ      (BP)(R9*1), R9
@@ -21543,7 +23156,7 @@ done:
 	RET
 
 // func prodFloat16LoggedAVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VL, BMI2, CMOV
+// Requires: AVX, AVX2, AVX512BW, AVX512F, AVX512VL, BMI2, CMOV
 TEXT ·prodFloat16LoggedAVX512(SB), NOSPLIT, $8-64
 	MOVQ dsts+0(FP), AX
 	MOVQ nd+8(FP), CX
@@ -21649,6 +23262,67 @@ block_sources:
 	JNZ       block_sources
 
 block_sources_done:
+	VPADDW       Y0, Y0, Y8
+	VPADDW       Y1, Y1, Y9
+	VPMAXUW      Y9, Y8, Y8
+	VPADDW       Y2, Y2, Y9
+	VPMAXUW      Y9, Y8, Y8
+	VPADDW       Y3, Y3, Y9
+	VPMAXUW      Y9, Y8, Y8
+	VPADDW       Y4, Y4, Y9
+	VPMAXUW      Y9, Y8, Y8
+	VPADDW       Y5, Y5, Y9
+	VPMAXUW      Y9, Y8, Y8
+	VPADDW       Y6, Y6, Y9
+	VPMAXUW      Y9, Y8, Y8
+	VPADDW       Y7, Y7, Y9
+	VPMAXUW      Y9, Y8, Y8
+	VPBROADCASTD c32_f800f800AVX512<>+0(SB), Y9
+	VPCMPUW      $0x06, Y9, Y8, K1
+	KORTESTQ     K1, K1
+	JZ           block_settled
+	VPADDW       Y0, Y0, Y8
+	VPBROADCASTD c32_f800f800AVX512<>+0(SB), Y9
+	VPCMPUW      $0x06, Y9, Y8, K1
+	VPMOVM2W     K1, Y8
+	VPORD        Y8, Y0, Y0
+	VPADDW       Y1, Y1, Y8
+	VPBROADCASTD c32_f800f800AVX512<>+0(SB), Y9
+	VPCMPUW      $0x06, Y9, Y8, K1
+	VPMOVM2W     K1, Y8
+	VPORD        Y8, Y1, Y1
+	VPADDW       Y2, Y2, Y8
+	VPBROADCASTD c32_f800f800AVX512<>+0(SB), Y9
+	VPCMPUW      $0x06, Y9, Y8, K1
+	VPMOVM2W     K1, Y8
+	VPORD        Y8, Y2, Y2
+	VPADDW       Y3, Y3, Y8
+	VPBROADCASTD c32_f800f800AVX512<>+0(SB), Y9
+	VPCMPUW      $0x06, Y9, Y8, K1
+	VPMOVM2W     K1, Y8
+	VPORD        Y8, Y3, Y3
+	VPADDW       Y4, Y4, Y8
+	VPBROADCASTD c32_f800f800AVX512<>+0(SB), Y9
+	VPCMPUW      $0x06, Y9, Y8, K1
+	VPMOVM2W     K1, Y8
+	VPORD        Y8, Y4, Y4
+	VPADDW       Y5, Y5, Y8
+	VPBROADCASTD c32_f800f800AVX512<>+0(SB), Y9
+	VPCMPUW      $0x06, Y9, Y8, K1
+	VPMOVM2W     K1, Y8
+	VPORD        Y8, Y5, Y5
+	VPADDW       Y6, Y6, Y8
+	VPBROADCASTD c32_f800f800AVX512<>+0(SB), Y9
+	VPCMPUW      $0x06, Y9, Y8, K1
+	VPMOVM2W     K1, Y8
+	VPORD        Y8, Y6, Y6
+	VPADDW       Y7, Y7, Y8
+	VPBROADCASTD c32_f800f800AVX512<>+0(SB), Y9
+	VPCMPUW      $0x06, Y9, Y8, K1
+	VPMOVM2W     K1, Y8
+	VPORD        Y8, Y7, Y7
+
+block_settled:
 	VMOVDQU64 Y0, 64(R8)
 	VMOVDQU64 Y1, 96(R8)
 	VMOVDQU64 Y2, 128(R8)
@@ -21727,6 +23401,18 @@ tail_sources:
 	JNZ        tail_sources
 
 tail_sources_done:
+	VPADDW       Y0, Y0, Y1
+	VPBROADCASTD c32_f800f800AVX512<>+0(SB), Y2
+	VPCMPUW      $0x06, Y2, Y1, K2
+	KORTESTQ     K2, K2
+	JZ           tail_settled
+	VPADDW       Y0, Y0, Y1
+	VPBROADCASTD c32_f800f800AVX512<>+0(SB), Y2
+	VPCMPUW      $0x06, Y2, Y1, K2
+	VPMOVM2W     K2, Y1
+	VPORD        Y1, Y0, Y0
+
+tail_settled:
 	VMOVDQU64 Y0, 64(R8)
 	MOVQ      start+56(FP), R9
 	LEAQ      (BP)(R9*1), R9
@@ -21754,7 +23440,7 @@ done:
 	RET
 
 // func minFloat16LoggedAVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VL, BMI2, CMOV
+// Requires: AVX, AVX2, AVX512BW, AVX512F, AVX512VL, BMI2, CMOV
 TEXT ·minFloat16LoggedAVX512(SB), NOSPLIT, $8-64
 	MOVQ dsts+0(FP), AX
 	MOVQ nd+8(FP), CX
@@ -21940,6 +23626,67 @@ block_sources:
 	JNZ       block_sources
 
 block_sources_done:
+	VPADDW       Y0, Y0, Y8
+	VPADDW       Y1, Y1, Y9
+	VPMAXUW      Y9, Y8, Y8
+	VPADDW       Y2, Y2, Y9
+	VPMAXUW      Y9, Y8, Y8
+	VPADDW       Y3, Y3, Y9
+	VPMAXUW      Y9, Y8, Y8
+	VPADDW       Y4, Y4, Y9
+	VPMAXUW      Y9, Y8, Y8
+	VPADDW       Y5, Y5, Y9
+	VPMAXUW      Y9, Y8, Y8
+	VPADDW       Y6, Y6, Y9
+	VPMAXUW      Y9, Y8, Y8
+	VPADDW       Y7, Y7, Y9
+	VPMAXUW      Y9, Y8, Y8
+	VPBROADCASTD c32_f800f800AVX512<>+0(SB), Y9
+	VPCMPUW      $0x06, Y9, Y8, K1
+	KORTESTQ     K1, K1
+	JZ           block_settled
+	VPADDW       Y0, Y0, Y8
+	VPBROADCASTD c32_f800f800AVX512<>+0(SB), Y9
+	VPCMPUW      $0x06, Y9, Y8, K1
+	VPMOVM2W     K1, Y8
+	VPORD        Y8, Y0, Y0
+	VPADDW       Y1, Y1, Y8
+	VPBROADCASTD c32_f800f800AVX512<>+0(SB), Y9
+	VPCMPUW      $0x06, Y9, Y8, K1
+	VPMOVM2W     K1, Y8
+	VPORD        Y8, Y1, Y1
+	VPADDW       Y2, Y2, Y8
+	VPBROADCASTD c32_f800f800AVX512<>+0(SB), Y9
+	VPCMPUW      $0x06, Y9, Y8, K1
+	VPMOVM2W     K1, Y8
+	VPORD        Y8, Y2, Y2
+	VPADDW       Y3, Y3, Y8
+	VPBROADCASTD c32_f800f800AVX512<>+0(SB), Y9
+	VPCMPUW      $0x06, Y9, Y8, K1
+	VPMOVM2W     K1, Y8
+	VPORD        Y8, Y3, Y3
+	VPADDW       Y4, Y4, Y8
+	VPBROADCASTD c32_f800f800AVX512<>+0(SB), Y9
+	VPCMPUW      $0x06, Y9, Y8, K1
+	VPMOVM2W     K1, Y8
+	VPORD        Y8, Y4, Y4
+	VPADDW       Y5, Y5, Y8
+	VPBROADCASTD c32_f800f800AVX512<>+0(SB), Y9
+	VPCMPUW      $0x06, Y9, Y8, K1
+	VPMOVM2W     K1, Y8
+	VPORD        Y8, Y5, Y5
+	VPADDW       Y6, Y6, Y8
+	VPBROADCASTD c32_f800f800AVX512<>+0(SB), Y9
+	VPCMPUW      $0x06, Y9, Y8, K1
+	VPMOVM2W     K1, Y8
+	VPORD        Y8, Y6, Y6
+	VPADDW       Y7, Y7, Y8
+	VPBROADCASTD c32_f800f800AVX512<>+0(SB), Y9
+	VPCMPUW      $0x06, Y9, Y8, K1
+	VPMOVM2W     K1, Y8
+	VPORD        Y8, Y7, Y7
+
+block_settled:
 	VMOVDQU64 Y0, 64(R8)
 	VMOVDQU64 Y1, 96(R8)
 	VMOVDQU64 Y2, 128(R8)
@@ -22028,6 +23775,18 @@ tail_sources:
 	JNZ        tail_sources
 
 tail_sources_done:
+	VPADDW       Y0, Y0, Y1
+	VPBROADCASTD c32_f800f800AVX512<>+0(SB), Y2
+	VPCMPUW      $0x06, Y2, Y1, K2
+	KORTESTQ     K2, K2
+	JZ           tail_settled
+	VPADDW       Y0, Y0, Y1
+	VPBROADCASTD c32_f800f800AVX512<>+0(SB), Y2
+	VPCMPUW      $0x06, Y2, Y1, K2
+	VPMOVM2W     K2, Y1
+	VPORD        Y1, Y0, Y0
+
+tail_settled:
 	VMOVDQU64 Y0, 64(R8)
 	MOVQ      start+56(FP), R9
 	LEAQ      (BP)(R9*1), R9
@@ -22055,7 +23814,7 @@ done:
 	RET
 
 // func maxFloat16LoggedAVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VL, BMI2, CMOV
+// Requires: AVX, AVX2, AVX512BW, AVX512F, AVX512VL, BMI2, CMOV
 TEXT ·maxFloat16LoggedAVX512(SB), NOSPLIT, $8-64
 	MOVQ dsts+0(FP), AX
 	MOVQ nd+8(FP), CX
@@ -22241,6 +24000,67 @@ block_sources:
 	JNZ       block_sources
 
 block_sources_done:
+	VPADDW       Y0, Y0, Y8
+	VPADDW       Y1, Y1, Y9
+	VPMAXUW      Y9, Y8, Y8
+	VPADDW       Y2, Y2, Y9
+	VPMAXUW      Y9, Y8, Y8
+	VPADDW       Y3, Y3, Y9
+	VPMAXUW      Y9, Y8, Y8
+	VPADDW       Y4, Y4, Y9
+	VPMAXUW      Y9, Y8, Y8
+	VPADDW       Y5, Y5, Y9
+	VPMAXUW      Y9, Y8, Y8
+	VPADDW       Y6, Y6, Y9
+	VPMAXUW      Y9, Y8, Y8
+	VPADDW       Y7, Y7, Y9
+	VPMAXUW      Y9, Y8, Y8
+	VPBROADCASTD c32_f800f800AVX512<>+0(SB), Y9
+	VPCMPUW      $0x06, Y9, Y8, K1
+	KORTESTQ     K1, K1
+	JZ           block_settled
+	VPADDW       Y0, Y0, Y8
+	VPBROADCASTD c32_f800f800AVX512<>+0(SB), Y9
+	VPCMPUW      $0x06, Y9, Y8, K1
+	VPMOVM2W     K1, Y8
+	VPORD        Y8, Y0, Y0
+	VPADDW       Y1, Y1, Y8
+	VPBROADCASTD c32_f800f800AVX512<>+0(SB), Y9
+	VPCMPUW      $0x06, Y9, Y8, K1
+	VPMOVM2W     K1, Y8
+	VPORD        Y8, Y1, Y1
+	VPADDW       Y2, Y2, Y8
+	VPBROADCASTD c32_f800f800AVX512<>+0(SB), Y9
+	VPCMPUW      $0x06, Y9, Y8, K1
+	VPMOVM2W     K1, Y8
+	VPORD        Y8, Y2, Y2
+	VPADDW       Y3, Y3, Y8
+	VPBROADCASTD c32_f800f800AVX512<>+0(SB), Y9
+	VPCMPUW      $0x06, Y9, Y8, K1
+	VPMOVM2W     K1, Y8
+	VPORD        Y8, Y3, Y3
+	VPADDW       Y4, Y4, Y8
+	VPBROADCASTD c32_f800f800AVX512<>+0(SB), Y9
+	VPCMPUW      $0x06, Y9, Y8, K1
+	VPMOVM2W     K1, Y8
+	VPORD        Y8, Y4, Y4
+	VPADDW       Y5, Y5, Y8
+	VPBROADCASTD c32_f800f800AVX512<>+0(SB), Y9
+	VPCMPUW      $0x06, Y9, Y8, K1
+	VPMOVM2W     K1, Y8
+	VPORD        Y8, Y5, Y5
+	VPADDW       Y6, Y6, Y8
+	VPBROADCASTD c32_f800f800AVX512<>+0(SB), Y9
+	VPCMPUW      $0x06, Y9, Y8, K1
+	VPMOVM2W     K1, Y8
+	VPORD        Y8, Y6, Y6
+	VPADDW       Y7, Y7, Y8
+	VPBROADCASTD c32_f800f800AVX512<>+0(SB), Y9
+	VPCMPUW      $0x06, Y9, Y8, K1
+	VPMOVM2W     K1, Y8
+	VPORD        Y8, Y7, Y7
+
+block_settled:
 	VMOVDQU64 Y0, 64(R8)
 	VMOVDQU64 Y1, 96(R8)
 	VMOVDQU64 Y2, 128(R8)
@@ -22329,6 +24149,18 @@ tail_sources:
 	JNZ        tail_sources
 
 tail_sources_done:
+	VPADDW       Y0, Y0, Y1
+	VPBROADCASTD c32_f800f800AVX512<>+0(SB), Y2
+	VPCMPUW      $0x06, Y2, Y1, K2
+	KORTESTQ     K2, K2
+	JZ           tail_settled
+	VPADDW       Y0, Y0, Y1
+	VPBROADCASTD c32_f800f800AVX512<>+0(SB), Y2
+	VPCMPUW      $0x06, Y2, Y1, K2
+	VPMOVM2W     K2, Y1
+	VPORD        Y1, Y0, Y0
+
+tail_settled:
 	VMOVDQU64 Y0, 64(R8)
 	MOVQ      start+56(FP), R9
 	LEAQ      (BP)(R9*1), R9
@@ -22505,6 +24337,39 @@ block_sources:
 	JNZ          block_sources
 
 block_sources_done:
+	VPADDW       Z0, Z0, Z4
+	VPADDW       Z1, Z1, Z5
+	VPMAXUW      Z5, Z4, Z4
+	VPADDW       Z2, Z2, Z5
+	VPMAXUW      Z5, Z4, Z4
+	VPADDW       Z3, Z3, Z5
+	VPMAXUW      Z5, Z4, Z4
+	VPBROADCASTD c32_ff00ff00AVX512<>+0(SB), Z5
+	VPCMPUW      $0x06, Z5, Z4, K1
+	KORTESTQ     K1, K1
+	JZ           block_settled
+	VPADDW       Z0, Z0, Z4
+	VPBROADCASTD c32_ff00ff00AVX512<>+0(SB), Z5
+	VPCMPUW      $0x06, Z5, Z4, K1
+	VPMOVM2W     K1, Z4
+	VPORD        Z4, Z0, Z0
+	VPADDW       Z1, Z1, Z4
+	VPBROADCASTD c32_ff00ff00AVX512<>+0(SB), Z5
+	VPCMPUW      $0x06, Z5, Z4, K1
+	VPMOVM2W     K1, Z4
+	VPORD        Z4, Z1, Z1
+	VPADDW       Z2, Z2, Z4
+	VPBROADCASTD c32_ff00ff00AVX512<>+0(SB), Z5
+	VPCMPUW      $0x06, Z5, Z4, K1
+	VPMOVM2W     K1, Z4
+	VPORD        Z4, Z2, Z2
+	VPADDW       Z3, Z3, Z4
+	VPBROADCASTD c32_ff00ff00AVX512<>+0(SB), Z5
+	VPCMPUW      $0x06, Z5, Z4, K1
+	VPMOVM2W     K1, Z4
+	VPORD        Z4, Z3, Z3
+
+block_settled:
 	VMOVDQU64 Z0, 64(R8)
 	VMOVDQU64 Z1, 128(R8)
 	VMOVDQU64 Z2, 192(R8)
@@ -22589,6 +24454,18 @@ tail_sources:
 	JNZ          tail_sources
 
 tail_sources_done:
+	VPADDW       Z0, Z0, Z1
+	VPBROADCASTD c32_ff00ff00AVX512<>+0(SB), Z2
+	VPCMPUW      $0x06, Z2, Z1, K2
+	KORTESTQ     K2, K2
+	JZ           tail_settled
+	VPADDW       Z0, Z0, Z1
+	VPBROADCASTD c32_ff00ff00AVX512<>+0(SB), Z2
+	VPCMPUW      $0x06, Z2, Z1, K2
+	VPMOVM2W     K2, Z1
+	VPORD        Z1, Z0, Z0
+
+tail_settled:
 	VMOVDQU64 Z0, 64(R8)
 	MOVQ      start+56(FP), R9
 	LEAQ      (R15)(R9*1), R9
@@ -22765,6 +24642,39 @@ block_sources:
 	JNZ          block_sources
 
 block_sources_done:
+	VPADDW       Z0, Z0, Z4
+	VPADDW       Z1, Z1, Z5
+	VPMAXUW      Z5, Z4, Z4
+	VPADDW       Z2, Z2, Z5
+	VPMAXUW      Z5, Z4, Z4
+	VPADDW       Z3, Z3, Z5
+	VPMAXUW      Z5, Z4, Z4
+	VPBROADCASTD c32_ff00ff00AVX512<>+0(SB), Z5
+	VPCMPUW      $0x06, Z5, Z4, K1
+	KORTESTQ     K1, K1
+	JZ           block_settled
+	VPADDW       Z0, Z0, Z4
+	VPBROADCASTD c32_ff00ff00AVX512<>+0(SB), Z5
+	VPCMPUW      $0x06, Z5, Z4, K1
+	VPMOVM2W     K1, Z4
+	VPORD        Z4, Z0, Z0
+	VPADDW       Z1, Z1, Z4
+	VPBROADCASTD c32_ff00ff00AVX512<>+0(SB), Z5
+	VPCMPUW      $0x06, Z5, Z4, K1
+	VPMOVM2W     K1, Z4
+	VPORD        Z4, Z1, Z1
+	VPADDW       Z2, Z2, Z4
+	VPBROADCASTD c32_ff00ff00AVX512<>+0(SB), Z5
+	VPCMPUW      $0x06, Z5, Z4, K1
+	VPMOVM2W     K1, Z4
+	VPORD        Z4, Z2, Z2
+	VPADDW       Z3, Z3, Z4
+	VPBROADCASTD c32_ff00ff00AVX512<>+0(SB), Z5
+	VPCMPUW      $0x06, Z5, Z4, K1
+	VPMOVM2W     K1, Z4
+	VPORD        Z4, Z3, Z3
+
+block_settled:
 	VMOVDQU64 Z0, 64(R8)
 	VMOVDQU64 Z1, 128(R8)
 	VMOVDQU64 Z2, 192(R8)
@@ -22849,6 +24759,18 @@ tail_sources:
 	JNZ          tail_sources
 
 tail_sources_done:
+	VPADDW       Z0, Z0, Z1
+	VPBROADCASTD c32_ff00ff00AVX512<>+0(SB), Z2
+	VPCMPUW      $0x06, Z2, Z1, K2
+	KORTESTQ     K2, K2
+	JZ           tail_settled
+	VPADDW       Z0, Z0, Z1
+	VPBROADCASTD c32_ff00ff00AVX512<>+0(SB), Z2
+	VPCMPUW      $0x06, Z2, Z1, K2
+	VPMOVM2W     K2, Z1
+	VPORD        Z1, Z0, Z0
+
+tail_settled:
 	VMOVDQU64 Z0, 64(R8)
 	MOVQ      start+56(FP), R9
 	LEAQ      (R15)(R9*1), R9
@@ -23065,6 +24987,39 @@ block_sources:
 	JNZ          block_sources
 
 block_sources_done:
+	VPADDW       Z0, Z0, Z4
+	VPADDW       Z1, Z1, Z5
+	VPMAXUW      Z5, Z4, Z4
+	VPADDW       Z2, Z2, Z5
+	VPMAXUW      Z5, Z4, Z4
+	VPADDW       Z3, Z3, Z5
+	VPMAXUW      Z5, Z4, Z4
+	VPBROADCASTD c32_ff00ff00AVX512<>+0(SB), Z5
+	VPCMPUW      $0x06, Z5, Z4, K1
+	KORTESTQ     K1, K1
+	JZ           block_settled
+	VPADDW       Z0, Z0, Z4
+	VPBROADCASTD c32_ff00ff00AVX512<>+0(SB), Z5
+	VPCMPUW      $0x06, Z5, Z4, K1
+	VPMOVM2W     K1, Z4
+	VPORD        Z4, Z0, Z0
+	VPADDW       Z1, Z1, Z4
+	VPBROADCASTD c32_ff00ff00AVX512<>+0(SB), Z5
+	VPCMPUW      $0x06, Z5, Z4, K1
+	VPMOVM2W     K1, Z4
+	VPORD        Z4, Z1, Z1
+	VPADDW       Z2, Z2, Z4
+	VPBROADCASTD c32_ff00ff00AVX512<>+0(SB), Z5
+	VPCMPUW      $0x06, Z5, Z4, K1
+	VPMOVM2W     K1, Z4
+	VPORD        Z4, Z2, Z2
+	VPADDW       Z3, Z3, Z4
+	VPBROADCASTD c32_ff00ff00AVX512<>+0(SB), Z5
+	VPCMPUW      $0x06, Z5, Z4, K1
+	VPMOVM2W     K1, Z4
+	VPORD        Z4, Z3, Z3
+
+block_settled:
 	VMOVDQU64 Z0, 64(R8)
 	VMOVDQU64 Z1, 128(R8)
 	VMOVDQU64 Z2, 192(R8)
@@ -23159,6 +25114,18 @@ tail_sources:
 	JNZ          tail_sources
 
 tail_sources_done:
+	VPADDW       Z0, Z0, Z1
+	VPBROADCASTD c32_ff00ff00AVX512<>+0(SB), Z2
+	VPCMPUW      $0x06, Z2, Z1, K2
+	KORTESTQ     K2, K2
+	JZ           tail_settled
+	VPADDW       Z0, Z0, Z1
+	VPBROADCASTD c32_ff00ff00AVX512<>+0(SB), Z2
+	VPCMPUW      $0x06, Z2, Z1, K2
+	VPMOVM2W     K2, Z1
+	VPORD        Z1, Z0, Z0
+
+tail_settled:
 	VMOVDQU64 Z0, 64(R8)
 	MOVQ      start+56(FP), R9
 	LEAQ      (R15)(R9*1), R9
@@ -23375,6 +25342,39 @@ block_sources:
 	JNZ          block_sources
 
 block_sources_done:
+	VPADDW       Z0, Z0, Z4
+	VPADDW       Z1, Z1, Z5
+	VPMAXUW      Z5, Z4, Z4
+	VPADDW       Z2, Z2, Z5
+	VPMAXUW      Z5, Z4, Z4
+	VPADDW       Z3, Z3, Z5
+	VPMAXUW      Z5, Z4, Z4
+	VPBROADCASTD c32_ff00ff00AVX512<>+0(SB), Z5
+	VPCMPUW      $0x06, Z5, Z4, K1
+	KORTESTQ     K1, K1
+	JZ           block_settled
+	VPADDW       Z0, Z0, Z4
+	VPBROADCASTD c32_ff00ff00AVX512<>+0(SB), Z5
+	VPCMPUW      $0x06, Z5, Z4, K1
+	VPMOVM2W     K1, Z4
+	VPORD        Z4, Z0, Z0
+	VPADDW       Z1, Z1, Z4
+	VPBROADCASTD c32_ff00ff00AVX512<>+0(SB), Z5
+	VPCMPUW      $0x06, Z5, Z4, K1
+	VPMOVM2W     K1, Z4
+	VPORD        Z4, Z1, Z1
+	VPADDW       Z2, Z2, Z4
+	VPBROADCASTD c32_ff00ff00AVX512<>+0(SB), Z5
+	VPCMPUW      $0x06, Z5, Z4, K1
+	VPMOVM2W     K1, Z4
+	VPORD        Z4, Z2, Z2
+	VPADDW       Z3, Z3, Z4
+	VPBROADCASTD c32_ff00ff00AVX512<>+0(SB), Z5
+	VPCMPUW      $0x06, Z5, Z4, K1
+	VPMOVM2W     K1, Z4
+	VPORD        Z4, Z3, Z3
+
+block_settled:
 	VMOVDQU64 Z0, 64(R8)
 	VMOVDQU64 Z1, 128(R8)
 	VMOVDQU64 Z2, 192(R8)
@@ -23469,6 +25469,18 @@ tail_sources:
 	JNZ          tail_sources
 
 tail_sources_done:
+	VPADDW       Z0, Z0, Z1
+	VPBROADCASTD c32_ff00ff00AVX512<>+0(SB), Z2
+	VPCMPUW      $0x06, Z2, Z1, K2
+	KORTESTQ     K2, K2
+	JZ           tail_settled
+	VPADDW       Z0, Z0, Z1
+	VPBROADCASTD c32_ff00ff00AVX512<>+0(SB), Z2
+	VPCMPUW      $0x06, Z2, Z1, K2
+	VPMOVM2W     K2, Z1
+	VPORD        Z1, Z0, Z0
+
+tail_settled:
 	VMOVDQU64 Z0, 64(R8)
 	MOVQ      start+56(FP), R9
 	LEAQ      (R15)(R9*1), R9
@@ -23818,6 +25830,18 @@ block_sources:
 	JNZ          block_sources
 
 block_sources_done:
+	VPADDB       Z0, Z0, Z1
+	VPBROADCASTD c32_fcfcfcfcAVX512<>+0(SB), Z2
+	VPCMPUB      $0x06, Z2, Z1, K1
+	KORTESTQ     K1, K1
+	JZ           block_settled
+	VPADDB       Z0, Z0, Z1
+	VPBROADCASTD c32_fcfcfcfcAVX512<>+0(SB), Z2
+	VPCMPUB      $0x06, Z2, Z1, K1
+	VPMOVM2B     K1, Z1
+	VPORD        Z1, Z0, Z0
+
+block_settled:
 	VMOVDQU64 Z0, 64(R8)
 	MOVQ      start+56(FP), R9
 	LEAQ      64(SI)(R9*1), R9
@@ -24153,6 +26177,18 @@ tail_sources:
 	JNZ          tail_sources
 
 tail_sources_done:
+	VPADDB       Z0, Z0, Z1
+	VPBROADCASTD c32_fcfcfcfcAVX512<>+0(SB), Z2
+	VPCMPUB      $0x06, Z2, Z1, K2
+	KORTESTQ     K2, K2
+	JZ           tail_settled
+	VPADDB       Z0, Z0, Z1
+	VPBROADCASTD c32_fcfcfcfcAVX512<>+0(SB), Z2
+	VPCMPUB      $0x06, Z2, Z1, K2
+	VPMOVM2B     K2, Z1
+	VPORD        Z1, Z0, Z0
+
+tail_settled:
 	VMOVDQU64 Z0, 64(R8)
 	MOVQ      start+56(FP), R9
 	LEAQ      (R15)(R9*1), R9
@@ -24502,6 +26538,18 @@ block_sources:
 	JNZ          block_sources
 
 block_sources_done:
+	VPADDB       Z0, Z0, Z1
+	VPBROADCASTD c32_fcfcfcfcAVX512<>+0(SB), Z2
+	VPCMPUB      $0x06, Z2, Z1, K1
+	KORTESTQ     K1, K1
+	JZ           block_settled
+	VPADDB       Z0, Z0, Z1
+	VPBROADCASTD c32_fcfcfcfcAVX512<>+0(SB), Z2
+	VPCMPUB      $0x06, Z2, Z1, K1
+	VPMOVM2B     K1, Z1
+	VPORD        Z1, Z0, Z0
+
+block_settled:
 	VMOVDQU64 Z0, 64(R8)
 	MOVQ      start+56(FP), R9
 	LEAQ      64(SI)(R9*1), R9
@@ -24837,6 +26885,18 @@ tail_sources:
 	JNZ          tail_sources
 
 tail_sources_done:
+	VPADDB       Z0, Z0, Z1
+	VPBROADCASTD c32_fcfcfcfcAVX512<>+0(SB), Z2
+	VPCMPUB      $0x06, Z2, Z1, K2
+	KORTESTQ     K2, K2
+	JZ           tail_settled
+	VPADDB       Z0, Z0, Z1
+	VPBROADCASTD c32_fcfcfcfcAVX512<>+0(SB), Z2
+	VPCMPUB      $0x06, Z2, Z1, K2
+	VPMOVM2B     K2, Z1
+	VPORD        Z1, Z0, Z0
+
+tail_settled:
 	VMOVDQU64 Z0, 64(R8)
 	MOVQ      start+56(FP), R9
 	LEAQ      (R15)(R9*1), R9
@@ -25206,6 +27266,18 @@ block_sources:
 	JNZ          block_sources
 
 block_sources_done:
+	VPADDB       Z0, Z0, Z1
+	VPBROADCASTD c32_fcfcfcfcAVX512<>+0(SB), Z2
+	VPCMPUB      $0x06, Z2, Z1, K1
+	KORTESTQ     K1, K1
+	JZ           block_settled
+	VPADDB       Z0, Z0, Z1
+	VPBROADCASTD c32_fcfcfcfcAVX512<>+0(SB), Z2
+	VPCMPUB      $0x06, Z2, Z1, K1
+	VPMOVM2B     K1, Z1
+	VPORD        Z1, Z0, Z0
+
+block_settled:
 	VMOVDQU64 Z0, 64(R8)
 	MOVQ      start+56(FP), R9
 	LEAQ      64(SI)(R9*1), R9
@@ -25561,6 +27633,18 @@ tail_sources:
 	JNZ          tail_sources
 
 tail_sources_done:
+	VPADDB       Z0, Z0, Z1
+	VPBROADCASTD c32_fcfcfcfcAVX512<>+0(SB), Z2
+	VPCMPUB      $0x06, Z2, Z1, K2
+	KORTESTQ     K2, K2
+	JZ           tail_settled
+	VPADDB       Z0, Z0, Z1
+	VPBROADCASTD c32_fcfcfcfcAVX512<>+0(SB), Z2
+	VPCMPUB      $0x06, Z2, Z1, K2
+	VPMOVM2B     K2, Z1
+	VPORD        Z1, Z0, Z0
+
+tail_settled:
 	VMOVDQU64 Z0, 64(R8)
 	MOVQ      start+56(FP), R9
 	LEAQ      (R15)(R9*1), R9
@@ -25930,6 +28014,18 @@ block_sources:
 	JNZ          block_sources
 
 block_sources_done:
+	VPADDB       Z0, Z0, Z1
+	VPBROADCASTD c32_fcfcfcfcAVX512<>+0(SB), Z2
+	VPCMPUB      $0x06, Z2, Z1, K1
+	KORTESTQ     K1, K1
+	JZ           block_settled
+	VPADDB       Z0, Z0, Z1
+	VPBROADCASTD c32_fcfcfcfcAVX512<>+0(SB), Z2
+	VPCMPUB      $0x06, Z2, Z1, K1
+	VPMOVM2B     K1, Z1
+	VPORD        Z1, Z0, Z0
+
+block_settled:
 	VMOVDQU64 Z0, 64(R8)
 	MOVQ      start+56(FP), R9
 	LEAQ      64(SI)(R9*1), R9
@@ -26285,6 +28381,18 @@ tail_sources:
 	JNZ          tail_sources
 
 tail_sources_done:
+	VPADDB       Z0, Z0, Z1
+	VPBROADCASTD c32_fcfcfcfcAVX512<>+0(SB), Z2
+	VPCMPUB      $0x06, Z2, Z1, K2
+	KORTESTQ     K2, K2
+	JZ           tail_settled
+	VPADDB       Z0, Z0, Z1
+	VPBROADCASTD c32_fcfcfcfcAVX512<>+0(SB), Z2
+	VPCMPUB      $0x06, Z2, Z1, K2
+	VPMOVM2B     K2, Z1
+	VPORD        Z1, Z0, Z0
+
+tail_settled:
 	VMOVDQU64 Z0, 64(R8)
 	MOVQ      start+56(FP), R9
 	LEAQ      (R15)(R9*1), R9
@@ -26646,6 +28754,18 @@ block_sources:
 	JNZ          block_sources
 
 block_sources_done:
+	VPADDB       Z0, Z0, Z1
+	VPBROADCASTD c32_f8f8f8f8AVX512<>+0(SB), Z2
+	VPCMPUB      $0x06, Z2, Z1, K1
+	KORTESTQ     K1, K1
+	JZ           block_settled
+	VPADDB       Z0, Z0, Z1
+	VPBROADCASTD c32_f8f8f8f8AVX512<>+0(SB), Z2
+	VPCMPUB      $0x06, Z2, Z1, K1
+	VPMOVM2B     K1, Z1
+	VPORD        Z1, Z0, Z0
+
+block_settled:
 	VMOVDQU64 Z0, 64(R8)
 	MOVQ      start+56(FP), R9
 	LEAQ      64(SI)(R9*1), R9
@@ -26993,6 +29113,18 @@ tail_sources:
 	JNZ          tail_sources
 
 tail_sources_done:
+	VPADDB       Z0, Z0, Z1
+	VPBROADCASTD c32_f8f8f8f8AVX512<>+0(SB), Z2
+	VPCMPUB      $0x06, Z2, Z1, K2
+	KORTESTQ     K2, K2
+	JZ           tail_settled
+	VPADDB       Z0, Z0, Z1
+	VPBROADCASTD c32_f8f8f8f8AVX512<>+0(SB), Z2
+	VPCMPUB      $0x06, Z2, Z1, K2
+	VPMOVM2B     K2, Z1
+	VPORD        Z1, Z0, Z0
+
+tail_settled:
 	VMOVDQU64 Z0, 64(R8)
 	MOVQ      start+56(FP), R9
 	LEAQ      (R15)(R9*1), R9
@@ -27354,6 +29486,18 @@ block_sources:
 	JNZ          block_sources
 
 block_sources_done:
+	VPADDB       Z0, Z0, Z1
+	VPBROADCASTD c32_f8f8f8f8AVX512<>+0(SB), Z2
+	VPCMPUB      $0x06, Z2, Z1, K1
+	KORTESTQ     K1, K1
+	JZ           block_settled
+	VPADDB       Z0, Z0, Z1
+	VPBROADCASTD c32_f8f8f8f8AVX512<>+0(SB), Z2
+	VPCMPUB      $0x06, Z2, Z1, K1
+	VPMOVM2B     K1, Z1
+	VPORD        Z1, Z0, Z0
+
+block_settled:
 	VMOVDQU64 Z0, 64(R8)
 	MOVQ      start+56(FP), R9
 	LEAQ      64(SI)(R9*1), R9
@@ -27701,6 +29845,18 @@ tail_sources:
 	JNZ          tail_sources
 
 tail_sources_done:
+	VPADDB       Z0, Z0, Z1
+	VPBROADCASTD c32_f8f8f8f8AVX512<>+0(SB), Z2
+	VPCMPUB      $0x06, Z2, Z1, K2
+	KORTESTQ     K2, K2
+	JZ           tail_settled
+	VPADDB       Z0, Z0, Z1
+	VPBROADCASTD c32_f8f8f8f8AVX512<>+0(SB), Z2
+	VPCMPUB      $0x06, Z2, Z1, K2
+	VPMOVM2B     K2, Z1
+	VPORD        Z1, Z0, Z0
+
+tail_settled:
 	VMOVDQU64 Z0, 64(R8)
 	MOVQ      start+56(FP), R9
 	LEAQ      (R15)(R9*1), R9
@@ -28082,6 +30238,18 @@ block_sources:
 	JNZ          block_sources
 
 block_sources_done:
+	VPADDB       Z0, Z0, Z1
+	VPBROADCASTD c32_f8f8f8f8AVX512<>+0(SB), Z2
+	VPCMPUB      $0x06, Z2, Z1, K1
+	KORTESTQ     K1, K1
+	JZ           block_settled
+	VPADDB       Z0, Z0, Z1
+	VPBROADCASTD c32_f8f8f8f8AVX512<>+0(SB), Z2
+	VPCMPUB      $0x06, Z2, Z1, K1
+	VPMOVM2B     K1, Z1
+	VPORD        Z1, Z0, Z0
+
+block_settled:
 	VMOVDQU64 Z0, 64(R8)
 	MOVQ      start+56(FP), R9
 	LEAQ      64(SI)(R9*1), R9
@@ -28449,6 +30617,18 @@ tail_sources:
 	JNZ          tail_sources
 
 tail_sources_done:
+	VPADDB       Z0, Z0, Z1
+	VPBROADCASTD c32_f8f8f8f8AVX512<>+0(SB), Z2
+	VPCMPUB      $0x06, Z2, Z1, K2
+	KORTESTQ     K2, K2
+	JZ           tail_settled
+	VPADDB       Z0, Z0, Z1
+	VPBROADCASTD c32_f8f8f8f8AVX512<>+0(SB), Z2
+	VPCMPUB      $0x06, Z2, Z1, K2
+	VPMOVM2B     K2, Z1
+	VPORD        Z1, Z0, Z0
+
+tail_settled:
 	VMOVDQU64 Z0, 64(R8)
 	MOVQ      start+56(FP), R9
 	LEAQ      (R15)(R9*1), R9
@@ -28830,6 +31010,18 @@ block_sources:
 	JNZ          block_sources
 
 block_sources_done:
+	VPADDB       Z0, Z0, Z1
+	VPBROADCASTD c32_f8f8f8f8AVX512<>+0(SB), Z2
+	VPCMPUB      $0x06, Z2, Z1, K1
+	KORTESTQ     K1, K1
+	JZ           block_settled
+	VPADDB       Z0, Z0, Z1
+	VPBROADCASTD c32_f8f8f8f8AVX512<>+0(SB), Z2
+	VPCMPUB      $0x06, Z2, Z1, K1
+	VPMOVM2B     K1, Z1
+	VPORD        Z1, Z0, Z0
+
+block_settled:
 	VMOVDQU64 Z0, 64(R8)
 	MOVQ      start+56(FP), R9
 	LEAQ      64(SI)(R9*1), R9
@@ -29197,6 +31389,18 @@ tail_sources:
 	JNZ          tail_sources
 
 tail_sources_done:
+	VPADDB       Z0, Z0, Z1
+	VPBROADCASTD c32_f8f8f8f8AVX512<>+0(SB), Z2
+	VPCMPUB      $0x06, Z2, Z1, K2
+	KORTESTQ     K2, K2
+	JZ           tail_settled
+	VPADDB       Z0, Z0, Z1
+	VPBROADCASTD c32_f8f8f8f8AVX512<>+0(SB), Z2
+	VPCMPUB      $0x06, Z2, Z1, K2
+	VPMOVM2B     K2, Z1
+	VPORD        Z1, Z0, Z0
+
+tail_settled:
 	VMOVDQU64 Z0, 64(R8)
 	MOVQ      start+56(FP), R9
 	LEAQ      (R15)(R9*1), R9
@@ -29224,7 +31428,7 @@ done:
 	RET
 
 // func meanFloat32LoggedAVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int, factor float32)
-// Requires: AVX, AVX512BW, AVX512F, BMI2, CMOV
+// Requires: AVX, AVX512BW, AVX512DQ, AVX512F, BMI2, CMOV
 TEXT ·meanFloat32LoggedAVX512(SB), NOSPLIT, $8-68
 	MOVQ dsts+0(FP), AX
 	MOVQ nd+8(FP), CX
@@ -29291,29 +31495,64 @@ block_sources_done:
 	VMULPS       Z8, Z5, Z5
 	VMULPS       Z8, Z6, Z6
 	VMULPS       Z8, Z7, Z7
-	VMOVDQU64    Z0, 64(R8)
-	VMOVDQU64    Z1, 128(R8)
-	VMOVDQU64    Z2, 192(R8)
-	VMOVDQU64    Z3, 256(R8)
-	VMOVDQU64    Z4, 320(R8)
-	VMOVDQU64    Z5, 384(R8)
-	VMOVDQU64    Z6, 448(R8)
-	VMOVDQU64    Z7, 512(R8)
-	MOVQ         start+56(FP), R9
-	LEAQ         512(SI)(R9*1), R9
-	MOVQ         R9, 8(R8)
-	VMOVDQU64    Z0, (R12)(SI*1)
-	VMOVDQU64    Z1, 64(R12)(SI*1)
-	VMOVDQU64    Z2, 128(R12)(SI*1)
-	VMOVDQU64    Z3, 192(R12)(SI*1)
-	VMOVDQU64    Z4, 256(R12)(SI*1)
-	VMOVDQU64    Z5, 320(R12)(SI*1)
-	VMOVDQU64    Z6, 384(R12)(SI*1)
-	VMOVDQU64    Z7, 448(R12)(SI*1)
-	TESTQ        CX, CX
-	JZ           block_targets_done
-	MOVQ         AX, R13
-	MOVQ         CX, R14
+	VCMPPS       $0x03, Z1, Z0, K1
+	VCMPPS       $0x03, Z3, Z2, K2
+	KORQ         K2, K1, K1
+	VCMPPS       $0x03, Z5, Z4, K2
+	KORQ         K2, K1, K1
+	VCMPPS       $0x03, Z7, Z6, K2
+	KORQ         K2, K1, K1
+	KORTESTQ     K1, K1
+	JZ           block_settled
+	VCMPPS       $0x03, Z0, Z0, K1
+	VPMOVM2D     K1, Z8
+	VPORD        Z8, Z0, Z0
+	VCMPPS       $0x03, Z1, Z1, K1
+	VPMOVM2D     K1, Z8
+	VPORD        Z8, Z1, Z1
+	VCMPPS       $0x03, Z2, Z2, K1
+	VPMOVM2D     K1, Z8
+	VPORD        Z8, Z2, Z2
+	VCMPPS       $0x03, Z3, Z3, K1
+	VPMOVM2D     K1, Z8
+	VPORD        Z8, Z3, Z3
+	VCMPPS       $0x03, Z4, Z4, K1
+	VPMOVM2D     K1, Z8
+	VPORD        Z8, Z4, Z4
+	VCMPPS       $0x03, Z5, Z5, K1
+	VPMOVM2D     K1, Z8
+	VPORD        Z8, Z5, Z5
+	VCMPPS       $0x03, Z6, Z6, K1
+	VPMOVM2D     K1, Z8
+	VPORD        Z8, Z6, Z6
+	VCMPPS       $0x03, Z7, Z7, K1
+	VPMOVM2D     K1, Z8
+	VPORD        Z8, Z7, Z7
+
+block_settled:
+	VMOVDQU64 Z0, 64(R8)
+	VMOVDQU64 Z1, 128(R8)
+	VMOVDQU64 Z2, 192(R8)
+	VMOVDQU64 Z3, 256(R8)
+	VMOVDQU64 Z4, 320(R8)
+	VMOVDQU64 Z5, 384(R8)
+	VMOVDQU64 Z6, 448(R8)
+	VMOVDQU64 Z7, 512(R8)
+	MOVQ      start+56(FP), R9
+	LEAQ      512(SI)(R9*1), R9
+	MOVQ      R9, 8(R8)
+	VMOVDQU64 Z0, (R12)(SI*1)
+	VMOVDQU64 Z1, 64(R12)(SI*1)
+	VMOVDQU64 Z2, 128(R12)(SI*1)
+	VMOVDQU64 Z3, 192(R12)(SI*1)
+	VMOVDQU64 Z4, 256(R12)(SI*1)
+	VMOVDQU64 Z5, 320(R12)(SI*1)
+	VMOVDQU64 Z6, 384(R12)(SI*1)
+	VMOVDQU64 Z7, 448(R12)(SI*1)
+	TESTQ     CX, CX
+	JZ        block_targets_done
+	MOVQ      AX, R13
+	MOVQ      CX, R14
 
 block_targets:
 	MOVQ      (R13), R15
@@ -29365,15 +31604,23 @@ tail_sources:
 tail_sources_done:
 	VBROADCASTSS factor+64(FP), Z1
 	VMULPS       Z1, Z0, Z0
-	VMOVDQU64    Z0, 64(R8)
-	MOVQ         start+56(FP), R9
-	LEAQ         (BP)(R9*1), R9
-	MOVQ         R9, 8(R8)
-	VMOVDQU8     Z0, K1, (R12)(SI*1)
-	TESTQ        CX, CX
-	JZ           tail_targets_done
-	MOVQ         AX, R13
-	MOVQ         CX, R14
+	VCMPPS       $0x03, Z0, Z0, K2
+	KORTESTQ     K2, K2
+	JZ           tail_settled
+	VCMPPS       $0x03, Z0, Z0, K2
+	VPMOVM2D     K2, Z1
+	VPORD        Z1, Z0, Z0
+
+tail_settled:
+	VMOVDQU64 Z0, 64(R8)
+	MOVQ      start+56(FP), R9
+	LEAQ      (BP)(R9*1), R9
+	MOVQ      R9, 8(R8)
+	VMOVDQU8  Z0, K1, (R12)(SI*1)
+	TESTQ     CX, CX
+	JZ        tail_targets_done
+	MOVQ      AX, R13
+	MOVQ      CX, R14
 
 tail_targets:
 	MOVQ     (R13), R15
@@ -29392,7 +31639,7 @@ done:
 	RET
 
 // func meanFloat64LoggedAVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int, factor float64)
-// Requires: AVX, AVX512BW, AVX512F, BMI2, CMOV
+// Requires: AVX, AVX512BW, AVX512DQ, AVX512F, BMI2, CMOV
 TEXT ·meanFloat64LoggedAVX512(SB), NOSPLIT, $8-72
 	MOVQ dsts+0(FP), AX
 	MOVQ nd+8(FP), CX
@@ -29459,29 +31706,64 @@ block_sources_done:
 	VMULPD       Z8, Z5, Z5
 	VMULPD       Z8, Z6, Z6
 	VMULPD       Z8, Z7, Z7
-	VMOVDQU64    Z0, 64(R8)
-	VMOVDQU64    Z1, 128(R8)
-	VMOVDQU64    Z2, 192(R8)
-	VMOVDQU64    Z3, 256(R8)
-	VMOVDQU64    Z4, 320(R8)
-	VMOVDQU64    Z5, 384(R8)
-	VMOVDQU64    Z6, 448(R8)
-	VMOVDQU64    Z7, 512(R8)
-	MOVQ         start+56(FP), R9
-	LEAQ         512(SI)(R9*1), R9
-	MOVQ         R9, 8(R8)
-	VMOVDQU64    Z0, (R12)(SI*1)
-	VMOVDQU64    Z1, 64(R12)(SI*1)
-	VMOVDQU64    Z2, 128(R12)(SI*1)
-	VMOVDQU64    Z3, 192(R12)(SI*1)
-	VMOVDQU64    Z4, 256(R12)(SI*1)
-	VMOVDQU64    Z5, 320(R12)(SI*1)
-	VMOVDQU64    Z6, 384(R12)(SI*1)
-	VMOVDQU64    Z7, 448(R12)(SI*1)
-	TESTQ        CX, CX
-	JZ           block_targets_done
-	MOVQ         AX, R13
-	MOVQ         CX, R14
+	VCMPPD       $0x03, Z1, Z0, K1
+	VCMPPD       $0x03, Z3, Z2, K2
+	KORQ         K2, K1, K1
+	VCMPPD       $0x03, Z5, Z4, K2
+	KORQ         K2, K1, K1
+	VCMPPD       $0x03, Z7, Z6, K2
+	KORQ         K2, K1, K1
+	KORTESTQ     K1, K1
+	JZ           block_settled
+	VCMPPD       $0x03, Z0, Z0, K1
+	VPMOVM2Q     K1, Z8
+	VPORD        Z8, Z0, Z0
+	VCMPPD       $0x03, Z1, Z1, K1
+	VPMOVM2Q     K1, Z8
+	VPORD        Z8, Z1, Z1
+	VCMPPD       $0x03, Z2, Z2, K1
+	VPMOVM2Q     K1, Z8
+	VPORD        Z8, Z2, Z2
+	VCMPPD       $0x03, Z3, Z3, K1
+	VPMOVM2Q     K1, Z8
+	VPORD        Z8, Z3, Z3
+	VCMPPD       $0x03, Z4, Z4, K1
+	VPMOVM2Q     K1, Z8
+	VPORD        Z8, Z4, Z4
+	VCMPPD       $0x03, Z5, Z5, K1
+	VPMOVM2Q     K1, Z8
+	VPORD        Z8, Z5, Z5
+	VCMPPD       $0x03, Z6, Z6, K1
+	VPMOVM2Q     K1, Z8
+	VPORD        Z8, Z6, Z6
+	VCMPPD       $0x03, Z7, Z7, K1
+	VPMOVM2Q     K1, Z8
+	VPORD        Z8, Z7, Z7
+
+block_settled:
+	VMOVDQU64 Z0, 64(R8)
+	VMOVDQU64 Z1, 128(R8)
+	VMOVDQU64 Z2, 192(R8)
+	VMOVDQU64 Z3, 256(R8)
+	VMOVDQU64 Z4, 320(R8)
+	VMOVDQU64 Z5, 384(R8)
+	VMOVDQU64 Z6, 448(R8)
+	VMOVDQU64 Z7, 512(R8)
+	MOVQ      start+56(FP), R9
+	LEAQ      512(SI)(R9*1), R9
+	MOVQ      R9, 8(R8)
+	VMOVDQU64 Z0, (R12)(SI*1)
+	VMOVDQU64 Z1, 64(R12)(SI*1)
+	VMOVDQU64 Z2, 128(R12)(SI*1)
+	VMOVDQU64 Z3, 192(R12)(SI*1)
+	VMOVDQU64 Z4, 256(R12)(SI*1)
+	VMOVDQU64 Z5, 320(R12)(SI*1)
+	VMOVDQU64 Z6, 384(R12)(SI*1)
+	VMOVDQU64 Z7, 448(R12)(SI*1)
+	TESTQ     CX, CX
+	JZ        block_targets_done
+	MOVQ      AX, R13
+	MOVQ      CX, R14
 
 block_targets:
 	MOVQ      (R13), R15
@@ -29533,15 +31815,23 @@ tail_sources:
 tail_sources_done:
 	VBROADCASTSD factor+64(FP), Z1
 	VMULPD       Z1, Z0, Z0
-	VMOVDQU64    Z0, 64(R8)
-	MOVQ         start+56(FP), R9
-	LEAQ         (BP)(R9*1), R9
-	MOVQ         R9, 8(R8)
-	VMOVDQU8     Z0, K1, (R12)(SI*1)
-	TESTQ        CX, CX
-	JZ           tail_targets_done
-	MOVQ         AX, R13
-	MOVQ         CX, R14
+	VCMPPD       $0x03, Z0, Z0, K2
+	KORTESTQ     K2, K2
+	JZ           tail_settled
+	VCMPPD       $0x03, Z0, Z0, K2
+	VPMOVM2Q     K2, Z1
+	VPORD        Z1, Z0, Z0
+
+tail_settled:
+	VMOVDQU64 Z0, 64(R8)
+	MOVQ      start+56(FP), R9
+	LEAQ      (BP)(R9*1), R9
+	MOVQ      R9, 8(R8)
+	VMOVDQU8  Z0, K1, (R12)(SI*1)
+	TESTQ     CX, CX
+	JZ        tail_targets_done
+	MOVQ      AX, R13
+	MOVQ      CX, R14
 
 tail_targets:
 	MOVQ     (R13), R15
@@ -29560,7 +31850,7 @@ done:
 	RET
 
 // func meanFloat16LoggedAVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int, factor float32)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VL, BMI2, CMOV
+// Requires: AVX, AVX2, AVX512BW, AVX512F, AVX512VL, BMI2, CMOV
 TEXT ·meanFloat16LoggedAVX512(SB), NOSPLIT, $8-68
 	MOVQ dsts+0(FP), AX
 	MOVQ nd+8(FP), CX
@@ -29691,29 +31981,90 @@ block_sources_done:
 	VCVTPH2PS    Y7, Z7
 	VMULPS       Z8, Z7, Z7
 	VCVTPS2PH    $0x00, Z7, Y7
-	VMOVDQU64    Y0, 64(R8)
-	VMOVDQU64    Y1, 96(R8)
-	VMOVDQU64    Y2, 128(R8)
-	VMOVDQU64    Y3, 160(R8)
-	VMOVDQU64    Y4, 192(R8)
-	VMOVDQU64    Y5, 224(R8)
-	VMOVDQU64    Y6, 256(R8)
-	VMOVDQU64    Y7, 288(R8)
-	MOVQ         start+56(FP), R9
-	LEAQ         256(SI)(R9*1), R9
-	MOVQ         R9, 8(R8)
-	VMOVDQU64    Y0, (R12)(SI*1)
-	VMOVDQU64    Y1, 32(R12)(SI*1)
-	VMOVDQU64    Y2, 64(R12)(SI*1)
-	VMOVDQU64    Y3, 96(R12)(SI*1)
-	VMOVDQU64    Y4, 128(R12)(SI*1)
-	VMOVDQU64    Y5, 160(R12)(SI*1)
-	VMOVDQU64    Y6, 192(R12)(SI*1)
-	VMOVDQU64    Y7, 224(R12)(SI*1)
-	TESTQ        CX, CX
-	JZ           block_targets_done
-	MOVQ         AX, R13
-	MOVQ         CX, R14
+	VPADDW       Y0, Y0, Y8
+	VPADDW       Y1, Y1, Y9
+	VPMAXUW      Y9, Y8, Y8
+	VPADDW       Y2, Y2, Y9
+	VPMAXUW      Y9, Y8, Y8
+	VPADDW       Y3, Y3, Y9
+	VPMAXUW      Y9, Y8, Y8
+	VPADDW       Y4, Y4, Y9
+	VPMAXUW      Y9, Y8, Y8
+	VPADDW       Y5, Y5, Y9
+	VPMAXUW      Y9, Y8, Y8
+	VPADDW       Y6, Y6, Y9
+	VPMAXUW      Y9, Y8, Y8
+	VPADDW       Y7, Y7, Y9
+	VPMAXUW      Y9, Y8, Y8
+	VPBROADCASTD c32_f800f800AVX512<>+0(SB), Y9
+	VPCMPUW      $0x06, Y9, Y8, K1
+	KORTESTQ     K1, K1
+	JZ           block_settled
+	VPADDW       Y0, Y0, Y8
+	VPBROADCASTD c32_f800f800AVX512<>+0(SB), Y9
+	VPCMPUW      $0x06, Y9, Y8, K1
+	VPMOVM2W     K1, Y8
+	VPORD        Y8, Y0, Y0
+	VPADDW       Y1, Y1, Y8
+	VPBROADCASTD c32_f800f800AVX512<>+0(SB), Y9
+	VPCMPUW      $0x06, Y9, Y8, K1
+	VPMOVM2W     K1, Y8
+	VPORD        Y8, Y1, Y1
+	VPADDW       Y2, Y2, Y8
+	VPBROADCASTD c32_f800f800AVX512<>+0(SB), Y9
+	VPCMPUW      $0x06, Y9, Y8, K1
+	VPMOVM2W     K1, Y8
+	VPORD        Y8, Y2, Y2
+	VPADDW       Y3, Y3, Y8
+	VPBROADCASTD c32_f800f800AVX512<>+0(SB), Y9
+	VPCMPUW      $0x06, Y9, Y8, K1
+	VPMOVM2W     K1, Y8
+	VPORD        Y8, Y3, Y3
+	VPADDW       Y4, Y4, Y8
+	VPBROADCASTD c32_f800f800AVX512<>+0(SB), Y9
+	VPCMPUW      $0x06, Y9, Y8, K1
+	VPMOVM2W     K1, Y8
+	VPORD        Y8, Y4, Y4
+	VPADDW       Y5, Y5, Y8
+	VPBROADCASTD c32_f800f800AVX512<>+0(SB), Y9
+	VPCMPUW      $0x06, Y9, Y8, K1
+	VPMOVM2W     K1, Y8
+	VPORD        Y8, Y5, Y5
+	VPADDW       Y6, Y6, Y8
+	VPBROADCASTD c32_f800f800AVX512<>+0(SB), Y9
+	VPCMPUW      $0x06, Y9, Y8, K1
+	VPMOVM2W     K1, Y8
+	VPORD        Y8, Y6, Y6
+	VPADDW       Y7, Y7, Y8
+	VPBROADCASTD c32_f800f800AVX512<>+0(SB), Y9
+	VPCMPUW      $0x06, Y9, Y8, K1
+	VPMOVM2W     K1, Y8
+	VPORD        Y8, Y7, Y7
+
+block_settled:
+	VMOVDQU64 Y0, 64(R8)
+	VMOVDQU64 Y1, 96(R8)
+	VMOVDQU64 Y2, 128(R8)
+	VMOVDQU64 Y3, 160(R8)
+	VMOVDQU64 Y4, 192(R8)
+	VMOVDQU64 Y5, 224(R8)
+	VMOVDQU64 Y6, 256(R8)
+	VMOVDQU64 Y7, 288(R8)
+	MOVQ      start+56(FP), R9
+	LEAQ      256(SI)(R9*1), R9
+	MOVQ      R9, 8(R8)
+	VMOVDQU64 Y0, (R12)(SI*1)
+	VMOVDQU64 Y1, 32(R12)(SI*1)
+	VMOVDQU64 Y2, 64(R12)(SI*1)
+	VMOVDQU64 Y3, 96(R12)(SI*1)
+	VMOVDQU64 Y4, 128(R12)(SI*1)
+	VMOVDQU64 Y5, 160(R12)(SI*1)
+	VMOVDQU64 Y6, 192(R12)(SI*1)
+	VMOVDQU64 Y7, 224(R12)(SI*1)
+	TESTQ     CX, CX
+	JZ        block_targets_done
+	MOVQ      AX, R13
+	MOVQ      CX, R14
 
 block_targets:
 	MOVQ      (R13), R15
@@ -29773,15 +32124,27 @@ tail_sources_done:
 	VCVTPH2PS    Y0, Z0
 	VMULPS       Z1, Z0, Z0
 	VCVTPS2PH    $0x00, Z0, Y0
-	VMOVDQU64    Y0, 64(R8)
-	MOVQ         start+56(FP), R9
-	LEAQ         (BP)(R9*1), R9
-	MOVQ         R9, 8(R8)
-	VMOVDQU8     Y0, K1, (R12)(SI*1)
-	TESTQ        CX, CX
-	JZ           tail_targets_done
-	MOVQ         AX, R13
-	MOVQ         CX, R14
+	VPADDW       Y0, Y0, Y1
+	VPBROADCASTD c32_f800f800AVX512<>+0(SB), Y2
+	VPCMPUW      $0x06, Y2, Y1, K2
+	KORTESTQ     K2, K2
+	JZ           tail_settled
+	VPADDW       Y0, Y0, Y1
+	VPBROADCASTD c32_f800f800AVX512<>+0(SB), Y2
+	VPCMPUW      $0x06, Y2, Y1, K2
+	VPMOVM2W     K2, Y1
+	VPORD        Y1, Y0, Y0
+
+tail_settled:
+	VMOVDQU64 Y0, 64(R8)
+	MOVQ      start+56(FP), R9
+	LEAQ      (BP)(R9*1), R9
+	MOVQ      R9, 8(R8)
+	VMOVDQU8  Y0, K1, (R12)(SI*1)
+	TESTQ     CX, CX
+	JZ        tail_targets_done
+	MOVQ      AX, R13
+	MOVQ      CX, R14
 
 tail_targets:
 	MOVQ     (R13), R15
@@ -30046,21 +32409,54 @@ block_sources_done:
 	VPANDD       Z4, Z3, Z3
 	VPORD        Z3, Z5, Z5
 	VMOVDQA64    Z5, Z3
-	VMOVDQU64    Z0, 64(R8)
-	VMOVDQU64    Z1, 128(R8)
-	VMOVDQU64    Z2, 192(R8)
-	VMOVDQU64    Z3, 256(R8)
-	MOVQ         start+56(FP), R9
-	LEAQ         256(SI)(R9*1), R9
-	MOVQ         R9, 8(R8)
-	VMOVDQU64    Z0, (R11)(SI*1)
-	VMOVDQU64    Z1, 64(R11)(SI*1)
-	VMOVDQU64    Z2, 128(R11)(SI*1)
-	VMOVDQU64    Z3, 192(R11)(SI*1)
-	TESTQ        CX, CX
-	JZ           block_targets_done
-	MOVQ         AX, R12
-	MOVQ         CX, R13
+	VPADDW       Z0, Z0, Z4
+	VPADDW       Z1, Z1, Z5
+	VPMAXUW      Z5, Z4, Z4
+	VPADDW       Z2, Z2, Z5
+	VPMAXUW      Z5, Z4, Z4
+	VPADDW       Z3, Z3, Z5
+	VPMAXUW      Z5, Z4, Z4
+	VPBROADCASTD c32_ff00ff00AVX512<>+0(SB), Z5
+	VPCMPUW      $0x06, Z5, Z4, K1
+	KORTESTQ     K1, K1
+	JZ           block_settled
+	VPADDW       Z0, Z0, Z4
+	VPBROADCASTD c32_ff00ff00AVX512<>+0(SB), Z5
+	VPCMPUW      $0x06, Z5, Z4, K1
+	VPMOVM2W     K1, Z4
+	VPORD        Z4, Z0, Z0
+	VPADDW       Z1, Z1, Z4
+	VPBROADCASTD c32_ff00ff00AVX512<>+0(SB), Z5
+	VPCMPUW      $0x06, Z5, Z4, K1
+	VPMOVM2W     K1, Z4
+	VPORD        Z4, Z1, Z1
+	VPADDW       Z2, Z2, Z4
+	VPBROADCASTD c32_ff00ff00AVX512<>+0(SB), Z5
+	VPCMPUW      $0x06, Z5, Z4, K1
+	VPMOVM2W     K1, Z4
+	VPORD        Z4, Z2, Z2
+	VPADDW       Z3, Z3, Z4
+	VPBROADCASTD c32_ff00ff00AVX512<>+0(SB), Z5
+	VPCMPUW      $0x06, Z5, Z4, K1
+	VPMOVM2W     K1, Z4
+	VPORD        Z4, Z3, Z3
+
+block_settled:
+	VMOVDQU64 Z0, 64(R8)
+	VMOVDQU64 Z1, 128(R8)
+	VMOVDQU64 Z2, 192(R8)
+	VMOVDQU64 Z3, 256(R8)
+	MOVQ      start+56(FP), R9
+	LEAQ      256(SI)(R9*1), R9
+	MOVQ      R9, 8(R8)
+	VMOVDQU64 Z0, (R11)(SI*1)
+	VMOVDQU64 Z1, 64(R11)(SI*1)
+	VMOVDQU64 Z2, 128(R11)(SI*1)
+	VMOVDQU64 Z3, 192(R11)(SI*1)
+	TESTQ     CX, CX
+	JZ        block_targets_done
+	MOVQ      AX, R12
+	MOVQ      CX, R13
 
 block_targets:
 	MOVQ      (R12), R14
@@ -30155,15 +32551,27 @@ tail_sources_done:
 	VPANDD       Z1, Z0, Z0
 	VPORD        Z0, Z2, Z2
 	VMOVDQA64    Z2, Z0
-	VMOVDQU64    Z0, 64(R8)
-	MOVQ         start+56(FP), R9
-	LEAQ         (R15)(R9*1), R9
-	MOVQ         R9, 8(R8)
-	VMOVDQU8     Z0, K1, (R11)(SI*1)
-	TESTQ        CX, CX
-	JZ           tail_targets_done
-	MOVQ         AX, R12
-	MOVQ         CX, R13
+	VPADDW       Z0, Z0, Z1
+	VPBROADCASTD c32_ff00ff00AVX512<>+0(SB), Z2
+	VPCMPUW      $0x06, Z2, Z1, K2
+	KORTESTQ     K2, K2
+	JZ           tail_settled
+	VPADDW       Z0, Z0, Z1
+	VPBROADCASTD c32_ff00ff00AVX512<>+0(SB), Z2
+	VPCMPUW      $0x06, Z2, Z1, K2
+	VPMOVM2W     K2, Z1
+	VPORD        Z1, Z0, Z0
+
+tail_settled:
+	VMOVDQU64 Z0, 64(R8)
+	MOVQ      start+56(FP), R9
+	LEAQ      (R15)(R9*1), R9
+	MOVQ      R9, 8(R8)
+	VMOVDQU8  Z0, K1, (R11)(SI*1)
+	TESTQ     CX, CX
+	JZ        tail_targets_done
+	MOVQ      AX, R12
+	MOVQ      CX, R13
 
 tail_targets:
 	MOVQ     (R12), R14
@@ -30712,15 +33120,27 @@ block_sources_done:
 	VPSLLD       $0x18, Z3, Z3
 	VPORD        Z3, Z4, Z4
 	VMOVDQA64    Z4, Z0
-	VMOVDQU64    Z0, 64(R8)
-	MOVQ         start+56(FP), R9
-	LEAQ         64(SI)(R9*1), R9
-	MOVQ         R9, 8(R8)
-	VMOVDQU64    Z0, (R11)(SI*1)
-	TESTQ        CX, CX
-	JZ           block_targets_done
-	MOVQ         AX, R12
-	MOVQ         CX, R13
+	VPADDB       Z0, Z0, Z1
+	VPBROADCASTD c32_fcfcfcfcAVX512<>+0(SB), Z2
+	VPCMPUB      $0x06, Z2, Z1, K1
+	KORTESTQ     K1, K1
+	JZ           block_settled
+	VPADDB       Z0, Z0, Z1
+	VPBROADCASTD c32_fcfcfcfcAVX512<>+0(SB), Z2
+	VPCMPUB      $0x06, Z2, Z1, K1
+	VPMOVM2B     K1, Z1
+	VPORD        Z1, Z0, Z0
+
+block_settled:
+	VMOVDQU64 Z0, 64(R8)
+	MOVQ      start+56(FP), R9
+	LEAQ      64(SI)(R9*1), R9
+	MOVQ      R9, 8(R8)
+	VMOVDQU64 Z0, (R11)(SI*1)
+	TESTQ     CX, CX
+	JZ        block_targets_done
+	MOVQ      AX, R12
+	MOVQ      CX, R13
 
 block_targets:
 	MOVQ      (R12), R14
@@ -31255,15 +33675,27 @@ tail_sources_done:
 	VPSLLD       $0x18, Z3, Z3
 	VPORD        Z3, Z4, Z4
 	VMOVDQA64    Z4, Z0
-	VMOVDQU64    Z0, 64(R8)
-	MOVQ         start+56(FP), R9
-	LEAQ         (R15)(R9*1), R9
-	MOVQ         R9, 8(R8)
-	VMOVDQU8     Z0, K1, (R11)(SI*1)
-	TESTQ        CX, CX
-	JZ           tail_targets_done
-	MOVQ         AX, R12
-	MOVQ         CX, R13
+	VPADDB       Z0, Z0, Z1
+	VPBROADCASTD c32_fcfcfcfcAVX512<>+0(SB), Z2
+	VPCMPUB      $0x06, Z2, Z1, K2
+	KORTESTQ     K2, K2
+	JZ           tail_settled
+	VPADDB       Z0, Z0, Z1
+	VPBROADCASTD c32_fcfcfcfcAVX512<>+0(SB), Z2
+	VPCMPUB      $0x06, Z2, Z1, K2
+	VPMOVM2B     K2, Z1
+	VPORD        Z1, Z0, Z0
+
+tail_settled:
+	VMOVDQU64 Z0, 64(R8)
+	MOVQ      start+56(FP), R9
+	LEAQ      (R15)(R9*1), R9
+	MOVQ      R9, 8(R8)
+	VMOVDQU8  Z0, K1, (R11)(SI*1)
+	TESTQ     CX, CX
+	JZ        tail_targets_done
+	MOVQ      AX, R12
+	MOVQ      CX, R13
 
 tail_targets:
 	MOVQ     (R12), R14
@@ -31832,15 +34264,27 @@ block_sources_done:
 	VPSLLD       $0x18, Z3, Z3
 	VPORD        Z3, Z4, Z4
 	VMOVDQA64    Z4, Z0
-	VMOVDQU64    Z0, 64(R8)
-	MOVQ         start+56(FP), R9
-	LEAQ         64(SI)(R9*1), R9
-	MOVQ         R9, 8(R8)
-	VMOVDQU64    Z0, (R11)(SI*1)
-	TESTQ        CX, CX
-	JZ           block_targets_done
-	MOVQ         AX, R12
-	MOVQ         CX, R13
+	VPADDB       Z0, Z0, Z1
+	VPBROADCASTD c32_f8f8f8f8AVX512<>+0(SB), Z2
+	VPCMPUB      $0x06, Z2, Z1, K1
+	KORTESTQ     K1, K1
+	JZ           block_settled
+	VPADDB       Z0, Z0, Z1
+	VPBROADCASTD c32_f8f8f8f8AVX512<>+0(SB), Z2
+	VPCMPUB      $0x06, Z2, Z1, K1
+	VPMOVM2B     K1, Z1
+	VPORD        Z1, Z0, Z0
+
+block_settled:
+	VMOVDQU64 Z0, 64(R8)
+	MOVQ      start+56(FP), R9
+	LEAQ      64(SI)(R9*1), R9
+	MOVQ      R9, 8(R8)
+	VMOVDQU64 Z0, (R11)(SI*1)
+	TESTQ     CX, CX
+	JZ        block_targets_done
+	MOVQ      AX, R12
+	MOVQ      CX, R13
 
 block_targets:
 	MOVQ      (R12), R14
@@ -32395,15 +34839,27 @@ tail_sources_done:
 	VPSLLD       $0x18, Z3, Z3
 	VPORD        Z3, Z4, Z4
 	VMOVDQA64    Z4, Z0
-	VMOVDQU64    Z0, 64(R8)
-	MOVQ         start+56(FP), R9
-	LEAQ         (R15)(R9*1), R9
-	MOVQ         R9, 8(R8)
-	VMOVDQU8     Z0, K1, (R11)(SI*1)
-	TESTQ        CX, CX
-	JZ           tail_targets_done
-	MOVQ         AX, R12
-	MOVQ         CX, R13
+	VPADDB       Z0, Z0, Z1
+	VPBROADCASTD c32_f8f8f8f8AVX512<>+0(SB), Z2
+	VPCMPUB      $0x06, Z2, Z1, K2
+	KORTESTQ     K2, K2
+	JZ           tail_settled
+	VPADDB       Z0, Z0, Z1
+	VPBROADCASTD c32_f8f8f8f8AVX512<>+0(SB), Z2
+	VPCMPUB      $0x06, Z2, Z1, K2
+	VPMOVM2B     K2, Z1
+	VPORD        Z1, Z0, Z0
+
+tail_settled:
+	VMOVDQU64 Z0, 64(R8)
+	MOVQ      start+56(FP), R9
+	LEAQ      (R15)(R9*1), R9
+	MOVQ      R9, 8(R8)
+	VMOVDQU8  Z0, K1, (R11)(SI*1)
+	TESTQ     CX, CX
+	JZ        tail_targets_done
+	MOVQ      AX, R12
+	MOVQ      CX, R13
 
 tail_targets:
 	MOVQ     (R12), R14
@@ -32422,7 +34878,7 @@ done:
 	RET
 
 // func scaleFloat32AVX512(dst *byte, src *byte, from int, to int, factor float32)
-// Requires: AVX, AVX512BW, AVX512F, BMI2
+// Requires: AVX, AVX512BW, AVX512DQ, AVX512F, BMI2
 TEXT ·scaleFloat32AVX512(SB), NOSPLIT, $0-36
 	MOVQ         dst+0(FP), AX
 	MOVQ         src+8(FP), CX
@@ -32437,6 +34893,14 @@ loop:
 	JL        tail
 	VMOVDQU64 (CX)(DX*1), Z1
 	VMULPS    Z0, Z1, Z1
+	VCMPPS    $0x03, Z1, Z1, K1
+	KORTESTQ  K1, K1
+	JZ        loop_settled
+	VCMPPS    $0x03, Z1, Z1, K1
+	VPMOVM2D  K1, Z2
+	VPORD     Z2, Z1, Z1
+
+loop_settled:
 	VMOVDQU64 Z1, (AX)(DX*1)
 	ADDQ      $+64, DX
 	JMP       loop
@@ -32449,14 +34913,22 @@ tail:
 	KMOVQ      BX, K1
 	VMOVDQU8.Z (CX)(DX*1), K1, Z1
 	VMULPS     Z0, Z1, Z1
-	VMOVDQU8   Z1, K1, (AX)(DX*1)
+	VCMPPS     $0x03, Z1, Z1, K2
+	KORTESTQ   K2, K2
+	JZ         tail_settled
+	VCMPPS     $0x03, Z1, Z1, K2
+	VPMOVM2D   K2, Z0
+	VPORD      Z0, Z1, Z1
+
+tail_settled:
+	VMOVDQU8 Z1, K1, (AX)(DX*1)
 
 done:
 	VZEROUPPER
 	RET
 
 // func scaleFloat64AVX512(dst *byte, src *byte, from int, to int, factor float64)
-// Requires: AVX, AVX512BW, AVX512F, BMI2
+// Requires: AVX, AVX512BW, AVX512DQ, AVX512F, BMI2
 TEXT ·scaleFloat64AVX512(SB), NOSPLIT, $0-40
 	MOVQ         dst+0(FP), AX
 	MOVQ         src+8(FP), CX
@@ -32471,6 +34943,14 @@ loop:
 	JL        tail
 	VMOVDQU64 (CX)(DX*1), Z1
 	VMULPD    Z0, Z1, Z1
+	VCMPPD    $0x03, Z1, Z1, K1
+	KORTESTQ  K1, K1
+	JZ        loop_settled
+	VCMPPD    $0x03, Z1, Z1, K1
+	VPMOVM2Q  K1, Z2
+	VPORD     Z2, Z1, Z1
+
+loop_settled:
 	VMOVDQU64 Z1, (AX)(DX*1)
 	ADDQ      $+64, DX
 	JMP       loop
@@ -32483,14 +34963,22 @@ tail:
 	KMOVQ      BX, K1
 	VMOVDQU8.Z (CX)(DX*1), K1, Z1
 	VMULPD     Z0, Z1, Z1
-	VMOVDQU8   Z1, K1, (AX)(DX*1)
+	VCMPPD     $0x03, Z1, Z1, K2
+	KORTESTQ   K2, K2
+	JZ         tail_settled
+	VCMPPD     $0x03, Z1, Z1, K2
+	VPMOVM2Q   K2, Z0
+	VPORD      Z0, Z1, Z1
+
+tail_settled:
+	VMOVDQU8 Z1, K1, (AX)(DX*1)
 
 done:
 	VZEROUPPER
 	RET
 
 // func scaleFloat16AVX512(dst *byte, src *byte, from int, to int, factor float32)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VL, BMI2
+// Requires: AVX, AVX2, AVX512BW, AVX512F, AVX512VL, BMI2
 TEXT ·scaleFloat16AVX512(SB), NOSPLIT, $0-36
 	MOVQ         dst+0(FP), AX
 	MOVQ         src+8(FP), CX
@@ -32499,29 +34987,53 @@ TEXT ·scaleFloat16AVX512(SB), NOSPLIT, $0-36
 	VBROADCASTSS factor+32(FP), Z0
 
 loop:
-	MOVQ      BX, SI
-	SUBQ      DX, SI
-	CMPQ      SI, $+32
-	JL        tail
-	VMOVDQU64 (CX)(DX*1), Y1
-	VCVTPH2PS Y1, Z1
-	VMULPS    Z0, Z1, Z1
-	VCVTPS2PH $0x00, Z1, Y1
+	MOVQ         BX, SI
+	SUBQ         DX, SI
+	CMPQ         SI, $+32
+	JL           tail
+	VMOVDQU64    (CX)(DX*1), Y1
+	VCVTPH2PS    Y1, Z1
+	VMULPS       Z0, Z1, Z1
+	VCVTPS2PH    $0x00, Z1, Y1
+	VPADDW       Y1, Y1, Y2
+	VPBROADCASTD c32_f800f800AVX512<>+0(SB), Y3
+	VPCMPUW      $0x06, Y3, Y2, K1
+	KORTESTQ     K1, K1
+	JZ           loop_settled
+	VPADDW       Y1, Y1, Y2
+	VPBROADCASTD c32_f800f800AVX512<>+0(SB), Y3
+	VPCMPUW      $0x06, Y3, Y2, K1
+	VPMOVM2W     K1, Y2
+	VPORD        Y2, Y1, Y1
+
+loop_settled:
 	VMOVDQU64 Y1, (AX)(DX*1)
 	ADDQ      $+32, DX
 	JMP       loop
 
 tail:
-	CMPQ       SI, $+0
-	JLE        done
-	MOVQ       $-1, BX
-	BZHIQ      SI, BX, BX
-	KMOVQ      BX, K1
-	VMOVDQU8.Z (CX)(DX*1), K1, Y1
-	VCVTPH2PS  Y1, Z1
-	VMULPS     Z0, Z1, Z1
-	VCVTPS2PH  $0x00, Z1, Y1
-	VMOVDQU8   Y1, K1, (AX)(DX*1)
+	CMPQ         SI, $+0
+	JLE          done
+	MOVQ         $-1, BX
+	BZHIQ        SI, BX, BX
+	KMOVQ        BX, K1
+	VMOVDQU8.Z   (CX)(DX*1), K1, Y1
+	VCVTPH2PS    Y1, Z1
+	VMULPS       Z0, Z1, Z1
+	VCVTPS2PH    $0x00, Z1, Y1
+	VPADDW       Y1, Y1, Y0
+	VPBROADCASTD c32_f800f800AVX512<>+0(SB), Y2
+	VPCMPUW      $0x06, Y2, Y0, K2
+	KORTESTQ     K2, K2
+	JZ           tail_settled
+	VPADDW       Y1, Y1, Y0
+	VPBROADCASTD c32_f800f800AVX512<>+0(SB), Y2
+	VPCMPUW      $0x06, Y2, Y0, K2
+	VPMOVM2W     K2, Y0
+	VPORD        Y0, Y1, Y1
+
+tail_settled:
+	VMOVDQU8 Y1, K1, (AX)(DX*1)
 
 done:
 	VZEROUPPER
@@ -32566,9 +35078,21 @@ loop:
 	VPANDD       Z3, Z1, Z1
 	VPORD        Z1, Z2, Z2
 	VMOVDQA64    Z2, Z1
-	VMOVDQU64    Z1, (AX)(DX*1)
-	ADDQ         $+64, DX
-	JMP          loop
+	VPADDW       Z1, Z1, Z2
+	VPBROADCASTD c32_ff00ff00AVX512<>+0(SB), Z3
+	VPCMPUW      $0x06, Z3, Z2, K1
+	KORTESTQ     K1, K1
+	JZ           loop_settled
+	VPADDW       Z1, Z1, Z2
+	VPBROADCASTD c32_ff00ff00AVX512<>+0(SB), Z3
+	VPCMPUW      $0x06, Z3, Z2, K1
+	VPMOVM2W     K1, Z2
+	VPORD        Z2, Z1, Z1
+
+loop_settled:
+	VMOVDQU64 Z1, (AX)(DX*1)
+	ADDQ      $+64, DX
+	JMP       loop
 
 tail:
 	CMPQ         SI, $+0
@@ -32601,7 +35125,19 @@ tail:
 	VPANDD       Z0, Z1, Z1
 	VPORD        Z1, Z2, Z2
 	VMOVDQA64    Z2, Z1
-	VMOVDQU8     Z1, K1, (AX)(DX*1)
+	VPADDW       Z1, Z1, Z0
+	VPBROADCASTD c32_ff00ff00AVX512<>+0(SB), Z2
+	VPCMPUW      $0x06, Z2, Z0, K2
+	KORTESTQ     K2, K2
+	JZ           tail_settled
+	VPADDW       Z1, Z1, Z0
+	VPBROADCASTD c32_ff00ff00AVX512<>+0(SB), Z2
+	VPCMPUW      $0x06, Z2, Z0, K2
+	VPMOVM2W     K2, Z0
+	VPORD        Z0, Z1, Z1
+
+tail_settled:
+	VMOVDQU8 Z1, K1, (AX)(DX*1)
 
 done:
 	VZEROUPPER
@@ -32829,9 +35365,21 @@ loop:
 	VPSLLD       $0x18, Z3, Z3
 	VPORD        Z3, Z4, Z4
 	VMOVDQA64    Z4, Z1
-	VMOVDQU64    Z1, (AX)(DX*1)
-	ADDQ         $+64, DX
-	JMP          loop
+	VPADDB       Z1, Z1, Z2
+	VPBROADCASTD c32_fcfcfcfcAVX512<>+0(SB), Z3
+	VPCMPUB      $0x06, Z3, Z2, K1
+	KORTESTQ     K1, K1
+	JZ           loop_settled
+	VPADDB       Z1, Z1, Z2
+	VPBROADCASTD c32_fcfcfcfcAVX512<>+0(SB), Z3
+	VPCMPUB      $0x06, Z3, Z2, K1
+	VPMOVM2B     K1, Z2
+	VPORD        Z2, Z1, Z1
+
+loop_settled:
+	VMOVDQU64 Z1, (AX)(DX*1)
+	ADDQ      $+64, DX
+	JMP       loop
 
 tail:
 	CMPQ         SI, $+0
@@ -33047,7 +35595,19 @@ tail:
 	VPSLLD       $0x18, Z3, Z3
 	VPORD        Z3, Z4, Z4
 	VMOVDQA64    Z4, Z1
-	VMOVDQU8     Z1, K1, (AX)(DX*1)
+	VPADDB       Z1, Z1, Z0
+	VPBROADCASTD c32_fcfcfcfcAVX512<>+0(SB), Z2
+	VPCMPUB      $0x06, Z2, Z0, K2
+	KORTESTQ     K2, K2
+	JZ           tail_settled
+	VPADDB       Z1, Z1, Z0
+	VPBROADCASTD c32_fcfcfcfcAVX512<>+0(SB), Z2
+	VPCMPUB      $0x06, Z2, Z0, K2
+	VPMOVM2B     K2, Z0
+	VPORD        Z0, Z1, Z1
+
+tail_settled:
+	VMOVDQU8 Z1, K1, (AX)(DX*1)
 
 done:
 	VZEROUPPER
@@ -33283,9 +35843,21 @@ loop:
 	VPSLLD       $0x18, Z3, Z3
 	VPORD        Z3, Z4, Z4
 	VMOVDQA64    Z4, Z1
-	VMOVDQU64    Z1, (AX)(DX*1)
-	ADDQ         $+64, DX
-	JMP          loop
+	VPADDB       Z1, Z1, Z2
+	VPBROADCASTD c32_f8f8f8f8AVX512<>+0(SB), Z3
+	VPCMPUB      $0x06, Z3, Z2, K1
+	KORTESTQ     K1, K1
+	JZ           loop_settled
+	VPADDB       Z1, Z1, Z2
+	VPBROADCASTD c32_f8f8f8f8AVX512<>+0(SB), Z3
+	VPCMPUB      $0x06, Z3, Z2, K1
+	VPMOVM2B     K1, Z2
+	VPORD        Z2, Z1, Z1
+
+loop_settled:
+	VMOVDQU64 Z1, (AX)(DX*1)
+	ADDQ      $+64, DX
+	JMP       loop
 
 tail:
 	CMPQ         SI, $+0
@@ -33509,7 +36081,19 @@ tail:
 	VPSLLD       $0x18, Z3, Z3
 	VPORD        Z3, Z4, Z4
 	VMOVDQA64    Z4, Z1
-	VMOVDQU8     Z1, K1, (AX)(DX*1)
+	VPADDB       Z1, Z1, Z0
+	VPBROADCASTD c32_f8f8f8f8AVX512<>+0(SB), Z2
+	VPCMPUB      $0x06, Z2, Z0, K2
+	KORTESTQ     K2, K2
+	JZ           tail_settled
+	VPADDB       Z1, Z1, Z0
+	VPBROADCASTD c32_f8f8f8f8AVX512<>+0(SB), Z2
+	VPCMPUB      $0x06, Z2, Z0, K2
+	VPMOVM2B     K2, Z0
+	VPORD        Z0, Z1, Z1
+
+tail_settled:
+	VMOVDQU8 Z1, K1, (AX)(DX*1)
 
 done:
 	VZEROUPPER

@@ -196,7 +196,7 @@ func roundAll(t Type, dst []byte, x []float32) {
 func add[T float](a, b T) T {
 	s := a + b
 	if s != s {
-		return nan(a, b)
+		return nan[T]()
 	}
 	return s
 }
@@ -204,7 +204,7 @@ func add[T float](a, b T) T {
 func mul[T float](a, b T) T {
 	p := a * b
 	if p != p {
-		return nan(a, b)
+		return nan[T]()
 	}
 	return p
 }
@@ -216,7 +216,7 @@ func least[T float](a, b T) T {
 	case b < a:
 		return b
 	case a != b:
-		return nan(a, b)
+		return nan[T]()
 	case math.Signbit(float64(a)): // equal: only zeros differ, and -0 is smaller
 		return a
 	}
@@ -230,33 +230,23 @@ func greatest[T float](a, b T) T {
 	case b > a:
 		return b
 	case a != b:
-		return nan(a, b)
+		return nan[T]()
 	case math.Signbit(float64(a)):
 		return b
 	}
 	return a
 }
 
-// nan is the result of an operation on a and b that is not a number.
-//
-//go:noinline
-func nan[T float](a, b T) T {
-	if a == a {
-		a = b
-	}
-	switch p := any(&a).(type) {
+// nan is the result of an operation that is not a number: all bits are set.
+func nan[T float]() T {
+	var x T
+	switch p := any(&x).(type) {
 	case *float32:
-		if *p == *p {
-			*p = math.Float32frombits(signBit32 | inf32)
-		}
-		*p = math.Float32frombits(math.Float32bits(*p) | quietBit32)
+		*p = math.Float32frombits(math.MaxUint32)
 	case *float64:
-		if *p == *p {
-			*p = math.Float64frombits(0xfff << 52)
-		}
-		*p = math.Float64frombits(math.Float64bits(*p) | 1<<51)
+		*p = math.Float64frombits(math.MaxUint64)
 	}
-	return a
+	return x
 }
 
 // portableScale computes dst = src * factor for bytes [from, to) of a

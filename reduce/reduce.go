@@ -19,11 +19,10 @@
 //   - 8-bit floats saturate: what is larger than the largest finite number,
 //     infinity included, becomes that number (448 and 57344), as NVIDIA's
 //     conversions with satfinite do and as OCP's OFP8 calls saturating mode.
-//   - An operation with a NaN gives a NaN, Min and Max included. It is the first
-//     operand that is one, with its quiet bit set and its sign and payload kept; a
-//     narrower type keeps the payload's upper bits, and E4M3, which has no payload,
-//     only the sign. A NaN that no operand brought (inf - inf, 0 * inf) is the
-//     negative quiet NaN without payload. This is what x86 does in hardware.
+//   - An operation with a NaN gives a NaN, Min and Max included, and so do inf - inf
+//     and 0 * inf. It is always the same one: all bits are set. So a op b and b op a
+//     have the same bits, whatever NaNs they were given. (Processors keep one
+//     operand's payload; which one depends on the order.)
 //   - Min and Max hold -0 for smaller than +0.
 //
 // On amd64 the work is done by AVX-512 (F, BW, DQ, VL) or AVX2 kernels where the

@@ -163,8 +163,21 @@ bare:
 	VZEROUPPER
 	RET
 
+// All bits of a NaN are set, as in every kernel.
+#define NANS_32 \
+	VCMPPS     $3, Z6, Z6, K1 \
+	VCMPPS     $3, Z7, Z7, K2 \
+	VPTERNLOGD $0xff, Z6, Z6, K1, Z6 \
+	VPTERNLOGD $0xff, Z7, Z7, K2, Z7
+#define NANS_64 \
+	VCMPPD     $3, Z6, Z6, K1 \
+	VCMPPD     $3, Z7, Z7, K2 \
+	VPTERNLOGQ $0xff, Z6, Z6, K1, Z6 \
+	VPTERNLOGQ $0xff, Z7, Z7, K2, Z7
+#define NANS_NONE
+
 // A trade with its sum, by an instruction that adds two vectors.
-#define SUM_512(ADD) \
+#define SUM_512(ADD, NANS) \
 	ARGUMENTS                    \
 	TESTQ     R9, R9             \
 	JZ        bare               \
@@ -184,6 +197,7 @@ loop:                            \
 	VMOVDQU64 64(R12), Z7        \
 	ADD       (R13), Z6, Z6      \
 	ADD       64(R13), Z7, Z7    \
+	NANS                         \
 	VMOVDQU64 Z6, (BX)           \
 	VMOVDQU64 Z7, 64(BX)         \
 	VMOVDQU64 Z6, (R8)           \
@@ -208,6 +222,7 @@ bare:                            \
 	VMOVDQU64 64(R12), Z7        \
 	ADD       (R13), Z6, Z6      \
 	ADD       64(R13), Z7, Z7    \
+	NANS                         \
 	VMOVDQU64 Z6, (BX)           \
 	VMOVDQU64 Z7, 64(BX)         \
 	VMOVDQU64 Z6, (R8)           \
@@ -225,16 +240,16 @@ bare:                            \
 
 // func tradeFloat32AVX512(t *Trade, pairs int)
 TEXT ·tradeFloat32AVX512(SB), NOSPLIT, $0-16
-	SUM_512(VADDPS)
+	SUM_512(VADDPS, NANS_32)
 
 // func tradeFloat64AVX512(t *Trade, pairs int)
 TEXT ·tradeFloat64AVX512(SB), NOSPLIT, $0-16
-	SUM_512(VADDPD)
+	SUM_512(VADDPD, NANS_64)
 
 // func tradeInt32AVX512(t *Trade, pairs int)
 TEXT ·tradeInt32AVX512(SB), NOSPLIT, $0-16
-	SUM_512(VPADDD)
+	SUM_512(VPADDD, NANS_NONE)
 
 // func tradeInt64AVX512(t *Trade, pairs int)
 TEXT ·tradeInt64AVX512(SB), NOSPLIT, $0-16
-	SUM_512(VPADDQ)
+	SUM_512(VPADDQ, NANS_NONE)

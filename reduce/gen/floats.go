@@ -13,6 +13,8 @@ type floatFormat struct {
 	name   string
 	double bool
 	half   bool
+	bits   int
+	inf    uint32 // of less than 32 bits: the code above which NaNs are
 	unroll int
 	parts  int
 	up     func(g *gen, v Op, part int) reg.VecVirtual      // nil: is one already
@@ -21,12 +23,12 @@ type floatFormat struct {
 }
 
 var formats = []floatFormat{
-	{name: "Float32", unroll: 4, parts: 1},
-	{name: "Float64", unroll: 4, parts: 1, double: true},
-	{name: "Float16", unroll: 4, parts: 1, half: true, up: upFloat16, half16: downFloat16},
-	{name: "BFloat16", unroll: 4, parts: 2, up: upBFloat16, down: downBFloat16},
-	{name: "Float8E4M3", unroll: 1, parts: 4, up: e4m3.up, down: e4m3.down},
-	{name: "Float8E5M2", unroll: 1, parts: 4, up: e5m2.up, down: e5m2.down},
+	{name: "Float32", bits: 32, unroll: 4, parts: 1},
+	{name: "Float64", bits: 64, unroll: 4, parts: 1, double: true},
+	{name: "Float16", bits: 16, inf: 0x7c00, unroll: 4, parts: 1, half: true, up: upFloat16, half16: downFloat16},
+	{name: "BFloat16", bits: 16, inf: 0x7f80, unroll: 4, parts: 2, up: upBFloat16, down: downBFloat16},
+	{name: "Float8E4M3", bits: 8, inf: 0x7e, unroll: 1, parts: 4, up: e4m3.up, down: e4m3.down},
+	{name: "Float8E5M2", bits: 8, inf: 0x7c, unroll: 1, parts: 4, up: e5m2.up, down: e5m2.down},
 }
 
 // apply runs body on every part of v.
@@ -75,7 +77,7 @@ func (f floatFormat) step(op operation) func(*gen, reg.VecVirtual, Op) {
 }
 
 func (f floatFormat) kernel(op operation, name string) kernel {
-	return kernel{name: name + f.name, half: f.half, unroll: f.unroll, cheap: f.parts == 1, long: f.parts == 4, step: f.step(op)}
+	return kernel{name: name + f.name, half: f.half, unroll: f.unroll, cheap: f.parts == 1, long: f.parts == 4, step: f.step(op), floats: &f}
 }
 
 // factor is the Go type of a factor.
@@ -91,7 +93,7 @@ func (f floatFormat) scale(g *gen, v, factor reg.VecVirtual) {
 	f.apply(g, v, func(x reg.VecVirtual, _ int) { g.float(prod, f.double, x, factor) })
 }
 
-// float computes a = a op b; a is the first operand, whose NaN wins.
+// float computes a = a op b. If one of them is a NaN, so is a: settle makes it the one that all results have.
 func (g *gen) float(op operation, double bool, a reg.VecVirtual, b Op) {
 	add, mul, least2, greatest2, compare := VADDPS, VMULPS, VMINPS, VMAXPS, VCMPPS
 	if double {
@@ -131,6 +133,88 @@ func (g *gen) float(op operation, double bool, a reg.VecVirtual, b Op) {
 	compare(Imm(unordered), v, a, nan)
 	add(v, a, y)
 	VPBLENDVB(nan, y, x, a)
+}
+
+// settle sets all bits of the NaNs in v, so that a op b and b op a are the same bits whichever NaNs come together. A NaN stays
+// one whatever is added, so once before a block is stored is enough, and only a block that has one takes the time for it.
+func (f *floatFormat) settle(g *gen, v []reg.VecVirtual, label string) {
+	any := f.nans(g, v[:min(f.together(), len(v))])
+	for i := f.together(); i < len(v); i += f.together() {
+		if more := f.nans(g, v[i:min(i+f.together(), len(v))]); g.wide {
+			KORQ(more, any, any)
+		} else {
+			VPOR(more, any, any)
+		}
+	}
+	if g.wide {
+		KORTESTQ(any, any)
+	} else {
+		VPTEST(any, any)
+	}
+	JZ(LabelRef(label + "_settled"))
+	for i, x := range v {
+		nans := f.nans(g, v[i:i+1])
+		if g.wide {
+			set := g.packed(f.half)
+			map[int]func(k, set Op){8: VPMOVM2B, 16: VPMOVM2W, 32: VPMOVM2D, 64: VPMOVM2Q}[f.bits](nans, set)
+			nans = set
+		}
+		g.or(nans, x, x)
+	}
+	Label(label + "_settled")
+}
+
+// together is how many vectors one comparison looks at: x is unordered to y if one of them is a NaN, and above looks at the
+// largest code.
+func (f *floatFormat) together() int {
+	if f.bits >= 32 {
+		return 2
+	}
+	return 8
+}
+
+// nans are the lanes of vectors that hold a NaN, in a mask or a vector.
+func (f *floatFormat) nans(g *gen, v []reg.VecVirtual) (lanes Op) {
+	lanes = g.packed(f.half)
+	if g.wide {
+		lanes = K()
+	}
+	const unordered = 3
+	switch first, last := v[0], v[len(v)-1]; {
+	case f.bits == 32:
+		VCMPPS(Imm(unordered), last, first, lanes)
+	case f.bits == 64:
+		VCMPPD(Imm(unordered), last, first, lanes)
+	default:
+		f.above(g, v, lanes)
+	}
+	return lanes
+}
+
+// above finds NaNs of less than 32 bits: without its sign a NaN is more than infinity.
+func (f *floatFormat) above(g *gen, v []reg.VecVirtual, lanes Op) {
+	all, most, compare, compareWide, double := uint32(0x01010101), VPMAXUB, VPCMPGTB, VPCMPUB, VPADDB
+	if f.bits == 16 {
+		all, most, compare, compareWide, double = 0x00010001, VPMAXUW, VPCMPGTW, VPCMPUW, VPADDW
+	}
+	abs := make([]reg.VecVirtual, len(v))
+	for i := range v {
+		abs[i] = g.packed(f.half)
+		if g.wide {
+			double(v[i], v[i], abs[i])
+		} else {
+			g.and(g.c32(all*(1<<(f.bits-1)-1)), v[i], abs[i])
+		}
+		if i > 0 {
+			most(abs[i], abs[0], abs[0])
+		}
+	}
+	const greater = 6
+	if g.wide {
+		compareWide(Imm(greater), g.constant(f.half, all*(2*f.inf)), abs[0], lanes)
+	} else {
+		compare(g.c32(all*f.inf), abs[0], lanes)
+	}
 }
 
 func upFloat16(g *gen, v Op, _ int) reg.VecVirtual {

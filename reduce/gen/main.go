@@ -64,6 +64,7 @@ type kernel struct {
 	// and nothing is gained by storing past the caches.
 	cheap, long bool
 	logged      bool
+	floats      *floatFormat // of a kernel of floats
 	mean        *floatFormat // of a kernel that averages
 }
 
@@ -182,6 +183,16 @@ func (g *gen) c32(v uint32) Op {
 	return x
 }
 
+// constant is c32 for vectors that may be packed.
+func (g *gen) constant(half bool, v uint32) Op {
+	if !half || !g.wide {
+		return g.c32(v)
+	}
+	x := g.packed(half)
+	VPBROADCASTD(g.bits(uint64(v), 4), x)
+	return x
+}
+
 func (g *gen) c64(v uint64) Mem { return g.bits(v, 8) }
 
 func (g *gen) load(m Op, v reg.VecVirtual) {
@@ -223,16 +234,19 @@ func (g *gen) reduction(k kernel) {
 	if k.logged {
 		Load(Param("log"), log)
 	}
-	// seal writes a block that ends at next to the log, and says so.
-	seal := func(acc []reg.VecVirtual, next Mem) {
-		if !k.logged {
-			return
-		}
+	// seal makes a block that ends at next ready to be stored. A logged one it writes to the log, and says so.
+	seal := func(label string, acc []reg.VecVirtual, next Mem) {
 		if k.mean != nil {
 			factor := g.broadcast(k.mean)
 			for _, v := range acc {
 				k.mean.scale(g, v, factor)
 			}
+		}
+		if k.floats != nil {
+			k.floats.settle(g, acc, label)
+		}
+		if !k.logged {
+			return
 		}
 		for i, v := range acc {
 			g.store(v, Mem{Base: log, Disp: logBlock + i*g.unit(k.half)}, false)
@@ -303,7 +317,7 @@ func (g *gen) reduction(k kernel) {
 				k.step(g, v, place(base, i))
 			}
 		})
-		seal(acc, Mem{Base: at, Disp: size})
+		seal(label, acc, Mem{Base: at, Disp: size})
 		for i, v := range acc {
 			g.store(v, place(d0, i), nt)
 		}
@@ -353,7 +367,7 @@ func (g *gen) reduction(k kernel) {
 			VMOVDQU8_Z(place(base), mask, b)
 			k.step(g, acc, b)
 		})
-		seal([]reg.VecVirtual{acc}, Mem{Base: next})
+		seal("tail", []reg.VecVirtual{acc}, Mem{Base: next})
 		VMOVDQU8(acc, mask, place(d0))
 		each("tail_targets", dsts, nd, func(base reg.Register) { VMOVDQU8(acc, mask, place(base)) })
 	} else {
@@ -364,7 +378,7 @@ func (g *gen) reduction(k kernel) {
 			k.step(g, acc, place(s1))
 		}
 		each("tail_sources", srcs, ns, func(base reg.Register) { k.step(g, acc, place(base)) })
-		seal([]reg.VecVirtual{acc}, Mem{Base: at, Disp: unit})
+		seal("tail", []reg.VecVirtual{acc}, Mem{Base: at, Disp: unit})
 		g.store(acc, place(d0), false)
 		each("tail_targets", dsts, nd, func(base reg.Register) { g.store(acc, place(base), false) })
 	}
@@ -407,14 +421,17 @@ func (g *gen) scaling(f floatFormat) {
 	factor := g.broadcast(&f)
 	unit := g.unit(f.half)
 	acc, left := g.packed(f.half), GP64()
-	step := func() { f.scale(g, acc, factor) }
+	step := func(label string) {
+		f.scale(g, acc, factor)
+		f.settle(g, []reg.VecVirtual{acc}, label)
+	}
 	Label("loop")
 	MOVQ(end, left)
 	SUBQ(at, left)
 	CMPQ(left, I32(unit))
 	JL(LabelRef("tail"))
 	g.load(Mem{Base: src, Index: at, Scale: 1}, acc)
-	step()
+	step("loop")
 	g.store(acc, Mem{Base: dst, Index: at, Scale: 1}, false)
 	ADDQ(I32(unit), at)
 	JMP(LabelRef("loop"))
@@ -427,7 +444,7 @@ func (g *gen) scaling(f floatFormat) {
 		BZHIQ(left, bits, bits)
 		KMOVQ(bits, mask)
 		VMOVDQU8_Z(Mem{Base: src, Index: at, Scale: 1}, mask, acc)
-		step()
+		step("tail")
 		VMOVDQU8(acc, mask, Mem{Base: dst, Index: at, Scale: 1})
 		Label("done")
 	}
