@@ -55,6 +55,7 @@ kept in the user's cache folder.`,
   weft bench all-gather -n 2 -d bfloat16 --transport tcp --cpu
   weft bench all-reduce -n 4 --algo ring -b 1M -e 1M
   weft bench all-reduce -n 2 --hosts a,b --rsh 'ip netns exec {host}' --master-addr 10.0.0.1
+  weft bench all-reduce -n 8 --hosts a,b --rsh 'ip netns exec {host} {command}' --master-addr 10.0.0.1
   weft bench all-reduce -n 4 --require shm --floor 5GB/s
   weft bench --compare -n 2,4,8 --sizes 8,32K,1M,16M
   weft bench --compare all-reduce -n 2 --sizes 1M,2M --out-of-place
@@ -63,9 +64,9 @@ kept in the user's cache folder.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			for _, x := range [][2]string{{"transport", f.cfg.Transport}, {"require", f.cfg.Require}} {
 				switch x[1] {
-				case "", "shm", "tcp", "mem":
+				case "", "shm", "tcp", "mixed", "mem":
 				default:
-					return fmt.Errorf("--%s: unknown transport %q; known: shm, tcp, mem", x[0], x[1])
+					return fmt.Errorf("--%s: unknown transport %q; known: shm, tcp, mixed, mem", x[0], x[1])
 				}
 			}
 			if r, t := f.cfg.Require, f.cfg.Transport; r != "" && (t != "" && r != t || r == "mem" && t == "") {
@@ -99,7 +100,7 @@ kept in the user's cache folder.`,
 	fl.IntVar(&f.cfg.Iters, "iters", 0, "operations of a batch; as many as take 20 ms without it")
 	fl.IntVarP(&f.cfg.Warmup, "warmup_iters", "w", 5, "operations before the first batch")
 	fl.IntVar(&f.cfg.Batches, "batches", 5, "batches, of which the median counts")
-	fl.StringVar(&f.cfg.Transport, "transport", "", "`NAME`: shm, tcp, or mem for ranks that are goroutines; the fastest without it")
+	fl.StringVar(&f.cfg.Transport, "transport", "", "`NAME`: shm, tcp, mixed (shared memory inside hosts, tcp between), or mem for ranks that are goroutines; the fastest without it")
 	fl.StringVar(&f.cfg.Require, "require", "", "`TRANSPORT` that must be what is used; another one is an error")
 	fl.StringVar(&f.floor, "floor", "", "least `RATE`, like 5GB/s, of links and of bus bandwidth at the largest size; less is an error")
 	fl.BoolVar(&f.registered, "registered", true, "buffers from the library, which peers map")

@@ -26,6 +26,7 @@
 //	  transport            mem     goroutines of one process
 //	                       shm     processes of one host
 //	                       tcp     hosts
+//	                       mixed   processes of several hosts: shm inside, tcp between
 //
 // The program that runs is the one that weft algo verify proves and weft sim
 // simulates.
@@ -110,8 +111,9 @@ type world struct {
 	choices *choice.Tables
 	next    atomic.Uint32 // communicators that this rank had a number for
 	hosts   []int         // by rank of the endpoint
+	apart   []string      // by rank: why it shares no memory with the host it says it is on; empty if it does
 	pids    []int         // of processes, by rank of the endpoint
-	local   int           // ranks on this host
+	local   int           // ranks on this machine, which share its cores
 	verbs   verbs
 	refs    atomic.Int32
 	mu      sync.Mutex
@@ -131,7 +133,7 @@ func (c *Comm) Size() int { return len(c.group.Members) }
 // Epoch counts the failures that the group outlived (Shrink).
 func (c *Comm) Epoch() int { return int(c.epoch) }
 
-// Transport names what carries the bytes: mem, shm or tcp.
+// Transport names what carries the bytes: mem, shm, tcp or mixed.
 func (c *Comm) Transport() string { return c.world.ep.Can().Name }
 
 // Links are what the links between the ranks were found to cost.

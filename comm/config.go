@@ -28,9 +28,14 @@ type Config struct {
 	Token string      // WEFT_TOKEN: the cluster's secret; may be empty on loopback addresses alone
 	TLS   *tls.Config // if set, connections are TLS and both ends show certificates
 
-	// Transport is what must be used: shm, tcp, or empty for the fastest that
-	// reaches all ranks. WEFT_TRANSPORT.
+	// Transport is what must be used: shm, tcp, mixed (shared memory between the ranks
+	// of a host, tcp between hosts), or empty for the fastest that reaches all ranks.
+	// WEFT_TRANSPORT.
 	Transport string
+	// Host is the host that this rank says it is on; ranks that say the same share
+	// memory if they can. Empty for the machine and its network namespace, so that
+	// namespaces count as hosts. WEFT_HOST.
+	Host string
 	// Require is a transport that must be what is used; anything else is an
 	// error rather than a slower run. WEFT_REQUIRE.
 	Require string
@@ -165,6 +170,7 @@ func (e *env) settings() (c Config) {
 	default:
 		e.wrong("WEFT_RAILS=%q is none of one, all", s)
 	}
+	c.Host = e.get("WEFT_HOST")
 	c.Streams = e.number("WEFT_STREAMS", 0)
 	if s := e.get("WEFT_TIMEOUT"); s != "" {
 		d, err := time.ParseDuration(s)
@@ -278,9 +284,9 @@ func (c *Config) complete() error {
 	}
 	for _, x := range []struct{ name, value string }{{"transport (WEFT_TRANSPORT)", c.Transport}, {"required transport (WEFT_REQUIRE)", c.Require}} {
 		switch x.value {
-		case "", "shm", "tcp", "mem":
+		case "", "shm", "tcp", "mixed", "mem":
 		default:
-			return fmt.Errorf("%s %q is none of shm, tcp", x.name, x.value)
+			return fmt.Errorf("%s %q is none of shm, tcp, mixed", x.name, x.value)
 		}
 	}
 	if c.Timeout == 0 {

@@ -96,12 +96,16 @@ func TestThreeHostsTwoRails(t *testing.T) {
 func TestLayoutsMustAgree(t *testing.T) {
 	w := &world{}
 	hellos := []hello{{Version: version, Host: "a", Layout: board.Hash()}, {Version: version, Host: "a", Layout: board.Hash() + 1}}
-	_, err := w.agree(hellos)
+	err := w.compare(hellos)
 	if err == nil || !strings.Contains(err.Error(), "rank 1 lays shared memory out as") || !strings.Contains(err.Error(), "same build") {
 		t.Errorf("%v", err)
 	}
 	hellos[1].Layout = hellos[0].Layout
-	if kind, err := (&world{}).agree(hellos); err != nil || kind != "shm" {
+	w = &world{}
+	if err := w.compare(hellos); err != nil {
+		t.Fatal(err)
+	}
+	if kind, err := w.agree(hellos); err != nil || kind != "shm" {
 		t.Errorf("%s, %v", kind, err)
 	}
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/weft-fabric/weft/cost"
 	"github.com/weft-fabric/weft/transport"
 	"github.com/weft-fabric/weft/transport/mem"
+	"github.com/weft-fabric/weft/transport/mixed"
 	"github.com/weft-fabric/weft/transport/rendezvous"
 	"github.com/weft-fabric/weft/transport/shm"
 	"github.com/weft-fabric/weft/transport/tcp"
@@ -31,7 +32,8 @@ const version = 1
 // hello is what a rank says about itself before there is a transport.
 type hello struct {
 	Version   int
-	Host      string
+	Host      string // equal on ranks that say they share memory
+	Machine   string // equal on ranks that share cores
 	PID       int
 	Transport string
 	Require   string
@@ -74,7 +76,11 @@ func Join(ctx context.Context, cfg Config) (*Comm, error) {
 
 func (w *world) join(ctx context.Context, gather transport.Gather) (*Comm, error) {
 	cfg := &w.cfg
-	mine, err := json.Marshal(hello{Version: version, Host: shm.HostID(), PID: os.Getpid(), Transport: cfg.Transport, Require: cfg.Require,
+	host := shm.HostID()
+	if cfg.Host != "" {
+		host = shm.Machine() + " " + cfg.Host
+	}
+	mine, err := json.Marshal(hello{Version: version, Host: host, Machine: shm.Machine(), PID: os.Getpid(), Transport: cfg.Transport, Require: cfg.Require,
 		Canonical: cfg.Canonical, Timeout: cfg.Timeout, Cores: runtime.NumCPU(), Layout: board.Hash()})
 	if err != nil {
 		return nil, err
@@ -89,20 +95,31 @@ func (w *world) join(ctx context.Context, gather transport.Gather) (*Comm, error
 			return nil, fmt.Errorf("what rank %d said about itself: %w", i, err)
 		}
 	}
+	if err := w.compare(hellos); err != nil {
+		return nil, err
+	}
+	if hellos[0].Transport != "tcp" && cfg.Size > 1 {
+		if w.hosts, w.apart, err = shm.Reach(ctx, cfg.Rank, w.hosts, gather); err != nil {
+			return nil, err
+		}
+	}
 	kind, err := w.agree(hellos)
 	if err != nil {
 		return nil, err
 	}
 	for rank := range hellos {
-		if w.hosts[rank] == w.hosts[cfg.Rank] {
+		if hellos[rank].Machine == hellos[cfg.Rank].Machine {
 			w.local++
 		}
 	}
 	switch kind {
 	case "shm":
-		w.ep, err = shm.Open(ctx, shm.Config{Rank: cfg.Rank, Size: cfg.Size, Gather: gather})
+		w.ep, err = shm.Open(ctx, shm.Config{Rank: cfg.Rank, Size: cfg.Size, Gather: gather, Machine: w.local})
 	case "tcp":
 		w.ep, err = tcp.Open(ctx, tcp.Config{Rank: cfg.Rank, Size: cfg.Size, Gather: gather, Token: cfg.Token, TLS: cfg.TLS,
+			Interfaces: cfg.Interfaces, AllRails: cfg.AllRails, Streams: cfg.Streams, Log: cfg.Log})
+	case "mixed":
+		w.ep, err = mixed.Open(ctx, mixed.Config{Rank: cfg.Rank, Size: cfg.Size, Hosts: w.hosts, Machine: w.local, Gather: gather, Token: cfg.Token, TLS: cfg.TLS,
 			Interfaces: cfg.Interfaces, AllRails: cfg.AllRails, Streams: cfg.Streams, Log: cfg.Log})
 	}
 	if err != nil {
@@ -115,49 +132,64 @@ func (w *world) join(ctx context.Context, gather transport.Gather) (*Comm, error
 	return w.first(ctx, gather)
 }
 
-// agree finds the transport that all ranks use, and which ranks share a host.
-func (w *world) agree(hellos []hello) (kind string, err error) {
+// compare refuses ranks that cannot work together, and notes which claim to share a host.
+func (w *world) compare(hellos []hello) error {
 	first := map[string]int{}
 	for rank, h := range hellos {
 		if h.Version != version {
-			return "", fmt.Errorf("rank %d speaks version %d, this one %d: run the same weft everywhere", rank, h.Version, version)
+			return fmt.Errorf("rank %d speaks version %d, this one %d: run the same weft everywhere", rank, h.Version, version)
 		}
 		if mine := board.Hash(); h.Layout != mine {
-			return "", fmt.Errorf("rank %d lays shared memory out as %x, this one as %x: run the same build of weft everywhere", rank, h.Layout, mine)
+			return fmt.Errorf("rank %d lays shared memory out as %x, this one as %x: run the same build of weft everywhere", rank, h.Layout, mine)
 		}
 		if h.Transport != hellos[0].Transport {
-			return "", fmt.Errorf("rank 0 wants transport %q, rank %d %q: give all ranks the same WEFT_TRANSPORT", hellos[0].Transport, rank, h.Transport)
+			return fmt.Errorf("rank 0 wants transport %q, rank %d %q: give all ranks the same WEFT_TRANSPORT", hellos[0].Transport, rank, h.Transport)
 		}
 		if h.Canonical != hellos[0].Canonical {
-			return "", fmt.Errorf("rank 0 has canonical=%t, rank %d %t: give all ranks the same WEFT_CANONICAL", hellos[0].Canonical, rank, h.Canonical)
+			return fmt.Errorf("rank 0 has canonical=%t, rank %d %t: give all ranks the same WEFT_CANONICAL", hellos[0].Canonical, rank, h.Canonical)
 		}
 		if _, seen := first[h.Host]; !seen {
 			first[h.Host] = len(first)
 		}
 		w.hosts, w.pids = append(w.hosts, first[h.Host]), append(w.pids, h.PID)
 	}
+	return nil
+}
+
+// agree finds the transport that all ranks use. Where hosts have several ranks and there
+// are several hosts, each pair has its own way.
+func (w *world) agree(hellos []hello) (kind string, err error) {
+	hosts := slices.Max(w.hosts) + 1
 	kind = hellos[0].Transport
 	if kind == "" {
-		kind = "tcp"
-		if len(first) == 1 {
+		switch hosts {
+		case 1:
 			kind = "shm"
+		case len(w.hosts):
+			kind = "tcp"
+		default:
+			kind = "mixed"
 		}
+	}
+	apart := ""
+	if i := slices.IndexFunc(w.apart, func(s string) bool { return s != "" }); i >= 0 {
+		apart = fmt.Sprintf("; rank %d counts as a host of its own: %s", i, w.apart[i])
 	}
 	for rank, h := range hellos {
 		if h.Require != "" && h.Require != kind {
 			why := "it is asked for (WEFT_TRANSPORT)"
 			switch {
 			case hellos[0].Transport != "":
-			case len(first) == 1:
+			case hosts == 1:
 				why = "the ranks are on one host"
 			default:
-				why = fmt.Sprintf("the ranks are on %d hosts", len(first))
+				why = fmt.Sprintf("the ranks are on %d hosts", hosts) + apart
 			}
 			return "", fmt.Errorf("rank %d requires transport %s, but %s would be used: %s; WEFT_TRANSPORT says what to use, WEFT_REQUIRE what it must come to", rank, h.Require, kind, why)
 		}
 	}
-	if kind == "shm" && len(first) > 1 {
-		return "", fmt.Errorf("transport shm reaches ranks of one host only, and there are %d hosts", len(first))
+	if kind == "shm" && hosts > 1 {
+		return "", fmt.Errorf("transport shm reaches ranks of one host only, and there are %d hosts%s", hosts, apart)
 	}
 	return kind, nil
 }

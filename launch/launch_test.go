@@ -467,6 +467,7 @@ func TestWrongSpecsNameTheMistake(t *testing.T) {
 func TestRemoteHosts(t *testing.T) {
 	for _, template := range []string{
 		"env HERE={host} sh -c {command}", // as ssh: the command is one word for a shell
+		"env HERE={host} {command}",       // as ip netns exec with the command named: it gets a shell
 		"env HERE={host}",                 // as ip netns exec: the command's words follow
 	} {
 		remote, err := launch.ParseRemote(template)

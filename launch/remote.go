@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 )
@@ -12,9 +13,15 @@ import (
 // in which {host} is the host's name. Where {command} is among them, it becomes
 // the whole command as one word for a shell there, and the token goes through
 // its standard input rather than its arguments, which other users can list;
-// the process ends when that input does. Where it is not, the command's words
-// follow and the environment is inherited, as with "ip netns exec {host}".
+// the process ends when that input does. Programs that start a command without a
+// shell, such as ip and docker, get "sh -c" before it. Where {command} is not there,
+// the command's words follow and the environment is inherited, as with "ip netns exec
+// {host}".
 type Remote []string
+
+// shellless are programs that start the command in their arguments themselves; others
+// hand one word to a shell on the host, as ssh does.
+var shellless = []string{"chroot", "crictl", "docker", "env", "ip", "kubectl", "lxc", "nerdctl", "nsenter", "podman", "setpriv", "srun", "sudo", "unshare"}
 
 // SSH is the default.
 var SSH = Remote{"ssh", "-o", "BatchMode=yes", "{host}", "{command}"}
@@ -44,9 +51,12 @@ func (r Remote) wrap(host string, command, env []string, token string) (args, en
 		r = SSH
 	}
 	whole := false
-	for _, w := range r {
+	for i, w := range r {
 		if w == "{command}" {
 			whole = true
+			if slices.Contains(shellless, filepath.Base(r[0])) && r[i-1] != "-c" {
+				args = append(args, "sh", "-c")
+			}
 			args = append(args, remoteScript(command, remoteEnv(env)))
 			continue
 		}

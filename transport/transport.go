@@ -126,6 +126,13 @@ type Port interface {
 	Close() error
 }
 
+// Disagreer is a port that can be asked whether a message of another call has come,
+// by a caller that waits for something else.
+type Disagreer interface {
+	// Disagrees is nil, or the *Mismatch. It is cheap and safe to call from any goroutine.
+	Disagrees() error
+}
+
 // Bounded is a port that bounds, in bytes, what a call sends to a peer that does not
 // receive it, where no Depth does.
 type Bounded interface {

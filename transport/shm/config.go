@@ -16,6 +16,10 @@ type Config struct {
 	// among all ranks, a quarter of what a process can address.
 	Arena uint64
 
+	// Machine is how many ranks share the cores of this machine, with those of other
+	// endpoints; 0 for Size. Ranks that outnumber the cores wait in another way.
+	Machine int
+
 	// NoPull keeps ranks from reading memory of one another that is not in an arena.
 	NoPull bool
 }

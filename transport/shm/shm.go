@@ -24,9 +24,14 @@ const allArenas = 32 << 40
 // HostID names what ranks must share to be of one host: a kernel since its
 // start, and a network namespace, whose sockets they meet by.
 func HostID() string {
-	boot, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	space, _ := os.Readlink("/proc/self/ns/net")
-	return strings.TrimSpace(string(boot)) + " " + space
+	return Machine() + " " + space
+}
+
+// Machine names a kernel since its start.
+func Machine() string {
+	boot, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	return strings.TrimSpace(string(boot))
 }
 
 // Endpoint is a rank's shared memory. Memory got from Alloc or At must not be
@@ -129,7 +134,7 @@ func (e *Endpoint) meet(ctx context.Context, c *Config) error {
 			m.conn.Close()
 		}
 	}
-	e.Hub = ring.New(space{e}, wait.For(e.size, false))
+	e.Hub = ring.New(space{e}, wait.For(max(c.Machine, e.size), false))
 	e.watch, err = newWatch(e.peers, e.lost)
 	return err
 }

@@ -49,6 +49,14 @@ type Config struct {
 	// pair survive the loss of one of them.
 	Streams int
 
+	// Reached are ranks that are reached in another way, by rank: no stream is made
+	// to them. Nil for none.
+	Reached []bool
+
+	// Named finds own memory by a key that another transport gave, for the
+	// one-sided operations of peers; nil if keys are those of this endpoint.
+	Named func(k transport.Key, n int) ([]byte, error)
+
 	Checksum bool         // crc32c over every piece, 18 GB/s
 	Log      *slog.Logger // connections that were turned away and paths that were lost; nil for silence
 }

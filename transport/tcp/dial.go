@@ -131,11 +131,14 @@ func (e *Endpoint) pairsWith(rank int) [][2]int {
 	return ps
 }
 
+// reached reports whether a rank is reached in another way.
+func (e *Endpoint) reached(rank int) bool { return e.cfg.Reached != nil && e.cfg.Reached[rank] }
+
 // plan finds out how many streams each peer has.
 func (e *Endpoint) plan() error {
 	e.want = make([]int, e.cfg.Size)
 	for rank, pr := range e.peers {
-		if rank == e.cfg.Rank {
+		if rank == e.cfg.Rank || e.reached(rank) {
 			continue
 		}
 		n := len(e.pairsWith(rank))
@@ -156,7 +159,7 @@ func (e *Endpoint) connect(ctx context.Context) error {
 	// Few at a time: hundreds of handshakes at once only make each slower.
 	turn := make(chan struct{}, 16)
 	for rank, pr := range e.peers {
-		if rank == e.cfg.Rank {
+		if rank == e.cfg.Rank || e.reached(rank) {
 			continue
 		}
 		if !e.dials(e.cfg.Rank, rank) {

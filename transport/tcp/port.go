@@ -189,6 +189,15 @@ func (p *port) failed(err error) {
 	}
 }
 
+// Disagrees is why the call has ended although nobody waits here: a message of
+// another call has come, or its caller gave up.
+func (p *port) Disagrees() error {
+	if f := p.err.Load(); f != nil {
+		return f.err
+	}
+	return nil
+}
+
 // disagree ends the call, as a rank does another under the same number, and
 // tells that rank if it cannot know yet. The caller holds mu.
 func (p *port) disagree(rank int, call *[transport.CallSize]byte, tell bool) {

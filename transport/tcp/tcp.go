@@ -87,7 +87,7 @@ func Open(ctx context.Context, cfg Config) (*Endpoint, error) {
 	if err := e.startPump(); err != nil {
 		return nil, err
 	}
-	e.verbs = verbs.New(cfg.Rank, cfg.Size, forVerbs{e})
+	e.verbs = verbs.New(cfg.Rank, cfg.Size, forVerbs{e}, cfg.Named)
 	if err := e.open(ctx); err != nil {
 		e.Close()
 		return nil, err

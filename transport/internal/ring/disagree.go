@@ -33,6 +33,16 @@ func (p *Port) scan() error {
 	return nil
 }
 
+// Disagrees is scan for a caller that waits elsewhere.
+func (p *Port) Disagrees() error {
+	p.looking.Add(1)
+	defer p.looking.Add(-1)
+	if p.closed.Load() || p.h.closed.Load() {
+		return transport.ErrClosed
+	}
+	return p.scan()
+}
+
 // theirs is the call of a message from a member: one of those that it keeps in
 // its part of the port, or if it has gone on too far what the tag tells.
 func (p *Port) theirs(member int, tag uint64, epoch uint32) transport.Call {

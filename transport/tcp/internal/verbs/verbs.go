@@ -68,6 +68,7 @@ type Verbs struct {
 	net        Net
 	rank, size int
 	regions    regions
+	named      func(k transport.Key, n int) ([]byte, error) // finds memory that is not in regions; may be nil
 
 	ticket atomic.Uint64
 	mu     sync.Mutex
@@ -89,9 +90,10 @@ type initiator struct {
 	conn net.Conn
 }
 
-// New makes the verbs of a rank.
-func New(rank, size int, n Net) *Verbs {
-	return &Verbs{net: n, rank: rank, size: size, regions: regions{byID: map[uint64]*region{}}, to: map[int]*initiator{}, served: map[net.Conn]struct{}{}}
+// New makes the verbs of a rank. named finds own memory whose keys others give; nil
+// where the memory is got from Alloc.
+func New(rank, size int, n Net, named func(k transport.Key, n int) ([]byte, error)) *Verbs {
+	return &Verbs{net: n, rank: rank, size: size, named: named, regions: regions{byID: map[uint64]*region{}}, to: map[int]*initiator{}, served: map[net.Conn]struct{}{}}
 }
 
 // finish tells Poll that an operation is complete.
@@ -218,6 +220,16 @@ func (v *Verbs) target(verb uint8, key transport.Key, length uint64) (*region, [
 			return nil, nil, statusOdd
 		}
 		length = 8
+	}
+	if v.named != nil {
+		if length > maxRegion {
+			return nil, nil, statusNoMemory
+		}
+		mem, err := v.named(key, int(length))
+		if err != nil {
+			return nil, nil, statusNoMemory
+		}
+		return nil, mem, statusDone
 	}
 	r, mem := v.at(key, length)
 	if r == nil {
