@@ -24,7 +24,7 @@ type benchFlags struct {
 	min, max, step, ranks, redop, dtype, floor string
 	plain, registered, json, cpu, compare      bool
 	program, output, hosts, rsh, sizes         string
-	best, apart                                bool
+	best, apart, explain                       bool
 	rounds                                     int
 	batch                                      time.Duration
 	spec                                       launch.Spec
@@ -55,7 +55,7 @@ kept in the user's cache folder.`,
   weft bench all-gather -n 2 -d bfloat16 --transport tcp --cpu
   weft bench all-reduce -n 4 --algo ring -b 1M -e 1M
   weft bench all-reduce -n 2 --hosts a,b --rsh 'ip netns exec {host}' --master-addr 10.0.0.1
-  weft bench all-reduce -n 8 --hosts a,b --rsh 'ip netns exec {host} {command}' --master-addr 10.0.0.1
+  weft bench all-reduce -n 8 --hosts a,b --rsh 'ip netns exec {host} {command}' --master-addr 10.0.0.1 --explain
   weft bench all-reduce -n 4 --require shm --floor 5GB/s
   weft bench --compare -n 2,4,8 --sizes 8,32K,1M,16M
   weft bench --compare all-reduce -n 2 --sizes 1M,2M --out-of-place
@@ -116,6 +116,7 @@ kept in the user's cache folder.`,
 	fl.IntVar(&f.rounds, "rounds", 15, "turns of each competitor at a size, for --compare; the median counts")
 	fl.DurationVar(&f.batch, "batch", 10*time.Millisecond, "`TIME` of a turn, for --compare: long beside waking ranks that sleep, short beside other work of the machine")
 	fl.BoolVar(&f.cfg.Bind, "bind", false, "keep every rank on one processor: less noise on a busy machine")
+	fl.BoolVar(&f.explain, "explain", false, "also print how each pair of ranks talks and which program is chosen at which size, and why")
 	fl.BoolVar(&f.best, "best", false, "the fastest turn counts, for --compare, not the median")
 	fl.BoolVar(&f.apart, "out-of-place", false, "all-reduce has an input and an output, for --compare, not one buffer")
 	hostFlags(cmd, &f.spec, &f.hosts, &f.rsh)
@@ -147,7 +148,7 @@ func operations() string {
 var (
 	compareFlags = []string{"sizes", "rounds", "batch", "best", "out-of-place"}
 	aloneFlags   = []string{"minbytes", "maxbytes", "stepbytes", "stepfactor", "iters", "warmup_iters", "batches", "datatype", "op", "root",
-		"check", "algo", "program", "unproven", "plain", "registered", "require", "floor", "hosts", "rsh", "master-addr"}
+		"check", "algo", "program", "unproven", "plain", "registered", "require", "floor", "explain", "hosts", "rsh", "master-addr"}
 )
 
 // unused says so if one of some flags is given.
@@ -180,6 +181,9 @@ func (f *benchFlags) run(cmd *cobra.Command, args []string) error {
 	}
 	if err := places(&f.spec, f.hosts, f.rsh); err != nil {
 		return err
+	}
+	if f.explain {
+		f.spec.Env = append(f.spec.Env, "WEFT_EXPLAIN=1")
 	}
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)

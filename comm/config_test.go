@@ -49,9 +49,9 @@ func TestWrongEnvironment(t *testing.T) {
 		{"WEFT_TIMEOUT", "-3s", "such as 30s"},
 		{"WEFT_FLOOR", "5", "WEFT_FLOOR"},
 		{"WEFT_CANONICAL", "no", `WEFT_CANONICAL="no" is none of 1, true, 0, false`},
-		{"WEFT_TRANSPORT", "ib", "none of shm, tcp"},
+		{"WEFT_TRANSPORT", "ib", "none of shm, tcp, mixed"},
 		{"WEFT_TRANSPORT", "mem", "goroutines"},
-		{"WEFT_REQUIRE", "ib", "none of shm, tcp"},
+		{"WEFT_REQUIRE", "ib", "none of shm, tcp, mixed"},
 		{"WEFT_TRANPORT", "tcp", "WEFT_TRANPORT is no variable of weft; those for ranks are WEFT_CANONICAL, "},
 	} {
 		c, err := configOf(environ(map[string]string{x.name: x.value}))

@@ -109,3 +109,35 @@ func TestLayoutsMustAgree(t *testing.T) {
 		t.Errorf("%s, %v", kind, err)
 	}
 }
+
+// Hosts are what ranks say, and what is found true: a pair that cannot share memory counts as two hosts, and says why.
+func TestAgreeOnTransport(t *testing.T) {
+	h := func(hosts string) (list []hello) {
+		for _, c := range hosts {
+			list = append(list, hello{Version: version, Host: string(c), Layout: board.Hash()})
+		}
+		return list
+	}
+	for hosts, want := range map[string]string{"aaaa": "shm", "ab": "tcp", "aabb": "mixed", "aaab": "mixed", "abab": "mixed"} {
+		w := &world{}
+		hellos := h(hosts)
+		if err := w.compare(hellos); err != nil {
+			t.Fatal(err)
+		}
+		if kind, err := w.agree(hellos); err != nil || kind != want {
+			t.Errorf("%s: %s, %v; want %s", hosts, kind, err, want)
+		}
+	}
+	w := &world{}
+	hellos := h("aab")
+	for i := range hellos {
+		hellos[i].Require = "shm"
+	}
+	if err := w.compare(hellos); err != nil {
+		t.Fatal(err)
+	}
+	w.apart = []string{"", "", "another user"}
+	if _, err := w.agree(hellos); err == nil || !strings.Contains(err.Error(), "rank 0 requires transport shm, but mixed would be used: the ranks are on 2 hosts; rank 2 counts as a host of its own: another user") {
+		t.Errorf("%v", err)
+	}
+}

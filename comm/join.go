@@ -129,7 +129,32 @@ func (w *world) join(ctx context.Context, gather transport.Gather) (*Comm, error
 	if cfg.Log != nil && cfg.Rank == 0 {
 		cfg.Log.Info("transport agreed", "kind", kind, "ranks", cfg.Size, "hosts", slices.Max(w.hosts)+1)
 	}
+	if err := w.explainWays(kind); err != nil {
+		return nil, err
+	}
 	return w.first(ctx, gather)
+}
+
+// explainWays prints how every pair of ranks talks, and who counts as a host of its own although it says otherwise.
+func (w *world) explainWays(kind string) error {
+	to := w.cfg.Explain
+	if to == nil || w.cfg.Rank != 0 || w.cfg.Size == 1 {
+		return nil
+	}
+	if _, err := fmt.Fprintf(to, "transport %s, %d ranks on %d hosts\n", kind, w.cfg.Size, slices.Max(w.hosts)+1); err != nil {
+		return err
+	}
+	for r, why := range w.apart {
+		if why != "" {
+			if _, err := fmt.Fprintf(to, "rank %d counts as a host of its own: %s\n", r, why); err != nil {
+				return err
+			}
+		}
+	}
+	if kind == "mixed" {
+		return mixed.WriteMatrix(to, w.hosts)
+	}
+	return nil
 }
 
 // compare refuses ranks that cannot work together, and notes which claim to share a host.

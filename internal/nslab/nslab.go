@@ -201,6 +201,11 @@ func (l *Lab) Do(host int, f func() error) error {
 	return err
 }
 
+// Path is where a host's namespace can be entered by, for as long as this process runs.
+func (l *Lab) Path(host int) string {
+	return fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), int(l.hosts[host].space))
+}
+
 // Cut takes a host's link on a rail down, as pulling its cable does.
 func (l *Lab) Cut(host, rail int) error { return l.link(host, rail, (*netlink.Handle).LinkSetDown) }
 

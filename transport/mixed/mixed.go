@@ -21,7 +21,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"slices"
 
 	"github.com/weft-fabric/weft/transport"
 	"github.com/weft-fabric/weft/transport/internal/ring"
@@ -49,7 +48,6 @@ type Config struct {
 // Endpoint is a rank's ways to all others.
 type Endpoint struct {
 	rank, size int
-	hosts      []int
 	near       *shm.Endpoint
 	far        *tcp.Endpoint
 	local      []int // by rank: its number among those of this host, or -1
@@ -67,7 +65,7 @@ func Open(ctx context.Context, c Config) (*Endpoint, error) {
 	case c.Gather == nil:
 		return nil, fmt.Errorf("mixed: rank %d of %d has no Gather to find the others by", c.Rank, c.Size)
 	}
-	e := &Endpoint{rank: c.Rank, size: c.Size, hosts: slices.Clone(c.Hosts), local: make([]int, c.Size)}
+	e := &Endpoint{rank: c.Rank, size: c.Size, local: make([]int, c.Size)}
 	reached := make([]bool, c.Size)
 	for r, h := range c.Hosts {
 		e.local[r] = -1
@@ -169,17 +167,15 @@ func (a across) Can() transport.Capabilities { return a.far.Can() }
 // Port is one of tcp.
 func (a across) Port(g transport.Group) (transport.Port, error) { return a.far.Port(g) }
 
-// Way is how two ranks talk: "shm", "tcp" or "self".
-func (e *Endpoint) Way(a, b int) string { return way(e.hosts, a, b) }
-
-func way(hosts []int, a, b int) string {
+// letter is how two ranks talk.
+func letter(hosts []int, a, b int) byte {
 	switch {
 	case a == b:
-		return "self"
+		return '.'
 	case hosts[a] == hosts[b]:
-		return "shm"
+		return 's'
 	}
-	return "tcp"
+	return 't'
 }
 
 // WriteMatrix prints how every pair of ranks talks: a line a rank, with a letter for
@@ -205,11 +201,10 @@ func WriteMatrix(w io.Writer, hosts []int) error {
 	if _, err := fmt.Fprintln(w, "ways between ranks: s shared memory, t tcp"); err != nil {
 		return err
 	}
-	letter := map[string]byte{"self": '.', "shm": 's', "tcp": 't'}
 	for a := range n {
 		row := make([]byte, 0, 2*n)
 		for b := range n {
-			row = append(row, ' ', letter[way(hosts, a, b)])
+			row = append(row, ' ', letter(hosts, a, b))
 		}
 		if _, err := fmt.Fprintf(w, "%6d  host %-3d%s\n", a, hosts[a], row); err != nil {
 			return err
