@@ -7,7 +7,6 @@ import (
 	"unsafe"
 
 	"github.com/weft-fabric/weft/comm/calls"
-	"github.com/weft-fabric/weft/comm/flight"
 	"github.com/weft-fabric/weft/comm/internal/chunks"
 	"github.com/weft-fabric/weft/comm/internal/op"
 	"github.com/weft-fabric/weft/comm/internal/plan"
@@ -52,12 +51,13 @@ func (c *Comm) repeat(ctx context.Context, r *request) error {
 	o.ctx, o.In, o.Out = ctx, r.In, r.Out
 	if o.inline != nil {
 		o.Sig = numbered(o.mixed^c.before, c.seq)
-		if c.shared.RunAtOnce(&o.Op, o.inline) {
+		if raised, done := c.shared.RunAtOnce(&o.Op, o.inline); done {
 			c.before = o.Sig
-			c.flight.End(&o.Call, o.Program, plan.Inline, max(len(o.In), len(o.Out)), flight.Times{Began: o.Began, AtOnce: true}, &o.Steps, nil)
+			c.flight.End(plan.Inline, 0, true, &o.Steps, nil)
 			if c.flight.Publish(true) {
 				go c.work()
 			}
+			raised.Settled()
 			return nil
 		}
 	}
@@ -158,21 +158,14 @@ func (c *Comm) run(letGo bool) error {
 	}
 	atOnce := o.Began == 0
 	if atOnce { // or it could not even enter
-		o.Began = c.group.Watch.About()
-		c.group.Mine().SetBegan(o.Call.Seq, o.Began)
+		c.begin(o, c.group.Watch.About())
 	}
 	if err != nil {
 		err = c.fail(err)
-	}
-	return c.end(o, err, atOnce, letGo)
-}
-
-// end records the operation under way, and ends the caller's turn if it is told to.
-func (c *Comm) end(o *current, err error, atOnce, letGo bool) error {
-	if err == nil {
+	} else {
 		c.before = o.Sig
 	}
-	c.flight.End(&o.Call, o.Program, o.Mode, max(len(o.In), len(o.Out)), flight.Times{Began: o.Began, Entered: o.Entered, AtOnce: atOnce}, &o.Steps, err)
+	c.flight.End(o.Mode, o.Entered, atOnce, &o.Steps, err)
 	raised := c.group.Waiter.Raised() // the waiter is another one's to use once this one lets go
 	if c.flight.Publish(letGo) {
 		go c.work()
@@ -184,6 +177,13 @@ func (c *Comm) end(o *current, err error, atOnce, letGo bool) error {
 	return err
 }
 
+// begin notes when the operation under way began.
+func (c *Comm) begin(o *current, at int64) {
+	o.Began = at
+	c.group.Mine().SetBegan(o.Call.Seq, at)
+	c.flight.Begin(&o.Call, o.Program, max(len(o.In), len(o.Out)), at)
+}
+
 // keepsInput reports whether an operation in place must not lose its input before it is over. The others write nothing to their
 // input but what is there.
 func keepsInput(op sched.Collective) bool {
@@ -193,7 +193,7 @@ func keepsInput(op sched.Collective) bool {
 // runScript runs the operation by messages.
 func (c *Comm) runScript(o *current) error {
 	g := c.group
-	o.Began = g.Watch.Look()
+	c.begin(o, g.Watch.Look())
 	p, err := o.prepared.scriptOf(g.Rank, c.world.ep.Can().Depth)
 	if err != nil {
 		return err
@@ -212,7 +212,6 @@ func (c *Comm) runScript(o *current) error {
 		err = c.shared.Arrive(&o.Op)
 	} else {
 		o.Call.Put(g.Mine().Call(o.Call.Seq))
-		g.Mine().SetBegan(o.Call.Seq, o.Began)
 		g.Mine().Entry(o.Call.Seq).Flag().Set(o.Call.Seq)
 	}
 	if err != nil {
@@ -223,7 +222,7 @@ func (c *Comm) runScript(o *current) error {
 
 // alone is every operation of a single rank.
 func (c *Comm) alone(o *current) {
-	o.Began = c.group.Watch.Look()
+	c.begin(o, c.group.Watch.Look())
 	if len(o.Out) == 0 || len(o.In) == 0 || o.Request.Op == sched.Barrier {
 		return
 	}

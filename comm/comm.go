@@ -316,7 +316,7 @@ func (c *Comm) become(id uint32, rank int, members []int) {
 	c.id, c.keys = id, make([]transport.Key, len(members))
 	c.keys[rank] = own
 	c.group = &group.Group{Rank: rank, Members: members, Endpoint: w.ep, Memory: w.mem, Boards: make([]board.Board, len(members)),
-		Stop: c.stop, Heard: func() error { return asError(c.heard()) }}
+		Stop: c.stop, Heard: func() error { return asError(c.heard()) }, Flight: c.flight}
 	c.group.Boards[rank] = mine
 	c.setWaiter()
 	c.library = library{world: w, members: members, known: map[key]*prepared{}, forms: map[*sched.Program]*form{}}

@@ -94,27 +94,27 @@ func New(rank, size int) *Recorder { return &Recorder{rank: rank, ring: make([]f
 // SetRank changes the rank; nobody uses the recorder yet.
 func (f *Recorder) SetRank(rank int) { f.rank = rank }
 
-// Times are those of an operation, in ticks.
-type Times struct {
-	Began   int64
-	Entered int64 // 0 if it was not looked at
-	AtOnce  bool  // it ended when it began
-}
-
 // nothingAfter is the size up to which nothing comes after the last step that takes time.
 const nothingAfter = 4096
 
-// End records an operation that ended, in the place that nobody reads. Field by field: a whole one would be put together first.
-func (f *Recorder) End(call *calls.Call, p *sched.Program, m plan.Mode, bytes int, t Times, steps *Steps, err error) {
+// Begin notes what is known of an operation before it ends, in the place that nobody reads: a rank that waits for others does so
+// meanwhile. Field by field: a whole one would be put together first.
+func (f *Recorder) Begin(call *calls.Call, p *sched.Program, bytes int, began int64) {
 	r := &f.ring[f.next]
-	r.call, r.mode, r.bytes = *call, m, bytes
+	r.call, r.bytes, r.began = *call, bytes, began
 	if r.program != p {
 		r.program = p
 	}
-	r.began, r.entered, r.ended = t.Began, t.Entered, t.Began
-	if n := len(steps.list); n > 0 && bytes <= nothingAfter {
+}
+
+// End records that an operation ended: when all ranks had entered, in ticks, 0 if that was not looked at, and whether it ended
+// when it began.
+func (f *Recorder) End(m plan.Mode, entered int64, atOnce bool, steps *Steps, err error) {
+	r := &f.ring[f.next]
+	r.mode, r.entered, r.ended = m, entered, r.began
+	if n := len(steps.list); n > 0 && r.bytes <= nothingAfter {
 		r.ended = steps.list[n-1].ended
-	} else if !t.AtOnce {
+	} else if !atOnce {
 		r.ended = clock.Ticks()
 	}
 	if r.err != nil || err != nil {

@@ -3,6 +3,7 @@
 package group
 
 import (
+	"github.com/weft-fabric/weft/comm/flight"
 	"github.com/weft-fabric/weft/comm/internal/blame"
 	"github.com/weft-fabric/weft/comm/internal/board"
 	"github.com/weft-fabric/weft/comm/internal/clock"
@@ -23,6 +24,7 @@ type Group struct {
 	Heard    func() error   // a failure that another rank left a notice of, or nil
 	Wait     Wait           // what it waits for
 	Watch    clock.Stopwatch
+	Flight   *flight.Recorder
 	Affinity Affinity
 }
 

@@ -68,8 +68,12 @@ type run struct {
 
 // Run runs an operation and notes in it which mode it was.
 func (r *Runner) Run(o *op.Op) error {
-	x := run{Runner: r, o: o, own: &o.Form.Ranks[r.g.Rank], call: &o.Plan}
+	x := run{Runner: r, o: o, own: &o.Form.Ranks[r.g.Rank], call: &o.Plan, mine: o.Plan.SmallAs}
+	if o.Plan.Small {
+		return x.small()
+	}
 	x.asks()
+	x.mine = plan.Enter(x.call)
 	if err := x.enter(); err != nil {
 		return err
 	}
@@ -109,6 +113,18 @@ func (r *Runner) Run(o *op.Op) error {
 	return x.direct()
 }
 
+// small runs an operation on small buffers of this rank.
+func (x *run) small() error {
+	if err := x.enter(); err != nil {
+		return err
+	}
+	if err := x.read(x.own.Reads); err != nil {
+		return err
+	}
+	x.o.Mode = plan.Direct
+	return x.direct()
+}
+
 // Asks collects what the plan asks of a call, whatever its buffers are.
 func Asks(o *op.Op, g *group.Group) plan.Call {
 	c := plan.Call{Op: o.Op, Rank: g.Rank, Ranks: g.Size(), Root: o.Root, In: len(o.In), Out: len(o.Out), Reduces: o.Reduce != 0, Scaled: o.Scaled(),
@@ -119,6 +135,7 @@ func Asks(o *op.Op, g *group.Group) plan.Call {
 	for i := range g.Members {
 		c.Largest = max(c.Largest, o.InBytes(i, g.Size()))
 	}
+	c.SetSmall()
 	return c
 }
 
@@ -142,7 +159,6 @@ func (x *run) enter() error {
 	}
 	g, o := x.g, x.o
 	line := g.Mine().Entry(o.Call.Seq)
-	x.mine = plan.Enter(x.call)
 	in, err := x.give(line)
 	if err != nil {
 		return err
@@ -247,8 +263,14 @@ func (r *Runner) announce(o *op.Op, line board.Line, entry uint64, atOnce bool) 
 
 // begin takes the time of an operation's beginning.
 func (r *Runner) begin(o *op.Op) {
-	o.Began = r.g.Watch.Look()
+	r.record(o)
 	r.g.Mine().SetBegan(o.Call.Seq, o.Began)
+}
+
+// record is begin for an operation whose line on the board may not be written yet.
+func (r *Runner) record(o *op.Op) {
+	o.Began = r.g.Watch.Look()
+	r.g.Flight.Begin(&o.Call, o.Program, max(len(o.In), len(o.Out)), o.Began)
 }
 
 // readForRoot reads the root's entry if this rank may work for it and, if it is to do a share of its sum, those of the others.

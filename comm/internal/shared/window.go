@@ -38,7 +38,7 @@ func (r *Runner) awaitAll(o *op.Op, w uint64) error {
 		line := g.Boards[i].Entry(w)
 		if line.Flag().Load() < w {
 			if o.Began == 0 {
-				o.Began = g.Watch.Look()
+				r.record(o)
 			}
 			if err := g.Await(i, line.Flag(), w); err != nil {
 				return err
