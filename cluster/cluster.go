@@ -16,6 +16,7 @@ type Cluster struct {
 	Graph   *topo.Graph
 	Catalog *catalog.Catalog // the built-in one with the file's own entries laid over it
 	Needs   Needs
+	Network Network
 	Growth  Growth
 	Notes   []string // what a preset leaves out or adds, for the report
 

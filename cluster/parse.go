@@ -50,9 +50,13 @@ func (p *parse) cluster(f *fields) *Cluster {
 		name = strings.TrimSuffix(path.Base(p.file), path.Ext(p.file))
 	}
 	p.parts(f.get("catalog"))
-	needs := p.needs(f.get("needs"))
+	needs, network := p.needs(f.get("needs")), p.network(f)
 	if f.has("preset") {
-		return p.preset(f, name, needs)
+		c := p.preset(f, name, needs)
+		if c != nil {
+			c.Network = network
+		}
+		return c
 	}
 	p.readKinds(f.get("kinds"))
 	p.readHosts(f.get("hosts"), f.get("defaults"))
@@ -78,7 +82,7 @@ func (p *parse) cluster(f *fields) *Cluster {
 	if len(p.errs) > 0 {
 		return nil
 	}
-	c := &Cluster{Name: name, Catalog: p.catalog, Needs: needs, LinksPerCable: 1}
+	c := &Cluster{Name: name, Catalog: p.catalog, Needs: needs, Network: network, LinksPerCable: 1}
 	switch {
 	case chips != nil:
 		p.buildChips(c, *chips, one.line)

@@ -1,0 +1,502 @@
+package network
+
+import (
+	"fmt"
+	"net/netip"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/weft-fabric/weft/cluster"
+	"github.com/weft-fabric/weft/topo"
+)
+
+// hostname is a name that DNS takes (RFC 1123).
+var hostname = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?$`)
+
+// words checks what the intent says of itself: names, gateways, priorities.
+func (m *maker) words() {
+	for part := range strings.SplitSeq(m.in.Domain, ".") {
+		if !hostname.MatchString(part) || len(m.in.Domain) > 253 {
+			m.fail("domain", "%q is no domain name; write letters, digits and hyphens between dots, such as cluster.local", clip(m.in.Domain))
+			break
+		}
+	}
+	for _, x := range m.nets() {
+		if !x.net.Gateway.IsValid() && x.role == Frontend {
+			x.net.Gateway = at(x.net.Prefix, 1)
+		}
+		if len(x.net.DNS) == 0 && x.role == Frontend {
+			x.net.DNS = []netip.Addr{at(x.net.Prefix, nameServer(x.net.Prefix))}
+		}
+		m.inside(x.role, "gateway", x.net.Gateway, x.net)
+		for _, d := range x.net.DNS {
+			if x.net.Prefix.Contains(d) {
+				m.inside(x.role, "dns", d, x.net)
+			}
+		}
+		if x.role == Backend && x.net.Gateway.IsValid() {
+			m.fail("backend.gateway", "%s; a host has one default route, on the front end; rails have a route each in a table of their own", x.net.Gateway)
+		}
+		if x.role == Storage && x.net.Gateway.IsValid() {
+			m.fail("storage.gateway", "%s; a host has one default route, on the front end", x.net.Gateway)
+		}
+		if x.net.VLAN == 4094 {
+			m.fail(x.role.String()+".vlan", "4094 is kept for the link between the two switches of a pair; take another")
+		}
+	}
+	vlans := map[int]Role{}
+	for _, x := range m.nets() {
+		if other, twice := vlans[x.net.VLAN]; twice {
+			m.fail(x.role.String()+".vlan", "%d is also the VLAN of %s; each network has its own", x.net.VLAN, other)
+		}
+		vlans[x.net.VLAN] = x.role
+	}
+	m.roce()
+	if m.in.Routing.Multiplier > 0 && m.in.Routing.BFD.Milliseconds() < 100 {
+		m.warn("routing.bfd %s x%d: on busy switches intervals under 100 ms report neighbours dead that are not", m.in.Routing.BFD, m.in.Routing.Multiplier)
+	}
+}
+
+// nameServer is where the name server of a network stands: .53 where hosts begin behind it.
+func nameServer(p netip.Prefix) int {
+	if p.Bits() >= 24 {
+		return 2
+	}
+	return 53
+}
+
+type roleNet struct {
+	role Role
+	net  *cluster.Net
+}
+
+// nets lists the four networks.
+func (m *maker) nets() []roleNet {
+	return []roleNet{{Frontend, &m.in.Frontend}, {Backend, &m.in.Backend}, {Storage, &m.in.Storage}, {Management, &m.in.Management}}
+}
+
+// inside checks that a gateway or name server is an address of its network that no host has.
+func (m *maker) inside(role Role, what string, a netip.Addr, net *cluster.Net) {
+	if !a.IsValid() {
+		return
+	}
+	field := role.String() + "." + what
+	offset := -1
+	if net.Prefix.Contains(a) {
+		offset = between(net.Prefix.Addr(), a)
+	}
+	switch {
+	case offset < 0:
+		m.fail(field, "%s is outside %s", a, net.Prefix)
+	case offset == 0 || offset == size(net.Prefix)-1:
+		m.fail(field, "%s is the network's own or its broadcast address", a)
+	case net.Prefix.Bits() >= 24 && offset >= firstOfBlock,
+		net.Prefix.Bits() < 24 && offset >= 256+firstOfBlock && offset%256 >= firstOfBlock && offset%256 < firstOfBlock+perBlock:
+		m.fail(field, "%s is an address that hosts get; take one of %s to %s", a, at(net.Prefix, 1), at(net.Prefix, firstOfBlock-1))
+	}
+}
+
+// between is how far b is behind a.
+func between(a, b netip.Addr) int {
+	x, y := a.As4(), b.As4()
+	n := 0
+	for i := range x {
+		n = n<<8 + int(y[i]) - int(x[i])
+	}
+	return n
+}
+
+// roce checks priorities and thresholds.
+func (m *maker) roce() {
+	r := &m.in.RoCE
+	if r.Mode != "lossless" {
+		return
+	}
+	if r.DSCP>>3 != r.Priority {
+		m.warn("roce.dscp %d is not in priority %d by the NICs' own map (dscp/8 = %d); the files set the map on NICs and switches", r.DSCP, r.Priority, r.DSCP>>3)
+	}
+	if r.CNPPriority == r.Priority {
+		m.fail("roce.cnp-priority", "%d is the lossless priority; notifications of congestion must not wait behind the congestion, take another such as 6", r.CNPPriority)
+	}
+	if r.CNPDSCP == r.DSCP {
+		m.fail("roce.cnp-dscp", "%d is the DSCP of the data, too; take another such as 48", r.CNPDSCP)
+	}
+	if r.ECNMin >= r.ECNMax {
+		m.fail("roce.ecn.min", "%v is not below max %v; marks begin at min and reach their probability at max", r.ECNMin, r.ECNMax)
+	}
+	if r.ECNMin < 1000 {
+		m.fail("roce.ecn.min", "%v is less than one packet; write a size such as 150KB", r.ECNMin)
+	}
+}
+
+// Prefixes that something on a host usually takes.
+var (
+	never = []struct {
+		prefix string
+		why    string
+	}{
+		{"127.0.0.0/8", "the loopback"}, {"169.254.0.0/16", "link-local addresses"}, {"224.0.0.0/4", "multicast"}, {"0.0.0.0/8", "no network"}, {"240.0.0.0/4", "reserved"},
+	}
+	usual = []struct {
+		prefix string
+		why    string
+	}{
+		{"172.17.0.0/16", "Docker's default bridge"}, {"192.168.122.0/24", "libvirt's default network"}, {"10.96.0.0/12", "Kubernetes' default services"}, {"10.244.0.0/16", "Flannel's default pods"},
+	}
+)
+
+// disjoint checks that no two networks share an address.
+func (m *maker) disjoint() {
+	type named struct {
+		field, name string
+		prefix      netip.Prefix
+	}
+	var all []named
+	for _, x := range m.nets() {
+		all = append(all, named{x.role.String() + ".prefix", x.role.String(), x.net.Prefix})
+	}
+	all = append(all, named{"loopbacks", "loopbacks", m.in.Loopbacks})
+	for _, r := range m.in.Reserved {
+		all = append(all, named{"reserved", "reserved", r})
+	}
+	for i, a := range all {
+		for _, b := range all[:i] {
+			if a.name == "reserved" && b.name == "reserved" || !a.prefix.Overlaps(b.prefix) {
+				continue
+			}
+			m.fail(a.field, "%s overlaps %s of %s; give one of them another prefix", a.prefix, b.prefix, b.name)
+		}
+		if a.name == "reserved" {
+			continue
+		}
+		for _, n := range never {
+			if p := netip.MustParsePrefix(n.prefix); p.Overlaps(a.prefix) {
+				m.fail(a.field, "%s overlaps %s, %s", a.prefix, p, n.why)
+			}
+		}
+		for _, n := range usual {
+			p := netip.MustParsePrefix(n.prefix)
+			if p.Overlaps(a.prefix) && !slices.ContainsFunc(m.in.Reserved, func(r netip.Prefix) bool { return r.Overlaps(p) }) {
+				m.warn("%s %s overlaps %s, %s; change one if hosts run it", a.name, a.prefix, p, n.why)
+			}
+		}
+	}
+	if calico := netip.MustParsePrefix("192.168.0.0/16"); slices.Contains(m.in.Render.Schedules, "kubernetes") && len(m.in.Reserved) == 0 {
+		for _, x := range m.nets() {
+			if x.net.Prefix.Overlaps(calico) {
+				m.fail(x.role.String()+".prefix", "%s is Calico's default pool of pod addresses; say under reserved what pods and services use, or take another prefix", x.net.Prefix)
+			}
+		}
+	}
+}
+
+// tables checks the routing tables and rule priorities of the rails.
+func (m *maker) tables() {
+	n := len(m.plan.Rails)
+	if n == 0 {
+		return
+	}
+	first, last := m.plan.Rails[0].Table, m.plan.Rails[n-1].Table
+	if first <= 255 && last >= 253 {
+		m.fail("backend.table", "%d: %d rails would use tables %d to %d, and 253 to 255 are the kernel's; begin at %d or less, or at 256", first, n, first, last, 253-n)
+	}
+	if last := m.plan.Rails[n-1].Rule; last >= 32766 {
+		m.fail("backend.rule", "%d: the last of %d rails would have priority %d, behind the main table's 32766; begin at %d or less", m.in.Backend.Rule, n, last, 32765-10*(n-1))
+	}
+	ib, ethernet := m.kinds()
+	if ib && m.in.Backend.MTU > IPoIBMTU && m.in.Given("backend.mtu") {
+		m.fail("backend.mtu", "%d; IP over InfiniBand carries at most %d in datagram mode", m.in.Backend.MTU, IPoIBMTU)
+	}
+	if ib && !ethernet && m.in.Given("backend.links") && m.in.Backend.Links != "rail" {
+		m.fail("backend.links", "%s; InfiniBand does not route between its ports, so a rail is one subnet: write rail", m.in.Backend.Links)
+	}
+	if m.in.Backend.Bond == "lacp" {
+		m.fail("backend.bond", "lacp; rails are separate networks, collectives spread over them")
+	}
+	for _, x := range m.nets() {
+		if x.net.MTU > SwitchMTU-14 {
+			m.fail(x.role.String()+".mtu", "%d; switch ports carry %d with the frame around it, so hosts at most %d", x.net.MTU, SwitchMTU, SwitchMTU-14)
+		}
+	}
+}
+
+// fits checks that every prefix holds the hosts, and says which would.
+func (m *maker) fits(hosts int) {
+	for _, x := range m.nets() {
+		if x.role == Backend {
+			continue
+		}
+		parts := 1
+		if x.role == Storage || x.role == Frontend {
+			if x.net.Bond == "none" {
+				parts = max(1, m.most(x.net.NICs))
+			}
+		}
+		ok := func(p netip.Prefix) bool {
+			c := cut(p, 0, parts)
+			return c.IsValid() && hostRoom(c) >= hosts
+		}
+		if !ok(x.net.Prefix) {
+			m.exhausted(x.role.String()+".prefix", x.net.Prefix, hostRoom(x.net.Prefix)/parts, hosts, ok)
+		}
+	}
+	rails := len(m.plan.Rails)
+	if rails == 0 {
+		return
+	}
+	ib, _ := m.kinds()
+	room := func(p netip.Prefix) int {
+		c := cut(p, 0, rails)
+		switch {
+		case !c.IsValid():
+			return 0
+		case ib || m.in.Backend.Links == "rail":
+			return max(0, size(c)-3)
+		case m.in.Backend.Links == "leaf":
+			return m.leafRoom(c)
+		}
+		return size(c) / 2
+	}
+	if room(m.in.Backend.Prefix) < hosts {
+		m.exhausted("backend.prefix", m.in.Backend.Prefix, room(m.in.Backend.Prefix), hosts, func(p netip.Prefix) bool { return room(p) >= hosts })
+	}
+}
+
+// leafRoom is how many hosts a rail's prefix holds with a subnet a leaf: as many
+// leaves as fit, each with the links of the fullest one.
+func (m *maker) leafRoom(rail netip.Prefix) int {
+	full, leaves, links := 0, 0, 0
+	m.g.Each(topo.Switch, func(id topo.NodeID, n *topo.Node) {
+		here := map[int]int{}
+		for _, e := range cables(m.g, id) {
+			if p := m.g.Nodes[e.Peer]; p.Kind == topo.NIC && !m.g.Fabrics[max(0, p.Fabric)].Service {
+				here[int(p.Rail)]++
+			}
+		}
+		for _, k := range here {
+			full, links, leaves = max(full, k), links+k, leaves+1
+		}
+	})
+	subnet := 4
+	for subnet < full+3 {
+		subnet *= 2
+	}
+	if full == 0 || leaves == 0 {
+		return 0
+	}
+	perRail := max(1, leaves/max(1, len(m.plan.Rails)))
+	if size(rail)/subnet >= perRail {
+		return max(len(m.g.Hosts), size(rail)/subnet*full)
+	}
+	return size(rail) / subnet * full
+}
+
+func (m *maker) exhausted(field string, p netip.Prefix, room, hosts int, ok func(netip.Prefix) bool) {
+	fix := "take a wider one"
+	if bits, found := grow(p, ok); found {
+		fix = fmt.Sprintf("a /%d would do", bits)
+	}
+	m.fail(field, "%s holds %d hosts and %d are numbered; %s", p, room, hosts, fix)
+}
+
+// most is how many of some NICs the best equipped host has.
+func (m *maker) most(names []string) int {
+	most := 0
+	for h := range m.g.Hosts {
+		n := 0
+		for _, x := range m.g.HostNodes(topo.HostID(h)) {
+			if x.Kind == topo.NIC && slices.Contains(names, x.Name) {
+				n++
+			}
+		}
+		most = max(most, n)
+	}
+	return most
+}
+
+// switchesFit checks loopbacks and management addresses.
+func (m *maker) switchesFit(n int) {
+	if room := size(m.in.Loopbacks) - 2; n > room {
+		m.exhaustedSwitches("loopbacks", m.in.Loopbacks, room, n, func(p netip.Prefix) bool { return size(p)-2 >= n })
+	}
+	hosts := 0
+	for i := range m.plan.Hosts {
+		hosts = max(hosts, m.plan.Hosts[i].Number+1)
+	}
+	free := func(p netip.Prefix) bool {
+		return size(p)-1-n > hostOffset(p, max(0, hosts-1))
+	}
+	if !free(m.in.Management.Prefix) {
+		m.exhaustedSwitches("management.prefix", m.in.Management.Prefix, max(0, size(m.in.Management.Prefix)-2-hostOffset(m.in.Management.Prefix, max(0, hosts-1))), n, free)
+	}
+}
+
+func (m *maker) exhaustedSwitches(field string, p netip.Prefix, room, n int, ok func(netip.Prefix) bool) {
+	fix := "take a wider one"
+	if bits, found := grow(p, ok); found {
+		fix = fmt.Sprintf("a /%d would do", bits)
+	}
+	m.fail(field, "%s has room for %d switches and %d are numbered; %s", p, room, n, fix)
+}
+
+// asnsFit checks that private AS numbers suffice.
+func (m *maker) asnsFit(pods, switches int) {
+	first, end := int(m.in.Routing.ASN), 4294967294
+	if first < 1<<16 {
+		end = 65534
+	}
+	if switches > 0 && (pods*max(1, len(m.g.Fabrics)) >= m.leafASN() || first+m.leafASN()+switches-1 > end) {
+		m.fail("routing.asn", "%d: %d switches in %d pods do not fit below %d; begin at 4200000000", first, switches, pods, end)
+	}
+}
+
+// names checks the interface and host names, which the kernel and DNS limit.
+func (m *maker) names(h *Host) {
+	if !hostname.MatchString(h.Name) {
+		m.errs = append(m.errs, &cluster.Error{File: m.file, Field: "hosts", Msg: fmt.Sprintf("host name %q; a name has letters, digits and hyphens, at most 63, and a letter or digit at both ends", clip(h.Name))})
+	}
+	for _, x := range h.Interfaces {
+		if len(x.Name) > 15 || strings.ContainsAny(x.Name, "/: \t") || x.Name == "lo" || x.Name == "all" || x.Name == "default" {
+			m.errs = append(m.errs, &cluster.Error{File: m.file, Field: "kinds", Msg: fmt.Sprintf("%s: interface name %q; Linux takes at most 15 bytes without slash, colon or space, and not lo, all or default", h.Name, clip(x.Name))})
+		}
+	}
+}
+
+// pins sets the addresses that somebody chose, if nobody else has them.
+func (m *maker) pins() {
+	if len(m.in.Pins) == 0 {
+		return
+	}
+	owner := map[netip.Addr]string{}
+	for i := range m.plan.Hosts {
+		for _, x := range m.plan.Hosts[i].Interfaces {
+			owner[x.Addr.Addr()] = m.plan.Hosts[i].Name
+		}
+		owner[m.plan.Hosts[i].BMC.Addr()] = m.plan.Hosts[i].Name
+	}
+	for _, pin := range m.in.Pins {
+		field := "pin." + pin.Host + "." + pin.Net
+		h := m.plan.Host(pin.Host)
+		if h == nil {
+			m.fail(field, "there is no host %q", clip(pin.Host))
+			continue
+		}
+		role, err := ParseRole(pin.Net)
+		if err != nil || !pin.Addr.IsValid() {
+			continue
+		}
+		net := m.plan.Net(role)
+		if !net.Prefix.Contains(pin.Addr) {
+			m.fail(field, "%s is outside %s", pin.Addr, net.Prefix)
+			continue
+		}
+		if other := owner[pin.Addr]; other != "" && other != h.Name {
+			m.fail(field, "%s belongs to %s; take one that no host has, such as %s", pin.Addr, other, at(net.Prefix, firstOfBlock-1))
+			continue
+		}
+		if pin.Addr == net.Gateway || slices.Contains(net.DNS, pin.Addr) {
+			m.fail(field, "%s is the gateway's or a name server's", pin.Addr)
+			continue
+		}
+		owner[pin.Addr] = h.Name
+		if role == Management {
+			h.BMC = whole(pin.Addr, net.Prefix)
+		} else if x := h.First(role); x != nil {
+			x.Addr = whole(pin.Addr, x.Addr)
+		} else {
+			m.fail(field, "%s has no interface in %s", h.Name, role)
+		}
+	}
+}
+
+// bonds checks that the members of a bond lead to two switches that can share it.
+func (m *maker) bonds() {
+	for _, x := range m.nets() {
+		if x.net.Bond != "lacp" {
+			continue
+		}
+		field := x.role.String() + ".bond"
+		for i := range m.plan.Hosts {
+			h := &m.plan.Hosts[i]
+			peers, members := map[topo.NodeID]bool{}, 0
+			var models []string
+			for _, y := range h.Interfaces {
+				if y.Bond == "" || y.Role != x.role {
+					continue
+				}
+				members++
+				if y.IB {
+					m.fail(field, "lacp: %s %s is InfiniBand, which has no LACP; leave bond out", h.Name, y.Name)
+					return
+				}
+				if y.Link != None {
+					l := m.g.Links[y.Link]
+					peer := l.A
+					if peer == y.Node {
+						peer = l.B
+					}
+					peers[peer] = true
+					models = append(models, m.g.Nodes[peer].Model)
+				}
+			}
+			if members == 1 {
+				m.fail(field, "lacp: %s has one NIC there; a bond needs two", h.Name)
+				return
+			}
+			if len(models) > 1 && len(peers) == 1 {
+				m.fail(field, "lacp: both NICs of %s go to one leaf, so the bond does not survive its loss; give the fabric leaves: 2", h.Name)
+				return
+			}
+			if slices.Sort(models); len(slices.Compact(models)) > 1 {
+				m.fail(field, "lacp: the NICs of %s go to switches of two models; a pair is two of one", h.Name)
+				return
+			}
+		}
+	}
+}
+
+// inventory puts what is known of real parts into the interfaces.
+func (m *maker) inventory() {
+	for _, d := range m.in.Inventory {
+		bad := func(format string, args ...any) {
+			m.errs = append(m.errs, &cluster.Error{File: m.file, Field: "inventory", Msg: fmt.Sprintf("line %d: "+format, append([]any{d.Line}, args...)...)})
+		}
+		h := m.plan.Host(d.Host)
+		if h == nil {
+			bad("there is no host %q", clip(d.Host))
+			continue
+		}
+		x := h.Interface(d.Part)
+		if x == nil {
+			if d.Part != "bmc" {
+				bad("%s has no part %q with an address", h.Name, clip(d.Part))
+			}
+			continue
+		}
+		x.MAC, x.PCI, x.GUID = d.MAC, d.PCI, d.GUID
+	}
+}
+
+// partitions checks the tenants of an InfiniBand fabric.
+func (m *maker) partitions() {
+	keys := map[int]string{}
+	for _, p := range m.in.Partitions {
+		field := "partitions." + p.Name
+		if other, twice := keys[p.PKey]; twice {
+			m.fail(field+".pkey", "0x%x is also the key of %s; the subnet manager would make one partition of both", p.PKey, other)
+		}
+		keys[p.PKey] = p.Name
+		for _, name := range p.Hosts {
+			h := m.plan.Host(name)
+			if h == nil {
+				m.fail(field+".hosts", "there is no host %q", clip(name))
+				break
+			}
+			if !slices.ContainsFunc(h.Interfaces, func(x Interface) bool { return x.IB }) {
+				m.fail(field+".hosts", "%s has no InfiniBand NIC; partitions are InfiniBand's, Ethernet has VLANs", name)
+				break
+			}
+		}
+	}
+}
