@@ -58,7 +58,7 @@ type Pin struct {
 
 // Routing says how switches of an Ethernet fabric learn routes.
 type Routing struct {
-	Protocol   string // "bgp-unnumbered" or "static"
+	Protocol   string // "bgp-unnumbered"
 	ASN        uint32 // the first of the private ones used
 	BFD        time.Duration
 	Multiplier int // lost BFD packets until a path counts as dead; 0: no BFD
@@ -336,7 +336,7 @@ func (p *parse) routing(n *node, r *Routing) {
 		return
 	}
 	f := p.fields("network.routing", n)
-	r.Protocol = f.oneOf("protocol", "bgp-unnumbered", "static")
+	r.Protocol = f.oneOf("protocol", "bgp-unnumbered")
 	if f.has("asn") {
 		v, err := strconv.ParseUint(f.text("asn"), 10, 32)
 		two, four := v >= 64512 && v <= 65534, v >= 4200000000 && v <= 4294967294

@@ -2,6 +2,7 @@ package network
 
 import (
 	"cmp"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -24,7 +25,7 @@ const SwitchMTU = 9216
 // cluster file's name in them.
 func Make(file string, c *cluster.Cluster, lock *Lock) (*Plan, error) {
 	intent := c.Network
-	m := &maker{file: file, g: c.Graph, in: &intent, plan: &Plan{Name: c.Name, Intent: &intent, Graph: c.Graph}}
+	m := &maker{file: file, g: c.Graph, in: &intent, plan: &Plan{Name: c.Name, Intent: &intent, Graph: c.Graph, Catalog: c.Catalog}}
 	if lock == nil {
 		lock = &Lock{}
 	}
@@ -47,7 +48,17 @@ func Make(file string, c *cluster.Cluster, lock *Lock) (*Plan, error) {
 	if len(m.errs) > 0 {
 		return nil, m.err()
 	}
+	m.plan.Digest = digest(m.plan)
 	return m.plan, nil
+}
+
+// digest names a plan.
+func digest(p *Plan) string {
+	h := sha256.New()
+	h.Write(p.Lock())
+	in := p.Intent
+	fmt.Fprint(h, in.Domain, in.Frontend, in.Backend, in.Storage, in.Management, in.Routing, in.RoCE, in.Partitions, in.Slurm)
+	return fmt.Sprintf("%x", h.Sum(nil)[:6])
 }
 
 // maker is a plan being made. What is wrong is collected, so that one run shows it all.
@@ -303,9 +314,6 @@ func (m *maker) switches(lock *Lock) {
 			continue
 		}
 		s.Loopback = at(m.in.Loopbacks, 1+s.Number)
-		if m.in.Routing.Protocol != "bgp-unnumbered" {
-			continue
-		}
 		leaves = max(leaves, s.Number+1)
 		s.ASN = m.asn(s, pods)
 	}

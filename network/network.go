@@ -22,6 +22,7 @@ import (
 
 	"github.com/weft-fabric/weft/cluster"
 	"github.com/weft-fabric/weft/topo"
+	"github.com/weft-fabric/weft/topo/catalog"
 )
 
 // Role is what a network is for.
@@ -52,8 +53,10 @@ func ParseRole(s string) (Role, error) {
 // Plan is the whole network of a cluster. Nothing changes it after Make.
 type Plan struct {
 	Name     string
+	Digest   string // equal addresses and equal settings give equal digests
 	Intent   *cluster.Network
 	Graph    *topo.Graph
+	Catalog  *catalog.Catalog
 	Rails    []Rail
 	Hosts    []Host   // in the order of the graph
 	Switches []Switch // in the order of the graph

@@ -318,7 +318,7 @@ func TestWrongIntents(t *testing.T) {
 		{"table of the kernel", eth("network: {backend: {table: 250}}"), "253 to 255 are the kernel's"},
 		{"rule behind main", eth("network: {backend: {rule: 32760}}"), "behind the main table"},
 		{"table 0", eth("network: {backend: {table: 0}}"), "between 1 and"},
-		{"protocol", eth("network: {routing: {protocol: ospf}}"), "known: bgp-unnumbered, static"},
+		{"protocol", eth("network: {routing: {protocol: ospf}}"), "known: bgp-unnumbered"},
 		{"public asn", eth("network: {routing: {asn: 3320}}"), "private"},
 		{"asn exhausted", big("network: {backend: {prefix: 172.20.0.0/14}, routing: {asn: 65000}}"), "begin at 4200000000"},
 		{"bfd without count", eth("network: {routing: {bfd: 300ms}}"), "such as 300ms x3"},

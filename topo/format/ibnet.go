@@ -100,6 +100,10 @@ func inventGUID(name string) uint64 {
 	return h.Sum64()>>8&^0xff | 0x02<<56
 }
 
+// StandInGUID is the GUID that exports give a node whose real one nobody knows:
+// a switch by its name, a NIC by "host nic".
+func StandInGUID(name string) uint64 { return inventGUID(name) }
+
 func parseGUID(s string) (uint64, bool) {
 	v, err := strconv.ParseUint(strings.TrimPrefix(strings.TrimPrefix(s, "0x"), "0X"), 16, 64)
 	return v, err == nil

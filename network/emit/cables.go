@@ -1,0 +1,224 @@
+package emit
+
+import (
+	"encoding/csv"
+	"fmt"
+	"strings"
+
+	"github.com/weft-fabric/weft/network"
+	"github.com/weft-fabric/weft/topo"
+)
+
+// csvFile writes rows as CSV.
+func csvFile(path string, rows [][]string) File {
+	var t text
+	w := csv.NewWriter(&t)
+	for _, r := range rows {
+		if err := w.Write(r); err != nil {
+			break // a buffer takes everything
+		}
+	}
+	w.Flush()
+	return t.file(path, 0o644)
+}
+
+// Cables writes the plan of cables: one line each, switch end first, with what
+// the people who plug it, and LLDP afterwards, must see.
+func Cables(p *network.Plan) []File {
+	rows := [][]string{{"cable", "from_device", "from_port", "from_rack", "to_device", "to_port", "to_rack", "link", "medium", "length_m", "label_from", "label_to", "lldp_chassis", "lldp_port"}}
+	g := p.Graph
+	number := 0
+	for i := range p.Switches {
+		s := &p.Switches[i]
+		for j := range s.Ports {
+			q := &s.Ports[j]
+			far, farPortName, rack := "", "", ""
+			if q.Host != network.None {
+				far = p.Hosts[q.Host].Name
+				farPortName = g.Nodes[q.Peer].Name
+				if q.Iface != network.None {
+					farPortName = p.Hosts[q.Host].Interfaces[q.Iface].Name
+				}
+				rack = rackName(g.Hosts[p.Hosts[q.Host].ID].Rack)
+			} else {
+				sw, port := farPort(p, q)
+				if sw == nil || sw.Node < s.Node { // once a cable, from the lower tier
+					continue
+				}
+				far, farPortName, rack = sw.Name, PortName(p, sw, port.Number), rackName(g.Nodes[sw.Node].Rack)
+			}
+			number++
+			here, metres := PortName(p, s, q.Number), g.Metres(q.Link)
+			rows = append(rows, []string{fmt.Sprintf("C%05d", number), s.Name, here, rackName(g.Nodes[s.Node].Rack), far, farPortName, rack,
+				g.Class(q.Link).Gen, medium(metres), fmt.Sprintf("%.0f", metres), s.Name + ":" + here, far + ":" + farPortName, far, farPortName})
+		}
+	}
+	return []File{csvFile("cables/cables.csv", rows)}
+}
+
+func rackName(r int32) string {
+	if r < 0 {
+		return ""
+	}
+	return fmt.Sprintf("r%d", r)
+}
+
+// medium is the usual sort of cable for a length at 100 Gb/s a lane.
+func medium(metres float64) string {
+	switch {
+	case metres <= 2:
+		return "copper (DAC)"
+	case metres <= 5:
+		return "active copper (ACC)"
+	case metres <= 50:
+		return "multi-mode fibre"
+	}
+	return "single-mode fibre"
+}
+
+// NetBox writes CSV files for NetBox's import, numbered in the order in which
+// they must be imported.
+func NetBox(p *network.Plan) []File {
+	g := p.Graph
+	devices := [][]string{{"name", "role", "manufacturer", "device_type", "site", "rack", "status"}}
+	interfaces := [][]string{{"device", "name", "type", "mtu", "lag"}}
+	addresses := [][]string{{"address", "device", "interface", "dns_name", "is_primary", "is_oob", "status"}}
+	cables := [][]string{{"side_a_device", "side_a_type", "side_a_name", "side_b_device", "side_b_type", "side_b_name", "label", "length", "length_unit", "status"}}
+	for i := range p.Hosts {
+		h := &p.Hosts[i]
+		devices = append(devices, []string{h.Name, "gpu-host", maker(g.Hosts[h.ID].Model), g.Hosts[h.ID].Model, p.Name, rackName(g.Hosts[h.ID].Rack), "planned"})
+		front := h.First(network.Frontend)
+		for j := range h.Interfaces {
+			x := &h.Interfaces[j]
+			interfaces = append(interfaces, []string{h.Name, x.Name, netboxType(g, x.Link, isBond(h, x)), fmt.Sprint(x.MTU), x.Bond})
+			if x.Addr.IsValid() {
+				addresses = append(addresses, []string{x.Addr.String(), h.Name, x.Name, dnsName(p, h.Name, x, front), fmt.Sprint(x == front), "false", "active"})
+			}
+		}
+		interfaces = append(interfaces, []string{h.Name, "bmc", "1000base-t", "1500", ""})
+		addresses = append(addresses, []string{h.BMC.String(), h.Name, "bmc", h.Name + "-bmc." + p.Intent.Domain, "false", "true", "active"})
+	}
+	for i := range p.Switches {
+		s := &p.Switches[i]
+		n := &g.Nodes[s.Node]
+		devices = append(devices, []string{s.Name, tierName(s.Tier), maker(n.Model), strings.ToLower(n.Model), p.Name, rackName(n.Rack), "planned"})
+		interfaces = append(interfaces, []string{s.Name, "mgmt", "1000base-t", "1500", ""})
+		addresses = append(addresses, []string{s.Mgmt.String(), s.Name, "mgmt", strings.ToLower(s.Name) + "." + p.Intent.Domain, "true", "true", "active"})
+		for j := range s.Ports {
+			q := &s.Ports[j]
+			name := PortName(p, s, q.Number)
+			interfaces = append(interfaces, []string{s.Name, name, netboxType(g, q.Link, false), fmt.Sprint(q.MTU), ""})
+			if q.Addr.IsValid() && q.VLAN == 0 {
+				addresses = append(addresses, []string{q.Addr.String(), s.Name, name, "", "false", "false", "active"})
+			}
+		}
+	}
+	cables = append(cables, cableRows(p)...)
+	prefixes := [][]string{{"prefix", "status", "vlan", "description"}}
+	vlans := [][]string{{"vid", "name", "status"}}
+	asns := [][]string{{"asn", "description"}}
+	for _, r := range []network.Role{network.Frontend, network.Backend, network.Storage, network.Management} {
+		net := p.Net(r)
+		prefixes = append(prefixes, []string{net.Prefix.String(), "container", "", r.String()})
+		vlans = append(vlans, []string{fmt.Sprint(net.VLAN), r.String(), "active"})
+	}
+	for _, r := range p.Rails {
+		prefixes = append(prefixes, []string{r.Prefix.String(), "active", "", fmt.Sprintf("rail %d", r.Number)})
+	}
+	prefixes = append(prefixes, []string{p.Intent.Loopbacks.String(), "active", "", "loopbacks of switches"})
+	seen := map[uint32]bool{}
+	for i := range p.Switches {
+		if s := &p.Switches[i]; s.ASN != 0 && !seen[s.ASN] {
+			seen[s.ASN] = true
+			asns = append(asns, []string{fmt.Sprint(s.ASN), s.Name})
+		}
+	}
+	out := []File{csvFile("netbox/1-devices.csv", devices), csvFile("netbox/2-interfaces.csv", interfaces), csvFile("netbox/3-vlans.csv", vlans),
+		csvFile("netbox/4-prefixes.csv", prefixes), csvFile("netbox/5-addresses.csv", addresses), csvFile("netbox/6-cables.csv", cables)}
+	if len(asns) > 1 {
+		out = append(out, csvFile("netbox/7-asns.csv", asns))
+	}
+	return out
+}
+
+// cableRows lists the cables as NetBox wants them, once each.
+func cableRows(p *network.Plan) [][]string {
+	var out [][]string
+	for i := range p.Switches {
+		s := &p.Switches[i]
+		for j := range s.Ports {
+			q := &s.Ports[j]
+			far, name := "", ""
+			if q.Host != network.None {
+				if q.Iface == network.None {
+					continue
+				}
+				far, name = p.Hosts[q.Host].Name, p.Hosts[q.Host].Interfaces[q.Iface].Name
+			} else {
+				sw, port := farPort(p, q)
+				if sw == nil || sw.Node < s.Node {
+					continue
+				}
+				far, name = sw.Name, PortName(p, sw, port.Number)
+			}
+			here := PortName(p, s, q.Number)
+			out = append(out, []string{s.Name, "dcim.interface", here, far, "dcim.interface", name, s.Name + ":" + here, fmt.Sprintf("%.0f", p.Graph.Metres(q.Link)), "m", "planned"})
+		}
+	}
+	return out
+}
+
+func dnsName(p *network.Plan, host string, x, front *network.Interface) string {
+	if x == front {
+		return host + "." + p.Intent.Domain
+	}
+	return host + "-" + x.Name + "." + p.Intent.Domain
+}
+
+func tierName(tier int) string {
+	switch tier {
+	case 1:
+		return "leaf"
+	case 2:
+		return "spine"
+	}
+	return "core"
+}
+
+// makers tells who sells a model by how its name begins.
+var makers = [][2]string{{"QM", "NVIDIA"}, {"Q3", "NVIDIA"}, {"SN", "NVIDIA"}, {"SB", "NVIDIA"}, {"dgx", "NVIDIA"}, {"hgx", "NVIDIA"}, {"gb", "NVIDIA"},
+	{"TH", "Broadcom"}, {"78", "Arista"}, {"tpu", "Google"}}
+
+func maker(model string) string {
+	for _, m := range makers {
+		if strings.HasPrefix(model, m[0]) {
+			return m[1]
+		}
+	}
+	return "generic"
+}
+
+// netboxType is the slug of an interface's sort.
+func netboxType(g *topo.Graph, l topo.LinkID, bond bool) string {
+	if bond {
+		return "lag"
+	}
+	if l == network.None {
+		return "other"
+	}
+	c := g.Class(l)
+	if c.Kind == topo.InfiniBand {
+		return "infiniband-" + map[string]string{"edr": "edr", "hdr": "hdr", "ndr": "ndr", "xdr": "xdr"}[c.Gen]
+	}
+	switch nearestSpeed(int(float64(c.Rate) * 8 / 1e6)) {
+	case 100000:
+		return "100gbase-x-qsfp28"
+	case 200000:
+		return "200gbase-x-qsfp56"
+	case 400000:
+		return "400gbase-x-qsfp112"
+	case 800000:
+		return "800gbase-x-osfp"
+	}
+	return "other"
+}
