@@ -138,3 +138,20 @@ func TestCablesAreOnce(t *testing.T) {
 		}
 	}
 }
+
+// infiniband is a small cluster with two tenants.
+func infiniband(t testing.TB) *network.Plan {
+	t.Helper()
+	c, err := cluster.Parse("ib.yaml", []byte(`name: ib
+hosts: {"n[0-7]": dgx-a100}
+fabric: {family: rail, switch: QM8790, pod: 4, nics: "nic[0-1]"}
+network:
+  partitions:
+    a: {pkey: 0x10, hosts: "n[0-1]"}
+    b: {pkey: 0x11, hosts: "n[2-3]", limited: true}
+`), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return makePlan(t, "ib.yaml", c)
+}

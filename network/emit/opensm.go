@@ -97,13 +97,17 @@ func openSM(p *network.Plan, fabric int) []File {
 			tenant[h] = true
 		}
 	}
-	var limited []string
-	for _, x := range ports {
-		if tenant[x.host.Name] {
-			limited = append(limited, x.guid+"=limited")
+	if len(tenant) == 0 {
+		part.line("Default=0x7fff, ipoib, mtu=5, defmember=full : ALL, ALL_SWITCHES=full, SELF=full ;")
+	} else {
+		others := []string{"ALL", "ALL_SWITCHES=full", "SELF=full"}
+		for _, x := range ports {
+			if !tenant[x.host.Name] {
+				others = append(others, x.guid+"=full")
+			}
 		}
+		part.line("Default=0x7fff, ipoib, mtu=5, defmember=limited : %s ;", strings.Join(others, ", "))
 	}
-	part.line("Default=0x7fff, ipoib, mtu=5, defmember=full : %s ;", strings.Join(append(limited, "ALL", "ALL_SWITCHES=full", "SELF=full"), ", "))
 	qos := begin()
 	qos.line("qos-ulps\n    default : 0")
 	for i, t := range p.Intent.Partitions {

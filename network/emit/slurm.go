@@ -24,6 +24,7 @@ func Slurm(p *network.Plan) []File {
 type hostKind struct {
 	first *network.Host
 	hosts []string
+	addrs []string // on the front end
 	gpus  []topo.NodeID
 	cpus  []topo.NodeID
 }
@@ -52,6 +53,7 @@ func hostKinds(p *network.Plan) []*hostKind {
 			out = append(out, k)
 		}
 		k.hosts = append(k.hosts, h.Name)
+		k.addrs = append(k.addrs, h.First(network.Frontend).Addr.Addr().String())
 	}
 	return out
 }
@@ -75,7 +77,7 @@ func slurmNodes(p *network.Plan, kinds []*hostKind) File {
 	if p.Intent.Slurm.Topology == "block" {
 		plugin = "topology/block"
 	}
-	t.line("TopologyPlugin=%s\nSelectType=select/cons_tres\nSelectTypeParameters=CR_Core_Memory\nGresTypes=gpu", plugin)
+	t.line("TopologyPlugin=%s\nSelectType=select/cons_tres\nSelectTypeParameters=CR_Core\nGresTypes=gpu", plugin)
 	var all []string
 	for _, k := range kinds {
 		gres := ""
@@ -83,7 +85,7 @@ func slurmNodes(p *network.Plan, kinds []*hostKind) File {
 			gres = fmt.Sprintf(" Gres=gpu:%s:%d", k.gpuType(p), len(k.gpus))
 		}
 		sockets := max(1, len(k.cpus))
-		t.line("NodeName=%s Sockets=%d CoresPerSocket=%d ThreadsPerCore=1%s State=UNKNOWN", hostlist.Compress(k.hosts), sockets, coresASocket, gres)
+		t.line("NodeName=%s NodeAddr=%s Sockets=%d CoresPerSocket=%d ThreadsPerCore=1%s State=UNKNOWN", hostlist.Compress(k.hosts), hostlist.Compress(k.addrs), sockets, coresASocket, gres)
 		all = append(all, k.hosts...)
 	}
 	t.line("PartitionName=gpu Nodes=%s Default=YES MaxTime=INFINITE State=UP", hostlist.Compress(all))

@@ -1,17 +1,14 @@
 package format
 
 import (
-	"bufio"
 	"bytes"
-	"context"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
+	"github.com/weft-fabric/weft/internal/ibsim"
 	"github.com/weft-fabric/weft/topo"
 	"github.com/weft-fabric/weft/topo/build"
 	"github.com/weft-fabric/weft/topo/catalog"
@@ -39,101 +36,30 @@ func fabricOf(t *testing.T, kind string, hosts, nics int, fabric func(names []st
 	return g
 }
 
-// subnet is a running simulator.
+// subnet is a running simulator of a graph.
 type subnet struct {
-	dir, file, host string
-	env             []string
+	*ibsim.Subnet
 }
 
-// simulate starts ibsim with a graph's export and waits until it is ready.
+// simulate starts ibsim with a graph's export.
 func simulate(t *testing.T, g *topo.Graph) *subnet {
 	t.Helper()
-	for _, tool := range []string{"ibsim", "opensm", "ibnetdiscover"} {
-		if _, err := exec.LookPath(tool); err != nil {
-			t.Skipf("%v; Debian has it in ibsim-utils, opensm and infiniband-diags", err)
-		}
-	}
-	shims, _ := filepath.Glob("/usr/lib/*/umad2sim/libumad2sim.so")
-	if len(shims) == 0 {
-		t.Skip("no libumad2sim.so under /usr/lib; Debian has it in libumad2sim0")
-	}
-	s := &subnet{dir: t.TempDir()}
-	s.file = filepath.Join(s.dir, "fabric.net")
 	var net bytes.Buffer
 	if err := encodeIbsim(&net, g); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(s.file, net.Bytes(), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	_, rest, _ := strings.Cut(net.String(), "\nCa\t")
-	_, rest, _ = strings.Cut(rest, `# "`)
-	s.host, _, _ = strings.Cut(rest, `"`)
-	socket := fmt.Sprintf("weft-%d-%s", os.Getpid(), filepath.Base(filepath.Dir(s.dir)))
-	s.env = append(os.Environ(), "IBSIM_SOCKNAME="+socket, "SIM_HOST="+s.host, "OSM_TMP_DIR="+s.dir, "OSM_CACHE_DIR="+s.dir)
-	sim := exec.Command("ibsim", "-s", "-N", "20000", "-S", "4096", "-P", "400000", "-L", "49151", s.file)
-	sim.Env = s.env
-	stdin, err := sim.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := sim.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := sim.Start(); err != nil {
-		t.Fatal(err)
-	}
-	ready := make(chan bool, 1)
-	go func() {
-		lines := bufio.NewScanner(out)
-		for lines.Scan() {
-			if strings.Contains(lines.Text(), "Network simulator ready") {
-				ready <- true
-			}
-		}
-		close(ready)
-	}()
-	t.Cleanup(func() {
-		fmt.Fprintln(stdin, "quit")
-		stdin.Close()
-		stop := time.AfterFunc(5*time.Second, func() { sim.Process.Kill() })
-		for range ready {
-		}
-		sim.Wait()
-		stop.Stop()
-	})
-	select {
-	case up := <-ready:
-		if !up {
-			t.Fatal("ibsim ended before it was ready")
-		}
-	case <-time.After(60 * time.Second):
-		t.Fatal("ibsim is not ready after 60 s")
-	}
-	s.env = append(s.env, "LD_PRELOAD="+shims[0])
-	return s
+	return &subnet{ibsim.Start(t, net.Bytes())}
 }
 
 func (s *subnet) run(t *testing.T, name string, args ...string) []byte {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 120*time.Second)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, name, args...)
-	cmd.Env = s.env
-	var errs bytes.Buffer
-	cmd.Stderr = &errs
-	out, err := cmd.Output()
-	if err != nil {
-		t.Fatalf("%s %s: %v\n%s", name, strings.Join(args, " "), err, errs.String())
-	}
-	return out
+	return s.Run(t, name, args...)
 }
 
 // route lets opensm sweep the subnet once and wants it up, routed by the engine and no other.
 func (s *subnet) route(t *testing.T, engine string, args ...string) {
 	t.Helper()
-	log := filepath.Join(s.dir, "opensm.log")
+	log := filepath.Join(s.Dir, "opensm.log")
 	s.run(t, "opensm", append([]string{"-f", log, "-d2", "-s", "0", "-o", "-R", engine + ",no_fallback"}, args...)...)
 	text, err := os.ReadFile(log)
 	if err != nil {
@@ -217,7 +143,7 @@ func (s *subnet) torusConfig(t *testing.T, g *topo.Graph, dims []int) string {
 	text := fmt.Sprintf("torus %d %d %d\n", dims[0], dims[1], dims[2])
 	text += fmt.Sprintf("xp_link %s %s\nyp_link %s %s\nzp_link %s %s\n", guid(0, 0, 0), guid(1, 0, 0), guid(0, 0, 0), guid(0, 1, 0), guid(0, 0, 0), guid(0, 0, 1))
 	text += fmt.Sprintf("xm_link %s %s\nym_link %s %s\nzm_link %s %s\n", guid(0, 0, 0), guid(dims[0]-1, 0, 0), guid(0, 0, 0), guid(0, dims[1]-1, 0), guid(0, 0, 0), guid(0, 0, dims[2]-1))
-	path := filepath.Join(s.dir, "torus.conf")
+	path := filepath.Join(s.Dir, "torus.conf")
 	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -232,7 +158,7 @@ func TestOpenSMRoutesNDRExport(t *testing.T) {
 	s := simulate(t, g)
 	s.route(t, "ftree")
 	found := s.discover(t)
-	net, err := os.ReadFile(s.file)
+	net, err := os.ReadFile(s.File)
 	if err != nil {
 		t.Fatal(err)
 	}
