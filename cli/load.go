@@ -128,7 +128,7 @@ func loadCluster(cmd *cobra.Command, arg string, p presetFlags) (*cluster.Cluste
 		if err != nil {
 			return nil, err
 		}
-		return &cluster.Cluster{Name: base(arg), Graph: g, Catalog: catalog.Default()}, nil
+		return &cluster.Cluster{Name: base(arg), Graph: g, Catalog: catalog.Default(), Network: cluster.DefaultNetwork()}, nil
 	}
 	return cluster.Parse(arg, data, func(path string) ([]byte, error) {
 		return readInput(cmd, filepath.Join(filepath.Dir(arg), path))

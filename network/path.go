@@ -12,22 +12,21 @@ import (
 
 // Path is the way of a flow from one host to another.
 type Path struct {
-	Flow       string     `json:"flow"`
-	Network    string     `json:"network"`
-	From       string     `json:"from"`
-	To         string     `json:"to"`
-	Source     netip.Addr `json:"source"`
-	Target     netip.Addr `json:"target"`
-	Interface  string     `json:"interface"`
-	Rail       int        `json:"rail"` // None outside the backend
-	Table      int        `json:"table,omitempty"`
-	Gateway    netip.Addr `json:"gateway"`
-	VLAN       int        `json:"vlan,omitempty"`
-	MTU        int        `json:"mtu"`
-	Hops       []string   `json:"hops"` // devices and ports on the way, both ends included
-	Why        string     `json:"why"`
-	Unreached  string     `json:"unreached,omitempty"` // why the flow cannot be; empty if it can
-	interfaces [2]*Interface
+	Flow      string     `json:"flow"`
+	Network   string     `json:"network"`
+	From      string     `json:"from"`
+	To        string     `json:"to"`
+	Source    netip.Addr `json:"source"`
+	Target    netip.Addr `json:"target"`
+	Interface string     `json:"interface"`
+	Rail      int        `json:"rail"` // None outside the backend
+	Table     int        `json:"table,omitempty"`
+	Gateway   netip.Addr `json:"gateway"`
+	VLAN      int        `json:"vlan,omitempty"`
+	MTU       int        `json:"mtu"`
+	Hops      []string   `json:"hops"` // devices and ports on the way, both ends included
+	Why       string     `json:"why"`
+	Unreached string     `json:"unreached,omitempty"` // why the flow cannot be; empty if it can
 }
 
 // Flows lists the kinds of flow that the plan knows.
@@ -91,7 +90,6 @@ func (p *Plan) Path(from, to, flow string, rail int) (*Path, error) {
 		return nil, fmt.Errorf("%s and %s are not both on the %s network", from, to, role)
 	}
 	out.Source, out.Target, out.Interface, out.Gateway, out.MTU, out.VLAN = x.Addr.Addr(), y.Addr.Addr(), x.Name, x.Gateway, min(x.MTU, y.MTU), x.VLAN
-	out.interfaces = [2]*Interface{x, y}
 	out.Hops = p.hops(x, y)
 	if why := p.apart(a, b, x, y); why != "" {
 		out.Unreached = why
@@ -178,9 +176,10 @@ func partitions(m map[string]bool) string {
 
 // Contact is whether one network of a host reaches one of another.
 type Contact struct {
-	From, To string // networks
-	Reaches  bool
-	Why      string
+	From    string `json:"from"` // networks
+	To      string `json:"to"`
+	Reaches bool   `json:"reaches"`
+	Why     string `json:"why"`
 }
 
 // Reach says which networks of one host reach which of another, and why.
