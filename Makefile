@@ -18,7 +18,8 @@ SLOW      = weft comm elastic up cli bench coord launch transport cases draw red
 QUICK     = $(shell $(GO) list ./... | grep -v -e /internal/ -e /comm/ -e /transport/ -e /elastic/ $(foreach p,$(SLOW),-e '/$(p)$$'))
 # Packages with goroutines or shared memory. The others are pure values.
 RACE     ?= ./transport/... ./comm/... ./coord/... ./ckpt/... ./elastic/... ./launch/... ./up/... ./web/... ./member/... ./train/... ./bench/... ./probe/...
-PACKAGES := ibsim-utils opensm infiniband-diags chromium gcc g++ openmpi-bin libopenmpi-dev mpich libmpich-dev libgloo-dev python3-torch
+PACKAGES := ibsim-utils opensm infiniband-diags chromium gcc g++ openmpi-bin libopenmpi-dev mpich libmpich-dev libgloo-dev python3-torch \
+	netplan.io network-manager frr dnsmasq-base kea-dhcp4-server bind9-utils slurmctld slurmd slurm-client
 
 .PHONY: quick test race schedules differential proofs dist cross bench bench-sim bench-comm accuracy fuzz lint packages build
 

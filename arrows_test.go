@@ -25,10 +25,12 @@ var floors = [][]string{
 	{"topo/build", "topo/format", "topo/rings", "topo/paths"},
 	{"sched"},
 	{"sched/step"},
-	{"sched/verify", "sched/algo", "sched/msccl", "internal/reference", "internal/mutant"},
+	{"sched/verify", "sched/algo", "sched/msccl", "internal/reference", "internal/mutant", "internal/ibsim"},
 	{"draw/svg"},
 	{"draw"},
 	{"cluster"},
+	{"network"},
+	{"network/emit"},
 	{"cost"},
 	{"tune", "sim", "member"},
 	{"internal/cases", "member/simulation"},
@@ -67,7 +69,7 @@ var floors = [][]string{
 // too, but may use libraries of the field.
 var (
 	words   = []string{"unit", "topo", "sched", "draw"}
-	engines = []string{"cluster", "design", "cost", "tune", "sim", "internal/cases", "member", "comm/internal/plan", "comm/internal/blame", "comm/internal/chunks", "comm/internal/flat"}
+	engines = []string{"cluster", "network", "design", "cost", "tune", "sim", "internal/cases", "member", "comm/internal/plan", "comm/internal/blame", "comm/internal/chunks", "comm/internal/flat"}
 )
 
 // Forbidden arrows and the reason for each, for the packages that a prefix names.

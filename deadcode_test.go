@@ -14,6 +14,7 @@ var unreached = []struct{ what, why string }{
 	{"member/simulation/", "10,000 machines in virtual time; makes the figures of docs/membership.md"},
 	{"internal/conform/", "what every transport is tested with"},
 	{"internal/differential/", "draws programs and compares their runs with the reference"},
+	{"internal/ibsim/", "the InfiniBand simulator, for tests"},
 	{"internal/mutant/", "breaks programs, for tests of the prover"},
 	{"internal/nslab/", "hosts as network namespaces, for tests"},
 	{"internal/reference/", "programs on plain slices: what runs are compared with"},

@@ -47,7 +47,7 @@ func Dialects() []Dialect {
 		{"ptm", "Cumulus' check of the wiring: topology.dot", "", PTM},
 		{"roce", "hosts: priorities, flow control and marks of RoCE", "", RoCE},
 		{"slurm", "Slurm: nodes, GPUs, topology", "slurmctld", Slurm},
-		{"sonic", "switches with SONiC: config_db.json and frr.conf", "yanglint", SONiC},
+		{"sonic", "switches with SONiC: config_db.json and frr.conf", "", SONiC},
 		{"sysctl", "hosts: kernel settings that several NICs need", "", Sysctl},
 	}
 }
