@@ -47,7 +47,10 @@ func (p *Program) Check() error {
 	if len(names) > maxNames {
 		return fmt.Errorf("program %s has more than %d names", p.Name, maxNames)
 	}
-	r := &resolver{scope{names}}
+	if err := p.checkTables(); err != nil {
+		return fmt.Errorf("program %s: %w", p.Name, err)
+	}
+	r := &resolver{scope{names, p.Tables}}
 	for _, e := range []*Expr{p.Chunks, p.Scratch} {
 		if err := r.expr(e); err != nil {
 			return fmt.Errorf("program %s: %w", p.Name, err)
@@ -99,6 +102,35 @@ func (p *Program) Check() error {
 	return nil
 }
 
+// checkTables reports what can be wrong with the tables alone.
+func (p *Program) checkTables() error {
+	names := map[string]bool{"r": true, "n": true, "c": true, "in": true, "out": true, "tmp": true}
+	for _, l := range p.Lets {
+		names[l.Name] = true
+	}
+	for _, t := range p.Tables {
+		switch {
+		case !plainName(t.Name):
+			return fmt.Errorf("table %q: a name is letters, digits and _, and begins with a letter", t.Name)
+		case names[t.Name]:
+			return fmt.Errorf("table %s: the name is taken", t.Name)
+		case len(t.Values) == 0:
+			return fmt.Errorf("table %s is empty", t.Name)
+		}
+		names[t.Name] = true
+	}
+	return nil
+}
+
+func (p *Program) hasTable(name string) bool {
+	for i := range p.Tables {
+		if p.Tables[i].Name == name {
+			return true
+		}
+	}
+	return false
+}
+
 // resolver gives every variable its slot. One that has it is not written to again:
 // goroutines that share a program may all check it.
 type resolver struct{ scope scope }
@@ -119,6 +151,18 @@ func (r *resolver) expr(e *Expr) error {
 	}
 	if e.Kind == Num {
 		return nil
+	}
+	if e.Kind == Look {
+		values, err := r.scope.table(e.Name)
+		switch {
+		case err != nil:
+			return err
+		case e.L == nil:
+			return fmt.Errorf("table %s is looked up without an index", e.Name)
+		case len(e.table) != len(values) || len(values) > 0 && &e.table[0] != &values[0]:
+			e.table = values
+		}
+		return r.expr(e.L)
 	}
 	if e.L == nil || e.R == nil {
 		return fmt.Errorf("an expression %q lacks a side", kindSigns[e.Kind])

@@ -13,6 +13,8 @@ func (e *Expr) Uses(slot int) bool {
 		return false
 	case Var:
 		return e.slot == slot
+	case Look:
+		return e.L.Uses(slot)
 	}
 	return e.L.Uses(slot) || e.R.Uses(slot)
 }

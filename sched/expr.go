@@ -18,9 +18,10 @@ func (e *Env) Undefined() string { return undefined[e[slotUndefined]] }
 const (
 	divides = iota + 1
 	shifts
+	misses
 )
 
-var undefined = []string{"", divides: "divides by zero", shifts: "shifts by less than 0 or more than 62 bits"}
+var undefined = []string{"", divides: "divides by zero", shifts: "shifts by less than 0 or more than 62 bits", misses: "looks outside of a table"}
 
 const (
 	slotRank    = 0 // r: this rank's position on the channel
@@ -54,7 +55,8 @@ const (
 	Le
 	And
 	Or
-	Min // the smaller of two, written a min b
+	Min  // the smaller of two, written a min b
+	Look // the entry of a table, written table[index]
 )
 
 var kindSigns = []string{Add: "+", Sub: "-", Mul: "*", Div: "/", Mod: "%", Xor: "^", Shl: "<<", Eq: "==", Ne: "!=", Lt: "<", Le: "<=", And: "&&", Or: "||", Min: "min"}
@@ -66,18 +68,19 @@ var kindLevel = []int{Add: 5, Sub: 5, Mul: 6, Div: 6, Mod: 6, Xor: 4, Shl: 4, Eq
 type Expr struct {
 	Kind Kind
 	Val  int64  // Num
-	Name string // Var
-	L, R *Expr
+	Name string // Var; Look: of the table
+	L, R *Expr  // Look: L is the index
 
-	slot int
+	slot  int
+	table []int64
 }
 
 // N makes a number.
 func N(v int) *Expr { return &Expr{Kind: Num, Val: int64(v)} }
 
-// Eval computes the expression. A division by zero, a remainder of one, or a
-// shift by less than 0 or more than 62 bits gives 0 and marks the Env, which
-// Undefined reports: a step that depends on it is an error. && and || look at
+// Eval computes the expression. A division by zero, a remainder of one, a shift
+// by less than 0 or more than 62 bits, or an entry that a table does not have
+// gives 0 and marks the Env, which Undefined reports: a step that depends on it is an error. && and || look at
 // their right side only if they need it, so a condition may guard a division.
 func (e *Expr) Eval(env *Env) int64 {
 	switch e.Kind {
@@ -87,6 +90,13 @@ func (e *Expr) Eval(env *Env) int64 {
 		return env[e.slot]
 	}
 	a := e.L.Eval(env)
+	if e.Kind == Look {
+		if a < 0 || a >= int64(len(e.table)) {
+			env[slotUndefined] = misses
+			return 0
+		}
+		return e.table[a]
+	}
 	if e.Kind == And && a == 0 || e.Kind == Or && a != 0 {
 		return truth(e.Kind == Or)
 	}
@@ -169,6 +179,12 @@ func (e *Expr) print(b *strings.Builder, level int) {
 	case Var:
 		b.WriteString(e.Name)
 		return
+	case Look:
+		b.WriteString(e.Name)
+		b.WriteByte('[')
+		e.L.print(b, 0)
+		b.WriteByte(']')
+		return
 	}
 	mine := kindLevel[e.Kind]
 	if mine < level {
@@ -186,9 +202,24 @@ func (e *Expr) print(b *strings.Builder, level int) {
 	}
 }
 
-// scope maps names to slots while a program is read.
+// scope maps names to slots while a program is read, and knows its tables.
 type scope struct {
-	names []string
+	names  []string
+	tables []Table
+}
+
+func (s *scope) table(name string) ([]int64, error) {
+	var known []string
+	for i := range s.tables {
+		if s.tables[i].Name == name {
+			return s.tables[i].Values, nil
+		}
+		known = append(known, s.tables[i].Name)
+	}
+	if known == nil {
+		return nil, fmt.Errorf("no table %q; the program has none", name)
+	}
+	return nil, fmt.Errorf("no table %q; known: %s", name, join(known))
 }
 
 func (s *scope) find(name string) (int, bool) {
@@ -290,11 +321,32 @@ func (p *exprParser) operand() (*Expr, error) {
 		}
 		return &Expr{Kind: Num, Val: v}, nil
 	}
+	if p.pos < len(p.text) && p.text[p.pos] == '[' {
+		return p.look(word)
+	}
 	slot, ok := p.scope.find(word)
 	if !ok {
 		return nil, fmt.Errorf("unknown name %q; known here: %s", word, join(p.scope.names))
 	}
 	return &Expr{Kind: Var, Name: word, slot: slot}, nil
+}
+
+// look reads the index of a table's entry.
+func (p *exprParser) look(name string) (*Expr, error) {
+	values, err := p.scope.table(name)
+	if err != nil {
+		return nil, err
+	}
+	p.pos++
+	index, err := p.expr(0)
+	if err != nil {
+		return nil, err
+	}
+	if p.skip(); p.pos == len(p.text) || p.text[p.pos] != ']' {
+		return nil, fmt.Errorf("a closing bracket is missing at %q", p.text[p.pos:])
+	}
+	p.pos++
+	return &Expr{Kind: Look, Name: name, L: index, table: values}, nil
 }
 
 func wordByte(c byte) bool {

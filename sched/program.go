@@ -225,6 +225,13 @@ type Let struct {
 	Value int64
 }
 
+// Table is a named list of numbers, whose entries expressions look up: who the
+// parent of a rank is in a tree that follows no formula.
+type Table struct {
+	Name   string
+	Values []int64
+}
+
 // Program is a collective algorithm for a given number of ranks.
 type Program struct {
 	Name     string
@@ -236,6 +243,7 @@ type Program struct {
 	Scratch  *Expr // chunks of tmp; nil means none
 	Slots    int   // messages under way between two ranks on a channel, at least 1
 	Lets     []Let
+	Tables   []Table
 	Groups   []Group
 	Orders   [][]Rank // by channel: the rank at each position; nil for a channel means position p is rank p
 }

@@ -27,6 +27,14 @@ func (p *Program) String() string {
 	for _, l := range p.Lets {
 		fmt.Fprintf(&b, "let %s = %d\n", l.Name, l.Value)
 	}
+	for _, t := range p.Tables {
+		fmt.Fprintf(&b, "table %s:", t.Name)
+		for _, v := range t.Values {
+			b.WriteByte(' ')
+			b.WriteString(strconv.FormatInt(v, 10))
+		}
+		b.WriteByte('\n')
+	}
 	fmt.Fprintf(&b, "chunks %s\n", p.Chunks)
 	if p.Scratch != nil {
 		fmt.Fprintf(&b, "scratch %s\n", p.Scratch)
@@ -190,7 +198,7 @@ func (p *parser) header(word, rest string) (err error) {
 		if !ok || !plainName(name) {
 			return fmt.Errorf("want let NAME = NUMBER, got %q", rest)
 		}
-		if _, taken := p.scope.find(name); taken {
+		if _, taken := p.scope.find(name); taken || p.prog.hasTable(name) {
 			return fmt.Errorf("name %q is taken", name)
 		}
 		v, err := number(word, value, 0, 1<<40)
@@ -201,10 +209,12 @@ func (p *parser) header(word, rest string) (err error) {
 			return err
 		}
 		g.Lets = append(g.Lets, Let{name, int64(v)})
+	case "table":
+		return p.table(rest)
 	case "order":
 		return p.order(rest)
 	default:
-		return fmt.Errorf("unknown word %q; known: name, op, ranks, switches, root, let, chunks, scratch, slots, order, channels", word)
+		return fmt.Errorf("unknown word %q; known: name, op, ranks, switches, root, let, table, chunks, scratch, slots, order, channels", word)
 	}
 	return err
 }
@@ -232,6 +242,24 @@ func (p *parser) declare(name string) error {
 	}
 	p.scope.names = append(p.scope.names, name)
 	return nil
+}
+
+func (p *parser) table(rest string) error {
+	name, list, ok := strings.Cut(rest, ":")
+	if !ok || !plainName(name) {
+		return fmt.Errorf("want table NAME: NUMBER NUMBER ..., got %.60q", rest)
+	}
+	t := Table{Name: name}
+	for _, f := range strings.Fields(list) {
+		v, err := number("table "+name, f, 0, 1<<40)
+		if err != nil {
+			return err
+		}
+		t.Values = append(t.Values, int64(v))
+	}
+	p.prog.Tables = append(p.prog.Tables, t)
+	p.scope.tables = p.prog.Tables
+	return p.prog.checkTables()
 }
 
 func (p *parser) order(rest string) error {
@@ -307,7 +335,7 @@ func (p *parser) stmt(l textLine, depth int) (Stmt, error) {
 		if err != nil {
 			return Stmt{}, err
 		}
-		if _, taken := p.scope.find(name); taken {
+		if _, taken := p.scope.find(name); taken || p.prog.hasTable(name) {
 			return Stmt{}, fmt.Errorf("name %q is taken", name)
 		}
 		if err := p.declare(name); err != nil {

@@ -267,6 +267,8 @@ func nudge(e *sched.Expr, rng *rand.Rand) *sched.Expr {
 			out.Val = 1
 		}
 	case sched.Var:
+	case sched.Look:
+		out.L = nudge(e.L, rng)
 	default:
 		if rng.IntN(2) == 0 {
 			out.L = nudge(e.L, rng)

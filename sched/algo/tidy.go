@@ -70,6 +70,8 @@ func tidy(p *sched.Program) {
 				return sched.N(0)
 			}
 			return e
+		case e.Kind == sched.Look:
+			return &sched.Expr{Kind: sched.Look, Name: e.Name, L: simple(e.L)}
 		}
 		return op(e.Kind, simple(e.L), simple(e.R))
 	}

@@ -103,6 +103,11 @@ func (t *turner) form(e *sched.Expr) form {
 			return form{turned, 1}
 		}
 		return form{fixed, 0}
+	case sched.Look:
+		if t.form(e.L).shape == fixed {
+			return form{fixed, 0}
+		}
+		return form{wild, 0}
 	}
 	l, r := t.form(e.L), t.form(e.R)
 	if l.shape == fixed && r.shape == fixed {
@@ -172,6 +177,8 @@ func plain(e *sched.Expr, p *sched.Program) bool {
 			}
 		}
 		return false
+	case sched.Look:
+		return plain(e.L, p)
 	}
 	return plain(e.L, p) && plain(e.R, p)
 }

@@ -1,0 +1,358 @@
+package synth
+
+import (
+	"fmt"
+	"math/big"
+	"slices"
+	"strings"
+
+	"github.com/weft-fabric/weft/sched"
+	"github.com/weft-fabric/weft/unit"
+)
+
+// Bound is the least time that any schedule of a collective takes on a network
+// where bytes count and latency does not, and the proof.
+type Bound struct {
+	Op     sched.Collective
+	Ranks  int
+	Adds   bool      // switches may copy and add
+	Exact  *big.Rat  // bytes of the larger buffer over time, in units of the network's
+	Rate   unit.Rate // the same in bytes a second
+	Least  *big.Rat  // a rate that is known to be reached, where it is not Exact; nil if Exact is reached
+	Cut    *Cut      // what proves it; nil where Parts do
+	Parts  []Cut     // disjoint sets that cover the ranks, of an all-reduce
+	Why    string    // in words
+	Rounds int       // of Newton's method, or of the linear program
+}
+
+// Cut is a set of nodes and what leads out of it.
+type Cut struct {
+	Nodes []bool // by node: inside
+	Ranks []int  // inside
+	Left  []int  // ranks left out
+	Exit  int64  // capacity that leads out
+}
+
+func (n *Net) cut(in []bool) *Cut {
+	c := &Cut{Nodes: slices.Clone(in[:n.Nodes()])}
+	for r := range n.Ranks {
+		if in[r] {
+			c.Ranks = append(c.Ranks, r)
+		} else {
+			c.Left = append(c.Left, r)
+		}
+	}
+	for _, e := range n.Edges {
+		if in[e.From] && !in[e.To] {
+			c.Exit += e.Cap
+		}
+	}
+	return c
+}
+
+func ratio(a, b int64) *big.Rat { return big.NewRat(a, b) }
+
+// Bounds gives the least time of a collective. Root counts for the rooted ones.
+func (n *Net) Bounds(op sched.Collective, root int, adds bool) (*Bound, error) {
+	if n.Ranks < 2 {
+		return nil, fmt.Errorf("a collective needs at least two ranks; %s has %d", n.Name, n.Ranks)
+	}
+	if op.Rooted() && (root < 0 || root >= n.Ranks) {
+		return nil, fmt.Errorf("root %d is outside 0 to %d", root, n.Ranks-1)
+	}
+	if left := n.apart(); left != nil {
+		return nil, fmt.Errorf("no path joins %s to the other ranks of %s", n.ranks(left), n.Name)
+	}
+	b := &Bound{Op: op, Ranks: n.Ranks, Adds: adds}
+	var err error
+	switch op {
+	case sched.AllGather:
+		err = b.gather(n, n, "leave over")
+	case sched.ReduceScatter:
+		err = b.gather(n, n.Reversed(), "are entered over")
+	case sched.Broadcast:
+		b.spread(n, n, root, "come in over")
+	case sched.Reduce:
+		b.spread(n, n.Reversed(), root, "leave over")
+	case sched.Scatter:
+		b.scatter(n, n, root)
+	case sched.Gather:
+		b.scatter(n, n.Reversed(), root)
+	case sched.AllReduce:
+		err = b.reduce(n)
+	case sched.AllToAll, sched.SendRecv:
+		b.pairs(n)
+	default:
+		return nil, fmt.Errorf("a %s moves no bytes, so no cut bounds it: only latency does", op)
+	}
+	if err != nil {
+		return nil, err
+	}
+	f, _ := b.Exact.Float64()
+	b.Rate = unit.Rate(f) * n.Unit
+	return b, nil
+}
+
+// Time is the least time for a size.
+func (b *Bound) Time(size unit.Bytes) unit.Time { return size.Over(b.Rate) }
+
+// gather is all-gather on net, which is n or n reversed.
+func (b *Bound) gather(n, net *Net, verb string) error {
+	x, cut, rounds, err := net.forest(nil)
+	if err != nil {
+		return err
+	}
+	b.Exact = new(big.Rat).Mul(x, ratio(int64(n.Ranks), 1))
+	b.Cut, b.Rounds = cut, rounds
+	if len(cut.Left) <= len(cut.Ranks) {
+		verb = map[string]string{"leave over": "are entered over", "are entered over": "leave over"}[verb]
+		b.Why = fmt.Sprintf("the blocks of %s must reach %s, which %s %s", count(len(cut.Ranks), "rank"), n.ranks(cut.Left), verb, net.exits(cut))
+	} else {
+		b.Why = fmt.Sprintf("the blocks of %s %s %s", n.ranks(cut.Ranks), verb, net.exits(cut))
+	}
+	return nil
+}
+
+func count(n int, word string) string {
+	if n == 1 {
+		return "1 " + word
+	}
+	return fmt.Sprintf("%d %ss", n, word)
+}
+
+// exits says what leads out of a cut: "2 nvlink: 50 GB/s".
+func (n *Net) exits(c *Cut) string {
+	links := map[string]int{}
+	var kinds []string
+	for _, e := range n.Edges {
+		if c.Nodes[e.From] && !c.Nodes[e.To] {
+			kind := "link"
+			if e.Kind != 0 {
+				kind = e.Kind.String()
+			}
+			if links[kind] == 0 {
+				kinds = append(kinds, kind)
+			}
+			links[kind] += max(e.Links, 1)
+		}
+	}
+	slices.Sort(kinds)
+	var parts []string
+	for _, k := range kinds {
+		word := k
+		if k != "link" {
+			word += " link"
+		}
+		parts = append(parts, count(links[k], word))
+	}
+	return fmt.Sprintf("%s: %s", strings.Join(parts, " and "), unit.Rate(c.Exit)*n.Unit)
+}
+
+// rooted is a network with a source that feeds every rank, for the test of a rate.
+type rooted struct {
+	*flow
+	source int
+	feeds  []int // by rank: the link from the source
+	edges  []int // by edge
+}
+
+func (n *Net) rooted() *rooted {
+	r := &rooted{flow: newFlow(n.Nodes() + 1), source: n.Nodes()}
+	for v := range n.Ranks {
+		r.feeds = append(r.feeds, r.link(r.source, v, 0))
+	}
+	for _, e := range n.Edges {
+		r.edges = append(r.edges, r.link(e.From, e.To, e.Cap))
+	}
+	return r
+}
+
+// forest finds the rate at which every rank can broadcast at once: the least
+// B+(S)/|S ∩ ranks|, over all S that leave out a rank. It is Newton's method
+// (Dinkelbach's): start with the cuts around single ranks; as long as some rank
+// does not get the flow of all the others, its cut gives a lower rate. Weights,
+// if there are any, say how much each rank has to send.
+func (n *Net) forest(weight []int64) (*big.Rat, *Cut, int, error) {
+	if weight == nil {
+		weight = make([]int64, n.Ranks)
+		for r := range weight {
+			weight[r] = 1
+		}
+	}
+	var total int64
+	for _, w := range weight {
+		total += w
+	}
+	var p, q int64 = 0, 0
+	var best *Cut
+	lower := func(c *Cut) {
+		var w int64
+		for _, r := range c.Ranks {
+			w += weight[r]
+		}
+		if w > 0 && (best == nil || c.Exit*q < p*w) {
+			g := max(gcd(c.Exit, w), 1)
+			p, q, best = c.Exit/g, w/g, c
+		}
+	}
+	entry := make([]int64, n.Ranks)
+	for _, e := range n.Edges {
+		if e.To < n.Ranks {
+			entry[e.To] += e.Cap
+		}
+	}
+	for v := range n.Ranks {
+		if best != nil && entry[v]*q >= p*(total-weight[v]) {
+			continue
+		}
+		in := make([]bool, n.Nodes())
+		for u := range in {
+			in[u] = u != v
+		}
+		lower(n.cut(in))
+	}
+	f := n.rooted()
+	rounds := 0
+	for again := true; again; {
+		again = false
+		rounds++
+		set := func() {
+			for r, w := range weight {
+				f.set(f.feeds[r], p*w)
+			}
+			for i, e := range n.Edges {
+				f.set(f.edges[i], q*e.Cap)
+			}
+		}
+		set()
+		for v := range n.Ranks {
+			if p == 0 {
+				return nil, best, rounds, fmt.Errorf("no path joins %s to the other ranks of %s", n.ranks(best.Left), n.Name)
+			}
+			if f.run(f.source, v, total*p) == total*p {
+				continue
+			}
+			lower(n.cut(f.side(f.source)))
+			again = true
+			set()
+		}
+	}
+	return ratio(p, q), best, rounds, nil
+}
+
+// spread is a broadcast from the root on net: the least maximum flow from the root to a rank.
+func (b *Bound) spread(n, net *Net, root int, verb string) {
+	f := newFlow(n.Nodes())
+	for _, e := range net.Edges {
+		f.link(e.From, e.To, e.Cap)
+	}
+	least := int64(endless)
+	for v := range n.Ranks {
+		if v == root {
+			continue
+		}
+		if got := f.run(root, v, least); got < least {
+			least = got
+			b.Cut = net.cut(f.side(root))
+		}
+	}
+	b.Exact = ratio(least, 1)
+	inside := n.ranks(b.Cut.Left)
+	b.Why = fmt.Sprintf("%s, without the root, %s %s", inside, verb, net.exits(b.Cut))
+}
+
+// scatter is a scatter from the root on net: every other rank takes a block of its own.
+func (b *Bound) scatter(n, net *Net, root int) {
+	f := newFlow(n.Nodes() + 1)
+	var edges, sinks []int
+	for _, e := range net.Edges {
+		edges = append(edges, f.link(e.From, e.To, e.Cap))
+	}
+	for v := range n.Ranks {
+		sinks = append(sinks, f.link(v, n.Nodes(), 0))
+	}
+	in := make([]bool, n.Nodes())
+	in[root] = true
+	b.Cut = net.cut(in)
+	for {
+		b.Rounds++
+		p, q := b.Cut.Exit, int64(len(b.Cut.Left))
+		for i, e := range net.Edges {
+			f.set(edges[i], q*e.Cap)
+		}
+		for v, l := range sinks {
+			f.set(l, p)
+			if v == root {
+				f.set(l, 0)
+			}
+		}
+		want := p * int64(n.Ranks-1)
+		if f.run(root, n.Nodes(), want) == want {
+			b.Exact = ratio(p*int64(n.Ranks), q)
+			b.Why = fmt.Sprintf("%s of %s pass %s", count(len(b.Cut.Left), "block"), n.ranks(b.Cut.Left), net.exits(b.Cut))
+			return
+		}
+		b.Cut = net.cut(f.side(root))
+	}
+}
+
+// pairs bounds collectives in which each pair of ranks has bytes of its own, by
+// the cuts around ranks, hosts, and what an all-gather is limited by. Whether
+// such a bound is reached is a harder question: the answer is a bound only.
+func (b *Bound) pairs(n *Net) {
+	hosts := map[int][]bool{}
+	var sets [][]bool
+	for v := range n.Nodes() {
+		if v < n.Ranks {
+			one := make([]bool, n.Nodes())
+			one[v] = true
+			sets = append(sets, one)
+		}
+		if h := n.Hosts[v]; h >= 0 {
+			if hosts[h] == nil {
+				hosts[h] = make([]bool, n.Nodes())
+				sets = append(sets, hosts[h])
+			}
+			hosts[h][v] = true
+		}
+	}
+	if _, cut, _, err := n.forest(nil); err == nil {
+		sets = append(sets, cut.Nodes)
+	}
+	for _, in := range sets {
+		c := n.cut(in)
+		inside, left := int64(len(c.Ranks)), int64(len(c.Left))
+		if inside == 0 || left == 0 {
+			continue
+		}
+		moved, parts := inside*left, int64(n.Ranks)
+		if b.Op == sched.SendRecv {
+			moved, parts = 0, 1
+			for _, r := range c.Ranks {
+				if !in[(r+1)%n.Ranks] {
+					moved++
+				}
+			}
+			if moved == 0 {
+				continue
+			}
+		}
+		if rate := ratio(c.Exit*parts, moved); b.Exact == nil || rate.Cmp(b.Exact) < 0 {
+			b.Exact, b.Cut = rate, c
+		}
+	}
+	b.Least = new(big.Rat)
+	b.Why = fmt.Sprintf("what %s send to the other ranks leaves over %s", n.ranks(b.Cut.Ranks), n.exits(b.Cut))
+}
+
+// trees gives the least number of trees for each root that reach the rate x,
+// and the scale that makes capacities whole: each tree then takes 1 of a link.
+func (n *Net) trees(x *big.Rat) (k int64, scale *big.Rat) {
+	inverse := new(big.Rat).Inv(x)
+	p, q := inverse.Num().Int64(), inverse.Denom().Int64()
+	y := q
+	for _, e := range n.Edges {
+		y = gcd(y, e.Cap)
+	}
+	return q / y, ratio(p, y)
+}

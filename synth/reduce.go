@@ -1,0 +1,571 @@
+package synth
+
+import (
+	"fmt"
+	"math/big"
+	"slices"
+	"strings"
+)
+
+// An all-reduce sends every byte up a tree to its root and down another one.
+// Trees up and down share the links, and roots may have unequal shares, so it is
+// more than a reduce-scatter and an all-gather one after the other. With x(u)
+// the rate at rank u as a root, and each link divided into up(e) + down(e) <= b(e):
+//
+//	the most of sum x(u), with for every set S that leaves out a rank
+//	sum of x(u) over u in S  <=  down leaving S,  and  <=  up entering S
+//	switches that neither copy nor add pass on what they take: up and down each
+//
+// Edmonds: then trees can be packed. There are too many S to write down; rows
+// are added for those that a maximum flow shows to be violated. Where links carry
+// as much one way as the other, up is down turned round.
+type halves struct {
+	total *big.Rat
+	feed  []*big.Rat // by rank: x
+	down  []*big.Rat // by edge
+	up    []*big.Rat // by edge
+}
+
+// rounds bounds how often rows are added; a few dozen have been enough.
+const mostRounds = 400
+
+// halve solves the linear program. Alike nodes get alike values if fold is set,
+// which makes it small: exact where the network's symmetries are what colour
+// refinement says, and a schedule that can be reached in any case.
+func (n *Net) halve(adds, fold bool) (*halves, int, error) {
+	even := n.even()
+	reverse := make([]int, len(n.Edges))
+	at := map[[2]int]int{}
+	for i, e := range n.Edges {
+		at[[2]int{e.From, e.To}] = i
+	}
+	if even {
+		for i, e := range n.Edges {
+			reverse[i] = at[[2]int{e.To, e.From}]
+		}
+	}
+	colour := make([]int, n.Nodes())
+	for v := range colour {
+		colour[v] = v
+	}
+	if fold {
+		colour = n.colours()
+	}
+	vars := map[string]int{}
+	index := func(format string, args ...any) int {
+		k := fmt.Sprintf(format, args...)
+		i, ok := vars[k]
+		if !ok {
+			i = len(vars)
+			vars[k] = i
+		}
+		return i
+	}
+	feed := make([]int, n.Ranks)
+	for v := range feed {
+		feed[v] = index("x %d", colour[v])
+	}
+	down, up := make([]int, len(n.Edges)), make([]int, len(n.Edges))
+	for i, e := range n.Edges {
+		down[i] = index("d %d %d %d", colour[e.From], colour[e.To], e.Cap)
+	}
+	for i, e := range n.Edges {
+		if even {
+			up[i] = down[reverse[i]]
+		} else {
+			up[i] = index("u %d %d %d", colour[e.From], colour[e.To], e.Cap)
+		}
+	}
+	l := &linear{gain: make([]int64, len(vars))}
+	for _, v := range feed {
+		l.gain[v]++
+	}
+	have := map[string]bool{}
+	add := func(row []int64, limit int64) bool {
+		key := fmt.Sprint(row, limit)
+		if have[key] {
+			return false
+		}
+		have[key] = true
+		l.rows, l.limit = append(l.rows, row), append(l.limit, limit)
+		return true
+	}
+	for i, e := range n.Edges {
+		row := make([]int64, len(vars))
+		row[down[i]]++
+		row[up[i]]++
+		add(row, e.Cap)
+	}
+	if !adds {
+		for v := n.Ranks; v < n.Nodes(); v++ {
+			for _, half := range [][]int{down, up} {
+				in, out := make([]int64, len(vars)), make([]int64, len(vars))
+				for i, e := range n.Edges {
+					if e.To == v {
+						in[half[i]]++
+						out[half[i]]--
+					}
+					if e.From == v {
+						in[half[i]]--
+						out[half[i]]++
+					}
+				}
+				add(in, 0)
+				add(out, 0)
+			}
+		}
+	}
+	cut := func(in []bool, half []int, back bool) bool {
+		row := make([]int64, len(vars))
+		for v := range n.Ranks {
+			if in[v] {
+				row[feed[v]]++
+			}
+		}
+		for i, e := range n.Edges {
+			from, to := e.From, e.To
+			if back {
+				from, to = to, from
+			}
+			if in[from] && !in[to] {
+				row[half[i]]--
+			}
+		}
+		return add(row, 0)
+	}
+	for v := range n.Ranks {
+		in := make([]bool, n.Nodes())
+		for u := range in {
+			in[u] = u != v
+		}
+		cut(in, down, false)
+		cut(in, up, true)
+	}
+	flows := []struct {
+		f    *rooted
+		half []int
+		back bool
+	}{{n.rooted(), down, false}, {n.Reversed().rooted(), up, true}}
+	if even {
+		flows = flows[:1] // the other one is its mirror
+	}
+	for round := 1; round <= mostRounds; round++ {
+		z, total := l.solve()
+		scale, err := common(append(slices.Clone(z), total))
+		if err != nil {
+			return nil, round, err
+		}
+		whole := make([]int64, len(z))
+		for i := range z {
+			whole[i] = times(z[i], scale)
+		}
+		want := times(total, scale)
+		violated := false
+		for _, side := range flows {
+			for v := range n.Ranks {
+				side.f.set(side.f.feeds[v], whole[feed[v]])
+			}
+			for i := range n.Edges {
+				side.f.set(side.f.edges[i], whole[side.half[i]])
+			}
+			seen := map[int]bool{}
+			for v := range n.Ranks {
+				if fold && n.Ranks > mostChecked && seen[colour[v]] {
+					continue
+				}
+				seen[colour[v]] = true
+				if side.f.run(side.f.source, v, want) == want {
+					continue
+				}
+				near := side.f.side(side.f.source)
+				far := side.f.far(v)
+				violated = cut(near, side.half, side.back) || violated
+				violated = cut(far, side.half, side.back) || violated
+			}
+		}
+		if !violated {
+			h := &halves{total: total}
+			for _, v := range feed {
+				h.feed = append(h.feed, z[v])
+			}
+			for i := range n.Edges {
+				h.down, h.up = append(h.down, z[down[i]]), append(h.up, z[up[i]])
+			}
+			return h, round, nil
+		}
+	}
+	return nil, mostRounds, fmt.Errorf("the linear program of %s did not settle in %d rounds", n.Name, mostRounds)
+}
+
+// mostChecked is the number of ranks up to which every rank's flow is checked;
+// of more than that, one of each colour.
+const mostChecked = 256
+
+// common is the least whole number that makes all fractions whole.
+func common(list []*big.Rat) (*big.Int, error) {
+	m := big.NewInt(1)
+	var g big.Int
+	for _, v := range list {
+		d := v.Denom()
+		g.GCD(nil, nil, m, d)
+		m.Mul(m, new(big.Int).Quo(d, &g))
+	}
+	for _, v := range list {
+		x := new(big.Int).Mul(v.Num(), m)
+		if x.Quo(x, v.Denom()); x.BitLen() > 56 {
+			return nil, fmt.Errorf("rates have no common denominator of a reasonable size; round them to fewer digits")
+		}
+	}
+	return m, nil
+}
+
+func times(v *big.Rat, m *big.Int) int64 {
+	x := new(big.Int).Mul(v.Num(), m)
+	return x.Quo(x, v.Denom()).Int64()
+}
+
+// colours numbers nodes so that alike ones have the same number: those with as
+// many links of each capacity to and from each number, until nothing changes.
+func (n *Net) colours() []int {
+	colour := make([]int, n.Nodes())
+	for v := n.Ranks; v < n.Nodes(); v++ {
+		colour[v] = 1
+	}
+	in, out := n.sides()
+	classes := 0
+	for {
+		next := map[string]int{}
+		fresh := make([]int, n.Nodes())
+		for v := range colour {
+			var parts []string
+			for _, i := range out[v] {
+				parts = append(parts, fmt.Sprintf(">%d:%d", colour[n.Edges[i].To], n.Edges[i].Cap))
+			}
+			for _, i := range in[v] {
+				parts = append(parts, fmt.Sprintf("<%d:%d", colour[n.Edges[i].From], n.Edges[i].Cap))
+			}
+			slices.Sort(parts)
+			k := fmt.Sprint(colour[v], parts)
+			c, ok := next[k]
+			if !ok {
+				c = len(next)
+				next[k] = c
+			}
+			fresh[v] = c
+		}
+		colour = fresh
+		if len(next) == classes {
+			return colour
+		}
+		classes = len(next)
+	}
+}
+
+// whole is the number of ranks up to which an all-reduce is solved without
+// folding alike nodes, if folding did not give a proof.
+const mostUnfolded = 16
+
+// reduce is an all-reduce.
+func (b *Bound) reduce(n *Net) error {
+	h, rounds, err := n.halve(b.Adds, true)
+	if err != nil {
+		return err
+	}
+	b.Rounds = rounds
+	parts, rate := n.parts(h, b.Adds)
+	if rate.Cmp(h.total) != 0 && n.Ranks <= mostUnfolded {
+		if h, rounds, err = n.halve(b.Adds, false); err != nil {
+			return err
+		}
+		b.Rounds += rounds
+		p, r := n.parts(h, b.Adds)
+		if r.Cmp(rate) < 0 {
+			parts, rate = p, r
+		}
+		if rate.Cmp(h.total) != 0 { // the linear program itself is the proof
+			b.Exact, b.Parts = h.total, parts
+			b.Why = fmt.Sprintf("no division of the links between ways up and down gives more: the linear program over all cuts has this optimum (%s)", n.border(parts, b.Adds))
+			return nil
+		}
+	}
+	b.Exact, b.Parts = rate, parts
+	if rate.Cmp(h.total) != 0 {
+		b.Least = h.total
+	}
+	b.Why = n.border(parts, b.Adds)
+	return nil
+}
+
+// border says why disjoint sets bound an all-reduce.
+func (n *Net) border(parts []Cut, adds bool) string {
+	var sum int64
+	for _, p := range parts {
+		sum += p.Exit
+	}
+	var text string
+	switch {
+	case len(parts) == 2:
+		small := parts[0]
+		if len(parts[1].Ranks) < len(small.Ranks) {
+			small = parts[1]
+		}
+		return fmt.Sprintf("the sums of %s and the others pass %s each way", n.ranks(small.Ranks), n.exits(&small))
+	case len(parts) == n.Ranks:
+		text = "each rank alone"
+	default:
+		var sizes []string
+		for i, p := range parts {
+			if i == 4 {
+				sizes = append(sizes, fmt.Sprintf("and %d more", len(parts)-i))
+				break
+			}
+			sizes = append(sizes, "{"+n.ranks(p.Ranks)+"}")
+		}
+		text = "the parts " + strings.Join(sizes, " ")
+	}
+	verb := "lead out of them"
+	if adds {
+		verb = "lead from one to another"
+	}
+	return fmt.Sprintf("of %d parts, %s: trees up and down cross %d borders, and links of %s %s", len(parts), text, 2*(len(parts)-1), unitRate(n, sum), verb)
+}
+
+func unitRate(n *Net, c int64) string { return fmt.Sprint(float64(c)*float64(n.Unit)/1e9) + " GB/s" }
+
+// parts looks for disjoint sets that cover the ranks and prove that an
+// all-reduce cannot be faster. A tree up and one down cross the borders of m
+// sets at least 2(m-1) times, each time out of one and into another:
+//
+//	X <= sum of (B+ + B-) / 4(m-1)       switches in no set: they pass on only
+//	X <= capacity between sets / 2(m-1)  sets cover all nodes, as switches add
+//
+// Candidates are single ranks, hosts, and what the linear program found full.
+func (n *Net) parts(h *halves, adds bool) ([]Cut, *big.Rat) {
+	var best []Cut
+	var rate *big.Rat
+	consider := func(sets [][]bool) {
+		cuts, r := n.family(sets, adds)
+		if r != nil && (rate == nil || r.Cmp(rate) < 0) {
+			best, rate = cuts, r
+		}
+	}
+	var singles [][]bool
+	hosts := map[int][]bool{}
+	var boxes [][]bool
+	for v := range n.Nodes() {
+		if v < n.Ranks {
+			one := make([]bool, n.Nodes())
+			one[v] = true
+			singles = append(singles, one)
+		}
+		if k := n.Hosts[v]; k >= 0 {
+			if hosts[k] == nil {
+				hosts[k] = make([]bool, n.Nodes())
+				boxes = append(boxes, hosts[k])
+			}
+			hosts[k][v] = true
+		} else if v < n.Ranks {
+			boxes = append(boxes, singles[v])
+		}
+	}
+	consider(singles)
+	consider(boxes)
+	if h == nil {
+		return best, rate
+	}
+	if scale, err := common(slices.Concat(h.feed, h.down, h.up, []*big.Rat{h.total})); err == nil {
+		f := n.rooted()
+		for v := range n.Ranks {
+			f.set(f.feeds[v], times(h.feed[v], scale))
+		}
+		for i := range n.Edges {
+			f.set(f.edges[i], times(h.down[i], scale))
+		}
+		want := times(h.total, scale)
+		var small, large [][]bool
+		for v := range n.Ranks {
+			if n.Ranks > mostChecked {
+				break
+			}
+			f.run(f.source, v, want)
+			near, far := f.side(f.source), f.far(v)
+			s, l := make([]bool, n.Nodes()), make([]bool, n.Nodes())
+			for u := range s {
+				s[u], l[u] = !far[u], !near[u]
+			}
+			small, large = append(small, s), append(large, l)
+		}
+		consider(n.joined(small))
+		consider(n.joined(large))
+		consider(n.widest(large))
+		for v := range large { // one large set, and the others as small as they are
+			mixed := [][]bool{large[v]}
+			for u := range small {
+				if !large[v][u] {
+					mixed = append(mixed, small[u])
+				}
+			}
+			consider(n.joined(mixed))
+		}
+	}
+	return best, rate
+}
+
+// joined makes sets disjoint by joining those that share a rank.
+func (n *Net) joined(sets [][]bool) [][]bool {
+	var out [][]bool
+	for _, s := range sets {
+		s = slices.Clone(s)
+		for i := 0; i < len(out); {
+			shares := false
+			for r := range n.Ranks {
+				shares = shares || s[r] && out[i][r]
+			}
+			if !shares {
+				i++
+				continue
+			}
+			for v := range s {
+				s[v] = s[v] || out[i][v]
+			}
+			out = slices.Delete(out, i, i+1)
+			i = 0
+		}
+		out = append(out, s)
+	}
+	return out
+}
+
+// widest takes the largest sets first and leaves out what overlaps them.
+func (n *Net) widest(sets [][]bool) [][]bool {
+	size := func(s []bool) int {
+		k := 0
+		for r := range n.Ranks {
+			if s[r] {
+				k++
+			}
+		}
+		return k
+	}
+	sets = slices.Clone(sets)
+	slices.SortStableFunc(sets, func(a, b []bool) int { return size(b) - size(a) })
+	taken := make([]bool, n.Ranks)
+	var out [][]bool
+	for _, s := range sets {
+		free := true
+		for r := range n.Ranks {
+			free = free && !(s[r] && taken[r])
+		}
+		if !free {
+			continue
+		}
+		for r := range n.Ranks {
+			taken[r] = taken[r] || s[r]
+		}
+		out = append(out, s)
+	}
+	for r := range n.Ranks {
+		if !taken[r] {
+			one := make([]bool, n.Nodes())
+			one[r] = true
+			out = append(out, one)
+		}
+	}
+	return out
+}
+
+// family evaluates sets that are disjoint in ranks. Those that switches of
+// theirs could serve better are trimmed: a switch belongs to one set only, or,
+// where switches pass on only, to none if that makes borders smaller.
+func (n *Net) family(sets [][]bool, adds bool) ([]Cut, *big.Rat) {
+	if len(sets) < 2 {
+		return nil, nil
+	}
+	part := make([]int, n.Nodes())
+	for v := range part {
+		part[v] = -1
+	}
+	for i, s := range sets {
+		for v := range s {
+			if s[v] && part[v] < 0 {
+				part[v] = i
+			}
+		}
+	}
+	in, out := n.sides()
+	// what a switch's borders are, in a part or in none
+	border := func(v, p int) int64 {
+		var sum int64
+		for _, i := range slices.Concat(in[v], out[v]) {
+			e := n.Edges[i]
+			q := part[e.From]
+			if e.From == v {
+				q = part[e.To]
+			}
+			if q != p {
+				sum += e.Cap
+				if !adds && q >= 0 && p >= 0 {
+					sum += e.Cap // it leaves one set and enters another
+				}
+			}
+		}
+		return sum
+	}
+	for moved, again := true, 0; moved && again < 8; again++ {
+		moved = false
+		for v := n.Ranks; v < n.Nodes(); v++ {
+			at, least := part[v], border(v, part[v])
+			if adds && at < 0 {
+				least = endless
+			}
+			near := map[int]bool{}
+			var options []int
+			for _, i := range slices.Concat(in[v], out[v]) {
+				for _, u := range []int{n.Edges[i].From, n.Edges[i].To} {
+					if q := part[u]; u != v && q >= 0 && !near[q] {
+						near[q] = true
+						options = append(options, q)
+					}
+				}
+			}
+			if !adds {
+				options = append(options, -1)
+			}
+			for _, q := range options {
+				if b := border(v, q); b < least {
+					at, least = q, b
+				}
+			}
+			if at != part[v] {
+				part[v], moved = at, true
+			}
+		}
+	}
+	cuts := make([]Cut, len(sets))
+	for i := range cuts {
+		nodes := make([]bool, n.Nodes())
+		for v := range nodes {
+			nodes[v] = part[v] == i
+		}
+		cuts[i] = *n.cut(nodes)
+		if len(cuts[i].Ranks) == 0 {
+			return nil, nil
+		}
+	}
+	var sum int64
+	for _, e := range n.Edges {
+		a, b := part[e.From], part[e.To]
+		if a == b {
+			continue
+		}
+		switch {
+		case adds:
+			sum += 2 * e.Cap
+		case a >= 0 && b >= 0:
+			sum += 2 * e.Cap
+		default:
+			sum += e.Cap
+		}
+	}
+	return cuts, ratio(sum, int64(4*(len(sets)-1)))
+}
