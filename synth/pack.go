@@ -1,0 +1,166 @@
+package synth
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+)
+
+// Tree is a spanning tree of ranks that is used so many times over.
+type Tree struct {
+	Root   int
+	Parent []int // by rank; -1 for the root
+	Weight int64
+}
+
+// Height is the number of hops from the root to the farthest rank.
+func (t *Tree) Height() int {
+	most := 0
+	for v := range t.Parent {
+		h := 0
+		for u := v; u != t.Root; u = t.Parent[u] {
+			h++
+		}
+		most = max(most, h)
+	}
+	return most
+}
+
+// group is trees under construction that are alike so far.
+type group struct {
+	root   int
+	parent []int
+	member []int // in the order they were reached
+	in     []bool
+	depth  []int
+	weight int64
+}
+
+// pack finds spanning trees from every root, as many as it feeds, that fit into
+// the links together (Edmonds 1973; grown edge by edge as Tarjan, and Bérczi and
+// Frank, with many alike trees at once). A link from x, which the first group
+// has, to y, which it lacks, may be taken by
+//
+//	min( what is left of the link, trees of the group, F(x, y) - trees of all other groups )
+//
+// of them, where the flow F runs in what is left plus, for each other group,
+// a way from x to all that the group has reached. So the others can still be
+// completed. Trees grow breadth-first, which keeps them low.
+func (w *wired) pack() ([]Tree, error) {
+	n := w.net.Ranks
+	left := make([][]int64, n)
+	for v := range left {
+		left[v] = slices.Clone(w.cap[v][:n])
+	}
+	var open []*group
+	for r, k := range w.feed {
+		if k > 0 {
+			g := &group{root: r, parent: make([]int, n), member: []int{r}, in: make([]bool, n), depth: make([]int, n), weight: k}
+			for v := range g.parent {
+				g.parent[v] = -1
+			}
+			g.in[r] = true
+			open = append(open, g)
+		}
+	}
+	var done []Tree
+	for len(open) > 0 {
+		g := open[0]
+		if len(g.member) == n {
+			done = append(done, Tree{Root: g.root, Parent: g.parent, Weight: g.weight})
+			open = open[1:]
+			continue
+		}
+		x, y, most := w.extend(left, open)
+		if most == 0 {
+			return nil, fmt.Errorf("%s: no tree from %s can be completed", w.net.Name, w.net.Names[g.root])
+		}
+		if most < g.weight {
+			rest := &group{root: g.root, parent: slices.Clone(g.parent), member: slices.Clone(g.member), in: slices.Clone(g.in),
+				depth: slices.Clone(g.depth), weight: g.weight - most}
+			g.weight = most
+			open = slices.Insert(open, 1, rest)
+		}
+		left[x][y] -= most
+		g.parent[y], g.in[y], g.depth[y] = x, true, g.depth[x]+1
+		g.member = append(g.member, y)
+	}
+	return merged(done), nil
+}
+
+// extend finds a link for the first open group and how many of its trees may take it.
+func (w *wired) extend(left [][]int64, open []*group) (x, y int, most int64) {
+	n, g := w.net.Ranks, open[0]
+	f := newFlow(n + len(open))
+	for u := range left {
+		for v, c := range left[u] {
+			if c > 0 {
+				f.link(u, v, c)
+			}
+		}
+	}
+	var others int64
+	starts := make([]int, 0, len(open))
+	for i, o := range open[1:] {
+		others += o.weight
+		starts = append(starts, n+i)
+		for _, v := range o.member {
+			f.link(n+i, v, endless)
+		}
+	}
+	order := slices.Clone(g.member)
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(g.depth[a], g.depth[b]) })
+	base := len(f.to)
+	for _, u := range order {
+		var targets []int
+		for v := range n {
+			if !g.in[v] && left[u][v] > 0 {
+				targets = append(targets, v)
+			}
+		}
+		if len(targets) == 0 {
+			continue
+		}
+		// wide links first: they take the whole group
+		slices.SortStableFunc(targets, func(a, b int) int {
+			return cmp.Compare(min(left[u][b], g.weight), min(left[u][a], g.weight))
+		})
+		f.trim(base)
+		for i, o := range open[1:] {
+			f.link(u, starts[i], o.weight)
+		}
+		for _, v := range targets {
+			want := min(left[u][v], g.weight)
+			if got := f.run(u, v, others+want) - others; got > 0 {
+				return u, v, min(got, want)
+			}
+		}
+	}
+	return 0, 0, 0
+}
+
+// trim takes away the links that were added from a number on.
+func (f *flow) trim(base int) {
+	for i := len(f.to) - 2; i >= base; i -= 2 {
+		from, to := f.to[i+1], f.to[i]
+		f.head[to] = f.next[i+1]
+		f.head[from] = f.next[i]
+	}
+	f.to, f.next, f.cap, f.full = f.to[:base], f.next[:base], f.cap[:base], f.full[:base]
+}
+
+// merged joins equal trees, and orders them by root.
+func merged(list []Tree) []Tree {
+	slices.SortStableFunc(list, func(a, b Tree) int {
+		return cmp.Or(cmp.Compare(a.Root, b.Root), slices.Compare(a.Parent, b.Parent))
+	})
+	var out []Tree
+	for _, t := range list {
+		if k := len(out); k > 0 && out[k-1].Root == t.Root && slices.Equal(out[k-1].Parent, t.Parent) {
+			out[k-1].Weight += t.Weight
+			continue
+		}
+		out = append(out, t)
+	}
+	return out
+}

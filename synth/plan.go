@@ -1,0 +1,341 @@
+package synth
+
+import (
+	"fmt"
+	"math/big"
+	"slices"
+
+	"github.com/weft-fabric/weft/sched"
+	"github.com/weft-fabric/weft/unit"
+)
+
+// Way is what a share of the data takes: up a tree to its root, down another
+// one from there, or only one of them.
+type Way struct {
+	Up, Down *Tree
+	Weight   int64
+}
+
+// Root is where the trees of a way meet.
+func (w *Way) Root() int {
+	if w.Down != nil {
+		return w.Down.Root
+	}
+	return w.Up.Root
+}
+
+// Plan is a schedule as trees.
+type Plan struct {
+	Net   *Net
+	Op    sched.Collective
+	Root  int
+	Bound *Bound   // what no schedule can beat
+	Ways  []Way    // in the order of their roots
+	Exact *big.Rat // the rate of these trees, in units of the network's
+	Rate  unit.Rate
+}
+
+// Wish says what a plan should be like.
+type Wish struct {
+	Loss  float64 // the share of the bound that may be given up for fewer trees
+	Trees int     // at most so many; 0 for no limit
+}
+
+// mostTrees is how many trees a root may have, or all of an all-reduce together,
+// before capacities are rounded.
+const mostTrees = 512
+
+// Make finds trees for a collective: all-gather, reduce-scatter, broadcast,
+// reduce or all-reduce.
+func (n *Net) Make(op sched.Collective, root int, wish Wish) (*Plan, error) {
+	b, err := n.Bounds(op, root, false)
+	if err != nil {
+		return nil, err
+	}
+	p := &Plan{Net: n, Op: op, Root: root, Bound: b}
+	switch op {
+	case sched.AllGather, sched.Broadcast:
+		err = p.spread(n, false, wish)
+	case sched.ReduceScatter, sched.Reduce:
+		err = p.spread(n.Reversed(), true, wish)
+	case sched.AllReduce:
+		err = p.reduce(wish)
+	default:
+		return nil, fmt.Errorf("no trees for %s: synthesised are all-reduce, all-gather, reduce-scatter, broadcast and reduce", op)
+	}
+	if err != nil {
+		return nil, err
+	}
+	f, _ := p.Exact.Float64()
+	p.Rate = unit.Rate(f) * n.Unit
+	return p, nil
+}
+
+// Share is the part of the bound that the plan reaches.
+func (p *Plan) Share() float64 {
+	f, _ := new(big.Rat).Quo(p.Exact, p.Bound.Exact).Float64()
+	return f
+}
+
+// Height is the number of hops of the longest way.
+func (p *Plan) Height() int {
+	most := 0
+	for _, w := range p.Ways {
+		h := 0
+		if w.Up != nil {
+			h += w.Up.Height()
+		}
+		if w.Down != nil {
+			h += w.Down.Height()
+		}
+		most = max(most, h)
+	}
+	return most
+}
+
+// spread packs trees from every rank, or from the root alone.
+func (p *Plan) spread(net *Net, up bool, wish Wish) error {
+	weight := make([]int64, net.Ranks)
+	blocks := int64(1)
+	if p.Op.Rooted() {
+		weight[p.Root] = 1
+	} else {
+		blocks = int64(net.Ranks)
+		for r := range weight {
+			weight[r] = 1
+		}
+	}
+	x, _, _, err := net.forest(weight)
+	if err != nil {
+		return err
+	}
+	exact, _ := net.trees(x)
+	var best []Tree
+	var rate *big.Rat
+	for k := int64(1); ; k++ {
+		if k > 64 && k < exact {
+			if rate != nil && exact > mostTrees {
+				break
+			}
+			k = exact
+		}
+		scale := net.least(x, weight, k)
+		r := new(big.Rat).Quo(ratio(k*blocks, 1), scale)
+		good := new(big.Rat).Quo(r, p.Bound.Exact)
+		share, _ := good.Float64()
+		better := rate == nil || r.Cmp(rate) > 0
+		if enough := share >= 1-wish.Loss-1e-12; !better || !enough && k < min(exact, 64) && (wish.Trees == 0 || k > 1) {
+			if k >= exact {
+				break
+			}
+			if wish.Trees == 0 || !better {
+				continue
+			}
+		}
+		trees, err := net.packed(scale, weight, k)
+		if err != nil {
+			return err
+		}
+		if wish.Trees > 0 && len(trees) > wish.Trees && best != nil {
+			break
+		}
+		best, rate = trees, r
+		if share >= 1-wish.Loss-1e-12 || k >= exact || wish.Trees > 0 && len(trees) >= wish.Trees {
+			break
+		}
+	}
+	for i := range best {
+		way := Way{Down: &best[i], Weight: best[i].Weight}
+		if up {
+			way.Up, way.Down = way.Down, nil
+		}
+		p.Ways = append(p.Ways, way)
+	}
+	p.Exact = rate
+	return nil
+}
+
+// packed scales capacities down to whole numbers and packs k trees for each weight.
+func (n *Net) packed(scale *big.Rat, weight []int64, k int64) ([]Tree, error) {
+	caps := make([]int64, len(n.Edges))
+	for i, e := range n.Edges {
+		caps[i] = floor(scale, e.Cap)
+	}
+	feed := make([]int64, n.Ranks)
+	for r, w := range weight {
+		feed[r] = k * w
+	}
+	w := n.wire(caps, feed)
+	if err := w.split(); err != nil {
+		return nil, err
+	}
+	return w.pack()
+}
+
+func floor(scale *big.Rat, c int64) int64 {
+	x := new(big.Int).Mul(scale.Num(), big.NewInt(c))
+	return x.Quo(x, scale.Denom()).Int64()
+}
+
+// least finds the least scale with which k trees for each weight fit into
+// capacities that are rounded down: between k/x, which would do without
+// rounding, and k/x + 1/(least capacity). Only scales that make some capacity
+// whole matter.
+func (n *Net) least(x *big.Rat, weight []int64, k int64) *big.Rat {
+	low := new(big.Rat).Quo(ratio(k, 1), x)
+	smallest := int64(endless)
+	sizes := map[int64]bool{}
+	for _, e := range n.Edges {
+		smallest = min(smallest, e.Cap)
+		sizes[e.Cap] = true
+	}
+	high := new(big.Rat).Add(low, ratio(1, smallest))
+	list := []*big.Rat{low}
+	for c := range sizes {
+		i := floor(low, c)
+		for ; ; i++ {
+			s := ratio(i, c)
+			if s.Cmp(high) > 0 {
+				break
+			}
+			if s.Cmp(low) > 0 {
+				list = append(list, s)
+			}
+		}
+	}
+	slices.SortFunc(list, func(a, b *big.Rat) int { return a.Cmp(b) })
+	list = slices.CompactFunc(list, func(a, b *big.Rat) bool { return a.Cmp(b) == 0 })
+	feed := make([]int64, n.Ranks)
+	for r, w := range weight {
+		feed[r] = k * w
+	}
+	caps := make([]int64, len(n.Edges))
+	fits := func(scale *big.Rat) bool {
+		for i, e := range n.Edges {
+			caps[i] = floor(scale, e.Cap)
+		}
+		return n.wire(caps, feed).fits()
+	}
+	at, _ := slices.BinarySearchFunc(list, true, func(s *big.Rat, _ bool) int {
+		if fits(s) {
+			return 0 // the first that fits
+		}
+		return -1
+	})
+	return list[min(at, len(list)-1)]
+}
+
+// reduce packs an all-reduce: trees up and trees down that share the links.
+func (p *Plan) reduce(wish Wish) error {
+	var last error
+	for _, levels := range []int64{0, 64, 48, 32, 24, 16, 12, 8, 6, 4, 3, 2, 1} {
+		net, back := p.Net, ratio(1, 1)
+		if levels > 0 { // rounded down to so many steps of the widest link
+			var widest int64
+			for _, e := range net.Edges {
+				widest = max(widest, e.Cap)
+			}
+			if widest <= levels {
+				continue
+			}
+			rounded := *net
+			rounded.Edges = nil
+			for _, e := range net.Edges {
+				if e.Cap = e.Cap * levels / widest; e.Cap > 0 {
+					rounded.Edges = append(rounded.Edges, e)
+				}
+			}
+			net, back = &rounded, ratio(widest, levels)
+			if net.apart() != nil {
+				break
+			}
+		}
+		ways, rate, err := net.ways()
+		if err != nil {
+			last = err
+			continue
+		}
+		rate.Mul(rate, back)
+		if fewer := wish.Trees > 0 && len(p.Ways) > wish.Trees && len(ways) < len(p.Ways); p.Exact == nil || fewer || rate.Cmp(p.Exact) > 0 && (wish.Trees == 0 || len(ways) <= wish.Trees) {
+			p.Ways, p.Exact = ways, rate
+		}
+		if wish.Trees == 0 || len(p.Ways) <= wish.Trees {
+			if p.Share() >= 1-wish.Loss-1e-12 || levels == 0 {
+				return nil
+			}
+		}
+	}
+	if p.Exact == nil {
+		return last
+	}
+	return nil
+}
+
+// ways packs an all-reduce with the capacities as they are.
+func (n *Net) ways() ([]Way, *big.Rat, error) {
+	h, _, err := n.halve(false, true)
+	if err != nil {
+		return nil, nil, err
+	}
+	if _, proven := n.parts(h, false); proven.Cmp(h.total) != 0 && n.Ranks <= mostUnfolded {
+		if h, _, err = n.halve(false, false); err != nil {
+			return nil, nil, err
+		}
+	}
+	scale, err := common(slices.Concat(h.feed, h.down, h.up))
+	if err != nil {
+		return nil, nil, err
+	}
+	if total := times(h.total, scale); total > mostTrees {
+		return nil, nil, fmt.Errorf("an all-reduce at the full rate of %s needs %d trees; the limit is %d", n.Name, total, mostTrees)
+	}
+	side := func(net *Net, caps []*big.Rat) ([]Tree, error) {
+		whole := make([]int64, len(caps))
+		for i, c := range caps {
+			whole[i] = times(c, scale)
+		}
+		feed := make([]int64, n.Ranks)
+		for r, x := range h.feed {
+			feed[r] = times(x, scale)
+		}
+		w := net.wire(whole, feed)
+		if err := w.split(); err != nil {
+			return nil, err
+		}
+		return w.pack()
+	}
+	down, err := side(n, h.down)
+	if err != nil {
+		return nil, nil, err
+	}
+	up := down
+	if !n.even() {
+		if up, err = side(n.Reversed(), h.up); err != nil {
+			return nil, nil, err
+		}
+	}
+	return pair(up, down), new(big.Rat).Set(h.total), nil
+}
+
+// pair joins trees up with trees down of the same root.
+func pair(up, down []Tree) []Way {
+	var ways []Way
+	left := make([]int64, len(up))
+	for i := range up {
+		left[i] = up[i].Weight
+	}
+	for i := range down {
+		need := down[i].Weight
+		// the same tree both ways where there is one, any of the root else
+		for _, same := range []bool{true, false} {
+			for j := range up {
+				if take := min(need, left[j]); take > 0 && up[j].Root == down[i].Root && (!same || slices.Equal(up[j].Parent, down[i].Parent)) {
+					ways = append(ways, Way{Up: &up[j], Down: &down[i], Weight: take})
+					left[j] -= take
+					need -= take
+				}
+			}
+		}
+	}
+	return ways
+}

@@ -1,0 +1,63 @@
+package synth
+
+import (
+	"testing"
+
+	"github.com/weft-fabric/weft/sched"
+	"github.com/weft-fabric/weft/sched/verify"
+)
+
+var treeOps = []sched.Collective{sched.AllGather, sched.ReduceScatter, sched.Broadcast, sched.Reduce, sched.AllReduce}
+
+// sound checks that trees span, and that their weights are the rate at the bound.
+func sound(t *testing.T, p *Plan) {
+	t.Helper()
+	for _, w := range p.Ways {
+		for _, tree := range []*Tree{w.Up, w.Down} {
+			if tree == nil {
+				continue
+			}
+			for v := range tree.Parent {
+				for u, hops := v, 0; u != tree.Root; u, hops = tree.Parent[u], hops+1 {
+					if tree.Parent[u] < 0 || hops > len(tree.Parent) {
+						t.Fatalf("%s %s: tree of %d does not span: %v", p.Net.Name, p.Op, tree.Root, tree.Parent)
+					}
+				}
+			}
+		}
+	}
+}
+
+// Trees reach the bound, and the program of them is proven, on every graph whose optimum is known.
+func TestPlansReachTheBound(t *testing.T) {
+	for _, c := range optima {
+		if c.net.Ranks > 16 {
+			continue
+		}
+		t.Run(c.net.Name, func(t *testing.T) {
+			for _, op := range treeOps {
+				p, err := c.net.Make(op, 0, Wish{})
+				if err != nil {
+					t.Fatal(op, err)
+				}
+				sound(t, p)
+				if p.Exact.Cmp(p.Bound.Exact) != 0 {
+					t.Errorf("%s: trees reach %s of %s", op, p.Exact.RatString(), p.Bound.Exact.RatString())
+				}
+				prog, err := p.Program("synth", 3)
+				if err != nil {
+					t.Fatal(op, err)
+				}
+				rep, err := verify.Program(prog)
+				if err != nil {
+					t.Fatalf("%s: %v\n%s", op, err, prog)
+				}
+				again, err := sched.Parse(prog.String())
+				if err != nil || again.Digest() != prog.Digest() {
+					t.Fatalf("%s does not round-trip: %v", op, err)
+				}
+				t.Logf("%s: %d trees, height %d, %d channels, %d steps", op, len(p.Ways), p.Height(), prog.Channels(), rep.Steps)
+			}
+		})
+	}
+}

@@ -1,0 +1,318 @@
+package synth
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+)
+
+// wired is a network in whole numbers at work: capacities by pair of nodes, and
+// what each rank feeds as a root.
+type wired struct {
+	net   *Net
+	cap   [][]int64
+	feed  []int64
+	total int64
+}
+
+// wire takes capacities for the edges of a network, and feeds for its ranks.
+func (n *Net) wire(cap []int64, feed []int64) *wired {
+	w := &wired{net: n, feed: feed, cap: make([][]int64, n.Nodes())}
+	for v := range w.cap {
+		w.cap[v] = make([]int64, n.Nodes())
+	}
+	for i, e := range n.Edges {
+		w.cap[e.From][e.To] += cap[i]
+	}
+	for _, f := range feed {
+		w.total += f
+	}
+	return w
+}
+
+// fits reports whether every rank can get what all ranks feed: then trees can be packed.
+func (w *wired) fits() bool {
+	n := w.net
+	f := newFlow(n.Nodes() + 1)
+	for r, x := range w.feed {
+		f.link(n.Nodes(), r, x)
+	}
+	for u := range w.cap {
+		for v, c := range w.cap[u] {
+			if c > 0 {
+				f.link(u, v, c)
+			}
+		}
+	}
+	for v := range n.Ranks {
+		if f.run(n.Nodes(), v, w.total) < w.total {
+			return false
+		}
+	}
+	return true
+}
+
+// split removes the switches: what enters one from u and leaves it to t becomes
+// a link from u to t, so that the trees of ranks stay possible (Lovász, Mader;
+// Bang-Jensen, Frank and Jackson for directed links).
+//
+//	u ──┐   ┌──► t          u ──────► t
+//	    ├─w─┤          =>                     shared out evenly: first fit would
+//	v ──┘   └──► z          v ──────► z       make a ring of every switch
+//
+// An even share is tried for a whole switch at once, and checked by one flow a
+// rank; if it loses something, pairs are split one by one, each by as much as
+// flows allow.
+func (w *wired) split() error {
+	n := w.net
+	if err := w.balance(); err != nil {
+		return err
+	}
+	left := make([]int, 0, n.Nodes()-n.Ranks)
+	for v := n.Ranks; v < n.Nodes(); v++ {
+		left = append(left, v)
+	}
+	// Switches inside hosts first, then those with most ranks at them.
+	weight := func(v int) int {
+		k := 0
+		for u := range n.Ranks {
+			if w.cap[u][v] > 0 {
+				k++
+			}
+		}
+		if n.Hosts[v] >= 0 {
+			k += n.Nodes()
+		}
+		return k
+	}
+	slices.SortStableFunc(left, func(a, b int) int { return cmp.Compare(weight(b), weight(a)) })
+	for _, v := range left {
+		if w.evenly(v) {
+			continue
+		}
+		if err := w.pairwise(v); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// balance takes capacity off switches that take in more than they pass on, or less.
+func (w *wired) balance() error {
+	n := w.net
+	for again := true; again; {
+		again = false
+		for v := n.Ranks; v < n.Nodes(); v++ {
+			var in, out int64
+			for u := range n.Nodes() {
+				in += w.cap[u][v]
+				out += w.cap[v][u]
+			}
+			if in == out {
+				continue
+			}
+			again = true
+			most := min(in, out)
+			var parts []*int64
+			for u := range n.Nodes() {
+				p := &w.cap[u][v]
+				if out > in {
+					p = &w.cap[v][u]
+				}
+				if *p > 0 {
+					parts = append(parts, p)
+				}
+			}
+			// Everyone's share of what the other side carries, the largest cut first.
+			for sum := max(in, out); sum > most; {
+				slices.SortStableFunc(parts, func(a, b *int64) int { return cmp.Compare(*b, *a) })
+				top := *parts[0]
+				k := 1
+				for k < len(parts) && *parts[k] == top {
+					k++
+				}
+				floor := int64(0)
+				if k < len(parts) {
+					floor = *parts[k]
+				}
+				off := min(max((sum-most)/int64(k), 1), max(top-floor, 1))
+				for _, p := range parts[:k] {
+					d := min(off, sum-most, *p)
+					*p -= d
+					sum -= d
+				}
+			}
+		}
+	}
+	if !w.fits() {
+		return fmt.Errorf("%s: switches with unequal sides cannot be balanced without loss", n.Name)
+	}
+	return nil
+}
+
+// evenly shares out a whole switch at once. It reports whether trees stay possible.
+func (w *wired) evenly(v int) bool {
+	n := w.net
+	var in, out []int
+	for u := range n.Nodes() {
+		if w.cap[u][v] > 0 {
+			in = append(in, u)
+		}
+		if w.cap[v][u] > 0 {
+			out = append(out, u)
+		}
+	}
+	if len(in) == 0 {
+		return true
+	}
+	allowed := []func(u, t int) bool{
+		func(u, t int) bool {
+			return u != t && (n.Hosts[v] >= 0 || n.Hosts[u] < 0 || n.Hosts[u] != n.Hosts[t])
+		},
+		func(u, t int) bool { return u != t },
+	}
+	for _, ok := range allowed {
+		share := w.shares(v, in, out, ok)
+		if share == nil {
+			continue
+		}
+		saved := make([][]int64, len(in))
+		for i, u := range in {
+			saved[i] = slices.Clone(w.cap[u])
+			for j, t := range out {
+				w.cap[u][t] += share[i][j]
+			}
+			w.cap[u][v] = 0
+		}
+		kept := slices.Clone(w.cap[v])
+		clear(w.cap[v])
+		if w.fits() {
+			return true
+		}
+		for i, u := range in {
+			w.cap[u] = saved[i]
+		}
+		w.cap[v] = kept
+	}
+	return false
+}
+
+// shares divides what enters a switch among what leaves it, as evenly as whole
+// numbers allow: the least amount that no pair exceeds, in the order of a circle
+// so that no target is first for all.
+func (w *wired) shares(v int, in, out []int, ok func(u, t int) bool) [][]int64 {
+	var want, low, high int64
+	for _, u := range in {
+		want += w.cap[u][v]
+		pairs := int64(0)
+		for _, t := range out {
+			if ok(u, t) {
+				pairs++
+			}
+		}
+		if pairs == 0 {
+			return nil
+		}
+		low = max(low, (w.cap[u][v]+pairs-1)/pairs)
+		high = max(high, w.cap[u][v])
+	}
+	s, t := len(in)+len(out), len(in)+len(out)+1
+	try := func(most int64) [][]int64 {
+		f := newFlow(len(in) + len(out) + 2)
+		links := make([][]int, len(in))
+		for i, u := range in {
+			f.link(s, i, w.cap[u][v])
+			links[i] = make([]int, len(out))
+			for k := range out {
+				j := (i + 1 + k) % len(out)
+				links[i][j] = -1
+				if ok(u, out[j]) {
+					links[i][j] = f.link(i, len(in)+j, most)
+				}
+			}
+		}
+		for j, u := range out {
+			f.link(len(in)+j, t, w.cap[v][u])
+		}
+		if f.run(s, t, want) < want {
+			return nil
+		}
+		share := make([][]int64, len(in))
+		for i := range in {
+			share[i] = make([]int64, len(out))
+			for j, l := range links[i] {
+				if l >= 0 {
+					share[i][j] = f.full[l] - f.cap[l]
+				}
+			}
+		}
+		return share
+	}
+	if try(high) == nil {
+		return nil
+	}
+	for low < high {
+		if mid := low + (high-low)/2; try(mid) != nil {
+			high = mid
+		} else {
+			low = mid + 1
+		}
+	}
+	return try(low)
+}
+
+// pairwise splits a switch pair by pair. In the first turn no pair gets more
+// than an even share, in the second all that is possible.
+func (w *wired) pairwise(v int) error {
+	n := w.net
+	for _, even := range []bool{true, false} {
+		for u := range n.Nodes() {
+			most := w.cap[u][v]
+			if even {
+				most = max(most/int64(max(n.Ranks-1, 1)), 1)
+			}
+			for k := range n.Nodes() {
+				t := (u + 1 + k) % n.Nodes()
+				if w.cap[u][v] == 0 {
+					break
+				}
+				if even && (u == t || n.Hosts[v] < 0 && n.Hosts[u] >= 0 && n.Hosts[u] == n.Hosts[t]) {
+					continue
+				}
+				w.offload(u, v, t, min(most, w.cap[u][v], w.cap[v][t]))
+			}
+		}
+	}
+	for u := range n.Nodes() {
+		if w.cap[u][v] > 0 {
+			return fmt.Errorf("%s: switch %s cannot be removed: %d of what %s sends through it has nowhere to go", n.Name, n.Names[v], w.cap[u][v], n.Names[u])
+		}
+	}
+	return nil
+}
+
+// offload moves as much as trees allow, up to most, from u-v-t to a link u-t.
+// From a node back to itself it is dropped.
+func (w *wired) offload(u, v, t int, most int64) {
+	move := func(c int64) {
+		w.cap[u][v] -= c
+		w.cap[v][t] -= c
+		if u != t {
+			w.cap[u][t] += c
+		}
+	}
+	low, high := int64(0), most // low is possible
+	for c := most; low < high; c = low + (high-low+1)/2 {
+		move(c)
+		ok := w.fits()
+		move(-c)
+		if ok {
+			low = c
+		} else {
+			high = c - 1
+		}
+	}
+	if low > 0 {
+		move(low)
+	}
+}
