@@ -13,10 +13,10 @@ import (
 func newAlgo() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "algo",
-		Short: "List, show and prove collective algorithms",
+		Short: "List, show, prove and synthesise collective algorithms",
 		RunE:  group,
 	}
-	cmd.AddCommand(newAlgoList(), newAlgoShow(), newAlgoVerify())
+	cmd.AddCommand(newAlgoList(), newAlgoShow(), newAlgoVerify(), newAlgoSynth())
 	return cmd
 }
 

@@ -1,13 +1,7 @@
 package cli
 
 import (
-	"fmt"
-	"io"
-	"strings"
-
 	"github.com/spf13/cobra"
-	"github.com/weft-fabric/weft/draw"
-	"github.com/weft-fabric/weft/sched/msccl"
 )
 
 func newAlgoShow() *cobra.Command {
@@ -33,19 +27,7 @@ FILE is a program in weft's text form or MSCCL XML, '-' for standard input.`,
 			if err != nil {
 				return err
 			}
-			write := func(w io.Writer) error {
-				_, err := io.WriteString(w, p.String())
-				return err
-			}
-			switch {
-			case to == "svg" || to == "" && strings.HasSuffix(out, ".svg"):
-				write = func(w io.Writer) error { return draw.Program(w, p) }
-			case to == "msccl" || to == "" && strings.HasSuffix(out, ".xml"):
-				write = func(w io.Writer) error { return msccl.Encode(w, p) }
-			case to != "weft" && to != "":
-				return fmt.Errorf("--to %q: known: weft, msccl, svg", to)
-			}
-			return output(cmd, out, write)
+			return writeProgram(cmd, p, to, out)
 		},
 	}
 	cmd.Flags().IntVarP(&ranks, "ranks", "n", 8, "number of ranks")

@@ -32,7 +32,9 @@ type explanation struct {
 func newExplain() *cobra.Command {
 	var f struct {
 		op, size, cluster, gpus, cal string
-		asJSON                       bool
+		asJSON, bound                bool
+		root                         int
+		fail, slow                   []string
 		preset                       presetFlags
 		nccl                         ncclFlags
 	}
@@ -41,10 +43,15 @@ func newExplain() *cobra.Command {
 		Short: "Say why a collective runs as it does: choice, limit, bus bandwidth against wire rate",
 		Long: `Explain one collective on one cluster in words and figures: which algorithm and
 protocol NCCL chooses and why, what limits it, why bus bandwidth is not wire rate
-(or exceeds the NICs'), what a set of GPUs lacks, and what would change the choice.`,
+(or exceeds the NICs'), what a set of GPUs lacks, and what would change the choice.
+
+--bound answers another question: the least time that any schedule can take where
+bytes count and latency does not, at wire rate, with the cut that proves it; with
+switches that only pass bytes on, and with switches that copy and add.`,
 		Example: `  weft explain --op all-reduce --size 64MiB --cluster examples/rail-1k.yaml
   weft explain dgx-1v --gpus 0,1,4 --size 1GiB
-  weft explain superpod-h100 --gpus 'n[0-1]:gpu[0-7]' --size 256MiB`,
+  weft explain superpod-h100 --gpus 'n[0-1]:gpu[0-7]' --size 256MiB
+  weft explain dgx-1v --gpus 0-4 --bound --fail 'n0:gpu0 - n0:gpu1'`,
 		Args:              cobra.MaximumNArgs(1),
 		ValidArgsFunction: clusterNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -66,6 +73,20 @@ protocol NCCL chooses and why, what limits it, why bus bandwidth is not wire rat
 			set, err := explainSet(c.Graph, f.gpus)
 			if err != nil {
 				return err
+			}
+			if f.bound {
+				o := sim.Options{Fail: f.fail}
+				if o.Slow, err = parseSlow(f.slow); err != nil {
+					return err
+				}
+				b, err := findBounds(c, set, op, f.root, sizes[0], o)
+				if err != nil {
+					return err
+				}
+				return b.write(cmd, c.Name, f.asJSON)
+			}
+			if len(f.fail)+len(f.slow) > 0 {
+				return fmt.Errorf("--fail and --slow are for --bound; 'weft sim collective' simulates them")
 			}
 			var cal *tune.Calibration
 			if f.cal != "" {
@@ -95,6 +116,10 @@ protocol NCCL chooses and why, what limits it, why bus bandwidth is not wire rat
 	s.StringVar(&f.cluster, "cluster", "", "`CLUSTER` file or preset; may be given as the argument, too")
 	s.StringVar(&f.gpus, "gpus", "", "which `GPUS`: 0-3, 0,1,4 of the first host, or full names like n[0-1]:gpu[0-7]; all without it")
 	s.StringVar(&f.cal, "cal", "", "`FILE` of 'weft calibrate': choose by the cluster's own measurements as well")
+	s.BoolVar(&f.bound, "bound", false, "the least time any schedule can take, and the cut that proves it")
+	s.IntVar(&f.root, "root", 0, "with --bound: root `RANK` of a rooted collective")
+	s.StringArrayVar(&f.fail, "fail", nil, "with --bound: a dead `PART`, as 'weft sim collective' takes it; repeatable")
+	s.StringArrayVar(&f.slow, "slow", nil, "with --bound: `PART=FACTOR`, a part at a fraction of its rate; repeatable")
 	s.BoolVar(&f.asJSON, "json", false, "print as JSON")
 	return cmd
 }

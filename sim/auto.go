@@ -161,6 +161,8 @@ type Tried struct {
 	Algo string
 	Time unit.Time // 0 if it was given up, being slower than another
 	Why  string    // why it was left out; empty if it was simulated
+
+	digest string // of the program, where it was synthesised
 }
 
 // Found is the fastest algorithm, and what it was compared with.

@@ -44,19 +44,21 @@ func TestPlansReachTheBound(t *testing.T) {
 				if p.Exact.Cmp(p.Bound.Exact) != 0 {
 					t.Errorf("%s: trees reach %s of %s", op, p.Exact.RatString(), p.Bound.Exact.RatString())
 				}
-				prog, err := p.Program("synth", 3)
-				if err != nil {
-					t.Fatal(op, err)
+				for lanes := range 3 {
+					prog, err := p.Program("synth", 3, lanes)
+					if err != nil {
+						t.Fatal(op, err)
+					}
+					rep, err := verify.Program(prog)
+					if err != nil {
+						t.Fatalf("%s: %v\n%s", op, err, prog)
+					}
+					again, err := sched.Parse(prog.String())
+					if err != nil || again.Digest() != prog.Digest() {
+						t.Fatalf("%s does not round-trip: %v", op, err)
+					}
+					t.Logf("%s: %d trees, height %d, %d channels, %d steps", op, len(p.Ways), p.Height(), prog.Channels(), rep.Steps)
 				}
-				rep, err := verify.Program(prog)
-				if err != nil {
-					t.Fatalf("%s: %v\n%s", op, err, prog)
-				}
-				again, err := sched.Parse(prog.String())
-				if err != nil || again.Digest() != prog.Digest() {
-					t.Fatalf("%s does not round-trip: %v", op, err)
-				}
-				t.Logf("%s: %d trees, height %d, %d channels, %d steps", op, len(p.Ways), p.Height(), prog.Channels(), rep.Steps)
 			}
 		})
 	}

@@ -64,15 +64,17 @@ func (t *tables) trees(prefix string, ranks int, list []*Tree) (kids [][][]int) 
 }
 
 // Program writes the plan as a program that cuts each tree's share into pieces.
+// Lanes bounds the channels on which a rank sends to its children; 0 for one a child.
 //
 // Data climbs a tree on one channel: a rank adds what its children send to its
 // own, in their order, and passes the sum on. It descends on one channel for each
-// child of a rank (a lane), so that a rank sends to all its children at once; a
-// lane that is not the one a piece comes in on waits for that.
+// child of a rank (a lane), so that a rank sends to all its children at once, or
+// on fewer, where children share a lane in turn; a lane that is not the one a
+// piece comes in on waits for that.
 //
 //	channel of the way       up: leaves send, others add and send on
-//	channels of its lanes    down: lane i of a rank leads to its child i
-func (p *Plan) Program(name string, pieces int) (*sched.Program, error) {
+//	channels of its lanes    down: lane i of L leads to the children i, i+L, i+2L, ...
+func (p *Plan) Program(name string, pieces, lanes int) (*sched.Program, error) {
 	n := p.Net.Ranks
 	if pieces < 1 || pieces > 1<<16 {
 		return nil, fmt.Errorf("%d pieces; want 1 to %d", pieces, 1<<16)
@@ -173,26 +175,35 @@ func (p *Plan) Program(name string, pieces int) (*sched.Program, error) {
 				t.values[k] = t.values[k][:len(t.values[k])/2]
 			}
 		}
-		lanes := 0
+		channels, shared := 0, false
 		for i := range down {
 			fan := 0
 			for _, list := range kids[i] {
 				fan = max(fan, len(list))
 			}
-			via := make([]int64, n)
+			wide := fan
+			if lanes > 0 {
+				wide = min(fan, lanes)
+			}
+			shared = shared || wide < fan
+			via, turns := make([]int64, n), make([]int64, n)
 			for _, list := range kids[i] {
-				for lane, v := range list {
-					via[v] = int64(first + lanes + lane)
+				for k, v := range list {
+					via[v] = int64(first + channels + k%wide)
+					mine := len(kids[i][v]) - k%wide // children of v on the lane that it is served on
+					turns[v] = int64(max((mine+wide-1)/wide, 1))
 				}
 			}
 			t.put("via", via...)
-			for lane := range fan {
+			t.put("turns", turns...)
+			for lane := range wide {
 				t.put("tree", int64(i))
 				t.put("lane", int64(lane))
+				t.put("wide", int64(wide))
 			}
-			lanes += fan
+			channels += wide
 		}
-		descend(lines, in, out, first, lanes, upName, len(up) > 0)
+		descend(lines, in, out, first, channels, upName, len(up) > 0, shared)
 	}
 	var b strings.Builder
 	fmt.Fprintf(&b, "weft 1\nname %s\nop %s\nranks %d\n", name, p.Op, n)
@@ -277,36 +288,51 @@ func climb(lines func(int, string, ...string), pre, in, out string, trees int, d
 }
 
 // descend writes the way down: a channel for each lane of each tree.
-func descend(lines func(int, string, ...string), in, out string, first, lanes int, pre string, climbs bool) {
+func descend(lines func(int, string, ...string), in, out string, first, channels int, pre string, climbs, shared bool) {
 	c := "c"
 	if first > 0 {
-		c = fmt.Sprintf("(c-%d)", first)
+		c = fmt.Sprintf("c-%d", first)
 	}
-	tree, lane := "tree["+strings.Trim(c, "()")+"]", "lane["+strings.Trim(c, "()")+"]"
+	tree, lane := "tree["+c+"]", "lane["+c+"]"
 	i := tree + "*n+r"
 	kid := "kid[first[" + i + "]+" + lane + "]"
 	step := func(indent int, l string) { lines(indent, tree, l) }
-	step(0, fmt.Sprintf("channels %d:", lanes))
+	// rest sends to the other children of a lane.
+	rest := func(indent int, src string) {
+		if shared {
+			step(indent, "repeat k < (kids["+i+"]-"+lane+"-1)/wide["+c+"]:")
+			step(indent+1, "send "+src+" to kid[first["+i+"]+"+lane+"+(k+1)*wide["+c+"]]")
+		}
+	}
+	done := "p+1"
+	if shared {
+		done = "p*turns[" + i + "]+1"
+	}
+	step(0, fmt.Sprintf("channels %d:", channels))
 	step(1, "repeat p < pieces:")
 	step(2, "if r == root[%T]:")
+	src := out
 	if climbs {
 		step(3, "if "+lane+" < kids["+i+"]:")
 		step(4, "wait channel %T done (p+1)*"+pre+"kids["+i+"]")
-		step(4, "send "+out+" to "+kid)
 	} else {
+		src = in
 		step(3, "if "+lane+" == 0:")
 		step(4, "copy "+in+" -> "+out)
 		step(3, "if "+lane+" < kids["+i+"]:")
-		step(4, "send "+in+" to "+kid)
 	}
+	step(4, "send "+src+" to "+kid)
+	rest(4, src)
 	step(2, "else:")
 	step(3, "if c == via["+i+"]:")
 	step(4, "if "+lane+" < kids["+i+"]:")
 	step(5, "recv-copy-send -> "+out+" from parent["+i+"] to "+kid)
+	rest(5, out)
 	step(4, "else:")
 	step(5, "recv -> "+out+" from parent["+i+"]")
 	step(3, "else:")
 	step(4, "if "+lane+" < kids["+i+"]:")
-	step(5, "wait channel via["+i+"] done p+1")
+	step(5, "wait channel via["+i+"] done "+done)
 	step(5, "send "+out+" to "+kid)
+	rest(5, out)
 }

@@ -375,6 +375,7 @@ func (n *Net) parts(h *halves, adds bool) ([]Cut, *big.Rat) {
 	}
 	if scale, err := common(slices.Concat(h.feed, h.down, h.up, []*big.Rat{h.total})); err == nil {
 		f := n.rooted()
+		f.head, f.level, f.at = append(f.head, -1), append(f.level, 0), append(f.at, 0) // where two ranks meet
 		for v := range n.Ranks {
 			f.set(f.feeds[v], times(h.feed[v], scale))
 		}
@@ -398,17 +399,63 @@ func (n *Net) parts(h *halves, adds bool) ([]Cut, *big.Rat) {
 		consider(n.joined(small))
 		consider(n.joined(large))
 		consider(n.widest(large))
-		for v := range large { // one large set, and the others as small as they are
-			mixed := [][]bool{large[v]}
-			for u := range small {
-				if !large[v][u] {
-					mixed = append(mixed, small[u])
+		if n.Ranks > mostPaired {
+			return best, rate
+		}
+		full := slices.Concat(small, large)
+		for u := range n.Ranks { // the smallest full set that holds two ranks
+			for v := range u {
+				a, b := f.link(u, n.Nodes()+1, endless), f.link(v, n.Nodes()+1, endless)
+				got := f.run(f.source, n.Nodes()+1, want)
+				in := f.far(n.Nodes() + 1)
+				f.trim(min(a, b))
+				set := make([]bool, n.Nodes())
+				for w := range set {
+					set[w] = !in[w]
+				}
+				if got == want && slices.Contains(set[:n.Ranks], false) {
+					full = append(full, set)
 				}
 			}
-			consider(n.joined(mixed))
+		}
+		for _, set := range full { // alone against the rest, and beside single ranks
+			rest := make([]bool, n.Nodes())
+			for v := range rest {
+				rest[v] = !set[v]
+			}
+			consider([][]bool{set, rest})
+			consider(n.beside(set))
+		}
+		for better := true; better; { // what is proven so far, with one more set joined
+			better = false
+			was := rate
+			for _, set := range full {
+				sets := [][]bool{set}
+				for _, c := range best {
+					sets = append(sets, c.Nodes)
+				}
+				consider(n.joined(sets))
+			}
+			better = rate.Cmp(was) < 0
 		}
 	}
 	return best, rate
+}
+
+// mostPaired is the number of ranks up to which pairs of ranks are looked at for a proof.
+const mostPaired = 64
+
+// beside is a set and all other ranks alone.
+func (n *Net) beside(set []bool) [][]bool {
+	sets := [][]bool{set}
+	for r := range n.Ranks {
+		if !set[r] {
+			one := make([]bool, n.Nodes())
+			one[r] = true
+			sets = append(sets, one)
+		}
+	}
+	return sets
 }
 
 // joined makes sets disjoint by joining those that share a rank.

@@ -1,0 +1,245 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/weft-fabric/weft/cluster"
+	"github.com/weft-fabric/weft/draw"
+	"github.com/weft-fabric/weft/sched"
+	"github.com/weft-fabric/weft/sched/msccl"
+	"github.com/weft-fabric/weft/sched/verify"
+	"github.com/weft-fabric/weft/sim"
+	"github.com/weft-fabric/weft/topo"
+	"github.com/weft-fabric/weft/topo/rings"
+	"github.com/weft-fabric/weft/unit"
+)
+
+// synthesis is the answer of 'algo synth'; its keys are stable.
+type synthesis struct {
+	Op       string      `json:"op"`
+	GPUs     []string    `json:"gpus"`
+	Bound    boundAnswer `json:"bound"`
+	Trees    int         `json:"trees"`
+	Height   int         `json:"height"`
+	Rate     unit.Rate   `json:"rate_bytes_per_second"` // of the trees
+	Share    float64     `json:"share_of_bound"`
+	Made     float64     `json:"made_in_seconds"`
+	NCCL     unit.Rate   `json:"nccl_rings_bytes_per_second,omitempty"`
+	Sizes    []synthSize `json:"sizes"`
+	Program  string      `json:"program"` // its digest
+	Channels int         `json:"channels"`
+	Proof    string      `json:"proof"`
+
+	program *sched.Program
+}
+
+type synthSize struct {
+	Bytes   unit.Bytes `json:"bytes"`
+	Form    string     `json:"form"`
+	Time    unit.Time  `json:"time_ps"`
+	Rate    unit.Rate  `json:"rate_bytes_per_second"`
+	Share   float64    `json:"share_of_bound"`
+	Builtin string     `json:"builtin,omitempty"`
+	Own     unit.Time  `json:"builtin_time_ps,omitempty"`
+}
+
+type synthFlags struct {
+	op, host, gpus, size, to, out string
+	wish                          sim.SynthWish
+	fail, slow                    []string
+	wire, reach, asJSON           bool
+	preset                        presetFlags
+}
+
+func newAlgoSynth() *cobra.Command {
+	f := synthFlags{}
+	cmd := &cobra.Command{
+		Use:   "synth [CLUSTER]",
+		Short: "Make the best schedule for a machine as it is, with the proof that nothing can be faster",
+		Long: `Make a schedule for exactly these GPUs and links: whole boxes, odd sets of GPUs,
+meshes, dead and slow links. The bound is exact and the cut that proves it is
+named; trees are packed until they reach it; the program of these trees is
+proven, simulated beside weft's own algorithms, and written with -o: .weft as
+text, .xml as MSCCL, .svg as a picture. 'weft bench --program' runs it.
+
+--size takes a range, 1KiB..1GiB: each size gets the form that is fastest there.
+--channels bounds what a program takes of a GPU; what that costs is printed.`,
+		Example: `  weft algo synth --host dgx-1v --gpus 0-4 --op all-reduce
+  weft algo synth --host mi300x-8 --fail 'n0:gpu0 - n0:gpu1' --op all-reduce
+  weft algo synth --host dgx-1v --op all-gather --channels 16 -o ag.weft
+  weft algo synth --host dgx-1v --gpus 0-2 --size 1KiB..1MiB
+  weft algo synth rail --set hosts=2 --op all-gather`,
+		Args:              cobra.MaximumNArgs(1),
+		ValidArgsFunction: clusterNames,
+		RunE:              func(cmd *cobra.Command, args []string) error { return f.run(cmd, args) },
+	}
+	f.preset.register(cmd)
+	s := cmd.Flags()
+	s.StringVar(&f.op, "op", "all-reduce", "`COLLECTIVE`: all-reduce, all-gather, reduce-scatter, broadcast, reduce")
+	s.StringVar(&f.host, "host", "", "one host of this `KIND`, such as dgx-1v, instead of a cluster")
+	s.StringVar(&f.gpus, "gpus", "", "which `GPUS`: 0-3, 0,1,4 of the first host, or full names like n[0-1]:gpu[0-7]; all without it")
+	s.StringVar(&f.size, "size", "1GiB", "`SIZE` of the larger of input and output, or a range FROM..TO that doubles")
+	s.IntVar(&f.wish.Root, "root", 0, "root `RANK` of a rooted collective")
+	s.IntVar(&f.wish.Channels, "channels", 0, "at most so many channels; 0 for no limit")
+	s.IntVar(&f.wish.Trees, "trees", 0, "at most so many trees; 0 for no limit")
+	s.IntVar(&f.wish.Pieces, "pieces", 0, "pieces a tree's share is cut into; 0 for what suits the size")
+	s.Float64Var(&f.wish.Loss, "loss", sim.DefaultLoss, "share of the bound that may be given up for fewer trees; 0 for none")
+	s.StringArrayVar(&f.fail, "fail", nil, "a dead `PART`: switch, HOST:NIC, HOST, SWITCH:pPORT or a link; repeatable")
+	s.StringArrayVar(&f.slow, "slow", nil, "`PART=FACTOR`: a part at a fraction of its rate; repeatable")
+	s.BoolVar(&f.wire, "wire", false, "simulate without software overhead: what the fabric alone would do")
+	s.BoolVar(&f.reach, "reached", false, "links at the rate that software reaches rather than the wire rate")
+	s.StringVar(&f.to, "to", "", "`FORM` of the program: weft, msccl or svg; without it the ending of -o decides, else weft")
+	s.StringVarP(&f.out, "output", "o", "", "`FILE` for the program; '-' for standard output")
+	s.BoolVar(&f.asJSON, "json", false, "print as JSON")
+	return cmd
+}
+
+// synthTarget finds the cluster that is meant.
+func synthTarget(cmd *cobra.Command, args []string, host string, p presetFlags) (*cluster.Cluster, error) {
+	switch {
+	case len(args) == 1 && host == "":
+		return loadCluster(cmd, args[0], p)
+	case len(args) == 0 && host != "":
+		return loadCluster(cmd, host, p)
+	}
+	return nil, fmt.Errorf("say for what to make a schedule, once: CLUSTER or --host KIND, such as --host dgx-1v")
+}
+
+func (f *synthFlags) run(cmd *cobra.Command, args []string) error {
+	op, err := sched.ParseCollective(f.op)
+	if err != nil {
+		return fmt.Errorf("--op: %w", err)
+	}
+	sizes, err := parseSizes(f.size)
+	if err != nil {
+		return err
+	}
+	w := &f.wish
+	if w.Channels < 0 || w.Trees < 0 || w.Pieces < 0 || w.Pieces > 1<<12 || math.IsNaN(w.Loss) || w.Loss < 0 || w.Loss >= 1 {
+		return fmt.Errorf("--channels %d --trees %d --pieces %d --loss %g: want 0 or more, at most %d pieces, and a loss below 1", w.Channels, w.Trees, w.Pieces, w.Loss, 1<<12)
+	}
+	c, err := synthTarget(cmd, args, f.host, f.preset)
+	if err != nil {
+		return err
+	}
+	set, err := explainSet(c.Graph, f.gpus)
+	if err != nil {
+		return err
+	}
+	o := sim.Options{Catalog: c.Catalog, Fail: f.fail, Measured: f.reach}
+	if !f.wire {
+		o.Costs = sim.DefaultCosts(c.Graph, c.Catalog)
+	}
+	if o.Slow, err = parseSlow(f.slow); err != nil {
+		return err
+	}
+	a, err := f.make(cmd, c, set, op, sizes, o)
+	if err != nil {
+		return err
+	}
+	report := cmd.OutOrStdout()
+	if f.out == "-" || f.to != "" && f.out == "" {
+		report = cmd.ErrOrStderr()
+	}
+	if f.out != "" || f.to != "" {
+		if err := writeProgram(cmd, a.program, f.to, f.out); err != nil {
+			return err
+		}
+	}
+	if f.asJSON {
+		return printJSON(report, a)
+	}
+	return a.print(report, c.Name)
+}
+
+// writeProgram writes a program in one of its forms.
+func writeProgram(cmd *cobra.Command, p *sched.Program, to, out string) error {
+	write := func(w io.Writer) error {
+		_, err := io.WriteString(w, p.String())
+		return err
+	}
+	switch {
+	case to == "svg" || to == "" && strings.HasSuffix(out, ".svg"):
+		write = func(w io.Writer) error { return draw.Program(w, p) }
+	case to == "msccl" || to == "" && strings.HasSuffix(out, ".xml"):
+		write = func(w io.Writer) error { return msccl.Encode(w, p) }
+	case to != "weft" && to != "":
+		return fmt.Errorf("--to %q: known: weft, msccl, svg", to)
+	}
+	return output(cmd, out, write)
+}
+
+func (f *synthFlags) make(cmd *cobra.Command, c *cluster.Cluster, set []topo.NodeID, op sched.Collective, sizes []unit.Bytes, o sim.Options) (*synthesis, error) {
+	a := &synthesis{Op: op.String()}
+	for _, n := range set {
+		a.GPUs = append(a.GPUs, c.Graph.NodeName(n))
+	}
+	bar := newProofBar(cmd.ErrOrStderr())
+	defer bar.clear()
+	for i, size := range sizes {
+		bar.show(fmt.Sprintf("%s of %s", op, size))
+		start := time.Now()
+		s, err := sim.Synthesise(c.Graph, set, op, size, o, f.wish)
+		if err != nil {
+			return nil, err
+		}
+		if i == 0 {
+			a.Made = time.Since(start).Seconds()
+		}
+		b := s.Plan.Bound
+		a.Bound = newBoundAnswer(b)
+		a.Trees, a.Height, a.Rate, a.Share = len(s.Plan.Ways), s.Plan.Height(), s.Plan.Rate, s.Plan.Share()
+		a.program, a.Program, a.Channels = s.Program, s.Program.Digest(), s.Program.Channels()
+		row := synthSize{Bytes: size, Form: s.Form, Time: s.Result.Time, Rate: s.Result.AlgBW, Share: float64(s.Result.AlgBW / b.Rate)}
+		if len(set) <= 64 {
+			if own, err := sim.BestOn(c.Graph, set, op, f.wish.Root, size, o); err == nil {
+				row.Builtin, row.Own = own.Program.Name, own.Result.Time
+			}
+		}
+		a.Sizes = append(a.Sizes, row)
+	}
+	rep, err := verify.Program(a.program)
+	if err != nil {
+		return nil, disproof{err}
+	}
+	a.Proof = reportLine(rep)
+	if op == sched.AllReduce && oneHost(c.Graph, set) {
+		if g, err := sim.Without(c.Graph, f.fail); err == nil && len(f.slow) == 0 {
+			if r, err := rings.Search(g, set, c.Catalog, rings.Options{}); err == nil {
+				a.NCCL = max(r.RingBus, r.TreeBus) * unit.Rate(len(set)) / unit.Rate(2*(len(set)-1))
+			}
+		}
+	}
+	return a, nil
+}
+
+func (a *synthesis) print(w io.Writer, name string) error {
+	fmt.Fprintf(w, "%s on %s of %s\n\n", a.Op, count(len(a.GPUs), "GPU"), name)
+	t := newTable(w)
+	a.Bound.print(t)
+	fmt.Fprintf(t, "trees\t%d of up to %s: %s, %.4g%% of the bound\n", a.Trees, count(a.Height, "hop"), a.Rate, 100*a.Share)
+	fmt.Fprintf(t, "program\t%s on %s, digest %s\n", a.Sizes[len(a.Sizes)-1].Form, count(a.Channels, "channel"), a.Program)
+	fmt.Fprintf(t, "\t%s\n", a.Proof)
+	if a.NCCL > 0 {
+		fmt.Fprintf(t, "NCCL's patterns\t%s at wire rate: the most rings or trees that fit\n", a.NCCL)
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	fmt.Fprintln(w, "\nsimulated:")
+	t = newTable(w)
+	fmt.Fprintln(t, "size\ttime\tbandwidth\tof the bound\tform\tweft's own best\t")
+	for _, s := range a.Sizes {
+		own := "-"
+		if s.Builtin != "" {
+			own = fmt.Sprintf("%s, %s, %.2f times as long", s.Builtin, s.Own, float64(s.Own)/float64(s.Time))
+		}
+		fmt.Fprintf(t, "%s\t%s\t%s\t%.4g%%\t%s\t%s\t\n", s.Bytes, s.Time, s.Rate, 100*s.Share, s.Form, own)
+	}
+	return t.Flush()
+}

@@ -1,0 +1,217 @@
+package sim
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/weft-fabric/weft/sched"
+	"github.com/weft-fabric/weft/sched/algo"
+	"github.com/weft-fabric/weft/synth"
+	"github.com/weft-fabric/weft/topo"
+	"github.com/weft-fabric/weft/topo/catalog"
+	"github.com/weft-fabric/weft/unit"
+)
+
+// Without gives the graph with the links of dead parts taken out; nodes keep their numbers.
+func Without(g *topo.Graph, fail []string) (*topo.Graph, error) {
+	if len(fail) == 0 {
+		return g, nil
+	}
+	return without(g, fail)
+}
+
+// Net gives the network of some GPUs as options leave it: without dead parts,
+// slow ones slower, and at measured rates if they say so.
+func Net(g *topo.Graph, gpus []topo.NodeID, o Options) (*synth.Net, error) {
+	if o.Catalog == nil {
+		o.Catalog = catalog.Default()
+	}
+	cut, err := Without(g, o.Fail)
+	if err != nil {
+		return nil, err
+	}
+	n, err := newNetwork(cut, o)
+	if err != nil {
+		return nil, err
+	}
+	return synth.FromGraph(cut, gpus, synth.Options{Slow: n.slow, Reach: n.efficiency})
+}
+
+// SynthWish says what a synthesised program should be like.
+type SynthWish struct {
+	Root     int
+	Channels int     // at most so many; 0 for no limit
+	Trees    int     // at most so many; 0 for no limit
+	Pieces   int     // 0 for what suits the size
+	Loss     float64 // share of the bound that may be given up for fewer trees
+}
+
+// DefaultLoss is the share of the bound that is given up for fewer trees.
+const DefaultLoss = 0.02
+
+// Synthesis is the best program that was made for a network, and what bounds it.
+type Synthesis struct {
+	Net     *synth.Net
+	Plan    *synth.Plan // the trees that reach the bound, or nearly
+	Form    string      // what the program is, in words
+	Program *sched.Program
+	Result  *Result
+	Tried   []Tried // forms, in the order they were tried
+}
+
+// Synthesise makes programs for some GPUs and keeps the one that the simulation
+// finds fastest at a size: trees packed to the bound, with few lanes or many,
+// and up to synth.MostShallow ranks those of the fewest hops.
+func Synthesise(g *topo.Graph, gpus []topo.NodeID, op sched.Collective, size unit.Bytes, o Options, wish SynthWish) (*Synthesis, error) {
+	net, err := Net(g, gpus, o)
+	if err != nil {
+		return nil, err
+	}
+	plan, err := net.Make(op, wish.Root, synth.Wish{Loss: wish.Loss, Trees: wish.Trees})
+	if err != nil {
+		return nil, err
+	}
+	s := &Synthesis{Net: net, Plan: plan}
+	hop := o.Costs.Local + unit.Microsecond/2
+	for limit := len(plan.Ways); ; {
+		for _, form := range forms(plan, size, hop, wish.Pieces) {
+			if err := s.try(g, gpus, form, size, o, wish.Channels); err != nil {
+				return nil, err
+			}
+		}
+		if s.Program != nil || wish.Channels == 0 || limit <= 1 {
+			break
+		}
+		// No form has so few channels: fewer trees.
+		limit = min(limit-1, max(wish.Channels/2, 1))
+		if plan, err = net.Make(op, wish.Root, synth.Wish{Loss: 1, Trees: limit}); err != nil {
+			return nil, err
+		}
+		if limit = len(plan.Ways) - 1; limit < 1 {
+			limit = 1
+		}
+		s.Plan = plan
+	}
+	if net.Ranks <= synth.MostShallow && wish.Pieces == 0 {
+		if low, err := net.Shallow(op, wish.Root); err == nil {
+			for _, pieces := range []int{1, 4} {
+				form := shape{fmt.Sprintf("fewest hops, %s", pieceWord(pieces)), func() (*sched.Program, error) { return low.Program("synth", pieces, 0) }}
+				if err := s.try(g, gpus, form, size, o, wish.Channels); err != nil {
+					return nil, err
+				}
+			}
+		}
+		if op == sched.AllReduce && size <= 4*unit.MiB {
+			form := shape{"one shot: every input to everybody", func() (*sched.Program, error) { return net.OneShot("synth") }}
+			if err := s.try(g, gpus, form, size, o, wish.Channels); err != nil {
+				return nil, err
+			}
+		}
+	}
+	if s.Program == nil {
+		return nil, fmt.Errorf("no synthesised program has at most %d channels; the least is a tree with %d", wish.Channels, 1+len(s.Plan.Ways))
+	}
+	return s, nil
+}
+
+func pieceWord(n int) string {
+	if n == 1 {
+		return "1 piece"
+	}
+	return fmt.Sprintf("%d pieces", n)
+}
+
+// shape is a program that may be made of a plan.
+type shape struct {
+	name string
+	make func() (*sched.Program, error)
+}
+
+// forms lists what to make of trees at a size: how finely they are cut, and on
+// how many channels a rank sends to its children.
+func forms(p *synth.Plan, size unit.Bytes, hop unit.Time, pieces int) []shape {
+	cuts := []int{pieces}
+	if pieces == 0 {
+		best := p.Pieces(size, hop)
+		cuts = slices.Compact([]int{best, max(best/3, 1), 1})
+	}
+	var list []shape
+	for _, c := range cuts {
+		for _, lanes := range []int{0, 2, 1} {
+			name := fmt.Sprintf("%d trees of up to %d hops, %s", len(p.Ways), p.Height(), pieceWord(c))
+			if lanes > 0 {
+				name += fmt.Sprintf(", at most %d lanes", lanes)
+			}
+			list = append(list, shape{name, func() (*sched.Program, error) { return p.Program("synth", c, lanes) }})
+		}
+	}
+	return list
+}
+
+// try simulates one form for as long as the fastest so far takes. Of forms that
+// are as good, the one with fewer channels is kept.
+func (s *Synthesis) try(g *topo.Graph, gpus []topo.NodeID, form shape, size unit.Bytes, o Options, channels int) error {
+	t := Tried{Algo: form.name}
+	p, err := form.make()
+	switch {
+	case err != nil:
+		t.Why = err.Error()
+	case channels > 0 && p.Channels() > channels:
+		t.Why = fmt.Sprintf("it has %d channels", p.Channels())
+	case slices.ContainsFunc(s.Tried, func(old Tried) bool { return old.digest == p.Digest() }):
+		return nil
+	}
+	if t.Why == "" {
+		t.digest = p.Digest()
+		if s.Result != nil {
+			o.Deadline = s.Result.Time - 1
+			if p.Channels() < s.Program.Channels() {
+				o.Deadline = s.Result.Time + s.Result.Time/200
+			}
+		}
+		res, err := Run(g, []Job{{Program: p, Size: size, Place: gpus}}, o)
+		switch {
+		case err == nil:
+			t.Time = res.Time
+			s.Program, s.Result, s.Form = p, res, form.name
+		case !errors.Is(err, ErrLate):
+			return err
+		}
+	}
+	s.Tried = append(s.Tried, t)
+	return nil
+}
+
+// BestOn simulates every algorithm of weft's own that passes bytes only between
+// ranks, on chosen GPUs, and keeps the fastest. Rings keep the order of the GPUs.
+func BestOn(g *topo.Graph, gpus []topo.NodeID, op sched.Collective, root int, size unit.Bytes, o Options) (*Found, error) {
+	f := &Found{}
+	var last error
+	for _, a := range algo.All() {
+		if !a.Serves(op) || adds(a.Name) || a.Name == "torus" && !torus(g) {
+			continue
+		}
+		s := algo.Spec{Op: op, Ranks: len(gpus), Slots: slots, Local: DomainOf(g, gpus), Root: root}
+		s.Pieces = Pieces(a, s, size)
+		p, err := a.Program(s)
+		if err != nil {
+			continue
+		}
+		late := o
+		if f.Result != nil {
+			late.Deadline = f.Result.Time - 1
+		}
+		res, err := Run(g, []Job{{Program: p, Size: size, Place: gpus}}, late)
+		switch {
+		case err == nil:
+			f.Program, f.Result = p, res
+		case !errors.Is(err, ErrLate):
+			last = err
+		}
+	}
+	if f.Program == nil {
+		return nil, fmt.Errorf("no algorithm of weft's own runs here: %w", last)
+	}
+	return f, nil
+}
