@@ -28,7 +28,7 @@ var floors = [][]string{
 	{"sched/verify", "sched/algo", "sched/msccl", "internal/reference", "internal/mutant", "internal/ibsim"},
 	{"draw/svg"},
 	{"draw"},
-	{"cluster"},
+	{"cluster", "synth"},
 	{"network"},
 	{"network/emit"},
 	{"cost"},
@@ -69,7 +69,7 @@ var floors = [][]string{
 // too, but may use libraries of the field.
 var (
 	words   = []string{"unit", "topo", "sched", "draw"}
-	engines = []string{"cluster", "network", "design", "cost", "tune", "sim", "internal/cases", "member", "comm/internal/plan", "comm/internal/blame", "comm/internal/chunks", "comm/internal/flat"}
+	engines = []string{"cluster", "synth", "network", "design", "cost", "tune", "sim", "internal/cases", "member", "comm/internal/plan", "comm/internal/blame", "comm/internal/chunks", "comm/internal/flat"}
 )
 
 // Forbidden arrows and the reason for each, for the packages that a prefix names.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"strings"
 	"time"
 
@@ -41,8 +42,8 @@ type synthesis struct {
 type synthSize struct {
 	Bytes   unit.Bytes `json:"bytes"`
 	Form    string     `json:"form"`
-	Time    unit.Time  `json:"time_ps"`
-	Rate    unit.Rate  `json:"rate_bytes_per_second"`
+	Time    unit.Time  `json:"time_ps,omitempty"`
+	Rate    unit.Rate  `json:"rate_bytes_per_second,omitempty"`
 	Share   float64    `json:"share_of_bound"`
 	Builtin string     `json:"builtin,omitempty"`
 	Own     unit.Time  `json:"builtin_time_ps,omitempty"`
@@ -195,9 +196,10 @@ func (f *synthFlags) make(cmd *cobra.Command, c *cluster.Cluster, set []topo.Nod
 		a.Bound = newBoundAnswer(b)
 		a.Trees, a.Height, a.Rate, a.Share = len(s.Plan.Ways), s.Plan.Height(), s.Plan.Rate, s.Plan.Share()
 		a.program, a.Program, a.Channels = s.Program, s.Program.Digest(), s.Program.Channels()
-		row := synthSize{Bytes: size, Form: s.Form, Time: s.Result.Time, Rate: s.Result.AlgBW, Share: float64(s.Result.AlgBW / b.Rate)}
-		if len(set) <= 64 {
-			if own, err := sim.BestOn(c.Graph, set, op, f.wish.Root, size, o); err == nil {
+		row := synthSize{Bytes: size, Form: s.Form}
+		if s.Result != nil {
+			row.Time, row.Rate, row.Share = s.Result.Time, s.Result.AlgBW, float64(s.Result.AlgBW/b.Rate)
+			if own, err := ownBest(c.Graph, set, op, f.wish.Root, size, o); err == nil {
 				row.Builtin, row.Own = own.Program.Name, own.Result.Time
 			}
 		}
@@ -218,6 +220,15 @@ func (f *synthFlags) make(cmd *cobra.Command, c *cluster.Cluster, set []topo.Nod
 	return a, nil
 }
 
+// ownBest is the fastest of weft's own algorithms without switches that add:
+// with rings in the best order where all GPUs take part, in the order given else.
+func ownBest(g *topo.Graph, set []topo.NodeID, op sched.Collective, root int, size unit.Bytes, o sim.Options) (*sim.Found, error) {
+	if root == 0 && slices.Equal(set, explainAll(g, len(set))) {
+		return sim.Best(g, op, len(set), size, o, sim.Wish{NoSwitches: true, Plain: true})
+	}
+	return sim.BestOn(g, set, op, root, size, o)
+}
+
 func (a *synthesis) print(w io.Writer, name string) error {
 	fmt.Fprintf(w, "%s on %s of %s\n\n", a.Op, count(len(a.GPUs), "GPU"), name)
 	t := newTable(w)
@@ -229,6 +240,10 @@ func (a *synthesis) print(w io.Writer, name string) error {
 		fmt.Fprintf(t, "NCCL's patterns\t%s at wire rate: the most rings or trees that fit\n", a.NCCL)
 	}
 	if err := t.Flush(); err != nil {
+		return err
+	}
+	if len(a.GPUs) > sim.MostSimulated {
+		_, err := fmt.Fprintf(w, "\nnot simulated: more than %d GPUs\n", sim.MostSimulated)
 		return err
 	}
 	fmt.Fprintln(w, "\nsimulated:")

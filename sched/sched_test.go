@@ -96,8 +96,64 @@ func TestBadTextNamesTheLine(t *testing.T) {
 	}
 }
 
+const tableText = `weft 1
+name star
+op broadcast
+ranks 3
+table parent: 0 2 0
+table kid: 2 1
+chunks 1
+slots 1
+channels 1:
+  if r == 0:
+    copy in[0] -> out[0]
+    send in[0] to kid[r]
+  else:
+    recv -> out[0] from parent[r]
+    if r == 2:
+      send out[0] to kid[kid[r-2]-1]
+`
+
+func TestTables(t *testing.T) {
+	p, err := Parse(tableText)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p.String() != tableText {
+		t.Errorf("printed differently:\n%s", p)
+	}
+	to := p.Groups[0].Body[0].If.Else[1].If.Then[0].Step.To
+	env := p.Env(2, 0)
+	if v := to.Eval(&env); v != 1 || env.Undefined() != "" || !to.Uses(RankSlot) || to.Uses(ChannelSlot) || to.Affine(RankSlot) {
+		t.Errorf("%s at rank 2 is %d (%s)", to, v, env.Undefined())
+	}
+	env = p.Env(5, 0)
+	if to.Eval(&env); env.Undefined() != "looks outside of a table" {
+		t.Errorf("entry 3 of a table of two: %q", env.Undefined())
+	}
+	for edit, want := range map[[2]string]string{
+		{"kid: 2 1", "kid: 2 x"}:        `line 6: table kid "x": want a number`,
+		{"kid: 2 1", "kid:"}:            "line 6: table kid is empty",
+		{"table kid:", "table parent:"}: "line 6: table parent: the name is taken",
+		{"table kid:", "table in:"}:     "line 6: table in: the name is taken",
+		{"table kid:", "table 2:"}:      "want table NAME",
+		{"to kid[r]", "to kids[r]"}:     `line 12: send: no table "kids"; known: parent, kid`,
+		{"to kid[r]", "to kid[r"}:       "closing bracket",
+		{"to kid[r]", "to kid"}:         `unknown name "kid"`,
+	} {
+		text := strings.Replace(tableText, edit[0], edit[1], 1)
+		if text == tableText {
+			t.Fatalf("%q is not in the text", edit[0])
+		}
+		if _, err := Parse(text); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, want %q", edit[1], err, want)
+		}
+	}
+}
+
 func FuzzParse(f *testing.F) {
 	f.Add(ringText)
+	f.Add(tableText)
 	f.Add("weft 1\nname x\nop barrier\nranks 2\nlet k = 3\nchunks k\nscratch 1\norder 0: 1 0\nchannels 2:\n  if r == 0:\n    send in[0 +: k] to 1\n  else:\n    wait channel 0 done c min 3\n")
 	f.Fuzz(func(t *testing.T, s string) {
 		p, err := Parse(s)

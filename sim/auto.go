@@ -114,6 +114,7 @@ type Wish struct {
 	Channels   int  // copies of the pattern side by side; 0 for as many as suit the machine
 	Pieces     int  // how finely to cut; 0 for what suits the size
 	NoSwitches bool // no algorithm that computes in switches
+	Plain      bool // no program made for the machine
 }
 
 // Program builds an algorithm's program for the first n GPUs of a graph.

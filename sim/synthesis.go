@@ -51,6 +51,7 @@ type SynthWish struct {
 const DefaultLoss = 0.02
 
 // Synthesis is the best program that was made for a network, and what bounds it.
+// From MostSimulated ranks on it is not simulated: Result is nil.
 type Synthesis struct {
 	Net     *synth.Net
 	Plan    *synth.Plan // the trees that reach the bound, or nearly
@@ -74,24 +75,23 @@ func Synthesise(g *topo.Graph, gpus []topo.NodeID, op sched.Collective, size uni
 	}
 	s := &Synthesis{Net: net, Plan: plan}
 	hop := o.Costs.Local + unit.Microsecond/2
-	for limit := len(plan.Ways); ; {
-		for _, form := range forms(plan, size, hop, wish.Pieces) {
-			if err := s.try(g, gpus, form, size, o, wish.Channels); err != nil {
-				return nil, err
-			}
+	for {
+		err := s.forms(plan, hop, wish, func(form shape) error { return s.try(g, gpus, form, size, o, wish.Channels) }, size)
+		if err != nil {
+			return nil, err
 		}
-		if s.Program != nil || wish.Channels == 0 || limit <= 1 {
+		if s.Program != nil || wish.Channels == 0 || len(plan.Ways) == 1 {
 			break
 		}
 		// No form has so few channels: fewer trees.
-		limit = min(limit-1, max(wish.Channels/2, 1))
-		if plan, err = net.Make(op, wish.Root, synth.Wish{Loss: 1, Trees: limit}); err != nil {
+		less, err := net.Make(op, wish.Root, synth.Wish{Loss: 0.9, Trees: max(min(len(plan.Ways)-1, wish.Channels/2), 1)})
+		if err != nil {
 			return nil, err
 		}
-		if limit = len(plan.Ways) - 1; limit < 1 {
-			limit = 1
+		if len(less.Ways) >= len(plan.Ways) {
+			break
 		}
-		s.Plan = plan
+		plan, s.Plan = less, less
 	}
 	if net.Ranks <= synth.MostShallow && wish.Pieces == 0 {
 		if low, err := net.Shallow(op, wish.Root); err == nil {
@@ -128,25 +128,74 @@ type shape struct {
 	make func() (*sched.Program, error)
 }
 
-// forms lists what to make of trees at a size: how finely they are cut, and on
-// how many channels a rank sends to its children.
-func forms(p *synth.Plan, size unit.Bytes, hop unit.Time, pieces int) []shape {
-	cuts := []int{pieces}
+// mostMessages bounds what a program sends that is made without a wish for pieces,
+// and MostSimulated the ranks of one that is simulated.
+const (
+	mostMessages  = 150_000
+	MostSimulated = 64
+)
+
+// near is the share of the bound from which no other division is tried.
+const near = 0.97
+
+// forms tries what can be made of trees at a size: heavy ones divided if links
+// are shared badly, fewer lanes if that is as fast, fewer pieces if messages get
+// too small.
+func (s *Synthesis) forms(p *synth.Plan, hop unit.Time, wish SynthWish, try func(shape) error, size unit.Bytes) error {
+	pieces := wish.Pieces
 	if pieces == 0 {
-		best := p.Pieces(size, hop)
-		cuts = slices.Compact([]int{best, max(best/3, 1), 1})
+		pieces = p.Pieces(size, hop)
 	}
-	var list []shape
-	for _, c := range cuts {
-		for _, lanes := range []int{0, 2, 1} {
-			name := fmt.Sprintf("%d trees of up to %d hops, %s", len(p.Ways), p.Height(), pieceWord(c))
-			if lanes > 0 {
-				name += fmt.Sprintf(", at most %d lanes", lanes)
-			}
-			list = append(list, shape{name, func() (*sched.Program, error) { return p.Program("synth", c, lanes) }})
+	// More messages than this take long to simulate.
+	if messages := len(p.Ways) * (s.Net.Ranks - 1) * 2; wish.Pieces == 0 {
+		pieces = min(pieces, max(mostMessages/messages, 8))
+	}
+	form := func(plan *synth.Plan, c, lanes int) error {
+		name := fmt.Sprintf("%d trees of up to %d hops, %s", len(plan.Ways), p.Height(), pieceWord(c))
+		if lanes > 0 {
+			name += fmt.Sprintf(", at most %d lanes", lanes)
+		}
+		return try(shape{name, func() (*sched.Program, error) { return plan.Program("synth", c, lanes) }})
+	}
+	best := p
+	reached := func() bool {
+		return s.Result != nil && float64(s.Result.AlgBW) >= near*float64(p.Rate)
+	}
+	if err := form(p, pieces, 0); err != nil {
+		return err
+	}
+	for _, more := range []int{2, 4} {
+		even := p.Even(more * len(p.Ways))
+		if reached() || len(even.Ways) == len(best.Ways) {
+			break
+		}
+		was := s.Program
+		if err := form(even, pieces, 0); err != nil {
+			return err
+		}
+		if s.Program != was {
+			best = even
 		}
 	}
-	return list
+	for _, lanes := range []int{2, 1} {
+		if s.Net.Ranks > synth.MostShallow && s.Program != nil {
+			break
+		}
+		if err := form(best, pieces, lanes); err != nil {
+			return err
+		}
+	}
+	if wish.Pieces > 0 || reached() {
+		return nil
+	}
+	for _, c := range []int{max(pieces/3, 1), 1} {
+		for _, lanes := range []int{0, 1} {
+			if err := form(best, c, lanes); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // try simulates one form for as long as the fastest so far takes. Of forms that
@@ -169,6 +218,13 @@ func (s *Synthesis) try(g *topo.Graph, gpus []topo.NodeID, form shape, size unit
 			if p.Channels() < s.Program.Channels() {
 				o.Deadline = s.Result.Time + s.Result.Time/200
 			}
+		}
+		if s.Net.Ranks > MostSimulated {
+			if s.Program == nil || p.Channels() < s.Program.Channels() {
+				s.Program, s.Form = p, form.name
+			}
+			s.Tried = append(s.Tried, t)
+			return nil
 		}
 		res, err := Run(g, []Job{{Program: p, Size: size, Place: gpus}}, o)
 		switch {

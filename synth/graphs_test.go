@@ -23,8 +23,7 @@ func testNet(name string, ranks, switches int) *Net {
 }
 
 func (n *Net) both(a, b int, c int64) *Net {
-	n.add(Edge{From: a, To: b, Cap: c, Links: 1})
-	n.add(Edge{From: b, To: a, Cap: c, Links: 1})
+	n.Edges = append(n.Edges, Edge{From: a, To: b, Cap: c, Links: 1}, Edge{From: b, To: a, Cap: c, Links: 1})
 	return n
 }
 

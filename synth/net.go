@@ -320,28 +320,64 @@ func (n *Net) tidy() {
 	n.renumber()
 }
 
-// prune removes dead ends and passes; it reports whether it changed something.
+// prune removes dead ends and passes, those that do not touch one another at
+// once; it reports whether it changed something.
 func (n *Net) prune() bool {
 	in, out := n.sides()
+	gone := make([]bool, len(n.Edges))
+	var fresh []Edge
+	changed := false
 	for v := n.Ranks; v < n.Nodes(); v++ {
 		a, b := in[v], out[v]
+		touched := false
+		for _, i := range slices.Concat(a, b) {
+			touched = touched || gone[i]
+		}
 		switch {
-		case len(a) == 0 && len(b) == 0:
+		case touched || len(a) == 0 && len(b) == 0:
 		case len(a) == 0 || len(b) == 0 || len(a) == 1 && len(b) == 1 && n.Edges[a[0]].From == n.Edges[b[0]].To:
-			n.drop(append(slices.Clone(a), b...)...)
-			return true
+			for _, i := range slices.Concat(a, b) {
+				gone[i] = true
+			}
+			changed = true
 		case len(a) == 1 && len(b) == 1:
 			x, y := n.Edges[a[0]], n.Edges[b[0]]
 			if y.Cap <= x.Cap {
 				x.Cap, x.Kind, x.Links = y.Cap, y.Kind, y.Links
 			}
 			x.To = y.To
-			n.drop(a[0], b[0])
-			n.add(x)
-			return true
+			gone[a[0]], gone[b[0]] = true, true
+			fresh = append(fresh, x)
+			changed = true
 		}
 	}
-	return false
+	if !changed {
+		return false
+	}
+	kept := fresh
+	for i, e := range n.Edges {
+		if !gone[i] {
+			kept = append(kept, e)
+		}
+	}
+	n.Edges = gathered(kept)
+	return true
+}
+
+// gathered adds up edges with the same ends.
+func gathered(list []Edge) []Edge {
+	at := map[[2]int]int{}
+	var out []Edge
+	for _, e := range list {
+		if i, ok := at[[2]int{e.From, e.To}]; ok {
+			out[i].Cap += e.Cap
+			out[i].Links += e.Links
+			continue
+		}
+		at[[2]int{e.From, e.To}] = len(out)
+		out = append(out, e)
+	}
+	return out
 }
 
 // merge joins two switches that are alike; it reports whether it found some.
@@ -370,24 +406,16 @@ func (n *Net) merge() bool {
 	if !changed {
 		return false
 	}
-	old := n.Edges
-	n.Edges = nil
-	at := map[[2]int]int{}
-	for _, e := range old {
+	for i := range n.Edges {
+		e := &n.Edges[i]
 		if to, ok := gone[e.From]; ok {
 			e.From = to
 		}
 		if to, ok := gone[e.To]; ok {
 			e.To = to
 		}
-		if i, ok := at[[2]int{e.From, e.To}]; ok {
-			n.Edges[i].Cap += e.Cap
-			n.Edges[i].Links += e.Links
-			continue
-		}
-		at[[2]int{e.From, e.To}] = len(n.Edges)
-		n.Edges = append(n.Edges, e)
 	}
+	n.Edges = gathered(n.Edges)
 	return true
 }
 
@@ -426,25 +454,6 @@ func (n *Net) sides() (in, out [][]int) {
 		in[e.To] = append(in[e.To], i)
 	}
 	return in, out
-}
-
-func (n *Net) drop(edges ...int) {
-	slices.Sort(edges)
-	slices.Reverse(edges)
-	for _, e := range edges {
-		n.Edges = slices.Delete(n.Edges, e, e+1)
-	}
-}
-
-func (n *Net) add(e Edge) {
-	for i := range n.Edges {
-		if n.Edges[i].From == e.From && n.Edges[i].To == e.To {
-			n.Edges[i].Cap += e.Cap
-			n.Edges[i].Links += e.Links
-			return
-		}
-	}
-	n.Edges = append(n.Edges, e)
 }
 
 // renumber drops switches without links, orders edges and divides capacities by what they have in common.

@@ -77,6 +77,38 @@ func (p *Plan) Share() float64 {
 	return f
 }
 
+// Even divides heavy ways into several alike ones, up to most in all, so that
+// ways that share a link carry about the same: links are shared evenly among
+// messages under way, not by what there is left to send.
+func (p *Plan) Even(most int) *Plan {
+	var total int64
+	for _, w := range p.Ways {
+		total += w.Weight
+	}
+	unit := total
+	for u := int64(1); u <= total; u++ {
+		parts := int64(0)
+		for _, w := range p.Ways {
+			parts += (w.Weight + u - 1) / u
+		}
+		if parts <= int64(most) {
+			unit = u
+			break
+		}
+	}
+	q := *p
+	q.Ways = nil
+	for _, w := range p.Ways {
+		parts := (w.Weight + unit - 1) / unit
+		for i := range parts {
+			one := w
+			one.Weight = w.Weight*(i+1)/parts - w.Weight*i/parts
+			q.Ways = append(q.Ways, one)
+		}
+	}
+	return &q
+}
+
 // Height is the number of hops of the longest way.
 func (p *Plan) Height() int {
 	most := 0
@@ -228,6 +260,28 @@ func (n *Net) least(x *big.Rat, weight []int64, k int64) *big.Rat {
 // reduce packs an all-reduce: trees up and trees down that share the links.
 func (p *Plan) reduce(wish Wish) error {
 	var last error
+	if p.Net.even() {
+		// A reduce-scatter and an all-gather share the links evenly. Where that is
+		// as good, or nearly, it has the fewest trees.
+		half := &Plan{Net: p.Net, Op: sched.AllGather, Bound: &Bound{Exact: new(big.Rat).Mul(p.Bound.Exact, ratio(2, 1))}}
+		x, _, _, err := p.Net.forest(nil)
+		if err != nil {
+			return err
+		}
+		best, _ := new(big.Rat).Quo(new(big.Rat).Mul(x, ratio(int64(p.Net.Ranks), 1)), half.Bound.Exact).Float64()
+		if best >= 1-wish.Loss-1e-12 {
+			if err := half.spread(p.Net, false, wish); err != nil {
+				return err
+			}
+			for _, w := range half.Ways {
+				p.Ways = append(p.Ways, Way{Up: w.Down, Down: w.Down, Weight: w.Weight})
+			}
+			p.Exact = half.Exact.Mul(half.Exact, ratio(1, 2))
+			if p.Share() >= 1-wish.Loss-1e-12 && (wish.Trees == 0 || len(p.Ways) <= wish.Trees) {
+				return nil
+			}
+		}
+	}
 	for _, levels := range []int64{0, 64, 48, 32, 24, 16, 12, 8, 6, 4, 3, 2, 1} {
 		net, back := p.Net, ratio(1, 1)
 		if levels > 0 { // rounded down to so many steps of the widest link

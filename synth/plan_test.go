@@ -31,8 +31,8 @@ func sound(t *testing.T, p *Plan) {
 // Trees reach the bound, and the program of them is proven, on every graph whose optimum is known.
 func TestPlansReachTheBound(t *testing.T) {
 	for _, c := range optima {
-		if c.net.Ranks > 16 {
-			continue
+		if c.net.Ranks > 8 && c.net.Name != "2 x 8, 8 rails" {
+			continue // some seconds each, and alike
 		}
 		t.Run(c.net.Name, func(t *testing.T) {
 			for _, op := range treeOps {
