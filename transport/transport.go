@@ -19,6 +19,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"time"
 )
 
 // SignatureSize is the length of a signature.
@@ -230,6 +231,34 @@ type Endpoint interface {
 type Counter struct {
 	Name  string `json:"name"`
 	Value uint64 `json:"value"`
+}
+
+// Event is something that happened to the links with a rank.
+type Event struct {
+	Time   time.Time
+	Kind   EventKind
+	Peer   int           // rank of the endpoint
+	Path   string        // the interface, if it is about one
+	Text   string        // why
+	Lasted time.Duration // what is over
+}
+
+// EventKind is what happened.
+type EventKind uint8
+
+// What happens to links.
+const (
+	PathLost   EventKind = iota // one of several; the others carry its messages
+	PathBack                    // it is there again
+	Outage                      // the last one; the rank is waited for
+	OutageOver                  // there is one again, and nothing was lost
+)
+
+// Good reports whether something is there again.
+func (k EventKind) Good() bool { return k == PathBack || k == OutageOver }
+
+func (k EventKind) String() string {
+	return [...]string{"path lost", "path back", "link lost", "link back"}[k]
 }
 
 // Key names registered memory of a rank; it means the same on every rank. Bytes

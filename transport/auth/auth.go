@@ -43,6 +43,7 @@ type Hello struct {
 	Rank, Size int      // of the dialer
 	World      [16]byte // which world it belongs to; zero where there is none yet
 	Extra      [16]byte // what the purpose needs to know besides
+	Secret     Secret   // of the connection; not sent, known to both ends once they have proven themselves
 }
 
 // The sizes of what is exchanged, in bytes.
@@ -128,8 +129,26 @@ func mac(token, role string, said ...[]byte) []byte {
 }
 
 // Dial says hello on a new connection and returns once the listener has proven
-// itself and let the dialer in. The connection is left open on failure.
-func Dial(conn net.Conn, token string, h Hello) error {
+// itself and let the dialer in, with the secret of the connection. The connection is left open on failure.
+func Dial(conn net.Conn, token string, h Hello) (Secret, error) {
+	var secret Secret
+	err := dial(conn, token, h, &secret)
+	return secret, err
+}
+
+// Secret is known to the two ends of a connection that have the same token, and differs from
+// connection to connection.
+type Secret [sha256.Size]byte
+
+// of is a secret of its own for a purpose.
+func (s *Secret) of(purpose string) []byte { return mac(string(s[:]), purpose) }
+
+// secretOf is the secret of a connection.
+func secretOf(token string, hello, challenge []byte) Secret {
+	return Secret(mac(token, "secret", hello, challenge))
+}
+
+func dial(conn net.Conn, token string, h Hello, secret *Secret) error {
 	if err := conn.SetDeadline(time.Now().Add(Timeout)); err != nil {
 		return err
 	}
@@ -166,6 +185,7 @@ func Dial(conn net.Conn, token string, h Hello) error {
 	if said[0] != 0 {
 		return &Refusal{Why: string(said[2 : 2+min(int(said[1]), textSize)])}
 	}
+	*secret = secretOf(token, hello[:], challenge[:])
 	return conn.SetDeadline(time.Time{})
 }
 
@@ -222,6 +242,7 @@ func answer(conn net.Conn, token string, admit func(Hello) error) (Hello, error)
 	if no != nil {
 		return h, &turned{kind: Refused, why: no.Error()}
 	}
+	h.Secret = secretOf(token, hello[:], challenge[:])
 	return h, conn.SetDeadline(time.Time{})
 }
 

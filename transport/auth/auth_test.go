@@ -111,7 +111,8 @@ func TestEnter(t *testing.T) {
 	for _, token := range []string{"right", "", strings.Repeat("long", 1000)} {
 		e := open(t, func(d *Listener) { d.Token = token })
 		h := Hello{Purpose: Stream, Rank: 3, Size: 7, World: [16]byte{1, 2}, Extra: [16]byte{9}}
-		if err := Dial(e.dial(t), token, h); err != nil {
+		var err error
+		if h.Secret, err = Dial(e.dial(t), token, h); err != nil {
 			t.Fatal(err)
 		}
 		if got := <-e.entered; got != h {
@@ -151,12 +152,12 @@ func TestStrangers(t *testing.T) {
 			_, _ = c.Write(b)
 		}},
 		{"wrong token", Token, func(c net.Conn) {
-			if err := Dial(c, "wrong", Hello{Purpose: Stream, Rank: 1, Size: 2}); !errors.Is(err, ErrToken) {
+			if _, err := Dial(c, "wrong", Hello{Purpose: Stream, Rank: 1, Size: 2}); !errors.Is(err, ErrToken) {
 				t.Errorf("a wrong token gave %v", err)
 			}
 		}},
 		{"not wanted", Refused, func(c net.Conn) {
-			err := Dial(c, "right", Hello{Purpose: Stream, Rank: 13, Size: 2})
+			_, err := Dial(c, "right", Hello{Purpose: Stream, Rank: 13, Size: 2})
 			if r := (*Refusal)(nil); !errors.As(err, &r) || r.Why != "rank 13 is not wanted here" {
 				t.Errorf("a refusal gave %v", err)
 			}
@@ -176,7 +177,7 @@ func TestStrangers(t *testing.T) {
 				conn.Close()
 			}
 			e.turnedAway(t, c.kind, 2)
-			if err := Dial(e.dial(t), "right", Hello{Purpose: Meet, Rank: 1, Size: 2}); err != nil {
+			if _, err := Dial(e.dial(t), "right", Hello{Purpose: Meet, Rank: 1, Size: 2}); err != nil {
 				t.Error(err)
 			}
 			<-e.entered
@@ -199,7 +200,7 @@ func TestVerdictAtTheClose(t *testing.T) {
 			return errors.New("all is over because of you")
 		}
 	})
-	err := Dial(e.dial(t), "right", Hello{Purpose: Meet, Rank: 1, Size: 2})
+	_, err := Dial(e.dial(t), "right", Hello{Purpose: Meet, Rank: 1, Size: 2})
 	if r, ok := errors.AsType[*Refusal](err); !ok || r.Why != "all is over because of you" {
 		t.Errorf("the one that was judged heard %v", err)
 	}
@@ -219,7 +220,7 @@ func TestReplay(t *testing.T) {
 	wg.Go(func() { _, _ = io.Copy(io.MultiWriter(conn, &said), b) })
 	wg.Go(func() { _, _ = io.Copy(b, conn); b.Close() })
 	// The listener may have closed it before the dialer is done with it.
-	if err := Dial(a, "right", Hello{Purpose: Stream, Rank: 1, Size: 2}); err != nil && err != io.ErrClosedPipe {
+	if _, err := Dial(a, "right", Hello{Purpose: Stream, Rank: 1, Size: 2}); err != nil && err != io.ErrClosedPipe {
 		t.Fatal(err)
 	}
 	<-e.entered
@@ -250,7 +251,7 @@ func TestReflection(t *testing.T) {
 		_, _ = b.Write(append(make([]byte, verdictSize-proofSize), proof...))
 		b.Close()
 	})
-	if err := Dial(a, "right", Hello{Purpose: Stream, Rank: 1, Size: 2}); !errors.Is(err, ErrToken) {
+	if _, err := Dial(a, "right", Hello{Purpose: Stream, Rank: 1, Size: 2}); !errors.Is(err, ErrToken) {
 		t.Errorf("got %v", err)
 	}
 	a.Close()
@@ -288,7 +289,7 @@ func TestTLS(t *testing.T) {
 	try := func(c *tls.Config) error {
 		conn, err := Client(context.Background(), e.dial(t), c, "127.0.0.1")
 		if err == nil {
-			err = Dial(conn, "right", Hello{Purpose: Stream, Rank: 1, Size: 2})
+			_, err = Dial(conn, "right", Hello{Purpose: Stream, Rank: 1, Size: 2})
 		}
 		return err
 	}

@@ -354,7 +354,7 @@ func (r *Meeting) visit(ctx context.Context) error {
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
 	secure, err := auth.Client(ctx, conn, r.cfg.TLS, host)
 	if err == nil {
-		err = auth.Dial(secure, r.cfg.Token, auth.Hello{Purpose: auth.Meet, Rank: r.cfg.Rank, Size: r.cfg.Size})
+		_, err = auth.Dial(secure, r.cfg.Token, auth.Hello{Purpose: auth.Meet, Rank: r.cfg.Rank, Size: r.cfg.Size})
 	}
 	if err != nil {
 		stop()

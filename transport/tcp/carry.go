@@ -3,28 +3,27 @@
 package tcp
 
 import (
-	"context"
-	"fmt"
 	"slices"
 	"sync/atomic"
 	"time"
 
+	"github.com/weft-fabric/weft/transport"
 	"github.com/weft-fabric/weft/transport/tcp/internal/buffer"
 	"github.com/weft-fabric/weft/transport/tcp/internal/frame"
-	"github.com/weft-fabric/weft/transport/tcp/internal/socket"
 	"github.com/weft-fabric/weft/transport/wait"
 )
 
-// With more than one stream to a peer, messages are cut into pieces that are
-// numbered for the peer and kept until it has acknowledged them. A piece goes
-// over whichever stream has room in its window, so that faster ones carry more;
-// when a stream breaks, what it had not delivered goes over the others, and what
-// comes twice is dropped by its number. Short messages are copied so that their
-// sender need not wait; of longer ones the sender's memory is the copy.
+// Between hosts, and with more than one stream to a peer, messages are cut into pieces that are
+// numbered for the peer and kept until it has acknowledged them. Short messages go over
+// the first stream that is not lost, pieces of long ones over whichever has room in its window, so that
+// faster streams carry more. When a stream breaks, what it had not delivered goes over the others, or
+// over the next one that can be made, and what comes twice is dropped by its number. Short
+// messages are copied so that their sender need not wait; of longer ones the sender's memory is the copy.
 const (
 	keepSize  = 64 << 10 // messages up to this length are copied
 	keepLimit = 4 << 20  // bytes of copies before senders wait
 	keepMost  = 2048     // pieces before senders wait: half of what the receiver tells apart
+	keepNear  = 2 << 10  // copies up to this length are used again by the next piece
 
 	ackBytes  = frame.CutSize // received before an acknowledgement goes out: the sender measures streams by them
 	ackPieces = 64
@@ -34,27 +33,18 @@ const (
 	firstWindow = 1 << 20
 	leastWindow = frame.CutSize
 	mostWindow  = 8 << 20
-
-	// How often streams are looked after; and after how many retransmissions
-	// without an answer one is given up if there is another, 0.6 s with Linux's
-	// first timeout of 0.2 s, and if there is none, 25 s. A peer that does not
-	// read answers probes of its window, so a slow one is not lost.
-	healthTime  = 50 * time.Millisecond
-	giveUp      = 2
-	giveUpLast  = 7
-	redialFirst = 50 * time.Millisecond
-	redialMost  = 2 * time.Second
-	goneTime    = 1500 * time.Millisecond // in which a peer without any stream must come back
 )
 
 // piece is one that was numbered.
 type piece struct {
-	o     *outbound // the frame; its fields change as it is written
+	o     *outbound // the frame of a piece that is no copy; its fields change as it is written
 	h     frame.Header
+	call  [transport.CallSize]byte
 	b     []byte
 	s     *stream // that carries it; nil if none does
 	bytes int
 	kept  bool // b is a copy
+	again bool // it was sent more than once
 	of    *sending
 }
 
@@ -75,6 +65,7 @@ type carrier struct {
 	kept   int
 	again  []*piece // lost with their stream
 	long   []*sending
+	free   []*piece // to be used again
 
 	cum   uint64        // all pieces up to this number have come
 	ahead [64]uint64    // which of the 4096 after it have, by number mod 4096
@@ -95,7 +86,10 @@ func (pr *peer) have(n uint64) bool {
 func (pr *peer) claim(n uint64) bool {
 	pr.mu.Lock()
 	defer pr.mu.Unlock()
-	c := &pr.carrier
+	return pr.carrier.claim(n)
+}
+
+func (c *carrier) claim(n uint64) bool {
 	bit := func(n uint64) (*uint64, uint64) { return &c.ahead[n/64%64], 1 << (n % 64) }
 	w, b := bit(n)
 	if n <= c.cum || n > c.cum+4096 || *w&b != 0 {
@@ -111,6 +105,28 @@ func (pr *peer) claim(n uint64) bool {
 		c.cum++
 	}
 	c.mark.Store(c.cum)
+	return true
+}
+
+// took is claim of a short message and owe and acked of what its header says, at once.
+func (pr *peer) took(s *stream, n, ack uint64, bytes int) bool {
+	pr.mu.Lock()
+	c := &pr.carrier
+	if !c.claim(n) {
+		pr.mu.Unlock()
+		return false
+	}
+	c.debt += bytes
+	c.owed++
+	tell := c.debt >= ackBytes || c.owed >= ackPieces
+	moved := pr.settleUpTo(ack)
+	pr.mu.Unlock()
+	if tell {
+		pr.acknowledge(s)
+	}
+	if moved {
+		pr.feed()
+	}
 	return true
 }
 
@@ -184,24 +200,21 @@ func (pr *peer) control(o *outbound) {
 		return
 	}
 	pr.mu.Lock()
-	s := pr.lightest()
+	s := pr.first()
 	pr.number(o, s, true, nil)
 	pr.mu.Unlock()
 	if s != nil {
-		s.write()
+		s.flush()
 	}
 }
 
 // acked takes an acknowledgement.
 func (pr *peer) acked(h *frame.Header) {
 	pr.mu.Lock()
-	c := &pr.carrier
-	now := time.Now()
-	moved := false
-	for n := c.base; n <= h.Ack && n-c.base < uint64(len(c.window)); n++ {
-		moved = pr.settlePiece(int(n-c.base), now) || moved
-	}
-	if h.Kind == frame.Ack {
+	moved := pr.settleUpTo(h.Ack)
+	if h.Kind == frame.Ack && h.Total|h.Offset != 0 {
+		c := &pr.carrier
+		now := time.Now()
 		for i := range uint64(64) {
 			for k, field := range []uint64{h.Total, h.Offset} {
 				n := h.Ack + 1 + i + 64*uint64(k)
@@ -210,7 +223,32 @@ func (pr *peer) acked(h *frame.Header) {
 				}
 			}
 		}
+		pr.shift()
 	}
+	pr.mu.Unlock()
+	if moved {
+		pr.feed()
+	}
+}
+
+// settleUpTo ends the pieces up to a number, and says whether there may be room for what waits;
+// the caller holds mu.
+func (pr *peer) settleUpTo(ack uint64) (moved bool) {
+	c := &pr.carrier
+	if ack < c.base || len(c.window) == 0 {
+		return false
+	}
+	now := time.Now()
+	for n := c.base; n <= ack && n-c.base < uint64(len(c.window)); n++ {
+		pr.settlePiece(int(n-c.base), now)
+	}
+	pr.shift()
+	return len(c.long) > 0 || len(c.again) > 0
+}
+
+// shift takes the pieces that are acknowledged out of the window; the caller holds mu.
+func (pr *peer) shift() {
+	c := &pr.carrier
 	k := 0
 	for k < len(c.window) && c.window[k] == nil {
 		k++
@@ -220,10 +258,6 @@ func (pr *peer) acked(h *frame.Header) {
 		c.base += uint64(k)
 	}
 	pr.roomy()
-	pr.mu.Unlock()
-	if moved {
-		pr.feed()
-	}
 }
 
 // settlePiece ends a piece that is acknowledged; the caller holds mu.
@@ -247,11 +281,17 @@ func (pr *peer) settlePiece(i int, now time.Time) bool {
 			s.since, s.delivered = now, 0
 		}
 	}
-	if p.kept {
-		c.kept -= p.bytes
-	}
 	if p.of != nil {
 		p.of.less()
+	}
+	if p.kept {
+		c.kept -= p.bytes
+		// A copy is read by nobody until it is sent again.
+		if cap(p.b) == keepNear && !p.again && len(c.free) < ackPieces {
+			c.free = append(c.free, p)
+		} else if !p.again && cap(p.b) > keepNear {
+			buffer.FreePart(p.b)
+		}
 	}
 	return true
 }
@@ -266,7 +306,7 @@ func (m *sending) less() {
 
 // roomy wakes senders that wait for room among the copies; the caller holds mu.
 func (pr *peer) roomy() {
-	if len(pr.rooms) == 0 || pr.carrier.kept >= keepLimit || len(pr.carrier.window) >= keepMost {
+	if len(pr.rooms) == 0 || !pr.hasRoom() {
 		return
 	}
 	for _, r := range pr.rooms {
@@ -281,35 +321,38 @@ func (pr *peer) roomy() {
 func (pr *peer) number(o *outbound, s *stream, kept bool, of *sending) {
 	c := &pr.carrier
 	o.h.Piece = c.base + uint64(len(c.window))
-	p := &piece{o: o, h: o.h, b: o.b, bytes: len(o.b), kept: kept, of: of}
+	p := &piece{o: o, h: o.h, call: o.call, b: o.b, bytes: len(o.b), kept: kept, of: of}
 	c.window = append(c.window, p)
 	if kept {
 		c.kept += p.bytes
 	}
-	pr.assign(p, s)
+	if pr.assign(p, s) {
+		s.post(o)
+	}
 }
 
-func (pr *peer) assign(p *piece, s *stream) {
+// assign gives a piece to a stream, which is false if there is none; the caller holds mu.
+func (pr *peer) assign(p *piece, s *stream) bool {
 	if p.s = s; s == nil {
 		pr.carrier.again = append(pr.carrier.again, p)
-		return
+		return false
 	}
 	if s.flight == 0 {
 		s.since, s.delivered = time.Now(), 0
 	}
 	s.flight += p.bytes
-	s.post(p.o)
+	return true
 }
 
-// lightest is the stream with the least under way; the caller holds mu.
-func (pr *peer) lightest() *stream {
-	var best *stream
+// first is the stream for short messages: the first that is not lost. Their receiver looks there
+// first. The caller holds mu.
+func (pr *peer) first() *stream {
 	for _, s := range pr.all() {
-		if !s.lost.Load() && (best == nil || s.flight < best.flight) {
-			best = s
+		if !s.lost.Load() {
+			return s
 		}
 	}
-	return best
+	return nil
 }
 
 // fittest is the stream for a piece of a long message: that with the most room
@@ -332,18 +375,22 @@ func (pr *peer) feed() {
 	pr.mu.Lock()
 	c := &pr.carrier
 	for len(c.again) > 0 {
-		s := pr.lightest()
+		s := pr.first()
 		if s == nil {
 			break
 		}
 		p := c.again[0]
 		c.again = c.again[1:]
+		if p.h.Piece < c.base || c.window[p.h.Piece-c.base] != p {
+			continue // it had come, after all
+		}
 		// The old frame may still be in the hands of the stream that broke.
-		o := &outbound{h: p.h, call: p.o.call, b: p.b}
+		o := &outbound{h: p.h, call: p.call, b: p.b}
 		o.h.Flags |= frame.FlagAck
-		p.o = o
+		p.o, p.again = o, true
 		pr.e.count.resent.Add(1)
 		pr.assign(p, s)
+		s.post(o)
 	}
 	for len(c.long) > 0 {
 		m := c.long[0]
@@ -365,32 +412,85 @@ func (pr *peer) feed() {
 	}
 	pr.mu.Unlock()
 	for _, s := range pr.all() {
-		if s.queued.Load() > 0 {
-			s.write()
+		s.flush()
+	}
+}
+
+// flush writes what is queued, and lets the pump write what the socket has no room for.
+func (s *stream) flush() {
+	if s.queued.Load() == 0 {
+		return
+	}
+	if s.write(); s.queued.Load() > 0 {
+		s.arm()
+	}
+}
+
+// sendKept sends a message that is not long to a peer whose pieces are numbered, from a copy, and does not
+// wait for its end.
+func (p *port) sendKept(pr *peer, channel int, msgno uint32, b []byte) error {
+	pr.mu.Lock()
+	for !pr.hasRoom() {
+		pr.mu.Unlock()
+		if err := p.awaitRoom(pr); err != nil {
+			return p.end(err)
+		}
+		pr.mu.Lock()
+	}
+	c := &pr.carrier
+	x := c.copyOf(b)
+	x.h = frame.Header{Kind: frame.Data, Length: len(b), Total: uint64(len(b)), Channel: uint32(channel), Msgno: msgno, Piece: c.base + uint64(len(c.window))}
+	x.call = p.enc
+	if c.kept+len(b) > keepLimit/4 || len(c.window)%ackPieces == ackPieces-1 {
+		x.h.Flags |= frame.FlagAck
+	}
+	c.window = append(c.window, x)
+	c.kept += len(b)
+	s := pr.first()
+	ok := pr.assign(x, s)
+	if ok && s.queued.Load() == 0 {
+		c.debt, c.owed = 0, 0 // the header tells
+	}
+	h := x.h
+	pr.mu.Unlock()
+	if ok {
+		s.sendNow(h, &p.enc, b)
+	}
+	return nil
+}
+
+// copyOf is a piece with a copy of b; the caller holds the peer's lock.
+func (c *carrier) copyOf(b []byte) *piece {
+	var x *piece
+	if n := len(c.free); n > 0 && len(b) <= keepNear {
+		x = c.free[n-1]
+		c.free = c.free[:n-1]
+		*x = piece{b: x.b[:keepNear]}
+	} else if len(b) <= keepNear {
+		x = &piece{b: make([]byte, keepNear)}
+	} else {
+		x = &piece{b: buffer.Part(len(b))}
+	}
+	x.b = x.b[:len(b)]
+	copy(x.b, b)
+	x.bytes, x.kept = len(b), true
+	return x
+}
+
+// sendNow writes a short frame, unless others are queued before it. What the socket has no room
+// for is queued as a copy.
+func (s *stream) sendNow(h frame.Header, call *[transport.CallSize]byte, b []byte) {
+	if o, err := s.try(h, call, b, true); o != nil {
+		if err != nil {
+			s.fail(err)
+		} else {
+			s.flush()
 		}
 	}
 }
 
-// sendNumbered is Send to a peer with several streams.
+// sendNumbered is Send of a long message to a peer whose pieces are numbered.
 func (p *port) sendNumbered(pr *peer, o *outbound) error {
-	if len(o.b) <= keepSize {
-		if err := p.awaitRoom(pr); err != nil {
-			return p.end(err)
-		}
-		keep := &outbound{h: o.h, call: o.call, b: append(buffer.Part(len(o.b))[:0], o.b...)}
-		pr.mu.Lock()
-		c := &pr.carrier
-		if c.kept+len(o.b) > keepLimit/4 || len(c.window)%ackPieces == ackPieces-1 {
-			keep.h.Flags |= frame.FlagAck
-		}
-		s := pr.lightest()
-		pr.number(keep, s, true, nil)
-		pr.mu.Unlock()
-		if s != nil {
-			s.write()
-		}
-		return nil
-	}
 	m := &sending{proto: o, rest: o.b, left: 1}
 	pr.mu.Lock()
 	pr.carrier.long = append(pr.carrier.long, m)
@@ -408,11 +508,16 @@ func (p *port) sendNumbered(pr *peer, o *outbound) error {
 	return nil
 }
 
+// hasRoom says whether there is room among the copies; the caller holds mu.
+func (pr *peer) hasRoom() bool {
+	return pr.carrier.kept < keepLimit && len(pr.carrier.window) < keepMost
+}
+
 // awaitRoom waits until there is room among the copies.
 func (p *port) awaitRoom(pr *peer) error {
 	var room atomic.Bool
 	pr.mu.Lock()
-	if pr.carrier.kept < keepLimit && len(pr.carrier.window) < keepMost {
+	if pr.hasRoom() {
 		pr.mu.Unlock()
 		return nil
 	}
@@ -444,7 +549,7 @@ func (pr *peer) recall(m *sending) {
 		if p.s != nil {
 			p.s.swap(p.o, p.b)
 		}
-		p.of, p.kept = nil, true
+		p.of, p.kept, p.again = nil, true, true
 		c.kept += p.bytes
 	}
 }
@@ -463,68 +568,6 @@ func (s *stream) swap(o *outbound, b []byte) {
 	}
 }
 
-// lose notes the end of a stream, and moves what it carried to the others.
-func (pr *peer) lose(s *stream, why error) {
-	e := pr.e
-	pr.mu.Lock()
-	rest := slices.DeleteFunc(slices.Clone(pr.all()), func(x *stream) bool { return x == s })
-	if pr.numbered && !e.closed.Load() {
-		pr.streams.Store(&rest)
-		for _, p := range pr.carrier.window {
-			if p != nil && p.s == s {
-				p.s = nil
-				pr.carrier.again = append(pr.carrier.again, p)
-			}
-		}
-	}
-	pr.mu.Unlock()
-	bye := pr.bye.Load()
-	text := why.Error()
-	if bye {
-		text = "it closed its endpoint"
-	}
-	switch {
-	case e.closed.Load():
-	case !pr.numbered:
-		pr.vanish(text)
-	default:
-		if !bye {
-			e.count.paths.Add(1)
-			if e.cfg.Log != nil {
-				e.cfg.Log.Warn("path lost", "rank", e.cfg.Rank, "peer", pr.rank, "interface", e.rails[s.rail].Name, "left", len(rest), "why", text)
-			}
-		}
-		e.later(func() {
-			s.abandon()
-			s.dispose()
-			if bye {
-				if len(rest) == 0 {
-					pr.vanish(text)
-				}
-				return
-			}
-			if len(rest) == 0 {
-				e.later(func() { pr.lastHope(text) })
-			}
-			pr.feed()
-			pr.acknowledge(s) // what was told over the stream may not have come
-			if e.dials(e.cfg.Rank, pr.rank) {
-				pr.redial(s.rail, s.number)
-			}
-		})
-	}
-	e.wakeAll()
-}
-
-// later runs f unless the endpoint is closed.
-func (e *Endpoint) later(f func()) {
-	e.lmu.Lock()
-	defer e.lmu.Unlock()
-	if !e.closed.Load() {
-		e.wg.Go(f)
-	}
-}
-
 // abandon ends the piece that a broken stream was reading: it will come again.
 func (s *stream) abandon() {
 	s.rmu.Lock()
@@ -534,82 +577,33 @@ func (s *stream) abandon() {
 		return
 	}
 	x, part, p := c.slot, c.part, c.slot.port
-	c.on, c.slot, c.part, c.into = false, nil, nil, nil
+	if c.mode == modeTake && c.into != nil {
+		takes.Put(c.into)
+	}
+	c.on, c.slot, c.part, c.into, c.all = false, nil, nil, nil, nil
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.let(x, part)
+	p.let(x, part, c.mode, c.gave)
 }
 
-// let ends a piece that does not count; the caller holds mu.
-func (p *port) let(x *slot, part []byte) {
+// let ends a piece that does not count, of which some bytes may have been handed out; the caller holds mu.
+func (p *port) let(x *slot, part []byte, mode uint8, gave int) {
 	x.busy--
 	if part != nil {
 		buffer.FreePart(part)
+	}
+	if mode == modeTake {
+		x.handing = false
+		x.handed += gave
+		if !x.dead && len(x.parts) > 0 {
+			p.hand(x)
+		}
 	}
 	if x.dead {
 		p.drop(x)
 		return
 	}
 	p.settle(x)
-}
-
-// lastHope finds out whether a peer without any stream is still there: its
-// listener answers if it is, and it has a while to come back.
-func (pr *peer) lastHope(why string) {
-	e := pr.e
-	ctx, cancel := context.WithTimeout(e.ctx, goneTime)
-	defer cancel()
-	for ctx.Err() == nil && pr.alive() == nil && len(pr.all()) == 0 {
-		answered := false
-		for _, p := range e.pairsWith(pr.rank) {
-			conn, err := e.dialOnce(ctx, pr.rank, lane{uint32(p[0]), uint32(p[1]), 0, laneProbe})
-			if err == nil {
-				conn.Close()
-				answered = true
-				break
-			}
-			if !isRefused(err) {
-				answered = true // it may be the network
-			}
-		}
-		if !answered {
-			break
-		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(20 * time.Millisecond):
-		}
-	}
-	if len(pr.all()) == 0 && e.ctx.Err() == nil {
-		pr.vanish(why)
-	}
-}
-
-// redial brings a stream back, however long that takes.
-func (pr *peer) redial(rail, number int) {
-	e := pr.e
-	i := slices.IndexFunc(e.pairsWith(pr.rank), func(p [2]int) bool { return p[0] == rail })
-	if i < 0 {
-		return
-	}
-	pair, pause := e.pairsWith(pr.rank)[i], redialFirst
-	for pr.alive() == nil && e.ctx.Err() == nil {
-		ctx, cancel := context.WithTimeout(e.ctx, time.Second)
-		conn, err := e.dialOnce(ctx, pr.rank, lane{uint32(pair[0]), uint32(pair[1]), uint32(number), laneData})
-		cancel()
-		if err == nil {
-			if e.add(conn, pr, rail, number) == nil {
-				e.count.dialed.Add(1)
-				return
-			}
-			conn.Close()
-		}
-		select {
-		case <-time.After(pause):
-		case <-e.ctx.Done():
-		}
-		pause = min(2*pause, redialMost)
-	}
 }
 
 // deliver waits until peers with several streams have acknowledged everything,
@@ -634,44 +628,4 @@ func (e *Endpoint) deliver(deadline time.Time) {
 			time.Sleep(100 * time.Microsecond)
 		}
 	}
-}
-
-// watchHealth gives up streams whose packets are not answered.
-func (e *Endpoint) watchHealth() {
-	t := time.NewTicker(healthTime)
-	defer t.Stop()
-	for {
-		select {
-		case <-e.ctx.Done():
-			return
-		case <-t.C:
-		}
-		for _, pr := range e.peers {
-			ss := pr.all()
-			for _, s := range ss {
-				limit := uint8(giveUp)
-				if len(ss) == 1 && !pr.bye.Load() {
-					limit = giveUpLast
-				}
-				if n := s.unanswered(); n >= limit {
-					s.fail(fmt.Errorf("%d packets in a row without an answer", n))
-				}
-			}
-		}
-	}
-}
-
-// unanswered is how often the oldest packet was sent again, or the peer's window
-// was asked for (also where nothing leaves the host any more); an answer of any
-// kind sets it back to zero.
-func (s *stream) unanswered() uint8 {
-	if s.conn != nil || s.lost.Load() {
-		return 0
-	}
-	s.amu.Lock()
-	defer s.amu.Unlock()
-	if s.disposed {
-		return 0
-	}
-	return socket.Unanswered(s.fd)
 }

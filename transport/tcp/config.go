@@ -3,9 +3,9 @@
 // Every pair of ranks has one or more streams: several of one interface, or
 // some of each of several interfaces (rails). Whoever waits for a message reads
 // the sockets itself, straight into where the message belongs; Go's poller is
-// asked only by those that have waited long. With more than one stream, pieces
-// of long messages take whichever has room, and what a broken stream had not
-// delivered goes over the others.
+// asked only by those that have waited long. Short messages take the first stream,
+// pieces of long ones whichever has room. What a broken stream had not delivered goes over the others,
+// or over the next one that can be made: between hosts a link may be away for a while.
 //
 // The layers, from the bottom up:
 //
@@ -13,7 +13,8 @@
 //	internal/rails   which interfaces                   internal/verbs   one-sided operations
 //	internal/buffer  memory that is used again
 //	stream.go        one connection                     secure.go        one under TLS
-//	peer.go          another rank                       carry.go         numbered pieces, path loss
+//	peer.go          another rank                       carry.go         numbered pieces
+//	outage.go        lost streams and their return
 //	slot.go          messages on their receiver         credit.go        how far a sender may be ahead
 //	wait.go          spinning, sleeping, the pump       port.go          the messages of a communicator
 //	quick.go         short messages                     swap.go          a send and a receive at once
@@ -24,6 +25,7 @@ package tcp
 import (
 	"crypto/tls"
 	"log/slog"
+	"time"
 
 	"github.com/weft-fabric/weft/transport"
 )
@@ -45,8 +47,8 @@ type Config struct {
 	AllRails   bool
 
 	// Streams is how many connections a pair of ranks has for each pair of
-	// interfaces; 0 for one on loopback and two elsewhere. More than one lets a
-	// pair survive the loss of one of them.
+	// interfaces; 0 for one on loopback and two elsewhere. Short messages use the first,
+	// long ones all.
 	Streams int
 
 	// Reached are ranks that are reached in another way, by rank: no stream is made
@@ -57,6 +59,26 @@ type Config struct {
 	// one-sided operations of peers; nil if keys are those of this endpoint.
 	Named func(k transport.Key, n int) ([]byte, error)
 
-	Checksum bool         // crc32c over every piece, 18 GB/s
-	Log      *slog.Logger // connections that were turned away and paths that were lost; nil for silence
+	// Outage is how long a rank is waited for that no connection reaches, while its process may
+	// still be there; 0 for OutageTime, less than 0 for not at all. Messages are kept until they are acknowledged
+	// and sent again over the next connection.
+	Outage time.Duration
+
+	// Checksum says which pieces have a checksum: SumsBetween, SumsNone or SumsAll. With a token it is
+	// keyed, so that nobody between the hosts can alter frames unnoticed; under TLS there is no
+	// need for one.
+	Checksum Sums
+
+	Event func(transport.Event) // hears of outages and lost paths; nil for nobody
+	Log   *slog.Logger          // connections that were turned away, outages and paths that were lost; nil for silence
 }
+
+// Sums says which pieces have a checksum.
+type Sums uint8
+
+// Which pieces have a checksum.
+const (
+	SumsBetween Sums = iota // those between hosts
+	SumsNone
+	SumsAll
+)

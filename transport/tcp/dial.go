@@ -94,13 +94,17 @@ func (e *Endpoint) serve() {
 			l := getLane(h.Extra)
 			switch l.kind {
 			case laneVerbs:
+				if e.keyed {
+					conn = auth.Sealed(conn, &h.Secret, false)
+				}
 				e.verbs.Serve(conn, h.Rank)
 				return
 			case laneProbe:
 				conn.Close()
+				e.peers[h.Rank].probed()
 				return
 			}
-			if err := e.add(conn, e.peers[h.Rank], int(l.yours), int(l.number)); err != nil {
+			if err := e.add(conn, e.peers[h.Rank], int(l.yours), int(l.number), &h.Secret, false); err != nil {
 				conn.Close()
 			}
 		},
@@ -135,7 +139,7 @@ func (e *Endpoint) pairsWith(rank int) [][2]int {
 func (e *Endpoint) reached(rank int) bool { return e.cfg.Reached != nil && e.cfg.Reached[rank] }
 
 // plan finds out how many streams each peer has.
-func (e *Endpoint) plan() error {
+func (e *Endpoint) plan(between bool) error {
 	e.want = make([]int, e.cfg.Size)
 	for rank, pr := range e.peers {
 		if rank == e.cfg.Rank || e.reached(rank) {
@@ -146,7 +150,8 @@ func (e *Endpoint) plan() error {
 			return fmt.Errorf("ranks %d and %d have no addresses of the same kind", e.cfg.Rank, rank)
 		}
 		e.want[rank] = n * e.streamsPerRail()
-		pr.numbered = e.want[rank] > 1
+		pr.numbered = e.want[rank] > 1 || between && e.outage() > 0
+		e.resumes = e.resumes || pr.numbered
 	}
 	return nil
 }
@@ -209,9 +214,9 @@ func (e *Endpoint) connect(ctx context.Context) error {
 func (e *Endpoint) dial(ctx context.Context, pr *peer, pair [2]int, number int) error {
 	pause := 5 * time.Millisecond
 	for {
-		conn, err := e.dialOnce(ctx, pr.rank, lane{uint32(pair[0]), uint32(pair[1]), uint32(number), laneData})
+		conn, secret, err := e.dialOnce(ctx, pr.rank, lane{uint32(pair[0]), uint32(pair[1]), uint32(number), laneData})
 		if err == nil {
-			return e.add(conn, pr, pair[0], number)
+			return e.add(conn, pr, pair[0], number, &secret, true)
 		}
 		var refusal *auth.Refusal
 		if errors.As(err, &refusal) || errors.Is(err, auth.ErrToken) || ctx.Err() != nil {
@@ -226,22 +231,22 @@ func (e *Endpoint) dial(ctx context.Context, pr *peer, pair [2]int, number int) 
 	}
 }
 
-func (e *Endpoint) dialOnce(ctx context.Context, rank int, l lane) (net.Conn, error) {
+func (e *Endpoint) dialOnce(ctx context.Context, rank int, l lane) (secure net.Conn, secret auth.Secret, err error) {
 	to := e.where[rank][l.yours].Addr
 	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: e.rails[l.mine].Addr.AsSlice()}}
 	conn, err := d.DialContext(ctx, "tcp", to.String())
 	if err != nil {
-		return nil, err
+		return nil, secret, err
 	}
-	secure, err := auth.Client(ctx, conn, e.cfg.TLS, to.Addr().String())
+	secure, err = auth.Client(ctx, conn, e.cfg.TLS, to.Addr().String())
 	if err == nil {
-		err = auth.Dial(secure, e.cfg.Token, auth.Hello{Purpose: auth.Stream, Rank: e.cfg.Rank, Size: e.cfg.Size, World: e.world, Extra: l.put()})
+		secret, err = auth.Dial(secure, e.cfg.Token, auth.Hello{Purpose: auth.Stream, Rank: e.cfg.Rank, Size: e.cfg.Size, World: e.world, Extra: l.put()})
 	}
 	if err != nil {
 		conn.Close()
-		return nil, err
+		return nil, secret, err
 	}
-	return secure, nil
+	return secure, secret, nil
 }
 
 // forVerbs is the endpoint as its verbs see it.
@@ -249,15 +254,25 @@ type forVerbs struct{ e *Endpoint }
 
 func (f forVerbs) Alive(rank int) error { return f.e.peers[rank].alive() }
 func (f forVerbs) Closed() bool         { return f.e.closed.Load() }
+func (f forVerbs) Resumes() bool        { return f.e.resumes }
 func (f forVerbs) Go(run func())        { f.e.wg.Go(run) }
 
 // Dial tries the rails in order.
 func (f forVerbs) Dial(rank int) (conn net.Conn, err error) {
 	ctx, cancel := context.WithTimeout(f.e.ctx, dialTime)
 	defer cancel()
-	for _, p := range f.e.pairsWith(rank) {
-		conn, err = f.e.dialOnce(ctx, rank, lane{uint32(p[0]), uint32(p[1]), 0, laneVerbs})
+	pairs := f.e.pairsWith(rank)
+	if ss := f.e.peers[rank].all(); len(ss) > 0 { // a rail that is known to work goes first
+		p := pairs[ss[0].pair]
+		pairs = append([][2]int{p}, slices.Delete(slices.Clone(pairs), ss[0].pair, ss[0].pair+1)...)
+	}
+	for _, p := range pairs {
+		var secret auth.Secret
+		conn, secret, err = f.e.dialOnce(ctx, rank, lane{uint32(p[0]), uint32(p[1]), 0, laneVerbs})
 		if err == nil {
+			if f.e.keyed {
+				conn = auth.Sealed(conn, &secret, true)
+			}
 			return conn, nil
 		}
 	}
@@ -265,8 +280,12 @@ func (f forVerbs) Dial(rank int) (conn net.Conn, err error) {
 }
 
 // add makes a connection a stream of a peer.
-func (e *Endpoint) add(conn net.Conn, pr *peer, rail, number int) error {
-	s := &stream{e: e, peer: pr, rail: rail, number: number, fd: -1, window: firstWindow, stage: buffer.Aligned(stageSize), kick: make(chan struct{}, 1)}
+func (e *Endpoint) add(conn net.Conn, pr *peer, rail, number int, secret *auth.Secret, dialer bool) error {
+	pair := slices.IndexFunc(e.pairsWith(pr.rank), func(p [2]int) bool { return p[0] == rail })
+	if pair < 0 {
+		return fmt.Errorf("interface %s has no counterpart on rank %d", e.rails[rail].Name, pr.rank)
+	}
+	s := &stream{e: e, peer: pr, rail: rail, pair: pair, number: number, in: auth.PlainKey(), out: auth.PlainKey(), fd: -1, window: firstWindow, stage: buffer.Aligned(stageSize), kick: make(chan struct{}, 1)}
 	if e.secure {
 		s.conn = conn
 	} else {
@@ -280,8 +299,15 @@ func (e *Endpoint) add(conn net.Conn, pr *peer, rail, number int) error {
 			return err
 		}
 	}
-	if err := e.join(s); err != nil {
+	if e.keyed {
+		s.out, s.in = secret.Keys(dialer)
+	}
+	old, err := e.join(s)
+	if err != nil {
 		return err
+	}
+	for _, x := range old {
+		x.fail(errReplaced)
 	}
 	if pr.numbered {
 		// What found no stream, and what was told over one that broke.
@@ -295,8 +321,8 @@ func (e *Endpoint) add(conn net.Conn, pr *peer, rail, number int) error {
 	return nil
 }
 
-// join makes a stream one of its peer's.
-func (e *Endpoint) join(s *stream) error {
+// join makes a stream one of its peer's, and gives those in whose place it is.
+func (e *Endpoint) join(s *stream) (old []*stream, err error) {
 	pr := s.peer
 	pr.mu.Lock()
 	defer pr.mu.Unlock()
@@ -304,20 +330,33 @@ func (e *Endpoint) join(s *stream) error {
 		if s.conn == nil {
 			_ = unix.Close(s.fd)
 		}
-		return errors.New("endpoint closed or peer gone")
+		return nil, errors.New("endpoint closed or peer gone")
 	}
 	if s.conn == nil {
 		e.name(s)
 	}
+	for _, x := range pr.all() {
+		if x.pair == s.pair && x.number == s.number {
+			old = append(old, x)
+		}
+	}
 	all := append(slices.Clone(pr.all()), s)
-	slices.SortStableFunc(all, func(a, b *stream) int { return (a.rail-b.rail)*1024 + a.number - b.number })
+	// Pairs of ranks differ in which of their rails is the first, where short messages go.
+	turn, n := e.cfg.Rank+pr.rank, len(e.pairsWith(pr.rank))
+	slices.SortStableFunc(all, func(a, b *stream) int {
+		return ((a.pair+turn)%n-(b.pair+turn)%n)*1024 + a.number - b.number
+	})
 	pr.streams.Store(&all)
+	if pr.came != nil {
+		close(pr.came)
+		pr.came = nil
+	}
 	if s.conn != nil {
 		e.wg.Go(s.readSecure)
 		e.wg.Go(s.writeSecure)
-		return nil
+		return old, nil
 	}
-	return e.watch(s)
+	return old, e.watch(s)
 }
 
 // dispose closes the descriptor of a stream that is lost, once nobody uses it.

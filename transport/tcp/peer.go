@@ -6,6 +6,7 @@ import (
 	"errors"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -24,11 +25,14 @@ type peer struct {
 	buffered atomic.Int64  // bytes of its messages that came before they were asked for
 	messages atomic.Uint64 // sent to it
 
-	numbered bool // it has more than one stream
+	numbered bool // its pieces are, and kept until they are acknowledged
 
 	mu      sync.Mutex
 	carrier carrier
-	rooms   []roomWait // senders that wait for room among the copies
+	down    time.Time     // since when it has no stream; zero while it has one
+	came    chan struct{} // closed when a stream is made; nil while nobody waits for that
+	altered int           // streams that brought altered frames
+	rooms   []roomWait    // senders that wait for room among the copies
 }
 
 // all are the streams with the peer.

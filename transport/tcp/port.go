@@ -402,7 +402,7 @@ func (p *port) send(to, channel int, b []byte, most int) error {
 		p.mu.Lock()
 	}
 	w := p.way(to, channel)
-	if len(b) <= quickSize && pr.quick() {
+	if len(b) <= quickSize && pr.quick() || pr.numbered && len(b) <= keepSize {
 		return p.sendShort(pr, w, channel, b, nil)
 	}
 	o := p.outgoing(w, pr, channel, b)
@@ -436,6 +436,9 @@ func (p *port) sendShort(pr *peer, w *way, channel int, b []byte, waits func(boo
 	p.mu.Unlock()
 	if err := pr.alive(); err != nil {
 		return err
+	}
+	if pr.numbered {
+		return p.sendKept(pr, channel, msgno, b)
 	}
 	s := pr.all()[0]
 	o := s.sendQuick(p, channel, msgno, b)

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/weft-fabric/weft/transport"
+	"github.com/weft-fabric/weft/transport/auth"
 	"github.com/weft-fabric/weft/transport/tcp/internal/frame"
 	"github.com/weft-fabric/weft/transport/tcp/internal/socket"
 	"github.com/weft-fabric/weft/transport/wait"
@@ -35,7 +36,7 @@ func couple(t *testing.T) (es []*Endpoint, ports [2]*port) {
 func framed(call [transport.CallSize]byte, channel, msgno uint32, b []byte) []byte {
 	f := make([]byte, frame.HeaderSize, frame.HeaderSize+len(b))
 	copy(f[56:], call[:])
-	(&frame.Header{Kind: frame.Data, Length: len(b), Total: uint64(len(b)), Channel: channel, Msgno: msgno}).Put((*[frame.HeaderSize]byte)(f))
+	(&frame.Header{Kind: frame.Data, Length: len(b), Total: uint64(len(b)), Channel: channel, Msgno: msgno}).Put((*[frame.HeaderSize]byte)(f), auth.PlainKey())
 	return append(f, b...)
 }
 

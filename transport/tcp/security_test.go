@@ -81,12 +81,12 @@ func TestGarbage(t *testing.T) {
 		"hello.garbage":   func(c net.Conn) { _, _ = c.Write([]byte("GET /metrics HTTP/1.1\r\n\r\n")) },
 		"hello.truncated": func(c net.Conn) { _, _ = c.Write([]byte{0x89, 'w', 'e', 'f', 't'}) },
 		"hello.token": func(c net.Conn) {
-			if err := auth.Dial(c, "guess", auth.Hello{Purpose: auth.Stream, Rank: 0, Size: 2, World: es[0].world}); !errors.Is(err, auth.ErrToken) {
+			if _, err := auth.Dial(c, "guess", auth.Hello{Purpose: auth.Stream, Rank: 0, Size: 2, World: es[0].world}); !errors.Is(err, auth.ErrToken) {
 				t.Errorf("wrong token: %v", err)
 			}
 		},
 		"hello.refused": func(c net.Conn) {
-			err := auth.Dial(c, "secret", auth.Hello{Purpose: auth.Stream, Rank: 0, Size: 2, World: [16]byte{1}})
+			_, err := auth.Dial(c, "secret", auth.Hello{Purpose: auth.Stream, Rank: 0, Size: 2, World: [16]byte{1}})
 			if err == nil || !strings.Contains(err.Error(), "another world") {
 				t.Errorf("another world: %v", err)
 			}
@@ -123,7 +123,7 @@ func TestBadFrames(t *testing.T) {
 		var b [frame.HeaderSize]byte
 		h := frame.Header{Kind: frame.Data, Length: 8, Total: 8}
 		change(&h)
-		h.Put(&b)
+		h.Put(&b, auth.PlainKey())
 		return b[:]
 	}
 	for name, bad := range map[string][]byte{
@@ -202,7 +202,7 @@ func TestTLS(t *testing.T) {
 }
 
 func TestChecksum(t *testing.T) {
-	es := endpoints(t, 2, func(c *Config) { c.Checksum = true })
+	es := endpoints(t, 2, func(c *Config) { c.Checksum = SumsAll })
 	if err := exchange(es, 1, []int{0, 8, 5000, 3 << 20}, nil); err != nil {
 		t.Fatal(err)
 	}
@@ -213,13 +213,13 @@ func TestChecksum(t *testing.T) {
 func FuzzFrames(f *testing.F) {
 	var b [frame.HeaderSize]byte
 	h := frame.Header{Kind: frame.Data, Length: 8, Total: 8}
-	h.Put(&b)
+	h.Put(&b, auth.PlainKey())
 	f.Add(append(b[:], 1, 2, 3, 4, 5, 6, 7, 8), uint8(0))
 	h = frame.Header{Kind: frame.Ack, Total: 5, Offset: 9, Ack: 3}
-	h.Put(&b)
+	h.Put(&b, auth.PlainKey())
 	f.Add(b[:], uint8(1))
 	h = frame.Header{Kind: frame.Credit, Total: 1 << 50}
-	h.Put(&b)
+	h.Put(&b, auth.PlainKey())
 	f.Add(b[:], uint8(0))
 	f.Fuzz(func(t *testing.T, raw []byte, sign uint8) {
 		e := &Endpoint{cfg: Config{Size: 2}, ports: map[portKey]*port{}, ended: map[portKey]bool{}, epochs: map[uint32]uint32{}, trash: make([]byte, 4096), rails: make([]rails.Rail, 1), traffic: make([]traffic, 1)}
@@ -227,7 +227,7 @@ func FuzzFrames(f *testing.F) {
 			e.peers = append(e.peers, &peer{e: e, rank: i})
 			e.peers[i].carrier.base = 1
 		}
-		s := &stream{e: e, peer: e.peers[1], stage: buffer.Aligned(stageSize), conn: nopConn{}, kick: make(chan struct{}, 1)}
+		s := &stream{e: e, peer: e.peers[1], in: auth.PlainKey(), out: auth.PlainKey(), stage: buffer.Aligned(stageSize), conn: nopConn{}, kick: make(chan struct{}, 1)}
 		all := []*stream{s}
 		e.peers[1].streams.Store(&all)
 		p, err := e.Port(transport.Group{ID: 1, Epoch: 1, Members: []int{0, 1}})
@@ -244,7 +244,7 @@ func FuzzFrames(f *testing.F) {
 			h.Kind, h.Flags, h.Length = x[2], x[3], int(le.Uint32(x[4:])%512)
 			h.Total, h.Offset, h.Channel, h.Msgno = le.Uint64(x[8:]), le.Uint64(x[16:]), le.Uint32(x[24:]), le.Uint32(x[28:])
 			h.Piece, h.Ack = le.Uint64(x[32:]), le.Uint64(x[40:])
-			h.Put(x)
+			h.Put(x, auth.PlainKey())
 			at += frame.HeaderSize + h.Length
 		}
 		_ = s.feed(raw)

@@ -199,17 +199,20 @@ func (p *port) hand(s *slot) {
 	}
 	s.handing = true
 	for i := 0; i < len(s.parts); i++ {
-		if s.parts[i].at != s.handed || s.dead {
+		if s.parts[i].at > s.handed || s.dead {
 			continue
 		}
 		x := s.parts[i]
 		s.parts = append(s.parts[:i], s.parts[i+1:]...)
-		s.busy++
-		p.mu.Unlock()
-		s.take(x.b)
-		p.mu.Lock()
-		s.busy--
-		s.handed += len(x.b)
+		// A stream that broke may have handed out the beginning, or all of it.
+		if rest := x.b[min(s.handed-x.at, len(x.b)):]; len(rest) > 0 {
+			s.busy++
+			p.mu.Unlock()
+			s.take(rest)
+			p.mu.Lock()
+			s.busy--
+			s.handed += len(rest)
+		}
 		p.e.peers[s.from].buffered.Add(-partCost(x.b))
 		buffer.FreePart(x.b)
 		i = -1
@@ -237,15 +240,14 @@ func (s *stream) route(call *[transport.CallSize]byte, eager bool) bool {
 	case x.done.Load() || x.got+c.h.Length > x.total:
 		s.e.count.stale.Add(1)
 		return true
-	case x.take != nil && !x.handing && x.handed == int(c.h.Offset) && c.h.Piece == 0:
-		// A numbered piece may come again if its stream breaks, and must not
-		// be handed out by halves.
+	case x.take != nil && !x.handing && x.handed == int(c.h.Offset) && c.h.Flags&frame.FlagSum == 0:
+		// A piece with a checksum is not handed out before that was looked at.
 		c.mode, x.handing = modeTake, true
 	case x.asked && x.whole && s.wholes(x):
 		x.here = s.w - s.r - frame.HeaderSize + socket.Unread(s.fd)
 		switch {
 		case x.here >= x.total:
-			c.mode, c.into, x.sure = modeWhole, x.dst, true
+			c.mode, c.into, c.all, x.sure = modeWhole, x.dst, x.dst, true
 		case x.patient:
 			return false
 		default:
@@ -254,7 +256,8 @@ func (s *stream) route(call *[transport.CallSize]byte, eager bool) bool {
 	case x.asked && x.whole:
 		s.apart()
 	case x.asked && x.take == nil:
-		c.mode, c.into = modeDirect, x.dst[c.h.Offset:][:c.h.Length]
+		c.mode, c.all = modeDirect, x.dst[c.h.Offset:][:c.h.Length]
+		c.into = c.all
 	default:
 		if !eager && !x.asked && s.peer.waiting.Load() == 0 && s.e.stuck.Load() == 0 && s.peer.buffered.Load()+int64(c.h.Length) > earlyBytes {
 			return false
@@ -271,7 +274,7 @@ func (s *stream) apart() {
 	c := &s.cur
 	c.mode = modePart
 	c.part = buffer.Part(c.h.Length)
-	c.into = c.part
+	c.into, c.all = c.part, c.part
 }
 
 // find is the slot of a message, or the counter of what it is instead; the

@@ -4,7 +4,6 @@ package tcp
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -16,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/weft-fabric/weft/transport"
+	"github.com/weft-fabric/weft/transport/auth"
 	"github.com/weft-fabric/weft/transport/tcp/internal/buffer"
 	"github.com/weft-fabric/weft/transport/tcp/internal/frame"
 	"github.com/weft-fabric/weft/transport/tcp/internal/socket"
@@ -30,11 +30,14 @@ type stream struct {
 	e      *Endpoint
 	peer   *peer
 	rail   int  // this rank's
+	pair   int  // of rails, in the order that both ends have
 	number int  // among those of its rails
 	shut   bool // for writing, at the end
 	roomy  bool // its buffers are larger than any piece
 	fd     int
-	conn   net.Conn // under TLS, instead of fd
+	conn   net.Conn  // under TLS, instead of fd
+	in     *auth.Key // makes the checksums of what comes, under rmu
+	out    *auth.Key // and of what goes, under wmu
 	kick   chan struct{}
 
 	id     int32 // with the pump
@@ -90,11 +93,11 @@ type inbound struct {
 	mode  uint8
 	slot  *slot
 	into  []byte // the rest of where the piece goes
-	part  []byte // all of it, if the piece has memory of its own
+	all   []byte // and all of it
+	part  []byte // the same, if it is memory of its own
 	left  int    // bytes of the piece that have not come
-	crc   uint32
-	chunk int // bytes in the scratch memory that were not handed out
-	gave  int // and bytes of the piece that were
+	chunk int    // bytes in the scratch memory that were not handed out
+	gave  int    // and bytes of the piece that were
 }
 
 // Where a piece goes.
@@ -196,18 +199,10 @@ func (s *stream) room() []byte {
 	return c.into[:c.left]
 }
 
-// check adds bytes to the checksum of the piece, if it has one.
-func (c *inbound) check(b []byte) {
-	if c.h.Flags&frame.FlagCRC != 0 {
-		c.crc = frame.Checksum(c.crc, b)
-	}
-}
-
 // took is what happens with bytes that came into room.
 func (s *stream) took(b []byte) {
 	c := &s.cur
 	c.left -= len(b)
-	c.check(b)
 	switch c.mode {
 	case modeTake:
 		c.chunk += len(b)
@@ -270,7 +265,7 @@ func (s *stream) digest(eager bool, want *atomic.Bool) (bool, error) {
 				b := s.stage[s.r : s.r+c.left]
 				s.r += c.left
 				c.left = 0
-				c.check(b)
+				c.gave = len(b)
 				c.slot.take(b)
 				continue
 			}
@@ -287,8 +282,8 @@ func (s *stream) digest(eager bool, want *atomic.Bool) (bool, error) {
 			continue
 		}
 		if c.on {
-			if c.h.Flags&frame.FlagCRC != 0 && c.crc != c.h.CRC {
-				return false, fmt.Errorf("piece of %d bytes has checksum %#x, its header says %#x", c.h.Length, c.crc, c.h.CRC)
+			if c.h.Flags&frame.FlagSum != 0 && c.mode != modeDrop && s.in.Piece(c.all) != c.h.Sum {
+				return false, fmt.Errorf("piece of %d bytes: %w", c.h.Length, auth.ErrAltered)
 			}
 			s.finish()
 			continue
@@ -301,7 +296,7 @@ func (s *stream) digest(eager bool, want *atomic.Bool) (bool, error) {
 			return false, nil
 		}
 		sum := [4]byte(b[52:56])
-		if err := c.h.Parse(b); err != nil {
+		if err := c.h.Parse(b, s.in); err != nil {
 			return false, err
 		}
 		ok, err := s.begin((*[transport.CallSize]byte)(b[56:]), eager)
@@ -313,6 +308,7 @@ func (s *stream) digest(eager bool, want *atomic.Bool) (bool, error) {
 			return false, nil
 		}
 		s.r += frame.HeaderSize
+		s.in.Next()
 		if c.on && c.mode == modeWhole {
 			if err := s.swallow(); err != nil {
 				return false, err
@@ -340,7 +336,7 @@ func (s *stream) begin(call *[transport.CallSize]byte, eager bool) (bool, error)
 		s.control(call)
 		return true, nil
 	}
-	c.slot, c.mode, c.left, c.crc, c.chunk, c.gave = nil, modeDrop, c.h.Length, 0, 0, 0
+	c.slot, c.mode, c.left, c.chunk, c.gave, c.all = nil, modeDrop, c.h.Length, 0, 0, nil
 	if c.h.Piece > 0 {
 		if s.peer.have(c.h.Piece) {
 			c.on = true
@@ -392,13 +388,13 @@ func (s *stream) finish() {
 		takes.Put(c.into)
 	}
 	slot, part := c.slot, c.part
-	c.slot, c.into, c.part = nil, nil, nil
+	c.slot, c.into, c.part, c.all = nil, nil, nil, nil
 	s.e.traffic[s.rail].received.Add(uint64(c.h.Length))
 	if c.h.Piece > 0 && !s.peer.claim(c.h.Piece) {
 		// It came over another stream meanwhile.
 		if slot != nil {
 			slot.port.mu.Lock()
-			slot.port.let(slot, part)
+			slot.port.let(slot, part, c.mode, c.gave)
 			slot.port.mu.Unlock()
 		}
 		slot = nil
@@ -432,15 +428,15 @@ type outbound struct {
 func (s *stream) start(o *outbound) {
 	o.want = min(len(o.b), max(o.most, frame.PieceSize))
 	o.h.Length = o.want
-	if s.e.cfg.Checksum {
-		o.h.Flags |= frame.FlagCRC
-		o.h.CRC = frame.Checksum(0, o.b[:o.want])
+	if s.e.sums && o.h.Kind == frame.Data {
+		o.h.Flags |= frame.FlagSum
+		o.h.Sum = s.out.Piece(o.b[:o.want])
 	}
 	if o.h.Kind != frame.Ack {
 		o.h.Ack = s.peer.carrier.mark.Load()
 	}
 	copy(s.wbuf[56:], o.call[:])
-	o.h.Put((*[frame.HeaderSize]byte)(s.wbuf[:]))
+	o.h.Put((*[frame.HeaderSize]byte)(s.wbuf[:]), s.out)
 }
 
 // post queues a message.
@@ -523,6 +519,9 @@ func (s *stream) drain(once bool) bool {
 // all of it; the caller holds wmu.
 func (s *stream) sent(o *outbound, n int) bool {
 	k := min(n, frame.HeaderSize-o.head)
+	if o.head == 0 && k > 0 {
+		s.out.Next()
+	}
 	o.head += k
 	o.body += n - k
 	o.gone.Add(int64(n - k))
@@ -594,7 +593,7 @@ func (s *stream) fail(why error) {
 		_ = unix.Shutdown(s.fd, unix.SHUT_RDWR)
 	}
 	if why == io.EOF {
-		why = errors.New("connection closed by the other side")
+		why = errClosed
 	}
 	s.peer.lose(s, why)
 }

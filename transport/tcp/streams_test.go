@@ -189,6 +189,7 @@ func TestOvertaken(t *testing.T) {
 	for i, b := range [][]byte{first, second} {
 		let[i] = ss[i].hold()
 		defer let[i]()
+		es[0].peers[1].streams.Store(&[]*stream{ss[i], ss[1-i]}) // short messages take the first
 		ports[0].begin(uint64(i + 1))
 		if err := ports[0].Send(1, 0, b); err != nil {
 			t.Fatal(err)

@@ -30,12 +30,16 @@ func (p *port) Exchange(out transport.Outgoing, in transport.Incoming, waits fun
 	}
 	dst, src := p.e.peers[p.members[to]], p.e.peers[p.members[from]]
 	self := p.e.cfg.Rank
-	if p.e.secure || dst.numbered || src.numbered || dst.rank == self || src.rank == self || dst.alive() != nil || src.alive() != nil {
+	if dst.rank == self || src.rank == self || dst.alive() != nil || src.alive() != nil {
 		return p.oneByOne(out, in, waits)
 	}
 	p.mu.Lock()
 	if len(b) <= quickSize && in.N <= quickSize && !p.full(dst.rank) && dst.quick() && src.quick() {
 		return p.exchangeShort(dst, src, out, in, waits)
+	}
+	if p.e.secure || dst.numbered || src.numbered {
+		p.mu.Unlock()
+		return p.oneByOne(out, in, waits)
 	}
 	w := p.way(from, fromChannel)
 	s := p.at(w, src.rank, fromChannel, w.base)
@@ -103,14 +107,17 @@ func (p *port) exchangeShort(dst, src *peer, out transport.Outgoing, in transpor
 // oneByOne is Exchange by a rank that sends, then receives.
 func (p *port) oneByOne(out transport.Outgoing, in transport.Incoming, waits func(sending bool)) error {
 	from, fromChannel := in.From, in.Channel
-	if in.Dst != nil {
+	if !in.After {
 		p.mu.Lock()
 		w := p.way(from, fromChannel)
-		known := p.at(w, p.members[from], fromChannel, w.base).asked
-		p.mu.Unlock()
-		if !known {
-			p.Expect(from, fromChannel, in.Dst)
+		s := p.at(w, p.members[from], fromChannel, w.base)
+		if !s.asked && p.err.Load() == nil {
+			if w.next == w.base {
+				w.next++
+			}
+			p.ask(s, from, in.Dst, in.Take, transport.FormOf(fromChannel, in.N))
 		}
+		p.mu.Unlock()
 	}
 	if waits != nil {
 		waits(true)

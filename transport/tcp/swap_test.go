@@ -47,7 +47,7 @@ var swapSizes = []int{1, 8, 100, 4096, 8 << 10, 60_000, 128 << 10, 200_000, fram
 // TestSwapInPlace adds what comes to what is being sent, in its place: the other side
 // gets the bytes as they were. One stream, several, and checked ones alike.
 func TestSwapInPlace(t *testing.T) {
-	for name, change := range map[string]func(*Config){"one stream": nil, "three": func(c *Config) { c.Streams = 3 }, "checked": func(c *Config) { c.Checksum = true }} {
+	for name, change := range map[string]func(*Config){"one stream": nil, "three": func(c *Config) { c.Streams = 3 }, "checked": func(c *Config) { c.Checksum = SumsAll }} {
 		t.Run(name, func(t *testing.T) {
 			each(t, endpoints(t, 2, change), func(rank int, p *port) error {
 				for k, n := range append(swapSizes, swapSizes...) {

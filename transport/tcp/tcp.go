@@ -37,6 +37,9 @@ type Endpoint struct {
 	listeners []net.Listener
 	gate      *auth.Listener
 	secure    bool // streams are under TLS
+	resumes   bool // connections that break are made again
+	sums      bool // pieces have checksums
+	keyed     bool // and checksums are keyed
 
 	home    affinity.Home
 	looks   int          // of a rank that waits for a short message, before it yields
@@ -69,7 +72,7 @@ type traffic struct{ sent, received atomic.Uint64 }
 
 // counts are numbers that only grow.
 type counts struct {
-	old, stale, mismatch, again, paths, dialed, resent atomic.Uint64
+	old, stale, mismatch, again, paths, dialed, resent, outages, outageTime, altered atomic.Uint64
 }
 
 // Open connects a rank with all others.
@@ -148,11 +151,14 @@ func (e *Endpoint) open(ctx context.Context) error {
 		}
 		e.where[i] = w.At
 	}
-	if err := e.plan(); err != nil {
+	between := slices.ContainsFunc(e.rails, func(r rails.Rail) bool { return !r.Addr.IsLoopback() })
+	e.keyed = !e.secure && e.cfg.Token != "" && (between && e.cfg.Checksum != SumsNone || e.cfg.Checksum == SumsAll)
+	e.sums = !e.secure && (e.keyed || e.cfg.Checksum == SumsAll)
+	if err := e.plan(between); err != nil {
 		return err
 	}
 	e.serve()
-	if slices.ContainsFunc(e.rails, func(r rails.Rail) bool { return !r.Addr.IsLoopback() }) {
+	if between {
 		e.wg.Go(e.watchHealth)
 	}
 	return e.connect(ctx)
@@ -219,6 +225,9 @@ func (e *Endpoint) Counters() []transport.Counter {
 		{Name: "paths.lost", Value: n.paths.Load()},
 		{Name: "paths.dialed", Value: n.dialed.Load()},
 		{Name: "pieces.resent", Value: n.resent.Load()},
+		{Name: "outages", Value: n.outages.Load()},
+		{Name: "outages.ms", Value: n.outageTime.Load()},
+		{Name: "frames.altered", Value: n.altered.Load()},
 	}
 	for i, r := range over {
 		name := "rail." + e.rails[i].Name

@@ -26,7 +26,7 @@ func (p *port) Holds(peer, n int) bool {
 		return false
 	}
 	pr := p.e.peers[p.members[peer]]
-	if p.e.secure || p.e.cfg.Checksum || pr.numbered || pr.rank == p.e.cfg.Rank || pr.alive() != nil {
+	if p.e.secure || p.e.sums || pr.numbered || pr.rank == p.e.cfg.Rank || pr.alive() != nil {
 		return false
 	}
 	ss := pr.all()
@@ -99,7 +99,7 @@ func (p *port) linger(pr *peer, x *slot) {
 // wait in the socket.
 func (s *stream) wholes(x *slot) bool {
 	h := &s.cur.h
-	return s.conn == nil && h.Piece == 0 && h.Flags&frame.FlagCRC == 0 && h.Length == x.total
+	return s.conn == nil && h.Piece == 0 && h.Flags&frame.FlagSum == 0 && h.Length == x.total
 }
 
 // swallow reads the piece under way, all of which is here.

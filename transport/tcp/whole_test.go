@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/weft-fabric/weft/transport"
+	"github.com/weft-fabric/weft/transport/auth"
 	"github.com/weft-fabric/weft/transport/tcp/internal/frame"
 	"github.com/weft-fabric/weft/transport/tcp/internal/socket"
 	"github.com/weft-fabric/weft/transport/wait"
@@ -20,7 +21,7 @@ import (
 
 // Messages are received as a whole, early and late ones, whatever they come over.
 func TestRecvWhole(t *testing.T) {
-	for name, change := range map[string]func(*Config){"one stream": nil, "three": func(c *Config) { c.Streams = 3 }, "checked": func(c *Config) { c.Checksum = true }} {
+	for name, change := range map[string]func(*Config){"one stream": nil, "three": func(c *Config) { c.Streams = 3 }, "checked": func(c *Config) { c.Checksum = SumsAll }} {
 		t.Run(name, func(t *testing.T) {
 			each(t, endpoints(t, 2, change), func(rank int, p *port) error {
 				for k, n := range append(swapSizes, swapSizes...) {
@@ -107,7 +108,7 @@ func TestRecvWholeEnds(t *testing.T) {
 func sendCut(p *port, b []byte, cut int, how string, sent chan struct{}) error {
 	var head [frame.HeaderSize]byte
 	copy(head[56:], p.enc[:])
-	(&frame.Header{Kind: frame.Data, Length: len(b), Total: uint64(len(b))}).Put(&head)
+	(&frame.Header{Kind: frame.Data, Length: len(b), Total: uint64(len(b))}).Put(&head, auth.PlainKey())
 	s := p.e.peers[0].all()[0]
 	for frame := append(head[:], b...)[:cut]; len(frame) > 0; {
 		k, err := socket.Send(s.fd, frame)

@@ -4,9 +4,9 @@ package frame
 import (
 	"encoding/binary"
 	"fmt"
-	"hash/crc32"
 
 	"github.com/weft-fabric/weft/transport"
+	"github.com/weft-fabric/weft/transport/auth"
 )
 
 // A frame is a header of fixed size and a piece of a message. All numbers are
@@ -17,8 +17,8 @@ import (
 //	24  u32 channel, type of the elements  28  u32 number of the message on its way
 //	32  u64 number of the piece among all for this peer, from 1; 0 if not numbered
 //	40  u64 all pieces up to this number have come from the peer
-//	48  u32 crc32c of the piece, if asked for
-//	52  u32 crc32c of the header with this field zero
+//	48  u32 checksum of the piece, if asked for
+//	52  u32 checksum of the header with this field zero
 //	56  the call
 const (
 	HeaderSize = 56 + transport.CallSize
@@ -42,7 +42,7 @@ const (
 
 // Flags of frames.
 const (
-	FlagCRC = 1 << iota // the piece has a checksum
+	FlagSum = 1 << iota // the piece has a checksum
 	FlagAck             // acknowledge at once
 	flags
 )
@@ -54,13 +54,11 @@ type Header struct {
 	Total, Offset  uint64 // length of the message, and where the piece is in it
 	Channel, Msgno uint32
 	Piece, Ack     uint64
-	CRC            uint32
+	Sum            uint32 // of the piece
 }
 
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
-
-// Put encodes everything but the call, which is in b already.
-func (h *Header) Put(b *[HeaderSize]byte) {
+// Put encodes everything but the call, which is in b already. k makes the checksum.
+func (h *Header) Put(b *[HeaderSize]byte, k *auth.Key) {
 	le := binary.LittleEndian
 	le.PutUint16(b[0:], Magic)
 	b[2], b[3] = h.Kind, h.Flags
@@ -71,27 +69,27 @@ func (h *Header) Put(b *[HeaderSize]byte) {
 	le.PutUint32(b[28:], h.Msgno)
 	le.PutUint64(b[32:], h.Piece)
 	le.PutUint64(b[40:], h.Ack)
-	le.PutUint32(b[48:], h.CRC)
+	le.PutUint32(b[48:], h.Sum)
 	le.PutUint32(b[52:], 0)
-	le.PutUint32(b[52:], crc32.Update(0, castagnoli, b[:]))
+	le.PutUint32(b[52:], k.Head(b[:]))
 }
 
 // Parse decodes a header and checks what can be checked without knowing
 // what is expected. It changes nothing but the field of the checksum.
-func (h *Header) Parse(b *[HeaderSize]byte) error {
+func (h *Header) Parse(b *[HeaderSize]byte, k *auth.Key) error {
 	le := binary.LittleEndian
 	if m := le.Uint16(b[0:]); m != Magic {
 		return fmt.Errorf("frame begins with %#x instead of %#x", m, Magic)
 	}
 	sum := le.Uint32(b[52:])
 	le.PutUint32(b[52:], 0)
-	if got := crc32.Update(0, castagnoli, b[:]); got != sum {
-		return fmt.Errorf("header has checksum %#x, says %#x", got, sum)
+	if k.Head(b[:]) != sum {
+		return fmt.Errorf("header: %w", auth.ErrAltered)
 	}
 	*h = Header{
 		Kind: b[2], Flags: b[3], Length: int(le.Uint32(b[4:])),
 		Total: le.Uint64(b[8:]), Offset: le.Uint64(b[16:]), Channel: le.Uint32(b[24:]), Msgno: le.Uint32(b[28:]),
-		Piece: le.Uint64(b[32:]), Ack: le.Uint64(b[40:]), CRC: le.Uint32(b[48:]),
+		Piece: le.Uint64(b[32:]), Ack: le.Uint64(b[40:]), Sum: le.Uint32(b[48:]),
 	}
 	switch {
 	case h.Kind < Data || h.Kind >= kindEnd:
@@ -117,15 +115,26 @@ func (h *Header) Parse(b *[HeaderSize]byte) error {
 	return nil
 }
 
-// Checksum goes on with the CRC-32C of a piece.
-func Checksum(crc uint32, b []byte) uint32 { return crc32.Update(crc, castagnoli, b) }
-
-// IsMessage reports whether a header is that of a message of n bytes in one piece,
-// not numbered and without a checksum. Every byte of it is known, so its own checksum
-// need not be looked at.
-func IsMessage(b *[HeaderSize]byte, call *[transport.CallSize]byte, channel int, msgno uint32, n int) bool {
+// IsMessage reports whether a header is that of a message of n bytes in one piece, of a number (0 if
+// pieces are not numbered). What is known of it is compared and its checksum looked at; sum and ack are what
+// it says besides. The header is as it was afterwards.
+func IsMessage(b *[HeaderSize]byte, call *[transport.CallSize]byte, channel int, msgno uint32, n int, piece uint64, summed bool, k *auth.Key) (ok bool, sum uint32, ack uint64) {
 	le := binary.LittleEndian
-	return le.Uint64(b[0:]) == Magic|Data<<16|uint64(n)<<32 && le.Uint64(b[8:]) == uint64(n) && le.Uint64(b[16:]) == 0 &&
-		le.Uint64(b[24:]) == uint64(channel)|uint64(msgno)<<32 && le.Uint64(b[32:]) == 0 && le.Uint64(b[40:]) == 0 &&
-		le.Uint32(b[48:]) == 0 && [transport.CallSize]byte(b[56:]) == *call
+	first := Magic | Data<<16 | uint64(n)<<32
+	if summed {
+		first |= FlagSum << 24
+	}
+	if le.Uint64(b[0:]) != first || le.Uint64(b[8:]) != uint64(n) || le.Uint64(b[16:]) != 0 ||
+		le.Uint64(b[24:]) != uint64(channel)|uint64(msgno)<<32 || le.Uint64(b[32:]) != piece || [transport.CallSize]byte(b[56:]) != *call {
+		return false, 0, 0
+	}
+	sum, ack = le.Uint32(b[48:]), le.Uint64(b[40:])
+	if piece == 0 && !summed && k.Plain() {
+		return ack == 0 && sum == 0, 0, 0 // every byte of it is known
+	}
+	said := le.Uint32(b[52:])
+	le.PutUint32(b[52:], 0)
+	ok = k.Head(b[:]) == said
+	le.PutUint32(b[52:], said)
+	return ok, sum, ack
 }

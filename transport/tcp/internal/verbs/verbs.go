@@ -9,16 +9,23 @@
 //
 //	request  u8 verb, 7 zero, u64 key, u64 length or operand, u64 operand, then the data of a write
 //	answer   u8 status, 7 zero, u64 result, then the data of a read
+//
+// A connection that breaks is made again. It begins with who posts (a session) and how many answers came; what was
+// not answered is sent again, and the target, which knows how many operations of the session it carried out, answers
+// those again and does not carry them out twice.
 package verbs
 
 import (
 	"bufio"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"sync"
 	"sync/atomic"
+	"time"
 	"unsafe"
 
 	"github.com/weft-fabric/weft/transport"
@@ -27,6 +34,12 @@ import (
 const (
 	requestSize = 32
 	answerSize  = 16
+	resumeSize  = 16
+
+	unanswered = 1024 // operations that may be: the target remembers its last answers
+
+	redialFirst = 5 * time.Millisecond
+	redialMost  = 400 * time.Millisecond
 )
 
 const (
@@ -59,6 +72,7 @@ type operation struct {
 type Net interface {
 	Dial(rank int) (net.Conn, error) // a connection for verbs
 	Alive(rank int) error
+	Resumes() bool // a connection that breaks is made again, as long as the rank is alive
 	Closed() bool
 	Go(f func()) // starts a goroutine that the endpoint waits for
 }
@@ -74,26 +88,45 @@ type Verbs struct {
 	mu     sync.Mutex
 	done   []transport.Completion
 	to     map[int]*initiator
+	from   map[int]*session
 	served map[net.Conn]struct{}
 	closed bool
+}
+
+// session is what a target knows of the operations of a peer.
+type session struct {
+	mu   sync.Mutex // held by the goroutine that serves it
+	id   uint64
+	done uint64 // operations that were carried out
+	last [unanswered]answer
+
+	conn net.Conn // under the lock of Verbs
+}
+
+// answer is one that was given.
+type answer struct {
+	status uint8
+	result uint64
 }
 
 // initiator posts operations to one peer.
 type initiator struct {
 	v    *Verbs
 	rank int
+	id   uint64
 	mu   sync.Mutex
 	cond *sync.Cond
 	wait []*operation // not sent yet
 	sent []*operation // not answered yet, in order
+	seen uint64       // answers that came
 	err  error
-	conn net.Conn
+	conn net.Conn // nil while there is none
 }
 
 // New makes the verbs of a rank. named finds own memory whose keys others give; nil
 // where the memory is got from Alloc.
 func New(rank, size int, n Net, named func(k transport.Key, n int) ([]byte, error)) *Verbs {
-	return &Verbs{net: n, rank: rank, size: size, named: named, regions: regions{byID: map[uint64]*region{}}, to: map[int]*initiator{}, served: map[net.Conn]struct{}{}}
+	return &Verbs{net: n, rank: rank, size: size, named: named, regions: regions{byID: map[uint64]*region{}}, to: map[int]*initiator{}, from: map[int]*session{}, served: map[net.Conn]struct{}{}}
 }
 
 // finish tells Poll that an operation is complete.
@@ -158,7 +191,7 @@ func (v *Verbs) post(to int, o *operation) (transport.Ticket, error) {
 	}
 	x := v.to[to]
 	if x == nil || x.failed() {
-		x = &initiator{v: v, rank: to}
+		x = &initiator{v: v, rank: to, id: rand.Uint64()}
 		x.cond = sync.NewCond(&x.mu)
 		v.to[to] = x
 		v.net.Go(x.run)
@@ -280,87 +313,188 @@ func (x *initiator) failed() bool {
 	return x.err != nil
 }
 
-// run connects, then sends what is posted.
+// run connects when there is something to send, and sends it; again when the connection broke.
 func (x *initiator) run() {
-	conn, err := x.v.net.Dial(x.rank)
-	if err != nil {
-		x.fail(fmt.Errorf("rank %d cannot be reached for one-sided operations: %w", x.rank, err))
-		return
-	}
-	x.mu.Lock()
-	if x.err != nil {
-		x.mu.Unlock()
-		conn.Close()
-		return
-	}
-	x.conn = conn
-	x.mu.Unlock()
-	x.v.net.Go(x.read)
-	const batch = 64
-	var heads [batch][requestSize]byte
 	for {
 		x.mu.Lock()
 		for len(x.wait) == 0 && x.err == nil {
 			x.cond.Wait()
 		}
-		if x.err != nil {
-			x.mu.Unlock()
+		over := x.err != nil
+		x.mu.Unlock()
+		if over {
 			return
 		}
-		n := min(len(x.wait), batch)
+		conn, err := x.connect()
+		if err != nil {
+			x.fail(fmt.Errorf("rank %d cannot be reached for one-sided operations: %w", x.rank, err))
+			return
+		}
+		x.mu.Lock()
+		if x.err != nil {
+			x.mu.Unlock()
+			conn.Close()
+			return
+		}
+		x.conn = conn
+		x.mu.Unlock()
+		x.v.net.Go(func() { x.read(conn) })
+		if err := x.write(conn); err != nil && !x.broke(conn, err) {
+			return
+		}
+	}
+}
+
+// connect makes a connection and says where to go on.
+func (x *initiator) connect() (net.Conn, error) {
+	for pause := redialFirst; ; pause = min(2*pause, redialMost) {
+		conn, err := x.v.net.Dial(x.rank)
+		if err == nil {
+			var h [resumeSize]byte
+			binary.LittleEndian.PutUint64(h[:], x.id)
+			binary.LittleEndian.PutUint64(h[8:], x.seen) // nobody reads answers meanwhile
+			if _, err = conn.Write(h[:]); err == nil {
+				return conn, nil
+			}
+			conn.Close()
+		}
+		if gone := x.v.net.Alive(x.rank); gone != nil {
+			return nil, gone
+		}
+		if !x.v.net.Resumes() || x.v.net.Closed() || x.failed() {
+			return nil, err
+		}
+		time.Sleep(pause)
+	}
+}
+
+// broke takes back what was not answered over a connection, to be sent again. It is false if the
+// operations have failed.
+func (x *initiator) broke(conn net.Conn, err error) bool {
+	conn.Close()
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.err != nil {
+		return false
+	}
+	if x.conn != conn {
+		return true
+	}
+	if !x.v.net.Resumes() || x.v.net.Closed() || x.v.net.Alive(x.rank) != nil || errors.Is(err, errNotAsked) {
+		x.mu.Unlock()
+		x.fail(err)
+		x.mu.Lock()
+		return false
+	}
+	x.conn = nil
+	x.wait = append(x.sent, x.wait...)
+	x.sent = nil
+	x.cond.Broadcast()
+	return true
+}
+
+// Renew lets the connection with a rank be made again, over a link that works.
+func (v *Verbs) Renew(rank int) {
+	v.mu.Lock()
+	x := v.to[rank]
+	v.mu.Unlock()
+	if x == nil {
+		return
+	}
+	x.mu.Lock()
+	conn := x.conn
+	x.mu.Unlock()
+	if conn != nil {
+		conn.Close() // which its reader finds out
+	}
+}
+
+// write sends what is posted until the connection breaks.
+func (x *initiator) write(conn net.Conn) error {
+	const batch = 64
+	var heads [batch][requestSize]byte
+	out := bufio.NewWriterSize(conn, 64<<10)
+	for {
+		x.mu.Lock()
+		for (len(x.wait) == 0 || len(x.sent) >= unanswered) && x.err == nil && x.conn == conn {
+			x.cond.Wait()
+		}
+		if x.err != nil || x.conn != conn {
+			x.mu.Unlock()
+			return nil
+		}
+		n := min(len(x.wait), batch, unanswered-len(x.sent))
 		ops := x.wait[:n:n]
 		x.wait = x.wait[n:]
 		x.sent = append(x.sent, ops...)
 		x.mu.Unlock()
-		bufs := make(net.Buffers, 0, 2*n)
 		for i, o := range ops {
 			h := heads[i][:]
 			h[0] = o.verb
 			binary.LittleEndian.PutUint64(h[8:], uint64(o.key))
 			binary.LittleEndian.PutUint64(h[16:], o.a)
 			binary.LittleEndian.PutUint64(h[24:], o.b)
-			bufs = append(bufs, h)
+			_, _ = out.Write(h)
 			if o.verb == verbWrite && len(o.mem) > 0 {
-				bufs = append(bufs, o.mem)
+				_, _ = out.Write(o.mem)
 			}
 		}
-		if _, err := bufs.WriteTo(conn); err != nil {
-			x.fail(err)
+		if err := out.Flush(); err != nil {
+			return err
+		}
+	}
+}
+
+// errNotAsked is an answer that fits no operation.
+var errNotAsked = errors.New("it answered what was not asked")
+
+// read takes the answers.
+func (x *initiator) read(conn net.Conn) {
+	in := bufio.NewReaderSize(conn, 64<<10)
+	for {
+		if err := x.readOne(in, conn); err != nil {
+			x.broke(conn, err)
 			return
 		}
 	}
 }
 
-// read takes the answers.
-func (x *initiator) read() {
-	in := bufio.NewReaderSize(x.conn, 64<<10)
+func (x *initiator) readOne(in io.Reader, conn net.Conn) error {
 	var h [answerSize]byte
-	for {
-		if _, err := io.ReadFull(in, h[:]); err != nil {
-			x.fail(err)
-			return
-		}
-		x.mu.Lock()
-		if len(x.sent) == 0 {
-			x.mu.Unlock()
-			x.fail(fmt.Errorf("rank %d answered what was not asked", x.rank))
-			return
-		}
-		o := x.sent[0]
-		x.sent = x.sent[1:]
-		x.mu.Unlock()
-		if o.verb == verbRead && h[0] == statusDone {
-			if _, err := io.ReadFull(in, o.mem); err != nil {
-				x.v.finish(x.rank, o, x.why(err))
-				x.fail(err)
-				return
-			}
-		}
-		if o.was != nil && h[0] == statusDone {
-			*o.was = binary.LittleEndian.Uint64(h[8:])
-		}
-		x.v.finish(x.rank, o, o.problem(x.rank, h[0]))
+	if _, err := io.ReadFull(in, h[:]); err != nil {
+		return err
 	}
+	x.mu.Lock()
+	if x.conn != conn {
+		x.mu.Unlock()
+		return net.ErrClosed
+	}
+	if len(x.sent) == 0 {
+		x.mu.Unlock()
+		return errNotAsked
+	}
+	o := x.sent[0]
+	x.mu.Unlock()
+	if o.verb == verbRead && h[0] == statusDone {
+		if _, err := io.ReadFull(in, o.mem); err != nil {
+			return err
+		}
+	}
+	x.mu.Lock()
+	if x.conn != conn { // it will be answered again
+		x.mu.Unlock()
+		return net.ErrClosed
+	}
+	if o.was != nil && h[0] == statusDone {
+		*o.was = binary.LittleEndian.Uint64(h[8:])
+	}
+	x.sent = x.sent[1:]
+	if x.seen++; len(x.sent) == unanswered-1 {
+		x.cond.Signal()
+	}
+	x.mu.Unlock()
+	x.v.finish(x.rank, o, o.problem(x.rank, h[0]))
+	return nil
 }
 
 // why prefers what is known about the peer to what a socket says.
@@ -397,67 +531,101 @@ func (x *initiator) fail(err error) {
 // Serve carries out what a peer posts.
 func (v *Verbs) Serve(conn net.Conn, rank int) {
 	v.mu.Lock()
+	defer v.mu.Unlock()
 	if v.closed {
-		v.mu.Unlock()
 		conn.Close()
 		return
 	}
+	s := v.from[rank]
+	if s == nil {
+		s = &session{}
+		v.from[rank] = s
+	}
+	if s.conn != nil {
+		s.conn.Close() // the peer has given it up
+	}
+	s.conn = conn
 	v.served[conn] = struct{}{}
 	v.net.Go(func() {
-		v.agent(conn, rank)
+		s.mu.Lock()
+		v.agent(conn, rank, s)
+		s.mu.Unlock()
 		conn.Close()
 		v.mu.Lock()
 		delete(v.served, conn)
 		v.mu.Unlock()
 	})
-	v.mu.Unlock()
 }
 
 // agent is the target's side of a connection.
-func (v *Verbs) agent(conn net.Conn, rank int) {
+func (v *Verbs) agent(conn net.Conn, rank int, s *session) {
 	in, out := bufio.NewReaderSize(conn, 64<<10), bufio.NewWriterSize(conn, 64<<10)
-	var h [requestSize]byte
-	var ans [answerSize]byte
+	le := binary.LittleEndian
+	var begin [resumeSize]byte
+	if _, err := io.ReadFull(in, begin[:]); err != nil {
+		return
+	}
+	if id := le.Uint64(begin[:]); id != s.id {
+		s.id, s.done = id, 0
+	}
+	at := le.Uint64(begin[8:]) // operations before the next one
+	if at > s.done || s.done-at > unanswered {
+		return
+	}
 	for {
 		if in.Buffered() < requestSize && out.Flush() != nil {
 			return
 		}
-		if _, err := io.ReadFull(in, h[:]); err != nil {
+		if err := v.serveOne(in, out, rank, s, at); err != nil {
 			return
 		}
-		le := binary.LittleEndian
-		verb, key, a, b := h[0], transport.Key(le.Uint64(h[8:])), le.Uint64(h[16:]), le.Uint64(h[24:])
-		if verb < verbWrite || verb > verbNotify {
-			return
-		}
-		r, mem, status := v.target(verb, key, a)
-		err := func() error {
-			if r != nil {
-				defer r.release()
-			}
-			if verb == verbWrite {
-				if err := take(in, mem, a, status == statusDone); err != nil {
-					return err
-				}
-			}
-			clear(ans[:])
-			ans[0] = status
-			if status == statusDone {
-				le.PutUint64(ans[8:], v.act(rank, verb, mem, a, b))
-			}
-			if _, err := out.Write(ans[:]); err != nil {
-				return err
-			}
-			if verb == verbRead && status == statusDone {
-				_, err := out.Write(mem)
-				return err
-			}
-			return nil
-		}()
-		if err != nil {
-			return
+		at++
+	}
+}
+
+// serveOne carries out the next operation, or answers it again if it was carried out before.
+func (v *Verbs) serveOne(in *bufio.Reader, out *bufio.Writer, rank int, s *session, at uint64) error {
+	var h [requestSize]byte
+	if _, err := io.ReadFull(in, h[:]); err != nil {
+		return err
+	}
+	le := binary.LittleEndian
+	verb, key, a, b := h[0], transport.Key(le.Uint64(h[8:])), le.Uint64(h[16:]), le.Uint64(h[24:])
+	if verb < verbWrite || verb > verbNotify {
+		return fmt.Errorf("verb %d", verb)
+	}
+	again := at < s.done
+	r, mem, status := v.target(verb, key, a)
+	if r != nil {
+		defer r.release()
+	}
+	if verb == verbWrite {
+		if err := take(in, mem, a, status == statusDone && !again); err != nil {
+			return err
 		}
 	}
+	said := &s.last[at%unanswered]
+	if !again {
+		*said = answer{status: status}
+		if status == statusDone {
+			said.result = v.act(rank, verb, mem, a, b)
+		}
+		s.done++
+	}
+	if verb == verbRead && status != statusDone {
+		said.status = status // the memory may have gone since
+	}
+	var ans [answerSize]byte
+	ans[0] = said.status
+	le.PutUint64(ans[8:], said.result)
+	if _, err := out.Write(ans[:]); err != nil {
+		return err
+	}
+	if verb == verbRead && said.status == statusDone {
+		_, err := out.Write(mem)
+		return err
+	}
+	return nil
 }
 
 // take reads the n bytes of a write into memory, or past it if there is none.

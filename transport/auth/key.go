@@ -1,0 +1,81 @@
+package auth
+
+import (
+	"crypto/aes"
+	"crypto/cipher"
+	"encoding/binary"
+	"errors"
+	"hash/crc32"
+
+	"github.com/zeebo/xxh3"
+)
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// ErrAltered is a frame whose checksum does not fit.
+var ErrAltered = errors.New("the checksum does not fit: the frame was altered on its way")
+
+// Key makes the checksums of one direction of a stream. Without a secret they are CRC-32C, which notices
+// accidents. With one they are keyed, and count the frames: nobody between the two ends can alter, leave out,
+// repeat or reorder frames unnoticed, but for one chance in 2^32 a try, and the first try that fails ends the
+// stream.
+//
+// A keyed checksum is XXH3 of the bytes under a secret seed, enciphered together with the number of the frame by
+// AES-128 under another secret, and cut to 32 bits. XXH3 is no cryptographic hash, but as its seed and its
+// results are secret, whoever wants to exploit that can only guess. It takes a tenth of the time of GMAC. Frames are not
+// encrypted; TLS does that.
+type Key struct {
+	block  cipher.Block // nil for CRC-32C
+	seed   uint64
+	frames uint64 // whose headers were written or taken
+	buf    [16]byte
+}
+
+// PlainKey makes checksums without a secret.
+func PlainKey() *Key { return &Key{} }
+
+// Keys are those of the two directions of a connection as one end of it sees them.
+func (s *Secret) Keys(dialer bool) (out, in *Key) {
+	out, in = newKey(s.of("from dialer")), newKey(s.of("from listener"))
+	if !dialer {
+		out, in = in, out
+	}
+	return out, in
+}
+
+func newKey(secret []byte) *Key {
+	block, err := aes.NewCipher(secret[8:24])
+	if err != nil {
+		panic(err) // a key of 16 bytes is always right
+	}
+	return &Key{block: block, seed: binary.LittleEndian.Uint64(secret)}
+}
+
+// Plain reports whether checksums are without a secret.
+func (k *Key) Plain() bool { return k.block == nil }
+
+// Next goes on to the next frame: to be called once the header of one is on its way, or taken.
+func (k *Key) Next() { k.frames++ }
+
+// Head is the checksum of a header, whose field for it is zero.
+func (k *Key) Head(b []byte) uint32 {
+	if k.block == nil {
+		return crc32.Update(0, castagnoli, b)
+	}
+	return k.seal(xxh3.HashSeed(b, k.seed), k.frames)
+}
+
+// Piece is the checksum of a piece. The header's covers it, so it need not be bound to its frame.
+func (k *Key) Piece(b []byte) uint32 {
+	if k.block == nil {
+		return crc32.Update(0, castagnoli, b)
+	}
+	return k.seal(xxh3.HashSeed(b, k.seed), 1<<63)
+}
+
+func (k *Key) seal(hash, number uint64) uint32 {
+	binary.LittleEndian.PutUint64(k.buf[:], hash)
+	binary.LittleEndian.PutUint64(k.buf[8:], number)
+	k.block.Encrypt(k.buf[:], k.buf[:])
+	return binary.LittleEndian.Uint32(k.buf[:])
+}

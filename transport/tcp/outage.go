@@ -1,0 +1,329 @@
+//go:build linux
+
+package tcp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"syscall"
+	"time"
+
+	"github.com/weft-fabric/weft/transport"
+	"github.com/weft-fabric/weft/transport/auth"
+	"github.com/weft-fabric/weft/transport/tcp/internal/socket"
+)
+
+// A stream that breaks is made again by the rank that made it. While a peer has other streams they carry its
+// messages. A peer without any is either dead or out of reach: where its process ended, its host
+// refuses connections, which takes a millisecond to find out; where nothing answers it is an outage, and the peer
+// has Config.Outage to come back. Then everything that was not acknowledged is sent again.
+const (
+	// OutageTime is how long an outage may take unless the configuration says otherwise.
+	OutageTime = 30 * time.Second
+
+	// How often streams are looked after, and after how many retransmissions without an
+	// answer one is given up: 0.6 s with Linux's first timeout of 0.2 s; and one that cannot be
+	// made again, 25 s. A peer that does not read answers probes of its window, so a slow one is not lost.
+	healthTime = 50 * time.Millisecond
+	giveUp     = 2
+	giveUpLast = 7
+
+	redialFirst = 20 * time.Millisecond
+	redialMost  = 400 * time.Millisecond
+	attemptTime = time.Second // of an attempt to connect
+
+	alterations = 8 // of a peer's frames before it is given up: accidents are rarer
+)
+
+// outage is how long a peer without streams is waited for.
+func (e *Endpoint) outage() time.Duration {
+	if e.cfg.Outage == 0 {
+		return OutageTime
+	}
+	return max(e.cfg.Outage, 0)
+}
+
+// report tells what happened to the links with a peer.
+func (e *Endpoint) report(ev transport.Event) {
+	if ev.Time.IsZero() {
+		ev.Time = time.Now()
+	}
+	if e.cfg.Event != nil {
+		e.cfg.Event(ev)
+	}
+	if e.cfg.Log == nil {
+		return
+	}
+	args := []any{"rank", e.cfg.Rank, "peer", ev.Peer}
+	if ev.Path != "" {
+		args = append(args, "interface", ev.Path)
+	}
+	if ev.Lasted > 0 {
+		args = append(args, "after", ev.Lasted.Round(time.Millisecond))
+	}
+	if ev.Text != "" {
+		args = append(args, "why", ev.Text)
+	}
+	if ev.Kind.Good() {
+		e.cfg.Log.Info(ev.Kind.String(), args...)
+	} else {
+		e.cfg.Log.Warn(ev.Kind.String(), args...)
+	}
+}
+
+// lose notes the end of a stream, and moves what it carried to the others.
+func (pr *peer) lose(s *stream, why error) {
+	e := pr.e
+	pr.mu.Lock()
+	rest := slices.DeleteFunc(slices.Clone(pr.all()), func(x *stream) bool { return x == s })
+	if pr.numbered && !e.closed.Load() {
+		pr.streams.Store(&rest)
+		for _, p := range pr.carrier.window {
+			if p != nil && p.s == s {
+				p.s = nil
+				pr.carrier.again = append(pr.carrier.again, p)
+			}
+		}
+	}
+	altered := errors.Is(why, auth.ErrAltered)
+	if altered {
+		pr.altered++
+	}
+	often := pr.altered >= alterations
+	pr.mu.Unlock()
+	bye := pr.bye.Load()
+	text := why.Error()
+	if bye {
+		text = "it closed its endpoint"
+	}
+	if altered {
+		e.count.altered.Add(1)
+	}
+	switch {
+	case e.closed.Load():
+	case !pr.numbered:
+		pr.vanish(text)
+	case bye:
+		e.later(func() {
+			s.abandon()
+			s.dispose()
+			if len(rest) == 0 {
+				pr.vanish(text)
+			}
+		})
+	default:
+		e.count.paths.Add(1)
+		e.later(func() {
+			s.abandon()
+			s.dispose()
+			if often {
+				pr.vanish(fmt.Sprintf("%d of its connections brought altered frames: something between the hosts changes what they send", alterations))
+				return
+			}
+			e.verbs.Renew(pr.rank)
+			if len(rest) == 0 {
+				e.later(func() { pr.lastHope(text, errors.Is(why, errClosed) || errors.Is(why, syscall.ECONNRESET)) })
+			} else if !replaced(why) {
+				e.report(transport.Event{Kind: transport.PathLost, Peer: pr.rank, Path: e.rails[s.rail].Name, Text: text})
+			}
+			pr.feed()
+			pr.acknowledge(s) // what was told over the stream may not have come
+			if e.dials(e.cfg.Rank, pr.rank) {
+				pr.redial(s.pair, s.number)
+			}
+		})
+	}
+	e.wakeAll()
+}
+
+// errClosed is a stream that its peer, or its peer's host, closed.
+var errClosed = errors.New("connection closed by the other side")
+
+// errReplaced is a stream in whose place the peer made another.
+var errReplaced = errors.New("the other side made a new connection")
+
+func replaced(why error) bool { return errors.Is(why, errReplaced) }
+
+// later runs f unless the endpoint is closed.
+func (e *Endpoint) later(f func()) {
+	e.lmu.Lock()
+	defer e.lmu.Unlock()
+	if !e.closed.Load() {
+		e.wg.Go(f)
+	}
+}
+
+// lastHope waits for a peer without any stream. closed says that the last one was closed by the peer or its host, as
+// it is when its process ends: then it is asked first whether it is still there.
+func (pr *peer) lastHope(why string, closed bool) {
+	e := pr.e
+	began := time.Now()
+	end := began.Add(e.outage())
+	told, pause := false, redialFirst
+	for e.ctx.Err() == nil && pr.alive() == nil && len(pr.all()) == 0 {
+		if !closed && !told {
+			told = true
+			e.count.outages.Add(1)
+			pr.mu.Lock()
+			pr.down = began
+			pr.mu.Unlock()
+			e.report(transport.Event{Time: began, Kind: transport.Outage, Peer: pr.rank, Text: fmt.Sprintf("%s; waiting %s for it", why, e.outage())})
+		}
+		if pr.refuses() {
+			pr.vanish(why)
+			return
+		}
+		closed = false
+		if time.Now().After(end) {
+			pr.vanish(fmt.Sprintf("no link with it for %s (%s); WEFT_OUTAGE says how long to wait", e.outage(), why))
+			return
+		}
+		select {
+		case <-e.ctx.Done():
+		case <-pr.arrived():
+		case <-time.After(min(pause, time.Until(end)+time.Millisecond)):
+		}
+		pause = min(2*pause, redialMost)
+	}
+	if told && len(pr.all()) > 0 {
+		pr.backAgain()
+	}
+}
+
+// arrived is closed when a stream of the peer is made.
+func (pr *peer) arrived() <-chan struct{} {
+	pr.mu.Lock()
+	defer pr.mu.Unlock()
+	if pr.came == nil {
+		pr.came = make(chan struct{})
+		if len(pr.all()) > 0 {
+			close(pr.came)
+		}
+	}
+	return pr.came
+}
+
+// backAgain reports the end of an outage.
+func (pr *peer) backAgain() {
+	pr.mu.Lock()
+	down := pr.down
+	pr.down = time.Time{}
+	pr.mu.Unlock()
+	if !down.IsZero() {
+		d := time.Since(down)
+		pr.e.count.outageTime.Add(uint64(d / time.Millisecond))
+		pr.e.report(transport.Event{Kind: transport.OutageOver, Peer: pr.rank, Lasted: d})
+	}
+}
+
+// refuses says that a peer's host answers, and its process does not: it has ended.
+func (pr *peer) refuses() bool {
+	e := pr.e
+	pairs := e.pairsWith(pr.rank)
+	ctx, cancel := context.WithTimeout(e.ctx, attemptTime)
+	defer cancel()
+	answers := make(chan error, len(pairs))
+	for _, p := range pairs {
+		go func() {
+			conn, _, err := e.dialOnce(ctx, pr.rank, lane{uint32(p[0]), uint32(p[1]), 0, laneProbe})
+			if err == nil {
+				conn.Close()
+			}
+			answers <- err
+		}()
+	}
+	refused := false
+	for range pairs {
+		err := <-answers
+		if err == nil {
+			return false
+		}
+		refused = refused || isRefused(err)
+	}
+	return refused
+}
+
+// probed takes a peer's word that it has no stream with this rank any more.
+func (pr *peer) probed() {
+	if !pr.numbered || pr.bye.Load() {
+		return
+	}
+	for _, s := range pr.all() {
+		s.fail(errors.New("the other side lost all connections"))
+	}
+}
+
+// redial brings a stream back, however long that takes.
+func (pr *peer) redial(pair, number int) {
+	e := pr.e
+	p, pause := e.pairsWith(pr.rank)[pair], redialFirst
+	began := time.Now()
+	for pr.alive() == nil && e.ctx.Err() == nil {
+		ctx, cancel := context.WithTimeout(e.ctx, attemptTime)
+		conn, secret, err := e.dialOnce(ctx, pr.rank, lane{uint32(p[0]), uint32(p[1]), uint32(number), laneData})
+		cancel()
+		if err == nil {
+			if e.add(conn, pr, p[0], number, &secret, true) == nil {
+				e.count.dialed.Add(1)
+				e.report(transport.Event{Kind: transport.PathBack, Peer: pr.rank, Path: e.rails[p[0]].Name, Lasted: time.Since(began)})
+				return
+			}
+			conn.Close()
+		}
+		select {
+		case <-time.After(pause):
+		case <-e.ctx.Done():
+		}
+		pause = min(2*pause, redialMost)
+	}
+}
+
+// watchHealth gives up streams whose packets are not answered.
+func (e *Endpoint) watchHealth() {
+	t := time.NewTicker(healthTime)
+	defer t.Stop()
+	for {
+		select {
+		case <-e.ctx.Done():
+			return
+		case <-t.C:
+		}
+		for _, pr := range e.peers {
+			for _, s := range pr.all() {
+				limit := uint8(giveUpLast)
+				if pr.numbered {
+					limit = giveUp
+				}
+				if n := s.unanswered(); n >= limit {
+					s.fail(fmt.Errorf("%d packets in a row without an answer", n))
+				}
+			}
+		}
+	}
+}
+
+// unanswered is how often the oldest packet was sent again, or the peer's window
+// was asked for (also where nothing leaves the host any more); an answer of any
+// kind sets it back to zero.
+func (s *stream) unanswered() (n uint8) {
+	if s.lost.Load() {
+		return 0
+	}
+	s.amu.Lock()
+	defer s.amu.Unlock()
+	if s.disposed {
+		return 0
+	}
+	if s.conn == nil {
+		return socket.Unanswered(s.fd)
+	}
+	if under, ok := s.conn.(interface{ NetConn() net.Conn }); ok {
+		if raw, err := under.NetConn().(*net.TCPConn).SyscallConn(); err == nil {
+			_ = raw.Control(func(fd uintptr) { n = socket.Unanswered(int(fd)) })
+		}
+	}
+	return n
+}
