@@ -120,6 +120,7 @@ type world struct {
 	retired []retired   // memory of closed communicators that others may still read
 	dumped  atomic.Bool // the flight recorder, after a failure
 	started time.Time
+	events  flight.Links // what happened to the links
 }
 
 type closer interface{ Close() error }
@@ -298,6 +299,7 @@ func (w *world) newComm(epoch uint32) (*Comm, error) {
 		return nil, err
 	}
 	c := &Comm{world: w, epoch: epoch, keys: make([]transport.Key, 1), flight: flight.New(0, w.cfg.Flight)}
+	c.flight.SetLinks(&w.events)
 	if can := w.ep.Can(); !can.SharedMemory || can.OneProcess { // else it has a handle, and there are fewer keys than communicators may be
 		if c.keys[0], err = w.ep.Verbs().Key(b); err != nil {
 			return nil, err

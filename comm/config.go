@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weft-fabric/weft/transport/auth"
 	"github.com/weft-fabric/weft/transport/wait"
 	"github.com/weft-fabric/weft/unit"
 )
@@ -25,8 +26,13 @@ type Config struct {
 	LocalRank  int    // LOCAL_RANK: among the ranks of this host
 	Addr       string // MASTER_ADDR:MASTER_PORT, where rank 0 listens
 
-	Token string      // WEFT_TOKEN: the cluster's secret; may be empty on loopback addresses alone
-	TLS   *tls.Config // if set, connections are TLS and both ends show certificates
+	Token string // WEFT_TOKEN: the cluster's secret; may be empty on loopback addresses alone
+	// TLS, if set, encrypts connections, and both ends show certificates. WEFT_TLS=token makes them from the token,
+	// WEFT_TLS=DIR takes ca.pem, cert.pem and key.pem of a folder: see auth.Certificates.
+	TLS *tls.Config
+	// Checksum says which messages over tcp have a checksum: "hosts" (or empty) those between hosts, "all", "none". With a token
+	// it is keyed, so that nobody between two hosts can alter what they send unnoticed. WEFT_CHECKSUM.
+	Checksum string
 
 	// Transport is what must be used: shm, tcp, mixed (shared memory between the ranks
 	// of a host, tcp between hosts), or empty for the fastest that reaches all ranks.
@@ -46,6 +52,11 @@ type Config struct {
 	Interfaces []string // WEFT_INTERFACES, comma separated: those that tcp uses, by name or by prefix such as 10.1.0.0/16; empty for the one that reaches the peers
 	AllRails   bool     // WEFT_RAILS=all: every interface that is up
 	Streams    int      // WEFT_STREAMS: tcp connections for each pair of interfaces; 0 for the default
+
+	// Outage is how long a rank of another host is waited for that no link reaches, while its process may still be there; what
+	// was sent meanwhile is sent again. 0 means 30 seconds, less than 0 not at all. The time limit of operations goes on.
+	// WEFT_OUTAGE, a time or none.
+	Outage time.Duration
 
 	// Timeout is how long an operation may take, from its call (or, behind
 	// others, its turn) to its end, waiting for the slowest rank included, and how
@@ -186,6 +197,29 @@ func (e *env) settings() (c Config) {
 		}
 		c.Floor = r
 	}
+	switch s := e.get("WEFT_OUTAGE"); s {
+	case "":
+	case "none", "0":
+		c.Outage = -1
+	default:
+		d, err := time.ParseDuration(s)
+		if err != nil || d <= 0 {
+			e.wrong("WEFT_OUTAGE=%q is neither a time such as 30s nor none", s)
+		}
+		c.Outage = d
+	}
+	if c.Checksum = e.get("WEFT_CHECKSUM"); c.Checksum != "" {
+		if _, known := checksums[c.Checksum]; !known {
+			e.wrong("WEFT_CHECKSUM=%q is none of hosts, all, none", c.Checksum)
+		}
+	}
+	if s := e.get("WEFT_TLS"); s != "" && s != "0" && s != "none" {
+		t, err := auth.Certificates(s, c.Token)
+		if err != nil {
+			e.wrong("WEFT_TLS=%s: %w", s, err)
+		}
+		c.TLS = t
+	}
 	c.Canonical, c.Measure = e.flag("WEFT_CANONICAL"), e.flag("WEFT_MEASURE")
 	if e.flag("WEFT_EXPLAIN") {
 		c.Explain = os.Stderr
@@ -288,6 +322,9 @@ func (c *Config) complete() error {
 		default:
 			return fmt.Errorf("%s %q is none of shm, tcp, mixed", x.name, x.value)
 		}
+	}
+	if _, known := checksums[c.Checksum]; !known {
+		return fmt.Errorf("checksums (WEFT_CHECKSUM) %q are none of hosts, all, none", c.Checksum)
 	}
 	if c.Timeout == 0 {
 		c.Timeout = 2 * time.Minute

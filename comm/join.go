@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"runtime/debug"
 	"slices"
 	"sync"
 	"time"
@@ -41,6 +42,9 @@ type hello struct {
 	Timeout   time.Duration
 	Cores     int
 	Layout    uint64 // of the boards: board.Hash
+	Build     string // of weft; empty if that is not known
+	TLS       bool
+	Checksum  string
 }
 
 // Join meets the other ranks and makes the communicator of all of them. It ends
@@ -81,7 +85,7 @@ func (w *world) join(ctx context.Context, gather transport.Gather) (*Comm, error
 		host = shm.Machine() + " " + cfg.Host
 	}
 	mine, err := json.Marshal(hello{Version: version, Host: host, Machine: shm.Machine(), PID: os.Getpid(), Transport: cfg.Transport, Require: cfg.Require,
-		Canonical: cfg.Canonical, Timeout: cfg.Timeout, Cores: runtime.NumCPU(), Layout: board.Hash()})
+		Canonical: cfg.Canonical, Timeout: cfg.Timeout, Cores: runtime.NumCPU(), Layout: board.Hash(), Build: build(), TLS: cfg.TLS != nil, Checksum: cfg.Checksum})
 	if err != nil {
 		return nil, err
 	}
@@ -116,11 +120,9 @@ func (w *world) join(ctx context.Context, gather transport.Gather) (*Comm, error
 	case "shm":
 		w.ep, err = shm.Open(ctx, shm.Config{Rank: cfg.Rank, Size: cfg.Size, Gather: gather, Machine: w.local})
 	case "tcp":
-		w.ep, err = tcp.Open(ctx, tcp.Config{Rank: cfg.Rank, Size: cfg.Size, Gather: gather, Token: cfg.Token, TLS: cfg.TLS,
-			Interfaces: cfg.Interfaces, AllRails: cfg.AllRails, Streams: cfg.Streams, Log: cfg.Log})
+		w.ep, err = tcp.Open(ctx, w.wire(gather))
 	case "mixed":
-		w.ep, err = mixed.Open(ctx, mixed.Config{Rank: cfg.Rank, Size: cfg.Size, Hosts: w.hosts, Machine: w.local, Gather: gather, Token: cfg.Token, TLS: cfg.TLS,
-			Interfaces: cfg.Interfaces, AllRails: cfg.AllRails, Streams: cfg.Streams, Log: cfg.Log})
+		w.ep, err = mixed.Open(ctx, mixed.Config{Rank: cfg.Rank, Size: cfg.Size, Hosts: w.hosts, Machine: w.local, Gather: gather, TCP: w.wire(gather)})
 	}
 	if err != nil {
 		w.ep = nil // what Open returned beside the error is a nil of its own type
@@ -134,6 +136,44 @@ func (w *world) join(ctx context.Context, gather transport.Gather) (*Comm, error
 	}
 	return w.first(ctx, gather)
 }
+
+// wire is the configuration of tcp.
+func (w *world) wire(gather transport.Gather) tcp.Config {
+	cfg := &w.cfg
+	return tcp.Config{Rank: cfg.Rank, Size: cfg.Size, Gather: gather, Token: cfg.Token, TLS: cfg.TLS, Interfaces: cfg.Interfaces, AllRails: cfg.AllRails,
+		Streams: cfg.Streams, Outage: cfg.Outage, Checksum: checksums[cfg.Checksum], Event: w.events.Add, Log: cfg.Log}
+}
+
+// checksums are the settings of that name.
+var checksums = map[string]tcp.Sums{"": tcp.SumsBetween, "hosts": tcp.SumsBetween, "none": tcp.SumsNone, "all": tcp.SumsAll}
+
+// build is which weft this is: the version of the module, or the revision it was built from; empty if that is not known, as in
+// tests.
+var build = sync.OnceValue(func() string {
+	const weft = "github.com/weft-fabric/weft"
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return ""
+	}
+	mods := append([]*debug.Module{&info.Main}, info.Deps...)
+	i := slices.IndexFunc(mods, func(m *debug.Module) bool { return m.Path == weft })
+	if i < 0 {
+		return ""
+	}
+	if v := mods[i].Version; v != "" && v != "(devel)" {
+		return v
+	}
+	if i > 0 {
+		return ""
+	}
+	rev := ""
+	for _, s := range info.Settings {
+		if s.Key == "vcs.revision" {
+			rev = s.Value
+		}
+	}
+	return rev
+})
 
 // explainWays prints how every pair of ranks talks, and who counts as a host of its own although it says otherwise.
 func (w *world) explainWays(kind string) error {
@@ -166,6 +206,15 @@ func (w *world) compare(hellos []hello) error {
 		}
 		if mine := board.Hash(); h.Layout != mine {
 			return fmt.Errorf("rank %d lays shared memory out as %x, this one as %x: run the same build of weft everywhere", rank, h.Layout, mine)
+		}
+		if mine := build(); h.Build != mine && h.Build != "" && mine != "" {
+			return fmt.Errorf("rank %d runs weft %s, this one %s: run the same build of weft everywhere", rank, h.Build, mine)
+		}
+		if h.TLS != hellos[0].TLS {
+			return fmt.Errorf("rank 0 has TLS %t, rank %d %t: give all ranks the same WEFT_TLS", hellos[0].TLS, rank, h.TLS)
+		}
+		if checksums[h.Checksum] != checksums[hellos[0].Checksum] {
+			return fmt.Errorf("rank 0 has checksums %q, rank %d %q: give all ranks the same WEFT_CHECKSUM", hellos[0].Checksum, rank, h.Checksum)
 		}
 		if h.Transport != hellos[0].Transport {
 			return fmt.Errorf("rank 0 wants transport %q, rank %d %q: give all ranks the same WEFT_TRANSPORT", hellos[0].Transport, rank, h.Transport)

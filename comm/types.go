@@ -54,6 +54,7 @@ type Flight = flight.Recorder
 type (
 	Record = flight.Record
 	Step   = flight.Step
+	Link   = flight.Link // something that happened to the links with a rank
 )
 
 // Flight is the communicator's flight recorder.

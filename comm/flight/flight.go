@@ -23,11 +23,12 @@ import (
 
 // Recorder keeps the last operations of a rank, and whose turn it is to carry operations out.
 type Recorder struct {
-	mu   sync.Mutex // of those that read
-	rank int
-	ring []flown
-	next int           // the place of the operation under way, which its goroutine alone touches
-	word atomic.Uint64 // whose turn it is, whether somebody reads, and how many operations ended
+	mu    sync.Mutex // of those that read
+	rank  int
+	links *Links
+	ring  []flown
+	next  int           // the place of the operation under way, which its goroutine alone touches
+	word  atomic.Uint64 // whose turn it is, whether somebody reads, and how many operations ended
 }
 
 // What is in the word of a recorder. One word has it all, so that one instruction ends an operation: instructions that other
@@ -245,8 +246,9 @@ func (f *Recorder) writeJSON(w io.Writer, why error) error {
 	return e.Encode(struct {
 		Rank    int      `json:"rank"`
 		Failure string   `json:"failure,omitempty"`
+		Links   []Link   `json:"links,omitempty"`
 		Records []Record `json:"records"`
-	}{f.rank, failure, f.Records()})
+	}{f.rank, failure, f.Links(), f.Records()})
 }
 
 // Dump writes the recorder and why an operation failed to dir/NAME.json and dir/NAME.trace.json.
@@ -304,6 +306,13 @@ func (f *Recorder) WriteChrome(w io.Writer) error {
 				cat = "receive"
 			}
 			span(s.Op, cat, s.Channel, from, s.Ended, fmt.Sprintf(`"from": %d, "to": %d`, s.From, s.To))
+		}
+	}
+	for _, l := range f.Links() {
+		if l.Lasted > 0 {
+			span(fmt.Sprintf("%s: rank %d", l.Kind, l.Peer), "link", -2, l.At-l.Lasted, l.At, fmt.Sprintf(`"interface": %s`, quote(l.Path)))
+		} else {
+			span(fmt.Sprintf("%s: rank %d", l.Kind, l.Peer), "link", -2, l.At, l.At, fmt.Sprintf(`"interface": %s, "why": %s`, quote(l.Path), quote(l.Why)))
 		}
 	}
 	b.WriteString("\n]}\n")

@@ -138,7 +138,12 @@ func (l *Listener) greet(raw net.Conn) {
 		if admitted && l.Leave != nil {
 			l.Leave(h)
 		}
-		l.count(err, from)
+		l.mu.Lock()
+		closed := l.closed
+		l.mu.Unlock()
+		if !closed { // else it was turned away by Close
+			l.count(err, from)
+		}
 		return
 	}
 	l.Enter(conn, h)

@@ -17,10 +17,8 @@ package mixed
 
 import (
 	"context"
-	"crypto/tls"
 	"fmt"
 	"io"
-	"log/slog"
 
 	"github.com/weft-fabric/weft/transport"
 	"github.com/weft-fabric/weft/transport/internal/ring"
@@ -35,14 +33,7 @@ type Config struct {
 	Machine    int              // ranks that share the cores of this machine: see shm.Config
 	Gather     transport.Gather // among all ranks
 
-	// What tcp needs: see tcp.Config.
-	Token      string
-	NoToken    bool
-	TLS        *tls.Config
-	Interfaces []string
-	AllRails   bool
-	Streams    int
-	Log        *slog.Logger
+	TCP tcp.Config // its settings; who takes part is filled in
 }
 
 // Endpoint is a rank's ways to all others.
@@ -90,9 +81,10 @@ func Open(ctx context.Context, c Config) (*Endpoint, error) {
 	if err != nil {
 		return nil, err
 	}
-	far, err := tcp.Open(ctx, tcp.Config{Rank: c.Rank, Size: c.Size, Gather: c.Gather, Token: c.Token, NoToken: c.NoToken, TLS: c.TLS, Interfaces: c.Interfaces,
-		AllRails: c.AllRails, Streams: c.Streams, Log: c.Log, Reached: reached,
-		Named: func(k transport.Key, n int) ([]byte, error) { return named(near, k, n) }})
+	wire := c.TCP
+	wire.Rank, wire.Size, wire.Gather, wire.Reached = c.Rank, c.Size, c.Gather, reached
+	wire.Named = func(k transport.Key, n int) ([]byte, error) { return named(near, k, n) }
+	far, err := tcp.Open(ctx, wire)
 	if err != nil {
 		_ = near.Close()
 		return nil, err

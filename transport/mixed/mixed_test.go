@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/weft-fabric/weft/internal/conform"
+	"github.com/weft-fabric/weft/transport/tcp"
 )
 
 var bodies = map[string]conform.Body{}
@@ -34,7 +35,7 @@ func init() {
 		for r := range hosts {
 			hosts[r] = layouts[c.Args[1]](r, c.Size)
 		}
-		e, err := Open(context.Background(), Config{Rank: c.Rank, Size: c.Size, Hosts: hosts, Gather: c.Gather, NoToken: true})
+		e, err := Open(context.Background(), Config{Rank: c.Rank, Size: c.Size, Hosts: hosts, Gather: c.Gather, TCP: tcp.Config{NoToken: true}})
 		if err != nil {
 			return err
 		}

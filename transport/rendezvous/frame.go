@@ -95,8 +95,7 @@ func (l *link) send(f frame, deadline time.Time) error {
 	if err := l.conn.SetWriteDeadline(deadline); err != nil {
 		return err
 	}
-	b := net.Buffers{h[:], f.body}
-	_, err := b.WriteTo(l.conn)
+	_, err := l.conn.Write(append(h[:], f.body...)) // at once: frames are few, and what is sealed goes in one record
 	return err
 }
 

@@ -177,7 +177,7 @@ func (r *Meeting) host(ctx context.Context) error {
 	r.gate = &auth.Listener{
 		Token: r.cfg.Token, TLS: r.cfg.TLS, Log: r.cfg.Log,
 		Admit: r.admit,
-		Enter: func(conn net.Conn, h auth.Hello) { r.enter(conn, h.Rank) },
+		Enter: func(conn net.Conn, h auth.Hello) { r.enter(r.sealed(conn, &h.Secret, false), h.Rank) },
 		Leave: func(h auth.Hello) { r.lost(h.Rank, nil, errors.New("connection lost while it came in")) },
 	}
 	r.wg.Add(1)
@@ -343,6 +343,14 @@ func (r *Meeting) come(ctx context.Context) error {
 	}
 }
 
+// sealed is a connection with keyed checksums, unless it is under TLS or there is no token.
+func (r *Meeting) sealed(conn net.Conn, secret *auth.Secret, dialer bool) net.Conn {
+	if r.cfg.TLS != nil || r.cfg.Token == "" {
+		return conn
+	}
+	return auth.Sealed(conn, secret, dialer)
+}
+
 // visit is one attempt to come in.
 func (r *Meeting) visit(ctx context.Context) error {
 	var d net.Dialer
@@ -353,15 +361,16 @@ func (r *Meeting) visit(ctx context.Context) error {
 	host, _, _ := net.SplitHostPort(r.addr)
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
 	secure, err := auth.Client(ctx, conn, r.cfg.TLS, host)
+	var secret auth.Secret
 	if err == nil {
-		_, err = auth.Dial(secure, r.cfg.Token, auth.Hello{Purpose: auth.Meet, Rank: r.cfg.Rank, Size: r.cfg.Size})
+		secret, err = auth.Dial(secure, r.cfg.Token, auth.Hello{Purpose: auth.Meet, Rank: r.cfg.Rank, Size: r.cfg.Size})
 	}
 	if err != nil {
 		stop()
 		conn.Close()
 		return err
 	}
-	l := &link{conn: secure, in: true}
+	l := &link{conn: r.sealed(secure, &secret, true), in: true}
 	for {
 		f, err := l.receive()
 		if err != nil {

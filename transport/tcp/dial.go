@@ -347,9 +347,9 @@ func (e *Endpoint) join(s *stream) (old []*stream, err error) {
 		return ((a.pair+turn)%n-(b.pair+turn)%n)*1024 + a.number - b.number
 	})
 	pr.streams.Store(&all)
-	if pr.came != nil {
-		close(pr.came)
-		pr.came = nil
+	select {
+	case pr.came <- struct{}{}:
+	default:
 	}
 	if s.conn != nil {
 		e.wg.Go(s.readSecure)

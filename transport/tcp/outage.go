@@ -183,7 +183,7 @@ func (pr *peer) lastHope(why string, closed bool) {
 		}
 		select {
 		case <-e.ctx.Done():
-		case <-pr.arrived():
+		case <-pr.came:
 		case <-time.After(min(pause, time.Until(end)+time.Millisecond)):
 		}
 		pause = min(2*pause, redialMost)
@@ -191,19 +191,6 @@ func (pr *peer) lastHope(why string, closed bool) {
 	if told && len(pr.all()) > 0 {
 		pr.backAgain()
 	}
-}
-
-// arrived is closed when a stream of the peer is made.
-func (pr *peer) arrived() <-chan struct{} {
-	pr.mu.Lock()
-	defer pr.mu.Unlock()
-	if pr.came == nil {
-		pr.came = make(chan struct{})
-		if len(pr.all()) > 0 {
-			close(pr.came)
-		}
-	}
-	return pr.came
 }
 
 // backAgain reports the end of an outage.

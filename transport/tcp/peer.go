@@ -30,7 +30,7 @@ type peer struct {
 	mu      sync.Mutex
 	carrier carrier
 	down    time.Time     // since when it has no stream; zero while it has one
-	came    chan struct{} // closed when a stream is made; nil while nobody waits for that
+	came    chan struct{} // a token when a stream was made
 	altered int           // streams that brought altered frames
 	rooms   []roomWait    // senders that wait for room among the copies
 }
