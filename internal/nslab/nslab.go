@@ -31,6 +31,7 @@ import (
 type Lab struct {
 	hosts  []*host
 	fabric netns.NsHandle
+	net    *netlink.Handle // of the fabric
 	rails  int
 }
 
@@ -95,7 +96,7 @@ func (l *Lab) build(hosts int) error {
 	if err != nil {
 		return err
 	}
-	defer fabric.Close()
+	l.net = fabric
 	bridges := make([]netlink.Link, l.rails)
 	for r := range bridges {
 		b := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: fmt.Sprintf("sw%d", r)}}
@@ -212,6 +213,49 @@ func (l *Lab) Cut(host, rail int) error { return l.link(host, rail, (*netlink.Ha
 // Mend brings it up again.
 func (l *Lab) Mend(host, rail int) error { return l.link(host, rail, (*netlink.Handle).LinkSetUp) }
 
+// Unplug takes a host off the switch of a rail: its link stays up and nothing comes through, as behind a switch
+// that lost its tables.
+func (l *Lab) Unplug(host, rail int) error { return l.port(host, rail, "") }
+
+// Plug brings it back.
+func (l *Lab) Plug(host, rail int) error { return l.port(host, rail, fmt.Sprintf("sw%d", rail)) }
+
+// Part takes hosts, as a group, off all others on all rails: they go on reaching one another. Plug brings each back.
+func (l *Lab) Part(hosts ...int) error {
+	for r := range l.rails {
+		name := fmt.Sprintf("part%d", r)
+		b := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: name}}
+		if err := l.net.LinkAdd(b); err != nil && !errors.Is(err, os.ErrExist) {
+			return err
+		}
+		if err := l.net.LinkSetUp(b); err != nil {
+			return err
+		}
+		for _, h := range hosts {
+			if err := l.port(h, r, name); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// port joins a host's link with a switch, or with none.
+func (l *Lab) port(host, rail int, to string) error {
+	end, err := l.net.LinkByName(fmt.Sprintf("p%dr%d", host, rail))
+	if err != nil {
+		return err
+	}
+	if to == "" {
+		return l.net.LinkSetNoMaster(end)
+	}
+	b, err := l.net.LinkByName(to)
+	if err != nil {
+		return err
+	}
+	return l.net.LinkSetMaster(end, b)
+}
+
 func (l *Lab) link(host, rail int, f func(*netlink.Handle, netlink.Link) error) error {
 	h := l.hosts[host].net
 	end, err := h.LinkByName(Rail(rail))
@@ -253,6 +297,9 @@ func (l *Lab) close() {
 		if h.space.IsOpen() {
 			h.space.Close()
 		}
+	}
+	if l.net != nil {
+		l.net.Close()
 	}
 	if l.fabric.IsOpen() {
 		l.fabric.Close()

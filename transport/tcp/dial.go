@@ -238,9 +238,14 @@ func (e *Endpoint) dialOnce(ctx context.Context, rank int, l lane) (secure net.C
 	if err != nil {
 		return nil, secret, err
 	}
+	stop := context.AfterFunc(ctx, func() { conn.Close() })
+	defer stop()
 	secure, err = auth.Client(ctx, conn, e.cfg.TLS, to.Addr().String())
 	if err == nil {
 		secret, err = auth.Dial(secure, e.cfg.Token, auth.Hello{Purpose: auth.Stream, Rank: e.cfg.Rank, Size: e.cfg.Size, World: e.world, Extra: l.put()})
+	}
+	if err == nil && !stop() {
+		err = ctx.Err()
 	}
 	if err != nil {
 		conn.Close()

@@ -172,7 +172,11 @@ func (pr *peer) lastHope(why string, closed bool) {
 			pr.mu.Unlock()
 			e.report(transport.Event{Time: began, Kind: transport.Outage, Peer: pr.rank, Text: fmt.Sprintf("%s; waiting %s for it", why, e.outage())})
 		}
-		if pr.refuses() {
+		refused, came := pr.refuses()
+		if came {
+			continue
+		}
+		if refused {
 			pr.vanish(why)
 			return
 		}
@@ -206,8 +210,8 @@ func (pr *peer) backAgain() {
 	}
 }
 
-// refuses says that a peer's host answers, and its process does not: it has ended.
-func (pr *peer) refuses() bool {
+// refuses says whether a peer's host answers and its process does not: it has ended. came says that a stream was made meanwhile.
+func (pr *peer) refuses() (refused, came bool) {
 	e := pr.e
 	pairs := e.pairsWith(pr.rank)
 	ctx, cancel := context.WithTimeout(e.ctx, attemptTime)
@@ -222,15 +226,18 @@ func (pr *peer) refuses() bool {
 			answers <- err
 		}()
 	}
-	refused := false
 	for range pairs {
-		err := <-answers
-		if err == nil {
-			return false
+		select {
+		case err := <-answers:
+			if err == nil {
+				return false, false
+			}
+			refused = refused || isRefused(err)
+		case <-pr.came:
+			return false, true
 		}
-		refused = refused || isRefused(err)
 	}
-	return refused
+	return refused, false
 }
 
 // probed takes a peer's word that it has no stream with this rank any more.

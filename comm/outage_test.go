@@ -1,0 +1,319 @@
+package comm
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weft-fabric/weft/internal/nslab"
+)
+
+func init() { bodies["flow"] = (*kid).flow }
+
+// flowed is what ranks tell of a while of work.
+type flowed struct {
+	Ops, Wrong int
+	Worst      time.Duration
+	Lost, Back int // links, by the flight recorder
+	Paths      int // lost
+}
+
+// flow works until it is told to end: calls of many sizes and kinds, whose results are known. Orders: "flow" for the while
+// Delay, "shrink", "leave".
+func (k *kid) flow() error {
+	for {
+		var o order
+		if err := k.orders.Decode(&o); err != nil {
+			return err
+		}
+		switch o.Do {
+		case "leave":
+			return nil
+		case "shrink":
+			c, err := k.c.Shrink(context.Background())
+			e := tell("shrink", err)
+			if err == nil {
+				k.c = c
+				e.Value = fmt.Appendf(nil, "[%d, %d]", c.Rank(), c.Size())
+			}
+			k.say(e)
+		case "flow":
+			k.say(event{At: "inside"})
+			var r flowed
+			err := work(k.c, o.Delay, &r)
+			for _, l := range k.c.Flight().Links() {
+				switch l.Kind {
+				case "link lost":
+					r.Lost++
+				case "link back":
+					r.Back++
+				case "path lost":
+					r.Paths++
+				}
+			}
+			e := tell("flow", err)
+			if e.Value, err = json.Marshal(r); err != nil {
+				return err
+			}
+			k.say(e)
+		default:
+			return fmt.Errorf("no order %q", o.Do)
+		}
+	}
+}
+
+// work calls operations for a while and looks at their results.
+func work(c *Comm, d time.Duration, r *flowed) error {
+	ctx, me, n := context.Background(), c.Rank(), c.Size()
+	end := time.Now().Add(d)
+	sizes := []int{1, 300, 5000, 70_000, 400_000}
+	for {
+		began := time.Now()
+		count := sizes[r.Ops%len(sizes)]
+		x := make([]float32, count)
+		for i := range x {
+			x[i] = float32(me + 1 + i%7 + r.Ops%5)
+		}
+		if err := AllReduce(ctx, c, x, Sum); err != nil {
+			return err
+		}
+		for i := range x {
+			if x[i] != float32(n*(n+1)/2+n*(i%7+r.Ops%5)) {
+				r.Wrong++
+			}
+		}
+		out, in := make([]int64, count%5001), make([]int64, count%5001)
+		for i := range out {
+			out[i] = int64(me)<<32 | int64(i+r.Ops)
+		}
+		from := (me + n - 1) % n
+		if err := SendRecv(ctx, c, in, out, from, (me+1)%n); err != nil {
+			return err
+		}
+		for i := range in {
+			if in[i] != int64(from)<<32|int64(i+r.Ops) {
+				r.Wrong++
+			}
+		}
+		r.Ops++
+		over := []int32{0}
+		if time.Now().After(end) {
+			over[0] = 1
+		}
+		if err := AllReduce(ctx, c, over, Max); err != nil {
+			return err
+		}
+		r.Worst = max(r.Worst, time.Since(began))
+		if over[0] == 1 {
+			return nil
+		}
+	}
+}
+
+// onHosts starts ranks on the hosts of a lab, so many on each.
+func onHosts(t *testing.T, lab *nslab.Lab, hosts, each int, body string, env ...string) procs {
+	t.Helper()
+	var list procs
+	for rank := range hosts * each {
+		host := rank / each
+		cmd := exec.Command("/proc/self/exe")
+		cmd.Env = append(os.Environ(), envBody+"="+body, "RANK="+strconv.Itoa(rank), "WORLD_SIZE="+strconv.Itoa(hosts*each), "LOCAL_RANK="+strconv.Itoa(rank%each),
+			"MASTER_ADDR="+nslab.Addr(0, 0).String(), "MASTER_PORT=7177", "WEFT_TOKEN=of the tests", "WEFT_TIMEOUT=60s")
+		cmd.Env = append(cmd.Env, env...)
+		if err := lab.Do(host, func() error {
+			list = append(list, startProc(t, cmd, rank, nil))
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	list.joined()
+	return list
+}
+
+// results are what ranks tell at the end of a flow.
+func (list procs) results() (all []flowed, ends []event) {
+	for _, e := range list.await("flow") {
+		var r flowed
+		if err := json.Unmarshal(e.Value, &r); err != nil {
+			list[0].t.Fatal(err)
+		}
+		all, ends = append(all, r), append(ends, e)
+	}
+	return all, ends
+}
+
+// nft loads rules on a host, or skips the test where there is no nft.
+func nft(t *testing.T, lab *nslab.Lab, host int, rules string) {
+	t.Helper()
+	tool, err := exec.LookPath("nft")
+	if err != nil {
+		t.Skip("no nft here")
+	}
+	if err := lab.Do(host, func() error {
+		cmd := exec.Command(tool, "-f", "-")
+		cmd.Stdin = strings.NewReader(rules)
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			return fmt.Errorf("%w: %s", err, out)
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+const resets = `table ip outage {
+ chain i {
+  type filter hook input priority 0
+  tcp flags & (syn | ack) == ack reject with tcp reset
+ }
+}
+`
+
+// A link between two hosts that is down, that swallows everything, or on which every connection is reset, is waited for: no call
+// fails, no result is wrong, and both ends tell of the outage.
+func TestLinkOutages(t *testing.T) {
+	for _, x := range []struct {
+		name       string
+		env        []string
+		each       int
+		begin, end func(t *testing.T, lab *nslab.Lab)
+	}{
+		{"down", nil, 1, func(t *testing.T, lab *nslab.Lab) { must(t, lab.Cut(1, 0)) }, func(t *testing.T, lab *nslab.Lab) { must(t, lab.Mend(1, 0)) }},
+		{"silent", []string{"WEFT_STREAMS=1"}, 2, func(t *testing.T, lab *nslab.Lab) { must(t, lab.Unplug(1, 0)) }, func(t *testing.T, lab *nslab.Lab) { must(t, lab.Plug(1, 0)) }},
+		{"reset", nil, 1, func(t *testing.T, lab *nslab.Lab) { nft(t, lab, 1, resets) }, func(t *testing.T, lab *nslab.Lab) { nft(t, lab, 1, "flush ruleset") }},
+		{"down under TLS", []string{"WEFT_TLS=token"}, 1, func(t *testing.T, lab *nslab.Lab) { must(t, lab.Cut(1, 0)) }, func(t *testing.T, lab *nslab.Lab) { must(t, lab.Mend(1, 0)) }},
+	} {
+		t.Run(x.name, func(t *testing.T) {
+			t.Parallel()
+			lab := nslab.New(t, 2, 1)
+			list := onHosts(t, lab, 2, x.each, "flow", x.env...)
+			list.order(order{Do: "flow", Delay: 1800 * time.Millisecond})
+			list.await("inside")
+			time.Sleep(100 * time.Millisecond) // so that the fault comes in the midst of messages
+			x.begin(t, lab)
+			time.Sleep(900 * time.Millisecond) // the outage itself
+			x.end(t, lab)
+			all, ends := list.results()
+			for r := range list {
+				if ends[r].Err != "" || all[r].Wrong > 0 {
+					t.Errorf("rank %d: %d wrong elements, %s", r, all[r].Wrong, ends[r].Err)
+				}
+			}
+			for h := range 2 {
+				of := all[h*x.each : (h+1)*x.each]
+				if !slices.ContainsFunc(of, func(r flowed) bool { return r.Back == r.Lost && r.Lost+r.Paths > 0 }) {
+					t.Errorf("no rank of host %d told of the outage and its end: %+v", h, of)
+				}
+			}
+			list.finish()
+		})
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// An outage that takes longer than it may ends the call: the error names the rank that is out of reach and says for how long it
+// was waited.
+func TestOutageTooLong(t *testing.T) {
+	t.Parallel()
+	lab := nslab.New(t, 2, 1)
+	list := onHosts(t, lab, 2, 1, "flow", "WEFT_OUTAGE=300ms")
+	list.order(order{Do: "flow", Delay: time.Minute})
+	list.await("inside")
+	must(t, lab.Unplug(1, 0))
+	all, ends := list.results()
+	for r, e := range ends {
+		if e.Kind != Dead || !slices.Equal(e.Culprits, []int{1 - r}) || !strings.Contains(e.Err, "no link with it for 300ms") || all[r].Wrong > 0 {
+			t.Errorf("rank %d: %d wrong elements, %v %v: %s", r, all[r].Wrong, e.Kind, e.Culprits, e.Err)
+		}
+	}
+}
+
+// A rank that dies is told from a link that is lost, by its host, and at once: not after the time of an outage.
+func TestDeathIsNoOutage(t *testing.T) {
+	t.Parallel()
+	lab := nslab.New(t, 2, 1)
+	list := onHosts(t, lab, 2, 1, "flow", "WEFT_OUTAGE=80s")
+	list.order(order{Do: "flow", Delay: time.Minute})
+	list.await("inside")
+	list[1].kill()
+	e := list[0].await("flow")
+	if e.Kind != Dead || !slices.Equal(e.Culprits, []int{1}) || strings.Contains(e.Err, "no link") {
+		t.Errorf("%v %v: %s", e.Kind, e.Culprits, e.Err)
+	}
+}
+
+// One of two rails that is lost costs no call, is told, and carries messages again when it is back.
+func TestRailLost(t *testing.T) {
+	t.Parallel()
+	lab := nslab.New(t, 2, 2)
+	list := onHosts(t, lab, 2, 2, "flow", "WEFT_RAILS=all")
+	list.order(order{Do: "flow", Delay: 2 * time.Second})
+	list.await("inside")
+	must(t, lab.Unplug(0, 1))
+	time.Sleep(1200 * time.Millisecond) // the fault itself
+	must(t, lab.Plug(0, 1))
+	all, ends := list.results()
+	told := 0
+	for r := range list {
+		told += all[r].Paths
+		if ends[r].Err != "" || all[r].Wrong > 0 || all[r].Lost > 0 {
+			t.Errorf("rank %d: %d wrong elements, %d outages, %s", r, all[r].Wrong, all[r].Lost, ends[r].Err)
+		}
+	}
+	if told == 0 {
+		t.Error("nobody told of the rail")
+	}
+	before, _, err := lab.Bytes(0, 1)
+	must(t, err)
+	for range 20 { // a rail comes back within half a second
+		list.order(order{Do: "flow", Delay: 200 * time.Millisecond})
+		list.await("inside")
+		list.results()
+		if after, _, _ := lab.Bytes(0, 1); after > before+1<<20 {
+			list.finish()
+			return
+		}
+	}
+	t.Error("the rail that is back carries nothing")
+}
+
+// The variables of links are read, and what is wrong in them is said.
+func TestLinkSettings(t *testing.T) {
+	read := func(list ...string) (Config, error) {
+		e := newEnv(list)
+		c := e.settings()
+		return c, e.err()
+	}
+	c, err := read("WEFT_OUTAGE=5s", "WEFT_CHECKSUM=all", "WEFT_TLS=token", "WEFT_TOKEN=x")
+	if err != nil || c.Outage != 5*time.Second || c.Checksum != "all" || c.TLS == nil {
+		t.Errorf("%+v, %v", c, err)
+	}
+	if c, err := read("WEFT_OUTAGE=none"); err != nil || c.Outage >= 0 {
+		t.Errorf("%v, %v", c.Outage, err)
+	}
+	for _, x := range [][2]string{
+		{"WEFT_OUTAGE=soon", `WEFT_OUTAGE="soon" is neither a time such as 30s nor none`},
+		{"WEFT_CHECKSUM=some", `WEFT_CHECKSUM="some" is none of hosts, all, none`},
+		{"WEFT_TLS=token", "there is no token to make certificates from"},
+		{"WEFT_TLS=/nowhere", "want token, or a folder with ca.pem, cert.pem and key.pem"},
+	} {
+		if _, err := read(x[0]); err == nil || !strings.Contains(err.Error(), x[1]) {
+			t.Errorf("%s: %v", x[0], err)
+		}
+	}
+}
