@@ -28,6 +28,7 @@ type benchFlags struct {
 	rounds                                     int
 	batch                                      time.Duration
 	spec                                       launch.Spec
+	links                                      linkFlags
 }
 
 func newBench() *cobra.Command {
@@ -57,6 +58,7 @@ kept in the user's cache folder.`,
   weft bench all-reduce -n 2 --hosts a,b --rsh 'ip netns exec {host}' --master-addr 10.0.0.1
   weft bench all-reduce -n 8 --hosts a,b --rsh 'ip netns exec {host} {command}' --master-addr 10.0.0.1 --explain
   weft bench all-reduce -n 4 --require shm --floor 5GB/s
+  weft bench all-reduce -n 2 --transport tcp --tls -b 1M -e 1M
   weft bench --compare -n 2,4,8 --sizes 8,32K,1M,16M
   weft bench --compare all-reduce -n 2 --sizes 1M,2M --out-of-place
   weft bench --compare all-gather broadcast --transport tcp`,
@@ -120,6 +122,7 @@ kept in the user's cache folder.`,
 	fl.BoolVar(&f.best, "best", false, "the fastest turn counts, for --compare, not the median")
 	fl.BoolVar(&f.apart, "out-of-place", false, "all-reduce has an input and an output, for --compare, not one buffer")
 	hostFlags(cmd, &f.spec, &f.hosts, &f.rsh)
+	f.links.bind(cmd)
 	return cmd
 }
 
@@ -148,7 +151,7 @@ func operations() string {
 var (
 	compareFlags = []string{"sizes", "rounds", "batch", "best", "out-of-place"}
 	aloneFlags   = []string{"minbytes", "maxbytes", "stepbytes", "stepfactor", "iters", "warmup_iters", "batches", "datatype", "op", "root",
-		"check", "algo", "program", "unproven", "plain", "registered", "require", "floor", "explain", "hosts", "rsh", "master-addr"}
+		"check", "algo", "program", "unproven", "plain", "registered", "require", "floor", "explain", "hosts", "rsh", "master-addr", "tls", "checksum", "outage"}
 )
 
 // unused says so if one of some flags is given.
@@ -182,6 +185,11 @@ func (f *benchFlags) run(cmd *cobra.Command, args []string) error {
 	if err := places(&f.spec, f.hosts, f.rsh); err != nil {
 		return err
 	}
+	links, err := f.links.env()
+	if err != nil {
+		return err
+	}
+	f.spec.Env = append(f.spec.Env, links...)
 	if f.explain {
 		f.spec.Env = append(f.spec.Env, "WEFT_EXPLAIN=1")
 	}

@@ -27,6 +27,7 @@ func newRun() *cobra.Command {
 	var hosts, rsh string
 	var env []string
 	var elastic elasticRun
+	var links linkFlags
 	cmd := &cobra.Command{
 		Use:   "run [-n RANKS | --nodes COUNT --nproc COUNT] [flags] -- COMMAND [ARG...]",
 		Short: "Start a program as several ranks: once, or elastically on several nodes",
@@ -63,6 +64,7 @@ Exit code: that of the rank that failed first, 128 and the signal if one ended i
   weft run -n 4 -- sh -c 'echo rank $RANK of $WORLD_SIZE'
   weft run -n 16 --hosts 'n[0-1]' --master-addr n0 -- ./my-program
   weft run -n 2 --hosts a,b --rsh 'ip netns exec {host}' --master-addr 10.0.0.1 -- ./my-program
+  weft run -n 2 --transport tcp --tls -- ./my-program
   weft run --nproc 4 --max-restarts 3 -- python train.py
   weft run --nodes 2 --nproc 4 --min 2 --max 8 --coord etcd://host:2379 --ckpt DIR -- python train.py`,
 		Args: func(_ *cobra.Command, args []string) error {
@@ -80,6 +82,11 @@ Exit code: that of the rank that failed first, 128 and the signal if one ended i
 			if spec.Grace < 0 {
 				return fmt.Errorf("--grace %s; want a time of 0 or more", spec.Grace)
 			}
+			more, err := links.env()
+			if err != nil {
+				return err
+			}
+			env = append(more, env...)
 			meets, err := elastic.wanted(cmd)
 			if err != nil {
 				return err
@@ -118,6 +125,8 @@ Exit code: that of the rank that failed first, 128 and the signal if one ended i
 	cmd.Flags().StringArrayVar(&env, "env", nil, "`NAME=VALUE` for every rank; repeatable")
 	hostFlags(cmd, &spec, &hosts, &rsh)
 	cmd.Flags().IntVar(&spec.Port, "master-port", 0, "`PORT` for MASTER_PORT; a free one without it")
+	links.bind(cmd)
+	links.bindTransport(cmd)
 	elastic.bind(cmd)
 	cmd.Flags().SetInterspersed(false) // what follows the command is the command's
 	return cmd

@@ -14,6 +14,9 @@ func TestMain(m *testing.M) {
 	if body := os.Getenv(envBody); body != "" {
 		child(body)
 	}
+	if os.Getenv(envWho) != "" {
+		who()
+	}
 	goleak.VerifyTestMain(m)
 }
 

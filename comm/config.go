@@ -87,11 +87,12 @@ type Config struct {
 
 // FromEnv reads the environment that weft run, torchrun and their like set: RANK,
 // WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT, and the WEFT_ variables that the
-// fields of Config name. Without any of them this process is a world of its own.
+// fields of Config name. Without RANK and WORLD_SIZE it reads what srun, mpirun (Open MPI, and MPICH's Hydra, which it
+// asks) and an Indexed Job of Kubernetes leave. Without any of them this process is a world of its own.
 //
 // It is an error if variables contradict one another, if a WEFT_ variable is not
-// known, or if a launcher that does not set RANK (mpirun, srun) has plainly started
-// several processes: each of them would be alone.
+// known, or if several processes were plainly started and something is missing to bring them together: each of them
+// would be alone.
 func FromEnv() (Config, error) {
 	e := newEnv(os.Environ())
 	c := e.settings()
@@ -230,12 +231,14 @@ func (e *env) settings() (c Config) {
 
 // identity reads who this rank is and where rank 0 listens.
 func (e *env) identity(c *Config) {
+	rank, size := e.get("RANK"), e.get("WORLD_SIZE")
+	if rank == "" && (size == "" || e.get("JOB_COMPLETION_INDEX") != "") {
+		e.launched(c)
+		return
+	}
 	c.Rank, c.Size = e.number("RANK", 0), e.number("WORLD_SIZE", 1)
 	c.LocalRank = e.number("LOCAL_RANK", 0)
-	rank, size := e.get("RANK"), e.get("WORLD_SIZE")
 	switch {
-	case rank == "" && size == "":
-		e.several()
 	case size == "":
 		e.wrong("RANK=%s is set and WORLD_SIZE is not: set both, or neither for a world of one", rank)
 	case rank == "" && c.Size > 1:
@@ -252,42 +255,6 @@ func (e *env) identity(c *Config) {
 		c.Addr = net.JoinHostPort(strings.Trim(addr, "[]"), port) // brackets are usual around IPv6 addresses
 	case c.Size > 1:
 		e.wrong("MASTER_ADDR=%q MASTER_PORT=%q: both are needed with WORLD_SIZE=%d; `weft run -n %d -- COMMAND` sets them", addr, port, c.Size, c.Size)
-	}
-}
-
-// several refuses a process that is not alone although nobody told it its rank.
-func (e *env) several() {
-	if e.values["WEFT_AGENT_FD"] != "" {
-		e.wrong("this process was started to follow epochs (weft run --follow, weft up) and does not: use package elastic, or start it with weft run without --follow")
-		return
-	}
-	for _, by := range []struct {
-		name, rank string
-		sizes      []string // the first that is set counts
-	}{
-		{"Open MPI", "OMPI_COMM_WORLD_RANK", []string{"OMPI_COMM_WORLD_SIZE"}},
-		{"MPI", "PMI_RANK", []string{"PMI_SIZE"}},
-		{"MVAPICH", "MV2_COMM_WORLD_RANK", []string{"MV2_COMM_WORLD_SIZE"}},
-		{"Slurm", "SLURM_PROCID", []string{"SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"}},
-		{"PMIx", "PMIX_RANK", nil},
-	} {
-		rank := e.values[by.rank]
-		if rank == "" {
-			continue
-		}
-		n, found := 0, by.rank+"="+rank
-		for _, size := range by.sizes {
-			if s := e.values[size]; s != "" {
-				n, _ = strconv.Atoi(s)
-				found += " " + size + "=" + s
-				break
-			}
-		}
-		r, _ := strconv.Atoi(rank)
-		if n > 1 || r > 0 {
-			e.wrong("%s started several processes (%s) and RANK is not set, so each would be a world of one: start them with `weft run -n %d -- COMMAND`, or set RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT; WORLD_SIZE=1 if this process is meant to be alone", by.name, found, max(n, r+1, 2))
-			return
-		}
 	}
 }
 

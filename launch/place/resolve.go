@@ -318,7 +318,7 @@ func (f Flags) meet(j *Job, p Place, _ int) error {
 	case p.Addr != "":
 		port := p.Port
 		if port == 0 {
-			port = defaultPort(p)
+			port = p.MasterPort()
 		}
 		return j.inside(p, setting{join(p.Addr, port), "first node at"}, p.Addr, port)
 	case j.Nodes == 1:
@@ -377,12 +377,14 @@ func (j *Job) inside(p Place, s setting, host string, port int) error {
 	return nil
 }
 
-// defaultPort is the port of a coordinator in the first node where a scheduler
-// says the host alone. Under Slurm and mpirun several jobs may share a host, so
-// that it follows from the id of the job: 8192 ports from 20480 on, below those
-// that Linux hands out and Kubernetes' own.
-func defaultPort(p Place) int {
-	if p.Job == "" || p.By != "slurm" && p.By != "openmpi" {
+// MasterPort is the port at the first node where a scheduler says the host alone. Under Slurm and mpirun several jobs may share
+// a host, so that it follows from the id of the job: 8192 ports from 20480 on, below those that Linux hands out and
+// Kubernetes' own.
+func (p Place) MasterPort() int {
+	if p.Port != 0 {
+		return p.Port
+	}
+	if p.Job == "" || p.By != "slurm" && p.By != "openmpi" && p.By != "pmi" {
 		return CoordPort
 	}
 	return 20480 + int(hash(p.Job)%8192)

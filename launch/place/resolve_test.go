@@ -126,7 +126,7 @@ func TestResolve(t *testing.T) {
 	}
 }
 
-func slurmPort(job string) int { return defaultPort(Place{By: "slurm", Job: job}) }
+func slurmPort(job string) int { return Place{By: "slurm", Job: job}.MasterPort() }
 
 // Names of jobs that others chose are made such as coord takes, and stay apart.
 func TestLabel(t *testing.T) {

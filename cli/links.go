@@ -1,0 +1,60 @@
+package cli
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+// linkFlags say how ranks reach one another, as variables that they read.
+type linkFlags struct{ transport, tls, checksum, outage string }
+
+var (
+	transports = []string{"shm", "tcp", "mixed"}
+	checksums  = []string{"hosts", "all", "none"}
+)
+
+// bind adds the flags to a verb that starts ranks.
+func (f *linkFlags) bind(cmd *cobra.Command) {
+	fl := cmd.Flags()
+	fl.StringVar(&f.tls, "tls", "", "encrypt what passes between ranks; certificates are made from the token, or taken from `DIR`: ca.pem, cert.pem, key.pem")
+	fl.Lookup("tls").NoOptDefVal = "token"
+	fl.StringVar(&f.outage, "outage", "", "`TIME` for which a rank of another host is waited for that no link reaches, or none (default 30s)")
+	fl.StringVar(&f.checksum, "checksum", "", "`WHICH` messages over tcp have a keyed checksum: hosts, those between hosts; all; none (default hosts)")
+	_ = cmd.RegisterFlagCompletionFunc("checksum", cobra.FixedCompletions(checksums, cobra.ShellCompDirectiveNoFileComp))
+}
+
+// bindTransport adds --transport.
+func (f *linkFlags) bindTransport(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&f.transport, "transport", "", "`NAME` of what ranks use: shm, tcp, mixed (shared memory inside hosts, tcp between); the fastest without it")
+	_ = cmd.RegisterFlagCompletionFunc("transport", cobra.FixedCompletions(transports, cobra.ShellCompDirectiveNoFileComp))
+}
+
+// env are the variables that the flags come to.
+func (f *linkFlags) env() (list []string, err error) {
+	if f.transport != "" {
+		if !slices.Contains(transports, f.transport) {
+			return nil, fmt.Errorf("--transport: unknown transport %q; known: %s", f.transport, strings.Join(transports, ", "))
+		}
+		list = append(list, "WEFT_TRANSPORT="+f.transport)
+	}
+	if f.tls != "" {
+		list = append(list, "WEFT_TLS="+f.tls)
+	}
+	if f.checksum != "" {
+		if !slices.Contains(checksums, f.checksum) {
+			return nil, fmt.Errorf("--checksum %q; known: %s", f.checksum, strings.Join(checksums, ", "))
+		}
+		list = append(list, "WEFT_CHECKSUM="+f.checksum)
+	}
+	if f.outage != "" {
+		if d, err := time.ParseDuration(f.outage); f.outage != "none" && (err != nil || d <= 0) {
+			return nil, fmt.Errorf("--outage %q; want a time such as 30s, or none", f.outage)
+		}
+		list = append(list, "WEFT_OUTAGE="+f.outage)
+	}
+	return list, nil
+}
