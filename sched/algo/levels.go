@@ -1,0 +1,345 @@
+package algo
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/weft-fabric/weft/sched"
+)
+
+//	 domain 0      domain 1
+//	0  1  2  3    4  5  6  7     two-level: inside, each rank gets its part of what the
+//	│  │  │  └────┼──┼──┼──┘     domain has to say; between, rank l talks with the ranks l
+//	│  │  └───────┼──┼──┘        of the other domains, each over its own rail; inside, all
+//	│  └──────────┼──┘           parts are shared out
+//	└─────────────┘
+//
+//	 domain 0      domain 1
+//	1─┐           5─┐            leader: one rank of a domain speaks for it, which takes
+//	2─┼─► 0 ◄───► 4 ◄─┼─6        the fewest messages between domains
+//	3─┘              └─7
+//
+// The all-to-all of two-level is what NCCL calls PXN: what goes to rank l of another
+// domain goes to rank l of the own one first, which sends what all its mates have for
+// that rank in one message over its rail.
+//
+// A sum is that of the domains' sums. Both are lists of phases (Levels), each of which is
+// a collective of its own, inside domains or between them. A runtime may carry each out
+// in its own way; the program is all of them one after another.
+func init() {
+	const reference = "HiCCL, Hidayetoglu et al. 2024; PXN: NCCL 2.12"
+	build := func(leader bool) func(Spec) (string, error) {
+		return func(s Spec) (string, error) {
+			l, err := NewLevels(s.Op, s.Ranks, s.domain(), s.Root, leader)
+			if err != nil {
+				return "", err
+			}
+			parts, err := l.parts(s.Inner, s.Outer)
+			if err != nil {
+				return "", err
+			}
+			p, err := l.Program("phases", parts)
+			if err != nil {
+				return "", err
+			}
+			_, text, _ := strings.Cut(p.String(), fmt.Sprintf("ranks %d\n", s.Ranks))
+			return text, nil
+		}
+	}
+	fits := func(s Spec) error {
+		if s.Channels > 1 {
+			return errors.New("its phases follow one another on one channel")
+		}
+		return whole(s)
+	}
+	register(&Algorithm{
+		Name: "two-level", Ops: []sched.Collective{sched.AllReduce, sched.ReduceScatter, sched.AllGather, sched.Broadcast, sched.Reduce, sched.AllToAll, sched.Barrier},
+		Summary:   "large messages over several hosts: shared memory inside, every rank and rail of a host between",
+		Steps:     "those of its phases; all-reduce 1 + 2 + 1 by default",
+		Sent:      "S inside; between D domains 2S(D-1)/(D Local), half for reduce-scatter, all-gather; S(D-1)/D for all-to-all",
+		Reference: reference, Build: build(false), Fits: fits,
+	})
+	register(&Algorithm{
+		Name: "leader", Ops: []sched.Collective{sched.AllReduce, sched.ReduceScatter, sched.AllGather, sched.Broadcast, sched.Reduce, sched.Barrier},
+		Summary:   "small messages over several hosts: one rank of each talks",
+		Steps:     "those of its phases; all-reduce 1 + 2 + 1 by default",
+		Sent:      "S by all but leaders; leaders 2S(D-1)/D between D domains and S(Local-1) inside",
+		Reference: "Open MPI's HAN, Luo et al. 2020", Build: build(true), Fits: fits,
+	})
+}
+
+// Levels is a collective over domains of Local ranks each, as phases. Buffers are
+// measured in cells: a block where ranks have blocks, a slice of 1/Local or the whole
+// buffer elsewhere.
+type Levels struct {
+	Op                 sched.Collective
+	Ranks, Local, Root int
+	Cells              int // of the larger of in and out
+	Scratch            int // cells
+	Phases             []Phase
+}
+
+// Phase is a collective inside every domain, or between the ranks of one number in all
+// domains.
+type Phase struct {
+	Op     sched.Collective
+	Across bool
+	Root   int // of the phase's ranks
+	Only   int // inside: the one domain that takes part; across: the one number; -1 for all
+	Times  int // how often it is done, each time a step further
+	Cells  int // of the larger of its buffers
+	In     Span
+	Out    Span
+}
+
+// Span is where a phase's buffer begins: at a cell of in, out or scratch, and so many
+// cells further each time.
+type Span struct {
+	Buf      sched.Buffer
+	At, Step int
+}
+
+// NewLevels lists the phases of a collective. With leader one rank of each domain speaks
+// for it, else every rank for its part.
+func NewLevels(op sched.Collective, ranks, local, root int, leader bool) (*Levels, error) {
+	if ranks < 1 || local < 1 || ranks%local != 0 {
+		return nil, fmt.Errorf("%d ranks in domains of %d: every domain must have the same number", ranks, local)
+	}
+	l := &Levels{Op: op, Ranks: ranks, Local: local, Root: root}
+	domains, home, seat := ranks/local, root/local, root%local
+	in, out := Span{Buf: sched.In}, Span{Buf: sched.Out}
+	tmp := func(at int) Span { return Span{Buf: sched.Tmp, At: at} }
+	inside := func(op sched.Collective, root, cells int, a, b Span) {
+		l.Phases = append(l.Phases, Phase{Op: op, Root: root, Only: -1, Times: 1, Cells: cells, In: a, Out: b})
+	}
+	across := func(op sched.Collective, root, cells int, a, b Span) {
+		l.Phases = append(l.Phases, Phase{Op: op, Across: true, Root: root, Only: -1, Times: 1, Cells: cells, In: a, Out: b})
+	}
+	last := func() *Phase { return &l.Phases[len(l.Phases)-1] }
+	rows := func(a, b int) { // the phase is done for each domain's row of blocks
+		last().Times, last().In.Step, last().Out.Step = domains, a, b
+	}
+	switch {
+	case leader:
+		seat = 0
+		if op.Rooted() {
+			seat = root % local
+		}
+		l.Cells = 1
+		if op.Blocks() {
+			l.Cells = ranks
+		}
+		only := func() { last().Only = seat }
+		switch op {
+		case sched.AllReduce:
+			inside(sched.Reduce, 0, 1, in, tmp(0))
+			across(sched.AllReduce, 0, 1, tmp(0), tmp(1))
+			only()
+			inside(sched.Broadcast, 0, 1, tmp(1), out)
+			l.Scratch = 2
+		case sched.Barrier:
+			inside(sched.Barrier, 0, 1, in, tmp(0))
+			across(sched.Barrier, 0, 1, tmp(0), tmp(1))
+			only()
+			inside(sched.Broadcast, 0, 1, tmp(1), out)
+			l.Scratch = 2
+		case sched.ReduceScatter:
+			inside(sched.Reduce, 0, ranks, in, tmp(0))
+			across(sched.ReduceScatter, 0, ranks, tmp(0), tmp(ranks))
+			only()
+			inside(sched.Scatter, 0, local, tmp(ranks), out)
+			l.Scratch = ranks + local
+		case sched.AllGather:
+			inside(sched.Gather, 0, local, in, tmp(0))
+			across(sched.AllGather, 0, ranks, tmp(0), tmp(local))
+			only()
+			inside(sched.Broadcast, 0, ranks, tmp(local), out)
+			l.Scratch = ranks + local
+		case sched.Broadcast:
+			across(sched.Broadcast, home, 1, in, tmp(0))
+			only()
+			inside(sched.Broadcast, seat, 1, tmp(0), out)
+			l.Scratch = 1
+		case sched.Reduce:
+			inside(sched.Reduce, seat, 1, in, tmp(0))
+			across(sched.Reduce, home, 1, tmp(0), out)
+			only()
+			l.Scratch = 1
+		default:
+			return nil, fmt.Errorf("no leader can do %s for its domain", op)
+		}
+	default:
+		l.Cells = local
+		if op.Blocks() {
+			l.Cells = ranks
+		}
+		only := func() { last().Only = home }
+		switch op {
+		case sched.AllReduce:
+			inside(sched.ReduceScatter, 0, local, in, tmp(0))
+			across(sched.AllReduce, 0, 1, tmp(0), tmp(1))
+			inside(sched.AllGather, 0, local, tmp(1), out)
+			l.Scratch = 2
+		case sched.Barrier:
+			l.Cells = 1
+			inside(sched.Barrier, 0, 1, in, tmp(0))
+			across(sched.Barrier, 0, 1, tmp(0), out)
+			l.Scratch = 1
+		case sched.ReduceScatter:
+			inside(sched.ReduceScatter, 0, local, in, tmp(0))
+			rows(local, 1)
+			across(sched.ReduceScatter, 0, domains, tmp(0), out)
+			l.Scratch = domains
+		case sched.AllGather:
+			across(sched.AllGather, 0, domains, in, tmp(0))
+			inside(sched.AllGather, 0, local, tmp(0), out)
+			rows(1, local)
+			l.Scratch = domains
+		case sched.AllToAll:
+			inside(sched.AllToAll, 0, local, in, tmp(0))
+			rows(local, local)
+			across(sched.AllToAll, 0, ranks, tmp(0), out)
+			l.Scratch = ranks
+		case sched.Broadcast:
+			inside(sched.Scatter, seat, local, in, tmp(0))
+			only()
+			across(sched.Broadcast, home, 1, tmp(0), tmp(1))
+			inside(sched.AllGather, 0, local, tmp(1), out)
+			l.Scratch = 2
+		case sched.Reduce:
+			inside(sched.ReduceScatter, 0, local, in, tmp(0))
+			across(sched.Reduce, home, 1, tmp(0), tmp(1))
+			inside(sched.Gather, seat, local, tmp(1), out)
+			only()
+			l.Scratch = 2
+		default:
+			return nil, fmt.Errorf("%s has no two levels", op)
+		}
+	}
+	return l, nil
+}
+
+// Of is how many ranks take part in a phase.
+func (l *Levels) Of(p *Phase) int {
+	if p.Across {
+		return l.Ranks / l.Local
+	}
+	return l.Local
+}
+
+// parts are the phases' programs by algorithms of these names, or plain ones where an
+// algorithm does not do what a phase needs.
+func (l *Levels) parts(inner, outer string) ([]*sched.Program, error) {
+	used := map[string]bool{}
+	var list []*sched.Program
+	for i := range l.Phases {
+		ph := &l.Phases[i]
+		name := inner
+		if ph.Across {
+			name = outer
+		}
+		a, err := Find("direct")
+		if ph.Op.Reduces() && ph.Op != sched.Barrier && !ph.Across {
+			a, err = Find("rank-order")
+		}
+		if name != "" {
+			b, e := Find(name)
+			if e != nil {
+				return nil, e
+			}
+			if b.Nests && b.Serves(ph.Op) {
+				a, used[name] = b, true
+			}
+		}
+		if err != nil {
+			return nil, err
+		}
+		p, err := a.Program(Spec{Op: ph.Op, Ranks: l.Of(ph), Root: ph.Root, flat: true})
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, p)
+	}
+	for _, name := range []string{inner, outer} {
+		if name != "" && !used[name] {
+			return nil, fmt.Errorf("%s can do no phase of %s on one channel", name, l.Op)
+		}
+	}
+	return list, nil
+}
+
+// Program is the program of all phases, whose programs are parts. They must run on one
+// channel without switches, each rank at its own place.
+func (l *Levels) Program(called string, parts []*sched.Program) (*sched.Program, error) {
+	if len(parts) != len(l.Phases) {
+		return nil, fmt.Errorf("%d programs for %d phases", len(parts), len(l.Phases))
+	}
+	m := 1 // chunks of a cell
+	for i, p := range parts {
+		ph := &l.Phases[i]
+		switch {
+		case p.Op != ph.Op || p.Ranks != l.Of(ph) || p.Op.Rooted() && p.Root != ph.Root:
+			return nil, fmt.Errorf("phase %d is %s of %d ranks, its program %s of %d", i, ph.Op, l.Of(ph), p.Op, p.Ranks)
+		case p.Switches > 0 || len(p.Groups) != 1 || p.Groups[0].Count != 1 || len(p.Orders) > 0:
+			return nil, fmt.Errorf("program %s of phase %d has several channels, switches or an order of ranks", p.Name, i)
+		}
+		need := larger(p) / gcd(larger(p), ph.Cells)
+		m = m / gcd(m, need) * need
+	}
+	if m > 1<<20 {
+		return nil, fmt.Errorf("the phases' chunks have %d common parts", m)
+	}
+	r, num := name("r"), sched.N
+	seat, home := op(sched.Mod, r, num(l.Local)), op(sched.Div, r, num(l.Local))
+	mate := func(e *sched.Expr) *sched.Expr { return op(sched.Add, op(sched.Mul, home, num(l.Local)), e) }
+	twin := func(e *sched.Expr) *sched.Expr { return op(sched.Add, op(sched.Mul, e, num(l.Local)), seat) }
+	all := &sched.Program{Name: called, Op: l.Op, Ranks: l.Ranks, Root: l.Root, Slots: 1, Chunks: num(m * l.Cells)}
+	if !l.Op.Rooted() {
+		all.Root = 0
+	}
+	scratch := m * l.Scratch
+	var body []sched.Stmt
+	for i, p := range parts {
+		ph := &l.Phases[i]
+		k := m * ph.Cells / larger(p) // chunks for one of the phase
+		at := func(s Span) place {
+			e := num(m * s.At)
+			if ph.Times > 1 {
+				e = op(sched.Add, e, op(sched.Mul, name("row"), num(m*s.Step)))
+			}
+			return place{s.Buf, e}
+		}
+		f := renamer{p: p, rank: seat, peer: mate, scale: func(e *sched.Expr) *sched.Expr { return op(sched.Mul, e, num(k)) },
+			place: map[sched.Buffer]place{sched.In: at(ph.In), sched.Out: at(ph.Out), sched.Tmp: {sched.Tmp, num(m * l.Scratch)}}}
+		mine := seat
+		if ph.Across {
+			f.rank, f.peer = home, twin
+		} else {
+			mine = home
+		}
+		part := f.body(p.Groups[0].Body)
+		if ph.Times > 1 {
+			part = []sched.Stmt{{Loop: &sched.Loop{Var: "row", Count: num(ph.Times), Body: part}}}
+		}
+		if ph.Only >= 0 && len(part) > 0 {
+			part = []sched.Stmt{{If: &sched.If{Cond: op(sched.Eq, mine, num(ph.Only)), Then: part}}}
+		}
+		body = append(body, part...)
+		all.Slots = max(all.Slots, p.Slots)
+		scratch = max(scratch, m*l.Scratch+k*p.NumChunks(sched.Tmp))
+	}
+	all.Scratch = num(scratch)
+	all.Groups = []sched.Group{{Count: 1, Body: body}}
+	return sched.Parse(all.String())
+}
+
+// larger is the number of chunks of a program's larger buffer.
+func larger(p *sched.Program) int { return max(p.NumChunks(sched.In), p.NumChunks(sched.Out)) }
+
+func gcd(a, b int) int {
+	for b != 0 {
+		a, b = b, a%b
+	}
+	return a
+}
