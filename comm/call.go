@@ -45,10 +45,14 @@ func (c *Comm) repeat(ctx context.Context, r *request) error {
 	c.seq++
 	o.Call.Seq = c.seq
 	if c.world.mem == nil { // the operation before is part of what ranks have to agree on
-		o.Call.Program = o.prepared.digest ^ c.before
+		o.Call.Program = o.prepared.digest ^ r.Salt ^ c.before
 		o.mixed = signature(&o.Call)
 	}
-	o.ctx, o.In, o.Out = ctx, r.In, r.Out
+	if o.Salt != r.Salt && c.world.mem != nil {
+		o.Call.Program = o.prepared.digest ^ r.Salt
+		o.mixed = signature(&o.Call)
+	}
+	o.ctx, o.In, o.Out, o.Salt = ctx, r.In, r.Out, r.Salt
 	if o.inline != nil {
 		o.Sig = numbered(o.mixed^c.before, c.seq)
 		if raised, done := c.shared.RunAtOnce(&o.Op, o.inline); done {
@@ -84,7 +88,7 @@ func (c *Comm) start(ctx context.Context, r *request, asked want, factor float64
 	o.Request, o.ctx, o.prepared, o.Factor = *r, ctx, p, factor
 	o.Program, o.Form = p.program, p.flat
 	o.Call = calls.Call{Epoch: c.epoch, Comm: c.id, Seq: c.seq, Op: r.Op, Variant: r.Variant, Type: r.Type, Reduce: r.Reduce,
-		Root: int32(r.Root), Count: uint64(r.Count), Program: p.digest}
+		Root: int32(r.Root), Count: uint64(r.Count), Program: p.digest ^ r.Salt}
 	if r.Counts != nil && r.Variant != calls.AllToAllV {
 		o.Call.Count = uint64(total(r.Counts))
 		for _, k := range r.Counts { // the total alone would not tell [1 2] from [2 1]
@@ -98,6 +102,9 @@ func (c *Comm) start(ctx context.Context, r *request, asked want, factor float64
 	o.usual = asked == (want{}) && factor == 1 && r.Counts == nil
 	c.layOut(o)
 	o.starts = plan.Start(&o.Plan)
+	if p.levels != nil {
+		o.starts = plan.Levels
+	}
 	return nil
 }
 
@@ -153,6 +160,8 @@ func (c *Comm) run(letGo bool) error {
 		err = c.shared.RunInline(&o.Op, o.inline)
 	case plan.Script:
 		err = c.runScript(o)
+	case plan.Levels:
+		err = c.runLevels(o)
 	default:
 		err = c.shared.Run(&o.Op)
 	}

@@ -96,24 +96,18 @@ type Comm struct {
 
 	messages atomic.Pointer[messages] // point to point, made when first used
 
+	levels *levels // how collectives run over several hosts; nil where they do not
+	above  *Comm   // whose phases this one carries out; nil for those that users see
 	parent *Comm   // that it was split from
 	kids   []*Comm // that were split from it and are not closed; guarded by the world's mu
 }
 
-// world is what the communicators of a process share.
-type world struct {
-	ep      transport.Endpoint
-	mem     transport.Memory // nil where ranks do not see one another's memory
+// process is what all communicators of a process share.
+type process struct {
+	all     transport.Endpoint // of all ranks
 	room    closer
 	cfg     Config
-	pulls   bool       // every rank may copy out of memory that others do not see
-	links   cost.Links // what the choice of programs is based on
-	choices *choice.Tables
 	next    atomic.Uint32 // communicators that this rank had a number for
-	hosts   []int         // by rank of the endpoint
-	apart   []string      // by rank: why it shares no memory with the host it says it is on; empty if it does
-	pids    []int         // of processes, by rank of the endpoint
-	local   int           // ranks on this machine, which share its cores
 	verbs   verbs
 	refs    atomic.Int32
 	mu      sync.Mutex
@@ -121,6 +115,25 @@ type world struct {
 	dumped  atomic.Bool // the flight recorder, after a failure
 	started time.Time
 	events  flight.Links // what happened to the links
+}
+
+// world is what communicators share that reach their ranks in the same way: all of a
+// process, or, where ranks of a host share memory and hosts do not, those inside this
+// host, those between hosts, and the others.
+type world struct {
+	*process
+	ep      transport.Endpoint
+	mem     transport.Memory // nil where ranks do not see one another's memory
+	pulls   bool             // every rank may copy out of memory that others do not see
+	links   cost.Links       // what the choice of programs is based on
+	choices *choice.Tables
+	hosts   []int    // by rank of the endpoint
+	apart   []string // by rank: why it shares no memory with the host it says it is on; empty if it does
+	pids    []int    // of processes, by rank of the endpoint
+	local   int      // ranks on this machine, which share its cores
+
+	inside, across *world // nil but where transports are mixed
+	mates          []int  // of inside: the ranks of all that its ranks are
 }
 
 type closer interface{ Close() error }
@@ -220,13 +233,16 @@ func (c *Comm) release() error {
 		return nil
 	}
 	var errs []error
+	if c.levels != nil {
+		errs = append(errs, c.levels.close())
+	}
 	if c.scripts != nil {
 		errs = append(errs, c.scripts.Close())
 	}
 	if m := c.messages.Load(); m != nil {
 		errs = append(errs, m.Close())
 	}
-	old := retired{board: g.Mine(), rank: g.Rank, members: g.Members}
+	old := retired{ep: c.world.ep, board: g.Mine(), rank: g.Rank, members: g.Members}
 	if c.shared != nil {
 		old.stages = c.shared.Buffers()
 	}
@@ -258,6 +274,7 @@ func (c *Comm) release() error {
 
 // retired is memory of a communicator that was closed here.
 type retired struct {
+	ep      transport.Endpoint
 	board   board.Board
 	stages  [][]byte
 	rank    int
@@ -270,12 +287,12 @@ func (w *world) sweep() {
 	defer w.mu.Unlock()
 	w.retired = slices.DeleteFunc(w.retired, func(old retired) bool {
 		for i, m := range old.members {
-			if i != old.rank && !old.board.IsLetGo(i) && w.ep.Alive(m) == nil {
+			if i != old.rank && !old.board.IsLetGo(i) && old.ep.Alive(m) == nil {
 				return false
 			}
 		}
 		for _, b := range append(old.stages, old.board) {
-			if err := w.ep.Verbs().Free(b); err != nil {
+			if err := old.ep.Verbs().Free(b); err != nil {
 				panic(err) // it was got from this endpoint and not given back before
 			}
 		}
@@ -285,7 +302,7 @@ func (w *world) sweep() {
 
 func (w *world) close() error {
 	var errs []error
-	errs = append(errs, w.ep.Close())
+	errs = append(errs, w.all.Close())
 	if w.room != nil {
 		errs = append(errs, w.room.Close())
 	}
@@ -321,7 +338,7 @@ func (c *Comm) become(id uint32, rank int, members []int) {
 		Stop: c.stop, Heard: func() error { return asError(c.heard()) }, Flight: c.flight}
 	c.group.Boards[rank] = mine
 	c.setWaiter()
-	c.library = library{world: w, members: members, known: map[key]*prepared{}, forms: map[*sched.Program]*form{}}
+	c.library = library{world: w, members: members, levels: func() *levels { return c.levels }, known: map[key]*prepared{}, forms: map[*sched.Program]*form{}}
 	c.flight.SetRank(rank)
 	if w.mem != nil {
 		c.shared = shared.New(c.group, w.ep.Verbs())
@@ -345,8 +362,8 @@ func (c *Comm) setWaiter() {
 // address is where the own board lies for the others.
 func (c *Comm) address() board.Address {
 	a := board.Address{Key: c.keys[c.Rank()]}
-	if c.world.mem != nil {
-		a.Handle, _ = c.world.mem.Handle(c.group.Mine())
+	if m := c.world.memory(); m != nil {
+		a.Handle, _ = m.Handle(c.group.Mine())
 	}
 	return a
 }

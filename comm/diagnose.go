@@ -22,6 +22,9 @@ func (c *Comm) stop() error {
 	if f := c.failed.Load(); f != nil {
 		return f
 	}
+	if f := c.toldAbove(); f != nil {
+		return f
+	}
 	o, w := &c.cur, &c.group.Wait
 	if f := c.heard(); f != nil && !(w.Phase == blame.Exit && f.Seq > w.Seq && c.readersEntered()) {
 		return f // a failure after this operation does not concern it once its readers entered it
@@ -43,9 +46,15 @@ func (c *Comm) stop() error {
 			return err
 		}
 	}
+	if c.above != nil {
+		o = &c.above.cur // whose time it is
+	}
 	if limit := o.limit.Load(); limit == 0 {
 		o.limit.Store(c.until(o.ctx, now)) // the first look comes some 50 us after the call
 	} else if now > limit {
+		if c.above != nil { // which finds out who is at fault
+			return &Failure{Kind: Timeout, Err: ErrTimeout}
+		}
 		return c.late()
 	}
 	return nil

@@ -123,7 +123,9 @@ func (c *Comm) failIn(err error, call calls.Call) error {
 		}
 		return f
 	}
-	c.tell(f)
+	if c.above == nil { // else that tells, in its own numbers
+		c.tell(f)
+	}
 	return f
 }
 

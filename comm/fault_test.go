@@ -458,11 +458,14 @@ func (list procs) felt(fault string) {
 	}
 }
 
+// faultTransports are those of the matrix; mixed is two hosts.
+var faultTransports = []string{"shm", "tcp", "mixed"}
+
 func TestFaultMatrix(t *testing.T) {
 	m := matrix{full: *update || os.Getenv("WEFT_TEST_FAULTS") == "all", rows: map[row]*tally{}, samples: map[row]string{}}
 	t.Run("of", func(t *testing.T) {
 		for fi, fault := range faults {
-			for ti, transport := range []string{"shm", "tcp"} {
+			for ti, transport := range faultTransports {
 				if !applies(fault, transport) {
 					continue
 				}
@@ -530,7 +533,7 @@ func (m *matrix) add(k row, y *tally) {
 func (m *matrix) order() []row {
 	var list []row
 	for _, fault := range faults {
-		for _, transport := range []string{"shm", "tcp"} {
+		for _, transport := range faultTransports {
 			if k := (row{fault, transport}); m.rows[k] != nil {
 				list = append(list, k)
 			}
@@ -550,7 +553,7 @@ func (m *matrix) cases(fi, ti int) []faultCase {
 				continue
 			}
 			k := fi + ti + i + v/3
-			list = append(list, faultCase{fault: faults[fi], transport: []string{"shm", "tcp"}[ti], op: op, count: counts[v%3], registered: v >= 3, inPlace: k/2%2 == 0, k: k})
+			list = append(list, faultCase{fault: faults[fi], transport: faultTransports[ti], op: op, count: counts[v%3], registered: v >= 3, inPlace: k/2%2 == 0, k: k})
 		}
 	}
 	return list

@@ -66,7 +66,7 @@ func Join(ctx context.Context, cfg Config) (*Comm, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &world{cfg: cfg, room: room, started: time.Now()}
+	w := &world{process: &process{cfg: cfg, room: room, started: time.Now()}}
 	c, err := w.join(ctx, room.Gather)
 	if err != nil {
 		if w.ep != nil {
@@ -270,19 +270,21 @@ func (w *world) agree(hellos []hello) (kind string, err error) {
 
 // first makes the communicator of all ranks once the endpoint is there.
 func (w *world) first(ctx context.Context, gather transport.Gather) (*Comm, error) {
-	w.mem = w.ep.Memory()
+	w.mem, w.all = w.ep.Memory(), w.ep
 	w.verbs = newVerbs(w.ep)
-	members := make([]int, w.ep.Size())
-	for i := range members {
-		members[i] = i
+	w.divide()
+	everyone := make([]int, w.ep.Size())
+	for i := range everyone {
+		everyone[i] = i
 	}
 	c, err := w.newComm(0)
 	if err != nil {
 		return nil, err
 	}
-	c.become(1, w.ep.Rank(), members)
+	c.enter(everyone)
+	c.become(1, w.ep.Rank(), c.group.Members)
 	pulls := byte(0)
-	if w.mem != nil && w.mem.Pulls() {
+	if m := w.memory(); m != nil && m.Pulls() {
 		pulls = 1
 	}
 	blobs, err := gather(ctx, append(c.address().Append(nil), pulls))
@@ -298,11 +300,17 @@ func (w *world) first(ctx context.Context, gather transport.Gather) (*Comm, erro
 		at[i] = board.AddressIn(b)
 		w.pulls = w.pulls && b[board.AddressSize] == 1
 	}
+	if w.inside != nil {
+		w.inside.pulls = w.pulls
+	}
 	c.group.Host.Pulls = w.pulls
 	if err := c.meet(at); err != nil {
 		return nil, err
 	}
-	return c, w.measure(ctx, c, gather)
+	if err := w.measure(ctx, c, gather); err != nil {
+		return nil, err
+	}
+	return c, c.layer(ctx)
 }
 
 // measure finds out what the links cost, or what they cost last time.
@@ -316,6 +324,7 @@ func (w *world) measure(ctx context.Context, c *Comm, gather transport.Gather) e
 	} else if err := w.find(ctx, c, gather); err != nil {
 		return err
 	}
+	w.findInside()
 	if w.cfg.Explain != nil && c.Rank() == 0 {
 		if w.cfg.Canonical {
 			return c.library.table().ExplainCanonical(w.cfg.Explain)
@@ -336,19 +345,7 @@ func goroutines(n int) cost.Links {
 
 // find measures the links between processes, or takes what was measured before.
 func (w *world) find(ctx context.Context, c *Comm, gather transport.Gather) error {
-	port, err := w.ep.Port(transport.Group{Members: c.group.Members, Words: calls.Words{}})
-	if err != nil {
-		return err
-	}
-	defer func() { _ = port.Close() }()
-	dir, err := os.UserCacheDir()
-	if err != nil {
-		dir = "" // nowhere to keep them: they are measured every time
-	} else {
-		dir = filepath.Join(dir, "weft")
-	}
-	found, err := choice.Find(ctx, choice.Query{Port: port, Call: transport.Call{Seq: 1},
-		Can: w.ep.Can(), Rank: c.Rank(), Hosts: w.hosts, Gather: gather, Dir: dir, Fresh: w.cfg.Measure, Known: w.cfg.Links, Busy: 1.3})
+	found, err := w.query(ctx, c.group.Members, gather)
 	if err != nil {
 		return err
 	}
@@ -362,6 +359,23 @@ func (w *world) find(ctx context.Context, c *Comm, gather transport.Gather) erro
 	}
 	w.links = found.Links
 	return w.floor()
+}
+
+// query finds what the links between the ranks of the endpoint cost.
+func (w *world) query(ctx context.Context, members []int, gather transport.Gather) (choice.Found, error) {
+	port, err := w.ep.Port(transport.Group{Members: members, Words: calls.Words{}})
+	if err != nil {
+		return choice.Found{}, err
+	}
+	defer func() { _ = port.Close() }()
+	dir, err := os.UserCacheDir()
+	if err != nil {
+		dir = "" // nowhere to keep them: they are measured every time
+	} else {
+		dir = filepath.Join(dir, "weft")
+	}
+	return choice.Find(ctx, choice.Query{Port: port, Call: transport.Call{Seq: 1},
+		Can: w.ep.Can(), Rank: w.ep.Rank(), Hosts: w.hosts, Gather: gather, Dir: dir, Fresh: w.cfg.Measure, Known: w.cfg.Links, Busy: 1.3})
 }
 
 // floor refuses links that are slower than the configuration demands.
@@ -413,7 +427,7 @@ func LocalWith(n int, cfg Config) ([]*Comm, error) {
 		wg.Go(func() {
 			own := cfg
 			own.Rank = r
-			w := &world{cfg: own, ep: eps[r], hosts: make([]int, n), pids: make([]int, n), local: n, started: time.Now()}
+			w := &world{process: &process{cfg: own, started: time.Now()}, ep: eps[r], hosts: make([]int, n), pids: make([]int, n), local: n}
 			if comms[r], errs[r] = w.first(context.Background(), gather.at(r)); errs[r] != nil {
 				_ = eps[r].Close()
 			}

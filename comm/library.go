@@ -20,6 +20,7 @@ import (
 type library struct {
 	world   *world
 	members []int // ranks of the endpoint
+	levels  func() *levels
 	choices *choice.Table
 	known   map[key]*prepared
 	forms   map[*sched.Program]*form
@@ -50,6 +51,7 @@ type prepared struct {
 	layout chunks.Layout  // of the last operation
 	inline *shared.Inline // for that layout, nil if it has no such form
 	script script.Prepared
+	levels *leveled // the phases that it is made of, nil where it runs as a whole
 	proof  *verify.Report
 	err    error // of the script
 }
@@ -126,7 +128,13 @@ func (p *library) bytes(r *request) int64 {
 // prepare makes the program of a call ready.
 func (p *library) prepare(r *request, k key) (*prepared, error) {
 	program, reason := k.want.program, "asked for by the caller"
-	if program == nil {
+	var levels *leveled
+	if l := p.levels(); program == nil && !k.want.messages && l != nil && l.serves(r, p.world.cfg.Canonical) {
+		var err error
+		if levels, program, reason, err = l.choose(r.Op, k.root, k.bytes); err != nil {
+			return nil, err
+		}
+	} else if program == nil {
 		var err error
 		if program, reason, err = p.pick(r, k.bytes); err != nil {
 			return nil, err
@@ -140,7 +148,7 @@ func (p *library) prepare(r *request, k key) (*prepared, error) {
 	if err != nil {
 		return nil, err
 	}
-	made := &prepared{key: k, program: program, reason: reason, form: *f}
+	made := &prepared{key: k, program: program, reason: reason, form: *f, levels: levels}
 	if k.want.messages {
 		made.flat = nil
 	}

@@ -307,7 +307,15 @@ func spawn(t *testing.T, n int, transport, body string, env ...string) procs {
 		cmd := exec.Command("/proc/self/exe")
 		cmd.Env = append(os.Environ(), envBody+"="+body, "RANK="+strconv.Itoa(rank), "WORLD_SIZE="+strconv.Itoa(n), "LOCAL_RANK="+strconv.Itoa(rank),
 			"MASTER_ADDR=127.0.0.1", "MASTER_PORT="+strconv.Itoa(port), "WEFT_TRANSPORT="+transport, "WEFT_TOKEN=of the tests", "WEFT_TIMEOUT=30s", "GORACE=halt_on_error=1")
-		cmd.Env = append(cmd.Env, env...)
+		if transport == "mixed" { // two hosts, unless env says otherwise
+			cmd.Env = append(cmd.Env, "WEFT_HOST="+strconv.Itoa(2*rank/n))
+		}
+		for _, kv := range env {
+			if hosts, found := strings.CutPrefix(kv, "hosts="); found { // a letter for each rank
+				kv = "WEFT_HOST=" + hosts[rank:rank+1]
+			}
+			cmd.Env = append(cmd.Env, kv)
+		}
 		if slices.Contains(env, "WEFT_TEST_COMM_FULL_SHM=1") {
 			cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}
 		}

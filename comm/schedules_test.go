@@ -117,7 +117,7 @@ func overEndpoint(e transport.Endpoint, cfg Config, gather transport.Gather) (*C
 	if err := cfg.complete(); err != nil {
 		return nil, err
 	}
-	w := &world{cfg: cfg, ep: e, hosts: make([]int, n), pids: make([]int, n), local: n, started: time.Now()}
+	w := &world{process: &process{cfg: cfg, started: time.Now()}, ep: e, hosts: make([]int, n), pids: make([]int, n), local: n}
 	scheduleMu.Lock()
 	if scheduleTables[n] == nil {
 		scheduleTables[n] = choice.NewTables(goroutines(n), e.Can())

@@ -23,6 +23,9 @@ func (c *Comm) Split(ctx context.Context, color, key int) (*Comm, error) {
 		return nil, err
 	}
 	sub, err := c.split(ctx, color, key)
+	if sub != nil && err == nil {
+		err = sub.layer(ctx)
+	}
 	if sub != nil {
 		c.world.mu.Lock()
 		sub.parent = c
@@ -80,7 +83,8 @@ func (c *Comm) split(ctx context.Context, color, key int) (*Comm, error) {
 			rank = i
 		}
 	}
-	sub.become(group[0].number, rank, members)
+	sub.enter(members)
+	sub.become(group[0].number, rank, sub.group.Members)
 	return sub, sub.meet(at)
 }
 
@@ -89,8 +93,8 @@ func (c *Comm) split(ctx context.Context, color, key int) (*Comm, error) {
 // own is 1, and bit 31 tells messages between two ranks from collectives; after
 // 2^31 divided by the ranks of the world, numbers come again.
 func (w *world) number() uint32 {
-	size := uint32(w.ep.Size())
-	return 2 + uint32(w.ep.Rank()) + (w.next.Add(1)-1)%(1<<31/size-2)*size
+	size := uint32(w.all.Size())
+	return 2 + uint32(w.all.Rank()) + (w.next.Add(1)-1)%(1<<31/size-2)*size
 }
 
 // abandon gives back a communicator that nobody else knows of.
@@ -124,8 +128,12 @@ func (c *Comm) Shrink(ctx context.Context) (*Comm, error) {
 			rank = i
 		}
 	}
-	sub.become(id, rank, old)
+	sub.enter(old)
+	sub.become(id, rank, sub.group.Members)
 	if err := sub.meet(at); err != nil {
+		return nil, err
+	}
+	if err := sub.layer(ctx); err != nil {
 		return nil, err
 	}
 	c.failed.CompareAndSwap(nil, &Failure{Kind: Closed, Rank: c.Rank(), Err: ErrClosed})

@@ -53,6 +53,7 @@ type Table struct {
 	crowd   bool         // some host has more ranks than cores
 	packed  bool         // and more than three for each
 	visible bool         // ranks see one another's memory
+	single  bool         // programs have one channel, to be part of another one
 	rows    [][2][]row   // by collective and canonical: one row, or one for each root
 	mu      sync.Mutex   // held while a choice is made
 	built   map[way]*sched.Program
@@ -132,6 +133,14 @@ func (t *Table) Undivided(op sched.Collective) int {
 		}
 	}
 	return t.Message()
+}
+
+// Single is New of programs that run on one channel, each rank at its own place, so that
+// they can be phases of another program.
+func Single(links cost.Links, can transport.Capabilities, n int, hosts []int) *Table {
+	t := New(links, can, n, hosts)
+	t.single = true
+	return t
 }
 
 // New makes the table of n ranks, of which hosts[r] is the host of rank r, from

@@ -48,7 +48,7 @@ func (t *Table) program(w way) (*sched.Program, error) {
 		}
 	}
 	p, err := a.Program(s)
-	if err != nil || p.Switches > 0 || !t.visible && p.Channels() > t.own {
+	if err != nil || p.Switches > 0 || !t.visible && p.Channels() > t.own || t.single && (p.Channels() > 1 || len(p.Orders) > 0) {
 		t.built[w] = nil
 		return nil, errors.Join(errUnfit, err)
 	}
@@ -74,7 +74,7 @@ func (t *Table) names(op sched.Collective, canonical bool) []string {
 	var list []string
 	for _, a := range algo.All() {
 		switch {
-		case !a.Serves(op), a.Name == "torus", a.Name == "swing":
+		case !a.Serves(op), a.Name == "torus", a.Name == "swing", a.Name == "two-level", a.Name == "leader":
 		case canonical && sums(op) && a.Name != "one-shot" && a.Name != "rank-order":
 		case layered(a.Name) && (t.many == 1 || t.local < 2):
 		case a.Name == "hierarchical":

@@ -142,7 +142,15 @@ func (e *Endpoint) Close() error {
 
 // Inside is the endpoint of the ranks of this host, which see one another's memory.
 // Its ranks are numbers among Mates. It is closed with e.
-func (e *Endpoint) Inside() transport.Endpoint { return e.near }
+func (e *Endpoint) Inside() transport.Endpoint { return inside{e.near, e} }
+
+type inside struct {
+	*shm.Endpoint
+	e *Endpoint
+}
+
+// Verbs are those of e, whose completions come in one stream, for ranks of this host.
+func (i inside) Verbs() transport.Verbs { return mates{i.e.verbs} }
 
 // Mates are the ranks of this host, in order.
 func (e *Endpoint) Mates() []int { return e.mates }

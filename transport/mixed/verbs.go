@@ -91,3 +91,34 @@ func (v *verbs) Poll(done []transport.Completion) []transport.Completion {
 	}
 	return done
 }
+
+// mates are the verbs with ranks of this host, by their numbers there. Completions name
+// peers as Endpoint does.
+type mates struct{ *verbs }
+
+func (m mates) of(rank int) int {
+	if rank < 0 || rank >= len(m.e.mates) {
+		return -1
+	}
+	return m.e.mates[rank]
+}
+
+func (m mates) Write(to int, dst transport.Key, src []byte) (transport.Ticket, error) {
+	return m.verbs.Write(m.of(to), dst, src)
+}
+
+func (m mates) Read(from int, dst []byte, src transport.Key) (transport.Ticket, error) {
+	return m.verbs.Read(m.of(from), dst, src)
+}
+
+func (m mates) CompareSwap(to int, word transport.Key, old, new uint64, was *uint64) (transport.Ticket, error) {
+	return m.verbs.CompareSwap(m.of(to), word, old, new, was)
+}
+
+func (m mates) FetchAdd(to int, word transport.Key, add uint64, was *uint64) (transport.Ticket, error) {
+	return m.verbs.FetchAdd(m.of(to), word, add, was)
+}
+
+func (m mates) Notify(to int, value uint32) (transport.Ticket, error) {
+	return m.verbs.Notify(m.of(to), value)
+}

@@ -24,9 +24,10 @@ const (
 	Share                  // the other ranks do the root's work and store to its output
 	Pool                   // the other ranks do a share of the root's sum and leave it where the root sees it
 	Script                 // messages, action by action
+	Levels                 // phases inside hosts and between them, each in a mode of its own
 )
 
-var names = [...]string{"", "alone", "inline", "direct", "store", "commit", "pieces", "share", "pool", "script"}
+var names = [...]string{"", "alone", "inline", "direct", "store", "commit", "pieces", "share", "pool", "script", "levels"}
 
 func (m Mode) String() string { return names[m] }
 

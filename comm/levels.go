@@ -1,0 +1,565 @@
+package comm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/bits"
+	"slices"
+	"unsafe"
+
+	"github.com/weft-fabric/weft/comm/calls"
+	"github.com/weft-fabric/weft/comm/choice"
+	"github.com/weft-fabric/weft/cost"
+	"github.com/weft-fabric/weft/reduce"
+	"github.com/weft-fabric/weft/sched"
+	"github.com/weft-fabric/weft/sched/algo"
+	"github.com/weft-fabric/weft/transport"
+	"github.com/weft-fabric/weft/unit"
+)
+
+// Where ranks of a host share memory and hosts do not, a collective runs in phases
+// (algo.Levels), each on a communicator of its own: that of the ranks of this host, which
+// runs flat programs in shared memory, or that of the ranks of one number on all hosts,
+// which sends messages. The program of all phases is the one that is proven and
+// simulated; the phases' programs are the parts that it is made of.
+
+// divided is an endpoint whose ranks see the memory of some and not of others.
+type divided interface {
+	Inside() transport.Endpoint
+	Mates() []int
+	Across() transport.Endpoint
+}
+
+// divide makes the worlds inside this host and between hosts, where they differ.
+func (w *world) divide() {
+	d, ok := w.ep.(divided)
+	if !ok {
+		return
+	}
+	in := d.Inside()
+	w.inside = &world{process: w.process, ep: in, mem: in.Memory(), hosts: make([]int, in.Size()), local: w.local, mates: d.Mates()}
+	for _, r := range d.Mates() {
+		w.inside.pids = append(w.inside.pids, w.pids[r])
+	}
+	w.across = &world{process: w.process, ep: d.Across(), hosts: w.hosts, pids: w.pids, local: w.local}
+}
+
+// memory is that which ranks of this host see; nil if there is none.
+func (w *world) memory() transport.Memory {
+	if w.inside != nil {
+		return w.inside.mem
+	}
+	return w.mem
+}
+
+// enter takes a communicator that is alone so far to the world in which its members reach
+// one another best. Members are ranks of the world it is in.
+func (c *Comm) enter(members []int) {
+	c.group.Members = members
+	w := c.world
+	if w.inside == nil {
+		return
+	}
+	seen := map[int]bool{}
+	here, apart := true, true
+	for _, m := range members {
+		here = here && w.hosts[m] == w.hosts[w.ep.Rank()]
+		apart = apart && !seen[w.hosts[m]]
+		seen[w.hosts[m]] = true
+	}
+	switch {
+	case here:
+		list := make([]int, len(members))
+		for i, m := range members {
+			list[i] = slices.Index(w.inside.mates, m)
+		}
+		c.world, c.group.Members = w.inside, list
+	case apart:
+		c.world = w.across
+	}
+}
+
+// findInside derives what links cost inside hosts, and between them, from what was measured of all. All ranks know
+// the same, so they choose the same.
+func (w *world) findInside() {
+	if w.inside == nil {
+		return
+	}
+	in, near := w.links, w.links.Near
+	n := w.inside.ep.Size()
+	in.Kind, in.Ranks, in.Far = w.inside.ep.Can().Name, n, cost.Link{}
+	in.Sync = float64(bits.Len(uint(n-1))) * (near.Alpha + 2*near.Post)
+	w.inside.links = in
+	w.across.links = w.links
+}
+
+// levels is how a communicator of several hosts, each with as many ranks, runs collectives.
+type levels struct {
+	inner, outer *Comm
+	local, hosts int
+	seat, home   int // this rank's number on its host, and its host's
+	spare        []byte
+	tables       [2]*choice.Table // of the phases between hosts: where every rank takes part, and where leaders do
+	built        map[string]*sched.Program
+}
+
+// leveled is a call in phases, ready to run.
+type leveled struct {
+	*algo.Levels
+	leader bool
+	outer  []*sched.Program // by phase; nil for those inside hosts
+}
+
+// layer makes the communicators of the phases, if there are to be phases: where there are several hosts, with as many
+// ranks each, at least two, host by host.
+func (c *Comm) layer(ctx context.Context) error {
+	w := c.world
+	if w.inside == nil {
+		return nil
+	}
+	hosts := make([]int, c.Size())
+	for i, m := range c.group.Members {
+		hosts[i] = w.hosts[m]
+	}
+	local := 0
+	for local < len(hosts) && hosts[local] == hosts[0] {
+		local++
+	}
+	if local < 2 || local == len(hosts) || len(hosts)%local != 0 {
+		return nil
+	}
+	first := map[int]int{}
+	for r, h := range hosts {
+		if _, seen := first[h]; !seen {
+			first[h] = r / local
+		}
+		if first[h] != r/local || r%local == 0 && len(first) != r/local+1 {
+			return nil
+		}
+	}
+	l := &levels{local: local, hosts: len(hosts) / local, seat: c.Rank() % local, home: c.Rank() / local, built: map[string]*sched.Program{}}
+	var err error
+	if l.inner, err = c.split(ctx, l.home, l.seat); err != nil {
+		return err
+	}
+	if l.outer, err = c.split(ctx, l.seat, l.home); err != nil {
+		_ = l.inner.Close()
+		return err
+	}
+	l.inner.above, l.outer.above = c, c
+	// Where every rank of a host talks at once they share its way out and its cores.
+	alone := w.across.links
+	shared := alone
+	shared.Far.Wire *= float64(local)
+	crowd := max(1, float64(local)/float64(max(alone.Cores, 1)))
+	shared.Far.Post, shared.Far.Beta = alone.Far.Post*crowd, alone.Far.Beta*crowd
+	each := make([]int, l.hosts)
+	for i := range each {
+		each[i] = i
+	}
+	for i, links := range []cost.Links{shared, alone} {
+		l.tables[i] = choice.Single(links, w.across.ep.Can(), l.hosts, each)
+	}
+	c.levels = l
+	if w.cfg.Explain != nil && w.all.Rank() == 0 && c.id == 1 {
+		return l.explain(w.cfg.Explain)
+	}
+	return nil
+}
+
+// close gives back what the phases need.
+func (l *levels) close() error {
+	var err error
+	if l.spare != nil {
+		err = l.inner.world.ep.Verbs().Free(l.spare)
+		l.spare = nil
+	}
+	return errors.Join(err, l.inner.Close(), l.outer.Close())
+}
+
+// serves reports whether a call can run in phases. Sums whose bits must not depend on where ranks are cannot.
+func (l *levels) serves(r *request, canonical bool) bool {
+	switch r.Op {
+	case sched.AllReduce, sched.ReduceScatter, sched.Reduce:
+		return r.Counts == nil && !canonical && r.Reduce != reduce.PreMulSum
+	case sched.AllGather, sched.AllToAll, sched.Broadcast, sched.Barrier:
+		return r.Counts == nil
+	}
+	return false
+}
+
+// choose finds the phases for a call of so many bytes, and their program.
+func (l *levels) choose(op sched.Collective, root int, bytes int64) (*leveled, *sched.Program, string, error) {
+	var best *leveled
+	var program *sched.Program
+	var times [2]unit.Time
+	var chosen []string
+	for i, leader := range []bool{false, true} {
+		if leader && op == sched.AllToAll {
+			continue
+		}
+		phases, err := algo.NewLevels(op, l.local*l.hosts, l.local, root, leader)
+		if err != nil {
+			return nil, nil, "", err
+		}
+		x := &leveled{Levels: phases, leader: leader, outer: make([]*sched.Program, len(phases.Phases))}
+		parts, names := make([]*sched.Program, len(phases.Phases)), make([]string, len(phases.Phases))
+		for k := range phases.Phases {
+			ph := &phases.Phases[k]
+			table := l.inner.library.table()
+			if ph.Across {
+				table = l.tables[i]
+			}
+			pick, err := table.Pick(ph.Op, ph.Root, bytes*int64(ph.Cells)/int64(phases.Cells), false)
+			if err != nil {
+				return nil, nil, "", err
+			}
+			if parts[k], names[k] = pick.Program, pick.Algo; ph.Across {
+				x.outer[k] = pick.Program
+			}
+			times[i] += pick.Predicted * unit.Time(ph.Times)
+		}
+		if best != nil && times[1] >= times[0] {
+			break
+		}
+		if best, chosen = x, names; program != nil {
+			program = nil
+		}
+		if program, err = l.compose(x, parts); err != nil {
+			return nil, nil, "", err
+		}
+	}
+	reason := "predicted " + times[0].String()
+	if times[1] > 0 {
+		reason = fmt.Sprintf("every rank in %s, leaders in %s", times[0], times[1])
+	}
+	how := ""
+	for k := range best.Phases {
+		sep, where := " + ", "inside"
+		if k == 0 {
+			sep = ""
+		}
+		if best.Phases[k].Across {
+			where = "between"
+		}
+		how += fmt.Sprintf("%s%s %s by %s", sep, best.Phases[k].Op, where, chosen[k])
+	}
+	return best, program, how + "; " + reason, nil
+}
+
+// compose is the program of phases, built once.
+func (l *levels) compose(x *leveled, parts []*sched.Program) (*sched.Program, error) {
+	name := "two-level"
+	if x.leader {
+		name = "leader"
+	}
+	key := fmt.Sprint(name, x.Op, x.Root)
+	for _, p := range parts {
+		key += fmt.Sprintf(" %p", p)
+	}
+	if p := l.built[key]; p != nil {
+		return p, nil
+	}
+	p, err := x.Program(name, parts)
+	if err == nil {
+		l.built[key] = p
+	}
+	return p, err
+}
+
+// explain prints which phases run at which sizes.
+func (l *levels) explain(w io.Writer) error {
+	if _, err := fmt.Fprintf(w, "phases on %d hosts of %d ranks:\n", l.hosts, l.local); err != nil {
+		return err
+	}
+	for _, op := range []sched.Collective{sched.AllReduce, sched.ReduceScatter, sched.AllGather, sched.Broadcast, sched.Reduce, sched.AllToAll, sched.Barrier} {
+		last := ""
+		for bytes := int64(8); bytes <= 1<<30; bytes *= 2 {
+			x, p, reason, err := l.choose(op, 0, max(bytes, int64(l.local*l.hosts)))
+			if err != nil {
+				return err
+			}
+			how := p.Name
+			for k, part := range x.outer {
+				if part != nil {
+					how += fmt.Sprintf(", %s between hosts by %s", x.Phases[k].Op, part.Name)
+				}
+			}
+			if how != last {
+				if _, err := fmt.Fprintf(w, "%-15s from %-8s %s (%s)\n", op, unit.Bytes(bytes), how, reason); err != nil {
+					return err
+				}
+				last = how
+			}
+			if op == sched.Barrier {
+				break
+			}
+		}
+	}
+	return nil
+}
+
+// tokens are the elements that a barrier passes on.
+const tokens = 8
+
+// runLevels carries out the operation under way, phase after phase.
+func (c *Comm) runLevels(o *current) error {
+	g, l, x := c.group, c.levels, o.prepared.levels
+	o.Began = g.Watch.Look()
+	o.Call.Put(g.Mine().Call(o.Call.Seq))
+	g.Mine().SetBegan(o.Call.Seq, o.Began)
+	g.Mine().Entry(o.Call.Seq).Flag().Set(o.Call.Seq)
+	run := phases{o: o, leveled: x, l: l, salt: numbered(signature(&o.Call), o.Call.Seq)}
+	if err := run.measure(); err != nil {
+		return err
+	}
+	for k := range x.Phases {
+		ph := &x.Phases[k]
+		sub, me := l.inner, l.home
+		if ph.Across {
+			sub, me = l.outer, l.seat
+		}
+		if ph.Only >= 0 && ph.Only != me {
+			continue
+		}
+		for t := range ph.Times {
+			if err := run.one(sub, k, t); err != nil {
+				return c.fromPhase(sub, err)
+			}
+		}
+	}
+	if run.aside != nil {
+		reduce.Copy(o.Out, run.aside)
+	}
+	return nil
+}
+
+// phases are those of an operation under way.
+type phases struct {
+	*leveled
+	o      *current
+	l      *levels
+	salt   uint64
+	cell   int   // elements of a cell
+	counts []int // of slices, where they differ
+	size   int   // bytes of an element
+	typ    reduce.Type
+	by     reduce.Op
+	last   int    // the last phase that reduces
+	aside  []byte // what the last phase puts its result in, where out must stay as it is until all is done
+}
+
+// measure finds out how long cells are and gets scratch.
+func (p *phases) measure() error {
+	o := p.o
+	p.typ, p.by, p.size, p.cell, p.last = o.Type, o.Reduce, o.Type.Size(), o.Count, -1
+	if p.by == reduce.Avg {
+		p.by = reduce.Sum
+	}
+	switch {
+	case o.Request.Op == sched.Barrier:
+		p.cell = tokens
+	case !p.leader && !o.Request.Op.Blocks():
+		p.cell = (o.Count + p.Local - 1) / p.Local
+		if align := max(64/p.size, 1); p.cell > align {
+			p.cell = (p.cell + align - 1) / align * align
+		}
+		if p.cell*p.Local != o.Count {
+			p.counts = make([]int, p.Local)
+			for i := range p.counts {
+				p.counts[i] = min(max(o.Count-i*p.cell, 0), p.cell)
+			}
+		}
+	}
+	for k := range p.Phases {
+		if p.Phases[k].Op.Reduces() {
+			p.last = k
+		}
+	}
+	end := &p.Phases[len(p.Phases)-1]
+	aside := 0
+	if end.Across && end.Out.Buf == sched.Out && o.Overlap {
+		aside = len(o.Out)
+	}
+	need := p.Scratch * p.cell * p.size
+	if err := p.l.grow(need + aside); err != nil {
+		return err
+	}
+	if aside > 0 {
+		p.aside = p.l.spare[need:][:aside]
+	}
+	return nil
+}
+
+// grow gets scratch that the ranks of this host see.
+func (l *levels) grow(n int) error {
+	if len(l.spare) >= n {
+		return nil
+	}
+	v := l.inner.world.ep.Verbs()
+	if l.spare != nil {
+		if err := v.Free(l.spare); err != nil {
+			return err
+		}
+		l.spare = nil
+	}
+	b, err := v.Alloc(1 << bits.Len(uint(max(n, 4096)-1)))
+	l.spare = b
+	return err
+}
+
+// at is the memory of so many cells of a span, the t-th time.
+func (p *phases) at(s algo.Span, t, cells int) []byte {
+	if s.Buf == sched.Tmp {
+		n := cells * p.cell
+		if p.counts != nil && cells == 1 {
+			n = p.counts[p.l.seat]
+		}
+		return p.l.spare[(s.At+t*s.Step)*p.cell*p.size:][:n*p.size]
+	}
+	whole := p.o.In
+	if s.Buf == sched.Out {
+		if whole = p.o.Out; p.aside != nil {
+			whole = p.aside
+		}
+	}
+	from := min((s.At+t*s.Step)*p.cell*p.size, len(whole))
+	return whole[from:min(from+cells*p.cell*p.size, len(whole))]
+}
+
+// one does a phase once.
+func (p *phases) one(sub *Comm, k, t int) error {
+	ph := &p.Phases[k]
+	n := p.Of(ph)
+	r := request{Op: ph.Op, Type: p.typ, Root: -1, Salt: p.salt}
+	if ph.Op.Rooted() {
+		r.Root = ph.Root
+	}
+	if ph.Op.Reduces() {
+		r.Reduce = p.by
+	}
+	if ph.Op == sched.Barrier {
+		r.Reduce = 0
+		return p.do(sub, k, &r)
+	}
+	in, out := ph.Cells, ph.Cells
+	r.Count = ph.Cells * p.cell
+	if ph.Op.Blocks() {
+		r.Count /= n
+		if ph.Op != sched.ReduceScatter && ph.Op != sched.Scatter && ph.Op != sched.AllToAll {
+			in /= n
+		}
+		if ph.Op == sched.ReduceScatter || ph.Op == sched.Scatter {
+			out /= n
+		}
+	}
+	if p.counts != nil {
+		if ph.Op.Blocks() {
+			r.Count, r.Counts = 0, p.counts
+		} else if r.Count = p.counts[p.l.seat]; r.Count == 0 {
+			return nil
+		}
+	}
+	root := sub.Rank() == ph.Root
+	if root || ph.Op != sched.Scatter && ph.Op != sched.Broadcast {
+		r.In = p.at(ph.In, t, in)
+	}
+	if root || ph.Op != sched.Gather && ph.Op != sched.Reduce {
+		r.Out = p.at(ph.Out, t, out)
+	}
+	var to []byte
+	switch { // a broadcast is in place
+	case ph.Op == sched.Broadcast && root:
+		to, r.Out = r.Out, r.In
+	case ph.Op == sched.Broadcast:
+		r.In = r.Out
+	}
+	if err := p.do(sub, k, &r); err != nil {
+		return err
+	}
+	if to != nil && unsafe.SliceData(to) != unsafe.SliceData(r.In) {
+		reduce.Copy(to, r.In)
+	}
+	if k == p.last && p.o.Reduce == reduce.Avg {
+		reduce.Finish(p.typ, reduce.Avg, r.Out, p.Ranks)
+	}
+	return nil
+}
+
+// do carries out a phase's call. Between hosts its program is that of the phases; inside it is what the communicator chooses,
+// which is the same.
+func (p *phases) do(sub *Comm, k int, r *request) error {
+	if p.outer[k] == nil {
+		return sub.do(p.o.ctx, r, nil)
+	}
+	if !sub.flight.Take() {
+		return fmt.Errorf("a phase of operation %d is under way twice", p.o.Call.Seq)
+	}
+	return sub.doNow(p.o.ctx, r, want{program: p.outer[k], unproven: true}, 1)
+}
+
+// fromPhase is the error of a phase as one of the whole communicator, whose ranks have other numbers.
+func (c *Comm) fromPhase(sub *Comm, err error) error {
+	if said := c.heard(); said != nil {
+		return said
+	}
+	if f := c.failed.Load(); f != nil {
+		return f
+	}
+	var f *Failure
+	if !errors.As(err, &f) {
+		return err
+	}
+	up := func(r int) int {
+		if sub == c.levels.inner {
+			return c.levels.home*c.levels.local + r
+		}
+		return r*c.levels.local + c.levels.seat
+	}
+	var ranks []int
+	for _, r := range f.Culprits {
+		ranks = append(ranks, up(r))
+	}
+	slices.Sort(ranks)
+	switch f.Kind {
+	case Dead, Left:
+		if len(ranks) == 1 {
+			var g *transport.Gone
+			gone := &transport.Gone{Rank: c.group.Members[ranks[0]], Left: f.Kind == Left}
+			if errors.As(err, &g) {
+				gone.Why = g.Why
+			}
+			return c.gone(ranks[0], gone)
+		}
+	case Mismatch:
+		boards := c.allBoards()
+		for i, b := range boards {
+			if i == c.Rank() || b == nil {
+				continue
+			}
+			if theirs, ok := callOn(b, c.cur.Call.Seq); ok && signature(&theirs) != signature(&c.cur.Call) {
+				return calls.Mismatch(c.Rank(), i, &c.cur.Call, &theirs)
+			}
+		}
+	case Timeout:
+		return c.late()
+	}
+	own := *f
+	own.Rank, own.Seq, own.Culprits, own.Report = c.Rank(), c.cur.Call.Seq, ranks, nil
+	own.Call = c.cur.Call.String()
+	return &own
+}
+
+// toldAbove is why the communicator that this one carries out phases of has ended; nil if it has not.
+func (c *Comm) toldAbove() *Failure {
+	up := c.above
+	if up == nil {
+		return nil
+	}
+	if f := up.failed.Load(); f != nil {
+		return f
+	}
+	return up.heard()
+}
