@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/weft-fabric/weft/launch"
 	"github.com/weft-fabric/weft/sched"
 )
 
@@ -16,7 +17,8 @@ import (
 // and broadcast in place, the others from one buffer into another.
 type Comparison struct {
 	Ops       []Op
-	Transport string        // shm or tcp
+	Transport string        // shm, tcp, or mixed on several hosts
+	Hosts     *Namespaces   // hosts that ranks are on, as many each; nil for this one
 	Ranks     []int         // numbers of ranks, one table each
 	Sizes     []int64       // bytes of the larger buffer
 	Rounds    int           // times every competitor has its turn at a size; the median counts
@@ -68,6 +70,9 @@ func Compare(ctx context.Context, c Comparison) (*Table, error) {
 	if c.Progress == nil {
 		c.Progress = func(string, ...any) {}
 	}
+	if c.Peers == nil && c.Hosts != nil {
+		c.Peers = c.Hosts.peers()
+	}
 	if c.Peers == nil {
 		c.Peers = Peers(c.Transport)
 	}
@@ -102,7 +107,16 @@ func (c *Comparison) own() []*Peer {
 	if len(c.Self) == 0 {
 		return nil
 	}
-	return []*Peer{Own(Registered, c.Transport, c.Self), Own(Plain, c.Transport, c.Self)}
+	list := []*Peer{Own(Registered, c.Transport, c.Self), Own(Plain, c.Transport, c.Self)}
+	for _, p := range list {
+		if c.Hosts == nil {
+			break
+		}
+		p.start = func(_ string, n int, _ int64, _ string) launch.Spec {
+			return c.Hosts.on(n, c.Self, "WEFT_TRANSPORT="+c.Transport, "WEFT_REQUIRE="+c.Transport, buffersEnv+"="+p.Family)
+		}
+	}
+	return list
 }
 
 // ranks measures all sizes with n ranks.

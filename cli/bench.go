@@ -23,7 +23,7 @@ type benchFlags struct {
 	cfg                                        bench.Config
 	min, max, step, ranks, redop, dtype, floor string
 	plain, registered, json, cpu, compare      bool
-	program, output, hosts, rsh, sizes         string
+	program, output, hosts, rsh, sizes, spaces string
 	best, apart, explain                       bool
 	rounds                                     int
 	batch                                      time.Duration
@@ -61,7 +61,8 @@ kept in the user's cache folder.`,
   weft bench all-reduce -n 2 --transport tcp --tls -b 1M -e 1M
   weft bench --compare -n 2,4,8 --sizes 8,32K,1M,16M
   weft bench --compare all-reduce -n 2 --sizes 1M,2M --out-of-place
-  weft bench --compare all-gather broadcast --transport tcp`,
+  weft bench --compare all-gather broadcast --transport tcp
+  weft bench --compare all-reduce --namespaces 2x4 --sizes 8,32K,1M`,
 		ValidArgs: strings.Split(operations(), ", "),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			for _, x := range [][2]string{{"transport", f.cfg.Transport}, {"require", f.cfg.Require}} {
@@ -115,6 +116,7 @@ kept in the user's cache folder.`,
 	fl.StringVar(&f.output, "output", "", "`FILE` to write to instead of standard output")
 	fl.BoolVar(&f.compare, "compare", false, "measure beside other libraries")
 	fl.StringVar(&f.sizes, "sizes", "8,4K,32K,256K,1M,2M,16M,64M", "`LIST` of sizes for --compare")
+	fl.StringVar(&f.spaces, "namespaces", "", "`HOSTSxRANKS`, such as 2x4, for --compare: hosts are network namespaces of this machine, joined by a switch")
 	fl.IntVar(&f.rounds, "rounds", 15, "turns of each competitor at a size, for --compare; the median counts")
 	fl.DurationVar(&f.batch, "batch", 10*time.Millisecond, "`TIME` of a turn, for --compare: long beside waking ranks that sleep, short beside other work of the machine")
 	fl.BoolVar(&f.cfg.Bind, "bind", false, "keep every rank on one processor: less noise on a busy machine")
@@ -149,7 +151,7 @@ func operations() string {
 
 // Flags of one of the two ways to measure, which the other would pass over.
 var (
-	compareFlags = []string{"sizes", "rounds", "batch", "best", "out-of-place"}
+	compareFlags = []string{"sizes", "namespaces", "rounds", "batch", "best", "out-of-place"}
 	aloneFlags   = []string{"minbytes", "maxbytes", "stepbytes", "stepfactor", "iters", "warmup_iters", "batches", "datatype", "op", "root",
 		"check", "algo", "program", "unproven", "plain", "registered", "require", "floor", "explain", "hosts", "rsh", "master-addr", "tls", "checksum", "outage"}
 )

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -16,11 +17,24 @@ import (
 // runCompare measures operations beside other libraries.
 func (f *benchFlags) runCompare(cmd *cobra.Command, args []string) (err error) {
 	c := bench.Comparison{Transport: f.cfg.Transport, Rounds: f.rounds, Batch: f.batch, Best: f.best, Apart: f.apart, Bind: f.cfg.Bind}
+	hosts, local := 0, 0
+	if f.spaces != "" {
+		if _, err := fmt.Sscanf(f.spaces+" ", "%dx%d ", &hosts, &local); err != nil || hosts < 2 || hosts > 200 || local < 1 {
+			return fmt.Errorf("--namespaces %q: want HOSTSxRANKS such as 2x4: at least 2 hosts, with at least one rank each", f.spaces)
+		}
+		if cmd.Flags().Changed("ranks") {
+			return fmt.Errorf("-n %s with --namespaces %s, which says how many ranks there are; leave out one of them", f.ranks, f.spaces)
+		}
+		f.ranks = strconv.Itoa(hosts * local)
+		if c.Transport == "" {
+			c.Transport = "mixed"
+		}
+	}
 	if c.Transport == "" {
 		c.Transport = "shm"
 	}
-	if c.Transport != "shm" && c.Transport != "tcp" {
-		return fmt.Errorf("--transport %s: other libraries have shm and tcp", c.Transport)
+	if c.Transport != "shm" && c.Transport != "tcp" && (c.Transport != "mixed" || hosts == 0) {
+		return fmt.Errorf("--transport %s: other libraries have shm and tcp, and with --namespaces both", c.Transport)
 	}
 	if c.Rounds < 1 || c.Batch <= 0 {
 		return fmt.Errorf("--rounds %d --batch %s: want at least 1 round and some time", c.Rounds, c.Batch)
@@ -55,6 +69,12 @@ func (f *benchFlags) runCompare(cmd *cobra.Command, args []string) (err error) {
 	if c.Cache, err = bench.Cache(); err != nil {
 		return err
 	}
+	if hosts > 0 {
+		if c.Hosts, err = bench.NewNamespaces(cmd.Context(), hosts); err != nil {
+			return fmt.Errorf("--namespaces %s: %w", f.spaces, err)
+		}
+		defer func() { err = errors.Join(err, c.Hosts.Close()) }()
+	}
 	show, done := overwritten(cmd.ErrOrStderr())
 	c.Progress = show
 	ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
@@ -76,7 +96,11 @@ func (f *benchFlags) runCompare(cmd *cobra.Command, args []string) (err error) {
 		if c.Apart {
 			apart = ", all-reduce out of place"
 		}
-		fmt.Fprintf(w, "# float32 sums over %s, %s of %d turns taken in one run, microseconds an operation%s\n", c.Transport, statistic, c.Rounds, apart)
+		where := ""
+		if hosts > 0 {
+			where = fmt.Sprintf(" on %d hosts of %d ranks", hosts, local)
+		}
+		fmt.Fprintf(w, "# float32 sums over %s%s, %s of %d turns taken in one run, microseconds an operation%s\n", c.Transport, where, statistic, c.Rounds, apart)
 		table.Absent(w)
 		if err := table.Markdown(w); err != nil {
 			return err

@@ -101,7 +101,8 @@ type levels struct {
 	local, hosts int
 	seat, home   int // this rank's number on its host, and its host's
 	spare        []byte
-	tables       [2]*choice.Table // of the phases between hosts: where every rank takes part, and where leaders do
+	table        *choice.Table // of the phases between hosts
+	post         unit.Time     // what a message between hosts takes of a core
 	built        map[string]*sched.Program
 }
 
@@ -149,19 +150,12 @@ func (c *Comm) layer(ctx context.Context) error {
 		return err
 	}
 	l.inner.above, l.outer.above = c, c
-	// Where every rank of a host talks at once they share its way out and its cores.
-	alone := w.across.links
-	shared := alone
-	shared.Far.Wire *= float64(local)
-	crowd := max(1, float64(local)/float64(max(alone.Cores, 1)))
-	shared.Far.Post, shared.Far.Beta = alone.Far.Post*crowd, alone.Far.Beta*crowd
 	each := make([]int, l.hosts)
 	for i := range each {
 		each[i] = i
 	}
-	for i, links := range []cost.Links{shared, alone} {
-		l.tables[i] = choice.Single(links, w.across.ep.Can(), l.hosts, each)
-	}
+	l.table = choice.Single(w.across.links, w.across.ep.Can(), l.hosts, each)
+	l.post = cost.Span(w.across.links.Far.Post)
 	c.levels = l
 	if w.cfg.Explain != nil && w.all.Rank() == 0 && c.id == 1 {
 		return l.explain(w.cfg.Explain)
@@ -208,11 +202,15 @@ func (l *levels) choose(op sched.Collective, root int, bytes int64) (*leveled, *
 		parts, names := make([]*sched.Program, len(phases.Phases)), make([]string, len(phases.Phases))
 		for k := range phases.Phases {
 			ph := &phases.Phases[k]
-			table := l.inner.library.table()
+			table, size := l.inner.library.table(), bytes*int64(ph.Cells)/int64(phases.Cells)
 			if ph.Across {
-				table = l.tables[i]
+				table = l.table
 			}
-			pick, err := table.Pick(ph.Op, ph.Root, bytes*int64(ph.Cells)/int64(phases.Cells), false)
+			if ph.Across && ph.Only < 0 { // the ranks of a host share its way out, and send one after another
+				size *= int64(l.local)
+				times[i] += unit.Time(l.local-1) * l.post
+			}
+			pick, err := table.Pick(ph.Op, ph.Root, size, false)
 			if err != nil {
 				return nil, nil, "", err
 			}
@@ -418,6 +416,9 @@ func (p *phases) at(s algo.Span, t, cells int) []byte {
 			n = p.counts[p.l.seat]
 		}
 		return p.l.spare[(s.At+t*s.Step)*p.cell*p.size:][:n*p.size]
+	}
+	if p.o.Request.Op == sched.Barrier { // which has neither
+		return p.l.spare[:tokens]
 	}
 	whole := p.o.In
 	if s.Buf == sched.Out {

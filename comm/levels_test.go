@@ -30,3 +30,27 @@ func TestHostsOfSeveralRanks(t *testing.T) {
 		})
 	}
 }
+
+// A rank that dies, or calls something else, in a phase inside its host is named to the ranks of the other host, by its number
+// among all; their inputs are intact.
+func TestFaultsInPhases(t *testing.T) {
+	for _, x := range []struct {
+		fault, op string
+		count     int
+	}{{"wrong operation", "all-reduce", 1000}, {"wrong count", "broadcast", 40000}, {"kill -9", "all-gather", 5}} {
+		t.Run(x.fault, func(t *testing.T) {
+			f := faultCase{fault: x.fault, transport: "mixed", op: x.op, count: x.count, inPlace: true, k: 1}
+			world := startProcs(t, 4, "mixed", "serve")
+			var y *tally
+			if x.fault == "kill -9" {
+				world, y = f.death(world)
+			} else {
+				y = f.wrong(world)
+			}
+			if y.bad > 0 || y.silent > 0 || y.errors == 0 || y.right != y.errors {
+				t.Errorf("%d errors, %d name the right rank, %d wrong data, %d silent: %q", y.errors, y.right, y.bad, y.silent, y.problems)
+			}
+			world.finish()
+		})
+	}
+}

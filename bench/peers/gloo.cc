@@ -117,9 +117,12 @@ static peer_call choose(struct peer *p, const char **why) {
   return nullptr;
 }
 
-int main(int, char **argv) {
+// Arguments: the folder of the store, and the interface to use, loopback without it.
+int main(int argc, char **argv) {
   int rank = atoi(getenv("RANK")), n = atoi(getenv("WORLD_SIZE"));
-  auto device = gloo::transport::tcp::CreateDevice("127.0.0.1");
+  gloo::transport::tcp::attr at("127.0.0.1");
+  if (argc > 2) at.hostname.clear(), at.iface = argv[2];
+  auto device = gloo::transport::tcp::CreateDevice(at);
   gloo::rendezvous::FileStore store(argv[1]);
   context = std::make_shared<gloo::rendezvous::Context>(rank, n);
   context->connectFullMesh(store, device);

@@ -83,6 +83,9 @@ func Open(ctx context.Context, c Config) (*Endpoint, error) {
 	}
 	wire := c.TCP
 	wire.Rank, wire.Size, wire.Gather, wire.Reached = c.Rank, c.Size, c.Gather, reached
+	if wire.Streams == 0 && len(e.mates) > 1 && !wire.AllRails && len(wire.Interfaces) < 2 {
+		wire.Streams = 1 // the ranks of a host fill its way out together; 64 B over two streams take twice as long
+	}
 	wire.Named = func(k transport.Key, n int) ([]byte, error) { return named(near, k, n) }
 	far, err := tcp.Open(ctx, wire)
 	if err != nil {

@@ -1,0 +1,142 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/weft-fabric/weft/launch"
+)
+
+// Namespaces are network namespaces of this machine that stand for hosts, joined by a
+// switch. They share its cores and its memory bandwidth.
+//
+//	host 0    host 1    host 2
+//	  r0        r0        r0       10.79.0.1, 10.79.0.2, ...
+//	===+=========+=========+===    a bridge in a namespace of its own
+type Namespaces struct {
+	Names, Addrs []string
+	fabric       string
+}
+
+// rail is the interface of a host.
+const rail = "r0"
+
+// NewNamespaces makes hosts; Close removes them. It needs root and the ip command.
+func NewNamespaces(ctx context.Context, hosts int) (*Namespaces, error) {
+	if hosts < 2 || hosts > 200 {
+		return nil, fmt.Errorf("%d hosts; want 2 to 200", hosts)
+	}
+	if os.Geteuid() != 0 {
+		return nil, errors.New("hosts made of network namespaces need root")
+	}
+	n := &Namespaces{fabric: fmt.Sprintf("weft%df", os.Getpid())}
+	ip := func(args string) error {
+		out, err := exec.CommandContext(ctx, "ip", strings.Fields(args)...).CombinedOutput()
+		if err != nil {
+			return fmt.Errorf("ip %s: %w: %s", args, err, strings.TrimSpace(string(out)))
+		}
+		return nil
+	}
+	lines := []string{"netns add " + n.fabric, "-n " + n.fabric + " link add sw type bridge", "-n " + n.fabric + " link set sw up"}
+	for i := range hosts {
+		name, addr := fmt.Sprintf("weft%dh%d", os.Getpid(), i), fmt.Sprintf("10.79.0.%d", i+1)
+		n.Names, n.Addrs = append(n.Names, name), append(n.Addrs, addr)
+		port := fmt.Sprintf("p%d", i)
+		lines = append(lines, "netns add "+name, "-n "+n.fabric+" link add "+port+" type veth peer name "+rail+" netns "+name,
+			"-n "+n.fabric+" link set "+port+" master sw up", "-n "+name+" addr add "+addr+"/24 dev "+rail,
+			"-n "+name+" link set "+rail+" up", "-n "+name+" link set lo up")
+	}
+	for _, args := range lines {
+		if err := ip(args); err != nil {
+			return nil, errors.Join(err, n.Close())
+		}
+	}
+	return n, nil
+}
+
+// Close removes the hosts.
+func (n *Namespaces) Close() error {
+	var errs []error
+	for _, name := range append(slices.Clone(n.Names), n.fabric) {
+		if _, err := os.Stat("/var/run/netns/" + name); err != nil {
+			continue
+		}
+		if out, err := exec.Command("ip", "netns", "del", name).CombinedOutput(); err != nil {
+			errs = append(errs, fmt.Errorf("ip netns del %s: %w: %s", name, err, strings.TrimSpace(string(out))))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// on is a command with n ranks on these hosts, in order.
+func (n *Namespaces) on(ranks int, command []string, env ...string) launch.Spec {
+	return launch.Spec{N: ranks, Command: command, Hosts: n.Names, Remote: launch.Remote{"ip", "netns", "exec", "{host}"}, Addr: n.Addrs[0], Env: env}
+}
+
+// peers are those that can run on several hosts.
+func (n *Namespaces) peers() []*Peer {
+	var list []*Peer
+	limit := &Peer{
+		Name: "limit", Family: Limit, Transport: "mixed", Install: "gcc", tools: []string{"gcc"}, source: "hosts.c",
+		build:    []string{"gcc", "-O3", "-march=native", "SRC", "-o", "BIN"},
+		variants: map[string][]string{"all-reduce": {"spread", "leader"}, "broadcast": {"spread", "leader"}},
+		start: func(bin string, ranks int, most int64, _ string) launch.Spec {
+			args := []string{bin, strconv.Itoa(ranks / len(n.Names)), strconv.FormatInt(most, 10)}
+			for i, name := range n.Names {
+				args = append(args, name+"="+n.Addrs[i])
+			}
+			return launch.Spec{N: 1, Command: args}
+		},
+	}
+	list = append(list, limit)
+	for _, p := range Peers("shm") {
+		switch {
+		case p.Name == "open-mpi vader":
+			for name, more := range map[string]string{"open-mpi": "", "open-mpi han": "--mca coll_han_priority 100"} {
+				q := *p
+				q.Name, q.Transport = name, "mixed"
+				q.start = func(bin string, ranks int, _ int64, dir string) launch.Spec { return n.mpi(bin, ranks, dir, more) }
+				list = append(list, &q)
+			}
+		case p.Family == Gloo:
+			q := *p
+			q.Transport = "mixed"
+			q.start = func(bin string, ranks int, _ int64, dir string) launch.Spec {
+				return n.on(ranks, []string{bin, dir, rail})
+			}
+			list = append(list, &q)
+		case p.Family == TorchGloo:
+			q := *p
+			q.Transport = "mixed"
+			q.start = func(bin string, ranks int, _ int64, _ string) launch.Spec {
+				return n.on(ranks, []string{"python3", bin}, "OMP_NUM_THREADS=1", "GLOO_SOCKET_IFNAME="+rail)
+			}
+			list = append(list, &q)
+		}
+	}
+	slices.SortStableFunc(list, func(a, b *Peer) int { return strings.Compare(a.Family, b.Family) })
+	return list
+}
+
+// mpi starts Open MPI with a node a host. Nodes are told apart by their names, so each has one of its own.
+func (n *Namespaces) mpi(bin string, ranks int, dir, more string) launch.Spec {
+	agent := filepath.Join(dir, "agent")
+	script := "#!/bin/sh\nhost=$1\nshift\nexec ip netns exec $host unshare --uts sh -c \"hostname $host; $*\"\n"
+	if err := os.WriteFile(agent, []byte(script), 0o755); err != nil {
+		return launch.Spec{N: 1, Command: []string{"false"}}
+	}
+	var hosts []string
+	for _, name := range n.Names {
+		hosts = append(hosts, fmt.Sprintf("%s:%d", name, ranks/len(n.Names)))
+	}
+	run := fmt.Sprintf("hostname %s; exec mpirun.openmpi --allow-run-as-root --oversubscribe --bind-to none -np %d --host %s --mca plm_rsh_agent %s --mca pml ob1 --mca btl self,vader,tcp --mca btl_tcp_if_include %s --mca oob_tcp_if_include %s --mca mpi_yield_when_idle 1 %s %s",
+		n.Names[0], ranks, strings.Join(hosts, ","), agent, rail, rail, more, bin)
+	return launch.Spec{N: 1, Command: []string{"ip", "netns", "exec", n.Names[0], "unshare", "--uts", "sh", "-c", run}}
+}
