@@ -94,6 +94,21 @@ func TestDomainsAreProven(t *testing.T) {
 			}
 		}
 	}
+	for _, name := range []string{"two-level", "leader"} {
+		for _, op := range find(t, name).Ops {
+			for _, n := range []int{4, 6, 8, 12} {
+				for local := 1; local <= n; local++ {
+					for _, outer := range []string{"", "ring"} {
+						for root := 0; root == 0 || op.Rooted() && root < n; root += 3 {
+							if outer == "" || algo.IsOuter(find(t, outer), op) {
+								prove(t, find(t, name), algo.Spec{Op: op, Ranks: n, Root: root, Local: local, Outer: outer})
+							}
+						}
+					}
+				}
+			}
+		}
+	}
 	a := find(t, "hierarchical")
 	for _, op := range a.Ops {
 		pairs := 0
