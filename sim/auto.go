@@ -258,6 +258,8 @@ func leftOut(a *algo.Algorithm, g *topo.Graph, op sched.Collective, n int, wish 
 		if !torus(g) {
 			return "the machine is no torus"
 		}
+	case "two-level", "leader":
+		return "it is for hosts whose ranks share memory; ask for it by name"
 	case "nvls", "nvls-tree":
 		if wish.NoSwitches {
 			return "algorithms in switches were not wanted"
