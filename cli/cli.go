@@ -60,7 +60,7 @@ preset or host: see 'weft topo build --list'.`,
 		RunE:          group,
 	}
 	root.AddCommand(newTopo(), newDesign(), newAlgo(), newExplain(), newCalibrate(), newSim(), runsRanks(newRun()), runsRanks(newBench()), newBenchRank(), newCkpt(), newNet(),
-		runsRanks(newUp()), newRank(), newCoord(), newVersion())
+		runsRanks(newUp()), newRank(), newCoord(), newDoctor(), newVersion())
 	root.InitDefaultCompletionCmd()
 	for _, c := range root.Commands() {
 		if c.Name() == "completion" {

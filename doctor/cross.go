@@ -1,0 +1,803 @@
+package doctor
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Verdicts over the ranks of a job.
+
+func (d *diag) crossRules() {
+	d.arrivals()
+	d.netPaths()
+	d.identity()
+	d.channelsDiffer()
+	d.rings()
+	d.outOfStep()
+}
+
+// cutFile says whether a file ends in the middle.
+func (d *diag) cutFile(name string) bool {
+	for _, f := range d.c.Files {
+		if f.Path == name {
+			for _, n := range f.Notes {
+				if strings.Contains(n, "cut") || strings.Contains(n, "in the middle") {
+					return true
+				}
+			}
+		}
+	}
+	return false
+}
+
+// arrivals finds ranks that never came to a communicator.
+func (d *diag) arrivals() {
+	jb := d.job
+	failed := false
+	for _, f := range d.list {
+		failed = failed || f.Severity == Critical && (f.Job == "" || f.Job == jb.name) && f.ID != "tcp-fallback" && f.Layer != "performance"
+	}
+	for _, c := range jb.comms {
+		var starts, done, booted []int
+		for _, r := range c.ranks() {
+			m := c.members[r]
+			if m.start != nil {
+				starts = append(starts, r)
+			}
+			if m.done != nil {
+				done = append(done, r)
+			}
+			if m.boot != nil {
+				booted = append(booted, r)
+			}
+		}
+		if len(done) > 0 || len(starts) == 0 {
+			if miss := c.n - len(c.members); miss > 0 && c == jb.world && len(done) > 0 {
+				d.unknown = append(d.unknown, fmt.Sprintf("%d of %d ranks of %s have no lines here: their logs were not given", miss, c.n, jb.name))
+			}
+			continue
+		}
+		cut := false
+		for _, r := range starts {
+			cut = cut || d.cutFile(c.members[r].start.At.File)
+		}
+		if len(starts) < c.n {
+			var missing []int
+			for r := range c.n {
+				if !slices.Contains(starts, r) {
+					missing = append(missing, r)
+				}
+			}
+			// Processes that print but have not come to Init.
+			s := Subject{Ranks: missing}
+			var ev []Evidence
+			for _, r := range starts[:min(len(starts), 2)] {
+				ev = append(ev, c.members[r].start.At)
+			}
+			for _, p := range jb.procs {
+				if len(p.members) == 0 {
+					s.Hosts = append(s.Hosts, p.host)
+					ev = append(ev, p.lines[len(p.lines)-1].At)
+				}
+			}
+			f := d.find("never-arrived", s, ev...)
+			f.Cause = fmt.Sprintf("%d of %d ranks entered the communicator; %s did not: not started, or stuck before NCCL", len(starts), c.n, ranksText(missing))
+			if cut {
+				f.Confidence = 0.4
+				f.Severity = Warning
+			}
+			if failed {
+				f.Severity = Warning
+			}
+			continue
+		}
+		if failed {
+			continue
+		}
+		f := (*Finding)(nil)
+		hasVia, hasUp := false, false
+		for _, m := range c.members {
+			hasVia = hasVia || len(m.via) > 0
+			hasUp = hasUp || m.ringsUp != nil
+		}
+		switch {
+		case hasVia && !hasUp:
+			s, ev := d.halfPairs(c)
+			f = d.find("stuck-in-connect", s, ev...)
+		case !hasVia:
+			s := Subject{}
+			var ev []Evidence
+			if len(booted) > 0 && len(booted) < c.n {
+				for r := range c.n {
+					if !slices.Contains(booted, r) {
+						s.Ranks = append(s.Ranks, r)
+						s.Hosts = append(s.Hosts, c.members[r].proc.host)
+						ev = append(ev, c.members[r].start.At)
+					}
+				}
+			} else {
+				last := c.members[starts[0]]
+				for _, r := range starts {
+					if m := c.members[r]; m.start.Time > last.start.Time {
+						last = m
+					}
+				}
+				if last.start.Time > 0 {
+					s = Subject{Ranks: []int{last.rank}, Hosts: []string{last.proc.host}}
+				}
+				ev = append(ev, last.start.At)
+			}
+			f = d.find("stuck-in-bootstrap", s, ev...)
+		}
+		if f != nil && cut {
+			f.Confidence, f.Severity = 0.4, Warning
+		}
+	}
+}
+
+type wire struct {
+	c, k string
+	a, b int
+}
+
+// wires joins the ends of network connections: what the sender printed and what the
+// receiver printed.
+func wires(c *comm) (send, recv map[wire]*Line) {
+	send, recv = map[wire]*Line{}, map[wire]*Line{}
+	for _, r := range c.ranks() {
+		for _, l := range c.members[r].via {
+			if l.Kind != "ch_net" {
+				continue
+			}
+			w := wire{l.F["c"], l.F["cc"], num(l.F["a"]), num(l.F["b"])}
+			if l.F["dir"] == "send" {
+				send[w] = l
+			} else {
+				recv[w] = l
+			}
+		}
+	}
+	return send, recv
+}
+
+func sortWires(m map[wire]*Line) []wire {
+	return slices.SortedFunc(maps.Keys(m), func(x, y wire) int {
+		return cmp.Or(cmp.Compare(x.a, y.a), cmp.Compare(x.b, y.b), natural(x.c, y.c), natural(x.k, y.k))
+	})
+}
+
+// halfPairs lists pairs of which one end printed and the other did not.
+func (d *diag) halfPairs(c *comm) (s Subject, ev []Evidence) {
+	send, recv := wires(c)
+	for _, w := range sortWires(send) {
+		if recv[w] == nil && c.members[w.b] != nil {
+			s.Ranks = append(s.Ranks, w.b)
+			s.Hosts = append(s.Hosts, c.members[w.b].proc.host)
+			s.Links = append(s.Links, fmt.Sprintf("rank %d - rank %d", w.a, w.b))
+			ev = append(ev, send[w].At)
+		}
+	}
+	for _, w := range sortWires(recv) {
+		if send[w] == nil && c.members[w.a] != nil {
+			s.Ranks = append(s.Ranks, w.a)
+			s.Hosts = append(s.Hosts, c.members[w.a].proc.host)
+			s.Links = append(s.Links, fmt.Sprintf("rank %d - rank %d", w.a, w.b))
+			ev = append(ev, recv[w].At)
+		}
+	}
+	if len(ev) == 0 {
+		for _, r := range c.ranks() {
+			if v := c.members[r].via; len(v) > 0 {
+				ev = append(ev, v[len(v)-1].At)
+				break
+			}
+		}
+	}
+	return s, ev
+}
+
+// netPaths judges GPUDirect, NICs that are not used, and rails that are crossed.
+func (d *diag) netPaths() {
+	jb := d.job
+	if !jb.multiHost() {
+		return
+	}
+	type use struct {
+		gdr, plain []*Line
+		nics       map[int]bool
+	}
+	hosts := map[string]*use{}
+	names := map[string]map[int]string{} // host, index, device
+	fabric := map[string]int{}
+	jb.each(func(_ *proc, l *Line) {
+		if names[l.Host] == nil {
+			names[l.Host] = map[int]string{}
+		}
+		list := ibDevices(l.F["list"])
+		for _, x := range list {
+			names[l.Host][x.index] = x.name
+		}
+		fabric[l.Host] = max(fabric[l.Host], len(list))
+	}, "ib_using")
+	for _, c := range jb.comms {
+		for _, r := range c.ranks() {
+			for _, l := range c.members[r].via {
+				if l.Kind != "ch_net" || l.F["net"] == "Socket" {
+					continue
+				}
+				u := hosts[l.Host]
+				if u == nil {
+					u = &use{nics: map[int]bool{}}
+					hosts[l.Host] = u
+				}
+				u.nics[num(l.F["dev"])] = true
+				if strings.Contains(l.F["sfx"], "GDRDMA") {
+					u.gdr = append(u.gdr, l)
+				} else {
+					u.plain = append(u.plain, l)
+				}
+			}
+		}
+	}
+	order := slices.SortedFunc(maps.Keys(hosts), natural)
+	some := false
+	for _, h := range order {
+		some = some || len(hosts[h].gdr) > 0
+	}
+	off := map[string]bool{}
+	for _, h := range order {
+		u := hosts[h]
+		if len(u.gdr) > 0 || len(u.plain) == 0 {
+			continue
+		}
+		near, ev := d.nearNIC(h)
+		switch {
+		case some || near:
+			off[h] = true
+			f := d.find("gdr-off", d.of(u.plain[0]), append([]Evidence{u.plain[0].At}, ev...)...)
+			f.Subject.Hosts = append(f.Subject.Hosts, h)
+		default:
+			off[h] = true
+			f := d.find("gdr-off", Subject{Hosts: []string{h}}, u.plain[0].At)
+			if len(f.Evidence) == 1 {
+				f.Severity, f.Confidence = Info, 0.5
+				f.Cause = "no rank of the job uses GPUDirect RDMA; whether it could is unknown (nvidia-smi topo -m)"
+			}
+		}
+	}
+	if some {
+		if f := d.has("gdr-off"); f != nil {
+			f.Severity, f.Confidence, f.Cause = Critical, 0.9, byID["gdr-off"].Cause
+		}
+	}
+	crossing, all := 0, 0
+	var crossEv []Evidence
+	var crossLinks []string
+	for _, c := range jb.comms {
+		send, recv := wires(c)
+		for _, w := range sortWires(send) {
+			s, r := send[w], recv[w]
+			if r == nil || s.F["net"] == "Socket" || r.F["net"] == "Socket" {
+				continue
+			}
+			sg, rg := strings.Contains(s.F["sfx"], "GDRDMA"), strings.Contains(r.F["sfx"], "GDRDMA")
+			if sg != rg {
+				lack := s
+				if sg {
+					lack = r
+				}
+				if !off[lack.Host] {
+					f := d.find("gdr-one-side", Subject{Hosts: []string{lack.Host}, Links: []string{fmt.Sprintf("rank %d - rank %d", w.a, w.b)}}, s.At, r.At)
+					f.Subject.Ranks = append(f.Subject.Ranks, d.j.rankOf(lack))
+				} else if f := d.has("gdr-off"); f != nil && len(f.Consequences) < 4 {
+					f.Consequences = append(f.Consequences, fmt.Sprintf("channel %s between ranks %d and %d has GPUDirect on one side only", w.c, w.a, w.b))
+				}
+			}
+			all++
+			i, j := num(s.F["dev"]), num(r.F["dev"])
+			a, b := names[s.Host][i], names[r.Host][j]
+			if i != j && (a == "" || b == "" || a != b) {
+				crossing++
+				crossEv = append(crossEv, s.At, r.At)
+				crossLinks = append(crossLinks, fmt.Sprintf("%s:%s - %s:%s", s.Host, cmp.Or(a, "nic"+s.F["dev"]), r.Host, cmp.Or(b, "nic"+r.F["dev"])))
+			}
+		}
+	}
+	if all > 0 && float64(crossing) > 0.1*float64(all) {
+		f := d.find("cross-rail", Subject{Links: crossLinks}, crossEv...)
+		f.Cause = fmt.Sprintf("%d of %d connections go from one rail to another: order of ranks or NICs differs between hosts", crossing, all)
+	}
+	jb.each(func(_ *proc, l *Line) { d.find("cross-rail", d.of(l), l.At) }, "ib_rail")
+	// NICs without traffic.
+	most := map[int]int{}
+	for _, h := range order {
+		most[len(hosts[h].nics)]++
+	}
+	common := 0
+	for _, n := range slices.Sorted(maps.Keys(most)) {
+		if most[n] > most[common] || most[n] == most[common] && n > common {
+			common = n
+		}
+	}
+	for _, h := range order {
+		u := hosts[h]
+		local := d.localRanks(h)
+		seen := 0
+		for _, p := range jb.procs {
+			if p.host == h {
+				seen += len(p.members)
+			}
+		}
+		lost := common > len(u.nics) && most[common] > most[len(u.nics)]
+		fewer := fabric[h] > len(u.nics) && local >= fabric[h] && seen >= local
+		if !lost && !fewer {
+			continue
+		}
+		var absent []string
+		for i, name := range names[h] {
+			if !u.nics[i] {
+				absent = append(absent, h+":"+name)
+			}
+		}
+		slices.SortFunc(absent, natural)
+		var ev []Evidence
+		for _, l := range append(slices.Clone(u.gdr), u.plain...)[:1] {
+			ev = append(ev, l.At)
+		}
+		jb.each(func(_ *proc, l *Line) {
+			if l.Host == h && len(ev) < 2 {
+				ev = append(ev, l.At)
+			}
+		}, "ib_using")
+		f := d.find("rails-unused", Subject{Hosts: []string{h}, Devices: absent}, ev...)
+		f.Cause = fmt.Sprintf("%s uses %d NICs; %s", h, len(u.nics), map[bool]string{true: fmt.Sprintf("most hosts use %d", common), false: fmt.Sprintf("it has %d", fabric[h])}[lost])
+		if !lost {
+			f.Severity = Warning
+		}
+	}
+}
+
+// localRanks is how many ranks of the job are on a host, as NCCL counts them.
+func (d *diag) localRanks(host string) int {
+	n := 0
+	for _, p := range d.job.procs {
+		if p.host != host {
+			continue
+		}
+		for _, m := range p.members {
+			if m.comm == d.job.world {
+				n++
+			}
+			if m.shape != nil {
+				n = max(n, num(m.shape.F["lr"]))
+			}
+		}
+	}
+	return n
+}
+
+// nearNIC says whether a GPU of a host has a NIC on its own PCIe switch.
+func (d *diag) nearNIC(host string) (bool, []Evidence) {
+	for _, m := range d.c.Paths {
+		if m.Host != host && m.Host != "" && len(d.c.Paths) > 1 {
+			continue
+		}
+		for k, v := range m.Cell {
+			if strings.HasPrefix(k[0], "GPU") && !strings.HasPrefix(k[1], "GPU") && (v == "PIX" || v == "PXB") {
+				return true, []Evidence{m.At}
+			}
+		}
+	}
+	return false, nil
+}
+
+// identity finds ranks of one host that NCCL takes for ranks of different hosts.
+func (d *diag) identity() {
+	jb := d.job
+	for _, c := range jb.comms {
+		byHost := map[string]int{}
+		for _, m := range c.members {
+			byHost[m.proc.host]++
+		}
+		shared := false
+		for _, n := range byHost {
+			shared = shared || n > 1
+		}
+		for _, r := range c.ranks() {
+			m := c.members[r]
+			if sh := m.shape; sh != nil && c.n > 1 && num(sh.F["nodes"]) == c.n && shared && byHost[m.proc.host] > 1 {
+				d.find("host-identity-split", d.of(sh), sh.At)
+			}
+			for _, l := range m.via {
+				if l.Kind != "ch_net" {
+					continue
+				}
+				a, b := c.members[num(l.F["a"])], c.members[num(l.F["b"])]
+				if a != nil && b != nil && a != b && a.proc.host == b.proc.host && a.proc != b.proc {
+					d.find("host-identity-split", d.of(l), l.At)
+				}
+			}
+		}
+	}
+}
+
+func (d *diag) channelsDiffer() {
+	for _, c := range d.job.comms {
+		kinds := map[string][]*member{}
+		for _, r := range c.ranks() {
+			if l := c.members[r].channels; l != nil {
+				k := fmt.Sprintf("%s coll, %s nvls, %s p2p, %s a peer", l.F["coll"], cmp.Or(l.F["nv"], "0"), l.F["p2p"], l.F["pp"])
+				kinds[k] = append(kinds[k], c.members[r])
+			}
+		}
+		if len(kinds) < 2 {
+			continue
+		}
+		common := ""
+		for _, k := range slices.Sorted(maps.Keys(kinds)) {
+			if common == "" || len(kinds[k]) > len(kinds[common]) {
+				common = k
+			}
+		}
+		for _, k := range slices.Sorted(maps.Keys(kinds)) {
+			if k == common {
+				continue
+			}
+			for _, m := range kinds[k] {
+				f := d.find("channels-differ", Subject{Ranks: []int{m.rank}, Hosts: []string{m.proc.host}}, m.channels.At, kinds[common][0].channels.At)
+				f.Cause = fmt.Sprintf("these ranks have %s, the others %s: variables, NIC count or GPU model differ", k, common)
+			}
+		}
+	}
+}
+
+// rings rebuilds the rings of the largest communicator from via lines and counts how
+// often they cross between hosts.
+func (d *diag) rings() {
+	c := d.job.world
+	if c == nil || len(c.members) < c.n || len(d.job.hosts()) < 2 {
+		return
+	}
+	next := map[string]map[int]int{}
+	for _, m := range c.members {
+		for _, l := range m.via {
+			a, b := num(l.F["a"]), num(l.F["b"])
+			if l.F["cc"] != "" && l.F["cc"] != "0" || a != m.rank && l.Kind != "ch_net" {
+				continue
+			}
+			if l.Kind == "ch_net" && l.F["dir"] != "send" {
+				continue
+			}
+			if next[l.F["c"]] == nil {
+				next[l.F["c"]] = map[int]int{}
+			}
+			if _, twice := next[l.F["c"]][a]; !twice {
+				next[l.F["c"]][a] = b
+			}
+		}
+	}
+	hosts := len(d.job.hosts())
+	worst, rings := 0, 0
+	for _, ch := range slices.SortedFunc(maps.Keys(next), natural) {
+		ring := next[ch]
+		if len(ring) != c.n {
+			continue
+		}
+		at, cross, steps := 0, 0, 0
+		for ; steps < c.n; steps++ {
+			to := ring[at]
+			if c.members[at] == nil || c.members[to] == nil {
+				break
+			}
+			if c.members[at].proc.host != c.members[to].proc.host {
+				cross++
+			}
+			if at = to; at == 0 {
+				steps++
+				break
+			}
+		}
+		if at == 0 && steps == c.n {
+			rings++
+			worst = max(worst, cross)
+		}
+	}
+	if rings > 0 && worst > hosts+hosts/4 {
+		f := d.find("rank-order", Subject{Hosts: d.job.hosts()}, c.members[0].first().At)
+		f.Cause = fmt.Sprintf("a ring crosses between hosts %d times, %d hosts need %d: ranks are not in the order of hosts", worst, hosts, hosts)
+	}
+}
+
+// outOfStep compares COLL lines: the same count must be the same operation.
+func (d *diag) outOfStep() {
+	jb := d.job
+	for _, c := range jb.comms {
+		type call struct {
+			text string
+			l    *Line
+		}
+		calls := map[int64]map[int]call{}
+		last := map[int]int64{}
+		first := map[int]int64{}
+		for _, r := range c.ranks() {
+			for _, l := range c.members[r].colls {
+				if l.F["fn"] == "Send" || l.F["fn"] == "Recv" {
+					continue
+				}
+				op, err := strconv.ParseInt(l.F["op"], 16, 64)
+				if err != nil {
+					continue
+				}
+				if calls[op] == nil {
+					calls[op] = map[int]call{}
+				}
+				text := fmt.Sprintf("%s of %s elements of type %s, op %s, root %s", l.F["fn"], l.F["cnt"], l.F["dt"], l.F["redop"], l.F["root"])
+				if _, dup := calls[op][r]; dup {
+					continue // counts begin anew: cannot be told apart
+				}
+				calls[op][r] = call{text, l}
+				last[r] = max(last[r], op)
+				if f, ok := first[r]; !ok || op < f {
+					first[r] = op
+				}
+			}
+		}
+		if len(last) < 2 {
+			continue
+		}
+		for _, op := range slices.Sorted(maps.Keys(calls)) {
+			kinds := map[string][]int{}
+			for r, x := range calls[op] {
+				kinds[x.text] = append(kinds[x.text], r)
+			}
+			if len(kinds) < 2 {
+				continue
+			}
+			common := ""
+			for _, k := range slices.Sorted(maps.Keys(kinds)) {
+				if common == "" || len(kinds[k]) > len(kinds[common]) {
+					common = k
+				}
+			}
+			h := Hang{Class: "mismatch", Group: cmp.Or(c.id, c.key), Operation: fmt.Sprintf("%s #%d", calls[op][kinds[common][0]].l.F["fn"], op), Confidence: 0.85, Waiting: kinds[common]}
+			slices.Sort(h.Waiting)
+			var f *Finding
+			for _, k := range slices.Sorted(maps.Keys(kinds)) {
+				slices.Sort(kinds[k])
+				h.Why = append(h.Why, fmt.Sprintf("at operation %d, %s called %s", op, ranksText(kinds[k]), k))
+				if k == common {
+					continue
+				}
+				h.Culprits = append(h.Culprits, kinds[k]...)
+				for _, r := range kinds[k] {
+					f = d.find("desync", Subject{Ranks: []int{r}, Hosts: []string{c.members[r].proc.host}}, calls[op][r].l.At, calls[op][kinds[common][0]].l.At)
+				}
+			}
+			f.Cause = strings.Join(h.Why, "; ")
+			slices.Sort(h.Culprits)
+			d.hangs = append(d.hangs, h)
+			return
+		}
+		// A minority stopped earlier than all the others, which stopped together.
+		top := int64(-1)
+		for _, op := range last {
+			top = max(top, op)
+		}
+		var behind, there []int
+		for _, r := range slices.Sorted(maps.Keys(last)) {
+			if d.cutFile(c.members[r].colls[0].At.File) || c.members[r].end != nil {
+				continue
+			}
+			if last[r] == top {
+				there = append(there, r)
+			} else {
+				behind = append(behind, r)
+			}
+		}
+		if len(behind) == 0 || len(behind)*4 > len(there) || len(there) < 2 {
+			continue
+		}
+		// Ranks that write one file leave lines in the order of time: the last lines
+		// of a running job differ by little. Only a gap that all others share counts.
+		h := Hang{Class: "behind", Culprits: behind, Waiting: there, Group: cmp.Or(c.id, c.key), Confidence: 0.7,
+			Operation: fmt.Sprintf("%s #%d", calls[top][there[0]].l.F["fn"], top)}
+		for _, r := range behind {
+			l := c.members[r].colls[len(c.members[r].colls)-1]
+			f := d.find("desync", Subject{Ranks: []int{r}, Hosts: []string{c.members[r].proc.host}}, l.At)
+			f.Confidence = 0.7
+			f.Cause = fmt.Sprintf("%s stopped at operation %d, all others launched %d", ranksText(behind), last[r], top)
+			h.Why = append(h.Why, fmt.Sprintf("rank %d launched up to operation %d, %s up to %d", r, last[r], ranksText(there), top))
+		}
+		d.hangs = append(d.hangs, h)
+		return
+	}
+}
+
+// torchRules judges what PyTorch and the launcher say.
+func (d *diag) torchRules() {
+	jb := d.job
+	type hit struct {
+		rank int
+		seq  int
+		l    *Line
+	}
+	groups := map[string][]hit{}
+	jb.each(func(_ *proc, l *Line) {
+		g := cmp.Or(l.F["group"], "default")
+		groups[g] = append(groups[g], hit{l.Rank, num(l.F["seq"]), l})
+	}, "watchdog")
+	states := map[string]map[int]*Line{}
+	jb.each(func(_ *proc, l *Line) {
+		g := cmp.Or(l.F["group"], "default")
+		if states[g] == nil {
+			states[g] = map[int]*Line{}
+		}
+		states[g][l.Rank] = l
+	}, "pgstate")
+	for _, g := range slices.Sorted(maps.Keys(groups)) {
+		list := groups[g]
+		seqs := map[int]bool{}
+		ops := map[string]bool{}
+		var s Subject
+		var ev []Evidence
+		for _, h := range list {
+			seqs[h.seq] = true
+			ops[h.l.F["op"]+h.l.F["in"]+h.l.F["out"]] = true
+			s.Ranks = append(s.Ranks, h.rank)
+			ev = append(ev, h.l.At)
+		}
+		ranks := slices.Clone(s.Ranks)
+		slices.Sort(ranks)
+		ranks = slices.Compact(ranks)
+		if len(seqs) > 1 && len(ranks) > 1 {
+			f := d.find("watchdog-desync", s, ev...)
+			low := list[0]
+			for _, h := range list {
+				if h.seq < low.seq {
+					low = h
+				}
+			}
+			f.Cause = fmt.Sprintf("the program is out of step: rank %d is in %s #%d, others are further", low.rank, low.l.F["op"], low.seq)
+		} else {
+			f := d.find("watchdog-same-place", s, ev...)
+			f.Cause = fmt.Sprintf("all wait in %s #%d of group %s: %s", list[0].l.F["op"], list[0].seq, g, byID["watchdog-same-place"].Cause)
+			if len(ranks) == 1 {
+				f.Confidence = 0.5
+				f.Title = "a rank timed out in a collective"
+			}
+		}
+		// Who had issued less than what the others wait in.
+		st := states[g]
+		if len(st) > 1 && len(d.c.Dumps) == 0 {
+			wait := 0
+			for _, h := range list {
+				wait = max(wait, h.seq)
+			}
+			var behind, there []int
+			for _, r := range slices.Sorted(maps.Keys(st)) {
+				if num(st[r].F["enqueued"]) < wait {
+					behind = append(behind, r)
+				} else {
+					there = append(there, r)
+				}
+			}
+			if len(behind) > 0 && len(there) > 0 {
+				h := Hang{Class: "host", Culprits: behind, Waiting: there, Group: g, Operation: fmt.Sprintf("%s #%d", list[0].l.F["op"], wait), Confidence: 0.85}
+				for _, r := range behind {
+					h.Why = append(h.Why, fmt.Sprintf("rank %d had issued %s operations when the others waited in %d", r, st[r].F["enqueued"], wait))
+				}
+				d.hangs = append(d.hangs, h)
+			}
+		}
+	}
+	jb.each(func(_ *proc, l *Line) {
+		s := Subject{}
+		if l.Host != "" {
+			s.Hosts = []string{l.Host}
+		}
+		f := d.find("process-died", s, l.At)
+		f.Cause = map[string]string{"-9": "killed (signal 9): the out-of-memory killer, a limit or an operator", "-11": "crashed (signal 11)", "-6": "aborted (signal 6): often NCCL's watchdog after a time limit", "-7": "bus error (signal 7): often a full /dev/shm", "1": "an exception of the program"}[l.F["code"]]
+		if f.Cause == "" {
+			f.Cause = "exit code " + l.F["code"]
+		}
+		if l.F["code"] == "-6" {
+			f.Confidence = 0.5
+		}
+	}, "exit")
+	if jb.some("gloo") && !jb.ncclSeen() {
+		jb.each(func(_ *proc, l *Line) { d.find("gloo-backend", Subject{Ranks: []int{l.Rank}}, l.At) }, "gloo")
+	}
+}
+
+func (jb *job) ncclSeen() bool {
+	if len(jb.procs) > 0 {
+		return true
+	}
+	return jb.some("version", "watchdog")
+}
+
+// launchRules looks over jobs: processes that should have been one job.
+func (d *diag) launchRules() {
+	heads := map[string][]*Line{}
+	for i := range d.c.Lines {
+		if l := &d.c.Lines[i]; l.Kind == "bench_head" {
+			heads[l.At.File] = append(heads[l.At.File], l)
+		}
+	}
+	alone := map[string][]*member{}
+	larger := false
+	for _, jb := range d.j.jobs {
+		for _, c := range jb.comms {
+			hosts := map[string]bool{}
+			for _, m := range c.members {
+				hosts[m.proc.host] = true
+			}
+			if len(hosts) > 1 {
+				larger = true
+			}
+			if m := c.members[0]; m != nil && c == jb.world && len(jb.comms) <= 2 {
+				alone[m.first().At.File] = append(alone[m.first().At.File], m)
+			}
+		}
+	}
+	for _, file := range slices.Sorted(maps.Keys(alone)) {
+		list := alone[file]
+		procs := map[*proc]bool{}
+		for _, m := range list {
+			procs[m.proc] = true
+		}
+		if larger || len(procs) < 2 {
+			continue
+		}
+		// One after the other is two jobs; at the same time is one launch.
+		if !together(list) && len(heads[file]) < 2 {
+			continue
+		}
+		f := d.find("never-joined", Subject{})
+		for _, m := range list {
+			f.Subject.Hosts = append(f.Subject.Hosts, m.proc.host)
+			f.addEvidence(m.first().At)
+		}
+		for _, l := range heads[file] {
+			f.addEvidence(l.At)
+		}
+		f.Cause = fmt.Sprintf("%d processes each made a communicator of their own with rank 0 of %d: a benchmark built without MPI, or launcher variables missing", len(procs), list[0].comm.n)
+	}
+	for _, file := range slices.Sorted(maps.Keys(heads)) {
+		if len(heads[file]) >= 2 && len(alone[file]) == 0 && !larger && len(d.j.jobs) == 0 {
+			// Without NCCL's lines only headings tell; two runs in one file look the same,
+			// unless the headings come before any row.
+			first := heads[file][1].At.Line
+			rows := 0
+			for _, b := range d.c.Bench {
+				if b.At.File == file && b.At.Line < first {
+					rows++
+				}
+			}
+			if rows == 0 {
+				d.find("never-joined", Subject{}, heads[file][0].At, heads[file][1].At)
+			}
+		}
+	}
+}
+
+// together says whether processes of one file ran at the same time: their lines are
+// mixed.
+func together(list []*member) bool {
+	for i, a := range list {
+		for _, b := range list[i+1:] {
+			al, bl := a.proc.lines, b.proc.lines
+			if a.proc == b.proc {
+				continue
+			}
+			if al[0].At.Line < bl[len(bl)-1].At.Line && bl[0].At.Line < al[len(al)-1].At.Line {
+				return true
+			}
+		}
+	}
+	return false
+}

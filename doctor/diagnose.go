@@ -1,0 +1,422 @@
+package doctor
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+)
+
+// Options of Diagnose.
+type Options struct {
+	Site   *Site         // nil without a cluster file
+	Expect []Expectation // what the cluster should give, for the measurements of the case
+}
+
+// Expectation is a predicted bus bandwidth.
+type Expectation struct {
+	Op    string
+	Ranks int
+	Size  int64
+	Bus   float64 // GB/s
+	Why   string
+}
+
+// diag is the state of one diagnosis.
+type diag struct {
+	c       *Case
+	o       Options
+	j       *joined
+	list    []*Finding
+	index   map[string]*Finding
+	job     *job // that rules are about
+	conseq  map[*job]map[string]map[string]bool
+	unknown []string
+	hangs   []Hang
+}
+
+// Diagnose finds causes in a case. It changes nothing in the case.
+func Diagnose(c *Case, o Options) *Report {
+	d := &diag{c: c, o: o, j: join(c), index: map[string]*Finding{}, conseq: map[*job]map[string]map[string]bool{}}
+	d.hangs = Hangs(c)
+	for _, jb := range d.j.jobs {
+		d.job = jb
+		d.ncclRules()
+		d.crossRules()
+		d.torchRules()
+	}
+	d.job = nil
+	d.launchRules()
+	d.kernelRules()
+	d.gpuRules()
+	d.portRules()
+	d.etherRules()
+	d.pciRules()
+	d.hostRules()
+	d.rasRules()
+	d.perfRules()
+	d.hangFindings()
+	d.fold()
+	return d.report()
+}
+
+// find adds a finding of the catalogue, or adds to the one that is there. What
+// belongs to different jobs is kept apart.
+func (d *diag) find(id string, s Subject, ev ...Evidence) *Finding {
+	e := byID[id]
+	if e == nil {
+		panic("doctor: finding " + id + " is not in the catalogue")
+	}
+	key := id
+	job := ""
+	if d.job != nil && len(d.j.jobs) > 1 {
+		job = d.job.name
+		key += "|" + job
+	}
+	f := d.index[key]
+	if f == nil {
+		f = &Finding{ID: id, Title: e.Title, Severity: e.Severity, Confidence: e.Confidence, Layer: e.Layer, Job: job, Cause: e.Cause, Fix: e.Fix, Confirm: e.Confirm, Consequences: []string{}, Evidence: []Evidence{}}
+		d.index[key] = f
+		d.list = append(d.list, f)
+	}
+	f.Subject.add(s)
+	f.addEvidence(ev...)
+	return f
+}
+
+// has gives a finding of the current job or of no job.
+func (d *diag) has(id string) *Finding {
+	if d.job != nil && len(d.j.jobs) > 1 {
+		if f := d.index[id+"|"+d.job.name]; f != nil {
+			return f
+		}
+	}
+	return d.index[id]
+}
+
+func (d *diag) drop(f *Finding) {
+	d.list = slices.DeleteFunc(d.list, func(x *Finding) bool { return x == f })
+	maps.DeleteFunc(d.index, func(_ string, x *Finding) bool { return x == f })
+}
+
+// of is the subject of a line: its host and rank.
+func (d *diag) of(l *Line) Subject {
+	var s Subject
+	if l.Host != "" {
+		s.Hosts = []string{l.Host}
+	}
+	if r := d.j.rankOf(l); r >= 0 {
+		s.Ranks = []int{r}
+	}
+	return s
+}
+
+// consequence notes what follows from something else.
+func (d *diag) consequence(what string, l *Line) {
+	m := d.conseq[d.job]
+	if m == nil {
+		m = map[string]map[string]bool{}
+		d.conseq[d.job] = m
+	}
+	if m[what] == nil {
+		m[what] = map[string]bool{}
+	}
+	who := l.Host
+	if r := d.j.rankOf(l); r >= 0 {
+		who = fmt.Sprintf("rank %d", r)
+	}
+	m[what][who] = true
+}
+
+// roots are findings that can be the cause of others, the likeliest first.
+var roots = []string{"gpu-failed", "nvswitch-failed", "host-out-of-memory", "nic-firmware", "link-flap", "nic-cable", "peer-died", "process-died", "ras-query-crash", "ras-thread-crash", "nccl-crash", "versions-differ", "gpu-shared",
+	"fabric-manager-down", "nvls-fabric", "nvls-invalid", "shm-full", "memlock", "verbs-memory", "gpu-memory-full", "lazy-communicator", "cuda-out-of-memory", "collective-mismatch", "gpudirect-acs", "qp-timeout", "gid-unreachable", "gid-index-wrong", "gid-no-netdev", "gid-changed",
+	"no-interface", "rank-twice", "world-size-differs", "ports-exhausted", "connect-refused", "ib-pair-unreachable", "lossy-path", "remote-invalid-request", "remote-access-error", "receiver-not-ready", "completion-error", "cuda-error", "open-files", "unique-id-empty", "network-not-found"}
+
+// fold puts consequences under their causes.
+func (d *diag) fold() {
+	// A GPU that failed explains what its host's peers saw.
+	if xid := d.index["gpu-failed"]; xid != nil {
+		for _, id := range []string{"peer-died", "cuda-error", "process-died", "ib-pair-unreachable", "lossy-path", "remote-access-error", "gpu-spinning", "connect-refused"} {
+			for _, f := range slices.Clone(d.list) {
+				if f.ID == id && (overlap(f.Subject.Hosts, xid.Subject.Hosts) || id == "peer-died" && len(xid.Subject.Hosts) == 0) {
+					xid.Consequences = append(xid.Consequences, fmt.Sprintf("%s (%s)", f.Title, f.Subject))
+					xid.addEvidence(f.Evidence...)
+					d.drop(f)
+				}
+			}
+		}
+	}
+	for _, pair := range [][2]string{
+		{"tcp-no-library", "tcp-fallback"}, {"tcp-no-device", "tcp-fallback"}, {"tcp-no-provider", "tcp-fallback"}, {"ib-list-empty", "tcp-fallback"}, {"verbs-device-missing", "tcp-fallback"}, {"verbs-permission", "tcp-fallback"},
+		{"verbs-device-missing", "tcp-no-device"}, {"verbs-permission", "tcp-no-device"}, {"verbs-device-missing", "nic-count-differs"}, {"verbs-permission", "nic-count-differs"}, {"link-flap", "lossy-path"}, {"link-flap", "ib-pair-unreachable"}, {"gdr-off", "gdr-one-side"}, {"peer-died", "lossy-path"},
+		{"hang", "watchdog-same-place"}, {"hang", "watchdog-desync"}, {"hang", "gpu-spinning"}, {"lazy-communicator", "gpu-memory-full"}, {"host-out-of-memory", "process-died"}, {"gpu-failed", "gpu-fault"}, {"port-errors-growing", "port-errors"},
+		{"collective-mismatch", "channels-differ"}, {"channels-differ", "collective-mismatch"}, {"cuda-out-of-memory", "process-died"},
+	} {
+		for _, cause := range slices.Clone(d.list) {
+			if cause.ID != pair[0] {
+				continue
+			}
+			for _, f := range slices.Clone(d.list) {
+				if f.ID != pair[1] || f.Job != cause.Job && f.Job != "" && cause.Job != "" || f.Severity < Warning && cause.Severity < Warning {
+					continue
+				}
+				if pair[0] == "gpu-failed" && !overlap(f.Subject.Devices, cause.Subject.Devices) && !overlap(f.Subject.Hosts, cause.Subject.Hosts) {
+					continue
+				}
+				cause.Consequences = append(cause.Consequences, fmt.Sprintf("%s (%s)", f.Title, f.Subject))
+				cause.Subject.Ranks = append(cause.Subject.Ranks, nil...)
+				cause.addEvidence(f.Evidence...)
+				cause.Severity = max(cause.Severity, f.Severity)
+				d.drop(f)
+			}
+		}
+	}
+	// What only follows goes to the likeliest root of its job.
+	for _, jb := range d.j.jobs {
+		m := d.conseq[jb]
+		if len(m) == 0 {
+			continue
+		}
+		d.job = jb
+		var root *Finding
+		for _, id := range append(slices.Clone(roots), "hang", "desync", "watchdog-same-place", "never-arrived") {
+			if root = d.has(id); root != nil && root.Severity == Critical {
+				break
+			}
+			root = nil
+		}
+		for _, what := range slices.Sorted(maps.Keys(m)) {
+			who := slices.SortedFunc(maps.Keys(m[what]), natural)
+			if root != nil {
+				root.Consequences = append(root.Consequences, fmt.Sprintf("%s on %s", what, few(who)))
+			}
+		}
+	}
+	d.job = nil
+	if root := d.index["peer-died"]; root != nil {
+		if f := d.index["peer-closed"]; f != nil {
+			root.Consequences = append(root.Consequences, f.Title+" ("+f.Subject.String()+")")
+			d.drop(f)
+		}
+	}
+	if f := d.index["peer-closed"]; f != nil {
+		for _, id := range roots {
+			if r := d.index[id]; r != nil && r.Severity == Critical {
+				r.Consequences = append(r.Consequences, f.Title+" ("+f.Subject.String()+")")
+				d.drop(f)
+				break
+			}
+		}
+	}
+}
+
+func overlap[T comparable](a, b []T) bool {
+	return slices.ContainsFunc(a, func(x T) bool { return slices.Contains(b, x) })
+}
+
+// report puts the findings in order and writes the verdict.
+func (d *diag) report() *Report {
+	r := &Report{Findings: []Finding{}, Jobs: []Job{}, Files: d.c.Files, Unknown: d.unknown, Next: []Step{}}
+	if r.Files == nil {
+		r.Files = []File{}
+	}
+	rank := func(f *Finding) int {
+		if i := slices.Index(roots, f.ID); i >= 0 {
+			return i
+		}
+		if f.ID == "hang" {
+			return 12
+		}
+		return len(roots)
+	}
+	slices.SortStableFunc(d.list, func(a, b *Finding) int {
+		return cmp.Or(cmp.Compare(b.Severity, a.Severity), cmp.Compare(rank(a), rank(b)), cmp.Compare(b.Confidence, a.Confidence))
+	})
+	for _, f := range d.list {
+		f.Subject.tidy()
+		f.Confidence = math.Round(f.Confidence*100) / 100
+		if d.o.Site != nil {
+			d.locate(f)
+		}
+		r.Findings = append(r.Findings, *f)
+	}
+	for _, jb := range d.j.jobs {
+		if jb.world == nil && len(jb.procs) == 0 {
+			continue
+		}
+		x := Job{Name: jb.name, Ranks: jb.size(), Hosts: jb.hosts(), Groups: len(jb.comms)}
+		if jb.world != nil {
+			x.Seen = len(jb.world.members)
+		}
+		vers := map[string]bool{}
+		for _, p := range jb.procs {
+			if p.version != "" {
+				vers[p.version] = true
+			}
+		}
+		for _, l := range jb.loose {
+			if l.Kind == "version" {
+				vers[l.F["ver"]] = true
+			}
+		}
+		x.NCCL = slices.SortedFunc(maps.Keys(vers), natural)
+		r.Jobs = append(r.Jobs, x)
+	}
+	if len(d.hangs) > 0 {
+		r.Hang = &d.hangs[0]
+		r.Hangs = d.hangs[1:]
+	}
+	if r.Unknown == nil {
+		r.Unknown = []string{}
+	}
+	r.Verdict = d.verdict(r)
+	r.Next = next(r)
+	return r
+}
+
+func (d *diag) locate(f *Finding) {
+	for _, h := range f.Subject.Hosts {
+		devices := f.Subject.Devices
+		if len(devices) == 0 {
+			devices = []string{""}
+		}
+		for _, dev := range devices {
+			dev = strings.TrimPrefix(dev, h+":")
+			if w := d.o.Site.Where(h, dev); w != "" && !slices.Contains(f.Where, w) && len(f.Where) < 16 {
+				f.Where = append(f.Where, w)
+			}
+		}
+	}
+}
+
+// verdict is one sentence.
+func (d *diag) verdict(r *Report) string {
+	if h := r.Hang; h != nil && len(h.Culprits) > 0 {
+		s := fmt.Sprintf("%s hold the job up in %s of group %s: %s (%.0f%% sure).", capital(ranksText(h.Culprits)), h.Operation, h.Group, HangClasses[h.Class], h.Confidence*100)
+		if len(h.Culprits) == 1 {
+			s = strings.Replace(s, " hold the job up", " holds the job up", 1)
+		}
+		if worst, ok := r.Worst(); ok && worst == Critical && r.Findings[0].ID != "hang" {
+			f := &r.Findings[0]
+			s = fmt.Sprintf("%s; the likely cause: %s%s (%.0f%% sure).", strings.TrimSuffix(s, "."), f.Title, at(f.Subject), f.Confidence*100)
+		}
+		return s
+	}
+	n := map[Severity]int{}
+	for _, f := range r.Findings {
+		n[f.Severity]++
+	}
+	if n[Critical]+n[Warning] == 0 {
+		read := 0
+		for _, f := range r.Files {
+			if f.Kind != "unknown" && f.Kind != "empty" {
+				read++
+			}
+		}
+		switch {
+		case read == 0 && len(r.Files) > 0:
+			return "Nothing was recognised, so nothing can be said."
+		case n[Info] > 0:
+			return fmt.Sprintf("Nothing is wrong in what was read; %d things are worth knowing.", n[Info])
+		}
+		return "Nothing is wrong in what was read."
+	}
+	f := &r.Findings[0]
+	s := fmt.Sprintf("%s%s: %s (%.0f%% sure)", capital(f.Title), at(f.Subject), f.Cause, f.Confidence*100)
+	if more := n[Critical] + n[Warning] - 1; more > 0 {
+		s += fmt.Sprintf("; %d more %s", more, plural(more, "finding"))
+	}
+	return s + "."
+}
+
+func at(s Subject) string {
+	if s.empty() {
+		return ""
+	}
+	return " (" + s.String() + ")"
+}
+
+func capital(s string) string {
+	if s == "" {
+		return s
+	}
+	return strings.ToUpper(s[:1]) + s[1:]
+}
+
+// next lists commands by layer for what was found.
+func next(r *Report) []Step {
+	byLayer := map[string][]Step{
+		"job":         {{"job", "py-spy dump --pid PID", "where the program of a named rank is"}},
+		"nccl":        {{"nccl", "NCCL_DEBUG=INFO NCCL_DEBUG_FILE=/tmp/nccl.%h.%p", "a log a rank, with all decisions"}},
+		"container":   {{"container", "ls -l /dev/infiniband /dev/shm; df /dev/shm; ulimit -l", "what the container got"}},
+		"host":        {{"host", "dmesg -T | tail -200; ulimit -a; ip -br address", "limits, interfaces and the kernel's view"}},
+		"gpu":         {{"gpu", "nvidia-smi -q -x; dmesg -T | grep -i xid", "state of the GPUs"}},
+		"pcie":        {{"pcie", "lspci -vvv | grep -E 'LnkSta:|ACSCtl'", "width, speed and ACS"}},
+		"nvlink":      {{"nvlink", "nvidia-smi nvlink -s; nvidia-smi nvlink -e; systemctl status nvidia-fabricmanager", "links and their errors"}},
+		"nic":         {{"nic", "ibstat; show_gids; ib_write_bw -d DEVICE --report_gbits PEER", "the pair itself"}},
+		"fabric":      {{"fabric", "perfquery -x; mlxlink -d DEVICE -c -e; iblinkinfo", "counters and cables; twice, a minute apart"}},
+		"performance": {{"performance", "weft explain CLUSTER --size SIZE; all_reduce_perf -b 8 -e 8G -f 2 -g 8", "what it should be and what it is"}},
+	}
+	seen := map[string]bool{}
+	out := []Step{}
+	for _, l := range Layers {
+		for _, f := range r.Findings {
+			if f.Layer == l && f.Severity >= Warning && !seen[l] {
+				seen[l] = true
+				out = append(out, byLayer[l]...)
+			}
+		}
+	}
+	return out
+}
+
+// hangFindings makes findings of the wait-graph's verdicts.
+func (d *diag) hangFindings() {
+	for i := range d.hangs {
+		h := &d.hangs[i]
+		f := d.find("hang", Subject{Ranks: h.Culprits})
+		f.Confidence = h.Confidence
+		f.Cause = HangClasses[h.Class]
+		f.Fix = map[string]string{
+			"host":     "stack of the named ranks (py-spy dump); data loader, storage, an exception that was swallowed",
+			"gpu":      "Xid in the kernel log of their hosts; nvidia-smi; drain the host",
+			"link":     "test the path between the two: ib_write_bw, nvidia-smi nvlink -s",
+			"network":  "errors of ports and switches; RDMA counters; RAS",
+			"mismatch": "the code path of the named ranks: they call another operation or another size",
+			"order":    "issue collectives of different groups in one order on all ranks",
+			"missing":  "the named ranks: did their processes die, or could they not write a dump",
+			"behind":   "stack of the named ranks",
+		}[h.Class]
+		file := ""
+		for _, dump := range d.c.Dumps {
+			if file = dump.File; file != "" {
+				break
+			}
+		}
+		for _, why := range h.Why {
+			ev := Evidence{File: file, Text: why}
+			for _, dump := range d.c.Dumps {
+				if len(h.Culprits) > 0 && strings.HasPrefix(why, fmt.Sprintf("rank %d ", dump.NameRank)) {
+					ev.File = dump.File
+				}
+			}
+			f.addEvidence(ev)
+		}
+		for _, p := range d.j.order {
+			for _, m := range p.members {
+				if m.proc.job != nil && m.comm == m.proc.job.world && slices.Contains(h.Culprits, m.rank) {
+					f.Subject.Hosts = append(f.Subject.Hosts, p.host)
+				}
+			}
+		}
+		if len(h.Waiting) > 0 {
+			f.Consequences = append(f.Consequences, fmt.Sprintf("%s wait in %s of group %s", ranksText(h.Waiting), h.Operation, h.Group))
+		}
+		if len(h.Candidates) > 0 {
+			d.unknown = append(d.unknown, ranksText(h.Candidates)+" left no dump; their files would tell whether they are to blame as well")
+		}
+	}
+}

@@ -1,0 +1,931 @@
+package doctor
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+)
+
+// The wait-graph.
+//
+//	rank 13: all-to-all #20537 ──waits for──► rank 12: all-to-all #20530
+//	rank  1: send to 13        ──waits for──► rank 13 ──► ...
+//
+// Every rank has unfinished operations. Within a group the operations have an
+// order, so a rank whose oldest unfinished operation is #9 waits for every member
+// that is not there yet. Ranks that others wait for and that wait for nobody are
+// the culprits. Clocks of hosts are not used.
+//
+// Two things keep victims and culprits apart. A rank whose oldest operation of all
+// is one that its peers have finished waits for nobody: its own GPU did not finish
+// it. And point-to-point operations are matched by pair, since their numbers differ
+// between ranks.
+
+// world is the ranks of one job with their dumps.
+type world struct {
+	dumps  map[int]*Dump
+	groups map[string]*Group
+	keys   []string
+	size   int
+	name   string
+}
+
+func groupKey(name string, ranks []int) string { return name + fmt.Sprint(ranks) }
+
+// worlds sorts dumps into jobs and finds out whose each dump is.
+func worlds(dumps []Dump) []*world {
+	parts := map[string][]*Dump{}
+	for i := range dumps {
+		d := &dumps[i]
+		key := path.Dir(d.File) + "|" + signature(d)
+		parts[key] = append(parts[key], d)
+	}
+	// A folder of one job may hold dumps with and without groups (a dump that was
+	// cut); those without go to the only job of their folder.
+	for key, list := range parts {
+		dir, sig, _ := strings.Cut(key, "|")
+		if sig != "" {
+			continue
+		}
+		var homes []string
+		for k := range parts {
+			if d, s, _ := strings.Cut(k, "|"); d == dir && s != "" {
+				homes = append(homes, k)
+			}
+		}
+		if len(homes) == 1 {
+			parts[homes[0]] = append(parts[homes[0]], list...)
+			delete(parts, key)
+		}
+	}
+	// Dumps of one job may lie in a folder a host.
+	if merged := mergeFolders(parts); merged != nil {
+		parts = merged
+	}
+	var out []*world
+	for _, key := range slices.Sorted(maps.Keys(parts)) {
+		for _, part := range splitTwice(parts[key]) {
+			dir, _, _ := strings.Cut(key, "|")
+			w := newWorld(part)
+			w.name = dir
+			out = append(out, w)
+		}
+	}
+	return out
+}
+
+// mergeFolders joins folders whose dumps have the same world and no rank twice.
+func mergeFolders(parts map[string][]*Dump) map[string][]*Dump {
+	bySig := map[string][]string{}
+	for key := range parts {
+		_, sig, _ := strings.Cut(key, "|")
+		bySig[sig] = append(bySig[sig], key)
+	}
+	out := map[string][]*Dump{}
+	for sig, keys := range bySig {
+		slices.Sort(keys)
+		var all []*Dump
+		for _, k := range keys {
+			all = append(all, parts[k]...)
+		}
+		if sig != "" && len(keys) > 1 && len(splitTwice(all)) == 1 {
+			out[keys[0]] = all
+			continue
+		}
+		for _, k := range keys {
+			out[k] = parts[k]
+		}
+	}
+	return out
+}
+
+// signature tells jobs of one folder apart: the members of the largest group.
+func signature(d *Dump) string {
+	var most []int
+	for _, g := range d.Groups {
+		if len(g.Ranks) > len(most) {
+			most = g.Ranks
+		}
+	}
+	if len(most) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%d", len(most))
+}
+
+// splitTwice splits dumps of which two claim one rank: those whose names begin
+// alike belong together.
+func splitTwice(list []*Dump) [][]*Dump {
+	seen := map[int]int{}
+	twice := false
+	for _, d := range list {
+		if c := possible(d); len(c) == 1 {
+			seen[c[0]]++
+			twice = twice || seen[c[0]] > 1
+		}
+	}
+	if !twice {
+		return [][]*Dump{list}
+	}
+	byName := map[string][]*Dump{}
+	for _, d := range list {
+		base := strings.TrimRight(path.Base(d.File), "0123456789")
+		if i := strings.LastIndexAny(path.Base(d.File), "0123456789"); i >= 0 && base == path.Base(d.File) {
+			base = strings.TrimRight(path.Base(d.File)[:i+1], "0123456789")
+		}
+		key := path.Dir(d.File) + "/" + base
+		byName[key] = append(byName[key], d)
+	}
+	var out [][]*Dump
+	for _, k := range slices.Sorted(maps.Keys(byName)) {
+		out = append(out, byName[k])
+	}
+	return out
+}
+
+// possible lists the ranks that a dump can be of: it knows only groups that its
+// own rank belongs to, so the members that all its groups share.
+func possible(d *Dump) []int {
+	if d.Rank >= 0 {
+		return []int{d.Rank}
+	}
+	var in []int
+	for i, g := range d.Groups {
+		if len(g.Ranks) == 0 {
+			continue
+		}
+		if in == nil && i >= 0 {
+			in = slices.Clone(g.Ranks)
+			continue
+		}
+		in = slices.DeleteFunc(in, func(r int) bool { return !slices.Contains(g.Ranks, r) })
+	}
+	// A send 0->3 of a group is of member 0, a recv 3<-0 of member 3.
+	for _, e := range d.Entries {
+		if !e.P2P || len(in) < 2 {
+			continue
+		}
+		for _, g := range d.Groups {
+			self := e.From
+			if strings.HasPrefix(e.Name, "recv") {
+				self = e.To
+			}
+			if g.Name == e.Group && self >= 0 && self < len(g.Ranks) && slices.Contains(in, g.Ranks[self]) {
+				in = []int{g.Ranks[self]}
+				break
+			}
+		}
+	}
+	return in
+}
+
+func newWorld(list []*Dump) *world {
+	w := &world{dumps: map[int]*Dump{}, groups: map[string]*Group{}}
+	// Ranks that are certain first, then those that the file's name says, then
+	// what is left over.
+	var open []*Dump
+	for _, d := range list {
+		if c := possible(d); len(c) == 1 && w.dumps[c[0]] == nil {
+			w.dumps[c[0]] = d
+		} else {
+			open = append(open, d)
+		}
+	}
+	var rest []*Dump
+	for _, d := range open {
+		c := possible(d)
+		if n := d.NameRank; n >= 0 && w.dumps[n] == nil && (len(c) == 0 || slices.Contains(c, n)) {
+			w.dumps[n] = d
+		} else {
+			rest = append(rest, d)
+		}
+	}
+	for range rest {
+		for _, d := range rest {
+			c := slices.DeleteFunc(slices.Clone(possible(d)), func(r int) bool { return w.dumps[r] != nil })
+			if len(c) > 0 && !w.has(d) {
+				w.dumps[c[0]] = d
+			}
+		}
+	}
+	for _, r := range w.ranks() {
+		for i := range w.dumps[r].Groups {
+			if g := &w.dumps[r].Groups[i]; len(g.Ranks) == 0 { // weft's records do not list members: those that left one
+				for _, m := range w.ranks() {
+					if slices.ContainsFunc(w.dumps[m].Groups, func(o Group) bool { return o.Name == g.Name }) {
+						g.Ranks = append(g.Ranks, m)
+					}
+				}
+			}
+		}
+	}
+	for _, r := range w.ranks() {
+		for i := range w.dumps[r].Groups {
+			g := &w.dumps[r].Groups[i]
+			if len(g.Ranks) == 0 {
+				continue
+			}
+			k := groupKey(g.Name, g.Ranks)
+			if w.groups[k] == nil {
+				w.groups[k] = g
+				w.keys = append(w.keys, k)
+			}
+			for _, m := range g.Ranks {
+				w.size = max(w.size, m+1)
+			}
+		}
+		w.size = max(w.size, r+1)
+	}
+	slices.SortFunc(w.keys, natural)
+	// A dump that was cut before its operations says nothing of them, unless its
+	// status does.
+	for _, r := range w.ranks() {
+		d := w.dumps[r]
+		if d.Truncated && !d.Idle && !slices.ContainsFunc(d.Entries, func(o Op) bool { return !o.Done }) {
+			delete(w.dumps, r)
+		}
+	}
+	return w
+}
+
+func (w *world) has(d *Dump) bool {
+	for _, x := range w.dumps {
+		if x == d {
+			return true
+		}
+	}
+	return false
+}
+
+func (w *world) ranks() []int { return slices.Sorted(maps.Keys(w.dumps)) }
+
+// missing are ranks of groups that left no dump.
+func (w *world) missing() []int {
+	set := map[int]bool{}
+	for _, g := range w.groups {
+		for _, m := range g.Ranks {
+			if w.dumps[m] == nil {
+				set[m] = true
+			}
+		}
+	}
+	return slices.Sorted(maps.Keys(set))
+}
+
+// state is what a rank is doing in a group.
+type state struct {
+	known    bool  // the dump tells something of the group
+	oldest   int64 // the oldest unfinished collective, -1 none
+	enqueued int64 // the last collective that was issued, -1 unknown
+	op       *Op
+}
+
+// view is one rank's operations by group.
+type view struct {
+	dump  *Dump
+	first *Op // the oldest unfinished operation of all
+	coll  map[string]*state
+	p2p   map[string][]*Op // unfinished, by group and direction, in order
+}
+
+func pairKey(group string, from, to int) string { return fmt.Sprintf("%s|%d>%d", group, from, to) }
+
+func (w *world) view(r int) *view {
+	d := w.dumps[r]
+	v := &view{dump: d, coll: map[string]*state{}, p2p: map[string][]*Op{}}
+	for i := range d.Groups {
+		g := &d.Groups[i]
+		s := &state{oldest: -1, enqueued: -1}
+		if g.HasStatus && g.LastEnqueued >= 0 {
+			s.enqueued, s.known = g.LastEnqueued, true
+		}
+		v.coll[groupKey(g.Name, g.Ranks)] = s
+	}
+	ops := make([]*Op, len(d.Entries))
+	for i := range d.Entries {
+		ops[i] = &d.Entries[i]
+	}
+	slices.SortStableFunc(ops, func(a, b *Op) int { return cmp.Compare(a.Record, b.Record) })
+	usesP2P := map[string]bool{}
+	last := map[string]int64{}
+	for _, o := range ops {
+		k := w.keyOf(d, o)
+		if o.P2P {
+			usesP2P[k] = true
+		} else if x, ok := last[k]; !ok || o.Seq > x {
+			last[k] = o.Seq
+		}
+		if o.Done {
+			continue
+		}
+		if v.first == nil {
+			v.first = o
+		}
+		if o.P2P {
+			v.p2p[pairKey(k, o.From, o.To)] = append(v.p2p[pairKey(k, o.From, o.To)], o)
+			continue
+		}
+		s := v.coll[k]
+		if s == nil {
+			s = &state{oldest: -1, enqueued: -1}
+			v.coll[k] = s
+		}
+		if s.oldest < 0 || o.Seq < s.oldest {
+			s.oldest, s.op = o.Seq, o
+		}
+	}
+	for k, s := range v.coll {
+		if n, ok := last[k]; ok {
+			s.known = true
+			if n > s.enqueued || usesP2P[k] { // the status of a group with P2P counts those
+				s.enqueued = n
+			}
+		} else if usesP2P[k] {
+			s.enqueued, s.known = -1, false
+		}
+	}
+	return v
+}
+
+// keyOf is the key of an operation's group. Names repeat after groups are split:
+// then the id decides.
+func (w *world) keyOf(d *Dump, o *Op) string {
+	found := ""
+	for i := range d.Groups {
+		g := &d.Groups[i]
+		if g.Name != o.Group {
+			continue
+		}
+		k := groupKey(g.Name, g.Ranks)
+		if g.ID >= 0 && g.ID == o.GroupID {
+			return k
+		}
+		if found == "" {
+			found = k
+		}
+	}
+	if found == "" {
+		found = o.Group
+	}
+	return found
+}
+
+type edge struct {
+	from, to int
+	op       *Op
+	group    string
+	weak     bool // a receive that may have been posted far ahead
+}
+
+// arrived says whether member m has come as far as operation s of a group: -1
+// not yet, 0 it is in it, 1 it has finished it.
+func arrived(v *view, key string, s int64) int {
+	st := v.coll[key]
+	cut := v.dump.Truncated && !v.dump.Idle // what it has not, it may have had
+	switch {
+	case st == nil && cut:
+		return 0
+	case st == nil:
+		return -1
+	case st.oldest >= 0:
+		return cmp.Compare(st.oldest, s)
+	case st.known && st.enqueued < s:
+		return -1
+	case cut:
+		return 0
+	case !st.known:
+		return -1
+	}
+	return 1
+}
+
+// judge finds who holds a job up; nil when nothing waits.
+func (w *world) judge() *Hang {
+	views := map[int]*view{}
+	waiting := false
+	for _, r := range w.ranks() {
+		views[r] = w.view(r)
+		waiting = waiting || views[r].first != nil
+	}
+	if !waiting {
+		return nil
+	}
+	if h := w.mismatch(views); h != nil {
+		return h
+	}
+	stuck := map[int]bool{}
+	for _, r := range w.ranks() {
+		stuck[r] = w.selfStuck(r, views)
+	}
+	known := w.edges(views, stuck, false)
+	full := w.edges(views, stuck, true)
+	culprits, cycle := sinks(known)
+	if len(culprits) == 0 || cycle {
+		// A receive that was posted ahead is no reason to wait.
+		strong := slices.DeleteFunc(slices.Clone(known), func(e edge) bool { return e.weak })
+		if c, cy := sinks(strong); len(c) > 0 && !cy {
+			culprits, cycle = c, false
+		}
+	}
+	h := &Hang{Job: w.name, Confidence: 0.95}
+	missing := w.missing()
+	switch {
+	case len(culprits) > 0 && !cycle:
+		h.Culprits = culprits
+		h.Class = w.class(culprits, views, stuck)
+		if h.Class == "" { // they wait in an operation that everybody has issued, and nobody knows of the missing
+			if c := w.missed(full, views); len(missing) > 0 && len(c) > 0 {
+				h.Culprits, h.Class, h.Confidence = c, "missing", 0.8
+			} else {
+				h.Class = "network"
+				h.Confidence = 0.6
+			}
+		}
+	case len(culprits) > 0:
+		h.Culprits, h.Class, h.Confidence = culprits, "order", 0.8
+	default:
+		if c := w.missed(full, views); len(c) > 0 {
+			h.Culprits, h.Class, h.Confidence = c, "missing", 0.8
+		} else {
+			return w.shared(views, h)
+		}
+	}
+	for _, m := range missing {
+		if !slices.Contains(h.Culprits, m) {
+			h.Candidates = append(h.Candidates, m)
+		}
+	}
+	if len(h.Candidates) > 0 && h.Confidence > 0.85 {
+		h.Confidence = 0.85
+	}
+	w.describe(h, full, views)
+	return h
+}
+
+// missed gives the ranks without a dump that the others wait for. A rank is stuck at
+// its oldest operation, so those that stand in the way of it count first.
+func (w *world) missed(edges []edge, views map[int]*view) []int {
+	oldest := slices.DeleteFunc(slices.Clone(edges), func(e edge) bool { return views[e.from].first != e.op })
+	for _, list := range [][]edge{oldest, edges} {
+		c, cycle := sinks(list)
+		c = slices.DeleteFunc(c, func(r int) bool { return w.dumps[r] != nil })
+		if len(c) > 0 && !cycle {
+			return c
+		}
+	}
+	return nil
+}
+
+// selfStuck reports whether the oldest operation of a rank is one that all its
+// peers have finished.
+func (w *world) selfStuck(r int, views map[int]*view) bool {
+	o := views[r].first
+	if o == nil || o.P2P {
+		return false
+	}
+	key := w.keyOf(views[r].dump, o)
+	g := w.groups[key]
+	if g == nil {
+		return false
+	}
+	passed := false
+	for _, m := range g.Ranks {
+		if m == r || views[m] == nil {
+			continue
+		}
+		switch arrived(views[m], key, o.Seq) {
+		case -1:
+			return false
+		case 1:
+			passed = true
+		}
+	}
+	return passed
+}
+
+// edges draws who waits for whom. With missing set, ranks without a dump count as
+// not arrived.
+func (w *world) edges(views map[int]*view, stuck map[int]bool, missing bool) []edge {
+	var out []edge
+	for _, r := range w.ranks() {
+		v := views[r]
+		if stuck[r] {
+			continue
+		}
+		for _, key := range w.keys {
+			st := v.coll[key]
+			g := w.groups[key]
+			if st == nil || st.oldest < 0 || len(g.Ranks) < 2 {
+				continue
+			}
+			for _, m := range g.Ranks {
+				switch {
+				case m == r:
+				case views[m] == nil:
+					if missing {
+						out = append(out, edge{from: r, to: m, op: st.op, group: key})
+					}
+				case arrived(views[m], key, st.oldest) < 0:
+					out = append(out, edge{from: r, to: m, op: st.op, group: key})
+				}
+			}
+		}
+		for _, pk := range slices.Sorted(maps.Keys(v.p2p)) {
+			o := v.p2p[pk][0]
+			key := w.keyOf(v.dump, o)
+			g := w.groups[key]
+			if g == nil || o.From < 0 || o.To < 0 || o.From >= len(g.Ranks) || o.To >= len(g.Ranks) {
+				continue
+			}
+			recv := g.Ranks[o.To] == r
+			m := g.Ranks[o.To]
+			if recv {
+				m = g.Ranks[o.From]
+			}
+			pv := views[m]
+			if pv == nil {
+				if missing {
+					out = append(out, edge{from: r, to: m, op: o, group: key, weak: recv})
+				}
+				continue
+			}
+			theirs := pv.p2p[pk]
+			if len(theirs) == 0 && pv.dump.Truncated && !pv.dump.Idle {
+				continue
+			}
+			if len(theirs) == 0 || pv.first.Record < theirs[0].Record {
+				out = append(out, edge{from: r, to: m, op: o, group: key, weak: recv && len(theirs) == 0})
+			}
+		}
+	}
+	return out
+}
+
+// sinks gives the ranks that others wait for and that wait for nobody outside
+// themselves; cycle says that they wait for one another.
+func sinks(edges []edge) (ranks []int, cycle bool) {
+	out := map[int][]int{}
+	nodes := map[int]bool{}
+	for _, e := range edges {
+		out[e.from] = append(out[e.from], e.to)
+		nodes[e.from], nodes[e.to] = true, true
+	}
+	comp := components(slices.Sorted(maps.Keys(nodes)), out)
+	leaves := map[int]bool{}
+	size := map[int]int{}
+	for n, c := range comp {
+		size[c]++
+		if _, seen := leaves[c]; !seen {
+			leaves[c] = true
+		}
+		for _, m := range out[n] {
+			if comp[m] != c {
+				leaves[c] = false
+			}
+		}
+	}
+	single := false
+	for c, leaf := range leaves {
+		single = single || leaf && size[c] == 1
+	}
+	for n, c := range comp {
+		if leaves[c] && (size[c] == 1 || !single) {
+			ranks = append(ranks, n)
+			cycle = cycle || size[c] > 1
+		}
+	}
+	slices.Sort(ranks)
+	return ranks, cycle
+}
+
+// components numbers the strongly connected components of a graph (Tarjan,
+// without recursion).
+func components(nodes []int, out map[int][]int) map[int]int {
+	index, low, comp := map[int]int{}, map[int]int{}, map[int]int{}
+	var stack []int
+	on := map[int]bool{}
+	next, comps := 1, 0
+	type frame struct{ n, i int }
+	for _, root := range nodes {
+		if index[root] != 0 {
+			continue
+		}
+		frames := []frame{{root, 0}}
+		for len(frames) > 0 {
+			f := &frames[len(frames)-1]
+			if f.i == 0 {
+				index[f.n], low[f.n] = next, next
+				next++
+				stack = append(stack, f.n)
+				on[f.n] = true
+			}
+			if f.i < len(out[f.n]) {
+				m := out[f.n][f.i]
+				f.i++
+				if index[m] == 0 {
+					frames = append(frames, frame{m, 0})
+				} else if on[m] {
+					low[f.n] = min(low[f.n], index[m])
+				}
+				continue
+			}
+			if low[f.n] == index[f.n] {
+				for {
+					m := stack[len(stack)-1]
+					stack = stack[:len(stack)-1]
+					on[m] = false
+					comp[m] = comps
+					if m == f.n {
+						break
+					}
+				}
+				comps++
+			}
+			n := f.n
+			frames = frames[:len(frames)-1]
+			if len(frames) > 0 {
+				p := frames[len(frames)-1].n
+				low[p] = min(low[p], low[n])
+			}
+		}
+	}
+	return comp
+}
+
+// class says why culprits do not come; "" when they wait in an operation that all
+// have issued.
+func (w *world) class(culprits []int, views map[int]*view, stuck map[int]bool) string {
+	count := map[string]int{}
+	for _, r := range culprits {
+		switch v := views[r]; {
+		case stuck[r]:
+			count["gpu"]++
+		case v.first == nil:
+			count["host"]++
+		case w.onlyReceives(v):
+			count["host"]++
+		default:
+			count["behind"]++
+		}
+	}
+	switch {
+	case count["gpu"] > 0:
+		return "gpu"
+	case count["host"] > 0:
+		return "host"
+	}
+	// They have issued work that is unfinished, and their peers of that work are in it as well.
+	return ""
+}
+
+func (w *world) onlyReceives(v *view) bool {
+	for _, o := range v.dump.Entries {
+		if !o.Done && (!o.P2P || !strings.HasPrefix(o.Name, "recv")) {
+			return false
+		}
+	}
+	return true
+}
+
+// mismatch looks for ranks that issued another operation at the same place.
+func (w *world) mismatch(views map[int]*view) *Hang {
+	for _, key := range w.keys {
+		g := w.groups[key]
+		// The place where a member is stuck.
+		at := map[int64]bool{}
+		for _, m := range g.Ranks {
+			if v := views[m]; v != nil {
+				if st := v.coll[key]; st != nil && st.oldest >= 0 {
+					at[st.oldest] = true
+				}
+			}
+		}
+		for _, seq := range slices.Sorted(maps.Keys(at)) {
+			kinds := map[string][]int{}
+			ops := map[string]*Op{}
+			for _, m := range g.Ranks {
+				v := views[m]
+				if v == nil {
+					continue
+				}
+				for i := range v.dump.Entries {
+					o := &v.dump.Entries[i]
+					if !o.P2P && o.Seq == seq && w.keyOf(v.dump, o) == key {
+						what := kindOf(o)
+						kinds[what] = append(kinds[what], m)
+						ops[what] = o
+						break
+					}
+				}
+			}
+			if len(kinds) < 2 {
+				continue
+			}
+			most := ""
+			for _, k := range slices.Sorted(maps.Keys(kinds)) {
+				if most == "" || len(kinds[k]) > len(kinds[most]) {
+					most = k
+				}
+			}
+			h := &Hang{Job: w.name, Class: "mismatch", Confidence: 0.9, Group: groupName(g), Operation: fmt.Sprintf("%s #%d", ops[most].Name, seq)}
+			tie := false
+			for _, k := range slices.Sorted(maps.Keys(kinds)) {
+				h.Why = append(h.Why, fmt.Sprintf("at operation %d of group %s, %s issued %s", seq, groupName(g), ranksText(kinds[k]), k))
+				if k != most {
+					h.Culprits = append(h.Culprits, kinds[k]...)
+					tie = tie || len(kinds[k]) == len(kinds[most])
+				} else {
+					h.Waiting = slices.Clone(kinds[k])
+				}
+			}
+			if tie {
+				h.Culprits = append(h.Culprits, kinds[most]...)
+				h.Confidence = 0.7
+				h.Why = append(h.Why, "as many ranks issued the one as the other: both are named")
+			}
+			slices.Sort(h.Culprits)
+			return h
+		}
+	}
+	return nil
+}
+
+// kindOf names an operation for comparing. Operations whose parts differ by rank
+// (all-to-all with uneven parts, gathers with a root) are compared by name alone.
+func kindOf(o *Op) string {
+	n := strings.ToLower(o.Name)
+	for _, free := range []string{"all_to_all", "alltoall", "scatter", "gather", "v", "coalesced", "broadcast", "barrier"} {
+		if free != "v" && strings.Contains(n, free) && !strings.Contains(n, "_base") && !strings.Contains(n, "all_gather") && !strings.Contains(n, "reduce_scatter") {
+			return o.Name
+		}
+	}
+	if strings.Contains(n, "coalesced") || strings.Contains(n, "all_to_all") {
+		return o.Name
+	}
+	if o.Sizes == "" {
+		return o.Name
+	}
+	return o.Name + " of " + o.Sizes
+}
+
+// shared is the verdict when nobody is behind: all wait in operations that all
+// have issued.
+func (w *world) shared(views map[int]*view, h *Hang) *Hang {
+	type place struct {
+		key string
+		seq int64
+	}
+	count := map[place][]int{}
+	var ops = map[place]*Op{}
+	for _, r := range w.ranks() {
+		if o := views[r].first; o != nil {
+			p := place{w.keyOf(views[r].dump, o), o.Seq}
+			if o.P2P {
+				p.key, p.seq = pairKey(p.key, o.From, o.To), 0
+			}
+			count[p] = append(count[p], r)
+			ops[p] = o
+		}
+	}
+	var best place
+	for _, p := range slices.SortedFunc(maps.Keys(count), func(a, b place) int {
+		return cmp.Or(natural(a.key, b.key), cmp.Compare(a.seq, b.seq))
+	}) {
+		if len(count[p]) > len(count[best]) {
+			best = p
+		}
+	}
+	o := ops[best]
+	h.Waiting = count[best]
+	h.Operation = opName(o)
+	key, _, _ := strings.Cut(best.key, "|")
+	if g := w.groups[key]; g != nil {
+		h.Group = groupName(g)
+	} else {
+		h.Group = o.Group
+	}
+	h.Culprits = []int{}
+	h.Confidence = 0.6
+	if len(count[best]) == 2 {
+		h.Class, h.Culprits = "link", count[best]
+		h.Why = append(h.Why, fmt.Sprintf("%s have issued %s and it does not finish: the path between them is suspect", ranksText(count[best]), h.Operation))
+	} else {
+		h.Class = "network"
+		h.Why = append(h.Why, fmt.Sprintf("%s have issued %s and none has finished it: no rank is behind; look for errors of the network below it", ranksText(count[best]), h.Operation))
+	}
+	h.Candidates = w.missing()
+	return h
+}
+
+func groupName(g *Group) string {
+	if g.Desc != "" && g.Desc != "undefined" {
+		return g.Desc + " (" + g.Name + ")"
+	}
+	return g.Name
+}
+
+func opName(o *Op) string {
+	if o.P2P {
+		return o.Name
+	}
+	return fmt.Sprintf("%s #%d", o.Name, o.Seq)
+}
+
+func ranksText(r []int) string {
+	r = slices.Clone(r)
+	slices.Sort(r)
+	return plural(len(r), "rank") + " " + numbers(r)
+}
+
+// describe fills in who waits, in what, and why the culprits are named.
+func (w *world) describe(h *Hang, edges []edge, views map[int]*view) {
+	back := map[int][]int{}
+	direct := map[string][]edge{}
+	for _, e := range edges {
+		back[e.to] = append(back[e.to], e.from)
+		if slices.Contains(h.Culprits, e.to) && !slices.Contains(h.Culprits, e.from) {
+			direct[e.group] = append(direct[e.group], e)
+		}
+	}
+	seen := map[int]bool{}
+	queue := slices.Clone(h.Culprits)
+	for len(queue) > 0 {
+		n := queue[0]
+		queue = queue[1:]
+		for _, m := range back[n] {
+			if !seen[m] && !slices.Contains(h.Culprits, m) {
+				seen[m] = true
+				queue = append(queue, m)
+			}
+		}
+	}
+	h.Waiting = slices.Sorted(maps.Keys(seen))
+	if h.Waiting == nil {
+		h.Waiting = []int{}
+	}
+	// The group in which the most ranks wait for culprits; a collective says more than
+	// a message.
+	best, most := "", 0
+	for _, k := range w.keys {
+		pairs := map[[2]int]bool{}
+		for _, e := range direct[k] {
+			pairs[[2]int{e.from, e.to}] = pairs[[2]int{e.from, e.to}] || !e.op.P2P
+		}
+		n := 0
+		for _, coll := range pairs {
+			if n++; coll {
+				n += 2
+			}
+		}
+		if n > most {
+			best, most = k, n
+		}
+	}
+	if best != "" {
+		h.Group = groupName(w.groups[best])
+		first := slices.MinFunc(direct[best], func(a, b edge) int { return cmp.Compare(a.op.Seq, b.op.Seq) })
+		h.Operation = opName(first.op)
+	}
+	for _, c := range h.Culprits {
+		var who []int
+		for _, e := range edges {
+			if e.to == c && !slices.Contains(h.Culprits, e.from) {
+				who = append(who, e.from)
+			}
+		}
+		slices.Sort(who)
+		who = slices.Compact(who)
+		v := views[c]
+		what := "left no dump"
+		switch {
+		case v != nil && v.first == nil:
+			what = "has no unfinished operation"
+		case v != nil:
+			what = "is still in " + opName(v.first) + " of group " + v.first.Group
+			if g := w.groups[w.keyOf(v.dump, v.first)]; g != nil {
+				what = "is still in " + opName(v.first) + " of group " + groupName(g)
+			}
+			if h.Class == "gpu" {
+				what += ", which its peers have finished"
+			}
+		}
+		h.Why = append(h.Why, fmt.Sprintf("rank %d %s; %s %s for it", c, what, ranksText(who), map[bool]string{true: "waits", false: "wait"}[len(who) == 1]))
+	}
+	if len(h.Candidates) > 0 {
+		h.Why = append(h.Why, ranksText(h.Candidates)+" left no dump: nothing is known of them")
+	}
+}
+
+// Hangs gives a verdict for each job of which dumps were read.
+func Hangs(c *Case) []Hang {
+	var out []Hang
+	for _, w := range worlds(c.Dumps) {
+		if h := w.judge(); h != nil {
+			out = append(out, *h)
+		}
+	}
+	return out
+}

@@ -1,0 +1,470 @@
+package doctor
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Joining lines to ranks. A line names a host, a process, a thread and a device. Init
+// lines tie those to a communicator and a rank; from 2.16 on a communicator has an
+// id that all its ranks share, before that it is told apart by size and order.
+
+// proc is a process that printed NCCL lines.
+type proc struct {
+	host    string
+	pid     int
+	lines   []*Line
+	members []*member
+	version string
+	verLine *Line
+	driver  string
+	env     map[string]*Line
+	job     *job
+}
+
+func (p *proc) name() string { return fmt.Sprintf("%s:%d", p.host, p.pid) }
+
+// member is one rank of a communicator.
+type member struct {
+	comm     *comm
+	proc     *proc
+	rank     int
+	dev      int
+	bus      string
+	start    *Line
+	done     *Line
+	end      *Line
+	boot     *Line // bootstrap timings
+	timings  *Line
+	shape    *Line
+	channels *Line
+	ringsUp  *Line
+	via      []*Line
+	colls    []*Line
+	wc       []*Line
+}
+
+func (m *member) first() *Line {
+	if m.start != nil {
+		return m.start
+	}
+	return m.done
+}
+
+// comm is a communicator.
+type comm struct {
+	key     string
+	id      string
+	n       int
+	members map[int]*member
+}
+
+func (c *comm) ranks() []int { return slices.Sorted(maps.Keys(c.members)) }
+
+// job is the processes that share communicators.
+type job struct {
+	name   string
+	procs  []*proc
+	comms  []*comm
+	world  *comm
+	loose  []*Line // lines that name no process
+	byAddr map[string]string
+}
+
+// joined is all jobs of a case.
+type joined struct {
+	jobs  []*job
+	procs map[string]*proc
+	order []*proc
+	addr  map[string]string // address to host
+}
+
+func num(s string) int {
+	n, err := strconv.Atoi(s)
+	if err != nil {
+		return -1
+	}
+	return n
+}
+
+func join(c *Case) *joined {
+	j := &joined{procs: map[string]*proc{}, addr: map[string]string{}}
+	comms := map[string]*comm{}
+	var commOrder []*comm
+	cur := map[string]*member{}   // by host, process and thread: the communicator it is setting up
+	byPtr := map[string]*member{} // by process and comm pointer
+	sized := map[string]int{}
+	newest := map[string]*member{} // by host, process, device
+	var loose []*Line
+	for i := range c.Lines {
+		l := &c.Lines[i]
+		if l.PID <= 0 || l.Host == "" {
+			loose = append(loose, l)
+			continue
+		}
+		pk := fmt.Sprintf("%s:%d", l.Host, l.PID)
+		p := j.procs[pk]
+		if p == nil {
+			p = &proc{host: l.Host, pid: l.PID, env: map[string]*Line{}}
+			j.procs[pk] = p
+			j.order = append(j.order, p)
+		}
+		p.lines = append(p.lines, l)
+		tk := fmt.Sprintf("%s:%d", pk, l.TID)
+		dk := fmt.Sprintf("%s:[%d]", pk, l.Dev)
+		of := func() *member {
+			if m := cur[tk]; m != nil {
+				return m
+			}
+			if m := newest[dk]; m != nil {
+				return m
+			}
+			if len(p.members) == 1 {
+				return p.members[0]
+			}
+			return nil
+		}
+		switch l.Kind {
+		case "version":
+			if p.version == "" {
+				p.version, p.verLine = l.F["ver"], l
+			}
+		case "driver":
+			p.driver = l.F["drv"]
+		case "env", "env_hca":
+			if _, ok := p.env[l.F["var"]]; !ok {
+				p.env[l.F["var"]] = l
+			}
+		case "init_start", "init_done":
+			n, rank := num(l.F["n"]), num(l.F["rank"])
+			ptr := pk + l.F["comm"]
+			m := byPtr[ptr]
+			if m != nil && (l.Kind == "init_start" && (m.start != nil || m.done != nil) || l.Kind == "init_done" && m.done != nil || m.rank != rank || m.comm.n != n) {
+				m = nil // the pointer is used again
+			}
+			if m == nil {
+				key := "id " + l.F["cid"]
+				if l.F["cid"] == "" {
+					// Before 2.16: the k-th communicator of this size of this process.
+					k := sized[fmt.Sprintf("%s n%d r%d", pk, n, rank)]
+					sized[fmt.Sprintf("%s n%d r%d", pk, n, rank)]++
+					for slot := 0; ; slot++ {
+						key = fmt.Sprintf("size %d number %d.%d", n, k, slot)
+						if old := comms[key]; old == nil || old.members[rank] == nil || old.members[rank].proc == p {
+							break
+						}
+					}
+				} else if old := comms[key]; old != nil && old.members[rank] != nil && old.members[rank].proc != p {
+					key += " again"
+				}
+				co := comms[key]
+				if co == nil {
+					co = &comm{key: key, id: l.F["cid"], n: n, members: map[int]*member{}}
+					comms[key] = co
+					commOrder = append(commOrder, co)
+				}
+				m = &member{comm: co, proc: p, rank: rank, dev: num(l.F["dev"]), bus: l.F["bus"]}
+				if old := co.members[rank]; old == nil {
+					co.members[rank] = m
+				}
+				p.members = append(p.members, m)
+				byPtr[ptr] = m
+			}
+			if l.Kind == "init_start" {
+				m.start = l
+			} else {
+				m.done = l
+			}
+			cur[tk], newest[dk] = m, m
+			newest[fmt.Sprintf("%s:[%d]", pk, m.dev)] = m
+		case "comm_end":
+			if m := byPtr[pk+l.F["comm"]]; m != nil {
+				m.end = l
+			}
+		case "boot_timings":
+			if m := of(); m != nil {
+				m.boot = l
+			}
+		case "init_timings":
+			if m := of(); m != nil {
+				m.timings = l
+			}
+		case "local_shape":
+			if m := byPtr[pk+l.F["comm"]]; m != nil {
+				m.shape = l
+			}
+		case "channels":
+			if m := of(); m != nil && m.channels == nil {
+				m.channels = l
+			}
+		case "rings_up":
+			if m := of(); m != nil {
+				m.ringsUp = l
+			}
+		case "ch_p2p", "ch_shm", "ch_net":
+			if m := of(); m != nil {
+				m.via = append(m.via, l)
+			}
+		case "coll":
+			if m := byPtr[pk+l.F["comm"]]; m != nil {
+				m.colls = append(m.colls, l)
+			}
+		case "ib_wc":
+			if m := of(); m != nil {
+				m.wc = append(m.wc, l)
+			}
+		}
+		for _, a := range addresses(l) {
+			j.addr[a] = l.Host
+		}
+	}
+	j.group(commOrder, loose)
+	return j
+}
+
+// addresses of a host that a line tells.
+func addresses(l *Line) []string {
+	var out []string
+	add := func(s string) {
+		if a := ipOf(s); a != "" {
+			out = append(out, a)
+		}
+	}
+	switch l.Kind {
+	case "bootstrap_if", "ib_using":
+		add(l.F["addr"])
+	case "sock_using":
+		for _, w := range strings.Fields(l.F["list"]) {
+			if _, rest, ok := strings.Cut(w[strings.IndexByte(w, ']')+1:], ":"); ok {
+				add(rest)
+			}
+		}
+	}
+	return out
+}
+
+// ipOf takes the address from 10.0.0.1<4242> or [fe80::1]<0>.
+func ipOf(s string) string {
+	s, _, _ = strings.Cut(s, "<")
+	s = strings.Trim(s, "[]")
+	s, _, _ = strings.Cut(s, "%")
+	a, err := netip.ParseAddr(s)
+	if err != nil || a.IsLoopback() || a.IsUnspecified() {
+		return ""
+	}
+	return a.Unmap().String()
+}
+
+// group makes jobs: processes that share a communicator, directly or through others.
+func (j *joined) group(comms []*comm, loose []*Line) {
+	parent := map[*proc]*proc{}
+	var root func(p *proc) *proc
+	root = func(p *proc) *proc {
+		for parent[p] != nil {
+			p = parent[p]
+		}
+		return p
+	}
+	for _, c := range comms {
+		var first *proc
+		for _, r := range c.ranks() {
+			p := root(c.members[r].proc)
+			if first == nil {
+				first = p
+			} else if p != first {
+				parent[p] = first
+			}
+		}
+	}
+	byRoot := map[*proc]*job{}
+	for _, p := range j.order {
+		if len(p.members) == 0 {
+			continue
+		}
+		r := root(p)
+		jb := byRoot[r]
+		if jb == nil {
+			jb = &job{}
+			byRoot[r] = jb
+			j.jobs = append(j.jobs, jb)
+		}
+		p.job = jb
+		jb.procs = append(jb.procs, p)
+	}
+	for _, c := range comms {
+		for _, r := range c.ranks() {
+			if jb := c.members[r].proc.job; jb != nil {
+				jb.comms = append(jb.comms, c)
+				if jb.world == nil || c.n > jb.world.n {
+					jb.world = c
+				}
+				break
+			}
+		}
+	}
+	// Processes that made no communicator belong to the only job, or to one of
+	// their own.
+	var orphans []*proc
+	for _, p := range j.order {
+		if p.job == nil {
+			orphans = append(orphans, p)
+		}
+	}
+	if len(orphans) > 0 {
+		switch {
+		case len(j.jobs) == 1:
+			for _, p := range orphans {
+				p.job = j.jobs[0]
+				j.jobs[0].procs = append(j.jobs[0].procs, p)
+			}
+		case len(j.jobs) == 0:
+			jb := &job{procs: orphans}
+			for _, p := range orphans {
+				p.job = jb
+			}
+			j.jobs = append(j.jobs, jb)
+		default: // by file
+			for _, p := range orphans {
+				for _, jb := range j.jobs {
+					if slices.ContainsFunc(jb.procs, func(q *proc) bool { return len(q.lines) > 0 && q.lines[0].At.File == p.lines[0].At.File }) {
+						p.job = jb
+						jb.procs = append(jb.procs, p)
+						break
+					}
+				}
+				if p.job == nil {
+					p.job = j.jobs[0]
+					j.jobs[0].procs = append(j.jobs[0].procs, p)
+				}
+			}
+		}
+	}
+	slices.SortStableFunc(j.jobs, func(a, b *job) int { return cmp.Compare(b.size(), a.size()) })
+	for i, jb := range j.jobs {
+		jb.name = fmt.Sprintf("job %d (%d ranks)", i+1, jb.size())
+		if jb.world != nil && jb.world.id != "" {
+			jb.name = fmt.Sprintf("job %d (%d ranks, commId %s)", i+1, jb.size(), jb.world.id)
+		}
+	}
+	if len(j.jobs) == 0 && len(loose) > 0 {
+		j.jobs = []*job{{name: "job 1"}}
+	}
+	if len(j.jobs) > 0 {
+		// Lines without a process: to the job whose file they are in.
+		for _, l := range loose {
+			to := j.jobs[0]
+			for _, jb := range j.jobs {
+				if slices.ContainsFunc(jb.procs, func(q *proc) bool { return q.lines[0].At.File == l.At.File }) {
+					to = jb
+					break
+				}
+			}
+			to.loose = append(to.loose, l)
+		}
+	}
+}
+
+func (jb *job) size() int {
+	if jb.world == nil {
+		return 0
+	}
+	return jb.world.n
+}
+
+func (jb *job) hosts() []string {
+	set := map[string]bool{}
+	for _, p := range jb.procs {
+		set[p.host] = true
+	}
+	return slices.SortedFunc(maps.Keys(set), natural)
+}
+
+// rankOf is the rank of a line in its job, or -1.
+func (j *joined) rankOf(l *Line) int {
+	p := j.procs[fmt.Sprintf("%s:%d", l.Host, l.PID)]
+	if p == nil {
+		return l.Rank
+	}
+	var best *member
+	for _, m := range p.members {
+		if l.Dev >= 0 && m.dev >= 0 && m.dev != l.Dev && len(p.members) > 1 {
+			continue
+		}
+		if best == nil || m.comm.n > best.comm.n {
+			best = m
+		}
+	}
+	if best == nil {
+		return l.Rank
+	}
+	return best.rank
+}
+
+// hostOf is the host of an address of a peer, or "".
+func (j *joined) hostOf(peer string) string {
+	if a := ipOf(peer); a != "" {
+		return j.addr[a]
+	}
+	return ""
+}
+
+// each calls f for every line of a job of the given kinds.
+func (jb *job) each(f func(p *proc, l *Line), kinds ...string) {
+	for _, p := range jb.procs {
+		for _, l := range p.lines {
+			if slices.Contains(kinds, l.Kind) {
+				f(p, l)
+			}
+		}
+	}
+	for _, l := range jb.loose {
+		if slices.Contains(kinds, l.Kind) {
+			f(nil, l)
+		}
+	}
+}
+
+func (jb *job) some(kinds ...string) bool {
+	found := false
+	jb.each(func(*proc, *Line) { found = true }, kinds...)
+	return found
+}
+
+// version of the job, the oldest that is known; nil if unknown.
+func (jb *job) version() (v [3]int, ok bool) {
+	jb.each(func(_ *proc, l *Line) {
+		if x, good := parseVersion(l.F["ver"]); good && (!ok || slices.Compare(x[:], v[:]) < 0) {
+			v, ok = x, true
+		}
+	}, "version")
+	return v, ok
+}
+
+func parseVersion(s string) (v [3]int, ok bool) {
+	parts := strings.SplitN(s, ".", 3)
+	if len(parts) < 2 {
+		return v, false
+	}
+	for i, p := range parts {
+		n, err := strconv.Atoi(p)
+		if err != nil {
+			return v, false
+		}
+		v[i] = n
+	}
+	return v, true
+}
+
+func atLeast(v [3]int, w ...int) bool {
+	for i, x := range w {
+		if v[i] != x {
+			return v[i] > x
+		}
+	}
+	return true
+}

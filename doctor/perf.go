@@ -1,0 +1,432 @@
+package doctor
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+)
+
+// Rules on RAS, Inspector and nccl-tests.
+
+func (d *diag) rasRules() {
+	type pos struct {
+		hash string
+		rank int
+	}
+	before := map[pos]map[string]int64{}
+	for i, r := range d.c.RAS {
+		file := r.File
+		hosts := map[int]string{}
+		for _, p := range r.Dead {
+			f := d.find("ras-missing", Subject{Hosts: []string{p.Host}, Devices: []string{named(p.Host, "GPU"+p.GPU)}}, p.At)
+			if !p.Dead && len(r.Dead) == 1 {
+				f.Cause = "process frozen or just gone; RAS declares it dead after 60 s"
+			}
+		}
+		for _, c := range r.Comms {
+			for _, k := range c.Missing {
+				ev := Evidence{File: file, Line: k.Line, Text: fmt.Sprintf("communicator %s: rank %d on %s (process %d) does not answer", c.Hash, k.Rank, cmp.Or(k.Host, "?"), k.PID)}
+				if len(c.Text) > 0 {
+					ev = c.Text[len(c.Text)-1]
+				}
+				f := d.find("ras-missing", Subject{Ranks: []int{k.Rank}, Hosts: []string{k.Host}}, ev)
+				if k.Dead {
+					f.Cause = "RAS considers the process dead"
+				}
+			}
+			// Behind: for each operation the ranks below the highest count.
+			top := map[string]int64{}
+			for _, k := range c.Ranks {
+				hosts[k.Rank] = k.Host
+				for op, n := range k.Counts {
+					top[op] = max(top[op], n)
+				}
+				if k.AsyncError != 0 && k.AsyncError != 7 || k.Abort || k.InitState != 0 && k.InitState != 7 {
+					d.find("ras-error", Subject{Ranks: []int{k.Rank}, Hosts: []string{k.Host}}, Evidence{File: file, Line: k.Line, Text: fmt.Sprintf("communicator %s rank %d: init state %d, async error %d, abort %v", c.Hash, k.Rank, k.InitState, k.AsyncError, k.Abort)})
+				}
+			}
+			var behind []RASRank
+			gap := int64(0)
+			opName := ""
+			listed := len(c.Ranks) < c.Size // the text form lists outliers only
+			for _, k := range c.Ranks {
+				for op, n := range k.Counts {
+					if n < top[op] {
+						behind = append(behind, k)
+						if top[op]-n > gap {
+							gap, opName = top[op]-n, op
+						}
+						break
+					}
+				}
+			}
+			if listed && len(behind) == 0 && len(c.Text) > 0 {
+				behind = rasTextBehind(c)
+				gap = 1
+			}
+			stuck, moved := false, false
+			for _, k := range c.Ranks {
+				p := pos{c.Hash, k.Rank}
+				if old, ok := before[p]; ok && i > 0 {
+					same := maps.Equal(old, k.Counts)
+					stuck = stuck || same
+					moved = moved || !same
+				}
+				before[p] = k.Counts
+			}
+			if len(behind) > 0 && len(behind)*2 <= max(c.Size, len(c.Ranks)) {
+				var ranks []int
+				for _, k := range behind {
+					ranks = append(ranks, k.Rank)
+				}
+				slices.Sort(ranks)
+				f := d.find("ras-behind", Subject{Ranks: ranks})
+				for _, k := range behind {
+					f.Subject.Hosts = append(f.Subject.Hosts, k.Host)
+					f.addEvidence(Evidence{File: file, Line: k.Line, Text: fmt.Sprintf("communicator %s rank %d on %s (process %d) is %d operations behind", c.Hash, k.Rank, k.Host, k.PID, max(gap, 1))})
+				}
+				switch {
+				case moved:
+					f.Severity, f.Confidence = Warning, 0.6
+					f.Cause = "they are behind but still launch: slow, not stuck"
+				case stuck || len(c.Missing) > 0:
+					f.Confidence = 0.9
+				default:
+					f.Severity, f.Confidence = Warning, 0.6
+					f.Cause = "behind in one report; counts can differ for a moment: ask again after 30 s"
+				}
+				if !moved {
+					h := Hang{Culprits: ranks, Class: "behind", Group: c.Hash, Operation: cmp.Or(opName, "collective"), Confidence: f.Confidence, Waiting: []int{}}
+					for _, k := range c.Ranks {
+						if !slices.Contains(ranks, k.Rank) {
+							h.Waiting = append(h.Waiting, k.Rank)
+						}
+					}
+					if stuck {
+						d.hangs = append(d.hangs, h)
+					}
+				}
+			}
+			if len(c.Missing) > 0 && len(d.hangs) == 0 {
+				h := Hang{Class: "missing", Group: c.Hash, Operation: "collective", Confidence: 0.85, Waiting: []int{}}
+				for _, k := range c.Missing {
+					h.Culprits = append(h.Culprits, k.Rank)
+					h.Why = append(h.Why, fmt.Sprintf("rank %d does not answer RAS", k.Rank))
+				}
+				slices.Sort(h.Culprits)
+				d.hangs = append(d.hangs, h)
+			}
+		}
+	}
+}
+
+// rasTextBehind finds the ranks with the lower count in the text form, if those are
+// the ones that it lists.
+func rasTextBehind(c RASComm) []RASRank {
+	low, high := int64(math.MaxInt64), int64(-1)
+	for _, e := range c.Text {
+		var n int
+		var k int64
+		if _, err := fmt.Sscanf(strings.TrimSpace(e.Text), "%d ranks have launched up to operation %d", &n, &k); err == nil {
+			low, high = min(low, k), max(high, k)
+		} else if _, err := fmt.Sscanf(strings.TrimSpace(e.Text), "%d rank has launched up to operation %d", &n, &k); err == nil {
+			low, high = min(low, k), max(high, k)
+		}
+	}
+	if high < 0 || low == high {
+		return nil
+	}
+	var out []RASRank
+	for _, k := range c.Ranks {
+		if k.Counts["all"] == low {
+			out = append(out, k)
+		}
+	}
+	return out
+}
+
+func (d *diag) perfRules() {
+	d.lateness()
+	d.delays()
+	d.drops()
+	for _, b := range d.c.Bench {
+		if b.Wrong > 0 {
+			d.find("results-wrong", Subject{}, b.At)
+		}
+	}
+	for _, e := range d.o.Expect {
+		best := Bench{}
+		for _, b := range d.c.Bench {
+			if opWord(b.Op) == e.Op && b.Size == e.Size && b.Bus > best.Bus {
+				best = b
+			}
+		}
+		if best.Bus > 0 && best.Bus < 0.8*e.Bus {
+			f := d.find("below-prediction", Subject{}, best.At)
+			f.Cause = fmt.Sprintf("%s of %d bytes reached %.1f GB/s, %.1f are predicted (%s)", e.Op, e.Size, best.Bus, e.Bus, e.Why)
+			if best.Bus < 0.5*e.Bus {
+				f.Severity = Critical
+			}
+		}
+	}
+}
+
+// opWord turns all_reduce and AllReduce into all-reduce.
+func opWord(s string) string {
+	var b strings.Builder
+	for i, r := range s {
+		switch {
+		case r == '_':
+			b.WriteByte('-')
+		case r >= 'A' && r <= 'Z':
+			if i > 0 {
+				b.WriteByte('-')
+			}
+			b.WriteRune(r + 'a' - 'A')
+		default:
+			b.WriteRune(r)
+		}
+	}
+	return strings.Replace(b.String(), "alltoall", "all-to-all", 1)
+}
+
+// lateness finds stragglers. A rank that comes last waits least, so it has the
+// shortest time in a collective: the median of the waits less its own is how late it
+// came.
+func (d *diag) lateness() {
+	type op struct {
+		comm string
+		seq  int64
+		name string
+	}
+	ops := map[op]map[int]float64{}
+	where := map[string]map[int]Perf{}
+	for _, p := range d.c.Perf {
+		if p.Seq < 0 || p.Rank < 0 || p.Peer >= 0 || p.Micros <= 0 || p.Op == "" {
+			continue
+		}
+		k := op{p.Comm, p.Seq, p.Op}
+		if ops[k] == nil {
+			ops[k] = map[int]float64{}
+		}
+		ops[k][p.Rank] = p.Micros
+		if where[p.Comm] == nil {
+			where[p.Comm] = map[int]Perf{}
+		}
+		where[p.Comm][p.Rank] = p
+	}
+	type tally struct {
+		last, n int
+		late    []float64
+		noise   []float64
+		share   []float64
+	}
+	ranks := map[string]map[int]*tally{}
+	count := map[string]int{}
+	for k, waits := range ops {
+		if len(waits) < 3 {
+			continue
+		}
+		count[k.comm]++
+		var all []float64
+		least := -1
+		for _, r := range slices.Sorted(maps.Keys(waits)) {
+			all = append(all, waits[r])
+			if least < 0 || waits[r] < waits[least] {
+				least = r
+			}
+		}
+		m := median(all)
+		var dev []float64
+		for _, w := range all {
+			dev = append(dev, math.Abs(w-m))
+		}
+		mad := median(dev)
+		if ranks[k.comm] == nil {
+			ranks[k.comm] = map[int]*tally{}
+		}
+		for r, w := range waits {
+			t := ranks[k.comm][r]
+			if t == nil {
+				t = &tally{}
+				ranks[k.comm][r] = t
+			}
+			t.n++
+			if r == least {
+				t.last++
+			}
+			t.late = append(t.late, m-w)
+			t.noise = append(t.noise, mad)
+			t.share = append(t.share, (m-w)/m)
+		}
+	}
+	for _, c := range slices.Sorted(maps.Keys(ranks)) {
+		for _, r := range slices.Sorted(maps.Keys(ranks[c])) {
+			t := ranks[c][r]
+			late := median(t.late)
+			if t.n < 20 || float64(t.last) < 0.6*float64(t.n) || late <= 5*median(t.noise) || median(t.share) < 0.1 {
+				continue
+			}
+			p := where[c][r]
+			f := d.find("straggler", Subject{Ranks: []int{r}, Hosts: []string{p.Host}}, Evidence{File: p.At.File, Line: p.At.Line, Text: fmt.Sprintf("rank %d comes last in %d of %d collectives, %.0f us after the median", r, t.last, t.n, late)})
+			f.Cause = fmt.Sprintf("rank %d is late by %.0f us in the median; the others wait for it: slow processor, GPU or data on that rank", r, late)
+			if median(t.share) > 0.5 {
+				f.Severity = Critical
+			}
+		}
+	}
+}
+
+// delays finds slow senders, receivers and links from point-to-point records.
+func (d *diag) delays() {
+	type cell struct{ from, to int }
+	type size struct {
+		comm  string
+		bytes int64
+	}
+	mats := map[size]map[cell][]float64{}
+	var host = map[int]string{}
+	at := map[cell]Evidence{}
+	for _, p := range d.c.Perf {
+		if p.Peer < 0 || p.Rank < 0 || p.Micros <= 0 || p.Bytes < 1<<16 {
+			continue
+		}
+		c := cell{p.Rank, p.Peer}
+		if strings.Contains(strings.ToLower(p.Op), "recv") {
+			c = cell{p.Peer, p.Rank}
+		}
+		host[p.Rank] = p.Host
+		k := size{p.Comm, p.Bytes}
+		if mats[k] == nil {
+			mats[k] = map[cell][]float64{}
+		}
+		mats[k][c] = append(mats[k][c], p.Micros)
+		at[c] = p.At
+	}
+	for _, k := range slices.SortedFunc(maps.Keys(mats), func(a, b size) int { return cmp.Or(natural(a.comm, b.comm), cmp.Compare(a.bytes, b.bytes)) }) {
+		m := mats[k]
+		if len(m) < 6 {
+			continue
+		}
+		var all []float64
+		row, col := map[int][]bool{}, map[int][]bool{}
+		for _, v := range m {
+			all = append(all, median(v))
+		}
+		mid := median(all)
+		slow := map[cell]float64{}
+		for c, v := range m {
+			bad := median(v) > 2*mid && len(v) >= 3
+			if bad {
+				slow[c] = median(v)
+			}
+			row[c.from] = append(row[c.from], bad)
+			col[c.to] = append(col[c.to], bad)
+		}
+		share := func(l []bool) float64 {
+			n := 0
+			for _, b := range l {
+				if b {
+					n++
+				}
+			}
+			return float64(n) / float64(len(l))
+		}
+		for _, c := range slices.SortedFunc(maps.Keys(slow), func(a, b cell) int { return cmp.Or(cmp.Compare(a.from, b.from), cmp.Compare(a.to, b.to)) }) {
+			ev := at[c]
+			ev.Text = fmt.Sprintf("rank %d to rank %d: %.0f us, the median is %.0f", c.from, c.to, slow[c], mid)
+			switch {
+			case len(row[c.from]) >= 2 && share(row[c.from]) >= 0.8:
+				d.find("slow-rank-io", Subject{Ranks: []int{c.from}, Hosts: []string{host[c.from]}}, ev).Cause = fmt.Sprintf("everything that rank %d sends is slow: its NIC, PCIe or host", c.from)
+			case len(col[c.to]) >= 2 && share(col[c.to]) >= 0.8:
+				d.find("slow-rank-io", Subject{Ranks: []int{c.to}, Hosts: []string{host[c.to]}}, ev).Cause = fmt.Sprintf("everything that rank %d receives is slow: its NIC, PCIe or host", c.to)
+			default:
+				d.find("slow-link", Subject{Ranks: []int{c.from, c.to}, Hosts: []string{host[c.from], host[c.to]}, Links: []string{fmt.Sprintf("rank %d - rank %d", c.from, c.to)}}, ev)
+			}
+		}
+	}
+}
+
+// drops finds lost records and bandwidth that fell.
+func (d *diag) drops() {
+	type who struct {
+		comm string
+		rank int
+	}
+	seqs := map[who][]int64{}
+	files := map[who]Evidence{}
+	type kind struct {
+		comm, op string
+		bytes    int64
+	}
+	bus := map[kind][]Perf{}
+	lost := int64(0)
+	for _, p := range d.c.Perf {
+		lost += p.Drops
+		if p.Seq >= 0 && p.Peer < 0 && p.Op != "" {
+			w := who{p.Comm, p.Rank}
+			seqs[w] = append(seqs[w], p.Seq)
+			files[w] = p.At
+		}
+		if p.Bytes >= 1<<20 && p.Bus > 0 && p.Peer < 0 {
+			k := kind{p.Comm, p.Op, p.Bytes}
+			bus[k] = append(bus[k], p)
+		}
+	}
+	kept, all := 0, int64(0)
+	var ev Evidence
+	for w, l := range seqs {
+		slices.Sort(l)
+		l = slices.Compact(l)
+		kept += len(l)
+		all += l[len(l)-1] - l[0] + 1
+		if ev.File == "" || files[w].File < ev.File {
+			ev = files[w]
+		}
+	}
+	if all > int64(kept) || lost > 0 {
+		ev.Text = fmt.Sprintf("%d of %d operations are in the records", kept, all)
+		f := d.find("inspector-dropped", Subject{}, ev)
+		f.Cause = fmt.Sprintf("%.1f%% of the operations were kept: its ring was overwritten, or only a part was dumped", 100*float64(kept)/float64(max(all, 1)))
+		if float64(kept) < 0.9*float64(all) && kept >= 100 {
+			f.Severity = Warning
+		}
+	}
+	for _, k := range slices.SortedFunc(maps.Keys(bus), func(a, b kind) int {
+		return cmp.Or(natural(a.comm, b.comm), cmp.Compare(a.op, b.op), cmp.Compare(a.bytes, b.bytes))
+	}) {
+		l := bus[k]
+		slices.SortStableFunc(l, func(a, b Perf) int { return cmp.Compare(a.Seq, b.Seq) })
+		if len(l) < 40 || l[0].Seq < 0 {
+			continue
+		}
+		var all []float64
+		for _, p := range l {
+			all = append(all, p.Bus)
+		}
+		m := median(all[:len(all)*3/4])
+		w := len(all) / 12
+		if w < 3 {
+			continue
+		}
+		bad := 0
+		for i := range 3 {
+			if median(all[len(all)-(i+1)*w:len(all)-i*w]) < 0.8*m {
+				bad++
+			}
+		}
+		if bad == 3 {
+			last := l[len(l)-1]
+			e := last.At
+			now := median(all[len(all)-3*w:])
+			e.Text = fmt.Sprintf("%s of %d bytes: %.1f GB/s, it was %.1f", k.op, k.bytes, now, m)
+			f := d.find("bandwidth-dropped", Subject{}, e)
+			if now < 0.5*m {
+				f.Severity = Critical
+			}
+		}
+	}
+}

@@ -1,0 +1,309 @@
+package read
+
+import (
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/weft-fabric/weft/doctor"
+)
+
+// NCCL's own reports: RAS, Inspector and nccl-tests.
+
+func (s *scan) rasJSON(d *pdict) {
+	r := doctor.RAS{File: s.file, Version: d.text("nccl_version"), Time: d.text("timestamp"), Timeout: int(d.dict("ras").int("timeouts_count", 0))}
+	rank := func(x any) doctor.RASRank {
+		v, _ := x.(*pdict)
+		st := v.dict("status")
+		k := doctor.RASRank{Rank: int(v.int("rank", -1)), Host: v.text("host"), PID: int(v.int("pid", -1)), Dev: int(v.int("cuda_dev", -1)),
+			InitState: int(st.int("init_state", 0)), AsyncError: int(st.int("async_error", 0)), Abort: st.bool("abort_flag"),
+			Unresponsive: st.bool("unresponsive"), Dead: st.bool("considered_dead"), Counts: map[string]int64{}}
+		if c := v.dict("collective_counts"); c != nil {
+			for op := range c.m {
+				k.Counts[op] = c.int(op, 0)
+			}
+		}
+		return k
+	}
+	for _, x := range d.list("communicators") {
+		cd, _ := x.(*pdict)
+		if cd == nil {
+			continue
+		}
+		c := doctor.RASComm{Hash: cd.text("hash"), Size: int(cd.int("size", 0))}
+		for _, k := range cd.list("ranks") {
+			c.Ranks = append(c.Ranks, rank(k))
+		}
+		for _, k := range cd.list("missing_ranks") {
+			c.Missing = append(c.Missing, rank(k))
+		}
+		r.Comms = append(r.Comms, c)
+	}
+	s.c.RAS = append(s.c.RAS, r)
+}
+
+// rasEvent reads an event of monitoring mode.
+func (s *scan) rasEvent(n int, d *pdict) {
+	if d.text("event") != "PEER_DEAD" {
+		return
+	}
+	p := d.dict("peer")
+	proc := doctor.RASProcess{At: s.at(n, d.text("timestamp")+" PEER_DEAD process "+p.text("pid")+" on "+p.text("host")), PID: int(p.int("pid", -1)), Host: p.text("host"), GPU: print(p.get("cuda_devs")), Dead: true}
+	s.c.RAS = append(s.c.RAS, doctor.RAS{File: s.file, Time: d.text("timestamp"), Dead: []doctor.RASProcess{proc}})
+}
+
+var (
+	rasComm  = regexp.MustCompile(`^\s*#(\d+)-(\d+) \(([0-9a-fA-Fx]+)\) ([A-Z, ]+)`)
+	rasRank  = regexp.MustCompile(`Rank (\d+) -- GPU (\S+) managed by process (\d+) on node (\S+)`)
+	rasUpTo  = regexp.MustCompile(`(\d+) ranks? ha(?:s|ve) launched up to operation (\d+)`)
+	rasProc  = regexp.MustCompile(`Process (\d+) on node (\S+) managing GPUs? (.*)`)
+	rasLost  = regexp.MustCompile(`The missing ranks?: (.*)`)
+	rasTable = regexp.MustCompile(`^\s*(\d+)\s+(\d+)\s+([\d-]+)\s+([\d-]+)\s+(\d+)\s+(\d+)\s+(NOCOMM|INIT|RUNNING|FINALIZE|ABORT)\S*\s+(\S+)`)
+	rasNCCLv = regexp.MustCompile(`NCCL version (\d+\.\d+\.\d+)`)
+)
+
+// readRASText reads the report for people. It lists only small groups of ranks,
+// which are often the ones ahead and not the ones behind: the counts say which.
+func readRASText(s *scan, b []byte) error {
+	r := doctor.RAS{File: s.file}
+	var comm *doctor.RASComm
+	section := ""
+	size := 0
+	upTo := int64(-1)
+	n := 0
+	for l := range strings.Lines(string(b)) {
+		n++
+		l = strings.TrimRight(l, "\r\n")
+		t := strings.TrimSpace(l)
+		switch {
+		case rasNCCLv.MatchString(t):
+			r.Version = rasNCCLv.FindStringSubmatch(t)[1]
+		case rasTable.MatchString(l):
+			v, _ := strconv.Atoi(rasTable.FindStringSubmatch(l)[5])
+			size = max(size, v)
+		case rasComm.MatchString(l):
+			m := rasComm.FindStringSubmatch(l)
+			if comm == nil || comm.Hash != m[3] {
+				r.Comms = append(r.Comms, doctor.RASComm{Hash: m[3], Size: size})
+				comm = &r.Comms[len(r.Comms)-1]
+			}
+			comm.Text = append(comm.Text, s.at(n, l))
+			section, upTo = strings.TrimSpace(m[4]), -1
+		case t == "INCOMPLETE" || t == "DEAD" || t == "TIMEOUT":
+			section = t
+		case rasUpTo.MatchString(t):
+			m := rasUpTo.FindStringSubmatch(t)
+			upTo, _ = strconv.ParseInt(m[2], 10, 64)
+			if comm != nil {
+				comm.Text = append(comm.Text, s.at(n, l))
+			}
+		case rasRank.MatchString(t):
+			m := rasRank.FindStringSubmatch(t)
+			if comm == nil {
+				continue
+			}
+			k := doctor.RASRank{Host: m[4], Counts: map[string]int64{}, Line: n}
+			k.Rank, _ = strconv.Atoi(m[1])
+			k.Dev, _ = strconv.Atoi(m[2])
+			k.PID, _ = strconv.Atoi(m[3])
+			if upTo >= 0 {
+				k.Counts["all"] = upTo
+			}
+			comm.Ranks = append(comm.Ranks, k)
+		case rasProc.MatchString(t):
+			m := rasProc.FindStringSubmatch(t)
+			p := doctor.RASProcess{At: s.at(n, l), Host: m[2], GPU: m[3], Dead: section == "DEAD"}
+			p.PID, _ = strconv.Atoi(m[1])
+			r.Dead = append(r.Dead, p)
+		case rasLost.MatchString(t):
+			if comm != nil {
+				for _, x := range ranks(strings.ReplaceAll(rasLost.FindStringSubmatch(t)[1], " ", ",")) {
+					comm.Missing = append(comm.Missing, doctor.RASRank{Rank: x, Line: n})
+				}
+				comm.Text = append(comm.Text, s.at(n, l))
+			}
+		}
+	}
+	s.c.RAS = append(s.c.RAS, r)
+	return nil
+}
+
+// inspector reads one record of NCCL Inspector.
+func (s *scan) inspector(n int, d *pdict) {
+	if s.kept++; s.kept > maxEvents {
+		s.lost++
+		return
+	}
+	h, m := d.dict("header"), d.dict("metadata")
+	p := doctor.Perf{At: doctor.Evidence{File: s.file, Line: n}, Comm: h.text("id"), Rank: int(h.int("rank", -1)), N: int(h.int("n_ranks", 0)), Host: m.text("hostname"), PID: int(m.int("pid", 0)), Peer: -1}
+	p.Host, _, _ = strings.Cut(p.Host, ".")
+	if st := d.dict("dump_stats"); st != nil {
+		for k := range st.m {
+			if strings.Contains(k, "drop") || strings.Contains(k, "overwrit") {
+				p.Drops += st.int(k, 0)
+			}
+		}
+	}
+	if c := d.dict("coll_perf"); c != nil {
+		p.Op, p.Seq, p.Bytes, p.Micros = c.text("coll"), c.int("coll_sn", -1), c.int("coll_msg_size_bytes", 0), c.float("coll_exec_time_us")
+		p.Bus, p.Source = c.float("coll_busbw_gbs"), c.text("coll_timing_source")
+	} else if c := d.dict("p2p_perf"); c != nil {
+		p.Op, p.Seq, p.Bytes, p.Micros = c.text("p2p"), c.int("p2p_sn", -1), c.int("p2p_msg_size_bytes", 0), c.float("p2p_exec_time_us")
+		p.Bus, p.Peer = c.float("p2p_busbw_gbs"), int(c.int("p2p_peer", -1))
+	} else if p.Drops == 0 {
+		return
+	}
+	s.c.Perf = append(s.c.Perf, p)
+}
+
+var promLine = regexp.MustCompile(`^(nccl_\w+)\{(.*)\} ([-+0-9.eE]+)`)
+var promLabel = regexp.MustCompile(`(\w+)="((?:[^"\\]|\\.)*)"`)
+
+// readInspectorProm reads the textfile metrics of NCCL Inspector. They are means
+// over an interval, so they carry no sequence.
+func readInspectorProm(s *scan, b []byte) error {
+	n := 0
+	for l := range strings.Lines(string(b)) {
+		n++
+		m := promLine.FindStringSubmatch(l)
+		if m == nil {
+			continue
+		}
+		label := map[string]string{}
+		for _, x := range promLabel.FindAllStringSubmatch(m[2], -1) {
+			label[x[1]] = x[2]
+		}
+		v, err := strconv.ParseFloat(m[3], 64)
+		if err != nil {
+			continue
+		}
+		p := doctor.Perf{At: s.at(n, l), Comm: label["comm_name"], Rank: -1, Host: label["node"], Op: label["collective"] + label["p2p_operation"], Seq: -1, Peer: -1, Source: "metrics gpu " + label["gpu"]}
+		p.N, _ = strconv.Atoi(label["nranks"])
+		if size, err := strconv.ParseInt(label["message_size"], 10, 64); err == nil {
+			p.Bytes = size
+		}
+		switch m[1] {
+		case "nccl_bus_bandwidth_gbs":
+			p.Bus = v
+		case "nccl_collective_exec_time_microseconds":
+			p.Micros = v
+		default:
+			continue
+		}
+		s.c.Perf = append(s.c.Perf, p)
+	}
+	return nil
+}
+
+// nccl-tests.
+
+type benchState struct {
+	head  bool // a heading was seen: rows may follow
+	op    string
+	ranks int
+	table int
+	rows  int
+	cols  int // figures a half of a row
+}
+
+func (b *benchState) active() bool { return b.head }
+
+var (
+	benchOp  = regexp.MustCompile(`\b(all_reduce|all_gather|reduce_scatter|alltoall|broadcast|reduce|sendrecv|scatter|gather|hypercube)_perf\b`)
+	benchDev = regexp.MustCompile(`#\s+Rank +(\d+) (?:Group +\d+ +)?Pid +(\d+) on +(\S+) device`)
+	benchRow = regexp.MustCompile(`(?:^|[:\s>])\s*(\d+)\s+(\d+)\s+([a-z][\w]*)\s+([a-z]\w*)\s+(-?[\d. \t+eE/NA-]+)$`)
+	numField = regexp.MustCompile(`^-?\d+(?:\.\d+)?(?:e[+-]?\d+)?$|^N/A$`)
+)
+
+func (s *scan) benchLine(n int, text string) {
+	b := &s.bench
+	if m := benchOp.FindStringSubmatch(text); m != nil {
+		b.op = m[1]
+	}
+	switch {
+	case strings.Contains(text, "# nThread") || strings.Contains(text, "nThread ") && strings.Contains(text, "minBytes"):
+		s.addLine(doctor.Line{At: s.at(n, text), Kind: "bench_head", Dev: -1, Rank: launcherRank(text), Msg: text})
+		b.ranks = 0
+		b.head = true
+		return
+	case strings.Contains(text, "algbw"):
+		b.head = true
+		b.table++
+		b.cols = strings.Count(text, "busbw")
+		return
+	}
+	if m := benchDev.FindStringSubmatch(text); m != nil {
+		r, _ := strconv.Atoi(m[1])
+		b.ranks = max(b.ranks, r+1)
+		return
+	}
+	if !b.head {
+		return
+	}
+	m := benchRow.FindStringSubmatch(text)
+	if m == nil {
+		return
+	}
+	f := strings.Fields(m[5])
+	for _, x := range f {
+		if !numField.MatchString(x) {
+			return
+		}
+	}
+	if len(f) == 9 || len(f) > 9 && len(f)%2 == 1 { // root
+		f = f[1:]
+	}
+	if len(f) < 4 || len(f)%2 != 0 {
+		return
+	}
+	size, err := strconv.ParseInt(m[1], 10, 64)
+	if err != nil {
+		return
+	}
+	b.rows++
+	half := len(f) / 2
+	for i, place := range []string{"out-of-place", "in-place"} {
+		h := f[i*half : (i+1)*half]
+		row := doctor.Bench{At: s.at(n, text), Op: b.op, Ranks: b.ranks, Size: size, Type: m[3], Wrong: -1, Table: b.table, Place: place}
+		row.Micros, _ = strconv.ParseFloat(h[0], 64)
+		row.Alg, _ = strconv.ParseFloat(h[1], 64)
+		row.Bus, _ = strconv.ParseFloat(h[2], 64)
+		if len(h) > 3 {
+			if w, err := strconv.ParseInt(h[3], 10, 64); err == nil {
+				row.Wrong = w
+			} else if w, err := strconv.ParseFloat(h[3], 64); err == nil && w > 1e-3 {
+				row.Wrong = 1 // the old column is the largest error
+			}
+		}
+		s.c.Bench = append(s.c.Bench, row)
+	}
+}
+
+func (s *scan) benchJSON(d *pdict) {
+	op := ""
+	if m := benchOp.FindStringSubmatch(s.file); m != nil {
+		op = m[1]
+	}
+	if c := d.dict("config"); c != nil {
+		for _, k := range []string{"collective", "test", "name", "operation"} {
+			if v := c.text(k); v != "" {
+				op = strings.TrimSuffix(v, "_perf")
+			}
+		}
+	}
+	devices := len(d.list("devices"))
+	for _, x := range d.list("results") {
+		r, _ := x.(*pdict)
+		if r == nil {
+			continue
+		}
+		for key, place := range map[string]string{"out_of_place": "out-of-place", "in_place": "in-place"} {
+			h := r.dict(key)
+			if h == nil {
+				continue
+			}
+			s.c.Bench = append(s.c.Bench, doctor.Bench{At: s.at(0, op+" of "+r.text("size")+" bytes"), Op: op, Ranks: devices, Size: r.int("size", 0), Type: r.text("type"),
+				Micros: h.float("time"), Alg: h.float("alg_bw"), Bus: h.float("bus_bw"), Wrong: h.int("nwrong", -1), Place: place})
+		}
+	}
+}

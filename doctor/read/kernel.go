@@ -1,0 +1,149 @@
+package read
+
+import (
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/weft-fabric/weft/doctor"
+)
+
+// The kernel log, as dmesg prints it (seconds since start, or times), as the
+// journal does, as JSON lines of the journal, and as /dev/kmsg gives it.
+
+var (
+	kXid     = regexp.MustCompile(`Xid \((?:PCI:)?([0-9a-fA-F:.]+)(?:[^)]*)\): (\d+)(?:, (.*))?`)
+	kFallen  = regexp.MustCompile(`(?:GPU (?:at )?(?:PCI:)?([0-9a-fA-F:.]{7,})?:?.*)?has fallen off the bus`)
+	kSXid    = regexp.MustCompile(`(nvidia-nvswitch\d+): SXid \((?:PCI:)?([^)]+)\): (\d+),? ?(Fatal|Non-fatal)?,? ?(.*)`)
+	kAER     = regexp.MustCompile(`(\S+) ([0-9a-fA-F]{4}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.\d): (?:AER: )?PCIe Bus Error: severity=([^,]+)`)
+	kAERMsg  = regexp.MustCompile(`AER: (?:Multiple )?(Corrected|Uncorrected \((?:Non-)?Fatal\)|Correctable|Uncorrectable|Uncorrected|Fatal|Non-Fatal)(?: error)?(?: message)?(?: received)?:?(?: from)? ([0-9a-fA-F]{4}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.\d)`)
+	kDPC     = regexp.MustCompile(`([0-9a-fA-F]{4}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.\d): (?:DPC|pcieport.*DPC): (?:containment event|unmasked uncorrectable)`)
+	kMLX     = regexp.MustCompile(`mlx5_core ([0-9a-fA-F]{4}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.\d)(?: ([A-Za-z][\w.-]*))?(?: \([^)]*\))?: (.*)`)
+	kSeg     = regexp.MustCompile(`(\S+)\[(\d+)\]: segfault at .* in (libnccl\S*)\[`)
+	kOOM     = regexp.MustCompile(`(?:Out of memory|Memory cgroup out of memory): Kill(?:ed)? process (\d+) \(([^)]*)\)`)
+	kHung    = regexp.MustCompile(`task (\S+):(\d+) blocked for more than (\d+) seconds`)
+	kIOMMU   = regexp.MustCompile(`DMAR: \[DMA (?:Read|Write)[^\]]*\] Request device \[([0-9a-f:.]+)\]|AMD-Vi: Event logged \[IO_PAGE_FAULT.*?device=([0-9a-f:.]+)`)
+	kNVLink5 = regexp.MustCompile(`(\w+) (Fatal|Nonfatal|Non-fatal) XC(\d) i(\d+) Link (-?\d+) \((0x[0-9a-fA-F]+) (0x[0-9a-fA-F]+)`)
+	kXidPID  = regexp.MustCompile(`pid='?(\d+)'?`)
+	bootSecs = regexp.MustCompile(`^\s*\[\s*(\d+\.\d+)\]`)
+	kmsgHead = regexp.MustCompile(`^\d+,\d+,(\d+),[^;]*;(.*)`)
+	journal  = regexp.MustCompile(`(?:^|\s)(\S+) kernel(?:\[\d+\])?: `)
+)
+
+// kernelLine reads one line of a kernel log, wherever it stands.
+func (s *scan) kernelLine(n int, text string) bool {
+	k := doctor.Kernel{At: s.at(n, text), Host: s.host, Code: -1}
+	body := text
+	if strings.HasPrefix(text, "{") && strings.Contains(text, `"MESSAGE"`) {
+		if v, _ := parseJSON([]byte(text)); v != nil {
+			if d, _ := v.(*pdict); d != nil {
+				body = d.text("MESSAGE")
+				if h := d.text("_HOSTNAME"); h != "" {
+					k.Host, _, _ = strings.Cut(h, ".")
+				}
+				k.Time = d.float("__REALTIME_TIMESTAMP") / 1e6
+			}
+		}
+	} else if m := kmsgHead.FindStringSubmatch(text); m != nil {
+		us, _ := strconv.ParseFloat(m[1], 64)
+		k.Uptime, body = us/1e6, m[2]
+	} else if m := bootSecs.FindStringSubmatch(text); m != nil {
+		k.Uptime, _ = strconv.ParseFloat(m[1], 64)
+	} else {
+		k.Time = clock(text)
+	}
+	if m := journal.FindStringSubmatch(body); m != nil && !strings.ContainsAny(m[1], "[]()") {
+		k.Host, _, _ = strings.Cut(m[1], ".")
+	}
+	k.F = map[string]string{}
+	switch {
+	case kSXid.MatchString(body):
+		m := kSXid.FindStringSubmatch(body)
+		k.Kind, k.Device, k.Text = "sxid", m[1]+" "+m[2], m[5]
+		k.Code, _ = strconv.Atoi(m[3])
+		k.Fatal = m[4] == "Fatal"
+	case strings.Contains(body, "Xid (") && kXid.MatchString(body):
+		m := kXid.FindStringSubmatch(body)
+		k.Kind, k.Device, k.Text = "xid", strings.ToLower(m[1]), m[3]
+		k.Code, _ = strconv.Atoi(m[2])
+		if p := kXidPID.FindStringSubmatch(m[3]); p != nil {
+			k.F["pid"] = p[1]
+		}
+		if u := kNVLink5.FindStringSubmatch(m[3]); u != nil && k.Code >= 144 && k.Code <= 150 {
+			k.F["unit"], k.F["severity"], k.F["link"], k.F["intr"], k.F["status"] = u[1], u[2], u[5], u[6], u[7]
+		}
+	case strings.Contains(body, "has fallen off the bus"):
+		k.Kind, k.Code = "xid", 79
+		if m := kFallen.FindStringSubmatch(body); m != nil {
+			k.Device = strings.ToLower(strings.TrimSuffix(m[1], ":"))
+		}
+		k.Text = "GPU has fallen off the bus"
+	case strings.Contains(body, "PCIe Bus Error") && kAER.MatchString(body):
+		m := kAER.FindStringSubmatch(body)
+		k.Kind, k.Device, k.Text = "aer", m[2], m[3]
+		k.Fatal = strings.Contains(m[3], "Uncorrect") || strings.Contains(m[3], "Fatal")
+	case strings.Contains(body, "AER: ") && kAERMsg.MatchString(body):
+		m := kAERMsg.FindStringSubmatch(body)
+		k.Kind, k.Device, k.Text = "aer", m[2], m[1]
+		k.Fatal = strings.Contains(m[1], "Uncorrect") || strings.Contains(m[1], "Fatal")
+	case kDPC.MatchString(body):
+		k.Kind, k.Device, k.Fatal = "aer", kDPC.FindStringSubmatch(body)[1], true
+		k.Text = "downstream port containment"
+	case strings.Contains(body, "mlx5_core"):
+		m := kMLX.FindStringSubmatch(body)
+		if m == nil {
+			return false
+		}
+		k.Device, k.Text = m[1], m[3]
+		k.F["if"] = m[2]
+		t := strings.ToLower(m[3])
+		switch {
+		case strings.Contains(t, "insufficient power"):
+			k.Kind = "nic_power"
+		case strings.Contains(t, "high temperature") || strings.Contains(t, "over temperature"):
+			k.Kind = "nic_heat"
+		case strings.Contains(t, "port module event[error]"), strings.Contains(t, "cable error"):
+			k.Kind = "nic_cable"
+		case strings.Contains(t, "limits exceeded"):
+			k.Kind = "nic_keys"
+		case strings.Contains(t, "health compromised"), strings.Contains(t, "assert_var"), strings.Contains(t, "fatal error"), strings.Contains(t, "firmware fatal"), strings.Contains(t, "health_care"), strings.Contains(t, "device's health"), strings.Contains(t, "internal error"), strings.Contains(t, "reset requested") && strings.Contains(t, "fw"):
+			k.Kind = "nic_dead"
+		case strings.HasPrefix(t, "link down"):
+			k.Kind = "nic_down"
+		case strings.HasPrefix(t, "link up"):
+			k.Kind = "nic_up"
+		default:
+			return false
+		}
+	case strings.Contains(body, "peermem") && strings.Contains(body, "invalid context"):
+		k.Kind, k.Text = "peermem", body
+	case strings.Contains(body, "segfault"):
+		m := kSeg.FindStringSubmatch(body)
+		if m == nil {
+			return false
+		}
+		k.Kind, k.Device, k.Text = "nccl_crash", m[3], m[1]+" "+m[2]
+		k.F["pid"] = m[2]
+	case strings.Contains(body, "ut of memory"):
+		m := kOOM.FindStringSubmatch(body)
+		if m == nil {
+			return false
+		}
+		k.Kind, k.Text = "oom_kill", m[2]+" "+m[1]
+		k.F["pid"] = m[1]
+	case strings.Contains(body, "blocked for more than"):
+		m := kHung.FindStringSubmatch(body)
+		if m == nil {
+			return false
+		}
+		k.Kind, k.Text = "hung_task", m[1]+" "+m[2]
+		k.F["pid"] = m[2]
+	case kIOMMU.MatchString(body):
+		m := kIOMMU.FindStringSubmatch(body)
+		k.Kind, k.Device, k.Text = "iommu", m[1]+m[2], body
+	default:
+		return false
+	}
+	s.addKernel(k)
+	return true
+}

@@ -1,0 +1,253 @@
+package read
+
+import (
+	"bytes"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/weft-fabric/weft/doctor"
+)
+
+// NCCL's lines, in any launcher's clothes:
+//
+//	[1,12]<stderr>: n0:4242:4311 [3] NCCL INFO Bootstrap : Using eth0:10.0.0.1<0>
+//	└ launcher ──┘  └host:pid:tid┘ └device of the thread, not the rank
+//
+// The words " NCCL INFO " are looked for anywhere and what stands before them is
+// read backwards. Two processes that write at once can leave two messages on one
+// line, and both are read.
+
+var (
+	ncclMark   = regexp.MustCompile(`(?:^|[ \]])NCCL (INFO|WARN|CALL|TRACE|ABORT|HINT) `)
+	ncclOrigin = regexp.MustCompile(`([A-Za-z0-9_][A-Za-z0-9_.-]*):(\d+):(\d+)(?: \[(-?\d+)\])?`)
+	ncclSource = regexp.MustCompile(`(\S+\.(?:cc|c|h|cpp|cu)):(\d+)`)
+	bareVer    = regexp.MustCompile(`NCCL version (\d+\.\d+\.\d+)([^+\s]*)\+cuda([\d.]+)`)
+	mpiRank    = regexp.MustCompile(`\[\d+,(\d+)\]<std(?:out|err)>`)
+	wordRank   = regexp.MustCompile(`\[[Rr]ank ?(\d+)\]`)
+	srunRank   = regexp.MustCompile(`^(\d+): `)
+)
+
+// launcherRank is the rank that a launcher's prefix names, or -1.
+func launcherRank(prefix string) int {
+	for _, re := range []*regexp.Regexp{mpiRank, wordRank, srunRank} {
+		if m := re.FindStringSubmatch(prefix); m != nil {
+			if n, err := strconv.Atoi(m[1]); err == nil && n < 1<<24 {
+				return n
+			}
+		}
+	}
+	return -1
+}
+
+// classify finds the kind of an NCCL message and its fields.
+func classify(msg string) (string, map[string]string) {
+	for i := range ncclKinds {
+		k := &ncclKinds[i]
+		hit := false
+		for _, n := range k.needles {
+			hit = hit || strings.Contains(msg, n)
+		}
+		if !hit {
+			continue
+		}
+		m := k.re.FindStringSubmatch(msg)
+		if m == nil {
+			continue
+		}
+		f := map[string]string{}
+		for j, name := range k.re.SubexpNames() {
+			if name != "" && m[j] != "" {
+				f[name] = m[j]
+			}
+		}
+		return k.id, f
+	}
+	return "", nil
+}
+
+// ncclLines reads the NCCL messages of one line of a file.
+func (s *scan) ncclLines(n int, text string) bool {
+	marks := ncclMark.FindAllStringSubmatchIndex(text, -1)
+	if marks == nil {
+		// A version line is bare below INFO, and so are messages of old launchers.
+		if m := bareVer.FindStringSubmatch(text); m != nil {
+			l := doctor.Line{At: s.at(n, text), Kind: "version", Dev: -1, Rank: launcherRank(text), Time: clock(text), Msg: text,
+				F: map[string]string{"ver": m[1], "cuda": m[3]}}
+			s.addLine(l)
+			return true
+		}
+		return false
+	}
+	from := 0
+	for i, m := range marks {
+		head := text[from:m[0]]
+		level := text[m[2]:m[3]]
+		end := len(text)
+		next := end
+		if i+1 < len(marks) {
+			// The next message's origin ends this one's text.
+			between := text[m[1]:marks[i+1][0]]
+			if o := ncclOrigin.FindAllStringIndex(between, -1); o != nil {
+				next = m[1] + o[len(o)-1][0]
+			} else {
+				next = marks[i+1][0]
+			}
+			end = next
+		}
+		msg := strings.TrimSpace(text[m[1]:end])
+		from = next
+		l := doctor.Line{At: s.at(n, text), Warn: level == "WARN" || level == "ABORT", Dev: -1, Rank: launcherRank(text[:m[0]]), Time: clock(head), Msg: msg}
+		if l.Time == 0 {
+			l.Time = clock(text[:m[0]])
+		}
+		origins := ncclOrigin.FindAllStringSubmatchIndex(head, -1)
+		for j := len(origins) - 1; j >= 0; j-- {
+			o := origins[j]
+			host := head[o[2]:o[3]]
+			if _, err := strconv.Atoi(host); err == nil { // 12:00:00 is a time
+				continue
+			}
+			l.Host, _, _ = strings.Cut(host, ".")
+			l.PID, _ = strconv.Atoi(head[o[4]:o[5]])
+			l.TID, _ = strconv.Atoi(head[o[6]:o[7]])
+			if o[8] >= 0 {
+				l.Dev, _ = strconv.Atoi(head[o[8]:o[9]])
+			}
+			if src := ncclSource.FindStringSubmatch(head[o[1]:]); src != nil {
+				l.Source = src[1]
+			}
+			break
+		}
+		if l.Host == "" {
+			l.Host = s.host
+		}
+		l.Kind, l.F = classify(msg)
+		if l.Kind == "ib_wc" {
+			moreOfCompletion(l.F)
+		}
+		if l.Kind == "" && !l.Warn {
+			s.quiet++ // an INFO line without news
+			continue
+		}
+		if l.Kind == "bt" || l.Kind == "tuning" || l.Kind == "pattern" || l.Kind == "system" || l.Kind == "tree" || l.Kind == "trees" {
+			if s.kinds[l.Kind]++; s.kinds[l.Kind] > 64 {
+				continue
+			}
+		}
+		s.addLine(l)
+	}
+	return true
+}
+
+var (
+	wcVendor = regexp.MustCompile(`vendor[ _]err[ =](\d+)`)
+	wcHCA    = regexp.MustCompile(`hca ?=?(\S+)`)
+	wcGID    = regexp.MustCompile(`remoteGids?[ =]?([0-9a-fA-F:.]+)`)
+)
+
+// moreOfCompletion reads what follows the status of a completion error. Opcode and
+// length are not filled in on errors and are left out.
+func moreOfCompletion(f map[string]string) {
+	for name, re := range map[string]*regexp.Regexp{"vendor": wcVendor, "hca": wcHCA, "gid": wcGID} {
+		if m := re.FindStringSubmatch(f["rest"]); m != nil {
+			f[name] = m[1]
+		}
+	}
+}
+
+// PyTorch, Gloo and launchers.
+
+var (
+	watchdog = regexp.MustCompile(`[Rr]ank (\d+)\].*Watchdog caught collective operation timeout: WorkNCCL\(SeqNum=(\d+), OpType=(\w+)(?:, NumelIn=(\d+))?(?:, NumelOut=(\d+))?(?:, Timeout\(ms\)=(\d+))?`)
+	pgGroup  = regexp.MustCompile(`PG (?:ID (\d+) )?(?:PG )?GUID (\S+?)(?:\(([^)]*)\))? Rank (\d+)`)
+	pgState  = regexp.MustCompile(`[Rr]ank (\d+)\].*last enqueued (?:NCCL )?work: (-?\d+), last completed (?:NCCL )?work: (-?\d+)`)
+	exitCode = regexp.MustCompile(`failed \(exitcode: (-?\d+)\) local_rank: (\d+) \(pid: (\d+)\)`)
+	gloo     = regexp.MustCompile(`\[Gloo\] Rank (\d+) is connected to (\d+) peer ranks`)
+	cudaOOM  = regexp.MustCompile(`(?:CUDA out of memory|torch\.cuda\.OutOfMemoryError|torch\.OutOfMemoryError)`)
+)
+
+func (s *scan) torchLine(n int, text string) bool {
+	add := func(kind string, rank int, warn bool, f map[string]string) bool {
+		s.addLine(doctor.Line{At: s.at(n, text), Kind: kind, Rank: rank, Dev: -1, Warn: warn, Time: clock(text), Msg: text, F: f, Host: s.host})
+		return true
+	}
+	num := func(t string) int { v, _ := strconv.Atoi(t); return v }
+	switch {
+	case strings.Contains(text, "Watchdog caught collective"):
+		if m := watchdog.FindStringSubmatch(text); m != nil {
+			f := map[string]string{"seq": m[2], "op": m[3], "in": m[4], "out": m[5], "timeout": m[6]}
+			if g := pgGroup.FindStringSubmatch(text); g != nil {
+				f["group"], f["grank"] = strings.TrimSpace(g[3]+" "+g[2]), g[4]
+				if g[3] != "" && g[3] != "default_pg" {
+					f["sub"] = "1" // the rank is one of a group
+				}
+			}
+			rank := num(m[1])
+			if lr := launcherRank(text[:max(strings.Index(text, "Watchdog"), 0)]); f["sub"] != "" && lr >= 0 {
+				rank = lr
+			}
+			return add("watchdog", rank, true, f)
+		}
+	case strings.Contains(text, "last enqueued"):
+		if m := pgState.FindStringSubmatch(text); m != nil {
+			f := map[string]string{"enqueued": m[2], "completed": m[3]}
+			if g := pgGroup.FindStringSubmatch(text); g != nil {
+				f["group"] = strings.TrimSpace(g[3] + " " + g[2])
+				if g[3] != "" && g[3] != "default_pg" {
+					f["sub"] = "1"
+				}
+			}
+			rank := num(m[1])
+			if lr := launcherRank(text[:strings.Index(text, "last enqueued")]); f["sub"] != "" && lr >= 0 {
+				rank = lr
+			}
+			return add("pgstate", rank, false, f)
+		}
+	case strings.Contains(text, "failed (exitcode:"):
+		if m := exitCode.FindStringSubmatch(text); m != nil {
+			return add("exit", -1, true, map[string]string{"code": m[1], "local": m[2], "pid": m[3]})
+		}
+	case strings.Contains(text, "[Gloo] Rank"):
+		if m := gloo.FindStringSubmatch(text); m != nil {
+			return add("gloo", num(m[1]), false, map[string]string{"peers": m[2]})
+		}
+	case strings.Contains(text, "ut of memory") || strings.Contains(text, "OutOfMemoryError"):
+		if cudaOOM.MatchString(text) {
+			return add("cuda_oom", launcherRank(text), true, nil)
+		}
+	case strings.Contains(text, "Too many open files"):
+		return add("files", launcherRank(text), true, nil)
+	case strings.Contains(text, "NCCL_"):
+		return s.envLine(n, text)
+	}
+	return false
+}
+
+// envLine reads exports of job scripts and dumps of environments:
+// NCCL_DEBUG=debug, export NCCL_DEBUG_FILE=/tmp/nccl.log.
+var envAssign = regexp.MustCompile(`(?:^|[\s'"])(NCCL_[A-Z0-9_]+)=('[^']*'|"[^"]*"|[^\s'"]*)`)
+
+func (s *scan) envLine(n int, text string) bool {
+	found := false
+	for _, m := range envAssign.FindAllStringSubmatch(text, -1) {
+		s.addLine(doctor.Line{At: s.at(n, text), Kind: "env", Dev: -1, Rank: launcherRank(text), Host: s.host, Msg: text,
+			F: map[string]string{"var": m[1], "val": strings.Trim(m[2], `'"`), "script": "1"}})
+		found = true
+	}
+	return found
+}
+
+var logNeedles = [][]byte{[]byte("NCCL"), []byte("NVRM"), []byte("SXid"), []byte("Xid"), []byte("mlx5"), []byte("AER"), []byte("PCIe Bus Error"), []byte("peermem"), []byte("segfault"),
+	[]byte("ut of memory"), []byte("OutOfMemoryError"), []byte("Watchdog"), []byte("last enqueued"), []byte("exitcode"), []byte("[Gloo]"), []byte("open files"), []byte("fallen off"), []byte("blocked for more"),
+	[]byte("DMAR"), []byte("AMD-Vi"), []byte("DPC"), []byte("_perf"), []byte("nThread"), []byte("algbw"), []byte("Link down"), []byte("Link up"), []byte("NIC Link"), []byte(" Rank ")}
+
+// interesting says whether a line can hold anything; garbage is passed over fast.
+func interesting(b []byte) bool {
+	for _, n := range logNeedles {
+		if bytes.Contains(b, n) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,428 @@
+package read
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"math/big"
+)
+
+// A pickle is a program for a stack machine, and the machine of Python can be told
+// to call any function. This reader knows only the instructions that build data.
+// Everything else, above all those that name or call things, is refused.
+
+// errCut says that the data end in the middle.
+var errCut = fmt.Errorf("the file ends in the middle")
+
+const maxPickleDepth = 1 << 20
+
+type pickleMark struct{}
+
+// unpickle reads data. What was built before an error is given as well: the
+// outermost value that is a map, or nil.
+func unpickle(b []byte) (any, error) {
+	p := &pickler{b: b, memo: map[int]any{}}
+	v, err := p.run()
+	if err != nil {
+		return p.outermost(), err
+	}
+	return v, nil
+}
+
+// pdict and plist are references, as Python's are: an instruction that stores a
+// list in the memo and one that appends to it mean the same list.
+type pdict struct{ m map[string]any }
+type plist struct{ l []any }
+
+type pickler struct {
+	b     []byte
+	at    int
+	stack []any
+	memo  map[int]any
+	items int
+}
+
+// outermost is the value that was under construction when the data ended. Open
+// lists and maps are closed with what they have.
+func (p *pickler) outermost() any {
+	for p.closeOpen() {
+	}
+	for _, v := range p.stack {
+		if d, ok := v.(*pdict); ok {
+			return d
+		}
+	}
+	return nil
+}
+
+// closeOpen ends the innermost mark: its items go to the container below it.
+func (p *pickler) closeOpen() bool {
+	for i := len(p.stack) - 1; i >= 0; i-- {
+		if _, ok := p.stack[i].(pickleMark); !ok {
+			continue
+		}
+		items := p.stack[i+1:]
+		p.stack = p.stack[:i]
+		if i > 0 {
+			switch c := p.stack[i-1].(type) {
+			case *pdict:
+				for k := 0; k+1 < len(items); k += 2 {
+					if name, ok := keyText(items[k]); ok {
+						c.m[name] = items[k+1]
+					}
+				}
+			case *plist:
+				c.l = append(c.l, items...)
+			}
+		}
+		return true
+	}
+	return false
+}
+
+func (p *pickler) take(n int) ([]byte, error) {
+	if n < 0 || len(p.b)-p.at < n {
+		return nil, errCut
+	}
+	s := p.b[p.at : p.at+n]
+	p.at += n
+	return s, nil
+}
+
+func (p *pickler) line() (string, error) {
+	for i := p.at; i < len(p.b); i++ {
+		if p.b[i] == '\n' {
+			s := string(p.b[p.at:i])
+			p.at = i + 1
+			return s, nil
+		}
+	}
+	return "", errCut
+}
+
+func (p *pickler) push(v any) error {
+	if len(p.stack) >= maxPickleDepth {
+		return fmt.Errorf("more than %d values are open", maxPickleDepth)
+	}
+	p.stack = append(p.stack, v)
+	return nil
+}
+
+func (p *pickler) pop() (any, error) {
+	if len(p.stack) == 0 {
+		return nil, fmt.Errorf("byte %d takes a value from an empty stack", p.at-1)
+	}
+	v := p.stack[len(p.stack)-1]
+	p.stack = p.stack[:len(p.stack)-1]
+	return v, nil
+}
+
+// marked takes the values above the last mark.
+func (p *pickler) marked() ([]any, error) {
+	for i := len(p.stack) - 1; i >= 0; i-- {
+		if _, ok := p.stack[i].(pickleMark); ok {
+			items := append([]any(nil), p.stack[i+1:]...)
+			p.stack = p.stack[:i]
+			return items, nil
+		}
+	}
+	return nil, fmt.Errorf("byte %d needs a mark that is not there", p.at-1)
+}
+
+func keyText(k any) (string, bool) {
+	switch k := k.(type) {
+	case string:
+		return k, true
+	case int64:
+		return fmt.Sprint(k), true
+	}
+	return "", false
+}
+
+func (p *pickler) set(items []any) error {
+	if len(p.stack) == 0 {
+		return fmt.Errorf("byte %d stores into nothing", p.at-1)
+	}
+	d, ok := p.stack[len(p.stack)-1].(*pdict)
+	if !ok {
+		return fmt.Errorf("byte %d stores an item into something that is no dictionary", p.at-1)
+	}
+	if len(items)%2 != 0 {
+		return fmt.Errorf("byte %d stores a key without a value", p.at-1)
+	}
+	for i := 0; i < len(items); i += 2 {
+		name, ok := keyText(items[i])
+		if !ok {
+			return fmt.Errorf("byte %d uses a key that is neither text nor a number", p.at-1)
+		}
+		d.m[name] = items[i+1]
+	}
+	return nil
+}
+
+func (p *pickler) run() (any, error) {
+	for {
+		op, err := p.take(1)
+		if err != nil {
+			return nil, err
+		}
+		if p.items++; p.items > 1<<28 {
+			return nil, fmt.Errorf("more than %d instructions", 1<<28)
+		}
+		switch op[0] {
+		case 0x80: // PROTO
+			v, err := p.take(1)
+			if err != nil {
+				return nil, err
+			}
+			if v[0] > 5 {
+				return nil, fmt.Errorf("pickle protocol %d is newer than 5", v[0])
+			}
+		case 0x95: // FRAME
+			if _, err := p.take(8); err != nil {
+				return nil, err
+			}
+		case '.': // STOP
+			return p.pop()
+		case '(':
+			err = p.push(pickleMark{})
+		case '0':
+			_, err = p.pop()
+		case '1':
+			_, err = p.marked()
+		case '2':
+			var v any
+			if v, err = p.pop(); err == nil {
+				p.push(v)
+				err = p.push(v)
+			}
+		case '}':
+			err = p.push(&pdict{map[string]any{}})
+		case ']':
+			err = p.push(&plist{})
+		case ')':
+			err = p.push(&plist{})
+		case 'd', 'l', 't':
+			var items []any
+			if items, err = p.marked(); err != nil {
+				break
+			}
+			if op[0] != 'd' {
+				err = p.push(&plist{items})
+				break
+			}
+			if err = p.push(&pdict{map[string]any{}}); err == nil {
+				err = p.set(items)
+			}
+		case 0x85, 0x86, 0x87: // TUPLE1 to TUPLE3
+			n := int(op[0]) - 0x84
+			if len(p.stack) < n {
+				return nil, fmt.Errorf("byte %d makes a tuple of values that are not there", p.at-1)
+			}
+			items := append([]any(nil), p.stack[len(p.stack)-n:]...)
+			p.stack = p.stack[:len(p.stack)-n]
+			err = p.push(&plist{items})
+		case 'a', 'e':
+			var items []any
+			if op[0] == 'e' {
+				items, err = p.marked()
+			} else {
+				var v any
+				v, err = p.pop()
+				items = []any{v}
+			}
+			if err != nil {
+				break
+			}
+			var l *plist
+			if len(p.stack) > 0 {
+				l, _ = p.stack[len(p.stack)-1].(*plist)
+			}
+			if l == nil {
+				return nil, fmt.Errorf("byte %d appends to something that is no list", p.at-1)
+			}
+			l.l = append(l.l, items...)
+		case 's', 'u':
+			var items []any
+			if op[0] == 'u' {
+				items, err = p.marked()
+			} else {
+				var k, v any
+				if v, err = p.pop(); err == nil {
+					k, err = p.pop()
+				}
+				items = []any{k, v}
+			}
+			if err == nil {
+				err = p.set(items)
+			}
+		case 'N':
+			err = p.push(nil)
+		case 0x88:
+			err = p.push(true)
+		case 0x89:
+			err = p.push(false)
+		case 'I', 'L', 'F', 'S', 'V': // text forms of protocol 0
+			var s string
+			if s, err = p.line(); err == nil {
+				err = p.textual(op[0], s)
+			}
+		case 'J':
+			var b []byte
+			if b, err = p.take(4); err == nil {
+				err = p.push(int64(int32(binary.LittleEndian.Uint32(b))))
+			}
+		case 'K':
+			var b []byte
+			if b, err = p.take(1); err == nil {
+				err = p.push(int64(b[0]))
+			}
+		case 'M':
+			var b []byte
+			if b, err = p.take(2); err == nil {
+				err = p.push(int64(binary.LittleEndian.Uint16(b)))
+			}
+		case 0x8a, 0x8b: // LONG1, LONG4
+			n := 0
+			var b []byte
+			if op[0] == 0x8a {
+				if b, err = p.take(1); err == nil {
+					n = int(b[0])
+				}
+			} else if b, err = p.take(4); err == nil {
+				n = int(int32(binary.LittleEndian.Uint32(b)))
+			}
+			if err == nil {
+				if b, err = p.take(n); err == nil {
+					err = p.push(long(b))
+				}
+			}
+		case 'G':
+			var b []byte
+			if b, err = p.take(8); err == nil {
+				err = p.push(math.Float64frombits(binary.BigEndian.Uint64(b)))
+			}
+		case 'X', 'T', 'B', 0x8c, 'U', 'C', 0x8d, 0x8e: // text and bytes with their length
+			size := map[byte]int{'X': 4, 'T': 4, 'B': 4, 0x8c: 1, 'U': 1, 'C': 1, 0x8d: 8, 0x8e: 8}[op[0]]
+			var b []byte
+			if b, err = p.take(size); err != nil {
+				break
+			}
+			n := 0
+			for i := size - 1; i >= 0; i-- {
+				if n > 1<<40 {
+					return nil, fmt.Errorf("byte %d: text of impossible length", p.at-1)
+				}
+				n = n<<8 | int(b[i])
+			}
+			if b, err = p.take(n); err == nil {
+				err = p.push(string(b))
+			}
+		case 'q', 'r', 0x94: // BINPUT, LONG_BINPUT, MEMOIZE
+			n := len(p.memo)
+			var b []byte
+			if op[0] == 'q' {
+				if b, err = p.take(1); err == nil {
+					n = int(b[0])
+				}
+			} else if op[0] == 'r' {
+				if b, err = p.take(4); err == nil {
+					n = int(binary.LittleEndian.Uint32(b))
+				}
+			}
+			if err == nil && len(p.stack) == 0 {
+				err = fmt.Errorf("byte %d remembers nothing", p.at-1)
+			}
+			if err == nil {
+				p.memo[n] = p.stack[len(p.stack)-1]
+			}
+		case 'h', 'j': // BINGET, LONG_BINGET
+			n := 0
+			var b []byte
+			if op[0] == 'h' {
+				if b, err = p.take(1); err == nil {
+					n = int(b[0])
+				}
+			} else if b, err = p.take(4); err == nil {
+				n = int(binary.LittleEndian.Uint32(b))
+			}
+			if err == nil {
+				v, ok := p.memo[n]
+				if !ok {
+					return nil, fmt.Errorf("byte %d takes %d from the memo, which was not stored", p.at-1, n)
+				}
+				err = p.push(v)
+			}
+		case 'c', 'i', 'o', 'R', 'b', 0x81, 0x92, 0x93, 'P', 'Q', 0x82, 0x83, 0x84, 0x97, 0x98:
+			return nil, fmt.Errorf("byte %d (%s) names or calls code; a dump of data has none: refused", p.at-1, pickleOp(op[0]))
+		default:
+			return nil, fmt.Errorf("byte %d is no instruction of a pickle (0x%02x)", p.at-1, op[0])
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+}
+
+func pickleOp(b byte) string {
+	names := map[byte]string{'c': "GLOBAL", 'i': "INST", 'o': "OBJ", 'R': "REDUCE", 'b': "BUILD", 0x81: "NEWOBJ", 0x92: "NEWOBJ_EX", 0x93: "STACK_GLOBAL",
+		'P': "PERSID", 'Q': "BINPERSID", 0x82: "EXT1", 0x83: "EXT2", 0x84: "EXT4", 0x97: "NEXT_BUFFER", 0x98: "READONLY_BUFFER"}
+	return names[b]
+}
+
+func (p *pickler) textual(op byte, s string) error {
+	switch op {
+	case 'I', 'L':
+		if op == 'I' && s == "01" {
+			return p.push(true)
+		}
+		if op == 'I' && s == "00" {
+			return p.push(false)
+		}
+		if n := len(s); n > 0 && s[n-1] == 'L' {
+			s = s[:n-1]
+		}
+		var v int64
+		if _, err := fmt.Sscan(s, &v); err != nil {
+			return fmt.Errorf("byte %d: %q is no number", p.at-1, clip(s))
+		}
+		return p.push(v)
+	case 'F':
+		var v float64
+		if _, err := fmt.Sscan(s, &v); err != nil {
+			return fmt.Errorf("byte %d: %q is no number", p.at-1, clip(s))
+		}
+		return p.push(v)
+	case 'S':
+		if len(s) >= 2 && (s[0] == '\'' || s[0] == '"') && s[len(s)-1] == s[0] {
+			s = s[1 : len(s)-1]
+		}
+	}
+	return p.push(s)
+}
+
+// long reads a little-endian two's complement number of any length; one that does
+// not fit is cut to the largest.
+func long(b []byte) int64 {
+	if len(b) <= 8 {
+		var v uint64
+		for i := len(b) - 1; i >= 0; i-- {
+			v = v<<8 | uint64(b[i])
+		}
+		if n := len(b); n > 0 && n < 8 && b[n-1]&0x80 != 0 {
+			v |= ^uint64(0) << (8 * n)
+		}
+		return int64(v)
+	}
+	be := make([]byte, len(b))
+	for i := range b {
+		be[len(b)-1-i] = b[i]
+	}
+	if be[0]&0x80 != 0 {
+		return math.MinInt64
+	}
+	if v := new(big.Int).SetBytes(be); v.IsInt64() {
+		return v.Int64()
+	}
+	return math.MaxInt64
+}
