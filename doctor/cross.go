@@ -329,7 +329,11 @@ func (d *diag) netPaths() {
 		seen := 0
 		for _, p := range jb.procs {
 			if p.host == h {
-				seen += len(p.members)
+				for _, m := range p.members {
+					if m.comm == jb.world {
+						seen++
+					}
+				}
 			}
 		}
 		lost := common > len(u.nics) && most[common] > most[len(u.nics)]
@@ -363,21 +367,22 @@ func (d *diag) netPaths() {
 
 // localRanks is how many ranks of the job are on a host, as NCCL counts them.
 func (d *diag) localRanks(host string) int {
-	n := 0
+	n, told := 0, 0
 	for _, p := range d.job.procs {
 		if p.host != host {
 			continue
 		}
 		for _, m := range p.members {
-			if m.comm == d.job.world {
-				n++
+			if m.comm != d.job.world {
+				continue
 			}
+			n++
 			if m.shape != nil {
-				n = max(n, num(m.shape.F["lr"]))
+				told = max(told, num(m.shape.F["lr"]))
 			}
 		}
 	}
-	return n
+	return max(n, told)
 }
 
 // nearNIC says whether a GPU of a host has a NIC on its own PCIe switch.

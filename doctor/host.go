@@ -475,7 +475,7 @@ func (d *diag) portRules() {
 				f.Cause += " (down on every host that was read: perhaps not wired)"
 			case p.Layer == "Ethernet" && common["InfiniBand"] > 0:
 				if len(f.Evidence) == 1 {
-					f.Severity, f.Confidence = Info, 0.5
+					f.Severity, f.Confidence = Warning, 0.5
 				}
 			}
 			if p.Layer != "Ethernet" && active[p.Host] > 0 && role[0] > 0 {

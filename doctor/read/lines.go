@@ -62,6 +62,9 @@ var (
 // clock finds a time in the head of a line: seconds since 1970. Times without a
 // zone are taken as they stand, since only differences on one host count.
 func clock(s string) float64 {
+	if strings.Count(s, ":") < 2 {
+		return 0
+	}
 	if m := isoTime.FindStringSubmatch(s); m != nil {
 		t, err := time.Parse("2006-01-02 15:04:05", m[1]+" "+m[2])
 		if err != nil {

@@ -164,6 +164,7 @@ var (
 	pgState  = regexp.MustCompile(`[Rr]ank (\d+)\].*last enqueued (?:NCCL )?work: (-?\d+), last completed (?:NCCL )?work: (-?\d+)`)
 	exitCode = regexp.MustCompile(`failed \(exitcode: (-?\d+)\) local_rank: (\d+) \(pid: (\d+)\)`)
 	gloo     = regexp.MustCompile(`\[Gloo\] Rank (\d+) is connected to (\d+) peer ranks`)
+	pipNCCL  = regexp.MustCompile(`nvidia-nccl-cu\d+(?:==| +)(\d+\.\d+\.\d+)`)
 	cudaOOM  = regexp.MustCompile(`(?:CUDA out of memory|torch\.cuda\.OutOfMemoryError|torch\.OutOfMemoryError)`)
 )
 
@@ -218,6 +219,10 @@ func (s *scan) torchLine(n int, text string) bool {
 		}
 	case strings.Contains(text, "Too many open files"):
 		return add("files", launcherRank(text), true, nil)
+	case strings.Contains(text, "nvidia-nccl-cu"):
+		if m := pipNCCL.FindStringSubmatch(text); m != nil {
+			return add("package", -1, false, map[string]string{"ver": m[1]})
+		}
 	case strings.Contains(text, "NCCL_"):
 		return s.envLine(n, text)
 	}
@@ -240,7 +245,7 @@ func (s *scan) envLine(n int, text string) bool {
 
 var logNeedles = [][]byte{[]byte("NCCL"), []byte("NVRM"), []byte("SXid"), []byte("Xid"), []byte("mlx5"), []byte("AER"), []byte("PCIe Bus Error"), []byte("peermem"), []byte("segfault"),
 	[]byte("ut of memory"), []byte("OutOfMemoryError"), []byte("Watchdog"), []byte("last enqueued"), []byte("exitcode"), []byte("[Gloo]"), []byte("open files"), []byte("fallen off"), []byte("blocked for more"),
-	[]byte("DMAR"), []byte("AMD-Vi"), []byte("DPC"), []byte("_perf"), []byte("nThread"), []byte("algbw"), []byte("Link down"), []byte("Link up"), []byte("NIC Link"), []byte(" Rank ")}
+	[]byte("DMAR"), []byte("AMD-Vi"), []byte("DPC"), []byte("_perf"), []byte("nThread"), []byte("algbw"), []byte("Link down"), []byte("Link up"), []byte("NIC Link"), []byte(" Rank "), []byte("nvidia-nccl-cu")}
 
 // interesting says whether a line can hold anything; garbage is passed over fast.
 func interesting(b []byte) bool {

@@ -18,7 +18,7 @@ var ncclKinds = []ncclKind{
 	{"root_twice", []string{"already checked in"}, regexp.MustCompile(`^Bootstrap Root : rank (?P<rank>\d+) of (?P<n>\d+) ranks has already checked in`)}, // 2.3.7 to 2.30.7
 	{"root_mismatch", []string{"Bootstrap Root : mismatch"}, regexp.MustCompile(`^Bootstrap Root : mismatch in (?:rank count from procs|info from procs)`)},
 	{"boot_timings", []string{"Bootstrap timings"}, regexp.MustCompile(`^Bootstrap timings total (?P<total>[\d.]+) \(create (?P<create>[\d.]+), send (?P<send>[\d.]+), recv (?P<recv>[\d.]+), ring (?P<ring>[\d.]+), delay (?P<delay>[\d.]+)\)`)}, // 2.23.4 to 2.30.7
-	{"plugin_loaded", []string{"Loaded net plugin"}, regexp.MustCompile(`^NET/Plugin: Loaded net plugin (?P<name>\S+) \(v(?P<v>\d+)\)`)},                                                                                                          // 2.13.4 to 2.30.7
+	{"plugin_loaded", []string{"Loaded net plugin"}, regexp.MustCompile(`^NET/Plugin: Loaded net plugin (?P<name>.+?) \(v(?P<v>\d+)\)`)},                                                                                                          // 2.13.4 to 2.30.7
 	{"plugin_fail", []string{"NET/Plugin: Failed"}, regexp.MustCompile(`^NET/Plugin: Failed to (?:find|initialize)`)},                                                                                                                             // 2.4.2 to 2.27.7
 	{"modify_qp", []string{"ibv_modify_qp"}, regexp.MustCompile(`^Call to ibv_modify_qp failed(?: with)? (?:error )?(?:(?P<errno>\d+) )?(?P<msg>.+)`)},
 	{"nvls_bind", []string{"Failed to bind NVLink"}, regexp.MustCompile(`^Failed to bind NVLink SHARP \(NVLS\) Multicast memory of size (?P<b>\d+) : CUDA error (?P<code>\d+)`)}, // 2.27.3 to 2.30.7

@@ -69,9 +69,11 @@ type dialect struct {
 	whole func(s *scan, b []byte) error
 }
 
-func line(re string) func([]byte, string) bool {
+// line recognises by a word that must be there and the form of a line with it. The
+// word alone is searched first, since nearly all files are none of these.
+func line(word, re string) func([]byte, string) bool {
 	r := regexp.MustCompile(`(?m)` + re)
-	return func(_ []byte, text string) bool { return r.MatchString(text) }
+	return func(_ []byte, text string) bool { return strings.Contains(text, word) && r.MatchString(text) }
 }
 
 // dialects in the order in which they are tried; what is none of them is a log.
@@ -79,21 +81,21 @@ var dialects = []dialect{
 	{"pickle", func(b []byte, _ string) bool {
 		return len(b) > 1 && (b[0] == 0x80 && b[1] <= 5 || bytes.HasPrefix(b, []byte("(dp")))
 	}, readPickle},
-	{"nvidia-smi -q -x", line(`^\s*<nvidia_smi_log`), readSMI},
+	{"nvidia-smi -q -x", line("<nvidia_smi_log", `<nvidia_smi_log`), readSMI},
 	{"json", isJSON, readJSON},
-	{"nvidia-smi nvlink", line(`^GPU \d+: .*\(UUID: [A-Z]+-.*\)\s*\n\s+(Link \d+|NVML|Unable|<)`), readNVLink},
-	{"nvidia-smi topo", line(`^\s*(?:\x1b\[4m)?\s*GPU0\s.*\n`), readTopo},
-	{"ibstat", line(`^CA '[^']+'`), readIBStat},
-	{"ibstatus", line(`^Infiniband device '[^']+' port \d+ status:`), readIBStatus},
-	{"perfquery", line(`^# Port (?:extended )?counters: `), readPerfquery},
-	{"iblinkinfo", line(`==\(.*\)==>`), readLinkInfo},
-	{"ibnetdiscover", line(`^(?:vendid=0x|Switch\s+\d+ "S-|Ca\s+\d+ "H-|(?:CA|SW|RT)\s+\d+\s+\d+ 0x)`), readDiscover},
-	{"ibdiagnet counters", line(`^Port=\d+ Lid=\S+ GUID=`), readDiagnet},
-	{"mlxlink", line(`^(?:Operational Info|Physical Counters and BER Info)\s*$`), readMLXLink},
-	{"ethtool -S", line(`^NIC statistics:`), readEthtool},
-	{"lspci -vvv", line(`^(?:[0-9a-f]{4}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7] [^\n]+\n(?:\t[^\n]*\n){0,40}\t+(?:Capabilities:|LnkSta:|LnkCap:)`), readLSPCI},
-	{"RAS report", line(`^(?:Job summary|Communicators\.\.\.)`), readRASText},
-	{"inspector metrics", line(`^nccl_(?:bus_bandwidth_gbs|collective_exec_time_microseconds|p2p_\w+)\{`), readInspectorProm},
+	{"nvidia-smi nvlink", line("(UUID: ", `^GPU \d+: .*\(UUID: [A-Z]+-.*\)\s*\n\s+(Link \d+|NVML|Unable|<)`), readNVLink},
+	{"nvidia-smi topo", line("GPU0", `^\s*(?:\x1b\[4m)?\s*GPU0\s.*\n`), readTopo},
+	{"ibstat", line("CA '", `^CA '[^']+'`), readIBStat},
+	{"ibstatus", line("Infiniband device", `^Infiniband device '[^']+' port \d+ status:`), readIBStatus},
+	{"perfquery", line("# Port ", `^# Port (?:extended )?counters: `), readPerfquery},
+	{"iblinkinfo", line(")==>", `==\(.*\)==>`), readLinkInfo},
+	{"ibnetdiscover", line("0x", `^(?:vendid=0x|Switch\s+\d+ "S-|Ca\s+\d+ "H-|(?:CA|SW|RT)\s+\d+\s+\d+ 0x)`), readDiscover},
+	{"ibdiagnet counters", line(" GUID=", `^Port=\d+ Lid=\S+ GUID=`), readDiagnet},
+	{"mlxlink", line(" Info", `^(?:Operational Info|Physical Counters and BER Info)\s*$`), readMLXLink},
+	{"ethtool -S", line("NIC statistics", `^NIC statistics:`), readEthtool},
+	{"lspci -vvv", line("\n\t", `^(?:[0-9a-f]{4}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7] [^\n]+\n(?:\t[^\n]*\n){0,40}\t+(?:Capabilities:|LnkSta:|LnkCap:)`), readLSPCI},
+	{"RAS report", line("Communicators...", `^Communicators\.\.\.`), readRASText},
+	{"inspector metrics", line("nccl_", `^nccl_(?:bus_bandwidth_gbs|collective_exec_time_microseconds|p2p_\w+)\{`), readInspectorProm},
 }
 
 // Kinds lists what is recognised, for help and pages.
@@ -336,12 +338,20 @@ func readPickle(s *scan, b []byte) error {
 	}
 	dump := flight(s.file, d)
 	if err != nil {
-		dump.Truncated = true
+		cutDump(&dump)
 		s.note("%v: %d operations were read", err, len(dump.Entries))
 	}
 	s.c.Dumps = append(s.c.Dumps, dump)
 	s.c.Files[len(s.c.Files)-1].Kind = "flight recorder"
 	return nil
+}
+
+// cutDump marks a dump that ends in the middle. Its last operation is not whole.
+func cutDump(d *doctor.Dump) {
+	d.Truncated = true
+	if n := len(d.Entries); n > 0 {
+		d.Entries = d.Entries[:n-1]
+	}
 }
 
 func isJSON(b []byte, text string) bool {
@@ -407,7 +417,9 @@ func (s *scan) jsonValue(n int, v any, err error) bool {
 			*kind = "NCCL Inspector"
 		case isFlight(v):
 			d := flight(s.file, v)
-			d.Truncated = err != nil
+			if err != nil {
+				cutDump(&d)
+			}
 			s.c.Dumps = append(s.c.Dumps, d)
 			*kind = "flight recorder"
 		case v.has("communicators") || v.has("communicators_count"):
@@ -421,7 +433,9 @@ func (s *scan) jsonValue(n int, v any, err error) bool {
 			*kind = "nccl-tests"
 		case v.has("records") && v.has("rank"):
 			d := weftFlight(s.file, v)
-			d.Truncated = err != nil
+			if err != nil {
+				cutDump(&d)
+			}
 			s.c.Dumps = append(s.c.Dumps, d)
 			*kind = "weft flight record"
 		default:
@@ -491,8 +505,8 @@ func hostFromName(name string, known map[string]bool) string {
 }
 
 var (
-	hostWord = regexp.MustCompile(`^[a-z]+(?:-[a-z]+)*-?\d{1,6}$`)
-	notHost  = regexp.MustCompile(`^(?:[abhvtlp]\d{1,3}|gb\d+|mlx\d*|xid\d*|sxid\d*|rank\d*|eth\d*|ens?\d*|ib\d*|test\d*|run\d*|job\d*|dump\d*|log\d*|kmsg\d*|part\d*|file\d*|gpu\d*|nic\d*|try\d*|case\d*|v\d+|x\d+|cuda\d*|nccl\d*|hdr\d*|ndr\d*|edr\d*)$`)
+	hostWord = regexp.MustCompile(`^[a-z]{1,12}-?\d{1,6}$`)
+	notHost  = regexp.MustCompile(`^(?:[abhvtlp]\d{1,3}|gb\d+|mlx\d*|xid\d*|sxid\d*|rank\d*|eth\d*|ens?\d*|ib\d*|test\d*|run\d*|job\d*|dump\d*|log\d*|kmsg\d*|part\d*|exit-?\d*|code\d*|page\d*|phase\d*|step-?\d*|file\d*|gpu\d*|nic\d*|try\d*|case\d*|v\d+|x\d+|cuda\d*|nccl\d*|hdr\d*|ndr\d*|edr\d*)$`)
 )
 
 func reversed(l []string) []string {
