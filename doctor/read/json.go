@@ -301,7 +301,13 @@ func (d *pdict) has(keys ...string) bool {
 }
 
 // print writes a value in few words, for comparing.
-func print(v any) string {
+func print(v any) string { return printTo(v, 8) }
+
+// printTo stops at a depth: a pickle may hold a list that holds itself.
+func printTo(v any, depth int) string {
+	if depth == 0 {
+		return "..."
+	}
 	switch v := v.(type) {
 	case *plist:
 		var b strings.Builder
@@ -310,7 +316,10 @@ func print(v any) string {
 			if i > 0 {
 				b.WriteString(", ")
 			}
-			b.WriteString(print(x))
+			b.WriteString(printTo(x, depth-1))
+			if b.Len() > 1<<16 {
+				break
+			}
 		}
 		b.WriteByte(']')
 		return b.String()

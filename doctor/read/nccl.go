@@ -88,8 +88,9 @@ func (s *scan) ncclLines(n int, text string) bool {
 		if i+1 < len(marks) {
 			// The next message's origin ends this one's text.
 			between := text[m[1]:marks[i+1][0]]
-			if o := ncclOrigin.FindAllStringIndex(between, -1); o != nil {
-				next = m[1] + o[len(o)-1][0]
+			if o := ncclOrigin.FindAllStringSubmatchIndex(between, -1); o != nil {
+				x := o[len(o)-1]
+				next = m[1] + x[0] + len(between[x[2]:x[3]]) - len(s.knownHost(between[x[2]:x[3]]))
 			} else {
 				next = marks[i+1][0]
 			}
@@ -108,7 +109,8 @@ func (s *scan) ncclLines(n int, text string) bool {
 			if _, err := strconv.Atoi(host); err == nil { // 12:00:00 is a time
 				continue
 			}
-			l.Host, _, _ = strings.Cut(host, ".")
+			l.Host, _, _ = strings.Cut(s.knownHost(host), ".")
+			s.hosts[l.Host] = true
 			l.PID, _ = strconv.Atoi(head[o[4]:o[5]])
 			l.TID, _ = strconv.Atoi(head[o[6]:o[7]])
 			if o[8] >= 0 {
@@ -138,6 +140,20 @@ func (s *scan) ncclLines(n int, text string) bool {
 		s.addLine(l)
 	}
 	return true
+}
+
+// knownHost is the host at the end of a word, where a message of another process
+// stands before it without a gap: IBn1 is n1, if n1 was seen.
+func (s *scan) knownHost(word string) string {
+	if s.hosts[word] {
+		return word
+	}
+	for i := 1; i < len(word); i++ {
+		if s.hosts[word[i:]] {
+			return word[i:]
+		}
+	}
+	return word
 }
 
 var (

@@ -35,7 +35,7 @@ type scan struct {
 	quiet int
 	kept  int
 	lost  int
-	colls map[string]int // COLL lines a communicator, of which the last are kept
+	hosts map[string]bool // that lines have named
 	bench benchState
 }
 
@@ -117,7 +117,7 @@ func File(c *doctor.Case, name, host string, r io.Reader) error {
 	f := doctor.File{Path: name, Kind: "log"}
 	at := len(c.Files)
 	c.Files = append(c.Files, f)
-	s := &scan{c: c, file: name, host: host, kinds: map[string]int{}, colls: map[string]int{}}
+	s := &scan{c: c, file: name, host: host, kinds: map[string]int{}, hosts: map[string]bool{}}
 	s.note = func(format string, args ...any) {
 		c.Files[at].Notes = append(c.Files[at].Notes, fmt.Sprintf(format, args...))
 	}
