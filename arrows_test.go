@@ -34,9 +34,10 @@ var floors = [][]string{
 	{"cost"},
 	{"tune", "sim", "member"},
 	{"internal/cases", "member/simulation"},
-	{"design"},
+	{"design", "doctor"},
+	{"doctor/read"},
 	{"report"},
-	{"probe", "launch", "launch/place", "web"},
+	{"probe", "evidence", "launch", "launch/place", "web"},
 	{"transport", "transport/auth"},
 	{"transport/wait"},
 	{"transport/affinity", "transport/rendezvous", "internal/conform", "internal/nslab"},
@@ -69,7 +70,7 @@ var floors = [][]string{
 // too, but may use libraries of the field.
 var (
 	words   = []string{"unit", "topo", "sched", "draw"}
-	engines = []string{"cluster", "synth", "network", "design", "cost", "tune", "sim", "internal/cases", "member", "comm/internal/plan", "comm/internal/blame", "comm/internal/chunks", "comm/internal/flat"}
+	engines = []string{"cluster", "synth", "network", "design", "doctor", "cost", "tune", "sim", "internal/cases", "member", "comm/internal/plan", "comm/internal/blame", "comm/internal/chunks", "comm/internal/flat"}
 )
 
 // Forbidden arrows and the reason for each, for the packages that a prefix names.

@@ -279,12 +279,12 @@ func (d *diag) report() *Report {
 
 func (d *diag) locate(f *Finding) {
 	for _, h := range f.Subject.Hosts {
-		devices := f.Subject.Devices
-		if len(devices) == 0 {
-			devices = []string{""}
-		}
-		for _, dev := range devices {
-			dev = strings.TrimPrefix(dev, h+":")
+		known := len(f.Where)
+		for _, dev := range append(slices.Clone(f.Subject.Devices), "") {
+			dev, mine := strings.CutPrefix(dev, h+":")
+			if !mine && dev != "" || dev == "" && len(f.Where) > known {
+				continue // of another host; or the devices were found
+			}
 			if w := d.o.Site.Where(h, dev); w != "" && !slices.Contains(f.Where, w) && len(f.Where) < 16 {
 				f.Where = append(f.Where, w)
 			}

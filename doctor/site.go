@@ -15,7 +15,7 @@ type Site struct{ g *topo.Graph }
 // NewSite takes the cluster's graph. Its hosts must have the names that logs use.
 func NewSite(g *topo.Graph) *Site { return &Site{g} }
 
-var deviceNumber = regexp.MustCompile(`(\d+)$`)
+var deviceNumber = regexp.MustCompile(`^(?:mlx\d_|nic|gpu|GPU|NIC|rail|bnxt_re|efa_|irdma)(\d+)$`)
 
 // Where names rail, leaf and port of a device of a host, such as
 // "n3:nic2: rail 2, leaf2 port 4"; without a device, of all its NICs. It is "" if
@@ -76,9 +76,12 @@ func (s *Site) nic(nics []topo.NodeID, h topo.HostID, device string) topo.NodeID
 			return n
 		}
 	}
-	m := deviceNumber.FindString(device)
-	k, err := strconv.Atoi(m)
-	if m == "" || err != nil {
+	m := deviceNumber.FindStringSubmatch(device)
+	if m == nil {
+		return topo.None
+	}
+	k, err := strconv.Atoi(m[1])
+	if err != nil {
 		return topo.None
 	}
 	if strings.HasPrefix(strings.ToLower(device), "gpu") {
