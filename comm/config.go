@@ -79,7 +79,9 @@ type Config struct {
 	// for the first time: rank-N.json and rank-N.trace.json (WriteJSON,
 	// WriteChrome), N being the rank in the world; empty for nowhere. WEFT_FLIGHT_DIR.
 	FlightDir string
-	// Log hears of refused connections, lost paths and the choice of transport; nil for silence.
+	// Log hears of refused connections, outages, lost paths and slower ways than usual (warnings), and of the choice of transport
+	// and of what is back (info); nil for silence. WEFT_LOG, off, warn or info, is where FromEnv lets it write to standard error:
+	// warn if it is not set.
 	Log *slog.Logger
 	// Listener, on rank 0, is where it listens instead of at Addr.
 	Listener net.Listener
@@ -197,6 +199,15 @@ func (e *env) settings() (c Config) {
 			e.wrong("WEFT_FLOOR: %w", err)
 		}
 		c.Floor = r
+	}
+	switch s := e.get("WEFT_LOG"); s {
+	case "off":
+	case "", "warn":
+		c.Log = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	case "info":
+		c.Log = slog.New(slog.NewTextHandler(os.Stderr, nil))
+	default:
+		e.wrong("WEFT_LOG=%q is none of off, warn, info", s)
 	}
 	switch s := e.get("WEFT_OUTAGE"); s {
 	case "":

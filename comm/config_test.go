@@ -48,6 +48,7 @@ func TestWrongEnvironment(t *testing.T) {
 		{"WEFT_TIMEOUT", "30", "such as 30s"},
 		{"WEFT_TIMEOUT", "-3s", "such as 30s"},
 		{"WEFT_FLOOR", "5", "WEFT_FLOOR"},
+		{"WEFT_LOG", "loud", "none of off, warn, info"},
 		{"WEFT_CANONICAL", "no", `WEFT_CANONICAL="no" is none of 1, true, 0, false`},
 		{"WEFT_TRANSPORT", "ib", "none of shm, tcp, mixed"},
 		{"WEFT_TRANSPORT", "mem", "goroutines"},

@@ -22,7 +22,7 @@ func TestThreeHostsTwoRails(t *testing.T) {
 	for rank := range hosts {
 		cmd := exec.Command("/proc/self/exe")
 		cmd.Env = append(os.Environ(), envBody+"=serve", "RANK="+strconv.Itoa(rank), "WORLD_SIZE="+strconv.Itoa(hosts), "LOCAL_RANK=0",
-			"MASTER_ADDR="+nslab.Addr(0, 0).String(), "MASTER_PORT=7177", "WEFT_TOKEN=of the tests", "WEFT_RAILS=all", "WEFT_TIMEOUT=30s")
+			"MASTER_ADDR="+nslab.Addr(0, 0).String(), "MASTER_PORT=7177", "WEFT_TOKEN=of the tests", "WEFT_RAILS=all", "WEFT_TIMEOUT=30s", "WEFT_LOG=off")
 		if err := lab.Do(rank, func() error {
 			list = append(list, startProc(t, cmd, rank, nil))
 			return nil

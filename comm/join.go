@@ -131,6 +131,11 @@ func (w *world) join(ctx context.Context, gather transport.Gather) (*Comm, error
 	if cfg.Log != nil && cfg.Rank == 0 {
 		cfg.Log.Info("transport agreed", "kind", kind, "ranks", cfg.Size, "hosts", slices.Max(w.hosts)+1)
 	}
+	for r, why := range w.apart {
+		if why != "" && cfg.Log != nil && (r == cfg.Rank || cfg.Rank == 0) {
+			cfg.Log.Warn("a rank shares no memory with its host and uses tcp there", "rank", r, "why", why)
+		}
+	}
 	if err := w.explainWays(kind); err != nil {
 		return nil, err
 	}
@@ -293,12 +298,19 @@ func (w *world) first(ctx context.Context, gather transport.Gather) (*Comm, erro
 	}
 	at := make([]board.Address, len(blobs))
 	w.pulls = true
+	var without []int
 	for i, b := range blobs {
 		if len(b) != board.AddressSize+1 {
 			return nil, fmt.Errorf("rank %d sent %d bytes about itself, %d were expected: do all ranks run the same version?", i, len(b), board.AddressSize+1)
 		}
 		at[i] = board.AddressIn(b)
 		w.pulls = w.pulls && b[board.AddressSize] == 1
+		if b[board.AddressSize] != 1 {
+			without = append(without, i)
+		}
+	}
+	if err := w.copies(without); err != nil {
+		return nil, err
 	}
 	if w.inside != nil {
 		w.inside.pulls = w.pulls
@@ -311,6 +323,22 @@ func (w *world) first(ctx context.Context, gather transport.Gather) (*Comm, erro
 		return nil, err
 	}
 	return c, c.layer(ctx)
+}
+
+// copies says that some ranks may not read others' memory, so that what is not registered is copied once more.
+func (w *world) copies(ranks []int) error {
+	if w.mem == nil || len(ranks) == 0 || w.cfg.Size == 1 {
+		return nil
+	}
+	const text = "process_vm_readv is not allowed: buffers that are not from Alloc are copied twice; allow it (kernel.yama.ptrace_scope 0, or SYS_PTRACE for a container)"
+	if w.cfg.Log != nil && w.cfg.Rank == ranks[0] {
+		w.cfg.Log.Warn(text, "ranks", ranks)
+	}
+	if w.cfg.Explain != nil && w.cfg.Rank == 0 {
+		_, err := fmt.Fprintf(w.cfg.Explain, "ranks %v: %s\n", ranks, text)
+		return err
+	}
+	return nil
 }
 
 // measure finds out what the links cost, or what they cost last time.

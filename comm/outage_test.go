@@ -125,7 +125,7 @@ func onHosts(t *testing.T, lab *nslab.Lab, hosts, each int, body string, env ...
 		host := rank / each
 		cmd := exec.Command("/proc/self/exe")
 		cmd.Env = append(os.Environ(), envBody+"="+body, "RANK="+strconv.Itoa(rank), "WORLD_SIZE="+strconv.Itoa(hosts*each), "LOCAL_RANK="+strconv.Itoa(rank%each),
-			"MASTER_ADDR="+nslab.Addr(0, 0).String(), "MASTER_PORT=7177", "WEFT_TOKEN=of the tests", "WEFT_TIMEOUT=60s")
+			"MASTER_ADDR="+nslab.Addr(0, 0).String(), "MASTER_PORT=7177", "WEFT_TOKEN=of the tests", "WEFT_TIMEOUT=60s", "WEFT_LOG=off")
 		cmd.Env = append(cmd.Env, env...)
 		if err := lab.Do(host, func() error {
 			list = append(list, startProc(t, cmd, rank, nil))

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"slices"
+	"sync"
 	"syscall"
 	"time"
 
@@ -116,6 +117,7 @@ func (pr *peer) lose(s *stream, why error) {
 		})
 	default:
 		e.count.paths.Add(1)
+		lost := &loss{pr: pr, ev: transport.Event{Time: time.Now(), Kind: transport.PathLost, Peer: pr.rank, Path: e.rails[s.rail].Name, Text: text}}
 		e.later(func() {
 			s.abandon()
 			s.dispose()
@@ -126,13 +128,13 @@ func (pr *peer) lose(s *stream, why error) {
 			e.verbs.Renew(pr.rank)
 			if len(rest) == 0 {
 				e.later(func() { pr.lastHope(text, errors.Is(why, errClosed) || errors.Is(why, syscall.ECONNRESET)) })
-			} else if !replaced(why) {
-				e.report(transport.Event{Kind: transport.PathLost, Peer: pr.rank, Path: e.rails[s.rail].Name, Text: text})
+			} else if !errors.Is(why, errReplaced) {
+				e.later(lost.soon)
 			}
 			pr.feed()
 			pr.acknowledge(s) // what was told over the stream may not have come
 			if e.dials(e.cfg.Rank, pr.rank) {
-				pr.redial(s.pair, s.number)
+				pr.redial(s.pair, s.number, lost)
 			}
 		})
 	}
@@ -145,7 +147,26 @@ var errClosed = errors.New("connection closed by the other side")
 // errReplaced is a stream in whose place the peer made another.
 var errReplaced = errors.New("the other side made a new connection")
 
-func replaced(why error) bool { return errors.Is(why, errReplaced) }
+// loss is a stream that was lost. It is told when it is known that the peer has not ended, which is told otherwise.
+type loss struct {
+	pr   *peer
+	ev   transport.Event
+	once sync.Once
+}
+
+const tellTime = 100 * time.Millisecond
+
+func (l *loss) soon() {
+	select {
+	case <-l.pr.e.ctx.Done():
+	case <-time.After(tellTime):
+		if l.pr.alive() == nil && !l.pr.bye.Load() {
+			l.tell()
+		}
+	}
+}
+
+func (l *loss) tell() { l.once.Do(func() { l.pr.e.report(l.ev) }) }
 
 // later runs f unless the endpoint is closed.
 func (e *Endpoint) later(f func()) {
@@ -251,10 +272,9 @@ func (pr *peer) probed() {
 }
 
 // redial brings a stream back, however long that takes.
-func (pr *peer) redial(pair, number int) {
+func (pr *peer) redial(pair, number int, lost *loss) {
 	e := pr.e
 	p, pause := e.pairsWith(pr.rank)[pair], redialFirst
-	began := time.Now()
 	for pr.alive() == nil && e.ctx.Err() == nil {
 		ctx, cancel := context.WithTimeout(e.ctx, attemptTime)
 		conn, secret, err := e.dialOnce(ctx, pr.rank, lane{uint32(p[0]), uint32(p[1]), uint32(number), laneData})
@@ -262,7 +282,8 @@ func (pr *peer) redial(pair, number int) {
 		if err == nil {
 			if e.add(conn, pr, p[0], number, &secret, true) == nil {
 				e.count.dialed.Add(1)
-				e.report(transport.Event{Kind: transport.PathBack, Peer: pr.rank, Path: e.rails[p[0]].Name, Lasted: time.Since(began)})
+				lost.tell()
+				e.report(transport.Event{Kind: transport.PathBack, Peer: pr.rank, Path: e.rails[p[0]].Name, Lasted: time.Since(lost.ev.Time)})
 				return
 			}
 			conn.Close()
