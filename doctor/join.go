@@ -405,10 +405,14 @@ func (j *joined) rankOf(l *Line) int {
 	return best.rank
 }
 
-// hostOf is the host of an address of a peer, or "".
+// hostOf is the host of a peer, which NCCL names by address or by name, or "".
 func (j *joined) hostOf(peer string) string {
 	if a := ipOf(peer); a != "" {
 		return j.addr[a]
+	}
+	name, _, named := strings.Cut(peer, "<")
+	if name, _, _ = strings.Cut(name, "."); named && name != "" && !strings.ContainsAny(name, "[]:%") && strings.ContainsAny(strings.ToLower(name), "abcdefghijklmnopqrstuvwxyz") {
+		return name
 	}
 	return ""
 }

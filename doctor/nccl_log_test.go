@@ -351,6 +351,8 @@ var launchers = map[string]func(h, r int) string{
 	"openmpi": func(_, r int) string { return fmt.Sprintf("[1,%d]<stdout>:", r) },
 	"torch":   func(_, r int) string { return fmt.Sprintf("[rank%d]: ", r) },
 	"srun":    func(_, r int) string { return fmt.Sprintf("%d: ", r) },
+	"mpich":   func(_, r int) string { return fmt.Sprintf("[%d] ", r) },
+	"cloud":   func(_, _ int) string { return "  | 2025-05-22T14:26:33.406-07:00 | " },
 	"pdsh":    func(h, _ int) string { return fmt.Sprintf("n%d.cluster.local: ", h) },
 	"ray":     func(h, r int) string { return fmt.Sprintf("(RayTrainWorker pid=%d, ip=10.0.0.%d) ", 4000+r, h+1) },
 	"cri":     func(_, r int) string { return fmt.Sprintf("2025-03-01T10:00:%02d.123456789Z stdout F ", r) },
@@ -362,6 +364,9 @@ var launchers = map[string]func(h, r int) string{
 func TestHealthyLogsAreHealthy(t *testing.T) {
 	for _, v := range versions {
 		for name, prefix := range launchers {
+			if name != "none" && v != "2.8.3" && v != "2.20.5" && v != "2.30.7" {
+				continue
+			}
 			r := diagnose(t, map[string]string{"job.log": ncclJob{version: v, prefix: prefix}.text()})
 			if got := ids(r, doctor.Warning); len(got) > 0 {
 				t.Errorf("NCCL %s behind %s: %v, %s", v, name, got, r.Verdict)

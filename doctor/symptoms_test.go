@@ -168,7 +168,7 @@ func symptoms() []symptom {
 		{"44", "open-files", fail("Call to socket failed : Too many open files"), ok, "n0", ""},
 		{"45", "rank-twice", fail("Bootstrap Root : rank 3 of 4 ranks has already checked in"), ok, "3", ""},
 		{"46", "world-size-differs", fail("Bootstrap Root : mismatch in rank count from procs 4 : 8"), ok, "n0", ""},
-		{"47", "peer-closed", fail("socketProgress: Connection closed by remote peer n1<41001>"), ok, "", ""},
+		{"47", "peer-closed", fail("socketProgress: Connection closed by remote peer n1.lab<41001>"), ok, "n1", ""},
 		{"48", "shm-full", fail("Error: failed to extend /dev/shm/nccl-AbC123 to 9637892 bytes, error: No space left on device (28)"), ok, "n0", ""},
 		{"49", "shm-register", with(ncclJob{more: one(1, "WARN: Error while creating shared memory segment /dev/shm/nccl-AbC123 (size 4194304)", "WARN: transport/shm.cc:1@ Cuda failure 1 'invalid argument'")}), ok, "n0", ""},
 		{"50", "cumem-no-p2p", fail("transport/shm.cc:590@ Cuda failure 217 'peer access is not supported between these two devices'"), ok, "n0", ""},

@@ -22,15 +22,16 @@ var (
 	ncclMark   = regexp.MustCompile(`(?:^|[ \]])NCCL (INFO|WARN|CALL|TRACE|ABORT|HINT) `)
 	ncclOrigin = regexp.MustCompile(`([A-Za-z0-9_][A-Za-z0-9_.-]*):(\d+):(\d+)(?: \[(-?\d+)\])?`)
 	ncclSource = regexp.MustCompile(`(\S+\.(?:cc|c|h|cpp|cu)):(\d+)`)
-	bareVer    = regexp.MustCompile(`NCCL version (\d+\.\d+\.\d+)([^+\s]*)\+cuda([\d.]+)`)
+	bareVer    = regexp.MustCompile(`NCCL version (\d+\.\d+\.\d+)([^+\s]*)\+cuda(\S*)`)
 	mpiRank    = regexp.MustCompile(`\[\d+,(\d+)\]<std(?:out|err)>`)
 	wordRank   = regexp.MustCompile(`\[[Rr]ank ?(\d+)\]`)
 	srunRank   = regexp.MustCompile(`^(\d+): `)
+	mpichRank  = regexp.MustCompile(`^\[(\d+)\] [A-Za-z0-9_.-]+:\d+:\d+`)
 )
 
 // launcherRank is the rank that a launcher's prefix names, or -1.
 func launcherRank(prefix string) int {
-	for _, re := range []*regexp.Regexp{mpiRank, wordRank, srunRank} {
+	for _, re := range []*regexp.Regexp{mpiRank, wordRank, srunRank, mpichRank} {
 		if m := re.FindStringSubmatch(prefix); m != nil {
 			if n, err := strconv.Atoi(m[1]); err == nil && n < 1<<24 {
 				return n
