@@ -38,7 +38,7 @@ race:
 # New schedules of the runtime in virtual time, from a seed that is printed.
 TIME ?= 10m
 schedules:
-	$(GO) test -count=1 -timeout 0 -run 'TestSchedules$$' -v ./comm -args -schedules.time=$(TIME) -schedules.from=$$(date +%s)000
+	$(GO) test -count=1 -timeout 0 -run 'TestSchedules$$|TestNeverTwoWorlds' -v ./comm -args -schedules.time=$(TIME) -schedules.from=$$(date +%s)000
 
 # Everything that runs no ranks works on macOS; the rest builds and says that it takes Linux.
 cross:

@@ -30,6 +30,7 @@ type current struct {
 	starts   plan.Mode      // as far as this rank's call tells
 	usual    bool           // of equal blocks, by the program that is chosen: it may be made again as it is
 	limit    atomic.Int64   // by the clock; set when it is first asked for, by any channel
+	asked    atomic.Int64   // when that was
 	missed   atomic.Int64   // when a rank was first seen to be gone whose messages may suffice; not without a limit
 }
 

@@ -98,23 +98,27 @@ type Comm struct {
 
 	levels *levels // how collectives run over several hosts; nil where they do not
 	above  *Comm   // whose phases this one carries out; nil for those that users see
-	parent *Comm   // that it was split from
-	kids   []*Comm // that were split from it and are not closed; guarded by the world's mu
+
+	// Guarded by the world's mu.
+	parent *Comm   // that it was split from; nil if that is closed
+	kids   []*Comm // that were split from it and are not closed
 }
 
 // process is what all communicators of a process share.
 type process struct {
-	all     transport.Endpoint // of all ranks
-	room    closer
-	cfg     Config
-	next    atomic.Uint32 // communicators that this rank had a number for
-	verbs   verbs
-	refs    atomic.Int32
-	mu      sync.Mutex
-	retired []retired   // memory of closed communicators that others may still read
-	dumped  atomic.Bool // the flight recorder, after a failure
-	started time.Time
-	events  flight.Links // what happened to the links
+	all      transport.Endpoint // of all ranks
+	room     closer
+	cfg      Config
+	majority bool          // Shrink needs one
+	next     atomic.Uint32 // communicators that this rank had a number for
+	verbs    verbs
+	refs     atomic.Int32
+	mu       sync.Mutex
+	retired  []retired   // memory of closed communicators that others may still read
+	dumped   atomic.Bool // the flight recorder, after a failure
+	tellers  tellers
+	started  time.Time
+	events   flight.Links // what happened to the links
 }
 
 // world is what communicators share that reach their ranks in the same way: all of a
@@ -221,6 +225,7 @@ func (c *Comm) Close() error {
 		c.failed.CompareAndSwap(nil, &Failure{Kind: Closed, Rank: c.Rank(), Err: ErrClosed})
 	}
 	c.own() // what is queued ends with the error above
+	c.world.tellers.wait()
 	defer c.letGo()
 	return c.release()
 }
@@ -242,7 +247,11 @@ func (c *Comm) release() error {
 	if m := c.messages.Load(); m != nil {
 		errs = append(errs, m.Close())
 	}
-	old := retired{ep: c.world.ep, board: g.Mine(), rank: g.Rank, members: g.Members}
+	w := c.world
+	w.mu.Lock()
+	c.disown()
+	w.mu.Unlock()
+	old := retired{ep: w.ep, board: g.Mine(), rank: g.Rank, members: g.Members}
 	if c.shared != nil {
 		old.stages = c.shared.Buffers()
 	}
@@ -258,18 +267,26 @@ func (c *Comm) release() error {
 		}
 	}
 	g.Boards = nil
-	w := c.world
 	w.mu.Lock()
 	w.retired = append(w.retired, old)
-	if p := c.parent; p != nil {
-		p.kids = slices.DeleteFunc(p.kids, func(k *Comm) bool { return k == c })
-	}
 	w.mu.Unlock()
 	w.sweep()
 	if w.refs.Add(-1) == 0 {
 		errs = append(errs, w.close())
 	}
 	return errors.Join(errs...)
+}
+
+// disown gives the communicators that were split from this one to the one that it was split from. The caller holds the world's mu.
+func (c *Comm) disown() {
+	p := c.parent
+	if p != nil {
+		p.kids = append(slices.DeleteFunc(p.kids, func(k *Comm) bool { return k == c }), c.kids...)
+	}
+	for _, k := range c.kids {
+		k.parent = p
+	}
+	c.parent, c.kids = nil, nil
 }
 
 // retired is memory of a communicator that was closed here.

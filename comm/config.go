@@ -63,6 +63,11 @@ type Config struct {
 	// long Join waits for all ranks if its context has no deadline. WEFT_TIMEOUT;
 	// 2 minutes if zero.
 	Timeout time.Duration
+	// Quorum says which ranks Shrink may go on with: "majority", more than half of the ranks of the
+	// communicator, or half of them with its rank 0, so that there are never two groups; "any", whoever
+	// is left. Empty is majority if the ranks are on several hosts, which a broken network may part,
+	// and any otherwise. WEFT_QUORUM.
+	Quorum string
 	// Canonical makes the bits of a sum depend on the ranks' numbers alone:
 	// neither on size, chunks nor algorithm. WEFT_CANONICAL=1.
 	Canonical bool
@@ -193,6 +198,7 @@ func (e *env) settings() (c Config) {
 		}
 		c.Timeout = d
 	}
+	c.Quorum = e.get("WEFT_QUORUM")
 	if s := e.get("WEFT_FLOOR"); s != "" {
 		r, err := unit.ParseRate(s)
 		if err != nil {
@@ -303,6 +309,11 @@ func (c *Config) complete() error {
 	}
 	if _, known := checksums[c.Checksum]; !known {
 		return fmt.Errorf("checksums (WEFT_CHECKSUM) %q are none of hosts, all, none", c.Checksum)
+	}
+	switch c.Quorum {
+	case "", "majority", "any":
+	default:
+		return fmt.Errorf("quorum (WEFT_QUORUM) %q is none of majority, any", c.Quorum)
 	}
 	if c.Timeout == 0 {
 		c.Timeout = 2 * time.Minute

@@ -29,6 +29,9 @@ func (c *Comm) stop() error {
 	if f := c.heard(); f != nil && !(w.Phase == blame.Exit && f.Seq > w.Seq && c.readersEntered()) {
 		return f // a failure after this operation does not concern it once its readers entered it
 	}
+	if f := c.abortedAbove(); f != nil {
+		return f
+	}
 	if err := o.ctx.Err(); err != nil && !errors.Is(err, context.DeadlineExceeded) {
 		return &Failure{Kind: Aborted, Culprits: []int{c.Rank()}, Err: err}
 	}
@@ -50,7 +53,8 @@ func (c *Comm) stop() error {
 		o = &c.above.cur // whose time it is
 	}
 	if limit := o.limit.Load(); limit == 0 {
-		o.limit.Store(c.until(o.ctx, now)) // the first look comes some 50 us after the call
+		o.asked.Store(now) // some 50 us after the call
+		o.limit.Store(c.until(o.ctx, now))
 	} else if now > limit {
 		if c.above != nil { // which finds out who is at fault
 			return &Failure{Kind: Timeout, Err: ErrTimeout}
@@ -211,6 +215,9 @@ func (c *Comm) late() *Failure {
 	boards := c.allBoards()
 	s := c.scene(boards, &o.Call)
 	s.Waited = clock.Since(o.Began).Round(time.Millisecond)
+	if c.world.ep.Can().OneProcess { // where time may be virtual, ticks tell nothing
+		s.Waited = time.Duration(clock.Now() - o.asked.Load()).Round(time.Millisecond)
+	}
 	v := blame.Judge(s)
 	if v.Differs >= 0 {
 		mine, _ := callOn(boards[c.Rank()], v.Seq)

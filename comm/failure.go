@@ -24,10 +24,12 @@ var (
 	ErrDead     = errors.New("a rank died") // its process ended or cannot be reached
 	ErrLeft     = errors.New("a rank left") // it closed the communicator
 	ErrMismatch = errors.New("ranks call different things")
-	ErrTimeout  = errors.New("time limit passed")   // matched by context.DeadlineExceeded, too
-	ErrAborted  = errors.New("aborted")             // a rank called Abort, or its context was cancelled
-	ErrClosed   = errors.New("communicator closed") // here
-	ErrBroken   = errors.New("transport failed")    // otherwise
+	ErrTimeout  = errors.New("time limit passed")                    // matched by context.DeadlineExceeded, too
+	ErrAborted  = errors.New("aborted")                              // a rank called Abort, or its context was cancelled
+	ErrClosed   = errors.New("communicator closed")                  // here
+	ErrBroken   = errors.New("transport failed")                     // otherwise
+	ErrExcluded = errors.New("the others went on without this rank") // Shrink: it came too late
+	ErrNoQuorum = errors.New("no majority")                          // Shrink: the ranks that are left may not go on alone
 )
 
 // Kind is why an operation failed, as a number: what Failure.Is compares.
@@ -42,6 +44,8 @@ const (
 	Closed
 	Broken
 	Left
+	Excluded
+	NoQuorum
 )
 
 var kindTable = [...]struct {
@@ -50,6 +54,7 @@ var kindTable = [...]struct {
 }{
 	Dead: {"dead rank", ErrDead}, Mismatch: {"mismatched calls", ErrMismatch}, Timeout: {"time limit", ErrTimeout}, Aborted: {"aborted", ErrAborted},
 	Closed: {"closed", ErrClosed}, Broken: {"broken transport", ErrBroken}, Left: {"rank left", ErrLeft},
+	Excluded: {"excluded", ErrExcluded}, NoQuorum: {"no majority", ErrNoQuorum},
 }
 
 func (k Kind) String() string { return kindTable[k].name }
@@ -186,6 +191,54 @@ func (c *Comm) Abort(why error) {
 	}
 }
 
+// failWith marks a communicator as failed because the one it was split from has, and tells its members.
+func (c *Comm) failWith(p *Comm) {
+	if f := p.failed.Load(); f != nil && c.Size() > 1 {
+		if own := c.inherited(f, p); c.failed.CompareAndSwap(nil, own) {
+			c.tell(own)
+		}
+	}
+}
+
+// inherited is a failure of the communicator that this one was split from, in the ranks of this one. A rank at fault that is not
+// in it is named in the text alone.
+func (c *Comm) inherited(f *Failure, p *Comm) *Failure {
+	own := &Failure{Kind: f.Kind, Rank: c.Rank(), Err: fmt.Errorf("in the communicator that this one was split from: %w", f.Err)}
+	for _, r := range f.Culprits {
+		for i := range c.group.Members {
+			if c.inAll(i) == p.inAll(r) {
+				own.Culprits = append(own.Culprits, i)
+			}
+		}
+	}
+	return own
+}
+
+// inAll is a rank's number among all ranks of the process's Join.
+func (c *Comm) inAll(rank int) int {
+	m := c.group.Members[rank]
+	if c.world.mates != nil {
+		m = c.world.mates[m]
+	}
+	return m
+}
+
+// abortedAbove is word that a communicator was aborted which this one was split from, or nil.
+func (c *Comm) abortedAbove() *Failure {
+	c.world.mu.Lock()
+	defer c.world.mu.Unlock()
+	for p := c.parent; p != nil; p = p.parent {
+		f := p.failed.Load()
+		if f == nil {
+			f = p.heard()
+		}
+		if f != nil && f.Kind == Aborted {
+			return c.inherited(f, p)
+		}
+	}
+	return nil
+}
+
 // Err is nil, or why the communicator can no longer be used.
 func (c *Comm) Err() error {
 	if f := c.failed.Load(); f != nil {
@@ -216,24 +269,56 @@ const (
 	telling = 2 * time.Second
 )
 
-// tellFar is tell where boards are not seen.
+// tellFar is tell where boards are not seen. Close waits for what goes on after it.
 func (c *Comm) tellFar(body []byte) {
-	var wg sync.WaitGroup
+	told, tellers := make(chan struct{}, c.Size()), 0
 	for i := range c.group.Members {
 		if i != c.Rank() && c.group.Alive(i) == nil && !c.state(i).Stopped() {
-			wg.Go(func() { c.tellOne(i, body) })
+			tellers++
+			c.world.tellers.start(func() {
+				c.tellOne(i, body)
+				told <- struct{}{}
+			})
 		}
 	}
-	told := make(chan struct{})
-	go func() {
-		wg.Wait()
-		close(told)
-	}()
 	timer := time.NewTimer(moment)
 	defer timer.Stop()
-	select {
-	case <-told:
-	case <-timer.C:
+	for range tellers {
+		select {
+		case <-told:
+		case <-timer.C:
+			return
+		}
+	}
+}
+
+// tellers are goroutines that tell other ranks of a failure.
+type tellers struct {
+	mu   sync.Mutex
+	none sync.Cond
+	n    int
+}
+
+func (t *tellers) start(f func()) {
+	t.mu.Lock()
+	t.n++
+	t.mu.Unlock()
+	go func() {
+		f()
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		if t.n--; t.n == 0 {
+			t.none.Broadcast()
+		}
+	}()
+}
+
+// wait returns when all have ended: after the time for telling at most.
+func (t *tellers) wait() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for t.n > 0 {
+		t.none.Wait()
 	}
 }
 
@@ -241,6 +326,7 @@ func (c *Comm) tellFar(body []byte) {
 // must not be left without a notice: nobody else could tell that rank any more.
 func (c *Comm) tellOne(rank int, body []byte) {
 	v, to, at := &c.world.verbs, c.group.Members[rank], c.keys[rank]
+	end := time.Now().Add(telling)
 	var was uint64
 	t, err := v.raw.CompareSwap(to, at+board.NoticeAt, 0, board.Writing, &was)
 	if err != nil || v.wait(t, telling) != nil || was != 0 {
@@ -249,7 +335,7 @@ func (c *Comm) tellOne(rank int, body []byte) {
 	v.write(to, at+board.NoticeBody, body)
 	t, err = v.raw.CompareSwap(to, at+board.NoticeAt, board.Writing, uint64(c.Rank()+1), new(uint64))
 	if err == nil {
-		_ = v.wait(t, telling) // this rank may be about to end
+		_ = v.wait(t, time.Until(end)) // this rank may be about to end
 	}
 }
 
@@ -264,7 +350,7 @@ func (c *Comm) heard() *Failure {
 		return nil
 	}
 	f := &Failure{Kind: Kind(n.Kind), Rank: c.Rank(), Seq: n.Seq, Culprits: n.Culprits, Err: fmt.Errorf("rank %d reports: %s", n.From, n.Text)}
-	if f.Kind < Dead || f.Kind > Left {
+	if f.Kind < Dead || f.Kind > NoQuorum {
 		f.Kind = Aborted
 	}
 	return f

@@ -39,6 +39,7 @@ type hello struct {
 	Transport string
 	Require   string
 	Canonical bool
+	Quorum    string
 	Timeout   time.Duration
 	Cores     int
 	Layout    uint64 // of the boards: board.Hash
@@ -85,7 +86,7 @@ func (w *world) join(ctx context.Context, gather transport.Gather) (*Comm, error
 		host = shm.Machine() + " " + cfg.Host
 	}
 	mine, err := json.Marshal(hello{Version: version, Host: host, Machine: shm.Machine(), PID: os.Getpid(), Transport: cfg.Transport, Require: cfg.Require,
-		Canonical: cfg.Canonical, Timeout: cfg.Timeout, Cores: runtime.NumCPU(), Layout: board.Hash(), Build: build(), TLS: cfg.TLS != nil, Checksum: cfg.Checksum})
+		Canonical: cfg.Canonical, Quorum: cfg.Quorum, Timeout: cfg.Timeout, Cores: runtime.NumCPU(), Layout: board.Hash(), Build: build(), TLS: cfg.TLS != nil, Checksum: cfg.Checksum})
 	if err != nil {
 		return nil, err
 	}
@@ -227,11 +228,15 @@ func (w *world) compare(hellos []hello) error {
 		if h.Canonical != hellos[0].Canonical {
 			return fmt.Errorf("rank 0 has canonical=%t, rank %d %t: give all ranks the same WEFT_CANONICAL", hellos[0].Canonical, rank, h.Canonical)
 		}
+		if h.Quorum != hellos[0].Quorum {
+			return fmt.Errorf("rank 0 has quorum %q, rank %d %q: give all ranks the same WEFT_QUORUM", hellos[0].Quorum, rank, h.Quorum)
+		}
 		if _, seen := first[h.Host]; !seen {
 			first[h.Host] = len(first)
 		}
 		w.hosts, w.pids = append(w.hosts, first[h.Host]), append(w.pids, h.PID)
 	}
+	w.majority = w.cfg.Quorum == "majority" || w.cfg.Quorum == "" && len(first) > 1
 	return nil
 }
 
@@ -277,6 +282,7 @@ func (w *world) agree(hellos []hello) (kind string, err error) {
 func (w *world) first(ctx context.Context, gather transport.Gather) (*Comm, error) {
 	w.mem, w.all = w.ep.Memory(), w.ep
 	w.verbs = newVerbs(w.ep)
+	w.tellers.none.L = &w.tellers.mu
 	w.divide()
 	everyone := make([]int, w.ep.Size())
 	for i := range everyone {
@@ -455,7 +461,7 @@ func LocalWith(n int, cfg Config) ([]*Comm, error) {
 		wg.Go(func() {
 			own := cfg
 			own.Rank = r
-			w := &world{process: &process{cfg: own, started: time.Now()}, ep: eps[r], hosts: make([]int, n), pids: make([]int, n), local: n}
+			w := &world{process: &process{cfg: own, majority: cfg.Quorum == "majority", started: time.Now()}, ep: eps[r], hosts: make([]int, n), pids: make([]int, n), local: n}
 			if comms[r], errs[r] = w.first(context.Background(), gather.at(r)); errs[r] != nil {
 				_ = eps[r].Close()
 			}

@@ -3,61 +3,83 @@ package comm
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
+	"github.com/weft-fabric/weft/comm/internal/blame"
 	"github.com/weft-fabric/weft/comm/internal/board"
 	"github.com/weft-fabric/weft/comm/internal/clock"
+	"github.com/weft-fabric/weft/transport"
 )
 
-// shrink is how survivors agree on their new group. Every rank writes down on its own board that it wants to, and where its next
-// board is. The lowest rank that lives waits for all that live, and then writes down which ranks are in. The others take that. If
-// it dies first, the next one decides. If it dies after some have read its decision and others have not, the group that includes
-// it fails at once and shrinks again.
+// shrink is how survivors agree on their new group. It is Paxos with the boards of the ranks for acceptors. Boards are read and
+// changed with one-sided operations, so a rank votes whatever it is doing, and in shared memory even if it is stopped or dead.
+//
+//	want     every rank writes on its own board that it wants to go on, and where its next board is
+//	promise  a candidate makes boards promise to take part in no earlier ballot, by compare and swap of their votes
+//	accept   it writes a record on them, which ranks are in, and makes them accept it. If one of them had accepted a record
+//	         before, the candidate takes that one, because it may have been chosen
+//	chosen   a record that enough boards accepted is chosen. It is written on all boards, marked as chosen, and all ranks take it
+//
+// The candidate is the lowest of the ranks that want to go on. It begins when all ranks that live want to, or after a grace. If it
+// gets nowhere the next one tries, with a higher ballot.
+//
+// Which boards are enough: with a majority (Config.Quorum) more than half of the ranks of the communicator, or half of them with
+// rank 0. Any two such sets share a board, so there is one decision. Without it, every rank that lives and is not stopped: then
+// two groups can go on only if each takes the other for dead.
 type shrink struct {
 	c     *Comm
 	ctx   context.Context
 	next  board.Address // of this rank's next board
 	epoch uint64        // that begins
+	began int64
 	end   int64
+	grace time.Duration
+
+	ballot board.Ballot          // the highest that was seen
+	wants  map[int]board.Address // ranks that were seen to want to go on, and their next boards
+	silent []int                 // ranks whose vote was missing in the last attempt
+	after  int64                 // when this rank may make an attempt; 0 if it is not yet time
+	looked int64                 // how long the longest look at the boards took
+	chosen int64                 // when a record was found to be chosen
 }
 
-// grace is how long ranks that live are waited for.
-const grace = 2 * time.Second
+// Grace is how long Shrink waits for ranks that live and do not call it, or half of the time limit if that is less.
+const Grace = 2 * time.Second
+
+// A candidate leaves the one before it alone for the time of ten looks at the boards, as an attempt takes four of them, and for
+// this at least.
+const stagger = 50 * time.Millisecond
 
 // agree gives the ranks that are in, the new communicator's number, and where the ranks' next boards are.
 func (s *shrink) agree() (members []int, id uint32, at []board.Address, err error) {
 	c := s.c
 	if c.Size() > board.MaxShrink {
-		return nil, 0, nil, errors.New("too many ranks")
+		return nil, 0, nil, fmt.Errorf("%d ranks are too many to shrink; the most are %d", c.Size(), board.MaxShrink)
 	}
-	mine := c.group.Mine()
-	mine.Propose(s.epoch, s.next)
-	began := clock.Now()
+	s.began, s.wants = clock.Now(), map[int]board.Address{}
+	s.grace = min(Grace, time.Duration(s.end-s.began)/2)
+	c.group.Mine().Propose(s.epoch, s.next)
 	for pause := 50 * time.Microsecond; ; pause = min(2*pause, 5*time.Millisecond) {
+		began := clock.Now()
 		boards := c.allBoards()
-		for _, b := range boards { // the lowest decision counts
-			if b == nil {
-				continue
+		s.looked = max(s.looked, clock.Now()-began)
+		s.look(boards)
+		record := chosenOf(boards)
+		if record == nil && s.turn() {
+			record = s.attempt(boards)
+		}
+		if record != nil {
+			c.group.Mine().WriteOwn(record.Encode()) // for those that cannot read it elsewhere
+			if !record.Has(c.Rank()) {
+				return nil, 0, nil, s.fails(Excluded, nil, errors.New("the other ranks went on without this one: it came too late"))
 			}
-			id, ok := b.Decided(s.epoch)
-			if !ok {
-				continue
-			}
-			if members, err = s.read(b, boards); err == nil {
-				return members, id, nextOf(members, boards), nil
-			}
-			if errors.Is(err, errExpelled) {
-				return nil, 0, nil, err
+			if members, at := s.membersOf(record); members != nil {
+				return members, record.ID, at, nil
 			}
 		}
-		if _, done := mine.Decided(s.epoch); !done && c.group.Heir() {
-			s.decide(boards, clock.Now()-began > int64(grace))
-		}
-		if err := s.ctx.Err(); err != nil {
+		if err := s.over(record != nil); err != nil {
 			return nil, 0, nil, err
-		}
-		if clock.Now() > s.end {
-			return nil, 0, nil, errors.New("the survivors did not agree in time")
 		}
 		timer := time.NewTimer(pause)
 		select {
@@ -68,51 +90,301 @@ func (s *shrink) agree() (members []int, id uint32, at []board.Address, err erro
 	}
 }
 
-// nextOf is where the next boards of ranks are. That of a rank that died since is nowhere: the new group will find out.
-func nextOf(members []int, boards []board.Board) []board.Address {
-	at := make([]board.Address, len(members))
-	for i, m := range members {
-		if boards[m] != nil {
-			at[i] = boards[m].Next()
+// look takes in what boards say. If another candidate is at work, this rank leaves it alone for a while.
+func (s *shrink) look(boards []board.Board) {
+	was := s.ballot
+	defer func() {
+		if s.ballot > was {
+			s.after = 0
 		}
-	}
-	return at
-}
-
-var errExpelled = errors.New("the other ranks went on without this one: it came too late")
-
-// decide writes down which ranks are in once all that live want to, or without those that do not if late is set.
-func (s *shrink) decide(boards []board.Board, late bool) {
-	c := s.c
-	in := make([]bool, c.Size())
+	}()
 	for i, b := range boards {
-		if i != c.Rank() && c.group.Alive(i) != nil {
+		if b == nil {
 			continue
 		}
-		in[i] = b != nil && b.Proposes(s.epoch)
-		if !in[i] && !late {
-			return
+		s.ballot = max(s.ballot, b.Vote().Promised)
+		if b.Proposes(s.epoch) {
+			s.wants[i] = b.Next()
 		}
 	}
-	c.group.Mine().Decide(s.epoch, c.world.number(), c.Size(), func(rank int) bool { return in[rank] })
 }
 
-// read gives the members that a decision names.
-func (s *shrink) read(b board.Board, boards []board.Board) ([]int, error) {
-	var members []int
-	in := false
-	for i := range s.c.group.Members {
-		if !b.DecidedOn(i) {
+// chosenOf finds a record that was chosen: of a later ballot it is about the same ranks. Nil if there is none.
+func chosenOf(boards []board.Board) *board.Record {
+	for _, b := range boards {
+		if b == nil {
 			continue
 		}
-		if boards[i] == nil && s.c.group.Alive(i) == nil || boards[i] != nil && !boards[i].Proposes(s.epoch) {
-			return nil, errors.New("the board of a member cannot be read") // now, perhaps at the next look
+		for _, read := range []func() (board.Record, bool){b.Own, b.Record} {
+			if r, ok := read(); ok && r.Chosen > 0 && r.Ballot >= r.Chosen {
+				return &r
+			}
 		}
-		members = append(members, i)
-		in = in || i == s.c.Rank()
 	}
-	if !in {
-		return nil, errExpelled
+	return nil
+}
+
+// expects reports whether a rank may come: it lives and has not closed the communicator.
+func (s *shrink) expects(i int) bool {
+	return i == s.c.Rank() || s.c.group.Alive(i) == nil && !s.c.hasClosed(i)
+}
+
+// turn reports whether this rank is to make an attempt now.
+func (s *shrink) turn() bool {
+	now, before, all := clock.Now(), 0, true
+	for i := range s.c.group.Members {
+		_, wants := s.wants[i]
+		if expected := s.expects(i); expected && !wants {
+			all = false
+		} else if expected && i < s.c.Rank() {
+			before++
+		}
 	}
-	return members, nil
+	if !all && now-s.began < int64(s.grace) {
+		s.after = 0
+		return false
+	}
+	if s.after == 0 {
+		s.after = now + int64(before)*max(int64(stagger), 10*s.looked)
+	}
+	return now >= s.after
+}
+
+// attempt tries to have a record chosen; nil if it was not.
+func (s *shrink) attempt(boards []board.Board) *board.Record {
+	n := s.c.Size()
+	own := (s.ballot/board.Ballot(n)+1)*board.Ballot(n) + board.Ballot(s.c.Rank())
+	asks := make([]voted, n)
+	for i, b := range boards {
+		if asks[i].ok = b != nil; b != nil {
+			asks[i].vote = b.Vote()
+		}
+	}
+	s.cast(asks, func(v board.Vote) (board.Vote, bool) {
+		return board.Vote{Promised: own, Accepted: v.Accepted}, v.Promised < own
+	})
+	s.after = 0
+	if !s.enough(asks) {
+		return nil
+	}
+	record := s.proposal(asks)
+	if record == nil {
+		return nil
+	}
+	record.Ballot, record.Chosen = own, 0
+	s.c.group.Mine().WriteOwn(record.Encode())
+	s.write(asks, record)
+	for i := range asks {
+		asks[i].vote.Promised = own
+	}
+	s.cast(asks, func(v board.Vote) (board.Vote, bool) {
+		return board.Vote{Promised: own, Accepted: own}, v.Promised == own
+	})
+	if !s.enough(asks) {
+		return nil
+	}
+	record.Chosen = own
+	for i := range asks {
+		asks[i].ok = true // all are told, those that did not answer as well
+	}
+	s.write(asks, record)
+	return record
+}
+
+// voted is a board that is asked for its vote.
+type voted struct {
+	vote    board.Vote // as far as it is known
+	ok      bool       // it is to be asked; then, whether its vote became what was wanted
+	refuses bool
+}
+
+// cast changes the votes of the boards that are to be asked as next says, which may refuse.
+func (s *shrink) cast(asks []voted, next func(was board.Vote) (board.Vote, bool)) {
+	c, v := s.c, &s.c.world.verbs
+	type posted struct {
+		rank   int
+		ticket transport.Ticket
+		was    *uint64
+	}
+	var open []posted
+	ask := func(i int) {
+		a := &asks[i]
+		for {
+			to, agrees := next(a.vote)
+			s.ballot = max(s.ballot, a.vote.Promised)
+			if !agrees {
+				a.ok, a.refuses = false, true
+				return
+			}
+			b := c.group.Boards[i]
+			if b == nil { // far away
+				was := new(uint64)
+				t, err := v.raw.CompareSwap(c.group.Members[i], c.keys[i]+board.VoteAt, a.vote.Word(), to.Word(), was)
+				if a.ok = err == nil; a.ok {
+					open = append(open, posted{i, t, was})
+				}
+				return
+			}
+			found := b.SwapVote(a.vote, to)
+			if found == a.vote {
+				return
+			}
+			a.vote = found
+		}
+	}
+	for i := range asks {
+		if asks[i].ok {
+			ask(i)
+		}
+	}
+	for end := time.Now().Add(answer); len(open) > 0; {
+		p := open[0]
+		open = open[1:]
+		a := &asks[p.rank]
+		if v.wait(p.ticket, time.Until(end)) != nil {
+			a.ok = false
+		} else if found := board.VoteOf(*p.was); found != a.vote {
+			a.vote = found
+			ask(p.rank)
+		}
+	}
+}
+
+// write writes a record on the boards that are ok. They are no longer if that cannot be done.
+func (s *shrink) write(asks []voted, r *board.Record) {
+	c, v, text := s.c, &s.c.world.verbs, r.Encode()
+	tickets := make([]transport.Ticket, len(asks))
+	for i := range asks {
+		if !asks[i].ok {
+			continue
+		}
+		if b := c.group.Boards[i]; b != nil {
+			b.WriteRecord(text)
+			continue
+		}
+		var err error
+		tickets[i], err = v.raw.Write(c.group.Members[i], c.keys[i]+board.RecordAt, text)
+		asks[i].ok = err == nil
+	}
+	end := time.Now().Add(answer)
+	for i, t := range tickets {
+		if asks[i].ok && t != 0 && !c.state(i).Stopped() {
+			asks[i].ok = v.wait(t, time.Until(end)) == nil
+		}
+	}
+}
+
+// proposal is the record that was accepted in the highest ballot, or else that of the ranks that want to go on; nil if the first
+// cannot be read now. A copy on the boards that accepted it may have been written over by a candidate that was late. The
+// candidate whose ballot it was has it, or a later proposal of its own, which is as good: had the first been chosen, the later one
+// would be the same. If that candidate is dead and every rank that lives answers, nobody can have taken the record.
+func (s *shrink) proposal(asks []voted) *board.Record {
+	var highest board.Ballot
+	for _, a := range asks {
+		if a.ok {
+			highest = max(highest, a.vote.Accepted)
+		}
+	}
+	if highest > 0 {
+		boards, by := s.c.allBoards(), int(highest)%s.c.Size()
+		for i, b := range boards {
+			if b == nil {
+				continue
+			}
+			if r, ok := b.Own(); ok && (i == by && r.Ballot >= highest || r.Chosen > 0) {
+				return &r
+			}
+			if r, ok := b.Record(); ok && r.Ballot == highest {
+				return &r
+			}
+		}
+		if s.c.world.majority || s.c.group.Alive(by) == nil {
+			return nil
+		}
+	}
+	r := &board.Record{ID: s.c.world.number()}
+	for i := range s.wants {
+		if s.expects(i) {
+			r.Add(i)
+		}
+	}
+	return r
+}
+
+// enough reports whether the boards that are ok are enough to decide.
+func (s *shrink) enough(asks []voted) bool {
+	s.silent = nil
+	yes, no := 0, 0
+	for i, a := range asks {
+		if a.ok {
+			yes++
+		} else if a.refuses {
+			no++
+		} else if s.c.group.Alive(i) == nil && !s.c.state(i).Stopped() {
+			s.silent = append(s.silent, i)
+		}
+	}
+	if s.c.world.majority {
+		return isMajority(yes, len(asks), asks[0].ok)
+	}
+	return no == 0 && len(s.silent) == 0
+}
+
+// isMajority reports whether some ranks of n are a majority: more than half, or half with rank 0.
+func isMajority(some, n int, withFirst bool) bool {
+	return 2*some > n || 2*some == n && withFirst
+}
+
+// membersOf gives the members that a record names and where their next boards are; nil if that is not known yet. That of a rank
+// that died or does not answer is nowhere: the new group will find out.
+func (s *shrink) membersOf(r *board.Record) (members []int, at []board.Address) {
+	now := clock.Now()
+	if s.chosen == 0 {
+		s.chosen = now
+	}
+	for i := range s.c.group.Members {
+		if !r.Has(i) {
+			continue
+		}
+		next, known := s.wants[i]
+		if !known && s.c.group.Alive(i) == nil && now-s.chosen < int64(s.grace) {
+			return nil, nil
+		}
+		members, at = append(members, i), append(at, next)
+	}
+	return members, at
+}
+
+// over is nil, or why there is no use in going on.
+func (s *shrink) over(decided bool) error {
+	c := s.c
+	if err := s.ctx.Err(); err != nil && !errors.Is(err, context.DeadlineExceeded) {
+		return s.fails(Aborted, []int{c.Rank()}, err)
+	}
+	now := clock.Now()
+	if !decided && c.world.majority && now-s.began > int64(s.grace) {
+		var gone []int
+		for i := range c.group.Members {
+			if c.group.Alive(i) != nil && i != c.Rank() {
+				gone = append(gone, i)
+			}
+		}
+		first := c.Rank() == 0 || c.group.Alive(0) == nil
+		if left := c.Size() - len(gone); !isMajority(left, c.Size(), first) {
+			return s.fails(NoQuorum, gone, fmt.Errorf("%s cannot be reached, and the %d that are left are no majority of %d: if those ranks are known to be dead, WEFT_QUORUM=any goes on without them", blame.Names(gone), left, c.Size()))
+		}
+	}
+	if now <= s.end {
+		return nil
+	}
+	why := fmt.Errorf("the survivors did not agree within %s", time.Duration(now-s.began).Round(time.Millisecond))
+	if len(s.silent) > 0 {
+		why = fmt.Errorf("%w: no answer from %s", why, blame.Names(s.silent))
+	}
+	return s.fails(Timeout, s.silent, why)
+}
+
+// fails is the failure of the call.
+func (s *shrink) fails(k Kind, culprits []int, why error) *Failure {
+	return &Failure{Kind: k, Rank: s.c.Rank(), Culprits: culprits, Err: fmt.Errorf("shrink to epoch %d: %w", s.epoch, why)}
 }

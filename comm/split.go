@@ -17,22 +17,44 @@ import (
 // Split makes a communicator of the ranks that give the same color, in the order
 // of their keys and, where those are equal, of their ranks. A rank with a
 // negative color gets none (nil). All ranks of c must call it. It costs one
-// all-gather of a few bytes and no connection.
+// all-gather of a few bytes, a barrier and no connection.
+//
+// If it fails on a rank, c can no longer be used, and a communicator that others got
+// of it fails, too, if that rank is in it.
 func (c *Comm) Split(ctx context.Context, color, key int) (*Comm, error) {
 	if err := c.Err(); err != nil {
 		return nil, err
 	}
 	sub, err := c.split(ctx, color, key)
-	if sub != nil && err == nil {
-		err = sub.layer(ctx)
+	if sub == nil || err != nil {
+		return nil, err
 	}
-	if sub != nil {
-		c.world.mu.Lock()
-		sub.parent = c
-		c.kids = append(c.kids, sub)
-		c.world.mu.Unlock()
+	if err := sub.layer(ctx); err != nil {
+		sub.abandon()
+		return nil, err
 	}
-	return sub, err
+	c.world.mu.Lock()
+	defer c.world.mu.Unlock()
+	sub.parent = c
+	c.kids = append(c.kids, sub)
+	return sub, nil
+}
+
+// split is Split without what is made of the new communicator when it is there.
+func (c *Comm) split(ctx context.Context, color, key int) (*Comm, error) {
+	sub, err := c.world.newComm(c.epoch)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.splitInto(ctx, sub, color, key); err != nil {
+		sub.abandon()
+		return nil, err
+	}
+	if color < 0 {
+		sub.abandon()
+		return nil, nil
+	}
+	return sub, nil
 }
 
 // Dup makes a communicator of the same ranks whose operations are independent
@@ -41,11 +63,8 @@ func (c *Comm) Dup(ctx context.Context) (*Comm, error) { return c.Split(ctx, 0, 
 
 const splitSize = 24 + board.AddressSize
 
-func (c *Comm) split(ctx context.Context, color, key int) (*Comm, error) {
-	sub, err := c.world.newComm(c.epoch)
-	if err != nil {
-		return nil, err
-	}
+// splitInto makes a communicator that is alone so far one of all ranks that give its color.
+func (c *Comm) splitInto(ctx context.Context, sub *Comm, color, key int) error {
 	mine := make([]byte, 24, splitSize)
 	le := binary.LittleEndian
 	le.PutUint64(mine, uint64(color))
@@ -53,15 +72,26 @@ func (c *Comm) split(ctx context.Context, color, key int) (*Comm, error) {
 	le.PutUint64(mine[16:], uint64(c.world.number()))
 	mine = sub.address().Append(mine)
 	all := make([]byte, splitSize*c.Size())
-	err = c.do(ctx, &request{Op: sched.AllGather, Variant: calls.SplitCall, Type: reduce.Uint8, Root: -1, Count: splitSize, In: mine, Out: all}, nil)
+	err := c.do(ctx, &request{Op: sched.AllGather, Variant: calls.SplitCall, Type: reduce.Uint8, Root: -1, Count: splitSize, In: mine, Out: all}, nil)
 	if err != nil {
-		sub.abandon()
-		return nil, err
+		return err
 	}
-	if color < 0 {
-		sub.abandon()
-		return nil, nil
+	if color >= 0 {
+		if err := c.assemble(sub, all, color); err != nil {
+			return c.failOutside(err)
+		}
 	}
+	// Nobody is done before everybody knows the others' boards: a rank that fails from here on can tell those that are.
+	if err := c.do(ctx, &request{Op: sched.Barrier, Variant: calls.SplitCall, Type: reduce.Uint8, Root: -1}, nil); err != nil {
+		sub.failWith(c)
+		return err
+	}
+	return nil
+}
+
+// assemble makes a communicator that is alone so far one of the ranks whose part of what was gathered has its color.
+func (c *Comm) assemble(sub *Comm, all []byte, color int) error {
+	le := binary.LittleEndian
 	type member struct {
 		rank, key int
 		number    uint32
@@ -85,7 +115,7 @@ func (c *Comm) split(ctx context.Context, color, key int) (*Comm, error) {
 	}
 	sub.enter(members)
 	sub.become(group[0].number, rank, sub.group.Members)
-	return sub, sub.meet(at)
+	return sub.meet(at)
 }
 
 // number gives a number for a communicator that no rank gives to another one, so
@@ -103,9 +133,14 @@ func (c *Comm) abandon() {
 }
 
 // Shrink makes a communicator of the ranks that are left, with the next epoch:
-// those that call Shrink, too, before ctx ends or a grace of two seconds passes
-// for those that live but do not call it. No process is started and nothing is
-// connected anew. The old communicator is closed.
+// those that call Shrink, too, within a grace of two seconds (Grace) for ranks that
+// live but do not call it. It does not matter which ranks these are. One that calls
+// it later gets ErrExcluded. No process is started and nothing is connected anew.
+// The old communicator is closed.
+//
+// There is one decision. If a majority is demanded (Config.Quorum, and by default if
+// the ranks are on several hosts), fewer ranks get ErrNoQuorum: the others may have
+// gone on without them. All errors are *Failure.
 func (c *Comm) Shrink(ctx context.Context) (*Comm, error) {
 	if c.group.Boards == nil {
 		return nil, fmt.Errorf("rank %d: shrink: %w", c.Rank(), ErrClosed)
@@ -118,7 +153,7 @@ func (c *Comm) Shrink(ctx context.Context) (*Comm, error) {
 	members, id, at, err := s.agree()
 	if err != nil {
 		sub.abandon()
-		return nil, fmt.Errorf("rank %d: shrink to epoch %d: %w", c.Rank(), c.epoch+1, err)
+		return nil, err
 	}
 	old := make([]int, len(members))
 	rank := -1

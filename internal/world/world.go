@@ -53,13 +53,15 @@ const (
 	Kill  Kind = iota + 1 // the rank's process ends
 	Pause                 // the rank does nothing for a while
 	Cut                   // the rank and its peer cannot reach each other for a while, for ever if For is 0
+	Part                  // the ranks of Side and the others cannot reach one another for a while, for ever if For is 0
 )
 
 // Fault happens when a rank takes a step.
 type Fault struct {
 	Kind Kind
 	Rank int
-	Peer int // of Cut
+	Peer int    // of Cut
+	Side uint64 // of Part: a bit a rank
 	Step int // of the rank, from 1
 	For  time.Duration
 }
@@ -70,6 +72,9 @@ func (f Fault) String() string {
 		return fmt.Sprintf("kill rank %d at its step %d", f.Rank, f.Step)
 	case Pause:
 		return fmt.Sprintf("pause rank %d for %s at its step %d", f.Rank, f.For, f.Step)
+	}
+	if f.Kind == Part {
+		return fmt.Sprintf("part ranks %b from the others for %s at step %d of rank %d", f.Side, f.For, f.Step, f.Rank)
 	}
 	return fmt.Sprintf("cut ranks %d and %d for %s at step %d of the first", f.Rank, f.Peer, f.For, f.Step)
 }
@@ -135,14 +140,9 @@ func Run(t *testing.T, cfg Config, body func(rank int, e transport.Endpoint)) (r
 		}
 		w.schedule()
 		r = Result{Events: w.events, Steps: w.steps, Dead: w.dead, Took: time.Duration(w.now()), Problems: w.problems}
-		time.Sleep(afterwards)
 	})
 	return r
 }
-
-// afterwards is how long goroutines of ranks that have ended may go on, in virtual time:
-// one that tells others of a failure gives up after two waits of 2 s.
-const afterwards = 10 * time.Second
 
 func newWorld(cfg Config) *World {
 	n := cfg.Ranks
@@ -341,19 +341,31 @@ func (w *World) fault(f Fault, now int64) {
 	case Pause:
 		w.paused[f.Rank] = now + int64(f.For)
 	case Cut:
-		until := now + int64(f.For)
-		if f.For == 0 {
-			until = never
-			for _, x := range [][2]int{{f.Rank, f.Peer}, {f.Peer, f.Rank}} {
-				w.part(x[0], transport.Gone{Rank: x[1], Why: "no answer"}, now, true)
+		w.sever(f.Rank, f.Peer, f.For, now)
+	case Part:
+		for a := range w.eps {
+			for b := range a {
+				if f.Side>>a&1 != f.Side>>b&1 {
+					w.sever(a, b, f.For, now)
+				}
 			}
 		}
-		w.cuts[[2]int{f.Rank, f.Peer}], w.cuts[[2]int{f.Peer, f.Rank}] = until, until
-		for _, p := range w.mail {
-			p.due = max(p.due, w.cut(p.line.from, p.line.to))
-		}
-		heap.Init(&w.mail)
 	}
+}
+
+// sever cuts two ranks off from each other, for ever if long is 0; the caller holds mu.
+func (w *World) sever(a, b int, long time.Duration, now int64) {
+	until := now + int64(long)
+	if long == 0 {
+		until = never
+		w.part(a, transport.Gone{Rank: b, Why: "no answer"}, now, true)
+		w.part(b, transport.Gone{Rank: a, Why: "no answer"}, now, true)
+	}
+	w.cuts[[2]int{a, b}], w.cuts[[2]int{b, a}] = until, until
+	for _, p := range w.mail {
+		p.due = max(p.due, w.cut(p.line.from, p.line.to))
+	}
+	heap.Init(&w.mail)
 }
 
 // cut is until when nothing gets from one rank to another; the caller holds mu.

@@ -15,15 +15,16 @@
 //	 12544    128  staged     flag: pieces of inputs copied to stages            its readers              never: it counts up
 //	 12672     64  waiting    whose message is waited for: by the operation, by  whoever asks why a call  any time
 //	                          a send or receive                                  takes long
-//	 12736    192  shrink     what the rank proposes, what it decided            survivors                next epoch: new board
-//	 12928    256  notice     of a failure. The first rank to find 0 there       the owner                never
+//	 12736    384  shrink     what the rank wants and proposes; its vote and     survivors                next epoch: new board
+//	                          what it is asked to vote for, which all write
+//	 13120    256  notice     of a failure. The first rank to find 0 there       the owner                never
 //	                          writes it
-//	 13184    192  let go     a bit a rank: it no longer uses this board. Every  the owner                never
+//	 13376    192  let go     a bit a rank: it no longer uses this board. Every  the owner                never
 //	                          rank sets its own
-//	 13376    128  sleepers   how many ranks sleep for one of its flags          the owner                any time
-//	 13504     64  steps      flag: steps of an exchange by pieces; or where     the other rank           next operation
+//	 13568    128  sleepers   how many ranks sleep for one of its flags          the owner                any time
+//	 13696     64  steps      flag: steps of an exchange by pieces; or where     the other rank           next operation
 //	                          the input is staged instead
-//	 13568  65536  small      16 inputs of up to 4 KiB                           its readers              16 operations later
+//	 13760  65536  small      16 inputs of up to 4 KiB                           its readers              16 operations later
 //
 // Lines that others read are 128 bytes apart: processors fetch them in pairs, and a line that is written next would be taken
 // along. When a line may be written again is guarded by the window (package shared): a rank writes what an earlier operation
@@ -61,15 +62,16 @@ const (
 	atStaged   = atLeave + lineSize
 	atWaiting  = atStaged + lineSize
 	atShrink   = atWaiting + 64
-	atNotice   = atShrink + 192
+	atNotice   = atShrink + shrinkSize
 	atLetGo    = atNotice + noticeSize
 	atSleepers = atLetGo + 192
 	atSteps    = atSleepers + lineSize
 	atSmall    = atSteps + 64
 
-	lineSize = 128
-	callLine = 64
-	callSize = transport.CallSize
+	lineSize   = 128
+	shrinkSize = 384
+	callLine   = 64
+	callSize   = transport.CallSize
 
 	// Size is the length of a board.
 	Size = atSmall + SmallWindow*SmallSize
@@ -79,7 +81,8 @@ const (
 
 // layout lists the offsets and sizes, for Hash and for a test that holds the table above to them.
 var layout = []uint64{atEntries, atCalls, atMid, atLeave, atStaged, atWaiting, atShrink, atNotice, atLetGo, atSleepers, atSteps, atSmall, Size,
-	Window, SmallWindow, SmallSize, InlineSize, atCPU, callSize, wordSig, wordEntry, wordIn, wordOut, wordData}
+	Window, SmallWindow, SmallSize, InlineSize, atCPU, callSize, wordSig, wordEntry, wordIn, wordOut, wordData,
+	shrinkVote, shrinkOwn, shrinkText, recordChosen, recordID, recordSum, recordSet}
 
 // Hash is a number that changes with the layout. Ranks compare it before they share memory: two builds that lay their boards
 // out differently would compute wrong results.

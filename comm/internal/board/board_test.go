@@ -79,17 +79,32 @@ func TestShrinkLines(t *testing.T) {
 	if a := AddressIn(Address{7, 9}.Append(nil)); a != (Address{7, 9}) {
 		t.Errorf("%+v", a)
 	}
-	b.Decide(3, 12, MaxShrink, func(r int) bool { return r%3 == 0 })
-	if id, ok := b.Decided(3); !ok || id != 12 {
-		t.Error("a decision is not read as it was written")
+	if _, ok := b.Record(); ok || b.Vote() != (Vote{}) {
+		t.Error("an empty board has a record or a vote")
 	}
-	for r := range MaxShrink {
-		if b.DecidedOn(r) != (r%3 == 0) {
-			t.Fatalf("rank %d", r)
+	r := Record{Ballot: 7, Chosen: 9, ID: 12}
+	for i := range MaxShrink {
+		if i%3 == 0 {
+			r.Add(i)
 		}
 	}
-	if b.NoticeWord().Load() != 0 {
-		t.Error("a decision wrote over the notice")
+	b.WriteRecord(r.Encode())
+	if got, ok := b.Record(); !ok || got != r || !got.Has(3) || got.Has(4) {
+		t.Errorf("%+v, %t; want %+v", got, ok, r)
+	}
+	if _, ok := b.Own(); ok {
+		t.Error("what the owner is asked to vote for is its own")
+	}
+	b[RecordAt+recordSet+3]++ // half of another record
+	if _, ok := b.Record(); ok {
+		t.Error("a record that is being written was read")
+	}
+	v := Vote{Promised: 5, Accepted: 1<<32 - 1}
+	if got := b.SwapVote(Vote{}, v); got != (Vote{}) || b.Vote() != v {
+		t.Errorf("a vote that was %v became %v, want %v", got, b.Vote(), v)
+	}
+	if got := b.SwapVote(Vote{}, Vote{Promised: 9}); got != v || b.Vote() != v {
+		t.Errorf("a vote was changed by a rank that did not know it: %v, %v", got, b.Vote())
 	}
 }
 

@@ -1,18 +1,35 @@
 package board
 
-import "github.com/weft-fabric/weft/transport"
+import (
+	"encoding/binary"
+	"hash/fnv"
 
-// The words of the shrink lines.
+	"github.com/weft-fabric/weft/transport"
+)
+
+// The words of the shrink lines. The owner writes what it wants and the record that it proposes. Everybody changes the vote by
+// compare and swap, and writes the record that is voted for: see package comm, shrink.go.
 const (
-	wantEpoch  = atShrink      // the epoch that the rank wants to begin
-	wantHandle = atShrink + 8  // its board there
-	wantKey    = atShrink + 16 // and the board's key
-	decided    = atShrink + 24 // the epoch that the rank decided on
-	decidedID  = atShrink + 32 // the communicator's number
-	decidedSet = atShrink + 40 // the ranks that are in, a bit a rank
+	wantEpoch  = atShrink               // the epoch that the rank wants to begin
+	wantHandle = atShrink + 8           // its board there
+	wantKey    = atShrink + 16          // and the board's key
+	shrinkVote = atShrink + 24          // a Vote
+	shrinkOwn  = atShrink + 32          // a Record: what the owner proposes, or knows to be chosen
+	shrinkText = shrinkOwn + recordSize // a Record: what others ask it to vote for
+
+	recordBallot = 0  // of the proposal
+	recordChosen = 8  // the ballot by which it was found to be chosen; 0 if that is not known
+	recordID     = 16 // the communicator's number
+	recordSum    = 24 // of ballot, number and ranks
+	recordSet    = 32 // the ranks that are in, a bit a rank
+	recordSize   = (shrinkSize - 32) / 2
 
 	// MaxShrink is how many ranks a decision has bits for.
-	MaxShrink = (atNotice - decidedSet) * 8
+	MaxShrink = (recordSize - recordSet) * 8
+
+	// VoteAt and RecordAt are where vote and record lie.
+	VoteAt   = shrinkVote
+	RecordAt = shrinkText
 )
 
 // Propose says that the rank wants to begin an epoch, and where its next board is.
@@ -30,27 +47,97 @@ func (b Board) Next() Address {
 	return Address{transport.Handle(atomicAt(b, wantHandle).Load()), transport.Key(atomicAt(b, wantKey).Load())}
 }
 
-// Decide writes down which ranks are in, by their number of ranks and a test of membership.
-func (b Board) Decide(epoch uint64, id uint32, ranks int, in func(rank int) bool) {
-	for w := range MaxShrink / 64 {
-		var set uint64
-		for k := range 64 {
-			if i := 64*w + k; i < ranks && in(i) {
-				set |= 1 << k
-			}
-		}
-		atomicAt(b, decidedSet+8*w).Store(set)
+// Ballot numbers the attempts of ranks to have a proposal chosen; 0 is none.
+type Ballot uint32
+
+const ballotBits = 32
+
+// Vote is what a board has promised and accepted: it takes part in no ballot below Promised, and Accepted is the last in which it
+// accepted the record that was written on it.
+type Vote struct{ Promised, Accepted Ballot }
+
+// Word is the vote as it stands on the board.
+func (v Vote) Word() uint64 { return uint64(v.Promised)<<ballotBits | uint64(v.Accepted) }
+
+// VoteOf is the vote that a word holds.
+func VoteOf(word uint64) Vote {
+	return Vote{Ballot(word >> ballotBits), Ballot(word & (1<<ballotBits - 1))}
+}
+
+// Vote is the board's vote.
+func (b Board) Vote() Vote { return VoteOf(atomicAt(b, shrinkVote).Load()) }
+
+// SwapVote changes the vote from what it was, and gives what it was indeed.
+func (b Board) SwapVote(was, next Vote) (found Vote) {
+	if atomicAt(b, shrinkVote).CompareAndSwap(was.Word(), next.Word()) {
+		return was
 	}
-	atomicAt(b, decidedID).Store(uint64(id))
-	atomicAt(b, decided).Store(epoch)
+	return b.Vote()
 }
 
-// Decided reports whether the rank decided on an epoch, and gives the communicator's number.
-func (b Board) Decided(epoch uint64) (id uint32, ok bool) {
-	return uint32(atomicAt(b, decidedID).Load()), atomicAt(b, decided).Load() == epoch
+// Record is a proposal: which ranks are in.
+type Record struct {
+	Ballot Ballot
+	Chosen Ballot // 0 if it is not known to be chosen
+	ID     uint32 // the communicator's number
+	In     [MaxShrink / 64]uint64
 }
 
-// DecidedOn reports whether a decision names a rank.
-func (b Board) DecidedOn(rank int) bool {
-	return atomicAt(b, decidedSet+8*(rank/64)).Load()>>(rank%64)&1 != 0
+// Has reports whether a rank is in.
+func (r *Record) Has(rank int) bool { return r.In[rank/64]>>(rank%64)&1 != 0 }
+
+// Add puts a rank in.
+func (r *Record) Add(rank int) { r.In[rank/64] |= 1 << (rank % 64) }
+
+// Encode gives the record as it stands on a board.
+func (r *Record) Encode() []byte {
+	b := make([]byte, recordSize)
+	le := binary.LittleEndian
+	le.PutUint64(b[recordBallot:], uint64(r.Ballot))
+	le.PutUint64(b[recordChosen:], uint64(r.Chosen))
+	le.PutUint64(b[recordID:], uint64(r.ID))
+	for i, w := range r.In {
+		le.PutUint64(b[recordSet+8*i:], w)
+	}
+	le.PutUint64(b[recordSum:], recordHash(b))
+	return b
+}
+
+func recordHash(b []byte) uint64 {
+	h := fnv.New64a()
+	_, _ = h.Write(b[:recordSum])
+	_, _ = h.Write(b[recordSet:])
+	return h.Sum64() | 1 // a board of zeros has no record
+}
+
+// Own is the record that the owner proposes or knows to be chosen; false if there is none, or it is being written.
+func (b Board) Own() (Record, bool) { return b.record(shrinkOwn) }
+
+// Record is the record that the owner was asked to vote for last; false if there is none, or it is being written.
+func (b Board) Record() (Record, bool) { return b.record(shrinkText) }
+
+func (b Board) record(at int) (r Record, ok bool) {
+	var text [recordSize]byte
+	le := binary.LittleEndian
+	for i := 0; i < recordSize; i += 8 {
+		le.PutUint64(text[i:], atomicAt(b, at+i).Load())
+	}
+	if le.Uint64(text[recordSum:]) != recordHash(text[:]) {
+		return r, false
+	}
+	r = Record{Ballot: Ballot(le.Uint64(text[recordBallot:])), Chosen: Ballot(le.Uint64(text[recordChosen:])), ID: uint32(le.Uint64(text[recordID:]))}
+	for i := range r.In {
+		r.In[i] = le.Uint64(text[recordSet+8*i:])
+	}
+	return r, true
+}
+
+// WriteOwn and WriteRecord write an encoded record.
+func (b Board) WriteOwn(text []byte)    { b.writeRecord(shrinkOwn, text) }
+func (b Board) WriteRecord(text []byte) { b.writeRecord(shrinkText, text) }
+
+func (b Board) writeRecord(at int, text []byte) {
+	for i := 0; i < recordSize; i += 8 {
+		atomicAt(b, at+i).Store(binary.LittleEndian.Uint64(text[i:]))
+	}
 }

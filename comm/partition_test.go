@@ -1,0 +1,150 @@
+package comm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/bits"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	virtual "github.com/weft-fabric/weft/internal/world"
+	"github.com/weft-fabric/weft/transport"
+)
+
+// survivor is how a rank came through.
+type survivor struct {
+	group []int // the ranks of the last communicator in which an operation succeeded after the fault, by their first ranks
+	epoch int
+	err   error // why it did not go on; nil if it did
+}
+
+const outliveLimit = 2 * time.Second // of an operation
+
+// outlive runs ranks that add, and shrink after each failure, until they have added again or are told that they may not go on.
+func outlive(t *testing.T, cfg virtual.Config, quorum string) (virtual.Result, []survivor) {
+	t.Helper()
+	var mu sync.Mutex
+	var gather *gathering
+	list := make([]survivor, cfg.Ranks)
+	result := virtual.Run(t, cfg, func(rank int, e transport.Endpoint) {
+		mu.Lock()
+		if gather == nil {
+			gather = newGathering(cfg.Ranks)
+		}
+		g := gather.at(rank)
+		mu.Unlock()
+		ctx, s := context.Background(), &list[rank]
+		c, err := overEndpoint(e, Config{Timeout: outliveLimit, Quorum: quorum}, g)
+		if err != nil {
+			s.err = err
+			return
+		}
+		defer func() { _ = c.Close() }()
+		for shrunk := 0; ; {
+			who := make([]int32, c.Size())
+			if err := AllGather(ctx, c, who, []int32{int32(rank)}); err == nil {
+				s.group, s.epoch = nil, c.Epoch()
+				for _, r := range who {
+					s.group = append(s.group, int(r))
+				}
+				if shrunk > 0 && Barrier(ctx, c) == nil {
+					return
+				}
+				continue
+			}
+			if shrunk++; shrunk > 5 {
+				s.err = fmt.Errorf("does not come to an end: %w", c.Err())
+				return
+			}
+			next, err := c.Shrink(ctx)
+			if err != nil {
+				s.group, s.err = nil, err
+				return
+			}
+			c = next
+		}
+	})
+	return result, list
+}
+
+// The network breaks in two, for ever or for a while, at any moment: one part goes on, and only one. Ranks of the other one
+// are told.
+func TestNeverTwoWorlds(t *testing.T) {
+	seeds := uint64(25)
+	if testing.Short() {
+		seeds = 10
+	}
+	if *scheduleTime > 0 {
+		seeds = uint64(*scheduleTime / time.Second)
+	}
+	went := 0
+	for seed := range seeds {
+		r := rand.New(rand.NewPCG(seed, 99))
+		n := 2 + r.IntN(5)
+		side := 1 + r.Uint64N(1<<n-2)
+		lasts := []time.Duration{0, 0, 3 * outliveLimit, 10 * outliveLimit}[r.IntN(4)]
+		cfg := virtual.Config{Seed: seed, Ranks: n, Think: time.Duration(r.IntN(100)) * time.Microsecond, Delay: []time.Duration{time.Microsecond, time.Millisecond}[r.IntN(2)],
+			Tail: []int{0, 20}[r.IntN(2)], Notice: 300 * time.Millisecond, Limit: time.Hour,
+			Faults: []virtual.Fault{{Kind: virtual.Part, Side: side, Rank: r.IntN(n), Step: 5 + r.IntN(60), For: lasts}}}
+		result, list := outlive(t, cfg, "majority")
+		if bits.OnesCount64(side)*2 > n || bits.OnesCount64(side)*2 == n && side&1 != 0 {
+			// it has the majority
+		} else {
+			side ^= 1<<n - 1
+		}
+		var problems []string
+		groups := map[string]bool{}
+		for rank, s := range list {
+			var f *Failure
+			switch {
+			case s.err == nil:
+				groups[fmt.Sprint(s.group, s.epoch)] = true
+				if !slices.Contains(s.group, rank) {
+					problems = append(problems, fmt.Sprintf("rank %d is in a group without it: %v", rank, s.group))
+				}
+			case side>>rank&1 != 0 && lasts == 0:
+				problems = append(problems, fmt.Sprintf("rank %d of the majority did not go on: %v", rank, s.err))
+			case !errors.As(s.err, &f) || f.Kind != Excluded && f.Kind != NoQuorum && f.Kind != Timeout:
+				problems = append(problems, fmt.Sprintf("rank %d was not told in the right way: %v", rank, s.err))
+			}
+		}
+		if went += len(groups); len(groups) != 1 {
+			problems = append(problems, fmt.Sprintf("%d groups go on: %v", len(groups), groups))
+		}
+		if problems = append(problems, result.Problems...); len(problems) > 0 {
+			t.Fatalf("seed %d: %d ranks, %s\n  %s", seed, n, cfg.Faults[0], strings.Join(problems, "\n  "))
+		}
+	}
+	t.Logf("%d partitions, %d groups went on", seeds, went)
+}
+
+// A rank that lives and does nothing, whichever it is, holds nobody up for longer than the grace, and learns that it was left out.
+func TestShrinkWithoutARankThatLives(t *testing.T) {
+	for _, quorum := range []string{"any", "majority"} {
+		for absent := range 4 {
+			for seed := range uint64(1) {
+				cfg := virtual.Config{Seed: seed, Ranks: 4, Think: 20 * time.Microsecond, Delay: 100 * time.Microsecond, Limit: time.Hour,
+					Faults: []virtual.Fault{{Kind: virtual.Pause, Rank: absent, Step: 10 + int(seed), For: 8 * outliveLimit}}}
+				result, list := outlive(t, cfg, quorum)
+				if len(result.Problems) > 0 {
+					t.Fatal(result.Problems)
+				}
+				want := slices.DeleteFunc([]int{0, 1, 2, 3}, func(r int) bool { return r == absent })
+				for rank, s := range list {
+					if rank == absent {
+						if !errors.Is(s.err, ErrExcluded) {
+							t.Errorf("%s, seed %d: rank %d came too late and got %v, %v", quorum, seed, rank, s.group, s.err)
+						}
+					} else if !slices.Equal(s.group, want) || s.err != nil {
+						t.Errorf("%s, seed %d: rank %d is in %v, want %v: %v", quorum, seed, rank, s.group, want, s.err)
+					}
+				}
+			}
+		}
+	}
+}
