@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -145,6 +146,57 @@ func TestShrinkWithoutARankThatLives(t *testing.T) {
 					}
 				}
 			}
+		}
+	}
+}
+
+func init() { bodies["stubborn"] = (*kid).stubborn }
+
+// stubborn adds until it fails, shrinks, adds once more and tells how that went.
+func (k *kid) stubborn() error {
+	ctx := context.Background()
+	one := make([]float32, 1000)
+	k.say(event{At: "ready"})
+	for AllReduce(ctx, k.c, one, Sum) == nil {
+	}
+	e := event{At: "over"}
+	c, err := k.c.Shrink(ctx)
+	if err == nil {
+		k.c = c
+		err = AllReduce(ctx, c, one, Sum)
+		e.Value = fmt.Appendf(nil, "%d", c.Size())
+	}
+	if err != nil {
+		e.Err = err.Error()
+		var f *Failure
+		if errors.As(err, &f) {
+			e.Kind, e.Culprits = f.Kind, f.Culprits
+		}
+	}
+	k.say(e)
+	var o order
+	return k.orders.Decode(&o) // until all may leave
+}
+
+// A process that is stopped, be it the first or the last rank, is left behind, and told so when it goes on.
+func TestShrinkWithoutAStoppedProcess(t *testing.T) {
+	for _, transport := range []string{"shm", "tcp"} {
+		for _, stopped := range map[string][]int{"shm": {0}, "tcp": {0, 2}}[transport] {
+			list := startProcs(t, 3, transport, "stubborn", "WEFT_TIMEOUT=1500ms")
+			for _, p := range list {
+				p.await("ready")
+			}
+			list[stopped].signal(syscall.SIGSTOP)
+			for _, e := range list.without(stopped).await("over") {
+				if e.Err != "" || string(e.Value) != "2" {
+					t.Errorf("%s, rank %d stopped: shrank to %s ranks: %s", transport, stopped, e.Value, e.Err)
+				}
+			}
+			list[stopped].signal(syscall.SIGCONT)
+			if e := list[stopped].await("over"); e.Kind != Excluded {
+				t.Errorf("%s, rank %d stopped: once back it shrank to %q ranks: %s", transport, stopped, e.Value, e.Err)
+			}
+			list.finish()
 		}
 	}
 }
