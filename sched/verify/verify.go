@@ -124,7 +124,7 @@ func bounded(p *sched.Program, ranks int) error {
 		list[r] = sched.Rank(r)
 	}
 	if _, why := step.Compile(p).Count(list, maxActions); why != "" {
-		return fmt.Errorf("%w: %s takes more than %d steps (%s)", ErrTooLarge, p.Name, maxActions, why)
+		return fmt.Errorf("%w: %s takes more than %d steps, choices and rounds of loops (%s)", ErrTooLarge, p.Name, maxActions, why)
 	}
 	return nil
 }

@@ -339,9 +339,9 @@ func TestDeadlockNamesAll(t *testing.T) {
 // Texts that ask for more than a machine has are refused, not tried.
 func TestWorkIsBounded(t *testing.T) {
 	for want, text := range map[string]string{
-		"1099511627776 chunks of in; proofs end at":  "weft 1\nname big\nop broadcast\nranks 2\nchunks 1099511627776\nchannels 1:\n  copy in[0 +: 1099511627776] -> out[0 +: 1099511627776]\n",
-		"idle takes more than":                       "weft 1\nname idle\nop broadcast\nranks 2\nchunks 1\nchannels 1:\n  repeat i < 1<<40:\n    if i < 0:\n      copy in[0] -> out[0]\n",
-		"3000000 ranks and its text does not rotate": "weft 1\nname many\nop broadcast\nranks 3000000\nchunks 1\nchannels 1:\n  copy in[0] -> out[0]\n",
+		"1099511627776 chunks of in; proofs end at":                                           "weft 1\nname big\nop broadcast\nranks 2\nchunks 1099511627776\nchannels 1:\n  copy in[0 +: 1099511627776] -> out[0 +: 1099511627776]\n",
+		"steps, choices and rounds of loops (line 7: repeat i < 1<<40, 1099511627776 rounds)": "weft 1\nname idle\nop broadcast\nranks 2\nchunks 1\nchannels 1:\n  repeat i < 1<<40:\n    if i < 0:\n      copy in[0] -> out[0]\n",
+		"3000000 ranks and its text does not rotate":                                          "weft 1\nname many\nop broadcast\nranks 3000000\nchunks 1\nchannels 1:\n  copy in[0] -> out[0]\n",
 	} {
 		if _, err := verify.Program(parse(t, text)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)
