@@ -136,7 +136,7 @@ more than rounding explains.
 	}
 	f := cmd.Flags()
 	f.IntVar(&o.Ranks, "ranks", 4, "number of ranks, each a process")
-	f.IntVar(&o.Min, "min", 1, "fewest `RANKS` to go on with; below it the run saves a checkpoint and stops")
+	f.IntVar(&o.Min, "min", 1, "fewest `RANKS` to go on with; with fewer for 30s the run saves a checkpoint and stops")
 	f.IntVar(&o.Train.Layout.TP, "tp", 1, "tensor parallel: ranks that share every layer")
 	f.IntVar(&o.Train.Layout.PP, "pp", 1, "pipeline parallel: stages that share the layers")
 	f.IntVar(&o.Train.Layout.Zero, "zero", 0, "what replicas share: 0 nothing, 1 optimizer state, 2 gradients too, 3 parameters too")

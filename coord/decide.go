@@ -28,6 +28,10 @@ type Policy struct {
 	// anybody when a worker dies.
 	Settle time.Duration
 
+	// Return is how long ranks that died are waited for if fewer than Min are left, before the job is
+	// asked to leave; 0 for not at all.
+	Return time.Duration
+
 	// MaxFailures within Window are borne; one more, and the job is asked to
 	// leave. 0 of them is any number; a Window of 0 is 10 s.
 	MaxFailures int
@@ -57,7 +61,7 @@ func (p *Policy) Check() error {
 
 func (p *Policy) config() (member.Config, error) {
 	cfg := member.Default()
-	cfg.Min, cfg.Max = p.Min, p.Max
+	cfg.Min, cfg.Max, cfg.Return = p.Min, p.Max, p.Return
 	if p.Settle > 0 {
 		cfg.Gather = p.Settle
 	}

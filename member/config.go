@@ -50,6 +50,11 @@ type Config struct {
 	// leave cleanly with a checkpoint; beyond Max joining is refused.
 	Min, Max int
 
+	// Return is how long the leader waits for processes to come back if fewer than
+	// Min active members would be left, but some are, before it asks the job to leave.
+	// Processes that join count. 0 does not wait.
+	Return time.Duration
+
 	// MaxFailures within Window are borne; one more, and the job is asked to leave.
 	MaxFailures int
 	Window      time.Duration

@@ -207,6 +207,7 @@ func (m *Machine) leadDue() Time {
 	for i := range m.marks {
 		if m.marks[i].state == Failed {
 			wait(m.marks[i].since + m.cfg.Settle)
+			wait(m.marks[i].since + m.cfg.Return)
 		}
 	}
 	return due
@@ -290,7 +291,12 @@ func (m *Machine) decide() {
 		for _, l := range o.losses {
 			recent += l.count
 		}
+		// Of those that come back some may catch up, if one that is active is left.
+		returns := m.cfg.Return > 0 && len(active) > 0
 		switch {
+		case returns && len(active) < m.cfg.Min && len(next.Members) >= m.cfg.Min:
+		case returns && len(active) < m.cfg.Min && len(failed) > 0 && m.now < first+m.cfg.Return:
+			return
 		case len(active) < m.cfg.Min:
 			next.Halt = TooFew
 		case recent > m.cfg.MaxFailures:

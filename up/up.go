@@ -40,7 +40,7 @@ import (
 type Options struct {
 	Program []string // the weft binary and what comes before its verbs
 	Ranks   int      // 4 if 0
-	Min     int      // below which the run stops with a checkpoint; 1 if 0
+	Min     int      // below which, for half a minute, the run stops with a checkpoint; 1 if 0
 	Train   train.Config
 	For     time.Duration // how long to train; 0: until told to stop
 	Steps   int           // how far to train; 0: no end
@@ -363,6 +363,9 @@ func (r *run) killCoordinator() {
 // saving is how long ranks that were told to stop have to end, with a checkpoint.
 const saving = time.Minute
 
+// comeBack is how long ranks that died are waited for if fewer than the least number are at work, before the run stops.
+const comeBack = 30 * time.Second
+
 // agent makes the node's agent.
 func (r *run) agent() error {
 	// Checkpoints of launches must not mix, should one be killed while it writes.
@@ -388,7 +391,7 @@ func (r *run) agent() error {
 		return launch.Lines(lines(func(at time.Time, text string) { r.board.Log(slot, at, text) }), &screen, func() string { return "" })
 	}
 	r.node, err = node.New(node.Config{
-		Client: r.client, Policy: coord.Policy{Min: r.o.Min, Max: r.o.Ranks, Settle: 2 * time.Second, Name: "up"},
+		Client: r.client, Policy: coord.Policy{Min: r.o.Min, Max: r.o.Ranks, Settle: 2 * time.Second, Return: comeBack, Name: "up"},
 		Slots: slots, Command: append(append([]string{}, r.o.Program...), "rank"), Follow: true, Host: host, Restarts: 1000, Grace: saving,
 		Env: append([]string{rank.Env + "=" + string(text), "WEFT_FLIGHT=1024"}, r.o.Env...), Watch: r.ledger.watch,
 		Output: func(_, local int, _, _ io.Writer) (io.Writer, io.Writer) { return log(local), log(local) },

@@ -154,11 +154,12 @@ func TestAllAreKilledAtOnce(t *testing.T) {
 	s := begin(t, Options{Check: true, Ckpt: dir, Every: 5, Keep: 2, Steps: 100_000, Min: 2})
 	hasCheckpoint(t, dir)
 	for range 3 {
-		all := children() // looked up once: a rank that is started again meanwhile would be spared
 		s.hurt(syscall.SIGKILL, "rank", 0)
-		for _, p := range all {
-			if p.verb == "rank" && p.slot > 0 {
-				_ = syscall.Kill(p.pid, syscall.SIGKILL) // it may have gone
+		for slot := 1; slot < 4; slot++ {
+			for _, p := range children() {
+				if p.verb == "rank" && p.slot == slot {
+					_ = syscall.Kill(p.pid, syscall.SIGKILL) // it may have gone
+				}
 			}
 		}
 		s.await("from the checkpoint of step")

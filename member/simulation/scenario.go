@@ -18,7 +18,7 @@ import (
 //	run 5s
 //
 // The first line describes the world: config is default, lab or hosts; empty
-// starts without members; min, max, max-failures, loss, latency, step, catch-up,
+// starts without members; min, return, max, max-failures, loss, latency, step, catch-up,
 // lease and drift set what their names say. Then faults: kill, exit (by=r0),
 // pause, cut, cut-peers, slow (delay=20ms), lossy (loss=0.3), join, leave, store-down, each
 // with at=, and for= where it lasts. The last line says how long to run.
@@ -111,6 +111,8 @@ func cluster(fields []string) (Settings, error) {
 			s.Seed, err = strconv.ParseUint(value, 10, 64)
 		case "min":
 			s.Member.Min, err = strconv.Atoi(value)
+		case "return":
+			s.Member.Return, err = time.ParseDuration(value)
 		case "max":
 			s.Member.Max, err = strconv.Atoi(value)
 		case "max-failures":
@@ -128,7 +130,7 @@ func cluster(fields []string) (Settings, error) {
 		case "lease":
 			s.Lease, err = time.ParseDuration(value)
 		default:
-			err = fmt.Errorf("known are config, seed, outside, empty, min, max, max-failures, loss, drift, latency, step, catch-up, lease")
+			err = fmt.Errorf("known are config, seed, outside, empty, min, return, max, max-failures, loss, drift, latency, step, catch-up, lease")
 		}
 		if err != nil {
 			return s, fmt.Errorf("cluster: %s: %w", f, err)
