@@ -56,6 +56,7 @@ type Meeting struct {
 
 	mu     sync.Mutex
 	links  []*link // by rank; of others than rank 0 only links[0] is set
+	came   []bool  // rank 0: by rank, whether it was here, if only for a while
 	begun  bool
 	closed bool
 	broken error   // the first error that ended the rendezvous for gathering
@@ -94,7 +95,7 @@ func Join(ctx context.Context, cfg Config) (*Meeting, error) {
 	if err := auth.CheckToken(cfg.Token, host, cfg.NoToken); err != nil {
 		return nil, err
 	}
-	r := &Meeting{cfg: cfg, addr: addr, links: make([]*link, cfg.Size), left: make([]error, cfg.Size), change: make(chan struct{})}
+	r := &Meeting{cfg: cfg, addr: addr, links: make([]*link, cfg.Size), left: make([]error, cfg.Size), came: make([]bool, cfg.Size), change: make(chan struct{})}
 	defer r.remind()()
 	if cfg.Rank == 0 {
 		err = r.host(ctx)
@@ -212,14 +213,27 @@ func (r *Meeting) host(ctx context.Context) error {
 			r.mu.Unlock()
 			_ = r.spread(ctx, links, frame{kind: kindWaiting, body: putRanks(missing)})
 		case <-ctx.Done():
-			err := fmt.Errorf("%s of %d did not come to %s within %s%s: %w", plural("rank", missing), r.cfg.Size, r.addr, since(start), r.away(), ctx.Err())
 			r.mu.Lock()
+			err := r.notAll(missing, start, ctx.Err())
 			r.fail(err)
 			r.mu.Unlock()
 			return err
 		}
 		r.mu.Lock()
 	}
+}
+
+// notAll says which ranks did not come. Those that came and gave up waiting for them are not at fault. The caller holds mu.
+func (r *Meeting) notAll(missing []int, start time.Time, why error) error {
+	never := slices.DeleteFunc(slices.Clone(missing), func(i int) bool { return r.came[i] })
+	note := ""
+	if gone := slices.DeleteFunc(slices.Clone(missing), func(i int) bool { return !r.came[i] }); len(gone) > 0 {
+		note = fmt.Sprintf("; %s came and left again", plural("rank", gone))
+		if len(never) == 0 {
+			return fmt.Errorf("%s of %d came to %s and left before all had met%s: %w", plural("rank", gone), r.cfg.Size, r.addr, r.away(), why)
+		}
+	}
+	return fmt.Errorf("%s of %d did not come to %s within %s%s%s: %w", plural("rank", never), r.cfg.Size, r.addr, since(start), note, r.away(), why)
 }
 
 // listen takes the address, or all of this host's where its own name leads to
@@ -249,7 +263,7 @@ func (r *Meeting) away() string {
 	return " (turned away: " + strings.Join(kinds, ", ") + ")" + r.gate.Trouble()
 }
 
-// missing are the ranks that have not come; the caller holds mu.
+// missing are the ranks that are not here; the caller holds mu.
 func (r *Meeting) missing() []int {
 	var out []int
 	for i, l := range r.links {
@@ -299,7 +313,7 @@ func (r *Meeting) enter(conn net.Conn, rank int) {
 		conn.Close()
 		return
 	}
-	l.conn, l.in = conn, true
+	l.conn, l.in, r.came[rank] = conn, true, true
 	r.wg.Add(1)
 	r.changed()
 	broken := r.broken

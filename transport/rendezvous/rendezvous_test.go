@@ -223,6 +223,23 @@ func TestJoinErrors(t *testing.T) {
 	}
 }
 
+// Ranks that gave up waiting before rank 0 does are not blamed for the one that never came.
+func TestWhoGaveUpIsNotMissing(t *testing.T) {
+	_, errs := joinEach(within(t, 1500*time.Millisecond), within(t, 700*time.Millisecond), listener(t), 4, func(c *Config) {
+		if c.Rank == 3 {
+			c.Addr = "nowhere"
+		}
+	})
+	if err := errs[0]; err == nil || !strings.Contains(err.Error(), "rank 3 of 4 did not come") || !strings.Contains(err.Error(), "ranks 1, 2 came and left again") {
+		t.Errorf("rank 0: %v", err)
+	}
+	for _, rank := range []int{1, 2} {
+		if err := errs[rank]; err == nil || !strings.Contains(err.Error(), "waited for rank 3 of 4") {
+			t.Errorf("rank %d: %v", rank, err)
+		}
+	}
+}
+
 func TestNobodyThere(t *testing.T) {
 	l := listener(t)
 	addr := l.Addr().String()
