@@ -2,11 +2,13 @@ package comm
 
 import (
 	"context"
+	"encoding/binary"
 	"fmt"
 	"sync/atomic"
 	"unsafe"
 
 	"github.com/weft-fabric/weft/comm/calls"
+	"github.com/weft-fabric/weft/comm/internal/board"
 	"github.com/weft-fabric/weft/comm/internal/chunks"
 	"github.com/weft-fabric/weft/comm/internal/op"
 	"github.com/weft-fabric/weft/comm/internal/plan"
@@ -44,6 +46,7 @@ func (o *current) again(r *request) bool {
 func (c *Comm) repeat(ctx context.Context, r *request) error {
 	o := &c.cur
 	c.seq++
+	c.makeGood()
 	o.Call.Seq = c.seq
 	if c.world.mem == nil { // the operation before is part of what ranks have to agree on
 		o.Call.Program = o.prepared.digest ^ r.Salt ^ c.before
@@ -71,20 +74,21 @@ func (c *Comm) repeat(ctx context.Context, r *request) error {
 
 // start makes a call the operation under way; the caller's turn it is.
 func (c *Comm) start(ctx context.Context, r *request, asked want, factor float64) error {
-	if err := c.check(r, factor); err != nil {
-		return err
-	}
 	if f := c.failed.Load(); f != nil {
 		return f
 	}
+	if err := c.check(r, factor); err != nil {
+		return c.refused(err)
+	}
 	p, err := c.library.find(r, asked)
 	if err != nil {
-		return err
+		return c.refused(err)
 	}
 	if err := ctx.Err(); err != nil {
 		return c.failOutside(c.ended(r.Op.String()+" was called too late", err))
 	}
 	c.seq++
+	c.makeGood()
 	o := &c.cur
 	o.Request, o.ctx, o.prepared, o.Factor = *r, ctx, p, factor
 	o.Program, o.Form = p.program, p.flat
@@ -307,4 +311,45 @@ func elements[T Element](b []byte, n int) []T {
 		return nil
 	}
 	return unsafe.Slice((*T)(unsafe.Pointer(&b[0])), n)
+}
+
+// refuse is the end of a call that is wrong in itself. The others, which may be waiting for this rank in it, are told, if nothing
+// else is under way that says which number the call would have had.
+func (c *Comm) refuse(err error) error {
+	if c.failed.Load() == nil && c.flight.Take() {
+		_ = c.refused(err)
+		c.letGo()
+	}
+	return err
+}
+
+// refused is refuse when it is the caller's turn.
+func (c *Comm) refused(err error) error {
+	if c.failed.Load() == nil && c.group.Boards != nil && c.Size() > 1 {
+		c.refusal = c.seq + 1
+		c.spread(c.refusal)
+	}
+	return err
+}
+
+// makeGood takes a refusal back when the call is made again and is right. This rank does not mind those of others then: they may
+// all have made the same mistake.
+func (c *Comm) makeGood() {
+	if c.refusal == c.seq {
+		c.spread(0)
+	}
+}
+
+// spread writes on the boards of the others which operation this rank refused; 0 for none.
+func (c *Comm) spread(seq uint64) {
+	word := board.Refusal(c.Rank(), seq)
+	for i, b := range c.group.Boards {
+		switch {
+		case i == c.Rank():
+		case b != nil:
+			b.Refuse(word)
+		case c.group.Alive(i) == nil:
+			c.world.verbs.write(c.group.Members[i], c.keys[i]+board.RefusalAt, binary.LittleEndian.AppendUint64(nil, word))
+		}
+	}
 }

@@ -90,10 +90,12 @@ type Comm struct {
 	// What follows is owned by whoever carries operations out (queue.go).
 	seq     uint64         // of the last operation that was given a number
 	before  uint64         // the signature of the operation before: ranks that differed in it differ in the next, too
+	refusal uint64         // the operation that this rank's last call would have been, if it was wrong in itself
 	cur     current        // the operation under way
 	shared  *shared.Runner // nil where memory is not shared
 	scripts *script.Runner // made when first used
 
+	probing  probing
 	messages atomic.Pointer[messages] // point to point, made when first used
 
 	levels *levels // how collectives run over several hosts; nil where they do not

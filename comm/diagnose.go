@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/weft-fabric/weft/comm/calls"
@@ -40,7 +41,13 @@ func (c *Comm) stop() error {
 	} else if err != nil {
 		return c.ended("a call that waits for this one", err)
 	}
+	if f := c.refusedBy(); f != nil {
+		return f
+	}
 	now := clock.Now()
+	if err := c.probe(now); err != nil {
+		return err
+	}
 	for i := range c.group.Members {
 		if i == c.Rank() {
 			continue
@@ -60,6 +67,66 @@ func (c *Comm) stop() error {
 			return &Failure{Kind: Timeout, Err: ErrTimeout}
 		}
 		return c.late()
+	}
+	return nil
+}
+
+// refusedBy is word of a rank that does not take part in the operation under way, or nil.
+func (c *Comm) refusedBy() *Failure {
+	rank, seq := c.group.Mine().Refused()
+	if seq != c.cur.Call.Seq || seq == 0 || seq == c.refusal || rank < 0 || rank >= c.Size() {
+		return nil
+	}
+	return &Failure{Kind: Mismatch, Culprits: []int{rank}, Err: fmt.Errorf("rank %d does not take part: its call was wrong in itself, and its error says why", rank)}
+}
+
+// probing asks a rank far away what it does, without waiting for the answer.
+type probing struct {
+	mu     sync.Mutex
+	next   int64       // when to ask
+	rank   int         // that was asked
+	board  board.Board // its answer; nil if nobody was asked
+	ticket transport.Ticket
+}
+
+// A rank that waits for messages asks after a while, and from then on every while, whether the other makes the same call. Ranks
+// that call different things may wait for each other without a message that would tell.
+const probeAfter, probeEvery = 200 * time.Millisecond, 500 * time.Millisecond
+
+// probe finds out whether the rank that is waited for, far away, makes another call under the number of this one.
+func (c *Comm) probe(now int64) error {
+	p := &c.probing
+	if c.world.mem != nil || c.group.Wait.Phase != blame.Messages || !p.mu.TryLock() {
+		return nil
+	}
+	defer p.mu.Unlock()
+	o, boards := &c.cur, c.group.Boards
+	if o.limit.Load() == 0 {
+		p.next, p.board = now+int64(probeAfter), nil
+		return nil
+	}
+	if p.board != nil {
+		if err := c.world.verbs.look(p.ticket); err == errPending {
+			return nil
+		} else if err == nil {
+			theirs, ok := callOn(p.board, o.Call.Seq)
+			if ok && signature(&theirs) != signature(&o.Call) {
+				return calls.Mismatch(c.Rank(), p.rank, &o.Call, &theirs)
+			}
+		}
+		p.board = nil
+	}
+	if now < p.next || boards == nil {
+		return nil
+	}
+	p.next = now + int64(probeEvery)
+	rank, _, _ := c.group.Mine().Waiting()
+	if rank < 0 || rank >= c.Size() || rank == c.Rank() {
+		return nil
+	}
+	b := make(board.Board, board.ShortSize)
+	if t, err := c.world.verbs.raw.Read(c.group.Members[rank], b, c.keys[rank]); err == nil {
+		p.rank, p.board, p.ticket = rank, b, t
 	}
 	return nil
 }

@@ -154,6 +154,8 @@ func (c *Comm) failureOf(err error) *Failure {
 		// A rank that said why it gives up may be gone when others come.
 		if told := c.heard(); told != nil {
 			f = told
+		} else if told := c.refusedBy(); told != nil {
+			f = told
 		} else if i := slices.Index(c.group.Members, g.Rank); i >= 0 {
 			f = c.gone(i, err)
 		}

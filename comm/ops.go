@@ -20,10 +20,10 @@ func AllReduce[T Element](ctx context.Context, c *Comm, buf []T, op Op, opts ...
 // dst may be src, but not overlap it otherwise.
 func AllReduceTo[T Element](ctx context.Context, c *Comm, dst, src []T, op Op, opts ...Option) error {
 	if len(dst) != len(src) {
-		return need(sched.AllReduce, "dst", len(dst), len(src))
+		return c.refuse(need(sched.AllReduce, "dst", len(dst), len(src)))
 	}
 	if strays(reduce.Bytes(dst), reduce.Bytes(src), 0) {
-		return astray(sched.AllReduce, "dst", dst, "src", src, 0)
+		return c.refuse(astray(sched.AllReduce, "dst", dst, "src", src, 0))
 	}
 	return c.do(ctx, &request{Op: sched.AllReduce, Type: reduce.TypeOf[T](), Reduce: op, Root: -1, Count: len(src),
 		In: reduce.Bytes(src), Out: reduce.Bytes(dst)}, opts)
@@ -33,10 +33,10 @@ func AllReduceTo[T Element](ctx context.Context, c *Comm, dst, src []T, op Op, o
 // have a block of len(dst) elements for each rank. dst may be that block of src.
 func ReduceScatter[T Element](ctx context.Context, c *Comm, dst, src []T, op Op, opts ...Option) error {
 	if len(src) != len(dst)*c.Size() {
-		return need(sched.ReduceScatter, "src", len(src), len(dst)*c.Size())
+		return c.refuse(need(sched.ReduceScatter, "src", len(src), len(dst)*c.Size()))
 	}
 	if strays(reduce.Bytes(dst), reduce.Bytes(src), len(reduce.Bytes(dst))*c.Rank()) {
-		return astray(sched.ReduceScatter, "dst", dst, "src", src, c.Rank()*len(dst))
+		return c.refuse(astray(sched.ReduceScatter, "dst", dst, "src", src, c.Rank()*len(dst)))
 	}
 	return c.do(ctx, &request{Op: sched.ReduceScatter, Type: reduce.TypeOf[T](), Reduce: op, Root: -1, Count: len(dst),
 		In: reduce.Bytes(src), Out: reduce.Bytes(dst)}, opts)
@@ -46,10 +46,10 @@ func ReduceScatter[T Element](ctx context.Context, c *Comm, dst, src []T, op Op,
 // the own block of dst.
 func AllGather[T Element](ctx context.Context, c *Comm, dst, src []T, opts ...Option) error {
 	if len(dst) != len(src)*c.Size() {
-		return need(sched.AllGather, "dst", len(dst), len(src)*c.Size())
+		return c.refuse(need(sched.AllGather, "dst", len(dst), len(src)*c.Size()))
 	}
 	if strays(reduce.Bytes(src), reduce.Bytes(dst), len(reduce.Bytes(src))*c.Rank()) {
-		return astray(sched.AllGather, "src", src, "dst", dst, c.Rank()*len(src))
+		return c.refuse(astray(sched.AllGather, "src", src, "dst", dst, c.Rank()*len(src)))
 	}
 	return c.do(ctx, &request{Op: sched.AllGather, Type: reduce.TypeOf[T](), Root: -1, Count: len(src),
 		In: reduce.Bytes(src), Out: reduce.Bytes(dst)}, opts)
@@ -65,13 +65,13 @@ func Broadcast[T Element](ctx context.Context, c *Comm, buf []T, root int, opts 
 // on other ranks and may be src, but not overlap it otherwise.
 func Reduce[T Element](ctx context.Context, c *Comm, dst, src []T, op Op, root int, opts ...Option) error {
 	if c.Rank() == root && len(dst) != len(src) {
-		return need(sched.Reduce, "dst", len(dst), len(src))
+		return c.refuse(need(sched.Reduce, "dst", len(dst), len(src)))
 	}
 	if c.Rank() != root {
 		dst = nil
 	}
 	if strays(reduce.Bytes(dst), reduce.Bytes(src), 0) {
-		return astray(sched.Reduce, "dst", dst, "src", src, 0)
+		return c.refuse(astray(sched.Reduce, "dst", dst, "src", src, 0))
 	}
 	return c.do(ctx, &request{Op: sched.Reduce, Type: reduce.TypeOf[T](), Reduce: op, Root: root, Count: len(src),
 		In: reduce.Bytes(src), Out: reduce.Bytes(dst)}, opts)
@@ -81,13 +81,13 @@ func Reduce[T Element](ctx context.Context, c *Comm, dst, src []T, op Op, root i
 // have a block for each rank. dst may be src.
 func AllToAll[T Element](ctx context.Context, c *Comm, dst, src []T, opts ...Option) error {
 	if len(dst) != len(src) {
-		return need(sched.AllToAll, "dst", len(dst), len(src))
+		return c.refuse(need(sched.AllToAll, "dst", len(dst), len(src)))
 	}
 	if len(src)%c.Size() != 0 {
-		return need(sched.AllToAll, "src", len(src), (len(src)/c.Size()+1)*c.Size())
+		return c.refuse(need(sched.AllToAll, "src", len(src), (len(src)/c.Size()+1)*c.Size()))
 	}
 	if strays(reduce.Bytes(dst), reduce.Bytes(src), 0) {
-		return astray(sched.AllToAll, "dst", dst, "src", src, 0)
+		return c.refuse(astray(sched.AllToAll, "dst", dst, "src", src, 0))
 	}
 	return c.do(ctx, &request{Op: sched.AllToAll, Type: reduce.TypeOf[T](), Root: -1, Count: len(src) / c.Size(),
 		In: reduce.Bytes(src), Out: reduce.Bytes(dst)}, opts)
@@ -97,13 +97,13 @@ func AllToAll[T Element](ctx context.Context, c *Comm, dst, src []T, opts ...Opt
 // used on other ranks; at the root, src may be its block of dst.
 func Gather[T Element](ctx context.Context, c *Comm, dst, src []T, root int, opts ...Option) error {
 	if c.Rank() == root && len(dst) != len(src)*c.Size() {
-		return need(sched.Gather, "dst", len(dst), len(src)*c.Size())
+		return c.refuse(need(sched.Gather, "dst", len(dst), len(src)*c.Size()))
 	}
 	if c.Rank() != root {
 		dst = nil
 	}
 	if strays(reduce.Bytes(src), reduce.Bytes(dst), len(reduce.Bytes(src))*c.Rank()) {
-		return astray(sched.Gather, "src", src, "dst", dst, c.Rank()*len(src))
+		return c.refuse(astray(sched.Gather, "src", src, "dst", dst, c.Rank()*len(src)))
 	}
 	return c.do(ctx, &request{Op: sched.Gather, Type: reduce.TypeOf[T](), Root: root, Count: len(src),
 		In: reduce.Bytes(src), Out: reduce.Bytes(dst)}, opts)
@@ -113,13 +113,13 @@ func Gather[T Element](ctx context.Context, c *Comm, dst, src []T, root int, opt
 // other ranks; at the root, dst may be its block of src.
 func Scatter[T Element](ctx context.Context, c *Comm, dst, src []T, root int, opts ...Option) error {
 	if c.Rank() == root && len(src) != len(dst)*c.Size() {
-		return need(sched.Scatter, "src", len(src), len(dst)*c.Size())
+		return c.refuse(need(sched.Scatter, "src", len(src), len(dst)*c.Size()))
 	}
 	if c.Rank() != root {
 		src = nil
 	}
 	if strays(reduce.Bytes(dst), reduce.Bytes(src), len(reduce.Bytes(dst))*c.Rank()) {
-		return astray(sched.Scatter, "dst", dst, "src", src, c.Rank()*len(dst))
+		return c.refuse(astray(sched.Scatter, "dst", dst, "src", src, c.Rank()*len(dst)))
 	}
 	return c.do(ctx, &request{Op: sched.Scatter, Type: reduce.TypeOf[T](), Root: root, Count: len(dst),
 		In: reduce.Bytes(src), Out: reduce.Bytes(dst)}, opts)
@@ -134,10 +134,10 @@ func Barrier(ctx context.Context, c *Comm, opts ...Option) error {
 // elements. All ranks give the same counts.
 func AllGatherV[T Element](ctx context.Context, c *Comm, dst, src []T, counts []int, opts ...Option) error {
 	if err := c.blocks(sched.AllGather, "dst", len(dst), counts, "src", len(src)); err != nil {
-		return err
+		return c.refuse(err)
 	}
 	if strays(reduce.Bytes(src), reduce.Bytes(dst), reduce.TypeOf[T]().Size()*total(counts[:c.Rank()])) {
-		return astray(sched.AllGather, "src", src, "dst", dst, total(counts[:c.Rank()]))
+		return c.refuse(astray(sched.AllGather, "src", src, "dst", dst, total(counts[:c.Rank()])))
 	}
 	return c.do(ctx, &request{Op: sched.AllGather, Variant: calls.AllGatherV, Type: reduce.TypeOf[T](), Root: -1, Counts: counts,
 		In: reduce.Bytes(src), Out: reduce.Bytes(dst)}, opts)
@@ -147,10 +147,10 @@ func AllGatherV[T Element](ctx context.Context, c *Comm, dst, src []T, counts []
 // counts[p] elements. All ranks give the same counts.
 func ReduceScatterV[T Element](ctx context.Context, c *Comm, dst, src []T, counts []int, op Op, opts ...Option) error {
 	if err := c.blocks(sched.ReduceScatter, "src", len(src), counts, "dst", len(dst)); err != nil {
-		return err
+		return c.refuse(err)
 	}
 	if strays(reduce.Bytes(dst), reduce.Bytes(src), reduce.TypeOf[T]().Size()*total(counts[:c.Rank()])) {
-		return astray(sched.ReduceScatter, "dst", dst, "src", src, total(counts[:c.Rank()]))
+		return c.refuse(astray(sched.ReduceScatter, "dst", dst, "src", src, total(counts[:c.Rank()])))
 	}
 	return c.do(ctx, &request{Op: sched.ReduceScatter, Variant: calls.ReduceScatterV, Type: reduce.TypeOf[T](), Reduce: op, Root: -1, Counts: counts,
 		In: reduce.Bytes(src), Out: reduce.Bytes(dst)}, opts)
@@ -163,10 +163,10 @@ func GatherV[T Element](ctx context.Context, c *Comm, dst, src []T, counts []int
 		dst, have = nil, total(counts)
 	}
 	if err := c.blocks(sched.Gather, "dst", have, counts, "src", len(src)); err != nil {
-		return err
+		return c.refuse(err)
 	}
 	if strays(reduce.Bytes(src), reduce.Bytes(dst), reduce.TypeOf[T]().Size()*total(counts[:c.Rank()])) {
-		return astray(sched.Gather, "src", src, "dst", dst, total(counts[:c.Rank()]))
+		return c.refuse(astray(sched.Gather, "src", src, "dst", dst, total(counts[:c.Rank()])))
 	}
 	return c.do(ctx, &request{Op: sched.Gather, Variant: calls.GatherV, Type: reduce.TypeOf[T](), Root: root, Counts: counts,
 		In: reduce.Bytes(src), Out: reduce.Bytes(dst)}, opts)
@@ -179,10 +179,10 @@ func ScatterV[T Element](ctx context.Context, c *Comm, dst, src []T, counts []in
 		src, have = nil, total(counts)
 	}
 	if err := c.blocks(sched.Scatter, "src", have, counts, "dst", len(dst)); err != nil {
-		return err
+		return c.refuse(err)
 	}
 	if strays(reduce.Bytes(dst), reduce.Bytes(src), reduce.TypeOf[T]().Size()*total(counts[:c.Rank()])) {
-		return astray(sched.Scatter, "dst", dst, "src", src, total(counts[:c.Rank()]))
+		return c.refuse(astray(sched.Scatter, "dst", dst, "src", src, total(counts[:c.Rank()])))
 	}
 	return c.do(ctx, &request{Op: sched.Scatter, Variant: calls.ScatterV, Type: reduce.TypeOf[T](), Root: root, Counts: counts,
 		In: reduce.Bytes(src), Out: reduce.Bytes(dst)}, opts)
@@ -193,25 +193,25 @@ func ScatterV[T Element](ctx context.Context, c *Comm, dst, src []T, counts []in
 // is what p receives from r. dst may be src if sends are recvs.
 func AllToAllV[T Element](ctx context.Context, c *Comm, dst, src []T, recvs, sends []int, opts ...Option) error {
 	if err := c.counts(sched.AllToAll, "sends", sends); err != nil {
-		return err
+		return c.refuse(err)
 	}
 	if err := c.counts(sched.AllToAll, "recvs", recvs); err != nil {
-		return err
+		return c.refuse(err)
 	}
 	if len(src) != total(sends) {
-		return need(sched.AllToAll, "src", len(src), total(sends))
+		return c.refuse(need(sched.AllToAll, "src", len(src), total(sends)))
 	}
 	if len(dst) != total(recvs) {
-		return need(sched.AllToAll, "dst", len(dst), total(recvs))
+		return c.refuse(need(sched.AllToAll, "dst", len(dst), total(recvs)))
 	}
 	if k := recvs[c.Rank()]; k != sends[c.Rank()] {
-		return need(sched.AllToAll, "the own block of dst", k, sends[c.Rank()])
+		return c.refuse(need(sched.AllToAll, "the own block of dst", k, sends[c.Rank()]))
 	}
 	if strays(reduce.Bytes(dst), reduce.Bytes(src), 0) {
-		return astray(sched.AllToAll, "dst", dst, "src", src, 0)
+		return c.refuse(astray(sched.AllToAll, "dst", dst, "src", src, 0))
 	}
 	if op.Overlap(reduce.Bytes(dst), reduce.Bytes(src)) && !slices.Equal(sends, recvs) {
-		return fmt.Errorf("%s: dst is src, and sends %v are not recvs %v; give two buffers", sched.AllToAll, sends, recvs)
+		return c.refuse(fmt.Errorf("%s: dst is src, and sends %v are not recvs %v; give two buffers", sched.AllToAll, sends, recvs))
 	}
 	return c.do(ctx, &request{Op: sched.AllToAll, Variant: calls.AllToAllV, Type: reduce.TypeOf[T](), Root: -1, Counts: sends, Theirs: recvs,
 		In: reduce.Bytes(src), Out: reduce.Bytes(dst)}, opts)

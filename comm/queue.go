@@ -60,7 +60,7 @@ func (c *Comm) doLater(ctx context.Context, r *request, opts []Option) error {
 		case x.handle != nil:
 			q.handle = x.handle
 		case x.scaled && r.Reduce != reduce.PreMulSum:
-			return fmt.Errorf("%s: Factor(%v) is for PreMulSum", r.Op, x.factor)
+			return c.refuse(fmt.Errorf("%s: Factor(%v) is for PreMulSum", r.Op, x.factor))
 		case x.scaled:
 			q.factor = x.factor
 		default:

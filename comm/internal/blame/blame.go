@@ -261,12 +261,16 @@ func (s *Scene) crossed(missing []int) (waits, here int) {
 	return -1, -1
 }
 
-// awaited replaces missing ranks that wait for others in sends and receives by the ranks at the end of those waits.
+// awaited replaces missing ranks that wait for others, in sends and receives or in an operation before this one, by the ranks at
+// the end of those waits.
 func (s *Scene) awaited(missing []int) []int {
 	var ends []int
 	for _, at := range missing {
 		for range s.Ranks {
 			p := s.pairsWith(at)
+			if p < 0 {
+				p = s.waitsBefore(at)
+			}
 			if p < 0 {
 				break
 			}
@@ -275,6 +279,15 @@ func (s *Scene) awaited(missing []int) []int {
 		ends = append(ends, at)
 	}
 	return Sorted(ends...)
+}
+
+// waitsBefore is the rank whose message another one waits for, far away, in an operation before this one; -1 if it waits for none.
+func (s *Scene) waitsBefore(i int) int {
+	r := &s.Ranks[i]
+	if s.Shared || !r.Answers || r.State.Stopped() || r.Last.Seq >= s.Call.Seq || r.WaitsFor < 0 || r.WaitsFor >= len(s.Ranks) || r.WaitsFor == i || r.WaitsFor == s.Rank {
+		return -1
+	}
+	return r.WaitsFor
 }
 
 // pairsWith is the rank that a rank's send or receive waits for; -1 if it waits for none, or is stopped.

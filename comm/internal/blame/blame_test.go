@@ -75,6 +75,8 @@ func TestJudge(t *testing.T) {
 		{"two did not enter, the hindmost is at fault", late(Entry, rank(4), rank(2)), Timeout, []int{2}, "rank 2 did not enter it"},
 		{"two alike did not enter", late(Entry, rank(4), rank(4)), Timeout, []int{1, 2}, "ranks 1, 2 did not enter it"},
 		{"far away all that are missing are at fault", late(Messages, rank(4), rank(2)), Timeout, []int{1, 2}, "ranks 1, 2 did not enter it"},
+		{"one waits for a silent one in an operation before", late(Messages, with(rank(4), waits(2)), with(rank(4), silent)), Timeout, []int{2}, "rank 2 did not enter it"},
+		{"one waits for this rank in an operation before", late(Messages, with(rank(4), waits(0)), rank(5)), Timeout, []int{1}, "rank 1 did not enter it"},
 		{"one does not answer", late(Messages, rank(5), with(rank(5), silent)), Timeout, []int{2}, "rank 2 did not enter it; rank 2: does not answer"},
 		{"one sent messages and does not answer", late(Messages, rank(5), with(rank(5), func(r *Rank) { silent(r); r.Last = op(5) })).from(2), Timeout, []int{2}, "rank 2 entered it but did not go on; rank 2: sent messages of operation 5, does not answer now"},
 		{"a stopped one is at fault", late(Entry, rank(4), with(rank(4), stopped)), Timeout, []int{2}, "rank 2: last entered operation 4 (all-reduce of 4 float32 sum) 1ms ago; its process is stopped"},

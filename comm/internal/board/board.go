@@ -14,7 +14,8 @@
 //	                          raises it for a rank that died                     used
 //	 12544    128  staged     flag: pieces of inputs copied to stages            its readers              never: it counts up
 //	 12672     64  waiting    whose message is waited for: by the operation, by  whoever asks why a call  any time
-//	                          a send or receive                                  takes long
+//	                          a send or receive; and which rank made a call      takes long; the owner
+//	                          that is wrong in itself, which that rank writes
 //	 12736    384  shrink     what the rank wants and proposes; its vote and     survivors                next epoch: new board
 //	                          what it is asked to vote for, which all write
 //	 13120    256  notice     of a failure. The first rank to find 0 there       the owner                never
@@ -221,6 +222,21 @@ func (b Board) PairsWith(rank int) { atomicAt(b, atWaiting+8).Store(uint64(rank 
 
 // Pairing is what PairsWith told.
 func (b Board) Pairing() int { return int(atomicAt(b, atWaiting+8).Load()) - 1 }
+
+// Refusal is word of a rank whose call was wrong in itself: which operation it would have been.
+func Refusal(rank int, seq uint64) uint64 { return uint64(uint16(rank+1)) | seq<<16 }
+
+// RefusalAt is where that word lies.
+const RefusalAt = atWaiting + 16
+
+// Refuse leaves the word of another rank.
+func (b Board) Refuse(word uint64) { atomicAt(b, RefusalAt).Store(word) }
+
+// Refused is the word that was left last; seq is 0 if there is none.
+func (b Board) Refused() (rank int, seq uint64) {
+	v := atomicAt(b, RefusalAt).Load()
+	return int(uint16(v)) - 1, v >> 16
+}
 
 // LetGo says that a rank will not look at the board any more.
 func (b Board) LetGo(rank int) {
