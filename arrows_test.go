@@ -62,7 +62,7 @@ var floors = [][]string{
 	{"elastic/rank"},
 	{"up"},
 	{"bench", "internal/differential"},
-	{"cli", "examples/allreduce", "examples/elastic", "examples/first"},
+	{"cli", "examples/allreduce", "examples/elastic", "examples/first", "examples/survive"},
 	{".", "internal/dist"},
 }
 

@@ -37,7 +37,9 @@ LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT and WEFT_TOKEN in its environment.
 Lines that ranks print begin with the rank in brackets and are never mixed up.
 Standard input is empty. SIGINT and SIGTERM are handed on. When a rank fails, the
 others get SIGTERM and, after the grace, SIGKILL; which rank failed first, how,
-and its last words on standard error are said at the end. Nothing is left behind:
+and its last words on standard error are said at the end. With --keep-going the others
+run on, for programs that can do without it (Shrink): the run has failed only if no rank
+ends with 0. Nothing is left behind:
 a rank takes the processes it started with it, unless they left its process group,
 and ranks are killed when weft exits, even by SIGKILL.
 
@@ -62,6 +64,7 @@ The first SIGINT, SIGTERM or SIGHUP asks all ranks to end, the second ends the g
 Exit code: that of the rank that failed first, 128 and the signal if one ended it.`,
 		Example: `  weft run -n 4 -- ./my-program --epochs 3
   weft run -n 4 -- sh -c 'echo rank $RANK of $WORLD_SIZE'
+  weft run -n 4 --keep-going -- ./program-that-shrinks
   weft run -n 16 --hosts 'n[0-1]' --master-addr n0 -- ./my-program
   weft run -n 2 --hosts a,b --rsh 'ip netns exec {host}' --master-addr 10.0.0.1 -- ./my-program
   weft run -n 2 --transport tcp --tls -- ./my-program
@@ -92,7 +95,7 @@ Exit code: that of the rank that failed first, 128 and the signal if one ended i
 				return err
 			}
 			if meets {
-				for _, name := range []string{"ranks", "hosts", "rsh"} {
+				for _, name := range []string{"ranks", "hosts", "rsh", "keep-going"} {
 					if cmd.Flags().Changed(name) {
 						return fmt.Errorf("--%s is for runs without nodes that meet; leave it out, or leave out --nproc, --nodes and their like", name)
 					}
@@ -116,12 +119,18 @@ Exit code: that of the rank that failed first, 128 and the signal if one ended i
 			signal.Notify(signals, append(ending(), syscall.SIGUSR1, syscall.SIGUSR2)...)
 			defer signal.Stop(signals)
 			spec.Signals = signals
+			spec.Failed = func(e launch.Exit, left int) {
+				if left > 0 {
+					fmt.Fprintf(cmd.ErrOrStderr(), "weft run: %s; %d of %d ranks go on\n", e, left, spec.N)
+				}
+			}
 			_, err = launch.Run(cmd.Context(), spec)
 			return scarce(err)
 		},
 	}
 	cmd.Flags().IntVarP(&spec.N, "ranks", "n", 1, "number of ranks")
 	cmd.Flags().DurationVar(&spec.Grace, "grace", launch.Grace, "`TIME` between SIGTERM and SIGKILL when ranks are ended")
+	cmd.Flags().BoolVar(&spec.KeepGoing, "keep-going", false, "let the other ranks run on when one fails")
 	cmd.Flags().StringArrayVar(&env, "env", nil, "`NAME=VALUE` for every rank; repeatable")
 	hostFlags(cmd, &spec, &hosts, &rsh)
 	cmd.Flags().IntVar(&spec.Port, "master-port", 0, "`PORT` for MASTER_PORT; a free one without it")

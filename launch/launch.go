@@ -20,6 +20,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strconv"
 	"syscall"
 	"time"
@@ -62,6 +63,11 @@ type Spec struct {
 	// Grace is how long ranks have between SIGTERM and SIGKILL; 0 is the
 	// package's Grace, below 0 none.
 	Grace time.Duration
+
+	// KeepGoing lets the other ranks run on when one fails: they may finish without it. The run has failed only if no rank
+	// ended with 0. Failed, where set, hears of every rank that fails meanwhile, and how many still run.
+	KeepGoing bool
+	Failed    func(e Exit, left int)
 
 	// Started, where set, hears of every rank once it runs.
 	Started func(*Process)
@@ -222,9 +228,15 @@ func (r *run) wait(ctx context.Context) (Result, error) {
 		select {
 		case p := <-r.exits:
 			r.ended++
-			if e := p.Exit(); !e.OK() && r.cause == nil {
+			e := p.Exit()
+			if !e.OK() && r.cause == nil {
 				r.cause = &Failure{Exit: r.culprit(e), Ranks: r.spec.N, Asked: r.asked}
-				r.stop(syscall.SIGTERM)
+				if !r.spec.KeepGoing {
+					r.stop(syscall.SIGTERM)
+				}
+			}
+			if !e.OK() && r.spec.KeepGoing && r.spec.Failed != nil {
+				r.spec.Failed(e, len(r.procs)-r.ended)
 			}
 		case s := <-signals:
 			sig, ok := s.(syscall.Signal)
@@ -249,7 +261,7 @@ func (r *run) wait(ctx context.Context) (Result, error) {
 	switch {
 	case ctx.Err() != nil:
 		return res, fmt.Errorf("launch: run of %d ranks ended: %w", r.spec.N, context.Cause(ctx))
-	case r.cause != nil:
+	case r.cause != nil && !(r.spec.KeepGoing && r.asked == nil && slices.ContainsFunc(res.Exits, func(e Exit) bool { return e.Pid != 0 && e.OK() })):
 		return res, r.cause
 	}
 	return res, nil
