@@ -168,7 +168,7 @@ func (c *Comm) Shrink(ctx context.Context) (*Comm, error) {
 	if err := sub.meet(at); err != nil {
 		return nil, err
 	}
-	if err := sub.layer(ctx); err != nil {
+	if err := sub.layer(ctx); err != nil && sub.Err() == nil { // else a call on it says so, and it can shrink again
 		return nil, err
 	}
 	c.failed.CompareAndSwap(nil, &Failure{Kind: Closed, Rank: c.Rank(), Err: ErrClosed})
