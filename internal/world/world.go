@@ -62,7 +62,7 @@ type Fault struct {
 	Rank int
 	Peer int    // of Cut
 	Side uint64 // of Part: a bit a rank
-	Step int // of the rank, from 1
+	Step int    // of the rank, from 1
 	For  time.Duration
 }
 
