@@ -1,0 +1,186 @@
+package schedule
+
+import (
+	"container/heap"
+	"math"
+)
+
+// room reports whether a rank may begin a forward pass of a stage when it holds so many of its
+// activations, and alive of all its stages.
+func (p Pipe) room(stage, held, alive int) bool {
+	switch p.Kind {
+	case ZBH1, ZB1P:
+		return alive < p.Ranks
+	case ZBH2, ZB2P:
+		return alive < 2*p.Ranks-1
+	case ZBV: // a micro-batch comes back to its rank: p of them are 2p chunks
+		return stage >= p.Ranks || held < p.Ranks
+	default: // DualPipe: each direction as in 1F1B, and one more
+		return held < p.Ranks-stage
+	}
+}
+
+// moment is a time at which a rank may find new work.
+type moment struct {
+	at   float64
+	seq  int
+	rank int
+}
+
+type moments []moment
+
+func (h moments) Len() int { return len(h) }
+func (h moments) Less(i, j int) bool {
+	return h[i].at < h[j].at || h[i].at == h[j].at && h[i].seq < h[j].seq
+}
+func (h moments) Swap(i, j int) { h[i], h[j] = h[j], h[i] }
+func (h *moments) Push(x any)   { *h = append(*h, x.(moment)) }
+func (h *moments) Pop() any {
+	old := *h
+	x := old[len(old)-1]
+	*h = old[:len(old)-1]
+	return x
+}
+
+// greedy runs the kinds that split backward: whenever a rank is free it takes a backward pass if one
+// is ready, else a forward pass if its memory allows, else a weight gradient.
+func (p Pipe) greedy() (*Result, error) {
+	// Lanes are pipelines over the same ranks: one, or two in opposite directions.
+	lanes, perLane := 1, p.Micro
+	if p.Kind == DualPipe {
+		lanes, perLane = 2, p.Micro/2
+	}
+	stages := p.Ranks * p.Chunks
+	idx := func(lane, stage, micro int) int { return (lane*stages+stage)*perLane + micro }
+	n := lanes * stages * perLane
+	inf := math.Inf(1)
+	readyF, readyB := make([]float64, n), make([]float64, n)
+	for i := range readyF {
+		readyF[i], readyB[i] = inf, inf
+	}
+	rankOf := func(lane, stage int) int {
+		if lane == 1 {
+			return p.Ranks - 1 - stage
+		}
+		return p.rankOf(stage)
+	}
+	type place struct{ lane, stage int }
+	mine := make([][]place, p.Ranks)
+	for lane := range lanes {
+		for s := range stages {
+			r := rankOf(lane, s)
+			mine[r] = append(mine[r], place{lane, s})
+		}
+	}
+	nextF, nextB, held := make(map[place]int), make(map[place]int), make(map[place]int)
+	pendingW := make([][]pass, p.Ranks)
+	laneOfW := make([][]int, p.Ranks)
+	free, alive, left := make([]float64, p.Ranks), make([]int, p.Ranks), make([]int, p.Ranks)
+	for lane := range lanes {
+		for j := range perLane {
+			readyF[idx(lane, 0, j)] = 0
+		}
+	}
+	r := &Result{Busy: make([]float64, p.Ranks), Alive: make([]int, p.Ranks), LastB: make([]float64, p.Ranks)}
+	for i := range left {
+		left[i] = len(mine[i]) * perLane
+	}
+	sync := 0.0
+	if p.Sync {
+		sync = p.Send
+	}
+	q := &moments{}
+	seq := 0
+	wake := func(rank int, at float64) {
+		seq++
+		heap.Push(q, moment{at, seq, rank})
+	}
+	for i := range p.Ranks {
+		wake(i, 0)
+	}
+	first, last := make([]float64, p.Ranks), make([]float64, p.Ranks)
+	for i := range first {
+		first[i] = inf
+	}
+	span := func(rank, stage, micro int, pass byte, begin, end float64) {
+		r.Busy[rank] += end - begin
+		r.Time = max(r.Time, end)
+		first[rank], last[rank] = min(first[rank], begin), max(last[rank], end)
+		free[rank] = end + sync
+		if p.Trace {
+			r.Spans = append(r.Spans, Span{rank, stage / p.Ranks, micro, pass, begin, end})
+		}
+		wake(rank, free[rank])
+	}
+	for q.Len() > 0 {
+		m := heap.Pop(q).(moment)
+		rank, now := m.rank, m.at
+		if now < free[rank] {
+			continue
+		}
+		// A backward pass, the earliest micro-batch first and the deepest chunk before others.
+		best, found := place{}, false
+		for _, pl := range mine[rank] {
+			j := nextB[pl]
+			if j < perLane && readyB[idx(pl.lane, pl.stage, j)] <= now && (!found || pl.stage > best.stage) {
+				best, found = pl, true
+			}
+		}
+		if found {
+			j := nextB[best]
+			nextB[best]++
+			c := p.Cost[best.stage]
+			end := now + c.B
+			if best.stage > 0 {
+				i := idx(best.lane, best.stage-1, j)
+				readyB[i] = end + p.Send
+				wake(rankOf(best.lane, best.stage-1), readyB[i])
+			}
+			if left[rank]--; left[rank] == 0 {
+				r.LastB[rank] = now
+			}
+			pendingW[rank] = append(pendingW[rank], pass{'W', best.stage, j})
+			laneOfW[rank] = append(laneOfW[rank], best.lane)
+			span(rank, best.stage, j, 'B', now, end)
+			continue
+		}
+		// A forward pass. The last chunk's first, so that backward may begin.
+		for _, pl := range mine[rank] {
+			j := nextF[pl]
+			if j < perLane && readyF[idx(pl.lane, pl.stage, j)] <= now && p.room(pl.stage, held[pl], alive[rank]) && (!found || pl.stage > best.stage) {
+				best, found = pl, true
+			}
+		}
+		if found {
+			j := nextF[best]
+			nextF[best]++
+			end := now + p.Cost[best.stage].F
+			if best.stage < stages-1 {
+				i := idx(best.lane, best.stage+1, j)
+				next := rankOf(best.lane, best.stage+1)
+				send := p.Send
+				if next == rank {
+					send = 0
+				}
+				readyF[i] = end + send
+				wake(next, readyF[i])
+			} else {
+				readyB[idx(best.lane, best.stage, j)] = end
+			}
+			alive[rank]++
+			held[best]++
+			r.Alive[rank] = max(r.Alive[rank], alive[rank])
+			span(rank, best.stage, j, 'F', now, end)
+			continue
+		}
+		if len(pendingW[rank]) > 0 {
+			w, lane := pendingW[rank][0], laneOfW[rank][0]
+			pendingW[rank], laneOfW[rank] = pendingW[rank][1:], laneOfW[rank][1:]
+			alive[rank]--
+			held[place{lane, w.stage}]--
+			span(rank, w.stage, w.micro, 'W', now, now+p.Cost[w.stage].W)
+		}
+	}
+	r.finish(p, first, last)
+	return r, nil
+}

@@ -1,0 +1,364 @@
+// Package schedule runs a pipeline's schedule as a schedule: every forward, backward and
+// weight-gradient pass of every micro-batch on every rank, when what it needs has arrived.
+//
+//	rank 0  F0 F1 F2 F3       B0 F4 B1 ...
+//	rank 1     F0 F1 F2    B0 F3 B1 ...
+//	rank 2        F0 F1 B0 F2 B1 ...
+//	rank 3           F0 B0 F1 B1 ...
+//
+// The time of a step, who waits how long and how many activations are alive follow from the run;
+// no formula for a bubble is used. Kinds with a published order (gpipe, 1f1b, interleaved, zb-h1, zb-h2)
+// keep it. In the others (zb-v, dualpipe) a rank takes the first of: a backward pass, a forward pass if
+// memory allows, a weight gradient; zb-1p and zb-2p take the better of both ways.
+package schedule
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+)
+
+// Kind is a schedule by name.
+type Kind string
+
+// The kinds.
+const (
+	GPipe       Kind = "gpipe"
+	OneFOneB    Kind = "1f1b"
+	Interleaved Kind = "interleaved"
+	ZBH1        Kind = "zb-h1"
+	ZBH2        Kind = "zb-h2"
+	ZB1P        Kind = "zb-1p"
+	ZB2P        Kind = "zb-2p"
+	ZBV         Kind = "zb-v"
+	DualPipe    Kind = "dualpipe"
+)
+
+// Kinds lists them.
+func Kinds() []Kind {
+	return []Kind{GPipe, OneFOneB, Interleaved, ZBH1, ZBH2, ZB1P, ZB2P, ZBV, DualPipe}
+}
+
+// ParseKind reads a name.
+func ParseKind(s string) (Kind, error) {
+	k := Kind(strings.ToLower(strings.ReplaceAll(s, "_", "-")))
+	switch k {
+	case "zbh1":
+		k = ZBH1
+	case "zbv", "zbvzerobubble":
+		k = ZBV
+	case "1f1b-i", "interleaved1f1b", "vpp", "interleaved-1f1b":
+		k = Interleaved
+	}
+	if slices.Contains(Kinds(), k) {
+		return k, nil
+	}
+	var names []string
+	for _, k := range Kinds() {
+		names = append(names, string(k))
+	}
+	return "", fmt.Errorf("unknown schedule %q; known: %s", s, strings.Join(names, ", "))
+}
+
+// Splits reports whether a kind runs weight gradients apart from input gradients.
+func (k Kind) Splits() bool {
+	switch k {
+	case ZBH1, ZBH2, ZB1P, ZB2P, ZBV, DualPipe:
+		return true
+	}
+	return false
+}
+
+// Copies is how often each rank holds the parameters of a stage: two in DualPipe, where both
+// directions run at once.
+func (k Kind) Copies() int {
+	if k == DualPipe {
+		return 2
+	}
+	return 1
+}
+
+// Cost is what the passes of one chunk of layers take, in seconds.
+type Cost struct{ F, B, W float64 }
+
+// Pipe is what to run.
+type Pipe struct {
+	Kind   Kind
+	Ranks  int
+	Chunks int // of layers a rank; 1 unless interleaved (ZB-V has 2)
+	Micro  int // micro-batches
+	Cost   []Cost
+	// Send is the time of an activation between neighbours. Sync means that a rank computes
+	// nothing while it sends, as a plain 1F1B does.
+	Send float64
+	Sync bool
+	// Trace asks for the spans.
+	Trace bool
+}
+
+// Span is one pass of a rank.
+type Span struct {
+	Rank, Chunk, Micro int
+	Pass               byte // 'F', 'B' (with W where they are not apart), 'W'
+	Begin, End         float64
+}
+
+// Result is what a run gave.
+type Result struct {
+	Time   float64   // from the first pass to the last
+	Period float64   // of a step in a row of steps: Time, or for the zero-bubble kinds, whose ranks begin the next step without waiting for one another, the longest of a rank
+	Busy   []float64 // by rank
+	Alive  []int     // by rank: most chunk activations held at once
+	Bubble float64   // share of the time that the busiest rank is idle
+	Spans  []Span
+	// LastB is, by rank, when the last micro-batch's backward begins; the rest may hide gradients.
+	LastB []float64
+}
+
+// Check reports what makes a pipe impossible.
+func (p Pipe) Check() error {
+	switch {
+	case p.Ranks < 1 || p.Micro < 1 || p.Chunks < 1:
+		return fmt.Errorf("a pipeline needs ranks, chunks and micro-batches of at least 1; there are %d, %d and %d", p.Ranks, p.Chunks, p.Micro)
+	case len(p.Cost) != p.Ranks*p.Chunks:
+		return fmt.Errorf("%d costs for %d chunks", len(p.Cost), p.Ranks*p.Chunks)
+	case p.Kind == Interleaved && p.Chunks > 1 && p.Micro%p.Ranks != 0:
+		return fmt.Errorf("interleaved schedules need micro-batches in multiples of pp: %d micro-batches, pp %d", p.Micro, p.Ranks)
+	case p.Kind == ZBV && p.Chunks != 2:
+		return fmt.Errorf("zb-v has two chunks a rank; there are %d", p.Chunks)
+	case p.Kind == DualPipe && (p.Ranks%2 != 0 || p.Micro%2 != 0):
+		return fmt.Errorf("dualpipe needs even numbers of stages and of micro-batches; there are %d and %d", p.Ranks, p.Micro)
+	case p.Kind != Interleaved && p.Kind != ZBV && p.Chunks != 1:
+		return fmt.Errorf("%s has one chunk a rank; there are %d", p.Kind, p.Chunks)
+	}
+	return nil
+}
+
+// rankOf says who runs virtual stage s. In a V the second half runs backwards.
+func (p Pipe) rankOf(s int) int {
+	if p.Kind == ZBV && s >= p.Ranks {
+		return 2*p.Ranks - 1 - s
+	}
+	return s % p.Ranks
+}
+
+// Run runs it.
+func (p Pipe) Run() (*Result, error) {
+	if err := p.Check(); err != nil {
+		return nil, err
+	}
+	if p.Ranks == 1 && p.Chunks == 1 && !p.Trace {
+		c := p.Cost[0]
+		t := float64(p.Micro) * (c.F + c.B + c.W)
+		alive := 1
+		if p.Kind == GPipe {
+			alive = p.Micro
+		}
+		return &Result{Time: t, Period: t, Busy: []float64{t}, Alive: []int{alive}, LastB: []float64{t - c.B - c.W}}, nil
+	}
+	switch p.Kind {
+	case ZBV, DualPipe:
+		return p.greedy()
+	case ZBH1, ZBH2:
+		return p.ordered()
+	case ZB1P, ZB2P: // found by a search in the paper: the better of two ways here
+		a, err := p.ordered()
+		if err != nil {
+			return nil, err
+		}
+		b, err := p.greedy()
+		if err == nil && b.Period < a.Period {
+			return b, nil
+		}
+		return a, err
+	}
+	return p.ordered()
+}
+
+type pass struct {
+	kind  byte
+	stage int
+	micro int
+}
+
+// order is the published sequence of a rank.
+func (p Pipe) order(rank int) []pass {
+	var seq []pass
+	n := p.Ranks
+	switch {
+	case p.Kind == GPipe:
+		for j := range p.Micro {
+			seq = append(seq, pass{'F', rank, j})
+		}
+		for j := range p.Micro {
+			seq = append(seq, pass{'B', rank, j})
+		}
+	case p.Kind.Splits():
+		// Rank i runs ahead by as many forward passes as memory allows and holds weight gradients
+		// back, i of them with the memory of 1F1B (H1) and 2i with twice that (H2), so that all
+		// ranks end together.
+		ahead, behind := n-1-rank, rank
+		if p.Kind == ZBH2 || p.Kind == ZB2P {
+			ahead, behind = 2*(n-1-rank), 2*rank
+		}
+		ahead = min(ahead, p.Micro)
+		for j := range ahead {
+			seq = append(seq, pass{'F', rank, j})
+		}
+		w := 0
+		for j := range p.Micro {
+			if j+ahead < p.Micro {
+				seq = append(seq, pass{'F', rank, j + ahead})
+			}
+			seq = append(seq, pass{'B', rank, j})
+			if j >= behind {
+				seq = append(seq, pass{'W', rank, w})
+				w++
+			}
+		}
+		for ; w < p.Micro; w++ {
+			seq = append(seq, pass{'W', rank, w})
+		}
+	case p.Chunks == 1:
+		warm := min(p.Micro, n-1-rank)
+		for j := range warm {
+			seq = append(seq, pass{'F', rank, j})
+		}
+		for j := warm; j < p.Micro; j++ {
+			seq = append(seq, pass{'F', rank, j}, pass{'B', rank, j - warm})
+		}
+		for j := p.Micro - warm; j < p.Micro; j++ {
+			seq = append(seq, pass{'B', rank, j})
+		}
+	default:
+		// Megatron's order: groups of n micro-batches pass chunk 0, then chunk 1, and so on.
+		total := p.Micro * p.Chunks
+		chunk := func(i int, forward bool) int {
+			c := i % (n * p.Chunks) / n
+			if !forward {
+				c = p.Chunks - 1 - c
+			}
+			return c
+		}
+		micro := func(i int) int { return i/(n*p.Chunks)*n + i%n }
+		f := func(i int) pass { return pass{'F', chunk(i, true)*n + rank, micro(i)} }
+		b := func(i int) pass { return pass{'B', chunk(i, false)*n + rank, micro(i)} }
+		warm := min(total, (n-rank-1)*2+(p.Chunks-1)*n)
+		if p.Micro == n {
+			warm = total
+		}
+		for i := range warm {
+			seq = append(seq, f(i))
+		}
+		for i := warm; i < total; i++ {
+			seq = append(seq, f(i), b(i-warm))
+		}
+		for i := total - warm; i < total; i++ {
+			seq = append(seq, b(i))
+		}
+	}
+	return seq
+}
+
+// ordered runs the sequences of the ranks: each pass starts when its rank is free and its input is there.
+func (p Pipe) ordered() (*Result, error) {
+	stages := p.Ranks * p.Chunks
+	doneF := make([]float64, stages*p.Micro)
+	doneB := make([]float64, stages*p.Micro)
+	for i := range doneF {
+		doneF[i], doneB[i] = math.NaN(), math.NaN()
+	}
+	r := &Result{Busy: make([]float64, p.Ranks), Alive: make([]int, p.Ranks), LastB: make([]float64, p.Ranks)}
+	first, last := make([]float64, p.Ranks), make([]float64, p.Ranks)
+	seqs, at, free, alive := make([][]pass, p.Ranks), make([]int, p.Ranks), make([]float64, p.Ranks), make([]int, p.Ranks)
+	for i := range seqs {
+		seqs[i] = p.order(i)
+	}
+	sync := 0.0
+	if p.Sync {
+		sync = p.Send
+	}
+	for moved := true; moved; {
+		moved = false
+		for rank := range p.Ranks {
+			for at[rank] < len(seqs[rank]) {
+				x := seqs[rank][at[rank]]
+				ready := 0.0
+				switch {
+				case x.kind == 'W':
+				case x.kind == 'F' && x.stage > 0:
+					ready = doneF[(x.stage-1)*p.Micro+x.micro] + p.Send
+				case x.kind == 'B' && x.stage == stages-1:
+					ready = doneF[x.stage*p.Micro+x.micro]
+				case x.kind == 'B':
+					ready = doneB[(x.stage+1)*p.Micro+x.micro] + p.Send
+				}
+				if math.IsNaN(ready) {
+					break
+				}
+				begin := max(ready, free[rank])
+				c := p.Cost[x.stage]
+				took := c.F
+				switch {
+				case x.kind == 'W':
+					took = c.W
+				case x.kind == 'B' && p.Kind.Splits():
+					took = c.B
+				case x.kind == 'B':
+					took = c.B + c.W
+				}
+				end := begin + took
+				switch x.kind {
+				case 'F':
+					doneF[x.stage*p.Micro+x.micro] = end
+					alive[rank]++
+					r.Alive[rank] = max(r.Alive[rank], alive[rank])
+				case 'W':
+					alive[rank]--
+				default:
+					doneB[x.stage*p.Micro+x.micro] = end
+					if !p.Kind.Splits() {
+						alive[rank]--
+					}
+					if x.micro == p.Micro-1 && (r.LastB[rank] == 0 || x.stage/p.Ranks == p.Chunks-1) {
+						r.LastB[rank] = begin
+					}
+				}
+				if at[rank] == 0 {
+					first[rank] = begin
+				}
+				last[rank] = end
+				free[rank] = end + sync
+				r.Busy[rank] += took
+				if p.Trace {
+					r.Spans = append(r.Spans, Span{rank, x.stage / p.Ranks, x.micro, x.kind, begin, end})
+				}
+				r.Time = max(r.Time, end)
+				at[rank]++
+				moved = true
+			}
+		}
+	}
+	for rank := range p.Ranks {
+		if at[rank] < len(seqs[rank]) {
+			return nil, fmt.Errorf("schedule %s with %d ranks, %d chunks, %d micro-batches does not finish", p.Kind, p.Ranks, p.Chunks, p.Micro)
+		}
+	}
+	r.finish(p, first, last)
+	return r, nil
+}
+
+// finish derives what follows from when ranks began and ended.
+func (r *Result) finish(p Pipe, begin, end []float64) {
+	r.Period = r.Time
+	if p.Kind.Splits() {
+		r.Period = 0
+		for i := range begin {
+			r.Period = max(r.Period, end[i]-begin[i])
+		}
+	}
+	if r.Period > 0 {
+		r.Bubble = 1 - slices.Max(r.Busy)/r.Period
+	}
+}

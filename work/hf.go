@@ -1,0 +1,256 @@
+package work
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// config is a Hugging Face config.json, loosely typed: families name the same thing differently.
+type config map[string]json.RawMessage
+
+func (c config) num(keys ...string) (int, bool) {
+	for _, k := range keys {
+		raw, ok := c[k]
+		if !ok || string(raw) == "null" {
+			continue
+		}
+		var f float64
+		if json.Unmarshal(raw, &f) == nil && f == float64(int(f)) {
+			return int(f), true
+		}
+		var list []float64 // Falcon-like configs may give a list of one
+		if json.Unmarshal(raw, &list) == nil && len(list) == 1 {
+			return int(list[0]), true
+		}
+	}
+	return 0, false
+}
+
+func (c config) number(keys ...string) int { n, _ := c.num(keys...); return n }
+
+func (c config) text(key string) string {
+	var s string
+	_ = json.Unmarshal(c[key], &s)
+	return s
+}
+
+func (c config) flag(key string, otherwise bool) bool {
+	var b bool
+	if raw, ok := c[key]; ok && json.Unmarshal(raw, &b) == nil {
+		return b
+	}
+	return otherwise
+}
+
+func (c config) strings(key string) []string {
+	var list []string
+	_ = json.Unmarshal(c[key], &list)
+	return list
+}
+
+// families with two matrices in their MLP, layer norm and biases, unless their config says otherwise.
+var gptFamilies = []string{"gpt2", "gpt_neox", "gptj", "gpt_bigcode", "opt", "bloom", "codegen", "bert", "roberta", "gpt_neo", "phi", "starcoder2", "megatron-bert"}
+
+// families that share embedding and head unless their config says otherwise.
+var tiedFamilies = []string{"gpt2", "opt", "bloom", "falcon", "gemma", "gemma2", "gemma3", "gemma3_text", "gpt_bigcode", "mpt", "bert", "cohere", "cohere2", "starcoder2"}
+
+// unsupported families have layers that are neither attention nor MLP.
+var unsupported = map[string]string{"mamba": "state-space layers", "mamba2": "state-space layers", "jamba": "state-space layers", "qwen3_next": "linear-attention layers", "falcon_mamba": "state-space layers",
+	"nemotron_h": "state-space layers", "rwkv": "recurrent layers", "recurrent_gemma": "recurrent layers", "granitemoehybrid": "state-space layers", "t5": "an encoder beside the decoder", "bart": "an encoder beside the decoder",
+	"whisper": "an encoder beside the decoder", "deci": "layers of different shapes", "nemotron-nas": "layers of different shapes", "zamba2": "state-space layers", "minimax": "linear-attention layers", "bamba": "state-space layers"}
+
+// FromHF reads a config.json as Hugging Face's Transformers writes it.
+func FromHF(name string, data []byte) (*Model, error) {
+	var c config
+	if err := json.Unmarshal(data, &c); err != nil {
+		return nil, fmt.Errorf("%s: not a config.json: %w", name, err)
+	}
+	kind := c.text("model_type")
+	if raw, ok := c["text_config"]; ok { // a model that also sees pictures
+		var inner config
+		if err := json.Unmarshal(raw, &inner); err != nil {
+			return nil, fmt.Errorf("%s: text_config: %w", name, err)
+		}
+		if t := inner.text("model_type"); t != "" {
+			kind = t
+		}
+		if raw, ok := c["tie_word_embeddings"]; ok {
+			if _, has := inner["tie_word_embeddings"]; !has {
+				inner["tie_word_embeddings"] = raw
+			}
+		}
+		c = inner
+	}
+	if kind == "" {
+		return nil, fmt.Errorf("%s: no model_type: it does not look like a config.json of Hugging Face; a YAML file in weft's own words describes any model", name)
+	}
+	if why, ok := unsupported[kind]; ok {
+		return nil, fmt.Errorf("%s: model_type %s has %s, which are not modelled", name, kind, why)
+	}
+	if slices.Contains(c.strings("layer_types"), "linear_attention") {
+		return nil, fmt.Errorf("%s: layer_types has linear_attention, which is not modelled", name)
+	}
+	m := &Model{Name: name}
+	var missing []string
+	need := func(what string, keys ...string) int {
+		n, ok := c.num(keys...)
+		if !ok {
+			missing = append(missing, fmt.Sprintf("%s (%s)", what, strings.Join(keys, " or ")))
+		}
+		return n
+	}
+	m.Hidden = need("hidden size", "hidden_size", "n_embd", "d_model", "n_embed", "dim")
+	m.Layers = need("layers", "num_hidden_layers", "n_layer", "n_layers", "num_layers")
+	m.Heads = need("heads", "num_attention_heads", "n_head", "n_heads", "num_heads")
+	m.Vocab = need("vocabulary", "vocab_size", "padded_vocab_size")
+	m.KVHeads = c.number("num_key_value_heads", "num_kv_heads", "multi_query_group_num", "n_head_kv")
+	attn := config{}
+	if raw, ok := c["attn_config"]; ok { // MPT and DBRX
+		_ = json.Unmarshal(raw, &attn)
+		if m.KVHeads == 0 {
+			m.KVHeads = attn.number("kv_n_heads")
+		}
+	}
+	if kind == "falcon" && c.flag("multi_query", false) && !c.flag("new_decoder_architecture", false) || kind == "gpt_bigcode" && c.flag("multi_query", true) {
+		m.KVHeads = 1
+	}
+	if kind == "chatglm" && !c.flag("multi_query_attention", false) {
+		m.KVHeads = 0
+	}
+	if m.KVHeads == 0 {
+		m.KVHeads = m.Heads
+	}
+	m.HeadDim = c.number("head_dim", "kv_channels", "attention_head_dim")
+	if m.HeadDim == 0 && m.Heads > 0 {
+		m.HeadDim = m.Hidden / m.Heads
+	}
+
+	old := slices.Contains(gptFamilies, kind)
+	var ok bool
+	if m.FFN, ok = c.num("intermediate_size", "n_inner", "ffn_dim", "ffn_hidden_size", "dense_intermediate_size"); !ok {
+		switch e, has := c.num("expansion_ratio"); {
+		case has:
+			m.FFN = e * m.Hidden
+		case old || kind == "falcon" || kind == "mpt" || kind == "chatglm" || kind == "qwen":
+			m.FFN = 4 * m.Hidden
+		}
+	}
+	ffn := config{}
+	if raw, ok := c["ffn_config"]; ok { // DBRX
+		_ = json.Unmarshal(raw, &ffn)
+		if n := ffn.number("ffn_hidden_size"); n > 0 {
+			m.FFN = n
+		}
+	}
+	act := strings.ToLower(c.text("hidden_act") + c.text("hidden_activation") + c.text("activation_function") + c.text("mlp_hidden_act"))
+	m.Gated = !old && kind != "falcon" && kind != "mpt" && kind != "nemotron" && !strings.Contains(act, "relu2") && act != "relu"
+	m.Tied = c.flag("tie_word_embeddings", slices.Contains(tiedFamilies, kind))
+	m.LayerNorm = old || kind == "falcon" || kind == "mpt" || kind == "nemotron" || kind == "dbrx" || kind == "cohere" || kind == "stablelm"
+	m.Bias = old || kind == "gpt_oss"
+	if b := c.flag("use_bias", m.Bias); kind == "starcoder2" {
+		m.Bias = b
+	}
+	m.QKVBias = !m.Bias && (kind == "qwen2" || kind == "qwen2_moe" || kind == "qwen2_vl_text" || kind == "qwen2_5_vl_text" || kind == "qwen" || kind == "glm" || kind == "glm4" ||
+		c.flag("attention_bias", false) || c.flag("qkv_bias", false) || c.flag("add_qkv_bias", false))
+	m.QKNorm = strings.HasPrefix(kind, "qwen3") || strings.HasPrefix(kind, "gemma3") || c.flag("use_qk_norm", false)
+	m.PostNorms = kind == "gemma2" || strings.HasPrefix(kind, "gemma3") || kind == "glm4"
+	switch kind {
+	case "gpt2", "gpt_bigcode", "gpt_neo":
+		m.Positions = c.number("n_positions", "max_position_embeddings")
+	case "opt":
+		m.Positions = c.number("max_position_embeddings") + 2
+	case "bert", "roberta":
+		m.Positions = c.number("max_position_embeddings") + c.number("type_vocab_size")
+	case "mpt":
+		if raw := config(attn); raw != nil && !attn.flag("alibi", true) {
+			m.Positions = c.number("max_seq_len")
+		}
+	}
+
+	// Experts.
+	m.Experts = c.number("num_local_experts", "n_routed_experts", "num_experts", "moe_num_experts")
+	m.TopK = c.number("num_experts_per_tok", "num_experts_per_token", "moe_top_k", "moe_topk", "num_selected_experts", "experts_per_token")
+	if n := ffn.number("moe_num_experts"); n > 0 {
+		m.Experts, m.TopK = n, ffn.number("moe_top_k")
+	}
+	if m.Experts == 1 {
+		m.Experts, m.TopK = 0, 0
+	}
+	if m.Experts > 0 {
+		m.ExpertFFN = c.number("moe_intermediate_size", "expert_intermediate_size", "moe_ffn_hidden_size")
+		if m.ExpertFFN == 0 {
+			m.ExpertFFN = m.FFN
+		}
+		if n := c.number("intermediate_size_mlp"); n > 0 { // Llama 4: dense layers are wider than experts
+			m.FFN = n
+		}
+		m.SharedFFN = c.number("shared_expert_intermediate_size", "shared_intermediate_size")
+		if n := c.number("n_shared_experts", "num_shared_experts"); n > 0 && m.SharedFFN == 0 {
+			m.SharedFFN = n * m.ExpertFFN
+		}
+		if strings.HasPrefix(kind, "llama4") {
+			m.SharedFFN = m.ExpertFFN
+		}
+		m.SharedGate = kind == "qwen2_moe"
+		m.DenseFirst = c.number("first_k_dense_replace", "first_num_dense_layers")
+		m.MoEEvery = c.number("decoder_sparse_step", "interleave_moe_layer_step", "moe_layer_freq", "expert_layer_period")
+		if raw, ok := c["mlp_only_layers"]; ok {
+			var list []int
+			if json.Unmarshal(raw, &list) == nil && len(list) > 0 {
+				slices.Sort(list)
+				for i, l := range list {
+					if l != i {
+						return nil, fmt.Errorf("%s: mlp_only_layers %v: only the first layers may be without experts", name, list)
+					}
+				}
+				m.DenseFirst = len(list)
+			}
+		}
+	}
+	if m.FFN == 0 && (m.Experts == 0 || m.DenseLayers() > 0) {
+		missing = append(missing, "width of the MLP (intermediate_size)")
+	}
+	if rank := c.number("kv_lora_rank"); rank > 0 {
+		m.MLA = &MLA{QRank: c.number("q_lora_rank"), KVRank: rank, NoPE: need("qk_nope_head_dim", "qk_nope_head_dim"), RoPE: c.number("qk_rope_head_dim"), V: need("v_head_dim", "v_head_dim")}
+		m.HeadDim = m.MLA.NoPE
+	}
+	m.MTP = c.number("num_nextn_predict_layers")
+
+	// Windows.
+	if w, has := c.num("sliding_window"); has && w > 0 && c.flag("use_sliding_window", kind != "qwen2" && kind != "qwen3" && !strings.HasPrefix(kind, "qwen")) {
+		m.Window = w
+		switch types := c.strings("layer_types"); {
+		case len(types) > 0:
+			for _, t := range types {
+				if t == "sliding_attention" || t == "chunked_attention" {
+					m.Windowed++
+				}
+			}
+		case kind == "gemma2" || kind == "gpt_oss" || kind == "cohere2":
+			m.Windowed = m.Layers / 2
+		case strings.HasPrefix(kind, "gemma3"):
+			p := max(c.number("sliding_window_pattern"), 0)
+			if p == 0 {
+				p = 6
+			}
+			m.Windowed = m.Layers - m.Layers/p
+		case c.number("max_window_layers") > 0:
+			m.Windowed = max(m.Layers-c.number("max_window_layers"), 0)
+		default:
+			m.Windowed = m.Layers
+		}
+	}
+	if n := c.number("attention_chunk_size"); n > 0 && strings.HasPrefix(kind, "llama4") {
+		m.Window, m.Windowed = n, m.Layers-m.Layers/4
+	}
+	if len(missing) > 0 {
+		return nil, fmt.Errorf("%s: model_type %s: missing %s", name, kind, strings.Join(missing, ", "))
+	}
+	if err := m.Check(); err != nil {
+		return nil, errors.Join(fmt.Errorf("%s: model_type %s", name, kind), err)
+	}
+	return m, nil
+}

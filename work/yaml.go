@@ -1,0 +1,126 @@
+package work
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/goccy/go-yaml"
+)
+
+// file is a model in weft's own words. Every key is a field of Model; 'like' starts from the catalogue.
+type file struct {
+	Like   string `yaml:"like"`
+	Name   string `yaml:"name"`
+	Layers *int   `yaml:"layers"`
+	Hidden *int   `yaml:"hidden"`
+	FFN    *int   `yaml:"ffn"`
+	Heads  *int   `yaml:"heads"`
+	KV     *int   `yaml:"kv_heads"`
+	Dim    *int   `yaml:"head_dim"`
+	Vocab  *int   `yaml:"vocab"`
+	Gated  *bool  `yaml:"gated"`
+	Tied   *bool  `yaml:"tied"`
+	LN     *bool  `yaml:"layer_norm"`
+	Bias   *bool  `yaml:"bias"`
+	QKV    *bool  `yaml:"qkv_bias"`
+	QKNorm *bool  `yaml:"qk_norm"`
+	Pos    *int   `yaml:"positions"`
+	E      *int   `yaml:"experts"`
+	K      *int   `yaml:"top_k"`
+	EFFN   *int   `yaml:"expert_ffn"`
+	SFFN   *int   `yaml:"shared_ffn"`
+	Dense  *int   `yaml:"dense_first"`
+	Every  *int   `yaml:"moe_every"`
+	Window *int   `yaml:"window"`
+	WinL   *int   `yaml:"windowed"`
+	MTP    *int   `yaml:"mtp"`
+	MLA    *struct {
+		Q    int `yaml:"q_rank"`
+		KV   int `yaml:"kv_rank"`
+		NoPE int `yaml:"nope"`
+		RoPE int `yaml:"rope"`
+		V    int `yaml:"v"`
+	} `yaml:"mla"`
+}
+
+// FromYAML reads a model in weft's own words, strictly:
+//
+//	name: mine
+//	layers: 32
+//	hidden: 4096
+//	ffn: 14336        # 4 x hidden without it, or 8/3 x hidden when gated
+//	heads: 32
+//	kv_heads: 8       # as many as heads without it
+//	vocab: 128256
+//	gated: true
+//
+// 'like: llama3-8b' takes what is not said from the catalogue.
+func FromYAML(name string, data []byte) (*Model, error) {
+	var f file
+	if err := yaml.NewDecoder(bytes.NewReader(data), yaml.Strict()).Decode(&f); err != nil {
+		return nil, fmt.Errorf("%s: %s", name, strings.TrimSpace(yaml.FormatError(err, false, false)))
+	}
+	m := &Model{Name: name, Gated: true}
+	if f.Like != "" {
+		like, err := Named(f.Like)
+		if err != nil {
+			return nil, fmt.Errorf("%s: like: %w", name, err)
+		}
+		if like.CNN != nil {
+			return nil, fmt.Errorf("%s: like: %s is not a transformer", name, f.Like)
+		}
+		m = like
+	}
+	if f.Name != "" {
+		m.Name = f.Name
+	}
+	for _, p := range []struct{ to, from *int }{{&m.Layers, f.Layers}, {&m.Hidden, f.Hidden}, {&m.Heads, f.Heads}, {&m.Vocab, f.Vocab}, {&m.Positions, f.Pos},
+		{&m.Experts, f.E}, {&m.TopK, f.K}, {&m.ExpertFFN, f.EFFN}, {&m.SharedFFN, f.SFFN}, {&m.DenseFirst, f.Dense}, {&m.MoEEvery, f.Every}, {&m.Window, f.Window}, {&m.Windowed, f.WinL}, {&m.MTP, f.MTP}} {
+		if p.from != nil {
+			*p.to = *p.from
+		}
+	}
+	for _, p := range []struct{ to, from *bool }{{&m.Gated, f.Gated}, {&m.Tied, f.Tied}, {&m.LayerNorm, f.LN}, {&m.Bias, f.Bias}, {&m.QKVBias, f.QKV}, {&m.QKNorm, f.QKNorm}} {
+		if p.from != nil {
+			*p.to = *p.from
+		}
+	}
+	switch {
+	case f.FFN != nil:
+		m.FFN = *f.FFN
+	case f.Hidden == nil && f.Like != "":
+	case m.Gated:
+		m.FFN = m.Hidden * 8 / 3 / 64 * 64
+	default:
+		m.FFN = 4 * m.Hidden
+	}
+	switch {
+	case f.KV != nil:
+		m.KVHeads = *f.KV
+	case f.Heads != nil || m.KVHeads == 0:
+		m.KVHeads = m.Heads
+	}
+	switch {
+	case f.Dim != nil:
+		m.HeadDim = *f.Dim
+	case (f.Hidden != nil || f.Heads != nil || m.HeadDim == 0) && m.Heads > 0:
+		m.HeadDim = m.Hidden / m.Heads
+	}
+	if f.MLA != nil {
+		m.MLA = &MLA{f.MLA.Q, f.MLA.KV, f.MLA.NoPE, f.MLA.RoPE, f.MLA.V}
+	}
+	if m.Window > 0 && f.WinL == nil && f.Window != nil {
+		m.Windowed = m.Layers
+	}
+	return m, m.Check()
+}
+
+// Read reads a model's file: a config.json of Hugging Face, or weft's own YAML.
+func Read(name string, data []byte) (*Model, error) {
+	if t := bytes.TrimSpace(data); len(t) > 0 && t[0] == '{' && json.Valid(t) {
+		return FromHF(name, data)
+	}
+	return FromYAML(name, data)
+}
