@@ -13,7 +13,7 @@ type Recompute struct {
 }
 
 // modules lists what may be computed again by itself.
-var modules = []string{"core_attn", "layernorm", "mlp_act", "moe_act", "mla_up_proj", "mlp", "moe", "shared_experts"}
+var modules = []string{"core_attn", "layernorm", "mlp_act", "moe_act", "mla_up_proj", "mlp", "moe", "shared_experts", "op"}
 
 // ParseRecompute reads none, full, selective, or module names joined by '+'.
 func ParseRecompute(s string) (Recompute, error) {
@@ -153,5 +153,8 @@ func (m *Model) Activations(moe bool, s int, o Kept) Activation {
 		}
 	}
 	r.Total = r.Norms + r.Attention + r.MLP
+	if o.Recompute.Has("op") { // torchtitan's per-op choice: attention and every other product are kept
+		r.Total = r.Norms/2 + r.Attention*.75 + r.MLP*.35
+	}
 	return r
 }

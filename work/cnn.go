@@ -45,8 +45,8 @@ func (c *CNN) forward() float64 {
 	return n
 }
 
-// activations is what backward needs of one image, in numbers: every convolution's and norm's input.
-func (c *CNN) activations() float64 {
+// Activations is what backward needs of one image, in numbers: every convolution's and norm's input.
+func (c *CNN) Activations() float64 {
 	n := 0.0
 	c.conv(func(_, _, out, side float64) { n += 2 * out * side * side })
 	return n

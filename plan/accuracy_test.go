@@ -1,0 +1,326 @@
+package plan
+
+import (
+	"flag"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/weft-fabric/weft/cluster"
+	"github.com/weft-fabric/weft/unit"
+)
+
+var update = flag.Bool("update", false, "fit the factors again and write docs/plan-accuracy.md, factors.csv and points.csv")
+
+// clusterOf builds the machine that a point was measured on.
+func clusterOf(t testing.TB, gpu string, gpus int, nic float64) *Machine {
+	t.Helper()
+	host, per := "dgx-h100", 8
+	switch gpu {
+	case "A100-80G", "A100-40G":
+		host = "dgx-a100"
+		if nic <= 50 {
+			host = "aws-p4de"
+		}
+	case "H200":
+		host = "dgx-h200"
+	case "B200":
+		host = "dgx-b200"
+	case "B300":
+		host = "dgx-b300"
+	case "GB200":
+		host, per = "gb200", 4
+	case "GB300":
+		host, per = "gb300", 4
+	}
+	hosts := (gpus + per - 1) / per
+	text := fmt.Sprintf("name: x\nhosts:\n  \"n[0-%d]\": %s\n", hosts-1, host)
+	sw := "QM9700"
+	switch {
+	case host == "dgx-a100":
+		sw = "QM8790"
+	case host == "aws-p4de":
+		sw = "SN4600C"
+	case strings.HasSuffix(host, "300"):
+		sw = "Q3400"
+	}
+	if per == 4 {
+		text = fmt.Sprintf("name: x\nhosts:\n  \"n[0-%d]\": %s\nnvlink: nvl72\n", (hosts+17)/18*18-1, host)
+	}
+	if hosts > 1 {
+		text += "fabric:\n  family: rail\n  switch: " + sw + "\n"
+	}
+	c, err := cluster.Parse("x", []byte(text), nil)
+	if err != nil {
+		t.Fatalf("%s: %v\n%s", gpu, err, text)
+	}
+	m, err := NewMachine(c, gpus)
+	if err != nil {
+		t.Fatal(err)
+	}
+	switch gpu {
+	case "A100-40G":
+		m.GPU.Memory, m.GPU.Name = 40*unit.GB, "A100-SXM-40GB"
+		m.Chip.HBM = 1555e9
+	case "H100-96G-500W":
+		m.GPU.Memory, m.GPU.Name = 96*unit.GB, "H100-96G-500W"
+		m.Chip.HBM = 2400e9
+	}
+	return m
+}
+
+type scored struct {
+	Point
+	q      Question
+	kappa  float64 // that makes the model exact
+	class  string
+	kind   string
+	pred   float64 // with the class's factor
+	loo    float64 // with the model left out
+	looWhy string
+}
+
+func classOf(p Point) string {
+	g := p.GPU
+	d := p.Layout.Dtype
+	if d == "fp16" {
+		d = "bf16"
+	}
+	kind := "dense"
+	if p.Model.Experts > 0 {
+		kind = "moe"
+	}
+	return strings.Join([]string{string(p.Framework), g, d, kind}, ",")
+}
+
+// solve finds the factor that makes the model exact: the step is nearly linear in it.
+func solve(q Question, h Habits, want float64) float64 {
+	at := func(k float64) float64 {
+		q.Factor = k
+		c, err := price(q, h)
+		if err != nil {
+			return math.NaN()
+		}
+		return c.Step
+	}
+	a, b := .8, 1.6
+	fa, fb := at(a), at(b)
+	for range 6 {
+		if math.Abs(fb-fa) < 1e-12 {
+			break
+		}
+		next := a + (want-fa)*(b-a)/(fb-fa)
+		next = min(max(next, .1), 8)
+		a, fa = b, fb
+		b, fb = next, at(next)
+		if math.Abs(fb/want-1) < 1e-4 {
+			break
+		}
+	}
+	return b
+}
+
+func scoreAll(t testing.TB, h Habits, keep func(Point) bool) []scored {
+	machines := map[string]*Machine{}
+	var all []scored
+	for _, p := range Points() {
+		if p.Step == 0 || !keep(p) {
+			continue
+		}
+		key := fmt.Sprint(p.GPU, p.GPUs, p.NIC)
+		if machines[key] == nil {
+			machines[key] = clusterOf(t, p.GPU, p.GPUs, p.NIC)
+		}
+		q := Question{Model: p.Model, Machine: machines[key], Framework: p.Framework, Layout: p.Layout, Release: p.Release}
+		if q.Layout.Batch%(q.Layout.Micro*q.Layout.DP) != 0 {
+			continue
+		}
+		if q.Layout.VPP > 1 && q.Layout.MicroBatches()%q.Layout.PP != 0 {
+			q.Layout.VPP, q.Layout.Schedule = 1, "1f1b"
+		}
+		if err := q.Layout.Check(p.Model, 0); err != nil {
+			t.Log(p.ID, err)
+			continue
+		}
+		s := scored{Point: p, q: q, class: classOf(p)}
+		s.kappa = solve(q, h, p.Step)
+		all = append(all, s)
+	}
+	return all
+}
+
+// weighted median: every model of a class counts the same.
+func classMedian(rows []scored, use func(scored) bool) (float64, int, int) {
+	by := map[string][]float64{}
+	n := 0
+	for _, r := range rows {
+		if use(r) {
+			by[r.Model.Name] = append(by[r.Model.Name], math.Log(r.kappa))
+			n++
+		}
+	}
+	var mids []float64
+	for _, v := range by {
+		mids = append(mids, median(v))
+	}
+	if len(mids) == 0 {
+		return 0, 0, 0
+	}
+	slices.Sort(mids)
+	return math.Exp(median(mids)), n, len(by)
+}
+
+// predict fills in what the class's factor gives, with all models and with the point's model left out.
+func predict(rows []scored, h Habits) {
+	fit := func(r scored) bool { return r.Layout.Phase == "pretrain" && !strings.HasSuffix(r.ID, "-nano") }
+	cache := map[string]float64{}
+	factor := func(r scored, leave string) float64 {
+		key := r.class + "/" + leave
+		if f, ok := cache[key]; ok {
+			return f
+		}
+		kind := r.Model.Experts > 0
+		same := func(o scored, level int) bool {
+			if !fit(o) || o.Model.Name == leave || (o.Model.Experts > 0) != kind {
+				return false
+			}
+			switch level {
+			case 0:
+				return o.class == r.class
+			case 1: // another type on the same GPU
+				return o.Framework == r.Framework && o.GPU == r.GPU && half(o.Layout.Dtype) == half(r.Layout.Dtype)
+			case 2:
+				return o.Framework == r.Framework && chipOf(o.GPU) == chipOf(r.GPU) && half(o.Layout.Dtype) == half(r.Layout.Dtype)
+			case 3:
+				return o.Framework == r.Framework && chipOf(o.GPU) == chipOf(r.GPU)
+			}
+			return o.Framework == r.Framework
+		}
+		var f float64
+		for level := range 5 {
+			if v, n, _ := classMedian(rows, func(o scored) bool { return same(o, level) }); n > 0 {
+				f = v
+				break
+			}
+		}
+		cache[key] = f
+		return f
+	}
+	at := func(r scored, f float64) float64 {
+		if f == 0 {
+			return math.NaN()
+		}
+		q := r.q
+		q.Factor = f
+		c, err := price(q, h)
+		if err != nil {
+			return math.NaN()
+		}
+		return c.Step
+	}
+	for i := range rows {
+		rows[i].pred = at(rows[i], factor(rows[i], ""))
+		rows[i].loo = at(rows[i], factor(rows[i], rows[i].Model.Name))
+	}
+}
+
+// groupOf names the group of a point in the tables.
+func groupOf(p Point) string {
+	_, g, _ := strings.Cut(p.ID, "-")
+	switch {
+	case g == "nano":
+		return "nanotron"
+	case p.Model.Experts > 0:
+		return "MoE, Megatron"
+	case p.Framework == FSDP:
+		return "FSDP"
+	case g == "bloom":
+		return "dense, Megatron-DeepSpeed (BLOOM)"
+	case p.Layout.Phase != "pretrain":
+		return "dense, Megatron, fine-tuning"
+	}
+	return "dense, Megatron"
+}
+
+func quantiles(v []float64) (median, p90 float64) {
+	if len(v) == 0 {
+		return math.NaN(), math.NaN()
+	}
+	slices.Sort(v)
+	return v[len(v)/2], v[min(len(v)*9/10, len(v)-1)]
+}
+
+func summary(rows []scored) (text string, loss float64) {
+	in, out := map[string][]float64{}, map[string][]float64{}
+	var groups []string
+	for _, r := range rows {
+		g := groupOf(r.Point)
+		if in[g] == nil {
+			groups = append(groups, g)
+		}
+		in[g] = append(in[g], math.Abs(r.pred/r.Step-1))
+		if !math.IsNaN(r.loo) {
+			out[g] = append(out[g], math.Abs(r.loo/r.Step-1))
+		}
+	}
+	slices.Sort(groups)
+	for _, g := range groups {
+		a, b := quantiles(in[g])
+		c, d := quantiles(out[g])
+		text += fmt.Sprintf("%-36s %3d rows: in sample %.1f / %.1f, model left out %.1f / %.1f\n", g, len(in[g]), 100*a, 100*b, 100*c, 100*d)
+		w := 1.0
+		if g == "nanotron" {
+			w = .1
+		}
+		loss += w * (c + d/2)
+	}
+	return text, loss
+}
+
+func TestExplore(t *testing.T) {
+	h := habits
+	run := func(h Habits) (string, float64, []scored) {
+		rows := scoreAll(t, h, func(p Point) bool { return true })
+		predict(rows, h)
+		s, l := summary(rows)
+		return s, l, rows
+	}
+	s, best, rows := run(h)
+	t.Logf("loss %.4f\n%s", best, s)
+	if *descend {
+		knobs := []struct {
+			name string
+			at   *float64
+		}{{"TPShown", &h.TPShown}, {"TPPlain", &h.TPPlain}, {"EPShown", &h.EPShown}, {"AttnBack", &h.AttnBack}, {"AttnA100", &h.AttnA100}, {"AttnH100", &h.AttnH100}, {"Vector", &h.Vector}, {"Launch", &h.Launch}, {"MoEHost", &h.MoEHost}, {"Shadow", &h.Shadow}, {"Bare", &h.Bare}, {"Permute", &h.Permute}, {"Stage", &h.Stage}}
+		for round := range 2 {
+			for _, k := range knobs {
+				old := *k.at
+				for _, f := range []float64{.7, 1.4} {
+					if round > 0 {
+						f = math.Sqrt(f)
+					}
+					for {
+						*k.at = old * f
+						_, l, _ := run(h)
+						if l >= best-1e-5 {
+							*k.at = old
+							break
+						}
+						best, old = l, *k.at
+						t.Logf("%s %.4g: loss %.4f", k.name, old, l)
+					}
+				}
+			}
+		}
+		s, best, rows = run(h)
+		t.Logf("loss %.4f %+v\n%s", best, h, s)
+	}
+	slices.SortFunc(rows, func(a, b scored) int { return strings.Compare(a.class+a.Model.Name+a.ID, b.class+b.Model.Name+b.ID) })
+	for _, r := range rows {
+		t.Logf("%s %s %s %s kappa %.3f in %+.1f out %+.1f", r.class, r.ID, r.Layout, r.Release, r.kappa, 100*(r.pred/r.Step-1), 100*(r.loo/r.Step-1))
+	}
+}
+
+var descend = flag.Bool("descend", false, "also fit the habits, by coordinate descent")

@@ -1,0 +1,330 @@
+package plan
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/weft-fabric/weft/plan/schedule"
+	"github.com/weft-fabric/weft/work"
+)
+
+// Framework is whose habits a plan follows: what is sharded, what is kept in which type, what is
+// hidden behind what.
+type Framework string
+
+// The frameworks.
+const (
+	Megatron  Framework = "megatron"  // Megatron-LM, NeMo, nanotron, Megatron-DeepSpeed
+	FSDP      Framework = "fsdp"      // PyTorch FSDP: torchtitan, Composer; MaxText
+	DeepSpeed Framework = "deepspeed" // ZeRO
+)
+
+// ParseFramework reads a name.
+func ParseFramework(s string) (Framework, error) {
+	switch f := Framework(strings.ToLower(s)); f {
+	case Megatron, FSDP, DeepSpeed:
+		return f, nil
+	case "torchtitan", "accelerate":
+		return FSDP, nil
+	case "nemo", "gpt-neox":
+		return Megatron, nil
+	}
+	return "", fmt.Errorf("unknown framework %q; known: megatron, fsdp, deepspeed", s)
+}
+
+// Layout is how a model is cut over GPUs, and what each step computes.
+type Layout struct {
+	TP    int `json:"tp"`
+	CP    int `json:"cp"`
+	PP    int `json:"pp"`
+	VPP   int `json:"vpp"` // chunks of layers a pipeline rank
+	DP    int `json:"dp"`
+	EP    int `json:"ep"`
+	ETP   int `json:"etp"`   // tensor parallel ranks inside an expert
+	Shard int `json:"shard"` // ranks that share the optimizer's state (HSDP, ZeRO++); 0 for all data ranks
+
+	Sequence  bool           `json:"sp"`      // sequence parallel: norms are cut over TP, too
+	Context   string         `json:"cp_kind"` // ring, ulysses, gather
+	ZeRO      int            `json:"zero"`
+	Schedule  schedule.Kind  `json:"schedule"`
+	Micro     int            `json:"micro"`
+	Batch     int            `json:"batch"` // sequences a step, all ranks together
+	Seq       int            `json:"seq"`
+	Recompute work.Recompute `json:"recompute"`
+	Dtype     string         `json:"dtype"`   // bf16, fp16, fp32, fp8, mxfp8, nvfp4: of the matrix products
+	Grad      string         `json:"grad"`    // fp32 or bf16: how gradients are summed and sent
+	Phase     string         `json:"phase"`   // pretrain, sft, lora
+	Overlap   bool           `json:"overlap"` // communication of tensor and data parallelism runs beside compute
+	Flash     bool           `json:"flash"`   // attention never writes its scores
+	Dropout   bool           `json:"dropout,omitempty"`
+	Offload   bool           `json:"offload,omitempty"` // the optimizer's state lives in host memory
+}
+
+// GPUs is how many it takes.
+func (l Layout) GPUs() int { return l.TP * l.CP * l.PP * l.DP }
+
+// MicroBatches is how many a step has on each pipeline.
+func (l Layout) MicroBatches() int { return l.Batch / (l.Micro * l.DP) }
+
+// Sharded is how many ranks share one copy of the dense parameters' state.
+func (l Layout) Sharded() int {
+	if l.Shard > 0 {
+		return l.Shard
+	}
+	return l.DP * l.CP
+}
+
+// ExpertData is how many data ranks an expert's parameters have.
+func (l Layout) ExpertData() int { return max(l.TP*l.CP*l.DP/(l.ETP*l.EP), 1) }
+
+// Default is a layout that cuts nothing.
+func Default(f Framework) Layout {
+	l := Layout{TP: 1, CP: 1, PP: 1, VPP: 1, DP: 1, EP: 1, ETP: 0, Sequence: true, Context: "ring", Schedule: schedule.OneFOneB, Micro: 1, Dtype: "bf16", Grad: "fp32", Phase: "pretrain", Overlap: true, Flash: true}
+	switch f {
+	case FSDP:
+		l.ZeRO = 3
+	default:
+		l.ZeRO = 1
+	}
+	if f == DeepSpeed {
+		l.Grad, l.Sequence = "bf16", false
+	}
+	return l
+}
+
+// known keys of ParseLayout, in the order in which String writes them.
+var keys = []string{"tp", "cp", "pp", "vpp", "dp", "ep", "etp", "shard", "sp", "cp-kind", "zero", "schedule", "micro", "batch", "seq", "recompute", "dtype", "grad", "phase", "overlap", "flash", "dropout", "offload"}
+
+// ParseLayout reads tp=8,pp=4,dp=16,... What is not said is as in Default; dp follows from gpus where that
+// is above 0. An unknown key is answered with the known ones.
+func ParseLayout(s string, f Framework, gpus int) (Layout, error) {
+	l := Default(f)
+	given := map[string]bool{}
+	for _, word := range strings.FieldsFunc(s, func(r rune) bool { return r == ',' || r == ' ' }) {
+		key, value, ok := strings.Cut(word, "=")
+		key = strings.ToLower(strings.ReplaceAll(key, "_", "-"))
+		switch key {
+		case "mbs", "micro-batch":
+			key = "micro"
+		case "gbs", "global-batch":
+			key = "batch"
+		case "etensor":
+			key = "etp"
+		}
+		if !ok || !slices.Contains(keys, key) {
+			return l, fmt.Errorf("layout %q: %q; want KEY=VALUE with keys of %s", s, word, strings.Join(keys, ", "))
+		}
+		if given[key] {
+			return l, fmt.Errorf("layout %q: %s is given twice", s, key)
+		}
+		given[key] = true
+		var err error
+		number := func(to *int, least int) {
+			if *to, err = strconv.Atoi(value); err != nil || *to < least || *to > 1<<26 {
+				err = fmt.Errorf("%s is %q; want a number from %d on", key, value, least)
+			}
+		}
+		truth := func(to *bool) {
+			if *to, err = strconv.ParseBool(map[string]string{"on": "true", "off": "false", "yes": "true", "no": "false"}[value]); err != nil {
+				if *to, err = strconv.ParseBool(value); err != nil {
+					err = fmt.Errorf("%s is %q; want on or off", key, value)
+				}
+			}
+		}
+		choice := func(to *string, names ...string) {
+			if *to = strings.ToLower(value); !slices.Contains(names, *to) {
+				err = fmt.Errorf("%s is %q; known: %s", key, value, strings.Join(names, ", "))
+			}
+		}
+		switch key {
+		case "tp":
+			number(&l.TP, 1)
+		case "cp":
+			number(&l.CP, 1)
+		case "pp":
+			number(&l.PP, 1)
+		case "vpp":
+			number(&l.VPP, 1)
+		case "dp":
+			number(&l.DP, 1)
+		case "ep":
+			number(&l.EP, 1)
+		case "etp":
+			number(&l.ETP, 1)
+		case "shard":
+			number(&l.Shard, 0)
+		case "micro":
+			number(&l.Micro, 1)
+		case "batch":
+			number(&l.Batch, 1)
+		case "seq":
+			number(&l.Seq, 1)
+		case "zero":
+			if number(&l.ZeRO, 0); err == nil && l.ZeRO > 3 {
+				err = fmt.Errorf("zero is %d; want 0 to 3", l.ZeRO)
+			}
+		case "sp":
+			truth(&l.Sequence)
+		case "overlap":
+			truth(&l.Overlap)
+		case "flash":
+			truth(&l.Flash)
+		case "dropout":
+			truth(&l.Dropout)
+		case "offload":
+			truth(&l.Offload)
+		case "cp-kind":
+			choice(&l.Context, "ring", "ulysses", "gather")
+		case "schedule":
+			l.Schedule, err = schedule.ParseKind(value)
+		case "recompute":
+			l.Recompute, err = work.ParseRecompute(value)
+		case "dtype":
+			choice(&l.Dtype, "bf16", "fp16", "fp32", "fp8", "mxfp8", "fp8block", "nvfp4")
+		case "grad":
+			choice(&l.Grad, "fp32", "bf16")
+		case "phase":
+			choice(&l.Phase, "pretrain", "sft", "lora")
+		}
+		if err != nil {
+			return l, fmt.Errorf("layout %q: %w", s, err)
+		}
+	}
+	if l.VPP > 1 && l.Schedule == schedule.OneFOneB {
+		l.Schedule = schedule.Interleaved
+	}
+	if l.Schedule == schedule.ZBV && !given["vpp"] {
+		l.VPP = 2
+	}
+	if !given["dp"] && gpus > 0 {
+		if rest := l.TP * l.CP * l.PP; gpus%rest == 0 {
+			l.DP = gpus / rest
+		} else {
+			return l, fmt.Errorf("layout %q: %d GPUs are not a multiple of tp %d x cp %d x pp %d = %d", s, gpus, l.TP, l.CP, l.PP, rest)
+		}
+	}
+	if l.ETP == 0 {
+		l.ETP = 1
+		if f == Megatron && l.EP == 1 {
+			l.ETP = l.TP
+		}
+	}
+	return l, nil
+}
+
+func (l Layout) String() string {
+	on := func(b bool) string {
+		if b {
+			return "on"
+		}
+		return "off"
+	}
+	var parts []string
+	put := func(key string, v any) { parts = append(parts, fmt.Sprintf("%s=%v", key, v)) }
+	put("tp", l.TP)
+	put("cp", l.CP)
+	put("pp", l.PP)
+	if l.VPP > 1 {
+		put("vpp", l.VPP)
+	}
+	put("dp", l.DP)
+	put("ep", l.EP)
+	if l.EP > 1 || l.ETP != l.TP {
+		put("etp", l.ETP)
+	}
+	if l.Shard > 0 {
+		put("shard", l.Shard)
+	}
+	if l.TP > 1 {
+		put("sp", on(l.Sequence))
+	}
+	if l.CP > 1 && l.Context != "ring" {
+		put("cp-kind", l.Context)
+	}
+	put("zero", l.ZeRO)
+	put("schedule", l.Schedule)
+	put("micro", l.Micro)
+	put("batch", l.Batch)
+	put("seq", l.Seq)
+	put("recompute", l.Recompute)
+	put("dtype", l.Dtype)
+	put("grad", l.Grad)
+	if l.Phase != "pretrain" {
+		put("phase", l.Phase)
+	}
+	if !l.Overlap {
+		put("overlap", "off")
+	}
+	if !l.Flash {
+		put("flash", "off")
+	}
+	if l.Dropout {
+		put("dropout", "on")
+	}
+	if l.Offload {
+		put("offload", "on")
+	}
+	return strings.Join(parts, ",")
+}
+
+// Check reports why a layout cannot run a model, all reasons at once. gpus 0 means any number.
+func (l Layout) Check(m *work.Model, gpus int) error {
+	var bad []string
+	want := func(ok bool, format string, args ...any) {
+		if !ok {
+			bad = append(bad, fmt.Sprintf(format, args...))
+		}
+	}
+	for _, x := range []struct {
+		name string
+		n    int
+	}{{"tp", l.TP}, {"cp", l.CP}, {"pp", l.PP}, {"vpp", l.VPP}, {"dp", l.DP}, {"ep", l.EP}, {"etp", l.ETP}, {"micro", l.Micro}} {
+		want(x.n >= 1, "%s is %d; it must be at least 1", x.name, x.n)
+	}
+	if len(bad) > 0 {
+		return fmt.Errorf("layout %s: %s", l, strings.Join(bad, "; "))
+	}
+	want(l.Batch >= 1, "the batch is not known; say batch=SEQUENCES")
+	want(l.Seq >= 1 || m.CNN != nil, "the sequence length is not known; say seq=TOKENS")
+	if gpus > 0 {
+		want(l.GPUs() == gpus, "tp %d x cp %d x pp %d x dp %d is %d GPUs; there are %d", l.TP, l.CP, l.PP, l.DP, l.GPUs(), gpus)
+	}
+	if l.Batch >= 1 {
+		want(l.Batch%(l.Micro*l.DP) == 0, "batch %d is not a multiple of micro %d x dp %d = %d", l.Batch, l.Micro, l.DP, l.Micro*l.DP)
+	}
+	if m.CNN != nil {
+		want(l.TP*l.CP*l.PP*l.EP == 1, "%s is planned with data parallelism alone", m.Name)
+	} else {
+		want(m.Heads%l.TP == 0, "tp %d does not divide %d heads", l.TP, m.Heads)
+		want(m.KVHeads%l.TP == 0 || l.TP%m.KVHeads == 0, "tp %d does not divide %d KV heads, nor they it", l.TP, m.KVHeads)
+		want(m.DenseLayers() == 0 || m.FFN%l.TP == 0, "tp %d does not divide the MLP's width %d", l.TP, m.FFN)
+		want(l.PP*l.VPP <= m.Layers, "pp %d x vpp %d needs as many layers; there are %d", l.PP, l.VPP, m.Layers)
+		if l.Seq >= 1 {
+			want(l.CP == 1 || l.Seq%(2*l.CP) == 0, "seq %d is not a multiple of 2 cp = %d", l.Seq, 2*l.CP)
+			want(!l.Sequence || l.TP == 1 || l.Seq/l.CP%l.TP == 0, "seq %d over cp %d does not divide by tp %d for sequence parallelism", l.Seq, l.CP, l.TP)
+		}
+		want(l.Context != "ulysses" || m.KVHeads%(l.CP*l.TP) == 0 || l.CP == 1, "ulysses needs heads for every rank: %d KV heads, cp %d x tp %d", m.KVHeads, l.CP, l.TP)
+		if l.EP > 1 {
+			want(m.Experts > 0, "ep %d: %s has no experts", l.EP, m.Name)
+			want(m.Experts%l.EP == 0, "ep %d does not divide %d experts", l.EP, m.Experts)
+			want(l.TP*l.CP*l.DP%(l.ETP*l.EP) == 0, "etp %d x ep %d does not divide tp x cp x dp = %d", l.ETP, l.EP, l.TP*l.CP*l.DP)
+		}
+		want(m.Experts == 0 || m.ExpertFFN%l.ETP == 0, "etp %d does not divide the experts' width %d", l.ETP, m.ExpertFFN)
+	}
+	want(l.Shard == 0 || l.DP*l.CP%l.Shard == 0, "shard %d does not divide the %d data ranks", l.Shard, l.DP*l.CP)
+	want(l.PP == 1 || l.ZeRO < 2 || l.Schedule != schedule.DualPipe, "zero %d with dualpipe", l.ZeRO)
+	if l.PP > 1 && l.Batch%(l.Micro*l.DP) == 0 && l.Batch > 0 {
+		p := schedule.Pipe{Kind: l.Schedule, Ranks: l.PP, Chunks: l.VPP, Micro: l.MicroBatches(), Cost: make([]schedule.Cost, l.PP*l.VPP)}
+		if err := p.Check(); err != nil {
+			bad = append(bad, err.Error())
+		}
+	} else if l.PP == 1 {
+		want(l.VPP == 1, "vpp %d needs pp above 1", l.VPP)
+	}
+	if len(bad) > 0 {
+		return fmt.Errorf("layout %s: %s", l, strings.Join(bad, "; "))
+	}
+	return nil
+}

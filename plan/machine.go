@@ -1,0 +1,195 @@
+package plan
+
+import (
+	"fmt"
+
+	"github.com/weft-fabric/weft/cluster"
+	"github.com/weft-fabric/weft/plan/kernel"
+	"github.com/weft-fabric/weft/sched"
+	"github.com/weft-fabric/weft/sim"
+	"github.com/weft-fabric/weft/topo"
+	"github.com/weft-fabric/weft/topo/catalog"
+	"github.com/weft-fabric/weft/tune"
+	"github.com/weft-fabric/weft/unit"
+)
+
+// Machine is what a plan needs of a cluster.
+type Machine struct {
+	Name     string
+	GPU      catalog.GPU
+	Chip     kernel.Chip
+	GPUs     int     // that the plan uses
+	HostGPUs int     // in a host
+	Domain   int     // that NVLink or its like joins
+	NIC      float64 // bytes a second and GPU, one way, all NICs of a host shared out
+	Watts    float64 // of a GPU with its share of the host
+	Hour     float64 // USD of a GPU hour
+	HourFrom string
+	Notes    []string
+
+	graph   *topo.Graph
+	catalog *catalog.Catalog
+	gpus    []topo.NodeID
+	nccl    map[group]*tune.NCCL
+	times   map[call]spoken
+
+	products map[shape]float64
+}
+
+// group is a set of ranks: n of them, stride apart, the first at rank 0.
+type group struct{ n, stride int }
+
+type call struct {
+	group
+	op    sched.Collective
+	bytes int64
+}
+
+type spoken struct {
+	seconds float64
+	how     string
+}
+
+// NewMachine takes the first gpus GPUs of a cluster; 0 means all.
+func NewMachine(c *cluster.Cluster, gpus int) (*Machine, error) {
+	m := &Machine{Name: c.Name, graph: c.Graph, catalog: c.Catalog, nccl: map[group]*tune.NCCL{}, times: map[call]spoken{}}
+	c.Graph.Each(topo.GPU, func(id topo.NodeID, _ *topo.Node) { m.gpus = append(m.gpus, id) })
+	if len(m.gpus) == 0 {
+		return nil, fmt.Errorf("%s has no GPUs", c.Name)
+	}
+	if gpus == 0 {
+		gpus = len(m.gpus)
+	}
+	if gpus < 0 || gpus > len(m.gpus) {
+		return nil, fmt.Errorf("%d GPUs are asked for; %s has %d", gpus, c.Name, len(m.gpus))
+	}
+	m.GPUs, m.gpus = gpus, m.gpus[:gpus]
+	first := &c.Graph.Nodes[m.gpus[0]]
+	for _, id := range m.gpus {
+		if n := &c.Graph.Nodes[id]; n.Model != first.Model {
+			return nil, fmt.Errorf("%s mixes %s and %s; a plan needs GPUs of one kind: choose them with --gpus", c.Name, first.Model, n.Model)
+		}
+	}
+	var err error
+	if m.GPU, err = c.Catalog.GPU(first.Model); err != nil {
+		return nil, fmt.Errorf("%s: %w", c.Name, err)
+	}
+	m.Chip = kernel.NewChip(m.GPU)
+	host := first.Host
+	nics := 0.0
+	seen := map[topo.NodeID]bool{}
+	c.Graph.Each(topo.GPU, func(id topo.NodeID, n *topo.Node) {
+		if n.Host != host {
+			return
+		}
+		m.HostGPUs++
+		if nic := c.Graph.Near(id); nic != topo.None && !seen[nic] {
+			seen[nic] = true
+			nics += float64(c.Graph.Injection(id).NIC)
+		}
+	})
+	m.HostGPUs = max(m.HostGPUs, 1)
+	m.NIC = nics / float64(m.HostGPUs)
+	m.Domain = min(sim.DomainOf(c.Graph, m.gpus), gpus)
+	m.Watts = float64(m.GPU.Watts) * 1.4
+	if host >= 0 {
+		if h, err := c.Catalog.Host(c.Graph.Hosts[host].Model); err == nil {
+			if h.GPUs > 0 && h.Watts > 0 {
+				m.Watts = float64(h.Watts) / float64(h.GPUs)
+			}
+			m.Hour, m.HourFrom = h.Rent.USD, fmt.Sprintf("rent, %s: %s", h.Rent.Date, h.Rent.Source)
+		}
+	}
+	if c.Needs.CloudPrice > 0 {
+		m.Hour, m.HourFrom = c.Needs.CloudPrice, "the cluster file's cloud-price"
+	}
+	if m.Hour == 0 && m.GPU.Price.USD > 0 {
+		m.Hour, m.HourFrom = m.GPU.Price.USD*1.6/(3*8760*.8), "price of the GPU and as much again by 0.6 for the rest, over three years at 80% use"
+	}
+	return m, nil
+}
+
+// Collective is the time in seconds of a collective of n ranks that lie stride apart, with all
+// groups of the same kind running at once, and how it was found. bytes is the larger buffer.
+func (m *Machine) Collective(op sched.Collective, n, stride int, bytes float64) (float64, string) {
+	if n <= 1 || bytes <= 0 {
+		return 0, "one rank: nothing to send"
+	}
+	if (n-1)*stride >= len(m.gpus) {
+		stride = max((len(m.gpus)-1)/(n-1), 1)
+	}
+	g := group{n, stride}
+	key := call{g, op, int64(bytes)}
+	if t, ok := m.times[key]; ok {
+		return t.seconds, t.how
+	}
+	model, ok := m.nccl[g]
+	if !ok {
+		set := make([]topo.NodeID, 0, n)
+		for i := range n {
+			if at := i * stride; at < len(m.gpus) {
+				set = append(set, m.gpus[at])
+			}
+		}
+		if len(set) == n {
+			model, _ = tune.NewNCCL(m.graph, set, m.catalog, tune.NCCLOptions{})
+		}
+		m.nccl[g] = model
+	}
+	var t spoken
+	floor, local := m.wire(op, g, bytes)
+	if model != nil {
+		p := model.Predict(op, unit.Bytes(bytes))
+		t = spoken{p.Time.Seconds(), fmt.Sprintf("NCCL %s %s over %d ranks %d apart, limited by %s", p.Algo, p.Proto, n, stride, p.Limit)}
+	} else {
+		t = spoken{floor/.85 + 20e-6, fmt.Sprintf("wire rate at 85%% over %d ranks %d apart", n, stride)}
+	}
+	if t.seconds < floor {
+		t = spoken{floor, fmt.Sprintf("%d ranks of the group in a domain share its NICs with their sister groups: %.0f GB/s", local, float64(local)*m.NIC/1e9)}
+	}
+	if len(m.times) > 1<<20 {
+		clear(m.times)
+	}
+	m.times[key] = t
+	return t.seconds, t.how
+}
+
+// wire is the least time of a collective when all sister groups send at once, and how many ranks of a
+// group lie in one domain: each of them has its own share of the NICs and no more.
+func (m *Machine) wire(op sched.Collective, g group, bytes float64) (float64, int) {
+	local := min(max(m.Domain/g.stride, 1), g.n)
+	if g.n*g.stride <= m.Domain || m.NIC == 0 {
+		return 0, local
+	}
+	n := float64(g.n)
+	share := (n - 1) / n
+	switch op {
+	case sched.AllReduce:
+		share *= 2
+	case sched.AllToAll:
+		// What stays in the domain does not cross a NIC; every rank has its own share.
+		return bytes * (n - float64(local)) / n / (m.NIC * .93), local
+	}
+	return bytes * share / (float64(local) * m.NIC * .96), local
+}
+
+// Send is the time of bytes from a rank to the one stride further.
+func (m *Machine) Send(stride int, bytes float64) (float64, string) {
+	if bytes <= 0 {
+		return 0, ""
+	}
+	if stride < m.Domain || m.NIC == 0 {
+		rate := m.inside()
+		return 10e-6 + bytes/(rate*.75), fmt.Sprintf("inside a domain at 75%% of %.0f GB/s", rate/1e9)
+	}
+	return 15e-6 + bytes/(m.NIC*.9), fmt.Sprintf("through a NIC at 90%% of %.0f GB/s", m.NIC/1e9)
+}
+
+// inside is what a GPU sends over its own links, or over PCIe where it has none.
+func (m *Machine) inside() float64 {
+	in := m.graph.Injection(m.gpus[0])
+	if in.Accelerator > 0 {
+		return float64(in.Accelerator)
+	}
+	return float64(in.PCIe)
+}

@@ -1,0 +1,259 @@
+// Package plan says what a layout of a model costs on a cluster: how long a step takes, what fits into
+// memory, and why; and it looks for the best layout.
+//
+//	work.Model ─┐
+//	Machine    ─┼─► Price ─┬─► seconds a step   kernels x one factor, the pipeline run as a schedule,
+//	Layout     ─┘          │                    transfers by NCCL's model, what hides them
+//	                       ├─► bytes a GPU      state and peak, by component and stage
+//	                       └─► a tree of terms  every number with its reason
+//
+// One factor for each framework, GPU and type of number stands between the sum of isolated kernels and
+// a step that runs: clocks under a power cap, launch gaps, unfused work. It is fitted to measured steps
+// (points.csv) and can be refitted to a user's own.
+package plan
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/weft-fabric/weft/plan/schedule"
+	"github.com/weft-fabric/weft/work"
+)
+
+// Question is what is asked.
+type Question struct {
+	Model     *work.Model
+	Machine   *Machine
+	Framework Framework
+	Layout    Layout
+	Factor    float64 // of kernels in a running step over kernels alone; 0 for the fitted one
+	Release   string  // of Megatron-Bridge or NeMo, such as 25.09; "" for the middle of those measured
+	Why       bool    // also give the tree of terms and the passes
+}
+
+// Cost is what a layout costs. Its JSON keys are stable.
+type Cost struct {
+	Step       float64            `json:"step_s"`
+	TokensPerS float64            `json:"tokens_per_s_per_gpu"`
+	TFLOPS     float64            `json:"tflops_per_gpu"`
+	Convention work.Convention    `json:"flops_convention"`
+	MFU        float64            `json:"mfu"`
+	MFUs       map[string]float64 `json:"mfu_by_convention"`
+	State      float64            `json:"memory_state_bytes"`
+	Peak       float64            `json:"memory_peak_bytes"`
+	Capacity   float64            `json:"memory_capacity_bytes"`
+	Fits       bool               `json:"fits"`
+	Over       float64            `json:"memory_over_bytes,omitempty"` // by how much it does not fit
+	Stage      int                `json:"memory_worst_stage"`
+	Memory     []Term             `json:"memory,omitempty"`
+	Layout     Layout             `json:"layout"`
+	LayoutText string             `json:"layout_text"`
+	Framework  Framework          `json:"framework"`
+	GPUs       int                `json:"gpus"`
+	Factor     float64            `json:"factor"`
+	FactorFrom string             `json:"factor_source"`
+	Bubble     float64            `json:"bubble"` // share of the step
+	Shown      float64            `json:"communication_shown"`
+	EnergyJ    float64            `json:"energy_j_per_step"`
+	USDPerStep float64            `json:"usd_per_step"`
+	Nearest    *Nearest           `json:"nearest"`
+	Notes      []string           `json:"notes,omitempty"`
+	Why        *Term              `json:"why,omitempty"`
+	Pipe       *schedule.Result   `json:"-"`
+	stageTimes []chunkTime
+}
+
+// Price prices a layout.
+func Price(q Question) (*Cost, error) {
+	if err := q.Layout.Check(q.Model, q.Machine.GPUs); err != nil {
+		return nil, err
+	}
+	return price(q, habits)
+}
+
+func price(q Question, h Habits) (*Cost, error) {
+	l := q.Layout
+	factor, from := q.Factor, "given"
+	if factor == 0 {
+		factor, from = FactorFor(q.Framework, q.Machine.GPU.Name, l.Dtype, q.Model.Experts > 0)
+	}
+	if r := releaseFactor(q); r != 1 {
+		factor *= r
+		from += fmt.Sprintf("; release %s x %.2f", q.Release, r)
+	}
+	c := &Cost{Layout: l, LayoutText: l.String(), Framework: q.Framework, GPUs: l.GPUs(), Factor: factor, FactorFrom: from, Convention: work.Causal}
+	p := newPricer(q.Model, q.Machine, q.Framework, l, h)
+	if q.Model.CNN != nil {
+		p.convolution(c, factor)
+	} else if err := p.transformer(c, factor, q.Why); err != nil {
+		return nil, err
+	}
+	p.memory(c)
+	c.settle(q)
+	return c, nil
+}
+
+// transformer fills in the time of a step.
+func (p *pricer) transformer(c *Cost, factor float64, why bool) error {
+	l := p.l
+	stages := p.stages(factor)
+	send, sendHow := 0.0, ""
+	if l.PP > 1 {
+		bytes := 2 * p.tc * float64(p.m.Hidden)
+		if l.Sequence {
+			bytes /= float64(l.TP)
+		}
+		send, sendHow = p.mc.Send(l.TP*l.CP*l.DP, bytes)
+	}
+	pipe := schedule.Pipe{Kind: l.Schedule, Ranks: l.PP, Chunks: l.VPP, Micro: l.MicroBatches(), Send: send, Sync: !l.Overlap, Trace: why}
+	for _, s := range stages {
+		pipe.Cost = append(pipe.Cost, s.Cost)
+	}
+	r, err := pipe.Run()
+	if err != nil {
+		return err
+	}
+	c.Pipe, c.stageTimes = r, stages
+	hide, forward := math.Inf(1), math.Inf(1)
+	for i, last := range r.LastB {
+		hide = min(hide, r.Time-last)
+		forward = min(forward, stages[i].F)
+	}
+	if l.PP > 1 { // ranks that end early reduce while the others still compute
+		hide = max(hide, stages[0].B+stages[0].W)
+	}
+	data, dataTerms := p.data(hide*.9, forward*.9)
+	opt, optWhy := p.optimizer()
+	c.Step = r.Period + data + opt
+	c.Bubble = r.Bubble * r.Period / c.Step
+	m := float64(l.MicroBatches())
+	shown := data
+	for _, s := range stages {
+		shown += m * s.shown / float64(l.PP)
+	}
+	c.Shown = shown / c.Step
+	if why {
+		c.Why = p.tree(c, stages, r, send, sendHow, data, dataTerms, opt, optWhy, factor)
+	}
+	return nil
+}
+
+// convolution prices a convolutional network by its operations: no kernels of it were measured.
+func (p *pricer) convolution(c *Cost, factor float64) {
+	l := p.l
+	flops := 3 * p.m.Forward(0).Matrix * float64(l.Micro)
+	one := flops / (p.mc.Chip.Peak["bf16"] * .35) * factor
+	data, _ := p.data(one*.6, one*.3)
+	opt, _ := p.optimizer()
+	c.Step = float64(l.MicroBatches())*one + data + opt
+	c.Shown = data / c.Step
+	c.Notes = append(c.Notes, "no measured step of a convolutional network stands behind this; 35% of the peak is assumed")
+}
+
+// settle derives what follows from time and memory.
+func (c *Cost) settle(q Question) {
+	l := q.Layout
+	n := float64(c.GPUs)
+	tokens := float64(l.Batch) * float64(l.Seq)
+	if q.Model.CNN != nil {
+		tokens = float64(l.Batch)
+	}
+	c.TokensPerS = tokens / c.Step / n
+	recomputed := 0.0
+	if l.Recompute.Full {
+		recomputed = 1
+	}
+	peak, _ := peakOf(q.Machine, l.Dtype)
+	c.MFUs = map[string]float64{}
+	lora := 1.0
+	if l.Phase == "lora" {
+		lora = 2.0 / 3
+	}
+	for _, conv := range work.Conventions() {
+		f := q.Model.TrainFLOPs(l.Seq, conv, recomputed) * lora
+		c.MFUs[string(conv)] = f * c.TokensPerS / peak
+		if conv == c.Convention {
+			c.TFLOPS, c.MFU = f*c.TokensPerS/1e12, f*c.TokensPerS/peak
+		}
+	}
+	c.EnergyJ = q.Machine.Watts * n * c.Step
+	c.USDPerStep = q.Machine.Hour * n * c.Step / 3600
+	c.Fits = c.Over <= 0
+	c.Nearest = nearestPoint(q, c.Step)
+	if q.Machine.Chip.Far {
+		c.Notes = append(c.Notes, q.Machine.Chip.Near("bf16", 4096, 4096, 4096))
+	}
+	if l.Phase == "lora" {
+		c.Notes = append(c.Notes, "LoRA: no weight gradients but the adapters', which count as 0.5% of the parameters")
+	}
+}
+
+// peakOf is the FLOP/s that MFU is measured against: of the type that matrices are multiplied in.
+func peakOf(m *Machine, dtype string) (float64, string) {
+	t := map[string]string{"fp8": "fp8", "mxfp8": "fp8", "fp8block": "fp8", "nvfp4": "fp4", "fp32": "tf32"}[dtype]
+	if v := m.GPU.Dense[t]; v > 0 {
+		return v, t
+	}
+	return m.Chip.Peak["bf16"], "bf16"
+}
+
+// tree says where a step's time goes.
+func (p *pricer) tree(c *Cost, stages []chunkTime, r *schedule.Result, send float64, sendHow string, data float64, dataTerms []Term, opt float64, optWhy string, factor float64) *Term {
+	l := p.l
+	m := float64(l.MicroBatches())
+	busiest := 0
+	for i := range r.Busy {
+		if r.Busy[i] > r.Busy[busiest] {
+			busiest = i
+		}
+	}
+	pipe := Term{Name: "pipeline", Value: r.Period, Unit: "s", Why: fmt.Sprintf("%s run pass by pass: %d stages, %d chunks each, %d micro-batches", l.Schedule, l.PP, l.VPP, l.MicroBatches())}
+	busy := Term{Name: "busy", Value: r.Busy[busiest], Unit: "s", Why: fmt.Sprintf("of stage %d, the busiest", busiest)}
+	var f, b, w, shown, again float64
+	for i := busiest; i < len(stages); i += l.PP {
+		f, b, w, shown, again = f+stages[i].F, b+stages[i].B, w+stages[i].W, shown+stages[i].shown, again+stages[i].again
+	}
+	busy.Terms = []Term{
+		{Name: "forward", Value: m * f, Unit: "s"}, {Name: "input gradients", Value: m * b, Unit: "s"}, {Name: "weight gradients", Value: m * w, Unit: "s"},
+		{Name: "of these computed again", Value: m * again, Unit: "s", Why: "recompute " + l.Recompute.String()},
+		{Name: "of these transfers that nothing hides", Value: m * shown, Unit: "s", Why: fmt.Sprintf("%.0f%% of tensor parallel and %.0f%% of expert parallel traffic stays visible where a framework overlaps them", 100*p.h.TPShown, 100*p.h.EPShown)},
+	}
+	for i, name := range []string{"dense layer", "layer with experts"} {
+		if i == 0 && p.m.DenseLayers() == 0 || i == 1 && p.m.MoELayers() == 0 {
+			continue
+		}
+		k := p.layer(i == 1)
+		T := p.tc
+		width := float64(p.m.FFN) / float64(l.TP)
+		if i == 1 {
+			width = float64(p.m.ExpertFFN) / float64(l.ETP)
+		}
+		t := Term{Name: name, Value: (k.f + k.b + k.w) * factor, Unit: "s", Why: fmt.Sprintf("one micro-batch, kernels alone %.3g s x %.3f (%s)", k.f+k.b+k.w, factor, c.FactorFrom), Terms: []Term{
+			{Name: "matrix products, forward", Value: k.gemm * factor, Unit: "s", Why: p.mc.Chip.Near(p.t, T, width, float64(p.m.Hidden))},
+			{Name: "attention, forward", Value: k.attn * factor, Unit: "s", Why: "fitted to measured attention over prompts"},
+			{Name: "vector work, forward", Value: k.vector * factor, Unit: "s", Why: "bytes over 85% of the memory's rate"},
+			{Name: "backward", Value: (k.b + k.w) * factor, Unit: "s"},
+		}}
+		if l.TP > 1 {
+			t.Terms = append(t.Terms, Term{Name: "tensor parallel transfers", Value: k.tpF + k.tpB, Unit: "s", Why: "as NCCL would, before overlap"})
+		}
+		if k.epF > 0 {
+			t.Terms = append(t.Terms, Term{Name: "expert parallel transfers", Value: k.epF + k.epB, Unit: "s", Why: "dispatch and combine, forward and backward, before overlap"})
+		}
+		if k.cpF > 0 {
+			t.Terms = append(t.Terms, Term{Name: "context parallel transfers", Value: k.cpF + k.cpB, Unit: "s", Why: "what attention does not hide"})
+		}
+		busy.Terms = append(busy.Terms, t)
+	}
+	hf, hb, hw := p.head()
+	busy.Terms = append(busy.Terms, Term{Name: "head and loss", Value: (hf + hb + hw) * factor, Unit: "s", Why: "one micro-batch, on the last stage"})
+	pipe.Terms = []Term{busy, {Name: "idle", Value: r.Period - r.Busy[busiest], Unit: "s", Why: fmt.Sprintf("bubble, %.1f%% of the pipeline's time", 100*r.Bubble)}}
+	if l.PP > 1 {
+		pipe.Terms = append(pipe.Terms, Term{Name: "one transfer between stages", Value: send, Unit: "s", Why: sendHow})
+	}
+	return &Term{Name: "step", Value: c.Step, Unit: "s", Why: "pipeline + data parallel transfers + optimizer", Terms: []Term{
+		pipe,
+		{Name: "data parallel transfers that nothing hides", Value: data, Unit: "s", Terms: dataTerms},
+		{Name: "optimizer", Value: opt, Unit: "s", Why: optWhy},
+	}}
+}

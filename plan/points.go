@@ -1,0 +1,310 @@
+package plan
+
+import (
+	_ "embed"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/weft-fabric/weft/work"
+)
+
+//go:embed points.csv
+var pointsText string
+
+//go:embed factors.csv
+var factorsText string
+
+// Point is one measured training step.
+type Point struct {
+	ID, Release, GPU, Remark string
+	Framework                Framework
+	Model                    *work.Model
+	GPUs                     int
+	NIC                      float64 // Gb/s a GPU
+	Layout                   Layout
+	Step                     float64 // seconds
+	Memory                   float64 // bytes, the peak that was reported; 0 if none
+	Error                    float64 // predicted over measured, less 1, with the point's model left out of the fit; NaN if not scored
+}
+
+// Points are the measured training steps that stand behind the factors.
+var Points = sync.OnceValue(func() []Point {
+	lines := strings.Split(strings.TrimSpace(pointsText), "\n")
+	head := strings.Split(lines[0], ",")
+	var all []Point
+	for _, line := range lines[1:] {
+		cells := strings.Split(line, ",")
+		f := map[string]string{}
+		for i, h := range head {
+			f[h] = cells[i]
+		}
+		n := func(k string) int { v, _ := strconv.Atoi(f[k]); return v }
+		x := func(k string) float64 { v, _ := strconv.ParseFloat(f[k], 64); return v }
+		p := Point{ID: f["id"], Release: f["release"], GPU: f["gpu"], Remark: f["remark"], Framework: Framework(f["framework"]), GPUs: n("gpus"), NIC: x("nic_gbps"), Step: x("step_s"), Memory: x("mem_gb") * 1e9, Error: math.NaN()}
+		if v, err := strconv.ParseFloat(f["error"], 64); err == nil {
+			p.Error = v
+		}
+		p.Model = pointModel(f["model"], n("heads"))
+		if p.Model == nil {
+			continue
+		}
+		if strings.Contains(p.Remark, "w/ MTP") || p.Release >= "25.11" && p.Model.Name == "deepseek-v3" && p.Remark == "" && strings.HasSuffix(p.ID, "-mb") {
+			m := *p.Model
+			m.MTP = 1
+			p.Model = &m
+		}
+		l := Default(p.Framework)
+		l.TP, l.CP, l.PP, l.VPP, l.EP, l.ETP, l.DP = n("tp"), n("cp"), n("pp"), n("vpp"), n("ep"), n("etp"), n("dp")
+		l.ZeRO, l.Micro, l.Batch, l.Seq, l.Dtype, l.Phase = n("zero"), n("micro"), n("batch"), n("seq"), f["dtype"], f["phase"]
+		if l.VPP > 1 {
+			l.Schedule = "interleaved"
+		}
+		if l.VPP > 1 && p.Model.Layers < l.PP*l.VPP { // printed as layers a chunk
+			l.VPP = p.Model.Layers / l.PP / l.VPP
+		}
+		if l.ETP == 0 {
+			l.ETP = 1
+			if l.EP == 1 {
+				l.ETP = l.TP
+			}
+		}
+		switch f["recompute"] {
+		case "full":
+			l.Recompute.Full = true
+		case "selective", "op":
+			l.Recompute.Modules = []string{"op"}
+		case "recipe":
+			l.Recompute.Modules = []string{"moe_act"}
+			if p.Model.MLA != nil {
+				l.Recompute.Modules = []string{"layernorm", "mla_up_proj", "mlp_act", "moe_act"}
+			}
+		}
+		switch {
+		case strings.HasSuffix(p.ID, "-bloom"): // Megatron-DeepSpeed of early 2022
+			l.Sequence, l.Overlap, l.Flash, l.Dropout = false, false, false, false
+			if l.Dtype == "fp16" {
+				l.Grad = "bf16"
+			}
+		case strings.HasSuffix(p.ID, "-nano"):
+			l.Grad, l.Overlap = "fp32", false
+		case p.Framework == Megatron:
+			l.Grad = "bf16"
+		}
+		p.Layout = l
+		if v := x("mfu_full"); v > 0 && p.Step == 0 {
+			p.Step = p.Model.TrainFLOPs(l.Seq, work.Full, 0) * float64(l.Batch) * float64(l.Seq) / (v / 100 * 989.4e12 * float64(p.GPUs))
+		}
+		all = append(all, p)
+	}
+	return all
+})
+
+// pointModel finds the model of a point. BLOOM's candidates carry their shape in their name.
+func pointModel(name string, heads int) *work.Model {
+	var size string
+	var h, l int
+	if n, _ := fmt.Sscanf(strings.ReplaceAll(name, "-", " "), "bloom %s h%d l%d", &size, &h, &l); n == 3 {
+		if heads == 0 {
+			heads = 96
+		}
+		return &work.Model{Name: name, Layers: l, Hidden: h, FFN: 4 * h, Heads: heads, KVHeads: heads, HeadDim: h / heads, Vocab: 250880, Tied: true, LayerNorm: true, Bias: true}
+	}
+	m, err := work.Named(name)
+	if err != nil {
+		return nil
+	}
+	return m
+}
+
+// Nearest is the measured step most like a plan, and how wrong the model is there.
+type Nearest struct {
+	ID     string  `json:"id"`
+	What   string  `json:"what"`
+	Step   float64 `json:"measured_step_s"`
+	Error  float64 `json:"error"`    // predicted over measured, less 1, the point's model left out of the fit
+	Far    float64 `json:"distance"` // 0: the same; above 3 nothing measured is near
+	Remark string  `json:"remark,omitempty"`
+}
+
+// nearestPoint looks for the point most like a question: the same framework, chip and type count most,
+// then size and layout in doublings.
+func nearestPoint(q Question, _ float64) *Nearest {
+	if q.Model.CNN != nil {
+		return nil
+	}
+	best, far := -1, math.Inf(1)
+	doublings := func(a, b float64) float64 { return math.Abs(math.Log2(max(a, 1) / max(b, 1))) }
+	params := q.Model.Params().Active
+	points := Points()
+	for i, p := range points {
+		if p.Step == 0 {
+			continue
+		}
+		d := 0.0
+		if p.Framework != q.Framework {
+			d += 2
+		}
+		if chipOf(p.GPU) != chipOf(q.Machine.GPU.Name) {
+			d += 2
+		} else if !strings.HasPrefix(q.Machine.GPU.Name, p.GPU) {
+			d += .3
+		}
+		if p.Layout.Dtype != q.Layout.Dtype && !(half(p.Layout.Dtype) && half(q.Layout.Dtype)) {
+			d++
+		}
+		if (p.Model.Experts > 0) != (q.Model.Experts > 0) {
+			d += 2
+		}
+		if p.Layout.Phase != q.Layout.Phase {
+			d++
+		}
+		if p.Layout.Recompute.Full != q.Layout.Recompute.Full {
+			d += .7
+		}
+		l, k := p.Layout, q.Layout
+		d += .5*doublings(p.Model.Params().Active, params) + .15*doublings(float64(p.GPUs), float64(k.GPUs())) + .3*doublings(float64(l.Seq), float64(k.Seq))
+		d += .2*(doublings(float64(l.TP), float64(k.TP))+doublings(float64(l.PP), float64(k.PP))+doublings(float64(l.CP), float64(k.CP))+doublings(float64(l.EP), float64(k.EP))) + .1*doublings(float64(l.Micro), float64(k.Micro))
+		if (l.ZeRO == 3) != (k.ZeRO == 3) {
+			d += .5
+		}
+		if math.IsNaN(p.Error) {
+			d += .2
+		}
+		if p.Model.Name == q.Model.Name {
+			d -= .05
+		}
+		// Rows of the same run in several releases: the latest.
+		if d < far-1e-9 {
+			best, far = i, d
+		}
+	}
+	p := points[best]
+	n := &Nearest{ID: p.ID, Step: p.Step, Error: p.Error, Far: max(far, 0), What: fmt.Sprintf("%s on %d %s, %s %s, %s", p.Model.Name, p.GPUs, p.GPU, p.Framework, p.Release, p.Layout)}
+	if math.IsNaN(n.Error) {
+		n.Error = 0
+		n.Remark = "the model was not scored there"
+	}
+	if far > 3 {
+		n.Remark = "nothing measured is near: this figure is an extrapolation"
+	}
+	return n
+}
+
+func half(t string) bool { return t == "bf16" || t == "fp16" }
+
+// chipOf is the generation of a GPU by its name.
+func chipOf(gpu string) string {
+	for _, g := range []struct{ prefix, chip string }{{"A100", "a100"}, {"A800", "a100"}, {"H100", "h100"}, {"H200", "h100"}, {"H800", "h100"}, {"H20", "h100"}, {"GH200", "h100"}, {"B200", "b200"}, {"GB200", "b200"}, {"B300", "b200"}, {"GB300", "b200"}} {
+		if strings.HasPrefix(gpu, g.prefix) {
+			return g.chip
+		}
+	}
+	return gpu
+}
+
+// factor is one row of factors.csv.
+type factorRow struct {
+	framework Framework
+	gpu       string
+	dtype     string
+	moe       bool
+	value     float64
+	points    int
+	models    int
+}
+
+var factorRows = sync.OnceValue(func() []factorRow {
+	var rows []factorRow
+	for _, line := range strings.Split(strings.TrimSpace(factorsText), "\n")[1:] {
+		c := strings.Split(line, ",")
+		v, _ := strconv.ParseFloat(c[4], 64)
+		n, _ := strconv.Atoi(c[5])
+		m, _ := strconv.Atoi(c[6])
+		rows = append(rows, factorRow{Framework(c[0]), c[1], c[2], c[3] == "moe", v, n, m})
+	}
+	return rows
+})
+
+// FactorFor gives the ratio of kernels in a running step to kernels alone, for a framework, a GPU and a
+// type, and where it comes from. A combination that nobody measured takes the nearest one, and says so.
+func FactorFor(f Framework, gpu, dtype string, moe bool) (float64, string) {
+	if dtype == "fp16" || dtype == "fp32" {
+		dtype = "bf16"
+	}
+	if dtype == "fp8block" {
+		dtype = "fp8"
+	}
+	best, penalty := factorRow{value: 1.25}, math.Inf(1)
+	for _, r := range factorRows() {
+		d := 0.0
+		if r.framework != f {
+			d += 3
+			if f == DeepSpeed && r.framework == Megatron {
+				d--
+			}
+		}
+		if r.gpu != gpu && !strings.HasPrefix(gpu, r.gpu) {
+			d++
+			if chipOf(r.gpu) != chipOf(gpu) {
+				d += 3
+			}
+		}
+		if r.dtype != dtype {
+			d += 1.5
+		}
+		if r.moe != moe {
+			d += 4
+		}
+		d += .2 / float64(max(r.points, 1))
+		if d < penalty {
+			best, penalty = r, d
+		}
+	}
+	kind := "dense"
+	if best.moe {
+		kind = "with experts"
+	}
+	from := fmt.Sprintf("median of %d measured steps of %d models, %s on %s in %s, %s", best.points, best.models, best.framework, best.gpu, best.dtype, kind)
+	if penalty >= 1 {
+		from += fmt.Sprintf("; nothing was measured for %s on %s in %s", f, gpu, dtype)
+	}
+	return best.value, from
+}
+
+// releases is how layers with experts ran in releases of Megatron-Bridge and NeMo, over those of early
+// 2026: kernels were fused and host time went into graphs over the year. Dense layers hardly changed.
+var releases = []struct {
+	name   string
+	factor float64
+}{{"25.05", 2.7}, {"25.09", 1.35}, {"25.11", 1.18}, {"26.02", 1.03}, {"26.04", 1}, {"26.06", .68}}
+
+// releaseFactor is 1 for dense models and where no release is given.
+func releaseFactor(q Question) float64 {
+	if q.Model.Experts == 0 || q.Framework != Megatron || q.Release == "" {
+		return 1
+	}
+	f := releases[0].factor
+	for _, r := range releases {
+		if q.Release >= r.name {
+			f = r.factor
+		}
+	}
+	return f
+}
+
+// median of values; 0 of none.
+func median(v []float64) float64 {
+	if len(v) == 0 {
+		return 0
+	}
+	v = slices.Clone(v)
+	slices.Sort(v)
+	if n := len(v); n%2 == 0 {
+		return (v[n/2-1] + v[n/2]) / 2
+	}
+	return v[len(v)/2]
+}
