@@ -7,6 +7,7 @@
 # make dist   a release in dist/: static binaries for Linux, an image, checksums (VERSION=v1.2.3 names it)
 # make bench  figures for docs/performance.md; bench-sim is the simulator's part of it (ASTRA_RING: sim/peer_test.go)
 # make accuracy  refits the predictions of NCCL to the measured points and writes docs/accuracy.md; about two minutes
+# make plan-accuracy  fits the factors of plans to measured steps again and writes docs/plan-accuracy.md; about a minute
 # make fuzz   every fuzz target for a minute each (FUZZTIME=10s to shorten)
 # make lint   gofmt, go vet and staticcheck
 # make cross  builds and vets for macOS and for Linux on arm64
@@ -21,7 +22,7 @@ RACE     ?= ./transport/... ./comm/... ./coord/... ./ckpt/... ./elastic/... ./la
 PACKAGES := ibsim-utils opensm infiniband-diags chromium gcc g++ openmpi-bin libopenmpi-dev mpich libmpich-dev libgloo-dev python3-torch \
 	netplan.io network-manager frr dnsmasq-base kea-dhcp4-server bind9-utils slurmctld slurmd slurm-client
 
-.PHONY: quick test race schedules differential proofs dist cross bench bench-sim bench-comm accuracy fuzz lint packages build
+.PHONY: quick test race schedules differential proofs dist cross bench bench-sim bench-comm accuracy plan-accuracy fuzz lint packages build
 
 quick:
 	$(GO) build ./...
@@ -68,6 +69,9 @@ lint:
 
 accuracy:
 	$(GO) test ./tune -update
+
+plan-accuracy:
+	$(GO) test ./plan -run Update -count=1 -update
 
 bench: bench-sim
 	GOMAXPROCS=1 $(GO) test -run '^$$' -bench . -benchtime 3x ./topo/...

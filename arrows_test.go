@@ -33,6 +33,8 @@ var floors = [][]string{
 	{"network/emit"},
 	{"cost"},
 	{"tune", "sim", "member"},
+	{"work", "plan/kernel", "plan/schedule"},
+	{"plan"},
 	{"internal/cases", "member/simulation"},
 	{"design", "doctor"},
 	{"doctor/read"},
@@ -70,7 +72,7 @@ var floors = [][]string{
 // too, but may use libraries of the field.
 var (
 	words   = []string{"unit", "topo", "sched", "draw"}
-	engines = []string{"cluster", "synth", "network", "design", "doctor", "cost", "tune", "sim", "internal/cases", "member", "comm/internal/plan", "comm/internal/blame", "comm/internal/chunks", "comm/internal/flat"}
+	engines = []string{"cluster", "synth", "network", "design", "doctor", "cost", "tune", "sim", "work", "plan", "internal/cases", "member", "comm/internal/plan", "comm/internal/blame", "comm/internal/chunks", "comm/internal/flat"}
 )
 
 // Forbidden arrows and the reason for each, for the packages that a prefix names.

@@ -50,8 +50,6 @@ var unreached = []struct{ what, why string }{
 	{"launch/launch.go:Result.Code", "tests of launches"},
 	{"reduce/", "the plain definitions that kernels are tested against"},
 	{"train/mat/mat.go:path.String", "names of tests"},
-	{"tune/calibrate.go:Value.String", "messages of tests"},
-	{"tune/ncclconst.go:generation.String", "messages of tests"},
 	{"tune/regions.go:band.String", "messages of tests"},
 	{"tune/simplex.go:minimize", "fits the constants that are committed; a test fits them again"},
 	{"up/drill.go:Drill.String", "messages of tests"},

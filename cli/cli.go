@@ -59,7 +59,7 @@ preset or host: see 'weft topo build --list'.`,
 		SilenceErrors: true,
 		RunE:          group,
 	}
-	root.AddCommand(newTopo(), newDesign(), newAlgo(), newExplain(), newCalibrate(), newSim(), runsRanks(newRun()), runsRanks(newBench()), newBenchRank(), newCkpt(), newNet(),
+	root.AddCommand(newTopo(), newDesign(), newAlgo(), newExplain(), newCalibrate(), newPlan(), newSim(), runsRanks(newRun()), runsRanks(newBench()), newBenchRank(), newCkpt(), newNet(),
 		runsRanks(newUp()), newRank(), newCoord(), newDoctor(), newVersion())
 	root.InitDefaultCompletionCmd()
 	for _, c := range root.Commands() {

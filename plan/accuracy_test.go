@@ -4,6 +4,7 @@ import (
 	"flag"
 	"fmt"
 	"math"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -279,7 +280,65 @@ func summary(rows []scored) (text string, loss float64) {
 	return text, loss
 }
 
+// TestUpdate fits the factors to all points and writes factors.csv, the errors in points.csv, and the page.
+func TestUpdate(t *testing.T) {
+	if !*update {
+		t.Skip("make plan-accuracy fits the factors again")
+	}
+	rows := scoreAll(t, habits, func(p Point) bool { return true })
+	predict(rows, habits)
+	text, loss := summary(rows)
+	t.Logf("loss %.4f\n%s", loss, text)
+	by := map[string]bool{}
+	var classes []string
+	for _, r := range rows {
+		if !by[r.class] && r.Layout.Phase == "pretrain" && !strings.HasSuffix(r.ID, "-nano") {
+			by[r.class] = true
+			classes = append(classes, r.class)
+		}
+	}
+	slices.Sort(classes)
+	out := "framework,gpu,dtype,kind,factor,points,models\n"
+	for _, c := range classes {
+		f, n, m := classMedian(rows, func(r scored) bool {
+			return r.class == c && r.Layout.Phase == "pretrain" && !strings.HasSuffix(r.ID, "-nano")
+		})
+		out += fmt.Sprintf("%s,%.4f,%d,%d\n", c, f, n, m)
+	}
+	write(t, "factors.csv", out)
+	// The error of every point, its model left out.
+	errs := map[string]string{}
+	for _, r := range rows {
+		if !math.IsNaN(r.loo) {
+			errs[r.ID] = fmt.Sprintf("%.3f", r.loo/r.Step-1)
+		}
+	}
+	lines := strings.Split(strings.TrimSpace(pointsText), "\n")
+	head := strings.Split(lines[0], ",")
+	if head[len(head)-1] != "error" {
+		head = append(head, "error")
+	}
+	table := strings.Join(head, ",") + "\n"
+	for _, line := range lines[1:] {
+		cells := strings.Split(line, ",")
+		cells = append(cells[:len(head)-1:len(head)-1], errs[cells[0]])
+		table += strings.Join(cells, ",") + "\n"
+	}
+	write(t, "points.csv", table)
+	write(t, "../docs/plan-accuracy.md", accuracyPage(t, rows))
+}
+
+func write(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func TestExplore(t *testing.T) {
+	if !*descend {
+		t.Skip("-descend fits the habits")
+	}
 	h := habits
 	run := func(h Habits) (string, float64, []scored) {
 		rows := scoreAll(t, h, func(p Point) bool { return true })
@@ -289,7 +348,7 @@ func TestExplore(t *testing.T) {
 	}
 	s, best, rows := run(h)
 	t.Logf("loss %.4f\n%s", best, s)
-	if *descend {
+	{
 		knobs := []struct {
 			name string
 			at   *float64

@@ -207,7 +207,7 @@ func ParseLayout(s string, f Framework, gpus int) (Layout, error) {
 	}
 	if l.ETP == 0 {
 		l.ETP = 1
-		if f == Megatron && l.EP == 1 {
+		if l.EP == 1 {
 			l.ETP = l.TP
 		}
 	}

@@ -34,6 +34,10 @@ type Machine struct {
 	times   map[call]spoken
 
 	products map[shape]float64
+
+	// What if: NICs so many times as fast, NVLink domains so wide. Zero for the machine as it is.
+	faster float64
+	wider  int
 }
 
 // group is a set of ranks: n of them, stride apart, the first at rank 0.
@@ -143,6 +147,16 @@ func (m *Machine) Collective(op sched.Collective, n, stride int, bytes float64) 
 		t = spoken{p.Time.Seconds(), fmt.Sprintf("NCCL %s %s over %d ranks %d apart, limited by %s", p.Algo, p.Proto, n, stride, p.Limit)}
 	} else {
 		t = spoken{floor/.85 + 20e-6, fmt.Sprintf("wire rate at 85%% over %d ranks %d apart", n, stride)}
+	}
+	switch crosses := n*stride > m.Domain; {
+	case m.wider > 0 && !crosses && n*stride > 1:
+		inside := bytes * float64(n-1) / float64(n) / (m.inside() * .7)
+		if op == sched.AllReduce {
+			inside *= 2
+		}
+		t.seconds = min(t.seconds, inside+15e-6)
+	case m.faster > 1 && crosses:
+		t.seconds /= m.faster
 	}
 	if t.seconds < floor {
 		t = spoken{floor, fmt.Sprintf("%d ranks of the group in a domain share its NICs with their sister groups: %.0f GB/s", local, float64(local)*m.NIC/1e9)}

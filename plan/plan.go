@@ -216,7 +216,7 @@ func (p *pricer) tree(c *Cost, stages []chunkTime, r *schedule.Result, send floa
 	busy.Terms = []Term{
 		{Name: "forward", Value: m * f, Unit: "s"}, {Name: "input gradients", Value: m * b, Unit: "s"}, {Name: "weight gradients", Value: m * w, Unit: "s"},
 		{Name: "of these computed again", Value: m * again, Unit: "s", Why: "recompute " + l.Recompute.String()},
-		{Name: "of these transfers that nothing hides", Value: m * shown, Unit: "s", Why: fmt.Sprintf("%.0f%% of tensor parallel and %.0f%% of expert parallel traffic stays visible where a framework overlaps them", 100*p.h.TPShown, 100*p.h.EPShown)},
+		{Name: "of these transfers that nothing hides", Value: m * shown, Unit: "s", Why: fmt.Sprintf("tensor parallel traffic counts %.2f, expert parallel traffic %.2f times where the framework overlaps it", p.h.TPShown, p.h.EPShown)},
 	}
 	for i, name := range []string{"dense layer", "layer with experts"} {
 		if i == 0 && p.m.DenseLayers() == 0 || i == 1 && p.m.MoELayers() == 0 {

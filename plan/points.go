@@ -150,7 +150,7 @@ func nearestPoint(q Question, _ float64) *Nearest {
 		}
 		if chipOf(p.GPU) != chipOf(q.Machine.GPU.Name) {
 			d += 2
-		} else if !strings.HasPrefix(q.Machine.GPU.Name, p.GPU) {
+		} else if !sameGPU(q.Machine.GPU.Name, p.GPU) {
 			d += .3
 		}
 		if p.Layout.Dtype != q.Layout.Dtype && !(half(p.Layout.Dtype) && half(q.Layout.Dtype)) {
@@ -195,6 +195,12 @@ func nearestPoint(q Question, _ float64) *Nearest {
 }
 
 func half(t string) bool { return t == "bf16" || t == "fp16" }
+
+// sameGPU reports whether the catalogue's name and a point's are of one GPU.
+func sameGPU(name, point string) bool {
+	point = map[string]string{"A100-80G": "A100-SXM-80GB", "A100-40G": "A100-SXM-40GB", "H100": "H100-SXM"}[point] + map[bool]string{true: point}[!slices.Contains([]string{"A100-80G", "A100-40G", "H100"}, point)]
+	return name == point
+}
 
 // chipOf is the generation of a GPU by its name.
 func chipOf(gpu string) string {
@@ -247,7 +253,7 @@ func FactorFor(f Framework, gpu, dtype string, moe bool) (float64, string) {
 				d--
 			}
 		}
-		if r.gpu != gpu && !strings.HasPrefix(gpu, r.gpu) {
+		if !sameGPU(gpu, r.gpu) {
 			d++
 			if chipOf(r.gpu) != chipOf(gpu) {
 				d += 3

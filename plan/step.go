@@ -34,12 +34,12 @@ type Habits struct {
 	MoEHost  float64 // seconds a layer with experts and pass more
 	Shadow   float64 // how much transfers beside compute slow it down
 	Permute  float64 // passes over routed tokens to sort them by expert and back
-	Stage    float64 // seconds of host time a pass of a stage, in a pipeline without overlap
+	Stage    float64 // seconds of host time a layer and pass, in a pipeline without overlap
 	Bare     float64 // gradients reduced after backward, without overlap: time over NCCL's own
 }
 
 // habits are the fitted values; see docs/plan-accuracy.md.
-var habits = Habits{TPShown: .3, TPPlain: 1, EPShown: .5, AttnBack: 2.9, AttnA100: 1.3, AttnH100: 2.2, Vector: 1, Launch: 120e-6, MoEHost: 1.5e-3, Shadow: .1, Permute: 6, Stage: 5e-3, Bare: 2.5}
+var habits = Habits{TPShown: .3, TPPlain: .7, EPShown: 1.37, AttnBack: 2.9, AttnA100: 1.3, AttnH100: 2.2, Vector: 1, Launch: 59e-6, MoEHost: 1.5e-3, Shadow: .2, Permute: 11.8, Stage: 1.5e-3, Bare: 1.5}
 
 // layerTime is what one layer takes for one micro-batch, in seconds.
 type layerTime struct {
@@ -364,8 +364,8 @@ func (p *pricer) stages(factor float64) []chunkTime {
 	}
 	if !l.Overlap && l.PP > 1 {
 		for i := range out {
-			out[i].F += p.h.Stage
-			out[i].B += p.h.Stage
+			out[i].F += p.h.Stage * float64(counts[i])
+			out[i].B += p.h.Stage * float64(counts[i])
 		}
 	}
 	f, b, w := p.head()

@@ -158,3 +158,12 @@ func (m *Model) Activations(moe bool, s int, o Kept) Activation {
 	}
 	return r
 }
+
+// MarshalText writes what ParseRecompute reads.
+func (r Recompute) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
+
+// UnmarshalText reads what MarshalText wrote.
+func (r *Recompute) UnmarshalText(text []byte) (err error) {
+	*r, err = ParseRecompute(string(text))
+	return err
+}

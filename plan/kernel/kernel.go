@@ -195,11 +195,6 @@ func reference(name string) Chip {
 	panic("kernel: no chip " + name)
 }
 
-func split(column string) (Chip, Type) {
-	name, t, _ := strings.Cut(column, "/")
-	return reference(name), Type(t)
-}
-
 var tables = sync.OnceValue(func() (all struct{ gemm, prefill, decode *table }) {
 	chips := map[string]Chip{}
 	for _, n := range []string{"a100", "h100", "b200"} {

@@ -1,0 +1,309 @@
+package plan
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/weft-fabric/weft/plan/schedule"
+	"github.com/weft-fabric/weft/work"
+)
+
+// Emit writes a layout in the words of a framework, so that ReadConfig reads it back equal. What the
+// dialect has no words for is an error that names it.
+func Emit(dialect string, m *work.Model, l Layout) (string, error) {
+	switch dialect {
+	case "deepspeed":
+		return emitDeepSpeed(m, l)
+	case "megatron":
+		return emitMegatron(m, l)
+	case "torchtitan":
+		return emitTorchtitan(m, l)
+	case "accelerate":
+		return emitAccelerate(l)
+	}
+	return "", fmt.Errorf("unknown framework %q; known: deepspeed, megatron, torchtitan, accelerate", dialect)
+}
+
+// cannot lists what a dialect has no words for.
+func cannot(dialect string, l Layout, rules map[string]bool) error {
+	var bad []string
+	for _, k := range keys {
+		if rules[k] {
+			bad = append(bad, k)
+		}
+	}
+	if len(bad) > 0 {
+		return fmt.Errorf("a %s file has no words for %s of layout %s; search with --framework %s", dialect, strings.Join(bad, ", "), l, dialect)
+	}
+	return nil
+}
+
+func emitDeepSpeed(m *work.Model, l Layout) (string, error) {
+	if err := cannot("deepspeed", l, map[string]bool{"vpp": l.VPP > 1, "ep": l.EP > 1, "sp": l.Sequence && l.TP > 1, "schedule": l.PP > 1 && l.Schedule != schedule.OneFOneB,
+		"recompute": len(l.Recompute.Modules) > 0, "dtype": l.Dtype != "bf16" && l.Dtype != "fp16" && l.Dtype != "fp32", "cp-kind": l.CP > 1 && l.Context != "ulysses", "phase": l.Phase != "pretrain"}); err != nil {
+		return "", err
+	}
+	zero := map[string]any{"stage": l.ZeRO, "overlap_comm": l.Overlap, "contiguous_gradients": true, "reduce_bucket_size": 500000000, "allgather_bucket_size": 500000000}
+	if l.Offload {
+		zero["offload_optimizer"] = map[string]any{"device": "cpu", "pin_memory": true}
+	}
+	if l.Shard > 0 {
+		zero["mics_shard_size"] = l.Shard
+	}
+	d := map[string]any{"train_batch_size": l.Batch, "train_micro_batch_size_per_gpu": l.Micro, "gradient_accumulation_steps": l.MicroBatches(), "zero_optimization": zero, "gradient_clipping": 1.0,
+		"bf16": map[string]any{"enabled": l.Dtype == "bf16"}, "fp16": map[string]any{"enabled": l.Dtype == "fp16"}}
+	if l.Grad == "fp32" {
+		d["data_types"] = map[string]any{"grad_accum_dtype": "fp32"}
+	}
+	if l.TP > 1 {
+		d["tensor_parallel"] = map[string]any{"autotp_size": l.TP}
+	}
+	if l.PP > 1 {
+		d["pipeline"] = map[string]any{"stages": l.PP}
+	}
+	if l.CP > 1 {
+		d["sequence_parallel_size"] = l.CP
+	}
+	if l.Recompute.Full {
+		d["activation_checkpointing"] = map[string]any{"number_checkpoints": m.Layers}
+	}
+	b, err := json.MarshalIndent(d, "", "  ")
+	return string(b) + "\n", err
+}
+
+func emitMegatron(m *work.Model, l Layout) (string, error) {
+	zb := l.PP > 1 && l.Schedule != schedule.OneFOneB && l.Schedule != schedule.Interleaved
+	if err := cannot("megatron", l, map[string]bool{"schedule": zb, "shard": l.Shard > 0, "phase": l.Phase != "pretrain", "offload": l.Offload}); err != nil {
+		return "", err
+	}
+	var b strings.Builder
+	section := func(name string) { fmt.Fprintf(&b, ")\n\n%s=(\n", name) }
+	put := func(flag string, value any) {
+		if value == nil {
+			fmt.Fprintf(&b, "    --%s\n", flag)
+		} else {
+			fmt.Fprintf(&b, "    --%s %v\n", flag, value)
+		}
+	}
+	on := func(ok bool, flag string) {
+		if ok {
+			put(flag, nil)
+		}
+	}
+	fmt.Fprintf(&b, "#!/bin/bash\n# %s on %d GPUs: %s\n\nGPUS_PER_NODE=8\nNNODES=%d\n\nMODEL_ARGS=(\n", m.Name, l.GPUs(), l, max(l.GPUs()/8, 1))
+	put("num-layers", m.Layers)
+	put("hidden-size", m.Hidden)
+	put("ffn-hidden-size", m.FFN)
+	put("num-attention-heads", m.Heads)
+	put("kv-channels", m.HeadDim)
+	if m.KVHeads != m.Heads {
+		put("group-query-attention", nil)
+		put("num-query-groups", m.KVHeads)
+	}
+	on(m.Gated, "swiglu")
+	on(!m.Tied, "untie-embeddings-and-output-weights")
+	on(!m.Bias, "disable-bias-linear")
+	on(m.QKNorm, "qk-layernorm")
+	if !m.LayerNorm {
+		put("normalization", "RMSNorm")
+	}
+	if m.Positions > 0 {
+		put("max-position-embeddings", m.Positions)
+	} else {
+		put("position-embedding-type", "rope")
+		put("max-position-embeddings", l.Seq)
+	}
+	put("vocab-size", m.Vocab)
+	put("seq-length", l.Seq)
+	if m.MTP > 0 {
+		put("mtp-num-layers", m.MTP)
+	}
+	if a := m.MLA; a != nil {
+		put("multi-latent-attention", nil)
+		if a.QRank > 0 {
+			put("q-lora-rank", a.QRank)
+		}
+		put("kv-lora-rank", a.KVRank)
+		put("qk-head-dim", a.NoPE)
+		put("qk-pos-emb-head-dim", a.RoPE)
+		put("v-head-dim", a.V)
+	}
+	if m.Experts > 0 {
+		section("MOE_ARGS")
+		put("num-experts", m.Experts)
+		put("moe-router-topk", m.TopK)
+		put("moe-ffn-hidden-size", m.ExpertFFN)
+		if m.SharedFFN > 0 {
+			put("moe-shared-expert-intermediate-size", m.SharedFFN)
+		}
+		if m.DenseFirst > 0 {
+			put("moe-layer-freq", fmt.Sprintf("'([0]*%d+[1]*%d)'", m.DenseFirst, m.Layers-m.DenseFirst))
+		} else if m.MoEEvery > 1 {
+			put("moe-layer-freq", m.MoEEvery)
+		}
+		put("moe-grouped-gemm", nil)
+		put("moe-token-dispatcher-type", "alltoall")
+	}
+	section("PARALLEL_ARGS")
+	put("tensor-model-parallel-size", l.TP)
+	put("pipeline-model-parallel-size", l.PP)
+	put("context-parallel-size", l.CP)
+	if l.VPP > 1 {
+		put("num-virtual-stages-per-pipeline-rank", l.VPP)
+	}
+	if m.Experts > 0 {
+		put("expert-model-parallel-size", l.EP)
+		put("expert-tensor-parallel-size", l.ETP)
+	}
+	on(l.Sequence && l.TP > 1, "sequence-parallel")
+	switch l.Context {
+	case "ulysses":
+		put("cp-comm-type", "a2a")
+	case "gather":
+		put("cp-comm-type", "all_gather")
+	}
+	switch l.ZeRO {
+	case 1:
+		put("use-distributed-optimizer", nil)
+	case 2, 3:
+		put("use-megatron-fsdp", nil)
+		put("data-parallel-sharding-strategy", map[int]string{2: "optim_grads", 3: "optim_grads_params"}[l.ZeRO])
+	}
+	if l.Overlap {
+		put("overlap-grad-reduce", nil)
+		on(l.ZeRO > 0, "overlap-param-gather")
+		on(l.TP > 1 && l.Sequence, "tp-comm-overlap")
+	}
+	section("TRAINING_ARGS")
+	put("micro-batch-size", l.Micro)
+	put("global-batch-size", l.Batch)
+	switch l.Dtype {
+	case "fp16":
+		put("fp16", nil)
+		on(l.Grad == "fp32", "accumulate-allreduce-grads-in-fp32")
+	case "fp32":
+	default:
+		put("bf16", nil)
+		on(l.Grad == "bf16", "grad-reduce-in-bf16")
+	}
+	switch l.Dtype {
+	case "fp8", "mxfp8", "fp8block":
+		put("fp8-format", map[string]string{"fp8": "hybrid", "mxfp8": "e4m3", "fp8block": "e4m3"}[l.Dtype])
+		if r := map[string]string{"mxfp8": "mxfp8", "fp8block": "blockwise"}[l.Dtype]; r != "" {
+			put("fp8-recipe", r)
+		}
+	case "nvfp4":
+		put("fp4-format", "e2m1")
+	}
+	switch {
+	case l.Recompute.Full:
+		put("recompute-granularity", "full")
+		put("recompute-method", "uniform")
+		put("recompute-num-layers", 1)
+	case len(l.Recompute.Modules) > 0:
+		put("recompute-granularity", "selective")
+		put("recompute-modules", strings.Join(l.Recompute.Modules, " "))
+	}
+	if !l.Flash {
+		put("attention-backend", "unfused")
+	}
+	b.WriteString(")\n\ntorchrun --nproc_per_node $GPUS_PER_NODE --nnodes $NNODES pretrain_gpt.py \\\n    \"${MODEL_ARGS[@]}\" ")
+	if m.Experts > 0 {
+		b.WriteString("\"${MOE_ARGS[@]}\" ")
+	}
+	b.WriteString("\"${PARALLEL_ARGS[@]}\" \"${TRAINING_ARGS[@]}\" \"$@\"\n")
+	return b.String(), nil
+}
+
+func emitTorchtitan(m *work.Model, l Layout) (string, error) {
+	name, flavour := "", ""
+	for k, v := range flavours {
+		if v == m.Name {
+			name, flavour, _ = strings.Cut(k, "/")
+		}
+	}
+	if name == "" {
+		return "", fmt.Errorf("torchtitan has no flavour for %s", m.Name)
+	}
+	if err := cannot("torchtitan", l, map[string]bool{"zero": l.ZeRO < 2, "offload": l.Offload, "recompute": len(l.Recompute.Modules) > 0 && l.Recompute.String() != "op", "sp": !l.Sequence && l.TP > 1,
+		"dtype": l.Dtype != "bf16" && l.Dtype != "fp8" && l.Dtype != "mxfp8" && l.Dtype != "fp32", "phase": l.Phase != "pretrain", "micro": l.PP == 1 && l.Batch%l.DP != 0}); err != nil {
+		return "", err
+	}
+	var b strings.Builder
+	p := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
+	p("# %s on %d GPUs: %s", m.Name, l.GPUs(), l)
+	p("[model]\nname = %q\nflavor = %q", name, strings.ToUpper(flavour))
+	switch l.Dtype {
+	case "fp8":
+		p("converters = [\"float8\"]")
+	case "mxfp8":
+		p("converters = [\"mx\"]")
+	}
+	local := l.Micro
+	if l.PP > 1 {
+		local = l.Batch / l.DP
+	}
+	p("\n[training]\nlocal_batch_size = %d\nglobal_batch_size = %d\nseq_len = %d", local, l.Batch, l.Seq)
+	if l.Dtype == "fp32" {
+		p("mixed_precision_param = \"float32\"")
+	}
+	if l.Grad == "bf16" {
+		p("mixed_precision_reduce = \"bfloat16\"")
+	}
+	shard, replicas := l.DP*l.CP, 1
+	if l.Shard > 0 {
+		replicas = shard / l.Shard
+		shard = l.Shard
+	}
+	p("\n[parallelism]\ndata_parallel_replicate_degree = %d\ndata_parallel_shard_degree = %d\ntensor_parallel_degree = %d\npipeline_parallel_degree = %d\ncontext_parallel_degree = %d", replicas, max(shard/l.CP, 1), l.TP, l.PP, l.CP)
+	if l.Context != "gather" && l.CP > 1 {
+		p("context_parallel_rotate_method = \"alltoall\"")
+	}
+	p("fsdp_reshard_after_forward = %q", map[int]string{2: "never", 3: "always"}[l.ZeRO])
+	if l.PP > 1 {
+		kind := map[schedule.Kind]string{schedule.OneFOneB: "1F1B", schedule.Interleaved: "Interleaved1F1B", schedule.ZBV: "ZBVZeroBubble", schedule.GPipe: "GPipe"}[l.Schedule]
+		if kind == "" {
+			return "", fmt.Errorf("torchtitan has no schedule %s", l.Schedule)
+		}
+		p("pipeline_parallel_schedule = %q\npipeline_parallel_microbatch_size = %d", kind, l.Micro)
+		if l.Schedule == schedule.Interleaved {
+			p("pipeline_parallel_layers_per_stage = %d", m.Layers/l.PP/l.VPP)
+		}
+	}
+	if m.Experts > 0 {
+		p("expert_parallel_degree = %d\nexpert_tensor_parallel_degree = %d", l.EP, l.ETP)
+	}
+	mode := "none"
+	switch {
+	case l.Recompute.Full:
+		mode = "full"
+	case len(l.Recompute.Modules) > 0:
+		mode = "selective\"\nselective_ac_option = \"op"
+	}
+	p("\n[activation_checkpoint]\nmode = \"%s\"\n\n[compile]\nenable = true", mode)
+	return b.String(), nil
+}
+
+func emitAccelerate(l Layout) (string, error) {
+	if err := cannot("accelerate", l, map[string]bool{"pp": l.PP > 1, "ep": l.EP > 1, "recompute": len(l.Recompute.Modules) > 0, "zero": l.ZeRO == 1 || l.ZeRO == 0, "dtype": l.Dtype != "bf16" && l.Dtype != "fp16" && l.Dtype != "fp8" && l.Dtype != "fp32",
+		"cp-kind": l.CP > 1 && l.Context != "ring"}); err != nil {
+		return "", err
+	}
+	var b strings.Builder
+	p := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
+	p("# %d GPUs: %s", l.GPUs(), l)
+	p("# batch and sequence length are the script's: %d sequences of %d tokens a step, %d a rank and micro-batch", l.Batch, l.Seq, l.Micro)
+	p("distributed_type: FSDP\nnum_processes: %d\nnum_machines: %d", l.GPUs(), max(l.GPUs()/8, 1))
+	p("mixed_precision: '%s'", map[string]string{"fp32": "no"}[l.Dtype]+map[bool]string{true: l.Dtype}[l.Dtype != "fp32"])
+	p("gradient_accumulation_steps: %d", l.MicroBatches())
+	p("fsdp_config:\n  fsdp_version: 2\n  fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP\n  fsdp_reshard_after_forward: %t\n  fsdp_activation_checkpointing: %t\n  fsdp_offload_params: %t\n  fsdp_state_dict_type: SHARDED_STATE_DICT", l.ZeRO == 3, l.Recompute.Full, l.Offload)
+	if l.TP > 1 || l.CP > 1 || l.Shard > 0 {
+		shard, replicas := l.DP, 1
+		if l.Shard > 0 {
+			shard, replicas = l.Shard, l.DP*l.CP/l.Shard
+		}
+		p("parallelism_config:\n  parallelism_config_dp_replicate_size: %d\n  parallelism_config_dp_shard_size: %d\n  parallelism_config_tp_size: %d\n  parallelism_config_cp_size: %d", replicas, shard, l.TP, l.CP)
+	}
+	return b.String(), nil
+}

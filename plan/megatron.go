@@ -1,0 +1,541 @@
+package plan
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/weft-fabric/weft/work"
+)
+
+// args are Megatron's arguments: a flag's value, or "true" where it has none.
+type args map[string]string
+
+func (a args) num(key string) (int, bool) {
+	v, ok := a[key]
+	if !ok {
+		return 0, false
+	}
+	return number(v)
+}
+
+func (a args) on(key string) bool { v, ok := a[key]; return ok && truthy(v) }
+
+// plain flags of Megatron that a plan needs; a flag that is nearly one of them is taken for a typing error.
+var megatronKeys = []string{"num-layers", "hidden-size", "ffn-hidden-size", "num-attention-heads", "num-query-groups", "kv-channels", "seq-length", "micro-batch-size", "global-batch-size", "tensor-model-parallel-size", "pipeline-model-parallel-size",
+	"num-layers-per-virtual-pipeline-stage", "num-virtual-stages-per-pipeline-rank", "sequence-parallel", "context-parallel-size", "expert-model-parallel-size", "expert-tensor-parallel-size", "use-distributed-optimizer", "recompute-granularity",
+	"recompute-method", "recompute-num-layers", "recompute-modules", "num-experts", "moe-router-topk", "moe-ffn-hidden-size", "moe-shared-expert-intermediate-size", "moe-layer-freq", "multi-latent-attention", "group-query-attention"}
+
+// known longer flags that lie near a plan's flag by chance.
+var megatronOthers = []string{"seq-lengths", "eval-micro-batch-size"}
+
+var numeric = regexp.MustCompile(`^-?[0-9.]`)
+
+// readMegatronShell reads the arguments out of a shell script: arrays, variables with defaults, arithmetic,
+// continued lines. It runs nothing.
+func readMegatronShell(name, text string) (*Config, error) {
+	vars := map[string]string{}
+	a := args{}
+	nodes := map[string]string{}
+	text = strings.ReplaceAll(strings.ReplaceAll(text, "\r", ""), "\\\n", " ")
+	assign := regexp.MustCompile(`^\s*(?:export\s+|local\s+|readonly\s+)?([A-Za-z_][A-Za-z0-9_]*)\+?=(.*)$`)
+	var words []string
+	take := func(line string) {
+		words = append(words, tokens(expand(line, vars))...)
+	}
+	quote := ""
+	held := ""
+	for _, line := range strings.Split(text, "\n") {
+		if quote != "" { // inside a string of several lines
+			held += " " + line
+			if strings.Count(line, quote)%2 == 1 {
+				line, held, quote = held, "", ""
+			} else {
+				continue
+			}
+		}
+		line = uncomment(line)
+		for _, q := range []string{`"`, `'`} {
+			if strings.Count(line, q)%2 == 1 {
+				quote, held = q, line
+				break
+			}
+		}
+		if quote != "" {
+			continue
+		}
+		m := assign.FindStringSubmatch(line)
+		switch {
+		case m != nil && strings.HasPrefix(strings.TrimSpace(m[2]), "("):
+			take(strings.Trim(strings.TrimSpace(m[2]), "()"))
+		case m != nil:
+			value := strings.TrimSpace(m[2])
+			plain := strings.Trim(expand(value, vars), `"'`)
+			if strings.Contains(plain, "--") {
+				take(plain)
+			} else {
+				vars[m[1]] = strings.TrimSpace(plain)
+			}
+		default:
+			take(line)
+		}
+	}
+	for i := 0; i < len(words); i++ {
+		w := words[i]
+		if !strings.HasPrefix(w, "--") {
+			continue
+		}
+		key, value, ok := strings.Cut(w[2:], "=")
+		if !ok {
+			value = "true"
+			if i+1 < len(words) && !strings.HasPrefix(words[i+1], "--") {
+				value = words[i+1]
+				for j := i + 2; j < len(words) && key == "recompute-modules" && isModule(words[j]); j++ {
+					value += " " + words[j]
+				}
+			}
+		}
+		key = strings.ReplaceAll(key, "_", "-")
+		switch key {
+		case "nproc-per-node", "nnodes", "nodes", "ntasks-per-node", "gpus-per-node":
+			nodes[key] = value
+		default:
+			a[key] = value
+		}
+	}
+	c, err := a.config(name)
+	if err != nil {
+		return nil, err
+	}
+	per, ok1 := number(first(nodes["nproc-per-node"], nodes["gpus-per-node"], vars["GPUS_PER_NODE"]))
+	n, ok2 := number(first(nodes["nnodes"], nodes["nodes"], vars["NNODES"], vars["NUM_NODES"]))
+	if ok1 && ok2 {
+		need := max(c.Values["tp"], 1) * max(c.Values["pp"], 1) * max(c.Values["cp"], 1)
+		if got := per * n; got%need == 0 && got > 0 {
+			c.GPUs = got
+		} else {
+			c.find("the launcher's %d GPUs are a stub: the layout needs a multiple of %d; say --gpus", got, need)
+		}
+	}
+	return c, nil
+}
+
+// isModule reports whether a word names what may be computed again.
+func isModule(word string) bool {
+	r, err := work.ParseRecompute(strings.Trim(word, "[],"))
+	return err == nil && len(r.Modules) == 1
+}
+
+func first(values ...string) string {
+	for _, v := range values {
+		if v != "" && v != "true" {
+			return v
+		}
+	}
+	return ""
+}
+
+// uncomment cuts a comment that begins a word.
+func uncomment(line string) string {
+	in := byte(0)
+	for i := 0; i < len(line); i++ {
+		switch ch := line[i]; {
+		case in != 0:
+			if ch == in {
+				in = 0
+			}
+		case ch == '"' || ch == '\'':
+			in = ch
+		case ch == '#' && (i == 0 || line[i-1] == ' ' || line[i-1] == '\t'):
+			return line[:i]
+		}
+	}
+	return line
+}
+
+var (
+	withDefault = regexp.MustCompile(`\$\{([A-Za-z_][A-Za-z0-9_]*):?[-=]"?([^}"]*)"?\}`)
+	braced      = regexp.MustCompile(`\$\{([A-Za-z_][A-Za-z0-9_]*)\}`)
+	bare        = regexp.MustCompile(`\$([A-Za-z_][A-Za-z0-9_]*)`)
+	word        = regexp.MustCompile(`[A-Za-z_][A-Za-z0-9_]*`)
+	arithmetic  = regexp.MustCompile(`\$\(\(([^()]*)\)\)`)
+)
+
+// expand puts variables in that the script set, defaults where they stand, and products of numbers.
+func expand(s string, vars map[string]string) string {
+	for range 4 {
+		before := s
+		s = withDefault.ReplaceAllStringFunc(s, func(x string) string {
+			m := withDefault.FindStringSubmatch(x)
+			if v := vars[m[1]]; v != "" {
+				return v
+			}
+			return m[2]
+		})
+		for _, re := range []*regexp.Regexp{braced, bare} {
+			s = re.ReplaceAllStringFunc(s, func(x string) string {
+				if v, ok := vars[re.FindStringSubmatch(x)[1]]; ok {
+					return v
+				}
+				return x
+			})
+		}
+		s = arithmetic.ReplaceAllStringFunc(s, func(x string) string {
+			inner := word.ReplaceAllStringFunc(arithmetic.FindStringSubmatch(x)[1], func(name string) string {
+				if v, ok := vars[name]; ok {
+					return v
+				}
+				return name
+			})
+			if n, ok := calculate(inner); ok {
+				return strconv.Itoa(n)
+			}
+			return x
+		})
+		if s == before {
+			break
+		}
+	}
+	return s
+}
+
+// calculate works products, quotients, sums and differences of whole numbers out, from left to right with
+// products first.
+func calculate(s string) (int, bool) {
+	s = strings.NewReplacer(" ", "", "$", "").Replace(s)
+	sum, sign := 0, 1
+	for _, part := range regexp.MustCompile(`[+-]|[^+-]+`).FindAllString(s, -1) {
+		switch part {
+		case "+":
+			sign = 1
+			continue
+		case "-":
+			sign = -1
+			continue
+		}
+		product, op := 1, byte('*')
+		for _, x := range regexp.MustCompile(`[*/]|[^*/]+`).FindAllString(part, -1) {
+			if x == "*" || x == "/" {
+				op = x[0]
+				continue
+			}
+			n, err := strconv.Atoi(x)
+			if err != nil || op == '/' && n == 0 {
+				return 0, false
+			}
+			if op == '*' {
+				product *= n
+			} else {
+				product /= n
+			}
+		}
+		sum += sign * product
+		sign = 1
+	}
+	return sum, s != ""
+}
+
+// tokens cuts a line into words; quotes hold words together.
+func tokens(line string) []string {
+	var out []string
+	var word strings.Builder
+	in := byte(0)
+	flush := func() {
+		if word.Len() > 0 {
+			out = append(out, word.String())
+			word.Reset()
+		}
+	}
+	for i := 0; i < len(line); i++ {
+		switch ch := line[i]; {
+		case in != 0:
+			if ch == in {
+				in = 0
+			} else {
+				word.WriteByte(ch)
+			}
+		case ch == '"' || ch == '\'':
+			in = ch
+		case ch == ' ' || ch == '\t' || ch == '(' || ch == ')' || ch == ';':
+			flush()
+		default:
+			word.WriteByte(ch)
+		}
+	}
+	flush()
+	return out
+}
+
+// readMegatronYAML reads arguments as a mapping: under MODEL_ARGS as Megatron's tests have them, or plain.
+func readMegatronYAML(name string, data []byte) (*Config, error) {
+	m, err := decodeYAML(name, data)
+	if err != nil {
+		return nil, err
+	}
+	if inner, ok := m["MODEL_ARGS"].(map[string]any); ok {
+		m = inner
+	}
+	a := args{}
+	var walk func(map[string]any)
+	walk = func(m map[string]any) {
+		for k, v := range m {
+			k = strings.ReplaceAll(strings.TrimPrefix(k, "--"), "_", "-")
+			switch x := v.(type) {
+			case map[string]any:
+				walk(x)
+			case []any:
+				var parts []string
+				for _, p := range x {
+					parts = append(parts, fmt.Sprint(p))
+				}
+				a[k] = strings.Join(parts, " ")
+			case nil:
+			default:
+				a[k] = fmt.Sprint(x)
+			}
+		}
+	}
+	walk(m)
+	return a.config(name)
+}
+
+// config makes a plan of Megatron's arguments.
+func (a args) config(name string) (*Config, error) {
+	c := newConfig("megatron", Megatron)
+	wrong := func(format string, v ...any) (*Config, error) {
+		return nil, fmt.Errorf("%s: %s", name, fmt.Sprintf(format, v...))
+	}
+	var flags []string
+	for k := range a {
+		flags = append(flags, k)
+	}
+	slices.Sort(flags)
+	for _, k := range flags {
+		if slices.Contains(megatronKeys, k) || slices.Contains(megatronOthers, k) {
+			continue
+		}
+		for _, w := range megatronKeys {
+			if len(w) > 9 && near(k, w) && len(k) > 8 {
+				return wrong("unknown argument --%s; did you mean --%s?", k, w)
+			}
+		}
+	}
+	unresolved := ""
+	for _, k := range []struct{ to, key string }{{"tp", "tensor-model-parallel-size"}, {"pp", "pipeline-model-parallel-size"}, {"cp", "context-parallel-size"}, {"ep", "expert-model-parallel-size"}, {"etp", "expert-tensor-parallel-size"},
+		{"vpp", "num-virtual-stages-per-pipeline-rank"}, {"layers-per-chunk", "num-layers-per-virtual-pipeline-stage"}, {"micro", "micro-batch-size"}, {"batch", "global-batch-size"}, {"seq", "seq-length"}} {
+		v, ok := a[k.key]
+		if !ok {
+			continue
+		}
+		n, isNumber := number(v)
+		switch {
+		case isNumber:
+			c.Values[k.to] = n
+		case strings.Contains(v, "$"):
+			unresolved += fmt.Sprintf(" --%s %s", k.key, v)
+		default:
+			return wrong("--%s is %q; want a whole number", k.key, v)
+		}
+	}
+	if unresolved != "" {
+		c.find("set outside the script:%s", unresolved)
+	}
+	for _, k := range []string{"tp", "pp", "cp"} {
+		if _, ok := c.Values[k]; !ok && !strings.Contains(unresolved, map[string]string{"tp": "tensor-", "pp": "pipeline-", "cp": "context-"}[k]) {
+			c.Values[k] = 1
+		}
+	}
+	for _, k := range []string{"tp", "pp"} {
+		if _, ok := c.Values[k]; !ok {
+			return wrong("%s is set outside the script (%s); write its value into it", k, strings.TrimSpace(unresolved))
+		}
+	}
+	if c.Values["vpp"] > 0 && c.Values["layers-per-chunk"] > 0 {
+		return wrong("--num-layers-per-virtual-pipeline-stage and --num-virtual-stages-per-pipeline-rank are both given; Megatron takes one")
+	}
+	if c.Values["vpp"] == 0 {
+		delete(c.Values, "vpp")
+	}
+	c.Values["zero"] = b2i(a.on("use-distributed-optimizer"))
+	if a.on("use-megatron-fsdp") || a.on("use-torch-fsdp2") || a.on("use-custom-fsdp") {
+		switch s := a["data-parallel-sharding-strategy"]; s {
+		case "no_shard":
+			c.Values["zero"] = 0
+		case "optim":
+			c.Values["zero"] = 1
+		case "optim_grads":
+			c.Values["zero"] = 2
+		case "optim_grads_params", "":
+			c.Values["zero"] = 3
+		default:
+			return wrong("--data-parallel-sharding-strategy is %q; known: no_shard, optim, optim_grads, optim_grads_params", s)
+		}
+	}
+	sp := a.on("sequence-parallel")
+	c.Sequence = &sp
+	if sp && c.Values["tp"] == 1 {
+		c.find("--sequence-parallel does nothing with tp 1")
+	}
+	overlap := a.on("overlap-grad-reduce") || a.on("tp-comm-overlap") || c.Values["zero"] >= 2
+	c.Overlap = &overlap
+	if !overlap {
+		c.find("neither --overlap-grad-reduce nor --tp-comm-overlap: all traffic is visible")
+	}
+	switch {
+	case a.on("fp4-format") || a["fp4-format"] != "" && a["fp4-format"] != "false":
+		c.Dtype = "nvfp4"
+	case a["fp8-format"] != "" && a["fp8-format"] != "false":
+		c.Dtype = "fp8"
+		if r := a["fp8-recipe"]; r == "mxfp8" {
+			c.Dtype = "mxfp8"
+		} else if r == "blockwise" {
+			c.Dtype = "fp8block"
+		}
+	case a.on("bf16"):
+		c.Dtype = "bf16"
+	case a.on("fp16"):
+		c.Dtype = "fp16"
+	default:
+		c.Dtype = "fp32"
+	}
+	if a.on("bf16") && a.on("fp16") {
+		return wrong("--bf16 and --fp16 are both given; Megatron takes one")
+	}
+	c.Grad = "fp32"
+	if a.on("grad-reduce-in-bf16") || a.on("fp16") && !a.on("accumulate-allreduce-grads-in-fp32") {
+		c.Grad = "bf16"
+	}
+	switch g := a["recompute-granularity"]; {
+	case g == "full":
+		c.Recompute = &work.Recompute{Full: true}
+		if a["recompute-method"] == "" {
+			c.find("full recompute without --recompute-method recomputes nothing in old releases")
+		}
+	case g == "selective" || a.on("recompute-activations"):
+		r := work.Recompute{Modules: []string{"core_attn"}}
+		if mods := strings.NewReplacer("[", "", "]", "", ",", " ", `"`, "").Replace(a["recompute-modules"]); strings.TrimSpace(mods) != "" && mods != "true" {
+			r.Modules = nil
+			for _, x := range strings.Fields(mods) {
+				if _, err := work.ParseRecompute(x); err != nil {
+					return wrong("--recompute-modules: %v", err)
+				}
+				r.Modules = append(r.Modules, x)
+			}
+			slices.Sort(r.Modules)
+		}
+		c.Recompute = &r
+	case g == "" || g == "none" || g == "None":
+		c.Recompute = &work.Recompute{}
+	default:
+		return wrong("--recompute-granularity is %q; known: full, selective", g)
+	}
+	flash := true
+	if b := a["attention-backend"]; b == "unfused" || b == "local" {
+		flash = false
+	}
+	c.Flash = &flash
+	if flash && c.Recompute != nil && len(c.Recompute.Modules) == 1 && c.Recompute.Modules[0] == "core_attn" {
+		c.find("selective recompute saves almost nothing with flash attention, which keeps no scores")
+	}
+	switch t := a["cp-comm-type"]; t {
+	case "a2a":
+		c.Context = "ulysses"
+	case "all_gather":
+		c.Context = "gather"
+	}
+	if a["rampup-batch-size"] != "" || a["step-batch-size-schedule"] != "" {
+		c.find("the batch grows during the run; the plan is for the last size")
+	}
+	if err := a.model(name, c); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+var freqList = regexp.MustCompile(`^\(?\[0\]\*(\d+)\+\[1\]\*(\d+)\)?$`)
+
+// model takes the model's shape, where the arguments have it.
+func (a args) model(name string, c *Config) error {
+	L, ok1 := a.num("num-layers")
+	h, ok2 := a.num("hidden-size")
+	heads, ok3 := a.num("num-attention-heads")
+	if !ok1 || !ok2 || !ok3 {
+		if ok1 || ok2 {
+			c.find("the model's shape is not whole in the arguments: name the model")
+		}
+		return nil
+	}
+	m := &work.Model{Name: name, Layers: L, Hidden: h, Heads: heads, KVHeads: heads, Gated: a.on("swiglu"), Tied: !a.on("untie-embeddings-and-output-weights"), LayerNorm: a["normalization"] != "RMSNorm", Bias: !a.on("disable-bias-linear"), QKNorm: a.on("qk-layernorm")}
+	if n, ok := a.num("num-query-groups"); ok && a.on("group-query-attention") {
+		m.KVHeads = n
+	}
+	if n, ok := a.num("kv-channels"); ok {
+		m.HeadDim = n
+	} else if heads > 0 {
+		m.HeadDim = h / heads
+	}
+	if n, ok := a.num("ffn-hidden-size"); ok {
+		m.FFN = n
+	} else if m.Gated {
+		m.FFN = h * 8 / 3 / 64 * 64
+	} else {
+		m.FFN = 4 * h
+	}
+	if p := a["position-embedding-type"]; (p == "" || p == "learned_absolute") && !a.on("no-position-embedding") {
+		m.Positions, _ = a.num("max-position-embeddings")
+	}
+	m.Vocab, _ = a.num("vocab-size")
+	if m.Vocab == 0 {
+		m.Vocab, _ = a.num("padded-vocab-size")
+	}
+	if m.Vocab == 0 {
+		switch t := a["tokenizer-type"]; {
+		case strings.Contains(t, "Llama2"), a["tokenizer-type"] == "Llama2Tokenizer":
+			m.Vocab = 32000
+		case strings.Contains(t, "Llama3"), strings.Contains(a["tokenizer-model"], "lama-3"):
+			m.Vocab = 128256
+		default:
+			m.Vocab = 51200
+		}
+		c.find("the vocabulary is the tokenizer's and not in the file: %d is taken", m.Vocab)
+	}
+	if e, ok := a.num("num-experts"); ok && e > 0 {
+		m.Experts = e
+		m.TopK = 2
+		if k, ok := a.num("moe-router-topk"); ok {
+			m.TopK = k
+		}
+		m.ExpertFFN = m.FFN
+		if f, ok := a.num("moe-ffn-hidden-size"); ok {
+			m.ExpertFFN = f
+		}
+		m.SharedFFN, _ = a.num("moe-shared-expert-intermediate-size")
+		if f := strings.ReplaceAll(a["moe-layer-freq"], " ", ""); f != "" {
+			if x := freqList.FindStringSubmatch(strings.Trim(f, `"'`)); x != nil {
+				m.DenseFirst, _ = strconv.Atoi(x[1])
+			} else if n, ok := number(f); ok {
+				m.MoEEvery = n
+			} else if numeric.MatchString(f) {
+				c.find("--moe-layer-freq %s is not understood; all layers are taken to have experts", f)
+			}
+		}
+	}
+	if a.on("multi-latent-attention") {
+		get := func(key string, otherwise int) int {
+			if n, ok := a.num(key); ok {
+				return n
+			}
+			return otherwise
+		}
+		m.MLA = &work.MLA{QRank: get("q-lora-rank", 0), KVRank: get("kv-lora-rank", 32), NoPE: get("qk-head-dim", 128), RoPE: get("qk-pos-emb-head-dim", 64), V: get("v-head-dim", 128)}
+		m.HeadDim = m.MLA.NoPE
+	}
+	m.MTP, _ = a.num("mtp-num-layers")
+	if err := m.Check(); err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	c.Model = m
+	return nil
+}
