@@ -16,8 +16,8 @@ import (
 	"github.com/weft-fabric/weft/work"
 )
 
-// planFlags is what 'plan' is asked.
-type planFlags struct {
+// trainFlags is what 'plan' is asked.
+type trainFlags struct {
 	p                                         presetFlags
 	cluster, layout, framework, dtype, why    string
 	convention, timeline, dir, release, phase string
@@ -29,7 +29,7 @@ type planFlags struct {
 }
 
 func newPlan() *cobra.Command {
-	var f planFlags
+	var f trainFlags
 	cmd := &cobra.Command{
 		Use:   "plan MODEL --cluster CLUSTER",
 		Short: "Say how long a training step takes, whether it fits, and which layout is best",
@@ -208,7 +208,7 @@ func rowsOf(costs []*plan.Cost) []row {
 }
 
 // run answers.
-func (f *planFlags) run(cmd *cobra.Command, args []string) error {
+func (f *trainFlags) run(cmd *cobra.Command, args []string) error {
 	if f.why != "" && f.why != "step" && f.why != "memory" {
 		return fmt.Errorf("--why %q: want step or memory", f.why)
 	}
@@ -258,7 +258,7 @@ func (f *planFlags) run(cmd *cobra.Command, args []string) error {
 }
 
 // question gathers model, machine and layout.
-func (f *planFlags) question(cmd *cobra.Command, args []string) (*plan.Question, *answer, error) {
+func (f *trainFlags) question(cmd *cobra.Command, args []string) (*plan.Question, *answer, error) {
 	a := &answer{}
 	var like *plan.Config
 	var err error
@@ -358,7 +358,7 @@ func (f *planFlags) question(cmd *cobra.Command, args []string) (*plan.Question,
 	return q, a, nil
 }
 
-func (f *planFlags) dtypeOr(l plan.Layout) string {
+func (f *trainFlags) dtypeOr(l plan.Layout) string {
 	switch {
 	case l.Dtype != "":
 		return l.Dtype
@@ -369,7 +369,7 @@ func (f *planFlags) dtypeOr(l plan.Layout) string {
 }
 
 // search looks for the best layout.
-func (f *planFlags) search(cmd *cobra.Command, q *plan.Question, a *answer) error {
+func (f *trainFlags) search(cmd *cobra.Command, q *plan.Question, a *answer) error {
 	var missing []string
 	if f.batch < 1 {
 		missing = append(missing, "--batch SEQUENCES")
@@ -418,7 +418,7 @@ func (f *planFlags) search(cmd *cobra.Command, q *plan.Question, a *answer) erro
 }
 
 // finish adds what follows from flags.
-func (f *planFlags) finish(q *plan.Question, a *answer) error {
+func (f *trainFlags) finish(q *plan.Question, a *answer) error {
 	a.Notes = append(append([]string{}, q.Machine.Notes...), a.Notes...)
 	if f.convention != "" {
 		c, err := work.ParseConvention(f.convention)
@@ -444,7 +444,7 @@ func (f *planFlags) finish(q *plan.Question, a *answer) error {
 func gigabytes(b float64) string { return fmt.Sprintf("%.1f GB", b/1e9) }
 
 // print writes the answer for people.
-func (f *planFlags) print(w io.Writer, q *plan.Question, a *answer) error {
+func (f *trainFlags) print(w io.Writer, q *plan.Question, a *answer) error {
 	line := func(name, format string, args ...any) {
 		fmt.Fprintf(w, "%-12s %s\n", name, fmt.Sprintf(format, args...))
 	}

@@ -22,7 +22,7 @@ func isTerminal(w io.Writer) bool {
 }
 
 // readLike reads a configuration of a training framework.
-func (f *planFlags) readLike(cmd *cobra.Command, a *answer) (*plan.Config, error) {
+func (f *trainFlags) readLike(cmd *cobra.Command, a *answer) (*plan.Config, error) {
 	data, err := readInput(cmd, f.like)
 	if err != nil {
 		return nil, err
@@ -35,7 +35,7 @@ func (f *planFlags) readLike(cmd *cobra.Command, a *answer) (*plan.Config, error
 }
 
 // write prints the layout in another tool's words.
-func (f *planFlags) write(cmd *cobra.Command, q *plan.Question, a *answer) error {
+func (f *trainFlags) write(cmd *cobra.Command, q *plan.Question, a *answer) error {
 	text, err := plan.Emit(f.emit, q.Model, a.Layout)
 	if err != nil {
 		return fmt.Errorf("--emit: %w", err)
@@ -48,7 +48,7 @@ func (f *planFlags) write(cmd *cobra.Command, q *plan.Question, a *answer) error
 }
 
 // draw writes one step as a picture or a trace.
-func (f *planFlags) draw(cmd *cobra.Command, q *plan.Question, a *answer) error {
+func (f *trainFlags) draw(cmd *cobra.Command, q *plan.Question, a *answer) error {
 	if a.Pipe == nil {
 		return fmt.Errorf("--timeline: %s has no pipeline to draw", a.Model)
 	}
@@ -62,7 +62,7 @@ func (f *planFlags) draw(cmd *cobra.Command, q *plan.Question, a *answer) error 
 }
 
 // report writes the page, the picture, the trace and the answer.
-func (f *planFlags) report(cmd *cobra.Command, q *plan.Question, a *answer) error {
+func (f *trainFlags) report(cmd *cobra.Command, q *plan.Question, a *answer) error {
 	if err := os.MkdirAll(f.dir, 0o755); err != nil {
 		return err
 	}
