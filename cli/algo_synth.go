@@ -15,7 +15,9 @@ import (
 	"github.com/weft-fabric/weft/sched/msccl"
 	"github.com/weft-fabric/weft/sched/verify"
 	"github.com/weft-fabric/weft/sim"
+	"github.com/weft-fabric/weft/synth"
 	"github.com/weft-fabric/weft/topo"
+	"github.com/weft-fabric/weft/topo/catalog"
 	"github.com/weft-fabric/weft/topo/rings"
 	"github.com/weft-fabric/weft/unit"
 )
@@ -31,12 +33,13 @@ type synthesis struct {
 	Share    float64     `json:"share_of_bound"`
 	Made     float64     `json:"made_in_seconds"`
 	NCCL     unit.Rate   `json:"nccl_rings_bytes_per_second,omitempty"`
-	Sizes    []synthSize `json:"sizes"`
+	Sizes    []synthSize `json:"sizes,omitempty"`
 	Program  string      `json:"program"` // its digest
 	Channels int         `json:"channels"`
 	Proof    string      `json:"proof"`
 
 	program *sched.Program
+	form    string
 }
 
 type synthSize struct {
@@ -50,11 +53,11 @@ type synthSize struct {
 }
 
 type synthFlags struct {
-	op, host, gpus, size, to, out string
-	wish                          sim.SynthWish
-	fail, slow                    []string
-	wire, reach, asJSON           bool
-	preset                        presetFlags
+	op, host, gpus, links, size, to, out string
+	wish                                 sim.SynthWish
+	fail, slow                           []string
+	wire, reach, asJSON                  bool
+	preset                               presetFlags
 }
 
 func newAlgoSynth() *cobra.Command {
@@ -67,6 +70,9 @@ meshes, dead and slow links. The bound is exact and the cut that proves it is
 named; trees are packed until they reach it; the program of these trees is
 proven, simulated beside weft's own algorithms, and written with -o: .weft as
 text, .xml as MSCCL, .svg as a picture. 'weft bench --program' runs it.
+
+--links FILE takes any network, one link a line: 'r0 r1 25GB/s' for one direction,
+'r0 - leaf 400Gb/s' for both; r0, r1, ... are ranks, other names are switches.
 
 --size takes a range, 1KiB..1GiB: each size gets the form that is fastest there.
 --channels bounds what a program takes of a GPU; what that costs is printed.`,
@@ -83,6 +89,7 @@ text, .xml as MSCCL, .svg as a picture. 'weft bench --program' runs it.
 	s := cmd.Flags()
 	s.StringVar(&f.op, "op", "all-reduce", "`COLLECTIVE`: all-reduce, all-gather, reduce-scatter, broadcast, reduce")
 	s.StringVar(&f.host, "host", "", "one host of this `KIND`, such as dgx-1v, instead of a cluster")
+	s.StringVar(&f.links, "links", "", "`FILE` of links instead of a cluster, one a line: r0 r1 25GB/s")
 	s.StringVar(&f.gpus, "gpus", "", "which `GPUS`: 0-3, 0,1,4 of the first host, or full names like n[0-1]:gpu[0-7]; all without it")
 	s.StringVar(&f.size, "size", "1GiB", "`SIZE` of the larger of input and output, or a range FROM..TO that doubles")
 	s.IntVar(&f.wish.Root, "root", 0, "root `RANK` of a rooted collective")
@@ -100,15 +107,79 @@ text, .xml as MSCCL, .svg as a picture. 'weft bench --program' runs it.
 	return cmd
 }
 
-// synthTarget finds the cluster that is meant.
-func synthTarget(cmd *cobra.Command, args []string, host string, p presetFlags) (*cluster.Cluster, error) {
-	switch {
-	case len(args) == 1 && host == "":
-		return loadCluster(cmd, args[0], p)
-	case len(args) == 0 && host != "":
-		return loadCluster(cmd, host, p)
+// target finds what is meant: GPUs of a cluster, or a network whose links are
+// not the same in both directions.
+func (f *synthFlags) target(cmd *cobra.Command, args []string) (*cluster.Cluster, []topo.NodeID, *synth.Net, error) {
+	given := args
+	for _, g := range []string{f.host, f.links} {
+		if g != "" {
+			given = append(given, g)
+		}
 	}
-	return nil, fmt.Errorf("say for what to make a schedule, once: CLUSTER or --host KIND, such as --host dgx-1v")
+	if len(given) != 1 {
+		return nil, nil, nil, fmt.Errorf("say for what to make a schedule, once: CLUSTER, --host KIND, such as --host dgx-1v, or --links FILE")
+	}
+	if f.links != "" {
+		if f.gpus != "" {
+			return nil, nil, nil, fmt.Errorf("--gpus is for clusters; %s says which ranks there are", f.links)
+		}
+		n, err := readLinks(cmd, f.links)
+		if err != nil {
+			return nil, nil, nil, err
+		}
+		g, set, ok := n.Graph()
+		c := &cluster.Cluster{Name: n.Name, Graph: g, Catalog: catalog.Default()}
+		if !ok {
+			if len(f.fail)+len(f.slow) > 0 {
+				return nil, nil, nil, fmt.Errorf("--fail and --slow need links that are the same both ways; edit %s", f.links)
+			}
+			return c, nil, n, nil
+		}
+		return c, set, nil, nil
+	}
+	c, err := loadCluster(cmd, given[0], f.preset)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	set, err := explainSet(c.Graph, f.gpus)
+	return c, set, nil, err
+}
+
+// plain makes a program for a network that cannot be simulated.
+func (f *synthFlags) plain(net *synth.Net, op sched.Collective, sizes []unit.Bytes) (*synthesis, error) {
+	start := time.Now()
+	p, err := net.Make(op, f.wish.Root, synth.Wish{Loss: f.wish.Loss, Trees: f.wish.Trees})
+	if err != nil {
+		return nil, err
+	}
+	pieces := f.wish.Pieces
+	if pieces == 0 {
+		pieces = p.Pieces(sizes[len(sizes)-1], 10*unit.Microsecond)
+	}
+	a := &synthesis{Op: op.String(), GPUs: net.Names[:net.Ranks], Bound: newBoundAnswer(p.Bound), Trees: len(p.Ways), Height: p.Height(), Rate: p.Rate, Share: p.Share()}
+	for lanes := 0; ; lanes = max(lanes/2, 1) {
+		if a.program, err = p.Program("synth", pieces, lanes); err != nil {
+			return nil, err
+		}
+		if f.wish.Channels == 0 || a.program.Channels() <= f.wish.Channels {
+			break
+		}
+		if lanes == 1 {
+			return nil, fmt.Errorf("the least program has %d channels, more than %d; bound it with --trees", a.program.Channels(), f.wish.Channels)
+		}
+		if lanes == 0 {
+			lanes = 8
+		}
+	}
+	a.Made = time.Since(start).Seconds()
+	a.Program, a.Channels = a.program.Digest(), a.program.Channels()
+	rep, err := verify.Program(a.program)
+	if err != nil {
+		return nil, disproof{err}
+	}
+	a.Proof = reportLine(rep)
+	a.form = fmt.Sprintf("%d trees of up to %d hops, %s", a.Trees, a.Height, count(pieces, "piece"))
+	return a, nil
 }
 
 func (f *synthFlags) run(cmd *cobra.Command, args []string) error {
@@ -124,22 +195,23 @@ func (f *synthFlags) run(cmd *cobra.Command, args []string) error {
 	if w.Channels < 0 || w.Trees < 0 || w.Pieces < 0 || w.Pieces > 1<<12 || math.IsNaN(w.Loss) || w.Loss < 0 || w.Loss >= 1 {
 		return fmt.Errorf("--channels %d --trees %d --pieces %d --loss %g: want 0 or more, at most %d pieces, and a loss below 1", w.Channels, w.Trees, w.Pieces, w.Loss, 1<<12)
 	}
-	c, err := synthTarget(cmd, args, f.host, f.preset)
-	if err != nil {
-		return err
-	}
-	set, err := explainSet(c.Graph, f.gpus)
+	c, set, net, err := f.target(cmd, args)
 	if err != nil {
 		return err
 	}
 	o := sim.Options{Catalog: c.Catalog, Fail: f.fail, Measured: f.reach}
-	if !f.wire {
+	if !f.wire && net == nil {
 		o.Costs = sim.DefaultCosts(c.Graph, c.Catalog)
 	}
 	if o.Slow, err = parseSlow(f.slow); err != nil {
 		return err
 	}
-	a, err := f.make(cmd, c, set, op, sizes, o)
+	var a *synthesis
+	if net != nil {
+		a, err = f.plain(net, op, sizes)
+	} else {
+		a, err = f.make(cmd, c, set, op, sizes, o)
+	}
 	if err != nil {
 		return err
 	}
@@ -203,7 +275,7 @@ func (f *synthFlags) make(cmd *cobra.Command, c *cluster.Cluster, set []topo.Nod
 				row.Builtin, row.Own = own.Program.Name, own.Result.Time
 			}
 		}
-		a.Sizes = append(a.Sizes, row)
+		a.Sizes, a.form = append(a.Sizes, row), s.Form
 	}
 	rep, err := verify.Program(a.program)
 	if err != nil {
@@ -234,7 +306,7 @@ func (a *synthesis) print(w io.Writer, name string) error {
 	t := newTable(w)
 	a.Bound.print(t)
 	fmt.Fprintf(t, "trees\t%d of up to %s: %s, %.4g%% of the bound\n", a.Trees, count(a.Height, "hop"), a.Rate, 100*a.Share)
-	fmt.Fprintf(t, "program\t%s on %s, digest %s\n", a.Sizes[len(a.Sizes)-1].Form, count(a.Channels, "channel"), a.Program)
+	fmt.Fprintf(t, "program\t%s on %s, digest %s\n", a.form, count(a.Channels, "channel"), a.Program)
 	fmt.Fprintf(t, "\t%s\n", a.Proof)
 	if a.NCCL > 0 {
 		fmt.Fprintf(t, "NCCL's patterns\t%s at wire rate: the most rings or trees that fit\n", a.NCCL)
@@ -244,6 +316,10 @@ func (a *synthesis) print(w io.Writer, name string) error {
 	}
 	if len(a.GPUs) > sim.MostSimulated {
 		_, err := fmt.Fprintf(w, "\nnot simulated: more than %d GPUs\n", sim.MostSimulated)
+		return err
+	}
+	if len(a.Sizes) == 0 {
+		_, err := fmt.Fprintln(w, "\nnot simulated: links differ by direction")
 		return err
 	}
 	fmt.Fprintln(w, "\nsimulated:")

@@ -61,7 +61,24 @@ func findBounds(c *cluster.Cluster, set []topo.NodeID, op sched.Collective, root
 	if err != nil {
 		return nil, err
 	}
-	all := &bounds{GPUs: len(set)}
+	return boundsOf(n, op, root, size)
+}
+
+// readLinks reads a network from a file of links.
+func readLinks(cmd *cobra.Command, path string) (*synth.Net, error) {
+	data, err := readInput(cmd, path)
+	if err != nil {
+		return nil, err
+	}
+	n, err := synth.Read(base(path), string(data))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return n, nil
+}
+
+func boundsOf(n *synth.Net, op sched.Collective, root int, size unit.Bytes) (*bounds, error) {
+	all := &bounds{GPUs: n.Ranks}
 	var last *big.Rat
 	for _, adds := range []bool{false, true} {
 		b, err := n.Bounds(op, root, adds)

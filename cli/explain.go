@@ -32,6 +32,7 @@ type explanation struct {
 func newExplain() *cobra.Command {
 	var f struct {
 		op, size, cluster, gpus, cal string
+		links                        string
 		asJSON, bound                bool
 		root                         int
 		fail, slow                   []string
@@ -65,6 +66,20 @@ switches that only pass bytes on, and with switches that copy and add.`,
 			}
 			if len(sizes) != 1 {
 				return fmt.Errorf("--size %s: one size is explained at a time", f.size)
+			}
+			if f.links != "" {
+				if !f.bound || len(args) > 0 || f.cluster != "" {
+					return fmt.Errorf("--links is for --bound, instead of a cluster")
+				}
+				n, err := readLinks(cmd, f.links)
+				if err != nil {
+					return err
+				}
+				b, err := boundsOf(n, op, f.root, sizes[0])
+				if err != nil {
+					return err
+				}
+				return b.write(cmd, n.Name, f.asJSON)
 			}
 			c, err := oneCluster(cmd, args, f.cluster, f.preset)
 			if err != nil {
@@ -117,6 +132,7 @@ switches that only pass bytes on, and with switches that copy and add.`,
 	s.StringVar(&f.gpus, "gpus", "", "which `GPUS`: 0-3, 0,1,4 of the first host, or full names like n[0-1]:gpu[0-7]; all without it")
 	s.StringVar(&f.cal, "cal", "", "`FILE` of 'weft calibrate': choose by the cluster's own measurements as well")
 	s.BoolVar(&f.bound, "bound", false, "the least time any schedule can take, and the cut that proves it")
+	s.StringVar(&f.links, "links", "", "with --bound: `FILE` of links, as 'weft algo synth --links' takes it")
 	s.IntVar(&f.root, "root", 0, "with --bound: root `RANK` of a rooted collective")
 	s.StringArrayVar(&f.fail, "fail", nil, "with --bound: a dead `PART`, as 'weft sim collective' takes it; repeatable")
 	s.StringArrayVar(&f.slow, "slow", nil, "with --bound: `PART=FACTOR`, a part at a fraction of its rate; repeatable")
@@ -176,6 +192,15 @@ func explain(c *cluster.Cluster, set []topo.NodeID, op sched.Collective, bytes u
 		p, res := best.Program, best.Result
 		e.Why = append(e.Why, fmt.Sprintf("Simulated flow by flow, the best of weft's own algorithms here is %s on %s: %s, bus %s, limited by %s.",
 			p.Name, count(p.Channels(), "channel"), res.Time, res.BusBW, res.Limit))
+	}
+	if b, err := findBounds(c, set, op, 0, bytes, sim.Options{}); err == nil && len(set) <= maxExplained {
+		for _, x := range b.Bounds {
+			text := fmt.Sprintf("No schedule beats %s, bus %s, at wire rate: %s.", x.Rate, x.Bus, x.Why)
+			if x.Adds {
+				text = fmt.Sprintf("With switches that copy and add, none beats %s, bus %s.", x.Rate, x.Bus)
+			}
+			e.Why = append(e.Why, text)
+		}
 	}
 	if cal != nil {
 		if e.Fitted, err = m.Select(op, bytes, cal); err != nil {

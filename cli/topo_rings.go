@@ -5,10 +5,18 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/weft-fabric/weft/sched"
+	"github.com/weft-fabric/weft/sim"
 	"github.com/weft-fabric/weft/topo"
 	"github.com/weft-fabric/weft/topo/hostlist"
 	"github.com/weft-fabric/weft/topo/rings"
 )
+
+// ringsAnswer is what was found, and what no schedule beats.
+type ringsAnswer struct {
+	rings.Report
+	Bounds []boundAnswer `json:"schedule_bounds,omitempty"`
+}
 
 func newTopoRings() *cobra.Command {
 	var p presetFlags
@@ -39,10 +47,26 @@ func newTopoRings() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if asJSON {
-				return printJSON(cmd.OutOrStdout(), r.Report(c.Graph))
+			answer := ringsAnswer{Report: r.Report(c.Graph)}
+			for _, op := range []sched.Collective{sched.AllReduce, sched.AllGather} {
+				if b, err := findBounds(c, set, op, 0, 0, sim.Options{}); err == nil {
+					answer.Bounds = append(answer.Bounds, b.Bounds...)
+				}
 			}
-			return r.Print(cmd.OutOrStdout(), c.Graph)
+			if asJSON {
+				return printJSON(cmd.OutOrStdout(), answer)
+			}
+			if err := r.Print(cmd.OutOrStdout(), c.Graph); err != nil {
+				return err
+			}
+			for _, b := range answer.Bounds {
+				adds := ""
+				if b.Adds {
+					adds = " in switches that add"
+				}
+				fmt.Fprintf(cmd.OutOrStdout(), "no schedule of %s%s beats bus %s on the wire: %s\n", b.Op, adds, b.Bus, b.Why)
+			}
+			return nil
 		},
 	}
 	p.register(cmd)

@@ -35,6 +35,7 @@ type Report struct {
 	Tiers            []TierRatio `json:"oversubscription_by_tier"`
 	BisectionRate    float64     `json:"bisection_bytes_per_s"` // one way
 	Bisection        Bisection   `json:"bisection"`
+	Collectives      []Fastest   `json:"collectives"` // empty where GPUs do not reach one another, or are too many
 	Paths            Paths       `json:"paths"`
 	Latency          Latency     `json:"latency"`
 	Need             *Need       `json:"need,omitempty"` // only where a model is named
@@ -89,6 +90,7 @@ func Analyze(c *cluster.Cluster) (*Report, error) {
 	r.Bisection = v.bisect(h)
 	r.BisectionRate = r.Bisection.MaxFlow
 	r.oversubscribe(v, needs.Oversub)
+	r.Collectives = fastest(c.Graph)
 	r.Paths = v.paths()
 	r.Latency = v.latency(facts, &r.Paths)
 	r.need(v, needs)

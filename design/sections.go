@@ -170,7 +170,11 @@ func (r *Report) bandwidthSection() section {
 	if r.Bisection.Formula != nil {
 		b.Rows = append(b.Rows, []string{"formula", rate(*r.Bisection.Formula)})
 	}
-	s := section{ID: "bandwidth", Title: "Bandwidth", Tables: []table{t, b}, Notes: []string{r.Bisection.Method}}
+	f := table{Title: "What no schedule beats, over all GPUs", Cols: []col{left("collective"), right("bandwidth"), right("bus bandwidth"), left("limit")}}
+	for _, x := range r.Collectives {
+		f.Rows = append(f.Rows, []string{x.Op + ternary(x.Adds, ", if switches add", ""), rate(x.Rate), rate(x.Bus), x.Limit})
+	}
+	s := section{ID: "bandwidth", Title: "Bandwidth", Tables: []table{t, b, f}, Notes: []string{r.Bisection.Method}}
 	if r.Bisection.Formula != nil {
 		s.Notes = append(s.Notes, ternary(r.Bisection.Agree, "formula and max-flow agree", "formula and max-flow differ: the wiring is uneven and does not reach what its uplinks add up to"))
 	}

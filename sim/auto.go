@@ -207,6 +207,7 @@ func Best(g *topo.Graph, op sched.Collective, n int, size unit.Bytes, o Options,
 		}
 		f.Tried = append(f.Tried, t)
 	}
+	f.synthesise(g, op, n, size, o, wish)
 	slices.SortFunc(f.Tried, func(a, b Tried) int { return strings.Compare(a.Algo, b.Algo) })
 	switch {
 	case f.Program != nil:

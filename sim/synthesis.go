@@ -239,6 +239,62 @@ func (s *Synthesis) try(g *topo.Graph, gpus []topo.NodeID, form shape, size unit
 	return nil
 }
 
+// What Best synthesises for: few ranks, as it takes some simulations more, and
+// sizes where bytes count. It is taken if it saves a twentieth: the algorithms
+// that everybody knows are worth that much.
+const (
+	mostSynthesised  = 16
+	leastSynthesised = 64 * unit.KiB
+	worthwhile       = 20
+)
+
+// synthesise tries a program made for the machine, unless what was found is
+// about as fast as anything can be.
+func (f *Found) synthesise(g *topo.Graph, op sched.Collective, n int, size unit.Bytes, o Options, wish Wish) {
+	t := Tried{Algo: "synth"}
+	defer func() { f.Tried = append(f.Tried, t) }()
+	switch {
+	case op != sched.AllReduce && op != sched.AllGather && op != sched.ReduceScatter && op != sched.Broadcast && op != sched.Reduce:
+		t.Why = "trees are made for all-reduce, all-gather, reduce-scatter, broadcast and reduce"
+		return
+	case wish.Plain || wish.Channels > 0 || wish.Pieces > 0:
+		t.Why = "programs made for the machine were not wanted"
+		return
+	case n > mostSynthesised || size < leastSynthesised:
+		t.Why = fmt.Sprintf("made without being asked for up to %d ranks and from %s on; 'weft algo synth' makes others", mostSynthesised, leastSynthesised)
+		return
+	}
+	var gpus []topo.NodeID
+	g.Each(topo.GPU, func(id topo.NodeID, _ *topo.Node) {
+		if len(gpus) < n {
+			gpus = append(gpus, id)
+		}
+	})
+	net, err := Net(g, gpus, o)
+	if err != nil {
+		t.Why = err.Error()
+		return
+	}
+	b, err := net.Bounds(op, 0, false)
+	if err != nil {
+		t.Why = err.Error()
+		return
+	}
+	if f.Result != nil && f.Result.Time-f.Result.Time/worthwhile <= b.Time(size) {
+		t.Why = fmt.Sprintf("nothing without switches that add takes less than %s", b.Time(size))
+		return
+	}
+	s, err := Synthesise(g, gpus, op, size, o, SynthWish{Loss: DefaultLoss})
+	if err != nil {
+		t.Why = err.Error()
+		return
+	}
+	t.Time = s.Result.Time
+	if f.Result == nil || s.Result.Time < f.Result.Time-f.Result.Time/worthwhile {
+		f.Program, f.Result = s.Program, s.Result
+	}
+}
+
 // BestOn simulates every algorithm of weft's own that passes bytes only between
 // ranks, on chosen GPUs, and keeps the fastest. Rings keep the order of the GPUs.
 func BestOn(g *topo.Graph, gpus []topo.NodeID, op sched.Collective, root int, size unit.Bytes, o Options) (*Found, error) {

@@ -67,13 +67,13 @@ func (n *Net) Bounds(op sched.Collective, root int, adds bool) (*Bound, error) {
 	var err error
 	switch op {
 	case sched.AllGather:
-		err = b.gather(n, n, "leave over")
+		err = b.gather(n, n, false)
 	case sched.ReduceScatter:
-		err = b.gather(n, n.Reversed(), "are entered over")
+		err = b.gather(n, n.Reversed(), true)
 	case sched.Broadcast:
-		b.spread(n, n, root, "come in over")
+		b.spread(n, n, root, "the whole buffer must reach")
 	case sched.Reduce:
-		b.spread(n, n.Reversed(), root, "leave over")
+		b.spread(n, n.Reversed(), root, "sums of the whole buffer must leave")
 	case sched.Scatter:
 		b.scatter(n, n, root)
 	case sched.Gather:
@@ -97,18 +97,23 @@ func (n *Net) Bounds(op sched.Collective, root int, adds bool) (*Bound, error) {
 func (b *Bound) Time(size unit.Bytes) unit.Time { return size.Over(b.Rate) }
 
 // gather is all-gather on net, which is n or n reversed.
-func (b *Bound) gather(n, net *Net, verb string) error {
+func (b *Bound) gather(n, net *Net, back bool) error {
 	x, cut, rounds, err := net.forest(nil)
 	if err != nil {
 		return err
 	}
 	b.Exact = new(big.Rat).Mul(x, ratio(int64(n.Ranks), 1))
 	b.Cut, b.Rounds = cut, rounds
-	if len(cut.Left) <= len(cut.Ranks) {
-		verb = map[string]string{"leave over": "are entered over", "are entered over": "leave over"}[verb]
-		b.Why = fmt.Sprintf("the blocks of %s must reach %s, which %s %s", count(len(cut.Ranks), "rank"), n.ranks(cut.Left), verb, net.exits(cut))
+	inside, left := n.ranks(cut.Ranks), n.ranks(cut.Left)
+	if len(cut.Ranks) > len(cut.Left) {
+		inside = count(len(cut.Ranks), "rank")
+	} else if len(cut.Left) > len(cut.Ranks) {
+		left = "the others"
+	}
+	if back {
+		b.Why = fmt.Sprintf("%s must send their parts of the sums of %s over %s", left, inside, net.exits(cut))
 	} else {
-		b.Why = fmt.Sprintf("the blocks of %s %s %s", n.ranks(cut.Ranks), verb, net.exits(cut))
+		b.Why = fmt.Sprintf("the blocks of %s must reach %s over %s", inside, left, net.exits(cut))
 	}
 	return nil
 }
@@ -213,6 +218,11 @@ func (n *Net) forest(weight []int64) (*big.Rat, *Cut, int, error) {
 	}
 	f := n.rooted()
 	rounds := 0
+	seen := make([]int, n.Nodes()) // by colour: the round in which one of it was checked
+	var colour []int
+	if n.Ranks > mostChecked {
+		colour = n.colours()
+	}
 	for again := true; again; {
 		again = false
 		rounds++
@@ -228,6 +238,12 @@ func (n *Net) forest(weight []int64) (*big.Rat, *Cut, int, error) {
 		for v := range n.Ranks {
 			if p == 0 {
 				return nil, best, rounds, fmt.Errorf("no path joins %s to the other ranks of %s", n.ranks(best.Left), n.Name)
+			}
+			if colour != nil { // of very many ranks, one of each sort
+				if seen[colour[v]] == rounds {
+					continue
+				}
+				seen[colour[v]] = rounds
 			}
 			if f.run(f.source, v, total*p) == total*p {
 				continue
@@ -257,8 +273,7 @@ func (b *Bound) spread(n, net *Net, root int, verb string) {
 		}
 	}
 	b.Exact = ratio(least, 1)
-	inside := n.ranks(b.Cut.Left)
-	b.Why = fmt.Sprintf("%s, without the root, %s %s", inside, verb, net.exits(b.Cut))
+	b.Why = fmt.Sprintf("%s %s over %s", verb, n.ranks(b.Cut.Left), net.exits(b.Cut))
 }
 
 // scatter is a scatter from the root on net: every other rank takes a block of its own.

@@ -198,7 +198,8 @@ func (n *Net) halve(adds, fold bool) (*halves, int, error) {
 }
 
 // mostChecked is the number of ranks up to which every rank's flow is checked;
-// of more than that, one of each colour.
+// of more than that, one of each colour. The cut that is found is a proof in any
+// case; that the rate is reached then rests on alike ranks being alike.
 const mostChecked = 256
 
 // common is the least whole number that makes all fractions whole.
