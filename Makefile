@@ -8,6 +8,7 @@
 # make bench  figures for docs/performance.md; bench-sim is the simulator's part of it (ASTRA_RING: sim/peer_test.go)
 # make accuracy  refits the predictions of NCCL to the measured points and writes docs/accuracy.md; about two minutes
 # make plan-accuracy  fits the factors of plans to measured steps again and writes docs/plan-accuracy.md; about a minute
+# make drift  a lab with real routers, and every fault that weft net check must name planted in it
 # make fuzz   every fuzz target for a minute each (FUZZTIME=10s to shorten)
 # make lint   gofmt, go vet and staticcheck
 # make cross  builds and vets for macOS and for Linux on arm64
@@ -20,9 +21,9 @@ QUICK     = $(shell $(GO) list ./... | grep -v -e /internal/ -e /comm/ -e /trans
 # Packages with goroutines or shared memory. The others are pure values.
 RACE     ?= ./transport/... ./comm/... ./coord/... ./ckpt/... ./elastic/... ./launch/... ./up/... ./web/... ./member/... ./train/... ./bench/... ./probe/...
 PACKAGES := ibsim-utils opensm infiniband-diags chromium gcc g++ openmpi-bin libopenmpi-dev mpich libmpich-dev libgloo-dev python3-torch \
-	netplan.io network-manager frr dnsmasq-base kea-dhcp4-server bind9-utils slurmctld slurmd slurm-client
+	netplan.io network-manager frr dnsmasq-base kea-dhcp4-server bind9-utils slurmctld slurmd slurm-client lldpd
 
-.PHONY: quick test race schedules differential proofs dist cross bench bench-sim bench-comm accuracy plan-accuracy fuzz lint packages build
+.PHONY: quick test race schedules differential proofs dist cross bench bench-sim bench-comm accuracy plan-accuracy drift fuzz lint packages build
 
 quick:
 	$(GO) build ./...
@@ -94,6 +95,10 @@ differential:
 # Proves every algorithm at every count of ranks up to 33, and large ones; about five minutes.
 proofs:
 	$(GO) test ./sched/algo -count=1 -timeout 30m -long
+
+# Every planted fault in a lab with real routers; about ten minutes, as root.
+drift:
+	$(GO) test ./lab -run TestDrift -count=1 -v -lab.all -timeout 30m
 
 fuzz:
 	@set -e; for p in $$($(GO) list ./...); do \

@@ -59,8 +59,8 @@ preset or host: see 'weft topo build --list'.`,
 		SilenceErrors: true,
 		RunE:          group,
 	}
-	root.AddCommand(newTopo(), newDesign(), newAlgo(), newExplain(), newCalibrate(), newPlan(), newSim(), runsRanks(newRun()), runsRanks(newBench()), newBenchRank(), newCkpt(), newNet(),
-		runsRanks(newUp()), newRank(), newCoord(), newDoctor(), newVersion())
+	root.AddCommand(newTopo(), newDesign(), newAlgo(), newExplain(), newCalibrate(), newPlan(), newSim(), runsRanks(newRun()), runsRanks(newBench()), newBenchRank(), newCkpt(),
+		newNet(), newLab(), newLabInit(), runsRanks(newUp()), newRank(), newCoord(), newDoctor(), newVersion())
 	root.InitDefaultCompletionCmd()
 	for _, c := range root.Commands() {
 		if c.Name() == "completion" {

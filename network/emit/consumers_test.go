@@ -73,14 +73,14 @@ func sections(text string) []section {
 type understood struct {
 	mtu    string
 	addr   string
-	routes []route
-	rules  []rule
+	routes []Route
+	rules  []Rule
 }
 
 // wanted is what the plan says of it.
 func wanted(p *network.Plan, x *network.Interface) understood {
 	u := understood{mtu: fmt.Sprint(x.MTU), addr: x.Addr.String()}
-	u.routes, u.rules = routing(p, x)
+	u.routes, u.rules = Routing(p, x)
 	return u
 }
 
@@ -114,9 +114,9 @@ func networkd(text string) understood {
 			u.addr = s.entries["Address"]
 		case "Route":
 			via, _ := netip.ParseAddr(s.entries["Gateway"])
-			u.routes = append(u.routes, route{To: prefix(s.entries["Destination"]), Via: via, Table: number(s.entries["Table"])})
+			u.routes = append(u.routes, Route{To: prefix(s.entries["Destination"]), Via: via, Table: number(s.entries["Table"])})
 		case "RoutingPolicyRule":
-			u.rules = append(u.rules, rule{prefix(s.entries["From"]), prefix(s.entries["To"]), number(s.entries["Table"]), number(s.entries["Priority"])})
+			u.rules = append(u.rules, Rule{prefix(s.entries["From"]), prefix(s.entries["To"]), number(s.entries["Table"]), number(s.entries["Priority"])})
 		}
 	}
 	for i := range u.routes {
@@ -513,7 +513,7 @@ func TestNetworkdUnderstands(t *testing.T) {
 		if k < 0 || links[k].MTU != x.MTU || len(links[k].Addrs) != 1 || fmt.Sprintf("%s/%d", links[k].Addrs[0].Local, links[k].Addrs[0].Len) != x.Addr.String() {
 			t.Errorf("%s: the kernel has %+v, the plan MTU %d and %s", x.Name, links[max(k, 0)], x.MTU, x.Addr)
 		}
-		want, policy := routing(p, x)
+		want, policy := Routing(p, x)
 		for _, r := range want {
 			dst, table := "default", ""
 			if r.To.IsValid() {

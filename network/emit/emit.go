@@ -37,6 +37,7 @@ func Dialects() []Dialect {
 		{"dns", "name servers: zones, forward and reverse", "named-checkzone", DNS},
 		{"frr", "switches and routers with FRR", "vtysh, bgpd", FRR},
 		{"kubernetes", "Kubernetes: node labels, Kueue topology, rail networks, a JobSet", "", Kubernetes},
+		{"lldp", "hosts and Linux switches: what lldpd tells neighbours", "lldpd in a lab", LLDP},
 		{"nccl", "NCCL: nccl.conf with a reason for each variable", "", NCCL},
 		{"netbox", "NetBox: CSV of devices, interfaces, prefixes, addresses and cables", "", NetBox},
 		{"netplan", "hosts with netplan (Ubuntu)", "netplan", Netplan},
@@ -65,7 +66,7 @@ func Names() []string {
 // every cluster of its kind needs.
 func Wanted(p *network.Plan) []string {
 	r := p.Intent.Render
-	out := []string{"cables", "dhcp", "dns", "nccl", "netbox", "sysctl", r.Host}
+	out := []string{"cables", "dhcp", "dns", "lldp", "nccl", "netbox", "sysctl", r.Host}
 	out = append(out, r.Schedules...)
 	ib, routed := false, false
 	for i := range p.Switches {

@@ -8,27 +8,27 @@ import (
 	"github.com/weft-fabric/weft/network"
 )
 
-// route is a route of a host that its interface's file holds.
-type route struct {
+// Route is a route of a host that its interface's file holds.
+type Route struct {
 	To    netip.Prefix // invalid: the default route
 	Via   netip.Addr
 	Table int // 0: the main table
 }
 
-// rule sends what comes from an address to a table.
-type rule struct {
+// Rule sends what comes from an address to a table.
+type Rule struct {
 	From, To netip.Prefix
 	Table    int
 	Priority int
 }
 
-// routing says what an interface's file holds besides its address. A rail has a
+// Routing says what an interface's file holds besides its address. A rail has a
 // route to its own prefix, so that a socket without an address takes the rail
 // of its peer, and a table of its own for packets that bear its address: these
 // leave by no other NIC, wherever they go.
-func routing(p *network.Plan, x *network.Interface) (routes []route, rules []rule) {
+func Routing(p *network.Plan, x *network.Interface) (routes []Route, rules []Rule) {
 	if x.Role == network.Frontend && x.Gateway.IsValid() {
-		return []route{{Via: x.Gateway}}, nil
+		return []Route{{Via: x.Gateway}}, nil
 	}
 	if x.Role != network.Backend || !x.Gateway.IsValid() {
 		return nil, nil
@@ -36,10 +36,10 @@ func routing(p *network.Plan, x *network.Interface) (routes []route, rules []rul
 	r := &p.Rails[x.Rail]
 	back := p.Intent.Backend.Prefix
 	if r.Prefix != x.Addr.Masked() {
-		routes = append(routes, route{To: r.Prefix, Via: x.Gateway})
+		routes = append(routes, Route{To: r.Prefix, Via: x.Gateway})
 	}
-	routes = append(routes, route{To: back, Via: x.Gateway, Table: r.Table})
-	rules = append(rules, rule{From: netip.PrefixFrom(x.Addr.Addr(), 32), To: back, Table: r.Table, Priority: r.Rule})
+	routes = append(routes, Route{To: back, Via: x.Gateway, Table: r.Table})
+	rules = append(rules, Rule{From: netip.PrefixFrom(x.Addr.Addr(), 32), To: back, Table: r.Table, Priority: r.Rule})
 	return routes, rules
 }
 
@@ -96,7 +96,7 @@ func netplanInterface(t *text, p *network.Plan, x *network.Interface, member boo
 		return
 	}
 	t.line("      addresses: [%s]", x.Addr)
-	routes, rules := routing(p, x)
+	routes, rules := Routing(p, x)
 	if x.Role == network.Frontend && len(p.Intent.Frontend.DNS) > 0 && x.Gateway.IsValid() {
 		t.line("      nameservers: {addresses: [%s], search: [%s]}", joined(p.Intent.Frontend.DNS, netip.Addr.String), p.Intent.Domain)
 	}
@@ -176,7 +176,7 @@ func networkdNetwork(p *network.Plan, x *network.Interface) *text {
 	if x.Role != network.Frontend {
 		t.line("RequiredForOnline=no")
 	}
-	t.line("\n[Network]\nLinkLocalAddressing=no\nIPv6AcceptRA=no\nLLDP=yes\nEmitLLDP=yes")
+	t.line("\n[Network]\nLinkLocalAddressing=no\nIPv6AcceptRA=no")
 	if x.Bond != "" {
 		t.line("Bond=%s", x.Bond)
 		return &t
@@ -188,7 +188,7 @@ func networkdNetwork(p *network.Plan, x *network.Interface) *text {
 		}
 		t.line("Domains=%s", p.Intent.Domain)
 	}
-	routes, rules := routing(p, x)
+	routes, rules := Routing(p, x)
 	for _, r := range routes {
 		t.line("\n[Route]")
 		if r.To.IsValid() {
@@ -249,7 +249,7 @@ func nmConnection(p *network.Plan, h *network.Host, x *network.Interface) *text 
 		return &t
 	}
 	t.line("\n[ipv4]\nmethod=manual\naddress1=%s", x.Addr)
-	routes, rules := routing(p, x)
+	routes, rules := Routing(p, x)
 	if x.Role == network.Frontend && x.Gateway.IsValid() {
 		t.line("gateway=%s", x.Gateway)
 		for _, d := range p.Intent.Frontend.DNS {
@@ -295,7 +295,7 @@ func Sysctl(p *network.Plan) []File {
 		t.head(p, "#")
 		t.line("# Each NIC answers for its own address only, and speaks with it: without this every")
 		t.line("# rail of one subnet answers for all (ARP flux), and traffic piles up on one.")
-		t.line("net.ipv4.conf.all.arp_ignore = 1\nnet.ipv4.conf.all.arp_announce = 2")
+		t.line("net.ipv4.conf.all.arp_ignore = 1\nnet.ipv4.conf.all.arp_announce = 2\nnet.ipv4.conf.default.arp_ignore = 1\nnet.ipv4.conf.default.arp_announce = 2")
 		t.line("# Loose reverse path check: a strict one drops everything where a rule is missing.")
 		t.line("net.ipv4.conf.all.rp_filter = 2\nnet.ipv4.conf.default.rp_filter = 2")
 		for j := range h.Interfaces {
@@ -306,6 +306,27 @@ func Sysctl(p *network.Plan) []File {
 		t.line("# Room for thousands of connections of a collective.")
 		t.line("net.ipv4.ip_local_port_range = 10240 65535\nnet.core.somaxconn = 4096")
 		out = append(out, t.file(hostPath(h, "etc/sysctl.d/60-weft.conf"), 0o644))
+	}
+	return out
+}
+
+// LLDP writes what hosts and Linux switches tell their neighbours: their name, and
+// the name of the port. Without it hosts tell a hardware address, which no cable plan has.
+func LLDP(p *network.Plan) []File {
+	conf := func(name string) []byte {
+		var t text
+		t.head(p, "#")
+		t.line("configure system hostname %s\nconfigure lldp portidsubtype ifname\nconfigure lldp tx-interval 30", name)
+		return t.Bytes()
+	}
+	var out []File
+	for i := range p.Hosts {
+		out = append(out, File{hostPath(&p.Hosts[i], "etc/lldpd.d/60-weft.conf"), 0o644, conf(p.Hosts[i].Name)})
+	}
+	for i := range p.Switches {
+		if s := &p.Switches[i]; !s.IB {
+			out = append(out, File{switchPath(s, "etc/lldpd.d/60-weft.conf"), 0o644, conf(s.Name)})
+		}
 	}
 	return out
 }

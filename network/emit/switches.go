@@ -159,6 +159,9 @@ func frrConf(p *network.Plan, s *network.Switch, name func(int) string) *text {
 		if q.Addr.IsValid() && q.VLAN == 0 {
 			t.line(" ip address %s", q.Addr)
 		}
+		if q.Host == network.None { // neighbours find one another by advertisements: often, so that a repaired link is used at once
+			t.line(" ipv6 nd ra-interval 1\n no ipv6 nd suppress-ra")
+		}
 		t.line("exit\n!")
 	}
 	g := gateways(p, s)
@@ -178,7 +181,7 @@ func frrConf(p *network.Plan, s *network.Switch, name func(int) string) *text {
 		t.line("bfd\n profile fabric\n  detect-multiplier %d\n  receive-interval %d\n  transmit-interval %d\n exit\n !\nexit\n!", in.Routing.Multiplier, ms, ms)
 	}
 	t.line("router bgp %d\n bgp router-id %s\n bgp bestpath as-path multipath-relax", s.ASN, s.Loopback)
-	t.line(" neighbor FABRIC peer-group\n neighbor FABRIC remote-as external\n neighbor FABRIC advertisement-interval 0")
+	t.line(" neighbor FABRIC peer-group\n neighbor FABRIC remote-as external\n neighbor FABRIC advertisement-interval 0\n neighbor FABRIC timers connect 1")
 	if in.Routing.Multiplier > 0 {
 		t.line(" neighbor FABRIC bfd profile fabric")
 	}

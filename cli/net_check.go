@@ -1,0 +1,219 @@
+package cli
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/weft-fabric/weft/lab"
+	"github.com/weft-fabric/weft/network/check"
+)
+
+func newNetCollect() *cobra.Command {
+	var f planFlags
+	var dir, from string
+	var show bool
+	cmd := &cobra.Command{
+		Use:   "collect [CLUSTER] --print",
+		Short: "Show or run the commands whose output weft net check reads; all of them only read",
+		Long: `Show the commands whose output 'weft net check' reads. Keep the output of each as
+DIR/DEVICE/NAME, by whatever means you have: ssh, Ansible, a cron job. --from lab:NAME
+runs them in a lab and writes such a folder.`,
+		Example: `  weft net collect --print
+  weft net collect --from lab:lab -o readings`,
+		Args:              cobra.MaximumNArgs(1),
+		ValidArgsFunction: clusterNames,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if show || from == "" {
+				for _, c := range check.Commands() {
+					who := "hosts and switches"
+					if !c.Host {
+						who = "switches"
+					} else if !c.Switch {
+						who = "hosts"
+					}
+					fmt.Fprintf(cmd.OutOrStdout(), "# %s: keep as DIR/DEVICE/%s\n%s\n", who, c.Name, shellLine(c.Args))
+				}
+				return nil
+			}
+			name, ok := strings.CutPrefix(from, "lab:")
+			if !ok || dir == "" {
+				return fmt.Errorf("--from is %q; it must be lab:NAME, with -o DIR", from)
+			}
+			r, err := readLab(name)
+			if err != nil {
+				return finding{err}
+			}
+			for dev, list := range r {
+				if err := os.MkdirAll(filepath.Join(dir, dev), 0o755); err != nil {
+					return err
+				}
+				for name, data := range list {
+					if err := os.WriteFile(filepath.Join(dir, dev, name), data, 0o644); err != nil {
+						return err
+					}
+				}
+			}
+			fmt.Fprintf(cmd.OutOrStdout(), "%s below %s\n", count(len(r), "device"), dir)
+			return nil
+		},
+	}
+	f.register(cmd)
+	cmd.Flags().BoolVar(&show, "print", false, "show the commands and run nothing")
+	cmd.Flags().StringVar(&from, "from", "", "where to run them: `lab:NAME`")
+	cmd.Flags().StringVarP(&dir, "output", "o", "", "folder to write below: `DIR`")
+	return cmd
+}
+
+// shellLine writes a command as a shell takes it.
+func shellLine(args []string) string {
+	var out []string
+	for _, a := range args {
+		if strings.ContainsAny(a, ` ^$()|*\`) {
+			a = "'" + a + "'"
+		}
+		out = append(out, a)
+	}
+	return strings.Join(out, " ")
+}
+
+func readLab(name string) (check.Readings, error) {
+	i, err := lab.Find(name)
+	if err != nil {
+		return nil, err
+	}
+	return i.Collect()
+}
+
+// readFolder reads DIR/DEVICE/NAME.
+func readFolder(dir string) (check.Readings, error) {
+	devices, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	out := check.Readings{}
+	for _, d := range devices {
+		if !d.IsDir() {
+			continue
+		}
+		out[d.Name()] = map[string][]byte{}
+		for _, c := range check.Commands() {
+			path := filepath.Join(dir, d.Name(), c.Name)
+			st, err := os.Stat(path)
+			if err != nil {
+				continue
+			}
+			if st.Size() > maxReading {
+				return nil, fmt.Errorf("%s has %d MB; no command of weft net collect prints more than %d", path, st.Size()>>20, maxReading>>20)
+			}
+			data, err := os.ReadFile(path)
+			if err != nil {
+				return nil, err
+			}
+			out[d.Name()][c.Name] = data
+		}
+	}
+	if len(out) == 0 {
+		return nil, fmt.Errorf("%s has no folder of a device; weft net collect --print says what belongs there", dir)
+	}
+	return out, nil
+}
+
+// maxReading is the largest output of a command that is read.
+const maxReading = 64 << 20
+
+func newNetCheck() *cobra.Command {
+	var f planFlags
+	var from string
+	var asJSON, unread bool
+	cmd := &cobra.Command{
+		Use:   "check CLUSTER --from DIR|lab:NAME",
+		Short: "Compare what hosts and switches say with the plan: what differs, is missing, is extra, is unknown",
+		Long: `Compare what hosts and switches say of themselves with the plan of a cluster file.
+Each finding names the device, what was wanted and read, the command that showed it,
+the line of the cluster file, and a fix. What follows from a cause stands below it;
+two cables in one another's ports are one finding. Nothing is changed anywhere.
+
+Exit code 1 if anything is not as planned.`,
+		Example: `  weft net check examples/lab.yaml --from lab:lab
+  weft net check examples/lab.yaml --from readings --json`,
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: clusterNames,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			p, err := f.load(cmd, args[0])
+			if err != nil {
+				return err
+			}
+			var r check.Readings
+			if name, ok := strings.CutPrefix(from, "lab:"); ok {
+				r, err = readLab(name)
+			} else if from != "" {
+				r, err = readFolder(from)
+			} else {
+				err = fmt.Errorf("--from is missing: a folder with readings, or lab:NAME")
+			}
+			if err != nil {
+				return err
+			}
+			found := check.Compare(p, r)
+			bad := 0
+			for _, x := range found {
+				if x.State != check.Unknown || !unread {
+					bad++
+				}
+			}
+			if asJSON {
+				if found == nil {
+					found = []check.Finding{}
+				}
+				if err := printJSON(cmd.OutOrStdout(), found); err != nil {
+					return err
+				}
+			} else {
+				printDrift(cmd, args[0], p.Name, len(r), found)
+			}
+			if bad > 0 {
+				return finding{fmt.Errorf("%s not as planned", count(bad, "thing"))}
+			}
+			return nil
+		},
+	}
+	f.register(cmd)
+	cmd.Flags().StringVar(&from, "from", "", "readings: `DIR` with a folder a device, or lab:NAME")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print as JSON")
+	cmd.Flags().BoolVar(&unread, "allow-unknown", false, "do not fail for what could not be read")
+	return cmd
+}
+
+func printDrift(cmd *cobra.Command, file, name string, devices int, found []check.Finding) {
+	w := cmd.OutOrStdout()
+	if len(found) == 0 {
+		fmt.Fprintf(w, "%s: %s read, all as planned\n", name, count(devices, "device"))
+		return
+	}
+	for _, x := range found {
+		fmt.Fprintf(w, "%-8s%s %s: %s\n", x.State, x.Device, x.Part, x.What)
+		if x.Want != "" {
+			fmt.Fprintf(w, "        want  %s\n", x.Want)
+		}
+		if x.Got != "" {
+			fmt.Fprintf(w, "        got   %s\n", x.Got)
+		}
+		if x.Command != "" {
+			fmt.Fprintf(w, "        by    %s\n", x.Command)
+		}
+		if x.Intent != "" {
+			at := "the default of " + x.Intent
+			if x.Line > 0 {
+				at = fmt.Sprintf("%s:%d %s", file, x.Line, x.Intent)
+			}
+			fmt.Fprintf(w, "        plan  %s\n", at)
+		}
+		fmt.Fprintf(w, "        fix   %s\n", x.Fix)
+		for _, c := range x.Consequences {
+			fmt.Fprintf(w, "        so    %s\n", c)
+		}
+	}
+}

@@ -1,0 +1,631 @@
+package lab
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+)
+
+// frrBin is where FRR's daemons are.
+const frrBin = "/usr/lib/frr"
+
+// Init is the first process of a lab. It reads the spec from in, says on out how
+// far it is, a JSON object a line, and then answers on the listener until it is
+// told to end, or until in ends before the lab is up: whoever began it is gone.
+func Init(in io.Reader, out io.Writer, l net.Listener) error {
+	dec := json.NewDecoder(in)
+	var begin struct {
+		Spec Spec
+		PID  int // as processes outside see init
+	}
+	if err := dec.Decode(&begin); err != nil {
+		return err
+	}
+	b := &builder{spec: &begin.Spec, said: json.NewEncoder(out), spaces: map[string]netns.NsHandle{}, began: time.Now()}
+	gone := make(chan error, 1)
+	keep := make(chan struct{})
+	go func() {
+		var word string
+		err := dec.Decode(&word)
+		if err == nil && word == "keep" {
+			close(keep)
+			return
+		}
+		gone <- errors.New("the process that began the lab is gone")
+	}()
+	done := make(chan error, 1)
+	go func() { done <- b.up() }()
+	select {
+	case err := <-done:
+		if err != nil {
+			b.say(Progress{Error: err.Error()})
+			return err
+		}
+	case err := <-gone:
+		return err
+	}
+	b.say(Progress{Ready: true, Seconds: time.Since(b.began).Seconds()})
+	select {
+	case <-keep:
+	case err := <-gone:
+		return err
+	}
+	return serve(l, b.spec, begin.PID)
+}
+
+// Progress is a line that init says while the lab comes up.
+type Progress struct {
+	Step    string  `json:"step,omitempty"`
+	Ready   bool    `json:"ready,omitempty"`
+	Seconds float64 `json:"seconds"`
+	Error   string  `json:"error,omitempty"`
+}
+
+type builder struct {
+	spec   *Spec
+	mu     sync.Mutex
+	said   *json.Encoder
+	spaces map[string]netns.NsHandle
+	began  time.Time
+}
+
+func (b *builder) say(p Progress) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	_ = b.said.Encode(p) // nobody may be listening any more
+}
+
+func (b *builder) step(format string, args ...any) {
+	b.say(Progress{Step: fmt.Sprintf(format, args...), Seconds: time.Since(b.began).Seconds()})
+}
+
+// up brings the lab up, step by step.
+func (b *builder) up() error {
+	if err := private(); err != nil {
+		return err
+	}
+	runtime.LockOSThread() // the thread is given back by ending
+	for i := range b.spec.Nodes {
+		if err := b.space(b.spec.Nodes[i].Name); err != nil {
+			return err
+		}
+	}
+	if err := b.bridges(); err != nil {
+		return err
+	}
+	for i := range b.spec.Wires {
+		if err := b.wire(&b.spec.Wires[i]); err != nil {
+			return fmt.Errorf("cable %s:%s - %s:%s: %w", b.spec.Wires[i].A, b.spec.Wires[i].AIf, b.spec.Wires[i].B, b.spec.Wires[i].BIf, err)
+		}
+	}
+	b.step("%d namespaces, %d cables", len(b.spec.Nodes), len(b.spec.Wires))
+	if err := b.each(b.node); err != nil {
+		return err
+	}
+	b.step("routers and hosts run")
+	// All routers run before the first is configured: who advertises itself to a
+	// neighbour that does not listen yet waits for its next turn.
+	if err := b.each(b.configure); err != nil {
+		return err
+	}
+	b.step("routers are configured")
+	return b.converge()
+}
+
+// each does a step for every node, four at a time: more only wait for one another.
+func (b *builder) each(f func(*Node) error) error {
+	var group sync.WaitGroup
+	turns := make(chan struct{}, 4)
+	errs := make([]error, len(b.spec.Nodes))
+	for i := range b.spec.Nodes {
+		group.Go(func() {
+			turns <- struct{}{}
+			defer func() { <-turns }()
+			if err := f(&b.spec.Nodes[i]); err != nil {
+				errs[i] = fmt.Errorf("%s: %w", b.spec.Nodes[i].Name, err)
+			}
+		})
+	}
+	group.Wait()
+	return errors.Join(errs...)
+}
+
+// private gives the lab its own view of files: what it mounts and writes below
+// /run and /etc/frr ends with it.
+func private() error {
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		return fmt.Errorf("a mount namespace of its own: %w", err)
+	}
+	if err := unix.Mount("proc", "/proc", "proc", 0, ""); err != nil {
+		return fmt.Errorf("mounting /proc: %w", err)
+	}
+	for _, dir := range []string{"/run", "/etc/frr", "/var/tmp"} {
+		if _, err := os.Stat(dir); err != nil {
+			continue
+		}
+		if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "mode=755"); err != nil {
+			return fmt.Errorf("mounting a tmpfs on %s: %w", dir, err)
+		}
+	}
+	for _, dir := range []string{"/run/netns", "/run/frr", "/run/weft", "/run/lock"} {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return err
+		}
+	}
+	return own("/run/frr", "frr")
+}
+
+// own gives a folder to a user, where there is such a user.
+func own(path, name string) error {
+	u, err := user.Lookup(name)
+	if err != nil {
+		return nil
+	}
+	uid, _ := strconv.Atoi(u.Uid)
+	gid, _ := strconv.Atoi(u.Gid)
+	return os.Chown(path, uid, gid)
+}
+
+// space makes the namespace of a node, with its loopback up.
+func (b *builder) space(name string) error {
+	made := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
+		h, err := netns.NewNamed(name)
+		if err == nil {
+			b.spaces[name] = h
+			err = linkUp("lo")
+		}
+		made <- err
+	}()
+	if err := <-made; err != nil {
+		return fmt.Errorf("namespace %s: %w", name, err)
+	}
+	return nil
+}
+
+// linkUp brings an interface of the calling thread's namespace up.
+func linkUp(name string) error {
+	l, err := netlink.LinkByName(name)
+	if err != nil {
+		return err
+	}
+	return netlink.LinkSetUp(l)
+}
+
+// bridges makes the networks that the graph has no cables of: init's own
+// namespace is where the gateway stands.
+func (b *builder) bridges() error {
+	if err := linkUp("lo"); err != nil {
+		return err
+	}
+	names := map[string]bool{}
+	for _, w := range b.spec.Wires {
+		if w.Bridge != "" {
+			names[w.Bridge] = true
+		}
+	}
+	for name := range names {
+		br := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: name}}
+		if err := netlink.LinkAdd(br); err != nil {
+			return fmt.Errorf("bridge %s: %w", name, err)
+		}
+		if name == "frontend" {
+			a, err := netlink.ParseAddr(b.spec.Front)
+			if err != nil {
+				return err
+			}
+			if err := netlink.AddrAdd(br, a); err != nil {
+				return err
+			}
+		}
+		if err := netlink.LinkSetUp(br); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// wire lays a cable. Hardware addresses follow from the ends' names, so that a
+// lab made again has the same ones.
+func (b *builder) wire(w *Wire) error {
+	near, err := netlink.NewHandleAt(b.spaces[w.A])
+	if err != nil {
+		return err
+	}
+	defer near.Close()
+	v := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: w.AIf, MTU: w.AMTU, HardwareAddr: mac(w.A, w.AIf)}, PeerName: w.BIf, PeerMTU: uint32(w.BMTU)}
+	if w.B != "" {
+		v.PeerNamespace = netlink.NsFd(b.spaces[w.B])
+		v.PeerHardwareAddr = mac(w.B, w.BIf)
+	} else {
+		here, err := netns.Get()
+		if err != nil {
+			return err
+		}
+		defer here.Close()
+		v.PeerNamespace = netlink.NsFd(here)
+		v.PeerName = fmt.Sprintf("b%x", []byte(mac(w.A, w.AIf)[1:]))
+	}
+	if err := near.LinkAdd(v); err != nil {
+		return err
+	}
+	if err := near.LinkSetUp(v); err != nil {
+		return err
+	}
+	if w.B == "" {
+		end, err := netlink.LinkByName(v.PeerName)
+		if err != nil {
+			return err
+		}
+		br, err := netlink.LinkByName(w.Bridge)
+		if err != nil {
+			return err
+		}
+		if err := netlink.LinkSetMaster(end, br); err != nil {
+			return err
+		}
+		return netlink.LinkSetUp(end)
+	}
+	far, err := netlink.NewHandleAt(b.spaces[w.B])
+	if err != nil {
+		return err
+	}
+	defer far.Close()
+	end, err := far.LinkByName(w.BIf)
+	if err != nil {
+		return err
+	}
+	return far.LinkSetUp(end)
+}
+
+// mac is a locally administered address made of a name.
+func mac(node, iface string) net.HardwareAddr {
+	var h uint64 = 14695981039346656037
+	for _, c := range []byte(node + ":" + iface) {
+		h = (h ^ uint64(c)) * 1099511628211
+	}
+	return net.HardwareAddr{2, byte(h >> 32), byte(h >> 24), byte(h >> 16), byte(h >> 8), byte(h)}
+}
+
+// inside runs f in a node's namespace; what it starts is the node's.
+func (b *builder) inside(name string, f func() error) error {
+	done := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread() // never unlocked
+		err := netns.Set(b.spaces[name])
+		if err == nil {
+			err = f()
+		}
+		done <- err
+	}()
+	return <-done
+}
+
+// node writes a node's files, applies its kernel settings and starts what runs on it.
+func (b *builder) node(n *Node) error {
+	root := "/run/weft/" + n.Name
+	for _, f := range n.Files {
+		path := filepath.Join(root, f.Path)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			return err
+		}
+		if err := os.WriteFile(path, f.Data, os.FileMode(f.Mode)|0o444); err != nil {
+			return err
+		}
+	}
+	return b.inside(n.Name, func() error {
+		if err := sysctl(filepath.Join(root, "etc/sysctl.d/60-weft.conf")); err != nil {
+			return err
+		}
+		if n.Router {
+			if err := router(n.Name, root); err != nil {
+				return err
+			}
+		} else if err := host(n.Name, root); err != nil {
+			return err
+		}
+		if b.spec.LLDP {
+			return lldp(n.Name, root)
+		}
+		return nil
+	})
+}
+
+// sysctl applies a file of settings in the thread's namespace. A setting that a
+// namespace does not have is the machine's own and is left alone.
+func sysctl(file string) error {
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	for line := range strings.Lines(string(data)) {
+		line = strings.TrimSpace(line)
+		if line == "" || line[0] == '#' {
+			continue
+		}
+		key, value, ok := strings.Cut(line, "=")
+		if !ok {
+			return fmt.Errorf("%s: %q is no setting", file, line)
+		}
+		path := "/proc/sys/" + strings.ReplaceAll(strings.TrimSpace(key), ".", "/")
+		err := os.WriteFile(path, []byte(strings.TrimSpace(value)), 0)
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			return fmt.Errorf("%s: %w", strings.TrimSpace(key), err)
+		}
+	}
+	return nil
+}
+
+// start runs a program in the thread's namespace; it writes to a log and ends with init.
+func start(log string, name string, args ...string) error {
+	f, err := os.OpenFile(log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	cmd := exec.Command(name, args...)
+	cmd.Stdout, cmd.Stderr = f, f
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	go cmd.Wait()
+	return nil
+}
+
+// router starts FRR and gives it the emitted file.
+func router(name, root string) error {
+	etc, run := "/etc/frr/"+name, "/run/frr/"+name
+	for _, dir := range []string{etc, run} {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return err
+		}
+		if err := own(dir, "frr"); err != nil {
+			return err
+		}
+	}
+	conf, err := os.ReadFile(filepath.Join(root, "etc/frr/frr.conf"))
+	if err != nil {
+		return err
+	}
+	for file, text := range map[string][]byte{"frr.conf": conf, "vtysh.conf": []byte("service integrated-vtysh-config\n")} {
+		if err := os.WriteFile(filepath.Join(etc, file), text, 0o644); err != nil {
+			return err
+		}
+	}
+	for _, d := range daemons() {
+		if err := start(root+"/"+d+".log", frrBin+"/"+d, "-N", name, "-A", "127.0.0.1", "--log", "stdout", "--log-level", "warnings"); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// daemons lists what a router runs.
+func daemons() []string {
+	out := []string{"zebra", "bgpd", "bfdd"}
+	if _, err := os.Stat(frrBin + "/mgmtd"); err == nil { // FRR 10
+		out = append([]string{"mgmtd"}, out...)
+	}
+	return out
+}
+
+// configure gives a router its file.
+func (b *builder) configure(n *Node) error {
+	if !n.Router {
+		return nil
+	}
+	for _, d := range daemons() {
+		if err := until(20*time.Second, func() error { _, err := os.Stat("/run/frr/" + n.Name + "/" + d + ".vty"); return err }); err != nil {
+			return fmt.Errorf("%s did not start: %w", d, err)
+		}
+	}
+	out, err := exec.Command("vtysh", "-N", n.Name, "-b").CombinedOutput()
+	if text := strings.TrimSpace(string(out)); err != nil || strings.Contains(text, "nknown command") {
+		return fmt.Errorf("vtysh -b: %v: %s", err, text)
+	}
+	return nil
+}
+
+// until asks again and again, at most for a while.
+func until(limit time.Duration, f func() error) error {
+	end := time.Now().Add(limit)
+	for wait := 5 * time.Millisecond; ; wait = min(2*wait, 100*time.Millisecond) {
+		err := f()
+		if err == nil || time.Now().After(end) {
+			return err
+		}
+		time.Sleep(wait)
+	}
+}
+
+// host runs systemd-networkd on the emitted files, in a mount namespace of its own.
+func host(name, root string) error {
+	script := `set -e
+mount -t sysfs -o ro sysfs /sys
+mkdir -p /run/host && mount -t tmpfs tmpfs /run
+mkdir -p /run/systemd/netif/links /run/systemd/netif/leases /run/systemd/network /run/dbus
+chown -R systemd-network:systemd-network /run/systemd/netif
+mount --bind "$0" /etc/systemd/network
+exec /lib/systemd/systemd-networkd
+`
+	files := filepath.Join(root, "etc/systemd/network")
+	held, err := os.MkdirTemp("/var/tmp", name+"-")
+	if err != nil {
+		return err
+	}
+	if err := os.Chmod(held, 0o755); err != nil {
+		return err
+	}
+	list, err := os.ReadDir(files)
+	if err != nil {
+		return err
+	}
+	for _, e := range list { // virtual devices have no permanent address: names are matched, .link files are udev's
+		if strings.HasSuffix(e.Name(), ".link") {
+			continue
+		}
+		data, err := os.ReadFile(filepath.Join(files, e.Name()))
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(filepath.Join(held, e.Name()), data, 0o644); err != nil {
+			return err
+		}
+	}
+	return start(root+"/networkd.log", "unshare", "--mount", "--propagation", "private", "bash", "-c", script, held)
+}
+
+// lldp runs lldpd with the node's name, so that neighbours know one another.
+func lldp(name, root string) error {
+	if _, err := exec.LookPath("lldpd"); err != nil {
+		return nil
+	}
+	conf := root + "/etc/lldpd.d/60-weft.conf"
+	data, err := os.ReadFile(conf)
+	if err != nil {
+		return err
+	}
+	data = bytes.ReplaceAll(data, []byte("tx-interval 30"), []byte("tx-interval 1")) // nobody waits half a minute in a lab
+	if err := os.WriteFile(conf, data, 0o644); err != nil {
+		return err
+	}
+	script := `hostname "$0"; mkdir -p /run/lldpd; exec lldpd -d -u "$1/lldpd.socket" -I '!!*,!lo' -O "$1/etc/lldpd.d/60-weft.conf"`
+	if err := start(root+"/lldpd.log", "unshare", "--mount", "--uts", "--propagation", "private", "bash", "-c", script, name, root); err != nil {
+		return err
+	}
+	return nil
+}
+
+// converge waits until hosts have their addresses and rules, and every router a
+// path to every other one by all of its links.
+func (b *builder) converge() error {
+	loops := map[string]string{}
+	for i := range b.spec.Nodes {
+		if n := &b.spec.Nodes[i]; n.Router {
+			loops[n.Name] = n.Loop
+		}
+	}
+	for i := range b.spec.Nodes {
+		n := &b.spec.Nodes[i]
+		err := b.inside(n.Name, func() error {
+			return until(90*time.Second, func() error {
+				if n.Router {
+					return routed(n, loops)
+				}
+				return configured(n)
+			})
+		})
+		if err != nil {
+			return fmt.Errorf("%s: %w", n.Name, err)
+		}
+	}
+	return nil
+}
+
+// configured checks a host in the thread's namespace.
+func configured(n *Node) error {
+	links, err := netlink.LinkList()
+	if err != nil {
+		return err
+	}
+	have := map[string]bool{}
+	for _, l := range links {
+		addrs, err := netlink.AddrList(l, unix.AF_INET)
+		if err != nil {
+			return err
+		}
+		for _, a := range addrs {
+			have[a.IPNet.String()] = true
+		}
+	}
+	for _, a := range n.Addrs {
+		if !have[a] {
+			return fmt.Errorf("the address %s is missing", a)
+		}
+	}
+	rules, err := netlink.RuleList(unix.AF_INET)
+	if err != nil {
+		return err
+	}
+	if got := len(rules) - 3; got < n.Rules {
+		return fmt.Errorf("%d of %d routing rules are there", got, n.Rules)
+	}
+	return nil
+}
+
+// routed checks a router in the thread's namespace: a route to every other
+// router's own address.
+func routed(n *Node, loops map[string]string) error {
+	routes, err := netlink.RouteList(nil, unix.AF_INET)
+	if err != nil {
+		return err
+	}
+	have := map[string]bool{}
+	for _, r := range routes {
+		if r.Dst != nil {
+			have[r.Dst.IP.String()] = true
+		}
+	}
+	for name, loop := range loops {
+		if name != n.Name && reachable(n, name) && !have[loop] {
+			return fmt.Errorf("no route to %s yet", name)
+		}
+	}
+	return nil
+}
+
+// reachable is whether the spec lets one router reach another: spines of one
+// tier share an AS number and do not learn one another's addresses.
+func reachable(n *Node, other string) bool { return n.Tier == 1 || strings.HasPrefix(other, "leaf") }
+
+// serve answers questions about the lab until it is told to end.
+func serve(l net.Listener, s *Spec, pid int) error {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	go func() { <-ctx.Done(); l.Close() }()
+	for {
+		c, err := l.Accept()
+		if err != nil {
+			return nil
+		}
+		go func() {
+			defer c.Close()
+			word, err := bufio.NewReader(c).ReadString('\n')
+			if err != nil {
+				return
+			}
+			switch strings.TrimSpace(word) {
+			case "info":
+				_ = json.NewEncoder(c).Encode(Info{PID: pid, Spec: *s})
+			case "down":
+				fmt.Fprintln(c, "ends")
+				cancel()
+			}
+		}()
+	}
+}
+
+// Info is what a running lab says of itself.
+type Info struct {
+	PID  int // of init, as processes outside see it
+	Spec Spec
+}

@@ -1,0 +1,168 @@
+// Package lab brings a network plan up on one machine: every host and switch a
+// network namespace, every cable a pair of virtual Ethernet devices, with the
+// files that weft net emit writes for production: FRR routes, systemd-networkd
+// configures hosts, lldpd says who is plugged into whom.
+//
+//	weft lab up ──► init ──┬─ namespace leaf0   zebra bgpd bfdd   frr.conf
+//	 (ends)        (stays) ├─ namespace spine0  zebra bgpd bfdd   frr.conf
+//	                       ├─ namespace n0      networkd          *.network
+//	                       └─ front end: a bridge at init's own namespace
+//
+// Init is the first process of a process, mount and network namespace of its own.
+// When it ends, however it ends, the kernel ends everything inside and removes
+// every namespace, device and file: nothing is left behind.
+package lab
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/weft-fabric/weft/network"
+	"github.com/weft-fabric/weft/network/emit"
+)
+
+// Spec is what a lab is made of: a value that init is given.
+type Spec struct {
+	Name  string
+	Nodes []Node
+	Wires []Wire
+	Front string // the gateway's address and length on the front end's bridge
+	LLDP  bool
+}
+
+// Node is a host or a switch.
+type Node struct {
+	Name   string
+	Router bool
+	Tier   int
+	Files  []emit.File // below the node's own root
+	Uplink []string    // interfaces to other switches
+	Loop   string      // a switch's own address
+	Addrs  []string    // addresses that must be there before the lab is ready
+	Rules  int         // routing rules of a host that must be there
+}
+
+// Wire is a cable.
+type Wire struct {
+	A, AIf string // node and interface
+	B, BIf string // "" for the front end's or storage's bridge
+	AMTU   int
+	BMTU   int
+	Bridge string // which bridge, where B is ""
+}
+
+// MaxNodes is how many namespaces a lab may have.
+const MaxNodes = 2000
+
+// NewSpec makes the lab of a plan.
+func NewSpec(p *network.Plan, name string) (*Spec, error) {
+	if len(p.Switches) == 0 {
+		return nil, fmt.Errorf("%s has no switches; a lab needs a fabric", p.Name)
+	}
+	for i := range p.Switches {
+		if p.Switches[i].IB {
+			return nil, fmt.Errorf("%s is InfiniBand; a lab has Ethernet only, and ibsim simulates InfiniBand: weft topo export --to ibsim", p.Switches[i].Name)
+		}
+	}
+	if p.Intent.Backend.Links != "/31" {
+		return nil, fmt.Errorf("network.backend.links is %s; a lab has routed links only: write /31", p.Intent.Backend.Links)
+	}
+	if n := len(p.Hosts) + len(p.Switches); n > MaxNodes {
+		return nil, fmt.Errorf("%d hosts and switches; a lab has at most %d", n, MaxNodes)
+	}
+	s := &Spec{Name: name, LLDP: true}
+	front := p.Intent.Frontend
+	s.Front = fmt.Sprintf("%s/%d", front.Gateway, front.Prefix.Bits())
+	files, err := emit.Make(p, []string{"frr", "lldp", "networkd", "sysctl"})
+	if err != nil {
+		return nil, err
+	}
+	byNode := map[string][]emit.File{}
+	for _, f := range files {
+		part := strings.SplitN(f.Path, "/", 3)
+		byNode[part[1]] = append(byNode[part[1]], emit.File{Path: part[2], Mode: f.Mode, Data: f.Data})
+	}
+	for i := range p.Switches {
+		sw := &p.Switches[i]
+		n := Node{Name: sw.Name, Router: true, Tier: sw.Tier, Files: byNode[sw.Name], Loop: sw.Loopback.String()}
+		for j := range sw.Ports {
+			q := &sw.Ports[j]
+			here := emit.PortName(p, sw, q.Number)
+			if q.Host == network.None {
+				n.Uplink = append(n.Uplink, here)
+				far, port := farEnd(p, q)
+				if far == nil || far.Node < sw.Node {
+					continue
+				}
+				s.Wires = append(s.Wires, Wire{A: sw.Name, AIf: here, AMTU: q.MTU, B: far.Name, BIf: emit.PortName(p, far, port.Number), BMTU: port.MTU})
+				continue
+			}
+			if q.Iface == network.None {
+				continue
+			}
+			x := &p.Hosts[q.Host].Interfaces[q.Iface]
+			s.Wires = append(s.Wires, Wire{A: sw.Name, AIf: here, AMTU: q.MTU, B: p.Hosts[q.Host].Name, BIf: x.Name, BMTU: x.MTU})
+		}
+		s.Nodes = append(s.Nodes, n)
+	}
+	for i := range p.Hosts {
+		h := &p.Hosts[i]
+		n := Node{Name: h.Name, Files: byNode[h.Name]}
+		for j := range h.Interfaces {
+			x := &h.Interfaces[j]
+			if x.Bond != "" || x.Addr.IsValid() && x.Link == network.None && x.Node == network.None && x.Role == network.Storage {
+				return nil, fmt.Errorf("%s: storage is bonded, and this kernel may have no bonding; a lab has no bonds: leave network.storage.bond out", h.Name)
+			}
+			if x.Link == network.None {
+				s.Wires = append(s.Wires, Wire{A: h.Name, AIf: x.Name, AMTU: x.MTU, Bridge: x.Role.String(), BMTU: x.MTU})
+			}
+			n.Addrs = append(n.Addrs, x.Addr.String())
+			if x.Role == network.Backend {
+				n.Rules++
+			}
+		}
+		s.Nodes = append(s.Nodes, n)
+	}
+	return s, nil
+}
+
+// farEnd finds the other end of a link between switches.
+func farEnd(p *network.Plan, q *network.Port) (*network.Switch, *network.Port) {
+	for i := range p.Switches {
+		if p.Switches[i].Node != q.Peer {
+			continue
+		}
+		for j := range p.Switches[i].Ports {
+			if p.Switches[i].Ports[j].Link == q.Link {
+				return &p.Switches[i], &p.Switches[i].Ports[j]
+			}
+		}
+	}
+	return nil, nil
+}
+
+// Neighbours is how many entries of the kernel's neighbour tables the lab takes,
+// about one for each end of a cable in each of IPv4 and IPv6. The tables are one
+// for the whole machine.
+func (s *Spec) Neighbours() int { return 2 * len(s.Wires) }
+
+// Node finds a node by name.
+func (s *Spec) Node(name string) *Node {
+	for i := range s.Nodes {
+		if s.Nodes[i].Name == name {
+			return &s.Nodes[i]
+		}
+	}
+	return nil
+}
+
+// WireAt finds the wire that an interface of a node is an end of.
+func (s *Spec) WireAt(node, iface string) *Wire {
+	for i := range s.Wires {
+		w := &s.Wires[i]
+		if w.A == node && w.AIf == iface || w.B == node && w.BIf == iface {
+			return w
+		}
+	}
+	return nil
+}

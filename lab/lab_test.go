@@ -1,0 +1,269 @@
+//go:build linux
+
+package lab
+
+import (
+	"flag"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/weft-fabric/weft/cluster"
+	"github.com/weft-fabric/weft/network"
+	"github.com/weft-fabric/weft/network/check"
+)
+
+var only = flag.String("lab.fault", "", "plant this fault alone")
+
+var all = flag.Bool("lab.all", false, "plant every fault, also those after which routers take seconds")
+
+// The test's own program is init, too.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == "lab-init" {
+		l, err := net.FileListener(os.NewFile(3, "listener"))
+		if err == nil {
+			err = Init(os.Stdin, os.Stdout, l)
+		}
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+// examplePlan is the plan of examples/lab.yaml.
+func examplePlan(t *testing.T) *network.Plan {
+	t.Helper()
+	data, err := os.ReadFile("../examples/lab.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := cluster.Parse("lab.yaml", data, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := network.Make("lab.yaml", c, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// up brings a lab up, or skips the test where that cannot be.
+func up(t *testing.T, p *network.Plan, name string) *Info {
+	t.Helper()
+	s, err := NewSpec(p, name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := Check(s); err != nil {
+		t.Skip(err)
+	}
+	for _, x := range []struct{ tool, debian string }{{"lldpcli", "lldpd"}, {"vtysh", "frr"}, {"nsenter", "util-linux"}, {"ip", "iproute2"}} {
+		if _, err := exec.LookPath(x.tool); err != nil {
+			t.Skipf("%v; Debian has it in %s", err, x.debian)
+		}
+	}
+	if err := Up(s, func(p Progress) { t.Logf("%5.2f s %s", p.Seconds, p.Step) }); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if i, err := Find(name); err == nil {
+			_ = Down(i.Spec.Name)
+		}
+	})
+	i, err := Find(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return i
+}
+
+// settled waits until the comparison gives what is wanted.
+func settled(t *testing.T, i *Info, p *network.Plan, limit time.Duration, want func([]check.Finding) error) {
+	t.Helper()
+	err := until(limit, func() error {
+		r, err := i.Collect()
+		if err != nil {
+			return err
+		}
+		return want(check.Compare(p, r))
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func nothing(found []check.Finding) error {
+	if len(found) == 0 {
+		return nil
+	}
+	var lines []string
+	for _, f := range found {
+		lines = append(lines, f.String())
+	}
+	return fmt.Errorf("%d findings:\n%s", len(found), strings.Join(lines, "\n"))
+}
+
+// fault is a thing to do wrong: where, how, how it is undone, and the one finding it gives.
+type fault struct {
+	name         string
+	node         string
+	plant, undo  string
+	state        check.State
+	device, part string
+	slow         bool // routers take seconds to come back
+}
+
+func faults() []fault {
+	vtysh := func(node string, lines ...string) string {
+		out := "vtysh -N " + node + " -c 'configure terminal'"
+		for _, l := range lines {
+			out += " -c '" + l + "'"
+		}
+		return out
+	}
+	return []fault{
+		{"host MTU", "n0", "ip link set nic0 mtu 1500", "ip link set nic0 mtu 9000", check.Differ, "n0", "nic0", false},
+		{"switch MTU", "leaf1", "ip link set swp1s0 mtu 1500", "ip link set swp1s0 mtu 9216", check.Differ, "leaf1", "swp1s0", false},
+		{"trunk MTU", "spine0", "ip link set swp1s0 mtu 9000", "ip link set swp1s0 mtu 9216", check.Differ, "spine0", "swp1s0", false},
+		{"rule missing", "n1", "ip rule del priority 1020", "ip rule add priority 1020 from 192.168.128.3 to 192.168.0.0/16 table 102", check.Missing, "n1", "rule 1020", false},
+		{"rule to the wrong table", "n1", "ip rule del priority 1020; ip rule add priority 1020 from 192.168.128.3 to 192.168.0.0/16 table 101", "ip rule del priority 1020; ip rule add priority 1020 from 192.168.128.3 to 192.168.0.0/16 table 102", check.Differ, "n1", "rule 1020", false},
+		{"rule with the wrong priority", "n2", "ip rule del priority 1010; ip rule add priority 2010 from 192.168.0.5 to 192.168.0.0/16 table 101", "ip rule del priority 2010; ip rule add priority 1010 from 192.168.0.5 to 192.168.0.0/16 table 101", check.Differ, "n2", "rule 1010", false},
+		{"rule without destination", "n2", "ip rule del priority 1010; ip rule add priority 1010 from 192.168.0.5 table 101", "ip rule del priority 1010; ip rule add priority 1010 from 192.168.0.5 to 192.168.0.0/16 table 101", check.Differ, "n2", "rule 1010", false},
+		{"extra rule", "n3", "ip rule add priority 900 from 10.9.9.9 table 77", "ip rule del priority 900", check.Extra, "n3", "rule 900", false},
+		{"route of a table missing", "n4", "ip route del 192.168.0.0/16 table 101", "ip route add 192.168.0.0/16 via 192.168.0.8 dev nic0 table 101", check.Missing, "n4", "route to 192.168.0.0/16", false},
+		{"route of a table by the other rail", "n4", "ip route replace 192.168.0.0/16 via 192.168.128.8 dev nic1 table 101", "ip route replace 192.168.0.0/16 via 192.168.0.8 dev nic0 table 101", check.Differ, "n4", "route to 192.168.0.0/16", false},
+		{"route of a rail missing", "n4", "ip route del 192.168.0.0/17", "ip route add 192.168.0.0/17 via 192.168.0.8 dev nic0", check.Missing, "n4", "route to 192.168.0.0/17", false},
+		{"default route missing", "n5", "ip route del default", "ip route add default via 10.0.0.1 dev front0", check.Missing, "n5", "route to default", false},
+		{"second default route", "n5", "ip route add default via 192.168.0.10 dev nic0 metric 500", "ip route del default via 192.168.0.10 dev nic0 metric 500", check.Extra, "n5", "default route", false},
+		{"extra address", "n6", "ip addr add 10.77.0.1/24 dev nic0", "ip addr del 10.77.0.1/24 dev nic0", check.Extra, "n6", "nic0", false},
+		{"second address on a switch", "leaf3", "ip addr add 10.77.0.1/24 dev swp1s0", "ip addr del 10.77.0.1/24 dev swp1s0", check.Extra, "leaf3", "swp1s0", false},
+		{"front end's address lost", "n6", "ip addr add 10.0.1.77/16 dev front0; ip addr del 10.0.1.16/16 dev front0", "ip addr add 10.0.1.16/16 dev front0; ip addr del 10.0.1.77/16 dev front0; ip route replace default via 10.0.0.1 dev front0", check.Differ, "n6", "front0", false},
+		{"ARP for others", "n7", "sysctl -qw net.ipv4.conf.nic0.arp_ignore=0", "sysctl -qw net.ipv4.conf.nic0.arp_ignore=1", check.Differ, "n7", "net.ipv4.conf.nic0.arp_ignore", false},
+		{"ARP with others' addresses", "n7", "sysctl -qw net.ipv4.conf.nic1.arp_announce=0", "sysctl -qw net.ipv4.conf.nic1.arp_announce=2", check.Differ, "n7", "net.ipv4.conf.nic1.arp_announce", false},
+		{"strict reverse path", "n7", "sysctl -qw net.ipv4.conf.nic1.rp_filter=1", "sysctl -qw net.ipv4.conf.nic1.rp_filter=2", check.Differ, "n7", "net.ipv4.conf.nic1.rp_filter", false},
+		{"hash policy", "leaf0", "sysctl -qw net.ipv4.fib_multipath_hash_policy=0", "sysctl -qw net.ipv4.fib_multipath_hash_policy=1", check.Differ, "leaf0", "net.ipv4.fib_multipath_hash_policy", false},
+		{"no forwarding", "spine1", "sysctl -qw net.ipv4.ip_forward=0", "sysctl -qw net.ipv4.ip_forward=1; sysctl -qw net.ipv4.conf.all.ignore_routes_with_linkdown=1", check.Differ, "spine1", "net.ipv4.ip_forward", false},
+		{"dead routes used", "leaf2", "sysctl -qw net.ipv4.conf.all.ignore_routes_with_linkdown=0", "sysctl -qw net.ipv4.conf.all.ignore_routes_with_linkdown=1", check.Differ, "leaf2", "net.ipv4.conf.all.ignore_routes_with_linkdown", false},
+		{"front end switched off", "n7", "ip link set front0 down", "ip link set front0 up; ip route replace default via 10.0.0.1 dev front0", check.Differ, "n7", "front0", false},
+		{"extra session", "leaf0", vtysh("leaf0", "router bgp 4200010000", "neighbor swp1s0 interface remote-as external"), vtysh("leaf0", "router bgp 4200010000", "no neighbor swp1s0 interface"), check.Extra, "leaf0", "bgp swp1s0", false},
+		{"session shut", "leaf1", vtysh("leaf1", "router bgp 4200010001", "neighbor swp3s0 shutdown"), vtysh("leaf1", "router bgp 4200010001", "no neighbor swp3s0 shutdown"), check.Differ, "leaf1", "bgp swp3s0", true},
+		{"session missing", "leaf1", vtysh("leaf1", "router bgp 4200010001", "no neighbor swp3s1 interface"), vtysh("leaf1", "router bgp 4200010001", "neighbor swp3s1 interface v6only peer-group FABRIC"), check.Missing, "leaf1", "bgp swp3s1", true},
+		{"leaf's uplink off", "leaf2", "ip link set swp3s0 down", "ip link set swp3s0 up", check.Differ, "leaf2", "swp3s0", true},
+		{"spine's port off", "spine1", "ip link set swp2s1 down", "ip link set swp2s1 up", check.Differ, "spine1", "swp2s1", true},
+		{"no BFD", "leaf3", vtysh("leaf3", "router bgp 4200010003", "no neighbor FABRIC bfd"), vtysh("leaf3", "router bgp 4200010003", "neighbor FABRIC bfd profile fabric"), check.Missing, "leaf3", "", true},
+		{"loopback lost", "leaf3", "ip addr del 10.255.0.4/32 dev lo", "ip addr add 10.255.0.4/32 dev lo", check.Missing, "leaf3", "lo", true},
+	}
+}
+
+// TestDrift: an untouched lab gives no finding; each planted fault gives one, the
+// right one; undone, it is gone. Without -lab.all only faults that routers do
+// not take part in are planted.
+func TestDrift(t *testing.T) {
+	if testing.Short() {
+		t.Skip("brings routers up")
+	}
+	p := examplePlan(t)
+	i := up(t, p, fmt.Sprintf("test-%d", os.Getpid()))
+	settled(t, i, p, 60*time.Second, nothing)
+	t.Run("cables crossed", func(t *testing.T) {
+		r, err := i.Collect()
+		if err != nil {
+			t.Fatal(err)
+		}
+		crossed(r)
+		found := check.Compare(p, r)
+		if len(found) != 1 || found[0].What != "two cables are crossed" || found[0].Device != "leaf0" || !strings.Contains(found[0].Fix, "leaf0:swp1s1") {
+			t.Errorf("want one finding: %v", nothing(found))
+		}
+	})
+	done := 0
+	for _, f := range faults() {
+		if *only != "" && f.name != *only || !*all && *only == "" && (f.slow || done >= 3 && f.name != "extra rule") {
+			continue
+		}
+		done++
+		t.Run(f.name, func(t *testing.T) {
+			if out, err := i.Run(f.node, "sh", "-c", f.plant); err != nil {
+				t.Fatalf("%v %s", err, out)
+			}
+			settled(t, i, p, 60*time.Second, func(found []check.Finding) error {
+				if len(found) == 1 && found[0].State == f.state && (f.device == "" || found[0].Device == f.device) && (f.part == "" || found[0].Part == f.part) {
+					return nil
+				}
+				return fmt.Errorf("want one finding, %s %s %s: %v", f.state, f.device, f.part, nothing(found))
+			})
+			if out, err := i.Run(f.node, "sh", "-c", f.undo); err != nil {
+				t.Fatalf("%v %s", err, out)
+			}
+			settled(t, i, p, 60*time.Second, nothing)
+		})
+	}
+}
+
+// crossed changes what two ports of a leaf, and their hosts, say of their
+// neighbours, as if the two cables had changed places.
+func crossed(r check.Readings) {
+	exchange := func(dev, key string) {
+		const a, b = "swp1s0", "swp1s1"
+		text := string(r[dev]["lldp.json"])
+		one, two := fmt.Sprintf("%q: %q", key, a), fmt.Sprintf("%q: %q", key, b)
+		r[dev]["lldp.json"] = []byte(strings.NewReplacer(one, two, two, one).Replace(text))
+	}
+	exchange("leaf0", "name")
+	exchange("n0", "value")
+	exchange("n1", "value")
+}
+
+// TestKilledLeavesNothing: init is killed while the lab comes up, and when it is up.
+func TestKilledLeavesNothing(t *testing.T) {
+	if testing.Short() {
+		t.Skip("brings routers up")
+	}
+	p := examplePlan(t)
+	name := fmt.Sprintf("killed-%d", os.Getpid())
+	i := up(t, p, name)
+	space, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/pid", i.PID))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := len(processes(space)); n < 30 {
+		t.Fatalf("%d processes inside; there should be three a router and more", n)
+	}
+	if err := syscall.Kill(i.PID, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	_, _ = syscall.Wait4(i.PID, nil, 0, nil) // it is this process's child; weft lab up would have ended before
+	if err := until(10*time.Second, func() error {
+		if _, err := Find(name); err == nil {
+			return fmt.Errorf("lab %s still answers", name)
+		}
+		if left := processes(space); len(left) > 0 {
+			return fmt.Errorf("processes %v are still there", left)
+		}
+		return nil
+	}); err != nil {
+		t.Error(err)
+	}
+}
+
+// processes lists the living processes of a process namespace.
+func processes(space string) []string {
+	links, _ := filepath.Glob("/proc/[0-9]*/ns/pid")
+	var out []string
+	for _, l := range links {
+		if got, err := os.Readlink(l); err == nil && got == space {
+			out = append(out, l)
+		}
+	}
+	return out
+}

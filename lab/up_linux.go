@@ -1,0 +1,205 @@
+package lab
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// address is where a lab listens: a name of the machine's own network namespace,
+// not of its files, so that a lab that ended leaves none.
+func address(name string) string { return fmt.Sprintf("@weft-lab-%d-%s", os.Getuid(), name) }
+
+// Check says what keeps a lab from starting here.
+func Check(s *Spec) error {
+	if os.Geteuid() != 0 {
+		return errors.New("a lab makes network namespaces and needs root")
+	}
+	for _, x := range []struct{ path, debian string }{{frrBin + "/bgpd", "frr"}, {"/lib/systemd/systemd-networkd", "systemd"}} {
+		if _, err := os.Stat(x.path); err != nil {
+			return fmt.Errorf("%s is missing; Debian has it in %s", x.path, x.debian)
+		}
+	}
+	for _, v := range []string{"ipv4", "ipv6"} {
+		key := "net." + v + ".neigh.default.gc_thresh3"
+		data, err := os.ReadFile("/proc/sys/" + strings.ReplaceAll(key, ".", "/"))
+		if err != nil {
+			continue // only the machine's first namespace has it
+		}
+		limit, err := strconv.Atoi(strings.TrimSpace(string(data)))
+		if err == nil && s.Neighbours() > limit*9/10 {
+			return fmt.Errorf("%d cables need about %d entries of the neighbour table, which is one for the whole machine, and %s is %d: sysctl -w %s=%d", len(s.Wires), s.Neighbours(), key, limit, key, 2*s.Neighbours())
+		}
+	}
+	return nil
+}
+
+// Up brings a lab up and returns when it is ready; init goes on. progress hears
+// how far it is.
+func Up(s *Spec, progress func(Progress)) error {
+	if c, err := net.Dial("unix", address(s.Name)); err == nil {
+		c.Close()
+		return fmt.Errorf("a lab named %s is up already; end it with weft lab down %s, or say --name", s.Name, s.Name)
+	}
+	l, err := net.Listen("unix", address(s.Name))
+	if err != nil {
+		return err
+	}
+	socket, err := l.(*net.UnixListener).File()
+	l.Close() // the copy goes on
+	if err != nil {
+		return err
+	}
+	defer socket.Close()
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	cmd := exec.Command(self, "lab-init")
+	cmd.ExtraFiles = []*os.File{socket}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Cloneflags: syscall.CLONE_NEWNS | syscall.CLONE_NEWPID | syscall.CLONE_NEWNET | syscall.CLONE_NEWUTS | syscall.CLONE_NEWIPC}
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		return err
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	var said strings.Builder
+	cmd.Stderr = &said
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	fail := func(err error) error {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		if said.Len() > 0 && err != nil {
+			return fmt.Errorf("%w\n%s", err, strings.TrimSpace(said.String()))
+		}
+		return err
+	}
+	enc := json.NewEncoder(in)
+	if err := enc.Encode(map[string]any{"Spec": s, "PID": cmd.Process.Pid}); err != nil {
+		return fail(err)
+	}
+	dec := json.NewDecoder(out)
+	for {
+		var p Progress
+		if err := dec.Decode(&p); err != nil {
+			return fail(fmt.Errorf("the lab ended: %w", err))
+		}
+		if p.Error != "" {
+			_ = fail(nil)
+			return errors.New(p.Error)
+		}
+		progress(p)
+		if p.Ready {
+			break
+		}
+	}
+	if err := enc.Encode("keep"); err != nil {
+		return fail(err)
+	}
+	return cmd.Process.Release()
+}
+
+// ask sends a word to a lab.
+func ask(name, word string) (net.Conn, error) {
+	c, err := net.Dial("unix", address(name))
+	if err != nil {
+		return nil, fmt.Errorf("no lab named %q is up; weft lab list says which are", name)
+	}
+	if _, err := io.WriteString(c, word+"\n"); err != nil {
+		c.Close()
+		return nil, err
+	}
+	return c, nil
+}
+
+// Find asks a lab what it is.
+func Find(name string) (*Info, error) {
+	c, err := ask(name, "info")
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close()
+	var i Info
+	if err := json.NewDecoder(c).Decode(&i); err != nil {
+		return nil, err
+	}
+	return &i, nil
+}
+
+// List names the labs of this user.
+func List() ([]string, error) {
+	data, err := os.ReadFile("/proc/net/unix")
+	if err != nil {
+		return nil, err
+	}
+	var out []string
+	prefix := address("")
+	for line := range strings.Lines(string(data)) {
+		f := strings.Fields(line)
+		if len(f) == 8 && strings.HasPrefix(f[7], prefix) && f[5] == "01" {
+			out = append(out, strings.TrimPrefix(f[7], prefix))
+		}
+	}
+	return out, nil
+}
+
+// Down ends a lab and waits until it is gone.
+func Down(name string) error {
+	c, err := ask(name, "down")
+	if err != nil {
+		return err
+	}
+	_, _ = bufio.NewReader(c).ReadString('\n')
+	c.Close()
+	return until(10*time.Second, func() error {
+		c, err := net.Dial("unix", address(name))
+		if err == nil {
+			c.Close()
+			return fmt.Errorf("lab %s does not end", name)
+		}
+		return nil
+	})
+}
+
+// Command is a command line that runs inside a node of a lab. An empty node is
+// the lab's own place: the gateway on the front end.
+func (i *Info) Command(node string, args ...string) ([]string, error) {
+	if node != "" && i.Spec.Node(node) == nil {
+		return nil, fmt.Errorf("lab %s has no node %q", i.Spec.Name, node)
+	}
+	out := []string{"nsenter", "-t", strconv.Itoa(i.PID), "-m", "-p", "-n", "--"}
+	if node != "" {
+		out = append(out, "ip", "netns", "exec", node)
+	}
+	return append(out, args...), nil
+}
+
+// Run runs a command inside a node and gives what it prints.
+func (i *Info) Run(node string, args ...string) ([]byte, error) {
+	line, err := i.Command(node, args...)
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.Command(line[0], line[1:]...)
+	var errs strings.Builder
+	cmd.Stderr = &errs
+	out, err := cmd.Output()
+	if err != nil {
+		return out, fmt.Errorf("%s: %w: %s", strings.Join(args, " "), err, strings.TrimSpace(errs.String()))
+	}
+	return out, nil
+}
