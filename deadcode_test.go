@@ -39,7 +39,6 @@ var unreached = []struct{ what, why string }{
 	{"train/box.go", "states from files that weft did not write"},
 	{"train/checkpoint/checkpoint.go:Load", "a whole checkpoint in one process"},
 	{"tune/points.go:ReadNCCLTests", "logs of nccl-tests as points"},
-	{"unit/unit.go:ParseBitRate", "rates as text"},
 
 	// A leader among the members, and members that join, catch up and leave by
 	// messages: the simulation uses these. Hosts' lists come from the coordinator.

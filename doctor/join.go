@@ -27,8 +27,6 @@ type proc struct {
 	job     *job
 }
 
-func (p *proc) name() string { return fmt.Sprintf("%s:%d", p.host, p.pid) }
-
 // member is one rank of a communicator.
 type member struct {
 	comm     *comm
