@@ -37,10 +37,11 @@ var floors = [][]string{
 	{"work", "plan/kernel", "plan/schedule"},
 	{"plan"},
 	{"internal/cases", "member/simulation"},
-	{"design", "doctor"},
+	{"design", "doctor", "health"},
 	{"doctor/read"},
 	{"report"},
 	{"probe", "evidence", "launch", "launch/place", "web", "lab"},
+	{"agent"},
 	{"transport", "transport/auth"},
 	{"transport/wait"},
 	{"transport/affinity", "transport/rendezvous", "internal/conform", "internal/nslab"},
@@ -73,7 +74,7 @@ var floors = [][]string{
 // too, but may use libraries of the field.
 var (
 	words   = []string{"unit", "topo", "sched", "draw"}
-	engines = []string{"cluster", "synth", "network", "design", "doctor", "cost", "tune", "sim", "work", "plan", "internal/cases", "member", "comm/internal/plan", "comm/internal/blame", "comm/internal/chunks", "comm/internal/flat"}
+	engines = []string{"cluster", "synth", "network", "design", "doctor", "health", "cost", "tune", "sim", "work", "plan", "internal/cases", "member", "comm/internal/plan", "comm/internal/blame", "comm/internal/chunks", "comm/internal/flat"}
 )
 
 // Forbidden arrows and the reason for each, for the packages that a prefix names.

@@ -192,17 +192,20 @@ func hostState(host string, rdma int) doctor.HostState {
 // maxLibrary is how much of a mapped library is hashed.
 const maxLibrary = 2 << 30
 
-// Jobs finds processes that are ranks of a job by their environment, and what they
-// have mapped and may use.
-func Jobs(c *doctor.Case, host string) {
-	dirs, _ := filepath.Glob("/proc/[0-9]*")
-	hashes := map[string]string{}
-	for _, dir := range dirs {
-		env := map[string]string{}
-		b, err := os.ReadFile(filepath.Join(dir, "environ"))
+// Ranks finds processes that are ranks of a job, by their environment.
+func Ranks(c *doctor.Case, host string) {
+	dirs, _ := os.ReadDir("/proc")
+	for _, d := range dirs {
+		pid, err := strconv.Atoi(d.Name())
 		if err != nil {
 			continue
 		}
+		dir := "/proc/" + d.Name()
+		b, err := os.ReadFile(dir + "/environ")
+		if err != nil || len(b) == 0 || !bytes.Contains(b, []byte("RANK=")) && !bytes.Contains(b, []byte("PROCID=")) {
+			continue
+		}
+		env := map[string]string{}
 		for kv := range bytes.SplitSeq(b, []byte{0}) {
 			k, v, ok := strings.Cut(string(kv), "=")
 			if ok && (strings.HasPrefix(k, "NCCL_") || wanted[k]) {
@@ -214,8 +217,7 @@ func Jobs(c *doctor.Case, host string) {
 		if !ok || world == 0 {
 			continue
 		}
-		pid, _ := strconv.Atoi(filepath.Base(dir))
-		comm := readText(filepath.Join(dir, "comm"))
+		comm := readText(dir + "/comm")
 		if comm == "bash" || comm == "sh" || comm == "srun" || comm == "slurmstepd" || comm == "sleep" {
 			continue
 		}
@@ -226,6 +228,20 @@ func Jobs(c *doctor.Case, host string) {
 				p.Job = env[k]
 			}
 		}
+		if p.Job == "" && env["MASTER_PORT"] != "" { // jobs of one host differ at least in their port
+			p.Job = "port-" + env["MASTER_PORT"]
+		}
+		c.Processes = append(c.Processes, p)
+	}
+}
+
+// Jobs finds the ranks of jobs, and what they have mapped and may use.
+func Jobs(c *doctor.Case, host string) {
+	Ranks(c, host)
+	hashes := map[string]string{}
+	for i := range c.Processes {
+		p := &c.Processes[i]
+		dir := p.At.File
 		for l := range strings.Lines(readText(filepath.Join(dir, "status"))) {
 			if v, ok := strings.CutPrefix(l, "Cpus_allowed_list:"); ok {
 				p.CPUs = cpus(strings.TrimSpace(v))
@@ -257,13 +273,12 @@ func Jobs(c *doctor.Case, host string) {
 				break
 			}
 		}
-		c.Processes = append(c.Processes, p)
 	}
 }
 
 var wanted = map[string]bool{"RANK": true, "WORLD_SIZE": true, "LOCAL_RANK": true, "SLURM_PROCID": true, "SLURM_NTASKS": true, "SLURM_LOCALID": true, "SLURM_JOB_ID": true,
 	"OMPI_COMM_WORLD_RANK": true, "OMPI_COMM_WORLD_SIZE": true, "OMPI_COMM_WORLD_LOCAL_RANK": true, "PMI_RANK": true, "PMI_SIZE": true, "PMIX_RANK": true, "MPI_LOCALRANKID": true,
-	"WEFT_JOB": true, "JOB_NAME": true, "TORCHELASTIC_RUN_ID": true, "PBS_JOBID": true, "CUDA_VISIBLE_DEVICES": true, "POD_NAME": true}
+	"WEFT_JOB": true, "JOB_NAME": true, "TORCHELASTIC_RUN_ID": true, "PBS_JOBID": true, "CUDA_VISIBLE_DEVICES": true, "POD_NAME": true, "MASTER_PORT": true}
 
 func firstInt(env map[string]string, keys ...string) (int, bool) {
 	for _, k := range keys {

@@ -9,6 +9,9 @@ import (
 	"github.com/weft-fabric/weft/doctor"
 )
 
+// Ranks finds ranks of jobs by /proc, which needs Linux.
+func Ranks(*doctor.Case, string) {}
+
 // Live reads this host, which needs Linux.
 func Live(context.Context) (*doctor.Case, error) {
 	return nil, errors.New("a live host is read on Linux only; give files or folders")

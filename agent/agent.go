@@ -1,0 +1,395 @@
+// Package agent is a host's eyes: one process that samples counters of ports, PCIe
+// devices and the kernel log, finds the processes of jobs, judges what it saw with
+// package health, and serves it as metrics and JSON.
+//
+// It reads files of /sys and /proc and opens NVIDIA's management library where there
+// is one. A file that is refused is not read again, and it is said so: one restricted
+// port must not hide the others.
+package agent
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/weft-fabric/weft/doctor"
+	"github.com/weft-fabric/weft/doctor/read"
+	"github.com/weft-fabric/weft/evidence"
+	"github.com/weft-fabric/weft/health"
+)
+
+// Config of an agent.
+type Config struct {
+	Root     string        // where /sys and /proc are; "" is this host's
+	Host     string        // name under which it reports
+	Interval time.Duration // between samples; at least a second, as NICs cache counters
+	Site     *doctor.Site  // nil without a cluster file
+	Log      *slog.Logger  // changes of state
+}
+
+// Default is what 'weft agent' starts with. Every 10 s costs a thousandth of a core
+// with nine ports (docs/agent.md).
+func Default() Config {
+	host, _ := os.Hostname()
+	host, _, _ = strings.Cut(host, ".")
+	return Config{Host: host, Interval: 10 * time.Second, Log: slog.Default()}
+}
+
+// Agent samples one host.
+type Agent struct {
+	c       Config
+	machine *health.Machine
+	started time.Time
+
+	mu      sync.Mutex // of what follows
+	last    Snapshot
+	events  []health.Event
+	refused map[string]string // files that were refused, and why
+	skipped map[string]bool   // devices of them
+	errors  int
+	xids    map[string]int // by code
+	kmsg    *kernelLog
+}
+
+// eventsKept is how many changes of state an agent remembers.
+const eventsKept = 1000
+
+// Port is a port and its counters.
+type Port struct {
+	Device   string            `json:"device"`
+	Port     string            `json:"port"`
+	Layer    string            `json:"layer"`
+	StateID  int               `json:"state_id"`
+	PhysID   int               `json:"phys_state_id"`
+	Rate     float64           `json:"gbps"`
+	Where    string            `json:"where,omitempty"`
+	Counters map[string]uint64 `json:"counters"`
+}
+
+// Snapshot is what an agent saw last.
+type Snapshot struct {
+	Host      string             `json:"host"`
+	Boot      string             `json:"boot"`
+	At        float64            `json:"at"` // seconds since 1970
+	Took      float64            `json:"took_seconds"`
+	Ports     []Port             `json:"ports"`
+	Nets      map[string]float64 `json:"carrier_changes"`
+	PCI       []PCI              `json:"pci"`
+	GPUs      []GPU              `json:"gpus"`
+	Jobs      []Job              `json:"jobs"`
+	TCP       map[string]float64 `json:"tcp"`
+	ShmFree   float64            `json:"dev_shm_free_bytes"`
+	States    []health.Status    `json:"states"`
+	Events    []health.Event     `json:"events"`
+	Refused   []string           `json:"refused"`
+	Completed int                `json:"files_read"`
+}
+
+// PCI is a GPU or a NIC on PCIe.
+type PCI struct {
+	Addr     string             `json:"addr"`
+	Width    float64            `json:"width"`
+	WidthMax float64            `json:"width_max"`
+	GTs      float64            `json:"gts"`
+	AER      map[string]float64 `json:"aer"`
+}
+
+// Job is a rank of a job on this host.
+type Job struct {
+	Job  string `json:"job"`
+	Rank int    `json:"rank"`
+	PID  int    `json:"pid"`
+	GPU  string `json:"gpu"`
+}
+
+// New makes an agent; Run makes it work.
+func New(c Config) *Agent {
+	if c.Interval < time.Second {
+		c.Interval = time.Second
+	}
+	if c.Log == nil {
+		c.Log = slog.Default()
+	}
+	return &Agent{c: c, machine: health.New(), started: time.Now(), refused: map[string]string{}, skipped: map[string]bool{}, xids: map[string]int{}, kmsg: openKernelLog(c.Root)}
+}
+
+// Run samples until the context ends.
+func (a *Agent) Run(ctx context.Context) {
+	defer a.kmsg.close()
+	t := time.NewTicker(a.c.Interval)
+	defer t.Stop()
+	for {
+		a.Sample(time.Now())
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+		}
+	}
+}
+
+func (a *Agent) path(p string) string {
+	if a.c.Root == "" {
+		return "/" + p
+	}
+	return filepath.Join(a.c.Root, p)
+}
+
+// text reads a small file. A refusal is remembered, and the file's device is left
+// alone from then on.
+func (a *Agent) text(device, path string) (string, bool) {
+	if a.skipped[device] {
+		return "", false
+	}
+	b, err := os.ReadFile(path)
+	if err != nil {
+		if !os.IsNotExist(err) {
+			a.errors++
+			if a.refused[path] == "" {
+				a.refused[path] = err.Error()
+				a.c.Log.Warn("refused, not read again", "file", path, "error", err)
+			}
+			a.skipped[device] = true
+		}
+		return "", false
+	}
+	return string(bytes.TrimSpace(b)), true
+}
+
+func number(s string) float64 {
+	s, _, _ = strings.Cut(s, " ")
+	v, _ := strconv.ParseFloat(strings.TrimSuffix(s, ":"), 64)
+	return v
+}
+
+// Sample reads everything once.
+func (a *Agent) Sample(now time.Time) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	at := float64(now.UnixNano()) / 1e9
+	s := Snapshot{Host: a.c.Host, At: at, Nets: map[string]float64{}, TCP: map[string]float64{}, Ports: []Port{}, PCI: []PCI{}, Jobs: []Job{}, GPUs: []GPU{}}
+	s.Boot, _ = a.text("boot", a.path("proc/sys/kernel/random/boot_id"))
+	a.machine.Boot(s.Boot)
+	observe := func(device, port, metric string, v float64) {
+		if e, changed := a.machine.Observe(at, health.Key{Device: device, Port: port, Metric: metric}, v); changed {
+			a.note(e)
+		}
+	}
+	a.ports(&s, observe)
+	a.nets(&s, observe)
+	a.pci(&s, observe)
+	a.gpus(&s, observe)
+	a.kernel(observe)
+	a.tcp(&s, observe)
+	a.jobs(&s)
+	if a.c.Root == "" {
+		if free, ok := shmFree(); ok {
+			s.ShmFree = free
+			observe("/dev/shm", "", "dev_shm_free", free)
+		}
+	}
+	for _, e := range a.machine.Lost(at, max(3*a.c.Interval.Seconds(), 30)) {
+		a.note(e)
+	}
+	s.States = a.machine.States()
+	s.Events = slices.Clone(a.events)
+	for f, why := range a.refused {
+		s.Refused = append(s.Refused, f+": "+why)
+	}
+	slices.Sort(s.Refused)
+	s.Took = time.Since(now).Seconds()
+	a.last = s
+}
+
+func (a *Agent) note(e health.Event) {
+	if e.From == health.Unknown && e.To == health.Good {
+		return
+	}
+	a.events = append(a.events, e)
+	if n := len(a.events); n > eventsKept {
+		a.events = a.events[n-eventsKept:]
+	}
+	a.c.Log.Info("state", "what", e.String())
+}
+
+// Last is the last sample.
+func (a *Agent) Last() Snapshot {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.last
+}
+
+func (a *Agent) ports(s *Snapshot, observe func(device, port, metric string, v float64)) {
+	devices, _ := os.ReadDir(a.path("sys/class/infiniband"))
+	for _, d := range devices {
+		ports, _ := os.ReadDir(a.path("sys/class/infiniband/" + d.Name() + "/ports"))
+		for _, pd := range ports {
+			base := a.path("sys/class/infiniband/" + d.Name() + "/ports/" + pd.Name())
+			device := d.Name() + "/" + pd.Name()
+			p := Port{Device: d.Name(), Port: pd.Name(), Counters: map[string]uint64{}}
+			get := func(f string) string {
+				t, ok := a.text(device, filepath.Join(base, f))
+				if ok {
+					s.Completed++
+				}
+				return t
+			}
+			p.Layer = get("link_layer")
+			p.StateID = int(number(get("state")))
+			p.PhysID = int(number(get("phys_state")))
+			p.Rate = number(get("rate"))
+			if a.c.Site != nil {
+				p.Where = a.c.Site.Where(a.c.Host, d.Name())
+			}
+			active := 0.0
+			if p.StateID == 4 {
+				active = 1
+			}
+			if p.StateID != 0 {
+				observe(d.Name(), pd.Name(), "port_active", active)
+			}
+			for _, dir := range []string{"counters", "hw_counters"} {
+				files, _ := os.ReadDir(filepath.Join(base, dir))
+				for _, f := range files {
+					t, ok := a.text(device, filepath.Join(base, dir, f.Name()))
+					if !ok {
+						continue
+					}
+					s.Completed++
+					v, err := strconv.ParseUint(t, 10, 64)
+					if err != nil {
+						continue
+					}
+					p.Counters[f.Name()] = v
+					observe(d.Name(), pd.Name(), f.Name(), float64(v))
+				}
+			}
+			s.Ports = append(s.Ports, p)
+		}
+	}
+}
+
+func (a *Agent) nets(s *Snapshot, observe func(device, port, metric string, v float64)) {
+	list, _ := os.ReadDir(a.path("sys/class/net"))
+	for _, i := range list {
+		// Filter before open: virtual interfaces come and go with containers.
+		if _, err := os.Stat(a.path("sys/class/net/" + i.Name() + "/device")); err != nil {
+			continue
+		}
+		if t, ok := a.text("net/"+i.Name(), a.path("sys/class/net/"+i.Name()+"/carrier_changes")); ok {
+			s.Nets[i.Name()] = number(t)
+			s.Completed++
+			observe(i.Name(), "", "carrier_changes", number(t))
+		}
+	}
+}
+
+func (a *Agent) pci(s *Snapshot, observe func(device, port, metric string, v float64)) {
+	list, _ := os.ReadDir(a.path("sys/bus/pci/devices"))
+	for _, d := range list {
+		base := a.path("sys/bus/pci/devices/" + d.Name())
+		class, _ := a.text("pci/"+d.Name(), base+"/class")
+		if !strings.HasPrefix(class, "0x0302") && !strings.HasPrefix(class, "0x0200") && !strings.HasPrefix(class, "0x0207") {
+			continue
+		}
+		p := PCI{Addr: d.Name(), AER: map[string]float64{}}
+		get := func(f string) string {
+			t, ok := a.text("pci/"+d.Name(), filepath.Join(base, f))
+			if ok {
+				s.Completed++
+			}
+			return t
+		}
+		p.Width, p.WidthMax, p.GTs = number(get("current_link_width")), number(get("max_link_width")), number(get("current_link_speed"))
+		if p.Width > 0 && p.WidthMax > 0 && p.WidthMax < 64 {
+			observe(d.Name(), "", "width_ratio", p.Width/p.WidthMax)
+		}
+		for _, kind := range []string{"correctable", "nonfatal", "fatal"} {
+			for l := range strings.Lines(get("aer_dev_" + kind)) {
+				if f := strings.Fields(l); len(f) == 2 && strings.HasPrefix(f[0], "TOTAL_") {
+					v := number(f[1])
+					p.AER[kind] = v
+					observe(d.Name(), "", "aer_"+kind, v)
+				}
+			}
+		}
+		s.PCI = append(s.PCI, p)
+	}
+}
+
+// kernel counts Xids and what else the kernel said since the last sample.
+func (a *Agent) kernel(observe func(device, port, metric string, v float64)) {
+	text := a.kmsg.read()
+	c := &doctor.Case{}
+	if len(text) > 0 {
+		read.File(c, "/dev/kmsg", a.c.Host, bytes.NewReader(text))
+	}
+	for _, k := range c.Kernel {
+		if k.Kind == "xid" || k.Kind == "sxid" {
+			a.xids[fmt.Sprintf("%s %d", k.Kind, k.Code)]++
+		}
+	}
+	if len(c.Kernel) > 0 {
+		for _, f := range doctor.Diagnose(c, doctor.Options{}).Findings {
+			if f.ID == "gpu-failed" || f.ID == "nvswitch-failed" {
+				a.xids["fatal"]++
+			}
+		}
+	}
+	observe("kernel", "", "xid_fatal", float64(a.xids["fatal"]))
+}
+
+func (a *Agent) tcp(s *Snapshot, observe func(device, port, metric string, v float64)) {
+	for file, prefix := range map[string]string{"proc/net/snmp": "Tcp:", "proc/net/netstat": "TcpExt:"} {
+		t, ok := a.text(file, a.path(file))
+		if !ok {
+			continue
+		}
+		s.Completed++
+		var names []string
+		for l := range strings.Lines(t) {
+			f := strings.Fields(l)
+			if len(f) == 0 || f[0] != prefix {
+				continue
+			}
+			if names == nil {
+				names = f
+				continue
+			}
+			for i := 1; i < len(f) && i < len(names); i++ {
+				switch names[i] {
+				case "RetransSegs", "OutSegs", "ListenOverflows", "ListenDrops":
+					s.TCP[names[i]] = number(f[i])
+				}
+			}
+			names = nil
+		}
+	}
+	if v, ok := s.TCP["ListenDrops"]; ok {
+		observe("tcp", "", "listen_drops", v)
+	}
+}
+
+func (a *Agent) jobs(s *Snapshot) {
+	if a.c.Root != "" {
+		return
+	}
+	c := &doctor.Case{}
+	evidence.Ranks(c, a.c.Host)
+	for _, p := range c.Processes {
+		gpu := strconv.Itoa(p.Local)
+		if list := strings.Split(p.Env["CUDA_VISIBLE_DEVICES"], ","); p.Env["CUDA_VISIBLE_DEVICES"] != "" && p.Local < len(list) {
+			gpu = list[p.Local]
+		}
+		s.Jobs = append(s.Jobs, Job{Job: p.Job, Rank: p.Rank, PID: p.PID, GPU: gpu})
+	}
+	slices.SortFunc(s.Jobs, func(x, y Job) int { return x.Rank - y.Rank })
+}
