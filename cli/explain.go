@@ -191,7 +191,7 @@ func explain(c *cluster.Cluster, set []topo.NodeID, op sched.Collective, bytes u
 		}
 		p, res := best.Program, best.Result
 		e.Why = append(e.Why, fmt.Sprintf("Simulated flow by flow, the best of weft's own algorithms here is %s on %s: %s, bus %s, limited by %s.",
-			p.Name, count(p.Channels(), "channel"), res.Time, res.BusBW, res.Limit))
+			best.Algo, count(p.Channels(), "channel"), res.Time, res.BusBW, res.Limit))
 	}
 	if b, err := findBounds(c, set, op, 0, bytes, sim.Options{}); err == nil && len(set) <= maxExplained {
 		for _, x := range b.Bounds {

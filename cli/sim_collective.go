@@ -12,7 +12,6 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/weft-fabric/weft/cluster"
 	"github.com/weft-fabric/weft/sched"
-	"github.com/weft-fabric/weft/sched/algo"
 	"github.com/weft-fabric/weft/sim"
 	"github.com/weft-fabric/weft/topo"
 	"github.com/weft-fabric/weft/unit"
@@ -68,7 +67,7 @@ a picture of it: of up to sixteen ranks, and of rounds that repeat one.`,
 	s.StringVar(&f.cluster, "cluster", "", "`CLUSTER` file or preset; may be given as the argument, too")
 	s.StringVar(&f.host, "host", "", "one host of this `KIND`, such as dgx-h100, instead of a cluster")
 	s.IntVar(&f.gpus, "gpus", 0, "how many GPUs take part, in the cluster's order; 0 for all")
-	s.StringVar(&f.algo, "algo", "auto", "`NAME` of the algorithm, see 'weft algo list'; auto for the fastest")
+	s.StringVar(&f.algo, "algo", "auto", "`NAME` of the algorithm, see 'weft algo list'; hierarchical/NAME for another than ring between domains; auto for the fastest")
 	s.IntVar(&f.channels, "channels", 0, "copies of the pattern side by side; 0 for as many as suit the machine")
 	s.IntVar(&f.pieces, "pieces", 0, "how finely trees and chains cut a buffer; 0 for what suits the size")
 	s.BoolVar(&f.noSwitches, "no-switches", false, "auto leaves out algorithms that add in switches: NVLink SHARP and SHARP")
@@ -199,7 +198,7 @@ func (f *simFlags) run(cmd *cobra.Command, args []string) error {
 		return fmt.Errorf("--seeds %d: seeds are for --routing ecmp, at least one of them", f.seeds)
 	}
 	if f.algo != "auto" {
-		if _, err := algo.Find(f.algo); err != nil {
+		if _, _, err := sim.Named(f.algo); err != nil {
 			return fmt.Errorf("--algo: %w", err)
 		}
 	}
@@ -271,7 +270,7 @@ func (f *simFlags) run(cmd *cobra.Command, args []string) error {
 			return err
 		}
 		p, res := found.Program, found.Result
-		row := simRow{Op: op.String(), Bytes: int64(size), GPUs: len(gpus), Algo: p.Name, Proto: "simple", Channels: p.Channels(),
+		row := simRow{Op: op.String(), Bytes: int64(size), GPUs: len(gpus), Algo: found.Algo, Proto: "simple", Channels: p.Channels(),
 			Time: res.Time.Microseconds(), AlgBW: float64(res.AlgBW) / 1e9, BusBW: float64(res.BusBW) / 1e9, Limit: res.Limit, Seed: f.seed, Digest: p.Digest()}
 		left := map[string]string{}
 		for _, t := range found.Tried {
@@ -334,16 +333,17 @@ func (f *simFlags) simulate(g *topo.Graph, op sched.Collective, n int, size unit
 	if f.algo == "auto" {
 		return sim.Best(g, op, n, size, o, wish)
 	}
-	a, err := algo.Find(f.algo)
+	a, outer, err := sim.Named(f.algo)
 	if err != nil {
 		return nil, err
 	}
+	wish.Outer = outer
 	p, err := wish.Program(a, g, op, n, size, o.Catalog)
 	if err != nil {
 		return nil, err
 	}
 	res, err := sim.Collective(g, p, size, o)
-	return &sim.Found{Program: p, Result: res}, err
+	return &sim.Found{Algo: f.algo, Program: p, Result: res}, err
 }
 
 // choose finds a word among known ones.

@@ -10,7 +10,6 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/weft-fabric/weft/cluster"
 	"github.com/weft-fabric/weft/sched"
-	"github.com/weft-fabric/weft/sched/algo"
 	"github.com/weft-fabric/weft/sched/verify"
 	"github.com/weft-fabric/weft/sim"
 	"github.com/weft-fabric/weft/topo"
@@ -102,10 +101,11 @@ func (j jobFlags) job(cmd *cobra.Command, c *cluster.Cluster, gpus int, wish sim
 			}
 			out.Program = best.Program
 		default:
-			a, err := algo.Find(j.algo)
+			a, outer, err := sim.Named(j.algo)
 			if err != nil {
 				return out, err
 			}
+			wish.Outer = outer
 			if j.place == "" {
 				out.Program, err = wish.Program(a, c.Graph, op, len(set), out.Size, o.Catalog)
 			} else {

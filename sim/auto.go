@@ -111,10 +111,38 @@ func Pieces(a *algo.Algorithm, s algo.Spec, size unit.Bytes) int {
 
 // Wish narrows down what Best tries.
 type Wish struct {
-	Channels   int  // copies of the pattern side by side; 0 for as many as suit the machine
-	Pieces     int  // how finely to cut; 0 for what suits the size
-	NoSwitches bool // no algorithm that computes in switches
-	Plain      bool // no program made for the machine
+	Channels   int    // copies of the pattern side by side; 0 for as many as suit the machine
+	Pieces     int    // how finely to cut; 0 for what suits the size
+	NoSwitches bool   // no algorithm that computes in switches
+	Plain      bool   // no program made for the machine
+	Outer      string // hierarchical: the algorithm between domains; empty for ring, and for Best to choose
+}
+
+// Name is what an algorithm is called together with the one that stands between
+// its domains: hierarchical/rabenseifner. Named reads it.
+func Name(a *algo.Algorithm, outer string) string {
+	if outer == "" {
+		return a.Name
+	}
+	return a.Name + "/" + outer
+}
+
+// Named finds an algorithm by the name that Name gives it.
+func Named(name string) (a *algo.Algorithm, outer string, err error) {
+	name, outer, _ = strings.Cut(name, "/")
+	if a, err = algo.Find(name); err != nil {
+		return nil, "", err
+	}
+	if outer == "" {
+		return a, "", nil
+	}
+	if a.Name != "hierarchical" {
+		return nil, "", fmt.Errorf("%s/%s: only hierarchical has an algorithm between domains", name, outer)
+	}
+	if _, err = algo.Find(outer); err != nil {
+		return nil, "", err
+	}
+	return a, outer, nil
 }
 
 // Program builds an algorithm's program for the first n GPUs of a graph.
@@ -132,12 +160,13 @@ func (w Wish) Program(a *algo.Algorithm, g *topo.Graph, op sched.Collective, n i
 	if s.Pieces = w.Pieces; s.Pieces == 0 {
 		s.Pieces = Pieces(a, s, size)
 	}
+	s.Outer = w.Outer
 	return a.Program(s)
 }
 
 // ProgramOn builds an algorithm's program for ranks that stand on chosen GPUs.
 func (w Wish) ProgramOn(a *algo.Algorithm, g *topo.Graph, op sched.Collective, gpus []topo.NodeID, size unit.Bytes) (*sched.Program, error) {
-	s := algo.Spec{Op: op, Ranks: len(gpus), Slots: slots, Local: DomainOf(g, gpus), Channels: w.Channels, Pieces: w.Pieces}
+	s := algo.Spec{Op: op, Ranks: len(gpus), Slots: slots, Local: DomainOf(g, gpus), Channels: w.Channels, Pieces: w.Pieces, Outer: w.Outer}
 	if s.Pieces == 0 {
 		s.Pieces = Pieces(a, s, size)
 	}
@@ -153,13 +182,18 @@ var quadratic = []string{"direct", "one-shot", "rank-order", "pairwise", "pairwi
 // takes longer than one that takes part of the ways for all.
 const many = 256
 
+// maxBroken is the number of actions beyond which an algorithm is not simulated on a
+// fabric with a bad part where another was: no two ranks do the same there, and
+// nothing is folded.
+const maxBroken = 1 << 22
+
 // vast is the number of ranks from which only algorithms are tried that send few
 // messages a rank or are the same for all ranks: the others take minutes.
 const vast = 8192
 
 // Tried is an algorithm that Best looked at.
 type Tried struct {
-	Algo string
+	Algo string    // as Name gives it
 	Time unit.Time // 0 if it was given up, being slower than another
 	Why  string    // why it was left out; empty if it was simulated
 
@@ -168,38 +202,90 @@ type Tried struct {
 
 // Found is the fastest algorithm, and what it was compared with.
 type Found struct {
+	Algo    string // as Name gives it
 	Program *sched.Program
 	Result  *Result
 	Tried   []Tried // in the order of the names
+	Actions int64   // carried out to find it, those folded left out
+}
+
+// candidate is an algorithm that Best may try.
+type candidate struct {
+	a     *algo.Algorithm
+	outer string
+}
+
+func (c candidate) name() string { return Name(c.a, c.outer) }
+
+// candidates lists what may be tried for a collective. Between many domains a
+// ring takes as many steps as there are domains, and halving a logarithm of it.
+func candidates(g *topo.Graph, op sched.Collective, n int, wish Wish) []candidate {
+	var list []candidate
+	for _, a := range algo.All() {
+		if !a.Serves(op) {
+			continue
+		}
+		list = append(list, candidate{a, ""})
+		if a.Name != "hierarchical" {
+			continue
+		}
+		if wish.Outer != "" {
+			list[len(list)-1].outer = wish.Outer
+			continue
+		}
+		if d := Domain(g, n); n/d < 4 {
+			continue
+		}
+		if op == sched.AllReduce {
+			list = append(list, candidate{a, "rabenseifner"})
+		} else {
+			list = append(list, candidate{a, "halving-doubling"})
+		}
+	}
+	return list
 }
 
 // Best simulates every algorithm that does a collective on the first n GPUs and
-// keeps the fastest.
+// keeps the fastest. What cannot be the fastest is not simulated, or only for as
+// long as the fastest so far takes.
 func Best(g *topo.Graph, op sched.Collective, n int, size unit.Bytes, o Options, wish Wish) (*Found, error) {
 	if o.Catalog == nil {
 		o.Catalog = catalog.Default()
 	}
-	f := &Found{}
+	net, err := networkOf(g, o)
+	if err != nil {
+		return nil, err
+	}
+	s := &search{g: g, net: net, op: op, n: n, size: size, wish: wish, found: &Found{}}
+	if (len(o.Fail) > 0 || len(o.Slow) > 0) && n > many {
+		whole := o
+		whole.Fail, whole.Slow, whole.Trace = nil, nil, 0
+		if s.healthy, err = networkOf(g, whole); err != nil {
+			return nil, err
+		}
+	}
 	floor := leastTime(g, op, n, size, o)
-	list := slices.DeleteFunc(algo.All(), func(a *algo.Algorithm) bool { return !a.Serves(op) })
+	list := candidates(g, op, n, wish)
 	// The likely ones first: what is slower than they are is given up early.
 	rack := Domain(g, n) > 16
-	slices.SortStableFunc(list, func(a, b *algo.Algorithm) int {
-		return cmp.Compare(likely(a.Name, size, rack), likely(b.Name, size, rack))
+	slices.SortStableFunc(list, func(a, b candidate) int {
+		return cmp.Compare(likely(a, size, n, rack), likely(b, size, n, rack))
 	})
+	f := s.found
 	var failed error
-	for _, a := range list {
-		t := Tried{Algo: a.Name, Why: leftOut(a, g, op, n, wish)}
-		if t.Why == "" && f.Result != nil && f.Result.Time <= floor && !adds(a.Name) {
+	for _, c := range list {
+		t := Tried{Algo: c.name(), Why: leftOut(c.a, g, op, n, wish)}
+		if t.Why == "" && f.Result != nil && f.Result.Time <= floor && !adds(c.a.Name) {
 			t.Why = fmt.Sprintf("no algorithm without switches that add can take less than %s", floor)
 		}
 		if t.Why == "" {
-			p, res, err := f.try(a, g, op, n, size, o, wish)
+			p, res, err := s.try(c)
+			var slower slowerError
 			switch {
 			case err == nil:
-				f.Program, f.Result, t.Time = p, res, res.Time
+				f.Algo, f.Program, f.Result, t.Time = c.name(), p, res, res.Time
 			case errors.Is(err, ErrLate):
-			case errors.Is(err, errProgram):
+			case errors.Is(err, errProgram), errors.As(err, &slower):
 				t.Why = err.Error()
 			default:
 				t.Why, failed = err.Error(), err
@@ -208,6 +294,9 @@ func Best(g *topo.Graph, op sched.Collective, n int, size unit.Bytes, o Options,
 		f.Tried = append(f.Tried, t)
 	}
 	f.synthesise(g, op, n, size, o, wish)
+	if f.Actions = net.work; s.healthy != nil {
+		f.Actions += s.healthy.work
+	}
 	slices.SortFunc(f.Tried, func(a, b Tried) int { return strings.Compare(a.Algo, b.Algo) })
 	switch {
 	case f.Program != nil:
@@ -220,36 +309,77 @@ func Best(g *topo.Graph, op sched.Collective, n int, size unit.Bytes, o Options,
 
 var errProgram = errors.New("no program")
 
+// slowerError says why an algorithm need not be simulated.
+type slowerError string
+
+func (e slowerError) Error() string { return string(e) }
+
+// search is what Best has found so far, and on what.
+type search struct {
+	g       *topo.Graph
+	net     *network
+	healthy *network // without what failed or is slow; nil if nothing is, or if ranks are few
+	op      sched.Collective
+	n       int
+	size    unit.Bytes
+	wish    Wish
+	found   *Found
+}
+
 // try simulates one algorithm for as long as the fastest so far takes.
-func (f *Found) try(a *algo.Algorithm, g *topo.Graph, op sched.Collective, n int, size unit.Bytes, o Options, wish Wish) (*sched.Program, *Result, error) {
-	p, err := wish.Program(a, g, op, n, size, o.Catalog)
+func (s *search) try(c candidate) (*sched.Program, *Result, error) {
+	wish := s.wish
+	wish.Outer = c.outer
+	p, err := wish.Program(c.a, s.g, s.op, s.n, s.size, s.net.o.Catalog)
 	if err != nil {
 		return nil, nil, fmt.Errorf("%w: %w", errProgram, err)
 	}
-	if f.Result != nil {
-		o.Deadline = f.Result.Time - 1
+	j, err := Job{Program: p, Size: s.size}.placed(s.g)
+	if err != nil {
+		return nil, nil, err
 	}
-	res, err := Collective(g, p, size, o)
+	deadline := unit.Time(0)
+	if best := s.found.Result; best != nil {
+		deadline = best.Time - 1
+		least, err := s.net.bound(j)
+		if err != nil {
+			return nil, nil, err
+		}
+		if least > deadline {
+			return nil, nil, slowerError(fmt.Sprintf("it cannot take less than %s", least))
+		}
+		// One bad part makes all ranks different, which takes long to simulate. Without
+		// it they are alike.
+		if s.healthy != nil && p.Switches == 0 {
+			if work := j.actions(); work > maxBroken {
+				return nil, nil, slowerError(fmt.Sprintf("it has %d million actions, too many to simulate where a bad part makes all ranks differ; --algo %s does", work>>20, c.name()))
+			}
+			if _, err := s.healthy.run([]Job{j}, deadline); errors.Is(err, ErrLate) {
+				return nil, nil, slowerError(fmt.Sprintf("it takes longer than %s even where nothing is slow or has failed", best.Time))
+			}
+		}
+	}
+	res, err := s.net.run([]Job{j}, deadline)
 	return p, res, err
 }
 
 // likely orders algorithms by how fast they tend to be at a size; rack means that
 // many GPUs share NVSwitches.
-func likely(name string, size unit.Bytes, rack bool) int {
-	order := []string{"nvls", "hierarchical", "torus", "ring", "nvls-tree", "pairwise-hosts", "pairwise", "sharp", "double-binary-tree", "colltree", "binomial", "bruck"}
+func likely(c candidate, size unit.Bytes, n int, rack bool) int {
+	order := []string{"nvls", "hierarchical", "torus", "ring", "nvls-tree", "pairwise-xor", "pairwise-hosts", "pairwise", "sharp", "double-binary-tree", "colltree", "binomial", "bruck"}
 	if size < 256*unit.KiB {
 		order = []string{"sharp", "nvls", "nvls-tree", "colltree", "double-binary-tree", "dissemination", "recursive-doubling", "binomial", "bruck", "tree"}
 	}
-	if rack && name == "nvls-tree" {
-		return 1
+	if rack && c.a.Name == "nvls-tree" || c.outer != "" && n > many {
+		return 0
 	}
-	if at := slices.Index(order, name); at >= 0 {
-		return at
+	if at := slices.Index(order, c.a.Name); at >= 0 {
+		return at + 1
 	}
-	if slices.Contains(quadratic, name) {
-		return len(order) + 1
+	if slices.Contains(quadratic, c.a.Name) {
+		return len(order) + 2
 	}
-	return len(order)
+	return len(order) + 1
 }
 
 // leftOut says why an algorithm is not tried; empty if it is.
@@ -277,7 +407,7 @@ func leftOut(a *algo.Algorithm, g *topo.Graph, op sched.Collective, n int, wish 
 		}
 	}
 	all := slices.Contains(quadratic, a.Name) && op != sched.Gather && op != sched.Scatter && op != sched.Broadcast && op != sched.Reduce && op != sched.SendRecv
-	alone := op == sched.AllToAll && (a.Name == "pairwise" || a.Name == "pairwise-hosts")
+	alone := op == sched.AllToAll && (a.Name == "pairwise-xor" || a.Name == "pairwise-hosts")
 	if n > many && all && !alone {
 		return fmt.Sprintf("it has messages between all pairs, too many to simulate from %d ranks on", many+1)
 	}

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/weft-fabric/weft/sched"
@@ -43,24 +44,21 @@ func TestAutoIsTheFastest(t *testing.T) {
 				t.Errorf("%s of %s on %s: %s takes %v, not %s; %v", c.op, size, c.name, best.Program.Name, r, best.Result.Time, err)
 			}
 			tried := 0
-			for _, a := range algo.All() {
-				if !a.Serves(c.op) {
+			for _, x := range candidates(g, c.op, c.gpus, Wish{}) {
+				if why := leftOut(x.a, g, c.op, c.gpus, Wish{}); why != "" {
 					continue
 				}
-				if why := leftOut(a, g, c.op, c.gpus, Wish{}); why != "" {
-					continue
-				}
-				p, err := Wish{}.Program(a, g, c.op, c.gpus, size, catalog.Default())
+				p, err := Wish{Outer: x.outer}.Program(x.a, g, c.op, c.gpus, size, catalog.Default())
 				if err != nil {
 					continue
 				}
 				r, err := Collective(g, p, size, o)
 				if err != nil {
-					t.Errorf("%s of %s on %s by %s: %v", c.op, size, c.name, a.Name, err)
+					t.Errorf("%s of %s on %s by %s: %v", c.op, size, c.name, x.name(), err)
 					continue
 				}
 				if tried++; r.Time < best.Result.Time {
-					t.Errorf("%s of %s on %s: %s takes %s, auto %s by %s", c.op, size, c.name, a.Name, r.Time, best.Result.Time, best.Program.Name)
+					t.Errorf("%s of %s on %s: %s takes %s, auto %s by %s", c.op, size, c.name, x.name(), r.Time, best.Result.Time, best.Algo)
 				}
 			}
 			if tried < 3 {
@@ -258,6 +256,41 @@ func TestFoldingWaitsForJobsToBegin(t *testing.T) {
 			if ends[0][k] != ends[1][k] {
 				t.Errorf("second job at %s: job %d folded %v, unfolded %v", start, k, ends[0][k], ends[1][k])
 			}
+		}
+	}
+}
+
+// TestAutoWithAFault is still the fastest, where ranks are too many to try all
+// algorithms with every rank on its own.
+func TestAutoWithAFault(t *testing.T) {
+	g := preset(t, "rail", map[string]int{"hosts": 33})
+	for _, o := range []Options{{Slow: []Slow{{"n7:nic2", 0.5}}}} {
+		o.Measured, o.Costs = true, DefaultCosts(g, catalog.Default())
+		best, err := Best(g, sched.AllReduce, 264, 16*unit.MiB, o, Wish{NoSwitches: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		skipped := 0
+		for _, x := range best.Tried {
+			if !strings.Contains(x.Why, "even where nothing is slow") {
+				continue // simulated, or refused by the bound
+			}
+			skipped++
+			a, outer, err := Named(x.Algo)
+			if err != nil {
+				t.Fatal(err)
+			}
+			p, err := Wish{Outer: outer}.Program(a, g, sched.AllReduce, 264, 16*unit.MiB, catalog.Default())
+			if err != nil {
+				t.Fatal(err)
+			}
+			o.Deadline = best.Result.Time - 1
+			if r, err := Collective(g, p, 16*unit.MiB, o); err == nil {
+				t.Errorf("%v: %s takes %s, auto %s by %s", o.Fail, x.Algo, r.Time, best.Result.Time, best.Algo)
+			}
+		}
+		if skipped == 0 {
+			t.Errorf("%v: every algorithm was simulated with the fault: %v", o.Fail, best.Tried)
 		}
 	}
 }

@@ -145,6 +145,7 @@ func (w *world) connect() error {
 		w.bundle()
 	}
 	w.prune()
+	w.share.apart()
 	users := make([]int32, len(w.share.cap))
 	for i := range w.conns {
 		for _, l := range w.share.flows[w.conns[i].flow].loads {

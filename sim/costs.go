@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"github.com/weft-fabric/weft/sched"
 	"github.com/weft-fabric/weft/topo"
 	"github.com/weft-fabric/weft/topo/catalog"
 	"github.com/weft-fabric/weft/unit"
@@ -113,4 +114,25 @@ func (n *network) chip(id topo.NodeID, link topo.LinkKind) unit.Time {
 	}
 	n.chips = append(n.chips, chipLatency{node.Model, node.Kind, link, t})
 	return t
+}
+
+// charges is what an action costs besides its flow: overhead and memory. The
+// factor is that of its GPU, 0 for a switch.
+func (n *network) charges(op sched.Op, bytes int64, factor float64) (cost, work unit.Time) {
+	if factor == 0 {
+		return 0, 0
+	}
+	cost = n.o.Costs.Local
+	if mem := n.o.Costs.Memory; mem > 0 {
+		switch {
+		case op.Reduces():
+			work = unit.Bytes(3 * bytes).Over(mem)
+		case op == sched.Copy:
+			work = unit.Bytes(2 * bytes).Over(mem)
+		}
+	}
+	if factor < 1 {
+		work, cost = unit.Time(float64(work)/factor), unit.Time(float64(cost)/factor)
+	}
+	return cost, work
 }

@@ -145,6 +145,7 @@ func (f *folder) keep(w *world) {
 }
 
 func (f *state) take(w *world) {
+	w.tell()
 	f.at = w.now
 	f.threads, f.conns, f.marks = f.threads[:0], f.conns[:0], f.marks[:0]
 	f.arrive, f.there = f.arrive[:0], f.there[:0]
@@ -212,6 +213,7 @@ func (f *state) mark(w *world, m int32, r *run) int32 {
 
 // skip jumps over the rounds that can be skipped; false if there are none.
 func (f *state) skip(w *world) bool {
+	w.tell()
 	times := int64(math.MaxInt64)
 	for m, mach := range w.machines {
 		r := w.runs[w.runOf[m]]
@@ -243,6 +245,9 @@ func (f *state) skip(w *world) bool {
 		t := &w.threads[i]
 		t.at, t.since, t.reduced, t.began, t.flowed = t.at+by, t.since+by, t.reduced+by, t.began+by, t.flowed+by
 		ahead(&t.critical, &f.threads[i].criticalNow)
+		if t.phase != idle && t.again > 0 {
+			t.again = w.machines[t.machine].Again(t.channel)
+		}
 	}
 	a, b := 0, 0
 	for i := range w.conns {

@@ -1,7 +1,6 @@
 package sim
 
 import (
-	"github.com/weft-fabric/weft/sched"
 	"github.com/weft-fabric/weft/sched/step"
 	"github.com/weft-fabric/weft/unit"
 )
@@ -172,7 +171,7 @@ func (l *lanes) collect(m int32) {
 		x, t := &l.lanes[id], &w.threads[id]
 		x.in, x.out, x.held = -1, -1, true
 		x.bytes = a.Count * r.chunk
-		x.cost, x.work = w.charges(a.Op, x.bytes, w.lame[m])
+		x.cost, x.work = w.net.charges(a.Op, x.bytes, w.lame[m])
 		if a.Op.Receives() {
 			x.in = w.incoming(r, id, a.From)
 		}
@@ -190,6 +189,11 @@ func (l *lanes) collect(m int32) {
 			return
 		}
 		x.again = mach.Again(a.Channel)
+		if x.in < 0 && x.out < 0 && x.again > 0 { // nobody takes part in these but this lane: all at once
+			x.work *= unit.Time(1 + x.again)
+			w.actions, w.folded = w.actions+x.again, w.folded+x.again
+			x.ahead, x.again = x.again, 0
+		}
 		t.op = a.Op
 		l.enqueue(id)
 	}
@@ -279,24 +283,4 @@ func (l *lanes) finish() error {
 		w.conns[i].ready = int32(p.sent - p.taken)
 	}
 	return w.finished()
-}
-
-// charges is what an action costs besides its flow: overhead and memory.
-func (w *world) charges(op sched.Op, bytes int64, factor float64) (cost, work unit.Time) {
-	if factor == 0 { // a switch
-		return 0, 0
-	}
-	cost = w.o.Costs.Local
-	if mem := w.o.Costs.Memory; mem > 0 {
-		switch {
-		case op.Reduces():
-			work = unit.Bytes(3 * bytes).Over(mem)
-		case op == sched.Copy:
-			work = unit.Bytes(2 * bytes).Over(mem)
-		}
-	}
-	if factor < 1 {
-		work, cost = unit.Time(float64(work)/factor), unit.Time(float64(cost)/factor)
-	}
-	return cost, work
 }

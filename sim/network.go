@@ -36,15 +36,22 @@ type network struct {
 	lame   map[topo.NodeID]float64 // GPUs that are
 	hosts  []hostPlan
 	plans  map[planKey]*plan
-	middle map[[2]topo.NodeID][]use
+	middle map[[2]topo.NodeID]middle // adaptive routing: by first and last switch
 	tiers  tiered
 	chips  []chipLatency
 	way    []topo.Use
+	work   int64 // actions carried out by runs, those folded left out
+}
+
+// middle is what all flows from one switch to another have in common.
+type middle struct {
+	uses    []use     // nil if the fabric has no tiers to spread over
+	latency unit.Time // of the ways between them, both switches included; 0 if not known yet
 }
 
 func newNetwork(g *topo.Graph, o Options) (*network, error) {
 	n := &network{g: g, o: o, slow: map[topo.LinkID]float64{}, lame: map[topo.NodeID]float64{},
-		plans: map[planKey]*plan{}, middle: map[[2]topo.NodeID][]use{}}
+		plans: map[planKey]*plan{}, middle: map[[2]topo.NodeID]middle{}}
 	for i := range g.Classes {
 		n.reach = append(n.reach, n.efficiency(&g.Classes[i]))
 	}

@@ -220,19 +220,35 @@ func (n *network) inside(from, to topo.NodeID, p *path, direct bool) error {
 // across goes from NIC to NIC through the fabric.
 func (n *network) across(out, in topo.NodeID, key uint64, p *path) error {
 	g := n.g
-	a, b := g.Edges(out), g.Edges(in)
-	if x, y := n.cable(a), n.cable(b); x.Link >= 0 && y.Link >= 0 && x.Peer == y.Peer { // under one leaf
+	x, y := n.cable(g.Edges(out)), n.cable(g.Edges(in))
+	single := x.Link >= 0 && y.Link >= 0
+	if single && x.Peer == y.Peer { // under one leaf
 		p.uses = append(p.uses, use{n.wire(x.Link, out), whole}, use{n.wire(y.Link, x.Peer), whole})
 		kind := g.Class(x.Link).Kind
 		p.latency += g.Class(x.Link).Latency + g.Class(y.Link).Latency + n.chip(x.Peer, kind)
 		return nil
 	}
+	ends, leaves := unit.Time(0), [2]topo.NodeID{x.Peer, y.Peer}
+	if single = single && n.o.Routing == Adaptive && key == 0; single {
+		// With no key the ways between two switches are the same for all flows.
+		ends = g.Class(x.Link).Latency + g.Class(y.Link).Latency
+		if mid := n.middle[leaves]; mid.latency > 0 {
+			p.uses = append(p.uses, use{n.wire(x.Link, out), whole}, use{n.wire(y.Link, y.Peer), whole})
+			p.mid = mid.uses
+			p.latency += ends + mid.latency
+			return nil
+		}
+	}
 	var ok bool
 	if n.way, ok = g.Across(out, in, key, n.way[:0]); !ok {
 		return fmt.Errorf("%w from %s to %s", topo.ErrUnreachable, g.NodeName(out), g.NodeName(in))
 	}
-	p.latency += n.latency(out, in, n.way)
+	latency := n.latency(out, in, n.way)
+	p.latency += latency
 	n.spread(n.way, p)
+	if single && p.mid != nil {
+		n.middle[leaves] = middle{p.mid, latency - ends}
+	}
 	return nil
 }
 

@@ -1,9 +1,6 @@
 package sim
 
-import (
-	"cmp"
-	"slices"
-)
+import "cmp"
 
 // sharing is the max-min fair division of links among the flows on them.
 //
@@ -15,6 +12,8 @@ import (
 // outcome does not depend on the order of flows or links.
 type sharing struct {
 	cap    []int64 // bytes a second, by resource
+	sum    []int64 // by resource: shares of the flows on it
+	own    []bool  // by resource: no flow on it ever loads another
 	on     [][]member
 	flows  []stream
 	dirty  []int32 // resources whose flows changed
@@ -28,6 +27,7 @@ type sharing struct {
 	open  []int64 // by resource: shares of flows that still rise
 	heap  []filling
 	full  []int32
+	tight []uint32 // by resource: the epoch if it is in full
 
 	changed []int32 // flows whose rate is new
 }
@@ -62,11 +62,14 @@ type filling struct {
 // resource adds one.
 func (s *sharing) resource(capacity int64) int32 {
 	s.cap = append(s.cap, capacity)
+	s.sum = append(s.sum, 0)
+	s.own = append(s.own, false)
 	s.on = append(s.on, nil)
 	s.marked = append(s.marked, false)
 	s.seen = append(s.seen, 0)
 	s.used = append(s.used, 0)
 	s.open = append(s.open, 0)
+	s.tight = append(s.tight, 0)
 	return int32(len(s.cap) - 1)
 }
 
@@ -91,6 +94,7 @@ func (s *sharing) start(f int32) {
 		l := &x.loads[i]
 		l.at = int32(len(s.on[l.res]))
 		s.on[l.res] = append(s.on[l.res], member{f, int32(i)})
+		s.sum[l.res] += l.share
 		s.touch(l.res)
 	}
 }
@@ -106,6 +110,7 @@ func (s *sharing) stop(f int32) {
 		list[l.at] = last
 		s.flows[last.flow].loads[last.load].at = l.at
 		s.on[l.res] = list[:len(list)-1]
+		s.sum[l.res] -= l.share
 		if len(list) > 1 {
 			s.touch(l.res)
 		}
@@ -121,11 +126,36 @@ func (s *sharing) solve() []int32 {
 		if s.seen[res] == s.epoch || len(s.on[res]) == 0 {
 			continue
 		}
+		if s.own[res] {
+			level := s.even(res)
+			for _, m := range s.on[res] {
+				s.set(m.flow, level, res)
+			}
+			continue
+		}
 		s.component(res)
 		s.fill()
 	}
 	s.dirty = s.dirty[:0]
 	return s.changed
+}
+
+// even is the rate at which a resource is full if all its flows have the same.
+func (s *sharing) even(r int32) int64 { return max(1, rate(s.cap[r], s.sum[r])) }
+
+// apart finds the resources whose flows load no other, now that all flows are
+// known: their flows have the same rate, which takes no search.
+func (s *sharing) apart() {
+	for r := range s.own {
+		s.own[r] = true
+	}
+	for f := range s.flows {
+		if loads := s.flows[f].loads; len(loads) > 1 {
+			for _, l := range loads {
+				s.own[l.res] = false
+			}
+		}
+	}
 }
 
 // component collects what is joined to a resource.
@@ -195,8 +225,9 @@ func (s *sharing) fill() {
 			}
 			s.full = append(s.full, next.res)
 		}
-		// Of several that hold a flow back, the one with the fewest flows is named.
-		slices.SortFunc(s.full, func(a, b int32) int { return cmp.Or(len(s.on[a])-len(s.on[b]), int(a-b)) })
+		for _, r := range s.full {
+			s.tight[r] = s.epoch
+		}
 		for _, r := range s.full {
 			for _, m := range s.on[r] {
 				x := &s.flows[m.flow]
@@ -205,13 +236,21 @@ func (s *sharing) fill() {
 				}
 				x.frozen = true
 				left--
+				// Of several that hold a flow back, the one with the fewest flows is named.
+				limit := r
 				for i := range x.loads {
 					l := &x.loads[i]
 					s.used[l.res] += l.share * top.level
 					s.open[l.res] -= l.share
+					if s.tight[l.res] == s.epoch && cmp.Or(len(s.on[l.res])-len(s.on[limit]), int(l.res-limit)) < 0 {
+						limit = l.res
+					}
 				}
-				s.set(m.flow, top.level, r)
+				s.set(m.flow, top.level, limit)
 			}
+		}
+		for _, r := range s.full {
+			s.tight[r] = 0
 		}
 	}
 }

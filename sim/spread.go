@@ -24,14 +24,14 @@ func (n *network) spread(way []topo.Use, p *path) {
 		key := [2]topo.NodeID{a, b}
 		mid, known := n.middle[key]
 		if !known && to-from >= 2 {
-			mid = n.ways(a, b, to-from)
+			mid.uses = n.ways(a, b, to-from)
 			n.middle[key] = mid
 		}
-		if mid != nil {
+		if mid.uses != nil {
 			for _, u := range way[:from] {
 				p.uses = append(p.uses, n.use(u))
 			}
-			p.mid = mid
+			p.mid = mid.uses
 			for _, u := range way[to:] {
 				p.uses = append(p.uses, n.use(u))
 			}

@@ -14,7 +14,8 @@ type symmetry struct {
 	n      int32
 	base   int32 // the program alone repeats itself after so many ranks
 	period int32
-	sends  [][]hop // by rank below base: where it may send
+	sends  [][]hop         // by rank below base: where it may send
+	hops   []map[hop]int32 // the same, to find one: its index in sends
 
 	first   []int32 // by rank: its first flow; one more at the end
 	uses    []use   // of all flows
@@ -32,9 +33,10 @@ type hop struct {
 	channel int32
 }
 
-// maxHops bounds the ways out of a rank, beyond which ranks are not folded: the
-// flows of an all-to-all grow with the square of the ranks.
-const maxHops = 64
+// maxFlows bounds the flows of all ranks together, beyond which ranks are not
+// folded: those of an all-to-all grow with the square of the ranks, and the route
+// of each is kept.
+const maxFlows = 1 << 21
 
 // findSymmetry looks for a period that leaves program and routes as they are;
 // nil if there is none below the number of ranks.
@@ -52,22 +54,23 @@ func findSymmetry(net *network, r *run) (*symmetry, error) {
 	if s.base == 0 {
 		return nil, nil
 	}
-	s.sends = make([][]hop, s.base)
-	few := true
+	s.sends, s.hops = make([][]hop, s.base), make([]map[hop]int32, s.base)
+	for k := range s.hops {
+		s.hops[k] = map[hop]int32{}
+	}
+	few, flows := true, 0
 	ok := r.code.Sends(func(from, to sched.Rank, channel int32) {
 		if int32(from) >= s.base {
 			return
 		}
 		h := hop{(int32(to) - int32(from) + s.n) % s.n, channel}
-		list := s.sends[from]
-		for _, x := range list {
-			if x == h {
-				return
-			}
+		if _, known := s.hops[from][h]; known {
+			return
 		}
-		few = few && len(list) < maxHops
-		if few {
-			s.sends[from] = append(list, h)
+		flows += n / int(s.base)
+		if few = few && flows <= maxFlows; few {
+			s.hops[from][h] = int32(len(s.sends[from]))
+			s.sends[from] = append(s.sends[from], h)
 		}
 	})
 	if !ok || !few {
@@ -240,11 +243,10 @@ func (s *symmetry) add(orbit, res int32, share int32) {
 
 // flow gives what a simulated rank's flow loads.
 func (s *symmetry) flow(rank, delta, channel int32) (loads []load, flow int32, latency unit.Time, net bool) {
-	for i, h := range s.sends[rank%s.base] {
-		if h.delta == delta && h.channel == channel {
-			f := s.first[rank] + int32(i)
-			return s.loads[f], f, s.latency[f], s.leaves[f]
-		}
+	i, ok := s.hops[rank%s.base][hop{delta, channel}]
+	if !ok {
+		return nil, -1, 0, false
 	}
-	return nil, -1, 0, false
+	f := s.first[rank] + i
+	return s.loads[f], f, s.latency[f], s.leaves[f]
 }

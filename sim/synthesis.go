@@ -291,7 +291,7 @@ func (f *Found) synthesise(g *topo.Graph, op sched.Collective, n int, size unit.
 	}
 	t.Time = s.Result.Time
 	if f.Result == nil || s.Result.Time < f.Result.Time-f.Result.Time/worthwhile {
-		f.Program, f.Result = s.Program, s.Result
+		f.Algo, f.Program, f.Result = s.Program.Name, s.Program, s.Result
 	}
 }
 

@@ -30,6 +30,8 @@ type thread struct {
 	lastIn   peer // the connection used last, to be found without searching
 	lastOut  peer
 	bytes    int64
+	again    int64     // how often the same action comes again
+	ahead    int64     // how often it was done without telling the machine
 	at       unit.Time // when the phase ends, for pays and settles; when the flow ends as things are
 	since    unit.Time // when what is left of the flow was last worked out
 	left     float64   // bytes of the flow then
@@ -81,6 +83,7 @@ type run struct {
 	world    int32 // ranks and switches
 	period   int32 // how many of them are simulated
 	channels int32
+	waits    bool  // a channel waits for another of its rank
 	first    int32 // thread of rank 0, channel 0
 	chunk    int64 // bytes
 	left     int   // machines that have not ended
@@ -130,11 +133,7 @@ func newWorld(net *network, jobs []Job, o Options) (*world, error) {
 	for i, j := range jobs {
 		p := j.Program
 		r := &run{job: j, code: step.Compile(p), world: int32(p.Ranks + p.Switches), channels: int32(p.Channels()), first: int32(len(w.threads))}
-		chunks := max(p.NumChunks(sched.In), p.NumChunks(sched.Out))
-		r.chunk = (int64(j.Size) + int64(chunks) - 1) / int64(chunks)
-		if p.Op == sched.Barrier {
-			r.chunk = 1 // a barrier moves no data, whatever the size
-		}
+		r.chunk, r.waits = j.chunk(), r.code.Waits()
 		r.period = r.world
 		if len(jobs) == 1 && !o.Unfolded {
 			sym, err := findSymmetry(net, r)
@@ -278,6 +277,9 @@ func (w *world) collect(m int32, why *Critical) {
 			if w.err != nil {
 				return
 			}
+			if !r.waits {
+				t.again = mach.Again(a.Channel)
+			}
 			t.critical = *why
 			w.try(id, why)
 		}
@@ -314,8 +316,13 @@ func (w *world) try(id int32, why *Critical) {
 		c.there = c.there[:copy(c.there, c.there[1:])]
 	}
 	factor := w.lame[t.machine]
-	cost, work := w.charges(t.op, t.bytes, factor)
+	cost, work := w.net.charges(t.op, t.bytes, factor)
 	if t.out < 0 {
+		if t.in < 0 && t.again > 0 && w.trace.trace == nil { // nobody takes part in these but this thread: all at once
+			work *= unit.Time(1 + t.again)
+			w.actions, w.folded = w.actions+t.again, w.folded+t.again
+			t.ahead, t.again = t.ahead+t.again, 0
+		}
 		t.phase, t.at = settles, w.now+work
 		t.critical[Reduction] += work
 		w.events.push(t.at, done, id, 0)
@@ -424,8 +431,28 @@ func (w *world) done(id int32) {
 		}
 	}
 	w.fold.completed(id)
-	w.machines[mach].Complete(w.threads[id].channel)
+	if t.again > 0 { // the machine need not be asked
+		t.again--
+		t.ahead++
+		t.phase = waits
+		t.critical = why
+		w.try(id, &why)
+		return
+	}
+	w.machines[mach].Repeat(t.channel, t.ahead)
+	t.ahead = 0
+	w.machines[mach].Complete(t.channel)
 	w.collect(mach, &why)
+}
+
+// tell lets the machines know of repeated actions that are done.
+func (w *world) tell() {
+	for i := range w.threads {
+		if t := &w.threads[i]; t.ahead > 0 {
+			w.machines[t.machine].Repeat(t.channel, t.ahead)
+			t.ahead = 0
+		}
+	}
 }
 
 // deliver puts a message whose last byte has left on its way.

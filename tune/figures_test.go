@@ -1,10 +1,12 @@
 package tune
 
 import (
+	"fmt"
 	"math"
 	"testing"
 
 	"github.com/weft-fabric/weft/sched"
+	"github.com/weft-fabric/weft/topo"
 	"github.com/weft-fabric/weft/unit"
 )
 
@@ -98,4 +100,42 @@ func TestOneNICPublished(t *testing.T) {
 	}
 	links := s.c.Links
 	check(t, []figure{{"100 GbE sockets, GB/s", at(12.5, links["100gbe"].Efficiency), 10, .01}, {"200G RDMA", at(25, links["hdr"].Efficiency), 24, .01}, {"400G RDMA", at(50, links["ndr"].Efficiency), 48, .01}})
+}
+
+// TestThreeRacksWithoutSHARP: GB200 in three racks, 4 and 8 GPUs of each, a NIC of 400
+// Gb/s for each GPU, all-reduce of 16 GiB with NVLink SHARP off (NVIDIA/nccl issue 1801,
+// NCCL 2.27.3). The ring is what NCCL chose.
+func TestThreeRacksWithoutSHARP(t *testing.T) {
+	s := newMachines(t)
+	g := preset(t, s.c, "gb200-su", nil)
+	all := allGPUs(g)
+	var list []figure
+	for _, c := range []struct {
+		each       int
+		ring, tree float64
+	}{{4, 196.7, 234.4}, {8, 393.7, 485.7}} {
+		var gpus []topo.NodeID
+		for rack := range 3 {
+			gpus = append(gpus, all[72*rack:72*rack+c.each]...)
+		}
+		for _, a := range []struct {
+			algo string
+			want float64
+		}{{"", c.ring}, {"Ring", c.ring}, {"Tree", c.tree}} {
+			o := NCCLOptions{NoNVLS: true}
+			if a.algo != "" {
+				o.Algos = []string{a.algo}
+			}
+			m, err := NewNCCL(g, gpus, s.c, o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			p := m.Predict(sched.AllReduce, 16*unit.GiB)
+			if a.algo == "" && p.Algo != "Ring" {
+				t.Errorf("%d GPUs a rack: %s is chosen, NCCL chose the ring", c.each, p.Algo)
+			}
+			list = append(list, figure{fmt.Sprintf("%d GPUs a rack, %s, GB/s", c.each, p.Algo), float64(p.BusBW) / 1e9, a.want, .06})
+		}
+	}
+	check(t, list)
 }

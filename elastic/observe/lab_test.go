@@ -376,6 +376,43 @@ func (l *lab) loss(percent int) error {
 	return nil
 }
 
+// settle waits until every agent has heard others of its present list.
+func (l *lab) settle() {
+	l.t.Helper()
+	if l.role == "lease" {
+		return // an agent is ready once it is registered
+	}
+	heard := func(i int) uint64 {
+		var c Counters
+		if l.role == "inside" {
+			c = l.agents[i].own.Counters()
+		} else {
+			fmt.Fprintln(l.agents[i].in, "stats")
+			c = (<-l.agents[i].stats).Counters
+		}
+		return c.Received - c.Unlisted - c.Forged - c.Garbled
+	}
+	const enough = 4 // an answer to a question of its own among them
+	before := map[int]uint64{}
+	for _, i := range l.alive {
+		before[i] = heard(i)
+	}
+	for end := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) { // between looks at counters
+		waiting := 0
+		for _, i := range l.alive {
+			if heard(i) < before[i]+enough {
+				waiting++
+			}
+		}
+		if waiting == 0 {
+			return
+		}
+		if time.Now().After(end) {
+			l.t.Fatalf("%d of %d agents have not heard another", waiting, len(l.alive))
+		}
+	}
+}
+
 // usage is what all agents and the etcd used in a time in which nothing happens.
 func (l *lab) usage(length time.Duration) (cpu time.Duration, etcd time.Duration, sent, bytes uint64) {
 	l.t.Helper()
@@ -438,7 +475,7 @@ func TestLabHosts(t *testing.T) {
 	for _, role := range strings.Split(cmp.Or(os.Getenv("WEFT_TEST_KIND"), "agent"), ",") {
 		t.Run(role, func(t *testing.T) {
 			l := newLab(t, role, hosts)
-			time.Sleep(2 * time.Second) // until all have heard one another
+			l.settle()
 			if hosts > 6 {
 				cpu, etcd, sent, bytes := l.usage(5 * time.Second)
 				t.Logf("%s, %d hosts, quiet: an agent takes %v of a processor a second, sends %d datagrams and %d bytes; etcd takes %v", role, len(l.alive), cpu, sent, bytes, etcd)
@@ -455,9 +492,7 @@ func TestLabHosts(t *testing.T) {
 					f, e := l.take(next, how(next))
 					first, last = append(first, f), append(last, e)
 					next++
-					if hosts > 6 {
-						time.Sleep(300 * time.Millisecond)
-					}
+					l.settle()
 				}
 				if role == "inside" {
 					stalls := uint64(0)

@@ -6,9 +6,13 @@ import (
 	"github.com/weft-fabric/weft/sched"
 )
 
-// maxRounds bounds how many rounds of loops Turns and Sends look at to learn
-// what an expression does in all of them.
-const maxRounds = 64
+// Turns and Sends look at all rounds of loops to learn what an expression does in
+// all of them: at most maxRounds, and more where ranks are few enough for rounds
+// times ranks to stay within maxLooks.
+const (
+	maxRounds = 64
+	maxLooks  = 1 << 22
+)
 
 // Turns reports whether the program stays what it is when every rank r is
 // renamed to (r+by) mod n: the same operations of the same size in the same
@@ -183,9 +187,10 @@ func (k *Code) each(f func(c int, e *sched.Expr, peer bool, loops []*sched.Loop)
 }
 
 // rounds calls f once for every combination of the loop variables that an
-// expression uses, and reports false if there are more than maxRounds or f does.
+// expression uses, and reports false if there are too many or f does.
 func (k *Code) rounds(e *sched.Expr, c int, loops []*sched.Loop, f func(env *sched.Env) bool) bool {
 	env := k.prog.Env(0, c)
+	most := int64(max(maxRounds, maxLooks/(k.prog.Ranks+k.prog.Switches)))
 	var walk func(i int, total int64) bool
 	walk = func(i int, total int64) bool {
 		if i == len(loops) {
@@ -199,7 +204,7 @@ func (k *Code) rounds(e *sched.Expr, c int, loops []*sched.Loop, f func(env *sch
 			return false
 		}
 		count := l.Count.Eval(&env)
-		if total *= max(count, 1); total > maxRounds {
+		if total *= max(count, 1); total > most {
 			return false
 		}
 		for v := range count {

@@ -8,19 +8,19 @@ import (
 	"github.com/weft-fabric/weft/member/simulation"
 )
 
-// Document S1 has a failure detector in a page of Python: every rank gathers a
-// heartbeat from all others each second, suspects after 10 s and fails after 20.
-// Below, its claims one by one, and what is wrong with its figures.
+// A common plain detector: every rank gathers a heartbeat from all others each
+// second, suspects a silent one after 10 s and calls it failed after 20. The tests
+// below compare it with ours, claim by claim.
 
-// document is S1's loop, literally, in simulated seconds: it sends, then compares
+// heartbeats is that detector's loop in simulated seconds: it sends, then compares
 // the clock with the times of the last heartbeats, and sleeps a second.
-type document struct {
+type heartbeats struct {
 	timeout time.Duration
 	last    []time.Duration
 	state   []member.State
 }
 
-func (d *document) check(now time.Duration) {
+func (d *heartbeats) check(now time.Duration) {
 	for r := range d.last {
 		switch elapsed := now - d.last[r]; {
 		case elapsed > 2*d.timeout:
@@ -33,7 +33,7 @@ func (d *document) check(now time.Duration) {
 
 // "Suspect after one timeout, failed after two": the order and the times hold here,
 // counted from the last sign of life.
-func TestS1SuspectAfterOneTimeoutFailedAfterTwo(t *testing.T) {
+func TestSuspectAfterOneTimeoutFailedAfterTwo(t *testing.T) {
 	cfg := member.Default()
 	const death = 3 * time.Second
 	var suspect, failed time.Duration
@@ -62,13 +62,13 @@ func TestS1SuspectAfterOneTimeoutFailedAfterTwo(t *testing.T) {
 	}
 }
 
-// "Detection in milliseconds", says S1 in its fifth principle, and sets a timeout of 10 s: a dead
+// "Detection in milliseconds" is claimed for it with a timeout of 10 s: a dead
 // rank is failed after 20 to 21 s there. A process that exits is known here within
 // a flood, a host that goes silent within two timeouts, 1.6 s; milliseconds are
 // not to be had for silence, as a process that is merely stopped for a few of
 // them is no different from a dead one.
-func TestS1DetectionTakesTwentySecondsThere(t *testing.T) {
-	d := document{10 * time.Second, make([]time.Duration, 2), make([]member.State, 2)}
+func TestPlainHeartbeatsTakeTwentySeconds(t *testing.T) {
+	d := heartbeats{10 * time.Second, make([]time.Duration, 2), make([]member.State, 2)}
 	death, now := 500*time.Millisecond, time.Duration(0)
 	for ; d.state[1] != member.Failed; now += time.Second {
 		d.last[0] = now // what the loop would do if it kept what it receives
@@ -84,10 +84,10 @@ func TestS1DetectionTakesTwentySecondsThere(t *testing.T) {
 	}
 }
 
-// S1's loop never stores a heartbeat that it receives: with all ranks alive it
+// Its loop never stores a heartbeat that it receives: with all ranks alive it
 // calls all of them failed 21 s after the start.
-func TestS1LoopFailsTheLiving(t *testing.T) {
-	d := document{10 * time.Second, make([]time.Duration, 4), make([]member.State, 4)}
+func TestPlainHeartbeatsFailTheLiving(t *testing.T) {
+	d := heartbeats{10 * time.Second, make([]time.Duration, 4), make([]member.State, 4)}
 	for now := time.Duration(0); now <= 21*time.Second; now += time.Second {
 		d.check(now)
 	}
@@ -102,10 +102,10 @@ func TestS1LoopFailsTheLiving(t *testing.T) {
 	}
 }
 
-// S1 gathers the heartbeats of all at all: n(n-1) a second, 100 million for 10,000
+// It gathers the heartbeats of all at all: n(n-1) a second, 100 million for 10,000
 // ranks, and a gather never ends once one rank is dead. Here a rank sends the
 // same whatever the number of ranks, five times as often.
-func TestS1HeartbeatsOfAllToAll(t *testing.T) {
+func TestHeartbeatsOfAllToAll(t *testing.T) {
 	cfg := member.Default()
 	for _, n := range []int{16, 128, 1024} {
 		r, err := simulation.Run(simulation.Settings{Ranks: n, Seed: 1, Member: cfg, Network: simulation.Datacenter(), Length: 5 * time.Second})
@@ -117,14 +117,14 @@ func TestS1HeartbeatsOfAllToAll(t *testing.T) {
 			t.Errorf("%d ranks: each sends %.1f messages a second, not %.1f", n, r.Sent, formula)
 		}
 		if theirs := float64(n - 1); n > 100 && theirs < 5*r.Sent {
-			t.Errorf("%d ranks: S1 sends %.0f messages a second and rank, we %.1f", n, theirs, r.Sent)
+			t.Errorf("%d ranks: heartbeats of all to all are %.0f messages a second and rank, we %.1f", n, theirs, r.Sent)
 		}
 	}
 }
 
-// S1 lists the state "recovering" and never enters it. Here a rank that comes back
+// It lists the state "recovering" and never enters it. Here a rank that comes back
 // is recovering before it is healthy, in every rank's view.
-func TestS1ReturnedRanksRecoverFirst(t *testing.T) {
+func TestReturnedRanksRecoverFirst(t *testing.T) {
 	seen := map[member.ID][]member.Kind{}
 	s := simulation.Settings{Ranks: 6, Seed: 2, Member: member.Default(), Network: simulation.Datacenter(), Length: 12 * time.Second, CatchUp: time.Second, Step: 100 * time.Millisecond,
 		Faults: []simulation.Fault{{At: 2 * time.Second, What: simulation.Kill, Ranks: []int{4}}, {At: 5 * time.Second, What: simulation.Join, Ranks: []int{4}}},
