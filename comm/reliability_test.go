@@ -118,8 +118,22 @@ const pageTail = `## After a failure
         c, err = c.Shrink(ctx) // gradients are as they were
     }
 
-Shrink also leaves out ranks that live and do not call it within two seconds. A
-rank that was left out gets an error that says so.
+Shrink leaves out ranks that live and do not call it within two seconds (comm.Grace,
+or half of the time limit), whichever they are: also rank 0, a process that is
+stopped, or one that the network does not reach. A rank that was left out gets
+ErrExcluded when it calls Shrink.
+
+All that go on agree on one group, by ballots on the boards of the ranks. If ranks
+are on several hosts, only a majority of the last communicator goes on, or half of
+it with its rank 0: a broken network never leaves two groups. The others get
+ErrNoQuorum. WEFT_QUORUM=majority demands that on one host, too; WEFT_QUORUM=any goes
+on with whoever is left, for jobs on two hosts that are to outlive the loss of the
+first. TestNeverTwoWorlds parts seeded worlds in two, for ever or for a while, and
+counts the groups that go on: one each time. TestShrinkWithoutAStoppedProcess does it
+with processes and SIGSTOP.
+
+Under weft run the others are ended when a rank fails; with --keep-going they run
+on, and the run has failed only if no rank ends with 0 (examples/survive).
 
 Every communicator keeps its last operations in a flight recorder (Comm.Flight),
 with times and, where messages are sent, every step. If WEFT_FLIGHT_DIR is set, each
