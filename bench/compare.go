@@ -26,6 +26,8 @@ type Comparison struct {
 	Best      bool          // the fastest turn counts rather than the median: what code can do on a busy machine
 	Apart     bool          // all-reduce has an input apart from its output, and not one buffer
 	Bind      bool          // every rank stays on one processor, ours and theirs alike
+	Busy      Busy          // what else the processors have to do
+	Spread    bool          // every operation is timed by itself: medians and 99th percentiles, beside libraries that yield
 	Self      []string      // command that starts one of our ranks
 	Peers     []*Peer       // whom to compare with; nil is all for the transport
 	Cache     string        // folder for built programs
@@ -34,10 +36,12 @@ type Comparison struct {
 
 // Cell is what one family reached at one size.
 type Cell struct {
-	Name    string  `json:"name"`    // which of the family was fastest, and how
-	Micros  float64 `json:"time_us"` // the median of the rounds, or the fastest if that was asked for
-	Low     float64 `json:"low_us"`  // the fastest of the rounds
-	High    float64 `json:"high_us"` // the slowest
+	Name    string  `json:"name"`             // which of the family was fastest, and how
+	Micros  float64 `json:"time_us"`          // the median of the rounds, or the fastest if that was asked for
+	Low     float64 `json:"low_us"`           // the fastest of the rounds
+	High    float64 `json:"high_us"`          // the slowest
+	P50     float64 `json:"p50_us,omitempty"` // of single operations, where they were timed
+	P99     float64 `json:"p99_us,omitempty"`
 	BusBW   float64 `json:"busbw_GBps"`
 	CPUPerG float64 `json:"cpu_s_per_GB"` // processor seconds of all ranks for a GB that must move
 	Wrong   int64   `json:"wrong"`
@@ -56,6 +60,8 @@ type Row struct {
 type Table struct {
 	Transport string    `json:"transport"`
 	Apart     bool      `json:"out_of_place"`
+	Busy      Busy      `json:"busy"`
+	Spread    bool      `json:"spread"`
 	Rounds    int       `json:"rounds"`
 	Families  []string  `json:"families"`
 	Rows      []*Row    `json:"rows"`
@@ -70,13 +76,16 @@ func Compare(ctx context.Context, c Comparison) (*Table, error) {
 	if c.Progress == nil {
 		c.Progress = func(string, ...any) {}
 	}
-	if c.Peers == nil && c.Hosts != nil {
+	switch {
+	case c.Peers != nil:
+	case c.Hosts != nil:
 		c.Peers = c.Hosts.peers()
-	}
-	if c.Peers == nil {
+	case c.Spread:
+		c.Peers = yielding(c.Transport)
+	default:
 		c.Peers = Peers(c.Transport)
 	}
-	t := &Table{Transport: c.Transport, Apart: c.Apart, Rounds: c.Rounds}
+	t := &Table{Transport: c.Transport, Apart: c.Apart, Busy: c.Busy, Spread: c.Spread, Rounds: c.Rounds}
 	present, bins := c.own(), map[*Peer]string{}
 	for _, p := range c.Peers {
 		c.Progress("building %s", p.Name)
@@ -92,6 +101,11 @@ func Compare(ctx context.Context, c Comparison) (*Table, error) {
 			t.Families = append(t.Families, p.Family)
 		}
 	}
+	endHogs, err := c.startHogs(ctx)
+	if err != nil {
+		return t, err
+	}
+	defer endHogs()
 	for _, n := range c.Ranks {
 		rows, failed, err := c.ranks(ctx, n, present, bins)
 		t.Rows = append(t.Rows, rows...)
@@ -155,6 +169,9 @@ func (c *Comparison) ranks(ctx context.Context, n int, peers []*Peer, bins map[*
 			continue
 		}
 		running = append(running, r)
+		if err := c.confine(r); err != nil {
+			return nil, nil, err
+		}
 	}
 	for _, op := range c.Ops {
 		for _, size := range c.Sizes {
@@ -199,7 +216,9 @@ func (c *Comparison) size(op Op, n int, bytes int64, running []*competitor, drop
 	for round := range c.Rounds {
 		for i := range turns {
 			t := turns[(i+round)%len(turns)]
-			if t.err == nil {
+			if t.err == nil && c.Spread {
+				t.err = t.onceEach(c.Batch)
+			} else if t.err == nil {
 				t.err = t.once(c.Batch)
 			}
 		}
@@ -210,7 +229,7 @@ func (c *Comparison) size(op Op, n int, bytes int64, running []*competitor, drop
 			drop(t.peer, t.err)
 			continue
 		}
-		cell := t.cell(op, n, bytes, c.Best)
+		cell := t.cell(op, n, bytes, c.Best, c.Spread)
 		row.All = append(row.All, cell)
 		if best := row.Cells[t.peer.Family]; best == nil || cell.Micros < best.Micros {
 			row.Cells[t.peer.Family] = cell
@@ -316,14 +335,17 @@ func (t *turn) once(want time.Duration) error {
 	return nil
 }
 
-func (t *turn) cell(op Op, n int, bytes int64, best bool) *Cell {
+func (t *turn) cell(op Op, n int, bytes int64, best, spread bool) *Cell {
 	name := t.peer.Name
 	if t.variant != "default" {
 		name += " " + t.variant
 	}
 	s := slices.Sorted(slices.Values(t.times))
 	cell := &Cell{Name: name, Micros: median(s) / 1e3, Low: s[0] / 1e3, High: s[len(s)-1] / 1e3, Wrong: t.wrong}
-	if best {
+	switch {
+	case spread:
+		cell.spread(s)
+	case best:
 		cell.Micros = cell.Low
 	}
 	cell.BusBW = float64(bytes) * op.BusFactor(n) / (cell.Micros * 1e3)

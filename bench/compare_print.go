@@ -41,6 +41,9 @@ func (r *Row) Lost() string {
 // Markdown writes the table for people and documents: times of one operation in
 // microseconds, then how many times as long as ours the others take.
 func (t *Table) Markdown(w io.Writer) error {
+	if t.Spread {
+		return t.spread(w)
+	}
 	tw := tabwriter.NewWriter(w, 0, 0, 1, ' ', 0)
 	ours := []string{}
 	for _, f := range []string{Registered, Plain} {
@@ -116,6 +119,67 @@ func (t *Table) Markdown(w io.Writer) error {
 		}
 	}
 	return nil
+}
+
+// Giving way is judged by these: the median of an operation beside the best of the others', and its 99th percentile beside
+// theirs.
+const farOff = 3
+
+// Spreads reports how ours does at a row beside the best of the others: the ratio of medians and that of 99th percentiles, theirs
+// over ours.
+func (r *Row) Spreads(ours string) (p50, p99 float64, ok bool) {
+	o := r.Cells[ours]
+	for _, f := range []string{MPI, Gloo, TorchGloo} {
+		if t := r.Cells[f]; t != nil && o != nil && o.P50 > 0 {
+			if x := t.P50 / o.P50; !ok || x < p50 {
+				p50, p99, ok = x, t.P99/o.P99, true
+			}
+		}
+	}
+	return p50, p99, ok
+}
+
+// spread is Markdown for operations that were timed one by one.
+func (t *Table) spread(w io.Writer) error {
+	tw := tabwriter.NewWriter(w, 0, 0, 1, ' ', 0)
+	line := func(cells []string) { fmt.Fprintf(tw, "| %s |\n", strings.Join(cells, "\t| ")) }
+	head := []string{"op", "ranks", "bytes"}
+	var ours []string
+	for _, f := range t.Families {
+		head = append(head, f+" p50 us", "p99 us")
+		if f == Registered || f == Plain {
+			ours = append(ours, f)
+		}
+	}
+	for _, o := range ours {
+		head = append(head, "best/"+o+" p50", "p99")
+	}
+	line(head)
+	line(slices.Repeat([]string{"---"}, len(head)))
+	for _, r := range t.Rows {
+		cells := []string{r.Op, fmt.Sprint(r.Ranks), unit.Bytes(r.Bytes).String()}
+		for _, f := range t.Families {
+			if c := r.Cells[f]; c != nil {
+				cells = append(cells, micros(&Cell{Micros: c.P50, Wrong: c.Wrong}), micros(&Cell{Micros: c.P99}))
+			} else {
+				cells = append(cells, "-", "-")
+			}
+		}
+		for _, o := range ours {
+			p50, p99, ok := r.Spreads(o)
+			if !ok {
+				cells = append(cells, "-", "-")
+				continue
+			}
+			tail := digits(p99)
+			if p99*farOff < 1 {
+				tail = "**" + tail + "**"
+			}
+			cells = append(cells, ratio(p50), tail)
+		}
+		line(cells)
+	}
+	return tw.Flush()
 }
 
 // Processor writes the processor time that a GB costs, in seconds of all ranks.

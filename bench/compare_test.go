@@ -89,3 +89,25 @@ func TestPeerThatDies(t *testing.T) {
 		}
 	}
 }
+
+// Operations are timed one by one, beside processes that never wait, which are gone afterwards.
+func TestSpreadBesideHogs(t *testing.T) {
+	table, err := bench.Compare(t.Context(), bench.Comparison{
+		Ops: bench.Ops()[:1], Transport: "tcp", Ranks: []int{2}, Sizes: []int64{8, 4096}, Rounds: 2, Batch: time.Millisecond,
+		Peers: bench.Peers("tcp")[:1], Cache: t.TempDir(), Self: self, Spread: true, Busy: bench.Busy{Hogs: 2},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range table.Rows {
+		for _, f := range table.Families {
+			if c := r.Cells[f]; c == nil || c.Wrong != 0 || c.P50 <= 0 || c.P99 < c.P50 || c.Micros != c.P50 {
+				t.Errorf("%s of %d bytes: %+v", f, r.Bytes, c)
+			}
+		}
+	}
+	var out bytes.Buffer
+	if err := table.Markdown(&out); err != nil || !strings.Contains(out.String(), "registered p50 us") {
+		t.Errorf("%v\n%s", err, out.String())
+	}
+}

@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -38,6 +39,7 @@ type competitor struct {
 	ended  chan struct{} // closed when the processes are gone
 	err    error         // how they ended; after ended
 	words  lastWords
+	quota  *quota // nil if it has all processors
 }
 
 type rankConn struct {
@@ -105,6 +107,7 @@ func begin(ctx context.Context, p *Peer, spec launch.Spec, n int) (*competitor, 
 
 func (c *competitor) greet(conn net.Conn) error {
 	r := &rankConn{Conn: conn, in: bufio.NewScanner(conn)}
+	r.in.Buffer(nil, maxEach*24) // a time is shorter
 	line, err := r.read()
 	var rank, n int
 	if err == nil {
@@ -164,6 +167,9 @@ func (c *competitor) end() {
 		<-c.ended
 	}
 	c.cancel()
+	if c.quota != nil {
+		c.quota.remove()
+	}
 }
 
 // ask sends one line to every rank and collects their answers by rank.
@@ -204,6 +210,27 @@ func (c *competitor) prepare(op, variant string, bytes int64) (wrong int64, err 
 		wrong += n
 	}
 	return wrong, nil
+}
+
+// parseEach reads the times of operations, and what the rank's processor worked.
+func parseEach(answer string, iters int, cpu *int64) ([]time.Duration, error) {
+	words := strings.Fields(answer)
+	if len(words) != iters+2 || words[0] != "each" {
+		return nil, fmt.Errorf("answered %.40q to a request for %d times", answer, iters)
+	}
+	times := make([]time.Duration, iters)
+	for i, w := range words[1:] {
+		v, err := strconv.ParseInt(w, 10, 64)
+		if err != nil || v < 0 {
+			return nil, fmt.Errorf("answered %q where a time was to be", w)
+		}
+		if i == 0 {
+			*cpu = v
+		} else {
+			times[i-1] = time.Duration(v)
+		}
+	}
+	return times, nil
 }
 
 // batch carries out the operation iters times: the time of the slowest rank, and

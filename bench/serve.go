@@ -59,7 +59,8 @@ func (s *server) answer(ctx context.Context, line string) (string, error) {
 	if n, _ := fmt.Sscanf(line, "prep %s %s %d", &name, &variant, &bytes); n == 3 {
 		return s.prepare(ctx, name, bytes)
 	}
-	if n, _ := fmt.Sscanf(line, "run %d", &iters); n != 1 || s.w == nil {
+	one, _ := fmt.Sscanf(line, "each %d", &iters)
+	if n, _ := fmt.Sscanf(line, "run %d", &iters); n+one != 1 || s.w == nil {
 		return "cannot understand: " + line, nil
 	}
 	if err := comm.Barrier(ctx, s.c); err != nil {
@@ -70,6 +71,9 @@ func (s *server) answer(ctx context.Context, line string) (string, error) {
 			return "", err
 		}
 	}
+	if one == 1 {
+		return s.each(ctx, iters)
+	}
 	cpu, start := processorTime(), time.Now()
 	for range iters {
 		if err := s.w.call(ctx, s.inPlace); err != nil {
@@ -78,6 +82,24 @@ func (s *server) answer(ctx context.Context, line string) (string, error) {
 	}
 	took := time.Since(start)
 	return fmt.Sprintf("took %d %d", took.Nanoseconds(), processorTime()-cpu), nil
+}
+
+// each times operations one by one.
+func (s *server) each(ctx context.Context, iters int) (string, error) {
+	times := make([]time.Duration, iters)
+	cpu, last := processorTime(), time.Now()
+	for i := range times {
+		if err := s.w.call(ctx, s.inPlace); err != nil {
+			return "", err
+		}
+		now := time.Now()
+		times[i], last = now.Sub(last), now
+	}
+	b := fmt.Appendf(nil, "each %d", processorTime()-cpu)
+	for _, t := range times {
+		b = fmt.Appendf(b, " %d", t)
+	}
+	return string(b), nil
 }
 
 func (s *server) prepare(ctx context.Context, name string, bytes int64) (string, error) {

@@ -24,7 +24,9 @@ type benchFlags struct {
 	min, max, step, ranks, redop, dtype, floor string
 	plain, registered, json, cpu, compare      bool
 	program, output, hosts, rsh, sizes, spaces string
-	best, apart, explain                       bool
+	best, apart, explain, spread               bool
+	hogs                                       int
+	quota                                      string
 	rounds                                     int
 	batch                                      time.Duration
 	spec                                       launch.Spec
@@ -51,7 +53,13 @@ OPERATION is all-reduce by default; known are
 installed, and beside what the memory of the host allows. All take turns in one
 run; the table has the medians, and ratios above 1 are how many times as long as
 ours the others take. Programs for the others are compiled when first needed and
-kept in the user's cache folder.`,
+kept in the user's cache folder.
+
+--spread times every operation by itself, where other work takes the processors
+away: --hogs starts processes that never wait, --quota gives the ranks of each
+competitor a share of the processors. The table has the median and the 99th
+percentile; ratios are those of the best of Open MPI (yielding) and Gloo over ours.
+Medians below 1, and 99th percentiles below a third, are in bold.`,
 		Example: `  weft bench all-reduce -b 8 -e 64M -f 2 -n 4
   weft bench all-gather -n 2 -d bfloat16 --transport tcp --cpu
   weft bench all-reduce -n 4 --algo ring -b 1M -e 1M
@@ -62,7 +70,9 @@ kept in the user's cache folder.`,
   weft bench --compare -n 2,4,8 --sizes 8,32K,1M,16M
   weft bench --compare all-reduce -n 2 --sizes 1M,2M --out-of-place
   weft bench --compare all-gather broadcast --transport tcp
-  weft bench --compare all-reduce --namespaces 2x4 --sizes 8,32K,1M`,
+  weft bench --compare all-reduce --namespaces 2x4 --sizes 8,32K,1M
+  weft bench --compare --spread --hogs 2 -n 2,4 --sizes 8,256K,8M --batch 100ms
+  weft bench --compare --spread --quota 50% -n 2 --sizes 8,256K --transport tcp`,
 		ValidArgs: strings.Split(operations(), ", "),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			for _, x := range [][2]string{{"transport", f.cfg.Transport}, {"require", f.cfg.Require}} {
@@ -122,6 +132,9 @@ kept in the user's cache folder.`,
 	fl.BoolVar(&f.cfg.Bind, "bind", false, "keep every rank on one processor: less noise on a busy machine")
 	fl.BoolVar(&f.explain, "explain", false, "also print how each pair of ranks talks and which program is chosen at which size, and why")
 	fl.BoolVar(&f.best, "best", false, "the fastest turn counts, for --compare, not the median")
+	fl.BoolVar(&f.spread, "spread", false, "time every operation by itself, for --compare: medians and 99th percentiles, beside Open MPI that yields and Gloo")
+	fl.IntVar(&f.hogs, "hogs", 0, "`NUMBER` of processes that never wait, beside the ranks, for --compare; with --spread")
+	fl.StringVar(&f.quota, "quota", "", "`SHARE` of the host's processors that the ranks of each competitor have, like 50%, by a control group, for --compare; with --spread")
 	fl.BoolVar(&f.apart, "out-of-place", false, "all-reduce has an input and an output, for --compare, not one buffer")
 	hostFlags(cmd, &f.spec, &f.hosts, &f.rsh)
 	f.links.bind(cmd)
@@ -151,7 +164,7 @@ func operations() string {
 
 // Flags of one of the two ways to measure, which the other would pass over.
 var (
-	compareFlags = []string{"sizes", "namespaces", "rounds", "batch", "best", "out-of-place"}
+	compareFlags = []string{"sizes", "namespaces", "rounds", "batch", "best", "out-of-place", "spread", "hogs", "quota"}
 	aloneFlags   = []string{"minbytes", "maxbytes", "stepbytes", "stepfactor", "iters", "warmup_iters", "batches", "datatype", "op", "root",
 		"check", "algo", "program", "unproven", "plain", "registered", "require", "floor", "explain", "hosts", "rsh", "master-addr", "tls", "checksum", "outage"}
 )

@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -16,7 +17,7 @@ import (
 
 // runCompare measures operations beside other libraries.
 func (f *benchFlags) runCompare(cmd *cobra.Command, args []string) (err error) {
-	c := bench.Comparison{Transport: f.cfg.Transport, Rounds: f.rounds, Batch: f.batch, Best: f.best, Apart: f.apart, Bind: f.cfg.Bind}
+	c := bench.Comparison{Transport: f.cfg.Transport, Rounds: f.rounds, Batch: f.batch, Best: f.best, Apart: f.apart, Bind: f.cfg.Bind, Spread: f.spread, Busy: bench.Busy{Hogs: f.hogs}}
 	hosts, local := 0, 0
 	if f.spaces != "" {
 		if _, err := fmt.Sscanf(f.spaces+" ", "%dx%d ", &hosts, &local); err != nil || hosts < 2 || hosts > 200 || local < 1 {
@@ -38,6 +39,19 @@ func (f *benchFlags) runCompare(cmd *cobra.Command, args []string) (err error) {
 	}
 	if c.Rounds < 1 || c.Batch <= 0 {
 		return fmt.Errorf("--rounds %d --batch %s: want at least 1 round and some time", c.Rounds, c.Batch)
+	}
+	if f.hogs < 0 || (f.hogs > 0 || f.quota != "") && !f.spread {
+		return fmt.Errorf("--hogs %d --quota %q: want no hogs or more, and --spread with them", f.hogs, f.quota)
+	}
+	if f.spread && f.best {
+		return errors.New("--spread has medians, --best the fastest turn; leave out one of them")
+	}
+	if f.quota != "" {
+		n, err := strconv.ParseFloat(strings.TrimSuffix(f.quota, "%"), 64)
+		if err != nil || !(n >= 1 && n <= 100) || !strings.HasSuffix(f.quota, "%") {
+			return fmt.Errorf("--quota %q: want a share of the processors from 1%% to 100%%", f.quota)
+		}
+		c.Busy.Quota = n / 100
 	}
 	if len(args) == 0 {
 		args = []string{"all-reduce"}
@@ -100,7 +114,17 @@ func (f *benchFlags) runCompare(cmd *cobra.Command, args []string) (err error) {
 		if hosts > 0 {
 			where = fmt.Sprintf(" on %d hosts of %d ranks", hosts, local)
 		}
+		if c.Spread {
+			statistic = "single operations"
+		}
 		fmt.Fprintf(w, "# float32 sums over %s%s, %s of %d turns taken in one run, microseconds an operation%s\n", c.Transport, where, statistic, c.Rounds, apart)
+		if c.Spread {
+			fmt.Fprintf(w, "# beside %d processes that never wait", c.Busy.Hogs)
+			if c.Busy.Quota > 0 {
+				fmt.Fprintf(w, ", with %.0f%% of the processors", c.Busy.Quota*100)
+			}
+			fmt.Fprintf(w, "; %d processors\n", runtime.NumCPU())
+		}
 		table.Absent(w)
 		if err := table.Markdown(w); err != nil {
 			return err

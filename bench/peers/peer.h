@@ -5,6 +5,7 @@
 //   rank -> "rank R OF N"
 //   "prep OP VARIANT BYTES" -> "ready WRONG" (elements that one call got wrong), or "cannot WHY"
 //   "run ITERS"             -> "took NANOSECONDS CPU_NANOSECONDS", after a tenth as many calls that do not count
+//   "each ITERS"            -> "each CPU_NANOSECONDS NANOSECONDS...", a time for each call
 //   end of input            -> the rank ends
 //
 // BYTES is the larger of a rank's two buffers: what all ranks contribute
@@ -178,6 +179,20 @@ static void peer_serve(int rank, int n, const struct peer_library *lib) {
       for (long i = 0; i < iters; i++) call(&p);
       t = peer_clock() - t, cpu = peer_cpu() - cpu;
       fprintf(out, "took %.0f %.0f\n", t, cpu);
+    } else if (sscanf(line, "each %ld", &iters) == 1 && call) {
+      double *times = (double *)malloc(sizeof(double) * (size_t)iters);
+      lib->barrier(&p);
+      for (long i = 0; i < iters; i += 10) call(&p);
+      double cpu = peer_cpu(), last = peer_clock();
+      for (long i = 0; i < iters; i++) {
+        call(&p);
+        double now = peer_clock();
+        times[i] = now - last, last = now;
+      }
+      fprintf(out, "each %.0f", peer_cpu() - cpu);
+      for (long i = 0; i < iters; i++) fprintf(out, " %.0f", times[i]);
+      fprintf(out, "\n");
+      free(times);
     } else {
       fprintf(out, "cannot understand: %s", line);
     }

@@ -92,6 +92,14 @@ def answer(line, work, rank, n):
     dist.barrier()
     for _ in range(0, int(words[1]), 10):
         work.call()
+    if words[0] == "each":
+        times, cpu, last = [], cpu_ns(), time.perf_counter_ns()
+        for _ in range(int(words[1])):
+            work.call()
+            now = time.perf_counter_ns()
+            times.append(str(now - last))
+            last = now
+        return work, f"each {cpu_ns() - cpu:.0f} " + " ".join(times)
     cpu, start = cpu_ns(), time.perf_counter_ns()
     for _ in range(int(words[1])):
         work.call()

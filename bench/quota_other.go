@@ -1,0 +1,18 @@
+//go:build !linux
+
+package bench
+
+import (
+	"errors"
+	"net"
+)
+
+var errNoQuota = errors.New("Linux only: there are no control groups here")
+
+type quota struct{}
+
+func newQuota(float64) (*quota, error) { return nil, errNoQuota }
+func (q *quota) add(int) error         { return errNoQuota }
+func (q *quota) remove()               {}
+
+func peerPID(net.Conn) (int, error) { return 0, errNoQuota }
