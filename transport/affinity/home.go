@@ -31,10 +31,10 @@ type Home struct {
 	wait.Backoff
 	Cores bool // every rank of this host can have a core, and there are several ranks
 
-	cpu     uint32
-	crowded bool         // the ranks of this host outnumber its cores
-	moved   atomic.Int64 // when the rank went home last, after start
-	start   time.Time
+	cpu   uint32
+	moves bool         // the ranks of this host outnumber its cores, of which there are several
+	moved atomic.Int64 // when the rank went home last, after start
+	start time.Time
 }
 
 const (
@@ -46,29 +46,28 @@ const (
 // many of those have a lower number. It reports whether each of them can have a core.
 func (h *Home) Settle(ranks, before int) (fits bool) {
 	cores := Allowed()
-	h.start = time.Now()
+	h.start, h.Crowded = time.Now(), false
 	if ranks <= min(len(cores), runtime.NumCPU()) {
 		h.cpu, h.Cores = cores[before], ranks > 1
 		return true
 	}
+	h.Crowded = true
 	if len(cores) > 1 {
-		h.cpu, h.crowded = cores[before*len(cores)/ranks], true
+		h.cpu, h.moves = cores[before*len(cores)/ranks], true
 	}
 	return false
 }
 
 // Yield gives the processor to whoever else is on it, unless that takes long.
 func (h *Home) Yield() {
-	if !h.Cores {
-		wait.Yield()
-	} else if took := h.Backoff.Yield(); took == 0 || took >= sharedYield {
+	if took := h.Backoff.Yield(); h.Cores && (took == 0 || took >= sharedYield) {
 		h.move(time.Since(h.start))
 	}
 }
 
 // Begin is called when a rank begins an operation.
 func (h *Home) Begin() {
-	if h.crowded {
+	if h.moves {
 		h.move(time.Since(h.start))
 	}
 }

@@ -95,7 +95,7 @@ func (p *port) recvQuick(pr *peer, from, channel int, w *way, n int, dst []byte,
 			continue
 		}
 		s.rmu.Unlock()
-		if p.e.home.SleepsAtOnce() {
+		if p.e.home.Wanted() {
 			return false
 		}
 		p.e.home.Yield()

@@ -14,7 +14,6 @@ import (
 
 	"github.com/weft-fabric/weft/transport/tcp/internal/rails"
 	"github.com/weft-fabric/weft/transport/tcp/internal/socket"
-	"github.com/weft-fabric/weft/transport/wait"
 )
 
 // Waiting has four stages. First the caller reads and writes the sockets itself
@@ -179,7 +178,6 @@ func (p *port) await(pr *peer, done *atomic.Bool, sending bool, tell func(*waite
 			p.park(s.w, pr, peers, done, sending)
 			continue
 		}
-		e.home.SleptAtOnce()
 		s.parking, s.idle = true, 0 // unless something came
 	}
 }
@@ -193,7 +191,7 @@ type spell struct {
 	hot     bool // it is among those that keep a processor
 	parking bool // it sleeps through the pump, not in poll
 
-	since, last, slept time.Time // the first yield, the last look, the first sleep
+	since, slept time.Time // the first yield, the first sleep
 }
 
 // keep makes the wait one of those that keep a processor, or lets it park if there
@@ -219,7 +217,7 @@ func (s *spell) letGo() {
 // yields gives the processor away for a moment and is true, or is false if it is time
 // to sleep.
 func (s *spell) yields(e *Endpoint) bool {
-	if s.parking || e.home.SleepsAtOnce() {
+	if s.parking {
 		return false
 	}
 	if s.idle == tries { // most need no more than this, and the clock takes 0.1 us
@@ -229,10 +227,8 @@ func (s *spell) yields(e *Endpoint) bool {
 	now := time.Now()
 	if s.idle == tries+1 {
 		s.since = now
-	} else if !e.home.Cores && now.Sub(s.last) > wait.LongYield {
-		e.home.YieldedLong()
 	}
-	if s.last = now; now.Sub(s.since) >= yieldTime<<e.home.Patience() {
+	if now.Sub(s.since) >= e.home.LookFor(yieldTime) {
 		return false
 	}
 	e.home.Yield()

@@ -85,7 +85,7 @@ func (p *port) linger(pr *peer, x *slot) {
 		now := time.Now()
 		if idle == tries+1 {
 			since = now
-		} else if now.Sub(since) > yieldTime {
+		} else if now.Sub(since) > p.e.home.LookFor(yieldTime) {
 			break
 		}
 		p.e.home.Yield()

@@ -8,11 +8,18 @@ import (
 // Backoff is what the waits of a process have learnt from earlier ones, in shared
 // memory and over sockets alike: how long to look before sleeping, and whether to
 // yield meanwhile. The zero value knows nothing yet.
+//
+//	nobody else wants the core     look, yield for long, sleep
+//	ranks share the core           yield to one another, sleep
+//	something else wants the core  look for a moment, sleep: a rank that is woken
+//	                               runs soon, and one that looks uses up the time
+//	                               that it needs once there is something to do
 type Backoff struct {
+	Crowded bool // ranks outnumber cores; set before it is used
+
 	patience atomic.Int32 // how often the time of looking is doubled
-	until    atomic.Int64 // no yields before, in ns after start
-	span     atomic.Int64 // how long that was
-	sleepy   atomic.Int32 // waits that are to sleep at once
+	until    atomic.Int64 // something else wants the core until then, in ns after start
+	span     atomic.Int64 // how long that was taken to last
 }
 
 // Slept takes note of a sleep. After a short one, waits look twice as long before they
@@ -21,33 +28,54 @@ type Backoff struct {
 // unless they look for longer than waking takes. On a virtual machine, whose host gives
 // sleeping processors to others, waking takes long.
 func (t *Backoff) Slept(d time.Duration) {
-	if d >= Slice {
+	switch more := t.patience.Load(); {
+	case t.Crowded || t.Wanted():
+	case d >= Slice:
 		t.patience.Store(0)
-	} else if more := t.patience.Load(); more < mostPatience {
+	case more < mostPatience:
 		t.patience.Store(more + 1)
 	}
 }
 
 const mostPatience = 6
 
-// Patience is how often the time of looking is to be doubled.
-func (t *Backoff) Patience() int32 { return t.patience.Load() }
+// LookFor is how long a wait over sockets looks before it sleeps, where usual is as long
+// as at first.
+func (t *Backoff) LookFor(usual time.Duration) time.Duration {
+	switch {
+	case !t.Wanted():
+		return usual << t.patience.Load()
+	case t.Crowded:
+		return 0
+	}
+	return moment
+}
 
-// A core that other processes want may be gone for 4 ms once it is yielded. It is best to
-// keep it: beside a busy process on each of two cores two ranks take 0.5 to 1.6 us for an
-// all-reduce of 8 bytes, and took 0.1 to 1.2 ms with yields (2026-11-16). So ranks stop
-// yielding where that took long, and try again from time to time: the host may have taken
-// the core away meanwhile.
+// moment is how long a rank looks that has a core which something else wants. Most
+// work of another rank that runs takes less, and time slices take more.
+const moment = 100 * time.Microsecond
+
+// A yield that takes long gave the processor to something that never waits: it may be
+// gone for 4 ms. Where ranks share cores, one that computes for a while looks the same
+// and is no reason to stop yielding to it. So yields stop for a while and are then tried
+// again.
 const (
-	longYield = 500 * time.Microsecond
-	firstSpan = 100 * time.Millisecond
-	lastSpan  = 3200 * time.Millisecond
-	soonAfter = time.Second
+	longYield   = 500 * time.Microsecond
+	longSharing = time.Millisecond // where ranks outnumber cores
+	firstSpan   = 100 * time.Millisecond
+	lastSpan    = 800 * time.Millisecond
+	soonAfter   = time.Second
 )
 
 var start = time.Now()
 
-// Yield gives the processor away, unless that took long before, and says for how long.
+// Wanted reports whether something else wants the core that this process is on.
+func (t *Backoff) Wanted() bool {
+	until := t.until.Load()
+	return until != 0 && time.Since(start) < time.Duration(until)
+}
+
+// Yield gives the processor away, unless something else wants it, and says for how long.
 func (t *Backoff) Yield() time.Duration {
 	from := time.Since(start)
 	if from < time.Duration(t.until.Load()) {
@@ -55,7 +83,7 @@ func (t *Backoff) Yield() time.Duration {
 	}
 	osYield()
 	to := time.Since(start)
-	if to-from >= longYield {
+	if long := to - from; long >= longSharing || long >= longYield && !t.Crowded {
 		t.yielded(to)
 	}
 	return to - from
@@ -70,23 +98,6 @@ func (t *Backoff) yielded(now time.Duration) {
 	t.span.Store(int64(span))
 	t.until.Store(int64(now + span))
 }
-
-// Where ranks outnumber cores, a yield that takes as long as LongYield gave the processor
-// to something that never waits. The next waits then sleep at once, because a process
-// that is woken runs soon.
-const (
-	LongYield   = time.Millisecond
-	sleepyWaits = 256
-)
-
-// YieldedLong says that a yield took longer than LongYield where ranks outnumber cores.
-func (t *Backoff) YieldedLong() { t.sleepy.Store(sleepyWaits) }
-
-// SleepsAtOnce reports whether waits are to sleep instead of yielding.
-func (t *Backoff) SleepsAtOnce() bool { return t.sleepy.Load() > 0 }
-
-// SleptAtOnce counts a wait that slept.
-func (t *Backoff) SleptAtOnce() { t.sleepy.Add(-1) }
 
 // Yield gives the processor to another process that wants it.
 func Yield() { osYield() }

@@ -172,7 +172,7 @@ type Waiter struct {
 	// 5 us or than Spin, before the processor is given away.
 	Late func()
 
-	// backoff is nil where ranks outnumber cores. Copies of a waiter share it.
+	// backoff is nil for waits that learn nothing. Copies of a waiter share it.
 	backoff *Backoff
 
 	raised *Flag     // not settled yet
@@ -194,23 +194,19 @@ func For(ranks int, local bool) *Waiter {
 	if ranks <= cores {
 		return &Waiter{Spin: 1 << 10, Yield: 300, Local: local, backoff: new(Backoff)}
 	}
-	return &Waiter{Spin: 20, Yield: 200, Local: local}
+	return &Waiter{Spin: 20, Yield: 200, Local: local, backoff: &Backoff{Crowded: true}}
 }
 
-// keepsFor is how many looks with pauses take about as long as a yield.
-const keepsFor = 6
-
-// GiveWay yields, and says whether it did: not where yields take long.
-func (w *Waiter) GiveWay() bool {
+// GiveWay yields.
+func (w *Waiter) GiveWay() {
 	switch {
 	case w.Local:
 		runtime.Gosched()
 	case w.backoff == nil:
 		osYield()
 	default:
-		return w.backoff.Yield() > 0
+		w.backoff.Yield()
 	}
-	return true
 }
 
 // Wait returns once the flag is at least v, or with what stop says. Stop is
@@ -230,6 +226,27 @@ func (f *Flag) WaitAs(v uint64, s *Sleepers, w *Waiter, stop func() error) error
 	return f.wait(v, &s.count, w, stop)
 }
 
+// look yields until the flag is at least v, or until it is time to sleep.
+func (w *Waiter) look(f *Flag, v uint64) bool {
+	yields := w.Yield
+	if w.backoff != nil {
+		yields <<= w.backoff.patience.Load()
+	}
+	for range yields {
+		if w.backoff != nil && w.backoff.Wanted() {
+			return !w.backoff.Crowded && pause(&f.value, v, pausesOfMoment)
+		}
+		w.GiveWay()
+		if f.value.Load() >= v {
+			return true
+		}
+	}
+	return false
+}
+
+// pausesOfMoment are about as many as take a moment (backoff.go).
+const pausesOfMoment = 2048
+
 func (f *Flag) wait(v uint64, sleepers *atomic.Uint32, w *Waiter, stop func() error) error {
 	first := min(w.Spin, unpaused)
 	if spin(&f.value, v, first) {
@@ -245,14 +262,8 @@ func (f *Flag) wait(v uint64, sleepers *atomic.Uint32, w *Waiter, stop func() er
 	if pause(&f.value, v, w.Spin-first) {
 		return nil
 	}
-	yields := w.Yield
-	if w.backoff != nil {
-		yields <<= w.backoff.Patience()
-	}
-	for range yields {
-		if !w.GiveWay() && pause(&f.value, v, keepsFor) || f.value.Load() >= v {
-			return nil
-		}
+	if w.look(f, v) {
+		return nil
 	}
 	slept := time.Now()
 	for {
