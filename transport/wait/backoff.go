@@ -20,6 +20,7 @@ type Backoff struct {
 	patience atomic.Int32 // how often the time of looking is doubled
 	until    atomic.Int64 // something else wants the core until then, in ns after start
 	span     atomic.Int64 // how long that was taken to last
+	long     atomic.Int64 // when a yield last took long
 }
 
 // Slept takes note of a sleep. After a short one, waits look twice as long before they
@@ -56,14 +57,16 @@ func (t *Backoff) LookFor(usual time.Duration) time.Duration {
 const moment = 100 * time.Microsecond
 
 // A yield that takes long gave the processor to something that never waits: it may be
-// gone for 4 ms. Where ranks share cores, one that computes for a while looks the same
-// and is no reason to stop yielding to it. So yields stop for a while and are then tried
-// again.
+// gone for 4 ms. So yields stop for a while and are then tried again. Where ranks share
+// cores, one that computes looks the same, now and then: it takes two long yields in a
+// row to tell, and the while is shorter.
 const (
 	longYield   = 500 * time.Microsecond
-	longSharing = time.Millisecond // where ranks outnumber cores
+	longSharing = 2 * time.Millisecond // where ranks outnumber cores
+	inARow      = 20 * time.Millisecond
 	firstSpan   = 100 * time.Millisecond
 	lastSpan    = 800 * time.Millisecond
+	lastSharing = 200 * time.Millisecond // where ranks outnumber cores
 	soonAfter   = time.Second
 )
 
@@ -83,7 +86,7 @@ func (t *Backoff) Yield() time.Duration {
 	}
 	osYield()
 	to := time.Since(start)
-	if long := to - from; long >= longSharing || long >= longYield && !t.Crowded {
+	if took := to - from; took >= longSharing || took >= longYield && !t.Crowded {
 		t.yielded(to)
 	}
 	return to - from
@@ -91,9 +94,16 @@ func (t *Backoff) Yield() time.Duration {
 
 // yielded notes that a yield took long, which is over now.
 func (t *Backoff) yielded(now time.Duration) {
+	last := time.Duration(t.span.Load())
+	if before := time.Duration(t.long.Swap(int64(now))); t.Crowded && (before == 0 || now-before > inARow) {
+		return
+	}
 	span := firstSpan
-	if last := time.Duration(t.span.Load()); last > 0 && now-time.Duration(t.until.Load()) < max(last, soonAfter) {
+	if last > 0 && now-time.Duration(t.until.Load()) < max(last, soonAfter) {
 		span = min(2*last, lastSpan)
+	}
+	if t.Crowded {
+		span = min(span, lastSharing)
 	}
 	t.span.Store(int64(span))
 	t.until.Store(int64(now + span))

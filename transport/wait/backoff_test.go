@@ -99,7 +99,12 @@ func TestWantedCores(t *testing.T) {
 		if b.Wanted() || b.LookFor(time.Millisecond) != 4*time.Millisecond {
 			t.Errorf("crowded %t: a core that nobody wants is looked at for %s", crowded, b.LookFor(time.Millisecond))
 		}
-		b.yielded(time.Since(start))
+		if b.yielded(time.Since(start)); crowded {
+			if b.Wanted() {
+				t.Error("crowded: one long yield tells")
+			}
+			b.yielded(time.Since(start))
+		}
 		want := moment
 		if crowded {
 			want = 0
