@@ -46,12 +46,11 @@ const (
 // many of those have a lower number. It reports whether each of them can have a core.
 func (h *Home) Settle(ranks, before int) (fits bool) {
 	cores := Allowed()
-	h.start, h.Crowded = time.Now(), false
+	h.start, h.Ranks = time.Now(), ranks
 	if ranks <= min(len(cores), runtime.NumCPU()) {
 		h.cpu, h.Cores = cores[before], ranks > 1
 		return true
 	}
-	h.Crowded = true
 	if len(cores) > 1 {
 		h.cpu, h.moves = cores[before*len(cores)/ranks], true
 	}

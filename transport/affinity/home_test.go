@@ -31,7 +31,7 @@ func TestHomes(t *testing.T) {
 	on := map[uint32]int{}
 	for rank := range n + 1 {
 		var h Home
-		if h.Settle(n+1, rank) || h.Cores || h.Crowded != (n > 1) {
+		if h.Settle(n+1, rank) || h.Cores || h.moves != (n > 1) {
 			t.Errorf("rank %d of %d on %d cores: %v", rank, n+1, n, h.Cores)
 		}
 		on[h.cpu]++

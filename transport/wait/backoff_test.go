@@ -74,7 +74,7 @@ func TestLongYields(t *testing.T) {
 		{1, 2 * firstSpan}, {1, 4 * firstSpan}, {1, lastSpan}, {lastSpan / 2, lastSpan},
 	} {
 		now += c.after
-		p.yielded(now)
+		p.yielded(now, false)
 		if got := time.Duration(p.until.Load()) - now; got != c.want {
 			t.Fatalf("no yields for %s after one that took long %s after the last pause, want %s", got, c.after, c.want)
 		}
@@ -90,36 +90,54 @@ func TestLongYields(t *testing.T) {
 	}
 }
 
-// Where something else wants the core, a wait looks for a moment and sleeps; where nothing does it looks for as long as it
-// learnt to.
+// Where other processes want the core, a wait looks for a moment and sleeps; where none do it looks for as long as it learnt to.
+// Ranks that share cores go on yielding then; others stop.
 func TestWantedCores(t *testing.T) {
-	for _, crowded := range []bool{false, true} {
-		b := Backoff{Crowded: crowded}
+	cores := runtime.NumCPU()
+	for _, ranks := range []int{cores, cores + 1} {
+		crowded := ranks > cores
+		b := Backoff{Ranks: ranks}
 		b.patience.Store(2)
-		if b.Wanted() || b.LookFor(time.Millisecond) != 4*time.Millisecond {
-			t.Errorf("crowded %t: a core that nobody wants is looked at for %s", crowded, b.LookFor(time.Millisecond))
-		}
-		if b.yielded(time.Since(start)); crowded {
-			if b.Wanted() {
-				t.Error("crowded: one long yield tells")
+		usual := func(when string) {
+			if b.Wanted() || b.LookFor(time.Millisecond) != 4*time.Millisecond {
+				t.Errorf("%d ranks, %s: wanted %t, looks for %s", ranks, when, b.Wanted(), b.LookFor(time.Millisecond))
 			}
-			b.yielded(time.Since(start))
 		}
+		usual("at first")
+		b.yielded(time.Since(start), true)
+		usual("after one long yield")
+		b.yielded(time.Since(start)+2*inARow, true)
+		usual("after one and another, much later")
+		b.yielded(time.Since(start)+2*inARow, false)
+		usual("after two, nobody else being there")
+		if stopped := b.until.Load() > 0; stopped == crowded {
+			t.Errorf("%d ranks: yields stopped after long ones, nobody else being there: %t", ranks, stopped)
+		}
+		b.yielded(time.Since(start)+2*inARow, true)
 		want := moment
 		if crowded {
 			want = 0
 		}
 		if !b.Wanted() || b.LookFor(time.Millisecond) != want {
-			t.Errorf("crowded %t: a core that is wanted is looked at for %s", crowded, b.LookFor(time.Millisecond))
+			t.Errorf("%d ranks: a core that is wanted: %t, looks for %s", ranks, b.Wanted(), b.LookFor(time.Millisecond))
 		}
 		b.Slept(time.Microsecond)
 		if got := b.patience.Load(); got != 2 {
-			t.Errorf("crowded %t: learnt patience %d from a sleep beside something else", crowded, got)
+			t.Errorf("%d ranks: learnt patience %d from a sleep beside others", ranks, got)
 		}
 		b.until.Store(int64(time.Since(start)))
-		if b.Wanted() {
-			t.Errorf("crowded %t: it is wanted for ever", crowded)
+		usual("after a while")
+	}
+}
+
+func TestRunning(t *testing.T) {
+	for text, want := range map[string]int{"0.20 0.18 0.12 3/201 11206\n": 3, "71.37 53.91 34.90 64/990 1\n": 64, "": 0, "1 2 3": 0, "1 2 3 x/y 5": 0} {
+		if got := running([]byte(text)); got != want {
+			t.Errorf("%q: %d run, want %d", text, got, want)
 		}
+	}
+	if othersRun(1 << 20) {
+		t.Error("more run than a million ranks")
 	}
 }
 
@@ -127,6 +145,7 @@ func TestWantedCores(t *testing.T) {
 func TestWaitSleepsSoon(t *testing.T) {
 	w := Waiter{Spin: 1, Yield: 1 << 30, backoff: new(Backoff)}
 	w.backoff.until.Store(int64(time.Since(start) + time.Hour))
+	w.backoff.wanted.Store(true)
 	var f Flag
 	done := make(chan error, 1)
 	go func() { done <- f.Wait(1, &w, nil) }()

@@ -192,21 +192,25 @@ func For(ranks int, local bool) *Waiter {
 		cores = runtime.GOMAXPROCS(0)
 	}
 	if ranks <= cores {
-		return &Waiter{Spin: 1 << 10, Yield: 300, Local: local, backoff: new(Backoff)}
+		return &Waiter{Spin: 1 << 10, Yield: 300, Local: local, backoff: &Backoff{Ranks: ranks}}
 	}
-	return &Waiter{Spin: 20, Yield: 200, Local: local, backoff: &Backoff{Crowded: true}}
+	return &Waiter{Spin: 20, Yield: 200, Local: local, backoff: &Backoff{Ranks: ranks}}
 }
 
-// GiveWay yields.
-func (w *Waiter) GiveWay() {
+// keepsFor is how many looks with pauses take about as long as a yield.
+const keepsFor = 6
+
+// GiveWay yields, and says whether it did: not where yields take long.
+func (w *Waiter) GiveWay() bool {
 	switch {
 	case w.Local:
 		runtime.Gosched()
 	case w.backoff == nil:
 		osYield()
 	default:
-		w.backoff.Yield()
+		return w.backoff.Yield() > 0
 	}
+	return true
 }
 
 // Wait returns once the flag is at least v, or with what stop says. Stop is
@@ -234,10 +238,9 @@ func (w *Waiter) look(f *Flag, v uint64) bool {
 	}
 	for range yields {
 		if w.backoff != nil && w.backoff.Wanted() {
-			return !w.backoff.Crowded && pause(&f.value, v, pausesOfMoment)
+			return !w.backoff.crowded() && pause(&f.value, v, pausesOfMoment)
 		}
-		w.GiveWay()
-		if f.value.Load() >= v {
+		if !w.GiveWay() && pause(&f.value, v, keepsFor) || f.value.Load() >= v {
 			return true
 		}
 	}
