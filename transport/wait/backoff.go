@@ -98,16 +98,16 @@ func (t *Backoff) Yield() time.Duration {
 	osYield()
 	to := time.Since(start)
 	if to-from >= longYield {
-		t.yielded(to, othersRun(t.Ranks))
+		t.yielded(from, to, othersRun(t.Ranks))
 	}
 	return to - from
 }
 
-// yielded notes that a yield took long, which is over now, and whether other processes
-// want to run. Ranks that share cores go on yielding to one another if none do.
-func (t *Backoff) yielded(now time.Duration, others bool) {
+// yielded notes that a yield took long, and whether other processes want to run. Ranks
+// that share cores go on yielding to one another if none do.
+func (t *Backoff) yielded(from, now time.Duration, others bool) {
 	before := time.Duration(t.long.Swap(int64(now)))
-	wanted := others && before > 0 && now-before <= inARow
+	wanted := others && before > 0 && from-before <= inARow
 	if t.crowded() && !wanted {
 		return
 	}

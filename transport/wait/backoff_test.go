@@ -74,7 +74,7 @@ func TestLongYields(t *testing.T) {
 		{1, 2 * firstSpan}, {1, 4 * firstSpan}, {1, lastSpan}, {lastSpan / 2, lastSpan},
 	} {
 		now += c.after
-		p.yielded(now, false)
+		p.yielded(now, now, false)
 		if got := time.Duration(p.until.Load()) - now; got != c.want {
 			t.Fatalf("no yields for %s after one that took long %s after the last pause, want %s", got, c.after, c.want)
 		}
@@ -104,16 +104,16 @@ func TestWantedCores(t *testing.T) {
 			}
 		}
 		usual("at first")
-		b.yielded(time.Since(start), true)
+		b.yielded(time.Since(start), time.Since(start), true)
 		usual("after one long yield")
-		b.yielded(time.Since(start)+2*inARow, true)
+		b.yielded(time.Since(start)+2*inARow, time.Since(start)+2*inARow, true)
 		usual("after one and another, much later")
-		b.yielded(time.Since(start)+2*inARow, false)
+		b.yielded(time.Since(start)+2*inARow, time.Since(start)+4*inARow, false)
 		usual("after two, nobody else being there")
 		if stopped := b.until.Load() > 0; stopped == crowded {
 			t.Errorf("%d ranks: yields stopped after long ones, nobody else being there: %t", ranks, stopped)
 		}
-		b.yielded(time.Since(start)+2*inARow, true)
+		b.yielded(time.Since(start)+4*inARow, time.Since(start)+6*inARow, true) // long ones, one right after the other
 		want := moment
 		if crowded {
 			want = 0
