@@ -34,6 +34,22 @@ func (d *diag) cutFile(name string) bool {
 	return false
 }
 
+// atEnd says whether the last line of a rank is the last of a file that several
+// processes wrote: the file may have been cut there.
+func (d *diag) atEnd(m *member) bool {
+	l := m.proc.lines[len(m.proc.lines)-1]
+	several := false
+	for _, p := range m.proc.job.procs {
+		several = several || p != m.proc && len(p.lines) > 0 && p.lines[0].At.File == l.At.File
+	}
+	for _, f := range d.c.Files {
+		if f.Path == l.At.File {
+			return several && f.Lines-l.At.Line < 2
+		}
+	}
+	return false
+}
+
 // arrivals finds ranks that never came to a communicator.
 func (d *diag) arrivals() {
 	jb := d.job
@@ -594,7 +610,7 @@ func (d *diag) outOfStep() {
 		}
 		var behind, there []int
 		for _, r := range slices.Sorted(maps.Keys(last)) {
-			if d.cutFile(c.members[r].colls[0].At.File) || c.members[r].end != nil {
+			if d.cutFile(c.members[r].colls[0].At.File) || c.members[r].end != nil || last[r] != top && d.atEnd(c.members[r]) {
 				continue
 			}
 			if last[r] == top {

@@ -297,3 +297,130 @@ func TestSymptoms(t *testing.T) {
 		}
 	}
 }
+
+// Verdicts over ranks, and their healthy neighbours.
+func TestCrossRankVerdicts(t *testing.T) {
+	coll := func(r, k, count int) string {
+		return fmt.Sprintf("AllReduce: opCount %x sendbuff 0x1 recvbuff 0x2 count %d datatype 7 op 0 root 0 comm 0x55%04x [nranks=6] stream 0x3", k, count, r)
+	}
+	calls := func(n func(r int) int, size func(r, k int) int) func(h, r int) []string {
+		return func(_, r int) []string {
+			var out []string
+			for k := range n(r) {
+				out = append(out, coll(r, k, size(r, k)))
+			}
+			return out
+		}
+	}
+	same := func(int, int) int { return 1024 }
+	for _, x := range []struct {
+		id       string
+		job      ncclJob
+		culprits string
+		class    string
+	}{
+		{"desync", ncclJob{hosts: 3, more: calls(func(int) int { return 20 }, func(r, k int) int {
+			if r == 4 && k == 17 {
+				return 2048
+			}
+			return 1024
+		})}, "[4]", "mismatch"},
+		{"desync", ncclJob{hosts: 3, more: calls(func(r int) int {
+			if r == 2 {
+				return 11
+			}
+			return 20
+		}, same)}, "[2]", "behind"},
+		{"never-arrived", ncclJob{hosts: 3, noDone: true, noVia: true, noStart: func(_, r int) bool { return r == 5 }}, "", ""},
+		{"stuck-in-bootstrap", ncclJob{hosts: 3, noDone: true, noVia: true}, "", ""},
+		{"stuck-in-connect", ncclJob{hosts: 3, noDone: true}, "", ""},
+	} {
+		r := diagnose(t, file(x.job.text()))
+		if found(r, x.id) == nil {
+			t.Errorf("%s: found %v", x.id, ids(r, doctor.Info))
+			continue
+		}
+		if x.class != "" && (r.Hang == nil || r.Hang.Class != x.class || fmt.Sprint(r.Hang.Culprits) != x.culprits) {
+			t.Errorf("%s: %+v", x.id, r.Hang)
+		}
+		if x.id == "never-arrived" && found(r, x.id).Subject.String() != "rank 5, host n2" {
+			t.Errorf("%s: %s", x.id, found(r, x.id).Subject)
+		}
+	}
+	// All ranks in step, and a log of ranks one after the other that was cut.
+	j := ncclJob{hosts: 3, more: calls(func(int) int { return 20 }, same)}
+	if r := diagnose(t, file(j.text())); r.Hang != nil || len(ids(r, doctor.Warning)) > 0 {
+		t.Errorf("in step: %+v %v", r.Hang, ids(r, doctor.Warning))
+	}
+	var serial strings.Builder
+	for rank := range 6 {
+		for l := range strings.Lines(j.text()) {
+			if strings.Contains(l, fmt.Sprintf(":%d:", 4000+rank)) {
+				serial.WriteString(l)
+			}
+		}
+	}
+	lines := strings.SplitAfter(serial.String(), "\n")
+	if r := diagnose(t, file(strings.Join(lines[:len(lines)-8], ""))); r.Hang != nil {
+		t.Errorf("a cut log is taken for a hang: %+v", r.Hang)
+	}
+}
+
+// A late rank waits least. The others, who wait for it, must not be blamed.
+func TestStragglerIsTheOneThatWaitsLeast(t *testing.T) {
+	text := func(late int) string {
+		var b strings.Builder
+		for seq := range 40 {
+			for r := range 8 {
+				us := 500 + seq%3*4 + r*2
+				if late >= 0 {
+					us += 400
+				}
+				if r == late {
+					us -= 400
+				}
+				fmt.Fprintf(&b, `{"header":{"id":"0xab","rank":%d,"n_ranks":8,"nnodes":1},"metadata":{"hostname":"n%d","pid":%d},"coll_perf":{"coll":"AllReduce","coll_sn":%d,"coll_msg_size_bytes":1048576,"coll_exec_time_us":%d,"coll_busbw_gbs":200}}`+"\n", r, r/4, 40+r, seq, us)
+			}
+		}
+		return b.String()
+	}
+	r := diagnose(t, file(text(5)))
+	if f := found(r, "straggler"); f == nil || f.Subject.String() != "rank 5, host n1" {
+		t.Errorf("%+v", f)
+	}
+	if r := diagnose(t, file(text(-1))); len(ids(r, doctor.Info)) > 0 {
+		t.Errorf("nobody is late: %v", ids(r, doctor.Info))
+	}
+}
+
+// A slow cell of the delay matrix is a link, a slow row a sender.
+func TestDelayMatrix(t *testing.T) {
+	text := func(slow func(a, b int) bool) string {
+		var b strings.Builder
+		for seq := range 5 {
+			for x := range 4 {
+				for y := range 4 {
+					us := 100
+					if slow(x, y) {
+						us = 350
+					}
+					if x != y {
+						fmt.Fprintf(&b, `{"header":{"id":"0xab","rank":%d,"n_ranks":4},"metadata":{"hostname":"n%d"},"p2p_perf":{"p2p":"Send","p2p_sn":%d,"p2p_peer":%d,"p2p_msg_size_bytes":1048576,"p2p_exec_time_us":%d}}`+"\n", x, x, seq, y, us)
+					}
+				}
+			}
+		}
+		return b.String()
+	}
+	r := diagnose(t, file(text(func(a, b int) bool { return a == 1 && b == 3 })))
+	if f := found(r, "slow-link"); f == nil || f.Subject.Links[0] != "rank 1 - rank 3" || found(r, "slow-rank-io") != nil {
+		t.Errorf("%+v", r.Findings)
+	}
+	r = diagnose(t, file(text(func(a, _ int) bool { return a == 2 })))
+	if f := found(r, "slow-rank-io"); f == nil || f.Subject.String() != "rank 2, host n2" || found(r, "slow-link") != nil {
+		t.Errorf("%+v", r.Findings)
+	}
+	if r = diagnose(t, file(text(func(int, int) bool { return false }))); len(ids(r, doctor.Warning)) > 0 {
+		t.Errorf("%v", ids(r, doctor.Warning))
+	}
+}

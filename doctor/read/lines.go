@@ -59,10 +59,21 @@ var (
 	longTime = regexp.MustCompile(`\[?((?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) +)?(Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec) +(\d{1,2}) (\d\d:\d\d:\d\d)(?:\.(\d+))?(?: (\d{4}))?`)
 )
 
+// hasClock says whether 12:34:56 is in a text, before slower looks.
+func hasClock(s string) bool {
+	digit := func(i int) bool { return s[i] >= '0' && s[i] <= '9' }
+	for i := 2; i+5 < len(s); i++ {
+		if s[i] == ':' && s[i+3] == ':' && digit(i-2) && digit(i-1) && digit(i+1) && digit(i+2) && digit(i+4) && digit(i+5) {
+			return true
+		}
+	}
+	return false
+}
+
 // clock finds a time in the head of a line: seconds since 1970. Times without a
 // zone are taken as they stand, since only differences on one host count.
 func clock(s string) float64 {
-	if strings.Count(s, ":") < 2 {
+	if !hasClock(s) {
 		return 0
 	}
 	if m := isoTime.FindStringSubmatch(s); m != nil {

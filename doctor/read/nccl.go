@@ -19,7 +19,6 @@ import (
 // line, and both are read.
 
 var (
-	ncclMark   = regexp.MustCompile(`(?:^|[ \]])NCCL (INFO|WARN|CALL|TRACE|ABORT|HINT) `)
 	ncclOrigin = regexp.MustCompile(`([A-Za-z0-9_][A-Za-z0-9_.-]*):(\d+):(\d+)(?: \[(-?\d+)\])?`)
 	ncclSource = regexp.MustCompile(`(\S+\.(?:cc|c|h|cpp|cu)):(\d+)`)
 	bareVer    = regexp.MustCompile(`NCCL version (\d+\.\d+\.\d+)([^+\s]*)\+cuda(\S*)`)
@@ -29,8 +28,35 @@ var (
 	mpichRank  = regexp.MustCompile(`^\[(\d+)\] [A-Za-z0-9_.-]+:\d+:\d+`)
 )
 
+// ncclMarks finds " NCCL INFO " and the like: where the word before it ends, where the
+// level stands, and where the message begins.
+func ncclMarks(text string) [][4]int {
+	var out [][4]int
+	for from := 0; ; {
+		i := strings.Index(text[from:], "NCCL ")
+		if i < 0 {
+			return out
+		}
+		i += from
+		from = i + 5
+		if i > 0 && text[i-1] != ' ' && text[i-1] != ']' {
+			continue
+		}
+		for _, level := range [...]string{"INFO", "WARN", "CALL", "TRACE", "ABORT", "HINT"} {
+			if rest := text[i+5:]; strings.HasPrefix(rest, level) && len(rest) > len(level) && rest[len(level)] == ' ' {
+				from = i + 5 + len(level) + 1
+				out = append(out, [4]int{max(i-1, 0), from, i + 5, i + 5 + len(level)})
+				break
+			}
+		}
+	}
+}
+
 // launcherRank is the rank that a launcher's prefix names, or -1.
 func launcherRank(prefix string) int {
+	if prefix == "" || !strings.Contains(prefix, "]<std") && !strings.Contains(prefix, "ank") && prefix[0] != '[' && (prefix[0] < '0' || prefix[0] > '9') {
+		return -1
+	}
 	for _, re := range []*regexp.Regexp{mpiRank, wordRank, srunRank, mpichRank} {
 		if m := re.FindStringSubmatch(prefix); m != nil {
 			if n, err := strconv.Atoi(m[1]); err == nil && n < 1<<24 {
@@ -69,7 +95,7 @@ func classify(msg string) (string, map[string]string) {
 
 // ncclLines reads the NCCL messages of one line of a file.
 func (s *scan) ncclLines(n int, text string) bool {
-	marks := ncclMark.FindAllStringSubmatchIndex(text, -1)
+	marks := ncclMarks(text)
 	if marks == nil {
 		// A version line is bare below INFO, and so are messages of old launchers.
 		if m := bareVer.FindStringSubmatch(text); m != nil {
