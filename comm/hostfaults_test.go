@@ -1,0 +1,246 @@
+package comm
+
+import (
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weft-fabric/weft/comm/internal/clock"
+	"github.com/weft-fabric/weft/internal/nslab"
+)
+
+var hostFaults = flag.Bool("hostfaults", false, "try every fault between hosts, which takes minutes, and write docs/tables/host-faults.md")
+
+// hostFault is something that happens to hosts while their ranks work.
+type hostFault struct {
+	name  string
+	hosts int
+	rails int
+	env   []string
+	begin func(lab *nslab.Lab, list procs) error
+	lasts time.Duration // and then ends; 0: for good
+	end   func(lab *nslab.Lab) error
+	dead  []int // hosts that do not come back: their ranks must be named
+	apart []int // hosts on one side of a partition that does not heal
+	quick bool  // tried by every test
+}
+
+const onEach = 2 // ranks of a host
+
+func ranksOf(hosts ...int) (list []int) {
+	for _, h := range hosts {
+		for k := range onEach {
+			list = append(list, h*onEach+k)
+		}
+	}
+	return list
+}
+
+func killHost(h int) func(*nslab.Lab, procs) error {
+	return func(_ *nslab.Lab, list procs) error {
+		for _, r := range ranksOf(h) {
+			_ = list[r].cmd.Process.Kill()
+		}
+		return nil
+	}
+}
+
+func hostFaultList() []hostFault {
+	cut := func(h, r int) func(*nslab.Lab, procs) error {
+		return func(lab *nslab.Lab, _ procs) error { return lab.Cut(h, r) }
+	}
+	mend := func(h, r int) func(*nslab.Lab) error { return func(lab *nslab.Lab) error { return lab.Mend(h, r) } }
+	unplug := func(h, r int) func(*nslab.Lab, procs) error {
+		return func(lab *nslab.Lab, _ procs) error { return lab.Unplug(h, r) }
+	}
+	plug := func(h, r int) func(*nslab.Lab) error { return func(lab *nslab.Lab) error { return lab.Plug(h, r) } }
+	part := func(hosts ...int) func(*nslab.Lab, procs) error {
+		return func(lab *nslab.Lab, _ procs) error { return lab.Part(hosts...) }
+	}
+	heal := func(hosts ...int) func(*nslab.Lab) error {
+		return func(lab *nslab.Lab) error {
+			for _, h := range hosts {
+				if err := lab.Plug(h, 0); err != nil {
+					return err
+				}
+			}
+			return nil
+		}
+	}
+	short := []string{"WEFT_OUTAGE=1s"}
+	long := []string{"WEFT_OUTAGE=60s", "WEFT_TIMEOUT=90s"}
+	return []hostFault{
+		{name: "link down for 0.5 s", hosts: 3, rails: 1, begin: cut(1, 0), lasts: 500 * time.Millisecond, end: mend(1, 0)},
+		{name: "link down for 2 s", hosts: 3, rails: 1, begin: cut(1, 0), lasts: 2 * time.Second, end: mend(1, 0)},
+		{name: "link down for 10 s", hosts: 3, rails: 1, begin: cut(1, 0), lasts: 10 * time.Second, end: mend(1, 0)},
+		{name: "link down for 30 s", hosts: 3, rails: 1, env: long, begin: cut(1, 0), lasts: 30 * time.Second, end: mend(1, 0)},
+		{name: "link silent for 2 s", hosts: 3, rails: 1, begin: unplug(2, 0), lasts: 2 * time.Second, end: plug(2, 0)},
+		{name: "link silent for 10 s", hosts: 3, rails: 1, begin: unplug(2, 0), lasts: 10 * time.Second, end: plug(2, 0)},
+		{name: "one of two rails down for 3 s", hosts: 3, rails: 2, env: []string{"WEFT_RAILS=all"}, begin: cut(1, 1), lasts: 3 * time.Second, end: mend(1, 1)},
+		{name: "one of two rails silent for 3 s", hosts: 3, rails: 2, env: []string{"WEFT_RAILS=all"}, begin: unplug(1, 0), lasts: 3 * time.Second, end: plug(1, 0)},
+		{name: "two halves for 3 s", hosts: 4, rails: 1, begin: part(2, 3), lasts: 3 * time.Second, end: heal(2, 3)},
+		{name: "link of rank 0's host down for 3 s", hosts: 3, rails: 1, begin: cut(0, 0), lasts: 3 * time.Second, end: mend(0, 0)},
+		{name: "a host's processes killed", hosts: 3, rails: 1, begin: killHost(1), dead: []int{1}, quick: true},
+		{name: "rank 0's host killed", hosts: 3, rails: 1, begin: killHost(0), dead: []int{0}},
+		{name: "one host of three cut off for good", hosts: 3, rails: 1, env: short, begin: part(2), apart: []int{2}, quick: true},
+		{name: "rank 0's host cut off for good", hosts: 3, rails: 1, env: short, begin: part(0), apart: []int{0}},
+		{name: "two halves for good", hosts: 4, rails: 1, env: short, begin: part(2, 3), apart: []int{2, 3}},
+	}
+}
+
+// hostRow is a line of the table.
+type hostRow struct {
+	fault           string
+	went            string // went on, or shrank
+	right, failures int    // survivors that named the right ranks, of those with an error
+	worst           time.Duration
+	wrong, worlds   int
+}
+
+func (r hostRow) String() string {
+	named := ""
+	if r.failures > 0 {
+		named = fmt.Sprintf("%d of %d", r.right, r.failures)
+	}
+	return fmt.Sprintf("| %s | %s | %s | %s | %d | %d |\n", r.fault, r.went, named, r.worst.Round(10*time.Millisecond), r.wrong, r.worlds)
+}
+
+// Faults of hosts and of the links between them: what is over in time costs no call; what stays names the right ranks; data is never
+// wrong; and there is never more than one world afterwards.
+func TestHostFaults(t *testing.T) {
+	var rows []hostRow
+	for _, f := range hostFaultList() {
+		if !f.quick && !*hostFaults {
+			continue
+		}
+		t.Run(f.name, func(t *testing.T) {
+			if !*hostFaults {
+				t.Parallel()
+			}
+			r := f.try(t)
+			t.Log(strings.TrimSpace(r.String()))
+			rows = append(rows, r)
+		})
+	}
+	if !*hostFaults || t.Failed() {
+		return
+	}
+	var b strings.Builder
+	b.WriteString("# Faults between hosts\n\nMade by `make host-faults`: network namespaces as hosts, two ranks on each, which work all the time: all-reduces of 4 bytes to 1.6 MB\nand messages. The longest call is that of any rank, the outage included; after a fault for good it is the time until the last\nsurvivor had its error. `WEFT_OUTAGE` is 30 s, 60 s for the longest and 1 s for cuts for good.\n\n")
+	b.WriteString("| fault | the job | right ranks named | longest call, or time to the error | wrong elements | worlds afterwards |\n|---|---|---:|---:|---:|---:|\n")
+	for _, r := range rows {
+		b.WriteString(r.String())
+	}
+	must(t, os.WriteFile("../docs/tables/host-faults.md", []byte(b.String()), 0o644))
+}
+
+func (f *hostFault) try(t *testing.T) hostRow {
+	row := hostRow{fault: f.name, worlds: 1}
+	lab := nslab.New(t, f.hosts, f.rails)
+	list := onHosts(t, lab, f.hosts, onEach, "flow", f.env...)
+	last := f.lasts + 1500*time.Millisecond
+	if f.lasts == 0 {
+		last = time.Minute
+	}
+	list.order(order{Do: "flow", Delay: last})
+	list.await("inside")
+	time.Sleep(200 * time.Millisecond) // so that the fault comes in the midst of messages
+	must(t, f.begin(lab, list))
+	began := clock.Now()
+	if f.lasts > 0 {
+		time.Sleep(f.lasts) // the fault itself
+		must(t, f.end(lab))
+		row.went = "went on"
+		all, ends := list.results()
+		for r := range list {
+			row.worst, row.wrong = max(row.worst, all[r].Worst), row.wrong+all[r].Wrong
+			if ends[r].Err != "" {
+				row.went = "failed"
+				t.Errorf("rank %d: %s", r, ends[r].Err)
+			}
+		}
+		if row.wrong > 0 {
+			t.Errorf("%d wrong elements", row.wrong)
+		}
+		list.finish()
+		return row
+	}
+	f.forGood(t, list, began, &row)
+	return row
+}
+
+// forGood takes what survivors tell of a fault that does not end, and lets them shrink.
+func (f *hostFault) forGood(t *testing.T, list procs, began int64, row *hostRow) {
+	var sides [][]int // that can still talk
+	var rest []int
+	for h := range f.hosts {
+		if !slices.Contains(f.dead, h) && !slices.Contains(f.apart, h) {
+			rest = append(rest, h)
+		}
+	}
+	sides = append(sides, ranksOf(rest...))
+	if len(f.apart) > 0 {
+		sides = append(sides, ranksOf(f.apart...))
+	}
+	for _, h := range f.dead {
+		for _, r := range ranksOf(h) {
+			list[r].wait()
+		}
+	}
+	for _, side := range sides {
+		for _, r := range side {
+			e := list[r].await("flow")
+			var x flowed
+			must(t, json.Unmarshal(e.Value, &x))
+			row.failures++
+			row.wrong += x.Wrong
+			row.worst = max(row.worst, time.Duration(e.Clock-began))
+			if len(e.Culprits) > 0 && !slices.ContainsFunc(e.Culprits, func(c int) bool { return slices.Contains(side, c) }) {
+				row.right++
+			} else {
+				t.Logf("rank %d names %v: %s", r, e.Culprits, e.Err)
+			}
+		}
+	}
+	if row.wrong > 0 {
+		t.Errorf("%d wrong elements", row.wrong)
+	}
+	// Everybody shrinks at the same time: at most one world comes of it.
+	for _, side := range sides {
+		for _, r := range side {
+			list[r].order(order{Do: "shrink"})
+		}
+	}
+	row.worlds = 0
+	var went []string
+	for _, side := range sides {
+		ok := 0
+		for _, r := range side {
+			e := list[r].await("shrink")
+			var at [2]int
+			if e.Err == "" && json.Unmarshal(e.Value, &at) == nil && at[1] == len(side) {
+				ok++
+			} else if e.Err == "" {
+				t.Errorf("rank %d is in a world of %d, its side has %d", r, at[1], len(side))
+			}
+		}
+		switch ok {
+		case len(side):
+			row.worlds++
+			went = append(went, fmt.Sprintf("%d ranks went on", ok))
+		case 0:
+			went = append(went, fmt.Sprintf("%d gave up", len(side)))
+		default:
+			t.Errorf("%d of %d ranks of a side shrank", ok, len(side))
+		}
+	}
+	row.went = strings.Join(went, ", ")
+	if row.worlds > 1 {
+		t.Errorf("%d worlds", row.worlds)
+	}
+}
