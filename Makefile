@@ -23,7 +23,7 @@ RACE     ?= ./transport/... ./comm/... ./coord/... ./ckpt/... ./elastic/... ./la
 PACKAGES := ibsim-utils opensm infiniband-diags chromium gcc g++ openmpi-bin libopenmpi-dev mpich libmpich-dev libgloo-dev python3-torch \
 	netplan.io network-manager frr dnsmasq-base kea-dhcp4-server bind9-utils slurmctld slurmd slurm-client lldpd
 
-.PHONY: quick test race schedules differential proofs dist cross bench bench-sim bench-comm accuracy plan-accuracy drift fuzz lint packages build
+.PHONY: quick test race schedules host-faults differential proofs dist cross bench bench-sim bench-comm accuracy plan-accuracy drift fuzz lint packages build
 
 quick:
 	$(GO) build ./...
@@ -87,6 +87,10 @@ bench-comm: packages build
 	./weft bench --compare all-reduce -n 2,4,8 --cpu
 	./weft bench --compare all-reduce -n 2,4,8 --transport tcp --cpu
 	./weft bench --compare reduce-scatter all-gather broadcast reduce all-to-all gather scatter send-recv barrier -n 2,8 --sizes 8,256K,16M
+
+# Every fault of hosts and of the links between them, as docs/tables/host-faults.md; needs root, about three minutes.
+host-faults:
+	$(GO) test ./comm -run TestHostFaults -hostfaults -count=1 -timeout 30m -v
 
 # SEED begins where an earlier run did.
 differential:

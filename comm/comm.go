@@ -97,6 +97,7 @@ type Comm struct {
 
 	probing  probing
 	messages atomic.Pointer[messages] // point to point, made when first used
+	mail     atomic.Pointer[mail]     // with tags, made when first used
 
 	levels *levels // how collectives run over several hosts; nil where they do not
 	above  *Comm   // whose phases this one carries out; nil for those that users see
@@ -248,6 +249,9 @@ func (c *Comm) release() error {
 	}
 	if m := c.messages.Load(); m != nil {
 		errs = append(errs, m.Close())
+	}
+	if m := c.mail.Load(); m != nil {
+		errs = append(errs, m.Mail.Close())
 	}
 	w := c.world
 	w.mu.Lock()

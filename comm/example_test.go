@@ -206,3 +206,60 @@ channels 1:
 	})
 	// Output: [2]
 }
+
+func ExampleRecvTag() {
+	onRanks(3, func(ctx context.Context, c *comm.Comm) error {
+		const question, answer = 1, 2
+		if c.Rank() > 0 {
+			if err := comm.SendTag(ctx, c, []int{10 * c.Rank()}, 0, question); err != nil {
+				return err
+			}
+			reply := []int{0}
+			_, err := comm.RecvTag(ctx, c, reply, 0, answer)
+			return err
+		}
+		sum := 0
+		for range 2 { // whoever comes first
+			x := []int{0}
+			s, err := comm.RecvTag(ctx, c, x, comm.AnyRank, question)
+			if err != nil {
+				return err
+			}
+			sum += x[0]
+			if err := comm.SendTag(ctx, c, x, s.From, answer); err != nil {
+				return err
+			}
+		}
+		fmt.Println("sum of all questions:", sum)
+		return nil
+	})
+	// Output: sum of all questions: 30
+}
+
+func ExampleScan() {
+	onRanks(3, func(ctx context.Context, c *comm.Comm) error {
+		x := []int{c.Rank() + 1}
+		if err := comm.Scan(ctx, c, x, comm.Sum); err != nil {
+			return err
+		}
+		if c.Rank() == 2 {
+			fmt.Println("1+2+3 =", x[0])
+		}
+		return nil
+	})
+	// Output: 1+2+3 = 6
+}
+
+func ExampleAllReduceMin() {
+	onRanks(4, func(ctx context.Context, c *comm.Comm) error {
+		loss := []comm.Loc[float64]{{Value: []float64{0.5, 0.3, 0.9, 0.4}[c.Rank()], Index: int64(c.Rank())}}
+		if err := comm.AllReduceMin(ctx, c, loss); err != nil {
+			return err
+		}
+		if c.Rank() == 0 {
+			fmt.Println("least loss", loss[0].Value, "on rank", loss[0].Index)
+		}
+		return nil
+	})
+	// Output: least loss 0.3 on rank 1
+}

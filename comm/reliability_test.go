@@ -142,8 +142,7 @@ chrome://tracing and Perfetto.
 
 ## Limits
 
-- Over tcp, a rank whose host loses power is noticed when its connections time out.
-  Until then it counts as a rank that did not come, and the time limit finds it.
-- If two ranks have a single stream between them (the default on one host), losing
-  it is losing the rank. With WEFT_STREAMS=2 or a second rail the job goes on.
+- Between hosts a lost link is waited for ([links.md](links.md), with [every case measured](tables/host-faults.md)). A host that
+  loses power looks like one, and is given up after WEFT_OUTAGE.
+- If two ranks of one host have a single stream between them (the default), losing it is losing the rank.
 `
