@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -103,7 +104,9 @@ func one(seed uint64, groups map[string]Group, c *counts) error {
 			cs := DrawCase(rng, p)
 			cs.Messages = w.messages
 			if err := try(groups, key, func() (Group, error) { return w.start(n) }, &cs); err != nil {
-				return report(seed, p, how, w.name, cs, smaller(groups, key, func() (Group, error) { return w.start(n) }, cs, err))
+				start := func() (Group, error) { return w.start(n) }
+				err = smaller(groups, key, start, cs, err)
+				return report(seed, shrunk(groups, key, start, cs, p), how, w.name, cs, err)
 			}
 			c.runs++
 		}
@@ -149,6 +152,47 @@ func smaller(groups map[string]Group, key string, start func() (Group, error), c
 	fewer(func(d *Case) { clear(d.InPlace) })
 	fewer(func(d *Case) { clear(d.Plain) })
 	return fmt.Errorf("%w\nsmallest call that fails: %s", err, c)
+}
+
+// shrunk looks for a smaller program whose call fails, too, for a minute at most.
+func shrunk(groups map[string]Group, key string, start func() (Group, error), c Case, p *sched.Program) *sched.Program {
+	end := time.Now().Add(time.Minute)
+	return Shrink(p, func(q *sched.Program) bool {
+		d := c
+		d.Program = q.String()
+		return time.Now().Before(end) && try(groups, key, start, &d) != nil
+	})
+}
+
+// TestShrink: a program that is made smaller is proven, fails as before, and loses the
+// lines that have nothing to do with it.
+func TestShrink(t *testing.T) {
+	reduces := func(p *sched.Program) bool { return strings.Contains(p.String(), "recv-reduce") }
+	less := 0
+	for seed := uint64(1); seed <= 60; seed++ {
+		p, _ := Draw(rand.New(rand.NewPCG(seed, 1)), 3)
+		if _, err := verify.Program(p); err != nil || !reduces(p) || len(p.String()) > 3000 {
+			continue
+		}
+		q := Shrink(p, reduces)
+		if _, err := verify.Program(q); err != nil || !reduces(q) {
+			t.Fatalf("seed %d: shrunk to a program that is not proven or does not fail: %v\n%s", seed, err, q)
+		}
+		if len(q.String()) < len(p.String()) {
+			less++
+		}
+	}
+	if less == 0 {
+		t.Error("no program became smaller")
+	}
+	// A copy to scratch that nobody reads is what a person would take out first.
+	p, err := sched.Parse("weft 1\nname x\nop all-reduce\nranks 2\nchunks 1\nscratch 2\nslots 2\nchannels 1:\n  copy in[0] -> tmp[0]\n  repeat i < 3:\n    copy in[0] -> tmp[1]\n  send tmp[0] to 1-r\n  recv-reduce in[0] -> out[0] from 1-r\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if q := Shrink(p, reduces); strings.Contains(q.String(), "tmp[1]") || strings.Contains(q.String(), "repeat") {
+		t.Errorf("left:\n%s", q)
+	}
 }
 
 // report writes the program down and says what is wrong.
