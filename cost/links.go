@@ -100,7 +100,7 @@ func (l *Links) memory(traffic float64, ranks int) float64 {
 	return at * traffic / last.Traffic
 }
 
-// crowd is how many ranks share a core, of so many on a host.
+// crowd is how many ranks share a core, for a number of ranks on a host.
 func (l *Links) crowd(ranks int) float64 {
 	return max(1, float64(ranks)/float64(max(l.Cores, 1)))
 }

@@ -14,7 +14,7 @@ import (
 const (
 	maxColumns   = 64
 	maxRows      = 512
-	labelColumns = 16 // up to so many ranks messages carry labels; beyond, they tell on hover
+	labelColumns = 16 // up to this many ranks messages carry labels; beyond, on hover
 )
 
 // arrow is a message on its way: it leaves at a row and arrives at the next.

@@ -9,7 +9,7 @@ import (
 	"github.com/weft-fabric/weft/topo"
 )
 
-// plural is the noun for so many.
+// plural is the noun for a count.
 func plural(n int, noun string) string {
 	_, word, _ := strings.Cut(count(n, noun), " ")
 	return word

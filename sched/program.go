@@ -212,7 +212,7 @@ type If struct {
 	Line int32 // as that of a Step
 }
 
-// Group is so many channels that run the same steps, told apart by c, which
+// Group is a number of channels that run the same steps. Their number is c, which
 // counts on from one group to the next.
 type Group struct {
 	Count int

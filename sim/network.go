@@ -158,7 +158,7 @@ func rate(capacity int64, share int64) int64 {
 	return capacity * whole / share
 }
 
-// span is the time so many bytes take, rounded up to the next picosecond.
+// span is the time that bytes take at a rate, rounded up to the next picosecond.
 func span(bytes float64, rate int64) unit.Time {
 	ps := math.Ceil(bytes / float64(rate) * 1e12)
 	if ps >= math.MaxInt64/4 {

@@ -17,7 +17,7 @@ type Spread struct {
 	Worst *Result   // the result of the slowest seed
 }
 
-// Seeds runs jobs under ECMP with so many seeds from Options.Seed on.
+// Seeds runs jobs under ECMP with a number of seeds from Options.Seed on.
 func Seeds(g *topo.Graph, jobs []Job, o Options, count int) (*Spread, error) {
 	o.Routing = ECMP
 	s := &Spread{}

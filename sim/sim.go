@@ -81,7 +81,7 @@ type Options struct {
 	Fail      []string // parts that are dead: a node "leaf3", "n7:nic2", a host "n7", a port "leaf3:p5" or a link as LinkName prints it
 	Slow      []Slow   // parts at a fraction of their rate; a GPU's factor slows its overhead and memory as well
 	Unfolded  bool     // simulate every rank and every round
-	Trace     int      // record at most so many spans, of ranks spread over the job; 0 for none
+	Trace     int      // spans to record at most, of ranks spread over the job; 0 for none
 
 	// Deadline is a simulated time after which the jobs are given up with ErrLate;
 	// 0 for never.

@@ -65,9 +65,9 @@ func (t *tiered) at(s topo.NodeID) int {
 	return i
 }
 
-// ways lays a stream from switch a to switch b evenly over all ways of so many
-// hops that go up half of them and down the other half; nil if the fabric has
-// no such tiers.
+// ways lays a stream from switch a to switch b evenly over all ways of a number
+// of hops: half of them up, half of them down. It is nil if the fabric has no such
+// tiers.
 func (n *network) ways(a, b topo.NodeID, hops int) []use {
 	g, up := n.g, hops/2
 	if hops%2 != 0 || up > 7 || g.Nodes[a].Tier == 0 || g.Nodes[a].Tier != g.Nodes[b].Tier {

@@ -12,7 +12,7 @@ import (
 type symmetry struct {
 	net    *network
 	n      int32
-	base   int32 // the program alone repeats itself after so many ranks
+	base   int32 // ranks after which the program alone repeats itself
 	period int32
 	sends  [][]hop         // by rank below base: where it may send
 	hops   []map[hop]int32 // the same, to find one: its index in sends

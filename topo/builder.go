@@ -21,7 +21,7 @@ func NewBuilder(name string) *Builder {
 	return &Builder{g: Graph{Name: name}, classIDs: map[Class]ClassID{}}
 }
 
-// Grow makes room for so many more nodes and links.
+// Grow makes room for more nodes and links.
 func (b *Builder) Grow(nodes, links int) {
 	b.g.Nodes = slices.Grow(b.g.Nodes, nodes)
 	b.g.Links = slices.Grow(b.g.Links, links)

@@ -2,8 +2,8 @@ package tune
 
 import "slices"
 
-// shape is what NCCL's search finds for one algorithm: so many channels of such
-// a speed, inside a node and between nodes, in GB/s.
+// shape is what NCCL's search finds for one algorithm: the number of channels and
+// their speed, inside a node and between nodes, in GB/s.
 type shape struct {
 	Channels     int
 	Intra, Inter float64

@@ -18,6 +18,7 @@ STEPS = 40
 
 
 def main():
+    assert dist.is_torchelastic_launched()  # as under torchrun
     dist.init_process_group("gloo")
     rank, size = dist.get_rank(), dist.get_world_size()
     torch.manual_seed(1)

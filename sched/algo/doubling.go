@@ -73,8 +73,8 @@ func (f fold) aside() string  { return fmt.Sprintf("r < %d && r%%2 == 1", 2*f.ex
 func (f fold) paired() string { return fmt.Sprintf("r < %d", 2*f.extra) }
 
 // around writes a program that works in dst, where src and dst name the whole
-// vector: those who stand aside give theirs and get the result, for the others
-// the body runs once dst holds what it starts from.
+// vector. Ranks that stand aside give their vector and get the result. For the
+// others the body runs once dst holds what it starts from.
 func (f fold) around(t *text, src, dst string, body func()) {
 	if f.extra == 0 {
 		t.line("copy %s -> %s", src, dst)

@@ -106,7 +106,7 @@ func pairwiseHosts(s Spec) (string, error) {
 		}
 		return fmt.Sprintf("(%s)*%d+%d", rank, s.Channels, ch)
 	}
-	// peer is the rank so many hosts and so many local numbers on, or back.
+	// peer is the rank a number of hosts and a number of local ranks on, or back.
 	peer := func(host, own string) string {
 		return fmt.Sprintf("(r/%d%s)%%%d*%d+(r%s)%%%d", local, host, hosts, local, own, local)
 	}

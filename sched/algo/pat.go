@@ -66,7 +66,7 @@ type pat struct {
 // count gives how many of the offsets k, k+apart, ... are below n.
 func count(k, apart string) string { return fmt.Sprintf("(n-1-(%s))/%s+1", k, apart) }
 
-// block names the chunk of the rank so many places before.
+// block names the chunk of the rank a number of places before.
 func (p *pat) block(offset string) string {
 	return share("(r-("+offset+"))%n", p.s.Channels)
 }

@@ -38,14 +38,14 @@ func init() {
 	})
 }
 
-// round is so many rings, of which every second turns the other way if there
-// are two ways; the channel's parity tells which.
+// round is a number of rings. If there are two ways, every second ring turns the
+// other way; the channel's parity tells which.
 type round struct {
 	channels int
 	ways     int
 }
 
-// ahead gives the rank so many places on, behind the one so many before.
+// ahead gives the rank that many places on, behind the rank that many places before.
 func (w round) ahead(places ...string) string { return w.place("+", places) }
 
 func (w round) behind(places ...string) string { return w.place("-", places) }

@@ -24,8 +24,8 @@ type Exchange[M any] struct {
 type queue[M any] struct {
 	msgs []M
 	head int
-	recv thread // who waits for a message, if anybody
-	send thread // who waits for room
+	recv thread // the thread that waits for a message, if any
+	send thread // the thread that waits for room, if any
 }
 
 type thread struct {
@@ -214,7 +214,7 @@ func RunIn[M any](p *sched.Program, pick func(k int) int, do func(r sched.Rank, 
 	return finished(p, machines, held, x)
 }
 
-// finished says who is stuck, or which messages were never taken.
+// finished says which ranks are stuck, or which messages were never taken.
 func finished[M any](p *sched.Program, machines []*Machine, held [][]Action, x *Exchange[M]) error {
 	s := &Stuck{Program: p.Name}
 	for r, m := range machines {
@@ -248,7 +248,7 @@ func finished[M any](p *sched.Program, machines []*Machine, held [][]Action, x *
 	return nil
 }
 
-// cycle follows who waits for whom until somebody comes up again.
+// cycle follows each rank to the one it waits for until a rank comes up again.
 func cycle(blocked []Blocked) []Blocked {
 	byRank := map[sched.Rank]int{}
 	for i, b := range blocked {

@@ -80,7 +80,7 @@ func (m *Machine) Room(since []Mark) int64 {
 	return room
 }
 
-// Skip repeats what happened since the marks so many times at once, at most Room.
+// Skip repeats what happened since the marks the given number of times at once, at most Room.
 func (m *Machine) Skip(since []Mark, times int64) {
 	for i := range m.chans {
 		ch, mk := &m.chans[i], &since[i]
@@ -165,7 +165,7 @@ func (m *Machine) Again(c int32) int64 {
 }
 
 // Repeat says that the action handed out for a channel has been carried out and
-// handed out again so many times, at most Again.
+// handed out again the given number of times, at most Again.
 func (m *Machine) Repeat(c int32, times int64) {
 	if times == 0 {
 		return

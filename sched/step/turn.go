@@ -154,8 +154,8 @@ func (k *Code) all(f func(c int, in *instr, loops []*sched.Loop, conds []choice)
 	return true
 }
 
-// each calls f for every expression that says who does what with whom, how
-// often and how much; peers are told apart. Equal ones are asked once.
+// each calls f for every expression that decides which rank does what with which
+// peer, how often and how much; peers are told apart. Equal ones are asked once.
 func (k *Code) each(f func(c int, e *sched.Expr, peer bool, loops []*sched.Loop) bool) bool {
 	seen := map[string]bool{}
 	ask := func(c int, e *sched.Expr, peer bool, loops []*sched.Loop) bool {

@@ -70,7 +70,7 @@ type clocks struct {
 
 type vector []uint32
 
-// moment is when a thread has done so many actions.
+// moment is when a thread has done a number of actions.
 type moment struct {
 	thread int
 	done   int64

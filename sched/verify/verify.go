@@ -6,7 +6,7 @@
 //
 // One run is enough for all of them. Channels are sequential, and messages
 // between two ranks on a channel keep their order, so a program is a network of
-// processes with ordered queues, whose results do not depend on who runs first
+// processes with ordered queues, whose results do not depend on which runs first
 // (Kahn 1974), bounded queues included: a full queue is a wait for a returned
 // slot. The one thing that could make them depend on it, two channels of a rank
 // touching the same chunk, is checked by happens-before (vector clocks), not by

@@ -62,7 +62,7 @@ type Tier struct {
 	Count   int // spines of a group, cores of a group, instead of the rule
 }
 
-// Ratio is an oversubscription: so many ports down for so many up.
+// Ratio is an oversubscription: ports down for ports up.
 type Ratio struct{ Down, Up int }
 
 func (r Ratio) String() string { return fmt.Sprintf("%d:%d", r.Down, r.Up) }
@@ -415,7 +415,7 @@ func (p *plan) spinePorts() (int, error) {
 	return down, err
 }
 
-// fitGroups lays spines under so many groups of so many leaves each, and cores above.
+// fitGroups lays spines under groups of leaves, and cores above them.
 func (p *plan) fitGroups(groups, leaves int) error {
 	p.groups = groups
 	r := p.Spine.Oversub.orEven()

@@ -19,7 +19,7 @@ import (
 // Source says where a figure comes from, so that a reader can check it.
 type Source string
 
-// Encoding is a line code: so many bits of data in so many bits on the wire.
+// Encoding is a line code: bits of data, and the bits on the wire that carry them.
 type Encoding struct{ Data, Wire int }
 
 // Share is the part of the wire rate that is data.
@@ -42,7 +42,7 @@ type Link struct {
 	Source     Source
 }
 
-// Class computes the class of one link of so many lanes; 0 lanes means the usual number.
+// Class computes the class of one link by its lanes; 0 lanes means the usual number.
 func (l Link) Class(lanes int) topo.Class {
 	if lanes == 0 {
 		lanes = l.Lanes
