@@ -5,9 +5,9 @@ import "github.com/spf13/cobra"
 func newSim() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "sim",
-		Short: "Simulate collectives on a cluster: how long, and what limits",
+		Short: "Simulate collectives, failures and serving on a cluster",
 		RunE:  group,
 	}
-	cmd.AddCommand(newSimCollective())
+	cmd.AddCommand(newSimCollective(), newSimFailures(), newSimServe())
 	return cmd
 }

@@ -1,0 +1,176 @@
+package cli
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+	"github.com/weft-fabric/weft/sim/failures"
+	"github.com/weft-fabric/weft/topo"
+)
+
+func newSimFailures() *cobra.Command {
+	var p presetFlags
+	var on, model string
+	var gpus, spares, runs int
+	var days, work, interval, stall, load, store, detect, timeout, localise, requeue, inPlace, kept, memory float64
+	var rates map[string]string
+	var seed uint64
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "failures --cluster CLUSTER",
+		Short: "Simulate a year of failures: goodput, the best checkpoint interval, days to finish",
+		Long: `Draw failures of a cluster's parts and follow one job over all GPUs: what is noticed when,
+what is repeated since the last checkpoint, how long hosts are away. Rates are those measured on
+16,384 H100 (Llama 3, 2024) unless --rate or the cluster file's failure-rates say otherwise; 5% of the
+hosts make 35% of the faults, in bursts; repairs are log-normal. A leaf switch takes all its hosts.
+
+Best intervals by Young, Daly, exactly (Lambert's W) and by simulation stand beside one another. The same
+seed gives the same numbers.`,
+		Example: `  weft sim failures --cluster rail --set hosts=2048 --model llama3.1-405b --days 54
+  weft sim failures --cluster superpod-h100 --work 30 --spares 2 --json
+  weft sim failures --cluster rail --interval 600 --memory-tier 0.9 --rate gpu=0.05`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, _, err := planCluster(cmd, on, p, gpus)
+			if err != nil {
+				return err
+			}
+			have := c.Graph.Count(topo.GPU)
+			if gpus == 0 {
+				gpus = have
+			}
+			if gpus < 1 || gpus > have {
+				return fmt.Errorf("--gpus is %d; %s has %d", gpus, c.Name, have)
+			}
+			hosts := len(c.Graph.Hosts)
+			share := float64(gpus) / float64(have)
+			part := func(n int) int { return int(float64(n)*share + .5) }
+			leaves := 0
+			c.Graph.Each(topo.Switch, func(_ topo.NodeID, n *topo.Node) {
+				if n.Tier == 1 {
+					leaves++
+				}
+			})
+			nics := part(c.Graph.Count(topo.NIC))
+			parts := failures.Parts{Hosts: max(part(hosts), 1), GPUs: gpus, NICs: nics, Ports: nics, Leaves: part(leaves)}
+			if leaves > 0 {
+				parts.HostsPerLeaf = max(blast(c.Graph), 1)
+			}
+			yearly := map[string]float64{}
+			for k, v := range c.Needs.FailureRates {
+				if k != "cable" && k != "switch" { // a port's rate is measured for both together
+					yearly[k] = v
+				}
+			}
+			for k, v := range rates {
+				var r float64
+				if _, err := fmt.Sscanf(v, "%g", &r); err != nil || r < 0 {
+					return fmt.Errorf("--rate %s=%s: want failures of one part a year", k, v)
+				}
+				switch k {
+				case "gpu", "host", "nic", "cable", "switch", "software":
+					yearly[k] = r
+				default:
+					return fmt.Errorf("--rate %s: known parts: gpu, host, nic, cable, switch, software", k)
+				}
+			}
+			size := 0.0
+			if model != "" {
+				m, err := loadModel(cmd, model)
+				if err != nil {
+					return err
+				}
+				size = failures.CheckpointBytes(m.Params().Total)
+			}
+			fl := cmd.Flags()
+			if size > 0 && !fl.Changed("stall") {
+				stall = size / (store * 1e9)
+			}
+			if size > 0 && !fl.Changed("load") {
+				load = size / (store * 1e9)
+			}
+			if !fl.Changed("requeue") {
+				requeue = failures.Requeue(gpus)
+			}
+			j := failures.Job{Hosts: parts.Hosts, GPUs: gpus, Hazards: failures.Hazards(parts, yearly), Detect: detect, Timeout: timeout, Localise: localise, Requeue: requeue, InPlace: inPlace, Kept: kept, Spares: spares, Days: days, Work: work,
+				Tiers: []failures.Tier{{Name: "store", Stall: stall, Load: load, Every: interval}}}
+			if memory > 0 {
+				j.Tiers = append([]failures.Tier{{Name: "peer memory", Stall: .5, Load: 15, Survives: memory}}, j.Tiers...)
+			}
+			if spares < 0 || runs < 1 || days <= 0 || work < 0 || interval < 0 {
+				return fmt.Errorf("--spares, --runs, --days, --work and --interval must not be negative, --runs and --days at least 1")
+			}
+			r, err := failures.Best(j, runs, seed)
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				return printJSON(cmd.OutOrStdout(), r)
+			}
+			out := cmd.OutOrStdout()
+			line := func(name, format string, args ...any) {
+				fmt.Fprintf(out, "%-12s %s\n", name, fmt.Sprintf(format, args...))
+			}
+			line("job", "%d GPUs on %d hosts of %s, %d spare hosts, %d runs of %g days, seed %d", gpus, parts.Hosts, c.Name, spares, runs, days, seed)
+			line("fails every", "%.2f h (mean time to failure); simulated %.2f h, %.0f times a run", r.MTTF/3600, r.Measured/3600, r.Failures)
+			line("checkpoint", "every %.0f s of work; stands still for %.1f s, loads in %.0f s", r.Interval, stall, load)
+			line("", "Young %.0f s, Daly %.0f s, exact %.0f s, by simulation %.0f s", r.Intervals["young"], r.Intervals["daly"], r.Intervals["exact"], r.Intervals["simulation"])
+			line("goodput", "%.2f%% of all time (95%% sure: %.2f to %.2f%%), ETTR %.2f%%", 100*r.Goodput, 100*r.GoodputLow, 100*r.GoodputUp, 100*r.ETTR)
+			for _, k := range []string{"checkpoints", "repeated work", "detection", "restart", "waiting for hosts"} {
+				line("", "%-18s %.2f%%", k, 100*r.Parts[k])
+			}
+			line("hosts away", "%.1f in the mean, %.0f at the 99th percentile: as many spares", r.Away, r.AwayP99)
+			line("lost", "%.0f GPU hours a run", r.Lost)
+			for _, x := range r.Causes {
+				line("", "%-18s %6.1f failures, %.0f GPU hours", x.Name, x.Failures, x.GPUHours)
+			}
+			if len(r.Days) > 0 {
+				line("finishes", "after %.1f days in half of the runs, %.1f in 90%%, %.1f in 99%%", r.Days["p50"], r.Days["p90"], r.Days["p99"])
+			}
+			return nil
+		},
+	}
+	p.register(cmd)
+	fl := cmd.Flags()
+	fl.StringVar(&on, "cluster", "", "`CLUSTER`: file, preset, or a kind of host")
+	fl.IntVar(&gpus, "gpus", 0, "how many `GPUs` the job has; all without it")
+	fl.StringVar(&model, "model", "", "`MODEL` whose checkpoints are saved, 14 bytes a parameter")
+	fl.Float64Var(&store, "store", 200, "`GB/s` that the store takes and gives, all hosts together")
+	fl.Float64Var(&days, "days", 365, "length of a run in `DAYS`")
+	fl.Float64Var(&work, "work", 0, "`DAYS` of training to do: also say when it is done")
+	fl.IntVar(&runs, "runs", 20, "how many `RUNS` to draw")
+	fl.Uint64Var(&seed, "seed", 1, "`SEED` of the draws")
+	fl.IntVar(&spares, "spares", 0, "`HOSTS` that stand by")
+	fl.Float64Var(&interval, "interval", 0, "`SECONDS` of work between checkpoints; the best without it")
+	fl.Float64Var(&stall, "stall", 10, "`SECONDS` that training stands still for a checkpoint")
+	fl.Float64Var(&load, "load", 60, "`SECONDS` to load one")
+	fl.Float64Var(&memory, "memory-tier", 0, "also keep copies in peers' memory, which survive this `SHARE` of failures")
+	fl.Float64Var(&detect, "detect", 20, "`SECONDS` until a failure is known")
+	fl.Float64Var(&timeout, "timeout", 600, "`SECONDS` until a hang is")
+	fl.Float64Var(&localise, "localise", 120, "`SECONDS` to find the part to blame")
+	fl.Float64Var(&requeue, "requeue", 0, "`SECONDS` to start with other hosts; 454 at 2,048 GPUs and 105 more a doubling without it")
+	fl.Float64Var(&inPlace, "in-place", 60, "`SECONDS` to start again on the same hosts")
+	fl.Float64Var(&kept, "kept", .3, "`SHARE` of failures after which the same hosts go on")
+	fl.StringToStringVar(&rates, "rate", nil, "failures of one part a year, `PART=RATE`: gpu, host, nic, cable, switch, software")
+	fl.BoolVar(&asJSON, "json", false, "print JSON")
+	_ = cmd.RegisterFlagCompletionFunc("cluster", clusterNames)
+	return cmd
+}
+
+// blast is how many hosts hang on one leaf switch.
+func blast(g *topo.Graph) int {
+	most := 0
+	g.Each(topo.Switch, func(id topo.NodeID, n *topo.Node) {
+		if n.Tier != 1 || most > 0 {
+			return
+		}
+		hosts := map[topo.HostID]bool{}
+		for _, e := range g.Edges(id) {
+			if x := g.Nodes[e.Peer]; x.Kind == topo.NIC {
+				hosts[x.Host] = true
+			}
+		}
+		most = len(hosts)
+	})
+	return most
+}

@@ -1,0 +1,165 @@
+package cli
+
+import (
+	"fmt"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+	"github.com/weft-fabric/weft/plan"
+	"github.com/weft-fabric/weft/sim/serve"
+)
+
+func newSimServe() *cobra.Command {
+	var p presetFlags
+	var on, weights, kv, trace string
+	var gpus, tp, pp, replicas, prefill, users, in, out, requests, chunk, most int
+	var rate, memory, reuse, factor, ttft, tpot, price float64
+	var seed uint64
+	var asJSON, apart bool
+	cmd := &cobra.Command{
+		Use:   "serve MODEL --cluster CLUSTER",
+		Short: "Simulate a model that answers requests: first token, time a token, tokens a second, cost",
+		Long: `Serve requests step by step: continuous batching with prompts in chunks, the size of the KV cache, copies of
+the model over 1, 2, 4, ... GPUs. With --tp it runs one layout, without it tries all and prints the best first;
+--ttft and --tpot set limits for 90% of the requests. With --prefill copies of their own take the prompts and hand
+the KV cache over through the fabric.
+
+Users are a closed loop (--users), arrivals at random (--rate), or a trace of Mooncake's or Azure's form (--trace).`,
+		Example: `  weft sim serve llama3-70b --cluster dgx-h100 --weights fp8 --users 64 --input 1000 --output 500
+  weft sim serve llama3-8b --cluster dgx-h100 --tp 1 --rate 20 --input 2000 --output 200 --json
+  weft sim serve llama3-70b --cluster dgx-h100 --gpus 16 --weights fp8 --tp 2 --replicas 6 --prefill 2 --rate 10 --input 4000 --output 300`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			m, err := loadModel(cmd, args[0])
+			if err != nil {
+				return err
+			}
+			c, note, err := planCluster(cmd, on, p, gpus)
+			if err != nil {
+				return err
+			}
+			if price > 0 {
+				c.Needs.CloudPrice = price
+			}
+			mc, err := plan.NewMachine(c, gpus)
+			if err != nil {
+				return err
+			}
+			for name, v := range map[string]string{"--weights": weights, "--kv": kv} {
+				if v != "bf16" && v != "fp8" && v != "fp4" || name == "--kv" && v == "fp4" {
+					return fmt.Errorf("%s %q: want bf16 or fp8, or fp4 for weights", name, v)
+				}
+			}
+			load := serve.Load{Concurrency: users, Rate: rate, Input: in, Output: out, Requests: requests, Seed: seed}
+			if rate > 0 {
+				load.Concurrency = 0
+			}
+			if trace != "" {
+				data, err := readInput(cmd, trace)
+				if err != nil {
+					return err
+				}
+				if load.Trace, err = serve.ReadTrace(data); err != nil {
+					return fmt.Errorf("%s: %w", trace, err)
+				}
+				if requests > 0 && cmd.Flags().Changed("requests") {
+					load.Trace = load.Trace[:min(requests, len(load.Trace))]
+				}
+			} else if requests == 0 {
+				load.Requests = max(4*users, 200)
+			}
+			if factor == 0 {
+				factor = serve.FactorFor(mc.GPU.Arch)
+			}
+			e := serve.Engine{Model: m, Machine: mc, Weights: weights, KV: kv, Chunk: chunk, Most: most, Memory: memory, Reuse: reuse, Factor: factor}
+			var tries []serve.Try
+			if tp > 0 {
+				if replicas == 0 {
+					replicas = max(mc.GPUs/(tp*pp)-prefill, 1)
+				}
+				e.Layout = serve.Layout{TP: tp, PP: pp, Replicas: replicas, Prefill: prefill}
+				r, err := serve.Run(e, load)
+				if err != nil {
+					return err
+				}
+				tries = []serve.Try{{Result: r, Layout: e.Layout}}
+			} else {
+				tries = serve.Layouts(e, load, ttft, tpot, apart)
+			}
+			if len(tries) == 0 || tries[0].Result == nil {
+				why := "no layout divides its heads"
+				if len(tries) > 0 {
+					why = tries[0].Why
+				}
+				return finding{fmt.Errorf("%s cannot be served on %d %s: %s", m.Name, mc.GPUs, mc.GPU.Name, why)}
+			}
+			best := tries[0].Result
+			if asJSON {
+				type answer struct {
+					Model string `json:"model"`
+					*serve.Result
+					Others []*serve.Result `json:"others,omitempty"`
+				}
+				a := answer{Model: m.Name, Result: best}
+				for _, t := range tries[1:] {
+					if t.Result != nil {
+						a.Others = append(a.Others, t.Result)
+					}
+				}
+				return printJSON(cmd.OutOrStdout(), a)
+			}
+			w := cmd.OutOrStdout()
+			fmt.Fprintf(w, "%s, %s weights, %s KV cache on %d %s; %d requests, seed %d\n", m.Name, weights, kv, mc.GPUs, mc.GPU.Name, best.Requests, seed)
+			if note != "" {
+				fmt.Fprintln(w, note)
+			}
+			t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+			fmt.Fprintln(t, "layout\tfirst token p50\tp99\ttoken p50\tp99\ttokens/s\ta GPU\tUSD/M tokens\tlimit")
+			for _, x := range tries {
+				name := fmt.Sprintf("%d x tp %d", x.Layout.Replicas, x.Layout.TP)
+				if x.Layout.PP > 1 {
+					name += fmt.Sprintf(" pp %d", x.Layout.PP)
+				}
+				if x.Layout.Prefill > 0 {
+					name += fmt.Sprintf(" + %d for prompts", x.Layout.Prefill)
+				}
+				if x.Result == nil {
+					fmt.Fprintf(t, "%s\t\t\t\t\t\t\t\t%s\n", name, x.Why)
+					continue
+				}
+				r := x.Result
+				fmt.Fprintf(t, "%s\t%.3f s\t%.3f s\t%.2f ms\t%.2f ms\t%.0f\t%.0f\t%.3f\t%s\n", name, r.TTFT.P50, r.TTFT.P99, 1e3*r.TPOT.P50, 1e3*r.TPOT.P99, r.Total, r.PerGPU, r.USD, r.Limit)
+			}
+			return t.Flush()
+		},
+	}
+	p.register(cmd)
+	fl := cmd.Flags()
+	fl.StringVar(&on, "cluster", "", "`CLUSTER`: file, preset, or a kind of host")
+	fl.IntVar(&gpus, "gpus", 0, "how many `GPUs`; all without it")
+	fl.IntVar(&tp, "tp", 0, "`GPUs` of a copy; all ways are tried without it")
+	fl.IntVar(&pp, "pp", 1, "pipeline `STAGES` of a copy")
+	fl.IntVar(&replicas, "replicas", 0, "`COPIES` of the model; as many as there is place for without it")
+	fl.IntVar(&prefill, "prefill", 0, "further `COPIES` that take prompts only")
+	fl.BoolVar(&apart, "apart", false, "also try prefill and decode on copies of their own")
+	fl.StringVar(&weights, "weights", "bf16", "`TYPE` of the weights: bf16, fp8, fp4")
+	fl.StringVar(&kv, "kv", "bf16", "`TYPE` of the KV cache: bf16, fp8")
+	fl.IntVar(&users, "users", 16, "`USERS` that ask again when they have their answer")
+	fl.Float64Var(&rate, "rate", 0, "`REQUESTS` a second, at random, instead of users")
+	fl.StringVar(&trace, "trace", "", "`FILE` with arrivals, in Mooncake's or Azure's form")
+	fl.IntVar(&in, "input", 1024, "`TOKENS` of a prompt")
+	fl.IntVar(&out, "output", 256, "`TOKENS` of an answer")
+	fl.IntVar(&requests, "requests", 0, "how many `REQUESTS`; four a user without it")
+	fl.IntVar(&chunk, "chunk", 8192, "`TOKENS` of prompts that a step takes at most")
+	fl.IntVar(&most, "most", 0, "`REQUESTS` that run at once at most; as many as memory allows without it")
+	fl.Float64Var(&memory, "memory", .9, "`SHARE` of the memory that the engine takes")
+	fl.Float64Var(&reuse, "reuse", 0, "`SHARE` of prompts that is in the cache already")
+	fl.Float64Var(&factor, "factor", 0, "steps of a server over the sum of kernels, instead of the fitted `FACTOR`")
+	fl.Float64Var(&ttft, "ttft", 0, "limit of the first token in `SECONDS`, for 90% of the requests")
+	fl.Float64Var(&tpot, "tpot", 0, "limit of a token in `SECONDS`, for 90% of the requests")
+	fl.Float64Var(&price, "price", 0, "`USD` of a GPU hour, instead of the catalogue's")
+	fl.Uint64Var(&seed, "seed", 1, "`SEED` of the arrivals")
+	fl.BoolVar(&asJSON, "json", false, "print JSON")
+	_ = cmd.RegisterFlagCompletionFunc("cluster", clusterNames)
+	return cmd
+}

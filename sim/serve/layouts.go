@@ -1,0 +1,66 @@
+package serve
+
+import "sort"
+
+// Try is one layout and what it gives.
+type Try struct {
+	Result *Result
+	Why    string // why it cannot be, if it cannot
+	Layout Layout
+}
+
+// Layouts tries every way to use the GPUs: copies of 1, 2, 4, ... GPUs, and with prefill and decode apart in several
+// ratios where apart is set. The best comes first: among those within the time limits (0 for none) the most tokens a
+// second, then the others.
+func Layouts(e Engine, load Load, ttft, tpot float64, apart bool) []Try {
+	var out []Try
+	n := e.Machine.GPUs
+	for tp := 1; tp <= min(n, e.Machine.Domain); tp *= 2 {
+		if e.Model.Heads%tp != 0 {
+			continue
+		}
+		copies := n / tp
+		options := []Layout{{TP: tp, PP: 1, Replicas: copies}}
+		if apart {
+			for p := 1; p < copies; p *= 2 {
+				options = append(options, Layout{TP: tp, PP: 1, Replicas: copies - p, Prefill: p})
+			}
+		}
+		for _, l := range options {
+			x := e
+			x.Layout, x.steps = l, nil
+			r, err := Run(x, load)
+			if err != nil {
+				out = append(out, Try{Why: err.Error(), Layout: l})
+				continue
+			}
+			out = append(out, Try{Result: r, Layout: l})
+		}
+	}
+	within := func(t Try) bool {
+		return t.Result != nil && (ttft == 0 || t.Result.TTFT.P90 <= ttft) && (tpot == 0 || t.Result.TPOT.P90 <= tpot)
+	}
+	sort.SliceStable(out, func(i, j int) bool {
+		a, b := out[i], out[j]
+		if within(a) != within(b) {
+			return within(a)
+		}
+		if (a.Result == nil) != (b.Result == nil) {
+			return a.Result != nil
+		}
+		return a.Result != nil && a.Result.Total > b.Result.Total
+	})
+	return out
+}
+
+// FactorFor is the steps of a server over the sum of its kernels, by generation: the medians
+// over TensorRT-LLM, vLLM and SGLang on some 300 measured points; engines fuse what the kernels here do one by one.
+func FactorFor(arch string) float64 {
+	switch arch {
+	case "Hopper":
+		return 1
+	case "Blackwell":
+		return .72
+	}
+	return 1.1
+}

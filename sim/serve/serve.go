@@ -1,0 +1,528 @@
+// Package serve says how a model answers requests on a cluster: time to the first token, time a token,
+// tokens a second, and what limits them.
+//
+// An engine runs in steps. Each step gives every running request its next token and takes up to a chunk of
+// waiting prompts with it, as long as the KV cache has room.
+//
+//	arrivals ─► queue ─► prompts, a chunk a step ─┐
+//	                     running requests ────────┴─► one step: products over all tokens, attention, all-reduces
+//
+// With prefill and decode apart, prompts run on workers of their own and the KV cache crosses the fabric; transfers
+// that go on at once share the NICs. Kernels are those of plan/kernel; one factor for each engine stands between them
+// and a server.
+package serve
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+
+	"github.com/weft-fabric/weft/plan"
+	"github.com/weft-fabric/weft/plan/kernel"
+	"github.com/weft-fabric/weft/sched"
+	"github.com/weft-fabric/weft/work"
+)
+
+// Layout is how one copy of the model is cut, and how many copies there are.
+type Layout struct {
+	TP       int `json:"tp"`
+	PP       int `json:"pp"`
+	Replicas int `json:"replicas"`
+	Prefill  int `json:"prefill_workers,omitempty"` // with prefill and decode apart: copies for prompts; Replicas decode
+}
+
+// GPUs is how many it takes.
+func (l Layout) GPUs() int { return l.TP * l.PP * (l.Replicas + l.Prefill) }
+
+// Engine is one copy of a model on a machine.
+type Engine struct {
+	Model   *work.Model
+	Machine *plan.Machine
+	Layout  Layout
+	Weights string  // bf16, fp8, fp4: of the matrices
+	KV      string  // bf16 or fp8
+	Chunk   int     // tokens of prompts a step takes at most
+	Most    int     // requests that run at once at most; 0 for what memory allows
+	Memory  float64 // share of the GPU's memory that the engine takes
+	Reuse   float64 // share of prompts found in the cache of earlier ones
+	Factor  float64 // steps of a server over the sum of kernels; 0 for 1
+
+	steps map[[3]int]float64
+}
+
+func bytesOf(t string) float64 {
+	switch t {
+	case "fp8":
+		return 1
+	case "fp4":
+		return .5625
+	}
+	return 2
+}
+
+// WeightBytes is what one GPU holds of the model.
+func (e *Engine) WeightBytes() float64 {
+	p := e.Model.Params()
+	inner := p.Total - p.Embedding - p.Head
+	return (inner*bytesOf(e.Weights) + (p.Embedding+p.Head)*2) / float64(e.Layout.TP*e.Layout.PP)
+}
+
+// KVBytes is what one GPU keeps of a token. With more ranks than KV heads, heads are copied.
+func (e *Engine) KVBytes() float64 {
+	all := e.Model.KVBytesPerToken(bytesOf(e.KV)) / float64(e.Layout.PP)
+	if e.Model.MLA != nil {
+		return all
+	}
+	return all / float64(min(e.Layout.TP, e.Model.KVHeads))
+}
+
+// Tokens is how many tokens the KV cache of a copy holds; 0 if the model does not fit.
+func (e *Engine) Tokens() int {
+	free := float64(e.Machine.GPU.Memory)*e.Memory - e.WeightBytes() - 3.5e9
+	return max(int(free/e.KVBytes()), 0)
+}
+
+// Step is the seconds of one step: decode requests with ctx tokens each get a token, and prompt tokens run beside them.
+func (e *Engine) Step(decode, ctx, prompt int) float64 {
+	if decode+prompt == 0 {
+		return 0
+	}
+	// Contexts and prompts in 32 steps a doubling: a step's time is smooth in both.
+	round := func(n int) int {
+		if n < 64 {
+			return n
+		}
+		unit := 1 << max(int(math.Log2(float64(n)))-5, 0)
+		return (n + unit/2) / unit * unit
+	}
+	key := [3]int{decode, round(ctx), round(prompt)}
+	if t, ok := e.steps[key]; ok {
+		return t
+	}
+	t := e.step(float64(key[0]), float64(key[1]), float64(key[2]))
+	if e.steps == nil {
+		e.steps = map[[3]int]float64{}
+	}
+	e.steps[key] = t
+	return t
+}
+
+func (e *Engine) step(decode, ctx, prompt float64) float64 {
+	m, c, t := e.Model, e.Machine.Chip, float64(e.Layout.TP)
+	tokens := decode + prompt
+	w := kernel.Type(e.Weights)
+	kvType := kernel.Type("bf16")
+	if e.KV == "fp8" {
+		kvType = "fp8"
+	}
+	h, d := float64(m.Hidden), float64(m.HeadDim)
+	heads, kv := float64(m.Heads)/t, max(float64(m.KVHeads)/t, 1)
+	g := 1.0
+	if m.Gated {
+		g = 2
+	}
+	attention := func() float64 {
+		s := 0.0
+		if m.MLA != nil {
+			a := m.MLA
+			if a.QRank > 0 {
+				s += c.GEMM(w, tokens, float64(a.QRank+a.KVRank+a.RoPE), h) + c.GEMM(w, tokens, heads*float64(a.NoPE+a.RoPE), float64(a.QRank))
+			} else {
+				s += c.GEMM(w, tokens, heads*float64(a.NoPE+a.RoPE)+float64(a.KVRank+a.RoPE), h)
+			}
+			s += c.GEMM(w, tokens, heads*float64(a.V), float64(a.KVRank)) + c.GEMM(w, tokens, h, heads*float64(a.V))
+			if decode > 0 { // the latent vector is one KV head for all
+				s += c.Decode(kvType, decode, ctx, heads, 1, float64(a.KVRank+a.RoPE)/2)
+			}
+			d = float64(a.NoPE+a.RoPE+a.V) / 2
+			kv = heads
+		} else {
+			s += c.GEMM(w, tokens, (heads+2*kv)*d, h) + c.GEMM(w, tokens, h, heads*d)
+			if decode > 0 {
+				s += c.Decode(kvType, decode, ctx, heads, kv, d)
+			}
+		}
+		if prompt > 0 {
+			s += c.Prefill("bf16", 1, prompt, max(prompt, ctx/2), heads, kv, d)
+		}
+		return s
+	}
+	dense := func() float64 {
+		f := float64(m.FFN) / t
+		return c.GEMM(w, tokens, g*f, h) + c.GEMM(w, tokens, h, f)
+	}
+	experts := func() float64 {
+		// A batch touches E (1 - (1 - K/E)^B) experts; their weights are read whole.
+		E, K := float64(m.Experts), float64(m.TopK)
+		touched := E * (1 - math.Pow(1-K/E, tokens))
+		f := float64(m.ExpertFFN) / t
+		each := max(tokens*K/touched, 1)
+		read := touched * (g + 1) * h * f * bytesOf(e.Weights) / (c.HBM * .8)
+		compute := c.GEMM(w, each*touched, g*f, h) + c.GEMM(w, each*touched, h, f)
+		s := max(read, compute)
+		if m.SharedFFN > 0 {
+			fs := float64(m.SharedFFN) / t
+			s += c.GEMM(w, tokens, g*fs, h) + c.GEMM(w, tokens, h, fs)
+		}
+		return s + c.Vector(tokens*K*h*2*6)
+	}
+	layer := attention() + c.Vector(tokens*h*2*8) + 6e-6
+	reduce := 0.0
+	if e.Layout.TP > 1 {
+		r, _ := e.Machine.Collective(sched.AllReduce, e.Layout.TP, 1, 2*tokens*h)
+		reduce = 2 * r * .8 // engines fuse the norm into a one-shot all-reduce
+	}
+	sum := float64(m.Layers) * (layer + reduce)
+	if n := m.DenseLayers(); n > 0 {
+		sum += float64(n) * dense()
+	}
+	if n := m.MoELayers(); n > 0 {
+		sum += float64(n) * experts()
+	}
+	sum += c.GEMM("bf16", max(decode, 1), float64(m.Vocab)/t, h)
+	if e.Layout.PP > 1 { // a token passes all stages; they work on different requests meanwhile
+		hop, _ := e.Machine.Send(e.Layout.TP, 2*tokens*h)
+		sum += hop * float64(e.Layout.PP-1)
+	}
+	factor := e.Factor
+	if factor == 0 {
+		factor = 1
+	}
+	return sum*factor + .8e-3
+}
+
+// Request is one request.
+type Request struct {
+	At     float64 // seconds
+	Input  int
+	Output int
+}
+
+// Load is what is asked: a closed loop of Concurrency users, or arrivals at a Rate, or a trace.
+type Load struct {
+	Concurrency   int
+	Rate          float64
+	Input, Output int
+	Requests      int
+	Trace         []Request
+	Seed          uint64
+}
+
+// Quantiles of a time or a rate.
+type Quantiles struct {
+	Mean float64 `json:"mean"`
+	P50  float64 `json:"p50"`
+	P90  float64 `json:"p90"`
+	P99  float64 `json:"p99"`
+}
+
+func quantiles(v []float64) Quantiles {
+	if len(v) == 0 {
+		return Quantiles{}
+	}
+	slices.Sort(v)
+	sum := 0.0
+	for _, x := range v {
+		sum += x
+	}
+	at := func(p float64) float64 { return v[min(int(p*float64(len(v))), len(v)-1)] }
+	return Quantiles{sum / float64(len(v)), at(.5), at(.9), at(.99)}
+}
+
+// Result is what a run gave. Its JSON keys are stable.
+type Result struct {
+	TTFT       Quantiles `json:"ttft_s"`
+	TPOT       Quantiles `json:"tpot_s"`
+	TokensPerS Quantiles `json:"tokens_per_s"` // of a request, by its percentile
+	Total      float64   `json:"total_tokens_per_s"`
+	PerGPU     float64   `json:"tokens_per_s_per_gpu"`
+	Transfer   Quantiles `json:"kv_transfer_s"`
+	GPUs       int       `json:"gpus"`
+	Layout     Layout    `json:"layout"`
+	KVTokens   int       `json:"kv_tokens"`
+	Weights    float64   `json:"weight_bytes"`
+	Requests   int       `json:"requests"`
+	USD        float64   `json:"usd_per_million_tokens"`
+	Limit      string    `json:"limit"`
+	Seed       uint64    `json:"seed"`
+}
+
+type running struct {
+	r      int // index of the request
+	ctx    int
+	left   int // tokens to make
+	prompt int // tokens of the prompt not yet taken
+	first  float64
+}
+
+// Run serves a load.
+func Run(e Engine, load Load) (*Result, error) {
+	if err := e.check(); err != nil {
+		return nil, err
+	}
+	reqs, closed, err := load.requests()
+	if err != nil {
+		return nil, err
+	}
+	capacity := e.Tokens()
+	longest := 0
+	for _, r := range reqs {
+		longest = max(longest, r.Input+r.Output)
+	}
+	if capacity < longest {
+		return nil, fmt.Errorf("the KV cache holds %d tokens of %d GB; a request needs %d: use more GPUs a copy, or narrower weights", capacity, int(e.Machine.GPU.Memory/1e9), longest)
+	}
+	res := &Result{GPUs: e.Layout.GPUs(), Layout: e.Layout, KVTokens: capacity, Weights: e.WeightBytes(), Requests: len(reqs), Seed: load.Seed, Limit: "weights and KV cache read from memory"}
+	copies := max(e.Layout.Replicas, 1)
+	var ttft, tpot, speed, moved []float64
+	out, end := 0, 0.0
+	for c := range copies { // requests go round the copies
+		var mine []Request
+		for i := c; i < len(reqs); i += copies {
+			mine = append(mine, reqs[i])
+		}
+		users := 0
+		if closed > 0 {
+			users = closed / copies
+			if c < closed%copies {
+				users++
+			}
+			if users == 0 {
+				continue
+			}
+		}
+		e.serve(mine, users, capacity, func(start, first, done, transfer float64, r Request) {
+			ttft = append(ttft, first-start)
+			if r.Output > 1 {
+				t := (done - first) / float64(r.Output-1)
+				tpot = append(tpot, t)
+				speed = append(speed, 1/max(t, 1e-9))
+			}
+			moved = append(moved, transfer)
+			out += r.Output
+			end = max(end, done)
+		}, res)
+	}
+	res.TTFT, res.TPOT, res.TokensPerS, res.Transfer = quantiles(ttft), quantiles(tpot), quantiles(speed), quantiles(moved)
+	if end > 0 {
+		res.Total = float64(out) / end
+		res.PerGPU = res.Total / float64(res.GPUs)
+		res.USD = e.Machine.Hour * float64(res.GPUs) / 3600 / res.Total * 1e6
+	}
+	return res, nil
+}
+
+// Transfer is the seconds to hand the KV cache of a prompt over to another worker while so many hand over at once:
+// a start, and bytes over three quarters of the NICs. Pushed layer by layer, all but the last layers hide behind the prompt.
+func (e *Engine) Transfer(tokens, atOnce int) float64 {
+	bytes := e.Model.KVBytesPerToken(bytesOf(e.KV)) * float64(tokens)
+	rate := e.Machine.NIC * float64(e.Layout.TP) * .75
+	if rate == 0 {
+		rate = 25e9
+	}
+	return .42e-3 + bytes*float64(max(atOnce, 1))/rate
+}
+
+// serve runs one copy.
+func (e *Engine) serve(reqs []Request, users, capacity int, done func(start, first, end, transfer float64, r Request), res *Result) {
+	apart := e.Layout.Prefill > 0
+	starts := make([]float64, len(reqs))
+	transfers := make([]float64, len(reqs))
+	var queue []int
+	next := 0
+	now := 0.0
+	arrive := func() {
+		for next < len(reqs) && reqs[next].At <= now && users == 0 {
+			starts[next] = reqs[next].At
+			queue = append(queue, next)
+			next++
+		}
+	}
+	for i := 0; i < users && next < len(reqs); i++ {
+		queue = append(queue, next)
+		next++
+	}
+	var run []running
+	used := 0
+	// With prefill apart: when each of this copy's share of prefill workers is free, and prompts that are on their way.
+	type handed struct {
+		at float64
+		r  int
+	}
+	var coming []handed
+	workers := 1
+	if apart {
+		workers = max(e.Layout.Prefill/max(e.Layout.Replicas, 1), 1)
+	}
+	free := make([]float64, workers)
+	for next < len(reqs) || len(queue) > 0 || len(run) > 0 || len(coming) > 0 {
+		arrive()
+		if apart {
+			for len(queue) > 0 {
+				i := queue[0]
+				queue = queue[1:]
+				w := 0
+				for k := range free {
+					if free[k] < free[w] {
+						w = k
+					}
+				}
+				tokens := max(int(float64(reqs[i].Input)*(1-e.Reuse)), 1)
+				begin := max(free[w], max(now, starts[i]))
+				free[w] = begin + e.Step(0, 0, tokens)
+				whole := e.Transfer(reqs[i].Input, workers)
+				// All but the last layer's share goes while the prompt runs.
+				transfers[i] = .42e-3 + (whole-.42e-3)/float64(e.Model.Layers)
+				if whole > free[w]-begin {
+					transfers[i] += whole - (free[w] - begin)
+				}
+				coming = append(coming, handed{free[w] + transfers[i], i})
+			}
+			for k := 0; k < len(coming); {
+				x := coming[k]
+				if x.at <= now && used+reqs[x.r].Input+reqs[x.r].Output <= capacity && (e.Most == 0 || len(run) < e.Most) {
+					used += reqs[x.r].Input + reqs[x.r].Output
+					run = append(run, running{x.r, reqs[x.r].Input, reqs[x.r].Output - 1, 0, x.at})
+					coming = slices.Delete(coming, k, k+1)
+					continue
+				}
+				k++
+			}
+		}
+		for !apart && len(queue) > 0 && (e.Most == 0 || len(run) < e.Most) {
+			i := queue[0]
+			need := reqs[i].Input + reqs[i].Output
+			if used+need > capacity {
+				res.Limit = "KV cache: requests wait for room"
+				break
+			}
+			used += need
+			queue = queue[1:]
+			run = append(run, running{i, 0, reqs[i].Output, max(int(float64(reqs[i].Input)*(1-e.Reuse)), 1), 0})
+		}
+		if len(run) == 0 {
+			switch {
+			case len(coming) > 0:
+				at := coming[0].at
+				for _, x := range coming {
+					at = min(at, x.at)
+				}
+				now = max(now, at)
+			case next < len(reqs) && users == 0:
+				now = max(now, reqs[next].At)
+			default:
+				return
+			}
+			continue
+		}
+		decode, ctx, prompt := 0, 0, 0
+		budget := e.Chunk
+		for k := range run {
+			if run[k].prompt == 0 {
+				decode++
+				ctx += run[k].ctx
+			} else if budget > 0 {
+				take := min(run[k].prompt, budget)
+				budget -= take
+				prompt += take
+				run[k].prompt -= take
+				run[k].ctx += take
+			}
+		}
+		if decode > 0 {
+			ctx /= decode
+		}
+		step := e.Step(decode, ctx, prompt)
+		// As long as nothing changes, steps are alike: many at once.
+		many := 1
+		if prompt == 0 {
+			many = 1 << 30
+			for k := range run {
+				many = min(many, run[k].left)
+			}
+			limit := math.Inf(1)
+			if users == 0 && next < len(reqs) {
+				limit = reqs[next].At
+			}
+			for _, x := range coming {
+				limit = min(limit, max(x.at, now+step))
+			}
+			if !math.IsInf(limit, 1) {
+				many = min(many, max(int((limit-now)/step), 1))
+			}
+			many = max(min(many, 16), 1)
+		}
+		now += step * float64(many)
+		for k := 0; k < len(run); {
+			x := &run[k]
+			if x.prompt > 0 {
+				k++
+				continue
+			}
+			if x.first == 0 { // its prompt is done: the first token
+				x.first = now
+				x.left--
+				x.ctx = reqs[x.r].Input
+			} else {
+				x.left -= many
+				x.ctx += many
+			}
+			if x.left > 0 {
+				k++
+				continue
+			}
+			done(starts[x.r], x.first, now, transfers[x.r], reqs[x.r])
+			used -= reqs[x.r].Input + reqs[x.r].Output
+			if users > 0 && next < len(reqs) {
+				starts[next] = now
+				queue = append(queue, next)
+				next++
+			}
+			run = slices.Delete(run, k, k+1)
+		}
+	}
+}
+
+func (e *Engine) check() error {
+	l, m := e.Layout, e.Model
+	switch {
+	case m.CNN != nil:
+		return fmt.Errorf("%s is not a language model", m.Name)
+	case l.TP < 1 || l.PP < 1 || l.Replicas < 1 || l.Prefill < 0:
+		return fmt.Errorf("tp %d, pp %d and %d copies must be at least 1", l.TP, l.PP, l.Replicas)
+	case m.Heads%l.TP != 0:
+		return fmt.Errorf("tp %d does not divide %d heads", l.TP, m.Heads)
+	case l.GPUs() > e.Machine.GPUs:
+		return fmt.Errorf("tp %d x pp %d x %d copies is %d GPUs; there are %d", l.TP, l.PP, l.Replicas+l.Prefill, l.GPUs(), e.Machine.GPUs)
+	case e.Chunk < 1:
+		return fmt.Errorf("a chunk of %d tokens", e.Chunk)
+	case e.Memory <= 0 || e.Memory > 1:
+		return fmt.Errorf("a share of %g of the memory", e.Memory)
+	}
+	return nil
+}
+
+// requests makes the load's requests, and says how many users a closed loop has.
+func (l Load) requests() ([]Request, int, error) {
+	if len(l.Trace) > 0 {
+		return l.Trace, 0, nil
+	}
+	if l.Input < 1 || l.Output < 1 || l.Requests < 1 || l.Concurrency < 1 && !(l.Rate > 0) {
+		return nil, 0, fmt.Errorf("a load needs prompts and answers of at least one token, requests, and users or a rate")
+	}
+	out := make([]Request, l.Requests)
+	r := rand.New(rand.NewPCG(l.Seed, 5))
+	at := 0.0
+	for i := range out {
+		out[i] = Request{Input: l.Input, Output: l.Output}
+		if l.Rate > 0 {
+			at += r.ExpFloat64() / l.Rate
+			out[i].At = at
+		}
+	}
+	if l.Rate > 0 {
+		return out, 0, nil
+	}
+	return out, l.Concurrency, nil
+}

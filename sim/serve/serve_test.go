@@ -1,0 +1,130 @@
+package serve
+
+import (
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/weft-fabric/weft/cluster"
+	"github.com/weft-fabric/weft/plan"
+	"github.com/weft-fabric/weft/work"
+)
+
+func engine(t testing.TB, model, host string, l Layout, weights string) Engine {
+	t.Helper()
+	c, err := cluster.Preset(host, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	mc, err := plan.NewMachine(c, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := work.Named(model)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return Engine{Model: m, Machine: mc, Layout: l, Weights: weights, KV: "fp8", Chunk: 8192, Memory: .9}
+}
+
+func serve(t testing.TB, e Engine, l Load) *Result {
+	t.Helper()
+	r, err := Run(e, l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// NVIDIA's NIM 1.8 with Llama 70B in fp8 on two H100, 5,000 tokens in, 500 out: one user waits 0.41 s for the first
+// token and 18.6 ms for each of the others, 25 users 38.8 ms.
+func TestNIMSweep(t *testing.T) {
+	e := engine(t, "llama3-70b", "dgx-h100", Layout{TP: 2, PP: 1, Replicas: 1}, "fp8")
+	for _, x := range []struct {
+		users      int
+		ttft, tpot float64
+	}{{1, .407, .01858}, {25, 0, .03875}} {
+		r := serve(t, e, Load{Concurrency: x.users, Input: 5000, Output: 500, Requests: 3 * x.users, Seed: 1})
+		if math.Abs(r.TPOT.Mean/x.tpot-1) > .35 || x.ttft > 0 && math.Abs(r.TTFT.Mean/x.ttft-1) > .35 {
+			t.Errorf("%d users: first token %.3f s, then %.4f s; measured %.3f, %.4f", x.users, r.TTFT.Mean, r.TPOT.Mean, x.ttft, x.tpot)
+		}
+	}
+	// Past the KV cache's limit requests wait.
+	few, many := serve(t, e, Load{Concurrency: 25, Input: 5000, Output: 500, Requests: 50, Seed: 1}), serve(t, e, Load{Concurrency: 200, Input: 5000, Output: 500, Requests: 400, Seed: 1})
+	if many.TTFT.P50 < 4*few.TTFT.P50 || !strings.Contains(many.Limit, "KV cache") {
+		t.Errorf("200 users wait %.2f s, 25 wait %.2f s, %s", many.TTFT.P50, few.TTFT.P50, many.Limit)
+	}
+}
+
+// On eight GPUs copies of two GPUs give more tokens than one copy of eight, which answers sooner.
+func TestCopiesAgainstTensorParallel(t *testing.T) {
+	e := engine(t, "llama3-70b", "dgx-h100", Layout{TP: 1, PP: 1, Replicas: 1}, "fp8")
+	load := Load{Concurrency: 256, Input: 1000, Output: 200, Requests: 512, Seed: 1}
+	wide := e
+	wide.Layout = Layout{TP: 8, PP: 1, Replicas: 1}
+	narrow := e
+	narrow.Layout = Layout{TP: 2, PP: 1, Replicas: 4}
+	a, b := serve(t, wide, load), serve(t, narrow, load)
+	if b.Total < a.Total {
+		t.Errorf("4 x TP2 gives %.0f tokens/s, TP8 %.0f", b.Total, a.Total)
+	}
+	load.Concurrency, load.Requests = 4, 16
+	a, b = serve(t, wide, load), serve(t, narrow, load)
+	if a.TPOT.Mean > b.TPOT.Mean {
+		t.Errorf("with 4 users TP8 takes %.4f s a token, TP2 %.4f", a.TPOT.Mean, b.TPOT.Mean)
+	}
+	found := Layouts(e, Load{Concurrency: 64, Input: 1000, Output: 100, Requests: 128, Seed: 1}, 0, 0, true)
+	if len(found) < 4 || found[0].Result == nil || found[0].Result.Layout.GPUs() > 8 {
+		t.Errorf("%+v", found)
+	}
+}
+
+// Mooncake's transfers between two hosts of eight H800 with TP 8: 0.54 ms for 20 MiB to 4.5 GiB at 150 GB/s of 200.
+func TestTransfers(t *testing.T) {
+	e := engine(t, "qwen3-8b", "dgx-h100", Layout{TP: 8, PP: 1, Replicas: 1, Prefill: 0}, "bf16")
+	e.KV = "bf16"
+	e.Machine.NIC = 25e9
+	for tokens, ms := range map[int]float64{128: .54, 512: .92, 8192: 8.5} {
+		if got := 1e3 * e.Transfer(tokens, 1); math.Abs(got/ms-1) > .15 {
+			t.Errorf("%d tokens: %.2f ms, measured %.2f", tokens, got, ms)
+		}
+	}
+	if one, four := e.Transfer(8192, 1), e.Transfer(8192, 4); four < 3*one {
+		t.Errorf("four at once take %.4f s, one %.4f", four, one)
+	}
+}
+
+// Narrower weights help a small batch by the bytes they save, at most.
+func TestQuantisedWeights(t *testing.T) {
+	load := Load{Concurrency: 1, Input: 512, Output: 128, Requests: 2, Seed: 1}
+	wide := serve(t, engine(t, "llama3-8b", "dgx-h100", Layout{TP: 1, PP: 1, Replicas: 1}, "bf16"), load)
+	narrow := serve(t, engine(t, "llama3-8b", "dgx-h100", Layout{TP: 1, PP: 1, Replicas: 1}, "fp8"), load)
+	if r := wide.TPOT.Mean / narrow.TPOT.Mean; r < 1.1 || r > 2.05 {
+		t.Errorf("fp8 is %.2f times as fast", r)
+	}
+	if _, err := Run(engine(t, "llama3-70b", "dgx-h100", Layout{TP: 1, PP: 1, Replicas: 1}, "bf16"), load); err == nil || !strings.Contains(err.Error(), "KV cache holds") {
+		t.Errorf("a model that does not fit: %v", err)
+	}
+}
+
+func TestTraces(t *testing.T) {
+	a, err := ReadTrace([]byte("{\"timestamp\": 1000, \"input_length\": 5, \"output_length\": 2}\n{\"timestamp\": 500, \"input_length\": 7, \"output_length\": 3}\n"))
+	if err != nil || len(a) != 2 || a[0].Input != 7 || a[1].At != .5 {
+		t.Errorf("%+v, %v", a, err)
+	}
+	b, err := ReadTrace([]byte("TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:17:03.9799600,4808,10\n2023-11-16 18:17:04.0319600,3180,8\n"))
+	if err != nil || len(b) != 2 || b[1].Output != 8 || math.Abs(b[1].At-.052) > 1e-3 {
+		t.Errorf("%+v, %v", b, err)
+	}
+	for _, bad := range []string{"", "a,b\n1,2\n", "{\"x\": 1}", "TIMESTAMP,ContextTokens,GeneratedTokens\nnoon,1,2\n"} {
+		if _, err := ReadTrace([]byte(bad)); err == nil {
+			t.Errorf("%q passes", bad)
+		}
+	}
+}
+
+func FuzzReadTrace(f *testing.F) {
+	f.Add([]byte("{\"timestamp\": 1000, \"input_length\": 5, \"output_length\": 2}\n"))
+	f.Add([]byte("TIMESTAMP,ContextTokens,GeneratedTokens\n1,2,3\n"))
+	f.Fuzz(func(t *testing.T, data []byte) { _, _ = ReadTrace(data) })
+}

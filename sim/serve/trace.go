@@ -1,0 +1,114 @@
+package serve
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/csv"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// ReadTrace reads arrivals: Mooncake's lines of JSON (timestamp in milliseconds, input_length, output_length), or
+// Azure's tables (TIMESTAMP, ContextTokens, GeneratedTokens). Times begin at 0.
+func ReadTrace(data []byte) ([]Request, error) {
+	data = bytes.TrimPrefix(bytes.TrimSpace(data), []byte("\xef\xbb\xbf"))
+	var out []Request
+	var err error
+	if bytes.HasPrefix(data, []byte("{")) {
+		out, err = readMooncake(data)
+	} else {
+		out, err = readAzure(data)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if len(out) == 0 {
+		return nil, fmt.Errorf("no request in the trace")
+	}
+	slices.SortStableFunc(out, func(a, b Request) int {
+		switch {
+		case a.At < b.At:
+			return -1
+		case a.At > b.At:
+			return 1
+		}
+		return 0
+	})
+	first := out[0].At
+	for i := range out {
+		out[i].At -= first
+	}
+	return out, nil
+}
+
+func readMooncake(data []byte) ([]Request, error) {
+	var out []Request
+	s := bufio.NewScanner(bytes.NewReader(data))
+	s.Buffer(nil, 16<<20)
+	for n := 1; s.Scan(); n++ {
+		if len(bytes.TrimSpace(s.Bytes())) == 0 {
+			continue
+		}
+		var r struct {
+			Timestamp *float64 `json:"timestamp"`
+			Input     int      `json:"input_length"`
+			Output    int      `json:"output_length"`
+		}
+		if err := json.Unmarshal(s.Bytes(), &r); err != nil {
+			return nil, fmt.Errorf("line %d: %w", n, err)
+		}
+		if r.Timestamp == nil || r.Input < 1 || r.Output < 0 {
+			return nil, fmt.Errorf("line %d: want timestamp, input_length and output_length", n)
+		}
+		out = append(out, Request{*r.Timestamp / 1e3, r.Input, max(r.Output, 1)})
+	}
+	return out, s.Err()
+}
+
+func readAzure(data []byte) ([]Request, error) {
+	rows, err := csv.NewReader(bytes.NewReader(data)).ReadAll()
+	if err != nil || len(rows) == 0 {
+		return nil, fmt.Errorf("not a trace: want lines of JSON with timestamp, or a table with TIMESTAMP, ContextTokens, GeneratedTokens (%v)", err)
+	}
+	at := map[string]int{}
+	for i, h := range rows[0] {
+		at[strings.ToLower(strings.TrimSpace(h))] = i
+	}
+	var cols [3]int
+	for i, name := range []string{"timestamp", "contexttokens", "generatedtokens"} {
+		c, ok := at[name]
+		if !ok {
+			return nil, fmt.Errorf("no column %s; want TIMESTAMP, ContextTokens, GeneratedTokens", name)
+		}
+		cols[i] = c
+	}
+	var out []Request
+	for n, row := range rows[1:] {
+		when, err := seconds(row[cols[0]])
+		in, err1 := strconv.Atoi(strings.TrimSpace(row[cols[1]]))
+		gen, err2 := strconv.Atoi(strings.TrimSpace(row[cols[2]]))
+		if err != nil || err1 != nil || err2 != nil || in < 1 || gen < 0 {
+			return nil, fmt.Errorf("row %d: %s: want a time and two numbers of tokens", n+2, strings.Join(row, ","))
+		}
+		out = append(out, Request{when, in, max(gen, 1)})
+	}
+	return out, nil
+}
+
+// seconds reads a time of day or a number of seconds.
+func seconds(s string) (float64, error) {
+	s = strings.TrimSpace(s)
+	if v, err := strconv.ParseFloat(s, 64); err == nil {
+		return v, nil
+	}
+	for _, form := range []string{"2006-01-02 15:04:05.9999999", "2006-01-02 15:04:05.9999999-07:00", time.RFC3339Nano} {
+		if t, err := time.Parse(form, s); err == nil {
+			return float64(t.UnixNano()) / 1e9, nil
+		}
+	}
+	return 0, fmt.Errorf("time %q", s)
+}
