@@ -225,13 +225,13 @@ func (n *network) across(out, in topo.NodeID, key uint64, p *path) error {
 	if single && x.Peer == y.Peer { // under one leaf
 		p.uses = append(p.uses, use{n.wire(x.Link, out), whole}, use{n.wire(y.Link, x.Peer), whole})
 		kind := g.Class(x.Link).Kind
-		p.latency += g.Class(x.Link).Latency + g.Class(y.Link).Latency + n.chip(x.Peer, kind)
+		p.latency += g.LinkLatency(x.Link) + g.LinkLatency(y.Link) + n.chip(x.Peer, kind)
 		return nil
 	}
 	ends, leaves := unit.Time(0), [2]topo.NodeID{x.Peer, y.Peer}
 	if single = single && n.o.Routing == Adaptive && key == 0; single {
 		// With no key the ways between two switches are the same for all flows.
-		ends = g.Class(x.Link).Latency + g.Class(y.Link).Latency
+		ends = g.LinkLatency(x.Link) + g.LinkLatency(y.Link)
 		if mid := n.middle[leaves]; mid.latency > 0 {
 			p.uses = append(p.uses, use{n.wire(x.Link, out), whole}, use{n.wire(y.Link, y.Peer), whole})
 			p.mid = mid.uses
@@ -347,7 +347,7 @@ func (n *network) latency(from, to topo.NodeID, way []topo.Use) unit.Time {
 		if a != from {
 			t += n.chip(a, class.Kind)
 		}
-		t += class.Latency
+		t += g.LinkLatency(u.Link)
 		known := false
 		for i := range seen {
 			if seen[i].node == b {
