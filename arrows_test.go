@@ -39,7 +39,7 @@ var floors = [][]string{
 	{"sim/serve"},
 	{"internal/cases", "member/simulation"},
 	{"design", "doctor", "health"},
-	{"doctor/read"},
+	{"doctor/read", "watch"},
 	{"report"},
 	{"probe", "evidence", "launch", "launch/place", "web", "lab"},
 	{"agent"},
@@ -75,7 +75,7 @@ var floors = [][]string{
 // too, but may use libraries of the field.
 var (
 	words   = []string{"unit", "topo", "sched", "draw"}
-	engines = []string{"cluster", "synth", "network", "design", "doctor", "health", "cost", "tune", "sim", "work", "plan", "internal/cases", "member", "comm/internal/plan", "comm/internal/blame", "comm/internal/chunks", "comm/internal/flat"}
+	engines = []string{"cluster", "synth", "network", "design", "doctor", "health", "watch", "cost", "tune", "sim", "work", "plan", "internal/cases", "member", "comm/internal/plan", "comm/internal/blame", "comm/internal/chunks", "comm/internal/flat"}
 )
 
 // Forbidden arrows and the reason for each, for the packages that a prefix names.
