@@ -25,8 +25,7 @@ type Backoff struct {
 	patience atomic.Int32 // how often the time of looking is doubled
 	until    atomic.Int64 // no yields before, in ns after start
 	span     atomic.Int64 // how long that was
-	long     atomic.Int64 // when a yield last took long
-	wanted   atomic.Bool  // until then, other processes want the core
+	wanted   atomic.Bool  // other processes want the core, as far as is known until then
 }
 
 // Slept takes note of a sleep. After a short one, waits look twice as long before they
@@ -65,18 +64,17 @@ func (t *Backoff) LookFor(usual time.Duration) time.Duration {
 // work of another rank that runs takes less, and time slices take more.
 const moment = 100 * time.Microsecond
 
-// A core that other processes want may be gone for 4 ms once it is yielded. So yields
-// stop for a while where they took long, and are then tried again. A long yield does not
+// A core that other processes want may be gone for 4 ms once it is yielded, and for longer
+// if they are many. So yields stop for a while where they took long. A long yield does not
 // tell why: a rank that shares the core may have computed, or the host of a virtual
 // machine may have taken the core. So the system is asked whether more wants to run than
-// the ranks, and it takes two long yields in a row.
+// the ranks, and asked again before the next yield.
 //
 // Beside a busy process on each of 16 cores, 8 ranks take 0.9 us for an all-reduce of 8
 // bytes, and took 8 ms without this; 4 ranks on two cores beside several busy processes
 // take 0.09 ms and took 7 (medians of single operations, 2026-11-16).
 const (
 	longYield = 500 * time.Microsecond
-	inARow    = 20 * time.Millisecond
 	firstSpan = 100 * time.Millisecond
 	lastSpan  = 800 * time.Millisecond
 	soonAfter = time.Second
@@ -92,23 +90,30 @@ func (t *Backoff) Wanted() bool {
 // Yield gives the processor away, unless that took long before, and says for how long.
 func (t *Backoff) Yield() time.Duration {
 	from := time.Since(start)
-	if from < time.Duration(t.until.Load()) {
+	if from < time.Duration(t.until.Load()) || t.wanted.Load() && t.stillWanted(from, othersRun(t.Ranks)) {
 		return 0
 	}
 	osYield()
 	to := time.Since(start)
 	if to-from >= longYield {
-		t.yielded(from, to, othersRun(t.Ranks))
+		t.yielded(to, othersRun(t.Ranks))
 	}
 	return to - from
 }
 
+// stillWanted takes note of whether other processes still want to run.
+func (t *Backoff) stillWanted(now time.Duration, others bool) bool {
+	if others {
+		t.until.Store(int64(now + firstSpan))
+	}
+	t.wanted.Store(others)
+	return others
+}
+
 // yielded notes that a yield took long, and whether other processes want to run. Ranks
 // that share cores go on yielding to one another if none do.
-func (t *Backoff) yielded(from, now time.Duration, others bool) {
-	before := time.Duration(t.long.Swap(int64(now)))
-	wanted := others && before > 0 && from-before <= inARow
-	if t.crowded() && !wanted {
+func (t *Backoff) yielded(now time.Duration, others bool) {
+	if t.crowded() && !others {
 		return
 	}
 	span, last := firstSpan, time.Duration(t.span.Load())
@@ -116,7 +121,7 @@ func (t *Backoff) yielded(from, now time.Duration, others bool) {
 		span = min(2*last, lastSpan)
 	}
 	t.span.Store(int64(span))
-	t.wanted.Store(wanted)
+	t.wanted.Store(others)
 	t.until.Store(int64(now + span))
 }
 

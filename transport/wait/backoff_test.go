@@ -74,7 +74,7 @@ func TestLongYields(t *testing.T) {
 		{1, 2 * firstSpan}, {1, 4 * firstSpan}, {1, lastSpan}, {lastSpan / 2, lastSpan},
 	} {
 		now += c.after
-		p.yielded(now, now, false)
+		p.yielded(now, false)
 		if got := time.Duration(p.until.Load()) - now; got != c.want {
 			t.Fatalf("no yields for %s after one that took long %s after the last pause, want %s", got, c.after, c.want)
 		}
@@ -104,16 +104,12 @@ func TestWantedCores(t *testing.T) {
 			}
 		}
 		usual("at first")
-		b.yielded(time.Since(start), time.Since(start), true)
-		usual("after one long yield")
-		b.yielded(time.Since(start)+2*inARow, time.Since(start)+2*inARow, true)
-		usual("after one and another, much later")
-		b.yielded(time.Since(start)+2*inARow, time.Since(start)+4*inARow, false)
-		usual("after two, nobody else being there")
+		b.yielded(time.Since(start), false)
+		usual("after a long yield, nobody else being there")
 		if stopped := b.until.Load() > 0; stopped == crowded {
-			t.Errorf("%d ranks: yields stopped after long ones, nobody else being there: %t", ranks, stopped)
+			t.Errorf("%d ranks: yields stopped after a long one, nobody else being there: %t", ranks, stopped)
 		}
-		b.yielded(time.Since(start)+4*inARow, time.Since(start)+6*inARow, true) // long ones, one right after the other
+		b.yielded(time.Since(start), true)
 		want := moment
 		if crowded {
 			want = 0
@@ -127,6 +123,13 @@ func TestWantedCores(t *testing.T) {
 		}
 		b.until.Store(int64(time.Since(start)))
 		usual("after a while")
+		if !b.stillWanted(time.Since(start), true) || !b.Wanted() {
+			t.Errorf("%d ranks: not wanted, though others are still there", ranks)
+		}
+		b.until.Store(int64(time.Since(start)))
+		if b.stillWanted(time.Since(start), false) || b.wanted.Load() {
+			t.Errorf("%d ranks: wanted by nobody", ranks)
+		}
 	}
 }
 
