@@ -3,6 +3,7 @@ package read
 import (
 	"bytes"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -93,6 +94,9 @@ func classify(msg string) (string, map[string]string) {
 	return "", nil
 }
 
+// needEnd are kinds of which a part means something else than the whole.
+var needEnd = []string{"ch_net", "ch_p2p", "ch_shm", "channels", "env", "env_hca", "ib_using", "affinity", "affinity2", "bootstrap_if", "network", "version", "local_shape", "mnnvl"}
+
 // ncclLines reads the NCCL messages of one line of a file.
 func (s *scan) ncclLines(n int, text string) bool {
 	marks := ncclMarks(text)
@@ -157,6 +161,9 @@ func (s *scan) ncclLines(n int, text string) bool {
 		}
 		if l.Kind == "" && !l.Warn {
 			s.quiet++ // an INFO line without news
+			continue
+		}
+		if s.last && slices.Contains(needEnd, l.Kind) {
 			continue
 		}
 		if l.Kind == "bt" || l.Kind == "tuning" || l.Kind == "pattern" || l.Kind == "system" || l.Kind == "tree" || l.Kind == "trees" {

@@ -33,6 +33,7 @@ type scan struct {
 	note  func(format string, args ...any)
 	kinds map[string]int
 	quiet int
+	last  bool // the line has no end
 	kept  int
 	lost  int
 	hosts map[string]bool // that lines have named
@@ -282,6 +283,7 @@ func (s *scan) log(r io.Reader) (string, error) {
 					}
 				}
 			}
+			s.last = l.err != nil // no line end: the text may be cut
 			switch {
 			case s.ncclLines(l.n, text):
 				nccl++
