@@ -111,7 +111,16 @@ func (c *Comm) message(ctx context.Context, peer int, what string, t reduce.Type
 	if err != nil {
 		return err
 	}
-	return m.Message(ctx, peer, what, t, b, end)
+	k := c.flight.BeginMessage(what, peer, t, len(b))
+	if end == nil {
+		err := m.Message(ctx, peer, what, t, b, nil)
+		c.flight.EndMessage(k, err)
+		return err
+	}
+	return m.Message(ctx, peer, what, t, b, func(err error) {
+		c.flight.EndMessage(k, err)
+		end(err)
+	})
 }
 
 // Send sends buf to a rank, which receives it with Recv. Messages from one rank
@@ -146,7 +155,21 @@ func SendRecv[T Element](ctx context.Context, c *Comm, dst, src []T, from, to in
 	if err != nil {
 		return err
 	}
-	return m.Exchange(ctx, reduce.TypeOf[T](), from, reduce.Bytes(dst), to, reduce.Bytes(src), end)
+	in := c.flight.BeginMessage(pair.Receiving, from, reduce.TypeOf[T](), len(reduce.Bytes(dst)))
+	out := c.flight.BeginMessage(pair.Sending, to, reduce.TypeOf[T](), len(reduce.Bytes(src)))
+	done := func(err error) {
+		c.flight.EndMessage(in, err)
+		c.flight.EndMessage(out, err)
+	}
+	if end == nil {
+		err := m.Exchange(ctx, reduce.TypeOf[T](), from, reduce.Bytes(dst), to, reduce.Bytes(src), nil)
+		done(err)
+		return err
+	}
+	return m.Exchange(ctx, reduce.TypeOf[T](), from, reduce.Bytes(dst), to, reduce.Bytes(src), func(err error) {
+		done(err)
+		end(err)
+	})
 }
 
 func errNoRank(rank, size int) error {

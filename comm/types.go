@@ -52,9 +52,10 @@ type Flight = flight.Recorder
 
 // Record is one operation of a flight recorder, and Step an action of a script.
 type (
-	Record = flight.Record
-	Step   = flight.Step
-	Link   = flight.Link // something that happened to the links with a rank
+	Record  = flight.Record
+	Step    = flight.Step
+	Link    = flight.Link    // something that happened to the links with a rank
+	Message = flight.Message // a send or receive
 )
 
 // Flight is the communicator's flight recorder.

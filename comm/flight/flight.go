@@ -23,12 +23,13 @@ import (
 
 // Recorder keeps the last operations of a rank, and whose turn it is to carry operations out.
 type Recorder struct {
-	mu    sync.Mutex // of those that read
-	rank  int
-	links *Links
-	ring  []flown
-	next  int           // the place of the operation under way, which its goroutine alone touches
-	word  atomic.Uint64 // whose turn it is, whether somebody reads, and how many operations ended
+	mu       sync.Mutex // of those that read
+	rank     int
+	links    *Links
+	messages messages
+	ring     []flown
+	next     int           // the place of the operation under way, which its goroutine alone touches
+	word     atomic.Uint64 // whose turn it is, whether somebody reads, and how many operations ended
 }
 
 // What is in the word of a recorder. One word has it all, so that one instruction ends an operation: instructions that other
@@ -244,11 +245,12 @@ func (f *Recorder) writeJSON(w io.Writer, why error) error {
 	e := json.NewEncoder(w)
 	e.SetIndent("", " ")
 	return e.Encode(struct {
-		Rank    int      `json:"rank"`
-		Failure string   `json:"failure,omitempty"`
-		Links   []Link   `json:"links,omitempty"`
-		Records []Record `json:"records"`
-	}{f.rank, failure, f.Links(), f.Records()})
+		Rank     int       `json:"rank"`
+		Failure  string    `json:"failure,omitempty"`
+		Links    []Link    `json:"links,omitempty"`
+		Records  []Record  `json:"records"`
+		Messages []Message `json:"messages,omitempty"`
+	}{f.rank, failure, f.Links(), f.Records(), f.Messages()})
 }
 
 // Dump writes the recorder and why an operation failed to dir/NAME.json and dir/NAME.trace.json.
