@@ -169,7 +169,7 @@ func (r *Meeting) host(ctx context.Context) error {
 	}
 	r.ln = r.cfg.Listener
 	if r.ln == nil {
-		ln, err := listen(ctx, r.addr)
+		ln, err := Listen(ctx, r.addr)
 		if err != nil {
 			return fmt.Errorf("rank 0 cannot listen at %s, which is to be an address of its host (MASTER_ADDR, MASTER_PORT): %w", r.addr, err)
 		}
@@ -236,9 +236,9 @@ func (r *Meeting) notAll(missing []int, start time.Time, why error) error {
 	return fmt.Errorf("%s of %d did not come to %s within %s%s%s: %w", plural("rank", never), r.cfg.Size, r.addr, since(start), note, r.away(), why)
 }
 
-// listen takes the address, or all of this host's where its own name leads to
+// Listen takes the address, or all of this host's where its own name leads to
 // one that it does not have, as behind address translation.
-func listen(ctx context.Context, addr string) (net.Listener, error) {
+func Listen(ctx context.Context, addr string) (net.Listener, error) {
 	var lc net.ListenConfig
 	ln, err := lc.Listen(ctx, "tcp", addr)
 	if errors.Is(err, unix.EADDRNOTAVAIL) {
