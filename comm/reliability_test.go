@@ -136,7 +136,7 @@ Under weft run the others are ended when a rank fails; with --keep-going they ru
 on, and the run has failed only if no rank ends with 0 (examples/survive).
 
 Every communicator keeps its last operations in a flight recorder (Comm.Flight),
-with times and, where messages are sent, every step. If WEFT_FLIGHT_DIR is set, each
+with times and, where messages are sent, every step, and its last sends and receives. If WEFT_FLIGHT_DIR is set, each
 rank writes the recorder there at the first failure, as JSON and as a trace for
 chrome://tracing and Perfetto.
 
