@@ -205,9 +205,7 @@ func TestVerdictAtTheClose(t *testing.T) {
 		t.Errorf("the one that was judged heard %v", err)
 	}
 	<-closed
-	if n := e.counts[Refused].Load(); n != 1 {
-		t.Errorf("%d refused, want 1", n)
-	}
+	e.turnedAway(t, Refused, 1)
 }
 
 // TestReplay records a handshake that succeeds, and says the same again.

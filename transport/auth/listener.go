@@ -141,7 +141,8 @@ func (l *Listener) greet(raw net.Conn) {
 		l.mu.Lock()
 		closed := l.closed
 		l.mu.Unlock()
-		if !closed { // else it was turned away by Close
+		// After Close only those count that were judged; the others were turned away by it.
+		if t, ok := errors.AsType[*turned](err); !closed || ok && t.kind == Refused {
 			l.count(err, from)
 		}
 		return
