@@ -145,9 +145,12 @@ func loadProgram(cmd *cobra.Command, path string, unknown error) (*sched.Program
 		return nil, err
 	}
 	var p *sched.Program
-	if bytes.HasPrefix(bytes.TrimLeft(data, "\ufeff \t\r\n"), []byte("<")) {
+	switch text := bytes.TrimLeft(data, "\ufeff \t\r\n"); {
+	case bytes.HasPrefix(text, []byte("<")):
 		p, err = msccl.Decode(bytes.NewReader(data))
-	} else {
+	case bytes.HasPrefix(text, []byte("{")):
+		p, err = msccl.DecodePlan(bytes.NewReader(text))
+	default:
 		p, err = sched.Parse(string(data))
 	}
 	if err != nil {

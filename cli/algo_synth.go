@@ -69,7 +69,7 @@ func newAlgoSynth() *cobra.Command {
 meshes, dead and slow links. The bound is exact and the cut that proves it is
 named; trees are packed until they reach it; the program of these trees is
 proven, simulated beside weft's own algorithms, and written with -o: .weft as
-text, .xml as MSCCL, .svg as a picture. 'weft bench --program' runs it.
+text, .xml as MSCCL, .json as a MSCCL++ plan, .svg as a picture. 'weft bench --program' runs it.
 
 --links FILE takes any network, one link a line: 'r0 r1 25GB/s' for one direction,
 'r0 - leaf 400Gb/s' for both; r0, r1, ... are ranks, other names are switches.
@@ -101,7 +101,7 @@ text, .xml as MSCCL, .svg as a picture. 'weft bench --program' runs it.
 	s.StringArrayVar(&f.slow, "slow", nil, "`PART=FACTOR`: a part at a fraction of its rate; repeatable")
 	s.BoolVar(&f.wire, "wire", false, "simulate without software overhead: what the fabric alone would do")
 	s.BoolVar(&f.reach, "reached", false, "links at the rate that software reaches rather than the wire rate")
-	s.StringVar(&f.to, "to", "", "`FORM` of the program: weft, msccl or svg; without it the ending of -o decides, else weft")
+	s.StringVar(&f.to, "to", "", "`FORM` of the program: weft, msccl, mscclpp or svg; without it the ending of -o decides, else weft")
 	s.StringVarP(&f.out, "output", "o", "", "`FILE` for the program; '-' for standard output")
 	s.BoolVar(&f.asJSON, "json", false, "print as JSON")
 	return cmd
@@ -241,8 +241,10 @@ func writeProgram(cmd *cobra.Command, p *sched.Program, to, out string) error {
 		write = func(w io.Writer) error { return draw.Program(w, p) }
 	case to == "msccl" || to == "" && strings.HasSuffix(out, ".xml"):
 		write = func(w io.Writer) error { return msccl.Encode(w, p) }
+	case to == "mscclpp" || to == "" && strings.HasSuffix(out, ".json"):
+		write = func(w io.Writer) error { return msccl.EncodePlan(w, p) }
 	case to != "weft" && to != "":
-		return fmt.Errorf("--to %q: known: weft, msccl, svg", to)
+		return fmt.Errorf("--to %q: known: weft, msccl, mscclpp, svg", to)
 	}
 	return output(cmd, out, write)
 }

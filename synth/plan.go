@@ -282,8 +282,16 @@ func (p *Plan) reduce(wish Wish) error {
 			}
 		}
 	}
+	// No link carries more than the whole buffer up and down.
+	most := new(big.Rat).Mul(p.Bound.Exact, ratio(2, 1))
+	whole := new(big.Int).Add(new(big.Int).Quo(most.Num(), most.Denom()), big.NewInt(1)).Int64()
+	clamped := *p.Net
+	clamped.Edges = slices.Clone(p.Net.Edges)
+	for i := range clamped.Edges {
+		clamped.Edges[i].Cap = min(clamped.Edges[i].Cap, whole)
+	}
 	for _, levels := range []int64{0, 64, 48, 32, 24, 16, 12, 8, 6, 4, 3, 2, 1} {
-		net, back := p.Net, ratio(1, 1)
+		net, back := &clamped, ratio(1, 1)
 		if levels > 0 { // rounded down to so many steps of the widest link
 			var widest int64
 			for _, e := range net.Edges {
