@@ -66,6 +66,7 @@ its links: --link says what they are.`,
 			if err != nil {
 				return err
 			}
+			r.Collectives = design.Collectives(c.Graph)
 			if textbook {
 				r.Textbook = design.NewTextbook(c.Catalog, r.Economics.Years)
 			}

@@ -19,11 +19,12 @@ type Fastest struct {
 // mostBounded is how many GPUs are looked at: 1,024 take a second.
 const mostBounded = 2048
 
-// fastest bounds collectives over all GPUs, all-reduce also with switches that add.
-func fastest(g *topo.Graph) []Fastest {
+// Collectives bounds collectives over all GPUs, all-reduce also with switches
+// that add. It is nil where GPUs do not reach one another, or are too many.
+func Collectives(g *topo.Graph) []Fastest {
 	var gpus []topo.NodeID
 	g.Each(topo.GPU, func(id topo.NodeID, _ *topo.Node) { gpus = append(gpus, id) })
-	list := []Fastest{}
+	var list []Fastest
 	if len(gpus) < 2 || len(gpus) > mostBounded {
 		return list
 	}

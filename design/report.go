@@ -35,7 +35,7 @@ type Report struct {
 	Tiers            []TierRatio `json:"oversubscription_by_tier"`
 	BisectionRate    float64     `json:"bisection_bytes_per_s"` // one way
 	Bisection        Bisection   `json:"bisection"`
-	Collectives      []Fastest   `json:"collectives"` // empty where GPUs do not reach one another, or are too many
+	Collectives      []Fastest   `json:"collectives,omitempty"` // only where the caller asks for it
 	Paths            Paths       `json:"paths"`
 	Latency          Latency     `json:"latency"`
 	Need             *Need       `json:"need,omitempty"` // only where a model is named
@@ -90,7 +90,6 @@ func Analyze(c *cluster.Cluster) (*Report, error) {
 	r.Bisection = v.bisect(h)
 	r.BisectionRate = r.Bisection.MaxFlow
 	r.oversubscribe(v, needs.Oversub)
-	r.Collectives = fastest(c.Graph)
 	r.Paths = v.paths()
 	r.Latency = v.latency(facts, &r.Paths)
 	r.need(v, needs)
