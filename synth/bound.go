@@ -88,6 +88,9 @@ func (n *Net) Bounds(op sched.Collective, root int, adds bool) (*Bound, error) {
 	if err != nil {
 		return nil, err
 	}
+	if n.Note != "" {
+		b.Why += "; " + n.Note
+	}
 	f, _ := b.Exact.Float64()
 	b.Rate = unit.Rate(f) * n.Unit
 	return b, nil

@@ -49,6 +49,7 @@ type Net struct {
 	Hosts []int // by node: the host or box that it belongs to, -1 for none
 	Edges []Edge
 	Unit  unit.Rate // what a capacity of 1 carries
+	Note  string    // what is not counted, in words; empty for nothing
 }
 
 // Nodes is the number of ranks and switches.
@@ -99,6 +100,11 @@ func FromGraph(g *topo.Graph, gpus []topo.NodeID, o Options) (*Net, error) {
 	for _, h := range sortedHosts(hosts) {
 		if h != topo.None && len(hosts[h]) > 1 {
 			b.pcie(h)
+		}
+	}
+	for _, e := range b.net.Edges {
+		if e.Kind.Accelerator() && slices.ContainsFunc(g.Classes, func(c topo.Class) bool { return c.Kind == topo.PCIe }) {
+			b.net.Note = "PCIe beside the accelerator links is not counted"
 		}
 	}
 	first := domains[0]
