@@ -233,7 +233,7 @@ func (d *diag) report() *Report {
 		return len(roots)
 	}
 	slices.SortStableFunc(d.list, func(a, b *Finding) int {
-		return cmp.Or(cmp.Compare(b.Severity, a.Severity), cmp.Compare(rank(a), rank(b)), cmp.Compare(b.Confidence, a.Confidence))
+		return cmp.Or(cmp.Compare(b.Severity, a.Severity), cmp.Compare(rank(a), rank(b)), cmp.Compare(b.Confidence, a.Confidence), cmp.Compare(a.ID, b.ID), cmp.Compare(a.Job, b.Job))
 	})
 	for _, f := range d.list {
 		f.Subject.tidy()

@@ -305,7 +305,8 @@ func (d *diag) gpuRules() {
 					d.find("nvlink-inactive", x, l.At)
 				}
 			}
-			for name, n := range l.Errors {
+			for _, name := range slices.Sorted(maps.Keys(l.Errors)) {
+				n := l.Errors[name]
 				bad := n > 0 && (strings.Contains(name, "recovery") || strings.Contains(name, "replay")) || n > 100 && strings.Contains(name, "crc")
 				if bad {
 					x := s

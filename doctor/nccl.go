@@ -52,7 +52,8 @@ func (d *diag) ncclRules() {
 	jb := d.job
 	multi := jb.multiHost()
 	version, versionKnown := jb.version()
-	for kind, id := range direct {
+	for _, kind := range slices.Sorted(maps.Keys(direct)) {
+		id := direct[kind]
 		jb.each(func(_ *proc, l *Line) { d.find(id, d.of(l), l.At) }, kind)
 	}
 	jb.each(func(_ *proc, l *Line) {
@@ -1167,7 +1168,7 @@ func (d *diag) settings(multi bool, v [3]int, known bool) {
 				whole = whole && n == all[h]
 			}
 			if whole {
-				for h := range all {
+				for _, h := range slices.Sorted(maps.Keys(all)) {
 					if set[h] == 0 {
 						f := d.find("env-differs", Subject{Hosts: []string{h}}, example.At)
 						note := fmt.Sprintf("%s is not set there", name)

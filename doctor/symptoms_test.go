@@ -1,6 +1,7 @@
 package doctor_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
@@ -422,5 +423,28 @@ func TestDelayMatrix(t *testing.T) {
 	}
 	if r = diagnose(t, file(text(func(int, int) bool { return false }))); len(ids(r, doctor.Warning)) > 0 {
 		t.Errorf("%v", ids(r, doctor.Warning))
+	}
+}
+
+// The same input gives the same bytes.
+func TestSameInputSameReport(t *testing.T) {
+	all := map[string]string{}
+	for _, s := range symptoms() {
+		for name, text := range s.sick {
+			all[s.n+"/"+name] = text
+		}
+	}
+	first, err := json.Marshal(diagnose(t, all))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		if again, _ := json.Marshal(diagnose(t, all)); string(again) != string(first) {
+			i := 0
+			for i < len(first) && i < len(again) && first[i] == again[i] {
+				i++
+			}
+			t.Fatalf("they differ at byte %d:\n%s\n%s", i, first[max(i-200, 0):min(i+200, len(first))], again[max(i-200, 0):min(i+200, len(again))])
+		}
 	}
 }

@@ -297,8 +297,8 @@ func (s *scan) benchJSON(d *pdict) {
 		if r == nil {
 			continue
 		}
-		for key, place := range map[string]string{"out_of_place": "out-of-place", "in_place": "in-place"} {
-			h := r.dict(key)
+		for _, place := range []string{"out-of-place", "in-place"} {
+			h := r.dict(strings.ReplaceAll(place, "-", "_"))
 			if h == nil {
 				continue
 			}
