@@ -111,6 +111,8 @@ type leveled struct {
 	*algo.Levels
 	leader bool
 	outer  []*sched.Program // by phase; nil for those inside hosts
+
+	predicted unit.Time
 }
 
 // layer makes the communicators of the phases, if there are to be phases: where there are several hosts, with as many
@@ -209,6 +211,8 @@ func (l *levels) choose(op sched.Collective, root int, bytes int64) (*leveled, *
 			if ph.Across && ph.Only < 0 { // the ranks of a host share its way out, and send one after another
 				size *= int64(l.local)
 				times[i] += unit.Time(l.local-1) * l.post
+			} else if ph.Across { // one rank of a host fills half of its way out: 8 ranks on 2 hosts, 1 MiB, 2026-11-16
+				size *= 2
 			}
 			pick, err := table.Pick(ph.Op, ph.Root, size, false)
 			if err != nil {
@@ -228,6 +232,9 @@ func (l *levels) choose(op sched.Collective, root int, bytes int64) (*leveled, *
 		if program, err = l.compose(x, parts); err != nil {
 			return nil, nil, "", err
 		}
+	}
+	if best.predicted = times[0]; best.leader {
+		best.predicted = times[1]
 	}
 	reason := "predicted " + times[0].String()
 	if times[1] > 0 {

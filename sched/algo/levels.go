@@ -204,9 +204,9 @@ func NewLevels(op sched.Collective, ranks, local, root int, leader bool) (*Level
 		case sched.Broadcast:
 			inside(sched.Scatter, seat, local, in, tmp(0))
 			only()
-			across(sched.Broadcast, home, 1, tmp(0), tmp(1))
-			inside(sched.AllGather, 0, local, tmp(1), out)
-			l.Scratch = 2
+			across(sched.Broadcast, home, 1, tmp(0), tmp(0))
+			inside(sched.AllGather, 0, local, tmp(0), out)
+			l.Scratch = 1
 		case sched.Reduce:
 			inside(sched.ReduceScatter, 0, local, in, tmp(0))
 			across(sched.Reduce, home, 1, tmp(0), tmp(1))
