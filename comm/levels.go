@@ -165,6 +165,18 @@ func (c *Comm) layer(ctx context.Context) error {
 	return nil
 }
 
+// last reports whether no other communicator of the process is left, but for those of phases.
+func (c *Comm) last() bool {
+	refs := int32(1)
+	if c.above != nil {
+		c = c.above
+	}
+	if c.levels != nil {
+		refs = 3
+	}
+	return c.world.refs.Load() <= refs
+}
+
 // close gives back what the phases need.
 func (l *levels) close() error {
 	var err error

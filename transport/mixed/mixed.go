@@ -86,6 +86,7 @@ func Open(ctx context.Context, c Config) (*Endpoint, error) {
 	if wire.Streams == 0 && len(e.mates) > 1 && !wire.AllRails && len(wire.Interfaces) < 2 {
 		wire.Streams = 1 // the ranks of a host fill its way out together; 64 B over two streams take twice as long
 	}
+	wire.Lazy = true // phases talk to a few ranks of other hosts, not to all
 	wire.Named = func(k transport.Key, n int) ([]byte, error) { return named(near, k, n) }
 	far, err := tcp.Open(ctx, wire)
 	if err != nil {

@@ -51,6 +51,10 @@ type Config struct {
 	// long ones all.
 	Streams int
 
+	// Lazy makes streams to a rank when something is first sent to it, or received of
+	// it, rather than all at once. The end of a rank is noticed by those that talked to it.
+	Lazy bool
+
 	// Reached are ranks that are reached in another way, by rank: no stream is made
 	// to them. Nil for none.
 	Reached []bool

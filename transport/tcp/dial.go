@@ -55,6 +55,7 @@ type lane struct{ mine, yours, number, kind uint32 }
 const (
 	laneData = iota
 	laneVerbs
+	laneKnock // nothing: the dialer wants to be dialed
 	laneProbe // nothing: the dialer wants to know whether the listener is there
 )
 
@@ -98,6 +99,10 @@ func (e *Endpoint) serve() {
 					conn = auth.Sealed(conn, &h.Secret, false)
 				}
 				e.verbs.Serve(conn, h.Rank)
+				return
+			case laneKnock:
+				conn.Close()
+				e.later(func() { _ = e.reach(e.peers[h.Rank]) })
 				return
 			case laneProbe:
 				conn.Close()
@@ -158,6 +163,9 @@ func (e *Endpoint) plan(between bool) error {
 
 // connect dials the peers and waits until there are all streams.
 func (e *Endpoint) connect(ctx context.Context) error {
+	if e.cfg.Lazy {
+		return nil
+	}
 	per := e.streamsPerRail()
 	errs := make(chan error, e.cfg.Size)
 	dialing := 0
@@ -199,6 +207,9 @@ func (e *Endpoint) connect(ctx context.Context) error {
 	for {
 		missing := slices.IndexFunc(e.peers, func(pr *peer) bool { return len(pr.all()) < e.want[pr.rank] && pr.alive() == nil })
 		if missing < 0 {
+			for _, pr := range e.peers {
+				pr.met.Store(true) // or it is gone already
+			}
 			return nil
 		}
 		select {
@@ -352,6 +363,9 @@ func (e *Endpoint) join(s *stream) (old []*stream, err error) {
 		return ((a.pair+turn)%n-(b.pair+turn)%n)*1024 + a.number - b.number
 	})
 	pr.streams.Store(&all)
+	if len(all) >= e.want[pr.rank] && !pr.met.Swap(true) {
+		close(pr.here)
+	}
 	select {
 	case pr.came <- struct{}{}:
 	default:

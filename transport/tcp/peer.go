@@ -27,6 +27,10 @@ type peer struct {
 
 	numbered bool // its pieces are, and kept until they are acknowledged
 
+	met     atomic.Bool   // all its streams were there once
+	here    chan struct{} // closed then
+	meeting sync.Mutex    // held while it is dialed for the first time
+
 	mu      sync.Mutex
 	carrier carrier
 	down    time.Time     // since when it has no stream; zero while it has one

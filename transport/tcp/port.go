@@ -393,6 +393,9 @@ func (p *port) send(to, channel int, b []byte, most int) error {
 		return p.fail(f.err)
 	}
 	pr := p.e.peers[p.members[to]]
+	if err := p.meet(pr); err != nil {
+		return p.fail(err)
+	}
 	p.mu.Lock()
 	if p.full(pr.rank) {
 		p.mu.Unlock()
@@ -591,6 +594,9 @@ func (p *port) receive(from, channel, n int, dst []byte, take func([]byte)) erro
 		return p.fail(f.err)
 	}
 	pr := p.e.peers[p.members[from]]
+	if err := p.meet(pr); err != nil {
+		return p.fail(err)
+	}
 	p.mu.Lock()
 	w := p.way(from, channel)
 	if n <= quickSize && p.fresh(w) && pr.quick() && pr.alive() == nil {

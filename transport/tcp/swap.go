@@ -29,6 +29,11 @@ func (p *port) Exchange(out transport.Outgoing, in transport.Incoming, waits fun
 		return p.fail(f.err)
 	}
 	dst, src := p.e.peers[p.members[to]], p.e.peers[p.members[from]]
+	for _, pr := range [2]*peer{dst, src} {
+		if err := p.meet(pr); err != nil {
+			return p.fail(err)
+		}
+	}
 	self := p.e.cfg.Rank
 	if dst.rank == self || src.rank == self || dst.alive() != nil || src.alive() != nil {
 		return p.oneByOne(out, in, waits)

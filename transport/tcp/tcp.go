@@ -83,9 +83,10 @@ func Open(ctx context.Context, cfg Config) (*Endpoint, error) {
 	e := &Endpoint{cfg: cfg, secure: cfg.TLS != nil, ports: map[portKey]*port{}, ended: map[portKey]bool{}, epochs: map[uint32]uint32{},
 		arrive: make(chan struct{}, 1), trash: make([]byte, 64<<10), peers: make([]*peer, cfg.Size)}
 	for i := range e.peers {
-		e.peers[i] = &peer{e: e, rank: i, came: make(chan struct{}, 1)}
+		e.peers[i] = &peer{e: e, rank: i, came: make(chan struct{}, 1), here: make(chan struct{})}
 		e.peers[i].carrier.base = 1
 	}
+	e.peers[cfg.Rank].met.Store(true)
 	e.ctx, e.cancel = context.WithCancel(context.Background())
 	if err := e.startPump(); err != nil {
 		return nil, err

@@ -47,6 +47,9 @@ func (p *port) RecvWhole(from, channel int, dst []byte) error {
 		return p.fail(f.err)
 	}
 	pr := p.e.peers[p.members[from]]
+	if err := p.meet(pr); err != nil {
+		return p.fail(err)
+	}
 	p.mu.Lock()
 	w := p.way(from, channel)
 	x := p.at(w, pr.rank, channel, w.base)

@@ -1,0 +1,123 @@
+//go:build linux
+
+package tcp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"time"
+
+	"github.com/weft-fabric/weft/transport"
+)
+
+// Streams may be made when two ranks first talk (Config.Lazy): a pair that never does
+// needs none. As always one of the two dials. The other one knocks: it dials, says that
+// it wants to be dialed, and hangs up.
+
+// meet sees to it that there are streams with a peer that a call is about.
+func (p *port) meet(pr *peer) error {
+	if pr.met.Load() {
+		return nil
+	}
+	return p.e.meet(pr, p.stop)
+}
+
+func (e *Endpoint) meet(pr *peer, stop transport.Stop) error {
+	asked := time.Time{}
+	for !pr.met.Load() {
+		if err := pr.alive(); err != nil {
+			return nil // the caller finds out
+		}
+		if e.closed.Load() {
+			return transport.ErrClosed
+		}
+		if e.dials(e.cfg.Rank, pr.rank) {
+			if err := e.reach(pr); err != nil {
+				return err
+			}
+		} else if time.Since(asked) > dialTime {
+			asked = time.Now()
+			if err := e.knock(pr); err != nil {
+				return err
+			}
+		}
+		if stop != nil {
+			if err := stop(); err != nil {
+				return err
+			}
+		}
+		select {
+		case <-pr.here:
+		case <-time.After(slice):
+		case <-e.ctx.Done():
+		}
+	}
+	return nil
+}
+
+// knock asks a peer to dial this rank.
+func (e *Endpoint) knock(pr *peer) error {
+	ctx, cancel := context.WithTimeout(e.ctx, dialTime)
+	defer cancel()
+	conn, _, err := e.dialOnce(ctx, pr.rank, lane{kind: laneKnock})
+	if err == nil {
+		conn.Close()
+		return nil
+	}
+	return pr.unmet(err)
+}
+
+// reach dials a peer that has no streams yet.
+func (e *Endpoint) reach(pr *peer) error {
+	pr.meeting.Lock()
+	defer pr.meeting.Unlock()
+	if pr.met.Load() || pr.alive() != nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(e.ctx, dialTime)
+	defer cancel()
+	for i, pair := range e.pairsWith(pr.rank) {
+		for k := range e.streamsPerRail() {
+			if pr.has(i, k) {
+				continue
+			}
+			conn, secret, err := e.dialOnce(ctx, pr.rank, lane{uint32(pair[0]), uint32(pair[1]), uint32(k), laneData})
+			if err == nil {
+				err = e.add(conn, pr, pair[0], k, &secret, true)
+			}
+			if err != nil {
+				return pr.unmet(err)
+			}
+		}
+	}
+	return nil
+}
+
+// has reports whether there is a stream of a number over a pair of rails.
+func (pr *peer) has(pair, number int) bool {
+	for _, s := range pr.all() {
+		if s.pair == pair && s.number == number {
+			return true
+		}
+	}
+	return false
+}
+
+// unmet is what it means that a peer cannot be dialed. All listen before any dials, so
+// one where nobody listens has ended. Otherwise it is tried again.
+func (pr *peer) unmet(err error) error {
+	if isRefused(err) {
+		pr.vanish("nobody listens where it did")
+		return nil
+	}
+	if pr.e.ctx.Err() != nil {
+		return transport.ErrClosed
+	}
+	var late net.Error
+	if errors.As(err, &late) && late.Timeout() || errors.Is(err, context.DeadlineExceeded) {
+		return nil
+	}
+	return fmt.Errorf("rank %d cannot reach rank %d: %w", pr.e.cfg.Rank, pr.rank, err)
+}
