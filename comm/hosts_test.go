@@ -94,14 +94,14 @@ func TestThreeHostsTwoRails(t *testing.T) {
 
 // Ranks that lay shared memory out differently do not join: their results would be wrong.
 func TestLayoutsMustAgree(t *testing.T) {
-	w := &world{}
+	w := &world{process: &process{}}
 	hellos := []hello{{Version: version, Host: "a", Layout: board.Hash()}, {Version: version, Host: "a", Layout: board.Hash() + 1}}
 	err := w.compare(hellos)
 	if err == nil || !strings.Contains(err.Error(), "rank 1 lays shared memory out as") || !strings.Contains(err.Error(), "same build") {
 		t.Errorf("%v", err)
 	}
 	hellos[1].Layout = hellos[0].Layout
-	w = &world{}
+	w = &world{process: &process{}}
 	if err := w.compare(hellos); err != nil {
 		t.Fatal(err)
 	}
@@ -119,7 +119,7 @@ func TestAgreeOnTransport(t *testing.T) {
 		return list
 	}
 	for hosts, want := range map[string]string{"aaaa": "shm", "ab": "tcp", "aabb": "mixed", "aaab": "mixed", "abab": "mixed"} {
-		w := &world{}
+		w := &world{process: &process{}}
 		hellos := h(hosts)
 		if err := w.compare(hellos); err != nil {
 			t.Fatal(err)
@@ -128,7 +128,7 @@ func TestAgreeOnTransport(t *testing.T) {
 			t.Errorf("%s: %s, %v; want %s", hosts, kind, err, want)
 		}
 	}
-	w := &world{}
+	w := &world{process: &process{}}
 	hellos := h("aab")
 	for i := range hellos {
 		hellos[i].Require = "shm"
