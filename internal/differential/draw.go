@@ -11,6 +11,7 @@ import (
 	"github.com/weft-fabric/weft/internal/mutant"
 	"github.com/weft-fabric/weft/sched"
 	"github.com/weft-fabric/weft/sched/algo"
+	"github.com/weft-fabric/weft/synth"
 )
 
 // Draw draws a program for n ranks: one of sched/algo with random parameters, one that
@@ -18,9 +19,11 @@ import (
 // broken in one place or two, so that many are wrong. How says where it comes from.
 func Draw(rng *rand.Rand, n int) (p *sched.Program, how string) {
 	for p == nil {
-		switch rng.IntN(5) {
+		switch rng.IntN(6) {
 		case 0:
 			p, how = built(rng, n)
+		case 5:
+			p, how = made(rng, n)
 		case 1:
 			p, how = alike(rng, n)
 		default:
@@ -57,6 +60,34 @@ var ops = []sched.Collective{sched.AllReduce, sched.AllReduce, sched.AllReduce, 
 
 func slots(rng *rand.Rand) int {
 	return []int{1, 1, 1, 2, 2, 3, 4, 7, 9, 40, 256}[rng.IntN(11)]
+}
+
+// made makes a program for a random network, with trees in tables.
+func made(rng *rand.Rand, n int) (*sched.Program, string) {
+	if n < 2 {
+		return nil, ""
+	}
+	var links strings.Builder
+	for v := 1; v < n; v++ {
+		fmt.Fprintf(&links, "r%d - r%d %d\n", rng.IntN(v), v, 1+rng.IntN(3))
+	}
+	for range rng.IntN(n) {
+		fmt.Fprintf(&links, "r%d - leaf %d\n", rng.IntN(n), 1+rng.IntN(2))
+	}
+	net, err := synth.Read("random", links.String())
+	if err != nil {
+		return nil, ""
+	}
+	op := []sched.Collective{sched.AllReduce, sched.AllReduce, sched.AllGather, sched.ReduceScatter, sched.Broadcast, sched.Reduce}[rng.IntN(6)]
+	plan, err := net.Make(op, rng.IntN(n), synth.Wish{Loss: 0.3})
+	if err != nil {
+		return nil, ""
+	}
+	p, err := plan.Program("synth", 1+rng.IntN(3), rng.IntN(3))
+	if err != nil {
+		return nil, ""
+	}
+	return p, "synth " + op.String()
 }
 
 // built makes a program of an algorithm.
