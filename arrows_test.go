@@ -36,7 +36,7 @@ var floors = [][]string{
 	{"tune", "sim", "member"},
 	{"work", "plan/kernel", "plan/schedule"},
 	{"plan", "sim/failures"},
-	{"sim/serve"},
+	{"sim/serve", "sim/train"},
 	{"internal/cases", "member/simulation"},
 	{"design", "doctor", "health"},
 	{"doctor/read", "watch"},

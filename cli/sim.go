@@ -5,9 +5,9 @@ import "github.com/spf13/cobra"
 func newSim() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "sim",
-		Short: "Simulate collectives, failures and serving on a cluster",
+		Short: "Simulate collectives, training steps, failures and serving on a cluster",
 		RunE:  group,
 	}
-	cmd.AddCommand(newSimCollective(), newSimFailures(), newSimServe())
+	cmd.AddCommand(newSimCollective(), newSimFailures(), newSimServe(), newSimTrain())
 	return cmd
 }

@@ -56,6 +56,8 @@ type Cost struct {
 	Shown      float64            `json:"communication_shown"`
 	EnergyJ    float64            `json:"energy_j_per_step"`
 	USDPerStep float64            `json:"usd_per_step"`
+	Reduce     float64            `json:"gradient_reduction_s"` // of the slowest stage, all sister groups at once, by NCCL\'s model
+	Hide       float64            `json:"gradient_hidden_s"`    // what the last backward can hide of it
 	Nearest    *Nearest           `json:"nearest"`
 	Notes      []string           `json:"notes,omitempty"`
 	Why        *Term              `json:"why,omitempty"`
@@ -123,6 +125,12 @@ func (p *pricer) transformer(c *Cost, factor float64, why bool) error {
 		hide = max(hide, stages[0].B+stages[0].W)
 	}
 	data, dataTerms := p.data(hide*.9, forward*.9)
+	c.Hide = hide * .9
+	for _, t := range dataTerms {
+		if t.Name == "gradients" {
+			c.Reduce = t.Value
+		}
+	}
 	opt, optWhy := p.optimizer()
 	c.Step = r.Period + data + opt
 	c.Bubble = r.Bubble * r.Period / c.Step
@@ -136,6 +144,24 @@ func (p *pricer) transformer(c *Cost, factor float64, why bool) error {
 		c.Why = p.tree(c, stages, r, send, sendHow, data, dataTerms, opt, optWhy, factor)
 	}
 	return nil
+}
+
+// ShownOf is what of a gradient reduction stays visible.
+func (c *Cost) ShownOf(reduce float64) float64 {
+	if !c.Layout.Overlap {
+		return reduce
+	}
+	return max(reduce-c.Hide, reduce*.04)
+}
+
+// GradientBytes is what a rank of each pipeline stage reduces with its data parallel group, dense parameters only.
+func GradientBytes(q Question) []float64 {
+	p := newPricer(q.Model, q.Machine, q.Framework, q.Layout, habits)
+	var out []float64
+	for _, o := range p.holds() {
+		out = append(out, o.dense*p.gradBytes())
+	}
+	return out
 }
 
 // convolution prices a convolutional network by its operations: no kernels of it were measured.

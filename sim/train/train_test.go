@@ -1,0 +1,73 @@
+package train
+
+import (
+	"testing"
+
+	"github.com/weft-fabric/weft/cluster"
+	"github.com/weft-fabric/weft/plan"
+	"github.com/weft-fabric/weft/sim"
+	"github.com/weft-fabric/weft/work"
+)
+
+func question(t *testing.T, layout string) (*cluster.Cluster, plan.Question) {
+	t.Helper()
+	c, err := cluster.Preset("rail", map[string]int{"hosts": 8})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := plan.ParseLayout(layout, plan.Megatron, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	mc, err := plan.NewMachine(c, l.GPUs())
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := work.Named("llama3-8b")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c, plan.Question{Model: m, Machine: mc, Framework: plan.Megatron, Layout: l}
+}
+
+// Rings of all tensor parallel ranks at once take what one takes alone on rails that do not block, and a slow NIC
+// slows the whole job down.
+func TestSisterGroupsAtOnce(t *testing.T) {
+	c, q := question(t, "tp=8,dp=8,micro=1,batch=8,seq=4096")
+	o := sim.Options{Catalog: c.Catalog, Measured: true, Costs: sim.DefaultCosts(c.Graph, c.Catalog)}
+	r, err := Step(c.Graph, q, 1, false, 8, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Groups != 8 || r.Ranks != 8 || r.Reduce < r.Alone*.999 || r.Reduce > r.Alone*1.02 {
+		t.Errorf("%+v", r)
+	}
+	// TP 8 leaves a group one NIC a host: 50 GB/s at most.
+	bytes := plan.GradientBytes(q)[0]
+	if rate := bytes * 7 / 8 / r.Reduce; rate > 50e9 || rate < 35e9 {
+		t.Errorf("%.1f GB/s a NIC", rate/1e9)
+	}
+	o.Slow = []sim.Slow{{Name: "n3:nic2", Factor: .25}}
+	s, err := Step(c.Graph, q, 1, false, 8, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.Reduce < 2*r.Reduce || s.Step <= r.Step {
+		t.Errorf("a NIC at a quarter: %.4f s against %.4f s, a step %.4f against %.4f", s.Reduce, r.Reduce, s.Step, r.Step)
+	}
+}
+
+func TestSeveralJobs(t *testing.T) {
+	c, q := question(t, "tp=8,dp=4,micro=1,batch=4,seq=4096")
+	o := sim.Options{Catalog: c.Catalog}
+	r, err := Step(c.Graph, q, 2, true, 8, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(r.Jobs) != 2 || r.Jobs[0] <= 0 || r.Jobs[1] <= 0 {
+		t.Errorf("%+v", r)
+	}
+	if _, err := Step(c.Graph, q, 3, false, 8, o); err == nil {
+		t.Error("three jobs of 32 GPUs pass on 64")
+	}
+}
