@@ -66,12 +66,11 @@ func (c *comm) ranks() []int { return slices.Sorted(maps.Keys(c.members)) }
 
 // job is the processes that share communicators.
 type job struct {
-	name   string
-	procs  []*proc
-	comms  []*comm
-	world  *comm
-	loose  []*Line // lines that name no process
-	byAddr map[string]string
+	name  string
+	procs []*proc
+	comms []*comm
+	world *comm
+	loose []*Line // lines that name no process
 }
 
 // joined is all jobs of a case.
@@ -261,8 +260,7 @@ func ipOf(s string) string {
 // group makes jobs: processes that share a communicator, directly or through others.
 func (j *joined) group(comms []*comm, loose []*Line) {
 	parent := map[*proc]*proc{}
-	var root func(p *proc) *proc
-	root = func(p *proc) *proc {
+	root := func(p *proc) *proc {
 		for parent[p] != nil {
 			p = parent[p]
 		}

@@ -74,13 +74,11 @@ func clusterOf(t testing.TB, gpu string, gpus int, nic float64) *Machine {
 
 type scored struct {
 	Point
-	q      Question
-	kappa  float64 // that makes the model exact
-	class  string
-	kind   string
-	pred   float64 // with the class's factor
-	loo    float64 // with the model left out
-	looWhy string
+	q     Question
+	kappa float64 // that makes the model exact
+	class string
+	pred  float64 // with the class's factor
+	loo   float64 // with the model left out
 }
 
 func classOf(p Point) string {
@@ -346,7 +344,8 @@ func TestExplore(t *testing.T) {
 		s, l := summary(rows)
 		return s, l, rows
 	}
-	s, best, rows := run(h)
+	var rows []scored
+	s, best, _ := run(h)
 	t.Logf("loss %.4f\n%s", best, s)
 	{
 		knobs := []struct {
