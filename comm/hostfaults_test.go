@@ -131,7 +131,17 @@ func TestHostFaults(t *testing.T) {
 		return
 	}
 	var b strings.Builder
-	b.WriteString("# Faults between hosts\n\nMade by `make host-faults`: network namespaces as hosts, two ranks on each, which work all the time: all-reduces of 4 bytes to 1.6 MB\nand messages. The longest call is that of any rank, the outage included; after a fault for good it is the time until the last\nsurvivor had its error. `WEFT_OUTAGE` is 30 s, 60 s for the longest and 1 s for cuts for good.\n\n")
+	b.WriteString(`# Faults between hosts
+
+Made by:
+
+    make host-faults
+
+Network namespaces are the hosts. Two ranks on each work all the time: all-reduces of 4 bytes to 1.6 MB, and messages. The longest call
+is that of any rank, the outage included; after a fault for good it is the time until the last survivor had its error. WEFT_OUTAGE is
+30 s, 60 s for the longest and 1 s for cuts for good.
+
+`)
 	b.WriteString("| fault | the job | right ranks named | longest call, or time to the error | wrong elements | worlds afterwards |\n|---|---|---:|---:|---:|---:|\n")
 	for _, r := range rows {
 		b.WriteString(r.String())
