@@ -71,6 +71,44 @@ var floors = [][]string{
 	{".", "internal/dist"},
 }
 
+// TestEveryPackageHasALine in ARCHITECTURE.md, in the order of the floors.
+func TestEveryPackageHasALine(t *testing.T) {
+	page, err := os.ReadFile("ARCHITECTURE.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, table, _ := strings.Cut(string(page), "| floor | package | what it is |\n")
+	table, _, _ = strings.Cut(table, "\n\n")
+	level := map[string]int{}
+	for i, line := range floors {
+		for _, p := range line {
+			level[strings.ReplaceAll("/"+p, "/.", "/main")[1:]] = i
+		}
+	}
+	last := 0
+	for line := range strings.Lines(table) {
+		f := strings.Split(line, "|")
+		if len(f) != 5 || strings.HasPrefix(f[1], "---") {
+			continue
+		}
+		p := strings.Trim(f[2], " `")
+		at, known := level[p]
+		switch {
+		case !known:
+			t.Errorf("ARCHITECTURE.md names %s, which arrows_test.go does not know, or names it twice", p)
+		case at < last:
+			t.Errorf("ARCHITECTURE.md has %s below packages that import it", p)
+		case len(strings.TrimSpace(f[3])) < 3:
+			t.Errorf("ARCHITECTURE.md does not say what %s is", p)
+		}
+		last = max(last, at)
+		delete(level, p)
+	}
+	for p := range level {
+		t.Errorf("%s has no line in ARCHITECTURE.md's table", p)
+	}
+}
+
 // words are pure values: standard library and one another. Engines are pure
 // too, but may use libraries of the field.
 var (
