@@ -56,7 +56,7 @@ type Record struct {
 	Root      int32  `json:"root"`
 	Program   string `json:"program"`
 	Digest    string `json:"digest"`
-	Way       string `json:"way"`  // flat or script
+	Way       string `json:"way"`  // flat, script, or phases inside hosts and between them
 	Mode      string `json:"mode"` // how it ran: inline, direct, store, ...
 	Bytes     int    `json:"bytes"`
 	Began     int64  `json:"began_ns"`
@@ -215,7 +215,11 @@ func (f *Recorder) Records() []Record {
 			if k.call.Reduce != 0 {
 				r.Reduce = k.call.Reduce.String()
 			}
-			if k.mode != plan.Script {
+			switch k.mode {
+			case plan.Script:
+			case plan.Levels:
+				r.Way = "phases"
+			default:
 				r.Way = "flat"
 			}
 			if k.err != nil {
