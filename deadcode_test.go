@@ -23,6 +23,9 @@ var unreached = []struct{ what, why string }{
 	// The library: Go programs call these, weft's own commands do not.
 	{"comm/async.go", "calls that return a handle, for programs that overlap"},
 	{"comm/onesided.go", "one-sided operations"},
+	{"comm/tagged.go", "messages with tags, calls at once, prepared calls"},
+	{"comm/internal/pair/mail.go", "messages with tags"},
+	{"comm/folds.go", "reductions by functions, scans, locations"},
 	{"comm/proof.go:ByMessages", "an option for programs that want no shared memory"},
 	{"comm/choice/", "measuring links on its own, for programs that keep what was measured"},
 	{"coord/client.go:ParseEndpoints", "programs that have a coordinator's address as text"},
