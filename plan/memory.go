@@ -13,6 +13,7 @@ const (
 	contextBytes   = 0.9e9 // CUDA context and NCCL's buffers: outside of what the framework allocates
 	workspaceBytes = 0.09e9
 	slack          = 0.04 // the allocator's, of what it hands out at peak
+	slackFSDP      = 0.19 // the same where layers are gathered and freed all the time: torchtitan's reports over the sum
 )
 
 // bytesPer is what a parameter takes on a rank, apart by whether all data ranks hold it or share it.
@@ -190,7 +191,11 @@ func (p *pricer) memory(c *Cost) {
 		}
 		state := weights + grads + optim + workspaceBytes
 		peak := state + transient + live + max(act+work, 0) + head + cast + bucket
-		total := peak * (1 + slack)
+		spare := slack
+		if p.f == FSDP {
+			spare = slackFSDP
+		}
+		total := peak * (1 + spare)
 		if total <= worst {
 			continue
 		}
@@ -211,7 +216,7 @@ func (p *pricer) memory(c *Cost) {
 		put("fp8 weights", cast, "copies for the matrix products")
 		put("buckets", bucket, "4.5 x 5e8 elements while gradients are reduced")
 		put("workspace", work+workspaceBytes, "gradients of one layer, transfers, libraries")
-		put("allocator", peak*slack, "4% of the peak")
+		put("allocator", peak*spare, fmt.Sprintf("%.0f%% of the peak", 100*spare))
 	}
 	c.Over = c.Peak + contextBytes - c.Capacity
 }
