@@ -324,9 +324,8 @@ const tokens = 8
 // runLevels carries out the operation under way, phase after phase.
 func (c *Comm) runLevels(o *current) error {
 	g, l, x := c.group, c.levels, o.prepared.levels
-	o.Began = g.Watch.Look()
+	c.begin(o, g.Watch.Look())
 	o.Call.Put(g.Mine().Call(o.Call.Seq))
-	g.Mine().SetBegan(o.Call.Seq, o.Began)
 	g.Mine().Entry(o.Call.Seq).Flag().Set(o.Call.Seq)
 	run := phases{o: o, leveled: x, l: l, salt: numbered(signature(&o.Call), o.Call.Seq)}
 	if err := run.measure(); err != nil {
