@@ -51,6 +51,7 @@ var unreached = []struct{ what, why string }{
 	{"draw/svg/svg.go", "what a picture holds, for its tests"},
 	{"launch/launch.go:Result.Code", "tests of launches"},
 	{"reduce/", "the plain definitions that kernels are tested against"},
+	{"sim/failures/failures.go", "closed forms that the simulation is held against"},
 	{"train/mat/mat.go:path.String", "names of tests"},
 	{"tune/regions.go:band.String", "messages of tests"},
 	{"tune/simplex.go:minimize", "fits the constants that are committed; a test fits them again"},

@@ -117,24 +117,30 @@ func input[T number](c *Case, rank, n int) []T {
 	return out
 }
 
-// reduction is the reference's. Of two NaNs the left one is kept, as step's contract says.
+// reduction is the reference's. A result that is a NaN has all bits set, whatever
+// it was made of, as package reduce says.
 func reduction[T number](op string) func(a, b T) T {
+	plain := func(a, b T) T { return a + b }
 	switch op {
 	case "min":
-		return func(a, b T) T { return min(a, b) }
+		plain = func(a, b T) T { return min(a, b) }
 	case "max":
-		return func(a, b T) T { return max(a, b) }
+		plain = func(a, b T) T { return max(a, b) }
 	case "prod":
-		return func(a, b T) T { return a * b }
+		plain = func(a, b T) T { return a * b }
 	}
 	return func(a, b T) T {
-		switch {
-		case a != a:
-			return a
-		case b != b:
-			return b
+		c := plain(a, b)
+		if c == c {
+			return c
 		}
-		return a + b
+		switch x := any(&c).(type) {
+		case *float32:
+			*x = math.Float32frombits(math.MaxUint32)
+		case *float64:
+			*x = math.Float64frombits(math.MaxUint64)
+		}
+		return c
 	}
 }
 

@@ -17,7 +17,7 @@
 //     carry out, it only says so. It counts as an action of its channel.
 //   - Effect says what an action computes: src, the message, src + message, or
 //     src + dst (LocalReduce), in this order of operands, element by element.
-//     The order decides which of two NaNs is kept, nothing else.
+//     No result depends on the order: reductions give the same bits either way.
 //   - An action reads its operands, then stores. It may store to the chunks that
 //     it reads (in place), so each element can be computed on its own, as a
 //     world does that takes a message piece by piece. An action whose source
