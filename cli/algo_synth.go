@@ -93,7 +93,7 @@ text, .xml as MSCCL, .json as a MSCCL++ plan, .svg as a picture. 'weft bench --p
 	s.StringVar(&f.gpus, "gpus", "", "which `GPUS`: 0-3, 0,1,4 of the first host, or full names like n[0-1]:gpu[0-7]; all without it")
 	s.StringVar(&f.size, "size", "1GiB", "`SIZE` of the larger of input and output, or a range FROM..TO that doubles")
 	s.IntVar(&f.wish.Root, "root", 0, "root `RANK` of a rooted collective")
-	s.IntVar(&f.wish.Channels, "channels", 0, "at most so many channels; 0 for no limit")
+	s.IntVar(&f.wish.Channels, "channels", 0, "most channels to use; 0 for no limit")
 	s.IntVar(&f.wish.Trees, "trees", 0, "most trees to use; 0 for no limit")
 	s.IntVar(&f.wish.Pieces, "pieces", 0, "pieces a tree's share is cut into; 0 for what suits the size")
 	s.Float64Var(&f.wish.Loss, "loss", sim.DefaultLoss, "share of the bound that may be given up for fewer trees; 0 for none")

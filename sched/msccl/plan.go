@@ -2,6 +2,7 @@ package msccl
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -173,6 +174,8 @@ func (d *planDecoder) head() error {
 		}
 	}
 	switch {
+	case p.Collective == "":
+		return errors.New("this JSON is no MSCCL++ plan: it names no collective")
 	case d.op == 0:
 		return fmt.Errorf("collective %q; known: allreduce, allgather, reducescatter, alltoall", p.Collective)
 	case p.Protocol != "Simple":
