@@ -51,6 +51,9 @@ func init() {
 		if s.Channels > 1 {
 			return errors.New("its phases follow one another on one channel")
 		}
+		if blocks := s.Op == sched.ReduceScatter || s.Op == sched.AllGather || s.Op == sched.AllToAll; blocks && len(s.Orders) > 0 {
+			return errors.New("its messages hold blocks of several ranks, whose places are those of the domains; leave the order out")
+		}
 		return whole(s)
 	}
 	register(&Algorithm{
