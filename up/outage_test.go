@@ -160,6 +160,7 @@ func TestAHostIsCutOff(t *testing.T) {
 }
 
 func cutOff(t *testing.T, first int) {
+	t.Setenv("WEFT_OUTAGE", "2s") // a lost link is not waited for until the time limit of an operation
 	lab := nslab.New(t, 2, 1)
 	on := func(host int) func(func() error) error {
 		return func(f func() error) error { return lab.Do(host, f) }

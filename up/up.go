@@ -47,6 +47,8 @@ type Options struct {
 	Drill   Drill
 	Seed    uint64 // of the drill's instants and victims
 
+	comeBack time.Duration // how long ranks that died are waited for if fewer than Min are at work; half a minute if 0
+
 	Ckpt  string // where checkpoints go and come from; empty: a folder that goes with the run
 	Every int    // steps between checkpoints; 0: none
 	Keep  int
@@ -79,6 +81,9 @@ func (o *Options) complete() error {
 	}
 	if o.Min == 0 {
 		o.Min = 1
+	}
+	if o.comeBack == 0 {
+		o.comeBack = 30 * time.Second
 	}
 	switch {
 	case o.Ranks < 1 || o.Ranks > launch.MaxRanks:
@@ -363,9 +368,6 @@ func (r *run) killCoordinator() {
 // saving is how long ranks that were told to stop have to end, with a checkpoint.
 const saving = time.Minute
 
-// comeBack is how long ranks that died are waited for if fewer than the least number are at work, before the run stops.
-const comeBack = 30 * time.Second
-
 // agent makes the node's agent.
 func (r *run) agent() error {
 	// Checkpoints of launches must not mix, should one be killed while it writes.
@@ -391,7 +393,7 @@ func (r *run) agent() error {
 		return launch.Lines(lines(func(at time.Time, text string) { r.board.Log(slot, at, text) }), &screen, func() string { return "" })
 	}
 	r.node, err = node.New(node.Config{
-		Client: r.client, Policy: coord.Policy{Min: r.o.Min, Max: r.o.Ranks, Settle: 2 * time.Second, Return: comeBack, Name: "up"},
+		Client: r.client, Policy: coord.Policy{Min: r.o.Min, Max: r.o.Ranks, Settle: 2 * time.Second, Return: r.o.comeBack, Name: "up"},
 		Slots: slots, Command: append(append([]string{}, r.o.Program...), "rank"), Follow: true, Host: host, Restarts: 1000, Grace: saving,
 		Env: append([]string{rank.Env + "=" + string(text), "WEFT_FLIGHT=1024"}, r.o.Env...), Watch: r.ledger.watch,
 		Output: func(_, local int, _, _ io.Writer) (io.Writer, io.Writer) { return log(local), log(local) },
