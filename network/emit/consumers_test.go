@@ -447,6 +447,9 @@ func TestNetworkdUnderstands(t *testing.T) {
 	if _, err := os.Stat(daemon); err != nil || os.Getuid() != 0 {
 		t.Skip("this test runs systemd-networkd as root in a namespace")
 	}
+	if out, err := exec.Command("unshare", "--net", "--mount", "true").CombinedOutput(); err != nil {
+		t.Skipf("no namespaces here: %v %s", err, out)
+	}
 	p := ethernet(t, 8, "")
 	h := &p.Hosts[2]
 	dir := t.TempDir()
