@@ -6,10 +6,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"time"
 
 	"github.com/weft-fabric/weft/transport"
+	"github.com/weft-fabric/weft/transport/auth"
+	"golang.org/x/sys/unix"
 )
 
 // Streams may be made when two ranks first talk (Config.Lazy): a pair that never does
@@ -39,8 +42,12 @@ func (e *Endpoint) meet(pr *peer, stop transport.Stop) error {
 			}
 		} else if time.Since(asked) > dialTime {
 			asked = time.Now()
-			if err := e.knock(pr); err != nil {
+			heard, err := e.knock(pr)
+			if err != nil {
 				return err
+			}
+			if !heard {
+				asked = asked.Add(20*time.Millisecond - dialTime) // again soon
 			}
 		}
 		if stop != nil {
@@ -57,16 +64,16 @@ func (e *Endpoint) meet(pr *peer, stop transport.Stop) error {
 	return nil
 }
 
-// knock asks a peer to dial this rank.
-func (e *Endpoint) knock(pr *peer) error {
+// knock asks a peer to dial this rank, and says whether it heard.
+func (e *Endpoint) knock(pr *peer) (heard bool, err error) {
 	ctx, cancel := context.WithTimeout(e.ctx, dialTime)
 	defer cancel()
 	conn, _, err := e.dialOnce(ctx, pr.rank, lane{kind: laneKnock})
 	if err == nil {
 		conn.Close()
-		return nil
+		return true, nil
 	}
-	return pr.unmet(err)
+	return false, pr.unmet(err)
 }
 
 // reach dials a peer that has no streams yet.
@@ -105,11 +112,23 @@ func (pr *peer) has(pair, number int) bool {
 	return false
 }
 
+// closing is why an endpoint that closes turns connections away.
+const closing = "endpoint closed"
+
 // unmet is what it means that a peer cannot be dialed. All listen before any dials, so
-// one where nobody listens has ended. Otherwise it is tried again.
+// one where nobody listens has ended. One that closes may have dialed before: its last
+// messages are on their way. Otherwise it is tried again.
 func (pr *peer) unmet(err error) error {
+	var refusal *auth.Refusal
+	if errors.As(err, &refusal) && refusal.Why == closing || errors.Is(err, unix.ECONNRESET) || errors.Is(err, io.EOF) {
+		return nil
+	}
 	if isRefused(err) {
-		pr.vanish("nobody listens where it did")
+		select {
+		case <-pr.here: // it had dialed
+		case <-time.After(20 * time.Millisecond):
+			pr.vanish("nobody listens where it did")
+		}
 		return nil
 	}
 	if pr.e.ctx.Err() != nil {

@@ -42,7 +42,7 @@ func (p *port) Exchange(out transport.Outgoing, in transport.Incoming, waits fun
 	if len(b) <= quickSize && in.N <= quickSize && !p.full(dst.rank) && dst.quick() && src.quick() {
 		return p.exchangeShort(dst, src, out, in, waits)
 	}
-	if p.e.secure || dst.numbered || src.numbered {
+	if p.e.secure || p.e.sums || dst.numbered || src.numbered {
 		p.mu.Unlock()
 		return p.oneByOne(out, in, waits)
 	}
