@@ -214,7 +214,8 @@ func testDetails(t *testing.T, ctx context.Context) {
 	}
 	d.Log(2, time.Now(), "the last words of rank 2")
 	visit(t, ctx, s.URL, 1280, 900)
-	for curve, name := range map[string]string{"grad_norm": "Gradient norm", "learning_rate": "Learning rate", "loss": "Loss"} {
+	for _, c := range [][2]string{{"grad_norm", "Gradient norm"}, {"learning_rate", "Learning rate"}, {"loss", "Loss"}} { // loss last: it has a point for every step
+		curve, name := c[0], c[1]
 		ask[bool](t, ctx, `(document.querySelector('[data-curve=`+curve+`]').click(), true)`)
 		until(t, ctx, `document.getElementById('h-loss').textContent === '`+name+`' && document.querySelector('#loss .smooth') !== null`)
 	}
