@@ -1,0 +1,158 @@
+package doctor
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+var hexDigits = regexp.MustCompile(`[^0-9a-f]`)
+
+// sameBus compares a bus id of NCCL (9b000, 1b000) with a PCI address (0000:9b:00).
+func sameBus(nccl, pci string) bool {
+	n := strings.TrimLeft(hexDigits.ReplaceAllString(strings.ToLower(strings.TrimPrefix(nccl, "0x")), ""), "0")
+	p := strings.ToLower(pci)
+	if i := strings.LastIndexByte(p, '.'); i >= 0 {
+		p = p[:i] + p[i+1:]
+	} else {
+		p += "0"
+	}
+	p = strings.TrimLeft(hexDigits.ReplaceAllString(p, ""), "0")
+	return n != "" && n == p
+}
+
+func (d *diag) gpuRules() {
+	links := map[string]map[int]int{} // model, number of active links, GPUs
+	clocks := map[string][]float64{}
+	for _, g := range d.c.GPUs {
+		n := 0
+		for _, l := range g.Links {
+			if l.Active && l.GBps != 0 {
+				n++
+			}
+		}
+		if len(g.Links) > 0 {
+			if links[g.Name] == nil {
+				links[g.Name] = map[int]int{}
+			}
+			links[g.Name][n]++
+		}
+		if g.Util > 80 && g.ClockSM > 0 {
+			clocks[g.Name] = append(clocks[g.Name], g.ClockSM)
+		}
+	}
+	masks := map[string]int{}
+	for _, g := range d.c.GPUs {
+		if g.FabricState != "" {
+			masks[g.Clique+g.ClusterUUID]++
+		}
+	}
+	spinning := map[string][]GPU{}
+	for _, g := range d.c.GPUs {
+		dev := cmp.Or(g.Bus, fmt.Sprintf("GPU%d", g.Index))
+		s := Subject{Hosts: []string{g.Host}, Devices: []string{named(g.Host, dev)}}
+		inactive, most := 0, 0
+		for n := range links[g.Name] {
+			most = max(most, n)
+		}
+		for _, l := range g.Links {
+			if !l.Active {
+				inactive++
+				if most > 0 || inactive < len(g.Links) {
+					x := s
+					x.Links = []string{fmt.Sprintf("%s NVLink %d", named(g.Host, dev), l.Index)}
+					d.find("nvlink-inactive", x, l.At)
+				}
+			}
+			for _, name := range slices.Sorted(maps.Keys(l.Errors)) {
+				n := l.Errors[name]
+				bad := n > 0 && (strings.Contains(name, "recovery") || strings.Contains(name, "replay")) || n > 100 && strings.Contains(name, "crc")
+				if bad {
+					x := s
+					x.Links = []string{fmt.Sprintf("%s NVLink %d", named(g.Host, dev), l.Index)}
+					f := d.find("nvlink-errors", x, l.At)
+					if strings.Contains(name, "recovery") {
+						f.Severity = Critical
+					}
+				}
+			}
+		}
+		if inactive == 0 && len(g.Links) > 0 && len(g.Links) < most {
+			x := d.find("nvlink-inactive", s, g.At)
+			x.Cause = fmt.Sprintf("%d links, other GPUs of the model have %d", len(g.Links), most)
+		}
+		if g.MemTotal > 0 && float64(g.MemUsed) > 0.97*float64(g.MemTotal) {
+			d.find("gpu-memory-nearly-full", s, g.At)
+		}
+		if g.RemapFail {
+			d.find("row-remap-failed", s, g.At)
+		}
+		if g.RemapWait {
+			d.find("row-remap-pending", s, g.At)
+		}
+		if g.RemapRows >= 8 {
+			f := d.find("row-remap-pending", s, g.At)
+			f.Title = "many rows were remapped"
+		}
+		if g.ECC > 0 {
+			d.find("ecc-errors", s, g.At)
+		}
+		if len(g.Throttle) > 0 {
+			f := d.find("gpu-throttled", s, g.At)
+			f.Cause = "active: " + strings.Join(g.Throttle, ", ") + "; cooling or power supply"
+		}
+		if g.Temp > 0 && g.TempSlow > 0 && g.Temp > g.TempSlow-5 {
+			f := d.find("gpu-hot", s, g.At)
+			if g.Temp >= g.TempSlow {
+				f.Severity = Critical
+			}
+		}
+		if m := median(clocks[g.Name]); g.Util > 80 && len(clocks[g.Name]) >= 3 && g.ClockSM > 0 && g.ClockSM < 0.9*m {
+			f := d.find("gpu-slow-clock", s, g.At)
+			f.Cause = fmt.Sprintf("%.0f MHz, the others run at %.0f", g.ClockSM, m)
+			if g.ClockSM < 0.7*m {
+				f.Severity = Critical
+			}
+		}
+		if g.Width > 0 && g.WidthMax > 0 && g.Width < g.WidthMax {
+			f := d.find("pcie-degraded", s, g.At)
+			f.Cause = fmt.Sprintf("width x%d of x%d: seating, riser, BIOS", g.Width, g.WidthMax)
+		}
+		if g.PCIeGen > 0 && g.PCIeGen < g.PCIeGenMax && g.Util > 50 && g.Perf == "P0" {
+			f := d.find("pcie-degraded", s, g.At)
+			f.Cause = fmt.Sprintf("generation %d of %d under load: seating, riser, BIOS", g.PCIeGen, g.PCIeGenMax)
+		}
+		if g.Replays > 1000 {
+			d.find("pcie-replays", s, g.At)
+		}
+		if g.FabricState != "" && !strings.EqualFold(g.FabricState, "Completed") || g.FabricCode != "" && !strings.EqualFold(g.FabricCode, "Success") {
+			f := d.find("nvlink-fabric-degraded", s, g.At)
+			f.Severity, f.Confidence = Critical, 0.85
+			f.Cause = fmt.Sprintf("fabric state %s, status %s: fabric manager or IMEX", g.FabricState, g.FabricCode)
+		}
+		if g.Util >= 99 && g.Power > 0 && g.Cap > 0 && g.Power < 0.4*g.Cap {
+			spinning[g.Host] = append(spinning[g.Host], g)
+		}
+	}
+	for _, h := range slices.SortedFunc(maps.Keys(spinning), natural) {
+		for _, g := range spinning[h] {
+			f := d.find("gpu-spinning", Subject{Hosts: []string{h}, Devices: []string{named(h, cmp.Or(g.Bus, fmt.Sprintf("GPU%d", g.Index)))}}, g.At)
+			f.Cause = fmt.Sprintf("%.0f%% utilisation at %.0f of %.0f W: kernels wait for data", g.Util, g.Power, g.Cap)
+		}
+	}
+}
+
+func median(v []float64) float64 {
+	if len(v) == 0 {
+		return 0
+	}
+	v = slices.Clone(v)
+	slices.Sort(v)
+	if n := len(v); n%2 == 0 {
+		return (v[n/2-1] + v[n/2]) / 2
+	}
+	return v[len(v)/2]
+}

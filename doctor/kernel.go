@@ -1,0 +1,236 @@
+package doctor
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// consequenceXids follow another error: the first decides.
+var consequenceXids = map[int]bool{45: true, 43: true, 94: true, 154: true}
+
+func (d *diag) kernelRules() {
+	type key struct{ host, dev string }
+	firsts := map[key]Kernel{}
+	for _, k := range d.c.Kernel {
+		if k.Kind == "xid" && !consequenceXids[k.Code] {
+			if _, ok := firsts[key{k.Host, k.Device}]; !ok {
+				firsts[key{k.Host, k.Device}] = k
+			}
+		}
+	}
+	corrected := map[key][]Kernel{}
+	downs := map[key][]Kernel{}
+	for _, k := range d.c.Kernel {
+		s := Subject{Hosts: []string{k.Host}}
+		if k.Device != "" {
+			s.Devices = []string{named(k.Host, k.Device)}
+		}
+		switch k.Kind {
+		case "xid":
+			d.xid(k, s, firsts[key{k.Host, k.Device}])
+		case "sxid":
+			id := "nvswitch-event"
+			if k.Fatal {
+				id = "nvswitch-failed"
+			}
+			f := d.find(id, s, k.At)
+			f.Cause = fmt.Sprintf("SXid %d: %s", k.Code, cmp.Or(k.Text, f.Cause))
+		case "aer":
+			if k.Fatal {
+				d.find("pcie-errors", s, k.At)
+			} else {
+				corrected[key{k.Host, k.Device}] = append(corrected[key{k.Host, k.Device}], k)
+			}
+		case "nic_down":
+			downs[key{k.Host, cmp.Or(k.F["if"], k.Device)}] = append(downs[key{k.Host, cmp.Or(k.F["if"], k.Device)}], k)
+		case "nic_power", "nic_heat", "nic_cable", "nic_keys", "nic_dead", "peermem", "nccl_crash", "oom_kill", "hung_task", "iommu":
+			id := map[string]string{"nic_power": "nic-power", "nic_heat": "nic-heat", "nic_cable": "nic-cable", "nic_keys": "nic-keys-exhausted", "nic_dead": "nic-firmware",
+				"peermem": "peermem-context", "nccl_crash": d.crash(k), "oom_kill": "host-out-of-memory", "hung_task": "task-blocked", "iommu": "iommu-fault"}[k.Kind]
+			f := d.find(id, s, k.At)
+			if pid := k.F["pid"]; pid != "" {
+				if p := d.j.procs[k.Host+":"+pid]; p != nil {
+					for _, m := range p.members {
+						f.Subject.Ranks = append(f.Subject.Ranks, m.rank)
+					}
+				} else if k.Host == "" {
+					for _, p := range d.j.order {
+						if strconv.Itoa(p.pid) == pid {
+							f.Subject.Hosts = append(f.Subject.Hosts, p.host)
+							for _, m := range p.members {
+								f.Subject.Ranks = append(f.Subject.Ranks, m.rank)
+							}
+						}
+					}
+				}
+			}
+			if id == "host-out-of-memory" && !strings.Contains(strings.ToLower(k.Text), "python") && len(f.Subject.Ranks) == 0 {
+				f.Severity, f.Confidence = Warning, 0.7
+			}
+		}
+	}
+	for _, k := range slices.SortedFunc(maps.Keys(corrected), func(a, b key) int { return cmp.Or(natural(a.host, b.host), natural(a.dev, b.dev)) }) {
+		if list := corrected[k]; len(list) >= 10 {
+			f := d.find("pcie-noise", Subject{Hosts: []string{k.host}, Devices: []string{named(k.host, k.dev)}}, list[0].At, list[len(list)-1].At)
+			f.More += len(list) - 2
+		}
+	}
+	for _, k := range slices.SortedFunc(maps.Keys(downs), func(a, b key) int { return cmp.Or(natural(a.host, b.host), natural(a.dev, b.dev)) }) {
+		list := downs[k]
+		// Once in the first minutes of a host is its start.
+		if len(list) == 1 && list[0].Uptime > 0 && list[0].Uptime < 600 {
+			continue
+		}
+		f := d.find("nic-link-down", Subject{Hosts: []string{k.host}, Devices: []string{named(k.host, k.dev)}})
+		for _, x := range list {
+			f.addEvidence(x.At)
+		}
+		if len(list) > 2 {
+			f.Severity, f.Title = Critical, "a NIC loses its link again and again"
+		}
+	}
+}
+
+// crash says which bug a crash inside NCCL is.
+func (d *diag) crash(k Kernel) string {
+	var v [3]int
+	known := false
+	ras := len(d.c.RAS) > 0
+	for _, jb := range d.j.jobs {
+		if x, ok := jb.version(); ok {
+			v, known = x, true
+		}
+	}
+	for i := range d.c.Lines {
+		if strings.Contains(d.c.Lines[i].Msg, "RAS handling") || strings.Contains(d.c.Lines[i].Msg, "RAS client connected") {
+			ras = true
+		}
+	}
+	switch {
+	case known && ras && atLeast(v, 2, 24) && !atLeast(v, 2, 29, 2):
+		return "ras-query-crash"
+	case known && v == [3]int{2, 27, 7}:
+		return "ras-thread-crash"
+	}
+	return "nccl-crash"
+}
+
+func (d *diag) xid(k Kernel, s Subject, first Kernel) {
+	x, ok := xids[k.Code]
+	if !ok {
+		x = Xid{Code: k.Code, Name: "unknown", Meaning: "not in the table", Action: "ask the vendor", Severity: "warn"}
+	}
+	sev := x.Severity
+	action := x.Action
+	if k.F["unit"] != "" {
+		intr, _ := strconv.ParseUint(strings.TrimPrefix(k.F["intr"], "0x"), 16, 64)
+		status, _ := strconv.ParseUint(strings.TrimPrefix(k.F["status"], "0x"), 16, 64)
+		if level, act, ok := nvlink5(k.Code, k.F["unit"], intr, status); ok {
+			action = fmt.Sprintf("%s (%s, %s)", act, k.F["unit"], level)
+			if strings.EqualFold(level, "Fatal") {
+				sev = "fatal"
+			} else if act == "ignore" {
+				sev = "info"
+			}
+		} else if strings.EqualFold(k.F["severity"], "Fatal") {
+			sev = "fatal"
+		}
+		if l := k.F["link"]; l != "" && l != "-1" {
+			s.Links = []string{named(k.Host, k.Device) + " NVLink " + l}
+		}
+	}
+	text := fmt.Sprintf("Xid %d (%s): %s", k.Code, strings.ToLower(strings.ReplaceAll(strings.TrimPrefix(x.Name, "ROBUST_CHANNEL_"), "_", " ")), x.Meaning)
+	id := map[string]string{"fatal": "gpu-failed", "warn": "gpu-fault"}[sev]
+	if id == "" {
+		id = "gpu-event"
+	}
+	if consequenceXids[k.Code] && first.Kind != "" && first.Code != k.Code {
+		if f := d.index[d.xidOf(first.Code)]; f != nil {
+			f.addEvidence(k.At)
+			f.Consequences = append(f.Consequences, text)
+			slices.Sort(f.Consequences)
+			f.Consequences = slices.Compact(f.Consequences)
+			return
+		}
+		id = "gpu-event"
+	}
+	f := d.find(id, s, k.At)
+	if !strings.Contains(f.Cause, fmt.Sprintf("Xid %d ", k.Code)) {
+		if f.Cause == byID[id].Cause {
+			f.Cause, f.Fix = text, action
+		} else {
+			f.Cause += "; " + text
+			if !strings.Contains(f.Fix, action) {
+				f.Fix += "; " + action
+			}
+		}
+		if x.Effect != "" {
+			f.Consequences = append(f.Consequences, x.Effect)
+		}
+	}
+	if f.Since == "" {
+		f.Since = when(k)
+	}
+	// Ranks on that GPU.
+	for _, p := range d.j.order {
+		if k.Host != "" && p.host != k.Host {
+			continue
+		}
+		for _, m := range p.members {
+			if m.bus != "" && sameBus(m.bus, k.Device) && m.proc.job != nil && m.comm == m.proc.job.world {
+				f.Subject.Ranks = append(f.Subject.Ranks, m.rank)
+				f.Subject.Hosts = append(f.Subject.Hosts, p.host)
+			}
+		}
+	}
+}
+
+func (d *diag) xidOf(code int) string {
+	switch xids[code].Severity {
+	case "fatal":
+		return "gpu-failed"
+	case "warn":
+		return "gpu-fault"
+	}
+	return "gpu-event"
+}
+
+func when(k Kernel) string {
+	switch {
+	case k.Time > 0:
+		return strings.TrimSpace(stamp(k.Time))
+	case k.Uptime > 0:
+		return fmt.Sprintf("%.0f s after the host started", k.Uptime)
+	}
+	return ""
+}
+
+// stamp writes seconds since 1970 as a time, without a zone.
+func stamp(sec float64) string {
+	t := int64(sec)
+	days := t / 86400
+	// Civil date from days, after Howard Hinnant.
+	z := days + 719468
+	era := z / 146097
+	doe := z - era*146097
+	yoe := (doe - doe/1460 + doe/36524 - doe/146096) / 365
+	doy := doe - (365*yoe + yoe/4 - yoe/100)
+	mp := (5*doy + 2) / 153
+	day := doy - (153*mp+2)/5 + 1
+	month := mp + 3
+	if month > 12 {
+		month -= 12
+	}
+	year := yoe + era*400
+	if month <= 2 {
+		year++
+	}
+	s := t % 86400
+	if year == 1972 { // logs that leave the year out
+		return fmt.Sprintf("%02d-%02d %02d:%02d:%02d", month, day, s/3600, s/60%60, s%60)
+	}
+	return fmt.Sprintf("%04d-%02d-%02d %02d:%02d:%02d", year, month, day, s/3600, s/60%60, s%60)
+}

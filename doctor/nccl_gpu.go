@@ -1,0 +1,238 @@
+package doctor
+
+import (
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode"
+)
+
+func (d *diag) memory() {
+	jb := d.job
+	jb.each(func(p *proc, l *Line) {
+		near := ""
+		for _, x := range p2lines(p) {
+			if x.Kind == "cuda_fail" {
+				near += x.F["msg"]
+			}
+		}
+		path := l.F["path"] + l.F["path2"]
+		switch {
+		case unprintable(path):
+			d.find("shm-name-garbage", d.of(l), l.At)
+		case d.justEnded(l):
+			d.find("leftovers", d.of(l), l.At)
+		case strings.Contains(l.Msg, "No space left") || strings.Contains(l.Msg, "9637888") || !strings.Contains(near, "invalid argument"):
+			f := d.find("shm-full", d.of(l), l.At)
+			if !strings.Contains(l.Msg, "No space left") && !strings.Contains(l.Msg, "9637888") {
+				f.Confidence = min(f.Confidence, 0.7)
+			}
+		default:
+			d.find("shm-register", d.of(l), l.At)
+		}
+	}, "shm_fail")
+	jb.each(func(_ *proc, l *Line) {
+		b, _ := strconv.ParseInt(l.F["b"], 10, 64)
+		full := false
+		for _, g := range d.c.GPUs {
+			full = full || (g.Host == l.Host || g.Host == "") && g.MemTotal > 0 && float64(g.MemUsed) > 0.9*float64(g.MemTotal)
+		}
+		f := d.find("gpu-memory-full", d.of(l), l.At)
+		if full && !jb.some("coll") && b < 1<<30 {
+			d.find("lazy-communicator", d.of(l), l.At)
+		}
+		_ = f
+	}, "oom")
+	jb.each(func(_ *proc, l *Line) {
+		switch l.F["code"] {
+		case "2":
+			d.find("nvls-leak", d.of(l), l.At)
+		default:
+			d.find("nvls-fabric", d.of(l), l.At)
+		}
+	}, "nvls_bind")
+	jb.each(func(p *proc, l *Line) {
+		switch {
+		case strings.Contains(l.Msg, "256 bytes instead of 4"):
+			d.find("init-order", d.of(l), l.At)
+		default:
+			d.find("collective-mismatch", d.of(l), l.At)
+		}
+	}, "coll_mismatch")
+}
+
+func p2lines(p *proc) []*Line {
+	if p == nil {
+		return nil
+	}
+	return p.lines
+}
+
+func unprintable(s string) bool {
+	i := strings.Index(s, "nccl-")
+	if i < 0 {
+		return false
+	}
+	name, _, _ := strings.Cut(s[i+5:], " ")
+	for _, r := range name {
+		if r == '?' || r == unicode.ReplacementChar || r > unicode.MaxASCII || !unicode.IsPrint(r) {
+			return true
+		}
+	}
+	return false
+}
+
+func (d *diag) cuda() {
+	jb := d.job
+	jb.each(func(_ *proc, l *Line) {
+		code, msg, src := l.F["code"], strings.ToLower(l.F["msg"]), l.Source
+		s := d.of(l)
+		switch {
+		case code == "802" || strings.Contains(msg, "system not yet initialized"):
+			d.find("fabric-manager-down", s, l.At)
+		case code == "800" && (strings.Contains(src, "p2p") || strings.Contains(l.At.Text, "p2p.cc") || jb.some("mnnvl")):
+			d.find("imex-missing", s, l.At)
+		case code == "217" && strings.Contains(l.At.Text, "shm"):
+			d.find("cumem-no-p2p", s, l.At)
+		case strings.Contains(l.At.Text, "nvls.cc") && strings.Contains(msg, "invalid argument"):
+			d.find("nvls-invalid", s, l.At)
+		case strings.Contains(msg, "peer access") || code == "217" || code == "704" && false || strings.Contains(msg, "peer mapping"):
+			d.find("p2p-forced", s, l.At)
+		case strings.Contains(msg, "out of memory"):
+			d.find("gpu-memory-full", s, l.At)
+		case jb.some("shm_fail") && strings.Contains(msg, "invalid argument"):
+			d.consequence("CUDA refuses the shared memory", l)
+		default:
+			f := d.find("cuda-error", s, l.At)
+			f.Cause = "CUDA says: " + l.F["msg"] + "; the first of a host counts, others follow"
+		}
+	}, "cuda_fail")
+	jb.each(func(_ *proc, l *Line) {
+		if strings.Contains(l.F["fn"], "GetHandleByPciBusId") && strings.Contains(l.F["why"], "Not Found") {
+			d.find("gpu-hidden", d.of(l), l.At)
+		} else {
+			d.find("nvml-error", d.of(l), l.At)
+		}
+	}, "nvml_fail")
+	// NVLink fabric: the odd one out.
+	masks := map[string][]*Line{}
+	jb.each(func(_ *proc, l *Line) { masks[l.F["hm"]] = append(masks[l.F["hm"]], l) }, "mnnvl")
+	common := ""
+	for _, m := range slices.Sorted(maps.Keys(masks)) {
+		if common == "" || len(masks[m]) > len(masks[common]) {
+			common = m
+		}
+	}
+	jb.each(func(_ *proc, l *Line) {
+		zero := strings.Trim(l.F["u"], "0.x-") == ""
+		if l.F["hm"] != common || zero && l.F["st"] != "" && len(masks) >= 1 && jb.mnnvlWanted() {
+			s := d.of(l)
+			s.Devices = []string{l.Host + ":" + l.F["bus"]}
+			d.find("nvlink-fabric-degraded", s, l.At)
+		}
+	}, "mnnvl")
+}
+
+// mnnvlWanted says whether some rank of the job is registered with an NVLink fabric.
+func (jb *job) mnnvlWanted() bool {
+	yes := false
+	jb.each(func(_ *proc, l *Line) { yes = yes || strings.Trim(l.F["u"], "0.x-") != "" }, "mnnvl")
+	return yes
+}
+
+var consumer = regexp.MustCompile(`(?i)geforce|rtx [2345]0|titan|quadro rtx|\bL40|\bL4\b|\bA10\b|\bT4\b|RTX A\d|RTX \d000|RTX PRO`)
+
+// gpuPaths judges P2P between GPUs of a host.
+func (d *diag) gpuPaths() {
+	jb := d.job
+	nv := func(host string, a, b int) (Evidence, bool) {
+		for _, m := range d.c.Paths {
+			if m.Host == host || m.Host == "" || len(d.c.Paths) == 1 {
+				if c := m.Cell[[2]string{fmt.Sprintf("GPU%d", a), fmt.Sprintf("GPU%d", b)}]; strings.HasPrefix(c, "NV") {
+					return m.At, true
+				}
+			}
+		}
+		return Evidence{}, false
+	}
+	isConsumer := func(host string) bool {
+		for _, g := range d.c.GPUs {
+			if (g.Host == host || g.Host == "") && consumer.MatchString(g.Name) {
+				return true
+			}
+		}
+		return false
+	}
+	dataCentre := func(host string) bool {
+		for _, g := range d.c.GPUs {
+			if (g.Host == host || g.Host == "") && g.Name != "" && !consumer.MatchString(g.Name) {
+				return true
+			}
+		}
+		return false
+	}
+	jb.each(func(_ *proc, l *Line) {
+		i, j := num(l.F["i"]), num(l.F["j"])
+		if ev, ok := nv(l.Host, i, j); ok {
+			d.find("nvlink-unused", d.of(l), l.At, ev)
+			return
+		}
+		if isConsumer(l.Host) {
+			return
+		}
+		f := d.find("p2p-refused", d.of(l), l.At)
+		if !dataCentre(l.Host) {
+			f.Severity, f.Confidence = Info, 0.4
+		}
+	}, "p2p_off", "p2p_off_conn")
+	for _, c := range jb.comms {
+		for _, r := range c.ranks() {
+			m := c.members[r]
+			for _, l := range m.via {
+				if l.Kind != "ch_shm" {
+					continue
+				}
+				a, b := c.members[num(l.F["a"])], c.members[num(l.F["b"])]
+				if a == nil || b == nil || a.proc.host != b.proc.host {
+					continue
+				}
+				i, j := gpuIndex(l.F["ai"], a), gpuIndex(l.F["bi"], b)
+				if ev, ok := nv(l.Host, i, j); ok {
+					d.find("nvlink-unused", d.of(l), l.At, ev)
+				}
+			}
+		}
+	}
+	// GPUs spin, paths are P2P, and ACS is on.
+	for _, g := range d.c.GPUs {
+		if g.Util < 99 || g.Power <= 0 || g.Cap <= 0 || g.Power > 0.4*g.Cap {
+			continue
+		}
+		p2p := false
+		jb.each(func(_ *proc, l *Line) { p2p = p2p || (l.Host == g.Host || g.Host == "") }, "ch_p2p")
+		for _, p := range d.c.PCI {
+			if p2p && p.Bridge && strings.Contains(p.ACS, "SrcValid+") && (p.Host == g.Host || g.Host == "" || p.Host == "") {
+				d.find("p2p-writes-lost", Subject{Hosts: []string{g.Host}, Devices: []string{p.Addr}}, p.At, g.At)
+			}
+		}
+		if jb.some("ib_wc") {
+			bad := false
+			jb.each(func(_ *proc, l *Line) { bad = bad || num(l.F["status"]) != 5 }, "ib_wc")
+			if bad && !jb.some("watchdog", "exit") {
+				d.find("error-not-polled", Subject{Hosts: []string{g.Host}}, g.At)
+			}
+		}
+	}
+}
+
+// gpuIndex is the NVML index of a via line's bracket: a number from 2.18.3 on, a bus
+// id before.
+func gpuIndex(bracket string, m *member) int {
+	if n, err := strconv.Atoi(bracket); err == nil && n < 64 {
+		return n
+	}
+	return m.dev
+}

@@ -1,0 +1,512 @@
+package doctor
+
+import (
+	"cmp"
+	"encoding/binary"
+	"fmt"
+	"maps"
+	"net/netip"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode"
+)
+
+// devices judges which RDMA devices could be opened.
+func (d *diag) devices(multi bool) {
+	jb := d.job
+	jb.each(func(_ *proc, l *Line) {
+		id := "verbs-device-missing"
+		if strings.Contains(l.F["rest"], "ENOENT") || strings.Contains(l.F["rest"], "No such file") || strings.Contains(l.F["rest"], "errno 2") || strings.Contains(l.F["rest"], "errno=2") {
+			id = "verbs-permission"
+		}
+		s := d.of(l)
+		s.Devices = []string{l.Host + ":" + strings.Trim(l.F["dev"], ".,")}
+		d.find(id, s, l.At)
+	}, "ib_open", "ib_query")
+	// Lists of devices.
+	lists := map[string][]ibDevice{}
+	jb.each(func(p *proc, l *Line) {
+		list := ibDevices(l.F["list"])
+		if len(list) > len(lists[l.Host]) {
+			lists[l.Host] = list
+		}
+		if len(list) == 0 {
+			f := d.find("ib-list-empty", d.of(l), l.At)
+			if !multi {
+				f.Severity = Info
+			}
+		}
+		layers := map[string]bool{}
+		for _, x := range list {
+			layer := x.layer
+			if strings.HasPrefix(layer, "IB") {
+				layer = "IB"
+			}
+			layers[layer] = true
+		}
+		if layers["IB"] && layers["RoCE"] {
+			d.find("ib-roce-mixed", d.of(l), l.At)
+		}
+	}, "ib_using")
+	// NCCL_IB_HCA names what is not there.
+	have := map[string]map[string]bool{}
+	for h, list := range lists {
+		have[h] = map[string]bool{}
+		for _, x := range list {
+			have[h][x.name] = true
+		}
+	}
+	whole := map[string]bool{} // hosts of which all devices are known
+	for _, p := range d.c.Ports {
+		if p.Switch || p.Device == "" {
+			continue
+		}
+		if have[p.Host] == nil {
+			have[p.Host] = map[string]bool{}
+		}
+		have[p.Host][p.Device] = true
+		whole[p.Host] = true
+	}
+	jb.each(func(p *proc, l *Line) {
+		if l.F["var"] != "NCCL_IB_HCA" || l.Host == "" || have[l.Host] == nil {
+			return
+		}
+		val := strings.TrimSpace(l.F["val"])
+		if strings.HasPrefix(val, "^") {
+			return
+		}
+		exact := strings.HasPrefix(val, "=")
+		var lost []string
+		for part := range strings.SplitSeq(strings.TrimPrefix(val, "="), ",") {
+			name, _, _ := strings.Cut(strings.TrimSpace(part), ":")
+			if name == "" {
+				continue
+			}
+			found := false
+			for dev := range have[l.Host] {
+				found = found || dev == name || !exact && strings.HasPrefix(dev, name)
+			}
+			if !found {
+				lost = append(lost, name)
+			}
+		}
+		// Devices that the log does not list may be down; only a full list is proof,
+		// or a list from which other names of the filter are missing entirely.
+		if len(lost) > 0 {
+			f := d.find("hca-name-wrong", Subject{Hosts: []string{l.Host}, Devices: prefixed(l.Host, lost)}, l.At)
+			if !whole[l.Host] {
+				f.Confidence = min(f.Confidence, 0.7)
+				f.Cause = "the list was copied from another kind of host, or these ports are down"
+			}
+		}
+	}, "env", "env_hca")
+	// Numbers of NICs differ.
+	if multi && len(lists) > 1 {
+		count := map[int][]string{}
+		for h, list := range lists {
+			count[len(list)] = append(count[len(list)], h)
+		}
+		if len(count) > 1 {
+			common := slices.MaxFunc(slices.Sorted(maps.Keys(count)), func(a, b int) int {
+				return cmp.Or(cmp.Compare(len(count[a]), len(count[b])), cmp.Compare(a, b))
+			})
+			jb.each(func(_ *proc, l *Line) {
+				if n := len(ibDevices(l.F["list"])); n < common && n > 0 {
+					f := d.find("nic-count-differs", Subject{Hosts: []string{l.Host}}, l.At)
+					f.Cause = fmt.Sprintf("these hosts open %d NICs, the others %d; NCCL goes on by default and may hang or run at the pace of the slowest", n, common)
+				}
+			}, "ib_using")
+		}
+	}
+}
+
+func prefixed(host string, names []string) []string {
+	var out []string
+	for _, n := range names {
+		out = append(out, host+":"+n)
+	}
+	return out
+}
+
+// ibDevice is an element of NET/IB : Using.
+type ibDevice struct {
+	index int
+	name  string
+	port  string
+	layer string
+}
+
+var ibElement = regexp.MustCompile(`\[(\d+)\]([^:\s]+):(\d+)/(\S+)`)
+
+func ibDevices(list string) []ibDevice {
+	var out []ibDevice
+	for _, m := range ibElement.FindAllStringSubmatch(list, -1) {
+		layer, _, _ := strings.Cut(m[4], ":") // 2.30 adds rail and plane
+		out = append(out, ibDevice{num(m[1]), m[2], m[3], layer})
+	}
+	return out
+}
+
+// rdmaOn says why it is known that a host has RDMA, "" if it is not.
+func (d *diag) rdmaOn(host string) (Evidence, bool) {
+	for _, p := range d.c.Ports {
+		if (p.Host == host || p.Host == "") && !p.Switch && p.State == "Active" {
+			return p.At, true
+		}
+	}
+	for _, p := range d.c.PCI {
+		if (p.Host == host || p.Host == "") && (strings.Contains(p.Class, "nfiniband") || p.Driver == "mlx5_core") {
+			return p.At, true
+		}
+	}
+	for _, q := range d.job.procs {
+		for _, l := range q.lines {
+			if l.Kind == "ib_using" && l.F["list"] != "" || l.Kind == "ib_open" && l.Host == host {
+				return l.At, true
+			}
+		}
+	}
+	for _, h := range d.c.Host {
+		if h.Host == host && h.RDMA > 0 {
+			return h.At, true
+		}
+	}
+	return Evidence{}, false
+}
+
+// network judges which network carries the data.
+func (d *diag) network(multi bool) {
+	jb := d.job
+	names := map[string][]*Line{}
+	jb.each(func(_ *proc, l *Line) {
+		names[strings.TrimSpace(l.F["net"])] = append(names[strings.TrimSpace(l.F["net"])], l)
+	}, "network")
+	jb.each(func(_ *proc, l *Line) {
+		if l.F["what"] == "Assigned" {
+			names[l.F["name"]] = append(names[l.F["name"]], l)
+		}
+	}, "net_init")
+	if len(names) > 1 && multi {
+		var kinds []string
+		for n := range names {
+			kinds = append(kinds, n)
+		}
+		slices.Sort(kinds)
+		// A process may be told twice, in two wordings.
+		perProc := map[string]map[string]bool{}
+		for n, list := range names {
+			for _, l := range list {
+				k := fmt.Sprintf("%s:%d", l.Host, l.PID)
+				if perProc[k] == nil {
+					perProc[k] = map[string]bool{}
+				}
+				perProc[k][n] = true
+			}
+		}
+		sets := map[string]bool{}
+		for _, set := range perProc {
+			sets[strings.Join(slices.Sorted(maps.Keys(set)), "+")] = true
+		}
+		if len(sets) > 1 {
+			common := kinds[0]
+			for _, k := range kinds {
+				if len(names[k]) > len(names[common]) {
+					common = k
+				}
+			}
+			for _, k := range kinds {
+				for _, l := range names[k] {
+					if k != common {
+						f := d.find("networks-differ", d.of(l), l.At)
+						f.Cause = "hosts have different software: " + strings.Join(kinds, ", ")
+					}
+				}
+			}
+		}
+	}
+	socket := names["Socket"]
+	jb.each(func(_ *proc, l *Line) {
+		if l.F["net"] == "Socket" {
+			socket = append(socket, l)
+		}
+	}, "ch_net")
+	if len(socket) == 0 || !multi {
+		return
+	}
+	reasons := map[string]string{"ib_nolib": "tcp-no-library", "ofi_none": "tcp-no-provider", "ib_none": "tcp-no-device"}
+	byHost := map[string]bool{}
+	for _, l := range socket {
+		ev, rdma := d.rdmaOn(l.Host)
+		s := d.of(l)
+		if rdma {
+			d.find("tcp-fallback", s, l.At, ev)
+		} else {
+			f := d.find("tcp-fallback", s, l.At)
+			if len(f.Evidence) == 1 || f.Severity == Info {
+				f.Severity, f.Confidence = Info, 0.5
+				f.Title = "the job runs over TCP"
+				f.Cause = "no RDMA was used; whether the hosts have any is unknown"
+			}
+		}
+		if byHost[l.Host] {
+			continue
+		}
+		byHost[l.Host] = true
+		jb.each(func(_ *proc, x *Line) {
+			if x.Host != l.Host {
+				return
+			}
+			id := reasons[x.Kind]
+			if id == "tcp-no-device" && !rdma {
+				return
+			}
+			f := d.find(id, d.of(x), x.At, l.At)
+			if !rdma && id == "tcp-no-library" {
+				f.Severity, f.Confidence = Warning, 0.7
+			}
+		}, "ib_nolib", "ofi_none", "ib_none")
+	}
+	if f := d.has("tcp-fallback"); f != nil && f.Severity == Info {
+		for _, l := range socket {
+			if _, rdma := d.rdmaOn(l.Host); rdma {
+				e := byID["tcp-fallback"]
+				f.Severity, f.Confidence, f.Title, f.Cause = e.Severity, e.Confidence, e.Title, e.Cause
+			}
+		}
+	}
+	for _, p := range jb.procs {
+		if l := p.env["NCCL_IB_DISABLE"]; l != nil && l.F["val"] == "1" {
+			if f := d.has("tcp-fallback"); f != nil && f.Severity > Info {
+				f.Cause = "NCCL_IB_DISABLE=1 turns RDMA off"
+				f.addEvidence(l.At)
+			}
+		}
+	}
+	// Plugin that fails in every version.
+}
+
+var virtualIf = regexp.MustCompile(`^(docker|veth|virbr|cni|br-|flannel|cali|tun|tap|wg|tailscale|zt|cloudflare|CloudflareWARP|vxlan|kube|lxc|podman|utun|vmnet|weave|cilium|nodelocaldns|dummy)`)
+
+func (d *diag) bootstrap(multi bool, v [3]int, known bool) {
+	jb := d.job
+	nets := map[string][]*Line{}
+	jb.each(func(p *proc, l *Line) {
+		name, addr := l.F["if"], ipOf(l.F["addr"])
+		a, _ := netip.ParseAddr(addr)
+		text := l.F["addr"]
+		switch {
+		case name == "lo" || strings.HasPrefix(text, "127."):
+			if !multi {
+				return
+			}
+			f := d.find("bootstrap-loopback", d.of(l), l.At)
+			comm := p != nil && p.env["NCCL_COMM_ID"] != nil
+			if !(known && atLeast(v, 2, 29, 2) && !atLeast(v, 2, 30, 0) && comm) {
+				f.Confidence = 0.8
+				f.Cause = "NCCL_SOCKET_IFNAME=lo, or the host has no other usable interface"
+				f.Fix = "NCCL_SOCKET_IFNAME=<management interface>"
+			}
+		case a.Is6() && a.IsLinkLocalUnicast():
+			if multi {
+				d.find("bootstrap-link-local", d.of(l), l.At)
+			}
+		case virtualIf.MatchString(name) || a.Is4() && (a.IsLinkLocalUnicast() || strings.HasPrefix(addr, "172.17.")):
+			if !multi {
+				return
+			}
+			s := d.of(l)
+			s.Devices = []string{l.Host + ":" + name}
+			f := d.find("bootstrap-virtual-interface", s, l.At)
+			if jb.ready() {
+				f.Severity = Info
+				if jb.uses("Socket") {
+					f.Severity = Critical
+				}
+			}
+		}
+		if a.Is4() {
+			pre, _ := a.Prefix(16)
+			nets[name+" "+pre.String()] = append(nets[name+" "+pre.String()], l)
+		}
+	}, "bootstrap_if")
+	if multi && len(nets) > 1 {
+		keys := slices.Sorted(maps.Keys(nets))
+		common := keys[0]
+		for _, k := range keys {
+			if len(nets[k]) > len(nets[common]) {
+				common = k
+			}
+		}
+		// Names may differ by slot; networks that differ by interface name are the sign.
+		for _, k := range keys {
+			if k == common {
+				continue
+			}
+			ifA, netA, _ := strings.Cut(common, " ")
+			ifB, netB, _ := strings.Cut(k, " ")
+			if netA == netB || virtualIf.MatchString(ifB) || virtualIf.MatchString(ifA) && len(nets[k]) >= len(nets[common]) {
+				continue
+			}
+			for _, l := range nets[k] {
+				s := d.of(l)
+				s.Devices = []string{l.Host + ":" + ifB}
+				f := d.find("bootstrap-subnets-differ", s, l.At, nets[common][0].At)
+				if jb.ready() {
+					f.Severity = Info // it worked
+					f.Confidence = 0.5
+				}
+			}
+		}
+	}
+}
+
+func (jb *job) uses(net string) bool {
+	found := false
+	jb.each(func(_ *proc, l *Line) {
+		found = found || strings.TrimSpace(l.F["net"]) == net
+	}, "network", "ch_net")
+	return found
+}
+
+func (d *diag) sockets(v [3]int, known bool) {
+	jb := d.job
+	jb.each(func(_ *proc, l *Line) {
+		msg := l.F["msg"] + l.F["m2"]
+		s := d.of(l)
+		if h := d.j.hostOf(l.F["peer"]); h != "" {
+			s.Links = []string{l.Host + " - " + h}
+		} else if a := ipOf(l.F["peer"]); a != "" {
+			s.Links = []string{l.Host + " - " + a}
+		}
+		if strings.Contains(msg, "Software caused connection abort") {
+			if !known || !atLeast(v, 2, 24) {
+				d.find("connect-abort", s, l.At)
+				return
+			}
+		}
+		d.find("connect-refused", s, l.At)
+	}, "connect_fail")
+	retries := map[string][]*Line{}
+	jb.each(func(_ *proc, l *Line) {
+		m := l.F["msg"] + l.F["m2"]
+		if strings.Contains(m, "refused") || strings.Contains(m, "o route to host") {
+			retries[l.Host] = append(retries[l.Host], l)
+		}
+	}, "connect_retry")
+	for _, h := range slices.Sorted(maps.Keys(retries)) {
+		if len(retries[h]) >= 10 && !jb.ready() {
+			d.find("connect-refused", d.of(retries[h][0]), retries[h][0].At, retries[h][len(retries[h])-1].At)
+		}
+	}
+	jb.each(func(_ *proc, l *Line) {
+		if strings.Contains(l.F["what"], "type") {
+			d.find("stale-process", d.of(l), l.At)
+			return
+		}
+		f := d.find("foreign-client", d.of(l), l.At)
+		if t := magicText(l.Msg); t != "" {
+			f.Cause = fmt.Sprintf("a foreign client; its first bytes are %q", t)
+			if strings.HasPrefix(t, "GET ") || strings.HasPrefix(t, "POST") || strings.HasPrefix(t, "HEAD") {
+				f.Cause += ": an HTTP client, such as a metrics scraper"
+			} else if strings.HasPrefix(t, "SSH-") {
+				f.Cause += ": an SSH client or scanner"
+			}
+		}
+		if len(f.Evidence) == 1 && jb.ready() {
+			f.Severity = Info
+		} else if len(f.Evidence) > 1 || !jb.ready() {
+			f.Severity = Warning
+		}
+	}, "bad_magic")
+	jb.each(func(p *proc, l *Line) {
+		if d.justEnded(l) {
+			d.find("leftovers", d.of(l), l.At)
+			return
+		}
+		if strings.Contains(l.F["msg"], "ddress already in use") {
+			d.find("ports-exhausted", d.of(l), l.At)
+		} else {
+			d.find("socket-error", d.of(l), l.At)
+		}
+	}, "bind_fail")
+	jb.each(func(_ *proc, l *Line) {
+		peer := d.j.hostOf(l.F["peer"])
+		if peer == "" {
+			peer = ipOf(l.F["peer"])
+		}
+		s := Subject{}
+		if peer != "" {
+			s.Hosts = []string{peer}
+		}
+		d.consequence("connection closed by "+cmp.Or(peer, "a peer"), l)
+		d.find("peer-closed", s, l.At)
+	}, "peer_closed")
+	if f := d.has("peer-closed"); f != nil && len(f.Subject.Hosts) == 1 {
+		// Everybody names one peer that says nothing: it died.
+		host := f.Subject.Hosts[0]
+		who := map[string]bool{}
+		said := false
+		jb.each(func(_ *proc, l *Line) {
+			if l.Host == host {
+				said = true
+			}
+			who[fmt.Sprintf("%s:%d", l.Host, l.PID)] = true
+		}, "peer_closed")
+		other := false
+		for _, p := range jb.procs {
+			for _, l := range p.lines {
+				other = other || l.Warn && l.Kind != "peer_closed" && l.Kind != "bt" && l.Kind != "proxy_fail" && l.Kind != "async_err"
+			}
+		}
+		if !said && len(who) >= 2 && !other {
+			g := d.find("peer-died", Subject{Hosts: []string{host}}, f.Evidence...)
+			g.Confidence = 0.8
+		}
+	}
+}
+
+// justEnded says whether another process of the host ended a communicator shortly
+// before the line.
+func (d *diag) justEnded(l *Line) bool {
+	if l.Time == 0 {
+		return false
+	}
+	for _, p := range d.j.order {
+		if p.host != l.Host || p.pid == l.PID {
+			continue
+		}
+		for _, x := range p.lines {
+			if x.Kind == "comm_end" && x.F["st"] == "COMPLETE" && x.Time > 0 && x.Time <= l.Time && l.Time-x.Time < 120 {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// magicText prints the eight bytes of a wrong magic as text: 74656d2f20544547 is
+// "GET /met", little end first.
+func magicText(msg string) string {
+	for _, m := range regexp.MustCompile(`(?:0x)?([0-9a-fA-F]{8,16})\b`).FindAllStringSubmatch(msg, -1) {
+		v, err := strconv.ParseUint(m[1], 16, 64)
+		if err != nil {
+			continue
+		}
+		var b [8]byte
+		binary.LittleEndian.PutUint64(b[:], v)
+		text := strings.TrimRight(string(b[:]), "\x00\r\n")
+		if len(text) < 4 {
+			continue
+		}
+		ok := true
+		for _, r := range text {
+			ok = ok && r < unicode.MaxASCII && (unicode.IsPrint(r) || r == '\r' || r == '\n')
+		}
+		if ok {
+			return text
+		}
+	}
+	return ""
+}

@@ -1,0 +1,394 @@
+package doctor
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"math"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// portLimits are totals above which a port is worth a look, after infiniband-diags.
+var portLimits = []struct {
+	name  string
+	limit uint64
+}{
+	{"link_error_recovery", 10}, {"link_downed", 10}, {"port_rcv_errors", 10}, {"port_rcv_remote_physical_errors", 100}, {"port_rcv_switch_relay_errors", 100},
+	{"port_xmit_discards", 100}, {"port_xmit_constraint_errors", 100}, {"port_rcv_constraint_errors", 100}, {"local_link_integrity_errors", 10},
+	{"excessive_buffer_overrun_errors", 10}, {"VL15_dropped", 100}, {"symbol_error", 1000}, {"rx_icrc_encapsulated", 1},
+}
+
+func portName(p Port) string {
+	if p.Switch {
+		return fmt.Sprintf("%s port %d", cmp.Or(p.Name, p.Device), p.Port)
+	}
+	if p.Port > 1 || strings.HasPrefix(p.Device, "lid ") {
+		return named(p.Host, fmt.Sprintf("%s port %d", p.Device, p.Port))
+	}
+	return named(p.Host, p.Device)
+}
+
+func (d *diag) portRules() {
+	// Rates of ports of one role: the same device name on all hosts, and all of a host.
+	rates := map[string]map[float64]int{}
+	active := map[string]int{}      // by host
+	byDevice := map[string][2]int{} // device name: active, all
+	for _, p := range d.c.Ports {
+		if p.Switch || p.State == "" {
+			continue
+		}
+		x := byDevice[p.Device]
+		x[1]++
+		if p.State == "Active" {
+			active[p.Host]++
+			x[0]++
+			if p.Rate > 0 {
+				k := p.Layer
+				if rates[k] == nil {
+					rates[k] = map[float64]int{}
+				}
+				rates[k][p.Rate]++
+			}
+		}
+		byDevice[p.Device] = x
+	}
+	common := map[string]float64{}
+	for k, m := range rates {
+		for _, r := range slices.Sorted(maps.Keys(m)) {
+			if m[r] > m[common[k]] || m[r] == m[common[k]] && r > common[k] {
+				common[k] = r
+			}
+		}
+	}
+	samples := map[string][]Port{}
+	var order []string
+	for _, p := range d.c.Ports {
+		name := portName(p)
+		s := Subject{Devices: []string{name}}
+		if !p.Switch && p.Host != "" {
+			s.Hosts = []string{p.Host}
+		}
+		if p.Problem != "" && p.Device == "" {
+			d.find("ib-tool-failed", s, p.At)
+			continue
+		}
+		if p.Problem != "" {
+			f := d.find("ber-high", s, p.At)
+			f.Cause = "mlxlink: " + p.Problem
+		}
+		up := p.State == "" || p.State == "Active" || p.State == "Link up"
+		if p.State != "" && p.State != "Active" && p.State != "Link up" && !p.Switch {
+			// A port that is down everywhere is not wired; management Ethernet may be.
+			role := byDevice[p.Device]
+			f := d.find("port-down", s, p.At)
+			f.Cause = fmt.Sprintf("state %s, physical %s: cable, switch port, or no subnet manager", p.State, cmp.Or(p.Phys, "unknown"))
+			switch {
+			case active[p.Host] == 0 && len(d.c.Ports) > 1:
+			case role[1] > 1 && role[0] == 0:
+				f.Severity = min(f.Severity, Info)
+				f.Cause += " (down on every host that was read: perhaps not wired)"
+			case p.Layer == "Ethernet" && common["InfiniBand"] > 0:
+				if len(f.Evidence) == 1 {
+					f.Severity, f.Confidence = Warning, 0.5
+				}
+			}
+			if p.Layer != "Ethernet" && active[p.Host] > 0 && role[0] > 0 {
+				f.Severity = Critical
+			}
+		}
+		if up && p.SMLID == 0 && p.Layer == "InfiniBand" {
+			d.find("no-subnet-manager", s, p.At)
+		}
+		if up && p.Rate > 0 && p.Rate < common[p.Layer] && (rates[p.Layer][p.Rate]*2 < rates[p.Layer][common[p.Layer]] || len(rates[p.Layer]) > 2) {
+			f := d.find("port-slow", s, p.At)
+			f.Cause = fmt.Sprintf("%.0f Gbit/s, most ports of this kind have %.0f: a lane or a speed was lost", p.Rate, common[p.Layer])
+			if p.Layer == "Ethernet" && common["InfiniBand"] > 0 || byDevice[p.Device][0] > 1 && sameRole(d.c.Ports, p) {
+				f.Severity = Info // all ports of this name are so: a management port
+				f.Confidence = 0.4
+			}
+		}
+		if p.EffBER > 1e-15 || p.RawBER > 1e-6 {
+			f := d.find("ber-high", s, p.At)
+			f.Cause = fmt.Sprintf("raw BER %.0e, effective BER %.0e: cable or optic", p.RawBER, p.EffBER)
+			if p.EffBER > 1e-12 || p.RawBER > 1e-5 {
+				f.Severity = Critical
+			}
+		}
+		if len(p.Counters) > 0 {
+			if samples[name] == nil {
+				order = append(order, name)
+			}
+			samples[name] = append(samples[name], p)
+		}
+	}
+	for _, name := range order {
+		d.counters(name, samples[name], samples)
+	}
+	d.cables()
+}
+
+// sameRole says whether all ports of this device name have this rate.
+func sameRole(all []Port, p Port) bool {
+	n := 0
+	for _, q := range all {
+		if !q.Switch && q.Device == p.Device && q.State == "Active" {
+			if q.Rate != p.Rate {
+				return false
+			}
+			n++
+		}
+	}
+	return n > 1
+}
+
+func (d *diag) counters(name string, list []Port, all map[string][]Port) {
+	p := list[len(list)-1]
+	s := Subject{Devices: []string{name}}
+	if !p.Switch && p.Host != "" {
+		s.Hosts = []string{p.Host}
+	}
+	ev := func(c string, v uint64) Evidence {
+		e := p.At
+		e.Text = fmt.Sprintf("%s %s = %d", name, c, v)
+		return e
+	}
+	if len(list) > 1 {
+		a := list[0]
+		for _, x := range portLimits {
+			if b, was := p.Counters[x.name], a.Counters[x.name]; b > was && x.name != "port_rcv_switch_relay_errors" && x.name != "VL15_dropped" {
+				e := ev(x.name, b)
+				e.Text = fmt.Sprintf("%s %s grew from %d to %d", name, x.name, was, b)
+				f := d.find("port-errors-growing", s, e)
+				if x.name == "port_rcv_remote_physical_errors" {
+					f.Fix = "look one hop up: bad packets were marked there"
+				}
+				if x.name == "symbol_error" && b-was < 120 || x.name == "link_error_recovery" && b-was < 5 || x.name == "port_xmit_discards" && b-was < 100 {
+					if len(f.Evidence) == 1 {
+						f.Severity = Warning
+					}
+				} else {
+					f.Severity = Critical
+				}
+			}
+		}
+	}
+	packets := float64(p.Counters["port_rcv_packets"] + p.Counters["port_xmit_packets"])
+	for _, x := range portLimits {
+		v := p.Counters[x.name]
+		if v <= x.limit {
+			continue
+		}
+		// Other ports of the kind: an old fabric has counts everywhere.
+		var others []float64
+		for n, l := range all {
+			if n != name && l[0].Switch == p.Switch {
+				others = append(others, float64(l[len(l)-1].Counters[x.name]))
+			}
+		}
+		if len(others) >= 3 && float64(v) < 10*median(others) {
+			continue
+		}
+		if x.name == "port_rcv_switch_relay_errors" && packets > 0 && float64(v) < 1e-6*packets {
+			continue
+		}
+		if x.name == "symbol_error" && packets > 0 && float64(v) < 1e-6*packets {
+			continue
+		}
+		if x.name == "port_xmit_discards" && packets > 0 && float64(v) < 1e-7*packets {
+			continue
+		}
+		f := d.find("port-errors", s, ev(x.name, v))
+		if x.name == "port_rcv_remote_physical_errors" && len(f.Evidence) == 1 {
+			f.Fix = "look one hop up: bad packets were marked there"
+		}
+	}
+	if v := p.Counters["rp_cnp_ignored"]; v > 0 {
+		d.find("cnp-ignored", s, ev("rp_cnp_ignored", v))
+	}
+	if v := p.Counters["req_transport_retries_exceeded"]; v > 0 {
+		f := d.find("rdma-retries-exceeded", s, ev("req_transport_retries_exceeded", v))
+		if v < 10 {
+			f.Severity = Info
+		}
+	}
+	rx := float64(p.Counters["port_rcv_packets"])
+	for _, c := range []string{"out_of_sequence", "packet_seq_err", "duplicate_request", "local_ack_timeout_err"} {
+		if v := p.Counters[c]; v > 100 && rx > 0 && float64(v) > 1e-4*rx {
+			d.find("rdma-retries", s, ev(c, v))
+		}
+	}
+	// Waiting for credits, against ports of the kind.
+	if v := float64(p.Counters["port_xmit_wait"]); v > 1e6 {
+		var others []float64
+		for n, l := range all {
+			if n != name && l[0].Switch == p.Switch {
+				others = append(others, float64(l[len(l)-1].Counters["port_xmit_wait"]))
+			}
+		}
+		if len(others) >= 3 {
+			slices.Sort(others)
+			high := others[len(others)*3/4]
+			if v > 10*math.Max(high, 1e5) {
+				d.find("port-congested", s, ev("port_xmit_wait", p.Counters["port_xmit_wait"]))
+			}
+		}
+	}
+}
+
+// cables judges links of a fabric.
+func (d *diag) cables() {
+	kind := func(c Cable) string {
+		a, b := "CA", "CA"
+		if c.ASwitch {
+			a = "SW"
+		}
+		if c.BSwitch {
+			b = "SW"
+		}
+		if a > b {
+			a, b = b, a
+		}
+		return a + b + c.At.File
+	}
+	usual := map[string]map[string]int{}
+	for _, c := range d.c.Cables {
+		if c.B == "" || !strings.HasPrefix(c.State, "Active") || c.Speed == "" || strings.Contains(c.A+c.B, "ggregation") {
+			continue
+		}
+		k := kind(c)
+		if usual[k] == nil {
+			usual[k] = map[string]int{}
+		}
+		usual[k][fmt.Sprintf("%dx %s", c.Width, c.Speed)]++
+	}
+	seen := map[string]bool{}
+	for _, c := range d.c.Cables {
+		link := fmt.Sprintf("%s:%d - %s:%d", c.A, c.APort, c.B, c.BPort)
+		if c.B == "" || strings.Contains(c.A+c.B, "ggregation") {
+			continue
+		}
+		back := fmt.Sprintf("%s:%d - %s:%d", c.B, c.BPort, c.A, c.APort)
+		if seen[back] {
+			continue
+		}
+		seen[link] = true
+		s := Subject{Links: []string{link}}
+		for _, n := range []struct {
+			name string
+			sw   bool
+		}{{c.A, c.ASwitch}, {c.B, c.BSwitch}} {
+			if f := strings.Fields(n.name); !n.sw && len(f) > 0 {
+				s.Hosts = append(s.Hosts, f[0])
+			}
+		}
+		if c.WidthMax > c.Width || c.SpeedMax != "" {
+			f := d.find("cable-degraded", s, c.At)
+			f.Cause = fmt.Sprintf("%dX %s; both ends could do more", c.Width, c.Speed)
+			continue
+		}
+		if strings.HasPrefix(c.State, "Active") && c.Speed != "" {
+			k := kind(c)
+			mine := usual[k][fmt.Sprintf("%dx %s", c.Width, c.Speed)]
+			all := 0
+			for _, n := range usual[k] {
+				all += n
+			}
+			best := ""
+			for _, v := range slices.Sorted(maps.Keys(usual[k])) {
+				if best == "" || usual[k][v] > usual[k][best] {
+					best = v
+				}
+			}
+			if all >= 8 && mine*5 <= all && cableRate(c.Width, c.Speed) < bestRate(best) {
+				f := d.find("cable-degraded", s, c.At)
+				if len(f.Evidence) == 1 {
+					f.Severity, f.Confidence = Warning, 0.6
+				}
+				f.Cause = fmt.Sprintf("%dx %s, most links of its kind are %s", c.Width, c.Speed, best)
+			}
+		}
+		if !strings.HasPrefix(c.State, "Active") && c.State != "" && !strings.HasPrefix(c.State, "Down") {
+			f := d.find("port-down", s, c.At)
+			f.Cause = "state " + c.State
+		}
+	}
+}
+
+var ibSpeeds = map[string]float64{"SDR": 2.5, "DDR": 5, "QDR": 10, "FDR10": 10, "FDR": 14, "EDR": 25, "HDR": 50, "NDR": 100, "XDR": 200}
+
+func cableRate(width int, speed string) float64 {
+	if v, ok := ibSpeeds[speed]; ok {
+		return v * float64(width)
+	}
+	v, _ := strconv.ParseFloat(strings.TrimSuffix(speed, " Gbps"), 64)
+	return v * float64(width)
+}
+
+func bestRate(text string) float64 {
+	w, s, _ := strings.Cut(text, "x ")
+	n, _ := strconv.Atoi(w)
+	return cableRate(n, s)
+}
+
+var prioPause = regexp.MustCompile(`^rx_prio(\d)_pause$`)
+
+func (d *diag) etherRules() {
+	for _, e := range d.c.Ether {
+		s := Subject{Hosts: []string{e.Host}, Devices: []string{named(e.Host, cmp.Or(e.Device, "interface"))}}
+		ev := func(c string) Evidence {
+			x := e.At
+			x.Text = fmt.Sprintf("%s = %d", c, e.Counters[c])
+			return x
+		}
+		if e.Counters["tx_pause_storm_error_events"] > 0 {
+			d.find("pause-storm", s, ev("tx_pause_storm_error_events"))
+		} else if e.Counters["tx_pause_storm_warning_events"] > 0 {
+			f := d.find("pause-storm", s, ev("tx_pause_storm_warning_events"))
+			f.Severity, f.Confidence = Warning, 0.7
+		}
+		// The priority that carries RoCE is the one with the most bytes, other than 0.
+		roce, most := -1, uint64(0)
+		var paused []string
+		for i := range 8 {
+			b := e.Counters[fmt.Sprintf("rx_prio%d_bytes", i)] + e.Counters[fmt.Sprintf("tx_prio%d_bytes", i)]
+			if i > 0 && b > most {
+				roce, most = i, b
+			}
+		}
+		for _, c := range slices.Sorted(maps.Keys(e.Counters)) {
+			if m := prioPause.FindStringSubmatch(c); m != nil && e.Counters[c] > 0 {
+				paused = append(paused, c)
+			}
+		}
+		if len(paused) > 1 {
+			f := d.find("pause-wrong-priority", s)
+			for _, c := range paused {
+				f.addEvidence(ev(c))
+			}
+		}
+		if c := fmt.Sprintf("rx_prio%d_discards", roce); roce >= 0 && e.Counters[c] > 0 {
+			d.find("lossless-drops", s, ev(c))
+		}
+		rx := e.Counters["rx_packets_phy"] + e.Counters["rx_packets"]
+		for _, c := range []string{"rx_discards_phy", "tx_discards_phy"} {
+			if v := e.Counters[c]; v > 1000 && (rx == 0 || float64(v) > 1e-6*float64(rx)) {
+				d.find("nic-drops", s, ev(c))
+			}
+		}
+		if e.Counters["module_high_temp"] > 0 {
+			d.find("nic-heat", s, ev("module_high_temp"))
+		}
+		if v := e.Counters["link_down_events_phy"]; v > 10 {
+			f := d.find("port-errors", s, ev("link_down_events_phy"))
+			f.Layer = "fabric"
+		}
+		bits := 8 * float64(e.Counters["rx_bytes_phy"])
+		if v := e.Counters["rx_pcs_symbol_err_phy"]; v > 0 && bits > 1e12 && float64(v)/bits > 1e-12 {
+			f := d.find("ber-high", s, ev("rx_pcs_symbol_err_phy"))
+			f.Cause = fmt.Sprintf("%.0e errors a bit after correction: cable or optic", float64(v)/bits)
+		}
+	}
+}
