@@ -165,16 +165,7 @@ func (p *parse) network(f *fields) Network {
 	if n := f.get("network"); n != nil {
 		out.lines[""] = n.line
 		q := p.fields("network", n)
-		note := func(field string, n *node) { out.lines[field] = n.line }
-		for _, e := range q.n.keys {
-			note(e.key, &node{line: e.line})
-			for _, s := range e.value.keys {
-				note(e.key+"."+s.key, &node{line: s.line})
-				for _, t := range s.value.keys {
-					note(e.key+"."+s.key+"."+t.key, &node{line: t.line})
-				}
-			}
-		}
+		out.note("", q.n)
 		if q.has("domain") {
 			out.Domain = strings.TrimSuffix(q.text("domain"), ".")
 		}
@@ -208,6 +199,14 @@ func (p *parse) network(f *fields) Network {
 	return out
 }
 
+// note keeps the lines of a mapping's fields, and of those in them.
+func (n *Network) note(path string, m *node) {
+	for _, e := range m.keys {
+		n.lines[path+e.key] = e.line
+		n.note(path+e.key+".", e.value)
+	}
+}
+
 // net reads one of the four networks over its defaults.
 func (p *parse) net(q *fields, name string, into *Net) {
 	n := q.get(name)
@@ -239,7 +238,9 @@ func (p *parse) net(q *fields, name string, into *Net) {
 	if f.has("nics") {
 		into.NICs = f.names("nics")
 	}
-	into.Bond = f.oneOf("bond", into.Bond, other(into.Bond, "none", "lacp"))
+	if f.has("bond") {
+		into.Bond = f.oneOf("bond", "none", "lacp")
+	}
 	if name == "backend" {
 		if f.has("links") {
 			into.Links = f.oneOf("links", "/31", "leaf", "rail")
@@ -252,14 +253,6 @@ func (p *parse) net(q *fields, name string, into *Net) {
 		}
 	}
 	f.done()
-}
-
-// other is the one of two words that is not w.
-func other(w, a, b string) string {
-	if w == a {
-		return b
-	}
-	return a
 }
 
 func (p *parse) addr(f *fields, name string, n *node) netip.Addr {

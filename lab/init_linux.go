@@ -461,7 +461,7 @@ func until(limit time.Duration, f func() error) error {
 func host(name, root string) error {
 	script := `set -e
 mount -t sysfs -o ro sysfs /sys
-mkdir -p /run/host && mount -t tmpfs tmpfs /run
+mount -t tmpfs tmpfs /run
 mkdir -p /run/systemd/netif/links /run/systemd/netif/leases /run/systemd/network /run/dbus
 chown -R systemd-network:systemd-network /run/systemd/netif
 mount --bind "$0" /etc/systemd/network
@@ -518,18 +518,12 @@ func lldp(name, root string) error {
 // converge waits until hosts have their addresses and rules, and every router a
 // path to every other one by all of its links.
 func (b *builder) converge() error {
-	loops := map[string]string{}
-	for i := range b.spec.Nodes {
-		if n := &b.spec.Nodes[i]; n.Router {
-			loops[n.Name] = n.Loop
-		}
-	}
 	for i := range b.spec.Nodes {
 		n := &b.spec.Nodes[i]
 		err := b.inside(n.Name, func() error {
 			return until(90*time.Second, func() error {
 				if n.Router {
-					return routed(n, loops)
+					return b.routed(n)
 				}
 				return configured(n)
 			})
@@ -572,9 +566,10 @@ func configured(n *Node) error {
 	return nil
 }
 
-// routed checks a router in the thread's namespace: a route to every other
-// router's own address.
-func routed(n *Node, loops map[string]string) error {
+// routed checks a router in the thread's namespace: a route to the address of every
+// router that it can learn of. Routers of one tier above the leaves share an AS number
+// and do not learn of one another.
+func (b *builder) routed(n *Node) error {
 	routes, err := netlink.RouteList(nil, unix.AF_INET)
 	if err != nil {
 		return err
@@ -585,17 +580,14 @@ func routed(n *Node, loops map[string]string) error {
 			have[r.Dst.IP.String()] = true
 		}
 	}
-	for name, loop := range loops {
-		if name != n.Name && reachable(n, name) && !have[loop] {
-			return fmt.Errorf("no route to %s yet", name)
+	for i := range b.spec.Nodes {
+		other := &b.spec.Nodes[i]
+		if other.Router && other.Name != n.Name && other.Island == n.Island && (n.Tier == 1 || other.Tier == 1) && !have[other.Loop] {
+			return fmt.Errorf("no route to %s yet", other.Name)
 		}
 	}
 	return nil
 }
-
-// reachable is whether the spec lets one router reach another: spines of one
-// tier share an AS number and do not learn one another's addresses.
-func reachable(n *Node, other string) bool { return n.Tier == 1 || strings.HasPrefix(other, "leaf") }
 
 // serve answers questions about the lab until it is told to end.
 func serve(l net.Listener, s *Spec, pid int) error {

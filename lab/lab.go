@@ -35,6 +35,7 @@ type Node struct {
 	Name   string
 	Router bool
 	Tier   int
+	Island string      // fabric and plane; routers of two islands share no cable
 	Files  []emit.File // below the node's own root
 	Uplink []string    // interfaces to other switches
 	Loop   string      // a switch's own address
@@ -84,13 +85,13 @@ func NewSpec(p *network.Plan, name string) (*Spec, error) {
 	}
 	for i := range p.Switches {
 		sw := &p.Switches[i]
-		n := Node{Name: sw.Name, Router: true, Tier: sw.Tier, Files: byNode[sw.Name], Loop: sw.Loopback.String()}
+		n := Node{Name: sw.Name, Router: true, Tier: sw.Tier, Island: fmt.Sprintf("%d/%d", p.Graph.Nodes[sw.Node].Fabric, p.Graph.Nodes[sw.Node].Plane), Files: byNode[sw.Name], Loop: sw.Loopback.String()}
 		for j := range sw.Ports {
 			q := &sw.Ports[j]
 			here := emit.PortName(p, sw, q.Number)
 			if q.Host == network.None {
 				n.Uplink = append(n.Uplink, here)
-				far, port := farEnd(p, q)
+				far, port := p.Far(q)
 				if far == nil || far.Node < sw.Node {
 					continue
 				}
@@ -124,21 +125,6 @@ func NewSpec(p *network.Plan, name string) (*Spec, error) {
 		s.Nodes = append(s.Nodes, n)
 	}
 	return s, nil
-}
-
-// farEnd finds the other end of a link between switches.
-func farEnd(p *network.Plan, q *network.Port) (*network.Switch, *network.Port) {
-	for i := range p.Switches {
-		if p.Switches[i].Node != q.Peer {
-			continue
-		}
-		for j := range p.Switches[i].Ports {
-			if p.Switches[i].Ports[j].Link == q.Link {
-				return &p.Switches[i], &p.Switches[i].Ports[j]
-			}
-		}
-	}
-	return nil, nil
 }
 
 // Neighbours is how many entries of the kernel's neighbour tables the lab takes,

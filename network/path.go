@@ -238,15 +238,17 @@ func (p *Plan) PeerPort(x *Interface) (sw *Switch, port *Port) {
 	if peer == x.Node {
 		peer = l.B
 	}
-	if p.Graph.Nodes[peer].Kind != topo.Switch {
-		return nil, nil
-	}
-	i, ok := slices.BinarySearchFunc(p.Switches, peer, func(s Switch, n topo.NodeID) int { return int(s.Node) - int(n) })
+	return p.Far(&Port{Peer: peer, Link: x.Link})
+}
+
+// Far gives the other end of a cable between switches; nothing for a host's.
+func (p *Plan) Far(q *Port) (sw *Switch, port *Port) {
+	i, ok := slices.BinarySearchFunc(p.Switches, q.Peer, func(s Switch, n topo.NodeID) int { return int(s.Node) - int(n) })
 	if !ok {
 		return nil, nil
 	}
 	for j := range p.Switches[i].Ports {
-		if p.Switches[i].Ports[j].Link == x.Link {
+		if p.Switches[i].Ports[j].Link == q.Link {
 			return &p.Switches[i], &p.Switches[i].Ports[j]
 		}
 	}

@@ -238,7 +238,7 @@ func (m *maker) fits(hosts int) {
 			return c.IsValid() && hostRoom(c) >= hosts
 		}
 		if !ok(x.net.Prefix) {
-			m.exhausted(x.role.String()+".prefix", x.net.Prefix, hostRoom(x.net.Prefix)/parts, hosts, ok)
+			m.exhausted(x.role.String()+".prefix", "hosts", x.net.Prefix, hostRoom(x.net.Prefix)/parts, hosts, ok)
 		}
 	}
 	rails := len(m.plan.Rails)
@@ -259,7 +259,7 @@ func (m *maker) fits(hosts int) {
 		return size(c) / 2
 	}
 	if room(m.in.Backend.Prefix) < hosts {
-		m.exhausted("backend.prefix", m.in.Backend.Prefix, room(m.in.Backend.Prefix), hosts, func(p netip.Prefix) bool { return room(p) >= hosts })
+		m.exhausted("backend.prefix", "hosts", m.in.Backend.Prefix, room(m.in.Backend.Prefix), hosts, func(p netip.Prefix) bool { return room(p) >= hosts })
 	}
 }
 
@@ -292,12 +292,13 @@ func (m *maker) leafRoom(rail netip.Prefix) int {
 	return size(rail) / subnet * full
 }
 
-func (m *maker) exhausted(field string, p netip.Prefix, room, hosts int, ok func(netip.Prefix) bool) {
+// exhausted says that a prefix is too small for what is numbered in it, and which would do.
+func (m *maker) exhausted(field, what string, p netip.Prefix, room, n int, ok func(netip.Prefix) bool) {
 	fix := "take a wider one"
 	if bits, found := grow(p, ok); found {
 		fix = fmt.Sprintf("a /%d would do", bits)
 	}
-	m.fail(field, "%s holds %d hosts and %d are numbered; %s", p, room, hosts, fix)
+	m.fail(field, "%s holds %d %s and %d are numbered; %s", p, room, what, n, fix)
 }
 
 // most is how many of some NICs the best equipped host has.
@@ -318,7 +319,7 @@ func (m *maker) most(names []string) int {
 // switchesFit checks loopbacks and management addresses.
 func (m *maker) switchesFit(n int) {
 	if room := size(m.in.Loopbacks) - 2; n > room {
-		m.exhaustedSwitches("loopbacks", m.in.Loopbacks, room, n, func(p netip.Prefix) bool { return size(p)-2 >= n })
+		m.exhausted("loopbacks", "switches", m.in.Loopbacks, room, n, func(p netip.Prefix) bool { return size(p)-2 >= n })
 	}
 	hosts := 0
 	for i := range m.plan.Hosts {
@@ -328,16 +329,8 @@ func (m *maker) switchesFit(n int) {
 		return size(p)-1-n > hostOffset(p, max(0, hosts-1))
 	}
 	if !free(m.in.Management.Prefix) {
-		m.exhaustedSwitches("management.prefix", m.in.Management.Prefix, max(0, size(m.in.Management.Prefix)-2-hostOffset(m.in.Management.Prefix, max(0, hosts-1))), n, free)
+		m.exhausted("management.prefix", "switches", m.in.Management.Prefix, max(0, size(m.in.Management.Prefix)-2-hostOffset(m.in.Management.Prefix, max(0, hosts-1))), n, free)
 	}
-}
-
-func (m *maker) exhaustedSwitches(field string, p netip.Prefix, room, n int, ok func(netip.Prefix) bool) {
-	fix := "take a wider one"
-	if bits, found := grow(p, ok); found {
-		fix = fmt.Sprintf("a /%d would do", bits)
-	}
-	m.fail(field, "%s has room for %d switches and %d are numbered; %s", p, room, n, fix)
 }
 
 // asnsFit checks that private AS numbers suffice.

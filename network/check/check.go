@@ -83,15 +83,14 @@ func orNothing(s string) string {
 
 // comparer collects findings.
 type comparer struct {
-	p       *network.Plan
-	said    map[string]*device
-	found   []Finding
-	cabling map[string]bool // devices whose neighbours are known
+	p     *network.Plan
+	said  map[string]*device
+	found []Finding
 }
 
 // Compare says what differs between the plan and the readings.
 func Compare(p *network.Plan, r Readings) []Finding {
-	c := &comparer{p: p, said: map[string]*device{}, cabling: map[string]bool{}}
+	c := &comparer{p: p, said: map[string]*device{}}
 	names := map[string]bool{}
 	for i := range p.Hosts {
 		names[p.Hosts[i].Name] = true
@@ -368,16 +367,8 @@ func (c *comparer) sw(s *network.Switch) {
 
 // trunk names a cable between switches by the end that comes first in the plan.
 func (c *comparer) trunk(s *network.Switch, q *network.Port) string {
-	for i := range c.p.Switches {
-		far := &c.p.Switches[i]
-		if far.Node != q.Peer {
-			continue
-		}
-		for j := range far.Ports {
-			if far.Ports[j].Link == q.Link && far.Node < s.Node {
-				return link(far.Name, emit.PortName(c.p, far, far.Ports[j].Number))
-			}
-		}
+	if far, port := c.p.Far(q); far != nil && far.Node < s.Node {
+		return link(far.Name, emit.PortName(c.p, far, port.Number))
 	}
 	return link(s.Name, emit.PortName(c.p, s, q.Number))
 }
@@ -420,7 +411,7 @@ func (c *comparer) paths(s *network.Switch, d *device) {
 	narrow, worst, apart := 0, ups, ""
 	for i := range c.p.Switches {
 		other := &c.p.Switches[i]
-		if other == s || other.Tier != 1 || other.IB || c.p.Graph.Nodes[other.Node].Plane != c.p.Graph.Nodes[s.Node].Plane {
+		if other == s || other.Tier != 1 || other.IB || c.p.Graph.Nodes[other.Node].Plane != c.p.Graph.Nodes[s.Node].Plane || c.p.Graph.Nodes[other.Node].Fabric != c.p.Graph.Nodes[s.Node].Fabric {
 			continue
 		}
 		dst := other.Loopback.String()
@@ -470,12 +461,8 @@ func (c *comparer) cables() {
 			var o end
 			if q.Host != network.None && q.Iface != network.None {
 				o = end{c.p.Hosts[q.Host].Name, c.p.Hosts[q.Host].Interfaces[q.Iface].Name}
-			} else if sw := c.switchAt(q); sw != nil {
-				for k := range sw.Ports {
-					if sw.Ports[k].Link == q.Link {
-						o = end{sw.Name, emit.PortName(c.p, sw, sw.Ports[k].Number)}
-					}
-				}
+			} else if sw, port := c.p.Far(q); sw != nil {
+				o = end{sw.Name, emit.PortName(c.p, sw, port.Number)}
 			}
 			if o.dev == "" {
 				continue
@@ -522,15 +509,6 @@ func (c *comparer) cables() {
 		done[w], done[got] = true, true
 		c.add(Finding{State: Differ, Device: e.dev, Part: e.port, What: "neighbour", Want: name(w), Got: name(got), Command: "lldpcli show neighbors", Fix: "move the cable", links: []string{cable}})
 	}
-}
-
-func (c *comparer) switchAt(q *network.Port) *network.Switch {
-	for i := range c.p.Switches {
-		if c.p.Switches[i].Node == q.Peer {
-			return &c.p.Switches[i]
-		}
-	}
-	return nil
 }
 
 // folded puts consequences under their causes. A lost carrier, session or

@@ -22,36 +22,51 @@ func csvFile(path string, rows [][]string) File {
 	return t.file(path, 0o644)
 }
 
-// Cables writes the plan of cables: one line each, switch end first, with what
-// the people who plug it, and LLDP afterwards, must see.
-func Cables(p *network.Plan) []File {
-	rows := [][]string{{"cable", "from_device", "from_port", "from_rack", "to_device", "to_port", "to_rack", "link", "medium", "length_m", "label_from", "label_to", "lldp_chassis", "lldp_port"}}
-	g := p.Graph
-	number := 0
+// cable is one cable of the plan, its switch end first.
+type cable struct {
+	sw         *network.Switch
+	port       *network.Port
+	here       string // the port's name
+	far, there string // the other end: device and interface
+	rack       int32  // of the other end
+}
+
+// cables lists every cable once, from the lower tier.
+func cables(p *network.Plan) []cable {
+	var out []cable
 	for i := range p.Switches {
 		s := &p.Switches[i]
 		for j := range s.Ports {
 			q := &s.Ports[j]
-			far, farPortName, rack := "", "", ""
+			c := cable{sw: s, port: q, here: PortName(p, s, q.Number)}
 			if q.Host != network.None {
-				far = p.Hosts[q.Host].Name
-				farPortName = g.Nodes[q.Peer].Name
+				h := &p.Hosts[q.Host]
+				c.far, c.there, c.rack = h.Name, p.Graph.Nodes[q.Peer].Name, p.Graph.Hosts[h.ID].Rack
 				if q.Iface != network.None {
-					farPortName = p.Hosts[q.Host].Interfaces[q.Iface].Name
+					c.there = h.Interfaces[q.Iface].Name
 				}
-				rack = rackName(g.Hosts[p.Hosts[q.Host].ID].Rack)
 			} else {
-				sw, port := farPort(p, q)
-				if sw == nil || sw.Node < s.Node { // once a cable, from the lower tier
+				sw, port := p.Far(q)
+				if sw == nil || sw.Node < s.Node {
 					continue
 				}
-				far, farPortName, rack = sw.Name, PortName(p, sw, port.Number), rackName(g.Nodes[sw.Node].Rack)
+				c.far, c.there, c.rack = sw.Name, PortName(p, sw, port.Number), p.Graph.Nodes[sw.Node].Rack
 			}
-			number++
-			here, metres := PortName(p, s, q.Number), g.Metres(q.Link)
-			rows = append(rows, []string{fmt.Sprintf("C%05d", number), s.Name, here, rackName(g.Nodes[s.Node].Rack), far, farPortName, rack,
-				g.Class(q.Link).Gen, medium(metres), fmt.Sprintf("%.0f", metres), s.Name + ":" + here, far + ":" + farPortName, far, farPortName})
+			out = append(out, c)
 		}
+	}
+	return out
+}
+
+// Cables writes the plan of cables: one line each, with what the people who plug it,
+// and LLDP afterwards, must see.
+func Cables(p *network.Plan) []File {
+	rows := [][]string{{"cable", "from_device", "from_port", "from_rack", "to_device", "to_port", "to_rack", "link", "medium", "length_m", "label_from", "label_to", "lldp_chassis", "lldp_port"}}
+	g := p.Graph
+	for i, c := range cables(p) {
+		metres := g.Metres(c.port.Link)
+		rows = append(rows, []string{fmt.Sprintf("C%05d", i+1), c.sw.Name, c.here, rackName(g.Nodes[c.sw.Node].Rack), c.far, c.there, rackName(c.rack),
+			g.Class(c.port.Link).Gen, medium(metres), fmt.Sprintf("%.0f", metres), c.sw.Name + ":" + c.here, c.far + ":" + c.there, c.far, c.there})
 	}
 	return []File{csvFile("cables/cables.csv", rows)}
 }
@@ -83,7 +98,7 @@ func NetBox(p *network.Plan) []File {
 	devices := [][]string{{"name", "role", "manufacturer", "device_type", "site", "rack", "status"}}
 	interfaces := [][]string{{"device", "name", "type", "mtu", "lag"}}
 	addresses := [][]string{{"address", "device", "interface", "dns_name", "is_primary", "is_oob", "status"}}
-	cables := [][]string{{"side_a_device", "side_a_type", "side_a_name", "side_b_device", "side_b_type", "side_b_name", "label", "length", "length_unit", "status"}}
+	joined := [][]string{{"side_a_device", "side_a_type", "side_a_name", "side_b_device", "side_b_type", "side_b_name", "label", "length", "length_unit", "status"}}
 	for i := range p.Hosts {
 		h := &p.Hosts[i]
 		devices = append(devices, []string{h.Name, "gpu-host", maker(g.Hosts[h.ID].Model), g.Hosts[h.ID].Model, p.Name, rackName(g.Hosts[h.ID].Rack), "planned"})
@@ -113,7 +128,9 @@ func NetBox(p *network.Plan) []File {
 			}
 		}
 	}
-	cables = append(cables, cableRows(p)...)
+	for _, c := range cables(p) {
+		joined = append(joined, []string{c.sw.Name, "dcim.interface", c.here, c.far, "dcim.interface", c.there, c.sw.Name + ":" + c.here, fmt.Sprintf("%.0f", g.Metres(c.port.Link)), "m", "planned"})
+	}
 	prefixes := [][]string{{"prefix", "status", "vlan", "description"}}
 	vlans := [][]string{{"vid", "name", "status"}}
 	asns := [][]string{{"asn", "description"}}
@@ -134,36 +151,9 @@ func NetBox(p *network.Plan) []File {
 		}
 	}
 	out := []File{csvFile("netbox/1-devices.csv", devices), csvFile("netbox/2-interfaces.csv", interfaces), csvFile("netbox/3-vlans.csv", vlans),
-		csvFile("netbox/4-prefixes.csv", prefixes), csvFile("netbox/5-addresses.csv", addresses), csvFile("netbox/6-cables.csv", cables)}
+		csvFile("netbox/4-prefixes.csv", prefixes), csvFile("netbox/5-addresses.csv", addresses), csvFile("netbox/6-cables.csv", joined)}
 	if len(asns) > 1 {
 		out = append(out, csvFile("netbox/7-asns.csv", asns))
-	}
-	return out
-}
-
-// cableRows lists the cables as NetBox wants them, once each.
-func cableRows(p *network.Plan) [][]string {
-	var out [][]string
-	for i := range p.Switches {
-		s := &p.Switches[i]
-		for j := range s.Ports {
-			q := &s.Ports[j]
-			far, name := "", ""
-			if q.Host != network.None {
-				if q.Iface == network.None {
-					continue
-				}
-				far, name = p.Hosts[q.Host].Name, p.Hosts[q.Host].Interfaces[q.Iface].Name
-			} else {
-				sw, port := farPort(p, q)
-				if sw == nil || sw.Node < s.Node {
-					continue
-				}
-				far, name = sw.Name, PortName(p, sw, port.Number)
-			}
-			here := PortName(p, s, q.Number)
-			out = append(out, []string{s.Name, "dcim.interface", here, far, "dcim.interface", name, s.Name + ":" + here, fmt.Sprintf("%.0f", p.Graph.Metres(q.Link)), "m", "planned"})
-		}
 	}
 	return out
 }

@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/weft-fabric/weft/network"
-	"github.com/weft-fabric/weft/topo"
 )
 
 // panel is where a port is on the front of a switch: which cage, and which leg
@@ -78,25 +77,11 @@ func peerName(p *network.Plan, q *network.Port) string {
 	if q.Host != network.None {
 		return p.Graph.NodeName(q.Peer)
 	}
-	sw, port := farPort(p, q)
+	sw, port := p.Far(q)
 	if sw == nil {
 		return p.Graph.NodeName(q.Peer)
 	}
 	return sw.Name + ":" + PortName(p, sw, port.Number)
-}
-
-// farPort finds the other end of a link between switches.
-func farPort(p *network.Plan, q *network.Port) (*network.Switch, *network.Port) {
-	i, ok := slices.BinarySearchFunc(p.Switches, q.Peer, func(s network.Switch, n topo.NodeID) int { return int(s.Node) - int(n) })
-	if !ok {
-		return nil, nil
-	}
-	for j := range p.Switches[i].Ports {
-		if p.Switches[i].Ports[j].Link == q.Link {
-			return &p.Switches[i], &p.Switches[i].Ports[j]
-		}
-	}
-	return nil, nil
 }
 
 func switchPath(s *network.Switch, path string) string { return "switches/" + s.Name + "/" + path }
@@ -259,7 +244,7 @@ func configDB(p *network.Plan, s *network.Switch) map[string]table {
 			"mtu": "9216", "admin_status": "up", "fec": "rs", "description": peerName(p, &q)}
 		db["CABLE_LENGTH"]["AZURE"][name] = fmt.Sprintf("%dm", max(1, int(p.Graph.Metres(q.Link)+0.5)))
 		neighbour, port, _ := strings.Cut(peerName(p, &q), ":")
-		if sw, far := farPort(p, &q); sw != nil {
+		if sw, far := p.Far(&q); sw != nil {
 			port, _, _ = panelOf(p, sw, far.Number).sonic()
 		}
 		db["DEVICE_NEIGHBOR"][name] = map[string]any{"name": neighbour, "port": port}
