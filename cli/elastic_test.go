@@ -2,6 +2,8 @@ package cli_test
 
 import (
 	"bufio"
+	"context"
+	"errors"
 	"io"
 	"os"
 	"os/exec"
@@ -11,6 +13,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -93,11 +96,18 @@ func TestRunTorch(t *testing.T) {
 	}
 	weft := filepath.Join(built(t, "."), "weft")
 	run := func(die string) string {
-		cmd := exec.Command(weft, "run", "--nproc", "2", "--max-restarts", "3", "--ckpt", t.TempDir(), "--", python, "../examples/torch/train.py")
+		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+		defer cancel()
+		cmd := exec.CommandContext(ctx, weft, "run", "--nproc", "2", "--max-restarts", "3", "--ckpt", t.TempDir(), "--", python, "../examples/torch/train.py")
 		cmd.Env = append(os.Environ(), "DIE="+die)
+		cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+		cmd.WaitDelay = 10 * time.Second
 		out, err := cmd.Output()
+		if failure := (*exec.ExitError)(nil); errors.As(err, &failure) {
+			t.Fatalf("%v\n%s%s", err, out, failure.Stderr)
+		}
 		if err != nil {
-			t.Fatalf("%v\n%s", err, out)
+			t.Fatal(err)
 		}
 		return string(out)
 	}

@@ -36,9 +36,21 @@ func (s *slot) placedPlain(p coord.Place) {
 		s.since = time.Now()
 	}
 	s.place = p
-	if p.Standing == coord.Halted {
-		s.since = time.Time{}
+	if p.Standing != coord.Halted {
+		s.halted = time.Time{}
+		return
 	}
+	s.since = time.Time{}
+	if s.halted.IsZero() {
+		s.halted = time.Now()
+	}
+}
+
+// stranded reports whether the job has stopped and nothing of this slot runs: nobody
+// will come for whom it could wait. That all others have done their work may be heard
+// a little later than that they left.
+func (s *slot) stranded(now time.Time) bool {
+	return !s.n.cfg.Follow && s.proc == nil && !s.halted.IsZero() && now.Sub(s.halted) >= s.n.cfg.Settle
 }
 
 // settle ends a process of an earlier round, and starts that of the present one once

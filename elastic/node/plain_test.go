@@ -96,6 +96,21 @@ func TestPlainEnvironment(t *testing.T) {
 	}
 }
 
+// One rank has done its work, the other fails for good: the job ends with that failure
+// instead of waiting for somebody who will not come.
+func TestPlainFailsAfterAnotherIsDone(t *testing.T) {
+	t.Parallel()
+	h := open(t, "plain", func(c *Config) { c.Slots, c.Policy = []int{0, 1}, coord.Policy{Min: 2, Max: 2} })
+	h.prints(2)
+	h.signal(1, syscall.SIGUSR2)
+	h.ended(1)
+	h.signal(0, syscall.SIGUSR1)
+	var failure *launch.Failure
+	if err := h.ends(); !errors.As(err, &failure) || failure.Exit.Code != 3 {
+		t.Errorf("the job ended with %v; %s", err, h.story())
+	}
+}
+
 // A rank of two hosts fails: all ranks of both are started again, together and in
 // the places they had, and only when every process of the round before has ended.
 func TestPlainRestartsTogether(t *testing.T) {

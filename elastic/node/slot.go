@@ -55,6 +55,7 @@ type slot struct {
 
 	// Of a program that does not follow epochs:
 	since   time.Time   // when the ranks of place changed
+	halted  time.Time   // when the job stopped for want of ranks
 	due     time.Time   // not to be started before
 	begun   uint64      // round for which it has been said that no earlier process is left
 	running coord.Epoch // that the process was started with
@@ -176,6 +177,9 @@ func (s *slot) run(ctx, life context.Context) (err error) {
 			}
 			if err := s.settle(now); err != nil {
 				return err
+			}
+			if s.stranded(now) {
+				return nil
 			}
 		}
 	}

@@ -32,6 +32,7 @@ def main():
         print(f"continues after step {step}", flush=True)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
     die = os.environ.get("DIE", "")
+    whole = saved["loss"] if step else torch.zeros(())
     while step < STEPS:
         step += 1
         if die == f"{rank}:{step}" and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
@@ -49,10 +50,12 @@ def main():
         whole = loss.detach().clone()
         dist.all_reduce(whole)
         if rank == 0:
-            torch.save({"model": model.state_dict(), "step": step}, path + ".new")
+            torch.save({"model": model.state_dict(), "step": step, "loss": whole}, path + ".new")
             os.replace(path + ".new", path)
     if rank == 0:
         print(f"loss after step {step} on {size} ranks: {whole.item():.4f}", flush=True)
+    dist.barrier()  # rank 0 has the store that all use: it goes last
+    dist.destroy_process_group()
 
 
 if __name__ == "__main__":
