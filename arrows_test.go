@@ -32,7 +32,7 @@ var floors = [][]string{
 	{"network"},
 	{"network/emit"},
 	{"network/check"},
-	{"cost"},
+	{"cost", "kv"},
 	{"tune", "sim", "member"},
 	{"work", "plan/kernel", "plan/schedule"},
 	{"plan", "sim/failures"},
@@ -113,7 +113,7 @@ func TestEveryPackageHasALine(t *testing.T) {
 // too, but may use libraries of the field.
 var (
 	words   = []string{"unit", "topo", "sched", "draw"}
-	engines = []string{"cluster", "synth", "network", "design", "doctor", "health", "watch", "cost", "tune", "sim", "work", "plan", "internal/cases", "member", "comm/internal/plan", "comm/internal/blame", "comm/internal/chunks", "comm/internal/flat"}
+	engines = []string{"cluster", "synth", "network", "design", "doctor", "health", "watch", "cost", "tune", "sim", "work", "plan", "kv", "internal/cases", "member", "comm/internal/plan", "comm/internal/blame", "comm/internal/chunks", "comm/internal/flat"}
 )
 
 // Forbidden arrows and the reason for each, for the packages that a prefix names.
