@@ -4,6 +4,7 @@
 # make schedules  seeded schedules of the runtime in virtual time, for as long as TIME says (10m); a failure names its seed
 # make differential  programs drawn at random, proven and run, for as long as TIME says; a failure names its seed
 # make proofs  every algorithm proven at every count of ranks; about five minutes
+# make lib    libweft.so, the library for C, Python and NCCL, into python/weft (needs a C compiler)
 # make dist   a release in dist/: static binaries for Linux, an image, checksums (VERSION=v1.2.3 names it)
 # make bench  figures for docs/performance.md; bench-sim is the simulator's part of it (ASTRA_RING: sim/peer_test.go)
 # make accuracy  refits the predictions of NCCL to the measured points and writes docs/accuracy.md; about two minutes
@@ -23,7 +24,7 @@ RACE     ?= ./transport/... ./comm/... ./coord/... ./ckpt/... ./elastic/... ./la
 PACKAGES := ibsim-utils opensm infiniband-diags chromium gcc g++ openmpi-bin libopenmpi-dev mpich libmpich-dev libgloo-dev python3-torch \
 	netplan.io frr dnsmasq-base kea-dhcp4-server bind9-utils slurmctld slurmd slurm-client lldpd
 
-.PHONY: quick test race schedules host-faults differential proofs dist cross bench bench-sim bench-comm accuracy plan-accuracy drift fuzz lint packages build
+.PHONY: quick test lib race schedules host-faults differential proofs dist cross bench bench-sim bench-comm accuracy plan-accuracy drift fuzz lint packages build
 
 quick:
 	$(GO) build ./...
@@ -47,6 +48,10 @@ cross:
 	CGO_ENABLED=0 GOOS=darwin GOARCH=arm64 $(GO) build -trimpath -o /dev/null .
 	CGO_ENABLED=0 GOOS=darwin GOARCH=arm64 $(GO) vet .
 	CGO_ENABLED=0 GOOS=linux GOARCH=arm64 $(GO) build -trimpath -o /dev/null .
+
+# The only part that is built with cgo. PYTHONPATH=python is enough to use it from Python.
+lib:
+	CGO_ENABLED=1 $(GO) build -buildmode=c-shared -tags libweft -trimpath -ldflags '-s -w' -o python/weft/libweft.so ./capi
 
 dist:
 	$(GO) run ./internal/dist -version "$(VERSION)" -o dist

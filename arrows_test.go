@@ -66,7 +66,7 @@ var floors = [][]string{
 	{"train/checkpoint"},
 	{"elastic/rank"},
 	{"up"},
-	{"bench", "internal/differential"},
+	{"bench", "internal/differential", "capi"},
 	{"cli", "examples/allreduce", "examples/elastic", "examples/first", "examples/survive"},
 	{".", "internal/dist"},
 }

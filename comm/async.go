@@ -5,6 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
+
+	"github.com/weft-fabric/weft/transport/wait"
 )
 
 // Handle is a call under way, as the functions whose names end in Async return
@@ -28,6 +31,21 @@ func (h *Handle) end(err error) {
 func (h *Handle) wait() error {
 	<-h.done
 	return h.err
+}
+
+// waitAsking is wait that asks the context again and again, as the waits of a call that its caller carries out do: whoever carries
+// this one out sees that it has ended.
+func (h *Handle) waitAsking(ctx context.Context) error {
+	tick := time.NewTicker(wait.Slice)
+	defer tick.Stop()
+	for {
+		select {
+		case <-h.done:
+			return h.err
+		case <-tick.C:
+			_ = ctx.Err()
+		}
+	}
 }
 
 // Wait returns the call's error once it is over. If ctx ends first, the call goes

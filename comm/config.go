@@ -100,8 +100,11 @@ type Config struct {
 // It is an error if variables contradict one another, if a WEFT_ variable is not
 // known, or if several processes were plainly started and something is missing to bring them together: each of them
 // would be alone.
-func FromEnv() (Config, error) {
-	e := newEnv(os.Environ())
+func FromEnv() (Config, error) { return FromEnviron(os.Environ()) }
+
+// FromEnviron is FromEnv of variables that are given, each as NAME=value. Of two with one name the last one counts.
+func FromEnviron(environ []string) (Config, error) {
+	e := newEnv(environ)
 	c := e.settings()
 	e.identity(&c)
 	return c, e.err()
@@ -109,8 +112,11 @@ func FromEnv() (Config, error) {
 
 // SettingsFromEnv is FromEnv without who this rank is and where it meets the others,
 // for programs that learn that in another way.
-func SettingsFromEnv() (Config, error) {
-	e := newEnv(os.Environ())
+func SettingsFromEnv() (Config, error) { return SettingsFromEnviron(os.Environ()) }
+
+// SettingsFromEnviron is SettingsFromEnv of variables that are given, each as NAME=value.
+func SettingsFromEnviron(environ []string) (Config, error) {
+	e := newEnv(environ)
 	c := e.settings()
 	return c, e.err()
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -360,12 +361,21 @@ func (w *world) measure(ctx context.Context, c *Comm, gather transport.Gather) e
 	}
 	w.findInside()
 	if w.cfg.Explain != nil && c.Rank() == 0 {
-		if w.cfg.Canonical {
-			return c.library.table().ExplainCanonical(w.cfg.Explain)
-		}
-		return c.library.table().Explain(w.cfg.Explain)
+		return c.Explain(w.cfg.Explain)
 	}
 	return nil
+}
+
+// Explain writes the table of choices: which program runs a call of which size, what it is expected to take, and why.
+func (c *Comm) Explain(w io.Writer) error {
+	if c.Size() == 1 {
+		_, err := fmt.Fprintln(w, "one rank: every call is a copy at most")
+		return err
+	}
+	if c.world.cfg.Canonical {
+		return c.library.table().ExplainCanonical(w)
+	}
+	return c.library.table().Explain(w)
 }
 
 // goroutines are links between ranks of one process, as measured on a server of

@@ -81,7 +81,7 @@ func (c *Comm) doLater(ctx context.Context, r *request, opts []Option) error {
 	}
 	c.mu.Unlock()
 	if own == nil {
-		return q.handle.wait()
+		return q.handle.waitAsking(ctx)
 	}
 	return nil
 }

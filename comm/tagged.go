@@ -80,7 +80,22 @@ func SendTag[T Element](ctx context.Context, c *Comm, buf []T, to, tag int) erro
 	if err != nil {
 		return err
 	}
-	return m.Mail.Send(to, tag, reduce.TypeOf[T](), reduce.Bytes(buf))
+	return m.Mail.Send(ctx, to, tag, reduce.TypeOf[T](), reduce.Bytes(buf), nil)
+}
+
+// SendTagAsync begins a SendTag and returns at once. Messages to a rank go in the order in which their calls were made.
+func SendTagAsync[T Element](ctx context.Context, c *Comm, buf []T, to, tag int) *Handle {
+	h := newHandle(ctx)
+	m, err := c.mailOf(to, tag, false)
+	if err == nil {
+		err = context.Cause(ctx)
+	}
+	if err != nil {
+		h.end(err)
+		return h
+	}
+	_ = m.Mail.Send(ctx, to, tag, reduce.TypeOf[T](), reduce.Bytes(buf), h.end)
+	return h
 }
 
 // RecvTag receives the oldest message from a rank (or AnyRank) with a tag (or AnyTag). It must have as many elements as buf, of the
@@ -90,8 +105,28 @@ func RecvTag[T Element](ctx context.Context, c *Comm, buf []T, from, tag int) (S
 	if err != nil {
 		return Status{}, err
 	}
-	e, err := m.Mail.Recv(ctx, from, tag, reduce.TypeOf[T](), reduce.Bytes(buf))
+	e, err := m.Mail.Post(from, tag, reduce.TypeOf[T](), reduce.Bytes(buf))(ctx)
 	return status(e), err
+}
+
+// RecvTagAsync begins a RecvTag and returns at once; what was received is in s, which may be nil, when the call is over. Of receives
+// that fit a message, the one that was called first gets it.
+func RecvTagAsync[T Element](ctx context.Context, c *Comm, buf []T, from, tag int, s *Status) *Handle {
+	h := newHandle(ctx)
+	m, err := c.mailOf(from, tag, true)
+	if err != nil {
+		h.end(err)
+		return h
+	}
+	wait := m.Mail.Post(from, tag, reduce.TypeOf[T](), reduce.Bytes(buf))
+	go func() {
+		e, err := wait(ctx)
+		if s != nil {
+			*s = status(e)
+		}
+		h.end(err)
+	}()
+	return h
 }
 
 func status(e pair.Envelope) Status {

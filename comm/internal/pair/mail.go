@@ -34,11 +34,12 @@ type Mail struct {
 	port       transport.Port
 	world      MailWorld
 	rank, size int
-	sending    []sync.Mutex // by rank
 
 	mu     sync.Mutex
-	came   []*letter // that nobody wanted yet, oldest first
-	wants  []*want   // receives that wait, oldest first
+	out    []outbox    // by rank
+	going  []*outgoing // whose turn it is
+	came   []*letter   // that nobody wanted yet, oldest first
+	wants  []*want     // receives that wait, oldest first
 	looks  []chan struct{}
 	held   []int // bytes of a rank's that nobody wanted yet
 	room   sync.Cond
@@ -85,9 +86,9 @@ func fits(from, tag int, e *Envelope) bool {
 
 // NewMail makes the mail of a rank over a port of its own.
 func NewMail(w MailWorld, port transport.Port, call transport.Call, rank, size int) *Mail {
-	m := &Mail{port: port, world: w, rank: rank, size: size, sending: make([]sync.Mutex, size), held: make([]int, size), gone: make([]error, size)}
+	m := &Mail{port: port, world: w, rank: rank, size: size, out: make([]outbox, size), held: make([]int, size), gone: make([]error, size)}
 	m.room.L = &m.mu
-	port.Begin(call, func() error { return w.Failed() })
+	port.Begin(call, m.stop)
 	for from := range size {
 		if from != rank {
 			m.wg.Go(func() { m.take(from) })
@@ -192,26 +193,153 @@ func (m *Mail) tell() {
 	}
 }
 
-// Send sends a message. It returns once b may be changed.
-func (m *Mail) Send(to, tag int, t reduce.Type, b []byte) error {
+// outbox is what is to be sent to a rank, in order.
+type outbox struct {
+	busy  bool
+	queue []*outgoing
+}
+
+// outgoing is a message that goes, or waits for those before it.
+type outgoing struct {
+	ctx   context.Context
+	limit int64 // of the clock; 0 until somebody asks
+	to    int
+	e     Envelope
+	b     []byte
+	end   func(error)
+}
+
+// Send sends a message after those that are to be sent to the rank already. Without end it returns once b may be changed; with it,
+// it returns at once and tells end.
+func (m *Mail) Send(ctx context.Context, to, tag int, t reduce.Type, b []byte, end func(error)) error {
+	o := &outgoing{ctx: ctx, to: to, e: Envelope{From: m.rank, Tag: tag, Type: t, Bytes: len(b)}, b: b, end: end}
 	if to == m.rank {
-		m.deliver(&letter{Envelope: Envelope{From: to, Tag: tag, Type: t, Bytes: len(b)}, body: slices.Clone(b), done: make(chan struct{})})
+		m.deliver(&letter{Envelope: o.e, body: slices.Clone(b), done: make(chan struct{})})
+		if end != nil {
+			end(nil)
+		}
 		return nil
 	}
+	box := &m.out[to]
+	m.mu.Lock()
+	if !box.busy {
+		box.busy = true
+		m.mu.Unlock()
+		if end != nil {
+			go m.drain(box, o)
+			return nil
+		}
+		err := m.send(o)
+		m.next(box)
+		return err
+	}
+	var over chan error
+	if end == nil {
+		over = make(chan error, 1)
+		o.end = func(err error) { over <- err }
+	}
+	box.queue = append(box.queue, o)
+	m.mu.Unlock()
+	if end != nil {
+		return nil
+	}
+	tick := time.NewTicker(wait.Slice)
+	defer tick.Stop()
+	for {
+		select {
+		case err := <-over:
+			return err
+		case <-tick.C:
+			_ = ctx.Err() // whoever sends asks it, too
+		}
+	}
+}
+
+// next lets what waits behind a message go.
+func (m *Mail) next(box *outbox) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if len(box.queue) == 0 {
+		box.busy = false
+		return
+	}
+	o := box.queue[0]
+	box.queue = box.queue[1:]
+	go m.drain(box, o)
+}
+
+// drain sends a message and what waits behind it.
+func (m *Mail) drain(box *outbox, o *outgoing) {
+	for {
+		o.end(m.send(o))
+		m.mu.Lock()
+		if len(box.queue) == 0 {
+			box.busy = false
+			m.mu.Unlock()
+			return
+		}
+		o = box.queue[0]
+		box.queue = box.queue[1:]
+		m.mu.Unlock()
+	}
+}
+
+// send sends a message whose turn it is.
+func (m *Mail) send(o *outgoing) error {
 	var h [envelopeSize]byte
 	le := binary.LittleEndian
-	le.PutUint64(h[:], uint64(int64(tag)))
-	le.PutUint32(h[8:], uint32(t))
-	le.PutUint64(h[16:], uint64(len(b)))
-	m.sending[to].Lock()
-	defer m.sending[to].Unlock()
-	ch := calls.Typed(channel(m.rank, to, m.size), reduce.Uint8)
-	err := m.port.Send(to, ch, h[:])
-	if err == nil && len(b) > 0 {
-		err = m.port.Send(to, ch, b)
+	le.PutUint64(h[:], uint64(int64(o.e.Tag)))
+	le.PutUint32(h[8:], uint32(o.e.Type))
+	le.PutUint64(h[16:], uint64(len(o.b)))
+	m.mu.Lock()
+	m.going = append(m.going, o)
+	m.mu.Unlock()
+	ch := calls.Typed(channel(m.rank, o.to, m.size), reduce.Uint8)
+	err := m.port.Send(o.to, ch, h[:])
+	if err == nil && len(o.b) > 0 {
+		err = m.port.Send(o.to, ch, o.b)
 	}
+	m.mu.Lock()
+	m.going = slices.DeleteFunc(m.going, func(x *outgoing) bool { return x == o })
+	m.mu.Unlock()
 	if err != nil {
-		return m.world.Fail(m.cause(to, err))
+		return m.world.Fail(m.cause(o.to, err))
+	}
+	return nil
+}
+
+// stop ends the waits of the port: when the communicator failed, or when the time of a message that goes is over, which is a
+// failure, too.
+func (m *Mail) stop() error {
+	if err := m.world.Failed(); err != nil {
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	now := clock.Now()
+	for _, o := range m.going {
+		if err := m.overdue(o, now); err != nil {
+			return err
+		}
+		for _, w := range m.out[o.to].queue {
+			if err := m.overdue(w, now); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// overdue is the failure of a message whose context has ended or whose time limit has passed, or nil.
+func (m *Mail) overdue(o *outgoing, now int64) error {
+	if err := o.ctx.Err(); err != nil && !errors.Is(err, context.DeadlineExceeded) {
+		return m.world.Ended(fmt.Sprintf("%s rank %d, tag %d", Sending, o.to, o.e.Tag), err)
+	}
+	if o.limit == 0 {
+		o.limit = m.world.Until(o.ctx, now)
+	}
+	if now > o.limit {
+		return m.world.Late(Sending, o.to)
 	}
 	return nil
 }
@@ -245,29 +373,38 @@ func (m *Mail) deliver(l *letter) {
 	close(w.done)
 }
 
-// Recv receives the oldest message that fits.
-func (m *Mail) Recv(ctx context.Context, from, tag int, t reduce.Type, b []byte) (Envelope, error) {
+// Post posts a receive of the oldest message that fits. What it returns waits for the message.
+func (m *Mail) Post(from, tag int, t reduce.Type, b []byte) func(ctx context.Context) (Envelope, error) {
 	m.mu.Lock()
+	defer m.mu.Unlock()
 	if i := m.find(from, tag); i >= 0 {
 		l := m.came[i]
 		m.came = slices.Delete(m.came, i, i+1)
 		m.held[l.From] -= l.Bytes
 		m.room.Broadcast()
-		m.mu.Unlock()
-		<-l.done // its sender is at it, or gone
-		if l.err != nil {
-			return l.Envelope, m.world.Fail(m.cause(l.From, l.err))
-		}
-		if err := m.unlike(t, len(b), &l.Envelope); err != nil {
-			return l.Envelope, err
-		}
-		copy(b, l.body)
-		return l.Envelope, nil
+		return func(context.Context) (Envelope, error) { return m.fetch(l, t, b) }
 	}
 	w := &want{from: from, tag: tag, t: t, b: b, done: make(chan struct{})}
 	m.wants = append(m.wants, w)
-	m.mu.Unlock()
-	err := m.await(ctx, from, tag, func(look <-chan struct{}, tick <-chan time.Time) bool {
+	return func(ctx context.Context) (Envelope, error) { return m.receive(ctx, w) }
+}
+
+// fetch gives a receive a message that came before it.
+func (m *Mail) fetch(l *letter, t reduce.Type, b []byte) (Envelope, error) {
+	<-l.done // its sender is at it, or gone
+	if l.err != nil {
+		return l.Envelope, m.world.Fail(m.cause(l.From, l.err))
+	}
+	if err := m.unlike(t, len(b), &l.Envelope); err != nil {
+		return l.Envelope, err
+	}
+	copy(b, l.body)
+	return l.Envelope, nil
+}
+
+// receive waits for a message that fits a receive.
+func (m *Mail) receive(ctx context.Context, w *want) (Envelope, error) {
+	err := m.await(ctx, w.from, w.tag, func(look <-chan struct{}, tick <-chan time.Time) bool {
 		select {
 		case <-w.done:
 			return true

@@ -1,0 +1,239 @@
+//go:build libweft
+
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "weft.h"
+
+#include "_cgo_export.h"
+
+// A child made by fork has one thread and no Go runtime that works, so nothing of Go may be called there.
+static volatile int forked;
+
+static void in_child(void) { forked = 1; }
+
+__attribute__((constructor)) static void loaded(void) { pthread_atfork(NULL, NULL, in_child); }
+
+static int refuse_child(weft_error *e)
+{
+	if (e) {
+		memset(e, 0, sizeof *e);
+		e->code = WEFT_FORKED;
+		e->rank = -1;
+		snprintf(e->text, sizeof e->text,
+			 "weft cannot be used in a child made by fork: load it after the fork, or start the child with exec or spawn");
+	}
+	return WEFT_FORKED;
+}
+
+// inside is how many calls of this thread are in Go: only such a thread is asked whether to give up.
+static __thread int inside;
+static int (*give_up)(void *);
+static void *give_up_arg;
+
+int weft_gives_up(void) { return inside && give_up ? give_up(give_up_arg) : 0; }
+
+int weft_on_wait(int (*f)(void *), void *arg)
+{
+	give_up = NULL;
+	give_up_arg = arg;
+	give_up = f;
+	return WEFT_OK;
+}
+
+#define GO(e, call)                    \
+	do {                           \
+		if (forked)            \
+			return refuse_child(e); \
+		inside++;              \
+		int rc = (call);       \
+		inside--;              \
+		return rc;             \
+	} while (0)
+
+int weft_abi(void) { return WEFT_ABI; }
+const char *weft_version(void)
+{
+	static char text[64];
+	if (!forked && !text[0])
+		goVersion(text, sizeof text);
+	return text;
+}
+
+int weft_threads(int n, weft_error *e) { GO(e, goThreads(n, e)); }
+int weft_join(const weft_config *cfg, weft_comm *c, weft_error *e) { GO(e, goJoin((weft_config *)cfg, c, e)); }
+int weft_close(weft_comm c, weft_error *e) { GO(e, goClose(c, e)); }
+int weft_abort(weft_comm c, const char *why, weft_error *e) { GO(e, goAbort(c, (char *)why, e)); }
+int weft_split(weft_comm c, int color, int key, weft_comm *sub, weft_error *e) { GO(e, goSplit(c, color, key, sub, e)); }
+int weft_dup(weft_comm c, weft_comm *same, weft_error *e) { GO(e, goDup(c, same, e)); }
+int weft_shrink(weft_comm c, weft_comm *left, weft_error *e) { GO(e, goShrink(c, left, e)); }
+int weft_rank(weft_comm c) { return forked ? -1 : goRank(c); }
+int weft_size(weft_comm c) { return forked ? -1 : goSize(c); }
+int weft_get_info(weft_comm c, weft_info *info, weft_error *e) { GO(e, goInfo(c, info, e)); }
+int weft_check(weft_comm c, weft_error *e) { GO(e, goCheck(c, e)); }
+
+int weft_run(weft_comm c, const weft_call *call, weft_status *status, weft_error *e) { GO(e, goRun(c, (weft_call *)call, status, e)); }
+int weft_run_all(weft_comm c, const weft_call *calls, int n, weft_error *e) { GO(e, goRunAll(c, (weft_call *)calls, n, e)); }
+int weft_start(weft_comm c, const weft_call *call, weft_request *r, weft_error *e) { GO(e, goStart(c, (weft_call *)call, r, e)); }
+int weft_test(weft_request r, weft_status *status, weft_error *e) { GO(e, goTest(r, status, e)); }
+int weft_wait(weft_request r, int64_t timeout_ms, weft_status *status, weft_error *e) { GO(e, goWait(r, timeout_ms, status, e)); }
+int weft_wait_any(const weft_request *r, int n, int64_t timeout_ms, int *which, weft_status *status, weft_error *e)
+{
+	GO(e, goWaitAny((weft_request *)r, n, timeout_ms, which, status, e));
+}
+int weft_cancel(weft_request r, weft_error *e) { GO(e, goCancel(r, e)); }
+int weft_prepare(weft_comm c, const weft_call *call, weft_prepared *p, weft_error *e) { GO(e, goPrepare(c, (weft_call *)call, p, e)); }
+int weft_begin(weft_prepared p, weft_request *r, weft_error *e) { GO(e, goBegin(p, r, e)); }
+int weft_forget(weft_prepared p, weft_error *e) { GO(e, goForget(p, e)); }
+int weft_queue_new(weft_queue *q, weft_error *e) { GO(e, goQueueNew(q, e)); }
+int weft_next(weft_queue q, int64_t timeout_ms, weft_request *r, weft_error *e) { GO(e, goNext(q, timeout_ms, r, e)); }
+int weft_queue_free(weft_queue q, weft_error *e) { GO(e, goQueueFree(q, e)); }
+
+#define CALL(name, ...) weft_call name = {.size = sizeof(weft_call), __VA_ARGS__}
+
+int weft_barrier(weft_comm c, weft_error *e)
+{
+	CALL(k, .op = WEFT_BARRIER);
+	return weft_run(c, &k, NULL, e);
+}
+int weft_all_reduce(weft_comm c, void *dst, const void *src, int64_t count, weft_type t, int op, weft_error *e)
+{
+	CALL(k, .op = WEFT_ALL_REDUCE, .dst = dst, .src = src, .count = count, .type = t, .reduce = op);
+	return weft_run(c, &k, NULL, e);
+}
+int weft_reduce_scatter(weft_comm c, void *dst, const void *src, int64_t count, weft_type t, int op, weft_error *e)
+{
+	CALL(k, .op = WEFT_REDUCE_SCATTER, .dst = dst, .src = src, .count = count, .type = t, .reduce = op);
+	return weft_run(c, &k, NULL, e);
+}
+int weft_all_gather(weft_comm c, void *dst, const void *src, int64_t count, weft_type t, weft_error *e)
+{
+	CALL(k, .op = WEFT_ALL_GATHER, .dst = dst, .src = src, .count = count, .type = t);
+	return weft_run(c, &k, NULL, e);
+}
+int weft_broadcast(weft_comm c, void *buf, int64_t count, weft_type t, int root, weft_error *e)
+{
+	CALL(k, .op = WEFT_BROADCAST, .dst = buf, .count = count, .type = t, .root = root);
+	return weft_run(c, &k, NULL, e);
+}
+int weft_reduce(weft_comm c, void *dst, const void *src, int64_t count, weft_type t, int op, int root, weft_error *e)
+{
+	CALL(k, .op = WEFT_REDUCE, .dst = dst, .src = src, .count = count, .type = t, .reduce = op, .root = root);
+	return weft_run(c, &k, NULL, e);
+}
+int weft_all_to_all(weft_comm c, void *dst, const void *src, int64_t count, weft_type t, weft_error *e)
+{
+	CALL(k, .op = WEFT_ALL_TO_ALL, .dst = dst, .src = src, .count = count, .type = t);
+	return weft_run(c, &k, NULL, e);
+}
+int weft_gather(weft_comm c, void *dst, const void *src, int64_t count, weft_type t, int root, weft_error *e)
+{
+	CALL(k, .op = WEFT_GATHER, .dst = dst, .src = src, .count = count, .type = t, .root = root);
+	return weft_run(c, &k, NULL, e);
+}
+int weft_scatter(weft_comm c, void *dst, const void *src, int64_t count, weft_type t, int root, weft_error *e)
+{
+	CALL(k, .op = WEFT_SCATTER, .dst = dst, .src = src, .count = count, .type = t, .root = root);
+	return weft_run(c, &k, NULL, e);
+}
+int weft_scan(weft_comm c, void *buf, int64_t count, weft_type t, int op, weft_error *e)
+{
+	CALL(k, .op = WEFT_SCAN, .dst = buf, .count = count, .type = t, .reduce = op);
+	return weft_run(c, &k, NULL, e);
+}
+int weft_exscan(weft_comm c, void *buf, int64_t count, weft_type t, int op, weft_error *e)
+{
+	CALL(k, .op = WEFT_EXSCAN, .dst = buf, .count = count, .type = t, .reduce = op);
+	return weft_run(c, &k, NULL, e);
+}
+int weft_reduce_scatter_v(weft_comm c, void *dst, const void *src, const int64_t *counts, weft_type t, int op, weft_error *e)
+{
+	CALL(k, .op = WEFT_REDUCE_SCATTER, .dst = dst, .src = src, .counts = counts, .type = t, .reduce = op);
+	return weft_run(c, &k, NULL, e);
+}
+int weft_all_gather_v(weft_comm c, void *dst, const void *src, const int64_t *counts, weft_type t, weft_error *e)
+{
+	CALL(k, .op = WEFT_ALL_GATHER, .dst = dst, .src = src, .counts = counts, .type = t);
+	return weft_run(c, &k, NULL, e);
+}
+int weft_gather_v(weft_comm c, void *dst, const void *src, const int64_t *counts, weft_type t, int root, weft_error *e)
+{
+	CALL(k, .op = WEFT_GATHER, .dst = dst, .src = src, .counts = counts, .type = t, .root = root);
+	return weft_run(c, &k, NULL, e);
+}
+int weft_scatter_v(weft_comm c, void *dst, const void *src, const int64_t *counts, weft_type t, int root, weft_error *e)
+{
+	CALL(k, .op = WEFT_SCATTER, .dst = dst, .src = src, .counts = counts, .type = t, .root = root);
+	return weft_run(c, &k, NULL, e);
+}
+int weft_all_to_all_v(weft_comm c, void *dst, const int64_t *recv_counts, const void *src, const int64_t *send_counts, weft_type t, weft_error *e)
+{
+	CALL(k, .op = WEFT_ALL_TO_ALL, .dst = dst, .src = src, .counts = recv_counts, .send_counts = send_counts, .type = t);
+	return weft_run(c, &k, NULL, e);
+}
+int weft_send(weft_comm c, const void *buf, int64_t count, weft_type t, int to, int tag, weft_error *e)
+{
+	CALL(k, .op = WEFT_SEND, .src = buf, .count = count, .type = t, .peer = to, .tag = tag);
+	return weft_run(c, &k, NULL, e);
+}
+int weft_recv(weft_comm c, void *buf, int64_t count, weft_type t, int from, int tag, weft_status *status, weft_error *e)
+{
+	CALL(k, .op = WEFT_RECV, .dst = buf, .count = count, .type = t, .peer = from, .tag = tag);
+	return weft_run(c, &k, status, e);
+}
+int weft_probe(weft_comm c, int from, int tag, weft_status *status, weft_error *e)
+{
+	CALL(k, .op = WEFT_PROBE, .peer = from, .tag = tag);
+	return weft_run(c, &k, status, e);
+}
+int weft_try_probe(weft_comm c, int from, int tag, weft_status *status, weft_error *e) { GO(e, goTryProbe(c, from, tag, status, e)); }
+
+int weft_alloc(weft_comm c, int64_t bytes, void **p, weft_error *e) { GO(e, goAlloc(c, bytes, p, e)); }
+int weft_free(weft_comm c, void *p, weft_error *e) { GO(e, goFree(c, p, e)); }
+int weft_key_of(weft_comm c, const void *p, int64_t bytes, weft_key *key, weft_error *e) { GO(e, goKeyOf(c, (void *)p, bytes, key, e)); }
+int weft_notices(weft_comm c, int32_t *from, uint32_t *values, int cap, int *n, weft_error *e) { GO(e, goNotices(c, from, values, cap, n, e)); }
+
+int weft_explain(weft_comm c, char *buf, int64_t cap, int64_t *need, weft_error *e) { GO(e, goText(c, 0, buf, cap, need, e)); }
+int weft_flight_json(weft_comm c, char *buf, int64_t cap, int64_t *need, weft_error *e) { GO(e, goText(c, 1, buf, cap, need, e)); }
+int weft_counters_json(weft_comm c, char *buf, int64_t cap, int64_t *need, weft_error *e) { GO(e, goText(c, 2, buf, cap, need, e)); }
+
+// Python's interpreter, as its package weft hands it over: a blocking call asks it for signals, and keeps the exception that a
+// handler raised until the call has returned.
+static struct {
+	int (*ensure)(void);
+	void (*release)(int);
+	int (*check)(void);
+	void (*fetch)(void **, void **, void **);
+	void (*restore)(void *, void *, void *);
+} python;
+static __thread void *raised[3];
+
+static int python_gives_up(void *arg)
+{
+	(void)arg;
+	int state = python.ensure();
+	int up = python.check();
+	if (up)
+		python.fetch(&raised[0], &raised[1], &raised[2]);
+	python.release(state);
+	return up;
+}
+
+int weft_python(void *ensure, void *release, void *check, void *fetch, void *restore)
+{
+	python.ensure = (int (*)(void))ensure;
+	python.release = (void (*)(int))release;
+	python.check = (int (*)(void))check;
+	python.fetch = (void (*)(void **, void **, void **))fetch;
+	python.restore = (void (*)(void *, void *, void *))restore;
+	return weft_on_wait(python_gives_up, NULL);
+}
+
+// Called with the interpreter's lock, after a call that was interrupted.
+void weft_python_restore(void)
+{
+	if (raised[0])
+		python.restore(raised[0], raised[1], raised[2]);
+	raised[0] = raised[1] = raised[2] = NULL;
+}

@@ -1,0 +1,285 @@
+/* weft.h: collectives, messages and one-sided memory between processes.
+ *
+ *     weft_comm c;
+ *     weft_error e;
+ *     if (weft_join(NULL, &c, &e)) { fprintf(stderr, "%s\n", e.text); return 1; }
+ *     weft_all_reduce(c, x, x, n, WEFT_FLOAT32, WEFT_SUM, &e);
+ *     weft_close(c, &e);
+ *
+ * Start it with `weft run -n 4 -- ./program`, torchrun, srun or mpirun.
+ *
+ * Every function that can fail returns a code: WEFT_OK (0), or why not. Where it takes a weft_error, which may be NULL, that has the
+ * ranks at fault and a sentence. Handles are numbers; 0 is none. All functions may be called from any thread; calls on one
+ * communicator are carried out in the order in which they are made, and all its ranks must make the same ones in the same order.
+ *
+ * The library holds a Go runtime. Load it once, never unload it, and do not load a second library made with Go into the process. A
+ * child made by fork must not use it: every function returns WEFT_FORKED there. exec, and loading the library after the fork, are
+ * fine. */
+#ifndef WEFT_H
+#define WEFT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define WEFT_ABI 1 /* grows when something here changes its meaning; new fields and functions do not change it */
+
+typedef int64_t weft_comm;     /* a communicator: this rank's place in a group of ranks */
+typedef int64_t weft_request;  /* a call under way */
+typedef int64_t weft_queue;    /* where calls under way tell their end */
+typedef int64_t weft_prepared; /* a call that is made often */
+typedef uint64_t weft_key;     /* memory of a rank, as others name it: the key of what lies k bytes behind is larger by k */
+
+/* The type of an element: DLPack's code, and its bits. */
+typedef uint32_t weft_type;
+#define WEFT_TYPE(code, bits) ((weft_type)(code) | (weft_type)(bits) << 8)
+#define WEFT_INT8 WEFT_TYPE(0, 8)
+#define WEFT_INT16 WEFT_TYPE(0, 16)
+#define WEFT_INT32 WEFT_TYPE(0, 32)
+#define WEFT_INT64 WEFT_TYPE(0, 64)
+#define WEFT_UINT8 WEFT_TYPE(1, 8)
+#define WEFT_UINT16 WEFT_TYPE(1, 16)
+#define WEFT_UINT32 WEFT_TYPE(1, 32)
+#define WEFT_UINT64 WEFT_TYPE(1, 64)
+#define WEFT_FLOAT16 WEFT_TYPE(2, 16)
+#define WEFT_FLOAT32 WEFT_TYPE(2, 32)
+#define WEFT_FLOAT64 WEFT_TYPE(2, 64)
+#define WEFT_BFLOAT16 WEFT_TYPE(4, 16)
+#define WEFT_COMPLEX64 WEFT_TYPE(5, 64)   /* sum, avg and premulsum */
+#define WEFT_COMPLEX128 WEFT_TYPE(5, 128) /* sum, avg and premulsum */
+#define WEFT_BOOL WEFT_TYPE(6, 8)         /* 0 or 1; sum and max are or, prod and min are and */
+#define WEFT_FLOAT8_E4M3 WEFT_TYPE(10, 8)
+#define WEFT_FLOAT8_E5M2 WEFT_TYPE(12, 8)
+
+/* Reductions. */
+#define WEFT_SUM 1
+#define WEFT_PROD 2
+#define WEFT_MIN 3
+#define WEFT_MAX 4
+#define WEFT_AVG 5
+#define WEFT_PREMULSUM 6 /* the sum of inputs that are multiplied by weft_call.factor first */
+#define WEFT_BAND 7
+#define WEFT_BOR 8
+#define WEFT_BXOR 9
+
+/* Codes. */
+#define WEFT_OK 0
+#define WEFT_DEAD 1     /* a rank's process ended or cannot be reached */
+#define WEFT_MISMATCH 2 /* ranks call different things */
+#define WEFT_TIMEOUT 3  /* the time limit passed */
+#define WEFT_ABORTED 4  /* a rank called weft_abort or weft_cancel, or was interrupted */
+#define WEFT_CLOSED 5   /* the communicator was closed here */
+#define WEFT_BROKEN 6   /* the transport failed */
+#define WEFT_LEFT 7     /* a rank closed the communicator */
+#define WEFT_EXCLUDED 8 /* weft_shrink: the others went on without this rank */
+#define WEFT_NO_QUORUM 9
+#define WEFT_INVALID 10     /* the call is wrong in itself: nothing was sent */
+#define WEFT_FORKED 11      /* this process is a fork of the one that loaded the library */
+#define WEFT_INTERNAL 12    /* a bug of weft: please report its text */
+#define WEFT_INTERRUPTED 13 /* the function of weft_on_wait asked for it: the communicator of a call that had begun has failed */
+#define WEFT_NO_DEVICE 14   /* the memory belongs to a device that weft cannot reach */
+#define WEFT_PENDING 100    /* no error: the call is still under way */
+
+#define WEFT_CULPRITS 64
+
+/* Why a call failed. */
+typedef struct weft_error {
+	int32_t code;
+	int32_t rank;          /* the rank that reports; -1 if the call was wrong in itself */
+	uint64_t operation;    /* its number on the communicator; 0 if it was none */
+	int32_t culprit_count; /* ranks of the communicator at fault; the first WEFT_CULPRITS of them are in culprits */
+	int32_t culprits[WEFT_CULPRITS];
+	int32_t reserved[11];
+	char text[3776]; /* a sentence, and behind it a line for each rank that says what it waits for; ends with 0 */
+} weft_error;
+
+/* How to join. Set size to sizeof(weft_config) and the rest to 0: what is 0 or NULL comes from the environment, as `weft run`,
+ * torchrun, srun and mpirun set it (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT, WEFT_*). */
+typedef struct weft_config {
+	uint64_t size;
+	int32_t rank;  /* used if ranks is set */
+	int32_t ranks; /* how many; then address is needed, too, unless it is 1 */
+	int32_t local_rank;
+	int32_t reserved;
+	const char *address;   /* host:port where rank 0 listens */
+	const char *token;     /* the secret of the job; may be missing on loopback addresses alone */
+	const char *transport; /* shm, tcp or mixed; NULL for the fastest that reaches all ranks */
+	int64_t timeout_ms;    /* of operations and of joining; 0 for two minutes */
+	const char *settings;  /* further settings, one a line, as WEFT_STREAMS=4; they come before the environment */
+} weft_config;
+
+/* What a communicator is. Set size to sizeof(weft_info). */
+typedef struct weft_info {
+	uint64_t size;
+	int32_t rank;
+	int32_t ranks;
+	int32_t epoch; /* failures that the group outlived */
+	int32_t reserved;
+	char transport[16]; /* mem, shm, tcp or mixed */
+} weft_info;
+
+/* What is known of a message with a tag. */
+typedef struct weft_status {
+	int32_t from;
+	int32_t tag;
+	int64_t count; /* elements */
+} weft_status;
+
+/* What weft_call.op may be. */
+#define WEFT_ALL_REDUCE 1
+#define WEFT_REDUCE_SCATTER 2
+#define WEFT_ALL_GATHER 3
+#define WEFT_BROADCAST 4
+#define WEFT_REDUCE 5
+#define WEFT_ALL_TO_ALL 6
+#define WEFT_GATHER 7
+#define WEFT_SCATTER 8
+#define WEFT_BARRIER 9
+#define WEFT_SCAN 10
+#define WEFT_EXSCAN 11
+#define WEFT_SEND 20      /* to peer; with tag WEFT_NO_TAG it meets receives without tag only */
+#define WEFT_RECV 21      /* from peer */
+#define WEFT_SEND_RECV 22 /* src to peer, dst from from; without tags */
+#define WEFT_PROBE 23     /* waits for a message from peer with a tag and leaves it where it is */
+#define WEFT_PUT 30       /* src to key at peer */
+#define WEFT_GET 31       /* dst from key at peer */
+#define WEFT_COMPARE_SWAP 32
+#define WEFT_FETCH_ADD 33
+#define WEFT_NOTIFY 34
+#define WEFT_PUT_NOTIFY 35
+
+#define WEFT_NO_TAG (-2)
+#define WEFT_ANY (-1) /* peer and tag of a receive or probe with tags */
+
+/* A call as a value. Set size to sizeof(weft_call) and what does not apply to 0.
+ *
+ *   op                src                       dst                          count is
+ *   ALL_REDUCE        count                     count                        elements of src
+ *   REDUCE_SCATTER    count for each rank       count                        elements of dst      counts: elements of each rank
+ *   ALL_GATHER        count                     count for each rank          elements of src      counts: elements of each rank
+ *   BROADCAST         (not used)                count                        elements
+ *   REDUCE            count                     count, at the root           elements
+ *   ALL_TO_ALL        count for each rank       count for each rank          elements of a block  counts: received, send_counts: sent
+ *   GATHER            count                     count for each, at the root  elements of src      counts: elements of each rank
+ *   SCATTER           count for each, at root   count                        elements of dst      counts: elements of each rank
+ *   SCAN, EXSCAN      (not used)                count                        elements
+ *   SEND / RECV       count / (not used)        (not used) / count           elements
+ *   SEND_RECV         send_count                count                        elements of dst
+ *   PUT, GET          count / (not used)        (not used) / count           elements
+ *
+ * dst may be src, or the own block of it, and must not overlap it otherwise. With counts, of as many numbers as there are ranks,
+ * blocks may differ in length; count is not used then, and the counts must stay until the call is over. */
+typedef struct weft_call {
+	uint64_t size;
+	int32_t op;
+	weft_type type;
+	int32_t reduce;
+	int32_t root;
+	int32_t peer;
+	int32_t from;
+	int32_t tag;
+	uint32_t value; /* NOTIFY, PUT_NOTIFY */
+	void *dst;
+	const void *src;
+	int64_t count;
+	int64_t send_count;
+	const int64_t *counts;
+	const int64_t *send_counts;
+	double factor;      /* PREMULSUM */
+	int64_t timeout_ms; /* 0 for that of the communicator */
+	weft_key key;       /* one-sided calls */
+	uint64_t compare;   /* COMPARE_SWAP */
+	uint64_t operand;   /* COMPARE_SWAP: what is stored; FETCH_ADD: what is added */
+	uint64_t *was;      /* COMPARE_SWAP, FETCH_ADD: what was there */
+	weft_queue queue;   /* where a started call tells its end; 0 for weft_wait and weft_test */
+	int32_t device;     /* DLPack's kind of dst and src: 0 and 1 are the host's memory, 2 CUDA */
+	int32_t device_id;
+	void *stream; /* of the device: the call begins behind what it holds */
+} weft_call;
+
+/* ---- the library ---- */
+
+const char *weft_version(void);
+int weft_abi(void); /* WEFT_ABI of the library */
+
+/* How many processors the library uses at once; 0 for all. */
+int weft_threads(int n, weft_error *e);
+
+/* Blocking calls ask a function whether to give up, on the thread that waits, about every 100 ms; it says so by a number that is
+ * not 0. One function for the process; NULL for none. */
+int weft_on_wait(int (*give_up)(void *arg), void *arg);
+
+/* ---- communicators ---- */
+
+int weft_join(const weft_config *cfg, weft_comm *c, weft_error *e); /* cfg may be NULL: all from the environment */
+int weft_close(weft_comm c, weft_error *e);                         /* have a barrier before; started calls end with WEFT_CLOSED */
+int weft_abort(weft_comm c, const char *why, weft_error *e);        /* ends what the group is doing, on every rank */
+int weft_split(weft_comm c, int color, int key, weft_comm *sub, weft_error *e); /* a negative color gets none: *sub is 0 */
+int weft_dup(weft_comm c, weft_comm *same, weft_error *e);
+int weft_shrink(weft_comm c, weft_comm *left, weft_error *e); /* of the ranks that are left after a failure; c is closed */
+int weft_rank(weft_comm c);                                   /* -1 if c is none */
+int weft_size(weft_comm c);                                   /* -1 if c is none */
+int weft_get_info(weft_comm c, weft_info *info, weft_error *e);
+int weft_check(weft_comm c, weft_error *e); /* WEFT_OK, or why the communicator can no longer be used */
+
+/* ---- calls ---- */
+
+int weft_run(weft_comm c, const weft_call *call, weft_status *status, weft_error *e);                 /* returns when it is over */
+int weft_run_all(weft_comm c, const weft_call *calls, int n, weft_error *e);                          /* at once: none waits for another's end */
+int weft_start(weft_comm c, const weft_call *call, weft_request *r, weft_error *e);                   /* returns at once */
+int weft_test(weft_request r, weft_status *status, weft_error *e);                                    /* WEFT_PENDING, or how it ended */
+int weft_wait(weft_request r, int64_t timeout_ms, weft_status *status, weft_error *e);                /* the same after a while; < 0 for ever */
+int weft_wait_any(const weft_request *r, int n, int64_t timeout_ms, int *which, weft_status *status, weft_error *e); /* zeros are passed over */
+int weft_cancel(weft_request r, weft_error *e); /* ends the call, which fails the communicator; wait for it all the same */
+int weft_prepare(weft_comm c, const weft_call *call, weft_prepared *p, weft_error *e);
+int weft_begin(weft_prepared p, weft_request *r, weft_error *e); /* starts it once more */
+int weft_forget(weft_prepared p, weft_error *e);
+
+/* A request is over, and its number is free, when weft_test, weft_wait or weft_wait_any gives another code than WEFT_PENDING. One
+ * thread may wait for many: started with a queue, calls tell their end there, and weft_next gives one after another. The request
+ * must then be fetched by weft_test. */
+int weft_queue_new(weft_queue *q, weft_error *e);
+int weft_next(weft_queue q, int64_t timeout_ms, weft_request *r, weft_error *e); /* WEFT_PENDING if none ended; WEFT_CLOSED when freed */
+int weft_queue_free(weft_queue q, weft_error *e);
+
+int weft_barrier(weft_comm c, weft_error *e);
+int weft_all_reduce(weft_comm c, void *dst, const void *src, int64_t count, weft_type t, int op, weft_error *e);
+int weft_reduce_scatter(weft_comm c, void *dst, const void *src, int64_t count, weft_type t, int op, weft_error *e);
+int weft_all_gather(weft_comm c, void *dst, const void *src, int64_t count, weft_type t, weft_error *e);
+int weft_broadcast(weft_comm c, void *buf, int64_t count, weft_type t, int root, weft_error *e);
+int weft_reduce(weft_comm c, void *dst, const void *src, int64_t count, weft_type t, int op, int root, weft_error *e);
+int weft_all_to_all(weft_comm c, void *dst, const void *src, int64_t count, weft_type t, weft_error *e);
+int weft_gather(weft_comm c, void *dst, const void *src, int64_t count, weft_type t, int root, weft_error *e);
+int weft_scatter(weft_comm c, void *dst, const void *src, int64_t count, weft_type t, int root, weft_error *e);
+int weft_scan(weft_comm c, void *buf, int64_t count, weft_type t, int op, weft_error *e);
+int weft_exscan(weft_comm c, void *buf, int64_t count, weft_type t, int op, weft_error *e);
+int weft_reduce_scatter_v(weft_comm c, void *dst, const void *src, const int64_t *counts, weft_type t, int op, weft_error *e);
+int weft_all_gather_v(weft_comm c, void *dst, const void *src, const int64_t *counts, weft_type t, weft_error *e);
+int weft_gather_v(weft_comm c, void *dst, const void *src, const int64_t *counts, weft_type t, int root, weft_error *e);
+int weft_scatter_v(weft_comm c, void *dst, const void *src, const int64_t *counts, weft_type t, int root, weft_error *e);
+int weft_all_to_all_v(weft_comm c, void *dst, const int64_t *recv_counts, const void *src, const int64_t *send_counts, weft_type t, weft_error *e);
+int weft_send(weft_comm c, const void *buf, int64_t count, weft_type t, int to, int tag, weft_error *e);
+int weft_recv(weft_comm c, void *buf, int64_t count, weft_type t, int from, int tag, weft_status *status, weft_error *e);
+int weft_probe(weft_comm c, int from, int tag, weft_status *status, weft_error *e);
+int weft_try_probe(weft_comm c, int from, int tag, weft_status *status, weft_error *e); /* WEFT_PENDING if there is none yet */
+
+/* ---- memory that the other ranks see: no copy is needed, and they may reach it by its key ---- */
+
+int weft_alloc(weft_comm c, int64_t bytes, void **p, weft_error *e); /* all zero; it goes with the last communicator of the join */
+int weft_free(weft_comm c, void *p, weft_error *e);
+int weft_key_of(weft_comm c, const void *p, int64_t bytes, weft_key *key, weft_error *e);
+int weft_notices(weft_comm c, int32_t *from, uint32_t *values, int cap, int *n, weft_error *e); /* those that came; returns at once */
+
+/* ---- texts: at most cap bytes, 0 at the end included; need is how many it takes ---- */
+
+int weft_explain(weft_comm c, char *buf, int64_t cap, int64_t *need, weft_error *e);       /* which program runs at which size, and why */
+int weft_flight_json(weft_comm c, char *buf, int64_t cap, int64_t *need, weft_error *e);   /* the last operations */
+int weft_counters_json(weft_comm c, char *buf, int64_t cap, int64_t *need, weft_error *e); /* what the transport counted */
+
+#ifdef __cplusplus
+}
+#endif
+#endif
