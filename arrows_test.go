@@ -36,6 +36,7 @@ var floors = [][]string{
 	{"tune", "sim", "member"},
 	{"work", "plan/kernel", "plan/schedule"},
 	{"plan", "sim/failures"},
+	{"sim/chakra"},
 	{"sim/serve", "sim/train"},
 	{"internal/cases", "member/simulation"},
 	{"design", "doctor", "health"},

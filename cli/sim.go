@@ -8,6 +8,6 @@ func newSim() *cobra.Command {
 		Short: "Simulate collectives, training steps, failures and serving on a cluster",
 		RunE:  group,
 	}
-	cmd.AddCommand(newSimCollective(), newSimFailures(), newSimServe(), newSimTrain())
+	cmd.AddCommand(newSimCollective(), newSimFailures(), newSimServe(), newSimTrace(), newSimTrain())
 	return cmd
 }

@@ -1,9 +1,14 @@
 package cli
 
 import (
+	"bytes"
+	"encoding/json"
 	"fmt"
+	"os"
+	"path/filepath"
 
 	"github.com/spf13/cobra"
+	"github.com/weft-fabric/weft/cluster"
 	"github.com/weft-fabric/weft/plan"
 	"github.com/weft-fabric/weft/sim"
 	"github.com/weft-fabric/weft/sim/train"
@@ -15,7 +20,8 @@ func newSimTrain() *cobra.Command {
 	var jobs int
 	var mixed, asJSON bool
 	var fail []string
-	var slow map[string]string
+	var slow []string
+	var traces string
 	var seed uint64
 	cmd := &cobra.Command{
 		Use:   "train MODEL --cluster CLUSTER --layout LAYOUT",
@@ -23,10 +29,12 @@ func newSimTrain() *cobra.Command {
 		Long: `Price a layout as 'weft plan' does, then run the gradient rings of all its data parallel groups at once on the
 cluster's links: with dead parts (--fail) and slow ones (--slow), ECMP or adaptive routing, and several equal jobs
 on one fabric (--jobs), side by side or dealt out host by host (--mixed). It says how long the reduction takes, what
-of it backward still hides, and the step.`,
+of it backward still hides, and the step. --traces DIR writes the step as Chakra execution traces instead, which
+'weft sim trace' and ASTRA-sim run.`,
 		Example: `  weft sim train llama3-70b --cluster rail --set hosts=16 --layout tp=8,dp=16,micro=1,batch=32,seq=4096
   weft sim train llama3-8b --cluster rail --set hosts=8 --layout tp=8,dp=8,micro=1,batch=8,seq=4096 --slow n3:nic2=0.5
-  weft sim train llama3-8b --cluster rail --set hosts=8 --layout tp=8,dp=4,micro=1,batch=4,seq=4096 --jobs 2 --mixed --routing ecmp`,
+  weft sim train llama3-8b --cluster rail --set hosts=8 --layout tp=8,dp=4,micro=1,batch=4,seq=4096 --jobs 2 --mixed --routing ecmp
+  weft sim train llama3-8b --cluster rail --set hosts=4 --layout tp=8,pp=2,dp=2,micro=1,batch=16,seq=4096 --traces /tmp/step`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			m, err := loadModel(cmd, args[0])
@@ -52,22 +60,15 @@ of it backward still hides, and the step.`,
 			if err != nil {
 				return err
 			}
-			o := sim.Options{Catalog: c.Catalog, Measured: true, Costs: sim.DefaultCosts(c.Graph, c.Catalog), Fail: fail, Seed: seed}
-			switch routing {
-			case "adaptive":
-			case "ecmp":
-				o.Routing = sim.ECMP
-			default:
-				return fmt.Errorf("--routing %q: want adaptive or ecmp", routing)
+			o, err := fabricOptions(c, routing, seed, fail, slow)
+			if err != nil {
+				return err
 			}
-			for name, v := range slow {
-				var x float64
-				if _, err := fmt.Sscanf(v, "%g", &x); err != nil || x <= 0 || x > 1 {
-					return fmt.Errorf("--slow %s=%s: want a fraction of its rate above 0, up to 1", name, v)
-				}
-				o.Slow = append(o.Slow, sim.Slow{Name: name, Factor: x})
+			q := plan.Question{Model: m, Machine: mc, Framework: f, Layout: l}
+			if traces != "" {
+				return writeTraces(cmd, q, traces)
 			}
-			r, err := train.Step(c.Graph, plan.Question{Model: m, Machine: mc, Framework: f, Layout: l}, jobs, mixed, mc.HostGPUs, o)
+			r, err := train.Step(c.Graph, q, jobs, mixed, mc.HostGPUs, o)
 			if err != nil {
 				return err
 			}
@@ -101,8 +102,55 @@ of it backward still hides, and the step.`,
 	fl.StringVar(&routing, "routing", "adaptive", "adaptive or ecmp")
 	fl.Uint64Var(&seed, "seed", 1, "`SEED` that ECMP hashes with")
 	fl.StringArrayVar(&fail, "fail", nil, "a dead `PART`: switch, HOST:NIC, HOST, SWITCH:pPORT or a link; repeatable")
-	fl.StringToStringVar(&slow, "slow", nil, "a part at a fraction of its rate, `PART=FACTOR`")
+	fl.StringArrayVar(&slow, "slow", nil, "`PART=FACTOR`: a part at a fraction of its rate; repeatable")
+	fl.StringVar(&traces, "traces", "", "write the step as Chakra execution traces into `DIR`, one file a rank, and simulate nothing")
 	fl.BoolVar(&asJSON, "json", false, "print JSON")
 	_ = cmd.RegisterFlagCompletionFunc("cluster", clusterNames)
 	return cmd
+}
+
+// fabricOptions is how a training step or its traces run on a cluster's fabric.
+func fabricOptions(c *cluster.Cluster, routing string, seed uint64, fail, slow []string) (sim.Options, error) {
+	o := sim.Options{Catalog: c.Catalog, Measured: true, Costs: sim.DefaultCosts(c.Graph, c.Catalog), Fail: fail, Seed: seed}
+	switch routing {
+	case "adaptive":
+	case "ecmp":
+		o.Routing = sim.ECMP
+	default:
+		return o, fmt.Errorf("--routing %q: want adaptive or ecmp", routing)
+	}
+	var err error
+	o.Slow, err = parseSlow(slow)
+	return o, err
+}
+
+// writeTraces writes a step into a folder: a trace a rank, and the groups.
+func writeTraces(cmd *cobra.Command, q plan.Question, dir string) error {
+	all, groups, err := train.Traces(q)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(dir, 0o777); err != nil {
+		return err
+	}
+	nodes := 0
+	for _, t := range all {
+		nodes += len(t.Nodes)
+		var b bytes.Buffer
+		if err := t.Write(&b); err != nil {
+			return err
+		}
+		if err := os.WriteFile(filepath.Join(dir, fmt.Sprintf("step.%d.et", t.Rank)), b.Bytes(), 0o666); err != nil {
+			return err
+		}
+	}
+	text, err := json.MarshalIndent(groups, "", "  ")
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(dir, "groups.json"), append(text, '\n'), 0o666); err != nil {
+		return err
+	}
+	fmt.Fprintf(cmd.OutOrStdout(), "wrote %s/step.0.et to step.%d.et (%s) and groups.json (%s)\n", dir, len(all)-1, count(nodes, "node"), count(len(groups), "group"))
+	return nil
 }

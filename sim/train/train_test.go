@@ -6,6 +6,8 @@ import (
 	"github.com/weft-fabric/weft/cluster"
 	"github.com/weft-fabric/weft/plan"
 	"github.com/weft-fabric/weft/sim"
+	"github.com/weft-fabric/weft/sim/chakra"
+	"github.com/weft-fabric/weft/topo"
 	"github.com/weft-fabric/weft/work"
 )
 
@@ -69,5 +71,31 @@ func TestSeveralJobs(t *testing.T) {
 	}
 	if _, err := Step(c.Graph, q, 3, false, 8, o); err == nil {
 		t.Error("three jobs of 32 GPUs pass on 64")
+	}
+}
+
+// A plan's step written as traces and run as traces takes what the plan says.
+func TestTracesTakeWhatThePlanSays(t *testing.T) {
+	for _, text := range []string{"tp=8,dp=4,micro=1,batch=4,seq=4096", "tp=8,pp=2,dp=2,micro=1,batch=16,seq=4096", "tp=4,pp=4,dp=2,micro=1,batch=16,seq=4096,vpp=2,schedule=interleaved",
+		"tp=2,pp=4,dp=4,micro=1,batch=32,seq=2048,schedule=gpipe", "tp=8,pp=4,dp=1,micro=1,batch=8,seq=4096,schedule=zb-h1"} {
+		c, q := question(t, text)
+		cost, err := plan.Price(q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		traces, groups, err := Traces(q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		on := chakra.Machine{Graph: c.Graph, Options: sim.Options{Catalog: c.Catalog, Measured: true, Costs: sim.DefaultCosts(c.Graph, c.Catalog)}}
+		c.Graph.Each(topo.GPU, func(id topo.NodeID, _ *topo.Node) { on.GPUs = append(on.GPUs, id) })
+		r, err := chakra.Run(traces, groups, on)
+		if err != nil {
+			t.Fatalf("%s: %v", text, err)
+		}
+		want := cost.Step - cost.Pipe.Period + cost.Pipe.Time
+		if d := r.Time/want - 1; d < -.06 || d > .06 {
+			t.Errorf("%s: traces take %.5g s, the plan says %.5g s", text, r.Time, want)
+		}
 	}
 }
