@@ -60,7 +60,7 @@ var floors = [][]string{
 	{"elastic", "elastic/observe"},
 	{"elastic/node"},
 	{"ckpt/blob", "ckpt/box", "ckpt/safetensors"},
-	{"ckpt"},
+	{"ckpt", "xfer"},
 	{"train/mat", "train/mat/gen", "train/data", "train/optim", "train/pipe"},
 	{"train/model"},
 	{"train"},

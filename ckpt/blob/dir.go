@@ -77,7 +77,7 @@ func (d *Dir) Put(ctx context.Context, name string, b Body) (err error) {
 			err = d.explain(err, path, b.Size())
 		}
 	}()
-	if err := reserve(f, b.Size()); err != nil {
+	if err := Reserve(f, b.Size()); err != nil {
 		return err
 	}
 	if err := write(ctx, f, b); err != nil {
@@ -120,7 +120,7 @@ func write(ctx context.Context, f *os.File, b Body) error {
 func writeData(ctx context.Context, f *os.File, b Body) error {
 	data := newReaderAt(b.Data)
 	if b.Head%blockSize == 0 && data.size() >= directMin {
-		if direct := openDirect(f.Name()); direct != nil {
+		if direct := OpenDirect(f.Name(), os.O_WRONLY); direct != nil {
 			return errors.Join(writeDirect(ctx, f, direct, b.Head, data), direct.Close())
 		}
 	}

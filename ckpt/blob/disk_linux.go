@@ -7,9 +7,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// reserve takes the disk space of the whole file at once, so that a full disk is
+// Reserve takes the disk space of the whole file at once, so that a full disk is
 // known before anything is written. File systems that cannot are left alone.
-func reserve(f *os.File, size int64) error {
+func Reserve(f *os.File, size int64) error {
 	if size == 0 {
 		return nil
 	}
@@ -25,9 +25,9 @@ func reserve(f *os.File, size int64) error {
 	}
 }
 
-// openDirect opens a file for writing past the page cache; nil where that cannot be.
-func openDirect(path string) *os.File {
-	f, err := os.OpenFile(path, os.O_WRONLY|unix.O_DIRECT, 0)
+// OpenDirect opens a file past the page cache; nil where that cannot be.
+func OpenDirect(path string, flag int) *os.File {
+	f, err := os.OpenFile(path, flag|unix.O_DIRECT, 0)
 	if err != nil {
 		return nil
 	}

@@ -126,15 +126,30 @@ func (s *S3) explain(what, name string, err error) error {
 // SHA-256 of what they carry, which over plain HTTP would cost more than all else
 // here; what a checkpoint carries is under checksums of its own.
 func (s *S3) Put(ctx context.Context, name string, b Body) error {
+	return s.explain("upload", name, s.put(ctx, name, b, minio.PutObjectOptions{}))
+}
+
+func (s *S3) put(ctx context.Context, name string, b Body, o minio.PutObjectOptions) error {
 	head, err := b.header()
 	if err != nil {
 		return fmt.Errorf("upload %s (%v): %w", s.Path(name), unit.Bytes(b.Size()), err)
 	}
 	r := newReaderAt(append([][]byte{head}, b.Data...))
 	part := max(partSize, (r.size()/maxParts+1<<20)&^(1<<20-1))
-	_, err = s.client.PutObject(ctx, s.bucket, s.prefix+name, io.NewSectionReader(r, 0, r.size()), r.size(), minio.PutObjectOptions{
-		ContentType: "application/octet-stream", PartSize: uint64(part), NumThreads: uploads, DisableContentSha256: true,
-	})
+	o.ContentType, o.PartSize, o.NumThreads, o.DisableContentSha256 = "application/octet-stream", uint64(part), uploads, true
+	_, err = s.client.PutObject(ctx, s.bucket, s.prefix+name, io.NewSectionReader(r, 0, r.size()), r.size(), o)
+	return err
+}
+
+// Create is Put for an object that must not be there yet: fs.ErrExist if it is, whoever wrote it, and however
+// close two writers are.
+func (s *S3) Create(ctx context.Context, name string, b Body) error {
+	o := minio.PutObjectOptions{}
+	o.SetMatchETagExcept("*")
+	err := s.put(ctx, name, b, o)
+	if c := minio.ToErrorResponse(err).Code; c == minio.PreconditionFailed || c == "ConditionalRequestConflict" {
+		return &fs.PathError{Op: "create", Path: s.Path(name), Err: fs.ErrExist}
+	}
 	return s.explain("upload", name, err)
 }
 

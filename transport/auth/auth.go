@@ -35,6 +35,7 @@ type Purpose uint8
 const (
 	Meet   Purpose = 1 // the rendezvous, where ranks find one another
 	Stream Purpose = 2 // data between two ranks
+	Move   Purpose = 3 // transfers between two agents (package xfer)
 )
 
 // Hello is what a dialer says about itself.

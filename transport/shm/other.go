@@ -19,6 +19,40 @@ func Open(context.Context, Config) (*Endpoint, error) {
 	return nil, fmt.Errorf("shm: shared memory between processes works on Linux only; this is %s", runtime.GOOS)
 }
 
+// Share is memory that other processes of the host map, which exists on Linux only.
+type Share struct{}
+
+// NewShare says that there is none.
+func NewShare() (*Share, error) { return nil, errOther() }
+
+func errOther() error {
+	return fmt.Errorf("shm: shared memory between processes works on Linux only; this is %s", runtime.GOOS)
+}
+
+// Alloc gives nothing.
+func (s *Share) Alloc(int) ([]byte, error) { return nil, errOther() }
+
+// Free has nothing to give back.
+func (s *Share) Free([]byte) error { return errOther() }
+
+// Offset knows no memory.
+func (s *Share) Offset([]byte) (uint64, bool) { return 0, false }
+
+// File is none.
+func (s *Share) File() *os.File { return nil }
+
+// Close has nothing to do.
+func (s *Share) Close() {}
+
+// MapShare maps nothing.
+func MapShare(*os.File) ([]byte, error) { return nil, errOther() }
+
+// UnmapShare has nothing to do.
+func UnmapShare([]byte) error { return errOther() }
+
+// ReadProcess reads nothing.
+func ReadProcess(int, uintptr, []byte) error { return transport.ErrNoPull }
+
 // HostID names a host.
 func HostID() string {
 	name, _ := os.Hostname()

@@ -1,0 +1,445 @@
+package xfer
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/weft-fabric/weft/transport/auth"
+)
+
+// conn is an authenticated connection with frames.
+type conn struct {
+	agent *Agent
+	nc    net.Conn
+	in    *auth.Key
+	src   io.Reader // nc, or a buffer before it
+
+	wmu  sync.Mutex
+	out  *auth.Key
+	head [frameSize]byte
+	vec  [2][]byte
+}
+
+func (a *Agent) newConn(nc net.Conn, secret *auth.Secret, dialer bool) *conn {
+	c := &conn{agent: a, nc: nc, src: nc}
+	c.out, c.in = secret.Keys(dialer)
+	a.mu.Lock()
+	if a.closed {
+		nc.Close()
+	} else {
+		a.conns[c] = struct{}{}
+	}
+	a.mu.Unlock()
+	return c
+}
+
+func (c *conn) close() {
+	c.nc.Close()
+	c.agent.mu.Lock()
+	delete(c.agent.conns, c)
+	c.agent.mu.Unlock()
+}
+
+// send writes a frame. Its payload has a checksum.
+func (c *conn) send(kind uint8, call, number uint64, payload []byte) error {
+	c.wmu.Lock()
+	defer c.wmu.Unlock()
+	f := frame{kind: kind, length: uint32(len(payload)), call: call, number: number}
+	if len(payload) > 0 {
+		f.sum = c.out.Piece(payload)
+	}
+	f.put(&c.head, c.out)
+	if len(payload) == 0 {
+		_, err := c.nc.Write(c.head[:])
+		return err
+	}
+	c.vec[0], c.vec[1] = c.head[:], payload
+	v := net.Buffers(c.vec[:])
+	_, err := v.WriteTo(c.nc)
+	return err
+}
+
+// next reads a header, and the payload of what is no slice.
+func (c *conn) next(f *frame) error {
+	var b [frameSize]byte
+	if err := c.fill(b[:]); err != nil {
+		return err
+	}
+	if err := f.parse(&b, c.in); err != nil {
+		return err
+	}
+	if f.kind == fData || f.length == 0 {
+		return nil
+	}
+	f.payload = make([]byte, f.length)
+	if err := c.fill(f.payload); err != nil {
+		return err
+	}
+	if c.in.Piece(f.payload) != f.sum {
+		return auth.ErrAltered
+	}
+	return nil
+}
+
+// fill reads all of b; an interruption that was meant for another request does not count.
+func (c *conn) fill(b []byte) error {
+	_, err := c.fillUntil(b, nil)
+	return err
+}
+
+// fillUntil is fill that stops, without an error, once the landing's fence closes.
+func (c *conn) fillUntil(b []byte, l *landing) (n int, err error) {
+	for n < len(b) {
+		k, err := c.src.Read(b[n:])
+		n += k
+		if err == nil || n == len(b) {
+			continue
+		}
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			if c.agent.base.Err() != nil {
+				return n, err
+			}
+			_ = c.nc.SetReadDeadline(time.Time{})
+			if l != nil && l.stop.Load() {
+				return n, nil
+			}
+			continue
+		}
+		return n, err
+	}
+	return n, nil
+}
+
+// discard reads over n bytes.
+func (c *conn) discard(n int) error {
+	b := getBuffer()
+	defer putBuffer(b)
+	for n > 0 {
+		k := min(n, len(b))
+		if err := c.fill(b[:k]); err != nil {
+			return err
+		}
+		n -= k
+	}
+	return nil
+}
+
+// readEnd and writeEnd interrupt one direction of a connection. A frame that is not written to its end ends
+// the session.
+type (
+	readEnd  struct{ *conn }
+	writeEnd struct{ *conn }
+)
+
+func (e readEnd) interrupt()  { _ = e.nc.SetReadDeadline(time.Unix(1, 0)) }
+func (e writeEnd) interrupt() { _ = e.nc.SetWriteDeadline(time.Unix(1, 0)) }
+
+// slice takes a slice that has come: into its place, or nowhere. again is told of one with a wrong checksum, failed
+// of storage that failed.
+func (c *conn) slice(f *frame, l *landing, again func(call, i uint64) error) error {
+	i := int(f.number)
+	if l == nil || l.have == nil || f.number >= uint64(len(l.have)*64) {
+		return c.discard(int(f.length))
+	}
+	off, n := l.slice(i)
+	if n != int64(f.length) {
+		return fmt.Errorf("slice %d of request %d has %d bytes, want %d", i, f.call, f.length, n)
+	}
+	if l.has(i) || !l.enter(readEnd{c}) {
+		return c.discard(int(f.length))
+	}
+	dst := l.view.flat(off, n)
+	direct := dst != nil
+	if !direct {
+		dst = getBuffer()[:n]
+	}
+	k, err := c.fillUntil(dst, l)
+	switch {
+	case err != nil || k < len(dst):
+		l.leave(readEnd{c})
+		if !direct {
+			putBuffer(dst)
+		}
+		if err != nil {
+			return err
+		}
+		return c.discard(len(dst) - k)
+	case c.in.Piece(dst) != f.sum:
+		l.leave(readEnd{c})
+		if !direct {
+			putBuffer(dst)
+		}
+		return again(f.call, f.number)
+	case direct:
+		l.landed(i)
+		l.leave(readEnd{c})
+		return nil
+	}
+	put := func() {
+		err := l.view.each(off, n, func(p *place, at, k int64) error {
+			b := dst[:k]
+			dst = dst[k:]
+			return p.write(l.ctx, b, at)
+		})
+		if err == nil {
+			l.landed(i)
+		}
+		l.leave(readEnd{c})
+		if err != nil {
+			l.close(err)
+		}
+	}
+	whole := dst
+	if l.view.inMemory() {
+		put()
+		putBuffer(whole)
+		return nil
+	}
+	c.agent.gate.io <- struct{}{} // so many at once; the socket waits when the storage does
+	c.agent.wg.Go(func() {
+		put()
+		putBuffer(whole)
+		<-c.agent.gate.io
+	})
+	return nil
+}
+
+// buffers of ioSize bytes, at a page's beginning.
+var buffers = sync.Pool{New: func() any {
+	b := alignedBuffer(ioSize)
+	return &b
+}}
+
+func getBuffer() []byte  { return (*buffers.Get().(*[]byte))[:ioSize] }
+func putBuffer(b []byte) { b = b[:ioSize]; buffers.Put(&b) }
+
+// linkKey is a peer and the network by which it is reached.
+type linkKey struct {
+	id      ID
+	network string // "unix" or "tcp"
+}
+
+// link is the way to a peer: one session after another.
+type link struct {
+	agent   *Agent
+	peer    *Peer
+	network string
+	turn    chan struct{} // whoever dials holds it
+
+	mu     sync.Mutex
+	now    *session
+	closed error
+}
+
+func (p *Peer) link(network string) *link {
+	a := p.agent
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	k := linkKey{p.id, network}
+	l := a.links[k]
+	if l == nil {
+		l = &link{agent: a, peer: p, network: network, turn: make(chan struct{}, 1)}
+		a.links[k] = l
+	}
+	return l
+}
+
+func (l *link) close(why error) {
+	l.mu.Lock()
+	l.closed = why
+	s := l.now
+	l.mu.Unlock()
+	if s != nil {
+		s.lose(why)
+	}
+}
+
+// get is the session, a new one if the last was lost.
+func (l *link) get(ctx context.Context) (*session, error) {
+	select {
+	case l.turn <- struct{}{}:
+		defer func() { <-l.turn }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	if err := l.peer.check(); err != nil {
+		return nil, err
+	}
+	l.mu.Lock()
+	s, closed := l.now, l.closed
+	l.mu.Unlock()
+	if closed != nil {
+		return nil, closed
+	}
+	if s != nil && !s.isLost() {
+		return s, nil
+	}
+	began := time.Now()
+	for {
+		s, err := l.dial(ctx)
+		if err == nil {
+			l.mu.Lock()
+			l.now = s
+			l.mu.Unlock()
+			return s, nil
+		}
+		// A host that refuses, and a socket that is no more, say that the process is. An answer, whatever it
+		// says, is final. Else it is a link that may come back.
+		switch {
+		case errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, syscall.ENOENT):
+			return nil, fmt.Errorf("agent %s: %w: nothing listens at %v", l.peer.id.Name, ErrGone, l.where())
+		case codeOf(err) != 0, ctx.Err() != nil, time.Since(began) > outage:
+			return nil, err
+		}
+		if l.agent.cfg.Log != nil {
+			l.agent.cfg.Log.Warn("connection to an agent failed", "agent", l.peer.id.Name, "why", err)
+		}
+		select {
+		case <-time.After(20 * time.Millisecond):
+		case <-ctx.Done():
+			return nil, err
+		}
+	}
+}
+
+func (l *link) where() []string {
+	if l.network == "unix" {
+		return []string{l.peer.local}
+	}
+	return l.peer.addrs
+}
+
+// dial makes a session: a connection for control to the first address that answers, and streams to all.
+func (l *link) dial(ctx context.Context) (*session, error) {
+	s := &session{link: l, agent: l.agent, peer: l.peer, name: newSession(), lost: make(chan struct{}), calls: map[uint64]chan frame{}, reads: map[uint64]*landing{}, sends: map[uint64]func(int){}}
+	var err error
+	addrs := l.where()
+	first := -1
+	for i, addr := range addrs {
+		if s.control, err = l.connect(ctx, s, addr, -1); err == nil {
+			first = i
+			break
+		}
+	}
+	if first < 0 {
+		if err == nil {
+			err = fmt.Errorf("agent %s: %w: it has no address", l.peer.id.Name, ErrPath)
+		}
+		return nil, err
+	}
+	s.control.src = bufio.NewReaderSize(s.control.nc, 64<<10)
+	n := 0
+	for i, addr := range addrs {
+		count := l.agent.cfg.Streams
+		if i == first {
+			count++ // one for those in a hurry
+		}
+		for range count {
+			c, err := l.connect(ctx, s, addr, n)
+			if err != nil {
+				if n == 0 || errors.Is(err, ErrStale) {
+					s.lose(err)
+					return nil, err
+				}
+				if l.agent.cfg.Log != nil {
+					l.agent.cfg.Log.Warn("an address of an agent carries nothing", "agent", l.peer.id.Name, "address", addr, "why", err)
+				}
+				break
+			}
+			s.streams = append(s.streams, c)
+			n++
+		}
+	}
+	l.agent.wg.Go(s.readControl)
+	for _, c := range s.streams {
+		l.agent.wg.Go(func() { s.readStream(c) })
+	}
+	return s, nil
+}
+
+// connect makes one connection of a session.
+func (l *link) connect(ctx context.Context, s *session, addr string, stream int) (*conn, error) {
+	a := l.agent
+	ctx, cancel := context.WithTimeout(ctx, auth.Timeout)
+	defer cancel()
+	var d net.Dialer
+	nc, err := d.DialContext(ctx, l.network, addr)
+	if err != nil {
+		return nil, err
+	}
+	defer context.AfterFunc(ctx, func() { _ = nc.SetDeadline(time.Unix(1, 0)) })()
+	c, err := l.greet(ctx, s, nc, addr, stream)
+	if err != nil {
+		nc.Close()
+		return nil, fmt.Errorf("agent %s at %s: %w", l.peer.id.Name, addr, err)
+	}
+	if a.base.Err() != nil {
+		c.close()
+		return nil, ErrClosed
+	}
+	return c, nil
+}
+
+func (l *link) greet(ctx context.Context, s *session, nc net.Conn, addr string, stream int) (*conn, error) {
+	a := l.agent
+	raw := nc
+	if l.network == "tcp" {
+		host, _, _ := net.SplitHostPort(addr)
+		var err error
+		if nc, err = auth.Client(ctx, nc, a.cfg.TLS, host); err != nil {
+			return nil, err
+		}
+	}
+	secret, err := auth.Dial(nc, a.cfg.Token, auth.Hello{Purpose: auth.Move, Size: 1})
+	if errors.Is(err, auth.ErrToken) {
+		return nil, ErrToken
+	}
+	if err != nil {
+		return nil, err
+	}
+	c := a.newConn(nc, &secret, true)
+	h := hello{from: a.id, to: l.peer.id, session: s.name, stream: stream, pid: os.Getpid()}
+	shares := stream < 0 && l.network == "unix" && a.share != nil
+	if shares {
+		h.flags |= helloShares
+	}
+	if err := c.send(fHello, uint64(wordAddress(a.word)), *a.word, h.put()); err != nil {
+		c.close()
+		return nil, err
+	}
+	if shares {
+		if err := sendFile(raw, a.share.File()); err != nil {
+			c.close()
+			return nil, err
+		}
+	}
+	var f frame
+	if err := c.next(&f); err != nil {
+		c.close()
+		return nil, err
+	}
+	switch {
+	case f.kind == fFail:
+		c.close()
+		err, _ := parseFail(f.payload)
+		return nil, err
+	case f.kind != fWelcome:
+		c.close()
+		return nil, fmt.Errorf("it answered with a frame of kind %d", f.kind)
+	}
+	if stream < 0 {
+		if err := s.welcome(raw, &f); err != nil {
+			c.close()
+			return nil, err
+		}
+	}
+	return c, nil
+}

@@ -1,0 +1,391 @@
+package xfer
+
+import (
+	"context"
+	"fmt"
+	"math/bits"
+	"sync"
+	"sync/atomic"
+)
+
+// landing is where the bytes of one request land: its destination, which slices of it are there, and the
+// fence. After close has returned nothing lands any more.
+type landing struct {
+	view  view
+	total int64
+
+	mu    sync.Mutex
+	idle  sync.Cond
+	inner int                  // those that write at this moment
+	kicks map[interrupter]int  // whom to interrupt so that they leave
+	have  []uint64             // slices that are there; nil where bytes do not come by slices
+	left  int                  // slices that are not
+	bad   int                  // slices that came with a wrong checksum
+	why   error                // closed, for this reason
+	full  chan struct{}        // closed when all is there
+	shut  chan struct{}        // closed with the fence
+	sinks []Sink               // of storage that is written as a whole
+	sync  map[*Region]struct{} // storage that must be made durable
+	lands map[*Region][2]int64 // the range that it writes of each region
+	moved atomic.Int64         // bytes that are there
+	stop  atomic.Bool          // the fence is closing: those inside leave soon
+	cause context.CancelFunc   // ends calls into storage
+	ctx   context.Context      // of calls into storage
+}
+
+// interrupter is a connection whose reader may be stuck in the middle of a slice.
+type interrupter interface{ interrupt() }
+
+// newLanding makes the destination of a request from own regions.
+func newLanding(ctx context.Context, n int, desc func(i int) Desc, find func(uint32) (*Region, error), total int64, sliced bool) (*landing, error) {
+	l := &landing{total: total, full: make(chan struct{}), shut: make(chan struct{}), kicks: map[interrupter]int{}, sync: map[*Region]struct{}{}, lands: map[*Region][2]int64{}}
+	l.idle.L = &l.mu
+	l.ctx, l.cause = context.WithCancel(context.WithoutCancel(ctx))
+	if sliced {
+		l.left = int((total + sliceSize - 1) / sliceSize)
+		l.have = make([]uint64, (l.left+63)/64)
+	}
+	var err error
+	l.view, err = viewOf(n, desc, func(id uint32) (*place, error) {
+		r, err := find(id)
+		if err != nil {
+			return nil, err
+		}
+		p := &place{mem: r.mem, store: r.store, region: r}
+		if w, ok := r.store.(Whole); ok {
+			if err := wholly(n, desc, r); err != nil {
+				return nil, err
+			}
+			s, err := w.Create(l.ctx)
+			if err != nil {
+				return nil, storageError(r, err)
+			}
+			p.sink = s
+			l.sinks = append(l.sinks, s)
+		} else if r.mem == nil {
+			l.sync[r] = struct{}{}
+		}
+		return p, nil
+	})
+	if err == nil {
+		for i := range n {
+			d := desc(i)
+			r := l.view.parts[i].at.region
+			span, known := l.lands[r]
+			if !known {
+				span = [2]int64{d.Off, d.Off + d.Len}
+			}
+			l.lands[r] = [2]int64{min(span[0], d.Off), max(span[1], d.Off+d.Len)}
+		}
+		for r := range l.lands {
+			if err = r.watch(l); err != nil {
+				break
+			}
+		}
+	}
+	if err != nil {
+		l.close(err)
+		return nil, err
+	}
+	return l, nil
+}
+
+// wholly refuses to write a part of what exists as a whole only.
+func wholly(n int, desc func(i int) Desc, r *Region) error {
+	sum := int64(0)
+	for i := range n {
+		if d := desc(i); d.Region == r.id {
+			sum += d.Len
+		}
+	}
+	if sum != r.Size() {
+		return fmt.Errorf("region %q: %w: it is written as a whole, all %d bytes in one request; these are %d", r.name, ErrKind, r.Size(), sum)
+	}
+	return nil
+}
+
+// touches reports whether the request writes into a range.
+func (l *landing) touches(r *Region, off, n int64) bool {
+	span, ok := l.lands[r]
+	return ok && span[0] < off+n && off < span[1]
+}
+
+// enter is called before bytes are written, with whom to interrupt if the fence closes meanwhile. It reports
+// whether they may.
+func (l *landing) enter(by interrupter) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.why != nil {
+		return false
+	}
+	l.inner++
+	if by != nil {
+		l.kicks[by]++
+	}
+	return true
+}
+
+// leave is called when bytes were written.
+func (l *landing) leave(by interrupter) {
+	l.mu.Lock()
+	l.inner--
+	if by != nil {
+		if l.kicks[by]--; l.kicks[by] == 0 {
+			delete(l.kicks, by)
+		}
+	}
+	if l.inner == 0 {
+		l.idle.Broadcast()
+	}
+	l.mu.Unlock()
+}
+
+// close closes the fence for a reason, unless it is closed, and waits for those inside. Afterwards no
+// byte lands. It reports whether it was this call that closed it.
+func (l *landing) close(why error) bool {
+	l.mu.Lock()
+	if l.why != nil {
+		for l.inner > 0 {
+			l.idle.Wait()
+		}
+		l.mu.Unlock()
+		return false
+	}
+	l.why = why
+	l.stop.Store(true)
+	close(l.shut)
+	if l.cause != nil {
+		l.cause()
+	}
+	for k := range l.kicks {
+		k.interrupt()
+	}
+	for l.inner > 0 {
+		l.idle.Wait()
+	}
+	l.mu.Unlock()
+	for r := range l.lands {
+		r.unwatch(l)
+	}
+	if why != errLanded {
+		for _, s := range l.sinks {
+			s.Abort()
+		}
+	}
+	return true
+}
+
+// errLanded closes the fence of a request that is complete.
+var errLanded = fmt.Errorf("landed")
+
+// finish makes what has landed durable and closes the fence. Then it is landed.
+func (l *landing) finish(ctx context.Context) error {
+	if l.enter(nil) {
+		err := l.settle(ctx)
+		l.leave(nil)
+		if err != nil {
+			return err
+		}
+	}
+	if l.close(errLanded) || l.reason() == errLanded {
+		return nil
+	}
+	return l.reason()
+}
+
+func (l *landing) settle(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(l.ctx, cancel)()
+	for _, s := range l.sinks {
+		if err := s.Commit(ctx); err != nil {
+			return err
+		}
+	}
+	for r := range l.sync {
+		if err := r.store.Sync(ctx); err != nil {
+			return storageError(r, err)
+		}
+	}
+	return nil
+}
+
+func (l *landing) reason() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.why
+}
+
+// slice is the range of slice i.
+func (l *landing) slice(i int) (off, n int64) {
+	off = int64(i) * sliceSize
+	return off, min(sliceSize, l.total-off)
+}
+
+func (l *landing) has(i int) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.have[i/64]&(1<<(i%64)) != 0
+}
+
+// landed notes that a slice is there.
+func (l *landing) landed(i int) {
+	_, n := l.slice(i)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if w, b := &l.have[i/64], uint64(1)<<(i%64); *w&b == 0 {
+		*w |= b
+		l.moved.Add(n)
+		if l.left--; l.left == 0 {
+			close(l.full)
+		}
+	}
+}
+
+// bitmap is which slices are there.
+func (l *landing) bitmap() []uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return append([]uint64(nil), l.have...)
+}
+
+// setBit, hasBit and countBits work on bitmaps of slices.
+func hasBit(m []uint64, i int) bool { return i/64 < len(m) && m[i/64]&(1<<(i%64)) != 0 }
+
+func countBits(m []uint64) int {
+	n := 0
+	for _, w := range m {
+		n += bits.OnesCount64(w)
+	}
+	return n
+}
+
+// copyFrom fills the destination from another view, by steps between which it looks at the fence. gate is asked
+// before each step.
+func (l *landing) copyFrom(ctx context.Context, src *view, gate func(n int64) error) error {
+	if !l.enter(nil) {
+		return l.reason()
+	}
+	defer l.leave(nil)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(l.ctx, cancel)()
+	if l.view.inMemory() && src.inMemory() {
+		return l.copyMemory(ctx, src, gate)
+	}
+	return l.copyStorage(ctx, src, gate)
+}
+
+func (l *landing) copyMemory(ctx context.Context, src *view, gate func(n int64) error) error {
+	since := int64(0)
+	done := int64(0)
+	for i := range l.view.parts {
+		d, s := &l.view.parts[i], &src.parts[i]
+		for at := int64(0); at < d.n; {
+			if since == 0 {
+				if l.stop.Load() {
+					return l.reason()
+				}
+				if err := ctx.Err(); err != nil {
+					return err
+				}
+				if err := gate(stepSize); err != nil {
+					return err
+				}
+			}
+			n := min(d.n-at, stepSize-since)
+			copy(d.at.mem[d.off+at:][:n], s.at.mem[s.off+at:][:n])
+			at, since, done = at+n, since+n, done+n
+			if since == stepSize {
+				since = 0
+				l.moved.Store(done)
+			}
+		}
+	}
+	l.moved.Store(done)
+	return nil
+}
+
+// pieces of storage that one call carries.
+const ioSize = 1 << 20
+
+// copyStorage copies with as many calls at once as the storage likes.
+func (l *landing) copyStorage(ctx context.Context, src *view, gate func(n int64) error) error {
+	type job struct {
+		d, s   *place
+		do, so int64
+		n      int64
+	}
+	var mu sync.Mutex
+	i, at := 0, int64(0)
+	next := func() (job, bool) {
+		mu.Lock()
+		defer mu.Unlock()
+		for i < len(l.view.parts) {
+			d, s := &l.view.parts[i], &src.parts[i]
+			if at == d.n {
+				i, at = i+1, 0
+				continue
+			}
+			n := min(d.n-at, ioSize)
+			j := job{d.at, s.at, d.off + at, s.off + at, n}
+			at += n
+			return j, true
+		}
+		return job{}, false
+	}
+	depth := max(l.view.depth(), src.depth())
+	var first error
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	work := func() {
+		var bounce []byte
+		for ctx.Err() == nil && !l.stop.Load() {
+			j, ok := next()
+			if !ok {
+				break
+			}
+			err := gate(j.n)
+			switch {
+			case err != nil:
+			case j.d.mem != nil:
+				err = j.s.read(ctx, j.d.mem[j.do:][:j.n], j.so)
+			case j.s.mem != nil:
+				err = j.d.write(ctx, j.s.mem[j.so:][:j.n], j.do)
+			default:
+				if bounce == nil {
+					bounce = getBuffer()
+				}
+				if err = j.s.read(ctx, bounce[:j.n], j.so); err == nil {
+					err = j.d.write(ctx, bounce[:j.n], j.do)
+				}
+			}
+			if err != nil {
+				mu.Lock()
+				if first == nil {
+					first = err
+				}
+				mu.Unlock()
+				cancel()
+				break
+			}
+			l.moved.Add(j.n)
+		}
+		if bounce != nil {
+			putBuffer(bounce)
+		}
+	}
+	var wg sync.WaitGroup
+	for range depth - 1 {
+		wg.Go(work)
+	}
+	work()
+	wg.Wait()
+	if l.stop.Load() {
+		return l.reason()
+	}
+	if first == nil && ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return first
+}

@@ -1,0 +1,180 @@
+package xfer
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/weft-fabric/weft/transport/shm"
+	"github.com/weft-fabric/weft/unit"
+)
+
+// Paths are the ways bytes go, the shortest first.
+//
+//	process   both ends are in one process: one copy
+//	shm       processes of one host, memory from Alloc: the owner of the destination copies out of mapped memory
+//	pull      processes of one host, other memory: the same by system calls
+//	unix      processes of one host, storage that one of them must read: sockets of the host
+//	tcp       sockets between hosts
+var Paths = []string{"process", "shm", "pull", "unix", "tcp"}
+
+// Route is a path, whether it can be taken, and what it costs.
+type Route struct {
+	Path    string        `json:"path"`
+	OK      bool          `json:"ok"`
+	Why     string        `json:"why"`
+	Latency time.Duration `json:"latency"` // of a small request; 0 if it was not measured
+	Rate    unit.Rate     `json:"rate"`    // of a long one; 0 if it was not measured
+
+	local *Agent
+	link  *link
+}
+
+// inProcess is the peer's agent, if it is in this process.
+func (p *Peer) inProcess() *Agent {
+	agents.Lock()
+	defer agents.Unlock()
+	return agents.by[p.id]
+}
+
+// sameHost reports whether the peer may share memory with this process.
+func (p *Peer) sameHost() bool { return p.local != "" && p.host == shm.Machine() }
+
+// network is that of the peer's control connection.
+func (p *Peer) network() string {
+	if p.sameHost() && p.agent.cfg.Path != "tcp" {
+		return "unix"
+	}
+	return "tcp"
+}
+
+// choose finds the path of the request: the first that can be taken, in the order of Paths, or the one demanded.
+func (r *Request) choose() (*Route, error) {
+	want := r.t.Path
+	if want == "" {
+		want = r.agent.cfg.Path
+	}
+	if r.peer == nil {
+		if want != "" && want != "process" {
+			return nil, fmt.Errorf("path %s: %w: both sides are of this process", want, ErrPath)
+		}
+		return &Route{Path: "process", OK: true, Why: "both sides are of this agent", local: r.agent}, nil
+	}
+	var said []string
+	for _, path := range Paths {
+		if want != "" && path != want {
+			continue
+		}
+		route, err := r.try(path)
+		if err != nil {
+			return nil, err
+		}
+		if route.OK {
+			return route, nil
+		}
+		said = append(said, path+": "+route.Why)
+	}
+	if len(said) == 0 {
+		return nil, fmt.Errorf("%w: %q; want one of %s", ErrPath, want, strings.Join(Paths, ", "))
+	}
+	return nil, fmt.Errorf("%w to agent %s: %s", ErrPath, r.peer.id.Name, strings.Join(said, "; "))
+}
+
+// try finds out whether a path can be taken.
+func (r *Request) try(path string) (*Route, error) {
+	p := r.peer
+	no := func(format string, args ...any) (*Route, error) {
+		return &Route{Path: path, Why: fmt.Sprintf(format, args...)}, nil
+	}
+	if path == "process" {
+		t := p.inProcess()
+		if t == nil {
+			return no("agent %s is another process", p.id.Name)
+		}
+		return &Route{Path: path, OK: true, Why: "both agents are in this process", local: t}, nil
+	}
+	if path == "tcp" {
+		if len(p.addrs) == 0 {
+			return no("agent %s has no address", p.id.Name)
+		}
+		return &Route{Path: path, OK: true, Why: "by " + strings.Join(p.addrs, ", "), link: p.link("tcp")}, nil
+	}
+	if !p.sameHost() {
+		return no("agent %s is on another host", p.id.Name)
+	}
+	l := p.link("unix")
+	s, err := l.get(r.ctx)
+	if err != nil {
+		if codeOf(err) != 0 || r.ctx.Err() != nil {
+			return nil, err
+		}
+		return no("its socket on this host cannot be reached: %v", err)
+	}
+	if path == "unix" {
+		return &Route{Path: path, OK: true, Why: "by a socket of this host", link: l}, nil
+	}
+	if why := r.mappable(s, path); why != "" {
+		return no("%s", why)
+	}
+	return &Route{Path: path, OK: true, Why: "the memory is mapped", link: l}, nil
+}
+
+// mappable says why the source cannot be copied by the owner of the destination; nothing if it can.
+func (r *Request) mappable(s *session, path string) string {
+	var last uint32
+	for i, x := range r.pairs {
+		d := x.remote
+		if r.t.Op == Write {
+			d = x.local
+		}
+		if i > 0 && d.Region == last {
+			continue
+		}
+		last = d.Region
+		if r.t.Op == Read {
+			m, err := r.peer.region(d.Region)
+			switch {
+			case err != nil:
+				return err.Error()
+			case m.Kind != Host:
+				return fmt.Sprintf("region %q is a %s, not memory", m.Name, m.Kind)
+			case path == "shm" && s.share == nil:
+				return s.noShare
+			case path == "shm" && m.Share < 0:
+				return fmt.Sprintf("region %q is not from Alloc", m.Name)
+			case path == "pull" && (m.Share < 0 || s.share == nil) && (s.pid == 0 || m.Addr == 0):
+				return "its memory cannot be read: " + s.noPull
+			}
+			continue
+		}
+		g := r.t.Local.own[d.Region]
+		switch {
+		case g.mem == nil:
+			return fmt.Sprintf("region %q is a %s, not memory", g.name, g.Kind())
+		case path == "shm" && !s.mapShare:
+			return "it could not map our memory"
+		case path == "shm" && g.share < 0:
+			return fmt.Sprintf("region %q is not from Alloc", g.name)
+		case path == "pull" && (g.share < 0 || !s.mapShare) && !s.mayPull:
+			return "it cannot read our memory"
+		}
+	}
+	return ""
+}
+
+// Meet asks the agent at an address to describe itself, all its regions included, and opens it.
+func (a *Agent) Meet(ctx context.Context, name, addr string) (*Peer, error) {
+	p := &Peer{agent: a, id: ID{Name: name}, addrs: []string{addr}, regions: map[uint32]*Remote{}, names: map[string]*Remote{}}
+	l := &link{agent: a, peer: p, network: "tcp", turn: make(chan struct{}, 1)}
+	s, err := l.get(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer s.lose(ErrClosed)
+	f, err := s.call(ctx, fAsk, 0, nil)
+	if err != nil {
+		return nil, err
+	}
+	return a.Open(f.payload)
+}
