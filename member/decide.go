@@ -12,6 +12,7 @@ type leadership struct {
 	leaves []request
 	caught []request
 	joined Time // when the latest wish to join came
+	below  Time // when fewer than Min were left; Never if enough are
 
 	asked    Time // when a proposal went out; Never if none waits for its answer
 	proposed *Proposal
@@ -43,7 +44,7 @@ func (m *Machine) Lead(now Time, stored *Epoch) {
 		m.adopt(m.book.keep(stored), nil)
 		m.pass()
 	}
-	m.lead, m.leaderSeen = &leadership{asked: Never}, m.now
+	m.lead, m.leaderSeen = &leadership{asked: Never, below: Never}, m.now
 	if !m.member() {
 		m.nextBeat = m.now
 	}
@@ -207,8 +208,10 @@ func (m *Machine) leadDue() Time {
 	for i := range m.marks {
 		if m.marks[i].state == Failed {
 			wait(m.marks[i].since + m.cfg.Settle)
-			wait(m.marks[i].since + m.cfg.Return)
 		}
+	}
+	if o.below != Never {
+		wait(o.below + m.cfg.Return)
 	}
 	return due
 }
@@ -291,13 +294,21 @@ func (m *Machine) decide() {
 		for _, l := range o.losses {
 			recent += l.count
 		}
-		// Of those that come back some may catch up, if one that is active is left.
-		returns := m.cfg.Return > 0 && len(active) > 0
+		few := len(active) < m.cfg.Min
 		switch {
-		case returns && len(active) < m.cfg.Min && len(next.Members) >= m.cfg.Min:
-		case returns && len(active) < m.cfg.Min && len(failed) > 0 && m.now < first+m.cfg.Return:
+		case !few:
+			o.below = Never
+		case o.below == Never:
+			o.below = min(first, m.now)
+		}
+		// Of those that come back some may catch up, if one that is active is left. Who
+		// dies again while it does is waited for no longer than the first time.
+		returns := few && len(active) > 0 && m.cfg.Return > 0 && (len(failed) == 0 || m.now < o.below+m.cfg.Return)
+		switch {
+		case returns && len(next.Members) >= m.cfg.Min:
+		case returns && len(failed) > 0:
 			return
-		case len(active) < m.cfg.Min:
+		case few:
 			next.Halt = TooFew
 		case recent > m.cfg.MaxFailures:
 			next.Halt = TooMany

@@ -14,8 +14,9 @@ const far = Time(math.MaxInt64)
 // Machine is one process's view of the job. Give it inputs with the time at which
 // they came, then take Ready, send its messages, write its proposal, act on its
 // events, and call Advance. Call Tick no later than Next, which is an Interval
-// away at most: a machine that gets no input for two intervals takes it that its
-// own process was stopped and holds that time against nobody.
+// away at most for a member: a machine that gets no input for two intervals, and
+// had something to do in them, takes it that its own process was stopped and holds
+// that time against nobody.
 //
 // A Machine is not safe for concurrent use and does not look at the clock.
 type Machine struct {
@@ -177,6 +178,9 @@ func (m *Machine) wake(now Time) {
 	if gap <= 0 {
 		return // a clock that is set back stands still here
 	}
+	if gap > 2*m.interval && m.epoch != nil { // until Next there was nothing to do
+		gap = min(gap, max(0, now-m.Next())+m.interval)
+	}
 	m.now = now
 	if gap <= 2*m.interval || m.epoch == nil {
 		return
@@ -193,6 +197,9 @@ func (m *Machine) wake(now Time) {
 	}
 	if m.isolatedSince != far {
 		m.isolatedSince += gap
+	}
+	if m.lead != nil && m.lead.below != Never {
+		m.lead.below += gap
 	}
 	m.leaderSeen = min(now, m.leaderSeen+gap)
 	m.doubts()

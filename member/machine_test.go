@@ -53,3 +53,99 @@ func TestAStoppedObserverAccusesNobody(t *testing.T) {
 		t.Errorf("r1, which beats, is %v; r2, which does not, is %v", m.State(1), m.State(2))
 	}
 }
+
+// outsideLeader is a leader that is no member, with a job of four that needs four.
+func outsideLeader(t *testing.T, wait Time) *Machine {
+	cfg := Default()
+	cfg.Min, cfg.Max, cfg.Return, cfg.MaxFailures = 4, 4, wait, 1000
+	m, err := New(cfg, 99, 1, 1, 0, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.Lead(0, nil)
+	m.Tick(0)
+	for id := range ID(4) {
+		m.Message(1, &Message{Verb: Enter, From: id, Life: 1, Subject: id, SubjectLife: 1})
+	}
+	p := m.Ready().Proposal
+	if p == nil || len(p.Next.Members) != 4 {
+		t.Fatalf("four joined: %+v", p)
+	}
+	m.Advance()
+	m.Decided(2, p.Next)
+	m.Advance()
+	return m
+}
+
+// tickUntil calls Tick as Next asks for it, and takes proposals, until the job is
+// asked to leave.
+func tickUntil(t *testing.T, m *Machine, end Time, each func(due Time) (now Time)) (halted Time) {
+	t.Helper()
+	for now := m.now; now < end; {
+		now = min(max(m.Next(), now+1), end)
+		if each != nil {
+			now = each(now)
+		}
+		m.Tick(now)
+		p := m.Ready().Proposal
+		m.Advance()
+		if p != nil {
+			if p.Next.Halt != NoReason {
+				return now
+			}
+			m.Decided(now, p.Next)
+			m.Advance()
+		}
+	}
+	return far
+}
+
+// A member is gone for good. The leader sleeps until the wait is over: that it slept
+// is no reason to wait again.
+func TestTooFewAfterTheWait(t *testing.T) {
+	const wait = 30 * Time(1e9)
+	m := outsideLeader(t, wait)
+	m.Exited(10, 3, 1)
+	m.Advance()
+	if at := tickUntil(t, m, 10*wait, nil); at > 10+wait {
+		t.Errorf("asked to leave after %v, not after %v", at, wait)
+	}
+}
+
+// A process that dies as often as it is started is not waited for without end.
+func TestTooFewWhileOneDiesAgainAndAgain(t *testing.T) {
+	const wait = Time(1e9)
+	m := outsideLeader(t, wait)
+	m.Exited(10, 3, 1)
+	m.Advance()
+	life, alive := uint64(1), false
+	next := Time(100e6)
+	if at := tickUntil(t, m, 10*wait, func(due Time) Time {
+		if due < next {
+			return due
+		}
+		now := next
+		next += 100e6
+		if alive {
+			m.Exited(now, 3, life)
+		} else {
+			life++
+			m.Message(now, &Message{Verb: Enter, From: 3, Life: life, Subject: 3, SubjectLife: life})
+		}
+		alive = !alive
+		return now
+	}); at > 2*wait {
+		t.Errorf("asked to leave after %v, not soon after %v", at, wait)
+	}
+}
+
+// A process that is back and catches up may take longer than the wait.
+func TestWhoCatchesUpIsWaitedFor(t *testing.T) {
+	const wait = Time(1e9)
+	m := outsideLeader(t, wait)
+	m.Exited(10, 3, 1)
+	m.Message(20, &Message{Verb: Enter, From: 3, Life: 2, Subject: 3, SubjectLife: 2})
+	if at := tickUntil(t, m, 10*wait, nil); at != far || m.State(3) != Recovering {
+		t.Errorf("asked to leave after %v; the member is %v", at, m.State(3))
+	}
+}

@@ -172,7 +172,7 @@ func cutOff(t *testing.T, first int) {
 	for _, i := range []int{first, 1 - first} {
 		sites[i] = open(t, siteConfig{Name: fmt.Sprintf("host %d", i), Addr: nslab.Addr(i, 0).String(), Endpoints: []string{at}, Token: drillToken,
 			Slots: []int{2 * i, 2*i + 1}, Min: 1, Max: 4, Rank: rank.Config{Run: "drill", Train: cfg}}, on(i))
-		if i == first { // it has the office once its ranks have a place
+		if i == first { // it decides once its ranks have a place
 			sites[i].await("a place", func(l line) bool { return l.Kind == node.Placed })
 		}
 	}

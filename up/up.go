@@ -47,7 +47,7 @@ type Options struct {
 	Drill   Drill
 	Seed    uint64 // of the drill's instants and victims
 
-	comeBack time.Duration // how long ranks that died are waited for if fewer than Min are at work; half a minute if 0, not at all if negative
+	comeBack time.Duration // how long ranks that died are waited for if fewer than Min are at work; half a minute if 0
 
 	Ckpt  string // where checkpoints go and come from; empty: a folder that goes with the run
 	Every int    // steps between checkpoints; 0: none
@@ -393,7 +393,7 @@ func (r *run) agent() error {
 		return launch.Lines(lines(func(at time.Time, text string) { r.board.Log(slot, at, text) }), &screen, func() string { return "" })
 	}
 	r.node, err = node.New(node.Config{
-		Client: r.client, Policy: coord.Policy{Min: r.o.Min, Max: r.o.Ranks, Settle: 2 * time.Second, Return: max(r.o.comeBack, 0), Name: "up"},
+		Client: r.client, Policy: coord.Policy{Min: r.o.Min, Max: r.o.Ranks, Settle: 2 * time.Second, Return: r.o.comeBack, Name: "up"},
 		Slots: slots, Command: append(append([]string{}, r.o.Program...), "rank"), Follow: true, Host: host, Restarts: 1000, Grace: saving,
 		Env: append([]string{rank.Env + "=" + string(text), "WEFT_FLIGHT=1024"}, r.o.Env...), Watch: r.ledger.watch,
 		Output: func(_, local int, _, _ io.Writer) (io.Writer, io.Writer) { return log(local), log(local) },

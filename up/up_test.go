@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -249,14 +250,36 @@ func TestContinuing(t *testing.T) {
 	}
 }
 
-// Fewer than the least are left and nobody is waited for: they save where they stand,
-// and the next run goes on from there.
+// A rank dies as often as it is started: fewer than the least are left for longer
+// than they are waited for. They save where they stand, and the next run goes on from there.
 func TestTooFewAreLeft(t *testing.T) {
 	dir := t.TempDir()
-	s := begin(t, Options{Steps: 100_000, Ckpt: dir, Every: 5, Min: 4, comeBack: -1})
+	s := begin(t, Options{Steps: 100_000, Ckpt: dir, Every: 5, Min: 4, comeBack: time.Second})
 	hasCheckpoint(t, dir)
-	s.hurt(syscall.SIGKILL, "rank", 3)
+	ctx, cancel := context.WithCancel(t.Context())
+	var killer sync.WaitGroup
+	killer.Go(func() {
+		for tick := time.NewTicker(2 * time.Millisecond); ; {
+			select {
+			case <-ctx.Done():
+				tick.Stop()
+				return
+			case <-tick.C:
+			}
+			for _, p := range children() {
+				if p.verb == "rank" && p.slot == 3 {
+					_ = syscall.Kill(p.pid, syscall.SIGKILL) // it may be gone
+				}
+			}
+		}
+	})
+	t.Cleanup(func() {
+		cancel()
+		killer.Wait()
+	})
 	sum, err := s.ends()
+	cancel()
+	killer.Wait()
 	var halt *node.HaltError
 	if !errors.As(err, &halt) || !strings.Contains(err.Error(), "worker 3 ") {
 		t.Errorf("%v", err)
