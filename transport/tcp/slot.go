@@ -3,6 +3,7 @@
 package tcp
 
 import (
+	"slices"
 	"sync/atomic"
 
 	"github.com/weft-fabric/weft/transport"
@@ -191,33 +192,52 @@ func (p *port) adopt(s *slot) {
 	p.freeParts(s)
 }
 
-// hand hands out the parts that follow what was handed out already; the caller
-// holds mu, which is given up meanwhile.
+// hand hands out the parts that follow what was handed out already, as far as they may
+// be; the caller holds mu, which is given up meanwhile.
 func (p *port) hand(s *slot) {
 	if s.handing {
-		return
+		return // and looks again before it ends
 	}
 	s.handing = true
-	for i := 0; i < len(s.parts); i++ {
-		if s.parts[i].at > s.handed || s.dead {
+	for i := 0; i < len(s.parts) && !s.dead; i++ {
+		x := s.parts[i]
+		if x.at > s.handed {
 			continue
 		}
-		x := s.parts[i]
-		s.parts = append(s.parts[:i], s.parts[i+1:]...)
 		// A stream that broke may have handed out the beginning, or all of it.
-		if rest := x.b[min(s.handed-x.at, len(x.b)):]; len(rest) > 0 {
+		rest := x.b[min(s.handed-x.at, len(x.b)):]
+		some := rest[:s.may(len(rest))]
+		if len(some) < len(rest) && len(some) == 0 {
+			break
+		}
+		if len(some) > 0 {
 			s.busy++
 			p.mu.Unlock()
-			s.take(rest)
+			s.take(some)
 			p.mu.Lock()
 			s.busy--
-			s.handed += len(rest)
+			s.handed += len(some)
 		}
-		p.e.peers[s.from].buffered.Add(-partCost(x.b))
-		buffer.FreePart(x.b)
+		if i = slices.IndexFunc(s.parts, func(y part) bool { return y.at == x.at }); len(some) == len(rest) {
+			s.parts = slices.Delete(s.parts, i, i+1)
+			p.e.peers[s.from].buffered.Add(-partCost(x.b))
+			buffer.FreePart(x.b)
+		}
 		i = -1
 	}
 	s.handing = false
+}
+
+// may is how many of n bytes that follow may be handed out: all of them, or what was sent
+// from their place, in multiples of 64.
+func (s *slot) may(n int) int {
+	if s.after == nil {
+		return n
+	}
+	if m := int(s.after.Load()) - s.handed; m < n {
+		return max(m, 0) &^ 63
+	}
+	return n
 }
 
 // route finds out where the piece of the current header goes. It is false if

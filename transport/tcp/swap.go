@@ -42,7 +42,7 @@ func (p *port) Exchange(out transport.Outgoing, in transport.Incoming, waits fun
 	if len(b) <= quickSize && in.N <= quickSize && !p.full(dst.rank) && dst.quick() && src.quick() {
 		return p.exchangeShort(dst, src, out, in, waits)
 	}
-	if p.e.secure || p.e.sums || dst.numbered || src.numbered {
+	if p.e.secure || dst.numbered || src.numbered {
 		p.mu.Unlock()
 		return p.oneByOne(out, in, waits)
 	}
@@ -77,6 +77,9 @@ func (p *port) Exchange(out transport.Outgoing, in transport.Incoming, waits fun
 			moved = back.read(frame.PieceSize, true, &s.done) || moved
 			back.rmu.Unlock()
 		}
+		if moved && in.After {
+			p.handMore(s)
+		}
 		if o.done.Load() && s.done.Load() || p.err.Load() != nil || dst.alive() != nil || src.alive() != nil {
 			break
 		}
@@ -91,7 +94,21 @@ func (p *port) Exchange(out transport.Outgoing, in transport.Incoming, waits fun
 			return err
 		}
 	}
+	if in.After {
+		p.handMore(s)
+	}
 	return p.awaitMessage(src, from, w, s, announced, in.Dst, in.Take)
+}
+
+// handMore hands out what came before as much of the other message was sent: pieces
+// with checksums, which are looked at as a whole first.
+func (p *port) handMore(s *slot) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(s.parts) > 0 && !s.dead {
+		p.hand(s)
+		p.settle(s)
+	}
 }
 
 // exchangeShort is Exchange of short messages by the caller that holds mu, which it gives

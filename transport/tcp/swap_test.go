@@ -6,7 +6,9 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"math"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -77,6 +79,49 @@ func TestSwapInPlace(t *testing.T) {
 				return nil
 			})
 		})
+	}
+}
+
+// TestNothingIsHandedOutTooEarly: what comes in memory of its own, as pieces with checksums
+// do, is handed out no further than what lay there was sent.
+func TestNothingIsHandedOutTooEarly(t *testing.T) {
+	p, err := endpoints(t, 2, nil)[0].Port(transport.Group{ID: 1, Epoch: 1, Members: []int{0, 1}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	port := p.(*port)
+	port.Begin(transport.Call{Epoch: 1, Comm: 1, Seq: 1}, patience())
+	var sent atomic.Int64
+	var got []byte
+	want := make([]byte, 1000)
+	fillRandom(want, 1)
+	port.mu.Lock()
+	w := port.way(1, 0)
+	s := port.at(w, 1, 0, 0)
+	s.after = &sent
+	port.ask(s, 1, nil, func(b []byte) { got = append(got, b...) }, transport.FormOf(0, len(want)))
+	port.mu.Unlock()
+	come := func(from, to int) {
+		port.mu.Lock()
+		s.busy++
+		port.mu.Unlock()
+		port.arrived(s, &frame.Header{Offset: uint64(from), Length: to - from, Flags: frame.FlagSum}, modePart, bytes.Clone(want[from:to]))
+	}
+	come(0, 600)
+	for _, x := range []struct {
+		sent    int64
+		handed  int
+		arrives bool
+	}{{0, 0, false}, {63, 0, false}, {200, 192, false}, {599, 576, false}, {600, 600, false}, {640, 600, false}, {700, 664, true}, {math.MaxInt64, 1000, false}} {
+		if sent.Store(x.sent); x.arrives {
+			come(600, 1000)
+		}
+		if port.handMore(s); len(got) != x.handed {
+			t.Errorf("%d of %d bytes were sent, and %d were handed out, not %d", x.sent, len(want), len(got), x.handed)
+		}
+	}
+	if !bytes.Equal(got, want) || !s.done.Load() {
+		t.Errorf("the message is done: %v; right: %v", s.done.Load(), bytes.Equal(got, want))
 	}
 }
 
