@@ -1,9 +1,10 @@
 package main
 
 import (
-	"os/exec"
 	"strings"
 	"testing"
+
+	"github.com/weft-fabric/weft/internal/bounded"
 )
 
 // What no command reaches, and why it is kept. Each entry is the beginning of a
@@ -65,7 +66,7 @@ func TestNoDeadCode(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes half a minute of a processor")
 	}
-	out, err := exec.Command("go", "tool", "deadcode", "./...").CombinedOutput()
+	out, err := bounded.Within(t, bounded.Build, "go", "tool", "deadcode", "./...").CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}

@@ -3,13 +3,13 @@ package main
 import (
 	"bytes"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
 
 	"github.com/weft-fabric/weft/cli"
+	"github.com/weft-fabric/weft/internal/bounded"
 )
 
 // What the README says 'up' prints is of the form that it prints: every line begins
@@ -20,10 +20,10 @@ func TestReadmeShowsTheFormOfUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	weft := filepath.Join(t.TempDir(), "weft")
-	if out, err := exec.Command("go", "build", "-o", weft, ".").CombinedOutput(); err != nil {
+	if out, err := bounded.Within(t, bounded.Build, "go", "build", "-o", weft, ".").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	out, err := exec.Command(weft, "up", "--model", "tiny", "--drill", "kill:1", "--for", "6s", "--ckpt-every", "5").CombinedOutput()
+	out, err := bounded.Command(t, weft, "up", "--model", "tiny", "--drill", "kill:1", "--for", "6s", "--ckpt-every", "5").CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/goccy/go-yaml"
 	"github.com/weft-fabric/weft/health"
+	"github.com/weft-fabric/weft/internal/bounded"
 )
 
 // host writes a copy of /sys with two ports.
@@ -104,7 +105,7 @@ func TestAgentSamplesAndJudges(t *testing.T) {
 		}
 	}
 	if tool, err := exec.LookPath("promtool"); err == nil {
-		cmd := exec.Command(tool, "check", "metrics")
+		cmd := bounded.Command(t, tool, "check", "metrics")
 		cmd.Stdin = &b
 		out, err := cmd.CombinedOutput()
 		if err != nil && cmd.ProcessState.ExitCode() != 3 { // 3 is a matter of taste: names that others chose
@@ -176,7 +177,7 @@ func TestDeployFiles(t *testing.T) {
 		t.Errorf("%v %+v", err, d)
 	}
 	if tool, err := exec.LookPath("systemd-analyze"); err == nil {
-		out, err := exec.Command(tool, "verify", "--man=no", "../deploy/weft-agent.service").CombinedOutput()
+		out, err := bounded.Command(t, tool, "verify", "--man=no", "../deploy/weft-agent.service").CombinedOutput()
 		text := string(out)
 		if err != nil && !strings.Contains(text, "is not executable") && !strings.Contains(text, "No such file") {
 			t.Errorf("systemd-analyze: %v\n%s", err, text)

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/weft-fabric/weft/bench"
+	"github.com/weft-fabric/weft/internal/bounded"
 	"github.com/weft-fabric/weft/launch"
 	"github.com/weft-fabric/weft/sched"
 )
@@ -23,7 +24,7 @@ func hosts(t *testing.T) (names []string, addr string) {
 	}
 	a, b := fmt.Sprintf("weftb%da", os.Getpid()), fmt.Sprintf("weftb%db", os.Getpid())
 	ip := func(args string) error {
-		out, err := exec.Command("ip", strings.Fields(args)...).CombinedOutput()
+		out, err := bounded.Command(t, "ip", strings.Fields(args)...).CombinedOutput()
 		if err != nil {
 			return fmt.Errorf("ip %s: %v: %s", args, err, out)
 		}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/weft-fabric/weft/ckpt"
 	"github.com/weft-fabric/weft/ckpt/blob"
+	"github.com/weft-fabric/weft/internal/bounded"
 )
 
 const writerRanks = 3
@@ -96,7 +97,7 @@ func (f *fatal) RemoveAll(ctx context.Context, name string) error {
 // for each step that is saved.
 func start(t *testing.T, dir string, env ...string) (*exec.Cmd, io.Reader) {
 	t.Helper()
-	cmd := exec.Command(os.Args[0])
+	cmd := bounded.Command(t, os.Args[0])
 	cmd.Env = append(os.Environ(), append(env, "WEFT_CKPT_WRITER="+dir)...)
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()

@@ -10,13 +10,14 @@ import (
 	"time"
 
 	"github.com/weft-fabric/weft/ckpt"
+	"github.com/weft-fabric/weft/internal/bounded"
 )
 
 // attach mounts an ext4 image and gives where, and what takes it off again.
 func attach(t *testing.T, image string) (dir string, off func()) {
 	t.Helper()
 	dir = t.TempDir()
-	if out, err := exec.Command("mount", "-o", "loop", image, dir).CombinedOutput(); err != nil {
+	if out, err := bounded.Command(t, "mount", "-o", "loop", image, dir).CombinedOutput(); err != nil {
 		t.Skipf("mounting an image: %v: %s", err, out)
 	}
 	done := false
@@ -25,7 +26,7 @@ func attach(t *testing.T, image string) (dir string, off func()) {
 			return
 		}
 		done = true
-		if out, err := exec.Command("umount", dir).CombinedOutput(); err != nil {
+		if out, err := bounded.Command(t, "umount", dir).CombinedOutput(); err != nil {
 			t.Errorf("umount: %v: %s", err, out)
 		}
 	}
@@ -54,7 +55,7 @@ func TestPowerFailure(t *testing.T) {
 	if err := os.Truncate(image, 24<<20); err != nil {
 		t.Fatal(err)
 	}
-	if out, err := exec.Command(mkfs, "-q", image).CombinedOutput(); err != nil {
+	if out, err := bounded.Command(t, mkfs, "-q", image).CombinedOutput(); err != nil {
 		t.Skipf("mkfs.ext4: %v: %s", err, out)
 	}
 	dir, _ := attach(t, image)

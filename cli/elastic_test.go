@@ -2,7 +2,6 @@ package cli_test
 
 import (
 	"bufio"
-	"context"
 	"errors"
 	"io"
 	"os"
@@ -16,6 +15,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/weft-fabric/weft/internal/bounded"
 )
 
 // built builds packages of this module and gives the folder that they are in.
@@ -27,7 +28,7 @@ func built(t *testing.T, packages ...string) string {
 		if p == "." {
 			name = "weft"
 		}
-		cmd := exec.Command("go", "build", "-o", filepath.Join(dir, name), p)
+		cmd := bounded.Within(t, bounded.Build, "go", "build", "-o", filepath.Join(dir, name), p)
 		cmd.Dir = ".."
 		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Fatalf("%v\n%s", err, out)
@@ -42,7 +43,7 @@ func built(t *testing.T, packages ...string) string {
 // return 20 ms.
 func TestRunFollow(t *testing.T) {
 	dir := built(t, ".", "./examples/elastic")
-	cmd := exec.Command(filepath.Join(dir, "weft"), "run", "--follow", "--nproc", "3", "--", filepath.Join(dir, "elastic"), "20000")
+	cmd := bounded.Command(t, filepath.Join(dir, "weft"), "run", "--follow", "--nproc", "3", "--", filepath.Join(dir, "elastic"), "20000")
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -91,17 +92,13 @@ func TestRunFollow(t *testing.T) {
 // loss of one that nobody disturbed.
 func TestRunTorch(t *testing.T) {
 	const python = "/usr/bin/python3"
-	if err := exec.Command(python, "-c", "import torch").Run(); err != nil {
+	if err := bounded.Command(t, python, "-c", "import torch").Run(); err != nil {
 		t.Skip("no python3-torch here; 'make test' as root on Debian installs it")
 	}
 	weft := filepath.Join(built(t, "."), "weft")
 	run := func(die string) string {
-		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
-		defer cancel()
-		cmd := exec.CommandContext(ctx, weft, "run", "--nproc", "2", "--max-restarts", "3", "--ckpt", t.TempDir(), "--", python, "../examples/torch/train.py")
+		cmd := bounded.Within(t, 3*time.Minute, weft, "run", "--nproc", "2", "--max-restarts", "3", "--ckpt", t.TempDir(), "--", python, "../examples/torch/train.py")
 		cmd.Env = append(os.Environ(), "DIE="+die)
-		cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
-		cmd.WaitDelay = 10 * time.Second
 		out, err := cmd.Output()
 		if failure := (*exec.ExitError)(nil); errors.As(err, &failure) {
 			t.Fatalf("%v\n%s%s", err, out, failure.Stderr)

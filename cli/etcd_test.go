@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weft-fabric/weft/internal/bounded"
 	"github.com/weft-fabric/weft/launch"
 )
 
@@ -28,7 +29,7 @@ func plainEtcd(t *testing.T) (at string, kill func()) {
 	program := os.Getenv("WEFT_ETCD")
 	if program == "" {
 		program = filepath.Join(t.TempDir(), "etcd")
-		cmd := exec.Command("go", "build", "-o", program, "go.etcd.io/etcd/server/v3")
+		cmd := bounded.Within(t, bounded.Build, "go", "build", "-o", program, "go.etcd.io/etcd/server/v3")
 		cmd.Dir = ".."
 		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Fatalf("%v\n%s", err, out)
@@ -43,7 +44,7 @@ func plainEtcd(t *testing.T) (at string, kill func()) {
 		t.Cleanup(p.Release)
 		urls = append(urls, fmt.Sprintf("http://127.0.0.1:%d", p.Number))
 	}
-	cmd := exec.Command(program, "--data-dir", t.TempDir(), "--listen-client-urls", urls[0], "--advertise-client-urls", urls[0],
+	cmd := bounded.Server(t, program, "--data-dir", t.TempDir(), "--listen-client-urls", urls[0], "--advertise-client-urls", urls[0],
 		"--listen-peer-urls", urls[1], "--initial-advertise-peer-urls", urls[1], "--initial-cluster", "default="+urls[1])
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -79,7 +80,7 @@ type launcher struct {
 
 func launcherOf(t *testing.T, env []string, args ...string) *launcher {
 	t.Helper()
-	l := &launcher{t: t, cmd: exec.Command(args[0], args[1:]...), news: make(chan struct{}), ended: make(chan struct{})}
+	l := &launcher{t: t, cmd: bounded.Server(t, args[0], args[1:]...), news: make(chan struct{}), ended: make(chan struct{})}
 	l.cmd.Env = append(os.Environ(), env...)
 	r, w := io.Pipe()
 	l.cmd.Stdout, l.cmd.Stderr = w, w

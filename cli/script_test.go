@@ -7,9 +7,11 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
 	"github.com/weft-fabric/weft/cli"
+	"github.com/weft-fabric/weft/internal/bounded"
 )
 
 func TestMain(m *testing.M) {
@@ -44,6 +46,8 @@ func TestScripts(t *testing.T) {
 		},
 		Setup: func(e *testscript.Env) error {
 			e.Setenv("EXAMPLES", examples+"/../examples")
+			// A process that a script leaves behind with its output would be waited for without end.
+			e.Defer(bounded.Guard(e.T().(testing.TB), 3*time.Minute, "WORK="+e.WorkDir))
 			return nil
 		},
 	})

@@ -6,10 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/weft-fabric/weft/internal/bounded"
 )
 
 func init() {
@@ -75,7 +76,7 @@ func TestGrow(t *testing.T) {
 			t.Fatal(err)
 		}
 		for i, env := range envs {
-			cmd := exec.Command("/proc/self/exe")
+			cmd := bounded.Server(t, "/proc/self/exe")
 			cmd.Env = append(append(os.Environ(), envBody+"=newcomer", "WEFT_TRANSPORT="+transport, "WEFT_TIMEOUT=30s"), env...)
 			list = append(list, startProc(t, cmd, 3+i, nil))
 		}

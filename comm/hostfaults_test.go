@@ -159,7 +159,6 @@ func (f *hostFault) try(t *testing.T) hostRow {
 	}
 	list.order(order{Do: "flow", Delay: last})
 	list.await("inside")
-	time.Sleep(200 * time.Millisecond) // so that the fault comes in the midst of messages
 	must(t, f.begin(lab, list))
 	began := clock.Now()
 	if f.lasts > 0 {

@@ -3,13 +3,13 @@ package comm
 import (
 	"encoding/json"
 	"os"
-	"os/exec"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/weft-fabric/weft/comm/internal/board"
+	"github.com/weft-fabric/weft/internal/bounded"
 	"github.com/weft-fabric/weft/internal/nslab"
 )
 
@@ -20,7 +20,7 @@ func TestThreeHostsTwoRails(t *testing.T) {
 	lab := nslab.New(t, hosts, 2)
 	var list procs
 	for rank := range hosts {
-		cmd := exec.Command("/proc/self/exe")
+		cmd := bounded.Server(t, "/proc/self/exe")
 		cmd.Env = append(os.Environ(), envBody+"=serve", "RANK="+strconv.Itoa(rank), "WORLD_SIZE="+strconv.Itoa(hosts), "LOCAL_RANK=0",
 			"MASTER_ADDR="+nslab.Addr(0, 0).String(), "MASTER_PORT=7177", "WEFT_TOKEN=of the tests", "WEFT_RAILS=all", "WEFT_TIMEOUT=30s", "WEFT_LOG=off")
 		if err := lab.Do(rank, func() error {

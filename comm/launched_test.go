@@ -12,6 +12,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/weft-fabric/weft/internal/bounded"
 )
 
 // What launchers leave that do not set RANK.
@@ -142,7 +144,7 @@ func TestRealLaunchers(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			cmd := exec.Command(path, append(strings.Fields(x.args), exe)...)
+			cmd := bounded.Command(t, path, append(strings.Fields(x.args), exe)...)
 			cmd.Env = append(os.Environ(), envWho+"=1", "WEFT_TIMEOUT=60s")
 			out, err := cmd.CombinedOutput()
 			if err != nil {

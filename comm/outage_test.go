@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weft-fabric/weft/internal/bounded"
 	"github.com/weft-fabric/weft/internal/nslab"
 )
 
@@ -45,9 +46,8 @@ func (k *kid) flow() error {
 			}
 			k.say(e)
 		case "flow":
-			k.say(event{At: "inside"})
 			var r flowed
-			err := work(k.c, o.Delay, &r)
+			err := work(k.c, o.Delay, &r, func() { k.say(event{At: "inside"}) })
 			for _, l := range k.c.Flight().Links() {
 				switch l.Kind {
 				case "link lost":
@@ -69,12 +69,16 @@ func (k *kid) flow() error {
 	}
 }
 
-// work calls operations for a while and looks at their results.
-func work(c *Comm, d time.Duration, r *flowed) error {
+// work calls operations and looks at their results. It says when it is in the midst of them, and goes on for a while.
+func work(c *Comm, d time.Duration, r *flowed, inside func()) error {
 	ctx, me, n := context.Background(), c.Rank(), c.Size()
-	end := time.Now().Add(d)
+	var end time.Time
 	sizes := []int{1, 300, 5000, 70_000, 400_000}
 	for {
+		if r.Ops == len(sizes) { // every size was there once
+			inside()
+			end = time.Now().Add(d)
+		}
 		began := time.Now()
 		count := sizes[r.Ops%len(sizes)]
 		x := make([]float32, count)
@@ -104,7 +108,7 @@ func work(c *Comm, d time.Duration, r *flowed) error {
 		}
 		r.Ops++
 		over := []int32{0}
-		if time.Now().After(end) {
+		if r.Ops > len(sizes) && time.Now().After(end) {
 			over[0] = 1
 		}
 		if err := AllReduce(ctx, c, over, Max); err != nil {
@@ -123,7 +127,7 @@ func onHosts(t *testing.T, lab *nslab.Lab, hosts, each int, body string, env ...
 	var list procs
 	for rank := range hosts * each {
 		host := rank / each
-		cmd := exec.Command("/proc/self/exe")
+		cmd := bounded.Server(t, "/proc/self/exe")
 		cmd.Env = append(os.Environ(), envBody+"="+body, "RANK="+strconv.Itoa(rank), "WORLD_SIZE="+strconv.Itoa(hosts*each), "LOCAL_RANK="+strconv.Itoa(rank%each),
 			"MASTER_ADDR="+nslab.Addr(0, 0).String(), "MASTER_PORT=7177", "WEFT_TOKEN=of the tests", "WEFT_TIMEOUT=60s", "WEFT_LOG=off")
 		cmd.Env = append(cmd.Env, env...)
@@ -158,7 +162,7 @@ func nft(t *testing.T, lab *nslab.Lab, host int, rules string) {
 		t.Skip("no nft here")
 	}
 	if err := lab.Do(host, func() error {
-		cmd := exec.Command(tool, "-f", "-")
+		cmd := bounded.Command(t, tool, "-f", "-")
 		cmd.Stdin = strings.NewReader(rules)
 		out, err := cmd.CombinedOutput()
 		if err != nil {
@@ -198,7 +202,6 @@ func TestLinkOutages(t *testing.T) {
 			list := onHosts(t, lab, 2, x.each, "flow", x.env...)
 			list.order(order{Do: "flow", Delay: 1800 * time.Millisecond})
 			list.await("inside")
-			time.Sleep(100 * time.Millisecond) // so that the fault comes in the midst of messages
 			x.begin(t, lab)
 			time.Sleep(900 * time.Millisecond) // the outage itself
 			x.end(t, lab)

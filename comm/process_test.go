@@ -24,6 +24,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/weft-fabric/weft/comm/internal/clock"
+	"github.com/weft-fabric/weft/internal/bounded"
 )
 
 // Ranks that are processes: the test binary starts itself again, once for each
@@ -304,7 +305,7 @@ func spawn(t *testing.T, n int, transport, body string, env ...string) procs {
 	port := l.Addr().(*net.TCPAddr).Port
 	var list procs
 	for rank := range n {
-		cmd := exec.Command("/proc/self/exe")
+		cmd := bounded.Server(t, "/proc/self/exe")
 		cmd.Env = append(os.Environ(), envBody+"="+body, "RANK="+strconv.Itoa(rank), "WORLD_SIZE="+strconv.Itoa(n), "LOCAL_RANK="+strconv.Itoa(rank),
 			"MASTER_ADDR=127.0.0.1", "MASTER_PORT="+strconv.Itoa(port), "WEFT_TRANSPORT="+transport, "WEFT_TOKEN=of the tests", "WEFT_TIMEOUT=30s", "WEFT_LOG=off", "GORACE=halt_on_error=1")
 		if transport == "mixed" { // two hosts, unless env says otherwise

@@ -16,6 +16,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/weft-fabric/weft/internal/bounded"
 	ports "github.com/weft-fabric/weft/launch"
 	"github.com/weft-fabric/weft/member"
 )
@@ -81,7 +82,7 @@ func launch(t testing.TB, conf child) (p *process, ready func()) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p = &process{conf: conf, cmd: exec.Command(os.Args[0]), output: &bytes.Buffer{}}
+	p = &process{conf: conf, cmd: bounded.Server(t, os.Args[0]), output: &bytes.Buffer{}}
 	p.cmd.Env = append(os.Environ(), role+"="+string(b))
 	p.cmd.Stderr = p.output
 	stdin, err := p.cmd.StdinPipe()

@@ -3,9 +3,10 @@ package launch
 import (
 	"bytes"
 	"io"
-	"os/exec"
 	"strings"
 	"testing"
+
+	"github.com/weft-fabric/weft/internal/bounded"
 )
 
 // newLines is a writer of rank 7 and where its lines go.
@@ -115,7 +116,7 @@ func FuzzQuote(f *testing.F) {
 		if strings.Contains(s, "\x00") {
 			t.Skip("no argument holds a zero byte")
 		}
-		got, err := exec.Command("sh", "-c", "printf %s "+quote(s)).Output()
+		got, err := bounded.Command(t, "sh", "-c", "printf %s "+quote(s)).Output()
 		if err != nil || string(got) != s {
 			t.Errorf("%q became %q, %v", s, got, err)
 		}

@@ -3,11 +3,11 @@ package launch_test
 import (
 	"bufio"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/weft-fabric/weft/internal/bounded"
 	"github.com/weft-fabric/weft/launch"
 )
 
@@ -15,7 +15,7 @@ import (
 // lives stays.
 func TestFoldersOfTheDeadAreRemoved(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
-	cmd := exec.Command(os.Args[0])
+	cmd := bounded.Command(t, os.Args[0])
 	cmd.Env = append(os.Environ(), "WEFT_TEST_RANK=folder")
 	out, err := cmd.StdoutPipe()
 	if err != nil {

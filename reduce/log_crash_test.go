@@ -17,6 +17,7 @@ import (
 	"testing"
 	"unsafe"
 
+	"github.com/weft-fabric/weft/internal/bounded"
 	"github.com/weft-fabric/weft/reduce"
 )
 
@@ -79,7 +80,7 @@ func (c crash) start(t *testing.T) (cmd *exec.Cmd, stderr *bytes.Buffer) {
 		t.Fatal(err)
 	}
 	stderr = new(bytes.Buffer)
-	cmd = exec.Command(os.Args[0])
+	cmd = bounded.Command(t, os.Args[0])
 	cmd.Env = append(os.Environ(), childEnv+"="+string(what))
 	cmd.Stderr = stderr
 	if err := cmd.Start(); err != nil {

@@ -28,12 +28,13 @@ import (
 	"fmt"
 	"math"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"syscall"
 	"testing"
+	"time"
 
+	"github.com/weft-fabric/weft/internal/bounded"
 	"github.com/weft-fabric/weft/sched"
 	"github.com/weft-fabric/weft/sched/algo"
 	"github.com/weft-fabric/weft/sim"
@@ -135,7 +136,7 @@ func runPeer(tb testing.TB, driver string, n int, slow float64) (took, simulated
 	if slow != 1 {
 		args = append(args, fmt.Sprint(slow))
 	}
-	out, err := exec.Command(driver, args...).Output()
+	out, err := bounded.Within(tb, 10*time.Minute, driver, args...).Output()
 	if err != nil && slow != 1 {
 		return 0, 0, false
 	}

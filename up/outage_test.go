@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -14,6 +13,7 @@ import (
 	"github.com/weft-fabric/weft/elastic"
 	"github.com/weft-fabric/weft/elastic/node"
 	"github.com/weft-fabric/weft/elastic/rank"
+	"github.com/weft-fabric/weft/internal/bounded"
 	"github.com/weft-fabric/weft/internal/nslab"
 	"github.com/weft-fabric/weft/launch"
 )
@@ -82,7 +82,7 @@ func free(t *testing.T, n int) (list []string) {
 // server starts a process that serves until the test ends or it is killed.
 func server(t *testing.T, within func(func() error) error, env []string, args ...string) (kill func()) {
 	t.Helper()
-	cmd := exec.Command(args[0], args[1:]...)
+	cmd := bounded.Server(t, args[0], args[1:]...)
 	cmd.Env = append(os.Environ(), env...)
 	if err := within(cmd.Start); err != nil {
 		t.Fatal(err)

@@ -23,6 +23,7 @@ import (
 	"github.com/weft-fabric/weft/elastic"
 	"github.com/weft-fabric/weft/elastic/node"
 	"github.com/weft-fabric/weft/elastic/rank"
+	"github.com/weft-fabric/weft/internal/bounded"
 	"github.com/weft-fabric/weft/report"
 	"github.com/weft-fabric/weft/train"
 )
@@ -148,7 +149,7 @@ func open(t *testing.T, c siteConfig, within func(func() error) error) *site {
 		t.Fatal(err)
 	}
 	s := &site{t: t, name: c.Name, over: make(chan struct{}), news: make(chan struct{})}
-	s.cmd = exec.Command(os.Args[0], "agent")
+	s.cmd = bounded.Server(t, os.Args[0], "agent")
 	s.cmd.Env = append(os.Environ(), siteVariable+"="+string(text))
 	s.cmd.Stderr = &s.errs
 	if s.in, err = s.cmd.StdinPipe(); err != nil {

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/weft-fabric/weft/health"
+	"github.com/weft-fabric/weft/internal/bounded"
 )
 
 // Prometheus' own tool takes the rules, and every check of the agents has one.
@@ -31,7 +32,7 @@ func TestRules(t *testing.T) {
 	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if out, err := exec.Command(tool, "check", "rules", path).CombinedOutput(); err != nil {
+	if out, err := bounded.Command(t, tool, "check", "rules", path).CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, out)
 	}
 	// A link that went down raises its alert after its waiting time.
@@ -52,7 +53,7 @@ tests:
     - exp_labels: {severity: critical, instance: n1, device: mlx5_0, port: "1", check: link_downed}
       exp_annotations: {summary: "n1 mlx5_0: a link was lost", action: "cable or port; drain"}
 `), 0o644)
-	if out, err := exec.Command(tool, "test", "rules", test).CombinedOutput(); err != nil {
+	if out, err := bounded.Command(t, tool, "test", "rules", test).CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, out)
 	}
 }

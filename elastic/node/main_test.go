@@ -74,6 +74,7 @@ func begin() (at string, stop func(), err error) {
 		}
 	}
 	cmd := exec.Command(os.Args[0])
+	cmd.WaitDelay = 5 * time.Second
 	cmd.Env = append(os.Environ(), role+"=coordinator", "WEFT_TEST_NODE_DIR="+dir+"/state")
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
-	"os/exec"
 	"strings"
 	"syscall"
 	"testing"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/weft-fabric/weft/coord"
 	"github.com/weft-fabric/weft/elastic/observe"
+	"github.com/weft-fabric/weft/internal/bounded"
 )
 
 const secret = "a secret of the agents"
@@ -56,7 +56,7 @@ func TestALostHostIsReportedByItsObservers(t *testing.T) {
 			c.Policy = coord.Policy{Min: 4, Max: 8}
 		}))
 	}
-	cmd := exec.Command(os.Args[0])
+	cmd := bounded.Server(t, os.Args[0])
 	cmd.Env = append(os.Environ(), role+"=agent", "WEFT_TEST_NODE_COORD="+address, "WEFT_TEST_NODE_JOB="+jobOf(t))
 	cmd.Stderr = os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}

@@ -23,6 +23,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/weft-fabric/weft/coord"
+	"github.com/weft-fabric/weft/internal/bounded"
 	"github.com/weft-fabric/weft/internal/nslab"
 	"github.com/weft-fabric/weft/member"
 )
@@ -206,7 +207,7 @@ func (l *lab) start(host int, role string) *agentProcess {
 		close(p.ready)
 		return p
 	}
-	p.cmd = exec.Command(os.Args[0])
+	p.cmd = bounded.Server(l.t, os.Args[0])
 	p.cmd.Env = append(os.Environ(), labRole+"="+role, fmt.Sprint("WEFT_TEST_HOST=", host), "GOMAXPROCS=2")
 	p.cmd.Stderr = os.Stderr
 	var out io.Reader
@@ -361,7 +362,7 @@ func (l *lab) loss(percent int) error {
 	rule := fmt.Sprintf("table ip weft {\n chain in {\n type filter hook input priority 0;\n iifname r0 numgen random mod 100 < %d drop\n }\n}", percent)
 	for i := range l.agents {
 		err := l.net.Do(i, func() error {
-			cmd := exec.Command("nft", "-f", "-")
+			cmd := bounded.Command(l.t, "nft", "-f", "-")
 			cmd.Stdin = strings.NewReader("add table ip weft\ndelete table ip weft\n" + rule + "\n")
 			out, err := cmd.CombinedOutput()
 			if err != nil {

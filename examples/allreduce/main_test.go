@@ -3,17 +3,17 @@ package main
 import (
 	"bytes"
 	"context"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/weft-fabric/weft/internal/bounded"
 	"github.com/weft-fabric/weft/launch"
 )
 
 func TestRunsOnFourRanks(t *testing.T) {
 	program := filepath.Join(t.TempDir(), "allreduce")
-	if out, err := exec.Command("go", "build", "-o", program, ".").CombinedOutput(); err != nil {
+	if out, err := bounded.Within(t, bounded.Build, "go", "build", "-o", program, ".").CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 	var stdout, stderr bytes.Buffer

@@ -2,12 +2,13 @@ package main
 
 import (
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/weft-fabric/weft/internal/bounded"
 )
 
 // docs/first-program.md shows this program and this algorithm, and what its commands
@@ -30,7 +31,7 @@ func TestPageRuns(t *testing.T) {
 	commands := 0
 	for _, m := range regexp.MustCompile("(?s)```console\n\\$ ([^\n]*)\n(.*?)```").FindAllStringSubmatch(string(page), -1) {
 		line, want := m[1], m[2]
-		c := exec.Command("bash", "-c", strings.ReplaceAll(line, "bin/", bin+"/"))
+		c := bounded.Command(t, "bash", "-c", strings.ReplaceAll(line, "bin/", bin+"/"))
 		c.Dir = "../.."
 		got, err := c.CombinedOutput()
 		if err != nil && !strings.HasPrefix(want, "weft: ") {

@@ -3,18 +3,18 @@ package main
 import (
 	"bytes"
 	"context"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/weft-fabric/weft/internal/bounded"
 	"github.com/weft-fabric/weft/launch"
 )
 
 // A rank dies, the launcher leaves the others alone, and they finish without it.
 func TestSurvivorsFinish(t *testing.T) {
 	program := filepath.Join(t.TempDir(), "survive")
-	if out, err := exec.Command("go", "build", "-o", program, ".").CombinedOutput(); err != nil {
+	if out, err := bounded.Within(t, bounded.Build, "go", "build", "-o", program, ".").CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 	for _, transport := range []string{"shm", "tcp"} {

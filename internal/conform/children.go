@@ -17,6 +17,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/weft-fabric/weft/internal/bounded"
 )
 
 // Ranks that are processes: the test binary starts itself again, once for each
@@ -157,7 +159,7 @@ func SpawnWith(t testing.TB, n int, change func(rank int, cmd *exec.Cmd), body s
 			t.Fatal(err)
 		}
 		c.leashes = append(c.leashes, held)
-		cmd := exec.Command(os.Args[0])
+		cmd := bounded.Server(t, os.Args[0])
 		cmd.Env = append(os.Environ(), envBody+"="+body, envRank+"="+strconv.Itoa(r), envSize+"="+strconv.Itoa(n), envArgs+"="+strings.Join(args, "\n"))
 		cmd.ExtraFiles = []*os.File{hubFile - 3: theirs, leash - 3: end}
 		out := new(bytes.Buffer)

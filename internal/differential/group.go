@@ -82,6 +82,7 @@ func Processes(n int, transport string, limit time.Duration) (Group, error) {
 	var g processes
 	for r := range n {
 		cmd := exec.Command(os.Args[0])
+		cmd.WaitDelay = 5 * time.Second
 		cmd.Env = append(os.Environ(), rankEnv+"="+strconv.Itoa(r), "WEFT_TEST_SIZE="+strconv.Itoa(n), "WEFT_TEST_ADDR="+addr,
 			"WEFT_TEST_TRANSPORT="+transport, "WEFT_TEST_LIMIT="+limit.String())
 		cmd.Stderr = os.Stderr

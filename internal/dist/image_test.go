@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/weft-fabric/weft/internal/bounded"
 )
 
 func sample(t *testing.T) (image, []byte) {
@@ -73,7 +75,7 @@ func TestTheImagesProgramRuns(t *testing.T) {
 		t.Fatal(err)
 	}
 	program := filepath.Join(dir, "program")
-	build := exec.Command("go", "build", "-o", program, source)
+	build := bounded.Within(t, bounded.Build, "go", "build", "-o", program, source)
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
@@ -98,7 +100,7 @@ func TestTheImagesProgramRuns(t *testing.T) {
 		if err := os.MkdirAll(to, 0o755); err != nil {
 			t.Fatal(err)
 		}
-		if out, err := exec.Command("tar", "-xf", from, "-C", to).CombinedOutput(); err != nil {
+		if out, err := bounded.Command(t, "tar", "-xf", from, "-C", to).CombinedOutput(); err != nil {
 			t.Fatalf("%v\n%s", err, out)
 		}
 	}
@@ -128,7 +130,7 @@ func TestTheImagesProgramRuns(t *testing.T) {
 	read(m.Config.Digest, &c)
 	root := filepath.Join(dir, "root")
 	unpack(filepath.Join(layout, "blobs", strings.Replace(m.Layers[0].Digest, ":", "/", 1)), root)
-	out, err := exec.Command(filepath.Join(root, c.Config.Entrypoint[0])).CombinedOutput()
+	out, err := bounded.Command(t, filepath.Join(root, c.Config.Entrypoint[0])).CombinedOutput()
 	if err != nil || string(out) != "static" {
 		t.Errorf("the program of the image printed %q, %v", out, err)
 	}

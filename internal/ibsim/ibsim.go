@@ -14,6 +14,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/weft-fabric/weft/internal/bounded"
 )
 
 // Subnet is a running simulator.
@@ -47,7 +49,7 @@ func Start(t testing.TB, fabric []byte) *Subnet {
 	s.Host, _, _ = strings.Cut(rest, `"`)
 	socket := fmt.Sprintf("weft-%d-%s", os.Getpid(), filepath.Base(filepath.Dir(s.Dir)))
 	s.env = append(os.Environ(), "IBSIM_SOCKNAME="+socket, "SIM_HOST="+s.Host, "OSM_TMP_DIR="+s.Dir, "OSM_CACHE_DIR="+s.Dir)
-	sim := exec.Command("ibsim", "-s", "-N", "20000", "-S", "4096", "-P", "400000", "-L", "49151", s.File)
+	sim := bounded.Command(t, "ibsim", "-s", "-N", "20000", "-S", "4096", "-P", "400000", "-L", "49151", s.File)
 	sim.Env = s.env
 	stdin, err := sim.StdinPipe()
 	if err != nil {

@@ -5,10 +5,11 @@ package nslab
 import (
 	"net"
 	"net/netip"
-	"os/exec"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/weft-fabric/weft/internal/bounded"
 )
 
 // TestLab joins hosts over every rail, and no longer once a link is cut.
@@ -58,7 +59,7 @@ func TestLab(t *testing.T) {
 	}
 	var out []byte
 	if err := l.Do(2, func() (err error) {
-		cmd := exec.Command("cat", "/proc/net/dev")
+		cmd := bounded.Command(t, "cat", "/proc/net/dev")
 		out, err = cmd.Output()
 		return err
 	}); err != nil {

@@ -5,13 +5,14 @@ import (
 	"errors"
 	"io"
 	"os"
-	"os/exec"
 	"regexp"
 	"strings"
 	"testing"
 
 	"github.com/goccy/go-yaml"
 	"github.com/spf13/pflag"
+
+	"github.com/weft-fabric/weft/internal/bounded"
 )
 
 const doc = "../../docs/launching.md"
@@ -69,7 +70,7 @@ var command = regexp.MustCompile(`weft run .*`)
 func TestDocumentedScripts(t *testing.T) {
 	byHand := 0
 	for _, script := range blocks(t, "bash") {
-		check := exec.Command("bash", "-n")
+		check := bounded.Command(t, "bash", "-n")
 		check.Stdin = strings.NewReader(script)
 		if out, err := check.CombinedOutput(); err != nil {
 			t.Errorf("bash: %v: %s\n%s", err, out, script)

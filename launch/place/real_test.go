@@ -10,6 +10,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/weft-fabric/weft/internal/bounded"
 )
 
 // asked makes this program print where it stands.
@@ -47,7 +49,7 @@ func TestUnderMPI(t *testing.T) {
 			if _, err := exec.LookPath(c.command[0]); err != nil {
 				t.Skip(c.command[0] + " is not installed")
 			}
-			cmd := exec.Command(c.command[0], append(c.command[1:], os.Args[0])...)
+			cmd := bounded.Command(t, c.command[0], append(c.command[1:], os.Args[0])...)
 			cmd.Env = append(os.Environ(), asked+"=1")
 			cmd.Stderr = os.Stderr
 			out, err := cmd.Output()

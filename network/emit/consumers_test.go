@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weft-fabric/weft/internal/bounded"
 	"github.com/weft-fabric/weft/internal/ibsim"
 	"github.com/weft-fabric/weft/network"
 	"github.com/weft-fabric/weft/topo/format"
@@ -213,7 +214,7 @@ func TestFRRUnderstands(t *testing.T) {
 			if out := command(t, nil, "vtysh", "-C", "-f", file); strings.TrimSpace(out) != "" {
 				t.Errorf("%s %s: vtysh says %s", p.Name, s.Name, out)
 			}
-			if out, err := exec.Command("/usr/lib/frr/bgpd", "-C", "-f", file).CombinedOutput(); err != nil || strings.Contains(string(out), "nknown") {
+			if out, err := bounded.Command(t, "/usr/lib/frr/bgpd", "-C", "-f", file).CombinedOutput(); err != nil || strings.Contains(string(out), "nknown") {
 				t.Errorf("%s %s: bgpd says %v %s", p.Name, s.Name, err, out)
 			}
 		}
@@ -388,7 +389,7 @@ include %s/weft-nodes.conf
 		t.Fatal(err)
 	}
 	for i := range 8 {
-		if out, err := exec.Command("mknod", fmt.Sprintf("%s/nvidia%d", devices, i), "c", "1", "3").CombinedOutput(); err != nil {
+		if out, err := bounded.Command(t, "mknod", fmt.Sprintf("%s/nvidia%d", devices, i), "c", "1", "3").CombinedOutput(); err != nil {
 			t.Skipf("mknod: %v %s", err, out)
 		}
 	}
@@ -396,7 +397,7 @@ include %s/weft-nodes.conf
 		t.Fatal(err)
 	}
 	t.Setenv("SLURM_CONF", conf)
-	ctld := exec.Command("slurmctld", "-D", "-c", "-f", conf)
+	ctld := bounded.Command(t, "slurmctld", "-D", "-c", "-f", conf)
 	var said bytes.Buffer
 	ctld.Stdout, ctld.Stderr = &said, &said
 	if err := ctld.Start(); err != nil {
@@ -405,7 +406,7 @@ include %s/weft-nodes.conf
 	defer func() { ctld.Process.Kill(); ctld.Wait() }()
 	var topology []byte
 	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(100 * time.Millisecond) {
-		if topology, err = exec.Command("scontrol", "show", "topology").Output(); err == nil {
+		if topology, err = bounded.Command(t, "scontrol", "show", "topology").Output(); err == nil {
 			break
 		}
 		if time.Now().After(deadline) {
@@ -428,7 +429,7 @@ include %s/weft-nodes.conf
 	if _, err := exec.LookPath("slurmd"); err != nil {
 		return
 	}
-	out, _ := exec.Command("slurmd", "-G", "-N", "n1", "-f", conf).CombinedOutput()
+	out, _ := bounded.Command(t, "slurmd", "-G", "-N", "n1", "-f", conf).CombinedOutput()
 	for i := range 8 {
 		var links []string
 		for j := range 8 {
@@ -447,7 +448,7 @@ func TestNetworkdUnderstands(t *testing.T) {
 	if _, err := os.Stat(daemon); err != nil || os.Getuid() != 0 {
 		t.Skip("this test runs systemd-networkd as root in a namespace")
 	}
-	if out, err := exec.Command("unshare", "--net", "--mount", "true").CombinedOutput(); err != nil {
+	if out, err := bounded.Command(t, "unshare", "--net", "--mount", "true").CombinedOutput(); err != nil {
 		t.Skipf("no namespaces here: %v %s", err, out)
 	}
 	p := ethernet(t, 8, "")
@@ -463,7 +464,7 @@ func TestNetworkdUnderstands(t *testing.T) {
 	fmt.Fprintf(&script, "SYSTEMD_LOG_LEVEL=debug SYSTEMD_LOG_TARGET=console %s > %s/log 2>&1 &\npid=$!\n", daemon, dir)
 	fmt.Fprintf(&script, "for i in $(seq 100); do n=$(ip rule | grep -c '^10[0-9]*:' || true); [ \"$n\" = 8 ] && r=$(ip route show table %d | wc -l) && [ \"$r\" -ge 1 ] && break; sleep 0.1; done\n", p.Rails[7].Table)
 	fmt.Fprintf(&script, "ip -j addr > %s/addr\nip -j rule > %s/rule\nip -j route show table all > %s/route\nkill $pid\n", dir, dir, dir)
-	out, err := exec.Command("unshare", "--net", "--mount", "--propagation", "private", "bash", "-c", script.String()).CombinedOutput()
+	out, err := bounded.Command(t, "unshare", "--net", "--mount", "--propagation", "private", "bash", "-c", script.String()).CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}

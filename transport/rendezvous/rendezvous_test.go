@@ -11,7 +11,6 @@ import (
 	"net"
 	"net/http/httptest"
 	"os"
-	"os/exec"
 	"strconv"
 	"strings"
 	"sync"
@@ -20,6 +19,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/weft-fabric/weft/internal/bounded"
 	"github.com/weft-fabric/weft/transport"
 )
 
@@ -326,7 +326,7 @@ func TestTell(t *testing.T) {
 // under way fails with its number on all.
 func TestDeath(t *testing.T) {
 	l := listener(t)
-	cmd := exec.Command(os.Args[0])
+	cmd := bounded.Server(t, os.Args[0])
 	cmd.Env = append(os.Environ(), "WEFT_MEET_CHILD="+l.Addr().String(), "RANK=2", "WORLD_SIZE=3")
 	out, err := cmd.StdoutPipe()
 	if err != nil {

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"os/exec"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/weft-fabric/weft/internal/bounded"
 	"github.com/weft-fabric/weft/reduce"
 	"github.com/weft-fabric/weft/transport"
 	"github.com/weft-fabric/weft/transport/rendezvous"
@@ -253,7 +253,7 @@ func bench(b *testing.B, mode string, n, size, streams int) {
 		b.Fatal(err)
 	}
 	for i := 1; i < n; i++ {
-		cmd := exec.Command(os.Args[0])
+		cmd := bounded.Server(b, os.Args[0])
 		cmd.Env = append(os.Environ(), "WEFT_TCP_BENCH="+ln.Addr().String(), fmt.Sprint("RANK=", i), fmt.Sprint("WORLD_SIZE=", n),
 			fmt.Sprint("BENCH_SIZE=", size), "BENCH_MODE="+mode, fmt.Sprint("BENCH_STREAMS=", streams))
 		cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr

@@ -49,18 +49,20 @@ func (e *Endpoint) listen() error {
 }
 
 // What a dialer says about a stream in its hello: which rails it joins (its
-// own, the listener's), its number among theirs, and what it carries.
-type lane struct{ mine, yours, number, kind uint32 }
+// own, the listener's), its number among theirs, what it carries, and the how manieth attempt to
+// make a stream it is. Of two streams the one of the later attempt is the younger, on both ends and
+// whichever was admitted first.
+type lane struct{ mine, yours, number, kind, attempt uint32 }
 
 const (
 	laneData = iota
 	laneVerbs
 	laneKnock // nothing: the dialer wants to be dialed
-	laneProbe // nothing: the dialer wants to know whether the listener is there
+	laneProbe // nothing: the dialer has lost all streams up to this attempt, and wants to know whether the listener is there
 )
 
 func (l lane) put() (b [16]byte) {
-	for i, x := range [4]uint32{l.mine, l.yours, l.number, l.kind} {
+	for i, x := range [4]uint32{l.mine, l.yours, l.number, l.kind | l.attempt<<8} {
 		binary.LittleEndian.PutUint32(b[4*i:], x)
 	}
 	return b
@@ -68,7 +70,16 @@ func (l lane) put() (b [16]byte) {
 
 func getLane(b [16]byte) lane {
 	le := binary.LittleEndian
-	return lane{le.Uint32(b[0:]), le.Uint32(b[4:]), le.Uint32(b[8:]), le.Uint32(b[12:])}
+	kind := le.Uint32(b[12:])
+	return lane{le.Uint32(b[0:]), le.Uint32(b[4:]), le.Uint32(b[8:]), kind & 0xff, kind >> 8}
+}
+
+// attempt is the lane of the next attempt to make a stream with a peer.
+func (pr *peer) attempt(pair [2]int, number int) lane {
+	pr.mu.Lock()
+	defer pr.mu.Unlock()
+	pr.attempts++
+	return lane{uint32(pair[0]), uint32(pair[1]), uint32(number), laneData, pr.attempts}
 }
 
 // serve answers dialers.
@@ -106,10 +117,10 @@ func (e *Endpoint) serve() {
 				return
 			case laneProbe:
 				conn.Close()
-				e.peers[h.Rank].probed()
+				e.peers[h.Rank].probed(l.attempt)
 				return
 			}
-			if err := e.add(conn, e.peers[h.Rank], int(l.yours), int(l.number), &h.Secret, false); err != nil {
+			if err := e.add(conn, e.peers[h.Rank], int(l.yours), l, &h.Secret, false); err != nil {
 				conn.Close()
 			}
 		},
@@ -225,9 +236,10 @@ func (e *Endpoint) connect(ctx context.Context) error {
 func (e *Endpoint) dial(ctx context.Context, pr *peer, pair [2]int, number int) error {
 	pause := 5 * time.Millisecond
 	for {
-		conn, secret, err := e.dialOnce(ctx, pr.rank, lane{uint32(pair[0]), uint32(pair[1]), uint32(number), laneData})
+		l := pr.attempt(pair, number)
+		conn, secret, err := e.dialOnce(ctx, pr.rank, l)
 		if err == nil {
-			return e.add(conn, pr, pair[0], number, &secret, true)
+			return e.add(conn, pr, pair[0], l, &secret, true)
 		}
 		var refusal *auth.Refusal
 		if errors.As(err, &refusal) || errors.Is(err, auth.ErrToken) || ctx.Err() != nil {
@@ -245,6 +257,9 @@ func (e *Endpoint) dial(ctx context.Context, pr *peer, pair [2]int, number int) 
 func (e *Endpoint) dialOnce(ctx context.Context, rank int, l lane) (secure net.Conn, secret auth.Secret, err error) {
 	to := e.where[rank][l.yours].Addr
 	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: e.rails[l.mine].Addr.AsSlice()}}
+	if l.kind == laneData && l.attempt > uint32(e.want[rank]) { // a stream that is made again
+		d.Timeout = attemptTime
+	}
 	conn, err := d.DialContext(ctx, "tcp", to.String())
 	if err != nil {
 		return nil, secret, err
@@ -284,7 +299,7 @@ func (f forVerbs) Dial(rank int) (conn net.Conn, err error) {
 	}
 	for _, p := range pairs {
 		var secret auth.Secret
-		conn, secret, err = f.e.dialOnce(ctx, rank, lane{uint32(p[0]), uint32(p[1]), 0, laneVerbs})
+		conn, secret, err = f.e.dialOnce(ctx, rank, lane{mine: uint32(p[0]), yours: uint32(p[1]), kind: laneVerbs})
 		if err == nil {
 			if f.e.keyed {
 				conn = auth.Sealed(conn, &secret, true)
@@ -296,12 +311,12 @@ func (f forVerbs) Dial(rank int) (conn net.Conn, err error) {
 }
 
 // add makes a connection a stream of a peer.
-func (e *Endpoint) add(conn net.Conn, pr *peer, rail, number int, secret *auth.Secret, dialer bool) error {
+func (e *Endpoint) add(conn net.Conn, pr *peer, rail int, l lane, secret *auth.Secret, dialer bool) error {
 	pair := slices.IndexFunc(e.pairsWith(pr.rank), func(p [2]int) bool { return p[0] == rail })
 	if pair < 0 {
 		return fmt.Errorf("interface %s has no counterpart on rank %d", e.rails[rail].Name, pr.rank)
 	}
-	s := &stream{e: e, peer: pr, rail: rail, pair: pair, number: number, in: auth.PlainKey(), out: auth.PlainKey(), fd: -1, window: firstWindow, stage: buffer.Aligned(stageSize), kick: make(chan struct{}, 1)}
+	s := &stream{e: e, peer: pr, rail: rail, pair: pair, number: int(l.number), attempt: l.attempt, in: auth.PlainKey(), out: auth.PlainKey(), fd: -1, window: firstWindow, stage: buffer.Aligned(stageSize), kick: make(chan struct{}, 1)}
 	if e.secure {
 		s.conn = conn
 	} else {
@@ -326,6 +341,7 @@ func (e *Endpoint) add(conn net.Conn, pr *peer, rail, number int, secret *auth.S
 		x.fail(errReplaced)
 	}
 	if pr.numbered {
+		pr.isBack()
 		// What found no stream, and what was told over one that broke.
 		pr.feed()
 		pr.acknowledge(s)
@@ -342,12 +358,14 @@ func (e *Endpoint) join(s *stream) (old []*stream, err error) {
 	pr := s.peer
 	pr.mu.Lock()
 	defer pr.mu.Unlock()
-	if e.closed.Load() || pr.alive() != nil {
+	late := slices.ContainsFunc(pr.all(), func(x *stream) bool { return x.pair == s.pair && x.number == s.number && x.attempt > s.attempt })
+	if late || e.closed.Load() || pr.alive() != nil {
 		if s.conn == nil {
 			_ = unix.Close(s.fd)
 		}
-		return nil, errors.New("endpoint closed or peer gone")
+		return nil, errors.New("endpoint closed, peer gone, or a younger stream is there")
 	}
+	pr.youngest = max(pr.youngest, s.attempt)
 	if s.conn == nil {
 		e.name(s)
 	}

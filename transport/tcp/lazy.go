@@ -90,9 +90,10 @@ func (e *Endpoint) reach(pr *peer) error {
 			if pr.has(i, k) {
 				continue
 			}
-			conn, secret, err := e.dialOnce(ctx, pr.rank, lane{uint32(pair[0]), uint32(pair[1]), uint32(k), laneData})
+			l := pr.attempt(pair, k)
+			conn, secret, err := e.dialOnce(ctx, pr.rank, l)
 			if err == nil {
-				err = e.add(conn, pr, pair[0], k, &secret, true)
+				err = e.add(conn, pr, pair[0], l, &secret, true)
 			}
 			if err != nil {
 				return pr.unmet(err)

@@ -34,7 +34,7 @@ const (
 
 	redialFirst = 20 * time.Millisecond
 	redialMost  = 400 * time.Millisecond
-	attemptTime = time.Second // of an attempt to connect
+	attemptTime = time.Second // for a host to answer an attempt to connect
 
 	alterations = 8 // of a peer's frames before it is given up: accidents are rarer
 )
@@ -118,6 +118,9 @@ func (pr *peer) lose(s *stream, why error) {
 	default:
 		e.count.paths.Add(1)
 		lost := &loss{pr: pr, ev: transport.Event{Time: time.Now(), Kind: transport.PathLost, Peer: pr.rank, Path: e.rails[s.rail].Name, Text: text}}
+		if errors.Is(why, errReplaced) {
+			lost.tell() // the other side noticed, and lives
+		}
 		e.later(func() {
 			s.abandon()
 			s.dispose()
@@ -181,17 +184,15 @@ func (e *Endpoint) later(f func()) {
 // it is when its process ends: then it is asked first whether it is still there.
 func (pr *peer) lastHope(why string, closed bool) {
 	e := pr.e
+	pr.hoping.Lock() // of several streams that broke at once the first waits for all
+	defer pr.hoping.Unlock()
 	began := time.Now()
 	end := began.Add(e.outage())
 	told, pause := false, redialFirst
 	for e.ctx.Err() == nil && pr.alive() == nil && len(pr.all()) == 0 {
 		if !closed && !told {
 			told = true
-			e.count.outages.Add(1)
-			pr.mu.Lock()
-			pr.down = began
-			pr.mu.Unlock()
-			e.report(transport.Event{Time: began, Kind: transport.Outage, Peer: pr.rank, Text: fmt.Sprintf("%s; waiting %s for it", why, e.outage())})
+			pr.isDown(began, fmt.Sprintf("%s; waiting %s for it", why, e.outage()))
 		}
 		refused, came := pr.refuses()
 		if came {
@@ -213,13 +214,28 @@ func (pr *peer) lastHope(why string, closed bool) {
 		}
 		pause = min(2*pause, redialMost)
 	}
-	if told && len(pr.all()) > 0 {
-		pr.backAgain()
+}
+
+// isDown reports an outage, unless it is over.
+func (pr *peer) isDown(began time.Time, text string) {
+	pr.telling.Lock()
+	defer pr.telling.Unlock()
+	pr.mu.Lock()
+	out := len(pr.all()) == 0 && pr.down.IsZero()
+	if out {
+		pr.down = began
+	}
+	pr.mu.Unlock()
+	if out {
+		pr.e.count.outages.Add(1)
+		pr.e.report(transport.Event{Time: began, Kind: transport.Outage, Peer: pr.rank, Text: text})
 	}
 }
 
-// backAgain reports the end of an outage.
-func (pr *peer) backAgain() {
+// isBack reports the end of an outage, if there was one.
+func (pr *peer) isBack() {
+	pr.telling.Lock()
+	defer pr.telling.Unlock()
 	pr.mu.Lock()
 	down := pr.down
 	pr.down = time.Time{}
@@ -235,12 +251,15 @@ func (pr *peer) backAgain() {
 func (pr *peer) refuses() (refused, came bool) {
 	e := pr.e
 	pairs := e.pairsWith(pr.rank)
+	pr.mu.Lock()
+	youngest := pr.youngest
+	pr.mu.Unlock()
 	ctx, cancel := context.WithTimeout(e.ctx, attemptTime)
 	defer cancel()
 	answers := make(chan error, len(pairs))
 	for _, p := range pairs {
 		go func() {
-			conn, _, err := e.dialOnce(ctx, pr.rank, lane{uint32(p[0]), uint32(p[1]), 0, laneProbe})
+			conn, _, err := e.dialOnce(ctx, pr.rank, lane{mine: uint32(p[0]), yours: uint32(p[1]), kind: laneProbe, attempt: youngest})
 			if err == nil {
 				conn.Close()
 			}
@@ -261,13 +280,16 @@ func (pr *peer) refuses() (refused, came bool) {
 	return refused, false
 }
 
-// probed takes a peer's word that it has no stream with this rank any more.
-func (pr *peer) probed() {
+// probed takes a peer's word that it has lost all streams with this rank up to an attempt. Younger ones, which were made
+// while that word was on its way, are not lost: if they were given up, too, two ranks on busy hosts could go on so without end.
+func (pr *peer) probed(attempt uint32) {
 	if !pr.numbered || pr.bye.Load() {
 		return
 	}
 	for _, s := range pr.all() {
-		s.fail(errors.New("the other side lost all connections"))
+		if s.attempt <= attempt {
+			s.fail(errors.New("the other side lost all connections"))
+		}
 	}
 }
 
@@ -276,11 +298,13 @@ func (pr *peer) redial(pair, number int, lost *loss) {
 	e := pr.e
 	p, pause := e.pairsWith(pr.rank)[pair], redialFirst
 	for pr.alive() == nil && e.ctx.Err() == nil {
-		ctx, cancel := context.WithTimeout(e.ctx, attemptTime)
-		conn, secret, err := e.dialOnce(ctx, pr.rank, lane{uint32(p[0]), uint32(p[1]), uint32(number), laneData})
+		// A host that answers is given more time: it may be busy.
+		ctx, cancel := context.WithTimeout(e.ctx, dialTime)
+		l := pr.attempt(p, number)
+		conn, secret, err := e.dialOnce(ctx, pr.rank, l)
 		cancel()
 		if err == nil {
-			if e.add(conn, pr, p[0], number, &secret, true) == nil {
+			if e.add(conn, pr, p[0], l, &secret, true) == nil {
 				e.count.dialed.Add(1)
 				lost.tell()
 				e.report(transport.Event{Kind: transport.PathBack, Peer: pr.rank, Path: e.rails[p[0]].Name, Lasted: time.Since(lost.ev.Time)})

@@ -30,13 +30,17 @@ type peer struct {
 	met     atomic.Bool   // all its streams were there once
 	here    chan struct{} // closed then
 	meeting sync.Mutex    // held while it is dialed for the first time
+	hoping  sync.Mutex    // held while it has no stream and is waited for
+	telling sync.Mutex    // held while an outage, or its end, is told
 
-	mu      sync.Mutex
-	carrier carrier
-	down    time.Time     // since when it has no stream; zero while it has one
-	came    chan struct{} // a token when a stream was made
-	altered int           // streams that brought altered frames
-	rooms   []roomWait    // senders that wait for room among the copies
+	mu       sync.Mutex
+	carrier  carrier
+	attempts uint32        // to make streams, by this rank
+	youngest uint32        // the latest of those that made one
+	down     time.Time     // since when it has no stream; zero while it has one
+	came     chan struct{} // a token when a stream was made
+	altered  int           // streams that brought altered frames
+	rooms    []roomWait    // senders that wait for room among the copies
 }
 
 // all are the streams with the peer.

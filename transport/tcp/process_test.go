@@ -20,6 +20,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weft-fabric/weft/internal/bounded"
 	"github.com/weft-fabric/weft/internal/conform"
 	"github.com/weft-fabric/weft/internal/nslab"
 	"github.com/weft-fabric/weft/transport"
@@ -136,7 +137,7 @@ func startRanks(t *testing.T, lab *nslab.Lab, hosts int) []*labRank {
 	t.Helper()
 	ranks := make([]*labRank, hosts)
 	for i := range ranks {
-		r := &labRank{cmd: exec.Command(os.Args[0])}
+		r := &labRank{cmd: bounded.Server(t, os.Args[0])}
 		r.cmd.Env = append(os.Environ(), "WEFT_TCP_RANK="+netip.AddrPortFrom(nslab.Addr(0, 1), 29500).String(),
 			fmt.Sprint("RANK=", i), fmt.Sprint("WORLD_SIZE=", hosts))
 		r.cmd.Stderr = &r.err

@@ -27,18 +27,19 @@ import (
 // is held over calls of the system, which never block, and over the reductions
 // that take their operands as they come.
 type stream struct {
-	e      *Endpoint
-	peer   *peer
-	rail   int  // this rank's
-	pair   int  // of rails, in the order that both ends have
-	number int  // among those of its rails
-	shut   bool // for writing, at the end
-	roomy  bool // its buffers are larger than any piece
-	fd     int
-	conn   net.Conn  // under TLS, instead of fd
-	in     *auth.Key // makes the checksums of what comes, under rmu
-	out    *auth.Key // and of what goes, under wmu
-	kick   chan struct{}
+	e       *Endpoint
+	peer    *peer
+	rail    int    // this rank's
+	pair    int    // of rails, in the order that both ends have
+	number  int    // among those of its rails
+	attempt uint32 // of its dialer that made it
+	shut    bool   // for writing, at the end
+	roomy   bool   // its buffers are larger than any piece
+	fd      int
+	conn    net.Conn  // under TLS, instead of fd
+	in      *auth.Key // makes the checksums of what comes, under rmu
+	out     *auth.Key // and of what goes, under wmu
+	kick    chan struct{}
 
 	id     int32 // with the pump
 	lost   atomic.Bool

@@ -45,6 +45,47 @@ func fillRandom(b []byte, seed uint64) {
 	}
 }
 
+// TestAProbeSparesYoungerStreams: that a peer had lost all streams is no reason to give up one
+// that was made since, and what was dialed before does not take the place of what was dialed after it.
+func TestAProbeSparesYoungerStreams(t *testing.T) {
+	es := endpoints(t, 2, func(c *Config) { c.Streams = 2 })
+	for _, e := range es {
+		pr := e.peers[1-e.cfg.Rank]
+		if len(pr.all()) != 2 || pr.youngest == 0 {
+			t.Fatalf("rank %d has %d streams, the youngest of attempt %d", e.cfg.Rank, len(pr.all()), pr.youngest)
+		}
+		before := pr.all()
+		if pr.probed(0); before[0].lost.Load() || before[1].lost.Load() {
+			t.Errorf("rank %d gave up streams that are younger than a probe", e.cfg.Rank)
+		}
+	}
+	e := es[0]
+	if !e.dials(0, 1) {
+		e = es[1]
+	}
+	pr := e.peers[1-e.cfg.Rank]
+	old, s := lane{number: 0, kind: laneData}, pr.all()[0]
+	conn, secret, err := e.dialOnce(t.Context(), pr.rank, old)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := e.add(conn, pr, 0, old, &secret, true); err == nil {
+		t.Error("an attempt took the place of a later one")
+	}
+	conn.Close()
+	if s.lost.Load() {
+		t.Error("the later one is lost")
+	}
+	for _, e := range es {
+		pr := e.peers[1-e.cfg.Rank]
+		list := pr.all()
+		pr.probed(list[0].attempt)
+		if !list[0].lost.Load() {
+			t.Errorf("rank %d keeps a stream that its peer has lost", e.cfg.Rank)
+		}
+	}
+}
+
 // TestStreamsBreak breaks streams in mid-transfer, one after another, while two
 // ranks exchange messages of many sizes in every way: all arrive, whole and in
 // order, and streams come back.

@@ -4,13 +4,14 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/weft-fabric/weft/internal/bounded"
 )
 
 func TestFlagFillsALine(t *testing.T) {
@@ -145,7 +146,7 @@ func TestBetweenProcesses(t *testing.T) {
 	if err := f.Truncate(4096); err != nil {
 		t.Fatal(err)
 	}
-	child := exec.Command(os.Args[0], "-test.run=^TestBetweenProcesses$")
+	child := bounded.Command(t, os.Args[0], "-test.run=^TestBetweenProcesses$")
 	child.Env = append(os.Environ(), "WAIT_TEST_FILE="+f.Name())
 	if err := child.Start(); err != nil {
 		t.Fatal(err)

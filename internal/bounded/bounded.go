@@ -1,0 +1,95 @@
+// Package bounded starts the processes of tests so that none of them can hold a test up:
+// each has a time limit, after which the test fails with what it was waiting for.
+package bounded
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// Limit is how long a process of a test may run, Build a compiler with an empty cache.
+const (
+	Limit = time.Minute
+	Build = 8 * time.Minute
+)
+
+// outputTime is how long a process that has ended may leave its output open, as one that
+// it started may.
+const outputTime = 5 * time.Second
+
+// Command is exec.Command for a test. The process ends with the test at the latest.
+func Command(t testing.TB, name string, args ...string) *exec.Cmd {
+	t.Helper()
+	return Within(t, Limit, name, args...)
+}
+
+// Within is Command with another limit.
+func Within(t testing.TB, limit time.Duration, name string, args ...string) *exec.Cmd {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	t.Cleanup(cancel)
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.WaitDelay = outputTime
+	cmd.Cancel = func() error {
+		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			t.Errorf("killed, as it did not end within %v: %s", limit, strings.Join(cmd.Args, " "))
+		}
+		return cmd.Process.Kill()
+	}
+	return cmd
+}
+
+// Server is exec.Command for a process that lives as long as the test wants it, and no
+// longer than the test: whoever waits for what it does has a limit.
+func Server(t testing.TB, name string, args ...string) *exec.Cmd {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	t.Cleanup(cancel)
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.WaitDelay = outputTime
+	return cmd
+}
+
+// Of are the processes with a variable, as NAME=VALUE, in their environment: what a test
+// started, and what that started. It gives their numbers and command lines.
+func Of(variable string) (pids []int, lines []string) {
+	files, _ := filepath.Glob("/proc/[0-9]*/environ") // the pattern is right
+	for _, f := range files {
+		b, err := os.ReadFile(f)
+		if err != nil || !slices.Contains(strings.Split(string(b), "\x00"), variable) {
+			continue
+		}
+		dir := filepath.Dir(f)
+		pid, err := strconv.Atoi(filepath.Base(dir))
+		if err != nil || pid == os.Getpid() {
+			continue
+		}
+		line, _ := os.ReadFile(filepath.Join(dir, "cmdline")) // it may have ended
+		pids, lines = append(pids, pid), append(lines, strings.Join(strings.FieldsFunc(string(line), func(r rune) bool { return r == 0 }), " "))
+	}
+	return pids, lines
+}
+
+// Guard fails a test and kills the processes with a variable in their environment, unless
+// done is called within a limit. It is for tests whose processes others start.
+func Guard(t testing.TB, limit time.Duration, variable string) (done func()) {
+	t.Helper()
+	timer := time.AfterFunc(limit, func() {
+		pids, lines := Of(variable)
+		t.Errorf("did not end within %v; killed are:\n  %s", limit, strings.Join(lines, "\n  "))
+		for _, pid := range pids {
+			_ = syscall.Kill(pid, syscall.SIGKILL)
+		}
+	})
+	return func() { timer.Stop() }
+}
+

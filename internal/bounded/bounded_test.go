@@ -1,0 +1,68 @@
+package bounded
+
+import (
+	"os/exec"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// recorder is a test that may fail.
+type recorder struct {
+	testing.TB
+	mu  sync.Mutex
+	log []string
+}
+
+func (r *recorder) Helper()        {}
+func (r *recorder) Cleanup(func()) {}
+func (r *recorder) Errorf(format string, args ...any) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.log = append(r.log, format)
+}
+
+func (r *recorder) failed() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.log) > 0
+}
+
+// A process that does not end is killed and fails the test, also while another that it
+// started has its output.
+func TestAProcessIsLimited(t *testing.T) {
+	r := &recorder{TB: t}
+	cmd := Within(r, 50*time.Millisecond, "sh", "-c", "sleep 100 & echo $!; sleep 100")
+	cmd.WaitDelay = 10 * time.Millisecond
+	began := time.Now()
+	out, err := cmd.Output()
+	if pid := strings.TrimSpace(string(out)); pid != "" {
+		_ = exec.Command("kill", "-9", pid).Run() // the first sleep
+	}
+	if err == nil || !r.failed() || time.Since(began) > 50*time.Second {
+		t.Errorf("%v after %v; it failed: %v", err, time.Since(began), r.failed())
+	}
+}
+
+// What others start is found by its environment.
+func TestAGuard(t *testing.T) {
+	r := &recorder{TB: t}
+	mark := "WEFT_TEST_BOUNDED=" + t.TempDir()
+	done := Guard(r, 50*time.Millisecond, mark)
+	defer done()
+	cmd := exec.Command("sh", "-c", "sleep 100; true")
+	cmd.Env = append(cmd.Environ(), mark)
+	if out, err := cmd.CombinedOutput(); err == nil || !r.failed() {
+		t.Errorf("%v %s; it failed: %v", err, out, r.failed())
+	}
+	for end := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) { // between looks
+		pids, lines := Of(mark)
+		if len(pids) == 0 {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("left: %q", lines)
+		}
+	}
+}
