@@ -92,4 +92,3 @@ func Guard(t testing.TB, limit time.Duration, variable string) (done func()) {
 	})
 	return func() { timer.Stop() }
 }
-
