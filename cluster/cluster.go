@@ -28,7 +28,11 @@ type Cluster struct {
 // Needs is what the owner asks of the network, and what the design report
 // assumes about parts; every field has a default.
 type Needs struct {
-	Params       float64            // parameters of the model to train; 0 where no model is named
+	Params       float64            // parameters of the model to train; 0 where none are given
+	Model        string             // name of a model to plan for; empty for none
+	Batch, Seq   int                // of Model: sequences a step, tokens a sequence; defaults 1,024 and 8,192
+	Tokens       float64            // to train Model on; 0 where it is not said
+	Dtype        string             // of Model's products; default bf16
 	BytesPer     float64            // bytes of gradient per parameter; default 4
 	StepSeconds  float64            // time of one training step; default 1
 	FailureRates map[string]float64 // yearly, by part: gpu, host, nic, cable, switch; DefaultNeeds says which and why

@@ -16,6 +16,22 @@ func (p *parse) needs(n *node) Needs {
 	}
 	f := p.fields("needs", n)
 	out.Params = f.number("params", out.Params, 1)
+	out.Model, out.Dtype = f.text("model"), f.text("dtype")
+	out.Batch, out.Seq = 1024, 8192
+	if f.has("batch") {
+		out.Batch = f.integer("batch", 1, 1<<20)
+	}
+	if f.has("seq") {
+		out.Seq = f.integer("seq", 1, 1<<22)
+	}
+	out.Tokens = f.number("tokens", 0, 1)
+	if out.Model == "" {
+		for _, name := range []string{"batch", "seq", "tokens", "dtype"} {
+			if f.has(name) {
+				f.fail(name, "%s is of a model, and no model is named; add model: llama3-70b", f.text(name))
+			}
+		}
+	}
 	out.BytesPer = f.number("bytes-per-param", out.BytesPer, 0.1)
 	out.StepSeconds = f.seconds("step", out.StepSeconds)
 	out.PowerPrice = f.number("power-price", out.PowerPrice, 0)

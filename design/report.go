@@ -53,10 +53,11 @@ type Report struct {
 	Economics  Economics `json:"economics"`
 	Growth     Growth    `json:"growth"`
 
-	Checklist   []Check   `json:"checklist"`
-	Assumptions []string  `json:"assumptions"`
-	Notes       []string  `json:"notes"`
-	Textbook    *Textbook `json:"textbook,omitempty"` // only where the caller asks for it
+	Plan        *ModelPlan `json:"plan,omitempty"` // of the model that the cluster file names
+	Checklist   []Check    `json:"checklist"`
+	Assumptions []string   `json:"assumptions"`
+	Notes       []string   `json:"notes"`
+	Textbook    *Textbook  `json:"textbook,omitempty"` // only where the caller asks for it
 
 	perCable int // links of the compute networks that one cable carries
 }
@@ -93,6 +94,9 @@ func Analyze(c *cluster.Cluster) (*Report, error) {
 	r.Paths = v.paths()
 	r.Latency = v.latency(facts, &r.Paths)
 	r.need(v, needs)
+	if err := r.plan(c, needs); err != nil {
+		return nil, err
+	}
 
 	b := v.breaker(h, r.Bisection.MaxFlow)
 	r.Pieces = b.pieces()

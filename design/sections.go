@@ -96,6 +96,9 @@ func (r *Report) lead() string {
 	if r.Need != nil {
 		s += " " + r.Need.sentence()
 	}
+	if r.Plan != nil {
+		s += " " + r.Plan.Verdict
+	}
 	return s
 }
 
@@ -226,9 +229,10 @@ func (r *Report) pathSection() section {
 
 // needSections is empty where no model is named.
 func (r *Report) needSections() []section {
+	list := r.planSections()
 	n := r.Need
 	if n == nil {
-		return nil
+		return list
 	}
 	shared := fmt.Sprintf("2(m-1)/m of it for m = %s %ss, over %s each", count(n.Groups), n.Group, plural(n.NICs, r.Endpoint))
 	if r.Endpoint != "NIC" {
@@ -249,8 +253,8 @@ func (r *Report) needSections() []section {
 		[]string{"needed for a step of " + seconds(n.StepSeconds), bits(n.NeedPerNIC), "on every " + r.Endpoint},
 		[]string{"all " + r.Endpoint + "s together", size(n.TotalBytes), "a step"},
 		[]string{"model cut into", plural(max(n.ModelParallel, 1), "part"), "so that the gradients of one part fit the step"})
-	return []section{{ID: "need", Title: "What the model needs", Lead: n.sentence(),
-		Tables: []table{{Cols: []col{left("what"), right("amount"), left("how")}, Rows: rows}}}}
+	return append(list, section{ID: "need", Title: "What gradients need", Lead: n.sentence(),
+		Tables: []table{{Cols: []col{left("what"), right("amount"), left("how")}, Rows: rows}}})
 }
 
 func (r *Report) failureSection() section {
