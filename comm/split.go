@@ -29,6 +29,11 @@ func (c *Comm) Split(ctx context.Context, color, key int) (*Comm, error) {
 	if sub == nil || err != nil {
 		return nil, err
 	}
+	return c.adopt(ctx, sub)
+}
+
+// adopt makes a new communicator a child of c: what aborts c aborts it.
+func (c *Comm) adopt(ctx context.Context, sub *Comm) (*Comm, error) {
 	if err := sub.layer(ctx); err != nil {
 		sub.abandon()
 		return nil, err
@@ -63,14 +68,78 @@ func (c *Comm) Dup(ctx context.Context) (*Comm, error) { return c.Split(ctx, 0, 
 
 const splitSize = 24 + board.AddressSize
 
-// splitInto makes a communicator that is alone so far one of all ranks that give its color.
-func (c *Comm) splitInto(ctx context.Context, sub *Comm, color, key int) error {
+// Group makes a communicator of some ranks of c, which are named by their numbers in it and get new ones in the order in which they
+// are named. Only these ranks call it, all with the same list: the others need not know of it, as those of Split must, so it serves
+// where not all ranks can be brought to the same place. What the members must know of one another goes through gather, which gives
+// every member what all of them gave, in the order of the list, and by which they also wait for one another: it is called twice.
+func (c *Comm) Group(ctx context.Context, ranks []int, gather func(ctx context.Context, mine []byte) ([][]byte, error)) (*Comm, error) {
+	if err := c.Err(); err != nil {
+		return nil, err
+	}
+	seen := map[int]bool{}
+	for _, r := range ranks {
+		if r < 0 || r >= c.Size() {
+			return nil, errNoRank(r, c.Size())
+		}
+		if seen[r] {
+			return nil, fmt.Errorf("rank %d is named twice in %v", r, ranks)
+		}
+		seen[r] = true
+	}
+	if !seen[c.Rank()] {
+		return nil, fmt.Errorf("rank %d makes a group of ranks %v, in which it is not", c.Rank(), ranks)
+	}
+	sub, err := c.world.newComm(c.epoch)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.groupInto(ctx, sub, ranks, gather); err != nil {
+		sub.abandon()
+		return nil, err
+	}
+	return c.adopt(ctx, sub)
+}
+
+// groupInto makes a communicator that is alone so far one of some ranks.
+func (c *Comm) groupInto(ctx context.Context, sub *Comm, ranks []int, gather func(ctx context.Context, mine []byte) ([][]byte, error)) error {
+	all := make([]byte, splitSize*c.Size())
+	for r := range c.Size() {
+		binary.LittleEndian.PutUint64(all[r*splitSize:], ^uint64(0)) // of no color
+	}
+	const color = 0
+	blobs, err := gather(ctx, c.splitPart(sub, color, slices.Index(ranks, c.Rank())))
+	if err != nil {
+		return err
+	}
+	if len(blobs) != len(ranks) {
+		return fmt.Errorf("a group of %d ranks: gather gave what %d of them said", len(ranks), len(blobs))
+	}
+	for i, b := range blobs {
+		if len(b) != splitSize {
+			return fmt.Errorf("rank %d said %d bytes of itself, %d were expected: do all ranks run the same version?", ranks[i], len(b), splitSize)
+		}
+		copy(all[ranks[i]*splitSize:], b)
+	}
+	if err := c.assemble(sub, all, color); err != nil {
+		return err
+	}
+	_, err = gather(ctx, nil) // nobody is done before everybody knows the others' boards
+	return err
+}
+
+// splitPart is what a rank tells the others of the communicator that it brings along.
+func (c *Comm) splitPart(sub *Comm, color, key int) []byte {
 	mine := make([]byte, 24, splitSize)
 	le := binary.LittleEndian
 	le.PutUint64(mine, uint64(color))
 	le.PutUint64(mine[8:], uint64(key))
 	le.PutUint64(mine[16:], uint64(c.world.number()))
-	mine = sub.address().Append(mine)
+	return sub.address().Append(mine)
+}
+
+// splitInto makes a communicator that is alone so far one of all ranks that give its color.
+func (c *Comm) splitInto(ctx context.Context, sub *Comm, color, key int) error {
+	mine := c.splitPart(sub, color, key)
 	all := make([]byte, splitSize*c.Size())
 	err := c.do(ctx, &request{Op: sched.AllGather, Variant: calls.SplitCall, Type: reduce.Uint8, Root: -1, Count: splitSize, In: mine, Out: all}, nil)
 	if err != nil {
