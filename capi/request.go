@@ -43,14 +43,7 @@ func start(c *comm.Comm, k *call, q *queue) (C.int64_t, error) {
 	}
 	n := requests.add(r)
 	if q != nil {
-		go func() {
-			if r.handle != nil {
-				<-r.handle.Done()
-			} else {
-				_ = r.ticket.Wait(r.ctx)
-			}
-			q.add(n)
-		}()
+		go r.tell(n, q)
 	}
 	return n, nil
 }

@@ -67,6 +67,17 @@ int weft_close(weft_comm c, weft_error *e) { GO(e, goClose(c, e)); }
 int weft_abort(weft_comm c, const char *why, weft_error *e) { GO(e, goAbort(c, (char *)why, e)); }
 int weft_split(weft_comm c, int color, int key, weft_comm *sub, weft_error *e) { GO(e, goSplit(c, color, key, sub, e)); }
 int weft_dup(weft_comm c, weft_comm *same, weft_error *e) { GO(e, goDup(c, same, e)); }
+int weft_group(weft_comm c, const int32_t *ranks, int n, weft_exchange gather, void *arg, weft_comm *sub, weft_error *e)
+{
+	GO(e, goGroup(c, (int32_t *)ranks, n, gather, arg, sub, e));
+}
+int weft_listen(const char *address, char *got, int cap, weft_listener *l, weft_error *e) { GO(e, goListen((char *)address, got, cap, l, e)); }
+int weft_unlisten(weft_listener l, weft_error *e) { GO(e, goUnlisten(l, e)); }
+int weft_follow(weft_follower *f, weft_error *e) { GO(e, goFollow(f, e)); }
+int weft_follow_next(weft_follower f, int64_t timeout_ms, weft_task *t, weft_error *e) { GO(e, goFollowNext(f, timeout_ms, t, e)); }
+int weft_follow_done(weft_follower f, int last, int failed, const char *why, weft_error *e) { GO(e, goFollowDone(f, last, failed, (char *)why, e)); }
+int weft_follow_leave(weft_follower f, weft_error *e) { GO(e, goFollowLeave(f, e)); }
+int weft_follow_close(weft_follower f, weft_error *e) { GO(e, goFollowClose(f, e)); }
 int weft_shrink(weft_comm c, weft_comm *left, weft_error *e) { GO(e, goShrink(c, left, e)); }
 int weft_rank(weft_comm c) { return forked ? -1 : goRank(c); }
 int weft_size(weft_comm c) { return forked ? -1 : goSize(c); }
@@ -89,6 +100,7 @@ int weft_forget(weft_prepared p, weft_error *e) { GO(e, goForget(p, e)); }
 int weft_queue_new(weft_queue *q, weft_error *e) { GO(e, goQueueNew(q, e)); }
 int weft_next(weft_queue q, int64_t timeout_ms, weft_request *r, weft_error *e) { GO(e, goNext(q, timeout_ms, r, e)); }
 int weft_queue_free(weft_queue q, weft_error *e) { GO(e, goQueueFree(q, e)); }
+int weft_tell(weft_request r, weft_queue q, weft_error *e) { GO(e, goTell(r, q, e)); }
 
 #define CALL(name, ...) weft_call name = {.size = sizeof(weft_call), __VA_ARGS__}
 

@@ -105,6 +105,13 @@ func config(from *C.weft_config) (comm.Config, error) {
 		return cfg, err
 	}
 	cfg.Rank, cfg.Size, cfg.LocalRank, cfg.Addr = int(f.rank), int(f.ranks), int(f.local_rank), text(f.address)
+	if f.listener != 0 {
+		ln, err := listeners.get(f.listener)
+		if err != nil {
+			return cfg, err
+		}
+		cfg.Listener = *ln
+	}
 	if f.timeout_ms > 0 {
 		cfg.Timeout = time.Duration(f.timeout_ms) * time.Millisecond
 	}

@@ -31,6 +31,8 @@ typedef int64_t weft_comm;     /* a communicator: this rank's place in a group o
 typedef int64_t weft_request;  /* a call under way */
 typedef int64_t weft_queue;    /* where calls under way tell their end */
 typedef int64_t weft_prepared; /* a call that is made often */
+typedef int64_t weft_listener; /* where rank 0 waits for the others */
+typedef int64_t weft_follower; /* a process that follows epochs */
 typedef uint64_t weft_key;     /* memory of a rank, as others name it: the key of what lies k bytes behind is larger by k */
 
 /* The type of an element: DLPack's code, and its bits. */
@@ -109,6 +111,7 @@ typedef struct weft_config {
 	const char *transport; /* shm, tcp or mixed; NULL for the fastest that reaches all ranks */
 	int64_t timeout_ms;    /* of operations and of joining; 0 for two minutes */
 	const char *settings;  /* further settings, one a line, as WEFT_STREAMS=4; they come before the environment */
+	weft_listener listener; /* on rank 0, where it listens instead of at address; 0 for none */
 } weft_config;
 
 /* What a communicator is. Set size to sizeof(weft_info). */
@@ -219,6 +222,17 @@ int weft_close(weft_comm c, weft_error *e);                         /* have a ba
 int weft_abort(weft_comm c, const char *why, weft_error *e);        /* ends what the group is doing, on every rank */
 int weft_split(weft_comm c, int color, int key, weft_comm *sub, weft_error *e); /* a negative color gets none: *sub is 0 */
 int weft_dup(weft_comm c, weft_comm *same, weft_error *e);
+
+/* A communicator of some ranks of c, which get new numbers in the order in which they are named. These ranks alone call it, all with
+ * the same list. What they must know of one another goes through gather, which is called twice on this thread: it leaves in all what
+ * every member gave, bytes of each, in the order of the list, and says by a number that is not 0 that it could not. */
+typedef int (*weft_exchange)(void *arg, const void *mine, int64_t bytes, void *all);
+int weft_group(weft_comm c, const int32_t *ranks, int n, weft_exchange gather, void *arg, weft_comm *sub, weft_error *e);
+
+/* Rank 0 may listen before it joins, so that the system chooses the port ("host:0") and the others can be told: got is the address
+ * with that port, and weft_config.listener takes the listener. weft_unlisten is for afterwards, whether the join worked or not. */
+int weft_listen(const char *address, char *got, int cap, weft_listener *l, weft_error *e);
+int weft_unlisten(weft_listener l, weft_error *e);
 int weft_shrink(weft_comm c, weft_comm *left, weft_error *e); /* of the ranks that are left after a failure; c is closed */
 int weft_rank(weft_comm c);                                   /* -1 if c is none */
 int weft_size(weft_comm c);                                   /* -1 if c is none */
@@ -244,6 +258,7 @@ int weft_forget(weft_prepared p, weft_error *e);
 int weft_queue_new(weft_queue *q, weft_error *e);
 int weft_next(weft_queue q, int64_t timeout_ms, weft_request *r, weft_error *e); /* WEFT_PENDING if none ended; WEFT_CLOSED when freed */
 int weft_queue_free(weft_queue q, weft_error *e);
+int weft_tell(weft_request r, weft_queue q, weft_error *e); /* a call that was started without a queue tells its end there after all */
 
 int weft_barrier(weft_comm c, weft_error *e);
 int weft_all_reduce(weft_comm c, void *dst, const void *src, int64_t count, weft_type t, int op, weft_error *e);
@@ -272,6 +287,40 @@ int weft_alloc(weft_comm c, int64_t bytes, void **p, weft_error *e); /* all zero
 int weft_free(weft_comm c, void *p, weft_error *e);
 int weft_key_of(weft_comm c, const void *p, int64_t bytes, weft_key *key, weft_error *e);
 int weft_notices(weft_comm c, int32_t *from, uint32_t *values, int cap, int *n, weft_error *e); /* those that came; returns at once */
+
+/* ---- ranks that outlive the failure of others: programs started by `weft run --follow` ----
+ *
+ * weft_follow_next says what to do, weft_follow_done what came of it:
+ *
+ *   WEFT_FORM   a communicator of the ranks that are there now: take up work on it, with the state of those that have it
+ *   WEFT_STEP   one step of work on it; last says that it was the job's last one
+ *   WEFT_HALT   too few are left to go on: save what there is
+ *   0           the job is over here, with an error if it failed; weft_follow_close is what is left to do
+ *
+ * When a rank dies, calls on the communicator fail, and after WEFT_FAILED_ELSEWHERE a new WEFT_FORM comes without it. The communicator
+ * of a task is the library's: it is good until the next WEFT_FORM and must not be closed. */
+#define WEFT_FORM 1
+#define WEFT_STEP 2
+#define WEFT_HALT 3
+#define WEFT_FAILED 1           /* an error of the job itself: it ends on all ranks */
+#define WEFT_FAILED_ELSEWHERE 2 /* a call on the communicator failed: another epoch mends it */
+
+typedef struct weft_task {
+	uint64_t size;
+	int32_t kind;
+	int32_t final; /* when the job is over: 1 if this process took its last step with the others */
+	weft_comm comm;
+	uint64_t epoch;
+	int32_t rank;
+	int32_t ranks;
+	char reason[256]; /* why there is a new epoch */
+} weft_task;
+
+int weft_follow(weft_follower *f, weft_error *e); /* takes up the connection with the agent that started this process */
+int weft_follow_next(weft_follower f, int64_t timeout_ms, weft_task *t, weft_error *e); /* WEFT_PENDING if there is nothing yet; < 0 waits for ever */
+int weft_follow_done(weft_follower f, int last, int failed, const char *why, weft_error *e);
+int weft_follow_leave(weft_follower f, weft_error *e); /* asks to leave; the others go on without this rank */
+int weft_follow_close(weft_follower f, weft_error *e);
 
 /* ---- texts: at most cap bytes, 0 at the end included; need is how many it takes ---- */
 

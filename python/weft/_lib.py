@@ -54,6 +54,7 @@ class Config(ctypes.Structure):
         ("transport", c_char_p),
         ("timeout_ms", c_int64),
         ("settings", c_char_p),
+        ("listener", c_int64),
     ]
 
 
@@ -70,6 +71,23 @@ class Info(ctypes.Structure):
 
 class Status(ctypes.Structure):
     _fields_ = [("source", c_int32), ("tag", c_int32), ("count", c_int64)]
+
+
+FORM, STEP, HALT = 1, 2, 3
+FAILED, FAILED_ELSEWHERE = 1, 2
+
+
+class Task(ctypes.Structure):
+    _fields_ = [
+        ("size", c_uint64),
+        ("kind", c_int32),
+        ("final", c_int32),
+        ("comm", c_int64),
+        ("epoch", c_uint64),
+        ("rank", c_int32),
+        ("ranks", c_int32),
+        ("reason", c_char * 256),
+    ]
 
 
 class Call(ctypes.Structure):
@@ -131,6 +149,15 @@ _functions = {
     "weft_queue_new": [POINTER(_H), _E],
     "weft_next": [_H, c_int64, POINTER(_H), _E],
     "weft_queue_free": [_H, _E],
+    "weft_tell": [_H, _H, _E],
+    "weft_group": [_H, POINTER(c_int32), c_int, c_void_p, c_void_p, POINTER(_H), _E],
+    "weft_listen": [c_char_p, c_void_p, c_int, POINTER(_H), _E],
+    "weft_unlisten": [_H, _E],
+    "weft_follow": [POINTER(_H), _E],
+    "weft_follow_next": [_H, c_int64, POINTER(Task), _E],
+    "weft_follow_done": [_H, c_int, c_int, c_char_p, _E],
+    "weft_follow_leave": [_H, _E],
+    "weft_follow_close": [_H, _E],
     "weft_barrier": [_H, _E],
     "weft_all_reduce": [_H, c_void_p, c_void_p, c_int64, _T, c_int, _E],
     "weft_reduce_scatter": [_H, c_void_p, c_void_p, c_int64, _T, c_int, _E],

@@ -1,0 +1,253 @@
+"""PyTorch's own distributed tests, run on a backend.
+
+    PYTHONPATH=python python3 python/tests/torch_suite.py --backend weft --ranks 4
+    PYTHONPATH=python python3 python/tests/torch_suite.py --compare          # weft and Gloo, 2, 3 and 4 ranks, shm and tcp: the table of the docs
+    PYTHONPATH=python python3 python/tests/torch_suite.py --ranks 2 test_all_reduce_sum test_broadcast
+
+The tests are torch/testing/_internal/distributed/distributed_test.py of the PyTorch that is installed. They are not copied
+and not changed on disk. Their text is read, the places that name the backends a test is for learn the name weft, and the
+result is run. Tests for Gloo alone and for MPI alone (CPU tensors in both cases) are opened so. Tests that need several GPUs
+skip themselves.
+
+Test processes are forked, not spawned: importing PyTorch anew in every rank takes twenty times as long as a test.
+"""
+
+import argparse
+import dataclasses
+import importlib.util
+import json
+import logging
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+import types
+import unittest
+
+
+def stand_in(name, **members):
+    """A module that PyTorch's tests import and that is not installed, with what they use of it."""
+    if importlib.util.find_spec(name) is None:
+        module = types.ModuleType(name)
+        module.__dict__.update(members)
+        sys.modules[name] = module
+
+
+def stand_ins():
+    class TestCase(unittest.TestCase):
+        longMessage = True
+
+        def assertExpectedInline(self, actual, expect, skip=0):
+            self.assertEqual(actual, expect)
+
+    stand_in("expecttest", TestCase=TestCase, ACCEPT=False)
+
+
+def open_gates(text, backend):
+    """The source of the tests, with backend beside Gloo and MPI wherever a test is for one of those alone."""
+    text = re.sub(r'BACKEND != "(gloo|mpi)"', rf'BACKEND not in ("\1", "{backend}")', text)
+    text = text.replace('require_backend({"gloo"})', f'require_backend({{"gloo", "{backend}"}})')
+    # The tests of communication hooks choose CPU modules by the name of the backend.
+    text = text.replace('if BACKEND == "mpi" or BACKEND == "gloo":', f'if BACKEND in ("mpi", "gloo", "{backend}"):')
+    return text
+
+
+def source(name):
+    """Where a module's text is, and the text. The packages around it are not imported."""
+    import torch
+    path = os.path.join(os.path.dirname(torch.__file__), *name.split(".")[1:]) + ".py"
+    with open(path) as f:
+        return path, f.read()
+
+
+def run_as(name, path, text):
+    """Makes a module of a text."""
+    module = types.ModuleType(name)
+    module.__file__, module.__package__ = path, name.rpartition(".")[0]
+    module.__spec__ = importlib.util.spec_from_file_location(name, path)
+    sys.modules[name] = module
+    exec(compile(text, path, "exec"), module.__dict__)
+    return module
+
+
+def repair_dataclass():
+    """Gives a dataclass of PyTorch 1.13 a hash.
+
+    It is the default of a field (TensorProperties). Python 3.11 refuses such a default if it has none, so that nothing of
+    torch.distributed._shard can be imported, whatever the backend."""
+    import torch
+    if sys.version_info < (3, 11) or not torch.__version__.startswith("1."):
+        return
+    plain = dataclasses.dataclass
+
+    def hashed(cls=None, **options):
+        if cls is not None and cls.__name__ == "TensorProperties":
+            options["unsafe_hash"] = True
+        return plain(cls, **options)
+
+    dataclasses.dataclass = hashed
+    try:
+        import torch.distributed._shard.sharded_tensor  # noqa: F401
+    finally:
+        dataclasses.dataclass = plain
+
+
+def load(backend):
+    """Imports the tests for a backend; BACKEND, WORLD_SIZE and TEMP_DIR are set."""
+    stand_ins()
+    if backend == "weft":
+        import weft.torch
+        weft.torch.patch_monitored_barrier()
+    import torch
+    repair_dataclass()
+    from torch.testing._internal import common_distributed as common
+    name = "torch.testing._internal.distributed.distributed_test"
+    path, text = source(name)
+    if backend == "weft":
+        for feature in ("gpu", "cuda", "ddp", "subgroup", "plugin"):
+            common.DistTestCases.backend_feature[feature].add(backend)
+        text = open_gates(text, backend)
+    module = run_as(name, path, text)
+    common.TIMEOUT_DEFAULT = 100
+    common.TIMEOUT_OVERRIDE.clear()
+    return torch, module
+
+
+def case(module, torch):
+    class TestDistributed(module.TestDistBackend, module.DistributedTest._DistTestBase):
+        def setUp(self):
+            super().setUp()
+            context = torch.multiprocessing.get_context("fork")
+            self._start_processes(context.Process)
+
+        def tearDown(self):
+            processes = self.processes
+            super().tearDown()
+            for p in processes:  # none may outlive its test
+                p.join(5)
+                if p.exitcode is None:
+                    p.kill()
+                    p.join()
+
+    return TestDistributed
+
+
+class Result(unittest.TestResult):
+    """Notes how each test ended, and prints it at once."""
+
+    def __init__(self, quiet):
+        super().__init__()
+        self.rows, self.quiet = [], quiet
+
+    def startTest(self, test):
+        super().startTest(test)
+        self.began = time.monotonic()
+
+    def note(self, test, outcome, text=""):
+        name = test.id().rpartition(".")[2]
+        took = time.monotonic() - getattr(self, "began", time.monotonic())
+        self.rows.append({"test": name, "outcome": outcome, "seconds": round(took, 2), "text": text})
+        if not self.quiet and outcome != "skipped":
+            print(f"{outcome:8} {took:6.1f} s  {name}", flush=True)
+
+    def addSuccess(self, test):
+        self.note(test, "passed")
+
+    def addSkip(self, test, reason):
+        self.note(test, "skipped", reason)
+
+    def addFailure(self, test, err):
+        self.note(test, "failed", self._exc_info_to_string(err, test))
+
+    addError = addFailure
+
+
+def run(backend, ranks, names, quiet=False):
+    """Runs tests in this process and gives their outcomes."""
+    with tempfile.TemporaryDirectory() as folder:
+        for sub in ("barrier", "test_dir", "init_dir"):
+            os.mkdir(os.path.join(folder, sub))
+        os.environ.update(BACKEND=backend, WORLD_SIZE=str(ranks), TEMP_DIR=folder, MASTER_ADDR="127.0.0.1", OMP_NUM_THREADS="1",
+                          INIT_METHOD="file://" + os.path.join(folder, "init_dir", "shared"))
+        os.environ.pop("MASTER_PORT", None)
+        torch, module = load(backend)
+        torch.set_num_threads(1)
+        logging.disable(logging.WARNING)
+        tests = case(module, torch)
+        every = unittest.TestLoader().getTestCaseNames(tests)
+        unknown = [n for n in names if n not in every]
+        if unknown:
+            raise SystemExit(f"no such test: {', '.join(unknown)}")
+        result = Result(quiet)
+        unittest.TestSuite(tests(n) for n in names or every).run(result)
+    return result.rows
+
+
+def count(rows):
+    done = {o: sum(r["outcome"] == o for r in rows) for o in ("passed", "failed", "skipped")}
+    return done["passed"] + done["failed"], done["passed"], done["failed"], done["skipped"]
+
+
+def compare(out):
+    """Runs everything on both backends, each in a process of its own, and writes the table."""
+    lines = ["| backend | transport | ranks | run | passed | failed | skipped | seconds |", "|---|---|---:|---:|---:|---:|---:|---:|"]
+    failures, gloo = [], {}
+    for ranks in (2, 3, 4):
+        for backend, transport in (("gloo", "tcp"), ("weft", "shm"), ("weft", "tcp")):
+            with tempfile.NamedTemporaryFile("r", suffix=".json") as f:
+                began = time.monotonic()
+                subprocess.run([sys.executable, __file__, "--backend", backend, "--ranks", str(ranks), "--json", f.name, "--quiet"],
+                               env={**os.environ, "WEFT_TRANSPORT": transport}, check=False)
+                took = time.monotonic() - began
+                rows = json.load(f)
+            ran, passed, failed, skipped = count(rows)
+            lines.append(f"| {backend} | {transport} | {ranks} | {ran} | {passed} | {failed} | {skipped} | {took:.0f} |")
+            print(lines[-1], flush=True)
+            good = {r["test"] for r in rows if r["outcome"] == "passed"}
+            if backend == "gloo":
+                gloo[ranks] = good
+            else:
+                for test in sorted(gloo[ranks] - good):
+                    failures.append(f"- passes with Gloo, not with weft over {transport}, {ranks} ranks: {test}")
+            for r in rows:
+                if r["outcome"] == "failed":
+                    last = [line for line in r["text"].splitlines() if line.strip()][-1]
+                    failures.append(f"- {backend} over {transport}, {ranks} ranks: {r['test']}: {last[:200]}")
+    text = "\n".join(lines + [""] + failures) + "\n"
+    if out:
+        with open(out, "w") as f:
+            f.write(text)
+    print(text)
+    return any(line.startswith(("- weft", "- passes")) for line in failures)
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__.splitlines()[0], epilog="\n".join(__doc__.splitlines()[1:]),
+                                formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--backend", default="weft", help="weft or gloo")
+    p.add_argument("--ranks", type=int, default=2)
+    p.add_argument("--json", metavar="FILE", help="write the outcomes")
+    p.add_argument("--quiet", action="store_true", help="print only what failed, and the counts")
+    p.add_argument("--compare", action="store_true", help="everything, on both backends; --out FILE writes the table")
+    p.add_argument("--out", metavar="FILE")
+    p.add_argument("--repeat", type=int, default=1, help="run the tests this often")
+    p.add_argument("names", nargs="*", metavar="TEST", help="tests by name; all if none is named")
+    a = p.parse_args()
+    if a.compare:
+        sys.exit(compare(a.out))
+    rows = run(a.backend, a.ranks, a.names * a.repeat, a.quiet)
+    if a.json:
+        with open(a.json, "w") as f:
+            json.dump(rows, f, indent=1)
+    for r in rows:
+        if r["outcome"] == "failed":
+            print(f"=== {r['test']}\n{r['text']}")
+    ran, passed, failed, skipped = count(rows)
+    print(f"{a.backend}, {a.ranks} ranks: {ran} run, {passed} passed, {failed} failed, {skipped} skipped")
+    sys.exit(failed > 0 or ran == 0)
+
+
+if __name__ == "__main__":
+    main()

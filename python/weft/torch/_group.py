@@ -1,0 +1,827 @@
+"""The process group: PyTorch's calls, made on a communicator."""
+
+import atexit
+import ctypes
+import itertools
+import os
+import secrets
+import struct
+import sys
+import weakref
+
+import torch
+import torch.distributed as dist
+import torch.distributed.distributed_c10d as c10d
+from torch._C._distributed_c10d import ProcessGroup as _Base, _create_work_from_future
+
+from . import _memory, _native as native
+from ._types import BYTE, SUM, TYPES, reduction
+from ._work import Done, Error, Work, ends, failure
+
+_FRONT = c10d.__dict__  # the functions that users call
+_SUM = dist.ReduceOp.RedOpType.SUM
+_STRIDED = torch.strided
+# From PyTorch 2 on C++ keeps a Python Work alive while it holds it. Before, a Work that is returned to C++ must be one of C++.
+_KEEPS_WORK = int(torch.__version__.split(".")[0]) >= 2
+
+SYNC, ASYNC, OTHER = 0, 1, 2
+
+
+def _mode():
+    """How the method that asks was called: by a function of torch.distributed that waits at once, by one that gives the work
+    to its caller, or by somebody else, C++ among them.
+
+    A call that is waited for at once runs on this thread, which is several times as fast as handing it to another one. It is
+    read from the caller's variables since PyTorch before 2.8 does not hand it on."""
+    f = sys._getframe(2)
+    if f.f_globals is not _FRONT:
+        return OTHER
+    return ASYNC if f.f_locals.get("async_op", f.f_code.co_name not in ("send", "recv")) else SYNC
+
+
+class Options:
+    """Settings of one group: pg_options=Options(transport="tcp", streams=4) is what WEFT_TRANSPORT=tcp and WEFT_STREAMS=4 are.
+
+    address is where rank 0 listens (host:port, or host alone)."""
+
+    def __init__(self, address=None, token=None, **settings):
+        self.address, self.token = address, token
+        self.settings = {"WEFT_" + k.upper(): str(v) for k, v in settings.items()}
+
+    def lines(self):
+        """As the library takes them; they come before the environment."""
+        return "\n".join(f"{k}={v}" for k, v in self.settings.items())
+
+
+class ProcessGroup(_Base):
+    """A group of ranks over weft."""
+
+    def __init__(self, comm, rank, size, timeout, store=None, name=""):
+        super().__init__(rank, size)
+        self._comm, self._rank, self._size = comm, rank, size
+        self._ms = max(1, int(timeout.total_seconds() * 1000))
+        self._store, self._name, self._desc = store, name, ""
+        self._parent_of = None  # ranks of the world to ranks of this group, if other groups can be made of it
+        self._live = {}         # works that are not over
+        self._calls = 0
+        self._coalesced = None  # works since _start_coalescing
+        self._barriers = 0      # monitored ones
+        _groups.add(self)
+
+    # ---- what it is ----
+
+    def rank(self):
+        return self._rank
+
+    def size(self):
+        return self._size
+
+    def getRank(self):
+        return self._rank
+
+    def getSize(self):
+        return self._size
+
+    def name(self):
+        return "weft"
+
+    def getBackendName(self):
+        return "weft"
+
+    _get_backend_name = getBackendName
+
+    @property
+    def group_name(self):
+        return self._name
+
+    def _set_group_name(self, name):
+        self._name = name
+
+    @property
+    def group_desc(self):
+        return self._desc
+
+    def _set_group_desc(self, text):
+        self._desc = text
+
+    def set_timeout(self, timeout):
+        self._ms = max(1, int(timeout.total_seconds() * 1000))
+
+    def _set_default_timeout(self, timeout):
+        self.set_timeout(timeout)
+
+    def _set_sequence_number_for_group(self):
+        pass  # all ranks begin with 0
+
+    def _get_sequence_number_for_group(self):
+        return self._calls
+
+    def __repr__(self):
+        return f"<weft.torch.ProcessGroup {self._name!r}: rank {self._rank} of {self._size}>"
+
+    # ---- calls ----
+
+    def _limit(self, mode, opts):
+        """The time limit of a call, in milliseconds."""
+        if mode == OTHER and opts is not None:
+            t = opts.timeout.total_seconds()
+            if t > 0:
+                return int(t * 1000)
+        return self._ms
+
+    def _make(self, what, mode, opts, tensors, op, type=BYTE, reduce=0, factor=0.0, root=0, peer=0, tag=-2, dst=0, src=0, count=0,
+              counts=None, sends=None, keep=None, finish=None, place=(0, 0, 0)):
+        """Makes one call and gives the Work for it."""
+        self._calls += 1
+        k = _pack(_SIZE, op, type, reduce, root, peer, 0, tag, 0, dst, src, count, 0,
+                  ctypes.addressof(counts) if counts is not None else 0, ctypes.addressof(sends) if sends is not None else 0,
+                  factor, self._ms if mode != OTHER else self._limit(mode, opts), 0, 0, 0, 0, 0, *place)
+        if mode == SYNC and self._coalesced is None:
+            if op == native.RECV:
+                status = native.Status()
+                rc = native.run(self._comm, k, ctypes.addressof(status), native.error())
+            else:
+                rc = native.run(self._comm, k, None, native.error())
+            if rc:
+                self._failed(rc, what, op)
+            if finish is not None:
+                finish()
+            return Done(tensors, status.source) if op == native.RECV else _DONE
+        return self._hand(Work(self, what, [self._start(what, op, k)], tensors, (keep, counts, sends), finish), mode)
+
+    def _start(self, what, op, k):
+        request = native.Request()
+        rc = native.start(self._comm, k, ctypes.addressof(request), native.error())
+        if rc:
+            self._failed(rc, what, op)
+        return request.value
+
+    def _hand(self, work, mode):
+        """Gives a work to the caller, in a form in which it can keep it."""
+        if len(self._live) > 16:
+            for w in list(self._live.values())[:8]:
+                w.is_completed()
+        if self._coalesced is not None:
+            self._coalesced.append(work)
+        if mode == OTHER and not _KEEPS_WORK:
+            return _create_work_from_future(work.get_future())
+        return work
+
+    def _failed(self, rc, what, op):
+        """A call that failed, or could not be made."""
+        e = failure(rc, what)
+        if rc in (native.INVALID, native.NO_DEVICE) and op < native.SEND:
+            self._refuse(e)
+        raise e
+
+    def _refuse(self, why):
+        """Raises why, after telling the other ranks, which may be in the call that this one cannot make.
+
+        It makes a barrier instead. If the others refuse the same call, all pass it and go on. If they do not, all learn from
+        weft's comparison of calls which rank did something else: none waits for the time limit."""
+        k = _pack(_SIZE, native.BARRIER, 0, 0, 0, 0, 0, -2, 0, 0, 0, 0, 0, 0, 0, 0.0, self._ms, 0, 0, 0, 0, 0, 0, 0, 0)
+        rc = native.run(self._comm, k, None, native.error())
+        if rc == native.INTERRUPTED:
+            native.reraise()
+        if rc:
+            why.args = (f"{why.args[0]}; the others make another call: {native.read()[0]}",)
+        raise why
+
+    # ---- tensors ----
+
+    def _look(self, what, *tensors):
+        """Refuses what cannot be sent, and says where it lies: device, number and stream."""
+        place = None
+        for t in tensors:
+            if not isinstance(t, torch.Tensor):
+                self._refuse(TypeError(f"{what}: {type(t).__name__} is no tensor"))
+            if t.layout is not _STRIDED:
+                self._refuse(TypeError(f"{what}: a tensor of layout {t.layout}; only all_reduce takes sparse tensors"))
+            at = (0, 0, 0) if t.is_cpu else _device(t)
+            if at is None:
+                self._refuse(TypeError(f"{what}: a tensor on {t.device}; weft moves tensors of cpu and cuda"))
+            if place is not None and place != at:
+                self._refuse(ValueError(f"{what}: tensors on {tensors[0].device} and on {t.device}; all must be on one device"))
+            place = at
+        return place or (0, 0, 0)
+
+    def _same(self, what, first, others):
+        """Refuses tensors of different types."""
+        for t in others:
+            if t.dtype is not first.dtype:
+                self._refuse(ValueError(f"{what}: tensors of {first.dtype} and of {t.dtype}; all must have one type"))
+
+    def _reducible(self, what, t):
+        ty = TYPES.get(t.dtype)
+        if ty is None:
+            self._refuse(TypeError(f"{what}: tensors of {t.dtype} cannot be reduced"))
+        return ty
+
+    def _op(self, what, opts, t):
+        r = opts.reduceOp if opts is not None else _SUM
+        if r == _SUM:
+            return SUM, 0.0
+        try:
+            return reduction(r)
+        except ValueError as e:
+            return self._refuse(e)
+
+    # ---- collectives ----
+
+    def allreduce(self, tensors, opts=None):
+        mode = _mode()
+        if isinstance(tensors, torch.Tensor):
+            tensors = [tensors]
+        if isinstance(opts, (dist.ReduceOp, dist.ReduceOp.RedOpType)):
+            opts = _with(dist.AllreduceOptions(), opts)
+        if len(tensors) != 1:
+            self._refuse(ValueError(f"all_reduce: {len(tensors)} tensors; a rank has one"))
+        t = tensors[0]
+        if t.layout is torch.sparse_coo:
+            return self._sparse(t, mode, opts)
+        place = self._look("all_reduce", t)
+        ty = self._reducible("all_reduce", t)
+        op, factor = self._op("all_reduce", opts, t)
+        if t.is_contiguous():
+            if mode == OTHER:
+                _memory.adopt(self, t)
+            p = t.data_ptr()
+            return self._make("all_reduce", mode, opts, tensors, native.ALL_REDUCE, ty, op, factor, dst=p, src=p, count=t.numel(), keep=t, place=place)
+        flat = t.contiguous()
+        p = flat.data_ptr()
+        return self._make("all_reduce", mode, opts, tensors, native.ALL_REDUCE, ty, op, factor, dst=p, src=p, count=t.numel(), keep=flat,
+                          finish=lambda: t.copy_(flat), place=place)
+
+    def allreduce_coalesced(self, tensors, opts=None):
+        mode = _mode()
+        what = "all_reduce_coalesced"
+        place = self._look(what, *tensors)
+        op, factor = self._op(what, opts, tensors[0])
+        calls, copies = [], []
+        for t in tensors:
+            flat = t.contiguous()
+            if flat.data_ptr() != t.data_ptr():
+                copies.append((t, flat))
+            calls.append((flat, dict(type=self._reducible(what, t), reduce=op, factor=factor, dst=flat.data_ptr(), src=flat.data_ptr(), count=t.numel())))
+        return self._many(what, mode, opts, tensors, native.ALL_REDUCE, calls, copies, place)
+
+    def _many(self, what, mode, opts, tensors, op, calls, copies, place):
+        """Starts several calls that are one Work."""
+        requests = []
+        for _, k in calls:
+            self._calls += 1
+            requests.append(self._start(what, op, _pack(
+                _SIZE, op, k["type"], k.get("reduce", 0), k.get("root", 0), 0, 0, -2, 0, k["dst"], k["src"], k["count"], 0, 0, 0, k.get("factor", 0.0),
+                self._limit(mode, opts), 0, 0, 0, 0, 0, *place)))
+
+        def finish():
+            for t, flat in copies:
+                t.copy_(flat)
+
+        work = Work(self, what, requests, tensors, calls, finish)
+        if mode == SYNC and self._coalesced is None:
+            work.wait()
+            return work
+        return self._hand(work, mode)
+
+    def broadcast(self, tensors, opts=None):
+        mode = _mode()
+        if isinstance(tensors, torch.Tensor):
+            tensors, opts = [tensors], _root(opts)
+        if len(tensors) != 1:
+            self._refuse(ValueError(f"broadcast: {len(tensors)} tensors; a rank has one"))
+        t = tensors[0]
+        place = self._look("broadcast", t)
+        flat = t.contiguous()
+        ty, n = _counted(t)
+        root = opts.rootRank if opts is not None else 0
+        finish = None if flat.data_ptr() == t.data_ptr() or root == self._rank else lambda: t.copy_(flat)
+        return self._make("broadcast", mode, opts, tensors, native.BROADCAST, ty, root=root, dst=flat.data_ptr(), count=n, keep=flat, finish=finish, place=place)
+
+    def reduce(self, tensors, opts=None):
+        mode = _mode()
+        t = tensors[0]
+        place = self._look("reduce", t)
+        ty = self._reducible("reduce", t)
+        op, factor = self._op("reduce", opts, t)
+        flat = t.contiguous()
+        root = opts.rootRank
+        finish = None if flat.data_ptr() == t.data_ptr() or root != self._rank else lambda: t.copy_(flat)
+        return self._make("reduce", mode, opts, tensors, native.REDUCE, ty, op, factor, root=root, dst=flat.data_ptr() if root == self._rank else 0,
+                          src=flat.data_ptr(), count=t.numel(), keep=flat, finish=finish, place=place)
+
+    def allgather(self, outputs, inputs, opts=None):
+        mode = _mode()
+        what = "all_gather"
+        if len(inputs) != 1 or len(outputs) != 1:
+            self._refuse(ValueError(f"{what}: {len(inputs)} tensors and {len(outputs)} lists; a rank has one of each"))
+        return self._gather_into(what, mode, opts, outputs[0], inputs[0])
+
+    def _gather_into(self, what, mode, opts, outs, t):
+        """Leaves the tensors of all ranks, which may differ in length, in a list of tensors."""
+        place = self._look(what, t, *outs)
+        self._same(what, t, outs)
+        if len(outs) != self._size:
+            self._refuse(ValueError(f"{what}: a list of {len(outs)} tensors for {self._size} ranks"))
+        if outs[self._rank].numel() != t.numel():
+            self._refuse(ValueError(f"{what}: rank {self._rank} gives {t.numel()} elements, and has room for {outs[self._rank].numel()}"))
+        src = t.contiguous()
+        ty, n = _counted(t)
+        flat, spread = _joined(outs, t)
+        counts = None if all(o.numel() == t.numel() for o in outs) else _counts(_counted(o)[1] for o in outs)
+        return self._make(what, mode, opts, outs, native.ALL_GATHER, ty, dst=flat.data_ptr(), src=src.data_ptr(), count=n, counts=counts,
+                          keep=(src, flat), finish=spread, place=place)
+
+    def _allgather_base(self, out, t, opts=None):
+        mode = _mode()
+        return self._gather_flat("all_gather_into_tensor", mode, opts, out, t)
+
+    all_gather_single = allgather_into_tensor = _allgather_base
+
+    def _gather_flat(self, what, mode, opts, out, t):
+        place = self._look(what, out, t)
+        self._same(what, t, [out])
+        if out.numel() != t.numel() * self._size:
+            self._refuse(ValueError(f"{what}: {out.numel()} elements for {self._size} ranks of {t.numel()}"))
+        src, flat = t.contiguous(), out.contiguous()
+        ty, n = _counted(t)
+        finish = None if flat.data_ptr() == out.data_ptr() else lambda: out.copy_(flat)
+        return self._make(what, mode, opts, [out], native.ALL_GATHER, ty, dst=flat.data_ptr(), src=src.data_ptr(), count=n, keep=(src, flat), finish=finish, place=place)
+
+    def allgather_into_tensor_coalesced(self, outs, inputs, opts=None):
+        mode = _mode()
+        works = [self._gather_flat("all_gather_into_tensor_coalesced", ASYNC, opts, o, t) for o, t in zip(outs, inputs)]
+        return self._all_of("all_gather_into_tensor_coalesced", mode, works, outs)
+
+    all_gather_single_coalesced = allgather_into_tensor_coalesced
+
+    def allgather_coalesced(self, output_lists, inputs, opts=None):
+        mode = _mode()
+        what = "all_gather_coalesced"
+        if len(output_lists) != self._size:
+            self._refuse(ValueError(f"{what}: {len(output_lists)} lists for {self._size} ranks"))
+        works = [self._gather_into(what, ASYNC, opts, [outs[i] for outs in output_lists], t) for i, t in enumerate(inputs)]
+        return self._all_of(what, mode, works, [o for outs in output_lists for o in outs])
+
+    def _all_of(self, what, mode, works, tensors):
+        """One Work for several."""
+        requests, finishes = [], []
+        for w in works:
+            requests += w._requests
+            finishes.append((w._finish, w._keep))
+            self._live.pop(id(w), None)
+
+        def finish():
+            for f, _ in finishes:
+                if f is not None:
+                    f()
+
+        work = Work(self, what, requests, tensors, finishes, finish)
+        if mode == SYNC and self._coalesced is None:
+            work.wait()
+            return work
+        return self._hand(work, mode)
+
+    def gather(self, outputs, inputs, opts=None):
+        mode = _mode()
+        t, root = inputs[0], opts.rootRank
+        outs = outputs[0] if root == self._rank else []
+        place = self._look("gather", t, *outs)
+        self._same("gather", t, outs)
+        if root == self._rank and len(outs) != self._size:
+            self._refuse(ValueError(f"gather: a list of {len(outs)} tensors for {self._size} ranks"))
+        src = t.contiguous()
+        ty, n = _counted(t)
+        flat, spread = _joined(outs, t) if outs else (None, None)
+        return self._make("gather", mode, opts, outs, native.GATHER, ty, root=root, dst=flat.data_ptr() if outs else 0, src=src.data_ptr(), count=n,
+                          keep=(src, flat), finish=spread, place=place)
+
+    def scatter(self, outputs, inputs, opts=None):
+        mode = _mode()
+        t, root = outputs[0], opts.rootRank
+        ins = inputs[0] if root == self._rank else []
+        place = self._look("scatter", t, *ins)
+        self._same("scatter", t, ins)
+        if root == self._rank and len(ins) != self._size:
+            self._refuse(ValueError(f"scatter: a list of {len(ins)} tensors for {self._size} ranks"))
+        flat = t.contiguous()
+        ty, n = _counted(t)
+        src = _flat(ins) if ins else None
+        finish = None if flat.data_ptr() == t.data_ptr() else lambda: t.copy_(flat)
+        return self._make("scatter", mode, opts, [t], native.SCATTER, ty, root=root, dst=flat.data_ptr(), src=src.data_ptr() if ins else 0, count=n,
+                          keep=(src, flat), finish=finish, place=place)
+
+    def reduce_scatter(self, outputs, inputs, opts=None):
+        mode = _mode()
+        what = "reduce_scatter"
+        if isinstance(outputs, torch.Tensor):
+            outputs, inputs = [outputs], [inputs]
+        t, ins = outputs[0], inputs[0]
+        place = self._look(what, t, *ins)
+        self._same(what, t, ins)
+        ty = self._reducible(what, t)
+        op, factor = self._op(what, opts, t)
+        if len(ins) != self._size:
+            self._refuse(ValueError(f"{what}: a list of {len(ins)} tensors for {self._size} ranks"))
+        if ins[self._rank].numel() != t.numel():
+            self._refuse(ValueError(f"{what}: rank {self._rank} gets {ins[self._rank].numel()} elements, and has room for {t.numel()}"))
+        src, flat = _flat(ins), t.contiguous()
+        counts = None if all(i.numel() == t.numel() for i in ins) else _counts(i.numel() for i in ins)
+        finish = None if flat.data_ptr() == t.data_ptr() else lambda: t.copy_(flat)
+        return self._make(what, mode, opts, [t], native.REDUCE_SCATTER, ty, op, factor, dst=flat.data_ptr(), src=src.data_ptr(), count=t.numel(),
+                          counts=counts, keep=(src, flat), finish=finish, place=place)
+
+    def _reduce_scatter_base(self, out, t, opts=None):
+        mode = _mode()
+        return self._scatter_flat("reduce_scatter_tensor", mode, opts, out, t)
+
+    reduce_scatter_single = reduce_scatter_tensor = _reduce_scatter_base
+
+    def _scatter_flat(self, what, mode, opts, out, t):
+        place = self._look(what, out, t)
+        self._same(what, t, [out])
+        ty = self._reducible(what, t)
+        op, factor = self._op(what, opts, t)
+        if t.numel() != out.numel() * self._size:
+            self._refuse(ValueError(f"{what}: {t.numel()} elements for {self._size} ranks of {out.numel()}"))
+        src, flat = t.contiguous(), out.contiguous()
+        finish = None if flat.data_ptr() == out.data_ptr() else lambda: out.copy_(flat)
+        return self._make(what, mode, opts, [out], native.REDUCE_SCATTER, ty, op, factor, dst=flat.data_ptr(), src=src.data_ptr(), count=out.numel(),
+                          keep=(src, flat), finish=finish, place=place)
+
+    def reduce_scatter_tensor_coalesced(self, outs, inputs, opts=None):
+        mode = _mode()
+        works = [self._scatter_flat("reduce_scatter_tensor_coalesced", ASYNC, opts, o, t) for o, t in zip(outs, inputs)]
+        return self._all_of("reduce_scatter_tensor_coalesced", mode, works, outs)
+
+    reduce_scatter_single_coalesced = reduce_scatter_tensor_coalesced
+
+    def alltoall(self, outputs, inputs, opts=None):
+        mode = _mode()
+        what = "all_to_all"
+        place = self._look(what, *outputs, *inputs)
+        self._same(what, inputs[0], [*inputs, *outputs])
+        if len(inputs) != self._size or len(outputs) != self._size:
+            self._refuse(ValueError(f"{what}: lists of {len(inputs)} and {len(outputs)} tensors for {self._size} ranks"))
+        src = _flat(inputs)
+        flat, spread = _joined(outputs, inputs[0])
+        ty = _counted(inputs[0])[0]
+        return self._make(what, mode, opts, outputs, native.ALL_TO_ALL, ty, dst=flat.data_ptr(), src=src.data_ptr(),
+                          counts=_counts(_counted(o)[1] for o in outputs), sends=_counts(_counted(i)[1] for i in inputs), keep=(src, flat), finish=spread, place=place)
+
+    def alltoall_base(self, out, t, out_splits, in_splits, opts=None):
+        mode = _mode()
+        what = "all_to_all_single"
+        place = self._look(what, out, t)
+        self._same(what, t, [out])
+        src, flat = t.contiguous(), out.contiguous()
+        counts = sends = None
+        ty, n = _counted(t)
+        if out_splits or in_splits:
+            counts, sends = self._rows(what, out, out_splits), self._rows(what, t, in_splits)
+        elif t.numel() != out.numel() or (t.dim() and t.size(0) % self._size):
+            self._refuse(ValueError(f"{what}: {tuple(t.shape)} to {tuple(out.shape)} cannot be divided among {self._size} ranks"))
+        finish = None if flat.data_ptr() == out.data_ptr() else lambda: out.copy_(flat)
+        return self._make(what, mode, opts, [out], native.ALL_TO_ALL, ty, dst=flat.data_ptr(), src=src.data_ptr(), count=n // self._size,
+                          counts=counts, sends=sends, keep=(src, flat), finish=finish, place=place)
+
+    all_to_all_single = alltoall_base
+
+    def _rows(self, what, t, splits):
+        """The elements of each rank, of a tensor that is divided by rows."""
+        rows = t.size(0) if t.dim() else 1
+        if not splits:
+            if rows % self._size:
+                self._refuse(ValueError(f"{what}: {rows} rows cannot be divided among {self._size} ranks"))
+            splits = [rows // self._size] * self._size
+        if len(splits) != self._size or sum(splits) != rows:
+            self._refuse(ValueError(f"{what}: split sizes {list(splits)} for {self._size} ranks and {rows} rows"))
+        row = _counted(t)[1] // rows if rows else 0
+        return _counts(s * row for s in splits)
+
+    def barrier(self, opts=None):
+        mode = _mode()
+        return self._make("barrier", mode, opts, (), native.BARRIER)
+
+    # ---- messages ----
+
+    def send(self, tensors, peer, tag=0):
+        mode = _mode()
+        t = self._message("send", tensors)
+        src = t.contiguous()
+        ty, n = _counted(t)
+        return self._make("send", mode, None, tensors, native.SEND, ty, peer=peer, tag=tag, src=src.data_ptr(), count=n, keep=src)
+
+    def recv(self, tensors, peer, tag=0):
+        mode = _mode()
+        return self._receive("recv", mode, tensors, peer, tag)
+
+    def recv_anysource(self, tensors, tag=0):
+        mode = _mode()
+        return self._receive("recv", mode, tensors, -1, tag)
+
+    def _receive(self, what, mode, tensors, peer, tag):
+        t = self._message(what, tensors)
+        flat = t.contiguous()
+        ty, n = _counted(t)
+        finish = None if flat.data_ptr() == t.data_ptr() else lambda: t.copy_(flat)
+        return self._make(what, mode, None, tensors, native.RECV, ty, peer=peer, tag=tag, dst=flat.data_ptr(), count=n, keep=flat, finish=finish)
+
+    def _message(self, what, tensors):
+        """The tensor of a message. A message is refused here alone: no other rank is told."""
+        if len(tensors) != 1:
+            raise ValueError(f"{what}: {len(tensors)} tensors; a message is one")
+        t = tensors[0]
+        if t.layout is not _STRIDED:
+            raise TypeError(f"{what}: a tensor of layout {t.layout}; make it dense")
+        if not t.is_cpu:
+            raise TypeError(f"{what}: a tensor on {t.device}; weft sends messages of the host's memory")
+        return t
+
+    # ---- several calls as one ----
+
+    def _start_coalescing(self, *device):
+        self._coalesced = []
+
+    start_coalescing = _start_coalescing
+
+    def _end_coalescing(self, *rest):
+        works, self._coalesced = self._coalesced or [], None
+        if rest and isinstance(rest[0], list):
+            return None  # PyTorch 1.13 keeps the works itself
+        return _Several(works)
+
+    end_coalescing = _end_coalescing
+
+    # ---- sparse tensors ----
+
+    def _sparse(self, t, mode, opts):
+        """The sum of sparse tensors: all ranks gather what the others have, and add it in the order of ranks."""
+        what = "all_reduce of sparse tensors"
+        place = self._look(what, t._indices(), t._values())
+        if place[0]:
+            self._refuse(TypeError(f"{what}: on {t.device}; weft has it for cpu"))
+        if self._op(what, opts, t)[0] != SUM:
+            self._refuse(ValueError(f"{what}: only SUM has a meaning"))
+        target, t = t, t.coalesce()
+        shape = list(t.shape)
+        mine = torch.tensor([t._nnz(), t.sparse_dim(), t.dense_dim(), *shape, *[-1] * (16 - len(shape))], dtype=torch.int64)
+        all_of = [torch.empty_like(mine) for _ in range(self._size)]
+        self._gather_into(what, SYNC, None, all_of, mine)
+        if any(not torch.equal(o[1:], mine[1:]) for o in all_of):
+            others = {r: [int(x) for x in o[3:] if x >= 0] for r, o in enumerate(all_of)}
+            raise ValueError(f"{what}: sizes differ between ranks: {others}")
+        counts = [int(o[0]) for o in all_of]
+        values = t._values()
+        indices = [torch.empty((t.sparse_dim(), n), dtype=torch.int64) for n in counts]
+        parts = [torch.empty((n, *values.shape[1:]), dtype=values.dtype) for n in counts]
+        self._gather_into(what, SYNC, None, indices, t._indices())
+        self._gather_into(what, SYNC, None, parts, values)
+        total = torch.sparse_coo_tensor(torch.cat(indices, 1), torch.cat(parts), t.shape).coalesce()
+        target.copy_(total)
+        work = Done([target])
+        return work if mode != OTHER or _KEEPS_WORK else _create_work_from_future(work.get_future())
+
+    # ---- the end ----
+
+    def abort(self, why="a rank called abort"):
+        native.abort(self._comm, why)
+
+    def shutdown(self):
+        self.close()
+
+    def close(self):
+        """Leaves the group. What it has of registered memory goes back into the host's own."""
+        comm, self._comm = self._comm, 0
+        if comm:
+            _memory.leave(self)
+            native.close(comm)
+
+    def __del__(self):
+        try:
+            self.close()
+        except Exception:  # Python may be ending
+            pass
+
+
+class _Several(Done):
+    """Works that are waited for together."""
+
+    def __init__(self, works):
+        super().__init__()
+        self._works = works
+
+    def wait(self, timeout=None):
+        for w in self._works:
+            w.wait() if timeout is None else w.wait(timeout)
+        return True
+
+    synchronize = wait
+
+    def is_completed(self):
+        return all([w.is_completed() for w in self._works])
+
+    is_success = is_completed
+
+
+_DONE = Done()  # for calls that ran in their caller
+
+_LAYOUT = struct.Struct("@QiIiiiiiIPPqqPPdqQQQPqiiP")
+_SIZE = _LAYOUT.size
+_pack = _LAYOUT.pack
+
+
+def _with(opts, op):
+    opts.reduceOp = op
+    return opts
+
+
+def _root(opts):
+    if isinstance(opts, int):
+        o = dist.BroadcastOptions()
+        o.rootRank = opts
+        return o
+    return opts
+
+
+def _device(t):
+    """Where a tensor lies that is not in the host's memory: DLPack's kind of device, its number, and the stream behind which the
+    call begins. This is the one place where tensors of devices go to the library, which refuses those that it cannot reach."""
+    if t.is_cuda:
+        return (2, t.device.index or 0, torch.cuda.current_stream(t.device).cuda_stream)
+    return None
+
+
+def _counted(t):
+    """The type of a tensor that is moved, and how many there are of it; bytes where weft has no such type."""
+    ty = TYPES.get(t.dtype)
+    if ty is not None:
+        return ty, t.numel()
+    return BYTE, t.numel() * t.element_size()
+
+
+def _counts(list_):
+    values = list(list_)
+    return (ctypes.c_int64 * len(values))(*values)
+
+
+def _flat(tensors):
+    """Tensors one behind another in memory; without a copy where they are."""
+    first = tensors[0]
+    at = first.data_ptr()
+    for t in tensors:
+        if t.data_ptr() != at or not t.is_contiguous():
+            return torch.cat([t.reshape(-1) for t in tensors])
+        at += t.numel() * t.element_size()
+    return first
+
+
+def _joined(tensors, like):
+    """Memory for tensors one behind another, and what puts it into them; their own memory where they are."""
+    at = tensors[0].data_ptr()
+    for t in tensors:
+        if t.data_ptr() != at or not t.is_contiguous():
+            break
+        at += t.numel() * t.element_size()
+    else:
+        return tensors[0], None
+    flat = torch.empty(sum(t.numel() for t in tensors), dtype=like.dtype, device=like.device)
+
+    def spread():
+        at = 0
+        for t in tensors:
+            t.copy_(flat[at:at + t.numel()].view(t.shape))
+            at += t.numel()
+
+    return flat, spread
+
+
+# ---- making groups ----
+
+_groups = weakref.WeakSet()
+_ready = None  # a communicator that somebody else made, for the next group
+
+
+def _address(options):
+    """Where rank 0 listens: where the ranks meet anyway (MASTER_ADDR), at a port of its own; the loopback if nobody says."""
+    address = options.address or os.environ.get("MASTER_ADDR") or "127.0.0.1"
+    if address.count(":") > 1 and not address.startswith("["):
+        address = f"[{address}]"
+    return address if ":" in address.rpartition("]")[2] else address + ":0"
+
+
+def _joined(tensors, like):
+    """Memory for tensors one behind another, and what puts it into them; their own memory where they are."""
+    at = tensors[0].data_ptr()
+    for t in tensors:
+        if t.data_ptr() != at or not t.is_contiguous():
+            break
+        at += t.numel() * t.element_size()
+    else:
+        return tensors[0], None
+    flat = torch.empty(sum(t.numel() for t in tensors), dtype=like.dtype, device=like.device)
+
+    def spread():
+        at = 0
+        for t in tensors:
+            t.copy_(flat[at:at + t.numel()].view(t.shape))
+            at += t.numel()
+
+    return flat, spread
+
+
+# ---- making groups ----
+
+_groups = weakref.WeakSet()
+_ready = None  # a communicator that somebody else made, for the next group
+
+
+def _place_of(rank, store, options):
+    """Where rank 0 listens, as it tells the others: MASTER_ADDR where it is set, the loopback if all ranks are on this host."""
+    address = options.address or os.environ.get("MASTER_ADDR", "")
+    if not address:
+        address = "127.0.0.1"
+    return address if ":" in address.rpartition("]")[2] else address + ":0"
+
+
+def _join(store, rank, size, timeout, options):
+    """Meets the other ranks at an address that rank 0 leaves in the store."""
+    if size == 1:
+        return native.join(0, 1, "", "", timeout, options.lines())
+    if rank == 0:
+        token = options.token or os.environ.get("WEFT_TOKEN") or secrets.token_hex(16)
+        listener, address = native.listen(_address(options))
+        try:
+            store.set("weft", f"{address} {token}")
+            return native.join(0, size, address, token, timeout, options.lines(), listener)
+        finally:
+            native.unlisten(listener)
+    address, _, token = store.get("weft").decode().partition(" ")
+    return native.join(rank, size, address, token, timeout, options.lines())
+
+
+def _parent(ranks):
+    """A group that has all these ranks of the world, and their numbers in it."""
+    for g in list(_groups):
+        if g._comm and g._parent_of and all(r in g._parent_of for r in ranks):
+            return g, [g._parent_of[r] for r in ranks]
+    return None, None
+
+
+def _gatherer(store, rank, size):
+    """Gives every member what all said: they say it to the first, which tells all. Twice, under keys of their own."""
+    rounds = itertools.count()
+
+    def gather(mine):
+        key = f"weft {next(rounds)} "
+        if rank:
+            store.set(key + str(rank), mine or b"-")
+            return store.get(key + "0") if mine else (store.get(key + "0"), b"")[1]
+        said = [mine] + [store.get(key + str(r)) for r in range(1, size)]
+        store.set(key + "0", b"".join(said) if mine else b"-")
+        return b"".join(said) if mine else b""
+
+    return gather
+
+
+def create(backend, options=None):
+    """Makes a group: what init_process_group and new_group call."""
+    global _ready
+    options = options if isinstance(options, Options) else Options()
+    store, rank, size, timeout = backend.store, backend.group_rank, backend.group_size, backend.timeout
+    ranks = list(backend.global_ranks_in_group) or list(range(size))
+    parent, members = (None, None) if _ready or options.settings or options.address else _parent(ranks)
+    if _ready is not None:
+        comm, _ready = _ready, None
+    elif parent is not None:
+        comm = native.group(parent._comm, members, _gatherer(store, rank, size))
+    else:
+        comm = _join(store, rank, size, timeout, options)
+    g = ProcessGroup(comm, rank, size, timeout, store, str(backend.group_id))
+    g._parent_of = {r: i for i, r in enumerate(ranks)} if parent is None else None
+    return g
+
+
+def register():
+    """Tells PyTorch of the backend."""
+    if hasattr(dist.Backend, "WEFT"):
+        return
+    more = {"devices": ["cpu", "cuda"]} if _KEEPS_WORK else {}
+    dist.Backend.register_backend("weft", create, extended_api=True, **more)
+    os.register_at_fork(after_in_child=_forked)
+    atexit.register(_close_all)
+
+
+def _forked():
+    """In a child that was forked no group works, and no call of the library may be made."""
+    ends.forked()
+    for g in list(_groups):
+        g._live.clear()
+
+
+def _close_all():
+    for g in list(_groups):
+        try:
+            g.close()
+        except Exception:
+            pass

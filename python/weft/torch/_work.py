@@ -1,0 +1,223 @@
+"""Calls under way, as PyTorch sees them."""
+
+import atexit
+import ctypes
+import threading
+
+import torch
+from torch._C._distributed_c10d import Work as _Base
+from torch.futures import Future
+
+import weft
+
+from . import _native as native
+
+
+class Error(getattr(torch.distributed, "DistBackendError", RuntimeError), weft.Error):
+    """A call that failed: code, the ranks at fault (culprits) and a sentence.
+
+    The words that PyTorch's own backends use for a time limit and for a closed connection stand in front of weft's."""
+
+
+_WORDS = {
+    native.TIMEOUT: "Timed out ",
+    native.LEFT: "connection closed by peer: ",
+    native.DEAD: "connection closed by peer: ",
+    native.CLOSED: "the group is closed : ",
+}
+
+
+def failure(code, what):
+    """The exception for a call of this thread that failed."""
+    if code == native.INTERRUPTED:
+        native.reraise()
+    text, culprits = native.read()
+    if code == native.INVALID:
+        return ValueError(f"{what}: {text}")
+    if code == native.NO_DEVICE:
+        return TypeError(f"{what}: {text}")
+    e = Error(f"weft: {what}: {_WORDS.get(code, '')}{text}")
+    e.code, e.culprits = code, culprits
+    return e
+
+
+class Done(_Base):
+    """A call that is over."""
+
+    def __init__(self, tensors=(), source=None):
+        super().__init__()
+        self._tensors, self._source = tensors, source
+
+    def wait(self, timeout=None):
+        return True
+
+    synchronize = wait
+
+    def is_completed(self):
+        return True
+
+    is_success = is_completed
+
+    def exception(self):
+        return None
+
+    def result(self):
+        return list(self._tensors)
+
+    def get_future(self):
+        f = Future()
+        f.set_result(list(self._tensors))
+        return f
+
+    def _source_rank(self):
+        if self._source is None:
+            raise RuntimeError("only a receive from any rank has a source")
+        return self._source
+
+    source_rank = _source_rank
+
+
+class Work(_Base):
+    """Calls that were started. It is over when all of them are, and finish, which puts results where they belong, was called."""
+
+    def __init__(self, group, what, requests, tensors, keep, finish):
+        super().__init__()
+        self._group, self._what, self._requests = group, what, requests
+        self._tensors, self._keep, self._finish = tensors, keep, finish
+        self._lock = threading.Lock()
+        self._over, self._error, self._future, self._source = False, None, None, None
+        group._live[id(self)] = self  # its buffers must stay until it is over, whoever forgets it
+
+    def _end(self, error):
+        self._error = error
+        if error is None and self._finish is not None:
+            try:
+                self._finish()
+            except Exception as e:  # told to those that wait
+                self._error = e
+        self._over = True
+        self._keep = self._finish = None
+        self._group._live.pop(id(self), None)
+        if self._future is not None:
+            self._tell()
+
+    def _tell(self):
+        future, self._future = self._future, None
+        if self._error is None:
+            future.set_result(list(self._tensors))
+        else:
+            future.set_exception(self._error)
+
+    def _wait(self, ms):
+        """Waits for a time, for ever if it is negative; the lock is held."""
+        status, error = native.Status(), native.error()
+        while self._requests:
+            rc = native.wait(self._requests[0], ms, ctypes.addressof(status), error)
+            if rc == native.PENDING:
+                return
+            if rc == native.INTERRUPTED:  # the wait was, the call goes on
+                native.reraise()
+            self._requests.pop(0)
+            self._source = status.source
+            if rc != native.OK and self._error is None:
+                self._error = failure(rc, self._what)
+        self._end(self._error)
+
+    def wait(self, timeout=None):
+        ms = -1
+        if timeout is not None and timeout.total_seconds() > 0:
+            ms = int(timeout.total_seconds() * 1000)
+        if not self._over:
+            with self._lock:
+                if not self._over:
+                    self._wait(ms)
+        if not self._over:
+            raise Error(f"weft: {self._what}: Timed out after {ms} ms of waiting; the call is still under way")
+        if self._error is not None:
+            raise self._error
+        return True
+
+    def synchronize(self):
+        self.wait()
+
+    def is_completed(self):
+        if not self._over and self._lock.acquire(blocking=False):
+            try:
+                if not self._over:
+                    self._wait(0)
+            finally:
+                self._lock.release()
+        return self._over
+
+    def is_success(self):
+        return self.is_completed() and self._error is None
+
+    def exception(self):
+        return self._error if self.is_completed() else None
+
+    def result(self):
+        if not self.is_completed():
+            raise RuntimeError("Work needs to be completed before calling result")
+        return list(self._tensors)
+
+    def get_future(self):
+        with self._lock:
+            future = Future()
+            if self._over:
+                self._future = future
+                self._tell()
+                return future
+            if self._future is None:
+                self._future = future
+                ends.watch(self)
+            return self._future
+
+    def _source_rank(self):
+        if self._source is None or self._source < 0:
+            raise RuntimeError("only a receive that is over has a source")
+        return self._source
+
+    source_rank = _source_rank
+
+
+class _Ends:
+    """One thread that completes futures when calls end."""
+
+    def __init__(self):
+        self._lock, self._thread, self._queue, self._works = threading.Lock(), None, None, {}
+
+    def watch(self, work):
+        with self._lock:
+            if self._thread is None:
+                self._queue = native.queue()
+                self._thread = threading.Thread(target=self._run, name="weft futures", daemon=True)
+                self._thread.start()
+                atexit.register(self.stop)
+        self._works[work._requests[-1]] = work
+        native.tell(work._requests[-1], self._queue)
+
+    def _run(self):
+        while True:
+            request = native.next(self._queue)
+            if request is None:
+                return
+            work = self._works.pop(request, None)
+            if work is not None:
+                with work._lock:
+                    if not work._over:
+                        work._wait(-1)
+            del work
+
+    def stop(self):
+        """Ends the thread: one that wakes while Python ends would end the process badly."""
+        with self._lock:
+            if self._thread is not None:
+                native.queue_free(self._queue)
+                self._thread.join(5)
+                self._thread = None
+
+    def forked(self):
+        self.__init__()
+
+
+ends = _Ends()
