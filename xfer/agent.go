@@ -275,14 +275,15 @@ func (a *Agent) dropHold(owner ID, id uint64) {
 	a.mu.Unlock()
 }
 
-// revoked hears that an owner wants a lease back.
-func (a *Agent) revoked(owner ID, id uint64) {
+// revoked hears that an owner wants a lease back. It reports whether this agent has it.
+func (a *Agent) revoked(owner ID, id uint64) bool {
 	a.mu.Lock()
 	h := a.holds[holdKey{owner, id}]
 	a.mu.Unlock()
 	if h != nil {
 		h.giveBack()
 	}
+	return h != nil
 }
 
 // region finds an own region by number.

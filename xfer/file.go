@@ -122,7 +122,6 @@ func (x *file) Depth() int  { return x.o.Depth }
 func (x *file) Way() string { return x.way }
 
 func (x *file) Close() error {
-	x.ring.close()
 	if x.direct != nil {
 		x.direct.Close()
 	}

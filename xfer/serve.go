@@ -481,6 +481,11 @@ func (a *Agent) leaseFor(holder ID, granted uint64, ttl time.Duration, caps []ca
 	if l == nil {
 		return nil, fmt.Errorf("%w: it was given back, or its time was over", ErrLease)
 	}
+	for _, d := range descs {
+		if !l.covers(d) {
+			return nil, fmt.Errorf("%w: it does not cover %d bytes at %d of region %d", ErrLease, d.Len, d.Off, d.Region)
+		}
+	}
 	l.mu.Lock()
 	if l.holder.Name == "" {
 		l.holder = holder // a grant, taken up: it lasts as long as it was given for
@@ -493,11 +498,6 @@ func (a *Agent) leaseFor(holder ID, granted uint64, ttl time.Duration, caps []ca
 		}
 		if err := l.renew(ttl); err != nil {
 			return nil, err
-		}
-	}
-	for _, d := range descs {
-		if !l.covers(d) {
-			return nil, fmt.Errorf("%w: it does not cover %d bytes at %d of region %d", ErrLease, d.Len, d.Off, d.Region)
 		}
 	}
 	return l, nil

@@ -206,7 +206,11 @@ func (s *session) readControl() {
 		}
 		switch f.kind {
 		case fRevoke:
-			s.agent.wg.Go(func() { s.agent.revoked(s.peer.id, f.number) })
+			s.agent.wg.Go(func() {
+				if !s.agent.revoked(s.peer.id, f.number) {
+					_ = s.control.send(fReturn, 0, f.number, nil)
+				}
+			})
 			continue
 		case fAgain:
 			s.mu.Lock()
