@@ -97,7 +97,7 @@ func (u *attention) Forward(e *Env, p, x, keep []float32) error {
 		for h := range u.heads() {
 			v := u.head(k.qkv, k.weights, k.read, s, h)
 			e.space.Mul(v.weights, v.q, v.k.T(), false)
-			softmax(v.weights, u.scale())
+			softmax(v.weights, u.scale(), 0)
 			e.space.Mul(v.read, v.weights, v.v, false)
 		}
 	}
@@ -109,11 +109,11 @@ func (u *attention) Forward(e *Env, p, x, keep []float32) error {
 	return nil
 }
 
-// softmax of every row of scores up to the diagonal, zeros after it.
-func softmax(m mat.M, scale float32) {
+// softmax of every row of scores up to the diagonal, zeros after it. The first row's diagonal is at column first.
+func softmax(m mat.M, scale float32, first int) {
 	for i := range m.Rows {
 		all := m.Data[i*m.RowStep:][:m.Cols]
-		row := all[:i+1]
+		row := all[:first+i+1]
 		top := row[0]
 		for _, v := range row {
 			top = max(top, v)
@@ -126,7 +126,7 @@ func softmax(m mat.M, scale float32) {
 		for j := range row {
 			row[j] *= inverse
 		}
-		clear(all[i+1:])
+		clear(all[first+i+1:])
 	}
 }
 
