@@ -60,7 +60,8 @@ var floors = [][]string{
 	{"elastic", "elastic/observe"},
 	{"elastic/node"},
 	{"ckpt/blob", "ckpt/box", "ckpt/safetensors"},
-	{"ckpt", "xfer"},
+	{"ckpt", "xfer", "kvcache"},
+
 	{"train/mat", "train/mat/gen", "train/data", "train/optim", "train/pipe"},
 	{"train/model"},
 	{"train"},

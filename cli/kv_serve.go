@@ -1,0 +1,208 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/weft-fabric/weft/ckpt/blob"
+	"github.com/weft-fabric/weft/kv"
+	"github.com/weft-fabric/weft/kvcache"
+	"github.com/weft-fabric/weft/transport/auth"
+	"github.com/weft-fabric/weft/unit"
+)
+
+func newKVServe() *cobra.Command {
+	o := kvcache.DefaultOptions()
+	var listen, memory, block, slab, store, pack, policy, tenants, chain string
+	var peers []string
+	cmd := &cobra.Command{
+		Use:   "serve",
+		Short: "Keep and share KV cache blocks: memory, then disk, then an object store",
+		Long: `Keep blocks of KV caches for the workers of a serving engine. Blocks go to memory, from there to a slab file
+(--disk) and, packed, to an object store (--store); a worker finds what any other has stored. After a crash memory and
+slab are empty; a block that does not fit its checksum is dropped, never served.
+
+Caches that name one another with --peer know what the others have and fetch it from there. They show WEFT_TOKEN.
+--tenants FILE has a JSON list of {"name", "token", "salt", "quota"}: each tenant has its own memory and finds only its
+own blocks. Without it there is one tenant, with the token of WEFT_TOKEN; an address that others can reach needs one.
+
+The protocol is HTTP: docs/kv.md. /metrics is for Prometheus.`,
+		Example: `  weft kv serve --memory 4GiB --block 2MiB
+  weft kv serve --memory 4GiB --disk /mnt/nvme/slab --disk-size 200GiB --store s3://bucket/kv
+  weft kv serve --listen 10.0.0.1:7080 --peer 10.0.0.2:7080`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			for _, f := range []struct {
+				name, text string
+				to         *int64
+			}{{"--memory", memory, &o.Memory}, {"--block", block, &o.Block}, {"--disk-size", slab, &o.Slab}, {"--pack", pack, &o.Pack}} {
+				n, err := unit.ParseBytes(f.text)
+				if err != nil {
+					return fmt.Errorf("%s: %w", f.name, err)
+				}
+				*f.to = int64(n)
+			}
+			var err error
+			if o.Policy, err = kv.ParsePolicy(policy); err != nil {
+				return fmt.Errorf("--policy: %w", err)
+			}
+			if store != "" {
+				if o.Store, err = blob.Open(store); err != nil {
+					return fmt.Errorf("--store: %w", err)
+				}
+				defer o.Store.Close()
+			}
+			token := os.Getenv("WEFT_TOKEN")
+			host, _, err := net.SplitHostPort(listen)
+			if err != nil {
+				return fmt.Errorf("--listen %q: want HOST:PORT", listen)
+			}
+			if tenants != "" {
+				text, err := os.ReadFile(tenants)
+				if err != nil {
+					return fmt.Errorf("--tenants: %w", err)
+				}
+				if err := json.Unmarshal(text, &o.Tenants); err != nil {
+					return fmt.Errorf("--tenants %s: %w; want [{\"name\": \"a\", \"token\": \"...\", \"quota\": 1000000}]", tenants, err)
+				}
+				for _, t := range o.Tenants {
+					if t.Token == "" {
+						return fmt.Errorf("--tenants %s: %s has no token", tenants, t.Name)
+					}
+				}
+			} else {
+				o.Tenants = []kvcache.Tenant{{Name: "default", Token: token, Quota: o.Memory}}
+			}
+			if err := auth.CheckToken(token, host, false); err != nil {
+				return err
+			}
+			o.Log = slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil))
+			cache, err := kvcache.New(o)
+			if err != nil {
+				return err
+			}
+			defer cache.Close()
+			l, err := net.Listen("tcp", listen)
+			if err != nil {
+				return finding{fmt.Errorf("--listen %s: %w", listen, err)}
+			}
+			for _, p := range peers {
+				if _, _, err := net.SplitHostPort(p); err != nil {
+					return fmt.Errorf("--peer %q: want HOST:PORT", p)
+				}
+				cache.Follow(p, token)
+			}
+			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+			defer stop()
+			server := &http.Server{Handler: kvcache.NewServer(cache, token, chain).Handler(), ReadHeaderTimeout: 5 * time.Second, ReadTimeout: time.Minute, WriteTimeout: time.Minute, MaxHeaderBytes: 16 << 10}
+			go func() {
+				<-ctx.Done()
+				end, cancel := context.WithTimeout(context.Background(), 3*time.Second)
+				defer cancel()
+				_ = server.Shutdown(end)
+			}()
+			fmt.Fprintf(cmd.OutOrStdout(), "kv cache %s: http://%s, %d blocks of %v in memory", o.Name, l.Addr(), o.Memory/o.Block, unit.Bytes(o.Block))
+			if o.Disk != "" {
+				fmt.Fprintf(cmd.OutOrStdout(), ", %v at %s", unit.Bytes(o.Slab), o.Disk)
+			}
+			if o.Store != nil {
+				fmt.Fprintf(cmd.OutOrStdout(), ", packs in %s", store)
+			}
+			fmt.Fprintln(cmd.OutOrStdout())
+			if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+				return finding{err}
+			}
+			return nil
+		},
+	}
+	host, _ := os.Hostname()
+	f := cmd.Flags()
+	f.StringVar(&listen, "listen", "127.0.0.1:7080", "`ADDRESS` to serve at")
+	f.StringVar(&o.Name, "name", host, "`NAME` of this cache")
+	f.StringVar(&memory, "memory", "256MiB", "`SIZE` of the memory for blocks")
+	f.StringVar(&block, "block", "1MiB", "`SIZE` of a block at most")
+	f.StringVar(&o.Disk, "disk", "", "`FILE` for blocks that leave memory, on a fast disk; what it holds is overwritten")
+	f.StringVar(&slab, "disk-size", "1GiB", "`SIZE` of that file")
+	f.StringVar(&store, "store", "", "`DIR` or s3://BUCKET/PREFIX for packs of blocks")
+	f.StringVar(&pack, "pack", "4MiB", "`SIZE` of a pack, at least")
+	f.StringVar(&policy, "policy", string(kv.LRU), "which block leaves first: lru, lfu, arc, cost")
+	f.StringVar(&tenants, "tenants", "", "`FILE` with tenants as JSON")
+	f.StringVar(&chain, "chain", "", "`PRINT` of the clients' hash chain; without it the first client's")
+	f.StringArrayVar(&peers, "peer", nil, "`ADDRESS` of another cache; repeatable")
+	f.IntVar(&o.Dirty, "dirty", o.Dirty, "`BLOCKS` that wait for disk and store at most")
+	_ = cmd.RegisterFlagCompletionFunc("policy", cobra.FixedCompletions([]string{"lru", "lfu", "arc", "cost"}, cobra.ShellCompDirectiveNoFileComp))
+	return cmd
+}
+
+func newKVStat() *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:     "stat [ADDRESS]",
+		Short:   "How a cache service stands: tenants, tiers, hits, peers",
+		Long:    `Ask a cache service ('weft kv serve') how it stands. A service with a token wants it in WEFT_TOKEN.`,
+		Example: `  weft kv stat 127.0.0.1:7080`,
+		Args:    cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			at := "127.0.0.1:7080"
+			if len(args) > 0 {
+				at = args[0]
+			}
+			ctx, cancel := context.WithTimeout(cmd.Context(), 10*time.Second)
+			defer cancel()
+			client := kvcache.Dial(at, os.Getenv("WEFT_TOKEN"), "")
+			defer client.Close()
+			s, err := client.Stat(ctx)
+			if err != nil {
+				return finding{err}
+			}
+			if asJSON {
+				return printJSON(cmd.OutOrStdout(), s)
+			}
+			w := newTable(cmd.OutOrStdout())
+			fmt.Fprintf(w, "cache\t%s, up %s, policy %s, blocks of up to %v\n", s.Name, (time.Duration(s.Uptime) * time.Second).String(), s.Policy, unit.Bytes(s.Block))
+			fmt.Fprintf(w, "memory\t%v\n", unit.Bytes(s.Memory))
+			if s.Slab > 0 {
+				fmt.Fprintf(w, "disk\t%v, %d blocks written, %d left again\n", unit.Bytes(s.Slab), s.Counters.Written, s.Counters.EvictedOut)
+			}
+			if s.Store != "" {
+				fmt.Fprintf(w, "store\t%s, %d packs written, %d were there\n", s.Store, s.Counters.Packed, s.Counters.Raced)
+			}
+			if s.Chain != "" {
+				fmt.Fprintf(w, "chain\t%s\n", s.Chain)
+			}
+			if s.Broken != "" {
+				fmt.Fprintf(w, "broken\t%s\n", s.Broken)
+			}
+			for _, t := range s.Tenants {
+				fmt.Fprintf(w, "tenant %s\t%d of %d blocks in memory, %d on disk, %d in use\n", t.Name, t.Memory, t.Room, t.Disk, t.InUse)
+			}
+			for _, p := range s.Peers {
+				state := p.Error
+				if state == "" {
+					state = "heard " + strconv.FormatFloat(p.Heard, 'f', 1, 64) + " s ago"
+				}
+				fmt.Fprintf(w, "peer %s\t%d blocks, %s\n", strings.TrimSpace(p.Name+" "+p.Address), p.Blocks, state)
+			}
+			c := s.Counters
+			fmt.Fprintf(w, "asked\t%d: memory %d, disk %d, store %d, peers %d, nowhere %d\n", c.Asked, c.Memory, c.Disk, c.Store, c.Peer, c.Missed)
+			fmt.Fprintf(w, "stored\t%d, %d were there, %d refused, %d not written behind\n", c.Stored, c.Known, c.Refused, c.Behind)
+			fmt.Fprintf(w, "bytes\t%v in, %v out\n", unit.Bytes(c.In), unit.Bytes(c.Out))
+			fmt.Fprintf(w, "damaged\t%d dropped, %d reads or writes failed\n", c.Damaged, c.Failed)
+			return w.Flush()
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}

@@ -1,0 +1,265 @@
+package kvcache
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/weft-fabric/weft/kv"
+)
+
+// Caches tell one another what they have: each keeps a journal of the blocks that came and went, and pulls the
+// journals of the others. A cache that is behind too far, or that started anew, gets the whole list. What a
+// directory says may be out of date; a block that is not there any more is a miss, never a wrong block.
+
+// journal is what came and went. It is kept under the cache's lock.
+type journal struct {
+	generation uint64
+	next       uint64
+	list       []change
+	more       chan struct{}
+}
+
+type change struct {
+	key kv.Hash
+	add bool
+}
+
+const maxJournal = 1 << 16
+
+func (j *journal) add(key kv.Hash, add bool) {
+	if len(j.list) >= maxJournal {
+		j.list = append(j.list[:0], j.list[maxJournal/2:]...)
+	}
+	j.list = append(j.list, change{key, add})
+	j.next++
+	if j.more != nil {
+		close(j.more)
+		j.more = nil
+	}
+}
+
+// changeList is an answer to another cache.
+type changeList struct {
+	Name       string   `json:"name"`
+	Generation string   `json:"generation"`
+	Next       uint64   `json:"next"`
+	Whole      bool     `json:"whole"`  // forget what was known before
+	Blocks     []string `json:"blocks"` // +NAME or -NAME
+}
+
+const maxChanges = 8192 // of one answer
+
+// changes gives what is new since a number of a generation, and a channel that is closed when there is more.
+func (c *Cache) changes(generation, since uint64) (changeList, <-chan struct{}) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	j := &c.log
+	if j.more == nil {
+		j.more = make(chan struct{})
+	}
+	out := changeList{Name: c.o.Name, Generation: fmt.Sprintf("%016x", j.generation), Next: j.next, Blocks: []string{}}
+	first := j.next - uint64(len(j.list))
+	if generation != j.generation || since < first || since > j.next {
+		out.Whole = true
+		for _, t := range c.tenants {
+			for key, b := range t.blocks {
+				if b.slot >= 0 && b.full || b.disk >= 0 {
+					out.Blocks = append(out.Blocks, "+"+key.String())
+				}
+			}
+		}
+		return out, j.more
+	}
+	for _, x := range j.list[since-first:] {
+		if len(out.Blocks) == maxChanges {
+			break
+		}
+		sign := "-"
+		if x.add {
+			sign = "+"
+		}
+		out.Blocks = append(out.Blocks, sign+x.key.String())
+	}
+	out.Next = since + uint64(len(out.Blocks))
+	return out, j.more
+}
+
+// peer is another cache as this one knows it.
+type peer struct {
+	address, token string
+	http           *http.Client
+	end            context.CancelFunc
+	over           chan struct{}
+
+	mu         sync.Mutex
+	name       string
+	generation string
+	next       uint64
+	blocks     map[kv.Hash]bool
+	failed     error
+	heard      time.Time
+	bytes      int64
+}
+
+// PeerStat is how another cache stands in the directory.
+type PeerStat struct {
+	Address string  `json:"address"`
+	Name    string  `json:"name"`
+	Blocks  int     `json:"blocks"`
+	Heard   float64 `json:"heard_s_ago"` // -1: never
+	Bytes   int64   `json:"directory_bytes"`
+	Error   string  `json:"error,omitempty"`
+}
+
+// Follow adds another cache at an address; it is asked for what it has, again and again.
+func (c *Cache) Follow(address, token string) {
+	ctx, cancel := context.WithCancel(context.Background())
+	p := &peer{address: address, token: token, http: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 8}}, end: cancel, over: make(chan struct{}), blocks: map[kv.Hash]bool{}}
+	c.mu.Lock()
+	c.peers = append(c.peers, p)
+	c.mu.Unlock()
+	go p.follow(ctx)
+}
+
+func (p *peer) close() {
+	p.end()
+	<-p.over
+	p.http.CloseIdleConnections()
+}
+
+// has says whether the peer said that it has a block.
+func (p *peer) has(key kv.Hash) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.blocks[key]
+}
+
+func (p *peer) lost(key kv.Hash) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.blocks, key)
+}
+
+func (p *peer) stat() PeerStat {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s := PeerStat{Address: p.address, Name: p.name, Blocks: len(p.blocks), Heard: -1, Bytes: p.bytes}
+	if !p.heard.IsZero() {
+		s.Heard = time.Since(p.heard).Seconds()
+	}
+	if p.failed != nil {
+		s.Error = p.failed.Error()
+	}
+	return s
+}
+
+// follow pulls the journal until the end. A peer that does not answer has nothing.
+func (p *peer) follow(ctx context.Context) {
+	defer close(p.over)
+	for ctx.Err() == nil {
+		err := p.pull(ctx)
+		p.mu.Lock()
+		if p.failed = err; err != nil {
+			clear(p.blocks)
+			p.generation = ""
+		} else {
+			p.heard = time.Now()
+		}
+		p.mu.Unlock()
+		if err != nil {
+			t := time.NewTimer(200 * time.Millisecond) // one that is not there is asked again a little later
+			select {
+			case <-t.C:
+			case <-ctx.Done():
+				t.Stop()
+			}
+		}
+	}
+}
+
+func (p *peer) pull(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	p.mu.Lock()
+	generation := p.generation
+	if generation == "" {
+		generation = "0"
+	}
+	url := fmt.Sprintf("http://%s/v1/changes?generation=%s&since=%d", p.address, generation, p.next)
+	p.mu.Unlock()
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return err
+	}
+	r.Header.Set("Authorization", "Bearer "+p.token)
+	a, err := p.http.Do(r)
+	if err != nil {
+		return err
+	}
+	defer a.Body.Close()
+	text, err := io.ReadAll(io.LimitReader(a.Body, 1<<30))
+	if err != nil {
+		return err
+	}
+	if a.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s: %s: %s", p.address, a.Status, bytes.TrimSpace(text))
+	}
+	var list changeList
+	if err := json.Unmarshal(text, &list); err != nil {
+		return fmt.Errorf("%s: %w", p.address, err)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if list.Whole {
+		clear(p.blocks)
+	}
+	for _, x := range list.Blocks {
+		h, err := kv.ParseHash(x[min(1, len(x)):])
+		if err != nil {
+			return fmt.Errorf("%s: %w", p.address, err)
+		}
+		if x[0] == '+' {
+			p.blocks[h] = true
+		} else {
+			delete(p.blocks, h)
+		}
+	}
+	p.name, p.generation, p.next = list.Name, list.Generation, list.Next
+	p.bytes += int64(len(text))
+	return nil
+}
+
+// fetch reads a block from the peer.
+func (p *peer) fetch(ctx context.Context, who string, key kv.Hash) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	var body bytes.Buffer
+	if err := writeHead(&body, map[string]string{"tenant": who, "key": key.String()}); err != nil {
+		return nil, err
+	}
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+p.address+"/v1/fetch", &body)
+	if err != nil {
+		return nil, err
+	}
+	r.Header.Set("Authorization", "Bearer "+p.token)
+	a, err := p.http.Do(r)
+	if err != nil {
+		return nil, err
+	}
+	defer a.Body.Close()
+	if a.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("%s: %s", p.address, a.Status)
+	}
+	data, err := readFrame(a.Body, 1<<32, nil)
+	if errors.Is(err, errMissing) {
+		return nil, fmt.Errorf("%s: block %s: %w", p.address, key, err)
+	}
+	return data, err
+}
