@@ -108,7 +108,11 @@ func (r *Report) planSections() []section {
 		t.Rows = append(t.Rows, []string{"run", spell(p.Days) + " days", fmt.Sprintf("%s tokens, $%s (%s); failures come on top: 'weft sim failures'", params(p.Tokens), money(p.USD), p.rateFrom)})
 	}
 	if p.Second != nil {
-		t.Rows = append(t.Rows, []string{"second best", seconds(p.Second.Step), strings.ReplaceAll(p.Second.LayoutText, ",", ", ") + ": " + strings.Join(p.Behind[:min(len(p.Behind), 2)], "; ")})
+		behind := ""
+		if len(p.Behind) > 0 {
+			behind = "; it takes " + strings.Join(p.Behind[:min(len(p.Behind), 2)], ", ")
+		}
+		t.Rows = append(t.Rows, []string{"second best", seconds(p.Second.Step), strings.ReplaceAll(p.Second.LayoutText, ",", ", ") + behind})
 	}
 	for _, x := range p.Changes { // what to buy or change
 		t.Rows = append(t.Rows, []string{"with " + x.What, seconds(x.Step), fmt.Sprintf("%+.1f%%", -100*x.Gain)})

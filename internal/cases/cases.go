@@ -177,7 +177,7 @@ type entry struct {
 func All() ([]Case, error) {
 	l := newLab()
 	var list []Case
-	for doc, entries := range [][]entry{layersGuide(), clustersGuide(), linksGuide(), modelsGuide(), transfersGuide()} {
+	for doc, entries := range [][]entry{layersGuide(), clustersGuide(), linksGuide(), append(modelsGuide(), planned()...), transfersGuide()} {
 		for _, e := range entries {
 			c := Case{
 				ID: guides[doc].name + "-" + e.id, Source: guides[doc].name + ", " + e.section, Claim: e.claim,
@@ -204,4 +204,5 @@ const (
 	byCatalog  = "from the catalogue"
 	byGraph    = "summed over the topology"
 	byForm     = "arithmetic"
+	byPlan     = "planned"
 )
