@@ -31,6 +31,7 @@ type benchFlags struct {
 	batch                                      time.Duration
 	spec                                       launch.Spec
 	links                                      linkFlags
+	lab                                        labFlag
 }
 
 func newBench() *cobra.Command {
@@ -48,6 +49,9 @@ OPERATION is all-reduce by default; known are
 
 -n is the number of ranks; nccl-tests' -n is --iters here. Buffers are registered
 (got from the library, mapped by the peers) unless --plain.
+
+--lab runs one rank on every host of a lab, or as many as -n says, over the network
+that was emitted for it: see 'weft lab up'.
 
 --compare measures beside Open MPI, MPICH, Gloo and PyTorch's Gloo where they are
 installed, and beside what the memory of the host allows. All take turns in one
@@ -137,6 +141,7 @@ Medians below 1, and 99th percentiles below a third, are in bold.`,
 	fl.StringVar(&f.quota, "quota", "", "`SHARE` of the host's processors that the ranks of each competitor have, like 50%, by a control group, for --compare; with --spread")
 	fl.BoolVar(&f.apart, "out-of-place", false, "all-reduce has an input and an output, for --compare, not one buffer")
 	hostFlags(cmd, &f.spec, &f.hosts, &f.rsh)
+	f.lab.bind(cmd)
 	f.links.bind(cmd)
 	return cmd
 }
@@ -166,7 +171,7 @@ func operations() string {
 var (
 	compareFlags = []string{"sizes", "namespaces", "rounds", "batch", "best", "out-of-place", "spread", "hogs", "quota"}
 	aloneFlags   = []string{"minbytes", "maxbytes", "stepbytes", "stepfactor", "iters", "warmup_iters", "batches", "datatype", "op", "root",
-		"check", "algo", "program", "unproven", "plain", "registered", "require", "floor", "explain", "hosts", "rsh", "master-addr", "tls", "checksum", "outage"}
+		"check", "algo", "program", "unproven", "plain", "registered", "require", "floor", "explain", "hosts", "rsh", "master-addr", "lab", "tls", "checksum", "outage"}
 )
 
 // unused says so if one of some flags is given.
@@ -190,6 +195,14 @@ func (f *benchFlags) run(cmd *cobra.Command, args []string) error {
 	if len(args) > 1 {
 		return fmt.Errorf("%d operations; want one, or --compare", len(args))
 	}
+	if f.lab.name != "" {
+		if err := f.lab.place(cmd, &f.spec, f.hosts); err != nil {
+			return err
+		}
+		if !cmd.Flags().Changed("ranks") {
+			f.ranks = strconv.Itoa(len(f.spec.Hosts))
+		}
+	}
 	if err := f.read(cmd, args); err != nil {
 		return err
 	}
@@ -197,8 +210,10 @@ func (f *benchFlags) run(cmd *cobra.Command, args []string) error {
 	if f.spec.Command, err = self(); err != nil {
 		return err
 	}
-	if err := places(&f.spec, f.hosts, f.rsh); err != nil {
-		return err
+	if f.lab.name == "" {
+		if err := places(&f.spec, f.hosts, f.rsh); err != nil {
+			return err
+		}
 	}
 	links, err := f.links.env()
 	if err != nil {

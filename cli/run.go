@@ -28,6 +28,7 @@ func newRun() *cobra.Command {
 	var env []string
 	var elastic elasticRun
 	var links linkFlags
+	var inLab labFlag
 	cmd := &cobra.Command{
 		Use:   "run [-n RANKS | --nodes COUNT --nproc COUNT] [flags] -- COMMAND [ARG...]",
 		Short: "Start a program as several ranks: once, or elastically on several nodes",
@@ -46,6 +47,9 @@ and ranks are killed when weft exits, even by SIGKILL.
 With --hosts ranks are dealt to hosts in blocks and started through --rsh. With
 {command} in it the template is for remote shells like ssh, without it for
 commands like 'ip netns exec {host}'.
+
+With --lab ranks run on the hosts of a lab, one on each unless -n says otherwise, over
+the network that was emitted for it.
 
 With --nproc, --nodes, --coord or another of torchrun's flags the run is elastic:
 'weft run' is started on every node (what Slurm, Kubernetes or torchrun's variables
@@ -95,7 +99,7 @@ Exit code: that of the rank that failed first, 128 and the signal if one ended i
 				return err
 			}
 			if meets {
-				for _, name := range []string{"ranks", "hosts", "rsh", "keep-going"} {
+				for _, name := range []string{"ranks", "hosts", "rsh", "keep-going", "lab"} {
 					if cmd.Flags().Changed(name) {
 						return fmt.Errorf("--%s is for runs without nodes that meet; leave it out, or leave out --nproc, --nodes and their like", name)
 					}
@@ -109,7 +113,14 @@ Exit code: that of the rank that failed first, 128 and the signal if one ended i
 			if spec.Command, spec.Env = args, env; spec.Grace == 0 {
 				spec.Grace = -1 // none; 0 would be the default
 			}
-			if err := places(&spec, hosts, rsh); err != nil {
+			if inLab.name != "" {
+				if err := inLab.place(cmd, &spec, hosts); err != nil {
+					return err
+				}
+				if !cmd.Flags().Changed("ranks") {
+					spec.N = len(spec.Hosts)
+				}
+			} else if err := places(&spec, hosts, rsh); err != nil {
 				return err
 			}
 			spec.Token = os.Getenv("WEFT_TOKEN")
@@ -133,6 +144,7 @@ Exit code: that of the rank that failed first, 128 and the signal if one ended i
 	cmd.Flags().BoolVar(&spec.KeepGoing, "keep-going", false, "let the other ranks run on when one fails")
 	cmd.Flags().StringArrayVar(&env, "env", nil, "`NAME=VALUE` for every rank; repeatable")
 	hostFlags(cmd, &spec, &hosts, &rsh)
+	inLab.bind(cmd)
 	cmd.Flags().IntVar(&spec.Port, "master-port", 0, "`PORT` for MASTER_PORT; a free one without it")
 	links.bind(cmd)
 	links.bindTransport(cmd)

@@ -34,6 +34,7 @@ func newUp() *cobra.Command {
 	o := up.Options{Train: train.Default()}
 	var name, drill, transport, wire, schedule, follow string
 	var layers int
+	var inLab labFlag
 	var asJSON, quiet, noOverlap, noMirror bool
 	cmd := &cobra.Command{
 		Use:   "up",
@@ -47,6 +48,9 @@ Ctrl-C, SIGTERM and SIGHUP let ranks finish their step, save it in --ckpt and pr
 how the run went; so does the end that --steps or --for set. A second signal ends the
 run at once. A later run continues from --ckpt, with the batch it had; without --ckpt
 checkpoints go with the run.
+
+--lab puts the ranks onto the hosts of a lab, one on each unless --ranks says otherwise:
+they train over the network that was emitted for it, while routers fail.
 
 --check trains the same steps again, undisturbed. Exit code 1 if a loss differs by
 more than rounding explains.
@@ -84,6 +88,20 @@ more than rounding explains.
 			o.Train.Mirror = !noMirror
 			if noOverlap {
 				o.Contrast = 0
+			}
+			if inLab.name != "" {
+				i, hosts, err := inLab.find(cmd, "")
+				if err != nil {
+					return err
+				}
+				if !cmd.Flags().Changed("ranks") {
+					o.Ranks = len(hosts)
+				}
+				o.Env = append(o.Env, labEnv(i)...)
+				o.Place = func(slot int) ([]string, string) {
+					h := hosts[slot%len(hosts)]
+					return i.Entry(h), i.Spec.Node(h).Front
+				}
 			}
 			exe, err := os.Executable()
 			if err != nil {
@@ -134,6 +152,7 @@ more than rounding explains.
 			return err
 		},
 	}
+	inLab.bind(cmd)
 	f := cmd.Flags()
 	f.IntVar(&o.Ranks, "ranks", 4, "number of ranks, each a process")
 	f.IntVar(&o.Min, "min", 1, "fewest `RANKS` to go on with; with fewer for 30s the run saves a checkpoint and stops")

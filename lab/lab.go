@@ -26,7 +26,8 @@ type Spec struct {
 	Name  string
 	Nodes []Node
 	Wires []Wire
-	Front string // the gateway's address and length on the front end's bridge
+	Front string   // the gateway's address and length on the front end's bridge
+	Rails []string // the prefixes of the backend, one a rail
 	LLDP  bool
 }
 
@@ -39,6 +40,7 @@ type Node struct {
 	Files  []emit.File // below the node's own root
 	Uplink []string    // interfaces to other switches
 	Loop   string      // a switch's own address
+	Front  string      // a host's address on the front end
 	Addrs  []string    // addresses that must be there before the lab is ready
 	Rules  int         // routing rules of a host that must be there
 }
@@ -74,6 +76,9 @@ func NewSpec(p *network.Plan, name string) (*Spec, error) {
 	s := &Spec{Name: name, LLDP: true}
 	front := p.Intent.Frontend
 	s.Front = fmt.Sprintf("%s/%d", front.Gateway, front.Prefix.Bits())
+	for _, r := range p.Rails {
+		s.Rails = append(s.Rails, r.Prefix.String())
+	}
 	files, err := emit.Make(p, []string{"frr", "lldp", "networkd", "sysctl"})
 	if err != nil {
 		return nil, err
@@ -108,7 +113,7 @@ func NewSpec(p *network.Plan, name string) (*Spec, error) {
 	}
 	for i := range p.Hosts {
 		h := &p.Hosts[i]
-		n := Node{Name: h.Name, Files: byNode[h.Name]}
+		n := Node{Name: h.Name, Files: byNode[h.Name], Front: h.First(network.Frontend).Addr.Addr().String()}
 		for j := range h.Interfaces {
 			x := &h.Interfaces[j]
 			if x.Bond != "" || x.Addr.IsValid() && x.Link == network.None && x.Node == network.None && x.Role == network.Storage {
@@ -131,6 +136,17 @@ func NewSpec(p *network.Plan, name string) (*Spec, error) {
 // about one for each end of a cable in each of IPv4 and IPv6. The tables are one
 // for the whole machine.
 func (s *Spec) Neighbours() int { return 2 * len(s.Wires) }
+
+// Hosts names the hosts, in the order of the plan.
+func (s *Spec) Hosts() []string {
+	var out []string
+	for i := range s.Nodes {
+		if !s.Nodes[i].Router {
+			out = append(out, s.Nodes[i].Name)
+		}
+	}
+	return out
+}
 
 // Node finds a node by name.
 func (s *Spec) Node(name string) *Node {

@@ -47,5 +47,8 @@ func Down(string) error { return errLinux }
 // Command is a command line that runs inside a node.
 func (*Info) Command(string, ...string) ([]string, error) { return nil, errLinux }
 
+// Entry is what stands before a command for it to use a node's network.
+func (*Info) Entry(string) []string { return nil }
+
 // Collect asks every node.
 func (*Info) Collect() (check.Readings, error) { return nil, errLinux }

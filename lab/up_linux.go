@@ -188,6 +188,13 @@ func (i *Info) Command(node string, args ...string) ([]string, error) {
 	return append(out, args...), nil
 }
 
+// Entry is what stands before a command for it to use a node's network. The
+// command sees this machine's files and processes, and ends with its parent.
+// {host} in node is left for others to fill in.
+func (i *Info) Entry(node string) []string {
+	return []string{"nsenter", fmt.Sprintf("--net=/proc/%d/root/run/netns/%s", i.PID, node)}
+}
+
 // Run runs a command inside a node and gives what it prints.
 func (i *Info) Run(node string, args ...string) ([]byte, error) {
 	line, err := i.Command(node, args...)

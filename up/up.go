@@ -61,6 +61,9 @@ type Options struct {
 	Fallback bool   // any other port will do for the page
 	Env      []string
 
+	// Place, where set, puts a rank into another network than this process's: see node.Config.
+	Place func(slot int) (words []string, addr string)
+
 	Log     io.Writer                       // progress for people; nil: silence
 	Summary io.Writer                       // figures at the end, for people; nil: none
 	Ready   func(page, ckpt string)         // called once ranks are being started
@@ -395,7 +398,7 @@ func (r *run) agent() error {
 	r.node, err = node.New(node.Config{
 		Client: r.client, Policy: coord.Policy{Min: r.o.Min, Max: r.o.Ranks, Settle: 2 * time.Second, Return: r.o.comeBack, Name: "up"},
 		Slots: slots, Command: append(append([]string{}, r.o.Program...), "rank"), Follow: true, Host: host, Restarts: 1000, Grace: saving,
-		Env: append([]string{rank.Env + "=" + string(text), "WEFT_FLIGHT=1024"}, r.o.Env...), Watch: r.ledger.watch,
+		Place: r.o.Place, Env: append([]string{rank.Env + "=" + string(text), "WEFT_FLIGHT=1024"}, r.o.Env...), Watch: r.ledger.watch,
 		Output: func(_, local int, _, _ io.Writer) (io.Writer, io.Writer) { return log(local), log(local) },
 	})
 	return err

@@ -59,6 +59,10 @@ type Config struct {
 	Host string // this host's name
 	Addr string // the address at which other hosts reach this one
 
+	// Place, where set, puts the process of a slot, counted from 0, elsewhere than into this process's own network: words to
+	// stand before the command, and the address at which the others reach it.
+	Place func(local int) (words []string, addr string)
+
 	Restarts int           // of a slot's process after it failed; then the slot stays empty
 	Silence  time.Duration // after which a process that follows epochs is as good as dead; 1.2 s if 0
 	Settle   time.Duration // how long ranks must have stayed the same before a program that does not follow is started; 1 s if 0

@@ -209,6 +209,12 @@ func (s *slot) start(env []string) error {
 	if r := s.rank.Load(); r >= 0 {
 		c.Rank = int(r)
 	}
+	addr := cfg.Addr
+	if cfg.Place != nil {
+		var words []string
+		words, addr = cfg.Place(s.local)
+		c.Args = append(words, c.Args...)
+	}
 	c.Env = append(s.common(), cfg.Env...)
 	c.Env = append(c.Env, env...)
 	prefix := func() string { return "" }
@@ -231,7 +237,7 @@ func (s *slot) start(env []string) error {
 		}
 		defer theirs.Close()
 		c.Files = []*os.File{theirs}
-		c.Env = append(c.Env, elastic.EnvAgent+"=3", elastic.EnvHost+"="+cfg.Addr)
+		c.Env = append(c.Env, elastic.EnvAgent+"=3", elastic.EnvHost+"="+addr)
 		s.conn = ours
 	}
 	p, err := launch.Start(c, s.exits)
