@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -18,7 +19,7 @@ func newLab() *cobra.Command {
 		Short: "Bring a cluster's network up on this machine, with real routers and the emitted files",
 		RunE:  group,
 	}
-	cmd.AddCommand(newLabUp(), newLabDown(), newLabExec(), newLabList())
+	cmd.AddCommand(newLabUp(), newLabDown(), newLabExec(), newLabList(), newLabDrill())
 	return cmd
 }
 
@@ -52,6 +53,11 @@ on the .network files that 'weft net emit' writes. It needs root. A lab goes on 
 				return err
 			}
 			s.LLDP = !noLLDP
+			if path, err := filepath.Abs(args[0]); err == nil {
+				if _, err := os.Stat(path); err == nil {
+					s.File = path
+				}
+			}
 			if err := lab.Check(s); err != nil {
 				return finding{err}
 			}

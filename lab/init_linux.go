@@ -337,6 +337,7 @@ func (b *builder) node(n *Node) error {
 			return err
 		}
 		if n.Router {
+			hashPackets()
 			if err := router(n.Name, root); err != nil {
 				return err
 			}
@@ -373,6 +374,15 @@ func sysctl(file string) error {
 		}
 	}
 	return nil
+}
+
+// hashPackets lets a switch of the lab hash what is in the packet, addresses and ports, as real switches do. With the emitted
+// policy 1 the kernel takes a number that the sender's socket left with the packet, which no cable would carry, and which
+// the sender draws anew when it retransmits. Kernels before 5.12 know no other way.
+func hashPackets() {
+	if os.WriteFile("/proc/sys/net/ipv4/fib_multipath_hash_fields", []byte("55"), 0) == nil { // addresses, protocol, ports
+		_ = os.WriteFile("/proc/sys/net/ipv4/fib_multipath_hash_policy", []byte("3"), 0)
+	}
 }
 
 // start runs a program in the thread's namespace; it writes to a log and ends with init.
@@ -412,7 +422,7 @@ func router(name, root string) error {
 		}
 	}
 	for _, d := range daemons() {
-		if err := start(root+"/"+d+".log", frrBin+"/"+d, "-N", name, "-A", "127.0.0.1", "--log", "stdout", "--log-level", "warnings"); err != nil {
+		if err := start(root+"/"+d+".log", frrBin+"/"+d, "-N", name, "-A", "127.0.0.1", "--log", "stdout", "--log-level", "informational"); err != nil {
 			return err
 		}
 	}

@@ -24,6 +24,7 @@ import (
 // Spec is what a lab is made of: a value that init is given.
 type Spec struct {
 	Name  string
+	File  string // the cluster file, to compare the lab with
 	Nodes []Node
 	Wires []Wire
 	Front string   // the gateway's address and length on the front end's bridge

@@ -239,6 +239,7 @@ type Event struct {
 	Kind   EventKind
 	Peer   int           // rank of the endpoint
 	Path   string        // the interface, if it is about one
+	Conn   string        // the connection, if it is about one: its two ends, ours first, as in "10.0.0.1:4000 10.0.0.2:5000"
 	Text   string        // why
 	Lasted time.Duration // what is over
 }

@@ -13,6 +13,7 @@ type Link struct {
 	Kind   string `json:"kind"` // path lost, path back, link lost, link back
 	Peer   int    `json:"peer"` // rank of the world
 	Path   string `json:"interface,omitempty"`
+	Conn   string `json:"connection,omitempty"` // both addresses, ours first
 	Why    string `json:"why,omitempty"`
 	At     int64  `json:"at_ns"`               // since the host started
 	Lasted int64  `json:"lasted_ns,omitempty"` // what is over
@@ -34,7 +35,7 @@ func (l *Links) Add(e transport.Event) {
 	if len(l.list) == linksKept {
 		l.list = append(l.list[:0], l.list[1:]...)
 	}
-	l.list = append(l.list, Link{Kind: e.Kind.String(), Peer: e.Peer, Path: e.Path, Why: e.Text, At: clock.Now() - int64(time.Since(e.Time)), Lasted: int64(e.Lasted)})
+	l.list = append(l.list, Link{Kind: e.Kind.String(), Peer: e.Peer, Path: e.Path, Conn: e.Conn, Why: e.Text, At: clock.Now() - int64(time.Since(e.Time)), Lasted: int64(e.Lasted)})
 }
 
 // all are the events, oldest first.

@@ -31,7 +31,7 @@ func Commands() []Command {
 		{"ip-rule.json", []string{"ip", "-j", "rule"}, false, true},
 		{"ip-route.json", []string{"ip", "-j", "route", "show", "table", "all"}, true, true},
 		{"lldp.json", []string{"lldpcli", "-f", "json0", "show", "neighbors"}, true, true},
-		{"sysctl.txt", []string{"grep", "-rsE", "^[0-9]", "/proc/sys/net/ipv4", "--include=ip_forward", "--include=fib_multipath_hash_policy", "--include=ignore_routes_with_linkdown", "--include=arp_ignore", "--include=arp_announce", "--include=rp_filter"}, true, true},
+		{"sysctl.txt", []string{"grep", "-rsE", "^[0-9]", "/proc/sys/net/ipv4", "--include=ip_forward", "--include=fib_multipath_hash_policy", "--include=fib_multipath_hash_fields", "--include=ignore_routes_with_linkdown", "--include=arp_ignore", "--include=arp_announce", "--include=rp_filter"}, true, true},
 		{"bgp.json", []string{"vtysh", "-c", "show bgp summary json"}, true, false},
 		{"bfd.json", []string{"vtysh", "-c", "show bfd peers json"}, true, false},
 		{"rib.json", []string{"vtysh", "-c", "show ip route json"}, true, false},
@@ -360,7 +360,12 @@ func (c *comparer) sw(s *network.Switch) {
 		}
 	}
 	c.setting(s.Name, "net.ipv4.ip_forward", "1")
-	c.setting(s.Name, "net.ipv4.fib_multipath_hash_policy", "1")
+	// 1 hashes addresses and ports; so does 3 if its fields say so.
+	if policy := []string{"1"}; d.sysctl["net.ipv4.fib_multipath_hash_fields"] == "55" {
+		c.setting(s.Name, "net.ipv4.fib_multipath_hash_policy", append(policy, "3")...)
+	} else {
+		c.setting(s.Name, "net.ipv4.fib_multipath_hash_policy", policy...)
+	}
 	c.setting(s.Name, "net.ipv4.conf.all.ignore_routes_with_linkdown", "1")
 	c.paths(s, d)
 }

@@ -317,6 +317,7 @@ func (e *Endpoint) add(conn net.Conn, pr *peer, rail int, l lane, secret *auth.S
 		return fmt.Errorf("interface %s has no counterpart on rank %d", e.rails[rail].Name, pr.rank)
 	}
 	s := &stream{e: e, peer: pr, rail: rail, pair: pair, number: int(l.number), attempt: l.attempt, in: auth.PlainKey(), out: auth.PlainKey(), fd: -1, window: firstWindow, stage: buffer.Aligned(stageSize), kick: make(chan struct{}, 1)}
+	s.ends = conn.LocalAddr().String() + " " + conn.RemoteAddr().String()
 	if e.secure {
 		s.conn = conn
 	} else {

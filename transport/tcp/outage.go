@@ -62,6 +62,9 @@ func (e *Endpoint) report(ev transport.Event) {
 	if ev.Path != "" {
 		args = append(args, "interface", ev.Path)
 	}
+	if ev.Conn != "" {
+		args = append(args, "connection", ev.Conn)
+	}
 	if ev.Lasted > 0 {
 		args = append(args, "after", ev.Lasted.Round(time.Millisecond))
 	}
@@ -117,7 +120,7 @@ func (pr *peer) lose(s *stream, why error) {
 		})
 	default:
 		e.count.paths.Add(1)
-		lost := &loss{pr: pr, ev: transport.Event{Time: time.Now(), Kind: transport.PathLost, Peer: pr.rank, Path: e.rails[s.rail].Name, Text: text}}
+		lost := &loss{pr: pr, ev: transport.Event{Time: time.Now(), Kind: transport.PathLost, Peer: pr.rank, Path: e.rails[s.rail].Name, Conn: s.ends, Text: text}}
 		if errors.Is(why, errReplaced) {
 			lost.tell() // the other side noticed, and lives
 		}

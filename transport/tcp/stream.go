@@ -37,6 +37,7 @@ type stream struct {
 	roomy   bool   // its buffers are larger than any piece
 	fd      int
 	conn    net.Conn  // under TLS, instead of fd
+	ends    string    // both addresses, ours first
 	in      *auth.Key // makes the checksums of what comes, under rmu
 	out     *auth.Key // and of what goes, under wmu
 	kick    chan struct{}
