@@ -10,6 +10,7 @@
 # make accuracy  refits the predictions of NCCL to the measured points and writes docs/accuracy.md; about two minutes
 # make plan-accuracy  fits the factors of plans to measured steps again and writes docs/plan-accuracy.md; about a minute
 # make drift  a lab with real routers, and every fault that weft net check must name planted in it
+# make drills  breaks the network of a lab in every way that weft lab drill knows, and measures
 # make fuzz   every fuzz target for a minute each (FUZZTIME=10s to shorten)
 # make lint   gofmt, go vet and staticcheck
 # make cross  builds and vets for macOS and for Linux on arm64
@@ -24,7 +25,7 @@ RACE     ?= ./transport/... ./comm/... ./coord/... ./ckpt/... ./elastic/... ./la
 PACKAGES := ibsim-utils opensm infiniband-diags chromium gcc g++ openmpi-bin libopenmpi-dev mpich libmpich-dev libgloo-dev python3-torch \
 	netplan.io frr dnsmasq-base kea-dhcp4-server bind9-utils slurmctld slurmd slurm-client lldpd
 
-.PHONY: quick test lib race schedules host-faults differential proofs dist cross bench bench-sim bench-comm accuracy plan-accuracy drift fuzz lint packages build
+.PHONY: quick test lib race schedules host-faults differential proofs dist cross bench bench-sim bench-comm accuracy plan-accuracy drift drills fuzz lint packages build
 
 quick:
 	$(GO) build ./...
@@ -109,7 +110,12 @@ proofs:
 
 # Every planted fault in a lab with real routers; about ten minutes, as root.
 drift:
-	$(GO) test ./lab -run TestDrift -count=1 -v -lab.all -timeout 30m
+	$(GO) test ./lab -run TestLab/drift -count=1 -v -lab.all -timeout 30m
+
+# Every drill, with ranks of weft at work; about three minutes, as root.
+drills: build
+	./weft lab up examples/lab.yaml --name drills
+	./weft lab drill drills; code=$$?; ./weft lab down drills; exit $$code
 
 fuzz:
 	@set -e; for p in $$($(GO) list ./...); do \

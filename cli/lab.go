@@ -19,7 +19,7 @@ func newLab() *cobra.Command {
 		Short: "Bring a cluster's network up on this machine, with real routers and the emitted files",
 		RunE:  group,
 	}
-	cmd.AddCommand(newLabUp(), newLabDown(), newLabExec(), newLabList(), newLabDrill())
+	cmd.AddCommand(newLabUp(), newLabDown(), newLabExec(), newLabList(), newLabShow(), newLabDrill())
 	return cmd
 }
 

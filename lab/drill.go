@@ -28,6 +28,18 @@ func Faults() []Fault {
 	}
 }
 
+// DrillConfig is how a drill is done.
+type DrillConfig struct {
+	Phase   time.Duration // before the fault, and with it; 3 s and 5 s are usual
+	During  time.Duration
+	Hosts   []string // where ranks run; up to four without it: two behind each of two leaves
+	Program []string // starts a rank of bench.Steady; nil for no ranks
+	Bytes   int      // of an operation
+	Env     []string // of ranks
+	Drift   func() ([]string, error)
+	Log     func(format string, args ...any)
+}
+
 // Drill is the report on one fault.
 type Drill struct {
 	Fault    Fault    `json:"fault"`

@@ -23,18 +23,6 @@ import (
 
 type syscallConn = syscall.RawConn
 
-// DrillConfig is how a drill is done.
-type DrillConfig struct {
-	Phase   time.Duration // before the fault, and with it; 3 s and 5 s are usual
-	During  time.Duration
-	Hosts   []string // where ranks run; up to four without it: two behind each of two leaves
-	Program []string // starts a rank of bench.Steady; nil for no ranks
-	Bytes   int      // of an operation
-	Env     []string // of ranks
-	Drift   func() ([]string, error)
-	Log     func(format string, args ...any)
-}
-
 // target is what a drill breaks and where it looks.
 type target struct {
 	leaf, spine, other string // switches

@@ -3,9 +3,15 @@
 package lab
 
 import (
+	"context"
+	"encoding/json"
 	"flag"
 	"fmt"
+	"io"
 	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -17,6 +23,7 @@ import (
 	"github.com/weft-fabric/weft/cluster"
 	"github.com/weft-fabric/weft/network"
 	"github.com/weft-fabric/weft/network/check"
+	"golang.org/x/sys/unix"
 )
 
 var only = flag.String("lab.fault", "", "plant this fault alone")
@@ -168,15 +175,23 @@ func faults() []fault {
 	}
 }
 
-// TestDrift: an untouched lab gives no finding; each planted fault gives one, the
-// right one; undone, it is gone. Without -lab.all only faults that routers do
-// not take part in are planted.
-func TestDrift(t *testing.T) {
+// TestLab brings one lab up and tries everything on it.
+func TestLab(t *testing.T) {
 	if testing.Short() {
 		t.Skip("brings routers up")
 	}
 	p := examplePlan(t)
 	i := up(t, p, fmt.Sprintf("test-%d", os.Getpid()))
+	t.Run("drift", func(t *testing.T) { testDrift(t, p, i) })
+	t.Run("rules", func(t *testing.T) { testRules(t, i) })
+	t.Run("drills", func(t *testing.T) { testDrills(t, i) })
+	t.Run("show", func(t *testing.T) { testShow(t, i) })
+}
+
+// testDrift: an untouched lab gives no finding; each planted fault gives one, the
+// right one; undone, it is gone. Without -lab.all only faults that routers do
+// not take part in are planted.
+func testDrift(t *testing.T, p *network.Plan, i *Info) {
 	settled(t, i, p, 60*time.Second, nothing)
 	t.Run("cables crossed", func(t *testing.T) {
 		r, err := i.Collect()
@@ -210,6 +225,204 @@ func TestDrift(t *testing.T) {
 			}
 			settled(t, i, p, 60*time.Second, nothing)
 		})
+	}
+}
+
+// leaks sends packets from the address of every rail of every host to another rail's address of another host, and names
+// the rails whose packets left by another NIC than their own. Only the rule of the rail keeps them on it.
+func leaks(t *testing.T, i *Info) []string {
+	t.Helper()
+	hosts := i.Spec.Hosts()
+	nics := func(host string) (addrs []netip.Addr, ports []string) {
+		h, err := i.handle(host)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer h.Close()
+		links, err := h.LinkList()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, l := range links {
+			list, _ := h.AddrList(l, unix.AF_INET)
+			for _, a := range list {
+				if ip, ok := netip.AddrFromSlice(a.IP.To4()); ok && i.Spec.rail(ip) >= 0 {
+					addrs, ports = append(addrs, ip), append(ports, host+":"+l.Attrs().Name)
+				}
+			}
+		}
+		return addrs, ports
+	}
+	const packets = 200
+	var out []string
+	for k, host := range hosts {
+		addrs, ports := nics(host)
+		there, _ := nics(hosts[(k+1)%len(hosts)])
+		for r, from := range addrs {
+			before, err := i.counters(ports)
+			if err != nil {
+				t.Fatal(err)
+			}
+			c, err := i.udp(host, netip.AddrPortFrom(from, 0))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for range packets {
+				_, _ = c.WriteToUDPAddrPort([]byte("x"), netip.AddrPortFrom(there[(r+1)%len(there)], 9))
+			}
+			c.Close()
+			after, err := i.counters(ports)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if after[r]-before[r] < packets {
+				out = append(out, ports[r])
+			}
+		}
+	}
+	return out
+}
+
+// testRules: packets leave by the rail whose address they bear, and no longer if any single rule is missing.
+func testRules(t *testing.T, i *Info) {
+	if got := leaks(t, i); len(got) > 0 {
+		t.Fatalf("packets of %v leave by other rails", got)
+	}
+	removed := 0
+	for _, host := range i.Spec.Hosts() {
+		text, err := i.Run(host, "ip", "-j", "rule")
+		if err != nil {
+			t.Fatal(err)
+		}
+		var rules []struct {
+			Priority        int
+			Src, Dst, Table string
+			Dstlen          int
+		}
+		if err := json.Unmarshal(text, &rules); err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range rules {
+			if r.Src == "all" || r.Src == "" {
+				continue
+			}
+			line := fmt.Sprintf("priority %d from %s to %s/%d table %s", r.Priority, r.Src, r.Dst, r.Dstlen, r.Table)
+			if _, err := i.Run(host, "sh", "-c", "ip rule del "+line); err != nil {
+				t.Fatal(err)
+			}
+			got := leaks(t, i)
+			if _, err := i.Run(host, "sh", "-c", "ip rule add "+line); err != nil {
+				t.Fatal(err)
+			}
+			if len(got) != 1 || !strings.HasPrefix(got[0], host+":") {
+				t.Errorf("without the rule %q of %s, packets of %v leave by other rails; want one rail of %s", line, host, got, host)
+			}
+			removed++
+		}
+	}
+	if removed != 16 {
+		t.Errorf("%d rules were removed in turn; 8 hosts with two rails have 16", removed)
+	}
+}
+
+// testDrills: a cut that the kernel sees loses nothing; one that nobody sees is found by BFD.
+func testDrills(t *testing.T, i *Info) {
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	defer cancel()
+	cfg := DrillConfig{Phase: 500 * time.Millisecond, During: 1500 * time.Millisecond, Log: t.Logf}
+	for _, c := range []struct {
+		fault  string
+		during time.Duration
+		want   func(d *Drill) string
+	}{
+		{"cut-near", 1500 * time.Millisecond, func(d *Drill) string {
+			if d.Probe.Lost > 0 || len(d.Noticed) == 0 {
+				return "want no packet lost, and the kernel to notice"
+			}
+			return ""
+		}},
+		{"blackhole", 4 * time.Second, func(d *Drill) string {
+			if d.Probe.Hit == 0 || d.Probe.Outage > 3000 || d.Probe.Dead > 0 || !strings.Contains(fmt.Sprint(d.Noticed), "BGP of ") {
+				return "want an outage of at most 3 s, ended by routing"
+			}
+			return ""
+		}},
+		{"data-blackhole", 2 * time.Second, func(d *Drill) string {
+			if d.Probe.Dead == 0 || len(d.Noticed) > 0 {
+				return "want flows that stay dead, noticed by nobody"
+			}
+			return ""
+		}},
+		{"hash-policy", 1500 * time.Millisecond, func(d *Drill) string {
+			if len(d.Shares) != 2 || max(d.Shares[0].Before, d.Shares[1].Before) > 0.9 || max(d.Shares[0].During, d.Shares[1].During) < 0.95 {
+				return "want both uplinks used before, and one alone with the fault"
+			}
+			return ""
+		}},
+	} {
+		if !*all && *only == "" && c.fault == "hash-policy" {
+			continue
+		}
+		t.Run(c.fault, func(t *testing.T) {
+			var last string
+			for range 2 { // the machine may be busy with other things; once more, then
+				cfg.During = c.during
+				d, err := i.Drill(ctx, c.fault, cfg)
+				if err != nil {
+					t.Fatal(err)
+				}
+				var text strings.Builder
+				d.Print(&text)
+				if last = c.want(d); last == "" {
+					return
+				}
+				last += "\n" + text.String()
+			}
+			t.Error(last)
+		})
+	}
+	if _, err := i.Drill(ctx, "nothing", cfg); err == nil || !strings.Contains(err.Error(), "known: cut-near") {
+		t.Errorf("an unknown fault gives %v", err)
+	}
+}
+
+// testShow: the state of the lab as text, as a picture and by the page, with a port that is switched off.
+func testShow(t *testing.T, i *Info) {
+	if err := i.power("leaf3", "swp3s1", false); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = i.power("leaf3", "swp3s1", true) }()
+	before, err := i.Look(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := i.Run("n0", "ping", "-c", "3", "-i", "0.05", "-s", "8000", "192.168.0.3"); err != nil {
+		t.Fatal(err)
+	}
+	s, err := i.Look(before)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p := s.Problems(); len(p) != 1 || !strings.Contains(p[0], "leaf3:swp3s1 is switched off") {
+		t.Errorf("problems: %v", p)
+	}
+	for _, n := range s.Nodes {
+		if n.Name == "n0" && (n.Out < 100 || n.Ports != 3 || n.Up != 3) {
+			t.Errorf("n0 after three pings of 8000 bytes: %+v", n)
+		}
+	}
+	page := httptest.NewServer(Page(func() (*State, error) { return i.Look(nil) }))
+	defer page.Close()
+	for path, want := range map[string]string{"/": "state.json", "/lab.svg": "leaf3:swp3s1 is switched off", "/state.json": `"lab":"` + i.Spec.Name} {
+		r, err := http.Get(page.URL + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		data, err := io.ReadAll(r.Body)
+		r.Body.Close()
+		if err != nil || r.StatusCode != http.StatusOK || !strings.Contains(string(data), want) {
+			t.Errorf("%s: %s, %v, no %q in\n%s", path, r.Status, err, want, data)
+		}
 	}
 }
 

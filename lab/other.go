@@ -3,6 +3,7 @@
 package lab
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net"
@@ -49,6 +50,12 @@ func (*Info) Command(string, ...string) ([]string, error) { return nil, errLinux
 
 // Entry is what stands before a command for it to use a node's network.
 func (*Info) Entry(string) []string { return nil }
+
+// Drill plants a fault.
+func (*Info) Drill(context.Context, string, DrillConfig) (*Drill, error) { return nil, errLinux }
+
+// Look asks the kernels of all nodes what their ports do.
+func (*Info) Look(*State) (*State, error) { return nil, errLinux }
 
 // Collect asks every node.
 func (*Info) Collect() (check.Readings, error) { return nil, errLinux }
