@@ -12,6 +12,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 	"github.com/weft-fabric/weft/cli"
 	"github.com/weft-fabric/weft/internal/bounded"
+	"github.com/weft-fabric/weft/lab"
 )
 
 func TestMain(m *testing.M) {
@@ -48,7 +49,18 @@ func TestScripts(t *testing.T) {
 			e.Setenv("EXAMPLES", examples+"/../examples")
 			// A process that a script leaves behind with its output would be waited for without end.
 			e.Defer(bounded.Guard(e.T().(testing.TB), 3*time.Minute, "WORK="+e.WorkDir))
+			name := fmt.Sprintf("script-%d", os.Getpid())
+			e.Setenv("LAB", name)
+			if strings.HasSuffix(e.WorkDir, "script-lab") {
+				e.Defer(func() { _ = lab.Down(name) }) // where the script did not come to it
+			}
 			return nil
+		},
+		Condition: func(word string) (bool, error) {
+			if word != "lab" {
+				return false, fmt.Errorf("unknown condition %q", word)
+			}
+			return !testing.Short() && lab.Check(&lab.Spec{}) == nil, nil
 		},
 	})
 }

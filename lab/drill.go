@@ -112,7 +112,6 @@ type Suspect struct {
 	Other string `json:"other"` // its other end
 	Lost  int    `json:"lost"`  // connections over it that were lost
 	Of    int    `json:"of"`    // all lost connections
-	Works int    `json:"works"` // connections over it that worked
 	// Proof is what packets showed that were sent over this cable and over no other suspect.
 	Proof string `json:"proof,omitempty"`
 }

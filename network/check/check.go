@@ -7,6 +7,7 @@
 package check
 
 import (
+	"bytes"
 	"cmp"
 	"fmt"
 	"slices"
@@ -52,9 +53,61 @@ const (
 	Unknown State = "unknown"
 )
 
+// Kind is what a finding is about. What follows from what is decided by kinds.
+type Kind string
+
+// The kinds.
+const (
+	Device     Kind = "device"     // all of a host or switch
+	Reading    Kind = "reading"    // the output of a command
+	Daemon     Kind = "daemon"     // the routing daemons of a switch
+	NoPort     Kind = "no-port"    // an interface that is not there
+	PortOff    Kind = "port-off"   // an interface that is switched off
+	NoCarrier  Kind = "no-carrier" // an interface without a carrier
+	MTU        Kind = "mtu"        //
+	Address    Kind = "address"    //
+	Rule       Kind = "rule"       // of a host's routing
+	Route      Kind = "route"      // of a host
+	Setting    Kind = "setting"    // of a kernel
+	ASNumber   Kind = "as-number"  //
+	Session    Kind = "session"    // of BGP
+	BFD        Kind = "bfd"        //
+	Ways       Kind = "ways"       // fewer than planned between leaves
+	Forwarding Kind = "forwarding" // the kernel does otherwise than the routing daemon says
+	Crossed    Kind = "crossed"    // two cables in one another's ports
+	Neighbour  Kind = "neighbour"  // another device at the end of a cable, or none
+	Degraded   Kind = "degraded"   // a link that is slower or narrower than planned
+)
+
+// order says which kinds are causes of others: what comes first is told first.
+func (k Kind) order(s State) int {
+	switch {
+	case s == Unknown:
+		return 0
+	case k == Crossed || k == Daemon:
+		return 1
+	case k == NoPort || k == PortOff:
+		return 2
+	case k == Neighbour && s != Missing:
+		return 3
+	case k == NoCarrier:
+		return 4
+	case k == Session:
+		return 6
+	case k == BFD:
+		return 7
+	case k == Neighbour:
+		return 8
+	case k == Ways:
+		return 9
+	}
+	return 5
+}
+
 // Finding is one thing that is not as planned.
 type Finding struct {
 	State        State    `json:"state"`
+	Kind         Kind     `json:"kind"`
 	Device       string   `json:"device"`
 	Part         string   `json:"part"` // interface, port, rule, route
 	What         string   `json:"what"`
@@ -105,7 +158,7 @@ func Compare(p *network.Plan, r Readings) []Finding {
 	}
 	for name := range r {
 		if !names[name] {
-			c.add(Finding{State: Extra, Device: name, Part: "device", What: "the plan has no such host or switch", Got: name, Fix: "add it to the cluster file, or leave its readings out"})
+			c.add(Finding{State: Extra, Kind: Device, Device: name, Part: "device", What: "the plan has no such host or switch", Got: name, Fix: "add it to the cluster file, or leave its readings out"})
 		}
 	}
 	for i := range p.Hosts {
@@ -133,20 +186,28 @@ func (c *comparer) read(name string, r map[string][]byte, sw bool) {
 	d := &device{}
 	c.said[name] = d
 	if len(r) == 0 {
-		c.add(Finding{State: Unknown, Device: name, Part: "device", What: "nothing was read from it", Want: "answers", Fix: "collect again: weft net collect --print shows the commands"})
+		c.add(Finding{State: Unknown, Kind: Device, Device: name, Part: "device", What: "nothing was read from it", Want: "answers", Fix: "collect again: weft net collect --print shows the commands"})
 		return
 	}
+	silent := false // vtysh says nothing, and no error, where no daemon answers it
 	for _, cmd := range Commands() {
 		if sw && !cmd.Switch || !sw && !cmd.Host {
 			continue
 		}
 		data, ok := r[cmd.Name]
+		if ok && cmd.Args[0] == "vtysh" && len(bytes.TrimSpace(data)) == 0 {
+			if !silent {
+				c.add(Finding{State: Missing, Kind: Daemon, Device: name, Part: "routing", What: "the routing daemon does not answer", Want: "an answer", Command: strings.Join(cmd.Args, " "), Intent: "routing", Fix: "systemctl restart frr", links: []string{"daemon " + name}})
+			}
+			silent = true
+			continue
+		}
 		if !ok {
-			c.add(Finding{State: Unknown, Device: name, Part: cmd.Name, What: "the command was not run", Want: "its output", Command: strings.Join(cmd.Args, " "), Fix: "run it and keep its output as " + cmd.Name})
+			c.add(Finding{State: Unknown, Kind: Reading, Device: name, Part: cmd.Name, What: "the command was not run", Want: "its output", Command: strings.Join(cmd.Args, " "), Fix: "run it and keep its output as " + cmd.Name})
 			continue
 		}
 		if err := d.parse(cmd.Name, data); err != nil {
-			c.add(Finding{State: Unknown, Device: name, Part: cmd.Name, What: "the output cannot be read: " + err.Error(), Got: clip(string(data)), Command: strings.Join(cmd.Args, " "), Fix: "run the command by hand and look"})
+			c.add(Finding{State: Unknown, Kind: Reading, Device: name, Part: cmd.Name, What: "the output cannot be read: " + err.Error(), Got: clip(string(data)), Command: strings.Join(cmd.Args, " "), Fix: "run the command by hand and look"})
 		}
 	}
 }
@@ -171,27 +232,27 @@ func (c *comparer) iface(dev, name string, mtu int, addrs []string, cable, field
 	cmd := "ip -j addr"
 	x, ok := d.ifaces[name]
 	if !ok {
-		c.add(Finding{State: Missing, Device: dev, Part: name, What: "there is no such interface", Want: name, Command: cmd, Fix: "look for the NIC with lspci; check its name in the .link file", links: []string{cable}})
+		c.add(Finding{State: Missing, Kind: NoPort, Device: dev, Part: name, What: "there is no such interface", Want: name, Command: cmd, Fix: "look for the NIC with lspci; check its name in the .link file", links: []string{cable}})
 		return
 	}
 	if !x.up {
-		c.add(Finding{State: Differ, Device: dev, Part: name, What: "the interface is switched off", Want: "up", Got: "down", Command: cmd, Fix: "ip link set " + name + " up", links: []string{cable}})
+		c.add(Finding{State: Differ, Kind: PortOff, Device: dev, Part: name, What: "the interface is switched off", Want: "up", Got: "down", Command: cmd, Fix: "ip link set " + name + " up", links: []string{cable}})
 	} else if !x.carrier {
-		c.add(Finding{State: Differ, Device: dev, Part: name, What: "no carrier: the cable or the other end is dead", Want: "carrier", Got: "no carrier", Command: cmd, Fix: "look at the other end, then at the cable", links: []string{cable}, wide: true})
+		c.add(Finding{State: Differ, Kind: NoCarrier, Device: dev, Part: name, What: "no carrier: the cable or the other end is dead", Want: "carrier", Got: "no carrier", Command: cmd, Fix: "look at the other end, then at the cable", links: []string{cable}, wide: true})
 	}
 	if mtu > 0 && x.mtu != mtu {
-		c.add(Finding{State: Differ, Device: dev, Part: name, What: "MTU", Want: fmt.Sprint(mtu), Got: fmt.Sprint(x.mtu), Command: cmd, Intent: field + ".mtu", Fix: fmt.Sprintf("ip link set %s mtu %d", name, mtu)})
+		c.add(Finding{State: Differ, Kind: MTU, Device: dev, Part: name, What: "MTU", Want: fmt.Sprint(mtu), Got: fmt.Sprint(x.mtu), Command: cmd, Intent: field + ".mtu", Fix: fmt.Sprintf("ip link set %s mtu %d", name, mtu)})
 	}
 	missing, extra := difference(addrs, x.addrs)
 	switch {
 	case len(missing) == 1 && len(extra) == 1:
-		c.add(Finding{State: Differ, Device: dev, Part: name, What: "address", Want: missing[0], Got: extra[0], Command: cmd, Intent: field + ".prefix", Fix: "apply the emitted file again", links: []string{"address " + dev + " " + name, cable}})
+		c.add(Finding{State: Differ, Kind: Address, Device: dev, Part: name, What: "address", Want: missing[0], Got: extra[0], Command: cmd, Intent: field + ".prefix", Fix: "apply the emitted file again", links: []string{"address " + dev + " " + name, cable}})
 	default:
 		for _, a := range missing {
-			c.add(Finding{State: Missing, Device: dev, Part: name, What: "address", Want: a, Command: cmd, Intent: field + ".prefix", Fix: fmt.Sprintf("ip addr add %s dev %s", a, name), links: []string{"address " + dev + " " + name, cable}})
+			c.add(Finding{State: Missing, Kind: Address, Device: dev, Part: name, What: "address", Want: a, Command: cmd, Intent: field + ".prefix", Fix: fmt.Sprintf("ip addr add %s dev %s", a, name), links: []string{"address " + dev + " " + name, cable}})
 		}
 		for _, a := range extra {
-			c.add(Finding{State: Extra, Device: dev, Part: name, What: "address", Got: a, Command: cmd, Intent: field + ".prefix", Fix: fmt.Sprintf("ip addr del %s dev %s", a, name)})
+			c.add(Finding{State: Extra, Kind: Address, Device: dev, Part: name, What: "address", Got: a, Command: cmd, Intent: field + ".prefix", Fix: fmt.Sprintf("ip addr del %s dev %s", a, name)})
 		}
 	}
 }
@@ -227,7 +288,7 @@ func (c *comparer) host(h *network.Host) {
 			if r.used || r.table == "local" || r.table == "main" || r.table == "default" {
 				continue
 			}
-			c.add(Finding{State: Extra, Device: h.Name, Part: fmt.Sprintf("rule %d", r.priority), What: "routing rule", Got: r.String(), Command: "ip -j rule", Intent: "backend.rule", Fix: fmt.Sprintf("ip rule del priority %d", r.priority)})
+			c.add(Finding{State: Extra, Kind: Rule, Device: h.Name, Part: fmt.Sprintf("rule %d", r.priority), What: "routing rule", Got: r.String(), Command: "ip -j rule", Intent: "backend.rule", Fix: fmt.Sprintf("ip rule del priority %d", r.priority)})
 		}
 	}
 	if d.routes != nil {
@@ -236,7 +297,7 @@ func (c *comparer) host(h *network.Host) {
 			if r.dst == "default" && r.table == "main" {
 				defaults++
 				if front := h.First(network.Frontend); r.dev != front.Name {
-					c.add(Finding{State: Extra, Device: h.Name, Part: "default route", What: "a second default route", Got: "by " + r.via + " on " + r.dev, Command: "ip -j route", Intent: "frontend.gateway", Fix: "ip route del default dev " + r.dev})
+					c.add(Finding{State: Extra, Kind: Route, Device: h.Name, Part: "default route", What: "a second default route", Got: "by " + r.via + " on " + r.dev, Command: "ip -j route", Intent: "frontend.gateway", Fix: "ip route del default dev " + r.dev})
 				}
 			}
 		}
@@ -272,9 +333,9 @@ func (c *comparer) hostRouting(h *network.Host, x *network.Interface, d *device)
 			case same == -2:
 			case same >= 0:
 				d.rules[same].used = true
-				c.add(Finding{State: Differ, Device: h.Name, Part: fmt.Sprintf("rule %d", w.priority), What: "routing rule of " + x.Name, Want: w.String(), Got: d.rules[same].String(), Command: "ip -j rule", Intent: "backend.rule", Fix: "apply the emitted file again"})
+				c.add(Finding{State: Differ, Kind: Rule, Device: h.Name, Part: fmt.Sprintf("rule %d", w.priority), What: "routing rule of " + x.Name, Want: w.String(), Got: d.rules[same].String(), Command: "ip -j rule", Intent: "backend.rule", Fix: "apply the emitted file again"})
 			default:
-				c.add(Finding{State: Missing, Device: h.Name, Part: fmt.Sprintf("rule %d", w.priority), What: "routing rule of " + x.Name, Want: w.String(), Command: "ip -j rule", Intent: "backend.rule",
+				c.add(Finding{State: Missing, Kind: Rule, Device: h.Name, Part: fmt.Sprintf("rule %d", w.priority), What: "routing rule of " + x.Name, Want: w.String(), Command: "ip -j rule", Intent: "backend.rule",
 					Fix: fmt.Sprintf("ip rule add priority %d from %s to %s table %s", w.priority, w.from, w.to, w.table)})
 			}
 		}
@@ -301,7 +362,7 @@ func (c *comparer) hostRouting(h *network.Host, x *network.Interface, d *device)
 			if got == "" {
 				state = Missing
 			}
-			c.add(Finding{State: state, Device: h.Name, Part: "route to " + dst, What: "route in table " + table, Want: w, Got: got, Command: "ip -j route show table all", Intent: x.Role.String() + ".prefix",
+			c.add(Finding{State: state, Kind: Route, Device: h.Name, Part: "route to " + dst, What: "route in table " + table, Want: w, Got: got, Command: "ip -j route show table all", Intent: x.Role.String() + ".prefix",
 				Fix: fmt.Sprintf("ip route replace %s via %s dev %s table %s", dst, want.Via, x.Name, table), links: append(lost, c.cableOf(h, x))})
 		}
 	}
@@ -323,7 +384,7 @@ func (c *comparer) setting(dev, key string, want ...string) {
 	}
 	got, ok := d.sysctl[key]
 	if ok && !slices.Contains(want, got) {
-		c.add(Finding{State: Differ, Device: dev, Part: key, What: "kernel setting", Want: strings.Join(want, " or "), Got: got, Command: "cat /proc/sys/" + strings.ReplaceAll(key, ".", "/"), Fix: fmt.Sprintf("sysctl -w %s=%s", key, want[0])})
+		c.add(Finding{State: Differ, Kind: Setting, Device: dev, Part: key, What: "kernel setting", Want: strings.Join(want, " or "), Got: got, Command: "cat /proc/sys/" + strings.ReplaceAll(key, ".", "/"), Fix: fmt.Sprintf("sysctl -w %s=%s", key, want[0])})
 	}
 }
 
@@ -348,15 +409,15 @@ func (c *comparer) sw(s *network.Switch) {
 	}
 	if d.ifaces != nil {
 		if lo := d.ifaces["lo"]; !slices.Contains(lo.addrs, s.Loopback.String()+"/32") {
-			c.add(Finding{State: Missing, Device: s.Name, Part: "lo", What: "address", Want: s.Loopback.String() + "/32", Got: strings.Join(lo.addrs, ", "), Command: "ip -j addr", Intent: "loopbacks", Fix: "apply frr.conf again"})
+			c.add(Finding{State: Missing, Kind: Address, Device: s.Name, Part: "lo", What: "address", Want: s.Loopback.String() + "/32", Got: strings.Join(lo.addrs, ", "), Command: "ip -j addr", Intent: "loopbacks", Fix: "apply frr.conf again"})
 		}
 	}
 	if d.asn != 0 && d.asn != s.ASN {
-		c.add(Finding{State: Differ, Device: s.Name, Part: "bgp", What: "AS number", Want: fmt.Sprint(s.ASN), Got: fmt.Sprint(d.asn), Command: "vtysh -c 'show bgp summary json'", Intent: "routing.asn", Fix: "load the emitted frr.conf"})
+		c.add(Finding{State: Differ, Kind: ASNumber, Device: s.Name, Part: "bgp", What: "AS number", Want: fmt.Sprint(s.ASN), Got: fmt.Sprint(d.asn), Command: "vtysh -c 'show bgp summary json'", Intent: "routing.asn", Fix: "load the emitted frr.conf"})
 	}
 	for name := range d.peers {
 		if !slices.ContainsFunc(s.Ports, func(q network.Port) bool { return q.Host == network.None && emit.PortName(p, s, q.Number) == name }) {
-			c.add(Finding{State: Extra, Device: s.Name, Part: "bgp " + name, What: "a session that the plan does not have", Got: d.peers[name].state, Command: "vtysh -c 'show bgp summary json'", Fix: "no neighbor " + name})
+			c.add(Finding{State: Extra, Kind: Session, Device: s.Name, Part: "bgp " + name, What: "a session that the plan does not have", Got: d.peers[name].state, Command: "vtysh -c 'show bgp summary json'", Fix: "no neighbor " + name})
 		}
 	}
 	c.setting(s.Name, "net.ipv4.ip_forward", "1")
@@ -385,9 +446,9 @@ func (c *comparer) session(s *network.Switch, q *network.Port, name, cable strin
 	peer, ok := d.peers[name]
 	switch {
 	case !ok:
-		c.add(Finding{State: Missing, Device: s.Name, Part: "bgp " + name, What: "session with " + c.p.Graph.NodeName(q.Peer), Want: "Established", Command: cmd, Intent: "routing", Fix: fmt.Sprintf("neighbor %s interface v6only peer-group FABRIC", name), links: []string{"session " + cable}})
+		c.add(Finding{State: Missing, Kind: Session, Device: s.Name, Part: "bgp " + name, What: "session with " + c.p.Graph.NodeName(q.Peer), Want: "Established", Command: cmd, Intent: "routing", Fix: fmt.Sprintf("neighbor %s interface v6only peer-group FABRIC", name), links: []string{"session " + cable}})
 	case peer.state != "Established":
-		c.add(Finding{State: Differ, Device: s.Name, Part: "bgp " + name, What: "session with " + c.p.Graph.NodeName(q.Peer), Want: "Established", Got: peer.state, Command: cmd, Intent: "routing", Fix: "look at the link, then at bgpd on the other end", links: []string{cable, "session " + cable}, wide: true})
+		c.add(Finding{State: Differ, Kind: Session, Device: s.Name, Part: "bgp " + name, What: "session with " + c.p.Graph.NodeName(q.Peer), Want: "Established", Got: peer.state, Command: cmd, Intent: "routing", Fix: "look at the link, then at bgpd on the other end", links: []string{cable, "session " + cable, "daemon " + c.p.Graph.NodeName(q.Peer)}, wide: true})
 	}
 	if d.bfd == nil || c.p.Intent.Routing.Multiplier == 0 || !ok || peer.state != "Established" {
 		return
@@ -397,7 +458,7 @@ func (c *comparer) session(s *network.Switch, q *network.Port, name, cable strin
 		if !ok {
 			state = Missing
 		}
-		c.add(Finding{State: state, Device: s.Name, Part: "bfd " + name, What: "BFD with " + c.p.Graph.NodeName(q.Peer), Want: "up", Got: status, Command: "vtysh -c 'show bfd peers json'", Intent: "routing.bfd", Fix: "neighbor FABRIC bfd profile fabric", links: []string{"bfd " + cable, "bfd of " + s.Name}, wide: true})
+		c.add(Finding{State: state, Kind: BFD, Device: s.Name, Part: "bfd " + name, What: "BFD with " + c.p.Graph.NodeName(q.Peer), Want: "up", Got: status, Command: "vtysh -c 'show bfd peers json'", Intent: "routing.bfd", Fix: "neighbor FABRIC bfd profile fabric", links: []string{"bfd " + cable, "bfd of " + s.Name}, wide: true})
 	}
 }
 
@@ -435,11 +496,11 @@ func (c *comparer) paths(s *network.Switch, d *device) {
 		}
 	}
 	if apart != "" {
-		c.add(Finding{State: Differ, Device: s.Name, Part: "routes", What: "the kernel forwards otherwise than the routing daemon says", Want: "the same ways", Got: apart, Command: "ip -j route; vtysh -c 'show ip route json'", Fix: "no zebra nexthop kernel enable, then restart FRR"})
+		c.add(Finding{State: Differ, Kind: Forwarding, Device: s.Name, Part: "routes", What: "the kernel forwards otherwise than the routing daemon says", Want: "the same ways", Got: apart, Command: "ip -j route; vtysh -c 'show ip route json'", Fix: "no zebra nexthop kernel enable, then restart FRR"})
 		return
 	}
 	if narrow > 0 {
-		c.add(Finding{State: Differ, Device: s.Name, Part: "routes", What: fmt.Sprintf("ways to %d leaves", narrow), Want: fmt.Sprint(ups), Got: fmt.Sprint(worst), Command: "ip -j route", Intent: "routing", Fix: "find the lost session or link", links: []string{"paths"}, wide: true})
+		c.add(Finding{State: Differ, Kind: Ways, Device: s.Name, Part: "routes", What: fmt.Sprintf("ways to %d leaves", narrow), Want: fmt.Sprint(ups), Got: fmt.Sprint(worst), Command: "ip -j route", Intent: "routing", Fix: "find the lost session or link", links: []string{"paths"}, wide: true})
 	}
 }
 
@@ -495,7 +556,7 @@ func (c *comparer) cables() {
 		}
 		if got.dev == "" {
 			done[w] = true
-			c.add(Finding{State: Missing, Device: e.dev, Part: e.port, What: "neighbour", Want: name(w), Command: "lldpcli show neighbors", Fix: "look for the cable", links: []string{cable, link(e.dev, e.port), link(w.dev, w.port)}, wide: true})
+			c.add(Finding{State: Missing, Kind: Neighbour, Device: e.dev, Part: e.port, What: "neighbour", Want: name(w), Command: "lldpcli show neighbors", Fix: "look for the cable", links: []string{cable, link(e.dev, e.port), link(w.dev, w.port)}, wide: true})
 			continue
 		}
 		// Who should be plugged in where this one is?
@@ -507,12 +568,12 @@ func (c *comparer) cables() {
 		}
 		if other.dev != "" && far[other] == w {
 			done[other], done[w], done[got] = true, true, true
-			c.add(Finding{State: Differ, Device: e.dev, Part: e.port, What: "two cables are crossed", Want: fmt.Sprintf("%s at %s and %s at %s", name(w), name(e), name(got), name(other)), Got: fmt.Sprintf("%s at %s and %s at %s", name(got), name(e), name(w), name(other)),
-				Command: "lldpcli show neighbors", Fix: fmt.Sprintf("swap the cables of %s and %s", name(e), name(other)), links: []string{"crossed", cable, link(other.dev, other.port)}})
+			c.add(Finding{State: Differ, Kind: Crossed, Device: e.dev, Part: e.port, What: "two cables are crossed", Want: fmt.Sprintf("%s at %s and %s at %s", name(w), name(e), name(got), name(other)), Got: fmt.Sprintf("%s at %s and %s at %s", name(got), name(e), name(w), name(other)),
+				Command: "lldpcli show neighbors", Fix: fmt.Sprintf("swap the cables of %s and %s", name(e), name(other)), links: []string{cable, link(other.dev, other.port)}})
 			continue
 		}
 		done[w], done[got] = true, true
-		c.add(Finding{State: Differ, Device: e.dev, Part: e.port, What: "neighbour", Want: name(w), Got: name(got), Command: "lldpcli show neighbors", Fix: "move the cable", links: []string{cable}})
+		c.add(Finding{State: Differ, Kind: Neighbour, Device: e.dev, Part: e.port, What: "neighbour", Want: name(w), Got: name(got), Command: "lldpcli show neighbors", Fix: "move the cable", links: []string{cable}})
 	}
 }
 
@@ -520,33 +581,7 @@ func (c *comparer) cables() {
 // neighbour follows from what concerns the same cable; fewer ways follow from
 // any of them.
 func (c *comparer) folded() []Finding {
-	rank := func(f *Finding) int { // causes first
-		switch {
-		case f.State == Unknown:
-			return 0
-		case slices.Contains(f.links, "crossed"):
-			return 1
-		case f.What == "the interface is switched off" || f.What == "there is no such interface":
-			return 2
-		case f.What == "neighbour" && f.State == Differ:
-			return 3
-		case strings.HasPrefix(f.What, "no carrier"):
-			return 4
-		case f.What == "address":
-			return 5
-		case strings.HasPrefix(f.What, "session"):
-			return 6
-		case strings.HasPrefix(f.What, "BFD"):
-			return 7
-		case f.What == "AS number":
-			return 5
-		case strings.HasPrefix(f.What, "ways"):
-			return 9
-		case f.What == "neighbour":
-			return 8
-		}
-		return 5
-	}
+	rank := func(f *Finding) int { return f.Kind.order(f.State) }
 	slices.SortStableFunc(c.found, func(a, b Finding) int { return rank(&a) - rank(&b) })
 	var out []Finding
 	for _, f := range c.found {
@@ -580,13 +615,15 @@ func follows(a, b *Finding) bool {
 	if !b.wide {
 		return false
 	}
-	// A session needs the right AS number at both ends; fewer ways follow from any
-	// lost link or session.
-	if strings.HasPrefix(b.What, "session") && a.What == "AS number" {
-		return true
-	}
-	if strings.HasPrefix(b.What, "ways") {
-		return strings.HasPrefix(a.What, "session") || strings.HasPrefix(a.What, "no carrier") || a.What == "the interface is switched off" || a.What == "neighbour" || a.What == "AS number" || slices.Contains(a.links, "crossed") || a.Part == "lo"
+	switch b.Kind {
+	case Session: // it needs the right AS number at both ends
+		return a.Kind == ASNumber
+	case Ways: // any lost link, session or loopback makes fewer
+		switch a.Kind {
+		case Session, Daemon, NoCarrier, PortOff, NoPort, Neighbour, ASNumber, Crossed:
+			return true
+		}
+		return a.Part == "lo"
 	}
 	return false
 }
