@@ -18,7 +18,7 @@ GO       ?= go
 FUZZTIME ?= 60s
 VERSION  ?=
 # Left out of make quick: packages whose tests start processes, browsers or clusters, or take more than 5 s of a processor.
-SLOW      = weft comm elastic up cli bench coord launch transport cases draw reduce sched/verify sched/algo topo/format sim member/simulation train ckpt
+SLOW      = weft capi comm elastic up cli bench coord launch transport cases draw reduce sched/verify sched/algo topo/format sim member/simulation train ckpt
 QUICK     = $(shell $(GO) list ./... | grep -v -e /internal/ -e /comm/ -e /transport/ -e /elastic/ $(foreach p,$(SLOW),-e '/$(p)$$'))
 # Packages with goroutines or shared memory. The others are pure values.
 RACE     ?= ./transport/... ./comm/... ./coord/... ./ckpt/... ./elastic/... ./launch/... ./up/... ./web/... ./member/... ./train/... ./bench/... ./probe/...
@@ -32,7 +32,9 @@ quick:
 	$(GO) vet ./...
 	$(GO) test -short -timeout 2m $(QUICK)
 
+# The library is built before the tests that use it, where there is a C compiler, so that none of them waits for it.
 test: packages lint cross
+	if command -v cc >/dev/null; then $(MAKE) lib; fi
 	$(GO) test -timeout 15m ./...
 
 # Tests that take long under the detector are left out by -short.

@@ -25,7 +25,7 @@ var floors = [][]string{
 	{"topo/build", "topo/format", "topo/rings", "topo/paths"},
 	{"sched"},
 	{"sched/step"},
-	{"sched/verify", "sched/algo", "sched/msccl", "internal/reference", "internal/mutant", "internal/ibsim"},
+	{"sched/verify", "sched/algo", "sched/msccl", "internal/reference", "internal/mutant", "internal/ibsim", "internal/libweft"},
 	{"draw/svg"},
 	{"draw"},
 	{"cluster", "synth"},

@@ -435,6 +435,21 @@ func (k *call) post(c *comm.Comm) comm.Ticket {
 	return comm.Notify(c, uint32(k.a.value), peer)
 }
 
+// small reports whether a collective takes less time than to wake somebody who carries it out.
+func (k *call) small(c *comm.Comm) bool {
+	n := k.n
+	for _, x := range k.counts {
+		n += x
+	}
+	switch k.a.op {
+	case C.WEFT_SEND, C.WEFT_RECV, C.WEFT_SEND_RECV:
+		return false
+	case C.WEFT_ALL_GATHER, C.WEFT_REDUCE_SCATTER, C.WEFT_ALL_TO_ALL, C.WEFT_GATHER, C.WEFT_SCATTER:
+		n *= c.Size()
+	}
+	return n*k.kind.size <= 32<<10
+}
+
 // later starts a call.
 func (k *call) later(ctx context.Context, c *comm.Comm, s *comm.Status) *comm.Handle {
 	f, peer, tag := k.kind.calls, int(k.a.peer), int(k.a.tag)
@@ -447,5 +462,10 @@ func (k *call) later(ctx context.Context, c *comm.Comm, s *comm.Status) *comm.Ha
 	if k.a.op == C.WEFT_RECV {
 		*s = comm.Status{From: peer, Tag: int(C.WEFT_NO_TAG), Count: k.n}
 	}
-	return comm.Prepare(func(o comm.Option) error { return k.do(ctx, c, o) }).Start(ctx)
+	return comm.Prepare(func(o comm.Option) error {
+		if k.small(c) {
+			return k.do(ctx, c, o, comm.AtWait())
+		}
+		return k.do(ctx, c, o)
+	}).Start(ctx)
 }

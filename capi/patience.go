@@ -8,6 +8,7 @@ import "C"
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -16,7 +17,11 @@ import (
 // slice is how long a wait goes on before it asks whether to give up.
 const slice = 100 * time.Millisecond
 
-var errInterrupted = errors.New("interrupted")
+// errInterrupted is what the interrupted call is told; errGaveUp is the cause that the communicator keeps, and that others hear of.
+var (
+	errInterrupted = errors.New("interrupted")
+	errGaveUp      = errors.New("its caller was interrupted")
+)
 
 // givesUp asks whether the thread that waits here shall give up.
 func givesUp() bool { return C.weft_gives_up() != 0 }
@@ -28,8 +33,10 @@ type patience struct {
 	deadline time.Time // zero for none
 	asked    atomic.Int64
 	gaveUp   atomic.Bool
-	once     sync.Once
-	done     chan struct{}
+	err      atomic.Pointer[error] // why it ended
+	mu       sync.Mutex
+	done     chan struct{} // made when it is first asked for
+	closed   bool
 }
 
 // patient makes the context of a call; ms is its time limit, 0 for that of the communicator.
@@ -47,20 +54,40 @@ func (p *patience) Deadline() (time.Time, bool) { return p.deadline, !p.deadline
 func (p *patience) Value(any) any               { return nil }
 
 func (p *patience) Done() <-chan struct{} {
-	p.once.Do(func() { p.done = make(chan struct{}) })
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.done == nil {
+		p.done = make(chan struct{})
+		if p.closed {
+			close(p.done)
+		}
+	}
 	return p.done
 }
 
+// end ends the call.
+func (p *patience) end(err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return
+	}
+	p.closed = true
+	p.err.Store(&err)
+	if p.done != nil {
+		close(p.done)
+	}
+}
+
 func (p *patience) Err() error {
-	if p.gaveUp.Load() {
-		return errInterrupted
+	if err := p.err.Load(); err != nil {
+		return *err
 	}
 	now := time.Now()
 	if last := p.asked.Load(); now.UnixNano()-last >= int64(slice) && p.asked.CompareAndSwap(last, now.UnixNano()) && givesUp() {
 		p.gaveUp.Store(true)
-		p.Done()
-		close(p.done)
-		return errInterrupted
+		p.end(errGaveUp)
+		return errGaveUp
 	}
 	if !p.deadline.IsZero() && now.After(p.deadline) {
 		return context.DeadlineExceeded
@@ -97,13 +124,13 @@ func during[T any](ms int64, do func(ctx context.Context) (T, error)) (T, error)
 	for {
 		select {
 		case r := <-end:
-			if r.err != nil && errors.Is(context.Cause(ctx), errInterrupted) {
-				r.err = errors.Join(errInterrupted, r.err)
+			if r.err != nil && context.Cause(ctx) == errGaveUp {
+				r.err = fmt.Errorf("%w: %w", errInterrupted, r.err)
 			}
 			return r.v, r.err
 		case <-tick.C:
 			if givesUp() {
-				cancel(errInterrupted)
+				cancel(errGaveUp)
 			}
 		}
 	}

@@ -23,18 +23,19 @@ type request struct {
 	handle *comm.Handle
 	ticket *comm.Ticket
 	status comm.Status
-	ctx    context.Context
-	cancel context.CancelFunc
+	ctx    *patience
 }
+
+// expired is a context that has ended: who waits with it does not wait.
+var expired = func() context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	return ctx
+}()
 
 // start starts a call.
 func start(c *comm.Comm, k *call, q *queue) (C.int64_t, error) {
-	r := &request{}
-	if k.a.timeout_ms > 0 {
-		r.ctx, r.cancel = context.WithTimeout(context.Background(), time.Duration(k.a.timeout_ms)*time.Millisecond)
-	} else {
-		r.ctx, r.cancel = context.WithCancel(context.Background())
-	}
+	r := &request{ctx: patient(int64(k.a.timeout_ms))}
 	if k.a.op >= C.WEFT_PUT {
 		t := k.post(c)
 		r.ticket = &t
@@ -84,8 +85,10 @@ func (r *request) wait(d time.Duration) {
 
 // ended frees the number of a request that is over and tells C how it ended.
 func ended(n C.int64_t, r *request, err error, status *C.weft_status, e *C.weft_error) C.int {
+	if err != nil && r.ctx.gaveUp.CompareAndSwap(true, false) {
+		return fill(e, fmt.Errorf("%w: %w", errInterrupted, err)) // the next to ask is told how it ended
+	}
 	_, _ = requests.take(n)
-	r.cancel()
 	put(status, r.status)
 	return fill(e, err)
 }
@@ -138,6 +141,9 @@ func goWait(n C.weft_request, ms C.int64_t, status *C.weft_status, e *C.weft_err
 	r, err := requests.get(n)
 	if err != nil {
 		return fill(e, err)
+	}
+	if ms < 0 && r.handle != nil {
+		_ = r.handle.Wait(expired) // carries it out here if nobody has begun it
 	}
 	var over bool
 	var how error
@@ -246,7 +252,7 @@ func goCancel(n C.weft_request, e *C.weft_error) (rc C.int) {
 	if err != nil {
 		return fill(e, err)
 	}
-	r.cancel()
+	r.ctx.end(context.Canceled)
 	return fill(e, nil)
 }
 

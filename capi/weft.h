@@ -35,26 +35,26 @@ typedef int64_t weft_listener; /* where rank 0 waits for the others */
 typedef int64_t weft_follower; /* a process that follows epochs */
 typedef uint64_t weft_key;     /* memory of a rank, as others name it: the key of what lies k bytes behind is larger by k */
 
-/* The type of an element: DLPack's code, and its bits. */
+/* The type of an element: DLPack's code, and its bits behind it. */
 typedef uint32_t weft_type;
 #define WEFT_TYPE(code, bits) ((weft_type)(code) | (weft_type)(bits) << 8)
-#define WEFT_INT8 WEFT_TYPE(0, 8)
-#define WEFT_INT16 WEFT_TYPE(0, 16)
-#define WEFT_INT32 WEFT_TYPE(0, 32)
-#define WEFT_INT64 WEFT_TYPE(0, 64)
-#define WEFT_UINT8 WEFT_TYPE(1, 8)
-#define WEFT_UINT16 WEFT_TYPE(1, 16)
-#define WEFT_UINT32 WEFT_TYPE(1, 32)
-#define WEFT_UINT64 WEFT_TYPE(1, 64)
-#define WEFT_FLOAT16 WEFT_TYPE(2, 16)
-#define WEFT_FLOAT32 WEFT_TYPE(2, 32)
-#define WEFT_FLOAT64 WEFT_TYPE(2, 64)
-#define WEFT_BFLOAT16 WEFT_TYPE(4, 16)
-#define WEFT_COMPLEX64 WEFT_TYPE(5, 64)   /* sum, avg and premulsum */
-#define WEFT_COMPLEX128 WEFT_TYPE(5, 128) /* sum, avg and premulsum */
-#define WEFT_BOOL WEFT_TYPE(6, 8)         /* 0 or 1; sum and max are or, prod and min are and */
-#define WEFT_FLOAT8_E4M3 WEFT_TYPE(10, 8)
-#define WEFT_FLOAT8_E5M2 WEFT_TYPE(12, 8)
+#define WEFT_INT8 0x0800
+#define WEFT_INT16 0x1000
+#define WEFT_INT32 0x2000
+#define WEFT_INT64 0x4000
+#define WEFT_UINT8 0x0801
+#define WEFT_UINT16 0x1001
+#define WEFT_UINT32 0x2001
+#define WEFT_UINT64 0x4001
+#define WEFT_FLOAT16 0x1002
+#define WEFT_FLOAT32 0x2002
+#define WEFT_FLOAT64 0x4002
+#define WEFT_BFLOAT16 0x1004
+#define WEFT_COMPLEX64 0x4005   /* sum, avg and premulsum */
+#define WEFT_COMPLEX128 0x8005 /* sum, avg and premulsum */
+#define WEFT_BOOL 0x0806         /* 0 or 1; sum and max are or, prod and min are and */
+#define WEFT_FLOAT8_E4M3 0x080a
+#define WEFT_FLOAT8_E5M2 0x080c
 
 /* Reductions. */
 #define WEFT_SUM 1
@@ -245,7 +245,7 @@ int weft_run(weft_comm c, const weft_call *call, weft_status *status, weft_error
 int weft_run_all(weft_comm c, const weft_call *calls, int n, weft_error *e);                          /* at once: none waits for another's end */
 int weft_start(weft_comm c, const weft_call *call, weft_request *r, weft_error *e);                   /* returns at once */
 int weft_test(weft_request r, weft_status *status, weft_error *e);                                    /* WEFT_PENDING, or how it ended */
-int weft_wait(weft_request r, int64_t timeout_ms, weft_status *status, weft_error *e);                /* the same after a while; < 0 for ever */
+int weft_wait(weft_request r, int64_t timeout_ms, weft_status *status, weft_error *e);                /* the same after a while; < 0 for ever: a small call that has not begun is then carried out here */
 int weft_wait_any(const weft_request *r, int n, int64_t timeout_ms, int *which, weft_status *status, weft_error *e); /* zeros are passed over */
 int weft_cancel(weft_request r, weft_error *e); /* ends the call, which fails the communicator; wait for it all the same */
 int weft_prepare(weft_comm c, const weft_call *call, weft_prepared *p, weft_error *e);

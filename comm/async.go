@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/weft-fabric/weft/transport/wait"
@@ -15,7 +16,8 @@ import (
 // Calls of one communicator are carried out in the order in which they were made.
 // Whatever goes wrong is told by Wait, also if the call was wrong in itself.
 type Handle struct {
-	ctx  context.Context // of the call
+	ctx  context.Context      // of the call
+	by   atomic.Pointer[Comm] // whose queue it is in; nil if it never was in one
 	done chan struct{}
 	err  error
 }
@@ -36,6 +38,9 @@ func (h *Handle) wait() error {
 // waitAsking is wait that asks the context again and again, as the waits of a call that its caller carries out do: whoever carries
 // this one out sees that it has ended.
 func (h *Handle) waitAsking(ctx context.Context) error {
+	if h.carryOut() {
+		return h.err
+	}
 	tick := time.NewTicker(wait.Slice)
 	defer tick.Stop()
 	for {
@@ -57,6 +62,9 @@ func (h *Handle) Wait(ctx context.Context) error {
 		return h.err
 	default:
 	}
+	if h.carryOut() {
+		return h.err
+	}
 	select {
 	case <-h.done:
 		return h.err
@@ -66,6 +74,17 @@ func (h *Handle) Wait(ctx context.Context) error {
 		}
 		return fmt.Errorf("the call is still under way: %w", context.Cause(ctx))
 	}
+}
+
+// carryOut carries out what is queued up to this call, if that waits for somebody to do it.
+func (h *Handle) carryOut() bool {
+	c := h.by.Load()
+	if c == nil || !c.claim() {
+		return false
+	}
+	c.work(h)
+	<-h.done // it may have been over before
+	return true
 }
 
 // Done is closed when the call is over.

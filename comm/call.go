@@ -63,7 +63,7 @@ func (c *Comm) repeat(ctx context.Context, r *request) error {
 			c.before = o.Sig
 			c.flight.End(plan.Inline, 0, true, &o.Steps, nil)
 			if c.flight.Publish(true) {
-				go c.work()
+				go c.work(nil)
 			}
 			raised.Settled()
 			return nil
@@ -182,7 +182,7 @@ func (c *Comm) run(letGo bool) error {
 	c.flight.End(o.Mode, o.Entered, atOnce, &o.Steps, err)
 	raised := c.group.Waiter.Raised() // the waiter is another one's to use once this one lets go
 	if c.flight.Publish(letGo) {
-		go c.work()
+		go c.work(nil)
 	}
 	raised.Settled()
 	if err != nil {

@@ -84,8 +84,11 @@ type Comm struct {
 	flight  *Flight
 	failed  atomic.Pointer[Failure]
 
-	mu    sync.Mutex // guards the queue
-	queue []*queued
+	mu        sync.Mutex // guards the queue
+	queue     []*queued
+	unclaimed atomic.Bool // what is queued waits for somebody to carry it out: AtWait
+	armed     atomic.Bool // afterAll will look after it
+	afterAll  *time.Timer // guarded by mu
 
 	// What follows is owned by whoever carries operations out (queue.go).
 	seq     uint64         // of the last operation that was given a number

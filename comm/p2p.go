@@ -90,6 +90,8 @@ func endOf(opts []Option) (end func(error), err error) {
 		switch {
 		case o.handle != nil:
 			end = o.handle.end
+		case o.atWait:
+			return nil, errors.New("send/recv: AtWait is for collectives")
 		case o.scaled:
 			return nil, fmt.Errorf("send/recv: Factor(%v) is for reductions with PreMulSum", o.factor)
 		case o.want.program != nil:

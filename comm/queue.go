@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"runtime"
+	"time"
 
 	"github.com/weft-fabric/weft/comm/flight"
 	"github.com/weft-fabric/weft/reduce"
@@ -19,11 +20,13 @@ type queued struct {
 	want   want
 	factor float64
 	handle *Handle
+	atWait bool
 }
 
-// Option changes how a call is made: Using, Factor.
+// Option changes how a call is made: Using, Factor, AtWait.
 type Option struct {
 	handle *Handle
+	atWait bool
 	want   want
 	factor float64
 	scaled bool
@@ -31,6 +34,34 @@ type Option struct {
 
 // Factor is what PreMulSum multiplies this rank's input with; 1 without it.
 func Factor(f float64) Option { return Option{factor: f, scaled: true} }
+
+// AtWait lets Wait carry a started call out on the goroutine that waits, if nobody has begun it: no other has to be woken, which
+// takes longer than a small operation. A call that is not waited for begins within about a millisecond. A Wait that carries the call
+// out ends with it, not with its own context.
+func AtWait() Option { return Option{atWait: true} }
+
+// untilLate is how long a call waits for its caller to carry it out.
+const untilLate = 100 * time.Microsecond
+
+// offer lets whoever waits first carry out what is queued, or a goroutine after a while. The caller holds mu.
+func (c *Comm) offer() {
+	c.unclaimed.Store(true)
+	switch {
+	case !c.armed.CompareAndSwap(false, true): // it looks after this one, too
+	case c.afterAll == nil:
+		c.afterAll = time.AfterFunc(untilLate, func() {
+			c.armed.Store(false)
+			if c.claim() {
+				c.work(nil)
+			}
+		})
+	default:
+		c.afterAll.Reset(untilLate)
+	}
+}
+
+// claim reports whether what is queued is the caller's to carry out.
+func (c *Comm) claim() bool { return c.unclaimed.Load() && c.unclaimed.CompareAndSwap(true, false) }
 
 // do carries out a call, now or when its turn comes.
 func (c *Comm) do(ctx context.Context, r *request, opts []Option) error {
@@ -59,6 +90,8 @@ func (c *Comm) doLater(ctx context.Context, r *request, opts []Option) error {
 		switch x := &opts[i]; {
 		case x.handle != nil:
 			q.handle = x.handle
+		case x.atWait:
+			q.atWait = true
 		case x.scaled && r.Reduce != reduce.PreMulSum:
 			return c.refuse(fmt.Errorf("%s: Factor(%v) is for PreMulSum", r.Op, x.factor))
 		case x.scaled:
@@ -76,8 +109,12 @@ func (c *Comm) doLater(ctx context.Context, r *request, opts []Option) error {
 	}
 	c.mu.Lock()
 	c.queue = append(c.queue, q)
-	if c.flight.Turn(flight.Queued) == flight.Idle {
-		go c.work()
+	q.handle.by.Store(c)
+	switch idle := c.flight.Turn(flight.Queued) == flight.Idle; {
+	case idle && q.atWait:
+		c.offer()
+	case idle, own != nil && !q.atWait && c.claim():
+		go c.work(nil)
 	}
 	c.mu.Unlock()
 	if own == nil {
@@ -89,7 +126,7 @@ func (c *Comm) doLater(ctx context.Context, r *request, opts []Option) error {
 // letGo ends the caller's turn.
 func (c *Comm) letGo() {
 	if c.flight.LetGo() {
-		go c.work()
+		go c.work(nil)
 	}
 }
 
@@ -110,14 +147,19 @@ func (c *Comm) own() {
 	}
 }
 
-// work carries out what is queued, in order, until nothing is. It is started by whoever takes the turn from idle or running to
-// queued, and ends with idle.
-func (c *Comm) work() {
-	for {
+// work carries out what is queued, in order, until nothing is, or the last call of interest is over: another goroutine goes on then.
+// It is started by whoever takes the turn from idle or running to queued, and ends with idle.
+func (c *Comm) work(last *Handle) {
+	for over := false; ; {
 		c.mu.Lock()
 		if len(c.queue) == 0 {
 			c.flight.Turn(flight.Idle)
 			c.mu.Unlock()
+			return
+		}
+		if over {
+			c.mu.Unlock()
+			go c.work(nil)
 			return
 		}
 		q := c.queue[0]
@@ -128,6 +170,7 @@ func (c *Comm) work() {
 			err = c.run(false)
 		}
 		q.handle.end(err)
+		over = q.handle == last
 	}
 }
 

@@ -1,0 +1,86 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/weft-fabric/weft/internal/libweft"
+)
+
+// The header compiles without a warning as C99 and as C++17, and its sizes and offsets are those of testdata/abi.txt.
+func TestABI(t *testing.T) {
+	want, err := os.ReadFile("testdata/abi.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, x := range []struct{ compiler, standard, language string }{{"cc", "c99", "c"}, {"c++", "c++17", "c++"}} {
+		t.Run(x.standard, func(t *testing.T) {
+			cc, exe := libweft.Compiler(t, x.compiler), filepath.Join(t.TempDir(), "abi")
+			libweft.Run(t, nil, cc, "-x", x.language, "-std="+x.standard, "-pedantic", "-Wall", "-Wextra", "-Werror", "-I", ".", "-o", exe, "testdata/abi.c")
+			if got := libweft.Run(t, nil, exe); got != string(want) {
+				t.Errorf("the ABI changed. Got:\n%s\nwant:\n%s", got, want)
+			}
+		})
+	}
+}
+
+// Everything that the header declares is there.
+func TestEveryDeclaredFunctionIsExported(t *testing.T) {
+	so := libweft.Build(t)
+	nm, err := exec.LookPath("nm")
+	if err != nil {
+		t.Skip("nm is not installed")
+	}
+	symbols := libweft.Run(t, nil, nm, "-D", "--defined-only", so)
+	header, err := os.ReadFile("weft.h")
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	for line := range strings.Lines(string(header)) {
+		before, _, ok := strings.Cut(line, "(")
+		if f := strings.Fields(before); ok && len(f) >= 2 && strings.HasPrefix(strings.TrimLeft(f[len(f)-1], "*"), "weft_") && strings.HasSuffix(strings.TrimSpace(line), ";") || ok && strings.HasPrefix(line, "int weft_") {
+			name := strings.TrimLeft(f[len(f)-1], "*")
+			if n++; !strings.Contains(symbols, " T "+name+"\n") {
+				t.Errorf("%s is declared and not exported", name)
+			}
+		}
+	}
+	if n < 50 {
+		t.Errorf("only %d functions were found in the header", n)
+	}
+}
+
+// Every call, on all ranks, over shared memory and over tcp.
+func TestCalls(t *testing.T) {
+	exe := libweft.Compile(t, "testdata/calls.c")
+	for _, transport := range []string{"shm", "tcp"} {
+		t.Run(transport, func(t *testing.T) {
+			for r, out := range libweft.AllRanks(t, 3, []string{"TRANSPORT=" + transport}, exe) {
+				if !strings.Contains(out, "all is well") {
+					t.Errorf("rank %d printed %q", r, out)
+				}
+			}
+		})
+	}
+}
+
+// The examples run as their comments say.
+func TestExamples(t *testing.T) {
+	first := libweft.AllRanks(t, 3, nil, libweft.Compile(t, "../examples/c/first.c"))
+	if want := "rank 0 of 3: the sum of all ranks' numbers is 3"; !strings.Contains(first[0], want) || !strings.Contains(first[0], "rank 2 sent 20") {
+		t.Errorf("first printed %q, want %q", first[0], want)
+	}
+	outs, errs := libweft.Ranks(t, 3, nil, libweft.Compile(t, "../examples/c/survive.c"))
+	for r := range 2 {
+		if errs[r] != nil || !strings.Contains(outs[r], "rank 2 died") || !strings.Contains(outs[r], "2 ranks go on") {
+			t.Errorf("rank %d printed %q: %v", r, outs[r], errs[r])
+		}
+	}
+	if errs[2] == nil {
+		t.Error("rank 2 lives")
+	}
+}
