@@ -1,5 +1,6 @@
 # make quick  build, vet and the quick tests: under a minute once the cache is warm
 # make test   what CI runs: static checks, other platforms, and every test; under 6 minutes on two quiet cores
+# make long   make test with every variant that it leaves out, race, proofs, drift, faults of hosts, fuzzing; two hours
 # make race   the race detector over everything that shares memory between goroutines
 # make schedules  seeded schedules of the runtime in virtual time, for as long as TIME says (10m); a failure names its seed
 # make differential  programs drawn at random, proven and run, for as long as TIME says; a failure names its seed

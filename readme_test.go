@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"os"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -12,6 +11,16 @@ import (
 	"github.com/weft-fabric/weft/internal/bounded"
 )
 
+// asWeft makes the binary of these tests weft itself.
+const asWeft = "WEFT_TEST_AS_WEFT"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asWeft) != "" {
+		os.Exit(cli.Main(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+	}
+	os.Exit(m.Run())
+}
+
 // What the README says 'up' prints is of the form that it prints: every line begins
 // with the words of a real one.
 func TestReadmeShowsTheFormOfUp(t *testing.T) {
@@ -19,11 +28,9 @@ func TestReadmeShowsTheFormOfUp(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	weft := filepath.Join(t.TempDir(), "weft")
-	if out, err := bounded.Within(t, bounded.Build, "go", "build", "-o", weft, ".").CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	out, err := bounded.Command(t, weft, "up", "--model", "tiny", "--drill", "kill:1", "--for", "6s", "--ckpt-every", "5").CombinedOutput()
+	cmd := bounded.Command(t, os.Args[0], "up", "--model", "tiny", "--drill", "kill:1", "--for", "6s", "--ckpt-every", "5")
+	cmd.Env = append(os.Environ(), asWeft+"=1")
+	out, err := cmd.CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}

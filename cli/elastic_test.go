@@ -24,11 +24,7 @@ func built(t *testing.T, packages ...string) string {
 	t.Helper()
 	dir := t.TempDir()
 	for _, p := range packages {
-		name := filepath.Base(p)
-		if p == "." {
-			name = "weft"
-		}
-		cmd := bounded.Within(t, bounded.Build, "go", "build", "-o", filepath.Join(dir, name), p)
+		cmd := bounded.Within(t, bounded.Build, "go", "build", "-o", filepath.Join(dir, filepath.Base(p)), p)
 		cmd.Dir = ".."
 		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Fatalf("%v\n%s", err, out)
@@ -42,8 +38,8 @@ func built(t *testing.T, packages ...string) string {
 // that if the machine lets it: 20,000 steps take the two that are left 100 ms, its
 // return 20 ms.
 func TestRunFollow(t *testing.T) {
-	dir := built(t, ".", "./examples/elastic")
-	cmd := bounded.Command(t, filepath.Join(dir, "weft"), "run", "--follow", "--nproc", "3", "--", filepath.Join(dir, "elastic"), "20000")
+	dir := built(t, "./examples/elastic")
+	cmd := bounded.Command(t, program(t), "run", "--follow", "--nproc", "3", "--", filepath.Join(dir, "elastic"), "20000")
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -95,7 +91,7 @@ func TestRunTorch(t *testing.T) {
 	if err := bounded.Command(t, python, "-c", "import torch").Run(); err != nil {
 		t.Skip("no python3-torch here; 'make test' as root on Debian installs it")
 	}
-	weft := filepath.Join(built(t, "."), "weft")
+	weft := program(t)
 	run := func(die string) string {
 		cmd := bounded.Within(t, 3*time.Minute, weft, "run", "--nproc", "2", "--max-restarts", "3", "--ckpt", t.TempDir(), "--", python, "../examples/torch/train.py")
 		cmd.Env = append(os.Environ(), "DIE="+die)

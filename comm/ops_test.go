@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weft-fabric/weft/internal/bounded"
 	"github.com/weft-fabric/weft/reduce"
 	"github.com/weft-fabric/weft/sched"
 	"github.com/weft-fabric/weft/sched/algo"
@@ -410,7 +411,7 @@ func TestEveryOperationTypeAndReduction(t *testing.T) {
 // Sizes around every boundary of the flat way: entry line, board, stages of a
 // pair, single stages, several blocks of the journal.
 func TestSizesAroundBoundaries(t *testing.T) {
-	for _, n := range []int{2, 3, 5} {
+	for _, n := range bounded.First(2, 2, 3, 5) {
 		each(t, n, Config{Timeout: 10 * time.Second}, func(c *Comm) error {
 			for _, count := range []int{7, 8, 9, 1023, 1024, 1025, 2047, 2048, 2049, 4096, 10000, 70001, 300001} {
 				for _, registered := range []bool{false, true} {

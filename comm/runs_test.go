@@ -4,6 +4,7 @@ import (
 	"context"
 	"testing"
 
+	"github.com/weft-fabric/weft/internal/bounded"
 	"github.com/weft-fabric/weft/sched"
 	"github.com/weft-fabric/weft/sched/algo"
 )
@@ -11,7 +12,7 @@ import (
 // Blocks longer than messages may be: every algorithm gives the right result, those
 // whose messages are of several blocks as well.
 func TestLongBlocks(t *testing.T) {
-	for _, n := range []int{3, 4, 5} {
+	for _, n := range bounded.First(2, 3, 4, 5) {
 		err := programs(n, func(_ *algo.Algorithm, p *sched.Program) error {
 			if !p.Op.Blocks() {
 				return nil

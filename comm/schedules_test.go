@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/weft-fabric/weft/comm/choice"
+	"github.com/weft-fabric/weft/internal/bounded"
 	virtual "github.com/weft-fabric/weft/internal/world"
 	"github.com/weft-fabric/weft/transport"
 )
@@ -387,10 +388,13 @@ func TestSchedules(t *testing.T) {
 	}
 	limit, most := *scheduleTime, uint64(math.MaxUint64)
 	if limit == 0 {
-		limit, most = time.Minute, 1000 // some 10 s of a core; a machine that is busy with other things does fewer
+		limit, most = time.Minute, 500 // some 5 s of a core; a machine that is busy with other things does fewer
 	}
 	if testing.Short() {
 		most = 100
+	}
+	if bounded.Long() {
+		limit, most = max(limit, 5*time.Minute), max(most, 2000)
 	}
 	began, runs, events, failed := time.Now(), 0, 0, 0
 	t.Logf("seeds from %d on", *scheduleFrom)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/weft-fabric/weft/comm/internal/board"
 	"github.com/weft-fabric/weft/comm/internal/plan"
+	"github.com/weft-fabric/weft/internal/bounded"
 	"github.com/weft-fabric/weft/reduce"
 	"slices"
 )
@@ -20,7 +21,7 @@ func init() { bodies["roots"] = (*kid).roots }
 // only some: every result is right, and on registered memory it has the bits that the
 // root alone comes to.
 func TestRanksWorkForTheRoot(t *testing.T) {
-	for _, n := range []int{2, 3, 5} {
+	for _, n := range bounded.First(2, 2, 3, 5) {
 		startProcs(t, n, "shm", "roots").finish()
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/weft-fabric/weft/comm/internal/plan"
+	"github.com/weft-fabric/weft/internal/bounded"
 	"github.com/weft-fabric/weft/reduce"
 )
 
@@ -14,6 +15,9 @@ func TestTwoOnPlainMemory(t *testing.T) {
 	list := startProcs(t, 2, "shm", "bits")
 	for i, count := range []int{1, 1024, 1025, 5000, 8191, 70001, plan.PiecesFrom/4 - 1, plan.PiecesFrom / 4, plan.PiecesFrom/4 + plan.PieceSize/4 + 3, plan.PullSumsFrom/4 + 1} {
 		for round := range 4 {
+			if !bounded.Long() && round%2 != i%2 {
+				continue
+			}
 			op := []reduce.Op{Sum, Avg, Prod, Max, PreMulSum}[(i+round)%5]
 			o := order{Do: "bits", Op: op.String(), Count: count, Seed: uint64(10*i + round), InPlace: round%2 == 0}
 			want := leftFold(op, o.Seed, 2, count)

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/weft-fabric/weft/comm"
+	"github.com/weft-fabric/weft/internal/bounded"
 	"github.com/weft-fabric/weft/train"
 )
 
@@ -152,9 +153,13 @@ func TestAFailedStepIsNoStepOrAWholeOne(t *testing.T) {
 			w.until(1)
 			w.end()
 
+			points := 6
+			if bounded.Long() {
+				points = 12
+			}
 			for rank := 0; rank < n; rank += max(1, n/3) {
 				total := int(calls[rank].Load())
-				for k := 0; k < total; k += max(1, total/(1+12/n)) {
+				for k := 0; k < total; k += max(1, total/(1+points/n)) {
 					w := start(t, cfg, n)
 					w.until(before)
 					_, saved := w.save()
@@ -379,7 +384,7 @@ func TestAMirrorHoldsWhereverARebuildEnds(t *testing.T) {
 			cfg.Layout, cfg.Mirror = layout, true
 			want := play(t, tinyMLP(), 1, 4)
 			ended := map[int]int{} // rebuilds by how many ranks ended well
-			for _, dead := range []int{0, 2} {
+			for _, dead := range bounded.First(1, 2, 0) {
 				for through := range 8 { // by bit: the ranks that end the rebuild well
 					w := start(t, cfg, 4)
 					w.until(2)

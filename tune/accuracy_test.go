@@ -12,6 +12,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/weft-fabric/weft/internal/bounded"
 	"github.com/weft-fabric/weft/sched"
 	"github.com/weft-fabric/weft/unit"
 )
@@ -310,8 +311,8 @@ func (s *study) table() (lines []string) {
 // TestHeldOut leaves out GPU counts and generations, prints the error on them,
 // and fails if the form in use is not the best on what was left out.
 func TestHeldOut(t *testing.T) {
-	if testing.Short() {
-		t.Skip("refits some thirty times")
+	if !*update && !bounded.Long() {
+		t.Skip("refits some thirty times: make long")
 	}
 	s := newStudy(t)
 	s.crossValidate()

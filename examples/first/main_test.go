@@ -31,7 +31,7 @@ func TestPageRuns(t *testing.T) {
 	commands := 0
 	for _, m := range regexp.MustCompile("(?s)```console\n\\$ ([^\n]*)\n(.*?)```").FindAllStringSubmatch(string(page), -1) {
 		line, want := m[1], m[2]
-		c := bounded.Command(t, "bash", "-c", strings.ReplaceAll(line, "bin/", bin+"/"))
+		c := bounded.Within(t, bounded.Build, "bash", "-c", strings.ReplaceAll(line, "bin/", bin+"/"))
 		c.Dir = "../.."
 		got, err := c.CombinedOutput()
 		if err != nil && !strings.HasPrefix(want, "weft: ") {

@@ -1,5 +1,5 @@
-// Package bounded starts the processes of tests so that none of them can hold a test up:
-// each has a time limit, after which the test fails with what it was waiting for.
+// Package bounded keeps tests short. Their processes have a time limit each, after which the test
+// fails with what it was waiting for, and what only repeats other tests is left to make long.
 package bounded
 
 import (
@@ -25,6 +25,18 @@ const (
 // outputTime is how long a process that has ended may leave its output open, as one that
 // it started may.
 const outputTime = 5 * time.Second
+
+// Long says that tests try everything that they can (make long, WEFT_TEST_LONG=1), and not only
+// what differs from the rest.
+func Long() bool { return os.Getenv("WEFT_TEST_LONG") != "" }
+
+// First is the first n of a list, and all of it for long tests.
+func First[T any](n int, list ...T) []T {
+	if Long() {
+		return list
+	}
+	return list[:n]
+}
 
 // Command is exec.Command for a test. The process ends with the test at the latest.
 func Command(t testing.TB, name string, args ...string) *exec.Cmd {
