@@ -33,10 +33,18 @@ quick:
 	$(GO) vet ./...
 	$(GO) test -short -timeout 2m $(QUICK)
 
+# Three packages at a time: many tests wait for processes, and two cores would idle meanwhile.
 # The library is built before the tests that use it, where there is a C compiler, so that none of them waits for it.
 test: packages lint cross
 	if command -v cc >/dev/null; then $(MAKE) lib; fi
-	$(GO) test -timeout 15m ./...
+	$(GO) test -p 3 -timeout 15m ./...
+
+# Everything there is: tests try all counts of ranks, layouts and moments of a death instead of a choice of them.
+long: packages lint cross
+	WEFT_TEST_LONG=1 $(GO) test -count=1 -timeout 60m ./...
+	$(MAKE) race proofs drift host-faults
+	$(MAKE) schedules differential TIME=10m
+	$(MAKE) fuzz FUZZTIME=10s
 
 # Tests that take long under the detector are left out by -short.
 race:
