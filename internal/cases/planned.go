@@ -3,6 +3,7 @@ package cases
 import (
 	"github.com/weft-fabric/weft/cluster"
 	"github.com/weft-fabric/weft/plan"
+	"github.com/weft-fabric/weft/sched"
 	"github.com/weft-fabric/weft/work"
 )
 
@@ -76,8 +77,10 @@ func planned() []entry {
 			cause: Volume, why: "The float32 copy of the weights is missing in the guide's sum, and Megatron adds gradients up in float32."},
 		{id: "4-zero3-traffic", section: "follow-up 4", claim: "ZeRO-3 sends about as much as data parallelism",
 			says: is(1), unit: "x",
-			how: byForm, ours: func(*lab) float64 { return 3.0 / 2 },
-			bounds: is(1.5), closed: "two all-gathers and a reduce-scatter against an all-reduce, which is two of those",
+			how: byForm, ours: func(*lab) float64 {
+				return (2*sched.AllGather.BusFactor(8) + sched.ReduceScatter.BusFactor(8)) / sched.AllReduce.BusFactor(8)
+			},
+			bounds: near(1.5, 1e-9), closed: "two all-gathers and a reduce-scatter against an all-reduce, which is two of those",
 			cause: Volume, why: "With every micro-batch: with m of them it is 1.5 m times."},
 	}
 }
