@@ -98,6 +98,12 @@ points of the same weights left out: 2.8 to 5.4% and 10.6 to 15.8%. Attention ov
 Peaks that torchtitan reports (14): median 3.6%, p90 28.6%. **Peaks of BLOOM (40, of whole processes) are 22% above the prediction, nanotron's (14) 16%**: fragmentation
 and buffers of Megatron-DeepSpeed and nanotron are not modelled. Take a verdict within 20% of the limit with care.
 
+## Schedules
+
+What schedules gain over 1F1B, beside 24 measured rates of Qi et al. (8 and 16 stages on A100, 24 to 128 micro-batches, models of 1.5B and 14.6B that are in
+no fit): ZB-1p median 2.3%, worst 3.7%; ZB-2p 1.0% and 1.5%. **Interleaved 6.6% and 8.3%**: it gained less there than its smaller bubble says. The rates
+themselves are off by 0 to 2% with 8 stages and by 8 to 18% with 16 (` + "`" + `go test -v -run SchedulesBeside ./plan` + "`" + `).
+
 ## Choosing a layout
 
 Of the layouts that the BLOOM team tried on 384 GPUs the model would choose one that is 3.5% slower than the best measured (` + "`" + `go test -run Regret ./plan` + "`" + `).
