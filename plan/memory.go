@@ -11,7 +11,8 @@ import (
 // Fixed parts of a process on a GPU, in bytes: measured on Megatron's own tests and by users.
 const (
 	contextBytes   = 0.9e9 // CUDA context and NCCL's buffers: outside of what the framework allocates
-	workspaceBytes = 0.09e9
+	workspaceBytes = 0.075e9 // of libraries for matrix products
+	workspaceTMA   = 0.115e9 // the same from Hopper on
 	slack          = 0.04 // the allocator's, of what it hands out at peak
 	slackFSDP      = 0.19 // the same where layers are gathered and freed all the time: torchtitan's reports over the sum
 )
@@ -94,7 +95,7 @@ func (p *pricer) memory(c *Cost) {
 		n := m.Params().Total
 		state := n*(b.weights+b.gradients+b.optimizer) + n*(b.sharedW+b.sharedG+b.sharedO)/float64(l.Sharded())
 		act := 2 * m.CNN.Activations() * float64(l.Micro)
-		c.State, c.Peak = state, (state+act+workspaceBytes)*(1+slack)
+		c.State, c.Peak = state, (state+act+p.workspace())*(1+slack)
 		c.Memory = []Term{{Name: "state", Value: state, Unit: "B"}, {Name: "activations", Value: act, Unit: "B"}}
 		c.Over = c.Peak + contextBytes - c.Capacity
 		return
@@ -174,7 +175,7 @@ func (p *pricer) memory(c *Cost) {
 		if rank == l.PP-1 && l.Schedule != schedule.ZBV || rank == 0 && l.Schedule == schedule.ZBV {
 			per := 10.0
 			if p.f == Megatron {
-				per = 8
+				per = 6
 			}
 			head = p.tc * p.vocab() / float64(l.TP) * per * float64(1+m.MTP)
 		}
@@ -189,7 +190,7 @@ func (p *pricer) memory(c *Cost) {
 		if p.f == DeepSpeed && l.DP > 1 {
 			bucket = min(4.5*5e8, 4*(o.dense+o.experts))
 		}
-		state := weights + grads + optim + workspaceBytes
+		state := weights + grads + optim + p.workspace()
 		peak := state + transient + live + max(act+work, 0) + head + cast + bucket
 		spare := slack
 		if p.f == FSDP {
@@ -215,10 +216,18 @@ func (p *pricer) memory(c *Cost) {
 		put("head", head, "logits and their gradient")
 		put("fp8 weights", cast, "copies for the matrix products")
 		put("buckets", bucket, "4.5 x 5e8 elements while gradients are reduced")
-		put("workspace", work+workspaceBytes, "gradients of one layer, transfers, libraries")
+		put("workspace", work+p.workspace(), "gradients of one layer, transfers, libraries")
 		put("allocator", peak*spare, fmt.Sprintf("%.0f%% of the peak", 100*spare))
 	}
 	c.Over = c.Peak + contextBytes - c.Capacity
+}
+
+// workspace is what libraries keep on this GPU.
+func (p *pricer) workspace() float64 {
+	if p.mc.Chip.Peak["fp8"] > 0 {
+		return workspaceTMA
+	}
+	return workspaceBytes
 }
 
 func sharing(held, shared, ranks float64) string {
