@@ -10,11 +10,11 @@ import (
 
 // Fixed parts of a process on a GPU, in bytes: measured on Megatron's own tests and by users.
 const (
-	contextBytes   = 0.9e9 // CUDA context and NCCL's buffers: outside of what the framework allocates
+	contextBytes   = 0.9e9   // CUDA context and NCCL's buffers: outside of what the framework allocates
 	workspaceBytes = 0.075e9 // of libraries for matrix products
 	workspaceTMA   = 0.115e9 // the same from Hopper on
-	slack          = 0.04 // the allocator's, of what it hands out at peak
-	slackFSDP      = 0.19 // the same where layers are gathered and freed all the time: torchtitan's reports over the sum
+	slack          = 0.04    // the allocator's, of what it hands out at peak
+	slackFSDP      = 0.19    // the same where layers are gathered and freed all the time: torchtitan's reports over the sum
 )
 
 // bytesPer is what a parameter takes on a rank, apart by whether all data ranks hold it or share it.
