@@ -1,0 +1,200 @@
+package soft
+
+import (
+	"fmt"
+	"sync"
+
+	"github.com/weft-fabric/weft/gpu"
+	"github.com/weft-fabric/weft/gpu/ptx"
+)
+
+// Queue is a goroutine that works in order.
+type Queue struct {
+	d      *Device
+	stream gpu.Stream
+
+	mu     sync.Mutex
+	some   sync.Cond
+	work   []func() error
+	queued uint64 // what was given a number
+	done   uint64
+	err    error
+	closed bool
+	held   map[uint64]chan struct{}
+	holds  uint64
+	over   chan struct{}
+}
+
+// Queue makes a queue.
+func (d *Device) Queue() (gpu.Queue, error) { return d.UserQueue(), nil }
+
+// UserQueue makes a queue that Stream names.
+func (d *Device) UserQueue() *Queue {
+	q := &Queue{d: d, held: map[uint64]chan struct{}{}, over: make(chan struct{})}
+	q.some.L = &q.mu
+	d.mu.Lock()
+	d.lastID++
+	q.stream = d.lastID
+	d.streams[q.stream] = q
+	d.mu.Unlock()
+	go q.run()
+	return q
+}
+
+// Stream is the number by which After and Hold of other queues know it.
+func (q *Queue) Stream() gpu.Stream { return q.stream }
+
+func (q *Queue) run() {
+	defer close(q.over)
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for {
+		for len(q.work) == 0 && !q.closed {
+			q.some.Wait()
+		}
+		if len(q.work) == 0 {
+			return
+		}
+		do := q.work[0]
+		q.work = q.work[1:]
+		if q.err == nil {
+			q.mu.Unlock()
+			err := do()
+			q.mu.Lock()
+			q.err = err
+		}
+		q.done++
+		q.some.Broadcast()
+	}
+}
+
+// add queues work.
+func (q *Queue) add(do func() error) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.closed {
+		return fmt.Errorf("a closed queue of a software GPU")
+	}
+	q.work = append(q.work, do)
+	q.queued++
+	q.some.Broadcast()
+	return q.err
+}
+
+// In copies from the host.
+func (q *Queue) In(dst gpu.Ptr, src []byte) error {
+	return q.add(func() error {
+		b, err := q.d.Bytes(dst, len(src))
+		copy(b, src)
+		return err
+	})
+}
+
+// Out copies to the host.
+func (q *Queue) Out(dst []byte, src gpu.Ptr) error {
+	return q.add(func() error {
+		b, err := q.d.Bytes(src, len(dst))
+		copy(dst, b)
+		return err
+	})
+}
+
+// Copy copies inside.
+func (q *Queue) Copy(dst, src gpu.Ptr, n int) error {
+	return q.add(func() error {
+		to, err := q.d.Bytes(dst, n)
+		if err != nil {
+			return err
+		}
+		from, err := q.d.Bytes(src, n)
+		copy(to, from)
+		return err
+	})
+}
+
+// Reduce runs a kernel.
+func (q *Queue) Reduce(r *gpu.Reduction) error {
+	if err := r.Check(ptx.Most); err != nil {
+		return err
+	}
+	return q.add(func() error { return q.d.reduce(r) })
+}
+
+// After waits for what is queued on another queue.
+func (q *Queue) After(s gpu.Stream) error {
+	q.d.mu.Lock()
+	other := q.d.streams[s]
+	q.d.mu.Unlock()
+	if other == nil {
+		return fmt.Errorf("no stream %d of a software GPU", s)
+	}
+	mark, err := other.Mark()
+	if err != nil {
+		return err
+	}
+	return q.add(func() error { return other.wait(mark) })
+}
+
+// wait waits for a mark.
+func (q *Queue) wait(mark uint64) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for q.done < mark && !q.closed {
+		q.some.Wait()
+	}
+	return q.err
+}
+
+// Mark numbers what is queued.
+func (q *Queue) Mark() (uint64, error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.queued, q.err
+}
+
+// Reached reports whether that is done.
+func (q *Queue) Reached(mark uint64) (bool, error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.done >= mark, q.err
+}
+
+// Hold makes another queue wait.
+func (q *Queue) Hold(s gpu.Stream) (uint64, error) {
+	q.d.mu.Lock()
+	other := q.d.streams[s]
+	q.d.mu.Unlock()
+	if other == nil {
+		return 0, fmt.Errorf("no stream %d of a software GPU", s)
+	}
+	released := make(chan struct{})
+	q.mu.Lock()
+	q.holds++
+	n := q.holds
+	q.held[n] = released
+	q.mu.Unlock()
+	return n, other.add(func() error { <-released; return nil })
+}
+
+// Release lets it go on.
+func (q *Queue) Release(n uint64) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if c := q.held[n]; c != nil {
+		close(c)
+		delete(q.held, n)
+	}
+}
+
+// Close ends the queue once its work is done.
+func (q *Queue) Close() error {
+	q.d.mu.Lock()
+	delete(q.d.streams, q.stream)
+	q.d.mu.Unlock()
+	q.mu.Lock()
+	q.closed = true
+	q.some.Broadcast()
+	q.mu.Unlock()
+	<-q.over
+	return nil
+}
