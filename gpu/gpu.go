@@ -2,7 +2,7 @@
 // gpu/soft is a GPU in software, for tests and for machines without one.
 //
 //	Device   memory: got, described, shown to other processes and seen from there
-//	Queue    work in order: copies, reductions, waits for a user's stream
+//	Queue    work in order: copies and reductions; and what orders them with a user's streams
 package gpu
 
 import (
@@ -27,6 +27,7 @@ type Info struct {
 	Bytes      int64  `json:"bytes"`      // of memory
 	Driver     string `json:"driver"`     // its version
 	Sharing    string `json:"sharing"`    // how processes share it: "time slices", "MPS"
+	Apart      bool   `json:"apart"`      // every Device has addresses of its own, also inside a process
 }
 
 // HandleSize is the length of a Handle.
@@ -92,7 +93,11 @@ type Device interface {
 	Close() error
 }
 
-// Queue is work that a GPU does in order. Calls return before the work is done. One goroutine at a time uses it.
+// Notes is how many notes of a queue may be open at a time.
+const Notes = 256
+
+// Queue is work that a GPU does in order. Calls return before the work is done. One goroutine at a time uses it, but for Note, Noted, Hold
+// and Release, which any may call.
 type Queue interface {
 	// In and Out copy from and to registered memory of the host, Copy inside the GPU and between GPUs.
 	In(dst Ptr, src []byte) error
@@ -100,14 +105,17 @@ type Queue interface {
 	Copy(dst, src Ptr, bytes int) error
 	// Reduce reduces.
 	Reduce(*Reduction) error
-	// After waits for what is queued on a user's stream by now.
-	After(Stream) error
 	// Mark gives a number to what is queued so far; Reached reports whether that is done. An error is the GPU's.
 	Mark() (uint64, error)
 	Reached(uint64) (bool, error)
-	// Hold makes a user's stream wait, and returns at once. Release of the same number lets it go on.
-	Hold(Stream) (uint64, error)
-	Release(uint64)
+	// Note gives a number to what is queued on a user's stream by now; Noted reports whether that is done. At most Notes
+	// numbers may be given out and not asked for.
+	Note(Stream) (uint64, error)
+	Noted(uint64) (bool, error)
+	// Hold makes a user's stream wait for a number, and returns at once. Release lets all streams go on that wait for a number
+	// up to n.
+	Hold(s Stream, n uint64) error
+	Release(n uint64)
 	Close() error
 }
 

@@ -5,6 +5,7 @@ package cuda
 import (
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"time"
 	"unsafe"
@@ -19,13 +20,14 @@ import (
 type queue struct {
 	d      *Device
 	stream uintptr
-	event  uintptr
-	page   []byte  // pinned: the number of the last mark that was reached, and of the last hold that was released
+	page   []byte  // pinned: numbers of the last mark that was reached, the last hold that was released, and notes
 	onGPU  gpu.Ptr // where the GPU sees the page
 	writes bool    // whether the GPU can write to it and wait for it; else the driver is asked
 	marks  uint32
-	holds  uint32
-	asked  time.Time // when the driver was last asked whether the GPU is well
+	mu     sync.Mutex // guards notes, events, asked
+	notes  uint32
+	events map[uint32]uintptr // of notes, where the GPU cannot write
+	asked  time.Time          // when the driver was last asked whether the GPU is well
 	launch struct {
 		arguments []byte
 		size      uintptr
@@ -38,12 +40,15 @@ const (
 	releasedAt = 64
 )
 
+// noteAt is where a note is written: numbers take turns in gpu.Notes words.
+func noteAt(n uint32) uintptr { return 1024 + uintptr(n%gpu.Notes)*4 }
+
 // checkEvery is how often the driver is asked whether the GPU is well while a number does not come.
 const checkEvery = time.Millisecond
 
 // Queue makes a stream that waits for no other.
 func (d *Device) Queue() (gpu.Queue, error) {
-	q := &queue{d: d}
+	q := &queue{d: d, events: map[uint32]uintptr{}}
 	var err error
 	if q.page, err = unix.Mmap(-1, 0, unix.Getpagesize(), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE); err != nil {
 		return nil, err
@@ -58,16 +63,13 @@ func (d *Device) Queue() (gpu.Queue, error) {
 }
 
 func (q *queue) open() error {
-	const nonBlocking, noTiming = 1, 2
+	const nonBlocking = 1
 	d := q.d
 	if err := d.enter(); err != nil {
 		return err
 	}
 	defer d.leave()
 	if err := d.lib.call("cuStreamCreate", uintptr(unsafe.Pointer(&q.stream)), nonBlocking); err != nil {
-		return err
-	}
-	if err := d.lib.call("cuEventCreate", uintptr(unsafe.Pointer(&q.event)), noTiming); err != nil {
 		return err
 	}
 	if err := d.lib.call("cuMemHostGetDevicePointer_v2", uintptr(unsafe.Pointer(&q.onGPU)), uintptr(unsafe.Pointer(&q.page[0])), 0); err != nil {
@@ -81,7 +83,7 @@ func (q *queue) open() error {
 	return nil
 }
 
-func (q *queue) word(at int) *atomic.Uint32 { return (*atomic.Uint32)(unsafe.Pointer(&q.page[at])) }
+func (q *queue) word(at uintptr) *atomic.Uint32 { return (*atomic.Uint32)(unsafe.Pointer(&q.page[at])) }
 
 // In copies from the host.
 func (q *queue) In(dst gpu.Ptr, src []byte) error {
@@ -115,16 +117,82 @@ func (q *queue) Reduce(r *gpu.Reduction) error {
 	return q.d.do("cuLaunchKernel", k.function, uintptr(ptx.Blocks(r, q.d.info.Units)), 1, 1, ptx.Threads, 1, 1, 0, q.stream, 0, uintptr(unsafe.Pointer(&l.extra)))
 }
 
-// After waits for what is queued on a user's stream by now.
-func (q *queue) After(s gpu.Stream) error {
+// Note lets a user's stream write a number once it comes to this point.
+func (q *queue) Note(s gpu.Stream) (uint64, error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.notes++
+	n := q.notes
+	if q.writes {
+		if err := q.d.do("cuStreamWriteValue32_v2", uintptr(s), uintptr(q.onGPU)+noteAt(n), uintptr(n), 0); err != nil {
+			return 0, fmt.Errorf("stream %#x: %w", s, err)
+		}
+		return uint64(n), nil
+	}
+	const noTiming = 2
+	var event uintptr
 	if err := q.d.enter(); err != nil {
-		return err
+		return 0, err
 	}
 	defer q.d.leave()
-	if err := q.d.lib.call("cuEventRecord", q.event, uintptr(s)); err != nil {
-		return fmt.Errorf("stream %#x: %w", s, err)
+	if err := q.d.lib.call("cuEventCreate", uintptr(unsafe.Pointer(&event)), noTiming); err != nil {
+		return 0, err
 	}
-	return q.d.lib.call("cuStreamWaitEvent", q.stream, q.event, 0)
+	q.events[n] = event
+	if err := q.d.lib.call("cuEventRecord", event, uintptr(s)); err != nil {
+		return 0, fmt.Errorf("stream %#x: %w", s, err)
+	}
+	return uint64(n), nil
+}
+
+// Noted looks at the number, or asks for the event that stands for it.
+func (q *queue) Noted(n uint64) (bool, error) {
+	if q.writes {
+		if q.word(noteAt(uint32(n))).Load() == uint32(n) {
+			return true, nil
+		}
+		return false, q.well()
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	event, open := q.events[uint32(n)]
+	if !open {
+		return true, nil
+	}
+	switch ready, err := q.ready("cuEventQuery", event); {
+	case err != nil:
+		return false, err
+	case !ready:
+		return false, nil
+	}
+	delete(q.events, uint32(n))
+	return true, q.d.do("cuEventDestroy_v2", event)
+}
+
+// well asks now and then whether the GPU is.
+func (q *queue) well() error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if time.Since(q.asked) < checkEvery {
+		return nil
+	}
+	q.asked = time.Now()
+	_, err := q.ready("cuStreamQuery", q.stream)
+	return err
+}
+
+// ready asks the driver whether a stream or event is done.
+func (q *queue) ready(call string, what uintptr) (bool, error) {
+	const notReady = 600
+	err := q.d.do(call, what)
+	var e *Error
+	switch {
+	case err == nil:
+		return true, nil
+	case errors.As(err, &e) && e.Code == notReady:
+		return false, nil
+	}
+	return false, err
 }
 
 // Mark lets the GPU write a number once what is queued is done.
@@ -138,49 +206,35 @@ func (q *queue) Mark() (uint64, error) {
 
 // Reached looks at the number. Without one, the queue has to be empty.
 func (q *queue) Reached(mark uint64) (bool, error) {
-	if q.writes {
-		if int32(q.word(reachedAt).Load()-uint32(mark)) >= 0 {
-			return true, nil
-		}
-		if time.Since(q.asked) < checkEvery {
-			return false, nil
-		}
-		q.asked = time.Now()
+	if !q.writes {
+		return q.ready("cuStreamQuery", q.stream)
 	}
-	const notReady = 600
-	err := q.d.do("cuStreamQuery", q.stream)
-	var e *Error
-	switch {
-	case err == nil:
+	if int32(q.word(reachedAt).Load()-uint32(mark)) >= 0 {
 		return true, nil
-	case errors.As(err, &e) && e.Code == notReady:
-		return false, nil
 	}
-	return false, err
+	return false, q.well()
 }
 
 // Hold makes a user's stream wait for a number.
-func (q *queue) Hold(s gpu.Stream) (uint64, error) {
+func (q *queue) Hold(s gpu.Stream, n uint64) error {
 	const atLeast = 0
 	if !q.writes {
-		return 0, fmt.Errorf("%w: streams cannot wait for the host: cuStreamWaitValue32 is refused; wait on the host instead", gpu.ErrVersion)
+		return fmt.Errorf("%w: streams cannot wait for the host: cuStreamWaitValue32 is refused; wait on the host instead", gpu.ErrVersion)
 	}
-	q.holds++
-	return uint64(q.holds), q.d.do("cuStreamWaitValue32_v2", uintptr(s), uintptr(q.onGPU)+releasedAt, uintptr(q.holds), atLeast)
+	return q.d.do("cuStreamWaitValue32_v2", uintptr(s), uintptr(q.onGPU)+releasedAt, uintptr(uint32(n)), atLeast)
 }
 
-// Release writes the number. Holds are released in the order in which they were made.
+// Release writes the number.
 func (q *queue) Release(n uint64) { q.word(releasedAt).Store(uint32(n)) }
 
 // Close waits for what is queued.
 func (q *queue) Close() error {
 	var errs []error
-	q.Release(uint64(q.holds))
 	if q.stream != 0 {
 		errs = append(errs, q.d.do("cuStreamSynchronize", q.stream), q.d.do("cuStreamDestroy_v2", q.stream))
 	}
-	if q.event != 0 {
-		errs = append(errs, q.d.do("cuEventDestroy_v2", q.event))
+	for _, e := range q.events {
+		errs = append(errs, q.d.do("cuEventDestroy_v2", e))
 	}
 	return errors.Join(append(errs, q.d.Unregister(q.page), unix.Munmap(q.page))...)
 }

@@ -2,6 +2,7 @@ package soft
 
 import (
 	"fmt"
+	"math"
 	"sync"
 
 	"github.com/weft-fabric/weft/gpu"
@@ -20,9 +21,10 @@ type Queue struct {
 	done   uint64
 	err    error
 	closed bool
-	held   map[uint64]chan struct{}
-	holds  uint64
 	over   chan struct{}
+
+	notes, released uint64
+	noted           map[uint64]bool
 }
 
 // Queue makes a queue.
@@ -30,7 +32,7 @@ func (d *Device) Queue() (gpu.Queue, error) { return d.UserQueue(), nil }
 
 // UserQueue makes a queue that Stream names.
 func (d *Device) UserQueue() *Queue {
-	q := &Queue{d: d, held: map[uint64]chan struct{}{}, over: make(chan struct{})}
+	q := &Queue{d: d, noted: map[uint64]bool{}, over: make(chan struct{})}
 	q.some.L = &q.mu
 	d.mu.Lock()
 	d.lastID++
@@ -41,7 +43,7 @@ func (d *Device) UserQueue() *Queue {
 	return q
 }
 
-// Stream is the number by which After and Hold of other queues know it.
+// Stream is the number by which Note and Hold of other queues know it.
 func (q *Queue) Stream() gpu.Stream { return q.stream }
 
 func (q *Queue) run() {
@@ -120,31 +122,6 @@ func (q *Queue) Reduce(r *gpu.Reduction) error {
 	return q.add(func() error { return q.d.reduce(r) })
 }
 
-// After waits for what is queued on another queue.
-func (q *Queue) After(s gpu.Stream) error {
-	q.d.mu.Lock()
-	other := q.d.streams[s]
-	q.d.mu.Unlock()
-	if other == nil {
-		return fmt.Errorf("no stream %d of a software GPU", s)
-	}
-	mark, err := other.Mark()
-	if err != nil {
-		return err
-	}
-	return q.add(func() error { return other.wait(mark) })
-}
-
-// wait waits for a mark.
-func (q *Queue) wait(mark uint64) error {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	for q.done < mark && !q.closed {
-		q.some.Wait()
-	}
-	return q.err
-}
-
 // Mark numbers what is queued.
 func (q *Queue) Mark() (uint64, error) {
 	q.mu.Lock()
@@ -159,31 +136,67 @@ func (q *Queue) Reached(mark uint64) (bool, error) {
 	return q.done >= mark, q.err
 }
 
-// Hold makes another queue wait.
-func (q *Queue) Hold(s gpu.Stream) (uint64, error) {
+// find gives the queue of a number.
+func (q *Queue) find(s gpu.Stream) (*Queue, error) {
 	q.d.mu.Lock()
-	other := q.d.streams[s]
-	q.d.mu.Unlock()
-	if other == nil {
-		return 0, fmt.Errorf("no stream %d of a software GPU", s)
+	defer q.d.mu.Unlock()
+	if other := q.d.streams[s]; other != nil {
+		return other, nil
 	}
-	released := make(chan struct{})
+	return nil, fmt.Errorf("no stream %d of a software GPU", s)
+}
+
+// Note numbers what is queued on another queue.
+func (q *Queue) Note(s gpu.Stream) (uint64, error) {
+	other, err := q.find(s)
+	if err != nil {
+		return 0, err
+	}
 	q.mu.Lock()
-	q.holds++
-	n := q.holds
-	q.held[n] = released
+	q.notes++
+	n := q.notes
 	q.mu.Unlock()
-	return n, other.add(func() error { <-released; return nil })
+	return n, other.add(func() error {
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		q.noted[n] = true
+		return nil
+	})
+}
+
+// Noted reports whether that is done.
+func (q *Queue) Noted(n uint64) (bool, error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	done := q.noted[n]
+	if done {
+		delete(q.noted, n)
+	}
+	return done, q.err
+}
+
+// Hold makes another queue wait.
+func (q *Queue) Hold(s gpu.Stream, n uint64) error {
+	other, err := q.find(s)
+	if err != nil {
+		return err
+	}
+	return other.add(func() error {
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		for q.released < n {
+			q.some.Wait()
+		}
+		return nil
+	})
 }
 
 // Release lets it go on.
 func (q *Queue) Release(n uint64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if c := q.held[n]; c != nil {
-		close(c)
-		delete(q.held, n)
-	}
+	q.released = max(q.released, n)
+	q.some.Broadcast()
 }
 
 // Close ends the queue once its work is done.
@@ -192,7 +205,7 @@ func (q *Queue) Close() error {
 	delete(q.d.streams, q.stream)
 	q.d.mu.Unlock()
 	q.mu.Lock()
-	q.closed = true
+	q.closed, q.released = true, math.MaxUint64
 	q.some.Broadcast()
 	q.mu.Unlock()
 	<-q.over

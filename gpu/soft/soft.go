@@ -51,7 +51,7 @@ func New(kind gpu.Kind) *Device {
 
 // Info says what it is. The software GPU is one for each machine.
 func (d *Device) Info() gpu.Info {
-	return gpu.Info{Name: "software GPU", ID: "soft", Capability: d.sm, Units: 2, Bytes: 1 << 30, Driver: "none", Sharing: "processes"}
+	return gpu.Info{Name: "software GPU", ID: "soft", Capability: d.sm, Units: 2, Bytes: 1 << 30, Driver: "none", Sharing: "processes", Apart: true}
 }
 
 // Alloc gets memory.

@@ -1,0 +1,479 @@
+package device
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/weft-fabric/weft/comm"
+	"github.com/weft-fabric/weft/gpu"
+	"github.com/weft-fabric/weft/gpu/soft"
+	"github.com/weft-fabric/weft/reduce"
+	"github.com/weft-fabric/weft/sched"
+	"github.com/weft-fabric/weft/sched/algo"
+)
+
+// ranks runs one function a rank, on software GPUs whose memory is of a kind, and gives their errors.
+func ranks(t *testing.T, n int, kind gpu.Kind, cfg Config, do func(ctx context.Context, g *Group, host *comm.Comm) error) []error {
+	t.Helper()
+	cs, err := comm.Local(n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Second)
+	defer cancel()
+	errs := make([]error, n)
+	var wg sync.WaitGroup
+	for i, c := range cs {
+		wg.Go(func() {
+			g, err := Open(ctx, c, func() (gpu.Device, error) { return soft.New(kind), nil }, cfg)
+			if err != nil {
+				errs[i] = err
+				return
+			}
+			if errs[i] = do(ctx, g, c); errs[i] != nil {
+				return
+			}
+			if err := comm.Barrier(ctx, c); err != nil {
+				errs[i] = err
+				return
+			}
+			errs[i] = g.Close()
+		})
+	}
+	wg.Wait()
+	for _, c := range cs {
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	return errs
+}
+
+// none fails for errors.
+func none(t *testing.T, errs []error) {
+	t.Helper()
+	for r, err := range errs {
+		if err != nil {
+			t.Errorf("rank %d: %v", r, err)
+		}
+	}
+}
+
+// user gets memory as a user's allocator does, and fills it.
+func user(g *Group, typ reduce.Type, n int, fill []byte) (Memory, error) {
+	d := g.Device().(*soft.Device)
+	at, err := d.AllocUser(max(1, n*typ.Size()))
+	if err != nil {
+		return Memory{}, err
+	}
+	b, err := d.Bytes(at, len(fill))
+	copy(b, fill)
+	return Memory{at, typ, n}, err
+}
+
+// read is what memory holds.
+func read(g *Group, m Memory) []byte {
+	b, err := g.Device().(*soft.Device).Bytes(m.At, m.Bytes())
+	if err != nil {
+		panic(err)
+	}
+	return bytes.Clone(b)
+}
+
+// data are a rank's inputs; any bits are a number, NaNs included.
+func data(seed uint64, rank, n int) []byte {
+	rnd := rand.New(rand.NewPCG(seed, uint64(rank)))
+	b := make([]byte, n)
+	for i := range b {
+		b[i] = byte(rnd.Uint32())
+	}
+	return b
+}
+
+// expect computes on plain slices, in the order of ranks, what a rank has after a collective; nil if nothing.
+func expect(op sched.Collective, typ reduce.Type, red reduce.Op, root, rank int, ins [][]byte) []byte {
+	n := len(ins)
+	sum := func() []byte {
+		out := make([]byte, len(ins[0]))
+		srcs := ins
+		if red == reduce.PreMulSum {
+			srcs = nil
+			for r, in := range ins {
+				x := make([]byte, len(in))
+				reduce.ScaleTo(typ, x, in, float64(r+1))
+				srcs = append(srcs, x)
+			}
+		}
+		reduce.ApplyN(typ, red, out, srcs...)
+		reduce.Finish(typ, red, out, n)
+		return out
+	}
+	block := func(b []byte, i int) []byte { return b[len(b)/n*i:][:len(b)/n] }
+	switch op {
+	case sched.AllReduce:
+		return sum()
+	case sched.Reduce:
+		if rank == root {
+			return sum()
+		}
+	case sched.ReduceScatter:
+		return block(sum(), rank)
+	case sched.AllGather:
+		return bytes.Join(ins, nil)
+	case sched.Gather:
+		if rank == root {
+			return bytes.Join(ins, nil)
+		}
+	case sched.Broadcast:
+		return ins[root]
+	case sched.Scatter:
+		return block(ins[root], rank)
+	case sched.AllToAll:
+		var out []byte
+		for r := range n {
+			out = append(out, block(ins[r], rank)...)
+		}
+		return out
+	}
+	return nil
+}
+
+var collectives = []sched.Collective{sched.AllReduce, sched.Reduce, sched.ReduceScatter, sched.AllGather, sched.Gather, sched.Broadcast, sched.Scatter, sched.AllToAll}
+
+// Every collective, by both ways, on memory that others can see and on memory that they cannot, in place and not, gives the bits
+// that plain slices give.
+func TestCollectives(t *testing.T) {
+	for _, way := range []Way{Direct, Staged} {
+		for _, kind := range []gpu.Kind{gpu.Plain, gpu.Mapped} {
+			for _, n := range []int{1, 2, 3, 4} {
+				t.Run(fmt.Sprintf("%s/%d/%d", way, kind, n), func(t *testing.T) {
+					none(t, ranks(t, n, kind, Config{Way: way, Piece: 1024}, func(ctx context.Context, g *Group, _ *comm.Comm) error {
+						if n > 1 && g.Way() != way {
+							return fmt.Errorf("way %s: %s", g.Way(), g.Reason())
+						}
+						for i, op := range collectives {
+							for _, inPlace := range []bool{false, true} {
+								typ := []reduce.Type{reduce.Float32, reduce.BFloat16, reduce.Int64, reduce.Uint8}[i%4]
+								red := []reduce.Op{reduce.Sum, reduce.Avg, reduce.PreMulSum, reduce.Max}[(i+n)%4]
+								for _, count := range []int{0, 1, 70, 500} {
+									if err := one(ctx, g, op, typ, red, n-1, count, inPlace, uint64(i*1000+count)); err != nil {
+										return fmt.Errorf("%s of %d %s %s, in place %t: %w", op, count, typ, red, inPlace, err)
+									}
+								}
+							}
+						}
+						return nil
+					}))
+				})
+			}
+		}
+	}
+}
+
+// one does one collective and compares.
+func one(ctx context.Context, g *Group, op sched.Collective, typ reduce.Type, red reduce.Op, root, count int, inPlace bool, seed uint64) error {
+	n, me := g.Size(), g.Rank()
+	c := Call{Op: op, Reduce: red, Root: root, Factor: float64(me + 1)}
+	in, out := count, count
+	if op.Blocks() {
+		if c.larger(true) {
+			in *= n
+		}
+		if c.larger(false) {
+			out *= n
+		}
+	}
+	var ins [][]byte
+	for r := range n {
+		ins = append(ins, data(seed, r, in*typ.Size()))
+	}
+	var err error
+	if c.Src, err = user(g, typ, in, ins[me]); err != nil {
+		return err
+	}
+	if c.Dst, err = user(g, typ, out, nil); err != nil {
+		return err
+	}
+	larger := c.Dst
+	switch {
+	case op == sched.Broadcast:
+		c.Dst = c.Src
+	case inPlace && in == out:
+		c.Dst = c.Src
+	case inPlace && in > out:
+		c.Dst = c.Src.Part(me*count, (me+1)*count)
+	case inPlace:
+		c.Src = larger.Part(me*count, (me+1)*count)
+		b, _ := g.Device().(*soft.Device).Bytes(c.Src.At, c.Src.Bytes())
+		copy(b, ins[me])
+	}
+	result := c.Dst
+	if err := g.Do(ctx, c); err != nil {
+		return err
+	}
+	if want := expect(op, typ, red, root, me, ins); want != nil {
+		if got := read(g, result); !bytes.Equal(got, want) {
+			return fmt.Errorf("got  %x\nwant %x", got[:min(64, len(got))], want[:min(64, len(want))])
+		}
+	}
+	return nil
+}
+
+// Blocks of different lengths.
+func TestBlocksOfDifferentLengths(t *testing.T) {
+	counts := []int{3, 0, 70}
+	for _, way := range []Way{Direct, Staged} {
+		t.Run(string(way), func(t *testing.T) {
+			none(t, ranks(t, 3, gpu.Plain, Config{Way: way, Piece: 64}, func(ctx context.Context, g *Group, _ *comm.Comm) error {
+				me, at := g.Rank(), []int{0, 3, 3, 73}
+				whole := data(9, 0, 4*73)
+				src, err := user(g, reduce.Int32, counts[me], whole[4*at[me]:4*at[me+1]])
+				if err != nil {
+					return err
+				}
+				dst, err := user(g, reduce.Int32, 73, nil)
+				if err != nil {
+					return err
+				}
+				if err := g.Do(ctx, Call{Op: sched.AllGather, Dst: dst, Src: src, Counts: counts}); err != nil {
+					return err
+				}
+				if !bytes.Equal(read(g, dst), whole) {
+					return errors.New("all-gather-v is wrong")
+				}
+				if err := g.Do(ctx, Call{Op: sched.ReduceScatter, Reduce: reduce.Sum, Dst: src, Src: dst, Counts: counts}); err != nil {
+					return err
+				}
+				want := make([]byte, 4*73)
+				reduce.ApplyN(reduce.Int32, reduce.Sum, want, whole, whole, whole)
+				if !bytes.Equal(read(g, src), want[4*at[me]:4*at[me+1]]) {
+					return errors.New("reduce-scatter-v is wrong")
+				}
+				return nil
+			}))
+		})
+	}
+}
+
+// Both ways give the bits of the communicator on the host, by the same program.
+func TestBitsAreTheHosts(t *testing.T) {
+	const n, count = 4, 1000
+	a, err := algo.Find("rank-order")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := a.Program(algo.Spec{Op: sched.AllReduce, Ranks: n})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, way := range []Way{Direct, Staged} {
+		none(t, ranks(t, n, gpu.Plain, Config{Way: way, Piece: 1000}, func(ctx context.Context, g *Group, host *comm.Comm) error {
+			in := make([]float32, count)
+			rnd := rand.New(rand.NewPCG(3, uint64(g.Rank())))
+			for i := range in {
+				in[i] = rnd.Float32()*2 - 1
+			}
+			m, err := user(g, reduce.Float32, count, reduce.Bytes(in))
+			if err != nil {
+				return err
+			}
+			if err := AllReduce(ctx, g, m, m, reduce.Sum); err != nil {
+				return err
+			}
+			if err := comm.AllReduce(ctx, host, in, comm.Sum, comm.Using(p)); err != nil {
+				return err
+			}
+			if !bytes.Equal(read(g, m), reduce.Bytes(in)) {
+				return fmt.Errorf("%s: the bits are not those of the host", way)
+			}
+			return nil
+		}))
+	}
+}
+
+// Operations that are begun one after another wait for their streams, and streams for them, and nobody for the host.
+func TestStreams(t *testing.T) {
+	for _, way := range []Way{Direct, Staged} {
+		none(t, ranks(t, 2, gpu.Plain, Config{Way: way}, func(ctx context.Context, g *Group, _ *comm.Comm) error {
+			d := g.Device().(*soft.Device)
+			stream := d.UserQueue()
+			defer stream.Close()
+			s := stream.Stream()
+			x, err := user(g, reduce.Int32, 100, nil)
+			if err != nil {
+				return err
+			}
+			one := bytes.Repeat([]byte{1, 0, 0, 0}, 100)
+			if err := stream.In(x.At, one); err != nil {
+				return err
+			}
+			var all []*Work
+			for range 5 { // each doubles what the one before left
+				w := g.Start(ctx, Call{Op: sched.AllReduce, Reduce: reduce.Sum, Dst: x, Src: x, Stream: &s})
+				if err := w.Block(s); err != nil {
+					return err
+				}
+				all = append(all, w)
+			}
+			out := make([]byte, 400)
+			if err := stream.Out(out, x.At); err != nil {
+				return err
+			}
+			mark, err := stream.Mark()
+			if err != nil {
+				return err
+			}
+			if err := g.until(ctx, func() (bool, error) { return stream.Reached(mark) }); err != nil {
+				return err
+			}
+			if want := bytes.Repeat([]byte{32, 0, 0, 0}, 100); !bytes.Equal(out, want) {
+				return fmt.Errorf("%s: the stream read %v", way, out[:8])
+			}
+			for _, w := range all {
+				if err := w.Wait(ctx); err != nil {
+					return err
+				}
+			}
+			return nil
+		}))
+	}
+}
+
+// Ranks that call different things, and a rank whose memory is none, are named on all ranks, and nobody hangs.
+func TestWrongCalls(t *testing.T) {
+	for _, way := range []Way{Direct, Staged} {
+		t.Run(string(way), func(t *testing.T) {
+			errs := ranks(t, 3, gpu.Plain, Config{Way: way}, func(ctx context.Context, g *Group, _ *comm.Comm) error {
+				m, err := user(g, reduce.Float32, 10+g.Rank()/2, nil)
+				if err != nil {
+					return err
+				}
+				return AllReduce(ctx, g, m, m, reduce.Sum)
+			})
+			for r, err := range errs {
+				var f *comm.Failure
+				if !errors.Is(err, comm.ErrMismatch) || !errors.As(err, &f) || fmt.Sprint(f.Culprits) != "[0 2]" || !strings.Contains(err.Error(), "counts 10 and 11") {
+					t.Errorf("rank %d: %v", r, err)
+				}
+			}
+			errs = ranks(t, 3, gpu.Plain, Config{Way: way}, func(ctx context.Context, g *Group, _ *comm.Comm) error {
+				m, err := user(g, reduce.Float32, 10, nil)
+				if err != nil {
+					return err
+				}
+				if g.Rank() == 1 { // a buffer that was freed
+					if err := g.Free(m); err != nil {
+						return err
+					}
+				}
+				err = AllReduce(ctx, g, m, m, reduce.Sum)
+				if g.Rank() == 1 != errors.Is(err, gpu.ErrMemory) || err == nil || g.Rank() != 1 && !strings.Contains(err.Error(), "rank 1 cannot take part") {
+					return fmt.Errorf("a freed buffer: %w", err)
+				}
+				// The group goes on.
+				m, err = g.Alloc(reduce.Float32, 10)
+				if err != nil {
+					return err
+				}
+				return AllReduce(ctx, g, m, m, reduce.Sum)
+			})
+			none(t, errs)
+		})
+	}
+}
+
+// A rank without a GPU is named on all ranks.
+func TestRankWithoutGPU(t *testing.T) {
+	cs, err := comm.Local(3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	for i, c := range cs {
+		wg.Go(func() {
+			_, err := Open(t.Context(), c, func() (gpu.Device, error) {
+				if i == 2 {
+					return nil, fmt.Errorf("%w: libcuda.so.1: cannot open shared object file", gpu.ErrNoLibrary)
+				}
+				return soft.New(gpu.Plain), nil
+			}, Config{})
+			var no *NoGPU
+			if !errors.As(err, &no) || no.Rank != 2 || !strings.Contains(err.Error(), "rank 2 has no GPU: the GPU's driver library cannot be opened") || i == 2 != errors.Is(err, gpu.ErrNoLibrary) {
+				t.Errorf("rank %d: %v", i, err)
+			}
+		})
+	}
+	wg.Wait()
+	for _, c := range cs {
+		_ = c.Close()
+	}
+}
+
+// hidden is a GPU whose memory cannot be shown, as in containers that refuse it.
+type hidden struct{ *soft.Device }
+
+func (hidden) Export(gpu.Segment) (h gpu.Handle, err error) {
+	return h, fmt.Errorf("%w: cuIpcGetMemHandle: error 801", gpu.ErrNotShown)
+}
+
+// Where memory cannot be shown, auto goes through the host and says why, and direct is an error on all ranks.
+func TestWaysAreAgreed(t *testing.T) {
+	for _, x := range []struct {
+		ways   [2]Way
+		hidden bool
+		want   Way
+		err    string
+	}{
+		{[2]Way{Auto, Auto}, false, Direct, ""},
+		{[2]Way{Auto, Staged}, false, Staged, ""},
+		{[2]Way{Auto, Auto}, true, Staged, ""},
+		{[2]Way{Auto, Direct}, true, "", "memory of rank 1 cannot be shown to other processes"},
+		{[2]Way{Staged, Direct}, false, "", "set WEFT_CUDA alike"},
+	} {
+		cs, err := comm.Local(2)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var wg sync.WaitGroup
+		for i, c := range cs {
+			wg.Go(func() {
+				g, err := Open(t.Context(), c, func() (gpu.Device, error) {
+					if x.hidden && i == 1 {
+						return hidden{soft.New(gpu.Plain)}, nil
+					}
+					return soft.New(gpu.Plain), nil
+				}, Config{Way: x.ways[i]})
+				if x.err != "" {
+					if err == nil || !strings.Contains(err.Error(), x.err) {
+						t.Errorf("%v, hidden %t: rank %d: %v", x.ways, x.hidden, i, err)
+					}
+					return
+				}
+				if err != nil || g.Way() != x.want {
+					t.Errorf("%v, hidden %t: rank %d: %v", x.ways, x.hidden, i, err)
+					return
+				}
+				if x.hidden && !strings.Contains(g.Reason(), "error 801") {
+					t.Errorf("the reason is %q", g.Reason())
+				}
+				if err := comm.Barrier(t.Context(), c); err != nil {
+					t.Error(err)
+				}
+				if err := g.Close(); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+		for _, c := range cs {
+			_ = c.Close()
+		}
+	}
+}

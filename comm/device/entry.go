@@ -1,0 +1,107 @@
+package device
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/weft-fabric/weft/comm"
+	"github.com/weft-fabric/weft/comm/calls"
+	"github.com/weft-fabric/weft/reduce"
+	"github.com/weft-fabric/weft/transport"
+)
+
+// entries are what ranks tell one another when they enter an operation: what they call, where their memory lies, and why they
+// cannot take part, if so. All ranks read the same and come to the same conclusion, before a byte is moved.
+//
+//	0  the call      64  in      192  out      320  why the rank cannot take part, as text
+type entries struct {
+	g      *Group
+	number uint64
+	mine   []byte // in memory that the others see
+	all    []byte
+}
+
+const (
+	entrySize = 512
+	entryIn   = 64
+	entryOut  = 192
+	entryWhy  = 320
+)
+
+func newEntries(g *Group) (e entries, err error) {
+	e.g = g
+	if e.mine, err = comm.Alloc[byte](g.c, entrySize); err == nil {
+		e.all, err = comm.Alloc[byte](g.c, entrySize*g.Size())
+	}
+	return e, err
+}
+
+// begin makes a new entry, empty so far.
+func (e *entries) begin() {
+	e.number++
+	clear(e.mine)
+}
+
+// of is the entry of a rank.
+func (e *entries) of(rank int) []byte { return e.all[rank*entrySize:][:entrySize] }
+
+// callOf is a call as ranks compare it. Factors of PreMulSum may differ.
+func (e *entries) callOf(c *Call, p *planned) calls.Call {
+	call := calls.Call{Seq: e.number, Op: c.Op, Type: c.Dst.Type, Reduce: c.Reduce, Root: int32(c.Root), Count: uint64(c.count(e.g.Size()))}
+	if c.Counts != nil {
+		call.Count = 0
+		for _, k := range c.Counts { // the total alone would not tell [1 2] from [2 1]
+			call.Count += uint64(k)
+			call.Program = call.Program*0x9E3779B97F4A7C15 + uint64(k)
+		}
+	}
+	if p != nil {
+		call.Program = call.Program*0x9E3779B97F4A7C15 + p.digest
+	}
+	if call.Op == 0 { // not even that is known
+		call.Type, call.Reduce = reduce.Uint8, 0
+	}
+	return call
+}
+
+// enter tells all ranks what this one calls, or why it cannot take part, and compares. The Mismatch that ranks get names the
+// first rank that differs from rank 0.
+func (e *entries) enter(ctx context.Context, c *Call, p *planned, wrong error) error {
+	call := e.callOf(c, p)
+	call.Put(e.mine[:transport.CallSize])
+	if wrong != nil {
+		e.mine[entryWhy] = 1
+		copy(e.mine[entryWhy+1:entrySize-1], wrong.Error())
+	}
+	if err := comm.AllGather(ctx, e.g.c, e.all, e.mine); err != nil {
+		return err
+	}
+	for r := range e.g.Size() {
+		if why := e.of(r)[entryWhy:]; why[0] != 0 {
+			if r == e.g.Rank() {
+				return wrong
+			}
+			return fmt.Errorf("rank %d cannot take part in operation %d on memory of GPUs: %s", r, e.number, text(why[1:]))
+		}
+	}
+	var first calls.Call
+	first.Get(e.of(0)[:transport.CallSize])
+	for r := 1; r < e.g.Size(); r++ {
+		var theirs calls.Call
+		if theirs.Get(e.of(r)[:transport.CallSize]); theirs != first {
+			return &comm.Failure{Kind: comm.Mismatch, Rank: e.g.Rank(), Culprits: []int{0, r}, Seq: e.number, Call: call.String(),
+				Err: calls.Mismatch(0, r, &first, &theirs)}
+		}
+	}
+	return nil
+}
+
+// text is bytes up to the first that is zero.
+func text(b []byte) string {
+	for i, c := range b {
+		if c == 0 {
+			return string(b[:i])
+		}
+	}
+	return string(b)
+}
