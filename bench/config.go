@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/weft-fabric/weft/comm/device"
 	"github.com/weft-fabric/weft/reduce"
 	"github.com/weft-fabric/weft/sched"
 	"github.com/weft-fabric/weft/sched/algo"
@@ -35,6 +36,8 @@ type Config struct {
 	Require   string    `json:"require,omitempty"`
 	Floor     unit.Rate `json:"floor,omitempty"`    // least bus bandwidth at the largest size, and of the links
 	Buffers   string    `json:"buffers"`            // Registered or Plain
+	Device    string    `json:"device,omitempty"`   // where buffers are: "" for the host, CUDA, Soft
+	DeviceWay string    `json:"way,omitempty"`      // that must be taken between GPUs: direct, staged, "" for WEFT_CUDA's
 	Bind      bool      `json:"bind,omitempty"`     // every rank stays on one processor
 	Algo      string    `json:"algo,omitempty"`     // an algorithm by name
 	Program   string    `json:"program,omitempty"`  // or the text of a program
@@ -99,6 +102,12 @@ func (c *Config) Complete() error {
 		return fmt.Errorf("%d iterations, %d to warm up, %d batches; want none below 0 and a batch", c.Iters, c.Warmup, c.Batches)
 	case c.Buffers != Registered && c.Buffers != Plain:
 		return fmt.Errorf("buffers %q; want %s or %s", c.Buffers, Registered, Plain)
+	case c.Device != "" && c.Device != CUDA && c.Device != Soft:
+		return fmt.Errorf("device %q; want %s, or %s for a GPU in software", c.Device, CUDA, Soft)
+	case c.Device != "" && (c.Op.Collective == sched.SendRecv || c.Op.Collective == sched.AllToAll && c.Op.V):
+		return fmt.Errorf("%s is not done on memory of GPUs", c.Op)
+	case c.DeviceWay != "" && (c.Device == "" || c.DeviceWay != string(device.Direct) && c.DeviceWay != string(device.Staged)):
+		return fmt.Errorf("way %q; want %s or %s, with a device", c.DeviceWay, device.Direct, device.Staged)
 	case c.Unproven && c.Program == "":
 		return fmt.Errorf("unproven is for a program; algorithms are proven")
 	case c.Algo != "" && c.Program != "":

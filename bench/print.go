@@ -8,6 +8,7 @@ import (
 
 	"github.com/weft-fabric/weft/reduce"
 	"github.com/weft-fabric/weft/sched"
+	"github.com/weft-fabric/weft/unit"
 )
 
 // Printer writes nccl-tests' table as events come: what reads theirs reads ours.
@@ -65,6 +66,11 @@ func (p *Printer) head(h *Hello) {
 	fmt.Fprintf(p.w, "# nRanks %d minBytes %d maxBytes %d step: %s warmup iters: %d iters: %s batches: %d validation: %d\n",
 		c.Ranks, c.MinBytes, c.MaxBytes, step, c.Warmup, iters, c.Batches, check)
 	fmt.Fprintf(p.w, "# transport %s, %s buffers, reductions by %s\n", h.Transport, c.Buffers, reduce.Path())
+	if h.GPU != nil {
+		fmt.Fprintf(p.w, "# device %s: %s, %s, ranks share it by %s\n", c.Device, h.GPU.Name, h.GPU.Driver, h.GPU.Sharing)
+		fmt.Fprintf(p.w, "# way %s: %s\n", h.GPU.Way, h.GPU.Reason)
+		fmt.Fprintf(p.w, "# its memory adds at %.1f GB/s (a = a + b over %s, %s by one rank); limit is what must be read and written at that rate\n", h.GPU.Add, unit.Bytes(h.GPU.AddBytes), p.cfg.Type)
+	}
 	if c.Unproven {
 		fmt.Fprintf(p.w, "# the program is not proven\n")
 	}
@@ -75,6 +81,9 @@ func (p *Printer) columns() {
 	cpu := [3]string{}
 	if p.cpu {
 		cpu = [3]string{"          cpu", "  out   in", "  (s/GB)"}
+	}
+	if p.cfg.Device != "" {
+		cpu[0], cpu[1], cpu[2] = cpu[0]+"     memory", cpu[1]+"    limit   in/limit", cpu[2]+"     (us)"
 	}
 	fmt.Fprintf(p.w, "#\n#%57s%-35s%-33s%s\n", "", "     out-of-place", "       in-place", cpu[0])
 	fmt.Fprintf(p.w, "#%11s %13s %9s %7s %7s %8s %7s %7s %6s %8s %7s %7s %6s%s\n",
@@ -115,6 +124,13 @@ func (p *Printer) row(r *Point) {
 				fmt.Fprintf(p.w, " %6.3g", t.CPUPerG)
 			}
 		}
+	}
+	if p.cfg.Device != "" {
+		best := r.In
+		if best == nil {
+			best = r.Out
+		}
+		fmt.Fprintf(p.w, " %8s %9.2f", fixed(r.Limit), best.Micros/r.Limit)
 	}
 	fmt.Fprintln(p.w)
 }

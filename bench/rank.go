@@ -3,6 +3,7 @@ package bench
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -33,6 +34,7 @@ type Hello struct {
 	Pid       int    `json:"pid"`
 	Host      string `json:"host"`
 	Transport string `json:"transport"`
+	GPU       *GPU   `json:"gpu,omitempty"` // where buffers are on one
 }
 
 // Point is a row of nccl-tests' table.
@@ -43,6 +45,9 @@ type Point struct {
 	Way     string `json:"way"`          // how: flat or script
 	Out     *Time  `json:"out_of_place"` // nil where there is no such way
 	In      *Time  `json:"in_place"`
+	// Limit is the least time that memory of the GPU allows: what must be read and written, at the rate of a plain add that was
+	// measured in the same run; 0 on the host.
+	Limit float64 `json:"limit_us,omitempty"`
 }
 
 // Time is what one way of calling took.
@@ -100,12 +105,16 @@ func Rank(ctx context.Context, c *comm.Comm, cfg Config, emit func(Event) error)
 		return err
 	}
 	host, _ := os.Hostname()
-	if err := emit(Event{Hello: &Hello{Rank: c.Rank(), Pid: os.Getpid(), Host: host, Transport: c.Transport()}}); err != nil {
-		return err
-	}
 	sizes := cfg.Sizes()
 	width := int64(cfg.Type.Size())
-	w, err := newWork(c, &cfg, int(max(slices.Max(sizes)/width, int64(c.Size()))))
+	gpus, err := openGPU(ctx, c, &cfg, slices.Max(sizes))
+	if err != nil {
+		return err
+	}
+	if err := emit(Event{Hello: &Hello{Rank: c.Rank(), Pid: os.Getpid(), Host: host, Transport: c.Transport(), GPU: gpus.hello()}}); err != nil {
+		return err
+	}
+	w, err := newWork(c, &cfg, int(max(slices.Max(sizes)/width, int64(c.Size()))), gpus)
 	if err != nil {
 		return err
 	}
@@ -126,6 +135,10 @@ func Rank(ctx context.Context, c *comm.Comm, cfg Config, emit func(Event) error)
 			}
 		}
 		p.Program, p.Way = m.program, m.way
+		if gpus != nil {
+			p.Way, p.Limit = string(gpus.g.Way()), gpus.limit(cfg.Op, c.Size(), p.Bytes)
+			p.Program = gpus.program(&cfg)
+		}
 		if c.Rank() == 0 {
 			if err := emit(Event{Row: p}); err != nil {
 				return err
@@ -135,7 +148,7 @@ func Rank(ctx context.Context, c *comm.Comm, cfg Config, emit func(Event) error)
 	if err := comm.Barrier(ctx, c); err != nil {
 		return err
 	}
-	return w.free()
+	return errors.Join(w.free(), gpus.close())
 }
 
 // batchTime is what a batch takes if its length is not given.
@@ -158,7 +171,9 @@ func (m *meter) measure(ctx context.Context, bytes int64, inPlace bool, seed uin
 		}
 		t.Wrong = n
 	}
-	m.w.zero()
+	if err := m.w.zero(ctx); err != nil {
+		return nil, err
+	}
 	for range m.cfg.Warmup {
 		if err := m.w.call(ctx, inPlace); err != nil {
 			return nil, err
@@ -203,15 +218,20 @@ func (m *meter) measure(ctx context.Context, bytes int64, inPlace bool, seed uin
 // elements over all ranks.
 func (m *meter) verify(ctx context.Context, inPlace bool, seed uint64) (int64, error) {
 	seed = mix(seed, uint64(m.cfg.Op.Collective))
-	m.w.fill(seed, inPlace)
+	if err := m.w.fill(ctx, seed, inPlace); err != nil {
+		return 0, err
+	}
 	if err := m.w.call(ctx, inPlace); err != nil {
 		return 0, err
 	}
 	if r := m.c.Flight().Records(); len(r) > 0 && m.cfg.Op.Collective != sched.SendRecv {
 		m.program, m.way = r[len(r)-1].Program, r[len(r)-1].Way
 	}
-	n := []int64{m.w.wrong(seed, inPlace)}
-	return m.all(ctx, n, comm.Sum)
+	n, err := m.w.wrong(ctx, seed, inPlace)
+	if err != nil {
+		return 0, err
+	}
+	return m.all(ctx, []int64{n}, comm.Sum)
 }
 
 // all reduces one number over all ranks.

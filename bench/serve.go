@@ -116,7 +116,7 @@ func (s *server) prepare(ctx context.Context, name string, bytes int64) (string,
 	cfg.Op, cfg.Ranks, cfg.Buffers = op, s.c.Size(), s.buffers
 	cfg.MinBytes, cfg.MaxBytes = bytes, bytes
 	elements := int(cfg.Sizes()[0]) / cfg.Type.Size()
-	if s.w, err = newWork(s.c, &cfg, max(elements, 1)); err != nil {
+	if s.w, err = newWork(s.c, &cfg, max(elements, 1), nil); err != nil {
 		return "", err
 	}
 	s.inPlace = op.Collective == sched.AllReduce && os.Getenv(ApartEnv) == "" || op.Collective == sched.Broadcast
@@ -126,7 +126,9 @@ func (s *server) prepare(ctx context.Context, name string, bytes int64) (string,
 	if err != nil {
 		return "", err
 	}
-	s.w.zero()
+	if err := s.w.zero(ctx); err != nil {
+		return "", err
+	}
 	if s.c.Rank() != 0 {
 		wrong = 0 // the sum over all ranks, which is told once
 	}

@@ -13,47 +13,47 @@ import (
 
 // work is an operation on one size, with the type of its elements hidden.
 type work interface {
-	size(elements int)                            // sets the size of what follows
-	has(inPlace bool) bool                        // whether there is such a way to do it
-	fill(seed uint64, inPlace bool)               // verifiable inputs, and outputs that are wrong
-	zero()                                        // inputs that stay what they are
-	call(ctx context.Context, inPlace bool) error // once
-	wrong(seed uint64, inPlace bool) int64        // elements of this rank's result
-	free() error                                  // gives the buffers back
-	shape() (count int, bytes int64)              // as nccl-tests prints them
+	size(elements int)                                                   // sets the size of what follows
+	has(inPlace bool) bool                                               // whether there is such a way to do it
+	fill(ctx context.Context, seed uint64, inPlace bool) error           // verifiable inputs, and outputs that are wrong
+	zero(ctx context.Context) error                                      // inputs that stay what they are
+	call(ctx context.Context, inPlace bool) error                        // once
+	wrong(ctx context.Context, seed uint64, inPlace bool) (int64, error) // elements of this rank's result
+	free() error                                                         // gives the buffers back
+	shape() (count int, bytes int64)                                     // as nccl-tests prints them
 }
 
 // newWork gets buffers for up to most elements of the larger buffer.
-func newWork(c *comm.Comm, cfg *Config, most int) (work, error) {
+func newWork(c *comm.Comm, cfg *Config, most int, gpus *gpus) (work, error) {
 	switch cfg.Type {
 	case reduce.Int8:
-		return newTyped[int8](c, cfg, most)
+		return newTyped[int8](c, cfg, most, gpus)
 	case reduce.Uint8:
-		return newTyped[uint8](c, cfg, most)
+		return newTyped[uint8](c, cfg, most, gpus)
 	case reduce.Int16:
-		return newTyped[int16](c, cfg, most)
+		return newTyped[int16](c, cfg, most, gpus)
 	case reduce.Uint16:
-		return newTyped[uint16](c, cfg, most)
+		return newTyped[uint16](c, cfg, most, gpus)
 	case reduce.Int32:
-		return newTyped[int32](c, cfg, most)
+		return newTyped[int32](c, cfg, most, gpus)
 	case reduce.Uint32:
-		return newTyped[uint32](c, cfg, most)
+		return newTyped[uint32](c, cfg, most, gpus)
 	case reduce.Int64:
-		return newTyped[int64](c, cfg, most)
+		return newTyped[int64](c, cfg, most, gpus)
 	case reduce.Uint64:
-		return newTyped[uint64](c, cfg, most)
+		return newTyped[uint64](c, cfg, most, gpus)
 	case reduce.Float16:
-		return newTyped[reduce.F16](c, cfg, most)
+		return newTyped[reduce.F16](c, cfg, most, gpus)
 	case reduce.BFloat16:
-		return newTyped[reduce.BF16](c, cfg, most)
+		return newTyped[reduce.BF16](c, cfg, most, gpus)
 	case reduce.Float32:
-		return newTyped[float32](c, cfg, most)
+		return newTyped[float32](c, cfg, most, gpus)
 	case reduce.Float64:
-		return newTyped[float64](c, cfg, most)
+		return newTyped[float64](c, cfg, most, gpus)
 	case reduce.Float8E4M3:
-		return newTyped[reduce.E4M3](c, cfg, most)
+		return newTyped[reduce.E4M3](c, cfg, most, gpus)
 	case reduce.Float8E5M2:
-		return newTyped[reduce.E5M2](c, cfg, most)
+		return newTyped[reduce.E5M2](c, cfg, most, gpus)
 	}
 	return nil, fmt.Errorf("no buffers for elements of %s", cfg.Type)
 }
@@ -70,10 +70,10 @@ type typed[T reduce.Element] struct {
 	opts    []comm.Option
 }
 
-func newTyped[T reduce.Element](c *comm.Comm, cfg *Config, most int) (work, error) {
+func newTyped[T reduce.Element](c *comm.Comm, cfg *Config, most int, gpus *gpus) (work, error) {
 	w := &typed[T]{c: c, cfg: cfg}
 	alloc := func() ([]T, error) { return make([]T, most), nil }
-	if cfg.Buffers == Registered {
+	if gpus == nil && cfg.Buffers == Registered {
 		alloc = func() ([]T, error) { return comm.Alloc[T](c, most) }
 	}
 	var err error
@@ -95,6 +95,9 @@ func newTyped[T reduce.Element](c *comm.Comm, cfg *Config, most int) (work, erro
 	}
 	if cfg.Reduce == reduce.PreMulSum && cfg.Op.reduces() {
 		w.opts = append(w.opts, comm.Factor(factor))
+	}
+	if gpus != nil {
+		return newOnGPU(w, gpus)
 	}
 	return w, nil
 }
@@ -222,9 +225,10 @@ func (w *typed[T]) received() []int {
 	return slices.Repeat([]int{w.counts[w.c.Rank()]}, w.c.Size())
 }
 
-func (w *typed[T]) zero() {
+func (w *typed[T]) zero(context.Context) error {
 	clear(w.in[:w.total])
 	clear(w.out)
+	return nil
 }
 
 // poison marks outputs that nothing was written to: the opposite of the right bits.
@@ -237,22 +241,28 @@ func poison[T reduce.Element](b []T) {
 
 // fill writes this rank's data into the input. Data are those of the position in
 // the whole vector where the operation reduces, and of the rank elsewhere.
-func (w *typed[T]) fill(seed uint64, inPlace bool) {
+func (w *typed[T]) fill(_ context.Context, seed uint64, inPlace bool) error {
 	me, n := w.c.Rank(), w.c.Size()
 	src, dst := w.buffers(inPlace)
 	poison(dst)
 	if w.cfg.Op.reduces() {
 		tile(src, contributions[T](w.cfg.Reduce, n, me, seed), 0)
-		return
+		return nil
 	}
 	if w.cfg.Op.Rooted() && me != w.cfg.Root && w.cfg.Op.Collective != sched.Gather {
-		return // only the root has an input
+		return nil // only the root has an input
 	}
 	tile(src, bits[T](me, seed), 0)
+	return nil
 }
 
 // wrong compares this rank's result with the right one.
-func (w *typed[T]) wrong(seed uint64, inPlace bool) (count int64) {
+func (w *typed[T]) wrong(_ context.Context, seed uint64, inPlace bool) (int64, error) {
+	return w.differ(seed, inPlace), nil
+}
+
+// differ counts the elements that are not right.
+func (w *typed[T]) differ(seed uint64, inPlace bool) (count int64) {
 	me, n, root := w.c.Rank(), w.c.Size(), w.cfg.Root
 	_, dst := w.buffers(inPlace)
 	switch w.cfg.Op.Collective {

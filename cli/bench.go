@@ -53,6 +53,14 @@ OPERATION is all-reduce by default; known are
 --lab runs one rank on every host of a lab, or as many as -n says, over the network
 that was emitted for it: see 'weft lab up'.
 
+--device cuda puts the buffers on GPUs: ranks of a host take turns over its GPUs, and
+several may share one. The head of the table says which way memory goes from rank to
+rank, and why: direct (ranks map one another's memory) or staged (through the host).
+WEFT_CUDA=direct or staged, or --require, demands one. The last columns are the least
+time that the memory of one GPU allows, by the rate of a plain add that is measured in
+the same run, and the time in place over it. --device soft is a GPU in software, which
+runs the same kernels slowly.
+
 --compare measures beside Open MPI, MPICH, Gloo and PyTorch's Gloo where they are
 installed, and beside what the memory of the host allows. All take turns in one
 run; the table has the medians, and ratios above 1 are how many times as long as
@@ -71,6 +79,8 @@ Medians below 1, and 99th percentiles below a third, are in bold.`,
   weft bench all-reduce -n 8 --hosts a,b --rsh 'ip netns exec {host} {command}' --master-addr 10.0.0.1 --explain
   weft bench all-reduce -n 4 --require shm --floor 5GB/s
   weft bench all-reduce -n 2 --transport tcp --tls -b 1M -e 1M
+  weft bench all-reduce -n 4 --device cuda -d bfloat16 -b 8 -e 256M -f 8 --require direct
+  weft bench all-reduce -n 2 --device soft -b 1K -e 4K
   weft bench --compare -n 2,4,8 --sizes 8,32K,1M,16M
   weft bench --compare all-reduce -n 2 --sizes 1M,2M --out-of-place
   weft bench --compare all-gather broadcast --transport tcp
@@ -79,6 +89,12 @@ Medians below 1, and 99th percentiles below a third, are in bold.`,
   weft bench --compare --spread --quota 50% -n 2 --sizes 8,256K --transport tcp`,
 		ValidArgs: strings.Split(operations(), ", "),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if r := f.cfg.Require; r == "direct" || r == "staged" {
+				if f.cfg.Device == "" {
+					return fmt.Errorf("--require %s is a way between GPUs; want --device cuda with it", r)
+				}
+				f.cfg.DeviceWay, f.cfg.Require = r, ""
+			}
 			for _, x := range [][2]string{{"transport", f.cfg.Transport}, {"require", f.cfg.Require}} {
 				switch x[1] {
 				case "", "shm", "tcp", "mixed", "mem":
@@ -118,7 +134,8 @@ Medians below 1, and 99th percentiles below a third, are in bold.`,
 	fl.IntVarP(&f.cfg.Warmup, "warmup_iters", "w", 5, "operations before the first batch")
 	fl.IntVar(&f.cfg.Batches, "batches", 5, "batches, of which the median counts")
 	fl.StringVar(&f.cfg.Transport, "transport", "", "`NAME`: shm, tcp, mixed (shared memory inside hosts, tcp between), or mem for ranks that are goroutines; the fastest without it")
-	fl.StringVar(&f.cfg.Require, "require", "", "`TRANSPORT` that must be what is used; another one is an error")
+	fl.StringVar(&f.cfg.Require, "require", "", "`TRANSPORT` that must be what is used, or with --device the way, direct or staged; another one is an error")
+	fl.StringVar(&f.cfg.Device, "device", "", "`DEVICE` that buffers are on: cuda, or soft for a GPU in software; the host without it")
 	fl.StringVar(&f.floor, "floor", "", "least `RATE`, like 5GB/s, of links and of bus bandwidth at the largest size; less is an error")
 	fl.BoolVar(&f.registered, "registered", true, "buffers from the library, which peers map")
 	fl.BoolVar(&f.plain, "plain", false, "buffers from anywhere")
@@ -171,7 +188,7 @@ func operations() string {
 var (
 	compareFlags = []string{"sizes", "namespaces", "rounds", "batch", "best", "out-of-place", "spread", "hogs", "quota"}
 	aloneFlags   = []string{"minbytes", "maxbytes", "stepbytes", "stepfactor", "iters", "warmup_iters", "batches", "datatype", "op", "root",
-		"check", "algo", "program", "unproven", "plain", "registered", "require", "floor", "explain", "hosts", "rsh", "master-addr", "lab", "tls", "checksum", "outage"}
+		"check", "algo", "program", "unproven", "plain", "registered", "device", "require", "floor", "explain", "hosts", "rsh", "master-addr", "lab", "tls", "checksum", "outage"}
 )
 
 // unused says so if one of some flags is given.

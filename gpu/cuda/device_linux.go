@@ -64,6 +64,21 @@ const (
 	memoryOfDevice = 2
 )
 
+// Count is the number of GPUs that this process sees.
+func Count() (int, error) {
+	lib, err := library()
+	if err != nil {
+		return 0, err
+	}
+	return count(lib)
+}
+
+func count(lib *driver) (int, error) {
+	var n int32
+	err := lib.call("cuDeviceGetCount", uintptr(unsafe.Pointer(&n)))
+	return int(n), err
+}
+
 // Open opens a GPU by its number, counted as CUDA_VISIBLE_DEVICES has it.
 func Open(ordinal int) (gpu.Device, error) {
 	lib, err := library()
@@ -78,12 +93,12 @@ func Open(ordinal int) (gpu.Device, error) {
 }
 
 func open(lib *driver, ordinal int) (*Device, error) {
-	var count int32
-	if err := lib.call("cuDeviceGetCount", uintptr(unsafe.Pointer(&count))); err != nil {
+	n, err := count(lib)
+	if err != nil {
 		return nil, err
 	}
-	if ordinal < 0 || ordinal >= int(count) {
-		return nil, fmt.Errorf("%w: GPU %d of %d; see nvidia-smi and CUDA_VISIBLE_DEVICES", gpu.ErrNoDevice, ordinal, count)
+	if ordinal < 0 || ordinal >= n {
+		return nil, fmt.Errorf("%w: GPU %d of %d; see nvidia-smi and CUDA_VISIBLE_DEVICES", gpu.ErrNoDevice, ordinal, n)
 	}
 	d := &Device{lib: lib, ordinal: ordinal, kernels: map[program]*kernel{}, opened: map[gpu.Handle]*imported{}}
 	var device int32
