@@ -12,6 +12,7 @@
 # make plan-accuracy  fits the factors of plans to measured steps again and writes docs/plan-accuracy.md; about a minute
 # make drift  a lab with real routers, and every fault that weft net check must name planted in it
 # make drills  breaks the network of a lab in every way that weft lab drill knows, and measures
+# make gpu    on a machine with a GPU: kernels against reduce, collectives, speed with and without MPS; docs/gpu.md
 # make fuzz   every fuzz target for a minute each (FUZZTIME=10s to shorten)
 # make lint   gofmt, go vet and staticcheck
 # make cross  builds and vets for macOS and for Linux on arm64
@@ -26,7 +27,7 @@ RACE     ?= ./transport/... ./comm/... ./coord/... ./ckpt/... ./elastic/... ./la
 PACKAGES := ibsim-utils opensm infiniband-diags chromium gcc g++ openmpi-bin libopenmpi-dev mpich libmpich-dev libgloo-dev python3-torch \
 	netplan.io frr dnsmasq-base kea-dhcp4-server bind9-utils slurmctld slurmd slurm-client lldpd
 
-.PHONY: quick test long lib race schedules host-faults differential proofs dist cross bench bench-sim bench-comm accuracy plan-accuracy drift drills fuzz lint packages build
+.PHONY: quick test long lib race schedules host-faults differential proofs dist cross bench bench-sim bench-comm accuracy plan-accuracy drift drills gpu fuzz lint packages build
 
 quick:
 	$(GO) build ./...
@@ -64,6 +65,11 @@ cross:
 # The only part that is built with cgo. PYTHONPATH=python is enough to use it from Python.
 lib:
 	CGO_ENABLED=1 $(GO) build -buildmode=c-shared -tags libweft -trimpath -ldflags '-s -w' -o python/weft/libweft.so ./capi
+
+gpu:
+	CGO_ENABLED=0 $(GO) build -o bin/gpu/weft .
+	CGO_ENABLED=0 $(GO) test -c -o bin/gpu/cuda.test ./gpu/cuda
+	gpu/check bin/gpu
 
 dist:
 	$(GO) run ./internal/dist -version "$(VERSION)" -o dist

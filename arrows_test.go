@@ -20,6 +20,8 @@ const module = "github.com/weft-fabric/weft/"
 var floors = [][]string{
 	{"unit", "internal/bounded"},
 	{"reduce", "reduce/gen"}, // bytes in, bytes out; not a word, as it asks for the processor's features
+	{"gpu"},
+	{"gpu/ptx"},
 	{"topo"},
 	{"topo/hostlist", "topo/catalog"},
 	{"topo/build", "topo/format", "topo/rings", "topo/paths"},
@@ -50,6 +52,7 @@ var floors = [][]string{
 	{"transport/internal/ring"},
 	{"transport/tcp/internal/socket", "transport/tcp/internal/frame", "transport/tcp/internal/rails", "transport/tcp/internal/verbs"},
 	{"transport/tcp/internal/buffer"},
+	{"gpu/soft", "gpu/cuda"},
 	{"transport/mem", "transport/shm", "transport/tcp", "internal/world"},
 	{"transport/mixed"},
 	{"comm/calls", "comm/choice", "comm/internal/clock", "comm/internal/chunks", "comm/internal/plan", "comm/internal/blame"},
@@ -57,6 +60,7 @@ var floors = [][]string{
 	{"comm/internal/group", "comm/internal/op", "comm/internal/pair"},
 	{"comm/internal/shared", "comm/internal/script"},
 	{"comm", "coord"},
+	{"comm/device"},
 	{"elastic", "elastic/observe"},
 	{"elastic/node"},
 	{"ckpt/blob", "ckpt/box", "ckpt/safetensors"},

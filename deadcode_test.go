@@ -31,6 +31,7 @@ var unreached = []struct{ what, why string }{
 	{"comm/folds.go", "reductions by functions, scans, locations"},
 	{"comm/proof.go:ByMessages", "an option for programs that want no shared memory"},
 	{"comm/queue.go:AtWait", "an option of started calls; the C library uses it"},
+	{"comm/device/call.go", "collectives on memory of GPUs by name, for programs; commands make them as values"},
 	{"comm/choice/", "measuring links on its own, for programs that keep what was measured"},
 	{"coord/client.go:ParseEndpoints", "programs that have a coordinator's address as text"},
 	{"coord/epoch.go", "programs that decide on epochs themselves, or read past ones"},

@@ -69,7 +69,7 @@ func (p *Printer) head(h *Hello) {
 	if h.GPU != nil {
 		fmt.Fprintf(p.w, "# device %s: %s, %s, ranks share it by %s\n", c.Device, h.GPU.Name, h.GPU.Driver, h.GPU.Sharing)
 		fmt.Fprintf(p.w, "# way %s: %s\n", h.GPU.Way, h.GPU.Reason)
-		fmt.Fprintf(p.w, "# its memory adds at %.1f GB/s (a = a + b over %s, %s by one rank); limit is what must be read and written at that rate\n", h.GPU.Add, unit.Bytes(h.GPU.AddBytes), p.cfg.Type)
+		fmt.Fprintf(p.w, "# its memory adds at %.4g GB/s (a = a + b over %s, %s by one rank); limit is what must be read and written at that rate\n", h.GPU.Add, unit.Bytes(h.GPU.AddBytes), p.cfg.Type)
 	}
 	if c.Unproven {
 		fmt.Fprintf(p.w, "# the program is not proven\n")

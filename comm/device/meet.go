@@ -176,7 +176,7 @@ func (g *Group) choose(ctx context.Context, cards []card) (Way, string, error) {
 		}
 	}
 	if demanded == Staged {
-		return Staged, "WEFT_CUDA=staged", nil
+		return Staged, "it was demanded (WEFT_CUDA or --require)", nil
 	}
 	why := ""
 	for r, c := range cards {
