@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/weft-fabric/weft/launch"
 )
@@ -163,7 +164,9 @@ func (p *Peer) ready(ctx context.Context, cache string) (string, error) {
 		}
 	}
 	if p.probe != nil {
-		if err := exec.CommandContext(ctx, p.probe[0], p.probe[1:]...).Run(); err != nil {
+		probe := exec.CommandContext(ctx, p.probe[0], p.probe[1:]...)
+		probe.WaitDelay = outputTime
+		if err := probe.Run(); err != nil {
 			return "", fmt.Errorf("%s fails", strings.Join(p.probe, " "))
 		}
 	}
@@ -190,12 +193,17 @@ func (p *Peer) ready(ctx context.Context, cache string) (string, error) {
 		}
 	}
 	defer os.Remove(tmp)
-	if out, err := exec.CommandContext(ctx, args[0], args[1:]...).CombinedOutput(); err != nil {
+	build := exec.CommandContext(ctx, args[0], args[1:]...)
+	build.WaitDelay = outputTime
+	if out, err := build.CombinedOutput(); err != nil {
 		first, _, _ := strings.Cut(strings.TrimSpace(string(out)), "\n")
 		return "", fmt.Errorf("%s cannot build its program: %v: %s", p.build[0], err, first)
 	}
 	return bin, os.Rename(tmp, bin)
 }
+
+// outputTime is how long a process that ended may leave its output to others that it started.
+const outputTime = 5 * time.Second
 
 // unpack writes the sources into a folder named after them and the processor,
 // for which they are compiled.

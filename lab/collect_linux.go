@@ -63,7 +63,9 @@ func (i *Info) collect(n *Node) map[string][]byte {
 	if err != nil {
 		return nil
 	}
-	data, _ := exec.Command(line[0], line[1:]...).Output()
+	cmd := exec.Command(line[0], line[1:]...)
+	cmd.WaitDelay = outputTime
+	data, _ := cmd.Output()
 	out := map[string][]byte{}
 	name, begin := "", 0
 	for at := 0; at < len(data); {

@@ -448,7 +448,9 @@ func (b *builder) configure(n *Node) error {
 			return fmt.Errorf("%s did not start: %w", d, err)
 		}
 	}
-	out, err := exec.Command("vtysh", "-N", n.Name, "-b").CombinedOutput()
+	vtysh := exec.Command("vtysh", "-N", n.Name, "-b")
+	vtysh.WaitDelay = outputTime
+	out, err := vtysh.CombinedOutput()
 	if text := strings.TrimSpace(string(out)); err != nil || strings.Contains(text, "nknown command") {
 		return fmt.Errorf("vtysh -b: %v: %s", err, text)
 	}

@@ -65,6 +65,7 @@ func Up(s *Spec, progress func(Progress)) error {
 		return err
 	}
 	cmd := exec.Command(self, "lab-init")
+	cmd.WaitDelay = outputTime
 	cmd.ExtraFiles = []*os.File{socket}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Cloneflags: syscall.CLONE_NEWNS | syscall.CLONE_NEWPID | syscall.CLONE_NEWNET | syscall.CLONE_NEWUTS | syscall.CLONE_NEWIPC}
 	in, err := cmd.StdinPipe()
@@ -195,6 +196,9 @@ func (i *Info) Entry(node string) []string {
 	return []string{"nsenter", fmt.Sprintf("--net=/proc/%d/root/run/netns/%s", i.PID, node)}
 }
 
+// outputTime is how long a process that ended may leave its output to others that it started.
+const outputTime = 5 * time.Second
+
 // Run runs a command inside a node and gives what it prints.
 func (i *Info) Run(node string, args ...string) ([]byte, error) {
 	line, err := i.Command(node, args...)
@@ -202,6 +206,7 @@ func (i *Info) Run(node string, args ...string) ([]byte, error) {
 		return nil, err
 	}
 	cmd := exec.Command(line[0], line[1:]...)
+	cmd.WaitDelay = outputTime
 	var errs strings.Builder
 	cmd.Stderr = &errs
 	out, err := cmd.Output()
