@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"unsafe"
 
 	"github.com/weft-fabric/weft/comm"
@@ -18,8 +19,9 @@ type Case struct {
 	Program  string // its text
 	Seed     uint64 // of the inputs
 	Count    int    // elements of a block
+	Lengths  []int  // elements of each rank's block, where they differ; nil if all have Count
 	Type     string // float32, float64 or int32
-	Op       string // sum, min, max or prod
+	Op       string // sum, min, max, prod or avg
 	Tricky   bool   // sums depend on their order, to the last bit
 	InPlace  []bool // by rank
 	Plain    []bool // by rank: buffers are not of the library
@@ -30,6 +32,9 @@ func (c Case) String() string {
 	way := "as comm chooses"
 	if c.Messages {
 		way = "by messages"
+	}
+	if c.Lengths != nil {
+		return fmt.Sprintf("blocks of %v elements of %s, %s, in place %v, plain %v, %s", c.Lengths, c.Type, c.Op, c.InPlace, c.Plain, way)
 	}
 	return fmt.Sprintf("%d elements of %s, %s, tricky %v, in place %v, plain %v, %s", c.Count, c.Type, c.Op, c.Tricky, c.InPlace, c.Plain, way)
 }
@@ -42,7 +47,10 @@ var sizes = []int{1, 2, 3, 7, 8, 15, 16, 17, 24, 25, 100, 255, 256, 1000, 1023, 
 
 // DrawCase draws a call of a program.
 func DrawCase(rng *rand.Rand, p *sched.Program) Case {
-	c := Case{Program: p.String(), Seed: rng.Uint64(), Type: []string{"float32", "float32", "float64", "int32"}[rng.IntN(4)], Op: []string{"sum", "sum", "sum", "min", "max", "prod"}[rng.IntN(6)]}
+	c := Case{Program: p.String(), Seed: rng.Uint64(), Type: []string{"float32", "float32", "float64", "int32"}[rng.IntN(4)], Op: []string{"sum", "sum", "sum", "min", "max", "prod", "avg"}[rng.IntN(7)]}
+	if c.Op == "avg" && c.Type == "int32" {
+		c.Op = "sum"
+	}
 	most := len(sizes)
 	if rng.IntN(4) > 0 {
 		most -= 8 // mostly short ones
@@ -51,13 +59,34 @@ func DrawCase(rng *rand.Rand, p *sched.Program) Case {
 	if p.Op.Blocks() {
 		c.Count = max(c.Count/p.Ranks, 1)
 	}
-	c.Tricky = c.Op == "sum" && c.Count <= mostTricky
+	if dealt(p.Op) && rng.IntN(3) == 0 {
+		for range p.Ranks { // none at all, or up to twice as many
+			c.Lengths = append(c.Lengths, max(0, rng.IntN(2*c.Count+2)-1))
+		}
+	}
+	c.Tricky = c.Op == "sum" && c.Count <= mostTricky && c.Lengths == nil
 	inPlace, plain := rng.IntN(3), rng.IntN(3)
 	for range p.Ranks {
 		c.InPlace = append(c.InPlace, inPlace == 0 || inPlace == 1 && rng.IntN(2) == 0)
 		c.Plain = append(c.Plain, plain == 0 || plain == 1 && rng.IntN(2) == 0)
 	}
 	return c
+}
+
+// dealt says whether a collective has a block for every rank whose length may be its own.
+func dealt(op sched.Collective) bool {
+	return op == sched.AllGather || op == sched.Gather || op == sched.ReduceScatter || op == sched.Scatter
+}
+
+// block is where the block of a rank begins, and its length.
+func (c *Case) block(r int) (at, n int) {
+	if c.Lengths == nil {
+		return r * c.Count, c.Count
+	}
+	for _, n := range c.Lengths[:r] {
+		at += n
+	}
+	return at, c.Lengths[r]
 }
 
 // Run makes the call of a rank, and gives its output as bytes; nil where it is promised none.
@@ -144,10 +173,20 @@ func reduction[T number](op string) func(a, b T) T {
 	}
 }
 
-// lengths gives the elements of in and out.
-func lengths(p *sched.Program, count int) (in, out int) {
-	in, out = count, count
+// lengths gives the elements of in and out of a rank.
+func (c *Case) lengths(p *sched.Program, r int) (in, out int) {
+	if c.Lengths != nil {
+		at, n := c.block(p.Ranks - 1)
+		_, own := c.block(r)
+		if p.Op == sched.AllGather || p.Op == sched.Gather {
+			return own, at + n
+		}
+		return at + n, own
+	}
+	in, out = c.Count, c.Count
 	switch p.Op {
+	case sched.Barrier:
+		return 0, 0
 	case sched.AllGather, sched.Gather:
 		out *= p.Ranks
 	case sched.ReduceScatter, sched.Scatter:
@@ -166,8 +205,12 @@ func asBytes[T number](s []T) []byte {
 }
 
 func run[T number](ctx context.Context, m *comm.Comm, c *Case, p *sched.Program) ([]byte, error) {
-	r, n := m.Rank(), m.Size()
-	ins, outs := lengths(p, c.Count)
+	r := m.Rank()
+	if p.Op == sched.Barrier {
+		return nil, comm.Barrier(ctx, m, c.options(p)...)
+	}
+	ins, outs := c.lengths(p, r)
+	at, own := c.block(r)
 	alloc := func(k int) ([]T, error) {
 		if c.Plain[r] {
 			return make([]T, k), nil
@@ -190,9 +233,9 @@ func run[T number](ctx context.Context, m *comm.Comm, c *Case, p *sched.Program)
 	if c.InPlace[r] || p.Op == sched.Broadcast {
 		switch p.Op {
 		case sched.ReduceScatter, sched.Scatter:
-			out = in[r*c.Count:][:c.Count]
+			out = in[at:][:own]
 		case sched.AllGather, sched.Gather:
-			in = out[r*c.Count:][:c.Count]
+			in = out[at:][:own]
 		default:
 			out = in
 		}
@@ -203,27 +246,32 @@ func run[T number](ctx context.Context, m *comm.Comm, c *Case, p *sched.Program)
 	}
 	given := input[T](c, r, ins)
 	copy(in, given)
-	opts := []comm.Option{comm.Using(p)}
-	if c.Messages {
-		opts = append(opts, comm.ByMessages())
-	}
-	op := map[string]comm.Op{"sum": comm.Sum, "min": comm.Min, "max": comm.Max, "prod": comm.Prod}[c.Op]
-	switch p.Op {
-	case sched.AllReduce:
+	opts := c.options(p)
+	op := map[string]comm.Op{"sum": comm.Sum, "min": comm.Min, "max": comm.Max, "prod": comm.Prod, "avg": comm.Avg}[c.Op]
+	switch {
+	case c.Lengths != nil && p.Op == sched.AllGather:
+		err = comm.AllGatherV(ctx, m, out, in, c.Lengths, opts...)
+	case c.Lengths != nil && p.Op == sched.Gather:
+		err = comm.GatherV(ctx, m, out, in, c.Lengths, p.Root, opts...)
+	case c.Lengths != nil && p.Op == sched.ReduceScatter:
+		err = comm.ReduceScatterV(ctx, m, out, in, c.Lengths, op, opts...)
+	case c.Lengths != nil && p.Op == sched.Scatter:
+		err = comm.ScatterV(ctx, m, out, in, c.Lengths, p.Root, opts...)
+	case p.Op == sched.AllReduce:
 		err = comm.AllReduceTo(ctx, m, out, in, op, opts...)
-	case sched.ReduceScatter:
+	case p.Op == sched.ReduceScatter:
 		err = comm.ReduceScatter(ctx, m, out, in, op, opts...)
-	case sched.AllGather:
+	case p.Op == sched.AllGather:
 		err = comm.AllGather(ctx, m, out, in, opts...)
-	case sched.Broadcast:
+	case p.Op == sched.Broadcast:
 		err = comm.Broadcast(ctx, m, out, p.Root, opts...)
-	case sched.Reduce:
+	case p.Op == sched.Reduce:
 		err = comm.Reduce(ctx, m, out, in, op, p.Root, opts...)
-	case sched.AllToAll:
+	case p.Op == sched.AllToAll:
 		err = comm.AllToAll(ctx, m, out, in, opts...)
-	case sched.Gather:
+	case p.Op == sched.Gather:
 		err = comm.Gather(ctx, m, out, in, p.Root, opts...)
-	case sched.Scatter:
+	case p.Op == sched.Scatter:
 		err = comm.Scatter(ctx, m, out, in, p.Root, opts...)
 	default:
 		err = fmt.Errorf("no call for %s", p.Op)
@@ -252,8 +300,16 @@ func run[T number](ctx context.Context, m *comm.Comm, c *Case, p *sched.Program)
 	} else if err := comm.Barrier(ctx, m); err != nil {
 		return nil, err
 	}
-	_ = n
 	return result, nil
+}
+
+// options are those of the call.
+func (c *Case) options(p *sched.Program) []comm.Option {
+	opts := []comm.Option{comm.Using(p)}
+	if c.Messages {
+		opts = append(opts, comm.ByMessages())
+	}
+	return opts
 }
 
 // Check compares the outputs of all ranks with the reference.
@@ -272,13 +328,16 @@ func (c *Case) Check(outs [][]byte) error {
 }
 
 func check[T number](c *Case, p *sched.Program, outs [][]byte) error {
-	ins, _ := lengths(p, c.Count)
+	if p.Op == sched.Barrier {
+		return nil // it ended
+	}
 	in := make([][]T, p.Ranks)
 	for r := range in {
+		ins, _ := c.lengths(p, r)
 		in[r] = input[T](c, r, ins)
 	}
 	if !c.Tricky || !p.Op.Reduces() {
-		want := plain(p, in, reduction[T](c.Op))
+		want := plain(c, p, in)
 		for r := range want {
 			if want[r] == nil {
 				continue
@@ -307,7 +366,8 @@ func check[T number](c *Case, p *sched.Program, outs [][]byte) error {
 }
 
 // plain is what the collective promises, where the order of sums does not matter.
-func plain[T number](p *sched.Program, in [][]T, reduce func(a, b T) T) [][]T {
+func plain[T number](c *Case, p *sched.Program, in [][]T) [][]T {
+	reduce := reduction[T](c.Op)
 	switch p.Op {
 	case sched.AllReduce, sched.ReduceScatter, sched.Reduce:
 		total := append([]T(nil), in[0]...)
@@ -316,14 +376,31 @@ func plain[T number](p *sched.Program, in [][]T, reduce func(a, b T) T) [][]T {
 				total[i] = reduce(total[i], x[i])
 			}
 		}
+		if c.Op == "avg" {
+			for i := range total {
+				total[i] *= T(1 / float64(p.Ranks)) // as reduce.Finish says
+			}
+		}
 		out := make([][]T, p.Ranks)
 		for r := range out {
 			switch {
 			case p.Op == sched.AllReduce || p.Op == sched.Reduce && r == p.Root:
 				out[r] = total
 			case p.Op == sched.ReduceScatter:
-				n := len(total) / p.Ranks
-				out[r] = total[r*n : (r+1)*n]
+				at, n := c.block(r)
+				out[r] = total[at : at+n]
+			}
+		}
+		return out
+	}
+	if c.Lengths != nil {
+		out := make([][]T, p.Ranks)
+		for r := range out {
+			switch at, n := c.block(r); {
+			case p.Op == sched.Scatter:
+				out[r] = in[p.Root][at : at+n]
+			case p.Op == sched.AllGather || r == p.Root:
+				out[r] = slices.Concat(in...)
 			}
 		}
 		return out

@@ -145,7 +145,7 @@ func smaller(groups map[string]Group, key string, start func() (Group, error), c
 	}
 	began := time.Now()
 	for _, k := range sizes {
-		if k < c.Count && time.Since(began) < time.Minute {
+		if k < c.Count && c.Lengths == nil && time.Since(began) < time.Minute {
 			fewer(func(d *Case) { d.Count, d.Tricky = k, d.Op == "sum" && k <= mostTricky })
 		}
 	}

@@ -95,7 +95,7 @@ func built(rng *rand.Rand, n int) (*sched.Program, string) {
 	all := algo.All()
 	a := all[rng.IntN(len(all))]
 	op := a.Ops[rng.IntN(len(a.Ops))]
-	if op == sched.SendRecv || op == sched.Barrier {
+	if op == sched.SendRecv {
 		return nil, ""
 	}
 	s := algo.Spec{Op: op, Ranks: n, Channels: 1 + rng.IntN(3), Pieces: rng.IntN(4), Local: rng.IntN(n + 1), Aggregate: rng.IntN(3)}
