@@ -27,17 +27,24 @@ func newLabUp() *cobra.Command {
 	var f planFlags
 	var name string
 	var noLLDP bool
+	o := lab.Usual()
 	cmd := &cobra.Command{
 		Use:   "up CLUSTER",
 		Short: "Start the lab: a namespace a host and switch, FRR and systemd-networkd on the emitted files",
 		Long: `Start a lab: every host and switch of a cluster is a network namespace, every cable a
 pair of virtual devices. Switches run FRR on the frr.conf, hosts run systemd-networkd
 on the .network files that 'weft net emit' writes. It needs root. A lab goes on until
-'weft lab down', or until its first process is killed; then nothing is left of it.`,
+'weft lab down', or until its first process is killed; then nothing is left of it.
+
+--routing bird starts hundreds of routers in seconds; its sessions, AS numbers and
+filters are those of the emitted frr.conf. Without root a lab takes
+'--routing bird --hosts plain --no-lldp' (or static) and a kernel that lets users make
+namespaces; weft lab exec, weft bench --lab and weft run --lab work in it, show and drill need root.`,
 		Example: `  weft lab up examples/lab.yaml
   weft lab exec lab n0 -- ping -c 3 192.168.0.3
   weft lab exec lab leaf0 -- vtysh -N leaf0 -c 'show bgp summary'
-  weft lab down lab`,
+  weft lab down lab
+  weft lab up examples/lab.yaml --routing bird --hosts plain --no-lldp --name light`,
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: clusterNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -48,11 +55,11 @@ on the .network files that 'weft net emit' writes. It needs root. A lab goes on 
 			if name == "" {
 				name = p.Name
 			}
-			s, err := lab.NewSpec(p, name)
+			o.LLDP = !noLLDP && o.Setup != "none"
+			s, err := lab.NewSpec(p, name, o)
 			if err != nil {
 				return err
 			}
-			s.LLDP = !noLLDP
 			if path, err := filepath.Abs(args[0]); err == nil {
 				if _, err := os.Stat(path); err == nil {
 					s.File = path
@@ -76,6 +83,10 @@ on the .network files that 'weft net emit' writes. It needs root. A lab goes on 
 	}
 	f.register(cmd)
 	cmd.Flags().StringVar(&name, "name", "", "the lab's `NAME`; the cluster's without it")
+	cmd.Flags().StringVar(&o.Routing, "routing", o.Routing, "what switches run: `frr` on the emitted files, bird (hundreds of routers), or static: routes that weft computes")
+	cmd.Flags().StringVar(&o.Setup, "hosts", o.Setup, "who configures hosts: `networkd` on the emitted files, plain (weft itself), or none: switches alone")
+	_ = cmd.RegisterFlagCompletionFunc("routing", cobra.FixedCompletions(lab.Routings, cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.RegisterFlagCompletionFunc("hosts", cobra.FixedCompletions(lab.Configurers, cobra.ShellCompDirectiveNoFileComp))
 	cmd.Flags().BoolVar(&noLLDP, "no-lldp", false, "start no lldpd, which says who is plugged into whom")
 	return cmd
 }

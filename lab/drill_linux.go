@@ -281,11 +281,17 @@ func (i *Info) ruleMissing(t *target) (*breakage, error) {
 
 // killRouter kills the routing daemons of a switch; its kernel goes on with the routes it has.
 func (i *Info) killRouter(node string) error {
+	if i.Spec.Routing == "bird" {
+		return i.sh(node, "birdc -s /run/weft/%s/bird.ctl down", node)
+	}
 	return i.sh(node, "kill -9 $(cat /run/frr/%s/*.pid)", node)
 }
 
 // startRouter starts them again.
 func (i *Info) startRouter(node string) error {
+	if i.Spec.Routing == "bird" {
+		return i.sh(node, "bird -c /run/weft/%s/etc/bird.conf -s /run/weft/%s/bird.ctl", node, node)
+	}
 	for _, d := range daemons() {
 		if err := i.sh(node, "%s/%s -d -N %s -A 127.0.0.1 --log file:/run/weft/%s/%s.log --log-level informational >/dev/null 2>&1 </dev/null", frrBin, d, node, node, d); err != nil {
 			return err
@@ -475,6 +481,10 @@ func (i *Info) watch(t *target) *watcher {
 					peer, _, _ := strings.Cut(text, "(")
 					_, why, _ := strings.Cut(text, "Down ")
 					w.note("BGP of "+node, fmt.Sprintf("session %s down: %s", peer, strings.TrimSpace(why)))
+				}
+				if _, text, ok := strings.Cut(line, "<TRACE> "); ok && strings.Contains(text, "BGP session closed") { // BIRD
+					peer, _, _ := strings.Cut(text, ":")
+					w.note("BGP of "+node, "session "+peer+" closed")
 				}
 			})
 		}

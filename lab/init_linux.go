@@ -123,10 +123,12 @@ func (b *builder) up() error {
 	b.step("routers and hosts run")
 	// All routers run before the first is configured: who advertises itself to a
 	// neighbour that does not listen yet waits for its next turn.
-	if err := b.each(b.configure); err != nil {
-		return err
+	if b.spec.Routing == "frr" {
+		if err := b.each(b.configure); err != nil {
+			return err
+		}
+		b.step("routers are configured")
 	}
-	b.step("routers are configured")
 	return b.converge()
 }
 
@@ -157,7 +159,7 @@ func private() error {
 	if err := unix.Mount("proc", "/proc", "proc", 0, ""); err != nil {
 		return fmt.Errorf("mounting /proc: %w", err)
 	}
-	for _, dir := range []string{"/run", "/etc/frr", "/var/tmp"} {
+	for _, dir := range []string{"/run", "/etc/frr", "/var/tmp"} { // the last holds what networkd reads
 		if _, err := os.Stat(dir); err != nil {
 			continue
 		}
@@ -192,6 +194,10 @@ func (b *builder) space(name string) error {
 		h, err := netns.NewNamed(name)
 		if err == nil {
 			b.spaces[name] = h
+			// Nobody has the address already: waiting for an answer from them takes seconds.
+			for _, who := range []string{"all", "default"} {
+				_ = os.WriteFile("/proc/sys/net/ipv6/conf/"+who+"/accept_dad", []byte("0"), 0)
+			}
 			err = linkUp("lo")
 		}
 		made <- err
@@ -297,15 +303,6 @@ func (b *builder) wire(w *Wire) error {
 	return far.LinkSetUp(end)
 }
 
-// mac is a locally administered address made of a name.
-func mac(node, iface string) net.HardwareAddr {
-	var h uint64 = 14695981039346656037
-	for _, c := range []byte(node + ":" + iface) {
-		h = (h ^ uint64(c)) * 1099511628211
-	}
-	return net.HardwareAddr{2, byte(h >> 32), byte(h >> 24), byte(h >> 16), byte(h >> 8), byte(h)}
-}
-
 // inside runs f in a node's namespace; what it starts is the node's.
 func (b *builder) inside(name string, f func() error) error {
 	done := make(chan error, 1)
@@ -338,10 +335,20 @@ func (b *builder) node(n *Node) error {
 		}
 		if n.Router {
 			hashPackets()
-			if err := router(n.Name, root); err != nil {
-				return err
-			}
-		} else if err := host(n.Name, root); err != nil {
+		}
+		if err := batch(n.Script); err != nil {
+			return err
+		}
+		var err error
+		switch {
+		case n.Router && b.spec.Routing == "frr":
+			err = router(n.Name, root)
+		case n.Router && b.spec.Routing == "bird":
+			err = start(root+"/bird.out", "bird", "-f", "-c", root+"/etc/bird.conf", "-s", root+"/bird.ctl")
+		case !n.Router && b.spec.Setup == "networkd":
+			err = host(n.Name, root)
+		}
+		if err != nil {
 			return err
 		}
 		if b.spec.LLDP {
@@ -372,6 +379,19 @@ func sysctl(file string) error {
 		if err != nil && !errors.Is(err, os.ErrNotExist) {
 			return fmt.Errorf("%s: %w", strings.TrimSpace(key), err)
 		}
+	}
+	return nil
+}
+
+// batch configures the thread's namespace.
+func batch(lines []string) error {
+	if len(lines) == 0 {
+		return nil
+	}
+	cmd := exec.Command("ip", "-batch", "-")
+	cmd.Stdin = strings.NewReader(strings.Join(lines, "\n") + "\n")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("ip -batch: %w: %s", err, strings.TrimSpace(string(out)))
 	}
 	return nil
 }
@@ -440,7 +460,7 @@ func daemons() []string {
 
 // configure gives a router its file.
 func (b *builder) configure(n *Node) error {
-	if !n.Router {
+	if !n.Router || b.spec.Routing != "frr" {
 		return nil
 	}
 	for _, d := range daemons() {

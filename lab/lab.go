@@ -3,6 +3,9 @@
 // files that weft net emit writes for production: FRR routes, systemd-networkd
 // configures hosts, lldpd says who is plugged into whom.
 //
+// Where there is no root, or where there are hundreds of routers, BIRD or routes that
+// weft computes stand in for FRR, and weft itself for systemd-networkd.
+//
 //	weft lab up ──► init ──┬─ namespace leaf0   zebra bgpd bfdd   frr.conf
 //	 (ends)        (stays) ├─ namespace spine0  zebra bgpd bfdd   frr.conf
 //	                       ├─ namespace n0      networkd          *.network
@@ -15,6 +18,7 @@ package lab
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/weft-fabric/weft/network"
@@ -29,8 +33,35 @@ type Spec struct {
 	Wires []Wire
 	Front string   // the gateway's address and length on the front end's bridge
 	Rails []string // the prefixes of the backend, one a rail
-	LLDP  bool
+	Options
 }
+
+// Options say who does what in a lab.
+type Options struct {
+	Routing string // what switches run: "frr" on the emitted frr.conf, "bird" on a file of the lab's own, or "static" for routes that weft computes
+	Setup   string // who configures hosts: "networkd" on the emitted files, "plain" for weft itself, or "none" for a lab without hosts
+	LLDP    bool   // lldpd says who is plugged into whom
+}
+
+// Usual is a lab on the emitted files alone.
+func Usual() Options { return Options{Routing: "frr", Setup: "networkd", LLDP: true} }
+
+// Check says what is wrong with options.
+func (o Options) Check() error {
+	if !slices.Contains(Routings, o.Routing) {
+		return fmt.Errorf("unknown routing %q; known: %s", o.Routing, strings.Join(Routings, ", "))
+	}
+	if !slices.Contains(Configurers, o.Setup) {
+		return fmt.Errorf("unknown way %q to configure hosts; known: %s", o.Setup, strings.Join(Configurers, ", "))
+	}
+	return nil
+}
+
+// Routings and Configurers are the words of Options.
+var (
+	Routings    = []string{"frr", "bird", "static"}
+	Configurers = []string{"networkd", "plain", "none"}
+)
 
 // Node is a host or a switch.
 type Node struct {
@@ -39,6 +70,7 @@ type Node struct {
 	Tier   int
 	Island string      // fabric and plane; routers of two islands share no cable
 	Files  []emit.File // below the node's own root
+	Script []string    // lines of ip -batch that configure the node where no daemon does
 	Uplink []string    // interfaces to other switches
 	Loop   string      // a switch's own address
 	Front  string      // a host's address on the front end
@@ -59,7 +91,10 @@ type Wire struct {
 const MaxNodes = 2000
 
 // NewSpec makes the lab of a plan.
-func NewSpec(p *network.Plan, name string) (*Spec, error) {
+func NewSpec(p *network.Plan, name string, o Options) (*Spec, error) {
+	if err := o.Check(); err != nil {
+		return nil, err
+	}
 	if len(p.Switches) == 0 {
 		return nil, fmt.Errorf("%s has no switches; a lab needs a fabric", p.Name)
 	}
@@ -74,7 +109,7 @@ func NewSpec(p *network.Plan, name string) (*Spec, error) {
 	if n := len(p.Hosts) + len(p.Switches); n > MaxNodes {
 		return nil, fmt.Errorf("%d hosts and switches; a lab has at most %d", n, MaxNodes)
 	}
-	s := &Spec{Name: name, LLDP: true}
+	s := &Spec{Name: name, Options: o}
 	front := p.Intent.Frontend
 	s.Front = fmt.Sprintf("%s/%d", front.Gateway, front.Prefix.Bits())
 	for _, r := range p.Rails {
@@ -104,7 +139,7 @@ func NewSpec(p *network.Plan, name string) (*Spec, error) {
 				s.Wires = append(s.Wires, Wire{A: sw.Name, AIf: here, AMTU: q.MTU, B: far.Name, BIf: emit.PortName(p, far, port.Number), BMTU: port.MTU})
 				continue
 			}
-			if q.Iface == network.None {
+			if q.Iface == network.None || o.Setup == "none" {
 				continue
 			}
 			x := &p.Hosts[q.Host].Interfaces[q.Iface]
@@ -112,7 +147,18 @@ func NewSpec(p *network.Plan, name string) (*Spec, error) {
 		}
 		s.Nodes = append(s.Nodes, n)
 	}
+	switch o.Routing {
+	case "bird":
+		if err := birds(p, s); err != nil {
+			return nil, err
+		}
+	case "static":
+		static(p, s)
+	}
 	for i := range p.Hosts {
+		if o.Setup == "none" {
+			break
+		}
 		h := &p.Hosts[i]
 		n := Node{Name: h.Name, Files: byNode[h.Name], Front: h.First(network.Frontend).Addr.Addr().String()}
 		for j := range h.Interfaces {
@@ -126,6 +172,23 @@ func NewSpec(p *network.Plan, name string) (*Spec, error) {
 			n.Addrs = append(n.Addrs, x.Addr.String())
 			if x.Role == network.Backend {
 				n.Rules++
+			}
+			if o.Setup == "plain" {
+				n.Script = append(n.Script, fmt.Sprintf("addr add %s dev %s", x.Addr, x.Name))
+				routes, rules := emit.Routing(p, x)
+				for _, r := range routes {
+					to, table := "default", ""
+					if r.To.IsValid() {
+						to = r.To.String()
+					}
+					if r.Table > 0 {
+						table = fmt.Sprintf(" table %d", r.Table)
+					}
+					n.Script = append(n.Script, fmt.Sprintf("route add %s via %s dev %s%s", to, r.Via, x.Name, table))
+				}
+				for _, r := range rules {
+					n.Script = append(n.Script, fmt.Sprintf("rule add priority %d from %s to %s table %d", r.Priority, r.From.Addr(), r.To, r.Table))
+				}
 			}
 		}
 		s.Nodes = append(s.Nodes, n)

@@ -67,7 +67,7 @@ func examplePlan(t *testing.T) *network.Plan {
 // up brings a lab up, or skips the test where that cannot be.
 func up(t *testing.T, p *network.Plan, name string) *Info {
 	t.Helper()
-	s, err := NewSpec(p, name)
+	s, err := NewSpec(p, name, Usual())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -21,11 +21,14 @@ func address(name string) string { return fmt.Sprintf("@weft-lab-%d-%s", os.Getu
 
 // Check says what keeps a lab from starting here.
 func Check(s *Spec) error {
-	if os.Geteuid() != 0 {
-		return errors.New("a lab makes network namespaces and needs root")
+	if os.Geteuid() != 0 && (s.Routing == "frr" || s.Setup == "networkd" || s.LLDP) {
+		return errors.New("FRR, systemd-networkd and lldpd need root; without it: --routing bird (or static) --hosts plain --no-lldp")
 	}
-	for _, x := range []struct{ path, debian string }{{frrBin + "/bgpd", "frr"}, {"/lib/systemd/systemd-networkd", "systemd"}} {
-		if _, err := os.Stat(x.path); err != nil {
+	for _, x := range []struct {
+		needed       bool
+		path, debian string
+	}{{s.Routing == "frr", frrBin + "/bgpd", "frr"}, {s.Routing == "bird", "/usr/sbin/bird", "bird2"}, {s.Setup == "networkd", "/lib/systemd/systemd-networkd", "systemd"}} {
+		if _, err := os.Stat(x.path); x.needed && err != nil {
 			return fmt.Errorf("%s is missing; Debian has it in %s", x.path, x.debian)
 		}
 	}
@@ -68,6 +71,11 @@ func Up(s *Spec, progress func(Progress)) error {
 	cmd.WaitDelay = outputTime
 	cmd.ExtraFiles = []*os.File{socket}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Cloneflags: syscall.CLONE_NEWNS | syscall.CLONE_NEWPID | syscall.CLONE_NEWNET | syscall.CLONE_NEWUTS | syscall.CLONE_NEWIPC}
+	if os.Geteuid() != 0 { // root of a user namespace of its own
+		cmd.SysProcAttr.Cloneflags |= syscall.CLONE_NEWUSER
+		cmd.SysProcAttr.UidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getuid(), Size: 1}}
+		cmd.SysProcAttr.GidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getgid(), Size: 1}}
+	}
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		return err
@@ -182,7 +190,11 @@ func (i *Info) Command(node string, args ...string) ([]string, error) {
 	if node != "" && i.Spec.Node(node) == nil {
 		return nil, fmt.Errorf("lab %s has no node %q", i.Spec.Name, node)
 	}
-	out := []string{"nsenter", "-t", strconv.Itoa(i.PID), "-m", "-p", "-n", "--"}
+	out := []string{"nsenter", "-t", strconv.Itoa(i.PID), "-m", "-p", "-n"}
+	if os.Geteuid() != 0 {
+		out = append(out, "-U", "--preserve-credentials")
+	}
+	out = append(out, "--")
 	if node != "" {
 		out = append(out, "ip", "netns", "exec", node)
 	}
@@ -193,7 +205,11 @@ func (i *Info) Command(node string, args ...string) ([]string, error) {
 // command sees this machine's files and processes, and ends with its parent.
 // {host} in node is left for others to fill in.
 func (i *Info) Entry(node string) []string {
-	return []string{"nsenter", fmt.Sprintf("--net=/proc/%d/root/run/netns/%s", i.PID, node)}
+	out := []string{"nsenter", fmt.Sprintf("--net=/proc/%d/root/run/netns/%s", i.PID, node)}
+	if os.Geteuid() != 0 {
+		out = append(out, fmt.Sprintf("--user=/proc/%d/ns/user", i.PID), "--preserve-credentials")
+	}
+	return out
 }
 
 // outputTime is how long a process that ended may leave its output to others that it started.
