@@ -13,6 +13,7 @@
 # make drift  a lab with real routers, and every fault that weft net check must name planted in it
 # make drills  breaks the network of a lab in every way that weft lab drill knows, and measures
 # make gpu    on a machine with a GPU: kernels against reduce, collectives, speed with and without MPS; docs/gpu.md
+# make lab-scale  labs of 6, 64 and 200 routers, measured
 # make fuzz   every fuzz target for a minute each (FUZZTIME=10s to shorten)
 # make lint   gofmt, go vet and staticcheck
 # make cross  builds and vets for macOS and for Linux on arm64
@@ -25,9 +26,10 @@ QUICK     = $(shell $(GO) list ./... | grep -v -e /internal/ -e /comm/ -e /trans
 # Packages with goroutines or shared memory. The others are pure values.
 RACE     ?= ./transport/... ./comm/... ./coord/... ./ckpt/... ./elastic/... ./launch/... ./up/... ./web/... ./member/... ./train/... ./bench/... ./probe/...
 PACKAGES := ibsim-utils opensm infiniband-diags chromium gcc g++ openmpi-bin libopenmpi-dev mpich libmpich-dev libgloo-dev python3-torch \
-	netplan.io frr dnsmasq-base kea-dhcp4-server bind9-utils slurmctld slurmd slurm-client lldpd
+	netplan.io frr dnsmasq-base kea-dhcp4-server bind9-utils slurmctld slurmd slurm-client lldpd bird2 nftables
 
 .PHONY: quick test long lib race schedules host-faults differential proofs dist cross bench bench-sim bench-comm accuracy plan-accuracy drift drills gpu fuzz lint packages build
+.PHONY: quick test lib race schedules host-faults differential proofs dist cross bench bench-sim bench-comm accuracy plan-accuracy drift drills lab-scale fuzz lint packages build
 
 quick:
 	$(GO) build ./...
@@ -128,6 +130,10 @@ proofs:
 # Every planted fault in a lab with real routers; about ten minutes, as root.
 drift:
 	$(GO) test ./lab -run TestLab/drift -count=1 -v -lab.all -timeout 30m
+
+# Labs of 6, 64 and 200 routers started and measured, for the table in docs/lab.md; about two minutes, as root.
+lab-scale:
+	$(GO) test ./lab -run TestScale -count=1 -v -lab.scale -timeout 20m
 
 # Every drill, with ranks of weft at work; about three minutes, as root.
 drills: build

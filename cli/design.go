@@ -16,6 +16,7 @@ import (
 func newDesign() *cobra.Command {
 	var p presetFlags
 	var preset, dir, model, link string
+	var actual []string
 	var asJSON, textbook bool
 	cmd := &cobra.Command{
 		Use:   "design CLUSTER",
@@ -62,6 +63,13 @@ its links: --link says what they are.`,
 					return fmt.Errorf("--params: %w", err)
 				}
 			}
+			if len(actual) > 0 {
+				found, err := fabricDrift(c.Graph, actual)
+				if err != nil {
+					return err
+				}
+				return tellDrift(cmd, "the design", c.Name+" fabric", found, asJSON, false)
+			}
 			r, err := design.Analyze(c)
 			if err != nil {
 				return err
@@ -88,6 +96,7 @@ its links: --link says what they are.`,
 	cmd.Flags().StringVar(&preset, "preset", "", "a known cluster by `NAME` instead of a file")
 	cmd.Flags().StringVar(&model, "params", "", "also say what training a model of `N` parameters needs, such as 70B")
 	cmd.Flags().StringVar(&link, "link", "", "what links are whose rate an imported topology does not state, such as `ndr`")
+	cmd.Flags().StringSliceVar(&actual, "actual", nil, "compare with the fabric that stands: `FILE` with what ibnetdiscover or iblinkinfo printed")
 	cmd.Flags().BoolVar(&textbook, "textbook", false, "also check worked figures of introductory texts on GPU clusters")
 	cmd.Flags().StringVarP(&dir, "output", "o", "", "`DIR` to write the report to, as text, JSON, HTML and SVG")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print the report as JSON")

@@ -127,18 +127,23 @@ const maxReading = 64 << 20
 func newNetCheck() *cobra.Command {
 	var f planFlags
 	var from string
+	var fabric []string
 	var asJSON, unread bool
 	cmd := &cobra.Command{
-		Use:   "check CLUSTER --from DIR|lab:NAME",
+		Use:   "check CLUSTER --from DIR|lab:NAME | --fabric FILE",
 		Short: "Compare what hosts and switches say with the plan: what differs, is missing, is extra, is unknown",
 		Long: `Compare what hosts and switches say of themselves with the plan of a cluster file.
 Each finding names the device, what was wanted and read, the command that showed it,
 the line of the cluster file, and a fix. What follows from a cause stands below it;
 two cables in one another's ports are one finding. Nothing is changed anywhere.
 
+--fabric compares the cables of an InfiniBand fabric: what ibnetdiscover or iblinkinfo
+printed. Adapters are named by host: "n0 mlx5_0".
+
 Exit code 1 if anything is not as planned.`,
 		Example: `  weft net check examples/lab.yaml --from lab:lab
-  weft net check examples/lab.yaml --from readings --json`,
+  weft net check examples/lab.yaml --from readings --json
+  weft net check examples/superpod-h100.yaml --fabric ibnetdiscover.txt`,
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: clusterNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -147,50 +152,70 @@ Exit code 1 if anything is not as planned.`,
 				return err
 			}
 			var r check.Readings
+			if len(fabric) > 0 && from == "" {
+				found, err := fabricDrift(p.Graph, fabric)
+				if err != nil {
+					return err
+				}
+				return tellDrift(cmd, args[0], p.Name+" fabric", found, asJSON, unread)
+			}
 			if name, ok := strings.CutPrefix(from, "lab:"); ok {
 				r, err = readLab(name)
 			} else if from != "" {
 				r, err = readFolder(from)
 			} else {
-				err = fmt.Errorf("--from is missing: a folder with readings, or lab:NAME")
+				err = fmt.Errorf("--from is missing: a folder with readings, or lab:NAME; or --fabric with the output of ibnetdiscover")
 			}
 			if err != nil {
 				return err
 			}
 			found := check.Compare(p, r)
-			bad := 0
-			for _, x := range found {
-				if x.State != check.Unknown || !unread {
-					bad++
-				}
-			}
-			if asJSON {
-				if found == nil {
-					found = []check.Finding{}
-				}
-				if err := printJSON(cmd.OutOrStdout(), found); err != nil {
+			if len(fabric) > 0 {
+				more, err := fabricDrift(p.Graph, fabric)
+				if err != nil {
 					return err
 				}
-			} else {
-				printDrift(cmd, args[0], p.Name, len(r), found)
+				found = append(found, more...)
 			}
-			if bad > 0 {
-				return finding{fmt.Errorf("%s not as planned", count(bad, "thing"))}
-			}
-			return nil
+			return tellDrift(cmd, args[0], fmt.Sprintf("%s: %s read", p.Name, count(len(r), "device")), found, asJSON, unread)
 		},
 	}
 	f.register(cmd)
 	cmd.Flags().StringVar(&from, "from", "", "readings: `DIR` with a folder a device, or lab:NAME")
+	cmd.Flags().StringSliceVar(&fabric, "fabric", nil, "`FILE` with what ibnetdiscover or iblinkinfo printed")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print as JSON")
 	cmd.Flags().BoolVar(&unread, "allow-unknown", false, "do not fail for what could not be read")
 	return cmd
 }
 
-func printDrift(cmd *cobra.Command, file, name string, devices int, found []check.Finding) {
+// tellDrift prints what differs; it is a finding if anything does.
+func tellDrift(cmd *cobra.Command, file, head string, found []check.Finding, asJSON, unread bool) error {
+	bad := 0
+	for _, x := range found {
+		if x.State != check.Unknown || !unread {
+			bad++
+		}
+	}
+	if asJSON {
+		if found == nil {
+			found = []check.Finding{}
+		}
+		if err := printJSON(cmd.OutOrStdout(), found); err != nil {
+			return err
+		}
+	} else {
+		printDrift(cmd, file, head, found)
+	}
+	if bad > 0 {
+		return finding{fmt.Errorf("%s not as planned", count(bad, "thing"))}
+	}
+	return nil
+}
+
+func printDrift(cmd *cobra.Command, file, head string, found []check.Finding) {
 	w := cmd.OutOrStdout()
 	if len(found) == 0 {
-		fmt.Fprintf(w, "%s: %s read, all as planned\n", name, count(devices, "device"))
+		fmt.Fprintf(w, "%s, all as planned\n", head)
 		return
 	}
 	for _, x := range found {

@@ -99,7 +99,7 @@ func (b *builder) step(format string, args ...any) {
 
 // up brings the lab up, step by step.
 func (b *builder) up() error {
-	if err := private(); err != nil {
+	if err := private(b.spec); err != nil {
 		return err
 	}
 	runtime.LockOSThread() // the thread is given back by ending
@@ -152,7 +152,7 @@ func (b *builder) each(f func(*Node) error) error {
 
 // private gives the lab its own view of files: what it mounts and writes below
 // /run and /etc/frr ends with it.
-func private() error {
+func private(s *Spec) error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("a mount namespace of its own: %w", err)
 	}
@@ -171,6 +171,9 @@ func private() error {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			return err
 		}
+	}
+	if s.Routing != "frr" {
+		return nil
 	}
 	return own("/run/frr", "frr")
 }

@@ -114,9 +114,10 @@ func static(p *network.Plan, s *Spec) {
 			if i == d || far[i] == 0 {
 				continue
 			}
-			way := ""
+			way, ways := "", 0
 			for _, h := range near[i] {
-				if far[h.to] == far[i]-1 {
+				if far[h.to] == far[i]-1 && ways < 64 { // as many as FRR is told to use
+					ways++
 					way += fmt.Sprintf(" nexthop via inet6 %s dev %s", linkLocal(p.Switches[h.to].Name, h.far), h.here)
 				}
 			}
