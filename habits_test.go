@@ -121,3 +121,37 @@ func TestReadmeNamesEveryVerb(t *testing.T) {
 		}
 	}
 }
+
+// Tests start processes by package bounded, or with a context and a limit for output that another process
+// holds: a process that hangs would hang the whole run.
+func TestProcessesOfTestsAreBounded(t *testing.T) {
+	unbounded := map[string]string{
+		"launch/launch_test.go":     "what ranks of the tests start, which the tests end",
+		"elastic/node/main_test.go": "the coordinator of all tests, with a limit for its output",
+		"internal/bounded":          "the processes that it is tried on",
+	}
+	for _, pkg := range packages(t) {
+		files, err := filepath.Glob(filepath.Join(pkg, "*_test.go"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range files {
+			b, err := os.ReadFile(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			text := string(b)
+			_, allowed := unbounded[name]
+			if _, ok := unbounded[pkg]; ok {
+				allowed = true
+			}
+			switch {
+			case name == "habits_test.go" || allowed:
+			case strings.Contains(text, "exec.Command("):
+				t.Errorf("%s starts a process without a limit; use bounded.Command, or bounded.Server for one that serves", name)
+			case strings.Contains(text, "exec.CommandContext(") && !strings.Contains(text, "WaitDelay"):
+				t.Errorf("%s waits without end for the output of a process that has ended; set WaitDelay, or use bounded.Command", name)
+			}
+		}
+	}
+}

@@ -82,6 +82,7 @@ func TestQuota(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "sh", "-c", "read go; while :; do :; done")
+	cmd.WaitDelay = 5 * time.Second
 	in, err := cmd.StdinPipe()
 	if err == nil {
 		err = cmd.Start()

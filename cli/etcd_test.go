@@ -2,7 +2,6 @@ package cli_test
 
 import (
 	"bufio"
-	"context"
 	"fmt"
 	"io"
 	"net"
@@ -298,9 +297,7 @@ func TestRunWithoutItsCoordinator(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer ln.Close() // it accepts and says nothing
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	out, err := exec.CommandContext(ctx, weft, "run", "--coord", "etcd://"+ln.Addr().String(), "--coord-timeout", "1s", "--nproc", "1", "--", "true").CombinedOutput()
+	out, err := bounded.Command(t, weft, "run", "--coord", "etcd://"+ln.Addr().String(), "--coord-timeout", "1s", "--nproc", "1", "--", "true").CombinedOutput()
 	if code := err.(*exec.ExitError).ExitCode(); code != 1 || !strings.Contains(string(out), "the coordinator does not answer") {
 		t.Errorf("code %d\n%s", code, out)
 	}

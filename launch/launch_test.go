@@ -20,6 +20,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weft-fabric/weft/internal/bounded"
 	"github.com/weft-fabric/weft/launch"
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
@@ -393,7 +394,7 @@ func TestGrandchildrenDieWithTheirRank(t *testing.T) {
 }
 
 func TestRanksDieWithTheLauncher(t *testing.T) {
-	cmd := exec.Command(os.Args[0])
+	cmd := bounded.Command(t, os.Args[0])
 	cmd.Env = append(os.Environ(), "WEFT_TEST_RANK=launcher")
 	pipe, err := cmd.StdoutPipe()
 	if err != nil {

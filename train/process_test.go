@@ -144,6 +144,7 @@ func launch(t *testing.T, n int, o order, env ...string) []report {
 	outs, errs := make([]bytes.Buffer, n), make([]bytes.Buffer, n)
 	for r := range children {
 		cmd := exec.CommandContext(ctx, exe)
+		cmd.WaitDelay = 5 * time.Second
 		cmd.Env = append(os.Environ(), childVariable+"="+string(text), "RANK="+strconv.Itoa(r), "WORLD_SIZE="+strconv.Itoa(n),
 			"LOCAL_RANK="+strconv.Itoa(r), "MASTER_ADDR=127.0.0.1", "MASTER_PORT="+strconv.Itoa(port), "WEFT_CANONICAL=1")
 		cmd.Env = append(cmd.Env, env...)

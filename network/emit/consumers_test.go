@@ -2,7 +2,6 @@ package emit
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"fmt"
 	"net"
@@ -36,9 +35,7 @@ func tool(t *testing.T, name, debian string) {
 // command runs a program and wants it to end well, with nothing on standard error.
 func command(t *testing.T, stdin []byte, name string, args ...string) string {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, name, args...)
+	cmd := bounded.Command(t, name, args...)
 	cmd.Stdin = bytes.NewReader(stdin)
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
