@@ -367,9 +367,9 @@ func (s *slot) unstick(life context.Context, w elastic.Word) {
 	}
 }
 
-// listen finds processes that have fallen silent.
+// listen finds processes that have fallen silent. One that has done its work may take its time to end.
 func (s *slot) listen(life context.Context, now time.Time) {
-	if s.conn == nil || s.proc == nil || s.silent || s.reg == nil || now.Sub(s.heard) < s.n.cfg.Silence {
+	if s.conn == nil || s.proc == nil || s.silent || s.ended && !s.left || s.reg == nil || now.Sub(s.heard) < s.n.cfg.Silence {
 		return
 	}
 	s.silent = true

@@ -33,7 +33,10 @@ def _mode():
 
     A call that is waited for at once runs on this thread, which is several times as fast as handing it to another one. It is
     read from the caller's variables since PyTorch before 2.8 does not hand it on."""
-    f = sys._getframe(2)
+    try:
+        f = sys._getframe(2)
+    except ValueError:  # a thread of C++
+        return OTHER
     if f.f_globals is not _FRONT:
         return OTHER
     return ASYNC if f.f_locals.get("async_op", f.f_code.co_name not in ("send", "recv")) else SYNC
@@ -61,11 +64,14 @@ class ProcessGroup(_Base):
         self._comm, self._rank, self._size = comm, rank, size
         self._ms = max(1, int(timeout.total_seconds() * 1000))
         self._store, self._name, self._desc = store, name, ""
-        self._parent_of = None  # ranks of the world to ranks of this group, if other groups can be made of it
         self._live = {}         # works that are not over
+        self._kept = {}         # works that C++ may hold: see Work.keep
         self._calls = 0
         self._coalesced = None  # works since _start_coalescing
         self._barriers = 0      # monitored ones
+        self._above = None      # the group that it was made of
+        self._lent = False      # whether somebody else closes the communicator
+        self._shared = native.transport(comm) in ("shm", "mixed")
         _groups.add(self)
 
     # ---- what it is ----
@@ -119,6 +125,10 @@ class ProcessGroup(_Base):
     def __repr__(self):
         return f"<weft.torch.ProcessGroup {self._name!r}: rank {self._rank} of {self._size}>"
 
+    def _root(self):
+        """The group that joined, to which memory belongs."""
+        return self if self._above is None else self._above._root()
+
     # ---- calls ----
 
     def _limit(self, mode, opts):
@@ -163,8 +173,16 @@ class ProcessGroup(_Base):
                 w.is_completed()
         if self._coalesced is not None:
             self._coalesced.append(work)
-        if mode == OTHER and not _KEEPS_WORK:
-            return _create_work_from_future(work.get_future())
+        if mode != OTHER:
+            return work
+        if _memory.in_backward(4):
+            # C++ asks for a future and waits for it at the end of the backward pass. A future of C++ cannot be given an error from
+            # here, so the pass itself waits first, and raises.
+            future = work.later()
+            torch.autograd.Variable._execution_engine.queue_callback(work.wait)
+            return work if _KEEPS_WORK else _create_work_from_future(future)
+        if not _KEEPS_WORK:
+            work.keep()
         return work
 
     def _failed(self, rc, what, op):
@@ -594,8 +612,11 @@ class ProcessGroup(_Base):
         """Leaves the group. What it has of registered memory goes back into the host's own."""
         comm, self._comm = self._comm, 0
         if comm:
+            self._comm = comm
             _memory.leave(self)
-            native.close(comm)
+            self._comm = 0
+            if not self._lent:
+                native.close(comm)
 
     def __del__(self):
         try:
@@ -761,10 +782,10 @@ def _join(store, rank, size, timeout, options):
 
 
 def _parent(ranks):
-    """A group that has all these ranks of the world, and their numbers in it."""
-    for g in list(_groups):
-        if g._comm and g._parent_of and all(r in g._parent_of for r in ranks):
-            return g, [g._parent_of[r] for r in ranks]
+    """The group of all ranks, if it is one of weft's, and the numbers of these ranks in it."""
+    world = c10d._get_default_group()
+    if isinstance(world, ProcessGroup) and world._comm:
+        return world, ranks
     return None, None
 
 
@@ -789,16 +810,18 @@ def create(backend, options=None):
     global _ready
     options = options if isinstance(options, Options) else Options()
     store, rank, size, timeout = backend.store, backend.group_rank, backend.group_size, backend.timeout
-    ranks = list(backend.global_ranks_in_group) or list(range(size))
-    parent, members = (None, None) if _ready or options.settings or options.address else _parent(ranks)
-    if _ready is not None:
+    ranks = list(backend.global_ranks_in_group)  # none for the group of all
+    own = _ready is not None or not ranks or options.settings or options.address
+    parent, members = (None, None) if own else _parent(ranks)
+    lent = _ready is not None
+    if lent:
         comm, _ready = _ready, None
     elif parent is not None:
         comm = native.group(parent._comm, members, _gatherer(store, rank, size))
     else:
         comm = _join(store, rank, size, timeout, options)
     g = ProcessGroup(comm, rank, size, timeout, store, str(backend.group_id))
-    g._parent_of = {r: i for i, r in enumerate(ranks)} if parent is None else None
+    g._above, g._lent = parent, lent
     return g
 
 

@@ -141,6 +141,12 @@ def alive(comm):
     return bool(comm) and _lib.lib().weft_check(comm, None) == OK
 
 
+def transport(comm):
+    i = _lib.Info(ctypes.sizeof(_lib.Info))
+    check(_lib.lib().weft_get_info(comm, byref(i), _local.error))
+    return i.transport.decode()
+
+
 def queue():
     q = c_int64()
     check(_lib.lib().weft_queue_new(byref(q), _local.error))

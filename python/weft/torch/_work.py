@@ -85,8 +85,22 @@ class Work(_Base):
         self._group, self._what, self._requests = group, what, requests
         self._tensors, self._keep, self._finish = tensors, keep, finish
         self._lock = threading.Lock()
-        self._over, self._error, self._future, self._source = False, None, None, None
+        self._over, self._error, self._source = False, None, None
+        self._future = self._told = None  # one that waits for the end, and after it
         group._live[id(self)] = self  # its buffers must stay until it is over, whoever forgets it
+
+    def keep(self):
+        """Keeps this object for its caller, which may be C++ and hold no more than the part of it that is of C++ (before PyTorch 2),
+        until it has waited."""
+        kept = self._group._kept
+        kept[id(self)] = self
+        while len(kept) > 10000:  # who has not waited for so long never will
+            kept.pop(next(iter(kept)))
+
+    def later(self):
+        """A future that is completed by the one that waits."""
+        self._future = Future()
+        return self._future
 
     def _end(self, error):
         self._error = error
@@ -102,7 +116,8 @@ class Work(_Base):
             self._tell()
 
     def _tell(self):
-        future, self._future = self._future, None
+        self._told = future = self._future
+        self._future = None
         if self._error is None:
             future.set_result(list(self._tensors))
         else:
@@ -131,6 +146,7 @@ class Work(_Base):
             with self._lock:
                 if not self._over:
                     self._wait(ms)
+        self._group._kept.pop(id(self), None)
         if not self._over:
             raise Error(f"weft: {self._what}: Timed out after {ms} ms of waiting; the call is still under way")
         if self._error is not None:
@@ -163,6 +179,8 @@ class Work(_Base):
     def get_future(self):
         with self._lock:
             future = Future()
+            if self._told is not None:
+                return self._told
             if self._over:
                 self._future = future
                 self._tell()

@@ -1,0 +1,215 @@
+"""What PyTorch 2 has beside the calls of PyTorch 1: FSDP2, DTensor, DeviceMesh, functional collectives, on CPU tensors over weft.
+
+    PYTHONPATH=python python3 python/tests/torch_new.py -n 4
+
+Every part is compared with the same computation in one process."""
+
+import argparse
+import os
+import socket
+import sys
+import traceback
+
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+
+
+def model():
+    torch.manual_seed(1)
+    return torch.nn.Sequential(torch.nn.Linear(64, 128), torch.nn.ReLU(), torch.nn.Linear(128, 64), torch.nn.ReLU(), torch.nn.Linear(64, 8))
+
+
+def batch(step, rows=48):
+    g = torch.Generator().manual_seed(100 + step)
+    x = torch.randn(rows, 64, generator=g)
+    return x, x[:, :8].sin()
+
+
+def reference(steps):
+    m = model()
+    o = torch.optim.SGD(m.parameters(), lr=0.1)
+    losses = []
+    for s in range(steps):
+        x, y = batch(s)
+        loss = (m(x) - y).pow(2).mean()
+        o.zero_grad()
+        loss.backward()
+        o.step()
+        losses.append(loss.item())
+    return losses
+
+
+def train(m, optimizer, steps):
+    rank, size = dist.get_rank(), dist.get_world_size()
+    losses = []
+    for s in range(steps):
+        x, y = batch(s)
+        loss = (m(x[rank::size]) - y[rank::size]).pow(2).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        whole = loss.detach().clone()
+        dist.all_reduce(whole, op=dist.ReduceOp.AVG)
+        losses.append(whole.item())
+    return losses
+
+
+def near(a, b):
+    worst = max(abs(x - y) / abs(y) for x, y in zip(a, b))
+    assert worst < 1e-4, (worst, a, b)
+
+
+def ddp():
+    from torch.nn.parallel import DistributedDataParallel as DDP
+    for view in (False, True):
+        m = DDP(model(), gradient_as_bucket_view=view)
+        near(train(m, torch.optim.SGD(m.parameters(), lr=0.1), 6), reference(6))
+
+
+def zero():
+    from torch.distributed.optim import ZeroRedundancyOptimizer
+    from torch.nn.parallel import DistributedDataParallel as DDP
+    m = DDP(model())
+    near(train(m, ZeroRedundancyOptimizer(m.parameters(), torch.optim.SGD, lr=0.1), 6), reference(6))
+
+
+def fsdp2():
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    m = model()
+    for layer in m:
+        if isinstance(layer, torch.nn.Linear):
+            fully_shard(layer, mesh=mesh)
+    fully_shard(m, mesh=mesh)
+    near(train(m, torch.optim.SGD(m.parameters(), lr=0.1), 6), reference(6))
+
+
+def fsdp1():
+    from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+    m = FSDP(model(), device_id=torch.device("cpu"))
+    near(train(m, torch.optim.SGD(m.parameters(), lr=0.1), 6), reference(6))
+
+
+def dtensor():
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import Replicate, Shard, distribute_tensor
+    n = dist.get_world_size()
+    mesh = init_device_mesh("cpu", (n,))
+    torch.manual_seed(2)
+    a, b = torch.randn(8 * n, 16), torch.randn(16, 4 * n)
+    da, db = distribute_tensor(a, mesh, [Shard(0)]), distribute_tensor(b, mesh, [Shard(1)])
+    torch.testing.assert_close((da @ db).full_tensor(), a @ b)
+    torch.testing.assert_close(da.redistribute(mesh, [Shard(1)]).full_tensor(), a)
+    torch.testing.assert_close(da.redistribute(mesh, [Replicate()]).to_local(), a)
+    torch.testing.assert_close(da.sum().full_tensor(), a.sum())
+
+
+def mesh2():
+    from torch.distributed.device_mesh import init_device_mesh
+    n = dist.get_world_size()
+    if n % 2:
+        return
+    mesh = init_device_mesh("cpu", (n // 2, 2), mesh_dim_names=("dp", "tp"))
+    t = torch.tensor([float(dist.get_rank())])
+    dist.all_reduce(t, group=mesh.get_group("tp"))
+    low = dist.get_rank() // 2 * 2
+    assert t.item() == low + low + 1, t
+
+
+def functional():
+    import torch.distributed._functional_collectives as fc
+    n, r = dist.get_world_size(), dist.get_rank()
+    g = dist.group.WORLD
+    assert fc.all_reduce(torch.ones(3) * r, "sum", g).tolist() == [sum(range(n))] * 3
+    assert fc.all_gather_tensor(torch.tensor([r]), 0, g).tolist() == list(range(n))
+    assert fc.reduce_scatter_tensor(torch.arange(n).float(), "sum", 0, g).tolist() == [r * n]
+    out = fc.all_to_all_single(torch.arange(n) + 10 * r, None, None, g)
+    assert out.tolist() == [10 * p + r for p in range(n)], out
+    assert fc.broadcast(torch.tensor([r + 5]), 1, g).item() == 6
+    outs = fc.all_reduce_coalesced([torch.ones(2), torch.ones(3) * 2], "sum", g)
+    assert [o.tolist() for o in outs] == [[n] * 2, [2 * n] * 3]
+
+
+def objects():
+    n, r = dist.get_world_size(), dist.get_rank()
+    got = [None] * n
+    dist.all_gather_object(got, {"rank": r})
+    assert got == [{"rank": i} for i in range(n)]
+    one = [f"from {r}"]
+    dist.broadcast_object_list(one, src=n - 1)
+    assert one == [f"from {n - 1}"]
+
+
+def half():
+    for dtype in (torch.bfloat16, torch.float16, torch.float8_e5m2):
+        t = torch.ones(100).to(dtype)
+        dist.broadcast(t, 0)
+    t = torch.ones(5000, dtype=torch.bfloat16)
+    dist.all_reduce(t)
+    assert t.float().eq(dist.get_world_size()).all()
+
+
+def coalesced():
+    from torch.distributed.distributed_c10d import _coalescing_manager
+    n = dist.get_world_size()
+    ts = [torch.ones(4) * i for i in range(3)]
+    with _coalescing_manager(async_ops=True) as cm:
+        for t in ts:
+            dist.all_reduce(t)
+    cm.wait()
+    assert [t[0].item() for t in ts] == [0, n, 2 * n], ts
+
+
+PARTS = [ddp, zero, fsdp2, fsdp1, dtensor, mesh2, functional, objects, half, coalesced]
+
+
+def main(rank, n, port, names, out):
+    os.environ.update(RANK=str(rank), WORLD_SIZE=str(n), LOCAL_RANK=str(rank), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+    torch.set_num_threads(1)
+    import weft.torch  # noqa: F401
+    dist.init_process_group("weft")
+    failed = []
+    for part in PARTS:
+        if names and part.__name__ not in names:
+            continue
+        try:
+            part()
+            word = "passed"
+        except Exception as e:
+            word = f"failed: {type(e).__name__}: {str(e).splitlines()[0][:300] if str(e) else ''}"
+            failed.append(part.__name__)
+            if rank == 0:
+                traceback.print_exc()
+        if rank == 0:
+            print(f"{n} ranks  {part.__name__:11} {word}", flush=True)
+        dist.barrier()
+    dist.destroy_process_group()
+    out.put(failed)
+
+
+if __name__ == "__main__":
+    p = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    p.add_argument("-n", type=int, default=2)
+    p.add_argument("names", nargs="*")
+    a = p.parse_args()
+    if int(torch.__version__.split(".")[0]) < 2:
+        raise SystemExit(f"this is for PyTorch 2; here is {torch.__version__}")
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        port = s.getsockname()[1]
+    context = mp.get_context("spawn")
+    out = context.SimpleQueue()
+    ranks = [context.Process(target=main, args=(r, a.n, port, a.names, out)) for r in range(a.n)]
+    for r in ranks:
+        r.start()
+    for r in ranks:
+        r.join(120)
+    bad = [r.exitcode for r in ranks if r.exitcode != 0]
+    for r in ranks:
+        if r.exitcode is None:
+            r.kill()
+    failed = [] if bad else [f for _ in ranks for f in out.get()]
+    print("PyTorch", torch.__version__, "failed:" if bad or failed else "all passed", bad or failed or "")
+    sys.exit(bool(bad or failed))
