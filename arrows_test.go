@@ -65,9 +65,9 @@ var floors = [][]string{
 	{"elastic/node"},
 	{"ckpt/blob", "ckpt/box", "ckpt/safetensors"},
 	{"ckpt", "xfer", "kvcache"},
-
 	{"train/mat", "train/mat/gen", "train/data", "train/optim", "train/pipe"},
 	{"train/model"},
+	{"infer"},
 	{"train"},
 	{"train/checkpoint"},
 	{"elastic/rank"},

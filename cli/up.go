@@ -36,6 +36,7 @@ func newUp() *cobra.Command {
 	var layers int
 	var inLab labFlag
 	var asJSON, quiet, noOverlap, noMirror bool
+	var serve serveFlags
 	cmd := &cobra.Command{
 		Use:   "up",
 		Short: "A whole cluster on this machine: coordinator, ranks training, a page to watch",
@@ -58,14 +59,33 @@ more than rounding explains.
 --drill breaks things on purpose, at random instants that follow from --drill-seed:
   kill:N    N times a rank at work gets SIGKILL
   stop:N    N times a rank at work gets SIGSTOP, and SIGCONT 3 s later
-  coord:N   N times the coordinator gets SIGKILL and is started again`,
+  coord:N   N times the coordinator gets SIGKILL and is started again
+
+--serve answers prompts instead: prefill workers read them, decode workers write the answers, and the KV cache goes from
+one to the other layer by layer. --compare measures what that hides. docs/kv.md.`,
 		Example: `  weft up
   weft up --ranks 8 --tp 2 --pp 2 --zero 1 --for 60s --json
   weft up --drill kill:5 --for 60s
   weft up --drill kill:2,coord:1,stop:1 --for 40s --ckpt /tmp/run
-  weft up --steps 200 --listen '' --quiet`,
+  weft up --steps 200 --listen '' --quiet
+  weft up --serve --prefill 2 --decode 2 --drill kill:3 --for 20s --check
+  weft up --serve --compare --path tcp --rate 100MB/s`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
+			if err := serve.wrong(cmd.Flags()); err != nil {
+				return err
+			}
+			if serve.on {
+				exe, err := os.Executable()
+				if err != nil {
+					return fmt.Errorf("this program's own file: %w", err)
+				}
+				if o.Drill, err = up.ParseDrill(drill); err != nil {
+					return err
+				}
+				o.Program, o.Fallback, serve.model = []string{exe}, !cmd.Flags().Changed("listen"), name
+				return serve.run(cmd, o, asJSON, quiet)
+			}
 			if o.Ranks < 1 || o.Min < 1 {
 				return fmt.Errorf("--ranks %d, --min %d; at least 1 of each is needed", o.Ranks, o.Min)
 			}
@@ -182,13 +202,14 @@ more than rounding explains.
 	f.StringVar(&o.Listen, "listen", "127.0.0.1:7070", "`ADDRESS` of the page; '' for none")
 	f.BoolVar(&asJSON, "json", false, "end with one JSON object; progress goes to standard error")
 	f.BoolVar(&quiet, "quiet", false, "no progress")
+	serve.register(f)
 	var names []string
 	for _, m := range models {
 		names = append(names, m.name)
 	}
 	for name, words := range map[string][]string{
 		"model": names, "schedule": {string(pipe.OneFOneB), string(pipe.GPipe)}, "wire": {"float32", "bfloat16", "float16"},
-		"elastic": {string(train.KeepBatch), string(train.ScaleRate)}, "transport": {"shm", "tcp"}, "drill": {"kill:", "stop:", "coord:"}, "zero": {"0", "1", "2", "3"},
+		"elastic": {string(train.KeepBatch), string(train.ScaleRate)}, "transport": {"shm", "tcp"}, "drill": {"kill:", "stop:", "coord:"}, "mode": {"stream", "whole", "recompute"}, "path": {"shm", "pull", "unix", "tcp"}, "zero": {"0", "1", "2", "3"},
 	} {
 		_ = cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)) // all of them are flags
 	}

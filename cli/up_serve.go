@@ -1,0 +1,238 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os/signal"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"github.com/weft-fabric/weft/infer"
+	"github.com/weft-fabric/weft/train/model"
+	"github.com/weft-fabric/weft/unit"
+	"github.com/weft-fabric/weft/up"
+)
+
+// serveFlags are those of 'up --serve'.
+type serveFlags struct {
+	on, compare             bool
+	o                       infer.Options
+	load                    infer.Load
+	mode, rate, path, model string
+	rounds                  int
+}
+
+func (s *serveFlags) register(f *pflag.FlagSet) {
+	f.BoolVar(&s.on, "serve", false, "answer prompts instead of training: prefill and decode workers, the KV cache between them")
+	f.IntVar(&s.o.Prefill, "prefill", 1, "with --serve: `WORKERS` that read prompts; 0: decode workers read them")
+	f.IntVar(&s.o.Decode, "decode", 1, "with --serve: `WORKERS` that write answers")
+	f.StringVar(&s.mode, "mode", string(infer.Stream), "with --serve: how the cache comes: stream (layer by layer), whole or recompute")
+	f.IntVar(&s.load.Users, "users", 2, "with --serve: `USERS` that ask again when they have their answer")
+	f.IntVar(&s.load.Most, "requests", 0, "with --serve: how many `REQUESTS`; without it no end")
+	f.IntVar(&s.load.Prompt, "prompt", 384, "with --serve: `TOKENS` of a prompt")
+	f.IntVar(&s.load.Answer, "answer", 32, "with --serve: `TOKENS` of an answer")
+	f.StringVar(&s.rate, "rate", "", "with --serve: `RATE` at which workers send at most, to see a slower network, like 100MB/s")
+	f.StringVar(&s.path, "path", "", "with --serve: `PATH` of transfers: shm, pull, unix or tcp; without it the shortest")
+	f.DurationVar(&s.o.Patience, "patience", 5*time.Second, "with --serve: `TIME` that decode waits for a layer before it computes the prompt itself")
+	f.BoolVar(&s.compare, "compare", false, "with --serve: the three modes in turns, as a table beside the formula")
+	f.IntVar(&s.rounds, "rounds", 7, "with --serve --compare: `REQUESTS` of each mode")
+}
+
+// common are the flags of 'up' that --serve has, too.
+var common = []string{"serve", "prefill", "decode", "mode", "users", "requests", "prompt", "answer", "rate", "path", "patience", "compare", "rounds",
+	"model", "seed", "for", "listen", "json", "quiet", "drill", "drill-seed", "check", "help"}
+
+// wrong says which flag does not belong.
+func (s *serveFlags) wrong(f *pflag.FlagSet) error {
+	var bad []string
+	f.Visit(func(x *pflag.Flag) {
+		if s.on && !slices.Contains(common, x.Name) {
+			bad = append(bad, "--"+x.Name)
+		}
+		if !s.on && slices.Index(common, x.Name) >= 0 && slices.Index(common, x.Name) <= slices.Index(common, "rounds") {
+			bad = append(bad, "--"+x.Name)
+		}
+	})
+	switch {
+	case len(bad) == 0:
+		return nil
+	case s.on:
+		return fmt.Errorf("%s: of training; leave it out with --serve", strings.Join(bad, ", "))
+	}
+	return fmt.Errorf("%s: of serving; add --serve", strings.Join(bad, ", "))
+}
+
+// run serves until the load is done.
+func (s *serveFlags) run(cmd *cobra.Command, o up.Options, asJSON, quiet bool) error {
+	s.o.Model = infer.Small()
+	switch s.model {
+	case "small":
+	case "tiny":
+		s.o.Model.Config = model.Tiny()
+		s.o.Model.Config.Context = 160
+		if !cmd.Flags().Changed("prompt") {
+			s.load.Prompt = 96
+		}
+	default:
+		return fmt.Errorf("--model %q with --serve; known: small, tiny", s.model)
+	}
+	s.o.Model.Seed, s.load.Seed, s.load.Check, s.load.Mode = o.Train.Seed, o.Train.Seed, o.Check, infer.Mode(s.mode)
+	if s.rate != "" {
+		r, err := unit.ParseRate(s.rate)
+		if err != nil {
+			return fmt.Errorf("--rate: %w", err)
+		}
+		s.o.Rate = r
+	}
+	if err := s.load.Fits(s.o.Model); err != nil {
+		return err
+	}
+	kills, stops := 0, 0
+	for _, x := range o.Drill {
+		switch x.Kind {
+		case "kill":
+			kills += x.Count
+		case "stop":
+			stops += x.Count
+		default:
+			return fmt.Errorf("--drill %s: with --serve there are kill and stop", x.Kind)
+		}
+	}
+	s.o.Path = s.path
+	s.o.Program = append(o.Program, "serve-worker")
+	log := io.Discard
+	if !quiet {
+		log = cmd.ErrOrStderr()
+	}
+	s.o.Log = slog.New(slog.NewTextHandler(log, nil))
+	ctx, stop := signal.NotifyContext(cmd.Context(), ending()...)
+	defer stop()
+	context.AfterFunc(ctx, stop)
+	c, err := infer.Start(ctx, s.o)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	out := cmd.OutOrStdout()
+	if o.Listen != "" {
+		ln, err := net.Listen("tcp", o.Listen)
+		if err != nil && o.Fallback {
+			host, _, _ := net.SplitHostPort(o.Listen)
+			ln, err = net.Listen("tcp", net.JoinHostPort(host, "0"))
+		}
+		if err != nil {
+			return finding{fmt.Errorf("--listen %s: %w", o.Listen, err)}
+		}
+		server := &http.Server{Handler: c.Handler(), ReadHeaderTimeout: 5 * time.Second}
+		go server.Serve(ln)
+		defer server.Close()
+		if !asJSON && !quiet {
+			fmt.Fprintf(out, "page        http://%s\n", ln.Addr())
+		}
+	}
+	if s.compare {
+		rows, err := c.Compare(ctx, s.load, s.rounds)
+		if err != nil {
+			return finding{err}
+		}
+		if asJSON {
+			return printJSON(out, rows)
+		}
+		fmt.Fprintf(out, "prompts of %d tokens, %v of KV cache, %d layers; medians of %d requests a mode, in turns\n", s.load.Prompt, unit.Bytes(rows[0].Bytes), s.o.Model.Config.Layers, s.rounds)
+		t := newTable(out)
+		fmt.Fprintln(t, "cache comes\tfirst token\tbetween tokens\tprefill\ttransfer exposed\tby the formula\thidden")
+		for _, r := range rows {
+			hidden, exposed, formula, prefill := "", "", "", ""
+			if r.Mode != infer.Recompute {
+				exposed, formula, prefill = short(r.Exposed), short(r.Formula), short(r.Prefill)
+			}
+			if r.Mode == infer.Stream {
+				hidden = fmt.Sprintf("%.0f%%", 100*r.Hidden)
+			}
+			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", r.Mode, short(r.TTFT), short(r.TPOT), prefill, exposed, formula, hidden)
+		}
+		return t.Flush()
+	}
+	if o.For > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, o.For)
+		defer cancel()
+	}
+	begun := time.Now()
+	over := make(chan struct{})
+	broken := make(chan struct{})
+	work, endWork := context.WithCancel(ctx)
+	go func() { defer close(broken); c.Break(work, kills, stops, o.Seed) }()
+	go func() {
+		defer close(over)
+		tick := time.NewTicker(2 * time.Second)
+		defer tick.Stop()
+		for {
+			select {
+			case <-tick.C:
+				if !asJSON && !quiet {
+					st := c.Status()
+					fmt.Fprintf(out, "%8.3f s  %d requests%s\n", time.Since(begun).Seconds(), st.Asked, spreads(st))
+				}
+			case <-work.Done():
+				return
+			}
+		}
+	}()
+	tally, err := c.Drive(ctx, s.load)
+	endWork()
+	<-over
+	<-broken
+	st := c.Status()
+	if asJSON {
+		if e := printJSON(out, struct {
+			infer.Tally
+			infer.Status
+		}{tally, st}); e != nil {
+			return e
+		}
+	} else {
+		fmt.Fprintf(out, "requests    %d in %.1f s, %d failed%s\n", tally.Requests, time.Since(begun).Seconds(), tally.Failed, spreads(st))
+		for _, w := range st.Workers {
+			fmt.Fprintf(out, "worker      %s %s: %d done, %d restarts\n", w.Name, w.Role, w.Done, w.Restarts)
+		}
+		if s.load.Check {
+			fmt.Fprintf(out, "checked     %d answers, %d differ from one process's\n", tally.Checked, tally.Wrong)
+		}
+	}
+	if err != nil && !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, context.Canceled) {
+		return finding{err}
+	}
+	return nil
+}
+
+func spreads(s infer.Status) (text string) {
+	for i, x := range s.TTFT {
+		text += fmt.Sprintf("; %s: first token %s (p99 %s), between tokens %s", x.Mode, short(x.P50), short(x.P99), short(s.TPOT[i].P50))
+	}
+	return text
+}
+
+// short is a time with three digits.
+func short(d time.Duration) string { return fmt.Sprintf("%.3g ms", float64(d)/1e6) }
+
+// newServeWorker is what 'up --serve' starts its workers with.
+func newServeWorker() *cobra.Command {
+	return &cobra.Command{
+		Use: "serve-worker", Hidden: true, Short: "One worker of 'weft up --serve'", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := infer.WorkerMain(cmd.InOrStdin(), cmd.OutOrStdout()); err != nil {
+				return finding{err}
+			}
+			return nil
+		},
+	}
+}

@@ -1,0 +1,50 @@
+"use strict";
+// Draws what /api/serve says, twice a second.
+const ms = (ns) => (ns ? (ns / 1e6).toFixed(ns < 1e7 ? 2 : 0) + " ms" : "");
+const cell = (row, text, kind) => { const c = row.insertCell(); c.textContent = text; if (kind) c.className = kind; };
+function table(id, heads, rows) {
+  const t = document.getElementById(id);
+  t.replaceChildren();
+  const head = t.createTHead().insertRow();
+  for (const h of heads) { const th = document.createElement("th"); th.textContent = h; head.append(th); }
+  const body = t.createTBody();
+  for (const cells of rows) { const r = body.insertRow(); for (const c of cells) Array.isArray(c) ? cell(r, c[0], c[1]) : cell(r, c); }
+}
+function draw(s) {
+  const c = s.model.config;
+  document.getElementById("model").textContent = `GPT of ${c.Layers} layers of width ${c.Width}, context ${c.Context}; ${s.asked} requests so far`;
+  table("times", ["cache comes", "requests", "first token p50", "p99", "between tokens p50", "p99"],
+    (s.ttft || []).map((x, i) => [x.mode, x.count, ms(x.p50_ns), ms(x.p99_ns), ms(s.tpot[i].p50_ns), ms(s.tpot[i].p99_ns)]));
+  table("workers", ["worker", "role", "pid", "state", "requests", "done", "restarts", "the one before ended"],
+    s.workers.map((w) => [w.name, w.role, w.pid, w.live ? "live" : ["gone", "off"], w.requests, w.done, w.restarts, (w.last || "").slice(0, 60)]));
+  table("requests", ["request", "state", "mode", "prompt", "tokens", "first token", "between", "prefill", "exposed", "path", "workers", "tries", ""],
+    s.requests.slice(0, 15).map((r) => [r.id, r.error ? ["failed", "off"] : r.state, r.mode + (r.recomputed ? ", recomputed" : ""), r.prompt_tokens, r.tokens, ms(r.ttft_ns), ms(r.tpot_ns),
+      ms(r.prefill_ns), ms(r.exposed_ns), r.path || "", [r.prefill_worker, r.decode_worker].filter(Boolean).join(" to "), r.attempts, r.error || ""]));
+  const colour = new Map(s.workers.map((w, i) => [w.name, "w" + (i % 8)]));
+  const blocks = document.getElementById("blocks");
+  blocks.replaceChildren();
+  for (const r of s.requests.slice(0, 8)) {
+    const line = document.createElement("div");
+    line.className = "request";
+    const name = document.createElement("b");
+    name.textContent = `request ${r.id}: ${r.where}`;
+    line.append(name);
+    for (const h of r.blocks) {
+      const b = document.createElement("span");
+      b.className = "block " + (colour.get(r.where) || "");
+      b.textContent = h;
+      line.append(b);
+    }
+    blocks.append(line);
+  }
+}
+async function poll() {
+  try {
+    const a = await fetch("api/serve");
+    if (a.ok) draw(await a.json());
+  } catch (e) {
+    document.getElementById("model").textContent = "the run has ended, or cannot be reached";
+  }
+  setTimeout(poll, 500);
+}
+poll();
