@@ -86,6 +86,13 @@ func (s *Subject) add(o Subject) {
 	s.tidy()
 }
 
+// Tidy gives the subject in order, without doubles and empty names.
+func (s Subject) Tidy() Subject {
+	s.Ranks, s.Hosts, s.Devices, s.Links = slices.Clone(s.Ranks), slices.Clone(s.Hosts), slices.Clone(s.Devices), slices.Clone(s.Links)
+	s.tidy()
+	return s
+}
+
 // tidy sorts, removes doubles and empty names, and leaves no nil list, so that
 // JSON has lists.
 func (s *Subject) tidy() {

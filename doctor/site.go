@@ -67,6 +67,47 @@ func (s *Site) Where(host, device string) string {
 	return text
 }
 
+// Place is where a device is: its NIC, rail and the switch port at the other end. Rail is
+// -1 and the rest is empty where the cluster does not say.
+type Place struct {
+	NIC  string `json:"nic"`
+	Rail int    `json:"rail"`
+	Leaf string `json:"leaf"`
+	Port int    `json:"port"`
+}
+
+// Place finds the NIC of a device of a host. A GPU's NIC is the one beside it.
+func (s *Site) Place(host, device string) (Place, bool) {
+	p := Place{Rail: -1}
+	h, ok := s.g.HostByName(host)
+	if !ok {
+		return p, false
+	}
+	var nics []topo.NodeID
+	first := s.g.Hosts[h].First
+	for i, n := range s.g.HostNodes(h) {
+		if n.Kind == topo.NIC {
+			nics = append(nics, first+topo.NodeID(i))
+		}
+	}
+	nic := s.nic(nics, h, device)
+	if nic == topo.None {
+		return p, false
+	}
+	p.NIC, p.Rail = s.g.Nodes[nic].Name, int(s.g.Nodes[nic].Rail)
+	p.Leaf, p.Port = s.cabled(nic)
+	return p, true
+}
+
+// Hosts are the names of the cluster's hosts.
+func (s *Site) Hosts() []string {
+	list := make([]string, 0, len(s.g.Hosts))
+	for _, h := range s.g.Hosts {
+		list = append(list, h.Name)
+	}
+	return list
+}
+
 // nic finds a NIC by the name of its RDMA device or interface, or by the number in
 // it: mlx5_3 is the fourth. A GPU's NIC is the one beside it.
 func (s *Site) nic(nics []topo.NodeID, h topo.HostID, device string) topo.NodeID {

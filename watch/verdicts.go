@@ -1,0 +1,715 @@
+package watch
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/weft-fabric/weft/doctor"
+	"github.com/weft-fabric/weft/health"
+)
+
+type raiser func(key string, i Incident)
+
+func (m *Machine) silent(now float64, raise raiser) {
+	for _, name := range slices.Sorted(maps.Keys(m.hosts)) {
+		h := m.hosts[name]
+		limit := m.c.Silent
+		if limit == 0 {
+			limit = max(10, 3*h.every)
+		}
+		quiet := now - h.at
+		if quiet > limit {
+			raise("silent/"+name, Incident{Kind: "agent-silent", Severity: doctor.Warning, Confidence: 0.9, Subject: doctor.Subject{Hosts: []string{name}},
+				Verdict:  fmt.Sprintf("host %s has said nothing for %s; its health is unknown", name, span(quiet)),
+				Evidence: []Evidence{{h.at, fmt.Sprintf("last report of %s", name)}}})
+		}
+		if skew := math.Abs(h.skew); quiet <= limit && skew > 30 {
+			raise("clock/"+name, Incident{Kind: "clock-wrong", Severity: doctor.Warning, Confidence: 0.95, Subject: doctor.Subject{Hosts: []string{name}},
+				Verdict:  fmt.Sprintf("the clock of host %s is %s off", name, span(skew)),
+				Evidence: []Evidence{{now, fmt.Sprintf("a report of %s said %.0f s, it arrived at %.0f s", name, h.at+h.skew, h.at)}}})
+		}
+	}
+}
+
+// span is a time in words.
+func span(s float64) string {
+	switch {
+	case s < 0.001:
+		return fmt.Sprintf("%.0f us", s*1e6)
+	case s < 1:
+		return fmt.Sprintf("%.3g ms", s*1e3)
+	case s < 120:
+		return fmt.Sprintf("%.3g s", s)
+	case s < 2*3600:
+		return fmt.Sprintf("%.0f min", s/60)
+	case s < 48*3600:
+		return fmt.Sprintf("%.1f h", s/3600)
+	}
+	return fmt.Sprintf("%.1f days", s/86400)
+}
+
+func (m *Machine) subject(j *job, ranks ...int) doctor.Subject {
+	s := doctor.Subject{Ranks: ranks}
+	for _, n := range ranks {
+		if r := j.ranks[n]; r != nil {
+			s.Hosts = append(s.Hosts, r.host)
+			if r.place.NIC != "" {
+				s.Devices = append(s.Devices, r.host+":"+r.place.NIC)
+			}
+		}
+	}
+	return s.Tidy()
+}
+
+// on names a rank with its host and process.
+func (j *job) on(n int) string {
+	r := j.ranks[n]
+	if r == nil {
+		return fmt.Sprintf("rank %d", n)
+	}
+	return fmt.Sprintf("rank %d (process %d on %s)", n, r.PID, r.host)
+}
+
+// replaced is called when another process has the place of a rank.
+func (m *Machine) replaced(now float64, j *job, r *rank, by *Rank) {
+	if m.c.Elastic && r.gone == 0 || r.PID == by.PID {
+		return
+	}
+	m.raise(now, fmt.Sprintf("dead/%s/%d/%d", j.name, by.Rank, r.PID), Incident{Kind: "rank-restarted", Severity: doctor.Warning, Confidence: 0.95, Job: j.name, Subject: m.subject(j, by.Rank),
+		Verdict:  fmt.Sprintf("rank %d of %s: process %d ended, process %d took its place on %s", by.Rank, j.name, r.PID, by.PID, r.host),
+		Evidence: []Evidence{{r.at, fmt.Sprintf("process %d was last seen", r.PID)}, {now, fmt.Sprintf("process %d is there", by.PID)}}})
+}
+
+// processes finds ranks that died, are stopped or have no memory left.
+func (m *Machine) processes(now float64, j *job, raise raiser) {
+	alive, ended := 0, 0.0 // ranks that are there; when the last of the others went
+	for _, r := range j.ranks {
+		if r.gone == 0 {
+			alive++
+		} else {
+			ended = max(ended, r.gone)
+		}
+	}
+	for _, n := range slices.Sorted(maps.Keys(j.ranks)) {
+		r := j.ranks[n]
+		zombie := r.gone == 0 && (r.State == "Z" || r.State == "X")
+		if (r.gone > 0 || zombie) && alive > 0 {
+			// Others must go on: ranks of a job that ends go within a moment of one another.
+			since := cmp.Or(r.gone, r.at)
+			if now-ended >= waitForOthers || zombie && now-r.first > 1 {
+				raise(fmt.Sprintf("dead/%s/%d/%d", j.name, n, r.PID), Incident{Kind: "rank-dead", Severity: doctor.Critical, Confidence: 0.95, Job: j.name, Subject: m.subject(j, n),
+					Verdict:  fmt.Sprintf("%s of %s has died; %d of %d ranks are left", j.on(n), j.name, alive, j.size),
+					Evidence: []Evidence{{since, fmt.Sprintf("process %d is gone from %s", r.PID, r.host)}}})
+			}
+		}
+		if r.gone > 0 {
+			continue
+		}
+		if r.State == "T" || r.State == "t" {
+			raise(fmt.Sprintf("stopped/%s/%d", j.name, n), Incident{Kind: "rank-stopped", Severity: doctor.Critical, Confidence: 0.98, Job: j.name, Subject: m.subject(j, n),
+				Verdict:  fmt.Sprintf("%s of %s is stopped (state %s)", j.on(n), j.name, r.State),
+				Fix:      fmt.Sprintf("kill -CONT %d on %s, and find who stopped it", r.PID, r.host),
+				Evidence: []Evidence{{r.at, fmt.Sprintf("/proc/%d/stat on %s says %s", r.PID, r.host, r.State)}}})
+		}
+		if r.Limit > 0 && float64(r.Used) > 0.95*float64(r.Limit) {
+			raise(fmt.Sprintf("memory/%s/%d", j.name, n), Incident{Kind: "memory-full", Severity: doctor.Critical, Confidence: 0.9, Job: j.name, Subject: m.subject(j, n),
+				Verdict:  fmt.Sprintf("%s of %s has used %.0f%% of the memory it may use", j.on(n), j.name, 100*float64(r.Used)/float64(r.Limit)),
+				Evidence: []Evidence{{r.at, fmt.Sprintf("%d of %d bytes are in use", r.Used, r.Limit)}}})
+		}
+	}
+}
+
+// window is how many of the last operations lateness is judged by.
+const window = 20
+
+// lateness finds stragglers: a rank that comes last waits least.
+func (m *Machine) lateness(now float64, j *job, raise raiser) {
+	for _, name := range slices.Sorted(maps.Keys(j.group)) {
+		g := j.group[name]
+		var judged []*opSeen
+		fresh := false
+		for i := len(g.order) - 1; i >= 0 && len(judged) < window; i-- {
+			o := g.ops[g.order[i]]
+			if now-o.at > 30 || len(o.took) < 3 || len(o.took) < j.there(g) && now-o.at < 3 {
+				continue
+			}
+			if !o.full {
+				o.full, fresh = true, true
+			}
+			judged = append(judged, o)
+		}
+		if n := len(g.order); n >= 2 {
+			a, b := g.order[0], g.order[n-1]
+			if dt := g.ops[b].at - g.ops[a].at; dt > 0 {
+				g.step = dt / float64(b-a)
+			}
+		}
+		if len(judged) < window || !fresh {
+			if len(judged) == 0 {
+				clear(g.late)
+			}
+			continue
+		}
+		waits, noise := map[int][]float64{}, []float64{}
+		last := map[int]int{}
+		for _, o := range judged {
+			all := slices.Collect(maps.Values(o.took))
+			mid := median(all)
+			dev := make([]float64, len(all))
+			for i, w := range all {
+				dev[i] = math.Abs(w - mid)
+			}
+			noise = append(noise, median(dev))
+			least := -1
+			for _, r := range slices.Sorted(maps.Keys(o.took)) {
+				waits[r] = append(waits[r], mid-o.took[r])
+				if least < 0 || o.took[r] < o.took[least] {
+					least = r
+				}
+			}
+			last[least]++
+		}
+		mad := median(noise)
+		clear(g.late)
+		for _, r := range slices.Sorted(maps.Keys(waits)) {
+			l := &latest{late: median(waits[r]), share: float64(last[r]) / float64(len(judged)), n: len(judged)}
+			g.late[r] = l
+			bad := l.share >= 0.6 && l.late > max(5*mad, 0.02*g.step, 200e-6)
+			key := fmt.Sprintf("late/%s/%d", j.name, r)
+			// One group is enough: the first that names a rank is the evidence.
+			if m.held(key+"/"+name, bad) {
+				sev := doctor.Warning
+				if l.late > 0.1*g.step {
+					sev = doctor.Critical
+				}
+				raise(key, Incident{Kind: "straggler", Severity: sev, Confidence: min(0.95, 0.6+0.35*l.share), Job: j.name, Subject: m.subject(j, r),
+					Verdict:  fmt.Sprintf("%s of %s is late: it comes last in %.0f%% of the collectives, %s after the median", j.on(r), j.name, 100*l.share, span(l.late)),
+					Evidence: []Evidence{{now, fmt.Sprintf("%s: last in %d of %d operations, late by %s in the median; others differ by %s", name, last[r], len(judged), span(l.late), span(mad))}}})
+			}
+		}
+	}
+}
+
+// there is how many ranks of a group report.
+func (j *job) there(g *group) int {
+	n := 0
+	for _, r := range j.ranks {
+		if r.gone == 0 && r.groups[g.name] != nil {
+			n++
+		}
+	}
+	return n
+}
+
+type pair struct{ from, to int }
+
+// flow is what one rank sent to another.
+type flow struct {
+	at     []float64
+	acked  []float64
+	busy   []float64
+	lost   []float64
+	queued float64
+	conns  int
+}
+
+// flowWindow is over which time a link is judged, in seconds.
+const flowWindow = 4.0
+
+// flows takes the connections of a rank. The other end of each is found by its address
+// among the connections of the other ranks.
+func (m *Machine) flows(now float64, j *job, r *rank, links []Link) {
+	for _, l := range r.Links {
+		delete(j.ends, l.Local+" "+l.Remote)
+	}
+	if r.Links = slices.Clone(links); len(r.Links) > 4096 {
+		r.Links = r.Links[:4096]
+	}
+	for _, l := range r.Links {
+		j.ends[l.Local+" "+l.Remote] = r.Rank.Rank
+	}
+	type sum struct {
+		acked, busy, lost, queued float64
+		n                         int
+	}
+	to := map[int]*sum{}
+	for _, l := range r.Links {
+		peer, ok := j.ends[l.Remote+" "+l.Local]
+		if !ok || peer == r.Rank.Rank {
+			continue
+		}
+		s := to[peer]
+		if s == nil {
+			s = &sum{}
+			to[peer] = s
+		}
+		s.acked, s.busy, s.lost, s.queued, s.n = s.acked+l.Acked, s.busy+l.Busy, s.lost+l.Lost, s.queued+l.Queued, s.n+1
+	}
+	for peer, s := range to {
+		k := pair{r.Rank.Rank, peer}
+		f := j.links[k]
+		if f == nil || f.conns != s.n || len(f.acked) > 0 && s.acked < f.acked[len(f.acked)-1] {
+			f = &flow{conns: s.n}
+			j.links[k] = f
+		}
+		f.at, f.acked, f.busy, f.lost, f.queued = append(f.at, now), append(f.acked, s.acked), append(f.busy, s.busy), append(f.lost, s.lost), s.queued
+		for len(f.at) > 2 && now-f.at[1] >= flowWindow || len(f.at) > 64 {
+			f.at, f.acked, f.busy, f.lost = f.at[1:], f.acked[1:], f.busy[1:], f.lost[1:]
+		}
+	}
+}
+
+// delay is how long a byte took while there was something to send, over the window; ok
+// is whether enough was sent to say so. cut is that nothing gets through.
+func (f *flow) delay(now float64) (perByte, bytes float64, ok, cut bool) {
+	n := len(f.at)
+	if n < 2 || now-f.at[n-1] > 2*flowWindow {
+		return 0, 0, false, false
+	}
+	// Nothing at all in the last two seconds, although there was something to send.
+	k := n - 1
+	for k > 0 && f.acked[k-1] == f.acked[n-1] {
+		k--
+	}
+	if f.queued > 0 && f.busy[n-1]-f.busy[k] > 0.5 {
+		return 0, 0, false, f.at[n-1]-f.at[k] >= 2 && f.busy[n-1]-f.busy[k] >= 1.5
+	}
+	bytes, busy := f.acked[n-1]-f.acked[0], f.busy[n-1]-f.busy[0]
+	return busy / bytes, bytes, bytes >= 1<<18, false
+}
+
+// matrix finds slow senders, receivers and links among the flows of a job.
+func (m *Machine) matrix(now float64, j *job, raise raiser) {
+	cells := map[pair]float64{}
+	var all []float64
+	for _, k := range slices.SortedFunc(maps.Keys(j.links), byPair) {
+		v, _, ok, cut := j.links[k].delay(now)
+		if cut {
+			f := j.links[k]
+			raise(fmt.Sprintf("cut/%s/%d-%d", j.name, min(k.from, k.to), max(k.from, k.to)), Incident{Kind: "link-cut", Severity: doctor.Critical, Confidence: 0.9, Job: j.name, Subject: m.linkSubject(j, k),
+				Verdict:  fmt.Sprintf("nothing gets from rank %d to rank %d of %s", k.from, k.to, j.name),
+				Evidence: []Evidence{{now, fmt.Sprintf("%.0f bytes are queued, none was acknowledged for %s; %.0f segments were sent again", f.queued, span(f.at[len(f.at)-1]-f.at[0]), f.lost[len(f.lost)-1]-f.lost[0])}}})
+		}
+		if ok {
+			cells[k] = v
+			all = append(all, v)
+		}
+	}
+	if len(cells) < 3 {
+		return
+	}
+	mid := median(all)
+	row, col := map[int][2]int{}, map[int][2]int{}
+	slow := map[pair]bool{}
+	for k, v := range cells {
+		bad := v > 3*mid && v > 2e-9
+		slow[k] = bad
+		a, b := row[k.from], col[k.to]
+		a[1], b[1] = a[1]+1, b[1]+1
+		if bad {
+			a[0], b[0] = a[0]+1, b[0]+1
+		}
+		row[k.from], col[k.to] = a, b
+	}
+	most := func(x [2]int) bool { return x[1] >= 2 && float64(x[0]) >= 0.8*float64(x[1]) }
+	for _, k := range slices.SortedFunc(maps.Keys(cells), byPair) {
+		v := cells[k]
+		key := fmt.Sprintf("link/%s/%d-%d", j.name, k.from, k.to)
+		if !m.held(key, slow[k]) {
+			continue
+		}
+		ev := []Evidence{{now, fmt.Sprintf("rank %d to rank %d: %.3g MB/s while there was something to send; the median of %d pairs is %.3g MB/s", k.from, k.to, 1e-6/v, len(all), 1e-6/mid)}}
+		i := Incident{Kind: "slow-link", Severity: doctor.Critical, Confidence: 0.85, Job: j.name, Subject: m.linkSubject(j, k), Evidence: ev,
+			Verdict: fmt.Sprintf("the link from rank %d to rank %d of %s is slow: %.3g MB/s, others reach %.3g MB/s", k.from, k.to, j.name, 1e-6/v, 1e-6/mid)}
+		switch {
+		case most(row[k.from]) && !most(col[k.to]):
+			key = fmt.Sprintf("sender/%s/%d", j.name, k.from)
+			i.Kind, i.Subject, i.Verdict = "slow-sender", m.subject(j, k.from), fmt.Sprintf("everything that %s of %s sends is slow: %.3g MB/s, others reach %.3g MB/s", j.on(k.from), j.name, 1e-6/v, 1e-6/mid)
+		case most(col[k.to]) && !most(row[k.from]):
+			key = fmt.Sprintf("receiver/%s/%d", j.name, k.to)
+			i.Kind, i.Subject, i.Verdict = "slow-receiver", m.subject(j, k.to), fmt.Sprintf("everything that %s of %s receives is slow: %.3g MB/s, others reach %.3g MB/s", j.on(k.to), j.name, 1e-6/v, 1e-6/mid)
+		}
+		if v < 10*mid {
+			i.Severity = doctor.Warning
+		}
+		raise(key, i)
+	}
+}
+
+func (m *Machine) linkSubject(j *job, k pair) doctor.Subject {
+	s := m.subject(j, k.from, k.to)
+	s.Links = []string{fmt.Sprintf("rank %d - rank %d", k.from, k.to)}
+	return s
+}
+
+func byPair(a, b pair) int { return cmp.Or(cmp.Compare(a.from, b.from), cmp.Compare(a.to, b.to)) }
+
+// hang judges a job in which ranks wait and no operation ends, by doctor's wait-graph.
+func (m *Machine) hang(now float64, j *job, raise raiser) {
+	if list := m.dumps[j.name]; len(list) > 0 {
+		for _, h := range doctor.Hangs(&doctor.Case{Dumps: list}) {
+			m.hung(now, j, h, raise, "flight records of the ranks")
+		}
+	}
+	quiet := now - j.moved
+	if quiet < m.c.Hang {
+		return
+	}
+	waits := false
+	for _, r := range j.ranks {
+		for _, g := range r.groups {
+			waits = waits || g.In && r.gone == 0 && now-r.moved >= m.c.Hang
+		}
+	}
+	if !waits {
+		return
+	}
+	for _, h := range doctor.Hangs(&doctor.Case{Dumps: j.asDumps()}) {
+		m.hung(now, j, h, raise, fmt.Sprintf("no operation of the job has ended for %s", span(quiet)))
+	}
+}
+
+// asDumps is what the ranks of a job say of their operations, as flight records.
+func (j *job) asDumps() []doctor.Dump {
+	var list []doctor.Dump
+	for _, n := range slices.Sorted(maps.Keys(j.ranks)) {
+		r := j.ranks[n]
+		if r.gone > 0 {
+			continue
+		}
+		d := doctor.Dump{File: j.name, Rank: n, NameRank: n, Version: "live", Idle: true}
+		record := int64(0)
+		for _, name := range slices.Sorted(maps.Keys(r.groups)) {
+			g := r.groups[name]
+			members := slices.Clone(g.Ranks)
+			if len(members) == 0 {
+				for k := range j.size {
+					members = append(members, k)
+				}
+			}
+			dg := doctor.Group{ID: -1, Name: name, Ranks: members, LastEnqueued: g.Done, LastCompleted: g.Done, HasStatus: true}
+			if g.Done > 0 {
+				d.Entries = append(d.Entries, doctor.Op{Record: record, Group: name, GroupID: -1, Seq: g.Done, Name: cmp.Or(g.Op, "operation"), From: -1, To: -1, State: "completed", Done: true})
+				record++
+			}
+			if g.In {
+				d.Idle = false
+				dg.LastEnqueued = g.Done + 1
+				d.Entries = append(d.Entries, doctor.Op{Record: record, Group: name, GroupID: -1, Seq: g.Done + 1, Name: "operation", From: -1, To: -1, State: "started"})
+				record++
+			}
+			d.Groups = append(d.Groups, dg)
+		}
+		if len(d.Groups) > 0 {
+			list = append(list, d)
+		}
+	}
+	return list
+}
+
+func (m *Machine) hung(now float64, j *job, h doctor.Hang, raise raiser, why string) {
+	// A rank that is stopped or dead explains it: the hang is its consequence.
+	for _, c := range h.Culprits {
+		for _, i := range m.open {
+			if i.Job == j.name && (i.Kind == "rank-stopped" || i.Kind == "rank-dead") && slices.Contains(i.Subject.Ranks, c) {
+				f := fmt.Sprintf("the job hangs: %s for it in %s", waiting(h.Waiting), h.Operation)
+				if !slices.Contains(i.Follows, f) && len(i.Follows) < 4 {
+					i.Follows = append(i.Follows, f)
+				}
+				return
+			}
+		}
+	}
+	kind := "hang"
+	if h.Class == "mismatch" {
+		kind = "mismatch"
+	}
+	who := "nobody is behind"
+	switch {
+	case len(h.Culprits) == 1:
+		who = j.on(h.Culprits[0]) + " holds it up"
+	case len(h.Culprits) > 1:
+		who = fmt.Sprintf("ranks %v hold it up", h.Culprits)
+	}
+	i := Incident{Kind: kind, Severity: doctor.Critical, Confidence: h.Confidence, Job: j.name, Subject: m.subject(j, h.Culprits...), Cause: doctor.HangClasses[h.Class],
+		Verdict: fmt.Sprintf("%s hangs in %s of %s: %s", j.name, h.Operation, h.Group, who), Evidence: []Evidence{{now, why}}}
+	if kind == "mismatch" {
+		i.Verdict = fmt.Sprintf("%s: at %s of %s, ranks %v called another operation than the rest", j.name, h.Operation, h.Group, h.Culprits)
+	}
+	for _, w := range h.Why {
+		if len(i.Evidence) < evidenceKept {
+			i.Evidence = append(i.Evidence, Evidence{now, w})
+		}
+	}
+	raise(fmt.Sprintf("%s/%s", kind, j.name), i)
+}
+
+func waiting(ranks []int) string {
+	if len(ranks) == 1 {
+		return fmt.Sprintf("rank %d waits", ranks[0])
+	}
+	return fmt.Sprintf("%d ranks wait", len(ranks))
+}
+
+// checks makes incidents of the checks of agents. Three and more bad ports of one switch
+// are one incident, of the switch.
+func (m *Machine) checks(now float64, raise raiser) {
+	byLeaf := map[string][]string{}
+	type bad struct {
+		h *host
+		s health.Status
+	}
+	var list []bad
+	for _, name := range slices.Sorted(maps.Keys(m.hosts)) {
+		h := m.hosts[name]
+		for _, s := range h.states {
+			list = append(list, bad{h, s})
+			if leaf := h.leaf(s.Device); leaf != "" && s.State == health.Bad && !slices.Contains(byLeaf[leaf], h.name+":"+s.Device) {
+				byLeaf[leaf] = append(byLeaf[leaf], h.name+":"+s.Device)
+			}
+		}
+	}
+	for _, leaf := range slices.Sorted(maps.Keys(byLeaf)) {
+		if ports := byLeaf[leaf]; len(ports) >= 3 {
+			raise("leaf/"+leaf, Incident{Kind: "leaf", Severity: doctor.Critical, Confidence: 0.8, Subject: doctor.Subject{Devices: append([]string{leaf}, ports...)}, Where: []string{leaf},
+				Verdict: fmt.Sprintf("switch %s: %d ports of hosts on it are bad at once", leaf, len(ports)), Evidence: []Evidence{{now, strings.Join(ports[:min(len(ports), 8)], ", ")}}})
+		}
+	}
+	for _, b := range list {
+		if len(byLeaf[b.h.leaf(b.s.Device)]) >= 3 {
+			continue
+		}
+		sev := doctor.Warning
+		if b.s.State == health.Bad {
+			sev = doctor.Critical
+		}
+		device := b.s.Device
+		if b.s.Port != "" {
+			device += " port " + b.s.Port
+		}
+		raise(fmt.Sprintf("check/%s/%s/%s/%s", b.h.name, b.s.Device, b.s.Port, b.s.Metric), Incident{Kind: "check", Severity: sev, Confidence: 0.9,
+			Subject: doctor.Subject{Hosts: []string{b.h.name}, Devices: []string{b.h.name + ":" + b.s.Device}}, Cause: b.s.Why, Fix: b.s.Fix,
+			Verdict: fmt.Sprintf("%s %s: %s (%s)", b.h.name, device, b.s.Why, b.s.Metric), Evidence: []Evidence{{now, fmt.Sprintf("%s is %s, value %g", b.s.Metric, b.s.State, b.s.Value)}}})
+	}
+}
+
+func (h *host) leaf(device string) string {
+	for _, p := range h.ports {
+		if p.Device == device {
+			return p.place.Leaf
+		}
+	}
+	return ""
+}
+
+// standing are verdicts of the slow part of Tick, which hold until the next one.
+type standing struct {
+	key string
+	i   Incident
+}
+
+func (m *Machine) sustained(now float64, raise raiser) {
+	for _, s := range m.stand {
+		raise(s.key, s.i)
+	}
+}
+
+// roles compares ports of one role: the same rail, or the same device name where rails
+// are not known.
+func (m *Machine) roles(now float64) {
+	m.stand = m.stand[:0]
+	role := map[string][]*port{}
+	of := map[*port]string{}
+	jobs := map[string]string{} // which job a host runs
+	for _, n := range slices.Sorted(maps.Keys(m.jobs)) {
+		for _, r := range m.jobs[n].ranks {
+			if r.gone == 0 {
+				jobs[r.host] = n
+			}
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(m.hosts)) {
+		h := m.hosts[name]
+		for _, p := range h.ports {
+			if !p.Active || now-p.at > 60 {
+				continue
+			}
+			k := p.Device
+			if p.place.Rail >= 0 {
+				k = fmt.Sprintf("rail %d", p.place.Rail)
+			}
+			role[k] = append(role[k], p)
+			of[p] = name
+		}
+	}
+	add := func(kind, key string, p *port, sev doctor.Severity, sure float64, verdict, text string) {
+		name := of[p]
+		key = kind + "/" + key
+		if m.held(key, true) {
+			m.stand = append(m.stand, standing{key, Incident{Kind: kind, Severity: sev, Confidence: sure, Subject: doctor.Subject{Hosts: []string{name}, Devices: []string{name + ":" + p.Device}}, Verdict: verdict, Evidence: []Evidence{{now, text}}}})
+		}
+	}
+	for _, k := range slices.Sorted(maps.Keys(role)) {
+		list := role[k]
+		if len(list) < 3 {
+			continue
+		}
+		var rate, wait []float64
+		tx := map[string][]float64{}
+		for _, p := range list {
+			rate, wait = append(rate, p.Gbps), append(wait, p.waitRate)
+			if j := jobs[of[p]]; j != "" {
+				tx[j] = append(tx[j], p.txRate)
+			}
+		}
+		midRate, midWait := median(rate), median(wait)
+		for _, p := range list {
+			name := of[p]
+			key := name + "/" + p.Device + "/" + p.Port.Port
+			if p.Gbps > 0 && p.Gbps < 0.99*midRate {
+				add("port-slow", key, p, doctor.Critical, 0.95, fmt.Sprintf("%s %s runs at %g Gb/s, ports of %s at %g Gb/s", name, p.Device, p.Gbps, k, midRate), fmt.Sprintf("%d ports of %s compared", len(list), k))
+			} else {
+				delete(m.seen, "port-slow/"+key)
+			}
+			if j := jobs[name]; j != "" && len(tx[j]) >= 3 && median(tx[j]) > 0.02*p.Gbps/8*1e9 && p.txRate < 0.5*median(tx[j]) {
+				add("port-idle", key, p, doctor.Warning, 0.7, fmt.Sprintf("%s %s sends %.3g GB/s for %s, ports of %s send %.3g GB/s", name, p.Device, p.txRate/1e9, j, k, median(tx[j])/1e9), fmt.Sprintf("%d ports of %s compared", len(tx[j]), k))
+			} else {
+				delete(m.seen, "port-idle/"+key)
+			}
+			if p.waitRate > 10*midWait && p.waitRate > 1e6 && p.txRate > 0 {
+				add("port-congested", key, p, doctor.Warning, 0.6, fmt.Sprintf("%s %s waits for credits ten times as long as ports of %s", name, p.Device, k), fmt.Sprintf("port_xmit_wait grows by %.3g a second, the median is %.3g", p.waitRate, midWait))
+			} else {
+				delete(m.seen, "port-congested/"+key)
+			}
+		}
+	}
+}
+
+// timing is what operations of one kind and size took, in windows of ten seconds.
+type timing struct {
+	op      string
+	bytes   int64
+	ranks   int
+	at      float64
+	took    []float64 // of this window
+	count   int64
+	total   float64
+	windows []float64 // medians of the last windows
+	mean    float64   // median of the last window
+	ratio   float64   // to the baseline
+	base    float64
+	predict float64
+}
+
+const windowsKept = 360 // an hour
+
+// calibration is how measured and predicted times differ on this cluster.
+type calibration struct {
+	ratios []float64
+}
+
+func (g *group) measure(now float64, o Op, members, size int) {
+	k := fmt.Sprintf("%s/%d", o.Name, o.Bytes)
+	t := g.per[k]
+	if t == nil {
+		if len(g.per) >= 256 {
+			return
+		}
+		t = &timing{op: o.Name, bytes: o.Bytes, ranks: cmp.Or(members, size), at: now}
+		g.per[k] = t
+	}
+	t.count++
+	t.total += o.Took
+	if len(t.took) < 4096 {
+		t.took = append(t.took, o.Took)
+	}
+}
+
+// learned is how many windows a baseline needs.
+const learned = 12
+
+// collectives holds what operations take against what is predicted, corrected by how this
+// cluster differs from the prediction.
+func (m *Machine) collectives(now float64) {
+	for _, name := range slices.Sorted(maps.Keys(m.jobs)) {
+		j := m.jobs[name]
+		for _, gn := range slices.Sorted(maps.Keys(j.group)) {
+			g := j.group[gn]
+			for _, k := range slices.Sorted(maps.Keys(g.per)) {
+				t := g.per[k]
+				if len(t.took) < 5 {
+					continue
+				}
+				t.mean = median(t.took)
+				t.took = t.took[:0]
+				m.compare(now, j, g, t)
+			}
+		}
+	}
+}
+
+func (m *Machine) compare(now float64, j *job, g *group, t *timing) {
+	key := fmt.Sprintf("%s/%d/%d", t.op, t.bytes, t.ranks)
+	if _, ok := m.predict[key]; !ok {
+		m.predict[key] = 0
+		if m.c.Predict != nil {
+			m.predict[key] = m.c.Predict(t.op, t.bytes, t.ranks)
+		}
+	}
+	t.predict = m.predict[key]
+	t.base = 0
+	if len(t.windows) >= learned {
+		t.base = median(t.windows)
+	}
+	if t.predict > 0 {
+		c := m.calib[t.op]
+		if c == nil {
+			c = &calibration{}
+			m.calib[t.op] = c
+		}
+		if len(c.ratios) >= learned {
+			t.base = t.predict * median(c.ratios)
+		}
+		if c.ratios = append(c.ratios, t.mean/t.predict); len(c.ratios) > windowsKept {
+			c.ratios = c.ratios[1:]
+		}
+	}
+	if t.windows = append(t.windows, t.mean); len(t.windows) > windowsKept {
+		t.windows = t.windows[1:]
+	}
+	t.ratio = 0
+	if t.base > 0 {
+		t.ratio = t.mean / t.base
+	}
+	at := fmt.Sprintf("collective/%s/%s/%s/%d", j.name, g.name, t.op, t.bytes)
+	// Small operations are ruled by latency, which says little of links.
+	if !m.held(at, t.ratio > 1.25*1.25 && t.bytes >= 1<<20) {
+		return
+	}
+	sev, against := doctor.Warning, "its own median"
+	if t.ratio > 2 {
+		sev = doctor.Critical
+	}
+	if t.predict > 0 {
+		against = "the prediction, corrected by what this cluster reaches"
+	}
+	m.stand = append(m.stand, standing{at, Incident{Kind: "slow-collective", Severity: sev, Confidence: 0.7, Job: j.name,
+		Verdict:  fmt.Sprintf("%s of %s in %s takes %s, %.1f times the baseline of %s", t.op, size(t.bytes), j.name, span(t.mean), t.ratio, span(t.base)),
+		Evidence: []Evidence{{now, "the baseline is " + against}}}})
+}
+
+func size(b int64) string {
+	switch {
+	case b >= 1<<30:
+		return fmt.Sprintf("%.4g GiB", float64(b)/(1<<30))
+	case b >= 1<<20:
+		return fmt.Sprintf("%.4g MiB", float64(b)/(1<<20))
+	case b >= 1<<10:
+		return fmt.Sprintf("%.4g KiB", float64(b)/(1<<10))
+	}
+	return fmt.Sprintf("%d B", b)
+}
