@@ -243,6 +243,7 @@ func (c *Comm) release() error {
 	if g.Boards == nil {
 		return nil
 	}
+	c.vanish()
 	var errs []error
 	if c.levels != nil {
 		errs = append(errs, c.levels.close())
@@ -371,6 +372,7 @@ func (c *Comm) become(id uint32, rank int, members []int) {
 	if w.mem != nil {
 		c.shared = shared.New(c.group, w.ep.Verbs())
 	}
+	c.appear()
 }
 
 // setWaiter chooses how to wait by the ranks of the world that share this host, not by those of the communicator: the others use

@@ -84,6 +84,9 @@ type Config struct {
 	// for the first time: rank-N.json and rank-N.trace.json (WriteJSON,
 	// WriteChrome), N being the rank in the world; empty for nowhere. WEFT_FLIGHT_DIR.
 	FlightDir string
+	// WatchDir is where the process tells of its operations twice a second while it
+	// runs, in live-PID.json, for weft agent to read; empty for nowhere. WEFT_WATCH.
+	WatchDir string
 	// Log hears of refused connections, outages, lost paths and slower ways than usual (warnings), and of the choice of transport
 	// and of what is back (info); nil for silence. WEFT_LOG, off, warn or info, is where FromEnv lets it write to standard error:
 	// warn if it is not set.
@@ -249,6 +252,7 @@ func (e *env) settings() (c Config) {
 		c.Explain = os.Stderr
 	}
 	c.Flight, c.FlightDir = e.number("WEFT_FLIGHT", 0), e.get("WEFT_FLIGHT_DIR")
+	c.WatchDir = e.get("WEFT_WATCH")
 	return c
 }
 
@@ -330,6 +334,11 @@ func (c *Config) complete() error {
 	if c.FlightDir != "" {
 		if err := os.MkdirAll(c.FlightDir, 0o755); err != nil {
 			return fmt.Errorf("directory of the flight recorder (WEFT_FLIGHT_DIR): %w", err) // at a failure it would be too late to say so
+		}
+	}
+	if c.WatchDir != "" {
+		if err := os.MkdirAll(c.WatchDir, 0o755); err != nil {
+			return fmt.Errorf("directory for agents (WEFT_WATCH): %w", err)
 		}
 	}
 	if c.Timeout < wait.Slice {
