@@ -9,11 +9,13 @@ package agent
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -22,7 +24,6 @@ import (
 
 	"github.com/weft-fabric/weft/doctor"
 	"github.com/weft-fabric/weft/doctor/read"
-	"github.com/weft-fabric/weft/evidence"
 	"github.com/weft-fabric/weft/health"
 )
 
@@ -33,6 +34,10 @@ type Config struct {
 	Interval time.Duration // between samples; at least a second, as NICs cache counters
 	Site     *doctor.Site  // nil without a cluster file
 	Log      *slog.Logger  // changes of state
+
+	Pulse time.Duration           // between looks at the ranks of jobs; a second if 0
+	Ranks func() []doctor.Process // the ranks of this host; nil finds them by their environment
+	Send  Send                    // where reports go; nil for nowhere
 }
 
 // Default is what 'weft agent' starts with. Every 10 s costs a thousandth of a core
@@ -57,6 +62,11 @@ type Agent struct {
 	errors  int
 	xids    map[string]int // by code
 	kmsg    *kernelLog
+	ethtool *ethtool
+	nvlinks map[int]int64 // that were up at the start, by GPU
+
+	beat  sync.Mutex // of pulse
+	pulse *pulse
 }
 
 // eventsKept is how many changes of state an agent remembers.
@@ -71,6 +81,8 @@ type Port struct {
 	PhysID   int               `json:"phys_state_id"`
 	Rate     float64           `json:"gbps"`
 	Where    string            `json:"where,omitempty"`
+	Place    doctor.Place      `json:"place"`
+	GUID     string            `json:"guid,omitempty"`
 	Counters map[string]uint64 `json:"counters"`
 }
 
@@ -82,6 +94,9 @@ type Snapshot struct {
 	Took      float64            `json:"took_seconds"`
 	Ports     []Port             `json:"ports"`
 	Nets      map[string]float64 `json:"carrier_changes"`
+	Ether     []Ether            `json:"ethtool"`
+	Firmware  map[string]string  `json:"firmware,omitempty"`
+	Memory    float64            `json:"memory_available_ratio"`
 	PCI       []PCI              `json:"pci"`
 	GPUs      []GPU              `json:"gpus"`
 	Jobs      []Job              `json:"jobs"`
@@ -91,6 +106,12 @@ type Snapshot struct {
 	Events    []health.Event     `json:"events"`
 	Refused   []string           `json:"refused"`
 	Completed int                `json:"files_read"`
+}
+
+// Ether is an interface and the counters of its driver: errors, drops, pauses, marks.
+type Ether struct {
+	Device   string            `json:"device"`
+	Counters map[string]uint64 `json:"counters"`
 }
 
 // PCI is a GPU or a NIC on PCIe.
@@ -108,6 +129,8 @@ type Job struct {
 	Rank int    `json:"rank"`
 	PID  int    `json:"pid"`
 	GPU  string `json:"gpu"`
+
+	NIC doctor.Place `json:"place"`
 }
 
 // New makes an agent; Run makes it work.
@@ -118,12 +141,25 @@ func New(c Config) *Agent {
 	if c.Log == nil {
 		c.Log = slog.Default()
 	}
-	return &Agent{c: c, machine: health.New(), started: time.Now(), refused: map[string]string{}, skipped: map[string]bool{}, xids: map[string]int{}, kmsg: openKernelLog(c.Root)}
+	if c.Pulse <= 0 {
+		c.Pulse = time.Second
+	}
+	return &Agent{c: c, pulse: newPulse(), ethtool: newEthtool(), nvlinks: map[int]int64{}, machine: health.New(), started: time.Now(), refused: map[string]string{}, skipped: map[string]bool{}, xids: map[string]int{}, kmsg: openKernelLog(c.Root)}
 }
 
 // Run samples until the context ends.
 func (a *Agent) Run(ctx context.Context) {
 	defer a.kmsg.close()
+	defer a.ethtool.close()
+	if a.c.Send != nil {
+		var wg sync.WaitGroup
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			a.tell(ctx)
+		}()
+		defer wg.Wait()
+	}
 	t := time.NewTicker(a.c.Interval)
 	defer t.Stop()
 	for {
@@ -195,6 +231,10 @@ func (a *Agent) Sample(now time.Time) {
 			s.ShmFree = free
 			observe("/dev/shm", "", "dev_shm_free", free)
 		}
+		if part, ok := memoryAvailable(); ok {
+			s.Memory = part
+			observe("memory", "", "memory_available", part)
+		}
 	}
 	for _, e := range a.machine.Lost(at, max(3*a.c.Interval.Seconds(), 30)) {
 		a.note(e)
@@ -246,9 +286,14 @@ func (a *Agent) ports(s *Snapshot, observe func(device, port, metric string, v f
 			p.StateID = int(number(get("state")))
 			p.PhysID = int(number(get("phys_state")))
 			p.Rate = number(get("rate"))
+			p.Place.Rail = -1
 			if a.c.Site != nil {
 				p.Where = a.c.Site.Where(a.c.Host, d.Name())
+				if at, ok := a.c.Site.Place(a.c.Host, d.Name()); ok {
+					p.Place = at
+				}
 			}
+			p.GUID, _ = a.text(device, a.path("sys/class/infiniband/"+d.Name()+"/node_guid"))
 			active := 0.0
 			if p.StateID == 4 {
 				active = 1
@@ -289,6 +334,39 @@ func (a *Agent) nets(s *Snapshot, observe func(device, port, metric string, v fl
 			s.Completed++
 			observe(i.Name(), "", "carrier_changes", number(t))
 		}
+		if a.c.Root == "" {
+			a.driver(s, i.Name(), observe)
+		}
+	}
+}
+
+// kept are the counters of drivers that say something of the network's health; those of
+// single queues are left out.
+var kept = regexp.MustCompile(`pause|discard|drop|err|crc|ecn|cnp|out_of_buffer|_phy$|^(rx|tx)_(bytes|packets)$`)
+var queue = regexp.MustCompile(`^(?:(?:rx|tx|ch)_?\d+_|(?:rx|tx)_queue_|.*_queue_?\d)`)
+var prio = regexp.MustCompile(`^(?:rx|tx)_prio(\d)_(pause_duration|discards)$`)
+
+func (a *Agent) driver(s *Snapshot, name string, observe func(device, port, metric string, v float64)) {
+	list, firmware := a.ethtool.counters(name)
+	if firmware != "" && firmware != "N/A" {
+		if s.Firmware == nil {
+			s.Firmware = map[string]string{}
+		}
+		s.Firmware[name] = firmware
+	}
+	e := Ether{Device: name, Counters: map[string]uint64{}}
+	for k, v := range list {
+		if !kept.MatchString(k) || queue.MatchString(k) {
+			continue
+		}
+		e.Counters[k] = v
+		if m := prio.FindStringSubmatch(k); m != nil {
+			observe(name, "prio "+m[1], map[bool]string{true: "prio_pause_us", false: "prio_discards"}[m[2] == "pause_duration"], float64(v))
+		}
+	}
+	if len(e.Counters) > 0 {
+		s.Completed++
+		s.Ether = append(s.Ether, e)
 	}
 }
 
@@ -382,14 +460,20 @@ func (a *Agent) jobs(s *Snapshot) {
 	if a.c.Root != "" {
 		return
 	}
-	c := &doctor.Case{}
-	evidence.Ranks(c, a.c.Host)
-	for _, p := range c.Processes {
-		gpu := strconv.Itoa(p.Local)
-		if list := strings.Split(p.Env["CUDA_VISIBLE_DEVICES"], ","); p.Env["CUDA_VISIBLE_DEVICES"] != "" && p.Local < len(list) {
-			gpu = list[p.Local]
-		}
-		s.Jobs = append(s.Jobs, Job{Job: p.Job, Rank: p.Rank, PID: p.PID, GPU: gpu})
+	a.beat.Lock()
+	defer a.beat.Unlock()
+	for _, p := range a.pulse.list(a.c.Host, a.c.Ranks) {
+		s.Jobs = append(s.Jobs, Job{Job: p.Job, Rank: p.Rank, PID: p.PID, GPU: gpuOf(&p.Process), NIC: a.nicOf(&p.Process)})
 	}
-	slices.SortFunc(s.Jobs, func(x, y Job) int { return x.Rank - y.Rank })
+	slices.SortFunc(s.Jobs, func(x, y Job) int { return cmp.Or(cmp.Compare(x.Job, y.Job), cmp.Compare(x.Rank, y.Rank)) })
+}
+
+// nicOf is the place of the NIC beside the GPU of a rank, where the cluster file knows it.
+func (a *Agent) nicOf(p *doctor.Process) doctor.Place {
+	if a.c.Site != nil {
+		if at, ok := a.c.Site.Place(a.c.Host, "gpu"+gpuOf(p)); ok {
+			return at
+		}
+	}
+	return doctor.Place{Rail: -1}
 }

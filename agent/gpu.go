@@ -19,5 +19,15 @@ func (a *Agent) gpus(s *Snapshot, observe func(device, port, metric string, v fl
 		if g.Replays >= 0 {
 			observe("gpu"+strconv.Itoa(g.Index), "", "pcie_replay", float64(g.Replays))
 		}
+		if g.ECC >= 0 {
+			observe("gpu"+strconv.Itoa(g.Index), "", "gpu_ecc", float64(g.ECC))
+		}
+		if g.NVLinks >= 0 { // a share of what was up at the start
+			was := max(a.nvlinks[g.Index], g.NVLinks)
+			a.nvlinks[g.Index] = was
+			if was > 0 {
+				observe("gpu"+strconv.Itoa(g.Index), "", "nvlinks", float64(g.NVLinks)/float64(was))
+			}
+		}
 	}
 }

@@ -83,6 +83,10 @@ func (e *exposition) write(w io.Writer) error {
 
 // WriteMetrics writes what was sampled last in Prometheus' text format.
 func (a *Agent) WriteMetrics(w io.Writer, now time.Time) error {
+	return a.exposition(now).write(w)
+}
+
+func (a *Agent) exposition(now time.Time) *exposition {
 	a.mu.Lock()
 	s, xids, readErrors := a.last, maps.Clone(a.xids), a.errors
 	a.mu.Unlock()
@@ -107,11 +111,19 @@ func (a *Agent) WriteMetrics(w io.Writer, now time.Time) error {
 			e.add("node_infiniband_"+n+"_total", "counter", "Counter "+c+" of /sys.", v, l...)
 		}
 		if p.Where != "" {
-			e.add("weft_port_info", "gauge", "Where a port is in the cluster.", 1, "host", s.Host, "device", p.Device, "port", p.Port, "where", p.Where)
+			e.add("weft_port_info", "gauge", "Where a port is in the cluster.", 1, "host", s.Host, "device", p.Device, "port", p.Port, "guid", p.GUID, "rail", rail(p.Place.Rail), "leaf", p.Place.Leaf, "switch_port", strconv.Itoa(p.Place.Port))
 		}
 	}
 	for _, n := range slices.Sorted(maps.Keys(s.Nets)) {
 		e.add("node_network_carrier_changes_total", "counter", "How often the carrier came or went.", s.Nets[n], "device", n)
+	}
+	for _, d := range s.Ether {
+		for _, c := range slices.Sorted(maps.Keys(d.Counters)) {
+			e.add("node_ethtool_"+ethtoolName(c), "untyped", "Counter "+c+" of the driver.", float64(d.Counters[c]), "device", d.Device)
+		}
+	}
+	if s.Memory > 0 {
+		e.add("weft_memory_available_ratio", "gauge", "Part of the memory that programs can still get.", s.Memory)
 	}
 	for _, p := range s.PCI {
 		e.add("weft_pcie_link_width", "gauge", "PCIe lanes in use.", p.Width, "addr", p.Addr)
@@ -144,7 +156,7 @@ func (a *Agent) WriteMetrics(w io.Writer, now time.Time) error {
 		}
 	}
 	for _, j := range s.Jobs {
-		e.add("weft_rank_info", "gauge", "Ranks on this host.", 1, "job", j.Job, "rank", strconv.Itoa(j.Rank), "host", s.Host, "gpu", j.GPU)
+		e.add("weft_rank_info", "gauge", "Ranks on this host.", 1, "job", j.Job, "rank", strconv.Itoa(j.Rank), "host", s.Host, "gpu", j.GPU, "nic", j.NIC.NIC, "rail", rail(j.NIC.Rail))
 	}
 	for _, k := range slices.Sorted(maps.Keys(s.TCP)) {
 		group := map[bool]string{true: "TcpExt", false: "Tcp"}[strings.HasPrefix(k, "Listen")]
@@ -160,7 +172,26 @@ func (a *Agent) WriteMetrics(w io.Writer, now time.Time) error {
 	e.add("weft_agent_sample_age_seconds", "gauge", "Age of the last sample.", now.Sub(time.Unix(0, int64(s.At*1e9))).Seconds())
 	e.add("weft_agent_sample_seconds", "gauge", "How long the last sample took.", s.Took)
 	e.add("weft_agent_read_errors_total", "counter", "Files that were refused.", float64(readErrors))
-	return e.write(w)
+	return &e
+}
+
+// ethtoolName is node_exporter's name for a counter of ethtool -S.
+func ethtoolName(s string) string {
+	s = clean(s)
+	for _, r := range [][2]string{{"rx_", "received_"}, {"tx_", "transmitted_"}} {
+		if rest, ok := strings.CutPrefix(s, r[0]); ok {
+			return r[1] + rest
+		}
+	}
+	return s
+}
+
+// rail is the number of a rail, "" if it is not known.
+func rail(n int) string {
+	if n < 0 {
+		return ""
+	}
+	return strconv.Itoa(n)
 }
 
 // clean makes a name of what is in /sys.

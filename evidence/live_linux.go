@@ -200,39 +200,46 @@ func Ranks(c *doctor.Case, host string) {
 		if err != nil {
 			continue
 		}
-		dir := "/proc/" + d.Name()
-		b, err := os.ReadFile(dir + "/environ")
-		if err != nil || len(b) == 0 || !bytes.Contains(b, []byte("RANK=")) && !bytes.Contains(b, []byte("PROCID=")) {
-			continue
+		if p, ok := Rank(host, pid); ok {
+			c.Processes = append(c.Processes, p)
 		}
-		env := map[string]string{}
-		for kv := range bytes.SplitSeq(b, []byte{0}) {
-			k, v, ok := strings.Cut(string(kv), "=")
-			if ok && (strings.HasPrefix(k, "NCCL_") || wanted[k]) {
-				env[k] = v
-			}
-		}
-		rank, ok := firstInt(env, "RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK")
-		world, _ := firstInt(env, "WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
-		if !ok || world == 0 {
-			continue
-		}
-		comm := readText(dir + "/comm")
-		if comm == "bash" || comm == "sh" || comm == "srun" || comm == "slurmstepd" || comm == "sleep" {
-			continue
-		}
-		p := doctor.Process{At: doctor.Evidence{File: dir, Text: fmt.Sprintf("%s, rank %d of %d", comm, rank, world)}, Host: host, PID: pid, Rank: rank, World: world, MemLock: -1, Env: env}
-		p.Local, _ = firstInt(env, "LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID")
-		for _, k := range []string{"SLURM_JOB_ID", "WEFT_JOB", "JOB_NAME", "TORCHELASTIC_RUN_ID", "PBS_JOBID"} {
-			if p.Job == "" {
-				p.Job = env[k]
-			}
-		}
-		if p.Job == "" && env["MASTER_PORT"] != "" { // jobs of one host differ at least in their port
-			p.Job = "port-" + env["MASTER_PORT"]
-		}
-		c.Processes = append(c.Processes, p)
 	}
+}
+
+// Rank tells whether a process is a rank of a job, by its environment.
+func Rank(host string, pid int) (p doctor.Process, ok bool) {
+	dir := "/proc/" + strconv.Itoa(pid)
+	b, err := os.ReadFile(dir + "/environ")
+	if err != nil || len(b) == 0 || !bytes.Contains(b, []byte("RANK=")) && !bytes.Contains(b, []byte("PROCID=")) {
+		return p, false
+	}
+	env := map[string]string{}
+	for kv := range bytes.SplitSeq(b, []byte{0}) {
+		k, v, ok := strings.Cut(string(kv), "=")
+		if ok && (strings.HasPrefix(k, "NCCL_") || wanted[k]) {
+			env[k] = v
+		}
+	}
+	rank, ok := firstInt(env, "RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK")
+	world, _ := firstInt(env, "WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
+	if !ok || world == 0 {
+		return p, false
+	}
+	comm := readText(dir + "/comm")
+	if comm == "bash" || comm == "sh" || comm == "srun" || comm == "slurmstepd" || comm == "sleep" {
+		return p, false
+	}
+	p = doctor.Process{At: doctor.Evidence{File: dir, Text: fmt.Sprintf("%s, rank %d of %d", comm, rank, world)}, Host: host, PID: pid, Rank: rank, World: world, MemLock: -1, Env: env}
+	p.Local, _ = firstInt(env, "LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID")
+	for _, k := range []string{"SLURM_JOB_ID", "WEFT_JOB", "JOB_NAME", "TORCHELASTIC_RUN_ID", "PBS_JOBID"} {
+		if p.Job == "" {
+			p.Job = env[k]
+		}
+	}
+	if p.Job == "" && env["MASTER_PORT"] != "" { // jobs of one host differ at least in their port
+		p.Job = "port-" + env["MASTER_PORT"]
+	}
+	return p, true
 }
 
 // Jobs finds the ranks of jobs, and what they have mapped and may use.
@@ -278,7 +285,8 @@ func Jobs(c *doctor.Case, host string) {
 
 var wanted = map[string]bool{"RANK": true, "WORLD_SIZE": true, "LOCAL_RANK": true, "SLURM_PROCID": true, "SLURM_NTASKS": true, "SLURM_LOCALID": true, "SLURM_JOB_ID": true,
 	"OMPI_COMM_WORLD_RANK": true, "OMPI_COMM_WORLD_SIZE": true, "OMPI_COMM_WORLD_LOCAL_RANK": true, "PMI_RANK": true, "PMI_SIZE": true, "PMIX_RANK": true, "MPI_LOCALRANKID": true,
-	"WEFT_JOB": true, "JOB_NAME": true, "TORCHELASTIC_RUN_ID": true, "PBS_JOBID": true, "CUDA_VISIBLE_DEVICES": true, "POD_NAME": true, "MASTER_PORT": true}
+	"WEFT_JOB": true, "JOB_NAME": true, "TORCHELASTIC_RUN_ID": true, "PBS_JOBID": true, "CUDA_VISIBLE_DEVICES": true, "POD_NAME": true, "MASTER_PORT": true,
+	"WEFT_WATCH": true, "WEFT_FLIGHT_DIR": true, "TORCH_FR_DUMP_TEMP_FILE": true, "TORCH_NCCL_DEBUG_INFO_TEMP_FILE": true}
 
 func firstInt(env map[string]string, keys ...string) (int, bool) {
 	for _, k := range keys {

@@ -74,6 +74,11 @@ var Rules = []Rule{
 	{Metric: "xid_fatal", Any: true, Window: 60, Why: "a GPU failed", Fix: "drain; see the Xid"},
 	{Metric: "port_active", Gauge: true, Below: true, Bad: 1, Window: 30, Why: "the port is not active", Fix: "cable, switch port, subnet manager"},
 	{Metric: "width_ratio", Gauge: true, Below: true, Bad: 1, Window: 30, Why: "fewer PCIe lanes than possible", Fix: "reseat"},
+	{Metric: "memory_available", Gauge: true, Below: true, Warn: 0.05, Bad: 0.02, Window: 10, Why: "the host's memory is nearly full", Fix: "find who uses it (smem, ps); the kernel kills next"},
+	{Metric: "prio_pause_us", Warn: 6e5, Bad: 6e6, Window: 60, Why: "the port was paused for more than a hundredth of the time", Fix: "find the slow receiver; another priority than the RoCE one is a wrong setting"},
+	{Metric: "prio_discards", Any: true, Window: 60, Why: "packets of a lossless priority were dropped", Fix: "PFC and buffer settings of NIC and switch"},
+	{Metric: "gpu_ecc", Any: true, Window: 60, Why: "uncorrectable memory errors of a GPU", Fix: "drain; reset the GPU"},
+	{Metric: "nvlinks", Gauge: true, Below: true, Bad: 1, Window: 30, Why: "fewer NVLinks are up than at the start", Fix: "nvidia-smi nvlink -s; drain"},
 	{Metric: "listen_drops", Warn: 1, Window: 60, Why: "connections were refused for a full queue", Fix: "raise somaxconn and tcp_max_syn_backlog"},
 	{Metric: "dev_shm_free", Gauge: true, Below: true, Warn: 1 << 30, Bad: 64 << 20, Window: 30, Why: "/dev/shm is nearly full", Fix: "--shm-size; remove stale nccl-* files"},
 }
