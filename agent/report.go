@@ -9,8 +9,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"os"
+	"regexp"
 	"runtime"
 	"strconv"
 	"strings"
@@ -20,19 +22,12 @@ import (
 	"github.com/weft-fabric/weft/watch"
 )
 
-// Answer is what a server says to a report.
-type Answer struct {
-	Pulse float64 `json:"pulse_s"` // how often it wants to hear of ranks, in seconds
-	Names bool    `json:"names"`   // it does not know the names of the series
-	Error string  `json:"error,omitempty"`
-}
-
 // Send gives a report to a server.
-type Send func(ctx context.Context, r *watch.Report) (Answer, error)
+type Send func(ctx context.Context, r *watch.Report) (watch.Answer, error)
 
 // HTTP sends reports to a server of weft watch. The client brings the certificates.
 func HTTP(client *http.Client, url string) Send {
-	return func(ctx context.Context, r *watch.Report) (a Answer, err error) {
+	return func(ctx context.Context, r *watch.Report) (a watch.Answer, err error) {
 		b, err := json.Marshal(r)
 		if err != nil {
 			return a, err
@@ -86,12 +81,13 @@ func (a *Agent) Counters(now time.Time, names bool) *watch.Report {
 		for _, l := range e.lines[n] {
 			i := strings.LastIndexByte(l, ' ')
 			v, err := strconv.ParseFloat(l[i+1:], 64)
-			if err != nil || strings.HasSuffix(n, "_info") || n == "weft_health_state" {
+			if err != nil || math.IsNaN(v) || math.IsInf(v, 0) || strings.HasSuffix(n, "_info") || n == "weft_health_state" {
 				continue
 			}
-			list = append(list, l[:i])
+			name := own.ReplaceAllString(l[:i], "")
+			list = append(list, name)
 			c.Values = append(c.Values, v)
-			io.WriteString(h, l[:i]+"\n")
+			io.WriteString(h, name+"\n")
 		}
 	}
 	c.Schema = hex.EncodeToString(h.Sum(nil)[:8])
@@ -109,6 +105,10 @@ func (a *Agent) Counters(now time.Time, names bool) *watch.Report {
 	}
 	return &watch.Report{Host: a.c.Host, Boot: s.Boot, At: float64(now.UnixNano()) / 1e9, Every: min(a.c.Pulse, a.c.Interval).Seconds(), Counters: c}
 }
+
+// own are labels that differ from host to host: without them hosts of one make have the
+// same names.
+var own = regexp.MustCompile(`,?(?:UUID|hostname|modelName)="[^"]*"`)
 
 // facts are what should not change unnoticed.
 func facts(s *Snapshot) map[string]string {

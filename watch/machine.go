@@ -60,6 +60,7 @@ type Machine struct {
 	slowAt  float64        // of the slow part of Tick
 	counts  struct{ reports, refused int }
 	news    []Incident
+	told    int        // changes that News gave
 	trouble string     // of the store
 	stand   []standing // verdicts of the slow part of Tick
 }
@@ -275,6 +276,7 @@ func (m *Machine) change(c Change) {
 	m.changes = append(m.changes, c)
 	if n := len(m.changes); n > changesKept {
 		m.changes = slices.Delete(m.changes, 0, n-changesKept)
+		m.told = max(0, m.told-(n-changesKept))
 	}
 }
 
@@ -340,6 +342,9 @@ func (m *Machine) progress(now float64, j *job, r *rank, g *Group) {
 	}
 	if len(keep.Ranks) == 0 && was != nil {
 		keep.Ranks = was.Ranks
+	}
+	if was != nil && g.Done < was.Done { // the communicator was made again
+		delete(j.group, g.Name)
 	}
 	if was == nil || was.Done != g.Done {
 		r.moved, j.moved = now, now
@@ -434,6 +439,30 @@ func (m *Machine) Tick(now float64) []Incident {
 	out := m.news
 	m.news = nil
 	return out
+}
+
+// Restore brings back what an earlier server knew: incidents and changes in the order in
+// which they were. Those that were open end when they were last seen: they open again if
+// they are still so.
+func (m *Machine) Restore(incidents []Incident, changes []Change) {
+	for _, i := range incidents {
+		if m.next = max(m.next, i.ID+1); i.Ended == 0 {
+			i.Ended = i.Seen
+		}
+		m.past = append(m.past, &i)
+	}
+	m.past = m.past[max(0, len(m.past)-incidentsKept):]
+	for _, c := range changes {
+		m.change(c)
+	}
+	m.told = len(m.changes)
+}
+
+// News are the changes since the last call.
+func (m *Machine) News() []Change {
+	list := slices.Clone(m.changes[min(m.told, len(m.changes)):])
+	m.told = len(m.changes)
+	return list
 }
 
 // Store says that history cannot be written, or with "" that it can.

@@ -564,3 +564,6 @@ func natural(a, b string) int {
 	}
 	return 0
 }
+
+// HostCount is how many hosts have reported.
+func (m *Machine) HostCount() int { return len(m.hosts) }

@@ -19,6 +19,13 @@ type Report struct {
 	Dumps    []doctor.Dump `json:"dumps,omitempty"`     // flight records of jobs that were found since the last report
 }
 
+// Answer is what a server says to a report.
+type Answer struct {
+	Pulse float64 `json:"pulse_s"` // how often it wants to hear of ranks, in seconds
+	Names bool    `json:"names"`   // it does not know the names of the series, and took nothing
+	Error string  `json:"error,omitempty"`
+}
+
 // Counters are the series of a host and the states of its checks.
 type Counters struct {
 	Schema string            `json:"schema"`          // names the list of names

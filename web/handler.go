@@ -74,6 +74,12 @@ func (b *Board) Handler() http.Handler {
 			answer(w, got)
 		})
 	}
+	return Guard(mux)
+}
+
+// Guard answers requests that name this host by an address, as localhost or by its own
+// name, and lets pages load nothing from elsewhere.
+func Guard(next http.Handler) http.Handler {
 	own, _ := os.Hostname()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
@@ -85,7 +91,7 @@ func (b *Board) Handler() http.Handler {
 			fail(w, http.StatusMisdirectedRequest, fmt.Sprintf("this page does not answer to the name %q; open it by address, as localhost or as %s", r.Host, own))
 			return
 		}
-		mux.ServeHTTP(w, r)
+		next.ServeHTTP(w, r)
 	})
 }
 
