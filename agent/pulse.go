@@ -131,7 +131,12 @@ func (p *pulse) place(x *process) {
 			x.nspid, _ = strconv.Atoi(f[len(f)-1])
 		}
 	}
-	b, _ = os.ReadFile(dir + "/cgroup")
+}
+
+// control finds the control group of a process, which may change.
+func (x *process) control() {
+	x.memory = ""
+	b, _ := os.ReadFile("/proc/" + strconv.Itoa(x.PID) + "/cgroup")
 	for l := range strings.Lines(strings.TrimSpace(string(b))) {
 		f := strings.SplitN(strings.TrimSpace(l), ":", 3)
 		switch {
@@ -173,7 +178,7 @@ func (x *process) limit() (limit, used int64) {
 		}
 		return 0
 	}
-	if x.memory == "" {
+	if x.control(); x.memory == "" {
 		return 0, 0
 	}
 	limit = get("memory.max", "memory.limit_in_bytes")

@@ -20,9 +20,9 @@ import (
 func newAgent() *cobra.Command {
 	c := agent.Default()
 	var f struct {
-		listen, cluster string
-		once            bool
-		preset          presetFlags
+		listen, cluster, report, tls string
+		once                         bool
+		preset                       presetFlags
 	}
 	cmd := &cobra.Command{
 		Use:   "agent",
@@ -34,9 +34,14 @@ unknown and are left by quiet time.
 
 /metrics has the names of node_exporter and dcgm-exporter where they have one, and
 weft_ names otherwise. /state is the same as JSON. /healthz fails when samples are old.
-Nothing is written and nothing is sent anywhere.`,
+
+With --report a server of 'weft watch' hears of ranks every --pulse: the state of their
+processes, their memory, how fast each connection is, and how far their collectives
+are, where they tell (WEFT_WATCH, NCCL Inspector, flight records of PyTorch). Both
+need the same secret in WEFT_TOKEN. Without --report nothing is sent anywhere.`,
 		Example: `  weft agent --listen :9410
   weft agent --once
+  weft agent --report localhost:9411 --listen localhost:9410
   weft agent --cluster examples/rail-1k.yaml --interval 30s`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -51,6 +56,13 @@ Nothing is written and nothing is sent anywhere.`,
 				c.Site = doctor.NewSite(site.Graph)
 			}
 			c.Log = slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil))
+			if f.report != "" {
+				client, scheme, err := reportClient(os.Getenv("WEFT_TOKEN"), f.tls)
+				if err != nil {
+					return fmt.Errorf("--report: %w", err)
+				}
+				c.Send = agent.HTTP(client, scheme+"://"+f.report)
+			}
 			a := agent.New(c)
 			if f.once {
 				a.Sample(time.Now())
@@ -79,6 +91,9 @@ Nothing is written and nothing is sent anywhere.`,
 	}
 	s := cmd.Flags()
 	s.StringVar(&f.listen, "listen", "localhost:9410", "`ADDRESS` of the HTTP server")
+	s.StringVar(&f.report, "report", "", "`ADDRESS` of a server of 'weft watch' to report to")
+	s.StringVar(&f.tls, "tls", "token", "certificates for --report: token, or a `DIR` with ca.pem, cert.pem and key.pem")
+	s.DurationVar(&c.Pulse, "pulse", time.Second, "`TIME` between looks at ranks; a large cluster's server asks for more")
 	s.StringVar(&f.cluster, "cluster", "", "`CLUSTER` file or preset: say where each port is")
 	s.DurationVar(&c.Interval, "interval", c.Interval, "`TIME` between samples")
 	s.StringVar(&c.Host, "host", c.Host, "`NAME` to report under")
