@@ -301,7 +301,7 @@ func (p *pulse) inspector(x *process, path string) {
 }
 
 // dumps reads flight records of a rank that appeared: PyTorch's and weft's.
-func (p *pulse) dumps(x *process) (list []doctor.Dump) {
+func (p *pulse) dumps(x *process) (list []watch.Dump) {
 	root := "/proc/" + strconv.Itoa(x.PID) + "/root"
 	if !x.seen { // it has ended, and with it its view of the file system
 		root = "/"
@@ -332,14 +332,14 @@ func (p *pulse) dumps(x *process) (list []doctor.Dump) {
 				old := slices.DeleteFunc(slices.Clone(d.Entries[:n]), func(o doctor.Op) bool { return o.Done })
 				d.Entries = append(old[:min(len(old), 300)], d.Entries[n:]...)
 			}
-			list = append(list, d)
+			list = append(list, watch.Dump{Job: x.Job, Dump: d})
 		}
 	}
 	return list
 }
 
 // ranks gives everything that is known of the ranks of this host.
-func (p *pulse) ranks(c *Config) (list []watch.Rank, dumps []doctor.Dump) {
+func (p *pulse) ranks(c *Config) (list []watch.Rank, dumps []watch.Dump) {
 	procs := p.list(c.Host, c.Ranks)
 	sockets := map[int][]watch.Link{}
 	if len(procs) > 0 {
@@ -369,7 +369,7 @@ func (p *pulse) ranks(c *Config) (list []watch.Rank, dumps []doctor.Dump) {
 			dumps = append(dumps, p.dumps(x)...)
 		}
 	}
-	slices.SortFunc(dumps, func(a, b doctor.Dump) int { return strings.Compare(a.File, b.File) })
+	slices.SortFunc(dumps, func(a, b watch.Dump) int { return strings.Compare(a.File, b.File) })
 	return list, dumps
 }
 

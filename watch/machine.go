@@ -53,6 +53,7 @@ type Machine struct {
 	next    int
 	changes []Change
 	dumps   map[string][]doctor.Dump // by job
+	dumped  map[string]float64       // when the last one came
 	calib   map[string]*calibration  // by operation
 	predict map[string]float64
 	seen    map[string]int // how many evaluations in a row a measurement was bad
@@ -143,7 +144,7 @@ func New(c Config) *Machine {
 	if c.Hang == 0 {
 		c.Hang = 30
 	}
-	m := &Machine{c: c, hosts: map[string]*host{}, jobs: map[string]*job{}, schemas: map[string][]string{}, open: map[string]*Incident{}, dumps: map[string][]doctor.Dump{},
+	m := &Machine{c: c, hosts: map[string]*host{}, jobs: map[string]*job{}, schemas: map[string][]string{}, open: map[string]*Incident{}, dumps: map[string][]doctor.Dump{}, dumped: map[string]float64{},
 		calib: map[string]*calibration{}, predict: map[string]float64{}, seen: map[string]int{}, next: 1}
 	return m
 }
@@ -215,7 +216,7 @@ func (m *Machine) Observe(now float64, r *Report) error {
 		m.ranks(now, h, r.Ranks)
 	}
 	for _, d := range r.Dumps {
-		m.dump(h, d)
+		m.dump(now, d)
 	}
 	return nil
 }
@@ -379,21 +380,16 @@ func (m *Machine) progress(now float64, j *job, r *rank, g *Group) {
 }
 
 // dump takes a flight record. Those of one job are joined by the ranks in them.
-func (m *Machine) dump(h *host, d doctor.Dump) {
-	name := ""
-	for k := range h.ranks {
-		if n := k[:strings.LastIndexByte(k, '/')]; name == "" || k == rankKey(n, d.Rank) {
-			name = n
-		}
-	}
-	list := slices.DeleteFunc(m.dumps[name], func(o doctor.Dump) bool { return o.File == d.File })
-	if len(list) < 4096 {
-		m.dumps[name] = append(list, d)
+func (m *Machine) dump(now float64, d Dump) {
+	list := slices.DeleteFunc(m.dumps[d.Job], func(o doctor.Dump) bool { return o.File == d.File })
+	if len(list) < 4096 && (len(m.dumps) < 1024 || m.dumps[d.Job] != nil) {
+		m.dumps[d.Job] = append(list, d.Dump)
+		m.dumped[d.Job] = now
 	}
 }
 
 // Tick looks at everything and gives the incidents that opened, and those that ended,
-// since the last one. Call it every second.
+// since the last one. Call it once or twice a second.
 func (m *Machine) Tick(now float64) []Incident {
 	found := map[string]bool{}
 	raise := func(key string, i Incident) {

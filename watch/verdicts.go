@@ -350,7 +350,9 @@ func byPair(a, b pair) int { return cmp.Or(cmp.Compare(a.from, b.from), cmp.Comp
 
 // hang judges a job in which ranks wait and no operation ends, by doctor's wait-graph.
 func (m *Machine) hang(now float64, j *job, raise raiser) {
-	if list := m.dumps[j.name]; len(list) > 0 {
+	// Records of one failure come within a moment of one another.
+	if list := m.dumps[j.name]; len(list) > 0 && now-m.dumped[j.name] >= 1 {
+		j.members(list)
 		for _, h := range doctor.Hangs(&doctor.Case{Dumps: list}) {
 			m.hung(now, j, h, raise, "flight records of the ranks")
 		}
@@ -370,6 +372,23 @@ func (m *Machine) hang(now float64, j *job, raise raiser) {
 	}
 	for _, h := range doctor.Hangs(&doctor.Case{Dumps: j.asDumps()}) {
 		m.hung(now, j, h, raise, fmt.Sprintf("no operation of the job has ended for %s", span(quiet)))
+	}
+}
+
+// members says who belongs to groups of flight records that do not say so.
+func (j *job) members(list []doctor.Dump) {
+	for i := range list {
+		for k := range list[i].Groups {
+			g := &list[i].Groups[k]
+			if len(g.Ranks) > 0 {
+				continue
+			}
+			for _, r := range j.ranks {
+				if known := r.groups[g.Name]; known != nil && len(known.Ranks) > 0 {
+					g.Ranks = slices.Clone(known.Ranks)
+				}
+			}
+		}
 	}
 }
 
@@ -425,8 +444,18 @@ func (m *Machine) hung(now float64, j *job, h doctor.Hang, raise raiser, why str
 		}
 	}
 	kind := "hang"
-	if h.Class == "mismatch" {
+	switch {
+	case h.Class == "mismatch":
 		kind = "mismatch"
+	case h.Class == "missing" && slices.ContainsFunc(h.Culprits, func(c int) bool { return j.ranks[c] != nil && j.ranks[c].gone > 0 }):
+		// Its peers failed because it was gone, and told so before they ended.
+		for _, c := range h.Culprits {
+			if r := j.ranks[c]; r != nil && r.gone > 0 {
+				raise(fmt.Sprintf("dead/%s/%d/%d", j.name, c, r.PID), Incident{Kind: "rank-dead", Severity: doctor.Critical, Confidence: h.Confidence, Job: j.name, Subject: m.subject(j, c),
+					Verdict: fmt.Sprintf("%s of %s died first; %s for it in %s", j.on(c), j.name, waiting(h.Waiting), h.Operation), Evidence: []Evidence{{now, "by " + why}}})
+			}
+		}
+		return
 	}
 	who := "nobody is behind"
 	switch {

@@ -13,10 +13,16 @@ type Report struct {
 	At    float64 `json:"at"`    // by the clock of the host, seconds since 1970
 	Every float64 `json:"every"` // seconds until the next report
 
-	Counters *Counters     `json:"counters,omitempty"`
-	Ranks    []Rank        `json:"ranks,omitempty"`
-	HasRanks bool          `json:"has_ranks,omitempty"` // Ranks is all there are, even if it is empty
-	Dumps    []doctor.Dump `json:"dumps,omitempty"`     // flight records of jobs that were found since the last report
+	Counters *Counters `json:"counters,omitempty"`
+	Ranks    []Rank    `json:"ranks,omitempty"`
+	HasRanks bool      `json:"has_ranks,omitempty"` // Ranks is all there are, even if it is empty
+	Dumps    []Dump    `json:"dumps,omitempty"`     // flight records of jobs that were found since the last report
+}
+
+// Dump is a flight record of a rank of a job.
+type Dump struct {
+	Job string `json:"job"`
+	doctor.Dump
 }
 
 // Answer is what a server says to a report.

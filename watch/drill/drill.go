@@ -82,11 +82,9 @@ func Patient(ctx context.Context) error {
 
 // Fault is something to break.
 type Fault struct {
-	Name  string
-	Kinds []string // incidents that name it
-	Limit float64  // seconds within which the verdict must come
-	// ranks that must be named, given the victim; nil is the victim alone
-	ranks  func(victim, n int) []int
+	Name   string
+	Kinds  []string // incidents that name it
+	Limit  float64  // seconds within which the verdict must come
 	inject func(t *trial, victim int) (undo func(), err error)
 }
 
@@ -95,21 +93,34 @@ const hangLimit = 5.0
 
 // Faults are the kinds there are.
 var Faults = []Fault{
-	{"late rank", []string{"straggler"}, 5, nil, func(t *trial, v int) (func(), error) { return t.order(v, "slow 60ms") }},
-	{"stopped rank", []string{"rank-stopped"}, 5, nil, func(t *trial, v int) (func(), error) {
+	{"late rank", []string{"straggler"}, 5, func(t *trial, v int) (func(), error) { return t.order(v, "slow 60ms") }},
+	{"stopped rank", []string{"rank-stopped"}, 5, func(t *trial, v int) (func(), error) {
 		return func() { t.signal(v, syscall.SIGCONT) }, t.signal(v, syscall.SIGSTOP)
 	}},
-	{"dying rank", []string{"rank-dead"}, 5, nil, func(t *trial, v int) (func(), error) { return nil, t.signal(v, syscall.SIGKILL) }},
-	{"hanging rank", []string{"hang"}, hangLimit + 5, nil, func(t *trial, v int) (func(), error) { return t.order(v, "hang") }},
-	{"rank in another collective", []string{"mismatch"}, 5, nil, func(t *trial, v int) (func(), error) { return t.order(v, "mismatch") }},
-	{"slow link", []string{"slow-link", "slow-sender", "slow-receiver"}, 5, func(v, n int) []int { return []int{v, t1(v, n)} }, func(t *trial, v int) (func(), error) {
-		_, undo, err := fault.Throttle(t.pid(v), t.pid(t1(v, t.n)), 4e6)
-		return undo, err
-	}},
-	{"full memory", []string{"memory-full"}, 5, nil, (*trial).fill},
+	{"dying rank", []string{"rank-dead"}, 5, func(t *trial, v int) (func(), error) { return nil, t.signal(v, syscall.SIGKILL) }},
+	{"hanging rank", []string{"hang"}, hangLimit + 5, func(t *trial, v int) (func(), error) { return t.order(v, "hang") }},
+	{"rank in another collective", []string{"mismatch"}, 5, func(t *trial, v int) (func(), error) { return t.order(v, "mismatch") }},
+	{"slow link", []string{"slow-link", "slow-sender", "slow-receiver"}, 5, (*trial).throttle},
+	{"full memory", []string{"memory-full"}, 5, (*trial).fill},
 }
 
-func t1(v, n int) int { return (v + 1) % n }
+// throttle slows the link from a rank to the one that it sends most to.
+func (t *trial) throttle(rank int) (func(), error) {
+	peer, most := -1, 0.0
+	for _, l := range t.server.View().Links {
+		for _, c := range l.Cells {
+			if c.From == rank && c.Bytes > most {
+				peer, most = c.To, c.Bytes
+			}
+		}
+	}
+	if peer < 0 {
+		return nil, fmt.Errorf("rank %d was not seen to send anything", rank)
+	}
+	t.want = []int{rank, peer}
+	_, undo, err := fault.Throttle(t.pid(rank), t.pid(peer), 4e6)
+	return undo, err
+}
 
 // errSkip is a fault that cannot be injected here.
 var errSkip = errors.New("not run")
@@ -210,9 +221,9 @@ func (o *Options) one(ctx context.Context, f Fault, victim int, row *Row) error 
 		defer undo()
 	}
 	row.Injected++
-	want := []int{victim}
-	if f.ranks != nil {
-		want = f.ranks(victim, o.Ranks)
+	want := t.want
+	if want == nil {
+		want = []int{victim}
 	}
 	slices.Sort(want)
 	deadline := time.After(time.Duration((f.Limit + 10) * float64(time.Second)))
@@ -239,7 +250,7 @@ func (o *Options) one(ctx context.Context, f Fault, victim int, row *Row) error 
 		select {
 		case <-t.heard:
 		case <-deadline:
-			fmt.Fprintf(o.Log, "%-28s no verdict; heard of %v\n", f.Name, kinds(t.alarms()[before:]))
+			fmt.Fprintf(o.Log, "%-28s no verdict; heard of %v; links %+v\n", f.Name, kinds(t.alarms()[before:]), t.server.View().Links)
 			row.Others += len(t.alarms()) - before
 			return nil
 		case <-ctx.Done():
@@ -265,6 +276,7 @@ type trial struct {
 	wg     sync.WaitGroup
 	heard  chan struct{}
 	cgroup string
+	want   []int // ranks that must be named; nil is the victim alone
 
 	mu    sync.Mutex
 	procs map[int]*launch.Process
@@ -308,7 +320,7 @@ func (o *Options) start(ctx context.Context) (*trial, error) {
 				done++
 			}
 		}
-		if done == o.Ranks {
+		if done == o.Ranks && t.senders() == o.Ranks {
 			break
 		}
 		select {
@@ -324,6 +336,17 @@ func (o *Options) start(ctx context.Context) (*trial, error) {
 		}
 	}
 	return t, nil
+}
+
+// senders is how many ranks were seen to send.
+func (t *trial) senders() int {
+	from := map[int]bool{}
+	for _, l := range t.server.View().Links {
+		for _, c := range l.Cells {
+			from[c.From] = true
+		}
+	}
+	return len(from)
 }
 
 func (t *trial) stop() error {
