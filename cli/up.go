@@ -60,6 +60,12 @@ more than rounding explains.
   kill:N    N times a rank at work gets SIGKILL
   stop:N    N times a rank at work gets SIGSTOP, and SIGCONT 3 s later
   coord:N   N times the coordinator gets SIGKILL and is started again
+  slow:N    N times a rank at work comes late to every step, for 10 s
+  hang:N    N times a rank at work takes no step for 12 s, and lives
+  link:N    N times what a rank sends to another is throttled, for 10 s (--transport tcp)
+
+The run is watched as 'weft watch' watches a cluster: verdicts name who is late, which
+link is slow and who holds the run up, in what is printed and at /watch/ of the page.
 
 --serve answers prompts instead: prefill workers read them, decode workers write the answers, and the KV cache goes from
 one to the other layer by layer. --compare measures what that hides. docs/kv.md.`,
@@ -67,6 +73,7 @@ one to the other layer by layer. --compare measures what that hides. docs/kv.md.
   weft up --ranks 8 --tp 2 --pp 2 --zero 1 --for 60s --json
   weft up --drill kill:5 --for 60s
   weft up --drill kill:2,coord:1,stop:1 --for 40s --ckpt /tmp/run
+  weft up --drill slow,hang --for 60s
   weft up --steps 200 --listen '' --quiet
   weft up --serve --prefill 2 --decode 2 --drill kill:3 --for 20s --check
   weft up --serve --compare --path tcp --rate 100MB/s`,
@@ -209,7 +216,7 @@ one to the other layer by layer. --compare measures what that hides. docs/kv.md.
 	}
 	for name, words := range map[string][]string{
 		"model": names, "schedule": {string(pipe.OneFOneB), string(pipe.GPipe)}, "wire": {"float32", "bfloat16", "float16"},
-		"elastic": {string(train.KeepBatch), string(train.ScaleRate)}, "transport": {"shm", "tcp"}, "drill": {"kill:", "stop:", "coord:"}, "mode": {"stream", "whole", "recompute"}, "path": {"shm", "pull", "unix", "tcp"}, "zero": {"0", "1", "2", "3"},
+		"elastic": {string(train.KeepBatch), string(train.ScaleRate)}, "transport": {"shm", "tcp"}, "drill": {"kill:", "stop:", "coord:", "slow:", "hang:", "link:"}, "mode": {"stream", "whole", "recompute"}, "path": {"shm", "pull", "unix", "tcp"}, "zero": {"0", "1", "2", "3"},
 	} {
 		_ = cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)) // all of them are flags
 	}

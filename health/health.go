@@ -33,6 +33,17 @@ func (s State) String() string { return [...]string{"unknown", "good", "warn", "
 // MarshalText writes the word.
 func (s State) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
+// UnmarshalText reads the word.
+func (s *State) UnmarshalText(b []byte) error {
+	for x := Unknown; x <= Bad; x++ {
+		if x.String() == string(b) {
+			*s = x
+			return nil
+		}
+	}
+	return fmt.Errorf("unknown state %q; known: unknown, good, warn, bad", b)
+}
+
 // Rule says from when on a metric is bad.
 type Rule struct {
 	Metric string

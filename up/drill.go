@@ -10,6 +10,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/weft-fabric/weft/internal/fault"
 )
 
 // Drill is what is to be broken, and how often each.
@@ -26,6 +28,9 @@ var Exercises = []struct{ Name, Summary string }{
 	{"kill", "a rank at work gets SIGKILL"},
 	{"stop", "a rank at work gets SIGSTOP, and SIGCONT 3 s later"},
 	{"coord", "the coordinator gets SIGKILL, and is started again on its directory"},
+	{"slow", "a rank at work comes late to every step for 10 s"},
+	{"hang", "a rank at work takes no step for 12 s, and lives"},
+	{"link", "what a rank at work sends to another is throttled to 1 MB/s for 10 s; over tcp"},
 }
 
 // ParseDrill reads kill:5,stop:1,coord:1. A kind without a number is done once.
@@ -102,6 +107,9 @@ func (r *run) drill(ctx context.Context) bool {
 	rng := rand.New(rand.NewPCG(r.o.Seed, 0x6472696c6c))
 	began := time.Now()
 	for _, a := range r.o.Drill.plan(r.o.For, rng) {
+		if ctx.Err() != nil {
+			return false
+		}
 		timer := time.NewTimer(time.Until(began.Add(a.at)))
 		select {
 		case <-timer.C:
@@ -120,6 +128,10 @@ func (r *run) drill(ctx context.Context) bool {
 			return false
 		}
 		switch a.kind {
+		case "slow", "hang", "link":
+			if !r.trouble(ctx, a.kind, slot) {
+				return false
+			}
 		case "kill":
 			at := time.Now()
 			if pid := r.node.Signal(slot, syscall.SIGKILL); pid != 0 {
@@ -141,4 +153,66 @@ func (r *run) drill(ctx context.Context) bool {
 	}
 	// The last one must have been overcome before the run may end.
 	return r.ledger.calm(ctx)
+}
+
+// How long a rank is slow, a link throttled or a rank hung, and how slow the link is.
+const (
+	slowFor  = 10 * time.Second
+	hangFor  = 12 * time.Second
+	late     = 150 * time.Millisecond
+	linkRate = 1e6
+)
+
+// trouble makes a rank slow, or hang, or a link of it slow, and takes it back after a
+// while; false if ctx ended first.
+func (r *run) trouble(ctx context.Context, kind string, slot int) bool {
+	length := slowFor
+	var undo func()
+	var err error
+	switch kind {
+	case "slow":
+		r.note("drill", slot, "comes %s late to every step", late)
+		err, undo = fault.Give(r.orders(), slot, "slow "+late.String()), func() { _ = fault.Give(r.orders(), slot, "") }
+	case "hang":
+		length = hangFor
+		r.note("drill", slot, "takes no step")
+		err, undo = fault.Give(r.orders(), slot, "hang"), func() { _ = fault.Give(r.orders(), slot, "") }
+	case "link":
+		peer := r.busiest(slot)
+		if peer < 0 {
+			r.note("error", slot, "sends nothing over tcp: there is no link to throttle")
+			return true
+		}
+		_, undo, err = fault.Throttle(r.ledger.pid(slot), r.ledger.pid(peer), linkRate)
+		if err == nil {
+			r.note("drill", slot, "what it sends to slot %d is throttled to %.0f MB/s", peer, linkRate/1e6)
+		}
+	}
+	if err != nil {
+		r.note("error", slot, "drill %s: %v", kind, err)
+		return true
+	}
+	defer undo()
+	timer := time.NewTimer(length)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		r.note("drill", slot, "%s is over", kind)
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// busiest is the slot that one sends most to.
+func (r *run) busiest(slot int) int {
+	peer, most := -1, 0.0
+	for _, l := range r.watch.View().Links {
+		for _, c := range l.Cells {
+			if c.From == slot && c.Bytes > most {
+				peer, most = c.To, c.Bytes
+			}
+		}
+	}
+	return peer
 }

@@ -38,6 +38,8 @@ type Summary struct {
 	Resume    *float64 `json:"resume_ms"`
 	ResumeMax *float64 `json:"resume_ms_max"`
 	Lost      int      `json:"steps_lost"` // taken and taken again, beside those in flight
+	// Verdicts are what the watch of the run found.
+	Verdicts []Verdict `json:"verdicts"`
 	// Hidden is the share of the time of collectives among replicas during which rank 0
 	// computed. What that gains is the difference of Apart and Together.
 	Hidden *float64 `json:"overlap_hidden"`

@@ -21,6 +21,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -33,6 +34,7 @@ import (
 	"github.com/weft-fabric/weft/train"
 	"github.com/weft-fabric/weft/train/checkpoint"
 	"github.com/weft-fabric/weft/train/model"
+	watching "github.com/weft-fabric/weft/watch/server"
 	"github.com/weft-fabric/weft/web"
 )
 
@@ -99,6 +101,9 @@ func (o *Options) complete() error {
 	if err := o.Train.Check(o.Ranks); err != nil {
 		return UseError{err}
 	}
+	if slices.ContainsFunc(o.Drill, func(x Exercise) bool { return x.Kind == "link" }) && !slices.Contains(o.Env, "WEFT_TRANSPORT=tcp") {
+		return wrong("drill link throttles connections, and ranks of one host have none unless told so; add --transport tcp")
+	}
 	if o.Check && o.Train.Elastic == train.ScaleRate {
 		return wrong("--check compares with a run on %d ranks, and with --elastic rate the batch follows the ranks; use --elastic batch", o.Ranks)
 	}
@@ -132,9 +137,12 @@ type run struct {
 	started time.Time
 	keeps   bool // checkpoints were asked for
 
-	mu     sync.Mutex
-	master *launch.Process // the coordinator
-	ending bool
+	watch *watching.Server
+
+	mu       sync.Mutex
+	master   *launch.Process // the coordinator
+	ending   bool
+	verdicts []Verdict
 }
 
 // Run trains until it is over or ctx ends, and says how it went. The first end of
@@ -171,6 +179,9 @@ func Run(ctx context.Context, o Options) (s Summary, err error) {
 		return s, err
 	}
 	r.board = web.NewBoard()
+	if err := r.observe(); err != nil {
+		return s, err
+	}
 	page, stop, err := r.serve()
 	if err != nil {
 		return s, err
@@ -203,6 +214,9 @@ func Run(ctx context.Context, o Options) (s Summary, err error) {
 	err = r.train(ctx)
 	r.over()
 	s = r.ledger.summary()
+	r.mu.Lock()
+	s.Verdicts = slices.Clone(r.verdicts)
+	r.mu.Unlock()
 	if err == nil && o.Check {
 		again := ctx
 		if ctx.Err() != nil { // what ended training does not end this
@@ -290,7 +304,7 @@ func (r *run) serve() (page string, stop func(), err error) {
 	if err != nil {
 		return "", nil, wrong("the page cannot be served at %s: %v; give another --listen ADDRESS, or --listen '' for no page", r.o.Listen, err)
 	}
-	s := &http.Server{Handler: r.board.Handler(), ReadHeaderTimeout: 10 * time.Second}
+	s := &http.Server{Handler: r.pages(), ReadHeaderTimeout: 10 * time.Second}
 	var wg sync.WaitGroup
 	wg.Add(1)
 	go func() {
@@ -378,7 +392,7 @@ func (r *run) agent() error {
 	if err != nil {
 		return err
 	}
-	text, err := json.Marshal(rank.Config{Run: r.name + "-" + own[:8], Train: r.o.Train, Steps: r.o.Steps, Contrast: r.o.Contrast, Ckpt: r.o.Ckpt, Every: r.o.Every, Last: r.keeps, Keep: r.o.Keep})
+	text, err := json.Marshal(rank.Config{Run: r.name + "-" + own[:8], Train: r.o.Train, Steps: r.o.Steps, Contrast: r.o.Contrast, Ckpt: r.o.Ckpt, Every: r.o.Every, Last: r.keeps, Keep: r.o.Keep, Orders: r.orders()})
 	if err != nil {
 		return err
 	}
@@ -398,7 +412,7 @@ func (r *run) agent() error {
 	r.node, err = node.New(node.Config{
 		Client: r.client, Policy: coord.Policy{Min: r.o.Min, Max: r.o.Ranks, Settle: 2 * time.Second, Return: r.o.comeBack, Name: "up"},
 		Slots: slots, Command: append(append([]string{}, r.o.Program...), "rank"), Follow: true, Host: host, Restarts: 1000, Grace: saving,
-		Place: r.o.Place, Env: append([]string{rank.Env + "=" + string(text), "WEFT_FLIGHT=1024"}, r.o.Env...), Watch: r.ledger.watch,
+		Place: r.o.Place, Env: append([]string{rank.Env + "=" + string(text), "WEFT_FLIGHT=1024", "WEFT_WATCH=" + r.lives()}, r.o.Env...), Watch: r.ledger.watch,
 		Output: func(_, local int, _, _ io.Writer) (io.Writer, io.Writer) { return log(local), log(local) },
 	})
 	return err
@@ -422,7 +436,11 @@ func (r *run) train(ctx context.Context) error {
 	defer wg.Wait()
 	drills, endDrills := context.WithCancel(ctx)
 	defer endDrills()
-	wg.Add(2)
+	wg.Add(3)
+	go func() {
+		defer wg.Done()
+		r.look(drills)
+	}()
 	go func() {
 		defer wg.Done()
 		r.ledger.report(drills)

@@ -33,6 +33,7 @@ type Job struct {
 	Started   time.Time `json:"started,omitzero"`
 	Until     time.Time `json:"until,omitzero"` // zero: no end
 	Ended     bool      `json:"ended"`
+	Watch     string    `json:"watch,omitempty"` // where the page of its watch is
 }
 
 // States of a rank. Others are shown by their own name.
@@ -74,8 +75,8 @@ type Epoch struct {
 }
 
 // Event is something that happened once. Kinds are kill, exit, failure, epoch,
-// restart, joined, stopped, continued, checkpoint, coordinator, resumed, error
-// and note.
+// restart, joined, stopped, continued, checkpoint, coordinator, resumed, error,
+// drill, verdict, over and note.
 type Event struct {
 	At   time.Time `json:"at,omitzero"`
 	Kind string    `json:"kind"`

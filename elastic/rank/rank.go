@@ -16,6 +16,7 @@ import (
 	"math"
 	"os"
 	"slices"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -23,6 +24,7 @@ import (
 	"github.com/weft-fabric/weft/ckpt"
 	"github.com/weft-fabric/weft/comm"
 	"github.com/weft-fabric/weft/elastic"
+	"github.com/weft-fabric/weft/internal/fault"
 	"github.com/weft-fabric/weft/report"
 	"github.com/weft-fabric/weft/sched"
 	"github.com/weft-fabric/weft/train"
@@ -43,6 +45,7 @@ type Config struct {
 	Every    int          `json:"every"`    // steps between two of them
 	Last     bool         `json:"last"`     // save one where the run ends, too
 	Keep     int          `json:"keep"`     // of the latest; 0 keeps all
+	Orders   string       `json:"orders"`   // folder with orders of drills, by slot; empty: none
 }
 
 // The names of a rank's reports and what they hold.
@@ -124,7 +127,8 @@ func Main(ctx context.Context) error {
 
 // Run trains until the run is over.
 func Run(ctx context.Context, link *elastic.Link, cfg Config) (err error) {
-	j := &job{cfg: cfg, link: link, t: train.Blank(cfg.Train), seen: map[*comm.Comm]uint64{}, traffic: map[report.Collective]*report.Collective{}}
+	slot, _ := strconv.Atoi(os.Getenv("WEFT_SLOT")) // the agent sets it
+	j := &job{cfg: cfg, link: link, orders: fault.Take(cfg.Orders, slot), t: train.Blank(cfg.Train), seen: map[*comm.Comm]uint64{}, traffic: map[report.Collective]*report.Collective{}}
 	if cfg.Ckpt != "" {
 		if j.store, err = ckpt.Open(ctx, cfg.Ckpt, ckpt.Options{Keep: cfg.Keep, Min: j.min}); err != nil {
 			return &elastic.Fatal{Err: err}
@@ -156,6 +160,8 @@ type job struct {
 	writing atomic.Int32 // checkpoints
 	saved   int          // step of the last one that was begun, or that the state came from
 	final   bool         // the run has ended
+
+	orders *fault.Orders
 
 	with, without window
 	seen          map[*comm.Comm]uint64
@@ -230,6 +236,9 @@ func (j *job) Step(ctx context.Context) (last bool, err error) {
 	if j.cfg.Steps > 0 && j.t.Taken() >= j.cfg.Steps { // a checkpoint has them all
 		return true, nil
 	}
+	if err := j.obey(ctx); err != nil {
+		return false, err
+	}
 	overlap := j.cfg.Train.Overlap && (j.cfg.Contrast == 0 || (j.t.Taken()+1)%j.cfg.Contrast != 0)
 	j.t.Overlap(overlap)
 	began, writing := time.Now(), j.writing.Load() > 0
@@ -263,6 +272,28 @@ func (j *job) Step(ctx context.Context) (last bool, err error) {
 	}
 	j.link.Progress(s.Step, s.Wall)
 	return last, nil
+}
+
+// obey does what a drill has ordered: come late, or not at all until the order is taken
+// back.
+func (j *job) obey(ctx context.Context) error {
+	for {
+		o := j.orders.Now()
+		wait := o.Time
+		if o.What == "hang" {
+			wait = 20 * time.Millisecond
+		}
+		if wait > 0 {
+			select {
+			case <-time.After(wait):
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+		if o.What != "hang" {
+			return nil
+		}
+	}
 }
 
 // last saves where the run ends, if nothing has yet: all ranks have stopped after the

@@ -52,6 +52,9 @@ function drawJob() {
   const list = [j.model, j.params && !j.model.includes('parameters') ? `${large(j.params)} parameters` : '', j.layout, j.transport].filter(Boolean);
   put('what', list.join(' · ') || 'waiting for the run');
   put('foot', j.command || '');
+  const watch = document.getElementById('watch');
+  if (j.watch) watch.setAttribute('href', j.watch);
+  watch.hidden = !j.watch;
 }
 
 let first = null; // loss that the run began with

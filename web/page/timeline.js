@@ -2,8 +2,8 @@
 import { el, svg, put, count, time, clock, tenths } from './format.js';
 import { clockTicks } from './chart.js';
 
-const glyphs = { kill: '†', exit: '×', failure: '×', epoch: '◆', restart: '↻', joined: '+', stopped: '‖', continued: '▸', checkpoint: '◇', coordinator: '⌂', resumed: '✓', error: '!', note: '·' };
-const bad = new Set(['kill', 'exit', 'failure', 'error']);
+const glyphs = { kill: '†', exit: '×', failure: '×', epoch: '◆', restart: '↻', joined: '+', stopped: '‖', continued: '▸', checkpoint: '◇', coordinator: '⌂', resumed: '✓', error: '!', drill: '⚡', verdict: '➤', over: '✓', note: '·' };
+const bad = new Set(['kill', 'exit', 'failure', 'error', 'verdict']);
 
 export class Timeline {
   constructor(store) {
