@@ -30,7 +30,7 @@ var Exercises = []struct{ Name, Summary string }{
 	{"coord", "the coordinator gets SIGKILL, and is started again on its directory"},
 	{"slow", "a rank at work comes late to every step for 10 s"},
 	{"hang", "a rank at work takes no step for 12 s, and lives"},
-	{"link", "what a rank at work sends to another is throttled to 1 MB/s for 10 s; over tcp"},
+	{"link", "what a rank at work sends to another is throttled to 200 kB/s for 10 s; over tcp"},
 }
 
 // ParseDrill reads kill:5,stop:1,coord:1. A kind without a number is done once.
@@ -160,7 +160,7 @@ const (
 	slowFor  = 10 * time.Second
 	hangFor  = 12 * time.Second
 	late     = 150 * time.Millisecond
-	linkRate = 1e6
+	linkRate = 2e5
 )
 
 // trouble makes a rank slow, or hang, or a link of it slow, and takes it back after a
@@ -185,7 +185,7 @@ func (r *run) trouble(ctx context.Context, kind string, slot int) bool {
 		}
 		_, undo, err = fault.Throttle(r.ledger.pid(slot), r.ledger.pid(peer), linkRate)
 		if err == nil {
-			r.note("drill", slot, "what it sends to slot %d is throttled to %.0f MB/s", peer, linkRate/1e6)
+			r.note("drill", slot, "what it sends to slot %d is throttled to %.0f kB/s", peer, linkRate/1e3)
 		}
 	}
 	if err != nil {

@@ -135,8 +135,10 @@ type opSeen struct {
 
 // latest is what is known of a rank's lateness.
 type latest struct {
-	late, share float64 // seconds after the median, share of operations in which it was last
-	n           int
+	late  float64 // seconds after the median, in the mean of the operations in which it was last
+	share float64 // of slices in which it was the latest
+	cost  float64 // share of the time that others wait for it
+	n     int
 }
 
 // New makes a machine without a past.
@@ -405,8 +407,8 @@ func (m *Machine) Tick(now float64) []Incident {
 			continue
 		}
 		m.processes(now, j, raise)
-		m.lateness(now, j, raise)
 		m.matrix(now, j, raise)
+		m.lateness(now, j, raise)
 		m.hang(now, j, raise)
 	}
 	m.checks(now, raise)

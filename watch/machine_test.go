@@ -29,6 +29,7 @@ type play struct {
 	stopped map[int]bool
 	stuck   int // a rank that does not come any more, -1 for none
 	full    map[int]bool
+	first   int                 // late ranks are late to every operation with a number that this divides, and to no other; 0 to all
 	links   map[pair][2]float64 // acked, busy
 	alarms  []Incident
 }
@@ -46,11 +47,14 @@ func (p *play) second() {
 	}
 	var ops []map[int]float64
 	if !stands {
-		for range 10 {
+		for k := range 10 {
 			arrive := make([]float64, p.n)
 			end := 0.0
 			for r := range arrive {
-				arrive[r] = math.Abs(p.rng.NormFloat64())*0.002 + p.late[r]
+				arrive[r] = math.Abs(p.rng.NormFloat64()) * 0.002
+				if p.first == 0 || k%p.first == 0 {
+					arrive[r] += p.late[r]
+				}
 				if p.rng.Float64() < 0.01 {
 					arrive[r] += 0.02 // the scheduler
 				}
@@ -144,6 +148,7 @@ func TestFaultsAreNamed(t *testing.T) {
 		do         func(*play)
 	}{
 		{"late", "straggler", []int{5}, 5, func(p *play) { p.late[5] = 0.03 }},
+		{"late in steps of five operations", "straggler", []int{5}, 6, func(p *play) { p.late[5], p.first = 0.05, 5 }},
 		{"stopped", "rank-stopped", []int{2}, 2, func(p *play) { p.stopped[2] = true }},
 		{"died", "rank-dead", []int{3}, 5, func(p *play) { p.gone[3] = true }},
 		{"hangs", "hang", []int{6}, 35, func(p *play) { p.stuck = 6 }},

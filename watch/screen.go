@@ -73,7 +73,7 @@ func Screen(v View, rows []Row, st Style) string {
 	if len(v.Late) > 0 {
 		s.head("Late ranks")
 		for _, l := range v.Late[:min(len(v.Late), 4)] {
-			s.text(fmt.Sprintf("rank %-5d %-12s %10s after the median, last in %3.0f%%  %s", l.Rank, l.Host, span(l.Late), 100*l.Last, s.bar(l.Last)))
+			s.text(fmt.Sprintf("rank %-5d %-12s others wait for it %3.0f%% of the time, %10s when it is last  %s", l.Rank, l.Host, 100*l.Cost, span(l.Late), s.bar(l.Cost)))
 		}
 	}
 	if len(v.Collectives) > 0 {

@@ -123,18 +123,29 @@ func (m *Machine) processes(now float64, j *job, raise raiser) {
 	}
 }
 
-// window is how many of the last operations lateness is judged by.
-const window = 20
+// Lateness is judged by the operations of the last seconds, and at least by so many.
+// They are cut into slices, as a step of training may have many operations of which only
+// the first tells who was late.
+const (
+	window     = 20
+	slices10   = 10
+	windowTime = 4.0
+)
 
-// lateness finds stragglers: a rank that comes last waits least.
+// lateness finds stragglers: all leave an operation together, so a rank that comes last
+// waits least.
 func (m *Machine) lateness(now float64, j *job, raise raiser) {
 	for _, name := range slices.Sorted(maps.Keys(j.group)) {
 		g := j.group[name]
-		var judged []*opSeen
+		var judged []*opSeen // the newest first
 		fresh := false
-		for i := len(g.order) - 1; i >= 0 && len(judged) < window; i-- {
+		there := j.there(g)
+		for i := len(g.order) - 1; i >= 0; i-- {
 			o := g.ops[g.order[i]]
-			if now-o.at > 30 || len(o.took) < 3 || len(o.took) < j.there(g) && now-o.at < 3 {
+			if now-o.at > 30 || len(judged) >= window && now-o.at > windowTime {
+				break
+			}
+			if len(o.took) < 3 || len(o.took) < there && now-o.at < 3 {
 				continue
 			}
 			if !o.full {
@@ -154,44 +165,104 @@ func (m *Machine) lateness(now float64, j *job, raise raiser) {
 			}
 			continue
 		}
-		waits, noise := map[int][]float64{}, []float64{}
-		last := map[int]int{}
-		for _, o := range judged {
-			all := slices.Collect(maps.Values(o.took))
-			mid := median(all)
-			dev := make([]float64, len(all))
-			for i, w := range all {
-				dev[i] = math.Abs(w - mid)
+		m.slice(now, j, g, judged, raise)
+	}
+}
+
+// slice sums up lateness in ten slices of operations and judges every rank.
+func (m *Machine) slice(now float64, j *job, g *group, judged []*opSeen, raise raiser) {
+	type tally struct {
+		slice [slices10]float64 // seconds late
+		top   int               // slices in which it was the latest
+		sum   float64
+		last  int // operations in which it was the last
+	}
+	ranks := map[int]*tally{}
+	for i, o := range judged {
+		all := make([]float64, 0, len(o.took))
+		least := -1
+		for r, w := range o.took {
+			all = append(all, w)
+			if least < 0 || w < o.took[least] || w == o.took[least] && r < least {
+				least = r
 			}
-			noise = append(noise, median(dev))
-			least := -1
-			for _, r := range slices.Sorted(maps.Keys(o.took)) {
-				waits[r] = append(waits[r], mid-o.took[r])
-				if least < 0 || o.took[r] < o.took[least] {
-					least = r
-				}
-			}
-			last[least]++
 		}
-		mad := median(noise)
-		clear(g.late)
-		for _, r := range slices.Sorted(maps.Keys(waits)) {
-			l := &latest{late: median(waits[r]), share: float64(last[r]) / float64(len(judged)), n: len(judged)}
-			g.late[r] = l
-			bad := l.share >= 0.6 && l.late > max(5*mad, 0.02*g.step, 200e-6)
-			key := fmt.Sprintf("late/%s/%d", j.name, r)
-			// One group is enough: the first that names a rank is the evidence.
-			if m.held(key+"/"+name, bad) {
-				sev := doctor.Warning
-				if l.late > 0.1*g.step {
-					sev = doctor.Critical
-				}
-				raise(key, Incident{Kind: "straggler", Severity: sev, Confidence: min(0.95, 0.6+0.35*l.share), Job: j.name, Subject: m.subject(j, r),
-					Verdict:  fmt.Sprintf("%s of %s is late: it comes last in %.0f%% of the collectives, %s after the median", j.on(r), j.name, 100*l.share, span(l.late)),
-					Evidence: []Evidence{{now, fmt.Sprintf("%s: last in %d of %d operations, late by %s in the median; others differ by %s", name, last[r], len(judged), span(l.late), span(mad))}}})
+		mid := median(all)
+		for r, w := range o.took {
+			t := ranks[r]
+			if t == nil {
+				t = &tally{}
+				ranks[r] = t
+			}
+			t.slice[i*slices10/len(judged)] += mid - w
+			if r == least {
+				t.last++
+				t.sum += mid - w
 			}
 		}
 	}
+	var noise [slices10]float64
+	for k := range slices10 {
+		all, dev := make([]float64, 0, len(ranks)), make([]float64, 0, len(ranks))
+		top := -1
+		for r, t := range ranks {
+			all = append(all, t.slice[k])
+			if top < 0 || t.slice[k] > ranks[top].slice[k] || t.slice[k] == ranks[top].slice[k] && r < top {
+				top = r
+			}
+		}
+		mid := median(all)
+		for _, x := range all {
+			dev = append(dev, math.Abs(x-mid))
+		}
+		noise[k] = median(dev)
+		ranks[top].top++
+	}
+	mad := median(noise[:])
+	ops := float64(len(judged)) / slices10
+	wall := max(g.step*ops, (judged[0].at-judged[len(judged)-1].at)/slices10) // of a slice
+	clear(g.late)
+	for _, r := range slices.Sorted(maps.Keys(ranks)) {
+		t := ranks[r]
+		mid := median(t.slice[:])
+		l := &latest{share: float64(t.top) / slices10, cost: max(0, mid) / max(wall, 1e-9), n: len(judged)}
+		if t.last > 0 {
+			l.late = t.sum / float64(t.last)
+		}
+		g.late[r] = l
+		bad := l.share >= 0.6 && mid > max(5*mad, 0.02*wall, 200e-6)
+		key := fmt.Sprintf("late/%s/%d", j.name, r)
+		if !m.held(key+"/"+g.name, bad) {
+			continue
+		}
+		if i := m.linkOf(j, r); i != nil { // what comes over a slow link comes late
+			f := fmt.Sprintf("rank %d comes late", r)
+			if !slices.Contains(i.Follows, f) {
+				i.Follows = append(i.Follows, f)
+			}
+			continue
+		}
+		sev := doctor.Warning
+		if l.cost > 0.1 {
+			sev = doctor.Critical
+		}
+		raise(key, Incident{Kind: "straggler", Severity: sev, Confidence: min(0.95, 0.6+0.35*l.share), Job: j.name, Subject: m.subject(j, r),
+			Verdict:  fmt.Sprintf("%s of %s is late: the others wait for it %.0f%% of the time", j.on(r), j.name, 100*min(1, l.cost)),
+			Evidence: []Evidence{{now, fmt.Sprintf("%s: the latest rank in %d of %d slices of the last %d operations, the last one in %d of them, then %s after the median", g.name, t.top, slices10, len(judged), t.last, span(l.late))}}})
+	}
+}
+
+// linkOf is an open incident of a link that ends at a rank.
+func (m *Machine) linkOf(j *job, rank int) *Incident {
+	for _, i := range m.open {
+		switch i.Kind {
+		case "slow-link", "slow-sender", "slow-receiver", "link-cut":
+			if i.Job == j.name && slices.Contains(i.Subject.Ranks, rank) {
+				return i
+			}
+		}
+	}
+	return nil
 }
 
 // there is how many ranks of a group report.

@@ -125,8 +125,9 @@ type LateView struct {
 	Group string  `json:"group"`
 	Rank  int     `json:"rank"`
 	Host  string  `json:"host"`
-	Late  float64 `json:"late_s"` // after the median; less than 0 is early
-	Last  float64 `json:"last_share"`
+	Late  float64 `json:"late_s"`     // after the median, when it comes last
+	Last  float64 `json:"last_share"` // of slices in which it is the latest
+	Cost  float64 `json:"cost"`       // share of the time that others wait for it
 }
 
 // LinkView is the delay matrix of a job.
@@ -163,7 +164,7 @@ func (m *Machine) View(now float64) View {
 		}
 		m.jobParts(now, m.jobs[name], &v)
 	}
-	slices.SortStableFunc(v.Late, func(a, b LateView) int { return cmp.Compare(b.Late, a.Late) })
+	slices.SortStableFunc(v.Late, func(a, b LateView) int { return cmp.Or(cmp.Compare(b.Cost, a.Cost), cmp.Compare(b.Late, a.Late)) })
 	v.Late = v.Late[:min(len(v.Late), viewRows)]
 	slices.SortStableFunc(v.Collectives, func(a, b CollectiveView) int {
 		return cmp.Or(cmp.Compare(b.Ratio, a.Ratio), cmp.Compare(b.Bytes, a.Bytes))
@@ -288,7 +289,7 @@ func (m *Machine) jobParts(now float64, j *job, v *View) {
 		g := j.group[gn]
 		for _, r := range slices.Sorted(maps.Keys(g.late)) {
 			l := g.late[r]
-			x := LateView{Job: j.name, Group: gn, Rank: r, Late: l.late, Last: l.share}
+			x := LateView{Job: j.name, Group: gn, Rank: r, Late: l.late, Last: l.share, Cost: l.cost}
 			if k := j.ranks[r]; k != nil {
 				x.Host = k.host
 			}

@@ -157,7 +157,7 @@ function draw(v) {
   heat(v.heat);
   rows('collectives', v.collectives.slice(0, 40), c => [c.op, size(c.bytes), c.ranks, c.took_s ? span(c.took_s) : '–', large(c.busbw_gb_per_s), c.predicted_s ? span(c.predicted_s) : '–', c.baseline_s ? span(c.baseline_s) : 'learning',
     el('span', { class: c.ratio > 2 ? 't-bad' : c.ratio > 1.5 ? 't-warn' : '' }, c.ratio ? `${c.ratio > 1.5 ? '▲ ' : ''}${digits(c.ratio)}` : '–')], 'no collective was told of yet');
-  rows('late', v.late.slice(0, 24), l => [l.rank, l.host, span(l.late_s), el('span', { class: l.last_share >= 0.6 ? 't-bad' : '' }, `${Math.round(l.last_share * 100)}%`)], 'no lateness is known yet');
+  rows('late', v.late.slice(0, 24), l => [l.rank, l.host, el('span', { class: l.cost >= 0.02 && l.last_share >= 0.6 ? 't-bad' : '' }, `${(l.cost * 100).toFixed(1)}%`), span(l.late_s)], 'no lateness is known yet');
   links(v.links);
   $('changes').replaceChildren(...(v.changes.length ? v.changes.map(c => el('li', {}, el('time', {}, day(c.at)), `${c.host}: ${c.what} ${c.from ? `was ${c.from}, ` : ''}${c.to ? `is ${c.to}` : 'is gone'}`)) : [el('li', { class: 'faint' }, 'nothing changed')]));
   put('r-changes', v.changes.length ? `${v.changes.length} changes` : '');
