@@ -14,6 +14,8 @@
 # make drills  breaks the network of a lab in every way that weft lab drill knows, and measures
 # make gpu    on a machine with a GPU: kernels against reduce, collectives, speed with and without MPS; docs/gpu.md
 # make lab-scale  labs of 6, 64 and 200 routers, measured
+# make watch-drills  breaks real ranks in every way there is and prints what weft watch named (TRIALS, HEALTHY); about fifteen minutes
+# make watch-load  a server of weft watch under the reports of 10,000 hosts, measured
 # make fuzz   every fuzz target for a minute each (FUZZTIME=10s to shorten)
 # make lint   gofmt, go vet and staticcheck
 # make cross  builds and vets for macOS and for Linux on arm64
@@ -26,9 +28,9 @@ QUICK     = $(shell $(GO) list ./... | grep -v -e /internal/ -e /comm/ -e /trans
 # Packages with goroutines or shared memory. The others are pure values.
 RACE     ?= ./transport/... ./comm/... ./coord/... ./ckpt/... ./elastic/... ./launch/... ./up/... ./web/... ./member/... ./train/... ./bench/... ./probe/...
 PACKAGES := ibsim-utils opensm infiniband-diags chromium gcc g++ openmpi-bin libopenmpi-dev mpich libmpich-dev libgloo-dev python3-torch \
-	netplan.io frr dnsmasq-base kea-dhcp4-server bind9-utils slurmctld slurmd slurm-client lldpd bird2 nftables
+	netplan.io frr dnsmasq-base kea-dhcp4-server bind9-utils slurmctld slurmd slurm-client lldpd bird2 nftables prometheus
 
-.PHONY: quick test long lib race schedules host-faults differential proofs dist cross bench bench-sim bench-comm accuracy plan-accuracy drift drills gpu fuzz lint packages build
+.PHONY: quick test long lib race schedules host-faults differential proofs dist cross bench bench-sim bench-comm accuracy plan-accuracy drift drills watch-drills watch-load gpu fuzz lint packages build
 .PHONY: quick test lib race schedules host-faults differential proofs dist cross bench bench-sim bench-comm accuracy plan-accuracy drift drills lab-scale fuzz lint packages build
 
 quick:
@@ -139,6 +141,16 @@ lab-scale:
 drills: build
 	./weft lab up examples/lab.yaml --name drills
 	./weft lab drill drills; code=$$?; ./weft lab down drills; exit $$code
+
+# The table of docs/watch.md: faults over real processes, and a day of healthy running in virtual time.
+TRIALS  ?= 5
+HEALTHY ?= 10m
+watch-drills:
+	CGO_ENABLED=0 $(GO) run . watch drills --trials $(TRIALS) --healthy $(HEALTHY)
+	WEFT_TEST_HOURS=24 $(GO) test -count=1 -timeout 30m -run TestHealthyDay -v ./watch
+
+watch-load:
+	CGO_ENABLED=0 $(GO) build -o .weft-load . && ./.weft-load watch load --hosts 10000 --series 200 --every 10s --for 60s; rm -f .weft-load
 
 fuzz:
 	@set -e; for p in $$($(GO) list ./...); do \

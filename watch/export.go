@@ -1,6 +1,19 @@
-// Package watch turns what agents measure into what operators already run: a file of
-// alerting rules for Prometheus and a dashboard for Grafana. Both are made from
-// health.Rules, so an alert and an agent's state mean the same.
+// Package watch judges what agents report of a cluster. Reports go in, incidents come
+// out, each with who, since when, how sure, on what evidence and what to do:
+//
+//	Report ──► Machine.Observe        processes, operations, connections, ports, checks
+//	           Machine.Tick(now) ──► []Incident that opened or ended
+//	           Machine.View(now) ──► what page, screen and JSON show
+//
+// A rank that comes late to collectives is known by waiting least in them; a slow link by
+// the time a byte takes among the links of the job; a hang by the wait-graph of package
+// doctor; a bad port by comparison with ports of its role; a slow collective by the
+// prediction for the cluster, corrected by what the cluster reaches. What follows from
+// another incident is listed under it.
+//
+// The package is pure: clock and reports are arguments, so a recorded incident can be
+// played again. It also writes alerting rules for Prometheus and a dashboard for Grafana
+// from health.Rules, so that an alert and an agent's state mean the same.
 package watch
 
 import (
@@ -32,6 +45,8 @@ func Rules() string {
 	rule("WeftGPUStalled", `DCGM_FI_DEV_GPU_UTIL >= 99 and on(instance, gpu) DCGM_FI_DEV_POWER_USAGE < 0.4 * weft_gpu_power_limit_watts`, "2m", "critical", "{{ $labels.instance }} GPU {{ $labels.gpu }}: busy at little power, a collective that does not end", "flight recorder dumps, then weft doctor")
 	rule("WeftPortSlow", `node_infiniband_rate_bytes_per_second < on(device, port) group_left() quantile by(device, port) (0.5, node_infiniband_rate_bytes_per_second)`, "1m", "critical", "{{ $labels.instance }} {{ $labels.device }}: slower than the same port of other hosts", "reseat or replace the cable")
 	rule("WeftRailImbalance", `max by(instance) (rate(node_infiniband_port_data_transmitted_bytes_total[1m])) > 4 * min by(instance) (rate(node_infiniband_port_data_transmitted_bytes_total[1m])) and max by(instance) (rate(node_infiniband_port_data_transmitted_bytes_total[1m])) > 1e9`, "2m", "warning", "{{ $labels.instance }}: one rail carries four times another", "NCCL_IB_HCA, topology file, rail cabling")
+	rule("WeftWatchCritical", `max by(kind, exported_job) (weft_watch_incident{severity="critical"}) > 0`, "10s", "critical", "weft watch: {{ $labels.kind }} in {{ $labels.exported_job }}", "weft watch show: the verdict, its evidence and what to do")
+	rule("WeftWatchWarning", `max by(kind, exported_job) (weft_watch_incident{severity="warning"}) > 0`, "1m", "warning", "weft watch: {{ $labels.kind }}", "weft watch show: the verdict, its evidence and what to do")
 	return b.String()
 }
 
