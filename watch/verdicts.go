@@ -129,7 +129,7 @@ func (m *Machine) processes(now float64, j *job, raise raiser) {
 const (
 	window     = 20
 	slices10   = 10
-	windowTime = 4.0
+	windowTime = 2.0
 )
 
 // lateness finds stragglers: all leave an operation together, so a rank that comes last
@@ -235,7 +235,7 @@ func (m *Machine) slice(now float64, j *job, g *group, judged []*opSeen, raise r
 		if !m.held(key+"/"+g.name, bad) {
 			continue
 		}
-		if i := m.linkOf(j, r); i != nil { // what comes over a slow link comes late
+		if i := m.linkOf(now, j, r); i != nil { // what comes over a slow link comes late
 			f := fmt.Sprintf("rank %d comes late", r)
 			if !slices.Contains(i.Follows, f) {
 				i.Follows = append(i.Follows, f)
@@ -252,12 +252,12 @@ func (m *Machine) slice(now float64, j *job, g *group, judged []*opSeen, raise r
 	}
 }
 
-// linkOf is an open incident of a link that ends at a rank.
-func (m *Machine) linkOf(j *job, rank int) *Incident {
+// linkOf is the incident of a link that ends at a rank and is slow now.
+func (m *Machine) linkOf(now float64, j *job, rank int) *Incident {
 	for _, i := range m.open {
 		switch i.Kind {
 		case "slow-link", "slow-sender", "slow-receiver", "link-cut":
-			if i.Job == j.name && slices.Contains(i.Subject.Ranks, rank) {
+			if i.Job == j.name && now-i.Seen < 3 && slices.Contains(i.Subject.Ranks, rank) {
 				return i
 			}
 		}
