@@ -15,6 +15,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -63,22 +64,58 @@ func (f *watchFlags) config(cmd *cobra.Command) (watch.Config, error) {
 	return c, nil
 }
 
-// predictor says how long NCCL's operations take on a cluster.
-func predictor(c *cluster.Cluster) func(op string, bytes int64, ranks int) float64 {
-	models := map[int]*tune.NCCL{}
-	return func(name string, bytes int64, ranks int) float64 {
+// predictor says how long NCCL's operations take on a cluster. Predictions are made one
+// after another beside what asks for them: a model of a thousand GPUs takes seconds.
+func predictor(c *cluster.Cluster) func(op string, bytes int64, ranks int) (float64, bool) {
+	type question struct {
+		op    sched.Collective
+		bytes int64
+		ranks int
+	}
+	var mu sync.Mutex
+	answers := map[question]float64{}
+	asked := map[question]bool{}
+	queue := make(chan question, 1024)
+	work := func() {
+		models := map[int]*tune.NCCL{}
+		for q := range queue {
+			m, took := models[q.ranks], 0.0
+			if m == nil {
+				var err error
+				if m, err = tune.NewNCCL(c.Graph, explainAll(c.Graph, q.ranks), c.Catalog, tune.NCCLOptions{}); err != nil {
+					m = nil
+				}
+				models[q.ranks] = m
+			}
+			if m != nil {
+				took = float64(m.Predict(q.op, unit.Bytes(q.bytes)).Time) / float64(unit.Second)
+			}
+			mu.Lock()
+			answers[q] = took
+			mu.Unlock()
+		}
+	}
+	var once sync.Once
+	return func(name string, bytes int64, ranks int) (float64, bool) {
 		op, err := sched.ParseCollective(strings.ToLower(strings.ReplaceAll(name, "_", "-")))
 		if err != nil || ranks < 2 || ranks > c.Graph.Count(topo.GPU) || bytes <= 0 {
-			return 0
+			return 0, true
 		}
-		m := models[ranks]
-		if m == nil {
-			if m, err = tune.NewNCCL(c.Graph, explainAll(c.Graph, ranks), c.Catalog, tune.NCCLOptions{}); err != nil {
-				return 0
+		once.Do(func() { go work() })
+		q := question{op, bytes, ranks}
+		mu.Lock()
+		defer mu.Unlock()
+		if x, ok := answers[q]; ok {
+			return x, true
+		}
+		if !asked[q] {
+			select {
+			case queue <- q:
+				asked[q] = true
+			default: // asked again later
 			}
-			models[ranks] = m
 		}
-		return float64(m.Predict(op, unit.Bytes(bytes)).Time) / float64(unit.Second)
+		return 0, false
 	}
 }
 

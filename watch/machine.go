@@ -17,8 +17,9 @@ type Config struct {
 	Title string
 	Site  *doctor.Site // nil without a cluster file
 	// Predict says how long an operation should take, in seconds; 0 if it cannot be
-	// said. It is asked once for each operation, size and number of ranks.
-	Predict func(op string, bytes int64, ranks int) float64
+	// said. It must not take long: false is an answer that comes later, when it is asked
+	// again.
+	Predict func(op string, bytes int64, ranks int) (seconds float64, known bool)
 	// Hang is how long no operation of a job may end while ranks wait, in seconds; 30
 	// if 0. A job that writes a checkpoint for longer while ranks wait needs more.
 	Hang float64

@@ -299,7 +299,7 @@ func TestPortsChecksChanges(t *testing.T) {
 
 // Collectives are held against the prediction as this cluster reaches it.
 func TestCollectivesAgainstPrediction(t *testing.T) {
-	m := New(Config{Predict: func(op string, bytes int64, ranks int) float64 { return 0.010 }})
+	m := New(Config{Predict: func(op string, bytes int64, ranks int) (float64, bool) { return 0.010, true }})
 	now, seq := 1e9, int64(0)
 	feed := func(seconds int, took float64) (opened []Incident) {
 		for range seconds {

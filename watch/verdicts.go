@@ -754,10 +754,9 @@ func (m *Machine) collectives(now float64) {
 
 func (m *Machine) compare(now float64, j *job, g *group, t *timing) {
 	key := fmt.Sprintf("%s/%d/%d", t.op, t.bytes, t.ranks)
-	if _, ok := m.predict[key]; !ok {
-		m.predict[key] = 0
-		if m.c.Predict != nil {
-			m.predict[key] = m.c.Predict(t.op, t.bytes, t.ranks)
+	if _, ok := m.predict[key]; !ok && m.c.Predict != nil {
+		if x, known := m.c.Predict(t.op, t.bytes, t.ranks); known {
+			m.predict[key] = x
 		}
 	}
 	t.predict = m.predict[key]
