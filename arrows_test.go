@@ -35,6 +35,7 @@ var floors = [][]string{
 	{"network/emit"},
 	{"network/check"},
 	{"cost", "kv"},
+	{"tune/table"},
 	{"tune", "sim", "member"},
 	{"work", "plan/kernel", "plan/schedule"},
 	{"plan", "sim/failures"},

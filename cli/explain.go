@@ -13,6 +13,7 @@ import (
 	"github.com/weft-fabric/weft/sim"
 	"github.com/weft-fabric/weft/topo"
 	"github.com/weft-fabric/weft/tune"
+	"github.com/weft-fabric/weft/tune/table"
 	"github.com/weft-fabric/weft/unit"
 )
 
@@ -32,6 +33,7 @@ type explanation struct {
 func newExplain() *cobra.Command {
 	var f struct {
 		op, size, cluster, gpus, cal string
+		emit                         string
 		links                        string
 		asJSON, bound                bool
 		root                         int
@@ -48,11 +50,15 @@ protocol NCCL chooses and why, what limits it, why bus bandwidth is not wire rat
 
 --bound answers another question: the least time that any schedule can take where
 bytes count and latency does not, at wire rate, with the cut that proves it; with
-switches that only pass bytes on, and with switches that copy and add.`,
+switches that only pass bytes on, and with switches that copy and add.
+
+--emit nccl-tuner writes the choices of all collectives and sizes as a table, for
+libweft.so as NCCL's tuner plug-in (docs/nccl.md).`,
 		Example: `  weft explain --op all-reduce --size 64MiB --cluster examples/rail-1k.yaml
   weft explain dgx-1v --gpus 0,1,4 --size 1GiB
   weft explain superpod-h100 --gpus 'n[0-1]:gpu[0-7]' --size 256MiB
-  weft explain dgx-1v --gpus 0-4 --bound --fail 'n0:gpu0 - n0:gpu1'`,
+  weft explain dgx-1v --gpus 0-4 --bound --fail 'n0:gpu0 - n0:gpu1'
+  weft explain dgx-h100 --emit nccl-tuner`,
 		Args:              cobra.MaximumNArgs(1),
 		ValidArgsFunction: clusterNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -113,6 +119,13 @@ switches that only pass bytes on, and with switches that copy and add.`,
 			if err != nil {
 				return err
 			}
+			switch f.emit {
+			case "":
+			case "nccl-tuner":
+				return emitTuner(cmd.OutOrStdout(), c, set, o, cal)
+			default:
+				return fmt.Errorf("--emit %q is not known; known: nccl-tuner", f.emit)
+			}
 			e, err := explain(c, set, op, sizes[0], o, cal)
 			if err != nil {
 				return err
@@ -136,8 +149,31 @@ switches that only pass bytes on, and with switches that copy and add.`,
 	s.IntVar(&f.root, "root", 0, "with --bound: root `RANK` of a rooted collective")
 	s.StringArrayVar(&f.fail, "fail", nil, "with --bound: a dead `PART`, as 'weft sim collective' takes it; repeatable")
 	s.StringArrayVar(&f.slow, "slow", nil, "with --bound: `PART=FACTOR`, a part at a fraction of its rate; repeatable")
+	s.StringVar(&f.emit, "emit", "", "`FORM` of a file to write instead: nccl-tuner, the table of NCCL's tuner plug-in")
 	s.BoolVar(&f.asJSON, "json", false, "print as JSON")
+	_ = cmd.RegisterFlagCompletionFunc("emit", cobra.FixedCompletions([]string{"nccl-tuner"}, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
+}
+
+// emitTuner writes what NCCL should run, for its tuner plug-ins.
+func emitTuner(w io.Writer, c *cluster.Cluster, set []topo.NodeID, o tune.NCCLOptions, cal *tune.Calibration) error {
+	if len(set) < 2 {
+		return fmt.Errorf("a collective needs at least two GPUs; here are %d", len(set))
+	}
+	m, err := tune.NewNCCL(c.Graph, set, c.Catalog, o)
+	if err != nil {
+		return err
+	}
+	rows, err := m.TunerTable(cal)
+	if err != nil {
+		return err
+	}
+	by := "by NCCL's model of this cluster"
+	if cal != nil {
+		by = "ring or tree by the calibration, the rest by NCCL's model of this cluster"
+	}
+	return table.Write(w, rows, fmt.Sprintf("%s: %d GPUs on %s, %s", c.Name, m.Ranks(), count(m.Nodes(), "node"), by),
+		"NCCL_TUNER_PLUGIN=libweft.so WEFT_NCCL_TABLE=this file, the same on all ranks")
 }
 
 // oneCluster loads the cluster that is named as an argument or by --cluster, but not by both.
