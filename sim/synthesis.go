@@ -80,6 +80,9 @@ func Synthesise(g *topo.Graph, gpus []topo.NodeID, op sched.Collective, size uni
 		if err != nil {
 			return nil, err
 		}
+		if err := s.ordered(plan, wish, func(form shape) error { return s.try(g, gpus, form, size, o, wish.Channels) }); err != nil {
+			return nil, err
+		}
 		if s.Program != nil || wish.Channels == 0 || len(plan.Ways) == 1 {
 			break
 		}
@@ -134,6 +137,34 @@ const (
 	mostMessages  = 150_000
 	MostSimulated = 64
 )
+
+// mostProven is how many channels of all ranks together can be proven where they share chunks.
+const mostProven = 1 << 14
+
+// ordered tries trees that take turns on few channels: where a channel for each child
+// is too many, or not wanted.
+func (s *Synthesis) ordered(p *synth.Plan, wish SynthWish, try func(shape) error) error {
+	if s.Program != nil && s.Program.Channels() <= 32 {
+		return nil
+	}
+	for _, channels := range []int{32, 16, 8, 4, 2, 1} {
+		if wish.Channels > 0 && channels > wish.Channels {
+			continue
+		}
+		each := 1
+		if wish.Pieces > 0 {
+			each = max(wish.Pieces/channels, 1)
+		}
+		name := fmt.Sprintf("%d trees of up to %d hops in turn, %s", len(p.Ways), p.Height(), pieceWord(each*channels))
+		if err := try(shape{name, func() (*sched.Program, error) { return p.Ordered("synth", each*channels, channels) }}); err != nil {
+			return err
+		}
+		if s.Result != nil && channels <= 8 {
+			break
+		}
+	}
+	return nil
+}
 
 // near is the share of the bound from which no other division is tried.
 const near = 0.97
@@ -208,6 +239,8 @@ func (s *Synthesis) try(g *topo.Graph, gpus []topo.NodeID, form shape, size unit
 		t.Why = err.Error()
 	case channels > 0 && p.Channels() > channels:
 		t.Why = fmt.Sprintf("it has %d channels", p.Channels())
+	case p.Channels()*s.Net.Ranks > mostProven:
+		t.Why = fmt.Sprintf("it has %d channels, too many to prove", p.Channels())
 	case slices.ContainsFunc(s.Tried, func(old Tried) bool { return old.digest == p.Digest() }):
 		return nil
 	}

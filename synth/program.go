@@ -205,13 +205,17 @@ func (p *Plan) Program(name string, pieces, lanes int) (*sched.Program, error) {
 		}
 		descend(lines, in, out, first, channels, upName, len(up) > 0, shared)
 	}
+	return assemble(p, name, &t, total*int64(pieces), scratch, fmt.Sprintf("let pieces = %d\n", pieces), body.String())
+}
+
+// assemble puts a program together from its tables and its body.
+func assemble(p *Plan, name string, t *tables, chunks, scratch int64, lets, text string) (*sched.Program, error) {
 	var b strings.Builder
-	fmt.Fprintf(&b, "weft 1\nname %s\nop %s\nranks %d\n", name, p.Op, n)
+	fmt.Fprintf(&b, "weft 1\nname %s\nop %s\nranks %d\n", name, p.Op, p.Net.Ranks)
 	if p.Op.Rooted() {
 		fmt.Fprintf(&b, "root %d\n", p.Root)
 	}
-	fmt.Fprintf(&b, "let pieces = %d\n", pieces)
-	text := body.String()
+	b.WriteString(lets)
 	for _, k := range t.names {
 		if !looksUp(text, k) {
 			continue
@@ -222,7 +226,7 @@ func (p *Plan) Program(name string, pieces, lanes int) (*sched.Program, error) {
 		}
 		b.WriteByte('\n')
 	}
-	fmt.Fprintf(&b, "chunks %d\n", total*int64(pieces))
+	fmt.Fprintf(&b, "chunks %d\n", chunks)
 	if scratch > 0 {
 		fmt.Fprintf(&b, "scratch %d\n", scratch)
 	}
