@@ -66,6 +66,7 @@ var floors = [][]string{
 	{"elastic/node"},
 	{"ckpt/blob", "ckpt/box", "ckpt/safetensors"},
 	{"ckpt", "xfer", "kvcache"},
+	{"xfer/measure"},
 	{"train/mat", "train/mat/gen", "train/data", "train/optim", "train/pipe"},
 	{"train/model"},
 	{"infer"},

@@ -68,15 +68,23 @@ func newLanding(ctx context.Context, n int, desc func(i int) Desc, find func(uin
 		return p, nil
 	})
 	if err == nil {
-		for i := range n {
-			d := desc(i)
-			r := l.view.parts[i].at.region
-			span, known := l.lands[r]
-			if !known {
-				span = [2]int64{d.Off, d.Off + d.Len}
+		var last *Region
+		var span [2]int64
+		for i := range l.view.parts {
+			p := &l.view.parts[i]
+			if r := p.at.region; r != last {
+				if last != nil {
+					l.lands[last] = span
+				}
+				var known bool
+				if span, known = l.lands[r]; !known {
+					span = [2]int64{p.off, p.off + p.n}
+				}
+				last = r
 			}
-			l.lands[r] = [2]int64{min(span[0], d.Off), max(span[1], d.Off+d.Len)}
+			span = [2]int64{min(span[0], p.off), max(span[1], p.off+p.n)}
 		}
+		l.lands[last] = span
 		for r := range l.lands {
 			if err = r.watch(l); err != nil {
 				break

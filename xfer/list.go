@@ -148,7 +148,7 @@ func pairs(op Op, local *List, li []int, remote *List, ri []int) ([]pair, int64,
 			return nil, 0, fmt.Errorf("%s list: %w", s.what, err)
 		}
 	}
-	out := make([]pair, 0, min(n, 1024))
+	out := make([]pair, 0, n)
 	total := int64(0)
 	for i := range n {
 		l, r := i, i

@@ -2,6 +2,7 @@ package xfer
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -31,6 +32,74 @@ type Route struct {
 	link  *link
 }
 
+// cost is how long n bytes take.
+func (t *Route) cost(n int64) time.Duration {
+	return t.Latency + time.Duration(float64(n)/float64(t.Rate)*1e9)
+}
+
+// Measure reads from a peer's region over every path that can be taken, a few bytes and many, and says what it found.
+// From then on the fastest of them is chosen. Nothing else changes a choice.
+func (a *Agent) Measure(ctx context.Context, local *Region, p *Peer, remote *Remote) ([]Route, error) {
+	long := min(local.Size(), remote.Size, 16<<20)
+	short := min(long, 4096)
+	var out []Route
+	for _, path := range Paths {
+		route := Route{Path: path}
+		once := func(n int64) (time.Duration, error) {
+			l, err := a.Prepare(nil, []Desc{local.At(0, n)})
+			if err != nil {
+				return 0, err
+			}
+			defer l.Release()
+			f, err := a.Prepare(p, []Desc{remote.At(0, n)})
+			if err != nil {
+				return 0, err
+			}
+			defer f.Release()
+			best := time.Duration(0)
+			for range 5 {
+				began := time.Now()
+				q, err := a.Post(Transfer{Op: Read, Local: l, Remote: f, Path: path})
+				if err == nil {
+					err = q.Wait(ctx)
+				}
+				if err != nil {
+					return 0, err
+				}
+				if d := time.Since(began); best == 0 || d < best {
+					best = d
+				}
+			}
+			return best, nil
+		}
+		d, err := once(short)
+		if err == nil {
+			route.OK, route.Latency = true, d
+			d, err = once(long)
+		}
+		switch {
+		case errors.Is(err, ErrPath):
+			route.Why = strings.TrimPrefix(err.Error()[strings.LastIndex(err.Error(), path+": ")+1:], path[1:]+": ")
+		case err != nil:
+			return out, err
+		default:
+			route.Rate = unit.Rate(float64(long) / max(d-route.Latency, 1).Seconds())
+			if d <= route.Latency {
+				route.Rate = unit.Rate(float64(long) / d.Seconds())
+			}
+		}
+		out = append(out, route)
+	}
+	p.mu.Lock()
+	for i := range out {
+		if out[i].OK {
+			p.paths[out[i].Path] = &out[i]
+		}
+	}
+	p.mu.Unlock()
+	return out, nil
+}
+
 // inProcess is the peer's agent, if it is in this process.
 func (p *Peer) inProcess() *Agent {
 	agents.Lock()
@@ -49,7 +118,8 @@ func (p *Peer) network() string {
 	return "tcp"
 }
 
-// choose finds the path of the request: the first that can be taken, in the order of Paths, or the one demanded.
+// choose finds the path of the request: the one demanded; else, once Measure has measured, the one that takes the
+// least time for its bytes; else the first that can be taken, in the order of Paths.
 func (r *Request) choose() (*Route, error) {
 	want := r.t.Path
 	if want == "" {
@@ -62,6 +132,10 @@ func (r *Request) choose() (*Route, error) {
 		return &Route{Path: "process", OK: true, Why: "both sides are of this agent", local: r.agent}, nil
 	}
 	var said []string
+	var best *Route
+	r.peer.mu.Lock()
+	known := len(r.peer.paths) > 0
+	r.peer.mu.Unlock()
 	for _, path := range Paths {
 		if want != "" && path != want {
 			continue
@@ -70,10 +144,24 @@ func (r *Request) choose() (*Route, error) {
 		if err != nil {
 			return nil, err
 		}
-		if route.OK {
+		if !route.OK {
+			said = append(said, path+": "+route.Why)
+			continue
+		}
+		if want != "" || !known {
 			return route, nil
 		}
-		said = append(said, path+": "+route.Why)
+		r.peer.mu.Lock()
+		if m := r.peer.paths[path]; m != nil {
+			route.Latency, route.Rate = m.Latency, m.Rate
+		}
+		r.peer.mu.Unlock()
+		if best == nil || route.Rate > 0 && (best.Rate == 0 || route.cost(r.total) < best.cost(r.total)) {
+			best = route
+		}
+	}
+	if best != nil {
+		return best, nil
 	}
 	if len(said) == 0 {
 		return nil, fmt.Errorf("%w: %q; want one of %s", ErrPath, want, strings.Join(Paths, ", "))

@@ -1,0 +1,371 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"github.com/weft-fabric/weft/launch"
+	"github.com/weft-fabric/weft/unit"
+	"github.com/weft-fabric/weft/xfer"
+	"github.com/weft-fabric/weft/xfer/measure"
+)
+
+func newXfer() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "xfer",
+		Short: "Move bytes between memory, files and object stores of agents",
+		Long: `Move bytes between memory, files and objects of agents that come and go: with leases, deadlines, checksums,
+notices that come once, and failures that both ends hear of. docs/transfers.md says what holds.`,
+		Example: `  weft xfer bench --start_block_size 4K --max_block_size 1M
+  weft xfer explain host host`,
+		RunE: group,
+	}
+	cmd.AddCommand(newXferBench(), newXferExplain(), newXferServe(), newXferCompare(), newXferRank())
+	return cmd
+}
+
+// underscores lets flags be written as nixlbench has them, and with dashes.
+func underscores(_ *pflag.FlagSet, name string) pflag.NormalizedName {
+	return pflag.NormalizedName(strings.ReplaceAll(name, "-", "_"))
+}
+
+// xferPlace are the flags that say where files and objects lie.
+type xferPlace struct {
+	dir, store, io, path string
+	buffered             bool
+}
+
+func (p *xferPlace) register(cmd *cobra.Command) {
+	cmd.Flags().SetNormalizeFunc(underscores)
+	cmd.Flags().StringVar(&p.dir, "filepath", "", "`DIR` for files, and for objects without --store; a new one in the system's temporary folder without it")
+	cmd.Flags().StringVar(&p.store, "store", "", "objects in an object store: s3://`BUCKET/PREFIX`")
+	cmd.Flags().StringVar(&p.io, "posix_api_type", "", "how files are read and written: URING, or CALLS for plain ones; the faster one, as measured, without it")
+	cmd.Flags().StringVar(&p.path, "path", "", "the `PATH` to take, or to fail: "+strings.Join(xfer.Paths, ", "))
+	cmd.Flags().BoolVar(&p.buffered, "buffered", false, "files through the page cache")
+}
+
+// config makes the common part of a measurement; done removes what it made.
+func (p *xferPlace) config() (c measure.Config, done func(), err error) {
+	done = func() {}
+	c = measure.Config{Store: strings.TrimSuffix(p.store, "/"), Dir: p.dir, Path: p.path, Buffered: p.buffered, Scheme: "pairwise", Pairs: 1}
+	switch strings.ToUpper(p.io) {
+	case "":
+	case "URING":
+		c.IO = "ring"
+	case "CALLS":
+		c.IO = "calls"
+	default:
+		return c, done, fmt.Errorf("--posix_api_type %q: want URING or CALLS", p.io)
+	}
+	if c.Token, err = launch.NewToken(); err != nil {
+		return c, done, err
+	}
+	exe, err := os.Executable()
+	if err != nil {
+		return c, done, err
+	}
+	c.Command = []string{exe, "xfer", "serve", "--json"}
+	if c.Dir == "" {
+		if c.Dir, err = os.MkdirTemp("", "weft-xfer-"); err != nil {
+			return c, done, err
+		}
+		done = func() { os.RemoveAll(c.Dir) }
+	}
+	return c, done, nil
+}
+
+func newXferBench() *cobra.Command {
+	var place xferPlace
+	var op, scheme, from, to, backend, class, minBlock, maxBlock, total string
+	var minBatch, maxBatch, iters, warmup, rounds, pairs, streams int
+	var check, compare, asJSON bool
+	cmd := &cobra.Command{
+		Use:   "bench",
+		Short: "Measure transfers between kinds of memory, with nixlbench's flags and columns",
+		Long: `Measure transfers. The initiator is this process, each target a process of its own that is started and ended.
+With --backend POSIX or OBJ the file or the object is the initiator's own, as with nixlbench's storage plug-ins.
+
+The blocks of a request lie apart. A request is posted when the one before is done. CPU s/GB is the processor time of all
+processes. --compare runs, in turns with ours, what moves the same bytes without us: memcpy in one process, bare
+sockets, fio, the store's client; ratios are medians over the rounds.`,
+		Example: `  weft xfer bench --start_block_size 4K --max_block_size 1M --compare
+  weft xfer bench --op_type WRITE --path tcp --start_block_size 1M
+  weft xfer bench --backend POSIX --start_block_size 1M --start_batch_size 16 --compare
+  weft xfer bench --scheme manytoone --num_initiator_dev 2`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, done, err := place.config()
+			if err != nil {
+				return err
+			}
+			defer done()
+			switch strings.ToUpper(op) {
+			case "READ":
+				c.Op = xfer.Read
+			case "WRITE":
+				c.Op = xfer.Write
+			default:
+				return fmt.Errorf("--op_type %q: want READ or WRITE", op)
+			}
+			if c.Local, err = xfer.ParseKind(from); err != nil {
+				return fmt.Errorf("--initiator_seg_type: %w", err)
+			}
+			if c.Remote, err = xfer.ParseKind(to); err != nil {
+				return fmt.Errorf("--target_seg_type: %w", err)
+			}
+			if c.Class, err = xfer.ParseClass(class); err != nil {
+				return fmt.Errorf("--class: %w", err)
+			}
+			switch strings.ToUpper(backend) {
+			case "", "WEFT":
+			case "POSIX":
+				c.Here, c.Remote = true, xfer.File
+			case "OBJ":
+				c.Here, c.Remote = true, xfer.Object
+			default:
+				return fmt.Errorf("--backend %q: want WEFT, POSIX or OBJ; paths between processes are chosen by --path", backend)
+			}
+			if c.Local == xfer.GPU || c.Remote == xfer.GPU {
+				return finding{fmt.Errorf("GPU memory: no device is joined to transfers in this build; host, file and object are")}
+			}
+			for _, b := range []struct {
+				flag, text string
+				to         *int64
+			}{{"start_block_size", minBlock, &c.MinBlock}, {"max_block_size", maxBlock, &c.MaxBlock}, {"total_buffer_size", total, &c.Total}} {
+				n, err := unit.ParseBytes(b.text)
+				if err != nil || n <= 0 {
+					return fmt.Errorf("--%s %q: want a size, as 64K", b.flag, b.text)
+				}
+				*b.to = int64(n)
+			}
+			if !cmd.Flags().Changed("max_block_size") {
+				c.MaxBlock = max(c.MaxBlock, c.MinBlock)
+			}
+			if maxBatch < minBatch {
+				maxBatch = minBatch
+			}
+			if !cmd.Flags().Changed("total_buffer_size") {
+				c.Total = max(c.Total, c.MaxBlock*int64(maxBatch))
+			}
+			if iters < 1 || warmup < 0 || minBatch < 1 || pairs < 1 || c.MaxBlock < c.MinBlock {
+				return fmt.Errorf("want at least one iteration, block and initiator, and sizes from small to large")
+			}
+			c.Scheme, c.Pairs, c.MinBatch, c.MaxBatch = scheme, pairs, minBatch, maxBatch
+			c.Iters, c.Warmup, c.Rounds, c.Check, c.Compare, c.Streams = iters, warmup, rounds, check, compare, streams
+			if !asJSON {
+				c.Progress = cmd.OutOrStdout()
+				measure.PrintHead(c.Progress)
+			}
+			rows, err := measure.Run(cmd.Context(), c)
+			if err != nil {
+				return finding{err}
+			}
+			if asJSON {
+				return printJSON(cmd.OutOrStdout(), rows)
+			}
+			return nil
+		},
+	}
+	place.register(cmd)
+	f := cmd.Flags()
+	f.StringVar(&op, "op_type", "READ", "READ or WRITE")
+	f.StringVar(&scheme, "scheme", "pairwise", "pairwise, manytoone or onetomany")
+	f.StringVar(&backend, "backend", "", "WEFT, POSIX for a file of the initiator, OBJ for an object of it")
+	f.StringVar(&from, "initiator_seg_type", "DRAM", "`KIND` at the initiator: DRAM, FILE, OBJ or VRAM")
+	f.StringVar(&to, "target_seg_type", "DRAM", "`KIND` at the target")
+	f.StringVar(&class, "class", "bulk", "latency, bulk or background")
+	f.StringVar(&minBlock, "start_block_size", "4K", "smallest block")
+	f.StringVar(&maxBlock, "max_block_size", "4K", "largest block")
+	f.IntVar(&minBatch, "start_batch_size", 1, "fewest blocks in a request")
+	f.IntVar(&maxBatch, "max_batch_size", 1, "most blocks in a request")
+	f.StringVar(&total, "total_buffer_size", "64M", "bytes of each region")
+	f.IntVar(&iters, "num_iter", 100, "requests of each initiator")
+	f.IntVar(&warmup, "warmup_iter", 10, "requests before")
+	f.IntVar(&rounds, "rounds", 5, "rounds between which comparisons run")
+	f.IntVar(&pairs, "num_initiator_dev", 1, "pairs, initiators of manytoone, or targets of onetomany")
+	f.IntVar(&streams, "streams", 1, "connections that carry data, for each address")
+	f.BoolVar(&check, "check_consistency", false, "write, read back and compare")
+	f.BoolVar(&compare, "compare", false, "run what moves the same bytes without us, in turns")
+	f.BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+func newXferExplain() *cobra.Command {
+	var place xferPlace
+	var size string
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "explain LOCAL REMOTE",
+		Short: "Measure the paths between two processes and say which one a read takes",
+		Long: `Start an agent in another process, measure every path to it, and say which one a read of --size bytes takes and
+why the others are not. LOCAL and REMOTE are host, file or object.`,
+		Example: `  weft xfer explain host host
+  weft xfer explain host file --size 16M`,
+		Args: cobra.ExactArgs(2), ValidArgs: []string{"host", "file", "object"},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, done, err := place.config()
+			if err != nil {
+				return err
+			}
+			defer done()
+			if c.Local, err = xfer.ParseKind(args[0]); err != nil {
+				return err
+			}
+			if c.Remote, err = xfer.ParseKind(args[1]); err != nil {
+				return err
+			}
+			if c.Local == xfer.GPU || c.Remote == xfer.GPU {
+				return finding{fmt.Errorf("GPU memory: no device is joined to transfers in this build; host, file and object are")}
+			}
+			n, err := unit.ParseBytes(size)
+			if err != nil || n <= 0 {
+				return fmt.Errorf("--size %q: want a size, as 16M", size)
+			}
+			e, err := measure.Explain(cmd.Context(), c, int64(n))
+			if err != nil {
+				return finding{err}
+			}
+			if asJSON {
+				return printJSON(cmd.OutOrStdout(), e)
+			}
+			w := newTable(cmd.OutOrStdout())
+			fmt.Fprintf(w, "path\tlatency\trate\t%v take\twhy\n", e.Size)
+			for _, r := range e.Routes {
+				if !r.OK {
+					fmt.Fprintf(w, "%s\t-\t-\t-\tno: %s\n", r.Path, r.Why)
+					continue
+				}
+				why := ""
+				if r.Path == e.Chosen {
+					why = "chosen: takes the least time"
+					if c.Path != "" {
+						why = "chosen: demanded"
+					}
+				}
+				fmt.Fprintf(w, "%s\t%v\t%v\t%v\t%s\n", r.Path, r.Latency.Round(time.Microsecond/10), r.Rate,
+					(r.Latency + time.Duration(float64(n)/float64(r.Rate)*1e9)).Round(time.Microsecond), why)
+			}
+			if e.File != "" {
+				fmt.Fprintf(w, "\nfiles: %s\n", e.File)
+			}
+			return w.Flush()
+		},
+	}
+	place.register(cmd)
+	cmd.Flags().StringVar(&size, "size", "1M", "bytes of the read")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+func newXferServe() *cobra.Command {
+	var name, io string
+	var listen, regions []string
+	var bare, quiet, buffered, asJSON bool
+	cmd := &cobra.Command{
+		Use:   "serve --region NAME=KIND:...",
+		Short: "Run an agent with regions that others read and write",
+		Long: `Run an agent until its standard input ends or it is interrupted. The first line it prints describes it, as JSON: others
+open the description, or meet it at an address. Every notice is a line after that. WEFT_TOKEN is the cluster's token.`,
+		Example: `  weft xfer serve --name store --region kv=host:64M </dev/null
+  weft xfer serve --region slab=file:/tmp/weft-slab:64M --listen 127.0.0.1:0 </dev/null`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			s := measure.Serving{Config: xfer.Config{Name: name, Listen: listen, Token: os.Getenv("WEFT_TOKEN")}, Bare: bare, Quiet: quiet}
+			if len(regions) == 0 {
+				return fmt.Errorf("no region given; want --region NAME=host:SIZE, NAME=file:PATH:SIZE or NAME=object:s3://BUCKET/KEY:SIZE")
+			}
+			for _, text := range regions {
+				r, err := measure.ParseRegion(text)
+				if err != nil {
+					return err
+				}
+				r.Buffered, r.IO = buffered, io
+				s.Regions = append(s.Regions, r)
+			}
+			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+			defer stop()
+			if err := measure.Serve(ctx, cmd.InOrStdin(), cmd.OutOrStdout(), s); err != nil && ctx.Err() == nil {
+				return finding{err}
+			}
+			return nil
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&name, "name", "agent", "`NAME` of the agent")
+	f.StringArrayVar(&listen, "listen", nil, "`HOST:PORT` to listen at, once for each interface; 127.0.0.1:0 without it")
+	f.StringArrayVar(&regions, "region", nil, "a region: `NAME=KIND:...`")
+	f.BoolVar(&bare, "bare", false, "answer bare sockets, too, for comparisons")
+	f.BoolVar(&quiet, "quiet", false, "print no notices")
+	f.BoolVar(&buffered, "buffered", false, "files through the page cache")
+	f.StringVar(&io, "io", "", "how files are read and written: ring or calls")
+	f.BoolVar(&asJSON, "json", true, "print JSON, which is the only form")
+	_ = f.MarkHidden("bare")
+	return cmd
+}
+
+// newXferRank is a rank of 'xfer compare'.
+func newXferRank() *cobra.Command {
+	return &cobra.Command{
+		Use: "rank", Hidden: true, Args: cobra.ExactArgs(2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := measure.Rank(cmd.Context(), cmd.OutOrStdout(), args[0], args[1]); err != nil {
+				return finding{err}
+			}
+			return nil
+		},
+	}
+}
+
+func newXferCompare() *cobra.Command {
+	var sizes string
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "compare",
+		Short: "The same bytes by send and receive, and by transfers: times, and what happens when one side is late or dies",
+		Long: `Move the same bytes between two processes of this host in both ways: by send and receive of comm, as NCCL does it,
+and by transfers, as NIXL does it; then with one side late, and with one side killed.`,
+		Example: `  weft xfer compare --sizes 1M`,
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			ctx, cancel := context.WithTimeout(cmd.Context(), 10*time.Minute)
+			defer cancel()
+			var place xferPlace
+			c, done, err := place.config()
+			if err != nil {
+				return err
+			}
+			defer done()
+			var list []int64
+			for s := range strings.SplitSeq(sizes, ",") {
+				n, err := unit.ParseBytes(s)
+				if err != nil || n <= 0 || n%4 != 0 {
+					return fmt.Errorf("--sizes %q: want sizes that are multiples of 4, as 1M,20M", s)
+				}
+				list = append(list, int64(n))
+			}
+			t, err := measure.Compare(ctx, c, list)
+			if err != nil {
+				return finding{err}
+			}
+			if asJSON {
+				return printJSON(cmd.OutOrStdout(), t)
+			}
+			w := newTable(cmd.OutOrStdout())
+			fmt.Fprintln(w, "what\tsend and receive\ttransfer")
+			for _, r := range t {
+				fmt.Fprintf(w, "%s\t%s\t%s\n", r.What, r.SendRecv, r.Transfer)
+			}
+			return w.Flush()
+		},
+	}
+	cmd.Flags().StringVar(&sizes, "sizes", "1M,20M", "bytes to move, several with commas")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}

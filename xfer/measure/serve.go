@@ -1,0 +1,279 @@
+// Package measure runs agents as processes and measures transfers between them: all pairs of kinds, beside what
+// the memory, bare sockets, the disk and the store's client do alone, and beside sends and receives of comm.
+package measure
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/weft-fabric/weft/ckpt/blob"
+	"github.com/weft-fabric/weft/unit"
+	"github.com/weft-fabric/weft/xfer"
+)
+
+// Region is a region to register, as users write it: NAME=host:SIZE, NAME=file:PATH[:SIZE] or
+// NAME=object:s3://BUCKET/KEY:SIZE (or a folder instead of the store: NAME=object:DIR/KEY:SIZE).
+type Region struct {
+	Name string
+	Kind xfer.Kind
+	Path string
+	Size int64
+
+	Buffered, Create bool
+	IO               string
+}
+
+// ParseRegion reads a region.
+func ParseRegion(s string) (Region, error) {
+	name, rest, ok := strings.Cut(s, "=")
+	kind, arg, ok2 := strings.Cut(rest, ":")
+	if !ok || !ok2 || name == "" || arg == "" {
+		return Region{}, fmt.Errorf("region %q: want NAME=host:SIZE, NAME=file:PATH:SIZE or NAME=object:s3://BUCKET/KEY:SIZE", s)
+	}
+	k, err := xfer.ParseKind(kind)
+	if err != nil {
+		return Region{}, fmt.Errorf("region %q: %w", s, err)
+	}
+	r := Region{Name: name, Kind: k, Create: true}
+	size := arg
+	if k != xfer.Host {
+		r.Path = arg
+		size = ""
+		if i := strings.LastIndex(arg, ":"); i >= 0 {
+			if _, err := unit.ParseBytes(arg[i+1:]); err == nil {
+				r.Path, size = arg[:i], arg[i+1:]
+			}
+		}
+	}
+	if size != "" {
+		n, err := unit.ParseBytes(size)
+		if err != nil {
+			return Region{}, fmt.Errorf("region %q: %w", s, err)
+		}
+		r.Size = int64(n)
+	}
+	if r.Size == 0 && k != xfer.File {
+		return Region{}, fmt.Errorf("region %q: want a size, as %s=%s:...:64MiB", s, name, k)
+	}
+	return r, nil
+}
+
+// Register makes the region with an agent.
+func (r Region) Register(a *xfer.Agent) (*xfer.Region, error) {
+	var s xfer.Storage
+	switch r.Kind {
+	case xfer.Host:
+		b, err := a.Alloc(int(r.Size))
+		if err != nil {
+			return nil, err
+		}
+		s = xfer.Memory(b)
+	case xfer.File:
+		var err error
+		if s, err = xfer.OpenFile(r.Path, xfer.FileOptions{Size: r.Size, Create: r.Create && r.Size > 0, Buffered: r.Buffered, IO: r.IO}); err != nil {
+			return nil, err
+		}
+	case xfer.Object:
+		at := strings.LastIndex(r.Path, "/")
+		if at < 0 {
+			return nil, fmt.Errorf("object %q: want s3://BUCKET/KEY or DIR/KEY", r.Path)
+		}
+		p, err := blob.Open(r.Path[:at])
+		if err != nil {
+			return nil, err
+		}
+		if s, err = xfer.NewObject(p, r.Path[at+1:], r.Size, xfer.ObjectOptions{}); err != nil {
+			return nil, err
+		}
+	default:
+		return nil, fmt.Errorf("region %q: %w: %s memory takes a device, and none is joined to transfers yet", r.Name, xfer.ErrKind, r.Kind)
+	}
+	return a.Register(r.Name, s, 0)
+}
+
+// Hello is the first line of an agent that serves.
+type Hello struct {
+	Agent       string          `json:"agent"`
+	Generation  uint64          `json:"generation"`
+	Addrs       []string        `json:"addrs"`
+	Bare        string          `json:"bare,omitempty"`
+	Description json.RawMessage `json:"description"`
+}
+
+// Heard is a later line: a notice, or an answer.
+type Heard struct {
+	Notice  *string `json:"notice,omitempty"`
+	From    string  `json:"from,omitempty"`
+	Request uint64  `json:"request,omitempty"`
+	Error   string  `json:"error,omitempty"`
+	CPU     float64 `json:"cpu_s,omitempty"`
+	Sum     string  `json:"sum,omitempty"`
+}
+
+// Serving says how an agent serves.
+type Serving struct {
+	Config  xfer.Config
+	Regions []Region
+	Bare    bool // sockets without any of ours, too, to compare with
+	Quiet   bool // notices are not printed
+}
+
+// Serve runs an agent until its input ends. It prints a Hello, then a line for every notice. Lines that it reads
+// are commands: "usage" prints the processor time so far.
+func Serve(ctx context.Context, in io.Reader, out io.Writer, s Serving) error {
+	a, err := xfer.New(s.Config)
+	if err != nil {
+		return err
+	}
+	defer a.Close()
+	for _, r := range s.Regions {
+		if _, err := r.Register(a); err != nil {
+			return err
+		}
+	}
+	h := Hello{Agent: a.ID().Name, Generation: a.ID().Generation, Addrs: a.Addrs(), Description: a.Describe()}
+	if s.Bare {
+		ln, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return err
+		}
+		defer ln.Close()
+		h.Bare = ln.Addr().String()
+		go bare(ln)
+	}
+	var mu sync.Mutex
+	enc := json.NewEncoder(out)
+	say := func(v any) {
+		mu.Lock()
+		defer mu.Unlock()
+		_ = enc.Encode(v)
+	}
+	say(h)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() {
+		for {
+			n, err := a.NextNotice(ctx)
+			if err != nil {
+				return
+			}
+			if s.Quiet {
+				continue
+			}
+			text := string(n.Data)
+			x := Heard{Notice: &text, From: n.From.Name, Request: n.Request}
+			if n.Err != nil {
+				x.Error = n.Err.Error()
+			}
+			say(x)
+		}
+	}()
+	go func() {
+		defer cancel()
+		lines := bufio.NewScanner(in)
+		for lines.Scan() {
+			if lines.Text() == "usage" {
+				say(Heard{CPU: cpuTime().Seconds()})
+			}
+		}
+	}()
+	<-ctx.Done()
+	return nil
+}
+
+// bare answers connections that say how many bytes come, or are wanted, with plain reads and writes.
+func bare(ln net.Listener) {
+	for {
+		c, err := ln.Accept()
+		if err != nil {
+			return
+		}
+		go func() {
+			defer c.Close()
+			buf := make([]byte, 1<<20)
+			var head [9]byte
+			for {
+				if _, err := io.ReadFull(c, head[:]); err != nil {
+					return
+				}
+				n := int64(0)
+				for i := range 8 {
+					n |= int64(head[i]) << (8 * i)
+				}
+				for n > 0 {
+					k := min(n, int64(len(buf)))
+					var err error
+					if head[8] == 0 {
+						_, err = c.Write(buf[:k])
+					} else {
+						_, err = io.ReadFull(c, buf[:k])
+					}
+					if err != nil {
+						return
+					}
+					n -= k
+				}
+				if head[8] != 0 {
+					if _, err := c.Write(head[:1]); err != nil {
+						return
+					}
+				}
+			}
+		}()
+	}
+}
+
+// bareMove moves n bytes over a bare socket.
+func bareMove(c net.Conn, buf []byte, n int64, write bool) error {
+	var head [9]byte
+	for i := range 8 {
+		head[i] = byte(n >> (8 * i))
+	}
+	if write {
+		head[8] = 1
+	}
+	if _, err := c.Write(head[:]); err != nil {
+		return err
+	}
+	for n > 0 {
+		k := min(n, int64(len(buf)))
+		var err error
+		if write {
+			_, err = c.Write(buf[:k])
+		} else {
+			_, err = io.ReadFull(c, buf[:k])
+		}
+		if err != nil {
+			return err
+		}
+		n -= k
+	}
+	if write {
+		_, err := io.ReadFull(c, head[:1])
+		return err
+	}
+	return nil
+}
+
+// cpuTime is the processor time of this process.
+func cpuTime() time.Duration {
+	return processTime()
+}
+
+// Child is an agent in a process of its own.
+type Child struct {
+	Hello Hello
+	Pid   int
+	proc  *os.Process
+	in    io.WriteCloser
+	lines chan Heard
+	ended chan struct{}
+}
