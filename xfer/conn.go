@@ -20,7 +20,8 @@ type conn struct {
 	agent *Agent
 	nc    net.Conn
 	in    *auth.Key
-	src   io.Reader // nc, or a buffer before it
+	src   io.Reader       // nc, or a buffer before it
+	greet context.Context // while both sides greet: a deadline of the connection is an end then
 
 	wmu  sync.Mutex
 	out  *auth.Key
@@ -67,6 +68,16 @@ func (c *conn) send(kind uint8, call, number uint64, payload []byte) error {
 	return err
 }
 
+// sendWhile is send that ends with the context. Then the connection is lost, as half a frame may be on it.
+func (c *conn) sendWhile(ctx context.Context, kind uint8, call, number uint64, payload []byte) error {
+	stop := context.AfterFunc(ctx, writeEnd{c}.interrupt)
+	err := c.send(kind, call, number, payload)
+	if !stop() && err == nil {
+		err = ctx.Err()
+	}
+	return err
+}
+
 // next reads a header, and the payload of what is no slice.
 func (c *conn) next(f *frame) error {
 	var b [frameSize]byte
@@ -104,7 +115,7 @@ func (c *conn) fillUntil(b []byte, l *landing) (n int, err error) {
 			continue
 		}
 		if errors.Is(err, os.ErrDeadlineExceeded) {
-			if c.agent.base.Err() != nil {
+			if c.agent.base.Err() != nil || c.greet != nil && c.greet.Err() != nil {
 				return n, err
 			}
 			_ = c.nc.SetReadDeadline(time.Time{})
@@ -406,6 +417,7 @@ func (l *link) greet(ctx context.Context, s *session, nc net.Conn, addr string, 
 		return nil, err
 	}
 	c := a.newConn(nc, &secret, true)
+	c.greet = ctx
 	h := hello{from: a.id, to: l.peer.id, session: s.name, stream: stream, pid: os.Getpid()}
 	shares := stream < 0 && l.network == "unix" && a.share != nil
 	if shares {
@@ -441,5 +453,6 @@ func (l *link) greet(ctx context.Context, s *session, nc net.Conn, addr string, 
 			return nil, err
 		}
 	}
+	c.greet = nil
 	return c, nil
 }

@@ -520,6 +520,50 @@ func TestResume(t *testing.T) {
 	}
 }
 
+// A read whose connection broke goes on under its lease alone: once the owner has the memory back it fails, and
+// never joins old bytes with new ones.
+func TestResumeNeedsTheLease(t *testing.T) {
+	ctx := limit(t)
+	change := func(c *Config) { c.Path = "tcp" }
+	a, b := start(t, "a", change), start(t, "b", change)
+	const n = 2 << 20
+	mine := host(t, a, "mine", n, true, 1)
+	sick := &sickStorage{Storage: memory(make([]byte, n)), stall: make(chan struct{}), in: make(chan struct{}, 1)}
+	theirs, err := b.Register("sick", sick, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := meet(t, a, b)
+	far := prepare(t, a, p, remote(t, p, "sick").At(0, n))
+	q, err := a.Post(Transfer{Op: Read, Local: prepare(t, a, nil, mine.At(0, n)), Remote: far, Timeout: 10 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-sick.in // the first slice is read
+	far.mu.Lock()
+	id := far.lease.id
+	far.mu.Unlock()
+	b.mu.Lock()
+	l := b.leases[id]
+	b.mu.Unlock()
+	go l.end("it expired")
+	for l.use(nil) == nil {
+		l.unuse(nil)
+	}
+	close(sick.stall)
+	if err := theirs.Reclaim(ctx, 0, n); err != nil {
+		t.Fatal(err)
+	}
+	link := p.link("tcp")
+	link.mu.Lock()
+	s := link.now
+	link.mu.Unlock()
+	s.control.nc.Close()
+	if err := q.Wait(ctx); !errors.Is(err, ErrLease) {
+		t.Errorf("%v", err)
+	}
+}
+
 // The peer is gone in the middle: this end fails at once and names it; the other way around within a second.
 func TestPeerGone(t *testing.T) {
 	for _, path := range []string{"unix", "tcp"} {

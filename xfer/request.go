@@ -35,6 +35,7 @@ type Request struct {
 	ctx   context.Context // ends with the deadline
 	end   context.CancelCauseFunc
 	done  chan struct{}
+	lease *hold // of a read over streams, from its first attempt on
 
 	mu    sync.Mutex
 	state State
@@ -149,7 +150,7 @@ func (r *Request) Cancel(ctx context.Context) error {
 	unsure := func(why error) error {
 		return fmt.Errorf("cancel write %d: agent %s did not confirm (%w); bytes may land there until %s", r.num, r.peer.id.Name, why, r.began.Add(r.limit).Format(time.RFC3339))
 	}
-	if err := s.control.send(fCancel, r.num, 0, nil); err != nil {
+	if err := s.control.sendWhile(ctx, fCancel, r.num, 0, nil); err != nil {
 		return unsure(err)
 	}
 	for {
@@ -573,7 +574,7 @@ func (r *Request) send(s *session, p *post, again bool) error {
 	if again {
 		flag = 1
 	}
-	if err := s.control.send(fPost, r.num, flag, p.put()); err != nil {
+	if err := s.control.sendWhile(r.ctx, fPost, r.num, flag, p.put()); err != nil {
 		s.lose(err)
 		return s.errLost()
 	}
@@ -692,7 +693,7 @@ func (r *Request) tell(s *session, wait bool) error {
 func (r *Request) tellOnce(s *session, w []byte) error {
 	ch := s.expect(r.num)
 	defer s.forget(r.num)
-	if err := s.control.send(fTell, r.num, 0, w); err != nil {
+	if err := s.control.sendWhile(r.ctx, fTell, r.num, 0, w); err != nil {
 		s.lose(err)
 		return s.errLost()
 	}
@@ -707,9 +708,13 @@ func (r *Request) readStream(s *session, again bool) error {
 		return err
 	}
 	l.view.index()
-	h, err := r.t.Remote.leased(func() (*hold, error) { return s.lease(r.ctx, r.t.Remote) })
-	if err != nil {
-		return r.blame(err)
+	// What is missing must come under the lease that the rest came under: else it may be of another time.
+	h := r.lease
+	if h == nil {
+		if h, err = r.t.Remote.leased(func() (*hold, error) { return s.lease(r.ctx, r.t.Remote) }); err != nil {
+			return r.blame(err)
+		}
+		r.lease = h
 	}
 	if err := h.use(r.ctx); err != nil {
 		return r.blame(err)
@@ -929,7 +934,7 @@ func (a *Agent) Notify(ctx context.Context, p *Peer, data []byte) error {
 			return err
 		}
 		ch := s.expect(num)
-		err = s.control.send(fTell, num, 0, w)
+		err = s.control.sendWhile(ctx, fTell, num, 0, w)
 		if err != nil {
 			s.lose(err)
 		}

@@ -63,10 +63,17 @@ func (a *Agent) enter(nc net.Conn, h auth.Hello) {
 func (a *Agent) serve(nc net.Conn, h auth.Hello) {
 	c := a.newConn(nc, &h.Secret, false)
 	defer c.close()
-	_ = nc.SetReadDeadline(time.Now().Add(auth.Timeout))
+	greet, cancel := context.WithTimeout(a.base, auth.Timeout)
+	defer cancel()
+	stop := context.AfterFunc(greet, readEnd{c}.interrupt)
+	c.greet = greet
 	var f frame
 	var g hello
 	err := c.next(&f)
+	c.greet = nil
+	if !stop() && err == nil {
+		err = greet.Err()
+	}
 	if err == nil && f.kind != fHello {
 		err = fmt.Errorf("it begins with a frame of kind %d", f.kind)
 	}
@@ -77,7 +84,6 @@ func (a *Agent) serve(nc net.Conn, h auth.Hello) {
 		a.warn("a connection ended before it said who it is", "why", err)
 		return
 	}
-	_ = nc.SetReadDeadline(time.Time{})
 	switch {
 	case g.to.Name != a.id.Name:
 		err = fmt.Errorf("this is agent %s, not %s: %w", a.id.Name, g.to.Name, ErrAgent)
@@ -548,6 +554,8 @@ type incoming struct {
 	timer *time.Timer
 	once  sync.Once
 	done  chan struct{}
+	ctx   context.Context // ends with the request
+	end   context.CancelFunc
 }
 
 // post takes a request: a new one, or one that goes on after its connection was lost.
@@ -573,6 +581,7 @@ func (g *guest) post(s *inbound, call uint64, resumed bool, p *post) {
 	}
 	if in == nil {
 		in = &incoming{guest: g, call: call, op: p.op, total: p.total, class: p.class, tells: p.tells, text: p.notice, done: make(chan struct{})}
+		in.ctx, in.end = context.WithCancel(a.base)
 		g.requests[call] = in
 		in.timer = time.AfterFunc(p.timeout, func() {
 			in.fail(fmt.Errorf("%w: %s were left when it came", ErrDeadline, p.timeout.Round(time.Millisecond)), g.id.Name)
@@ -599,7 +608,7 @@ func (in *incoming) serve(s *inbound, p *post, resumed bool) error {
 		}
 		return in.serveRead(s, p)
 	}
-	ctx := a.base
+	ctx := in.ctx
 	g.mu.Lock()
 	known := in.ready
 	g.mu.Unlock()
@@ -739,6 +748,7 @@ func (g *guest) forget(in *incoming, how *ending) {
 	s := g.now
 	g.mu.Unlock()
 	close(in.done)
+	in.end()
 	if s != nil {
 		_ = how.say(s, in.call)
 	}
@@ -805,8 +815,6 @@ func (in *incoming) serveRead(s *inbound, p *post) error {
 	if len(streams) == 0 {
 		return fmt.Errorf("%w: a session without streams", ErrLost)
 	}
-	ctx, cancel := context.WithCancel(a.base)
-	defer cancel()
 	send := &sender{view: &src, total: p.total, call: in.call, class: p.class, gate: a.gate, streams: streams, use: l.use, unuse: l.unuse,
 		stop: func() error {
 			select {
@@ -818,14 +826,12 @@ func (in *incoming) serveRead(s *inbound, p *post) error {
 		}}
 	in.set(nil, func(i int) {
 		if i >= 0 && int64(i)*sliceSize < p.total {
-			if err := send.one(a.base, streams[0], i); err != nil && !errors.Is(err, ErrLost) {
+			if err := send.one(in.ctx, streams[0], i); err != nil && !errors.Is(err, ErrLost) {
 				in.fail(err, a.id.Name)
 			}
 		}
 	})
-	stop := context.AfterFunc(a.base, cancel)
-	defer stop()
-	err = send.all(ctx, p.have)
+	err = send.all(in.ctx, p.have)
 	if err == nil || errors.Is(err, ErrLost) || errors.Is(err, ErrCancelled) {
 		if errors.Is(err, ErrLost) {
 			g.detach(s, err)

@@ -178,7 +178,7 @@ func (s *session) call(ctx context.Context, kind uint8, number uint64, payload [
 	id := s.agent.calls.Add(1)
 	ch := s.expect(id)
 	defer s.forget(id)
-	if err := s.control.send(kind, id, number, payload); err != nil {
+	if err := s.control.sendWhile(ctx, kind, id, number, payload); err != nil {
 		s.lose(err)
 		return frame{}, s.errLost()
 	}
@@ -361,7 +361,7 @@ func (s *sender) one(ctx context.Context, c *conn, i int) error {
 			return err
 		}
 	}
-	if err := c.send(fData, s.call, uint64(i), b); err != nil {
+	if err := c.sendWhile(ctx, fData, s.call, uint64(i), b); err != nil {
 		return fmt.Errorf("%w: %w", ErrLost, err)
 	}
 	return nil

@@ -7,13 +7,20 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"testing"
 	"time"
 
 	"go.uber.org/goleak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if os.Getenv("WEFT_XFER_AGENT") != "" {
+		runMatrixAgent()
+		return
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // limit bounds every wait of a test.
 func limit(t *testing.T) context.Context {
