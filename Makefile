@@ -16,6 +16,8 @@
 # make lab-scale  labs of 6, 64 and 200 routers, measured
 # make watch-drills  breaks real ranks in every way there is and prints what weft watch named (TRIALS, HEALTHY); about fifteen minutes
 # make watch-load  a server of weft watch under the reports of 10,000 hosts, measured
+# make xfer-faults  every fault of transfers between processes, as docs/tables/transfer-faults.md; about ten minutes
+# make xfer-store  transfers with a real object store (versitygw, built here) whose answers are broken on purpose
 # make fuzz   every fuzz target for a minute each (FUZZTIME=10s to shorten)
 # make lint   gofmt, go vet and staticcheck
 # make cross  builds and vets for macOS and for Linux on arm64
@@ -26,11 +28,11 @@ VERSION  ?=
 SLOW      = weft capi comm elastic up cli bench coord launch transport cases draw reduce sched/verify sched/algo topo/format sim member/simulation train ckpt
 QUICK     = $(shell $(GO) list ./... | grep -v -e /internal/ -e /comm/ -e /transport/ -e /elastic/ $(foreach p,$(SLOW),-e '/$(p)$$'))
 # Packages with goroutines or shared memory. The others are pure values.
-RACE     ?= ./transport/... ./comm/... ./coord/... ./ckpt/... ./elastic/... ./launch/... ./up/... ./web/... ./member/... ./train/... ./bench/... ./probe/...
+RACE     ?= ./transport/... ./comm/... ./coord/... ./ckpt/... ./elastic/... ./launch/... ./up/... ./web/... ./member/... ./train/... ./bench/... ./probe/... ./xfer/...
 PACKAGES := ibsim-utils opensm infiniband-diags chromium gcc g++ openmpi-bin libopenmpi-dev mpich libmpich-dev libgloo-dev python3-torch \
 	netplan.io frr dnsmasq-base kea-dhcp4-server bind9-utils slurmctld slurmd slurm-client lldpd bird2 nftables prometheus
 
-.PHONY: quick test long lib race schedules host-faults differential proofs dist cross bench bench-sim bench-comm accuracy plan-accuracy drift drills watch-drills watch-load gpu fuzz lint packages build
+.PHONY: quick test long lib race schedules host-faults differential proofs dist cross bench bench-sim bench-comm accuracy plan-accuracy drift drills watch-drills watch-load gpu xfer-faults xfer-store fuzz lint packages build
 .PHONY: quick test lib race schedules host-faults differential proofs dist cross bench bench-sim bench-comm accuracy plan-accuracy drift drills lab-scale fuzz lint packages build
 
 quick:
@@ -151,6 +153,15 @@ watch-drills:
 
 watch-load:
 	CGO_ENABLED=0 $(GO) build -o .weft-load . && ./.weft-load watch load --hosts 10000 --series 200 --every 10s --for 60s; rm -f .weft-load
+# SEED draws other moments of the faults.
+xfer-faults:
+	$(GO) test ./xfer -run TestFaultMatrix -count=1 -v -timeout 30m -xfer.faults $(if $(SEED),-xfer.seed $(SEED))
+
+# Building the store takes three minutes of a processor.
+VERSITYGW ?= v1.8.0
+xfer-store:
+	@dir=$$(mktemp -d) && trap 'rm -rf "$$dir"' EXIT && GOBIN=$$dir $(GO) install github.com/versity/versitygw/cmd/versitygw@$(VERSITYGW) && \
+		WEFT_VERSITYGW=$$dir/versitygw $(GO) test ./xfer -run TestStore -count=1 -v -timeout 10m
 
 fuzz:
 	@set -e; for p in $$($(GO) list ./...); do \

@@ -24,13 +24,18 @@ type landing struct {
 	why   error                // closed, for this reason
 	full  chan struct{}        // closed when all is there
 	shut  chan struct{}        // closed with the fence
-	sinks []Sink               // of storage that is written as a whole
+	sinks []landSink           // of storage that is written as a whole
 	sync  map[*Region]struct{} // storage that must be made durable
 	lands map[*Region][2]int64 // the range that it writes of each region
 	moved atomic.Int64         // bytes that are there
 	stop  atomic.Bool          // the fence is closing: those inside leave soon
 	cause context.CancelFunc   // ends calls into storage
 	ctx   context.Context      // of calls into storage
+}
+
+type landSink struct {
+	Sink
+	region *Region
 }
 
 // interrupter is a connection whose reader may be stuck in the middle of a slice.
@@ -61,7 +66,7 @@ func newLanding(ctx context.Context, n int, desc func(i int) Desc, find func(uin
 				return nil, storageError(r, err)
 			}
 			p.sink = s
-			l.sinks = append(l.sinks, s)
+			l.sinks = append(l.sinks, landSink{s, r})
 		} else if r.mem == nil {
 			l.sync[r] = struct{}{}
 		}
@@ -207,7 +212,8 @@ func (l *landing) settle(ctx context.Context) error {
 	defer context.AfterFunc(l.ctx, cancel)()
 	for _, s := range l.sinks {
 		if err := s.Commit(ctx); err != nil {
-			return err
+			l.moved.Store(0) // all or nothing
+			return storageError(s.region, err)
 		}
 	}
 	for r := range l.sync {
