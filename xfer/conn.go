@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -68,11 +69,22 @@ func (c *conn) send(kind uint8, call, number uint64, payload []byte) error {
 	return err
 }
 
-// sendWhile is send that ends with the context. Then the connection is lost, as half a frame may be on it.
+// patient is how long a frame that has begun may take once its request has ended: a peer that reads takes it.
+const patient = 200 * time.Millisecond
+
+// sendWhile is send that ends with the context, a moment later. Then the connection is lost, as half a frame is on it.
 func (c *conn) sendWhile(ctx context.Context, kind uint8, call, number uint64, payload []byte) error {
-	stop := context.AfterFunc(ctx, writeEnd{c}.interrupt)
+	var over atomic.Bool // whoever sets it first decides: it was sent, or it is cut
+	stop := context.AfterFunc(ctx, func() {
+		time.AfterFunc(patient, func() {
+			if !over.Swap(true) {
+				writeEnd{c}.interrupt()
+			}
+		})
+	})
 	err := c.send(kind, call, number, payload)
-	if !stop() && err == nil {
+	stop()
+	if over.Swap(true) && err == nil {
 		err = ctx.Err()
 	}
 	return err

@@ -319,7 +319,7 @@ func TestFaultMatrix(t *testing.T) {
 		slices.SortStableFunc(cases, func(a, b faultCase) int { return strings.Compare(a.fault, b.fault) })
 		var some []faultCase
 		for i, c := range cases {
-			if i == 0 || i%20 == 0 || c.fault != cases[i-1].fault {
+			if i == 0 || i%40 == 0 || c.fault != cases[i-1].fault {
 				some = append(some, c)
 			}
 		}

@@ -132,8 +132,6 @@ func (r *Request) Done() <-chan struct{} { return r.done }
 // confirm: bytes may land there until the deadline of the request.
 func (r *Request) Cancel(ctx context.Context) error {
 	r.give(ErrCancelled, r.agent.id.Name)
-	t := time.NewTimer(cancelTime)
-	defer t.Stop()
 	select {
 	case <-r.done:
 	case <-ctx.Done():
@@ -145,13 +143,34 @@ func (r *Request) Cancel(ctx context.Context) error {
 	if state == Done || r.t.Op == Read || s == nil {
 		return nil
 	}
+	ctx, cancel := context.WithTimeout(ctx, cancelTime)
+	defer cancel()
+	err := r.confirm(ctx, s)
+	for err != nil && s.isLost() && ctx.Err() == nil {
+		next, e := s.link.get(ctx)
+		if err = e; err == nil {
+			s = next
+			err = r.confirm(ctx, s)
+		} else if codeOf(err) != 0 {
+			break
+		}
+	}
+	if errors.Is(err, ErrGone) || errors.Is(err, ErrStale) {
+		return nil // its process is no more
+	}
+	if err != nil {
+		return fmt.Errorf("cancel write %d: agent %s did not confirm (%w); bytes may land there until %s", r.num, r.peer.id.Name, err, r.began.Add(r.limit).Format(time.RFC3339))
+	}
+	return nil
+}
+
+// confirm has the target say that nothing lands any more.
+func (r *Request) confirm(ctx context.Context, s *session) error {
 	ch := s.expect(r.num)
 	defer s.forget(r.num)
-	unsure := func(why error) error {
-		return fmt.Errorf("cancel write %d: agent %s did not confirm (%w); bytes may land there until %s", r.num, r.peer.id.Name, why, r.began.Add(r.limit).Format(time.RFC3339))
-	}
 	if err := s.control.sendWhile(ctx, fCancel, r.num, 0, nil); err != nil {
-		return unsure(err)
+		s.lose(err)
+		return s.errLost()
 	}
 	for {
 		select {
@@ -160,11 +179,9 @@ func (r *Request) Cancel(ctx context.Context) error {
 				return nil
 			}
 		case <-s.lost:
-			return unsure(s.errLost())
-		case <-t.C:
-			return unsure(fmt.Errorf("no answer in %s", cancelTime))
+			return s.errLost()
 		case <-ctx.Done():
-			return unsure(ctx.Err())
+			return fmt.Errorf("no answer in %s", cancelTime)
 		}
 	}
 }
