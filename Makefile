@@ -13,6 +13,7 @@
 # make drift  a lab with real routers, and every fault that weft net check must name planted in it
 # make drills  breaks the network of a lab in every way that weft lab drill knows, and measures
 # make gpu    on a machine with a GPU: kernels against reduce, collectives, speed with and without MPS; docs/gpu.md
+# make consumers  five designs emitted and read back whole by netplan, FRR, name and DHCP servers
 # make lab-scale  labs of 6, 64 and 200 routers, measured
 # make watch-drills  breaks real ranks in every way there is and prints what weft watch named (TRIALS, HEALTHY); about fifteen minutes
 # make watch-load  a server of weft watch under the reports of 10,000 hosts, measured
@@ -32,8 +33,7 @@ RACE     ?= ./transport/... ./comm/... ./coord/... ./ckpt/... ./elastic/... ./la
 PACKAGES := ibsim-utils opensm infiniband-diags chromium gcc g++ openmpi-bin libopenmpi-dev mpich libmpich-dev libgloo-dev python3-torch \
 	netplan.io frr dnsmasq-base kea-dhcp4-server bind9-utils slurmctld slurmd slurm-client lldpd bird2 nftables prometheus
 
-.PHONY: quick test long lib race schedules host-faults differential proofs dist cross bench bench-sim bench-comm accuracy plan-accuracy drift drills watch-drills watch-load gpu xfer-faults xfer-store fuzz lint packages build
-.PHONY: quick test lib race schedules host-faults differential proofs dist cross bench bench-sim bench-comm accuracy plan-accuracy drift drills lab-scale fuzz lint packages build
+.PHONY: quick test long lib race schedules host-faults differential proofs dist cross bench bench-sim bench-comm accuracy plan-accuracy drift drills lab-scale consumers watch-drills watch-load gpu xfer-faults xfer-store fuzz lint packages build
 
 quick:
 	$(GO) build ./...
@@ -138,6 +138,10 @@ drift:
 # Labs of 6, 64 and 200 routers started and measured, for the table in docs/lab.md; about two minutes, as root.
 lab-scale:
 	$(GO) test ./lab -run TestScale -count=1 -v -lab.scale -timeout 20m
+
+# Five designs emitted, and every file of theirs read by its consumer; about ten minutes.
+consumers:
+	$(GO) test ./network/emit -run TestExamplesAreUnderstood -count=1 -timeout 40m -emit.all
 
 # Every drill, with ranks of weft at work; about three minutes, as root.
 drills: build

@@ -30,7 +30,7 @@ var floors = [][]string{
 	{"sched/verify", "sched/algo", "sched/msccl", "internal/reference", "internal/mutant", "internal/ibsim", "internal/libweft"},
 	{"draw/svg"},
 	{"draw"},
-	{"cluster", "synth"},
+	{"cluster", "synth", "internal/manifest"},
 	{"network"},
 	{"network/emit"},
 	{"network/check"},

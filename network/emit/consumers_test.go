@@ -136,27 +136,7 @@ func TestNetplanUnderstands(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
 			write(t, Netplan(p), dir)
-			h := &p.Hosts[3]
-			root := filepath.Join(dir, "hosts", h.Name)
-			if out := command(t, nil, "netplan", "generate", "--root-dir", root); strings.TrimSpace(out) != "" {
-				t.Errorf("netplan says: %s", out)
-			}
-			for i := range h.Interfaces {
-				x := &h.Interfaces[i]
-				data, err := os.ReadFile(filepath.Join(root, "run/systemd/network/10-netplan-"+x.Name+".network"))
-				if err != nil {
-					t.Fatal(err)
-				}
-				if x.Bond != "" {
-					if got := sections(string(data)); !slices.ContainsFunc(got, func(s section) bool { return s.entries["Bond"] == x.Bond }) {
-						t.Errorf("%s is in no bond: %s", x.Name, data)
-					}
-					continue
-				}
-				if got, want := networkd(string(data)).String(), wanted(p, x).String(); got != want {
-					t.Errorf("%s: netplan understood\n%s\nthe plan says\n%s", x.Name, got, want)
-				}
-			}
+			understoodByNetplan(t, p, &p.Hosts[3], dir)
 		})
 	}
 }

@@ -36,7 +36,7 @@ func Dialects() []Dialect {
 		{"dhcp", "DHCP servers: dnsmasq and Kea", "dnsmasq, kea-dhcp4", DHCP},
 		{"dns", "name servers: zones, forward and reverse", "named-checkzone", DNS},
 		{"frr", "switches and routers with FRR", "vtysh, bgpd", FRR},
-		{"kubernetes", "Kubernetes: node labels, Kueue topology, rail networks, a JobSet", "", Kubernetes},
+		{"kubernetes", "Kubernetes: node labels, Kueue topology, rail networks, a JobSet", "a list of the fields of each kind; no API server", Kubernetes},
 		{"lldp", "hosts and Linux switches: what lldpd tells neighbours", "lldpd in a lab", LLDP},
 		{"nccl", "NCCL: nccl.conf with a reason for each variable", "", NCCL},
 		{"netbox", "NetBox: CSV of devices, interfaces, prefixes, addresses and cables", "", NetBox},
@@ -48,7 +48,7 @@ func Dialects() []Dialect {
 		{"ptm", "Cumulus' check of the wiring: topology.dot", "", PTM},
 		{"roce", "hosts: priorities, flow control and marks of RoCE", "", RoCE},
 		{"slurm", "Slurm: nodes, GPUs, topology", "slurmctld", Slurm},
-		{"sonic", "switches with SONiC: config_db.json and frr.conf", "", SONiC},
+		{"sonic", "switches with SONiC: config_db.json and frr.conf", "yanglint with SONiC's models, where SONIC_YANG names them", SONiC},
 		{"sysctl", "hosts: kernel settings that several NICs need", "", Sysctl},
 	}
 }

@@ -232,7 +232,8 @@ func configDB(p *network.Plan, s *network.Switch) map[string]table {
 	db := map[string]table{
 		"DEVICE_METADATA":    {"localhost": meta},
 		"LOOPBACK_INTERFACE": {"Loopback0": {}, "Loopback0|" + s.Loopback.String() + "/32": {}},
-		"MGMT_INTERFACE":     {"eth0|" + s.Mgmt.String(): {}},
+		"MGMT_PORT":          {"eth0": {"alias": "eth0", "admin_status": "up"}},
+		"MGMT_INTERFACE":     {"eth0|" + s.Mgmt.String(): {"gwaddr": managementGateway(p).String()}},
 		"PORT":               {}, "INTERFACE": {}, "DEVICE_NEIGHBOR": {}, "CABLE_LENGTH": {"AZURE": {}},
 		"LLDP":        {"GLOBAL": {"enabled": "true", "hello_time": "30"}},
 		"SWITCH_HASH": {"GLOBAL": {"ecmp_hash": []string{"SRC_IP", "DST_IP", "IP_PROTOCOL", "L4_SRC_PORT", "L4_DST_PORT"}}},
@@ -287,6 +288,14 @@ func configDB(p *network.Plan, s *network.Switch) map[string]table {
 		}
 	}
 	return db
+}
+
+// managementGateway is the gateway of the management network: the one that is stated, or the first address.
+func managementGateway(p *network.Plan) netip.Addr {
+	if m := &p.Intent.Management; m.Gateway.IsValid() {
+		return m.Gateway
+	}
+	return p.Intent.Management.Prefix.Addr().Next()
 }
 
 func put(db map[string]table, name, key string, row map[string]any) {
