@@ -211,8 +211,14 @@ func (k *call) check(c *comm.Comm) error {
 	if !known {
 		return fmt.Errorf("weft_call.op is %d, which is no operation", k.a.op)
 	}
-	if d := k.a.device; d != 0 && d != 1 && d != 3 { // 3 is the host's, pinned
-		return fmt.Errorf("%s: memory of %s: this library moves memory of the host alone; copy it there: %w", name, deviceName(d), errDevice)
+	switch k.a.device {
+	case 0, 1, 3: // 3 is the host's, pinned
+	case onCUDA:
+		if err := k.checkDevice(name); err != nil {
+			return err
+		}
+	default:
+		return fmt.Errorf("%s: memory of DLPack device %d: this library moves memory of the host and of CUDA; copy it there: %w", name, k.a.device, errDevice)
 	}
 	switch k.a.op {
 	case C.WEFT_BARRIER, C.WEFT_PROBE, C.WEFT_NOTIFY:
@@ -334,13 +340,6 @@ func (k *call) present(name string, c *comm.Comm) error {
 	return nil
 }
 
-func deviceName(d C.int32_t) string {
-	if d == 2 {
-		return "a CUDA device"
-	}
-	return fmt.Sprintf("DLPack device %d", d)
-}
-
 // do makes a call that has a form in package comm which takes options.
 func (k *call) do(ctx context.Context, c *comm.Comm, o ...comm.Option) error {
 	f, dst, src, root := k.kind.calls, k.a.dst, unsafe.Pointer(k.a.src), int(k.a.root)
@@ -400,6 +399,8 @@ func (k *call) tagged() bool {
 func (k *call) now(ctx context.Context, c *comm.Comm) (s comm.Status, err error) {
 	f, peer, tag := k.kind.calls, int(k.a.peer), int(k.a.tag)
 	switch {
+	case k.a.device == onCUDA:
+		return s, k.nowOnDevice(c)
 	case k.tagged() && k.a.op == C.WEFT_SEND:
 		return s, f.sendTag(ctx, c, unsafe.Pointer(k.a.src), k.n, peer, tag)
 	case k.tagged():

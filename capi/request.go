@@ -20,7 +20,7 @@ import (
 
 // request is a call under way: one of package comm with a handle, or a one-sided one.
 type request struct {
-	handle *comm.Handle
+	handle pending
 	ticket *comm.Ticket
 	status comm.Status
 	ctx    *patience
@@ -40,7 +40,10 @@ func start(c *comm.Comm, k *call, q *queue) (C.int64_t, error) {
 		t := k.post(c)
 		r.ticket = &t
 	} else {
-		r.handle = k.later(r.ctx, c, &r.status)
+		var err error
+		if r.handle, err = k.begin(r.ctx, c, &r.status); err != nil {
+			return 0, err
+		}
 	}
 	n := requests.add(r)
 	if q != nil {

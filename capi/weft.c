@@ -94,6 +94,7 @@ int weft_wait_any(const weft_request *r, int n, int64_t timeout_ms, int *which, 
 	GO(e, goWaitAny((weft_request *)r, n, timeout_ms, which, status, e));
 }
 int weft_cancel(weft_request r, weft_error *e) { GO(e, goCancel(r, e)); }
+int weft_block(weft_request r, void *stream, weft_error *e) { GO(e, goBlock(r, (uintptr_t)stream, e)); }
 int weft_prepare(weft_comm c, const weft_call *call, weft_prepared *p, weft_error *e) { GO(e, goPrepare(c, (weft_call *)call, p, e)); }
 int weft_begin(weft_prepared p, weft_request *r, weft_error *e) { GO(e, goBegin(p, r, e)); }
 int weft_forget(weft_prepared p, weft_error *e) { GO(e, goForget(p, e)); }
@@ -206,6 +207,7 @@ int weft_free(weft_comm c, void *p, weft_error *e) { GO(e, goFree(c, p, e)); }
 int weft_key_of(weft_comm c, const void *p, int64_t bytes, weft_key *key, weft_error *e) { GO(e, goKeyOf(c, (void *)p, bytes, key, e)); }
 int weft_notices(weft_comm c, int32_t *from, uint32_t *values, int cap, int *n, weft_error *e) { GO(e, goNotices(c, from, values, cap, n, e)); }
 
+int weft_way(weft_comm c, char *buf, int64_t cap, int64_t *need, weft_error *e) { GO(e, goText(c, 3, buf, cap, need, e)); }
 int weft_explain(weft_comm c, char *buf, int64_t cap, int64_t *need, weft_error *e) { GO(e, goText(c, 0, buf, cap, need, e)); }
 int weft_flight_json(weft_comm c, char *buf, int64_t cap, int64_t *need, weft_error *e) { GO(e, goText(c, 1, buf, cap, need, e)); }
 int weft_counters_json(weft_comm c, char *buf, int64_t cap, int64_t *need, weft_error *e) { GO(e, goText(c, 2, buf, cap, need, e)); }

@@ -93,6 +93,9 @@ func config(from *C.weft_config) (comm.Config, error) {
 	}
 	set("WEFT_TOKEN", f.token)
 	set("WEFT_TRANSPORT", f.transport)
+	if err := setWay(environ); err != nil {
+		return comm.Config{}, err
+	}
 	if f.ranks == 0 {
 		cfg, err := comm.FromEnviron(environ)
 		if f.timeout_ms > 0 {
@@ -158,7 +161,7 @@ func goClose(n C.weft_comm, e *C.weft_error) (rc C.int) {
 	if err != nil {
 		return fill(e, err)
 	}
-	_, err = during(0, func(context.Context) (struct{}, error) { return struct{}{}, c.Close() })
+	_, err = during(0, func(context.Context) (struct{}, error) { return struct{}{}, errors.Join(closeGroup(c), c.Close()) })
 	return fill(e, err)
 }
 
@@ -301,16 +304,23 @@ func goRunAll(n C.weft_comm, from *C.weft_call, count C.int, e *C.weft_error) (r
 		list = append(list, k)
 	}
 	_, err = during(int64(list[0].a.timeout_ms), func(ctx context.Context) (struct{}, error) {
-		var handles []*comm.Handle
+		var handles []pending
 		var tickets []comm.Ticket
 		for _, k := range list {
 			if k.a.op >= C.WEFT_PUT {
 				tickets = append(tickets, k.post(c))
 			} else {
-				handles = append(handles, k.later(ctx, c, new(comm.Status)))
+				h, err := k.begin(ctx, c, new(comm.Status))
+				if err != nil {
+					return struct{}{}, err
+				}
+				handles = append(handles, h)
 			}
 		}
-		errs := []error{comm.WaitAll(ctx, handles...)}
+		var errs []error
+		for _, h := range handles {
+			errs = append(errs, h.Wait(ctx))
+		}
 		for _, t := range tickets {
 			errs = append(errs, t.Wait(ctx))
 		}
@@ -429,6 +439,8 @@ func goText(n C.weft_comm, what C.int, to *C.char, room C.int64_t, need *C.int64
 		err = c.Flight().WriteJSON(&b)
 	case 2:
 		err = json.NewEncoder(&b).Encode(c.Counters())
+	case 3:
+		b.WriteString(wayOf(c))
 	}
 	if err != nil {
 		return fill(e, err)

@@ -248,6 +248,7 @@ int weft_test(weft_request r, weft_status *status, weft_error *e);              
 int weft_wait(weft_request r, int64_t timeout_ms, weft_status *status, weft_error *e);                /* the same after a while; < 0 for ever: a small call that has not begun is then carried out here */
 int weft_wait_any(const weft_request *r, int n, int64_t timeout_ms, int *which, weft_status *status, weft_error *e); /* zeros are passed over */
 int weft_cancel(weft_request r, weft_error *e); /* ends the call, which fails the communicator; wait for it all the same */
+int weft_block(weft_request r, void *stream, weft_error *e); /* a stream of the device waits for a started call on its memory; the host does not */
 int weft_prepare(weft_comm c, const weft_call *call, weft_prepared *p, weft_error *e);
 int weft_begin(weft_prepared p, weft_request *r, weft_error *e); /* starts it once more */
 int weft_forget(weft_prepared p, weft_error *e);
@@ -324,6 +325,7 @@ int weft_follow_close(weft_follower f, weft_error *e);
 
 /* ---- texts: at most cap bytes, 0 at the end included; need is how many it takes ---- */
 
+int weft_way(weft_comm c, char *buf, int64_t cap, int64_t *need, weft_error *e);           /* how memory of GPUs goes from rank to rank, and why */
 int weft_explain(weft_comm c, char *buf, int64_t cap, int64_t *need, weft_error *e);       /* which program runs at which size, and why */
 int weft_flight_json(weft_comm c, char *buf, int64_t cap, int64_t *need, weft_error *e);   /* the last operations */
 int weft_counters_json(weft_comm c, char *buf, int64_t cap, int64_t *need, weft_error *e); /* what the transport counted */

@@ -321,6 +321,17 @@ static void mistakes(void)
 	IS(weft_run(c, &k, NULL, &e), WEFT_INVALID);
 	weft_call gpu = {.size = sizeof gpu, .op = WEFT_ALL_REDUCE, .dst = x, .src = x, .count = 4, .type = WEFT_FLOAT32, .reduce = WEFT_SUM, .device = 12};
 	IS(weft_run(c, &gpu, NULL, &e), WEFT_NO_DEVICE);
+	gpu.device = 2; /* without a GPU all ranks are told which one has none; with one, that x is not on it */
+	int code = weft_run(c, &gpu, NULL, &e);
+	IS(code == WEFT_NO_DEVICE && strstr(e.text, "rank 0 has no GPU") || code == WEFT_INVALID && strstr(e.text, "0x"), 1);
+	weft_request started;
+	code = weft_start(c, &gpu, &started, &e);
+	if (code == WEFT_OK) {
+		code = weft_wait(started, -1, NULL, &e);
+	}
+	IS(code == WEFT_NO_DEVICE || code == WEFT_INVALID, 1);
+	gpu.op = WEFT_SCAN;
+	IS(weft_run(c, &gpu, NULL, &e), WEFT_NO_DEVICE);
 	struct { weft_call call; char more[16]; } longer = {.call = {.size = sizeof longer, .op = WEFT_BARRIER}};
 	OK(weft_run(c, &longer.call, NULL, &e)); /* a header of a later version that asks for nothing new */
 	longer.more[3] = 1;

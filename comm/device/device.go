@@ -32,6 +32,7 @@ import (
 	"log/slog"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -78,8 +79,16 @@ type Config struct {
 }
 
 // FromEnv reads WEFT_CUDA.
-func FromEnv() (Config, error) {
-	w := Way(os.Getenv("WEFT_CUDA"))
+func FromEnv() (Config, error) { return FromEnviron(os.Environ()) }
+
+// FromEnviron is FromEnv of a list of NAME=value, of which the last one counts.
+func FromEnviron(environ []string) (Config, error) {
+	w := Way("")
+	for _, kv := range environ {
+		if v, ok := strings.CutPrefix(kv, "WEFT_CUDA="); ok {
+			w = Way(v)
+		}
+	}
 	if err := w.check(); err != nil {
 		return Config{}, fmt.Errorf("WEFT_CUDA: %w", err)
 	}
