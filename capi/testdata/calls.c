@@ -323,7 +323,7 @@ static void mistakes(void)
 	IS(weft_run(c, &gpu, NULL, &e), WEFT_NO_DEVICE);
 	gpu.device = 2; /* without a GPU all ranks are told which one has none; with one, that x is not on it */
 	int code = weft_run(c, &gpu, NULL, &e);
-	IS(code == WEFT_NO_DEVICE && strstr(e.text, "rank 0 has no GPU") || code == WEFT_INVALID && strstr(e.text, "0x"), 1);
+	IS((code == WEFT_NO_DEVICE && strstr(e.text, "rank 0 has no GPU")) || (code == WEFT_INVALID && strstr(e.text, "0x")), 1);
 	weft_request started;
 	code = weft_start(c, &gpu, &started, &e);
 	if (code == WEFT_OK) {

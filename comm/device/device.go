@@ -43,6 +43,7 @@ import (
 	"github.com/weft-fabric/weft/reduce"
 	"github.com/weft-fabric/weft/sched"
 	"github.com/weft-fabric/weft/sched/algo"
+	"github.com/weft-fabric/weft/sched/verify"
 )
 
 // Memory is elements on a GPU.
@@ -252,6 +253,11 @@ func (g *Group) plan(c *Call) (*planned, error) {
 		return nil, fmt.Errorf("program %s is for %d ranks, the group has %d", p.Name, p.Ranks, g.Size())
 	case c.Op.Rooted() && p.Root != c.Root:
 		return nil, fmt.Errorf("program %s has root %d, not %d", p.Name, p.Root, c.Root)
+	}
+	if c.Program != nil {
+		if _, err := verify.Right(p); err != nil {
+			return nil, fmt.Errorf("program %s is not proven and does not run: %w", p.Name, err)
+		}
 	}
 	raw, err := hex.DecodeString(p.Digest()[:16])
 	if err != nil {

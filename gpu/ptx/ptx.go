@@ -154,7 +154,9 @@ func (k *words) body(op reduce.Op) {
 		k.line("bra %s", name)
 		k.label(name + "_END")
 	}
-	vectors("FOUR", Unroll, step)
+	if k.t != reduce.Float8E4M3 && k.t != reduce.Float8E5M2 { // their conversions take longer than their memory
+		vectors("FOUR", Unroll, step)
+	}
 	vectors("ONE", 1, all)
 
 	// What is left: elements before the first vector and after the last.
