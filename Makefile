@@ -6,6 +6,7 @@
 # make differential  programs drawn at random, proven and run, for as long as TIME says; a failure names its seed
 # make proofs  every algorithm proven at every count of ranks; about five minutes
 # make lib    libweft.so, the library for C, Python and NCCL, into python/weft (needs a C compiler)
+# make wheel  the Python package with the library in it, into dist, from what is on this machine
 # make dist   a release in dist/: static binaries for Linux, an image, checksums (VERSION=v1.2.3 names it)
 # make bench  figures for docs/performance.md; bench-sim is the simulator's part of it (ASTRA_RING: sim/peer_test.go)
 # make accuracy  refits the predictions of NCCL to the measured points and writes docs/accuracy.md; about two minutes
@@ -76,6 +77,10 @@ gpu:
 	CGO_ENABLED=0 $(GO) build -o bin/gpu/weft .
 	CGO_ENABLED=0 $(GO) test -c -o bin/gpu/cuda.test ./gpu/cuda
 	gpu/check bin/gpu
+
+.PHONY: wheel
+wheel: lib
+	python3 python/wheel.py -o dist $(if $(VERSION),--version $(VERSION))
 
 dist:
 	$(GO) run ./internal/dist -version "$(VERSION)" -o dist

@@ -1,0 +1,134 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/weft-fabric/weft/internal/libweft"
+)
+
+// script runs a script of testdata/python on n ranks, each of which must end with "well".
+func script(t *testing.T, n int, python, name string, env ...string) []string {
+	t.Helper()
+	outs := libweft.AllRanks(t, n, env, python, filepath.Join("testdata", "python", name))
+	for r, out := range outs {
+		if !strings.HasSuffix(out, "well\n") {
+			t.Errorf("rank %d printed %q", r, out)
+		}
+	}
+	return outs
+}
+
+// Every call on buffers of every kind: Python's own, the three interfaces, freed as early as possible.
+func TestPythonBuffers(t *testing.T) {
+	libweft.Build(t)
+	python := libweft.Python(t, "ctypes")
+	for _, transport := range []string{"shm", "tcp"} {
+		t.Run(transport, func(t *testing.T) { script(t, 3, python, "arrays.py", "TRANSPORT="+transport) })
+	}
+}
+
+// Every type and reduction against numpy.
+func TestPythonNumpy(t *testing.T) {
+	libweft.Build(t)
+	script(t, 2, libweft.Python(t, "numpy"), "arrays_numpy.py")
+}
+
+// Ctrl-C ends every wait. How long that may take is a tenth of a second and a bit; the test asks for less than the waits would last.
+func TestPythonInterrupts(t *testing.T) {
+	libweft.Build(t)
+	out := script(t, 2, libweft.Python(t, "ctypes"), "signals.py")[0]
+	t.Logf("seconds until each wait noticed:\n%s", out)
+	waits := regexp.MustCompile(`(?m)^([a-z-]+) ([0-9.]+)$`).FindAllStringSubmatch(out, -1)
+	if len(waits) < 17 || !strings.Contains(out, "told to stop") {
+		t.Errorf("%d waits were interrupted", len(waits))
+	}
+	for _, w := range waits {
+		if s, _ := strconv.ParseFloat(w[2], 64); s > 5 {
+			t.Errorf("%s took %ss to notice", w[1], w[2])
+		}
+	}
+}
+
+// Workers by fork and by spawn, as data loaders have them.
+func TestPythonForks(t *testing.T) {
+	libweft.Build(t)
+	script(t, 2, libweft.Python(t, "multiprocessing"), "forks.py")
+}
+
+// A thousand groups leave nothing behind.
+func TestPythonCycles(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes some seconds")
+	}
+	libweft.Build(t)
+	t.Log(script(t, 2, libweft.Python(t, "ctypes"), "cycles.py")[0])
+}
+
+// The stubs are in step with the package.
+func TestPythonStubs(t *testing.T) {
+	libweft.Build(t)
+	script(t, 1, libweft.Python(t, "ast"), "stubs.py")
+}
+
+// The structures of _lib.py are those of the header.
+func TestPythonABI(t *testing.T) {
+	libweft.Build(t)
+	python := libweft.Python(t, "ctypes")
+	got := libweft.AllRanks(t, 1, nil, python, "-c", `
+import ctypes
+from weft import _lib
+for name, s in (("weft_error", _lib.Error), ("weft_config", _lib.Config), ("weft_info", _lib.Info), ("weft_status", _lib.Status), ("weft_call", _lib.Call)):
+    print(name, ctypes.sizeof(s))
+    for f, *_ in s._fields_:
+        print(f"{name}.{f}", getattr(s, f).offset)
+for f in ("FLOAT32", "BFLOAT16"):
+    print("WEFT_" + f, {"FLOAT32": _lib.dtype(2, 32), "BFLOAT16": _lib.dtype(4, 16)}[f])
+for c in ("NO_DEVICE", "PENDING", "PUT_NOTIFY"):
+    print("WEFT_" + c, getattr(_lib, c))
+`)[0]
+	want, err := os.ReadFile("testdata/abi.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	have := map[string]string{}
+	for line := range strings.Lines(got) {
+		f := strings.Fields(line)
+		have[f[0]] = f[1]
+	}
+	n := 0
+	for line := range strings.Lines(string(want)) {
+		if f := strings.Fields(line); len(f) == 2 && have[f[0]] != "" {
+			if n++; have[f[0]] != f[1] {
+				t.Errorf("%s is %s in Python and %s in the header", f[0], have[f[0]], f[1])
+			}
+		}
+	}
+	if n < 20 {
+		t.Errorf("only %d of the header's numbers are known in Python", n)
+	}
+}
+
+// The wheel holds a package that works where nothing else of the project is.
+func TestPythonWheel(t *testing.T) {
+	libweft.Build(t)
+	python, dir := libweft.Python(t, "zipfile"), t.TempDir()
+	wheel := strings.TrimSpace(libweft.Run(t, nil, python, "../python/wheel.py", "-o", dir, "--version", "1.2.3"))
+	if want := filepath.Join(dir, "weft-1.2.3-py3-none-linux_"); !strings.HasPrefix(wheel, want) {
+		t.Errorf("the wheel is %s", wheel)
+	}
+	where := filepath.Join(dir, "site")
+	if _, err := libweft.Try(nil, python, "-m", "pip", "--version"); err == nil {
+		libweft.Run(t, nil, python, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps", "--target", where, wheel)
+	} else {
+		libweft.Run(t, nil, python, "-m", "zipfile", "-e", wheel, where)
+	}
+	outs := libweft.AllRanks(t, 2, []string{"PYTHONPATH=" + where}, python, "-c", "import array, weft; c = weft.join(); x = array.array('d', [1]); c.allreduce(x); print(weft.__file__, x[0]); c.barrier(); c.close()")
+	if want := filepath.Join(where, "weft", "__init__.py") + " 2.0\n"; outs[0] != want {
+		t.Errorf("it printed %q, want %q", outs[0], want)
+	}
+}

@@ -1,0 +1,64 @@
+"""Writes a wheel of the package weft with the library in it, from what is on this machine: nothing is downloaded.
+
+    make wheel                       # dist/weft-0.1.0-py3-none-linux_x86_64.whl
+    pip install --no-index dist/weft-*.whl
+"""
+
+import argparse
+import base64
+import hashlib
+import os
+import platform
+import sys
+import zipfile
+
+here = os.path.dirname(os.path.abspath(__file__))
+
+
+def files():
+    """What goes in: sources, stubs and the library."""
+    for folder, names, found in os.walk(os.path.join(here, "weft")):
+        names[:] = sorted(n for n in names if n != "__pycache__")
+        for f in sorted(found):
+            if f.endswith((".py", ".pyi", ".so", ".typed")):
+                path = os.path.join(folder, f)
+                yield path, os.path.relpath(path, here)
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    p.add_argument("--version", default="0.1.0")
+    p.add_argument("-o", default="dist", help="folder of the wheel")
+    a = p.parse_args()
+    version = a.version.lstrip("v").replace("-", ".dev0+", 1).replace("-", ".")
+    if not os.path.exists(os.path.join(here, "weft", "libweft.so")):
+        sys.exit("python/weft/libweft.so is missing: build it with 'make lib'")
+    tag = f"py3-none-linux_{platform.machine()}"
+    info = f"weft-{version}.dist-info"
+    extra = {
+        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: weft\nVersion: {version}\nSummary: Collectives, messages and one-sided memory between processes\nLicense: Apache-2.0\nRequires-Python: >=3.9\n",
+        f"{info}/WHEEL": f"Wheel-Version: 1.0\nGenerator: weft\nRoot-Is-Purelib: false\nTag: {tag}\n",
+    }
+    os.makedirs(a.o, exist_ok=True)
+    name = os.path.join(a.o, f"weft-{version}-{tag}.whl")
+    record = []
+    with zipfile.ZipFile(name, "w", zipfile.ZIP_DEFLATED) as z:
+
+        def add(path, data):
+            entry = zipfile.ZipInfo(path, (2020, 1, 1, 0, 0, 0))  # the same input gives the same bytes
+            entry.external_attr, entry.compress_type = 0o644 << 16, zipfile.ZIP_DEFLATED
+            z.writestr(entry, data)
+            digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
+            record.append(f"{path},sha256={digest},{len(data)}")
+
+        for path, inside in files():
+            with open(path, "rb") as f:
+                add(inside, f.read())
+        for path, text in extra.items():
+            add(path, text.encode())
+        record.append(f"{info}/RECORD,,")
+        z.writestr(zipfile.ZipInfo(f"{info}/RECORD", (2020, 1, 1, 0, 0, 0)), "\n".join(record) + "\n")
+    print(name)
+
+
+main()
