@@ -69,7 +69,7 @@ var floors = [][]string{
 	{"xfer/measure"},
 	{"train/mat", "train/mat/gen", "train/data", "train/optim", "train/pipe"},
 	{"train/model"},
-	{"infer"},
+	{"infer", "xfer/outside"},
 	{"train"},
 	{"train/checkpoint"},
 	{"elastic/rank"},

@@ -60,7 +60,7 @@ preset or host: see 'weft topo build --list'.`,
 		RunE:          group,
 	}
 	root.AddCommand(newTopo(), newDesign(), newAlgo(), newExplain(), newCalibrate(), newPlan(), newSim(), runsRanks(newRun()), runsRanks(newBench()), newBenchRank(), newCkpt(),
-		newNet(), newLab(), newLabInit(), newLabRank(), runsRanks(newUp()), newRank(), newServeWorker(), newCoord(), newDoctor(), newAgent(), newWatch(), newKV(), newXfer(), newVersion())
+		newNet(), newLab(), newLabInit(), newLabRank(), runsRanks(newUp()), newRank(), newServeWorker(), newOutsideAgent(), newCoord(), newDoctor(), newAgent(), newWatch(), newKV(), newXfer(), newVersion())
 	root.InitDefaultCompletionCmd()
 	for _, c := range root.Commands() {
 		if c.Name() == "completion" {

@@ -19,6 +19,7 @@ import (
 	"github.com/weft-fabric/weft/train/model"
 	"github.com/weft-fabric/weft/unit"
 	"github.com/weft-fabric/weft/up"
+	"github.com/weft-fabric/weft/xfer/outside"
 )
 
 // serveFlags are those of 'up --serve'.
@@ -223,6 +224,19 @@ func spreads(s infer.Status) (text string) {
 
 // short is a time with three digits.
 func short(d time.Duration) string { return fmt.Sprintf("%.3g ms", float64(d)/1e6) }
+
+// newOutsideAgent is what programs in other languages start for their transfers.
+func newOutsideAgent() *cobra.Command {
+	return &cobra.Command{
+		Use: "xfer-agent", Hidden: true, Short: "The agent of a program in another language, which speaks JSON to it", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := outside.Main(cmd.InOrStdin(), cmd.OutOrStdout()); err != nil {
+				return finding{err}
+			}
+			return nil
+		},
+	}
+}
 
 // newServeWorker is what 'up --serve' starts its workers with.
 func newServeWorker() *cobra.Command {

@@ -1,0 +1,401 @@
+"""Clients of transfers and of the cache service, with doubles of the engines that call them in their documented order.
+
+Neither NIXL nor vLLM, SGLang or LMCache is used here. Run by "go test ./cli -run Python"; WEFT_PROGRAM names the weft program and WEFT_KV a
+running cache service.
+"""
+
+import asyncio
+import ctypes
+import hashlib
+import os
+import subprocess
+import sys
+import tempfile
+import time
+import types
+import unittest
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+
+from weft import kv, nixl  # noqa: E402
+from weft.lmcache import WeftConnector as LMCacheConnector  # noqa: E402
+from weft.sglang import WeftStorage  # noqa: E402
+from weft.vllm import KVConnectorRole, WeftConnector  # noqa: E402
+
+
+def noise(n, seed):
+    return b"".join(hashlib.sha256(b"%d %d" % (seed, i)).digest() for i in range((n + 31) // 32))[:n]
+
+
+class Memory:
+    """Memory with an address."""
+
+    def __init__(self, n, seed=0):
+        self.bytes = ctypes.create_string_buffer(noise(n, seed) if seed else bytes(n), n)
+        self.address, self.size = ctypes.addressof(self.bytes), n
+
+    def raw(self):
+        return self.bytes.raw
+
+
+def finish(agent, handle, state):
+    end = time.monotonic() + 20
+    while state == "PROC":
+        if time.monotonic() > end:
+            raise AssertionError("the transfer does not end")
+        time.sleep(0.001)
+        state = agent.check_xfer_state(handle)
+    return state
+
+
+def notices(agent, count):
+    got, end = {}, time.monotonic() + 20
+    while sum(len(v) for v in got.values()) < count:
+        if time.monotonic() > end:
+            raise AssertionError("%d notices came, %d were waited for" % (sum(len(v) for v in got.values()), count))
+        for name, many in agent.get_new_notifs().items():
+            got.setdefault(name, []).extend(many)
+    return got
+
+
+class NIXL(unittest.TestCase):
+    def agent(self, name):
+        a = nixl.nixl_agent(name, nixl.nixl_agent_config(backends=["UCX"], num_threads=4, capture_telemetry=True))
+        self.addCleanup(a.close)
+        return a
+
+    def pair(self):
+        a, b = self.agent("a"), self.agent("b")
+        mine, theirs = Memory(1 << 20), Memory(1 << 20, seed=3)
+        a.register_memory(a.get_reg_descs([(mine.address, mine.size, 0, "")], "DRAM"))
+        b.register_memory([(theirs.address, theirs.size, 0, "")], "DRAM")
+        return a, b, mine, theirs, a.add_remote_agent(b.get_agent_metadata())
+
+    def test_blocks_as_vllm_moves_them(self):
+        a, b, mine, theirs, peer = self.pair()
+        self.assertEqual(peer, "b")
+        block, count = 4096, 64
+        local = a.prep_xfer_dlist("NIXL_INIT_AGENT", a.get_xfer_descs([(mine.address + i * block, block, 0) for i in range(count)], "DRAM"))
+        far = a.prep_xfer_dlist(peer, [(theirs.address + i * block, block, 0) for i in range(count)], "DRAM")
+        li, fi = [5, 1, 9], [7, 8, 60]
+        h = a.make_prepped_xfer("READ", local, li, far, fi, notif_msg=b"request 1")
+        self.assertEqual(finish(a, h, a.transfer(h)), "DONE")
+        for i, k in zip(li, fi):
+            self.assertEqual(mine.raw()[i * block : (i + 1) * block], theirs.raw()[k * block : (k + 1) * block])
+        self.assertEqual(mine.raw()[:block], bytes(block))
+        self.assertEqual(notices(b, 1), {"a": [b"request 1"]})
+        t = a.get_xfer_telemetry(h)
+        self.assertEqual((t.totalBytes, t.descCount), (3 * block, 3))
+        ctypes.memmove(theirs.address + 7 * block, b"again", 5)
+        self.assertEqual(finish(a, h, a.transfer(h, b"request 2")), "DONE")  # posted again after it was done
+        self.assertEqual(mine.raw()[5 * block : 5 * block + 5], b"again")
+        self.assertEqual(notices(b, 1), {"a": [b"request 2"]})
+        a.release_xfer_handle(h)
+        a.release_dlist_handle(local)
+        a.release_dlist_handle(far)
+        self.assertEqual(b.get_new_notifs(), {})
+
+    def test_write_as_sglang_does(self):
+        a, b, mine, theirs, peer = self.pair()
+        self.assertIn("UCX", a.get_plugin_list())
+        a.create_backend("UCX")
+        ctypes.memmove(mine.address, noise(70000, 9), 70000)
+        h = a.initialize_xfer("WRITE", a.get_xfer_descs([(mine.address, 70000, 0)], "DRAM"), a.get_xfer_descs([(theirs.address + 100, 70000, 0)], "DRAM"), peer, b"")
+        self.assertEqual(finish(a, h, a.transfer(h)), "DONE")
+        self.assertEqual(theirs.raw()[100:70100], noise(70000, 9))
+        self.assertEqual(theirs.raw()[70100:], noise(1 << 20, 3)[70100:])
+        a.release_xfer_handle(h)
+        a.send_notif(peer, b"hello")
+        a.send_notif(peer, b"")
+        self.assertEqual(sorted(notices(b, 2)["a"]), [b"", b"hello"])
+
+    def test_files(self):
+        a = self.agent("a")
+        mine = Memory(100000, seed=5)
+        with tempfile.TemporaryFile(dir=os.environ.get("TMPDIR")) as f:
+            f.truncate(1 << 20)
+            a.register_memory([(mine.address, mine.size, 0, "")], "DRAM")
+            regs = a.register_memory([(0, 1 << 20, f.fileno(), "")], "FILE")
+            h = a.initialize_xfer("WRITE", a.get_xfer_descs([(mine.address, 5000, 0)], "DRAM"), a.get_xfer_descs([(4096, 5000, f.fileno())], "FILE"), "a")
+            self.assertEqual(finish(a, h, a.transfer(h)), "DONE", a.get_xfer_error(h))
+            f.seek(4096)
+            self.assertEqual(f.read(5000), noise(100000, 5)[:5000])
+            a.release_xfer_handle(h)
+            a.deregister_memory(regs)
+
+    def test_wrong_use_is_named(self):
+        with self.assertRaises(nixl.nixlInvalidParamError):
+            nixl.nixl_agent("")
+        a, b, mine, theirs, peer = self.pair()
+        with self.assertRaisesRegex(nixl.nixlInvalidParamError, "READ or WRITE"):
+            a.initialize_xfer("READS", a.get_xfer_descs([(mine.address, 8, 0)], "DRAM"), a.get_xfer_descs([(theirs.address, 8, 0)], "DRAM"), peer)
+        with self.assertRaisesRegex(nixl.nixlNotFoundError, "known: WEFT"):
+            a.create_backend("NOPE")
+        with self.assertRaisesRegex(nixl.nixlInvalidParamError, "no agent's metadata"):
+            a.add_remote_agent(b"garbage")
+        with self.assertRaisesRegex(nixl.nixlNotFoundError, "not known"):
+            a.prep_xfer_dlist("c", [(mine.address, 8, 0)], "DRAM")
+        with self.assertRaisesRegex(nixl.nixlNotFoundError, "no registered region"):
+            a.prep_xfer_dlist("", [(mine.address + mine.size - 4, 8, 0)], "DRAM")
+        for bad in ([(1, 2)], [(1, 0, 0)], [(-1, 2, 0)], [(1, 1 << 50, 0)], ["x"], [(1.5, 2, 0)]):
+            with self.assertRaises(nixl.nixlInvalidParamError):
+                a.get_xfer_descs(bad, "DRAM")
+        with self.assertRaisesRegex(nixl.nixlInvalidParamError, "mem_type is missing"):
+            a.get_reg_descs([(1, 2, 0, "")])
+        with self.assertRaises(nixl.nixlNotSupportedError):
+            a.register_memory([(1, 2, 0, "")], "VRAM")
+        with self.assertRaises(nixl.nixlError):
+            a.register_memory([(4096, 8, 0, "")], "DRAM")  # not of this process
+        stride = types.SimpleNamespace(data_ptr=lambda: 1, is_contiguous=lambda: False)
+        with self.assertRaisesRegex(nixl.nixlInvalidParamError, "contiguous"):
+            a.get_xfer_descs(stride)
+        local, far = a.prep_xfer_dlist("", [(mine.address, 8, 0)], "DRAM"), a.prep_xfer_dlist(peer, [(theirs.address, 8, 0)], "DRAM")
+        for li, fi in ([0], [1]), ([0], []), ([], []), ([-1], [0]):
+            with self.assertRaises(nixl.nixlInvalidParamError):
+                a.make_prepped_xfer("READ", local, li, far, fi)
+        h = a.make_prepped_xfer("READ", local, [0], far, [0])
+        with self.assertRaises(nixl.nixlNotAllowedError):
+            a.check_xfer_state(h)
+        a.remove_remote_agent(peer)
+        with self.assertRaises(nixl.nixlNotFoundError):
+            a.remove_remote_agent(peer)
+
+    def test_the_other_dies(self):
+        a, b, mine, theirs, peer = self.pair()
+        local, far = a.prep_xfer_dlist("", [(mine.address, 8, 0)], "DRAM"), a.prep_xfer_dlist(peer, [(theirs.address, 8, 0)], "DRAM")
+        h = a.make_prepped_xfer("READ", local, [0], far, [0])
+        self.assertEqual(finish(a, h, a.transfer(h)), "DONE")
+        b._child.process.kill()
+        b._child.process.wait()
+        self.assertEqual(finish(a, h, a.transfer(h)), "ERR")
+        self.assertIn("b", a.get_xfer_error(h))
+        with self.assertRaises(nixl.nixlBackendError):
+            b.get_agent_metadata()
+
+    def test_another_process(self):
+        code = (
+            "import sys; sys.path.insert(0, %r)\n"
+            "from kv_clients import *\n"
+            "a, m = nixl.nixl_agent('far'), Memory(300000, seed=8)\n"
+            "a.register_memory([(m.address, m.size, 0, '')], 'DRAM')\n"
+            "print(a.get_agent_metadata().hex(), m.address, flush=True)\n"
+            "print(notices(a, 1), flush=True)\n" % os.path.dirname(os.path.abspath(__file__))
+        )
+        with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as p:
+            try:
+                blob, address = p.stdout.readline().split()
+                a, mine = self.agent("near"), Memory(300000)
+                a.register_memory([(mine.address, mine.size, 0, "")], "DRAM")
+                peer = a.add_remote_agent(bytes.fromhex(blob))
+                h = a.initialize_xfer("READ", a.get_xfer_descs([(mine.address, 300000, 0)], "DRAM"), a.get_xfer_descs([(int(address), 300000, 0)], "DRAM"), peer, b"got it")
+                self.assertEqual(finish(a, h, a.transfer(h)), "DONE", a.get_xfer_error(h))
+                self.assertEqual(mine.raw(), noise(300000, 8))
+                self.assertIn("got it", p.stdout.readline())
+            finally:
+                p.kill()
+
+
+class Names(unittest.TestCase):
+    def test_chains(self):
+        tokens = [1, 2, 3, 4, 500, 60000, 7, 1 << 20]
+        self.assertEqual(kv.Chain("vllm", 4, "0").hashes(tokens)[1].hex(), "0d14c6eb5445f20209ea6194004a86aeda7d9f0bf3d582085bea972e049014dc")
+        with self.assertRaises(ValueError):
+            kv.Chain("vllm", 4)
+        self.assertEqual(kv.key_of(bytes(32)), "00" * 32)
+
+
+class Tensor(bytearray):
+    """Memory with a shape, as a tensor of bytes."""
+
+    def __init__(self, shape):
+        n = 1
+        for s in shape:
+            n *= s
+        super().__init__(n)
+        self.shape = shape
+
+
+class VLLM(unittest.TestCase):
+    """A double of vLLM's scheduler and worker: connectors of both roles, called in the order of a step."""
+
+    BLOCK, BLOCKS = 4, 32
+
+    def setUp(self):
+        self.extra = {"address": os.environ["WEFT_KV"], "seed": "0"}
+        self.salt = "%d" % time.monotonic_ns()
+
+    def engine(self, apart=True, **extra):
+        config = types.SimpleNamespace(
+            kv_transfer_config=types.SimpleNamespace(kv_connector_extra_config=dict(self.extra, **extra)),
+            cache_config=types.SimpleNamespace(block_size=self.BLOCK, num_gpu_blocks=self.BLOCKS),
+            model_config=types.SimpleNamespace(model="double" + self.salt, dtype="uint8"))
+        e = types.SimpleNamespace(scheduler=WeftConnector(config, KVConnectorRole.SCHEDULER), worker=WeftConnector(config, KVConnectorRole.WORKER))
+        shape = (2, self.BLOCKS, self.BLOCK, 3) if apart else (self.BLOCKS, 2, self.BLOCK, 3)
+        e.caches = {"layer.%d" % i: Tensor(shape) for i in range(3)}
+        e.worker.register_kv_caches(e.caches)
+        self.addCleanup(e.scheduler.shutdown)
+        self.addCleanup(e.worker.shutdown)
+        return e
+
+    def values(self, name, tokens, upto):
+        """What a layer holds for a block: a function of all tokens up to its end."""
+        return noise(2 * self.BLOCK * 3, hash((name, tuple(tokens[:upto]))) & 0xFFFFFF)
+
+    def page(self, e, name, block):
+        from weft import _pages
+        return _pages.read(e.caches[name], block, e.worker.axis)
+
+    def run_step(self, e, request, tokens, blocks):
+        """A request's only prefill step. Gives the matched tokens, the blocks that were loaded, and those that failed."""
+        from weft import _pages
+        r = types.SimpleNamespace(request_id=request, prompt_token_ids=tokens, num_tokens=len(tokens), cache_salt=None, lora_request=None)
+        matched, later = e.scheduler.get_num_new_matched_tokens(r, 0)
+        self.assertFalse(later)
+        e.scheduler.update_state_after_alloc(r, types.SimpleNamespace(get_block_ids=lambda: (blocks,)), matched)
+        out = types.SimpleNamespace(
+            scheduled_new_reqs=[types.SimpleNamespace(req_id=request, block_ids=(blocks,), num_computed_tokens=matched)],
+            scheduled_cached_reqs=types.SimpleNamespace(req_ids=[], new_block_ids=[], num_computed_tokens=[]),
+            num_scheduled_tokens={request: len(tokens) - matched})
+        meta = e.scheduler.build_connector_meta(out)
+        w = e.worker
+        w.bind_connector_metadata(meta)
+        w.start_load_kv(None)
+        for name, cache in e.caches.items():
+            w.wait_for_layer_load(name)
+            for i in range(matched // self.BLOCK, len(tokens) // self.BLOCK):  # the forward pass of this layer
+                _pages.write(cache, blocks[i], w.axis, self.values(name, tokens, (i + 1) * self.BLOCK))
+            w.save_kv_layer(name, cache, None)
+        w.wait_for_save()
+        self.assertEqual(w.get_finished({request}), (None, None))
+        failed = w.get_block_ids_with_load_errors()
+        w.clear_connector_metadata()
+        self.assertEqual(e.scheduler.request_finished(r, blocks), (False, None))
+        self.assertEqual(tuple(e.scheduler.take_events()), ())
+        return matched, failed
+
+    def check(self, e, tokens, blocks):
+        for name in e.caches:
+            for i in range(len(tokens) // self.BLOCK):
+                self.assertEqual(self.page(e, name, blocks[i]), self.values(name, tokens, (i + 1) * self.BLOCK), (name, i))
+
+    def test_prefixes_are_shared_between_engines(self):
+        for apart in (True, False):
+            self.salt += "x"
+            a, b = self.engine(apart), self.engine(apart)
+            tokens = list(range(18))
+            self.assertEqual(self.run_step(a, "one", tokens, [3, 1, 4, 9, 5]), (0, set()))
+            # Another engine finds the four whole blocks, in blocks of its own.
+            self.assertEqual(self.run_step(b, "two", tokens, [7, 8, 2, 6, 0]), (16, set()))
+            self.check(b, tokens, [7, 8, 2, 6])
+            # A text that goes on differently shares what is equal.
+            other = tokens[:8] + [99] * 10
+            self.assertEqual(self.run_step(b, "three", other, [10, 11, 12, 13, 14]), (8, set()))
+            self.check(b, other, [10, 11, 12, 13])
+            # One token at least is computed.
+            self.assertEqual(self.run_step(a, "four", tokens[:16], [20, 21, 22, 23])[0], 12)
+
+    def test_blocks_that_do_not_come(self):
+        a = self.engine()
+        tokens = list(range(100, 118))
+        self.run_step(a, "one", tokens, [1, 2, 3, 4, 5])
+        b = self.engine()
+        get = b.worker.client.get
+        b.worker.client.get = lambda keys, start=0, alone=False: [p if i != 2 else None for i, p in enumerate(get(keys, start, alone))]
+        stored = b.worker.client.stat()["counters"]["stored"]
+        self.assertEqual(self.run_step(b, "two", tokens + list(range(20)), list(range(6, 16))), (16, {8}))
+        # What was computed behind the lost block is not stored under its name.
+        self.assertEqual(b.worker.client.stat()["counters"]["stored"], stored)
+        # A cache that is away is no prefix, not an error.
+        away = self.engine(address="127.0.0.1:1")
+        self.assertEqual(self.run_step(away, "three", tokens, [1, 2, 3, 4, 5]), (0, set()))
+
+    def test_another_seed_is_refused(self):
+        self.engine().scheduler.client.match([b"\0" * 32])
+        with self.assertRaisesRegex(kv.CacheError, "PYTHONHASHSEED"):
+            self.engine(seed="1").scheduler.client.match([b"\0" * 32])
+
+
+class Pool:
+    """A double of SGLang's host pool, page first: keys and values apart."""
+
+    def __init__(self, pages, size):
+        self.k, self.v, self.size = Memory(pages * size), Memory(pages * size), size
+
+    def get_page_buffer_meta(self, indices):
+        addresses = []
+        for i in indices:
+            addresses += [self.k.address + i * self.size, self.v.address + i * self.size]
+        return addresses, [self.size] * len(addresses)
+
+
+class SGLang(unittest.TestCase):
+    def storage(self, rank=0):
+        config = types.SimpleNamespace(model_name="m%d" % id(self), tp_rank=rank, tp_size=2, is_mla_model=False, extra_config={"address": os.environ["WEFT_KV"]})
+        s = WeftStorage(config, {})
+        self.addCleanup(s.close)
+        return s
+
+    def test_pages_of_the_host_pool(self):
+        a, b, pool, other = self.storage(), self.storage(), Pool(8, 100), Pool(8, 100)
+        a.register_mem_pool_host(pool)
+        b.register_mem_pool_host(other)
+        keys = [h.hex() for h in kv.Chain("sglang", 2).hashes(list(range(8)))]
+        for i in range(8):
+            ctypes.memmove(pool.k.address + i * 100, noise(100, 10 + i), 100)
+            ctypes.memmove(pool.v.address + i * 100, noise(100, 20 + i), 100)
+        self.assertEqual(a.batch_exists(keys), 0)
+        self.assertEqual(a.batch_set_v1(keys[:3], [5, 6, 2]), [True] * 3)
+        self.assertEqual(b.batch_exists(keys), 3)
+        self.assertEqual(self.storage(rank=1).batch_exists(keys), 0)
+        self.assertEqual(b.batch_get_v1(keys, [0, 1, 7, 3]), [True, True, True, False])
+        for here, there in (0, 5), (1, 6), (7, 2):
+            self.assertEqual(other.k.raw()[here * 100 : here * 100 + 100], noise(100, 10 + there))
+            self.assertEqual(other.v.raw()[here * 100 : here * 100 + 100], noise(100, 20 + there))
+
+    def test_single_pages(self):
+        s = self.storage()
+        self.assertIsNone(s.get("k"))
+        self.assertTrue(s.set("k", bytearray(b"page")))
+        self.assertTrue(s.exists("k"))
+        target = bytearray(4)
+        self.assertIs(s.get("k", target), target)
+        self.assertEqual(target, b"page")
+        self.assertIsNone(s.get("k", bytearray(3)))  # of another size
+        self.assertTrue(s.batch_set(["x", "y"], [b"1", b"2"]))
+        self.assertEqual(s.batch_get(["x", "z", "y"]), [b"1", None, b"2"])
+
+
+class LMCache(unittest.TestCase):
+    def test_objects(self):
+        class Backend:
+            def allocate(self, shape, dtype, fmt):
+                n = 4
+                for s in shape:
+                    n *= s
+                return types.SimpleNamespace(metadata=types.SimpleNamespace(shape=shape, dtype=dtype, fmt=fmt), byte_array=bytearray(n))
+
+        async def run():
+            c = LMCacheConnector("weft://" + os.environ["WEFT_KV"], asyncio.get_running_loop(), Backend())
+            key = types.SimpleNamespace(to_string=lambda: "vllm@m@1@0@%d" % time.monotonic_ns())
+            name = key.to_string()
+            key.to_string = lambda: name
+            self.assertFalse(await c.exists(key))
+            self.assertIsNone(await c.get(key))
+            m = Backend().allocate((2, 3), "float32", 1)
+            m.byte_array[:] = noise(24, 4)
+            await c.put(key, m)
+            self.assertTrue(await c.exists(key))
+            self.assertTrue(c.exists_sync(key))
+            got = await c.get(key)
+            self.assertEqual((got.metadata.shape, got.metadata.dtype, got.metadata.fmt, bytes(got.byte_array)), ((2, 3), "float32", 1, noise(24, 4)))
+            self.assertEqual(await c.batched_contains([key, "nothing"]), 1)
+            self.assertEqual((await c.batched_get(["nothing", key]))[0], None)
+            self.assertEqual(await c.ping(), 0)
+            self.assertEqual(await c.list(), [])
+            await c.close()
+
+        asyncio.run(asyncio.wait_for(run(), 30))
+
+
+if __name__ == "__main__":
+    unittest.main()

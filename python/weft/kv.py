@@ -1,0 +1,221 @@
+"""Blocks of KV caches kept by "weft kv serve": a client, and the names of blocks.
+
+    from weft.kv import Client, Chain
+    chain = Chain("vllm", block=16, seed="0")
+    keys = chain.hashes(tokens)
+    cache = Client("127.0.0.1:7080", chain=chain.print())
+    have = cache.match(keys)                    # how many blocks from the first on are there
+    cache.put(keys, blocks, start=have)         # blocks[i] belongs to keys[have + i]
+    blocks = cache.get(keys)                    # up to the first that is not there: None from then on
+
+The standard library alone; a client may be used by several threads.
+"""
+
+import hashlib
+import http.client
+import json
+import os
+import struct
+import threading
+import zlib
+
+_MISSING = (1 << 64) - 1
+
+
+class CacheError(Exception):
+    """What the cache, or the way to it, did not like."""
+
+
+class Client:
+    """The cache service at an address. Without token and address: WEFT_TOKEN and WEFT_KV."""
+
+    def __init__(self, address=None, token=None, chain="", timeout=30.0):
+        self.address = address or os.environ.get("WEFT_KV", "127.0.0.1:7080")
+        self.token = os.environ.get("WEFT_TOKEN", "") if token is None else token
+        self.chain, self.timeout = chain, timeout
+        self._local = threading.local()
+        self._all, self._lock = [], threading.Lock()
+
+    def match(self, keys, start=0, alone=False):
+        """How many of keys[start:] are there, up to the first that is not."""
+        return self._json("/v1/match", keys, start, alone)["blocks"]
+
+    def where(self, keys, alone=False):
+        """Where the blocks are: memory, disk, store or peer, up to the first that is nowhere."""
+        return self._json("/v1/match", keys, 0, alone).get("where") or []
+
+    def get(self, keys, start=0, alone=False):
+        """keys[start:] as bytes, None where a block is not there."""
+        if not len(keys) - start:
+            return []
+        out = []
+        response = self._post("/v1/get", _head(keys, start, alone), [])
+        try:
+            self._read_head(response)
+            for i in range(start, len(keys)):
+                size, crc = struct.unpack("<QI", self._exactly(response, 12))
+                if size == _MISSING:
+                    out.append(None)
+                    continue
+                data = self._exactly(response, size)
+                if zlib.crc32(data) != crc:
+                    raise CacheError("block %d came with a wrong checksum" % i)
+                out.append(data)
+            response.read()
+        except BaseException:
+            self._drop()
+            raise
+        return out
+
+    def put(self, keys, blocks, start=0, alone=False):
+        """Stores blocks for keys[start:], and says how many are there now."""
+        if len(blocks) != len(keys) - start:
+            raise ValueError("%d blocks for %d keys" % (len(blocks), len(keys) - start))
+        if not blocks:
+            return 0
+        frames = []
+        for b in blocks:
+            b = memoryview(b).cast("B")
+            frames += [struct.pack("<QI", len(b), zlib.crc32(b)), b]
+        return self._json("/v1/put", keys, start, alone, frames)["blocks"]
+
+    def stat(self):
+        """How the cache stands."""
+        return json.loads(self._request("GET", "/v1/stat", None).read())
+
+    def close(self):
+        with self._lock:
+            for c in self._all:
+                c.close()
+            self._all.clear()
+
+    def _json(self, path, keys, start, alone, frames=()):
+        if not len(keys) - start:
+            return {"blocks": 0}
+        return json.loads(self._post(path, _head(keys, start, alone), frames).read())
+
+    def _post(self, path, head, frames):
+        pieces = [struct.pack("<I", len(head)), head, *frames]
+        return self._request("POST", path, pieces)
+
+    def _request(self, method, path, pieces):
+        headers = {}
+        if self.token:
+            headers["Authorization"] = "Bearer " + self.token
+        if self.chain:
+            headers["Weft-Kv-Chain"] = self.chain
+        if pieces is not None:
+            headers["Content-Length"] = str(sum(len(p) for p in pieces))
+        for attempt in range(2):
+            connection = self._connection()
+            try:
+                connection.request(method, path, iter(pieces) if pieces is not None else None, headers)
+                response = connection.getresponse()
+                break
+            except (OSError, http.client.HTTPException) as e:
+                self._drop()
+                if attempt:  # a connection that was idle may have been closed: once more, on a new one
+                    raise CacheError("the cache at %s cannot be reached: %s" % (self.address, e)) from e
+        if response.status != 200:
+            text = response.read()
+            try:
+                text = json.loads(text).get("error", text)
+            except ValueError:
+                pass
+            raise CacheError("the cache at %s: %d: %s" % (self.address, response.status, text))
+        return response
+
+    def _connection(self):
+        c = getattr(self._local, "connection", None)
+        if c is None:
+            c = self._local.connection = http.client.HTTPConnection(self.address, timeout=self.timeout)
+            with self._lock:
+                self._all.append(c)
+        return c
+
+    def _drop(self):
+        c, self._local.connection = self._local.connection, None
+        c.close()
+        with self._lock:
+            if c in self._all:
+                self._all.remove(c)
+
+    def _exactly(self, response, n):
+        data = response.read(n)
+        if len(data) != n:
+            raise CacheError("the cache at %s ended its answer after %d of %d bytes" % (self.address, len(data), n))
+        return data
+
+    def _read_head(self, response):
+        (n,) = struct.unpack("<I", self._exactly(response, 4))
+        return json.loads(self._exactly(response, n))
+
+
+def key_of(name):
+    """A block's name as the cache takes it: 32 bytes, 64 hexadecimal digits, or any other name by its hash."""
+    if isinstance(name, (bytes, bytearray)):
+        return bytes(name).hex() if len(name) == 32 else hashlib.sha256(b"bytes " + bytes(name)).hexdigest()
+    if len(name) == 64:
+        try:
+            return bytes.fromhex(name).hex()
+        except ValueError:
+            pass
+    return hashlib.sha256(b"name " + name.encode()).hexdigest()
+
+
+def _head(keys, start, alone):
+    return json.dumps({"keys": [key_of(k) for k in keys], "from": start, "alone": alone}).encode()
+
+
+class Chain:
+    """Names of blocks as serving engines compute them: "vllm" (sha256_cbor, with PYTHONHASHSEED's text as seed) or "sglang"."""
+
+    def __init__(self, convention, block, seed=""):
+        if convention not in ("vllm", "sglang") or block < 1 or (convention == "vllm") != bool(seed):
+            raise ValueError("chain %r of %r tokens, seed %r; want vllm with a seed, or sglang without" % (convention, block, seed))
+        self.convention, self.block = convention, block
+        self.root = hashlib.sha256(_cbor(seed)).digest() if convention == "vllm" else bytes(32)
+
+    def hashes(self, tokens, lora=None, salt=None):
+        """The names of the whole blocks of tokens."""
+        if self.convention == "sglang" and (lora or salt):
+            raise ValueError("names of sglang hold tokens alone")
+        out, parent = [], self.root
+        for at in range(0, len(tokens) - self.block + 1, self.block):
+            run = [int(t) for t in tokens[at : at + self.block]]
+            if self.convention == "sglang":
+                data = (parent if at else b"") + b"".join(t.to_bytes(4, "little") for t in run)
+            else:
+                extra = ([lora] if lora else []) + ([salt] if salt and not at else [])
+                data = _cbor([parent, run, extra or None])
+            parent = hashlib.sha256(data).digest()
+            out.append(parent)
+        return out
+
+    def print(self):
+        """What tells chains apart; it does not tell the seed."""
+        text = "weft kv chain 1 %s %d %s" % (self.convention, self.block, self.root.hex())
+        return "%s/%d/%s" % (self.convention, self.block, hashlib.sha256(text.encode()).digest()[:8].hex())
+
+
+def _cbor(x):
+    """RFC 8949 in its shortest form, as far as names need it."""
+    if x is None:
+        return b"\xf6"
+    if isinstance(x, int):
+        return _cbor_head(0, x) if x >= 0 else _cbor_head(1, -x - 1)
+    if isinstance(x, bytes):
+        return _cbor_head(2, len(x)) + x
+    if isinstance(x, str):
+        data = x.encode()
+        return _cbor_head(3, len(data)) + data
+    return _cbor_head(4, len(x)) + b"".join(_cbor(v) for v in x)
+
+
+def _cbor_head(major, n):
+    if n < 24:
+        return bytes([major << 5 | n])
+    for code, size in (24, 1), (25, 2), (26, 4), (27, 8):
+        if n < 1 << 8 * size:
+            return bytes([major << 5 | code]) + n.to_bytes(size, "big")
+    raise ValueError(n)

@@ -1,0 +1,129 @@
+"""Storage of SGLang's HiCache on "weft kv serve".
+
+    --hicache-storage-backend dynamic --hicache-storage-backend-extra-config '{"backend_name": "weft", "module_path": "weft.sglang",
+        "class_name": "WeftStorage", "address": "127.0.0.1:7080"}'
+
+This class has the methods of HiCacheStorage, with and without the host pool. It was tested with a double that calls them in SGLang's order;
+SGLang itself was not run.
+"""
+
+import ctypes
+
+from . import _pages
+from .kv import CacheError, Client
+
+try:
+    from sglang.srt.mem_cache.hicache_storage import HiCacheStorage
+except ImportError:  # SGLang is not here
+
+    class HiCacheStorage:
+        def register_mem_pool_host(self, mem_pool_host):
+            self.mem_pool_host = mem_pool_host
+
+
+class WeftStorage(HiCacheStorage):
+    def __init__(self, storage_config=None, kwargs=None):
+        extra = dict(kwargs or {})
+        extra.update(getattr(storage_config, "extra_config", None) or {})
+        self.client = Client(extra.get("address"), extra.get("token"), timeout=float(extra.get("timeout", 30)))
+        model, rank, size = (getattr(storage_config, n, d) for n, d in (("model_name", ""), ("tp_rank", 0), ("tp_size", 1)))
+        # Of an MLA model every rank has the same cache.
+        self.suffix = "|%s" % model if getattr(storage_config, "is_mla_model", False) else "|%s|%s|%s" % (model, rank, size)
+        self.mem_pool_host = None
+
+    def _keys(self, keys):
+        return [k + self.suffix for k in keys]
+
+    def register_mem_pool_host(self, mem_pool_host):
+        self.mem_pool_host = mem_pool_host
+
+    # One page or several, as tensors or buffers.
+
+    def get(self, key, target_location=None, target_sizes=None):
+        return self.batch_get([key], [target_location] if target_location is not None else None)[0]
+
+    def batch_get(self, keys, target_locations=None, target_sizes=None):
+        try:
+            pages = self.client.get(self._keys(keys), alone=True)
+        except CacheError:
+            return [None] * len(keys)
+        if target_locations is None:
+            return pages
+        return [None if p is None or not _fill(t, p) else t for p, t in zip(pages, target_locations)]
+
+    def set(self, key, value=None, target_location=None, target_sizes=None):
+        return self.batch_set([key], [value if value is not None else target_location])
+
+    def batch_set(self, keys, values=None, target_locations=None, target_sizes=None):
+        try:
+            pages = [_data(v) for v in (values if values is not None else target_locations)]
+            return self.client.put(self._keys(keys), pages, alone=True) == len(keys)
+        except CacheError:
+            return False
+
+    def exists(self, key):
+        return self.batch_exists([key]) == 1
+
+    def batch_exists(self, keys, extra_info=None):
+        """How many of the keys are there from the first on."""
+        try:
+            return self.client.match(self._keys(keys), alone=True)
+        except CacheError:
+            return 0
+
+    # With the host pool: pages are read into it and written out of it.
+
+    def batch_get_v1(self, keys, host_indices, extra_info=None):
+        try:
+            pages = self.client.get(self._keys(keys), alone=True)
+        except CacheError:
+            return [False] * len(keys)
+        return [p is not None and self._scatter(spans, p) for p, spans in zip(pages, self._spans(len(keys), host_indices))]
+
+    def batch_set_v1(self, keys, host_indices, extra_info=None):
+        pages = [b"".join(ctypes.string_at(a, n) for a, n in spans) for spans in self._spans(len(keys), host_indices)]
+        try:
+            done = self.client.put(self._keys(keys), pages, alone=True)
+        except CacheError:
+            done = 0
+        return [i < done for i in range(len(keys))]
+
+    def _spans(self, pages, host_indices):
+        """The memory of each page: get_page_buffer_meta gives addresses and sizes, as many for each page."""
+        addresses, sizes = self.mem_pool_host.get_page_buffer_meta(host_indices)
+        if not isinstance(sizes, (list, tuple)):
+            sizes = [sizes] * len(addresses)
+        each = len(addresses) // pages
+        if not each or each * pages != len(addresses):
+            raise ValueError("%d buffers for %d pages" % (len(addresses), pages))
+        return [list(zip(addresses[i * each : (i + 1) * each], sizes[i * each : (i + 1) * each])) for i in range(pages)]
+
+    @staticmethod
+    def _scatter(spans, page):
+        if sum(n for _, n in spans) != len(page):
+            return False
+        at = 0
+        for address, n in spans:
+            ctypes.memmove(address, page[at : at + n], n)
+            at += n
+        return True
+
+    def clear(self):
+        pass  # other workers use the blocks, too; they go when room is needed
+
+    def close(self):
+        self.client.close()
+
+
+def _data(value):
+    if hasattr(value, "data_ptr"):
+        return bytes(_pages._bytes_of(value.contiguous().cpu() if _pages._on_gpu(value) else value.contiguous()))
+    return bytes(memoryview(value).cast("B"))
+
+
+def _fill(target, page):
+    view = _pages._bytes_of(target)
+    if len(view) != len(page):
+        return False
+    view[:] = page
+    return True

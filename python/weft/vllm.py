@@ -1,0 +1,224 @@
+"""A KV connector for vLLM on "weft kv serve": prefixes that any worker has computed are read instead of computed.
+
+    vllm serve MODEL --kv-transfer-config '{"kv_connector": "WeftConnector", "kv_connector_module_path": "weft.vllm",
+        "kv_role": "kv_both", "kv_connector_extra_config": {"address": "127.0.0.1:7080"}}'
+
+All workers need the same PYTHONHASHSEED and --prefix-caching-hash-algo sha256_cbor; the cache refuses others. A block that cannot be read is
+told to vLLM by get_block_ids_with_load_errors, which computes it again or fails the request, as kv_load_failure_policy says.
+
+This class follows KVConnectorBase_V1 as documented. It was tested with a double of the scheduler and the worker that calls its methods in
+vLLM's order; vLLM itself was not run.
+"""
+
+import os
+import threading
+
+from . import _pages
+from .kv import CacheError, Chain, Client
+
+try:
+    from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorBase_V1, KVConnectorMetadata, KVConnectorRole
+except ImportError:  # vLLM is not here: the double drives the class alone
+
+    class KVConnectorMetadata:
+        pass
+
+    class KVConnectorRole:
+        SCHEDULER, WORKER = 0, 1
+
+    class KVConnectorBase_V1:
+        def __init__(self, vllm_config, role, kv_cache_config=None):
+            self._vllm_config, self._role, self._connector_metadata = vllm_config, role, None
+
+        def bind_connector_metadata(self, connector_metadata):
+            self._connector_metadata = connector_metadata
+
+        def clear_connector_metadata(self):
+            self._connector_metadata = None
+
+        def _get_connector_metadata(self):
+            assert self._connector_metadata is not None
+            return self._connector_metadata
+
+
+class WeftMetadata(KVConnectorMetadata):
+    """What the scheduler tells the workers: of each request the names and blocks to load, and those to store."""
+
+    def __init__(self):
+        self.loads = []  # (request, keys of the whole path, first index, block ids)
+        self.stores = []
+
+
+class _Tracked:
+    def __init__(self, keys):
+        self.keys, self.blocks, self.matched, self.local, self.stored = keys, [], 0, 0, 0
+
+
+class WeftConnector(KVConnectorBase_V1):
+    def __init__(self, vllm_config, role, kv_cache_config=None):
+        try:
+            super().__init__(vllm_config, role, kv_cache_config)
+        except TypeError:  # versions without the third argument
+            super().__init__(vllm_config, role)
+        extra = dict(getattr(vllm_config.kv_transfer_config, "kv_connector_extra_config", None) or {})
+        self.block = vllm_config.cache_config.block_size
+        seed = str(extra.get("seed") or os.environ.get("PYTHONHASHSEED") or "")
+        self.chain = Chain("vllm", self.block, seed) if seed else None
+        if self.chain is None:
+            raise ValueError("PYTHONHASHSEED is not set: workers would name the same blocks differently; set it to one value everywhere")
+        # Caches of different models, types, layouts and shares of heads are different blocks.
+        model, parallel = vllm_config.model_config, getattr(vllm_config, "parallel_config", None)
+        rank, world = getattr(parallel, "rank", 0), getattr(parallel, "world_size", 1)
+        self.space = "%s|%s|%d" % (getattr(model, "model", ""), getattr(model, "dtype", ""), world)
+        self.rank = rank
+        self.client = Client(extra.get("address"), extra.get("token"), self.chain.print(), float(extra.get("timeout", 30)))
+        self.tracked, self.caches, self.axis = {}, {}, 0
+        self.saved, self.failed, self.spoiled, self.loading = {}, set(), set(), None
+
+    def _keys(self, hashes):
+        return ["%s|%d|%s" % (self.space, self.rank, bytes(h).hex()) for h in hashes]
+
+    # The scheduler's side.
+
+    def _hashes(self, request):
+        known = getattr(request, "block_hashes", None)
+        if known:
+            return [h if isinstance(h, (bytes, bytearray)) else bytes(getattr(h, "hash_value", b"")) for h in known]
+        return self.chain.hashes(request.prompt_token_ids, getattr(getattr(request, "lora_request", None), "lora_name", None), getattr(request, "cache_salt", None))
+
+    def get_num_new_matched_tokens(self, request, num_computed_tokens):
+        t = self.tracked[request.request_id] = _Tracked(self._hashes(request))
+        t.local = num_computed_tokens // self.block
+        most = (request.num_tokens - 1) // self.block  # one token at least is computed
+        try:
+            have = self.client.match(self._keys(t.keys[:most])) if most else 0
+        except CacheError:
+            have = 0  # a cache that is away costs computing, not requests
+        t.matched = max(have, t.local)
+        return (t.matched - t.local) * self.block, False
+
+    def update_state_after_alloc(self, request, blocks, num_external_tokens):
+        t = self.tracked.get(request.request_id)
+        if t is not None:
+            ids = blocks.get_block_ids()
+            t.blocks = list(ids[0] if ids and isinstance(ids[0], (list, tuple)) else ids)
+            t.matched = t.local + num_external_tokens // self.block
+
+    def build_connector_meta(self, scheduler_output):
+        meta = WeftMetadata()
+        for r in scheduler_output.scheduled_new_reqs:
+            t = self.tracked.get(r.req_id)
+            if t is None:
+                continue
+            ids = r.block_ids
+            t.blocks = list(ids[0] if ids and isinstance(ids[0], (list, tuple)) else ids)
+            if t.matched > t.local:
+                meta.loads.append((r.req_id, t.keys[: t.matched], t.local, t.blocks[t.local : t.matched]))
+            t.stored = t.matched
+            self._store(meta, r.req_id, t, r.num_computed_tokens + scheduler_output.num_scheduled_tokens[r.req_id])
+        cached = scheduler_output.scheduled_cached_reqs
+        for i, name in enumerate(getattr(cached, "req_ids", ())):
+            t = self.tracked.get(name)
+            if t is None:
+                continue
+            new = cached.new_block_ids[i]
+            if new:
+                t.blocks += list(new[0] if isinstance(new[0], (list, tuple)) else new)
+            self._store(meta, name, t, cached.num_computed_tokens[i] + scheduler_output.num_scheduled_tokens[name])
+        return meta
+
+    def _store(self, meta, name, t, computed):
+        """Whole blocks of the prompt that this step completes."""
+        end = min(computed // self.block, len(t.keys), len(t.blocks))
+        if end > t.stored:
+            meta.stores.append((name, t.keys[:end], t.stored, t.blocks[t.stored : end]))
+            t.stored = end
+
+    def request_finished(self, request, block_ids):
+        self.tracked.pop(request.request_id, None)
+        return False, None  # stores are done when wait_for_save returns: the blocks may be used again
+
+    def take_events(self):
+        return ()
+
+    def has_pending_push_work(self):
+        return False
+
+    # The worker's side.
+
+    def register_kv_caches(self, kv_caches):
+        self.caches = dict(kv_caches)
+        first = next(iter(self.caches.values()))
+        count = getattr(getattr(self._vllm_config, "cache_config", None), "num_gpu_blocks", None)
+        self.axis = _pages.block_axis(first.shape, count if count in first.shape[:2] else None)
+
+    def start_load_kv(self, forward_context=None, **kwargs):
+        loads = self._get_connector_metadata().loads
+        if not loads:
+            return
+        done = {name: threading.Event() for name in self.caches}
+        self.loading = (threading.Thread(target=self._load, args=(loads, done), daemon=True), done)
+        self.loading[0].start()
+
+    def _load(self, loads, done):
+        try:
+            for name, keys, start, blocks in loads:
+                try:
+                    pages = self.client.get(self._keys(keys), start)
+                except CacheError:
+                    pages = [None] * len(blocks)
+                sizes = [_pages.size(t, self.axis) for t in self.caches.values()]
+                for page, block in zip(pages, blocks):
+                    if page is None or len(page) != sum(sizes):
+                        self.failed.add(block)
+                        self.spoiled.add(name)
+                        continue
+                    at = 0
+                    for tensor, n in zip(self.caches.values(), sizes):
+                        _pages.write(tensor, block, self.axis, page[at : at + n])
+                        at += n
+        finally:
+            for e in done.values():
+                e.set()
+
+    def wait_for_layer_load(self, layer_name):
+        if self.loading:
+            self.loading[1][layer_name].wait()
+
+    def save_kv_layer(self, layer_name, kv_layer, attn_metadata=None, **kwargs):
+        meta = self._get_connector_metadata()
+        blocks = {b for _, _, _, blocks in meta.stores for b in blocks}
+        self.saved[layer_name] = {b: _pages.read(kv_layer, b, self.axis) for b in blocks}
+
+    def wait_for_save(self):
+        if self.loading:
+            self.loading[0].join()
+            self.loading = None
+        saved, self.saved = self.saved, {}
+        spoiled, self.spoiled = self.spoiled, set()
+        for request, keys, start, blocks in self._get_connector_metadata().stores:
+            if request in spoiled or any(name not in saved for name in self.caches):
+                continue  # computed behind a block that was not loaded: it must not be stored under its name
+            try:
+                self.client.put(self._keys(keys), [b"".join(saved[name][b] for name in self.caches) for b in blocks], start)
+            except CacheError:
+                pass  # not stored: it is computed again
+
+    def get_finished(self, finished_req_ids):
+        return None, None
+
+    def get_block_ids_with_load_errors(self):
+        if self.loading:
+            self.loading[0].join()
+            self.loading = None
+        failed, self.failed = self.failed, set()
+        return failed
+
+    def handle_preemptions(self, *_):
+        pass
+
+    def get_handshake_metadata(self):
+        return None
+
+    def shutdown(self):
+        self.client.close()
