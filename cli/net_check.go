@@ -127,10 +127,10 @@ const maxReading = 64 << 20
 func newNetCheck() *cobra.Command {
 	var f planFlags
 	var from string
-	var fabric []string
+	var fabric, configs []string
 	var asJSON, unread bool
 	cmd := &cobra.Command{
-		Use:   "check CLUSTER --from DIR|lab:NAME | --fabric FILE",
+		Use:   "check [CLUSTER] --from DIR|lab:NAME | --fabric FILE | --config FILE",
 		Short: "Compare what hosts and switches say with the plan: what differs, is missing, is extra, is unknown",
 		Long: `Compare what hosts and switches say of themselves with the plan of a cluster file.
 Each finding names the device, what was wanted and read, the command that showed it,
@@ -140,13 +140,39 @@ two cables in one another's ports are one finding. Nothing is changed anywhere.
 --fabric compares the cables of an InfiniBand fabric: what ibnetdiscover or iblinkinfo
 printed. Adapters are named by host: "n0 mlx5_0".
 
+--config looks for mistakes in files that somebody wrote, without a cluster file: gres.conf
+(Links, AutoDetect), /etc/network/interfaces and netplan (rails in one subnet, rules that are
+missing, MTUs of IP over InfiniBand, bonds of which one link waits).
+
 Exit code 1 if anything is not as planned.`,
 		Example: `  weft net check examples/lab.yaml --from lab:lab
   weft net check examples/lab.yaml --from readings --json
-  weft net check examples/superpod-h100.yaml --fabric ibnetdiscover.txt`,
-		Args:              cobra.ExactArgs(1),
+  weft net check examples/superpod-h100.yaml --fabric ibnetdiscover.txt
+  weft net check --config /etc/slurm/gres.conf,/etc/network/interfaces`,
+		Args:              cobra.MaximumNArgs(1),
 		ValidArgsFunction: clusterNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(configs) > 0 {
+				if len(args) > 0 || from != "" || len(fabric) > 0 {
+					return fmt.Errorf("--config reads files by themselves; leave CLUSTER, --from and --fabric out")
+				}
+				var found []check.Finding
+				for _, name := range configs {
+					data, err := os.ReadFile(name)
+					if err != nil {
+						return err
+					}
+					list, err := check.Config(name, "", data)
+					if err != nil {
+						return err
+					}
+					found = append(found, list...)
+				}
+				return tellDrift(cmd, "", strings.Join(configs, ", ")+": read", found, asJSON, unread)
+			}
+			if len(args) == 0 {
+				return fmt.Errorf("a cluster file is missing; --config alone needs none")
+			}
 			p, err := f.load(cmd, args[0])
 			if err != nil {
 				return err
@@ -182,6 +208,7 @@ Exit code 1 if anything is not as planned.`,
 	}
 	f.register(cmd)
 	cmd.Flags().StringVar(&from, "from", "", "readings: `DIR` with a folder a device, or lab:NAME")
+	cmd.Flags().StringSliceVar(&configs, "config", nil, "`FILE` to look for mistakes in: gres.conf, interfaces, netplan")
 	cmd.Flags().StringSliceVar(&fabric, "fabric", nil, "`FILE` with what ibnetdiscover or iblinkinfo printed")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print as JSON")
 	cmd.Flags().BoolVar(&unread, "allow-unknown", false, "do not fail for what could not be read")
@@ -219,7 +246,11 @@ func printDrift(cmd *cobra.Command, file, head string, found []check.Finding) {
 		return
 	}
 	for _, x := range found {
-		fmt.Fprintf(w, "%-8s%s %s: %s\n", x.State, x.Device, x.Part, x.What)
+		device := x.Device
+		if x.Line > 0 && x.Intent == "" { // of the file itself
+			device = fmt.Sprintf("%s:%d", x.Device, x.Line)
+		}
+		fmt.Fprintf(w, "%-8s%s %s: %s\n", x.State, device, x.Part, x.What)
 		if x.Want != "" {
 			fmt.Fprintf(w, "        want  %s\n", x.Want)
 		}
