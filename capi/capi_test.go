@@ -84,3 +84,25 @@ func TestExamples(t *testing.T) {
 		t.Error("rank 2 lives")
 	}
 }
+
+// The program in Rust, which declares what it uses as bindgen would.
+func TestExampleInRust(t *testing.T) {
+	so, rustc := libweft.Build(t), libweft.Compiler(t, "rustc")
+	if _, err := libweft.Try(nil, rustc, "--version"); err != nil {
+		t.Skip("rustc has no toolchain")
+	}
+	exe := filepath.Join(t.TempDir(), "first")
+	dir := filepath.Dir(so)
+	libweft.Run(t, nil, rustc, "-L", dir, "-l", "dylib=weft", "-C", "link-arg=-Wl,-rpath,"+dir, "-o", exe, "../examples/rust/first.rs")
+	if out := libweft.AllRanks(t, 3, nil, exe); out[2] != "rank 2 of 3: the sum of all ranks' numbers is 3\n" {
+		t.Errorf("it printed %q", out[2])
+	}
+}
+
+func TestExampleInPython(t *testing.T) {
+	libweft.Build(t)
+	python := libweft.AllRanks(t, 3, nil, libweft.Python(t, "ctypes"), "../examples/python/first.py")
+	if !strings.Contains(python[0], "rank 0 of 3: the sum of all ranks' numbers is 3") || !strings.Contains(python[0], "rank 2 sent 20") {
+		t.Errorf("first.py printed %q", python[0])
+	}
+}
