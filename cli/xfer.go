@@ -38,8 +38,8 @@ func underscores(_ *pflag.FlagSet, name string) pflag.NormalizedName {
 
 // xferPlace are the flags that say where files and objects lie.
 type xferPlace struct {
-	dir, store, io, path string
-	buffered             bool
+	dir, store, io, path, device string
+	buffered                     bool
 }
 
 func (p *xferPlace) register(cmd *cobra.Command) {
@@ -48,13 +48,14 @@ func (p *xferPlace) register(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&p.store, "store", "", "objects in an object store: s3://`BUCKET/PREFIX`")
 	cmd.Flags().StringVar(&p.io, "posix_api_type", "", "how files are read and written: URING, or CALLS for plain ones; the faster one, as measured, without it")
 	cmd.Flags().StringVar(&p.path, "path", "", "the `PATH` to take, or to fail: "+strings.Join(xfer.Paths, ", "))
+	cmd.Flags().StringVar(&p.device, "device", "cuda", "GPU memory is of cuda, or of soft, a GPU in software for tests")
 	cmd.Flags().BoolVar(&p.buffered, "buffered", false, "files through the page cache")
 }
 
 // config makes the common part of a measurement; done removes what it made.
 func (p *xferPlace) config() (c measure.Config, done func(), err error) {
 	done = func() {}
-	c = measure.Config{Store: strings.TrimSuffix(p.store, "/"), Dir: p.dir, Path: p.path, Buffered: p.buffered, Scheme: "pairwise", Pairs: 1}
+	c = measure.Config{Store: strings.TrimSuffix(p.store, "/"), Dir: p.dir, Path: p.path, Device: p.device, Buffered: p.buffered, Scheme: "pairwise", Pairs: 1}
 	switch strings.ToUpper(p.io) {
 	case "":
 	case "URING":
@@ -132,9 +133,6 @@ sockets, fio, the store's client; ratios are medians over the rounds.`,
 			default:
 				return fmt.Errorf("--backend %q: want WEFT, POSIX or OBJ; paths between processes are chosen by --path", backend)
 			}
-			if c.Local == xfer.GPU || c.Remote == xfer.GPU {
-				return finding{fmt.Errorf("GPU memory: no device is joined to transfers in this build; host, file and object are")}
-			}
 			for _, b := range []struct {
 				flag, text string
 				to         *int64
@@ -205,10 +203,10 @@ func newXferExplain() *cobra.Command {
 		Use:   "explain LOCAL REMOTE",
 		Short: "Measure the paths between two processes and say which one a read takes",
 		Long: `Start an agent in another process, measure every path to it, and say which one a read of --size bytes takes and
-why the others are not. LOCAL and REMOTE are host, file or object.`,
+why the others are not. LOCAL and REMOTE are host, file, object or gpu.`,
 		Example: `  weft xfer explain host host
   weft xfer explain host file --size 16M`,
-		Args: cobra.ExactArgs(2), ValidArgs: []string{"host", "file", "object"},
+		Args: cobra.ExactArgs(2), ValidArgs: []string{"host", "file", "object", "gpu"},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, done, err := place.config()
 			if err != nil {
@@ -220,9 +218,6 @@ why the others are not. LOCAL and REMOTE are host, file or object.`,
 			}
 			if c.Remote, err = xfer.ParseKind(args[1]); err != nil {
 				return err
-			}
-			if c.Local == xfer.GPU || c.Remote == xfer.GPU {
-				return finding{fmt.Errorf("GPU memory: no device is joined to transfers in this build; host, file and object are")}
 			}
 			n, err := unit.ParseBytes(size)
 			if err != nil || n <= 0 {

@@ -42,6 +42,7 @@ type Config struct {
 	Streams  int
 	Dir      string // for files, and objects if Store is empty
 	Store    string // s3://BUCKET/PREFIX
+	Device   string // of GPU memory: cuda or soft
 	Buffered bool
 	IO       string   // ring or calls; empty to choose
 	Command  []string // starts an agent that serves; regions are added as arguments
@@ -126,6 +127,8 @@ func Run(ctx context.Context, c Config) ([]Row, error) {
 func (c *Config) region(kind xfer.Kind, who string, i int, size int64) Region {
 	r := Region{Name: who, Kind: kind, Size: size, Create: true, Buffered: c.Buffered, IO: c.IO}
 	switch kind {
+	case xfer.GPU:
+		r.Path = c.Device
 	case xfer.File:
 		r.Path = filepath.Join(c.Dir, fmt.Sprintf("%s-%d", who, i))
 	case xfer.Object:
@@ -161,6 +164,9 @@ func (c *Config) fill(ctx context.Context, r Region) error {
 
 // text is a region as an argument of a serving agent.
 func (r Region) text() string {
+	if r.Kind == xfer.GPU {
+		return fmt.Sprintf("%s=gpu:%s:%d", r.Name, r.Path, r.Size)
+	}
 	if r.Kind == xfer.Host {
 		return fmt.Sprintf("%s=host:%d", r.Name, r.Size)
 	}

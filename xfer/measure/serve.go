@@ -15,12 +15,16 @@ import (
 	"time"
 
 	"github.com/weft-fabric/weft/ckpt/blob"
+	"github.com/weft-fabric/weft/gpu"
+	"github.com/weft-fabric/weft/gpu/cuda"
+	"github.com/weft-fabric/weft/gpu/soft"
 	"github.com/weft-fabric/weft/unit"
 	"github.com/weft-fabric/weft/xfer"
 )
 
 // Region is a region to register, as users write it: NAME=host:SIZE, NAME=file:PATH[:SIZE] or
-// NAME=object:s3://BUCKET/KEY:SIZE (or a folder instead of the store: NAME=object:DIR/KEY:SIZE).
+// NAME=object:s3://BUCKET/KEY:SIZE (or a folder instead of the store: NAME=object:DIR/KEY:SIZE), or
+// NAME=gpu:cuda:SIZE.
 type Region struct {
 	Name string
 	Kind xfer.Kind
@@ -93,10 +97,51 @@ func (r Region) Register(a *xfer.Agent) (*xfer.Region, error) {
 		if s, err = xfer.NewObject(p, r.Path[at+1:], r.Size, xfer.ObjectOptions{}); err != nil {
 			return nil, err
 		}
-	default:
-		return nil, fmt.Errorf("region %q: %w: %s memory takes a device, and none is joined to transfers yet", r.Name, xfer.ErrKind, r.Kind)
+	case xfer.GPU:
+		var err error
+		if s, err = onGPU(r.Path, r.Size); err != nil {
+			return nil, fmt.Errorf("region %q: %w", r.Name, err)
+		}
 	}
 	return a.Register(r.Name, s, 0)
+}
+
+// ownedGPU is memory of a GPU that is given back with its storage, and the GPU with it.
+type ownedGPU struct {
+	*xfer.Device
+	gpu gpu.Device
+	at  gpu.Ptr
+}
+
+func (g ownedGPU) Close() error {
+	_ = g.Device.Close()
+	_ = g.gpu.Free(g.at)
+	return g.gpu.Close()
+}
+
+// onGPU gets memory of the first GPU, "soft" for one in software.
+func onGPU(which string, size int64) (xfer.Storage, error) {
+	var d gpu.Device
+	switch which {
+	case "soft":
+		d = soft.New(gpu.Plain)
+	case "", "cuda":
+		var err error
+		if d, err = cuda.Open(0); err != nil {
+			return nil, err
+		}
+	default:
+		return nil, fmt.Errorf("GPU %q: want cuda or soft", which)
+	}
+	at, err := d.Alloc(int(size))
+	if err != nil {
+		return nil, err
+	}
+	x, err := xfer.NewDevice(d, at, size)
+	if err != nil {
+		return nil, err
+	}
+	return ownedGPU{x, d, at}, nil
 }
 
 // Hello is the first line of an agent that serves.
