@@ -47,7 +47,8 @@ type Agent struct {
 
 	listeners []net.Listener
 	entrance  *auth.Listener
-	local     net.Listener // of this host; nil if there is none
+	entrances []*auth.Listener // of each address; one of its own with TLS
+	local     net.Listener     // of this host; nil if there is none
 	gate      *gate
 	wg        sync.WaitGroup
 	base      context.Context // ends with the agent
@@ -163,7 +164,8 @@ func (a *Agent) open() error {
 		if a.cfg.TLS != nil {
 			entrance = &auth.Listener{Token: a.cfg.Token, Log: a.cfg.Log, TLS: a.cfg.TLS, Admit: a.entrance.Admit, Enter: a.enter}
 		}
-		a.wg.Go(func() { entrance.Serve(ln); entrance.Close() })
+		a.entrances = append(a.entrances, entrance)
+		a.wg.Go(func() { entrance.Serve(ln) })
 	}
 	if ln := listenLocal(); ln != nil {
 		a.local = ln
@@ -228,8 +230,10 @@ func (a *Agent) Close() error {
 	if a.local != nil {
 		a.local.Close()
 	}
-	if a.entrance != nil {
-		a.entrance.Close()
+	for _, e := range append(a.entrances, a.entrance) {
+		if e != nil {
+			e.Close()
+		}
 	}
 	a.mu.Lock()
 	conns := make([]*conn, 0, len(a.conns))

@@ -25,6 +25,7 @@ type gate struct {
 	waiting [classes][]chan struct{}
 	busy    [classes]int       // requests of the class under way
 	ready   [classes]time.Time // from when on a limited class may send
+	last    [classes]time.Time // when it was let go
 }
 
 func newGate(l Limits) *gate {
@@ -83,6 +84,16 @@ func (g *gate) wake() {
 // patience is how long a class waits for another that has requests but sends nothing, as its peer is slow.
 const patience = 5 * time.Millisecond
 
+// idle reports whether the classes that this one waits for have sent nothing for a while. The caller holds mu.
+func (g *gate) idle(c Class) bool {
+	for o := range classes {
+		if o != c && g.busy[o] > 0 && g.used[c] > g.used[o]+lead && time.Since(g.last[o]) < patience {
+			return false
+		}
+	}
+	return true
+}
+
 // take waits until a class may send n bytes.
 func (g *gate) take(ctx context.Context, c Class, n int64) error {
 	g.mu.Lock()
@@ -102,10 +113,11 @@ func (g *gate) take(ctx context.Context, c Class, n int64) error {
 		}
 		t.Stop()
 		g.mu.Lock()
-		if late {
+		if late && g.idle(c) {
 			break
 		}
 	}
+	g.last[c] = time.Now()
 	g.used[c] += float64(n) / g.weight[c]
 	var pause time.Duration
 	if rate := g.limits[c]; rate > 0 {

@@ -347,9 +347,14 @@ func (l *link) dial(ctx context.Context) (*session, error) {
 	addrs := l.where()
 	first := -1
 	for i, addr := range addrs {
-		if s.control, err = l.connect(ctx, s, addr, -1); err == nil {
-			first = i
+		c, e := l.connect(ctx, s, addr, -1)
+		if e == nil {
+			s.control, first = c, i
 			break
+		}
+		// That nothing listens counts only where nothing listens anywhere.
+		if err == nil || errors.Is(err, syscall.ECONNREFUSED) {
+			err = e
 		}
 	}
 	if first < 0 {
