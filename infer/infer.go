@@ -128,6 +128,11 @@ func Answer(m Model, prompt []byte, count int) (tokens []Token, first, all time.
 	if err != nil {
 		return nil, 0, 0, err
 	}
+	return l.answer(prompt, count)
+}
+
+// answer is Answer by a model that is in memory.
+func (l loaded) answer(prompt []byte, count int) (tokens []Token, first, all time.Duration, err error) {
 	start := time.Now()
 	s, err := l.net.Read(l.param, l.net.NewCache(), 0)
 	if err != nil {

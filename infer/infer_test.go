@@ -200,6 +200,32 @@ func TestPrefillIsLate(t *testing.T) {
 	}
 }
 
+// A decode worker is stopped before it hears of a request, and goes on later: the answer comes, and is right.
+func TestDecodeIsLate(t *testing.T) {
+	c, ctx := start(t, Options{Prefill: 1, Decode: 1, Patience: 40 * time.Second})
+	if err := c.Signal("d0", syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	text := prompt(5, 80)
+	done := make(chan error, 1)
+	var r *Reply
+	go func() {
+		var err error
+		r, err = c.Ask(ctx, text, 6, Stream)
+		done <- err
+	}()
+	for c.Status().Asked == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	if err := c.Signal("d0", syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	same(t, c.o.Model, text, 6, r)
+}
+
 func TestRefuses(t *testing.T) {
 	if _, err := Start(t.Context(), Options{Model: tiny(), Prefill: 1}); err == nil {
 		t.Error("no decode worker")

@@ -56,6 +56,13 @@ func (c *Cluster) Drive(ctx context.Context, l Load) (Tally, error) {
 	if err := l.Fits(c.o.Model); err != nil {
 		return Tally{}, err
 	}
+	var reference loaded
+	if l.Check {
+		var err error
+		if reference, err = c.o.Model.load(); err != nil {
+			return Tally{}, err
+		}
+	}
 	var mu sync.Mutex
 	var t Tally
 	var first error
@@ -79,7 +86,7 @@ func (c *Cluster) Drive(ctx context.Context, l Load) (Tally, error) {
 				}
 				wrong := false
 				if err == nil && l.Check {
-					want, _, _, e := Answer(c.o.Model, text, l.Answer)
+					want, _, _, e := reference.answer(text, l.Answer)
 					wrong = e != nil || !slices.Equal(want, r.Tokens)
 				}
 				mu.Lock()
