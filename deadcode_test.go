@@ -37,6 +37,8 @@ var unreached = []struct{ what, why string }{
 	{"coord/epoch.go", "programs that decide on epochs themselves, or read past ones"},
 	{"coord/gather.go", "barriers and small values of an epoch's members, for programs without comm"},
 	{"coord/worker.go:Client.Workers", "the registered workers, for tools and tests"},
+	{"infer/infer.go:Answer", "what one process answers, for tests and programs that compare"},
+	{"kvcache/client.go", "Go programs store and read blocks with it"},
 	{"kv/", "the library of KV caches: locks, layouts and placement are for serving engines"},
 	{"topo/diff.go", "what differs between two topologies"},
 	{"topo/project.go", "a topology's fabric or hosts alone"},
