@@ -4,7 +4,7 @@
 //	Serve     an etcd of one's own in this process, with its state in a directory
 //	Dial      a client of that one, or of any etcd cluster by address
 //	Register  a worker under a lease, kept alive until it leaves
-//	Decide    the office of decider: leases in, epochs out
+//	Decide    leads a job: leases in, epochs out
 //	Gather    small values of all members of an epoch, by name
 //
 // What happens when a process dies:
@@ -16,7 +16,7 @@
 //
 // An epoch is written once, under its number, in one transaction that asks for
 // three things: that the number is free, that the one before is there, and that
-// the writer still holds the office. Two that think they are in office cannot
+// the writer still leads. Two that think they lead cannot
 // publish different lists for one number, whatever their clocks say. What is
 // decided is the business of member.Machine; this room brings it what the store
 // says and writes what it proposes.

@@ -37,7 +37,7 @@ type Policy struct {
 	MaxFailures int
 	Window      time.Duration
 
-	// Name is who decides, as epochs tell it. A process that takes up the office
+	// Name is who decides, as epochs tell it. A process that takes the lead
 	// under the name of the one that holds it succeeds it at once instead of
 	// waiting for the lease to end: give the name of a server that was started
 	// again on its directory, and never one that two processes have.
@@ -80,10 +80,10 @@ type notice struct {
 	Why  string `json:"why"`
 }
 
-// decider is one term in office.
+// decider is what a process holds while it leads.
 type decider struct {
 	c       *Client
-	office  *office
+	lead    *lead
 	policy  Policy
 	cfg     member.Config
 	m       *member.Machine
@@ -99,7 +99,7 @@ type decider struct {
 	steps   map[member.ID]uint64
 }
 
-// Decide stands for the office of decider, holds it as long as its lease, and
+// Decide stands for the lead, holds it as long as its lease, and
 // stands again, until the context ends. Any number of processes of a job may do
 // so; one decides at a time, and what it decides is published by compare and set.
 func (c *Client) Decide(ctx context.Context, p Policy) error {
@@ -114,7 +114,7 @@ func (c *Client) Decide(ctx context.Context, p Policy) error {
 		if err != nil {
 			return err
 		}
-		d := &decider{c: c, office: o, policy: p, cfg: cfg, began: time.Now()}
+		d := &decider{c: c, lead: o, policy: p, cfg: cfg, began: time.Now()}
 		err = d.hold(o.ctx)
 		o.resign()
 		if ctx.Err() != nil {
@@ -126,7 +126,7 @@ func (c *Client) Decide(ctx context.Context, p Policy) error {
 	}
 }
 
-// hold decides until the office is lost.
+// hold decides until the lead is lost.
 func (d *decider) hold(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	news := make(chan []change)
@@ -350,9 +350,9 @@ func (d *decider) settle(ctx context.Context) error {
 			e.Reason, e.Round = why+"; all ranks are started again", e.Number
 			e.Restarts++
 		}
-		held, err := d.c.publish(ctx, e, d.office.cond)
+		held, err := d.c.publish(ctx, e, d.lead.cond)
 		if err != nil {
-			return err // with ErrConflict the office is taken up anew, from what the store holds
+			return err // with ErrConflict the lead is taken anew, from what the store holds
 		}
 		d.stored = &held
 		d.m.Decided(d.now(), p.Next)
@@ -415,7 +415,7 @@ func (d *decider) record(p *member.Proposal) Epoch {
 	}
 	for _, id := range slices.Sorted(maps.Keys(before)) {
 		how, ok := d.ends[id]
-		if !ok { // it went before this term in office
+		if !ok { // it went before this process led
 			how = "was replaced by a new process"
 			if _, ok := d.workers[id]; !ok {
 				how = "is gone"
@@ -467,14 +467,14 @@ func (d *decider) notify(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if err := d.office.put(ctx, noticeKey(id), string(b)); err != nil {
+		if err := d.lead.put(ctx, noticeKey(id), string(b)); err != nil {
 			return err
 		}
 		d.told[id] = want[id]
 	}
 	for _, id := range slices.Sorted(maps.Keys(d.told)) {
 		if _, ok := want[id]; !ok {
-			if err := d.office.put(ctx, noticeKey(id), ""); err != nil {
+			if err := d.lead.put(ctx, noticeKey(id), ""); err != nil {
 				return err
 			}
 			delete(d.told, id)

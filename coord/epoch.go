@@ -14,12 +14,12 @@ func epochKey(number uint64) string { return fmt.Sprintf("epoch/%016x", number) 
 
 // Publish writes an epoch if its number is free and the one before is there. It
 // returns what the store holds under that number: the epoch itself, or with
-// ErrConflict that of another decider. Callers that hold the office use Decide.
+// ErrConflict that of another decider. Callers that lead use Decide.
 func (c *Client) Publish(ctx context.Context, e Epoch) (Epoch, error) {
 	return c.publish(ctx, e)
 }
 
-func (c *Client) publish(ctx context.Context, e Epoch, office ...clientv3.Cmp) (Epoch, error) {
+func (c *Client) publish(ctx context.Context, e Epoch, leads ...clientv3.Cmp) (Epoch, error) {
 	if err := e.check(); err != nil {
 		return Epoch{}, err
 	}
@@ -28,7 +28,7 @@ func (c *Client) publish(ctx context.Context, e Epoch, office ...clientv3.Cmp) (
 		return Epoch{}, err
 	}
 	key := c.prefix + epochKey(e.Number)
-	conds := append([]clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(key), "=", 0)}, office...)
+	conds := append([]clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(key), "=", 0)}, leads...)
 	if e.Number > 1 {
 		conds = append(conds, clientv3.Compare(clientv3.CreateRevision(c.prefix+epochKey(e.Number-1)), ">", 0))
 	}
@@ -51,8 +51,8 @@ func (c *Client) publish(ctx context.Context, e Epoch, office ...clientv3.Cmp) (
 	}
 	kvs := answer.Responses[0].GetResponseRange().Kvs
 	if len(kvs) == 0 {
-		if len(office) > 0 {
-			return Epoch{}, fmt.Errorf("coord: epoch %d: the office has passed to another, or epoch %d is not there: %w", e.Number, e.Number-1, ErrConflict)
+		if len(leads) > 0 {
+			return Epoch{}, fmt.Errorf("coord: epoch %d: another process decides now, or epoch %d is not there: %w", e.Number, e.Number-1, ErrConflict)
 		}
 		return Epoch{}, fmt.Errorf("coord: epoch %d cannot follow: epoch %d is not there: %w", e.Number, e.Number-1, ErrConflict)
 	}

@@ -167,9 +167,9 @@ func TestRacingDecidersPublishOneListPerNumber(t *testing.T) {
 	cancel()
 }
 
-// Two stand for the office at a time; when the one that holds it goes, the other
+// Two stand for the lead at a time; when the one that has it goes, the other
 // decides on, and numbers and lists stay one history.
-func TestOfficePassesOn(t *testing.T) {
+func TestTheLeadPassesOn(t *testing.T) {
 	p := single(t, nil)
 	ctx := within(t)
 	policy := Policy{Min: 1, Max: 8, Settle: 20e6}
@@ -191,9 +191,9 @@ func TestOfficePassesOn(t *testing.T) {
 	epochs := c.WatchEpochs(ctx)
 	register(t, c, 0)
 	first := await(t, epochs, "the first", lists(0))
-	inOffice := int(first.Decider[1] - '0')
-	deciders[inOffice].cancel()
-	if err := <-deciders[inOffice].done; err != context.Canceled {
+	leads := int(first.Decider[1] - '0')
+	deciders[leads].cancel()
+	if err := <-deciders[leads].done; err != context.Canceled {
 		t.Error(err)
 	}
 	register(t, c, 1).CaughtUp()
@@ -201,8 +201,8 @@ func TestOfficePassesOn(t *testing.T) {
 	if second.Decider == first.Decider {
 		t.Errorf("decided by %s, which had gone", second.Decider)
 	}
-	deciders[1-inOffice].cancel()
-	<-deciders[1-inOffice].done
+	deciders[1-leads].cancel()
+	<-deciders[1-leads].done
 }
 
 // When everything dies, the coordinator too, whoever is started on its directory

@@ -182,7 +182,7 @@ func (e *Epoch) shifted(start uint64) *member.Epoch {
 }
 
 // outside is the id of a decider, which need not be a member. All have the same,
-// so that a change of office is no reason for a new epoch.
+// so that a change of the leader is no reason for a new epoch.
 const outside = member.Nobody - 1
 
 // format is a job's first record.

@@ -35,7 +35,7 @@ import (
 // Config is what an agent runs.
 type Config struct {
 	Client *coord.Client
-	Policy coord.Policy // every agent stands for the office of decider
+	Policy coord.Policy // every agent stands for the lead
 
 	// Slots are the host's ids in the job, one for each process. Those that are Any get
 	// the lowest ids in a row that no node has.
@@ -363,8 +363,8 @@ func (n *Node) tell(e Event) {
 	n.cfg.Watch(e)
 }
 
-// decide stands for the office of decider. What goes wrong with the store is tried
-// again: another agent may hold the office meanwhile.
+// decide stands for the lead. What goes wrong with the store is tried
+// again: another agent may lead meanwhile.
 func (n *Node) decide(ctx context.Context) {
 	for {
 		err := n.cfg.Client.Decide(ctx, n.cfg.Policy)

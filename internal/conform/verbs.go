@@ -47,8 +47,10 @@ func (b *box) poll() error {
 	}
 	if len(cs) == 0 {
 		time.Sleep(10 * time.Microsecond) // lets the others run
+		return b.stop()
 	}
-	return b.stop()
+	b.stop = impatient()
+	return nil
 }
 
 // complete waits for a ticket, and gives what posting it said if it was refused.

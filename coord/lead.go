@@ -12,17 +12,17 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// office is the right to decide, as long as a lease.
-type office struct {
+// lead is the right to decide, as long as a lease.
+type lead struct {
 	c      *Client
 	lease  clientv3.LeaseID
-	cond   clientv3.Cmp    // holds in the store while this process is in office
-	ctx    context.Context // ends when the office is known to be lost
+	cond   clientv3.Cmp    // holds in the store while this process leads
+	ctx    context.Context // ends when the lead is known to be lost
 	cancel context.CancelFunc
 	done   chan struct{}
 }
 
-// holder is who is in office.
+// holder is who leads.
 type holder struct {
 	Name string `json:"name"`
 	Life Life   `json:"life"`
@@ -38,8 +38,8 @@ func (c *Client) leaderTerm() time.Duration {
 	return c.cfg.TTL
 }
 
-// campaign waits for the office.
-func (c *Client) campaign(ctx context.Context, name string) (*office, error) {
+// campaign waits for the lead.
+func (c *Client) campaign(ctx context.Context, name string) (*lead, error) {
 	key := c.prefix + "decider"
 	me := holder{name, newLife()}
 	value, err := json.Marshal(me)
@@ -104,9 +104,9 @@ func (c *Client) campaign(ctx context.Context, name string) (*office, error) {
 	}
 }
 
-// occupy keeps the office until it is lost or resigned.
-func (c *Client) occupy(ctx context.Context, key string, lease clientv3.LeaseID, rev int64) *office {
-	o := &office{c: c, lease: lease, cond: clientv3.Compare(clientv3.ModRevision(key), "=", rev), done: make(chan struct{})}
+// occupy keeps the lead until it is lost or resigned.
+func (c *Client) occupy(ctx context.Context, key string, lease clientv3.LeaseID, rev int64) *lead {
+	o := &lead{c: c, lease: lease, cond: clientv3.Compare(clientv3.ModRevision(key), "=", rev), done: make(chan struct{})}
 	o.ctx, o.cancel = context.WithCancel(ctx)
 	go func() {
 		defer close(o.done)
@@ -129,8 +129,8 @@ func (c *Client) occupy(ctx context.Context, key string, lease clientv3.LeaseID,
 	return o
 }
 
-// resign gives the office back, so that another need not wait for the lease.
-func (o *office) resign() {
+// resign gives the lead back, so that another need not wait for the lease.
+func (o *lead) resign() {
 	o.cancel()
 	<-o.done
 	o.c.revoke(o.lease)
@@ -143,8 +143,8 @@ func (c *Client) revoke(lease clientv3.LeaseID) {
 	c.etcd.Revoke(ctx, lease)
 }
 
-// put writes a key while in office, with the office's lease; an empty value removes it.
-func (o *office) put(ctx context.Context, key, value string) error {
+// put writes a key while this process leads, with its lease; an empty value removes it.
+func (o *lead) put(ctx context.Context, key, value string) error {
 	op := clientv3.OpPut(o.c.prefix+key, value, clientv3.WithLease(o.lease))
 	if value == "" {
 		op = clientv3.OpDelete(o.c.prefix + key)
@@ -152,7 +152,7 @@ func (o *office) put(ctx context.Context, key, value string) error {
 	return o.c.do(ctx, func(ctx context.Context) error {
 		answer, err := o.c.etcd.Txn(ctx).If(o.cond).Then(op).Commit()
 		if err == nil && !answer.Succeeded {
-			return fmt.Errorf("the office of decider has passed to another: %w", ErrConflict)
+			return fmt.Errorf("another process decides now: %w", ErrConflict)
 		}
 		return err
 	})
