@@ -206,7 +206,8 @@ func (g *Group) Get(ctx context.Context, dst []byte, src Memory) error {
 	})
 }
 
-// Close gives back what the group holds. Calls of other ranks that need this one fail from now on, so have a Barrier before.
+// Close gives back what the group holds. Calls of other ranks that need this one fail from now on, so have a Barrier before; what
+// is under way ends on all ranks.
 func (g *Group) Close() error {
 	g.closing.Do(func() { g.closed = g.close() })
 	return g.closed

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -491,6 +493,118 @@ func TestWaysAreAgreed(t *testing.T) {
 		wg.Wait()
 		for _, c := range cs {
 			_ = c.Close()
+		}
+	}
+}
+
+// Memory that is freed and got again at the same address is other memory: ranks that had mapped the old one map the new one.
+func TestAddressesAreUsedAgain(t *testing.T) {
+	none(t, ranks(t, 3, gpu.Plain, Config{Way: Direct}, func(ctx context.Context, g *Group, _ *comm.Comm) error {
+		var last gpu.Ptr
+		for i := range 5 {
+			m, err := user(g, reduce.Int32, 300, bytes.Repeat([]byte{byte(1 + i), 0, 0, 0}, 300))
+			if err != nil {
+				return err
+			}
+			if i > 0 && m.At != last {
+				return fmt.Errorf("address %#x after %#x: the test tests nothing", m.At, last)
+			}
+			last = m.At
+			if err := AllReduce(ctx, g, m, m, reduce.Sum); err != nil {
+				return err
+			}
+			if got := read(g, m); !bytes.Equal(got, bytes.Repeat([]byte{byte(3 + 3*i), 0, 0, 0}, 300)) {
+				return fmt.Errorf("time %d: got %v", i, got[:8])
+			}
+			if err := g.Free(m); err != nil {
+				return err
+			}
+		}
+		return nil
+	}))
+}
+
+// A group that is closed while operations are under way ends them on all ranks; later calls say that it is closed.
+func TestCloseInTheMiddle(t *testing.T) {
+	for _, way := range []Way{Direct, Staged} {
+		errs := ranks(t, 2, gpu.Plain, Config{Way: way}, func(ctx context.Context, g *Group, _ *comm.Comm) error {
+			m, err := user(g, reduce.Int32, 100, nil)
+			if err != nil {
+				return err
+			}
+			w := g.Start(ctx, Call{Op: sched.AllReduce, Reduce: reduce.Sum, Dst: m, Src: m})
+			if g.Rank() == 0 { // rank 1 makes one call more, and waits in it
+				<-w.Done()
+				return g.Close()
+			}
+			again := g.Start(ctx, Call{Op: sched.AllReduce, Reduce: reduce.Sum, Dst: m, Src: m})
+			var f *comm.Failure
+			if err := again.Wait(ctx); !errors.As(err, &f) || fmt.Sprint(f.Culprits) != "[0]" {
+				return fmt.Errorf("the call that rank 0 did not make: %w", err)
+			}
+			if err := g.Close(); err != nil {
+				return err
+			}
+			if err := AllReduce(ctx, g, m, m, reduce.Sum); err == nil {
+				return errors.New("a closed group took a call")
+			}
+			return nil
+		})
+		none(t, errs)
+	}
+}
+
+// Groups that come and go leave nothing behind.
+func TestGroupsComeAndGo(t *testing.T) {
+	count := func() int {
+		list, err := os.ReadDir("/proc/self/fd")
+		if err != nil {
+			t.Skip(err)
+		}
+		return len(list) + runtime.NumGoroutine()
+	}
+	cs, err := comm.Local(2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cycle := func(n int) {
+		var wg sync.WaitGroup
+		for _, c := range cs {
+			wg.Go(func() {
+				for i := range n {
+					g, err := Open(t.Context(), c, func() (gpu.Device, error) { return soft.New(gpu.Plain), nil }, Config{Way: []Way{Direct, Staged}[i%2]})
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					m, err := g.Alloc(reduce.Float32, 100)
+					if err == nil {
+						err = AllReduce(t.Context(), g, m, m, reduce.Sum)
+					}
+					if err == nil {
+						err = comm.Barrier(t.Context(), c)
+					}
+					if err := errors.Join(err, g.Close()); err != nil {
+						t.Error(err)
+						return
+					}
+				}
+			})
+		}
+		wg.Wait()
+	}
+	cycle(4)
+	before := count()
+	cycle(100)
+	for end := time.Now().Add(10 * time.Second); count() > before+4; {
+		if time.Now().After(end) {
+			t.Fatalf("%d files and goroutines before 100 groups, %d after", before, count())
+		}
+		runtime.Gosched()
+	}
+	for _, c := range cs {
+		if err := c.Close(); err != nil {
+			t.Error(err)
 		}
 	}
 }

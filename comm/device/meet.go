@@ -267,7 +267,12 @@ func hostname() string {
 	return fmt.Sprintf("%s %s %s", name, space, bytes.TrimSpace(boot))
 }
 
+// close ends what is under way, on all ranks, and gives everything back.
 func (g *Group) close() error {
+	if g.queue.shut(&comm.Failure{Kind: comm.Closed, Rank: g.Rank(), Err: comm.ErrClosed}) {
+		g.c.Abort(fmt.Errorf("rank %d closed its group", g.Rank()))
+		g.queue.idle()
+	}
 	var errs []error
 	if g.direct != nil {
 		errs = append(errs, g.direct.close())

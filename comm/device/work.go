@@ -86,6 +86,25 @@ func (q *worker) alone(do func() error) error {
 	return err
 }
 
+// shut ends the worker: calls from now on fail so. It reports whether operations are under way.
+func (q *worker) shut(err error) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.failed == nil {
+		q.failed = err
+	}
+	return q.busy
+}
+
+// idle waits until nothing is under way.
+func (q *worker) idle() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for q.busy {
+		q.free.Wait()
+	}
+}
+
 // end lets the next ones work. The caller holds the lock.
 func (q *worker) end() {
 	q.busy = false

@@ -20,7 +20,8 @@ import (
 // Device is a software GPU as one rank sees it.
 type Device struct {
 	mu       sync.Mutex
-	segments []*segment // by address
+	segments []*segment    // by address
+	freed    []gpu.Segment // addresses to be given out again
 	next     gpu.Ptr
 	kernels  map[program]*kernel
 	streams  map[gpu.Stream]*Queue
@@ -71,10 +72,17 @@ func (d *Device) alloc(n int, kind gpu.Kind) (gpu.Ptr, error) {
 	return d.add(&segment{gpu.Segment{Bytes: n, ID: ids.Add(1), Kind: kind}, memory, fd}), nil
 }
 
-// add gives a segment an address. Behind it are addresses that belong to nobody.
+// add gives a segment an address: that of one as long which was freed, as allocators do. Behind it are addresses that belong to
+// nobody.
 func (d *Device) add(s *segment) gpu.Ptr {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if i := slices.IndexFunc(d.freed, func(f gpu.Segment) bool { return f.Bytes == s.Bytes }); i >= 0 {
+		s.Base = d.freed[i].Base
+		d.freed = slices.Delete(d.freed, i, i+1)
+		d.segments = append(d.segments, s)
+		return s.Base
+	}
 	s.Base = d.next
 	d.next += gpu.Ptr(s.Bytes+8191) &^ 4095
 	d.segments = append(d.segments, s)
@@ -96,6 +104,7 @@ func (d *Device) remove(p gpu.Ptr, foreign bool) error {
 	}
 	s := d.segments[i]
 	d.segments = slices.Delete(d.segments, i, i+1)
+	d.freed = append(d.freed, s.Segment)
 	return unmap(s.fd, s.memory)
 }
 
