@@ -277,6 +277,13 @@ class Request:
             fail(rc)
         return self._end(rc, s)
 
+    def block(self, stream):
+        """Makes a CUDA stream, by its number, wait for a call on memory of a GPU; this thread does not. Errors are told by wait."""
+        if self._handle:
+            rc = lib().weft_block(self._handle, stream, _local.ref)
+            if rc:
+                fail(rc)
+
     def cancel(self):
         """Ends the call, which fails the communicator. Wait for it all the same."""
         if self._handle:
@@ -504,6 +511,10 @@ class Comm:
 
     def __repr__(self):
         return f"<weft.Comm rank {self.rank} of {self.size}>"
+
+    def way(self):
+        """How memory of GPUs goes from rank to rank, and why."""
+        return self._text(lib().weft_way)
 
     def explain(self):
         """Which program runs a call of which size, and why."""
