@@ -122,13 +122,14 @@ func (h *heap) down(i int) {
 	h.list[i], n.at = n, int32(i)
 }
 
-// ghosts are hashes of evicted blocks in the order of their eviction (ARC's B1 and B2): a map and
-// a ring of those in it and those taken out since.
+// ghosts are hashes of evicted blocks in the order of their eviction (ARC's B1 and B2): a map of both, and for each a
+// queue of those in it and those taken out since.
 type ghosts struct {
-	seq   map[Hash]uint64
-	queue []ghost
-	head  int
+	at    map[Hash]uint64 // a number that grows, times two, plus the list
 	next  uint64
+	count [2]int
+	queue [2][]ghost
+	head  [2]int
 }
 
 type ghost struct {
@@ -136,38 +137,48 @@ type ghost struct {
 	seq  uint64
 }
 
-func (g *ghosts) len() int { return len(g.seq) }
+// find says in which list a hash is: -1 for none.
+func (g *ghosts) find(h Hash) int {
+	if seq, ok := g.at[h]; ok {
+		return int(seq & 1)
+	}
+	return -1
+}
 
-func (g *ghosts) has(h Hash) bool { _, ok := g.seq[h]; return ok }
-
-func (g *ghosts) add(h Hash) {
-	if g.seq == nil {
-		g.seq = map[Hash]uint64{}
+func (g *ghosts) add(list int, h Hash) {
+	if g.at == nil {
+		g.at = map[Hash]uint64{}
 	}
 	g.next++
-	g.seq[h] = g.next
-	g.queue = append(g.queue, ghost{h, g.next})
-	if g.head > 64 && g.head > len(g.queue)/2 || len(g.queue)-g.head > 2*len(g.seq)+64 {
-		keep := g.queue[:0]
-		for _, e := range g.queue[g.head:] {
-			if g.seq[e.hash] == e.seq {
+	seq := g.next<<1 | uint64(list)
+	g.at[h] = seq
+	g.count[list]++
+	q, head := append(g.queue[list], ghost{h, seq}), g.head[list]
+	if head > 64 && head > len(q)/2 || len(q)-head > 2*g.count[list]+64 {
+		keep := q[:0]
+		for _, e := range q[head:] {
+			if g.at[e.hash] == e.seq {
 				keep = append(keep, e)
 			}
 		}
-		clear(g.queue[len(keep):])
-		g.queue, g.head = keep, 0
+		clear(q[len(keep):])
+		q, g.head[list] = keep, 0
 	}
+	g.queue[list] = q
 }
 
-func (g *ghosts) remove(h Hash) { delete(g.seq, h) }
+func (g *ghosts) remove(list int, h Hash) {
+	delete(g.at, h)
+	g.count[list]--
+}
 
-// drop forgets the oldest.
-func (g *ghosts) drop() {
-	for g.head < len(g.queue) {
-		e := g.queue[g.head]
-		g.head++
-		if g.seq[e.hash] == e.seq {
-			delete(g.seq, e.hash)
+// drop forgets the oldest of a list.
+func (g *ghosts) drop(list int) {
+	for g.head[list] < len(g.queue[list]) {
+		e := g.queue[list][g.head[list]]
+		g.head[list]++
+		if g.at[e.hash] == e.seq {
+			g.remove(list, e.hash)
 			return
 		}
 	}

@@ -27,7 +27,7 @@ type Tree struct {
 
 	heaps [2]heap // leaves that may go; ARC: used once, used often
 	sizes [2]int  // ARC: blocks of both lists, T1 and T2
-	past  [2]ghosts
+	past  ghosts
 	share int     // ARC's p: what T1 is to have
 	aging float64 // Cost: the score of the last to go
 }
@@ -135,15 +135,17 @@ func (t *Tree) Insert(path []Hash, now float64, gone []Hash) (int, []Hash, error
 			err = fmt.Errorf("block %d of the path, %s: %w", depth, h, ErrNotChain)
 			break
 		}
-		often := t.remember(h)
+		was := t.remember(h)
 		if t.size >= t.o.Blocks {
 			var ok bool
-			if gone, ok = t.evict(gone, t.past[1].has(h)); !ok {
+			if gone, ok = t.evict(gone, was == 1); !ok {
 				break
 			}
 		}
-		t.past[0].remove(h)
-		t.past[1].remove(h)
+		often := was >= 0
+		if often {
+			t.past.remove(was, h)
+		}
 		if last == n || last.often != often {
 			last = t.attach(last, append(make([]Hash, 0, len(path)-depth), h), depth, often)
 		} else {
@@ -375,21 +377,20 @@ func (t *Tree) release(n *node) {
 	}
 }
 
-// remember adapts ARC's share to a block that is missed, and says whether it was there not long ago.
-func (t *Tree) remember(h Hash) bool {
+// remember adapts ARC's share to a block that is missed, and says in which list of the past it is: -1 for none.
+func (t *Tree) remember(h Hash) int {
 	if t.o.Policy != ARC {
-		return false
+		return -1
 	}
-	once, often := t.past[0].len(), t.past[1].len()
-	switch {
-	case t.past[0].has(h):
+	was := t.past.find(h)
+	once, often := t.past.count[0], t.past.count[1]
+	switch was {
+	case 0:
 		t.share = min(t.o.Blocks, t.share+max(often/once, 1))
-	case t.past[1].has(h):
+	case 1:
 		t.share = max(0, t.share-max(once/often, 1))
-	default:
-		return false
 	}
-	return true
+	return was
 }
 
 // bound keeps ARC's memory of what went: T1 and B1 at most as many as blocks, all at most twice.
@@ -397,14 +398,15 @@ func (t *Tree) bound() {
 	if t.o.Policy != ARC {
 		return
 	}
-	for t.sizes[0]+t.past[0].len() > t.o.Blocks && t.past[0].len() > 0 {
-		t.past[0].drop()
+	p := &t.past
+	for t.sizes[0]+p.count[0] > t.o.Blocks && p.count[0] > 0 {
+		p.drop(0)
 	}
-	for t.size+t.past[0].len()+t.past[1].len() > 2*t.o.Blocks {
-		if t.past[1].len() > 0 {
-			t.past[1].drop()
+	for t.size+p.count[0]+p.count[1] > 2*t.o.Blocks {
+		if p.count[1] > 0 {
+			p.drop(1)
 		} else {
-			t.past[0].drop()
+			p.drop(0)
 		}
 	}
 }
@@ -432,7 +434,7 @@ func (t *Tree) evict(gone []Hash, again bool) ([]Hash, bool) {
 	t.size--
 	t.sizes[list(n.often)]--
 	if t.o.Policy == ARC {
-		t.past[from].add(h)
+		t.past.add(from, h)
 	}
 	if last > 0 {
 		if n.run = n.run[:last]; cap(n.run) > 16 && last < cap(n.run)/4 {
