@@ -144,7 +144,6 @@ func facts(s *Snapshot) map[string]string {
 // operations of ranks that were not told of are missing in what the server knows.
 func (a *Agent) tell(ctx context.Context) {
 	names, lost, sampled := true, 0, 0.0
-	pulse := a.c.Pulse
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -178,7 +177,7 @@ func (a *Agent) tell(ctx context.Context) {
 		default:
 			names = answer.Names
 		}
-		pulse = a.c.Pulse
+		pulse := a.c.Pulse
 		if p := time.Duration(answer.Pulse * float64(time.Second)); err == nil && p > pulse {
 			pulse = min(p, time.Minute)
 		}

@@ -458,7 +458,7 @@ func (l *link) greet(ctx context.Context, s *session, nc net.Conn, addr string, 
 	switch {
 	case f.kind == fFail:
 		c.close()
-		err, _ := parseFail(f.payload)
+		_, err := parseFail(f.payload)
 		return nil, err
 	case f.kind != fWelcome:
 		c.close()

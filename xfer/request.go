@@ -603,7 +603,7 @@ func (r *Request) answer(s *session, ch chan frame, also <-chan struct{}) (frame
 	select {
 	case f := <-ch:
 		if f.kind == fFail {
-			err, who := parseFail(f.payload)
+			who, err := parseFail(f.payload)
 			return f, &blamed{err, who, int64(f.number)}
 		}
 		return f, nil
@@ -959,7 +959,7 @@ func (a *Agent) Notify(ctx context.Context, p *Peer, data []byte) error {
 		case f := <-ch:
 			s.forget(num)
 			if f.kind == fFail {
-				err, _ := parseFail(f.payload)
+				_, err := parseFail(f.payload)
 				return err
 			}
 			return nil

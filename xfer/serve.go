@@ -383,7 +383,7 @@ func (g *guest) handle(s *inbound, f *frame) error {
 		return g.tell(s, f)
 	case fFail:
 		if in := g.find(f.call); in != nil {
-			err, who := parseFail(f.payload)
+			who, err := parseFail(f.payload)
 			g.agent.wg.Go(func() { in.fail(err, who) })
 		}
 	case fCancel:

@@ -185,7 +185,7 @@ func (s *session) call(ctx context.Context, kind uint8, number uint64, payload [
 	select {
 	case f := <-ch:
 		if f.kind == fFail {
-			err, _ := parseFail(f.payload)
+			_, err := parseFail(f.payload)
 			return f, err
 		}
 		return f, nil

@@ -380,13 +380,13 @@ func failPayload(err error, who string) []byte {
 	return w
 }
 
-func parseFail(b []byte) (err error, who string) {
+func parseFail(b []byte) (who string, err error) {
 	r := reader{b: b}
 	code := uint8(r.num())
 	who = r.text(maxName)
 	text := r.text(4096)
 	if err := r.end(); err != nil {
-		return err, ""
+		return "", err
 	}
-	return toldError(code, text), who
+	return who, toldError(code, text)
 }
