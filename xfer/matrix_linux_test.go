@@ -364,7 +364,7 @@ func TestFaultMatrix(t *testing.T) {
 			}
 		}
 	}
-	if err := os.WriteFile("../docs/tables/transfer-faults.md", []byte("# Faults of transfers\n\nMade by `make xfer-faults`; docs/reliability.md says what it means.\n\n"+b.String()), 0o644); err != nil {
+	if err := os.WriteFile("../docs/tables/transfer-faults.md", []byte("# Faults of transfers\n\nMade by:\n\n    make xfer-faults\n\n[Reliability](../reliability.md) says what it means.\n\n"+b.String()), 0o644); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -2,7 +2,6 @@ package emit
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"encoding/xml"
 	"fmt"
@@ -14,9 +13,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/weft-fabric/weft/cluster"
+	"github.com/weft-fabric/weft/internal/bounded"
 	"github.com/weft-fabric/weft/network"
 )
 
@@ -45,9 +44,7 @@ func TestSONiCByItsModels(t *testing.T) {
 		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		defer cancel()
-		out, _ := exec.CommandContext(ctx, "yanglint", append(append([]string{"-p", dir, "-t", "config", "-i"}, models...), file)...).CombinedOutput()
+		out, _ := bounded.Command(t, "yanglint", append(append([]string{"-p", dir, "-t", "config", "-i"}, models...), file)...).CombinedOutput()
 		var errs []string
 		for line := range strings.Lines(string(out)) {
 			if strings.Contains(line, "libyang err") || strings.Contains(line, "YANGLINT[E]") {

@@ -29,10 +29,10 @@ func total(e *Endpoint, name string) uint64 {
 }
 
 func patience() transport.Stop {
-	end := time.Now().Add(20 * time.Second)
+	end := time.Now().Add(time.Minute)
 	return func() error {
 		if time.Now().After(end) {
-			return errors.New("nothing happened for 20 s")
+			return errors.New("nothing happened for a minute")
 		}
 		return nil
 	}
