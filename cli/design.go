@@ -17,6 +17,8 @@ func newDesign() *cobra.Command {
 	var p presetFlags
 	var preset, dir, model, link string
 	var actual []string
+	var search string
+	var compare bool
 	var asJSON, textbook bool
 	cmd := &cobra.Command{
 		Use:   "design CLUSTER",
@@ -28,14 +30,33 @@ item by item. With --params, or 'params' under 'needs' in the file, it also says
 what training a model of that size asks of the network. With -o DIR it writes
 report.txt, report.json, report.html (one page, the picture in it) and
 topology.svg instead of printing. An imported topology may not state the rates of
-its links: --link says what they are.`,
+its links: --link says what they are.
+
+--compare prints several designs side by side; a star marks the better figure. --search
+tries the known hosts, switches and fabrics for a wish in a line and ranks what fits by
+price, with what misses and what cannot be built; with -o DIR the best is written as a
+cluster file. --actual compares a design with the InfiniBand fabric that stands.`,
 		Example: `  weft design examples/rail-1k.yaml
   weft design examples/rail-1k.yaml --params 70B
   weft design examples/rail-1k.yaml -o out
-  weft design --preset superpod-h100 --su 3 --json`,
-		Args:              cobra.MaximumNArgs(1),
+  weft design --preset superpod-h100 --su 3 --json
+  weft design --compare examples/rail-1k.yaml examples/fat-tree-2tier.yaml
+  weft design --search '512 h100, 1:1, under $30M'`,
+		Args:              cobra.ArbitraryArgs,
 		ValidArgsFunction: clusterNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if search != "" {
+				if len(args) > 0 || preset != "" || compare {
+					return fmt.Errorf("--search proposes designs; leave cluster files, --preset and --compare out")
+				}
+				return searchDesigns(cmd, search, dir, asJSON)
+			}
+			if compare {
+				return compareDesigns(cmd, args, p, link, asJSON)
+			}
+			if len(args) > 1 {
+				return fmt.Errorf("%d cluster files; give one, or --compare", len(args))
+			}
 			var c *cluster.Cluster
 			var err error
 			switch {
@@ -96,6 +117,8 @@ its links: --link says what they are.`,
 	cmd.Flags().StringVar(&preset, "preset", "", "a known cluster by `NAME` instead of a file")
 	cmd.Flags().StringVar(&model, "params", "", "also say what training a model of `N` parameters needs, such as 70B")
 	cmd.Flags().StringVar(&link, "link", "", "what links are whose rate an imported topology does not state, such as `ndr`")
+	cmd.Flags().BoolVar(&compare, "compare", false, "print several cluster files side by side")
+	cmd.Flags().StringVar(&search, "search", "", "propose designs for a `WISH`, such as '2048 h100, 1:1, under $90M'")
 	cmd.Flags().StringSliceVar(&actual, "actual", nil, "compare with the fabric that stands: `FILE` with what ibnetdiscover or iblinkinfo printed")
 	cmd.Flags().BoolVar(&textbook, "textbook", false, "also check worked figures of introductory texts on GPU clusters")
 	cmd.Flags().StringVarP(&dir, "output", "o", "", "`DIR` to write the report to, as text, JSON, HTML and SVG")
@@ -124,6 +147,72 @@ func writeReport(cmd *cobra.Command, dir string, c *cluster.Cluster, r *design.R
 		if err := output(cmd, filepath.Join(dir, f.name), f.write); err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+// compareDesigns prints several designs side by side.
+func compareDesigns(cmd *cobra.Command, args []string, p presetFlags, link string, asJSON bool) error {
+	if len(args) < 2 {
+		return fmt.Errorf("%s to compare; give at least two, presets or cluster files", count(len(args), "design"))
+	}
+	var list []*design.Report
+	for i, name := range args {
+		c, err := loadCluster(cmd, name, p)
+		if err != nil {
+			return err
+		}
+		if err := stateLinks(c, link); err != nil {
+			return err
+		}
+		fmt.Fprintf(cmd.ErrOrStderr(), "%d of %d  %s\n", i+1, len(args), c.Name)
+		r, err := design.Analyze(c)
+		if err != nil {
+			return err
+		}
+		list = append(list, r)
+	}
+	c := design.Compare(list)
+	if asJSON {
+		return printJSON(cmd.OutOrStdout(), c)
+	}
+	_, err := io.WriteString(cmd.OutOrStdout(), c.Text())
+	return err
+}
+
+// searchDesigns proposes designs.
+func searchDesigns(cmd *cobra.Command, text, dir string, asJSON bool) error {
+	w, err := design.ParseWish(text)
+	if err != nil {
+		return fmt.Errorf("--search: %w", err)
+	}
+	f, err := design.Search(w, nil, func(done, of int) {
+		if done > 0 && done%20 == 0 {
+			fmt.Fprintf(cmd.ErrOrStderr(), "%d of %d tried\n", done, of)
+		}
+	})
+	if err != nil {
+		return fmt.Errorf("--search: %w", err)
+	}
+	if dir != "" && len(f.Proposals) > 0 {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return err
+		}
+		if err := os.WriteFile(filepath.Join(dir, "cluster.yaml"), []byte(f.Proposals[0].Cluster), 0o644); err != nil {
+			return err
+		}
+		fmt.Fprintf(cmd.ErrOrStderr(), "wrote %s\n", filepath.Join(dir, "cluster.yaml"))
+	}
+	if asJSON {
+		err = printJSON(cmd.OutOrStdout(), f)
+	} else {
+		_, err = io.WriteString(cmd.OutOrStdout(), f.Text(8))
+	}
+	if err != nil {
+		return err
+	}
+	if len(f.Proposals) == 0 || !f.Proposals[0].Fits {
+		return finding{fmt.Errorf("nothing that is known fits %q", text)}
 	}
 	return nil
 }
