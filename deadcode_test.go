@@ -23,7 +23,6 @@ var unreached = []struct{ what, why string }{
 	{"internal/world/", "schedules of the runtime in virtual time"},
 
 	// The library: Go programs call these, weft's own commands do not.
-	{"xfer/", "transfers between agents: what programs call and the commands do not (grants, notices, cancel, meeting)"},
 	{"comm/async.go", "calls that return a handle, for programs that overlap"},
 	{"comm/onesided.go", "one-sided operations"},
 	{"comm/tagged.go", "messages with tags, calls at once, prepared calls"},

@@ -17,6 +17,7 @@ import (
 	"github.com/weft-fabric/weft/transport"
 	"github.com/weft-fabric/weft/transport/auth"
 	"github.com/weft-fabric/weft/transport/shm"
+	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
 // Config says who an agent is and how it is reached. The zero value of each field but Name is usable.
@@ -74,6 +75,7 @@ type Agent struct {
 	conns      map[*conn]struct{}
 	active     map[uint64]*Request // by number; nil for notices without data
 	holds      map[holdKey]*hold   // leases of peers' memory
+	etcdLease  clientv3.LeaseID    // of what it published
 
 	inbox notices
 }

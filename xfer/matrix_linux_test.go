@@ -292,6 +292,7 @@ type outcome struct {
 // hear of it, the right one is named. The hash of the source when the request was posted is compared with
 // that of what landed.
 func TestFaultMatrix(t *testing.T) {
+	t.Parallel() // most of its time is spent waiting
 	var cases []faultCase
 	moments := 2
 	if *allFaults {

@@ -489,11 +489,11 @@ func (c *Config) beside(ctx context.Context, b *bout, children []*Child, block i
 			return nil, stop, err
 		}
 		stop = func() { conn.Close() }
-		buf := make([]byte, 1<<20)
+		buf, at := make([]byte, bareSize), 0
 		list = append(list, other{name: "bare socket", run: func(iters int) (time.Duration, error) {
 			began := time.Now()
 			for range iters {
-				if err := bareMove(conn, buf, per, c.Op == xfer.Write); err != nil {
+				if err := bareMove(conn, buf, &at, per, c.Op == xfer.Write); err != nil {
 					return 0, err
 				}
 			}

@@ -234,6 +234,8 @@ func Serve(ctx context.Context, in io.Reader, out io.Writer, s Serving) error {
 	return nil
 }
 
+const bareSize = 64 << 20
+
 // bare answers connections that say how many bytes come, or are wanted, with plain reads and writes.
 func bare(ln net.Listener) {
 	for {
@@ -243,7 +245,8 @@ func bare(ln net.Listener) {
 		}
 		go func() {
 			defer c.Close()
-			buf := make([]byte, 1<<20)
+			buf := make([]byte, bareSize) // as much memory as a region has: a small buffer would stay in the cache
+			at := 0
 			var head [9]byte
 			for {
 				if _, err := io.ReadFull(c, head[:]); err != nil {
@@ -254,17 +257,20 @@ func bare(ln net.Listener) {
 					n |= int64(head[i]) << (8 * i)
 				}
 				for n > 0 {
-					k := min(n, int64(len(buf)))
+					k := int(min(n, 1<<20))
+					if at+k > len(buf) {
+						at = 0
+					}
 					var err error
 					if head[8] == 0 {
-						_, err = c.Write(buf[:k])
+						_, err = c.Write(buf[at : at+k])
 					} else {
-						_, err = io.ReadFull(c, buf[:k])
+						_, err = io.ReadFull(c, buf[at:at+k])
 					}
 					if err != nil {
 						return
 					}
-					n -= k
+					at, n = at+k, n-int64(k)
 				}
 				if head[8] != 0 {
 					if _, err := c.Write(head[:1]); err != nil {
@@ -277,7 +283,7 @@ func bare(ln net.Listener) {
 }
 
 // bareMove moves n bytes over a bare socket.
-func bareMove(c net.Conn, buf []byte, n int64, write bool) error {
+func bareMove(c net.Conn, buf []byte, at *int, n int64, write bool) error {
 	var head [9]byte
 	for i := range 8 {
 		head[i] = byte(n >> (8 * i))
@@ -289,17 +295,20 @@ func bareMove(c net.Conn, buf []byte, n int64, write bool) error {
 		return err
 	}
 	for n > 0 {
-		k := min(n, int64(len(buf)))
+		k := int(min(n, 1<<20))
+		if *at+k > len(buf) {
+			*at = 0
+		}
 		var err error
 		if write {
-			_, err = c.Write(buf[:k])
+			_, err = c.Write(buf[*at : *at+k])
 		} else {
-			_, err = io.ReadFull(c, buf[:k])
+			_, err = io.ReadFull(c, buf[*at:*at+k])
 		}
 		if err != nil {
 			return err
 		}
-		n -= k
+		*at, n = *at+k, n-int64(k)
 	}
 	if write {
 		_, err := io.ReadFull(c, head[:1])
