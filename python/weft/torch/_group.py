@@ -19,7 +19,8 @@ from ._types import BYTE, SUM, TYPES, reduction
 from ._work import Done, Error, Work, ends, failure
 
 _FRONT = c10d.__dict__  # the functions that users call
-_SUM = dist.ReduceOp.RedOpType.SUM
+_ReduceOp, _RedOpType = dist.ReduceOp, dist.ReduceOp.RedOpType
+_SUM, _SUM_OBJECT = _RedOpType.SUM, dist.ReduceOp.SUM
 _STRIDED = torch.strided
 # From PyTorch 2 on C++ keeps a Python Work alive while it holds it. Before, a Work that is returned to C++ must be one of C++.
 _KEEPS_WORK = int(torch.__version__.split(".")[0]) >= 2
@@ -247,10 +248,13 @@ class ProcessGroup(_Base):
     # ---- collectives ----
 
     def allreduce(self, tensors, opts=None):
+        done = self._plain_sum(tensors)
+        if done is not None:
+            return done
         mode = _mode()
         if isinstance(tensors, torch.Tensor):
             tensors = [tensors]
-        if isinstance(opts, (dist.ReduceOp, dist.ReduceOp.RedOpType)):
+        if isinstance(opts, (_ReduceOp, _RedOpType)):
             opts = _with(dist.AllreduceOptions(), opts)
         if len(tensors) != 1:
             self._refuse(ValueError(f"all_reduce: {len(tensors)} tensors; a rank has one"))
@@ -269,6 +273,30 @@ class ProcessGroup(_Base):
         p = flat.data_ptr()
         return self._make("all_reduce", mode, opts, tensors, native.ALL_REDUCE, ty, op, factor, dst=p, src=p, count=t.numel(), keep=flat,
                           finish=lambda: t.copy_(flat), place=place)
+
+    def _plain_sum(self, tensors):
+        """The call that is made most, dist.all_reduce(t), in a few microseconds: it asks PyTorch's objects for as little as it can.
+        None if it is another one, or failed."""
+        try:
+            f = sys._getframe(2)
+        except ValueError:
+            return None
+        if f.f_globals is not _FRONT:
+            return None
+        given = f.f_locals
+        if given.get("async_op", True) or given.get("op") is not _SUM_OBJECT or self._coalesced is not None:
+            return None
+        t = tensors[0]
+        ty = TYPES.get(t.dtype)
+        if ty is None or t.layout is not _STRIDED or not t.is_cpu or not t.is_contiguous():
+            return None
+        p = t.data_ptr()
+        rc = native.run(self._comm, _pack(_SIZE, native.ALL_REDUCE, ty, SUM, 0, 0, 0, -2, 0, p, p, t.numel(), 0, 0, 0, 0.0, self._ms, 0, 0, 0, 0, 0, 0, 0, 0),
+                        None, native.error())
+        self._calls += 1
+        if rc:
+            self._failed(rc, "all_reduce", native.ALL_REDUCE)
+        return _DONE
 
     def allreduce_coalesced(self, tensors, opts=None):
         mode = _mode()

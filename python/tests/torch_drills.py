@@ -1,0 +1,273 @@
+"""What can go wrong with torch.distributed over weft, done on purpose. A drill runs on all ranks of a launcher:
+
+    PYTHONPATH=python weft run -n 3 -- python3 python/tests/torch_drills.py values bad-input groups
+
+kill, interrupt and exit end ranks and run alone. A rank prints "NAME is well" after each."""
+
+import gc
+import os
+import signal
+import sys
+import threading
+import time
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+import weft
+import weft.torch
+
+RANK, SIZE = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+
+
+def refused(kind, words, call):
+    """The call raises such an exception, with these words, within seconds."""
+    began = time.monotonic()
+    try:
+        call()
+    except kind as e:
+        assert time.monotonic() - began < 20, f"it took {time.monotonic() - began:.0f} s"
+        missing = [w for w in words if w not in str(e)]
+        assert not missing, f"{missing} is not in: {e}"
+        return e
+    raise AssertionError(f"nothing was raised; want {kind.__name__} with {words}")
+
+
+def values():
+    """Results against plain PyTorch, for types and forms that are seldom used."""
+    torch.manual_seed(3)
+    inputs = [torch.randn(7, 5) for _ in range(SIZE)]
+    for dtype in (torch.float64, torch.float16, torch.bfloat16, torch.int8, torch.int64, torch.complex64):
+        t = (inputs[RANK] * 4).to(dtype)
+        want = sum((x * 4).to(dtype).to(torch.complex128 if dtype.is_complex else torch.float64) for x in inputs)
+        dist.all_reduce(t)
+        torch.testing.assert_close(t.to(want.dtype), want, rtol=0.02, atol=0.1 if dtype in (torch.float16, torch.bfloat16) else 1e-5)
+    for op, want in ((dist.ReduceOp.MIN, torch.stack(inputs).amin(0)), (dist.ReduceOp.MAX, torch.stack(inputs).amax(0)),
+                     (dist.ReduceOp.PRODUCT, torch.stack(inputs).prod(0)), (dist.ReduceOp.AVG, torch.stack(inputs).mean(0))):
+        t = inputs[RANK].clone()
+        dist.all_reduce(t, op=op)
+        torch.testing.assert_close(t, want)
+    t = torch.tensor([RANK == 1, True, False])
+    dist.all_reduce(t)
+    assert t.tolist() == [SIZE > 1, True, False], t
+    # A view with gaps is reduced in place, and what lies in the gaps stays.
+    base = torch.zeros(4, 6)
+    base[:, ::2] = RANK + 1.0
+    dist.all_reduce(base[:, ::2])
+    assert base[:, ::2].eq(SIZE * (SIZE + 1) / 2).all() and base[:, 1::2].eq(0).all()
+    for async_op in (False, True):
+        outs = [torch.empty(r + 1, 2) for r in range(SIZE)]
+        w = dist.all_gather(outs, torch.full((RANK + 1, 2), float(RANK)), async_op=async_op)
+        if async_op:
+            w.wait()
+        assert all(o.eq(r).all() for r, o in enumerate(outs))
+    # Empty tensors take part.
+    dist.all_reduce(torch.empty(0))
+    # Registered memory, and parts of it.
+    r = weft.torch.empty(100000)
+    r.fill_(RANK)
+    dist.all_reduce(r)
+    assert weft.torch.is_registered(r) and r.eq(SIZE * (SIZE - 1) / 2).all()
+    dist.broadcast(r[10:20], 0)
+    # Sparse tensors of different sizes.
+    s = torch.sparse_coo_tensor([[0, RANK + 1]], [1.0, 2.0], (SIZE + 1,))
+    dist.all_reduce(s)
+    assert s.to_dense().tolist() == [float(SIZE)] + [2.0] * SIZE, s.to_dense()
+    # A started call is not waited for, and its buffers stay.
+    for _ in range(100):
+        dist.all_reduce(torch.ones(1000), async_op=True)
+    gc.collect()
+    dist.barrier()
+    # Messages cross: neither waits for the other's end.
+    if SIZE > 1 and RANK < 2:
+        got = torch.empty(200000)
+        works = [dist.isend(torch.full((200000,), float(RANK)), 1 - RANK, tag=7), dist.irecv(got, 1 - RANK, tag=7)]
+        for w in works:
+            w.wait()
+        assert got.eq(1 - RANK).all()
+    futures = [dist.all_reduce(torch.ones(10), async_op=True).get_future().then(lambda f: f.value()[0].sum()) for _ in range(5)]
+    assert [f.wait().item() for f in futures] == [10.0 * SIZE] * 5
+
+
+def bad_input():
+    """Wrong calls are errors on all ranks, and nobody hangs. Each group is of no use after ranks called different things."""
+    def group():
+        return dist.new_group()
+
+    # All ranks are wrong alike: each learns what is wrong, and the group goes on.
+    g = group()
+    refused(TypeError, ["meta"], lambda: dist.all_reduce(torch.empty(3, device="meta"), group=g))
+    refused(TypeError, ["layout", "sparse"], lambda: dist.broadcast(torch.eye(3).to_sparse(), 0, group=g))
+    refused((ValueError, RuntimeError), [str(SIZE)], lambda: dist.all_gather_into_tensor(torch.empty(1), torch.empty(1000), group=g))
+    refused(ValueError, ["split sizes"], lambda: dist.all_to_all_single(torch.empty(4), torch.empty(4), [9] * SIZE, [9] * SIZE, group=g))
+    t = torch.ones(3)
+    dist.all_reduce(t, group=g)
+    assert t.eq(SIZE).all()
+    # One rank is.
+    g = group()
+    if RANK == 1:
+        refused(TypeError, ["meta", "others make another call"], lambda: dist.all_reduce(torch.empty(3, device="meta"), group=g))
+    else:
+        refused(weft.Error, ["rank 1"], lambda: dist.all_reduce(torch.ones(3), group=g))
+    # Types and sizes differ between ranks.
+    g = group()
+    refused(weft.Error, ["float32", "int32"], lambda: dist.all_reduce(torch.ones(4, dtype=torch.int32 if RANK == 1 else torch.float32), group=g))
+    g = group()
+    refused(weft.Error, ["rank"], lambda: dist.all_reduce(torch.ones(4 + (RANK == 1)), group=g))
+    g = group()
+    if RANK == 1:
+        refused(weft.Error, ["broadcast"], lambda: dist.broadcast(torch.ones(4), 0, group=g))
+    else:
+        refused(weft.Error, ["broadcast"], lambda: dist.all_reduce(torch.ones(4), group=g))
+    # Reductions that have no meaning.
+    g = group()
+    refused((ValueError, RuntimeError), [], lambda: dist.all_reduce(torch.ones(4), op=dist.ReduceOp.BAND, group=g))
+    dist.barrier()
+
+
+def count():
+    fds = len(os.listdir("/proc/self/fd"))
+    with open("/proc/self/status") as f:
+        words = dict(line.split(":", 1) for line in f)
+    return fds, int(words["Threads"]), int(words["VmRSS"].split()[0]) // 1024
+
+
+def groups():
+    """Groups that are made and destroyed leave nothing behind."""
+    cycles = int(os.environ.get("CYCLES", "60"))
+    ranks = [[0, 1], None, [SIZE - 1, 0]]
+
+    def cycle(n):
+        for i in range(n):
+            g = dist.new_group(ranks[i % 3])
+            if g is not dist.GroupMember.NON_GROUP_MEMBER:
+                t = torch.ones(2)
+                dist.all_reduce(t, group=g)
+                assert t[0].item() == dist.get_world_size(g)
+                dist.destroy_process_group(g)
+            del g
+        gc.collect()
+        dist.barrier()
+
+    cycle(30)
+    before = count()
+    cycle(cycles)
+    after = count()
+    print(f"descriptors, threads, MiB: {before}, after {cycles} more groups {after}", flush=True)
+    assert after[0] <= before[0] + 4 and after[1] <= before[1] + 8 and after[2] <= before[2] + 40, (before, after)
+
+
+class Rows(torch.utils.data.Dataset):
+    def __len__(self):
+        return 64
+
+    def __getitem__(self, i):
+        return torch.full((16,), float(i)), torch.tensor([float(i % 3)])
+
+
+def model():
+    torch.manual_seed(1)
+    return torch.nn.Sequential(torch.nn.Linear(16, 256), torch.nn.ReLU(), torch.nn.Linear(256, 256), torch.nn.ReLU(), torch.nn.Linear(256, 1))
+
+
+def step(m, x, y):
+    m.zero_grad(set_to_none=False)
+    loss = (m(x) - y).pow(2).mean()
+    loss.backward()
+    return loss
+
+
+def loader():
+    """Workers of a DataLoader, forked and spawned while a group is at work; gradients in registered memory; a small collector."""
+    gc.set_threshold(1)
+    for way in ("fork", "spawn"):
+        m = DDP(model(), gradient_as_bucket_view=way == "fork")
+        data = torch.utils.data.DataLoader(Rows(), batch_size=16, num_workers=1, multiprocessing_context=way)
+        for x, y in data:
+            step(m, x, y)
+        assert any(b.size >= 64 << 10 for b in weft.torch._memory._blocks.values()), "no bucket is in registered memory"
+        total = sum(p.grad.double().sum() for p in m.parameters())
+        every = [torch.empty_like(total) for _ in range(SIZE)]
+        dist.all_gather(every, total)
+        assert all(t == total for t in every), every
+    gc.set_threshold(700)
+    # A child that is forked must not use the group, and is told so.
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            dist.all_reduce(torch.ones(1))
+        except weft.Error as e:
+            code = 0 if "fork" in str(e) else 2
+        os._exit(code)
+    assert os.waitpid(pid, 0)[1] == 0, "a forked child used the group"
+    dist.barrier()
+
+
+def monitored():
+    """A barrier that names who is missing."""
+    weft.torch.monitored_barrier(timeout=20)
+    if RANK == 0:
+        refused(RuntimeError, ["Rank 1 failed to pass monitoredBarrier"], lambda: weft.torch.monitored_barrier(timeout=0.5))
+    elif RANK > 1:
+        refused(RuntimeError, [f"Rank {RANK} successfully reached monitoredBarrier"], lambda: weft.torch.monitored_barrier(timeout=0.5))
+    dist.barrier()
+
+
+def kill():
+    """Rank 1 is killed in the middle of a backward pass. The others learn who it was."""
+    m = DDP(model())
+    x, y = torch.ones(4, 16), torch.ones(4, 1)
+    for i in range(5):
+        step(m, x, y)
+    if RANK == 1:
+        for p in m.parameters():
+            p.register_hook(lambda g: os.kill(os.getpid(), signal.SIGKILL))
+    e = refused(weft.torch.Error, ["rank 1"], lambda: [step(m, x, y) for _ in range(3)])
+    assert e.culprits == [1] and e.code in (1, 4), (e.culprits, e.code, str(e))
+
+
+def interrupt():
+    """Ctrl-C ends waits of every kind."""
+    for name, call in (("blocking", lambda: dist.all_reduce(torch.ones(1), group=g)), ("started", lambda: dist.all_reduce(torch.ones(1), group=g, async_op=True).wait()),
+                       ("receive", lambda: dist.recv(torch.ones(1), 1, group=g, tag=3))):
+        g = dist.new_group()
+        if RANK == 0:
+            timer = threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGINT))
+            timer.start()
+            began = time.monotonic()
+            try:
+                call()
+                raise AssertionError(f"{name}: nothing was raised")
+            except KeyboardInterrupt:
+                print(f"{name}: KeyboardInterrupt {time.monotonic() - began - 0.5:.2f} s after the signal", flush=True)
+                assert time.monotonic() - began < 10
+            timer.join()
+        dist.barrier()
+
+
+def exit_():
+    """A program that ends without a word, with a group, works and a future at hand, ends with code 0."""
+    dist.all_reduce(torch.ones(1), async_op=True).get_future().wait()
+    m = DDP(model())
+    for _ in range(4):
+        step(m, torch.ones(4, 16), torch.ones(4, 1))
+    dist.barrier()
+
+
+DRILLS = {"values": values, "bad-input": bad_input, "groups": groups, "loader": loader, "monitored": monitored, "kill": kill, "interrupt": interrupt, "exit": exit_}
+
+
+def main():
+    torch.set_num_threads(1)
+    dist.init_process_group("weft")
+    for name in sys.argv[1:]:
+        DRILLS[name]()
+        print(f"{name} is well", flush=True)
+    if "kill" not in sys.argv and "exit" not in sys.argv:
+        dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
