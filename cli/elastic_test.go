@@ -3,6 +3,7 @@ package cli_test
 import (
 	"bufio"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -17,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/weft-fabric/weft/internal/bounded"
+	"github.com/weft-fabric/weft/internal/libweft"
 )
 
 // built builds packages of this module and gives the folder that they are in.
@@ -108,5 +110,45 @@ func TestRunTorch(t *testing.T) {
 	last := func(s string) string { return s[strings.LastIndex(strings.TrimSpace(s), "\n")+1:] }
 	if !strings.Contains(calm, "loss after step 40") || last(calm) != last(killed) || !strings.Contains(killed, "continues after step 14") {
 		t.Errorf("undisturbed:\n%s\nwith rank 1 killed in step 15:\n%s", calm, killed)
+	}
+}
+
+// A rank of a DistributedDataParallel job is killed. The others keep their processes and go on with the next step, and the loss is
+// that of a run that nobody disturbed.
+func TestRunTorchFollow(t *testing.T) {
+	python := libweft.Python(t, "torch")
+	libweft.Build(t)
+	root, weft := libweft.Root(t), filepath.Join(built(t, "."), "weft")
+	run := func(die string) (pids map[string]bool, loss, all string) {
+		cmd := bounded.Within(t, 2*time.Minute, weft, "run", "--follow", "--nproc", "3", "--min", "2", "--", python, filepath.Join(root, "examples", "torch", "elastic.py"))
+		cmd.Env = append(os.Environ(), "PYTHONPATH="+filepath.Join(root, "python"), "PYTHONDONTWRITEBYTECODE=1", "STEPS=25", "DIE="+die)
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		pids = map[string]bool{}
+		for line := range strings.Lines(string(out)) {
+			if _, after, ok := strings.Cut(line, "] pid "); ok && strings.Contains(line, ", after step 6") {
+				pids[strings.SplitN(after, ":", 2)[0]] = true
+			}
+			if _, after, ok := strings.Cut(line, "loss after step 25 on "); ok {
+				_, loss, _ = strings.Cut(strings.TrimSpace(after), ": ")
+			}
+		}
+		return pids, loss, string(out)
+	}
+	_, want, calm := run("")
+	pids, got, killed := run("1:6")
+	if want == "" || got != want {
+		t.Errorf("the loss is %q with a rank killed and %q without:\n%s\n%s", got, want, killed, calm)
+	}
+	kept := 0
+	for pid := range pids {
+		if strings.Contains(killed, fmt.Sprintf("pid %s: epoch 1,", pid)) {
+			kept++
+		}
+	}
+	if kept != 2 {
+		t.Errorf("%d processes of the first epoch went on after step 6; want 2:\n%s", kept, killed)
 	}
 }

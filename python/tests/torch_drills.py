@@ -135,7 +135,7 @@ def count():
 
 def groups():
     """Groups that are made and destroyed leave nothing behind."""
-    cycles = int(os.environ.get("CYCLES", "60"))
+    cycles = int(os.environ.get("CYCLES", "30"))
     ranks = [[0, 1], None, [SIZE - 1, 0]]
 
     def cycle(n):
@@ -150,7 +150,7 @@ def groups():
         gc.collect()
         dist.barrier()
 
-    cycle(30)
+    cycle(15)
     before = count()
     cycle(cycles)
     after = count()

@@ -41,6 +41,12 @@ def failure(code, what):
     return e
 
 
+def _future(tensors):
+    """A future for tensors: one of a GPU's must know its devices."""
+    devices = sorted({t.device.index for t in tensors if t.is_cuda})
+    return Future(devices=[torch.device("cuda", d) for d in devices]) if devices else Future()
+
+
 class Done(_Base):
     """A call that is over."""
 
@@ -65,7 +71,7 @@ class Done(_Base):
         return list(self._tensors)
 
     def get_future(self):
-        f = Future()
+        f = _future(self._tensors)
         f.set_result(list(self._tensors))
         return f
 
@@ -99,7 +105,7 @@ class Work(_Base):
 
     def later(self):
         """A future that is completed by the one that waits."""
-        self._future = Future()
+        self._future = _future(self._tensors)
         return self._future
 
     def _end(self, error):
@@ -178,7 +184,7 @@ class Work(_Base):
 
     def get_future(self):
         with self._lock:
-            future = Future()
+            future = _future(self._tensors)
             if self._told is not None:
                 return self._told
             if self._over:

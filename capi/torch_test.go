@@ -1,0 +1,50 @@
+package main
+
+import (
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/weft-fabric/weft/internal/libweft"
+)
+
+// torchTests are those of PyTorch's own that run with every test run: one of each kind. make torch-suite runs all of them.
+var torchTests = []string{"test_all_reduce_group_sum", "test_all_reduce_coalesced_sum", "test_broadcast_object_list", "test_all_gather_coalesced_simple",
+	"test_all_to_all_single_unequal_split", "test_sparse_all_reduce_sum", "test_send_recv_any_source", "test_monitored_barrier_gloo_subgroup",
+	"test_barrier_timeout_full_group", "test_DistributedDataParallelCPU"}
+
+// TestTorchSuite runs PyTorch's own tests on weft.
+func TestTorchSuite(t *testing.T) {
+	python := libweft.Python(t, "torch")
+	libweft.Build(t)
+	suite := filepath.Join(libweft.Root(t), "python", "tests", "torch_suite.py")
+	env := []string{"PYTHONPATH=" + filepath.Join(libweft.Root(t), "python"), "PYTHONDONTWRITEBYTECODE=1", "WEFT_TRANSPORT=shm"}
+	out := libweft.Run(t, env, python, slices.Concat([]string{suite, "--ranks", "3"}, torchTests)...)
+	if !strings.Contains(out, ", 0 failed") {
+		t.Error(out)
+	}
+}
+
+// TestTorchDrills does on purpose what goes wrong with PyTorch over weft.
+func TestTorchDrills(t *testing.T) {
+	python := libweft.Python(t, "torch")
+	libweft.Build(t)
+	drills := filepath.Join(libweft.Root(t), "python", "tests", "torch_drills.py")
+	for _, x := range [][]string{{"shm", "values", "bad-input", "monitored"}, {"shm", "groups"}, {"shm", "loader", "exit"}, {"tcp", "values"}, {"shm", "kill"}, {"shm", "interrupt"}} {
+		t.Run(strings.Join(x, " "), func(t *testing.T) {
+			outs, errs := libweft.Ranks(t, 2, []string{"WEFT_TRANSPORT=" + x[0]}, python, slices.Concat([]string{drills}, x[1:])...)
+			for r, out := range outs {
+				if x[1] == "kill" && r == 1 {
+					if errs[r] == nil {
+						t.Errorf("rank 1 was to be killed, and ended well:\n%s", out)
+					}
+					continue
+				}
+				if want := x[len(x)-1] + " is well"; errs[r] != nil || !strings.Contains(out, want) {
+					t.Errorf("rank %d did not come to %q: %v\n%s", r, want, errs[r], out)
+				}
+			}
+		})
+	}
+}
