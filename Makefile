@@ -6,12 +6,9 @@
 # make differential  programs drawn at random, proven and run, for as long as TIME says; a failure names its seed
 # make proofs  every algorithm proven at every count of ranks; about five minutes
 # make lib    libweft.so, the library for C, Python and NCCL, into python/weft (needs a C compiler)
-<<<<<<< HEAD
 # make wheel  the Python package with the library in it, into dist, from what is on this machine
-=======
 # make torch-suite  PyTorch's own distributed tests on weft and on Gloo, 2, 3 and 4 ranks, shm and tcp, as docs/tables/torch-suite.md; half an hour
 # make torch-bench  times collectives of PyTorch over weft and over Gloo in turn; two minutes
->>>>>>> 7bdd9ad (docs: PyTorch on weft; make torch-suite, torch-bench; tests of weft.torch in capi and cli)
 # make dist   a release in dist/: static binaries for Linux, an image, checksums (VERSION=v1.2.3 names it)
 # make bench  figures for docs/performance.md; bench-sim is the simulator's part of it (ASTRA_RING: sim/peer_test.go)
 # make accuracy  refits the predictions of NCCL to the measured points and writes docs/accuracy.md; about two minutes
@@ -39,12 +36,7 @@ RACE     ?= ./transport/... ./comm/... ./coord/... ./ckpt/... ./elastic/... ./la
 PACKAGES := ibsim-utils opensm infiniband-diags chromium gcc g++ openmpi-bin libopenmpi-dev mpich libmpich-dev libgloo-dev python3-torch \
 	netplan.io frr dnsmasq-base kea-dhcp4-server bind9-utils slurmctld slurmd slurm-client lldpd bird2 nftables prometheus
 
-<<<<<<< HEAD
-.PHONY: quick test long lib race schedules host-faults differential proofs dist cross bench bench-sim bench-comm accuracy plan-accuracy drift drills lab-scale consumers watch-drills watch-load gpu xfer-faults xfer-store fuzz lint packages build
-=======
-.PHONY: torch-suite torch-bench quick test long lib race schedules host-faults differential proofs dist cross bench bench-sim bench-comm accuracy plan-accuracy drift drills gpu fuzz lint packages build
-.PHONY: quick test lib race schedules host-faults differential proofs dist cross bench bench-sim bench-comm accuracy plan-accuracy drift drills lab-scale fuzz lint packages build
->>>>>>> 7bdd9ad (docs: PyTorch on weft; make torch-suite, torch-bench; tests of weft.torch in capi and cli)
+.PHONY: torch-suite torch-bench quick test long lib race schedules host-faults differential proofs dist cross bench bench-sim bench-comm accuracy plan-accuracy drift drills lab-scale consumers watch-drills watch-load gpu xfer-faults xfer-store fuzz lint packages build
 
 quick:
 	$(GO) build ./...
