@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -83,6 +84,7 @@ and how long the page takes to answer. --keep leaves it running for people to lo
 			if err != nil {
 				return err
 			}
+			client.Transport.(*http.Transport).MaxIdleConnsPerHost = f.connections + 8 // hosts keep their connections
 			for end := time.Now().Add(20 * time.Second); ; time.Sleep(50 * time.Millisecond) {
 				c, err := net.Dial("tcp", addr[1])
 				if err == nil {

@@ -193,7 +193,7 @@ func (r *run) trouble(ctx context.Context, kind string, slot int) bool {
 		return true
 	}
 	defer undo()
-	timer := time.NewTimer(length)
+	timer := time.NewTimer(cmp.Or(r.o.lasting, length))
 	defer timer.Stop()
 	select {
 	case <-timer.C:

@@ -51,6 +51,8 @@ type Options struct {
 
 	comeBack time.Duration // how long ranks that died are waited for if fewer than Min are at work; half a minute if 0
 
+	lasting time.Duration // how long drills slow, hang and link last; as their constants say if 0
+
 	Ckpt  string // where checkpoints go and come from; empty: a folder that goes with the run
 	Every int    // steps between checkpoints; 0: none
 	Keep  int
