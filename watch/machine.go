@@ -55,7 +55,7 @@ type Machine struct {
 	changes []Change
 	dumps   map[string][]doctor.Dump // by job
 	dumped  map[string]float64       // when the last one came
-	calib   map[string]*calibration  // by operation
+	calib   map[string]*calibration  // by operation and size
 	predict map[string]float64
 	seen    map[string]int // how many evaluations in a row a measurement was bad
 	last    float64        // of Tick
@@ -378,7 +378,6 @@ func (m *Machine) progress(now float64, j *job, r *rank, g *Group) {
 			}
 		}
 		s.took[r.Rank.Rank] = o.Took
-		x.measure(now, o, len(keep.Ranks), j.size)
 	}
 }
 

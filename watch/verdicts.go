@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"math/bits"
 	"slices"
 	"strings"
 
@@ -145,13 +146,16 @@ func (m *Machine) lateness(now float64, j *job, raise raiser) {
 			if now-o.at > 30 || len(judged) >= window && now-o.at > windowTime {
 				break
 			}
-			if len(o.took) < 3 || len(o.took) < there && now-o.at < 3 {
-				continue
+			if len(o.took) < there && now-o.at < 3 {
+				continue // some have not told yet
 			}
 			if !o.full {
 				o.full, fresh = true, true
+				g.measure(now, o, there)
 			}
-			judged = append(judged, o)
+			if len(o.took) >= 3 {
+				judged = append(judged, o)
+			}
 		}
 		if n := len(g.order); n >= 2 {
 			a, b := g.order[0], g.order[n-1]
@@ -697,7 +701,6 @@ type timing struct {
 	at      float64
 	took    []float64 // of this window
 	count   int64
-	total   float64
 	windows []float64 // medians of the last windows
 	mean    float64   // median of the last window
 	ratio   float64   // to the baseline
@@ -712,20 +715,26 @@ type calibration struct {
 	ratios []float64
 }
 
-func (g *group) measure(now float64, o Op, members, size int) {
-	k := fmt.Sprintf("%s/%d", o.Name, o.Bytes)
+// measure takes what an operation took without waiting for others: the time of the rank
+// that came last.
+func (g *group) measure(now float64, o *opSeen, there int) {
+	k := fmt.Sprintf("%s/%d", o.name, o.bytes)
 	t := g.per[k]
 	if t == nil {
 		if len(g.per) >= 256 {
 			return
 		}
-		t = &timing{op: o.Name, bytes: o.Bytes, ranks: cmp.Or(members, size), at: now}
+		t = &timing{op: o.name, bytes: o.bytes, at: now}
 		g.per[k] = t
 	}
+	least := math.Inf(1)
+	for _, w := range o.took {
+		least = min(least, w)
+	}
+	t.ranks = max(there, len(o.took))
 	t.count++
-	t.total += o.Took
 	if len(t.took) < 4096 {
-		t.took = append(t.took, o.Took)
+		t.took = append(t.took, least)
 	}
 }
 
@@ -765,10 +774,12 @@ func (m *Machine) compare(now float64, j *job, g *group, t *timing) {
 		t.base = median(t.windows)
 	}
 	if t.predict > 0 {
-		c := m.calib[t.op]
+		// Sizes differ in what limits them, so each power of two has its own.
+		class := fmt.Sprintf("%s/%d", t.op, bits.Len64(uint64(t.bytes)))
+		c := m.calib[class]
 		if c == nil {
 			c = &calibration{}
-			m.calib[t.op] = c
+			m.calib[class] = c
 		}
 		if len(c.ratios) >= learned {
 			t.base = t.predict * median(c.ratios)

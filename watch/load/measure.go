@@ -74,6 +74,7 @@ func (w *World) Run(ctx context.Context, t Target, length time.Duration, connect
 	r = Result{Hosts: w.Hosts, Series: w.Series, Every: w.Every, Verdict: -1}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	connections = min(connections, w.Hosts)
 	var sent, failed atomic.Int64
 	var known atomic.Bool
 	var broken atomic.Int64 // when the link was lost

@@ -1,0 +1,183 @@
+package server
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/page"
+	"github.com/chromedp/chromedp"
+	"github.com/weft-fabric/weft/cluster"
+	"github.com/weft-fabric/weft/doctor"
+	"github.com/weft-fabric/weft/watch"
+	"github.com/weft-fabric/weft/watch/load"
+)
+
+// staged is a server that has watched a cluster of 128 hosts in which something broke.
+func staged(t *testing.T) *Server {
+	t.Helper()
+	text, err := os.ReadFile("../../examples/rail-1k.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	site, err := cluster.Parse("rail-1k.yaml", text, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &clock{time.Unix(1_794_844_800, 0)} // 2026-11-16 16:00
+	s, err := New(Config{Watch: watch.Config{Title: "rail-1k", Site: doctor.NewSite(site.Graph), Hang: 30,
+		Predict: func(_ string, bytes int64, _ int) (float64, bool) { return float64(bytes) / 180e9 * 1.2, true }}, Dir: t.TempDir(), Limit: 64 << 20, Now: c.now})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	w := load.New(128, 80, 10, 3, float64(c.at.Unix()-4000))
+	// Faults come one after another.
+	for second := range 330 {
+		c.at = c.at.Add(time.Second)
+		at := float64(c.at.UnixNano()) / 1e9
+		if w.Down = -1; second > 180 && second < 260 {
+			w.Down = 33
+		}
+		if second > 210 {
+			w.Slow = 77
+		}
+		if second > 290 {
+			w.Late = 41
+		}
+		for h := range w.Hosts {
+			var r *watch.Report
+			switch {
+			case second%10 == h%10:
+				r = w.Counters(h, at, true)
+				if h == 5 && second > 200 {
+					r.Counters.Facts["firmware of mlx5_0"] = "28.44.2002"
+				}
+			case second%5 == h%5 && h < 16: // one job tells all the time, the others are many
+				r = &watch.Report{Host: w.Host(h), Boot: "boot", At: at, Every: 5}
+			default:
+				continue
+			}
+			r.Every = 10
+			if h < 32 {
+				w.AddRanks(r, h, at-5, at)
+			}
+			if h == 120 {
+				r.HasRanks, r.Ranks = true, pairs(second)
+			}
+			if _, err := s.Take(r); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if second%2 == 0 {
+			if _, err := s.Take(&watch.Report{Host: "n120", Boot: "boot", At: at, Every: 2, HasRanks: true, Ranks: pairs(second)}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		s.Tick()
+	}
+	s.Tick()
+	return s
+}
+
+// pairs are four ranks of a job over TCP, one of whose links is slow in the end.
+func pairs(second int) (list []watch.Rank) {
+	for n := range 4 {
+		x := watch.Rank{Job: "gloo", Rank: n, Size: 4, PID: 900 + n, GPU: fmt.Sprint(n), State: "R", Memory: 3 << 30}
+		x.Groups = []watch.Group{{Name: "world", Done: int64(second * 10)}}
+		for p := range 4 {
+			if p == n {
+				continue
+			}
+			per := 1.1e-9 * (1 + 0.2*math.Sin(float64(n*4+p)))
+			bytes := float64(second) * 4e7
+			busy := bytes * per
+			if n == 2 && p == 3 && second > 300 {
+				busy += float64(second-300) * 4e7 * 40e-9
+			}
+			x.Links = append(x.Links, watch.Link{Local: fmt.Sprintf("10.1.0.%d:%d", n, 5000+p), Remote: fmt.Sprintf("10.1.0.%d:%d", p, 5000+n), Acked: bytes, Busy: busy})
+		}
+		list = append(list, x)
+	}
+	return list
+}
+
+// The page shows what the server knows, in light and dark, without a complaint of the
+// browser. With WEFT_TEST_SHOTS=DIR it is written as pictures.
+func TestPage(t *testing.T) {
+	program, err := exec.LookPath("chromium")
+	if err != nil {
+		t.Skip("no chromium here; 'make test' as root on Debian installs it")
+	}
+	if testing.Short() {
+		t.Skip("starts a browser")
+	}
+	s := staged(t)
+	if dir := os.Getenv("WEFT_TEST_SHOTS"); dir != "" {
+		rows, _ := s.Rows("llama-0", "", 36, 8)
+		os.WriteFile(filepath.Join(dir, "screen.txt"), []byte(watch.Screen(s.View(), rows, watch.Style{Width: 118, Height: 70, Color: true})), 0o644)
+	}
+	site := httptest.NewServer(s.Pages())
+	defer site.CloseClientConnections()
+	opts := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(program), chromedp.NoSandbox, chromedp.DisableGPU, chromedp.Flag("no-proxy-server", true),
+		chromedp.Flag("host-resolver-rules", "MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"), chromedp.UserDataDir(t.TempDir()), chromedp.WSURLReadTimeout(50*time.Second))
+	alloc, stop := chromedp.NewExecAllocator(t.Context(), opts...)
+	defer stop()
+	ctx, cancel := chromedp.NewContext(alloc)
+	defer cancel()
+	ctx, end := context.WithTimeout(ctx, 55*time.Second)
+	defer end()
+	const complaints = `window.__errors = []; addEventListener('error', e => __errors.push(String(e.message))); addEventListener('unhandledrejection', e => __errors.push(String(e.reason)));
+addEventListener('securitypolicyviolation', e => __errors.push('policy: ' + e.violatedDirective)); for (const k of ['error', 'warn']) { const f = console[k]; console[k] = (...a) => { __errors.push(a.join(' ')); f(...a); }; }`
+	if _, err := chromedp.Call(ctx, page.AddScriptToEvaluateOnNewDocument, page.AddScriptToEvaluateOnNewDocumentParams{Source: complaints}); err != nil {
+		t.Fatal(err)
+	}
+	for _, scheme := range []string{"light", "dark"} {
+		p := emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}}
+		if _, err := chromedp.Call(ctx, emulation.SetEmulatedMedia, p); err != nil {
+			t.Fatal(err)
+		}
+		if err := chromedp.Do(ctx, chromedp.EmulateViewport(1320, 1560), chromedp.Navigate(site.URL)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := chromedp.Run(ctx, chromedp.Poll[bool](`!!window.weftView && document.querySelectorAll('#table tbody tr').length > 3 && document.querySelector('#history svg, #history p') != null`)); err != nil {
+			t.Fatalf("waiting for the page: %v", err)
+		}
+		for selector, want := range map[string]string{"#incidents": "rank 41", "#state": "bad", "#links": "■", "#changes": "28.44.2002", "#collectives": "all-reduce", "#jobs": "llama-0", "#late": "n5", "#title": "rail-1k", "#table": "leaf"} {
+			got, err := chromedp.Run(ctx, chromedp.Evaluate[string](`document.querySelector('`+selector+`').innerText`))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !strings.Contains(got, want) {
+				t.Errorf("%s does not say %q: %.300s", selector, want, got)
+			}
+		}
+		wide, err := chromedp.Run(ctx, chromedp.Evaluate[float64](`document.documentElement.scrollWidth - document.documentElement.clientWidth`))
+		if err != nil || wide > 0 {
+			t.Errorf("the page is %g wider than the window, %v", wide, err)
+		}
+		errs, err := chromedp.Run(ctx, chromedp.Evaluate[[]string](`window.__errors`))
+		if err != nil || len(errs) > 0 {
+			b, _ := json.Marshal(errs)
+			t.Errorf("the page complains: %s %v", b, err)
+		}
+		if dir := os.Getenv("WEFT_TEST_SHOTS"); dir != "" {
+			b, err := chromedp.Run(ctx, chromedp.FullScreenshot(100))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(filepath.Join(dir, "watch-"+scheme+".png"), b, 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
