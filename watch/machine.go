@@ -62,7 +62,9 @@ type Machine struct {
 	slowAt  float64        // of the slow part of Tick
 	counts  struct{ reports, refused int }
 	news    []Incident
-	told    int        // changes that News gave
+	told    int  // changes that News gave
+	heated  Heat // at heatAt
+	heatAt  float64
 	trouble string     // of the store
 	stand   []standing // verdicts of the slow part of Tick
 }
@@ -503,8 +505,12 @@ func (m *Machine) raise(now float64, key string, i Incident) {
 	}
 	old.Seen, old.Severity, old.Verdict = now, max(old.Severity, i.Severity), i.Verdict
 	old.Confidence = max(old.Confidence, i.Confidence)
-	if len(i.Evidence) > 0 && len(old.Evidence) < evidenceKept && now-old.Evidence[len(old.Evidence)-1].At >= 5 {
-		old.Evidence = append(old.Evidence, i.Evidence...)
+	for _, e := range i.Evidence { // what is new, every five seconds
+		n := len(old.Evidence)
+		if n > 0 && (n >= evidenceKept || now-old.Evidence[n-1].At < 5 || old.Evidence[n-1].Text == e.Text) {
+			break
+		}
+		old.Evidence = append(old.Evidence, e)
 	}
 	for _, f := range i.Follows {
 		if !slices.Contains(old.Follows, f) {

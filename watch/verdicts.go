@@ -130,7 +130,8 @@ func (m *Machine) processes(now float64, j *job, raise raiser) {
 const (
 	window     = 20
 	slices10   = 10
-	windowTime = 2.0
+	windowTime = 1.5
+	telling10  = 4 // slices that must tell of somebody
 )
 
 // lateness finds stragglers: all leave an operation together, so a rank that comes last
@@ -205,7 +206,9 @@ func (m *Machine) slice(now float64, j *job, g *group, judged []*opSeen, raise r
 			}
 		}
 	}
-	var noise [slices10]float64
+	ops := float64(len(judged)) / slices10
+	wall := max(g.step*ops, (judged[0].at-judged[len(judged)-1].at)/slices10) // of a slice
+	telling := 0
 	for k := range slices10 {
 		all, dev := make([]float64, 0, len(ranks)), make([]float64, 0, len(ranks))
 		top := -1
@@ -219,22 +222,24 @@ func (m *Machine) slice(now float64, j *job, g *group, judged []*opSeen, raise r
 		for _, x := range all {
 			dev = append(dev, math.Abs(x-mid))
 		}
-		noise[k] = median(dev)
-		ranks[top].top++
+		if ranks[top].slice[k] > max(5*median(dev), 0.02*wall, 200e-6) {
+			telling++
+			ranks[top].top++
+		}
 	}
-	mad := median(noise[:])
-	ops := float64(len(judged)) / slices10
-	wall := max(g.step*ops, (judged[0].at-judged[len(judged)-1].at)/slices10) // of a slice
 	clear(g.late)
 	for _, r := range slices.Sorted(maps.Keys(ranks)) {
 		t := ranks[r]
-		mid := median(t.slice[:])
-		l := &latest{share: float64(t.top) / slices10, cost: max(0, mid) / max(wall, 1e-9), n: len(judged)}
+		all := 0.0
+		for _, x := range t.slice {
+			all += x
+		}
+		l := &latest{share: float64(t.top) / float64(max(1, telling)), cost: max(0, all) / max(slices10*wall, 1e-9), n: len(judged)}
 		if t.last > 0 {
 			l.late = t.sum / float64(t.last)
 		}
 		g.late[r] = l
-		bad := l.share >= 0.6 && mid > max(5*mad, 0.02*wall, 200e-6)
+		bad := telling >= telling10 && l.share >= 0.6 && l.cost > 0.02
 		key := fmt.Sprintf("late/%s/%d", j.name, r)
 		if !m.held(key+"/"+g.name, bad) {
 			continue
@@ -252,7 +257,7 @@ func (m *Machine) slice(now float64, j *job, g *group, judged []*opSeen, raise r
 		}
 		raise(key, Incident{Kind: "straggler", Severity: sev, Confidence: min(0.95, 0.6+0.35*l.share), Job: j.name, Subject: m.subject(j, r),
 			Verdict:  fmt.Sprintf("%s of %s is late: the others wait for it %.0f%% of the time", j.on(r), j.name, 100*min(1, l.cost)),
-			Evidence: []Evidence{{now, fmt.Sprintf("%s: the latest rank in %d of %d slices of the last %d operations, the last one in %d of them, then %s after the median", g.name, t.top, slices10, len(judged), t.last, span(l.late))}}})
+			Evidence: []Evidence{{now, fmt.Sprintf("%s: the latest rank in %d of %d slices of the last %d operations that tell of somebody, the last one in %d of them, then %s after the median", g.name, t.top, telling, len(judged), t.last, span(l.late))}}})
 	}
 }
 
@@ -671,16 +676,27 @@ func (m *Machine) roles(now float64) {
 			}
 		}
 		midRate, midWait := median(rate), median(wait)
+		midTx := map[string]float64{}
+		for j, l := range tx {
+			if len(l) >= 3 {
+				midTx[j] = median(l)
+			}
+		}
 		for _, p := range list {
 			name := of[p]
+			job := jobs[name]
+			idle := midTx[job] > 0.02*p.Gbps/8*1e9 && p.txRate < 0.5*midTx[job]
+			if !(p.Gbps > 0 && p.Gbps < 0.99*midRate) && !idle && !(p.waitRate > 10*midWait && p.waitRate > 1e6) && len(m.seen) == 0 {
+				continue
+			}
 			key := name + "/" + p.Device + "/" + p.Port.Port
 			if p.Gbps > 0 && p.Gbps < 0.99*midRate {
 				add("port-slow", key, p, doctor.Critical, 0.95, fmt.Sprintf("%s %s runs at %g Gb/s, ports of %s at %g Gb/s", name, p.Device, p.Gbps, k, midRate), fmt.Sprintf("%d ports of %s compared", len(list), k))
 			} else {
 				delete(m.seen, "port-slow/"+key)
 			}
-			if j := jobs[name]; j != "" && len(tx[j]) >= 3 && median(tx[j]) > 0.02*p.Gbps/8*1e9 && p.txRate < 0.5*median(tx[j]) {
-				add("port-idle", key, p, doctor.Warning, 0.7, fmt.Sprintf("%s %s sends %.3g GB/s for %s, ports of %s send %.3g GB/s", name, p.Device, p.txRate/1e9, j, k, median(tx[j])/1e9), fmt.Sprintf("%d ports of %s compared", len(tx[j]), k))
+			if idle {
+				add("port-idle", key, p, doctor.Warning, 0.7, fmt.Sprintf("%s %s sends %.3g GB/s for %s, ports of %s send %.3g GB/s", name, p.Device, p.txRate/1e9, job, k, midTx[job]/1e9), fmt.Sprintf("%d ports of %s compared", len(tx[job]), k))
 			} else {
 				delete(m.seen, "port-idle/"+key)
 			}

@@ -170,7 +170,10 @@ func (m *Machine) View(now float64) View {
 		return cmp.Or(cmp.Compare(b.Ratio, a.Ratio), cmp.Compare(b.Bytes, a.Bytes))
 	})
 	v.Collectives = v.Collectives[:min(len(v.Collectives), viewRows)]
-	v.Heat = m.heat(now)
+	if m.heatAt == 0 || now-m.heatAt >= 5 || now < m.heatAt { // ports report every ten seconds
+		m.heatAt, m.heated = now, m.heat(now)
+	}
+	v.Heat = m.heated
 	for i := len(m.changes) - 1; i >= 0 && len(v.Changes) < viewRows; i-- {
 		if now-m.changes[i].At <= 86400 {
 			v.Changes = append(v.Changes, m.changes[i])
@@ -447,13 +450,40 @@ func (m *Machine) heat(now float64) Heat {
 	type place struct{ col, name string }
 	cells := map[place]*Cell{}
 	cap := map[place]float64{}
+	suspect := map[string]bool{}
+	for _, i := range m.open {
+		if strings.HasPrefix(i.Kind, "port-") {
+			for _, d := range i.Subject.Devices {
+				suspect[d] = true
+			}
+		}
+	}
 	byLeaf := false
 	for _, h := range m.hosts {
 		for _, p := range h.ports {
 			byLeaf = byLeaf || p.place.Leaf != ""
 		}
+		if byLeaf {
+			break
+		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(m.hosts)) {
+	names := slices.Sorted(maps.Keys(m.hosts))
+	if !byLeaf && len(names) > heatRows { // the worst are shown
+		worst := map[string]int{}
+		for _, name := range names {
+			for _, x := range m.hosts[name].states {
+				worst[name] += int(x.State)
+			}
+			for _, p := range m.hosts[name].ports {
+				if !p.Active || suspect[name+":"+p.Device] {
+					worst[name] += 3
+				}
+			}
+		}
+		slices.SortStableFunc(names, func(a, b string) int { return cmp.Compare(worst[b], worst[a]) })
+		names = names[:heatRows]
+	}
+	for _, name := range names {
 		h := m.hosts[name]
 		for _, p := range h.ports {
 			k := place{p.Device, name}
@@ -478,6 +508,9 @@ func (m *Machine) heat(now float64) Heat {
 				c.Tx += p.txRate
 			}
 			worst := health.Good
+			if suspect[name+":"+p.Device] {
+				worst = health.Bad
+			}
 			for _, s := range h.states {
 				if s.Device == p.Device {
 					worst = max(worst, s.State)
@@ -507,14 +540,8 @@ func (m *Machine) heat(now float64) Heat {
 	slices.SortFunc(keys, func(a, b place) int { return cmp.Or(natural(a.col, b.col), natural(a.name, b.name)) })
 	rows := map[string]int{}
 	if !byLeaf {
-		names := map[string]int{}
-		for _, k := range keys {
-			names[k.name] += 100*(cells[k].Bad+cells[k].Down) + cells[k].Warn
-		}
-		list := slices.SortedFunc(maps.Keys(names), func(a, b string) int { return cmp.Or(cmp.Compare(names[b], names[a]), natural(a, b)) })
-		list = list[:min(len(list), heatRows)]
-		slices.SortFunc(list, natural)
-		for i, n := range list {
+		slices.SortFunc(names, natural)
+		for i, n := range names {
 			rows[n] = i
 			out.Rows = append(out.Rows, n)
 		}
@@ -529,10 +556,8 @@ func (m *Machine) heat(now float64) Heat {
 			if c.Row >= len(out.Rows) {
 				out.Rows = append(out.Rows, fmt.Sprintf("switch %d of the rail", c.Row))
 			}
-		} else if r, ok := rows[k.name]; ok {
-			c.Row = r
 		} else {
-			continue
+			c.Row = rows[k.name]
 		}
 		out.Cells = append(out.Cells, *c)
 	}

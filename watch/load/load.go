@@ -46,9 +46,9 @@ func New(hosts, series int, every float64, seed uint64, begin float64) *World {
 func (w *World) Host(i int) string { return fmt.Sprintf("n%d", i) }
 
 // rate is the bytes a second of a port: ports of a rail of one job carry the same.
-func (w *World) rate(host, port int, at float64) float64 {
+func (w *World) rate(host, port int) float64 {
 	job := host / 16
-	base := 4e9 * (2 + math.Sin(float64(job)*1.7) + 0.3*math.Sin(at/300+float64(job)))
+	base := 9e9 * (2 + math.Sin(float64(job)*1.7)) / 2
 	return base * (1 + 0.02*math.Sin(float64(host*8+port)))
 }
 
@@ -61,7 +61,7 @@ func (w *World) Counters(i int, at float64, names bool) *watch.Report {
 		c.Names = w.names
 	}
 	for p := range 8 {
-		rate := w.rate(i, p, at)
+		rate := w.rate(i, p)
 		x := watch.Port{Device: fmt.Sprintf("mlx5_%d", p), Port: "1", Active: true, Gbps: 400, Tx: math.Floor(rate * t), Rx: math.Floor(rate * t * 0.99), Wait: math.Floor(t * 1000)}
 		if i == w.Slow && p == 5 {
 			x.Gbps = 200

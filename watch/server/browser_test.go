@@ -4,7 +4,10 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"html"
+	"io"
 	"math"
+	"net/http"
 	"net/http/httptest"
 	"os"
 	"os/exec"
@@ -111,6 +114,20 @@ func pairs(second int) (list []watch.Rank) {
 	return list
 }
 
+func rowsOf(s *Server) []watch.Row {
+	rows, _ := s.Rows("llama-0", "", 38, 5)
+	return rows
+}
+
+// terminalPage shows what a terminal would.
+func terminalPage(text string) string {
+	text = html.EscapeString(text)
+	for code, style := range map[string]string{"1": "font-weight:700", "2": "opacity:.65", "32": "color:light-dark(#00752f,#5fd38d)", "33": "color:light-dark(#8a6100,#f0b93a)", "1;31": "font-weight:700;color:light-dark(#c00020,#ff6b6b)", "36": "color:light-dark(#00707a,#5fd7d7)"} {
+		text = strings.ReplaceAll(text, "\x1b["+code+"m", `<span style="`+style+`">`)
+	}
+	return `<!doctype html><meta charset="utf-8"><meta name="color-scheme" content="light dark"><body style="margin:14px;background:light-dark(#fdfdfb,#14171a);color:light-dark(#1b2025,#e7e9eb)"><pre style="font:12px/1.35 'DejaVu Sans Mono',monospace;margin:0">` + strings.ReplaceAll(text, "\x1b[0m", "</span>") + "</pre>"
+}
+
 // The page shows what the server knows, in light and dark, without a complaint of the
 // browser. With WEFT_TEST_SHOTS=DIR it is written as pictures.
 func TestPage(t *testing.T) {
@@ -122,10 +139,6 @@ func TestPage(t *testing.T) {
 		t.Skip("starts a browser")
 	}
 	s := staged(t)
-	if dir := os.Getenv("WEFT_TEST_SHOTS"); dir != "" {
-		rows, _ := s.Rows("llama-0", "", 36, 8)
-		os.WriteFile(filepath.Join(dir, "screen.txt"), []byte(watch.Screen(s.View(), rows, watch.Style{Width: 118, Height: 70, Color: true})), 0o644)
-	}
 	site := httptest.NewServer(s.Pages())
 	defer site.CloseClientConnections()
 	opts := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(program), chromedp.NoSandbox, chromedp.DisableGPU, chromedp.Flag("no-proxy-server", true),
@@ -171,13 +184,29 @@ addEventListener('securitypolicyviolation', e => __errors.push('policy: ' + e.vi
 			t.Errorf("the page complains: %s %v", b, err)
 		}
 		if dir := os.Getenv("WEFT_TEST_SHOTS"); dir != "" {
-			b, err := chromedp.Run(ctx, chromedp.FullScreenshot(100))
-			if err != nil {
+			shoot := func(name string, a chromedp.Action[[]byte]) {
+				b, err := chromedp.Run(ctx, a)
+				if err == nil {
+					err = os.WriteFile(filepath.Join(dir, name+"-"+scheme+".png"), b, 0o644)
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+			shoot("page", chromedp.FullScreenshot(100))
+			if err := chromedp.Do(ctx, chromedp.EmulateViewport(1180, 960)); err != nil {
 				t.Fatal(err)
 			}
-			if err := os.WriteFile(filepath.Join(dir, "watch-"+scheme+".png"), b, 0o644); err != nil {
+			shoot("watch", chromedp.CaptureScreenshot())
+			terminal := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				io.WriteString(w, terminalPage(watch.Screen(s.View(), rowsOf(s), watch.Style{Width: 118, Height: 44, Color: true})))
+			}))
+			if err := chromedp.Do(ctx, chromedp.EmulateViewport(900, 720), chromedp.Navigate(terminal.URL)); err != nil {
 				t.Fatal(err)
 			}
+			shoot("watch-terminal", chromedp.CaptureScreenshot())
+			terminal.CloseClientConnections()
+			terminal.Close()
 		}
 	}
 }

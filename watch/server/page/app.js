@@ -17,6 +17,7 @@ const count = n => new Intl.NumberFormat('en-US').format(Math.round(n));
 const digits = x => Math.abs(x) >= 99.95 ? x.toFixed(0) : Math.abs(x) >= 9.995 ? x.toFixed(1) : x.toFixed(2);
 function span(s) {
   const a = Math.abs(s);
+  if (a < 5e-9) return '–';
   if (a < 1e-3) return `${digits(s * 1e6)} µs`;
   if (a < 1) return `${digits(s * 1e3)} ms`;
   if (a < 120) return `${digits(s)} s`;
