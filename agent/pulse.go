@@ -41,6 +41,7 @@ type process struct {
 	parent int
 	memory string // folder of its control group, "" if it has no limit
 	groups map[string]*watch.Group
+	told   map[string]int64 // the last operation of each group that was read
 	seen   bool
 	gone   time.Time
 }
@@ -246,9 +247,19 @@ func (p *pulse) operations(x *process) {
 		if ok && json.Unmarshal(b, &l) == nil {
 			x.Rank, x.World = l.Rank, l.Size
 			clear(x.groups)
+			told := x.told
+			x.told = map[string]int64{}
 			for _, g := range l.Groups {
 				w := &watch.Group{Name: fmt.Sprintf("comm %d epoch %d", g.Comm, g.Epoch), Ranks: g.Ranks, Done: g.Done, In: g.In, Op: g.Op}
+				last := told[w.Name]
+				if g.Done < last { // the communicator was made again
+					last = 0
+				}
+				x.told[w.Name] = g.Done
 				for _, o := range g.Ops {
+					if o.Seq <= last {
+						continue // a file tells of an operation several times
+					}
 					w.Ops = append(w.Ops, watch.Op{Seq: o.Seq, Name: o.Op, Bytes: o.Bytes, Took: float64(o.Took) / 1e9})
 				}
 				x.groups[w.Name] = w

@@ -13,17 +13,19 @@ import (
 	"github.com/weft-fabric/weft/comm/flight"
 )
 
-// livePace is how often a process tells of its operations, and liveOps of how many of a
+// livePace is how often a process tells of its operations, liveTimes how often of each,
+// so that a reader that comes late misses none, and liveOps of how many of a
 // communicator at a time.
 const (
-	livePace = 500 * time.Millisecond
-	liveOps  = 48
+	livePace  = 500 * time.Millisecond
+	liveTimes = 4
+	liveOps   = 96
 )
 
 // lives are the communicators of this process that tell of their operations.
 var lives struct {
 	mu    sync.Mutex
-	comms map[*Comm]uint64 // and up to which operation they have
+	comms map[*Comm][liveTimes]uint64 // and up to which operation they had, the last times
 	dir   string
 	stop  chan struct{}
 	over  chan struct{}
@@ -46,9 +48,9 @@ func (c *Comm) appear() {
 	lives.mu.Lock()
 	defer lives.mu.Unlock()
 	if lives.comms == nil {
-		lives.comms = map[*Comm]uint64{}
+		lives.comms = map[*Comm][liveTimes]uint64{}
 	}
-	lives.comms[c] = 0
+	lives.comms[c] = [liveTimes]uint64{}
 	if lives.stop == nil {
 		lives.dir, lives.stop, lives.over = dir, make(chan struct{}), make(chan struct{})
 		go tellLives(lives.dir, lives.stop, lives.over)
@@ -95,9 +97,11 @@ func liveState() any {
 	defer lives.mu.Unlock()
 	rank, size := 0, 0
 	groups := []liveGroup{}
-	for c, after := range lives.comms {
-		g := liveGroup{Comm: c.id, Epoch: c.epoch, Ranks: c.group.Members, Live: c.flight.Live(after, liveOps)}
-		lives.comms[c] = g.Done
+	for c, had := range lives.comms {
+		g := liveGroup{Comm: c.id, Epoch: c.epoch, Ranks: c.group.Members, Live: c.flight.Live(had[0], liveOps)}
+		copy(had[:], had[1:])
+		had[liveTimes-1] = g.Done
+		lives.comms[c] = had
 		if s := c.world.all.Size(); s >= size {
 			rank, size = c.world.all.Rank(), s
 		}

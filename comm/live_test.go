@@ -23,7 +23,7 @@ func TestLive(t *testing.T) {
 			return err
 		}
 		lives.mu.Lock()
-		after := lives.comms[c]
+		after := lives.comms[c][0]
 		lives.mu.Unlock()
 		l := c.Flight().Live(after, 16)
 		if l.In || l.Done < 101 || after == 0 && len(l.Ops) != 16 {
