@@ -4,10 +4,11 @@ import (
 	"io"
 	"net"
 	"os"
-	"os/exec"
 	"runtime"
 	"testing"
 	"time"
+
+	"github.com/weft-fabric/weft/internal/bounded"
 )
 
 func TestMain(m *testing.M) {
@@ -31,9 +32,8 @@ func TestThrottle(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	cmd := exec.Command(os.Args[0])
+	cmd := bounded.Server(t, os.Args[0])
 	cmd.Env = append(os.Environ(), "WEFT_TEST_SENDER="+l.Addr().String())
-	cmd.WaitDelay = 5 * time.Second
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}

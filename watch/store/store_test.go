@@ -7,7 +7,6 @@ import (
 	"math"
 	"math/rand/v2"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"reflect"
 	"slices"
@@ -16,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weft-fabric/weft/internal/bounded"
 	"github.com/weft-fabric/weft/watch"
 )
 
@@ -40,9 +40,8 @@ func TestMain(m *testing.M) {
 // After kill -9 everything that was flushed is there, in order, and the store goes on.
 func TestSurvivesKill(t *testing.T) {
 	dir := t.TempDir()
-	cmd := exec.Command(os.Args[0])
+	cmd := bounded.Command(t, os.Args[0])
 	cmd.Env = append(os.Environ(), "WEFT_TEST_STORE="+dir)
-	cmd.WaitDelay = 5 * time.Second
 	var out bytes.Buffer
 	pipe, err := cmd.StdoutPipe()
 	if err != nil {
