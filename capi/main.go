@@ -6,6 +6,8 @@
 //	weft.c        what C calls: refuses children of fork, then goes over to Go
 //	call.go       a call as C describes it, made on a communicator
 //	request.go    calls under way
+//	fold.go       reductions by a function of C
+//	nccl.c        plug-ins for NCCL: tuner and profiler
 //	patience.go   the context of a blocking call: asks every 100 ms whether to give up
 //
 // Small calls run on the thread that makes them. A panic never crosses the border: it becomes WEFT_INTERNAL.

@@ -160,6 +160,15 @@ int weft_exscan(weft_comm c, void *buf, int64_t count, weft_type t, int op, weft
 	CALL(k, .op = WEFT_EXSCAN, .dst = buf, .count = count, .type = t, .reduce = op);
 	return weft_run(c, &k, NULL, e);
 }
+void weft_fold(weft_combine f, void *acc, void *x, int64_t count, void *arg) { f(acc, x, count, arg); }
+int weft_all_reduce_by(weft_comm c, void *buf, int64_t count, int64_t size, weft_combine f, void *arg, weft_error *e)
+{
+	GO(e, goFold(c, buf, count, size, f, arg, 0, e));
+}
+int weft_scan_by(weft_comm c, void *buf, int64_t count, int64_t size, weft_combine f, void *arg, weft_error *e)
+{
+	GO(e, goFold(c, buf, count, size, f, arg, 1, e));
+}
 int weft_reduce_scatter_v(weft_comm c, void *dst, const void *src, const int64_t *counts, weft_type t, int op, weft_error *e)
 {
 	CALL(k, .op = WEFT_REDUCE_SCATTER, .dst = dst, .src = src, .counts = counts, .type = t, .reduce = op);

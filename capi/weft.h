@@ -272,6 +272,11 @@ int weft_gather(weft_comm c, void *dst, const void *src, int64_t count, weft_typ
 int weft_scatter(weft_comm c, void *dst, const void *src, int64_t count, weft_type t, int root, weft_error *e);
 int weft_scan(weft_comm c, void *buf, int64_t count, weft_type t, int op, weft_error *e);
 int weft_exscan(weft_comm c, void *buf, int64_t count, weft_type t, int op, weft_error *e);
+/* Reductions by a function: f combines count elements of x, of size bytes each, into those of acc. It must be associative and need not
+ * be commutative: ranks are combined in their order. All ranks give the same. Scan leaves on rank r what ranks 0 to r give. */
+typedef void (*weft_combine)(void *acc, const void *x, int64_t count, void *arg);
+int weft_all_reduce_by(weft_comm c, void *buf, int64_t count, int64_t size, weft_combine f, void *arg, weft_error *e);
+int weft_scan_by(weft_comm c, void *buf, int64_t count, int64_t size, weft_combine f, void *arg, weft_error *e);
 int weft_reduce_scatter_v(weft_comm c, void *dst, const void *src, const int64_t *counts, weft_type t, int op, weft_error *e);
 int weft_all_gather_v(weft_comm c, void *dst, const void *src, const int64_t *counts, weft_type t, weft_error *e);
 int weft_gather_v(weft_comm c, void *dst, const void *src, const int64_t *counts, weft_type t, int root, weft_error *e);

@@ -3,6 +3,7 @@ package comm
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"reflect"
 	"unsafe"
@@ -142,6 +143,57 @@ func ExScan[T Element](ctx context.Context, c *Comm, buf []T, op Op) error {
 		return err
 	}
 	return scanBy(ctx, c, buf, f, true)
+}
+
+// AllReduceBytes is AllReduceBy of elements whose size is known at run time alone: fold combines the elements of x into those of acc,
+// each with the one at its place. Both are as long as one another.
+func AllReduceBytes(ctx context.Context, c *Comm, buf []byte, size int, fold func(acc, x []byte)) error {
+	return foldBytes(ctx, c, buf, size, fold, func(acc, mine []byte, share, valid int) ([]byte, error) {
+		copy(acc, mine[:share])
+		for r := 1; r < c.Size(); r++ {
+			fold(acc[:valid], mine[r*share:r*share+valid])
+		}
+		all := make([]byte, share*c.Size())
+		return all, AllGather(ctx, c, all, acc)
+	})
+}
+
+// ScanBytes is ScanBy of such elements.
+func ScanBytes(ctx context.Context, c *Comm, buf []byte, size int, fold func(acc, x []byte)) error {
+	return foldBytes(ctx, c, buf, size, fold, func(acc, mine []byte, share, valid int) ([]byte, error) {
+		out := make([]byte, share*c.Size())
+		copy(acc, mine[:share])
+		copy(out, acc)
+		for r := 1; r < c.Size(); r++ {
+			fold(acc[:valid], mine[r*share:r*share+valid])
+			copy(out[r*share:], acc)
+		}
+		all := make([]byte, share*c.Size())
+		return all, AllToAll(ctx, c, all, out)
+	})
+}
+
+// foldBytes deals the elements of all ranks out in shares, lets then combine the share of this rank, of which some bytes are
+// elements and the rest fills up, and keeps the result.
+func foldBytes(ctx context.Context, c *Comm, buf []byte, size int, fold func(acc, x []byte), then func(acc, mine []byte, share, valid int) ([]byte, error)) error {
+	if size <= 0 || len(buf)%size != 0 {
+		return fmt.Errorf("%d bytes are not elements of %d bytes", len(buf), size)
+	}
+	if fold == nil {
+		return errors.New("no function was given")
+	}
+	n := c.Size()
+	share := (len(buf)/size + n - 1) / n * size
+	all, mine := make([]byte, share*n), make([]byte, share*n)
+	copy(all, buf)
+	if err := AllToAll(ctx, c, mine, all); err != nil {
+		return err
+	}
+	got, err := then(make([]byte, share), mine, share, min(max(len(buf)-c.Rank()*share, 0), share))
+	if err == nil {
+		copy(buf, got)
+	}
+	return err
 }
 
 // byElement folds element by element.

@@ -125,6 +125,45 @@ static void collectives(void)
 	OK(weft_all_reduce(c, NULL, NULL, 0, WEFT_FLOAT32, WEFT_SUM, &e)); /* nothing takes part, too */
 }
 
+struct at {
+	double value;
+	int64_t where;
+};
+
+/* least keeps the lesser of each pair, and the lower place of equal ones. */
+static void least(void *acc, const void *x, int64_t count, void *arg)
+{
+	struct at *a = acc;
+	const struct at *b = x;
+	++*(int *)arg;
+	for (int64_t i = 0; i < count; i++)
+		if (b[i].value < a[i].value || (b[i].value == a[i].value && b[i].where < a[i].where))
+			a[i] = b[i];
+}
+
+static void functions(void)
+{
+	struct at x[7];
+	int called = 0;
+	for (int i = 0; i < 7; i++)
+		x[i].value = (rank * 3 + i * 5) % 4, x[i].where = rank;
+	OK(weft_all_reduce_by(c, x, 7, sizeof *x, least, &called, &e));
+	for (int i = 0; i < 7; i++) {
+		int best = 0;
+		for (int r = 1; r < ranks; r++)
+			if ((r * 3 + i * 5) % 4 < (best * 3 + i * 5) % 4)
+				best = r;
+		IS(x[i].where, best), IS(x[i].value, (best * 3 + i * 5) % 4);
+	}
+	struct at y = {(double)-rank, rank};
+	OK(weft_scan_by(c, &y, 1, sizeof y, least, &called, &e));
+	IS(y.where, rank);
+	OK(weft_all_reduce_by(c, NULL, 0, 8, least, &called, &e));
+	IS(weft_all_reduce_by(c, x, 7, 0, least, &called, &e), WEFT_INVALID);
+	IS(weft_all_reduce_by(c, x, 7, 8, NULL, &called, &e), WEFT_INVALID);
+	OK(weft_barrier(c, &e));
+}
+
 static void started(void)
 {
 	double x[3] = {1, 2, 3}, y = rank, big[20000];
@@ -411,6 +450,7 @@ int main(void)
 	rank = weft_rank(c), ranks = weft_size(c);
 	IS(weft_abi(), WEFT_ABI);
 	collectives();
+	functions();
 	started();
 	messages();
 	memory();

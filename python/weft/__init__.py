@@ -431,6 +431,13 @@ def _array(counts):
     return (ctypes.c_int64 * len(counts))(*counts)
 
 
+_combine = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p)
+_letters = {
+    _lib.dtype(0, 8): "b", _lib.dtype(0, 16): "h", _lib.dtype(0, 32): "i", _lib.dtype(0, 64): "q", _lib.dtype(1, 8): "B", _lib.dtype(1, 16): "H",
+    _lib.dtype(1, 32): "I", _lib.dtype(1, 64): "Q", _lib.dtype(2, 32): "f", _lib.dtype(2, 64): "d", _lib.dtype(6, 8): "?",
+}
+
+
 class Comm:
     """A rank's place in a group of ranks. Calls on it are carried out in the order in which they are made, and every rank of the
     group must make the same ones in the same order."""
@@ -613,6 +620,41 @@ class Comm:
     def exscan(self, x, op=SUM):
         """Leaves in x of rank r the reduction of ranks 0 to r-1; that of rank 0 stays as it is."""
         self.Exscan(IN_PLACE, x, op)
+        return x
+
+    def allreduce_by(self, x, combine, width=1):
+        """Leaves in x of every rank the values of all ranks, combined in the order of the ranks. combine(acc, x) gets two views of as
+        many elements and combines the second into the first; width elements belong together."""
+        return self._by(lib().weft_all_reduce_by, x, combine, width)
+
+    def scan_by(self, x, combine, width=1):
+        """Leaves in x of rank r the values of ranks 0 to r, combined in that order."""
+        return self._by(lib().weft_scan_by, x, combine, width)
+
+    def _by(self, f, x, combine, width):
+        b = _memory(x, True)
+        if b.device != 1:
+            raise NoDevice("functions combine memory of the host")
+        if width < 1 or b.count % width:
+            raise Invalid(f"{b.count} elements cannot be taken {width} at a time")
+        letter = _letters.get(b.type)
+        if letter is None:
+            raise Invalid("Python has no view of elements of this type")
+        size, raised = b.itemsize * width, []
+
+        def call(acc, other, count, _):
+            if raised:
+                return
+            try:
+                combine(*(memoryview((ctypes.c_char * (count * size)).from_address(p)).cast("B").cast(letter) for p in (acc, other)))
+            except BaseException as e:
+                raised.append(e)
+
+        function = _combine(call)
+        rc = f(self._handle, b.pointer, b.count // width, size, ctypes.cast(function, ctypes.c_void_p), None, _local.ref)
+        if raised:
+            raise raised[0]
+        self._check(rc)
         return x
 
     # ---- memory that the other ranks see ----

@@ -170,6 +170,8 @@ _functions = {
     "weft_scatter": [_H, c_void_p, c_void_p, c_int64, _T, c_int, _E],
     "weft_scan": [_H, c_void_p, c_int64, _T, c_int, _E],
     "weft_exscan": [_H, c_void_p, c_int64, _T, c_int, _E],
+    "weft_all_reduce_by": [_H, c_void_p, c_int64, c_int64, c_void_p, c_void_p, _E],
+    "weft_scan_by": [_H, c_void_p, c_int64, c_int64, c_void_p, c_void_p, _E],
     "weft_reduce_scatter_v": [_H, c_void_p, c_void_p, _C, _T, c_int, _E],
     "weft_all_gather_v": [_H, c_void_p, c_void_p, _C, _T, _E],
     "weft_gather_v": [_H, c_void_p, c_void_p, _C, _T, c_int, _E],

@@ -99,13 +99,14 @@ for versioned in (False, True):
 h = DL((ctypes.c_uint16 * 4)(*[0x3F80] * 4), False, code=4, bits=16)  # bfloat16: 1.0
 c.allreduce(h, weft.AVG)
 same(h.values, [0x3F80] * 4)
-if not os.environ.get("HAS_CUDA"):
-    for device in (Cuda(), DL((ctypes.c_float * 4)(), False, device=2)):
-        try:
-            c.allreduce(device)
-            raise SystemExit("taken")
-        except weft.NoDevice as e:
-            assert "CUDA" in str(e), e
+for device in (Cuda(), DL((ctypes.c_float * 4)(), False, device=2)):  # addresses that are no GPU's, where there is one
+    d = c.dup()
+    try:
+        d.allreduce(device)
+        raise SystemExit("taken")
+    except weft.Error as e:
+        assert "GPU" in str(e) or "CUDA" in str(e), e
+    d.close()
 
 # started calls, messages, one-sided memory
 reqs = [c.Iallreduce(weft.IN_PLACE, array.array("i", [i] * 100)) for i in range(20)]  # nobody else holds these buffers
@@ -187,6 +188,30 @@ for call in (lambda: c.Allreduce(array.array("i", [1]), array.array("i", [1, 2])
         raise SystemExit("taken")
     except weft.Invalid:
         pass
+
+# reductions by a function: pairs of a value and where it is
+def least(acc, x):
+    for i in range(0, len(acc), 2):
+        if (x[i], x[i + 1]) < (acc[i], acc[i + 1]):
+            acc[i : i + 2] = x[i : i + 2]
+
+
+pairs = array.array("d", [v for i in range(7) for v in ((r * 3 + i * 5) % 4, r)])
+want = [v for i in range(7) for v in min(((q * 3 + i * 5) % 4, q) for q in range(n))]
+c.allreduce_by(pairs, least, 2)
+same(pairs, want)
+join = array.array("q", [r + 1])  # associative, not commutative: digits in the order of the ranks
+c.allreduce_by(join, lambda acc, x: acc.__setitem__(0, acc[0] * 10 ** len(str(x[0])) + x[0]))
+same(join, [int("".join(str(q + 1) for q in range(n)))])
+sums = array.array("q", [r + 1])
+c.scan_by(sums, lambda acc, x: acc.__setitem__(0, acc[0] + x[0]))
+same(sums, [(r + 1) * (r + 2) // 2])
+try:
+    c.allreduce_by(array.array("q", [1] * n), lambda acc, x: 1 / 0)  # every rank has a share
+    raise SystemExit("taken")
+except ZeroDivisionError:
+    pass
+c.barrier()
 
 # threads: each has errors of its own
 other = c.dup()
