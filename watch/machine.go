@@ -293,6 +293,9 @@ func (m *Machine) ranks(now float64, h *host, list []Rank) {
 	h.ranks = map[string]bool{}
 	for i := range list {
 		x := &list[i]
+		if x.State == "Z" || x.State == "X" {
+			continue // it has ended, and its parent has not asked how
+		}
 		j := m.jobs[x.Job]
 		if j == nil {
 			j = &job{name: x.Job, ranks: map[int]*rank{}, group: map[string]*group{}, began: now, moved: now, links: map[pair]*flow{}, ends: map[string]int{}}

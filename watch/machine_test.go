@@ -207,6 +207,9 @@ func TestIncidentsEnd(t *testing.T) {
 		p.gone[r] = true
 	}
 	n := len(p.alarms)
+	p.run(2)
+	// Their parent has not asked yet how they ended.
+	p.m.Observe(p.now, &Report{Host: "n0", At: p.now, Every: 1, HasRanks: true, Ranks: []Rank{{Job: "train", Rank: 0, Size: 4, PID: 100, State: "Z"}, {Job: "train", Rank: 1, Size: 4, PID: 101, State: "Z"}}})
 	p.run(120)
 	if len(p.alarms) != n {
 		t.Errorf("a job that ended: %s", p.alarms[n].Verdict)

@@ -97,11 +97,10 @@ func (m *Machine) processes(now float64, j *job, raise raiser) {
 	}
 	for _, n := range slices.Sorted(maps.Keys(j.ranks)) {
 		r := j.ranks[n]
-		zombie := r.gone == 0 && (r.State == "Z" || r.State == "X")
-		if (r.gone > 0 || zombie) && alive > 0 {
+		if r.gone > 0 && alive > 0 {
 			// Others must go on: ranks of a job that ends go within a moment of one another.
-			since := cmp.Or(r.gone, r.at)
-			if now-ended >= waitForOthers || zombie && now-r.first > 1 {
+			since := r.gone
+			if now-ended >= waitForOthers {
 				raise(fmt.Sprintf("dead/%s/%d/%d", j.name, n, r.PID), Incident{Kind: "rank-dead", Severity: doctor.Critical, Confidence: 0.95, Job: j.name, Subject: m.subject(j, n),
 					Verdict:  fmt.Sprintf("%s of %s has died; %d of %d ranks are left", j.on(n), j.name, alive, j.size),
 					Evidence: []Evidence{{since, fmt.Sprintf("process %d is gone from %s", r.PID, r.host)}}})
