@@ -13,10 +13,12 @@ var unreached = []struct{ what, why string }{
 	// Packages that tests and pages are made with.
 	{"internal/cases/", "worked figures; the test of docs/reference-cases.md computes them"},
 	{"member/simulation/", "10,000 machines in virtual time; makes the figures of docs/membership.md"},
+	{"internal/bounded/", "limits of tests and of the processes that they start"},
 	{"internal/conform/", "what every transport is tested with"},
 	{"internal/differential/", "draws programs and compares their runs with the reference"},
 	{"internal/ibsim/", "the InfiniBand simulator, for tests"},
 	{"internal/libweft/", "builds the C library for tests"},
+	{"internal/manifest/", "checks the files of deploy, for tests"},
 	{"internal/mutant/", "breaks programs, for tests of the prover"},
 	{"internal/nslab/", "hosts as network namespaces, for tests"},
 	{"internal/reference/", "programs on plain slices: what runs are compared with"},
@@ -48,6 +50,7 @@ var unreached = []struct{ what, why string }{
 	{"sched/verify/verify.go:Unrolled", "the proof without symmetry, which the one by rotation is held against"},
 	{"train/box.go", "states from files that weft did not write"},
 	{"train/checkpoint/checkpoint.go:Load", "a whole checkpoint in one process"},
+	{"tune/table/table.go", "reads a tuner's table; the plug-in of the C library does"},
 	{"tune/points.go:ReadNCCLTests", "logs of nccl-tests as points"},
 
 	// A leader among the members, and members that join, catch up and leave by
