@@ -36,7 +36,7 @@ func TestTorchDrills(t *testing.T) {
 	python := libweft.Python(t, "torch")
 	libweft.Build(t)
 	drills := filepath.Join(libweft.Root(t), "python", "tests", "torch_drills.py")
-	for _, x := range [][]string{{"shm", "values", "bad-input", "monitored"}, {"shm", "groups"}, {"shm", "loader", "exit"}, {"tcp", "values"}, {"shm", "kill"}, {"shm", "interrupt"}} {
+	for _, x := range [][]string{{"shm", "values", "bad-input", "monitored"}, {"shm", "groups", "exit"}, {"shm", "loader"}, {"tcp", "values"}, {"shm", "kill"}, {"shm", "interrupt"}} {
 		t.Run(strings.Join(x, " "), func(t *testing.T) {
 			outs, errs := libweft.Ranks(t, 2, []string{"WEFT_TRANSPORT=" + x[0]}, python, slices.Concat([]string{drills}, x[1:])...)
 			for r, out := range outs {

@@ -120,7 +120,7 @@ func TestRunTorchFollow(t *testing.T) {
 	libweft.Build(t)
 	root, weft := libweft.Root(t), filepath.Join(built(t, "."), "weft")
 	run := func(die string) (pids map[string]bool, loss, all string) {
-		cmd := bounded.Within(t, 2*time.Minute, weft, "run", "--follow", "--nproc", "3", "--min", "2", "--", python, filepath.Join(root, "examples", "torch", "elastic.py"))
+		cmd := bounded.Within(t, 2*time.Minute, weft, "run", "--follow", "--nproc", "3", "--min", "2", "--rdzv-conf", "last_call_timeout=60", "--", python, filepath.Join(root, "examples", "torch", "elastic.py"))
 		cmd.Env = append(os.Environ(), "PYTHONPATH="+filepath.Join(root, "python"), "PYTHONDONTWRITEBYTECODE=1", "STEPS=25", "DIE="+die)
 		out, err := cmd.CombinedOutput()
 		if err != nil {
