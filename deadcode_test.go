@@ -51,7 +51,6 @@ var unreached = []struct{ what, why string }{
 	{"train/box.go", "states from files that weft did not write"},
 	{"train/checkpoint/checkpoint.go:Load", "a whole checkpoint in one process"},
 	{"tune/table/table.go", "reads a tuner's table; the plug-in of the C library does"},
-	{"tune/table/table.go", "what reads the table for NCCL: the C library does"},
 	{"tune/points.go:ReadNCCLTests", "logs of nccl-tests as points"},
 
 	// A leader among the members, and members that join, catch up and leave by
