@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/weft-fabric/weft/doctor"
-	"github.com/weft-fabric/weft/doctor/read"
+	reader "github.com/weft-fabric/weft/doctor/read"
 	"github.com/weft-fabric/weft/internal/libweft"
 )
 
@@ -34,10 +34,10 @@ func TestNCCLPlugins(t *testing.T) {
 		t.Fatal(err)
 	}
 	var c doctor.Case
-	if err := read.File(&c, found[0], "", bytes.NewReader(text)); err != nil {
+	if err := reader.File(&c, found[0], "", bytes.NewReader(text)); err != nil {
 		t.Fatal(err)
 	}
-	read.Finish(&c)
+	reader.Finish(&c)
 	ops := map[int64]bool{}
 	for _, p := range c.Perf {
 		ops[p.Seq] = true
