@@ -1,6 +1,7 @@
 package xfer
 
 import (
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -28,10 +29,11 @@ func TestClassesShareALink(t *testing.T) {
 			}
 		}
 		began := time.Now()
+		var wg sync.WaitGroup
 		for c := range classes {
-			go run(c, began.Add(2*time.Second))
+			wg.Go(func() { run(c, began.Add(2*time.Second)) })
 		}
-		time.Sleep(3 * time.Second)
+		wg.Wait()
 		total := sent[Latency] + sent[Bulk] + sent[Background]
 		if total < 1900 {
 			t.Errorf("the link was idle: %d slices in 2000 ms", total)
@@ -42,8 +44,7 @@ func TestClassesShareALink(t *testing.T) {
 			}
 		}
 		sent = [classes]int{}
-		go run(Background, time.Now().Add(time.Second))
-		time.Sleep(2 * time.Second)
+		run(Background, time.Now().Add(time.Second))
 		if sent[Background] < 990 {
 			t.Errorf("background alone had %d of 1000", sent[Background])
 		}

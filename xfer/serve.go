@@ -707,11 +707,18 @@ func (in *incoming) finish() error {
 	return nil
 }
 
+// stopTimer ends the deadline, which may have been set this moment.
+func (in *incoming) stopTimer() {
+	in.guest.mu.Lock()
+	defer in.guest.mu.Unlock()
+	in.timer.Stop()
+}
+
 // succeed delivers the notice, once, and says so.
 func (in *incoming) succeed() {
 	in.once.Do(func() {
 		g := in.guest
-		in.timer.Stop()
+		in.stopTimer()
 		if in.tells {
 			g.agent.inbox.add(Notice{From: g.id, Request: in.call, Data: in.text})
 		}
@@ -723,7 +730,7 @@ func (in *incoming) succeed() {
 func (in *incoming) fail(why error, who string) {
 	in.once.Do(func() {
 		g := in.guest
-		in.timer.Stop()
+		in.stopTimer()
 		g.mu.Lock()
 		land := in.land
 		g.mu.Unlock()
