@@ -1,12 +1,12 @@
 // Package design says what a cluster's network is worth before it is bought:
 // counts, oversubscription, bisection, ways and latency, what a model needs of
-// it, what breaks and what that costs, power and money, growth, and S1's
+// it, what breaks and what that costs, power and money, growth, and a
 // design checklist answered item by item.
 //
 // Analyze computes everything from the graph and the catalogue; a Report is a
 // plain value that prints itself as text, as JSON (encoding/json) and as one
-// HTML page. S0 to S4 are the documents weft was built from; where they and
-// the computation differ, the report shows both and says why.
+// HTML page. Where a textbook's figure and the computation differ, the report
+// shows both and says why.
 package design
 
 import (

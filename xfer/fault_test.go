@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -209,12 +210,12 @@ func TestStorageFails(t *testing.T) {
 				t.Fatal(err)
 			}
 			check("a file that shrank", move("file", Read), ErrShort, "b")
-			sick.fail = syscall.ENOSPC
+			sick.failWith(syscall.ENOSPC)
 			check("a full disk", move("sick", Write), ErrFull, "b")
-			sick.fail = syscall.EIO
+			sick.failWith(syscall.EIO)
 			check("a broken disk, written", move("sick", Write), ErrStorage, "b")
 			check("a broken disk, read", move("sick", Read), ErrStorage, "b")
-			sick.fail = nil
+			sick.failWith(nil)
 			if err := move("sick", Write); err != nil {
 				t.Errorf("the disk is well again: %v", err)
 			}
@@ -225,16 +226,26 @@ func TestStorageFails(t *testing.T) {
 // sickStorage is memory that is called a file and fails when it is told to.
 type sickStorage struct {
 	Storage
-	fail  error
+	fail  atomic.Pointer[error]
 	stall chan struct{} // if set, calls wait for it, or for their end
 	in    chan struct{} // told of calls that wait
 }
 
 func (s *sickStorage) Kind() Kind { return File }
 
+func (s *sickStorage) failWith(err error) { s.fail.Store(&err) }
+
+// failure is what calls fail with; nil for nothing.
+func (s *sickStorage) failure() error {
+	if e := s.fail.Load(); e != nil {
+		return *e
+	}
+	return nil
+}
+
 func (s *sickStorage) wait(ctx context.Context) error {
 	if s.stall == nil {
-		return s.fail
+		return s.failure()
 	}
 	select {
 	case s.in <- struct{}{}:
@@ -242,7 +253,7 @@ func (s *sickStorage) wait(ctx context.Context) error {
 	}
 	select {
 	case <-s.stall:
-		return s.fail
+		return s.failure()
 	case <-ctx.Done():
 		return ctx.Err()
 	}
