@@ -151,7 +151,7 @@ func TestAgentServes(t *testing.T) {
 	}
 	_, body := get("/state")
 	var s Snapshot
-	if err := json.Unmarshal([]byte(strings.NewReplacer(`"good"`, "1", `"unknown"`, "0", `"bad"`, "3", `"warn"`, "2").Replace(body)), &s); err != nil || s.Host != "n1" || len(s.Ports) != 2 {
+	if err := json.Unmarshal([]byte(body), &s); err != nil || s.Host != "n1" || len(s.Ports) != 2 {
 		t.Errorf("/state: %v %+v", err, s)
 	}
 }

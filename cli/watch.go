@@ -143,7 +143,12 @@ means. kill -9 costs the last second. 'weft watch replay' plays it.`,
   weft watch show localhost:9420
   weft watch replay /var/lib/weft-watch
   weft watch export -o monitoring`,
-		Args: cobra.NoArgs,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return group(cmd, args)
+			}
+			return nil
+		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			wc, err := f.config(cmd)
 			if err != nil {
