@@ -9,7 +9,7 @@ import (
 	"github.com/weft-fabric/weft/cluster"
 )
 
-// Check is one item of S1's design checklist, answered.
+// Check is one item of a design checklist, answered.
 type Check struct {
 	Group    string `json:"group"`
 	Key      string `json:"key"`
@@ -18,7 +18,7 @@ type Check struct {
 	Evidence string `json:"evidence"`
 }
 
-// checkItems is S1's list in its order. Items that the graph cannot answer are
+// checkItems is the list in its order. Items that the graph cannot answer are
 // answered by Needs.Provided under their key, or need the owner.
 var checkItems = []Check{
 	{Group: "topology", Key: "topology.scale", Item: "cluster size assessed"},

@@ -17,7 +17,7 @@ type Domain struct {
 	Class    string `json:"time_class"`
 }
 
-// domains lists S1's failure domains from a GPU to the datacentre, each with
+// domains lists failure domains from a GPU to the datacentre, each with
 // what it takes down on this graph.
 func (b *breaker) domains(r *Report) []Domain {
 	v := b.v

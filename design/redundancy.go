@@ -31,7 +31,7 @@ func (r *Report) loss(part string) (Loss, bool) {
 	return Loss{}, false
 }
 
-// redundant judges S1's four sorts of redundancy on the graph.
+// redundant judges four sorts of redundancy on the graph.
 func (r *Report) redundant(v *view) []Verdict {
 	if v.direct {
 		l, _ := r.loss("cable between chips")

@@ -48,7 +48,7 @@ func twoHosts(tb testing.TB, gen string) *topo.Graph {
 	return g
 }
 
-// S0's table of transports, per port: what it says, what weft computes, and why
+// a guide's table of transports, per port: what it says, what weft computes, and why
 // they differ. Its bandwidths take bits for bytes or add up ports; its latencies
 // are right in their order but for InfiniBand's 2 us, which leaves out PCIe at
 // both ends.

@@ -262,29 +262,29 @@ func right(t *testing.T, start string, want ...string) {
 	}
 }
 
-// S0 says 10, 80 and 180 GB/s for 10 GbE, 100 GbE and HDR.
+// A guide says 10, 80 and 180 GB/s for 10 GbE, 100 GbE and HDR.
 func TestS0EthernetCountsBitsNotBytes(t *testing.T) {
 	right(t, "10 GbE", "1.25 GB/s")
 	right(t, "100 GbE", "12.5 GB/s")
 	right(t, "InfiniBand HDR", "25 GB/s")
 }
 
-// S2 says 16, 32 and 64 GB/s.
+// A guide says 16, 32 and 64 GB/s.
 func TestS2PCIeIsBeforeItsCode(t *testing.T) {
 	right(t, "PCIe", "15.75 GB/s", "31.51 GB/s", "63.02 GB/s")
 }
 
-// S2 says that four links of 20 GB/s both ways make 160.
+// A guide says that four links of 20 GB/s both ways make 160.
 func TestS2NVLink1CountsOneWay(t *testing.T) {
 	right(t, "NVLink 1: four", "20 GB/s each way", "40 GB/s both ways", "160 GB/s both ways")
 }
 
-// S2 says 8b/10b and eight lanes of 25 Gb/s.
+// A guide says 8b/10b and eight lanes of 25 Gb/s.
 func TestS2NVLinkLanes(t *testing.T) {
 	right(t, "NVLink 1 and 2 code", "nvlink1 8 x 20 Gb/s = 20 GB/s", "nvlink2 8 x 25 Gb/s", "nvlink3 4 x 50 Gb/s", "nvlink4 2 x 100 Gb/s = 25 GB/s", "nvlink5 2 x 200 Gb/s = 50 GB/s")
 }
 
-// S2 says 50 GB/s between two A100, 200 between two H100.
+// A guide says 50 GB/s between two A100, 200 between two H100.
 func TestS2PairsUseAllTheirLinks(t *testing.T) {
 	right(t, "two A100", "300 GB/s each way")
 	right(t, "two H100", "450 GB/s each way")
@@ -293,7 +293,7 @@ func TestS2PairsUseAllTheirLinks(t *testing.T) {
 	right(t, "an OSFP port", "100 GB/s each way")
 }
 
-// S2 says $12,000 and $35.
+// A guide says $12,000 and $35.
 func TestS2Costs(t *testing.T) {
 	right(t, "eight GPUs of 700 W", "$605")
 	right(t, "a cloud A100", "$1.50")
