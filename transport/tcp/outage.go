@@ -85,6 +85,7 @@ func (pr *peer) lose(s *stream, why error) {
 	rest := slices.DeleteFunc(slices.Clone(pr.all()), func(x *stream) bool { return x == s })
 	if pr.numbered && !e.closed.Load() {
 		pr.streams.Store(&rest)
+		pr.left = append(pr.left, s)
 		for _, p := range pr.carrier.window {
 			if p != nil && p.s == s {
 				p.s = nil
@@ -113,7 +114,7 @@ func (pr *peer) lose(s *stream, why error) {
 	case bye:
 		e.later(func() {
 			s.abandon()
-			s.dispose()
+			pr.discard(s)
 			if len(rest) == 0 {
 				pr.vanish(text)
 			}
@@ -126,7 +127,7 @@ func (pr *peer) lose(s *stream, why error) {
 		}
 		e.later(func() {
 			s.abandon()
-			s.dispose()
+			pr.discard(s)
 			if often {
 				pr.vanish(fmt.Sprintf("%d of its connections brought altered frames: something between the hosts changes what they send", alterations))
 				return
@@ -145,6 +146,14 @@ func (pr *peer) lose(s *stream, why error) {
 		})
 	}
 	e.wakeAll()
+}
+
+// discard closes a stream that is none of the peer's any more.
+func (pr *peer) discard(s *stream) {
+	s.dispose()
+	pr.mu.Lock()
+	defer pr.mu.Unlock()
+	pr.left = slices.DeleteFunc(pr.left, func(x *stream) bool { return x == s })
 }
 
 // errClosed is a stream that its peer, or its peer's host, closed.

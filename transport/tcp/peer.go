@@ -40,6 +40,7 @@ type peer struct {
 	down     time.Time     // since when it has no stream; zero while it has one
 	came     chan struct{} // a token when a stream was made
 	altered  int           // streams that brought altered frames
+	left     []*stream     // lost, and not yet closed: Close does it if nobody else gets to it
 	rooms    []roomWait    // senders that wait for room among the copies
 }
 

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"sync"
 	"testing"
@@ -83,6 +84,41 @@ func TestAProbeSparesYoungerStreams(t *testing.T) {
 		if !list[0].lost.Load() {
 			t.Errorf("rank %d keeps a stream that its peer has lost", e.cfg.Rank)
 		}
+	}
+}
+
+// A stream that is lost just when its endpoint closes is closed with it.
+func TestLostWhileClosing(t *testing.T) {
+	es := endpoints(t, 2, func(c *Config) { c.Streams = 2 })
+	e := es[0]
+	pr := e.peers[1]
+	s := pr.all()[0]
+	until := func(what string, is func() bool) {
+		t.Helper()
+		for end := time.Now().Add(20 * time.Second); !is(); time.Sleep(time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatal(what)
+			}
+		}
+	}
+	e.lmu.Lock() // nothing that is to be done later begins
+	lost, closed := make(chan struct{}), make(chan error, 1)
+	go func() {
+		defer close(lost)
+		s.fail(io.EOF)
+	}()
+	until("the stream is still listed", func() bool { return len(pr.all()) == 1 })
+	go func() { closed <- e.Close() }()
+	until("the endpoint does not close", e.closed.Load)
+	e.lmu.Unlock()
+	<-lost
+	if err := <-closed; err != nil {
+		t.Error(err)
+	}
+	s.amu.Lock()
+	defer s.amu.Unlock()
+	if !s.disposed {
+		t.Error("the socket of the lost stream is left open")
 	}
 }
 

@@ -278,7 +278,10 @@ func (e *Endpoint) Close() error {
 	}
 	e.wg.Wait()
 	for _, pr := range e.peers {
-		for _, s := range pr.all() {
+		pr.mu.Lock()
+		left := slices.Concat(pr.all(), pr.left)
+		pr.mu.Unlock()
+		for _, s := range left {
 			s.dispose()
 		}
 	}
