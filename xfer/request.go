@@ -604,6 +604,11 @@ func (r *Request) answer(s *session, ch chan frame, also <-chan struct{}) (frame
 	case f := <-ch:
 		if f.kind == fFail {
 			who, err := parseFail(f.payload)
+			// The target's clock may run out a moment before the own one, and it takes the initiator for late. Who
+			// reads has waited for the target all the time.
+			if errors.Is(err, ErrDeadline) && who == r.agent.id.Name && r.t.Op == Read && r.peer != nil {
+				who = r.peer.id.Name
+			}
 			return f, &blamed{err, who, int64(f.number)}
 		}
 		return f, nil
