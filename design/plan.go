@@ -73,7 +73,7 @@ func (r *Report) plan(c *cluster.Cluster, n cluster.Needs) error {
 	if n.Tokens > 0 {
 		steps := n.Tokens / (float64(n.Batch) * float64(n.Seq))
 		p.Days, p.USD = steps*p.Best.Step/86400, steps*p.Best.USDPerStep
-		p.Verdict += fmt.Sprintf(" %s tokens take %s days without failures.", params(n.Tokens), spell(p.Days))
+		p.Verdict += fmt.Sprintf(" %s tokens take %s without failures.", params(n.Tokens), days(p.Days))
 	}
 	return nil
 }
@@ -105,7 +105,7 @@ func (r *Report) planSections() []section {
 		{"transfers shown", percent(b.Shown), fmt.Sprintf("of the step; the pipeline idles for %s", percent(b.Bubble))},
 	}}
 	if p.Days > 0 {
-		t.Rows = append(t.Rows, []string{"run", spell(p.Days) + " days", fmt.Sprintf("%s tokens, $%s (%s); failures come on top: 'weft sim failures'", params(p.Tokens), money(p.USD), p.rateFrom)})
+		t.Rows = append(t.Rows, []string{"run", days(p.Days), fmt.Sprintf("%s tokens, $%s (%s); failures come on top: 'weft sim failures'", params(p.Tokens), money(p.USD), p.rateFrom)})
 	}
 	if p.Second != nil {
 		behind := ""
@@ -119,12 +119,4 @@ func (r *Report) planSections() []section {
 	}
 	s.Tables = []table{t}
 	return []section{s}
-}
-
-// spell prints days with one digit behind the point where that says something.
-func spell(days float64) string {
-	if days >= 100 {
-		return fmt.Sprintf("%.0f", days)
-	}
-	return fmt.Sprintf("%.1f", days)
 }

@@ -82,7 +82,6 @@ type job struct {
 	left  int   // nodes that must end before it
 	after []int // nodes that wait for it
 	begun bool
-	ready float64
 }
 
 // call is a transfer that ranks come to.
@@ -90,7 +89,6 @@ type call struct {
 	key   string
 	nodes []int // of those that have come
 	want  int
-	first float64
 }
 
 type world struct {
@@ -282,7 +280,6 @@ func (w *world) streamOf(j *job) stream {
 
 func (w *world) makeReady(i int) {
 	j := &w.jobs[i]
-	j.ready = w.now
 	s := w.streamOf(j)
 	q := w.queue[s]
 	at, _ := slices.BinarySearchFunc(q, j.node.ID, func(k int, id uint64) int { return cmp.Compare(w.jobs[k].node.ID, id) })
@@ -399,7 +396,7 @@ func (w *world) meet(i int) error {
 func (w *world) arrive(key string, want, i int) *call {
 	c := w.open[key]
 	if c == nil {
-		c = &call{key: key, want: want, first: w.now}
+		c = &call{key: key, want: want}
 		w.open[key] = c
 	}
 	c.nodes = append(c.nodes, i)

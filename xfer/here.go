@@ -1,0 +1,186 @@
+package xfer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// inProcess moves bytes between agents of this process, or of one agent.
+func (r *Request) inProcess(t *Agent) error {
+	var err error
+	told := false
+	tell := func(n Notice) {
+		n.From, n.Request = r.agent.id, r.num
+		t.inbox.add(n)
+		told = true
+	}
+	if r.t.Op == Read {
+		err = r.readHere(t)
+	} else {
+		err = r.writeHere(t)
+	}
+	if err == nil && r.t.Notice != nil {
+		tell(Notice{Data: append([]byte(nil), r.t.Notice...)})
+		r.enter(Told)
+	}
+	if err != nil && t != r.agent && !told && (r.t.Op == Write || r.t.Notice != nil) {
+		who := r.agent.id.Name
+		why := err
+		if cause := context.Cause(r.ctx); cause != nil {
+			why = cause
+			r.mu.Lock()
+			who = r.who
+			r.mu.Unlock()
+		} else if b := (*blamed)(nil); errors.As(err, &b) {
+			who, why = b.who, b.error
+		}
+		f := &Failure{Request: r.num, Op: r.t.Op, From: r.agent.id, To: t.id, Who: who, Total: r.total, Why: why}
+		r.mu.Lock()
+		if r.land != nil {
+			f.Landed = r.land.moved.Load()
+		}
+		r.mu.Unlock()
+		tell(Notice{Data: r.t.Notice, Err: f})
+	}
+	return err
+}
+
+func (r *Request) readHere(t *Agent) error {
+	l, err := r.destination(false)
+	if err != nil {
+		return err
+	}
+	var le *lease
+	if t != r.agent {
+		h, err := r.t.Remote.leased(func() (*hold, error) { return t.leaseHere(r.agent, r.t.Remote) })
+		if err != nil {
+			return r.blame(err)
+		}
+		if err := h.use(r.ctx); err != nil {
+			return r.blame(err)
+		}
+		defer h.unuse()
+		t.mu.Lock()
+		le = t.leases[h.id]
+		t.mu.Unlock()
+		if le == nil {
+			return r.blame(fmt.Errorf("%w: its time was over", ErrLease))
+		}
+		if err := le.use(nil); err != nil {
+			return r.blame(err)
+		}
+		defer le.unuse(nil)
+	}
+	src, err := viewOf(len(r.pairs), func(i int) Desc { return r.pairs[i].remote }, func(id uint32) (*place, error) {
+		g, err := t.region(id)
+		if err != nil {
+			return nil, err
+		}
+		return &place{mem: g.mem, store: g.store, region: g}, nil
+	})
+	if err != nil {
+		return r.blame(err)
+	}
+	r.enter(Moving)
+	if err := l.copyFrom(r.ctx, &src, r.gateFor); err != nil {
+		return r.faultOf(err)
+	}
+	if le != nil && time.Now().After(le.deadline()) {
+		return r.blame(fmt.Errorf("%w: it ended while the memory was read", ErrLease))
+	}
+	if err := l.finish(r.ctx); err != nil {
+		return err
+	}
+	r.enter(Landed)
+	return nil
+}
+
+func (l *lease) deadline() time.Time {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.until
+}
+
+// faultOf blames the owner of the storage that failed.
+func (r *Request) faultOf(err error) error {
+	var s *storageFailure
+	if errors.As(err, &s) && s.agent != r.agent.id.Name && r.peer != nil {
+		return &blamed{error: err, who: s.agent}
+	}
+	return err
+}
+
+func (r *Request) writeHere(t *Agent) error {
+	remote := make([]Desc, len(r.pairs))
+	for i, p := range r.pairs {
+		remote[i] = p.remote
+	}
+	if t != r.agent {
+		if err := t.allowed(r.t.Remote.capabilities(), remote); err != nil {
+			return r.blame(err)
+		}
+	}
+	l, err := t.destination(t.base, remote, r.total, false)
+	if err != nil {
+		return r.blame(err)
+	}
+	if err := r.landsIn(l); err != nil {
+		return err
+	}
+	src, err := r.source()
+	if err != nil {
+		return err
+	}
+	r.enter(Moving)
+	if err := l.copyFrom(r.ctx, &src, r.gateFor); err != nil {
+		if errors.Is(err, ErrWithdrawn) {
+			return r.blame(err)
+		}
+		return r.faultOf(err)
+	}
+	if err := l.finish(r.ctx); err != nil {
+		return r.blame(err)
+	}
+	r.enter(Landed)
+	return nil
+}
+
+// leaseHere gives a lease to an agent of the same process.
+func (t *Agent) leaseHere(reader *Agent, list *List) (*hold, error) {
+	l, err := t.leaseFor(reader.id, list.grant, reader.cfg.Lease, list.capabilities(), list.descs)
+	if err != nil {
+		return nil, err
+	}
+	h := &hold{id: l.id, ttl: time.Until(l.deadline()), until: l.deadline()}
+	h.renew = func(context.Context) error { return l.renew(h.ttl) }
+	h.giveIt = func() {
+		reader.dropHold(t.id, h.id)
+		l.end("returned")
+	}
+	reader.keepHold(t.id, h)
+	return h, nil
+}
+
+// leased is the lease of a list: the one it has, or a new one.
+func (l *List) leased(get func() (*hold, error)) (*hold, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.released {
+		return nil, fmt.Errorf("%w: the list was released", ErrClosed)
+	}
+	if l.lease != nil {
+		l.lease.mu.Lock()
+		over := l.lease.given || l.lease.asked || time.Now().After(l.lease.until)
+		l.lease.mu.Unlock()
+		if !over || l.grant != 0 {
+			return l.lease, nil
+		}
+	}
+	h, err := get()
+	if err == nil {
+		l.lease = h
+	}
+	return h, err
+}

@@ -1,0 +1,61 @@
+package xfer
+
+import (
+	"context"
+	"fmt"
+)
+
+// Notify sends a notice that belongs to no data; it is delivered exactly once when Notify returns without an
+// error. Notices of several calls have no order.
+func (a *Agent) Notify(ctx context.Context, p *Peer, data []byte) error {
+	if len(data) > maxNotice {
+		return fmt.Errorf("notify %s: %w: %d bytes, at most %d", p.id.Name, ErrLimit, len(data), maxNotice)
+	}
+	if err := p.check(); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, a.cfg.Timeout)
+	defer cancel()
+	if t := p.inProcess(); t != nil {
+		t.inbox.add(Notice{From: a.id, Data: append([]byte(nil), data...)})
+		return nil
+	}
+	a.mu.Lock()
+	num := a.calls.Add(1)
+	a.active[num] = nil // its number counts as under way
+	a.mu.Unlock()
+	defer func() {
+		a.mu.Lock()
+		delete(a.active, num)
+		a.mu.Unlock()
+	}()
+	var w writer
+	w.num(1)
+	w.bytes(data)
+	l := p.link(p.network())
+	for {
+		s, err := l.get(ctx)
+		if err != nil {
+			return err
+		}
+		ch := s.expect(num)
+		err = s.control.sendWhile(ctx, fTell, num, 0, w)
+		if err != nil {
+			s.lose(err)
+		}
+		select {
+		case f := <-ch:
+			s.forget(num)
+			if f.kind == fFail {
+				_, err := parseFail(f.payload)
+				return err
+			}
+			return nil
+		case <-s.lost:
+			s.forget(num)
+		case <-ctx.Done():
+			s.forget(num)
+			return fmt.Errorf("notify %s: %w: %w", p.id.Name, ErrDeadline, ctx.Err())
+		}
+	}
+}

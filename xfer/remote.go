@@ -1,0 +1,370 @@
+package xfer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// posting is the post of this request.
+func (r *Request) posting(how uint8) *post {
+	p := &post{op: r.t.Op, class: r.t.Class, how: how, timeout: max(time.Until(r.began.Add(r.limit)), 1), low: r.agent.low(), total: r.total, notice: r.t.Notice, tells: r.t.Notice != nil}
+	p.caps = r.t.Remote.capabilities()
+	p.remote = make([]Desc, len(r.pairs))
+	for i, x := range r.pairs {
+		p.remote[i] = x.remote
+	}
+	return p
+}
+
+// low is the least number of a request that is under way: all below are over.
+func (a *Agent) low() uint64 {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	least := a.calls.Load() + 1
+	for n := range a.active {
+		least = min(least, n)
+	}
+	return least
+}
+
+// send posts the request over a session.
+func (r *Request) send(s *session, p *post, again bool) error {
+	r.mu.Lock()
+	r.sess = s
+	r.mu.Unlock()
+	flag := uint64(0)
+	if again {
+		flag = 1
+	}
+	if err := s.control.sendWhile(r.ctx, fPost, r.num, flag, p.put()); err != nil {
+		s.lose(err)
+		return s.errLost()
+	}
+	return nil
+}
+
+// answer waits for a frame of the target about the request.
+func (r *Request) answer(s *session, ch chan frame, also <-chan struct{}) (frame, error) {
+	select {
+	case f := <-ch:
+		if f.kind == fFail {
+			who, err := parseFail(f.payload)
+			// The target's clock may run out a moment before the own one, and it takes the initiator for late. Who
+			// reads has waited for the target all the time.
+			if errors.Is(err, ErrDeadline) && who == r.agent.id.Name && r.t.Op == Read && r.peer != nil {
+				who = r.peer.id.Name
+			}
+			return f, &blamed{err, who, int64(f.number)}
+		}
+		return f, nil
+	case <-s.lost:
+		return frame{}, s.errLost()
+	case <-also:
+		return frame{}, nil
+	case <-r.ctx.Done():
+		return frame{}, context.Cause(r.ctx)
+	}
+}
+
+// readMapped copies out of the peer's memory.
+func (r *Request) readMapped(s *session, again bool) error {
+	l, err := r.destination(false)
+	if err != nil {
+		return err
+	}
+	h, err := r.t.Remote.leased(func() (*hold, error) { return s.lease(r.ctx, r.t.Remote) })
+	if err != nil {
+		return r.blame(err)
+	}
+	if err := h.use(r.ctx); err != nil {
+		return r.blame(err)
+	}
+	defer h.unuse()
+	if r.t.Notice != nil {
+		if err := r.send(s, r.posting(howTell), again); err != nil {
+			return err
+		}
+	}
+	if s.share != nil {
+		if !s.share.use() {
+			return s.errLost()
+		}
+		defer s.share.unuse()
+	}
+	src, err := viewOf(len(r.pairs), func(i int) Desc { return r.pairs[i].remote }, func(id uint32) (*place, error) {
+		m, err := r.peer.region(id)
+		if err != nil {
+			return nil, err
+		}
+		switch {
+		case m.Share >= 0 && s.share != nil && m.Share+m.Size <= int64(len(s.share.mem)):
+			return &place{mem: s.share.mem[m.Share:][:m.Size:m.Size]}, nil
+		case m.Addr != 0 && s.pid != 0:
+			return &place{store: pulled{s.pid, uintptr(m.Addr), m.Size}}, nil
+		}
+		return nil, fmt.Errorf("region %q: %w: it cannot be mapped or read", m.Name, ErrPath)
+	})
+	if err != nil {
+		return r.blame(err)
+	}
+	r.enter(Moving)
+	if err := l.copyFrom(r.ctx, &src, r.gateFor); err != nil {
+		if errors.Is(err, ErrStorage) { // reading the peer's memory failed
+			return r.blame(err)
+		}
+		return err
+	}
+	if err := h.valid(); err != nil {
+		return r.blame(err)
+	}
+	if err := l.finish(r.ctx); err != nil {
+		return err
+	}
+	r.enter(Landed)
+	return r.tell(s, r.t.Notice != nil)
+}
+
+// tell says that a read has landed; the notice is delivered when the answer comes.
+func (r *Request) tell(s *session, wait bool) error {
+	var w writer
+	w.num(0)
+	w.bytes(nil)
+	if !wait {
+		r.mu.Lock()
+		posted := r.sess != nil
+		r.mu.Unlock()
+		if posted {
+			_ = s.control.send(fTell, r.num, 0, w)
+		}
+		return nil
+	}
+	for n := 0; ; n++ {
+		err := r.tellOnce(s, w)
+		if err == nil {
+			r.enter(Told)
+			return nil
+		}
+		if !s.isLost() || !errors.Is(err, ErrLost) {
+			return err
+		}
+		// The bytes are here; only the word is missing.
+		if s, err = s.link.get(r.ctx); err != nil {
+			return r.blame(err)
+		}
+		if err := r.send(s, r.posting(howTell), true); err != nil && !errors.Is(err, ErrLost) {
+			return err
+		}
+	}
+}
+
+func (r *Request) tellOnce(s *session, w []byte) error {
+	ch := s.expect(r.num)
+	defer s.forget(r.num)
+	if err := s.control.sendWhile(r.ctx, fTell, r.num, 0, w); err != nil {
+		s.lose(err)
+		return s.errLost()
+	}
+	_, err := r.answer(s, ch, nil)
+	return err
+}
+
+// readStream receives slices over a session.
+func (r *Request) readStream(s *session, again bool) error {
+	l, err := r.destination(true)
+	if err != nil {
+		return err
+	}
+	l.view.index()
+	// What is missing must come under the lease that the rest came under: else it may be of another time.
+	h := r.lease
+	if h == nil {
+		if h, err = r.t.Remote.leased(func() (*hold, error) { return s.lease(r.ctx, r.t.Remote) }); err != nil {
+			return r.blame(err)
+		}
+		r.lease = h
+	}
+	if err := h.use(r.ctx); err != nil {
+		return r.blame(err)
+	}
+	defer h.unuse()
+	p := r.posting(howStream)
+	p.lease = h.id
+	if again {
+		p.have = l.bitmap()
+	}
+	ch := s.expect(r.num)
+	s.mu.Lock()
+	s.reads[r.num] = l
+	s.mu.Unlock()
+	defer s.forget(r.num)
+	if err := r.send(s, p, again); err != nil {
+		return err
+	}
+	r.enter(Moving)
+	for {
+		select {
+		case <-l.full:
+		default:
+			f, err := r.answer(s, ch, either(l.full, l.shut))
+			if err != nil {
+				return err
+			}
+			if why := l.reason(); why != nil {
+				return why
+			}
+			if f.kind != 0 {
+				continue
+			}
+		}
+		break
+	}
+	if err := l.finish(r.ctx); err != nil {
+		return err
+	}
+	r.enter(Landed)
+	s.forget(r.num)
+	return r.tell(s, r.t.Notice != nil)
+}
+
+// either is closed when one of two is.
+func either(a, b <-chan struct{}) <-chan struct{} {
+	c := make(chan struct{})
+	go func() {
+		select {
+		case <-a:
+		case <-b:
+		}
+		close(c)
+	}()
+	return c
+}
+
+// writePulled lets the target copy out of this process's memory.
+func (r *Request) writePulled(s *session, again bool) error {
+	p := r.posting(howPull)
+	p.source = make([]Desc, len(r.pairs))
+	for i, x := range r.pairs {
+		g := r.t.Local.own[x.local.Region]
+		if _, err := r.own(x.local.Region); err != nil {
+			return err
+		}
+		if g.share >= 0 && s.mapShare {
+			p.source[i] = Desc{1, g.share + x.local.Off, x.local.Len}
+		} else {
+			p.source[i] = Desc{0, int64(g.address()) + x.local.Off, x.local.Len}
+		}
+	}
+	return r.awaitLanding(s, p, again, nil)
+}
+
+// awaitLanding posts a write and waits until it has landed; meanwhile work sends what it must.
+func (r *Request) awaitLanding(s *session, p *post, again bool, work func(ch chan frame) error) error {
+	ch := s.expect(r.num)
+	defer s.forget(r.num)
+	if err := r.send(s, p, again); err != nil {
+		return err
+	}
+	r.enter(Moving)
+	if work != nil {
+		if err := work(ch); err != nil {
+			return err
+		}
+	}
+	for {
+		f, err := r.answer(s, ch, nil)
+		if err != nil {
+			return err
+		}
+		if f.kind == fLanded {
+			r.enter(Landed)
+			if r.t.Notice != nil {
+				r.enter(Told)
+			}
+			return nil
+		}
+	}
+}
+
+// writeStream sends slices over a session.
+func (r *Request) writeStream(s *session, again bool) error {
+	src, err := r.source()
+	if err != nil {
+		return err
+	}
+	src.index()
+	streams := pickStreams(s.streams, r.t.Class)
+	failed := make(chan struct{})
+	var answer frame
+	send := &sender{view: &src, total: r.total, call: r.num, class: r.t.Class, gate: r.agent.gate, streams: streams,
+		use: func(interrupter) error { return nil }, unuse: func(interrupter) {},
+		stop: func() error {
+			select {
+			case <-failed:
+				return ErrCancelled
+			default:
+				return r.ctx.Err()
+			}
+		}}
+	s.mu.Lock()
+	s.sends[r.num] = func(i int) {
+		if i >= 0 && int64(i)*sliceSize < r.total {
+			if err := send.one(r.ctx, streams[0], i); errors.Is(err, ErrLost) {
+				s.lose(err)
+			}
+		}
+	}
+	s.mu.Unlock()
+	return r.awaitLanding(s, r.posting(howStream), again, func(ch chan frame) error {
+		var skip []uint64
+		if again {
+			f, err := r.answer(s, ch, nil)
+			if err != nil {
+				return err
+			}
+			if f.kind == fLanded {
+				ch <- f
+				return nil
+			}
+			b := reader{b: f.payload}
+			if skip = b.bitmap(); f.kind != fHave || b.end() != nil {
+				return fmt.Errorf("agent %s: it answered with a frame of kind %d", r.peerName(), f.kind)
+			}
+		}
+		// A failure at the target stops the sending.
+		sent := make(chan struct{})
+		heard := make(chan struct{})
+		var early []frame
+		go func() {
+			defer close(heard)
+			for {
+				select {
+				case f := <-ch:
+					early = append(early, f)
+					if f.kind == fFail {
+						answer = f
+						close(failed)
+						return
+					}
+				case <-sent:
+					return
+				}
+			}
+		}()
+		err := send.all(r.ctx, skip)
+		close(sent)
+		<-heard
+		for _, f := range early {
+			ch <- f
+		}
+		switch {
+		case answer.kind == fFail:
+			return nil // the answer waits in the mailbox
+		case errors.Is(err, ErrLost):
+			s.lose(err)
+			return s.errLost()
+		}
+		return err
+	})
+}
