@@ -185,6 +185,16 @@ func reduces(op C.int32_t) bool {
 	return false
 }
 
+// asked finds the communicator of a call, and reads the call.
+func asked(n C.weft_comm, from *C.weft_call) (*comm.Comm, *call, error) {
+	c, err := comms.get(n)
+	if err != nil {
+		return nil, nil, err
+	}
+	k, err := read(from, c)
+	return c, k, err
+}
+
 // read takes a call out of C's memory, where it may be shorter than this version's or longer, and checks it.
 func read(from *C.weft_call, c *comm.Comm) (*call, error) {
 	if from == nil {

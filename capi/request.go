@@ -105,11 +105,7 @@ func put(to *C.weft_status, s comm.Status) {
 //export goStart
 func goStart(n C.weft_comm, from *C.weft_call, out *C.weft_request, e *C.weft_error) (rc C.int) {
 	defer guard(&rc, e)
-	c, err := comms.get(n)
-	if err != nil {
-		return fill(e, err)
-	}
-	k, err := read(from, c)
+	c, k, err := asked(n, from)
 	if err != nil {
 		return fill(e, err)
 	}
@@ -365,11 +361,7 @@ type prepared struct {
 //export goPrepare
 func goPrepare(n C.weft_comm, from *C.weft_call, out *C.weft_prepared, e *C.weft_error) (rc C.int) {
 	defer guard(&rc, e)
-	c, err := comms.get(n)
-	if err != nil {
-		return fill(e, err)
-	}
-	k, err := read(from, c)
+	c, k, err := asked(n, from)
 	if err != nil {
 		return fill(e, err)
 	}

@@ -263,11 +263,7 @@ func goCheck(n C.weft_comm, e *C.weft_error) (rc C.int) {
 //export goRun
 func goRun(n C.weft_comm, from *C.weft_call, status *C.weft_status, e *C.weft_error) (rc C.int) {
 	defer guard(&rc, e)
-	c, err := comms.get(n)
-	if err != nil {
-		return fill(e, err)
-	}
-	k, err := read(from, c)
+	c, k, err := asked(n, from)
 	if err != nil {
 		return fill(e, err)
 	}
