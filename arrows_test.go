@@ -42,7 +42,7 @@ var floors = [][]string{
 	{"sim/chakra"},
 	{"sim/serve", "sim/train"},
 	{"internal/cases", "member/simulation"},
-	{"design", "doctor", "health"},
+	{"design", "doctor", "health", "doctor/read/internal/regexp"},
 	{"doctor/read", "watch"},
 	{"report", "watch/store", "internal/fault"},
 	{"probe", "evidence", "launch", "launch/place", "web", "lab"},

@@ -210,7 +210,7 @@ func TestReplayIsMonotone(t *testing.T) {
 		for b := unit.Bytes(1); b < 1<<32; b = b*4 + 1 {
 			sizes = append(sizes, b)
 		}
-		curve, err := l.Curve(p, sizes, hosts)
+		curve, err := l.Curve(p, sizes, hosts, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -388,7 +388,7 @@ func BenchmarkReplay(b *testing.B) {
 					}
 					l := twoCores(n)
 					for b.Loop() {
-						if _, err := l.Curve(p, make([]unit.Bytes, sizes), nil); err != nil {
+						if _, err := l.Curve(p, make([]unit.Bytes, sizes), nil, nil); err != nil {
 							b.Fatal(err)
 						}
 					}

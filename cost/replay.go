@@ -1,6 +1,7 @@
 package cost
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -30,16 +31,23 @@ import (
 // need for all they have to do, and more where ranks share cores (end); channels of a
 // rank run side by side as far as it has cores. None of it depends on the order in which the interpreter takes the ranks.
 func (l *Links) Replay(p *sched.Program, bytes unit.Bytes, hosts []int) (Replayed, error) {
-	all, err := l.Curve(p, []unit.Bytes{bytes}, hosts)
+	all, err := l.Curve(p, []unit.Bytes{bytes}, hosts, nil)
 	if err != nil {
 		return Replayed{}, err
 	}
 	return all[0], nil
 }
 
+// ErrSlower is a program that takes longer than asked for at every size.
+var ErrSlower = errors.New("slower at every size")
+
 // Curve replays a program for several sizes at once, which for a dozen of them
 // takes about a quarter longer than for one.
-func (l *Links) Curve(p *sched.Program, sizes []unit.Bytes, hosts []int) ([]Replayed, error) {
+//
+// within is a time for each size, the longest for any time, or nil. Once it is certain that the program takes longer at all sizes, the replay
+// ends with ErrSlower. What makes it certain is work of cores, use of the way out and the chain of messages without
+// their bytes: none of them becomes less if the program is cut into pieces or given more channels.
+func (l *Links) Curve(p *sched.Program, sizes []unit.Bytes, hosts []int, within []unit.Time) ([]Replayed, error) {
 	if p.Switches > 0 {
 		return nil, fmt.Errorf("%s: switches that compute are no part of these links", p.Name)
 	}
@@ -52,6 +60,13 @@ func (l *Links) Curve(p *sched.Program, sizes []unit.Bytes, hosts []int) ([]Repl
 		}
 	}
 	w := newWalk(l, p, sizes, hosts)
+	for _, t := range within {
+		us := t.Microseconds()
+		if t == math.MaxInt64 { // what no Time can hold is no slower
+			us = math.Inf(1)
+		}
+		w.within = append(w.within, us)
+	}
 	if err := step.Run(p, w.do); err != nil {
 		return nil, err
 	}
@@ -98,6 +113,8 @@ type walk struct {
 	work    [][]float64     // by host: work of cores
 	out     [][]float64     // by host: work of its way out
 	letters []sent          // that were taken
+	within  []float64       // by size: the time that is asked for; nil if none is
+	slower  int             // the sizes before this one take longer
 }
 
 // sent is a message under way: when its first byte and its last can be taken.
@@ -163,14 +180,14 @@ func newWalk(l *Links, p *sched.Program, sizes []unit.Bytes, hosts []int) *walk 
 // line is the size in bytes of a cache line.
 const line = 64
 
-// count is how many of some chunks are not empty, for the k-th size.
-func (w *walk) count(c step.Chunks, k int) float64 {
+// count is how many of some chunks are not empty, for the k-th size. first and last are where the chunks begin and
+// end: the block, and how far into it.
+func (w *walk) count(c step.Chunks, first, last [2]int64, k int) float64 {
 	full := w.full[k]
 	if full == w.per || c.Buf == sched.Tmp {
 		return float64(c.Count)
 	}
-	upTo := func(i int64) int64 { return i/w.per*full + min(i%w.per, full) }
-	return float64(upTo(c.Index+c.Count) - upTo(c.Index))
+	return float64((last[0]-first[0])*full + min(last[1], full) - min(first[1], full))
 }
 
 // lists makes n lists of times.
@@ -239,8 +256,10 @@ func (w *walk) do(r sched.Rank, a *step.Action, m sent) (sent, error) {
 		to, far = w.between(r, a.To)
 		letter = w.letter()
 	}
+	end := chunks.Index + chunks.Count
+	starts, ends := [2]int64{chunks.Index / w.per, chunks.Index % w.per}, [2]int64{end / w.per, end % w.per}
 	for k, chunk := range w.chunk {
-		count := w.count(chunks, k)
+		count := w.count(chunks, starts, ends, k)
 		if count == 0 {
 			if to != nil {
 				letter.first[k], letter.last[k] = 0, 0
@@ -280,7 +299,23 @@ func (w *walk) do(r sched.Rank, a *step.Action, m sent) (sent, error) {
 	if from != nil {
 		w.letters = append(w.letters, m)
 	}
+	if w.within != nil && w.lost(h, now) {
+		return letter, ErrSlower
+	}
 	return letter, nil
+}
+
+// lost reports whether the program takes longer than asked for at all sizes, by what host h and one of its threads
+// have done so far. Times only grow, so that a size that is lost stays so.
+func (w *walk) lost(h int, thread []float64) bool {
+	have := float64(max(w.l.Cores, 1))
+	for ; w.slower < len(w.within); w.slower++ {
+		k := w.slower
+		if max(w.work[h][k]/have, w.out[h][k], thread[len(w.within)+k]) <= w.within[k] {
+			return false
+		}
+	}
+	return true
 }
 
 // letter is a message to fill in.

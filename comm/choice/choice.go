@@ -58,6 +58,7 @@ type Table struct {
 	mu      sync.Mutex   // held while a choice is made
 	built   map[way]*sched.Program
 	curves  map[part][]cost.Replayed
+	fields  map[contest]*field
 	chosen  map[plain]*Pick // of root 0
 }
 
@@ -151,7 +152,7 @@ func New(links cost.Links, can transport.Capabilities, n int, hosts []int) *Tabl
 		links.Sync *= float64(n) / float64(links.Ranks)
 	}
 	links.Ranks, links.Kind = n, can.Name
-	t := &Table{links: links, can: can, n: n, built: map[way]*sched.Program{}, curves: map[part][]cost.Replayed{}, chosen: map[plain]*Pick{}}
+	t := &Table{links: links, can: can, n: n, built: map[way]*sched.Program{}, curves: map[part][]cost.Replayed{}, fields: map[contest]*field{}, chosen: map[plain]*Pick{}}
 	t.place(hosts)
 	t.visible = can.SharedMemory && t.many == 1
 	on := make([]int, t.many)

@@ -147,7 +147,7 @@ func rough(l cost.Links, most int) cost.Links {
 	for i := range l.Paces {
 		l.Paces[i].Traffic = float64(perPass * pass << (4 * i) * most)
 		if k := min(i, len(paces)-1); k >= 0 && !l.Doubtful {
-			l.Paces[i].Byte = step(paces[k].Byte, l.Paces[i].Byte, nearStep)
+			l.Paces[i].Byte = rounded(paces[k].Byte, l.Paces[i].Byte, nearStep)
 		}
 	}
 	if l.Doubtful {
@@ -162,13 +162,13 @@ func rough(l cost.Links, most int) cost.Links {
 // on the way is what is left of its whole time, and may be lost in it.
 func coarse(l, usual cost.Link, by, crowd float64) cost.Link {
 	whole := func(l cost.Link) float64 { return l.Alpha + 2*crowd*l.Post }
-	time, post := step(whole(l), whole(usual), by), step(l.Post, usual.Post, by)
-	return cost.Link{Alpha: max(time-2*crowd*post, 0), Post: post, Beta: step(l.Beta, usual.Beta, by), Wire: step(l.Wire, usual.Wire, by)}
+	time, post := rounded(whole(l), whole(usual), by), rounded(l.Post, usual.Post, by)
+	return cost.Link{Alpha: max(time-2*crowd*post, 0), Post: post, Beta: rounded(l.Beta, usual.Beta, by), Wire: rounded(l.Wire, usual.Wire, by)}
 }
 
-// step rounds a number to the nearest of those that are so many times apart, of which
+// rounded is the nearest to a number of those that are so many times apart, of which
 // the usual one is one, and which stands for none.
-func step(x, usual, by float64) float64 {
+func rounded(x, usual, by float64) float64 {
 	if x <= 0 || usual == 0 {
 		return usual
 	}

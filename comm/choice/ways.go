@@ -4,12 +4,14 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 
 	"github.com/weft-fabric/weft/cost"
 	"github.com/weft-fabric/weft/sched"
 	"github.com/weft-fabric/weft/sched/algo"
+	"github.com/weft-fabric/weft/sched/step"
 	"github.com/weft-fabric/weft/unit"
 )
 
@@ -141,15 +143,6 @@ func (t *Table) liking(w way, class int) int {
 	return len(list)
 }
 
-// side is how many channels a way has side by side.
-func (t *Table) side(w way) int {
-	p, err := t.program(w)
-	if err != nil {
-		return 0
-	}
-	return p.Channels()
-}
-
 // timed is a way with the time that the links say it takes.
 type timed struct {
 	way
@@ -164,45 +157,141 @@ type part struct {
 
 const window = 16 // size classes replayed together
 
-// replay gives the time of a way for a size class.
-func (t *Table) replay(w way, class int) (timed, error) {
-	key := part{w, class / window}
-	curve, known := t.curves[key]
-	if !known {
-		p, err := t.program(w)
-		if err != nil {
-			return timed{}, err
-		}
-		var sizes []unit.Bytes
-		for c := key.window * window; c < min((key.window+1)*window, classes); c++ {
-			sizes = append(sizes, unit.Bytes(smallest(c)))
-		}
-		links := t.links
-		links.Run = unit.Bytes(max(t.Message(), t.Undivided(w.op)))
-		if curve, err = links.Curve(p, sizes, t.hosts); err != nil {
-			return timed{}, err
-		}
+// sizesOf are the smallest sizes of the classes of a window.
+func sizesOf(k int) []unit.Bytes {
+	var sizes []unit.Bytes
+	for c := k * window; c < min((k+1)*window, classes); c++ {
+		sizes = append(sizes, unit.Bytes(smallest(c)))
+	}
+	return sizes
+}
+
+// curve gives the times of a way for a window of size classes, or cost.ErrSlower if it is slower than within at all.
+func (t *Table) curve(key part, within []unit.Time) ([]cost.Replayed, error) {
+	if known := t.curves[key]; known != nil {
+		return known, nil
+	}
+	p, err := t.program(key.way)
+	if err != nil {
+		return nil, err
+	}
+	links := t.links
+	links.Run = unit.Bytes(max(t.Message(), t.Undivided(key.op)))
+	curve, err := links.Curve(p, sizesOf(key.window), t.hosts, within)
+	if err == nil {
 		t.curves[key] = curve
 	}
+	return curve, err
+}
+
+// replay gives the time of a way for a size class.
+func (t *Table) replay(w way, class int) (timed, error) {
+	curve, err := t.curve(part{w, class / window}, nil)
+	if err != nil {
+		return timed{}, err
+	}
 	return timed{w, curve[class%window]}, nil
+}
+
+// contest is what a choice among plain ways for a window of size classes depends on.
+type contest struct {
+	op        sched.Collective
+	canonical bool
+	window    int
+}
+
+// field is who takes part in a contest: the ways that may be first or second at some size, and how many there are in all.
+type field struct {
+	ways []way
+	all  int
+}
+
+// enter replays every algorithm for a window of size classes. All ranks do so when they first call, so that it must not
+// take long with many of them: algorithms with few steps go first, and one that is slower than two others at all sizes
+// is given up as soon as that is certain. 64 ranks on 2 cores take half the time to begin then.
+func (t *Table) enter(key contest) (*field, error) {
+	if f := t.fields[key]; f != nil {
+		return f, nil
+	}
+	f := &field{}
+	type entrant struct {
+		way
+		steps int64
+		place int
+	}
+	var list []entrant
+	for i, name := range t.names(key.op, key.canonical) {
+		w := way{name, key.op, 0, 1, 1}
+		p, err := t.program(w)
+		switch {
+		case err == nil && t.many == 1 && p.Channels() > 1:
+			// Channels are goroutines: what they gain on links of their own they
+			// lose on one host, where 2 ranks take 300 us for 256 KiB by a ring in
+			// both directions and 100 by one after the other.
+		case err == nil:
+			list = append(list, entrant{w, t.steps(p), i})
+		case !errors.Is(err, errUnfit):
+			return nil, err
+		}
+	}
+	f.all = len(list)
+	slices.SortStableFunc(list, func(a, b entrant) int { return cmp.Compare(a.steps, b.steps) })
+	const never = math.MaxInt64
+	sizes := len(sizesOf(key.window))
+	first, second, within := slices.Repeat([]unit.Time{never}, sizes), slices.Repeat([]unit.Time{never}, sizes), make([]unit.Time, sizes)
+	in := list[:0]
+	for _, x := range list {
+		for k, t := range second {
+			within[k] = never
+			if t < never/2 {
+				within[k] = t + t/slack
+			}
+		}
+		curve, err := t.curve(part{x.way, key.window}, within)
+		switch {
+		case errors.Is(err, cost.ErrSlower):
+			continue
+		case err != nil:
+			return nil, err
+		}
+		in = append(in, x)
+		for k, r := range curve {
+			second[k] = min(second[k], max(first[k], r.Time))
+			first[k] = min(first[k], r.Time)
+		}
+	}
+	slices.SortFunc(in, func(a, b entrant) int { return cmp.Compare(a.place, b.place) })
+	for _, x := range in {
+		f.ways = append(f.ways, x.way)
+	}
+	t.fields[key] = f
+	return f, nil
+}
+
+// steps is how many steps all ranks of a program take together.
+func (t *Table) steps(p *sched.Program) int64 {
+	ranks := make([]sched.Rank, t.n)
+	for r := range ranks {
+		ranks[r] = sched.Rank(r)
+	}
+	n, _ := step.Compile(p).Count(ranks, math.MaxInt32)
+	return n
 }
 
 // messages picks among programs whose data goes by messages, by replaying them:
 // first every algorithm plainly, then the best few with more pieces and channels.
 func (t *Table) messages(key plain) (*Pick, error) {
+	f, err := t.enter(contest{key.op, key.canonical, key.class / window})
+	if err != nil {
+		return nil, err
+	}
 	var list []timed
-	for _, name := range t.names(key.op, key.canonical) {
-		x, err := t.replay(way{name, key.op, 0, 1, 1}, key.class)
-		switch {
-		case err == nil && t.many == 1 && t.side(x.way) > 1:
-			// Channels are goroutines: what they gain on links of their own they
-			// lose on one host, where 2 ranks take 300 us for 256 KiB by a ring in
-			// both directions and 100 by one after the other.
-		case err == nil:
-			list = append(list, x)
-		case !errors.Is(err, errUnfit):
+	for _, w := range f.ways {
+		x, err := t.replay(w, key.class)
+		if err != nil {
 			return nil, err
 		}
+		list = append(list, x)
 	}
 	if len(list) == 0 {
 		return nil, fmt.Errorf("no algorithm does %s with %d ranks on %d hosts", key.op, t.n, t.many)
@@ -222,13 +311,12 @@ func (t *Table) messages(key plain) (*Pick, error) {
 	}
 	best := list[first]
 	p := &Pick{Algo: best.algo, Pieces: best.pieces, Channels: best.channels, Predicted: best.Time}
-	var err error
 	if p.Program, err = t.program(best.way); err != nil {
 		return nil, err
 	}
 	p.Reason = "the only one; bound by " + best.Limit()
 	if len(list) > 1 {
-		p.Reason = fmt.Sprintf("best of %d, bound by %s", len(list), best.Limit())
+		p.Reason = fmt.Sprintf("best of %d, bound by %s", f.all, best.Limit())
 		next := list[(min(first, 1)+1)%2] // the fastest of the others
 		p.next, p.then = next.String(), next.Time
 	}

@@ -4,12 +4,12 @@ import (
 	"fmt"
 	"maps"
 	"path"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/weft-fabric/weft/doctor"
+	"github.com/weft-fabric/weft/doctor/read/internal/regexp"
 )
 
 // PyTorch's flight recorder writes a dictionary a rank: the groups that the rank

@@ -1,11 +1,11 @@
 package read
 
 import (
-	"regexp"
 	"strconv"
 	"strings"
 
 	"github.com/weft-fabric/weft/doctor"
+	"github.com/weft-fabric/weft/doctor/read/internal/regexp"
 )
 
 // NCCL's own reports: RAS, Inspector and nccl-tests.

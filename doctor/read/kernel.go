@@ -1,11 +1,11 @@
 package read
 
 import (
-	"regexp"
 	"strconv"
 	"strings"
 
 	"github.com/weft-fabric/weft/doctor"
+	"github.com/weft-fabric/weft/doctor/read/internal/regexp"
 )
 
 // The kernel log, as dmesg prints it (seconds since start, or times), as the

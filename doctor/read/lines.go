@@ -3,10 +3,11 @@ package read
 import (
 	"bufio"
 	"io"
-	"regexp"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/weft-fabric/weft/doctor/read/internal/regexp"
 )
 
 // maxLine is how much of a line is kept. NCCL's lines are at most 1023 bytes up to

@@ -2,12 +2,12 @@ package read
 
 import (
 	"bytes"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/weft-fabric/weft/doctor"
+	"github.com/weft-fabric/weft/doctor/read/internal/regexp"
 )
 
 // NCCL's lines, in any launcher's clothes:

@@ -1,6 +1,6 @@
 package read
 
-import "regexp"
+import "github.com/weft-fabric/weft/doctor/read/internal/regexp"
 
 // ncclKind is a sentence that NCCL prints: what it must contain, and its grammar on
 // the text behind "NCCL INFO ". The grammars hold for the versions named, 2.3.5

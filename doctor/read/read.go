@@ -12,11 +12,11 @@ import (
 	"fmt"
 	"io"
 	"path"
-	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/weft-fabric/weft/doctor"
+	"github.com/weft-fabric/weft/doctor/read/internal/regexp"
 )
 
 const (

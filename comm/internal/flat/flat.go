@@ -51,11 +51,22 @@ type Fetch struct {
 	Chunk     int32 // of own out
 }
 
-// worth is what a chunk is worth while a program runs on names.
+// worth is what a chunk is worth while a program runs on names: an input, or a sum and one more input.
 type worth struct {
-	srcs []Chunk
+	sum  *worth // nil for an input as it is
+	src  Chunk
+	n    int   // inputs in all
 	at   int32 // the rank that computed it, -1 for an input as it is
 	dsts []Chunk
+}
+
+// srcs are the inputs, in the order in which they were added.
+func (w *worth) srcs() []Chunk {
+	list := make([]Chunk, w.n)
+	for ; w != nil; w = w.sum {
+		list[w.n-1] = w.src
+	}
+	return list
 }
 
 // names is the memory of a program that runs on names of chunks.
@@ -80,7 +91,7 @@ func (n *names) Reduce(r sched.Rank, _ *step.Action, left, right []*worth) ([]*w
 		if right[i].at != -1 || x.at != -1 && x.at != int32(r) {
 			return nil, fmt.Errorf("%s: rank %d adds to a sum of another rank", n.p.Name, r)
 		}
-		sums[i] = &worth{srcs: append(slices.Clone(x.srcs), right[i].srcs[0]), at: int32(r)}
+		sums[i] = &worth{sum: x, src: right[i].src, n: x.n + 1, at: int32(r)}
 	}
 	return sums, nil
 }
@@ -102,7 +113,7 @@ func New(p *sched.Program) (*Form, error) {
 			w.mem[r][b] = make([]*worth, p.NumChunks(b))
 		}
 		for c := range w.mem[r][sched.In] {
-			w.mem[r][sched.In][c] = &worth{srcs: []Chunk{{int32(r), int32(c)}}, at: -1}
+			w.mem[r][sched.In][c] = &worth{src: Chunk{int32(r), int32(c)}, n: 1, at: -1}
 		}
 	}
 	err := step.Run(p, func(r sched.Rank, a *step.Action, message []*worth) ([]*worth, error) {
@@ -128,7 +139,7 @@ func New(p *sched.Program) (*Form, error) {
 			}
 			here := Chunk{int32(r), int32(c)}
 			if w.at == -1 {
-				f.Ranks[r].Moves = append(f.Ranks[r].Moves, Kernel{Srcs: w.srcs, Dsts: []Chunk{here}})
+				f.Ranks[r].Moves = append(f.Ranks[r].Moves, Kernel{Srcs: w.srcs(), Dsts: []Chunk{here}})
 				continue
 			}
 			if w.dsts == nil {
@@ -148,7 +159,7 @@ func New(p *sched.Program) (*Form, error) {
 				f.Ranks[d.Rank].Fetches = append(f.Ranks[d.Rank].Fetches, Fetch{Rank: w.at, Sum: int32(len(at.Sums)), Chunk: d.Index})
 			}
 		}
-		at.Sums = append(at.Sums, Kernel{Srcs: w.srcs, Dsts: w.dsts})
+		at.Sums = append(at.Sums, Kernel{Srcs: w.srcs(), Dsts: w.dsts})
 	}
 	f.finish(p)
 	return f, nil
