@@ -15,7 +15,8 @@ type Call struct {
 	Reduce   reduce.Op // AllReduce, ReduceScatter, Reduce
 	Root     int       // Broadcast, Reduce, Gather, Scatter
 	Dst, Src Memory    // Broadcast has Dst alone
-	Counts   []int     // elements of each rank's block where they differ: AllGather, ReduceScatter, Gather, Scatter
+	Counts   []int     // elements of each rank's block where they differ: AllGather, ReduceScatter, Gather, Scatter; of AllToAll, what comes from each rank
+	Sends    []int     // AllToAll with Counts: elements that go to each rank
 	Factor   float64   // what PreMulSum multiplies this rank's input with
 	Program  *sched.Program
 
@@ -52,6 +53,11 @@ func Reduce(ctx context.Context, g *Group, dst, src Memory, op reduce.Op, root i
 // AllToAll sends block p of src to rank p, which has it in block r of dst.
 func AllToAll(ctx context.Context, g *Group, dst, src Memory) error {
 	return g.Do(ctx, Call{Op: sched.AllToAll, Dst: dst, Src: src})
+}
+
+// AllToAllV is AllToAll of blocks of different lengths: recvs[p] elements of dst come from rank p, sends[p] of src go to it.
+func AllToAllV(ctx context.Context, g *Group, dst, src Memory, recvs, sends []int) error {
+	return g.Do(ctx, Call{Op: sched.AllToAll, Dst: dst, Src: src, Counts: recvs, Sends: sends})
 }
 
 // Gather leaves in dst of the root src of all ranks, in their order.
@@ -128,7 +134,7 @@ func (c *Call) lengths(rank, size int) error {
 		}
 		return fmt.Errorf("%s: %s has %d elements, %d are needed", c.Op, what, have, want)
 	}
-	if c.Counts != nil {
+	if c.Counts != nil || c.Sends != nil {
 		return c.blocks(rank, size, need)
 	}
 	switch c.Op {
@@ -162,25 +168,57 @@ func (c *Call) lengths(rank, size int) error {
 	return nil
 }
 
+// sum adds lengths of blocks.
+func (c *Call) sum(name string, counts []int) (total int, err error) {
+	for i, k := range counts {
+		if k < 0 {
+			return 0, fmt.Errorf("%s: %s[%d] is %d; want 0 or more", c.Op, name, i, k)
+		}
+		total += k
+	}
+	return total, nil
+}
+
+// pairs checks lengths where every two ranks have their own.
+func (c *Call) pairs(rank, size int, need func(string, int, int) error) error {
+	if err := need("sends", len(c.Sends), size); err != nil {
+		return err
+	}
+	come, err := c.sum("counts", c.Counts)
+	if err != nil {
+		return err
+	}
+	went, err := c.sum("sends", c.Sends)
+	if err != nil {
+		return err
+	}
+	if err := need("dst", c.Dst.Count, come); err != nil {
+		return err
+	}
+	if err := need("src", c.Src.Count, went); err != nil {
+		return err
+	}
+	return need("the own block of dst", c.Counts[rank], c.Sends[rank])
+}
+
 // blocks checks lengths where blocks differ.
 func (c *Call) blocks(rank, size int, need func(string, int, int) error) error {
 	if err := need("counts", len(c.Counts), size); err != nil {
 		return err
 	}
-	total := 0
-	for i, k := range c.Counts {
-		if k < 0 {
-			return fmt.Errorf("%s: counts[%d] is %d; want 0 or more", c.Op, i, k)
-		}
-		total += k
+	total, err := c.sum("counts", c.Counts)
+	if err != nil {
+		return err
 	}
 	all, one, name, other := c.Dst, c.Src, "dst", "src"
 	switch c.Op {
+	case sched.AllToAll:
+		return c.pairs(rank, size, need)
 	case sched.ReduceScatter, sched.Scatter:
 		all, one, name, other = c.Src, c.Dst, "src", "dst"
 	case sched.AllGather, sched.Gather:
 	default:
-		return fmt.Errorf("%s: blocks of different lengths are for all-gather, reduce-scatter, gather and scatter", c.Op)
+		return fmt.Errorf("%s: blocks of different lengths are for all-gather, reduce-scatter, gather, scatter and all-to-all", c.Op)
 	}
 	if !c.Op.Rooted() || rank == c.Root {
 		if err := need(name, all.Count, total); err != nil {

@@ -24,6 +24,12 @@ import (
 // ranks runs one function a rank, on software GPUs whose memory is of a kind, and gives their errors.
 func ranks(t *testing.T, n int, kind gpu.Kind, cfg Config, do func(ctx context.Context, g *Group, host *comm.Comm) error) []error {
 	t.Helper()
+	return ranksOn(t, n, func(int) gpu.Device { return soft.New(kind) }, cfg, do)
+}
+
+// ranksOn is ranks on the GPUs that open gives them.
+func ranksOn(t *testing.T, n int, open func(rank int) gpu.Device, cfg Config, do func(ctx context.Context, g *Group, host *comm.Comm) error) []error {
+	t.Helper()
 	cs, err := comm.Local(n)
 	if err != nil {
 		t.Fatal(err)
@@ -34,7 +40,7 @@ func ranks(t *testing.T, n int, kind gpu.Kind, cfg Config, do func(ctx context.C
 	var wg sync.WaitGroup
 	for i, c := range cs {
 		wg.Go(func() {
-			g, err := Open(ctx, c, func() (gpu.Device, error) { return soft.New(kind), nil }, cfg)
+			g, err := Open(ctx, c, func() (gpu.Device, error) { return open(i), nil }, cfg)
 			if err != nil {
 				errs[i] = err
 				return
@@ -149,14 +155,20 @@ func expect(op sched.Collective, typ reduce.Type, red reduce.Op, root, rank int,
 
 var collectives = []sched.Collective{sched.AllReduce, sched.Reduce, sched.ReduceScatter, sched.AllGather, sched.Gather, sched.Broadcast, sched.Scatter, sched.AllToAll}
 
-// Every collective, by both ways, on memory that others can see and on memory that they cannot, in place and not, gives the bits
-// that plain slices give.
+// Every collective, by both ways, on a GPU that all share and on GPUs of their own (4 ranks), on memory that others can see and
+// on memory that they cannot, in place and not, gives the bits that plain slices give.
 func TestCollectives(t *testing.T) {
 	for _, way := range []Way{Direct, Staged} {
 		for _, kind := range []gpu.Kind{gpu.Plain, gpu.Mapped} {
 			for _, n := range []int{1, 2, 3, 4} {
 				t.Run(fmt.Sprintf("%s/%d/%d", way, kind, n), func(t *testing.T) {
-					none(t, ranks(t, n, kind, Config{Way: way, Piece: 1024}, func(ctx context.Context, g *Group, _ *comm.Comm) error {
+					open := func(rank int) gpu.Device {
+						if n < 4 {
+							return soft.New(kind)
+						}
+						return soft.New(kind).As(fmt.Sprint(rank))
+					}
+					none(t, ranksOn(t, n, open, Config{Way: way, Piece: 1024}, func(ctx context.Context, g *Group, _ *comm.Comm) error {
 						if n > 1 && g.Way() != way {
 							return fmt.Errorf("way %s: %s", g.Way(), g.Reason())
 						}
@@ -261,6 +273,63 @@ func TestBlocksOfDifferentLengths(t *testing.T) {
 				return nil
 			}))
 		})
+	}
+}
+
+// All-to-all where every two ranks have a length of their own, also 0: by both ways, on one GPU and on several, in place where
+// lengths are alike. Lengths that do not fit are told to all ranks, with the two that differ.
+func TestAllToAllOfDifferentLengths(t *testing.T) {
+	const n = 3
+	length := func(from, to int) int { return (5*from + 3*to) % 7 * 10 }
+	for _, way := range []Way{Direct, Staged} {
+		for _, kind := range []gpu.Kind{gpu.Plain, gpu.Mapped} {
+			for _, own := range []bool{false, true} {
+				open := func(rank int) gpu.Device {
+					if own {
+						return soft.New(kind).As(fmt.Sprint(rank))
+					}
+					return soft.New(kind)
+				}
+				errs := ranksOn(t, n, open, Config{Way: way}, func(ctx context.Context, g *Group, _ *comm.Comm) error {
+					me := g.Rank()
+					var sends, recvs []int
+					var in, want []byte
+					for r := range n {
+						sends, recvs = append(sends, length(me, r)), append(recvs, length(r, me))
+						in = append(in, data(uint64(me), r, 4*length(me, r))...)
+						want = append(want, data(uint64(r), me, 4*length(r, me))...)
+					}
+					src, err := user(g, reduce.Float32, len(in)/4, in)
+					if err != nil {
+						return err
+					}
+					dst, err := user(g, reduce.Float32, len(want)/4, nil)
+					if err != nil {
+						return err
+					}
+					if err := AllToAllV(ctx, g, dst, src, recvs, sends); err != nil {
+						return err
+					}
+					if !bytes.Equal(read(g, dst), want) {
+						return errors.New("all-to-all-v is wrong")
+					}
+					if me == 1 {
+						sends[2]--
+						src.Count--
+					}
+					err = AllToAllV(ctx, g, dst, src, recvs, sends)
+					var f *comm.Failure
+					if !errors.As(err, &f) || f.Kind != comm.Mismatch {
+						return fmt.Errorf("rank 1 sends one less than rank 2 receives: %v", err)
+					}
+					if !strings.Contains(err.Error(), fmt.Sprintf("rank 1 sends %d elements to rank 2, which receives %d", length(1, 2)-1, length(1, 2))) {
+						return err
+					}
+					return nil
+				})
+				none(t, errs)
+			}
+		}
 	}
 }
 

@@ -20,6 +20,9 @@ import (
 //	work    each rank does its passes, by its own kernels on its own queue
 //	leave   all ranks tell that theirs are done: outputs are complete, inputs may change
 //
+// Ranks that share one GPU leave the passes of all to rank 0: its kernels have the whole GPU, which the others' would only
+// take turns with. What is read, added and stored, and in which order, stays the program's.
+//
 // Entering and leaving are small collectives of the host. So nothing on the GPU ever waits for another process: kernels that
 // do would burn time slices of the GPU that the other process needs.
 type direct struct {
@@ -29,6 +32,7 @@ type direct struct {
 	maps    []map[view]gpu.Ptr // by rank: memory of it that is mapped here
 	scratch [2]Memory          // what stands for in and out where they cannot be used themselves
 	names   map[gpu.Ptr]named
+	shared  bool // all ranks are on one GPU
 }
 
 // view is a segment of another process.
@@ -52,8 +56,10 @@ func newDirect(g *Group, cards []card) (*direct, error) {
 	if d.verdict, err = comm.Alloc[int32](g.c, 1); err != nil {
 		return nil, err
 	}
-	for range cards {
+	d.shared = os.Getenv("WEFT_SPLIT") == ""
+	for _, c := range cards {
 		d.maps = append(d.maps, map[view]gpu.Ptr{})
+		d.shared = d.shared && c.Info.ID == cards[0].Info.ID
 	}
 	return d, nil
 }
@@ -78,7 +84,14 @@ func (d *direct) run(ctx context.Context, w *Work, p *planned, wrong error) erro
 	if c.Op == sched.Barrier {
 		return nil
 	}
-	if err := d.leave(ctx, d.work(ctx, c, p, use)); err != nil || !use.back {
+	var pairs []pair
+	if c.Sends != nil {
+		var err error
+		if pairs, err = d.pairs(ctx, c); err != nil {
+			return err
+		}
+	}
+	if err := d.leave(ctx, d.work(ctx, c, p, use, pairs)); err != nil || !use.back {
 		return err
 	}
 	if err := g.gpuQ.Copy(c.Dst.At, use.out.At, c.Dst.Bytes()); err != nil {
@@ -101,7 +114,7 @@ func (d *direct) prepare(ctx context.Context, c *Call, p *planned) (buffers, err
 	overlap := c.Src.Bytes() > 0 && c.Dst.Bytes() > 0 && c.Src.At < c.Dst.At+gpu.Ptr(c.Dst.Bytes()) && c.Dst.At < c.Src.At+gpu.Ptr(c.Src.Bytes())
 	queued := false
 	scaled := c.Reduce == reduce.PreMulSum
-	if c.Src.Bytes() > 0 && (scaled || overlap && !p.form.InPlace || in.Kind != gpu.Plain) {
+	if c.Src.Bytes() > 0 && (scaled || overlap && (!p.form.InPlace || c.Sends != nil) || in.Kind != gpu.Plain) {
 		if !scaled && in.Kind != gpu.Plain {
 			d.warn("input", in.Kind)
 		}
@@ -118,7 +131,7 @@ func (d *direct) prepare(ctx context.Context, c *Call, p *planned) (buffers, err
 		}
 		queued = true
 	}
-	if c.Dst.Bytes() > 0 && out.Kind != gpu.Plain && p.form.Pushes {
+	if c.Dst.Bytes() > 0 && out.Kind != gpu.Plain && (p.form.Pushes || d.shared) {
 		d.warn("output", out.Kind)
 		if use.out, out, err = d.stand(1, c.Dst); err != nil {
 			return use, err
@@ -233,11 +246,23 @@ func (d *direct) at(rank, buffer int) (gpu.Ptr, error) {
 	return p + offset, nil
 }
 
-// work does this rank's passes.
-func (d *direct) work(ctx context.Context, c *Call, p *planned, use buffers) error {
+// work does this rank's passes, or on a GPU that all share those of all ranks.
+func (d *direct) work(ctx context.Context, c *Call, p *planned, use buffers, pairs []pair) error {
 	g := d.g
-	layout := chunks.New(p.program, c.Dst.Type.Size(), c.count(g.Size()), c.Counts)
-	list := passesOf(p.program, p.form, layout, g.Rank())
+	size := c.Dst.Type.Size()
+	first, end := g.Rank(), g.Rank()+1
+	if d.shared {
+		first, end = 0, g.Size()
+		if g.Rank() != 0 {
+			return nil
+		}
+	}
+	var list []pass
+	if c.Sends != nil {
+		list = passesOfPairs(pairs, size, first, end)
+	} else {
+		list = passesOf(p.program, p.form, chunks.New(p.program, size, c.count(g.Size()), c.Counts), first, end)
+	}
 	queued := 0
 	for i := range list {
 		n, err := d.pass(c, &list[i], use)

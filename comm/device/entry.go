@@ -48,7 +48,10 @@ func (e *entries) of(rank int) []byte { return e.all[rank*entrySize:][:entrySize
 // callOf is a call as ranks compare it. Factors of PreMulSum may differ.
 func (e *entries) callOf(c *Call, p *planned) calls.Call {
 	call := calls.Call{Seq: e.number, Op: c.Op, Type: c.Dst.Type, Reduce: c.Reduce, Root: int32(c.Root), Count: uint64(c.count(e.g.Size()))}
-	if c.Counts != nil {
+	switch {
+	case c.Sends != nil: // lengths are compared by pairs
+		call.Count, call.Variant = 0, calls.AllToAllV
+	case c.Counts != nil:
 		call.Count = 0
 		for _, k := range c.Counts { // the total alone would not tell [1 2] from [2 1]
 			call.Count += uint64(k)
@@ -94,6 +97,36 @@ func (e *entries) enter(ctx context.Context, c *Call, p *planned, wrong error) e
 		}
 	}
 	return nil
+}
+
+// pair is a block of an all-to-all with lengths of its own: where it lies in src of one rank and in dst of another, in elements.
+type pair struct{ from, to, src, dst, count int }
+
+// pairs tells all ranks what each of them sends to and receives from every other, and compares.
+func (e *entries) pairs(ctx context.Context, c *Call) ([]pair, error) {
+	n := e.g.Size()
+	mine, all := make([]int64, 2*n), make([]int64, 2*n*n)
+	for r := range n {
+		mine[r], mine[n+r] = int64(c.Sends[r]), int64(c.Counts[r])
+	}
+	if err := comm.AllGather(ctx, e.g.c, all, mine); err != nil {
+		return nil, err
+	}
+	var list []pair
+	dst := make([]int, n) // how far the ranks' are filled
+	for from := range n {
+		src := 0
+		for to := range n {
+			k, want := int(all[2*n*from+to]), int(all[2*n*to+n+from])
+			if k != want {
+				return nil, &comm.Failure{Kind: comm.Mismatch, Rank: e.g.Rank(), Culprits: []int{from, to}, Seq: e.number, Call: "all-to-all-v",
+					Err: fmt.Errorf("rank %d sends %d elements to rank %d, which receives %d from it", from, k, to, want)}
+			}
+			list = append(list, pair{from, to, src, dst[to], k})
+			src, dst[to] = src+k, dst[to]+k
+		}
+	}
+	return list, nil
 }
 
 // text is bytes up to the first that is zero.

@@ -16,9 +16,9 @@ type pass struct {
 // place is where bytes lie in a buffer of a rank.
 type place struct{ rank, at int }
 
-// passesOf is what a rank does of a program in flat form. Which chunks it reads, in which order, and where it stores their sum
+// passesOf is what ranks from one up to another do of a program in flat form. Which chunks it reads, in which order, and where it stores their sum
 // is the form's word; chunks that follow one another in all their buffers are done in one pass.
-func passesOf(p *sched.Program, form *flat.Form, layout chunks.Layout, rank int) []pass {
+func passesOf(p *sched.Program, form *flat.Form, layout chunks.Layout, first, end int) []pass {
 	var list []pass
 	add := func(k *flat.Kernel) {
 		n := pass{}
@@ -39,11 +39,24 @@ func passesOf(p *sched.Program, form *flat.Form, layout chunks.Layout, rank int)
 		}
 		list = append(list, n)
 	}
-	for i := range form.Ranks[rank].Sums {
-		add(&form.Ranks[rank].Sums[i])
+	for _, r := range form.Ranks[first:end] {
+		for i := range r.Sums {
+			add(&r.Sums[i])
+		}
+		for i := range r.Moves {
+			add(&r.Moves[i])
+		}
 	}
-	for i := range form.Ranks[rank].Moves {
-		add(&form.Ranks[rank].Moves[i])
+	return list
+}
+
+// passesOfPairs is what ranks from one up to another do of an all-to-all with lengths of its own: each reads what is for it.
+func passesOfPairs(pairs []pair, size, first, end int) []pass {
+	var list []pass
+	for _, p := range pairs {
+		if p.count > 0 && p.to >= first && p.to < end {
+			list = append(list, pass{srcs: []place{{p.from, p.src * size}}, dsts: []place{{p.to, p.dst * size}}, bytes: p.count * size})
+		}
 	}
 	return list
 }

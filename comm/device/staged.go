@@ -113,6 +113,11 @@ func (s *staged) run(ctx context.Context, w *Work, p *planned, wrong error) erro
 	if c.Op == sched.Barrier {
 		return nil
 	}
+	if c.Sends != nil {
+		if _, err := s.pairs(ctx, c); err != nil {
+			return err
+		}
+	}
 	var opts []comm.Option
 	if reduces(c.Op) {
 		opts = append(opts, comm.Using(p.program))
@@ -301,14 +306,20 @@ func elements[T reduce.Element](b []byte) []T {
 // move runs a collective that only moves, on bytes.
 func (s *staged) move(ctx context.Context, c *Call, in, out []byte) error {
 	h := s.g.c
-	counts := make([]int, len(c.Counts))
+	counts, sends := make([]int, len(c.Counts)), make([]int, len(c.Sends))
 	for i, k := range c.Counts {
 		counts[i] = k * c.Dst.Type.Size()
+	}
+	for i, k := range c.Sends {
+		sends[i] = k * c.Dst.Type.Size()
 	}
 	switch c.Op {
 	case sched.Broadcast:
 		return comm.Broadcast(ctx, h, in, c.Root)
 	case sched.AllToAll:
+		if c.Counts != nil {
+			return comm.AllToAllV(ctx, h, out, in, counts, sends)
+		}
 		return comm.AllToAll(ctx, h, out, in)
 	case sched.AllGather:
 		if c.Counts != nil {

@@ -12,6 +12,7 @@ import (
 	"github.com/weft-fabric/weft/gpu"
 	"github.com/weft-fabric/weft/reduce"
 	"github.com/weft-fabric/weft/sched"
+	"github.com/weft-fabric/weft/transport/wait"
 )
 
 // Work is an operation under way.
@@ -286,8 +287,13 @@ func (g *Group) wait(ctx context.Context, q gpu.Queue) error {
 	return g.until(ctx, func() (bool, error) { return q.Reached(mark) })
 }
 
-// patience is how long waits spin before they sleep between two looks: a kernel on a small buffer takes 10 to 30 us.
-const patience = 200 * time.Microsecond
+// How long a wait looks without a pause, and how long it then gives its core to others between two looks: a kernel on a small
+// buffer takes 10 to 30 us, one on 256 MiB a millisecond. After that it sleeps for naps.
+const (
+	patience = 200 * time.Microsecond
+	yielding = 5 * time.Millisecond
+	nap      = 50 * time.Microsecond
+)
 
 // until looks again and again.
 func (g *Group) until(ctx context.Context, done func() (bool, error)) error {
@@ -302,13 +308,14 @@ func (g *Group) until(ctx context.Context, done func() (bool, error)) error {
 		if began.IsZero() {
 			began = time.Now()
 		}
-		switch {
+		runtime.Gosched()
+		switch waited := time.Since(began); {
 		case ctx.Err() != nil:
 			return fmt.Errorf("rank %d waits for its GPU: %w", g.Rank(), context.Cause(ctx))
-		case time.Since(began) < patience:
-			runtime.Gosched()
-		default:
-			time.Sleep(20 * time.Microsecond)
+		case waited > yielding:
+			wait.Nap(nap)
+		case waited > patience:
+			wait.Yield()
 		}
 	}
 }

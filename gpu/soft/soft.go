@@ -28,6 +28,7 @@ type Device struct {
 	lastID   gpu.Stream
 	kind     gpu.Kind // of what Alloc gives
 	sm       int
+	id       string
 }
 
 // program is what a kernel is for.
@@ -47,12 +48,18 @@ var ids atomic.Uint64 // of segments
 
 // New is a GPU whose Alloc gives memory of a kind, gpu.Plain or one that other processes cannot see.
 func New(kind gpu.Kind) *Device {
-	return &Device{next: 1 << 40, kernels: map[program]*kernel{}, streams: map[gpu.Stream]*Queue{}, kind: kind, sm: 80}
+	return &Device{next: 1 << 40, kernels: map[program]*kernel{}, streams: map[gpu.Stream]*Queue{}, kind: kind, sm: 80, id: "soft"}
 }
 
-// Info says what it is. The software GPU is one for each machine.
+// As makes it another GPU of the machine than those of other names: New gives the one that all processes share.
+func (d *Device) As(id string) *Device {
+	d.id = id
+	return d
+}
+
+// Info says what it is.
 func (d *Device) Info() gpu.Info {
-	return gpu.Info{Name: "software GPU", ID: "soft", Capability: d.sm, Units: 2, Bytes: 1 << 30, Driver: "none", Sharing: "processes", Apart: true}
+	return gpu.Info{Name: "software GPU", ID: d.id, Capability: d.sm, Units: 2, Bytes: 1 << 30, Driver: "none", Sharing: "processes", Apart: true}
 }
 
 // Alloc gets memory.

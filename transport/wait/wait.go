@@ -180,6 +180,12 @@ type Waiter struct {
 	fence  uint32    // of no meaning but to be written atomically
 }
 
+// Nap sleeps for about d, 50 us and more. time.Sleep is not for that: in a program that does nothing else it takes a millisecond.
+func Nap(d time.Duration) {
+	var word uint32
+	futexWait(&word, 0, d)
+}
+
 // For gives the waiter for a number of ranks on this machine, which are goroutines
 // of this process if local is set. With a core for everybody, looking for up to some
 // 150 us is best: a sleep and its wake-up cost 5 us and more, and where processors
