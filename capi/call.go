@@ -410,7 +410,7 @@ func (k *call) now(ctx context.Context, c *comm.Comm) (s comm.Status, err error)
 	f, peer, tag := k.kind.calls, int(k.a.peer), int(k.a.tag)
 	switch {
 	case k.a.device == onCUDA:
-		return s, k.nowOnDevice(c)
+		return k.nowOnDevice(c)
 	case k.tagged() && k.a.op == C.WEFT_SEND:
 		return s, f.sendTag(ctx, c, unsafe.Pointer(k.a.src), k.n, peer, tag)
 	case k.tagged():

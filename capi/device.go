@@ -7,9 +7,11 @@ import "C"
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
+	"unsafe"
 
 	"github.com/weft-fabric/weft/comm"
 	"github.com/weft-fabric/weft/comm/device"
@@ -32,6 +34,9 @@ type gpus struct {
 	mu      sync.Mutex
 	g       *device.Group
 	ordinal int
+
+	staging sync.Mutex
+	stages  map[int]*device.Stage // by the number of the GPU: for messages, which need no other rank's
 }
 
 var (
@@ -62,6 +67,30 @@ func groupOf(ctx context.Context, c *comm.Comm, ordinal int) (*device.Group, err
 	return x.g, nil
 }
 
+// stageOf opens this rank's GPU for messages, or gives the one that is open.
+func stageOf(c *comm.Comm, ordinal int) (*device.Stage, error) {
+	v, _ := groups.LoadOrStore(c, &gpus{})
+	x := v.(*gpus)
+	x.staging.Lock()
+	defer x.staging.Unlock()
+	if s := x.stages[ordinal]; s != nil {
+		return s, nil
+	}
+	d, err := cuda.Open(ordinal)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", errDevice, err)
+	}
+	s, err := device.NewStage(d)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", errDevice, err)
+	}
+	if x.stages == nil {
+		x.stages = map[int]*device.Stage{}
+	}
+	x.stages[ordinal] = s
+	return s, nil
+}
+
 // closeGroup closes the GPUs of a communicator, if they were opened.
 func closeGroup(c *comm.Comm) error {
 	v, ok := groups.LoadAndDelete(c)
@@ -71,10 +100,16 @@ func closeGroup(c *comm.Comm) error {
 	x := v.(*gpus)
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if x.g == nil {
-		return nil
+	x.staging.Lock()
+	defer x.staging.Unlock()
+	var errs []error
+	for _, s := range x.stages {
+		errs = append(errs, s.Close())
 	}
-	return x.g.Close()
+	if x.g != nil {
+		errs = append(errs, x.g.Close())
+	}
+	return errors.Join(errs...)
 }
 
 var deviceOps = map[C.int32_t]sched.Collective{C.WEFT_ALL_REDUCE: sched.AllReduce, C.WEFT_REDUCE_SCATTER: sched.ReduceScatter, C.WEFT_ALL_GATHER: sched.AllGather,
@@ -87,9 +122,14 @@ var deviceTypes = map[C.weft_type]reduce.Type{C.WEFT_INT8: reduce.Int8, C.WEFT_I
 	C.WEFT_FLOAT8_E4M3: reduce.Float8E4M3, C.WEFT_FLOAT8_E5M2: reduce.Float8E5M2,
 	C.WEFT_BOOL: reduce.Uint8, C.WEFT_COMPLEX64: reduce.Float32, C.WEFT_COMPLEX128: reduce.Float64}
 
+// message reports whether a call is a message between two ranks.
+func (k *call) message() bool {
+	return k.a.op == C.WEFT_SEND || k.a.op == C.WEFT_RECV || k.a.op == C.WEFT_SEND_RECV
+}
+
 // checkDevice refuses what is not done on memory of GPUs.
 func (k *call) checkDevice(name string) error {
-	if _, ok := deviceOps[k.a.op]; !ok || k.a.op == C.WEFT_ALL_TO_ALL && k.a.counts != nil {
+	if _, ok := deviceOps[k.a.op]; !ok && !k.message() {
 		return fmt.Errorf("%s: not done on memory of GPUs; copy it to the host: %w", name, errDevice)
 	}
 	return nil
@@ -119,6 +159,12 @@ func (k *call) onDevice(size, rank int) device.Call {
 		dst = all
 	case sched.AllToAll:
 		src, dst = all, all
+		if k.sends != nil {
+			d.Sends, src = k.sends, 0
+			for _, n := range k.sends {
+				src += n
+			}
+		}
 	}
 	d.Src = device.Memory{At: gpu.Ptr(uintptr(k.a.src)), Type: t, Count: src}
 	d.Dst = device.Memory{At: gpu.Ptr(uintptr(k.a.dst)), Type: t, Count: dst}
@@ -130,6 +176,9 @@ func (k *call) begin(ctx context.Context, c *comm.Comm, s *comm.Status) (pending
 	if k.a.device != onCUDA {
 		return k.later(ctx, c, s), nil
 	}
+	if k.message() {
+		return k.mail(ctx, c, s)
+	}
 	g, err := groupOf(ctx, c, int(k.a.device_id))
 	if err != nil {
 		return nil, err
@@ -137,16 +186,99 @@ func (k *call) begin(ctx context.Context, c *comm.Comm, s *comm.Status) (pending
 	return g.Start(ctx, k.onDevice(c.Size(), c.Rank())), nil
 }
 
+// letter is a message of a GPU's memory under way.
+type letter struct {
+	done chan struct{}
+	err  error
+}
+
+func (l *letter) Done() <-chan struct{} { return l.done }
+
+func (l *letter) Wait(ctx context.Context) error {
+	select {
+	case <-l.done:
+		return l.err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// mail starts a message of a GPU's memory, behind what its stream holds now.
+func (k *call) mail(ctx context.Context, c *comm.Comm, status *comm.Status) (*letter, error) {
+	s, err := stageOf(c, int(k.a.device_id))
+	if err != nil {
+		return nil, err
+	}
+	after, err := s.After(gpu.Stream(uintptr(k.a.stream)))
+	if err != nil {
+		return nil, err
+	}
+	l := &letter{done: make(chan struct{})}
+	go func() {
+		defer close(l.done)
+		if l.err = after(ctx); l.err == nil {
+			l.err = k.onStage(ctx, c, s, status)
+		}
+	}()
+	return l, nil
+}
+
+// onStage makes a message of memory of the host that stands for the GPU's.
+func (k *call) onStage(ctx context.Context, c *comm.Comm, s *device.Stage, status *comm.Status) error {
+	host := *k
+	host.a.device = 0
+	memory := func(p unsafe.Pointer, n int) device.Memory {
+		return device.Memory{At: gpu.Ptr(uintptr(p)), Type: reduce.Uint8, Count: n * k.kind.size}
+	}
+	move := func() (n int, err error) {
+		*status, err = host.now(ctx, c)
+		if k.a.op == C.WEFT_SEND_RECV { // without a tag: all came
+			return k.n * k.kind.size, err
+		}
+		return status.Count * k.kind.size, err
+	}
+	send := func(n int, then func() error) error {
+		return s.Out(ctx, memory(unsafe.Pointer(k.a.src), n), func(b []byte) error {
+			host.a.src = unsafe.Pointer(unsafe.SliceData(b))
+			return then()
+		})
+	}
+	receive := func() error {
+		return s.In(ctx, memory(k.a.dst, k.n), func(b []byte) (int, error) {
+			host.a.dst = unsafe.Pointer(unsafe.SliceData(b))
+			return move()
+		})
+	}
+	switch k.a.op {
+	case C.WEFT_SEND:
+		return send(k.n, func() error {
+			_, err := move()
+			return err
+		})
+	case C.WEFT_RECV:
+		return receive()
+	}
+	return send(k.m, receive)
+}
+
 // nowOnDevice makes a call on memory of GPUs and returns when it is over.
-func (k *call) nowOnDevice(c *comm.Comm) error {
-	_, err := during(int64(k.a.timeout_ms), func(ctx context.Context) (struct{}, error) {
+func (k *call) nowOnDevice(c *comm.Comm) (status comm.Status, err error) {
+	_, err = during(int64(k.a.timeout_ms), func(ctx context.Context) (struct{}, error) {
+		if k.message() {
+			l, err := k.mail(ctx, c, &status)
+			if err != nil {
+				return struct{}{}, err
+			}
+			<-l.done
+			return struct{}{}, l.err
+		}
 		g, err := groupOf(ctx, c, int(k.a.device_id))
 		if err != nil {
 			return struct{}{}, err
 		}
 		return struct{}{}, g.Do(ctx, k.onDevice(c.Size(), c.Rank()))
 	})
-	return err
+	return status, err
 }
 
 //export goBlock
@@ -158,7 +290,7 @@ func goBlock(n C.weft_request, stream C.uintptr_t, e *C.weft_error) (rc C.int) {
 	}
 	w, ok := r.handle.(*device.Work)
 	if !ok {
-		return fill(e, fmt.Errorf("weft_block: the request is no call on memory of GPUs: use weft_wait"))
+		return fill(e, fmt.Errorf("weft_block: the request is no collective on memory of GPUs: use weft_wait"))
 	}
 	return fill(e, w.Block(gpu.Stream(stream)))
 }

@@ -88,6 +88,8 @@ type Device interface {
 	// Register makes memory of the host fit for copies that run beside others; Unregister must come before it is given back.
 	Register([]byte) error
 	Unregister([]byte) error
+	// Prepare makes the kernel of a reduction ready, which may wait for all that is queued on the GPU.
+	Prepare(reduce.Type, reduce.Op) error
 	// Queue makes a queue of work.
 	Queue() (Queue, error)
 	Close() error
@@ -116,6 +118,7 @@ type Queue interface {
 	// up to n.
 	Hold(s Stream, n uint64) error
 	Release(n uint64)
+	// Close waits for what is queued here, and for the streams that a Note or a Hold was put on: all numbers must be released.
 	Close() error
 }
 

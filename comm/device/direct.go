@@ -56,7 +56,7 @@ func newDirect(g *Group, cards []card) (*direct, error) {
 	if d.verdict, err = comm.Alloc[int32](g.c, 1); err != nil {
 		return nil, err
 	}
-	d.shared = os.Getenv("WEFT_SPLIT") == ""
+	d.shared = true
 	for _, c := range cards {
 		d.maps = append(d.maps, map[view]gpu.Ptr{})
 		d.shared = d.shared && c.Info.ID == cards[0].Info.ID

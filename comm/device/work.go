@@ -167,6 +167,7 @@ func (q *worker) admit(ctx context.Context, c Call) (*Work, error) {
 	if q.failed != nil {
 		return w, q.failed
 	}
+	q.g.prepare(&c)
 	if c.Stream != nil {
 		var err error
 		if w.note, err = q.g.gpuQ.Note(*c.Stream); err != nil {
@@ -175,6 +176,22 @@ func (q *worker) admit(ctx context.Context, c Call) (*Work, error) {
 		w.noted = true
 	}
 	return w, nil
+}
+
+// prepare makes the kernels of a call ready while no stream waits for it: doing so may wait for all streams. Errors are told
+// when the call runs.
+func (g *Group) prepare(c *Call) {
+	if g.direct == nil || !reduces(c.Op) || reduce.Check(c.Src.Type, c.Reduce) != nil {
+		return
+	}
+	op := c.Reduce
+	if op == reduce.PreMulSum { // ranks multiply, and then add
+		_ = g.dev.Prepare(c.Src.Type, op)
+		op = reduce.Sum
+	}
+	if !g.direct.shared || g.Rank() == 0 {
+		_ = g.dev.Prepare(c.Src.Type, op)
+	}
 }
 
 // work carries out what is pending.
@@ -295,8 +312,15 @@ const (
 	nap      = 50 * time.Microsecond
 )
 
-// until looks again and again.
 func (g *Group) until(ctx context.Context, done func() (bool, error)) error {
+	if err := until(ctx, done); err != nil {
+		return fmt.Errorf("rank %d: %w", g.Rank(), err)
+	}
+	return nil
+}
+
+// until looks again and again.
+func until(ctx context.Context, done func() (bool, error)) error {
 	began := time.Time{}
 	for i := 0; ; i++ {
 		if ok, err := done(); ok || err != nil {
@@ -311,7 +335,7 @@ func (g *Group) until(ctx context.Context, done func() (bool, error)) error {
 		runtime.Gosched()
 		switch waited := time.Since(began); {
 		case ctx.Err() != nil:
-			return fmt.Errorf("rank %d waits for its GPU: %w", g.Rank(), context.Cause(ctx))
+			return fmt.Errorf("the wait for the GPU ended: %w", context.Cause(ctx))
 		case waited > yielding:
 			wait.Nap(nap)
 		case waited > patience:

@@ -317,6 +317,12 @@ func (d *Device) Unregister(b []byte) error {
 	return d.do("cuMemHostUnregister", uintptr(unsafe.Pointer(unsafe.SliceData(b))))
 }
 
+// Prepare compiles a kernel, if it is not there yet.
+func (d *Device) Prepare(t reduce.Type, op reduce.Op) error {
+	_, err := d.kernel(t, op)
+	return err
+}
+
 // kernel gives the kernel of a reduction; the driver compiles it when it is first asked for.
 func (d *Device) kernel(t reduce.Type, op reduce.Op) (*kernel, error) {
 	d.mu.Lock()

@@ -225,6 +225,10 @@ func TestQueuesOnGPU(t *testing.T) {
 		t.Errorf("memory of this GPU cannot be shown to other processes: %v", err)
 	}
 	in, out := bytes.Repeat([]byte("weft"), 1000), make([]byte, 4000)
+	if err := d.Register(out); err != nil { // a copy to other memory waits for its stream
+		t.Fatal(err)
+	}
+	defer d.Unregister(out)
 	if err := user.In(p, in); err != nil {
 		t.Fatal(err)
 	}

@@ -28,6 +28,7 @@ type queue struct {
 	notes  uint32
 	events map[uint32]uintptr // of notes, where the GPU cannot write
 	asked  time.Time          // when the driver was last asked whether the GPU is well
+	others atomic.Bool        // streams of the user's read or write the page
 	launch struct {
 		arguments []byte
 		size      uintptr
@@ -123,6 +124,7 @@ func (q *queue) Note(s gpu.Stream) (uint64, error) {
 	defer q.mu.Unlock()
 	q.notes++
 	n := q.notes
+	q.others.Store(true)
 	if q.writes {
 		if err := q.d.do("cuStreamWriteValue32_v2", uintptr(s), uintptr(q.onGPU)+noteAt(n), uintptr(n), 0); err != nil {
 			return 0, fmt.Errorf("stream %#x: %w", s, err)
@@ -221,15 +223,19 @@ func (q *queue) Hold(s gpu.Stream, n uint64) error {
 	if !q.writes {
 		return fmt.Errorf("%w: streams cannot wait for the host: cuStreamWaitValue32 is refused; wait on the host instead", gpu.ErrVersion)
 	}
+	q.others.Store(true)
 	return q.d.do("cuStreamWaitValue32_v2", uintptr(s), uintptr(q.onGPU)+releasedAt, uintptr(uint32(n)), atLeast)
 }
 
 // Release writes the number.
 func (q *queue) Release(n uint64) { q.word(releasedAt).Store(uint32(n)) }
 
-// Close waits for what is queued.
+// Close waits for what is queued, also on the user's streams, which may be on their way to the page.
 func (q *queue) Close() error {
 	var errs []error
+	if q.others.Load() {
+		errs = append(errs, q.d.do("cuCtxSynchronize"))
+	}
 	if q.stream != 0 {
 		errs = append(errs, q.d.do("cuStreamSynchronize", q.stream), q.d.do("cuStreamDestroy_v2", q.stream))
 	}

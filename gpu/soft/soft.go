@@ -168,6 +168,9 @@ func (d *Device) Import(h gpu.Handle) (gpu.Ptr, error) {
 	return d.add(&segment{gpu.Segment{Bytes: len(memory), ID: ids.Add(1), Kind: gpu.Foreign}, memory, -1}), nil
 }
 
+// Prepare has nothing to do: kernels are read when they run.
+func (d *Device) Prepare(reduce.Type, reduce.Op) error { return nil }
+
 // Register has nothing to do: all memory of the host is fit for copies.
 func (d *Device) Register([]byte) error { return nil }
 

@@ -1,6 +1,7 @@
-"""What PyTorch 2 has beside the calls of PyTorch 1: FSDP2, DTensor, DeviceMesh, functional collectives, on CPU tensors over weft.
+"""What PyTorch 2 has beside the calls of PyTorch 1: FSDP2, DTensor, DeviceMesh, functional collectives, over weft.
 
-    PYTHONPATH=python python3 python/tests/torch_new.py -n 4
+    PYTHONPATH=python python3 python/tests/torch_new.py -n 4                    # CPU tensors
+    PYTHONPATH=python python3 python/tests/torch_new.py -n 4 --device cuda      # ranks take turns in the GPUs
 
 Every part is compared with the same computation in one process."""
 
@@ -8,11 +9,14 @@ import argparse
 import os
 import socket
 import sys
+import time
 import traceback
 
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
+
+DEVICE = "cpu"
 
 
 def model():
@@ -21,7 +25,7 @@ def model():
 
 
 def batch(step, rows=48):
-    g = torch.Generator().manual_seed(100 + step)
+    g = torch.Generator(DEVICE).manual_seed(100 + step)
     x = torch.randn(rows, 64, generator=g)
     return x, x[:, :8].sin()
 
@@ -77,7 +81,7 @@ def zero():
 def fsdp2():
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
-    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    mesh = init_device_mesh(DEVICE, (dist.get_world_size(),))
     m = model()
     for layer in m:
         if isinstance(layer, torch.nn.Linear):
@@ -88,7 +92,7 @@ def fsdp2():
 
 def fsdp1():
     from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
-    m = FSDP(model(), device_id=torch.device("cpu"))
+    m = FSDP(model(), device_id=torch.device(DEVICE, 0))
     near(train(m, torch.optim.SGD(m.parameters(), lr=0.1), 6), reference(6))
 
 
@@ -96,7 +100,7 @@ def dtensor():
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.tensor import Replicate, Shard, distribute_tensor
     n = dist.get_world_size()
-    mesh = init_device_mesh("cpu", (n,))
+    mesh = init_device_mesh(DEVICE, (n,))
     torch.manual_seed(2)
     a, b = torch.randn(8 * n, 16), torch.randn(16, 4 * n)
     da, db = distribute_tensor(a, mesh, [Shard(0)]), distribute_tensor(b, mesh, [Shard(1)])
@@ -111,7 +115,7 @@ def mesh2():
     n = dist.get_world_size()
     if n % 2:
         return
-    mesh = init_device_mesh("cpu", (n // 2, 2), mesh_dim_names=("dp", "tp"))
+    mesh = init_device_mesh(DEVICE, (n // 2, 2), mesh_dim_names=("dp", "tp"))
     t = torch.tensor([float(dist.get_rank())])
     dist.all_reduce(t, group=mesh.get_group("tp"))
     low = dist.get_rank() // 2 * 2
@@ -162,12 +166,65 @@ def coalesced():
     assert [t[0].item() for t in ts] == [0, n, 2 * n], ts
 
 
-PARTS = [ddp, zero, fsdp2, fsdp1, dtensor, mesh2, functional, objects, half, coalesced]
+def messages():
+    n, r = dist.get_world_size(), dist.get_rank()
+    left, right = (r - 1) % n, (r + 1) % n
+    for count in (0, 1, 1000, 300_000):
+        mine, theirs = torch.full((count,), float(r)), torch.empty(count)
+        if r % 2:
+            dist.recv(theirs, left)
+            dist.send(mine, right)
+        else:
+            dist.send(mine, right)
+            dist.recv(theirs, left)
+        assert (theirs == left).all(), (count, theirs[:3])
+    mine, theirs = torch.full((70, 3), float(r)), torch.empty(3, 70).t()
+    for w in dist.batch_isend_irecv([dist.P2POp(dist.isend, mine, left), dist.P2POp(dist.irecv, theirs, right)]):
+        w.wait()
+    assert (theirs == right).all()
+    if r == 0:
+        seen = sorted(dist.recv(theirs) for _ in range(n - 1))
+        assert seen == list(range(1, n)), seen
+    else:
+        dist.send(mine, 0)
 
 
-def main(rank, n, port, names, out):
-    os.environ.update(RANK=str(rank), WORLD_SIZE=str(n), LOCAL_RANK=str(rank), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+def unequal():
+    n, r = dist.get_world_size(), dist.get_rank()
+    ins = [torch.full((r + 2 * p,), 10.0 * r + p) for p in range(n)]
+    outs = [torch.empty(p + 2 * r) for p in range(n)]
+    dist.all_to_all(outs, ins)
+    assert all((o == 10.0 * p + r).all() for p, o in enumerate(outs)), outs
+    lists = [torch.empty(p + 1) for p in range(n)]
+    dist.all_gather(lists, torch.full((r + 1,), float(r)))
+    assert all((o == p).all() for p, o in enumerate(lists)), lists
+
+
+def views():
+    """Tensors with gaps, waited for on another stream than that of the call."""
+    n = dist.get_world_size()
+    t = torch.ones(40, 30)[:, ::3]
+    w = dist.all_reduce(t, async_op=True)
+    if DEVICE == "cuda":
+        with torch.cuda.stream(torch.cuda.Stream()):
+            w.wait()
+            assert (t == n).all()
+    w.wait()
+    assert (t == n).all(), t
+
+
+PARTS = [messages, unequal, views, ddp, zero, fsdp2, fsdp1, dtensor, mesh2, functional, objects, half, coalesced]
+
+
+def main(rank, n, port, device, names, out):
+    global DEVICE
+    DEVICE = device
+    local = rank if device == "cpu" else rank % torch.cuda.device_count()
+    os.environ.update(RANK=str(rank), WORLD_SIZE=str(n), LOCAL_RANK=str(local), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
     torch.set_num_threads(1)
+    if device != "cpu":
+        torch.cuda.set_device(local)
+        torch.set_default_device(device)
     import weft.torch  # noqa: F401
     dist.init_process_group("weft")
     failed = []
@@ -183,7 +240,7 @@ def main(rank, n, port, names, out):
             if rank == 0:
                 traceback.print_exc()
         if rank == 0:
-            print(f"{n} ranks  {part.__name__:11} {word}", flush=True)
+            print(f"{n} ranks  {device}  {part.__name__:11} {word}", flush=True)
         dist.barrier()
     dist.destroy_process_group()
     out.put(failed)
@@ -192,6 +249,7 @@ def main(rank, n, port, names, out):
 if __name__ == "__main__":
     p = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     p.add_argument("-n", type=int, default=2)
+    p.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
     p.add_argument("names", nargs="*")
     a = p.parse_args()
     if int(torch.__version__.split(".")[0]) < 2:
@@ -201,7 +259,7 @@ if __name__ == "__main__":
         port = s.getsockname()[1]
     context = mp.get_context("spawn")
     out = context.SimpleQueue()
-    ranks = [context.Process(target=main, args=(r, a.n, port, a.names, out)) for r in range(a.n)]
+    ranks = [context.Process(target=main, args=(r, a.n, port, a.device, a.names, out)) for r in range(a.n)]
     for r in ranks:
         r.start()
     for r in ranks:

@@ -38,6 +38,7 @@ R cuDeviceTotalMem_v2(size_t *n, int d) { *n = (size_t)141 << 30; return d >= 40
 R cuDevicePrimaryCtxRetain(void **c, int d) { *c = (void *)(uintptr_t)(1000 + d); return 0; }
 R cuDevicePrimaryCtxRelease_v2(int d) { return current ? 201 : d >= 40 ? 0 : 101; }
 R cuCtxPushCurrent_v2(void *c) { current++; return (uintptr_t)c < 1000 ? 201 : 0; }
+R cuCtxSynchronize(void) { return current > 0 ? 0 : 201; }
 R cuCtxPopCurrent_v2(void **c) { *c = 0; current--; return 0; }
 
 R cuMemAlloc_v2(P *p, size_t n) {

@@ -72,6 +72,8 @@ class ProcessGroup(_Base):
         self._barriers = 0      # monitored ones
         self._above = None      # the group that it was made of
         self._lent = False      # whether somebody else closes the communicator
+        self._late = None       # the error of a call whose wait was over before it failed
+        self._sides = {}        # a stream of each device, for futures
         self._shared = native.transport(comm) in ("shm", "mixed")
         _groups.add(self)
 
@@ -143,6 +145,8 @@ class ProcessGroup(_Base):
     def _make(self, what, mode, opts, tensors, op, type=BYTE, reduce=0, factor=0.0, root=0, peer=0, tag=-2, dst=0, src=0, count=0,
               counts=None, sends=None, keep=None, finish=None, place=(0, 0, 0)):
         """Makes one call and gives the Work for it."""
+        if self._late is not None:
+            self._raise_late()
         self._calls += 1
         k = _pack(_SIZE, op, type, reduce, root, peer, 0, tag, 0, dst, src, count, 0,
                   ctypes.addressof(counts) if counts is not None else 0, ctypes.addressof(sends) if sends is not None else 0,
@@ -159,6 +163,22 @@ class ProcessGroup(_Base):
                 finish()
             return Done(tensors, status.source) if op == native.RECV else _DONE
         return self._hand(Work(self, what, [self._start(what, op, k)], tensors, (keep, counts, sends), finish), mode)
+
+    def _work(self, what, requests, tensors, keep, finish, place):
+        """The Work for calls that were started. Those on a GPU that are over are let go of."""
+        if not place[0]:
+            return Work(self, what, requests, tensors, keep, finish)
+        return Work(self, what, requests, tensors, keep, finish)
+
+    def _raise_late(self):
+        e, self._late = self._late, None
+        raise e
+
+    def _side(self, device):
+        s = self._sides.get(device)
+        if s is None:
+            s = self._sides[device] = torch.cuda.Stream(device)
+        return s
 
     def _start(self, what, op, k):
         request = native.Request()
@@ -216,7 +236,7 @@ class ProcessGroup(_Base):
                 self._refuse(TypeError(f"{what}: {type(t).__name__} is no tensor"))
             if t.layout is not _STRIDED:
                 self._refuse(TypeError(f"{what}: a tensor of layout {t.layout}; only all_reduce takes sparse tensors"))
-            at = (0, 0, 0) if t.is_cpu else _device(t)
+            at = _place(t)
             if at is None:
                 self._refuse(TypeError(f"{what}: a tensor on {t.device}; weft moves tensors of cpu and cuda"))
             if place is not None and place != at:
@@ -265,7 +285,7 @@ class ProcessGroup(_Base):
         ty = self._reducible("all_reduce", t)
         op, factor = self._op("all_reduce", opts, t)
         if t.is_contiguous():
-            if mode == OTHER:
+            if mode == OTHER and not place[0]:
                 _memory.adopt(self, t)
             p = t.data_ptr()
             return self._make("all_reduce", mode, opts, tensors, native.ALL_REDUCE, ty, op, factor, dst=p, src=p, count=t.numel(), keep=t, place=place)
@@ -324,7 +344,7 @@ class ProcessGroup(_Base):
             for t, flat in copies:
                 t.copy_(flat)
 
-        work = Work(self, what, requests, tensors, calls, finish)
+        work = self._work(what, requests, tensors, calls, finish, place)
         if mode == SYNC and self._coalesced is None:
             work.wait()
             return work
@@ -411,7 +431,7 @@ class ProcessGroup(_Base):
 
     def _all_of(self, what, mode, works, tensors):
         """One Work for several."""
-        requests, finishes = [], []
+        requests, finishes, place = [], [], (0, 0, 0)
         for w in works:
             requests += w._requests
             finishes.append((w._finish, w._keep))
@@ -422,7 +442,7 @@ class ProcessGroup(_Base):
                 if f is not None:
                     f()
 
-        work = Work(self, what, requests, tensors, finishes, finish)
+        work = self._work(what, requests, tensors, finishes, finish, place)
         if mode == SYNC and self._coalesced is None:
             work.wait()
             return work
@@ -556,7 +576,7 @@ class ProcessGroup(_Base):
         t = self._message("send", tensors)
         src = t.contiguous()
         ty, n = _counted(t)
-        return self._make("send", mode, None, tensors, native.SEND, ty, peer=peer, tag=tag, src=src.data_ptr(), count=n, keep=src)
+        return self._make("send", mode, None, tensors, native.SEND, ty, peer=peer, tag=tag, src=src.data_ptr(), count=n, keep=src, place=_place(t))
 
     def recv(self, tensors, peer, tag=0):
         mode = _mode()
@@ -571,7 +591,7 @@ class ProcessGroup(_Base):
         flat = t.contiguous()
         ty, n = _counted(t)
         finish = None if flat.data_ptr() == t.data_ptr() else lambda: t.copy_(flat)
-        return self._make(what, mode, None, tensors, native.RECV, ty, peer=peer, tag=tag, dst=flat.data_ptr(), count=n, keep=flat, finish=finish)
+        return self._make(what, mode, None, tensors, native.RECV, ty, peer=peer, tag=tag, dst=flat.data_ptr(), count=n, keep=flat, finish=finish, place=_place(t))
 
     def _message(self, what, tensors):
         """The tensor of a message. A message is refused here alone: no other rank is told."""
@@ -580,8 +600,8 @@ class ProcessGroup(_Base):
         t = tensors[0]
         if t.layout is not _STRIDED:
             raise TypeError(f"{what}: a tensor of layout {t.layout}; make it dense")
-        if not t.is_cpu:
-            raise TypeError(f"{what}: a tensor on {t.device}; weft sends messages of the host's memory")
+        if _place(t) is None:
+            raise TypeError(f"{what}: a tensor on {t.device}; weft moves tensors of cpu and cuda")
         return t
 
     # ---- several calls as one ----
@@ -693,12 +713,15 @@ def _root(opts):
     return opts
 
 
-def _device(t):
-    """Where a tensor lies that is not in the host's memory: DLPack's kind of device, its number, and the stream behind which the
-    call begins. This is the one place where tensors of devices go to the library, which refuses those that it cannot reach."""
-    if t.is_cuda:
-        return (2, t.device.index or 0, torch.cuda.current_stream(t.device).cuda_stream)
-    return None
+def _place(t):
+    """Where a tensor lies: DLPack's kind of device, its number, and the stream behind which a call begins; None if weft cannot reach it."""
+    if t.is_cpu:
+        return (0, 0, 0)
+    if not t.is_cuda:
+        return None
+    if torch.cuda.is_current_stream_capturing():
+        raise RuntimeError("weft: a call on a stream that is being captured: weft's calls cannot be part of a CUDA graph; make them outside of it")
+    return (2, t.device.index or 0, torch.cuda.current_stream(t.device).cuda_stream)
 
 
 def _counted(t):
@@ -756,40 +779,6 @@ def _address(options):
     address = options.address or os.environ.get("MASTER_ADDR") or "127.0.0.1"
     if address.count(":") > 1 and not address.startswith("["):
         address = f"[{address}]"
-    return address if ":" in address.rpartition("]")[2] else address + ":0"
-
-
-def _joined(tensors, like):
-    """Memory for tensors one behind another, and what puts it into them; their own memory where they are."""
-    at = tensors[0].data_ptr()
-    for t in tensors:
-        if t.data_ptr() != at or not t.is_contiguous():
-            break
-        at += t.numel() * t.element_size()
-    else:
-        return tensors[0], None
-    flat = torch.empty(sum(t.numel() for t in tensors), dtype=like.dtype, device=like.device)
-
-    def spread():
-        at = 0
-        for t in tensors:
-            t.copy_(flat[at:at + t.numel()].view(t.shape))
-            at += t.numel()
-
-    return flat, spread
-
-
-# ---- making groups ----
-
-_groups = weakref.WeakSet()
-_ready = None  # a communicator that somebody else made, for the next group
-
-
-def _place_of(rank, store, options):
-    """Where rank 0 listens, as it tells the others: MASTER_ADDR where it is set, the loopback if all ranks are on this host."""
-    address = options.address or os.environ.get("MASTER_ADDR", "")
-    if not address:
-        address = "127.0.0.1"
     return address if ":" in address.rpartition("]")[2] else address + ":0"
 
 

@@ -71,9 +71,15 @@ def wait(request, ms, status, error):
     return wait(request, ms, status, error)
 
 
+def block(request, stream, error):
+    _load()
+    return block(request, stream, error)
+
+
 def _load():
     """Binds the functions that are called often. They stand in for those above."""
-    global run, start, wait
+    global run, start, wait, block
+    block = _bind("weft_block", c_int64, c_void_p, c_void_p)
     run = _bind("weft_run", c_int64, c_char_p, c_void_p, c_void_p)
     start = _bind("weft_start", c_int64, c_char_p, c_void_p, c_void_p)
     wait = _bind("weft_wait", c_int64, c_int64, c_void_p, c_void_p)
