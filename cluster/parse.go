@@ -74,8 +74,12 @@ func (p *parse) cluster(f *fields) *Cluster {
 		fabrics = p.fabrics(many)
 	}
 	switches, links := f.get("switches"), f.get("links")
+	from := p.readImport(f.get("import"))
+	if f.has("import") && (wires || one != nil || many != nil || f.has("nvlink")) {
+		f.fail("import", "an imported fabric is the whole network; leave out fabric, fabrics, switches, links and nvlink, or import")
+	}
 	overlays := p.overlays(f)
-	if !f.has("hosts") && !wires {
+	if !f.has("hosts") && !wires && !f.has("import") {
 		f.fail("hosts", "missing; write for instance hosts: {\"n[0-3]\": dgx-h100}, or preset: NAME")
 	}
 	f.done()
@@ -84,6 +88,8 @@ func (p *parse) cluster(f *fields) *Cluster {
 	}
 	c := &Cluster{Name: name, Catalog: p.catalog, Needs: needs, Network: network, LinksPerCable: 1}
 	switch {
+	case from != nil:
+		p.buildImport(c, from)
 	case chips != nil:
 		p.buildChips(c, *chips, one.line)
 	case wires:
@@ -108,7 +114,7 @@ func (p *parse) preset(f *fields, name string, needs Needs) *Cluster {
 			params[e.key] = q.integer(e.key, 0, 1<<20)
 		}
 	}
-	for _, other := range []string{"hosts", "kinds", "defaults", "fabric", "fabrics", "switches", "links", "nvlink"} {
+	for _, other := range []string{"hosts", "kinds", "defaults", "fabric", "fabrics", "switches", "links", "nvlink", "import"} {
 		if f.has(other) {
 			f.fail(other, "a preset brings its own; leave out %s or preset", other)
 		}
