@@ -24,7 +24,7 @@ var floors = [][]string{
 	{"gpu/ptx"},
 	{"topo"},
 	{"topo/hostlist", "topo/catalog"},
-	{"topo/build", "topo/format", "topo/rings", "topo/paths"},
+	{"topo/build", "topo/format", "topo/rings", "topo/paths", "topo/floor"},
 	{"sched"},
 	{"sched/step"},
 	{"sched/verify", "sched/algo", "sched/msccl", "internal/reference", "internal/mutant", "internal/ibsim", "internal/libweft"},

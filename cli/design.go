@@ -28,8 +28,9 @@ oversubscription and bisection, paths and latency, failures and what each one
 costs, redundancy, power and money, growth, and the design checklist answered
 item by item. With --params, or 'params' under 'needs' in the file, it also says
 what training a model of that size asks of the network. With -o DIR it writes
-report.txt, report.json, report.html (one page, the picture in it) and
-topology.svg instead of printing. An imported topology may not state the rates of
+report.txt, report.json, report.html (one page, the pictures in it),
+topology.svg, bill.csv, a picture of each network beside the compute fabrics and
+floor.svg (where the file has a floor) instead of printing. An imported topology may not state the rates of
 its links: --link says what they are.
 
 --compare prints several designs side by side; a star marks the better figure. --search
@@ -135,20 +136,57 @@ func writeReport(cmd *cobra.Command, dir string, c *cluster.Cluster, r *design.R
 	if err := draw.Cluster(&svg, c.Graph, draw.Options{}); err != nil {
 		return err
 	}
-	for _, f := range []struct {
+	more, err := besidePictures(c, r)
+	if err != nil {
+		return err
+	}
+	type file struct {
 		name  string
 		write func(io.Writer) error
-	}{
+	}
+	files := []file{
 		{"report.txt", r.Text},
 		{"report.json", func(w io.Writer) error { return printJSON(w, r) }},
-		{"report.html", func(w io.Writer) error { return r.HTML(w, svg.String()) }},
+		{"report.html", func(w io.Writer) error { return r.HTML(w, svg.String(), more...) }},
 		{"topology.svg", func(w io.Writer) error { _, err := w.Write(svg.Bytes()); return err }},
-	} {
+		{"bill.csv", r.BillCSV},
+	}
+	for _, p := range more {
+		files = append(files, file{p.Name + ".svg", func(w io.Writer) error { _, err := io.WriteString(w, p.SVG); return err }})
+	}
+	for _, f := range files {
 		if err := output(cmd, filepath.Join(dir, f.name), f.write); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// besidePictures draws the networks beside the compute fabrics, and the floor.
+func besidePictures(c *cluster.Cluster, r *design.Report) ([]design.Picture, error) {
+	var out []design.Picture
+	for _, n := range r.Networks {
+		if n.Graph == nil {
+			continue
+		}
+		var svg bytes.Buffer
+		title := n.Name + " network of " + c.Name
+		if !n.Counted {
+			title += ", as weft would build it"
+		}
+		if err := draw.Cluster(&svg, n.Graph, draw.Options{Title: title}); err != nil {
+			return nil, err
+		}
+		out = append(out, design.Picture{Section: "networks", Name: n.Name, SVG: svg.String()})
+	}
+	if c.Floor != nil {
+		var svg bytes.Buffer
+		if err := draw.Floor(&svg, c.Floor, c.Name); err != nil {
+			return nil, err
+		}
+		out = append(out, design.Picture{Section: "floor", Name: "floor", SVG: svg.String()})
+	}
+	return out, nil
 }
 
 // compareDesigns prints several designs side by side.

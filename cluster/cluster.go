@@ -8,6 +8,7 @@ package cluster
 import (
 	"github.com/weft-fabric/weft/topo"
 	"github.com/weft-fabric/weft/topo/catalog"
+	"github.com/weft-fabric/weft/topo/floor"
 )
 
 // Cluster is what a file or a preset stands for.
@@ -19,6 +20,9 @@ type Cluster struct {
 	Network Network
 	Growth  Growth
 	Notes   []string // what a preset leaves out or adds, for the report
+
+	Floor    *floor.Plan // where everything stands; nil where the file does not say
+	Services []Service   // networks beside the compute fabrics that the file declares
 
 	// LinksPerCable is how many links of the fabrics share one cable, at least 1:
 	// two where a cable of 800 Gb/s carries two links of 400.

@@ -24,6 +24,7 @@ func TestExamples(t *testing.T) {
 		"two-fabrics.yaml":    {64, 512, 20, 10, 0},
 		"pcie-lab.yaml":       {4, 16, 2, 1, 0},
 		"lab.yaml":            {8, 16, 4, 2, 0},
+		"hall.yaml":           {64, 512, 16, 4, 0},
 		"nvl72.yaml":          {144, 576, 32, 9, 0},
 		"meta-24k.yaml":       {3072, 24576, 1536, 144, 9},
 

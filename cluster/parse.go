@@ -51,10 +51,13 @@ func (p *parse) cluster(f *fields) *Cluster {
 	}
 	p.parts(f.get("catalog"))
 	needs, network := p.needs(f.get("needs")), p.network(f)
+	ground, beside := p.readFloor(f.get("floor")), p.readServices(f.get("services"))
+	where := floorLines(f.get("floor"))
 	if f.has("preset") {
 		c := p.preset(f, name, needs)
 		if c != nil {
 			c.Network = network
+			p.finish(c, ground, beside, f.line("floor"), where)
 		}
 		return c
 	}
@@ -103,6 +106,7 @@ func (p *parse) cluster(f *fields) *Cluster {
 		}
 		p.buildFabrics(c, build.Cluster{Name: name, Hosts: p.hosts, Fabrics: fabrics, Overlays: overlays}, line)
 	}
+	p.finish(c, ground, beside, f.line("floor"), where)
 	return c
 }
 

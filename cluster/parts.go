@@ -208,6 +208,7 @@ func (p *parse) switchPart(f *fields, key string, fresh bool, s *catalog.Switch)
 	quantity(f, "latency", &s.Latency, unit.ParseTime)
 	f.set("split", &s.Split, 1, 8)
 	f.set("per-cage", &s.PerCage, 1, 8)
+	f.set("units", &s.Units, 1, 60)
 	s.Watts = f.number("watts", s.Watts, 0)
 	f.setPrice("price", &s.Price)
 }

@@ -2,10 +2,13 @@ package design
 
 import (
 	"cmp"
+	"encoding/csv"
 	"fmt"
+	"io"
 	"maps"
 	"math"
 	"slices"
+	"strconv"
 
 	"github.com/weft-fabric/weft/topo"
 	"github.com/weft-fabric/weft/topo/catalog"
@@ -37,7 +40,7 @@ type Optics struct {
 type Choice struct {
 	Link   string  `json:"link"` // "host-leaf, in the rack"
 	Gen    string  `json:"gen"`
-	Metres float64 `json:"metres"` // assumed length
+	Metres float64 `json:"metres"` // by the floor plan, or assumed
 	Cable  string  `json:"cable"`  // catalogue key; empty if the catalogue has none
 	Count  int     `json:"count"`
 	Optics int     `json:"optics"` // transceivers for all of them, at both ends
@@ -45,12 +48,16 @@ type Choice struct {
 
 const cableRule = "the cheapest in the catalogue that fits the link and reaches: copper or active cable inside a rack (2 m), fibre with its own transceivers between racks, so that either can be replaced by itself (20 m from host to leaf, 30 m from leaf to spine and inside a tier, 100 m above)"
 
+const floorRule = "the cheapest in the catalogue that fits the link and reaches: copper, then active cable, then fibre with its own transceivers; lengths are those of the floor plan"
+
 // bill prices everything from the catalogue. What has no entry or no price is
 // listed at 0 with a note, and named in Unpriced.
 func (r *Report) bill(v *view, c *catalog.Catalog) {
 	r.billHosts(v.g, c)
 	r.billSwitches(v.g, c)
 	r.billCables(v, c)
+	r.own = len(r.Bill)
+	r.billServices()
 	for i := range r.Bill {
 		it := &r.Bill[i]
 		it.USD, it.Watts = it.UnitUSD*float64(it.Count), it.UnitWatts*float64(it.Count)
@@ -60,6 +67,17 @@ func (r *Report) bill(v *view, c *catalog.Catalog) {
 			r.Unpriced = append(r.Unpriced, it.Item)
 		}
 	}
+}
+
+// BillCSV writes the bill of materials, a line an item.
+func (r *Report) BillCSV(w io.Writer) error {
+	out := csv.NewWriter(w)
+	rows := [][]string{{"item", "kind", "count", "unit_usd", "usd", "date", "unit_watts", "watts", "note", "source"}}
+	number := func(v float64) string { return strconv.FormatFloat(v, 'f', -1, 64) }
+	for _, it := range r.Bill {
+		rows = append(rows, []string{it.Item, it.Kind, strconv.Itoa(it.Count), number(it.UnitUSD), number(it.USD), it.Date, number(it.UnitWatts), number(it.Watts), it.Note, it.Source})
+	}
+	return out.WriteAll(rows)
 }
 
 func (r *Report) billHosts(g *topo.Graph, c *catalog.Catalog) {
@@ -140,12 +158,13 @@ type segment struct {
 	name   string
 	gen    string
 	metres float64
+	inRack bool
 }
 
 func (v *view) segment(id topo.LinkID) segment {
 	g := v.g
 	l := &g.Links[id]
-	s := segment{gen: g.Classes[l.Class].Gen, metres: g.Metres(id)}
+	s := segment{gen: g.Classes[l.Class].Gen, metres: g.Metres(id), inRack: g.SameRack(id)}
 	tier := func(id topo.NodeID) uint8 {
 		switch p := v.index[id]; {
 		case g.Nodes[id].Kind != topo.Switch:
@@ -158,7 +177,7 @@ func (v *view) segment(id topo.LinkID) segment {
 	}
 	low, high := min(tier(l.A), tier(l.B)), max(tier(l.A), tier(l.B))
 	switch {
-	case low == 0 && s.metres <= topo.RackMetres:
+	case low == 0 && s.inRack:
 		s.rank, s.name = 0, "host-leaf, in the rack"
 	case low == 0:
 		s.rank, s.name = 1, "host-leaf"
@@ -173,17 +192,23 @@ func (v *view) segment(id topo.LinkID) segment {
 	return s
 }
 
-// cages counts, for every segment, the cages that its links end in: each takes
-// one transceiver. A cage may hold several ports, and a port several links.
-func (v *view) cages(c *catalog.Catalog) map[segment]int {
+// cages counts, for every segment with transceivers, the cages that its links end
+// in: each takes one transceiver. A cage may hold several ports, a port several
+// links, and links of one cage may differ in length.
+func (v *view) cages(c *catalog.Catalog, optical map[segment]bool) map[segment]int {
 	g := v.g
 	type end struct {
 		of   int64 // a switch, a NIC, or a host whose NICs share cages
 		host bool
+		rank int
+		gen  string
+	}
+	type stretch struct {
+		end
 		segment
 	}
-	links, per := map[end]int{}, map[end]int{}
-	var order []end
+	links, per := map[stretch]int{}, map[end]int{}
+	var order []stretch
 	for i := range g.Links {
 		l := &g.Links[i]
 		class := g.Class(topo.LinkID(i))
@@ -191,9 +216,12 @@ func (v *view) cages(c *catalog.Catalog) map[segment]int {
 			continue
 		}
 		s := v.segment(topo.LinkID(i))
+		if !optical[s] {
+			continue
+		}
 		for _, id := range []topo.NodeID{l.A, l.B} {
 			n := &g.Nodes[id]
-			e, fits := end{int64(id), false, s}, 1
+			e, fits := end{int64(id), false, s.rank, s.gen}, 1
 			if n.Kind == topo.Switch {
 				model := c.Switches[n.Model]
 				fits = max(model.PerCage, 1) * slower(c, model.Link, class.Rate, model.Split)
@@ -202,20 +230,23 @@ func (v *view) cages(c *catalog.Catalog) map[segment]int {
 				fits = slower(c, nic.Link, class.Rate, maxBreakout)
 				if n.Host != topo.None {
 					if host := c.Hosts[g.Hosts[n.Host].Model]; host.Shared > 1 && host.NIC == n.Model {
-						e, fits = end{int64(n.Host), true, s}, fits*host.Shared
+						e, fits = end{int64(n.Host), true, s.rank, s.gen}, fits*host.Shared
 					}
 				}
 			}
-			if links[e] == 0 {
-				order = append(order, e)
+			at := stretch{e, s}
+			if links[at] == 0 {
+				order = append(order, at)
 			}
-			links[e] += int(l.Count)
+			links[at] += int(l.Count)
 			per[e] = fits
 		}
 	}
-	sum := map[segment]int{}
-	for _, e := range order {
-		sum[e.segment] += (links[e] + per[e] - 1) / per[e]
+	sum, before := map[segment]int{}, map[end]int{}
+	for _, at := range order {
+		fits, n := per[at.end], before[at.end]
+		before[at.end] += links[at]
+		sum[at.segment] += (before[at.end]+fits-1)/fits - (n+fits-1)/fits
 	}
 	return sum
 }
@@ -235,25 +266,39 @@ func slower(c *catalog.Catalog, gen string, rate unit.Rate, most int) int {
 func (r *Report) billCables(v *view, c *catalog.Catalog) {
 	g := v.g
 	counts := map[segment]int{}
-	cages := v.cages(c)
 	for i := range g.Links {
 		if g.Class(topo.LinkID(i)).Kind.Network() {
 			counts[v.segment(topo.LinkID(i))] += int(g.Links[i].Count)
 		}
 	}
-	r.Optics.Rule, r.Optics.Choices = cableRule, []Choice{}
+	if r.Optics.Rule == "" {
+		r.Optics.Rule = cableRule
+	}
+	r.Optics.Choices = []Choice{}
 	items := map[string]int{}
 	list := slices.SortedFunc(maps.Keys(counts), func(a, b segment) int {
-		return cmp.Or(cmp.Compare(a.rank, b.rank), cmp.Compare(a.name, b.name), cmp.Compare(a.gen, b.gen))
+		return cmp.Or(cmp.Compare(a.rank, b.rank), cmp.Compare(a.name, b.name), cmp.Compare(a.gen, b.gen), cmp.Compare(a.metres, b.metres))
 	})
+	type pick struct {
+		gen   string
+		n     int
+		cable catalog.Cable
+		ok    bool
+	}
+	picks, optical := map[segment]pick{}, map[segment]bool{}
 	for _, s := range list {
-		n, gen := counts[s], s.gen
+		p := pick{gen: s.gen, n: counts[s]}
 		if s.rank < service {
-			if wide, ok := twin(c, gen, r.perCable); ok {
-				gen, n = wide, (n+r.perCable-1)/r.perCable
+			if wide, ok := twin(c, s.gen, r.perCable); ok {
+				p.gen, p.n = wide, (p.n+r.perCable-1)/r.perCable
 			}
 		}
-		cable, ok := choose(c, gen, s.metres)
+		p.cable, p.ok = c.CableFor(p.gen, s.metres, r.fibre && !s.inRack)
+		picks[s], optical[s] = p, p.cable.Optics > 0
+	}
+	cages := v.cages(c, optical)
+	for _, s := range list {
+		n, gen, cable, ok := picks[s].n, picks[s].gen, picks[s].cable, picks[s].ok
 		choice := Choice{Link: s.name, Gen: gen, Metres: s.metres, Cable: cable.Name, Count: n}
 		if cable.Optics > 0 {
 			choice.Optics = cages[s]
@@ -291,21 +336,4 @@ func twin(c *catalog.Catalog, gen string, per int) (string, bool) {
 		}
 	}
 	return "", false
-}
-
-// choose takes the cheapest cable that fits and reaches; of equal prices the
-// one that draws less, then the first by name. Between racks it takes fibre
-// with transceivers where the catalogue has any that fits.
-func choose(c *catalog.Catalog, gen string, metres float64) (best catalog.Cable, ok bool) {
-	fibre := func(x catalog.Cable) int { return ternary(metres > topo.RackMetres && x.Optics > 0, 0, 1) }
-	for _, name := range slices.Sorted(maps.Keys(c.Cables)) {
-		cable := c.Cables[name]
-		if cable.Link != gen || cable.Reach < metres {
-			continue
-		}
-		if !ok || cmp.Or(cmp.Compare(fibre(cable), fibre(best)), cmp.Compare(cable.Price.USD, best.Price.USD), cmp.Compare(cable.Watts, best.Watts)) < 0 {
-			best, ok = cable, true
-		}
-	}
-	return best, ok
 }

@@ -31,6 +31,9 @@ type Report struct {
 	Sizes        Sizes    `json:"sizes"`
 	Optics       Optics   `json:"optics"`
 
+	Networks []Network `json:"networks"`        // compute, and those beside it
+	Floor    *Floor    `json:"floor,omitempty"` // where the cluster file has one
+
 	Oversubscription float64     `json:"oversubscription"` // the worst tier's; 1 is non-blocking
 	Tiers            []TierRatio `json:"oversubscription_by_tier"`
 	BisectionRate    float64     `json:"bisection_bytes_per_s"` // one way
@@ -59,7 +62,9 @@ type Report struct {
 	Notes       []string   `json:"notes"`
 	Textbook    *Textbook  `json:"textbook,omitempty"` // only where the caller asks for it
 
-	perCable int // links of the compute networks that one cable carries
+	perCable int  // links of the compute networks that one cable carries
+	own      int  // items of the bill that are of the graph
+	fibre    bool // between racks, also where another cable is cheaper
 }
 
 // Analyze computes the report of a cluster. It changes nothing of it.
@@ -83,7 +88,13 @@ func Analyze(c *cluster.Cluster) (*Report, error) {
 	if r.Name == "" {
 		r.Name = c.Graph.Name
 	}
-	r.perCable = max(c.LinksPerCable, 1)
+	r.perCable, r.fibre = max(c.LinksPerCable, 1), true
+	if c.Floor != nil {
+		r.fibre = c.Floor.Intent.Cables == "fibre"
+		if !r.fibre {
+			r.Optics.Rule = floorRule
+		}
+	}
 	r.count(v)
 	r.Family, r.Endpoint = v.describe(r), v.endpoint()
 
@@ -104,7 +115,14 @@ func Analyze(c *cluster.Cluster) (*Report, error) {
 	r.Domains = b.domains(r)
 	r.Redundancy = r.redundant(v)
 
+	if err := r.beside(c, facts); err != nil {
+		return nil, err
+	}
 	r.bill(v, facts)
+	if err := r.networks(v, facts); err != nil {
+		return nil, err
+	}
+	r.stand(c, v)
 	if err := r.fail(v, needs.FailureRates); err != nil {
 		return nil, err
 	}

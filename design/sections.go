@@ -35,7 +35,9 @@ func answer(name string) col { return col{Name: name, Answer: true} }
 
 // sections lays the report out in reading order.
 func (r *Report) sections() []section {
-	list := []section{r.summarySection(), r.countSection(), r.bandwidthSection(), r.pathSection()}
+	list := []section{r.summarySection(), r.countSection(), r.networkSection()}
+	list = append(list, r.floorSections()...)
+	list = append(list, r.bandwidthSection(), r.pathSection())
 	list = append(list, r.needSections()...)
 	list = append(list, r.failureSection(), r.lossSection(), r.redundancySection(), r.costSection(), r.growthSection(), r.checkSection(),
 		section{ID: "assumptions", Title: "What these figures assume", Notes: append(append([]string{}, r.Notes...), r.Assumptions...)})

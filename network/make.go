@@ -25,7 +25,7 @@ const SwitchMTU = 9216
 // cluster file's name in them.
 func Make(file string, c *cluster.Cluster, lock *Lock) (*Plan, error) {
 	intent := c.Network
-	m := &maker{file: file, g: c.Graph, in: &intent, plan: &Plan{Name: c.Name, Intent: &intent, Graph: c.Graph, Catalog: c.Catalog}}
+	m := &maker{file: file, g: c.Graph, in: &intent, plan: &Plan{Name: c.Name, Intent: &intent, Graph: c.Graph, Catalog: c.Catalog, Floor: c.Floor, Services: c.Services}}
 	if lock == nil {
 		lock = &Lock{}
 	}

@@ -23,6 +23,7 @@ import (
 	"github.com/weft-fabric/weft/cluster"
 	"github.com/weft-fabric/weft/topo"
 	"github.com/weft-fabric/weft/topo/catalog"
+	"github.com/weft-fabric/weft/topo/floor"
 )
 
 // Role is what a network is for.
@@ -61,6 +62,9 @@ type Plan struct {
 	Hosts    []Host   // in the order of the graph
 	Switches []Switch // in the order of the graph
 	Warnings []string // what is allowed but may surprise
+
+	Floor    *floor.Plan       // where everything stands; nil where the file does not say
+	Services []cluster.Service // networks beside the graph that the file declares
 }
 
 // Rail is one prefix of the backend: NIC i of every host, in one plane.

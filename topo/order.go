@@ -172,6 +172,7 @@ func (g *Graph) sortLinks() {
 
 // index builds adjacency and name tables for a sorted graph.
 func (g *Graph) index() {
+	g.measure()
 	g.first = make([]int32, len(g.Nodes)+1)
 	for i := range g.Links {
 		g.first[g.Links[i].A+1]++

@@ -197,13 +197,14 @@ type Graph struct {
 	Attrs   map[NodeID]Attrs // sparse; only imported graphs have any
 	Wires   map[LinkID]Attrs // the same for links
 
-	first []int32 // adjacency of node n is edges[first[n]:first[n+1]], by peer, then link
-	edges []Edge
-	near  []NodeID // per node: the NIC a GPU uses, the GPU a NIC serves, None elsewhere
-	byPos [][]NodeID
-	peers []bool // per fabric: some link joins two switches of one tier
-	hosts map[string]HostID
-	bare  map[string]NodeID // nodes outside hosts, by name
+	first  []int32 // adjacency of node n is edges[first[n]:first[n+1]], by peer, then link
+	edges  []Edge
+	metres []float32 // per link: the length of its cable, 0 where it is not known; nil where none is
+	near   []NodeID  // per node: the NIC a GPU uses, the GPU a NIC serves, None elsewhere
+	byPos  [][]NodeID
+	peers  []bool // per fabric: some link joins two switches of one tier
+	hosts  map[string]HostID
+	bare   map[string]NodeID // nodes outside hosts, by name
 }
 
 // Edge is a link seen from one of its ends.

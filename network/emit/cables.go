@@ -58,17 +58,86 @@ func cables(p *network.Plan) []cable {
 	return out
 }
 
-// Cables writes the plan of cables: one line each, with what the people who plug it,
-// and LLDP afterwards, must see.
+// Cables writes the plan of cables: one line each, with what the people who buy and
+// plug it, and LLDP afterwards, must see. Cables of networks beside the graph
+// (services in the cluster file) follow.
 func Cables(p *network.Plan) []File {
-	rows := [][]string{{"cable", "from_device", "from_port", "from_rack", "to_device", "to_port", "to_rack", "link", "medium", "length_m", "label_from", "label_to", "lldp_chassis", "lldp_port"}}
-	g := p.Graph
-	for i, c := range cables(p) {
-		metres := g.Metres(c.port.Link)
-		rows = append(rows, []string{fmt.Sprintf("C%05d", i+1), c.sw.Name, c.here, rackName(g.Nodes[c.sw.Node].Rack), c.far, c.there, rackName(c.rack),
-			g.Class(c.port.Link).Gen, medium(metres), fmt.Sprintf("%.0f", metres), c.sw.Name + ":" + c.here, c.far + ":" + c.there, c.far, c.there})
+	rows := [][]string{{"cable", "from_device", "from_port", "from_rack", "to_device", "to_port", "to_rack", "link", "medium", "length_m", "label_from", "label_to", "lldp_chassis", "lldp_port",
+		"from_unit", "to_unit", "model", "usd", "network"}}
+	add := func(g *topo.Graph, l topo.LinkID, from, here string, fromRack int32, far, there string, toRack int32, fibre bool, network string) {
+		metres := g.Metres(l)
+		model, sort, usd := bought(p, g.Class(l).Gen, metres, fibre && !g.SameRack(l))
+		rows = append(rows, []string{fmt.Sprintf("C%05d", len(rows)), from, here, rackOf(p, from, fromRack), far, there, rackOf(p, far, toRack),
+			g.Class(l).Gen, sort, fmt.Sprintf("%g", metres), from + ":" + here, far + ":" + there, far, there,
+			unitOf(p, from), unitOf(p, far), model, usd, network})
+	}
+	fibre := p.Floor == nil || p.Floor.Intent.Cables == "fibre"
+	for _, c := range cables(p) {
+		fabric := "network"
+		if f := p.Graph.Nodes[c.sw.Node].Fabric; f >= 0 {
+			fabric = p.Graph.Fabrics[f].Name
+		}
+		add(p.Graph, c.port.Link, c.sw.Name, c.here, p.Graph.Nodes[c.sw.Node].Rack, c.far, c.there, c.rack, fibre, fabric)
+	}
+	for _, s := range p.Services {
+		g := s.Graph
+		for i := range g.Links {
+			l := &g.Links[i]
+			a, b, aPort, bPort := l.A, l.B, l.APort, l.BPort
+			if g.Nodes[a].Kind == topo.NIC || g.Nodes[b].Kind == topo.Switch && g.Nodes[b].Tier < g.Nodes[a].Tier {
+				a, b, aPort, bPort = b, a, bPort, aPort
+			}
+			far, there := g.Nodes[b].Name, fmt.Sprintf("p%d", bPort)
+			if h := g.Nodes[b].Host; h != topo.None {
+				far, there = g.Hosts[h].Name, g.Nodes[b].Name
+			}
+			add(g, topo.LinkID(i), g.Nodes[a].Name, fmt.Sprintf("p%d", aPort), g.Nodes[a].Rack, far, there, g.Nodes[b].Rack, fibre && s.Name != "out-of-band", s.Name)
+		}
 	}
 	return []File{csvFile("cables/cables.csv", rows)}
+}
+
+// bought says which cable of the catalogue a link takes, what sort that is, and what it costs.
+func bought(p *network.Plan, gen string, metres float64, fibre bool) (model, sort, usd string) {
+	if p.Catalog == nil {
+		return "", medium(metres), ""
+	}
+	c, ok := p.Catalog.CableFor(gen, metres, fibre)
+	if !ok {
+		return "", "none in the catalogue reaches", ""
+	}
+	for _, s := range [][2]string{{"dac-", "copper (DAC)"}, {"acc-", "active copper (ACC)"}, {"aoc-", "active optical (AOC)"}, {"smf-", "single-mode fibre, two transceivers"}, {"cat6-", "twisted pair"}} {
+		if strings.HasPrefix(c.Name, s[0]) {
+			sort = s[1]
+		}
+	}
+	if sort == "" {
+		sort = medium(metres)
+	}
+	return c.Name, sort, fmt.Sprintf("%g", c.Price.USD)
+}
+
+// rackOf names the rack of a device: as the floor plan has it, or by the graph's number.
+func rackOf(p *network.Plan, device string, rack int32) string {
+	if p.Floor != nil {
+		if name := p.Floor.RackOf(device); name != "" {
+			return name
+		}
+		if rack >= 0 && int(rack) < len(p.Floor.Racks) {
+			return p.Floor.Racks[rack].Name
+		}
+	}
+	return rackName(rack)
+}
+
+// unitOf is the lowest rack unit of a device that a floor plan has.
+func unitOf(p *network.Plan, device string) string {
+	if p.Floor != nil {
+		if d, ok := p.Floor.Find(device); ok {
+			return fmt.Sprint(d.Unit)
+		}
+	}
+	return ""
 }
 
 func rackName(r int32) string {
@@ -101,7 +170,7 @@ func NetBox(p *network.Plan) []File {
 	joined := [][]string{{"side_a_device", "side_a_type", "side_a_name", "side_b_device", "side_b_type", "side_b_name", "label", "length", "length_unit", "status"}}
 	for i := range p.Hosts {
 		h := &p.Hosts[i]
-		devices = append(devices, []string{h.Name, "gpu-host", maker(g.Hosts[h.ID].Model), g.Hosts[h.ID].Model, p.Name, rackName(g.Hosts[h.ID].Rack), "planned"})
+		devices = append(devices, []string{h.Name, "gpu-host", maker(g.Hosts[h.ID].Model), g.Hosts[h.ID].Model, p.Name, rackOf(p, h.Name, g.Hosts[h.ID].Rack), "planned"})
 		front := h.First(network.Frontend)
 		for j := range h.Interfaces {
 			x := &h.Interfaces[j]
@@ -116,7 +185,7 @@ func NetBox(p *network.Plan) []File {
 	for i := range p.Switches {
 		s := &p.Switches[i]
 		n := &g.Nodes[s.Node]
-		devices = append(devices, []string{s.Name, tierName(s.Tier), maker(n.Model), strings.ToLower(n.Model), p.Name, rackName(n.Rack), "planned"})
+		devices = append(devices, []string{s.Name, tierName(s.Tier), maker(n.Model), strings.ToLower(n.Model), p.Name, rackOf(p, s.Name, n.Rack), "planned"})
 		interfaces = append(interfaces, []string{s.Name, "mgmt", "1000base-t", "1500", ""})
 		addresses = append(addresses, []string{s.Mgmt.String(), s.Name, "mgmt", strings.ToLower(s.Name) + "." + p.Intent.Domain, "true", "true", "active"})
 		for j := range s.Ports {
@@ -129,7 +198,7 @@ func NetBox(p *network.Plan) []File {
 		}
 	}
 	for _, c := range cables(p) {
-		joined = append(joined, []string{c.sw.Name, "dcim.interface", c.here, c.far, "dcim.interface", c.there, c.sw.Name + ":" + c.here, fmt.Sprintf("%.0f", g.Metres(c.port.Link)), "m", "planned"})
+		joined = append(joined, []string{c.sw.Name, "dcim.interface", c.here, c.far, "dcim.interface", c.there, c.sw.Name + ":" + c.here, fmt.Sprintf("%g", g.Metres(c.port.Link)), "m", "planned"})
 	}
 	prefixes := [][]string{{"prefix", "status", "vlan", "description"}}
 	vlans := [][]string{{"vid", "name", "status"}}

@@ -8,7 +8,7 @@ import (
 // cables lists what joins two ports: "dac-ndr" is passive copper, "acc" active
 // copper, "aoc" active optical, "smf" single-mode fibre with a transceiver at
 // each end. At 200 Gb/s a lane there is neither passive copper nor active
-// optical. Watts and prices are of both ends together.
+// optical. "cat6" is twisted pair. Watts and prices are of both ends together.
 func cables() []Cable {
 	rates := []struct {
 		name string   // the rate in the cable's name
@@ -54,5 +54,5 @@ func cables() []Cable {
 			add("smf", 500, 2, 2*r.watt, r.smf)
 		}
 	}
-	return list
+	return append(list, Cable{Name: "cat6-1gbe", Link: "1gbe", Reach: 100, Price: Price{8, "2023-06", guess}, Source: "IEEE 802.3ab: 100 m of twisted pair; its ends are the ports' own"})
 }

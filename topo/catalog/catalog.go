@@ -7,6 +7,7 @@
 package catalog
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -100,6 +101,7 @@ type Switch struct {
 	Latency unit.Time // port to port
 	Split   int       // into how many slower links a port may be split, 0 or 1 for none
 	PerCage int       // ports that one transceiver serves: 2 in the twin-port cages of Quantum-2; 0 means 1
+	Units   int       // rack units; 0 means 1
 	Watts   float64
 	Price   Price
 	Source  Source
@@ -167,6 +169,29 @@ func (c *Catalog) Host(name string) (Host, error) { return find("host", c.Hosts,
 
 // Cable finds a cable.
 func (c *Catalog) Cable(name string) (Cable, error) { return find("cable", c.Cables, name) }
+
+// CableFor takes the cheapest cable that fits a link and reaches; of equal prices
+// the one that draws less, then the first by name. With fibre it takes one with
+// transceivers of its own where there is any that fits, so that either can be
+// replaced by itself.
+func (c *Catalog) CableFor(gen string, metres float64, fibre bool) (best Cable, ok bool) {
+	rank := func(x Cable) int {
+		if fibre && x.Optics > 0 {
+			return 0
+		}
+		return 1
+	}
+	for _, name := range slices.Sorted(maps.Keys(c.Cables)) {
+		cable := c.Cables[name]
+		if cable.Link != gen || cable.Reach < metres {
+			continue
+		}
+		if !ok || cmp.Or(cmp.Compare(rank(cable), rank(best)), cmp.Compare(cable.Price.USD, best.Price.USD), cmp.Compare(cable.Watts, best.Watts)) < 0 {
+			best, ok = cable, true
+		}
+	}
+	return best, ok
+}
 
 // Merge lays other's entries over c's: a whole entry replaces one of the same key.
 func (c *Catalog) Merge(other *Catalog) {
