@@ -58,6 +58,7 @@ type synthFlags struct {
 	fail, slow                           []string
 	wire, reach, asJSON                  bool
 	preset                               presetFlags
+	measured                             measuredFlags
 }
 
 func newAlgoSynth() *cobra.Command {
@@ -75,19 +76,38 @@ text, .xml as MSCCL, .json as a MSCCL++ plan, .svg as a picture. 'weft bench --p
 'r0 - leaf 400Gb/s' for both; r0, r1, ... are ranks, other names are switches.
 
 --size takes a range, 1KiB..1GiB: each size gets the form that is fastest there.
---channels bounds what a program takes of a GPU; what that costs is printed.`,
+--channels bounds what a program takes of a GPU; what that costs is printed.
+
+--measured starts ranks on this host, on --hosts or in a --lab, measures what every
+pair of hosts carries, makes programs for that, and runs them and the runtime's own
+choice in turns. Those that take at least a twentieth less are kept in the user's
+cache folder of rank 0's host, and run by themselves from then on whenever as many ranks meet on the same hosts.
+Links that have changed since need another run; --forget takes what is kept away.`,
 		Example: `  weft algo synth --host dgx-1v --gpus 0-4 --op all-reduce
   weft algo synth --host mi300x-8 --fail 'n0:gpu0 - n0:gpu1' --op all-reduce
   weft algo synth --host dgx-1v --op all-gather --channels 16 -o ag.weft
   weft algo synth --host dgx-1v --gpus 0-2 --size 1KiB..1MiB
-  weft algo synth rail --set hosts=2 --op all-gather`,
+  weft algo synth rail --set hosts=2 --op all-gather
+  weft algo synth --measured -n 4 --transport tcp --size 1MiB
+  weft algo synth --measured -n 8 --hosts a,b,c,d --rsh 'ip netns exec {host}' --master-addr 10.0.0.1`,
 		Args:              cobra.MaximumNArgs(1),
 		ValidArgsFunction: clusterNames,
-		RunE:              func(cmd *cobra.Command, args []string) error { return f.run(cmd, args) },
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if f.measured.on || f.measured.forget {
+				return f.runMeasured(cmd, args)
+			}
+			for _, name := range measuredOnly {
+				if cmd.Flags().Changed(name) {
+					return fmt.Errorf("--%s is for --measured; see 'weft algo synth --help'", name)
+				}
+			}
+			return f.run(cmd, args)
+		},
 	}
 	f.preset.register(cmd)
+	f.measured.register(cmd)
 	s := cmd.Flags()
-	s.StringVar(&f.op, "op", "all-reduce", "`COLLECTIVE`: all-reduce, all-gather, reduce-scatter, broadcast, reduce")
+	s.StringVar(&f.op, "op", "all-reduce", "`COLLECTIVE`: all-reduce, all-gather, reduce-scatter, broadcast, reduce; for --measured a list, the first three without it")
 	s.StringVar(&f.host, "host", "", "one host of this `KIND`, such as dgx-1v, instead of a cluster")
 	s.StringVar(&f.links, "links", "", "`FILE` of links instead of a cluster, one a line: r0 r1 25GB/s")
 	s.StringVar(&f.gpus, "gpus", "", "which `GPUS`: 0-3, 0,1,4 of the first host, or full names like n[0-1]:gpu[0-7]; all without it")

@@ -59,7 +59,7 @@ preset or host: see 'weft topo build --list'.`,
 		SilenceErrors: true,
 		RunE:          group,
 	}
-	root.AddCommand(newTopo(), newDesign(), newAlgo(), newExplain(), newCalibrate(), newPlan(), newSim(), runsRanks(newRun()), runsRanks(newBench()), newBenchRank(), newCkpt(),
+	root.AddCommand(newTopo(), newDesign(), newAlgo(), newExplain(), newCalibrate(), newPlan(), newSim(), runsRanks(newRun()), runsRanks(newBench()), newBenchRank(), newFitRank(), newCkpt(),
 		newNet(), newLab(), newLabInit(), newLabRank(), runsRanks(newUp()), newRank(), newServeWorker(), newOutsideAgent(), newCoord(), newDoctor(), newAgent(), newWatch(), newKV(), newXfer(), newVersion())
 	root.InitDefaultCompletionCmd()
 	for _, c := range root.Commands() {

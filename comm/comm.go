@@ -137,10 +137,12 @@ type world struct {
 	pulls   bool             // every rank may copy out of memory that others do not see
 	links   cost.Links       // what the choice of programs is based on
 	choices *choice.Tables
-	hosts   []int    // by rank of the endpoint
-	apart   []string // by rank: why it shares no memory with the host it says it is on; empty if it does
-	pids    []int    // of processes, by rank of the endpoint
-	local   int      // ranks on this machine, which share its cores
+	made    *choice.Programs // that were made for these links; nil for none
+	key     choice.Key       // what is kept of the links belongs to
+	hosts   []int            // by rank of the endpoint
+	apart   []string         // by rank: why it shares no memory with the host it says it is on; empty if it does
+	pids    []int            // of processes, by rank of the endpoint
+	local   int              // ranks on this machine, which share its cores
 
 	inside, across *world // nil but where transports are mixed
 	mates          []int  // of inside: the ranks of all that its ranks are

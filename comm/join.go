@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"runtime"
 	"runtime/debug"
 	"slices"
@@ -375,7 +374,49 @@ func (c *Comm) Explain(w io.Writer) error {
 	if c.world.cfg.Canonical {
 		return c.library.table().ExplainCanonical(w)
 	}
-	return c.library.table().Explain(w)
+	if err := c.library.table().Explain(w); err != nil {
+		return err
+	}
+	for _, m := range c.library.made().All() {
+		if _, err := fmt.Fprintf(w, "made for these links: %s of %s to %s: %s, %s instead of %s for %s when it was made\n", m.Op, unit.Bytes(m.From), unit.Bytes(m.To),
+			m.Form, micros(m.Took), micros(m.Would), m.Instead); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func micros(us float64) unit.Time { return unit.Time(us * float64(unit.Microsecond)) }
+
+// Hosts are the hosts of the ranks, numbered from 0 as they come.
+func (c *Comm) Hosts() []int {
+	number, list := map[int]int{}, make([]int, c.Size())
+	for r, m := range c.group.Members {
+		h, known := number[c.world.hosts[m]]
+		if !known {
+			h = len(number)
+			number[c.world.hosts[m]] = h
+		}
+		list[r] = h
+	}
+	return list
+}
+
+// Made is a program that was made for the links of certain ranks; see KeepMade.
+type Made = choice.Made
+
+// KeepMade keeps programs for worlds like this one: as many ranks, on the same hosts, over the same transport. They run from the
+// next Join on, each for the sizes that it is for, where a call does not ask for another program or for canonical sums. It is for
+// rank 0 of the world; an empty list takes them away. The file's path is returned.
+func KeepMade(c *Comm, list []Made) (string, error) {
+	if c.Rank() != 0 || c.world.key.Ranks != c.Size() {
+		return "", fmt.Errorf("programs are kept by rank 0 of a whole world of processes; this is rank %d of %d", c.Rank(), c.Size())
+	}
+	dir, err := choice.Dir()
+	if err != nil {
+		return "", err
+	}
+	return choice.KeepMade(dir, c.world.key, list)
 }
 
 // goroutines are links between ranks of one process, as measured on a server of
@@ -401,7 +442,10 @@ func (w *world) find(ctx context.Context, c *Comm, gather transport.Gather) erro
 			return err
 		}
 	}
-	w.links = found.Links
+	w.links, w.key = found.Links, found.Key
+	if len(found.Made) > 0 {
+		w.made = choice.NewPrograms(found.Made)
+	}
 	return w.floor()
 }
 
@@ -412,11 +456,9 @@ func (w *world) query(ctx context.Context, members []int, gather transport.Gathe
 		return choice.Found{}, err
 	}
 	defer func() { _ = port.Close() }()
-	dir, err := os.UserCacheDir()
+	dir, err := choice.Dir()
 	if err != nil {
 		dir = "" // nowhere to keep them: they are measured every time
-	} else {
-		dir = filepath.Join(dir, "weft")
 	}
 	return choice.Find(ctx, choice.Query{Port: port, Call: transport.Call{Seq: 1},
 		Can: w.ep.Can(), Rank: w.ep.Rank(), Hosts: w.hosts, Gather: gather, Dir: dir, Fresh: w.cfg.Measure, Known: w.cfg.Links, Busy: 1.3})

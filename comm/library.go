@@ -51,6 +51,7 @@ type prepared struct {
 	layout chunks.Layout  // of the last operation
 	inline *shared.Inline // for that layout, nil if it has no such form
 	script script.Prepared
+	given  bool     // by the caller or by a file, so that nothing is known of it but what is proven
 	levels *leveled // the phases that it is made of, nil where it runs as a whole
 	proof  *verify.Report
 	err    error // of the script
@@ -66,6 +67,37 @@ func (p *library) table() *choice.Table {
 		p.choices = p.world.tables().For(hosts)
 	}
 	return p.choices
+}
+
+// made are the programs that were made for the links of these very ranks; nil for none.
+func (p *library) made() *choice.Programs {
+	if len(p.members) != len(p.world.hosts) {
+		return nil
+	}
+	for i, m := range p.members {
+		if i != m {
+			return nil
+		}
+	}
+	return p.world.made
+}
+
+// fitted is the program that was made for a call, nil if none was or if it is not proven. All ranks have the same ones.
+func (p *library) fitted(r *request, k key) (*sched.Program, string) {
+	if p.world.cfg.Canonical || k.want.messages || k.want.program != nil || r.Counts != nil {
+		return nil, ""
+	}
+	program, m := p.made().For(r.Op, k.root, k.bytes)
+	if program == nil {
+		return nil, ""
+	}
+	if _, err := prove(program); err != nil {
+		if p.world.cfg.Log != nil {
+			p.world.cfg.Log.Warn("a kept program is not proven and does not run; make it anew: weft algo synth --measured", "operation", r.Op, "error", err)
+		}
+		return nil, ""
+	}
+	return program, fmt.Sprintf("made for these links: %s; %s instead of %s when it was made", m.Form, micros(m.Took), micros(m.Would))
 }
 
 // pick chooses the program of a call. Blocks of different lengths cannot be passed on through scratch of one length, so those
@@ -129,7 +161,10 @@ func (p *library) bytes(r *request) int64 {
 func (p *library) prepare(r *request, k key) (*prepared, error) {
 	program, reason := k.want.program, "asked for by the caller"
 	var levels *leveled
-	if l := p.levels(); program == nil && !k.want.messages && l != nil && l.serves(r, p.world.cfg.Canonical) {
+	fitted, why := p.fitted(r, k)
+	if fitted != nil {
+		program, reason = fitted, why
+	} else if l := p.levels(); program == nil && !k.want.messages && l != nil && l.serves(r, p.world.cfg.Canonical) {
 		var err error
 		if levels, program, reason, err = l.choose(r.Op, k.root, k.bytes); err != nil {
 			return nil, err
@@ -157,7 +192,7 @@ func (p *library) prepare(r *request, k key) (*prepared, error) {
 	if err != nil {
 		return nil, err
 	}
-	made := &prepared{key: k, program: program, reason: reason, form: *f, levels: levels}
+	made := &prepared{key: k, program: program, reason: reason, form: *f, levels: levels, given: program == k.want.program || fitted != nil}
 	if k.want.messages {
 		made.flat = nil
 	}

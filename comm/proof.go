@@ -116,7 +116,7 @@ func (r *prepared) proven() *verify.Report {
 // that was chosen for many ranks is not proven for it, as that takes too long for a
 // first call: it reads a copy.
 func (r *prepared) inPlace() bool {
-	return (r.key.want.program != nil || r.program.Ranks <= provenRanks) && r.proven().InPlace
+	return (r.given || r.program.Ranks <= provenRanks) && r.proven().InPlace
 }
 
 // provenRanks is how many ranks a program that was chosen may have for its first call
@@ -127,7 +127,7 @@ const provenRanks = 32
 // length: none is ever stored to one that may be shorter. Of programs without scratch
 // that sched/algo makes its tests prove it.
 func (r *prepared) straight(blocks bool) bool {
-	if r.key.want.program == nil {
+	if !r.given {
 		return true
 	}
 	return r.proven().Aligned && (!blocks || r.proven().Placed)

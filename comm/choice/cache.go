@@ -111,23 +111,31 @@ func decode(text []byte, key Key) (f file, err error) {
 // save keeps what was measured in the cache. The file is there whole or not at all.
 func save(dir string, f file) error {
 	text, err := json.MarshalIndent(f, "", "  ")
+	if err == nil {
+		err = write(dir, f.Key.name(), text)
+	}
 	if err != nil {
 		return fmt.Errorf("keeping measured links: %w", err)
 	}
+	return nil
+}
+
+// write makes a file of the cache, whole or not at all.
+func write(dir, name string, text []byte) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return fmt.Errorf("keeping measured links: %w", err)
+		return err
 	}
-	out, err := os.CreateTemp(dir, ".links-*")
+	out, err := os.CreateTemp(dir, ".new-*")
 	if err != nil {
-		return fmt.Errorf("keeping measured links: %w", err)
+		return err
 	}
 	_, err = out.Write(append(text, '\n'))
 	err = errors.Join(err, out.Close())
 	if err == nil {
-		err = os.Rename(out.Name(), filepath.Join(dir, f.Key.name()))
+		err = os.Rename(out.Name(), filepath.Join(dir, name))
 	}
 	if err != nil {
-		return fmt.Errorf("keeping measured links: %w", errors.Join(err, os.Remove(out.Name())))
+		return errors.Join(err, os.Remove(out.Name()))
 	}
 	return nil
 }
@@ -190,14 +198,17 @@ type Found struct {
 	cost.Links
 	Origin string // for people: measured now or kept, since when, and what they cost
 	Note   string // likewise: what was wrong with the cache, if anything
+	Key    Key    // what they belong to
+	Made   []Made // programs that were made for them
 }
 
 // offer is what a rank knows before links are measured.
 type offer struct {
-	Made  int         // measurements of rank 0
-	Kept  figures     // of them, if there are any
-	Fresh bool        // links are to be measured, and nothing else is to be used
-	Known *cost.Links // of an earlier meeting
+	Made     int         // measurements of rank 0
+	Kept     figures     // of them, if there are any
+	Fresh    bool        // links are to be measured, and nothing else is to be used
+	Known    *cost.Links // of an earlier meeting
+	Programs []Made      `json:",omitempty"` // of rank 0
 }
 
 // Find gets links. Rank 0 keeps them in its cache: the first that were measured on a
@@ -220,7 +231,13 @@ func Find(ctx context.Context, q Query) (found Found, err error) {
 	if keeps {
 		cache, found.Note = load(q.Dir, cache.Key)
 	}
+	found.Key = cache.Key
 	mine := offer{Made: cache.Made, Kept: cache.Kept, Fresh: q.Fresh}
+	if keeps && !q.Fresh {
+		var note string
+		mine.Programs, note = loadMade(q.Dir, cache.Key)
+		found.Note = join(found.Note, note)
+	}
 	if q.Known != nil && q.Known.Kind == q.Can.Name {
 		known := *q.Known
 		known.Ranks = len(q.Hosts)
@@ -245,6 +262,7 @@ func Find(ctx context.Context, q Query) (found Found, err error) {
 	}
 	first := offers[0]
 	cache.Made, cache.Kept = first.Made, first.Kept
+	found.Made = first.Programs
 	if !first.Fresh {
 		i := slices.IndexFunc(offers, func(o offer) bool { return o.Known != nil })
 		switch {
@@ -267,11 +285,14 @@ func Find(ctx context.Context, q Query) (found Found, err error) {
 	}
 	if keeps { // links are good without a cache
 		if err := save(q.Dir, cache); err != nil {
-			found.Note = strings.TrimPrefix(found.Note+"; "+err.Error(), "; ")
+			found.Note = join(found.Note, err.Error())
 		}
 	}
 	return found, found.use(cache.Kept, &q, fmt.Sprintf("measured in %.0f ms", now.Took/1e3))
 }
+
+// join puts notes one behind the other.
+func join(a, b string) string { return strings.Trim(a+"; "+b, "; ") }
 
 // use makes links of a measurement.
 func (f *Found) use(m figures, q *Query, how string) (err error) {
