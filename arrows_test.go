@@ -76,6 +76,7 @@ var floors = [][]string{
 	{"watch/drill"},
 	{"up"},
 	{"bench", "internal/differential", "capi"},
+	{"bench/fit"},
 	{"cli", "examples/allreduce", "examples/elastic", "examples/first", "examples/survive"},
 	{".", "internal/dist"},
 }

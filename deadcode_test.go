@@ -28,7 +28,6 @@ var unreached = []struct{ what, why string }{
 	{"comm/async.go", "calls that return a handle, for programs that overlap"},
 	{"comm/onesided.go", "one-sided operations"},
 	{"comm/tagged.go", "messages with tags, calls at once, prepared calls"},
-	{"comm/internal/pair/mail.go", "messages with tags"},
 	{"comm/folds.go", "reductions by functions, scans, locations"},
 	{"comm/proof.go:ByMessages", "an option for programs that want no shared memory"},
 	{"comm/queue.go:AtWait", "an option of started calls; the C library uses it"},

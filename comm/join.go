@@ -378,8 +378,11 @@ func (c *Comm) Explain(w io.Writer) error {
 		return err
 	}
 	for _, m := range c.library.made().All() {
-		if _, err := fmt.Fprintf(w, "made for these links: %s of %s to %s: %s, %s instead of %s for %s when it was made\n", m.Op, unit.Bytes(m.From), unit.Bytes(m.To),
-			m.Form, micros(m.Took), micros(m.Would), m.Instead); err != nil {
+		sizes := fmt.Sprintf("from %s on", unit.Bytes(m.From))
+		if m.To < 1<<62 {
+			sizes = fmt.Sprintf("from %s to below %s", unit.Bytes(m.From), unit.Bytes(m.To+1))
+		}
+		if _, err := fmt.Fprintf(w, "made for these links: %s %s: %s; when it was made %s, and %s took %s\n", m.Op, sizes, m.Form, micros(m.Took), m.Instead, micros(m.Would)); err != nil {
 			return err
 		}
 	}

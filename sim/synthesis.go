@@ -183,7 +183,9 @@ func (s *Synthesis) forms(p *synth.Plan, hop unit.Time, wish SynthWish, try func
 	}
 	form := func(plan *synth.Plan, c, lanes int) error {
 		name := fmt.Sprintf("%d trees of up to %d hops, %s", len(plan.Ways), p.Height(), pieceWord(c))
-		if lanes > 0 {
+		if lanes == 1 {
+			name += ", one lane"
+		} else if lanes > 1 {
 			name += fmt.Sprintf(", at most %d lanes", lanes)
 		}
 		return try(shape{name, func() (*sched.Program, error) { return plan.Program("synth", c, lanes) }})

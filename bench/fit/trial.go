@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -74,14 +75,16 @@ func newTrial(ctx context.Context, c *comm.Comm, cfg *Config, op sched.Collectiv
 		}
 		t.offer.Candidates[i].program = p
 	}
-	n := c.Size()
-	per := max(int(size)/4/n, 1)
-	t.in, t.out = make([]float32, n*per), make([]float32, n*per)
+	n := elements(size, c.Size())
+	t.in, t.out = make([]float32, n), make([]float32, n)
 	for i := range t.in {
 		t.in[i] = float32(i%7 + c.Rank())
 	}
 	return t, nil
 }
+
+// elements are the float32 of a size, as many for each rank.
+func elements(size unit.Bytes, ranks int) int { return max(int(size)/4/ranks, 1) * ranks }
 
 // propose makes programs for links as they were measured, of few trees and of many, the fastest by simulation first.
 func propose(m *rates, op sched.Collective, size unit.Bytes, channels int, links *comm.Links) offer {
@@ -103,8 +106,14 @@ func propose(m *rates, op sched.Collective, size unit.Bytes, channels int, links
 	}
 	// A message keeps a rank's goroutine, which sends nothing meanwhile, until the other side is awake.
 	opts := sim.Options{Costs: sim.Costs{Local: unit.Time((far.Alpha + 2*far.Post) * float64(unit.Microsecond))}}
+	// Messages of some ten KiB keep several hops busy; shorter ones cost a rank more than they bring. Small operations are made in every form.
+	pieces := 0
+	if size >= 512*unit.KiB {
+		pieces = min(int(math.Sqrt(float64(size/(64*unit.KiB)))), 32)
+	}
 	seen := map[string]bool{}
 	for _, wish := range []sim.SynthWish{{Loss: 0.05, Trees: 4 * net.Ranks}, {Loss: 0.35, Trees: net.Ranks}, {Loss: 0.5, Trees: max(net.Ranks/2, 2)}, {Loss: 0.5, Channels: 8}} {
+		wish.Pieces = pieces
 		if channels > 0 && (wish.Channels == 0 || wish.Channels > channels) {
 			wish.Channels = channels
 		}
