@@ -183,8 +183,8 @@ var quadratic = []string{"direct", "one-shot", "rank-order", "pairwise", "pairwi
 const many = 256
 
 // maxBroken is the number of actions beyond which an algorithm is not simulated on a
-// fabric with a bad part where another was: no two ranks do the same there, and
-// nothing is folded.
+// fabric with a bad part, or with switches that add, where another was: no two ranks
+// do the same there, and nothing is folded.
 const maxBroken = 1 << 22
 
 // vast is the number of ranks from which only algorithms are tried that send few
@@ -348,12 +348,16 @@ func (s *search) try(c candidate) (*sched.Program, *Result, error) {
 		if least > deadline {
 			return nil, nil, slowerError(fmt.Sprintf("it cannot take less than %s", least))
 		}
-		// One bad part makes all ranks different, which takes long to simulate. Without
-		// it they are alike.
-		if s.healthy != nil && p.Switches == 0 {
-			if work := j.actions(); work > maxBroken {
-				return nil, nil, slowerError(fmt.Sprintf("it has %d million actions, too many to simulate where a bad part makes all ranks differ; --algo %s does", work>>20, c.name()))
+		// Switches that add, and one bad part, make all ranks different, which takes long to
+		// simulate. Without a bad part they are alike.
+		if work := j.actions(); work > maxBroken && (s.healthy != nil || p.Switches > 0) {
+			why := "where switches add and ranks are not folded"
+			if s.healthy != nil {
+				why = "where a bad part makes all ranks differ"
 			}
+			return nil, nil, slowerError(fmt.Sprintf("it has %d million actions, too many to simulate %s; --algo %s does", work>>20, why, c.name()))
+		}
+		if s.healthy != nil && p.Switches == 0 {
 			if _, err := s.healthy.run([]Job{j}, deadline); errors.Is(err, ErrLate) {
 				return nil, nil, slowerError(fmt.Sprintf("it takes longer than %s even where nothing is slow or has failed", best.Time))
 			}

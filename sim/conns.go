@@ -146,7 +146,7 @@ func (w *world) connect() error {
 	}
 	w.prune()
 	w.share.apart()
-	users := make([]int32, len(w.share.cap))
+	users := make([]int32, len(w.share.res))
 	for i := range w.conns {
 		for _, l := range w.share.flows[w.conns[i].flow].loads {
 			users[l.res]++
@@ -159,7 +159,7 @@ func (w *world) connect() error {
 				c.alone = 0
 				break
 			}
-			if v := rate(w.share.cap[l.res], l.share); j == 0 || v < c.alone {
+			if v := rate(w.share.res[l.res].cap, l.share); j == 0 || v < c.alone {
 				c.alone, c.limit = v, l.res
 			}
 		}
@@ -174,11 +174,11 @@ func (w *world) connect() error {
 // links between switches.
 func (w *world) prune() {
 	most := make([]int64, len(w.conns))
-	need := make([]float64, len(w.share.cap)) // roughly, and exactly where that is near enough
-	exact := make([]int64, len(w.share.cap))
+	need := make([]float64, len(w.share.res)) // roughly, and exactly where that is near enough
+	exact := make([]int64, len(w.share.res))
 	for i := range w.conns {
 		for j, l := range w.share.flows[w.conns[i].flow].loads {
-			if v := rate(w.share.cap[l.res], l.share); j == 0 || v < most[i] {
+			if v := rate(w.share.res[l.res].cap, l.share); j == 0 || v < most[i] {
 				most[i] = v
 			}
 		}
@@ -193,8 +193,8 @@ func (w *world) prune() {
 		x := &w.share.flows[w.conns[i].flow]
 		x.loads = slices.DeleteFunc(x.loads, func(l load) bool {
 			// A flow's own tightest link stays: with company it needs more than there is.
-			full := w.share.cap[l.res] * whole
-			return rate(w.share.cap[l.res], l.share) > most[i] && need[l.res] < 1.1*float64(full) && exact[l.res] <= full
+			full := w.share.res[l.res].cap * whole
+			return rate(w.share.res[l.res].cap, l.share) > most[i] && need[l.res] < 1.1*float64(full) && exact[l.res] <= full
 		})
 	}
 }

@@ -99,10 +99,10 @@ func TestSharesAreMaxMinFair(t *testing.T) {
 			}
 			for r := range capacity {
 				sum := int64(0)
-				for _, m := range s.on[r] {
+				for _, m := range s.res[r].on {
 					sum += s.flows[m.flow].rate * s.flows[m.flow].loads[m.load].share
 				}
-				if sum > s.cap[r]*whole {
+				if sum > s.res[r].cap*whole {
 					t.Fatalf("link %d carries more than it can", r)
 				}
 			}

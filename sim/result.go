@@ -81,7 +81,7 @@ func (w *world) limit(res *Result) string {
 		return "nothing"
 	}
 	wire := w.resWire[best]
-	rate := unit.Rate(w.share.cap[best])
+	rate := unit.Rate(w.share.res[best].cap)
 	why := ""
 	if l := topo.LinkID(wire >> 1); int(l) < len(w.net.g.Links) {
 		why = w.net.g.Class(l).Gen + ", "

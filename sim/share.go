@@ -1,6 +1,9 @@
 package sim
 
-import "cmp"
+import (
+	"cmp"
+	"math"
+)
 
 // sharing is the max-min fair division of links among the flows on them.
 //
@@ -11,25 +14,31 @@ import "cmp"
 // are joined to it by links in common. All arithmetic is on whole numbers, so the
 // outcome does not depend on the order of flows or links.
 type sharing struct {
-	cap    []int64 // bytes a second, by resource
-	sum    []int64 // by resource: shares of the flows on it
-	own    []bool  // by resource: no flow on it ever loads another
-	on     [][]member
-	flows  []stream
-	dirty  []int32 // resources whose flows changed
-	marked []bool  // by resource: in dirty
+	res   []resource
+	flows []stream
+	dirty []int32 // resources whose flows changed
 
-	seen  []uint32 // by resource, by epoch
 	epoch uint32
 	queue []int32 // resources of a component
 	part  []int32 // flows of a component
-	used  []int64 // by resource: what frozen flows take, times whole
-	open  []int64 // by resource: shares of flows that still rise
 	heap  []filling
 	full  []int32
-	tight []uint32 // by resource: the epoch if it is in full
 
 	changed []int32 // flows whose rate is new
+}
+
+// resource is a link as flows see it. What a solution asks of it lies side by side:
+// among many ranks most of the time goes into fetching it from memory.
+type resource struct {
+	cap    int64 // bytes a second
+	sum    int64 // shares of the flows on it
+	used   int64 // what frozen flows take, times whole
+	open   int64 // shares of flows that still rise
+	on     []member
+	seen   uint32 // the epoch in which it was last part of a component
+	tight  uint32 // the epoch if it is in full
+	own    bool   // no flow on it ever loads another
+	marked bool   // in dirty
 }
 
 // member is a flow on a resource, and which of its loads that is.
@@ -61,16 +70,8 @@ type filling struct {
 
 // resource adds one.
 func (s *sharing) resource(capacity int64) int32 {
-	s.cap = append(s.cap, capacity)
-	s.sum = append(s.sum, 0)
-	s.own = append(s.own, false)
-	s.on = append(s.on, nil)
-	s.marked = append(s.marked, false)
-	s.seen = append(s.seen, 0)
-	s.used = append(s.used, 0)
-	s.open = append(s.open, 0)
-	s.tight = append(s.tight, 0)
-	return int32(len(s.cap) - 1)
+	s.res = append(s.res, resource{cap: capacity})
+	return int32(len(s.res) - 1)
 }
 
 // flow adds one that is not active yet. A resource may be named once only.
@@ -80,8 +81,8 @@ func (s *sharing) flow(loads []load) int32 {
 }
 
 func (s *sharing) touch(res int32) {
-	if !s.marked[res] {
-		s.marked[res] = true
+	if !s.res[res].marked {
+		s.res[res].marked = true
 		s.dirty = append(s.dirty, res)
 	}
 }
@@ -92,9 +93,9 @@ func (s *sharing) start(f int32) {
 	x.active, x.rate, x.was = true, 0, 0
 	for i := range x.loads {
 		l := &x.loads[i]
-		l.at = int32(len(s.on[l.res]))
-		s.on[l.res] = append(s.on[l.res], member{f, int32(i)})
-		s.sum[l.res] += l.share
+		l.at = int32(len(s.res[l.res].on))
+		s.res[l.res].on = append(s.res[l.res].on, member{f, int32(i)})
+		s.res[l.res].sum += l.share
 		s.touch(l.res)
 	}
 }
@@ -105,12 +106,12 @@ func (s *sharing) stop(f int32) {
 	x.active = false
 	for i := range x.loads {
 		l := &x.loads[i]
-		list := s.on[l.res]
+		list := s.res[l.res].on
 		last := list[len(list)-1]
 		list[l.at] = last
 		s.flows[last.flow].loads[last.load].at = l.at
-		s.on[l.res] = list[:len(list)-1]
-		s.sum[l.res] -= l.share
+		s.res[l.res].on = list[:len(list)-1]
+		s.res[l.res].sum -= l.share
 		if len(list) > 1 {
 			s.touch(l.res)
 		}
@@ -122,13 +123,13 @@ func (s *sharing) solve() []int32 {
 	s.changed = s.changed[:0]
 	s.epoch++
 	for _, res := range s.dirty {
-		s.marked[res] = false
-		if s.seen[res] == s.epoch || len(s.on[res]) == 0 {
+		s.res[res].marked = false
+		if s.res[res].seen == s.epoch || len(s.res[res].on) == 0 {
 			continue
 		}
-		if s.own[res] {
+		if s.res[res].own {
 			level := s.even(res)
-			for _, m := range s.on[res] {
+			for _, m := range s.res[res].on {
 				s.set(m.flow, level, res)
 			}
 			continue
@@ -141,18 +142,18 @@ func (s *sharing) solve() []int32 {
 }
 
 // even is the rate at which a resource is full if all its flows have the same.
-func (s *sharing) even(r int32) int64 { return max(1, rate(s.cap[r], s.sum[r])) }
+func (s *sharing) even(r int32) int64 { return max(1, rate(s.res[r].cap, s.res[r].sum)) }
 
 // apart finds the resources whose flows load no other, now that all flows are
 // known: their flows have the same rate, which takes no search.
 func (s *sharing) apart() {
-	for r := range s.own {
-		s.own[r] = true
+	for r := range s.res {
+		s.res[r].own = true
 	}
 	for f := range s.flows {
 		if loads := s.flows[f].loads; len(loads) > 1 {
 			for _, l := range loads {
-				s.own[l.res] = false
+				s.res[l.res].own = false
 			}
 		}
 	}
@@ -161,9 +162,9 @@ func (s *sharing) apart() {
 // component collects what is joined to a resource.
 func (s *sharing) component(res int32) {
 	s.queue, s.part = append(s.queue[:0], res), s.part[:0]
-	s.seen[res] = s.epoch
+	s.res[res].seen = s.epoch
 	for q := 0; q < len(s.queue); q++ {
-		for _, m := range s.on[s.queue[q]] {
+		for _, m := range s.res[s.queue[q]].on {
 			x := &s.flows[m.flow]
 			if x.epoch == s.epoch {
 				continue
@@ -171,8 +172,8 @@ func (s *sharing) component(res int32) {
 			x.epoch, x.frozen = s.epoch, false
 			s.part = append(s.part, m.flow)
 			for i := range x.loads {
-				if r := x.loads[i].res; s.seen[r] != s.epoch {
-					s.seen[r] = s.epoch
+				if r := x.loads[i].res; s.res[r].seen != s.epoch {
+					s.res[r].seen = s.epoch
 					s.queue = append(s.queue, r)
 				}
 			}
@@ -188,24 +189,35 @@ func (s *sharing) fill() {
 		level, limit := int64(0), int32(0)
 		for i := range x.loads {
 			l := &x.loads[i]
-			if v := rate(s.cap[l.res], l.share); i == 0 || v < level {
+			if v := rate(s.res[l.res].cap, l.share); i == 0 || v < level {
 				level, limit = v, l.res
 			}
 		}
 		s.set(f, level, limit)
 		return
 	}
+	least := int64(math.MaxInt64)
+	all := false // a link that is full first carries all flows
+	for _, r := range s.queue {
+		x := &s.res[r]
+		x.used, x.open = 0, x.sum
+		if v := s.level(r); v < least {
+			least, all = v, len(x.on) == len(s.part)
+		} else if v == least {
+			all = all || len(x.on) == len(s.part)
+		}
+	}
+	if all {
+		s.alike(least)
+		return
+	}
 	s.heap = s.heap[:0]
 	for _, r := range s.queue {
-		s.used[r], s.open[r] = 0, 0
-		for _, m := range s.on[r] {
-			s.open[r] += s.flows[m.flow].loads[m.load].share
-		}
 		s.push(filling{s.level(r), r})
 	}
 	for left := len(s.part); left > 0; {
 		top := s.pop()
-		if s.open[top.res] == 0 {
+		if s.res[top.res].open == 0 {
 			continue
 		}
 		if v := s.level(top.res); v != top.level { // others have left it since
@@ -216,7 +228,7 @@ func (s *sharing) fill() {
 		s.full = append(s.full[:0], top.res)
 		for len(s.heap) > 0 && s.heap[0].level == top.level {
 			next := s.pop()
-			if s.open[next.res] == 0 {
+			if s.res[next.res].open == 0 {
 				continue
 			}
 			if v := s.level(next.res); v != top.level {
@@ -226,10 +238,10 @@ func (s *sharing) fill() {
 			s.full = append(s.full, next.res)
 		}
 		for _, r := range s.full {
-			s.tight[r] = s.epoch
+			s.res[r].tight = s.epoch
 		}
 		for _, r := range s.full {
-			for _, m := range s.on[r] {
+			for _, m := range s.res[r].on {
 				x := &s.flows[m.flow]
 				if x.frozen {
 					continue
@@ -240,9 +252,9 @@ func (s *sharing) fill() {
 				limit := r
 				for i := range x.loads {
 					l := &x.loads[i]
-					s.used[l.res] += l.share * top.level
-					s.open[l.res] -= l.share
-					if s.tight[l.res] == s.epoch && cmp.Or(len(s.on[l.res])-len(s.on[limit]), int(l.res-limit)) < 0 {
+					s.res[l.res].used += l.share * top.level
+					s.res[l.res].open -= l.share
+					if s.res[l.res].tight == s.epoch && cmp.Or(len(s.res[l.res].on)-len(s.res[limit].on), int(l.res-limit)) < 0 {
 						limit = l.res
 					}
 				}
@@ -250,17 +262,30 @@ func (s *sharing) fill() {
 			}
 		}
 		for _, r := range s.full {
-			s.tight[r] = 0
+			s.res[r].tight = 0
 		}
+	}
+}
+
+// alike gives all flows of a component one rate, and names what holds each back.
+func (s *sharing) alike(level int64) {
+	for _, f := range s.part {
+		limit := int32(-1)
+		for _, l := range s.flows[f].loads {
+			if s.level(l.res) == level && (limit < 0 || cmp.Or(len(s.res[l.res].on)-len(s.res[limit].on), int(l.res-limit)) < 0) {
+				limit = l.res
+			}
+		}
+		s.set(f, level, limit)
 	}
 }
 
 // level is the rate at which a resource is full if all its open flows rise alike.
 func (s *sharing) level(r int32) int64 {
-	if s.open[r] == 0 {
+	if s.res[r].open == 0 {
 		return 0
 	}
-	return max(1, (s.cap[r]*whole-s.used[r])/s.open[r])
+	return max(1, (s.res[r].cap*whole-s.res[r].used)/s.res[r].open)
 }
 
 func (s *sharing) set(f int32, rate int64, limit int32) {

@@ -125,6 +125,7 @@ type world struct {
 	folded  int64 // actions skipped
 	rounds  int64 // periods skipped
 	batches int64
+	mixed   bool // lanes, of which some shared links
 }
 
 func newWorld(net *network, jobs []Job, o Options) (*world, error) {
