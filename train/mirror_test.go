@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/weft-fabric/weft/internal/bounded"
 	"github.com/weft-fabric/weft/train"
 )
 
@@ -23,7 +24,10 @@ func TestMirrorsStandInForTheDead(t *testing.T) {
 			n := l.DP * max(1, l.TP) * max(1, l.PP)
 			want := play(t, tiny(), 1, 6)
 			for victim := 0; victim < n; victim += max(1, n/3) {
-				for _, k := range []int64{1, 3, 1 << 40} { // at a call of step 3, or between two steps
+				for i, k := range []int64{1, 3, 1 << 40} { // at a call of step 3, or between two steps
+					if !bounded.Long() && i != victim/max(1, n/3)%3 {
+						continue
+					}
 					w := start(t, cfg, n)
 					w.until(2)
 					if k < 1<<40 {

@@ -153,7 +153,7 @@ func TestAFailedStepIsNoStepOrAWholeOne(t *testing.T) {
 			w.until(1)
 			w.end()
 
-			points := 6
+			points := 4
 			if bounded.Long() {
 				points = 12
 			}
@@ -386,6 +386,9 @@ func TestAMirrorHoldsWhereverARebuildEnds(t *testing.T) {
 			ended := map[int]int{} // rebuilds by how many ranks ended well
 			for _, dead := range bounded.First(1, 2, 0) {
 				for through := range 8 { // by bit: the ranks that end the rebuild well
+					if !bounded.Long() && through != 0 && through != 7 && through%3 != 2 {
+						continue
+					}
 					w := start(t, cfg, 4)
 					w.until(2)
 					if err := w.trainers[dead].Close(); err != nil {
@@ -529,6 +532,9 @@ func TestRestore(t *testing.T) {
 	ctx := context.Background()
 	for name, change := range layouts() {
 		if strings.Contains(name, "not overlapped") || strings.Contains(name, "gpipe") {
+			continue
+		}
+		if !bounded.Long() && !slices.Contains([]string{"dp 3", "tp 2", "pp 2 1f1b", "dp 2 tp 2 pp 2 zero 3", "dp 5, some without work", "dp 3 zero 1", "dp 3 zero 2"}, name) {
 			continue
 		}
 		t.Run(name, func(t *testing.T) {

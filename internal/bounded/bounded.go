@@ -38,6 +38,14 @@ func First[T any](n int, list ...T) []T {
 	return list[:n]
 }
 
+// Times is how often something is tried that differs little from time to time: long for long tests, short otherwise.
+func Times(short, long int) int {
+	if Long() {
+		return long
+	}
+	return short
+}
+
 // Command is exec.Command for a test. The process ends with the test at the latest.
 func Command(t testing.TB, name string, args ...string) *exec.Cmd {
 	t.Helper()

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/weft-fabric/weft/internal/bounded"
 	"github.com/weft-fabric/weft/internal/mutant"
 	"github.com/weft-fabric/weft/internal/reference"
 	"github.com/weft-fabric/weft/sched"
@@ -88,7 +89,7 @@ func TestNoBrokenProgramIsAccepted(t *testing.T) {
 				if _, err := verify.Program(e.Program()); err != nil {
 					t.Fatalf("%s %s written out: %v", a.Name, op, err)
 				}
-				for count < 100*(n-2) {
+				for count < bounded.Times(25, 100)*(n-2) {
 					m, how := e.Break(rng)
 					if m == nil {
 						continue
@@ -108,7 +109,7 @@ func TestNoBrokenProgramIsAccepted(t *testing.T) {
 		}
 	}
 	t.Logf("%d broken programs of %d algorithms: %d rejected, %d accepted, all of which are right in every order tried", tried, len(algo.All()), tried-equivalent, equivalent)
-	if tried < 10000 || equivalent > tried/5 {
+	if tried < bounded.Times(2500, 10000) || equivalent > tried/5 {
 		t.Errorf("%d tried, %d accepted", tried, equivalent)
 	}
 }
@@ -121,7 +122,7 @@ func TestNoBrokenTextIsAccepted(t *testing.T) {
 	for _, a := range algo.All() {
 		for _, op := range a.Ops {
 			for n := 3; n <= 6; n++ {
-				for range 15 {
+				for range bounded.Times(4, 15) {
 					s := algo.Spec{Op: op, Ranks: n, Channels: 1 + n%2, Root: n / 2, Local: n / (1 + n%3)}
 					p, err := a.Program(s)
 					if err != nil {
@@ -163,7 +164,7 @@ func TestRotationRejectsWhatUnrollingRejects(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for range 25 {
+		for range bounded.Times(6, 25) {
 			p, err := a.Program(algo.Spec{Op: c.op, Ranks: 65})
 			if err != nil {
 				t.Fatal(err)

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weft-fabric/weft/internal/bounded"
 	"github.com/weft-fabric/weft/topo"
 	"github.com/weft-fabric/weft/topo/build"
 )
@@ -313,7 +314,8 @@ func TestUnknownSpeedStaysUnknown(t *testing.T) {
 
 // TestLargeSubnetComesBack writes 140,000 adapters and reads them again.
 func TestLargeSubnetComesBack(t *testing.T) {
-	const leaves, ports = 1100, 128
+	const ports = 128
+	leaves := bounded.Times(520, 1100) // more ends than 16 bits count
 	b := topo.NewBuilder("large")
 	class := b.Class(class("ndr", 0))
 	fabric := b.Fabric(topo.Fabric{Name: "fabric", Family: topo.Clos})
