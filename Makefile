@@ -36,18 +36,19 @@ RACE     ?= ./transport/... ./comm/... ./coord/... ./ckpt/... ./elastic/... ./la
 PACKAGES := ibsim-utils opensm infiniband-diags chromium gcc g++ openmpi-bin libopenmpi-dev mpich libmpich-dev libgloo-dev python3-torch \
 	netplan.io frr dnsmasq-base kea-dhcp4-server bind9-utils slurmctld slurmd slurm-client lldpd bird2 nftables prometheus
 
-.PHONY: torch-suite torch-bench quick test long lib race schedules host-faults differential proofs dist cross bench bench-sim bench-comm accuracy plan-accuracy drift drills lab-scale consumers watch-drills watch-load gpu xfer-faults xfer-store fuzz lint packages build
+.PHONY: gofmt vet staticcheck torch-suite torch-bench quick test long lib race schedules host-faults differential proofs dist cross bench bench-sim bench-comm accuracy plan-accuracy drift drills lab-scale consumers watch-drills watch-load gpu xfer-faults xfer-store fuzz lint packages build
 
 quick:
 	$(GO) build ./...
 	$(GO) vet ./...
-	$(GO) test -short -timeout 2m $(QUICK)
+	$(GO) test -vet=off -short -timeout 2m $(QUICK)
 
-# Three packages at a time: many tests wait for processes, and two cores would idle meanwhile.
-# The library is built before the tests that use it, where there is a C compiler, so that none of them waits for it.
-test: packages lint cross
+# Three packages at a time: many tests wait for processes, and two cores would idle meanwhile. go test vets what it tests,
+# with every check, so that vet does not run twice. The library is built before the tests that use it, where there is a C
+# compiler, so that none of them waits for it.
+test: packages gofmt staticcheck cross
 	if command -v cc >/dev/null; then $(MAKE) lib; fi
-	$(GO) test -p 3 -timeout 15m ./...
+	$(GO) test -vet=all -p 3 -timeout 15m ./...
 
 # Everything there is: tests try all counts of ranks, layouts and moments of a death instead of a choice of them.
 long: packages lint cross
@@ -78,9 +79,9 @@ schedules:
 
 # Everything that runs no ranks works on macOS; the rest builds and says that it takes Linux.
 cross:
-	CGO_ENABLED=0 GOOS=darwin GOARCH=arm64 $(GO) build -trimpath -o /dev/null .
+	CGO_ENABLED=0 GOOS=darwin GOARCH=arm64 $(GO) build -trimpath -ldflags '-s -w' -o /dev/null .
 	CGO_ENABLED=0 GOOS=darwin GOARCH=arm64 $(GO) vet .
-	CGO_ENABLED=0 GOOS=linux GOARCH=arm64 $(GO) build -trimpath -o /dev/null .
+	CGO_ENABLED=0 GOOS=linux GOARCH=arm64 $(GO) build -trimpath -ldflags '-s -w' -o /dev/null .
 
 # The only part that is built with cgo. PYTHONPATH=python is enough to use it from Python.
 lib:
@@ -112,9 +113,15 @@ packages:
 		done; \
 	fi
 
-lint:
+lint: gofmt vet staticcheck
+
+gofmt:
 	@test -z "$$(gofmt -l .)" || { echo "not gofmt'd:"; gofmt -l .; exit 1; }
+
+vet:
 	$(GO) vet ./...
+
+staticcheck:
 	$(GO) tool staticcheck ./...
 
 accuracy:
