@@ -100,5 +100,6 @@ need the same secret in WEFT_TOKEN. Without --report nothing is sent anywhere.`,
 	s.StringVar(&c.Root, "root", "", "`DIR` with a copy of another host's sys and proc, to try it out")
 	s.BoolVar(&f.once, "once", false, "sample once, print metrics and end; for a textfile collector")
 	f.preset.register(cmd)
+	cmd.AddCommand(newAgentCost())
 	return cmd
 }

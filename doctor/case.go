@@ -16,6 +16,7 @@ type Case struct {
 	PCI       []PCI       // lspci -vvv, /sys
 	Addresses []Address   // ip -j
 	Cables    []Cable     // ibnetdiscover, iblinkinfo
+	Switches  []Switch    // ibswinfo
 	Host      []HostState // limits and settings of a live host
 	Processes []Process   // of jobs on a live host
 }
@@ -93,7 +94,8 @@ type RASComm struct {
 	Size    int
 	Ranks   []RASRank
 	Missing []RASRank
-	Text    []Evidence // sections of the text form
+	Top     map[string]int64 // the highest count of each operation, also of ranks that are not listed
+	Text    []Evidence       // sections of the text form
 }
 
 // RASRank is a rank as RAS sees it.
@@ -151,6 +153,7 @@ type Bench struct {
 	Wrong  int64 // -1 not checked
 	Table  int   // which table of the file
 	Place  string
+	Device string // the NIC of a test between two, "" for others
 }
 
 // Kernel is a line of a kernel log.
@@ -292,6 +295,14 @@ type Cable struct {
 	WidthMax     int    // what iblinkinfo says could be
 	SpeedMax     string // what iblinkinfo says could be
 	State        string
+	Problem      string // what a subnet manager holds against it
+}
+
+// Switch is the state of a switch itself.
+type Switch struct {
+	At         Evidence
+	Name, GUID string
+	Problems   []Evidence // fans, power supplies, temperature
 }
 
 // HostState is what a live host says of itself. -1 is unknown.

@@ -320,6 +320,9 @@ func (d *diag) verdict(r *Report) string {
 		case read == 0 && len(r.Files) > 0:
 			return "Nothing was recognised, so nothing can be said."
 		case n[Info] > 0:
+			if n[Info] == 1 {
+				return "Nothing is wrong in what was read; one thing is worth knowing."
+			}
 			return fmt.Sprintf("Nothing is wrong in what was read; %d things are worth knowing.", n[Info])
 		}
 		return "Nothing is wrong in what was read."

@@ -47,9 +47,10 @@ func (d *diag) kernelRules() {
 			}
 		case "nic_down":
 			downs[key{k.Host, cmp.Or(k.F["if"], k.Device)}] = append(downs[key{k.Host, cmp.Or(k.F["if"], k.Device)}], k)
-		case "nic_power", "nic_heat", "nic_cable", "nic_keys", "nic_dead", "peermem", "nccl_crash", "oom_kill", "hung_task", "iommu":
+		case "nic_power", "nic_heat", "nic_cable", "nic_keys", "nic_dead", "peermem", "nccl_crash", "oom_kill", "hung_task", "iommu", "panic", "file_max", "mce":
 			id := map[string]string{"nic_power": "nic-power", "nic_heat": "nic-heat", "nic_cable": "nic-cable", "nic_keys": "nic-keys-exhausted", "nic_dead": "nic-firmware",
-				"peermem": "peermem-context", "nccl_crash": d.crash(k), "oom_kill": "host-out-of-memory", "hung_task": "task-blocked", "iommu": "iommu-fault"}[k.Kind]
+				"peermem": "peermem-context", "nccl_crash": d.crash(k), "oom_kill": "host-out-of-memory", "hung_task": "task-blocked", "iommu": "iommu-fault",
+				"panic": "host-crashed", "file_max": "open-files", "mce": "host-hardware"}[k.Kind]
 			f := d.find(id, s, k.At)
 			if pid := k.F["pid"]; pid != "" {
 				if p := d.j.procs[k.Host+":"+pid]; p != nil {

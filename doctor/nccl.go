@@ -16,6 +16,7 @@ var direct = map[string]string{
 	"ring_broken": "topologies-differ", "pxn_old": "plugin-old-no-pxn", "stack": "stack-unlimited", "cumem_host": "cumem-host-blocked",
 	"bootstrap_none": "no-interface", "ib_noip": "no-interface", "driver_old": "driver-too-old", "files": "open-files", "family": "unique-id-empty",
 	"no_path": "topology-search-failed", "mixed_nics": "nic-count-differs", "ib_mixed": "ib-roce-mixed", "too_old": "versions-differ", "cuda_oom": "cuda-out-of-memory",
+	"ipc_fail": "p2p-forced", "imex": "imex-missing",
 }
 
 func (jb *job) multiHost() bool {
@@ -114,7 +115,7 @@ func (d *diag) ncclRules() {
 
 // harmless are warnings that mean nothing by themselves.
 func harmless(msg string) bool {
-	for _, s := range []string{"Proxy Call to rank", "Could not receive type", "Accept failed", "NCCL_", "MSCCL", "Failed to find reverse path", "NUMA auto balancing", "Missing \"iommu=pt\"", "poll", "[Service thread]", "Could not find libnccl-net", "Cuda failure", "misc/socket", "ncclUnhandled", "HINT"} {
+	for _, s := range []string{"Proxy Call to rank", "Could not receive type", "Accept failed", "NCCL_", "MSCCL", "Failed to find reverse path", "NUMA auto balancing", "Missing \"iommu=pt\"", "poll", "[Service thread]", "Could not find libnccl-net", "Cuda failure", "misc/socket", "ncclUnhandled", "HINT", "User asked for a m", "Could not find real path", "CollNet", "not dumping topology", "Skipping nvlink detection", "cap it to", "limiting it to", "Limiting value to", "is being ignored", "Ignoring SHM", "set both to", "GDR Flush only", "trying to use CUDA instead", "unlink failed", "munmap"} {
 		if strings.Contains(msg, s) {
 			return true
 		}

@@ -59,7 +59,10 @@ func (d *diag) memory() {
 		case strings.Contains(l.Msg, "256 bytes instead of 4"):
 			d.find("init-order", d.of(l), l.At)
 		default:
-			d.find("collective-mismatch", d.of(l), l.At)
+			f := d.find("collective-mismatch", d.of(l), l.At)
+			if r, err := strconv.Atoi(l.F["rank"]); err == nil {
+				f.Subject.Ranks = append(f.Subject.Ranks, r)
+			}
 		}
 	}, "coll_mismatch")
 }

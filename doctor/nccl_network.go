@@ -373,11 +373,12 @@ func (jb *job) uses(net string) bool {
 func (d *diag) sockets(v [3]int, known bool) {
 	jb := d.job
 	jb.each(func(_ *proc, l *Line) {
-		msg := l.F["msg"] + l.F["m2"]
+		msg := l.F["msg"] + l.F["m2"] + l.F["m3"] + l.F["m4"] + l.F["m6"]
 		s := d.of(l)
-		if h := d.j.hostOf(l.F["peer"]); h != "" {
+		peer := l.F["peer"] + l.F["peer3"]
+		if h := d.j.hostOf(peer); h != "" {
 			s.Links = []string{l.Host + " - " + h}
-		} else if a := ipOf(l.F["peer"]); a != "" {
+		} else if a := ipOf(peer); a != "" {
 			s.Links = []string{l.Host + " - " + a}
 		}
 		if strings.Contains(msg, "Software caused connection abort") {

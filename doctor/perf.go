@@ -38,7 +38,10 @@ func (d *diag) rasRules() {
 				}
 			}
 			// Behind: for each operation the ranks below the highest count.
-			top := map[string]int64{}
+			top := maps.Clone(c.Top)
+			if top == nil {
+				top = map[string]int64{}
+			}
 			for _, k := range c.Ranks {
 				hosts[k.Rank] = k.Host
 				for op, n := range k.Counts {
@@ -51,21 +54,19 @@ func (d *diag) rasRules() {
 			var behind []RASRank
 			gap := int64(0)
 			opName := ""
-			listed := len(c.Ranks) < c.Size // the text form lists outliers only
 			for _, k := range c.Ranks {
-				for op, n := range k.Counts {
-					if n < top[op] {
-						behind = append(behind, k)
-						if top[op]-n > gap {
-							gap, opName = top[op]-n, op
+				late := false
+				for _, op := range slices.Sorted(maps.Keys(k.Counts)) {
+					if lag := top[op] - k.Counts[op]; lag > 0 {
+						late = true
+						if lag > gap {
+							gap, opName = lag, op
 						}
-						break
 					}
 				}
-			}
-			if listed && len(behind) == 0 && len(c.Text) > 0 {
-				behind = rasTextBehind(c)
-				gap = 1
+				if late {
+					behind = append(behind, k)
+				}
 			}
 			stuck, moved := false, false
 			for _, k := range c.Ranks {
@@ -77,7 +78,8 @@ func (d *diag) rasRules() {
 				}
 				before[p] = k.Counts
 			}
-			if len(behind) > 0 && len(behind)*2 <= max(c.Size, len(c.Ranks)) {
+			if len(behind) > 0 {
+				most := len(behind)*2 > max(c.Size, len(c.Ranks)) // a few are ahead of all others
 				var ranks []int
 				for _, k := range behind {
 					ranks = append(ranks, k.Rank)
@@ -86,9 +88,16 @@ func (d *diag) rasRules() {
 				f := d.find("ras-behind", Subject{Ranks: ranks})
 				for _, k := range behind {
 					f.Subject.Hosts = append(f.Subject.Hosts, k.Host)
-					f.addEvidence(Evidence{File: file, Line: k.Line, Text: fmt.Sprintf("communicator %s rank %d on %s (process %d) is %d operations behind", c.Hash, k.Rank, k.Host, k.PID, max(gap, 1))})
+					text := fmt.Sprintf("communicator %s rank %d", c.Hash, k.Rank)
+					if k.Host != "" {
+						text += fmt.Sprintf(" on %s (process %d)", k.Host, k.PID)
+					}
+					f.addEvidence(Evidence{File: file, Line: k.Line, Text: fmt.Sprintf("%s is %d %s behind in %s", text, gap, plural(int(gap), "operation"), opName)})
 				}
 				switch {
+				case most && !stuck:
+					f.Severity, f.Confidence = Warning, 0.5
+					f.Cause = fmt.Sprintf("%d of %d ranks have launched %s #%d, the others are ahead and wait: who holds them up is among those behind; counts can differ for a moment, so ask again after 30 s", len(behind), max(c.Size, len(c.Ranks)), opName, top[opName]-gap)
 				case moved:
 					f.Severity, f.Confidence = Warning, 0.6
 					f.Cause = "they are behind but still launch: slow, not stuck"
@@ -121,31 +130,6 @@ func (d *diag) rasRules() {
 			}
 		}
 	}
-}
-
-// rasTextBehind finds the ranks with the lower count in the text form, if those are
-// the ones that it lists.
-func rasTextBehind(c RASComm) []RASRank {
-	low, high := int64(math.MaxInt64), int64(-1)
-	for _, e := range c.Text {
-		var n int
-		var k int64
-		if _, err := fmt.Sscanf(strings.TrimSpace(e.Text), "%d ranks have launched up to operation %d", &n, &k); err == nil {
-			low, high = min(low, k), max(high, k)
-		} else if _, err := fmt.Sscanf(strings.TrimSpace(e.Text), "%d rank has launched up to operation %d", &n, &k); err == nil {
-			low, high = min(low, k), max(high, k)
-		}
-	}
-	if high < 0 || low == high {
-		return nil
-	}
-	var out []RASRank
-	for _, k := range c.Ranks {
-		if k.Counts["all"] == low {
-			out = append(out, k)
-		}
-	}
-	return out
 }
 
 func (d *diag) perfRules() {

@@ -21,6 +21,10 @@ var portLimits = []struct {
 	{"excessive_buffer_overrun_errors", 10}, {"VL15_dropped", 100}, {"symbol_error", 1000}, {"rx_icrc_encapsulated", 1},
 }
 
+// zeroIsNormal are counters of which a healthy port has none. Links go down when hosts
+// start, and symbol errors are usual on fast links.
+var zeroIsNormal = []string{"link_error_recovery", "port_rcv_errors", "local_link_integrity_errors", "excessive_buffer_overrun_errors", "port_rcv_remote_physical_errors"}
+
 func portName(p Port) string {
 	if p.Switch {
 		return fmt.Sprintf("%s port %d", cmp.Or(p.Name, p.Device), p.Port)
@@ -72,7 +76,15 @@ func (d *diag) portRules() {
 			s.Hosts = []string{p.Host}
 		}
 		if p.Problem != "" && p.Device == "" {
-			d.find("ib-tool-failed", s, p.At)
+			s.Devices = nil
+			if p.Name != "" {
+				s.Devices = []string{named(p.Host, p.Name)}
+			}
+			f := d.find("ib-tool-failed", s, p.At)
+			if p.Name != "" {
+				f.Cause = "device " + p.Name + " cannot be read: its driver or its files in /sys are gone, or a container does not see it"
+				f.Fix = "ls /sys/class/infiniband/" + p.Name + "; the kernel log of its driver; reset or replace the NIC"
+			}
 			continue
 		}
 		if p.Problem != "" {
@@ -128,6 +140,35 @@ func (d *diag) portRules() {
 		d.counters(name, samples[name], samples)
 	}
 	d.cables()
+	for _, w := range d.c.Switches {
+		if len(w.Problems) > 0 {
+			d.find("switch-hardware", Subject{Devices: []string{strings.TrimSpace(w.Name + " " + w.GUID)}}, w.Problems...)
+		}
+	}
+	d.pairTests()
+}
+
+// pairTests holds the bandwidth between two NICs against the rate of the port.
+func (d *diag) pairTests() {
+	best := map[string]Bench{}
+	for _, b := range d.c.Bench {
+		if b.Device != "" && strings.HasSuffix(b.Op, "_bw") && b.Size >= 64<<10 && b.Alg > best[b.Device].Alg {
+			best[b.Device] = b
+		}
+	}
+	for _, dev := range slices.Sorted(maps.Keys(best)) {
+		b := best[dev]
+		for _, p := range d.c.Ports {
+			if p.Device != dev || p.Switch || p.Rate <= 0 || p.State != "Active" {
+				continue
+			}
+			if b.Alg < 0.8*p.Rate/8 {
+				f := d.find("pair-slow", Subject{Hosts: []string{p.Host}, Devices: []string{named(p.Host, dev)}}, b.At, p.At)
+				f.Cause = fmt.Sprintf("%.1f GB/s at best, the port could do %.1f GB/s", b.Alg, p.Rate/8)
+			}
+			break
+		}
+	}
 }
 
 // sameRole says whether all ports of this device name have this rate.
@@ -178,7 +219,11 @@ func (d *diag) counters(name string, list []Port, all map[string][]Port) {
 	packets := float64(p.Counters["port_rcv_packets"] + p.Counters["port_xmit_packets"])
 	for _, x := range portLimits {
 		v := p.Counters[x.name]
-		if v <= x.limit {
+		if v < x.limit {
+			// A few since nobody knows when: worth a second reading where zero is normal.
+			if v > 0 && slices.Contains(zeroIsNormal, x.name) && d.has("port-errors") == nil {
+				d.find("port-errors-few", s, ev(x.name, v))
+			}
 			continue
 		}
 		// Other ports of the kind: an old fabric has counts everywhere.
@@ -276,6 +321,11 @@ func (d *diag) cables() {
 		}
 		seen[link] = true
 		s := Subject{Links: []string{link}}
+		if c.Problem != "" {
+			f := d.find("port-unhealthy", s, c.At)
+			f.Cause = "the subnet manager marked it " + c.Problem
+			continue
+		}
 		for _, n := range []struct {
 			name string
 			sw   bool

@@ -14,9 +14,10 @@ import (
 func newPort() doctor.Port { return doctor.Port{SMLID: -1, Counters: map[string]uint64{}, LID: -1} }
 
 var (
-	statCA   = regexp.MustCompile(`^CA '([^']+)'`)
-	statPort = regexp.MustCompile(`^\s+Port (\d+):`)
-	statPair = regexp.MustCompile(`^\s*([A-Za-z][\w /]*?)\s*:\s*(.*)$`)
+	statCA     = regexp.MustCompile(`^CA '([^']+)'`)
+	statPort   = regexp.MustCompile(`^\s+Port (\d+):`)
+	statFailed = regexp.MustCompile(`(?:IB device|CA|device) '?([\w.-]+)'? failed|can't open (?:UMAD port|device) \(?'?([\w.-]+)`)
+	statPair   = regexp.MustCompile(`^\s*([A-Za-z][\w /]*?)\s*:\s*(.*)$`)
 )
 
 // readIBStat reads blocks "CA 'mlx5_0'" with "Port 1:". The tool may stop half-way
@@ -51,6 +52,9 @@ func readIBStat(s *scan, b []byte) error {
 			s.note("line %d: ibstat stopped: %s", n, strings.TrimSpace(l))
 			p := newPort()
 			p.At, p.Host, p.Problem = s.at(n, l), s.host, strings.TrimSpace(l)
+			if m := statFailed.FindStringSubmatch(l); m != nil {
+				p.Name = m[1]
+			}
 			s.c.Ports = append(s.c.Ports, p)
 			continue
 		}
@@ -145,10 +149,12 @@ var perfNames = map[string]string{
 	"locallinkintegrityerrors": "local_link_integrity_errors", "excessivebufferoverrunerrors": "excessive_buffer_overrun_errors",
 	"vl15dropped": "VL15_dropped", "portxmitwait": "port_xmit_wait", "portxmitdata": "port_xmit_data", "portrcvdata": "port_rcv_data",
 	"portxmitpkts": "port_xmit_packets", "portrcvpkts": "port_rcv_packets", "qp1dropped": "qp1_dropped",
+	"portlocalphysicalerrors": "port_local_physical_errors", "portmalformedpkterrors": "port_malformed_packet_errors", "portbufferoverrunerrors": "excessive_buffer_overrun_errors",
+	"portdlidmappingerrors": "port_dlid_mapping_errors", "portvlmappingerrors": "port_vl_mapping_errors", "portloopingerrors": "port_looping_errors",
 }
 
 var (
-	perfHead = regexp.MustCompile(`^# Port (?:extended )?counters: Lid (\d+) port (\d+)`)
+	perfHead = regexp.MustCompile(`^# Port(?:RcvErrorDetails| extended)? counters: Lid (\d+) port (\d+)`)
 	perfPair = regexp.MustCompile(`^([A-Za-z0-9]+):\.*\s*(0x[0-9a-fA-F]+|\d+)`)
 	guidName = regexp.MustCompile(`0x[0-9a-fA-F]{16}`)
 )
@@ -217,7 +223,11 @@ func readDiagnet(s *scan, b []byte) error {
 			if err != nil {
 				continue
 			}
-			if name, ok := names[m[1]]; ok {
+			name, ok := names[m[1]]
+			if !ok {
+				name, ok = names[strings.TrimSuffix(m[1], "_extended")]
+			}
+			if ok {
 				port.Counters[name] = max(port.Counters[name], v)
 			} else {
 				port.Counters[m[1]] = v

@@ -1,6 +1,7 @@
 package read
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 
@@ -55,6 +56,8 @@ func (s *scan) rasEvent(n int, d *pdict) {
 var (
 	rasComm  = regexp.MustCompile(`^\s*#(\d+)-(\d+) \(([0-9a-fA-Fx]+)\) ([A-Z, ]+)`)
 	rasRank  = regexp.MustCompile(`Rank (\d+) -- GPU (\S+) managed by process (\d+) on node (\S+)`)
+	rasCount = regexp.MustCompile(`have different (\S+) operation counts`)
+	rasEvent = regexp.MustCompile(`^\[?([^\]]*)\]? ?PEER_DEAD: Process (\d+) on node (\S+) managing GPUs? (.*)`)
 	rasUpTo  = regexp.MustCompile(`(\d+) ranks? ha(?:s|ve) launched up to operation (\d+)`)
 	rasProc  = regexp.MustCompile(`Process (\d+) on node (\S+) managing GPUs? (.*)`)
 	rasLost  = regexp.MustCompile(`The missing ranks?: (.*)`)
@@ -69,31 +72,56 @@ func readRASText(s *scan, b []byte) error {
 	var comm *doctor.RASComm
 	section := ""
 	size := 0
+	sizes := map[string]int{} // by group
 	upTo := int64(-1)
+	var counts *rasCounts // of the operation that is being listed
 	n := 0
 	for l := range strings.Lines(string(b)) {
 		n++
 		l = strings.TrimRight(l, "\r\n")
 		t := strings.TrimSpace(l)
 		switch {
+		case rasEvent.MatchString(t):
+			m := rasEvent.FindStringSubmatch(t)
+			p := doctor.RASProcess{At: s.at(n, l), Host: m[3], GPU: m[4], Dead: true}
+			p.PID, _ = strconv.Atoi(m[2])
+			r.Dead = append(r.Dead, p)
 		case rasNCCLv.MatchString(t):
 			r.Version = rasNCCLv.FindStringSubmatch(t)[1]
 		case rasTable.MatchString(l):
-			v, _ := strconv.Atoi(rasTable.FindStringSubmatch(l)[5])
+			m := rasTable.FindStringSubmatch(l)
+			v, _ := strconv.Atoi(m[5])
 			size = max(size, v)
+			sizes[m[1]] = v
 		case rasComm.MatchString(l):
 			m := rasComm.FindStringSubmatch(l)
+			counts.fill(comm)
+			counts = nil
 			if comm == nil || comm.Hash != m[3] {
-				r.Comms = append(r.Comms, doctor.RASComm{Hash: m[3], Size: size})
+				of, ok := sizes[m[1]]
+				if !ok {
+					of = size
+				}
+				r.Comms = append(r.Comms, doctor.RASComm{Hash: m[3], Size: of})
 				comm = &r.Comms[len(r.Comms)-1]
 			}
 			comm.Text = append(comm.Text, s.at(n, l))
 			section, upTo = strings.TrimSpace(m[4]), -1
+		case rasCount.MatchString(t):
+			counts.fill(comm)
+			counts, upTo = &rasCounts{op: rasCount.FindStringSubmatch(t)[1]}, -1
+		case strings.Contains(t, "have different status"):
+			counts.fill(comm)
+			counts, upTo = nil, -1
 		case t == "INCOMPLETE" || t == "DEAD" || t == "TIMEOUT":
 			section = t
 		case rasUpTo.MatchString(t):
 			m := rasUpTo.FindStringSubmatch(t)
 			upTo, _ = strconv.ParseInt(m[2], 10, 64)
+			if counts == nil {
+				counts = &rasCounts{op: "collective"}
+			}
+			counts.add(m[1], upTo, n)
 			if comm != nil {
 				comm.Text = append(comm.Text, s.at(n, l))
 			}
@@ -106,10 +134,13 @@ func readRASText(s *scan, b []byte) error {
 			k.Rank, _ = strconv.Atoi(m[1])
 			k.Dev, _ = strconv.Atoi(m[2])
 			k.PID, _ = strconv.Atoi(m[3])
-			if upTo >= 0 {
-				k.Counts["all"] = upTo
+			if section != "MISMATCH" && strings.Contains(section, "INCOMPLETE") && upTo < 0 {
+				comm.Missing = append(comm.Missing, k)
+				continue
 			}
-			comm.Ranks = append(comm.Ranks, k)
+			if upTo >= 0 && counts != nil {
+				counts.rank(k)
+			}
 		case rasProc.MatchString(t):
 			m := rasProc.FindStringSubmatch(t)
 			p := doctor.RASProcess{At: s.at(n, l), Host: m[2], GPU: m[3], Dead: section == "DEAD"}
@@ -124,8 +155,92 @@ func readRASText(s *scan, b []byte) error {
 			}
 		}
 	}
+	counts.fill(comm)
 	s.c.RAS = append(s.c.RAS, r)
 	return nil
+}
+
+// rasCounts is how far the ranks of a communicator are with one operation. The report
+// lists the ranks of small groups only; those of the one group that is not listed are all
+// the others.
+type rasCounts struct {
+	op     string
+	groups []rasGroup
+}
+
+type rasGroup struct {
+	n     int
+	upTo  int64
+	line  int
+	ranks []doctor.RASRank
+}
+
+func (c *rasCounts) add(n string, upTo int64, line int) {
+	g := rasGroup{upTo: upTo, line: line}
+	g.n, _ = strconv.Atoi(n)
+	c.groups = append(c.groups, g)
+}
+
+func (c *rasCounts) rank(k doctor.RASRank) {
+	g := &c.groups[len(c.groups)-1]
+	g.ranks = append(g.ranks, k)
+}
+
+func (c *rasCounts) fill(comm *doctor.RASComm) {
+	if c == nil || comm == nil {
+		return
+	}
+	listed := map[int]bool{}
+	for _, k := range comm.Missing {
+		listed[k.Rank] = true
+	}
+	open := -1
+	if comm.Top == nil {
+		comm.Top = map[string]int64{}
+	}
+	for i, g := range c.groups {
+		comm.Top[c.op] = max(comm.Top[c.op], g.upTo)
+		for _, k := range g.ranks {
+			listed[k.Rank] = true
+		}
+		if len(g.ranks) < g.n {
+			if open >= 0 {
+				open = -2 // two groups without names: nobody knows who is in which
+			} else if open == -1 {
+				open = i
+			}
+		}
+	}
+	if open >= 0 {
+		g := &c.groups[open]
+		named := g.ranks
+		g.ranks = nil
+		for _, k := range named {
+			delete(listed, k.Rank)
+		}
+		for r := range min(comm.Size, 1<<20) {
+			if !listed[r] {
+				g.ranks = append(g.ranks, doctor.RASRank{Rank: r, Dev: -1, PID: -1, Counts: map[string]int64{}, Line: g.line})
+			}
+		}
+		if len(g.ranks) != g.n { // the report is cut, or its size is unknown
+			g.ranks = named
+		}
+	}
+	for _, g := range c.groups {
+		for _, k := range g.ranks {
+			i := slices.IndexFunc(comm.Ranks, func(x doctor.RASRank) bool { return x.Rank == k.Rank })
+			if i < 0 {
+				comm.Ranks = append(comm.Ranks, k)
+				i = len(comm.Ranks) - 1
+			} else if comm.Ranks[i].Host == "" {
+				old := comm.Ranks[i].Counts
+				comm.Ranks[i] = k
+				comm.Ranks[i].Counts = old
+			}
+			comm.Ranks[i].Counts[c.op] = g.upTo
+		}
+	}
 }
 
 // inspector reads one record of NCCL Inspector.
@@ -211,7 +326,7 @@ func (b *benchState) active() bool { return b.head }
 var (
 	benchOp  = regexp.MustCompile(`\b(all_reduce|all_gather|reduce_scatter|alltoall|broadcast|reduce|sendrecv|scatter|gather|hypercube)_perf\b`)
 	benchDev = regexp.MustCompile(`#\s+Rank +(\d+) (?:Group +\d+ +)?Pid +(\d+) on +(\S+) device`)
-	benchRow = regexp.MustCompile(`(?:^|[:\s>])\s*(\d+)\s+(\d+)\s+([a-z][\w]*)\s+([a-z]\w*)\s+(-?[\d. \t+eE/NA-]+)$`)
+	benchRow = regexp.MustCompile(`(?:^|[:\s>])\s*(\d+)\s+(\d+)\s+([a-z][\w]*)(?:\s+([a-z]\w*))?\s+(-?[\d. \t+eE/NA-]+)$`)
 	numField = regexp.MustCompile(`^-?\d+(?:\.\d+)?(?:e[+-]?\d+)?$|^N/A$`)
 )
 

@@ -15,6 +15,9 @@ var (
 	kXid     = regexp.MustCompile(`Xid \((?:PCI:)?([0-9a-fA-F:.]+)(?:[^)]*)\): (\d+)(?:, (.*))?`)
 	kFallen  = regexp.MustCompile(`(?:GPU (?:at )?(?:PCI:)?([0-9a-fA-F:.]{7,})?:?.*)?has fallen off the bus`)
 	kSXid    = regexp.MustCompile(`(nvidia-nvswitch\d+): SXid \((?:PCI:)?([^)]+)\): (\d+),? ?(Fatal|Non-fatal)?,? ?(.*)`)
+	kPanic   = regexp.MustCompile(`Kernel panic - not syncing.*|BUG: unable to handle .*|BUG: soft lockup.*|(?:NMI )?[Ww]atchdog.*hard LOCKUP.*|general protection fault.*|kernel BUG at .*`)
+	kMCE     = regexp.MustCompile(`\[Hardware Error\]: (?:Uncorrected|Machine check|CPU \d+: Machine Check)|EDAC .*: \d+ UE |Uncorrected hardware memory error`)
+	kFabric  = regexp.MustCompile(`detected NVSwitch (non-fatal|fatal) error (\d+) .*pci bus id ([0-9a-fA-F:.]+)(.*)`)
 	kAER     = regexp.MustCompile(`(\S+) ([0-9a-fA-F]{4}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.\d): (?:AER: )?PCIe Bus Error: severity=([^,]+)`)
 	kAERMsg  = regexp.MustCompile(`AER: (?:Multiple )?(Corrected|Uncorrected \((?:Non-)?Fatal\)|Correctable|Uncorrectable|Uncorrected|Fatal|Non-Fatal)(?: error)?(?: message)?(?: received)?:?(?: from)? ([0-9a-fA-F]{4}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.\d)`)
 	kDPC     = regexp.MustCompile(`([0-9a-fA-F]{4}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.\d): (?:DPC|pcieport.*DPC): (?:containment event|unmasked uncorrectable)`)
@@ -57,6 +60,11 @@ func (s *scan) kernelLine(n int, text string) bool {
 	}
 	k.F = map[string]string{}
 	switch {
+	case strings.Contains(body, "NVSwitch") && kFabric.MatchString(body):
+		m := kFabric.FindStringSubmatch(body)
+		k.Kind, k.Device, k.Text = "sxid", "NVSwitch "+strings.ToLower(m[3]), strings.TrimSpace("the fabric manager saw a "+m[1]+" error "+m[4])
+		k.Code, _ = strconv.Atoi(m[2])
+		k.Fatal = m[1] == "fatal"
 	case kSXid.MatchString(body):
 		m := kSXid.FindStringSubmatch(body)
 		k.Kind, k.Device, k.Text = "sxid", m[1]+" "+m[2], m[5]
@@ -131,6 +139,12 @@ func (s *scan) kernelLine(n int, text string) bool {
 		}
 		k.Kind, k.Text = "oom_kill", m[2]+" "+m[1]
 		k.F["pid"] = m[1]
+	case kPanic.MatchString(body):
+		k.Kind, k.Text = "panic", kPanic.FindString(body)
+	case strings.Contains(body, "file-max limit"):
+		k.Kind, k.Text = "file_max", body
+	case kMCE.MatchString(body):
+		k.Kind, k.Text = "mce", body
 	case strings.Contains(body, "blocked for more than"):
 		m := kHung.FindStringSubmatch(body)
 		if m == nil {

@@ -295,7 +295,7 @@ func (s *scan) envLine(n int, text string) bool {
 
 var logNeedles = [][]byte{[]byte("NCCL"), []byte("NVRM"), []byte("SXid"), []byte("Xid"), []byte("mlx5"), []byte("AER"), []byte("PCIe Bus Error"), []byte("peermem"), []byte("segfault"),
 	[]byte("ut of memory"), []byte("OutOfMemoryError"), []byte("Watchdog"), []byte("last enqueued"), []byte("exitcode"), []byte("[Gloo]"), []byte("open files"), []byte("fallen off"), []byte("blocked for more"),
-	[]byte("DMAR"), []byte("AMD-Vi"), []byte("DPC"), []byte("_perf"), []byte("nThread"), []byte("algbw"), []byte("Link down"), []byte("Link up"), []byte("NIC Link"), []byte(" Rank "), []byte("nvidia-nccl-cu")}
+	[]byte("DMAR"), []byte("AMD-Vi"), []byte("DPC"), []byte("_perf"), []byte("nThread"), []byte("algbw"), []byte("Link down"), []byte("Link up"), []byte("NIC Link"), []byte(" Rank "), []byte("nvidia-nccl-cu"), []byte("NVSwitch"), []byte("panic"), []byte("BUG"), []byte("LOCKUP"), []byte("protection fault"), []byte("file-max"), []byte("Hardware Error"), []byte("EDAC"), []byte("hardware memory error")}
 
 // interesting says whether a line can hold anything; garbage is passed over fast.
 func interesting(b []byte) bool {

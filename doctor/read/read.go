@@ -33,7 +33,8 @@ type scan struct {
 	note  func(format string, args ...any)
 	kinds map[string]int
 	quiet int
-	last  bool // the line has no end
+	form  string // what a log is by the form of its lines, "" unknown
+	last  bool   // the line has no end
 	kept  int
 	lost  int
 	hosts map[string]bool // that lines have named
@@ -77,6 +78,10 @@ func line(word, re string) func([]byte, string) bool {
 	return func(_ []byte, text string) bool { return strings.Contains(text, word) && r.MatchString(text) }
 }
 
+func either(a, b func([]byte, string) bool) func([]byte, string) bool {
+	return func(head []byte, text string) bool { return a(head, text) || b(head, text) }
+}
+
 // dialects in the order in which they are tried; what is none of them is a log.
 var dialects = []dialect{
 	{"pickle", func(b []byte, _ string) bool {
@@ -88,14 +93,17 @@ var dialects = []dialect{
 	{"nvidia-smi topo", line("GPU0", `^\s*(?:\x1b\[4m)?\s*GPU0\s.*\n`), readTopo},
 	{"ibstat", line("CA '", `^CA '[^']+'`), readIBStat},
 	{"ibstatus", line("Infiniband device", `^Infiniband device '[^']+' port \d+ status:`), readIBStatus},
-	{"perfquery", line("# Port ", `^# Port (?:extended )?counters: `), readPerfquery},
+	{"perfquery", line("# Port", `^# Port(?:RcvErrorDetails| (?:extended )?)\s*counters: `), readPerfquery},
+	{"ibswinfo", line("firmware version", `(?m)^part number\s+\|.*\n(?s:.*)^firmware version\s+\|`), readSwitchInfo},
+	{"perftest", line(" Test", `^\s*(?:RDMA_Write|RDMA_Read|Send)(?: Bidirectional)? (?:BW|Latency) Test`), readPerfTest},
+	{"unhealthy ports", line("PeerNodeGUID", `^#\s*NodeGUID, PortNum, NodeDesc, PeerNodeGUID`), readUnhealthy},
 	{"iblinkinfo", line(")==>", `==\(.*\)==>`), readLinkInfo},
-	{"ibnetdiscover", line("0x", `^(?:vendid=0x|Switch\s+\d+ "S-|Ca\s+\d+ "H-|(?:CA|SW|RT)\s+\d+\s+\d+ 0x)`), readDiscover},
+	{"ibnetdiscover", line("", `^(?:vendid=0x|Switch\s+\d+ "S-|Ca\s+\d+ "H-|(?:CA|SW|RT)\s+\d+\s+\d+ 0x)`), readDiscover},
 	{"ibdiagnet counters", line(" GUID=", `^Port=\d+ Lid=\S+ GUID=`), readDiagnet},
 	{"mlxlink", line(" Info", `^(?:Operational Info|Physical Counters and BER Info)\s*$`), readMLXLink},
 	{"ethtool -S", line("NIC statistics", `^NIC statistics:`), readEthtool},
 	{"lspci -vvv", line("\n\t", `^(?:[0-9a-f]{4}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7] [^\n]+\n(?:\t[^\n]*\n){0,40}\t+(?:Capabilities:|LnkSta:|LnkCap:)`), readLSPCI},
-	{"RAS report", line("Communicators...", `^Communicators\.\.\.`), readRASText},
+	{"RAS report", either(line("Communicators...", `^\s*Communicators\.\.\.`), line("PEER_DEAD", `^\s*\[[^\]]+\] PEER_DEAD: Process \d+`)), readRASText},
 	{"inspector metrics", line("nccl_", `^nccl_(?:bus_bandwidth_gbs|collective_exec_time_microseconds|p2p_\w+)\{`), readInspectorProm},
 }
 
@@ -190,7 +198,23 @@ func (s *scan) source(r *bufio.Reader, head []byte) (string, error) {
 			}
 		}
 	}
+	for _, f := range forms {
+		if f.re.MatchString(text) {
+			s.form = f.name
+			break
+		}
+	}
 	return s.log(r)
+}
+
+// forms are logs that are known by the form of their lines, also when nothing in them is
+// worth keeping.
+var forms = []struct {
+	name string
+	re   *regexp.Regexp
+}{
+	{"fabric manager log", regexp.MustCompile(`(?m)^\[\w{3} +\d+ \d{4} [\d:.]+\] \[(?:INFO|ERROR|WARNING|DEBUG|CRITICAL)\] \[tid \d+\]`)},
+	{"kernel log", regexp.MustCompile(`(?m)^(?:\d+,\d+,\d+,[^;\n]*;|(?:<\d+>)?\[ *\d+\.\d{6}\] |kern +:\w+ *: |\[\w{3} \w{3} +\d+ [\d:]+ \d{4}\] |\S.{0,40} kernel: )`)},
 }
 
 func (s *scan) wholeOf(d dialect, r io.Reader) (string, error) {
@@ -311,6 +335,8 @@ func (s *scan) log(r io.Reader) (string, error) {
 		return "nccl-tests", nil
 	case nccl > 0:
 		return "NCCL log", nil
+	case s.form != "":
+		return s.form, nil
 	case kernel > 0:
 		return "kernel log", nil
 	case s.kept > 0:
@@ -458,6 +484,9 @@ func (s *scan) jsonValue(n int, v any, err error) bool {
 			case d.has("header"):
 				s.inspector(n, d)
 				ok, *kind = true, "NCCL Inspector"
+			case d.has("links") && d.has("nodes"):
+				s.netq(d)
+				ok, *kind = true, "NetQ topology"
 			}
 		}
 		return ok

@@ -222,7 +222,7 @@ func TestNCCLReports(t *testing.T) {
 		t.Errorf("RAS JSON: %+v", r)
 	}
 	c = readAll(t, "x", "Job summary\n===========\n\nCommunicators... (0.00s)\n=============\n\nGroup     Comms     Nodes     Ranks     Ranks     Ranks    Status  Errors\n    #  in group  per comm  per node  per comm  in group\n    0         1         4         8        32        32   RUNNING  MISMATCH\n\nWarnings\n========\n\n#0-0 (27a0) MISMATCH\n  Communicator ranks have different collective operation counts\n  26 ranks have launched up to operation 6650\n  6 ranks have launched up to operation 6649\n  Rank 3 -- GPU 3 managed by process 48 on node 172.16.64.210\n")
-	if r := c.RAS; len(r) != 1 || r[0].Comms[0].Size != 32 || r[0].Comms[0].Ranks[0].Rank != 3 || r[0].Comms[0].Ranks[0].Counts["all"] != 6649 {
+	if r := c.RAS; len(r) != 1 || r[0].Comms[0].Size != 32 || r[0].Comms[0].Ranks[0].Rank != 3 || r[0].Comms[0].Ranks[0].Counts["collective"] != 6649 {
 		t.Errorf("RAS text: %+v", r)
 	}
 	c = readAll(t, "x", `{"header":{"id":"0x7f","rank":2,"n_ranks":8,"nnodes":1},"metadata":{"hostname":"h1.x","pid":16},"coll_perf":{"coll":"AllReduce","coll_sn":1407,"coll_msg_size_bytes":1048576,"coll_exec_time_us":61,"coll_busbw_gbs":485.1}}`+"\n"+
