@@ -29,7 +29,10 @@ func portName(p Port) string {
 	if p.Switch {
 		return fmt.Sprintf("%s port %d", cmp.Or(p.Name, p.Device), p.Port)
 	}
-	if p.Port > 1 || strings.HasPrefix(p.Device, "lid ") {
+	if strings.HasPrefix(p.Device, "lid ") { // the fabric's own name: whoever asked
+		return fmt.Sprintf("%s port %d", p.Device, p.Port)
+	}
+	if p.Port > 1 {
 		return named(p.Host, fmt.Sprintf("%s port %d", p.Device, p.Port))
 	}
 	return named(p.Host, p.Device)

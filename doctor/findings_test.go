@@ -1,0 +1,298 @@
+package doctor_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/weft-fabric/weft/doctor"
+)
+
+// smi is nvidia-smi -q -x of GPUs, each with further elements.
+func smi(gpus ...string) string {
+	var b strings.Builder
+	b.WriteString(`<?xml version="1.0" ?><nvidia_smi_log>`)
+	for i, g := range gpus {
+		fmt.Fprintf(&b, "\n<gpu id=\"00000000:%02X:00.0\"><product_name>NVIDIA H100 80GB HBM3</product_name>%s</gpu>", 0x1b+i, g)
+	}
+	return b.String() + "\n</nvidia_smi_log>"
+}
+
+func smiClock(mhz int) string {
+	return fmt.Sprintf("<performance_state>P0</performance_state><utilization><gpu_util>98 %%</gpu_util></utilization><clocks><sm_clock>%d MHz</sm_clock></clocks>", mhz)
+}
+
+func dmesg(lines ...string) string {
+	var b strings.Builder
+	for i, l := range lines {
+		fmt.Fprintf(&b, "[ %d.300000] %s\n", 1812+i, l)
+	}
+	return b.String()
+}
+
+func perfquery(pairs ...any) string {
+	s := "# Port extended counters: Lid 7 port 1\n"
+	for i := 0; i+1 < len(pairs); i += 2 {
+		s += fmt.Sprintf("%s:..........%v\n", pairs[i], pairs[i+1])
+	}
+	return s
+}
+
+func ethtool(pairs ...any) string {
+	s := "NIC statistics:\n"
+	for i := 0; i+1 < len(pairs); i += 2 {
+		s += fmt.Sprintf("     %s: %v\n", pairs[i], pairs[i+1])
+	}
+	return s
+}
+
+func nvlink(links ...string) string {
+	s := "GPU 0: NVIDIA H100 80GB HBM3 (UUID: GPU-1234abcd-0000-0000-0000-000000000000)\n"
+	for i, l := range links {
+		s += fmt.Sprintf("\t Link %d: %s\n", i, l)
+	}
+	return s
+}
+
+func addresses(list ...string) string { // name state mtu prefix
+	var out []string
+	for _, l := range list {
+		f := strings.Fields(l)
+		ip, bits, _ := strings.Cut(f[3], "/")
+		out = append(out, fmt.Sprintf(`{"ifname":%q,"operstate":%q,"mtu":%s,"addr_info":[{"family":"inet","local":%q,"prefixlen":%s}]}`, f[0], f[1], f[2], ip, bits))
+	}
+	return "[" + strings.Join(out, ",\n") + "]"
+}
+
+func ibPort(name, state, phys, rate, sm string) string {
+	return fmt.Sprintf("CA '%s'\n\tCA type: MT4129\n\tNumber of ports: 1\n\tPort 1:\n\t\tState: %s\n\t\tPhysical state: %s\n\t\tRate: %s\n\t\tBase lid: 3\n\t\tSM lid: %s\n\t\tLink layer: InfiniBand\n", name, state, phys, rate, sm)
+}
+
+func busRecords(fall bool) string {
+	var b strings.Builder
+	for seq := range 120 {
+		bus := 400.0 + float64(seq%3)
+		if fall && seq >= 88 {
+			bus = 180
+		}
+		fmt.Fprintf(&b, `{"header":{"id":"0xab","rank":0,"n_ranks":4},"metadata":{"hostname":"n0","pid":40},"coll_perf":{"coll":"AllReduce","coll_sn":%d,"coll_msg_size_bytes":8388608,"coll_exec_time_us":100,"coll_busbw_gbs":%g}}`+"\n", seq, bus)
+	}
+	return b.String()
+}
+
+func bench(wrong int) string {
+	return fmt.Sprintf("# Collective test starting: all_reduce_perf\n# nThread 1 nGpus 1 minBytes 8 maxBytes 8\n#       size         count      type   redop    root     time   algbw   busbw #wrong     time   algbw   busbw #wrong\n     1048576        262144     float     sum      -1    74.78   14.02   24.54      %d    76.17   13.77   24.09      0\n", wrong)
+}
+
+// findings are signals outside of the list of symptoms, each with its healthy neighbour.
+func findings() []symptom {
+	f := func(name, text string) map[string]string { return map[string]string{name: text} }
+	smiF := func(g ...string) map[string]string { return f("smi.n0.xml", smi(g...)) }
+	k := func(lines ...string) map[string]string { return f("dmesg.n0.txt", dmesg(lines...)) }
+	eth := func(p ...any) map[string]string { return f("ethtool.n0.ens1np0.txt", ethtool(p...)) }
+	warn := func(msg string) map[string]string { return with(ncclJob{more: one(1, "WARN: "+msg)}) }
+	ok := with(ncclJob{})
+	quiet := k("mlx5_core 0000:17:00.0 ens1np0: Link up")
+	ring := func(order []int) map[string]string { // one ring over ranks in an order
+		var b strings.Builder
+		for _, r := range order {
+			h := r / 2
+			fmt.Fprintf(&b, "n%d:%d:%d [%d] NCCL INFO ncclCommInitRank comm 0x55%04x rank %d nranks 8 cudaDev %d nvmlDev %d busId %x000 commId 0x77 - Init START\n", h, 4000+r, 4100+r, r%2, r, r, r%2, r%2, 0x1b+r%2)
+		}
+		for i, r := range order {
+			h, next := r/2, order[(i+1)%len(order)]
+			if next/2 == h {
+				fmt.Fprintf(&b, "n%d:%d:%d [%d] NCCL INFO Channel 00/0 : %d[%d] -> %d[%d] via P2P/CUMEM\n", h, 4000+r, 4100+r, r%2, r, r%2, next, next%2)
+				continue
+			}
+			fmt.Fprintf(&b, "n%d:%d:%d [%d] NCCL INFO Channel 00/0 : %d[%d] -> %d[%d] [send] via NET/IB/0/GDRDMA\n", h, 4000+r, 4100+r, r%2, r, r%2, next, next%2)
+			fmt.Fprintf(&b, "n%d:%d:%d [%d] NCCL INFO Channel 00/0 : %d[%d] -> %d[%d] [receive] via NET/IB/0/GDRDMA\n", next/2, 4000+next, 4100+next, next%2, r, r%2, next, next%2)
+		}
+		for _, r := range order {
+			h := r / 2
+			fmt.Fprintf(&b, "n%d:%d:%d [%d] NCCL INFO Connected all rings, use ring PXN 0 GDR 1\nn%d:%d:%d [%d] NCCL INFO ncclCommInitRank comm 0x55%04x rank %d nranks 8 cudaDev %d nvmlDev %d busId %x000 commId 0x77 - Init COMPLETE\n", h, 4000+r, 4100+r, r%2, h, 4000+r, 4100+r, r%2, r, r, r%2, r%2, 0x1b+r%2)
+		}
+		return file(b.String())
+	}
+	var many []string
+	for range 12 {
+		many = append(many, "pcieport 0000:17:00.0: AER: Corrected error message received from 0000:17:00.0")
+	}
+	tuned := []string{"NCCL_ALGO=Ring", "NCCL_PROTO=Simple", "NCCL_MIN_NCHANNELS=16", "NCCL_MAX_NCHANNELS=32", "NCCL_BUFFSIZE=8388608", "NCCL_NTHREADS=512", "NCCL_IB_QPS_PER_CONNECTION=4", "NCCL_IB_TC=106", "NCCL_NSOCKS_PERTHREAD=4", "NCCL_SOCKET_NTHREADS=4"}
+	linkinfo := func(more string) map[string]string {
+		s := "Switch: 0x0002c902004b0918 leaf1:\n"
+		for i := 1; i <= 10; i++ {
+			s += fmt.Sprintf("           3   %2d[  ] ==( 4X 53.125 Gbps Active/  LinkUp)==>      %d    1[  ] \"n%d mlx5_0\" ( %s)\n", i, 20+i, i, map[bool]string{true: more, false: ""}[i == 4])
+		}
+		return f("iblinkinfo.txt", s)
+	}
+	remote := func(lines string) map[string]string {
+		return file("Root Cause (first observed failure):\n" + lines)
+	}
+	return []symptom{
+		{"", "completion-error", warn("NET/IB : Got completion from peer 10.0.0.2<4> with status=2 opcode=0 len=0 vendor err 1 (Send)"), ok, "n0", ""},
+		{"", "socket-error", warn("Call to bind failed : Permission denied"), ok, "n0", ""},
+		{"", "cuda-error", warn("enqueue.cc:1@ Cuda failure 700 'an illegal memory access was encountered'"), ok, "n0", "illegal memory access"},
+		{"", "nccl-error", warn("Something that nobody has seen before"), ok, "n0", ""},
+		{"", "driver-too-old", warn("CUDA Driver version found is 470. Minimum requirement is 525"), ok, "n0", ""},
+		{"", "over-tuned", with(ncclJob{env: all(tuned...)}), with(ncclJob{env: all(tuned[:3]...)}), "", ""},
+		{"", "rank-order", ring([]int{0, 2, 4, 6, 1, 3, 5, 7}), ring([]int{0, 1, 2, 3, 4, 5, 6, 7}), "n0", "8 times"},
+		{"", "p2p-refused", with(ncclJob{hosts: 1, early: all("Could not enable P2P between dev 0(=1b000) and dev 1(=1c000)")}, "smi.n0.xml", smi("", "")), with(ncclJob{hosts: 1}, "smi.n0.xml", smi("", "")), "n0", ""},
+		{"", "cuda-out-of-memory", file("[rank3]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\n"), file("[rank3]: step 10 loss 2.1\n"), "", ""},
+		{"", "process-died", remote("E1016 12:00:00 failed (exitcode: -9) local_rank: 3 (pid: 4242) of binary: /usr/bin/python3\n"), remote("I1016 12:00:00 all done\n"), "", ""},
+		{"", "host-out-of-memory", k("Out of memory: Killed process 4001 (python3) total-vm:1kB, anon-rss:1kB"), quiet, "n0", ""},
+		{"", "gpu-failed", k("NVRM: GPU at PCI:0000:9b:00: GPU-7b\n", "NVRM: GPU 0000:9b:00.0: GPU has fallen off the bus."), quiet, "n0", "Xid 79"},
+		{"", "gpu-fault", k("NVRM: Xid (PCI:0000:38:00): 31, pid=99, name=python, MMU Fault"), quiet, "n0:0000:38:00", "Xid 31"},
+		{"", "gpu-event", k("NVRM: Xid (PCI:0000:38:00): 43, pid=99, name=python, Ch 00000010"), quiet, "n0:0000:38:00", "Xid 43"},
+		{"", "pcie-errors", k("pcieport 0000:16:01.0: AER: Uncorrected (Fatal) error message received from 0000:17:00.0"), quiet, "0000:17:00.0", ""},
+		{"", "pcie-noise", k(many...), k(many[:2]...), "0000:17:00.0", ""},
+		{"", "iommu-fault", k("DMAR: [DMA Write NO_PASID] Request device [17:00.0] fault addr 0x1 [fault reason 0x05] PTE Write access is not set"), quiet, "17:00.0", ""},
+		{"", "nic-cable", k("mlx5_core 0000:5c:00.0: Port module event[error]: module 0, Cable error, Bus stuck (I2C or data shorted)"), quiet, "0000:5c:00.0", ""},
+		{"", "nic-link-down", k("mlx5_core 0000:17:00.0 ens1np0: Link down"), quiet, "n0:ens1np0", ""},
+		{"", "task-blocked", k("INFO: task python3:4001 blocked for more than 120 seconds."), quiet, "n0", ""},
+		{"", "nvlink-inactive", f("nvlink.n0.txt", nvlink("26.562 GB/s", "<inactive>", "26.562 GB/s")), f("nvlink.n0.txt", nvlink("26.562 GB/s", "26.562 GB/s", "26.562 GB/s")), "NVLink 1", ""},
+		{"", "nvlink-errors", f("nvlink.n0.txt", nvlink("Replay Errors: 7", "Recovery Errors: 2")), f("nvlink.n0.txt", nvlink("Replay Errors: 0", "Recovery Errors: 0")), "NVLink", ""},
+		{"", "pcie-degraded", smiF("<pci><pci_gpu_link_info><link_widths><max_link_width>16x</max_link_width><current_link_width>8x</current_link_width></link_widths></pci_gpu_link_info></pci>"), smiF("<pci><pci_gpu_link_info><link_widths><max_link_width>16x</max_link_width><current_link_width>16x</current_link_width></link_widths></pci_gpu_link_info></pci>"), "n0", "x8 of x16"},
+		{"", "pcie-replays", smiF("<pci><replay_counter>5000</replay_counter></pci>"), smiF("<pci><replay_counter>0</replay_counter></pci>"), "n0", ""},
+		{"", "gpu-memory-nearly-full", smiF("<fb_memory_usage><total>81559 MiB</total><used>81000 MiB</used></fb_memory_usage>"), smiF("<fb_memory_usage><total>81559 MiB</total><used>61000 MiB</used></fb_memory_usage>"), "n0", ""},
+		{"", "ecc-errors", smiF("<ecc_errors><volatile><dram_uncorrectable>3</dram_uncorrectable></volatile></ecc_errors>"), smiF("<ecc_errors><volatile><dram_uncorrectable>0</dram_uncorrectable></volatile></ecc_errors>"), "n0", ""},
+		{"", "row-remap-failed", smiF("<remapped_rows><remapped_row_failure>Yes</remapped_row_failure></remapped_rows>"), smiF("<remapped_rows><remapped_row_failure>No</remapped_row_failure></remapped_rows>"), "n0", ""},
+		{"", "row-remap-pending", smiF("<remapped_rows><remapped_row_pending>Yes</remapped_row_pending></remapped_rows>"), smiF("<remapped_rows><remapped_row_pending>No</remapped_row_pending></remapped_rows>"), "n0", ""},
+		{"", "gpu-throttled", smiF("<clocks_event_reasons><clocks_event_reason_hw_thermal_slowdown>Active</clocks_event_reason_hw_thermal_slowdown></clocks_event_reasons>"), smiF("<clocks_event_reasons><clocks_event_reason_gpu_idle>Active</clocks_event_reason_gpu_idle></clocks_event_reasons>"), "n0", "hw_thermal_slowdown"},
+		{"", "gpu-hot", smiF("<temperature><gpu_temp>86 C</gpu_temp><gpu_temp_slow_threshold>87 C</gpu_temp_slow_threshold></temperature>"), smiF("<temperature><gpu_temp>60 C</gpu_temp><gpu_temp_slow_threshold>87 C</gpu_temp_slow_threshold></temperature>"), "n0", ""},
+		{"", "gpu-slow-clock", smiF(smiClock(1980), smiClock(1980), smiClock(1980), smiClock(1200)), smiF(smiClock(1980), smiClock(1980), smiClock(1980), smiClock(1965)), "1e:00.0", "1200 MHz"},
+		{"", "gpu-spinning", f("smi.n0.xml", smiSpin), f("smi.n0.xml", smiCalm), "n0", ""},
+		{"", "ras-error", file(`{"nccl_version":"2.29.2","communicators_count":1,"communicators":[{"hash":"0xae","size":1,"ranks":[{"rank":0,"host":"10.0.0.1","pid":15,"status":{"init_state":0,"async_error":6,"abort_flag":true},"collective_counts":{"AllReduce":7}}],"missing_ranks":[]}]}`), file(`{"nccl_version":"2.29.2","communicators_count":1,"communicators":[{"hash":"0xae","size":1,"ranks":[{"rank":0,"host":"10.0.0.1","pid":15,"status":{"init_state":0,"async_error":0,"abort_flag":false},"collective_counts":{"AllReduce":7}}],"missing_ranks":[]}]}`), "0", ""},
+		{"", "bandwidth-dropped", file(busRecords(true)), file(busRecords(false)), "", ""},
+		{"", "results-wrong", file(bench(3)), file(bench(0)), "", ""},
+		{"", "port-down", f("ibstat.n0.txt", ibActive+ibPort("mlx5_1", "Down", "Polling", "10", "0")), f("ibstat.n0.txt", ibActive+ibPort("mlx5_1", "Active", "LinkUp", "400", "1")), "n0:mlx5_1", "Polling"},
+		{"", "port-slow", f("ibstat.n0.txt", ibActive+ibPort("mlx5_1", "Active", "LinkUp", "400", "1")+ibPort("mlx5_2", "Active", "LinkUp", "400", "1")+ibPort("mlx5_3", "Active", "LinkUp", "100", "1")), f("ibstat.n0.txt", ibActive+ibPort("mlx5_1", "Active", "LinkUp", "400", "1")), "n0:mlx5_3", "100 Gbit/s"},
+		{"", "no-subnet-manager", f("ibstat.n0.txt", ibPort("mlx5_0", "Active", "LinkUp", "400", "0")), f("ibstat.n0.txt", ibActive), "n0:mlx5_0", ""},
+		{"", "port-errors-growing", map[string]string{"perf1.txt": perfquery("PortRcvErrors", 3), "perf2.txt": perfquery("PortRcvErrors", 900)}, map[string]string{"perf1.txt": perfquery("PortRcvErrors", 0), "perf2.txt": perfquery("PortRcvErrors", 0)}, "lid 7 port 1", ""},
+		{"", "rdma-retries", sysTree("out_of_sequence", 50000), sysTree("out_of_sequence", 5), "mlx5_0", ""},
+		{"", "rdma-retries-exceeded", sysTree("req_transport_retries_exceeded", 40), sysTree("req_transport_retries_exceeded", 0), "mlx5_0", ""},
+		{"", "cnp-ignored", sysTree("rp_cnp_ignored", 4), sysTree("rp_cnp_ignored", 0), "mlx5_0", ""},
+		{"", "port-congested", waits(40), waits(1), "lid 9", ""},
+		{"", "pause-storm", eth("tx_pause_storm_error_events", 1), eth("tx_pause_storm_error_events", 0), "n0:ens1np0", ""},
+		{"", "pause-wrong-priority", eth("rx_prio0_pause", 9, "rx_prio3_pause", 12, "rx_prio3_bytes", 1000000), eth("rx_prio0_pause", 0, "rx_prio3_pause", 12, "rx_prio3_bytes", 1000000), "n0:ens1np0", ""},
+		{"", "lossless-drops", eth("rx_prio3_bytes", 100000, "rx_prio3_discards", 4), eth("rx_prio3_bytes", 100000, "rx_prio3_discards", 0), "n0:ens1np0", ""},
+		{"", "nic-drops", eth("rx_packets_phy", 1000000, "rx_discards_phy", 5000), eth("rx_packets_phy", 1000000, "rx_discards_phy", 0), "n0:ens1np0", ""},
+		{"", "ber-high", f("mlxlink.n0.txt", "Operational Info\n----------------\nState                           : Active\nPhysical Counters and BER Info\n------------------------------\nEffective Physical BER          : 3E-11\nRaw Physical BER                : 2E-06\n"), f("mlxlink.n0.txt", "Operational Info\n----------------\nState                           : Active\nPhysical Counters and BER Info\n------------------------------\nEffective Physical BER          : 15E-255\nRaw Physical BER                : 2E-09\n"), "", "3e-11"},
+		{"", "cable-degraded", linkinfo("Could be 106.25 Gbps"), linkinfo(""), "leaf1:4 - n4 mlx5_0:1", ""},
+		{"", "nics-one-subnet", f("ip.n0.json", addresses("ens1 UP 9000 10.1.0.2/16", "ens2 UP 9000 10.1.0.3/16")), f("ip.n0.json", addresses("ens1 UP 9000 10.1.0.2/16", "ens2 UP 9000 10.2.0.3/16")), "n0:ens1", "10.1.0.0/16"},
+		{"", "interface-down", f("ip.n0.json", addresses("ens1 UP 9000 10.1.0.2/16", "ens2 UP 9000 10.2.0.3/16", "ens3 UP 9000 10.3.0.3/16", "ens4 DOWN 9000 10.4.0.3/16")), f("ip.n0.json", addresses("ens1 UP 9000 10.1.0.2/16", "ens2 UP 9000 10.2.0.3/16", "ens3 UP 9000 10.3.0.3/16", "ens4 UP 9000 10.4.0.3/16")), "n0:ens4", ""},
+		{"", "mtu-differs", f("ip.n0.json", addresses("ens1 UP 9000 10.1.0.2/16", "ens2 UP 9000 10.2.0.3/16", "ens3 UP 9000 10.3.0.3/16", "ens4 UP 1500 10.4.0.3/16")), f("ip.n0.json", addresses("ens1 UP 9000 10.1.0.2/16", "ens2 UP 9000 10.2.0.3/16", "ens3 UP 9000 10.3.0.3/16", "ens4 UP 9000 10.4.0.3/16")), "n0:ens4", ""},
+		{"", "acs-enabled", f("lspci.n0.txt", acsOn), f("lspci.n0.txt", acsOff), "17:00.0", ""},
+		{"", "nvswitch-failed", k("nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 20034, Fatal, Link 28 LTSSM Fault Up"), quiet, "0000:c1:00.0", "SXid 20034"},
+	}
+}
+
+func sysTree(counter string, v int) map[string]string {
+	return map[string]string{
+		"n0/sys/class/infiniband/mlx5_0/ports/1/state":                     "4: ACTIVE\n",
+		"n0/sys/class/infiniband/mlx5_0/ports/1/counters/port_rcv_packets": "1000000\n",
+		"n0/sys/class/infiniband/mlx5_0/ports/1/hw_counters/" + counter:    fmt.Sprintln(v),
+	}
+}
+
+func waits(times int) map[string]string {
+	out := map[string]string{}
+	for i := range 8 {
+		v := 2000000
+		if i == 5 {
+			v *= times
+		}
+		out[fmt.Sprintf("perfquery-%d.txt", i)] = fmt.Sprintf("# Port extended counters: Lid %d port 1\nPortXmitWait:..........%d\n", 4+i, v)
+	}
+	return out
+}
+
+// Every finding outside of the list of symptoms fires on its signal and is silent on its
+// healthy neighbour.
+func TestFindings(t *testing.T) {
+	for _, s := range findings() {
+		t.Run(s.id, func(t *testing.T) { s.check(t) })
+	}
+}
+
+// A live host tells of limits and processes.
+func TestHostState(t *testing.T) {
+	well := doctor.HostState{Host: "n0", RDMA: 2, Verbs: 2, PeerMem: true, NVIDIA: true, MemLock: 1<<63 - 1, ShmSize: 1 << 30, ShmFree: 1 << 30, PortLow: 32768, PortHigh: 60999}
+	for id, break_ := range map[string]func(*doctor.HostState){
+		"verbs-count":     func(h *doctor.HostState) { h.Verbs = 1 },
+		"peermem-missing": func(h *doctor.HostState) { h.PeerMem = false },
+		"shm-small":       func(h *doctor.HostState) { h.ShmSize, h.ShmFree = 64<<20, 10<<20 },
+		"ports-narrow":    func(h *doctor.HostState) { h.PortLow, h.PortHigh = 60000, 61000 },
+		"memlock":         func(h *doctor.HostState) { h.MemLock = 64 << 10 },
+	} {
+		sick := well
+		break_(&sick)
+		if r := doctor.Diagnose(&doctor.Case{Host: []doctor.HostState{sick}}, doctor.Options{}); found(r, id) == nil || found(r, id).Subject.String() != "host n0" {
+			t.Errorf("%s: found %v", id, ids(r, doctor.Info))
+		}
+	}
+	if r := doctor.Diagnose(&doctor.Case{Host: []doctor.HostState{well}}, doctor.Options{}); len(r.Findings) > 0 {
+		t.Errorf("a healthy host: %v", ids(r, doctor.Info))
+	}
+}
+
+// Every row of the catalogue has a test that finds it and one that does not, and a page.
+func TestEveryFindingIsTested(t *testing.T) {
+	tested := map[string]string{
+		"never-arrived": "TestCrossRankVerdicts", "stuck-in-bootstrap": "TestCrossRankVerdicts", "stuck-in-connect": "TestCrossRankVerdicts", "desync": "TestCrossRankVerdicts",
+		"straggler": "TestStragglerIsTheOneThatWaitsLeast", "slow-link": "TestDelayMatrix", "slow-rank-io": "TestDelayMatrix", "hang": "TestHangNamesTheHostThatStopped",
+		"ras-missing": "TestRASNamesThoseBehind", "ras-behind": "TestRASNamesThoseBehind",
+		"verbs-count": "TestHostState", "peermem-missing": "TestHostState", "shm-small": "TestHostState", "ports-narrow": "TestHostState",
+		"port-errors": "TestFabricTools", "port-errors-few": "TestFabricTools", "port-unhealthy": "TestFabricTools", "switch-hardware": "TestFabricTools", "pair-slow": "TestFabricTools", "nvswitch-event": "TestFabricTools",
+		"ib-tool-failed": "TestFabricTools", "host-crashed": "TestFabricTools", "host-hardware": "TestFabricTools",
+		"nvml-error": "TestWordsOfVersions", "below-prediction": "TestBelowPrediction", "communicators-leaked": "TestLeakedCommunicators",
+	}
+	for _, s := range slices.Concat(symptoms(), findings()) {
+		tested[s.id] = "TestSymptoms, TestFindings"
+	}
+	for _, e := range doctor.Catalogue {
+		if tested[e.ID] == "" {
+			t.Errorf("%s has no test", e.ID)
+		}
+		x, err := doctor.Explain(e.ID)
+		if err != nil || x.Title == "" || x.Signal == "" || x.Cause == "" || x.Fix == "" || x.Confidence <= 0 || x.Confidence > 1 || !slices.Contains(doctor.Layers, x.Layer) {
+			t.Errorf("%s: %v %+v", e.ID, err, x)
+		}
+	}
+}
+
+// What was measured is held against what is predicted.
+func TestBelowPrediction(t *testing.T) {
+	for _, c := range []struct {
+		bus  float64
+		want bool
+	}{{24, true}, {95, false}} {
+		r := doctor.Diagnose(&doctor.Case{Bench: []doctor.Bench{{Op: "all_reduce", Ranks: 8, Size: 1 << 30, Bus: c.bus, Wrong: 0}}}, doctor.Options{Expect: []doctor.Expectation{{Op: "all-reduce", Size: 1 << 30, Bus: 100}}})
+		if (found(r, "below-prediction") != nil) != c.want {
+			t.Errorf("%g GB/s of 100: %v", c.bus, ids(r, doctor.Info))
+		}
+	}
+}
+
+// Communicators that are made and never destroyed.
+func TestLeakedCommunicators(t *testing.T) {
+	text := func(n int, destroy bool) string {
+		var b strings.Builder
+		for i := range n {
+			for _, w := range []string{"Init START", "Init COMPLETE"} {
+				fmt.Fprintf(&b, "n0:11:12 [0] NCCL INFO comm 0x%x rank 0 nranks 2 cudaDev 0 nvmlDev 0 busId 1b000 commId 0x%x - %s\n", 0x100+i, 0x9000+i, w)
+			}
+			if destroy {
+				fmt.Fprintf(&b, "n0:11:12 [0] NCCL INFO comm 0x%x rank 0 nranks 2 cudaDev 0 busId 1b000 - Destroy COMPLETE\n", 0x100+i)
+			}
+		}
+		return b.String()
+	}
+	if r := diagnose(t, file(text(200, false))); found(r, "communicators-leaked") == nil {
+		t.Errorf("200 made, none destroyed: %v", ids(r, doctor.Info))
+	}
+	if r := diagnose(t, file(text(200, true))); found(r, "communicators-leaked") != nil {
+		t.Error("200 made, 200 destroyed: they are said to be leaked")
+	}
+}
