@@ -46,7 +46,7 @@ var floors = [][]string{
 	{"doctor/read", "watch"},
 	{"report", "watch/store", "internal/fault"},
 	{"probe", "evidence", "launch", "launch/place", "web", "lab"},
-	{"agent", "watch/server", "watch/load"},
+	{"agent", "agent/cost", "watch/server", "watch/load"},
 	{"transport", "transport/auth"},
 	{"transport/wait"},
 	{"transport/affinity", "transport/rendezvous", "internal/conform", "internal/nslab"},
