@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/weft-fabric/weft/bench"
+	"github.com/weft-fabric/weft/comm"
 	"github.com/weft-fabric/weft/launch"
 	"github.com/weft-fabric/weft/reduce"
 	"github.com/weft-fabric/weft/unit"
@@ -96,13 +97,13 @@ Medians below 1, and 99th percentiles below a third, are in bold.`,
 				f.cfg.DeviceWay, f.cfg.Require = r, ""
 			}
 			for _, x := range [][2]string{{"transport", f.cfg.Transport}, {"require", f.cfg.Require}} {
-				switch x[1] {
-				case "", "shm", "tcp", "mixed", "mem":
-				default:
-					return fmt.Errorf("--%s: unknown transport %q; known: shm, tcp, mixed, mem", x[0], x[1])
+				if err := comm.CheckTransport(x[1]); err != nil {
+					return fmt.Errorf("--%s: unknown transport %q; known: shm, tcp, mixed, mem, ucx, ucx:TRANSPORT,...", x[0], x[1])
 				}
 			}
-			if r, t := f.cfg.Require, f.cfg.Transport; r != "" && (t != "" && r != t || r == "mem" && t == "") {
+			// ucx:rc is required of ucx, with or without a choice of its transports.
+			same := func(a, b string) bool { return a == b || strings.HasPrefix(a, "ucx") && strings.HasPrefix(b, "ucx") }
+			if r, t := f.cfg.Require, f.cfg.Transport; r != "" && (t != "" && !same(r, t) || r == "mem" && t == "") {
 				return fmt.Errorf("--require %s with --transport %q; want the same for both, or no --transport and shm or tcp required", r, t)
 			}
 			if f.cfg.Transport == "mem" && f.hosts != "" {
@@ -133,8 +134,8 @@ Medians below 1, and 99th percentiles below a third, are in bold.`,
 	fl.IntVar(&f.cfg.Iters, "iters", 0, "operations of a batch; as many as take 20 ms without it")
 	fl.IntVarP(&f.cfg.Warmup, "warmup_iters", "w", 5, "operations before the first batch")
 	fl.IntVar(&f.cfg.Batches, "batches", 5, "batches, of which the median counts")
-	fl.StringVar(&f.cfg.Transport, "transport", "", "`NAME`: shm, tcp, mixed (shared memory inside hosts, tcp between), or mem for ranks that are goroutines; the fastest without it")
-	fl.StringVar(&f.cfg.Require, "require", "", "`TRANSPORT` that must be what is used, or with --device the way, direct or staged; another one is an error")
+	fl.StringVar(&f.cfg.Transport, "transport", "", "`NAME`: shm, tcp, mixed (shared memory inside hosts, tcp between), ucx or ucx:TRANSPORT,... (by that library), or mem for ranks that are goroutines; the fastest of shm, tcp and mixed without it")
+	fl.StringVar(&f.cfg.Require, "require", "", "`TRANSPORT` that must be what is used (ucx:rc: of UCX, messages over rc), or with --device the way, direct or staged; another one is an error")
 	fl.StringVar(&f.cfg.Device, "device", "", "`DEVICE` that buffers are on: cuda, or soft for a GPU in software; the host without it")
 	fl.StringVar(&f.floor, "floor", "", "least `RATE`, like 5GB/s, of links and of bus bandwidth at the largest size; less is an error")
 	fl.BoolVar(&f.registered, "registered", true, "buffers from the library, which peers map")

@@ -7,13 +7,15 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/weft-fabric/weft/comm"
 )
 
 // linkFlags say how ranks reach one another, as variables that they read.
 type linkFlags struct{ transport, tls, checksum, outage string }
 
 var (
-	transports = []string{"shm", "tcp", "mixed"}
+	transports = []string{"shm", "tcp", "mixed", "ucx"}
 	checksums  = []string{"hosts", "all", "none"}
 )
 
@@ -29,14 +31,14 @@ func (f *linkFlags) bind(cmd *cobra.Command) {
 
 // bindTransport adds --transport.
 func (f *linkFlags) bindTransport(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&f.transport, "transport", "", "`NAME` of what ranks use: shm, tcp, mixed (shared memory inside hosts, tcp between); the fastest without it")
+	cmd.Flags().StringVar(&f.transport, "transport", "", "`NAME` of what ranks use: shm, tcp, mixed (shared memory inside hosts, tcp between), ucx or ucx:TRANSPORT,... (by that library); the fastest of shm, tcp and mixed without it")
 	_ = cmd.RegisterFlagCompletionFunc("transport", cobra.FixedCompletions(transports, cobra.ShellCompDirectiveNoFileComp))
 }
 
 // env are the variables that the flags come to.
 func (f *linkFlags) env() (list []string, err error) {
 	if f.transport != "" {
-		if !slices.Contains(transports, f.transport) {
+		if err := comm.CheckTransport(f.transport); err != nil || f.transport == "mem" {
 			return nil, fmt.Errorf("--transport: unknown transport %q; known: %s", f.transport, strings.Join(transports, ", "))
 		}
 		list = append(list, "WEFT_TRANSPORT="+f.transport)

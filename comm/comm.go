@@ -159,7 +159,7 @@ func (c *Comm) Size() int { return len(c.group.Members) }
 // Epoch counts the failures that the group outlived (Shrink).
 func (c *Comm) Epoch() int { return int(c.epoch) }
 
-// Transport names what carries the bytes: mem, shm, tcp or mixed.
+// Transport names what carries the bytes: mem, shm, tcp, mixed, or ucx with what UCX took.
 func (c *Comm) Transport() string { return c.world.ep.Can().Name }
 
 // Links are what the links between the ranks were found to cost.

@@ -35,15 +35,17 @@ type Config struct {
 	Checksum string
 
 	// Transport is what must be used: shm, tcp, mixed (shared memory between the ranks
-	// of a host, tcp between hosts), or empty for the fastest that reaches all ranks.
-	// WEFT_TRANSPORT.
+	// of a host, tcp between hosts), ucx (what that library finds, or ucx:posix,cma for
+	// some of its transports), or empty for the fastest of weft's own that reaches all
+	// ranks. WEFT_TRANSPORT.
 	Transport string
 	// Host is the host that this rank says it is on; ranks that say the same share
 	// memory if they can. Empty for the machine and its network namespace, so that
 	// namespaces count as hosts. WEFT_HOST.
 	Host string
 	// Require is a transport that must be what is used; anything else is an
-	// error rather than a slower run. WEFT_REQUIRE.
+	// error rather than a slower run. ucx:rc requires that UCX carries messages over its
+	// transport rc. WEFT_REQUIRE.
 	Require string
 	// Floor is the least rate, bytes a second one way between two ranks, that
 	// the links must have shown when they were measured; 0 for none. WEFT_FLOOR.
@@ -186,7 +188,7 @@ func (e *env) flag(name string) bool {
 // settings reads how ranks work together.
 func (e *env) settings() (c Config) {
 	c.Token, c.Transport, c.Require = e.get("WEFT_TOKEN"), e.get("WEFT_TRANSPORT"), e.get("WEFT_REQUIRE")
-	if c.Transport != "" && c.Require != "" && c.Transport != c.Require {
+	if c.Transport != "" && c.Require != "" && transportKind(c.Transport) != transportKind(c.Require) {
 		e.wrong("WEFT_TRANSPORT=%s and WEFT_REQUIRE=%s contradict one another: leave one of them out", c.Transport, c.Require)
 	}
 	if s := e.get("WEFT_INTERFACES"); s != "" {
@@ -306,16 +308,34 @@ func (e *env) err() error {
 	return errors.Join(e.errs...)
 }
 
+// transportKind is a transport without what it is told to use.
+func transportKind(name string) string {
+	kind, _, _ := strings.Cut(name, ":")
+	return kind
+}
+
+// CheckTransport says what is wrong with the name of a transport; empty and mem are names, too.
+func CheckTransport(name string) error {
+	kind, list, named := strings.Cut(name, ":")
+	switch kind {
+	case "", "shm", "tcp", "mixed", "mem", "ucx":
+	default:
+		return fmt.Errorf("%q is none of shm, tcp, mixed, ucx", name)
+	}
+	if named && (kind != "ucx" || slices.Contains(strings.Split(list, ","), "")) {
+		return fmt.Errorf("%q: what stands behind a colon are transports of UCX, as in ucx:rc or ucx:posix,cma", name)
+	}
+	return nil
+}
+
 // complete fills in defaults and says what is wrong.
 func (c *Config) complete() error {
 	if c.Size < 1 || c.Rank < 0 || c.Rank >= c.Size {
 		return fmt.Errorf("rank %d of %d: a rank is a number from 0 to WORLD_SIZE-1", c.Rank, c.Size)
 	}
 	for _, x := range []struct{ name, value string }{{"transport (WEFT_TRANSPORT)", c.Transport}, {"required transport (WEFT_REQUIRE)", c.Require}} {
-		switch x.value {
-		case "", "shm", "tcp", "mixed", "mem":
-		default:
-			return fmt.Errorf("%s %q is none of shm, tcp, mixed", x.name, x.value)
+		if err := CheckTransport(x.value); err != nil {
+			return fmt.Errorf("%s %w", x.name, err)
 		}
 	}
 	if _, known := checksums[c.Checksum]; !known {

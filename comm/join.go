@@ -10,6 +10,7 @@ import (
 	"runtime"
 	"runtime/debug"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -23,6 +24,7 @@ import (
 	"github.com/weft-fabric/weft/transport/rendezvous"
 	"github.com/weft-fabric/weft/transport/shm"
 	"github.com/weft-fabric/weft/transport/tcp"
+	"github.com/weft-fabric/weft/transport/ucx"
 	"github.com/weft-fabric/weft/unit"
 )
 
@@ -103,7 +105,7 @@ func (w *world) join(ctx context.Context, gather transport.Gather) (*Comm, error
 	if err := w.compare(hellos); err != nil {
 		return nil, err
 	}
-	if hellos[0].Transport != "tcp" && cfg.Size > 1 {
+	if k := transportKind(hellos[0].Transport); k != "tcp" && k != "ucx" && cfg.Size > 1 {
 		if w.hosts, w.apart, err = shm.Reach(ctx, cfg.Rank, w.hosts, gather); err != nil {
 			return nil, err
 		}
@@ -122,6 +124,8 @@ func (w *world) join(ctx context.Context, gather transport.Gather) (*Comm, error
 		w.ep, err = shm.Open(ctx, shm.Config{Rank: cfg.Rank, Size: cfg.Size, Gather: gather, Machine: w.local})
 	case "tcp":
 		w.ep, err = tcp.Open(ctx, w.wire(gather))
+	case "ucx":
+		w.ep, err = ucx.Open(ctx, w.ucx(hellos, gather))
 	case "mixed":
 		w.ep, err = mixed.Open(ctx, mixed.Config{Rank: cfg.Rank, Size: cfg.Size, Hosts: w.hosts, Machine: w.local, Gather: gather, TCP: w.wire(gather)})
 	}
@@ -148,6 +152,21 @@ func (w *world) wire(gather transport.Gather) tcp.Config {
 	cfg := &w.cfg
 	return tcp.Config{Rank: cfg.Rank, Size: cfg.Size, Gather: gather, Token: cfg.Token, TLS: cfg.TLS, Interfaces: cfg.Interfaces, AllRails: cfg.AllRails,
 		Streams: cfg.Streams, Outage: cfg.Outage, Checksum: checksums[cfg.Checksum], Event: w.events.Add, Log: cfg.Log}
+}
+
+// ucx is the configuration of UCX.
+func (w *world) ucx(hellos []hello, gather transport.Gather) ucx.Config {
+	cfg := &w.cfg
+	c := ucx.Config{Rank: cfg.Rank, Size: cfg.Size, Gather: gather, Machine: w.local, Log: cfg.Log}
+	if _, list, ok := strings.Cut(hellos[0].Transport, ":"); ok {
+		c.Transports = strings.Split(list, ",")
+	}
+	for _, h := range hellos {
+		if _, list, ok := strings.Cut(h.Require, ":"); ok {
+			c.Messages = list
+		}
+	}
+	return c
 }
 
 // checksums are the settings of that name.
@@ -197,8 +216,8 @@ func (w *world) explainWays(kind string) error {
 			}
 		}
 	}
-	if kind == "mixed" {
-		return mixed.WriteMatrix(to, w.hosts)
+	if d, ok := w.ep.(transport.Describer); ok {
+		return d.Describe(to)
 	}
 	return nil
 }
@@ -244,7 +263,7 @@ func (w *world) compare(hellos []hello) error {
 // are several hosts, each pair has its own way.
 func (w *world) agree(hellos []hello) (kind string, err error) {
 	hosts := slices.Max(w.hosts) + 1
-	kind = hellos[0].Transport
+	kind = transportKind(hellos[0].Transport)
 	if kind == "" {
 		switch hosts {
 		case 1:
@@ -260,7 +279,7 @@ func (w *world) agree(hellos []hello) (kind string, err error) {
 		apart = fmt.Sprintf("; rank %d counts as a host of its own: %s", i, w.apart[i])
 	}
 	for rank, h := range hellos {
-		if h.Require != "" && h.Require != kind {
+		if h.Require != "" && transportKind(h.Require) != kind {
 			why := "it is asked for (WEFT_TRANSPORT)"
 			switch {
 			case hellos[0].Transport != "":
@@ -271,6 +290,9 @@ func (w *world) agree(hellos []hello) (kind string, err error) {
 			}
 			return "", fmt.Errorf("rank %d requires transport %s, but %s would be used: %s; WEFT_TRANSPORT says what to use, WEFT_REQUIRE what it must come to", rank, h.Require, kind, why)
 		}
+	}
+	if kind == "ucx" && w.cfg.TLS != nil {
+		return "", fmt.Errorf("transport ucx does not encrypt, and TLS is asked for: use transport tcp or mixed, or leave WEFT_TLS out")
 	}
 	if kind == "shm" && hosts > 1 {
 		return "", fmt.Errorf("transport shm reaches ranks of one host only, and there are %d hosts%s", hosts, apart)

@@ -1,6 +1,6 @@
 // Package transport is the vocabulary of moving bytes between ranks. Its
 // siblings implement it: mem between goroutines, shm between processes of one
-// host, tcp between hosts. One conformance suite holds all of them to it.
+// host, tcp between hosts, ucx wherever that library reaches. One conformance suite holds all of them to it.
 //
 //	Endpoint      a rank's connections with all others, made once; survives the loss of some of them
 //	Port          the messages of one communicator; many ports share an endpoint and cost no connection
@@ -19,6 +19,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"time"
 )
 
@@ -225,6 +226,12 @@ type Endpoint interface {
 	Counters() []Counter
 
 	Close() error
+}
+
+// Describer is an endpoint that can say by which ways it reaches each rank.
+type Describer interface {
+	// Describe prints them, for people.
+	Describe(w io.Writer) error
 }
 
 // Counter is a number that only grows.

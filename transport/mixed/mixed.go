@@ -44,7 +44,11 @@ type Endpoint struct {
 	local      []int // by rank: its number among those of this host, or -1
 	mates      []int // the ranks of this host, by that number
 	verbs      *verbs
+	hosts      []int // of all ranks
 }
+
+// Describe prints how every pair of ranks talks.
+func (e *Endpoint) Describe(w io.Writer) error { return WriteMatrix(w, e.hosts) }
 
 // Open connects a rank with all others. All ranks must call it at the same time.
 func Open(ctx context.Context, c Config) (*Endpoint, error) {
@@ -56,7 +60,7 @@ func Open(ctx context.Context, c Config) (*Endpoint, error) {
 	case c.Gather == nil:
 		return nil, fmt.Errorf("mixed: rank %d of %d has no Gather to find the others by", c.Rank, c.Size)
 	}
-	e := &Endpoint{rank: c.Rank, size: c.Size, local: make([]int, c.Size)}
+	e := &Endpoint{rank: c.Rank, size: c.Size, local: make([]int, c.Size), hosts: c.Hosts}
 	reached := make([]bool, c.Size)
 	for r, h := range c.Hosts {
 		e.local[r] = -1

@@ -103,6 +103,14 @@ func (e *Endpoint) await(stop transport.Stop, done func() (bool, error)) error {
 			return err
 		}
 		if moved {
+			if round%64 == 63 { // what moves may be the end of a connection, again and again
+				e.look()
+				if stop != nil {
+					if err := stop(); err != nil {
+						return err
+					}
+				}
+			}
 			continue
 		}
 		if slept.IsZero() {
@@ -179,22 +187,43 @@ func (e *Endpoint) doze(most time.Duration, done func() (bool, error)) {
 			var b [8]byte
 			_, _ = unix.Read(e.kick, b[:])
 		}
-		for i := 2; i < len(e.fds); i++ {
-			if e.fds[i].Revents != 0 {
-				e.ended(e.watched[i-2])
-				e.fds[i].Fd = -1 // poll passes over it
-			}
-		}
+		e.watch()
 	}
 	e.progress(looks)
 	e.unlock()
+}
+
+// look notes the processes that have ended, if nobody sleeps for that.
+func (e *Endpoint) look() {
+	if len(e.watched) == 0 || !e.role.TryLock() {
+		return
+	}
+	defer e.role.Unlock()
+	if n, err := unix.Poll(e.fds[2:], 0); err == nil && n > 0 {
+		e.mu.Lock()
+		e.watch()
+		e.unlock()
+	}
+}
+
+// watch notes the processes that poll has seen end; the caller has the role and the lock.
+func (e *Endpoint) watch() {
+	for i := 2; i < len(e.fds); i++ {
+		if e.fds[i].Fd >= 0 && e.fds[i].Revents != 0 {
+			unix.Close(int(e.fds[i].Fd))
+			e.fds[i].Fd = -1 // poll passes over it
+			e.ended(e.watched[i-2])
+		}
+	}
 }
 
 // ended notes that the process of a rank of this machine is no more, once all that it sent has been looked at.
 func (e *Endpoint) ended(rank int) {
 	for i := 0; i < 1000 && e.progress(1); i++ {
 	}
-	e.lost(e.peers[rank], fmt.Sprintf("process %d ended", e.peers[rank].pid))
+	p := e.peers[rank]
+	p.ended = true
+	e.lost(p, fmt.Sprintf("process %d ended", p.pid))
 }
 
 // keep is the keeper: it makes progress when nobody else does.
@@ -228,8 +257,9 @@ func (e *Endpoint) keep() {
 // patience is how long a peer may take to let go of memory that its user wants back. Past it the connection is cut.
 const patience = time.Second
 
-// release waits until UCX is done with memory that the caller wants back: for a moment, and past it by cutting the
-// connection with the peer, which ends everything that is under way with it.
+// reclaim waits until UCX is done with memory that the caller wants back: for a moment, and past it by cutting the
+// connection with the peer, which ends everything that is under way with it. A process that has ended touches nothing
+// any more, though UCX may not know.
 func (e *Endpoint) reclaim(p *peer, s *slot) {
 	for k := range 2 {
 		if k == 1 {
@@ -245,7 +275,7 @@ func (e *Endpoint) reclaim(p *peer, s *slot) {
 			}
 			return nil
 		}
-		if e.await(gone, func() (bool, error) { return s.ended(), nil }) == nil {
+		if e.await(gone, func() (bool, error) { return s.ended() || p.ended, nil }) == nil {
 			return
 		}
 	}

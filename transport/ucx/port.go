@@ -373,7 +373,7 @@ func (p *port) detach() {
 		for _, w := range p.used {
 			for _, a := range w.announced {
 				if a.in != nil && a.in.fetch != nil {
-					if e.fetched(a.in); a.in.fetch != nil {
+					if e.fetched(a.in); a.in.fetch != nil && !a.in.from.ended {
 						x = a.in
 					}
 				}
@@ -536,9 +536,7 @@ func (o *outbound) abandon() {
 		e.reclaim(to, s)
 	}
 	e.mu.Lock()
-	if s.ended() {
-		e.put(s)
-	}
+	e.forget(s)
 	o.s, o.settled = nil, true
 	e.unlock()
 }
@@ -606,7 +604,7 @@ func (p *port) refuse(x *want, me int) {
 		if in == nil || in.fetch == nil || in.into != x {
 			break
 		}
-		if e.fetched(in); in.fetch == nil {
+		if e.fetched(in); in.fetch == nil || in.from.ended {
 			break
 		}
 		s := in.fetch

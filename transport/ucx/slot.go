@@ -57,6 +57,7 @@ const requestSize = int(unsafe.Sizeof(request{}))
 type slot struct {
 	*request
 	hold []byte
+	to   *peer // of a message
 }
 
 // slots are requests that are used again.
@@ -77,7 +78,7 @@ func (e *Endpoint) slot(hold []byte) *slot {
 	}
 	s := e.slots.free[len(e.slots.free)-1]
 	e.slots.free = e.slots.free[:len(e.slots.free)-1]
-	s.request.free, s.hold = e.lib.free, hold
+	s.request.free, s.hold, s.to = e.lib.free, hold, nil
 	s.param = param{mask: attrCallback | attrUser, callback: e.lib.sent, user: s.at()}
 	s.status.Store(inProgress)
 	return s
@@ -92,7 +93,7 @@ func (s *slot) ended() bool { return s.status.Load() != inProgress }
 
 // put gives a slot back whose request has ended.
 func (e *Endpoint) put(s *slot) {
-	s.hold = nil
+	s.hold, s.to = nil, nil
 	e.slots.free = append(e.slots.free, s)
 }
 

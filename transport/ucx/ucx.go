@@ -96,6 +96,7 @@ type peer struct {
 	hello    bool
 	heardBye bool
 	cut      bool
+	ended    bool // its process has
 
 	ops       []*op // that have not begun
 	far       map[uint64]*remote
@@ -520,6 +521,7 @@ func (e *Endpoint) leave() { e.users.Done() }
 // post sends a message; the caller holds the lock, outside of UCX.
 func (e *Endpoint) post(p *peer, h header, b []byte) *slot {
 	s := e.slot(b)
+	s.to = p
 	p.told++
 	h.world, h.number, h.rank = e.world, p.told, uint32(e.rank)
 	h.put(&s.header)
@@ -535,6 +537,11 @@ func (e *Endpoint) post(p *peer, h header, b []byte) *slot {
 	}
 	s.begin(e.lib.send, p.ep, 0, ptrOf(&s.header), headerSize, data, uintptr(len(b)), s.params())
 	return s
+}
+
+// sending reports whether UCX is at work for a rank that is still there.
+func (e *Endpoint) sending() bool {
+	return slices.ContainsFunc(e.flying, func(s *slot) bool { return s.to == nil || !s.to.ended })
 }
 
 // control sends what has no user.
@@ -679,7 +686,7 @@ func (e *Endpoint) bye() {
 				return false, nil
 			}
 		}
-		return len(e.flying) == 0 && len(e.dying) == 0 || time.Now().After(end.Add(-goodbye/2)), nil
+		return !e.sending() && len(e.dying) == 0 || time.Now().After(end.Add(-goodbye/2)), nil
 	})
 }
 
@@ -696,10 +703,10 @@ func (e *Endpoint) destroy() {
 		for _, p := range e.peers {
 			e.cut(p)
 		}
-		for i := 0; i < 10000 && (len(e.flying) > 0 || i < 10); i++ {
-			e.progress(1)
-			if i > 100 {
-				time.Sleep(10 * time.Microsecond)
+		// What is under way with processes that are gone never ends.
+		for end := time.Now().Add(100 * time.Millisecond); e.sending() && time.Now().Before(end); {
+			if !e.progress(looks) {
+				time.Sleep(100 * time.Microsecond)
 			}
 		}
 	}

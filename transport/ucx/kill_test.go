@@ -1,0 +1,169 @@
+//go:build linux && (amd64 || arm64) && !static
+
+package ucx
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/weft-fabric/weft/internal/conform"
+	"github.com/weft-fabric/weft/transport"
+)
+
+// limited is a Stop that ends a wait which should have ended long before.
+func limited() transport.Stop {
+	end := time.Now().Add(30 * time.Second)
+	return func() error {
+		if time.Now().After(end) {
+			return errors.New("nothing happened for 30 s")
+		}
+		return nil
+	}
+}
+
+func opened(c *conform.Child, transports string) (*Endpoint, transport.Port, error) {
+	e, err := Open(context.Background(), Config{Rank: c.Rank, Size: c.Size, Gather: c.Gather, Transports: strings.Split(transports, ",")})
+	if err != nil {
+		return nil, nil, err
+	}
+	all := make([]int, c.Size)
+	for r := range all {
+		all[r] = r
+	}
+	p, err := e.Port(transport.Group{ID: 1, Epoch: 1, Members: all})
+	if err != nil {
+		return nil, nil, err
+	}
+	p.Begin(transport.Call{Epoch: 1, Comm: 1, Seq: 1}, limited())
+	return e, p, nil
+}
+
+func init() {
+	// killed: rank 1 is killed while rank 0 waits for it, in the way that the arguments say. Ranks 0 and 2 go on.
+	bodies["killed"] = func(c *conform.Child) error {
+		e, p, err := opened(c, c.Args[0])
+		if err != nil {
+			return err
+		}
+		if c.Rank == 1 {
+			if err := c.Say([]byte("ready")); err != nil {
+				return err
+			}
+			select {} // until it is killed
+		}
+		if c.Rank == 0 {
+			switch b := make([]byte, 8<<20); c.Args[1] {
+			case "receive":
+				err = p.Recv(1, 0, b)
+			case "send":
+				for err == nil { // until it is full
+					err = p.Send(1, 0, b)
+				}
+			case "exchange":
+				err = p.Exchange(transport.Outgoing{To: 1, Bytes: b}, transport.Incoming{From: 1, N: len(b), Dst: make([]byte, len(b))}, nil)
+			case "notify":
+				var done []transport.Completion
+				for stop := limited(); err == nil; {
+					if _, err = e.Verbs().Notify(1, 7); err == nil {
+						err = stop()
+					}
+					for _, d := range e.Verbs().Poll(done[:0]) {
+						if d.Err != nil {
+							err = d.Err
+						}
+					}
+				}
+			}
+			var g *transport.Gone
+			if !errors.As(err, &g) || g.Rank != 1 || g.Left || g.Why == "" {
+				return fmt.Errorf("got %v, want that rank 1 is gone, and why", err)
+			}
+		}
+		// The others go on.
+		peer := 2 - c.Rank
+		b := make([]byte, 1<<20)
+		if err := p.Exchange(transport.Outgoing{To: peer, Channel: 1, Bytes: make([]byte, 1<<20)}, transport.Incoming{From: peer, Channel: 1, N: len(b), Dst: b}, nil); err != nil {
+			return fmt.Errorf("with rank %d, which is alive: %w", peer, err)
+		}
+		return e.Close()
+	}
+
+	// asleep: rank 0 waits for rank 1, which sends after a while, and says how much processor time that took.
+	bodies["asleep"] = func(c *conform.Child) error {
+		_, p, err := opened(c, c.Args[0])
+		if err != nil {
+			return err
+		}
+		if c.Rank == 1 {
+			time.Sleep(time.Second) // what it is: a peer that is busy elsewhere
+			return p.Send(0, 0, []byte("here"))
+		}
+		before := used()
+		b := make([]byte, 4)
+		if err := p.Recv(1, 0, b); err != nil {
+			return err
+		}
+		if took := used() - before; took > 500*time.Millisecond {
+			return fmt.Errorf("a wait of 1 s used %s of a processor", took)
+		}
+		return nil
+	}
+}
+
+// used is the processor time of this process.
+func used() time.Duration {
+	var u syscall.Rusage
+	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u)
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// A process that is killed is noticed by those that wait for it, whatever they do, and the others go on.
+func TestKilled(t *testing.T) {
+	need(t)
+	for _, how := range ways {
+		for _, what := range []string{"receive", "send", "exchange", "notify"} {
+			if how != "posix,cma" && what != "receive" && os.Getenv("WEFT_TEST_LONG") == "" {
+				continue
+			}
+			t.Run(how+"/"+what, func(t *testing.T) {
+				c := conform.Spawn(t, 3, "killed", how, what)
+				for range 2 {
+					if err := c.Gather(); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if _, err := c.Hear(1); err != nil {
+					t.Fatal(err)
+				}
+				c.Kill(1)
+				if err := c.Wait(); err != nil {
+					t.Fatal(err)
+				}
+			})
+		}
+	}
+}
+
+// A rank that waits for long sleeps: more ranks than cores may wait.
+func TestWaitsAsleep(t *testing.T) {
+	need(t)
+	for _, how := range []string{"posix", "tcp"} {
+		t.Run(how, func(t *testing.T) {
+			c := conform.Spawn(t, 2, "asleep", how)
+			for range 2 {
+				if err := c.Gather(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := c.Wait(); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+}
