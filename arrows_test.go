@@ -54,7 +54,7 @@ var floors = [][]string{
 	{"transport/tcp/internal/socket", "transport/tcp/internal/frame", "transport/tcp/internal/rails", "transport/tcp/internal/verbs"},
 	{"transport/tcp/internal/buffer"},
 	{"gpu/soft", "gpu/cuda"},
-	{"transport/mem", "transport/shm", "transport/tcp", "internal/world"},
+	{"transport/mem", "transport/shm", "transport/tcp", "transport/ucx", "internal/world"},
 	{"transport/mixed"},
 	{"comm/calls", "comm/choice", "comm/internal/clock", "comm/internal/chunks", "comm/internal/plan", "comm/internal/blame"},
 	{"comm/internal/board", "comm/internal/flat", "comm/flight"},

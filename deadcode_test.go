@@ -33,6 +33,8 @@ var unreached = []struct{ what, why string }{
 	{"comm/queue.go:AtWait", "an option of started calls; the C library uses it"},
 	{"comm/device/call.go", "collectives on memory of GPUs by name, for programs; commands make them as values"},
 	{"comm/choice/", "measuring links on its own, for programs that keep what was measured"},
+	{"transport/ucx/verbs.go:Endpoint.Register", "memory of the caller's, a GPU's among it, for programs"},
+	{"transport/ucx/verbs.go:Endpoint.Unregister", "ends Register"},
 	{"coord/client.go:ParseEndpoints", "programs that have a coordinator's address as text"},
 	{"coord/epoch.go", "programs that decide on epochs themselves, or read past ones"},
 	{"coord/gather.go", "barriers and small values of an epoch's members, for programs without comm"},

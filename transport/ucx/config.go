@@ -54,3 +54,12 @@ type Config struct {
 
 // ErrNoLibrary means that there is no UCX on this machine.
 var ErrNoLibrary = errors.New("UCX is not there: install Debian's libucx0 (ucx on Fedora and Red Hat), or take another transport")
+
+// Memory is what kind of memory a program registers.
+type Memory uint32
+
+// The kinds, by UCX's numbers.
+const (
+	HostMemory Memory = 0
+	CUDAMemory Memory = 1 // of NVIDIA's GPUs; UCX needs its CUDA modules for it. Not run on such hardware.
+)

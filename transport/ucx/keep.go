@@ -119,9 +119,7 @@ func (e *Endpoint) await(stop transport.Stop, done func() (bool, error)) error {
 				since = now
 			}
 			if now.Sub(since) < e.backoff.LookFor(lookTime) {
-				if e.crowded {
-					e.backoff.Yield()
-				}
+				e.backoff.Yield() // unless others want the core: then it learns so, and sleeps sooner
 				continue
 			}
 			slept = now

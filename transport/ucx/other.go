@@ -26,3 +26,6 @@ func (e *Endpoint) Describe(io.Writer) error { return nil }
 func absent() error {
 	return fmt.Errorf("UCX is not in this build (%s/%s): it takes Linux on amd64 or arm64, and a build without the tag static", runtime.GOOS, runtime.GOARCH)
 }
+
+// Register says that there is no UCX.
+func (e *Endpoint) Register(uintptr, int, Memory) (transport.Key, error) { return 0, absent() }

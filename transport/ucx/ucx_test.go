@@ -4,7 +4,11 @@ package ucx
 
 import (
 	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -40,14 +44,30 @@ func init() {
 		}
 		return e.Close()
 	}
+	bodies["required"] = func(c *conform.Child) error {
+		e, err := Open(context.Background(), Config{Rank: c.Rank, Size: c.Size, Gather: c.Gather, Transports: []string{c.Args[1]}, Messages: c.Args[0]})
+		if err != nil {
+			return err
+		}
+		var b strings.Builder
+		if err := e.Describe(&b); err != nil {
+			return err
+		}
+		if !strings.Contains(b.String(), "posix/memory") || e.Can().Name != "ucx posix" {
+			return fmt.Errorf("%s says of itself %q", e.Can().Name, b.String())
+		}
+		return e.Close()
+	}
 }
 
-// Every scenario runs between processes, over each transport.
+// Every scenario runs between processes over shared memory, and over each other transport those that depend on it.
+// With WEFT_TEST_LONG=1 all run over all: a minute.
 func TestConform(t *testing.T) {
 	need(t)
+	some := []string{"sizes", "different calls", "sending given up", "last words", "written before the notice", "fetch and add"}
 	for _, how := range ways {
 		for _, s := range conform.Scenarios() {
-			if s.Memory {
+			if s.Memory || how != "posix,cma" && !slices.Contains(some, s.Name) && os.Getenv("WEFT_TEST_LONG") == "" {
 				continue
 			}
 			t.Run(how+"/"+s.Name, func(t *testing.T) {
@@ -61,6 +81,100 @@ func TestConform(t *testing.T) {
 					t.Fatal(err)
 				}
 			})
+		}
+	}
+}
+
+func TestLanes(t *testing.T) {
+	const text = `#
+# UCP endpoint rank 1
+#
+#               peer: <no debug data>
+#                 lane[0]:  0:sysv/memory.0 md[0]           -> md[0]/sysv/sysdev[255] amo#0 am am_bw#0
+#                 lane[1]:  2:cma/memory.0 md[2]           -> md[2]/cma/sysdev[255] rma_bw#0
+#                 lane[2]:  11:rc_mlx5/mlx5_0:1.0 md[4]    -> md[4]/ib/sysdev[0] am_bw#1 wireup
+#
+#                 tag_send: 0..<egr/short>..92..<egr/bcopy>..8247..<rndv>..(inf)
+`
+	lanes := parseLanes(text)
+	if len(lanes) != 3 || lanes[2].name != "rc_mlx5" || lanes[2].device != "mlx5_0:1" || !slices.Equal(lanes[0].uses, []string{"amo#0", "am", "am_bw#0"}) {
+		t.Fatalf("got %+v", lanes)
+	}
+	if got := names(lanes); !slices.Equal(got, []string{"sysv", "cma", "rc_mlx5"}) {
+		t.Errorf("names %v", got)
+	}
+	if l := carries(lanes); l == nil || l.name != "sysv" {
+		t.Errorf("messages go over %+v", l)
+	}
+	if carries(nil) != nil || names(nil) != nil {
+		t.Error("lanes of nothing")
+	}
+}
+
+func FuzzLanes(f *testing.F) {
+	f.Add("# lane[0]:  0:sysv/memory.0 md[0] -> md[0]/sysv am")
+	f.Fuzz(func(t *testing.T, text string) {
+		for _, l := range parseLanes(text) {
+			if l.name == "" {
+				t.Errorf("a lane without a name in %q", text)
+			}
+		}
+	})
+}
+
+// A header is read as it was written, and whatever else comes is refused or is a header.
+func FuzzHeader(f *testing.F) {
+	f.Add(make([]byte, headerSize), 0)
+	f.Fuzz(func(t *testing.T, b []byte, n int) {
+		var h header
+		world := uint64(0)
+		if len(b) >= 8 {
+			world = binary.LittleEndian.Uint64(b)
+		}
+		if h.parse(b, world, 8, n) != nil {
+			return
+		}
+		var again [headerSize]byte
+		h.put(&again)
+		var back header
+		if err := back.parse(again[:], world, 8, n); err != nil || back != h {
+			t.Errorf("%+v is read back as %+v: %v", h, back, err)
+		}
+	})
+}
+
+// What cannot be is said, and nobody waits for a rank that cannot take part.
+func TestWrongConfig(t *testing.T) {
+	for _, c := range []Config{{}, {Size: 2, Rank: 2}, {Size: 2}} {
+		if _, err := Open(context.Background(), c); err == nil {
+			t.Errorf("rank %d of %d is accepted", c.Rank, c.Size)
+		}
+	}
+	if _, err := open("libnosuchthing.so.0"); !errors.Is(err, ErrNoLibrary) || !strings.Contains(err.Error(), "libucx0") {
+		t.Errorf("without the library: %v, want the package that has it", err)
+	}
+}
+
+// Messages must go over what is required, or no rank starts.
+func TestRequired(t *testing.T) {
+	need(t)
+	for _, x := range []struct{ want, allowed, err string }{
+		{"posix", "posix", ""},
+		{"tcp", "posix", "messages from rank 0 to rank 1 go over posix/memory, and tcp is required"},
+		{"", "nosuch", "connect with rank 1: ucp_ep_create: Destination is unreachable (transports: nosuch)"},
+	} {
+		c := conform.Spawn(t, 2, "required", x.want, x.allowed)
+		if err := c.Gather(); err != nil {
+			t.Fatal(err)
+		}
+		if x.allowed == "posix" {
+			if err := c.Gather(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		err := c.Wait()
+		if (x.err == "") != (err == nil) || err != nil && !strings.Contains(err.Error(), x.err) {
+			t.Errorf("%s required: got %v, want %q", x.want, err, x.err)
 		}
 	}
 }

@@ -28,6 +28,7 @@ type region struct {
 	named   bool
 	packed  []byte
 	holders map[int]bool // ranks that have its key
+	kind    Memory
 	freed   bool
 }
 
@@ -89,25 +90,59 @@ func (e *Endpoint) Alloc(n int) ([]byte, error) {
 	if err := e.lib.status("ucp_mem_map", e.context, m.at(), m.at()+512); err != nil {
 		return nil, fmt.Errorf("ucx: %w: %d bytes: %w", transport.ErrNoMemory, n, err)
 	}
-	r := &region{memh: m.pointer(512), holders: map[int]bool{}}
+	r := &region{memh: m.pointer(512)}
 	m.set(1024, 1|2) // address, length
 	if err := e.lib.status("ucp_mem_query", r.memh, m.at()+1024); err != nil {
 		_ = e.lib.status("ucp_mem_unmap", e.context, r.memh)
 		return nil, fmt.Errorf("ucx: %w", err)
 	}
-	at := m.pointer(1024 + 8)
-	r.b = bytesAt(at, max(n, 1))[:n]
+	r.b = bytesAt(m.pointer(1024+8), max(n, 1))[:n]
+	e.add(r)
+	return r.b[:n:n], nil
+}
+
+// Register makes memory of the caller's, which may be a GPU's, one that peers may name, and names it. Peers write and read
+// there; this rank's own processor does not, if it is a GPU's. Unregister takes it back.
+func (e *Endpoint) Register(at uintptr, n int, kind Memory) (transport.Key, error) {
+	if at == 0 || n < 1 || uint64(n) >= 1<<offsetBits {
+		return 0, fmt.Errorf("ucx: register %d bytes at %#x", n, at)
+	}
+	if err := e.enter(); err != nil {
+		return 0, err
+	}
+	defer e.leave()
+	e.mu.Lock()
+	defer e.unlock()
+	m := page()
+	defer m.free()
+	m.set(0, 1|2|16) // address, length, kind
+	m.set(8, at)
+	m.set(16, uintptr(n))
+	m.setU32(32, uint32(kind))
+	if err := e.lib.status("ucp_mem_map", e.context, m.at(), m.at()+512); err != nil {
+		return 0, fmt.Errorf("ucx: register %d bytes at %#x (does UCX know this kind of memory? ucx_info -d lists cuda_copy): %w", n, at, err)
+	}
+	r := &region{memh: m.pointer(512), b: bytesAt(at, n), kind: kind, named: true}
+	e.add(r)
+	return transport.Key(r.number << offsetBits), nil
+}
+
+// Unregister ends what Register began. The memory must stay until it returns.
+func (e *Endpoint) Unregister(at uintptr) error { return e.Free(bytesAt(at, 1)) }
+
+// add gives a region a number.
+func (e *Endpoint) add(r *region) {
+	r.holders = map[int]bool{}
 	for used := true; used; {
 		e.lastRegion = e.lastRegion%maxRegions + 1
 		_, used = e.regions[e.lastRegion]
 	}
 	r.number = e.lastRegion
 	e.regions[r.number] = r
-	i := e.search(at)
+	i := e.search(address(r.b))
 	e.sorted = append(e.sorted, nil)
 	copy(e.sorted[i+1:], e.sorted[i:])
 	e.sorted[i] = r
-	return r.b[:n:n], nil
 }
 
 // search finds the first region behind an address.
@@ -276,6 +311,9 @@ func (e *Endpoint) own(k transport.Key, n int) ([]byte, error) {
 	r := e.regions[uint64(k)>>offsetBits]
 	if r == nil || !r.named || r.freed {
 		return nil, noRegion(k)
+	}
+	if r.kind != HostMemory {
+		return nil, fmt.Errorf("ucx: key %#x is memory of a GPU of this rank: copy there with the GPU's own calls", uint64(k))
 	}
 	off := int(uint64(k) & (1<<offsetBits - 1))
 	if off > len(r.b) || n > len(r.b)-off {
