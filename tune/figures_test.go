@@ -139,3 +139,24 @@ func TestThreeRacksWithoutSHARP(t *testing.T) {
 	}
 	check(t, list)
 }
+
+// TestTwentyRacksWithoutSHARP: 1,440 GB200 in 20 racks with NVLink SHARP off, as the script of
+// the published run has it (CoreWeave's nccl-tests, NCCL 2.26.2). The ring's start is
+// right within 6%; its rate with LL128 is a quarter too high, and may not get worse.
+func TestTwentyRacksWithoutSHARP(t *testing.T) {
+	s := newMachines(t)
+	g := preset(t, s.c, "gb200-su", map[string]int{"su": 3})
+	m, err := NewNCCL(g, allGPUs(g)[:1440], s.c, NCCLOptions{NoNVLS: true, Algos: []string{"Ring"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var list []figure
+	for _, c := range []struct {
+		size   unit.Bytes
+		us, by float64
+	}{{512 * unit.MiB, 7108, .07}, {unit.GiB, 9806, .12}, {2 * unit.GiB, 14980, .17}, {4 * unit.GiB, 24782, .20}, {8 * unit.GiB, 45004, .25}} {
+		p := m.Predict(sched.AllReduce, c.size)
+		list = append(list, figure{fmt.Sprintf("%s %s %s, us", p.Algo, p.Proto, c.size), p.Time.Microseconds(), c.us, c.by})
+	}
+	check(t, list)
+}
