@@ -21,8 +21,9 @@ type conn struct {
 	agent *Agent
 	nc    net.Conn
 	in    *auth.Key
-	src   io.Reader       // nc, or a buffer before it
-	greet context.Context // while both sides greet: a deadline of the connection is an end then
+	src   io.Reader         // nc, a buffer before it, or for slices the socket itself (whole)
+	greet context.Context   // while both sides greet: a deadline of the connection is an end then
+	later chan func() error // of a stream: slices that came are checked there while the next one comes
 
 	wmu  sync.Mutex
 	out  *auth.Key
@@ -54,16 +55,21 @@ func (c *conn) close() {
 func (c *conn) send(kind uint8, call, number uint64, payload []byte) error {
 	c.wmu.Lock()
 	defer c.wmu.Unlock()
-	f := frame{kind: kind, length: uint32(len(payload)), call: call, number: number}
+	sum := uint32(0)
 	if len(payload) > 0 {
-		f.sum = c.out.Piece(payload)
+		sum = c.out.Piece(payload)
 	}
+	return c.put(frame{kind: kind, length: uint32(len(payload)), call: call, number: number, sum: sum, payload: payload})
+}
+
+// put writes a frame that has its checksum. The caller holds wmu.
+func (c *conn) put(f frame) error {
 	f.put(&c.head, c.out)
-	if len(payload) == 0 {
+	if len(f.payload) == 0 {
 		_, err := c.nc.Write(c.head[:])
 		return err
 	}
-	c.vec[0], c.vec[1] = c.head[:], payload
+	c.vec[0], c.vec[1] = c.head[:], f.payload
 	v := net.Buffers(c.vec[:])
 	_, err := v.WriteTo(c.nc)
 	return err
@@ -74,6 +80,10 @@ const patient = 200 * time.Millisecond
 
 // sendWhile is send that ends with the context, a moment later. Then the connection is lost, as half a frame is on it.
 func (c *conn) sendWhile(ctx context.Context, kind uint8, call, number uint64, payload []byte) error {
+	return c.while(ctx, func() error { return c.send(kind, call, number, payload) })
+}
+
+func (c *conn) while(ctx context.Context, send func() error) error {
 	var over atomic.Bool // whoever sets it first decides: it was sent, or it is cut
 	stop := context.AfterFunc(ctx, func() {
 		time.AfterFunc(patient, func() {
@@ -82,7 +92,7 @@ func (c *conn) sendWhile(ctx context.Context, kind uint8, call, number uint64, p
 			}
 		})
 	})
-	err := c.send(kind, call, number, payload)
+	err := send()
 	stop()
 	if over.Swap(true) && err == nil {
 		err = ctx.Err()
@@ -185,8 +195,7 @@ func (c *conn) slice(f *frame, l *landing, again func(call, i uint64) error) err
 		dst = getBuffer()[:n]
 	}
 	k, err := c.fillUntil(dst, l)
-	switch {
-	case err != nil || k < len(dst):
+	if err != nil || k < len(dst) {
 		l.leave(readEnd{c})
 		if !direct {
 			putBuffer(dst)
@@ -195,7 +204,44 @@ func (c *conn) slice(f *frame, l *landing, again func(call, i uint64) error) err
 			return err
 		}
 		return c.discard(len(dst) - k)
-	case c.in.Piece(dst) != f.sum:
+	}
+	// Storage may hang; nobody else's slices wait behind it.
+	if c.later == nil || !l.ram || l.last() {
+		return c.arrived(c.in, f, l, dst, direct, again)
+	}
+	head := *f
+	c.later <- func() error { return c.arrived(nil, &head, l, dst, direct, again) }
+	return nil
+}
+
+// checkLater starts the goroutine that checks slices while the next ones come. The end of the reader is followed by a call
+// of its result.
+func (c *conn) checkLater() (end func()) {
+	c.later = make(chan func() error, 2)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for f := range c.later {
+			if err := f(); err != nil {
+				c.nc.Close() // the reader's next read fails
+			}
+		}
+	}()
+	return func() {
+		close(c.later)
+		<-done
+	}
+}
+
+// arrived checks a slice that has come and puts it where it belongs, if it is not there.
+func (c *conn) arrived(key *auth.Key, f *frame, l *landing, dst []byte, direct bool, again func(call, i uint64) error) error {
+	if key == nil {
+		key = c.in.Beside()
+	}
+	i := int(f.number)
+	off, n := l.slice(i)
+	switch {
+	case key.Piece(dst) != f.sum:
 		l.leave(readEnd{c})
 		if !direct {
 			putBuffer(dst)
@@ -207,29 +253,28 @@ func (c *conn) slice(f *frame, l *landing, again func(call, i uint64) error) err
 		return nil
 	}
 	put := func() {
+		rest := dst
 		err := l.view.each(off, n, func(p *place, at, k int64) error {
-			b := dst[:k]
-			dst = dst[k:]
+			b := rest[:k]
+			rest = rest[k:]
 			return p.write(l.ctx, b, at)
 		})
 		if err == nil {
 			l.landed(i)
 		}
 		l.leave(readEnd{c})
+		putBuffer(dst)
 		if err != nil {
 			l.close(err)
 		}
 	}
-	whole := dst
-	if l.view.inMemory() {
+	if l.ram {
 		put()
-		putBuffer(whole)
 		return nil
 	}
 	c.agent.gate.io <- struct{}{} // so many at once; the socket waits when the storage does
 	c.agent.wg.Go(func() {
 		put()
-		putBuffer(whole)
 		<-c.agent.gate.io
 	})
 	return nil

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"math/bits"
+	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 )
@@ -13,6 +15,7 @@ import (
 type landing struct {
 	view  view
 	total int64
+	ram   bool // all of it is memory
 
 	mu    sync.Mutex
 	idle  sync.Cond
@@ -73,6 +76,7 @@ func newLanding(ctx context.Context, n int, desc func(i int) Desc, find func(uin
 		return p, nil
 	})
 	if err == nil {
+		l.ram = l.view.inMemory()
 		var last *Region
 		var span [2]int64
 		for i := range l.view.parts {
@@ -256,6 +260,13 @@ func (l *landing) landed(i int) {
 	}
 }
 
+// last reports whether at most one slice is missing.
+func (l *landing) last() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.left <= 1
+}
+
 // bitmap is which slices are there.
 func (l *landing) bitmap() []uint64 {
 	l.mu.Lock()
@@ -284,40 +295,70 @@ func (l *landing) copyFrom(ctx context.Context, src *view, gate func(n int64) er
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(l.ctx, cancel)()
-	if l.view.inMemory() && src.inMemory() {
+	l.moved.Store(0) // all of it, also when the last attempt ended with a lost connection
+	if l.ram && src.inMemory() {
 		return l.copyMemory(ctx, src, gate)
 	}
 	return l.copyStorage(ctx, src, gate)
 }
 
+// copiers is how many goroutines copy memory: one core alone does not use all of the memory's rate.
+func copiers(total int64) int {
+	return int(max(1, min(total/(2*stepSize), 4, int64(runtime.GOMAXPROCS(0)))))
+}
+
+// copyMemory copies by steps that several goroutines take in turn. One that is late finds nothing left.
 func (l *landing) copyMemory(ctx context.Context, src *view, gate func(n int64) error) error {
-	since := int64(0)
-	done := int64(0)
-	for i := range l.view.parts {
-		d, s := &l.view.parts[i], &src.parts[i]
-		for at := int64(0); at < d.n; {
-			if since == 0 {
-				if l.stop.Load() {
-					return l.reason()
-				}
-				if err := ctx.Err(); err != nil {
-					return err
-				}
-				if err := gate(stepSize); err != nil {
-					return err
-				}
+	l.view.index()
+	var at atomic.Int64
+	work := func() error {
+		for {
+			off := at.Add(stepSize) - stepSize
+			if off >= l.total {
+				return nil
 			}
-			n := min(d.n-at, stepSize-since)
-			copy(d.at.mem[d.off+at:][:n], s.at.mem[s.off+at:][:n])
-			at, since, done = at+n, since+n, done+n
-			if since == stepSize {
-				since = 0
-				l.moved.Store(done)
+			if l.stop.Load() {
+				return l.reason()
 			}
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			n := min(stepSize, l.total-off)
+			if err := gate(n); err != nil {
+				return err
+			}
+			l.copyStep(src, off, n)
+			l.moved.Add(n)
 		}
 	}
-	l.moved.Store(done)
+	errs := make([]error, copiers(l.total))
+	var wg sync.WaitGroup
+	for k := range errs[1:] {
+		wg.Go(func() { errs[1+k] = work() })
+	}
+	errs[0] = work()
+	wg.Wait()
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
 	return nil
+}
+
+// copyStep copies n bytes from off on. The parts of both views have the same lengths.
+func (l *landing) copyStep(src *view, off, n int64) {
+	i, found := slices.BinarySearch(l.view.start, off)
+	if !found {
+		i--
+	}
+	in := off - l.view.start[i]
+	for n > 0 {
+		d, s := &l.view.parts[i], &src.parts[i]
+		k := min(n, d.n-in)
+		copy(d.at.mem[d.off+in:][:k], s.at.mem[s.off+in:][:k])
+		n, in, i = n-k, 0, i+1
+	}
 }
 
 // pieces of storage that one call carries.

@@ -46,26 +46,29 @@ func (r *Request) send(s *session, p *post, again bool) error {
 }
 
 // answer waits for a frame of the target about the request.
-func (r *Request) answer(s *session, ch chan frame, also <-chan struct{}) (frame, error) {
+func (r *Request) answer(s *session, ch chan frame) (frame, error) {
 	select {
 	case f := <-ch:
-		if f.kind == fFail {
-			who, err := parseFail(f.payload)
-			// The target's clock may run out a moment before the own one, and it takes the initiator for late. Who
-			// reads has waited for the target all the time.
-			if errors.Is(err, ErrDeadline) && who == r.agent.id.Name && r.t.Op == Read && r.peer != nil {
-				who = r.peer.id.Name
-			}
-			return f, &blamed{err, who, int64(f.number)}
-		}
-		return f, nil
+		return r.heard(f)
 	case <-s.lost:
 		return frame{}, s.errLost()
-	case <-also:
-		return frame{}, nil
 	case <-r.ctx.Done():
 		return frame{}, context.Cause(r.ctx)
 	}
+}
+
+// heard takes a frame of the target about the request.
+func (r *Request) heard(f frame) (frame, error) {
+	if f.kind != fFail {
+		return f, nil
+	}
+	who, err := parseFail(f.payload)
+	// The target's clock may run out a moment before the own one, and it takes the initiator for late. Who
+	// reads has waited for the target all the time.
+	if errors.Is(err, ErrDeadline) && who == r.agent.id.Name && r.t.Op == Read && r.peer != nil {
+		who = r.peer.id.Name
+	}
+	return f, &blamed{err, who, int64(f.number)}
 }
 
 // readMapped copies out of the peer's memory.
@@ -166,7 +169,7 @@ func (r *Request) tellOnce(s *session, w []byte) error {
 		s.lose(err)
 		return s.errLost()
 	}
-	_, err := r.answer(s, ch, nil)
+	_, err := r.answer(s, ch)
 	return err
 }
 
@@ -203,22 +206,21 @@ func (r *Request) readStream(s *session, again bool) error {
 		return err
 	}
 	r.enter(Moving)
-	for {
+	for there := false; !there; {
 		select {
 		case <-l.full:
-		default:
-			f, err := r.answer(s, ch, either(l.full, l.shut))
-			if err != nil {
+			there = true
+		case <-l.shut:
+			return l.reason()
+		case f := <-ch:
+			if _, err := r.heard(f); err != nil {
 				return err
 			}
-			if why := l.reason(); why != nil {
-				return why
-			}
-			if f.kind != 0 {
-				continue
-			}
+		case <-s.lost:
+			return s.errLost()
+		case <-r.ctx.Done():
+			return context.Cause(r.ctx)
 		}
-		break
 	}
 	if err := l.finish(r.ctx); err != nil {
 		return err
@@ -226,19 +228,6 @@ func (r *Request) readStream(s *session, again bool) error {
 	r.enter(Landed)
 	s.forget(r.num)
 	return r.tell(s, r.t.Notice != nil)
-}
-
-// either is closed when one of two is.
-func either(a, b <-chan struct{}) <-chan struct{} {
-	c := make(chan struct{})
-	go func() {
-		select {
-		case <-a:
-		case <-b:
-		}
-		close(c)
-	}()
-	return c
 }
 
 // writePulled lets the target copy out of this process's memory.
@@ -273,7 +262,7 @@ func (r *Request) awaitLanding(s *session, p *post, again bool, work func(ch cha
 		}
 	}
 	for {
-		f, err := r.answer(s, ch, nil)
+		f, err := r.answer(s, ch)
 		if err != nil {
 			return err
 		}
@@ -319,7 +308,7 @@ func (r *Request) writeStream(s *session, again bool) error {
 	return r.awaitLanding(s, r.posting(howStream), again, func(ch chan frame) error {
 		var skip []uint64
 		if again {
-			f, err := r.answer(s, ch, nil)
+			f, err := r.answer(s, ch)
 			if err != nil {
 				return err
 			}

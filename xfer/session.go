@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/weft-fabric/weft/transport/auth"
 	"github.com/weft-fabric/weft/transport/shm"
 )
 
@@ -235,6 +236,8 @@ func (s *session) readControl() {
 
 // readStream reads slices until the session is lost.
 func (s *session) readStream(c *conn) {
+	defer c.checkLater()()
+	c.src = whole(c.nc)
 	for {
 		var f frame
 		err := c.next(&f)
@@ -308,14 +311,11 @@ func (s *sender) all(ctx context.Context, skip []uint64) error {
 	}
 	streams := s.streams[:max(1, min(len(s.streams), count-countBits(skip)))]
 	errs := make([]error, len(streams))
-	work := func(k int) {
-		for {
-			i := next()
-			if i >= count {
-				return
-			}
-			if errs[k] = s.one(ctx, streams[k], i); errs[k] != nil {
-				return
+	work := func(k int) { errs[k] = s.pump(ctx, streams[k], next, count) }
+	if count <= len(streams) {
+		work = func(k int) {
+			for i := next(); i < count && errs[k] == nil; i = next() {
+				errs[k] = s.one(ctx, streams[k], i)
 			}
 		}
 	}
@@ -333,38 +333,109 @@ func (s *sender) all(ctx context.Context, skip []uint64) error {
 	return nil
 }
 
+// outgoing is a slice that may be sent: its bytes, with their checksum.
+type outgoing struct {
+	i   int
+	b   []byte
+	buf []byte // where they were gathered; nil if they lie together
+	sum uint32
+}
+
+// pump sends slices over a stream. While one is sent the next is gathered and its checksum made.
+func (s *sender) pump(ctx context.Context, c *conn, next func() int, count int) error {
+	queue := make(chan outgoing, 1)
+	stop := make(chan struct{})
+	var early error
+	go func() {
+		defer close(queue)
+		key := c.out.Beside()
+		for i := next(); i < count; i = next() {
+			o, err := s.prepare(ctx, c, key, i)
+			if err != nil {
+				early = err
+				return
+			}
+			select {
+			case queue <- o:
+			case <-stop:
+				s.drop(c, o)
+				return
+			}
+		}
+	}()
+	var late error
+	for o := range queue {
+		if late == nil {
+			if late = s.put(ctx, c, o); late != nil {
+				close(stop)
+			}
+		}
+		s.drop(c, o)
+	}
+	if late != nil {
+		return late
+	}
+	return early
+}
+
 // one sends a slice.
 func (s *sender) one(ctx context.Context, c *conn, i int) error {
+	o, err := s.prepare(ctx, c, c.out.Beside(), i)
+	if err != nil {
+		return err
+	}
+	defer s.drop(c, o)
+	return s.put(ctx, c, o)
+}
+
+// prepare waits for the turn of a slice and takes its bytes into use; drop ends that.
+func (s *sender) prepare(ctx context.Context, c *conn, key *auth.Key, i int) (o outgoing, err error) {
 	off := int64(i) * sliceSize
 	n := min(sliceSize, s.total-off)
 	if err := s.gate.take(ctx, s.class, n); err != nil {
-		return err
+		return o, err
 	}
 	if err := s.stop(); err != nil {
-		return err
+		return o, err
 	}
 	if err := s.use(writeEnd{c}); err != nil {
-		return err
+		return o, err
 	}
-	defer s.unuse(writeEnd{c})
-	b := s.view.flat(off, n)
-	if b == nil {
-		buf := getBuffer()
-		defer putBuffer(buf)
-		b = buf[:0]
+	o = outgoing{i: i, b: s.view.flat(off, n)}
+	if o.b == nil {
+		o.buf = getBuffer()
+		o.b = o.buf[:0]
 		err := s.view.each(off, n, func(p *place, at, k int64) error {
-			to := buf[len(b):][:k]
-			b = buf[:int64(len(b))+k]
+			to := o.buf[len(o.b):][:k]
+			o.b = o.buf[:int64(len(o.b))+k]
 			return p.read(ctx, to, at)
 		})
 		if err != nil {
-			return err
+			s.drop(c, o)
+			return o, err
 		}
 	}
-	if err := c.sendWhile(ctx, fData, s.call, uint64(i), b); err != nil {
+	o.sum = key.Piece(o.b)
+	return o, nil
+}
+
+func (s *sender) put(ctx context.Context, c *conn, o outgoing) error {
+	err := c.while(ctx, func() error {
+		c.wmu.Lock()
+		defer c.wmu.Unlock()
+		return c.put(frame{kind: fData, length: uint32(len(o.b)), call: s.call, number: uint64(o.i), sum: o.sum, payload: o.b})
+	})
+	if err != nil {
 		return fmt.Errorf("%w: %w", ErrLost, err)
 	}
 	return nil
+}
+
+func (s *sender) drop(c *conn, o outgoing) {
+	if o.buf != nil {
+		putBuffer(o.buf)
+	}
+	s.unuse(writeEnd{c})
 }
 
 // lease gets the lease of a list for reading.

@@ -54,6 +54,9 @@ func newKey(secret []byte) *Key {
 // Plain reports whether checksums are without a secret.
 func (k *Key) Plain() bool { return k.block == nil }
 
+// Beside is a key that makes the same checksums of pieces, for another goroutine. It is not for headers.
+func (k *Key) Beside() *Key { return &Key{block: k.block, seed: k.seed} }
+
 // Next goes on to the next frame: to be called once the header of one is on its way, or taken.
 func (k *Key) Next() { k.frames++ }
 
