@@ -21,7 +21,7 @@
 # make watch-drills  breaks real ranks in every way there is and prints what weft watch named (TRIALS, HEALTHY); about fifteen minutes
 # make watch-load  a server of weft watch under the reports of 10,000 hosts, measured
 # make xfer-faults  every fault of transfers between processes, as docs/tables/transfer-faults.md; about ten minutes
-# make xfer-store  transfers with a real object store (versitygw, built here) whose answers are broken on purpose
+# make xfer-store  transfers with a real object store (versitygw, built here; WEFT_VERSITYGW names one that is) whose answers are broken on purpose
 # make fuzz   every fuzz target for a minute each (FUZZTIME=10s to shorten)
 # make lint   gofmt, go vet and staticcheck
 # make cross  builds and vets for macOS and for Linux on arm64
@@ -190,7 +190,7 @@ xfer-faults:
 VERSITYGW ?= v1.8.0
 xfer-store:
 	@dir=$$(mktemp -d) && trap 'rm -rf "$$dir"' EXIT && GOBIN=$$dir $(GO) install github.com/versity/versitygw/cmd/versitygw@$(VERSITYGW) && \
-		WEFT_VERSITYGW=$$dir/versitygw $(GO) test ./xfer -run TestStore -count=1 -v -timeout 10m
+		WEFT_VERSITYGW=$$dir/versitygw $(GO) test ./xfer ./kvcache -run Store -count=1 -v -timeout 10m
 
 fuzz:
 	@set -e; for p in $$($(GO) list ./...); do \

@@ -19,6 +19,7 @@ const module = "github.com/weft-fabric/weft/"
 // the lines above it, never of those below.
 var floors = [][]string{
 	{"unit", "internal/bounded"},
+	{"internal/store"},
 	{"reduce", "reduce/gen"}, // bytes in, bytes out; not a word, as it asks for the processor's features
 	{"gpu"},
 	{"gpu/ptx"},

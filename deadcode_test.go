@@ -14,6 +14,7 @@ var unreached = []struct{ what, why string }{
 	{"internal/cases/", "worked figures; the test of docs/reference-cases.md computes them"},
 	{"member/simulation/", "10,000 machines in virtual time; makes the figures of docs/membership.md"},
 	{"internal/bounded/", "limits of tests and of the processes that they start"},
+	{"internal/store/", "an object store for tests"},
 	{"internal/conform/", "what every transport is tested with"},
 	{"internal/differential/", "draws programs and compares their runs with the reference"},
 	{"internal/ibsim/", "the InfiniBand simulator, for tests"},

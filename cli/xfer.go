@@ -94,12 +94,14 @@ func newXferBench() *cobra.Command {
 With --backend POSIX or OBJ the file or the object is the initiator's own, as with nixlbench's storage plug-ins.
 
 The blocks of a request lie apart. A request is posted when the one before is done. CPU s/GB is the processor time of all
-processes. --compare runs, in turns with ours, what moves the same bytes without us: memcpy in one process, bare
-sockets, fio, the store's client; ratios are medians over the rounds.`,
+processes. --compare runs, in turns with ours, what moves the same bytes without us: memcpy in one process, as many bare
+sockets as ours, ucx_perftest, MPI's one-sided operations, fio, the store's client, the GPU driver's own copies; what is not
+installed is said. Ratios are medians over the rounds.`,
 		Example: `  weft xfer bench --start_block_size 4K --max_block_size 1M --compare
   weft xfer bench --op_type WRITE --path tcp --start_block_size 1M
   weft xfer bench --backend POSIX --start_block_size 1M --start_batch_size 16 --compare
-  weft xfer bench --scheme manytoone --num_initiator_dev 2`,
+  weft xfer bench --scheme manytoone --num_initiator_dev 2
+  weft xfer bench --backend SELF --target_seg_type VRAM --device soft --start_block_size 1M --compare`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, done, err := place.config()
@@ -130,8 +132,10 @@ sockets, fio, the store's client; ratios are medians over the rounds.`,
 				c.Here, c.Remote = true, xfer.File
 			case "OBJ":
 				c.Here, c.Remote = true, xfer.Object
+			case "SELF":
+				c.Here = true
 			default:
-				return fmt.Errorf("--backend %q: want WEFT, POSIX or OBJ; paths between processes are chosen by --path", backend)
+				return fmt.Errorf("--backend %q: want WEFT, POSIX, OBJ or SELF; paths between processes are chosen by --path", backend)
 			}
 			for _, b := range []struct {
 				flag, text string
@@ -175,7 +179,7 @@ sockets, fio, the store's client; ratios are medians over the rounds.`,
 	f := cmd.Flags()
 	f.StringVar(&op, "op_type", "READ", "READ or WRITE")
 	f.StringVar(&scheme, "scheme", "pairwise", "pairwise, manytoone or onetomany")
-	f.StringVar(&backend, "backend", "", "WEFT, POSIX for a file of the initiator, OBJ for an object of it")
+	f.StringVar(&backend, "backend", "", "WEFT, POSIX for a file of the initiator, OBJ for an object of it, SELF for two regions of it")
 	f.StringVar(&from, "initiator_seg_type", "DRAM", "`KIND` at the initiator: DRAM, FILE, OBJ or VRAM")
 	f.StringVar(&to, "target_seg_type", "DRAM", "`KIND` at the target")
 	f.StringVar(&class, "class", "bulk", "latency, bulk or background")

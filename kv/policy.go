@@ -1,8 +1,10 @@
 package kv
 
 import (
+	"encoding/binary"
 	"fmt"
 	"math"
+	"math/bits"
 	"strings"
 )
 
@@ -60,115 +62,164 @@ func addLog(a, b float64) float64 {
 	return a + math.Log2(1+math.Exp2(b-a))
 }
 
-// heap is a binary heap of leaves by rank; each knows its index.
-type heap struct{ list []*node }
+// heap is a heap of leaves by rank, four below each; each leaf knows its index. Ranks lie in the list, so that comparing
+// touches no leaf.
+type heap struct{ list []leaf }
 
+type leaf struct {
+	rank rank
+	n    *node
+}
+
+// fix puts a leaf whose rank has changed in its place.
 func (h *heap) fix(n *node) {
-	if !h.up(int(n.at)) {
-		h.down(int(n.at))
+	l := leaf{n.rank, n}
+	if !h.up(int(n.at), l) {
+		h.down(int(n.at), l)
 	}
 }
 
 func (h *heap) push(n *node) {
-	n.at = int32(len(h.list))
-	h.list = append(h.list, n)
-	h.up(int(n.at))
+	h.list = append(h.list, leaf{})
+	h.up(len(h.list)-1, leaf{n.rank, n})
 }
 
 func (h *heap) remove(n *node) {
 	i, last := int(n.at), len(h.list)-1
 	moved := h.list[last]
-	h.list[last] = nil
+	h.list[last] = leaf{}
 	h.list = h.list[:last]
 	n.at = -1
-	if i < last {
-		h.list[i], moved.at = moved, int32(i)
-		h.fix(moved)
+	if i < last && !h.up(i, moved) {
+		h.down(i, moved)
 	}
 }
 
-func (h *heap) up(i int) bool {
-	n, moved := h.list[i], false
+// up puts a leaf at an index or above it, and says whether it is above.
+func (h *heap) up(i int, l leaf) bool {
+	moved := false
 	for i > 0 {
-		p := (i - 1) / 2
-		if !n.rank.less(h.list[p].rank) {
+		p := (i - 1) / 4
+		if !l.rank.less(h.list[p].rank) {
 			break
 		}
 		h.list[i] = h.list[p]
-		h.list[i].at = int32(i)
+		h.list[i].n.at = int32(i)
 		i, moved = p, true
 	}
-	h.list[i], n.at = n, int32(i)
+	h.list[i], l.n.at = l, int32(i)
 	return moved
 }
 
-func (h *heap) down(i int) {
-	n := h.list[i]
+// down puts a leaf at an index or below it.
+func (h *heap) down(i int, l leaf) {
 	for {
-		c := 2*i + 1
-		if c >= len(h.list) {
+		first := 4*i + 1
+		if first >= len(h.list) {
 			break
 		}
-		if c+1 < len(h.list) && h.list[c+1].rank.less(h.list[c].rank) {
-			c++
+		c := first
+		for k := first + 1; k < min(first+4, len(h.list)); k++ {
+			if h.list[k].rank.less(h.list[c].rank) {
+				c = k
+			}
 		}
-		if !h.list[c].rank.less(n.rank) {
+		if !h.list[c].rank.less(l.rank) {
 			break
 		}
 		h.list[i] = h.list[c]
-		h.list[i].at = int32(i)
+		h.list[i].n.at = int32(i)
 		i = c
 	}
-	h.list[i], n.at = n, int32(i)
+	h.list[i], l.n.at = l, int32(i)
 }
 
-// ghosts are hashes of evicted blocks in the order of their eviction (ARC's B1 and B2): a map of both, and for each a
-// queue of those in it and those taken out since.
+// ghosts are marks of evicted blocks in the order of their eviction (ARC's B1 and B2): a table of both, and for each a
+// queue of those in it and those taken out since. A mark is 64 bits of a hash: two blocks with one mark would
+// at most move the share of the lists by one.
 type ghosts struct {
-	at    map[Hash]uint64 // a number that grows, times two, plus the list
+	table []ghost // open addressing; seq 0 is an empty place
+	shift int     // 64 less the bits of an index
 	next  uint64
 	count [2]int
 	queue [2][]ghost
 	head  [2]int
 }
 
-type ghost struct {
-	hash Hash
-	seq  uint64
+// ghost is a mark and a number that grows, times two, plus the list.
+type ghost struct{ mark, seq uint64 }
+
+func markOf(h *Hash) uint64 {
+	le := binary.LittleEndian
+	return le.Uint64(h[:]) ^ bits.RotateLeft64(le.Uint64(h[8:]), 17) ^ bits.RotateLeft64(le.Uint64(h[16:]), 31) ^ bits.RotateLeft64(le.Uint64(h[24:]), 47)
 }
 
-// find says in which list a hash is: -1 for none.
-func (g *ghosts) find(h Hash) int {
-	if seq, ok := g.at[h]; ok {
-		return int(seq & 1)
+func (g *ghosts) home(mark uint64) int { return int(mark * 0x9E3779B97F4A7C15 >> g.shift) }
+
+// at is the place of a mark, or the empty one where it would be.
+func (g *ghosts) at(mark uint64) *ghost {
+	for i := g.home(mark); ; i++ {
+		e := &g.table[i&(len(g.table)-1)]
+		if e.seq == 0 || e.mark == mark {
+			return e
+		}
+	}
+}
+
+// find says in which list a mark is: -1 for none.
+func (g *ghosts) find(mark uint64) int {
+	if g.table != nil {
+		if e := g.at(mark); e.seq != 0 {
+			return int(e.seq & 1)
+		}
 	}
 	return -1
 }
 
-func (g *ghosts) add(list int, h Hash) {
-	if g.at == nil {
-		g.at = map[Hash]uint64{}
+func (g *ghosts) add(list int, mark uint64) {
+	if was := g.find(mark); was >= 0 {
+		g.remove(was, mark)
+	}
+	if n := g.count[0] + g.count[1] + 1; 2*n > len(g.table) {
+		old := g.table
+		size := max(64, 2*len(old))
+		g.table, g.shift = make([]ghost, size), 65-bits.Len(uint(size))
+		for _, e := range old {
+			if e.seq != 0 {
+				*g.at(e.mark) = e
+			}
+		}
 	}
 	g.next++
-	seq := g.next<<1 | uint64(list)
-	g.at[h] = seq
+	e := ghost{mark, g.next<<1 | uint64(list)}
+	*g.at(mark) = e
 	g.count[list]++
-	q, head := append(g.queue[list], ghost{h, seq}), g.head[list]
+	q, head := append(g.queue[list], e), g.head[list]
 	if head > 64 && head > len(q)/2 || len(q)-head > 2*g.count[list]+64 {
 		keep := q[:0]
 		for _, e := range q[head:] {
-			if g.at[e.hash] == e.seq {
+			if g.at(e.mark).seq == e.seq {
 				keep = append(keep, e)
 			}
 		}
-		clear(q[len(keep):])
 		q, g.head[list] = keep, 0
 	}
 	g.queue[list] = q
 }
 
-func (g *ghosts) remove(list int, h Hash) {
-	delete(g.at, h)
+// remove takes a mark out; those behind it that would be nearer to their home in its place move up.
+func (g *ghosts) remove(list int, mark uint64) {
+	last := len(g.table) - 1
+	hole := g.home(mark) & last
+	for g.table[hole].mark != mark || g.table[hole].seq == 0 {
+		hole = (hole + 1) & last
+	}
+	for i := (hole + 1) & last; g.table[i].seq != 0; i = (i + 1) & last {
+		if far := (i - g.home(g.table[i].mark)) & last; far >= (i-hole)&last {
+			g.table[hole], hole = g.table[i], i
+		}
+	}
+	g.table[hole] = ghost{}
 	g.count[list]--
 }
 
@@ -177,8 +228,8 @@ func (g *ghosts) drop(list int) {
 	for g.head[list] < len(g.queue[list]) {
 		e := g.queue[list][g.head[list]]
 		g.head[list]++
-		if g.at[e.hash] == e.seq {
-			g.remove(list, e.hash)
+		if g.at(e.mark).seq == e.seq {
+			g.remove(list, e.mark)
 			return
 		}
 	}

@@ -135,7 +135,7 @@ func (t *Tree) Insert(path []Hash, now float64, gone []Hash) (int, []Hash, error
 			err = fmt.Errorf("block %d of the path, %s: %w", depth, h, ErrNotChain)
 			break
 		}
-		was := t.remember(h)
+		was := t.remember(&h)
 		if t.size >= t.o.Blocks {
 			var ok bool
 			if gone, ok = t.evict(gone, was == 1); !ok {
@@ -144,7 +144,7 @@ func (t *Tree) Insert(path []Hash, now float64, gone []Hash) (int, []Hash, error
 		}
 		often := was >= 0
 		if often {
-			t.past.remove(was, h)
+			t.past.remove(was, markOf(&h))
 		}
 		if last == n || last.often != often {
 			last = t.attach(last, append(make([]Hash, 0, len(path)-depth), h), depth, often)
@@ -378,11 +378,11 @@ func (t *Tree) release(n *node) {
 }
 
 // remember adapts ARC's share to a block that is missed, and says in which list of the past it is: -1 for none.
-func (t *Tree) remember(h Hash) int {
+func (t *Tree) remember(h *Hash) int {
 	if t.o.Policy != ARC {
 		return -1
 	}
-	was := t.past.find(h)
+	was := t.past.find(markOf(h))
 	once, often := t.past.count[0], t.past.count[1]
 	switch was {
 	case 0:
@@ -426,7 +426,7 @@ func (t *Tree) evict(gone []Hash, again bool) ([]Hash, bool) {
 	if len(t.heaps[from].list) == 0 {
 		return gone, false
 	}
-	n := t.heaps[from].list[0]
+	n := t.heaps[from].list[0].n
 	t.aging = n.rank.score
 	last := len(n.run) - 1
 	h := n.run[last]
@@ -434,7 +434,7 @@ func (t *Tree) evict(gone []Hash, again bool) ([]Hash, bool) {
 	t.size--
 	t.sizes[list(n.often)]--
 	if t.o.Policy == ARC {
-		t.past.add(from, h)
+		t.past.add(from, markOf(&h))
 	}
 	if last > 0 {
 		if n.run = n.run[:last]; cap(n.run) > 16 && last < cap(n.run)/4 {

@@ -2,27 +2,18 @@ package kvcache
 
 import (
 	"bytes"
-	"net/http/httptest"
 	"testing"
 	"time"
 
-	"github.com/johannesboyne/gofakes3"
-	"github.com/johannesboyne/gofakes3/backend/s3mem"
 	"github.com/weft-fabric/weft/ckpt/blob"
+	"github.com/weft-fabric/weft/internal/store"
 )
 
 // Packs in an object store by its protocol: two caches write a pack once, a third that is empty reads it.
 func TestObjectStore(t *testing.T) {
 	ctx := limit(t)
-	back := s3mem.New()
-	if err := back.CreateBucket("weft"); err != nil {
-		t.Fatal(err)
-	}
-	fake := httptest.NewServer(gofakes3.New(back).Server())
-	defer fake.Close()
-	t.Setenv("AWS_ENDPOINT_URL", fake.URL)
-	t.Setenv("AWS_ACCESS_KEY_ID", "key")
-	t.Setenv("AWS_SECRET_ACCESS_KEY", "secret")
+	endpoint, _ := store.Start(t)
+	t.Setenv("AWS_ENDPOINT_URL", endpoint)
 	with := func(o *Options) {
 		place, err := blob.Open("s3://weft/kv")
 		if err != nil {

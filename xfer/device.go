@@ -165,6 +165,11 @@ func (l *lane) wait() error {
 	if err != nil {
 		return err
 	}
+	return l.reach(n)
+}
+
+// reach waits for what was queued before a mark.
+func (l *lane) reach(n uint64) error {
 	for spins := 0; ; spins++ {
 		done, err := l.queue.Reached(n)
 		if done || err != nil {
@@ -178,29 +183,124 @@ func (l *lane) wait() error {
 	}
 }
 
-// copyFrom copies inside the GPU, or between GPUs.
-func (x *Device) copyFrom(ctx context.Context, to int64, from *Device, off, n int64) error {
-	var l *lane
+// oneGPU is the storage whose queue can make all copies between two views: both are memory of one GPU, or one is and the
+// other is memory that it was told to pin. nil if there is none.
+func oneGPU(dst, src *view) *Device {
+	var on *Device
+	var lastD, lastS *place
+	for i := range dst.parts {
+		d, s := &dst.parts[i], &src.parts[i]
+		if d.at == lastD && s.at == lastS {
+			continue
+		}
+		lastD, lastS = d.at, s.at
+		to, in := d.at.device()
+		from, out := s.at.device()
+		switch {
+		case in && out && to.gpu == from.gpu:
+		case in && s.at.mem != nil && to.isPinned(s.at.mem):
+		case out && d.at.mem != nil && from.isPinned(d.at.mem):
+			to = from
+		default:
+			return nil
+		}
+		if on != nil && on.gpu != to.gpu {
+			return nil
+		}
+		if on == nil {
+			on = to
+		}
+	}
+	return on
+}
+
+// device is the GPU memory of a place, also inside storage that embeds it.
+func (p *place) device() (*Device, bool) {
+	d, ok := p.store.(interface{ device() *Device })
+	if !ok {
+		return nil, false
+	}
+	return d.device(), true
+}
+
+func (x *Device) device() *Device { return x }
+
+// burst is how many bytes are queued before the fence is looked at again; two bursts are under way at most, which is
+// how long a cancel waits.
+const (
+	burst       = 16 << 20  // between host and GPU: under a millisecond
+	burstInside = 256 << 20 // inside a GPU
+	burstCopies = 4096
+)
+
+// copyGPU queues all copies one after another and waits for them by bursts: a GPU that waits for a word of the host
+// between two copies does neither.
+func (l *landing) copyGPU(ctx context.Context, x *Device, src *view, gate func(n int64) error) (err error) {
+	var q *lane
 	select {
-	case l = <-x.lanes:
+	case q = <-x.lanes:
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	defer func() { x.lanes <- l }()
-	if err := l.queue.Copy(x.at+gpu.Ptr(to), from.at+gpu.Ptr(off), int(n)); err != nil {
+	defer func() {
+		// What is queued lands: it is waited for, whatever happened.
+		if e := q.wait(); err == nil {
+			err = e
+		}
+		x.lanes <- q
+	}()
+	var queued, copies, before int64
+	var mark uint64
+	most := int64(burst)
+	for i := range l.view.parts {
+		d, s := &l.view.parts[i], &src.parts[i]
+		if d.at.mem == nil && s.at.mem == nil {
+			most = burstInside
+		}
+		for at := int64(0); at < d.n; {
+			if queued == 0 {
+				if l.stop.Load() {
+					return l.reason()
+				}
+				if err := ctx.Err(); err != nil {
+					return err
+				}
+			}
+			n := min(d.n-at, most-queued)
+			if err := gate(n); err != nil {
+				return err
+			}
+			to, in := d.at.device()
+			from, out := s.at.device()
+			switch {
+			case in && out:
+				err = q.queue.Copy(to.at+gpu.Ptr(d.off+at), from.at+gpu.Ptr(s.off+at), int(n))
+			case in:
+				err = q.queue.In(to.at+gpu.Ptr(d.off+at), s.at.mem[s.off+at:][:n])
+			default:
+				err = q.queue.Out(d.at.mem[d.off+at:][:n], from.at+gpu.Ptr(s.off+at))
+			}
+			if err != nil {
+				return storageError(d.at.region, err)
+			}
+			at, queued, copies = at+n, queued+n, copies+1
+			if queued < most && copies < burstCopies {
+				continue
+			}
+			next, err := q.queue.Mark()
+			if err == nil && mark != 0 {
+				err = q.reach(mark)
+			}
+			if err != nil {
+				return storageError(d.at.region, err)
+			}
+			l.moved.Add(before)
+			mark, before, queued, copies = next, queued, 0, 0
+		}
+	}
+	if err := q.wait(); err != nil {
 		return err
 	}
-	return l.wait()
-}
-
-// sameGPU reports whether two places are memory of one device of this process.
-func sameGPU(a, b *place) (to, from *Device, ok bool) {
-	to, ok1 := a.store.(*Device)
-	from, ok2 := b.store.(*Device)
-	return to, from, ok1 && ok2 && to.gpu == from.gpu
-}
-
-func onGPU(a, b *place) bool {
-	_, _, ok := sameGPU(a, b)
-	return ok
+	l.moved.Store(l.total)
+	return nil
 }

@@ -299,6 +299,9 @@ func (l *landing) copyFrom(ctx context.Context, src *view, gate func(n int64) er
 	if l.ram && src.inMemory() {
 		return l.copyMemory(ctx, src, gate)
 	}
+	if d := oneGPU(&l.view, src); d != nil {
+		return l.copyGPU(ctx, d, src, gate)
+	}
 	return l.copyStorage(ctx, src, gate)
 }
 
@@ -405,9 +408,6 @@ func (l *landing) copyStorage(ctx context.Context, src *view, gate func(n int64)
 			case err != nil:
 			case j.d.mem != nil:
 				err = j.s.read(ctx, j.d.mem[j.do:][:j.n], j.so)
-			case j.s.mem == nil && onGPU(j.d, j.s):
-				to, from, _ := sameGPU(j.d, j.s)
-				err = storageError(j.d.region, to.copyFrom(ctx, j.do, from, j.so, j.n))
 			case j.s.mem != nil:
 				err = j.d.write(ctx, j.s.mem[j.so:][:j.n], j.do)
 			default:

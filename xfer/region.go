@@ -124,6 +124,9 @@ func (r *Region) Kind() Kind { return r.store.Kind() }
 // Size is the region's number of bytes.
 func (r *Region) Size() int64 { return r.store.Size() }
 
+// Storage is what is behind it.
+func (r *Region) Storage() Storage { return r.store }
+
 // Bytes is the memory of a region of host memory, nil for others.
 func (r *Region) Bytes() []byte { return r.mem }
 

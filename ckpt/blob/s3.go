@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/minio/minio-go/v7"
 	"github.com/minio/minio-go/v7/pkg/credentials"
@@ -146,11 +147,56 @@ func (s *S3) put(ctx context.Context, name string, b Body, o minio.PutObjectOpti
 func (s *S3) Create(ctx context.Context, name string, b Body) error {
 	o := minio.PutObjectOptions{}
 	o.SetMatchETagExcept("*")
-	err := s.put(ctx, name, b, o)
+	put := s.put
+	if b.Size() > partSize {
+		put = s.createInParts
+	}
+	err := put(ctx, name, b, o)
 	if c := minio.ToErrorResponse(err).Code; c == minio.PreconditionFailed || c == "ConditionalRequestConflict" {
 		return &fs.PathError{Op: "create", Path: s.Path(name), Err: fs.ErrExist}
 	}
 	return s.explain("upload", name, err)
+}
+
+// createInParts uploads parts and completes them under a condition. The client's own upload in parts leaves the condition out
+// when it completes them, and the object would be overwritten.
+func (s *S3) createInParts(ctx context.Context, name string, b Body, o minio.PutObjectOptions) (err error) {
+	head, err := b.header()
+	if err != nil {
+		return fmt.Errorf("upload %s (%v): %w", s.Path(name), unit.Bytes(b.Size()), err)
+	}
+	r := newReaderAt(append([][]byte{head}, b.Data...))
+	size := max(partSize, (r.size()/maxParts+1<<20)&^(1<<20-1))
+	core, key := minio.Core{Client: s.client}, s.prefix+name
+	upload, err := core.NewMultipartUpload(ctx, s.bucket, key, minio.PutObjectOptions{ContentType: "application/octet-stream"})
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil { // stores keep and charge for what is never completed
+			_ = core.AbortMultipartUpload(context.WithoutCancel(ctx), s.bucket, key, upload)
+		}
+	}()
+	parts := make([]minio.CompletePart, (r.size()+size-1)/size)
+	errs := make([]error, len(parts))
+	turn := make(chan struct{}, uploads)
+	var wg sync.WaitGroup
+	for i := range parts {
+		wg.Go(func() {
+			turn <- struct{}{}
+			defer func() { <-turn }()
+			n := min(size, r.size()-int64(i)*size)
+			var p minio.ObjectPart
+			p, errs[i] = core.PutObjectPart(ctx, s.bucket, key, upload, i+1, io.NewSectionReader(r, int64(i)*size, n), n, minio.PutObjectPartOptions{DisableContentSha256: true})
+			parts[i] = minio.CompletePart{PartNumber: i + 1, ETag: p.ETag}
+		})
+	}
+	wg.Wait()
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	_, err = core.CompleteMultipartUpload(ctx, s.bucket, key, upload, parts, o)
+	return err
 }
 
 // Read asks for a range of an object.

@@ -72,8 +72,9 @@ type Row struct {
 type Beside struct {
 	Name  string    `json:"name"`
 	Rate  unit.Rate `json:"rate,omitempty"`
-	Ratio float64   `json:"ratio,omitempty"` // ours by theirs, the median over rounds
-	Why   string    `json:"why,omitempty"`   // not measured
+	Ratio float64   `json:"ratio,omitempty"`        // ours by theirs, the median over rounds
+	CPU   float64   `json:"cpu_s_per_gb,omitempty"` // of our processes, where it runs in them
+	Why   string    `json:"why,omitempty"`          // not measured
 }
 
 // pair is an initiator and its target.
@@ -245,6 +246,9 @@ func (c *Config) one(ctx context.Context, initiators, targets int, block int64, 
 				return row, err
 			}
 			b.remote = r.At
+			if err := pin(b.local, r); err != nil {
+				return row, err
+			}
 		} else {
 			if b.peer, err = a.Open(children[i%targets].Hello.Description); err != nil {
 				return row, err
@@ -258,6 +262,16 @@ func (c *Config) one(ctx context.Context, initiators, targets int, block int64, 
 		bouts = append(bouts, b)
 	}
 	return row, c.measure(ctx, &row, bouts, children, block, batch, total)
+}
+
+// pin pins host memory that is copied to or from a GPU of this process.
+func pin(a, b *xfer.Region) error {
+	for _, x := range [][2]*xfer.Region{{a, b}, {b, a}} {
+		if g, ok := x[0].Storage().(ownedGPU); ok && x[1].Bytes() != nil {
+			return g.Pin(x[1].Bytes())
+		}
+	}
+	return nil
 }
 
 // lists are the prepared requests of an initiator: windows of its regions, used in turn.
@@ -355,6 +369,7 @@ func (c *Config) measure(ctx context.Context, row *Row, bouts []*bout, children 
 	var spent time.Duration
 	var used, moved float64
 	ratios := make([][]float64, len(beside))
+	theirCPU := make([]float64, len(beside))
 	rates := make([][]float64, len(beside))
 	for range c.Rounds {
 		before := cpu()
@@ -370,7 +385,9 @@ func (c *Config) measure(ctx context.Context, row *Row, bouts []*bout, children 
 			if o.run == nil {
 				continue
 			}
+			before := cpu()
 			t, err := o.run(per)
+			theirCPU[k] += cpu() - before
 			if err != nil {
 				beside[k].Why, beside[k].run = err.Error(), nil
 				continue
@@ -397,6 +414,9 @@ func (c *Config) measure(ctx context.Context, row *Row, bouts []*bout, children 
 		x := Beside{Name: o.name, Why: o.Why}
 		if len(rates[k]) > 0 {
 			x.Rate, x.Ratio = unit.Rate(median(rates[k])), median(ratios[k])
+			if o.inside {
+				x.CPU = theirCPU[k] / (float64(len(rates[k])*per) * float64(bytesPer) / 1e9)
+			}
 		}
 		row.Beside = append(row.Beside, x)
 	}
@@ -454,16 +474,16 @@ func median(x []float64) float64 {
 
 // other is something that moves the same bytes.
 type other struct {
-	name string
-	Why  string
-	run  func(iters int) (time.Duration, error)
+	name   string
+	Why    string
+	inside bool // it runs in our processes
+	run    func(iters int) (time.Duration, error)
 }
 
 // beside prepares what is compared with.
 func (c *Config) beside(ctx context.Context, b *bout, children []*Child, block int64, batch int, total int64) (list []other, stop func(), err error) {
-	stop = func() {}
 	if !c.Compare {
-		return nil, stop, nil
+		return nil, func() {}, nil
 	}
 	per := block * int64(batch)
 	if c.Local == xfer.Host && c.Remote == xfer.Host {
@@ -472,7 +492,7 @@ func (c *Config) beside(ctx context.Context, b *bout, children []*Child, block i
 			src[i], dst[i] = byte(i), 1
 		}
 		windows := int(total/block) / batch
-		list = append(list, other{name: "memcpy", run: func(iters int) (time.Duration, error) {
+		list = append(list, other{name: "memcpy", inside: true, run: func(iters int) (time.Duration, error) {
 			began := time.Now()
 			for k := range iters {
 				for i := range batch {
@@ -483,22 +503,49 @@ func (c *Config) beside(ctx context.Context, b *bout, children []*Child, block i
 			return time.Since(began), nil
 		}})
 	}
-	if len(children) > 0 {
-		conn, err := net.Dial("tcp", children[0].Hello.Bare)
-		if err != nil {
-			return nil, stop, err
+	var ends []func()
+	stop = func() {
+		for _, end := range ends {
+			end()
 		}
-		stop = func() { conn.Close() }
-		buf, at := make([]byte, bareSize), 0
-		list = append(list, other{name: "bare socket", run: func(iters int) (time.Duration, error) {
+	}
+	if len(children) > 0 {
+		// As many connections as ours has, each with its part of the bytes.
+		n := max(1, c.Streams)
+		streams := make([]bareStream, n)
+		for i := range streams {
+			conn, err := net.Dial("tcp", children[0].Hello.Bare)
+			if err != nil {
+				stop()
+				return nil, nil, err
+			}
+			ends = append(ends, func() { conn.Close() })
+			streams[i] = bareStream{c: conn, buf: make([]byte, bareSize)}
+		}
+		list = append(list, other{name: "bare socket", inside: true, run: func(iters int) (time.Duration, error) {
 			began := time.Now()
+			errs := make([]error, n)
 			for range iters {
-				if err := bareMove(conn, buf, &at, per, c.Op == xfer.Write); err != nil {
+				var wg sync.WaitGroup
+				for i := range streams[1:] {
+					wg.Go(func() { errs[1+i] = streams[1+i].move(per/int64(n), c.Op == xfer.Write) })
+				}
+				errs[0] = streams[0].move(per-per/int64(n)*int64(n-1), c.Op == xfer.Write)
+				wg.Wait()
+				if err := errors.Join(errs...); err != nil {
 					return 0, err
 				}
 			}
 			return time.Since(began), nil
 		}})
+	}
+	if c.Local == xfer.Host && c.Remote == xfer.Host && len(children) > 0 {
+		list = append(list, c.ucx(ctx, block, batch), c.rma(ctx, block, batch, total))
+	}
+	if c.Local == xfer.GPU || c.Remote == xfer.GPU {
+		o, end := c.gpuCopy(per)
+		ends = append(ends, end)
+		list = append(list, o)
 	}
 	if c.Remote == xfer.File {
 		list = append(list, fio(ctx, c, block, batch, total))
@@ -508,13 +555,16 @@ func (c *Config) beside(ctx context.Context, b *bout, children []*Child, block i
 		at := strings.LastIndex(r.Path, "/")
 		p, err := blob.Open(r.Path[:at])
 		if err != nil {
-			return nil, stop, err
+			stop()
+			return nil, nil, err
 		}
+		ends = append(ends, p.Close)
 		body := make([]byte, per)
 		if err := p.Put(ctx, r.Path[at+1:], blob.Bytes(body)); err != nil {
-			return nil, stop, err
+			stop()
+			return nil, nil, err
 		}
-		list = append(list, other{name: "its client", run: func(iters int) (time.Duration, error) {
+		list = append(list, other{name: "its client", inside: true, run: func(iters int) (time.Duration, error) {
 			began := time.Now()
 			for range iters {
 				var err error

@@ -2,6 +2,7 @@ package measure
 
 import (
 	"testing"
+	"time"
 
 	"github.com/weft-fabric/weft/xfer"
 )
@@ -37,4 +38,16 @@ func FuzzParseRegion(f *testing.F) {
 			t.Errorf("%q is %+v, and as text %q: %+v, %v", s, r, r.text(), again, err)
 		}
 	})
+}
+
+// What ucx_perftest prints, after warnings of its own.
+func TestUCXTime(t *testing.T) {
+	out := "[1794859098.829181] [vm:12779:0] parser.c:1 UCX WARN unused environment variable\niterations,50.0_percentile_lat,avg_lat,overall_lat,avg_bw,overall_bw,avg_mr,overall_mr\n 200,65.125,1060.520,1060.520,942.93,1000.00,943,943\n"
+	d, err := ucxTime([]byte(out), 1<<20, 2000)
+	if err != nil || d != 2*time.Second {
+		t.Errorf("%v, %v; want 2 s", d, err)
+	}
+	if d, err := ucxTime([]byte("nothing\n"), 1, 1); err == nil {
+		t.Errorf("%v out of nothing", d)
+	}
 }

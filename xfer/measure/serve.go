@@ -106,42 +106,85 @@ func (r Region) Register(a *xfer.Agent) (*xfer.Region, error) {
 	return a.Register(r.Name, s, 0)
 }
 
-// ownedGPU is memory of a GPU that is given back with its storage, and the GPU with it.
+// gpus are the GPUs that regions of this process are on, each opened once: copies between two regions of one are its own.
+var gpus struct {
+	sync.Mutex
+	open map[string]*sharedGPU
+}
+
+type sharedGPU struct {
+	gpu.Device
+	users int
+}
+
+// openGPU opens the first GPU, "soft" for one in software; it is closed by whoever closes it last.
+func openGPU(which string) (*sharedGPU, func(), error) {
+	gpus.Lock()
+	defer gpus.Unlock()
+	g := gpus.open[which]
+	if g == nil {
+		g = &sharedGPU{}
+		switch which {
+		case "soft":
+			g.Device = soft.New(gpu.Plain)
+		case "", "cuda":
+			d, err := cuda.Open(0)
+			if err != nil {
+				return nil, nil, err
+			}
+			g.Device = d
+		default:
+			return nil, nil, fmt.Errorf("GPU %q: want cuda or soft", which)
+		}
+		if gpus.open == nil {
+			gpus.open = map[string]*sharedGPU{}
+		}
+		gpus.open[which] = g
+	}
+	g.users++
+	return g, sync.OnceFunc(func() {
+		gpus.Lock()
+		defer gpus.Unlock()
+		if g.users--; g.users == 0 {
+			_ = g.Close()
+			delete(gpus.open, which)
+		}
+	}), nil
+}
+
+// ownedGPU is memory of a GPU that is given back with its storage.
 type ownedGPU struct {
 	*xfer.Device
-	gpu gpu.Device
-	at  gpu.Ptr
+	gpu  gpu.Device
+	at   gpu.Ptr
+	done func()
 }
 
 func (g ownedGPU) Close() error {
 	_ = g.Device.Close()
-	_ = g.gpu.Free(g.at)
-	return g.gpu.Close()
+	err := g.gpu.Free(g.at)
+	g.done()
+	return err
 }
 
-// onGPU gets memory of the first GPU, "soft" for one in software.
+// onGPU gets memory of a GPU.
 func onGPU(which string, size int64) (xfer.Storage, error) {
-	var d gpu.Device
-	switch which {
-	case "soft":
-		d = soft.New(gpu.Plain)
-	case "", "cuda":
-		var err error
-		if d, err = cuda.Open(0); err != nil {
-			return nil, err
-		}
-	default:
-		return nil, fmt.Errorf("GPU %q: want cuda or soft", which)
+	d, done, err := openGPU(which)
+	if err != nil {
+		return nil, err
 	}
 	at, err := d.Alloc(int(size))
 	if err != nil {
+		done()
 		return nil, err
 	}
 	x, err := xfer.NewDevice(d, at, size)
 	if err != nil {
+		_ = d.Free(at)
+		done()
 		return nil, err
 	}
-	return ownedGPU{x, d, at}, nil
+	return ownedGPU{x, d, at, done}, nil
 }
 
 // Hello is the first line of an agent that serves.
@@ -282,8 +325,15 @@ func bare(ln net.Listener) {
 	}
 }
 
-// bareMove moves n bytes over a bare socket.
-func bareMove(c net.Conn, buf []byte, at *int, n int64, write bool) error {
+// bareStream is a bare socket and the memory that it fills or sends, as large as a region.
+type bareStream struct {
+	c   net.Conn
+	buf []byte
+	at  int
+}
+
+// move moves n bytes.
+func (s *bareStream) move(n int64, write bool) error {
 	var head [9]byte
 	for i := range 8 {
 		head[i] = byte(n >> (8 * i))
@@ -291,27 +341,27 @@ func bareMove(c net.Conn, buf []byte, at *int, n int64, write bool) error {
 	if write {
 		head[8] = 1
 	}
-	if _, err := c.Write(head[:]); err != nil {
+	if _, err := s.c.Write(head[:]); err != nil {
 		return err
 	}
 	for n > 0 {
 		k := int(min(n, 1<<20))
-		if *at+k > len(buf) {
-			*at = 0
+		if s.at+k > len(s.buf) {
+			s.at = 0
 		}
 		var err error
 		if write {
-			_, err = c.Write(buf[*at : *at+k])
+			_, err = s.c.Write(s.buf[s.at : s.at+k])
 		} else {
-			_, err = io.ReadFull(c, buf[*at:*at+k])
+			_, err = io.ReadFull(s.c, s.buf[s.at:s.at+k])
 		}
 		if err != nil {
 			return err
 		}
-		*at, n = *at+k, n-int64(k)
+		s.at, n = s.at+k, n-int64(k)
 	}
 	if write {
-		_, err := io.ReadFull(c, head[:1])
+		_, err := io.ReadFull(s.c, head[:1])
 		return err
 	}
 	return nil
