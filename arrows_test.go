@@ -56,7 +56,7 @@ var floors = [][]string{
 	{"transport/tcp/internal/buffer"},
 	{"gpu/soft", "gpu/cuda"},
 	{"transport/mem", "transport/shm", "transport/tcp", "transport/ucx", "internal/world"},
-	{"transport/mixed"},
+	{"transport/mixed", "transport/measure"},
 	{"comm/calls", "comm/choice", "comm/internal/clock", "comm/internal/chunks", "comm/internal/plan", "comm/internal/blame"},
 	{"comm/internal/board", "comm/internal/flat", "comm/flight"},
 	{"comm/internal/group", "comm/internal/op", "comm/internal/pair"},

@@ -152,6 +152,7 @@ libweft.so as NCCL's tuner plug-in (docs/nccl.md).`,
 	s.StringVar(&f.emit, "emit", "", "`FORM` of a file to write instead: nccl-tuner, the table of NCCL's tuner plug-in")
 	s.BoolVar(&f.asJSON, "json", false, "print as JSON")
 	_ = cmd.RegisterFlagCompletionFunc("emit", cobra.FixedCompletions([]string{"nccl-tuner"}, cobra.ShellCompDirectiveNoFileComp))
+	cmd.AddCommand(runsRanks(newExplainTransports()), newWayRank())
 	return cmd
 }
 

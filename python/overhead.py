@@ -1,0 +1,93 @@
+"""Where the time of a small all-reduce from Python goes: the quickest call of many, in microseconds.
+
+    PYTHONPATH=python python3 python/overhead.py            # 1 process: what the layers cost without waiting for anybody
+    PYTHONPATH=python python3 python/overhead.py -n 2       # 2 processes: the same, and the meeting of the ranks
+
+The layers, from the inside out: a call of C through ctypes that does nothing, weft_run of the library on a call that is packed
+already, the process group's all_reduce, and dist.all_reduce as programs call it. Gloo's dist.all_reduce stands beside them.
+"""
+
+import argparse
+import ctypes
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+
+
+def best(call, rounds, times, meet):
+    """The quickest round and the median one, each of so many calls, after a meeting of the ranks."""
+    took = []
+    for _ in range(rounds):
+        meet()
+        began = time.perf_counter()
+        for _ in range(times):
+            call()
+        took.append((time.perf_counter() - began) / times * 1e6)
+    return {"best": round(min(took), 2), "median": round(statistics.median(took), 2)}
+
+
+def rank_main(a):
+    import torch
+    import torch.distributed as dist
+    import weft.torch  # noqa: F401
+    from weft.torch import _group, _native
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo")
+    group = dist.new_group(backend="weft")
+    t = torch.ones(2)
+    dist.all_reduce(t, group=group)
+    pg = group
+    while not hasattr(pg, "_comm"):  # PyTorch 2 wraps what a backend made
+        pg = pg._get_backend(torch.device("cpu"))
+    p = t.data_ptr()
+    packed = _group._pack(_group._SIZE, _native.ALL_REDUCE, _group.TYPES[t.dtype], _group.SUM, 0, 0, 0, -2, 0, p, p, t.numel(), 0, 0, 0, 0.0, pg._ms, 0, 0, 0, 0, 0, 0, 0, 0)
+    nothing = ctypes.CDLL(None).getppid
+    error = _native.error()
+    layers = {
+        "ctypes call of C": nothing,
+        "weft_run": lambda: _native.run(pg._comm, packed, None, error),
+        "dist.all_reduce, weft": lambda: dist.all_reduce(t, group=group),
+        "dist.all_reduce, Gloo": lambda: dist.all_reduce(t),
+    }
+    for name, call in layers.items():
+        t.fill_(1)
+        figures = best(call, a.rounds, a.calls, dist.barrier)
+        if dist.get_rank() == 0:
+            print(json.dumps({name: figures}), flush=True)
+    dist.barrier()
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__.splitlines()[0], epilog="\n".join(__doc__.splitlines()[1:]), formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("-n", type=int, default=1, help="processes")
+    p.add_argument("--rounds", type=int, default=200)
+    p.add_argument("--calls", type=int, default=50, help="calls of a round")
+    p.add_argument("--limit", type=float, default=120, help="seconds after which processes are ended")
+    p.add_argument("--rank", action="store_true", help=argparse.SUPPRESS)
+    a = p.parse_args()
+    if a.rank:
+        return rank_main(a)
+    from bench_torch import free_port
+    port, ranks = free_port(), []
+    try:
+        for r in range(a.n):
+            env = {**os.environ, "RANK": str(r), "WORLD_SIZE": str(a.n), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1"}
+            ranks.append(subprocess.Popen([sys.executable, __file__, "--rank", *sys.argv[1:]], env=env, stdout=subprocess.PIPE if r == 0 else None, text=True))
+        print(f"{'layer':24} {'best':>9} {'median':>9}  us, {a.n} processes")
+        for line in ranks[0].stdout:
+            if line.startswith("{"):
+                for name, f in json.loads(line).items():
+                    print(f"{name:24} {f['best']:9.2f} {f['median']:9.2f}", flush=True)
+        if any([p.wait(a.limit) for p in ranks]):
+            raise SystemExit(1)
+    finally:
+        for q in ranks:
+            q.kill()
+            q.wait()
+
+
+if __name__ == "__main__":
+    main()
