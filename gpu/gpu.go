@@ -98,8 +98,8 @@ type Device interface {
 // Notes is how many notes of a queue may be open at a time.
 const Notes = 256
 
-// Queue is work that a GPU does in order. Calls return before the work is done. One goroutine at a time uses it, but for Note, Noted, Hold
-// and Release, which any may call.
+// Queue is work that a GPU does in order. Calls return before the work is done. One goroutine at a time uses it, but for Reached, Note
+// and Follow, which any may call.
 type Queue interface {
 	// In and Out copy from and to registered memory of the host, Copy inside the GPU and between GPUs.
 	In(dst Ptr, src []byte) error
@@ -110,15 +110,20 @@ type Queue interface {
 	// Mark gives a number to what is queued so far; Reached reports whether that is done. An error is the GPU's.
 	Mark() (uint64, error)
 	Reached(uint64) (bool, error)
-	// Note gives a number to what is queued on a user's stream by now; Noted reports whether that is done. At most Notes
-	// numbers may be given out and not asked for.
+	// Note gives a number to what is queued on a user's stream by now; After makes the queue wait for that. At most Notes numbers
+	// may be given out and not waited for.
 	Note(Stream) (uint64, error)
-	Noted(uint64) (bool, error)
-	// Hold makes a user's stream wait for a number, and returns at once. Release lets all streams go on that wait for a number
-	// up to n.
-	Hold(s Stream, n uint64) error
-	Release(n uint64)
-	// Close waits for what is queued here, and for the streams that a Note or a Hold was put on: all numbers must be released.
+	After(note uint64) error
+	// Stamp gives a number to what is queued here by now; Follow makes a user's stream wait for that, or for a little more.
+	Stamp() (uint64, error)
+	Follow(s Stream, stamp uint64) error
+	// Posts reports whether the GPU can wait for the host and for other processes: Post writes a number to a word of registered
+	// memory once what is queued is done, Await lets the queue wait until a word holds a number, or one up to 2^31 above it. What
+	// is waited for must be queued already, wherever it is: the driver may keep all calls of the process waiting meanwhile.
+	Posts() bool
+	Post(word *uint32, n uint32) error
+	Await(word *uint32, n uint32) error
+	// Close waits for what is queued.
 	Close() error
 }
 

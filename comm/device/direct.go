@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"time"
 
 	"github.com/weft-fabric/weft/comm"
 	"github.com/weft-fabric/weft/comm/internal/chunks"
@@ -16,23 +17,25 @@ import (
 
 // direct is the way on which ranks map one another's memory. An operation is
 //
-//	enter   all ranks tell what they call and where their memory lies: inputs are complete
-//	work    each rank does its passes, by its own kernels on its own queue
-//	leave   all ranks tell that theirs are done: outputs are complete, inputs may change
+//	enter   all ranks tell what they call and where their memory lies
+//	work    each rank queues its passes, behind the inputs of all
+//	leave   all ranks tell that theirs are queued; each queues that it waits for the others' to be done
+//
+// Entering and leaving are small collectives of the host. Between ranks whose processes share lines (see there), the host waits
+// for no GPU: inputs and outputs are waited for on the GPUs. Else ranks enter when their inputs are complete, and leave when
+// their passes are done.
 //
 // Ranks that share one GPU leave the passes of all to rank 0: its kernels have the whole GPU, which the others' would only
 // take turns with. What is read, added and stored, and in which order, stays the program's.
-//
-// Entering and leaving are small collectives of the host. So nothing on the GPU ever waits for another process: kernels that
-// do would burn time slices of the GPU that the other process needs.
 type direct struct {
 	entries
 	cards   []card
 	verdict []int32            // who failed
-	maps    []map[view]gpu.Ptr // by rank: memory of it that is mapped here
+	maps    []map[view]mapping // by rank: memory of it that is mapped here
 	scratch [2]Memory          // what stands for in and out where they cannot be used themselves
 	names   map[gpu.Ptr]named
 	shared  bool // all ranks are on one GPU
+	lines   *lines
 }
 
 // view is a segment of another process.
@@ -41,13 +44,19 @@ type view struct {
 	id   uint64
 }
 
+// mapping is where it lies here.
+type mapping struct {
+	at    gpu.Ptr
+	bytes gpu.Ptr
+}
+
 // named is the handle of a segment.
 type named struct {
 	id     uint64
 	handle gpu.Handle
 }
 
-func newDirect(g *Group, cards []card) (*direct, error) {
+func newDirect(ctx context.Context, g *Group, cards []card) (*direct, error) {
 	d := &direct{cards: cards, names: map[gpu.Ptr]named{}}
 	var err error
 	if d.entries, err = newEntries(g); err != nil {
@@ -58,25 +67,30 @@ func newDirect(g *Group, cards []card) (*direct, error) {
 	}
 	d.shared = true
 	for _, c := range cards {
-		d.maps = append(d.maps, map[view]gpu.Ptr{})
+		d.maps = append(d.maps, map[view]mapping{})
 		d.shared = d.shared && c.Info.ID == cards[0].Info.ID
 	}
-	return d, nil
+	d.lines, err = newLines(ctx, g)
+	return d, err
 }
 
 // buffers are in and out as the other ranks are to use them.
 type buffers struct {
 	in, out Memory
+	queued  bool // the input comes to be there on the rank's queue
 	back    bool // out is scratch, to be copied to the call's
 }
 
-// run carries out an operation; wrong is why this rank cannot take part.
+// run carries out an operation, or queues it on the GPUs; wrong is why this rank cannot take part.
 func (d *direct) run(ctx context.Context, w *Work, p *planned, wrong error) error {
-	g, c := d.g, &w.call
+	c := &w.call
 	d.begin()
-	var use buffers
+	use := buffers{queued: w.noted || d.g.queue.airborne()}
 	if wrong == nil {
-		use, wrong = d.prepare(ctx, c, p)
+		use, wrong = d.prepare(ctx, c, p, use)
+	}
+	if wrong == nil {
+		wrong = d.ready(ctx, use)
 	}
 	if err := d.enter(ctx, c, p, wrong); err != nil {
 		return err
@@ -91,18 +105,132 @@ func (d *direct) run(ctx context.Context, w *Work, p *planned, wrong error) erro
 			return err
 		}
 	}
-	if err := d.leave(ctx, d.work(ctx, c, p, use, pairs)); err != nil || !use.back {
+	if err := d.leave(ctx, d.work(ctx, c, p, use, pairs)); err != nil {
 		return err
 	}
-	if err := g.gpuQ.Copy(c.Dst.At, use.out.At, c.Dst.Bytes()); err != nil {
+	if d.lines != nil {
+		if err := d.fly(w, use); err != nil {
+			return fmt.Errorf("%w: %w", errBroken, err)
+		}
+		return nil
+	}
+	if !use.back {
+		return nil
+	}
+	if err := d.g.gpuQ.Copy(c.Dst.At, use.out.At, c.Dst.Bytes()); err != nil {
 		return err
 	}
-	return g.wait(ctx, g.gpuQ)
+	return d.g.wait(ctx, d.g.gpuQ)
+}
+
+// ready tells the other GPUs when this rank's input is complete, or waits until it is.
+func (d *direct) ready(ctx context.Context, use buffers) error {
+	switch {
+	case d.lines != nil && use.queued:
+		return d.g.gpuQ.Post(d.lines.in(d.g.Rank()), uint32(d.number))
+	case d.lines != nil:
+		d.lines.set(d.lines.in(d.g.Rank()), uint32(d.number))
+		return nil
+	case use.queued:
+		return d.g.wait(ctx, d.g.gpuQ)
+	}
+	return nil
+}
+
+// workers are the ranks that have passes.
+func (d *direct) workers() int {
+	if d.shared {
+		return 1
+	}
+	return d.g.Size()
+}
+
+// fly queues the end of an operation: what comes behind it on this rank's queue finds all passes done.
+func (d *direct) fly(w *Work, use buffers) error {
+	g, number, me := d.g, uint32(d.number), d.g.Rank()
+	f := &flight{began: time.Now()}
+	queued := use.queued || use.back || w.async
+	if queued {
+		for r := range d.workers() {
+			if r == me || d.lines.has(d.lines.out(r), number) {
+				continue
+			}
+			if err := g.gpuQ.Await(d.lines.out(r), number); err != nil {
+				return err
+			}
+		}
+		if use.back {
+			if err := g.gpuQ.Copy(w.call.Dst.At, use.out.At, w.call.Dst.Bytes()); err != nil {
+				return err
+			}
+		}
+		var err error
+		if f.stamp, err = g.gpuQ.Stamp(); err != nil {
+			return err
+		}
+	}
+	mark, err := uint64(0), error(nil)
+	if queued || me < d.workers() {
+		if mark, err = g.gpuQ.Mark(); err != nil {
+			return err
+		}
+	}
+	f.over = func() (bool, error) {
+		if mark != 0 {
+			if over, err := g.gpuQ.Reached(mark); !over || err != nil {
+				return false, err
+			}
+		}
+		for r := range d.workers() {
+			if !d.lines.has(d.lines.out(r), number) {
+				return false, nil
+			}
+		}
+		return true, nil
+	}
+	w.flight = f
+	return nil
+}
+
+// letGo ends all waits of GPUs for one another.
+func (d *direct) letGo() {
+	if d.lines == nil {
+		return
+	}
+	for r := range d.g.Size() {
+		d.lines.set(d.lines.in(r), uint32(d.number)+1<<30)
+		d.lines.set(d.lines.out(r), uint32(d.number)+1<<30)
+	}
+}
+
+// dead is the error of a rank whose process is gone.
+func (d *direct) dead() error {
+	for r, c := range d.cards {
+		if c.Pid != os.Getpid() && gone(c.Pid) {
+			return &comm.Failure{Kind: comm.Dead, Rank: d.g.Rank(), Culprits: []int{r}, Seq: d.number, Call: "operation on memory of GPUs",
+				Err: fmt.Errorf("rank %d (process %d) is gone", r, c.Pid)}
+		}
+	}
+	return nil
+}
+
+// missing says what is waited for.
+func (d *direct) missing() string {
+	var in, out []int
+	for r := range d.g.Size() {
+		if !d.lines.has(d.lines.in(r), uint32(d.number)) {
+			in = append(in, r)
+		}
+		if r < d.workers() && !d.lines.has(d.lines.out(r), uint32(d.number)) {
+			out = append(out, r)
+		}
+	}
+	return fmt.Sprintf("the streams of ranks %v have not come to it, and the kernels of ranks %v are not done", in, out)
 }
 
 // prepare checks the memory of a call and finds what the others can use of it: the memory itself, or scratch that stands for it.
-func (d *direct) prepare(ctx context.Context, c *Call, p *planned) (buffers, error) {
-	use := buffers{in: c.Src, out: c.Dst}
+func (d *direct) prepare(ctx context.Context, c *Call, p *planned, use buffers) (buffers, error) {
+	use.in, use.out = c.Src, c.Dst
 	in, err := d.segment(c.Src)
 	if err != nil {
 		return use, err
@@ -112,13 +240,12 @@ func (d *direct) prepare(ctx context.Context, c *Call, p *planned) (buffers, err
 		return use, err
 	}
 	overlap := c.Src.Bytes() > 0 && c.Dst.Bytes() > 0 && c.Src.At < c.Dst.At+gpu.Ptr(c.Dst.Bytes()) && c.Dst.At < c.Src.At+gpu.Ptr(c.Src.Bytes())
-	queued := false
 	scaled := c.Reduce == reduce.PreMulSum
 	if c.Src.Bytes() > 0 && (scaled || overlap && (!p.form.InPlace || c.Sends != nil) || in.Kind != gpu.Plain) {
 		if !scaled && in.Kind != gpu.Plain {
 			d.warn("input", in.Kind)
 		}
-		if use.in, in, err = d.stand(0, c.Src); err != nil {
+		if use.in, in, err = d.stand(ctx, 0, c.Src); err != nil {
 			return use, err
 		}
 		if scaled {
@@ -129,19 +256,14 @@ func (d *direct) prepare(ctx context.Context, c *Call, p *planned) (buffers, err
 		if err != nil {
 			return use, err
 		}
-		queued = true
+		use.queued = true
 	}
 	if c.Dst.Bytes() > 0 && out.Kind != gpu.Plain && (p.form.Pushes || d.shared) {
 		d.warn("output", out.Kind)
-		if use.out, out, err = d.stand(1, c.Dst); err != nil {
+		if use.out, out, err = d.stand(ctx, 1, c.Dst); err != nil {
 			return use, err
 		}
 		use.back = true
-	}
-	if queued {
-		if err := d.g.wait(ctx, d.g.gpuQ); err != nil {
-			return use, err
-		}
 	}
 	if err := d.put(d.mine[entryIn:], use.in, in); err != nil {
 		return use, err
@@ -169,10 +291,13 @@ func (d *direct) warn(what string, k gpu.Kind) {
 }
 
 // stand gives scratch as long as some memory.
-func (d *direct) stand(i int, m Memory) (Memory, gpu.Segment, error) {
+func (d *direct) stand(ctx context.Context, i int, m Memory) (Memory, gpu.Segment, error) {
 	s := &d.scratch[i]
 	if s.Count < m.Bytes() {
 		if s.At != 0 {
+			if err := d.g.wait(ctx, d.g.gpuQ); err != nil { // others may still use it
+				return m, gpu.Segment{}, err
+			}
 			if err := d.g.dev.Free(s.At); err != nil {
 				return m, gpu.Segment{}, err
 			}
@@ -213,7 +338,7 @@ func (d *direct) put(b []byte, m Memory, s gpu.Segment) error {
 
 // at is where a buffer of a rank lies for this one. Memory of other processes is mapped when it is first met, and kept: if a
 // segment lies where another one did, that one was freed.
-func (d *direct) at(rank, buffer int) (gpu.Ptr, error) {
+func (d *direct) at(ctx context.Context, rank, buffer int) (gpu.Ptr, error) {
 	b := d.of(rank)[buffer:]
 	le := binary.LittleEndian
 	v := view{gpu.Ptr(le.Uint64(b)), le.Uint64(b[8:])}
@@ -224,14 +349,17 @@ func (d *direct) at(rank, buffer int) (gpu.Ptr, error) {
 	if d.cards[rank].Pid == os.Getpid() && !d.cards[rank].Info.Apart { // goroutines
 		return v.base + offset, nil
 	}
-	if p, known := d.maps[rank][v]; known {
-		return p + offset, nil
+	if m, known := d.maps[rank][v]; known {
+		return m.at + offset, nil
 	}
 	bytes := gpu.Ptr(le.Uint64(b[24:]))
-	for old, p := range d.maps[rank] {
-		if old.base < v.base+bytes && v.base <= old.base {
+	for old, m := range d.maps[rank] {
+		if old.base < v.base+bytes && v.base < old.base+m.bytes {
+			if err := d.g.wait(ctx, d.g.gpuQ); err != nil { // kernels may still use it
+				return 0, err
+			}
 			delete(d.maps[rank], old)
-			if err := d.g.dev.Drop(p); err != nil {
+			if err := d.g.dev.Drop(m.at); err != nil {
 				return 0, err
 			}
 		}
@@ -242,7 +370,7 @@ func (d *direct) at(rank, buffer int) (gpu.Ptr, error) {
 	if err != nil {
 		return 0, fmt.Errorf("memory of rank %d: %w", rank, err)
 	}
-	d.maps[rank][v] = p
+	d.maps[rank][v] = mapping{p, bytes}
 	return p + offset, nil
 }
 
@@ -263,13 +391,26 @@ func (d *direct) work(ctx context.Context, c *Call, p *planned, use buffers, pai
 	} else {
 		list = passesOf(p.program, p.form, chunks.New(p.program, size, c.count(g.Size()), c.Counts), first, end)
 	}
+	if d.lines != nil {
+		for r := range g.Size() {
+			if r == g.Rank() || d.lines.has(d.lines.in(r), uint32(d.number)) {
+				continue
+			}
+			if err := g.gpuQ.Await(d.lines.in(r), uint32(d.number)); err != nil {
+				return err
+			}
+		}
+	}
 	queued := 0
 	for i := range list {
-		n, err := d.pass(c, &list[i], use)
+		n, err := d.pass(ctx, c, &list[i], use)
 		if err != nil {
 			return err
 		}
 		queued += n
+	}
+	if d.lines != nil {
+		return g.gpuQ.Post(d.lines.out(g.Rank()), uint32(d.number))
 	}
 	if queued > 0 {
 		return g.wait(ctx, g.gpuQ)
@@ -278,14 +419,14 @@ func (d *direct) work(ctx context.Context, c *Call, p *planned, use buffers, pai
 }
 
 // pass queues one pass, and says how many pieces of work that is.
-func (d *direct) pass(c *Call, p *pass, use buffers) (int, error) {
+func (d *direct) pass(ctx context.Context, c *Call, p *pass, use buffers) (int, error) {
 	find := func(list []place, buffer int, own Memory) ([]gpu.Ptr, error) {
 		var at []gpu.Ptr
 		for _, x := range list {
 			base := own.At
 			if x.rank != d.g.Rank() {
 				var err error
-				if base, err = d.at(x.rank, buffer); err != nil {
+				if base, err = d.at(ctx, x.rank, buffer); err != nil {
 					return nil, err
 				}
 			}
@@ -342,15 +483,18 @@ func (d *direct) leave(ctx context.Context, work error) error {
 // close gives back what is mapped.
 func (d *direct) close() error {
 	var errs []error
-	for _, m := range d.maps {
-		for _, p := range m {
-			errs = append(errs, d.g.dev.Drop(p))
+	for _, list := range d.maps {
+		for _, m := range list {
+			errs = append(errs, d.g.dev.Drop(m.at))
 		}
 	}
 	for _, s := range d.scratch {
 		if s.At != 0 {
 			errs = append(errs, d.g.dev.Free(s.At))
 		}
+	}
+	if d.lines != nil {
+		errs = append(errs, d.lines.close(d.g.dev))
 	}
 	return errors.Join(errs...)
 }

@@ -105,7 +105,7 @@ func (g *Group) meet(ctx context.Context, open func() (gpu.Device, error)) error
 		return nil
 	}
 	if way == Direct {
-		g.direct, err = newDirect(g, cards)
+		g.direct, err = newDirect(ctx, g, cards)
 	} else {
 		g.staged, err = newStaged(g)
 	}
@@ -271,9 +271,14 @@ func hostname() string {
 func (g *Group) close() error {
 	if g.queue.shut(&comm.Failure{Kind: comm.Closed, Rank: g.Rank(), Err: comm.ErrClosed}) {
 		g.c.Abort(fmt.Errorf("rank %d closed its group", g.Rank()))
-		g.queue.idle()
 	}
+	g.queue.idle()
 	var errs []error
+	for _, q := range []gpu.Queue{g.gpuQ, g.backQ} {
+		if q != nil {
+			errs = append(errs, q.Close())
+		}
+	}
 	if g.direct != nil {
 		errs = append(errs, g.direct.close())
 	}
@@ -281,11 +286,6 @@ func (g *Group) close() error {
 		errs = append(errs, g.staged.close())
 	}
 	errs = append(errs, g.c.Close())
-	for _, q := range []gpu.Queue{g.gpuQ, g.backQ} {
-		if q != nil {
-			errs = append(errs, q.Close())
-		}
-	}
 	if g.dev != nil {
 		errs = append(errs, g.dev.Close())
 	}

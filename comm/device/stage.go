@@ -15,14 +15,13 @@ type Stage struct {
 	dev      gpu.Device
 	mu       sync.Mutex
 	from, to gpu.Queue
-	spare    [64][][]byte  // pinned, by the power of two of their length
-	notes    chan struct{} // holds one for each note that is open
+	spare    [64][][]byte // pinned, by the power of two of their length
 	closed   bool
 }
 
 // NewStage makes a stage of a GPU, which it closes.
 func NewStage(dev gpu.Device) (*Stage, error) {
-	s := &Stage{dev: dev, notes: make(chan struct{}, gpu.Notes/2)}
+	s := &Stage{dev: dev}
 	var err error
 	if s.from, err = dev.Queue(); err == nil {
 		s.to, err = dev.Queue()
@@ -33,18 +32,21 @@ func NewStage(dev gpu.Device) (*Stage, error) {
 	return s, nil
 }
 
-// After notes how far a stream of the user's is. What it gives waits until the stream has come there; it must be called once.
+// After notes how far a stream of the user's is. What it gives waits until the stream has come there.
 func (s *Stage) After(stream gpu.Stream) (func(context.Context) error, error) {
-	s.notes <- struct{}{}
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	note, err := s.from.Note(stream)
 	if err != nil {
-		<-s.notes
 		return nil, err
 	}
+	if err := s.from.After(note); err != nil {
+		return nil, err
+	}
+	mark, err := s.from.Mark()
 	return func(ctx context.Context) error {
-		defer func() { <-s.notes }()
-		return until(ctx, func() (bool, error) { return s.from.Noted(note) })
-	}, nil
+		return until(ctx, func() (bool, error) { return s.from.Reached(mark) })
+	}, err
 }
 
 // Out lets use have what m holds.

@@ -1,6 +1,7 @@
 package device
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,16 +16,26 @@ import (
 	"github.com/weft-fabric/weft/transport/wait"
 )
 
-// Work is an operation under way.
+// Work is an operation under way. It is launched when every rank has called it and all that the GPUs have to do is queued; it is
+// done when they have done it.
 type Work struct {
-	g      *Group
-	ctx    context.Context
-	call   Call
-	number uint64
-	note   uint64 // of the stream that the input comes from
-	noted  bool   // whether there is one
-	done   chan struct{}
-	err    error
+	g        *Group
+	ctx      context.Context
+	call     Call
+	note     uint64 // of the stream that the input comes from
+	noted    bool   // whether there is one
+	async    bool   // a stream may be made to wait for it
+	flight   *flight
+	launched chan struct{}
+	done     chan struct{}
+	err      error
+}
+
+// flight is an operation that is queued on the GPUs.
+type flight struct {
+	began time.Time
+	stamp uint64 // what streams follow; 0 if there is none
+	over  func() (bool, error)
 }
 
 // Wait returns the operation's error once it is over on all ranks. If ctx ends first, the operation goes on.
@@ -40,15 +51,21 @@ func (w *Work) Wait(ctx context.Context) error {
 // Done is closed when the operation is over.
 func (w *Work) Done() <-chan struct{} { return w.done }
 
-// Block makes a user's stream wait for the operation and returns at once: what is queued on the stream from now on finds its
-// result. If the operation fails, the stream goes on, and the error is told by Wait and by later calls.
+// Launched is closed when the operation is queued on the GPUs of all ranks, or has failed: Block does not wait from then on. In the
+// staged way that is when it is over.
+func (w *Work) Launched() <-chan struct{} { return w.launched }
+
+// Block makes a user's stream wait for the operation: what is queued on the stream from now on finds its result. It returns
+// when the operation is launched, and does not wait for the GPU. If the operation fails later, the stream goes on, and the
+// error is told by Wait and by later calls.
 func (w *Work) Block(s gpu.Stream) error {
+	<-w.launched
 	select {
 	case <-w.done:
 		return w.err
 	default:
 	}
-	return w.g.gpuQ.Hold(s, w.number)
+	return w.g.gpuQ.Follow(s, w.flight.stamp)
 }
 
 // worker carries out operations in the order of their calls.
@@ -58,9 +75,14 @@ type worker struct {
 	free    sync.Cond
 	busy    bool
 	pending []*Work
-	last    uint64 // the number of the last call
-	failed  error  // why no more operations are possible
+	flying  []*Work // queued on the GPUs, in order
+	failed  error   // why no more operations are possible
+	closed  error   // the same, if nothing went wrong
+	cut     bool    // what waits on the GPUs was let go
 }
+
+// why is why no more operations are possible. The caller holds the lock.
+func (q *worker) why() error { return cmp.Or(q.failed, q.closed) }
 
 func newWorker(g *Group) *worker {
 	w := &worker{g: g}
@@ -74,9 +96,9 @@ func (q *worker) alone(do func() error) error {
 	for q.busy {
 		q.free.Wait()
 	}
-	if q.failed != nil {
+	if err := q.why(); err != nil {
 		defer q.mu.Unlock()
-		return q.failed
+		return err
 	}
 	q.busy = true
 	q.mu.Unlock()
@@ -91,9 +113,7 @@ func (q *worker) alone(do func() error) error {
 func (q *worker) shut(err error) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.failed == nil {
-		q.failed = err
-	}
+	q.closed = err
 	return q.busy
 }
 
@@ -101,7 +121,7 @@ func (q *worker) shut(err error) bool {
 func (q *worker) idle() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	for q.busy {
+	for q.busy || len(q.flying) > 0 {
 		q.free.Wait()
 	}
 }
@@ -120,7 +140,7 @@ func (q *worker) end() {
 func (g *Group) Do(ctx context.Context, c Call) error {
 	q := g.queue
 	q.mu.Lock()
-	if q.busy || len(q.pending) > 0 {
+	if q.busy || len(q.pending)+len(q.flying) > 0 {
 		q.mu.Unlock()
 		w := g.Start(ctx, c)
 		<-w.done
@@ -131,6 +151,9 @@ func (g *Group) Do(ctx context.Context, c Call) error {
 	q.mu.Unlock()
 	if err == nil {
 		err = q.run(w)
+	}
+	if err == nil && w.flight != nil {
+		err = q.land(w)
 	}
 	q.mu.Lock()
 	q.end()
@@ -143,13 +166,13 @@ func (g *Group) Start(ctx context.Context, c Call) *Work {
 	q := g.queue
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	for len(q.pending) >= gpu.Notes/2 {
+	for len(q.pending)+len(q.flying) >= gpu.Notes/2 {
 		q.free.Wait()
 	}
 	w, err := q.admit(ctx, c)
+	w.async = true
 	if err != nil {
-		w.err = err
-		close(w.done)
+		w.end(err)
 		return w
 	}
 	q.pending = append(q.pending, w)
@@ -162,10 +185,9 @@ func (g *Group) Start(ctx context.Context, c Call) *Work {
 
 // admit numbers a call and notes how far its stream is. The caller holds the lock.
 func (q *worker) admit(ctx context.Context, c Call) (*Work, error) {
-	q.last++
-	w := &Work{g: q.g, ctx: ctx, call: c, number: q.last, done: make(chan struct{})}
-	if q.failed != nil {
-		return w, q.failed
+	w := &Work{g: q.g, ctx: ctx, call: c, launched: make(chan struct{}), done: make(chan struct{})}
+	if err := q.why(); err != nil {
+		return w, err
 	}
 	q.g.prepare(&c)
 	if c.Stream != nil {
@@ -194,6 +216,24 @@ func (g *Group) prepare(c *Call) {
 	}
 }
 
+// airborne reports whether operations are queued on the GPUs.
+func (q *worker) airborne() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return len(q.flying) > 0
+}
+
+// end tells that an operation is over.
+func (w *Work) end(err error) {
+	w.err = err
+	close(w.done)
+	select {
+	case <-w.launched:
+	default:
+		close(w.launched)
+	}
+}
+
 // work carries out what is pending.
 func (q *worker) work() {
 	for {
@@ -208,29 +248,97 @@ func (q *worker) work() {
 		q.pending = q.pending[1:]
 		q.free.Broadcast()
 		q.mu.Unlock()
-		w.err = q.run(w)
-		close(w.done)
+		if err := q.run(w); err != nil || w.flight == nil {
+			w.end(err)
+			continue
+		}
+		q.mu.Lock()
+		q.flying = append(q.flying, w)
+		if len(q.flying) == 1 {
+			go q.watch()
+		}
+		q.mu.Unlock()
+		close(w.launched)
 	}
 }
 
-// run carries out one operation. Its number is released even if it fails: streams must not wait for ever.
+// watch waits for operations that are queued on the GPUs, one after another.
+func (q *worker) watch() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for len(q.flying) > 0 {
+		w := q.flying[0]
+		q.mu.Unlock()
+		err := q.land(w)
+		q.mu.Lock()
+		q.flying = q.flying[1:]
+		w.end(err)
+		q.free.Broadcast()
+	}
+}
+
+// land waits until the GPUs have done an operation. Nothing on the host notices when a rank dies meanwhile, so its process is
+// looked at now and then. When one is gone, all that waits for it is let go.
+func (q *worker) land(w *Work) error {
+	const every = 20 * time.Millisecond
+	g, look := q.g, w.flight.began
+	err := g.until(context.Background(), func() (bool, error) {
+		over, err := w.flight.over()
+		if over || err != nil {
+			return over, err
+		}
+		now := time.Now()
+		if now.Sub(look) < every {
+			return false, nil
+		}
+		look = now
+		switch {
+		case w.ctx.Err() != nil:
+			return false, fmt.Errorf("%w: %s: %w", errBroken, w.call.Op, context.Cause(w.ctx))
+		case now.Sub(w.flight.began) > g.cfg.Timeout:
+			return false, fmt.Errorf("%w: %s was not done after %v: %s", errBroken, w.call.Op, g.cfg.Timeout, g.direct.missing())
+		}
+		return false, g.direct.dead()
+	})
+	if err != nil {
+		q.fail(err)
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if err != nil {
+		q.cut = true
+		g.direct.letGo()
+	}
+	if err == nil && q.cut {
+		err = q.failed
+	}
+	return err
+}
+
+// fail ends all operations, on all ranks.
+func (q *worker) fail(err error) {
+	q.mu.Lock()
+	first := q.failed == nil
+	if first {
+		q.failed = err
+	}
+	q.mu.Unlock()
+	if first {
+		q.g.c.Abort(err)
+	}
+}
+
+// run carries out one operation, or brings it to the GPUs.
 func (q *worker) run(w *Work) error {
 	q.mu.Lock()
-	err := q.failed
+	err := q.why()
 	q.mu.Unlock()
 	if err == nil {
 		err = q.g.carryOut(w)
 	}
 	var lost *comm.Failure
 	if errors.As(err, &lost) || errors.Is(err, gpu.ErrLost) || errors.Is(err, errBroken) {
-		q.mu.Lock()
-		if q.failed == nil {
-			q.failed = err
-		}
-		q.mu.Unlock()
-	}
-	if q.g.gpuQ != nil {
-		q.g.gpuQ.Release(w.number)
+		q.fail(err)
 	}
 	return err
 }
@@ -249,7 +357,11 @@ func (g *Group) carryOut(w *Work) error {
 	ctx, cancel := context.WithTimeout(w.ctx, g.cfg.Timeout)
 	defer cancel()
 	if w.noted {
-		if err := g.until(ctx, func() (bool, error) { return g.gpuQ.Noted(w.note) }); err != nil {
+		err := g.gpuQ.After(w.note)
+		if err == nil && g.lines() == nil {
+			err = g.wait(ctx, g.gpuQ)
+		}
+		if err != nil {
 			return g.give(err)
 		}
 	}
@@ -262,7 +374,7 @@ func (g *Group) carryOut(w *Work) error {
 		if wrong != nil {
 			return wrong
 		}
-		return g.single(ctx, &w.call)
+		return g.single(ctx, w)
 	}
 	if g.way == Direct {
 		return g.direct.run(ctx, w, p, wrong)
@@ -270,8 +382,17 @@ func (g *Group) carryOut(w *Work) error {
 	return g.staged.run(ctx, w, p, wrong)
 }
 
+// lines are those by which the ranks' GPUs wait for one another; nil if they do not.
+func (g *Group) lines() *lines {
+	if g.direct == nil {
+		return nil
+	}
+	return g.direct.lines
+}
+
 // single is an operation of one rank.
-func (g *Group) single(ctx context.Context, c *Call) error {
+func (g *Group) single(ctx context.Context, w *Work) error {
+	c := &w.call
 	if c.Op == sched.Barrier || c.Dst.Count == 0 {
 		return nil
 	}
@@ -286,8 +407,6 @@ func (g *Group) single(ctx context.Context, c *Call) error {
 		err = g.gpuQ.Reduce(&gpu.Reduction{Type: c.Src.Type, Op: c.Reduce, Dsts: []gpu.Ptr{c.Dst.At}, Srcs: []gpu.Ptr{c.Src.At}, Bytes: c.Src.Bytes(), Factor: c.Factor})
 	case c.Src.At != c.Dst.At:
 		err = g.gpuQ.Copy(c.Dst.At, c.Src.At, c.Src.Bytes())
-	default:
-		return nil
 	}
 	if err != nil {
 		return err

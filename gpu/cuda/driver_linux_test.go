@@ -155,21 +155,43 @@ func TestCallsArrive(t *testing.T) {
 	if ok, e := q.Reached(mark); !ok || err != nil || e != nil {
 		t.Errorf("a mark: %t, %v, %v", ok, err, e)
 	}
-	note, err := q.Note(0x1234)
-	if ok, e := q.Noted(note); !ok || err != nil || e != nil {
-		t.Errorf("a note: %t, %v, %v", ok, err, e)
+	ask := func(symbol string) uintptr {
+		t.Helper()
+		at, err := purego.Dlsym(lib, symbol)
+		if err != nil {
+			t.Fatal(err)
+		}
+		v, _, _ := purego.SyscallN(at)
+		return v
 	}
-	over, err := purego.Dlsym(lib, "test_waits_over")
-	if err != nil {
-		t.Fatal(err)
+	for i := range 2 * gpu.Notes { // more than there are events
+		stream := gpu.Stream(0x1234 + i)
+		note, err := q.Note(stream)
+		if err := errors.Join(err, q.After(note)); err != nil {
+			t.Fatal(err)
+		}
+		if ask("test_follower") != 0x77 || ask("test_followed") != uintptr(stream) {
+			t.Fatalf("after a note: %#x waits for %#x", ask("test_follower"), ask("test_followed"))
+		}
+		stamp, err := q.Stamp()
+		if err := errors.Join(err, q.Follow(stream, stamp)); err != nil {
+			t.Fatal(err)
+		}
+		if ask("test_follower") != uintptr(stream) || ask("test_followed") != 0x77 {
+			t.Fatalf("after a stamp: %#x waits for %#x", ask("test_follower"), ask("test_followed"))
+		}
 	}
-	if err := q.Hold(0x1234, 9); err != nil {
+	word := new(uint32)
+	if err := q.Post(word, 7); err != nil || *word != 7 || !q.Posts() {
+		t.Errorf("a post: %d, %v", *word, err)
+	}
+	if err := q.Await(word, 9); err != nil {
 		t.Error(err)
 	}
-	for _, n := range []uint64{0, 8, 9} {
-		q.Release(n)
-		if got, _, _ := purego.SyscallN(over); (int32(got) != 0) != (n == 9) {
-			t.Errorf("a stream that waits for 9 after 0, 8, 9: over %d at %d", got, n)
+	for _, n := range []uint32{0, 8, 9} {
+		*word = n
+		if over := int32(ask("test_waits_over")) != 0; over != (n == 9) {
+			t.Errorf("a queue that waits for 9 is over at %d: %t", n, over)
 		}
 	}
 	if err := errors.Join(q.Close(), d.Free(p)); err != nil {
@@ -227,7 +249,7 @@ func TestCompilers(t *testing.T) {
 	}
 }
 
-// Without numbers that the GPU writes, the driver is asked, and streams do not wait for the host.
+// Without numbers that the GPU writes, the driver is asked.
 func TestDriverWithoutValues(t *testing.T) {
 	d, _ := get(t, "-DNO_VALUES")
 	q, err := d.Queue()
@@ -238,17 +260,8 @@ func TestDriverWithoutValues(t *testing.T) {
 	if ok, e := q.Reached(mark); !ok || err != nil || e != nil {
 		t.Errorf("a mark: %t, %v, %v", ok, err, e)
 	}
-	note, err := q.Note(5)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i := range 2 { // an event that is not over when it is first asked for
-		if ok, err := q.Noted(note); ok != (i == 1) || err != nil {
-			t.Errorf("a note, look %d: %t, %v", i, ok, err)
-		}
-	}
-	if err := q.Hold(5, 1); !errors.Is(err, gpu.ErrVersion) {
-		t.Errorf("hold: %v", err)
+	if q.Posts() {
+		t.Error("words can be waited for")
 	}
 	if err := q.Close(); err != nil {
 		t.Error(err)

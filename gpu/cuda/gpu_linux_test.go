@@ -8,8 +8,10 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"sync/atomic"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/weft-fabric/weft/gpu"
 	"github.com/weft-fabric/weft/reduce"
@@ -233,14 +235,27 @@ func TestQueuesOnGPU(t *testing.T) {
 		t.Fatal(err)
 	}
 	note, err := q.Note(s)
-	if err != nil {
+	if err := errors.Join(err, q.After(note)); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "a note", func() (bool, error) { return q.Noted(note) })
-	if !user.(*queue).writes {
-		t.Log("this driver writes no numbers: streams cannot wait for the host")
+	finish(t, q)
+	if !q.Posts() {
+		t.Log("this driver writes no numbers: hosts wait for GPUs")
 	} else {
-		if err := q.Hold(s, 3); err != nil {
+		words := make([]byte, 4096)
+		if err := d.Register(words); err != nil {
+			t.Fatal(err)
+		}
+		defer d.Unregister(words)
+		word := (*uint32)(unsafe.Pointer(&words[64]))
+		if err := q.Await(word, 3); err != nil {
+			t.Fatal(err)
+		}
+		stamp, err := q.Stamp()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := q.Follow(s, stamp); err != nil {
 			t.Fatal(err)
 		}
 		if err := user.Out(out, p); err != nil {
@@ -250,14 +265,18 @@ func TestQueuesOnGPU(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		q.Release(2)
+		atomic.StoreUint32(word, 2)
 		for end := time.Now().Add(20 * time.Millisecond); time.Now().Before(end); {
 			if ok, _ := user.Reached(mark); ok {
 				t.Fatal("a stream that waits for 3 went on after 2")
 			}
 		}
-		q.Release(3)
+		atomic.StoreUint32(word, 3)
 		until(t, "a stream that was held", func() (bool, error) { return user.Reached(mark) })
+		if err := user.Post(word, 9); err != nil {
+			t.Fatal(err)
+		}
+		until(t, "a word", func() (bool, error) { return atomic.LoadUint32(word) == 9, nil })
 		if !bytes.Equal(in, out) {
 			t.Error("copies are wrong")
 		}

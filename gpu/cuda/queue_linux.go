@@ -20,15 +20,15 @@ import (
 type queue struct {
 	d      *Device
 	stream uintptr
-	page   []byte  // pinned: numbers of the last mark that was reached, the last hold that was released, and notes
+	page   []byte  // pinned: the number of the last mark that was reached
 	onGPU  gpu.Ptr // where the GPU sees the page
-	writes bool    // whether the GPU can write to it and wait for it; else the driver is asked
+	writes bool    // whether the GPU can write to it; else the driver is asked
 	marks  uint32
-	mu     sync.Mutex // guards notes, events, asked
-	notes  uint32
-	events map[uint32]uintptr // of notes, where the GPU cannot write
-	asked  time.Time          // when the driver was last asked whether the GPU is well
-	others atomic.Bool        // streams of the user's read or write the page
+	mu     sync.Mutex // guards what follows
+	asked  time.Time  // when the driver was last asked whether the GPU is well
+	notes  events     // on streams of the user's
+	stamps events     // on this one
+	words  map[*uint32]gpu.Ptr
 	launch struct {
 		arguments []byte
 		size      uintptr
@@ -36,20 +36,18 @@ type queue struct {
 	}
 }
 
-const (
-	reachedAt  = 0
-	releasedAt = 64
-)
-
-// noteAt is where a note is written: numbers take turns in gpu.Notes words.
-func noteAt(n uint32) uintptr { return 1024 + uintptr(n%gpu.Notes)*4 }
+// events take turns.
+type events struct {
+	last uint64
+	ring [gpu.Notes]uintptr
+}
 
 // checkEvery is how often the driver is asked whether the GPU is well while a number does not come.
 const checkEvery = time.Millisecond
 
 // Queue makes a stream that waits for no other.
 func (d *Device) Queue() (gpu.Queue, error) {
-	q := &queue{d: d, events: map[uint32]uintptr{}}
+	q := &queue{d: d, words: map[*uint32]gpu.Ptr{}}
 	var err error
 	if q.page, err = unix.Mmap(-1, 0, unix.Getpagesize(), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE); err != nil {
 		return nil, err
@@ -78,13 +76,14 @@ func (q *queue) open() error {
 	}
 	// Whether the GPU can write numbers is found out by letting it: older drivers have the calls and refuse them.
 	if d.lib.has("cuStreamWriteValue32_v2") && d.lib.has("cuStreamWaitValue32_v2") {
-		q.writes = d.lib.call("cuStreamWriteValue32_v2", q.stream, uintptr(q.onGPU)+reachedAt, 0, 0) == nil &&
+		q.writes = d.lib.call("cuStreamWriteValue32_v2", q.stream, uintptr(q.onGPU), 0, 0) == nil &&
 			d.lib.call("cuStreamSynchronize", q.stream) == nil
 	}
 	return nil
 }
 
-func (q *queue) word(at uintptr) *atomic.Uint32 { return (*atomic.Uint32)(unsafe.Pointer(&q.page[at])) }
+// reached is the number of the last mark that was.
+func (q *queue) reached() *atomic.Uint32 { return (*atomic.Uint32)(unsafe.Pointer(&q.page[0])) }
 
 // In copies from the host.
 func (q *queue) In(dst gpu.Ptr, src []byte) error {
@@ -118,57 +117,92 @@ func (q *queue) Reduce(r *gpu.Reduction) error {
 	return q.d.do("cuLaunchKernel", k.function, uintptr(ptx.Blocks(r, q.d.info.Units)), 1, 1, ptx.Threads, 1, 1, 0, q.stream, 0, uintptr(unsafe.Pointer(&l.extra)))
 }
 
-// Note lets a user's stream write a number once it comes to this point.
-func (q *queue) Note(s gpu.Stream) (uint64, error) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.notes++
-	n := q.notes
-	q.others.Store(true)
-	if q.writes {
-		if err := q.d.do("cuStreamWriteValue32_v2", uintptr(s), uintptr(q.onGPU)+noteAt(n), uintptr(n), 0); err != nil {
-			return 0, fmt.Errorf("stream %#x: %w", s, err)
-		}
-		return uint64(n), nil
-	}
+// record records the next of some events on a stream. The caller has locked the queue.
+func (q *queue) record(e *events, stream uintptr) (uint64, error) {
 	const noTiming = 2
-	var event uintptr
 	if err := q.d.enter(); err != nil {
 		return 0, err
 	}
 	defer q.d.leave()
-	if err := q.d.lib.call("cuEventCreate", uintptr(unsafe.Pointer(&event)), noTiming); err != nil {
-		return 0, err
+	e.last++
+	event := &e.ring[e.last%gpu.Notes]
+	if *event == 0 {
+		if err := q.d.lib.call("cuEventCreate", uintptr(unsafe.Pointer(event)), noTiming); err != nil {
+			return 0, err
+		}
 	}
-	q.events[n] = event
-	if err := q.d.lib.call("cuEventRecord", event, uintptr(s)); err != nil {
-		return 0, fmt.Errorf("stream %#x: %w", s, err)
+	if err := q.d.lib.call("cuEventRecord", *event, stream); err != nil {
+		return 0, fmt.Errorf("stream %#x: %w", stream, err)
 	}
-	return uint64(n), nil
+	return e.last, nil
 }
 
-// Noted looks at the number, or asks for the event that stands for it.
-func (q *queue) Noted(n uint64) (bool, error) {
-	if q.writes {
-		if q.word(noteAt(uint32(n))).Load() == uint32(n) {
-			return true, nil
-		}
-		return false, q.well()
-	}
+// Note records an event on a user's stream.
+func (q *queue) Note(s gpu.Stream) (uint64, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	event, open := q.events[uint32(n)]
-	if !open {
-		return true, nil
+	return q.record(&q.notes, uintptr(s))
+}
+
+// After waits for that.
+func (q *queue) After(note uint64) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.d.do("cuStreamWaitEvent", q.stream, q.notes.ring[note%gpu.Notes], 0)
+}
+
+// Stamp records an event here.
+func (q *queue) Stamp() (uint64, error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.record(&q.stamps, q.stream)
+}
+
+// Follow lets a user's stream wait for it. If its event was used again since, that is for more than was asked.
+func (q *queue) Follow(s gpu.Stream, stamp uint64) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if err := q.d.do("cuStreamWaitEvent", uintptr(s), q.stamps.ring[stamp%gpu.Notes], 0); err != nil {
+		return fmt.Errorf("stream %#x: %w", s, err)
 	}
-	switch ready, err := q.ready("cuEventQuery", event); {
-	case err != nil:
-		return false, err
-	case !ready:
-		return false, nil
+	return nil
+}
+
+// Posts is found out when the queue is made.
+func (q *queue) Posts() bool { return q.writes }
+
+// seen is where the GPU sees a word of registered memory.
+func (q *queue) seen(word *uint32) (gpu.Ptr, error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if p, ok := q.words[word]; ok {
+		return p, nil
 	}
-	delete(q.events, uint32(n))
-	return true, q.d.do("cuEventDestroy_v2", event)
+	var p gpu.Ptr
+	if err := q.d.do("cuMemHostGetDevicePointer_v2", uintptr(unsafe.Pointer(&p)), uintptr(unsafe.Pointer(word)), 0); err != nil {
+		return 0, err
+	}
+	q.words[word] = p
+	return p, nil
+}
+
+// Post lets the GPU write a word.
+func (q *queue) Post(word *uint32, n uint32) error {
+	p, err := q.seen(word)
+	if err != nil {
+		return err
+	}
+	return q.d.do("cuStreamWriteValue32_v2", q.stream, uintptr(p), uintptr(n), 0)
+}
+
+// Await lets it wait for one.
+func (q *queue) Await(word *uint32, n uint32) error {
+	const atLeast = 0
+	p, err := q.seen(word)
+	if err != nil {
+		return err
+	}
+	return q.d.do("cuStreamWaitValue32_v2", q.stream, uintptr(p), uintptr(n), atLeast)
 }
 
 // well asks now and then whether the GPU is.
@@ -203,7 +237,7 @@ func (q *queue) Mark() (uint64, error) {
 	if !q.writes {
 		return uint64(q.marks), nil
 	}
-	return uint64(q.marks), q.d.do("cuStreamWriteValue32_v2", q.stream, uintptr(q.onGPU)+reachedAt, uintptr(q.marks), 0)
+	return uint64(q.marks), q.d.do("cuStreamWriteValue32_v2", q.stream, uintptr(q.onGPU), uintptr(q.marks), 0)
 }
 
 // Reached looks at the number. Without one, the queue has to be empty.
@@ -211,36 +245,22 @@ func (q *queue) Reached(mark uint64) (bool, error) {
 	if !q.writes {
 		return q.ready("cuStreamQuery", q.stream)
 	}
-	if int32(q.word(reachedAt).Load()-uint32(mark)) >= 0 {
+	if int32(q.reached().Load()-uint32(mark)) >= 0 {
 		return true, nil
 	}
 	return false, q.well()
 }
 
-// Hold makes a user's stream wait for a number.
-func (q *queue) Hold(s gpu.Stream, n uint64) error {
-	const atLeast = 0
-	if !q.writes {
-		return fmt.Errorf("%w: streams cannot wait for the host: cuStreamWaitValue32 is refused; wait on the host instead", gpu.ErrVersion)
-	}
-	q.others.Store(true)
-	return q.d.do("cuStreamWaitValue32_v2", uintptr(s), uintptr(q.onGPU)+releasedAt, uintptr(uint32(n)), atLeast)
-}
-
-// Release writes the number.
-func (q *queue) Release(n uint64) { q.word(releasedAt).Store(uint32(n)) }
-
-// Close waits for what is queued, also on the user's streams, which may be on their way to the page.
+// Close waits for what is queued.
 func (q *queue) Close() error {
 	var errs []error
-	if q.others.Load() {
-		errs = append(errs, q.d.do("cuCtxSynchronize"))
-	}
 	if q.stream != 0 {
 		errs = append(errs, q.d.do("cuStreamSynchronize", q.stream), q.d.do("cuStreamDestroy_v2", q.stream))
 	}
-	for _, e := range q.events {
-		errs = append(errs, q.d.do("cuEventDestroy_v2", e))
+	for _, e := range append(q.notes.ring[:], q.stamps.ring[:]...) {
+		if e != 0 {
+			errs = append(errs, q.d.do("cuEventDestroy_v2", e))
+		}
 	}
 	return errors.Join(append(errs, q.d.Unregister(q.page), unix.Munmap(q.page))...)
 }

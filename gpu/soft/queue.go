@@ -2,8 +2,9 @@ package soft
 
 import (
 	"fmt"
-	"math"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/weft-fabric/weft/gpu"
 	"github.com/weft-fabric/weft/gpu/ptx"
@@ -23,8 +24,8 @@ type Queue struct {
 	closed bool
 	over   chan struct{}
 
-	notes, released uint64
-	noted           map[uint64]bool
+	notes, stamps, stamped uint64
+	noted                  map[uint64]bool
 }
 
 // Queue makes a queue.
@@ -160,23 +161,41 @@ func (q *Queue) Note(s gpu.Stream) (uint64, error) {
 		q.mu.Lock()
 		defer q.mu.Unlock()
 		q.noted[n] = true
+		q.some.Broadcast()
 		return nil
 	})
 }
 
-// Noted reports whether that is done.
-func (q *Queue) Noted(n uint64) (bool, error) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	done := q.noted[n]
-	if done {
-		delete(q.noted, n)
-	}
-	return done, q.err
+// After waits for that.
+func (q *Queue) After(note uint64) error {
+	return q.add(func() error {
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		for !q.noted[note] {
+			q.some.Wait()
+		}
+		delete(q.noted, note)
+		return nil
+	})
 }
 
-// Hold makes another queue wait.
-func (q *Queue) Hold(s gpu.Stream, n uint64) error {
+// Stamp numbers what is queued here.
+func (q *Queue) Stamp() (uint64, error) {
+	q.mu.Lock()
+	q.stamps++
+	n := q.stamps
+	q.mu.Unlock()
+	return n, q.add(func() error {
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		q.stamped = n
+		q.some.Broadcast()
+		return nil
+	})
+}
+
+// Follow makes another queue wait.
+func (q *Queue) Follow(s gpu.Stream, stamp uint64) error {
 	other, err := q.find(s)
 	if err != nil {
 		return err
@@ -184,19 +203,32 @@ func (q *Queue) Hold(s gpu.Stream, n uint64) error {
 	return other.add(func() error {
 		q.mu.Lock()
 		defer q.mu.Unlock()
-		for q.released < n {
+		for q.stamped < stamp && q.err == nil {
 			q.some.Wait()
 		}
 		return nil
 	})
 }
 
-// Release lets it go on.
-func (q *Queue) Release(n uint64) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.released = max(q.released, n)
-	q.some.Broadcast()
+// Posts says that words can be waited for.
+func (q *Queue) Posts() bool { return !q.d.mute }
+
+// Post writes a word.
+func (q *Queue) Post(word *uint32, n uint32) error {
+	return q.add(func() error {
+		atomic.StoreUint32(word, n)
+		return nil
+	})
+}
+
+// Await waits for a word.
+func (q *Queue) Await(word *uint32, n uint32) error {
+	return q.add(func() error {
+		for int32(atomic.LoadUint32(word)-n) < 0 {
+			time.Sleep(20 * time.Microsecond)
+		}
+		return nil
+	})
 }
 
 // Close ends the queue once its work is done.
@@ -205,7 +237,7 @@ func (q *Queue) Close() error {
 	delete(q.d.streams, q.stream)
 	q.d.mu.Unlock()
 	q.mu.Lock()
-	q.closed, q.released = true, math.MaxUint64
+	q.closed = true
 	q.some.Broadcast()
 	q.mu.Unlock()
 	<-q.over

@@ -29,6 +29,7 @@ type Device struct {
 	kind     gpu.Kind // of what Alloc gives
 	sm       int
 	id       string
+	mute     bool
 }
 
 // program is what a kernel is for.
@@ -54,6 +55,12 @@ func New(kind gpu.Kind) *Device {
 // As makes it another GPU of the machine than those of other names: New gives the one that all processes share.
 func (d *Device) As(id string) *Device {
 	d.id = id
+	return d
+}
+
+// Mute makes it a GPU whose queues have no Post and Await, as with old drivers.
+func (d *Device) Mute() *Device {
+	d.mute = true
 	return d
 }
 

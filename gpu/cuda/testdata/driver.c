@@ -38,7 +38,6 @@ R cuDeviceTotalMem_v2(size_t *n, int d) { *n = (size_t)141 << 30; return d >= 40
 R cuDevicePrimaryCtxRetain(void **c, int d) { *c = (void *)(uintptr_t)(1000 + d); return 0; }
 R cuDevicePrimaryCtxRelease_v2(int d) { return current ? 201 : d >= 40 ? 0 : 101; }
 R cuCtxPushCurrent_v2(void *c) { current++; return (uintptr_t)c < 1000 ? 201 : 0; }
-R cuCtxSynchronize(void) { return current > 0 ? 0 : 201; }
 R cuCtxPopCurrent_v2(void **c) { *c = 0; current--; return 0; }
 
 R cuMemAlloc_v2(P *p, size_t n) {
@@ -96,10 +95,17 @@ R cuStreamCreate(void **s, unsigned f) { *s = (void *)0x77; return f == 1 ? 0 : 
 R cuStreamDestroy_v2(void *s) { return s == (void *)0x77 ? 0 : 400; }
 R cuStreamQuery(void *s) { return s == (void *)0x77 ? 0 : 400; }
 R cuStreamSynchronize(void *s) { return s == (void *)0x77 ? 0 : 400; }
-R cuEventCreate(void **e, unsigned f) { *e = (void *)0x88; return f == 2 ? 0 : 1; }
-R cuEventDestroy_v2(void *e) { return e == (void *)0x88 ? 0 : 400; }
-R cuEventRecord(void *e, void *s) { return e == (void *)0x88 ? 0 : 400; }
-R cuEventQuery(void *e) { static int n; return e != (void *)0x88 ? 400 : n++ % 2 ? 0 : 600; }
+static void *recorded[1024]; /* streams, by event */
+static int nevents;
+static int known(void *e) { return (uintptr_t)e > 0x8000 && (uintptr_t)e <= 0x8000 + nevents; }
+R cuEventCreate(void **e, unsigned f) { *e = (void *)(uintptr_t)(0x8000 + ++nevents); return f == 2 ? 0 : 1; }
+R cuEventDestroy_v2(void *e) { return known(e) ? 0 : 400; }
+R cuEventRecord(void *e, void *s) { if (!known(e)) return 400; recorded[(uintptr_t)e - 0x8000] = s; return 0; }
+static void *follower, *followed;
+R cuStreamWaitEvent(void *s, void *e, unsigned f) { if (!known(e)) return 400; follower = s; followed = recorded[(uintptr_t)e - 0x8000]; return f; }
+/* Which stream the last wait for an event made wait, and for which one. */
+void *test_follower(void) { return follower; }
+void *test_followed(void) { return followed; }
 
 #ifndef NO_VALUES
 static struct { void *s; P at; uint32_t v; } waits[16];
