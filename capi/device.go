@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+	"time"
 	"unsafe"
 
 	"github.com/weft-fabric/weft/comm"
@@ -291,6 +292,24 @@ func goBlock(n C.weft_request, stream C.uintptr_t, e *C.weft_error) (rc C.int) {
 	w, ok := r.handle.(*device.Work)
 	if !ok {
 		return fill(e, fmt.Errorf("weft_block: the request is no collective on memory of GPUs: use weft_wait"))
+	}
+	err = untilOver(-1, func(d time.Duration) bool {
+		select {
+		case <-w.Launched():
+			return true
+		default:
+		}
+		t := time.NewTimer(d)
+		defer t.Stop()
+		select {
+		case <-w.Launched():
+			return true
+		case <-t.C:
+			return false
+		}
+	})
+	if err != nil {
+		return fill(e, err)
 	}
 	return fill(e, w.Block(gpu.Stream(stream)))
 }

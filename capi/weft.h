@@ -248,7 +248,7 @@ int weft_test(weft_request r, weft_status *status, weft_error *e);              
 int weft_wait(weft_request r, int64_t timeout_ms, weft_status *status, weft_error *e);                /* the same after a while; < 0 for ever: a small call that has not begun is then carried out here */
 int weft_wait_any(const weft_request *r, int n, int64_t timeout_ms, int *which, weft_status *status, weft_error *e); /* zeros are passed over */
 int weft_cancel(weft_request r, weft_error *e); /* ends the call, which fails the communicator; wait for it all the same */
-int weft_block(weft_request r, void *stream, weft_error *e); /* a stream of the device waits for a started call on its memory; the host does not */
+int weft_block(weft_request r, void *stream, weft_error *e); /* a stream of the device waits for a started call on its memory; the host waits until all ranks have made the call, not for the device */
 int weft_prepare(weft_comm c, const weft_call *call, weft_prepared *p, weft_error *e);
 int weft_begin(weft_prepared p, weft_request *r, weft_error *e); /* starts it once more */
 int weft_forget(weft_prepared p, weft_error *e);

@@ -213,7 +213,34 @@ def views():
     assert (t == n).all(), t
 
 
-PARTS = [messages, unequal, views, ddp, zero, fsdp2, fsdp1, dtensor, mesh2, functional, objects, half, coalesced]
+def streams():
+    """The host does not wait for a GPU: neither in wait nor in a call that waits at once. What is queued behind it finds the sum, and
+    so does who waits for a future. Nothing is stuck meanwhile: streams are made and memory is freed, as long as a GPU works."""
+    if DEVICE != "cuda":
+        return
+    n = dist.get_world_size()
+    a = torch.ones(8192, 8192)
+    t, u, v = torch.ones(1000), torch.ones(1000), torch.ones(1000)
+    dist.all_reduce(t.clone())
+    torch.cuda.synchronize()
+    dist.barrier()
+    began = time.monotonic()
+    for _ in range(40):  # some 50 ms
+        a = (a @ a).clamp(0, 1)
+    t += a[0, 0] - 1
+    dist.all_reduce(t)
+    dist.all_reduce(u, async_op=True).wait()
+    f = dist.all_reduce(v, async_op=True).get_future()
+    host = time.monotonic() - began
+    torch.cuda.Stream().synchronize()
+    f.wait()
+    total = (t + u + v).sum().item()
+    took = time.monotonic() - began
+    assert total == 3000 * n, total
+    assert host < took / 2, f"the host was back after {host} of {took} s"
+
+
+PARTS = [messages, unequal, views, streams, ddp, zero, fsdp2, fsdp1, dtensor, mesh2, functional, objects, half, coalesced]
 
 
 def main(rank, n, port, device, names, out):

@@ -16,7 +16,7 @@ from torch._C._distributed_c10d import ProcessGroup as _Base, _create_work_from_
 
 from . import _memory, _native as native
 from ._types import BYTE, SUM, TYPES, reduction
-from ._work import Done, Error, Work, ends, failure
+from ._work import Done, Error, Queued, Work, ends, failure
 
 _FRONT = c10d.__dict__  # the functions that users call
 _ReduceOp, _RedOpType = dist.ReduceOp, dist.ReduceOp.RedOpType
@@ -151,6 +151,12 @@ class ProcessGroup(_Base):
         k = _pack(_SIZE, op, type, reduce, root, peer, 0, tag, 0, dst, src, count, 0,
                   ctypes.addressof(counts) if counts is not None else 0, ctypes.addressof(sends) if sends is not None else 0,
                   factor, self._ms if mode != OTHER else self._limit(mode, opts), 0, 0, 0, 0, 0, *place)
+        if place[0] and op < native.SEND:
+            work = self._work(what, [self._start(what, op, k)], tensors, (keep, counts, sends), finish, place)
+            if mode == SYNC and self._coalesced is None:
+                work.wait()
+                return _DONE
+            return self._hand(work, mode)
         if mode == SYNC and self._coalesced is None:
             if op == native.RECV:
                 status = native.Status()
@@ -168,7 +174,10 @@ class ProcessGroup(_Base):
         """The Work for calls that were started. Those on a GPU that are over are let go of."""
         if not place[0]:
             return Work(self, what, requests, tensors, keep, finish)
-        return Work(self, what, requests, tensors, keep, finish)
+        for w in list(itertools.islice(self._live.values(), 4)):
+            if not w.is_completed():
+                break
+        return Queued(self, what, requests, tensors, keep, finish, place[1])
 
     def _raise_late(self):
         e, self._late = self._late, None
@@ -436,6 +445,8 @@ class ProcessGroup(_Base):
             requests += w._requests
             finishes.append((w._finish, w._keep))
             self._live.pop(id(w), None)
+            if isinstance(w, Queued):
+                place = (2, w._device, 0)
 
         def finish():
             for f, _ in finishes:

@@ -204,6 +204,68 @@ class Work(_Base):
     source_rank = _source_rank
 
 
+class Queued(Work):
+    """Calls on tensors of a GPU. wait makes the current stream wait: what is launched after it finds the result. The host waits
+    until all ranks have made the call, not for the GPU.
+
+    An error that comes after that is raised by the group's next call."""
+
+    def __init__(self, group, what, requests, tensors, keep, finish, device):
+        super().__init__(group, what, requests, tensors, keep, finish)
+        self._device, self._waited, self._copied = device, False, None
+
+    def _end(self, error):
+        super()._end(error)
+        if self._error is not None and self._waited:
+            self._group._late = self._error
+
+    def _follow(self):
+        """Makes the current stream wait; the lock is held."""
+        stream = torch.cuda.current_stream(self._device)
+        if self._over:
+            if self._copied is not None:
+                stream.wait_event(self._copied)
+            return
+        for request in self._requests:
+            rc = native.block(request, stream.cuda_stream, native.error())
+            if rc == native.INTERRUPTED:  # the wait was, the call goes on
+                native.reraise()
+            if rc:
+                self._wait(-1)  # it has failed: this tells how
+                return
+        self._waited = True
+        if self._finish is not None:
+            finish, self._finish = self._finish, None
+            finish()
+            self._copied = torch.cuda.Event()
+            self._copied.record(stream)
+        elif self._copied is not None:
+            stream.wait_event(self._copied)
+
+    def wait(self, timeout=None):
+        if timeout is not None and timeout.total_seconds() > 0:
+            return super().wait(timeout)
+        with self._lock:
+            self._follow()
+            if self._future is not None:
+                self._tell()
+        if self._error is not None:
+            raise self._error
+        return True
+
+    def get_future(self):
+        """A future that is complete at once: who waits for it lets his stream wait."""
+        with self._lock:
+            if self._told is None:
+                self._future = _future(self._tensors)
+                side = torch.cuda.current_stream(self._device) if self._finish is not None else self._group._side(self._device)
+                with torch.cuda.stream(side):
+                    self._follow()
+                    if self._future is not None:
+                        self._tell()
+            return self._told
+
+
 class _Ends:
     """One thread that completes futures when calls end."""
 
