@@ -10,6 +10,7 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -155,7 +156,8 @@ func expect(op sched.Collective, typ reduce.Type, red reduce.Op, root, rank int,
 
 var collectives = []sched.Collective{sched.AllReduce, sched.Reduce, sched.ReduceScatter, sched.AllGather, sched.Gather, sched.Broadcast, sched.Scatter, sched.AllToAll}
 
-// Every collective, by both ways, on a GPU that all share and on GPUs of their own (4 ranks), on memory that others can see and
+// Every collective, by both ways, on a GPU that all share and on GPUs of their own (4 ranks), on GPUs that cannot wait for one another
+// (3 ranks), on memory that others can see and
 // on memory that they cannot, in place and not, gives the bits that plain slices give.
 func TestCollectives(t *testing.T) {
 	for _, way := range []Way{Direct, Staged} {
@@ -163,10 +165,13 @@ func TestCollectives(t *testing.T) {
 			for _, n := range []int{1, 2, 3, 4} {
 				t.Run(fmt.Sprintf("%s/%d/%d", way, kind, n), func(t *testing.T) {
 					open := func(rank int) gpu.Device {
-						if n < 4 {
-							return soft.New(kind)
+						switch n {
+						case 3:
+							return soft.New(kind).Mute()
+						case 4:
+							return soft.New(kind).As(fmt.Sprint(rank))
 						}
-						return soft.New(kind).As(fmt.Sprint(rank))
+						return soft.New(kind)
 					}
 					none(t, ranksOn(t, n, open, Config{Way: way, Piece: 1024}, func(ctx context.Context, g *Group, _ *comm.Comm) error {
 						if n > 1 && g.Way() != way {
@@ -383,6 +388,66 @@ func TestBitsAreTheHosts(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// An operation is queued on all GPUs while the stream that its input comes from still works: the host waits for the other ranks'
+// calls alone, and streams wait for the GPUs.
+func TestLaunchedBeforeDone(t *testing.T) {
+	for _, own := range []bool{false, true} {
+		open := func(rank int) gpu.Device {
+			if own {
+				return soft.New(gpu.Plain).As(fmt.Sprint(rank))
+			}
+			return soft.New(gpu.Plain)
+		}
+		none(t, ranksOn(t, 3, open, Config{Way: Direct}, func(ctx context.Context, g *Group, host *comm.Comm) error {
+			stream := g.Device().(*soft.Device).UserQueue()
+			defer stream.Close()
+			s := stream.Stream()
+			x, err := user(g, reduce.Int32, 100, nil)
+			if err != nil {
+				return err
+			}
+			word := new(uint32)
+			if err := errors.Join(stream.Await(word, 1), stream.In(x.At, bytes.Repeat([]byte{1, 0, 0, 0}, 100))); err != nil {
+				return err
+			}
+			var all []*Work
+			for range 3 {
+				w := g.Start(ctx, Call{Op: sched.AllReduce, Reduce: reduce.Sum, Dst: x, Src: x, Stream: &s})
+				select {
+				case <-w.Launched():
+				case <-ctx.Done():
+					return errors.New("it was not launched while a stream worked")
+				}
+				if err := w.Block(s); err != nil {
+					return err
+				}
+				all = append(all, w)
+			}
+			if err := comm.Barrier(ctx, host); err != nil {
+				return err
+			}
+			select {
+			case <-all[0].Done():
+				return errors.New("it was done before its input was there")
+			default:
+			}
+			if err := comm.Barrier(ctx, host); err != nil {
+				return err
+			}
+			atomic.StoreUint32(word, 1)
+			for _, w := range all {
+				if err := w.Wait(ctx); err != nil {
+					return err
+				}
+			}
+			if got := read(g, x); !bytes.Equal(got, bytes.Repeat([]byte{27, 0, 0, 0}, 100)) {
+				return fmt.Errorf("got %v", got[:8])
+			}
+			return nil
+		}))
 	}
 }
 

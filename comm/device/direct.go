@@ -1,6 +1,7 @@
 package device
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -186,6 +187,9 @@ func (d *direct) fly(w *Work, use buffers) error {
 				return false, nil
 			}
 		}
+		if d.lines.has(d.lines.cut(), 1) {
+			return false, cmp.Or(d.dead(), fmt.Errorf("%w: another rank gave up", errBroken))
+		}
 		return true, nil
 	}
 	w.flight = f
@@ -197,6 +201,7 @@ func (d *direct) letGo() {
 	if d.lines == nil {
 		return
 	}
+	d.lines.set(d.lines.cut(), 1)
 	for r := range d.g.Size() {
 		d.lines.set(d.lines.in(r), uint32(d.number)+1<<30)
 		d.lines.set(d.lines.out(r), uint32(d.number)+1<<30)

@@ -27,12 +27,15 @@ type lines struct {
 	fd   int // rank 0's
 }
 
-const lineSize, linesSize = 64, 2 * 64 * ptx.Most
+const lineSize, linesSize = 64, 64 * (2*ptx.Most + 1)
 
 func (l *lines) in(rank int) *uint32 { return (*uint32)(unsafe.Pointer(&l.page[2*lineSize*rank])) }
 func (l *lines) out(rank int) *uint32 {
 	return (*uint32)(unsafe.Pointer(&l.page[2*lineSize*rank+lineSize]))
 }
+
+// cut is not zero once a rank has let go of all waits.
+func (l *lines) cut() *uint32 { return (*uint32)(unsafe.Pointer(&l.page[linesSize-lineSize])) }
 
 // has reports whether a word holds a number, or one up to 2^31 above it.
 func (l *lines) has(word *uint32, n uint32) bool { return int32(atomic.LoadUint32(word)-n) >= 0 }

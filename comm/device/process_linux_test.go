@@ -17,16 +17,22 @@ import (
 	"github.com/weft-fabric/weft/gpu"
 	"github.com/weft-fabric/weft/gpu/soft"
 	"github.com/weft-fabric/weft/reduce"
+	"github.com/weft-fabric/weft/sched"
 )
 
 // processEnv tells a process of this test what it is.
 const processEnv = "WEFT_TEST_DEVICE_RANK"
 
 // A rank that is killed in the middle of an operation is named by all others, soon, by both ways. Ranks are processes that map
-// one another's memory.
+// one another's memory. "queued" is one that dies after the operation was queued on all GPUs, before its input was there: streams
+// that wait for it go on.
 func TestRankIsKilled(t *testing.T) {
-	for _, way := range []Way{Direct, Staged} {
-		t.Run(string(way), func(t *testing.T) {
+	for _, how := range []string{"direct", "staged", "queued"} {
+		way := Way(how)
+		if how == "queued" {
+			way = Direct
+		}
+		t.Run(how, func(t *testing.T) {
 			l, err := net.Listen("tcp", "127.0.0.1:0")
 			if err != nil {
 				t.Fatal(err)
@@ -43,7 +49,7 @@ func TestRankIsKilled(t *testing.T) {
 			for r := range n {
 				cmd := exec.CommandContext(ctx, os.Args[0], "-test.run=TestProcess$", "-test.timeout=50s")
 				cmd.WaitDelay = time.Second
-				cmd.Env = append(os.Environ(), processEnv+"=1", "WEFT_CUDA="+string(way), fmt.Sprintf("RANK=%d", r), fmt.Sprintf("WORLD_SIZE=%d", n),
+				cmd.Env = append(os.Environ(), processEnv+"="+how, "WEFT_CUDA="+string(way), fmt.Sprintf("RANK=%d", r), fmt.Sprintf("WORLD_SIZE=%d", n),
 					fmt.Sprintf("LOCAL_RANK=%d", r), "MASTER_ADDR=127.0.0.1", "MASTER_PORT="+port)
 				cmd.Stdout, cmd.Stderr = &outs[r], &outs[r]
 				if err := cmd.Start(); err != nil {
@@ -98,6 +104,10 @@ func TestProcess(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if os.Getenv(processEnv) == "queued" {
+		queued(t, g, m)
+		return
+	}
 	for i := 0; ; i++ {
 		if g.Rank() == 1 && i == 5 {
 			go func() { _ = syscall.Kill(os.Getpid(), syscall.SIGKILL) }()
@@ -115,5 +125,39 @@ func TestProcess(t *testing.T) {
 			t.Errorf("the next call: %v", again)
 		}
 		return
+	}
+}
+
+// queued is a rank whose operation is queued on all GPUs, and never comes about since the stream of rank 1 does not go on.
+func queued(t *testing.T, g *Group, m Memory) {
+	ctx := t.Context()
+	stream := g.Device().(*soft.Device).UserQueue()
+	if g.Rank() == 1 {
+		if err := stream.Await(new(uint32), 1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s := stream.Stream()
+	w := g.Start(ctx, Call{Op: sched.AllReduce, Reduce: reduce.Max, Dst: m, Src: m, Stream: &s})
+	if err := w.Block(s); err != nil {
+		t.Fatal(err)
+	}
+	if g.Rank() == 1 {
+		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+	}
+	mark, err := stream.Mark()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := g.until(ctx, func() (bool, error) { return stream.Reached(mark) }); err != nil {
+		t.Fatal(err)
+	}
+	var f *comm.Failure
+	if err := w.Wait(ctx); !errors.Is(err, comm.ErrDead) || !errors.As(err, &f) {
+		t.Fatal(err)
+	}
+	fmt.Printf("killed: %v\n", f.Culprits)
+	if again := AllReduce(ctx, g, m, m, reduce.Max); !errors.Is(again, comm.ErrDead) {
+		t.Errorf("the next call: %v", again)
 	}
 }

@@ -78,7 +78,6 @@ type worker struct {
 	flying  []*Work // queued on the GPUs, in order
 	failed  error   // why no more operations are possible
 	closed  error   // the same, if nothing went wrong
-	cut     bool    // what waits on the GPUs was let go
 }
 
 // why is why no more operations are possible. The caller holds the lock.
@@ -252,13 +251,13 @@ func (q *worker) work() {
 			w.end(err)
 			continue
 		}
+		close(w.launched)
 		q.mu.Lock()
 		q.flying = append(q.flying, w)
 		if len(q.flying) == 1 {
 			go q.watch()
 		}
 		q.mu.Unlock()
-		close(w.launched)
 	}
 }
 
@@ -303,14 +302,8 @@ func (q *worker) land(w *Work) error {
 	if err != nil {
 		q.fail(err)
 	}
-	q.mu.Lock()
-	defer q.mu.Unlock()
 	if err != nil {
-		q.cut = true
 		g.direct.letGo()
-	}
-	if err == nil && q.cut {
-		err = q.failed
 	}
 	return err
 }

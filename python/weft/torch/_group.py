@@ -152,6 +152,7 @@ class ProcessGroup(_Base):
                   ctypes.addressof(counts) if counts is not None else 0, ctypes.addressof(sends) if sends is not None else 0,
                   factor, self._ms if mode != OTHER else self._limit(mode, opts), 0, 0, 0, 0, 0, *place)
         if place[0] and op < native.SEND:
+            self._side(place[1])
             work = self._work(what, [self._start(what, op, k)], tensors, (keep, counts, sends), finish, place)
             if mode == SYNC and self._coalesced is None:
                 work.wait()
@@ -184,6 +185,7 @@ class ProcessGroup(_Base):
         raise e
 
     def _side(self, device):
+        """A stream on which futures wait. It is made with the first call: making one waits for all that the GPU does."""
         s = self._sides.get(device)
         if s is None:
             s = self._sides[device] = torch.cuda.Stream(device)
