@@ -27,7 +27,7 @@ notices that come once, and failures that both ends hear of. docs/transfers.md s
   weft xfer explain host host`,
 		RunE: group,
 	}
-	cmd.AddCommand(newXferBench(), newXferExplain(), newXferServe(), newXferCompare(), newXferRank())
+	cmd.AddCommand(newXferBench(), newXferExplain(), newXferServe(), newXferCompare(), newXferShare(), newXferRank())
 	return cmd
 }
 
@@ -365,6 +365,60 @@ and by transfers, as NIXL does it; then with one side late, and with one side ki
 		},
 	}
 	cmd.Flags().StringVar(&sizes, "sizes", "1M,20M", "bytes to move, several with commas")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+func newXferShare() *cobra.Command {
+	var size, limit string
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "share",
+		Short: "An all-reduce beside bulk transfers over one link: without a limit, and with the one that was agreed",
+		Long: `Run all-reduces of two ranks over tcp on this host's loopback interface: alone, beside bulk transfers without a limit, and beside
+ones that keep to --limit. It shows what the limit of a class leaves to collectives. Where loopback is faster than the processors,
+processors are what is shared; in a network namespace whose loopback is shaped it is the link.`,
+		Example: `  weft xfer share --limit 50MB/s
+  weft xfer share --size 4M --limit 200MB/s --json`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			n, err := unit.ParseBytes(size)
+			if err != nil || n <= 0 || n%4 != 0 {
+				return fmt.Errorf("--size %q: want a multiple of 4, as 4M", size)
+			}
+			most, err := unit.ParseRate(limit)
+			if err != nil || most <= 0 {
+				return fmt.Errorf("--limit %q: want a rate, as 50MB/s", limit)
+			}
+			ctx, cancel := context.WithTimeout(cmd.Context(), 5*time.Minute)
+			defer cancel()
+			var place xferPlace
+			c, done, err := place.config()
+			if err != nil {
+				return err
+			}
+			defer done()
+			t, err := measure.Shares(ctx, c, int64(n), most)
+			if err != nil {
+				return finding{err}
+			}
+			if asJSON {
+				return printJSON(cmd.OutOrStdout(), t)
+			}
+			w := newTable(cmd.OutOrStdout())
+			fmt.Fprintf(w, "all-reduce of %v beside\ttakes\trate\tby the time alone\tthe transfers\n", n)
+			for _, s := range t {
+				bulk := ""
+				if s.Bulk > 0 {
+					bulk = s.Bulk.String()
+				}
+				fmt.Fprintf(w, "%s\t%.2f ms\t%v\t%.2f\t%s\n", s.Beside, s.Each*1e3, s.Rate, s.Slower, bulk)
+			}
+			return w.Flush()
+		},
+	}
+	cmd.Flags().StringVar(&size, "size", "4M", "bytes of the all-reduce")
+	cmd.Flags().StringVar(&limit, "limit", "50MB/s", "what bulk transfers may take")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
 }

@@ -64,8 +64,14 @@ func Rank(ctx context.Context, out io.Writer, mode, size string) error {
 		return err
 	}
 	word := make([]int32, 1)
+	cache := reslice(int64(n))
 	once := func() error {
-		if mode == "broadcast" {
+		switch mode {
+		case "share":
+			return comm.AllReduce(ctx, c, buf, comm.Sum)
+		case "reslice":
+			return cache.sendRecv(ctx, c)
+		case "broadcast":
 			if err := comm.Broadcast(ctx, c, buf, 0); err != nil {
 				return err
 			}
@@ -100,14 +106,18 @@ func Rank(ctx context.Context, out io.Writer, mode, size string) error {
 	} else {
 		cpu := cpuTime()
 		var times []float64
-		for range moves {
+		count := moves
+		if mode == "share" {
+			count = shared
+		}
+		for range count {
 			began := time.Now()
 			if err := once(); err != nil {
 				return err
 			}
 			times = append(times, time.Since(began).Seconds())
 		}
-		s.Each, s.CPU = median(times), (cpuTime()-cpu).Seconds()/moves
+		s.Each, s.CPU = median(times), (cpuTime()-cpu).Seconds()/float64(count)
 	}
 	if c.Rank() == 0 {
 		return json.NewEncoder(out).Encode(s)
@@ -116,11 +126,11 @@ func Rank(ctx context.Context, out io.Writer, mode, size string) error {
 }
 
 // ranks runs Rank in n processes and gives what rank 0 said.
-func (c *Config) ranks(ctx context.Context, n int, mode string, size int64) (said, error) {
+func (c *Config) ranks(ctx context.Context, n int, mode string, size int64, env ...string) (said, error) {
 	var out bytes.Buffer
 	var mu sync.Mutex
 	exe := c.Command[0]
-	_, err := launch.Run(ctx, launch.Spec{N: n, Command: []string{exe, "xfer", "rank", mode, strconv.FormatInt(size, 10)}, Stderr: os.Stderr, KeepGoing: true, Grace: time.Second,
+	_, err := launch.Run(ctx, launch.Spec{N: n, Command: []string{exe, "xfer", "rank", mode, strconv.FormatInt(size, 10)}, Env: env, Stderr: os.Stderr, KeepGoing: true, Grace: time.Second,
 		Capture: func(rank int) io.Writer {
 			if rank != 0 {
 				return io.Discard
@@ -293,6 +303,11 @@ func Compare(ctx context.Context, c Config, sizes []int64) ([]Line, error) {
 	if err := work("broadcast", 3, last, fmt.Sprintf("%v, one to three", unit.Bytes(last))); err != nil {
 		return out, err
 	}
+	line, err := c.reslice(ctx, last)
+	if err != nil {
+		return out, err
+	}
+	out = append(out, line)
 	out = append(out, Line{"start, until the first bytes are there", ms(first.Join) + " to meet, all at once", ms(joined.Seconds()) + " with a new process, each for itself"})
 
 	// One side late.
