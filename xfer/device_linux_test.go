@@ -84,3 +84,61 @@ func TestGPU(t *testing.T) {
 		t.Error("an address that is none")
 	}
 }
+
+// Many pieces go between a GPU and pinned memory, and inside a GPU, by one queue; none is mixed up with another, and a cancel
+// leaves nothing under way.
+func TestGPUPieces(t *testing.T) {
+	ctx := limit(t)
+	const piece, count = 4096, 1500
+	d := soft.New(gpu.Plain)
+	t.Cleanup(func() { d.Close() })
+	a := start(t, "a", nil)
+	on := func(name string, seed uint64) *Region {
+		at, err := d.Alloc(piece * count)
+		if err != nil {
+			t.Fatal(err)
+		}
+		x, err := NewDevice(d, at, piece*count)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b := make([]byte, piece*count)
+		noise(b, seed)
+		if err := x.WriteAt(ctx, b, 0); err != nil {
+			t.Fatal(err)
+		}
+		r, err := a.Register(name, x, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	first, second, mem := on("first", 1), on("second", 2), host(t, a, "mem", piece*count, true, 3)
+	if err := first.Storage().(*Device).Pin(mem.Bytes()); err != nil {
+		t.Fatal(err)
+	}
+	for _, x := range []struct{ to, from *Region }{{mem, first}, {first, mem}, {second, first}} {
+		// Piece i of the destination is the last but i of the source.
+		var to, from []Desc
+		for i := range int64(count) {
+			to, from = append(to, x.to.At(i*piece, piece)), append(from, x.from.At((count-1-i)*piece, piece))
+		}
+		src := contents(t, x.from)
+		q, err := a.Post(Transfer{Op: Read, Local: prepare(t, a, nil, to...), Remote: prepare(t, a, nil, from...)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := q.Wait(ctx); err != nil {
+			t.Fatal(err)
+		}
+		got := contents(t, x.to)
+		for i := range count {
+			if !bytes.Equal(got[i*piece:][:piece], src[(count-1-i)*piece:][:piece]) {
+				t.Fatalf("%s from %s: piece %d is another", x.to.Name(), x.from.Name(), i)
+			}
+		}
+		if s := q.Poll(); s.Landed != piece*count {
+			t.Errorf("%d bytes landed", s.Landed)
+		}
+	}
+}

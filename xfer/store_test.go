@@ -212,6 +212,8 @@ func TestStoreFaults(t *testing.T) {
 		s.well()
 		s.answer(403, "ExpiredToken", 1<<30)
 		check("a token that expired", move(Read, r, p, 20*time.Second), ErrStorage)
+		s.answer(403, "RequestTimeTooSkewed", 1<<30)
+		check("a clock that is wrong", move(Read, r, p, 20*time.Second), ErrStorage)
 		s.answer(503, "SlowDown", 1<<30)
 		check("503 for ever", move(Read, r, p, 700*time.Millisecond), ErrDeadline)
 		s.well()

@@ -51,3 +51,27 @@ func TestUCXTime(t *testing.T) {
 		t.Errorf("%v out of nothing", d)
 	}
 }
+
+// Every byte of both decode ranks comes from one place of one prefill rank.
+func TestReslice(t *testing.T) {
+	r := reslice(1 << 20)
+	copies, err := r.moves()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var there [decodes]int
+	for _, x := range copies {
+		if x.To != x.From*decodes/prefills {
+			t.Errorf("rank %d sends to rank %d", x.From, x.To)
+		}
+		there[x.To] += x.Len
+	}
+	for d, n := range there {
+		if n != r.to.Bytes() {
+			t.Errorf("decode rank %d gets %d bytes of %d", d, n, r.to.Bytes())
+		}
+	}
+	if r.bytes() != int64(decodes*r.to.Bytes()) {
+		t.Errorf("%d bytes leave, %d come", r.bytes(), decodes*r.to.Bytes())
+	}
+}
