@@ -177,9 +177,6 @@ func (g *ghosts) find(mark uint64) int {
 }
 
 func (g *ghosts) add(list int, mark uint64) {
-	if was := g.find(mark); was >= 0 {
-		g.remove(was, mark)
-	}
 	if n := g.count[0] + g.count[1] + 1; 2*n > len(g.table) {
 		old := g.table
 		size := max(64, 2*len(old))
@@ -192,7 +189,11 @@ func (g *ghosts) add(list int, mark uint64) {
 	}
 	g.next++
 	e := ghost{mark, g.next<<1 | uint64(list)}
-	*g.at(mark) = e
+	at := g.at(mark)
+	if at.seq != 0 {
+		g.count[at.seq&1]-- // it was there: it is the latest now
+	}
+	*at = e
 	g.count[list]++
 	q, head := append(g.queue[list], e), g.head[list]
 	if head > 64 && head > len(q)/2 || len(q)-head > 2*g.count[list]+64 {

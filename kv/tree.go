@@ -295,7 +295,9 @@ func (t *Tree) touch(n *node, now float64, use bool) {
 	for ; n != &t.root; n = n.parent {
 		if use {
 			n.uses++
-			n.heat = addLog(n.heat, now/t.halfLife())
+			if t.o.Policy == LFU {
+				n.heat = addLog(n.heat, now/t.halfLife())
+			}
 			if !n.often && t.o.Policy == ARC {
 				t.drop(n)
 				n.often = true
