@@ -6,6 +6,7 @@ import (
 	"github.com/weft-fabric/weft/cluster"
 	"github.com/weft-fabric/weft/plan/kernel"
 	"github.com/weft-fabric/weft/sched"
+	"github.com/weft-fabric/weft/sched/algo"
 	"github.com/weft-fabric/weft/sim"
 	"github.com/weft-fabric/weft/topo"
 	"github.com/weft-fabric/weft/topo/catalog"
@@ -31,6 +32,7 @@ type Machine struct {
 	catalog *catalog.Catalog
 	gpus    []topo.NodeID
 	nccl    map[group]*tune.NCCL
+	rings   map[placed]law
 	times   map[call]spoken
 
 	products map[shape]float64
@@ -48,6 +50,15 @@ type call struct {
 	op    sched.Collective
 	bytes int64
 }
+
+// placed is a ring that was simulated with its sister groups.
+type placed struct {
+	group
+	op sched.Collective
+}
+
+// law is a time that grows with the bytes: seconds, and seconds a byte. It is zero where nothing was simulated.
+type law struct{ start, each float64 }
 
 type spoken struct {
 	seconds float64
@@ -142,7 +153,10 @@ func (m *Machine) Collective(op sched.Collective, n, stride int, bytes float64) 
 	}
 	var t spoken
 	floor, local := m.wire(op, g, bytes)
-	if model != nil {
+	if ring := m.placed(op, g, local); ring.each > 0 && bytes >= leastPlaced {
+		floor = 0
+		t = spoken{ring.start + ring.each*bytes, fmt.Sprintf("rings of %d ranks %d apart, all %d sister groups at once, simulated on the cluster's links", n, stride, m.sisters(g))}
+	} else if model != nil {
 		p := model.Predict(op, unit.Bytes(bytes))
 		t = spoken{p.Time.Seconds(), fmt.Sprintf("NCCL %s %s over %d ranks %d apart, limited by %s", p.Algo, p.Proto, n, stride, p.Limit)}
 	} else {
@@ -166,6 +180,84 @@ func (m *Machine) Collective(op sched.Collective, n, stride int, bytes float64) 
 	}
 	m.times[key] = t
 	return t.seconds, t.how
+}
+
+// Placement decides where a group has one rank in each of many domains: its ring has one NIC a domain, and its
+// sister groups have the others. Such rings are simulated on the cluster's own links, all sisters at once, at
+// two sizes, and times in between follow a line. Small buffers, which are no matter of links, and groups that would
+// take long to simulate stay with NCCL's model.
+const (
+	leastPlaced = 16 << 20 // bytes
+	mostPlaced  = 1 << 17  // actions of a simulation
+)
+
+// sisters is how many groups of a kind lie side by side within one stride.
+func (m *Machine) sisters(g group) int {
+	return min(g.stride, len(m.gpus)-(g.n-1)*g.stride)
+}
+
+// placed is the law of a simulated ring.
+func (m *Machine) placed(op sched.Collective, g group, local int) law {
+	if m.wider > 0 || m.faster > 1 { // a machine that nobody has
+		return law{}
+	}
+	key := placed{g, op}
+	if x, ok := m.rings[key]; ok {
+		return x
+	}
+	if m.rings == nil {
+		m.rings = map[placed]law{}
+	}
+	m.rings[key] = law{}
+	steps := g.n - 1
+	switch op {
+	case sched.AllReduce:
+		steps *= 2
+	case sched.ReduceScatter, sched.AllGather:
+	default:
+		return law{}
+	}
+	if local != 1 || g.n < 3 || g.stride < m.HostGPUs || g.n*g.stride <= m.Domain || m.sisters(g)*g.n*steps > mostPlaced {
+		return law{}
+	}
+	var at [2]float64
+	for i, bytes := range []unit.Bytes{64 * unit.MiB, unit.GiB} {
+		t, err := m.Simulate(op, g.n, g.stride, bytes)
+		if err != nil {
+			return law{}
+		}
+		at[i] = t
+	}
+	each := (at[1] - at[0]) / float64(unit.GiB-64*unit.MiB)
+	x := law{max(at[0]-each*float64(64*unit.MiB), 0), each}
+	m.rings[key] = x
+	return x
+}
+
+// Simulate runs the rings of all groups of n ranks that lie stride apart at once on the cluster's links, and gives the seconds
+// until the last is done.
+func (m *Machine) Simulate(op sched.Collective, n, stride int, bytes unit.Bytes) (float64, error) {
+	ring, err := algo.Find("ring")
+	if err != nil {
+		return 0, err
+	}
+	var jobs []sim.Job
+	for k := range m.sisters(group{n, stride}) {
+		set := make([]topo.NodeID, n)
+		for i := range set {
+			set[i] = m.gpus[i*stride+k]
+		}
+		p, err := sim.Wish{}.ProgramOn(ring, m.graph, op, set, bytes)
+		if err != nil {
+			return 0, err
+		}
+		jobs = append(jobs, sim.Job{Program: p, Size: bytes, Place: set})
+	}
+	r, err := sim.Run(m.graph, jobs, sim.Options{Catalog: m.catalog, Measured: true, Costs: sim.DefaultCosts(m.graph, m.catalog)})
+	if err != nil {
+		return 0, err
+	}
+	return r.Time.Seconds(), nil
 }
 
 // wire is the least time of a collective when all sister groups send at once, and how many ranks of a

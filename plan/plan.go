@@ -79,9 +79,10 @@ func price(q Question, h Habits) (*Cost, error) {
 	if factor == 0 {
 		factor, from = FactorFor(q.Framework, q.Machine.GPU.Name, l.Dtype, q.Model.Experts > 0)
 	}
-	if r := releaseFactor(q); r != 1 {
+	if r, host := releaseFactor(q); r != 1 || host != 1 {
 		factor *= r
-		from += fmt.Sprintf("; release %s x %.2f", q.Release, r)
+		h.MoEHost *= host
+		from += fmt.Sprintf("; release %s x %.2f, host time x %.2f", q.Release, r, host)
 	}
 	c := &Cost{Layout: l, LayoutText: l.String(), Framework: q.Framework, GPUs: l.GPUs(), Factor: factor, FactorFrom: from, Convention: work.Causal}
 	p := newPricer(q.Model, q.Machine, q.Framework, l, h)

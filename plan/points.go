@@ -285,21 +285,22 @@ func FactorFor(f Framework, gpu, dtype string, moe bool) (float64, string) {
 // 2026: kernels were fused and host time went into graphs over the year. Dense layers hardly changed.
 var releases = []struct {
 	name   string
-	factor float64
-}{{"25.05", 2.7}, {"25.09", 1.35}, {"25.11", 1.18}, {"26.02", 1.03}, {"26.04", 1}, {"26.06", .68}}
+	factor float64 // of compute
+	host   float64 // of the host's time
+}{{"25.05", 1.3, 5}, {"25.09", 1.2, 1}, {"25.11", 1.1, 1.2}, {"26.02", 1.03, 1}, {"26.04", 1, 1}, {"26.06", .75, .4}}
 
-// releaseFactor is 1 for dense models and where no release is given.
-func releaseFactor(q Question) float64 {
+// releaseFactor is 1 for dense models and where no release is given: of compute, and of the host's time.
+func releaseFactor(q Question) (compute, host float64) {
 	if q.Model.Experts == 0 || q.Framework != Megatron || q.Release == "" {
-		return 1
+		return 1, 1
 	}
-	f := releases[0].factor
+	at := releases[0]
 	for _, r := range releases {
 		if q.Release >= r.name {
-			f = r.factor
+			at = r
 		}
 	}
-	return f
+	return at.factor, at.host
 }
 
 // median of values; 0 of none.

@@ -192,7 +192,8 @@ func bound(q Question, h Habits) (seconds, bytes float64) {
 	if factor == 0 {
 		factor, _ = FactorFor(q.Framework, q.Machine.GPU.Name, q.Layout.Dtype, q.Model.Experts > 0)
 	}
-	factor *= releaseFactor(q)
+	compute, _ := releaseFactor(q)
+	factor *= compute
 	p := newPricer(q.Model, q.Machine, q.Framework, q.Layout, h)
 	b := p.bytesPer()
 	share, shareE := float64(q.Layout.Sharded()), float64(q.Layout.ExpertData())

@@ -39,7 +39,7 @@ type Habits struct {
 }
 
 // habits are the fitted values; see docs/plan-accuracy.md.
-var habits = Habits{TPShown: .3, TPPlain: .7, EPShown: 1.37, AttnBack: 2.9, AttnA100: 1.3, AttnH100: 2.2, Vector: 1, Launch: 59e-6, MoEHost: 1.5e-3, Shadow: .2, Permute: 11.8, Stage: 1.5e-3, Bare: 1.5}
+var habits = Habits{TPShown: .3, TPPlain: .7, EPShown: 1, AttnBack: 2.9, AttnA100: 1.3, AttnH100: 2.2, Vector: 1, Launch: 59e-6, MoEHost: 2.1e-3, Shadow: .2, Permute: 11.8, Stage: 1.5e-3, Bare: 1.5}
 
 // layerTime is what one layer takes for one micro-batch, in seconds.
 type layerTime struct {
@@ -258,14 +258,36 @@ func (p *pricer) unfused(heads, d float64) float64 {
 }
 
 // copies is how often a token is sent to its experts. Where they lie in several NVLink domains it crosses
-// the NIC once for each domain that has one of its K experts, and is copied there.
+// the NIC once for each domain that has one of its K experts, and is copied there. Routing that is limited
+// to some groups of experts reaches fewer domains.
 func (p *pricer) copies() float64 {
-	k := float64(p.m.TopK)
-	domains := math.Ceil(float64(p.l.EP*p.l.ETP) / float64(p.mc.Domain))
+	m := p.m
+	k := float64(m.TopK)
+	domains := p.domains()
 	if domains <= 1 {
 		return k
 	}
-	return min(k, domains*(1-math.Pow(1-1/domains, k)))
+	missed := math.Pow(1-1/domains, k) // of a domain: none of the K experts lies in it
+	if g := float64(m.Groups); m.TopGroups > 0 && g >= domains {
+		none := 1.0 // none of its groups is among those chosen
+		for i := range m.TopGroups {
+			none *= max(g-g/domains-float64(i), 0) / (g - float64(i))
+		}
+		missed = max(missed, none)
+	}
+	return min(k, domains*(1-missed))
+}
+
+// domains is how many NVLink domains the experts of a layer lie in.
+func (p *pricer) domains() float64 {
+	return math.Ceil(float64(p.l.EP*p.l.ETP) / float64(p.mc.Domain))
+}
+
+// alternates reports whether the framework computes one micro-batch while the tokens of another are on
+// their way to experts on other hosts. Megatron does with interleaved stages, and without a pipeline.
+func (p *pricer) alternates() bool {
+	l := p.l
+	return p.f == Megatron && l.Overlap && l.EP > 1 && p.domains() > 1 && (l.VPP > 1 || l.PP == 1 || l.Schedule == "dualpipe")
 }
 
 // wire is the bytes of a number that experts are sent.
@@ -457,31 +479,35 @@ func (p *pricer) addLayer(x *chunkTime, k layerTime, moe bool, factor, gather, r
 		}
 		epF, epB = epF*p.h.EPShown, epB*p.h.EPShown
 	}
+	var hidF, hidB float64 // expert traffic that runs beside the compute of another micro-batch
+	if moe && p.alternates() {
+		hidF, hidB, epF, epB = k.epF, k.epB, 0, 0
+	}
+	// Kernels and transfers of a pass wait for the host that starts them, not one after the other.
 	host := p.h.Launch
 	if moe {
 		host += p.h.MoEHost
 	}
-	f := max(k.f*factor, host)
+	f := k.f * factor
 	shownF, shownB := tpF+epF+k.cpF, tpB+epB+k.cpB
-	fTime := p.beside(f+shownF, gather)
-	b := max(k.b*factor, host)
-	w := max(k.w*factor, host)
+	fTime := max(p.beside(f+shownF, gather+hidF), host)
+	b, w, passes := k.b*factor, k.w*factor, 2.0
 	if l.Phase == "lora" {
-		w = 0
+		w, passes = 0, 1
 	}
 	again := 0.0
 	switch {
 	case l.Recompute.Full:
-		again = f + shownF
+		again = max(f+shownF, host)
 	case len(l.Recompute.Modules) > 0:
 		again = p.again(k, factor)
 	}
-	bTime := p.beside(b+w+shownB+again, gather+reduce) - w
+	bTime := max(p.beside(b+w+shownB+again, gather+reduce+hidB), passes*host) - w
 	x.F += fTime
 	x.B += bTime
 	x.W += w
 	x.again += again
-	x.shown += fTime - f + bTime - b - again
+	x.shown += max(fTime-f, 0) + max(bTime-b-again, 0)
 }
 
 // again is the time of what selective recompute computes once more.

@@ -172,6 +172,9 @@ func FromHF(name string, data []byte) (*Model, error) {
 
 	// Experts.
 	m.Experts = c.number("num_local_experts", "n_routed_experts", "num_experts", "moe_num_experts")
+	if n, top := c.number("n_group", "moe_router_num_groups"), c.number("topk_group", "moe_router_group_topk"); n > 1 && top > 0 && top < n {
+		m.Groups, m.TopGroups = n, top
+	}
 	m.TopK = c.number("num_experts_per_tok", "num_experts_per_token", "moe_top_k", "moe_topk", "num_selected_experts", "experts_per_token")
 	if n := ffn.number("moe_num_experts"); n > 0 {
 		m.Experts, m.TopK = n, ffn.number("moe_top_k")

@@ -33,6 +33,9 @@ func moe(experts, topk, ffn, shared, dense int, more ...func(*Model)) func(*Mode
 func latent(q, kv, nope, rope, v int) func(*Model) {
 	return func(m *Model) { m.MLA = &MLA{q, kv, nope, rope, v} }
 }
+func groups(n, top int) func(*Model) {
+	return func(m *Model) { m.Groups, m.TopGroups = n, top }
+}
 func windowed(w, layers int) func(*Model) {
 	return func(m *Model) { m.Window, m.Windowed = w, layers }
 }
@@ -106,7 +109,7 @@ var rows = []row{
 	{"qwen3-235b-a22b", 94, 4096, 12288, 64, 4, 128, 151936, true, false, moe(128, 8, 1536, 0, 0, qkNorm)},
 	{"deepseek-v2", 60, 5120, 12288, 128, 128, 128, 102400, true, false, moe(160, 6, 1536, 3072, 1, latent(1536, 512, 128, 64, 128))},
 	{"deepseek-v2-lite", 27, 2048, 10944, 16, 16, 128, 102400, true, false, moe(64, 6, 1408, 2816, 1, latent(0, 512, 128, 64, 128))},
-	{"deepseek-v3", 61, 7168, 18432, 128, 128, 128, 129280, true, false, moe(256, 8, 2048, 2048, 3, latent(1536, 512, 128, 64, 128))},
+	{"deepseek-v3", 61, 7168, 18432, 128, 128, 128, 129280, true, false, moe(256, 8, 2048, 2048, 3, latent(1536, 512, 128, 64, 128), groups(8, 4))},
 	{"kimi-k2", 61, 7168, 18432, 64, 64, 128, 163840, true, false, moe(384, 8, 2048, 2048, 1, latent(1536, 512, 128, 64, 128))},
 	{"llama4-scout", 48, 5120, 8192, 40, 8, 128, 202048, true, false, moe(16, 1, 8192, 8192, 0)},
 	{"llama4-maverick", 48, 5120, 16384, 40, 8, 128, 202048, true, false, moe(128, 1, 8192, 8192, 0, func(m *Model) { m.MoEEvery = 2 })},

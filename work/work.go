@@ -41,6 +41,8 @@ type Model struct {
 	// Experts. Without them Experts is 0.
 	Experts    int  `json:"experts,omitempty"`
 	TopK       int  `json:"top_k,omitempty"`
+	Groups     int  `json:"expert_groups,omitempty"` // experts lie in groups, and a token goes to few of them
+	TopGroups  int  `json:"top_groups,omitempty"`    // of these groups a token chooses so many
 	ExpertFFN  int  `json:"expert_ffn,omitempty"`
 	SharedFFN  int  `json:"shared_ffn,omitempty"`  // width of all shared experts together
 	DenseFirst int  `json:"dense_first,omitempty"` // the first layers have no experts

