@@ -19,6 +19,7 @@ import (
 	"github.com/weft-fabric/weft/topo"
 	"github.com/weft-fabric/weft/topo/catalog"
 	"github.com/weft-fabric/weft/topo/rings"
+	"github.com/weft-fabric/weft/tune"
 	"github.com/weft-fabric/weft/unit"
 )
 
@@ -121,7 +122,7 @@ Links that have changed since need another run; --forget takes what is kept away
 	s.StringArrayVar(&f.slow, "slow", nil, "`PART=FACTOR`: a part at a fraction of its rate; repeatable")
 	s.BoolVar(&f.wire, "wire", false, "simulate without software overhead: what the fabric alone would do")
 	s.BoolVar(&f.reach, "reached", false, "links at the rate that software reaches rather than the wire rate")
-	s.StringVar(&f.to, "to", "", "`FORM` of the program: weft, msccl, mscclpp or svg; without it the ending of -o decides, else weft")
+	s.StringVar(&f.to, "to", "", "`FORM` of what is written: weft, msccl, mscclpp or svg; nccl-tuner for the table of NCCL's tuner, where NCCL's own patterns are as good; without it the ending of -o decides, else weft")
 	s.StringVarP(&f.out, "output", "o", "", "`FILE` for the program; '-' for standard output")
 	s.BoolVar(&f.asJSON, "json", false, "print as JSON")
 	return cmd
@@ -239,7 +240,12 @@ func (f *synthFlags) run(cmd *cobra.Command, args []string) error {
 	if f.out == "-" || f.to != "" && f.out == "" {
 		report = cmd.ErrOrStderr()
 	}
-	if f.out != "" || f.to != "" {
+	switch {
+	case f.to == "nccl-tuner":
+		if err := a.writeTuner(cmd, c, set, f); err != nil {
+			return err
+		}
+	case f.out != "" || f.to != "":
 		if err := writeProgram(cmd, a.program, f.to, f.out); err != nil {
 			return err
 		}
@@ -248,6 +254,22 @@ func (f *synthFlags) run(cmd *cobra.Command, args []string) error {
 		return printJSON(report, a)
 	}
 	return a.print(report, c.Name)
+}
+
+// asGood is the share of the bound from which NCCL's own patterns will do.
+const asGood = 0.95
+
+// writeTuner writes the table of NCCL's tuner, where no schedule is much faster than NCCL's own patterns: they only have to be chosen.
+func (a *synthesis) writeTuner(cmd *cobra.Command, c *cluster.Cluster, set []topo.NodeID, f *synthFlags) error {
+	switch {
+	case a.NCCL == 0:
+		return fmt.Errorf("--to nccl-tuner: NCCL's patterns are counted for an all-reduce of GPUs of one host with nothing slow; 'weft explain --emit nccl-tuner' writes the table for others")
+	case len(f.fail) > 0:
+		return fmt.Errorf("--to nccl-tuner: NCCL finds dead links by itself, and its model here knows none; 'weft explain --emit nccl-tuner' writes the table of the whole machine")
+	case float64(a.NCCL) < asGood*float64(a.Bound.Rate):
+		return finding{fmt.Errorf("NCCL's own patterns reach %s, and schedules for these links %s of at most %s: no choice among NCCL's makes up for that; write the program with --to msccl or mscclpp", a.NCCL, a.Rate, a.Bound.Rate)}
+	}
+	return output(cmd, f.out, func(w io.Writer) error { return emitTuner(w, c, set, tune.NCCLOptions{}, nil) })
 }
 
 // writeProgram writes a program in one of its forms.
@@ -264,7 +286,7 @@ func writeProgram(cmd *cobra.Command, p *sched.Program, to, out string) error {
 	case to == "mscclpp" || to == "" && strings.HasSuffix(out, ".json"):
 		write = func(w io.Writer) error { return msccl.EncodePlan(w, p) }
 	case to != "weft" && to != "":
-		return fmt.Errorf("--to %q: known: weft, msccl, mscclpp, svg", to)
+		return fmt.Errorf("--to %q: known: weft, msccl, mscclpp, svg, nccl-tuner", to)
 	}
 	return output(cmd, out, write)
 }
