@@ -174,6 +174,14 @@ func (c *Cluster) AllServices() []Service {
 	return out
 }
 
+// facts is the cluster's catalogue, or the built-in one.
+func (c *Cluster) facts() *catalog.Catalog {
+	if c.Catalog == nil {
+		return catalog.Default()
+	}
+	return c.Catalog
+}
+
 // outOfBand builds the network of BMCs and management ports, those of the
 // networks beside the graph among them.
 func (c *Cluster) outOfBand(in *floor.OutOfBand, beside []Service) Service {
@@ -181,11 +189,11 @@ func (c *Cluster) outOfBand(in *floor.OutOfBand, beside []Service) Service {
 	plan := c.Floor
 	if plan == nil {
 		var problem *floor.Problem
-		if plan, problem = floor.Make(c.Graph, c.Catalog, floor.Default(), extras(beside)); problem != nil {
+		if plan, problem = floor.Make(c.Graph, c.facts(), floor.Default(), extras(beside)); problem != nil {
 			return Service{Name: out.Name, Problem: problem.Error()}
 		}
 	}
-	g, err := in.Build(c.Graph, c.Catalog, plan, extras(beside))
+	g, err := in.Build(c.Graph, c.facts(), plan, extras(beside))
 	if err != nil {
 		return Service{Name: out.Name, Problem: err.Error()}
 	}
@@ -200,10 +208,7 @@ func (c *Cluster) side(name string, in *sideIntent) Service {
 		out.Problem = fmt.Sprintf(format, args...)
 		return out
 	}
-	facts := c.Catalog
-	if facts == nil {
-		facts = catalog.Default()
-	}
+	facts := c.facts()
 	groups, most, model := c.sideHosts(name, in.NICs)
 	if len(groups) == 0 {
 		what := fmt.Sprintf("whose name begins with %q", sidePrefixes[name])

@@ -250,7 +250,7 @@ func propose(text string, c *catalog.Catalog) (*Proposal, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &Report{perCable: max(cl.LinksPerCable, 1)}
+	r := &Report{perCable: max(cl.LinksPerCable, 1), fibre: true}
 	r.count(v)
 	r.oversubscribe(v, withDefaults(cl.Needs).Oversub)
 	r.bill(v, c)
