@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/weft-fabric/weft/internal/bounded"
 	"github.com/weft-fabric/weft/reduce"
 )
 
@@ -17,7 +18,7 @@ func TestInputsAreExactInAnyOrder(t *testing.T) {
 			if reduce.Check(typ, op) != nil {
 				continue
 			}
-			for _, n := range []int{1, 3, 24} {
+			for _, n := range bounded.First(2, 1, 3, 24) {
 				switch typ {
 				case reduce.Int8:
 					anyOrder[int8](t, rng, op, n)

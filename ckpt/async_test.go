@@ -107,10 +107,10 @@ func TestAsyncErrorsSurface(t *testing.T) {
 	}
 	broken := errors.New("the cable was pulled")
 	m := newModel(1)
-	mem.gate <- broken
 	if err := s.Async(t.Context(), ckpt.Meta{Step: 1, World: 1}, m); err != nil {
 		t.Fatal(err)
 	}
+	mem.gate <- broken // not before: a call also reports what has failed by its end
 	err = s.Wait(t.Context())
 	if !errors.Is(err, broken) || !errors.Is(err, ckpt.ErrEarlier) || !strings.Contains(err.Error(), "save step 1, rank 0") {
 		t.Errorf("wait: %v", err)
@@ -118,10 +118,10 @@ func TestAsyncErrorsSurface(t *testing.T) {
 	if err := s.Wait(t.Context()); err != nil {
 		t.Errorf("the error came twice: %v", err)
 	}
-	mem.gate <- broken
 	if err := s.Async(t.Context(), ckpt.Meta{Step: 2, World: 1}, m); err != nil {
 		t.Fatal(err)
 	}
+	mem.gate <- broken
 	mem.gate <- nil
 	mem.gate <- nil
 	seen := s.Async(t.Context(), ckpt.Meta{Step: 3, World: 1}, m)

@@ -125,10 +125,8 @@ func TestMain(m *testing.M) {
 // Processes are killed at points that are drawn, their heirs as well, and the
 // last heir ends with the definition's bits.
 func TestKilledReductionsAreFinished(t *testing.T) {
-	const (
-		middle = 200          // kills that shall hit a reduction at work
-		n      = 512<<10 + 24 // no whole number of any path's blocks
-	)
+	const n = 512<<10 + 24           // no whole number of any path's blocks
+	middle := bounded.Times(60, 200) // kills that shall hit a reduction at work
 	c := crash{File: filepath.Join(t.TempDir(), "memory"), Buffers: 3, Bytes: n}
 	m, err := c.share()
 	if err != nil {

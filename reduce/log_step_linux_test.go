@@ -9,6 +9,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/weft-fabric/weft/internal/bounded"
 	"github.com/weft-fabric/weft/reduce"
 )
 
@@ -22,8 +23,8 @@ func TestEveryInstructionCanBeTheLast(t *testing.T) {
 	defer runtime.UnlockOSThread()
 	r := rand.New(rand.NewPCG(41, 42))
 	paths := reduce.Paths()
-	for _, path := range paths {
-		for _, c := range []crash{
+	for k, path := range paths {
+		for i, c := range []crash{
 			{Type: reduce.Float32, Op: reduce.Sum, Buffers: 2, Bytes: 1500},
 			{Type: reduce.Uint8, Op: reduce.Max, Buffers: 3, Bytes: 1291},
 			{Type: reduce.Float64, Op: reduce.Avg, Buffers: 4, Bytes: 1144},
@@ -31,6 +32,9 @@ func TestEveryInstructionCanBeTheLast(t *testing.T) {
 			{Type: reduce.Float16, Op: reduce.Avg, Buffers: 3, Bytes: 330},
 			{Type: reduce.Float8E5M2, Op: reduce.Min, Buffers: 2, Bytes: 131},
 		} {
+			if !bounded.Long() && (i+k)%3 != 0 {
+				continue
+			}
 			c.Path, c.Gate, c.File = path, true, filepath.Join(t.TempDir(), "memory")
 			steps, states := c.step(t, r, paths)
 			t.Logf("%s, %v of %v: %d instructions, %d states of memory", path, c.Op, c.Type, steps, states)

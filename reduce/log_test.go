@@ -9,6 +9,7 @@ import (
 	"testing"
 	"unsafe"
 
+	"github.com/weft-fabric/weft/internal/bounded"
 	"github.com/weft-fabric/weft/reduce"
 )
 
@@ -118,7 +119,10 @@ func TestLoggedResumesFromEveryState(t *testing.T) {
 		const start = 77
 		for _, typ := range []reduce.Type{reduce.Uint8, reduce.Float16, reduce.BFloat16, reduce.Float32, reduce.Int64} {
 			for _, op := range []reduce.Op{reduce.Sum, reduce.Avg, reduce.Max} {
-				for _, block := range []int{8, 16, 32, 64, 128, 256, 512} {
+				for i, block := range []int{8, 16, 32, 64, 128, 256, 512} {
+					if !bounded.Long() && (i+int(op)+int(typ))%3 != 0 {
+						continue
+					}
 					n := (1 + r.IntN(1100/typ.Size())) * typ.Size()
 					srcs := sources(r, typ, 2+r.IntN(3), n)
 					want := finished(typ, op, srcs)
