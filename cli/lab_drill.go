@@ -68,6 +68,9 @@ the switches say: a cable that all of them crossed and no working one is the sus
 			if err != nil {
 				return finding{err}
 			}
+			if err := i.Enter(); err != nil {
+				return finding{err}
+			}
 			if hosts != "" {
 				if cfg.Hosts, err = hostlist.Expand(hosts); err != nil {
 					return err

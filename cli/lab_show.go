@@ -34,6 +34,9 @@ func newLabShow() *cobra.Command {
 			if err != nil {
 				return finding{err}
 			}
+			if err := i.Enter(); err != nil {
+				return finding{err}
+			}
 			if listen != "" {
 				return serveLab(cmd, i, listen)
 			}

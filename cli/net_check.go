@@ -13,15 +13,17 @@ import (
 
 func newNetCollect() *cobra.Command {
 	var f planFlags
-	var dir, from string
+	var dir, from, rsh string
 	var show bool
 	cmd := &cobra.Command{
 		Use:   "collect [CLUSTER] --print",
 		Short: "Show or run the commands whose output weft net check reads; all of them only read",
 		Long: `Show the commands whose output 'weft net check' reads. Keep the output of each as
 DIR/DEVICE/NAME, by whatever means you have: ssh, Ansible, a cron job. --from lab:NAME
-runs them in a lab and writes such a folder.`,
+runs them in a lab and writes such a folder, --from ssh runs them on the hosts and
+switches of a cluster file.`,
 		Example: `  weft net collect --print
+  weft net collect examples/lab.yaml --from ssh:admin -o readings
   weft net collect --from lab:lab -o readings`,
 		Args:              cobra.MaximumNArgs(1),
 		ValidArgsFunction: clusterNames,
@@ -30,7 +32,7 @@ runs them in a lab and writes such a folder.`,
 				for _, c := range check.Commands() {
 					who := "hosts and switches"
 					if !c.Host {
-						who = "switches"
+						who = "switches" + map[string]string{"frr": " with FRR", "bird": " with BIRD"}[c.Daemon()]
 					} else if !c.Switch {
 						who = "hosts"
 					}
@@ -38,13 +40,30 @@ runs them in a lab and writes such a folder.`,
 				}
 				return nil
 			}
-			name, ok := strings.CutPrefix(from, "lab:")
-			if !ok || dir == "" {
-				return fmt.Errorf("--from is %q; it must be lab:NAME, with -o DIR", from)
+			if dir == "" {
+				return fmt.Errorf("--from %s needs -o DIR, the folder to write below", from)
 			}
-			r, err := readLab(name)
-			if err != nil {
-				return finding{err}
+			var r check.Readings
+			user, remote := sshFrom(from)
+			name, inLab := strings.CutPrefix(from, "lab:")
+			switch {
+			case remote && len(args) == 1:
+				p, err := f.load(cmd, args[0])
+				if err != nil {
+					return err
+				}
+				if r, err = readSSH(cmd, p, user, strings.Fields(rsh)); err != nil {
+					return err
+				}
+			case remote:
+				return fmt.Errorf("--from %s needs CLUSTER, which names the devices", from)
+			case inLab:
+				var err error
+				if r, err = readLab(name); err != nil {
+					return finding{err}
+				}
+			default:
+				return fmt.Errorf("--from is %q; it must be lab:NAME, ssh or ssh:USER", from)
 			}
 			for dev, list := range r {
 				if err := os.MkdirAll(filepath.Join(dir, dev), 0o755); err != nil {
@@ -62,7 +81,8 @@ runs them in a lab and writes such a folder.`,
 	}
 	f.register(cmd)
 	cmd.Flags().BoolVar(&show, "print", false, "show the commands and run nothing")
-	cmd.Flags().StringVar(&from, "from", "", "where to run them: `lab:NAME`")
+	cmd.Flags().StringVar(&from, "from", "", "where to run them: `lab:NAME`, ssh or ssh:USER")
+	cmd.Flags().StringVar(&rsh, "rsh", "", "`COMMAND` in place of ssh; the device's name and a shell follow it")
 	cmd.Flags().StringVarP(&dir, "output", "o", "", "folder to write below: `DIR`")
 	return cmd
 }
@@ -77,6 +97,14 @@ func shellLine(args []string) string {
 		out = append(out, a)
 	}
 	return strings.Join(out, " ")
+}
+
+// sshFrom reads --from ssh and --from ssh:USER.
+func sshFrom(from string) (user string, ok bool) {
+	if from == "ssh" {
+		return "", true
+	}
+	return strings.CutPrefix(from, "ssh:")
 }
 
 func readLab(name string) (check.Readings, error) {
@@ -126,11 +154,11 @@ const maxReading = 64 << 20
 
 func newNetCheck() *cobra.Command {
 	var f planFlags
-	var from string
+	var from, rsh string
 	var fabric, configs []string
 	var asJSON, unread bool
 	cmd := &cobra.Command{
-		Use:   "check [CLUSTER] --from DIR|lab:NAME | --fabric FILE | --config FILE",
+		Use:   "check [CLUSTER] --from DIR|ssh|lab:NAME | --fabric FILE | --config FILE",
 		Short: "Compare what hosts and switches say with the plan: what differs, is missing, is extra, is unknown",
 		Long: `Compare what hosts and switches say of themselves with the plan of a cluster file.
 Each finding names the device, what was wanted and read, the command that showed it,
@@ -147,6 +175,7 @@ missing, MTUs of IP over InfiniBand, bonds of which one link waits).
 Exit code 1 if anything is not as planned.`,
 		Example: `  weft net check examples/lab.yaml --from lab:lab
   weft net check examples/lab.yaml --from readings --json
+  weft net check examples/lab.yaml --from ssh:admin
   weft net check examples/superpod-h100.yaml --fabric ibnetdiscover.txt
   weft net check --config /etc/slurm/gres.conf,/etc/network/interfaces`,
 		Args:              cobra.MaximumNArgs(1),
@@ -187,10 +216,12 @@ Exit code 1 if anything is not as planned.`,
 			}
 			if name, ok := strings.CutPrefix(from, "lab:"); ok {
 				r, err = readLab(name)
+			} else if user, ok := sshFrom(from); ok {
+				r, err = readSSH(cmd, p, user, strings.Fields(rsh))
 			} else if from != "" {
 				r, err = readFolder(from)
 			} else {
-				err = fmt.Errorf("--from is missing: a folder with readings, or lab:NAME; or --fabric with the output of ibnetdiscover")
+				err = fmt.Errorf("--from is missing: a folder with readings, ssh, or lab:NAME; or --fabric with the output of ibnetdiscover")
 			}
 			if err != nil {
 				return err
@@ -207,7 +238,8 @@ Exit code 1 if anything is not as planned.`,
 		},
 	}
 	f.register(cmd)
-	cmd.Flags().StringVar(&from, "from", "", "readings: `DIR` with a folder a device, or lab:NAME")
+	cmd.Flags().StringVar(&from, "from", "", "readings: `DIR` with a folder a device, ssh or ssh:USER, or lab:NAME")
+	cmd.Flags().StringVar(&rsh, "rsh", "", "`COMMAND` in place of ssh; the device's name and a shell follow it")
 	cmd.Flags().StringSliceVar(&configs, "config", nil, "`FILE` to look for mistakes in: gres.conf, interfaces, netplan")
 	cmd.Flags().StringSliceVar(&fabric, "fabric", nil, "`FILE` with what ibnetdiscover or iblinkinfo printed")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print as JSON")

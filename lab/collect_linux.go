@@ -1,10 +1,8 @@
 package lab
 
 import (
-	"bytes"
 	"fmt"
 	"os/exec"
-	"strings"
 	"sync"
 
 	"github.com/weft-fabric/weft/network/check"
@@ -13,6 +11,9 @@ import (
 // Collect asks every node of the lab what network/check wants to know. A command
 // that fails leaves no reading.
 func (i *Info) Collect() (check.Readings, error) {
+	if err := i.Settled(); err != nil {
+		return nil, fmt.Errorf("lab %s does not answer: %w", i.Spec.Name, err)
+	}
 	out := check.Readings{}
 	var mu sync.Mutex
 	var group sync.WaitGroup
@@ -37,54 +38,26 @@ func (i *Info) Collect() (check.Readings, error) {
 	return out, nil
 }
 
-// collect runs all commands of one node in one shell; a mark stands before the
-// output of each, and its status behind.
+// collect runs all commands of one node in one shell.
 func (i *Info) collect(n *Node) map[string][]byte {
-	const mark = "==weft=="
-	var script strings.Builder
-	for _, c := range check.Commands() {
-		if n.Router && !c.Switch || !n.Router && !c.Host {
-			continue
+	line, err := i.Command(n.Name, "sh", "-c", check.Script(n.Router, func(c check.Command) []string {
+		switch {
+		case c.Daemon() != "" && c.Daemon() != i.Spec.Routing:
+			return nil
+		case c.Args[0] == "vtysh":
+			return append([]string{"vtysh", "-N", n.Name}, c.Args[1:]...)
+		case c.Args[0] == "birdc":
+			return append([]string{"birdc", "-s", "/run/weft/" + n.Name + "/bird.ctl"}, c.Args[1:]...)
+		case c.Args[0] == "lldpcli":
+			return append([]string{"lldpcli", "-u", "/run/weft/" + n.Name + "/lldpd.socket"}, c.Args[1:]...)
 		}
-		args := append([]string{}, c.Args...)
-		switch args[0] {
-		case "vtysh":
-			args = append([]string{"vtysh", "-N", n.Name}, args[1:]...)
-		case "lldpcli":
-			args = append([]string{"lldpcli", "-u", "/run/weft/" + n.Name + "/lldpd.socket"}, args[1:]...)
-		}
-		fmt.Fprintf(&script, "echo; echo %s %s\n", mark, c.Name)
-		for _, a := range args {
-			fmt.Fprintf(&script, "'%s' ", strings.ReplaceAll(a, "'", `'\''`))
-		}
-		fmt.Fprintf(&script, " 2>/dev/null\necho; echo %s $?\n", mark)
-	}
-	line, err := i.Command(n.Name, "sh", "-c", script.String())
+		return c.Args
+	}))
 	if err != nil {
 		return nil
 	}
 	cmd := exec.Command(line[0], line[1:]...)
 	cmd.WaitDelay = outputTime
 	data, _ := cmd.Output()
-	out := map[string][]byte{}
-	name, begin := "", 0
-	for at := 0; at < len(data); {
-		end := bytes.IndexByte(data[at:], '\n')
-		if end < 0 {
-			end = len(data) - at - 1
-		}
-		text := string(data[at : at+end])
-		if word, ok := strings.CutPrefix(text, mark+" "); ok {
-			if name == "" {
-				name, begin = word, at+end+1
-			} else {
-				if word == "0" {
-					out[name] = bytes.TrimSpace(data[begin:at])
-				}
-				name = ""
-			}
-		}
-		at += end + 1
-	}
-	return out
+	return check.Split(data)
 }

@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"os/user"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"strconv"
 	"strings"
@@ -68,7 +69,52 @@ func Init(in io.Reader, out io.Writer, l net.Listener) error {
 	case err := <-gone:
 		return err
 	}
-	return serve(l, b.spec, begin.PID)
+	settled := make(chan struct{})
+	go func() { defer close(settled); b.settle() }()
+	return serve(l, b.spec, begin.PID, settled)
+}
+
+// settleTime is how long a lab that is up may take until neighbours have heard one another.
+const settleTime = 20 * time.Second
+
+// settle waits until every lldpd has heard of what is plugged in, and every
+// router of its neighbours by BFD. Routes are there before that.
+func (b *builder) settle() {
+	wires := map[string]int{}
+	for _, w := range b.spec.Wires {
+		wires[w.A]++
+		wires[w.B]++
+	}
+	end := time.Now().Add(settleTime)
+	wait := func(f func() bool) {
+		for !f() && time.Now().Before(end) {
+			time.Sleep(100 * time.Millisecond)
+		}
+	}
+	_ = b.each(func(n *Node) error {
+		if _, err := exec.LookPath("lldpcli"); err == nil && b.spec.LLDP {
+			bridged := 0
+			for _, w := range b.spec.Wires {
+				if w.A == n.Name && w.Bridge != "" {
+					bridged++ // nobody answers there
+				}
+			}
+			wait(func() bool {
+				out, err := exec.Command("lldpcli", "-u", "/run/weft/"+n.Name+"/lldpd.socket", "-f", "keyvalue", "show", "neighbors").Output()
+				return err == nil && bytes.Count(out, []byte(".chassis.name=")) >= wires[n.Name]-bridged
+			})
+		}
+		if n.Router && b.spec.Routing == "frr" {
+			conf, _ := os.ReadFile("/run/weft/" + n.Name + "/etc/frr/frr.conf")
+			if bytes.Contains(conf, []byte("bfd profile")) {
+				wait(func() bool {
+					out, err := exec.Command("vtysh", "-N", n.Name, "-c", "show bfd peers brief").Output()
+					return err == nil && len(regexp.MustCompile(`(?m)\bup\s*$`).FindAll(out, -1)) >= len(n.Uplink)
+				})
+			}
+		}
+		return nil
+	})
 }
 
 // Progress is a line that init says while the lab comes up.
@@ -85,6 +131,8 @@ type builder struct {
 	said   *json.Encoder
 	spaces map[string]netns.NsHandle
 	began  time.Time
+
+	watching bool // BFD runs
 }
 
 func (b *builder) say(p Progress) {
@@ -124,12 +172,22 @@ func (b *builder) up() error {
 	// All routers run before the first is configured: who advertises itself to a
 	// neighbour that does not listen yet waits for its next turn.
 	if b.spec.Routing == "frr" {
-		if err := b.each(b.configure); err != nil {
-			return err
+		for _, f := range []func(*Node) error{b.daemons, b.configure} {
+			if err := b.each(f); err != nil {
+				return err
+			}
 		}
 		b.step("routers are configured")
 	}
-	return b.converge()
+	if b.spec.LLDP { // while routers wait for one another
+		if err := b.each(b.lldp); err != nil {
+			return err
+		}
+	}
+	if err := b.converge(); err != nil || b.spec.Routing != "frr" {
+		return err
+	}
+	return b.watch()
 }
 
 // each does a step for every node, four at a time: more only wait for one another.
@@ -167,7 +225,7 @@ func private(s *Spec) error {
 			return fmt.Errorf("mounting a tmpfs on %s: %w", dir, err)
 		}
 	}
-	for _, dir := range []string{"/run/netns", "/run/frr", "/run/weft", "/run/lock"} {
+	for _, dir := range []string{"/run/netns", names, "/run/frr", "/run/weft", "/run/lock"} {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			return err
 		}
@@ -196,6 +254,9 @@ func (b *builder) space(name string) error {
 		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
 		h, err := netns.NewNamed(name)
 		if err == nil {
+			err = named(name)
+		}
+		if err == nil {
 			b.spaces[name] = h
 			// Nobody has the address already: waiting for an answer from them takes seconds.
 			for _, who := range []string{"all", "default"} {
@@ -209,6 +270,25 @@ func (b *builder) space(name string) error {
 		return fmt.Errorf("namespace %s: %w", name, err)
 	}
 	return nil
+}
+
+// names is where the namespaces of host names are kept, as /run/netns keeps those of networks.
+const names = "/run/utsns"
+
+// named gives the calling thread, which ends, a host name of its own, and keeps
+// it under the node's name: what enters a node is called as the node is.
+func named(name string) error {
+	if err := unix.Unshare(unix.CLONE_NEWUTS); err != nil {
+		return err
+	}
+	if err := unix.Sethostname([]byte(name)); err != nil {
+		return err
+	}
+	path := filepath.Join(names, name)
+	if err := os.WriteFile(path, nil, 0o444); err != nil {
+		return err
+	}
+	return unix.Mount(fmt.Sprintf("/proc/self/task/%d/ns/uts", unix.Gettid()), path, "", unix.MS_BIND, "")
 }
 
 // linkUp brings an interface of the calling thread's namespace up.
@@ -313,11 +393,24 @@ func (b *builder) inside(name string, f func() error) error {
 		runtime.LockOSThread() // never unlocked
 		err := netns.Set(b.spaces[name])
 		if err == nil {
+			err = enterName(filepath.Join(names, name))
+		}
+		if err == nil {
 			err = f()
 		}
 		done <- err
 	}()
 	return <-done
+}
+
+// enterName gives the calling thread the host name that a file keeps.
+func enterName(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return unix.Setns(int(f.Fd()), unix.CLONE_NEWUTS)
 }
 
 // node writes a node's files, applies its kernel settings and starts what runs on it.
@@ -351,13 +444,7 @@ func (b *builder) node(n *Node) error {
 		case !n.Router && b.spec.Setup == "networkd":
 			err = host(n.Name, root)
 		}
-		if err != nil {
-			return err
-		}
-		if b.spec.LLDP {
-			return lldp(n.Name, root)
-		}
-		return nil
+		return err
 	})
 }
 
@@ -424,7 +511,7 @@ func start(log string, name string, args ...string) error {
 	return nil
 }
 
-// router starts FRR and gives it the emitted file.
+// router gives FRR the emitted file and starts its first daemon.
 func router(name, root string) error {
 	etc, run := "/etc/frr/"+name, "/run/frr/"+name
 	for _, dir := range []string{etc, run} {
@@ -444,12 +531,36 @@ func router(name, root string) error {
 			return err
 		}
 	}
-	for _, d := range daemons() {
-		if err := start(root+"/"+d+".log", frrBin+"/"+d, "-N", name, "-A", "127.0.0.1", "--log", "stdout", "--log-level", "informational"); err != nil {
-			return err
-		}
+	return daemon(name, daemons()[0])
+}
+
+// daemon starts one of a router's daemons in the thread's namespace.
+func daemon(node, name string) error {
+	return start("/run/weft/"+node+"/"+name+".log", frrBin+"/"+name, "-N", node, "-A", "127.0.0.1", "--log", "stdout", "--log-level", "informational")
+}
+
+// daemons starts the other daemons of a router once zebra listens: who does not
+// find it asks again after ten seconds.
+func (b *builder) daemons(n *Node) error {
+	if !n.Router {
+		return nil
 	}
-	return nil
+	return b.inside(n.Name, func() error {
+		for _, d := range daemons()[1:] {
+			if d == "bfdd" {
+				continue // later
+			}
+			if d == "bgpd" {
+				if err := until(20*time.Second, func() error { _, err := os.Stat("/run/frr/" + n.Name + "/zserv.api"); return err }); err != nil {
+					return fmt.Errorf("zebra did not start: %w", err)
+				}
+			}
+			if err := daemon(n.Name, d); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
 }
 
 // daemons lists what a router runs.
@@ -461,12 +572,28 @@ func daemons() []string {
 	return out
 }
 
+// watch starts BFD on routers whose sessions stand, and gives it its part of the
+// file. Beside sessions that only begin it would take them down once more.
+func (b *builder) watch() error {
+	err := b.each(func(n *Node) error {
+		if !n.Router {
+			return nil
+		}
+		return b.inside(n.Name, func() error { return daemon(n.Name, "bfdd") })
+	})
+	b.watching = true
+	return errors.Join(err, b.each(b.configure))
+}
+
 // configure gives a router its file.
 func (b *builder) configure(n *Node) error {
 	if !n.Router || b.spec.Routing != "frr" {
 		return nil
 	}
 	for _, d := range daemons() {
+		if d == "bfdd" && !b.watching {
+			continue
+		}
 		if err := until(20*time.Second, func() error { _, err := os.Stat("/run/frr/" + n.Name + "/" + d + ".vty"); return err }); err != nil {
 			return fmt.Errorf("%s did not start: %w", d, err)
 		}
@@ -529,11 +656,12 @@ exec /lib/systemd/systemd-networkd
 	return start(root+"/networkd.log", "unshare", "--mount", "--propagation", "private", "bash", "-c", script, held)
 }
 
-// lldp runs lldpd with the node's name, so that neighbours know one another.
-func lldp(name, root string) error {
+// lldp runs lldpd; it tells neighbours the host name, which is the node's.
+func (b *builder) lldp(n *Node) error {
 	if _, err := exec.LookPath("lldpd"); err != nil {
 		return nil
 	}
+	root := "/run/weft/" + n.Name
 	conf := root + "/etc/lldpd.d/60-weft.conf"
 	data, err := os.ReadFile(conf)
 	if err != nil {
@@ -543,11 +671,10 @@ func lldp(name, root string) error {
 	if err := os.WriteFile(conf, data, 0o644); err != nil {
 		return err
 	}
-	script := `hostname "$0"; mkdir -p /run/lldpd; exec lldpd -d -u "$1/lldpd.socket" -I '!!*,!lo' -O "$1/etc/lldpd.d/60-weft.conf"`
-	if err := start(root+"/lldpd.log", "unshare", "--mount", "--uts", "--propagation", "private", "bash", "-c", script, name, root); err != nil {
-		return err
-	}
-	return nil
+	script := `mkdir -p /run/lldpd; exec lldpd -d -u "$0/lldpd.socket" -I '!!*,!lo' -O "$0/etc/lldpd.d/60-weft.conf"`
+	return b.inside(n.Name, func() error {
+		return start(root+"/lldpd.log", "unshare", "--mount", "--propagation", "private", "bash", "-c", script, root)
+	})
 }
 
 // converge waits until hosts have their addresses and rules, and every router a
@@ -625,7 +752,7 @@ func (b *builder) routed(n *Node) error {
 }
 
 // serve answers questions about the lab until it is told to end.
-func serve(l net.Listener, s *Spec, pid int) error {
+func serve(l net.Listener, s *Spec, pid int, settled <-chan struct{}) error {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	go func() { <-ctx.Done(); l.Close() }()
@@ -643,6 +770,12 @@ func serve(l net.Listener, s *Spec, pid int) error {
 			switch strings.TrimSpace(word) {
 			case "info":
 				_ = json.NewEncoder(c).Encode(Info{PID: pid, Spec: *s})
+			case "settled":
+				select {
+				case <-settled:
+				case <-ctx.Done():
+				}
+				fmt.Fprintln(c, "settled")
 			case "down":
 				fmt.Fprintln(c, "ends")
 				cancel()

@@ -59,3 +59,6 @@ func (*Info) Look(*State) (*State, error) { return nil, errLinux }
 
 // Collect asks every node.
 func (*Info) Collect() (check.Readings, error) { return nil, errLinux }
+
+// Enter has nothing to enter.
+func (i *Info) Enter() error { return errLinux }

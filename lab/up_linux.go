@@ -17,7 +17,35 @@ import (
 
 // address is where a lab listens: a name of the machine's own network namespace,
 // not of its files, so that a lab that ended leaves none.
-func address(name string) string { return fmt.Sprintf("@weft-lab-%d-%s", os.Getuid(), name) }
+func address(name string) string {
+	user := strconv.Itoa(os.Getuid())
+	if inside := os.Getenv(userKey); inside != "" {
+		user = inside
+	}
+	return fmt.Sprintf("@weft-lab-%s-%s", user, name)
+}
+
+// userKey is the variable with the number of the user outside a lab's user namespace. Ranks refuse unknown variables that begin with WEFT_.
+const userKey = "LAB_OUTSIDE_USER"
+
+// Enter makes this process root of the lab's user namespace, where it is not root
+// already, by running it once more: a process with threads cannot move. What
+// looks at nodes or breaks them needs it. It returns where nothing was to do.
+func (i *Info) Enter() error {
+	if os.Geteuid() == 0 {
+		return nil
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	path, err := exec.LookPath("nsenter")
+	if err != nil {
+		return fmt.Errorf("nsenter is missing; Debian has it in util-linux: %w", err)
+	}
+	args := append([]string{"nsenter", fmt.Sprintf("--user=/proc/%d/ns/user", i.PID), "--preserve-credentials", "--", self}, os.Args[1:]...)
+	return syscall.Exec(path, args, append(os.Environ(), fmt.Sprintf("%s=%d", userKey, os.Getuid())))
+}
 
 // Check says what keeps a lab from starting here.
 func Check(s *Spec) error {
@@ -149,6 +177,21 @@ func Find(name string) (*Info, error) {
 	return &i, nil
 }
 
+// Settled waits until neighbours in the lab have heard one another, which takes
+// some seconds after it is up.
+func (i *Info) Settled() error {
+	c, err := ask(i.Spec.Name, "settled")
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	if err := c.SetReadDeadline(time.Now().Add(2 * settleTime)); err != nil {
+		return err
+	}
+	_, err = bufio.NewReader(c).ReadString('\n')
+	return err
+}
+
 // List names the labs of this user.
 func List() ([]string, error) {
 	data, err := os.ReadFile("/proc/net/unix")
@@ -196,16 +239,16 @@ func (i *Info) Command(node string, args ...string) ([]string, error) {
 	}
 	out = append(out, "--")
 	if node != "" {
-		out = append(out, "ip", "netns", "exec", node)
+		out = append(out, "nsenter", "--uts="+names+"/"+node, "--", "ip", "netns", "exec", node)
 	}
 	return append(out, args...), nil
 }
 
-// Entry is what stands before a command for it to use a node's network. The
-// command sees this machine's files and processes, and ends with its parent.
+// Entry is what stands before a command for it to use a node's network and bear
+// its name. The command sees this machine's files and processes, and ends with its parent.
 // {host} in node is left for others to fill in.
 func (i *Info) Entry(node string) []string {
-	out := []string{"nsenter", fmt.Sprintf("--net=/proc/%d/root/run/netns/%s", i.PID, node)}
+	out := []string{"nsenter", fmt.Sprintf("--net=/proc/%d/root/run/netns/%s", i.PID, node), fmt.Sprintf("--uts=/proc/%d/root%s/%s", i.PID, names, node)}
 	if os.Geteuid() != 0 {
 		out = append(out, fmt.Sprintf("--user=/proc/%d/ns/user", i.PID), "--preserve-credentials")
 	}

@@ -25,6 +25,18 @@ type Command struct {
 	Host   bool     // asked of hosts
 }
 
+// Daemon is the routing daemon that answers the command: frr, bird, or nothing
+// where it is not about routing. A switch runs one of them.
+func (c Command) Daemon() string {
+	switch c.Args[0] {
+	case "vtysh":
+		return "frr"
+	case "birdc":
+		return "bird"
+	}
+	return ""
+}
+
 // Commands lists what to ask. All of it only reads.
 func Commands() []Command {
 	return []Command{
@@ -36,6 +48,8 @@ func Commands() []Command {
 		{"bgp.json", []string{"vtysh", "-c", "show bgp summary json"}, true, false},
 		{"bfd.json", []string{"vtysh", "-c", "show bfd peers json"}, true, false},
 		{"rib.json", []string{"vtysh", "-c", "show ip route json"}, true, false},
+		{"bird-protocols.txt", []string{"birdc", "show", "protocols", "all"}, true, false},
+		{"bird-bfd.txt", []string{"birdc", "show", "bfd", "sessions"}, true, false},
 	}
 }
 
@@ -189,9 +203,15 @@ func (c *comparer) read(name string, r map[string][]byte, sw bool) {
 		c.add(Finding{State: Unknown, Kind: Device, Device: name, Part: "device", What: "nothing was read from it", Want: "answers", Fix: "collect again: weft net collect --print shows the commands"})
 		return
 	}
+	daemon := "frr"
+	if _, ok := r["bird-protocols.txt"]; ok {
+		if _, both := r["bgp.json"]; !both {
+			daemon = "bird"
+		}
+	}
 	silent := false // vtysh says nothing, and no error, where no daemon answers it
 	for _, cmd := range Commands() {
-		if sw && !cmd.Switch || !sw && !cmd.Host {
+		if sw && !cmd.Switch || !sw && !cmd.Host || cmd.Daemon() != "" && cmd.Daemon() != daemon {
 			continue
 		}
 		data, ok := r[cmd.Name]
@@ -442,7 +462,10 @@ func (c *comparer) trunk(s *network.Switch, q *network.Port) string {
 // session compares the BGP session of a port between switches, and its BFD.
 func (c *comparer) session(s *network.Switch, q *network.Port, name, cable string) {
 	d := c.said[s.Name]
-	const cmd = "vtysh -c 'show bgp summary json'"
+	cmd, watch := "vtysh -c 'show bgp summary json'", "vtysh -c 'show bfd peers json'"
+	if d.bird {
+		cmd, watch = "birdc show protocols all", "birdc show bfd sessions"
+	}
 	peer, ok := d.peers[name]
 	switch {
 	case !ok:
@@ -458,7 +481,7 @@ func (c *comparer) session(s *network.Switch, q *network.Port, name, cable strin
 		if !ok {
 			state = Missing
 		}
-		c.add(Finding{State: state, Kind: BFD, Device: s.Name, Part: "bfd " + name, What: "BFD with " + c.p.Graph.NodeName(q.Peer), Want: "up", Got: status, Command: "vtysh -c 'show bfd peers json'", Intent: "routing.bfd", Fix: "neighbor FABRIC bfd profile fabric", links: []string{"bfd " + cable, "bfd of " + s.Name}, wide: true})
+		c.add(Finding{State: state, Kind: BFD, Device: s.Name, Part: "bfd " + name, What: "BFD with " + c.p.Graph.NodeName(q.Peer), Want: "up", Got: status, Command: watch, Intent: "routing.bfd", Fix: "neighbor FABRIC bfd profile fabric", links: []string{"bfd " + cable, "bfd of " + s.Name}, wide: true})
 	}
 }
 

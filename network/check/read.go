@@ -17,6 +17,7 @@ type device struct {
 	peers  map[string]peer   // BGP sessions by interface
 	bfd    map[string]string // status by interface
 	rib    map[string]int    // ways by prefix
+	bird   bool              // BIRD routes, not FRR
 }
 
 type iface struct {
@@ -74,6 +75,10 @@ func (d *device) parse(name string, data []byte) error {
 		return d.parseBFD(data)
 	case "rib.json":
 		return d.parseRIB(data)
+	case "bird-protocols.txt":
+		return d.parseBird(data)
+	case "bird-bfd.txt":
+		return d.parseBirdBFD(data)
 	}
 	return fmt.Errorf("nobody reads %s", name)
 }
@@ -311,6 +316,76 @@ func (d *device) parseRIB(data []byte) error {
 					d.rib[prefix]++
 				}
 			}
+		}
+	}
+	return nil
+}
+
+// parseBird reads the sessions of "birdc show protocols all". A session of links
+// without numbers is told by the interface behind its neighbour's address.
+func (d *device) parseBird(data []byte) error {
+	text := string(data)
+	if !strings.Contains(text, "Proto") || !strings.Contains(text, "State") {
+		return fmt.Errorf("no list of protocols")
+	}
+	d.bird, d.peers = true, map[string]peer{}
+	name, now := "", peer{}
+	keep := func() {
+		if name != "" {
+			d.peers[name] = now
+		}
+		name, now = "", peer{}
+	}
+	for line := range strings.Lines(text) {
+		f := strings.Fields(line)
+		if len(f) == 0 {
+			continue
+		}
+		if line[0] != ' ' && line[0] != '\t' {
+			keep()
+			if len(f) >= 4 && f[1] == "BGP" {
+				name, now.state = f[0], "down"
+			}
+			continue
+		}
+		key, value, ok := strings.Cut(strings.TrimSpace(line), ":")
+		if value = strings.TrimSpace(value); !ok || name == "" || value == "" {
+			continue
+		}
+		switch key {
+		case "BGP state":
+			now.state = value
+		case "Neighbor address":
+			if _, iface, ok := strings.Cut(value, "%"); ok {
+				name = iface
+			}
+		case "Neighbor AS", "Local AS":
+			var n uint32
+			if _, err := fmt.Sscan(value, &n); err != nil {
+				return fmt.Errorf("%s: %q is no AS number", key, clip(value))
+			}
+			if key == "Neighbor AS" {
+				now.as = n
+			} else {
+				d.asn = n
+			}
+		}
+	}
+	keep()
+	return nil
+}
+
+// parseBirdBFD reads "birdc show bfd sessions".
+func (d *device) parseBirdBFD(data []byte) error {
+	text := string(data)
+	if !strings.Contains(text, "Interface") && !strings.Contains(text, "no BFD") && !strings.Contains(text, "There is no") {
+		return fmt.Errorf("no list of BFD sessions")
+	}
+	d.bfd = map[string]string{}
+	for line := range strings.Lines(text) {
+		f := strings.Fields(line)
+		if len(f) >= 4 && strings.ContainsAny(f[0], ":.") && f[0] != "IP" && !strings.HasSuffix(f[0], ":") {
+			d.bfd[f[1]] = strings.ToLower(f[2])
 		}
 	}
 	return nil

@@ -1,0 +1,64 @@
+package check
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+)
+
+// mark stands before the output of each command of a script, and with its status behind it.
+const mark = "==weft=="
+
+// Script is a shell script that runs all commands for a switch or a host, one
+// after the other, with marks between their outputs. edit may change a command,
+// or leave it out by giving none.
+func Script(sw bool, edit func(Command) []string) string {
+	var b strings.Builder
+	for _, c := range Commands() {
+		if sw && !c.Switch || !sw && !c.Host {
+			continue
+		}
+		args := edit(c)
+		if len(args) == 0 {
+			continue
+		}
+		fmt.Fprintf(&b, "echo; echo %s %s\n", mark, c.Name)
+		for _, a := range args {
+			fmt.Fprintf(&b, "'%s' ", strings.ReplaceAll(a, "'", `'\''`))
+		}
+		fmt.Fprintf(&b, " 2>/dev/null </dev/null\nS=$?; echo; echo %s $S\n", mark)
+	}
+	return b.String()
+}
+
+// Split gives the outputs of the commands of a script that succeeded, by their
+// names. Of a routing daemon's command that is there, and fails, the output is
+// kept, too: that the daemon does not answer is what it says.
+func Split(data []byte) map[string][]byte {
+	const noSuchCommand = "127"
+	routing := map[string]bool{}
+	for _, c := range Commands() {
+		routing[c.Name] = c.Daemon() != ""
+	}
+	out := map[string][]byte{}
+	name, begin := "", 0
+	for at := 0; at < len(data); {
+		end := bytes.IndexByte(data[at:], '\n')
+		if end < 0 {
+			end = len(data) - at - 1
+		}
+		text := strings.TrimSuffix(string(data[at:at+end]), "\r")
+		if word, ok := strings.CutPrefix(text, mark+" "); ok {
+			if name == "" {
+				name, begin = word, at+end+1
+			} else {
+				if word == "0" || word != noSuchCommand && routing[name] {
+					out[name] = bytes.TrimSpace(data[begin:at])
+				}
+				name = ""
+			}
+		}
+		at += end + 1
+	}
+	return out
+}
