@@ -33,6 +33,7 @@ var unreached = []struct{ what, why string }{
 	{"comm/proof.go:ByMessages", "an option for programs that want no shared memory"},
 	{"comm/queue.go:AtWait", "an option of started calls; the C library uses it"},
 	{"comm/device/call.go", "collectives on memory of GPUs by name, for programs; commands make them as values"},
+	{"comm/device/stage.go", "messages of a GPU's memory: the C library sends them"},
 	{"comm/choice/", "measuring links on its own, for programs that keep what was measured"},
 	{"transport/ucx/verbs.go:Endpoint.Register", "memory of the caller's, a GPU's among it, for programs"},
 	{"transport/ucx/verbs.go:Endpoint.Unregister", "ends Register"},
