@@ -192,35 +192,53 @@ def count(rows):
 
 def compare(out):
     """Runs everything on both backends, each in a process of its own, and writes the table."""
-    lines = ["| backend | transport | ranks | run | passed | failed | skipped | seconds |", "|---|---|---:|---:|---:|---:|---:|---:|"]
-    failures, gloo = [], {}
+    results = []
     for ranks in (2, 3, 4):
         for backend, transport in (("gloo", "tcp"), ("weft", "shm"), ("weft", "tcp")):
             with tempfile.NamedTemporaryFile("r", suffix=".json") as f:
-                began = time.monotonic()
                 subprocess.run([sys.executable, __file__, "--backend", backend, "--ranks", str(ranks), "--json", f.name, "--quiet"],
                                env={**os.environ, "WEFT_TRANSPORT": transport}, check=False)
-                took = time.monotonic() - began
-                rows = json.load(f)
-            ran, passed, failed, skipped = count(rows)
-            lines.append(f"| {backend} | {transport} | {ranks} | {ran} | {passed} | {failed} | {skipped} | {took:.0f} |")
-            print(lines[-1], flush=True)
-            good = {r["test"] for r in rows if r["outcome"] == "passed"}
-            if backend == "gloo":
-                gloo[ranks] = good
-            else:
-                for test in sorted(gloo[ranks] - good):
-                    failures.append(f"- passes with Gloo, not with weft over {transport}, {ranks} ranks: {test}")
-            for r in rows:
-                if r["outcome"] == "failed":
-                    last = [line for line in r["text"].splitlines() if line.strip()][-1]
-                    failures.append(f"- {backend} over {transport}, {ranks} ranks: {r['test']}: {last[:200]}")
-    text = "\n".join(lines + [""] + failures) + "\n"
+                results.append((backend, transport, ranks, json.load(f)))
+            print(results[-1][:3], count(results[-1][3]), flush=True)
+    text, bad = page(results)
     if out:
         with open(out, "w") as f:
             f.write(text)
     print(text)
-    return any(line.startswith(("- weft", "- passes")) for line in failures)
+    return bad
+
+
+def page(results):
+    """The page of the docs, of (backend, transport, ranks, rows), and whether weft fails where it should not."""
+    import torch
+    lines = ["# PyTorch's own distributed tests on weft", "",
+             f"`make torch-suite`: distributed_test.py of PyTorch {torch.__version__}, Python {sys.version.split()[0]}. Tests for Gloo alone and for MPI alone are opened to weft;",
+             "nothing else of them is changed (python/tests/torch_suite.py says how).", "",
+             "| backend | transport | ranks | run | passed | failed | skipped | seconds |", "|---|---|---:|---:|---:|---:|---:|---:|"]
+    failures, good = [], {}
+    for backend, transport, ranks, rows in results:
+        ran, passed, failed, skipped = count(rows)
+        lines.append(f"| {backend} | {transport} | {ranks} | {ran} | {passed} | {failed} | {skipped} | {sum(r['seconds'] for r in rows):.0f} |")
+        good[backend, transport, ranks] = {r["test"] for r in rows if r["outcome"] == "passed"}
+        if backend == "weft":
+            for test in sorted(good.get(("gloo", "tcp", ranks), set()) - good[backend, transport, ranks]):
+                failures.append(f"- passes with Gloo, not with weft over {transport}, {ranks} ranks: {test}")
+        for r in rows:
+            if r["outcome"] == "failed":
+                last = [line for line in r["text"].splitlines() if line.strip()][-1]
+                failures.append(f"- {backend} over {transport}, {ranks} ranks: {r['test']}: {last[:200]}")
+    lines += ["", "## What failed", ""] + (failures or ["Nothing. Every test that Gloo passes passes on weft."])
+    for ranks in sorted({ranks for backend, _, ranks, _ in results if backend == "weft"}):
+        rows = next(rows for backend, _, n, rows in results if backend == "weft" and n == ranks)
+        reasons = {}
+        for r in rows:
+            if r["outcome"] == "skipped":
+                reasons.setdefault(r["text"], []).append(r["test"])
+        lines += ["", f"## What skips itself at {ranks} ranks, on weft", "", "| reason that PyTorch gives | tests |", "|---|---|"]
+        for reason, tests in sorted(reasons.items(), key=lambda x: -len(x[1])):
+            names = f": {', '.join(tests)}" if "world size" in reason or len(tests) < 3 else ""
+            lines.append(f"| {reason} | {len(tests)}{names} |")
+    return "\n".join(lines) + "\n", any(line.startswith(("- weft", "- passes")) for line in failures)
 
 
 def main():
