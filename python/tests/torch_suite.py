@@ -212,7 +212,8 @@ def page(results):
     """The page of the docs, of (backend, transport, ranks, rows), and whether weft fails where it should not."""
     import torch
     lines = ["# PyTorch's own distributed tests on weft", "",
-             f"`make torch-suite`: distributed_test.py of PyTorch {torch.__version__}, Python {sys.version.split()[0]}. Tests for Gloo alone and for MPI alone are opened to weft;",
+             "Made by:", "", "    make torch-suite", "",
+             f"These are distributed_test.py of PyTorch {torch.__version__}, Python {sys.version.split()[0]}. Tests for Gloo alone and for MPI alone are opened to weft;",
              "nothing else of them is changed (python/tests/torch_suite.py says how).", "",
              "| backend | transport | ranks | run | passed | failed | skipped | seconds |", "|---|---|---:|---:|---:|---:|---:|---:|"]
     failures, good = [], {}
