@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/weft-fabric/weft/launch"
@@ -60,6 +61,9 @@ type Row struct {
 type Table struct {
 	Transport string    `json:"transport"`
 	Apart     bool      `json:"out_of_place"`
+	Hosts     int       `json:"hosts,omitzero"`            // that ranks were on, if they were made for it
+	Rails     int       `json:"rails,omitzero"`            // networks between them
+	Rate      float64   `json:"rate_bytes_per_s,omitzero"` // of a rail
 	Busy      Busy      `json:"busy"`
 	Spread    bool      `json:"spread"`
 	Rounds    int       `json:"rounds"`
@@ -127,7 +131,7 @@ func (c *Comparison) own() []*Peer {
 			break
 		}
 		p.start = func(_ string, n int, _ int64, _ string) launch.Spec {
-			return c.Hosts.on(n, c.Self, "WEFT_TRANSPORT="+c.Transport, "WEFT_REQUIRE="+c.Transport, buffersEnv+"="+p.Family)
+			return c.Hosts.on(n, c.Self, "WEFT_TRANSPORT="+c.Transport, "WEFT_REQUIRE="+c.Transport, "WEFT_INTERFACES="+strings.Join(c.Hosts.rails(), ","), buffersEnv+"="+p.Family)
 		}
 	}
 	return list

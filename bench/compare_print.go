@@ -210,8 +210,28 @@ func (t *Table) Absent(w io.Writer) {
 		fmt.Fprintf(w, "# without %s: %s; on Debian: apt-get install %s\n", m.Name, m.Why, m.Install)
 	}
 	for _, m := range t.Failed {
-		fmt.Fprintf(w, "# without %s: %s\n", m.Name, m.Why)
+		why, _, _ := strings.Cut(m.Why, "\n")
+		fmt.Fprintf(w, "# without %s: %s\n", m.Name, why)
 	}
+}
+
+// Won counts the rows at which ours, on registered buffers, is not slower than any of the others.
+func (t *Table) Won() (won, of int) {
+	for _, r := range t.Rows {
+		best, any := math.Inf(1), false
+		for _, f := range []string{MPI, Gloo, TorchGloo} {
+			if x, ok := r.Ratio(f, Registered); ok {
+				best, any = min(best, x), true
+			}
+		}
+		if !any {
+			continue
+		}
+		if of++; best >= 1 {
+			won++
+		}
+	}
+	return won, of
 }
 
 func (t *Table) geomean(theirs, ours string) (float64, int) {

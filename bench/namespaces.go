@@ -12,49 +12,74 @@ import (
 	"strings"
 
 	"github.com/weft-fabric/weft/launch"
+	"github.com/weft-fabric/weft/unit"
 )
 
 // Namespaces are network namespaces of this machine that stand for hosts, joined by a
-// switch. They share its cores and its memory bandwidth.
+// switch for each rail. They share its cores and its memory bandwidth.
 //
-//	host 0    host 1    host 2
-//	  r0        r0        r0       10.79.0.1, 10.79.0.2, ...
-//	===+=========+=========+===    a bridge in a namespace of its own
+//	host 0       host 1
+//	 r0  r1       r0  r1       10.79.0.1 and 10.79.1.1, 10.79.0.2 and 10.79.1.2, ...
+//	==+===|========+===|===    bridges in a namespace of their own
+//	======+============+===
 type Namespaces struct {
 	Names, Addrs []string
+	Rails        int
 	fabric       string
 }
 
-// rail is the interface of a host.
+// Wiring says how hosts are joined.
+type Wiring struct {
+	Hosts int
+	Rails int       // networks, 1 without it
+	Rate  unit.Rate // of each rail, in each direction; 0 for what the cores can do
+}
+
+// rail is the first interface of a host.
 const rail = "r0"
 
-// NewNamespaces makes hosts; Close removes them. It needs root and the ip command.
-func NewNamespaces(ctx context.Context, hosts int) (*Namespaces, error) {
+// NewNamespaces makes hosts; Close removes them. It needs root and the ip command, and tc for a rate.
+func NewNamespaces(ctx context.Context, wire Wiring) (*Namespaces, error) {
+	hosts, rails := wire.Hosts, max(wire.Rails, 1)
 	if hosts < 2 || hosts > 200 {
 		return nil, fmt.Errorf("%d hosts; want 2 to 200", hosts)
+	}
+	if rails > 8 {
+		return nil, fmt.Errorf("%d rails; want 1 to 8", rails)
 	}
 	if os.Geteuid() != 0 {
 		return nil, errors.New("hosts made of network namespaces need root")
 	}
-	n := &Namespaces{fabric: fmt.Sprintf("weft%df", os.Getpid())}
-	ip := func(args string) error {
-		out, err := exec.CommandContext(ctx, "ip", strings.Fields(args)...).CombinedOutput()
+	n := &Namespaces{Rails: rails, fabric: fmt.Sprintf("weft%df", os.Getpid())}
+	do := func(line string) error {
+		args := strings.Fields(line)
+		out, err := exec.CommandContext(ctx, args[0], args[1:]...).CombinedOutput()
 		if err != nil {
-			return fmt.Errorf("ip %s: %w: %s", args, err, strings.TrimSpace(string(out)))
+			return fmt.Errorf("%s: %w: %s", line, err, strings.TrimSpace(string(out)))
 		}
 		return nil
 	}
-	lines := []string{"netns add " + n.fabric, "-n " + n.fabric + " link add sw type bridge", "-n " + n.fabric + " link set sw up"}
-	for i := range hosts {
-		name, addr := fmt.Sprintf("weft%dh%d", os.Getpid(), i), fmt.Sprintf("10.79.0.%d", i+1)
-		n.Names, n.Addrs = append(n.Names, name), append(n.Addrs, addr)
-		port := fmt.Sprintf("p%d", i)
-		lines = append(lines, "netns add "+name, "-n "+n.fabric+" link add "+port+" type veth peer name "+rail+" netns "+name,
-			"-n "+n.fabric+" link set "+port+" master sw up", "-n "+name+" addr add "+addr+"/24 dev "+rail,
-			"-n "+name+" link set "+rail+" up", "-n "+name+" link set lo up")
+	lines := []string{"ip netns add " + n.fabric}
+	for r := range rails {
+		lines = append(lines, fmt.Sprintf("ip -n %s link add sw%d type bridge", n.fabric, r), fmt.Sprintf("ip -n %s link set sw%d up", n.fabric, r))
 	}
-	for _, args := range lines {
-		if err := ip(args); err != nil {
+	for i := range hosts {
+		name := fmt.Sprintf("weft%dh%d", os.Getpid(), i)
+		n.Names, n.Addrs = append(n.Names, name), append(n.Addrs, fmt.Sprintf("10.79.0.%d", i+1))
+		lines = append(lines, "ip netns add "+name, "ip -n "+name+" link set lo up")
+		for r := range rails {
+			port, end := fmt.Sprintf("p%dr%d", i, r), fmt.Sprintf("r%d", r)
+			lines = append(lines, "ip -n "+n.fabric+" link add "+port+" type veth peer name "+end+" netns "+name,
+				fmt.Sprintf("ip -n %s link set %s master sw%d up", n.fabric, port, r), fmt.Sprintf("ip -n %s addr add 10.79.%d.%d/24 dev %s", name, r, i+1, end),
+				"ip -n "+name+" link set "+end+" up")
+			if wire.Rate > 0 { // both ends: a link is as fast in as out
+				shape := fmt.Sprintf("root tbf rate %dbit burst 256kb limit 16mb", int64(wire.Rate)*8)
+				lines = append(lines, "tc -n "+name+" qdisc add dev "+end+" "+shape, "tc -n "+n.fabric+" qdisc add dev "+port+" "+shape)
+			}
+		}
+	}
+	for _, line := range lines {
+		if err := do(line); err != nil {
 			return nil, errors.Join(err, n.Close())
 		}
 	}
@@ -73,6 +98,14 @@ func (n *Namespaces) Close() error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// rails are the interfaces of a host.
+func (n *Namespaces) rails() (list []string) {
+	for r := range n.Rails {
+		list = append(list, fmt.Sprintf("r%d", r))
+	}
+	return list
 }
 
 // on is a command with n ranks on these hosts, in order.
@@ -95,7 +128,9 @@ func (n *Namespaces) peers() []*Peer {
 			return launch.Spec{N: 1, Command: args}
 		},
 	}
-	list = append(list, limit)
+	if n.Rails == 1 { // the limit knows one network
+		list = append(list, limit)
+	}
 	for _, p := range Peers("shm") {
 		switch {
 		case p.Name == "open-mpi vader":
@@ -137,6 +172,6 @@ func (n *Namespaces) mpi(bin string, ranks int, dir, more string) launch.Spec {
 		hosts = append(hosts, fmt.Sprintf("%s:%d", name, ranks/len(n.Names)))
 	}
 	run := fmt.Sprintf("hostname %s; exec mpirun.openmpi --allow-run-as-root --oversubscribe --bind-to none -np %d --host %s --mca plm_rsh_agent %s --mca pml ob1 --mca btl self,vader,tcp --mca btl_tcp_if_include %s --mca oob_tcp_if_include %s --mca mpi_yield_when_idle 1 %s %s",
-		n.Names[0], ranks, strings.Join(hosts, ","), agent, rail, rail, more, bin)
+		n.Names[0], ranks, strings.Join(hosts, ","), agent, strings.Join(n.rails(), ","), rail, more, bin)
 	return launch.Spec{N: 1, Command: []string{"ip", "netns", "exec", n.Names[0], "unshare", "--uts", "sh", "-c", run}}
 }

@@ -21,18 +21,19 @@ import (
 
 // benchFlags are what the verb takes, in nccl-tests' letters where it has them.
 type benchFlags struct {
-	cfg                                        bench.Config
-	min, max, step, ranks, redop, dtype, floor string
-	plain, registered, json, cpu, compare      bool
-	program, output, hosts, rsh, sizes, spaces string
-	best, apart, explain, spread               bool
-	hogs                                       int
-	quota                                      string
-	rounds                                     int
-	batch                                      time.Duration
-	spec                                       launch.Spec
-	links                                      linkFlags
-	lab                                        labFlag
+	cfg                                              bench.Config
+	min, max, step, ranks, redop, dtype, floor       string
+	plain, registered, json, cpu, compare            bool
+	program, output, hosts, rsh, sizes, spaces, rate string
+	rails                                            int
+	best, apart, explain, spread                     bool
+	hogs                                             int
+	quota                                            string
+	rounds                                           int
+	batch                                            time.Duration
+	spec                                             launch.Spec
+	links                                            linkFlags
+	lab                                              labFlag
 }
 
 func newBench() *cobra.Command {
@@ -86,6 +87,7 @@ Medians below 1, and 99th percentiles below a third, are in bold.`,
   weft bench --compare all-reduce -n 2 --sizes 1M,2M --out-of-place
   weft bench --compare all-gather broadcast --transport tcp
   weft bench --compare all-reduce --namespaces 2x4 --sizes 8,32K,1M
+  weft bench --compare all-reduce --namespaces 2x1,4x2 --rails 2 --rate 1Gb/s --sizes 1M
   weft bench --compare --spread --hogs 2 -n 2,4 --sizes 8,256K,8M --batch 100ms
   weft bench --compare --spread --quota 50% -n 2 --sizes 8,256K --transport tcp`,
 		ValidArgs: strings.Split(operations(), ", "),
@@ -148,7 +150,9 @@ Medians below 1, and 99th percentiles below a third, are in bold.`,
 	fl.StringVar(&f.output, "output", "", "`FILE` to write to instead of standard output")
 	fl.BoolVar(&f.compare, "compare", false, "measure beside other libraries")
 	fl.StringVar(&f.sizes, "sizes", "8,4K,32K,256K,1M,2M,16M,64M", "`LIST` of sizes for --compare")
-	fl.StringVar(&f.spaces, "namespaces", "", "`HOSTSxRANKS`, such as 2x4, for --compare: hosts are network namespaces of this machine, joined by a switch")
+	fl.StringVar(&f.spaces, "namespaces", "", "`HOSTSxRANKS`, such as 2x4, or a list of them, for --compare: hosts are network namespaces of this machine, joined by a switch")
+	fl.IntVar(&f.rails, "rails", 1, "`NUMBER` of networks between the hosts of --namespaces")
+	fl.StringVar(&f.rate, "rate", "", "`RATE` of each of them, like 1Gb/s; what the processors can do without it")
 	fl.IntVar(&f.rounds, "rounds", 15, "turns of each competitor at a size, for --compare; the median counts")
 	fl.DurationVar(&f.batch, "batch", 10*time.Millisecond, "`TIME` of a turn, for --compare: long beside waking ranks that sleep, short beside other work of the machine")
 	fl.BoolVar(&f.cfg.Bind, "bind", false, "keep every rank on one processor: less noise on a busy machine")
@@ -187,7 +191,7 @@ func operations() string {
 
 // Flags of one of the two ways to measure, which the other would pass over.
 var (
-	compareFlags = []string{"sizes", "namespaces", "rounds", "batch", "best", "out-of-place", "spread", "hogs", "quota"}
+	compareFlags = []string{"sizes", "namespaces", "rails", "rate", "rounds", "batch", "best", "out-of-place", "spread", "hogs", "quota"}
 	aloneFlags   = []string{"minbytes", "maxbytes", "stepbytes", "stepfactor", "iters", "warmup_iters", "batches", "datatype", "op", "root",
 		"check", "algo", "program", "unproven", "plain", "registered", "device", "require", "floor", "explain", "hosts", "rsh", "master-addr", "lab", "tls", "checksum", "outage"}
 )

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -13,28 +14,23 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/weft-fabric/weft/bench"
+	"github.com/weft-fabric/weft/unit"
 )
 
 // runCompare measures operations beside other libraries.
 func (f *benchFlags) runCompare(cmd *cobra.Command, args []string) (err error) {
 	c := bench.Comparison{Transport: f.cfg.Transport, Rounds: f.rounds, Batch: f.batch, Best: f.best, Apart: f.apart, Bind: f.cfg.Bind, Spread: f.spread, Busy: bench.Busy{Hogs: f.hogs}}
-	hosts, local := 0, 0
-	if f.spaces != "" {
-		if _, err := fmt.Sscanf(f.spaces+" ", "%dx%d ", &hosts, &local); err != nil || hosts < 2 || hosts > 200 || local < 1 {
-			return fmt.Errorf("--namespaces %q: want HOSTSxRANKS such as 2x4: at least 2 hosts, with at least one rank each", f.spaces)
-		}
-		if cmd.Flags().Changed("ranks") {
-			return fmt.Errorf("-n %s with --namespaces %s, which says how many ranks there are; leave out one of them", f.ranks, f.spaces)
-		}
-		f.ranks = strconv.Itoa(hosts * local)
-		if c.Transport == "" {
-			c.Transport = "mixed"
-		}
+	layouts, err := f.layouts(cmd)
+	if err != nil {
+		return err
+	}
+	if len(layouts) > 0 && c.Transport == "" {
+		c.Transport = "mixed"
 	}
 	if c.Transport == "" {
 		c.Transport = "shm"
 	}
-	if c.Transport != "shm" && c.Transport != "tcp" && (c.Transport != "mixed" || hosts == 0) {
+	if c.Transport != "shm" && c.Transport != "tcp" && (c.Transport != "mixed" || len(layouts) == 0) {
 		return fmt.Errorf("--transport %s: other libraries have shm and tcp, and with --namespaces both", c.Transport)
 	}
 	if c.Rounds < 1 || c.Batch <= 0 {
@@ -70,71 +66,160 @@ func (f *benchFlags) runCompare(cmd *cobra.Command, args []string) (err error) {
 		}
 		c.Sizes = append(c.Sizes, n)
 	}
-	for _, s := range strings.Split(f.ranks, ",") {
-		n, err := strconv.Atoi(s)
-		if err != nil || n < 1 {
-			return fmt.Errorf("-n %q: want numbers of ranks, like 2,4,8", s)
-		}
-		c.Ranks = append(c.Ranks, n)
-	}
 	if c.Self, err = self(); err != nil {
 		return err
 	}
 	if c.Cache, err = bench.Cache(); err != nil {
 		return err
 	}
-	if hosts > 0 {
-		if c.Hosts, err = bench.NewNamespaces(cmd.Context(), hosts); err != nil {
-			return fmt.Errorf("--namespaces %s: %w", f.spaces, err)
-		}
-		defer func() { err = errors.Join(err, c.Hosts.Close()) }()
-	}
 	show, done := overwritten(cmd.ErrOrStderr())
 	c.Progress = show
 	ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	table, err := bench.Compare(ctx, c)
-	done()
-	if err != nil {
-		return err
-	}
-	return output(cmd, f.output, func(w io.Writer) error {
-		if f.json {
-			return printJSON(w, table)
-		}
-		statistic := "medians"
-		if c.Best {
-			statistic = "the fastest"
-		}
-		apart := ""
-		if c.Apart {
-			apart = ", all-reduce out of place"
-		}
-		where := ""
-		if hosts > 0 {
-			where = fmt.Sprintf(" on %d hosts of %d ranks", hosts, local)
-		}
-		if c.Spread {
-			statistic = "single operations"
-		}
-		fmt.Fprintf(w, "# float32 sums over %s%s, %s of %d turns taken in one run, microseconds an operation%s\n", c.Transport, where, statistic, c.Rounds, apart)
-		if c.Spread {
-			fmt.Fprintf(w, "# beside %d processes that never wait", c.Busy.Hogs)
-			if c.Busy.Quota > 0 {
-				fmt.Fprintf(w, ", with %.0f%% of the processors", c.Busy.Quota*100)
-			}
-			fmt.Fprintf(w, "; %d processors\n", runtime.NumCPU())
-		}
-		table.Absent(w)
-		if err := table.Markdown(w); err != nil {
+	var tables []*bench.Table
+	if len(layouts) == 0 {
+		if c.Ranks, err = counts(f.ranks); err != nil {
 			return err
 		}
-		if !f.cpu {
-			return nil
+		table, err := bench.Compare(ctx, c)
+		done()
+		if err != nil {
+			return err
 		}
-		fmt.Fprintln(w, "\n# processor seconds of all ranks for a GB that must move")
-		return table.Processor(w)
+		tables = append(tables, table)
+	}
+	for _, l := range layouts {
+		table, err := l.compare(ctx, c)
+		done()
+		if err != nil {
+			return fmt.Errorf("--namespaces %dx%d: %w", l.Hosts, l.Ranks, err)
+		}
+		tables = append(tables, table)
+	}
+	return output(cmd, f.output, func(w io.Writer) error {
+		if f.json && len(tables) == 1 {
+			return printJSON(w, tables[0])
+		}
+		if f.json {
+			return printJSON(w, tables)
+		}
+		for i, t := range tables {
+			if i > 0 {
+				fmt.Fprintln(w)
+			}
+			if err := printComparison(w, &c, t, f.cpu); err != nil {
+				return err
+			}
+		}
+		return nil
 	})
+}
+
+// counts are numbers of ranks, like 2,4,8.
+func counts(list string) (all []int, err error) {
+	for _, s := range strings.Split(list, ",") {
+		n, err := strconv.Atoi(s)
+		if err != nil || n < 1 {
+			return nil, fmt.Errorf("-n %q: want numbers of ranks, like 2,4,8", s)
+		}
+		all = append(all, n)
+	}
+	return all, nil
+}
+
+// layouts are what --namespaces asks for: hosts, ranks on each, and what joins them.
+func (f *benchFlags) layouts(cmd *cobra.Command) (list []layout, err error) {
+	var rate unit.BitRate
+	if f.rate != "" {
+		if rate, err = unit.ParseBitRate(f.rate); err != nil || rate < 1e6 {
+			return nil, fmt.Errorf("--rate %q: want the rate of a rail, like 1Gb/s, of 1 Mb/s or more", f.rate)
+		}
+	}
+	if f.spaces == "" {
+		if f.rate != "" || cmd.Flags().Changed("rails") {
+			return nil, errors.New("--rails and --rate are those of --namespaces; give that, too")
+		}
+		return nil, nil
+	}
+	if cmd.Flags().Changed("ranks") {
+		return nil, fmt.Errorf("-n %s with --namespaces %s, which says how many ranks there are; leave out one of them", f.ranks, f.spaces)
+	}
+	if f.rails < 1 || f.rails > 8 {
+		return nil, fmt.Errorf("--rails %d: want 1 to 8 networks", f.rails)
+	}
+	for _, s := range strings.Split(f.spaces, ",") {
+		l := layout{Wiring: bench.Wiring{Rails: f.rails, Rate: rate.Bytes()}}
+		if _, err := fmt.Sscanf(s+" ", "%dx%d ", &l.Hosts, &l.Ranks); err != nil || l.Hosts < 2 || l.Hosts > 200 || l.Ranks < 1 {
+			return nil, fmt.Errorf("--namespaces %q: want HOSTSxRANKS such as 2x4: at least 2 hosts, with at least one rank each", s)
+		}
+		list = append(list, l)
+	}
+	return list, nil
+}
+
+// layout is hosts made of namespaces, with so many ranks each.
+type layout struct {
+	bench.Wiring
+	Ranks int
+}
+
+// compare measures on the layout's hosts, which exist meanwhile.
+func (l *layout) compare(ctx context.Context, c bench.Comparison) (table *bench.Table, err error) {
+	if c.Hosts, err = bench.NewNamespaces(ctx, l.Wiring); err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, c.Hosts.Close()) }()
+	c.Ranks = []int{l.Hosts * l.Ranks}
+	if table, err = bench.Compare(ctx, c); err != nil {
+		return nil, err
+	}
+	table.Hosts, table.Rails, table.Rate = l.Hosts, l.Rails, float64(l.Rate)
+	return table, nil
+}
+
+// printComparison writes a table with what it is of.
+func printComparison(w io.Writer, c *bench.Comparison, t *bench.Table, cpu bool) error {
+	statistic := "medians"
+	if c.Best {
+		statistic = "the fastest"
+	}
+	apart := ""
+	if c.Apart {
+		apart = ", all-reduce out of place"
+	}
+	where := ""
+	if t.Hosts > 0 {
+		where = fmt.Sprintf(" on %d hosts of %d ranks", t.Hosts, t.Rows[0].Ranks/t.Hosts)
+	}
+	if t.Rails > 1 {
+		where += fmt.Sprintf(", %d rails", t.Rails)
+	}
+	if t.Rate > 0 {
+		where += fmt.Sprintf(" of %s", unit.Rate(t.Rate).Bits())
+	}
+	if c.Spread {
+		statistic = "single operations"
+	}
+	fmt.Fprintf(w, "# float32 sums over %s%s, %s of %d turns taken in one run, microseconds an operation%s\n", c.Transport, where, statistic, c.Rounds, apart)
+	if c.Spread {
+		fmt.Fprintf(w, "# beside %d processes that never wait", c.Busy.Hogs)
+		if c.Busy.Quota > 0 {
+			fmt.Fprintf(w, ", with %.0f%% of the processors", c.Busy.Quota*100)
+		}
+		fmt.Fprintf(w, "; %d processors\n", runtime.NumCPU())
+	}
+	t.Absent(w)
+	if err := t.Markdown(w); err != nil {
+		return err
+	}
+	if won, of := t.Won(); of > 0 && !c.Spread {
+		fmt.Fprintf(w, "# not slower than the best of the others, on registered buffers: %d of %d rows\n", won, of)
+	}
+	if !cpu {
+		return nil
+	}
+	fmt.Fprintln(w, "\n# processor seconds of all ranks for a GB that must move")
+	return t.Processor(w)
 }
 
 // overwritten shows a line that is written over, on a terminal only.

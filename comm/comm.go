@@ -143,6 +143,7 @@ type world struct {
 	apart   []string         // by rank: why it shares no memory with the host it says it is on; empty if it does
 	pids    []int            // of processes, by rank of the endpoint
 	local   int              // ranks on this machine, which share its cores
+	shared  int              // hosts that share the cores of a machine, at most
 
 	inside, across *world // nil but where transports are mixed
 	mates          []int  // of inside: the ranks of all that its ranks are

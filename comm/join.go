@@ -119,6 +119,7 @@ func (w *world) join(ctx context.Context, gather transport.Gather) (*Comm, error
 			w.local++
 		}
 	}
+	w.shared = sharers(hellos, w.hosts)
 	switch kind {
 	case "shm":
 		w.ep, err = shm.Open(ctx, shm.Config{Rank: cfg.Rank, Size: cfg.Size, Gather: gather, Machine: w.local})
@@ -145,6 +146,19 @@ func (w *world) join(ctx context.Context, gather transport.Gather) (*Comm, error
 		return nil, err
 	}
 	return w.first(ctx, gather)
+}
+
+// sharers is how many hosts share the cores of a machine, at most: network namespaces and pods count as hosts.
+func sharers(hellos []hello, hosts []int) int {
+	on, most := map[string]map[int]bool{}, 1
+	for r, h := range hellos {
+		if on[h.Machine] == nil {
+			on[h.Machine] = map[int]bool{}
+		}
+		on[h.Machine][hosts[r]] = true
+		most = max(most, len(on[h.Machine]))
+	}
+	return most
 }
 
 // wire is the configuration of tcp.
@@ -486,7 +500,7 @@ func (w *world) query(ctx context.Context, members []int, gather transport.Gathe
 		dir = "" // nowhere to keep them: they are measured every time
 	}
 	return choice.Find(ctx, choice.Query{Port: port, Call: transport.Call{Seq: 1},
-		Can: w.ep.Can(), Rank: w.ep.Rank(), Hosts: w.hosts, Gather: gather, Dir: dir, Fresh: w.cfg.Measure, Known: w.cfg.Links, Busy: 1.3})
+		Can: w.ep.Can(), Rank: w.ep.Rank(), Hosts: w.hosts, Shared: w.shared, Gather: gather, Dir: dir, Fresh: w.cfg.Measure, Known: w.cfg.Links, Busy: 1.3})
 }
 
 // floor refuses links that are slower than the configuration demands.

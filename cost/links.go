@@ -21,13 +21,14 @@ import (
 // where traffic is what a rank loads and stores. Programs that send messages
 // are replayed over Near and Far: see Replay.
 type Links struct {
-	Kind  string  `json:"kind"`         // mem, shm or tcp
-	Ranks int     `json:"ranks"`        // of all hosts
-	Cores int     `json:"cores"`        // of the host that has fewest
-	Sync  float64 `json:"sync_us"`      // for all ranks to meet
-	Paces []Pace  `json:"paces"`        // of memory, by growing traffic
-	Near  Link    `json:"near"`         // between ranks of a host
-	Far   Link    `json:"far,omitzero"` // between hosts; zero where there is one
+	Kind  string  `json:"kind"`           // mem, shm or tcp
+	Ranks int     `json:"ranks"`          // of all hosts
+	Cores int     `json:"cores"`          // of the machine that has fewest
+	Hosts int     `json:"hosts,omitzero"` // that share these cores, as namespaces and pods of one machine do; 0 is one
+	Sync  float64 `json:"sync_us"`        // for all ranks to meet
+	Paces []Pace  `json:"paces"`          // of memory, by growing traffic
+	Near  Link    `json:"near"`           // between ranks of a host
+	Far   Link    `json:"far,omitzero"`   // between hosts; zero where there is one
 
 	Doubtful bool `json:"doubtful,omitzero"` // measured beside other work
 
@@ -54,7 +55,7 @@ type Link struct {
 
 // Check refuses links that no measurement gives.
 func (l *Links) Check() error {
-	if l.Ranks < 1 || l.Cores < 1 {
+	if l.Ranks < 1 || l.Cores < 1 || l.Hosts < 0 {
 		return fmt.Errorf("links of %d ranks on %d cores; at least one of each expected", l.Ranks, l.Cores)
 	}
 	if len(l.Paces) == 0 {
@@ -100,10 +101,13 @@ func (l *Links) memory(traffic float64, ranks int) float64 {
 	return at * traffic / last.Traffic
 }
 
-// crowd is how many ranks share a core, for a number of ranks on a host.
-func (l *Links) crowd(ranks int) float64 {
-	return max(1, float64(ranks)/float64(max(l.Cores, 1)))
+// Own is how many cores each of so many ranks of a host has: less than one where they share.
+func (l *Links) Own(ranks int) float64 {
+	return float64(max(l.Cores, 1)) / float64(max(ranks, 1)*max(l.Hosts, 1))
 }
+
+// crowd is how many ranks share a core, for a number of ranks on a host.
+func (l *Links) crowd(ranks int) float64 { return max(1, 1/l.Own(ranks)) }
 
 // Flat is the model of flat programs over memory that all ranks see. A cost's
 // steps are meetings and its wire bytes memory traffic, as FlatAlgos counts them.

@@ -333,11 +333,9 @@ func (w *walk) letter() sent {
 // message has come may have to wait for a core, so that the chain of messages without
 // their bytes adds its part, as far as cores are busy and all of it as ranks become many.
 func (w *walk) end() []Replayed {
-	have, idle := max(w.l.Cores, 1), 0.0
+	idle := 0.0
 	for _, on := range w.on {
-		if on > have {
-			idle = max(idle, 1-float64(have)/float64(on))
-		}
+		idle = max(idle, 1-w.l.Own(on))
 	}
 	list := make([]Replayed, w.sizes/2)
 	for k := range list {
@@ -346,11 +344,11 @@ func (w *walk) end() []Replayed {
 			for _, t := range threads {
 				chain, bare = max(chain, t[k]), max(bare, t[len(list)+k])
 			}
-			own := min(max(have/w.on[w.host[r]], 1), len(threads))
+			own := min(max(int(w.l.Own(w.on[w.host[r]])), 1), len(threads))
 			chain = max(chain, w.rank[r][k]/float64(own))
 		}
 		for h := range w.work {
-			cores, out = max(cores, w.work[h][k]/float64(have)), max(out, w.out[h][k])
+			cores, out = max(cores, w.work[h][k]/w.l.Own(1)), max(out, w.out[h][k])
 		}
 		list[k] = Replayed{Span(max(chain, cores, out) + idle*min(bare, cores)), Span(chain), Span(cores), Span(out)}
 	}

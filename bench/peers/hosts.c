@@ -109,7 +109,7 @@ static int prev(int k) { return (home + hosts - k) % hosts; }
 
 // between sums a buffer over the hosts: each host adds a slice and sends it back.
 static void between(float *b, size_t count) {
-  if (hosts == 2 || count < 1024) { // small, or one partner: everybody adds all
+  if (count < (hosts == 2 ? 32768 : 1024)) { // small: everybody adds all
     if (hosts == 2) {
       swap(1 - home, (char *)b, count * 4, 1 - home, (char *)b, count * 4, 1);
       return;

@@ -41,7 +41,7 @@ type file struct {
 }
 
 // version changes when figures come to mean something else.
-const version = 3
+const version = 4
 
 // maxFile is the size in bytes from which a file is no cache file of ours.
 const maxFile = 64 << 10
@@ -178,6 +178,7 @@ type Query struct {
 	Can    transport.Capabilities
 	Rank   int
 	Hosts  []int
+	Shared int // hosts that share the cores of a machine, at most; 0 is one
 	Gather transport.Gather
 	Dir    string // of the cache; empty for none
 	Fresh  bool   // measure even if the cache knows them
@@ -273,7 +274,7 @@ func Find(ctx context.Context, q Query) (found Found, err error) {
 			return found, found.Check()
 		}
 	}
-	now, err := measure(ctx, q.Port, q.Call, q.Rank, q.Hosts, q.Gather)
+	now, err := measure(ctx, q.Port, q.Call, q.Rank, q.Hosts, max(q.Shared, 1), q.Gather)
 	if err != nil {
 		return found, err
 	}

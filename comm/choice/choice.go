@@ -159,14 +159,13 @@ func New(links cost.Links, can transport.Capabilities, n int, hosts []int) *Tabl
 	for _, h := range t.hosts {
 		on[h]++
 	}
-	t.own = max(links.Cores/max(slices.Max(on), 1), 1)
-	t.crowd = slices.Max(on) > links.Cores
-	t.packed = slices.Max(on) > 3*links.Cores
+	own := links.Own(slices.Max(on))
+	t.own, t.crowd, t.packed = max(int(own), 1), own < 1, own < 1.0/3
 	if !t.visible {
 		t.links = rough(t.links, slices.Max(on))
 	} else {
 		t.links.Sync = min(t.links.Sync, longest*float64(n))
-		if t.links.Cores > 0 && n > t.links.Cores {
+		if t.links.Cores > 0 && t.crowd {
 			t.links.Sync = max(t.links.Sync, shortest*float64(n))
 		}
 	}
@@ -291,7 +290,7 @@ type fresh struct{ cost.Flat }
 func (f fresh) Time(c cost.Work) unit.Time {
 	const slow, caught = 1.2e-4, 3e-5 // us a byte
 	late := caught * min(c.Wire, 256<<10)
-	if f.Ranks <= f.Cores {
+	if f.Own(f.Ranks) >= 1 {
 		late = slow*min(c.Wire, 32<<10) + caught*min(max(c.Wire-32<<10, 0), 96<<10)
 	}
 	return f.Flat.Time(c) + unit.Time(late*float64(unit.Microsecond))

@@ -70,7 +70,11 @@ func (t *Table) heading() string {
 	if t.many > 1 {
 		s += fmt.Sprintf(" on %d hosts", t.many)
 	}
-	return s + fmt.Sprintf(", %s a host: %s", count(l.Cores, "core"), costs(l, t.visible, t.many))
+	where := "a host"
+	if l.Hosts > 1 {
+		where = fmt.Sprintf("for %d hosts", l.Hosts)
+	}
+	return s + fmt.Sprintf(", %s %s: %s", count(l.Cores, "core"), where, costs(l, t.visible, t.many))
 }
 
 // costs says what links cost.

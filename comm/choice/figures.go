@@ -17,7 +17,8 @@ type figures struct {
 	When  time.Time   `json:"when"`
 	Took  float64     `json:"took_us"` // on the rank that took longest
 	Busy  float64     `json:"busy"`    // times longer than necessary that passes over memory took: 1.04 to 1.54 with 2 to 8 ranks on 2 cores that do nothing else, mostly below 1.3 (3 ranks have no even share of 2 cores: 1.3 to 1.6), and 1.44 to 4.6 beside one busy process (2026-11-16)
-	Cores int         `json:"cores"`   // of the host that has fewest
+	Cores int         `json:"cores"`   // of the machine that has fewest
+	Hosts int         `json:"hosts"`   // that share them, at most
 	Sync  float64     `json:"sync_us"`
 	Paces []cost.Pace `json:"paces"`
 	Near  exchange    `json:"near,omitzero"`
@@ -25,8 +26,8 @@ type figures struct {
 }
 
 // combine makes figures of what all ranks found: the median of each over the ranks
-// that have it. It is a function of the findings alone.
-func combine(all [][]byte, hosts []int) (f figures, err error) {
+// that have it. It is a function of the findings alone. shared is how many hosts share a machine's cores.
+func combine(all [][]byte, hosts []int, shared int) (f figures, err error) {
 	if len(all) != len(hosts) {
 		return f, fmt.Errorf("links measured by %d ranks of %d", len(all), len(hosts))
 	}
@@ -52,6 +53,7 @@ func combine(all [][]byte, hosts []int) (f figures, err error) {
 		When:  found[0].When,
 		Took:  slices.MaxFunc(found, func(a, b findings) int { return cmp.Compare(a.Took, b.Took) }).Took,
 		Cores: slices.MinFunc(found, func(a, b findings) int { return cmp.Compare(a.Cores, b.Cores) }).Cores,
+		Hosts: shared,
 		Sync:  mid(func(f *findings) float64 { return f.Sync }),
 		Near:  between(func(f *findings) *exchange { return &f.Near }),
 		Far:   between(func(f *findings) *exchange { return &f.Far }),
@@ -69,7 +71,7 @@ func combine(all [][]byte, hosts []int) (f figures, err error) {
 	}
 	for h := range on {
 		if used[h] > 0 {
-			f.Busy = max(f.Busy, wall[h]*min(on[h], float64(max(f.Cores, 1)))/used[h])
+			f.Busy = max(f.Busy, wall[h]*min(on[h], float64(max(f.Cores, 1))/float64(max(f.Hosts, 1)))/used[h])
 		}
 	}
 	return f, nil
@@ -88,12 +90,12 @@ func middle[T any](list []T, of func(*T) float64) float64 {
 
 // links makes links of figures.
 func (f *figures) links(hosts []int) (cost.Links, error) {
-	l := cost.Links{Ranks: len(hosts), Cores: f.Cores, Sync: f.Sync, Paces: f.Paces}
+	l := cost.Links{Ranks: len(hosts), Cores: f.Cores, Hosts: f.Hosts, Sync: f.Sync, Paces: f.Paces}
 	if len(f.Paces) == 0 {
 		return l, errors.New("no pace of memory")
 	}
 	narrowest, widest := width(hosts)
-	crowd := max(1, float64(widest)/float64(max(l.Cores, 1)))
+	crowd := max(1, 1/l.Own(widest))
 	link := func(x exchange, far bool) cost.Link {
 		// One more message takes a send and a receive of a core that crowd ranks
 		// share; a byte of a large message likewise, or the way out of its host.
@@ -153,7 +155,7 @@ func rough(l cost.Links, most int) cost.Links {
 	if l.Doubtful {
 		l.Near, l.Far.Post, l.Far.Beta = usual.Near, usual.Far.Post, usual.Far.Beta
 	}
-	crowd := max(1, float64(most)/float64(max(l.Cores, 1)))
+	crowd := max(1, 1/l.Own(most))
 	l.Near, l.Far = coarse(l.Near, usual.Near, nearStep, crowd), coarse(l.Far, usual.Far, farStep, crowd)
 	return l
 }

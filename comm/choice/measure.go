@@ -43,14 +43,14 @@ func largeFor(ranks int) int { return max(256<<10/max(ranks/8, 1)&^63, 16<<10) }
 // is gathered, and all return the same: the median rank's figures. The links'
 // Kind is the caller's to fill in.
 func Measure(ctx context.Context, port transport.Port, call transport.Call, rank int, hosts []int, gather transport.Gather) (cost.Links, error) {
-	f, err := measure(ctx, port, call, rank, hosts, gather)
+	f, err := measure(ctx, port, call, rank, hosts, 1, gather)
 	if err != nil {
 		return cost.Links{}, err
 	}
 	return f.links(hosts)
 }
 
-func measure(ctx context.Context, port transport.Port, call transport.Call, rank int, hosts []int, gather transport.Gather) (figures, error) {
+func measure(ctx context.Context, port transport.Port, call transport.Call, rank int, hosts []int, shared int, gather transport.Gather) (figures, error) {
 	p := newProbe(ctx, port, rank, hosts)
 	port.Begin(call, func() error { return context.Cause(ctx) })
 	f := findings{Cores: cores(), When: time.Now().UTC().Truncate(time.Second)}
@@ -66,7 +66,7 @@ func measure(ctx context.Context, port transport.Port, call transport.Call, rank
 	if err != nil {
 		return figures{}, fmt.Errorf("gathering measured links: %w", err)
 	}
-	return combine(all, hosts)
+	return combine(all, hosts, shared)
 }
 
 // cores are those that the processes of this host can have: what the system allows

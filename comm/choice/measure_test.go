@@ -209,7 +209,7 @@ func TestCombine(t *testing.T) {
 		return text
 	}
 	all := [][]byte{one(8, 1, 10, 2, 10+1e-3*(256<<10-8)), one(2, 3, 12, 300, 99999), one(4, 2, 8, 1, 11)}
-	f, err := combine(all, []int{0, 0, 0})
+	f, err := combine(all, []int{0, 0, 0}, 1)
 	if err != nil || f.Busy != 2 { // the cores worked for 30 of twice 30
 		t.Fatal(f.Busy, err)
 	}
@@ -219,7 +219,7 @@ func TestCombine(t *testing.T) {
 	}
 	// Three ranks on two cores: a core's time is two thirds of what passes.
 	post := 2.0 / 2 / 1.5
-	want := cost.Links{Ranks: 3, Cores: 2, Sync: 2, Paces: []cost.Pace{{Traffic: 1000, Byte: 2e-6}}, Near: cost.Link{Alpha: 8, Post: post, Beta: 1e-3 / 2 / 1.5}}
+	want := cost.Links{Ranks: 3, Cores: 2, Hosts: 1, Sync: 2, Paces: []cost.Pace{{Traffic: 1000, Byte: 2e-6}}, Near: cost.Link{Alpha: 8, Post: post, Beta: 1e-3 / 2 / 1.5}}
 	if l.Near.Beta = float64(int(l.Near.Beta*1e9+0.5)) / 1e9; l.Near.Beta != float64(int(want.Near.Beta*1e9+0.5))/1e9 {
 		t.Errorf("%g us a byte, want %g", l.Near.Beta, want.Near.Beta)
 	}
@@ -227,7 +227,7 @@ func TestCombine(t *testing.T) {
 		t.Errorf("%+v, want %+v", l, want)
 	}
 	for _, wrong := range [][][]byte{{}, all[:2], {all[0], all[1], []byte("{")}, {all[0], all[1], []byte("{}")}} {
-		if f, err := combine(wrong, []int{0, 0, 0}); err == nil {
+		if f, err := combine(wrong, []int{0, 0, 0}, 1); err == nil {
 			t.Errorf("%d findings give %+v", len(wrong), f)
 		}
 	}

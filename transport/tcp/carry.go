@@ -21,8 +21,8 @@ import (
 // messages are copied so that their sender need not wait; of longer ones the sender's memory is the copy.
 const (
 	keepSize  = 64 << 10 // messages up to this length are copied
-	keepLimit = 4 << 20  // bytes of copies before senders wait
-	keepMost  = 2048     // pieces before senders wait: half of what the receiver tells apart
+	keepLimit = 1 << 20  // bytes of copies before senders wait
+	keepMost  = 512      // pieces before senders wait; the receiver tells 4096 apart
 	keepNear  = 2 << 10  // copies up to this length are used again by the next piece
 
 	ackBytes  = frame.CutSize // received before an acknowledgement goes out: the sender measures streams by them
@@ -287,7 +287,7 @@ func (pr *peer) settlePiece(i int, now time.Time) bool {
 	if p.kept {
 		c.kept -= p.bytes
 		// A copy is read by nobody until it is sent again.
-		if cap(p.b) == keepNear && !p.again && len(c.free) < ackPieces {
+		if cap(p.b) == keepNear && !p.again && len(c.free) < keepMost {
 			c.free = append(c.free, p)
 		} else if !p.again && cap(p.b) > keepNear {
 			buffer.FreePart(p.b)
@@ -441,9 +441,6 @@ func (p *port) sendKept(pr *peer, channel int, msgno uint32, b []byte) error {
 	x := c.copyOf(b)
 	x.h = frame.Header{Kind: frame.Data, Length: len(b), Total: uint64(len(b)), Channel: uint32(channel), Msgno: msgno, Piece: c.base + uint64(len(c.window))}
 	x.call = p.enc
-	if c.kept+len(b) > keepLimit/4 || len(c.window)%ackPieces == ackPieces-1 {
-		x.h.Flags |= frame.FlagAck
-	}
 	c.window = append(c.window, x)
 	c.kept += len(b)
 	s := pr.first()
