@@ -11,6 +11,7 @@
 # make torch-bench  times collectives of PyTorch over weft and over Gloo in turn; two minutes
 # make dist   a release in dist/: static binaries for Linux, an image, checksums (VERSION=v1.2.3 names it)
 # make bench  figures for docs/performance.md; bench-sim is the simulator's part of it (ASTRA_RING: sim/peer_test.go)
+# make bench-hosts  collectives over hosts made of namespaces beside Open MPI and Gloo, on one and two rails, and the simulator's word on them (LAYOUTS, SIZES); as root, about fifteen minutes
 # make accuracy  refits the predictions of NCCL to the measured points and writes docs/accuracy.md; about two minutes
 # make plan-accuracy  fits the factors of plans to measured steps again and writes docs/plan-accuracy.md; about a minute
 # make drift  a lab with real routers, and every fault that weft net check must name planted in it
@@ -36,7 +37,7 @@ RACE     ?= transport comm coord ckpt elastic launch up web member train bench p
 PACKAGES := ibsim-utils opensm infiniband-diags chromium gcc g++ openmpi-bin libopenmpi-dev mpich libmpich-dev libgloo-dev python3-torch libucx0 ucx-utils \
 	netplan.io frr dnsmasq-base kea-dhcp4-server bind9-utils slurmctld slurmd slurm-client lldpd bird2 nftables prometheus
 
-.PHONY: gofmt vet staticcheck torch-suite torch-bench quick test long lib race schedules host-faults differential proofs dist cross bench bench-sim bench-comm accuracy plan-accuracy drift drills lab-scale consumers watch-drills watch-load gpu xfer-faults xfer-store fuzz lint packages build
+.PHONY: gofmt vet staticcheck torch-suite torch-bench quick test long lib race schedules host-faults differential proofs dist cross bench bench-sim bench-comm bench-hosts accuracy plan-accuracy drift drills lab-scale consumers watch-drills watch-load gpu xfer-faults xfer-store fuzz lint packages build
 
 quick:
 	$(GO) build ./...
@@ -144,6 +145,16 @@ bench-comm: packages build
 	./weft bench --compare all-reduce -n 2,4,8 --cpu
 	./weft bench --compare all-reduce -n 2,4,8 --transport tcp --cpu
 	./weft bench --compare reduce-scatter all-gather broadcast reduce all-to-all gather scatter send-recv barrier -n 2,8 --sizes 8,256K,16M
+
+# The tables of docs/tables/collectives-hosts.md: what the cores can do, then networks of a stated rate; and what was simulated of it.
+LAYOUTS ?= 2x1,2x2,2x4,2x8,4x1,4x2,4x4,8x1,8x2
+SIZES   ?= 8,1K,32K,1M,16M,64M
+HOSTOPS  = all-reduce all-gather reduce-scatter all-to-all broadcast
+bench-hosts: packages build
+	./weft bench --compare $(HOSTOPS) --namespaces $(LAYOUTS) --sizes $(SIZES) --rounds 5 --batch 5ms
+	./weft bench --compare $(HOSTOPS) --namespaces 2x1,2x4 --rate 2Gb/s --sizes $(SIZES) --rounds 3 --batch 5ms
+	./weft bench --compare $(HOSTOPS) --namespaces 2x1,2x4 --rate 2Gb/s --rails 2 --sizes $(SIZES) --rounds 3 --batch 5ms
+	./weft bench --predict $(HOSTOPS) --namespaces 2x1,2x2,2x4,4x2 --rate 1Gb/s -b 8 -e 8M -f 32 --batches 3
 
 # Every fault of hosts and of the links between them, as docs/tables/host-faults.md; needs root, about three minutes.
 host-faults:

@@ -42,6 +42,7 @@ type Config struct {
 	Algo      string    `json:"algo,omitempty"`     // an algorithm by name
 	Program   string    `json:"program,omitempty"`  // or the text of a program
 	Unproven  bool      `json:"unproven,omitempty"` // which need not be proven
+	Predict   bool      `json:"predict,omitempty"`  // tell which programs ran over which links, for Predict
 
 	program *sched.Program
 }

@@ -73,7 +73,7 @@ func NewNamespaces(ctx context.Context, wire Wiring) (*Namespaces, error) {
 				fmt.Sprintf("ip -n %s link set %s master sw%d up", n.fabric, port, r), fmt.Sprintf("ip -n %s addr add 10.79.%d.%d/24 dev %s", name, r, i+1, end),
 				"ip -n "+name+" link set "+end+" up")
 			if wire.Rate > 0 { // both ends: a link is as fast in as out
-				shape := fmt.Sprintf("root tbf rate %dbit burst 256kb limit 16mb", int64(wire.Rate)*8)
+				shape := fmt.Sprintf("root tbf rate %dbit burst 96kb limit 16mb", int64(wire.Rate)*8)
 				lines = append(lines, "tc -n "+name+" qdisc add dev "+end+" "+shape, "tc -n "+n.fabric+" qdisc add dev "+port+" "+shape)
 			}
 		}
@@ -106,6 +106,11 @@ func (n *Namespaces) rails() (list []string) {
 		list = append(list, fmt.Sprintf("r%d", r))
 	}
 	return list
+}
+
+// Spec is how n ranks of ours start on these hosts, over all of their rails.
+func (n *Namespaces) Spec(ranks int, command []string) launch.Spec {
+	return n.on(ranks, command, "WEFT_INTERFACES="+strings.Join(n.rails(), ","))
 }
 
 // on is a command with n ranks on these hosts, in order.

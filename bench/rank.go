@@ -48,6 +48,8 @@ type Point struct {
 	// Limit is the least time that memory of the GPU allows: what must be read and written, at the rate of a plain add that was
 	// measured in the same run; 0 on the host.
 	Limit float64 `json:"limit_us,omitempty"`
+	// Ran is what Predict needs, if the Config asks for it.
+	Ran *Ran `json:"ran,omitempty"`
 }
 
 // Time is what one way of calling took.
@@ -138,6 +140,11 @@ func Rank(ctx context.Context, c *comm.Comm, cfg Config, emit func(Event) error)
 		if gpus != nil {
 			p.Way, p.Limit = string(gpus.g.Way()), gpus.limit(cfg.Op, c.Size(), p.Bytes)
 			p.Program = gpus.program(&cfg)
+		}
+		if cfg.Predict {
+			if p.Ran, err = ran(c, &cfg, p.Bytes); err != nil {
+				return err
+			}
 		}
 		if c.Rank() == 0 {
 			if err := emit(Event{Row: p}); err != nil {

@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -23,7 +24,7 @@ import (
 type benchFlags struct {
 	cfg                                              bench.Config
 	min, max, step, ranks, redop, dtype, floor       string
-	plain, registered, json, cpu, compare            bool
+	plain, registered, json, cpu, compare, predict   bool
 	program, output, hosts, rsh, sizes, spaces, rate string
 	rails                                            int
 	best, apart, explain, spread                     bool
@@ -69,6 +70,9 @@ run; the table has the medians, and ratios above 1 are how many times as long as
 ours the others take. Programs for the others are compiled when first needed and
 kept in the user's cache folder.
 
+--predict measures, then simulates the very programs that ran on a cluster made of the
+links that the ranks measured when they met, as 'weft sim' does, and prints both times.
+
 --spread times every operation by itself, where other work takes the processors
 away: --hogs starts processes that never wait, --quota gives the ranks of each
 competitor a share of the processors. The table has the median and the 99th
@@ -88,6 +92,8 @@ Medians below 1, and 99th percentiles below a third, are in bold.`,
   weft bench --compare all-gather broadcast --transport tcp
   weft bench --compare all-reduce --namespaces 2x4 --sizes 8,32K,1M
   weft bench --compare all-reduce --namespaces 2x1,4x2 --rails 2 --rate 1Gb/s --sizes 1M
+  weft bench --predict all-reduce all-gather --namespaces 2x2 --rate 1Gb/s -b 64K -e 4M -f 8
+  weft bench --predict all-reduce -n 4 -b 1M -e 1M
   weft bench --compare --spread --hogs 2 -n 2,4 --sizes 8,256K,8M --batch 100ms
   weft bench --compare --spread --quota 50% -n 2 --sizes 8,256K --transport tcp`,
 		ValidArgs: strings.Split(operations(), ", "),
@@ -116,6 +122,12 @@ Medians below 1, and 99th percentiles below a third, are in bold.`,
 					return err
 				}
 				return f.runCompare(cmd, args)
+			}
+			if f.predict {
+				if err := unused(cmd, "is not for --predict", append(slices.Clone(notPredict), without(compareFlags, "namespaces", "rails", "rate")...)); err != nil {
+					return err
+				}
+				return f.runPredict(cmd, args)
 			}
 			if err := unused(cmd, "is for --compare", compareFlags); err != nil {
 				return err
@@ -150,7 +162,8 @@ Medians below 1, and 99th percentiles below a third, are in bold.`,
 	fl.StringVar(&f.output, "output", "", "`FILE` to write to instead of standard output")
 	fl.BoolVar(&f.compare, "compare", false, "measure beside other libraries")
 	fl.StringVar(&f.sizes, "sizes", "8,4K,32K,256K,1M,2M,16M,64M", "`LIST` of sizes for --compare")
-	fl.StringVar(&f.spaces, "namespaces", "", "`HOSTSxRANKS`, such as 2x4, or a list of them, for --compare: hosts are network namespaces of this machine, joined by a switch")
+	fl.StringVar(&f.spaces, "namespaces", "", "`HOSTSxRANKS`, such as 2x4, or a list of them, for --compare and --predict: hosts are network namespaces of this machine, joined by a switch")
+	fl.BoolVar(&f.predict, "predict", false, "simulate the programs that ran on the links that were measured, and print both times")
 	fl.IntVar(&f.rails, "rails", 1, "`NUMBER` of networks between the hosts of --namespaces")
 	fl.StringVar(&f.rate, "rate", "", "`RATE` of each of them, like 1Gb/s; what the processors can do without it")
 	fl.IntVar(&f.rounds, "rounds", 15, "turns of each competitor at a size, for --compare; the median counts")
@@ -195,6 +208,14 @@ var (
 	aloneFlags   = []string{"minbytes", "maxbytes", "stepbytes", "stepfactor", "iters", "warmup_iters", "batches", "datatype", "op", "root",
 		"check", "algo", "program", "unproven", "plain", "registered", "device", "require", "floor", "explain", "hosts", "rsh", "master-addr", "lab", "tls", "checksum", "outage"}
 )
+
+// notPredict are flags that --predict would pass over.
+var notPredict = []string{"device", "lab", "tls", "checksum", "outage", "cpu", "require", "floor", "explain"}
+
+// without is a list without some of it.
+func without(list []string, some ...string) []string {
+	return slices.DeleteFunc(slices.Clone(list), func(s string) bool { return slices.Contains(some, s) })
+}
 
 // unused says so if one of some flags is given.
 func unused(cmd *cobra.Command, why string, names []string) error {

@@ -165,12 +165,12 @@ type layout struct {
 
 // compare measures on the layout's hosts, which exist meanwhile.
 func (l *layout) compare(ctx context.Context, c bench.Comparison) (table *bench.Table, err error) {
-	if c.Hosts, err = bench.NewNamespaces(ctx, l.Wiring); err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, c.Hosts.Close()) }()
 	c.Ranks = []int{l.Hosts * l.Ranks}
-	if table, err = bench.Compare(ctx, c); err != nil {
+	if err := l.with(ctx, func(n *bench.Namespaces) (err error) {
+		c.Hosts = n
+		table, err = bench.Compare(ctx, c)
+		return err
+	}); err != nil {
 		return nil, err
 	}
 	table.Hosts, table.Rails, table.Rate = l.Hosts, l.Rails, float64(l.Rate)

@@ -169,6 +169,26 @@ func (c *Comm) Links() *Links {
 	return &l
 }
 
+// Chosen is the program that a collective of so many bytes in the larger of its buffers runs by: of all phases, where it runs in
+// several. All ranks have the same.
+func (c *Comm) Chosen(op sched.Collective, root int, bytes int64) (*sched.Program, error) {
+	r := request{Op: op, Type: reduce.Uint8, Root: -1, Count: int(bytes)}
+	if op.Rooted() {
+		r.Root = root
+	}
+	if op.Reduces() {
+		r.Reduce = reduce.Sum
+	}
+	if op.Blocks() {
+		r.Count /= c.Size()
+	}
+	p, err := c.library.find(&r, want{})
+	if err != nil {
+		return nil, err
+	}
+	return p.program, nil
+}
+
 // Counters tells what the transport counted since it began: bytes, messages,
 // refused connections, lost paths; and on rank 0, as rendezvous.*, which connections were refused where
 // ranks met.

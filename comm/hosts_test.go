@@ -54,13 +54,16 @@ func TestThreeHostsTwoRails(t *testing.T) {
 	list.all(order{Do: "dup"})
 	const count = 2 << 20
 	large := order{Do: "op", Op: "all-reduce", Count: count, Times: 3}
-	before := carried()
-	right("both rails", large)
-	after := carried()
-	for h := range hosts {
-		a, b := after[h][0]-before[h][0], after[h][1]-before[h][1]
-		if total := a + b; min(a, b) < total/5 {
-			t.Errorf("host %d sent %d bytes over one rail and %d over the other", h, a, b)
+	// Messages of many pieces, and of two.
+	for _, o := range []order{large, {Do: "op", Op: "all-gather", Count: 128 << 10, Times: 20}} {
+		before := carried()
+		right("both rails", o)
+		after := carried()
+		for h := range hosts {
+			a, b := after[h][0]-before[h][0], after[h][1]-before[h][1]
+			if total := a + b; total > 1<<20 && min(a, b) < total/5 {
+				t.Errorf("%s of %d elements: host %d sent %d bytes over one rail and %d over the other", o.Op, o.Count, h, a, b)
+			}
 		}
 	}
 	list.order(order{Do: "counters"})

@@ -376,10 +376,11 @@ func (e *Endpoint) join(s *stream) (old []*stream, err error) {
 		}
 	}
 	all := append(slices.Clone(pr.all()), s)
-	// Pairs of ranks differ in which of their rails is the first, where short messages go.
+	// Pairs of ranks differ in which of their rails is the first, where short messages go. The second stream of a rail
+	// comes after the first ones of all: a message of few pieces uses every rail.
 	turn, n := e.cfg.Rank+pr.rank, len(e.pairsWith(pr.rank))
 	slices.SortStableFunc(all, func(a, b *stream) int {
-		return ((a.pair+turn)%n-(b.pair+turn)%n)*1024 + a.number - b.number
+		return (a.number-b.number)*1024 + (a.pair+turn)%n - (b.pair+turn)%n
 	})
 	pr.streams.Store(&all)
 	if len(all) >= e.want[pr.rank] && !pr.met.Swap(true) {
