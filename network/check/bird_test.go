@@ -4,6 +4,8 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
+
+	"github.com/weft-fabric/weft/internal/bounded"
 )
 
 const birdProtocols = `BIRD 2.0.12 ready.
@@ -57,7 +59,7 @@ func TestScriptsAreSplit(t *testing.T) {
 	if _, err := exec.LookPath("sh"); err != nil {
 		t.Skip("no shell")
 	}
-	cmd := exec.Command("sh", "-s")
+	cmd := bounded.Command(t, "sh", "-s")
 	cmd.Stdin = strings.NewReader(Script(true, func(c Command) []string {
 		switch c.Name {
 		case "ip-addr.json":

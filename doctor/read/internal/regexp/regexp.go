@@ -17,12 +17,10 @@ func MustCompile(text string) *Regexp {
 
 func (r *Regexp) MatchString(s string) bool              { return r.get().MatchString(s) }
 func (r *Regexp) FindString(s string) string             { return r.get().FindString(s) }
-func (r *Regexp) FindStringIndex(s string) []int         { return r.get().FindStringIndex(s) }
 func (r *Regexp) FindStringSubmatch(s string) []string   { return r.get().FindStringSubmatch(s) }
 func (r *Regexp) FindSubmatch(b []byte) [][]byte         { return r.get().FindSubmatch(b) }
 func (r *Regexp) ReplaceAllString(s, with string) string { return r.get().ReplaceAllString(s, with) }
 func (r *Regexp) SubexpNames() []string                  { return r.get().SubexpNames() }
-func (r *Regexp) FindAllString(s string, n int) []string { return r.get().FindAllString(s, n) }
 func (r *Regexp) FindAllStringSubmatch(s string, n int) [][]string {
 	return r.get().FindAllStringSubmatch(s, n)
 }
