@@ -66,6 +66,9 @@ func (w *world) judge() *Hang {
 	if h := w.mismatch(views); h != nil {
 		return h
 	}
+	if h := w.inOrder(views); h != nil {
+		return h
+	}
 	stuck := map[int]bool{}
 	for _, r := range w.ranks() {
 		stuck[r] = w.selfStuck(r, views)
@@ -112,6 +115,139 @@ func (w *world) judge() *Hang {
 		h.Confidence = 0.85
 	}
 	w.describe(h, full, views)
+	return h
+}
+
+// reach says how far a member is with the oldest unfinished operation of another rank:
+// -1 it is not there, 0 it is in it now, 1 it has finished it. A rank works on its
+// operations in the order in which it issued them, so one that is in an older operation
+// is not there.
+func (w *world) reach(mine, theirs *view, key string, o *Op) int {
+	if !o.P2P {
+		a := arrived(theirs, key, o.Seq)
+		if a == 0 && theirs.first != nil && theirs.coll[key] != nil && theirs.coll[key].op != nil && theirs.first.Record < theirs.coll[key].op.Record {
+			return -1
+		}
+		return a
+	}
+	pk := pairKey(key, o.From, o.To)
+	if mine.whole && theirs.whole && theirs.sent[pk] != mine.sent[pk] {
+		return cmp.Compare(theirs.sent[pk], mine.sent[pk])
+	}
+	switch list := theirs.p2p[pk]; {
+	case len(list) == 0 && theirs.dump.Truncated && !theirs.dump.Idle:
+		return 0
+	case len(list) == 0 || theirs.first.Record < list[0].Record:
+		return -1
+	}
+	return 0
+}
+
+// inOrder judges by the oldest unfinished operation of every rank alone: what it is in.
+// It gives nil where that does not tell, as when ranks wait in a circle.
+func (w *world) inOrder(views map[int]*view) *Hang {
+	var edges []edge
+	stuck := map[int]bool{}
+	for _, r := range w.ranks() {
+		v := views[r]
+		o := v.first
+		if o == nil {
+			continue
+		}
+		key := w.keyOf(v.dump, o)
+		g := w.groups[key]
+		if g == nil || len(g.Ranks) < 2 {
+			continue
+		}
+		members := g.Ranks
+		if o.P2P {
+			if o.From < 0 || o.To < 0 || o.From >= len(g.Ranks) || o.To >= len(g.Ranks) {
+				continue
+			}
+			members = []int{g.Ranks[o.From], g.Ranks[o.To]}
+		}
+		var wait, lost []int
+		passed := false
+		for _, m := range members {
+			switch {
+			case m == r:
+			case views[m] == nil:
+				lost = append(lost, m)
+			default:
+				switch w.reach(v, views[m], key, o) {
+				case -1:
+					wait = append(wait, m)
+				case 1:
+					passed = true
+				}
+			}
+		}
+		switch {
+		case len(wait) > 0:
+		case passed:
+			stuck[r] = true
+		default: // those of which nothing is known, if there are any
+			wait = lost
+		}
+		for _, m := range wait {
+			edges = append(edges, edge{from: r, to: m, op: o, group: key})
+		}
+	}
+	culprits, cycle := sinks(edges)
+	if cycle {
+		return nil
+	}
+	// A rank that has not finished what its peers have is to blame, also while nobody waits
+	// for it.
+	for r := range stuck {
+		if !slices.Contains(culprits, r) {
+			culprits = append(culprits, r)
+		}
+	}
+	slices.Sort(culprits)
+	class := map[string]int{}
+	for _, r := range culprits {
+		switch {
+		case views[r] == nil:
+			class["missing"]++
+		case stuck[r]:
+			class["gpu"]++
+		case views[r].first == nil:
+			class["host"]++
+		default:
+			class["in it"]++
+		}
+	}
+	if sure := len(culprits) - class["in it"]; sure <= 0 {
+		return nil
+	} else if class["in it"] > 0 { // what waits in an operation that all have issued may follow from the others
+		culprits = slices.DeleteFunc(culprits, func(r int) bool { return views[r] != nil && !stuck[r] && views[r].first != nil })
+	}
+	h := &Hang{Job: w.name, Culprits: culprits, Confidence: 0.95}
+	for _, c := range []string{"missing", "host", "gpu"} {
+		if class[c] > 0 {
+			h.Class = c
+		}
+	}
+	if h.Class == "missing" {
+		h.Confidence = 0.8
+	}
+	for _, m := range w.missing() {
+		if !slices.Contains(culprits, m) {
+			h.Candidates = append(h.Candidates, m)
+		}
+	}
+	if len(h.Candidates) > 0 {
+		h.Confidence = min(h.Confidence, 0.85)
+	}
+	w.describe(h, edges, views)
+	if h.Operation == "" { // nobody waits for them yet
+		o := views[culprits[0]].first
+		h.Operation, h.Group = opName(o), o.Group
+		if g := w.groups[w.keyOf(views[culprits[0]].dump, o)]; g != nil {
+			h.Group = groupName(g)
+		}
+	}
 	return h
 }
 

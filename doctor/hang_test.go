@@ -83,6 +83,8 @@ type dumpJob struct {
 	program  map[int][]step
 	finished map[int]int
 	issued   map[int]int
+	at       map[string]map[int]int // where an operation is in the program of each rank, after play
+	keys     map[int][]string       // operations of each rank by name
 }
 
 func (j dumpJob) file(rank int) []byte {

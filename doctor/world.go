@@ -274,13 +274,15 @@ type view struct {
 	first *Op // the oldest unfinished operation of all
 	coll  map[string]*state
 	p2p   map[string][]*Op // unfinished, by group and direction, in order
+	sent  map[string]int   // finished, by group and direction
+	whole bool             // the dump has everything since the rank began
 }
 
 func pairKey(group string, from, to int) string { return fmt.Sprintf("%s|%d>%d", group, from, to) }
 
 func (w *world) view(r int) *view {
 	d := w.dumps[r]
-	v := &view{dump: d, coll: map[string]*state{}, p2p: map[string][]*Op{}}
+	v := &view{dump: d, coll: map[string]*state{}, p2p: map[string][]*Op{}, sent: map[string]int{}}
 	for i := range d.Groups {
 		g := &d.Groups[i]
 		s := &state{oldest: -1, enqueued: -1}
@@ -294,6 +296,7 @@ func (w *world) view(r int) *view {
 		ops[i] = &d.Entries[i]
 	}
 	slices.SortStableFunc(ops, func(a, b *Op) int { return cmp.Compare(a.Record, b.Record) })
+	v.whole = len(ops) > 0 && ops[0].Record == 0 && !d.Truncated
 	usesP2P := map[string]bool{}
 	last := map[string]int64{}
 	for _, o := range ops {
@@ -304,6 +307,9 @@ func (w *world) view(r int) *view {
 			last[k] = o.Seq
 		}
 		if o.Done {
+			if o.P2P {
+				v.sent[pairKey(k, o.From, o.To)]++
+			}
 			continue
 		}
 		if v.first == nil {
