@@ -106,7 +106,7 @@ Medians below 1, and 99th percentiles below a third, are in bold.`,
 			}
 			for _, x := range [][2]string{{"transport", f.cfg.Transport}, {"require", f.cfg.Require}} {
 				if err := comm.CheckTransport(x[1]); err != nil {
-					return fmt.Errorf("--%s: unknown transport %q; known: shm, tcp, mixed, mem, ucx, ucx:TRANSPORT,...", x[0], x[1])
+					return fmt.Errorf("--%s: unknown transport %q; known: shm, tcp, mixed, mem, ucx, ucx:TRANSPORT with more of them after commas", x[0], x[1])
 				}
 			}
 			// ucx:rc is required of ucx, with or without a choice of its transports.

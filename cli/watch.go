@@ -167,6 +167,11 @@ means. kill -9 costs the last second. 'weft watch replay' plays it.`,
 				c.Notice = func(i watch.Incident) { fmt.Fprintln(out, noticeLine(i)) }
 			}
 			c.Log = slog.New(slog.DiscardHandler)
+			if f.dir != "" {
+				if err := os.MkdirAll(f.dir, 0o755); err != nil {
+					return fmt.Errorf("--dir %s: %w; name a folder that can be written to, or leave it out and keep no history", f.dir, err)
+				}
+			}
 			s, err := server.New(c)
 			if err != nil {
 				return finding{err}

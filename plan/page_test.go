@@ -52,7 +52,9 @@ func accuracyPage(t testing.TB, rows []scored) string {
 		p("| %s | %d | %.1f / %.1f%% | %s | %s |", g, len(in[g]), 100*a, 100*c, bold(fmt.Sprintf("%.1f / %.1f%%", 100*d, 100*e), met), want[g])
 	}
 	p("\nBold: missed. Layers with experts got 1.5 times faster from one release of Megatron-Bridge to the next for the same layout; the table knows the")
-	p("release of each point, and `weft plan --release` takes it. nanotron's rows are derived from a picture and from a FLOP convention that is not stated.\n")
+	p("release of each point, and `weft plan --release` takes it. nanotron's rows are derived from a picture and from a FLOP convention that is not stated.")
+	p("The MoE figures are optimistic: how much of the experts' traffic hides behind compute, and the host's time for a layer, were set by hand")
+	p("with the left-out errors of some variants in view.\n")
 	p("## By class, model left out\n")
 	p("| framework, GPU, type, kind | points | models | factor | median | p90 |")
 	p("|---|---|---|---|---|---|")
