@@ -171,7 +171,7 @@ func (c *Comm) Links() *Links {
 
 // Chosen is the program that a collective of so many bytes in the larger of its buffers runs by: of all phases, where it runs in
 // several. All ranks have the same.
-func (c *Comm) Chosen(op sched.Collective, root int, bytes int64) (*sched.Program, error) {
+func (c *Comm) Chosen(op Collective, root int, bytes int64) (*Program, error) {
 	r := request{Op: op, Type: reduce.Uint8, Root: -1, Count: int(bytes)}
 	if op.Rooted() {
 		r.Root = root

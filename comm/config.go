@@ -129,7 +129,7 @@ func SettingsFromEnviron(environ []string) (Config, error) {
 // elsewhere are the WEFT_ variables that other packages read. Those of benchmarks
 // and tests begin with WEFT_BENCH_ and WEFT_TEST_.
 var elsewhere = []string{"WEFT_AGENT_FD", "WEFT_CKPT", "WEFT_COORD_PASSWORD", "WEFT_CUDA", "WEFT_EPOCH", "WEFT_HOST_ADDR", "WEFT_JOB", "WEFT_LIBRARY", "WEFT_NCCL_PROFILE", "WEFT_NCCL_TABLE",
-	"WEFT_SLOT", "WEFT_TRAIN"}
+	"WEFT_SLOT", "WEFT_TRAIN", "WEFT_VERSITYGW"}
 
 // env is an environment that is being read.
 type env struct {

@@ -38,6 +38,9 @@ const (
 // Program is a collective algorithm: what Using runs.
 type Program = sched.Program
 
+// Collective is a kind of collective operation.
+type Collective = sched.Collective
+
 // Links are what the links between ranks cost.
 type Links = cost.Links
 

@@ -170,7 +170,10 @@ func (e *Endpoint) doze(most time.Duration, done func() (bool, error)) {
 		}
 	}
 	r, _, _ := purego.SyscallN(e.lib.arm, e.worker)
-	if int32(r) != 0 { // busy: there is something to do
+	if int32(r) != 0 { // busy: there is something to do, and there may be without end
+		if n, err := unix.Poll(e.fds[2:], 0); err == nil && n > 0 {
+			e.watch()
+		}
 		e.progress(looks)
 		e.unlock()
 		return
@@ -227,9 +230,12 @@ func (e *Endpoint) ended(rank int) {
 // keep is the keeper: it makes progress when nobody else does.
 func (e *Endpoint) keep() {
 	seen := ^uint64(0)
-	for !e.ending.Load() {
+	for tick := 0; !e.ending.Load(); tick++ {
 		if now := e.waits.Load(); now != seen || !e.role.TryLock() {
 			seen = now
+			if tick%16 == 15 { // those that wait may never sleep, nor look
+				e.look()
+			}
 			select {
 			case <-e.stopKeeper:
 				return
