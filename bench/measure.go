@@ -132,37 +132,44 @@ func (m *measurement) launch(ctx context.Context, cfg Config, spec launch.Spec) 
 	if cfg.Floor > 0 {
 		spec.Env = append(spec.Env, fmt.Sprintf("WEFT_FLOOR=%gGB/s", float64(cfg.Floor)/1e9))
 	}
-	spec.Capture = func(int) io.Writer { return &events{m: m} }
+	spec.Capture = func(int) io.Writer { return EachLine(m.heard) }
 	_, err = launch.Run(ctx, spec)
 	return err
 }
 
-// events reads the lines that a rank writes.
-type events struct {
-	m   *measurement
-	buf bytes.Buffer
+// heard takes a line that a rank wrote.
+func (m *measurement) heard(line []byte) {
+	var e Event
+	err := json.Unmarshal(line, &e)
+	if err == nil {
+		err = m.event(e)
+	}
+	if err != nil {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		if m.err == nil {
+			m.err = fmt.Errorf("a rank wrote %q: %w", line, err)
+		}
+	}
 }
 
-func (e *events) Write(b []byte) (int, error) {
-	e.buf.Write(b)
+// EachLine gives a writer that hands every line it gets to a function, whole and without its end.
+func EachLine(f func(line []byte)) io.Writer { return &eachLine{f: f} }
+
+type eachLine struct {
+	f    func([]byte)
+	held []byte // of a line that has not ended
+}
+
+func (e *eachLine) Write(b []byte) (int, error) {
+	e.held = append(e.held, b...)
 	for {
-		line, rest, whole := bytes.Cut(e.buf.Bytes(), []byte("\n"))
+		line, rest, whole := bytes.Cut(e.held, []byte("\n"))
 		if !whole {
 			return len(b), nil
 		}
-		var ev Event
-		err := json.Unmarshal(line, &ev)
-		if err == nil {
-			err = e.m.event(ev)
-		}
-		if err != nil {
-			e.m.mu.Lock()
-			if e.m.err == nil {
-				e.m.err = fmt.Errorf("a rank wrote %q: %w", line, err)
-			}
-			e.m.mu.Unlock()
-		}
-		e.buf.Next(e.buf.Len() - len(rest))
+		e.f(line)
+		e.held = rest
 	}
 }
 

@@ -93,7 +93,7 @@ Medians below 1, and 99th percentiles below a third, are in bold.`,
   weft bench --compare all-reduce --namespaces 2x4 --sizes 8,32K,1M
   weft bench --compare all-reduce --namespaces 2x1,4x2 --rails 2 --rate 1Gb/s --sizes 1M
   weft bench --predict all-reduce all-gather --namespaces 2x2 --rate 1Gb/s -b 64K -e 4M -f 8
-  weft bench --predict all-reduce -n 4 -b 1M -e 1M
+  weft bench --predict all-reduce -n 4 --transport tcp -b 1M -e 1M
   weft bench --compare --spread --hogs 2 -n 2,4 --sizes 8,256K,8M --batch 100ms
   weft bench --compare --spread --quota 50% -n 2 --sizes 8,256K --transport tcp`,
 		ValidArgs: strings.Split(operations(), ", "),

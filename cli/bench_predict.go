@@ -45,6 +45,9 @@ func (f *benchFlags) runPredict(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
+	if len(layouts) == 0 && f.hosts == "" && f.cfg.Transport != "tcp" {
+		return fmt.Errorf("--predict simulates messages, and ranks of one host read one another's memory; want --namespaces 2x4, --hosts, or --transport tcp")
+	}
 	if len(layouts) == 0 {
 		if err := places(&f.spec, f.hosts, f.rsh); err != nil {
 			return err

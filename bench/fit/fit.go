@@ -8,7 +8,6 @@
 package fit
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -19,6 +18,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/weft-fabric/weft/bench"
 	"github.com/weft-fabric/weft/comm"
 	"github.com/weft-fabric/weft/launch"
 	"github.com/weft-fabric/weft/sched"
@@ -111,7 +111,7 @@ func Measure(ctx context.Context, cfg Config, spec launch.Spec, links func(*Repo
 		spec.Env = append(spec.Env, "WEFT_TRANSPORT="+cfg.Transport)
 	}
 	m := &collector{links: links, row: row}
-	spec.Capture = func(int) io.Writer { return m }
+	spec.Capture = func(int) io.Writer { return bench.EachLine(m.heard) }
 	if _, err := launch.Run(ctx, spec); err != nil {
 		return nil, err
 	}
@@ -124,38 +124,29 @@ func Measure(ctx context.Context, cfg Config, spec launch.Spec, links func(*Repo
 	return m.report, nil
 }
 
-// collector reads the lines that rank 0 writes; the others write none.
+// collector takes what rank 0 tells; the others tell nothing.
 type collector struct {
 	mu     sync.Mutex
-	buf    bytes.Buffer
 	links  func(*Report)
 	row    func(*Row)
 	report *Report
 	err    error
 }
 
-func (m *collector) Write(b []byte) (int, error) {
+func (m *collector) heard(line []byte) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.buf.Write(b)
-	for {
-		line, rest, whole := bytes.Cut(m.buf.Bytes(), []byte("\n"))
-		if !whole {
-			return len(b), nil
-		}
-		var e event
-		if err := json.Unmarshal(line, &e); err != nil && m.err == nil {
-			m.err = fmt.Errorf("a rank wrote %q: %w", line, err)
-		}
-		switch {
-		case e.Report != nil:
-			m.links(e.Report)
-		case e.Row != nil:
-			m.row(e.Row)
-		case e.Done != nil:
-			m.report = e.Done
-		}
-		m.buf.Next(m.buf.Len() - len(rest))
+	var e event
+	err := json.Unmarshal(line, &e)
+	switch {
+	case err != nil && m.err == nil:
+		m.err = fmt.Errorf("a rank wrote %q: %w", line, err)
+	case e.Report != nil:
+		m.links(e.Report)
+	case e.Row != nil:
+		m.row(e.Row)
+	case e.Done != nil:
+		m.report = e.Done
 	}
 }
 
