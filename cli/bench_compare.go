@@ -157,7 +157,7 @@ func (f *benchFlags) layouts(cmd *cobra.Command) (list []layout, err error) {
 	return list, nil
 }
 
-// layout is hosts made of namespaces, with so many ranks each.
+// layout is hosts made of namespaces, each with the same number of ranks.
 type layout struct {
 	bench.Wiring
 	Ranks int

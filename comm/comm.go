@@ -169,7 +169,7 @@ func (c *Comm) Links() *Links {
 	return &l
 }
 
-// Chosen is the program that a collective of so many bytes in the larger of its buffers runs by: of all phases, where it runs in
+// Chosen is the program that a collective runs by, for the bytes of the larger of its buffers: of all phases, where it runs in
 // several. All ranks have the same.
 func (c *Comm) Chosen(op Collective, root int, bytes int64) (*Program, error) {
 	r := request{Op: op, Type: reduce.Uint8, Root: -1, Count: int(bytes)}

@@ -101,7 +101,7 @@ func (l *Links) memory(traffic float64, ranks int) float64 {
 	return at * traffic / last.Traffic
 }
 
-// Own is how many cores each of so many ranks of a host has: less than one where they share.
+// Own is how many cores each of the ranks of a host has: less than one where they share.
 func (l *Links) Own(ranks int) float64 {
 	return float64(max(l.Cores, 1)) / float64(max(ranks, 1)*max(l.Hosts, 1))
 }

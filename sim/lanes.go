@@ -70,7 +70,7 @@ type lanes struct {
 // maxSlots bounds the slots of all pipes together, 176 bytes each.
 const maxSlots = 1 << 21
 
-// maxShared is the part of all connections that may share links in lanes: one in so many.
+// maxShared: of all connections one in four may share links in lanes.
 const maxShared = 4
 
 // newLanes prepares lanes, nil if the world needs events.

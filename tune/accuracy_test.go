@@ -428,7 +428,7 @@ func (s *study) page() []byte {
 	p("- 1,440 GB200 in 20 racks, all-reduce of 8 GiB: 502 GB/s of bus bandwidth predicted for the ring, 381 measured. CoreWeave's script for that run")
 	p("  turns NVLink SHARP off (NCCL 2.26.2, `NCCL_NVLS_ENABLE=0`, `NCCL_NET_GDR_C2C=1`), so it says nothing of NVLSTree: ask with `--nvls off`. Its")
 	p("  times from 512 MiB to 16 GiB lie on 4.4 ms + bytes / 211 GB/s: 1.5 us for each of a ring's 2,878 steps, which no tree has. The ring is")
-	p("  predicted 6, 11, 16, 19 and 24%% too fast from 512 MiB to 8 GiB: its start is right, its rate with LL128 across so many racks is not. Below 4")
+	p("  predicted 6, 11, 16, 19 and 24%% too fast from 512 MiB to 8 GiB: its start is right, its rate with LL128 across 20 racks is not. Below 4")
 	p("  GiB the model expects NCCL to choose the tree there, and it chose the ring: `--nccl-algo Ring`. One and two racks, from the same page, are")
 	p("  predicted 23 and 34%% too slow at 8 GiB with SHARP off: rings in a rack of 72 reach 835 GB/s where eight GPUs, which were fitted, reach 680.")
 	p("- Three racks without NVLink SHARP are within 6%%: NVIDIA/nccl issue 1801 (NCCL 2.27.3, 16 GiB, one NIC of 400 Gb/s a GPU) reports 196.7 and")

@@ -104,7 +104,7 @@ func (s *Stage) copy(ctx context.Context, q gpu.Queue, queue func() error, bytes
 	return until(ctx, func() (bool, error) { return q.Reached(mark) })
 }
 
-// room finds pinned memory of so many bytes or up to twice as many.
+// room finds pinned memory of at least n bytes, and less than twice that.
 func (s *Stage) room(n int) ([]byte, error) {
 	k := max(12, bits.Len(uint(n-1)))
 	s.mu.Lock()

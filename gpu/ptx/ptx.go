@@ -306,7 +306,7 @@ func Arguments(r *gpu.Reduction) []byte {
 // Threads is how many threads a block of a kernel has.
 const Threads = 256
 
-// Blocks is how many blocks a reduction is worth on a GPU with so many multiprocessors. Those that move four vectors at a time have
+// Blocks is how many blocks a reduction is worth on a GPU, by its number of multiprocessors. Those that move four vectors at a time have
 // one for every four: an H200 adds so at 4.2 TB/s, and at 4.0 if fewer blocks take turns.
 func Blocks(r *gpu.Reduction, units int) int {
 	work, most := uint64(r.Bytes/r.Type.Size()), uint64(units)*16

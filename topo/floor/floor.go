@@ -238,7 +238,7 @@ func (m *maker) byHand(more []Extra) *Problem {
 	return nil
 }
 
-// hostRacks groups the hosts: as the graph has them, so many a rack, or as many as fit.
+// hostRacks groups the hosts: as the graph has them, with a given number in each rack, or as many as fit.
 func (m *maker) hostRacks() ([]*shelf, *Problem) {
 	known := true
 	for h := range m.g.Hosts {

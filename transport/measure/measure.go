@@ -166,7 +166,7 @@ type task struct {
 	Way      string        `json:"way"`
 	For      time.Duration `json:"for"`
 	Message  int           `json:"message"`
-	Messages int           `json:"messages"` // exactly so many long ones and nothing else; 0 for as many as time allows
+	Messages int           `json:"messages"` // the number of long messages, and no short ones; 0 for as many as time allows
 }
 
 // figures are what a rank found.
