@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -53,6 +54,18 @@ func plainEtcd(t *testing.T) (at string, kill func()) {
 		_ = cmd.Wait()
 	})
 	t.Cleanup(end)
+	for late := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
+		answer, err := http.Get(urls[0] + "/health")
+		if err == nil {
+			answer.Body.Close()
+			if answer.StatusCode == http.StatusOK {
+				break
+			}
+		}
+		if time.Now().After(late) {
+			t.Fatalf("etcd at %s does not answer: %v", urls[0], err)
+		}
+	}
 	return strings.TrimPrefix(urls[0], "http://"), end
 }
 

@@ -133,7 +133,12 @@ func Dial(ctx context.Context, cfg Config) (*Client, error) {
 		return nil, fmt.Errorf("coord: a lease of %v; etcd counts whole seconds, the least is %v", cfg.TTL, TTL)
 	}
 	if cfg.Detect && cfg.TLS == nil && cfg.User == "" && !cfg.External {
-		cfg.External = inTheClear(ctx, cfg.Endpoints, cfg.Wait)
+		began := time.Now()
+		clear, known := inTheClear(ctx, cfg.Endpoints, cfg.Wait)
+		if !known {
+			return nil, (&Client{cfg: cfg}).refused(ErrUnreachable, began)
+		}
+		cfg.External = clear
 	}
 	if cfg.TLS == nil && cfg.Token != "" && cfg.User == "" && !cfg.External {
 		c, err := tokenTLS(cfg.Token)
@@ -318,6 +323,8 @@ func (c *Client) probe(endpoint string) (why string, token bool) {
 		return op.Err.Error(), false
 	case c.cfg.TLS == nil && isTimeout(err):
 		return "connects and says nothing; it may not be a coordinator", false
+	case c.cfg.TLS == nil && c.cfg.Token != "":
+		return "it answered too late", false
 	case c.cfg.TLS == nil:
 		return "it wants TLS, and neither a token nor TLS is set here", true
 	case greets(endpoint, nil) == nil:
@@ -358,19 +365,19 @@ func languages(endpoint string) (clear, secure bool) {
 }
 
 // inTheClear waits until one of several endpoints answers and says whether that one
-// speaks without TLS; false if none answers in time.
-func inTheClear(ctx context.Context, endpoints []string, wait time.Duration) bool {
+// speaks without TLS. It is not known if none answers in time.
+func inTheClear(ctx context.Context, endpoints []string, wait time.Duration) (clear, known bool) {
 	ctx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
 	for {
 		for _, e := range endpoints {
 			if clear, secure := languages(e); clear || secure {
-				return clear
+				return clear, true
 			}
 		}
 		pause(ctx, 10*again)
 		if ctx.Err() != nil {
-			return false
+			return false, false
 		}
 	}
 }
