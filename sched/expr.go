@@ -266,6 +266,20 @@ func (p *exprParser) sign(min int) (Kind, bool) {
 	return best, true
 }
 
+// greater takes > or >= at the cursor: a > b is b < a, which is how it is printed.
+func (p *exprParser) greater(min int) (Kind, bool) {
+	rest := p.text[p.pos:]
+	switch {
+	case min > kindLevel[Lt] || !strings.HasPrefix(rest, ">"):
+		return 0, false
+	case strings.HasPrefix(rest, ">="):
+		p.pos += 2
+		return Le, true
+	}
+	p.pos++
+	return Lt, true
+}
+
 func (p *exprParser) expr(min int) (*Expr, error) {
 	if p.depth++; p.depth > maxDepth {
 		return nil, fmt.Errorf("expression nests deeper than %d", maxDepth)
@@ -277,12 +291,18 @@ func (p *exprParser) expr(min int) (*Expr, error) {
 	}
 	for {
 		k, ok := p.sign(min)
+		swapped := false
 		if !ok {
-			return l, nil
+			if k, swapped = p.greater(min); !swapped {
+				return l, nil
+			}
 		}
 		r, err := p.expr(kindLevel[k] + 1)
 		if err != nil {
 			return nil, err
+		}
+		if swapped {
+			l, r = r, l
 		}
 		l = &Expr{Kind: k, L: l, R: r}
 	}

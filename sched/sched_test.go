@@ -56,6 +56,7 @@ func TestExpressions(t *testing.T) {
 		"r+1": 4, "(r-5)%n": 6, "r-5": -2, "(r-5)/4": -1, "r^1": 2, "1<<r": 8, "r*2+c": 7, "r-1-1": 1, "r-(1-1)": 3,
 		"r < n && c == 1": 1, "r == 1 || c != 1": 0, "(r+1)%n*2+c": 9, "r <= 3": 1, "2+3*4%5": 4,
 		"r min c": 1, "n-(r min 2)": 6, "r min 7+1": 3, "(r min 2)+1": 3, "n min r min c": 1, "9 min 1<<r": 8, "2*(r min n) < 7": 1,
+		"r > 2": 1, "r >= n": 0, "n > r+1 && c >= 1": 1, "r > 2 > 0": 1, "2*r > n-1 == 0": 1,
 	} {
 		e := &exprParser{text: text, scope: s}
 		x, err := e.expr(0)
