@@ -112,7 +112,7 @@ seed gives the same numbers.`,
 				fmt.Fprintf(out, "%-12s %s\n", name, fmt.Sprintf(format, args...))
 			}
 			line("job", "%d GPUs on %d hosts of %s, %d spare hosts, %d runs of %g days, seed %d", gpus, parts.Hosts, c.Name, spares, runs, days, seed)
-			line("fails every", "%.2f h (mean time to failure); simulated %.2f h, %.0f times a run", r.MTTF/3600, r.Measured/3600, r.Failures)
+			line("fails every", "%.2f h (mean time to failure); simulated %.2f h of running, %.0f times a run", r.MTTF/3600, r.Measured/3600, r.Failures)
 			line("checkpoint", "every %.0f s of work; stands still for %.1f s, loads in %.0f s", r.Interval, stall, load)
 			line("", "Young %.0f s, Daly %.0f s, exact %.0f s, by simulation %.0f s", r.Intervals["young"], r.Intervals["daly"], r.Intervals["exact"], r.Intervals["simulation"])
 			line("goodput", "%.2f%% of all time (95%% sure: %.2f to %.2f%%), ETTR %.2f%%", 100*r.Goodput, 100*r.GoodputLow, 100*r.GoodputUp, 100*r.ETTR)

@@ -448,7 +448,7 @@ func Run(j Job, runs int, seed uint64) (*Result, error) {
 	}
 	res.Failures = failures / float64(runs)
 	if failures > 0 {
-		res.Measured = total / failures
+		res.Measured = (total - waiting) / failures // a job that waits for hosts does not fail
 	}
 	for k := range causes {
 		causes[k].Name = j.Hazards[k].Name
