@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/weft-fabric/weft/internal/spell"
 	"github.com/weft-fabric/weft/topo/build"
 	"github.com/weft-fabric/weft/topo/hostlist"
 	"github.com/weft-fabric/weft/unit"
@@ -115,41 +116,11 @@ func (f *fields) done() {
 
 // suggest names the nearest known word, or all of them.
 func suggest(word string, known []string) string {
-	best, nearest := 3, ""
-	for _, k := range known {
-		if d := distance(word, k, best); d < best {
-			best, nearest = d, k
-		}
-	}
 	all := "known: " + strings.Join(known, ", ")
-	if nearest != "" {
+	if nearest := spell.Nearest(word, known); nearest != "" {
 		return fmt.Sprintf("did you mean %q? %s", nearest, all)
 	}
 	return all
-}
-
-// distance is the number of letters to insert, delete or change, or limit if it is not below.
-func distance(a, b string, limit int) int {
-	if len(a) > 40 || len(b) > 40 || len(a)-len(b) >= limit || len(b)-len(a) >= limit {
-		return limit
-	}
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			change := diagonal
-			if a[i] != b[j] {
-				change++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(change, row[j]+1, row[j+1]+1)
-		}
-	}
-	return min(row[len(b)], limit)
 }
 
 func (f *fields) text(name string) string {

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/weft-fabric/weft/internal/spell"
 	"github.com/weft-fabric/weft/topo"
 	"github.com/weft-fabric/weft/topo/build"
 	"github.com/weft-fabric/weft/topo/format"
@@ -303,20 +304,14 @@ func railed(b *topo.Builder, g *topo.Graph, moved []topo.NodeID, kinds map[strin
 // nearHost names a host of the fabric that a wrong name may mean, or some that there are.
 func nearHost(g *topo.Graph, name string) string {
 	var known []string
-	best, found := 3, ""
 	for _, h := range g.Hosts {
-		if d := distance(name, h.Name, best); d < best {
-			best, found = d, h.Name
-		}
-		if len(known) < 8 {
-			known = append(known, h.Name)
-		}
+		known = append(known, h.Name)
 	}
-	if found != "" {
+	if found := spell.Nearest(name, known); found != "" {
 		return fmt.Sprintf("did you mean %q?", found)
 	}
-	if len(g.Hosts) > len(known) {
-		known = append(known, "...")
+	if len(known) > 8 {
+		known = append(known[:8:8], "...")
 	}
 	return "it has: " + strings.Join(known, ", ")
 }

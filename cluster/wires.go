@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/weft-fabric/weft/internal/spell"
 	"github.com/weft-fabric/weft/topo"
 	"github.com/weft-fabric/weft/topo/build"
 	"github.com/weft-fabric/weft/topo/catalog"
@@ -313,13 +314,7 @@ func (w *wires) nearest(name string) string {
 	for _, g := range w.p.hosts {
 		known = append(known, g.Names...)
 	}
-	best, found := 3, ""
-	for _, k := range known {
-		if d := distance(name, k, best); d < best {
-			best, found = d, k
-		}
-	}
-	if found != "" {
+	if found := spell.Nearest(name, known); found != "" {
 		return fmt.Sprintf("did you mean %q?", found)
 	}
 	slices.SortFunc(known, topo.Natural)

@@ -4,9 +4,12 @@ import (
 	_ "embed"
 	"encoding/csv"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/weft-fabric/weft/internal/spell"
 )
 
 //go:embed data/env.csv
@@ -79,41 +82,7 @@ func dotted(v [3]int) string { return fmt.Sprintf("%d.%d.%d", v[0], v[1], v[2]) 
 
 // nearest is the known variable with the fewest letters changed, "" if none is near.
 func nearest(name string) string {
-	best, at := "", 3
-	var names []string
-	for n := range variables {
-		names = append(names, n)
-	}
-	slices.Sort(names)
-	for _, n := range names {
-		if d := distance(name, n, at); d < at {
-			best, at = n, d
-		}
-	}
-	return best
-}
-
-// distance is how many letters must be changed, added or removed; at most limit.
-func distance(a, b string, limit int) int {
-	if len(a)-len(b) >= limit || len(b)-len(a) >= limit {
-		return limit
-	}
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := 1; i <= len(a); i++ {
-		diag := row[0]
-		row[0] = i
-		for j := 1; j <= len(b); j++ {
-			cost := diag
-			if a[i-1] != b[j-1] {
-				cost = 1 + min(diag, row[j], row[j-1])
-			}
-			diag, row[j] = row[j], cost
-		}
-	}
-	return min(row[len(b)], limit)
+	return spell.Nearest(name, slices.Sorted(maps.Keys(variables)))
 }
 
 // Xid is what a code of the GPU driver means.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/BurntSushi/toml"
 	"github.com/goccy/go-yaml"
+	"github.com/weft-fabric/weft/internal/spell"
 	"github.com/weft-fabric/weft/plan/schedule"
 	"github.com/weft-fabric/weft/work"
 )
@@ -197,36 +198,12 @@ func misspelt(m map[string]any, known []string) error {
 			continue
 		}
 		for _, w := range known {
-			if len(w) > 4 && near(k, w) {
+			if len(w) > 4 && spell.Distance(k, w, 3) < 3 {
 				return fmt.Errorf("unknown key %q; did you mean %q?", k, w)
 			}
 		}
 	}
 	return nil
-}
-
-// near reports whether two words differ by at most two edits.
-func near(a, b string) bool {
-	if d := len(a) - len(b); d > 2 || d < -2 {
-		return false
-	}
-	prev := make([]int, len(b)+1)
-	for j := range prev {
-		prev[j] = j
-	}
-	for i := 1; i <= len(a); i++ {
-		next := make([]int, len(b)+1)
-		next[0] = i
-		for j := 1; j <= len(b); j++ {
-			d := prev[j-1]
-			if a[i-1] != b[j-1] {
-				d++
-			}
-			next[j] = min(d, prev[j]+1, next[j-1]+1)
-		}
-		prev = next
-	}
-	return prev[len(b)] <= 2
 }
 
 func table(m map[string]any, key string) map[string]any {

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/weft-fabric/weft/internal/spell"
 	"github.com/weft-fabric/weft/work"
 )
 
@@ -317,7 +318,7 @@ func (a args) config(name string) (*Config, error) {
 			continue
 		}
 		for _, w := range megatronKeys {
-			if len(w) > 9 && near(k, w) && len(k) > 8 {
+			if len(w) > 9 && spell.Distance(k, w, 3) < 3 && len(k) > 8 {
 				return wrong("unknown argument --%s; did you mean --%s?", k, w)
 			}
 		}

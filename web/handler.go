@@ -16,6 +16,15 @@ import (
 //go:embed page
 var files embed.FS
 
+// Base is what other pages of weft share with this one: base.css and icon.svg.
+func Base(name string) ([]byte, bool) {
+	if name != "base.css" && name != "icon.svg" {
+		return nil, false
+	}
+	b, err := files.ReadFile("page/" + name)
+	return b, err == nil
+}
+
 // view is one part of a run as JSON.
 type view struct {
 	Path string `json:"path"`

@@ -5,6 +5,8 @@ import (
 	"math"
 	"slices"
 	"strings"
+
+	"github.com/weft-fabric/weft/internal/spell"
 )
 
 // row is a dense model of the catalogue. kv 0 means as many as heads, dim 0 hidden over heads.
@@ -207,31 +209,10 @@ func nearest(asked string, plain func(string) string) []string {
 	names := Names()
 	far := map[string]int{}
 	for _, n := range names {
-		far[n] = edits(asked, plain(n))
+		far[n] = spell.Distance(asked, plain(n), 80)
 	}
 	slices.SortStableFunc(names, func(a, b string) int { return far[a] - far[b] })
 	return names[:min(4, len(names))]
-}
-
-// edits is Levenshtein's distance.
-func edits(a, b string) int {
-	prev := make([]int, len(b)+1)
-	for j := range prev {
-		prev[j] = j
-	}
-	for i := 1; i <= len(a); i++ {
-		next := make([]int, len(b)+1)
-		next[0] = i
-		for j := 1; j <= len(b); j++ {
-			d := prev[j-1]
-			if a[i-1] != b[j-1] {
-				d++
-			}
-			next[j] = min(d, prev[j]+1, next[j-1]+1)
-		}
-		prev = next
-	}
-	return prev[len(b)]
 }
 
 // GPTLike is a dense model of about so many parameters in the proportions of GPT-3, for

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"bytes"
 	"crypto/subtle"
 	"embed"
 	"encoding/json"
@@ -66,6 +67,11 @@ func (s *Server) Pages() http.Handler {
 	mux := http.NewServeMux()
 	static := http.FileServerFS(page)
 	mux.HandleFunc("GET /", func(w http.ResponseWriter, r *http.Request) {
+		if b, ok := web.Base(strings.TrimPrefix(r.URL.Path, "/")); ok {
+			w.Header().Set("Cache-Control", "no-cache")
+			http.ServeContent(w, r, r.URL.Path, time.Time{}, bytes.NewReader(b))
+			return
+		}
 		if _, err := fs.Stat(page, strings.TrimPrefix(r.URL.Path, "/")); r.URL.Path != "/" && err != nil {
 			fail(w, http.StatusNotFound, fmt.Sprintf("there is no %s here; see / for the page and /api/ for JSON", r.URL.Path))
 			return

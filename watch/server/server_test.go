@@ -139,7 +139,7 @@ func TestHTTP(t *testing.T) {
 			t.Errorf("%s: %d %.200s", path, res.StatusCode, b)
 		}
 	}
-	for path, want := range map[string]int{"/": 200, "/app.js": 200, "/style.css": 200, "/nothing": 404, "/metrics": 200, "/healthz": 200, "/api/series?host=zz": 404} {
+	for path, want := range map[string]int{"/": 200, "/app.js": 200, "/style.css": 200, "/base.css": 200, "/icon.svg": 200, "/nothing": 404, "/metrics": 200, "/healthz": 200, "/api/series?host=zz": 404} {
 		res, err := http.Get(pages.URL + path)
 		if err != nil {
 			t.Fatal(err)
