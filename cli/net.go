@@ -86,12 +86,12 @@ func (f *planFlags) load(cmd *cobra.Command, arg string) (*network.Plan, error) 
 			fmt.Fprintf(&text, "\n  and %d more", len(moved)-i)
 			break
 		}
-		fmt.Fprintf(&text, "\n  %s", m)
+		fmt.Fprintf(&text, "\n  %s:%d: %s", path, m.Line, m)
 	}
 	if !f.renumber {
-		return nil, fmt.Errorf("%d addresses of %s would change:%s\nundo the change, or say --renumber", len(moved), path, text.String())
+		return nil, fmt.Errorf("%s of %s would change:%s\nundo the change, or say --renumber", count(len(moved), "address"), path, text.String())
 	}
-	fmt.Fprintf(cmd.ErrOrStderr(), "weft: %d addresses change:%s\n", len(moved), text.String())
+	fmt.Fprintf(cmd.ErrOrStderr(), "weft: %s changed:%s\n", count(len(moved), "address"), text.String())
 	return p, nil
 }
 

@@ -17,7 +17,7 @@ func unitRate(n int) unit.Rate { return unit.Rate(n) }
 func count(n int, what string) string {
 	switch {
 	case n == 1:
-	case strings.HasSuffix(what, "ch"):
+	case strings.HasSuffix(what, "ch"), strings.HasSuffix(what, "ss"):
 		what += "es"
 	default:
 		what += "s"

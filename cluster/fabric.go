@@ -112,7 +112,11 @@ func (p *parse) model(f *fields, name string, needed bool) string {
 	if m == "" && !needed {
 		return ""
 	}
-	if _, err := p.catalog.Switch(m); err != nil {
+	sw, err := p.catalog.Switch(m)
+	if err == nil && !sw.Kind.Network() {
+		f.fail(name, "%q is a switch inside hosts; take one of a network, such as SN5600 or QM9700", m)
+	}
+	if err != nil {
 		if m == "" {
 			_, known, _ := strings.Cut(err.Error(), "; ")
 			f.fail(name, "missing; %s", known)

@@ -264,7 +264,14 @@ func (f *fields) names(name string) []string {
 			f.r.fail(t.line, f.at(name), "%s; it must be a hostlist such as nic[0-7]", t.show())
 			continue
 		}
-		all = append(all, f.r.expand(f.at(name), t.line, t.text)...)
+		more := f.r.expand(f.at(name), t.line, t.text)
+		for _, x := range more {
+			if len(texts) > 1 && slices.Contains(all, x) {
+				f.r.fail(t.line, f.at(name), "%q comes twice; write it once", clip(x))
+				return nil
+			}
+		}
+		all = append(all, more...)
 	}
 	return all
 }

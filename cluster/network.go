@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"net/netip"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -32,7 +33,10 @@ type Network struct {
 	Flows      []FlowNet
 	Inventory  []Device // what the inventory file says of parts, in its order
 
-	lines map[string]int // "frontend.prefix" to its line
+	InventoryFile string
+
+	lines   map[string]int // "frontend.prefix" to its line
+	devices map[string]int // a host or a switch to the line that names it
 }
 
 // Net is one of the four networks.
@@ -78,7 +82,7 @@ type Partition struct {
 	Name    string
 	PKey    int
 	Hosts   []string
-	Limited bool // members may talk to full members only
+	Limited []string // those of Hosts that may talk to full members only
 	Line    int
 }
 
@@ -118,6 +122,9 @@ func (n *Network) Line(field string) int {
 		field = field[:cut]
 	}
 }
+
+// DeviceLine is where a host or a switch is named, 0 if the file does not name it.
+func (n *Network) DeviceLine(name string) int { return n.devices[name] }
 
 // Given reports whether the file itself has a field.
 func (n *Network) Given(field string) bool { return n.lines[field] > 0 }
@@ -187,6 +194,9 @@ func (p *parse) network(f *fields) Network {
 			r := p.fields("network.slurm", s)
 			out.Slurm.Topology = r.oneOf("topology", "tree", "block")
 			out.Slurm.Block = r.integer("block", 1, 1<<16)
+			if r.has("block") && out.Slurm.Topology != "block" {
+				r.fail("block", "%d with topology: %s, which has no blocks; write topology: block, or leave block out", out.Slurm.Block, out.Slurm.Topology)
+			}
 			r.done()
 		}
 		p.render(q.get("render"), &out.Render)
@@ -194,7 +204,7 @@ func (p *parse) network(f *fields) Network {
 		q.done()
 	}
 	if inventory != nil {
-		out.Inventory = p.inventory(f, inventory)
+		out.Inventory, out.InventoryFile = p.inventory(f, inventory), inventory.text
 	}
 	return out
 }
@@ -221,13 +231,7 @@ func (p *parse) net(q *fields, name string, into *Net) {
 		into.Gateway = p.addr(f, "gateway", f.get("gateway"))
 	}
 	if d := f.get("dns"); d != nil {
-		items := d.list
-		if d.kind == scalar {
-			items = []*node{d}
-		}
-		for _, item := range items {
-			into.DNS = append(into.DNS, p.addr(f, "dns", item))
-		}
+		p.dns(f, name, d, into)
 	}
 	if f.has("vlan") {
 		into.VLAN = f.integer("vlan", 1, 4094)
@@ -237,8 +241,16 @@ func (p *parse) net(q *fields, name string, into *Net) {
 	}
 	if f.has("nics") {
 		into.NICs = f.names("nics")
+		switch name {
+		case "backend":
+			f.fail("nics", "%s; rails are the NICs of the compute fabrics: write nics there, under fabric", f.get("nics").show())
+		case "management":
+			f.fail("nics", "%s; BMCs are no NICs of the host: leave nics out", f.get("nics").show())
+		}
 	}
-	if f.has("bond") {
+	if f.has("bond") && name == "management" {
+		f.fail("bond", "%s; a BMC has one port: leave bond out", f.get("bond").show())
+	} else if f.has("bond") {
 		into.Bond = f.oneOf("bond", "none", "lacp")
 	}
 	if name == "backend" {
@@ -253,6 +265,45 @@ func (p *parse) net(q *fields, name string, into *Net) {
 		}
 	}
 	f.done()
+}
+
+// dns reads the name servers of a network: one to three, as resolvers read no more.
+func (p *parse) dns(f *fields, name string, n *node, into *Net) {
+	if name == "backend" || name == "storage" {
+		p.fail(n.line, f.at("dns"), "%s; a host has one list of name servers, write it under frontend", n.show())
+		return
+	}
+	items := p.items(f, "dns", n, "addresses such as [10.0.0.53]")
+	if n.kind == list && len(items) == 0 {
+		p.fail(n.line, f.at("dns"), "an empty list; name one to three servers, or leave dns out")
+	}
+	if len(items) > 3 {
+		p.fail(items[3].line, f.at("dns"), "%s is number 4; resolvers ask the first three only", items[3].show())
+	}
+	for _, item := range items {
+		a := p.addr(f, "dns", item)
+		switch {
+		case !a.IsValid():
+		case a.IsUnspecified() || a.IsLoopback() || a.IsMulticast() || a == netip.AddrFrom4([4]byte{255, 255, 255, 255}):
+			p.fail(item.line, f.at("dns"), "%s is no address of a server that hosts reach; write one such as 10.0.0.53", a)
+		case slices.Contains(into.DNS, a):
+			p.fail(item.line, f.at("dns"), "%s comes twice; write it once", a)
+		default:
+			into.DNS = append(into.DNS, a)
+		}
+	}
+}
+
+// items gives the entries of a list, or the one text that stands in its place.
+func (p *parse) items(f *fields, name string, n *node, want string) []*node {
+	switch n.kind {
+	case list:
+		return n.list
+	case scalar:
+		return []*node{n}
+	}
+	p.fail(n.line, f.at(name), "%s; it must be a list of %s", n.show(), want)
+	return nil
 }
 
 func (p *parse) addr(f *fields, name string, n *node) netip.Addr {
@@ -275,12 +326,8 @@ func (p *parse) prefix(f *fields, name string, def netip.Prefix) netip.Prefix {
 }
 
 func (p *parse) prefixes(f *fields, name string, n *node) []netip.Prefix {
-	items := n.list
-	if n.kind == scalar {
-		items = []*node{n}
-	}
 	var out []netip.Prefix
-	for _, item := range items {
+	for _, item := range p.items(f, name, n, "prefixes such as [10.244.0.0/16]") {
 		got, err := p.onePrefix(item)
 		if err != "" {
 			p.fail(item.line, f.at(name), "%s; %s", item.show(), err)
@@ -324,6 +371,9 @@ func (p *parse) pins(n *node) []Pin {
 	return out
 }
 
+// holdTime is how long BGP waits for a silent neighbour in the files that are written.
+const holdTime = 9 * time.Second
+
 func (p *parse) routing(n *node, r *Routing) {
 	if n == nil {
 		return
@@ -346,9 +396,14 @@ func (p *parse) routing(n *node, r *Routing) {
 			every, times, ok := strings.Cut(text, "x")
 			d, err := time.ParseDuration(strings.TrimSpace(every))
 			m, err2 := strconv.Atoi(strings.TrimSpace(times))
-			if !ok || err != nil || err2 != nil || d < 10*time.Millisecond || d > time.Minute || m < 2 || m > 255 {
+			switch {
+			case !ok || err != nil || err2 != nil || d < 10*time.Millisecond || d > time.Minute || m < 2 || m > 255:
 				f.fail("bfd", "%q; it must be an interval of 10ms to 1m and how many may be lost (2 to 255), such as 300ms x3, or off", clip(text))
-			} else {
+			case d%time.Millisecond != 0:
+				f.fail("bfd", "%q; routers take whole milliseconds: write %s x%d", clip(text), d.Round(time.Millisecond), m)
+			case d*time.Duration(m) > holdTime:
+				f.fail("bfd", "%q finds a dead path after %s, and BGP's own timer does after %s; write a shorter one such as 300ms x3, or off", clip(text), d*time.Duration(m), holdTime)
+			default:
 				r.BFD, r.Multiplier = d, m
 			}
 		}
@@ -395,12 +450,49 @@ func (p *parse) partitions(n *node) []Partition {
 		if err != nil || key < 1 || key > 0x7ffe {
 			q.fail("pkey", "%q; it must be a number from 0x1 to 0x7ffe, the top bit says full or limited", clip(q.text("pkey")))
 		}
+		if !partitionName.MatchString(e.key) {
+			p.fail(e.line, f.at(clip(e.key)), "a partition's name has 1 to 63 letters, digits, hyphens, dots and underscores, since the subnet manager's file ends it at other signs")
+		} else if strings.EqualFold(e.key, "default") {
+			p.fail(e.line, f.at(e.key), "the partition 0x7fff has this name, and every port is in it; take another")
+		}
+		for _, o := range out {
+			if strings.EqualFold(o.Name, e.key) {
+				p.fail(e.line, f.at(clip(e.key)), "%q is on line %d and differs in case only; take another name", o.Name, o.Line)
+			}
+		}
 		hosts := q.names("hosts")
-		if len(hosts) == 0 {
+		if len(hosts) == 0 && len(p.errs) == 0 {
 			q.fail("hosts", "missing; write the hosts of the partition, such as \"n[0-3]\"")
 		}
-		out = append(out, Partition{Name: e.key, PKey: int(key), Hosts: hosts, Limited: q.bool("limited"), Line: e.line})
+		out = append(out, Partition{Name: e.key, PKey: int(key), Hosts: hosts, Limited: limited(q, hosts), Line: e.line})
 		q.done()
+	}
+	return out
+}
+
+// partitionName is a name that OpenSM's partitions.conf takes whole.
+var partitionName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`)
+
+// limited reads which hosts of a partition are limited members. Limited members
+// do not hear one another, so some must be full.
+func limited(q *fields, hosts []string) []string {
+	n := q.get("limited")
+	if n == nil || n.kind == scalar && n.text == "false" {
+		return nil
+	}
+	if n.kind == scalar && n.text == "true" {
+		q.fail("limited", "true; limited members do not hear one another, so none would hear any: name the hosts that are limited, such as \"n[2-3]\"")
+		return nil
+	}
+	out := q.names("limited")
+	for _, h := range out {
+		if !slices.Contains(hosts, h) {
+			q.fail("limited", "%q is not under hosts of the partition; write it there, too", clip(h))
+			return nil
+		}
+	}
+	if len(out) > 0 && len(out) == len(hosts) {
+		q.fail("limited", "all %d hosts; limited members do not hear one another, so leave some full", len(out))
 	}
 	return out
 }
@@ -415,11 +507,11 @@ func (p *parse) render(n *node, r *Render) {
 	r.Spine = f.oneOf("spine", SwitchDialects...)
 	if s := f.get("scheduler"); s != nil {
 		r.Schedules = nil
-		items := s.list
-		if s.kind == scalar {
-			items = []*node{s}
-		}
-		for _, item := range items {
+		for _, item := range p.items(f, "scheduler", s, strings.Join(Schedulers, ", ")) {
+			if slices.Contains(r.Schedules, item.text) {
+				p.fail(item.line, f.at("scheduler"), "%s comes twice; write it once", item.show())
+				continue
+			}
 			if !slices.Contains(Schedulers, item.text) {
 				p.fail(item.line, f.at("scheduler"), "%s; %s", item.show(), suggest(item.text, Schedulers))
 				continue
@@ -430,6 +522,8 @@ func (p *parse) render(n *node, r *Render) {
 	f.done()
 }
 
+var flowName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9-]{0,62}$`)
+
 // flows reads which network a kind of flow takes; new kinds may be named.
 func (p *parse) flows(n *node, out *Network) {
 	if n == nil {
@@ -438,6 +532,19 @@ func (p *parse) flows(n *node, out *Network) {
 	f := p.fields("network.flows", n)
 	known := []string{"frontend", "backend", "storage", "management"}
 	for _, e := range f.n.keys {
+		if !flowName.MatchString(e.key) {
+			p.fail(e.line, f.at(clip(e.key)), "a flow's name has letters, digits and hyphens, such as checkpoint")
+			continue
+		}
+		onBMC := e.key == "bmc" || e.key == "switch-config"
+		if slices.Contains(known, e.value.text) && (e.value.text == "management") != onBMC {
+			why := "hosts have no interface in management, BMCs and switches have; take another network"
+			if onBMC {
+				why = "BMCs and management ports of switches are in the management network only; leave it out"
+			}
+			p.fail(e.line, f.at(e.key), "%s; %s", e.value.show(), why)
+			continue
+		}
 		if !slices.Contains(known, e.value.text) {
 			p.fail(e.line, f.at(clip(e.key)), "%s; %s", e.value.show(), suggest(e.value.text, known))
 			continue
@@ -483,7 +590,11 @@ func (p *parse) inventory(f *fields, n *node) []Device {
 		}
 		if head == nil {
 			head = cells
-			for _, c := range head {
+			for i, c := range head {
+				if slices.Contains(head[:i], c) {
+					bad(number, "column %q comes twice; keep one", clip(c))
+					return nil
+				}
 				if !slices.Contains(strings.Split(columns, ", "), c) {
 					bad(number, "column %q; known: %s", clip(c), columns)
 					return nil
@@ -503,17 +614,23 @@ func (p *parse) inventory(f *fields, n *node) []Device {
 		for i, c := range head {
 			*map[string]*string{"host": &d.Host, "part": &d.Part, "mac": &d.MAC, "pci": &d.PCI, "guid": &d.GUID, "serial": &d.Serial}[c] = cells[i]
 		}
+		if d.Host == "" || d.Part == "" {
+			bad(number, "host %q, part %q; write both, such as n0,nic0", clip(d.Host), clip(d.Part))
+			continue
+		}
 		if d.MAC != "" && !isMAC(d.MAC) {
 			bad(number, "mac %q; it must be six bytes such as b8:3f:d2:00:00:01", clip(d.MAC))
 			continue
 		}
 		d.MAC = strings.ToLower(d.MAC)
-		if d.MAC != "" {
-			if other, twice := seen[d.MAC]; twice {
-				bad(number, "mac %s is already on line %d", d.MAC, other)
-				continue
-			}
-			seen[d.MAC] = number
+		if d.MAC == "00:00:00:00:00:00" || d.MAC != "" && strings.ContainsRune("13579bdf", rune(d.MAC[1])) {
+			bad(number, "mac %s is nobody's or a group's; write what `ip link` says of the port", d.MAC)
+			continue
+		}
+		d.PCI = strings.ToLower(d.PCI)
+		if d.PCI != "" && !pciAddress.MatchString(d.PCI) {
+			bad(number, "pci %q; it must be an address such as 0000:1a:00.0", clip(d.PCI))
+			continue
 		}
 		if d.GUID != "" {
 			d.GUID = strings.ToLower(strings.ReplaceAll(d.GUID, ":", ""))
@@ -523,12 +640,34 @@ func (p *parse) inventory(f *fields, n *node) []Device {
 			if _, err := strconv.ParseUint(d.GUID, 0, 64); err != nil || len(d.GUID) != 18 {
 				bad(number, "guid %q; it must be 16 hexadecimal digits such as 0x946dae0300abcdef", clip(d.GUID))
 				continue
+			} else if d.GUID == "0x0000000000000000" {
+				bad(number, "guid %s is nobody's; write what `ibstat` says of the port", d.GUID)
+				continue
 			}
 		}
-		out = append(out, d)
+		unique := true
+		for _, x := range []struct{ what, value, key string }{{"mac", d.MAC, d.MAC}, {"guid", d.GUID, d.GUID}, {"pci", d.PCI, d.Host + " " + d.PCI}, {"part", d.Part, d.Host + " " + d.Part}} {
+			if x.value == "" {
+				continue
+			}
+			if other, twice := seen[x.what+" "+x.key]; twice {
+				bad(number, "%s %s is already on line %d; every part has its own", x.what, clip(x.key), other)
+				unique = false
+				break
+			}
+			seen[x.what+" "+x.key] = number
+		}
+		if unique {
+			out = append(out, d)
+		}
+	}
+	if head == nil {
+		bad(1, "the file is empty; its first line names the columns: %s", columns)
 	}
 	return out
 }
+
+var pciAddress = regexp.MustCompile(`^([0-9a-f]{4,8}:)?[0-9a-f]{2}:[01][0-9a-f]\.[0-7]$`)
 
 // isMAC reports whether s is six bytes in hexadecimal with colons between.
 func isMAC(s string) bool {

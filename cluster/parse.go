@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"path"
 	"strings"
+	"unicode"
 
 	"github.com/weft-fabric/weft/topo"
 	"github.com/weft-fabric/weft/topo/build"
@@ -48,6 +49,9 @@ func (p *parse) cluster(f *fields) *Cluster {
 	name := f.text("name")
 	if name == "" {
 		name = strings.TrimSuffix(path.Base(p.file), path.Ext(p.file))
+	}
+	if len(name) > 64 || strings.ContainsFunc(name, unicode.IsControl) {
+		f.fail("name", "%q; a cluster's name stands in every file that is written: at most 64 bytes, and no line breaks", clip(name))
 	}
 	p.parts(f.get("catalog"))
 	needs, network := p.needs(f.get("needs")), p.network(f)
@@ -106,6 +110,7 @@ func (p *parse) cluster(f *fields) *Cluster {
 		}
 		p.buildFabrics(c, build.Cluster{Name: name, Hosts: p.hosts, Fabrics: fabrics, Overlays: overlays}, line)
 	}
+	c.Network.devices = p.places
 	p.finish(c, ground, beside, f.line("floor"), where)
 	return c
 }

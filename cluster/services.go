@@ -79,9 +79,22 @@ func (p *parse) readServices(n *node) *services {
 		return x
 	}
 	out.storage, out.inBand = side("storage"), side("in-band")
+	if out.storage != nil && out.inBand != nil {
+		for _, x := range out.inBand.NICs {
+			if slices.Contains(out.storage.NICs, x) {
+				p.fail(out.inBand.line, "services.in-band.nics", "%q is under storage, too; a NIC is in one network", clip(x))
+				break
+			}
+		}
+	}
 	if s := f.get("out-of-band"); s != nil {
 		q := p.fields(f.at("out-of-band"), s)
 		x := &floor.OutOfBand{Switch: p.model(q, "switch", false), Spine: p.model(q, "spine", false), PDUs: -1}
+		for _, field := range []string{"switch", "spine"} {
+			if m := q.text(field); m != "" && p.catalog.Switches[m].Kind == topo.InfiniBand {
+				q.fail(field, "%q is InfiniBand, and BMCs have Ethernet; take one such as SN2201", m)
+			}
+		}
 		if q.has("pdus") {
 			x.PDUs = q.integer("pdus", 0, 16)
 		}
@@ -130,6 +143,18 @@ func (p *parse) finish(c *Cluster, in *floor.Intent, asked *services, line int, 
 		}
 		p.fail(at, "floor."+problem.Field, "%s", problem.Msg)
 		return
+	}
+	if at := lineOf("lengths"); at > 0 { // the default lengths are not the owner's word
+		graphs := []*topo.Graph{c.Graph}
+		for _, s := range c.Services {
+			graphs = append(graphs, s.Graph)
+		}
+		for _, g := range graphs {
+			if problem := plan.TooLong(g); problem != nil {
+				p.fail(at, "floor.lengths", "%s", problem.Msg)
+				return
+			}
+		}
 	}
 	c.Floor = plan
 	c.Graph = plan.Apply(c.Graph)

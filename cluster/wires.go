@@ -154,6 +154,10 @@ func (w *wires) readSwitches(n *node) {
 			node.Name = name
 			s := &handSwitch{name: name, id: w.b.Node(node), model: model, used: map[int]int{}, next: 1}
 			w.switches[name] = s
+			if w.p.places == nil {
+				w.p.places = map[string]int{}
+			}
+			w.p.places[name] = e.line
 			w.order = append(w.order, s)
 			count := w.tiers[base.Fabric]
 			if base.Tier > 0 {

@@ -97,7 +97,7 @@ func readTree(file string, data []byte) (*node, error) {
 		}
 	}
 	if root == nil {
-		return nil, &Error{file, 0, "", "the file is empty; it needs at least name and hosts, or preset"}
+		return nil, &Error{file, 1, "", "the file is empty; it needs at least name and hosts, or preset"}
 	}
 	return root, nil
 }

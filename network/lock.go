@@ -4,10 +4,13 @@ import (
 	"bufio"
 	"bytes"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/weft-fabric/weft/topo"
 )
 
 // Lock is what an earlier plan gave out: the numbers of hosts and switches, and
@@ -21,19 +24,27 @@ type Lock struct {
 	Hosts     map[string]int
 	Switches  map[string]int
 	Addresses map[[2]string]netip.Prefix // by device and interface
+
+	lines map[[2]string]int // of Addresses
 }
+
+// maxNumber is the highest number of a host or a switch.
+const maxNumber = 1<<20 - 1
 
 const lockHead = "# weft net lock 1. Numbers and addresses that were given out; keep it beside the cluster file.\n"
 
 // ParseLock reads a lock.
 func ParseLock(file string, data []byte) (*Lock, error) {
-	l := &Lock{Hosts: map[string]int{}, Switches: map[string]int{}, Addresses: map[[2]string]netip.Prefix{}}
-	taken := map[[2]string]bool{}
+	l := &Lock{Hosts: map[string]int{}, Switches: map[string]int{}, Addresses: map[[2]string]netip.Prefix{}, lines: map[[2]string]int{}}
+	taken, owner := map[[2]string]bool{}, map[netip.Addr]string{}
+	if len(bytes.TrimSpace(data)) == 0 {
+		return nil, fmt.Errorf("%s:1: the lock is empty; take it from a backup, or remove it and write it anew with --write", file)
+	}
 	scan := bufio.NewScanner(bytes.NewReader(data))
 	for number := 1; scan.Scan(); number++ {
 		line := strings.TrimSpace(scan.Text())
-		if number == 1 && !strings.HasPrefix(line, "# weft net lock 1") {
-			return nil, fmt.Errorf("%s:1: this is no lock of weft net: it begins with %q", file, clip(line))
+		if rest, ok := strings.CutPrefix(line, "# weft net lock 1"); number == 1 && (!ok || rest != "" && rest[0] != '.') {
+			return nil, fmt.Errorf("%s:1: this is no lock of weft net: it begins with %q, not with \"# weft net lock 1.\"", file, clip(line))
 		}
 		if line == "" || line[0] == '#' {
 			continue
@@ -45,8 +56,8 @@ func ParseLock(file string, data []byte) (*Lock, error) {
 		switch {
 		case len(f) == 3 && (f[0] == "host" || f[0] == "switch"):
 			n, err := strconv.Atoi(f[2])
-			if err != nil || n < 0 || n > 1<<24 {
-				return nil, bad("the number must be 0 or more")
+			if err != nil || n < 0 || n > maxNumber {
+				return nil, bad(fmt.Sprintf("the number must be 0 to %d", maxNumber))
 			}
 			if taken[[2]string{f[0], f[2]}] {
 				return nil, bad("the number is given out twice")
@@ -62,10 +73,22 @@ func ParseLock(file string, data []byte) (*Lock, error) {
 			names[f[1]] = n
 		case len(f) == 4 && f[0] == "address":
 			a, err := netip.ParsePrefix(f[3])
-			if err != nil {
+			if err != nil || !a.Addr().Is4() {
 				return nil, bad("the address must look like 10.0.1.10/16")
 			}
-			l.Addresses[[2]string{f[1], f[2]}] = a
+			key := [2]string{f[1], f[2]}
+			_, host := l.Hosts[f[1]]
+			_, sw := l.Switches[f[1]]
+			if !host && !sw {
+				return nil, bad("no line above gives that host or switch a number")
+			}
+			if at := l.lines[key]; at > 0 {
+				return nil, bad(fmt.Sprintf("the interface is already on line %d", at))
+			}
+			if other, twice := owner[a.Addr()]; twice {
+				return nil, bad("the address is already that of " + other)
+			}
+			l.Addresses[key], l.lines[key], owner[a.Addr()] = a, number, f[1]+" "+f[2]
 		default:
 			return nil, bad("want host NAME NUMBER, switch NAME NUMBER or address DEVICE INTERFACE ADDRESS")
 		}
@@ -90,8 +113,14 @@ func (p *Plan) Lock() []byte {
 	for i := range p.Hosts {
 		fmt.Fprintf(&b, "host %s %d\n", p.Hosts[i].Name, p.Hosts[i].Number)
 	}
+	for _, name := range slices.SortedFunc(maps.Keys(p.goneHosts), topo.Natural) {
+		fmt.Fprintf(&b, "host %s %d\n", name, p.goneHosts[name])
+	}
 	for i := range p.Switches {
 		fmt.Fprintf(&b, "switch %s %d\n", p.Switches[i].Name, p.Switches[i].Number)
+	}
+	for _, name := range slices.SortedFunc(maps.Keys(p.goneSwitches), topo.Natural) {
+		fmt.Fprintf(&b, "switch %s %d\n", name, p.goneSwitches[name])
 	}
 	p.each(func(device, iface string, a netip.Prefix) {
 		fmt.Fprintf(&b, "address %s %s %s\n", device, iface, a)
@@ -123,6 +152,7 @@ func (p *Plan) each(f func(device, iface string, a netip.Prefix)) {
 type Move struct {
 	Device, Interface string
 	From, To          netip.Prefix
+	Line              int // of the lock
 }
 
 func (m Move) String() string {
@@ -134,7 +164,7 @@ func (p *Plan) Moves(l *Lock) []Move {
 	var out []Move
 	p.each(func(device, iface string, a netip.Prefix) {
 		if old, ok := l.Addresses[[2]string{device, iface}]; ok && old != a {
-			out = append(out, Move{device, iface, old, a})
+			out = append(out, Move{device, iface, old, a, l.lines[[2]string{device, iface}]})
 		}
 	})
 	return out
@@ -155,6 +185,15 @@ func numbers(names []string, locked map[string]int) []int {
 			next++
 		}
 		out[i] = n
+	}
+	return out
+}
+
+// gone gives the numbers of a lock whose names there are no longer.
+func gone(names []string, locked map[string]int) map[string]int {
+	out := maps.Clone(locked)
+	for _, name := range names {
+		delete(out, name)
 	}
 	return out
 }

@@ -37,6 +37,10 @@ func Make(file string, c *cluster.Cluster, lock *Lock) (*Plan, error) {
 	}
 	m.hosts(lock)
 	m.switches(lock)
+	if len(m.errs) == 0 {
+		m.called()
+		m.pins()
+	}
 	if len(m.errs) > 0 {
 		return nil, m.err()
 	}
@@ -45,6 +49,7 @@ func Make(file string, c *cluster.Cluster, lock *Lock) (*Plan, error) {
 	m.bonds()
 	m.inventory()
 	m.partitions()
+	m.slurm()
 	if len(m.errs) > 0 {
 		return nil, m.err()
 	}
@@ -187,6 +192,7 @@ func (m *maker) hosts(lock *Lock) {
 		names[i] = g.Hosts[i].Name
 	}
 	number := numbers(names, lock.Hosts)
+	m.plan.goneHosts = gone(names, lock.Hosts)
 	m.fits(top(number))
 	if len(m.errs) > 0 {
 		return
@@ -202,7 +208,6 @@ func (m *maker) hosts(lock *Lock) {
 		m.service(h, Storage, &m.in.Storage)
 		m.names(h)
 	}
-	m.pins()
 }
 
 // service adds a host's interfaces on the front end or in storage.
@@ -234,6 +239,9 @@ func (m *maker) service(h *Host, role Role, net *cluster.Net) {
 			x.Link = e[0].Link
 			x.IB = g.Class(e[0].Link).Kind == topo.InfiniBand
 			m.byNic[linkEnd{id, x.Link}] = len(h.Interfaces)
+		}
+		if field := role.String() + ".mtu"; x.IB && net.MTU > IPoIBMTU && m.in.Given(field) && len(m.errs) == 0 {
+			m.fail(field, "%d: %s of %s is InfiniBand, and IP over it carries at most %d in datagram mode", net.MTU, x.Name, h.Name, IPoIBMTU)
 		}
 		if x.IB {
 			x.MTU, x.VLAN = min(x.MTU, IPoIBMTU), 0
@@ -297,6 +305,7 @@ func (m *maker) switches(lock *Lock) {
 		names = append(names, n.Name)
 	})
 	number := numbers(names, lock.Switches)
+	m.plan.goneSwitches = gone(names, lock.Switches)
 	m.switchesFit(top(number))
 	if len(m.errs) > 0 {
 		return
@@ -310,6 +319,9 @@ func (m *maker) switches(lock *Lock) {
 		s := &m.plan.Switches[i]
 		s.Number = number[i]
 		s.Mgmt = whole(at(mgmt, size(mgmt)-2-s.Number), mgmt)
+		if a := s.Mgmt.Addr(); a == m.in.Management.Gateway || slices.Contains(m.in.Management.DNS, a) {
+			m.fail("management", "%s is the address of switch %s, too; take one of %s to %s", a, s.Name, at(mgmt, 1), at(mgmt, firstOfBlock-1))
+		}
 		if s.IB {
 			continue
 		}
@@ -318,6 +330,13 @@ func (m *maker) switches(lock *Lock) {
 		s.ASN = m.asn(s, pods)
 	}
 	m.asnsFit(pods, leaves)
+	if leaves == 0 && len(m.plan.Switches) > 0 {
+		for _, field := range []string{"routing", "render.leaf", "render.spine"} {
+			if m.in.Given(field) {
+				m.fail(field, "all switches are InfiniBand, which a subnet manager configures; leave it out")
+			}
+		}
+	}
 }
 
 // serviceRole is the role of a service fabric: that of the NICs plugged into it.

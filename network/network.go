@@ -19,6 +19,7 @@ package network
 import (
 	"fmt"
 	"net/netip"
+	"strings"
 
 	"github.com/weft-fabric/weft/cluster"
 	"github.com/weft-fabric/weft/topo"
@@ -65,6 +66,10 @@ type Plan struct {
 
 	Floor    *floor.Plan       // where everything stands; nil where the file does not say
 	Services []cluster.Service // networks beside the graph that the file declares
+
+	// Numbers of the lock whose hosts and switches are gone. They stay in the lock,
+	// so that nobody gets them again.
+	goneHosts, goneSwitches map[string]int
 }
 
 // Rail is one prefix of the backend: NIC i of every host, in one plane.
@@ -144,6 +149,11 @@ func (h *Host) Interface(name string) *Interface {
 		}
 	}
 	return nil
+}
+
+// Label is the name of an interface in DNS, which takes no underscore.
+func (h *Host) Label(x *Interface) string {
+	return h.Name + "-" + strings.ReplaceAll(x.Name, "_", "-")
 }
 
 // First gives the first interface of a role that has an address; nil if there is none.

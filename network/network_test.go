@@ -236,7 +236,7 @@ fabric: {family: rail, switch: QM9700}
 network:
   partitions:
     a: {pkey: 0x10, hosts: "n[0-1,6]"}
-    b: {pkey: 0x11, hosts: "n[2-3]", limited: true}
+    b: {pkey: 0x11, hosts: "n[2-5]", limited: "n[2-3]"}
 `)
 	reach := func(x, y string) bool {
 		list, err := p.Reach(x, y)
@@ -253,7 +253,7 @@ network:
 		}
 		return false
 	}
-	for pair, want := range map[[2]string]bool{{"n0", "n1"}: true, {"n0", "n2"}: false, {"n2", "n3"}: false, {"n4", "n5"}: true, {"n0", "n4"}: false, {"n0", "n6"}: true} {
+	for pair, want := range map[[2]string]bool{{"n0", "n1"}: true, {"n0", "n2"}: false, {"n2", "n3"}: false, {"n2", "n4"}: true, {"n4", "n5"}: true, {"n0", "n4"}: false, {"n0", "n6"}: true} {
 		if reach(pair[0], pair[1]) != want {
 			t.Errorf("%v: want %v", pair, want)
 		}

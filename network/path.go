@@ -1,6 +1,7 @@
 package network
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -41,6 +42,9 @@ func (p *Plan) Flows() []string {
 // Path says which network a flow takes, from which address to which, and over
 // which switches. rail chooses among the rails; it counts for the backend only.
 func (p *Plan) Path(from, to, flow string, rail int) (*Path, error) {
+	if len(p.Hosts) == 0 {
+		return nil, errors.New("the cluster has no hosts, only switches")
+	}
 	a, b := p.Host(from), p.Host(to)
 	for _, x := range []struct {
 		name string
@@ -156,7 +160,7 @@ func (p *Plan) tenants(host string) map[string]bool {
 	out := map[string]bool{}
 	for _, t := range p.Intent.Partitions {
 		if slices.Contains(t.Hosts, host) {
-			out[t.Name] = !t.Limited
+			out[t.Name] = !slices.Contains(t.Limited, host)
 		}
 	}
 	return out

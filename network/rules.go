@@ -2,6 +2,8 @@ package network
 
 import (
 	"fmt"
+	"maps"
+	"math"
 	"net/netip"
 	"regexp"
 	"slices"
@@ -9,6 +11,7 @@ import (
 
 	"github.com/weft-fabric/weft/cluster"
 	"github.com/weft-fabric/weft/topo"
+	"github.com/weft-fabric/weft/unit"
 )
 
 // hostname is a name that DNS takes (RFC 1123).
@@ -22,6 +25,9 @@ func (m *maker) words() {
 			break
 		}
 	}
+	if last := m.in.Domain[strings.LastIndexByte(m.in.Domain, '.')+1:]; strings.Trim(last, "0123456789") == "" && len(last) > 0 {
+		m.fail("domain", "%q ends in digits alone, which programs read as an address; write one such as cluster.local", clip(m.in.Domain))
+	}
 	for _, x := range m.nets() {
 		if !x.net.Gateway.IsValid() && x.role == Frontend {
 			x.net.Gateway = at(x.net.Prefix, 1)
@@ -33,6 +39,11 @@ func (m *maker) words() {
 		for _, d := range x.net.DNS {
 			if x.net.Prefix.Contains(d) {
 				m.inside(x.role, "dns", d, x.net)
+			}
+			for _, y := range m.nets() {
+				if y.role != x.role && y.net.Prefix.Contains(d) && (y.role == Backend || y.role == Storage) {
+					m.fail(x.role.String()+".dns", "%s is in %s of %s, where hosts have their own addresses; name a server on the front end or outside", d, y.net.Prefix, y.role)
+				}
 			}
 		}
 		if x.role == Backend && x.net.Gateway.IsValid() {
@@ -51,7 +62,11 @@ func (m *maker) words() {
 			m.fail(x.role.String()+".vlan", "%d is also the VLAN of %s; each network has its own", x.net.VLAN, other)
 		}
 		vlans[x.net.VLAN] = x.role
+		if x.net.VLAN == 1 {
+			m.warn("%s.vlan 1 is the VLAN that switch ports are in unless told otherwise: whatever is plugged in is in this network", x.role)
+		}
 	}
+	m.nics()
 	m.roce()
 	if m.in.Routing.Multiplier > 0 && m.in.Routing.BFD.Milliseconds() < 100 {
 		m.warn("routing.bfd %s x%d: on busy switches intervals under 100 ms report neighbours dead that are not", m.in.Routing.BFD, m.in.Routing.Multiplier)
@@ -110,23 +125,78 @@ func between(a, b netip.Addr) int {
 // roce checks priorities and thresholds.
 func (m *maker) roce() {
 	r := &m.in.RoCE
-	if r.Mode != "lossless" {
-		return
-	}
-	if r.DSCP>>3 != r.Priority {
-		m.warn("roce.dscp %d is not in priority %d by the NICs' own map (dscp/8 = %d); the files set the map on NICs and switches", r.DSCP, r.Priority, r.DSCP>>3)
-	}
-	if r.CNPPriority == r.Priority {
-		m.fail("roce.cnp-priority", "%d is the lossless priority; notifications of congestion must not wait behind the congestion, take another such as 6", r.CNPPriority)
-	}
 	if r.CNPDSCP == r.DSCP {
-		m.fail("roce.cnp-dscp", "%d is the DSCP of the data, too; take another such as 48", r.CNPDSCP)
+		other := 48
+		if r.DSCP == other {
+			other = 46
+		}
+		m.fail("roce.cnp-dscp", "%d is the DSCP of the data, too; take another such as %d", r.CNPDSCP, other)
+	}
+	if r.DSCP == 0 {
+		m.fail("roce.dscp", "0 is what all other traffic has; take one of its own such as 26")
 	}
 	if r.ECNMin >= r.ECNMax {
 		m.fail("roce.ecn.min", "%v is not below max %v; marks begin at min and reach their probability at max", r.ECNMin, r.ECNMax)
 	}
 	if r.ECNMin < 1000 {
 		m.fail("roce.ecn.min", "%v is less than one packet; write a size such as 150KB", r.ECNMin)
+	}
+	if r.ECNMax > switchBuffer {
+		m.fail("roce.ecn.max", "%v; switches buffer %v in all, so a queue never gets there: write a size such as 1500KB", r.ECNMax, unit.Bytes(switchBuffer))
+	}
+	if r.Mode != "lossless" {
+		return
+	}
+	if r.Priority == 0 {
+		m.fail("roce.priority", "0 is the priority of all other traffic, which would pause the data with it; take another such as 3")
+	}
+	if r.Priority == 7 {
+		m.warn("roce.priority 7 is where many switches put their own control traffic, BGP and BFD among it; 3 is usual")
+	}
+	if r.DSCP>>3 != r.Priority {
+		m.warn("roce.dscp %d is not in priority %d by the NICs' own map (dscp/8 = %d); the files set the map on NICs and switches", r.DSCP, r.Priority, r.DSCP>>3)
+	}
+	if r.CNPPriority == r.Priority {
+		m.fail("roce.cnp-priority", "%d is the lossless priority; notifications of congestion must not wait behind the congestion, take another such as %d", r.CNPPriority, map[bool]int{true: 5, false: 6}[r.Priority == 6])
+	}
+}
+
+// switchBuffer is the packet buffer of a large switch today (Spectrum-4: 160 MB);
+// a threshold above it is a typing error.
+const switchBuffer = 160e6
+
+// nics checks that the NICs of the front end and of storage are there, are no
+// rails, and are in one network only.
+func (m *maker) nics() {
+	compute, free := map[string]bool{}, map[string]bool{}
+	m.g.Each(topo.NIC, func(_ topo.NodeID, n *topo.Node) {
+		if n.Fabric >= 0 && !m.g.Fabrics[n.Fabric].Service {
+			compute[n.Name] = true
+		} else {
+			free[n.Name] = true
+		}
+	})
+	known := "there is none but for the rails"
+	if len(free) > 0 {
+		known = "known: " + strings.Join(slices.SortedFunc(maps.Keys(free), topo.Natural), ", ")
+	}
+	for _, x := range []roleNet{{Frontend, &m.in.Frontend}, {Storage, &m.in.Storage}} {
+		field := x.role.String() + ".nics"
+		if !m.in.Given(field) {
+			continue
+		}
+		for _, name := range x.net.NICs {
+			switch {
+			case compute[name]:
+				m.fail(field, "%q is a NIC of the compute fabric, which has a rail of its own; %s", clip(name), known)
+			case !free[name]:
+				m.fail(field, "no host has a NIC %q; %s", clip(name), known)
+			case x.role == Storage && slices.Contains(m.in.Frontend.NICs, name):
+				m.fail(field, "%q is under frontend, too; a NIC is in one network", clip(name))
+			case x.role == Frontend && slices.Contains(m.in.Storage.NICs, name) && !m.in.Given("storage.nics"):
+				m.fail(field, "%q is by default in storage, and a NIC is in one network; write storage: {nics: ...}, too", clip(name))
+			}
+		}
 	}
 }
 
@@ -175,6 +245,9 @@ func (m *maker) disjoint() {
 				m.fail(a.field, "%s overlaps %s, %s", a.prefix, p, n.why)
 			}
 		}
+		if private := a.prefix.Addr().IsPrivate() || netip.MustParsePrefix("100.64.0.0/10").Contains(a.prefix.Addr()); !private {
+			m.warn("%s %s is public: hosts do not reach its owner in the Internet, unless it is yours", a.name, a.prefix)
+		}
 		for _, n := range usual {
 			p := netip.MustParsePrefix(n.prefix)
 			if p.Overlaps(a.prefix) && !slices.ContainsFunc(m.in.Reserved, func(r netip.Prefix) bool { return r.Overlaps(p) }) {
@@ -201,6 +274,9 @@ func (m *maker) tables() {
 	if first <= 255 && last >= 253 {
 		m.fail("backend.table", "%d: %d rails would use tables %d to %d, and 253 to 255 are the kernel's; begin at %d or less, or at 256", first, n, first, last, 253-n)
 	}
+	if last > math.MaxInt32 {
+		m.fail("backend.table", "%d: the last of %d rails would have table %d, and Linux tools read at most %d; begin at 101", first, n, last, math.MaxInt32)
+	}
 	if last := m.plan.Rails[n-1].Rule; last >= 32766 {
 		m.fail("backend.rule", "%d: the last of %d rails would have priority %d, behind the main table's 32766; begin at %d or less", m.in.Backend.Rule, n, last, 32765-10*(n-1))
 	}
@@ -210,6 +286,15 @@ func (m *maker) tables() {
 	}
 	if ib && !ethernet && m.in.Given("backend.links") && m.in.Backend.Links != "rail" {
 		m.fail("backend.links", "%s; InfiniBand does not route between its ports, so a rail is one subnet: write rail", m.in.Backend.Links)
+	}
+	if ib && !ethernet && m.in.Given("backend.vlan") {
+		m.fail("backend.vlan", "%d; InfiniBand has no VLANs, write partitions to keep tenants apart", m.in.Backend.VLAN)
+	}
+	if ib && !ethernet && m.in.Given("roce") {
+		m.fail("roce", "the compute fabric is InfiniBand, which RoCE's settings do not concern; leave roce out")
+	}
+	if ethernet && !ib && m.in.Backend.MTU < 4200 {
+		m.warn("backend MTU %d: RDMA packets carry 4096 bytes only where the MTU is 4200 or more", m.in.Backend.MTU)
 	}
 	if m.in.Backend.Bond == "lacp" {
 		m.fail("backend.bond", "lacp; rails are separate networks, collectives spread over them")
@@ -318,7 +403,7 @@ func (m *maker) most(names []string) int {
 
 // switchesFit checks loopbacks and management addresses.
 func (m *maker) switchesFit(n int) {
-	if room := size(m.in.Loopbacks) - 2; n > room {
+	if room := max(0, size(m.in.Loopbacks)-2); n > room {
 		m.exhausted("loopbacks", "switches", m.in.Loopbacks, room, n, func(p netip.Prefix) bool { return size(p)-2 >= n })
 	}
 	hosts := 0
@@ -344,14 +429,88 @@ func (m *maker) asnsFit(pods, switches int) {
 	}
 }
 
-// names checks the interface and host names, which the kernel and DNS limit.
-func (m *maker) names(h *Host) {
-	if !hostname.MatchString(h.Name) {
-		m.errs = append(m.errs, &cluster.Error{File: m.file, Field: "hosts", Msg: fmt.Sprintf("host name %q; a name has letters, digits and hyphens, at most 63, and a letter or digit at both ends", clip(h.Name))})
+// wrongName says that a host or switch must not be called what it is.
+func (m *maker) wrongName(kind, name, format string, args ...any) {
+	m.errs = append(m.errs, &cluster.Error{File: m.file, Line: m.in.DeviceLine(name), Field: kind, Msg: fmt.Sprintf(format, args...)})
+}
+
+// called checks the names of hosts and switches, which DNS does not tell apart by case.
+func (m *maker) called() {
+	type device struct{ kind, name string }
+	byName := map[string]device{"ns": {"the name server", "ns"}}
+	add := func(kind, name, label string) bool {
+		if full := label + "." + m.in.Domain; len(label) > 63 || len(full) > 253 {
+			m.wrongName(kind, name, "%q has %d bytes and with the domain %d; DNS takes 63 and 253: shorten the name or the domain", clip(label), len(label), len(full))
+			return false
+		}
+		low := strings.ToLower(label)
+		other, taken := byName[low]
+		if taken {
+			what := fmt.Sprintf("%q of %q", label, name)
+			if label == name {
+				what = fmt.Sprintf("%q", name)
+			}
+			line := ""
+			if at := m.in.DeviceLine(other.name); at > 0 {
+				line = fmt.Sprintf(" on line %d", at)
+			}
+			m.wrongName(kind, name, "%s is in DNS also a name of %s %q%s; call one of them otherwise", clip(what), other.kind, clip(other.name), line)
+			return false
+		}
+		byName[low] = device{kind, name}
+		return true
 	}
-	for _, x := range h.Interfaces {
+	for i := range m.plan.Hosts {
+		name := m.plan.Hosts[i].Name
+		if !hostname.MatchString(name) {
+			m.wrongName("hosts", name, "host name %q; a name has letters, digits and hyphens, at most 63, and a letter or digit at both ends", clip(name))
+			return
+		}
+		if strings.Trim(name, "0123456789") == "" || strings.EqualFold(name, "localhost") {
+			m.wrongName("hosts", name, "host name %q; programs read it as an address of their own, take one such as n%s", clip(name), name)
+			return
+		}
+		if !add("hosts", name, name) {
+			return
+		}
+	}
+	for i := range m.plan.Switches {
+		name := m.plan.Switches[i].Name
+		if !hostname.MatchString(name) && m.in.DeviceLine(name) > 0 {
+			m.wrongName("switches", name, "switch name %q; a name has letters, digits and hyphens, at most 63, and a letter or digit at both ends", clip(name))
+			return
+		}
+		if !add("switches", name, name) {
+			return
+		}
+	}
+	for i := range m.plan.Hosts {
+		h := &m.plan.Hosts[i]
+		front := h.First(Frontend)
+		if !add("hosts", h.Name, h.Name+"-bmc") {
+			return
+		}
+		for j := range h.Interfaces {
+			if x := &h.Interfaces[j]; x != front && x.Bond == "" && !add("hosts", h.Name, h.Label(x)) {
+				return
+			}
+		}
+	}
+}
+
+// names checks the names of a host's interfaces, which the kernel limits.
+func (m *maker) names(h *Host) {
+	for i, x := range h.Interfaces {
+		if len(m.errs) > 0 {
+			return // hosts of one kind have the same names
+		}
 		if len(x.Name) > 15 || strings.ContainsAny(x.Name, "/: \t") || x.Name == "lo" || x.Name == "all" || x.Name == "default" {
-			m.errs = append(m.errs, &cluster.Error{File: m.file, Field: "kinds", Msg: fmt.Sprintf("%s: interface name %q; Linux takes at most 15 bytes without slash, colon or space, and not lo, all or default", h.Name, clip(x.Name))})
+			m.wrongName("hosts", h.Name, "%s: interface name %q; Linux takes at most 15 bytes without slash, colon or space, and not lo, all or default: rename it under kinds", h.Name, clip(x.Name))
+		}
+		for _, y := range h.Interfaces[:i] {
+			if x.Name == y.Name {
+				m.wrongName("hosts", h.Name, "%s: interface name %q stands for a NIC of the %s and of the %s network: rename the NIC under kinds, or name others with nics", h.Name, clip(x.Name), y.Role, x.Role)
+			}
 		}
 	}
 }
@@ -367,6 +526,9 @@ func (m *maker) pins() {
 			owner[x.Addr.Addr()] = m.plan.Hosts[i].Name
 		}
 		owner[m.plan.Hosts[i].BMC.Addr()] = m.plan.Hosts[i].Name
+	}
+	for i := range m.plan.Switches {
+		owner[m.plan.Switches[i].Mgmt.Addr()] = "switch " + m.plan.Switches[i].Name
 	}
 	for _, pin := range m.in.Pins {
 		field := "pin." + pin.Host + "." + pin.Net
@@ -384,6 +546,10 @@ func (m *maker) pins() {
 			m.fail(field, "%s is outside %s", pin.Addr, net.Prefix)
 			continue
 		}
+		if end := between(net.Prefix.Addr(), pin.Addr); end == 0 || end == size(net.Prefix)-1 {
+			m.fail(field, "%s is the network's own or its broadcast address; take one that no host has, such as %s", pin.Addr, at(net.Prefix, firstOfBlock-1))
+			continue
+		}
 		if other := owner[pin.Addr]; other != "" && other != h.Name {
 			m.fail(field, "%s belongs to %s; take one that no host has, such as %s", pin.Addr, other, at(net.Prefix, firstOfBlock-1))
 			continue
@@ -396,6 +562,10 @@ func (m *maker) pins() {
 		if role == Management {
 			h.BMC = whole(pin.Addr, net.Prefix)
 		} else if x := h.First(role); x != nil {
+			if part := x.Addr.Masked(); !part.Contains(pin.Addr) {
+				m.fail(field, "%s is outside %s, the part of %s %s", pin.Addr, part, h.Name, x.Name)
+				continue
+			}
 			x.Addr = whole(pin.Addr, x.Addr)
 		} else {
 			m.fail(field, "%s has no interface in %s", h.Name, role)
@@ -453,22 +623,31 @@ func (m *maker) bonds() {
 func (m *maker) inventory() {
 	for _, d := range m.in.Inventory {
 		bad := func(format string, args ...any) {
-			m.errs = append(m.errs, &cluster.Error{File: m.file, Field: "inventory", Msg: fmt.Sprintf("line %d: "+format, append([]any{d.Line}, args...)...)})
+			m.errs = append(m.errs, &cluster.Error{File: m.in.InventoryFile, Line: d.Line, Msg: fmt.Sprintf(format, args...)})
 		}
 		h := m.plan.Host(d.Host)
 		if h == nil {
-			bad("there is no host %q", clip(d.Host))
+			bad("there is no host %q in %s; correct the name or drop the line", clip(d.Host), m.file)
 			continue
 		}
 		x := h.Interface(d.Part)
 		if x == nil {
 			if d.Part != "bmc" {
-				bad("%s has no part %q with an address", h.Name, clip(d.Part))
+				bad("%s has no part %q with an address; it has %s and bmc", h.Name, clip(d.Part), interfaces(h))
 			}
 			continue
 		}
 		x.MAC, x.PCI, x.GUID = d.MAC, d.PCI, d.GUID
 	}
+}
+
+// interfaces lists the interfaces of a host by name.
+func interfaces(h *Host) string {
+	var names []string
+	for i := range h.Interfaces {
+		names = append(names, h.Interfaces[i].Name)
+	}
+	return strings.Join(names, ", ")
 }
 
 // partitions checks the tenants of an InfiniBand fabric.
@@ -492,4 +671,33 @@ func (m *maker) partitions() {
 			}
 		}
 	}
+}
+
+// slurm checks that blocks are whole: Slurm gives jobs no hosts of a block that
+// is smaller than the base.
+func (m *maker) slurm() {
+	n, block := len(m.plan.Hosts), m.in.Slurm.Block
+	if block == 0 && m.in.Slurm.Topology == "block" {
+		pods := map[int32]int{}
+		for i := range m.g.Hosts {
+			pods[m.g.Hosts[i].Pod]++
+		}
+		sizes := slices.Sorted(maps.Values(pods))
+		if n > 0 && sizes[0] != sizes[len(sizes)-1] {
+			m.warn("slurm.topology block: pods have %d to %d hosts, and the smallest is the base: jobs see %d hosts of each; write block", sizes[0], sizes[len(sizes)-1], sizes[0])
+		}
+	}
+	if block == 0 || n%block == 0 {
+		return
+	}
+	fix := ""
+	for d := 1; d <= n; d++ { // the nearest sizes that divide
+		if n%d == 0 && d < block {
+			fix = fmt.Sprintf("%d", d)
+		} else if n%d == 0 {
+			fix += fmt.Sprintf(" or %d", d)
+			break
+		}
+	}
+	m.fail("slurm.block", "%d does not divide %d hosts, and Slurm leaves the hosts of a smaller block idle; write %s", block, n, fix)
 }

@@ -176,7 +176,7 @@ func NetBox(p *network.Plan) []File {
 			x := &h.Interfaces[j]
 			interfaces = append(interfaces, []string{h.Name, x.Name, netboxType(g, x.Link, isBond(h, x)), fmt.Sprint(x.MTU), x.Bond})
 			if x.Addr.IsValid() {
-				addresses = append(addresses, []string{x.Addr.String(), h.Name, x.Name, dnsName(p, h.Name, x, front), fmt.Sprint(x == front), "false", "active"})
+				addresses = append(addresses, []string{x.Addr.String(), h.Name, x.Name, dnsName(p, h, x, front), fmt.Sprint(x == front), "false", "active"})
 			}
 		}
 		interfaces = append(interfaces, []string{h.Name, "bmc", "1000base-t", "1500", ""})
@@ -227,11 +227,11 @@ func NetBox(p *network.Plan) []File {
 	return out
 }
 
-func dnsName(p *network.Plan, host string, x, front *network.Interface) string {
+func dnsName(p *network.Plan, h *network.Host, x, front *network.Interface) string {
 	if x == front {
-		return host + "." + p.Intent.Domain
+		return h.Name + "." + p.Intent.Domain
 	}
-	return host + "-" + x.Name + "." + p.Intent.Domain
+	return h.Label(x) + "." + p.Intent.Domain
 }
 
 func tierName(tier int) string {

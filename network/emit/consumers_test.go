@@ -295,7 +295,7 @@ func TestOpenSMUnderstands(t *testing.T) {
 			lids[name] = f[1]
 		}
 	}
-	for host, want := range map[string]string{"n1": "0x7fff 0x8010", "n3": "0x7fff 0x0011", "n6": "0xffff"} {
+	for host, want := range map[string]string{"n1": "0x7fff 0x8010", "n2": "0x7fff 0x8011", "n3": "0x7fff 0x0011", "n6": "0xffff"} {
 		keys := string(s.Run(t, "smpquery", "pkeys", lids[host+" nic0"], "1"))
 		got := []string{}
 		for _, w := range strings.Fields(keys) {

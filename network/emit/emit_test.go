@@ -148,7 +148,7 @@ fabric: {family: rail, switch: QM8790, pod: 4, nics: "nic[0-1]"}
 network:
   partitions:
     a: {pkey: 0x10, hosts: "n[0-1]"}
-    b: {pkey: 0x11, hosts: "n[2-3]", limited: true}
+    b: {pkey: 0x11, hosts: "n[2-3]", limited: n3}
 `), nil)
 	if err != nil {
 		t.Fatal(err)

@@ -26,7 +26,7 @@ func records(p *network.Plan) []record {
 		out = append(out, record{h.Name, front.Addr.Addr()}, record{h.Name + "-bmc", h.BMC.Addr()})
 		for j := range h.Interfaces {
 			if x := &h.Interfaces[j]; x.Addr.IsValid() && x != front {
-				out = append(out, record{h.Name + "-" + x.Name, x.Addr.Addr()})
+				out = append(out, record{h.Label(x), x.Addr.Addr()})
 			}
 		}
 	}

@@ -111,19 +111,20 @@ func openSM(p *network.Plan, fabric int) []File {
 	qos := begin()
 	qos.line("qos-ulps\n    default : 0")
 	for i, t := range p.Intent.Partitions {
-		member := "full"
-		if t.Limited {
-			member = "limited"
+		member := map[string]string{} // a host to what its ports are in the partition
+		for _, name := range t.Hosts {
+			member[name] = ""
+		}
+		for _, name := range t.Limited {
+			member[name] = "=limited"
 		}
 		var guids []string
 		for _, x := range ports {
-			for _, name := range t.Hosts {
-				if x.host.Name == name {
-					guids = append(guids, x.guid)
-				}
+			if how, in := member[x.host.Name]; in {
+				guids = append(guids, x.guid+how)
 			}
 		}
-		part.line("%s=0x%04x, ipoib, mtu=5, sl=%d, defmember=%s : %s ;", t.Name, t.PKey, 1+i%3, member, strings.Join(guids, ", "))
+		part.line("%s=0x%04x, ipoib, mtu=5, sl=%d, defmember=full : %s ;", t.Name, t.PKey, 1+i%3, strings.Join(guids, ", "))
 		qos.line("    any, pkey 0x%04x : %d", t.PKey, 1+i%3)
 	}
 	qos.line("end-qos-ulps")

@@ -614,16 +614,40 @@ func (p *Plan) Between(a, b string) float64 {
 
 // Apply gives the graph with racks and lengths of cables as the plan has them.
 func (p *Plan) Apply(g *topo.Graph) *topo.Graph {
-	name := func(n topo.NodeID) string {
-		if h := g.Nodes[n].Host; h != topo.None {
-			return g.Hosts[h].Name
-		}
-		return g.Nodes[n].Name
-	}
 	return g.Placed(func(device string) int32 {
 		if d, ok := p.Find(device); ok {
 			return int32(d.Rack)
 		}
 		return topo.None
-	}, func(l topo.LinkID) float64 { return p.Between(name(g.Links[l].A), name(g.Links[l].B)) })
+	}, func(l topo.LinkID) float64 { return p.Between(device(g, g.Links[l].A), device(g, g.Links[l].B)) })
+}
+
+// TooLong names a cable of the graph that is longer than every length sold.
+func (p *Plan) TooLong(g *topo.Graph) *Problem {
+	if len(p.Intent.Lengths) == 0 {
+		return nil
+	}
+	longest := slices.Max(p.Intent.Lengths)
+	for _, l := range g.Links {
+		if !g.Classes[l.Class].Kind.Network() {
+			continue
+		}
+		a, ok := p.Find(device(g, l.A))
+		b, ok2 := p.Find(device(g, l.B))
+		if !ok || !ok2 {
+			continue
+		}
+		if way := p.Way(a, b); way > longest+1e-9 {
+			return wrong("lengths", "the longest is %gm, and %s to %s is %.1fm; add a length of %gm or more", longest, a.Name, b.Name, way, math.Ceil(way))
+		}
+	}
+	return nil
+}
+
+// device is the host of a part, or the switch itself.
+func device(g *topo.Graph, n topo.NodeID) string {
+	if h := g.Nodes[n].Host; h != topo.None {
+		return g.Hosts[h].Name
+	}
+	return g.Nodes[n].Name
 }
