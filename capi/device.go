@@ -282,6 +282,27 @@ func (k *call) nowOnDevice(c *comm.Comm) (status comm.Status, err error) {
 	return status, err
 }
 
+//export goEnqueue
+func goEnqueue(n C.weft_comm, from *C.weft_call, e *C.weft_error) (rc C.int) {
+	defer guard(&rc, e)
+	c, k, err := asked(n, from)
+	if err != nil {
+		return fill(e, err)
+	}
+	if k.a.device != onCUDA || k.message() {
+		return fill(e, errors.New("weft_enqueue: the call is no collective on memory of GPUs: use weft_run"))
+	}
+	p := patient(int64(k.a.timeout_ms))
+	g, err := groupOf(p, c, int(k.a.device_id))
+	if err == nil {
+		err = g.Launch(p, k.onDevice(c.Size(), c.Rank()))
+	}
+	if err != nil && p.gaveUp.Load() {
+		err = fmt.Errorf("%w: %w", errInterrupted, err)
+	}
+	return fill(e, err)
+}
+
 //export goBlock
 func goBlock(n C.weft_request, stream C.uintptr_t, e *C.weft_error) (rc C.int) {
 	defer guard(&rc, e)

@@ -95,6 +95,7 @@ int weft_wait_any(const weft_request *r, int n, int64_t timeout_ms, int *which, 
 }
 int weft_cancel(weft_request r, weft_error *e) { GO(e, goCancel(r, e)); }
 int weft_block(weft_request r, void *stream, weft_error *e) { GO(e, goBlock(r, (uintptr_t)stream, e)); }
+int weft_enqueue(weft_comm c, const weft_call *call, weft_error *e) { GO(e, goEnqueue(c, (weft_call *)call, e)); }
 int weft_prepare(weft_comm c, const weft_call *call, weft_prepared *p, weft_error *e) { GO(e, goPrepare(c, (weft_call *)call, p, e)); }
 int weft_begin(weft_prepared p, weft_request *r, weft_error *e) { GO(e, goBegin(p, r, e)); }
 int weft_forget(weft_prepared p, weft_error *e) { GO(e, goForget(p, e)); }

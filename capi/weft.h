@@ -249,6 +249,7 @@ int weft_wait(weft_request r, int64_t timeout_ms, weft_status *status, weft_erro
 int weft_wait_any(const weft_request *r, int n, int64_t timeout_ms, int *which, weft_status *status, weft_error *e); /* zeros are passed over */
 int weft_cancel(weft_request r, weft_error *e); /* ends the call, which fails the communicator; wait for it all the same */
 int weft_block(weft_request r, void *stream, weft_error *e); /* a stream of the device waits for a started call on its memory; the host waits until all ranks have made the call, not for the device */
+int weft_enqueue(weft_comm c, const weft_call *call, weft_error *e); /* weft_start, and weft_block of call.stream, in one; an error that comes later is told by the next call */
 int weft_prepare(weft_comm c, const weft_call *call, weft_prepared *p, weft_error *e);
 int weft_begin(weft_prepared p, weft_request *r, weft_error *e); /* starts it once more */
 int weft_forget(weft_prepared p, weft_error *e);

@@ -98,8 +98,8 @@ type Device interface {
 // Notes is how many notes of a queue may be open at a time.
 const Notes = 256
 
-// Queue is work that a GPU does in order. Calls return before the work is done. One goroutine at a time uses it, but for Reached, Note
-// and Follow, which any may call.
+// Queue is work that a GPU does in order. Calls return before the work is done. One goroutine at a time uses it, but for Reached, Idle,
+// Note and Follow, which any may call.
 type Queue interface {
 	// In and Out copy from and to registered memory of the host, Copy inside the GPU and between GPUs.
 	In(dst Ptr, src []byte) error
@@ -110,6 +110,8 @@ type Queue interface {
 	// Mark gives a number to what is queued so far; Reached reports whether that is done. An error is the GPU's.
 	Mark() (uint64, error)
 	Reached(uint64) (bool, error)
+	// Idle reports whether all that was queued on a user's stream is done.
+	Idle(Stream) (bool, error)
 	// Note gives a number to what is queued on a user's stream by now; After makes the queue wait for that. At most Notes numbers
 	// may be given out and not waited for.
 	Note(Stream) (uint64, error)

@@ -451,6 +451,73 @@ func TestLaunchedBeforeDone(t *testing.T) {
 	}
 }
 
+// Launch is back while the stream still works, and what is queued behind it finds the result; also in a group of one rank.
+func TestLaunch(t *testing.T) {
+	for _, n := range []int{1, 3} {
+		for _, way := range []Way{Direct, Staged} {
+			none(t, ranks(t, n, gpu.Plain, Config{Way: way}, func(ctx context.Context, g *Group, host *comm.Comm) error {
+				stream := g.Device().(*soft.Device).UserQueue()
+				defer stream.Close()
+				s := stream.Stream()
+				x, e1 := user(g, reduce.Int32, 4, nil)
+				y, e2 := user(g, reduce.Int32, 4*n, nil)
+				if err := errors.Join(e1, e2); err != nil {
+					return err
+				}
+				word := new(uint32)
+				fill := bytes.Repeat([]byte{byte(g.Rank() + 1), 0, 0, 0}, 4)
+				if err := errors.Join(stream.Await(word, 1), stream.In(x.At, fill)); err != nil {
+					return err
+				}
+				if g.staged != nil { // the host carries it out
+					atomic.StoreUint32(word, 1)
+				}
+				sum := Call{Op: sched.AllReduce, Reduce: reduce.Sum, Dst: x, Src: x, Stream: &s}
+				if err := errors.Join(g.Launch(ctx, sum), g.Launch(ctx, Call{Op: sched.AllGather, Dst: y, Src: x, Stream: &s})); err != nil {
+					return err
+				}
+				if idle, err := stream.Idle(s); g.direct != nil && idle || err != nil {
+					return fmt.Errorf("the stream does not wait, %v", err)
+				}
+				out := make([]byte, 16*n)
+				if err := stream.Out(out, y.At); err != nil {
+					return err
+				}
+				if err := comm.Barrier(ctx, host); err != nil {
+					return err
+				}
+				atomic.StoreUint32(word, 1)
+				mark, err := stream.Mark()
+				if err := errors.Join(err, g.until(ctx, func() (bool, error) { return stream.Reached(mark) })); err != nil {
+					return err
+				}
+				if want := bytes.Repeat([]byte{byte(n * (n + 1) / 2), 0, 0, 0}, 4*n); !bytes.Equal(out, want) {
+					return fmt.Errorf("%s of %d: the stream read %v", way, n, out)
+				}
+				return nil
+			}))
+		}
+	}
+}
+
+// An operation is over soon only if all inputs are complete, the kernels come to their end, and nobody gave up.
+func TestSoon(t *testing.T) {
+	none(t, ranks(t, 1, gpu.Plain, Config{}, func(_ context.Context, g *Group, _ *comm.Comm) error {
+		d := &direct{entries: entries{g: g}, lines: &lines{page: make([]byte, linesSize)}}
+		in, out, cut := d.lines.in(0), d.lines.out(0), d.lines.cut()
+		for _, x := range []struct {
+			in, out, cut uint32
+			want         bool
+		}{{6, 7, 0, false}, {7, 6, 0, false}, {7, 7, 0, true}, {8, 9, 0, true}, {7, 7, 1, false}} {
+			*in, *out, *cut = x.in, x.out, x.cut
+			if got := d.soon(7); got != x.want {
+				return fmt.Errorf("operation 7 with %+v: %t", x, got)
+			}
+		}
+		return nil
+	}))
+}
+
 // Operations that are begun one after another wait for their streams, and streams for them, and nobody for the host.
 func TestStreams(t *testing.T) {
 	for _, way := range []Way{Direct, Staged} {

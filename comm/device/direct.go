@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime"
 	"time"
 
 	"github.com/weft-fabric/weft/comm"
@@ -70,6 +71,11 @@ func newDirect(ctx context.Context, g *Group, cards []card) (*direct, error) {
 	for _, c := range cards {
 		d.maps = append(d.maps, map[view]mapping{})
 		d.shared = d.shared && c.Info.ID == cards[0].Info.ID
+	}
+	if !d.shared || g.Rank() == 0 {
+		for _, t := range []reduce.Type{reduce.Float32, reduce.BFloat16, reduce.Float16} {
+			_ = g.dev.Prepare(t, reduce.Sum) // what gradients need; an error is told by the call that does
+		}
 	}
 	d.lines, err = newLines(ctx, g)
 	return d, err
@@ -149,6 +155,9 @@ func (d *direct) workers() int {
 // fly queues the end of an operation: what comes behind it on this rank's queue finds all passes done.
 func (d *direct) fly(w *Work, use buffers) error {
 	g, number, me := d.g, uint32(d.number), d.g.Rank()
+	if !use.back && d.soon(number) {
+		return nil
+	}
 	f := &flight{began: time.Now()}
 	queued := use.queued || use.back || w.async
 	if queued {
@@ -196,9 +205,39 @@ func (d *direct) fly(w *Work, use buffers) error {
 	return nil
 }
 
+// soon waits a moment for an operation whose inputs are all complete, and says whether it is over: then nothing has to be queued to
+// wait for it. On a GPU that processes share by time slices, a wait of each of them costs more than the operation.
+func (d *direct) soon(number uint32) bool {
+	for r := range d.g.Size() {
+		if !d.lines.has(d.lines.in(r), number) {
+			return false
+		}
+	}
+	for began := time.Now(); ; {
+		left := 0
+		for r := range d.workers() {
+			if !d.lines.has(d.lines.out(r), number) {
+				left++
+			}
+		}
+		switch {
+		case d.lines.has(d.lines.cut(), 1):
+			return false
+		case left == 0:
+			return true
+		case time.Since(began) > moment:
+			return false
+		}
+		runtime.Gosched()
+	}
+}
+
+// moment is how long the host waits for a kernel that has all it needs: those on some 100 KiB take 10 to 20 us.
+const moment = 50 * time.Microsecond
+
 // letGo ends all waits of GPUs for one another.
 func (d *direct) letGo() {
-	if d.lines == nil {
+	if d == nil || d.lines == nil {
 		return
 	}
 	d.lines.set(d.lines.cut(), 1)
@@ -210,6 +249,9 @@ func (d *direct) letGo() {
 
 // dead is the error of a rank whose process is gone.
 func (d *direct) dead() error {
+	if d == nil { // a group of one rank
+		return nil
+	}
 	for r, c := range d.cards {
 		if c.Pid != os.Getpid() && gone(c.Pid) {
 			return &comm.Failure{Kind: comm.Dead, Rank: d.g.Rank(), Culprits: []int{r}, Seq: d.number, Call: "operation on memory of GPUs",
@@ -221,6 +263,9 @@ func (d *direct) dead() error {
 
 // missing says what is waited for.
 func (d *direct) missing() string {
+	if d == nil {
+		return "its stream has not come to it"
+	}
 	var in, out []int
 	for r := range d.g.Size() {
 		if !d.lines.has(d.lines.in(r), uint32(d.number)) {
@@ -240,9 +285,11 @@ func (d *direct) prepare(ctx context.Context, c *Call, p *planned, use buffers) 
 	if err != nil {
 		return use, err
 	}
-	out, err := d.segment(c.Dst)
-	if err != nil {
-		return use, err
+	out := in
+	if c.Src != c.Dst {
+		if out, err = d.segment(c.Dst); err != nil {
+			return use, err
+		}
 	}
 	overlap := c.Src.Bytes() > 0 && c.Dst.Bytes() > 0 && c.Src.At < c.Dst.At+gpu.Ptr(c.Dst.Bytes()) && c.Dst.At < c.Src.At+gpu.Ptr(c.Src.Bytes())
 	scaled := c.Reduce == reduce.PreMulSum

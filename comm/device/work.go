@@ -165,7 +165,7 @@ func (g *Group) Start(ctx context.Context, c Call) *Work {
 	q := g.queue
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	for len(q.pending)+len(q.flying) >= gpu.Notes/2 {
+	for q.full() {
 		q.free.Wait()
 	}
 	w, err := q.admit(ctx, c)
@@ -182,7 +182,68 @@ func (g *Group) Start(ctx context.Context, c Call) *Work {
 	return w
 }
 
-// admit numbers a call and notes how far its stream is. The caller holds the lock.
+// full reports whether there are as many operations as there can be. The caller holds the lock.
+func (q *worker) full() bool { return len(q.pending)+len(q.flying) >= gpu.Notes/2 }
+
+// Launch makes a call and lets its Stream wait for it: what is queued there from now on finds the result. It returns when all ranks
+// have made the call, and does not wait for the GPU. An error that comes later is told by the next call. It is Start and Block
+// without a goroutine in between.
+func (g *Group) Launch(ctx context.Context, c Call) error {
+	q := g.queue
+	q.mu.Lock()
+	if q.busy || q.full() {
+		q.mu.Unlock()
+		w := g.Start(ctx, c)
+		if err := w.begun(ctx); err != nil {
+			return err
+		}
+		return w.Block(*c.Stream)
+	}
+	q.busy = true
+	w, err := q.admit(ctx, c)
+	w.async = true
+	q.mu.Unlock()
+	if err == nil {
+		err = q.run(w)
+	}
+	flies := err == nil && w.flight != nil
+	q.mu.Lock()
+	if flies {
+		q.fly(w)
+	}
+	q.end()
+	q.mu.Unlock()
+	if flies {
+		err = g.gpuQ.Follow(*c.Stream, w.flight.stamp)
+	}
+	return err
+}
+
+// begun waits until an operation is launched, and asks now and then whether to wait on.
+func (w *Work) begun(ctx context.Context) error {
+	t := time.NewTicker(50 * time.Millisecond)
+	defer t.Stop()
+	for {
+		select {
+		case <-w.launched:
+			return nil
+		case <-t.C:
+			if err := ctx.Err(); err != nil {
+				return fmt.Errorf("the operation is still under way: %w", err)
+			}
+		}
+	}
+}
+
+// fly lets somebody watch an operation that is queued on the GPUs. The caller holds the lock.
+func (q *worker) fly(w *Work) {
+	q.flying = append(q.flying, w)
+	if len(q.flying) == 1 {
+		go q.watch()
+	}
+}
+
+// admit numbers a call and notes how far its stream is, if it is not idle. The caller holds the lock.
 func (q *worker) admit(ctx context.Context, c Call) (*Work, error) {
 	w := &Work{g: q.g, ctx: ctx, call: c, launched: make(chan struct{}), done: make(chan struct{})}
 	if err := q.why(); err != nil {
@@ -190,11 +251,14 @@ func (q *worker) admit(ctx context.Context, c Call) (*Work, error) {
 	}
 	q.g.prepare(&c)
 	if c.Stream != nil {
-		var err error
-		if w.note, err = q.g.gpuQ.Note(*c.Stream); err != nil {
+		idle, err := q.g.gpuQ.Idle(*c.Stream)
+		if err == nil && !idle {
+			w.note, err = q.g.gpuQ.Note(*c.Stream)
+			w.noted = true
+		}
+		if err != nil {
 			return w, q.g.give(err)
 		}
-		w.noted = true
 	}
 	return w, nil
 }
@@ -253,10 +317,7 @@ func (q *worker) work() {
 		}
 		close(w.launched)
 		q.mu.Lock()
-		q.flying = append(q.flying, w)
-		if len(q.flying) == 1 {
-			go q.watch()
-		}
+		q.fly(w)
 		q.mu.Unlock()
 	}
 }
@@ -301,8 +362,6 @@ func (q *worker) land(w *Work) error {
 	})
 	if err != nil {
 		q.fail(err)
-	}
-	if err != nil {
 		g.direct.letGo()
 	}
 	return err
@@ -347,11 +406,10 @@ func (g *Group) give(err error) error {
 
 // carryOut runs an operation by the group's way.
 func (g *Group) carryOut(w *Work) error {
-	ctx, cancel := context.WithTimeout(w.ctx, g.cfg.Timeout)
-	defer cancel()
+	ctx := limited{w.ctx, time.Now().Add(g.cfg.Timeout)}
 	if w.noted {
 		err := g.gpuQ.After(w.note)
-		if err == nil && g.lines() == nil {
+		if err == nil && g.lines() == nil && g.Size() > 1 {
 			err = g.wait(ctx, g.gpuQ)
 		}
 		if err != nil {
@@ -373,6 +431,30 @@ func (g *Group) carryOut(w *Work) error {
 		return g.direct.run(ctx, w, p, wrong)
 	}
 	return g.staged.run(ctx, w, p, wrong)
+}
+
+// limited is a context that ends at a time as well. Who waits looks at Err, on its own thread: nothing has to be started for it, and
+// a context that asks its caller whether to give up can do so.
+type limited struct {
+	context.Context
+	end time.Time
+}
+
+func (l limited) Deadline() (time.Time, bool) {
+	if d, ok := l.Context.Deadline(); ok && d.Before(l.end) {
+		return d, true
+	}
+	return l.end, true
+}
+
+func (l limited) Err() error {
+	if err := l.Context.Err(); err != nil {
+		return err
+	}
+	if time.Now().After(l.end) {
+		return context.DeadlineExceeded
+	}
+	return nil
 }
 
 // lines are those by which the ranks' GPUs wait for one another; nil if they do not.
@@ -401,10 +483,17 @@ func (g *Group) single(ctx context.Context, w *Work) error {
 	case c.Src.At != c.Dst.At:
 		err = g.gpuQ.Copy(c.Dst.At, c.Src.At, c.Src.Bytes())
 	}
-	if err != nil {
+	if err != nil || !w.async {
+		return errors.Join(err, g.wait(ctx, g.gpuQ))
+	}
+	f := &flight{began: time.Now()}
+	if f.stamp, err = g.gpuQ.Stamp(); err != nil {
 		return err
 	}
-	return g.wait(ctx, g.gpuQ)
+	mark, err := g.gpuQ.Mark()
+	f.over = func() (bool, error) { return g.gpuQ.Reached(mark) }
+	w.flight = f
+	return err
 }
 
 // wait waits until a queue has done everything.

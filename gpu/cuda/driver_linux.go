@@ -93,15 +93,22 @@ func (d *driver) version() string {
 // has reports whether the driver knows a call that not all do.
 func (d *driver) has(name string) bool { return d.at[name] != 0 }
 
-// call calls the driver. Pointers in args are kept where they are until it returns.
+// code calls the driver and gives what it says. Pointers in args are kept where they are until it returns.
+//
+//go:uintptrescapes
+func (d *driver) code(name string, args ...uintptr) int {
+	code, _, _ := purego.SyscallN(d.at[name], args...)
+	return int(int32(code))
+}
+
+// call is code as an error.
 //
 //go:uintptrescapes
 func (d *driver) call(name string, args ...uintptr) error {
-	code, _, _ := purego.SyscallN(d.at[name], args...)
-	if int32(code) == 0 {
-		return nil
+	if code := d.code(name, args...); code != 0 {
+		return d.failure(name, code, "")
 	}
-	return d.failure(name, int(int32(code)), "")
+	return nil
 }
 
 // failure puts a code into words.

@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -179,6 +180,11 @@ func TestCallsArrive(t *testing.T) {
 		}
 		if ask("test_follower") != uintptr(stream) || ask("test_followed") != 0x77 {
 			t.Fatalf("after a stamp: %#x waits for %#x", ask("test_follower"), ask("test_followed"))
+		}
+	}
+	for s, want := range map[gpu.Stream]string{0x55: "true <nil>", 0x56: "false <nil>", 0x57: "false stream 0x57: cuStreamQuery: error 400 CUDA_ERROR_OTHER: something"} {
+		if idle, err := q.Idle(s); fmt.Sprint(idle, " ", err) != want {
+			t.Errorf("stream %#x: %t %v, want %s", s, idle, err, want)
 		}
 	}
 	word := new(uint32)

@@ -77,10 +77,22 @@ func (q *queue) open() error {
 	// Whether the GPU can write numbers is found out by letting it: older drivers have the calls and refuse them.
 	if d.lib.has("cuStreamWriteValue32_v2") && d.lib.has("cuStreamWaitValue32_v2") {
 		q.writes = d.lib.call("cuStreamWriteValue32_v2", q.stream, uintptr(q.onGPU), 0, 0) == nil &&
+			d.lib.call("cuStreamWaitValue32_v2", q.stream, uintptr(q.onGPU), 0, 0) == nil &&
 			d.lib.call("cuStreamSynchronize", q.stream) == nil
+	}
+	// Events are made here: the driver may get memory for one, which waits for all that the GPU does.
+	for _, e := range []*events{&q.notes, &q.stamps} {
+		for i := range e.ring {
+			if err := d.lib.call("cuEventCreate", uintptr(unsafe.Pointer(&e.ring[i])), noTiming); err != nil {
+				return err
+			}
+		}
 	}
 	return nil
 }
+
+// noTiming is the flag of an event that measures nothing.
+const noTiming = 2
 
 // reached is the number of the last mark that was.
 func (q *queue) reached() *atomic.Uint32 { return (*atomic.Uint32)(unsafe.Pointer(&q.page[0])) }
@@ -119,22 +131,20 @@ func (q *queue) Reduce(r *gpu.Reduction) error {
 
 // record records the next of some events on a stream. The caller has locked the queue.
 func (q *queue) record(e *events, stream uintptr) (uint64, error) {
-	const noTiming = 2
-	if err := q.d.enter(); err != nil {
-		return 0, err
-	}
-	defer q.d.leave()
 	e.last++
-	event := &e.ring[e.last%gpu.Notes]
-	if *event == 0 {
-		if err := q.d.lib.call("cuEventCreate", uintptr(unsafe.Pointer(event)), noTiming); err != nil {
-			return 0, err
-		}
-	}
-	if err := q.d.lib.call("cuEventRecord", *event, stream); err != nil {
+	if err := q.d.do("cuEventRecord", e.ring[e.last%gpu.Notes], stream); err != nil {
 		return 0, fmt.Errorf("stream %#x: %w", stream, err)
 	}
 	return e.last, nil
+}
+
+// Idle asks the driver.
+func (q *queue) Idle(s gpu.Stream) (bool, error) {
+	idle, err := q.ready("cuStreamQuery", uintptr(s))
+	if err != nil {
+		err = fmt.Errorf("stream %#x: %w", s, err)
+	}
+	return idle, err
 }
 
 // Note records an event on a user's stream.
@@ -220,15 +230,18 @@ func (q *queue) well() error {
 // ready asks the driver whether a stream or event is done.
 func (q *queue) ready(call string, what uintptr) (bool, error) {
 	const notReady = 600
-	err := q.d.do(call, what)
-	var e *Error
-	switch {
-	case err == nil:
-		return true, nil
-	case errors.As(err, &e) && e.Code == notReady:
-		return false, nil
+	if err := q.d.enter(); err != nil {
+		return false, err
 	}
-	return false, err
+	defer q.d.leave()
+	switch code := q.d.lib.code(call, what); code {
+	case 0:
+		return true, nil
+	case notReady:
+		return false, nil
+	default:
+		return false, q.d.lib.failure(call, code, "")
+	}
 }
 
 // Mark lets the GPU write a number once what is queued is done.

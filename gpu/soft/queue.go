@@ -147,6 +147,17 @@ func (q *Queue) find(s gpu.Stream) (*Queue, error) {
 	return nil, fmt.Errorf("no stream %d of a software GPU", s)
 }
 
+// Idle reports whether another queue has nothing to do.
+func (q *Queue) Idle(s gpu.Stream) (bool, error) {
+	other, err := q.find(s)
+	if err != nil {
+		return false, err
+	}
+	other.mu.Lock()
+	defer other.mu.Unlock()
+	return other.done == other.queued, other.err
+}
+
 // Note numbers what is queued on another queue.
 func (q *Queue) Note(s gpu.Stream) (uint64, error) {
 	other, err := q.find(s)

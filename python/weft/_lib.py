@@ -144,6 +144,7 @@ _functions = {
     "weft_wait_any": [POINTER(_H), c_int, c_int64, POINTER(c_int), POINTER(Status), _E],
     "weft_cancel": [_H, _E],
     "weft_block": [_H, c_void_p, _E],
+    "weft_enqueue": [_H, POINTER(Call), _E],
     "weft_prepare": [_H, POINTER(Call), POINTER(_H), _E],
     "weft_begin": [_H, POINTER(_H), _E],
     "weft_forget": [_H, _E],

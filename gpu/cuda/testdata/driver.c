@@ -93,9 +93,9 @@ R cuIpcCloseMemHandle(P p) { return current && p > (1 << 30) ? 0 : 1; }
 
 R cuStreamCreate(void **s, unsigned f) { *s = (void *)0x77; return f == 1 ? 0 : 1; }
 R cuStreamDestroy_v2(void *s) { return s == (void *)0x77 ? 0 : 400; }
-R cuStreamQuery(void *s) { return s == (void *)0x77 ? 0 : 400; }
+R cuStreamQuery(void *s) { return s == (void *)0x77 || s == (void *)0x55 ? 0 : s == (void *)0x56 ? 600 : 400; } /* 0x55 is idle, 0x56 busy */
 R cuStreamSynchronize(void *s) { return s == (void *)0x77 ? 0 : 400; }
-static void *recorded[1024]; /* streams, by event */
+static void *recorded[8192]; /* streams, by event */
 static int nevents;
 static int known(void *e) { return (uintptr_t)e > 0x8000 && (uintptr_t)e <= 0x8000 + nevents; }
 R cuEventCreate(void **e, unsigned f) { *e = (void *)(uintptr_t)(0x8000 + ++nevents); return f == 2 ? 0 : 1; }

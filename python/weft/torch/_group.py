@@ -153,10 +153,12 @@ class ProcessGroup(_Base):
                   factor, self._ms if mode != OTHER else self._limit(mode, opts), 0, 0, 0, 0, 0, *place)
         if place[0] and op < native.SEND:
             self._side(place[1])
-            work = self._work(what, [self._start(what, op, k)], tensors, (keep, counts, sends), finish, place)
             if mode == SYNC and self._coalesced is None:
-                work.wait()
+                self._enqueue(what, op, k)
+                if finish is not None:
+                    finish()
                 return _DONE
+            work = self._work(what, [self._start(what, op, k)], tensors, (keep, counts, sends), finish, place)
             return self._hand(work, mode)
         if mode == SYNC and self._coalesced is None:
             if op == native.RECV:
@@ -190,6 +192,13 @@ class ProcessGroup(_Base):
         if s is None:
             s = self._sides[device] = torch.cuda.Stream(device)
         return s
+
+    def _enqueue(self, what, op, k):
+        """Makes a call on tensors of a GPU and lets the current stream wait for it. Their memory may be given back at once: what
+        uses it next does so behind the call."""
+        rc = native.enqueue(self._comm, k, native.error())
+        if rc:
+            self._failed(rc, what, op)
 
     def _start(self, what, op, k):
         request = native.Request()
@@ -319,14 +328,27 @@ class ProcessGroup(_Base):
             return None
         t = tensors[0]
         ty = TYPES.get(t.dtype)
-        if ty is None or t.layout is not _STRIDED or not t.is_cpu or not t.is_contiguous():
+        if ty is None or t.layout is not _STRIDED or not t.is_contiguous():
             return None
+        if not t.is_cpu:
+            return self._plain_sum_on_gpu(t, ty)
         p = t.data_ptr()
         rc = native.run(self._comm, _pack(_SIZE, native.ALL_REDUCE, ty, SUM, 0, 0, 0, -2, 0, p, p, t.numel(), 0, 0, 0, 0.0, self._ms, 0, 0, 0, 0, 0, 0, 0, 0),
                         None, native.error())
         self._calls += 1
         if rc:
             self._failed(rc, "all_reduce", native.ALL_REDUCE)
+        return _DONE
+
+    def _plain_sum_on_gpu(self, t, ty):
+        """The same on a GPU, if its streams are known."""
+        device = t.device.index if t.is_cuda else None
+        if device not in self._sides or self._late is not None:
+            return None
+        p = t.data_ptr()
+        self._calls += 1
+        self._enqueue("all_reduce", native.ALL_REDUCE,
+                      _pack(_SIZE, native.ALL_REDUCE, ty, SUM, 0, 0, 0, -2, 0, p, p, t.numel(), 0, 0, 0, 0.0, self._ms, 0, 0, 0, 0, 0, *_place(t)))
         return _DONE
 
     def allreduce_coalesced(self, tensors, opts=None):

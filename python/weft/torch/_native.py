@@ -76,9 +76,15 @@ def block(request, stream, error):
     return block(request, stream, error)
 
 
+def enqueue(comm, call, error):
+    _load()
+    return enqueue(comm, call, error)
+
+
 def _load():
     """Binds the functions that are called often. They stand in for those above."""
-    global run, start, wait, block
+    global run, start, wait, block, enqueue
+    enqueue = _bind("weft_enqueue", c_int64, c_char_p, c_void_p)
     block = _bind("weft_block", c_int64, c_void_p, c_void_p)
     run = _bind("weft_run", c_int64, c_char_p, c_void_p, c_void_p)
     start = _bind("weft_start", c_int64, c_char_p, c_void_p, c_void_p)
