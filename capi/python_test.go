@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weft-fabric/weft/internal/bounded"
 	"github.com/weft-fabric/weft/internal/libweft"
 )
 
@@ -60,13 +61,28 @@ func TestPythonForks(t *testing.T) {
 	script(t, 2, libweft.Python(t, "multiprocessing"), "forks.py")
 }
 
-// A thousand groups leave nothing behind.
-func TestPythonCycles(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes some seconds")
+// cycles is how often groups are made and closed: a thousand times with WEFT_TEST_LONG.
+func cycles() string {
+	if bounded.Long() {
+		return "CYCLES=1000"
 	}
+	return "CYCLES=100"
+}
+
+// Groups that come and go leave nothing behind.
+func TestPythonCycles(t *testing.T) {
 	libweft.Build(t)
-	t.Log(script(t, 2, libweft.Python(t, "ctypes"), "cycles.py")[0])
+	t.Log(script(t, 2, libweft.Python(t, "ctypes"), "cycles.py", cycles())[0])
+}
+
+// The same in C, where joins are of both ranks.
+func TestCycles(t *testing.T) {
+	exe := libweft.Compile(t, "testdata/cycles.c")
+	for r, out := range libweft.AllRanks(t, 2, []string{cycles()}, exe) {
+		if t.Logf("rank %d: %s", r, out); !strings.Contains(out, "nothing grew") {
+			t.Errorf("rank %d printed %q", r, out)
+		}
+	}
 }
 
 // The stubs are in step with the package.
@@ -122,7 +138,7 @@ func TestPythonWheel(t *testing.T) {
 		t.Errorf("the wheel is %s", wheel)
 	}
 	where := filepath.Join(dir, "site")
-	if _, err := libweft.Try(nil, python, "-m", "pip", "--version"); err == nil {
+	if bounded.Long() { // pip takes ten seconds for it
 		libweft.Run(t, nil, python, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps", "--target", where, wheel)
 	} else {
 		libweft.Run(t, nil, python, "-m", "zipfile", "-e", wheel, where)

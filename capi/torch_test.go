@@ -36,11 +36,12 @@ func TestTorchDrills(t *testing.T) {
 	python := libweft.Python(t, "torch")
 	libweft.Build(t)
 	drills := filepath.Join(libweft.Root(t), "python", "tests", "torch_drills.py")
-	for _, x := range [][]string{{"shm", "values", "bad-input", "monitored"}, {"shm", "groups", "exit"}, {"shm", "loader"}, {"tcp", "values"}, {"shm", "kill"}, {"shm", "interrupt"}} {
+	for _, x := range [][]string{{"shm", "values", "bad-input", "monitored", "groups", "loader", "interrupt", "exit"}, {"tcp", "values", "kill"}} {
 		t.Run(strings.Join(x, " "), func(t *testing.T) {
-			outs, errs := libweft.Ranks(t, 2, []string{"WEFT_TRANSPORT=" + x[0]}, python, slices.Concat([]string{drills}, x[1:])...)
+			t.Parallel()
+			outs, errs := libweft.Ranks(t, 2, []string{"WEFT_TRANSPORT=" + x[0], cycles()}, python, slices.Concat([]string{drills}, x[1:])...)
 			for r, out := range outs {
-				if x[1] == "kill" && r == 1 {
+				if x[len(x)-1] == "kill" && r == 1 {
 					if errs[r] == nil {
 						t.Errorf("rank 1 was to be killed, and ended well:\n%s", out)
 					}

@@ -180,7 +180,7 @@ def step(m, x, y):
 
 def loader():
     """Workers of a DataLoader, forked and spawned while a group is at work; gradients in registered memory; a small collector."""
-    gc.set_threshold(1)
+    gc.set_threshold(1, 100, 100)  # not all that PyTorch has, every time
     for way in ("fork", "spawn"):
         m = DDP(model(), gradient_as_bucket_view=way == "fork")
         data = torch.utils.data.DataLoader(Rows(), batch_size=16, num_workers=1, multiprocessing_context=way)
