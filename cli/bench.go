@@ -108,6 +108,9 @@ Medians below 1, and 99th percentiles below a third, are in bold.`,
 				if err := comm.CheckTransport(x[1]); err != nil {
 					return fmt.Errorf("--%s: unknown transport %q; known: shm, tcp, mixed, mem, ucx, ucx:TRANSPORT with more of them after commas", x[0], x[1])
 				}
+				if err := comm.CheckNamed(x[1]); err != nil {
+					return fmt.Errorf("--%s %s: %w", x[0], x[1], err)
+				}
 			}
 			// ucx:rc is required of ucx, with or without a choice of its transports.
 			same := func(a, b string) bool { return a == b || strings.HasPrefix(a, "ucx") && strings.HasPrefix(b, "ucx") }

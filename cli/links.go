@@ -38,6 +38,9 @@ func (f *linkFlags) bindTransport(cmd *cobra.Command) {
 // env are the variables that the flags come to.
 func (f *linkFlags) env() (list []string, err error) {
 	if f.transport != "" {
+		if err := comm.CheckNamed(f.transport); err != nil {
+			return nil, fmt.Errorf("--transport %s: %w", f.transport, err)
+		}
 		if err := comm.CheckTransport(f.transport); err != nil || f.transport == "mem" {
 			return nil, fmt.Errorf("--transport: unknown transport %q; known: %s", f.transport, strings.Join(transports, ", "))
 		}

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/weft-fabric/weft/transport/auth"
+	"github.com/weft-fabric/weft/transport/ucx"
 	"github.com/weft-fabric/weft/transport/wait"
 	"github.com/weft-fabric/weft/unit"
 )
@@ -324,6 +325,14 @@ func CheckTransport(name string) error {
 	}
 	if named && (kind != "ucx" || slices.Contains(strings.Split(list, ","), "")) {
 		return fmt.Errorf("%q: what stands behind a colon are transports of UCX, as in ucx:rc or ucx:posix,cma", name)
+	}
+	return nil
+}
+
+// CheckNamed says which of the transports of UCX that a name has behind its colon is none, anywhere.
+func CheckNamed(name string) error {
+	if kind, list, named := strings.Cut(name, ":"); named && kind == "ucx" {
+		return ucx.Check(strings.Split(list, ","))
 	}
 	return nil
 }

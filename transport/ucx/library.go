@@ -26,7 +26,7 @@ type library struct {
 }
 
 var needed = []string{
-	"ucp_get_version", "ucp_config_read", "ucp_config_modify", "ucp_config_release", "ucp_init_version", "ucp_cleanup",
+	"ucp_get_version", "ucp_config_read", "ucp_config_modify", "ucp_config_release", "ucp_init_version", "ucp_cleanup", "ucp_context_print_info",
 	"ucp_worker_create", "ucp_worker_destroy", "ucp_worker_get_address", "ucp_worker_release_address", "ucp_worker_get_efd", "ucp_worker_arm",
 	"ucp_worker_progress", "ucp_worker_fence", "ucp_worker_flush_nbx", "ucp_worker_set_am_recv_handler",
 	"ucp_ep_create", "ucp_ep_close_nbx", "ucp_ep_flush_nbx", "ucp_ep_print_info",
@@ -123,6 +123,56 @@ func Version() (string, error) {
 		return "", err
 	}
 	return l.version, nil
+}
+
+// Available are the transports that UCX has on this machine, or why there is no UCX.
+func Available() ([]string, error) {
+	l, err := load()
+	if err != nil {
+		return nil, err
+	}
+	return l.transports()
+}
+
+// transports asks UCX what it has here: a context of all of them prints it.
+func (l *library) transports() ([]string, error) {
+	m := page()
+	defer m.free()
+	if err := l.status("ucp_config_read", 0, 0, m.at()); err != nil {
+		return nil, fmt.Errorf("ucx: %w", err)
+	}
+	config := m.pointer(0)
+	defer l.call("ucp_config_release", config)
+	name, value := cstring("TLS"), cstring("all")
+	defer name.free()
+	defer value.free()
+	if err := l.status("ucp_config_modify", config, name.at(), value.at()); err != nil {
+		return nil, fmt.Errorf("ucx: %w", err)
+	}
+	const messages = 64
+	m.set(0, 1)
+	m.set(8, messages)
+	if err := l.status("ucp_init_version", 1, least, m.at(), config, m.at()+512); err != nil {
+		return nil, fmt.Errorf("ucx: %w", err)
+	}
+	context := m.pointer(512)
+	defer l.call("ucp_cleanup", context)
+	return parseResources(l.printed("ucp_context_print_info", context)), nil
+}
+
+// printed is what a call prints of something to a stream of C.
+func (l *library) printed(call string, what uintptr) string {
+	m := page()
+	defer m.free()
+	stream, _, _ := purego.SyscallN(l.openMemstream, m.at(), m.at()+8)
+	if stream == 0 {
+		return ""
+	}
+	l.call(call, what, stream)
+	purego.SyscallN(l.fclose, stream)
+	text := gostring(m.pointer(0))
+	purego.SyscallN(l.cfree, m.pointer(0))
+	return text
 }
 
 // call calls UCX by name, for what is not on the data path.

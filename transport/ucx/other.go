@@ -20,6 +20,9 @@ func Open(context.Context, Config) (*Endpoint, error) { return nil, absent() }
 // Version says so, too.
 func Version() (string, error) { return "", absent() }
 
+// Available says so, too.
+func Available() ([]string, error) { return nil, absent() }
+
 // Describe prints nothing.
 func (e *Endpoint) Describe(io.Writer) error { return nil }
 

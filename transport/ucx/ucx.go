@@ -251,6 +251,11 @@ func start(c Config) (*Endpoint, error) {
 	}
 	config := m.pointer(0)
 	defer lib.call("ucp_config_release", config)
+	if here, err := lib.transports(); err == nil {
+		if err := missing(c.Transports, here); err != nil {
+			return nil, err
+		}
+	}
 	alive := c.Alive
 	if alive == 0 {
 		alive = time.Second
@@ -470,19 +475,9 @@ func (e *Endpoint) run() { e.keeper.Go(e.keep) }
 
 // lanesTo asks UCX which ways it took to a peer. It prints them; there is no call before 1.15 that tells.
 func (e *Endpoint) lanesTo(p *peer) []lane {
-	m := page()
-	defer m.free()
-	stream, _, _ := purego.SyscallN(e.lib.openMemstream, m.at(), m.at()+8)
-	if stream == 0 {
-		return nil
-	}
 	e.mu.Lock()
-	e.lib.call("ucp_ep_print_info", p.ep, stream)
-	e.mu.Unlock()
-	purego.SyscallN(e.lib.fclose, stream)
-	text := gostring(m.pointer(0))
-	purego.SyscallN(e.lib.cfree, m.pointer(0))
-	return parseLanes(text)
+	defer e.mu.Unlock()
+	return parseLanes(e.lib.printed("ucp_ep_print_info", p.ep))
 }
 
 // Describe prints which transports UCX took between this rank and each other one.

@@ -111,9 +111,38 @@ func TestLanes(t *testing.T) {
 	}
 }
 
+// Names are those that UCX has here or elsewhere; others are refused with what there is.
+func TestNames(t *testing.T) {
+	need(t)
+	here, err := Available()
+	if err != nil || !slices.Contains(here, "tcp") || !slices.Contains(here, "self") {
+		t.Fatalf("UCX has %v here, %v", here, err)
+	}
+	for _, good := range [][]string{{"tcp"}, {"rc", "rc_mlx5"}, {"^tcp", "cma"}, {`\sm`}, {"ud_verbs:aux"}, {"all"}, here} {
+		if err := Check(good); err != nil {
+			t.Errorf("%v: %v", good, err)
+		}
+	}
+	for _, bad := range []string{"nosuch", "TCP", " tcp", ""} {
+		if err := Check([]string{"tcp", bad}); err == nil || !strings.Contains(err.Error(), "here it has "+strings.Join(here, ", ")) {
+			t.Errorf("%q: %v", bad, err)
+		}
+	}
+	for want, list := range map[string][]string{"": {"tcp", "rc", "^dc_mlx5"}, "dc_mlx5": {"tcp", "dc_mlx5"}} {
+		if err := missing(list, []string{"self", "tcp"}); (err != nil) != (want != "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%v: %v", list, err)
+		}
+	}
+	const text = "#     component 1  :  tcp\n#      resource 1  :  md 1  dev 1  flags -- tcp/lo\n#      resource 2  :  md 1  dev 2  flags -- tcp/eth0\n# resource 3  :  md 2  dev 3  flags -- rc_mlx5/mlx5_0:1\n"
+	if got := parseResources(text); !slices.Equal(got, []string{"rc_mlx5", "tcp"}) {
+		t.Errorf("resources %v", got)
+	}
+}
+
 func FuzzLanes(f *testing.F) {
 	f.Add("# lane[0]:  0:sysv/memory.0 md[0] -> md[0]/sysv am")
 	f.Fuzz(func(t *testing.T, text string) {
+		parseResources(text)
 		for _, l := range parseLanes(text) {
 			if l.name == "" {
 				t.Errorf("a lane without a name in %q", text)
@@ -161,7 +190,7 @@ func TestRequired(t *testing.T) {
 	for _, x := range []struct{ want, allowed, err string }{
 		{"posix", "posix", ""},
 		{"tcp", "posix", "messages from rank 0 to rank 1 go over posix/memory, and tcp is required"},
-		{"", "nosuch", "connect with rank 1: ucp_ep_create: Destination is unreachable (transports: nosuch)"},
+		{"", "nosuch", `ucx: there is no transport "nosuch" on this machine; UCX has `},
 	} {
 		c := conform.Spawn(t, 2, "required", x.want, x.allowed)
 		if err := c.Gather(); err != nil {
