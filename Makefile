@@ -156,7 +156,7 @@ bench-hosts: packages build
 	./weft bench --compare $(HOSTOPS) --namespaces 2x1,2x4 --rate 2Gb/s --rails 2 --sizes $(SIZES) --rounds 3 --batch 5ms
 	./weft bench --predict $(HOSTOPS) --namespaces 2x1,2x2,2x4,4x2 --rate 1Gb/s -b 8 -e 8M -f 32 --batches 3
 
-# Every fault of hosts and of the links between them, as docs/tables/host-faults.md; needs root, about three minutes.
+# Every fault of hosts and of the links between them, as the table of docs/reliability.md; needs root, about four minutes.
 host-faults:
 	$(GO) test ./comm -run TestHostFaults -hostfaults -count=1 -timeout 30m -v
 

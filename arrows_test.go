@@ -50,7 +50,7 @@ var floors = [][]string{
 	{"agent", "agent/cost", "watch/server", "watch/load"},
 	{"transport", "transport/auth"},
 	{"transport/wait"},
-	{"transport/affinity", "transport/rendezvous", "internal/conform", "internal/nslab"},
+	{"transport/affinity", "transport/rendezvous", "transport/witness", "internal/conform", "internal/nslab"},
 	{"transport/internal/ring"},
 	{"transport/tcp/internal/socket", "transport/tcp/internal/frame", "transport/tcp/internal/rails", "transport/tcp/internal/verbs"},
 	{"transport/tcp/internal/buffer"},

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/weft-fabric/weft/launch"
 	"github.com/weft-fabric/weft/topo/hostlist"
+	"github.com/weft-fabric/weft/transport/witness"
 )
 
 // ending are the signals that ask a run to end. A terminal that is closed does not end
@@ -24,7 +25,7 @@ func ending() []os.Signal {
 
 func newRun() *cobra.Command {
 	var spec launch.Spec
-	var hosts, rsh string
+	var hosts, rsh, tie string
 	var env []string
 	var elastic elasticRun
 	var links linkFlags
@@ -69,6 +70,7 @@ Exit code: that of the rank that failed first, 128 and the signal if one ended i
 		Example: `  weft run -n 4 -- ./my-program --epochs 3
   weft run -n 4 -- sh -c 'echo rank $RANK of $WORLD_SIZE'
   weft run -n 4 --keep-going -- ./program-that-shrinks
+  weft run -n 4 --hosts a,b --keep-going --witness 10.0.0.9:2381 -- ./program-that-shrinks
   weft run -n 16 --hosts 'n[0-1]' --master-addr n0 -- ./my-program
   weft run -n 2 --hosts a,b --rsh 'ip netns exec {host}' --master-addr 10.0.0.1 -- ./my-program
   weft run -n 2 --transport tcp --tls -- ./my-program
@@ -99,7 +101,7 @@ Exit code: that of the rank that failed first, 128 and the signal if one ended i
 				return err
 			}
 			if meets {
-				for _, name := range []string{"ranks", "hosts", "rsh", "keep-going", "lab"} {
+				for _, name := range []string{"ranks", "hosts", "rsh", "keep-going", "lab", "witness"} {
 					if cmd.Flags().Changed(name) {
 						return fmt.Errorf("--%s is for runs without nodes that meet; leave it out, or leave out --nproc, --nodes and their like", name)
 					}
@@ -124,6 +126,13 @@ Exit code: that of the rank that failed first, 128 and the signal if one ended i
 				return err
 			}
 			spec.Token = os.Getenv("WEFT_TOKEN")
+			if tie != "" {
+				end, err := serveWitness(tie, &spec)
+				if err != nil {
+					return err
+				}
+				defer end()
+			}
 			spec.Prefix = spec.N > 1
 			spec.Stdout, spec.Stderr = cmd.OutOrStdout(), cmd.ErrOrStderr()
 			signals := make(chan os.Signal, 8)
@@ -142,6 +151,7 @@ Exit code: that of the rank that failed first, 128 and the signal if one ended i
 	cmd.Flags().IntVarP(&spec.N, "ranks", "n", 1, "number of ranks")
 	cmd.Flags().DurationVar(&spec.Grace, "grace", launch.Grace, "`TIME` between SIGTERM and SIGKILL when ranks are ended")
 	cmd.Flags().BoolVar(&spec.KeepGoing, "keep-going", false, "let the other ranks run on when one fails")
+	cmd.Flags().StringVar(&tie, "witness", "", "`ADDRESS`, host:port, at which this command is the witness of the ranks: if the network parts them in halves, the half that it votes with goes on")
 	cmd.Flags().StringArrayVar(&env, "env", nil, "`NAME=VALUE` for every rank; repeatable")
 	hostFlags(cmd, &spec, &hosts, &rsh)
 	inLab.bind(cmd)
@@ -151,6 +161,21 @@ Exit code: that of the rank that failed first, 128 and the signal if one ended i
 	elastic.bind(cmd)
 	cmd.Flags().SetInterspersed(false) // what follows the command is the command's
 	return cmd
+}
+
+// serveWitness is the witness of a run's ranks, and lets them know.
+func serveWitness(at string, spec *launch.Spec) (end func(), err error) {
+	if spec.Token == "" {
+		if spec.Token, err = launch.NewToken(); err != nil {
+			return nil, err
+		}
+	}
+	s, err := witness.Serve(witness.ServerConfig{Listen: at, Token: spec.Token})
+	if err != nil {
+		return nil, fmt.Errorf("--witness %s: %w", at, err)
+	}
+	spec.Env = append([]string{"WEFT_QUORUM=witness:" + s.Address()}, spec.Env...)
+	return func() { _ = s.Close() }, nil
 }
 
 // scarce makes a failure to start ranks for want of something one of the host, not of use.

@@ -68,6 +68,7 @@ import (
 	"github.com/weft-fabric/weft/sched"
 	"github.com/weft-fabric/weft/transport"
 	"github.com/weft-fabric/weft/transport/wait"
+	"github.com/weft-fabric/weft/transport/witness"
 )
 
 // Comm is a rank's place in a group of ranks. Calls on it are carried out in
@@ -115,8 +116,10 @@ type process struct {
 	all      transport.Endpoint // of all ranks
 	room     closer
 	cfg      Config
-	majority bool          // Shrink needs one
-	next     atomic.Uint32 // communicators that this rank had a number for
+	majority bool            // Shrink needs one
+	witness  witness.Witness // that decides between two halves; nil: that with rank 0 goes on
+	id       [16]byte        // of the ranks of this Join, by which a witness tells them from others
+	next     atomic.Uint32   // communicators that this rank had a number for
 	verbs    verbs
 	refs     atomic.Int32
 	mu       sync.Mutex

@@ -68,8 +68,9 @@ type Config struct {
 	Timeout time.Duration
 	// Quorum says which ranks Shrink may go on with: "majority", more than half of the ranks of the
 	// communicator, or half of them with its rank 0, so that there are never two groups; "any", whoever
-	// is left. Empty is majority if the ranks are on several hosts, which a broken network may part,
-	// and any otherwise. WEFT_QUORUM.
+	// is left. "witness:HOST:PORT" is a majority, or half of the ranks with the vote of a witness (weft coord --witness,
+	// weft run --witness) instead of that of rank 0: jobs on two hosts then outlive the loss of either. Empty is majority if the ranks
+	// are on several hosts, which a broken network may part, and any otherwise. WEFT_QUORUM.
 	Quorum string
 	// Canonical makes the bits of a sum depend on the ranks' numbers alone:
 	// neither on size, chunks nor algorithm. WEFT_CANONICAL=1.
@@ -126,6 +127,9 @@ func SettingsFromEnviron(environ []string) (Config, error) {
 	c := e.settings()
 	return c, e.err()
 }
+
+// witnessed begins a quorum with a witness, whose address follows.
+const witnessed = "witness:"
 
 // elsewhere are the WEFT_ variables that other packages read. Those of benchmarks
 // and tests begin with WEFT_BENCH_ and WEFT_TEST_.
@@ -350,10 +354,12 @@ func (c *Config) complete() error {
 	if _, known := checksums[c.Checksum]; !known {
 		return fmt.Errorf("checksums (WEFT_CHECKSUM) %q are none of hosts, all, none", c.Checksum)
 	}
-	switch c.Quorum {
-	case "", "majority", "any":
-	default:
-		return fmt.Errorf("quorum (WEFT_QUORUM) %q is none of majority, any", c.Quorum)
+	if at, ok := strings.CutPrefix(c.Quorum, witnessed); ok {
+		if _, _, err := net.SplitHostPort(at); err != nil {
+			return fmt.Errorf("quorum (WEFT_QUORUM) %q names no witness, as in witness:10.0.0.9:2381: %w", c.Quorum, err)
+		}
+	} else if c.Quorum != "" && c.Quorum != "majority" && c.Quorum != "any" {
+		return fmt.Errorf("quorum (WEFT_QUORUM) %q is none of majority, any, witness:HOST:PORT", c.Quorum)
 	}
 	if c.Timeout == 0 {
 		c.Timeout = 2 * time.Minute

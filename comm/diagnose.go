@@ -245,7 +245,7 @@ func (c *Comm) lastMessage(i int) (calls.Call, bool) {
 }
 
 // kindOf are those of verdicts.
-var kindOf = [...]Kind{blame.Dead: Dead, blame.Left: Left, blame.Mismatch: Mismatch, blame.Timeout: Timeout}
+var kindOf = [...]Kind{blame.Dead: Dead, blame.Left: Left, blame.Mismatch: Mismatch, blame.Timeout: Timeout, blame.Refused: Broken}
 
 // told is the failure that a verdict tells of.
 func told(v blame.Verdict, cause error) *Failure {
@@ -272,6 +272,14 @@ func (c *Comm) gone(i int, err error) *Failure {
 	var g *transport.Gone
 	if errors.As(err, &g) {
 		s.Lost.Why, s.Lost.Closed = g.Why, g.Left
+	}
+	if r, ok := errors.AsType[*transport.Refused](err); ok {
+		sender, receiver := i, c.Rank()
+		if r.Sender == c.world.ep.Rank() {
+			sender, receiver = receiver, sender
+		}
+		own := transport.Refused{Sender: sender, Receiver: receiver, What: r.What} // in the ranks of the communicator
+		s.Lost.Refused, s.Lost.Sender, s.Lost.Why = true, sender, own.Error()
 	}
 	return told(blame.Judge(s), err)
 }

@@ -27,7 +27,7 @@ var (
 	ErrTimeout  = errors.New("time limit passed")                    // matched by context.DeadlineExceeded, too
 	ErrAborted  = errors.New("aborted")                              // a rank called Abort, or its context was cancelled
 	ErrClosed   = errors.New("communicator closed")                  // here
-	ErrBroken   = errors.New("transport failed")                     // otherwise
+	ErrBroken   = errors.New("transport failed")                     // otherwise: errors.As gives a *transport.Refused where a rank does not take what another sends
 	ErrExcluded = errors.New("the others went on without this rank") // Shrink: it came too late
 	ErrNoQuorum = errors.New("no majority")                          // Shrink: the ranks that are left may not go on alone
 )

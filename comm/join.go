@@ -2,6 +2,7 @@ package comm
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -25,6 +26,7 @@ import (
 	"github.com/weft-fabric/weft/transport/shm"
 	"github.com/weft-fabric/weft/transport/tcp"
 	"github.com/weft-fabric/weft/transport/ucx"
+	"github.com/weft-fabric/weft/transport/witness"
 	"github.com/weft-fabric/weft/unit"
 )
 
@@ -42,6 +44,7 @@ type hello struct {
 	Require   string
 	Canonical bool
 	Quorum    string
+	World     [16]byte // rank 0's is that of the world
 	Timeout   time.Duration
 	Cores     int
 	Layout    uint64 // of the boards: board.Hash
@@ -87,7 +90,11 @@ func (w *world) join(ctx context.Context, gather transport.Gather) (*Comm, error
 	if cfg.Host != "" {
 		host = shm.Machine() + " " + cfg.Host
 	}
-	mine, err := json.Marshal(hello{Version: version, Host: host, Machine: shm.Machine(), PID: os.Getpid(), Transport: cfg.Transport, Require: cfg.Require,
+	var id [16]byte
+	if _, err := rand.Read(id[:]); err != nil {
+		return nil, err
+	}
+	mine, err := json.Marshal(hello{World: id, Version: version, Host: host, Machine: shm.Machine(), PID: os.Getpid(), Transport: cfg.Transport, Require: cfg.Require,
 		Canonical: cfg.Canonical, Quorum: cfg.Quorum, Timeout: cfg.Timeout, Cores: runtime.NumCPU(), Layout: board.Hash(), Build: build(), TLS: cfg.TLS != nil, Checksum: cfg.Checksum})
 	if err != nil {
 		return nil, err
@@ -269,7 +276,10 @@ func (w *world) compare(hellos []hello) error {
 		}
 		w.hosts, w.pids = append(w.hosts, first[h.Host]), append(w.pids, h.PID)
 	}
-	w.majority = w.cfg.Quorum == "majority" || w.cfg.Quorum == "" && len(first) > 1
+	w.majority, w.id = w.cfg.Quorum == "majority" || w.cfg.Quorum == "" && len(first) > 1, hellos[0].World
+	if at, ok := strings.CutPrefix(w.cfg.Quorum, witnessed); ok {
+		w.majority, w.witness = true, &witness.Client{Addr: at, Token: w.cfg.Token, Rank: w.cfg.Rank, Size: w.cfg.Size}
+	}
 	return nil
 }
 

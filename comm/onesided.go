@@ -135,6 +135,8 @@ func (t Ticket) failure(err error) error {
 		return nil
 	case errors.As(err, &g) && g.Left:
 		return t.fails(Left, fmt.Errorf("failed: %w", err))
+	case g != nil && g.Cause != nil:
+		return t.fails(Broken, fmt.Errorf("failed: %w", err))
 	case g != nil:
 		return t.fails(Dead, fmt.Errorf("failed: %w", err))
 	case errors.Is(err, transport.ErrClosed):

@@ -157,21 +157,25 @@ func (list procs) results() (all []flowed, ends []event) {
 // nft loads rules on a host, or skips the test where there is no nft.
 func nft(t *testing.T, lab *nslab.Lab, host int, rules string) {
 	t.Helper()
-	tool, err := exec.LookPath("nft")
-	if err != nil {
+	if _, err := exec.LookPath("nft"); err != nil {
 		t.Skip("no nft here")
 	}
-	if err := lab.Do(host, func() error {
-		cmd := bounded.Command(t, tool, "-f", "-")
+	must(t, loadRules(lab, host, rules))
+}
+
+func loadRules(lab *nslab.Lab, host int, rules string) error {
+	return lab.Do(host, func() error {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		cmd := exec.CommandContext(ctx, "nft", "-f", "-")
+		cmd.WaitDelay = time.Second
 		cmd.Stdin = strings.NewReader(rules)
 		out, err := cmd.CombinedOutput()
 		if err != nil {
-			return fmt.Errorf("%w: %s", err, out)
+			return fmt.Errorf("nft: %w: %s", err, out)
 		}
 		return nil
-	}); err != nil {
-		t.Fatal(err)
-	}
+	})
 }
 
 const resets = `table ip outage {

@@ -15,6 +15,7 @@ import (
 
 	virtual "github.com/weft-fabric/weft/internal/world"
 	"github.com/weft-fabric/weft/transport"
+	"github.com/weft-fabric/weft/transport/witness"
 )
 
 // survivor is how a rank came through.
@@ -27,7 +28,7 @@ type survivor struct {
 const outliveLimit = 2 * time.Second // of an operation
 
 // outlive runs ranks that add, and shrink after each failure, until they have added again or are told that they may not go on.
-func outlive(t *testing.T, cfg virtual.Config, quorum string) (virtual.Result, []survivor) {
+func outlive(t *testing.T, cfg virtual.Config, quorum string, witnesses ...witness.Witness) (virtual.Result, []survivor) {
 	t.Helper()
 	var mu sync.Mutex
 	var gather *gathering
@@ -46,6 +47,9 @@ func outlive(t *testing.T, cfg virtual.Config, quorum string) (virtual.Result, [
 			return
 		}
 		defer func() { _ = c.Close() }()
+		if len(witnesses) > 0 {
+			c.world.witness = witnesses[rank]
+		}
 		for shrunk := 0; ; {
 			who := make([]int32, c.Size())
 			if err := AllGather(ctx, c, who, []int32{int32(rank)}); err == nil {
@@ -122,6 +126,65 @@ func TestNeverTwoWorlds(t *testing.T) {
 		}
 	}
 	t.Logf("%d partitions, %d groups went on", seeds, went)
+}
+
+// silent is a witness that cannot be reached.
+type silent struct{}
+
+func (silent) Swap(context.Context, witness.Key, uint64, uint64, []byte) (uint64, []byte, error) {
+	return 0, nil, errors.New("no way to it")
+}
+
+// The network breaks in two halves of the same size: the half that the witness votes with goes on, also without rank 0; never
+// both, whichever can reach it; and none if nobody can.
+func TestWitnessDecidesBetweenHalves(t *testing.T) {
+	seeds := uint64(24)
+	if testing.Short() {
+		seeds = 8
+	}
+	if *scheduleTime > 0 {
+		seeds = uint64(*scheduleTime / time.Second)
+	}
+	for seed := range seeds {
+		r := rand.New(rand.NewPCG(seed, 7))
+		n := 2 * (1 + r.IntN(3))
+		side := uint64(0)
+		for _, i := range r.Perm(n)[:n/2] {
+			side |= 1 << i
+		}
+		reach := int(seed % 4) // 0 both halves, 1 the side, 2 the other, 3 nobody
+		lasts := []time.Duration{0, 0, 3 * outliveLimit}[r.IntN(3)]
+		shared := witness.Memory()
+		witnesses := make([]witness.Witness, n)
+		for i := range n {
+			witnesses[i] = shared
+			if in := side>>i&1 != 0; reach == 3 || reach == 1 && !in || reach == 2 && in {
+				witnesses[i] = silent{}
+			}
+		}
+		cfg := virtual.Config{Seed: seed, Ranks: n, Think: time.Duration(r.IntN(100)) * time.Microsecond, Delay: []time.Duration{time.Microsecond, time.Millisecond}[r.IntN(2)],
+			Tail: []int{0, 20}[r.IntN(2)], Notice: 300 * time.Millisecond, Limit: time.Hour,
+			Faults: []virtual.Fault{{Kind: virtual.Part, Side: side, Rank: r.IntN(n), Step: 5 + r.IntN(60), For: lasts}}}
+		result, list := outlive(t, cfg, "majority", witnesses...)
+		problems, groups := result.Problems, map[string]bool{}
+		for rank, s := range list {
+			var f *Failure
+			if s.err == nil {
+				groups[fmt.Sprint(s.group, s.epoch)] = true
+			} else if !errors.As(s.err, &f) || f.Kind != Excluded && f.Kind != NoQuorum && f.Kind != Timeout {
+				problems = append(problems, fmt.Sprintf("rank %d was not told in the right way: %v", rank, s.err))
+			}
+			if in := side>>rank&1 != 0; lasts == 0 && (reach == 1 && in || reach == 2 && !in) && s.err != nil {
+				problems = append(problems, fmt.Sprintf("rank %d reaches the witness and did not go on: %v", rank, s.err))
+			}
+		}
+		if len(groups) > 1 || lasts == 0 && (len(groups) == 0) != (reach == 3) {
+			problems = append(problems, fmt.Sprintf("%d groups go on: %v", len(groups), groups))
+		}
+		if len(problems) > 0 {
+			t.Fatalf("seed %d: %d ranks, reach %d, %s\n  %s", seed, n, reach, cfg.Faults[0], strings.Join(problems, "\n  "))
+		}
+	}
 }
 
 // A rank that lives and does nothing, whichever it is, holds nobody up for longer than the grace, and learns that it was left out.

@@ -143,9 +143,17 @@ All that go on agree on one group, by ballots on the boards of the ranks. If ran
 are on several hosts, only a majority of the last communicator goes on, or half of
 it with its rank 0: a broken network never leaves two groups. The others get
 ErrNoQuorum. WEFT_QUORUM=majority demands that on one host, too; WEFT_QUORUM=any goes
-on with whoever is left, for jobs on two hosts that are to outlive the loss of the
-first. TestNeverTwoWorlds parts seeded worlds in two, for ever or for a while, and
-counts the groups that go on: one each time. TestShrinkWithoutAStoppedProcess does it
+on with whoever is left.
+
+Jobs on two hosts that are to outlive the loss of either need a third place that votes:
+a witness. weft coord --witness 10.0.0.9:2381, on a third host, serves one and keeps what
+it said on disk; weft run --witness 10.0.0.9:2381 is one while the run lasts. Ranks ask it
+only where they are half of the last communicator (WEFT_QUORUM=witness:10.0.0.9:2381):
+the half that gets its vote goes on, the other half gets ErrExcluded, or ErrNoQuorum if it
+cannot reach the witness. It is one more voter of the same ballots, so there is one decision.
+
+TestNeverTwoWorlds and TestWitnessDecidesBetweenHalves part seeded worlds in two, for ever
+or for a while, and count the groups that go on: never two. TestShrinkWithoutAStoppedProcess does it
 with processes and SIGSTOP.
 
 Under weft run the others are ended when a rank fails; with --keep-going they run
@@ -160,7 +168,7 @@ chrome://tracing and Perfetto.
 
 const pageLimits = `## Limits
 
-- Between hosts a lost link is waited for ([links.md](links.md), with [every case measured](tables/host-faults.md)). A host that
+- Between hosts a lost link is waited for ([links.md](links.md), with [every case measured](#several-hosts)). A host that
   loses power looks like one, and is given up after WEFT_OUTAGE.
 - If two ranks of one host have a single stream between them (the default), losing it is losing the rank.
 `

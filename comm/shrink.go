@@ -10,6 +10,7 @@ import (
 	"github.com/weft-fabric/weft/comm/internal/board"
 	"github.com/weft-fabric/weft/comm/internal/clock"
 	"github.com/weft-fabric/weft/transport"
+	"github.com/weft-fabric/weft/transport/witness"
 )
 
 // shrink is how survivors agree on their new group. It is Paxos with the boards of the ranks for acceptors. Boards are read and
@@ -25,8 +26,9 @@ import (
 // gets nowhere the next one tries, with a higher ballot.
 //
 // Which boards are enough: with a majority (Config.Quorum) more than half of the ranks of the communicator, or half of them with
-// rank 0. Any two such sets share a board, so there is one decision. Without it, every rank that lives and is not stopped: then
-// two groups can go on only if each takes the other for dead.
+// rank 0. Any two such sets share a board, so there is one decision. With a witness, half of them with its vote instead: it votes
+// like a board, and is asked only by a half, which cannot do without it. Without a majority, every rank that lives and is not
+// stopped: then two groups can go on only if each takes the other for dead.
 type shrink struct {
 	c     *Comm
 	ctx   context.Context
@@ -42,6 +44,9 @@ type shrink struct {
 	after  int64                 // when this rank may make an attempt; 0 if it is not yet time
 	looked int64                 // how long the longest look at the boards took
 	chosen int64                 // when a record was found to be chosen
+
+	mute      error // why the witness did not answer when it was asked last; nil if it did
+	muteSince int64 // and since when
 }
 
 // Grace is how long Shrink waits for ranks that live and do not call it, or half of the time limit if that is less.
@@ -160,14 +165,16 @@ func (s *shrink) attempt(boards []board.Board) *board.Record {
 			asks[i].vote = b.Vote()
 		}
 	}
-	s.cast(asks, func(v board.Vote) (board.Vote, bool) {
+	promised := func(v board.Vote) (board.Vote, bool) {
 		return board.Vote{Promised: own, Accepted: v.Accepted}, v.Promised < own
-	})
+	}
+	s.cast(asks, promised)
 	s.after = 0
-	if !s.enough(asks) {
+	var tie tied
+	if s.isHalf(asks) && !s.ask(&tie, nil, promised) || !s.isHalf(asks) && !s.enough(asks) {
 		return nil
 	}
-	record := s.proposal(asks)
+	record := s.proposal(asks, &tie)
 	if record == nil {
 		return nil
 	}
@@ -177,10 +184,15 @@ func (s *shrink) attempt(boards []board.Board) *board.Record {
 	for i := range asks {
 		asks[i].vote.Promised = own
 	}
-	s.cast(asks, func(v board.Vote) (board.Vote, bool) {
+	accepted := func(v board.Vote) (board.Vote, bool) {
 		return board.Vote{Promised: own, Accepted: own}, v.Promised == own
-	})
-	if !s.enough(asks) {
+	}
+	s.cast(asks, accepted)
+	// A witness that was not asked for its promise takes part in this ballot as well: a promise is only that it leaves earlier ones.
+	late := func(v board.Vote) (board.Vote, bool) {
+		return board.Vote{Promised: own, Accepted: own}, v.Promised <= own
+	}
+	if s.isHalf(asks) && !s.ask(&tie, record.Encode(), late) || !s.isHalf(asks) && !s.enough(asks) {
 		return nil
 	}
 	record.Chosen = own
@@ -189,6 +201,50 @@ func (s *shrink) attempt(boards []board.Board) *board.Record {
 	}
 	s.write(asks, record)
 	return record
+}
+
+// isHalf reports whether the boards that are ok are half of all, and there is a witness to decide.
+func (s *shrink) isHalf(asks []voted) bool {
+	yes := 0
+	for _, a := range asks {
+		if a.ok {
+			yes++
+		}
+	}
+	return s.c.world.witness != nil && 2*yes == len(asks)
+}
+
+// tied is what the witness was found to say.
+type tied struct {
+	vote   board.Vote
+	record []byte
+}
+
+// ask changes the vote of the witness as next says, with the record that is voted for if there is one, and reports whether that was done.
+func (s *shrink) ask(t *tied, record []byte, next func(was board.Vote) (board.Vote, bool)) bool {
+	w := s.c.world
+	ctx, cancel := context.WithTimeout(s.ctx, answer)
+	defer cancel()
+	for {
+		to, agrees := next(t.vote)
+		s.ballot = max(s.ballot, t.vote.Promised)
+		if !agrees {
+			return false
+		}
+		found, kept, err := w.witness.Swap(ctx, witness.Key{World: w.id, Comm: s.c.id, Epoch: s.epoch}, t.vote.Word(), to.Word(), record)
+		if err != nil && s.mute == nil {
+			s.muteSince = clock.Now()
+		}
+		if s.mute = err; err != nil {
+			return false
+		}
+		was := t.vote
+		t.vote, t.record = board.VoteOf(found), kept
+		if t.vote == was {
+			t.vote = to
+			return true
+		}
+	}
 }
 
 // voted is a board that is asked for its vote.
@@ -278,12 +334,15 @@ func (s *shrink) write(asks []voted, r *board.Record) {
 // cannot be read now. A copy on the boards that accepted it may have been written over by a candidate that was late. The
 // candidate whose ballot it was has it, or a later proposal of its own, which is as good: had the first been chosen, the later one
 // would be the same. If that candidate is dead and every rank that lives answers, nobody can have taken the record.
-func (s *shrink) proposal(asks []voted) *board.Record {
-	var highest board.Ballot
+func (s *shrink) proposal(asks []voted, tie *tied) *board.Record {
+	highest := tie.vote.Accepted
 	for _, a := range asks {
 		if a.ok {
 			highest = max(highest, a.vote.Accepted)
 		}
+	}
+	if r, ok := board.DecodeRecord(tie.record); ok && highest > 0 && highest == tie.vote.Accepted {
+		return &r
 	}
 	if highest > 0 {
 		boards, by := s.c.allBoards(), int(highest)%s.c.Size()
@@ -325,7 +384,7 @@ func (s *shrink) enough(asks []voted) bool {
 		}
 	}
 	if s.c.world.majority {
-		return isMajority(yes, len(asks), asks[0].ok)
+		return isMajority(yes, len(asks), asks[0].ok && s.c.world.witness == nil)
 	}
 	return no == 0 && len(s.silent) == 0
 }
@@ -370,7 +429,13 @@ func (s *shrink) over(decided bool) error {
 			}
 		}
 		first := c.Rank() == 0 || c.group.Alive(0) == nil
-		if left := c.Size() - len(gone); !isMajority(left, c.Size(), first) {
+		left := c.Size() - len(gone)
+		if c.world.witness != nil && 2*left == c.Size() {
+			if first = true; s.mute != nil && now-s.muteSince > int64(s.grace) {
+				return s.fails(NoQuorum, gone, fmt.Errorf("%s cannot be reached, the %d that are left are half of %d, and the witness that decides between halves does not answer: %w", blame.Names(gone), left, c.Size(), s.mute))
+			}
+		}
+		if !isMajority(left, c.Size(), first) {
 			return s.fails(NoQuorum, gone, fmt.Errorf("%s cannot be reached, and the %d that are left are no majority of %d: if those ranks are known to be dead, WEFT_QUORUM=any goes on without them", blame.Names(gone), left, c.Size()))
 		}
 	}

@@ -348,9 +348,24 @@ type Gone struct {
 	Rank int // of the endpoint
 	Why  string
 	Left bool // it closed its endpoint, rather than died: what it sent before is still there
+
+	Cause error // a *Refused if it lives, and one of the two does not take what the other sends; else nil
 }
 
 func (g *Gone) Error() string { return fmt.Sprintf("rank %d is gone: %s", g.Rank, g.Why) }
+
+// Unwrap gives the cause.
+func (g *Gone) Unwrap() error { return g.Cause }
+
+// Refused is a frame that its receiver does not take, however often it is sent again.
+type Refused struct {
+	Sender, Receiver int    // of the endpoint
+	What             string // is wrong with the frame
+}
+
+func (r *Refused) Error() string {
+	return fmt.Sprintf("rank %d does not take what rank %d sends: %s", r.Receiver, r.Sender, r.What)
+}
 
 // Mismatch is two ranks that do different things at the same time.
 type Mismatch struct {

@@ -33,9 +33,10 @@ type Purpose uint8
 
 // The purposes of connections.
 const (
-	Meet   Purpose = 1 // the rendezvous, where ranks find one another
-	Stream Purpose = 2 // data between two ranks
-	Move   Purpose = 3 // transfers between two agents (package xfer)
+	Meet    Purpose = 1 // the rendezvous, where ranks find one another
+	Stream  Purpose = 2 // data between two ranks
+	Move    Purpose = 3 // transfers between two agents (package xfer)
+	Witness Purpose = 4 // a vote (package transport/witness)
 )
 
 // Hello is what a dialer says about itself.

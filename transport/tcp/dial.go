@@ -100,7 +100,7 @@ func (e *Endpoint) serve() {
 			case e.closed.Load():
 				return errors.New(closing)
 			}
-			return e.peers[h.Rank].alive()
+			return e.peers[h.Rank].welcome()
 		},
 		Enter: func(conn net.Conn, h auth.Hello) {
 			l := getLane(h.Extra)
@@ -316,7 +316,7 @@ func (e *Endpoint) add(conn net.Conn, pr *peer, rail int, l lane, secret *auth.S
 	if pair < 0 {
 		return fmt.Errorf("interface %s has no counterpart on rank %d", e.rails[rail].Name, pr.rank)
 	}
-	s := &stream{e: e, peer: pr, rail: rail, pair: pair, number: int(l.number), attempt: l.attempt, in: auth.PlainKey(), out: auth.PlainKey(), fd: -1, window: firstWindow, stage: buffer.Aligned(stageSize), kick: make(chan struct{}, 1)}
+	s := &stream{e: e, peer: pr, rail: rail, pair: pair, number: int(l.number), attempt: l.attempt, in: auth.PlainKey(), out: auth.PlainKey(), fd: -1, born: time.Now(), window: firstWindow, stage: buffer.Aligned(stageSize), kick: make(chan struct{}, 1)}
 	s.ends = conn.LocalAddr().String() + " " + conn.RemoteAddr().String()
 	if e.secure {
 		s.conn = conn

@@ -14,6 +14,7 @@ import (
 
 	"github.com/weft-fabric/weft/transport"
 	"github.com/weft-fabric/weft/transport/auth"
+	"github.com/weft-fabric/weft/transport/tcp/internal/frame"
 	"github.com/weft-fabric/weft/transport/tcp/internal/socket"
 )
 
@@ -37,6 +38,10 @@ const (
 	attemptTime = time.Second // for a host to answer an attempt to connect
 
 	alterations = 8 // of a peer's frames before it is given up: accidents are rarer
+	refusals    = 3 // of the same frame: it is no accident, and would be sent again for ever
+
+	// A stream that is lost sooner than this after it was made is made again with a pause, which grows.
+	briefTime = time.Second
 )
 
 // outage is how long a peer without streams is waited for.
@@ -58,6 +63,10 @@ func (e *Endpoint) report(ev transport.Event) {
 	if e.cfg.Log == nil {
 		return
 	}
+	ok, last, missed := e.peers[ev.Peer].log.may(ev.Time)
+	if !ok {
+		return
+	}
 	args := []any{"rank", e.cfg.Rank, "peer", ev.Peer}
 	if ev.Path != "" {
 		args = append(args, "interface", ev.Path)
@@ -70,6 +79,12 @@ func (e *Endpoint) report(ev transport.Event) {
 	}
 	if ev.Text != "" {
 		args = append(args, "why", ev.Text)
+	}
+	if missed > 0 {
+		args = append(args, "left out before", missed)
+	}
+	if last {
+		args = append(args, "more", fmt.Sprintf("only counted for %s", chatTime))
 	}
 	if ev.Kind.Good() {
 		e.cfg.Log.Info(ev.Kind.String(), args...)
@@ -94,10 +109,20 @@ func (pr *peer) lose(s *stream, why error) {
 		}
 	}
 	altered := errors.Is(why, auth.ErrAltered)
-	if altered {
+	refused, _ := errors.AsType[*frame.Refused](why)
+	if altered || refused != nil {
 		pr.altered++
 	}
-	often := pr.altered >= alterations
+	if refused != nil {
+		if pr.refused != refused.What {
+			pr.refused, pr.times = refused.What, 0
+		}
+		pr.times++
+	}
+	if pr.brief++; time.Since(s.born) > briefTime {
+		pr.brief = 0
+	}
+	often, same, brief := pr.altered >= alterations, pr.times >= refusals, pr.brief
 	pr.mu.Unlock()
 	bye := pr.bye.Load()
 	text := why.Error()
@@ -109,6 +134,8 @@ func (pr *peer) lose(s *stream, why error) {
 	}
 	switch {
 	case e.closed.Load():
+	case !pr.numbered && refused != nil:
+		pr.refuse(refused.What)
 	case !pr.numbered:
 		pr.vanish(text)
 	case bye:
@@ -128,6 +155,10 @@ func (pr *peer) lose(s *stream, why error) {
 		e.later(func() {
 			s.abandon()
 			pr.discard(s)
+			if refused != nil && (same || often) {
+				pr.refuse(refused.What)
+				return
+			}
 			if often {
 				pr.vanish(fmt.Sprintf("%d of its connections brought altered frames: something between the hosts changes what they send", alterations))
 				return
@@ -141,7 +172,7 @@ func (pr *peer) lose(s *stream, why error) {
 			pr.feed()
 			pr.acknowledge(s) // what was told over the stream may not have come
 			if e.dials(e.cfg.Rank, pr.rank) {
-				pr.redial(s.pair, s.number, lost)
+				pr.redial(s.pair, s.number, lost, brief)
 			}
 		})
 	}
@@ -281,7 +312,7 @@ func (pr *peer) refuses() (refused, came bool) {
 	for range pairs {
 		select {
 		case err := <-answers:
-			if err == nil {
+			if err == nil || pr.unwanted(err) {
 				return false, false
 			}
 			refused = refused || isRefused(err)
@@ -305,10 +336,17 @@ func (pr *peer) probed(attempt uint32) {
 	}
 }
 
-// redial brings a stream back, however long that takes.
-func (pr *peer) redial(pair, number int, lost *loss) {
+// redial brings a stream back, however long that takes. brief is how many before it did not last.
+func (pr *peer) redial(pair, number int, lost *loss, brief int) {
 	e := pr.e
 	p, pause := e.pairsWith(pr.rank)[pair], redialFirst
+	if brief > 1 {
+		pause = min(redialFirst<<min(brief-2, 8), redialMost)
+		select {
+		case <-time.After(pause):
+		case <-e.ctx.Done():
+		}
+	}
 	for pr.alive() == nil && e.ctx.Err() == nil {
 		// A host that answers is given more time: it may be busy.
 		ctx, cancel := context.WithTimeout(e.ctx, dialTime)
@@ -323,6 +361,8 @@ func (pr *peer) redial(pair, number int, lost *loss) {
 				return
 			}
 			conn.Close()
+		} else if pr.unwanted(err) {
+			return
 		}
 		select {
 		case <-time.After(pause):

@@ -4,6 +4,7 @@ package tcp
 
 import (
 	"errors"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/weft-fabric/weft/transport"
+	"github.com/weft-fabric/weft/transport/auth"
 )
 
 // peer is another rank.
@@ -32,6 +34,7 @@ type peer struct {
 	meeting sync.Mutex    // held while it is dialed for the first time
 	hoping  sync.Mutex    // held while it has no stream and is waited for
 	telling sync.Mutex    // held while an outage, or its end, is told
+	log     chatter       // what was told of its links
 
 	mu       sync.Mutex
 	carrier  carrier
@@ -39,7 +42,10 @@ type peer struct {
 	youngest uint32        // the latest of those that made one
 	down     time.Time     // since when it has no stream; zero while it has one
 	came     chan struct{} // a token when a stream was made
-	altered  int           // streams that brought altered frames
+	altered  int           // streams that brought altered frames, or refused ones
+	refused  string        // what was wrong with the last frame that was refused
+	times    int           // how often that was so, one after the other
+	brief    int           // streams in a row that were lost soon after they were made
 	left     []*stream     // lost, and not yet closed: Close does it if nobody else gets to it
 	rooms    []roomWait    // senders that wait for room among the copies
 }
@@ -61,10 +67,74 @@ func (pr *peer) alive() error {
 }
 
 // vanish makes the peer gone.
-func (pr *peer) vanish(why string) {
-	if pr.gone.CompareAndSwap(nil, &transport.Gone{Rank: pr.rank, Why: why, Left: pr.bye.Load()}) {
+func (pr *peer) vanish(why string) { pr.vanishFor(why, nil) }
+
+func (pr *peer) vanishFor(why string, cause error) {
+	if pr.gone.CompareAndSwap(nil, &transport.Gone{Rank: pr.rank, Why: why, Left: pr.bye.Load(), Cause: cause}) {
 		pr.e.wakeAll()
 	}
+}
+
+// refuse gives up a peer whose frames this rank does not take.
+func (pr *peer) refuse(what string) {
+	r := &transport.Refused{Sender: pr.rank, Receiver: pr.e.cfg.Rank, What: what}
+	pr.vanishFor(r.Error(), r)
+}
+
+// unwanted gives up a peer that turned this rank away for good, and reports whether it did: it gave this rank up before.
+func (pr *peer) unwanted(err error) bool {
+	var refusal *auth.Refusal
+	if !errors.As(err, &refusal) || refusal.Why == closing {
+		return false
+	}
+	if what, ok := strings.CutPrefix(refusal.Why, refusing); ok {
+		r := &transport.Refused{Sender: pr.e.cfg.Rank, Receiver: pr.rank, What: what}
+		pr.vanishFor(r.Error(), r)
+	} else {
+		pr.vanish("it gave this rank up: " + refusal.Why)
+	}
+	return true
+}
+
+// refusing begins what a rank says to one whose frames it does not take.
+const refusing = "frame refused: "
+
+// welcome is nil, or why a peer is turned away.
+func (pr *peer) welcome() error {
+	err := pr.alive()
+	if r, ok := errors.AsType[*transport.Refused](err); ok {
+		return errors.New(refusing + r.What)
+	}
+	return err
+}
+
+// chatter bounds what is told of the links with a peer: one that comes and goes is told some times, and then counted.
+type chatter struct {
+	mu     sync.Mutex
+	since  time.Time
+	told   int
+	missed int
+}
+
+const (
+	chatTime = 10 * time.Second
+	chatMost = 20 // lines in that time
+)
+
+// may reports whether a line may be told now, whether it is the last for a while, and how many were left out before it.
+func (c *chatter) may(now time.Time) (ok, last bool, missed int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if now.Sub(c.since) >= chatTime {
+		missed = c.missed
+		c.since, c.told, c.missed = now, 0, 0
+	}
+	if c.told >= chatMost {
+		c.missed++
+		return false, false, 0
+	}
+	c.told++
+	return true, c.told == chatMost, missed
 }
 
 func isRefused(err error) bool { return errors.Is(err, unix.ECONNREFUSED) }

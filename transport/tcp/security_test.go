@@ -4,6 +4,7 @@ package tcp
 
 import (
 	"bytes"
+	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -12,11 +13,14 @@ import (
 	"crypto/x509/pkix"
 	"encoding/binary"
 	"errors"
+	"fmt"
+	"log/slog"
 	"math/big"
 	"net"
 	"net/netip"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -154,6 +158,72 @@ func TestBadFrames(t *testing.T) {
 				t.Errorf("got %v, want that rank 0 is gone", err)
 			}
 		})
+	}
+}
+
+// counting counts the lines of a log.
+type counting struct {
+	slog.Handler
+	n *atomic.Int32
+}
+
+func (c counting) Handle(context.Context, slog.Record) error { c.n.Add(1); return nil }
+func (c counting) Enabled(context.Context, slog.Level) bool  { return true }
+
+// TestRefusedFrame has a rank send a frame that the other refuses, and would again and again, as what was not acknowledged
+// is sent over the next connection: both ranks end with an error that says what was refused, soon and with few lines in the log.
+func TestRefusedFrame(t *testing.T) {
+	for _, streams := range []int{1, 2} {
+		t.Run(fmt.Sprint(streams, " streams"), func(t *testing.T) {
+			lines := new(atomic.Int32)
+			es := endpoints(t, 2, func(c *Config) {
+				c.Streams, c.Log = streams, slog.New(counting{slog.DiscardHandler, lines})
+			})
+			if err := exchange(es, 1, []int{8, 200_000}, nil); err != nil {
+				t.Fatal(err)
+			}
+			es[0].peers[1].control(&outbound{h: frame.Header{Kind: 99}})
+			errs, want := make([]error, 2), transport.Refused{Sender: 0, Receiver: 1, What: "frame of unknown kind 99"}
+			var wg sync.WaitGroup
+			for rank, e := range es {
+				p, err := e.Port(transport.Group{ID: 2, Epoch: 1, Members: []int{0, 1}})
+				if err != nil {
+					t.Fatal(err)
+				}
+				p.Begin(transport.Call{Epoch: 1, Comm: 2, Seq: 1}, patience())
+				wg.Go(func() { errs[rank] = p.Recv(1-rank, 0, make([]byte, 8)) })
+			}
+			wg.Wait()
+			for rank, err := range errs {
+				if streams == 1 && rank == 0 { // its only connection was closed: that is all it knows
+					if g := (*transport.Gone)(nil); !errors.As(err, &g) {
+						t.Errorf("rank 0: %v, want that rank 1 is gone", err)
+					}
+				} else if r, ok := errors.AsType[*transport.Refused](err); !ok || *r != want {
+					t.Errorf("rank %d: %v, want %v", rank, err, &want)
+				}
+			}
+			if n := lines.Load(); n > 2*chatMost {
+				t.Errorf("%d lines in the log", n)
+			}
+		})
+	}
+}
+
+// TestChatter bounds what is told of links that come and go.
+func TestChatter(t *testing.T) {
+	var c chatter
+	at, told := time.Unix(1, 0), 0
+	for range 1000 {
+		if ok, _, _ := c.may(at); ok {
+			told++
+		}
+	}
+	if told != chatMost {
+		t.Errorf("%d lines were told, want %d", told, chatMost)
+	}
+	if ok, _, missed := c.may(at.Add(chatTime)); !ok || missed != 1000-chatMost {
+		t.Errorf("after a while: %v, %d left out", ok, missed)
 	}
 }
 

@@ -33,8 +33,9 @@ type stream struct {
 	pair    int    // of rails, in the order that both ends have
 	number  int    // among those of its rails
 	attempt uint32 // of its dialer that made it
-	shut    bool   // for writing, at the end
-	roomy   bool   // its buffers are larger than any piece
+	born    time.Time
+	shut    bool // for writing, at the end
+	roomy   bool // its buffers are larger than any piece
 	fd      int
 	conn    net.Conn  // under TLS, instead of fd
 	ends    string    // both addresses, ours first

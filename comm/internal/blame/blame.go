@@ -40,6 +40,7 @@ const (
 	Left                     // a rank closed the communicator
 	Mismatch                 // ranks made different calls
 	Timeout                  // the time limit passed
+	Refused                  // a rank sends what another does not take
 )
 
 // Call is an operation as a rank entered it.
@@ -105,6 +106,9 @@ type Loss struct {
 	Rank   int
 	Why    string
 	Closed bool // it closed the communicator, rather than died
+
+	Refused bool // it lives, and one of the two does not take what the other sends, as Why says
+	Sender  int  // whose frames are not taken
 }
 
 // Verdict is what is found.
@@ -130,6 +134,9 @@ func Judge(s *Scene) Verdict {
 
 // lost tells the end of a rank and what it was last seen doing.
 func (s *Scene) lost() Verdict {
+	if s.Lost.Refused {
+		return Verdict{Kind: Refused, Culprits: []int{s.Lost.Sender}, Text: s.Lost.Why, Differs: -1}
+	}
 	r := &s.Ranks[s.Lost.Rank]
 	last := "it took part in no operation"
 	switch {

@@ -68,6 +68,8 @@ func TestJudge(t *testing.T) {
 		{"died before any operation", lost(Loss{Why: "killed"}, rank(0)), Dead, []int{1}, "rank 1 died (killed); it took part in no operation"},
 		{"died far away", lost(Loss{Why: "no answer"}, with(rank(0), func(r *Rank) { silent(r); r.Last = op(3) })), Dead, []int{1}, "rank 1 died (no answer); its last message here was of operation 3"},
 		{"died far away, nothing seen", lost(Loss{Why: "no answer"}, with(rank(0), silent)), Dead, []int{1}, "rank 1 died (no answer); no operation of it was seen"},
+		{"refused frames", lost(Loss{Why: "rank 0 does not take what rank 1 sends: frame of unknown kind 9", Refused: true, Sender: 1}, rank(5)), Refused, []int{1}, "unknown kind 9"},
+		{"own frames refused", lost(Loss{Why: "rank 1 does not take what rank 0 sends: frame of unknown kind 9", Refused: true, Sender: 0}, rank(5)), Refused, []int{0}, "unknown kind 9"},
 		{"left", lost(Loss{Closed: true}, rank(4)), Left, []int{1}, "rank 1 closed the communicator; it last entered operation 4"},
 
 		{"one did not enter", late(Entry, rank(5), rank(4)), Timeout, []int{2}, "time limit passed after 2s at entry: rank 2 did not enter it; rank 2: last entered operation 4"},

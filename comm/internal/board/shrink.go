@@ -118,11 +118,19 @@ func (b Board) Record() (Record, bool) { return b.record(shrinkText) }
 
 func (b Board) record(at int) (r Record, ok bool) {
 	var text [recordSize]byte
-	le := binary.LittleEndian
 	for i := 0; i < recordSize; i += 8 {
-		le.PutUint64(text[i:], atomicAt(b, at+i).Load())
+		binary.LittleEndian.PutUint64(text[i:], atomicAt(b, at+i).Load())
 	}
-	if le.Uint64(text[recordSum:]) != recordHash(text[:]) {
+	return DecodeRecord(text[:])
+}
+
+// DecodeRecord is a record that Encode made; false if it is none.
+func DecodeRecord(text []byte) (r Record, ok bool) {
+	le := binary.LittleEndian
+	if len(text) != recordSize {
+		return r, false
+	}
+	if le.Uint64(text[recordSum:]) != recordHash(text) {
 		return r, false
 	}
 	r = Record{Ballot: Ballot(le.Uint64(text[recordBallot:])), Chosen: Ballot(le.Uint64(text[recordChosen:])), ID: uint32(le.Uint64(text[recordID:]))}

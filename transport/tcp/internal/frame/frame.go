@@ -74,12 +74,19 @@ func (h *Header) Put(b *[HeaderSize]byte, k *auth.Key) {
 	le.PutUint32(b[52:], k.Head(b[:]))
 }
 
+// Refused is a frame that is none, though it came as its sender sent it.
+type Refused struct{ What string }
+
+func (r *Refused) Error() string { return r.What }
+
+func refuse(format string, args ...any) error { return &Refused{What: fmt.Sprintf(format, args...)} }
+
 // Parse decodes a header and checks what can be checked without knowing
-// what is expected. It changes nothing but the field of the checksum.
+// what is expected: the error is a *Refused, or auth.ErrAltered. It changes nothing but the field of the checksum.
 func (h *Header) Parse(b *[HeaderSize]byte, k *auth.Key) error {
 	le := binary.LittleEndian
 	if m := le.Uint16(b[0:]); m != Magic {
-		return fmt.Errorf("frame begins with %#x instead of %#x", m, Magic)
+		return refuse("frame begins with %#x instead of %#x", m, Magic)
 	}
 	sum := le.Uint32(b[52:])
 	le.PutUint32(b[52:], 0)
@@ -93,24 +100,24 @@ func (h *Header) Parse(b *[HeaderSize]byte, k *auth.Key) error {
 	}
 	switch {
 	case h.Kind < Data || h.Kind >= kindEnd:
-		return fmt.Errorf("frame of unknown kind %d", h.Kind)
+		return refuse("frame of unknown kind %d", h.Kind)
 	case h.Flags >= flags:
-		return fmt.Errorf("frame with unknown flags %#x", h.Flags)
+		return refuse("frame with unknown flags %#x", h.Flags)
 	case h.Length > LongSize:
-		return fmt.Errorf("piece of %d bytes, at most %d are allowed", h.Length, LongSize)
+		return refuse("piece of %d bytes, at most %d are allowed", h.Length, LongSize)
 	case h.Kind != Data && h.Length != 0:
-		return fmt.Errorf("frame of kind %d with a piece of %d bytes", h.Kind, h.Length)
+		return refuse("frame of kind %d with a piece of %d bytes", h.Kind, h.Length)
 	case h.Kind != Data:
 	case h.Total > MaxMessage:
-		return fmt.Errorf("message of %d bytes, at most %d are allowed", h.Total, uint64(MaxMessage))
+		return refuse("message of %d bytes, at most %d are allowed", h.Total, uint64(MaxMessage))
 	case h.Offset > h.Total || uint64(h.Length) > h.Total-h.Offset:
-		return fmt.Errorf("piece of %d bytes at %d in a message of %d", h.Length, h.Offset, h.Total)
+		return refuse("piece of %d bytes at %d in a message of %d", h.Length, h.Offset, h.Total)
 	case h.Length == 0 && h.Total != 0:
-		return fmt.Errorf("empty piece of a message of %d bytes", h.Total)
+		return refuse("empty piece of a message of %d bytes", h.Total)
 	case h.Offset%CutSize != 0 || (h.Offset+uint64(h.Length) != h.Total && h.Length != PieceSize && h.Length != LongSize && h.Length != CutSize):
-		return fmt.Errorf("piece of %d bytes at %d of %d is not one of those that a message is cut into", h.Length, h.Offset, h.Total)
+		return refuse("piece of %d bytes at %d of %d is not one of those that a message is cut into", h.Length, h.Offset, h.Total)
 	case !transport.ValidChannel(int(h.Channel)):
-		return transport.ErrChannel(int(h.Channel))
+		return refuse("%v", transport.ErrChannel(int(h.Channel)))
 	}
 	return nil
 }

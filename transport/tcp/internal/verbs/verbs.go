@@ -315,16 +315,22 @@ func (x *initiator) failed() bool {
 
 // run connects when there is something to send, and sends it; again when the connection broke.
 func (x *initiator) run() {
+	pause, seen := time.Duration(0), uint64(0)
 	for {
 		x.mu.Lock()
 		for len(x.wait) == 0 && x.err == nil {
 			x.cond.Wait()
 		}
 		over := x.err != nil
+		if x.seen != seen {
+			pause, seen = 0, x.seen
+		}
 		x.mu.Unlock()
 		if over {
 			return
 		}
+		time.Sleep(pause) // after a connection that brought no answer
+		pause = min(max(2*pause, redialFirst), redialMost)
 		conn, err := x.connect()
 		if err != nil {
 			x.fail(fmt.Errorf("rank %d cannot be reached for one-sided operations: %w", x.rank, err))
