@@ -69,6 +69,7 @@ var unreached = []struct{ what, why string }{
 	{"sim/failures/failures.go", "closed forms that the simulation is held against"},
 	{"train/mat/mat.go:path.String", "names of tests"},
 	{"tune/regions.go:band.String", "messages of tests"},
+	{"transport/witness/witness.go:Memory", "worlds that tests part in virtual time"},
 	{"tune/simplex.go:minimize", "fits the constants that are committed; a test fits them again"},
 	{"up/drill.go:Drill.String", "messages of tests"},
 }
