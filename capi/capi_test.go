@@ -68,6 +68,35 @@ func TestCalls(t *testing.T) {
 	}
 }
 
+// A process that has another library made with Go is refused, with its name. What tells such a library is a note in its file.
+func TestAnotherLibraryOfGo(t *testing.T) {
+	libweft.Build(t)
+	python, dir := libweft.Python(t, "ctypes"), t.TempDir()
+	other, plain := filepath.Join(dir, "libother.so"), filepath.Join(dir, "libplain.so")
+	for so, text := range map[string]string{other: `__asm__(".section .note.go.buildid,\"a\",@note\n.long 4, 4, 4\n.asciz \"Go\\0\"\n.long 0\n");`, plain: "int nothing;"} {
+		source := so + ".c"
+		if err := os.WriteFile(source, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		libweft.Run(t, nil, libweft.Compiler(t, "cc"), "-shared", "-fPIC", "-o", so, source)
+	}
+	const program = `
+import ctypes, sys
+ctypes.CDLL(sys.argv[1])
+import weft
+try:
+    weft.join(rank=0, size=1).close()
+    print("joined")
+except weft.Invalid as e:
+    print(e)
+`
+	for so, want := range map[string]string{plain: "joined", other: "another library made with Go, " + other} {
+		if out := libweft.AllRanks(t, 1, nil, python, "-c", program, so)[0]; !strings.Contains(out, want) {
+			t.Errorf("with %s: %q, want %q", so, out, want)
+		}
+	}
+}
+
 // The examples run as their comments say.
 func TestExamples(t *testing.T) {
 	first := libweft.AllRanks(t, 3, nil, libweft.Compile(t, "../examples/c/first.c"))

@@ -1,5 +1,7 @@
 //go:build libweft
 
+#define _GNU_SOURCE
+#include <link.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
@@ -52,6 +54,62 @@ int weft_on_wait(int (*f)(void *), void *arg)
 		return rc;             \
 	} while (0)
 
+// Two runtimes of Go in one process take signals and thread-local memory from one another. A file that was made with Go has a
+// note of its owner "Go" with the number 4.
+struct other {
+	uintptr_t own; // an address inside this library
+	char path[512];
+};
+
+static int made_with_go(const struct dl_phdr_info *f)
+{
+	for (int i = 0; i < f->dlpi_phnum; i++) {
+		const ElfW(Phdr) *h = &f->dlpi_phdr[i];
+		if (h->p_type != PT_NOTE)
+			continue;
+		const char *at = (const char *)(f->dlpi_addr + h->p_vaddr), *end = at + h->p_memsz;
+		while (at + sizeof(ElfW(Nhdr)) <= end) {
+			const ElfW(Nhdr) *n = (const ElfW(Nhdr) *)at;
+			const char *name = at + sizeof *n;
+			if (n->n_type == 4 && n->n_namesz == 4 && name + 4 <= end && !memcmp(name, "Go", 3))
+				return 1;
+			at = name + (((size_t)n->n_namesz + 3) & ~(size_t)3) + (((size_t)n->n_descsz + 3) & ~(size_t)3);
+		}
+	}
+	return 0;
+}
+
+static int look_for_other(struct dl_phdr_info *f, size_t size, void *arg)
+{
+	struct other *o = arg;
+	(void)size;
+	for (int i = 0; i < f->dlpi_phnum; i++) {
+		const ElfW(Phdr) *h = &f->dlpi_phdr[i];
+		if (h->p_type == PT_LOAD && o->own - (f->dlpi_addr + h->p_vaddr) < h->p_memsz)
+			return 0; // this one
+	}
+	if (!made_with_go(f))
+		return 0;
+	snprintf(o->path, sizeof o->path, "%s", f->dlpi_name && f->dlpi_name[0] ? f->dlpi_name : "the program itself");
+	return 1;
+}
+
+// refuse_other refuses a process that has another library of Go.
+static int refuse_other(weft_error *e)
+{
+	struct other o = {(uintptr_t)(void *)&refuse_other, ""};
+	if (!dl_iterate_phdr(look_for_other, &o))
+		return WEFT_OK;
+	if (e) {
+		memset(e, 0, sizeof *e);
+		e->code = WEFT_INVALID;
+		e->rank = -1;
+		snprintf(e->text, sizeof e->text,
+			 "this process has another library made with Go, %s: two runtimes of Go in one process do not work; use it in a process of its own", o.path);
+	}
+	return WEFT_INVALID;
+}
+
 int weft_abi(void) { return WEFT_ABI; }
 const char *weft_version(void)
 {
@@ -62,7 +120,14 @@ const char *weft_version(void)
 }
 
 int weft_threads(int n, weft_error *e) { GO(e, goThreads(n, e)); }
-int weft_join(const weft_config *cfg, weft_comm *c, weft_error *e) { GO(e, goJoin((weft_config *)cfg, c, e)); }
+int weft_join(const weft_config *cfg, weft_comm *c, weft_error *e)
+{
+	if (refuse_other(e)) {
+		*c = 0;
+		return WEFT_INVALID;
+	}
+	GO(e, goJoin((weft_config *)cfg, c, e));
+}
 int weft_close(weft_comm c, weft_error *e) { GO(e, goClose(c, e)); }
 int weft_abort(weft_comm c, const char *why, weft_error *e) { GO(e, goAbort(c, (char *)why, e)); }
 int weft_split(weft_comm c, int color, int key, weft_comm *sub, weft_error *e) { GO(e, goSplit(c, color, key, sub, e)); }

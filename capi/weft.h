@@ -12,7 +12,8 @@
  * ranks at fault and a sentence. Handles are numbers; 0 is none. All functions may be called from any thread; calls on one
  * communicator are carried out in the order in which they are made, and all its ranks must make the same ones in the same order.
  *
- * The library holds a Go runtime. Load it once, never unload it, and do not load a second library made with Go into the process. A
+ * The library holds a Go runtime. Load it once, never unload it, and do not load a second library made with Go into the process:
+ * weft_join refuses with its name. A
  * child made by fork must not use it: every function returns WEFT_FORKED there. exec, and loading the library after the fork, are
  * fine. */
 #ifndef WEFT_H

@@ -23,7 +23,7 @@ typedef int R;
 typedef uint64_t P;
 typedef struct { char reserved[64]; } H;
 
-static int current; /* contexts pushed and not popped */
+static __thread int current; /* contexts pushed and not popped: they are a thread's */
 static uint64_t ids = 7;
 static struct { P at; size_t n; uint64_t id; } got[64];
 
@@ -93,7 +93,7 @@ R cuIpcCloseMemHandle(P p) { return current && p > (1 << 30) ? 0 : 1; }
 
 R cuStreamCreate(void **s, unsigned f) { *s = (void *)0x77; return f == 1 ? 0 : 1; }
 R cuStreamDestroy_v2(void *s) { return s == (void *)0x77 ? 0 : 400; }
-R cuStreamQuery(void *s) { return s == (void *)0x77 || s == (void *)0x55 ? 0 : s == (void *)0x56 ? 600 : 400; } /* 0x55 is idle, 0x56 busy */
+R cuStreamQuery(void *s) { return s == (void *)0x77 || s == (void *)0x55 || !s ? 0 : s == (void *)0x56 ? 600 : 400; } /* 0x55 is idle, 0x56 busy */
 R cuStreamSynchronize(void *s) { return s == (void *)0x77 ? 0 : 400; }
 static void *recorded[8192]; /* streams, by event */
 static int nevents;

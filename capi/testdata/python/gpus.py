@@ -1,0 +1,77 @@
+"""Calls on memory of GPUs that go wrong, with drivers that have no GPU below them: DRIVERS has a folder of libraries, and DRIVER the name of
+this rank's, one for each rank. The arguments say what must be refused, on all ranks."""
+import ctypes, os, sys
+
+rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+name = os.environ["DRIVER"].split(",")[rank]
+cuda = ctypes.CDLL(os.path.join(os.environ["DRIVERS"], name), ctypes.RTLD_GLOBAL) if name else None  # libcuda.so.1 is found by its own name
+import weft
+
+
+class Array:
+    """Elements on a GPU."""
+    def __init__(self, values, kind="<i4", device=0):
+        self.n, self.kind, self.device, self.at = len(values), kind, device, ctypes.c_uint64(0x5500 << 32)
+        if cuda is not None:
+            cuda.cuCtxPushCurrent_v2(ctypes.c_void_p(1040))
+            assert cuda.cuMemAlloc_v2(ctypes.byref(self.at), ctypes.c_size_t(max(256, 4 * self.n))) == 0
+            cuda.cuCtxPopCurrent_v2(ctypes.byref(ctypes.c_void_p()))
+            ctypes.memmove(self.at.value, (ctypes.c_int32 * self.n)(*values), 4 * self.n)
+
+    def free(self):
+        assert cuda.cuMemFree_v2(self.at) == 0
+
+    def read(self):
+        return list((ctypes.c_int32 * self.n).from_address(self.at.value))
+
+    @property
+    def __cuda_array_interface__(self):
+        return {"shape": (self.n,), "typestr": self.kind, "data": (self.at.value, False), "version": 3, "stream": None}
+
+
+def refused(kind, words, call):
+    try:
+        call()
+    except kind as e:
+        missing = [w for w in words if w not in str(e)]
+        assert not missing, f"{missing} is not in: {e}"
+        return e
+    raise AssertionError(f"nothing was raised; want {kind.__name__} with {words}")
+
+
+def works(c):
+    x = Array([rank + 1, 10])
+    c.allreduce(x)
+    assert x.read() == [size * (size + 1) // 2, 10 * size], x.read()
+    x.free()
+
+
+c = weft.join()
+if sys.argv[1] != "values":
+    for _ in range(2):  # the same again: nobody hangs on the second try
+        e = refused(weft.NoDevice, sys.argv[1:], lambda: c.allreduce(Array([1])))
+else:
+    works(c)
+    assert "staged" in c.way(), c.way()
+    # A buffer that was freed, on one rank: it is told what, the others who. The group goes on.
+    x = Array([1, 2])
+    if rank == 1:
+        x.free()
+        refused(weft.Error, ["no memory of this GPU", "freed"], lambda: c.allreduce(x))
+    else:
+        refused(weft.Error, ["rank 1", "freed"], lambda: c.allreduce(x))
+    works(c)
+    # More than there is.
+    y = Array([0] * 64)
+    y.n = 1 << 20
+    refused(weft.Error, ["ends after" if rank == 0 else "rank 0"], lambda: c.allreduce(y if rank == 0 else Array([0] * 64)))
+    works(c)
+    # Types that differ between ranks, in a group of their own.
+    d = c.dup()
+    e = refused(weft.Mismatch, ["int32", "float32"], lambda: d.allreduce(Array([1], "<f4" if rank else "<i4")))
+    assert sorted(e.culprits) == [0, 1], e.culprits
+    # The host's memory and a GPU's in one call.
+    refused(weft.Invalid, ["different devices"], lambda: c.Allreduce(memoryview(bytearray(8)).cast("i"), Array([1, 2])))
+    works(c)
+c.close()
+print("well")
