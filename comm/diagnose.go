@@ -391,6 +391,23 @@ func (c *Comm) allBoards() []board.Board {
 	return list
 }
 
+// Ahead finds a rank that has entered an operation which this rank has not, and says which one. Anybody may ask, also while an
+// operation of another communicator of these ranks is under way.
+func (c *Comm) Ahead() (rank int, what string, ok bool) {
+	boards := c.allBoards()
+	own := c.group.Mine().Entered()
+	for i, b := range boards {
+		if b == nil || i == c.Rank() {
+			continue
+		}
+		if seq := b.Entered(); seq > own {
+			call, _ := c.called(i, b, seq)
+			return i, call.What, true
+		}
+	}
+	return 0, "", false
+}
+
 // state is the state of a rank's process as the kernel has it, 0 if it is not a process of this host.
 func (c *Comm) state(i int) blame.State {
 	m := c.group.Members[i]

@@ -4,10 +4,12 @@
     PYTHONPATH=python python3 python/bench_torch.py -n 4 --sizes 8,64K,1M    # more ranks, other sizes
     PYTHONPATH=python python3 python/bench_torch.py -n 4 --busy 2            # two processes compute all the while
     PYTHONPATH=python python3 python/bench_torch.py --ddp                    # steps of a model of 10 million parameters
+    PYTHONPATH=python python3 python/bench_torch.py --device cuda -n 8       # tensors of a GPU, which all ranks share
 
 Every cell is the median of rounds, in microseconds for one call of rank 0. Backends take turns round by round, so that other
 work on the machine falls on all alike. "blocking" is dist.all_reduce(t), "registered" the same on a tensor of weft.torch.empty,
-"async" dist.all_reduce(t, async_op=True).wait().
+"async" dist.all_reduce(t, async_op=True).wait(). On a GPU every call is followed by torch.cuda.synchronize(); "behind work" is
+"weft" behind a kernel of PyTorch on the same tensor, both together.
 """
 
 import argparse
@@ -59,12 +61,30 @@ def calls(dist, torch, weft, nbytes, fast):
     }, [plain, async_, registered]
 
 
+def calls_on_gpu(dist, torch, nbytes, fast):
+    """The same on a GPU."""
+    t = torch.ones(max(1, nbytes // 4), device="cuda")
+
+    def run(group, before=lambda: None, wait=False):
+        def call():
+            before()
+            w = dist.all_reduce(t, group=group, async_op=wait)
+            if wait:
+                w.wait()
+            torch.cuda.synchronize()
+        return call
+
+    return {"Gloo": run(None), "weft": run(fast), "weft async": run(fast, wait=True), "weft behind work": run(fast, lambda: t.mul_(0.5))}, [t]
+
+
 def rank_main(a):
     import torch
     import torch.distributed as dist
     import weft
     import weft.torch  # noqa: F401
     torch.set_num_threads(1)
+    if a.device == "cuda":
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count())
     dist.init_process_group("gloo")
     fast = dist.new_group(backend="weft")
     rank = dist.get_rank()
@@ -72,11 +92,12 @@ def rank_main(a):
         return steps(a, torch, dist, fast)
     rows = []
     for nbytes in a.sizes:
-        ways, tensors = calls(dist, torch, weft, nbytes, fast)
+        ways, tensors = calls_on_gpu(dist, torch, nbytes, fast) if a.device == "cuda" else calls(dist, torch, weft, nbytes, fast)
         took = {w: [] for w in ways}
-        times = max(1, min(a.calls, (64 << 20) // max(1, nbytes)))
+        most = max(1, min(a.calls, (64 << 20) // max(1, nbytes)))
         for turn in range(a.rounds + 1):
             for way, call in ways.items():
+                times = 1 if nbytes > 1 << 20 and way == "Gloo" and a.device == "cuda" else most
                 for t in tensors:
                     t.fill_(1)
                 dist.barrier()
@@ -159,6 +180,7 @@ def main():
     p.add_argument("--rounds", type=int, default=15)
     p.add_argument("--calls", type=int, default=100, help="calls in a round; fewer of large sizes")
     p.add_argument("--busy", type=int, default=0, help="processes that compute meanwhile")
+    p.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
     p.add_argument("--ddp", action="store_true", help="steps of a model instead of calls; milliseconds")
     p.add_argument("--batch", type=int, default=32)
     p.add_argument("--limit", type=float, default=300, help="seconds after which ranks are ended")

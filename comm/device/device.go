@@ -107,6 +107,7 @@ func (w Way) check() error {
 // Group is the ranks of a communicator with their GPUs.
 type Group struct {
 	c      *comm.Comm // of its own, for what ranks tell one another
+	above  *comm.Comm // the one that it was made of
 	dev    gpu.Device
 	cfg    Config
 	way    Way
@@ -147,7 +148,7 @@ func Open(ctx context.Context, c *comm.Comm, open func() (gpu.Device, error), cf
 	if err != nil {
 		return nil, err
 	}
-	g := &Group{c: own, cfg: cfg, plans: map[planKey]*planned{}, warned: map[string]bool{}}
+	g := &Group{c: own, above: c, cfg: cfg, plans: map[planKey]*planned{}, warned: map[string]bool{}}
 	g.queue = newWorker(g)
 	if err := g.meet(ctx, open); err != nil {
 		_ = g.Close() // what went wrong first is told

@@ -500,6 +500,49 @@ func TestLaunch(t *testing.T) {
 	}
 }
 
+func init() { lookEvery = 100 * time.Millisecond }
+
+// A rank that makes a call on memory of the host where the others make one on memory of GPUs is named on all ranks. One that does so
+// behind a call on memory of GPUs whose stream still works is not.
+func TestMemoryOfTheHostInstead(t *testing.T) {
+	for _, way := range []Way{Direct, Staged} {
+		for r, err := range ranks(t, 3, gpu.Plain, Config{Way: way}, func(ctx context.Context, g *Group, host *comm.Comm) error {
+			x, err := user(g, reduce.Int32, 8, nil)
+			if err != nil {
+				return err
+			}
+			stream := g.Device().(*soft.Device).UserQueue()
+			defer stream.Close()
+			s, word := stream.Stream(), new(uint32)
+			if err := stream.Await(word, 1); err != nil {
+				return err
+			}
+			w := &Work{done: make(chan struct{})}
+			if g.Rank() == 0 {
+				w = g.Start(ctx, Call{Op: sched.AllReduce, Reduce: reduce.Sum, Dst: x, Src: x, Stream: &s})
+				time.AfterFunc(5*lookEvery, func() { atomic.StoreUint32(word, 1) })
+			} else {
+				atomic.StoreUint32(word, 1)
+				if err := AllReduce(ctx, g, x, x, reduce.Sum); err != nil {
+					return fmt.Errorf("the first: %w", err)
+				}
+				close(w.done)
+			}
+			if err := errors.Join(comm.Barrier(ctx, host), w.Wait(ctx)); err != nil {
+				return fmt.Errorf("the first: %w", err)
+			}
+			if g.Rank() == 1 {
+				return comm.AllReduce(ctx, host, []float32{1}, comm.Sum)
+			}
+			return AllReduce(ctx, g, x, x, reduce.Sum)
+		}) {
+			if err == nil || strings.Contains(err.Error(), "the first") || !strings.Contains(err.Error(), "rank 1 calls all-reduce of 1 float32 sum on memory of the host, rank") {
+				t.Errorf("%s: rank %d: %v", way, r, err)
+			}
+		}
+	}
+}
+
 // Operations that are begun one after another wait for their streams, and streams for them, and nobody for the host.
 func TestStreams(t *testing.T) {
 	for _, way := range []Way{Direct, Staged} {

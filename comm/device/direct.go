@@ -61,7 +61,7 @@ type named struct {
 func newDirect(ctx context.Context, g *Group, cards []card) (*direct, error) {
 	d := &direct{cards: cards, names: map[gpu.Ptr]named{}}
 	var err error
-	if d.entries, err = newEntries(g); err != nil {
+	if d.entries, err = newEntries(ctx, g); err != nil {
 		return nil, err
 	}
 	if d.verdict, err = comm.Alloc[int32](g.c, 1); err != nil {

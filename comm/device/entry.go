@@ -3,6 +3,8 @@ package device
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
+	"time"
 
 	"github.com/weft-fabric/weft/comm"
 	"github.com/weft-fabric/weft/comm/calls"
@@ -19,6 +21,9 @@ type entries struct {
 	number uint64
 	mine   []byte // in memory that the others see
 	all    []byte
+
+	made []uint64   // how many calls were made here, which the others can read
+	keys []comm.Key // and by which keys, by rank
 }
 
 const (
@@ -28,12 +33,82 @@ const (
 	entryWhy  = 320
 )
 
-func newEntries(g *Group) (e entries, err error) {
+func newEntries(ctx context.Context, g *Group) (e entries, err error) {
 	e.g = g
-	if e.mine, err = comm.Alloc[byte](g.c, entrySize); err == nil {
-		e.all, err = comm.Alloc[byte](g.c, entrySize*g.Size())
+	if e.mine, err = comm.Alloc[byte](g.c, entrySize); err != nil {
+		return e, err
 	}
-	return e, err
+	if e.all, err = comm.Alloc[byte](g.c, entrySize*g.Size()); err != nil {
+		return e, err
+	}
+	if e.made, err = comm.Alloc[uint64](g.c, 1); err != nil {
+		return e, err
+	}
+	key, err := comm.KeyOf(g.c, e.made)
+	if err != nil {
+		return e, err
+	}
+	keys := make([]uint64, g.Size())
+	if err := comm.AllGather(ctx, g.c, keys, []uint64{uint64(key)}); err != nil {
+		return e, err
+	}
+	for _, k := range keys {
+		e.keys = append(e.keys, comm.Key(k))
+	}
+	return e, nil
+}
+
+// count counts a call that is made.
+func (e *entries) count() {
+	if e != nil {
+		atomic.AddUint64(&e.made[0], 1)
+	}
+}
+
+// lookEvery is how long an entry waits before it looks whether another rank makes a call on memory of the host instead.
+var lookEvery = time.Second
+
+// elsewhere looks, while an operation is entered, for ranks that make a call on memory of the host in its place: they would wait for
+// one another for ever. What it gives ends the looking and tells what was found.
+func (e *entries) elsewhere(call *calls.Call) func() error {
+	var found atomic.Pointer[comm.Failure]
+	var over atomic.Bool
+	var t *time.Timer
+	ready := make(chan struct{})
+	t = time.AfterFunc(lookEvery, func() {
+		<-ready
+		if f := e.apart(call); f != nil {
+			found.Store(f)
+			e.g.above.Abort(f)
+		} else if !over.Load() {
+			t.Reset(lookEvery)
+		}
+	})
+	close(ready)
+	return func() error {
+		over.Store(true)
+		t.Stop()
+		if f := found.Load(); f != nil {
+			return f
+		}
+		return nil
+	}
+}
+
+// apart finds a rank that has entered a call of the communicator that this one has not, and has not made the call that this one
+// makes on memory of GPUs.
+func (e *entries) apart(call *calls.Call) *comm.Failure {
+	rank, what, ok := e.g.above.Ahead()
+	if !ok {
+		return nil
+	}
+	made := []uint64{0}
+	if err := comm.Get(e.g.c, made, e.keys[rank], rank).Wait(context.Background()); err != nil || made[0] >= e.number {
+		return nil
+	}
+	me := e.g.Rank()
+	return &comm.Failure{Kind: comm.Mismatch, Rank: me, Culprits: []int{min(me, rank), max(me, rank)}, Seq: e.number, Call: call.String(),
+		Err: fmt.Errorf("rank %d calls %s on memory of the host, rank %d %s on memory of GPUs: all ranks must use the same", rank, what, me, call)}
 }
 
 // begin makes a new entry, empty so far.
@@ -76,7 +151,12 @@ func (e *entries) enter(ctx context.Context, c *Call, p *planned, wrong error) e
 		e.mine[entryWhy] = 1
 		copy(e.mine[entryWhy+1:entrySize-1], wrong.Error())
 	}
-	if err := comm.AllGather(ctx, e.g.c, e.all, e.mine); err != nil {
+	over := e.elsewhere(&call)
+	err := comm.AllGather(ctx, e.g.c, e.all, e.mine)
+	if found := over(); found != nil {
+		return found
+	}
+	if err != nil {
 		return err
 	}
 	for r := range e.g.Size() {

@@ -107,7 +107,7 @@ func (g *Group) meet(ctx context.Context, open func() (gpu.Device, error)) error
 	if way == Direct {
 		g.direct, err = newDirect(ctx, g, cards)
 	} else {
-		g.staged, err = newStaged(g)
+		g.staged, err = newStaged(ctx, g)
 	}
 	return err
 }

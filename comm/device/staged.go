@@ -31,8 +31,8 @@ type slot struct {
 	back    uint64 // and of its last copy to it; 0 if there was none
 }
 
-func newStaged(g *Group) (*staged, error) {
-	e, err := newEntries(g)
+func newStaged(ctx context.Context, g *Group) (*staged, error) {
+	e, err := newEntries(ctx, g)
 	return &staged{entries: e}, err
 }
 

@@ -249,6 +249,7 @@ func (q *worker) admit(ctx context.Context, c Call) (*Work, error) {
 	if err := q.why(); err != nil {
 		return w, err
 	}
+	q.g.entries().count()
 	q.g.prepare(&c)
 	if c.Stream != nil {
 		idle, err := q.g.gpuQ.Idle(*c.Stream)
@@ -453,6 +454,17 @@ func (l limited) Err() error {
 	}
 	if time.Now().After(l.end) {
 		return context.DeadlineExceeded
+	}
+	return nil
+}
+
+// entries are those of the group's way; nil for one rank.
+func (g *Group) entries() *entries {
+	switch {
+	case g.direct != nil:
+		return &g.direct.entries
+	case g.staged != nil:
+		return &g.staged.entries
 	}
 	return nil
 }

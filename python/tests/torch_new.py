@@ -258,7 +258,57 @@ def streams():
     assert took < 0.2 or calls < took / 2, f"the host was held for {calls:.2f} of {took:.2f} s"
 
 
-PARTS = [messages, unequal, views, streams, ddp, zero, fsdp2, fsdp1, dtensor, mesh2, functional, objects, half, coalesced]
+def wrong():
+    """Wrong calls on tensors of GPUs are errors on all ranks, and nobody hangs."""
+    if DEVICE != "cuda":
+        return
+    import ctypes
+    import weft
+    n, r = dist.get_world_size(), dist.get_rank()
+
+    def refused(kind, words, call):
+        began = time.monotonic()
+        try:
+            call()
+        except kind as e:
+            assert all(w in str(e) for w in words), f"{words} is not in: {e}"
+            assert time.monotonic() - began < 20
+            return
+        raise AssertionError(f"nothing was raised; want {kind} with {words}")
+
+    # Devices that differ in one call, on all ranks.
+    refused(ValueError, ["cuda:0", "cpu"], lambda: dist.all_gather([torch.ones(1, device="cpu") for _ in range(n)], torch.ones(1)))
+    # And between ranks.
+    g = dist.new_group()
+    dist.all_reduce(torch.ones(1), group=g)
+    refused(weft.Error, ["rank"], lambda: dist.all_reduce(torch.ones(4, device="cpu" if r == 1 else "cuda"), group=g))
+    # Types that differ between ranks.
+    g = dist.new_group()
+    refused(weft.Error, ["float32", "int32"], lambda: dist.all_reduce(torch.ones(4, dtype=torch.int32 if r == 1 else torch.float32), group=g))
+
+    # Memory that was freed, on one rank. The group goes on.
+    class Raw:
+        def __init__(self, at):
+            self.__cuda_array_interface__ = {"shape": (64,), "typestr": "<f4", "data": (at, False), "version": 3}
+
+    cuda, at = ctypes.CDLL("libcuda.so.1"), ctypes.c_uint64()
+    assert cuda.cuMemAlloc_v2(ctypes.byref(at), ctypes.c_size_t(4 << 20)) == 0
+    t = torch.as_tensor(Raw(at.value), device="cuda").fill_(1)
+    g = dist.new_group()
+    dist.all_reduce(t, group=g)
+    assert t.eq(n).all()
+    torch.cuda.synchronize()
+    dist.barrier()
+    if r == 1:
+        assert cuda.cuMemFree_v2(at) == 0
+    refused((weft.Error, ValueError), ["freed"] if r == 1 else ["rank 1", "freed"], lambda: dist.all_reduce(t, group=g))
+    u = torch.ones(4)
+    dist.all_reduce(u, group=g)
+    assert u.eq(n).all()
+    del t
+
+
+PARTS = [wrong, messages, unequal, views, streams, ddp, zero, fsdp2, fsdp1, dtensor, mesh2, functional, objects, half, coalesced]
 
 
 def main(rank, n, port, device, names, out):

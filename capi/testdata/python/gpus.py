@@ -70,6 +70,10 @@ else:
     d = c.dup()
     e = refused(weft.Mismatch, ["int32", "float32"], lambda: d.allreduce(Array([1], "<f4" if rank else "<i4")))
     assert sorted(e.culprits) == [0, 1], e.culprits
+    # Memory of the host on one rank and of a GPU on the other.
+    d = c.dup()
+    d.allreduce(Array([1]))
+    refused(weft.Mismatch if rank else weft.Error, ["rank 0 calls all-reduce of 1 int32 sum on memory of the host, rank 1 all-reduce"], lambda: d.allreduce(Array([1]) if rank else memoryview(bytearray(4)).cast("i")))
     # The host's memory and a GPU's in one call.
     refused(weft.Invalid, ["different devices"], lambda: c.Allreduce(memoryview(bytearray(8)).cast("i"), Array([1, 2])))
     works(c)
