@@ -37,12 +37,8 @@ func (w *watcher) note(who, what string) {
 func (i *Info) watch(t *target) *watcher {
 	w := &watcher{seen: map[string]bool{}, done: make(chan struct{})}
 	for _, node := range []string{t.leaf, t.spine, t.other} {
-		ns, err := i.space(node)
-		if err != nil {
-			continue
-		}
 		links := make(chan netlink.LinkUpdate, 64)
-		if netlink.LinkSubscribeAt(ns, links, w.done) == nil {
+		if i.within(node, func() error { return netlink.LinkSubscribe(links, w.done) }) == nil {
 			w.wg.Go(func() {
 				for u := range links {
 					if u.IfInfomsg.Flags&unix.IFF_RUNNING == 0 {
@@ -51,7 +47,6 @@ func (i *Info) watch(t *target) *watcher {
 				}
 			})
 		}
-		ns.Close()
 	}
 	w.wg.Go(func() {
 		at := map[string]int64{}

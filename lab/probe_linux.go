@@ -20,14 +20,15 @@ func (i *Info) space(node string) (netns.NsHandle, error) {
 	return netns.GetFromPath(fmt.Sprintf("/proc/%d/root/run/netns/%s", i.PID, node))
 }
 
-// handle talks with the kernel about a node.
+// handle talks with the kernel about a node. Its sockets are opened by a thread
+// that ends: without root no thread finds back to the machine's own namespace.
 func (i *Info) handle(node string) (*netlink.Handle, error) {
-	ns, err := i.space(node)
-	if err != nil {
-		return nil, err
-	}
-	defer ns.Close()
-	return netlink.NewHandleAt(ns, unix.NETLINK_ROUTE, unix.NETLINK_INET_DIAG)
+	var h *netlink.Handle
+	err := i.within(node, func() (err error) {
+		h, err = netlink.NewHandle(unix.NETLINK_ROUTE, unix.NETLINK_INET_DIAG)
+		return err
+	})
+	return h, err
 }
 
 // within runs f in a node's namespace; sockets that it opens stay there.

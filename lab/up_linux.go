@@ -154,7 +154,7 @@ func Up(s *Spec, progress func(Progress)) error {
 func ask(name, word string) (net.Conn, error) {
 	c, err := net.Dial("unix", address(name))
 	if err != nil {
-		return nil, fmt.Errorf("no lab named %q is up; weft lab list says which are", name)
+		return nil, fmt.Errorf("no lab named %q is up; weft lab list says which are: %w", name, err)
 	}
 	if _, err := io.WriteString(c, word+"\n"); err != nil {
 		c.Close()
