@@ -15,6 +15,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -109,12 +111,11 @@ func bring(t *testing.T, s *Spec) *Info {
 	return i
 }
 
-// settled waits until the comparison gives what is wanted.
-func settled(t *testing.T, i *Info, p *network.Plan, limit time.Duration, want func([]check.Finding) error) {
+// settled waits until the comparison gives what is wanted, and gives what was read.
+func settled(t *testing.T, i *Info, p *network.Plan, limit time.Duration, want func([]check.Finding) error) (r check.Readings) {
 	t.Helper()
-	err := until(limit, func() error {
-		r, err := i.Collect()
-		if err != nil {
+	err := until(limit, func() (err error) {
+		if r, err = i.Collect(); err != nil {
 			return err
 		}
 		return want(check.Compare(p, r))
@@ -122,6 +123,7 @@ func settled(t *testing.T, i *Info, p *network.Plan, limit time.Duration, want f
 	if err != nil {
 		t.Fatal(err)
 	}
+	return r
 }
 
 func nothing(found []check.Finding) error {
@@ -202,40 +204,41 @@ func TestLab(t *testing.T) {
 	}
 	p := examplePlan(t)
 	i := up(t, p, fmt.Sprintf("test-%d", os.Getpid()))
-	t.Run("drift", func(t *testing.T) { testDrift(t, p, i) })
 	t.Run("rules", func(t *testing.T) { testRules(t, i) })
+	t.Run("drift", func(t *testing.T) { testDrift(t, p, i) }) // lldpd has heard of its neighbours meanwhile
 	t.Run("drills", func(t *testing.T) { testDrills(t, i) })
 	t.Run("show", func(t *testing.T) { testShow(t, i) })
+	t.Run("killed", func(t *testing.T) { testKilled(t, i) })
 }
 
 // testDrift: an untouched lab gives no finding; each planted fault gives one, the
-// right one; undone, it is gone. Without -lab.all only faults that routers do
-// not take part in are planted.
+// right one; undone, it is gone. Without -lab.all a few faults of hosts are
+// planted, all at once.
 func testDrift(t *testing.T, p *network.Plan, i *Info) {
-	settled(t, i, p, 60*time.Second, nothing)
+	r := settled(t, i, p, 60*time.Second, nothing)
 	t.Run("cables crossed", func(t *testing.T) {
-		r, err := i.Collect()
-		if err != nil {
-			t.Fatal(err)
-		}
 		crossed(r)
 		found := check.Compare(p, r)
 		if len(found) != 1 || found[0].What != "two cables are crossed" || found[0].Device != "leaf0" || !strings.Contains(found[0].Fix, "leaf0:swp1s1") {
 			t.Errorf("want one finding: %v", nothing(found))
 		}
 	})
-	done := 0
+	if !*all && *only == "" {
+		t.Run("several", func(t *testing.T) {
+			testSeveral(t, p, i, "host MTU", "switch MTU", "rule missing", "extra rule", "default route missing", "ARP for others")
+		})
+		return
+	}
 	for _, f := range faults() {
-		if *only != "" && f.name != *only || !*all && *only == "" && (f.slow || done >= 1 && f.name != "extra rule") {
+		if *only != "" && f.name != *only {
 			continue
 		}
-		done++
 		t.Run(f.name, func(t *testing.T) {
 			if out, err := i.Run(f.node, "sh", "-c", f.plant); err != nil {
 				t.Fatalf("%v %s", err, out)
 			}
 			settled(t, i, p, 60*time.Second, func(found []check.Finding) error {
-				if len(found) == 1 && found[0].State == f.state && (f.device == "" || found[0].Device == f.device) && (f.part == "" || found[0].Part == f.part) {
+				if len(found) == 1 && f.is(&found[0]) {
 					return nil
 				}
 				return fmt.Errorf("want one finding, %s %s %s: %v", f.state, f.device, f.part, nothing(found))
@@ -248,9 +251,44 @@ func testDrift(t *testing.T, p *network.Plan, i *Info) {
 	}
 }
 
-// leaks sends packets from the address of every rail of every host to another rail's address of another host, and names
+// is reports whether a finding is what a fault should give.
+func (f *fault) is(got *check.Finding) bool {
+	return got.State == f.state && (f.device == "" || got.Device == f.device) && (f.part == "" || got.Part == f.part)
+}
+
+// testSeveral plants some faults at once: each gives its finding, and there is no other.
+func testSeveral(t *testing.T, p *network.Plan, i *Info, names ...string) {
+	var planted []fault
+	for _, f := range faults() {
+		if slices.Contains(names, f.name) {
+			planted = append(planted, f)
+		}
+	}
+	each := func(text func(f *fault) string) {
+		t.Helper()
+		for k := range planted {
+			if out, err := i.Run(planted[k].node, "sh", "-c", text(&planted[k])); err != nil {
+				t.Fatalf("%v %s", err, out)
+			}
+		}
+	}
+	each(func(f *fault) string { return f.plant })
+	settled(t, i, p, 60*time.Second, func(found []check.Finding) error {
+		left := slices.DeleteFunc(slices.Clone(found), func(x check.Finding) bool {
+			return slices.ContainsFunc(planted, func(f fault) bool { return f.is(&x) })
+		})
+		if len(found) != len(names) || len(left) > 0 {
+			return fmt.Errorf("want %d findings, those of %v: %v", len(names), names, nothing(found))
+		}
+		return nil
+	})
+	each(func(f *fault) string { return f.undo })
+	settled(t, i, p, 60*time.Second, nothing)
+}
+
+// leaks sends packets from the address of every rail of some hosts to another rail's address of the next host, and names
 // the rails whose packets left by another NIC than their own. Only the rule of the rail keeps them on it.
-func leaks(t *testing.T, i *Info) []string {
+func leaks(t *testing.T, i *Info, of ...string) []string {
 	t.Helper()
 	hosts := i.Spec.Hosts()
 	nics := func(host string) (addrs []netip.Addr, ports []string) {
@@ -276,6 +314,9 @@ func leaks(t *testing.T, i *Info) []string {
 	const packets = 200
 	var out []string
 	for k, host := range hosts {
+		if !slices.Contains(of, host) {
+			continue
+		}
 		addrs, ports := nics(host)
 		there, _ := nics(hosts[(k+1)%len(hosts)])
 		for r, from := range addrs {
@@ -305,7 +346,7 @@ func leaks(t *testing.T, i *Info) []string {
 
 // testRules: packets leave by the rail whose address they bear, and no longer if any single rule is missing.
 func testRules(t *testing.T, i *Info) {
-	if got := leaks(t, i); len(got) > 0 {
+	if got := leaks(t, i, i.Spec.Hosts()...); len(got) > 0 {
 		t.Fatalf("packets of %v leave by other rails", got)
 	}
 	removed := 0
@@ -330,7 +371,7 @@ func testRules(t *testing.T, i *Info) {
 			if _, err := i.Run(host, "sh", "-c", "ip rule del "+line); err != nil {
 				t.Fatal(err)
 			}
-			got := leaks(t, i)
+			got := leaks(t, i, host)
 			if _, err := i.Run(host, "sh", "-c", "ip rule add "+line); err != nil {
 				t.Fatal(err)
 			}
@@ -355,19 +396,19 @@ func testDrills(t *testing.T, i *Info) {
 		during time.Duration
 		want   func(d *Drill) string
 	}{
-		{"cut-near", 1500 * time.Millisecond, func(d *Drill) string {
+		{"cut-near", time.Second, func(d *Drill) string {
 			if d.Probe.Lost > 0 || len(d.Noticed) == 0 {
 				return "want no packet lost, and the kernel to notice"
 			}
 			return ""
 		}},
-		{"blackhole", 4 * time.Second, func(d *Drill) string {
+		{"blackhole", 3500 * time.Millisecond, func(d *Drill) string {
 			if d.Probe.Hit == 0 || d.Probe.Outage > 3000 || d.Probe.Dead > 0 || !strings.Contains(fmt.Sprint(d.Noticed), "BGP of ") {
 				return "want an outage of at most 3 s, ended by routing"
 			}
 			return ""
 		}},
-		{"data-blackhole", 2 * time.Second, func(d *Drill) string {
+		{"data-blackhole", 1500 * time.Millisecond, func(d *Drill) string {
 			if d.Probe.Dead == 0 || len(d.Noticed) > 0 {
 				return "want flows that stay dead, noticed by nobody"
 			}
@@ -465,14 +506,8 @@ func crossed(r check.Readings) {
 	exchange("n1", "value")
 }
 
-// TestKilledLeavesNothing: init is killed while the lab comes up, and when it is up.
-func TestKilledLeavesNothing(t *testing.T) {
-	if testing.Short() {
-		t.Skip("brings routers up")
-	}
-	p := examplePlan(t)
-	name := fmt.Sprintf("killed-%d", os.Getpid())
-	i := up(t, p, name)
+// testKilled: init is killed, and nothing of the lab is left.
+func testKilled(t *testing.T, i *Info) {
 	space, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/pid", i.PID))
 	if err != nil {
 		t.Fatal(err)
@@ -484,6 +519,12 @@ func TestKilledLeavesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, _ = syscall.Wait4(i.PID, nil, 0, nil) // it is this process's child; weft lab up would have ended before
+	gone(t, i.Spec.Name, space)
+}
+
+// gone waits until nothing of a lab is left.
+func gone(t *testing.T, name, space string) {
+	t.Helper()
 	if err := until(10*time.Second, func() error {
 		if _, err := Find(name); err == nil {
 			return fmt.Errorf("lab %s still answers", name)
@@ -495,6 +536,50 @@ func TestKilledLeavesNothing(t *testing.T) {
 	}); err != nil {
 		t.Error(err)
 	}
+}
+
+// TestKilledWhileComingUp: init is killed before its routers are configured, and nothing is left.
+func TestKilledWhileComingUp(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("a lab's tests need root")
+	}
+	s, err := NewSpec(examplePlan(t), fmt.Sprintf("killed-%d", os.Getpid()), Usual())
+	if err == nil {
+		err = Check(s)
+	}
+	if err != nil {
+		t.Skip(err)
+	}
+	space := ""
+	err = Up(s, func(p Progress) {
+		if p.Step != "routers and hosts run" {
+			return
+		}
+		inits, _ := filepath.Glob("/proc/[0-9]*/cmdline")
+		for _, path := range inits {
+			dir := filepath.Dir(path)
+			line, _ := os.ReadFile(path)
+			status, _ := os.ReadFile(dir + "/status")
+			if !strings.Contains(string(line), "\x00lab-init\x00") || !strings.Contains(string(status), fmt.Sprintf("PPid:\t%d\n", os.Getpid())) {
+				continue
+			}
+			if space, err = os.Readlink(dir + "/ns/pid"); err != nil {
+				t.Error(err)
+			}
+			pid, _ := strconv.Atoi(filepath.Base(dir))
+			if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	if err == nil || space == "" {
+		_ = Down(s.Name)
+		t.Skipf("init was not caught: %v", err)
+	}
+	if strings.Contains(err.Error(), "operation not permitted") {
+		t.Skip(err)
+	}
+	gone(t, s.Name, space)
 }
 
 // processes lists the living processes of a process namespace.
