@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -135,8 +137,11 @@ func planCluster(cmd *cobra.Command, arg string, p presetFlags, gpus int) (*clus
 		return nil, "", err
 	}
 	have := c.Graph.Count(topo.GPU)
-	if gpus <= have || c.Graph.Count(topo.Switch) > 0 || len(c.Graph.Hosts) == 0 {
+	if gpus <= have || len(c.Graph.Hosts) == 0 {
 		return c, "", nil
+	}
+	if c.Graph.Count(topo.Switch) > 0 {
+		return nil, "", fmt.Errorf("%d GPUs are asked for; %s has %d%s", gpus, c.Name, have, larger(arg))
 	}
 	h, err := c.Catalog.Host(c.Graph.Hosts[0].Model)
 	if err != nil || h.GPUs == 0 || h.NIC == "" {
@@ -152,7 +157,8 @@ func planCluster(cmd *cobra.Command, arg string, p presetFlags, gpus int) (*clus
 		hosts = (hosts + 17) / 18 * 18
 		text = "nvlink: nvl72\n"
 	}
-	for _, s := range c.Catalog.Switches {
+	for _, name := range slices.Sorted(maps.Keys(c.Catalog.Switches)) {
+		s := c.Catalog.Switches[name]
 		if s.Link != nic.Link || s.Kind == topo.NVLink {
 			continue
 		}
@@ -162,6 +168,16 @@ func planCluster(cmd *cobra.Command, arg string, p presetFlags, gpus int) (*clus
 		}
 	}
 	return c, "", nil
+}
+
+// larger says which parameter makes a preset larger.
+func larger(arg string) string {
+	for _, p := range cluster.Presets() {
+		if p.Name == arg && len(p.Params) > 0 {
+			return fmt.Sprintf("; make it larger with --set %s=N (it is %d by itself)", p.Params[0].Name, p.Params[0].Default)
+		}
+	}
+	return ""
 }
 
 // answer is what --json prints: the cost of the best or asked layout, and what a search found besides.

@@ -44,7 +44,7 @@ Groups are read from groups.json or comm_group.json beside the traces, or from -
 			}
 			c, note, err := planCluster(cmd, on, p, len(traces))
 			if err != nil {
-				return err
+				return fmt.Errorf("%d ranks have traces: %w", len(traces), err)
 			}
 			m := chakra.Machine{Graph: c.Graph, Peak: peak * 1e12, Memory: memory * 1e9}
 			c.Graph.Each(topo.GPU, func(id topo.NodeID, _ *topo.Node) { m.GPUs = append(m.GPUs, id) })

@@ -195,6 +195,9 @@ func ParseLayout(s string, f Framework, gpus int) (Layout, error) {
 	if l.VPP > 1 && l.Schedule == schedule.OneFOneB {
 		l.Schedule = schedule.Interleaved
 	}
+	if l.Schedule == schedule.Interleaved && l.PP > 1 && l.VPP == 1 {
+		return l, fmt.Errorf("layout %q: schedule=interleaved needs vpp, the chunks of layers that a pipeline rank holds, such as vpp=2; with one chunk it is 1f1b", s)
+	}
 	if l.Schedule == schedule.ZBV && !given["vpp"] {
 		l.VPP = 2
 	}
