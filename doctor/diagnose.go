@@ -57,6 +57,7 @@ func Diagnose(c *Case, o Options) *Report {
 	d.hostRules()
 	d.rasRules()
 	d.perfRules()
+	d.lastWords()
 	d.hangFindings()
 	d.fold()
 	return d.report()
@@ -131,9 +132,9 @@ func (d *diag) consequence(what string, l *Line) {
 }
 
 // roots are findings that can be the cause of others, the likeliest first.
-var roots = []string{"gpu-failed", "nvswitch-failed", "host-out-of-memory", "nic-firmware", "link-flap", "nic-cable", "peer-died", "process-died", "ras-query-crash", "ras-thread-crash", "nccl-crash", "versions-differ", "gpu-shared",
-	"fabric-manager-down", "nvls-fabric", "nvls-invalid", "shm-full", "memlock", "verbs-memory", "gpu-memory-full", "lazy-communicator", "cuda-out-of-memory", "collective-mismatch", "gpudirect-acs", "qp-timeout", "gid-unreachable", "gid-index-wrong", "gid-no-netdev", "gid-changed",
-	"no-interface", "rank-twice", "world-size-differs", "ports-exhausted", "connect-refused", "ib-pair-unreachable", "lossy-path", "remote-invalid-request", "remote-access-error", "receiver-not-ready", "completion-error", "cuda-error", "open-files", "unique-id-empty", "network-not-found"}
+var roots = []string{"gpu-failed", "nvswitch-failed", "host-out-of-memory", "nic-firmware", "link-flap", "nic-cable", "peer-died", "rendezvous-port-used", "cuda-out-of-memory", "program-error", "process-died", "ras-query-crash", "ras-thread-crash", "nccl-crash", "versions-differ", "gpu-shared",
+	"fabric-manager-down", "nvls-fabric", "nvls-invalid", "shm-full", "memlock", "verbs-memory", "gpu-memory-full", "lazy-communicator", "collective-mismatch", "gpudirect-acs", "qp-timeout", "gid-unreachable", "gid-index-wrong", "gid-no-netdev", "gid-changed",
+	"no-interface", "rank-twice", "world-size-differs", "ports-exhausted", "connect-refused", "ib-pair-unreachable", "lossy-path", "remote-invalid-request", "remote-access-error", "receiver-not-ready", "completion-error", "cuda-error", "open-files", "unique-id-empty", "network-not-found", "rendezvous-unreachable", "rendezvous-incomplete", "gloo-connect"}
 
 // fold puts consequences under their causes.
 func (d *diag) fold() {
@@ -153,7 +154,8 @@ func (d *diag) fold() {
 		{"tcp-no-library", "tcp-fallback"}, {"tcp-no-device", "tcp-fallback"}, {"tcp-no-provider", "tcp-fallback"}, {"ib-list-empty", "tcp-fallback"}, {"verbs-device-missing", "tcp-fallback"}, {"verbs-permission", "tcp-fallback"},
 		{"verbs-device-missing", "tcp-no-device"}, {"verbs-permission", "tcp-no-device"}, {"verbs-device-missing", "nic-count-differs"}, {"verbs-permission", "nic-count-differs"}, {"link-flap", "lossy-path"}, {"link-flap", "ib-pair-unreachable"}, {"gdr-off", "gdr-one-side"}, {"peer-died", "lossy-path"},
 		{"hang", "watchdog-same-place"}, {"hang", "watchdog-desync"}, {"hang", "gpu-spinning"}, {"lazy-communicator", "gpu-memory-full"}, {"host-out-of-memory", "process-died"}, {"gpu-failed", "gpu-fault"}, {"port-errors-growing", "port-errors"},
-		{"collective-mismatch", "channels-differ"}, {"channels-differ", "collective-mismatch"}, {"cuda-out-of-memory", "process-died"},
+		{"collective-mismatch", "channels-differ"}, {"channels-differ", "collective-mismatch"}, {"cuda-out-of-memory", "process-died"}, {"program-error", "process-died"}, {"shm-full", "process-died"}, {"cuda-error", "process-died"},
+		{"program-error", "watchdog-same-place"}, {"cuda-out-of-memory", "watchdog-same-place"}, {"cuda-error", "watchdog-same-place"}, {"process-died", "watchdog-same-place"}, {"collective-mismatch", "program-error"}, {"rendezvous-unreachable", "rendezvous-incomplete"}, {"hang", "watchdog-stuck"}, {"hang", "gloo-timeout"},
 	} {
 		for _, cause := range slices.Clone(d.list) {
 			if cause.ID != pair[0] {
@@ -167,7 +169,9 @@ func (d *diag) fold() {
 					continue
 				}
 				cause.Consequences = append(cause.Consequences, fmt.Sprintf("%s (%s)", f.Title, f.Subject))
-				cause.Subject.Ranks = append(cause.Subject.Ranks, nil...)
+				if cause.Subject.empty() {
+					cause.Subject.add(f.Subject)
+				}
 				cause.addEvidence(f.Evidence...)
 				cause.Severity = max(cause.Severity, f.Severity)
 				d.drop(f)

@@ -141,6 +141,25 @@ func findings() []symptom {
 		{"", "p2p-refused", with(ncclJob{hosts: 1, early: all("Could not enable P2P between dev 0(=1b000) and dev 1(=1c000)")}, "smi.n0.xml", smi("", "")), with(ncclJob{hosts: 1}, "smi.n0.xml", smi("", "")), "n0", ""},
 		{"", "cuda-out-of-memory", file("[rank3]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\n"), file("[rank3]: step 10 loss 2.1\n"), "", ""},
 		{"", "process-died", remote("E1016 12:00:00 failed (exitcode: -9) local_rank: 3 (pid: 4242) of binary: /usr/bin/python3\n"), remote("I1016 12:00:00 all done\n"), "", ""},
+		{"", "process-died", file(torchTable("gpu-07.cluster", 4, -9)), file("Failures:\n  <NO_OTHER_FAILURES>\n"), "rank 4, host gpu-07", "signal 9"},
+		{"", "process-died", file("srun: error: node07: task 5: Segmentation fault (core dumped)\nsrun: error: node03: tasks 0-3: Terminated\n"), file("srun: job 4711 has been allocated resources\n"), "host node07", "signal 11"},
+		{"", "process-died", file("prterun noticed that process rank 3 with PID 1234 on node n2 exited on signal 7 (Bus error).\n"), file("all done\n"), "rank 3, host n2", "signal 7"},
+		{"", "program-error", file("[rank3]: Traceback (most recent call last):\n[rank3]:   File \"t.py\", line 1, in <module>\n[rank3]: FileNotFoundError: [Errno 2] No such file: 'shard-17.tar'\n" + timedOut(0, 41, "ALLREDUCE", 8) + timedOut(1, 41, "ALLREDUCE", 8)), file("Traceback (most recent call last):\n  File \"t.py\", line 1\nConnectionError: try again\n"), "rank 3", "FileNotFoundError"},
+		{"", "watchdog-stuck", file("[rank9]:[E ProcessGroupNCCL.cpp:1316] [PG 0 Rank 1] Heartbeat monitor timed out! Process will be terminated after dumping debug info.\n"), file("[rank9]:[W ProcessGroupNCCL.cpp:1316] [PG 0 Rank 1] using GPU 1 to perform barrier\n"), "rank 9", ""},
+		{"", "rendezvous-incomplete", file("torch.distributed.DistStoreError: Timed out after 901 seconds waiting for clients. 14/16 clients joined.\n"), file("all clients are there\n"), "", "14 of 16"},
+		{"", "rendezvous-unreachable", file("[E socket.cpp:860] [c10d] The client socket has timed out after 60s while trying to connect to (10.2.0.1, 29500).\n"), file("[W socket.cpp:697] [c10d] The client socket has failed to connect to [localhost]:29500 (errno: 99 - Cannot assign requested address).\n"), "10.2.0.1:29500", ""},
+		{"", "rendezvous-port-used", file("torch.distributed.DistNetworkError: The server socket has failed to listen on any local network address. port: 29500, code: -98, name: EADDRINUSE, message: address already in use\n"), file("listening at 29500\n"), "", ""},
+		{"", "gloo-timeout", file("[rank2]: RuntimeError: [third_party/gloo/gloo/transport/tcp/unbound_buffer.cc:81] Timed out waiting 1800000ms for recv operation to complete\n"), file("[Gloo] Rank 2 is connected to 7 peer ranks. Expected number of connected peer ranks is : 7\nNCCL version 2.21.5+cuda12.4\n"), "rank 2", ""},
+		{"", "gloo-connect", file("RuntimeError: Gloo connectFullMesh failed with [third_party/gloo/gloo/transport/tcp/pair.cc:144] no error\n"), file("[Gloo] Rank 2 is connected to 7 peer ranks. Expected number of connected peer ranks is : 7\n"), "", ""},
+		{"", "job-cancelled", file("slurmstepd: error: *** JOB 4711 ON node03 CANCELLED AT 2024-05-01T10:11:12 DUE TO TIME LIMIT ***\n"), file("slurmstepd: error: couldn't chdir to /root: going to /tmp instead\n"), "", "time limit"},
+		{"", "job-cancelled", file("slurmstepd: error: *** STEP 4711.0 ON node03 CANCELLED AT 2024-05-01T10:11:12 DUE TO NODE FAILURE, SEE SLURMCTLD LOG FOR DETAILS ***\n"), file("done\n"), "node03", "node failure"},
+		{"", "nccl-failed", file("RuntimeError: NCCL error in: ../torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp:1269, unhandled system error, NCCL version 2.14.3\n"), file("RuntimeError: no\n"), "", "unhandled system error"},
+		{"", "gpu-shared", file("[rank1]: ncclInvalidUsage: This usually reflects invalid usage of NCCL library.\n[rank1]: Last error:\n[rank1]: Duplicate GPU detected : rank 1 and rank 0 both on CUDA device 3b000\n"), file("[rank1]: Last error:\n[rank1]: none\n"), "ranks 0-1", ""},
+		{"", "peer-closed", file("ncclRemoteError: A call failed possibly due to a network error or a remote process exiting prematurely.\nLast error:\nsocketProgress: Connection closed by remote peer n7.cluster<32926>\n"), file("done\n"), "n7", ""},
+		{"", "collective-mismatch", file("RuntimeError: Detected mismatch between collectives on ranks. Rank 1 is running collective: CollectiveFingerPrint(SequenceNumber=31, OpType=ALLREDUCE, TensorShape=[10]), but Rank 0 is running collective: CollectiveFingerPrint(SequenceNumber=31, OpType=ALLREDUCE, TensorShape=[12]).\n"), file("done\n"), "ranks 0-1", "ALLREDUCE of [10] #31"},
+		{"", "gpu-failed", file("[rank6]: RuntimeError: CUDA error: uncorrectable ECC error encountered\n" + timedOut(0, 41, "ALLREDUCE", 8)), file("done\n"), "rank 6", "uncorrectable"},
+		{"", "host-out-of-memory", file("slurmstepd: error: Detected 1 oom_kill event in StepId=113.0. Some of the step tasks have been OOM Killed.\nsrun: error: n61: task 0: Out Of Memory\n"), file("done\n"), "n61", ""},
+		{"", "shm-full", file("RuntimeError: DataLoader worker (pid 1234) is killed by signal: Bus error. It is possible that dataloader's workers are out of shared memory.\n"), file("done\n"), "", ""},
 		{"", "host-out-of-memory", k("Out of memory: Killed process 4001 (python3) total-vm:1kB, anon-rss:1kB"), quiet, "n0", ""},
 		{"", "gpu-failed", k("NVRM: GPU at PCI:0000:9b:00: GPU-7b\n", "NVRM: GPU 0000:9b:00.0: GPU has fallen off the bus."), quiet, "n0", "Xid 79"},
 		{"", "gpu-fault", k("NVRM: Xid (PCI:0000:38:00): 31, pid=99, name=python, MMU Fault"), quiet, "n0:0000:38:00", "Xid 31"},
@@ -185,6 +204,47 @@ func findings() []symptom {
 		{"", "mtu-differs", f("ip.n0.json", addresses("ens1 UP 9000 10.1.0.2/16", "ens2 UP 9000 10.2.0.3/16", "ens3 UP 9000 10.3.0.3/16", "ens4 UP 1500 10.4.0.3/16")), f("ip.n0.json", addresses("ens1 UP 9000 10.1.0.2/16", "ens2 UP 9000 10.2.0.3/16", "ens3 UP 9000 10.3.0.3/16", "ens4 UP 9000 10.4.0.3/16")), "n0:ens4", ""},
 		{"", "acs-enabled", f("lspci.n0.txt", acsOn), f("lspci.n0.txt", acsOff), "17:00.0", ""},
 		{"", "nvswitch-failed", k("nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 20034, Fatal, Link 28 LTSSM Fault Up"), quiet, "0000:c1:00.0", "SXid 20034"},
+	}
+}
+
+// torchTable is what torchrun prints of the first failure.
+func torchTable(host string, rank, code int) string {
+	return fmt.Sprintf("train.py FAILED\n------\nFailures:\n[1]:\n  time      : 2026-09-07_13:03:29\n  host      : other\n  rank      : 2 (local_rank: 2)\n  exitcode  : -15 (pid: 91)\n  error_file: <N/A>\nRoot Cause (first observed failure):\n[0]:\n  time      : 2026-09-07_13:02:58\n  host      : %s\n  rank      : %d (local_rank: 0)\n  exitcode  : %d (pid: 14750)\n  error_file: <N/A>\n", host, rank, code)
+}
+
+func timedOut(rank, seq int, op string, numel int) string {
+	return fmt.Sprintf("[rank%d]:[E1119 13:21:12.5 ProcessGroupNCCL.cpp:616] [Rank %d] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=%d, OpType=%s, NumelIn=%d, NumelOut=%d, Timeout(ms)=600000) ran for 600002 milliseconds before timing out.\n", rank, rank, seq, op, numel, numel)
+}
+
+// What PyTorch's watchdog says names who holds the job up.
+func TestWatchdogsNameTheCulprit(t *testing.T) {
+	state := func(rank, seq, enqueued int, group string) string {
+		return fmt.Sprintf("[rank%d]:[E1119 13:21:12.6 ProcessGroupNCCL.cpp:1785] [PG %s Rank %d] Exception (either an error or timeout) detected by watchdog at work: %d, last enqueued NCCL work: %d, last completed NCCL work: %d.\n", rank, group, rank, seq, enqueued, seq-1)
+	}
+	signal := func(rank, from, enqueued int) string {
+		return fmt.Sprintf("[rank%d]:[E723 01:58:45.6 ProcessGroupNCCL.cpp:1743] [PG ID 0 PG GUID 0(default_pg) Rank %d] Received a dump signal due to a collective timeout from  rank %d and we will try our best to dump the debug info. Last enqueued NCCL work: %d, last completed NCCL work: %d.This is most likely\n", rank, rank, from, enqueued, enqueued)
+	}
+	world := "ID 0 PG GUID 0(default_pg)"
+	for _, c := range []struct {
+		name, text, class string
+		culprits          []int
+	}{
+		{"one is behind", timedOut(0, 41, "ALLREDUCE", 8) + state(0, 41, 43, world) + timedOut(1, 41, "ALLREDUCE", 8) + state(1, 41, 41, world) + signal(2, 0, 40), "host", []int{2}},
+		{"one calls another operation", timedOut(0, 41, "ALLREDUCE", 8) + timedOut(1, 41, "ALLREDUCE", 8) + timedOut(2, 41, "BROADCAST", 8), "mismatch", []int{2}},
+		{"one has another size", timedOut(0, 41, "ALLREDUCE", 8) + timedOut(1, 41, "ALLREDUCE", 9) + timedOut(2, 41, "ALLREDUCE", 8), "mismatch", []int{1}},
+		{"two groups, each in step", timedOut(0, 41, "ALLREDUCE", 8) + state(0, 41, 43, "1") + timedOut(1, 7, "_ALLGATHER_BASE", 8) + state(1, 7, 9, "2") + timedOut(2, 7, "_ALLGATHER_BASE", 8) + state(2, 7, 9, "2") + timedOut(3, 41, "ALLREDUCE", 8) + state(3, 41, 43, "1"), "", nil},
+		{"PyTorch's barrier", "[rank0]: RuntimeError: [Rank 0]: Ranks 1, 3 failed to pass monitoredBarrier in 300000 ms\n", "host", []int{1, 3}},
+		{"PyTorch's report", "\t - To our best knowledge, ranks [1] are the lagging ranks that caused this timeout. They never joined any collectives\n", "host", []int{1}},
+	} {
+		r := diagnose(t, file(c.text))
+		switch {
+		case c.culprits == nil:
+			if r.Hang != nil || found(r, "watchdog-desync") != nil {
+				t.Errorf("%s: %+v %v", c.name, r.Hang, ids(r, doctor.Info))
+			}
+		case r.Hang == nil || r.Hang.Class != c.class || !slices.Equal(r.Hang.Culprits, c.culprits):
+			t.Errorf("%s: %+v %v", c.name, r.Hang, ids(r, doctor.Info))
+		}
 	}
 }
 

@@ -52,7 +52,10 @@ func (d *diag) pciRules() {
 			d.find("acs-enabled", s, p.At)
 		}
 		if p.AER["fatal"]+p.AER["nonfatal"] > 0 {
-			d.find("pcie-errors", s, p.At)
+			at := p.At
+			at.Text = fmt.Sprintf("%s: %d fatal and %d other uncorrectable errors since it was counted", p.Addr, p.AER["fatal"], p.AER["nonfatal"])
+			f := d.find("pcie-errors", s, at)
+			f.Severity, f.Confidence = Warning, 0.6 // a total: when they were is not known
 		}
 		if p.AER["correctable"] > 1000 {
 			d.find("pcie-noise", s, p.At)

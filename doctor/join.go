@@ -380,6 +380,23 @@ func (jb *job) hosts() []string {
 	return slices.SortedFunc(maps.Keys(set), natural)
 }
 
+// procOf is a process by host and number; without a host it must be the only one of that number.
+func (j *joined) procOf(host string, pid int) *proc {
+	if pid <= 0 {
+		return nil
+	}
+	var one *proc
+	for _, p := range j.order {
+		if p.pid == pid && (host == "" || p.host == host) {
+			if one != nil {
+				return nil
+			}
+			one = p
+		}
+	}
+	return one
+}
+
 // rankOf is the rank of a line in its job, or -1.
 func (j *joined) rankOf(l *Line) int {
 	p := j.procs[fmt.Sprintf("%s:%d", l.Host, l.PID)]

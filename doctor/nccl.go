@@ -155,6 +155,12 @@ func (d *diag) completions() {
 			f.Title = "an RDMA operation failed with status " + l.F["status"]
 		}
 	}, "ib_wc")
+	jb.each(func(_ *proc, l *Line) {
+		f := d.find("completion-error", d.of(l), l.At)
+		f.Title = "the libfabric plugin reports an error"
+		f.Cause = "libfabric says: " + strings.TrimPrefix(l.Msg, "NET/OFI ")
+		f.Fix = "FI_LOG_LEVEL=warn; security group that allows itself; locked memory; versions of EFA, libfabric and the plugin"
+	}, "ofi_fail")
 	if len(retry) == 0 {
 		return
 	}

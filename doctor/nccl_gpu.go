@@ -21,8 +21,12 @@ func (d *diag) memory() {
 		}
 		path := l.F["path"] + l.F["path2"]
 		switch {
-		case unprintable(path):
+		case unprintable(path), strings.HasPrefix(path, "/dev/shm/nccl- "):
 			d.find("shm-name-garbage", d.of(l), l.At)
+		case strings.Contains(l.Msg, "attaching") && strings.Contains(l.Msg, "No such file"):
+			f := d.find("host-identity-split", d.of(l), l.At)
+			f.Confidence = 0.6
+			f.Cause = "a peer's segment is not in this /dev/shm: containers of one host do not share it, or it was removed"
 		case d.justEnded(l):
 			d.find("leftovers", d.of(l), l.At)
 		case strings.Contains(l.Msg, "No space left") || strings.Contains(l.Msg, "9637888") || !strings.Contains(near, "invalid argument"):

@@ -38,9 +38,20 @@ func portName(p Port) string {
 	return named(p.Host, p.Device)
 }
 
+// portKind is the link layer and the family of an adapter: mlx5_3 is not held against mlx4_0.
+func portKind(p Port) string {
+	family, _, numbered := strings.Cut(p.Device, "_")
+	if !numbered { // ibp12s0, rocep4s0
+		family = strings.TrimRight(p.Device, "0123456789")
+		family = family[:len(family)-len(strings.TrimLeft(family, "abcdefghijklmnopqrstuvwxyz"))]
+	}
+	return p.Layer + " " + family
+}
+
 func (d *diag) portRules() {
-	// Rates of ports of one role: the same device name on all hosts, and all of a host.
+	// Rates of ports of one kind, on all hosts.
 	rates := map[string]map[float64]int{}
+	layers := map[string]bool{}     // of active ports
 	active := map[string]int{}      // by host
 	byDevice := map[string][2]int{} // device name: active, all
 	for _, p := range d.c.Ports {
@@ -53,7 +64,8 @@ func (d *diag) portRules() {
 			active[p.Host]++
 			x[0]++
 			if p.Rate > 0 {
-				k := p.Layer
+				layers[p.Layer] = true
+				k := portKind(p)
 				if rates[k] == nil {
 					rates[k] = map[float64]int{}
 				}
@@ -105,7 +117,7 @@ func (d *diag) portRules() {
 			case role[1] > 1 && role[0] == 0:
 				f.Severity = min(f.Severity, Info)
 				f.Cause += " (down on every host that was read: perhaps not wired)"
-			case p.Layer == "Ethernet" && common["InfiniBand"] > 0:
+			case p.Layer == "Ethernet" && layers["InfiniBand"]:
 				if len(f.Evidence) == 1 {
 					f.Severity, f.Confidence = Warning, 0.5
 				}
@@ -117,10 +129,10 @@ func (d *diag) portRules() {
 		if up && p.SMLID == 0 && p.Layer == "InfiniBand" {
 			d.find("no-subnet-manager", s, p.At)
 		}
-		if up && p.Rate > 0 && p.Rate < common[p.Layer] && (rates[p.Layer][p.Rate]*2 < rates[p.Layer][common[p.Layer]] || len(rates[p.Layer]) > 2) {
+		if k := portKind(p); up && p.Rate > 0 && p.Rate < common[k] && (rates[k][p.Rate]*2 < rates[k][common[k]] || len(rates[k]) > 2) {
 			f := d.find("port-slow", s, p.At)
-			f.Cause = fmt.Sprintf("%.0f Gbit/s, most ports of this kind have %.0f: a lane or a speed was lost", p.Rate, common[p.Layer])
-			if p.Layer == "Ethernet" && common["InfiniBand"] > 0 || byDevice[p.Device][0] > 1 && sameRole(d.c.Ports, p) {
+			f.Cause = fmt.Sprintf("%.0f Gbit/s, most ports of this kind have %.0f: a lane or a speed was lost", p.Rate, common[k])
+			if p.Layer == "Ethernet" && layers["InfiniBand"] || byDevice[p.Device][0] > 1 && sameRole(d.c.Ports, p) {
 				f.Severity = Info // all ports of this name are so: a management port
 				f.Confidence = 0.4
 			}

@@ -1,10 +1,10 @@
 package read
 
 import (
-	"bytes"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/weft-fabric/weft/doctor"
 	"github.com/weft-fabric/weft/doctor/read/internal/regexp"
@@ -22,11 +22,11 @@ import (
 var (
 	ncclOrigin = regexp.MustCompile(`([A-Za-z0-9_][A-Za-z0-9_.-]*):(\d+):(\d+)(?: \[(-?\d+)\])?`)
 	ncclSource = regexp.MustCompile(`(\S+\.(?:cc|c|h|cpp|cu)):(\d+)`)
-	bareVer    = regexp.MustCompile(`NCCL version (\d+\.\d+\.\d+)([^+\s]*)\+cuda(\S*)`)
+	bareVer    = regexp.MustCompile(`[NR]CCL version (\d+\.\d+\.\d+)([^+\s]*)\+(?:cuda|hip)(\S*)`)
 	mpiRank    = regexp.MustCompile(`\[\d+,(\d+)\]<std(?:out|err)>`)
 	wordRank   = regexp.MustCompile(`\[[Rr]ank ?(\d+)\]`)
 	srunRank   = regexp.MustCompile(`^(\d+): `)
-	mpichRank  = regexp.MustCompile(`^\[(\d+)\] [A-Za-z0-9_.-]+:\d+:\d+`)
+	mpichRank  = regexp.MustCompile(`^\[(\d+)\](?:<std(?:out|err)>:)? ?(?:$|[A-Za-z0-9_.-]+:\d+:\d+)`)
 )
 
 // ncclMarks finds " NCCL INFO " and the like: where the word before it ends, where the
@@ -163,8 +163,14 @@ func (s *scan) ncclLines(n int, text string) bool {
 			s.quiet++ // an INFO line without news
 			continue
 		}
-		if s.last && slices.Contains(needEnd, l.Kind) {
-			continue
+		if slices.Contains(needEnd, l.Kind) {
+			if s.last { // cut by the end of the file
+				continue
+			}
+			if i+1 < len(marks) { // perhaps cut by another process: the next line tells
+				s.held = append(s.held, l)
+				continue
+			}
 		}
 		if l.Kind == "bt" || l.Kind == "tuning" || l.Kind == "pattern" || l.Kind == "system" || l.Kind == "tree" || l.Kind == "trees" {
 			if s.kinds[l.Kind]++; s.kinds[l.Kind] > 64 {
@@ -174,6 +180,17 @@ func (s *scan) ncclLines(n int, text string) bool {
 		s.addLine(l)
 	}
 	return true
+}
+
+// release decides on messages that another process's message followed on their line. If
+// they were cut, the next line is their rest.
+func (s *scan) release(next string) {
+	if strings.TrimSpace(next) == "" || ncclMarks(next) != nil {
+		for _, l := range s.held {
+			s.addLine(l)
+		}
+	}
+	s.held = nil
 }
 
 // knownHost is the host at the end of a word, where a message of another process
@@ -206,79 +223,6 @@ func moreOfCompletion(f map[string]string) {
 	}
 }
 
-// PyTorch, Gloo and launchers.
-
-var (
-	watchdog = regexp.MustCompile(`[Rr]ank (\d+)\].*Watchdog caught collective operation timeout: WorkNCCL\(SeqNum=(\d+), OpType=(\w+)(?:, NumelIn=(\d+))?(?:, NumelOut=(\d+))?(?:, Timeout\(ms\)=(\d+))?`)
-	pgGroup  = regexp.MustCompile(`PG (?:ID (\d+) )?(?:PG )?GUID (\S+?)(?:\(([^)]*)\))? Rank (\d+)`)
-	pgState  = regexp.MustCompile(`[Rr]ank (\d+)\].*last enqueued (?:NCCL )?work: (-?\d+), last completed (?:NCCL )?work: (-?\d+)`)
-	exitCode = regexp.MustCompile(`failed \(exitcode: (-?\d+)\) local_rank: (\d+) \(pid: (\d+)\)`)
-	gloo     = regexp.MustCompile(`\[Gloo\] Rank (\d+) is connected to (\d+) peer ranks`)
-	pipNCCL  = regexp.MustCompile(`nvidia-nccl-cu\d+(?:==| +)(\d+\.\d+\.\d+)`)
-	cudaOOM  = regexp.MustCompile(`(?:CUDA out of memory|torch\.cuda\.OutOfMemoryError|torch\.OutOfMemoryError)`)
-)
-
-func (s *scan) torchLine(n int, text string) bool {
-	add := func(kind string, rank int, warn bool, f map[string]string) bool {
-		s.addLine(doctor.Line{At: s.at(n, text), Kind: kind, Rank: rank, Dev: -1, Warn: warn, Time: clock(text), Msg: text, F: f, Host: s.host})
-		return true
-	}
-	num := func(t string) int { v, _ := strconv.Atoi(t); return v }
-	switch {
-	case strings.Contains(text, "Watchdog caught collective"):
-		if m := watchdog.FindStringSubmatch(text); m != nil {
-			f := map[string]string{"seq": m[2], "op": m[3], "in": m[4], "out": m[5], "timeout": m[6]}
-			if g := pgGroup.FindStringSubmatch(text); g != nil {
-				f["group"], f["grank"] = strings.TrimSpace(g[3]+" "+g[2]), g[4]
-				if g[3] != "" && g[3] != "default_pg" {
-					f["sub"] = "1" // the rank is one of a group
-				}
-			}
-			rank := num(m[1])
-			if lr := launcherRank(text[:max(strings.Index(text, "Watchdog"), 0)]); f["sub"] != "" && lr >= 0 {
-				rank = lr
-			}
-			return add("watchdog", rank, true, f)
-		}
-	case strings.Contains(text, "last enqueued"):
-		if m := pgState.FindStringSubmatch(text); m != nil {
-			f := map[string]string{"enqueued": m[2], "completed": m[3]}
-			if g := pgGroup.FindStringSubmatch(text); g != nil {
-				f["group"] = strings.TrimSpace(g[3] + " " + g[2])
-				if g[3] != "" && g[3] != "default_pg" {
-					f["sub"] = "1"
-				}
-			}
-			rank := num(m[1])
-			if lr := launcherRank(text[:strings.Index(text, "last enqueued")]); f["sub"] != "" && lr >= 0 {
-				rank = lr
-			}
-			return add("pgstate", rank, false, f)
-		}
-	case strings.Contains(text, "failed (exitcode:"):
-		if m := exitCode.FindStringSubmatch(text); m != nil {
-			return add("exit", -1, true, map[string]string{"code": m[1], "local": m[2], "pid": m[3]})
-		}
-	case strings.Contains(text, "[Gloo] Rank"):
-		if m := gloo.FindStringSubmatch(text); m != nil {
-			return add("gloo", num(m[1]), false, map[string]string{"peers": m[2]})
-		}
-	case strings.Contains(text, "ut of memory") || strings.Contains(text, "OutOfMemoryError"):
-		if cudaOOM.MatchString(text) {
-			return add("cuda_oom", launcherRank(text), true, nil)
-		}
-	case strings.Contains(text, "Too many open files"):
-		return add("files", launcherRank(text), true, nil)
-	case strings.Contains(text, "nvidia-nccl-cu"):
-		if m := pipNCCL.FindStringSubmatch(text); m != nil {
-			return add("package", -1, false, map[string]string{"ver": m[1]})
-		}
-	case strings.Contains(text, "NCCL_"):
-		return s.envLine(n, text)
-	}
-	return false
-}
-
 // envLine reads exports of job scripts and dumps of environments:
 // NCCL_DEBUG=debug, export NCCL_DEBUG_FILE=/tmp/nccl.log.
 var envAssign = regexp.MustCompile(`(?:^|[\s'"])(NCCL_[A-Z0-9_]+)=('[^']*'|"[^"]*"|[^\s'"]*)`)
@@ -293,15 +237,35 @@ func (s *scan) envLine(n int, text string) bool {
 	return found
 }
 
-var logNeedles = [][]byte{[]byte("NCCL"), []byte("NVRM"), []byte("SXid"), []byte("Xid"), []byte("mlx5"), []byte("AER"), []byte("PCIe Bus Error"), []byte("peermem"), []byte("segfault"),
-	[]byte("ut of memory"), []byte("OutOfMemoryError"), []byte("Watchdog"), []byte("last enqueued"), []byte("exitcode"), []byte("[Gloo]"), []byte("open files"), []byte("fallen off"), []byte("blocked for more"),
-	[]byte("DMAR"), []byte("AMD-Vi"), []byte("DPC"), []byte("_perf"), []byte("nThread"), []byte("algbw"), []byte("Link down"), []byte("Link up"), []byte("NIC Link"), []byte(" Rank "), []byte("nvidia-nccl-cu"), []byte("NVSwitch"), []byte("panic"), []byte("BUG"), []byte("LOCKUP"), []byte("protection fault"), []byte("file-max"), []byte("Hardware Error"), []byte("EDAC"), []byte("hardware memory error")}
+// needles are words of which a line must have one to be looked at.
+var needles = []string{"NCCL", "RCCL version", "NVRM", "SXid", "Xid", "mlx5", "AER", "PCIe Bus Error", "peermem", "segfault", "ut of memory", "OutOfMemoryError", "Watchdog", "ast enqueued", "exitcode", "[Gloo]", "gloo/", "onnectFullMesh", "open files",
+	"fallen off", "blocked for more", "DMAR", "AMD-Vi", "DPC", "_perf", "nThread", "algbw", "Link down", "Link up", "NIC Link", " Rank ", "Rank ", "nvidia-nccl-cu", "NVSwitch", "panic", "BUG", "LOCKUP", "protection fault", "file-max",
+	"Hardware Error", "EDAC", "hardware memory error", "watchdog got stuck", "Heartbeat monitor", "monitoredBarrier", "lagging ranks", "is running collective", "Root Cause (first", "Failures:", "srun: error", "slurmstepd: error", "OOMKilled",
+	"noticed that process", "return code", "with status code", "A worker died", "DataLoader worker", "clients joined", "client socket has", "server socket has", "Rendezvous", "CUDA error", "CUDA runtime error", "Last error:", "Traceback (most recent"}
+
+// needlesBy finds those that begin with two bytes; most pairs begin none.
+var needlesBy = sync.OnceValue(func() func(a, b byte) []string {
+	var group [1 << 16]uint8
+	lists := [][]string{nil}
+	for _, n := range needles {
+		k := int(n[0])<<8 | int(n[1])
+		if group[k] == 0 {
+			group[k] = uint8(len(lists))
+			lists = append(lists, nil)
+		}
+		lists[group[k]] = append(lists[group[k]], n)
+	}
+	return func(a, b byte) []string { return lists[group[int(a)<<8|int(b)]] }
+})
 
 // interesting says whether a line can hold anything; garbage is passed over fast.
 func interesting(b []byte) bool {
-	for _, n := range logNeedles {
-		if bytes.Contains(b, n) {
-			return true
+	begin := needlesBy()
+	for i := 0; i+1 < len(b); i++ {
+		for _, n := range begin(b[i], b[i+1]) {
+			if len(b)-i >= len(n) && string(b[i:i+len(n)]) == n {
+				return true
+			}
 		}
 	}
 	return false

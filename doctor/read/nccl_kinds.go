@@ -90,7 +90,7 @@ var ncclKinds = []ncclKind{
 	{"bad_magic", []string{"socketFinalizeAccept"}, regexp.MustCompile(`^socketFinalizeAccept(?: from (?P<peer>\S+?):?)?:? (?P<what>wrong magic|didn.t receive a valid magic|socket magic mismatch|wrong type|wrong socket type|handshake receive|peer \S+ closed)(?P<rest>.*)`)}, // 2.16.2 to 2.30.7
 	{"bind_fail", []string{"Call to bind failed"}, regexp.MustCompile(`^Call to bind failed ?: (?P<msg>.+)`)},
 	{"shm_fail", []string{"shared memory", "shm", "failed to extend", "failed to create"}, regexp.MustCompile(`^Error: failed to (?:extend|create) (?P<path>.*)|^Error while (?:creating|attaching to) shared memory segment (?P<path2>.*)|^Error : shm_open failed|^shm_open failed.*|^Call to (?:posix_fallocate|ftruncate|shm_open|mmap) failed.*`)},
-	{"cuda_fail", []string{"Cuda failure"}, regexp.MustCompile(`^(?:ncclUnhandledCudaError: )?Cuda failure (?:(?P<code>\d+) )?'?(?P<msg>[^']+)'?`)},
+	{"cuda_fail", []string{"Cuda failure", "HIP failure"}, regexp.MustCompile(`^(?:ncclUnhandledCudaError: )?(?:Cuda|HIP) failure (?:(?P<code>\d+) )?'?(?P<msg>[^']+)'?`)},
 	{"oom", []string{"Failed to"}, regexp.MustCompile(`^Failed to (?:(?:CUDA|cuda) )?(?:calloc|malloc|host alloc|alloc)\w*.*? (?P<b>\d+) bytes`)},
 	{"proxy_fail", []string{"[Proxy Service"}, regexp.MustCompile(`^\[Proxy Service (?P<p>\d+)\] Failed to execute operation (?P<op>\w+) from rank (?P<rank>\d+), retcode (?P<rc>\d+)`)}, // 2.12.7 to 2.30.7
 	{"bt", []string{" -> "}, regexp.MustCompile(`^(?P<file>\S+):(?P<line>\d+)(?: \((?P<func>\w+)\))? -> (?P<rc>\d+)(?: \((?P<err>[^)]*)\))?(?: \[(?P<thr>[^\]]+)\])?$`)},
@@ -109,6 +109,7 @@ var ncclKinds = []ncclKind{
 	{"driver_old", []string{"CUDA Driver version found"}, regexp.MustCompile(`^CUDA Driver version found is (?P<v>\d+)\. Minimum requirement is (?P<m>\d+)`)},                                                                                                                        // 2.13.4 to 2.30.7
 	{"ib_recover", []string{"ort recovery", "marked as failed", "failed devices"}, regexp.MustCompile(`^NET/IB\w*: \S+: (?:Device \d+ marked as failed|Fatal error\. Detected \d+ failed devices).*|^NET/IB: \S+: (?:Starting port recovery|Port recovery (?:succeeded|failed)).*`)}, // 2.30.3 to 2.30.7
 	{"ofi_none", []string{"OFI"}, regexp.MustCompile(`^NET/OFI (?:.*(?:[Nn]o (?:eligible )?providers?|No provider|fi_getinfo).*)`)},
+	{"ofi_fail", []string{"OFI"}, regexp.MustCompile(`^NET/OFI (?:Request \S* ?completed with error|.*completed with error|Couldn.t open|Creating new endpoint .* failed|Unable to (?:post|register|connect))(?P<rest>.*)`)},
 	{"pxn_old", []string{"PXN Disabled"}, regexp.MustCompile(`^PXN Disabled as plugin is v(?P<v>\d+)`)},
 	{"family", []string{"neither AF_INET"}, regexp.MustCompile(`^(?:ncclSocketInit|Net|Error) ?: (?:connecting to )?address .*family (?P<f>-?\d+) is neither AF_INET`)},
 	{"ipc_fail", []string{"IPC handle", "peer with device", "cudaIpc"}, regexp.MustCompile(`failed to open CUDA IPC handle|failed to get CUDA IPC handle|^failed to peer with device|cudaIpc\w+ failed`)}, // 2.3.7 to 2.30.7

@@ -7,13 +7,14 @@ package read
 import (
 	"bufio"
 	"bytes"
-	"compress/gzip"
 	"errors"
 	"fmt"
 	"io"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
+	"time"
 
 	"github.com/weft-fabric/weft/doctor"
 	"github.com/weft-fabric/weft/doctor/read/internal/regexp"
@@ -39,6 +40,8 @@ type scan struct {
 	lost  int
 	hosts map[string]bool // that lines have named
 	bench benchState
+	torch torchState
+	held  []doctor.Line // of which the next line tells whether they are whole
 }
 
 func (s *scan) at(n int, text string) doctor.Evidence {
@@ -143,14 +146,13 @@ func File(c *doctor.Case, name, host string, r io.Reader) error {
 		s.sysFile(attr, strings.TrimSpace(string(b)))
 		return nil
 	}
-	br := bufio.NewReaderSize(r, headSize)
-	if magic, _ := br.Peek(2); len(magic) == 2 && magic[0] == 0x1f && magic[1] == 0x8b {
-		z, err := gzip.NewReader(br)
-		if err != nil {
-			s.note("gzip: %v", err)
-			return nil
-		}
-		br = bufio.NewReaderSize(cutReader{z, s}, headSize)
+	br := s.unpack(bufio.NewReaderSize(r, headSize))
+	if br == nil {
+		return nil
+	}
+	if members, ok := archive(br); ok {
+		c.Files[at].Kind = "archive"
+		return s.archive(members, host)
 	}
 	head, _ := br.Peek(headSize)
 	if len(head) == 0 {
@@ -165,21 +167,6 @@ func File(c *doctor.Case, name, host string, r io.Reader) error {
 		s.note("%d lines beyond the first %d were not kept", s.lost, maxEvents)
 	}
 	return err
-}
-
-// cutReader ends a compressed stream that is cut instead of failing.
-type cutReader struct {
-	r io.Reader
-	s *scan
-}
-
-func (c cutReader) Read(p []byte) (int, error) {
-	n, err := c.r.Read(p)
-	if err != nil && err != io.EOF {
-		c.s.note("the compressed data end in the middle (%v)", err)
-		err = io.EOF
-	}
-	return n, err
 }
 
 func (s *scan) source(r *bufio.Reader, head []byte) (string, error) {
@@ -295,24 +282,24 @@ func (s *scan) log(r io.Reader) (string, error) {
 		if !ok {
 			break
 		}
-		if s.bench.active() || interesting(b) {
-			text := string(b)
-			if strings.IndexByte(text, 0x1b) >= 0 {
-				text = ansi.ReplaceAllString(text, "")
+		if s.held != nil {
+			s.release(string(b))
+		}
+		if s.bench.active() || s.torch.open() || interesting(b) {
+			raw := string(b)
+			if strings.IndexByte(raw, 0x1b) >= 0 {
+				raw = ansi.ReplaceAllString(raw, "")
 			}
-			if strings.HasPrefix(text, `{"log":`) { // a container's log driver
-				if v, _ := parseJSON(b); v != nil {
-					if d, _ := v.(*pdict); d != nil {
-						text = d.text("time") + " " + strings.TrimRight(d.text("log"), "\n")
-					}
-				}
+			text := raw
+			if strings.HasPrefix(raw, "{") {
+				text = unwrap(raw)
 			}
 			s.last = l.err != nil // no line end: the text may be cut
 			switch {
 			case s.ncclLines(l.n, text):
 				nccl++
 			case s.torchLine(l.n, text):
-			case s.kernelLine(l.n, text):
+			case s.kernelLine(l.n, raw):
 				kernel++
 			default:
 				s.benchLine(l.n, text)
@@ -320,6 +307,7 @@ func (s *scan) log(r io.Reader) (string, error) {
 		}
 		cut = l.err != nil
 	}
+	s.release("")
 	s.c.Files[len(s.c.Files)-1].Lines = l.n
 	if l.err != nil && l.err != io.EOF {
 		s.note("reading stopped: %v", l.err)
@@ -344,6 +332,34 @@ func (s *scan) log(r io.Reader) (string, error) {
 	}
 	s.note("nothing in it was recognised")
 	return "unknown", nil
+}
+
+// unwrap takes the text out of a log driver's JSON: Docker, the journal, Fluent Bit, cloud
+// loggers. The time stands before it.
+func unwrap(text string) string {
+	v, _ := parseJSON([]byte(text))
+	d, _ := v.(*pdict)
+	if d == nil {
+		return text
+	}
+	for _, k := range []string{"log", "MESSAGE", "message", "msg", "textPayload", "line"} {
+		msg := strings.TrimRight(d.text(k), "\r\n")
+		if msg == "" {
+			continue
+		}
+		for _, t := range []string{"time", "@timestamp", "timestamp", "ts"} {
+			if at := d.text(t); hasClock(at) {
+				return at + " " + ansi.ReplaceAllString(msg, "")
+			}
+		}
+		if us, err := strconv.ParseFloat(d.text("__REALTIME_TIMESTAMP"), 64); err == nil {
+			host, _, _ := strings.Cut(d.text("_HOSTNAME"), ".")
+			who := d.text("SYSLOG_IDENTIFIER")
+			return time.UnixMicro(int64(us)).UTC().Format("2006-01-02T15:04:05.000000Z") + " " + host + " " + who + ": " + ansi.ReplaceAllString(msg, "")
+		}
+		return ansi.ReplaceAllString(msg, "")
+	}
+	return text
 }
 
 // readPickle reads a flight recorder's dump.
@@ -494,9 +510,8 @@ func (s *scan) jsonValue(n int, v any, err error) bool {
 	return false
 }
 
-// hostFromName guesses the host of a file whose content does not say: a folder or a
-// part of the name that is a known host.
-func hostFromName(name string, known map[string]bool) string {
+// knownHost is the known host that a file's name or folder names.
+func knownHost(name string, known map[string]bool) string {
 	dir, base := path.Split(name)
 	for _, part := range append([]string{base}, reversed(strings.Split(strings.Trim(dir, "/"), "/"))...) {
 		for _, w := range strings.FieldsFunc(part, func(r rune) bool { return strings.ContainsRune("._@+=,", r) }) {
@@ -519,6 +534,16 @@ func hostFromName(name string, known map[string]bool) string {
 			}
 		}
 	}
+	return ""
+}
+
+// hostFromName guesses the host of a file whose content does not say: a folder or a
+// part of the name that is a known host.
+func hostFromName(name string, known map[string]bool) string {
+	if h := knownHost(name, known); h != "" {
+		return h
+	}
+	dir, base := path.Split(name)
 	// A name like dmesg.node07.txt, or a folder a host. Pieces of /sys have numbers of
 	// their own.
 	if i := strings.Index(name, "/class/"); i >= 0 || strings.Contains(name, "/ports/") || strings.Contains(name, "/devices/") {
@@ -594,9 +619,19 @@ func Finish(c *doctor.Case) {
 	for i := range c.Addresses {
 		guess(&c.Addresses[i].Host, c.Addresses[i].At.File)
 	}
+	// The log of a job is of many hosts: only a host that is known from elsewhere counts.
+	for i := range c.Kernel {
+		known[c.Kernel[i].Host] = true
+	}
+	delete(known, "")
 	for i := range c.Lines {
-		if c.Lines[i].Kind != "version" {
-			guess(&c.Lines[i].Host, c.Lines[i].At.File)
+		if l := &c.Lines[i]; l.Kind != "version" && l.Host == "" {
+			g, ok := memo["known "+l.At.File]
+			if !ok {
+				g = knownHost(l.At.File, known)
+				memo["known "+l.At.File] = g
+			}
+			l.Host = g
 		}
 	}
 }

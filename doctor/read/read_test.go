@@ -263,7 +263,12 @@ func TestCompressedAndCut(t *testing.T) {
 	}
 	// Two processes that wrote at once.
 	c = readAll(t, "x", "n1:7:8 [1] NCCL INFO NCCL version 2.22.3+cuda12.4\nn0:1:2 [0] NCCL INFO Using network IBn1:7:8 [1] NCCL INFO Bootstrap : Using eth0:10.0.0.2<0>\n")
-	if len(c.Lines) != 3 || c.Lines[1].Host != "n0" || c.Lines[1].F["net"] != "IB" || c.Lines[2].Host != "n1" || c.Lines[2].Kind != "bootstrap_if" {
+	if len(c.Lines) != 3 || c.Lines[2].Host != "n0" || c.Lines[2].F["net"] != "IB" || c.Lines[1].Host != "n1" || c.Lines[1].Kind != "bootstrap_if" {
+		t.Errorf("%+v", c.Lines)
+	}
+	// The same, and the first was cut: its rest is the next line.
+	c = readAll(t, "x", "n1:7:8 [1] NCCL INFO NCCL version 2.22.3+cuda12.4\nn0:1:2 [0] NCCL INFO Using network In1:7:8 [1] NCCL INFO Bootstrap : Using eth0:10.0.0.2<0>\nB\n")
+	if len(c.Lines) != 2 {
 		t.Errorf("%+v", c.Lines)
 	}
 }

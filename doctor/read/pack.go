@@ -1,0 +1,172 @@
+package read
+
+import (
+	"archive/tar"
+	"archive/zip"
+	"bufio"
+	"bytes"
+	"compress/bzip2"
+	"compress/gzip"
+	"fmt"
+	"io"
+	"path"
+	"strconv"
+	"strings"
+
+	"github.com/klauspost/compress/zstd"
+)
+
+// Logs are kept packed: gzip, zstd and bzip2, one in another; and many in a tar or zip.
+
+// unpack gives what is in a compressed stream, or the stream itself. It is nil when nothing
+// can be read.
+func (s *scan) unpack(br *bufio.Reader) *bufio.Reader {
+	for range 3 {
+		magic, _ := br.Peek(4)
+		var z io.Reader
+		var err error
+		switch {
+		case bytes.HasPrefix(magic, []byte("\x1f\x8b")):
+			z, err = gzip.NewReader(br)
+		case bytes.HasPrefix(magic, []byte("\x28\xb5\x2f\xfd")):
+			z, err = zstd.NewReader(br, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(256<<20))
+		case bytes.HasPrefix(magic, []byte("BZh")):
+			z = bzip2.NewReader(br)
+		default:
+			return br
+		}
+		if err != nil {
+			s.note("compressed data: %v", err)
+			return nil
+		}
+		br = bufio.NewReaderSize(cutReader{z, s}, headSize)
+	}
+	return br
+}
+
+// cutReader ends a compressed stream that is cut instead of failing.
+type cutReader struct {
+	r io.Reader
+	s *scan
+}
+
+func (c cutReader) Read(p []byte) (int, error) {
+	n, err := c.r.Read(p)
+	if err != nil && err != io.EOF {
+		c.s.note("the compressed data end in the middle (%v)", err)
+		err = io.EOF
+	}
+	return n, err
+}
+
+// archive recognises a tar or a zip. What it gives calls a function for every file in it.
+func archive(br *bufio.Reader) (each func(func(name string, r io.Reader)) error, ok bool) {
+	head, _ := br.Peek(512)
+	switch {
+	case len(head) == 512 && string(head[257:262]) == "ustar":
+		return func(f func(string, io.Reader)) error {
+			t := tar.NewReader(br)
+			for {
+				h, err := t.Next()
+				if err == io.EOF {
+					return nil
+				}
+				if err != nil {
+					return err
+				}
+				if h.Typeflag == tar.TypeReg {
+					f(h.Name, t)
+				}
+			}
+		}, true
+	case bytes.HasPrefix(head, []byte("# Archive created by ttar")):
+		return func(f func(string, io.Reader)) error { return textArchive(br, f) }, true
+	case bytes.HasPrefix(head, []byte("PK\x03\x04")):
+		return func(f func(string, io.Reader)) error {
+			b, err := io.ReadAll(io.LimitReader(br, maxWhole))
+			if err != nil {
+				return err
+			}
+			z, err := zip.NewReader(bytes.NewReader(b), int64(len(b)))
+			if err != nil {
+				return err
+			}
+			for _, e := range z.File {
+				if e.FileInfo().IsDir() {
+					continue
+				}
+				r, err := e.Open()
+				if err != nil {
+					return err
+				}
+				f(e.Name, r)
+				r.Close()
+			}
+			return nil
+		}, true
+	}
+	return nil, false
+}
+
+// textArchive reads ttar's form, in which trees of /sys are kept as text:
+//
+//	Path: sys/class/infiniband/mlx5_0/ports/1/state
+//	Lines: 1
+//	4: ACTIVE
+//	Mode: 644
+func textArchive(br *bufio.Reader, f func(string, io.Reader)) error {
+	l := newLines(br)
+	name := ""
+	for {
+		b, ok := l.next()
+		if !ok {
+			return nil
+		}
+		text := string(b)
+		if v, is := strings.CutPrefix(text, "Path: "); is {
+			name = v
+		} else if v, is := strings.CutPrefix(text, "Lines: "); is && name != "" {
+			n, err := strconv.Atoi(v)
+			if err != nil {
+				return fmt.Errorf("line %d: Lines: %q is no number", l.n, v)
+			}
+			var body bytes.Buffer
+			for range n {
+				b, ok := l.next()
+				if !ok {
+					return io.ErrUnexpectedEOF
+				}
+				body.Write(bytes.TrimSuffix(bytes.ReplaceAll(b, []byte("NULLBYTE"), []byte{0}), []byte("EOF")))
+				body.WriteByte('\n')
+			}
+			f(name, &body)
+			name = ""
+		}
+	}
+}
+
+// maxMembers is how many files of an archive are read.
+const maxMembers = 200_000
+
+func (s *scan) archive(each func(func(string, io.Reader)) error, host string) error {
+	if strings.Count(s.file, "!") >= 2 {
+		s.note("an archive in an archive in an archive: not read")
+		return nil
+	}
+	n := 0
+	err := each(func(name string, r io.Reader) {
+		if n++; n > maxMembers {
+			return
+		}
+		if err := File(s.c, s.file+"!"+path.Clean("/"+name), host, r); err != nil {
+			s.note("%s: %v", name, err)
+		}
+	})
+	if n > maxMembers {
+		s.note("%d files; only the first %d were read", n, maxMembers)
+	}
+	if err != nil { // what is before was read
+		s.note("the archive ends in the middle (%v) after %d files", err, n)
+	}
+	return nil
+}

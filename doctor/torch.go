@@ -1,0 +1,435 @@
+package doctor
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// torchRules judges what PyTorch, Gloo and launchers say.
+func (d *diag) torchRules() {
+	d.watchdogs()
+	d.exceptions()
+	d.exits()
+	d.rendezvous()
+	jb := d.job
+	if jb.some("gloo") && !jb.ncclSeen() {
+		jb.each(func(_ *proc, l *Line) { d.find("gloo-backend", Subject{Ranks: []int{l.Rank}}, l.At) }, "gloo")
+	}
+}
+
+// timeout is one rank's operation that did not end in time.
+type timeout struct {
+	rank int
+	seq  int
+	l    *Line
+}
+
+// same are operations that have one size on all ranks.
+var same = []string{"ALLREDUCE", "_ALLGATHER_BASE", "_REDUCE_SCATTER_BASE", "BROADCAST"}
+
+func (t timeout) what() string {
+	if slices.Contains(same, t.l.F["op"]) && t.l.F["in"] != "" {
+		return t.l.F["op"] + " of " + t.l.F["in"]
+	}
+	return t.l.F["op"]
+}
+
+// watchdogs judges collectives that PyTorch's watchdog gave up, group by group.
+func (d *diag) watchdogs() {
+	jb := d.job
+	// A watchdog's line of old versions does not name its group; the line of the same rank
+	// and operation that tells how far the group is does.
+	named := map[string]string{}
+	states := map[string]map[int]*Line{}
+	jb.each(func(_ *proc, l *Line) {
+		g := cmp.Or(l.F["group"], "default")
+		if states[g] == nil {
+			states[g] = map[int]*Line{}
+		}
+		states[g][l.Rank] = l
+		if l.F["seq"] != "" {
+			named[fmt.Sprintf("%d %s", l.Rank, l.F["seq"])] = g
+		}
+	}, "pgstate")
+	groups := map[string][]timeout{}
+	seen := map[string]bool{}
+	jb.each(func(_ *proc, l *Line) {
+		g := cmp.Or(l.F["group"], named[fmt.Sprintf("%d %s", l.Rank, l.F["seq"])], "default")
+		key := fmt.Sprintf("%s|%d|%s", g, l.Rank, l.F["seq"])
+		if seen[key] { // said again when the process is taken down
+			return
+		}
+		seen[key] = true
+		groups[g] = append(groups[g], timeout{l.Rank, num(l.F["seq"]), l})
+	}, "watchdog")
+	for _, g := range slices.Sorted(maps.Keys(groups)) {
+		list := groups[g]
+		// What a rank waits in is the first that timed out.
+		first := map[int]timeout{}
+		var s Subject
+		var ev []Evidence
+		for _, h := range list {
+			if f, ok := first[h.rank]; !ok || h.seq < f.seq {
+				first[h.rank] = h
+			}
+			ev = append(ev, h.l.At)
+		}
+		ranks := slices.Sorted(maps.Keys(first))
+		s.Ranks = ranks
+		low, high := first[ranks[0]], first[ranks[0]]
+		kinds := map[string][]int{}
+		for _, r := range ranks {
+			h := first[r]
+			if h.seq < low.seq {
+				low = h
+			}
+			if h.seq > high.seq {
+				high = h
+			}
+			kinds[h.what()] = append(kinds[h.what()], r)
+		}
+		switch {
+		case low.seq != high.seq:
+			f := d.find("watchdog-desync", s, ev...)
+			f.Cause = fmt.Sprintf("the program is out of step: rank %d is in %s #%d, others are further", low.rank, low.l.F["op"], low.seq)
+		default:
+			f := d.find("watchdog-same-place", s, ev...)
+			where := low.l.F["op"]
+			if low.seq >= 0 {
+				where = fmt.Sprintf("%s #%d", where, low.seq)
+			}
+			f.Cause = fmt.Sprintf("all wait in %s of group %s: %s", where, g, byID["watchdog-same-place"].Cause)
+			if len(ranks) == 1 {
+				f.Confidence = 0.5
+				f.Title = "a rank timed out in a collective"
+				f.Cause = fmt.Sprintf("it waits in %s of group %s, and no other rank is in the log: whoever it waits for is not known", where, g)
+			}
+			if len(kinds) > 1 && len(d.c.Dumps) == 0 {
+				d.hangs = append(d.hangs, mismatched(kinds, g, where))
+			}
+		}
+		// Who had issued less than what the others wait in.
+		st := states[g]
+		if len(st) > 1 && len(d.c.Dumps) == 0 {
+			var behind, there []int
+			for _, r := range slices.Sorted(maps.Keys(st)) {
+				if _, waits := first[r]; !waits && num(st[r].F["enqueued"]) < high.seq {
+					behind = append(behind, r)
+				} else {
+					there = append(there, r)
+				}
+			}
+			if len(behind) > 0 && len(there) > 0 {
+				h := Hang{Class: "host", Culprits: behind, Waiting: there, Group: g, Operation: fmt.Sprintf("%s #%d", high.l.F["op"], high.seq), Confidence: 0.85}
+				for _, r := range behind {
+					h.Why = append(h.Why, fmt.Sprintf("rank %d had issued %s operations when the others waited in %d", r, st[r].F["enqueued"], high.seq))
+				}
+				d.hangs = append(d.hangs, h)
+			}
+		}
+	}
+	// PyTorch's own look for those that did not come.
+	missed := map[int]bool{}
+	var at []Evidence
+	jb.each(func(_ *proc, l *Line) {
+		for _, w := range strings.FieldsFunc(l.F["ranks"], func(r rune) bool { return r == ',' || r == ' ' }) {
+			if r, err := strconv.Atoi(w); err == nil {
+				missed[r] = true
+			}
+		}
+		at = append(at, l.At)
+	}, "barrier")
+	if len(missed) > 0 && len(d.hangs) == 0 {
+		d.hangs = append(d.hangs, Hang{Class: "host", Culprits: slices.Sorted(maps.Keys(missed)), Waiting: []int{}, Group: "default", Operation: "a barrier or collective", Confidence: 0.85, Why: []string{at[0].Text}})
+	}
+	jb.each(func(_ *proc, l *Line) {
+		f := d.find("collective-mismatch", Subject{Ranks: []int{num(l.F["a"]), num(l.F["b"])}}, l.At)
+		f.Confidence = 0.95
+		f.Cause = fmt.Sprintf("rank %s called %s where rank %s called %s", l.F["a"], cmp.Or(l.F["opa"], "something else"), l.F["b"], cmp.Or(l.F["opb"], "something else"))
+	}, "fingerprint")
+	if len(groups) == 0 {
+		jb.each(func(_ *proc, l *Line) { d.find("watchdog-stuck", d.of(l), l.At) }, "stuck")
+	} else {
+		jb.each(func(_ *proc, l *Line) { d.consequence("the watchdog got stuck", l) }, "stuck")
+	}
+	jb.each(func(_ *proc, l *Line) { d.find("gloo-timeout", d.of(l), l.At) }, "gloo_late")
+	jb.each(func(_ *proc, l *Line) { d.find("gloo-connect", d.of(l), l.At) }, "gloo_join")
+	jb.each(func(_ *proc, l *Line) {
+		s := d.of(l)
+		if h := d.j.hostOf(l.F["peer"]); h != "" {
+			s.Links = []string{l.Host + " - " + h}
+		}
+		d.find("peer-closed", s, l.At)
+	}, "gloo_lost")
+}
+
+// mismatched is the verdict on ranks that called different operations at one place.
+func mismatched(kinds map[string][]int, group, where string) Hang {
+	most := ""
+	for _, k := range slices.Sorted(maps.Keys(kinds)) {
+		if most == "" || len(kinds[k]) > len(kinds[most]) {
+			most = k
+		}
+	}
+	h := Hang{Class: "mismatch", Group: group, Operation: where, Confidence: 0.9, Waiting: slices.Clone(kinds[most])}
+	for _, k := range slices.Sorted(maps.Keys(kinds)) {
+		h.Why = append(h.Why, fmt.Sprintf("at %s of group %s, %s called %s", where, group, ranksText(kinds[k]), k))
+		if k != most {
+			h.Culprits = append(h.Culprits, kinds[k]...)
+		}
+		if k != most && len(kinds[k]) == len(kinds[most]) {
+			h.Culprits, h.Confidence = append(h.Culprits, kinds[most]...), 0.7
+		}
+	}
+	slices.Sort(h.Culprits)
+	h.Culprits = slices.Compact(h.Culprits)
+	return h
+}
+
+// follows says whether an exception only repeats that communication failed.
+func follows(msg string) bool {
+	for _, s := range []string{"NCCL", "nccl", "onnection", "ocket", "TCPStore", "rocess group", "roken pipe", "store->", "imed out", "imeout", "gloo", "Engine core", "worker died", "cancelled"} {
+		if strings.Contains(msg, s) {
+			return true
+		}
+	}
+	return false
+}
+
+// exceptions judges what programs raised, and errors of CUDA that PyTorch reports.
+func (d *diag) exceptions() {
+	jb := d.job
+	raised := map[int]*Line{}
+	jb.each(func(_ *proc, l *Line) {
+		if follows(l.F["type"] + ": " + l.F["msg"]) {
+			d.consequence("exceptions that repeat it", l)
+			return
+		}
+		f := d.find("program-error", d.of(l), l.At)
+		if len(f.Evidence) == 1 {
+			f.Cause = strings.TrimSuffix(l.F["type"]+": "+l.F["msg"], ": ")
+			if len(f.Cause) > 200 {
+				f.Cause = f.Cause[:200] + "..."
+			}
+		}
+		if raised[l.Rank] == nil {
+			raised[l.Rank] = l
+		}
+	}, "exception")
+	jb.each(func(_ *proc, l *Line) {
+		switch msg := l.F["msg"]; {
+		case strings.Contains(msg, "out of memory"):
+			d.find("cuda-out-of-memory", d.of(l), l.At)
+		case strings.Contains(msg, "system not yet initialized"):
+			d.find("fabric-manager-down", d.of(l), l.At)
+		case strings.Contains(msg, "ECC error"):
+			f := d.find("gpu-failed", d.of(l), l.At)
+			f.Cause = "an uncorrectable error of the GPU's memory"
+			f.Fix = "drain the host; reset the GPU; nvidia-smi -q: row remapping"
+		default:
+			f := d.find("cuda-error", d.of(l), l.At)
+			f.Cause = msg + ": " + map[bool]string{true: "a kernel of the program, or the GPU", false: "the program, the driver or the GPU"}[strings.Contains(msg, "illegal") || strings.Contains(msg, "launch") || strings.Contains(msg, "assert") || strings.Contains(msg, "misaligned")]
+		}
+		if raised[l.Rank] == nil {
+			raised[l.Rank] = l
+		}
+	}, "cuda_error")
+	jb.each(func(_ *proc, l *Line) {
+		if raised[l.Rank] == nil {
+			raised[l.Rank] = l
+		}
+	}, "cuda_oom")
+	delete(raised, -1)
+	// Others timed out: they wait for the ranks that are gone.
+	if len(raised) == 0 || len(d.hangs) > 0 || len(d.c.Dumps) > 0 {
+		return
+	}
+	waiting := map[int]bool{}
+	var op *Line
+	jb.each(func(_ *proc, l *Line) {
+		if raised[l.Rank] == nil {
+			waiting[l.Rank] = true
+			op = cmp.Or(op, l)
+		}
+	}, "watchdog")
+	if len(waiting) < len(raised) {
+		return
+	}
+	h := Hang{Class: "host", Culprits: slices.Sorted(maps.Keys(raised)), Waiting: slices.Sorted(maps.Keys(waiting)), Group: cmp.Or(op.F["group"], "default"), Operation: strings.TrimSuffix(op.F["op"]+" #"+op.F["seq"], " #"), Confidence: 0.85}
+	for _, r := range h.Culprits {
+		h.Why = append(h.Why, fmt.Sprintf("rank %d failed: %s", r, raised[r].At.Text))
+	}
+	d.hangs = append(d.hangs, h)
+}
+
+// exits judges processes that ended, by the launcher's words.
+func (d *diag) exits() {
+	jb := d.job
+	var list []*Line
+	jb.each(func(_ *proc, l *Line) { list = append(list, l) }, "exit")
+	signal := func(l *Line) int { // of 137 and of -9 it is 9
+		switch c := num(l.F["code"]); {
+		case c > 128 && c < 192:
+			return c - 128
+		case l.F["code"] != "" && l.F["code"][0] == '-':
+			n, _ := strconv.Atoi(l.F["code"][1:])
+			return n
+		}
+		return 0
+	}
+	// The first failure, where the launcher says so: of several hosts, those that crashed or were
+	// killed, else the earliest. Without that word, those that crashed or were killed; else all
+	// that ended badly. Who is terminated or aborts after a time limit follows.
+	roots, killed, first := false, false, 0.0
+	for _, l := range list {
+		if l.F["root"] != "" {
+			roots = true
+			killed = killed || signal(l) != 0 && signal(l) != 15 && signal(l) != 6
+			if first == 0 || l.Time < first {
+				first = l.Time
+			}
+		}
+	}
+	grade := func(l *Line) int {
+		s := signal(l)
+		if roots && (l.F["root"] == "" || killed && (s == 0 || s == 15 || s == 6) || !killed && l.Time > first+2) {
+			return 3
+		}
+		switch {
+		case s == 15 || s == 2:
+			return 3
+		case s == 6 && jb.some("watchdog", "stuck", "nccl_failed", "cuda_error"):
+			return 2
+		case s != 0 && s != 6:
+			return 0
+		case l.F["root"] != "":
+			return 0
+		}
+		return 1
+	}
+	best := 2
+	for _, l := range list {
+		best = min(best, grade(l))
+	}
+	for _, l := range list {
+		if g := grade(l); g > best || g >= 2 {
+			d.consequence("processes ended", l)
+			continue
+		}
+		s := d.of(l)
+		if t, err := strconv.Atoi(l.F["task"]); err == nil && jb.world != nil && jb.world.members[t] != nil && jb.world.members[t].proc.host == l.Host {
+			s.Ranks = []int{t}
+		}
+		if h := d.j.addr[l.F["addr"]]; h != "" {
+			s.Hosts = []string{h}
+		}
+		if p := d.j.procOf(l.Host, num(l.F["pid"])); p != nil {
+			s.Hosts = append(s.Hosts, p.host)
+			for _, m := range p.members {
+				if m.comm == jb.world {
+					s.Ranks = append(s.Ranks, m.rank)
+				}
+			}
+		}
+		f := d.find("process-died", s, l.At)
+		f.Cause = map[int]string{9: "killed (signal 9): the out-of-memory killer, a limit or an operator", 11: "crashed (signal 11)", 6: "aborted (signal 6): often NCCL's watchdog after a time limit", 7: "bus error (signal 7): often a full /dev/shm"}[signal(l)]
+		switch {
+		case f.Cause != "":
+		case l.F["by"] == "ray":
+			f.Cause = "a worker ended without a word: the out-of-memory killer, a crash, or ray stop"
+		case l.F["code"] == "1":
+			f.Cause = "an exception of the program"
+		default:
+			f.Cause = "exit code " + l.F["code"]
+		}
+		if signal(l) == 6 {
+			f.Confidence = 0.5
+		}
+	}
+	jb.each(func(_ *proc, l *Line) {
+		f := d.find("host-out-of-memory", d.of(l), l.At)
+		f.Confidence = max(f.Confidence, 0.9)
+	}, "oom_event")
+	jb.each(func(_ *proc, l *Line) { d.find("shm-full", d.of(l), l.At) }, "loader_shm")
+	jb.each(func(_ *proc, l *Line) {
+		host, _, _ := strings.Cut(l.F["host"], ".")
+		if l.F["why"] == "" && len(list) > 0 { // the launcher takes the rest down
+			d.consequence("the step was cancelled", l)
+			return
+		}
+		f := d.find("job-cancelled", Subject{}, l.At)
+		if why := strings.ToLower(l.F["why"]); why != "" {
+			f.Cause = why
+			if strings.Contains(why, "node failure") {
+				f.Severity = Critical
+				f.Subject.Hosts = append(f.Subject.Hosts, host)
+				f.Fix = "look at that host: power, kernel log, its BMC"
+			}
+		}
+	}, "cancelled")
+}
+
+// rendezvous judges jobs that did not come together.
+func (d *diag) rendezvous() {
+	jb := d.job
+	jb.each(func(_ *proc, l *Line) {
+		f := d.find("rendezvous-incomplete", d.of(l), l.At)
+		f.Subject.Ranks = []int{} // the rank that says so is there
+		f.Cause = fmt.Sprintf("%s of %s came: the others did not start, are late, died, or have another address, port or world size", l.F["have"], l.F["want"])
+	}, "not_joined")
+	jb.each(func(_ *proc, l *Line) {
+		f := d.find("rendezvous-incomplete", Subject{Ranks: []int{num(l.F["root"])}}, l.At)
+		f.Confidence = 0.7
+		f.Cause = fmt.Sprintf("rank %s of a group did not make the communicator's id: it is late, dead, or not in this group's code", l.F["root"])
+	}, "no_id")
+	jb.each(func(_ *proc, l *Line) {
+		f := d.find("rendezvous-unreachable", d.of(l), l.At)
+		if a := l.F["addr"]; a != "" {
+			where := strings.TrimSuffix(a+":"+l.F["port"], ":")
+			f.Subject.Links = append(f.Subject.Links, "to "+where)
+			if strings.HasPrefix(a, "127.") || a == "localhost" || a == "::1" {
+				f.Cause = "nothing listens at " + where + ": rank 0 is not there or is late; ranks of other hosts would need its real address"
+			}
+		}
+	}, "no_master")
+	if d.has("rendezvous-unreachable") == nil && d.has("rendezvous-incomplete") == nil {
+		jb.each(func(_ *proc, l *Line) {
+			if strings.Contains(l.Msg, "RendezvousTimeoutError") {
+				d.find("rendezvous-incomplete", Subject{}, l.At)
+			} else {
+				d.find("rendezvous-unreachable", Subject{}, l.At)
+			}
+		}, "rendezvous")
+	}
+	jb.each(func(_ *proc, l *Line) { d.find("rendezvous-port-used", d.of(l), l.At) }, "port_used")
+}
+
+// lastWords judges what PyTorch says of NCCL where nothing else explains it.
+func (d *diag) lastWords() {
+	for _, jb := range d.j.jobs {
+		d.job = jb
+		jb.each(func(_ *proc, l *Line) { d.consequence("NCCL gave up: "+l.F["what"], l) }, "nccl_failed")
+		if slices.ContainsFunc(d.list, func(f *Finding) bool { return f.Severity == Critical }) {
+			continue
+		}
+		jb.each(func(_ *proc, l *Line) {
+			what := l.F["what"]
+			if strings.Contains(what, "remote process exited") {
+				d.find("peer-closed", d.of(l), l.At)
+				return
+			}
+			f := d.find("nccl-failed", d.of(l), l.At)
+			f.Cause = what + map[string]string{
+				"unhandled system error": ": a socket, memory or a file; often an interface, a firewall or a peer that is gone",
+				"unhandled cuda error":   ": often memory of the GPU, a driver that does not fit, or /dev/shm",
+				"internal error":         ": often a peer that is gone, or a bug",
+				"invalid usage":          ": often two ranks on one GPU",
+			}[what]
+		}, "nccl_failed")
+	}
+	d.job = nil
+}
