@@ -97,6 +97,7 @@ var Catalogue = []Entry{
 	{"gpu-fault", "gpu", Warning, 0.80, "a GPU reported an error", "an Xid that does not take the GPU down", "see the Xid", "see the Xid", "", "Xid 13 and 31 are usually the program's"},
 	{"gpu-event", "gpu", Info, 0.80, "a GPU reported an event", "an Xid that only informs", "see the Xid", "none", "", ""},
 	{"nvswitch-failed", "nvlink", Critical, 0.90, "an NVSwitch reported an error", "a fatal SXid", "NVSwitch or a link to it", "reset the baseboard; replace on repeat", "", "Xid 74 on GPUs may be the consequence"},
+	{"fabric-manager-errors", "nvlink", Warning, 0.60, "the fabric manager reports errors", "lines of level ERROR in its log", "see the line; NVLink or multicast may not work", "nvidia-smi -q: Fabric; restart it while no GPU is in use; reset GPUs and NVSwitches", "", ""},
 	{"nvswitch-event", "nvlink", Warning, 0.70, "an NVSwitch reported an error it survived", "a non-fatal SXid", "NVSwitch or a link to it", "watch; reset the baseboard when idle", "", ""},
 	{"cuda-error", "gpu", Critical, 0.50, "a CUDA call failed", "Cuda failure of another kind", "see the error; the first of a host counts, others follow", "see the error", "", ""},
 	{"p2p-forced", "gpu", Critical, 0.80, "P2P is forced on GPUs that cannot", "peer access is not supported, or opening a peer's memory fails", "NCCL_P2P_LEVEL=SYS or a container without all GPUs", "unset NCCL_P2P_LEVEL; NCCL_P2P_DISABLE=1", "", ""},

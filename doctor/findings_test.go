@@ -203,6 +203,8 @@ func findings() []symptom {
 		{"", "interface-down", f("ip.n0.json", addresses("ens1 UP 9000 10.1.0.2/16", "ens2 UP 9000 10.2.0.3/16", "ens3 UP 9000 10.3.0.3/16", "ens4 DOWN 9000 10.4.0.3/16")), f("ip.n0.json", addresses("ens1 UP 9000 10.1.0.2/16", "ens2 UP 9000 10.2.0.3/16", "ens3 UP 9000 10.3.0.3/16", "ens4 UP 9000 10.4.0.3/16")), "n0:ens4", ""},
 		{"", "mtu-differs", f("ip.n0.json", addresses("ens1 UP 9000 10.1.0.2/16", "ens2 UP 9000 10.2.0.3/16", "ens3 UP 9000 10.3.0.3/16", "ens4 UP 1500 10.4.0.3/16")), f("ip.n0.json", addresses("ens1 UP 9000 10.1.0.2/16", "ens2 UP 9000 10.2.0.3/16", "ens3 UP 9000 10.3.0.3/16", "ens4 UP 9000 10.4.0.3/16")), "n0:ens4", ""},
 		{"", "acs-enabled", f("lspci.n0.txt", acsOn), f("lspci.n0.txt", acsOff), "17:00.0", ""},
+		{"", "fabric-manager-errors", f("fabricmanager.n0.log", "[Oct 31 2023 21:11:20] [ERROR] [tid 527118] failed to find the GPU handle 12 in the multicast team request setup 42.\n"), f("fabricmanager.n0.log", "[Oct 31 2023 21:11:20] [INFO] [tid 527118] Received an inband message\n"), "", "failed to find the GPU handle"},
+		{"", "remote-invalid-request", warn("NET/IB : mlx5_1:1 async fatal event on QP (0x7309dc3bb338): invalid request local work queue error"), ok, "mlx5_1", ""},
 		{"", "nvswitch-failed", k("nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 20034, Fatal, Link 28 LTSSM Fault Up"), quiet, "0000:c1:00.0", "SXid 20034"},
 	}
 }

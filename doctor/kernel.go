@@ -39,6 +39,11 @@ func (d *diag) kernelRules() {
 			}
 			f := d.find(id, s, k.At)
 			f.Cause = fmt.Sprintf("SXid %d: %s", k.Code, cmp.Or(k.Text, f.Cause))
+		case "fm_error":
+			f := d.find("fabric-manager-errors", s, k.At)
+			if len(f.Evidence) == 1 {
+				f.Cause = "it says: " + k.Text
+			}
 		case "aer":
 			if k.Fatal {
 				d.find("pcie-errors", s, k.At)

@@ -290,13 +290,17 @@ func (d *diag) asyncEvents() {
 			d.find("nic-firmware", s, l.At)
 		case strings.Contains(ev, "gid table change") || strings.Contains(ev, "gid change"):
 			d.find("gid-changed", s, l.At)
-		case strings.Contains(ev, "access violation"):
+		case strings.Contains(ev, "access violation"), strings.Contains(ev, "invalid request local"):
 			d.find("remote-invalid-request", s, l.At)
 		case strings.Contains(ev, "port error") || strings.Contains(ev, "port err"):
 			if d.has("link-flap") == nil {
 				f := d.find("link-flap", s, l.At)
 				f.Confidence = 0.8
 			}
+		case strings.Contains(l.Msg, "async fatal event"):
+			f := d.find("completion-error", s, l.At)
+			f.Title = "a NIC reports a fatal event"
+			f.Cause = l.F["ev"]
 		}
 	}, "ib_async")
 	d.job.each(func(_ *proc, l *Line) {
@@ -341,6 +345,8 @@ func (d *diag) queuePairs() {
 			d.find("memlock", d.of(l), l.At)
 		case strings.HasPrefix(fn, "ibv_create_") && strings.Contains(l.F["msg"], "annot allocate memory"):
 			d.find("verbs-memory", d.of(l), l.At)
+		case fn == "ibv_get_async_event" && d.has("nic-firmware") != nil:
+			d.consequence("the NIC gives no events any more", l)
 		case fn != "ibv_modify_qp":
 			f := d.find("completion-error", d.of(l), l.At)
 			f.Title = "a verbs call failed: " + fn

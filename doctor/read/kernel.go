@@ -65,6 +65,10 @@ func (s *scan) kernelLine(n int, text string) bool {
 		k.Kind, k.Device, k.Text = "sxid", "NVSwitch "+strings.ToLower(m[3]), strings.TrimSpace("the fabric manager saw a "+m[1]+" error "+m[4])
 		k.Code, _ = strconv.Atoi(m[2])
 		k.Fatal = m[1] == "fatal"
+	case strings.Contains(body, "] [ERROR] [tid ") || strings.Contains(body, "] [CRITICAL] [tid "):
+		_, what, _ := strings.Cut(body, "[tid ")
+		_, what, _ = strings.Cut(what, "] ")
+		k.Kind, k.Text = "fm_error", what
 	case kSXid.MatchString(body):
 		m := kSXid.FindStringSubmatch(body)
 		k.Kind, k.Device, k.Text = "sxid", m[1]+" "+m[2], m[5]
