@@ -33,6 +33,7 @@ type Config struct {
 	Context   string
 	Sequence  *bool
 	Overlap   *bool
+	Blocking  bool // sends between pipeline stages
 	Flash     *bool
 	Offload   bool
 	Phase     string
@@ -819,6 +820,7 @@ func (c *Config) Layout(m *work.Model, gpus int, g Given) (Layout, error) {
 	if c.Overlap != nil {
 		l.Overlap = *c.Overlap
 	}
+	l.Blocking = c.Blocking
 	if c.Flash != nil {
 		l.Flash = *c.Flash
 	}

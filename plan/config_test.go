@@ -137,9 +137,10 @@ func TestEmitReadsBackEqual(t *testing.T) {
 	}{
 		{"deepspeed", "llama3-8b", "dp=8,zero=3,micro=2,batch=64,seq=4096,recompute=full,dtype=bf16", DeepSpeed},
 		{"deepspeed", "gpt3-13b", "tp=2,pp=4,dp=2,zero=1,micro=1,batch=64,seq=2048,dtype=fp16,sp=off", DeepSpeed},
-		{"megatron", "llama3-70b", "tp=4,cp=2,pp=4,vpp=5,dp=2,zero=1,micro=1,batch=128,seq=8192,dtype=fp8", Megatron},
+		{"megatron", "llama3-70b", "tp=4,cp=2,pp=4,vpp=5,dp=2,zero=1,micro=1,batch=128,seq=8192,dtype=fp8,p2p=blocking", Megatron},
 		{"megatron", "deepseek-v3", "pp=4,vpp=1,dp=64,ep=64,etp=1,zero=1,micro=1,batch=4096,seq=4096,dtype=mxfp8,recompute=mla_up_proj+moe_act,grad=bf16", Megatron},
 		{"megatron", "gpt3-175b", "tp=8,pp=8,dp=2,zero=0,micro=1,batch=64,seq=2048,dtype=fp16,recompute=full,overlap=off,flash=off,grad=bf16", Megatron},
+		{"megatron", "llama3-8b", "tp=2,dp=8,shard=4,zero=1,micro=1,batch=64,seq=8192,dtype=bf16", Megatron},
 		{"torchtitan", "llama3-8b", "dp=8,zero=3,micro=2,batch=16,seq=8192,dtype=bf16,recompute=op,cp-kind=gather", FSDP},
 		{"torchtitan", "llama3-70b", "tp=8,dp=32,zero=3,micro=16,batch=512,seq=8192,dtype=fp8,recompute=full,cp-kind=gather", FSDP},
 		{"accelerate", "llama3-8b", "dp=8,zero=3,micro=2,batch=64,seq=4096,recompute=full", FSDP},

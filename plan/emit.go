@@ -74,7 +74,7 @@ func emitDeepSpeed(m *work.Model, l Layout) (string, error) {
 
 func emitMegatron(m *work.Model, l Layout) (string, error) {
 	zb := l.PP > 1 && l.Schedule != schedule.OneFOneB && l.Schedule != schedule.Interleaved
-	if err := cannot("megatron", l, map[string]bool{"schedule": zb, "shard": l.Shard > 0, "phase": l.Phase != "pretrain", "offload": l.Offload}); err != nil {
+	if err := cannot("megatron", l, map[string]bool{"schedule": zb, "shard": l.Shard > 0 && l.ZeRO != 1, "phase": l.Phase != "pretrain", "offload": l.Offload}); err != nil {
 		return "", err
 	}
 	var b strings.Builder
@@ -166,10 +166,14 @@ func emitMegatron(m *work.Model, l Layout) (string, error) {
 	switch l.ZeRO {
 	case 1:
 		put("use-distributed-optimizer", nil)
+		if l.Shard > 0 {
+			put("num-distributed-optimizer-instances", l.DP*l.CP/l.Shard)
+		}
 	case 2, 3:
 		put("use-megatron-fsdp", nil)
 		put("data-parallel-sharding-strategy", map[int]string{2: "optim_grads", 3: "optim_grads_params"}[l.ZeRO])
 	}
+	on(l.Blocking, "no-overlap-p2p-communication")
 	if l.Overlap {
 		put("overlap-grad-reduce", nil)
 		on(l.ZeRO > 0, "overlap-param-gather")

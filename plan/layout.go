@@ -53,11 +53,13 @@ type Layout struct {
 	Batch     int            `json:"batch"` // sequences a step, all ranks together
 	Seq       int            `json:"seq"`
 	Recompute work.Recompute `json:"recompute"`
-	Dtype     string         `json:"dtype"`   // bf16, fp16, fp32, fp8, mxfp8, nvfp4: of the matrix products
-	Grad      string         `json:"grad"`    // fp32 or bf16: how gradients are summed and sent
-	Phase     string         `json:"phase"`   // pretrain, sft, lora
-	Overlap   bool           `json:"overlap"` // communication of tensor and data parallelism runs beside compute
-	Flash     bool           `json:"flash"`   // attention never writes its scores
+	Dtype     string         `json:"dtype"`                  // bf16, fp16, fp32, fp8, mxfp8, nvfp4: of the matrix products
+	Grad      string         `json:"grad"`                   // fp32 or bf16: how gradients are summed and sent
+	Phase     string         `json:"phase"`                  // pretrain, sft, lora
+	Overlap   bool           `json:"overlap"`                // communication of tensor and data parallelism runs beside compute
+	Blocking  bool           `json:"blocking_p2p,omitempty"` // a rank computes nothing while it sends to another stage
+	Flash     bool           `json:"flash"`                  // attention never writes its scores
+	FusedLoss bool           `json:"fused_loss,omitempty"`   // the loss keeps no copy of the logits; Megatron's never does
 	Dropout   bool           `json:"dropout,omitempty"`
 	Offload   bool           `json:"offload,omitempty"` // the optimizer's state lives in host memory
 }
@@ -95,7 +97,7 @@ func Default(f Framework) Layout {
 }
 
 // known keys of ParseLayout, in the order in which String writes them.
-var keys = []string{"tp", "cp", "pp", "vpp", "dp", "ep", "etp", "shard", "sp", "cp-kind", "zero", "schedule", "micro", "batch", "seq", "recompute", "dtype", "grad", "phase", "overlap", "flash", "dropout", "offload"}
+var keys = []string{"tp", "cp", "pp", "vpp", "dp", "ep", "etp", "shard", "sp", "cp-kind", "zero", "schedule", "micro", "batch", "seq", "recompute", "dtype", "grad", "phase", "overlap", "p2p", "flash", "loss", "dropout", "offload"}
 
 // ParseLayout reads tp=8,pp=4,dp=16,... What is not said is as in Default; dp follows from gpus where that
 // is above 0. An unknown key is answered with the known ones.
@@ -169,6 +171,14 @@ func ParseLayout(s string, f Framework, gpus int) (Layout, error) {
 			truth(&l.Sequence)
 		case "overlap":
 			truth(&l.Overlap)
+		case "p2p":
+			how := "overlap"
+			choice(&how, "overlap", "blocking")
+			l.Blocking = how == "blocking"
+		case "loss":
+			how := "plain"
+			choice(&how, "plain", "fused")
+			l.FusedLoss = how == "fused"
 		case "flash":
 			truth(&l.Flash)
 		case "dropout":
@@ -260,8 +270,14 @@ func (l Layout) String() string {
 	if !l.Overlap {
 		put("overlap", "off")
 	}
+	if l.Blocking {
+		put("p2p", "blocking")
+	}
 	if !l.Flash {
 		put("flash", "off")
+	}
+	if l.FusedLoss {
+		put("loss", "fused")
 	}
 	if l.Dropout {
 		put("dropout", "on")

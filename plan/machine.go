@@ -124,6 +124,18 @@ func NewMachine(c *cluster.Cluster, gpus int) (*Machine, error) {
 	return m, nil
 }
 
+// shown is the memory of GPUs as their driver shows it, in MiB: what is sold as 80 GB is nearly 80 GiB.
+var shown = map[string]float64{"V100-SXM-16GB": 16160, "V100-SXM": 32510, "V100-PCIe": 32510, "A100-SXM-40GB": 40536, "A100-SXM-80GB": 81251, "A800-SXM": 81251, "A100-PCIe": 81251, "A10": 23028, "RTX-4090": 24564, "L40S": 46068,
+	"RTX-PRO-6000": 97887, "H100-SXM": 81559, "H100-PCIe": 81559, "H800-SXM": 81559, "H20": 97871, "H200": 143771, "GH200": 97871, "B200": 183359, "GB200": 189471, "B300": 275040, "GB300": 284208, "MI300X": 196592}
+
+// Usable is the bytes of a GPU that programs can have.
+func (m *Machine) Usable() float64 {
+	if v := shown[m.GPU.Name]; v > 0 {
+		return v * (1 << 20)
+	}
+	return float64(m.GPU.Memory)
+}
+
 // Collective is the time in seconds of a collective of n ranks that lie stride apart, with all
 // groups of the same kind running at once, and how it was found. bytes is the larger buffer.
 func (m *Machine) Collective(op sched.Collective, n, stride int, bytes float64) (float64, string) {
@@ -164,7 +176,7 @@ func (m *Machine) Collective(op sched.Collective, n, stride int, bytes float64) 
 	}
 	switch crosses := n*stride > m.Domain; {
 	case m.wider > 0 && !crosses && n*stride > 1:
-		inside := bytes * float64(n-1) / float64(n) / (m.inside() * .7)
+		inside := bytes * float64(n-1) / float64(n) / (m.Inside() * .7)
 		if op == sched.AllReduce {
 			inside *= 2
 		}
@@ -285,14 +297,14 @@ func (m *Machine) Send(stride int, bytes float64) (float64, string) {
 		return 0, ""
 	}
 	if stride < m.Domain || m.NIC == 0 {
-		rate := m.inside()
+		rate := m.Inside()
 		return 10e-6 + bytes/(rate*.75), fmt.Sprintf("inside a domain at 75%% of %.0f GB/s", rate/1e9)
 	}
 	return 15e-6 + bytes/(m.NIC*.9), fmt.Sprintf("through a NIC at 90%% of %.0f GB/s", m.NIC/1e9)
 }
 
-// inside is what a GPU sends over its own links, or over PCIe where it has none.
-func (m *Machine) inside() float64 {
+// Inside is what a GPU sends over its own links, in bytes a second, or over PCIe where it has none.
+func (m *Machine) Inside() float64 {
 	in := m.graph.Injection(m.gpus[0])
 	if in.Accelerator > 0 {
 		return float64(in.Accelerator)

@@ -32,6 +32,9 @@ var megatronKeys = []string{"num-layers", "hidden-size", "ffn-hidden-size", "num
 // known longer flags that lie near a plan's flag by chance.
 var megatronOthers = []string{"seq-lengths", "eval-micro-batch-size"}
 
+// endOfLine stands between the words of two lines: a flag that ends its line has no value.
+const endOfLine = "\n"
+
 var numeric = regexp.MustCompile(`^-?[0-9.]`)
 
 // readMegatronShell reads the arguments out of a shell script: arrays, variables with defaults, arithmetic,
@@ -45,6 +48,7 @@ func readMegatronShell(name, text string) (*Config, error) {
 	var words []string
 	take := func(line string) {
 		words = append(words, tokens(expand(line, vars))...)
+		words = append(words, endOfLine)
 	}
 	quote := ""
 	held := ""
@@ -91,7 +95,7 @@ func readMegatronShell(name, text string) (*Config, error) {
 		key, value, ok := strings.Cut(w[2:], "=")
 		if !ok {
 			value = "true"
-			if i+1 < len(words) && !strings.HasPrefix(words[i+1], "--") {
+			if i+1 < len(words) && words[i+1] != endOfLine && words[i+1] != ")" && !strings.HasPrefix(words[i+1], "--") {
 				value = words[i+1]
 				for j := i + 2; j < len(words) && key == "recompute-modules" && isModule(words[j]); j++ {
 					value += " " + words[j]
@@ -325,7 +329,7 @@ func (a args) config(name string) (*Config, error) {
 	}
 	unresolved := ""
 	for _, k := range []struct{ to, key string }{{"tp", "tensor-model-parallel-size"}, {"pp", "pipeline-model-parallel-size"}, {"cp", "context-parallel-size"}, {"ep", "expert-model-parallel-size"}, {"etp", "expert-tensor-parallel-size"},
-		{"vpp", "num-virtual-stages-per-pipeline-rank"}, {"layers-per-chunk", "num-layers-per-virtual-pipeline-stage"}, {"micro", "micro-batch-size"}, {"batch", "global-batch-size"}, {"seq", "seq-length"}} {
+		{"vpp", "num-virtual-stages-per-pipeline-rank"}, {"layers-per-chunk", "num-layers-per-virtual-pipeline-stage"}, {"micro", "micro-batch-size"}, {"batch", "global-batch-size"}, {"seq", "seq-length"}, {"replicate", "num-distributed-optimizer-instances"}} {
 		v, ok := a[k.key]
 		if !ok {
 			continue
@@ -381,6 +385,7 @@ func (a args) config(name string) (*Config, error) {
 	}
 	overlap := a.on("overlap-grad-reduce") || a.on("tp-comm-overlap") || c.Values["zero"] >= 2
 	c.Overlap = &overlap
+	c.Blocking = a.on("no-overlap-p2p-communication")
 	if !overlap {
 		c.find("neither --overlap-grad-reduce nor --tp-comm-overlap: all traffic is visible")
 	}
@@ -433,7 +438,7 @@ func (a args) config(name string) (*Config, error) {
 		return wrong("--recompute-granularity is %q; known: full, selective", g)
 	}
 	flash := true
-	if b := a["attention-backend"]; b == "unfused" || b == "local" {
+	if b := a["attention-backend"]; b == "unfused" || b == "local" || b == "" && a["transformer-impl"] == "local" && !a.on("use-flash-attn") {
 		flash = false
 	}
 	c.Flash = &flash

@@ -42,7 +42,11 @@ func TestMemoryOfMegatron(t *testing.T) {
 			t.Errorf("%s: %v", row[2], err)
 			continue
 		}
-		l, err := c.Layout(c.Model, 8, Given{Dtype: "bf16"})
+		given := Given{}
+		if c.Dtype == "" {
+			given.Dtype = "bf16"
+		}
+		l, err := c.Layout(c.Model, 8, given)
 		if err != nil { // pipelines that Megatron cuts unevenly, batches that are not stated
 			refused++
 			continue
@@ -57,20 +61,21 @@ func TestMemoryOfMegatron(t *testing.T) {
 		if err1 != nil || err2 != nil {
 			t.Fatal(row)
 		}
-		states[row[0]] = append(states[row[0]], math.Abs(cost.State/state-1))
-		peaks[row[0]] = append(peaks[row[0]], math.Abs(cost.Peak/peak-1))
+		last := cost.Stages[len(cost.Stages)-1] // Megatron logs on its last rank
+		states[row[0]] = append(states[row[0]], math.Abs(last.State/state-1))
+		peaks[row[0]] = append(peaks[row[0]], math.Abs(last.Peak/peak-1))
 	}
 	if refused > len(rows)/10 {
 		t.Errorf("%d of %d are refused", refused, len(rows)-1)
 	}
-	most := map[string][2]float64{"gpt": {.03, .08}, "moe": {.08, .08}}
+	most := map[string][4]float64{"gpt": {.03, .08, .10, .14}, "moe": {.06, .08, .27, .15}} // medians of state and peak, p90
 	for kind, want := range most {
 		for i, list := range [][]float64{states[kind], peaks[kind]} {
 			slices.Sort(list)
 			what := []string{"state", "peak"}[i]
 			t.Logf("%s, %s: %d runs, median %.1f%%, p90 %.1f%%", kind, what, len(list), 100*list[len(list)/2], 100*list[len(list)*9/10])
-			if m := list[len(list)/2]; m > want[i] {
-				t.Errorf("%s, %s: the median error is %.1f%%, want at most %.0f%%", kind, what, 100*m, 100*want[i])
+			if m, q := list[len(list)/2], list[len(list)*9/10]; m > want[i] || q > want[i+2] {
+				t.Errorf("%s, %s: the errors' median is %.1f%%, p90 %.1f%%; want at most %.0f and %.0f%%", kind, what, 100*m, 100*q, 100*want[i], 100*want[i+2])
 			}
 		}
 	}

@@ -10,12 +10,19 @@ import (
 
 // Fixed parts of a process on a GPU, in bytes: measured on Megatron's own tests and by users.
 const (
-	contextBytes   = 0.9e9   // CUDA context and NCCL's buffers: outside of what the framework allocates
+	contextBytes   = 1.3e9   // CUDA context and NCCL's buffers: outside of what the framework allocates
 	workspaceBytes = 0.075e9 // of libraries for matrix products
 	workspaceTMA   = 0.115e9 // the same from Hopper on
 	slack          = 0.04    // the allocator's, of what it hands out at peak
 	slackFSDP      = 0.19    // the same where layers are gathered and freed all the time: torchtitan's reports over the sum
+	torn           = 0.02    // of the memory in use, that is left in holes when memory is short and the allocator has given the rest of its slack back
 )
+
+// StageMemory is what a rank of a pipeline stage holds, in bytes: between steps, and at most.
+type StageMemory struct {
+	State float64 `json:"state_bytes"`
+	Peak  float64 `json:"peak_bytes"`
+}
 
 // bytesPer is what a parameter takes on a rank, apart by whether all data ranks hold it or share it.
 type bytesPer struct {
@@ -52,8 +59,11 @@ func (p *pricer) bytesPer() bytesPer {
 		}
 	default:
 		b = bytesPer{weights: 2, gradients: g, optimizer: 12}
+		if g == 2 && p.f == Megatron { // the optimizer makes itself a gradient in fp32
+			b.optimizer = 16
+		}
 		if l.ZeRO >= 1 {
-			b.optimizer, b.sharedO = 0, 12
+			b.optimizer, b.sharedO = 0, b.optimizer
 		}
 		if l.ZeRO >= 2 {
 			b.gradients, b.sharedG = 0, g
@@ -90,17 +100,19 @@ func (p *pricer) kept() work.Kept {
 func (p *pricer) memory(c *Cost) {
 	l, m := p.l, p.m
 	b := p.bytesPer()
-	c.Capacity = float64(p.mc.GPU.Memory)
+	c.Capacity = p.mc.Usable()
 	if m.CNN != nil {
 		n := m.Params().Total
 		state := n*(b.weights+b.gradients+b.optimizer) + n*(b.sharedW+b.sharedG+b.sharedO)/float64(l.Sharded())
 		act := 2 * m.CNN.Activations() * float64(l.Micro)
-		c.State, c.Peak = state, (state+act+p.workspace())*(1+slack)
+		used := state + act + p.workspace()
+		c.State = state
+		c.Peak, c.Over = p.settled(used, slack)
 		c.Memory = []Term{{Name: "state", Value: state, Unit: "B"}, {Name: "activations", Value: act, Unit: "B"}}
-		c.Over = c.Peak + contextBytes - c.Capacity
 		return
 	}
-	share, shareE := float64(l.Sharded()), float64(l.ExpertData())
+	share := float64(l.Sharded())
+	shareE := max(float64(l.ExpertData())*share/float64(l.DP*l.CP), 1)
 	if l.ZeRO == 0 {
 		share, shareE = 1, 1
 	}
@@ -126,6 +138,7 @@ func (p *pricer) memory(c *Cost) {
 	}
 	alive := p.alive(c)
 	worst := -1.0
+	c.Stages = nil
 	for rank, o := range holds {
 		weights := o.dense*b.weights + o.experts*b.weights + o.dense*b.sharedW/share + o.experts*b.sharedW/shareE
 		grads := (o.dense+o.experts)*b.gradients + o.dense*b.sharedG/share + o.experts*b.sharedG/shareE
@@ -173,8 +186,8 @@ func (p *pricer) memory(c *Cost) {
 		}
 		head := 0.0
 		if rank == l.PP-1 && l.Schedule != schedule.ZBV || rank == 0 && l.Schedule == schedule.ZBV {
-			per := 10.0
-			if p.f == Megatron {
+			per := 10.0 // logits, their copy in fp32, the gradient
+			if p.f == Megatron || l.FusedLoss {
 				per = 6
 			}
 			head = p.tc * p.vocab() / float64(l.TP) * per * float64(1+m.MTP)
@@ -196,12 +209,13 @@ func (p *pricer) memory(c *Cost) {
 		if p.f == FSDP {
 			spare = slackFSDP
 		}
-		total := peak * (1 + spare)
-		if total <= worst {
+		total, over := p.settled(peak, spare)
+		c.Stages = append(c.Stages, StageMemory{state, total})
+		if peak <= worst {
 			continue
 		}
-		worst = total
-		c.Stage, c.State, c.Peak = rank, state, total
+		worst = peak
+		c.Stage, c.State, c.Peak, c.Over = rank, state, total, over
 		c.Memory = nil
 		put := func(name string, v float64, why string) {
 			if v > 0 {
@@ -217,9 +231,15 @@ func (p *pricer) memory(c *Cost) {
 		put("fp8 weights", cast, "copies for the matrix products")
 		put("buckets", bucket, "4.5 x 5e8 elements while gradients are reduced")
 		put("workspace", work+p.workspace(), "gradients of one layer, transfers, libraries")
-		put("allocator", peak*spare, fmt.Sprintf("%.0f%% of the peak", 100*spare))
+		put("allocator", total-peak, fmt.Sprintf("%.0f%% of the peak, less where memory is short", 100*spare))
 	}
-	c.Over = c.Peak + contextBytes - c.Capacity
+}
+
+// settled is what the allocator holds when the framework has so many bytes in use, and by how much that is more than the GPU
+// has. The slack goes first when memory is short.
+func (p *pricer) settled(used, spare float64) (peak, over float64) {
+	least, room := used*(1+torn), p.mc.Usable()-contextBytes
+	return max(least, min(used*(1+spare), room)), least - room
 }
 
 // workspace is what libraries keep on this GPU.

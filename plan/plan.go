@@ -58,6 +58,7 @@ type Cost struct {
 	USDPerStep float64            `json:"usd_per_step"`
 	Reduce     float64            `json:"gradient_reduction_s"` // of the slowest stage, all sister groups at once, by NCCL\'s model
 	Hide       float64            `json:"gradient_hidden_s"`    // what the last backward can hide of it
+	Stages     []StageMemory      `json:"memory_by_stage,omitempty"`
 	Nearest    *Nearest           `json:"nearest"`
 	Notes      []string           `json:"notes,omitempty"`
 	Why        *Term              `json:"why,omitempty"`
@@ -100,15 +101,8 @@ func price(q Question, h Habits) (*Cost, error) {
 func (p *pricer) transformer(c *Cost, factor float64, why bool) error {
 	l := p.l
 	stages := p.stages(factor)
-	send, sendHow := 0.0, ""
-	if l.PP > 1 {
-		bytes := 2 * p.tc * float64(p.m.Hidden)
-		if l.Sequence {
-			bytes /= float64(l.TP)
-		}
-		send, sendHow = p.mc.Send(l.TP*l.CP*l.DP, bytes)
-	}
-	pipe := schedule.Pipe{Kind: l.Schedule, Ranks: l.PP, Chunks: l.VPP, Micro: l.MicroBatches(), Send: send, Sync: !l.Overlap, Trace: why}
+	hops, send, sendHow := p.hops()
+	pipe := schedule.Pipe{Kind: l.Schedule, Ranks: l.PP, Chunks: l.VPP, Micro: l.MicroBatches(), Hops: hops, Sync: !l.Overlap || l.Blocking, Trace: why}
 	for _, s := range stages {
 		pipe.Cost = append(pipe.Cost, s.Cost)
 	}
@@ -145,6 +139,36 @@ func (p *pricer) transformer(c *Cost, factor float64, why bool) error {
 		c.Why = p.tree(c, stages, r, send, sendHow, data, dataTerms, opt, optWhy, factor)
 	}
 	return nil
+}
+
+// hops is the time of an activation from each stage to the next, and the longest with its reason. Stages lie one after the
+// other: those of a few GPUs share a domain with their neighbour, or do not.
+func (p *pricer) hops() (hops []float64, longest float64, how string) {
+	l := p.l
+	if l.PP == 1 {
+		return nil, 0, ""
+	}
+	bytes := 2 * p.tc * float64(p.m.Hidden)
+	if l.Sequence {
+		bytes /= float64(l.TP)
+	}
+	stride, domain := l.TP*l.CP*l.DP, p.mc.Domain
+	for i := range l.PP {
+		from, to := i*stride, (i+1)%l.PP*stride
+		apart := 0 // ranks that the sender and the receiver lie apart, seen as within a domain or beyond it
+		for k := range min(stride, domain) {
+			if (from+k)/domain != (to+k)/domain {
+				apart = domain
+				break
+			}
+		}
+		t, why := p.mc.Send(apart, bytes)
+		hops = append(hops, t)
+		if t > longest {
+			longest, how = t, why
+		}
+	}
+	return hops, longest, how
 }
 
 // ShownOf is what of a gradient reduction stays visible.

@@ -89,6 +89,8 @@ var Points = sync.OnceValue(func() []Point {
 			if l.Dtype == "fp16" {
 				l.Grad = "bf16"
 			}
+		case strings.HasSuffix(p.ID, "-mpt"):
+			l.FusedLoss = true
 		case strings.HasSuffix(p.ID, "-nano"):
 			l.Grad, l.Overlap = "fp32", false
 		case p.Framework == Megatron:

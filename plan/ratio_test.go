@@ -34,8 +34,11 @@ func TestSchedulesBesideMeasured(t *testing.T) {
 			var base float64
 			for i, kind := range []string{"1f1b", "interleaved", "zb-1p", "zb-2p"} {
 				vpp := ""
-				if kind == "interleaved" { // a layer or two a chunk
-					vpp = fmt.Sprintf(",vpp=%d", (x.layers+2)/x.pp)
+				switch kind { // 1F1B of Megatron's in 2023 waits for what it sends; the paper's own schedules do not
+				case "interleaved": // a layer a chunk
+					vpp = fmt.Sprintf(",vpp=%d,p2p=blocking", (x.layers+2)/x.pp)
+				case "1f1b":
+					vpp = ",p2p=blocking"
 				}
 				l, err := ParseLayout(fmt.Sprintf("pp=%d,micro=%d,batch=%d,seq=1024,zero=0,schedule=%s%s", x.pp, x.micro, x.micro*micros, kind, vpp), Megatron, 0)
 				if err != nil {
@@ -61,13 +64,11 @@ func TestSchedulesBesideMeasured(t *testing.T) {
 			}
 		}
 	}
-	// Interleaving gained less there than its bubble says: three times the messages, and smaller kernels.
-	for kind, most := range map[string]float64{"zb-1p": .03, "zb-2p": .03, "interleaved": .08} {
-		list := errs[kind]
-		slices.Sort(list)
-		t.Logf("%s: median %.1f%%, worst %.1f%%", kind, 100*list[len(list)/2], 100*list[len(list)-1])
-		if list[len(list)/2] > most {
-			t.Errorf("%s: the median error is %.1f%%, want at most %.0f%%", kind, 100*list[len(list)/2], 100*most)
+	for kind, most := range map[string]float64{"zb-1p": .03, "zb-2p": .03, "interleaved": .035} {
+		m := median(errs[kind])
+		t.Logf("%s: median %.1f%%, worst %.1f%%", kind, 100*m, 100*slices.Max(errs[kind]))
+		if m > most {
+			t.Errorf("%s: the median error is %.1f%%, want at most %.1f%%", kind, 100*m, 100*most)
 		}
 	}
 }

@@ -255,7 +255,7 @@ func search(m *work.Model, mc *Machine, f Framework, w Wish, h Habits) (*Found, 
 		lb float64
 	}
 	var todo []open
-	capacity := float64(mc.GPU.Memory) - contextBytes
+	capacity := mc.Usable() - contextBytes
 	least, leastAt := math.Inf(1), 0
 	question := func(l Layout) Question {
 		return Question{Model: m, Machine: mc, Framework: f, Layout: l, Release: w.Release, Factor: w.Factor}

@@ -265,6 +265,13 @@ func (c Chip) GEMM(t Type, m, n, k float64) float64 {
 	return c.gemmForm(t, m, n, k) * f
 }
 
+// Launch is what of a product's time is its start alone, as kernels were measured: the launch, and for narrow types a
+// kernel of its own that quantises the input.
+func (c Chip) Launch(t Type) float64 {
+	_, as := c.peak(t)
+	return gemmFits[c.Table+"/"+string(as)].t0
+}
+
 // Near names the measured product nearest to a shape, and how the model does there without it.
 func (c Chip) Near(t Type, m, n, k float64) string {
 	if c.Far {

@@ -85,10 +85,6 @@ func (p Pipe) greedy() (*Result, error) {
 	for i := range left {
 		left[i] = len(mine[i]) * perLane
 	}
-	sync := 0.0
-	if p.Sync {
-		sync = p.Send
-	}
 	q := &moments{}
 	seq := 0
 	wake := func(rank int, at float64) {
@@ -102,7 +98,7 @@ func (p Pipe) greedy() (*Result, error) {
 	for i := range first {
 		first[i] = inf
 	}
-	span := func(rank, stage, micro int, pass byte, begin, end float64) {
+	span := func(rank, stage, micro int, pass byte, begin, end, sync float64) {
 		r.Busy[rank] += end - begin
 		r.Time = max(r.Time, end)
 		first[rank], last[rank] = min(first[rank], begin), max(last[rank], end)
@@ -111,6 +107,12 @@ func (p Pipe) greedy() (*Result, error) {
 			r.Spans = append(r.Spans, Span{rank, stage / p.Ranks, micro, pass, begin, end})
 		}
 		wake(rank, free[rank])
+	}
+	wait := func(send float64) float64 {
+		if p.Sync {
+			return send
+		}
+		return 0
 	}
 	for q.Len() > 0 {
 		m := heap.Pop(q).(moment)
@@ -130,18 +132,20 @@ func (p Pipe) greedy() (*Result, error) {
 			j := nextB[best]
 			nextB[best]++
 			c := p.Cost[best.stage]
-			end := now + c.B
+			end, send := now+c.B, 0.0
 			if best.stage > 0 {
 				i := idx(best.lane, best.stage-1, j)
-				readyB[i] = end + p.Send
-				wake(rankOf(best.lane, best.stage-1), readyB[i])
+				next := rankOf(best.lane, best.stage-1)
+				send = p.hop(rank, next)
+				readyB[i] = end + send
+				wake(next, readyB[i])
 			}
 			if left[rank]--; left[rank] == 0 {
 				r.LastB[rank] = now
 			}
 			pendingW[rank] = append(pendingW[rank], pass{'W', best.stage, j})
 			laneOfW[rank] = append(laneOfW[rank], best.lane)
-			span(rank, best.stage, j, 'B', now, end)
+			span(rank, best.stage, j, 'B', now, end, wait(send))
 			continue
 		}
 		// A forward pass. The last chunk's first, so that backward may begin.
@@ -154,14 +158,11 @@ func (p Pipe) greedy() (*Result, error) {
 		if found {
 			j := nextF[best]
 			nextF[best]++
-			end := now + p.Cost[best.stage].F
+			end, send := now+p.Cost[best.stage].F, 0.0
 			if best.stage < stages-1 {
 				i := idx(best.lane, best.stage+1, j)
 				next := rankOf(best.lane, best.stage+1)
-				send := p.Send
-				if next == rank {
-					send = 0
-				}
+				send = p.hop(rank, next)
 				readyF[i] = end + send
 				wake(next, readyF[i])
 			} else {
@@ -170,7 +171,7 @@ func (p Pipe) greedy() (*Result, error) {
 			alive[rank]++
 			held[best]++
 			r.Alive[rank] = max(r.Alive[rank], alive[rank])
-			span(rank, best.stage, j, 'F', now, end)
+			span(rank, best.stage, j, 'F', now, end, wait(send))
 			continue
 		}
 		if len(pendingW[rank]) > 0 {
@@ -178,7 +179,7 @@ func (p Pipe) greedy() (*Result, error) {
 			pendingW[rank], laneOfW[rank] = pendingW[rank][1:], laneOfW[rank][1:]
 			alive[rank]--
 			held[place{lane, w.stage}]--
-			span(rank, w.stage, w.micro, 'W', now, now+p.Cost[w.stage].W)
+			span(rank, w.stage, w.micro, 'W', now, now+p.Cost[w.stage].W, 0)
 		}
 	}
 	r.finish(p, first, last)

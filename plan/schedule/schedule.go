@@ -89,9 +89,9 @@ type Pipe struct {
 	Chunks int // of layers a rank; 1 unless interleaved (ZB-V has 2)
 	Micro  int // micro-batches
 	Cost   []Cost
-	// Send is the time of an activation between neighbours. Sync means that a rank computes
-	// nothing while it sends, as a plain 1F1B does.
-	Send float64
+	// Hops is the time of an activation from each rank to the next, and from the last to the first; none for no time.
+	// Sync means that a rank computes nothing while it sends.
+	Hops []float64
 	Sync bool
 	// Trace asks for the spans.
 	Trace bool
@@ -123,6 +123,8 @@ func (p Pipe) Check() error {
 		return fmt.Errorf("a pipeline needs ranks, chunks and micro-batches of at least 1; there are %d, %d and %d", p.Ranks, p.Chunks, p.Micro)
 	case len(p.Cost) != p.Ranks*p.Chunks:
 		return fmt.Errorf("%d costs for %d chunks", len(p.Cost), p.Ranks*p.Chunks)
+	case len(p.Hops) != 0 && len(p.Hops) != p.Ranks:
+		return fmt.Errorf("%d hops between %d ranks", len(p.Hops), p.Ranks)
 	case p.Kind == Interleaved && p.Chunks > 1 && p.Micro%p.Ranks != 0:
 		return fmt.Errorf("interleaved schedules need micro-batches in multiples of pp: %d micro-batches, pp %d", p.Micro, p.Ranks)
 	case p.Kind == ZBV && p.Chunks != 2:
@@ -133,6 +135,20 @@ func (p Pipe) Check() error {
 		return fmt.Errorf("%s has one chunk a rank; there are %d", p.Kind, p.Chunks)
 	}
 	return nil
+}
+
+// hop is the time of an activation between two ranks, either way.
+func (p Pipe) hop(a, b int) float64 {
+	if a > b {
+		a, b = b, a
+	}
+	switch {
+	case a == b || len(p.Hops) == 0:
+		return 0
+	case a == 0 && b == p.Ranks-1 && p.Ranks > 2:
+		return p.Hops[b]
+	}
+	return p.Hops[a]
 }
 
 // rankOf says who runs virtual stage s. In a V the second half runs backwards.
@@ -275,10 +291,6 @@ func (p Pipe) ordered() (*Result, error) {
 	for i := range seqs {
 		seqs[i] = p.order(i)
 	}
-	sync := 0.0
-	if p.Sync {
-		sync = p.Send
-	}
 	for moved := true; moved; {
 		moved = false
 		for rank := range p.Ranks {
@@ -288,11 +300,11 @@ func (p Pipe) ordered() (*Result, error) {
 				switch {
 				case x.kind == 'W':
 				case x.kind == 'F' && x.stage > 0:
-					ready = doneF[(x.stage-1)*p.Micro+x.micro] + p.Send
+					ready = doneF[(x.stage-1)*p.Micro+x.micro] + p.hop(p.rankOf(x.stage-1), rank)
 				case x.kind == 'B' && x.stage == stages-1:
 					ready = doneF[x.stage*p.Micro+x.micro]
 				case x.kind == 'B':
-					ready = doneB[(x.stage+1)*p.Micro+x.micro] + p.Send
+					ready = doneB[(x.stage+1)*p.Micro+x.micro] + p.hop(p.rankOf(x.stage+1), rank)
 				}
 				if math.IsNaN(ready) {
 					break
@@ -329,7 +341,7 @@ func (p Pipe) ordered() (*Result, error) {
 					first[rank] = begin
 				}
 				last[rank] = end
-				free[rank] = end + sync
+				free[rank] = end + p.blocked(rank, x.stage, x.kind)
 				r.Busy[rank] += took
 				if p.Trace {
 					r.Spans = append(r.Spans, Span{rank, x.stage / p.Ranks, x.micro, x.kind, begin, end})
@@ -347,6 +359,18 @@ func (p Pipe) ordered() (*Result, error) {
 	}
 	r.finish(p, first, last)
 	return r, nil
+}
+
+// blocked is how long a rank waits for what a pass sends.
+func (p Pipe) blocked(rank, stage int, kind byte) float64 {
+	switch {
+	case !p.Sync:
+	case kind == 'F' && stage < p.Ranks*p.Chunks-1:
+		return p.hop(rank, p.rankOf(stage+1))
+	case kind == 'B' && stage > 0:
+		return p.hop(rank, p.rankOf(stage-1))
+	}
+	return 0
 }
 
 // finish derives what follows from when ranks began and ended.

@@ -53,7 +53,7 @@ func TestBubblesAreThePapers(t *testing.T) {
 func TestEveryScheduleIsValid(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		kind := rapid.SampledFrom(Kinds()).Draw(t, "kind")
-		p := Pipe{Kind: kind, Ranks: rapid.IntRange(1, 6).Draw(t, "ranks"), Chunks: 1, Trace: true, Send: rapid.Float64Range(0, .5).Draw(t, "send"), Sync: rapid.Bool().Draw(t, "sync")}
+		p := Pipe{Kind: kind, Ranks: rapid.IntRange(1, 6).Draw(t, "ranks"), Chunks: 1, Trace: true, Sync: rapid.Bool().Draw(t, "sync")}
 		p.Micro = p.Ranks * rapid.IntRange(1, 4).Draw(t, "groups")
 		switch kind {
 		case Interleaved:
@@ -62,6 +62,9 @@ func TestEveryScheduleIsValid(t *testing.T) {
 			p.Chunks = 2
 		case DualPipe:
 			p.Ranks, p.Micro = 2*p.Ranks, 2*p.Micro
+		}
+		for range p.Ranks {
+			p.Hops = append(p.Hops, rapid.Float64Range(0, .5).Draw(t, "hop"))
 		}
 		for range p.Ranks * p.Chunks {
 			p.Cost = append(p.Cost, Cost{rapid.Float64Range(.5, 2).Draw(t, "F"), rapid.Float64Range(.5, 2).Draw(t, "B"), rapid.Float64Range(.5, 2).Draw(t, "W")})

@@ -28,7 +28,7 @@ func Layouts(e Engine, load Load, ttft, tpot float64, apart bool) []Try {
 		}
 		for _, l := range options {
 			x := e
-			x.Layout, x.steps = l, nil
+			x.Layout, x.steps, x.products = l, nil, nil
 			r, err := Run(x, load)
 			if err != nil {
 				out = append(out, Try{Why: err.Error(), Layout: l})

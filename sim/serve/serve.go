@@ -13,14 +13,13 @@
 package serve
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"math/rand/v2"
 	"slices"
 
 	"github.com/weft-fabric/weft/plan"
-	"github.com/weft-fabric/weft/plan/kernel"
-	"github.com/weft-fabric/weft/sched"
 	"github.com/weft-fabric/weft/work"
 )
 
@@ -28,12 +27,17 @@ import (
 type Layout struct {
 	TP       int `json:"tp"`
 	PP       int `json:"pp"`
+	DP       int `json:"dp"` // groups of TP ranks inside a copy that attend to different requests and share the experts; 0 for 1
+	EP       int `json:"ep"` // ranks of a copy that whole experts are spread over; the rest of the ranks cut each expert; 0 for 1
 	Replicas int `json:"replicas"`
 	Prefill  int `json:"prefill_workers,omitempty"` // with prefill and decode apart: copies for prompts; Replicas decode
 }
 
 // GPUs is how many it takes.
-func (l Layout) GPUs() int { return l.TP * l.PP * (l.Replicas + l.Prefill) }
+func (l Layout) GPUs() int { return l.Ranks() * l.PP * (l.Replicas + l.Prefill) }
+
+// Ranks is how many GPUs compute a layer of one copy.
+func (l Layout) Ranks() int { return l.TP * max(l.DP, 1) }
 
 // Engine is one copy of a model on a machine.
 type Engine struct {
@@ -46,9 +50,19 @@ type Engine struct {
 	Most    int     // requests that run at once at most; 0 for what memory allows
 	Memory  float64 // share of the GPU's memory that the engine takes
 	Reuse   float64 // share of prompts found in the cache of earlier ones
-	Factor  float64 // steps of a server over the sum of kernels; 0 for 1
+	Factor  float64 // decode steps of a server over the sum of their kernels, which wait for memory; 0 for 1
+	Compute float64 // the same of what prompts add to a step, which computes; 0 for 1
+	Habits  Habits
 
-	steps map[[3]int]float64
+	steps    map[Work]float64
+	products map[[3]float64]float64
+}
+
+// Habits is how an engine runs, whatever the model and the GPU.
+type Habits struct {
+	Eager        float64 // seconds of host time a layer, where prompts run: their steps are in no graph
+	Turn         float64 // seconds from a request's sending to the queue, and of its first token back
+	PromptsFirst bool    // a step has prompts or new tokens, not both, and prompts go first
 }
 
 func bytesOf(t string) float64 {
@@ -64,8 +78,13 @@ func bytesOf(t string) float64 {
 // WeightBytes is what one GPU holds of the model.
 func (e *Engine) WeightBytes() float64 {
 	p := e.Model.Params()
-	inner := p.Total - p.Embedding - p.Head
-	return (inner*bytesOf(e.Weights) + (p.Embedding+p.Head)*2) / float64(e.Layout.TP*e.Layout.PP)
+	tp, ranks, pp := float64(e.Layout.TP), float64(e.Layout.Ranks()), float64(e.Layout.PP)
+	experts := 0.0
+	for i := range e.Model.Layers {
+		experts += e.Model.Layer(e.Model.IsMoE(i)).Experts
+	}
+	inner := (p.Total-p.Embedding-p.Head-experts)/tp + experts/ranks
+	return (inner*bytesOf(e.Weights) + (p.Embedding+p.Head)*2/tp) / pp
 }
 
 // KVBytes is what one GPU keeps of a token. With more ranks than KV heads, heads are copied.
@@ -79,117 +98,8 @@ func (e *Engine) KVBytes() float64 {
 
 // Tokens is how many tokens the KV cache of a copy holds; 0 if the model does not fit.
 func (e *Engine) Tokens() int {
-	free := float64(e.Machine.GPU.Memory)*e.Memory - e.WeightBytes() - 3.5e9
-	return max(int(free/e.KVBytes()), 0)
-}
-
-// Step is the seconds of one step: decode requests with ctx tokens each get a token, and prompt tokens run beside them.
-func (e *Engine) Step(decode, ctx, prompt int) float64 {
-	if decode+prompt == 0 {
-		return 0
-	}
-	// Contexts and prompts in 32 steps a doubling: a step's time is smooth in both.
-	round := func(n int) int {
-		if n < 64 {
-			return n
-		}
-		unit := 1 << max(int(math.Log2(float64(n)))-5, 0)
-		return (n + unit/2) / unit * unit
-	}
-	key := [3]int{decode, round(ctx), round(prompt)}
-	if t, ok := e.steps[key]; ok {
-		return t
-	}
-	t := e.step(float64(key[0]), float64(key[1]), float64(key[2]))
-	if e.steps == nil {
-		e.steps = map[[3]int]float64{}
-	}
-	e.steps[key] = t
-	return t
-}
-
-func (e *Engine) step(decode, ctx, prompt float64) float64 {
-	m, c, t := e.Model, e.Machine.Chip, float64(e.Layout.TP)
-	tokens := decode + prompt
-	w := kernel.Type(e.Weights)
-	kvType := kernel.Type("bf16")
-	if e.KV == "fp8" {
-		kvType = "fp8"
-	}
-	h, d := float64(m.Hidden), float64(m.HeadDim)
-	heads, kv := float64(m.Heads)/t, max(float64(m.KVHeads)/t, 1)
-	g := 1.0
-	if m.Gated {
-		g = 2
-	}
-	attention := func() float64 {
-		s := 0.0
-		if m.MLA != nil {
-			a := m.MLA
-			if a.QRank > 0 {
-				s += c.GEMM(w, tokens, float64(a.QRank+a.KVRank+a.RoPE), h) + c.GEMM(w, tokens, heads*float64(a.NoPE+a.RoPE), float64(a.QRank))
-			} else {
-				s += c.GEMM(w, tokens, heads*float64(a.NoPE+a.RoPE)+float64(a.KVRank+a.RoPE), h)
-			}
-			s += c.GEMM(w, tokens, heads*float64(a.V), float64(a.KVRank)) + c.GEMM(w, tokens, h, heads*float64(a.V))
-			if decode > 0 { // the latent vector is one KV head for all
-				s += c.Decode(kvType, decode, ctx, heads, 1, float64(a.KVRank+a.RoPE)/2)
-			}
-			d = float64(a.NoPE+a.RoPE+a.V) / 2
-			kv = heads
-		} else {
-			s += c.GEMM(w, tokens, (heads+2*kv)*d, h) + c.GEMM(w, tokens, h, heads*d)
-			if decode > 0 {
-				s += c.Decode(kvType, decode, ctx, heads, kv, d)
-			}
-		}
-		if prompt > 0 {
-			s += c.Prefill("bf16", 1, prompt, max(prompt, ctx/2), heads, kv, d)
-		}
-		return s
-	}
-	dense := func() float64 {
-		f := float64(m.FFN) / t
-		return c.GEMM(w, tokens, g*f, h) + c.GEMM(w, tokens, h, f)
-	}
-	experts := func() float64 {
-		// A batch touches E (1 - (1 - K/E)^B) experts; their weights are read whole.
-		E, K := float64(m.Experts), float64(m.TopK)
-		touched := E * (1 - math.Pow(1-K/E, tokens))
-		f := float64(m.ExpertFFN) / t
-		each := max(tokens*K/touched, 1)
-		read := touched * (g + 1) * h * f * bytesOf(e.Weights) / (c.HBM * .8)
-		compute := c.GEMM(w, each*touched, g*f, h) + c.GEMM(w, each*touched, h, f)
-		s := max(read, compute)
-		if m.SharedFFN > 0 {
-			fs := float64(m.SharedFFN) / t
-			s += c.GEMM(w, tokens, g*fs, h) + c.GEMM(w, tokens, h, fs)
-		}
-		return s + c.Vector(tokens*K*h*2*6)
-	}
-	layer := attention() + c.Vector(tokens*h*2*8) + 6e-6
-	reduce := 0.0
-	if e.Layout.TP > 1 {
-		r, _ := e.Machine.Collective(sched.AllReduce, e.Layout.TP, 1, 2*tokens*h)
-		reduce = 2 * r * .8 // engines fuse the norm into a one-shot all-reduce
-	}
-	sum := float64(m.Layers) * (layer + reduce)
-	if n := m.DenseLayers(); n > 0 {
-		sum += float64(n) * dense()
-	}
-	if n := m.MoELayers(); n > 0 {
-		sum += float64(n) * experts()
-	}
-	sum += c.GEMM("bf16", max(decode, 1), float64(m.Vocab)/t, h)
-	if e.Layout.PP > 1 { // a token passes all stages; they work on different requests meanwhile
-		hop, _ := e.Machine.Send(e.Layout.TP, 2*tokens*h)
-		sum += hop * float64(e.Layout.PP-1)
-	}
-	factor := e.Factor
-	if factor == 0 {
-		factor = 1
-	}
-	return sum*factor + .8e-3
+	free := e.Machine.Usable()*e.Memory - e.WeightBytes() - 3.5e9
+	return max(int(free/e.KVBytes()*float64(max(e.Layout.DP, 1))), 0)
 }
 
 // Request is one request.
@@ -205,6 +115,7 @@ type Load struct {
 	Rate          float64
 	Input, Output int
 	Requests      int
+	Spread        float64 // lengths lie evenly between this share below Input and Output, and these
 	Trace         []Request
 	Seed          uint64
 }
@@ -260,6 +171,9 @@ type running struct {
 func Run(e Engine, load Load) (*Result, error) {
 	if err := e.check(); err != nil {
 		return nil, err
+	}
+	if e.steps == nil {
+		e.steps, e.products = map[Work]float64{}, map[[3]float64]float64{}
 	}
 	reqs, closed, err := load.requests()
 	if err != nil {
@@ -332,11 +246,20 @@ func (e *Engine) serve(reqs []Request, users, capacity int, done func(start, fir
 	var queue []int
 	next := 0
 	now := 0.0
+	turn := e.Habits.Turn
+	var asked []int // requests of users that are on their way
+	due := make([]float64, len(reqs))
+	away := rand.New(rand.NewPCG(7, 7))
 	arrive := func() {
-		for next < len(reqs) && reqs[next].At <= now && users == 0 {
+		for next < len(reqs) && reqs[next].At+turn <= now && users == 0 {
 			starts[next] = reqs[next].At
 			queue = append(queue, next)
 			next++
+		}
+		slices.SortFunc(asked, func(a, b int) int { return cmp.Compare(due[a], due[b]) })
+		for len(asked) > 0 && due[asked[0]] <= now {
+			queue = append(queue, asked[0])
+			asked = asked[1:]
 		}
 	}
 	for i := 0; i < users && next < len(reqs); i++ {
@@ -356,7 +279,7 @@ func (e *Engine) serve(reqs []Request, users, capacity int, done func(start, fir
 		workers = max(e.Layout.Prefill/max(e.Layout.Replicas, 1), 1)
 	}
 	free := make([]float64, workers)
-	for next < len(reqs) || len(queue) > 0 || len(run) > 0 || len(coming) > 0 {
+	for next < len(reqs) || len(queue) > 0 || len(asked) > 0 || len(run) > 0 || len(coming) > 0 {
 		arrive()
 		if apart {
 			for len(queue) > 0 {
@@ -370,7 +293,7 @@ func (e *Engine) serve(reqs []Request, users, capacity int, done func(start, fir
 				}
 				tokens := max(int(float64(reqs[i].Input)*(1-e.Reuse)), 1)
 				begin := max(free[w], max(now, starts[i]))
-				free[w] = begin + e.Step(0, 0, tokens)
+				free[w] = begin + e.Step(Work{Prompts: 1, Prompt: tokens})
 				whole := e.Transfer(reqs[i].Input, workers)
 				// All but the last layer's share goes while the prompt runs.
 				transfers[i] = .42e-3 + (whole-.42e-3)/float64(e.Model.Layers)
@@ -399,7 +322,8 @@ func (e *Engine) serve(reqs []Request, users, capacity int, done func(start, fir
 			}
 			used += need
 			queue = queue[1:]
-			run = append(run, running{i, 0, reqs[i].Output, max(int(float64(reqs[i].Input)*(1-e.Reuse)), 1), 0})
+			left := max(int(float64(reqs[i].Input)*(1-e.Reuse)), 1)
+			run = append(run, running{i, reqs[i].Input - left, reqs[i].Output, left, 0})
 		}
 		if len(run) == 0 {
 			switch {
@@ -409,41 +333,54 @@ func (e *Engine) serve(reqs []Request, users, capacity int, done func(start, fir
 					at = min(at, x.at)
 				}
 				now = max(now, at)
+			case len(asked) > 0:
+				now = max(now, due[asked[0]])
 			case next < len(reqs) && users == 0:
-				now = max(now, reqs[next].At)
+				now = max(now, reqs[next].At+turn)
 			default:
 				return
 			}
 			continue
 		}
-		decode, ctx, prompt := 0, 0, 0
+		var w Work
 		budget := e.Chunk
 		for k := range run {
 			if run[k].prompt == 0 {
-				decode++
-				ctx += run[k].ctx
+				w.Decode++
+				w.Context += run[k].ctx
 			} else if budget > 0 {
 				take := min(run[k].prompt, budget)
 				budget -= take
-				prompt += take
+				w.Prompts++
+				w.Prompt += take
+				w.Before += run[k].ctx
 				run[k].prompt -= take
 				run[k].ctx += take
 			}
 		}
-		if decode > 0 {
-			ctx /= decode
+		if w.Decode > 0 {
+			w.Context /= w.Decode
 		}
-		step := e.Step(decode, ctx, prompt)
+		if w.Prompts > 0 && e.Habits.PromptsFirst {
+			w.Decode, w.Context = 0, 0
+		}
+		if w.Prompts > 0 {
+			w.Before /= w.Prompts
+		}
+		step := e.Step(w)
 		// As long as nothing changes, steps are alike: many at once.
 		many := 1
-		if prompt == 0 {
+		if w.Prompt == 0 {
 			many = 1 << 30
 			for k := range run {
 				many = min(many, run[k].left)
 			}
 			limit := math.Inf(1)
 			if users == 0 && next < len(reqs) {
-				limit = reqs[next].At
+				limit = reqs[next].At + turn
+			}
+			if len(asked) > 0 {
+				limit = max(due[asked[0]], now+step)
 			}
 			for _, x := range coming {
 				limit = min(limit, max(x.at, now+step))
@@ -456,14 +393,13 @@ func (e *Engine) serve(reqs []Request, users, capacity int, done func(start, fir
 		now += step * float64(many)
 		for k := 0; k < len(run); {
 			x := &run[k]
-			if x.prompt > 0 {
+			if x.prompt > 0 || x.first > 0 && w.Decode == 0 {
 				k++
 				continue
 			}
 			if x.first == 0 { // its prompt is done: the first token
 				x.first = now
 				x.left--
-				x.ctx = reqs[x.r].Input
 			} else {
 				x.left -= many
 				x.ctx += many
@@ -474,9 +410,10 @@ func (e *Engine) serve(reqs []Request, users, capacity int, done func(start, fir
 			}
 			done(starts[x.r], x.first, now, transfers[x.r], reqs[x.r])
 			used -= reqs[x.r].Input + reqs[x.r].Output
-			if users > 0 && next < len(reqs) {
+			if users > 0 && next < len(reqs) { // the user asks again
 				starts[next] = now
-				queue = append(queue, next)
+				due[next] = now + turn*(.5+away.Float64())
+				asked = append(asked, next)
 				next++
 			}
 			run = slices.Delete(run, k, k+1)
@@ -514,8 +451,9 @@ func (l Load) requests() ([]Request, int, error) {
 	out := make([]Request, l.Requests)
 	r := rand.New(rand.NewPCG(l.Seed, 5))
 	at := 0.0
+	length := func(n int) int { return max(n-int(r.Float64()*l.Spread*float64(n)), 1) }
 	for i := range out {
-		out[i] = Request{Input: l.Input, Output: l.Output}
+		out[i] = Request{Input: length(l.Input), Output: length(l.Output)}
 		if l.Rate > 0 {
 			at += r.ExpFloat64() / l.Rate
 			out[i].At = at
