@@ -14,6 +14,7 @@
 # make bench-hosts  collectives over hosts made of namespaces beside Open MPI and Gloo, on one and two rails, and the simulator's word on them (LAYOUTS, SIZES); as root, about fifteen minutes
 # make accuracy  refits the predictions of NCCL to the measured points and writes docs/accuracy.md; about two minutes
 # make plan-accuracy  fits the factors of plans to measured steps again and writes docs/plan-accuracy.md; about a minute
+# make serve-accuracy  predicts measured latencies of engines and writes docs/serve-accuracy.md; about five minutes
 # make drift  a lab with real routers, and every fault that weft net check must name planted in it
 # make drills  breaks the network of a lab in every way that weft lab drill knows, and measures
 # make gpu    on a machine with a GPU: kernels against reduce, collectives, speed with and without MPS; docs/gpu.md
@@ -131,6 +132,10 @@ accuracy:
 
 plan-accuracy:
 	$(GO) test ./plan -run Update -count=1 -update
+
+.PHONY: serve-accuracy
+serve-accuracy:
+	$(GO) test ./sim/serve -run Update -count=1 -timeout 30m -update
 
 bench: bench-sim
 	GOMAXPROCS=1 $(GO) test -run '^$$' -bench . -benchtime 3x ./topo/...

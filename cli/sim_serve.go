@@ -11,9 +11,9 @@ import (
 
 func newSimServe() *cobra.Command {
 	var p presetFlags
-	var on, weights, kv, trace string
-	var gpus, tp, pp, replicas, prefill, users, in, out, requests, chunk, most int
-	var rate, memory, reuse, factor, ttft, tpot, price float64
+	var on, weights, kv, trace, engine string
+	var gpus, tp, pp, dp, ep, replicas, prefill, users, in, out, requests, chunk, most int
+	var rate, memory, reuse, tier, spread, factor, compute, ttft, tpot, price float64
 	var seed uint64
 	var asJSON, apart bool
 	cmd := &cobra.Command{
@@ -24,8 +24,10 @@ the model over 1, 2, 4, ... GPUs. With --tp it runs one layout, without it tries
 --ttft and --tpot set limits for 90% of the requests. With --prefill copies of their own take the prompts and hand
 the KV cache over through the fabric.
 
-Users are a closed loop (--users), arrivals at random (--rate), or a trace of Mooncake's or Azure's form (--trace).`,
+Users are a closed loop (--users), arrivals at random (--rate), or a trace of Mooncake's, Azure's or BurstGPT's form
+(--trace). --engine takes the habits of vLLM, SGLang or TensorRT-LLM.`,
 		Example: `  weft sim serve llama3-70b --cluster dgx-h100 --weights fp8 --users 64 --input 1000 --output 500
+  weft sim serve deepseek-v3 --cluster dgx-h200 --weights fp8 --engine sglang --tp 1 --dp 8 --ep 8 --users 64
   weft sim serve llama3-8b --cluster dgx-h100 --tp 1 --rate 20 --input 2000 --output 200 --json
   weft sim serve llama3-70b --cluster dgx-h100 --gpus 16 --weights fp8 --tp 2 --replicas 6 --prefill 2 --rate 10 --input 4000 --output 300`,
 		Args: cobra.ExactArgs(1),
@@ -50,7 +52,7 @@ Users are a closed loop (--users), arrivals at random (--rate), or a trace of Mo
 					return fmt.Errorf("%s %q: want bf16 or fp8, or fp4 for weights", name, v)
 				}
 			}
-			load := serve.Load{Concurrency: users, Rate: rate, Input: in, Output: out, Requests: requests, Seed: seed}
+			load := serve.Load{Concurrency: users, Rate: rate, Input: in, Output: out, Requests: requests, Spread: spread, Seed: seed}
 			if rate > 0 {
 				load.Concurrency = 0
 			}
@@ -66,18 +68,29 @@ Users are a closed loop (--users), arrivals at random (--rate), or a trace of Mo
 					load.Trace = load.Trace[:min(requests, len(load.Trace))]
 				}
 			} else if requests == 0 {
-				load.Requests = max(4*users, 200)
+				load.Requests = max(10*users, 200)
 			}
-			if factor == 0 {
-				factor = serve.FactorFor(mc.GPU.Arch)
+			kind, err := serve.KindNamed(engine)
+			if err != nil {
+				return fmt.Errorf("--engine: %w", err)
 			}
-			e := serve.Engine{Model: m, Machine: mc, Weights: weights, KV: kv, Chunk: chunk, Most: most, Memory: memory, Reuse: reuse, Factor: factor}
+			e := serve.Engine{Model: m, Machine: mc, Weights: weights, KV: kv, Most: most, Memory: memory, Reuse: reuse, Tier: tier * 1e9}
+			e.Take(kind)
+			if chunk != 0 {
+				e.Chunk = chunk
+			}
+			if factor > 0 {
+				e.Factor = factor
+			}
+			if compute > 0 {
+				e.Compute = compute
+			}
 			var tries []serve.Try
 			if tp > 0 {
 				if replicas == 0 {
-					replicas = max(mc.GPUs/(tp*pp)-prefill, 1)
+					replicas = max(mc.GPUs/(tp*max(dp, 1)*pp)-prefill, 1)
 				}
-				e.Layout = serve.Layout{TP: tp, PP: pp, Replicas: replicas, Prefill: prefill}
+				e.Layout = serve.Layout{TP: tp, PP: pp, DP: dp, EP: ep, Replicas: replicas, Prefill: prefill}
 				r, err := serve.Run(e, load)
 				if err != nil {
 					return err
@@ -117,6 +130,12 @@ Users are a closed loop (--users), arrivals at random (--rate), or a trace of Mo
 			fmt.Fprintln(t, "layout\tfirst token p50\tp99\ttoken p50\tp99\ttokens/s\ta GPU\tUSD/M tokens\tlimit")
 			for _, x := range tries {
 				name := fmt.Sprintf("%d x tp %d", x.Layout.Replicas, x.Layout.TP)
+				if x.Layout.DP > 1 {
+					name += fmt.Sprintf(" dp %d", x.Layout.DP)
+				}
+				if x.Layout.EP > 1 {
+					name += fmt.Sprintf(" ep %d", x.Layout.EP)
+				}
 				if x.Layout.PP > 1 {
 					name += fmt.Sprintf(" pp %d", x.Layout.PP)
 				}
@@ -138,6 +157,8 @@ Users are a closed loop (--users), arrivals at random (--rate), or a trace of Mo
 	fl.StringVar(&on, "cluster", "", "`CLUSTER`: file, preset, or a kind of host")
 	fl.IntVar(&gpus, "gpus", 0, "how many `GPUs`; all without it")
 	fl.IntVar(&tp, "tp", 0, "`GPUs` of a copy; all ways are tried without it")
+	fl.IntVar(&dp, "dp", 0, "`GROUPS` of tp GPUs inside a copy that attend to different requests and share the experts, with --tp")
+	fl.IntVar(&ep, "ep", 0, "`GPUs` that whole experts are spread over, with --tp; the others of a copy cut them")
 	fl.IntVar(&pp, "pp", 1, "pipeline `STAGES` of a copy")
 	fl.IntVar(&replicas, "replicas", 0, "`COPIES` of the model; as many as there is place for without it")
 	fl.IntVar(&prefill, "prefill", 0, "further `COPIES` that take prompts only")
@@ -149,17 +170,22 @@ Users are a closed loop (--users), arrivals at random (--rate), or a trace of Mo
 	fl.StringVar(&trace, "trace", "", "`FILE` with arrivals, in Mooncake's or Azure's form")
 	fl.IntVar(&in, "input", 1024, "`TOKENS` of a prompt")
 	fl.IntVar(&out, "output", 256, "`TOKENS` of an answer")
-	fl.IntVar(&requests, "requests", 0, "how many `REQUESTS`; four a user without it")
-	fl.IntVar(&chunk, "chunk", 8192, "`TOKENS` of prompts that a step takes at most")
+	fl.IntVar(&requests, "requests", 0, "how many `REQUESTS`; ten a user without it")
+	fl.IntVar(&chunk, "chunk", 0, "`TOKENS` of prompts that a step takes at most, instead of the engine's")
+	fl.StringVar(&engine, "engine", "vllm", "whose habits: vllm, sglang, trtllm")
+	fl.Float64Var(&spread, "spread", 0, "`SHARE` of --input and --output that a request may be shorter, at random")
 	fl.IntVar(&most, "most", 0, "`REQUESTS` that run at once at most; as many as memory allows without it")
 	fl.Float64Var(&memory, "memory", .9, "`SHARE` of the memory that the engine takes")
-	fl.Float64Var(&reuse, "reuse", 0, "`SHARE` of prompts that is in the cache already")
-	fl.Float64Var(&factor, "factor", 0, "steps of a server over the sum of kernels, instead of the fitted `FACTOR`")
+	fl.Float64Var(&reuse, "reuse", 0, "`SHARE` of prompts that is in the cache already; a trace with hash_ids says it itself")
+	fl.Float64Var(&tier, "tier", 0, "`GB/s` at which a GPU loads what is in the cache, from host memory or a store; without it, it is in the GPU's memory")
+	fl.Float64Var(&factor, "factor", 0, "decode steps of a server over the sum of their kernels, instead of the engine's `FACTOR`")
+	fl.Float64Var(&compute, "compute", 0, "the same `FACTOR` of what prompts add")
 	fl.Float64Var(&ttft, "ttft", 0, "limit of the first token in `SECONDS`, for 90% of the requests")
 	fl.Float64Var(&tpot, "tpot", 0, "limit of a token in `SECONDS`, for 90% of the requests")
 	fl.Float64Var(&price, "price", 0, "`USD` of a GPU hour, instead of the catalogue's")
 	fl.Uint64Var(&seed, "seed", 1, "`SEED` of the arrivals")
 	fl.BoolVar(&asJSON, "json", false, "print JSON")
 	_ = cmd.RegisterFlagCompletionFunc("cluster", clusterNames)
+	_ = cmd.RegisterFlagCompletionFunc("engine", cobra.FixedCompletions([]string{"vllm", "sglang", "trtllm"}, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }

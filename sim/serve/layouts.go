@@ -9,8 +9,8 @@ type Try struct {
 	Layout Layout
 }
 
-// Layouts tries every way to use the GPUs: copies of 1, 2, 4, ... GPUs, and with prefill and decode apart in several
-// ratios where apart is set. The best comes first: among those within the time limits (0 for none) the most tokens a
+// Layouts tries every way to use the GPUs: copies of 1, 2, 4, ... GPUs, experts cut or spread over them, attention cut or
+// each rank with requests of its own, and with prefill and decode apart in several ratios where apart is set. The best comes first: among those within the time limits (0 for none) the most tokens a
 // second, then the others.
 func Layouts(e Engine, load Load, ttft, tpot float64, apart bool) []Try {
 	var out []Try
@@ -21,6 +21,9 @@ func Layouts(e Engine, load Load, ttft, tpot float64, apart bool) []Try {
 		}
 		copies := n / tp
 		options := []Layout{{TP: tp, PP: 1, Replicas: copies}}
+		if tp > 1 && e.Model.Experts > 0 && e.Model.Experts%tp == 0 {
+			options = append(options, Layout{TP: tp, EP: tp, PP: 1, Replicas: copies}, Layout{TP: 1, DP: tp, EP: tp, PP: 1, Replicas: copies})
+		}
 		if apart {
 			for p := 1; p < copies; p *= 2 {
 				options = append(options, Layout{TP: tp, PP: 1, Replicas: copies - p, Prefill: p})
@@ -51,16 +54,4 @@ func Layouts(e Engine, load Load, ttft, tpot float64, apart bool) []Try {
 		return a.Result != nil && a.Result.Total > b.Result.Total
 	})
 	return out
-}
-
-// FactorFor is the steps of a server over the sum of its kernels, by generation: the medians
-// over TensorRT-LLM, vLLM and SGLang on some 300 measured points; engines fuse what the kernels here do one by one.
-func FactorFor(arch string) float64 {
-	switch arch {
-	case "Hopper":
-		return 1
-	case "Blackwell":
-		return .72
-	}
-	return 1.1
 }

@@ -18,6 +18,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+	"strings"
 
 	"github.com/weft-fabric/weft/plan"
 	"github.com/weft-fabric/weft/work"
@@ -49,7 +50,8 @@ type Engine struct {
 	Chunk   int     // tokens of prompts a step takes at most
 	Most    int     // requests that run at once at most; 0 for what memory allows
 	Memory  float64 // share of the GPU's memory that the engine takes
-	Reuse   float64 // share of prompts found in the cache of earlier ones
+	Reuse   float64 // share of prompts found in the cache of earlier ones, where the requests do not say
+	Tier    float64 // bytes a second at which a GPU loads what is found there; 0: it is in the GPU's own memory
 	Factor  float64 // decode steps of a server over the sum of their kernels, which wait for memory; 0 for 1
 	Compute float64 // the same of what prompts add to a step, which computes; 0 for 1
 	Habits  Habits
@@ -61,8 +63,41 @@ type Engine struct {
 // Habits is how an engine runs, whatever the model and the GPU.
 type Habits struct {
 	Eager        float64 // seconds of host time a layer, where prompts run: their steps are in no graph
-	Turn         float64 // seconds from a request's sending to the queue, and of its first token back
+	Turn         float64 // seconds from sending a request to its place in the queue: network, tokeniser, scheduler; half more or less from one to the next
 	PromptsFirst bool    // a step has prompts or new tokens, not both, and prompts go first
+}
+
+// Kind is an engine by name: its habits, the prompt tokens of a step, and how its steps lie to the sum of their kernels.
+type Kind struct {
+	Name            string
+	Habits          Habits
+	Chunk           int
+	Factor, Compute float64
+}
+
+// Kinds are the engines that points.csv has measurements of. Compute stands for clocks under a power cap and work that is
+// not in the kernels' table, as the factors of training steps do; docs/serve-accuracy.md says how well they predict.
+var Kinds = []Kind{
+	{"vllm", Habits{Eager: .4e-3, Turn: 20e-3}, 4096, 1.05, 1.2},
+	{"sglang", Habits{Eager: .4e-3, Turn: 20e-3, PromptsFirst: true}, 8192, 1, 1.2},
+	{"trtllm", Habits{Eager: .4e-3, Turn: 20e-3}, 4096, 1, 1.15},
+}
+
+// KindNamed finds an engine.
+func KindNamed(name string) (Kind, error) {
+	var names []string
+	for _, k := range Kinds {
+		if k.Name == name {
+			return k, nil
+		}
+		names = append(names, k.Name)
+	}
+	return Kind{}, fmt.Errorf("unknown engine %q; known: %s", name, strings.Join(names, ", "))
+}
+
+// Take gives an engine the habits and factors of a kind.
+func (e *Engine) Take(k Kind) {
+	e.Habits, e.Chunk, e.Factor, e.Compute = k.Habits, k.Chunk, k.Factor, k.Compute
 }
 
 func bytesOf(t string) float64 {
@@ -107,6 +142,7 @@ type Request struct {
 	At     float64 // seconds
 	Input  int
 	Output int
+	Cached int // tokens of the prompt that earlier ones left in the cache
 }
 
 // Load is what is asked: a closed loop of Concurrency users, or arrivals at a Rate, or a trace.
@@ -238,6 +274,22 @@ func (e *Engine) Transfer(tokens, atOnce int) float64 {
 	return .42e-3 + bytes*float64(max(atOnce, 1))/rate
 }
 
+// fresh is the tokens of a prompt that are not in the cache; the last one is always computed.
+func (e *Engine) fresh(r Request) int {
+	if r.Cached > 0 {
+		return max(r.Input-r.Cached, 1)
+	}
+	return max(int(float64(r.Input)*(1-e.Reuse)), 1)
+}
+
+// load is the seconds in which cached tokens come from their tier.
+func (e *Engine) load(tokens int) float64 {
+	if e.Tier == 0 {
+		return 0
+	}
+	return float64(tokens) * e.KVBytes() / e.Tier
+}
+
 // serve runs one copy.
 func (e *Engine) serve(reqs []Request, users, capacity int, done func(start, first, end, transfer float64, r Request), res *Result) {
 	apart := e.Layout.Prefill > 0
@@ -267,7 +319,7 @@ func (e *Engine) serve(reqs []Request, users, capacity int, done func(start, fir
 		next++
 	}
 	var run []running
-	used := 0
+	used, loading := 0, 0.0
 	// With prefill apart: when each of this copy's share of prefill workers is free, and prompts that are on their way.
 	type handed struct {
 		at float64
@@ -291,9 +343,10 @@ func (e *Engine) serve(reqs []Request, users, capacity int, done func(start, fir
 						w = k
 					}
 				}
-				tokens := max(int(float64(reqs[i].Input)*(1-e.Reuse)), 1)
+				tokens := e.fresh(reqs[i])
 				begin := max(free[w], max(now, starts[i]))
-				free[w] = begin + e.Step(Work{Prompts: 1, Prompt: tokens})
+				old := reqs[i].Input - tokens
+				free[w] = begin + max(e.Step(Work{Prompts: 1, Prompt: tokens, Before: old}), e.load(old))
 				whole := e.Transfer(reqs[i].Input, workers)
 				// All but the last layer's share goes while the prompt runs.
 				transfers[i] = .42e-3 + (whole-.42e-3)/float64(e.Model.Layers)
@@ -322,8 +375,10 @@ func (e *Engine) serve(reqs []Request, users, capacity int, done func(start, fir
 			}
 			used += need
 			queue = queue[1:]
-			left := max(int(float64(reqs[i].Input)*(1-e.Reuse)), 1)
-			run = append(run, running{i, reqs[i].Input - left, reqs[i].Output, left, 0})
+			left := e.fresh(reqs[i])
+			old := reqs[i].Input - left
+			loading += e.load(old)
+			run = append(run, running{i, old, reqs[i].Output, left, 0})
 		}
 		if len(run) == 0 {
 			switch {
@@ -367,7 +422,8 @@ func (e *Engine) serve(reqs []Request, users, capacity int, done func(start, fir
 		if w.Prompts > 0 {
 			w.Before /= w.Prompts
 		}
-		step := e.Step(w)
+		step := max(e.Step(w), loading) // blocks come layer by layer, beside the compute
+		loading = 0
 		// As long as nothing changes, steps are alike: many at once.
 		many := 1
 		if w.Prompt == 0 {
@@ -426,12 +482,16 @@ func (e *Engine) check() error {
 	switch {
 	case m.CNN != nil:
 		return fmt.Errorf("%s is not a language model", m.Name)
-	case l.TP < 1 || l.PP < 1 || l.Replicas < 1 || l.Prefill < 0:
+	case l.TP < 1 || l.PP < 1 || l.Replicas < 1 || l.Prefill < 0 || l.DP < 0 || l.EP < 0:
 		return fmt.Errorf("tp %d, pp %d and %d copies must be at least 1", l.TP, l.PP, l.Replicas)
+	case m.Experts == 0 && (l.DP > 1 || l.EP > 1):
+		return fmt.Errorf("%s has no experts: dp and ep share them out; more copies are what it can have", m.Name)
+	case l.EP > 1 && (l.Ranks()%l.EP != 0 || m.Experts%l.EP != 0):
+		return fmt.Errorf("ep %d must divide tp %d x dp %d = %d ranks and %d experts", l.EP, l.TP, max(l.DP, 1), l.Ranks(), m.Experts)
 	case m.Heads%l.TP != 0:
 		return fmt.Errorf("tp %d does not divide %d heads", l.TP, m.Heads)
 	case l.GPUs() > e.Machine.GPUs:
-		return fmt.Errorf("tp %d x pp %d x %d copies is %d GPUs; there are %d", l.TP, l.PP, l.Replicas+l.Prefill, l.GPUs(), e.Machine.GPUs)
+		return fmt.Errorf("tp %d x dp %d x pp %d x %d copies is %d GPUs; there are %d", l.TP, max(l.DP, 1), l.PP, l.Replicas+l.Prefill, l.GPUs(), e.Machine.GPUs)
 	case e.Chunk < 1:
 		return fmt.Errorf("a chunk of %d tokens", e.Chunk)
 	case e.Memory <= 0 || e.Memory > 1:

@@ -12,8 +12,12 @@ import (
 	"time"
 )
 
-// ReadTrace reads arrivals: Mooncake's lines of JSON (timestamp in milliseconds, input_length, output_length), or
-// Azure's tables (TIMESTAMP, ContextTokens, GeneratedTokens). Times begin at 0.
+// block is the tokens of one of Mooncake's blocks, which hash_ids names.
+const block = 512
+
+// ReadTrace reads arrivals: Mooncake's lines of JSON (timestamp in milliseconds, input_length, output_length, and hash_ids,
+// from which follows what earlier prompts left in the cache), Azure's tables (TIMESTAMP, ContextTokens, GeneratedTokens) or
+// BurstGPT's (Timestamp, Request tokens, Response tokens). Times begin at 0.
 func ReadTrace(data []byte) ([]Request, error) {
 	data = bytes.TrimPrefix(bytes.TrimSpace(data), []byte("\xef\xbb\xbf"))
 	var out []Request
@@ -47,6 +51,7 @@ func ReadTrace(data []byte) ([]Request, error) {
 
 func readMooncake(data []byte) ([]Request, error) {
 	var out []Request
+	seen := map[int64]bool{}
 	s := bufio.NewScanner(bytes.NewReader(data))
 	s.Buffer(nil, 16<<20)
 	for n := 1; s.Scan(); n++ {
@@ -57,6 +62,7 @@ func readMooncake(data []byte) ([]Request, error) {
 			Timestamp *float64 `json:"timestamp"`
 			Input     int      `json:"input_length"`
 			Output    int      `json:"output_length"`
+			Blocks    []int64  `json:"hash_ids"`
 		}
 		if err := json.Unmarshal(s.Bytes(), &r); err != nil {
 			return nil, fmt.Errorf("line %d: %w", n, err)
@@ -64,7 +70,14 @@ func readMooncake(data []byte) ([]Request, error) {
 		if r.Timestamp == nil || r.Input < 1 || r.Output < 0 {
 			return nil, fmt.Errorf("line %d: want timestamp, input_length and output_length", n)
 		}
-		out = append(out, Request{*r.Timestamp / 1e3, r.Input, max(r.Output, 1)})
+		cached, prefix := 0, true
+		for _, id := range r.Blocks {
+			if prefix = prefix && seen[id]; prefix {
+				cached += block
+			}
+			seen[id] = true
+		}
+		out = append(out, Request{*r.Timestamp / 1e3, r.Input, max(r.Output, 1), min(cached, r.Input-1)})
 	}
 	return out, s.Err()
 }
@@ -82,6 +95,9 @@ func readAzure(data []byte) ([]Request, error) {
 	for i, name := range []string{"timestamp", "contexttokens", "generatedtokens"} {
 		c, ok := at[name]
 		if !ok {
+			c, ok = at[[]string{"", "request tokens", "response tokens"}[i]]
+		}
+		if !ok {
 			return nil, fmt.Errorf("no column %s; want TIMESTAMP, ContextTokens, GeneratedTokens", name)
 		}
 		cols[i] = c
@@ -94,7 +110,7 @@ func readAzure(data []byte) ([]Request, error) {
 		if err != nil || err1 != nil || err2 != nil || in < 1 || gen < 0 {
 			return nil, fmt.Errorf("row %d: %s: want a time and two numbers of tokens", n+2, strings.Join(row, ","))
 		}
-		out = append(out, Request{when, in, max(gen, 1)})
+		out = append(out, Request{when, in, max(gen, 1), 0})
 	}
 	return out, nil
 }
