@@ -171,42 +171,46 @@ func TestUpdate(t *testing.T) {
 	b := newBench(t)
 	points := readPoints(t)
 	type pair struct{ factor, compute float64 }
-	var grid []pair
-	for _, f := range []float64{.95, 1, 1.05, 1.1} {
-		for _, c := range []float64{1, 1.1, 1.2, 1.3} {
-			grid = append(grid, pair{f, c})
-		}
+	type asked struct {
+		i int
+		pair
 	}
-	guesses := make([]map[pair]guess, len(points))
-	for i, p := range points {
-		guesses[i] = map[pair]guess{}
-		k, _ := KindNamed(p.engine)
-		for _, x := range append(grid, pair{k.Factor, k.Compute}) {
-			guesses[i][x] = b.predict(p, x.factor, x.compute)
+	guesses := map[asked]guess{}
+	at := func(i int, x pair) guess {
+		g, ok := guesses[asked{i, x}]
+		if !ok {
+			g = b.predict(points[i], x.factor, x.compute)
+			guesses[asked{i, x}] = g
 		}
+		return g
 	}
-	// The factors that other models of the engine give; those of the engine's other points where there are none.
+	// The pair that every fourth point of the engine's other dense models is predicted best with.
 	fitted := map[string]pair{}
 	fit := func(engine, but string) pair {
 		if x, ok := fitted[engine+but]; ok {
 			return x
 		}
-		best, least := pair{1, 1.2}, math.Inf(1)
-		for _, x := range grid {
-			sum, n := 0.0, 0
-			for i, p := range points {
-				g := guesses[i][x]
-				if p.engine != engine || p.model == but || p.model == "deepseek-v3" || g.none {
-					continue
+		best, least := pair{}, math.Inf(1)
+		for _, f := range []float64{1, 1.05, 1.1} {
+			for _, c := range []float64{1, 1.15, 1.3} {
+				x, sum, n := pair{f, c}, 0.0, 0
+				for i, p := range points {
+					if i%4 != 0 || p.engine != engine || p.model == but || p.model == "deepseek-v3" {
+						continue
+					}
+					g := at(i, x)
+					if g.none {
+						continue
+					}
+					sum += min(math.Abs(math.Log(g.token/p.token)), .5)
+					if !g.full {
+						sum += min(math.Abs(math.Log(g.first/p.first)), .5) / 2
+					}
+					n++
 				}
-				sum += min(math.Abs(math.Log(g.token/p.token)), .5)
-				if !g.full {
-					sum += min(math.Abs(math.Log(g.first/p.first)), .5) / 2
+				if n > 0 && sum/float64(n) < least {
+					best, least = x, sum/float64(n)
 				}
-				n++
-			}
-			if n > 0 && sum/float64(n) < least {
-				best, least = x, sum/float64(n)
 			}
 		}
 		fitted[engine+but] = best
@@ -230,7 +234,7 @@ func TestUpdate(t *testing.T) {
 	}
 	for i, p := range points {
 		k, _ := KindNamed(p.engine)
-		in, out := guesses[i][pair{k.Factor, k.Compute}], guesses[i][fit(p.engine, p.model)]
+		in, out := at(i, pair{k.Factor, k.Compute}), at(i, fit(p.engine, p.model))
 		if in.none || out.none {
 			none++
 			continue
