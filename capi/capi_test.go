@@ -1,6 +1,8 @@
 package main
 
 import (
+	"fmt"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -8,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/weft-fabric/weft/internal/libweft"
+	"github.com/weft-fabric/weft/kvcache"
+	"github.com/weft-fabric/weft/xfer"
 )
 
 // The header compiles without a warning as C99 and as C++17, and its sizes and offsets are those of testdata/abi.txt.
@@ -97,11 +101,50 @@ except weft.Invalid as e:
 	}
 }
 
+// Every call on transfers and KV caches, right and wrong.
+func TestTransfers(t *testing.T) {
+	exe := libweft.Compile(t, "testdata/xfer.c")
+	o := kvcache.DefaultOptions()
+	o.Memory, o.Block, o.Tenants = 1<<20, 1<<12, []kvcache.Tenant{{Name: "default", Token: "secret", Quota: 1 << 20}}
+	cache, err := kvcache.New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cache.Close()
+	server := httptest.NewServer(kvcache.NewServer(cache, "", "").Handler())
+	defer server.Close()
+	env := []string{"DIR=" + t.TempDir(), "KV=" + server.Listener.Addr().String()}
+	if out := libweft.Run(t, env, exe); !strings.Contains(out, "all is well") {
+		t.Errorf("it printed %q", out)
+	}
+}
+
+// The header's codes of transfers are those of package xfer.
+func TestTransferCodes(t *testing.T) {
+	header, err := os.ReadFile("weft.h")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, e := range map[string]error{"BOUNDS": xfer.ErrBounds, "OVERLAP": xfer.ErrOverlap, "LENGTH": xfer.ErrLength, "REGION": xfer.ErrRegion, "ACCESS": xfer.ErrAccess,
+		"KEY": xfer.ErrKey, "STALE": xfer.ErrStale, "AGENT": xfer.ErrAgent, "TOKEN": xfer.ErrToken, "LEASE": xfer.ErrLease, "WITHDRAWN": xfer.ErrWithdrawn, "DEADLINE": xfer.ErrDeadline,
+		"CANCELLED": xfer.ErrCancelled, "GONE": xfer.ErrGone, "LOST": xfer.ErrLost, "SUM": xfer.ErrSum, "STORAGE": xfer.ErrStorage, "SHORT": xfer.ErrShort, "FULL": xfer.ErrFull,
+		"EXISTS": xfer.ErrExists, "PATH": xfer.ErrPath, "KIND": xfer.ErrKind, "LIMIT": xfer.ErrLimit, "CLOSED": xfer.ErrClosed} {
+		if line := fmt.Sprintf("#define WEFT_XFER_%s %d", name, 200+int(xfer.Code(e))); !strings.Contains(string(header), line) {
+			t.Errorf("the header has no %q", line)
+		}
+	}
+}
+
 // The examples run as their comments say.
 func TestExamples(t *testing.T) {
 	first := libweft.AllRanks(t, 3, nil, libweft.Compile(t, "../examples/c/first.c"))
 	if want := "rank 0 of 3: the sum of all ranks' numbers is 3"; !strings.Contains(first[0], want) || !strings.Contains(first[0], "rank 2 sent 20") {
 		t.Errorf("first printed %q, want %q", first[0], want)
+	}
+	transfer := libweft.Compile(t, "../examples/c/transfer.c")
+	out := libweft.Run(t, []string{"WEFT_TOKEN="}, "sh", "-c", transfer+" serve | "+transfer+" fetch")
+	if !strings.Contains(out, "524288 bytes over shm: omkigeca\n") || !strings.Contains(out, "decode says: fetched") {
+		t.Errorf("transfer printed %q", out)
 	}
 	outs, errs := libweft.Ranks(t, 3, nil, libweft.Compile(t, "../examples/c/survive.c"))
 	for r := range 2 {

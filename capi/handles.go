@@ -16,6 +16,7 @@ import (
 	"unsafe"
 
 	"github.com/weft-fabric/weft/comm"
+	"github.com/weft-fabric/weft/xfer"
 )
 
 // handles gives values numbers that C holds. A number is never used twice.
@@ -77,6 +78,8 @@ func fill(e *C.weft_error, err error) C.int {
 		code = C.WEFT_NO_DEVICE
 	case errors.Is(err, errInternal):
 		code = C.WEFT_INTERNAL
+	case xfer.Code(err) != 0:
+		code = C.int(200 + xfer.Code(err))
 	case errors.Is(err, errQueueFreed):
 		code = C.WEFT_CLOSED
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, comm.ErrTimeout):

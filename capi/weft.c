@@ -287,6 +287,74 @@ int weft_explain(weft_comm c, char *buf, int64_t cap, int64_t *need, weft_error 
 int weft_flight_json(weft_comm c, char *buf, int64_t cap, int64_t *need, weft_error *e) { GO(e, goText(c, 1, buf, cap, need, e)); }
 int weft_counters_json(weft_comm c, char *buf, int64_t cap, int64_t *need, weft_error *e) { GO(e, goText(c, 2, buf, cap, need, e)); }
 
+int weft_xfer_open(const weft_xfer_config *cfg, weft_xfer_agent *a, weft_error *e) { GO(e, goXferOpen((weft_xfer_config *)cfg, a, e)); }
+int weft_xfer_close(weft_xfer_agent a, weft_error *e) { GO(e, goXferClose(a, e)); }
+int weft_xfer_alloc(weft_xfer_agent a, int64_t bytes, void **p, weft_error *e) { GO(e, goXferAlloc(a, bytes, p, e)); }
+int weft_xfer_free_memory(weft_xfer_agent a, void *p, weft_error *e) { GO(e, goXferFreeMemory(a, p, e)); }
+int weft_xfer_register(weft_xfer_agent a, const char *name, void *p, int64_t bytes, int access, weft_region *r, weft_error *e)
+{
+	GO(e, goXferRegister(a, (char *)name, p, bytes, access, r, e));
+}
+int weft_xfer_register_file(weft_xfer_agent a, const char *name, const char *file, int64_t bytes, int access, weft_region *r, weft_error *e)
+{
+	GO(e, goXferRegisterFile(a, (char *)name, (char *)file, bytes, access, r, e));
+}
+int weft_xfer_register_object(weft_xfer_agent a, const char *name, const char *place, const char *key, int64_t bytes, int access, weft_region *r, weft_error *e)
+{
+	GO(e, goXferRegisterObject(a, (char *)name, (char *)place, (char *)key, bytes, access, r, e));
+}
+int weft_xfer_register_gpu(weft_xfer_agent a, const char *name, int gpu, uint64_t address, int64_t bytes, int access, weft_region *r, weft_error *e)
+{
+	GO(e, goXferRegisterGPU(a, (char *)name, gpu, address, bytes, access, r, e));
+}
+int weft_xfer_reclaim(weft_region r, int64_t offset, int64_t bytes, int64_t timeout_ms, weft_error *e) { GO(e, goXferReclaim(r, offset, bytes, timeout_ms, e)); }
+int weft_xfer_release(weft_region r, int64_t timeout_ms, weft_error *e) { GO(e, goXferRelease(r, timeout_ms, e)); }
+int weft_xfer_describe(weft_xfer_agent a, char *buf, int64_t cap, int64_t *need, weft_error *e) { GO(e, goXferDescribe(a, buf, cap, need, e)); }
+int weft_xfer_peer_open(weft_xfer_agent a, const char *description, int64_t bytes, weft_xfer_peer *p, weft_error *e)
+{
+	GO(e, goXferPeerOpen(a, (char *)description, bytes, p, e));
+}
+int weft_xfer_meet(weft_xfer_agent a, const char *name, const char *address, int64_t timeout_ms, weft_xfer_peer *p, weft_error *e)
+{
+	GO(e, goXferMeet(a, (char *)name, (char *)address, timeout_ms, p, e));
+}
+int weft_xfer_forget(weft_xfer_peer p, weft_error *e) { GO(e, goXferForget(p, e)); }
+int weft_xfer_region(weft_xfer_peer p, const char *name, weft_region *r, int64_t *bytes, weft_error *e) { GO(e, goXferRegion(p, (char *)name, r, bytes, e)); }
+int weft_xfer_prepare(weft_xfer_agent a, weft_xfer_peer p, const weft_xfer_desc *d, int64_t n, weft_xfer_list *l, weft_error *e)
+{
+	GO(e, goXferPrepare(a, p, (weft_xfer_desc *)d, n, l, e));
+}
+int weft_xfer_unprepare(weft_xfer_list l, weft_error *e) { GO(e, goXferUnprepare(l, e)); }
+int weft_xfer_post(weft_xfer_agent a, const weft_xfer_move *m, weft_xfer_request *t, weft_error *e) { GO(e, goXferPost(a, (weft_xfer_move *)m, t, e)); }
+int weft_xfer_poll(weft_xfer_request t, weft_xfer_status *s, weft_error *e) { GO(e, goXferWait(t, 0, s, e)); }
+int weft_xfer_wait(weft_xfer_request t, int64_t timeout_ms, weft_xfer_status *s, weft_error *e) { GO(e, goXferWait(t, timeout_ms, s, e)); }
+int weft_xfer_cancel(weft_xfer_request t, weft_error *e) { GO(e, goXferCancel(t, e)); }
+int weft_xfer_free(weft_xfer_request t, weft_error *e) { GO(e, goXferFree(t, e)); }
+int weft_xfer_notify(weft_xfer_agent a, weft_xfer_peer p, const void *data, int64_t bytes, weft_error *e) { GO(e, goXferNotify(a, p, (void *)data, bytes, e)); }
+int weft_xfer_notice(weft_xfer_agent a, int64_t timeout_ms, char from[208], void *buf, int64_t cap, int64_t *need, weft_error *e)
+{
+	GO(e, goXferNotice(a, timeout_ms, from, buf, cap, need, e));
+}
+
+int weft_kv_open(const char *address, const char *token, const char *chain, weft_kv *k, weft_error *e)
+{
+	GO(e, goKVOpen((char *)address, (char *)token, (char *)chain, k, e));
+}
+int weft_kv_close(weft_kv k, weft_error *e) { GO(e, goKVClose(k, e)); }
+int weft_kv_hashes(const char *convention, const char *seed, int block_tokens, const uint32_t *tokens, int64_t n, const char *salt, uint8_t *hashes, int64_t *count, char print[64], weft_error *e)
+{
+	GO(e, goKVHashes((char *)convention, (char *)seed, block_tokens, (uint32_t *)tokens, n, (char *)salt, hashes, count, print, e));
+}
+int weft_kv_match(weft_kv k, const uint8_t *hashes, int64_t n, int64_t *blocks, weft_error *e) { GO(e, goKVMatch(k, (uint8_t *)hashes, n, blocks, e)); }
+int weft_kv_get(weft_kv k, const uint8_t *hashes, int64_t n, int64_t from, void *dst, int64_t stride, int64_t *sizes, int64_t *got, weft_error *e)
+{
+	GO(e, goKVGet(k, (uint8_t *)hashes, n, from, dst, stride, sizes, got, e));
+}
+int weft_kv_put(weft_kv k, const uint8_t *hashes, int64_t n, int64_t from, const void *src, int64_t stride, const int64_t *sizes, int64_t *stored, weft_error *e)
+{
+	GO(e, goKVPut(k, (uint8_t *)hashes, n, from, (void *)src, stride, (int64_t *)sizes, stored, e));
+}
+
 // Python's interpreter, as its package weft hands it over: a blocking call asks it for signals, and keeps the exception that a
 // handler raised until the call has returned.
 static struct {

@@ -330,6 +330,159 @@ int weft_follow_done(weft_follower f, int last, int failed, const char *why, wef
 int weft_follow_leave(weft_follower f, weft_error *e); /* asks to leave; the others go on without this rank */
 int weft_follow_close(weft_follower f, weft_error *e);
 
+/* ---- transfers between agents that come and go: docs/transfers.md says what holds ----
+ *
+ *     weft_xfer_config cfg = {.size = sizeof cfg, .name = "decode"};
+ *     weft_xfer_open(&cfg, &a, &e);
+ *     weft_xfer_register(a, "mine", memory, bytes, 0, &mine, &e);
+ *     weft_xfer_meet(a, "prefill", "10.0.0.1:7000", 5000, &peer, &e);      or weft_xfer_peer_open, with what weft_xfer_describe gave there
+ *     weft_xfer_region(peer, "kv", &theirs, NULL, &e);
+ *     weft_xfer_prepare(a, 0, own, n, &local, &e);
+ *     weft_xfer_prepare(a, peer, far, n, &remote, &e);
+ *     weft_xfer_post(a, &move, &t, &e);
+ *     weft_xfer_wait(t, -1, NULL, &e);
+ *     weft_xfer_free(t, &e);
+ *
+ * Codes of these functions are WEFT_XFER_*, or WEFT_INVALID, WEFT_TIMEOUT and the like. */
+typedef int64_t weft_xfer_agent;
+typedef int64_t weft_xfer_peer;    /* another agent, in one of its lives */
+typedef int64_t weft_region; /* a region of this agent or of a peer */
+typedef int64_t weft_xfer_list;    /* checked descriptors, which serve many requests */
+typedef int64_t weft_xfer_request;
+
+#define WEFT_XFER_BOUNDS 201    /* outside of its region */
+#define WEFT_XFER_OVERLAP 202   /* two destinations overlap */
+#define WEFT_XFER_LENGTH 203    /* local and remote descriptors do not fit together */
+#define WEFT_XFER_REGION 204    /* no such region */
+#define WEFT_XFER_ACCESS 205    /* not allowed */
+#define WEFT_XFER_KEY 206       /* wrong key of a region */
+#define WEFT_XFER_STALE 207     /* of an earlier life */
+#define WEFT_XFER_AGENT 208     /* unknown agent */
+#define WEFT_XFER_TOKEN 209     /* the tokens differ */
+#define WEFT_XFER_LEASE 210     /* the lease is over: the bytes may have changed and must not be used */
+#define WEFT_XFER_WITHDRAWN 211 /* by its owner */
+#define WEFT_XFER_DEADLINE 212
+#define WEFT_XFER_CANCELLED 213
+#define WEFT_XFER_GONE 214 /* the agent is gone */
+#define WEFT_XFER_LOST 215 /* connection lost */
+#define WEFT_XFER_SUM 216  /* wrong checksum */
+#define WEFT_XFER_STORAGE 217
+#define WEFT_XFER_SHORT 218 /* storage is shorter than its region */
+#define WEFT_XFER_FULL 219  /* no space left */
+#define WEFT_XFER_EXISTS 220
+#define WEFT_XFER_PATH 221 /* the path that was demanded cannot be taken */
+#define WEFT_XFER_KIND 222 /* not possible with this kind of region */
+#define WEFT_XFER_LIMIT 223
+#define WEFT_XFER_CLOSED 224
+
+#define WEFT_XFER_READ 0  /* the peer's bytes come here */
+#define WEFT_XFER_WRITE 1 /* own bytes go there */
+#define WEFT_XFER_BULK 0
+#define WEFT_XFER_LATENCY 1 /* somebody waits */
+#define WEFT_XFER_BACKGROUND 2
+#define WEFT_XFER_MAY_READ 1 /* what peers may do with a region; 0 is both */
+#define WEFT_XFER_MAY_WRITE 2
+
+/* Who an agent is. Set size to sizeof(weft_xfer_config) and the rest to 0 where the default will do. */
+typedef struct weft_xfer_config {
+	uint64_t size;
+	const char *name;
+	const char *listen; /* host:port, several with commas, one for each interface that carries data; NULL for 127.0.0.1 and any port */
+	const char *token;  /* of the cluster; NULL for WEFT_TOKEN of the environment */
+	const char *path;   /* process, shm, pull, unix, tcp: the path of every request, or it fails; NULL to choose */
+	int64_t timeout_ms; /* of requests that do not say; 0 for 30 s */
+	int64_t lease_ms;   /* 0 for 30 s */
+	int32_t streams;    /* connections for each address of a peer; 0 for one */
+	int32_t reserved;
+} weft_xfer_config;
+
+/* Bytes of a region. */
+typedef struct weft_xfer_desc {
+	weft_region region;
+	int64_t offset;
+	int64_t bytes;
+} weft_xfer_desc;
+
+/* What a request does. Set size to sizeof(weft_xfer_move). */
+typedef struct weft_xfer_move {
+	uint64_t size;
+	int32_t op;       /* WEFT_XFER_READ, WEFT_XFER_WRITE */
+	int32_t urgency;  /* WEFT_XFER_BULK, WEFT_XFER_LATENCY, WEFT_XFER_BACKGROUND */
+	weft_xfer_list local;
+	weft_xfer_list remote;
+	const int64_t *local_index;  /* which descriptors of local, count of them; NULL for all */
+	const int64_t *remote_index; /* the same of remote */
+	int64_t count;
+	const void *notice; /* delivered to the peer once, after the bytes; NULL for none */
+	int64_t notice_bytes;
+	int64_t timeout_ms; /* from post to the end; 0 for the agent's */
+	const char *path;   /* NULL for the agent's choice */
+} weft_xfer_move;
+
+/* How a request stands. Set size to sizeof(weft_xfer_status). */
+typedef struct weft_xfer_status {
+	uint64_t size;
+	int32_t state; /* 0 posted, 1 moving, 2 landed, 3 told, 4 done, 5 failed, 6 cancelled */
+	int32_t reserved;
+	int64_t landed; /* bytes */
+	int64_t total;
+	char path[16];
+	char culprit[208]; /* the agent at fault, once it failed */
+} weft_xfer_status;
+
+int weft_xfer_open(const weft_xfer_config *cfg, weft_xfer_agent *a, weft_error *e);
+int weft_xfer_close(weft_xfer_agent a, weft_error *e); /* its requests fail, peers find it gone, memory of weft_xfer_alloc is gone */
+int weft_xfer_alloc(weft_xfer_agent a, int64_t bytes, void **p, weft_error *e); /* memory that other processes of the host can map */
+int weft_xfer_free_memory(weft_xfer_agent a, void *p, weft_error *e);
+
+/* Regions: memory of the program (which must stay until the region is released), a file, an object in a folder or at s3://BUCKET/PREFIX,
+ * and memory of a GPU by its number and address (WEFT_NO_DEVICE if it cannot be reached). */
+int weft_xfer_register(weft_xfer_agent a, const char *name, void *p, int64_t bytes, int access, weft_region *r, weft_error *e);
+int weft_xfer_register_file(weft_xfer_agent a, const char *name, const char *file, int64_t bytes, int access, weft_region *r, weft_error *e);
+int weft_xfer_register_object(weft_xfer_agent a, const char *name, const char *place, const char *key, int64_t bytes, int access, weft_region *r, weft_error *e);
+int weft_xfer_register_gpu(weft_xfer_agent a, const char *name, int gpu, uint64_t address, int64_t bytes, int access, weft_region *r, weft_error *e);
+int weft_xfer_reclaim(weft_region r, int64_t offset, int64_t bytes, int64_t timeout_ms, weft_error *e); /* returns when the bytes may be used again */
+int weft_xfer_release(weft_region r, int64_t timeout_ms, weft_error *e);                                /* the same for all of it, for good */
+
+/* Agents get to know one another by descriptions. need is the bytes of this one; the text is JSON. */
+int weft_xfer_describe(weft_xfer_agent a, char *buf, int64_t cap, int64_t *need, weft_error *e);
+int weft_xfer_peer_open(weft_xfer_agent a, const char *description, int64_t bytes, weft_xfer_peer *p, weft_error *e);
+int weft_xfer_meet(weft_xfer_agent a, const char *name, const char *address, int64_t timeout_ms, weft_xfer_peer *p, weft_error *e);
+int weft_xfer_forget(weft_xfer_peer p, weft_error *e);
+int weft_xfer_region(weft_xfer_peer p, const char *name, weft_region *r, int64_t *bytes, weft_error *e); /* bytes may be NULL */
+
+int weft_xfer_prepare(weft_xfer_agent a, weft_xfer_peer p, const weft_xfer_desc *d, int64_t n, weft_xfer_list *l, weft_error *e); /* p is 0 for own regions */
+int weft_xfer_unprepare(weft_xfer_list l, weft_error *e);                                                                        /* gives the lease of its reads back */
+
+int weft_xfer_post(weft_xfer_agent a, const weft_xfer_move *m, weft_xfer_request *t, weft_error *e);
+int weft_xfer_poll(weft_xfer_request t, weft_xfer_status *s, weft_error *e);                     /* WEFT_PENDING, or how it ended; s may be NULL */
+int weft_xfer_wait(weft_xfer_request t, int64_t timeout_ms, weft_xfer_status *s, weft_error *e); /* the same after a while; < 0 for ever, which its deadline bounds */
+int weft_xfer_cancel(weft_xfer_request t, weft_error *e);                                        /* within a second; after WEFT_OK no byte lands, here or there */
+int weft_xfer_free(weft_xfer_request t, weft_error *e);                                          /* its number is free; cancels what is under way */
+
+int weft_xfer_notify(weft_xfer_agent a, weft_xfer_peer p, const void *data, int64_t bytes, weft_error *e); /* a notice without data moved; delivered once */
+
+/* The next notice: from is the name of the agent that sent it, buf has at most cap bytes of it, need is how many there are. WEFT_PENDING
+ * if none came in time; another code if the request that it belongs to failed, so bytes may be missing. */
+int weft_xfer_notice(weft_xfer_agent a, int64_t timeout_ms, char from[208], void *buf, int64_t cap, int64_t *need, weft_error *e);
+
+/* ---- blocks of KV caches at a cache service (weft kv serve): docs/kv.md ----
+ *
+ * A path is the hashes of a prompt's blocks from its beginning on, WEFT_KV_HASH bytes each. */
+typedef int64_t weft_kv;
+#define WEFT_KV_HASH 32
+
+int weft_kv_open(const char *address, const char *token, const char *chain, weft_kv *k, weft_error *e); /* token NULL for WEFT_TOKEN, chain NULL for none */
+int weft_kv_close(weft_kv k, weft_error *e);
+/* Hashes of the whole blocks of tokens, as serving engines compute them: convention vllm (seed as PYTHONHASHSEED) or sglang (seed NULL).
+ * count is how many there are, print (which may be NULL) what weft_kv_open's chain takes. */
+int weft_kv_hashes(const char *convention, const char *seed, int block_tokens, const uint32_t *tokens, int64_t n, const char *salt, uint8_t *hashes, int64_t *count, char print[64], weft_error *e);
+int weft_kv_match(weft_kv k, const uint8_t *hashes, int64_t n, int64_t *blocks, weft_error *e); /* how many from the first on are there */
+/* Blocks from the from-th on. The i-th of them lies stride bytes times i behind dst or src; sizes has the bytes of each, and may be NULL
+ * if all have stride. got and stored say how many came or are there now. */
+int weft_kv_get(weft_kv k, const uint8_t *hashes, int64_t n, int64_t from, void *dst, int64_t stride, int64_t *sizes, int64_t *got, weft_error *e);
+int weft_kv_put(weft_kv k, const uint8_t *hashes, int64_t n, int64_t from, const void *src, int64_t stride, const int64_t *sizes, int64_t *stored, weft_error *e);
+
 /* ---- texts: at most cap bytes, 0 at the end included; need is how many it takes ---- */
 
 int weft_way(weft_comm c, char *buf, int64_t cap, int64_t *need, weft_error *e);           /* how memory of GPUs goes from rank to rank, and why */

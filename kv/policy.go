@@ -134,6 +134,77 @@ func (h *heap) down(i int, l leaf) {
 	h.list[i], l.n.at = l, int32(i)
 }
 
+// heads finds nodes by the first hash of their runs: open addressing by a mark of 64 bits, so that a hash that is not there
+// costs one look at a table without pointers to follow. A map of hashes took twice the time of all calls together.
+type heads struct {
+	table []head // a node that is nil is an empty place
+	shift int    // 64 less the bits of an index
+	count int
+}
+
+type head struct {
+	mark uint64
+	n    *node
+}
+
+func (g *heads) home(mark uint64) int { return int(mark * 0x9E3779B97F4A7C15 >> g.shift) }
+
+// find gives the node whose run begins with a hash, nil if there is none.
+func (g *heads) find(h *Hash) *node {
+	if g.count == 0 {
+		return nil
+	}
+	mark := markOf(h)
+	for i := g.home(mark); ; i++ {
+		e := &g.table[i&(len(g.table)-1)]
+		if e.n == nil {
+			return nil
+		}
+		if e.mark == mark && e.n.run[0] == *h {
+			return e.n
+		}
+	}
+}
+
+// add takes in a node whose first hash no other has.
+func (g *heads) add(n *node) {
+	if g.count++; 2*g.count > len(g.table) {
+		old := g.table
+		size := max(64, 2*len(old))
+		g.table, g.shift = make([]head, size), 65-bits.Len(uint(size))
+		for _, e := range old {
+			if e.n != nil {
+				g.put(e)
+			}
+		}
+	}
+	g.put(head{markOf(&n.run[0]), n})
+}
+
+func (g *heads) put(e head) {
+	i := g.home(e.mark)
+	for g.table[i&(len(g.table)-1)].n != nil {
+		i++
+	}
+	g.table[i&(len(g.table)-1)] = e
+}
+
+// remove takes a node out; those behind it that would be nearer to their home in its place move up.
+func (g *heads) remove(n *node) {
+	last := len(g.table) - 1
+	hole := g.home(markOf(&n.run[0])) & last
+	for g.table[hole].n != n {
+		hole = (hole + 1) & last
+	}
+	for i := (hole + 1) & last; g.table[i].n != nil; i = (i + 1) & last {
+		if far := (i - g.home(g.table[i].mark)) & last; far >= (i-hole)&last {
+			g.table[hole], hole = g.table[i], i
+		}
+	}
+	g.table[hole] = head{}
+	g.count--
+}
+
 // ghosts are marks of evicted blocks in the order of their eviction (ARC's B1 and B2): a table of both, and for each a
 // queue of those in it and those taken out since. A mark is 64 bits of a hash: two blocks with one mark would
 // at most move the share of the lists by one.

@@ -20,7 +20,7 @@ import (
 type Tree struct {
 	o      Options
 	root   node
-	heads  map[Hash]*node // by the first hash of their runs
+	heads  heads // nodes by the first hash of their runs
 	size   int
 	locked int // blocks of nodes under locks
 	clock  uint64
@@ -67,7 +67,7 @@ func NewTree(o Options) *Tree {
 	if _, err := ParsePolicy(string(o.Policy)); err != nil || o.Blocks < 1 || o.HalfLife < 0 || o.Policy == Cost && o.Value == nil {
 		panic(fmt.Sprintf("kv: tree of %d blocks, policy %q, half-life %g, value given: %t", o.Blocks, o.Policy, o.HalfLife, o.Value != nil))
 	}
-	return &Tree{o: o, heads: map[Hash]*node{}}
+	return &Tree{o: o}
 }
 
 // Len is the number of blocks, Locked how many of them are under locks, Room how many there may be.
@@ -131,7 +131,7 @@ func (t *Tree) Insert(path []Hash, now float64, gone []Hash) (int, []Hash, error
 	var err error
 	for ; depth < len(path); depth++ {
 		h := path[depth]
-		if t.heads[h] != nil {
+		if t.heads.find(&h) != nil {
 			err = fmt.Errorf("block %d of the path, %s: %w", depth, h, ErrNotChain)
 			break
 		}
@@ -227,7 +227,7 @@ func (t *Tree) Uses(path []Hash) int {
 func (t *Tree) find(path []Hash) (n *node, in, depth int) {
 	n = &t.root
 	for depth < len(path) {
-		c := t.heads[path[depth]]
+		c := t.heads.find(&path[depth])
 		if c == nil || c.parent != n {
 			break
 		}
@@ -255,9 +255,11 @@ func (t *Tree) split(n *node, k int) *node {
 	head.run, head.at, head.child, head.next, head.prev = slices.Clone(n.run[:k]), -1, nil, nil, nil
 	t.unlink(n)
 	t.link(n.parent, head)
+	t.heads.remove(n)
 	n.run, n.parent, n.depth = slices.Clone(n.run[k:]), head, n.depth+k
 	t.link(head, n)
-	t.heads[head.run[0]], t.heads[n.run[0]] = head, n
+	t.heads.add(head)
+	t.heads.add(n)
 	return head
 }
 
@@ -285,7 +287,7 @@ func (t *Tree) attach(parent *node, run []Hash, depth int, often bool) *node {
 	n := &node{run: run, depth: depth, at: -1, often: often}
 	n.rank.used = t.clock
 	t.link(parent, n)
-	t.heads[run[0]] = n
+	t.heads.add(n)
 	return n
 }
 
@@ -450,7 +452,7 @@ func (t *Tree) evict(gone []Hash, again bool) ([]Hash, bool) {
 	}
 	t.drop(n)
 	t.unlink(n)
-	delete(t.heads, h)
+	t.heads.remove(n)
 	n.dead = true
 	t.offer(n.parent)
 	return gone, true
@@ -467,7 +469,7 @@ func (t *Tree) prune(n *node, gone []Hash) []Hash {
 	}
 	n.dead = true
 	t.unlink(n)
-	delete(t.heads, n.run[0])
+	t.heads.remove(n)
 	t.size -= len(n.run)
 	t.sizes[list(n.often)] -= len(n.run)
 	return append(gone, n.run...)

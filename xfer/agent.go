@@ -17,7 +17,6 @@ import (
 	"github.com/weft-fabric/weft/transport"
 	"github.com/weft-fabric/weft/transport/auth"
 	"github.com/weft-fabric/weft/transport/shm"
-	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
 // Config says who an agent is and how it is reached. The zero value of each field but Name is usable.
@@ -75,7 +74,6 @@ type Agent struct {
 	conns      map[*conn]struct{}
 	active     map[uint64]*Request // by number; nil for notices without data
 	holds      map[holdKey]*hold   // leases of peers' memory
-	etcdLease  clientv3.LeaseID    // of what it published
 
 	inbox notices
 }
@@ -178,6 +176,9 @@ func (a *Agent) open() error {
 
 // ID is the agent's name and generation.
 func (a *Agent) ID() ID { return a.id }
+
+// Done is closed when the agent is.
+func (a *Agent) Done() <-chan struct{} { return a.base.Done() }
 
 // Addrs are the addresses at which it listens.
 func (a *Agent) Addrs() []string {

@@ -364,7 +364,7 @@ func (l *link) get(ctx context.Context) (*session, error) {
 		switch {
 		case errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, syscall.ENOENT):
 			return nil, fmt.Errorf("agent %s: %w: nothing listens at %v", l.peer.id.Name, ErrGone, l.where())
-		case codeOf(err) != 0, ctx.Err() != nil, time.Since(began) > outage:
+		case Code(err) != 0, ctx.Err() != nil, time.Since(began) > outage:
 			return nil, err
 		}
 		if l.agent.cfg.Log != nil {

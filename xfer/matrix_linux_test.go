@@ -100,7 +100,7 @@ func matrixAgent() {
 	failed := func(w word, err error) word {
 		var f *Failure
 		if err != nil {
-			w.Err, w.Code = err.Error(), codeOf(err)
+			w.Err, w.Code = err.Error(), Code(err)
 			if errors.As(err, &f) {
 				w.Who = f.Who
 			}

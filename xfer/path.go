@@ -194,7 +194,7 @@ func (r *Request) try(path string) (*Route, error) {
 	l := p.link("unix")
 	s, err := l.get(r.ctx)
 	if err != nil {
-		if codeOf(err) != 0 || r.ctx.Err() != nil {
+		if Code(err) != 0 || r.ctx.Err() != nil {
 			return nil, err
 		}
 		return no("its socket on this host cannot be reached: %v", err)

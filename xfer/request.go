@@ -151,7 +151,7 @@ func (r *Request) Cancel(ctx context.Context) error {
 		if err = e; err == nil {
 			s = next
 			err = r.confirm(ctx, s)
-		} else if codeOf(err) != 0 {
+		} else if Code(err) != 0 {
 			break
 		}
 	}

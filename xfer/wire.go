@@ -370,7 +370,7 @@ func (p *post) get(b []byte) error {
 // failPayload says why a request failed, and which agent is at fault.
 func failPayload(err error, who string) []byte {
 	var w writer
-	w.num(uint64(codeOf(err)))
+	w.num(uint64(Code(err)))
 	w.text(who)
 	text := err.Error()
 	if len(text) > 4096 {

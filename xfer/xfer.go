@@ -182,11 +182,12 @@ var (
 	ErrClosed    = errors.New("closed")
 )
 
-// codes are the errors' numbers on the wire. New ones go to the end.
+// codes are the errors' numbers on the wire and, 200 larger, in weft.h. New ones go to the end.
 var codes = []error{nil, ErrBounds, ErrOverlap, ErrLength, ErrRegion, ErrAccess, ErrKey, ErrStale, ErrAgent, ErrToken, ErrLease, ErrWithdrawn,
 	ErrDeadline, ErrCancelled, ErrGone, ErrLost, ErrSum, ErrStorage, ErrShort, ErrFull, ErrExists, ErrPath, ErrKind, ErrLimit, ErrClosed}
 
-func codeOf(err error) uint8 {
+// Code is the number of an error of this package, 0 if it is none.
+func Code(err error) uint8 {
 	for i, e := range codes {
 		if e != nil && errors.Is(err, e) {
 			return uint8(i)

@@ -1,11 +1,13 @@
-package xfer
+package directory
 
 import (
+	"context"
 	"errors"
 	"net/url"
 	"testing"
 	"time"
 
+	"github.com/weft-fabric/weft/xfer"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/server/v3/embed"
 	"go.etcd.io/etcd/server/v3/etcdserver/api/v3client"
@@ -13,7 +15,8 @@ import (
 
 // Agents find one another through etcd; what an agent published goes with it.
 func TestEtcd(t *testing.T) {
-	ctx := limit(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 40*time.Second)
+	defer cancel()
 	cfg := embed.NewConfig()
 	cfg.Dir, cfg.LogLevel, cfg.TickMs, cfg.ElectionMs = t.TempDir(), "fatal", 10, 100
 	cfg.LogOutputs = []string{"/dev/null"}
@@ -32,33 +35,47 @@ func TestEtcd(t *testing.T) {
 	var c *clientv3.Client = v3client.New(e.Server)
 	defer c.Close()
 
-	a, b := start(t, "a", nil), start(t, "b", nil)
-	if _, err := a.Find(ctx, c, "/xfer", "b"); !errors.Is(err, ErrAgent) {
+	start := func(name string, generation uint64) *xfer.Agent {
+		a, err := xfer.New(xfer.Config{Name: name, Generation: generation})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { a.Close() })
+		return a
+	}
+	add := func(a *xfer.Agent, name string) {
+		if _, err := a.Register(name, xfer.Memory(make([]byte, 100)), 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	a, b := start("a", 0), start("b", 0)
+	if _, err := Find(ctx, c, "/xfer", "b", a); !errors.Is(err, xfer.ErrAgent) {
 		t.Errorf("one that published nothing: %v", err)
 	}
-	host(t, b, "theirs", 100, false, 1)
-	if err := b.Publish(ctx, c, "/xfer"); err != nil {
+	add(b, "theirs")
+	entry, err := Publish(ctx, c, "/xfer", b)
+	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := a.Find(ctx, c, "/xfer", "b")
+	p, err := Find(ctx, c, "/xfer", "b", a)
 	if err != nil || p.ID() != b.ID() || len(p.Regions()) != 1 {
 		t.Fatalf("%+v, %v", p, err)
 	}
-	host(t, b, "more", 100, false, 1)
-	if err := b.Publish(ctx, c, "/xfer"); err != nil {
+	add(b, "more")
+	if err := entry.Update(ctx); err != nil {
 		t.Fatal(err)
 	}
-	if p, err = a.Find(ctx, c, "/xfer", "b"); err != nil || len(p.Regions()) != 2 {
+	if p, err = Find(ctx, c, "/xfer", "b", a); err != nil || len(p.Regions()) != 2 {
 		t.Fatalf("%+v, %v", p, err)
 	}
 	// An earlier life cannot take its place.
-	old := start(t, "b", func(c *Config) { c.Generation = b.ID().Generation - 1 })
-	if err := old.Publish(ctx, c, "/xfer"); !errors.Is(err, ErrStale) {
+	old := start("b", b.ID().Generation-1)
+	if _, err := Publish(ctx, c, "/xfer", old); !errors.Is(err, xfer.ErrStale) {
 		t.Errorf("an earlier life published itself: %v", err)
 	}
 	b.Close()
 	for {
-		if _, err := a.Find(ctx, c, "/xfer", "b"); errors.Is(err, ErrAgent) {
+		if _, err := Find(ctx, c, "/xfer", "b", a); errors.Is(err, xfer.ErrAgent) {
 			break
 		}
 		if ctx.Err() != nil {
