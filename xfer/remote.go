@@ -139,7 +139,7 @@ func (r *Request) tell(s *session, wait bool) error {
 		posted := r.sess != nil
 		r.mu.Unlock()
 		if posted {
-			_ = s.control.send(fTell, r.num, 0, w)
+			r.bye = func() { _ = s.control.send(fTell, r.num, 0, w) }
 		}
 		return nil
 	}

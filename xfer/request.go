@@ -36,6 +36,7 @@ type Request struct {
 	end   context.CancelCauseFunc
 	done  chan struct{}
 	lease *hold // of a read over streams, from its first attempt on
+	bye   func() // what the peer is told once the request is over; nil for nothing
 
 	mu    sync.Mutex
 	state State
@@ -271,6 +272,9 @@ func (r *Request) run() {
 	a.mu.Unlock()
 	r.end(nil)
 	close(r.done)
+	if err == nil && r.bye != nil {
+		r.bye() // nobody waits for it
+	}
 }
 
 func (r *Request) to() ID {

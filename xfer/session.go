@@ -343,7 +343,16 @@ type outgoing struct {
 
 // pump sends slices over a stream. While one is sent the next is gathered and its checksum made.
 func (s *sender) pump(ctx context.Context, c *conn, next func() int, count int) error {
+	first := next()
+	if first >= count {
+		return nil
+	}
+	head, err := s.prepare(ctx, c, c.out.Beside(), first)
+	if err != nil {
+		return err
+	}
 	queue := make(chan outgoing, 1)
+	queue <- head
 	stop := make(chan struct{})
 	var early error
 	go func() {
