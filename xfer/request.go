@@ -35,7 +35,7 @@ type Request struct {
 	ctx   context.Context // ends with the deadline
 	end   context.CancelCauseFunc
 	done  chan struct{}
-	lease *hold // of a read over streams, from its first attempt on
+	lease *hold  // of a read over streams, from its first attempt on
 	bye   func() // what the peer is told once the request is over; nil for nothing
 
 	mu    sync.Mutex
