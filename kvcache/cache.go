@@ -26,6 +26,7 @@ import (
 	"github.com/weft-fabric/weft/ckpt/blob"
 	"github.com/weft-fabric/weft/kv"
 	"github.com/weft-fabric/weft/unit"
+	"github.com/weft-fabric/weft/xfer"
 	"github.com/zeebo/xxh3"
 )
 
@@ -42,8 +43,10 @@ type Options struct {
 	// Tenants share the memory by their quotas; without any there is one, without a token, that has all.
 	Tenants []Tenant
 	Dirty   int // blocks that wait for the disk or the store at most; further ones are kept in memory alone
-	Absent  time.Duration
-	Log     *slog.Logger
+	// Agent, if there is one, moves blocks of clients and other caches that have one, too (move.go). It stays the caller's.
+	Agent  *xfer.Agent
+	Absent time.Duration
+	Log    *slog.Logger
 }
 
 // Tenant is a user of a cache.
@@ -67,6 +70,8 @@ type Cache struct {
 	o       Options
 	slots   int
 	memory  []byte
+	region  *xfer.Region // of memory, if there is an agent
+	guests  guests
 	slab    *slab
 	packs   *packs
 	tenants map[string]*tenant // by name
@@ -105,6 +110,7 @@ type Counters struct {
 	Failed     int64 `json:"failed"`      // reads and writes of disk, store and peers
 	In         int64 `json:"bytes_in"`
 	Out        int64 `json:"bytes_out"`
+	Moved      int64 `json:"bytes_by_transfers"` // of both
 }
 
 type tenant struct {
@@ -172,7 +178,10 @@ func New(o Options) (*Cache, error) {
 		c.closeSlab()
 		return nil, fmt.Errorf("kv cache: quotas of %d tenants are %v, memory is %v; quotas are kept, so they must fit", len(o.Tenants), unit.Bytes(sum), unit.Bytes(o.Memory))
 	}
-	c.memory = make([]byte, int64(c.slots)*o.Block)
+	if err := c.makeMemory(); err != nil {
+		c.closeSlab()
+		return nil, err
+	}
 	for i := range c.slots {
 		c.free = append(c.free, c.slots-1-i)
 	}
@@ -235,6 +244,7 @@ func (c *Cache) Close() {
 	for _, p := range c.peers {
 		p.close()
 	}
+	c.freeMemory()
 	c.closeSlab()
 }
 
@@ -288,24 +298,48 @@ func (c *Cache) Put(who string, p Path, i int, data []byte) (bool, error) {
 	if err != nil || !fresh {
 		return fresh, err
 	}
+	c.pack(t, p, i)
+	return true, nil
+}
+
+// pack has a group of blocks written to the store when its last one came.
+func (c *Cache) pack(t *tenant, p Path, i int) {
 	if c.packs != nil {
 		if g := c.group(p, i); len(g) > 0 && g[len(g)-1] == p.Keys[i] {
 			c.later(job{t: t, group: t.names(g)})
 		}
 	}
-	return true, nil
 }
 
 // put brings a block into memory, and on its way to the disk.
 func (c *Cache) put(t *tenant, key kv.Hash, data []byte) (bool, error) {
+	r, err := c.reserve(t, key, len(data))
+	if r == nil {
+		return false, err
+	}
+	copy(c.bytes(r.b.slot, len(data)), data)
+	c.commit(r)
+	return r.fresh, nil
+}
+
+// reserved is a slot for a block that is not there yet. It is locked, and nobody reads it.
+type reserved struct {
+	t     *tenant
+	b     *block
+	lock  kv.Lock
+	fresh bool // it is nowhere else
+}
+
+// reserve takes a slot for a block; commit or abort follows. It gives nil if the block is there.
+func (c *Cache) reserve(t *tenant, key kv.Hash, size int) (*reserved, error) {
 	one := []kv.Hash{key}
 	c.mu.Lock()
+	defer c.mu.Unlock()
 	b := t.blocks[key]
 	if b != nil && b.slot >= 0 || c.fault {
 		t.memory.Match(one, c.now())
 		c.count.Known++
-		c.mu.Unlock()
-		return false, nil
+		return nil, nil
 	}
 	have, gone, err := t.memory.Insert(one, c.now(), nil)
 	c.drop(t, gone)
@@ -314,38 +348,49 @@ func (c *Cache) put(t *tenant, key kv.Hash, data []byte) (bool, error) {
 			t.memory.Cut(one, 0, nil)
 		}
 		c.count.Refused++
-		c.mu.Unlock()
-		return false, ErrRoom
+		return nil, ErrRoom
 	}
-	fresh := b == nil
-	if fresh {
-		b = &block{key: key, disk: -1}
-		t.blocks[key] = b
+	r := &reserved{t: t, b: b, fresh: b == nil}
+	if r.fresh {
+		r.b = &block{key: key, disk: -1}
+		t.blocks[key] = r.b
 	}
-	b.slot, b.full, b.size = c.free[len(c.free)-1], false, len(data)
+	r.b.slot, r.b.full, r.b.size = c.free[len(c.free)-1], false, size
 	c.free = c.free[:len(c.free)-1]
 	t.absent.Remove(key)
-	lock, _ := t.memory.Lock(one)
-	c.mu.Unlock()
+	r.lock, _ = t.memory.Lock(one)
+	return r, nil
+}
 
-	copy(c.bytes(b.slot, len(data)), data)
-	sum := xxh3.Hash(data)
-
+// commit says that the bytes of a block are in its slot.
+func (c *Cache) commit(r *reserved) {
+	b := r.b
+	sum := xxh3.Hash(c.bytes(b.slot, b.size))
 	c.mu.Lock()
 	b.full, b.sum = true, sum
-	if fresh {
+	if r.fresh {
 		c.count.Stored++
-		c.log.add(key, true)
+		c.log.add(b.key, true)
 	}
-	c.count.In += int64(len(data))
+	c.count.In += int64(b.size)
 	if b.disk >= 0 || c.slab == nil || c.broken != nil {
-		t.memory.Unlock(lock)
+		r.t.memory.Unlock(r.lock)
 		c.mu.Unlock()
-		return fresh, nil
+		return
 	}
 	c.mu.Unlock()
-	c.later(job{t: t, b: b, lock: lock})
-	return fresh, nil
+	c.later(job{t: r.t, b: b, lock: r.lock})
+}
+
+// abort gives a slot back whose bytes did not come.
+func (c *Cache) abort(r *reserved) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	r.t.memory.Unlock(r.lock)
+	r.t.memory.Cut([]kv.Hash{r.b.key}, 0, nil)
+	c.free = append(c.free, r.b.slot)
+	r.b.slot = -1
+	c.forget(r.t, r.b)
 }
 
 // later hands work to the writer, or gives it up where too much waits.
@@ -550,7 +595,7 @@ func (c *Cache) get(ctx context.Context, t *tenant, path Path, i int, use func([
 		if !p.has(key) {
 			continue
 		}
-		data, err := p.fetch(ctx, t.Name, key)
+		data, err := p.fetch(ctx, t.Name, key, c.o)
 		c.mu.Lock()
 		switch {
 		case errors.Is(err, errDamaged):

@@ -8,10 +8,13 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strconv"
 	"sync"
 	"time"
 
 	"github.com/weft-fabric/weft/kv"
+	"github.com/weft-fabric/weft/xfer"
+	"github.com/zeebo/xxh3"
 )
 
 // Caches tell one another what they have: each keeps a journal of the blocks that came and went, and pulls the
@@ -51,6 +54,7 @@ type changeList struct {
 	Generation string   `json:"generation"`
 	Next       uint64   `json:"next"`
 	Whole      bool     `json:"whole"`  // forget what was known before
+	Moves      bool     `json:"moves"`  // it makes transfers
 	Blocks     []string `json:"blocks"` // +NAME or -NAME
 }
 
@@ -64,7 +68,7 @@ func (c *Cache) changes(generation, since uint64) (changeList, <-chan struct{}) 
 	if j.more == nil {
 		j.more = make(chan struct{})
 	}
-	out := changeList{Name: c.o.Name, Generation: fmt.Sprintf("%016x", j.generation), Next: j.next, Blocks: []string{}}
+	out := changeList{Name: c.o.Name, Generation: fmt.Sprintf("%016x", j.generation), Next: j.next, Moves: c.o.Agent != nil, Blocks: []string{}}
 	first := j.next - uint64(len(j.list))
 	if generation != j.generation || since < first || since > j.next {
 		out.Whole = true
@@ -104,6 +108,7 @@ type peer struct {
 	next       uint64
 	blocks     map[kv.Hash]bool
 	failed     error
+	moves      bool // it makes transfers
 	heard      time.Time
 	bytes      int64
 }
@@ -231,20 +236,39 @@ func (p *peer) pull(ctx context.Context) error {
 			delete(p.blocks, h)
 		}
 	}
-	p.name, p.generation, p.next = list.Name, list.Generation, list.Next
+	p.name, p.generation, p.next, p.moves = list.Name, list.Generation, list.Next, list.Moves
 	p.bytes += int64(len(text))
 	return nil
 }
 
-// fetch reads a block from the peer.
-func (p *peer) fetch(ctx context.Context, who string, key kv.Hash) ([]byte, error) {
+// fetch reads a block from the peer: by a transfer if both can.
+func (p *peer) fetch(ctx context.Context, who string, key kv.Hash, o Options) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	var body bytes.Buffer
-	if err := writeHead(&body, map[string]string{"tenant": who, "key": key.String()}); err != nil {
+	p.mu.Lock()
+	moves := p.moves
+	p.mu.Unlock()
+	if moves && o.Agent != nil {
+		return p.pushed(ctx, who, key, o)
+	}
+	a, err := p.ask(ctx, "/v1/fetch", map[string]string{"tenant": who, "key": key.String()})
+	if err != nil {
 		return nil, err
 	}
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+p.address+"/v1/fetch", &body)
+	defer a.Close()
+	data, err := readFrame(a, 1<<32, nil)
+	if errors.Is(err, errMissing) {
+		return nil, fmt.Errorf("%s: block %s: %w", p.address, key, err)
+	}
+	return data, err
+}
+
+func (p *peer) ask(ctx context.Context, call string, head any) (io.ReadCloser, error) {
+	var body bytes.Buffer
+	if err := writeHead(&body, head); err != nil {
+		return nil, err
+	}
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+p.address+call, &body)
 	if err != nil {
 		return nil, err
 	}
@@ -253,13 +277,43 @@ func (p *peer) fetch(ctx context.Context, who string, key kv.Hash) ([]byte, erro
 	if err != nil {
 		return nil, err
 	}
-	defer a.Body.Close()
 	if a.StatusCode != http.StatusOK {
+		a.Body.Close()
 		return nil, fmt.Errorf("%s: %s", p.address, a.Status)
 	}
-	data, err := readFrame(a.Body, 1<<32, nil)
-	if errors.Is(err, errMissing) {
-		return nil, fmt.Errorf("%s: block %s: %w", p.address, key, err)
+	return a.Body, nil
+}
+
+// pushed has the peer write a block into a region that is made for it.
+func (p *peer) pushed(ctx context.Context, who string, key kv.Hash, o Options) ([]byte, error) {
+	buf := make([]byte, o.Block)
+	name := fmt.Sprintf("kv call %d", calls.Add(1))
+	region, err := o.Agent.Register(name, xfer.Memory(buf), xfer.MayWrite)
+	if err != nil {
+		return nil, err
 	}
-	return data, err
+	// Once it is released nothing lands any more, whatever the peer does.
+	defer func() { _ = region.Release(context.WithoutCancel(ctx)) }()
+	a, err := p.ask(ctx, "/v1/push", map[string]any{"tenant": who, "key": key.String(), "agent": json.RawMessage(o.Agent.Describe(region)), "region": name, "room": o.Block})
+	if err != nil {
+		return nil, err
+	}
+	defer a.Close()
+	var out moved
+	if err := json.NewDecoder(a).Decode(&out); err != nil {
+		return nil, fmt.Errorf("%s: %w", p.address, err)
+	}
+	switch {
+	case out.Error != "":
+		return nil, fmt.Errorf("%s: block %s: %s", p.address, key, out.Error)
+	case out.Blocks != 1 || out.Size < 1 || out.Size > o.Block || len(out.Sums) != 1:
+		return nil, fmt.Errorf("%s: block %s: %w", p.address, key, errMissing)
+	}
+	if err := region.Release(ctx); err != nil {
+		return nil, err
+	}
+	if strconv.FormatUint(xxh3.Hash(buf[:out.Size]), 16) != out.Sums[0] {
+		return nil, fmt.Errorf("%s: block %s: %w", p.address, key, errDamaged)
+	}
+	return buf[:out.Size], nil
 }

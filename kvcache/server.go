@@ -39,13 +39,16 @@ func NewServer(c *Cache, peerToken, chain string) *Server {
 //	POST /v1/match   head {keys, from}             -> JSON {blocks, where}
 //	POST /v1/get     head {keys, from}             -> head {blocks}, a frame for each key
 //	POST /v1/put     head {keys, from}, frames     -> JSON {blocks}
+//	POST /v1/fill, /v1/drain  head {keys, from, agent, region, pieces} -> JSON {blocks, sums, path}: get and put by transfers
 //	GET  /v1/stat, /metrics, /healthz
-//	GET  /v1/changes?generation=G&since=N, POST /v1/fetch: for other caches
+//	GET  /v1/changes?generation=G&since=N, POST /v1/fetch, /v1/push: for other caches
 func (s *Server) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /v1/match", s.tenant(s.match))
 	mux.HandleFunc("POST /v1/get", s.tenant(s.get))
 	mux.HandleFunc("POST /v1/put", s.tenant(s.put))
+	mux.HandleFunc("POST /v1/fill", s.moves(s.cache.fill))
+	mux.HandleFunc("POST /v1/drain", s.moves(s.cache.drain))
 	mux.HandleFunc("GET /v1/stat", s.any(func(w http.ResponseWriter, r *http.Request) { reply(w, http.StatusOK, s.stat()) }))
 	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "text/plain; version=0.0.4")
@@ -54,6 +57,7 @@ func (s *Server) Handler() http.Handler {
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "ok\n") })
 	mux.HandleFunc("GET /v1/changes", s.other(s.changes))
 	mux.HandleFunc("POST /v1/fetch", s.other(s.fetch))
+	mux.HandleFunc("POST /v1/push", s.other(s.push))
 	return mux
 }
 

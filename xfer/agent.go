@@ -350,7 +350,9 @@ func (a *Agent) Describe(regions ...*Region) []byte {
 	if len(regions) == 0 {
 		a.mu.Lock()
 		for _, r := range a.regions {
-			regions = append(regions, r)
+			if r.access != Own {
+				regions = append(regions, r)
+			}
 		}
 		a.mu.Unlock()
 	}

@@ -17,6 +17,7 @@ type Access uint8
 const (
 	MayRead Access = 1 << iota
 	MayWrite
+	Own // nothing: it is for own requests, and descriptions leave it out
 )
 
 // Region is storage that an agent has registered.
