@@ -21,6 +21,7 @@ import (
 	"github.com/weft-fabric/weft/kvcache"
 	"github.com/weft-fabric/weft/transport/auth"
 	"github.com/weft-fabric/weft/unit"
+	"github.com/weft-fabric/weft/xfer"
 )
 
 func newKVServe() *cobra.Command {
@@ -38,7 +39,8 @@ Caches that name one another with --peer know what the others have and fetch it 
 --tenants FILE has a JSON list of {"name", "token", "salt", "quota"}: each tenant has its own memory and finds only its
 own blocks. Without it there is one tenant, with the token of WEFT_TOKEN; an address that others can reach needs one.
 
-The protocol is HTTP: docs/kv.md. /metrics is for Prometheus.`,
+The protocol is HTTP: docs/kv.md. Blocks of Go clients with an agent, and those between caches, go by transfers (docs/transfers.md).
+/metrics is for Prometheus.`,
 		Example: `  weft kv serve --memory 4GiB --block 2MiB
   weft kv serve --memory 4GiB --disk /mnt/nvme/slab --disk-size 200GiB --store s3://bucket/kv
   weft kv serve --listen 10.0.0.1:7080 --peer 10.0.0.2:7080`,
@@ -89,6 +91,10 @@ The protocol is HTTP: docs/kv.md. /metrics is for Prometheus.`,
 				return err
 			}
 			o.Log = slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil))
+			if o.Agent, err = xfer.New(xfer.Config{Name: "kv " + o.Name, Listen: []string{net.JoinHostPort(host, "0")}, Token: token}); err != nil {
+				return finding{err}
+			}
+			defer o.Agent.Close()
 			cache, err := kvcache.New(o)
 			if err != nil {
 				return err
@@ -198,7 +204,7 @@ func newKVStat() *cobra.Command {
 			c := s.Counters
 			fmt.Fprintf(w, "asked\t%d: memory %d, disk %d, store %d, peers %d, nowhere %d\n", c.Asked, c.Memory, c.Disk, c.Store, c.Peer, c.Missed)
 			fmt.Fprintf(w, "stored\t%d, %d were there, %d refused, %d not written behind\n", c.Stored, c.Known, c.Refused, c.Behind)
-			fmt.Fprintf(w, "bytes\t%v in, %v out\n", unit.Bytes(c.In), unit.Bytes(c.Out))
+			fmt.Fprintf(w, "bytes\t%v in, %v out, %v of both by transfers\n", unit.Bytes(c.In), unit.Bytes(c.Out), unit.Bytes(c.Moved))
 			fmt.Fprintf(w, "damaged\t%d dropped, %d reads or writes failed\n", c.Damaged, c.Failed)
 			return w.Flush()
 		},

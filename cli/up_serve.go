@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"os"
 	"os/signal"
 	"slices"
 	"strings"
@@ -28,6 +29,7 @@ type serveFlags struct {
 	o                       infer.Options
 	load                    infer.Load
 	mode, rate, path, model string
+	cache                   string
 	rounds                  int
 }
 
@@ -43,12 +45,14 @@ func (s *serveFlags) register(f *pflag.FlagSet) {
 	f.StringVar(&s.rate, "rate", "", "with --serve: `RATE` at which workers send at most, to see a slower network, like 100MB/s")
 	f.StringVar(&s.path, "path", "", "with --serve: `PATH` of transfers: shm, pull, unix or tcp; without it the shortest")
 	f.DurationVar(&s.o.Patience, "patience", 5*time.Second, "with --serve: `TIME` that decode waits for a layer before it computes the prompt itself")
+	f.IntVar(&s.load.Alike, "alike", 0, "with --serve: `TOKENS` at the beginning of all prompts that are the same")
+	f.StringVar(&s.cache, "cache", "", "with --serve: share blocks of prompts: `SIZE` of a cache of its own, like 64MiB, or the address of a 'weft kv serve'")
 	f.BoolVar(&s.compare, "compare", false, "with --serve: the three modes in turns, as a table beside the formula")
 	f.IntVar(&s.rounds, "rounds", 7, "with --serve --compare: `REQUESTS` of each mode")
 }
 
 // common are the flags of 'up' that --serve has, too.
-var common = []string{"serve", "prefill", "decode", "mode", "users", "requests", "prompt", "answer", "rate", "path", "patience", "compare", "rounds",
+var common = []string{"serve", "prefill", "decode", "mode", "users", "requests", "prompt", "answer", "rate", "path", "patience", "alike", "cache", "compare", "rounds",
 	"model", "seed", "for", "listen", "json", "quiet", "drill", "drill-seed", "check", "help"}
 
 // wrong says which flag does not belong.
@@ -95,6 +99,15 @@ func (s *serveFlags) run(cmd *cobra.Command, o up.Options, asJSON, quiet bool) e
 	}
 	if err := s.load.Fits(s.o.Model); err != nil {
 		return err
+	}
+	if s.cache != "" {
+		if _, _, err := net.SplitHostPort(s.cache); err == nil {
+			s.o.Cache, s.o.Token = s.cache, os.Getenv("WEFT_TOKEN")
+		} else if n, err := unit.ParseBytes(s.cache); err == nil && n > 0 {
+			s.o.CacheMemory = int64(n)
+		} else {
+			return fmt.Errorf("--cache %q: want a size, like 64MiB, or HOST:PORT of a 'weft kv serve'", s.cache)
+		}
 	}
 	kills, stops := 0, 0
 	for _, x := range o.Drill {
@@ -158,6 +171,9 @@ func (s *serveFlags) run(cmd *cobra.Command, o up.Options, asJSON, quiet bool) e
 			if r.Mode == infer.Stream {
 				hidden = fmt.Sprintf("%.0f%%", 100*r.Hidden)
 			}
+			if r.Mode == infer.Cached {
+				formula, hidden = "", fmt.Sprintf("%d blocks from the cache", r.Shared)
+			}
 			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", r.Mode, short(r.TTFT), short(r.TPOT), prefill, exposed, formula, hidden)
 		}
 		return t.Flush()
@@ -204,6 +220,9 @@ func (s *serveFlags) run(cmd *cobra.Command, o up.Options, asJSON, quiet bool) e
 		fmt.Fprintf(out, "requests    %d in %.1f s, %d failed%s\n", tally.Requests, time.Since(begun).Seconds(), tally.Failed, spreads(st))
 		for _, w := range st.Workers {
 			fmt.Fprintf(out, "worker      %s %s: %d done, %d restarts\n", w.Name, w.Role, w.Done, w.Restarts)
+		}
+		if k := st.Cache; k != nil {
+			fmt.Fprintf(out, "cache       %s: %d of %d blocks found, %d stored, %v by transfers%s\n", k.Address, k.Found, k.Asked, k.Stored, unit.Bytes(k.Moved), k.Error)
 		}
 		if s.load.Check {
 			fmt.Fprintf(out, "checked     %d answers, %d differ from one process's\n", tally.Checked, tally.Wrong)

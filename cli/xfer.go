@@ -14,7 +14,10 @@ import (
 	"github.com/weft-fabric/weft/launch"
 	"github.com/weft-fabric/weft/unit"
 	"github.com/weft-fabric/weft/xfer"
+	"github.com/weft-fabric/weft/xfer/directory"
 	"github.com/weft-fabric/weft/xfer/measure"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
 )
 
 func newXfer() *cobra.Command {
@@ -27,7 +30,7 @@ notices that come once, and failures that both ends hear of. docs/transfers.md s
   weft xfer explain host host`,
 		RunE: group,
 	}
-	cmd.AddCommand(newXferBench(), newXferExplain(), newXferServe(), newXferCompare(), newXferShare(), newXferRank())
+	cmd.AddCommand(newXferBench(), newXferExplain(), newXferServe(), newXferShow(), newXferCompare(), newXferShare(), newXferRank())
 	return cmd
 }
 
@@ -263,8 +266,88 @@ why the others are not. LOCAL and REMOTE are host, file, object or gpu.`,
 	return cmd
 }
 
+// etcdAt connects to the etcd in which agents find one another.
+func etcdAt(endpoints string) (*clientv3.Client, error) {
+	c, err := clientv3.New(clientv3.Config{Endpoints: strings.Split(endpoints, ","), DialTimeout: 5 * time.Second, Logger: zap.NewNop()})
+	if err != nil {
+		return nil, fmt.Errorf("--etcd %s: %w; want HOST:PORT,...", endpoints, err)
+	}
+	return c, nil
+}
+
+const etcdPrefix = "/weft/xfer"
+
+func newXferShow() *cobra.Command {
+	var etcd, prefix string
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "show NAME [HOST:PORT]",
+		Short: "What an agent describes of itself: its addresses and regions",
+		Long: `Ask the agent NAME at an address what it is, or look it up in the etcd that 'weft xfer serve --etcd' published it in. WEFT_TOKEN is
+the cluster's token.`,
+		Example: `  weft xfer show store 127.0.0.1:7000
+  weft xfer show store --etcd 127.0.0.1:2379`,
+		Args: cobra.RangeArgs(1, 2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if (len(args) == 2) == (etcd != "") {
+				return fmt.Errorf("want an address, or --etcd HOST:PORT to look the agent up")
+			}
+			a, err := xfer.New(xfer.Config{Name: fmt.Sprintf("show %d", os.Getpid()), Token: os.Getenv("WEFT_TOKEN")})
+			if err != nil {
+				return err
+			}
+			defer a.Close()
+			ctx, cancel := context.WithTimeout(cmd.Context(), 10*time.Second)
+			defer cancel()
+			var p *xfer.Peer
+			if etcd != "" {
+				c, err := etcdAt(etcd)
+				if err != nil {
+					return err
+				}
+				defer c.Close()
+				p, err = directory.Find(ctx, c, prefix, args[0], a)
+				if err != nil {
+					return finding{err}
+				}
+			} else if p, err = a.Meet(ctx, args[0], args[1]); err != nil {
+				return finding{err}
+			}
+			if asJSON {
+				return printJSON(cmd.OutOrStdout(), struct {
+					Name       string         `json:"name"`
+					Generation uint64         `json:"generation"`
+					Regions    []*xfer.Remote `json:"regions"`
+				}{p.ID().Name, p.ID().Generation, p.Regions()})
+			}
+			w := newTable(cmd.OutOrStdout())
+			fmt.Fprintf(w, "agent %s, generation %x\n", p.ID().Name, p.ID().Generation)
+			fmt.Fprintln(w, "region\tkind\tsize\tmay be\tmapped on its host")
+			for _, r := range p.Regions() {
+				may := []string{}
+				if r.Access&xfer.MayRead != 0 {
+					may = append(may, "read")
+				}
+				if r.Access&xfer.MayWrite != 0 {
+					may = append(may, "written")
+				}
+				mapped := "no"
+				if r.Share >= 0 {
+					mapped = "yes"
+				}
+				fmt.Fprintf(w, "%s\t%s\t%v\t%s\t%s\n", r.Name, r.Kind, unit.Bytes(r.Size), strings.Join(may, ", "), mapped)
+			}
+			return w.Flush()
+		},
+	}
+	cmd.Flags().StringVar(&etcd, "etcd", "", "`HOST:PORT,...` of the etcd in which it published itself")
+	cmd.Flags().StringVar(&prefix, "prefix", etcdPrefix, "`KEY` in etcd under which agents lie")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
 func newXferServe() *cobra.Command {
-	var name, io string
+	var name, io, etcd, prefix string
 	var listen, regions []string
 	var bare, quiet, buffered, asJSON bool
 	cmd := &cobra.Command{
@@ -273,7 +356,8 @@ func newXferServe() *cobra.Command {
 		Long: `Run an agent until its standard input ends or it is interrupted. The first line it prints describes it, as JSON: others
 open the description, or meet it at an address. Every notice is a line after that. WEFT_TOKEN is the cluster's token.`,
 		Example: `  weft xfer serve --name store --region kv=host:64M </dev/null
-  weft xfer serve --region slab=file:/tmp/weft-slab:64M --listen 127.0.0.1:0 </dev/null`,
+  weft xfer serve --region slab=file:/tmp/weft-slab:64M --listen 127.0.0.1:0 </dev/null
+  weft xfer serve --name store --region kv=host:64M --etcd 127.0.0.1:2379 </dev/null`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			s := measure.Serving{Config: xfer.Config{Name: name, Listen: listen, Token: os.Getenv("WEFT_TOKEN")}, Bare: bare, Quiet: quiet}
@@ -290,6 +374,22 @@ open the description, or meet it at an address. Every notice is a line after tha
 			}
 			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 			defer stop()
+			if etcd != "" {
+				c, err := etcdAt(etcd)
+				if err != nil {
+					return err
+				}
+				defer c.Close()
+				s.Ready = func(ctx context.Context, a *xfer.Agent) (func(), error) {
+					ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+					defer cancel()
+					e, err := directory.Publish(ctx, c, prefix, a)
+					if err != nil {
+						return nil, fmt.Errorf("--etcd %s: %w", etcd, err)
+					}
+					return e.Close, nil
+				}
+			}
 			if err := measure.Serve(ctx, cmd.InOrStdin(), cmd.OutOrStdout(), s); err != nil && ctx.Err() == nil {
 				return finding{err}
 			}
@@ -300,6 +400,8 @@ open the description, or meet it at an address. Every notice is a line after tha
 	f.StringVar(&name, "name", "agent", "`NAME` of the agent")
 	f.StringArrayVar(&listen, "listen", nil, "`HOST:PORT` to listen at, once for each interface; 127.0.0.1:0 without it")
 	f.StringArrayVar(&regions, "region", nil, "a region: `NAME=KIND:...`")
+	f.StringVar(&etcd, "etcd", "", "publish the description in the etcd at `HOST:PORT,...` while the agent lives")
+	f.StringVar(&prefix, "prefix", etcdPrefix, "`KEY` in etcd under which agents lie")
 	f.BoolVar(&bare, "bare", false, "answer bare sockets, too, for comparisons")
 	f.BoolVar(&quiet, "quiet", false, "print no notices")
 	f.BoolVar(&buffered, "buffered", false, "files through the page cache")

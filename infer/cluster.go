@@ -15,7 +15,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/weft-fabric/weft/kv"
+	"github.com/weft-fabric/weft/kvcache"
 	"github.com/weft-fabric/weft/launch"
 	"github.com/weft-fabric/weft/unit"
 )
@@ -29,14 +29,20 @@ type Options struct {
 	Path     string   // of xfer; empty: the shortest
 	Rate     unit.Rate
 	Patience time.Duration // that a decode worker waits for a layer; 0: 5 s
-	Log      *slog.Logger
+	// Cache is the address of a cache service through which prefill workers share what prompts have in common; Token is what it
+	// asks for. With CacheMemory the cluster starts one of its own, of so many bytes.
+	Cache       string
+	CacheMemory int64
+	Token       string
+	Log         *slog.Logger
 }
 
 // Cluster is the workers of one model, each a process, and the requests on them.
 type Cluster struct {
 	o     Options
 	token string
-	chain kv.Chain
+	cache *ownCache       // nil: none, or not its own
+	stats *kvcache.Client // of the cache; nil: none
 
 	mu       sync.Mutex
 	workers  []*process
@@ -88,7 +94,8 @@ type Reply struct {
 	Exposed   time.Duration `json:"exposed_ns"` // of the transfer, after computing
 	Bytes     int64         `json:"kv_bytes"`
 	Path      string        `json:"path,omitempty"`
-	Waited    time.Duration `json:"waited_ns"` // of decode, for layers after the first
+	Shared    int           `json:"shared_blocks"` // that came from the cache service
+	Waited    time.Duration `json:"waited_ns"`     // of decode, for layers after the first
 	Again     bool          `json:"recomputed"`
 	Attempts  int           `json:"attempts"` // on decode workers
 	Prefills  int           `json:"prefills"`
@@ -114,13 +121,33 @@ func Start(ctx context.Context, o Options) (*Cluster, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	token, err := launch.NewToken()
-	if err != nil {
-		return nil, err
+	token := o.Token
+	if o.Cache == "" {
+		var err error
+		if token, err = launch.NewToken(); err != nil {
+			return nil, err
+		}
 	}
 	c := &Cluster{o: o, token: token, attempts: map[int]*attempt{}, change: make(chan struct{})}
-	if c.chain, err = kv.NewChain(kv.VLLM, "0", 16); err != nil {
-		return nil, err
+	if o.CacheMemory > 0 {
+		if o.Cache != "" {
+			return nil, fmt.Errorf("infer: a cache service at %s and one of %v of its own; want one of them", o.Cache, unit.Bytes(o.CacheMemory))
+		}
+		var err error
+		if c.cache, err = startCache(o, token); err != nil {
+			return nil, fmt.Errorf("infer: %w", err)
+		}
+		c.o.Cache = c.cache.address
+	}
+	if c.o.Cache != "" {
+		c.stats = kvcache.Dial(c.o.Cache, token, "")
+		ask, cancel := context.WithTimeout(ctx, 5*time.Second)
+		_, err := c.stats.Stat(ask)
+		cancel()
+		if err != nil {
+			c.Close()
+			return nil, fmt.Errorf("infer: %w", err)
+		}
 	}
 	for i := range o.Prefill {
 		c.workers = append(c.workers, &process{name: fmt.Sprintf("p%d", i), role: Prefill})
@@ -164,7 +191,7 @@ func Start(ctx context.Context, o Options) (*Cluster, error) {
 
 // start starts the process of a place, and starts it again when it ends.
 func (c *Cluster) start(p *process) error {
-	config, err := json.Marshal(workerConfig{Name: p.name, Role: p.role, Model: c.o.Model, Token: c.token, Path: c.o.Path, Rate: c.o.Rate, Patience: c.o.Patience})
+	config, err := json.Marshal(workerConfig{Name: p.name, Role: p.role, Model: c.o.Model, Token: c.token, Path: c.o.Path, Rate: c.o.Rate, Patience: c.o.Patience, Cache: c.o.Cache})
 	if err != nil {
 		return err
 	}
@@ -326,11 +353,7 @@ func (c *Cluster) Ask(ctx context.Context, prompt []byte, count int, mode Mode) 
 	if c.o.Prefill == 0 {
 		mode = Recompute
 	}
-	ids := make([]uint32, len(prompt))
-	for i, b := range prompt {
-		ids[i] = uint32(b)
-	}
-	hashes, err := c.chain.Hashes(ids, kv.Extra{})
+	hashes, err := c.o.Model.hashes(prompt)
 	if err != nil {
 		return nil, err
 	}
@@ -428,7 +451,7 @@ func (c *Cluster) attempt(ctx context.Context, r *Reply, prompt []byte, count in
 			landed = true
 			c.note(func() {
 				e.from.done++
-				r.Compute, r.Exposed, r.Bytes, r.Path, r.Where = e.Compute, e.Exposed, e.Bytes, e.Path, d.name
+				r.Compute, r.Exposed, r.Bytes, r.Path, r.Shared, r.Where = e.Compute, e.Exposed, e.Bytes, e.Path, e.Shared, d.name
 			})
 		case e.Event == "token":
 			now := time.Now()
@@ -475,7 +498,10 @@ func (c *Cluster) await(ctx context.Context, a *attempt, r *Reply, d *process) {
 		select {
 		case e := <-a.events:
 			if e.Event == "prefilled" {
-				c.note(func() { e.from.done++; r.Compute, r.Exposed, r.Bytes, r.Path = e.Compute, e.Exposed, e.Bytes, e.Path })
+				c.note(func() {
+					e.from.done++
+					r.Compute, r.Exposed, r.Bytes, r.Path, r.Shared = e.Compute, e.Exposed, e.Bytes, e.Path, e.Shared
+				})
 			}
 			if e.Event == "prefilled" || e.Event == "failed" || e.Event == "gone" && e.from != d {
 				return
@@ -523,6 +549,40 @@ type Status struct {
 	Requests []Reply        `json:"requests"`
 	TTFT     []Spread       `json:"ttft"`
 	TPOT     []Spread       `json:"tpot"`
+	Cache    *CacheStatus   `json:"cache,omitempty"`
+}
+
+// CacheStatus is how the cache service stands, as far as it answers.
+type CacheStatus struct {
+	Address string `json:"address"`
+	Blocks  int    `json:"blocks"` // in memory
+	Room    int    `json:"room"`
+	Asked   int64  `json:"asked"`
+	Found   int64  `json:"found"`
+	Stored  int64  `json:"stored"`
+	Moved   int64  `json:"bytes_by_transfers"`
+	Error   string `json:"error,omitempty"`
+}
+
+// cacheStatus asks the cache service.
+func (c *Cluster) cacheStatus() *CacheStatus {
+	if c.stats == nil {
+		return nil
+	}
+	out := &CacheStatus{Address: c.o.Cache}
+	ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
+	defer cancel()
+	s, err := c.stats.Stat(ctx)
+	if err != nil {
+		out.Error = err.Error()
+		return out
+	}
+	for _, t := range s.Tenants {
+		out.Blocks, out.Room = out.Blocks+t.Memory, out.Room+t.Room
+	}
+	n := s.Counters
+	out.Asked, out.Found, out.Stored, out.Moved = n.Asked, n.Asked-n.Missed, n.Stored, n.Moved
+	return out
 }
 
 // Spread is how a time varies over the last requests of a mode.
@@ -543,9 +603,10 @@ func spread(mode Mode, list []time.Duration) Spread {
 
 // Status tells how the cluster stands.
 func (c *Cluster) Status() Status {
+	cache := c.cacheStatus()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	s := Status{Model: c.o.Model, Asked: c.asked, Workers: []WorkerStatus{}, Requests: []Reply{}}
+	s := Status{Cache: cache, Model: c.o.Model, Asked: c.asked, Workers: []WorkerStatus{}, Requests: []Reply{}}
 	for _, p := range c.workers {
 		x := WorkerStatus{Name: p.name, Role: p.role, Live: p.live, Load: p.load, Done: p.done, Restarts: p.restarts, Last: p.last}
 		if p.cmd != nil && p.cmd.Process != nil {
@@ -588,4 +649,10 @@ func (c *Cluster) Close() {
 	}
 	c.mu.Unlock()
 	c.wg.Wait()
+	if c.stats != nil {
+		c.stats.Close()
+	}
+	if c.cache != nil {
+		c.cache.close()
+	}
 }

@@ -35,6 +35,9 @@ const (
 	Recompute Mode = "recompute" // not at all: the decode worker computes the prompt itself
 )
 
+// Cached is a row of a comparison: streaming, once more with the same prompt, whose blocks the cache service has.
+const Cached Mode = "cached"
+
 // Modes are all of them.
 var Modes = []Mode{Stream, Whole, Recompute}
 

@@ -15,6 +15,7 @@ import (
 type Load struct {
 	Users  int // each asks again when it has its answer
 	Prompt int // tokens
+	Alike  int // tokens at the beginning of every prompt that are the same, as of instructions to a model
 	Answer int // tokens
 	Mode   Mode
 	Seed   uint64
@@ -30,15 +31,22 @@ func (l Load) Fits(m Model) error {
 	if !slices.Contains(Modes, l.Mode) {
 		return fmt.Errorf("infer: mode %q; known: %v", l.Mode, Modes)
 	}
+	if l.Alike < 0 || l.Alike > l.Prompt {
+		return fmt.Errorf("infer: %d tokens of %d are alike; want 0 to %d", l.Alike, l.Prompt, l.Prompt)
+	}
 	return m.check(make([]byte, max(l.Prompt, 0)), l.Answer)
 }
 
 // prompt is the n-th prompt of a load.
 func (l Load) prompt(n int, vocab int) []byte {
-	r := rand.New(rand.NewPCG(l.Seed, uint64(n)))
+	common, r := rand.New(rand.NewPCG(l.Seed, 1<<40)), rand.New(rand.NewPCG(l.Seed, uint64(n)))
 	b := make([]byte, l.Prompt)
 	for i := range b {
-		b[i] = byte(r.IntN(vocab))
+		if i < l.Alike {
+			b[i] = byte(common.IntN(vocab))
+		} else {
+			b[i] = byte(r.IntN(vocab))
+		}
 	}
 	return b
 }
@@ -158,6 +166,7 @@ type Row struct {
 	Hidden   float64       `json:"hidden"`     // share of the transfer that computing hid
 	Bytes    int64         `json:"kv_bytes"`   // of a prompt
 	Requests int           `json:"requests"`
+	Shared   int           `json:"shared_blocks,omitempty"` // of a prompt, from the cache service
 }
 
 // Compare runs the modes in turns, one request at a time, and says what streaming hides of the transfer.
@@ -168,10 +177,22 @@ func (c *Cluster) Compare(ctx context.Context, l Load, rounds int) ([]Row, error
 	if c.o.Prefill == 0 || rounds < 1 {
 		return nil, fmt.Errorf("infer: a comparison of %d rounds with %d prefill workers; want at least 1 of each", rounds, c.o.Prefill)
 	}
+	modes := Modes
+	if c.stats != nil {
+		modes = append(slices.Clone(Modes), Cached)
+	}
 	all := map[Mode][]Reply{}
 	for i := range rounds {
-		for _, m := range Modes {
-			r, err := c.Ask(ctx, l.prompt(i, c.o.Model.Config.Vocab), l.Answer, m)
+		for k, m := range modes {
+			// With a cache service each mode has prompts of its own; the last asks once more for what streaming asked for.
+			n, how := i, m
+			if c.stats != nil {
+				n = i*len(Modes) + k
+			}
+			if m == Cached {
+				n, how = i*len(Modes), Stream
+			}
+			r, err := c.Ask(ctx, l.prompt(n, c.o.Model.Config.Vocab), l.Answer, how)
 			if err != nil {
 				return nil, err
 			}
@@ -189,11 +210,14 @@ func (c *Cluster) Compare(ctx context.Context, l Load, rounds int) ([]Row, error
 	exposed := func(r Reply) time.Duration { return r.Exposed }
 	transfer := median(Whole, exposed) // nothing of it is hidden
 	var rows []Row
-	for _, m := range Modes {
+	for _, m := range modes {
 		x := Row{Mode: m, Requests: len(all[m]), TTFT: median(m, func(r Reply) time.Duration { return r.First }), TPOT: median(m, func(r Reply) time.Duration { return r.Each }), Bytes: all[m][0].Bytes}
 		if m != Recompute {
 			x.Prefill, x.Exposed = median(m, compute), median(m, exposed)
 			x.Formula = transfer
+		}
+		if m == Cached {
+			x.Shared = int(all[m][0].Shared)
 		}
 		if m == Stream {
 			x.Formula = Exposed(transfer, x.Prefill, c.o.Model.Config.Layers)

@@ -7,10 +7,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"sync"
 	"time"
 
 	"github.com/weft-fabric/weft/kv"
+	"github.com/weft-fabric/weft/kvcache"
 	"github.com/weft-fabric/weft/train/model"
 	"github.com/weft-fabric/weft/unit"
 	"github.com/weft-fabric/weft/xfer"
@@ -34,6 +36,7 @@ type workerConfig struct {
 	Path     string        `json:"path"`     // of xfer; empty: the shortest
 	Rate     unit.Rate     `json:"rate"`     // at most, of what it sends; 0: no limit
 	Patience time.Duration `json:"patience"` // that a decode worker waits for a layer
+	Cache    string        `json:"cache"`    // address of the cache service; empty: none
 }
 
 // order is what a worker is told to do.
@@ -57,6 +60,7 @@ type event struct {
 	Exposed time.Duration `json:"exposed,omitempty"` // from the end of computing until all of the cache has landed
 	Bytes   int64         `json:"bytes,omitempty"`
 	Path    string        `json:"path,omitempty"`
+	Shared  int           `json:"shared,omitempty"` // blocks that came from the cache service
 	Waited  time.Duration `json:"waited,omitempty"` // of a decode worker, for layers after the first
 	Again   bool          `json:"again,omitempty"`  // the decode worker computed the prompt itself
 }
@@ -72,7 +76,10 @@ type worker struct {
 		*json.Encoder
 	}
 
-	prompts int // read so far, by a prefill worker
+	prompts int      // read so far, by a prefill worker
+	share   *sharing // nil: no cache service
+
+	log io.Writer
 
 	mu   sync.Mutex
 	jobs map[int]*landing // of a decode worker
@@ -97,7 +104,7 @@ func WorkerMain(in io.Reader, out io.Writer) error {
 	if !lines.Scan() {
 		return fmt.Errorf("infer: no configuration came: %w", errors.Join(lines.Err(), io.ErrUnexpectedEOF))
 	}
-	w := &worker{jobs: map[int]*landing{}}
+	w := &worker{jobs: map[int]*landing{}, log: os.Stderr}
 	if err := json.Unmarshal(lines.Bytes(), &w.c); err != nil {
 		return fmt.Errorf("infer: configuration: %w", err)
 	}
@@ -111,6 +118,14 @@ func WorkerMain(in io.Reader, out io.Writer) error {
 		return err
 	}
 	defer w.agent.Close()
+	if w.c.Cache != "" && w.c.Role == Prefill {
+		chain, err := w.c.Model.chain()
+		if err != nil {
+			return err
+		}
+		w.share = &sharing{w.c.Model, w.agent, kvcache.Dial(w.c.Cache, w.c.Token, chain.Print())}
+		defer w.share.client.Close()
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	var wg sync.WaitGroup
@@ -193,7 +208,15 @@ func (w *worker) prefill(ctx context.Context, wg *sync.WaitGroup, o order) {
 		_ = region.Release(context.WithoutCancel(ctx)) // nobody reads it; the writes out of it are over
 		_ = w.agent.Free(mem)
 	}
-	seq, err := w.m.net.Read(w.m.param, w.c.Model.cacheOver(mem), 0)
+	start := time.Now()
+	shared := 0
+	if w.share != nil && len(o.Prompt) > 1 {
+		if shared, err = w.share.fetch(ctx, o.Prompt, mem); err != nil {
+			fmt.Fprintf(w.log, "the cache service gave nothing for request %d, it is computed: %v\n", o.ID, err)
+			shared = 0
+		}
+	}
+	seq, err := w.m.net.Read(w.m.param, w.c.Model.cacheOver(mem), shared*blockTokens)
 	if err != nil {
 		free()
 		fail(err)
@@ -228,19 +251,19 @@ func (w *worker) prefill(ctx context.Context, wg *sync.WaitGroup, o order) {
 		}
 		return err
 	}
-	start := time.Now()
 	var hooks model.Hooks
 	if o.Mode == Stream && len(o.Prompt) > 1 {
 		hooks.Done = func(layer int) error { return post(layer, 1, notice{o.ID, layer}) }
 	}
-	_, err = seq.Next(o.Prompt, hooks)
+	_, err = seq.Next(o.Prompt[shared*blockTokens:], hooks)
 	computed := time.Now()
 	if err == nil && o.Mode == Whole && len(o.Prompt) > 1 {
 		err = post(0, 0, notice{o.ID, -1})
 	}
 	// The next prompt is read while this one's last layers are on their way.
 	wg.Go(func() {
-		e := event{Event: "prefilled", ID: o.ID, Compute: computed.Sub(start)}
+		defer free()
+		e := event{Event: "prefilled", ID: o.ID, Compute: computed.Sub(start), Shared: shared}
 		for _, r := range posted {
 			if x := r.Wait(ctx); err == nil {
 				err = x
@@ -250,12 +273,16 @@ func (w *worker) prefill(ctx context.Context, wg *sync.WaitGroup, o order) {
 			e.Path = s.Path
 		}
 		e.Exposed = time.Since(computed)
-		free()
 		if err != nil {
 			fail(err)
 			return
 		}
 		w.tell(e)
+		if w.share != nil {
+			if err := w.share.store(ctx, o.Prompt, mem, shared); err != nil && ctx.Err() == nil {
+				fmt.Fprintf(w.log, "the cache service did not take the blocks of request %d: %v\n", o.ID, err)
+			}
+		}
 	})
 }
 

@@ -146,7 +146,7 @@ static void transfers(const char *dir)
 	weft_region file, object;
 	OK(weft_xfer_register_file(a, "file", name, N, 0, &file, &e));
 	OK(weft_xfer_register_object(a, "object", dir, "block", N, 0, &object, &e));
-	FAILS(weft_xfer_register_file(a, "absent", "/nonexistent/file", N, WEFT_XFER_MAY_READ, &l, &e), WEFT_INVALID);
+	FAILS(weft_xfer_register_file(a, "absent", "/nonexistent/file", N, WEFT_XFER_MAY_READ, &l, &e), WEFT_XFER_STORAGE);
 	weft_region kinds[] = {file, object};
 	for (int i = 0; i < 2; i++) {
 		weft_xfer_list store = list(0, kinds[i], 0, N);

@@ -17,9 +17,12 @@ function draw(s) {
     (s.ttft || []).map((x, i) => [x.mode, x.count, ms(x.p50_ns), ms(x.p99_ns), ms(s.tpot[i].p50_ns), ms(s.tpot[i].p99_ns)]));
   table("workers", ["worker", "role", "pid", "state", "requests", "done", "restarts", "the one before ended"],
     s.workers.map((w) => [w.name, w.role, w.pid, w.live ? "live" : ["gone", "off"], w.requests, w.done, w.restarts, (w.last || "").slice(0, 60)]));
-  table("requests", ["request", "state", "mode", "prompt", "tokens", "first token", "between", "prefill", "exposed", "path", "workers", "tries", ""],
+  table("requests", ["request", "state", "mode", "prompt", "tokens", "first token", "between", "prefill", "exposed", "from the cache", "path", "workers", "tries", ""],
     s.requests.slice(0, 15).map((r) => [r.id, r.error ? ["failed", "off"] : r.state, r.mode + (r.recomputed ? ", recomputed" : ""), r.prompt_tokens, r.tokens, ms(r.ttft_ns), ms(r.tpot_ns),
-      ms(r.prefill_ns), ms(r.exposed_ns), r.path || "", [r.prefill_worker, r.decode_worker].filter(Boolean).join(" to "), r.attempts, r.error || ""]));
+      ms(r.prefill_ns), ms(r.exposed_ns), r.shared_blocks ? r.shared_blocks + " of " + r.blocks.length : "", r.path || "", [r.prefill_worker, r.decode_worker].filter(Boolean).join(" to "), r.attempts, r.error || ""]));
+  const k = s.cache;
+  document.getElementById("cache").textContent = !k ? "" : k.error ? `The cache service at ${k.address} does not answer: ${k.error}` :
+    `The cache service at ${k.address} has ${k.blocks} of ${k.room} blocks in memory; ${k.found} of ${k.asked} blocks asked for were there, ${k.stored} were stored. Blocks with a frame came from it.`;
   const colour = new Map(s.workers.map((w, i) => [w.name, "w" + (i % 8)]));
   const blocks = document.getElementById("blocks");
   blocks.replaceChildren();
@@ -29,9 +32,9 @@ function draw(s) {
     const name = document.createElement("b");
     name.textContent = `request ${r.id}: ${r.where}`;
     line.append(name);
-    for (const h of r.blocks) {
+    for (const [i, h] of r.blocks.entries()) {
       const b = document.createElement("span");
-      b.className = "block " + (colour.get(r.where) || "");
+      b.className = "block " + (colour.get(r.where) || "") + (i < r.shared_blocks ? " shared" : "");
       b.textContent = h;
       line.append(b);
     }

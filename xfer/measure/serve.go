@@ -212,6 +212,8 @@ type Serving struct {
 	Regions []Region
 	Bare    bool // sockets without any of ours, too, to compare with
 	Quiet   bool // notices are not printed
+	// Ready, if set, is called when all regions are there; what it gives is called in the end.
+	Ready func(context.Context, *xfer.Agent) (end func(), err error)
 }
 
 // Serve runs an agent until its input ends. It prints a Hello, then a line for every notice. Lines that it reads
@@ -226,6 +228,13 @@ func Serve(ctx context.Context, in io.Reader, out io.Writer, s Serving) error {
 		if _, err := r.Register(a); err != nil {
 			return err
 		}
+	}
+	if s.Ready != nil {
+		end, err := s.Ready(ctx, a)
+		if err != nil {
+			return err
+		}
+		defer end()
 	}
 	h := Hello{Agent: a.ID().Name, Generation: a.ID().Generation, Addrs: a.Addrs(), Description: a.Describe()}
 	if s.Bare {
