@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -41,8 +42,8 @@ func underscores(_ *pflag.FlagSet, name string) pflag.NormalizedName {
 
 // xferPlace are the flags that say where files and objects lie.
 type xferPlace struct {
-	dir, store, io, path, device string
-	buffered                     bool
+	dir, store, io, path, floor, device string
+	buffered                            bool
 }
 
 func (p *xferPlace) register(cmd *cobra.Command) {
@@ -51,6 +52,7 @@ func (p *xferPlace) register(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&p.store, "store", "", "objects in an object store: s3://`BUCKET/PREFIX`")
 	cmd.Flags().StringVar(&p.io, "posix_api_type", "", "how files are read and written: URING, or CALLS for plain ones; the faster one, as measured, without it")
 	cmd.Flags().StringVar(&p.path, "path", "", "the `PATH` to take, or to fail: "+strings.Join(xfer.Paths, ", "))
+	cmd.Flags().StringVar(&p.floor, "require", "", "the longest `PATH` that may be taken, in this order; fail rather than take a longer one")
 	cmd.Flags().StringVar(&p.device, "device", "cuda", "GPU memory is of cuda, or of soft, a GPU in software for tests")
 	cmd.Flags().BoolVar(&p.buffered, "buffered", false, "files through the page cache")
 }
@@ -58,7 +60,15 @@ func (p *xferPlace) register(cmd *cobra.Command) {
 // config makes the common part of a measurement; done removes what it made.
 func (p *xferPlace) config() (c measure.Config, done func(), err error) {
 	done = func() {}
-	c = measure.Config{Store: strings.TrimSuffix(p.store, "/"), Dir: p.dir, Path: p.path, Device: p.device, Buffered: p.buffered, Scheme: "pairwise", Pairs: 1}
+	c = measure.Config{Store: strings.TrimSuffix(p.store, "/"), Dir: p.dir, Path: p.path, Floor: p.floor, Device: p.device, Buffered: p.buffered, Scheme: "pairwise", Pairs: 1}
+	for _, f := range []struct {
+		name, value string
+		known       []string
+	}{{"path", p.path, xfer.Paths}, {"require", p.floor, xfer.Paths}, {"device", p.device, measure.Devices}} {
+		if f.value != "" && !slices.Contains(f.known, f.value) {
+			return c, done, fmt.Errorf("--%s %q: want %s", f.name, f.value, strings.Join(f.known, ", "))
+		}
+	}
 	switch strings.ToUpper(p.io) {
 	case "":
 	case "URING":
@@ -162,6 +172,9 @@ installed is said. Ratios are medians over the rounds.`,
 			if iters < 1 || warmup < 0 || minBatch < 1 || pairs < 1 || c.MaxBlock < c.MinBlock {
 				return fmt.Errorf("want at least one iteration, block and initiator, and sizes from small to large")
 			}
+			if !slices.Contains(measure.Schemes, scheme) {
+				return fmt.Errorf("--scheme %q: want %s", scheme, strings.Join(measure.Schemes, ", "))
+			}
 			c.Scheme, c.Pairs, c.MinBatch, c.MaxBatch = scheme, pairs, minBatch, maxBatch
 			c.Iters, c.Warmup, c.Rounds, c.Check, c.Compare, c.Streams = iters, warmup, rounds, check, compare, streams
 			if !asJSON {
@@ -210,9 +223,10 @@ func newXferExplain() *cobra.Command {
 		Use:   "explain LOCAL REMOTE",
 		Short: "Measure the paths between two processes and say which one a read takes",
 		Long: `Start an agent in another process, measure every path to it, and say which one a read of --size bytes takes and
-why the others are not. LOCAL and REMOTE are host, file, object or gpu.`,
+why the others are not. LOCAL and REMOTE are host, file, object or gpu. With --path or --require it fails where that cannot be had.`,
 		Example: `  weft xfer explain host host
-  weft xfer explain host file --size 16M`,
+  weft xfer explain host file --size 16M
+  weft xfer explain host host --require pull`,
 		Args: cobra.ExactArgs(2), ValidArgs: []string{"host", "file", "object", "gpu"},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, done, err := place.config()

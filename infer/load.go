@@ -169,6 +169,23 @@ type Row struct {
 	Shared   int           `json:"shared_blocks,omitempty"` // of a prompt, from the cache service
 }
 
+// stored waits until the cache service has the blocks of a prompt.
+func (c *Cluster) stored(ctx context.Context, text []byte) error {
+	hashes, err := c.o.Model.hashes(text)
+	if err != nil || len(hashes) == 0 {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	defer cancel()
+	for {
+		have, err := c.stats.Match(ctx, hashes)
+		if err != nil || len(have) == len(hashes) {
+			return err
+		}
+		time.Sleep(time.Millisecond) // between two looks
+	}
+}
+
 // Compare runs the modes in turns, one request at a time, and says what streaming hides of the transfer.
 func (c *Cluster) Compare(ctx context.Context, l Load, rounds int) ([]Row, error) {
 	if err := l.Fits(c.o.Model); err != nil {
@@ -191,6 +208,9 @@ func (c *Cluster) Compare(ctx context.Context, l Load, rounds int) ([]Row, error
 			}
 			if m == Cached {
 				n, how = i*len(Modes), Stream
+				if err := c.stored(ctx, l.prompt(n, c.o.Model.Config.Vocab)); err != nil {
+					return nil, err
+				}
 			}
 			r, err := c.Ask(ctx, l.prompt(n, c.o.Model.Config.Vocab), l.Answer, how)
 			if err != nil {

@@ -33,6 +33,7 @@ type Config struct {
 
 	Streams int           // connections that carry data, for each address of a peer; 0 for one
 	Path    string        // the path that every request takes, or its post fails; empty to choose (path.go)
+	Floor   string        // the longest path that may be taken, in the order of Paths; where only longer ones can, a request fails
 	Timeout time.Duration // of requests that do not say; 0 for DefaultTimeout
 	Lease   time.Duration // how long a lease lasts unless it is renewed; 0 for DefaultLease
 	Limits  Limits        // of what classes may send
@@ -89,8 +90,10 @@ func New(cfg Config) (*Agent, error) {
 	if cfg.Name == "" || len(cfg.Name) > maxName {
 		return nil, fmt.Errorf("agent: name of %d bytes, want 1 to %d", len(cfg.Name), maxName)
 	}
-	if cfg.Path != "" && !slices.Contains(Paths, cfg.Path) {
-		return nil, fmt.Errorf("agent %s: %w: %q; want one of %v", cfg.Name, ErrPath, cfg.Path, Paths)
+	for _, path := range []string{cfg.Path, cfg.Floor} {
+		if path != "" && !slices.Contains(Paths, path) {
+			return nil, fmt.Errorf("agent %s: %w: %q; want one of %v", cfg.Name, ErrPath, path, Paths)
+		}
 	}
 	if cfg.Generation == 0 {
 		cfg.Generation = uint64(time.Now().UnixNano())

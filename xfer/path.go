@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -118,7 +119,7 @@ func (p *Peer) network() string {
 	return "tcp"
 }
 
-// choose finds the path of the request: the one demanded; else, once Measure has measured, the one that takes the
+// choose finds the path of the request, none longer than the floor: the one demanded; else, once Measure has measured, the one that takes the
 // least time for its bytes; else the first that can be taken, in the order of Paths.
 func (r *Request) choose() (*Route, error) {
 	want := r.t.Path
@@ -136,8 +137,13 @@ func (r *Request) choose() (*Route, error) {
 	r.peer.mu.Lock()
 	known := len(r.peer.paths) > 0
 	r.peer.mu.Unlock()
-	for _, path := range Paths {
+	floor := r.agent.cfg.Floor
+	for i, path := range Paths {
 		if want != "" && path != want {
+			continue
+		}
+		if floor != "" && i > slices.Index(Paths, floor) {
+			said = append(said, path+": not short enough: "+floor+" or better is demanded")
 			continue
 		}
 		route, err := r.try(path)

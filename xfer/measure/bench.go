@@ -38,6 +38,7 @@ type Config struct {
 	Check    bool
 	Compare  bool
 	Path     string
+	Floor    string // the longest path that may be taken
 	Class    xfer.Class
 	Streams  int
 	Dir      string // for files, and objects if Store is empty
@@ -49,6 +50,12 @@ type Config struct {
 	Token    string
 	Progress io.Writer
 }
+
+// Schemes are those of Config, Devices the GPUs.
+var (
+	Schemes = []string{"pairwise", "manytoone", "onetomany"}
+	Devices = []string{"cuda", "soft"}
+)
 
 // Row is a line of the result.
 type Row struct {
@@ -102,7 +109,7 @@ func Run(ctx context.Context, c Config) ([]Row, error) {
 	case "onetomany":
 		initiators = 1
 	default:
-		return nil, fmt.Errorf("scheme %q: want pairwise, manytoone or onetomany", c.Scheme)
+		return nil, fmt.Errorf("scheme %q: want %s", c.Scheme, strings.Join(Schemes, ", "))
 	}
 	var rows []Row
 	for block := c.MinBlock; block <= c.MaxBlock; block *= 2 {
@@ -177,7 +184,7 @@ func (r Region) text() string {
 // one measures one line.
 func (c *Config) one(ctx context.Context, initiators, targets int, block int64, batch int, total int64) (row Row, err error) {
 	row = Row{Block: block, Batch: batch}
-	agentConfig := xfer.Config{Token: c.Token, Path: c.Path, Streams: c.Streams, Timeout: time.Minute}
+	agentConfig := xfer.Config{Token: c.Token, Path: c.Path, Floor: c.Floor, Streams: c.Streams, Timeout: time.Minute}
 	var children []*Child
 	defer func() {
 		for _, k := range children {

@@ -33,7 +33,7 @@ func Explain(ctx context.Context, c Config, size int64) (Explained, error) {
 		return e, err
 	}
 	defer k.Stop()
-	a, err := xfer.New(xfer.Config{Name: "initiator", Token: c.Token, Timeout: 30 * time.Second})
+	a, err := xfer.New(xfer.Config{Name: "initiator", Token: c.Token, Floor: c.Floor, Timeout: 30 * time.Second})
 	if err != nil {
 		return e, err
 	}
