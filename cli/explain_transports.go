@@ -30,6 +30,7 @@ Ways that need hardware which is not here are modelled, and marked so; ways that
 library which is not here say which.`,
 		Example: `  weft explain transports
   weft explain transports --ways tcp,shm --size 64K --for 100ms
+  weft explain transports --ways shm,tcp,ucx-posix --perftest
   weft explain transports --json`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -66,6 +67,7 @@ library which is not here say which.`,
 	fl.StringVar(&size, "size", "1MiB", "`SIZE` of long messages")
 	fl.DurationVar(&o.For, "for", o.For, "`TIME` for each figure of each way")
 	fl.BoolVar(&calls, "calls", true, "count system calls, with a tracer (ptrace)")
+	fl.BoolVar(&o.Alone, "perftest", false, "put what ucx_perftest reaches below each way of UCX")
 	fl.BoolVar(&asJSON, "json", false, "print JSON")
 	_ = cmd.RegisterFlagCompletionFunc("ways", cobra.FixedCompletions(measure.Names(), cobra.ShellCompDirectiveNoFileComp))
 	return cmd
@@ -85,7 +87,7 @@ func printWays(w io.Writer, rows []measure.Row) error {
 		if r.Counted {
 			calls = fmt.Sprintf("%.3g", r.Calls)
 		}
-		fmt.Fprintf(t, "%s\t%s\t%g\t%s\t%.3g\t%.3g\t%.3g\t%.3g\t%s\n", r.Name, r.Kind, r.Copies, calls, r.CPU, r.Latency, r.Best, r.Bandwidth, r.Origin)
+		fmt.Fprintf(t, "%s\t%s\t%g\t%s\t%s\t%s\t%s\t%s\t%s\n", r.Name, r.Kind, r.Copies, calls, known(r.CPU), known(r.Latency), known(r.Best), known(r.Bandwidth), r.Origin)
 	}
 	if err := t.Flush(); err != nil {
 		return err
@@ -107,6 +109,14 @@ func printWays(w io.Writer, rows []measure.Row) error {
 		}
 	}
 	return nil
+}
+
+// known is a figure, or a dash where there is none.
+func known(v float64) string {
+	if v == 0 {
+		return "-"
+	}
+	return fmt.Sprintf("%.3g", v)
 }
 
 // newWayRank is the verb that one of two processes runs.

@@ -73,6 +73,7 @@ type Options struct {
 	For     time.Duration // for each figure of each way
 	Message int           // bytes of a long message
 	Trace   bool          // count system calls, which takes ptrace
+	Alone   bool          // also what ucx_perftest reaches over the transports of UCX
 	Told    func(string)  // hears of each way before it is measured; may be nil
 }
 
@@ -123,6 +124,9 @@ func Run(ctx context.Context, o Options) ([]Row, error) {
 			}
 		}
 		rows = append(rows, r)
+		if o.Alone && w.UCX != "" {
+			rows = append(rows, perftest(ctx, w, o.Message))
+		}
 	}
 	return rows, nil
 }

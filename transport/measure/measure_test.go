@@ -85,3 +85,16 @@ func TestWrongOptions(t *testing.T) {
 		}
 	}
 }
+
+// The table of ucx_perftest is read by the names of its columns.
+func TestPerftestTable(t *testing.T) {
+	got, err := parsePerftest("# a remark\niterations,50.0_percentile_lat,avg_lat,overall_lat,avg_bw,overall_bw,avg_mr,overall_mr\n20000,0.241,0.953,0.953,8.00,8.00,1048878,1048878\n")
+	if err != nil || got["50.0_percentile_lat"] != 0.241 || got["overall_bw"] != 8 {
+		t.Errorf("got %v, %v", got, err)
+	}
+	for _, bad := range []string{"", "iterations,a", "iterations,a\n1", "iterations,a\n1,x"} {
+		if got, err := parsePerftest(bad); err == nil {
+			t.Errorf("%q is %v", bad, got)
+		}
+	}
+}
