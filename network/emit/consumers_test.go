@@ -136,7 +136,7 @@ func TestNetplanUnderstands(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
 			write(t, Netplan(p), dir)
-			understoodByNetplan(t, p, &p.Hosts[3], dir)
+			understoodByNetplan(t, p, &p.Hosts[3], dir, false)
 		})
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/goccy/go-yaml"
+	"github.com/weft-fabric/weft/internal/bounded"
 	"github.com/weft-fabric/weft/internal/manifest"
 	"github.com/weft-fabric/weft/network"
 )
@@ -42,8 +43,9 @@ func TestExamplesAreUnderstood(t *testing.T) {
 			}
 			t.Run("netplan", func(t *testing.T) {
 				tool(t, "netplan", "netplan.io")
+				last := len(p.Hosts) - 1
 				for _, i := range some(len(p.Hosts)) {
-					understoodByNetplan(t, p, &p.Hosts[i], dir)
+					understoodByNetplan(t, p, &p.Hosts[i], dir, i < last)
 				}
 			})
 			t.Run("frr", func(t *testing.T) {
@@ -77,12 +79,23 @@ func TestExamplesAreUnderstood(t *testing.T) {
 	}
 }
 
-// understoodByNetplan asks netplan what it makes of a host's file.
-func understoodByNetplan(t *testing.T, p *network.Plan, h *network.Host, dir string) {
+// generator is the program that netplan's command starts; it takes a tenth of the command's time.
+const generator = "/usr/libexec/netplan/generate"
+
+// understoodByNetplan asks netplan what it makes of a host's file. Of many hosts
+// all but one are given to its generator where that runs alone.
+func understoodByNetplan(t *testing.T, p *network.Plan, h *network.Host, dir string, many bool) {
 	t.Helper()
 	root := filepath.Join(dir, "hosts", h.Name)
-	if out := command(t, nil, "netplan", "generate", "--root-dir", root); strings.TrimSpace(out) != "" {
-		t.Errorf("%s: netplan says %s", h.Name, out)
+	done := false
+	if many {
+		out, err := bounded.Command(t, generator, "--root-dir", root).CombinedOutput()
+		done = err == nil && len(out) == 0
+	}
+	if !done {
+		if out := command(t, nil, "netplan", "generate", "--root-dir", root); strings.TrimSpace(out) != "" {
+			t.Errorf("%s: netplan says %s", h.Name, out)
+		}
 	}
 	for i := range h.Interfaces {
 		x := &h.Interfaces[i]
