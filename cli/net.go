@@ -130,7 +130,7 @@ beside the cluster file. Addresses of the lock change with --renumber only.`,
 				return fmt.Errorf("--host: no host or switch %q in %s", host, args[0])
 			}
 			if asJSON {
-				return printJSON(cmd.OutOrStdout(), netReport(p, host))
+				return printJSON(cmd.OutOrStdout(), netReport(p, host, len(p.Hosts)+len(p.Switches)))
 			}
 			return printPlan(cmd.OutOrStdout(), p, host)
 		},
@@ -213,7 +213,8 @@ func validText(v interface {
 	return v.String()
 }
 
-func netReport(p *network.Plan, only string) netPlanRow {
+// netReport is the plan of one host or switch, or of the first some of each.
+func netReport(p *network.Plan, only string, some int) netPlanRow {
 	out := netPlanRow{Name: p.Name, Digest: p.Digest, Warnings: append([]string{}, p.Warnings...), Hosts: []netHostRow{}, Switches: []netSwitchRow{}, Rails: []netRailRow{}}
 	for _, r := range []network.Role{network.Frontend, network.Backend, network.Storage, network.Management} {
 		n := p.Net(r)
@@ -224,7 +225,7 @@ func netReport(p *network.Plan, only string) netPlanRow {
 	}
 	for i := range p.Hosts {
 		h := &p.Hosts[i]
-		if only != "" && h.Name != only {
+		if only != "" && h.Name != only || len(out.Hosts) == some {
 			continue
 		}
 		row := netHostRow{Name: h.Name, Number: h.Number, BMC: h.BMC.String(), Interfaces: []netIfaceRow{}}
@@ -240,7 +241,7 @@ func netReport(p *network.Plan, only string) netPlanRow {
 	}
 	for i := range p.Switches {
 		s := &p.Switches[i]
-		if only != "" && s.Name != only {
+		if only != "" && s.Name != only || len(out.Switches) == some {
 			continue
 		}
 		row := netSwitchRow{Name: s.Name, Number: s.Number, Tier: s.Tier, ASN: s.ASN, Loopback: validText(s.Loopback), Management: s.Mgmt.String(), Ports: []netPortRow{}}
@@ -254,7 +255,8 @@ func netReport(p *network.Plan, only string) netPlanRow {
 }
 
 func printPlan(w io.Writer, p *network.Plan, only string) error {
-	r := netReport(p, only)
+	const few = 2 // hosts and switches shown of many
+	r := netReport(p, only, 3*few)
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	if only == "" {
 		fmt.Fprintf(t, "%s: %s, %s, plan %s\n\n", p.Name, count(len(p.Hosts), "host"), count(len(p.Switches), "switch"), p.Digest)
@@ -269,10 +271,9 @@ func printPlan(w io.Writer, p *network.Plan, only string) error {
 			}
 		}
 	}
-	const few = 2 // hosts and switches shown of many
 	for i, h := range r.Hosts {
 		if only == "" && i == few {
-			fmt.Fprintf(t, "\n... and %s; --host NAME shows one, --json all\n", count(len(r.Hosts)-few, "more host"))
+			fmt.Fprintf(t, "\n... and %s; --host NAME shows one, --json all\n", count(len(p.Hosts)-few, "more host"))
 			break
 		}
 		fmt.Fprintf(t, "\n%s\tnumber %d\tBMC %s\n", h.Name, h.Number, h.BMC)
@@ -299,8 +300,8 @@ func printPlan(w io.Writer, p *network.Plan, only string) error {
 			if shown == 0 {
 				fmt.Fprintln(t, "\nswitch\ttier\tAS\tloopback\tmanagement\tports in use")
 			}
-			if shown == 2*few && len(r.Switches) > 3*few {
-				fmt.Fprintf(t, "... and %s\n", count(len(r.Switches)-shown, "more switch"))
+			if shown == 2*few && len(p.Switches) > 3*few {
+				fmt.Fprintf(t, "... and %s\n", count(len(p.Switches)-shown, "more switch"))
 				break
 			}
 			shown++

@@ -108,24 +108,29 @@ func clip(s string) string {
 
 // Lock writes down what the plan gave out.
 func (p *Plan) Lock() []byte {
-	var b bytes.Buffer
-	b.WriteString(lockHead)
+	b := make([]byte, 0, 64*(len(p.Hosts)+len(p.Switches)))
+	b = append(b, lockHead...)
+	numbered := func(kind, name string, n int) {
+		b = append(append(append(append(b, kind...), ' '), name...), ' ')
+		b = append(strconv.AppendInt(b, int64(n), 10), '\n')
+	}
 	for i := range p.Hosts {
-		fmt.Fprintf(&b, "host %s %d\n", p.Hosts[i].Name, p.Hosts[i].Number)
+		numbered("host", p.Hosts[i].Name, p.Hosts[i].Number)
 	}
 	for _, name := range slices.SortedFunc(maps.Keys(p.goneHosts), topo.Natural) {
-		fmt.Fprintf(&b, "host %s %d\n", name, p.goneHosts[name])
+		numbered("host", name, p.goneHosts[name])
 	}
 	for i := range p.Switches {
-		fmt.Fprintf(&b, "switch %s %d\n", p.Switches[i].Name, p.Switches[i].Number)
+		numbered("switch", p.Switches[i].Name, p.Switches[i].Number)
 	}
 	for _, name := range slices.SortedFunc(maps.Keys(p.goneSwitches), topo.Natural) {
-		fmt.Fprintf(&b, "switch %s %d\n", name, p.goneSwitches[name])
+		numbered("switch", name, p.goneSwitches[name])
 	}
 	p.each(func(device, iface string, a netip.Prefix) {
-		fmt.Fprintf(&b, "address %s %s %s\n", device, iface, a)
+		b = append(append(append(append(append(b, "address "...), device...), ' '), iface...), ' ')
+		b = append(a.AppendTo(b), '\n')
 	})
-	return b.Bytes()
+	return b
 }
 
 // each calls f for every address of the plan, in order.

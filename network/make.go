@@ -74,19 +74,22 @@ type maker struct {
 	plan *Plan
 	errs []error
 
-	lanes map[lane]int    // rail of a port of a NIC
-	leafs map[[2]int]int  // ordinal of a leaf (node, rail) among the leaves of the rail
-	place map[[3]int]int  // ordinal of a host's link at a leaf: (leaf node, rail, host)
-	room  map[int]int     // links of the fullest leaf of a rail
-	byNic map[linkEnd]int // interface of a NIC's link, as an index into its host's
+	lanes map[lane]int   // rail of a port of a NIC
+	leafs map[[2]int]int // ordinal of a leaf (node, rail) among the leaves of the rail
+	place map[[3]int]int // ordinal of a host's link at a leaf: (leaf node, rail, host)
+	room  map[int]int    // links of the fullest leaf of a rail
+	byNic []int32        // interface at an end of a link, as an index into its host's; None for other ends
 }
 
 // lane tells the ports of a host's compute NICs apart: which NIC, and which of its links.
 type lane struct{ nic, port int }
 
-type linkEnd struct {
-	node topo.NodeID
-	link topo.LinkID
+// end is the place of a link's end at a node in byNic.
+func (m *maker) end(node topo.NodeID, link topo.LinkID) int {
+	if m.g.Links[link].A == node {
+		return 2 * int(link)
+	}
+	return 2*int(link) + 1
 }
 
 const maxErrors = 10
@@ -197,7 +200,7 @@ func (m *maker) hosts(lock *Lock) {
 	if len(m.errs) > 0 {
 		return
 	}
-	m.byNic = map[linkEnd]int{}
+	m.byNic = slices.Repeat([]int32{None}, 2*len(g.Links))
 	m.plan.Hosts = make([]Host, len(g.Hosts))
 	for i := range g.Hosts {
 		h := &m.plan.Hosts[i]
@@ -238,7 +241,7 @@ func (m *maker) service(h *Host, role Role, net *cluster.Net) {
 		if e := cables(g, id); len(e) > 0 {
 			x.Link = e[0].Link
 			x.IB = g.Class(e[0].Link).Kind == topo.InfiniBand
-			m.byNic[linkEnd{id, x.Link}] = len(h.Interfaces)
+			m.byNic[m.end(id, x.Link)] = int32(len(h.Interfaces))
 		}
 		if field := role.String() + ".mtu"; x.IB && net.MTU > IPoIBMTU && m.in.Given(field) && len(m.errs) == 0 {
 			m.fail(field, "%d: %s of %s is InfiniBand, and IP over it carries at most %d in datagram mode", net.MTU, x.Name, h.Name, IPoIBMTU)
@@ -285,7 +288,7 @@ func (m *maker) backend(h *Host) {
 		} else if m.in.Backend.Links != "/31" {
 			x.VLAN = m.in.Backend.VLAN
 		}
-		m.byNic[linkEnd{node, e.Link}] = len(h.Interfaces)
+		m.byNic[m.end(node, e.Link)] = int32(len(h.Interfaces))
 		h.Interfaces = append(h.Interfaces, x)
 	})
 }
@@ -381,7 +384,10 @@ func (m *maker) ports() {
 	for i := range m.plan.Switches {
 		s := &m.plan.Switches[i]
 		used := map[int]bool{}
-		for _, e := range cables(m.g, s.Node) {
+		edges := cables(m.g, s.Node)
+		s.Ports = make([]Port, 0, len(edges))
+		unnumbered := false
+		for _, e := range edges {
 			l := m.g.Links[e.Link]
 			number := int(l.APort)
 			if l.B == s.Node {
@@ -390,13 +396,18 @@ func (m *maker) ports() {
 			p := Port{Number: number, Link: e.Link, Peer: e.Peer, Host: None, Iface: None, Rail: None, MTU: SwitchMTU}
 			if peer := m.g.Nodes[e.Peer]; peer.Kind == topo.NIC && peer.Host >= 0 {
 				p.Host = int(peer.Host)
-				if j, ok := m.byNic[linkEnd{e.Peer, e.Link}]; ok {
+				if j := int(m.byNic[m.end(e.Peer, e.Link)]); j != None {
 					x := &m.plan.Hosts[p.Host].Interfaces[j]
 					p.Iface, p.Rail, p.VLAN = j, x.Rail, x.VLAN
 				}
 			}
-			used[number] = true
+			unnumbered = unnumbered || number == 0
 			s.Ports = append(s.Ports, p)
+		}
+		for j := range s.Ports {
+			if unnumbered {
+				used[s.Ports[j].Number] = true
+			}
 		}
 		next := 1
 		for j := range s.Ports {
@@ -409,6 +420,9 @@ func (m *maker) ports() {
 			}
 		}
 		slices.SortStableFunc(s.Ports, func(a, b Port) int { return a.Number - b.Number })
+		if m.in.Backend.Links != "leaf" {
+			continue
+		}
 		for _, p := range s.Ports {
 			if p.Rail == None {
 				continue

@@ -156,6 +156,11 @@ func (h *Host) Label(x *Interface) string {
 	return h.Name + "-" + strings.ReplaceAll(x.Name, "_", "-")
 }
 
+// same reports whether two interfaces would have one name in DNS.
+func (h *Host) same(x, y *Interface) bool {
+	return strings.EqualFold(strings.ReplaceAll(x.Name, "_", "-"), strings.ReplaceAll(y.Name, "_", "-"))
+}
+
 // First gives the first interface of a role that has an address; nil if there is none.
 func (h *Host) First(r Role) *Interface {
 	for i := range h.Interfaces {

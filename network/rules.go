@@ -434,68 +434,96 @@ func (m *maker) wrongName(kind, name, format string, args ...any) {
 	m.errs = append(m.errs, &cluster.Error{File: m.file, Line: m.in.DeviceLine(name), Field: kind, Msg: fmt.Sprintf(format, args...)})
 }
 
-// called checks the names of hosts and switches, which DNS does not tell apart by case.
+// called checks the names of hosts and switches, which DNS does not tell apart
+// by case, and in which n0-bmc is a name of n0.
 func (m *maker) called() {
-	type device struct{ kind, name string }
-	byName := map[string]device{"ns": {"the name server", "ns"}}
-	add := func(kind, name, label string) bool {
-		if full := label + "." + m.in.Domain; len(label) > 63 || len(full) > 253 {
-			m.wrongName(kind, name, "%q has %d bytes and with the domain %d; DNS takes 63 and 253: shorten the name or the domain", clip(label), len(label), len(full))
+	byName := make(map[string]string, len(m.plan.Hosts)+len(m.plan.Switches))
+	lineOf := func(name string) string {
+		if at := m.in.DeviceLine(name); at > 0 {
+			return fmt.Sprintf(" on line %d", at)
+		}
+		return ""
+	}
+	add := func(kind, name string) bool {
+		switch {
+		case !hostname.MatchString(name) && (kind == "hosts" || m.in.DeviceLine(name) > 0):
+			m.wrongName(kind, name, "name %q; a name has letters, digits and hyphens, at most 63, and a letter or digit at both ends", clip(name))
+			return false
+		case strings.Trim(name, "0123456789") == "" || strings.EqualFold(name, "localhost"):
+			m.wrongName(kind, name, "name %q; programs read it as an address of their own, take one such as n0", clip(name))
+			return false
+		case strings.EqualFold(name, "ns"):
+			m.wrongName(kind, name, "name %q; the zone calls the name server so, take another", name)
 			return false
 		}
-		low := strings.ToLower(label)
-		other, taken := byName[low]
-		if taken {
-			what := fmt.Sprintf("%q of %q", label, name)
-			if label == name {
-				what = fmt.Sprintf("%q", name)
-			}
-			line := ""
-			if at := m.in.DeviceLine(other.name); at > 0 {
-				line = fmt.Sprintf(" on line %d", at)
-			}
-			m.wrongName(kind, name, "%s is in DNS also a name of %s %q%s; call one of them otherwise", clip(what), other.kind, clip(other.name), line)
+		low := strings.ToLower(name)
+		if other, taken := byName[low]; taken {
+			m.wrongName(kind, name, "%q and %q%s are one name to DNS; call one of them otherwise", clip(name), clip(other), lineOf(other))
 			return false
 		}
-		byName[low] = device{kind, name}
+		byName[low] = name
 		return true
 	}
 	for i := range m.plan.Hosts {
-		name := m.plan.Hosts[i].Name
-		if !hostname.MatchString(name) {
-			m.wrongName("hosts", name, "host name %q; a name has letters, digits and hyphens, at most 63, and a letter or digit at both ends", clip(name))
+		h := &m.plan.Hosts[i]
+		if !add("hosts", h.Name) {
 			return
 		}
-		if strings.Trim(name, "0123456789") == "" || strings.EqualFold(name, "localhost") {
-			m.wrongName("hosts", name, "host name %q; programs read it as an address of their own, take one such as n%s", clip(name), name)
-			return
+		label := len(h.Name) + len("-bmc")
+		for j := range h.Interfaces {
+			label = max(label, len(h.Name)+1+len(h.Interfaces[j].Name))
 		}
-		if !add("hosts", name, name) {
+		if full := label + 1 + len(m.in.Domain); label > 63 || full > 253 {
+			m.wrongName("hosts", h.Name, "the names of %q have up to %d bytes and with the domain %d; DNS takes 63 and 253: shorten the name or the domain", clip(h.Name), label, full)
 			return
 		}
 	}
 	for i := range m.plan.Switches {
-		name := m.plan.Switches[i].Name
-		if !hostname.MatchString(name) && m.in.DeviceLine(name) > 0 {
-			m.wrongName("switches", name, "switch name %q; a name has letters, digits and hyphens, at most 63, and a letter or digit at both ends", clip(name))
-			return
-		}
-		if !add("switches", name, name) {
+		if !add("switches", m.plan.Switches[i].Name) {
 			return
 		}
 	}
+	names := make([]string, 0, len(byName))
 	for i := range m.plan.Hosts {
-		h := &m.plan.Hosts[i]
-		front := h.First(Frontend)
-		if !add("hosts", h.Name, h.Name+"-bmc") {
+		names = append(names, m.plan.Hosts[i].Name)
+	}
+	for i := range m.plan.Switches {
+		names = append(names, m.plan.Switches[i].Name)
+	}
+	for _, name := range names {
+		low := strings.ToLower(name)
+		for at := strings.IndexByte(low, '-'); at >= 0; at = nextHyphen(low, at) {
+			h := m.plan.Host(byName[low[:at]])
+			if h == nil || !m.labelled(h, low) {
+				continue
+			}
+			m.wrongName("hosts", name, "%q is in DNS also the name of a part of %q%s; call one of them otherwise", clip(name), clip(h.Name), lineOf(h.Name))
 			return
 		}
-		for j := range h.Interfaces {
-			if x := &h.Interfaces[j]; x != front && x.Bond == "" && !add("hosts", h.Name, h.Label(x)) {
-				return
-			}
+	}
+}
+
+// nextHyphen is where the next hyphen behind one stands; -1 if there is none.
+func nextHyphen(s string, at int) int {
+	next := strings.IndexByte(s[at+1:], '-')
+	if next < 0 {
+		return -1
+	}
+	return at + 1 + next
+}
+
+// labelled reports whether a part of a host has a name in DNS, given in small letters.
+func (m *maker) labelled(h *Host, low string) bool {
+	if low == strings.ToLower(h.Name)+"-bmc" {
+		return true
+	}
+	front := h.First(Frontend)
+	for j := range h.Interfaces {
+		if x := &h.Interfaces[j]; x != front && x.Bond == "" && strings.ToLower(h.Label(x)) == low {
+			return true
 		}
 	}
+	return false
 }
 
 // names checks the names of a host's interfaces, which the kernel limits.
@@ -507,8 +535,11 @@ func (m *maker) names(h *Host) {
 		if len(x.Name) > 15 || strings.ContainsAny(x.Name, "/: \t") || x.Name == "lo" || x.Name == "all" || x.Name == "default" {
 			m.wrongName("hosts", h.Name, "%s: interface name %q; Linux takes at most 15 bytes without slash, colon or space, and not lo, all or default: rename it under kinds", h.Name, clip(x.Name))
 		}
+		if strings.EqualFold(x.Name, "bmc") {
+			m.wrongName("hosts", h.Name, "%s: interface name %q; %s-bmc is the BMC: rename it under kinds", h.Name, x.Name, h.Name)
+		}
 		for _, y := range h.Interfaces[:i] {
-			if x.Name == y.Name {
+			if x.Name == y.Name || len(x.Name) == len(y.Name) && h.same(&x, &y) {
 				m.wrongName("hosts", h.Name, "%s: interface name %q stands for a NIC of the %s and of the %s network: rename the NIC under kinds, or name others with nics", h.Name, clip(x.Name), y.Role, x.Role)
 			}
 		}
