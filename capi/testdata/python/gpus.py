@@ -1,11 +1,12 @@
 """Calls on memory of GPUs that go wrong, with drivers that have no GPU below them: DRIVERS has a folder of libraries, and DRIVER the name of
 this rank's, one for each rank. The arguments say what must be refused, on all ranks."""
-import ctypes, os, sys
+import ctypes, os, signal, sys, threading, time
 
 rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 name = os.environ["DRIVER"].split(",")[rank]
 cuda = ctypes.CDLL(os.path.join(os.environ["DRIVERS"], name), ctypes.RTLD_GLOBAL) if name else None  # libcuda.so.1 is found by its own name
 import weft
+from weft import _lib
 
 
 class Array:
@@ -46,8 +47,54 @@ def works(c):
     x.free()
 
 
+def enqueue(c, x):
+    """As weft.torch makes a call."""
+    k = _lib.Call(ctypes.sizeof(_lib.Call), _lib.ALL_REDUCE, _lib.dtype(0, 32), 1)
+    k.tag, k.dst, k.src, k.count, k.device = _lib.NO_TAG, x.at.value, x.at.value, x.n, 2
+    e = _lib.Error()
+    rc = _lib.lib().weft_enqueue(c.handle, ctypes.byref(k), ctypes.byref(e))
+    if rc == _lib.INTERRUPTED:
+        _lib.reraise()
+    assert rc == 0, e.text.decode()
+
+
+def interrupted(wait):
+    """How long a wait goes on after a SIGINT."""
+    sent = []
+
+    def interrupt():
+        time.sleep(0.15)
+        sent.append(time.monotonic())
+        os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Thread(target=interrupt, daemon=True).start()
+    try:
+        wait()
+        time.sleep(1)
+    except KeyboardInterrupt:
+        return time.monotonic() - sent[0]
+    raise SystemExit("it ended without the interrupt")
+
+
 c = weft.join()
-if sys.argv[1] != "values":
+if sys.argv[1] == "interrupts":
+    for name, wait in {"allreduce": lambda d, x: d.allreduce(x), "wait": lambda d, x: d.Iallreduce(weft.IN_PLACE, x).wait(),
+                       "block": lambda d, x: d.Iallreduce(weft.IN_PLACE, x).block(0x55), "enqueue": enqueue,
+                       "first": lambda d, x: d.allreduce(x)}.items():
+        d, x = c.dup(), Array([rank + 1])
+        if name != "first":  # which opens the GPUs
+            enqueue(d, x)
+            assert x.read() == [size * (size + 1) // 2], x.read()
+        if rank == 0:
+            took = interrupted(lambda: wait(d, x))
+            print(name, "%.3f" % took, file=sys.stderr)
+            assert took < 5, took
+        c.barrier()
+        try:
+            d.close()
+        except weft.Error:
+            pass
+elif sys.argv[1] != "values":
     for _ in range(2):  # the same again: nobody hangs on the second try
         e = refused(weft.NoDevice, sys.argv[1:], lambda: c.allreduce(Array([1])))
 else:
