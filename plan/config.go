@@ -217,7 +217,7 @@ func table(m map[string]any, key string) map[string]any {
 
 func decodeYAML(name string, data []byte) (map[string]any, error) {
 	var m map[string]any
-	if err := yaml.NewDecoder(bytes.NewReader(data)).Decode(&m); err != nil {
+	if err := yaml.NewDecoder(bytes.NewReader(data), yaml.AllowDuplicateMapKey()).Decode(&m); err != nil {
 		return nil, fmt.Errorf("%s: %s", name, strings.TrimSpace(yaml.FormatError(err, false, false)))
 	}
 	return m, nil
@@ -399,7 +399,13 @@ func readNeoX(name string, data []byte) (*Config, error) {
 		c.Recompute = &work.Recompute{Full: truthy(v)}
 	}
 	off := false
-	if kinds := fmt.Sprint(flat["attention_config"]); !strings.Contains(kinds, "flash") {
+	kinds := fmt.Sprint(flat["attention_config"])
+	for _, other := range []string{"mamba", "rwkv", "gmlp"} {
+		if strings.Contains(kinds, other) {
+			return nil, fmt.Errorf("%s: attention_config has %s layers; only transformers can be planned", name, other)
+		}
+	}
+	if !strings.Contains(kinds, "flash") {
 		c.Flash = &off
 	}
 	n := func(key string) int { v, _ := number(flat[key]); return v }
@@ -412,11 +418,17 @@ func readNeoX(name string, data []byte) (*Config, error) {
 		}
 		mod.HeadDim = mod.Hidden / mod.Heads
 		mod.FFN = n("intermediate_size")
+		if f := n("expansion_factor"); mod.FFN == 0 && f > 0 {
+			mod.FFN = f * mod.Hidden
+		}
 		if mod.FFN == 0 {
 			mod.FFN = 4 * mod.Hidden
-			if mod.Gated {
-				mod.FFN = mod.Hidden * 8 / 3 / 64 * 64
+			if mod.Gated && fmt.Sprint(flat["mlp_type"]) == "llama" { // of older releases
+				mod.FFN = 8 * mod.Hidden
 			}
+		}
+		if mod.Gated { // three matrices with as many parameters as two of the width that is given, in multiples of 256
+			mod.FFN = (mod.FFN*2/3/2 + 255) / 256 * 256
 		}
 		mod.LayerNorm = fmt.Sprint(flat["norm"]) != "rmsnorm"
 		mod.Bias = mod.LayerNorm && !mod.Gated

@@ -55,6 +55,60 @@ func TestMegatronScript(t *testing.T) {
 	}
 }
 
+// What scripts of several years do: a comment that ends in a backslash, flags and values in one pair of quotes, arguments in
+// strings of many lines, and the words of older releases and of Megatron-DeepSpeed.
+func TestOldScripts(t *testing.T) {
+	c, err := ReadConfig("run.slurm", []byte(`TP=4
+PP=12
+GPT_ARGS=" \
+    --num-layers 70 \
+    --hidden-size 14336 \
+    --num-attention-heads 112 \
+    --seq-length 2048 --micro-batch-size 2 --global-batch-size 2048 \
+    --bf16 --checkpoint-activations --pad-vocab-size-to 250880 \
+    "
+DS_ARGS=" --deepspeed --zero-stage 0 "
+#    --universal-checkpoint \
+export CMD=" \
+    pretrain_gpt.py \
+    --tensor-model-parallel-size $TP \
+    --pipeline-model-parallel-size $PP \
+    $GPT_ARGS \
+    $DS_ARGS \
+    "
+MORE=(
+    "--optimizer adam"
+    "--position-embedding-type alibi"
+)
+srun bash -c "$CMD"
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := c.Layout(c.Model, 384, Given{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := "tp=4,cp=1,pp=12,dp=8,ep=1,sp=off,zero=1,schedule=1f1b,micro=2,batch=2048,seq=2048,recompute=full,dtype=bf16,grad=fp32,overlap=off"; l.String() != want || c.Model.Vocab != 250880 {
+		t.Errorf("got  %s, %d words\nwant %s", l, c.Model.Vocab, want)
+	}
+	// A flag that ends its line has no value; a pair of quotes may hold a flag and its value.
+	c, err = ReadConfig("run.sh", []byte("A=(\n \"--num-layers 4\"\n \"--vocab-size 1000\"\n --hidden-size 512\n --num-attention-heads 8\n --seq-length 64 --micro-batch-size 1 --global-batch-size 8\n --bf16\n)\ntorchrun --nproc_per_node 8 --nnodes 1 pretrain_gpt.py ${A[@]}\n"))
+	if err != nil || c.Dtype != "bf16" || c.Model == nil || c.Model.Layers != 4 || c.Model.Vocab != 1000 || c.GPUs != 8 {
+		t.Errorf("%+v, %v", c, err)
+	}
+	// GPT-NeoX gives the width that two matrices would have; gated layers have three.
+	c, err = ReadConfig("70B.yml", []byte("{\"pipe_parallel_size\": 0, \"model_parallel_size\": 8, \"num_layers\": 80, \"hidden_size\": 8192, \"intermediate_size\": 86016, \"num_attention_heads\": 64, \"num_kv_heads\": 8, \"activation\": \"swiglu\", \"norm\": \"rmsnorm\", \"seq_length\": 4096, \"no_weight_tying\": true}"))
+	if err != nil || c.Model.FFN != 28672 {
+		t.Errorf("%+v, %v", c, err)
+	}
+	// Megatron's own tests give a key twice, and take the last.
+	c, err = ReadConfig("model_config.yaml", []byte("MODEL_ARGS:\n  --num-layers: 12\n  --hidden-size: 512\n  --num-attention-heads: 8\n  --seq-length: 1024\n  --num-layers: 24\n"))
+	if err != nil || c.Model.Layers != 24 {
+		t.Errorf("%+v, %v", c, err)
+	}
+}
+
 func TestConfigs(t *testing.T) {
 	for _, x := range []struct {
 		name, text string

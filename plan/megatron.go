@@ -35,6 +35,9 @@ var megatronOthers = []string{"seq-lengths", "eval-micro-batch-size"}
 // endOfLine stands between the words of two lines: a flag that ends its line has no value.
 const endOfLine = "\n"
 
+// whole is a line that is a comment; a backslash at its end continues nothing.
+var whole = regexp.MustCompile(`(?m)^[ \t]*#.*\n`)
+
 var numeric = regexp.MustCompile(`^-?[0-9.]`)
 
 // readMegatronShell reads the arguments out of a shell script: arrays, variables with defaults, arithmetic,
@@ -43,7 +46,7 @@ func readMegatronShell(name, text string) (*Config, error) {
 	vars := map[string]string{}
 	a := args{}
 	nodes := map[string]string{}
-	text = strings.ReplaceAll(strings.ReplaceAll(text, "\r", ""), "\\\n", " ")
+	text = strings.ReplaceAll(whole.ReplaceAllString(strings.ReplaceAll(text, "\r", ""), ""), "\\\n", " ")
 	assign := regexp.MustCompile(`^\s*(?:export\s+|local\s+|readonly\s+)?([A-Za-z_][A-Za-z0-9_]*)\+?=(.*)$`)
 	var words []string
 	take := func(line string) {
@@ -91,6 +94,10 @@ func readMegatronShell(name, text string) (*Config, error) {
 		w := words[i]
 		if !strings.HasPrefix(w, "--") {
 			continue
+		}
+		if parts := strings.Fields(w); len(parts) > 1 { // "--flag value" in one pair of quotes
+			words = slices.Insert(slices.Delete(words, i, i+1), i, append(parts, endOfLine)...)
+			w = words[i]
 		}
 		key, value, ok := strings.Cut(w[2:], "=")
 		if !ok {
@@ -312,6 +319,11 @@ func (a args) config(name string) (*Config, error) {
 	wrong := func(format string, v ...any) (*Config, error) {
 		return nil, fmt.Errorf("%s: %s", name, fmt.Sprintf(format, v...))
 	}
+	for _, other := range []struct{ key, what string }{{"encoder-num-layers", "an encoder and a decoder"}, {"decoder-num-layers", "an encoder and a decoder"}, {"hybrid-layer-pattern", "layers of Mamba"}, {"hybrid-override-pattern", "layers of Mamba"}, {"is-hybrid-model", "layers of Mamba"}} {
+		if _, ok := a[other.key]; ok {
+			return wrong("--%s: the model has %s; only decoders of transformer layers can be planned", other.key, other.what)
+		}
+	}
 	var flags []string
 	for k := range a {
 		flags = append(flags, k)
@@ -364,6 +376,16 @@ func (a args) config(name string) (*Config, error) {
 		delete(c.Values, "vpp")
 	}
 	c.Values["zero"] = b2i(a.on("use-distributed-optimizer"))
+	if n, ok := a.num("zero-stage"); ok && a.on("deepspeed") { // Megatron-DeepSpeed
+		if n < 0 || n > 3 {
+			return wrong("--zero-stage is %d; want 0 to 3", n)
+		}
+		c.Values["zero"] = n
+		if n == 0 && a.on("bf16") {
+			c.Values["zero"] = 1
+			c.find("--zero-stage 0 with --bf16: DeepSpeed's optimizer for bf16 shares its state as stage 1 does")
+		}
+	}
 	if a.on("use-megatron-fsdp") || a.on("use-torch-fsdp2") || a.on("use-custom-fsdp") {
 		switch s := a["data-parallel-sharding-strategy"]; s {
 		case "no_shard":
@@ -432,6 +454,8 @@ func (a args) config(name string) (*Config, error) {
 			slices.Sort(r.Modules)
 		}
 		c.Recompute = &r
+	case g == "" && (a.on("checkpoint-activations") || a.on("deepspeed-activation-checkpointing")): // of older releases
+		c.Recompute = &work.Recompute{Full: true}
 	case g == "" || g == "none" || g == "None":
 		c.Recompute = &work.Recompute{}
 	default:
@@ -495,6 +519,9 @@ func (a args) model(name string, c *Config) error {
 	m.Vocab, _ = a.num("vocab-size")
 	if m.Vocab == 0 {
 		m.Vocab, _ = a.num("padded-vocab-size")
+		if m.Vocab == 0 {
+			m.Vocab, _ = a.num("pad-vocab-size-to")
+		}
 	}
 	if m.Vocab == 0 {
 		switch t := a["tokenizer-type"]; {

@@ -103,6 +103,9 @@ func FromHF(name string, data []byte) (*Model, error) {
 		return n
 	}
 	m.Hidden = need("hidden size", "hidden_size", "n_embd", "d_model", "n_embed", "dim")
+	if n, ok := c.num("word_embed_proj_dim"); ok && n != m.Hidden {
+		return nil, fmt.Errorf("%s: word_embed_proj_dim %d is not hidden_size %d; an embedding of another width is not modelled", name, n, m.Hidden)
+	}
 	m.Layers = need("layers", "num_hidden_layers", "n_layer", "n_layers", "num_layers")
 	m.Heads = need("heads", "num_attention_heads", "n_head", "n_heads", "num_heads")
 	m.Vocab = need("vocabulary", "vocab_size", "padded_vocab_size")

@@ -187,3 +187,50 @@ func FuzzRead(f *testing.F) {
 		}
 	})
 }
+
+// Models that are not in the catalogue, from the keys of their config.json, beside the parameters that their authors publish.
+func TestPublishedCounts(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		params float64
+		text   string
+	}{
+		{"phi-2", 2.780e9, `{"model_type":"phi","hidden_size":2560,"intermediate_size":10240,"num_hidden_layers":32,"num_attention_heads":32,"num_key_value_heads":32,"vocab_size":51200,"tie_word_embeddings":false,"max_position_embeddings":2048}`},
+		{"phi-3-mini", 3.821e9, `{"model_type":"phi3","hidden_size":3072,"intermediate_size":8192,"num_hidden_layers":32,"num_attention_heads":32,"num_key_value_heads":32,"vocab_size":32064,"sliding_window":2047,"tie_word_embeddings":false}`},
+		{"phi-3.5-moe", 41.87e9, `{"model_type":"phimoe","hidden_size":4096,"intermediate_size":6400,"num_hidden_layers":32,"num_attention_heads":32,"num_key_value_heads":8,"num_local_experts":16,"num_experts_per_tok":2,"vocab_size":32064,"attention_bias":true,"lm_head_bias":true}`},
+		{"starcoder2-7b", 7.174e9, `{"model_type":"starcoder2","hidden_size":4608,"intermediate_size":18432,"num_hidden_layers":32,"num_attention_heads":36,"num_key_value_heads":4,"vocab_size":49152,"use_bias":true,"sliding_window":4096}`},
+		{"starcoder2-15b", 15.96e9, `{"model_type":"starcoder2","hidden_size":6144,"intermediate_size":24576,"num_hidden_layers":40,"num_attention_heads":48,"num_key_value_heads":4,"vocab_size":49152,"use_bias":true,"tie_word_embeddings":false}`},
+		{"falcon-7b", 6.922e9, `{"model_type":"falcon","hidden_size":4544,"num_hidden_layers":32,"num_attention_heads":71,"multi_query":true,"new_decoder_architecture":false,"parallel_attn":true,"bias":false,"vocab_size":65024}`},
+		{"mpt-7b", 6.649e9, `{"model_type":"mpt","d_model":4096,"n_heads":32,"n_layers":32,"expansion_ratio":4,"vocab_size":50432,"no_bias":true,"attn_config":{"alibi":true}}`},
+		{"bloom-7b1", 7.069e9, `{"model_type":"bloom","hidden_size":4096,"n_layer":30,"n_head":32,"vocab_size":250880}`},
+		{"opt-6.7b", 6.658e9, `{"model_type":"opt","hidden_size":4096,"ffn_dim":16384,"num_hidden_layers":32,"num_attention_heads":32,"vocab_size":50272,"max_position_embeddings":2048,"word_embed_proj_dim":4096}`},
+		{"gpt-j-6b", 6.051e9, `{"model_type":"gptj","n_embd":4096,"n_layer":28,"n_head":16,"n_inner":null,"vocab_size":50400,"tie_word_embeddings":false,"rotary_dim":64}`},
+		{"pythia-12b", 11.846e9, `{"model_type":"gpt_neox","hidden_size":5120,"intermediate_size":20480,"num_hidden_layers":36,"num_attention_heads":40,"vocab_size":50688,"tie_word_embeddings":false}`},
+		{"qwen1.5-moe", 14.316e9, `{"model_type":"qwen2_moe","hidden_size":2048,"intermediate_size":5632,"num_hidden_layers":24,"num_attention_heads":16,"num_key_value_heads":16,"num_experts":60,"num_experts_per_tok":4,"moe_intermediate_size":1408,"shared_expert_intermediate_size":5632,"decoder_sparse_step":1,"vocab_size":151936,"tie_word_embeddings":false}`},
+		{"olmo-2-7b", 7.299e9, `{"model_type":"olmo2","hidden_size":4096,"intermediate_size":11008,"num_hidden_layers":32,"num_attention_heads":32,"num_key_value_heads":32,"vocab_size":100352,"tie_word_embeddings":false}`},
+		{"gemma-3-27b", 27.01e9, `{"model_type":"gemma3","text_config":{"model_type":"gemma3_text","hidden_size":5376,"intermediate_size":21504,"num_hidden_layers":62,"num_attention_heads":32,"num_key_value_heads":16,"head_dim":128,"vocab_size":262208,"sliding_window":1024}}`},
+		{"gemma-2-27b", 27.227e9, `{"model_type":"gemma2","hidden_size":4608,"intermediate_size":36864,"num_hidden_layers":46,"num_attention_heads":32,"num_key_value_heads":16,"head_dim":128,"vocab_size":256000,"sliding_window":4096}`},
+		{"mistral-nemo", 12.248e9, `{"model_type":"mistral","hidden_size":5120,"intermediate_size":14336,"num_hidden_layers":40,"num_attention_heads":32,"num_key_value_heads":8,"head_dim":128,"vocab_size":131072,"tie_word_embeddings":false}`},
+		{"command-r-plus", 103.81e9, `{"model_type":"cohere","hidden_size":12288,"intermediate_size":33792,"num_hidden_layers":64,"num_attention_heads":96,"num_key_value_heads":8,"vocab_size":256000,"use_qk_norm":true}`},
+		{"internlm2-20b", 19.86e9, `{"model_type":"internlm2","hidden_size":6144,"intermediate_size":16384,"num_hidden_layers":48,"num_attention_heads":48,"num_key_value_heads":8,"vocab_size":92544,"tie_word_embeddings":false}`},
+		{"yi-34b", 34.389e9, `{"model_type":"llama","hidden_size":7168,"intermediate_size":20480,"num_hidden_layers":60,"num_attention_heads":56,"num_key_value_heads":8,"vocab_size":64000}`},
+		{"granite-3-8b", 8.171e9, `{"model_type":"granite","hidden_size":4096,"intermediate_size":12800,"num_hidden_layers":40,"num_attention_heads":32,"num_key_value_heads":8,"vocab_size":49155,"tie_word_embeddings":true}`},
+		{"smollm2-1.7b", 1.711e9, `{"model_type":"llama","hidden_size":2048,"intermediate_size":8192,"num_hidden_layers":24,"num_attention_heads":32,"num_key_value_heads":32,"vocab_size":49152,"tie_word_embeddings":true}`},
+		{"minimax-m2", 228.7e9, `{"model_type":"minimax_m2","hidden_size":3072,"intermediate_size":1536,"num_hidden_layers":62,"num_attention_heads":48,"num_key_value_heads":8,"head_dim":128,"num_local_experts":256,"num_experts_per_tok":8,"vocab_size":200064,"use_qk_norm":true,"tie_word_embeddings":false}`},
+		{"seed-oss-36b", 36.15e9, `{"model_type":"seed_oss","hidden_size":5120,"intermediate_size":27648,"num_hidden_layers":64,"num_attention_heads":80,"num_key_value_heads":8,"head_dim":128,"vocab_size":155136,"attention_bias":true,"attention_out_bias":false}`},
+		{"deepseek-moe-16b", 16.376e9, `{"model_type":"deepseek","hidden_size":2048,"intermediate_size":10944,"moe_intermediate_size":1408,"num_hidden_layers":28,"num_attention_heads":16,"num_key_value_heads":16,"n_routed_experts":64,"n_shared_experts":2,"num_experts_per_tok":6,"first_k_dense_replace":1,"moe_layer_freq":1,"vocab_size":102400}`},
+	} {
+		m, err := FromHF(c.name, []byte(c.text))
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		if got := m.Params().Total; math.Abs(got/c.params-1) > .003 {
+			t.Errorf("%s: %.5gB parameters, published %.5gB: %+.2f%%", c.name, got/1e9, c.params/1e9, 100*(got/c.params-1))
+		}
+	}
+	_, err := FromHF("opt-350m", []byte(`{"model_type":"opt","hidden_size":1024,"ffn_dim":4096,"num_hidden_layers":24,"num_attention_heads":16,"vocab_size":50272,"max_position_embeddings":2048,"word_embed_proj_dim":512}`))
+	if err == nil || !strings.Contains(err.Error(), "word_embed_proj_dim 512") {
+		t.Errorf("an embedding narrower than the layers: %v", err)
+	}
+}

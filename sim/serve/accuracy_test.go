@@ -255,7 +255,7 @@ func TestUpdate(t *testing.T) {
 ` + "`make serve-accuracy`" + ` writes this page. The points are what vLLM, SGLang and TensorRT-LLM gave with one copy of a model and a closed loop of users;
 ai-dynamo/aiconfigurator publishes them (Apache-2.0), a part was measured by InferenceMAX. They lie in sim/serve/points.csv. Errors are
 |predicted / measured - 1| of the means, median / p90. *As built in*: one pair of factors for each engine, whatever the model and the GPU. *Model left out*: the pair comes from
-the engine's other models alone. First tokens are counted below saturation, where no request waits for room in the KV cache.
+the engine's other models alone. First tokens are counted below saturation, where no request waits for the KV cache.
 
 | engine, GPU, weights, model | points | a token, as built in | model left out | first token, as built in | model left out |
 |---|---|---|---|---|---|
@@ -277,11 +277,11 @@ Wanted for dense models: a token within 10%% in the median, the first within 20%
 
 What stands behind it, apart from the kernels of plan/kernel: in a graph a kernel starts in 2 us, and narrow inputs are quantised by the kernel before, where
 the tables of kernels have a launch and a kernel of its own for it (12 to 15 us in fp8); sums over ranks go by one or two shots over NVLink; steps with prompts are in no graph, so
-that the host's 0.4 ms a layer is their least time; what prompts add to a step runs at clocks under a power cap; and the client counts: ten requests for each user, all users at once in the
+that the host's 0.4 ms a layer, and 1 ms more where there are experts, is their least time; what prompts add to a step runs at clocks under a power cap; and the client counts: ten requests for each user, all users at once in the
 beginning, lengths as the client drew them. Users with equal lengths stay in step with one another and ask at once, which is most of their first token's time.
 
-Known to be off: TensorRT-LLM's first tokens of InferenceMAX with 1,024 tokens in and out come after some twenty tokens, as if streamed in bundles; one in so many
-requests of its Llama 8B points waits for a whole answer, whatever the load; the vLLM points of Llama 8B in fp8 are faster than reading
+Known to be off: TensorRT-LLM's first tokens of InferenceMAX with 1,024 tokens in and out come after some twenty tokens, as if streamed in bundles; of its Llama 8B points
+one user's requests wait for a whole answer, whatever the load; the vLLM points of Llama 8B in fp8 are faster than reading
 the weights allows. The points of DeepSeek do not say whether tokens are guessed ahead (multi-token prediction), which halves a token's time, nor how chunks are cut.
 `, saturated, len(points), none)
 	if err := os.WriteFile("../../docs/serve-accuracy.md", []byte(text), 0o644); err != nil {

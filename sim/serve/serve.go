@@ -63,6 +63,7 @@ type Engine struct {
 // Habits is how an engine runs, whatever the model and the GPU.
 type Habits struct {
 	Eager        float64 // seconds of host time a layer, where prompts run: their steps are in no graph
+	EagerExperts float64 // seconds more of a layer with experts
 	Turn         float64 // seconds from sending a request to its place in the queue: network, tokeniser, scheduler; half more or less from one to the next
 	PromptsFirst bool    // a step has prompts or new tokens, not both, and prompts go first
 }
@@ -78,9 +79,9 @@ type Kind struct {
 // Kinds are the engines that points.csv has measurements of. Compute stands for clocks under a power cap and work that is
 // not in the kernels' table, as the factors of training steps do; docs/serve-accuracy.md says how well they predict.
 var Kinds = []Kind{
-	{"vllm", Habits{Eager: .4e-3, Turn: 20e-3}, 4096, 1.05, 1.2},
-	{"sglang", Habits{Eager: .4e-3, Turn: 20e-3, PromptsFirst: true}, 8192, 1, 1.2},
-	{"trtllm", Habits{Eager: .4e-3, Turn: 20e-3}, 4096, 1, 1.15},
+	{"vllm", Habits{Eager: .4e-3, EagerExperts: 1e-3, Turn: 20e-3}, 4096, 1.05, 1.2},
+	{"sglang", Habits{Eager: .4e-3, EagerExperts: 1e-3, Turn: 20e-3, PromptsFirst: true}, 8192, 1, 1.2},
+	{"trtllm", Habits{Eager: .4e-3, EagerExperts: 1e-3, Turn: 20e-3}, 4096, 1, 1.15},
 }
 
 // KindNamed finds an engine.

@@ -37,7 +37,7 @@ func (e *Engine) Step(w Work) float64 {
 	t := e.kernels(Work{Decode: w.Decode, Context: w.Context}) // what the new tokens alone take
 	layers := float64(e.Model.Layers)
 	if w.Prompt > 0 {
-		t = max(t*or1(e.Factor)+(e.kernels(w)-t)*or1(e.Compute), e.Habits.Eager*layers)
+		t = max(t*or1(e.Factor)+(e.kernels(w)-t)*or1(e.Compute), e.Habits.Eager*layers+e.Habits.EagerExperts*float64(e.Model.MoELayers()))
 	} else {
 		t *= or1(e.Factor)
 	}
