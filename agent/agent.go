@@ -144,7 +144,7 @@ func New(c Config) *Agent {
 	if c.Pulse <= 0 {
 		c.Pulse = time.Second
 	}
-	return &Agent{c: c, pulse: newPulse(), ethtool: newEthtool(), nvlinks: map[int]int64{}, machine: health.New(), started: time.Now(), refused: map[string]string{}, skipped: map[string]bool{}, xids: map[string]int{}, kmsg: openKernelLog(c.Root)}
+	return &Agent{c: c, pulse: newPulse(c.Root), ethtool: newEthtool(), nvlinks: map[int]int64{}, machine: health.New(), started: time.Now(), refused: map[string]string{}, skipped: map[string]bool{}, xids: map[string]int{}, kmsg: openKernelLog(c.Root)}
 }
 
 // Run samples until the context ends.
@@ -457,9 +457,6 @@ func (a *Agent) tcp(s *Snapshot, observe func(device, port, metric string, v flo
 }
 
 func (a *Agent) jobs(s *Snapshot) {
-	if a.c.Root != "" {
-		return
-	}
 	a.beat.Lock()
 	defer a.beat.Unlock()
 	for _, p := range a.pulse.list(a.c.Host, a.c.Ranks) {

@@ -23,6 +23,7 @@ import (
 // from then on what changes: /proc/PID/stat, its control group, its connections, and the
 // files in which it tells of its operations.
 type pulse struct {
+	root  string // where /proc and /sys are; "" is this host's
 	known map[int]*process
 	files map[string]stamp // that were read, and when they were written
 	tails map[string]int64 // how far files that grow were read
@@ -39,6 +40,8 @@ type process struct {
 	young  int // how often it was looked at
 	nspid  int // its number in its own namespace
 	parent int
+	dir    string // of /proc
+	sys    string // where control groups are
 	memory string // folder of its control group, "" if it has no limit
 	groups map[string]*watch.Group
 	told   map[string]int64 // the last operation of each group that was read
@@ -46,8 +49,8 @@ type process struct {
 	gone   time.Time
 }
 
-func newPulse() *pulse {
-	return &pulse{known: map[int]*process{}, files: map[string]stamp{}, tails: map[string]int64{}}
+func newPulse(root string) *pulse {
+	return &pulse{root: root, known: map[int]*process{}, files: map[string]stamp{}, tails: map[string]int64{}}
 }
 
 // young is how often the environment of a process is looked at: one that was just made
@@ -74,7 +77,7 @@ func (p *pulse) list(host string, own func() []doctor.Process) []*process {
 			x.Process, x.seen = d, true
 		}
 	} else {
-		dirs, _ := os.ReadDir("/proc")
+		dirs, _ := os.ReadDir(p.root + "/proc")
 		for _, d := range dirs {
 			pid, err := strconv.Atoi(d.Name())
 			if err != nil {
@@ -87,7 +90,7 @@ func (p *pulse) list(host string, own func() []doctor.Process) []*process {
 			}
 			x.seen = true
 			if x.young < young && !x.rank {
-				if x.Process, x.rank = evidence.Rank(host, pid); x.rank {
+				if x.Process, x.rank = evidence.Rank(p.root+"/proc", host, pid); x.rank {
 					p.place(x)
 				}
 				x.young++
@@ -123,9 +126,10 @@ func (p *pulse) list(host string, own func() []doctor.Process) []*process {
 
 // place finds what does not change of a process.
 func (p *pulse) place(x *process) {
-	dir := "/proc/" + strconv.Itoa(x.PID)
+	x.dir = p.root + "/proc/" + strconv.Itoa(x.PID)
+	x.sys = p.root + "/sys/fs/cgroup"
 	x.nspid = x.PID
-	b, _ := os.ReadFile(dir + "/status")
+	b, _ := os.ReadFile(x.dir + "/status")
 	for l := range strings.Lines(string(b)) {
 		f := strings.Fields(l)
 		if len(f) > 1 && f[0] == "NSpid:" {
@@ -137,21 +141,21 @@ func (p *pulse) place(x *process) {
 // control finds the control group of a process, which may change.
 func (x *process) control() {
 	x.memory = ""
-	b, _ := os.ReadFile("/proc/" + strconv.Itoa(x.PID) + "/cgroup")
+	b, _ := os.ReadFile(x.dir + "/cgroup")
 	for l := range strings.Lines(strings.TrimSpace(string(b))) {
 		f := strings.SplitN(strings.TrimSpace(l), ":", 3)
 		switch {
 		case len(f) == 3 && f[1] == "memory":
-			x.memory = filepath.Join("/sys/fs/cgroup/memory", f[2])
+			x.memory = filepath.Join(x.sys, "memory", f[2])
 		case len(f) == 3 && f[0] == "0" && f[1] == "" && x.memory == "":
-			x.memory = filepath.Join("/sys/fs/cgroup", f[2])
+			x.memory = filepath.Join(x.sys, f[2])
 		}
 	}
 }
 
 // stat reads the state of a process; false if it is gone.
 func (x *process) stat() (state string, cpu float64, resident int64, ok bool) {
-	b, err := os.ReadFile("/proc/" + strconv.Itoa(x.PID) + "/stat")
+	b, err := os.ReadFile(x.dir + "/stat")
 	end := bytes.LastIndexByte(b, ')')
 	if err != nil || end < 0 {
 		return "", 0, 0, false
@@ -240,7 +244,7 @@ func (p *pulse) fresh(path string) ([]byte, bool) {
 // operations reads what a rank says of its operations: weft's own file, or NCCL
 // Inspector's.
 func (p *pulse) operations(x *process) {
-	root := "/proc/" + strconv.Itoa(x.PID) + "/root"
+	root := x.dir + "/root"
 	if dir := x.Env["WEFT_WATCH"]; dir != "" {
 		b, ok := p.fresh(filepath.Join(root, dir, fmt.Sprintf("live-%d.json", x.nspid)))
 		var l live
@@ -313,9 +317,9 @@ func (p *pulse) inspector(x *process, path string) {
 
 // dumps reads flight records of a rank that appeared: PyTorch's and weft's.
 func (p *pulse) dumps(x *process) (list []watch.Dump) {
-	root := "/proc/" + strconv.Itoa(x.PID) + "/root"
+	root := x.dir + "/root"
 	if !x.seen { // it has ended, and with it its view of the file system
-		root = "/"
+		root = p.root + "/"
 	}
 	paths := []string{}
 	for _, k := range []string{"TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE"} {

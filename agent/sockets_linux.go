@@ -23,7 +23,7 @@ func connections(procs []*process) map[int][]watch.Link {
 	}
 	spaces := map[string]*space{}
 	for _, x := range procs {
-		dir := "/proc/" + strconv.Itoa(x.PID)
+		dir := x.dir
 		ns, err := os.Readlink(dir + "/ns/net")
 		if err != nil {
 			continue

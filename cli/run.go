@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"strings"
 	"syscall"
 
@@ -25,7 +26,7 @@ func ending() []os.Signal {
 
 func newRun() *cobra.Command {
 	var spec launch.Spec
-	var hosts, rsh, tie string
+	var hosts, rsh, tie, watched string
 	var env []string
 	var elastic elasticRun
 	var links linkFlags
@@ -74,6 +75,7 @@ Exit code: that of the rank that failed first, 128 and the signal if one ended i
   weft run -n 16 --hosts 'n[0-1]' --master-addr n0 -- ./my-program
   weft run -n 2 --hosts a,b --rsh 'ip netns exec {host}' --master-addr 10.0.0.1 -- ./my-program
   weft run -n 2 --transport tcp --tls -- ./my-program
+  weft run -n 4 --watch /run/weft -- ./my-program
   weft run --nproc 4 --max-restarts 3 -- python train.py
   weft run --nodes 2 --nproc 4 --min 2 --max 8 --coord etcd://host:2379 --ckpt DIR -- python train.py`,
 		Args: func(_ *cobra.Command, args []string) error {
@@ -96,6 +98,13 @@ Exit code: that of the rank that failed first, 128 and the signal if one ended i
 				return err
 			}
 			env = append(more, env...)
+			if watched != "" {
+				dir, err := filepath.Abs(watched)
+				if err != nil {
+					return fmt.Errorf("--watch %s: %w", watched, err)
+				}
+				env = append([]string{"WEFT_WATCH=" + dir, "WEFT_FLIGHT_DIR=" + dir}, env...)
+			}
 			meets, err := elastic.wanted(cmd)
 			if err != nil {
 				return err
@@ -152,6 +161,7 @@ Exit code: that of the rank that failed first, 128 and the signal if one ended i
 	cmd.Flags().DurationVar(&spec.Grace, "grace", launch.Grace, "`TIME` between SIGTERM and SIGKILL when ranks are ended")
 	cmd.Flags().BoolVar(&spec.KeepGoing, "keep-going", false, "let the other ranks run on when one fails")
 	cmd.Flags().StringVar(&tie, "witness", "", "`ADDRESS`, host:port, at which this command is the witness of the ranks: if the network parts them in halves, the half that it votes with goes on")
+	cmd.Flags().StringVar(&watched, "watch", "", "`DIR` of each host in which ranks tell 'weft agent' of their operations and leave flight records; it is made where it is missing")
 	cmd.Flags().StringArrayVar(&env, "env", nil, "`NAME=VALUE` for every rank; repeatable")
 	hostFlags(cmd, &spec, &hosts, &rsh)
 	inLab.bind(cmd)

@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -200,15 +201,16 @@ func Ranks(c *doctor.Case, host string) {
 		if err != nil {
 			continue
 		}
-		if p, ok := Rank(host, pid); ok {
+		if p, ok := Rank("/proc", host, pid); ok {
 			c.Processes = append(c.Processes, p)
 		}
 	}
 }
 
-// Rank tells whether a process is a rank of a job, by its environment.
-func Rank(host string, pid int) (p doctor.Process, ok bool) {
-	dir := "/proc/" + strconv.Itoa(pid)
+// Rank tells whether a process is a rank of a job, by its environment and its control group.
+// Proc is where the processes are: /proc.
+func Rank(proc, host string, pid int) (p doctor.Process, ok bool) {
+	dir := proc + "/" + strconv.Itoa(pid)
 	b, err := os.ReadFile(dir + "/environ")
 	if err != nil || len(b) == 0 || !bytes.Contains(b, []byte("RANK=")) && !bytes.Contains(b, []byte("PROCID=")) {
 		return p, false
@@ -236,10 +238,44 @@ func Rank(host string, pid int) (p doctor.Process, ok bool) {
 			p.Job = env[k]
 		}
 	}
+	if p.Job == "" {
+		p.Job = controlJob(readText(dir+"/cgroup"), env)
+	}
 	if p.Job == "" && env["MASTER_PORT"] != "" { // jobs of one host differ at least in their port
 		p.Job = "port-" + env["MASTER_PORT"]
 	}
 	return p, true
+}
+
+var (
+	slurmGroup = regexp.MustCompile(`/job_(\d+)(?:/|$)`)
+	podGroup   = regexp.MustCompile(`kubepods[^:]*?pod([0-9a-f]{8})[-_][0-9a-f]{4}`)
+	podMember  = regexp.MustCompile(`^(.+?)(?:-(?:worker|master|launcher|server|replica|node|ps|chief)(?:-\d+)*|-\d+)$`)
+)
+
+// controlJob is the job that a control group tells of: Slurm's number, or the name that the
+// pods of a Kubernetes job have in common, else the pod.
+func controlJob(text string, env map[string]string) string {
+	if m := slurmGroup.FindStringSubmatch(text); m != nil {
+		return m[1]
+	}
+	if !strings.Contains(text, "kubepods") {
+		return ""
+	}
+	name := env["POD_NAME"]
+	if name == "" {
+		name = env["HOSTNAME"]
+	}
+	if m := podMember.FindStringSubmatch(name); m != nil {
+		return m[1]
+	}
+	if name != "" {
+		return name
+	}
+	if m := podGroup.FindStringSubmatch(text); m != nil {
+		return "pod-" + m[1]
+	}
+	return ""
 }
 
 // Jobs finds the ranks of jobs, and what they have mapped and may use.
@@ -285,7 +321,7 @@ func Jobs(c *doctor.Case, host string) {
 
 var wanted = map[string]bool{"RANK": true, "WORLD_SIZE": true, "LOCAL_RANK": true, "SLURM_PROCID": true, "SLURM_NTASKS": true, "SLURM_LOCALID": true, "SLURM_JOB_ID": true,
 	"OMPI_COMM_WORLD_RANK": true, "OMPI_COMM_WORLD_SIZE": true, "OMPI_COMM_WORLD_LOCAL_RANK": true, "PMI_RANK": true, "PMI_SIZE": true, "PMIX_RANK": true, "MPI_LOCALRANKID": true,
-	"WEFT_JOB": true, "JOB_NAME": true, "TORCHELASTIC_RUN_ID": true, "PBS_JOBID": true, "CUDA_VISIBLE_DEVICES": true, "POD_NAME": true, "MASTER_PORT": true,
+	"WEFT_JOB": true, "JOB_NAME": true, "TORCHELASTIC_RUN_ID": true, "PBS_JOBID": true, "CUDA_VISIBLE_DEVICES": true, "POD_NAME": true, "HOSTNAME": true, "MASTER_PORT": true,
 	"WEFT_WATCH": true, "WEFT_FLIGHT_DIR": true, "TORCH_FR_DUMP_TEMP_FILE": true, "TORCH_NCCL_DEBUG_INFO_TEMP_FILE": true}
 
 func firstInt(env map[string]string, keys ...string) (int, bool) {

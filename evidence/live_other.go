@@ -13,7 +13,7 @@ import (
 func Ranks(*doctor.Case, string) {}
 
 // Rank tells whether a process is a rank of a job, which needs Linux.
-func Rank(string, int) (p doctor.Process, ok bool) { return p, false }
+func Rank(_, _ string, _ int) (p doctor.Process, ok bool) { return p, false }
 
 // Live reads this host, which needs Linux.
 func Live(context.Context) (*doctor.Case, error) {
