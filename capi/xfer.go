@@ -215,11 +215,34 @@ func goXferRegisterObject(n C.weft_xfer_agent, name, place, key *C.char, size C.
 	})
 }
 
+// xferGPUs are the GPUs that regions are on. Each is opened once, so that copies between two regions of one are its own.
+var xferGPUs struct {
+	sync.Mutex
+	open map[int]gpu.Device
+}
+
+func xferGPU(ordinal int) (gpu.Device, error) {
+	xferGPUs.Lock()
+	defer xferGPUs.Unlock()
+	if d := xferGPUs.open[ordinal]; d != nil {
+		return d, nil
+	}
+	d, err := cuda.Open(ordinal)
+	if err != nil {
+		return nil, err
+	}
+	if xferGPUs.open == nil {
+		xferGPUs.open = map[int]gpu.Device{}
+	}
+	xferGPUs.open[ordinal] = d
+	return d, nil
+}
+
 //export goXferRegisterGPU
 func goXferRegisterGPU(n C.weft_xfer_agent, name *C.char, ordinal C.int, at C.uint64_t, size C.int64_t, access C.int, out *C.weft_region, e *C.weft_error) (rc C.int) {
 	defer guard(&rc, e)
 	return registered(n, name, access, out, e, func(*xferAgent) (xfer.Storage, error) {
-		d, err := cuda.Open(int(ordinal))
+		d, err := xferGPU(int(ordinal))
 		if err != nil {
 			return nil, fmt.Errorf("%w: %w", errDevice, err)
 		}

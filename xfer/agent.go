@@ -323,8 +323,9 @@ type Remote struct {
 	Size   int64  `json:"size"`
 	Access Access `json:"access"`
 	Key    uint64 `json:"key"`
-	Share  int64  `json:"share"`          // where it lies in its agent's shared memory; -1 if it does not
-	Addr   uint64 `json:"addr,omitempty"` // of host memory in its process
+	Share  int64  `json:"share"`           // where it lies in its agent's shared memory; -1 if it does not
+	Addr   uint64 `json:"addr,omitempty"`  // of host memory in its process
+	Shown  *Shown `json:"shown,omitempty"` // of GPU memory, as other processes of the host find it
 }
 
 // At describes bytes of the region.
@@ -363,6 +364,9 @@ func (a *Agent) Describe(regions ...*Region) []byte {
 		x := Remote{ID: r.id, Name: r.name, Kind: r.Kind(), Size: r.Size(), Access: r.access, Key: r.key, Share: r.share}
 		if r.mem != nil && !a.cfg.Private {
 			x.Addr = r.address()
+		}
+		if d, ok := (&place{store: r.store}).device(); ok && !a.cfg.Private {
+			x.Shown, _ = d.show() // what is not shown goes over sockets
 		}
 		d.Regions = append(d.Regions, x)
 	}

@@ -20,9 +20,12 @@ type Device struct {
 
 	lanes chan *lane
 
+	of     *Device // whose lanes these are, of memory of another process; nil for its own
 	mu     sync.Mutex
 	pinned [][]byte
 	all    []*lane
+	shown  *Shown // to other processes
+	hidden error  // why not
 }
 
 // lane is a queue of copies and a pinned buffer.
@@ -69,6 +72,9 @@ func (x *Device) Pin(b []byte) error {
 }
 
 func (x *Device) isPinned(p []byte) bool {
+	if x.of != nil {
+		return x.of.isPinned(p)
+	}
 	at := uintptr(unsafe.Pointer(unsafe.SliceData(p)))
 	x.mu.Lock()
 	defer x.mu.Unlock()

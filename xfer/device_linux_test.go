@@ -2,6 +2,8 @@ package xfer
 
 import (
 	"bytes"
+	"errors"
+	"strings"
 	"testing"
 
 	"github.com/weft-fabric/weft/gpu"
@@ -12,8 +14,11 @@ import (
 // two pieces of one GPU by its own copies.
 func TestGPU(t *testing.T) {
 	const n = 2<<20 + 777
-	for _, path := range []string{"process", "unix"} {
+	for _, path := range []string{"process", "gpu", "unix"} {
 		for _, mine := range []Kind{Host, File, GPU} {
+			if path == "gpu" && mine != GPU {
+				continue // TestGPUOfAnotherProcess
+			}
 			t.Run(path+"/"+mine.String(), func(t *testing.T) {
 				ctx := limit(t)
 				d := soft.New(gpu.Plain)
@@ -140,5 +145,111 @@ func TestGPUPieces(t *testing.T) {
 		if s := q.Poll(); s.Landed != piece*count {
 			t.Errorf("%d bytes landed", s.Landed)
 		}
+	}
+}
+
+// The GPU copies between processes of a host where both have memory of it; what cannot be shown, and who has none, goes another way,
+// or fails if that is demanded.
+func TestGPUOfAnotherProcess(t *testing.T) {
+	ctx := limit(t)
+	const n = 1<<20 + 333
+	region := func(a *Agent, name string, kind gpu.Kind, id string, seed uint64) *Region {
+		t.Helper()
+		d := soft.New(kind).As(id)
+		t.Cleanup(func() { d.Close() })
+		at, err := d.AllocUser(n)
+		if err != nil {
+			t.Fatal(err)
+		}
+		x, err := NewDevice(d, at, n)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b := make([]byte, n)
+		noise(b, seed)
+		if err := x.WriteAt(ctx, b, 0); err != nil {
+			t.Fatal(err)
+		}
+		r, err := a.Register(name, x, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	demand := func(c *Config) { c.Path = "gpu" }
+	a, b := start(t, "a", demand), start(t, "b", nil)
+	mine := region(a, "mine", gpu.Plain, "soft", 1)
+	host := storage(t, a, Host, "host", n, 3)
+	theirs := region(b, "theirs", gpu.Plain, "soft", 2)
+	hidden := region(b, "hidden", gpu.Managed, "soft", 4)
+	other := region(b, "other", gpu.Plain, "another GPU", 5)
+	plain := storage(t, b, Host, "plain", n, 6)
+	p := meet(t, a, b)
+	do := func(op Op, local *Region, far string) error {
+		t.Helper()
+		l, err := a.Prepare(nil, []Desc{local.At(0, 1000), local.At(5000, n-5000)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		f, err := a.Prepare(p, []Desc{remote(t, p, far).At(0, 1000), remote(t, p, far).At(5000, n-5000)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		q, err := a.Post(Transfer{Op: op, Local: l, Remote: f})
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = q.Wait(ctx)
+		if err == nil && q.Poll().Path != "gpu" {
+			t.Errorf("path %s", q.Poll().Path)
+		}
+		return err
+	}
+	equal := func(x, y *Region) {
+		t.Helper()
+		g, h := contents(t, x), contents(t, y)
+		if !bytes.Equal(g[:1000], h[:1000]) || !bytes.Equal(g[5000:], h[5000:]) {
+			t.Error("the bytes differ")
+		}
+	}
+	for range 2 { // the second time it is mapped already
+		if err := do(Read, mine, "theirs"); err != nil {
+			t.Fatal(err)
+		}
+		equal(mine, theirs)
+	}
+	noise(host.Bytes(), 9)
+	if err := do(Read, host, "theirs"); err != nil { // into memory of the host that is not pinned
+		t.Fatal(err)
+	}
+	equal(host, theirs)
+	if err := do(Write, region(a, "more", gpu.Plain, "soft", 7), "theirs"); err == nil {
+		equal(a.names["more"], theirs)
+	} else {
+		t.Error(err)
+	}
+	if err := do(Write, mine, "plain"); err != nil { // out of the GPU into memory of the host, by the target
+		t.Error(err)
+	} else {
+		equal(mine, plain)
+	}
+	for far, why := range map[string]string{"hidden": "not shown to other processes", "other": "no own region is on the GPU", "plain": "not memory of a GPU"} {
+		if err := do(Read, mine, far); !errors.Is(err, ErrPath) || !strings.Contains(err.Error(), why) {
+			t.Errorf("%s: %v, want %q", far, err, why)
+		}
+	}
+	if err := do(Write, host, "theirs"); !errors.Is(err, ErrPath) || !strings.Contains(err.Error(), "not memory of a GPU") {
+		t.Error(err)
+	}
+	_, _ = hidden, other
+	// Handles that are none are refused by their target.
+	for _, s := range []*Shown{{"soft", make([]byte, gpu.HandleSize), 0}, {"soft", []byte{1}, 0}, {"nowhere", make([]byte, gpu.HandleSize), 0}} {
+		d, _ := (&place{store: mine.store}).device()
+		was := d.shown
+		d.shown = s
+		if err := do(Write, mine, "theirs"); err == nil {
+			t.Errorf("%+v was taken", s)
+		}
+		d.shown = was
 	}
 }

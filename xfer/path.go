@@ -17,9 +17,10 @@ import (
 //	process   both ends are in one process: one copy
 //	shm       processes of one host, memory from Alloc: the owner of the destination copies out of mapped memory
 //	pull      processes of one host, other memory: the same by system calls
+//	gpu       processes of one host, memory of one GPU: the GPU copies out of the other's memory
 //	unix      processes of one host, storage that one of them must read: sockets of the host
 //	tcp       sockets between hosts
-var Paths = []string{"process", "shm", "pull", "unix", "tcp"}
+var Paths = []string{"process", "shm", "pull", "gpu", "unix", "tcp"}
 
 // Route is a path, whether it can be taken, and what it costs.
 type Route struct {
@@ -208,7 +209,13 @@ func (r *Request) try(path string) (*Route, error) {
 	if path == "unix" {
 		return &Route{Path: path, OK: true, Why: "by a socket of this host", link: l}, nil
 	}
-	if why := r.mappable(s, path); why != "" {
+	why := ""
+	if path == "gpu" {
+		why = r.visible(s)
+	} else {
+		why = r.mappable(s, path)
+	}
+	if why != "" {
 		return no("%s", why)
 	}
 	return &Route{Path: path, OK: true, Why: "the memory is mapped", link: l}, nil

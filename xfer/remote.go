@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -96,12 +97,24 @@ func (r *Request) readMapped(s *session, again bool) error {
 		}
 		defer s.share.unuse()
 	}
+	s.imports.use()
+	defer s.imports.unuse()
 	src, err := viewOf(len(r.pairs), func(i int) Desc { return r.pairs[i].remote }, func(id uint32) (*place, error) {
 		m, err := r.peer.region(id)
 		if err != nil {
 			return nil, err
 		}
 		switch {
+		case m.Shown != nil && r.route.Path == "gpu":
+			d := r.agent.onGPU(m.Shown.GPU, r.first())
+			if d == nil {
+				return nil, fmt.Errorf("region %q: %w: no own region is on its GPU any more", m.Name, ErrPath)
+			}
+			x, err := s.imports.device(d, m.Shown, m.Size)
+			if err != nil {
+				return nil, err
+			}
+			return &place{store: x}, nil
 		case m.Share >= 0 && s.share != nil && m.Share+m.Size <= int64(len(s.share.mem)):
 			return &place{mem: s.share.mem[m.Share:][:m.Size:m.Size]}, nil
 		case m.Addr != 0 && s.pid != 0:
@@ -239,7 +252,18 @@ func (r *Request) writePulled(s *session, again bool) error {
 		if _, err := r.own(x.local.Region); err != nil {
 			return err
 		}
-		if g.share >= 0 && s.mapShare {
+		if d, ok := (&place{store: g.store}).device(); ok {
+			shown, err := d.show()
+			if err != nil {
+				return err
+			}
+			k := slices.IndexFunc(p.shown, func(x *Shown) bool { return x == shown })
+			if k < 0 {
+				k = len(p.shown)
+				p.shown = append(p.shown, shown)
+			}
+			p.source[i] = Desc{uint32(sourceShown + k), x.local.Off, x.local.Len}
+		} else if g.share >= 0 && s.mapShare {
 			p.source[i] = Desc{1, g.share + x.local.Off, x.local.Len}
 		} else {
 			p.source[i] = Desc{0, int64(g.address()) + x.local.Off, x.local.Len}

@@ -306,7 +306,7 @@ func (r *Request) move() error {
 	switch route.Path {
 	case "process":
 		return r.inProcess(route.local)
-	case "shm", "pull":
+	case "shm", "pull", "gpu":
 		if r.t.Op == Read {
 			return r.retry(route.link, r.readMapped)
 		}

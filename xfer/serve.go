@@ -37,6 +37,7 @@ type inbound struct {
 	control *conn
 	streams []*conn
 	share   *mapping // the guest's
+	imports imports  // the guest's memory of GPUs
 	pid     int      // of the guest, if its memory can be read
 	lost    bool
 }
@@ -291,6 +292,7 @@ func (g *guest) detach(s *inbound, why error) {
 		c.close()
 	}
 	s.share.drop()
+	s.imports.drop()
 }
 
 func (g *guest) expire(why error) {
@@ -638,13 +640,16 @@ func (in *incoming) serve(s *inbound, p *post, resumed bool) error {
 		return nil // the copy goes on
 	}
 	if p.how == howPull {
-		src, err := s.source(p)
+		s.imports.use()
+		src, err := s.source(p, in.land.view.parts[0].at)
 		if err != nil {
+			s.imports.unuse()
 			return err
 		}
 		if s.share.use() {
 			defer s.share.unuse()
 		}
+		defer s.imports.unuse()
 		if err := in.land.copyFrom(ctx, &src, func(n int64) error { return a.gate.take(ctx, p.class, n) }); err != nil {
 			return err
 		}
@@ -764,7 +769,7 @@ func (g *guest) forget(in *incoming, how *ending) {
 }
 
 // source is where the bytes of a write lie in the memory of the guest's process.
-func (s *inbound) source(p *post) (view, error) {
+func (s *inbound) source(p *post, to *place) (view, error) {
 	sum := int64(0)
 	if len(p.source) != len(p.remote) {
 		return view{}, fmt.Errorf("%w: %d pieces for %d descriptors", ErrLength, len(p.source), len(p.remote))
@@ -788,6 +793,26 @@ func (s *inbound) source(p *post) (view, error) {
 			return &place{mem: s.share.mem}, nil
 		case id == 0 && s.pid != 0:
 			return &place{store: pulled{pid: s.pid, size: 1 << 62}}, nil
+		}
+		if k := int(id) - sourceShown; k >= 0 && k < len(p.shown) {
+			d := s.guest.agent.onGPU(p.shown[k].GPU, to)
+			if d == nil {
+				return nil, fmt.Errorf("%w: no region here is on the GPU of %s", ErrPath, s.guest.id.Name)
+			}
+			most := int64(0)
+			for i, x := range p.source {
+				if x.Region == id {
+					if x.Off < 0 || x.Len > 1<<50 || x.Off > 1<<50 {
+						return nil, fmt.Errorf("piece %d: %w: %d bytes at %d", i, ErrBounds, x.Len, x.Off)
+					}
+					most = max(most, x.Off+x.Len)
+				}
+			}
+			x, err := s.imports.device(d, p.shown[k], most)
+			if err != nil {
+				return nil, fmt.Errorf("memory of the GPU of %s: %w", s.guest.id.Name, err)
+			}
+			return &place{store: x}, nil
 		}
 		return nil, fmt.Errorf("%w: memory of %s cannot be read", ErrPath, s.guest.id.Name)
 	})

@@ -21,6 +21,7 @@ type session struct {
 	streams []*conn // the first is for those in a hurry
 
 	share    *mapping // the peer's shared memory, if it can be mapped
+	imports  imports  // the peer's memory of GPUs
 	slots    *[leaseSlots]leaseSlot
 	pid      int    // of the peer, if its memory can be read
 	noPull   string // why it cannot
@@ -142,6 +143,7 @@ func (s *session) lose(why error) {
 		c.close()
 	}
 	s.share.drop()
+	s.imports.drop()
 }
 
 func (s *session) isLost() bool {

@@ -7,6 +7,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/weft-fabric/weft/gpu"
 	"github.com/weft-fabric/weft/transport/auth"
 )
 
@@ -304,9 +305,13 @@ type post struct {
 	tells   bool // there is a notice, perhaps of no bytes
 	caps    []capability
 	remote  []Desc
-	source  []Desc   // howPull: where the initiator's bytes lie; region 1 for its share, 0 for addresses of its process
+	source  []Desc   // howPull: where the initiator's bytes lie; region 1 for its share, 0 for addresses of its process, sourceShown and up for shown
+	shown   []*Shown // its memory of GPUs
 	have    []uint64 // of a read: what is there already
 }
+
+// sourceShown is the region of the first shown memory in post.source.
+const sourceShown = 2
 
 // How the bytes of a request go.
 const (
@@ -334,6 +339,11 @@ func (p *post) put() []byte {
 	w.descs(len(p.remote), func(i int) Desc { return p.remote[i] })
 	w.descs(len(p.source), func(i int) Desc { return p.source[i] })
 	w.bitmap(p.have)
+	for _, s := range p.shown { // as many as follow: agents of before know none
+		w.text(s.GPU)
+		w.bytes(s.Handle)
+		w.num(uint64(s.Off))
+	}
 	return w
 }
 
@@ -348,6 +358,9 @@ func (p *post) get(b []byte) error {
 	p.remote = r.descs()
 	p.source = r.descs()
 	p.have = r.bitmap()
+	for r.err == nil && len(r.b) > 0 && len(p.shown) < maxRegions {
+		p.shown = append(p.shown, &Shown{r.text(maxName), append([]byte(nil), r.bytes(gpu.HandleSize)...), int64(r.num())})
+	}
 	if err := r.end(); err != nil {
 		return err
 	}
