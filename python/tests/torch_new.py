@@ -308,7 +308,7 @@ def wrong():
     del t
 
 
-PARTS = [wrong, messages, unequal, views, streams, ddp, zero, fsdp2, fsdp1, dtensor, mesh2, functional, objects, half, coalesced]
+PARTS = [streams, messages, unequal, views, ddp, zero, fsdp2, fsdp1, dtensor, mesh2, functional, objects, half, coalesced, wrong]
 
 
 def main(rank, n, port, device, names, out):
