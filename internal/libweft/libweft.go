@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/weft-fabric/weft/internal/bounded"
 )
 
 // Root is the directory of the project.
@@ -113,8 +115,13 @@ func Compile(t testing.TB, source string) string {
 	return out
 }
 
-// limit is how long a program of a test may run.
-const limit = 50 * time.Second
+// limit is how long a program of a test may run; a thousand groups take longer than what runs every time.
+func limit() time.Duration {
+	if bounded.Long() {
+		return 5 * time.Minute
+	}
+	return 50 * time.Second
+}
 
 // Run runs a command to its end and gives what it printed.
 func Run(t testing.TB, env []string, name string, args ...string) string {
@@ -128,13 +135,14 @@ func Run(t testing.TB, env []string, name string, args ...string) string {
 
 // Try is Run that gives the error.
 func Try(env []string, name string, args ...string) (string, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	most := limit()
+	ctx, cancel := context.WithTimeout(context.Background(), most)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Env, cmd.WaitDelay = append(os.Environ(), env...), time.Second
 	out, err := cmd.CombinedOutput()
 	if ctx.Err() != nil {
-		err = fmt.Errorf("it did not end within %s", limit)
+		err = fmt.Errorf("it did not end within %s", most)
 	}
 	if err != nil {
 		return string(out), fmt.Errorf("%s: %w\n%s", strings.Join(append([]string{name}, args...), " "), err, out)
