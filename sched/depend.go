@@ -35,20 +35,40 @@ func (e *Expr) Affine(slot int) bool {
 }
 
 // Turning reports whether the expression has the form (r + something) % n, so
-// that it moves round the ring of ranks together with r.
-func (e *Expr) Turning() bool {
-	return e.Kind == Mod && e.R.Kind == Var && e.R.slot == slotRanks && e.L.sloped()
+// that it moves round the ring of ranks together with r, by steps of a number of ranks
+// after which something is the same again.
+func (e *Expr) Turning(by int) bool {
+	return e.Kind == Mod && e.R.Kind == Var && e.R.slot == slotRanks && e.L.sloped(by)
 }
 
-// sloped reports whether the expression is r plus something without r.
-func (e *Expr) sloped() bool {
+// sloped reports whether the expression is r plus something that repeats itself.
+func (e *Expr) sloped(by int) bool {
 	switch e.Kind {
 	case Var:
 		return e.slot == slotRank
 	case Add:
-		return e.L.sloped() && !e.R.Uses(slotRank) || e.R.sloped() && !e.L.Uses(slotRank)
+		return e.L.sloped(by) && e.R.Repeats(by) || e.R.sloped(by) && e.L.Repeats(by)
 	case Sub:
-		return e.L.sloped() && !e.R.Uses(slotRank)
+		return e.L.sloped(by) && e.R.Repeats(by)
 	}
 	return false
+}
+
+// Repeats reports whether the expression is the same for rank r and rank r + by: it
+// uses r only as r % d, where d divides by, or not at all. False may also mean that
+// this is not seen from the text.
+func (e *Expr) Repeats(by int) bool {
+	switch e.Kind {
+	case Num:
+		return true
+	case Var:
+		return e.slot != slotRank
+	case Look:
+		return e.L.Repeats(by)
+	case Mod:
+		if e.L.Kind == Var && e.L.slot == slotRank && e.R.Kind == Num && e.R.Val > 0 && int64(by)%e.R.Val == 0 {
+			return true
+		}
+	}
+	return e.L.Repeats(by) && e.R.Repeats(by)
 }

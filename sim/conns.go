@@ -124,8 +124,8 @@ const maxKnown = 1 << 22
 func (w *world) connect() error {
 	w.listing = w.sym == nil
 	for _, r := range w.runs {
-		if !r.code.Sends(func(from, to sched.Rank, channel int32) {
-			if int32(from) < r.period && w.err == nil && len(w.conns) < maxKnown {
+		if !r.code.Sends(int(r.period), func(from, to sched.Rank, channel int32) {
+			if w.err == nil && len(w.conns) < maxKnown {
 				w.conn(r, r.first+int32(from)*r.channels+channel, (int32(to)-int32(from)+r.world)%r.world)
 			}
 		}) || w.err != nil || len(w.conns) == maxKnown {

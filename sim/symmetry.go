@@ -59,10 +59,7 @@ func findSymmetry(net *network, r *run) (*symmetry, error) {
 		s.hops[k] = map[hop]int32{}
 	}
 	few, flows := true, 0
-	ok := r.code.Sends(func(from, to sched.Rank, channel int32) {
-		if int32(from) >= s.base {
-			return
-		}
+	ok := r.code.Sends(int(s.base), func(from, to sched.Rank, channel int32) {
 		h := hop{(int32(to) - int32(from) + s.n) % s.n, channel}
 		if _, known := s.hops[from][h]; known {
 			return

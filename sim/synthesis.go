@@ -51,7 +51,7 @@ type SynthWish struct {
 const DefaultLoss = 0.02
 
 // Synthesis is the best program that was made for a network, and what bounds it.
-// From MostSimulated ranks on it is not simulated: Result is nil.
+// Result is nil where many ranks of which no two are alike would take too long to simulate.
 type Synthesis struct {
 	Net     *synth.Net
 	Plan    *synth.Plan // the trees that reach the bound, or nearly
@@ -59,6 +59,8 @@ type Synthesis struct {
 	Program *sched.Program
 	Result  *Result
 	Tried   []Tried // forms, in the order they were tried
+
+	skip bool // too much to simulate
 }
 
 // Synthesise makes programs for some GPUs and keeps the one that the simulation
@@ -75,13 +77,22 @@ func Synthesise(g *topo.Graph, gpus []topo.NodeID, op sched.Collective, size uni
 	}
 	s := &Synthesis{Net: net, Plan: plan}
 	hop := o.Costs.Local + unit.Microsecond/2
+	try := func(form shape) error { return s.try(g, gpus, form, size, o, wish.Channels) }
 	for {
-		err := s.forms(plan, hop, wish, func(form shape) error { return s.try(g, gpus, form, size, o, wish.Channels) }, size)
-		if err != nil {
-			return nil, err
+		if net.Ranks > synth.MostShallow { // a channel for each child would be very many
+			if err := s.ordered(plan, wish, try); err != nil {
+				return nil, err
+			}
 		}
-		if err := s.ordered(plan, wish, func(form shape) error { return s.try(g, gpus, form, size, o, wish.Channels) }); err != nil {
-			return nil, err
+		if net.Ranks <= MostDivided && !s.reached(plan, nearly) {
+			if err := s.forms(plan, hop, wish, try, size); err != nil {
+				return nil, err
+			}
+		}
+		if net.Ranks <= synth.MostShallow && (s.Program == nil || s.Program.Channels() > 32) {
+			if err := s.ordered(plan, wish, try); err != nil {
+				return nil, err
+			}
 		}
 		if s.Program != nil || wish.Channels == 0 || len(plan.Ways) == 1 {
 			break
@@ -132,42 +143,56 @@ type shape struct {
 }
 
 // mostMessages bounds what a program sends that is made without a wish for pieces,
-// and MostSimulated the ranks of one that is simulated.
+// mostFollowed the messages of those ranks that are simulated, one of each kind, and
+// MostDivided the ranks of programs with a channel for each child.
 const (
-	mostMessages  = 150_000
-	MostSimulated = 64
+	mostMessages = 150_000
+	mostFollowed = 3_000_000
+	MostDivided  = 64
 )
 
 // mostProven is how many channels of all ranks together can be proven where they share chunks.
 const mostProven = 1 << 14
 
-// ordered tries trees that take turns on few channels: where a channel for each child
-// is too many, or not wanted.
+// ordered tries trees that take turns on few channels.
 func (s *Synthesis) ordered(p *synth.Plan, wish SynthWish, try func(shape) error) error {
-	if s.Program != nil && s.Program.Channels() <= 32 {
-		return nil
+	messages := len(p.Ways) * (s.Net.Ranks - 1) * p.Repeats() / s.Net.Ranks
+	if p.Op == sched.AllReduce {
+		messages *= 2
 	}
-	for _, channels := range []int{32, 16, 8, 4, 2, 1} {
-		if wish.Channels > 0 && channels > wish.Channels {
+	for _, c := range []struct{ channels, each int }{{4, 16}, {2, 32}, {8, 8}, {16, 4}, {1, 8}} {
+		if wish.Channels > 0 && c.channels > wish.Channels {
 			continue
 		}
-		each := 1
+		each := max(min(c.each, mostFollowed/messages/c.channels), 1)
 		if wish.Pieces > 0 {
-			each = max(wish.Pieces/channels, 1)
+			each = max(wish.Pieces/max(c.channels/2, 1), 1)
 		}
-		name := fmt.Sprintf("%d trees of up to %d hops in turn, %s", len(p.Ways), p.Height(), pieceWord(each*channels))
-		if err := try(shape{name, func() (*sched.Program, error) { return p.Ordered("synth", each*channels, channels) }}); err != nil {
+		name := fmt.Sprintf("%d trees of up to %d hops in turn, %s for each channel", len(p.Ways), p.Height(), pieceWord(each))
+		if messages*each*c.channels > 2*mostFollowed {
+			s.skip = true
+		}
+		if err := try(shape{name, func() (*sched.Program, error) { return p.Ordered("synth", each, c.channels) }}); err != nil {
 			return err
 		}
-		if s.Result != nil && channels <= 8 {
+		if s.Program != nil && (s.Result == nil || s.reached(p, nearly)) {
 			break
 		}
 	}
 	return nil
 }
 
-// near is the share of the bound from which no other division is tried.
-const near = 0.97
+// reached reports whether the simulation reached a share of what trees allow.
+func (s *Synthesis) reached(p *synth.Plan, share float64) bool {
+	return s.Result != nil && float64(s.Result.AlgBW) >= share*float64(p.Rate)
+}
+
+// near is the share of what trees allow from which no other division is tried, and nearly
+// that of many ranks in turn.
+const (
+	near   = 0.97
+	nearly = 0.9
+)
 
 // forms tries what can be made of trees at a size: heavy ones divided if links
 // are shared badly, fewer lanes if that is as fast, fewer pieces if messages get
@@ -191,9 +216,7 @@ func (s *Synthesis) forms(p *synth.Plan, hop unit.Time, wish SynthWish, try func
 		return try(shape{name, func() (*sched.Program, error) { return plan.Program("synth", c, lanes) }})
 	}
 	best := p
-	reached := func() bool {
-		return s.Result != nil && float64(s.Result.AlgBW) >= near*float64(p.Rate)
-	}
+	reached := func() bool { return s.reached(p, near) }
 	if err := form(p, pieces, 0); err != nil {
 		return err
 	}
@@ -254,7 +277,7 @@ func (s *Synthesis) try(g *topo.Graph, gpus []topo.NodeID, form shape, size unit
 				o.Deadline = s.Result.Time + s.Result.Time/200
 			}
 		}
-		if s.Net.Ranks > MostSimulated {
+		if s.skip {
 			if s.Program == nil || p.Channels() < s.Program.Channels() {
 				s.Program, s.Form = p, form.name
 			}

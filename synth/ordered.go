@@ -9,9 +9,10 @@ import (
 	"github.com/weft-fabric/weft/sched"
 )
 
-// What a rank does in a row of Ordered.
+// What a rank does in an entry of Ordered.
 const (
-	copyOwn   = iota // its own input is a result
+	nothing   = iota // lists are as long as the longest
+	copyOwn          // its own input is a result
 	sendIn           // its own input
 	sendOut          // what it has received, or the sum
 	sendSum          // a sum on its way up
@@ -20,116 +21,452 @@ const (
 	addMore          // another child's
 	addResult        // the last child's: the result
 	addOnly          // the only child's: the result
+	await            // until the channel beside it has come so far
 )
 
 var rows = []struct {
 	kind int
 	text string
 }{
+	{await, "wait channel c^1 done %W+peer[%E]"},
 	{sendIn, "send %I to %P"}, {sendOut, "send %O to %P"}, {sendSum, "send %S to %P"}, {takeOut, "recv -> %O from %P"}, {copyOwn, "copy %I -> %O"},
 	{addFirst, "recv-reduce %I -> %S from %P"}, {addMore, "recv-reduce %S -> %S from %P"}, {addResult, "recv-reduce %S -> %O from %P"}, {addOnly, "recv-reduce %I -> %O from %P"},
 }
 
-// Ordered writes the plan as a program of few channels: on each of them all trees take
-// their turns in rounds. In a round a rank sends once and receives once, at most, and all
-// keep to the order of the rounds, so that the first transfer that is not done can always
-// go on. Channels work on pieces of their own and keep links busy side by side.
-//
-// Program needs a channel for each tree and child, which many ranks with a tree each
-// have no room for.
-func (p *Plan) Ordered(name string, pieces, channels int) (*sched.Program, error) {
-	n := p.Net.Ranks
-	if channels < 1 || pieces < 1 || pieces > 1<<16 || pieces%channels != 0 {
-		return nil, fmt.Errorf("%d pieces on %d channels; want 1 to %d, in equal numbers", pieces, channels, 1<<16)
+// turn is one thing that a rank does for a tree.
+type turn struct {
+	start      float64 // when, were all pieces to flow at the rate of their links; late if it takes one in
+	order      int     // of turns that start at the same time
+	kind       int
+	way        int
+	root, peer int // relative to the rank
+	needs      []*turn
+	mate       *turn // the other end of the transfer
+	rank, side int
+	stage      int // how many rounds after the first turns of its piece it is done
+	at         int // in its list
+}
+
+// follow puts a transfer after what it needs, in the same round on the same side, in the
+// next one else.
+func (x *turn) follow(y *turn) {
+	if y == nil {
+		return
 	}
+	x.needs = append(x.needs, y)
+	after := y.stage
+	if y.side != x.side {
+		after++
+	}
+	x.stage = max(x.stage, after)
+	x.mate.stage = max(x.mate.stage, x.stage)
+}
+
+// compare is the order that all ranks keep to. Of what starts at the same time, sending
+// comes first: it would else wait for what is received.
+func (x *turn) compare(y *turn) int {
+	takes := func(x *turn) int {
+		if x.kind >= takeOut {
+			return 1
+		}
+		return 0
+	}
+	return cmp.Or(cmp.Compare(x.start, y.start), cmp.Compare(takes(x), takes(y)), cmp.Compare(x.order, y.order))
+}
+
+// late is how many transfers a rank sends on before it looks for one that comes in: a
+// channel does one thing after another, and would else stand still until it is there.
+const late = 2
+
+// least keeps two times apart.
+const least = 1e-7
+
+// port is when a rank's links of one side are free.
+type port struct{ sends, takes float64 }
+
+// timetable says what the ranks of one period do, each on two sides: inside its host and
+// out of it, which are links of their own and carry at once.
+type timetable struct {
+	plan   *Plan
+	period int // ranks after which everything repeats itself
+	sides  int
+	cost   [2]float64
+	ports  [][2]port
+	lists  [2][][]*turn // by side and rank below period
+	count  int
+	moves  []*turn // sending ends, in the order that they were found
+	stages int     // the last one
+}
+
+func (t *timetable) longest(side int) int {
+	most := 0
+	for _, list := range t.lists[side] {
+		most = max(most, len(list))
+	}
+	return most
+}
+
+// Ordered writes the plan as a program of few channels, on which all trees take their
+// turns: Program needs a channel for each tree and child, which many ranks with a tree
+// each have no room for.
+//
+// All transfers are put into one order that every rank keeps to, so that the first one
+// that is not done can always go on. Links inside a host and those out of it have a
+// channel each, as the slow ones would hold the fast ones up on one. A channel that
+// passes on what came in on the one beside it waits for that. Several such pairs of
+// channels work on pieces of their own, and each goes on with its next piece while the
+// other still has to do with the last. In a round a channel does all turns, each for the
+// piece that is its turn's stage behind the first:
+//
+//	round             0                1                        2
+//	out of the host   piece 0, stage 0 piece 1, stage 0         piece 2, stage 0
+//	inside                             piece 0, stage 1: passed piece 1, stage 1
+//
+// Where all hosts are alike, lists are those of one host's ranks, with roots and peers
+// relative to the rank that looks them up.
+//
+// Each channel, or each pair of them, has so many pieces of its own.
+func (p *Plan) Ordered(name string, each, channels int) (*sched.Program, error) {
+	n := p.Net.Ranks
 	if len(p.Ways) == 0 {
 		return nil, fmt.Errorf("the plan has no trees")
 	}
-	var t tables
+	t := p.timetable(channels > 1)
+	pieces := each * channels / t.sides
+	if channels < 1 || channels%t.sides != 0 || each < 1 || pieces > 1<<16 {
+		return nil, fmt.Errorf("%d pieces for each of %d channels, which come in groups of %d; want 1 piece or more, and at most %d in all", each, channels, t.sides, 1<<16)
+	}
 	per := make([]int64, n)
+	var total int64
 	for _, w := range p.Ways {
 		per[w.Root()] += w.Weight
-	}
-	blocks := p.Op.Blocks()
-	at := make([]int64, n)
-	var sum, total int64
-	for _, w := range p.Ways {
-		r := w.Root()
-		if per[r] != per[0] && blocks {
-			return nil, fmt.Errorf("rank %d has trees of weight %d, rank 0 of %d; blocks are equal", r, per[r], per[0])
-		}
 		total += w.Weight
-		t.put("size", w.Weight)
-		if blocks {
-			t.put("local", at[r]*int64(pieces))
-			t.put("at", (int64(r)*per[r]+at[r])*int64(pieces))
-			at[r] += w.Weight
+	}
+	equal := !slices.ContainsFunc(per, func(x int64) bool { return x != per[0] })
+	if p.Op.Blocks() && !equal {
+		return nil, fmt.Errorf("roots have trees of %d to %d in all; blocks are equal", slices.Min(per), slices.Max(per))
+	}
+	var tab tables
+	// Ways of one period, or all of them where roots have unequal shares.
+	base := len(p.Ways) * t.period / n
+	at := make([]int64, n)
+	var sum int64
+	for i, w := range p.Ways {
+		if equal && i >= base {
+			break
+		}
+		tab.put("size", w.Weight)
+		if equal {
+			tab.put("at", at[w.Root()]*int64(pieces))
+			at[w.Root()] += w.Weight
 		} else {
-			t.put("at", sum*int64(pieces))
+			tab.put("at", sum*int64(pieces))
 			sum += w.Weight
 		}
 	}
-	lists := p.turns()
 	used := map[int]bool{}
-	var scratch int64
-	for _, list := range lists {
-		for _, x := range list {
-			used[x.kind] = true
+	start := 0
+	for side := range t.sides {
+		longest := t.longest(side)
+		tab.put("start", int64(start))
+		tab.put("count", int64(longest))
+		start += longest * t.period
+		for _, list := range t.lists[side] {
+			for i := range longest {
+				x := &turn{}
+				if i < len(list) {
+					x = list[i]
+				}
+				used[x.kind] = true
+				way := x.way
+				if equal {
+					way %= base
+				}
+				tab.put("kind", int64(x.kind))
+				tab.put("stage", int64(x.stage))
+				tab.put("tree", int64(way))
+				tab.put("root", int64(x.root))
+				tab.put("peer", int64(x.peer))
+			}
 		}
 	}
-	if used[sendSum] || used[addMore] || used[addFirst] {
-		for _, w := range p.Ways {
-			t.put("hold", scratch)
-			scratch += w.Weight
+	side, who, pair, beside := "0", "r", "c", "0"
+	if t.sides == 2 {
+		side, pair, beside = "c%2", "c/2", "(c^1)%2"
+	}
+	if t.period < n {
+		who = fmt.Sprintf("r%%%d", t.period)
+	}
+	entry := fmt.Sprintf("start[%s]+(%s)*count[%s]+i", side, who, side)
+	look := func(table string) string { return table + "[" + entry + "]" }
+	tree := look("tree")
+	now, done := "p", "p*count["+beside+"]"
+	if t.stages > 0 {
+		now = "p-" + look("stage")
+		done = fmt.Sprintf("(p-%d)*count[%s]", t.stages, beside)
+	}
+	piece := fmt.Sprintf("at[%s]+(%s*%d+%s)*size[%s] +: size[%s]]", tree, pair, each, now, tree, tree)
+	block := ""
+	if equal {
+		block = fmt.Sprintf("(r+%s)%%n*%d+", look("root"), per[0]*int64(pieces))
+	}
+	in, out := "in["+block+piece, "out["+block+piece
+	// Sums on their way up lie where the result will, or in scratch of the whole size.
+	hold, scratch := out, int64(0)
+	if p.Op != sched.AllReduce {
+		hold = "tmp[" + piece
+		if equal {
+			hold = fmt.Sprintf("tmp[%s*%d+%s", look("root"), per[0]*int64(pieces), piece)
+		}
+		if used[sendSum] || used[addFirst] {
+			scratch = total * int64(pieces)
 		}
 	}
-	entries := int64(0)
-	for _, list := range lists {
-		t.put("begin", entries)
-		t.put("count", int64(len(list)))
-		for _, x := range list {
-			t.put("kind", int64(x.kind))
-			t.put("tree", int64(x.way))
-			t.put("peer", int64(x.peer))
-		}
-		entries += int64(len(list))
-	}
-	each := pieces / channels
-	tree, peer := "tree[begin[r]+i]", "peer[begin[r]+i]"
-	piece := fmt.Sprintf("(c*%d+p)*size[%s] +: size[%s]", each, tree, tree)
-	in, out := "in[at["+tree+"]+"+piece+"]", "out[at["+tree+"]+"+piece+"]"
 	switch p.Op {
 	case sched.AllGather:
-		in = "in[local[" + tree + "]+" + piece + "]"
+		in = "in[" + piece
 	case sched.ReduceScatter:
-		out = "out[local[" + tree + "]+" + piece + "]"
+		out = "out[" + piece
 	}
-	hold := fmt.Sprintf("tmp[c*%d+hold[%s] +: size[%s]]", scratch, tree, tree)
 	var body strings.Builder
-	fmt.Fprintf(&body, "channels %d:\n  repeat p < %d:\n    repeat i < count[r]:\n", channels, each)
+	fmt.Fprintf(&body, "channels %d:\n  repeat p < %d:\n    repeat i < count[%s]:\n", channels, each+t.stages, side)
+	fill := strings.NewReplacer("%I", in, "%O", out, "%S", hold, "%P", "(r+"+look("peer")+")%n", "%E", entry, "%W", done)
+	indent := "      "
+	if t.stages > 0 { // not all have a piece in the first rounds and in the last; who waits for a step counts these, too
+		fmt.Fprintf(&body, "      if %s < %s || %s+%d < p || %s == %d:\n        wait channel c^1 done 0\n      else:\n", "p", look("stage"), look("stage"), each-1, look("kind"), nothing)
+		indent += "  "
+	}
 	for _, row := range rows {
 		if used[row.kind] {
-			text := strings.NewReplacer("%I", in, "%O", out, "%S", hold, "%P", peer).Replace(row.text)
-			fmt.Fprintf(&body, "      if kind[begin[r]+i] == %d:\n        %s\n", row.kind, text)
+			fmt.Fprintf(&body, "%sif %s == %d:\n%s  %s\n", indent, look("kind"), row.kind, indent, fill.Replace(row.text))
 		}
 	}
-	return assemble(p, name, &t, total*int64(pieces), scratch*int64(channels), "", body.String())
+	return assemble(p, name, &tab, total*int64(pieces), scratch, "", body.String())
 }
 
-// turn is one thing that a rank does for a tree, in a round.
-type turn struct{ round, kind, way, peer int }
-
-// rounds gives transfers their rounds: in each a rank sends at most once and receives
-// at most once.
-type rounds struct{ sends, takes []map[int]bool }
-
-// first books the first round from ready on in which from can send and to can receive.
-func (r *rounds) first(ready, from, to int) int {
-	for r.sends[from][ready] || r.takes[to][ready] {
-		ready++
+// Repeats is the number of ranks after which the plan is the same again, turned; that of
+// all ranks where it never is.
+func (p *Plan) Repeats() int {
+	if p.period > 0 {
+		return p.period
 	}
-	r.sends[from][ready], r.takes[to][ready] = true, true
-	return ready
+	return p.Net.Ranks
+}
+
+// timetable puts all transfers into an order. Two sides have channels of their own if
+// that is wanted and hosts have several ranks.
+func (p *Plan) timetable(apart bool) *timetable {
+	n := p.Net.Ranks
+	t := &timetable{plan: p, period: p.Repeats(), sides: 1, cost: [2]float64{1, 1}}
+	if inside, outside := p.Net.faces(); apart && inside > 0 && outside > 0 {
+		t.sides = 2
+		t.cost = [2]float64{1 / inside, 1 / outside}
+	}
+	t.ports = make([][2]port, t.period)
+	for s := range t.lists {
+		t.lists[s] = make([][]*turn, t.period)
+	}
+	base := len(p.Ways) * t.period / n
+	ways := p.Ways[:base]
+	ups, downs := make([]levels, base), make([]levels, base)
+	last := make([][]*turn, base)    // by way and rank: what gave it what it has to pass on
+	ready := make([][]float64, base) // and when
+	high, low := 0, 0
+	for i, w := range ways {
+		last[i], ready[i] = make([]*turn, n), make([]float64, n)
+		if w.Up != nil {
+			ups[i] = w.Up.levels()
+			high = max(high, len(ups[i].at))
+		}
+		if w.Down != nil {
+			downs[i] = w.Down.levels()
+			low = max(low, len(downs[i].at))
+		}
+	}
+	sums := make([]map[int]*turn, base) // by way and rank: the turn that sent its sum
+	for d := high - 1; d >= 0; d-- {
+		came := map[[2]int][]*turn{} // by way and parent
+		var keys [][2]int
+		for _, h := range p.hops(ups, d) {
+			root := ways[h.way].Up.Root
+			kind := sendSum
+			if len(ups[h.way].kids[h.child]) == 0 {
+				kind = sendIn
+			}
+			give, take := t.move(h.way, root, h.child, h.parent, kind, addMore, ready[h.way][h.child])
+			give.follow(last[h.way][h.child])
+			if kind == sendSum {
+				if sums[h.way] == nil {
+					sums[h.way] = map[int]*turn{}
+				}
+				sums[h.way][h.child] = give
+			}
+			key := [2]int{h.way, h.parent}
+			if came[key] == nil {
+				keys = append(keys, key)
+			}
+			came[key] = append(came[key], take)
+		}
+		for _, key := range keys { // sums are added in the order they come
+			way, v, list := key[0], key[1], came[key]
+			root := v == ways[way].Up.Root
+			slices.SortFunc(list, func(a, b *turn) int {
+				return cmp.Or(cmp.Compare(a.stage, b.stage), cmp.Compare(a.side, b.side), cmp.Compare(a.order, b.order))
+			})
+			for k, x := range list {
+				switch {
+				case root && len(list) == 1:
+					x.kind = addOnly
+				case root && k == len(list)-1:
+					x.kind = addResult
+				case k == 0:
+					x.kind = addFirst
+				}
+				if k > 0 {
+					x.follow(list[k-1])
+				}
+				last[way][v], ready[way][v] = x, max(ready[way][v], x.mate.start+t.cost[x.side]*float64(ways[way].Weight))
+			}
+		}
+	}
+	for i, w := range ways {
+		for v := range n { // below the root nobody has the result yet
+			if w.Down != nil && v != w.Down.Root {
+				ready[i][v], last[i][v] = 0, nil
+			}
+		}
+		if w.Down != nil && w.Up == nil {
+			t.add(&turn{kind: copyOwn, way: i, rank: w.Down.Root})
+		}
+	}
+	for d := range low {
+		for _, h := range p.hops(downs, d) {
+			w := &ways[h.way]
+			give, take := t.move(h.way, w.Down.Root, h.parent, h.child, sendOut, takeOut, ready[h.way][h.parent])
+			if w.Up == nil && h.parent == w.Down.Root {
+				give.kind = sendIn
+			}
+			give.follow(last[h.way][h.parent])
+			take.follow(sums[h.way][h.child]) // the result takes the place of the sum
+			last[h.way][h.child], ready[h.way][h.child] = take, give.start+t.cost[give.side]*float64(w.Weight)
+		}
+	}
+	t.settle()
+	return t
+}
+
+// move books a transfer from one rank to another.
+func (t *timetable) move(way, root, from, to, give, take int, ready float64) (a, b *turn) {
+	n := t.plan.Net.Ranks
+	side := 0
+	if t.sides == 2 && t.plan.Net.Hosts[from] != t.plan.Net.Hosts[to] {
+		side = 1
+	}
+	out, in := &t.ports[from%t.period][side], &t.ports[to%t.period][side]
+	start := max(ready, out.sends, in.takes)
+	end := start + t.cost[side]*float64(t.plan.Ways[way].Weight)
+	out.sends, in.takes = end, end
+	t.count++
+	a = &turn{start: start, order: t.count, kind: give, way: way, root: (root - from + n) % n, peer: (to - from + n) % n, rank: from, side: side}
+	b = &turn{start: start, order: t.count, kind: take, way: way, root: (root - to + n) % n, peer: (from - to + n) % n, rank: to, side: side}
+	b.start += late * (end - start)
+	a.mate, b.mate = b, a
+	t.add(a)
+	t.add(b)
+	t.moves = append(t.moves, a)
+	return a, b
+}
+
+func (t *timetable) add(x *turn) {
+	t.lists[x.side][x.rank%t.period] = append(t.lists[x.side][x.rank%t.period], x)
+}
+
+// settle sorts the lists, and puts waits in where a turn needs one of the other side.
+func (t *timetable) settle() {
+	place := func() {
+		for _, lists := range t.lists {
+			for _, list := range lists {
+				for i, x := range list {
+					x.at = i
+					t.stages = max(t.stages, x.stage)
+				}
+			}
+		}
+	}
+	// What is needed comes first, and messages between two ranks are taken in the order
+	// that they are sent. All of that goes by the order in which transfers were found.
+	type conn struct{ from, ahead, side int }
+	before := map[conn]*turn{}
+	after := func(x, y *turn) {
+		if y != nil && y.side == x.side && y.stage == x.stage {
+			x.start = max(x.start, y.start+least)
+		}
+	}
+	for _, x := range t.moves {
+		key := conn{x.rank % t.period, x.peer, x.side}
+		for _, y := range x.needs {
+			after(x, y)
+		}
+		if y := before[key]; y != nil {
+			x.start = max(x.start, y.start+least)
+			x.mate.start = max(x.mate.start, y.mate.start+least)
+		}
+		x.mate.start = max(x.mate.start, x.start)
+		for _, y := range x.mate.needs {
+			after(x.mate, y)
+		}
+		before[key] = x
+	}
+	for _, lists := range t.lists {
+		for _, list := range lists {
+			slices.SortStableFunc(list, (*turn).compare)
+		}
+	}
+	place()
+	type waiting struct{ wait, done *turn }
+	var waits []waiting
+	for side, lists := range t.lists {
+		for r, list := range lists {
+			var with []*turn
+			seen := map[[2]int]int{} // by stage of the one that waits and of the one waited for
+			for _, x := range list {
+				for _, y := range x.needs {
+					key := [2]int{x.stage, y.stage}
+					if at, ok := seen[key]; y.side == side || ok && at >= y.at {
+						continue
+					}
+					seen[key] = y.at
+					w := &turn{kind: await, way: x.way, stage: x.stage, side: side}
+					with = append(with, w)
+					waits = append(waits, waiting{w, y})
+				}
+				with = append(with, x)
+			}
+			t.lists[side][r] = with
+		}
+	}
+	place()
+	for _, w := range waits { // one round of the other side is as long as its longest list
+		w.wait.peer = w.done.at + 1 + (t.stages-w.wait.stage+w.done.stage)*t.longest(w.done.side)
+	}
+}
+
+// faces is how much a rank sends inside its host and out of it, on average; 0 where hosts
+// are not known or have one rank each.
+func (n *Net) faces() (inside, outside float64) {
+	for _, e := range n.Edges {
+		if e.From >= n.Ranks {
+			continue
+		}
+		if h := n.Hosts[e.From]; h < 0 {
+			return 0, 0
+		} else if n.Hosts[e.To] == h {
+			inside += float64(e.Cap)
+		} else {
+			outside += float64(e.Cap)
+		}
+	}
+	return inside / float64(n.Ranks), outside / float64(n.Ranks)
 }
 
 // hop is a transfer of a tree between a rank and one of its children.
@@ -153,86 +490,6 @@ func (p *Plan) hops(all []levels, depth int) []hop {
 	apart := func(h hop) int { return (h.child - h.parent + n) % n }
 	slices.SortStableFunc(list, func(a, b hop) int { return cmp.Compare(apart(a), apart(b)) })
 	return list
-}
-
-// turns is what every rank does, in the order that all keep to: round by round, and in a
-// round sending before receiving.
-func (p *Plan) turns() [][]turn {
-	n := p.Net.Ranks
-	lists := make([][]turn, n)
-	add := func(round, r, kind, way, peer int) { lists[r] = append(lists[r], turn{round, kind, way, peer}) }
-	r := rounds{make([]map[int]bool, n), make([]map[int]bool, n)}
-	for v := range n {
-		r.sends[v], r.takes[v] = map[int]bool{}, map[int]bool{}
-	}
-	ups, downs := make([]levels, len(p.Ways)), make([]levels, len(p.Ways))
-	ready := make([][]int, len(p.Ways)) // by tree and rank: the first round in which it can pass on what it has
-	high, low := 0, 0
-	for i, w := range p.Ways {
-		ready[i] = make([]int, n)
-		if w.Up != nil {
-			ups[i] = w.Up.levels()
-			high = max(high, len(ups[i].at))
-		}
-		if w.Down != nil {
-			downs[i] = w.Down.levels()
-			low = max(low, len(downs[i].at))
-		}
-	}
-	for d := high - 1; d >= 0; d-- {
-		came := map[[2]int][]turn{} // by tree and parent
-		for _, h := range p.hops(ups, d) {
-			round := r.first(ready[h.way][h.child], h.child, h.parent)
-			kind := sendSum
-			if len(ups[h.way].kids[h.child]) == 0 {
-				kind = sendIn
-			}
-			add(round, h.child, kind, h.way, h.parent)
-			came[[2]int{h.way, h.parent}] = append(came[[2]int{h.way, h.parent}], turn{round, 0, h.way, h.child})
-		}
-		for key, list := range came {
-			way, v := key[0], key[1]
-			slices.SortFunc(list, func(a, b turn) int { return a.round - b.round })
-			root := v == p.Ways[way].Up.Root
-			for k, t := range list {
-				kind := addMore
-				switch {
-				case root && len(list) == 1:
-					kind = addOnly
-				case root && k == len(list)-1:
-					kind = addResult
-				case k == 0:
-					kind = addFirst
-				}
-				add(t.round, v, kind, way, t.peer)
-				ready[way][v] = max(ready[way][v], t.round+1)
-			}
-		}
-	}
-	for i, w := range p.Ways {
-		for v := range n { // below the root nobody has the result yet
-			if w.Down != nil && v != w.Down.Root {
-				ready[i][v] = 0
-			}
-		}
-		if w.Down != nil && w.Up == nil {
-			add(0, w.Down.Root, copyOwn, i, 0)
-		}
-	}
-	for d := range low {
-		for _, h := range p.hops(downs, d) {
-			round := r.first(ready[h.way][h.parent], h.parent, h.child)
-			add(round, h.parent, sendOut, h.way, h.child)
-			add(round, h.child, takeOut, h.way, h.parent)
-			ready[h.way][h.child] = round + 1
-		}
-	}
-	for _, list := range lists {
-		slices.SortStableFunc(list, func(a, b turn) int {
-			return cmp.Or(cmp.Compare(a.round, b.round), cmp.Compare(a.kind, b.kind))
-		})
-	}
-	return lists
 }
 
 // levels are the ranks of a tree by their distance from the root.

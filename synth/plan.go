@@ -33,6 +33,8 @@ type Plan struct {
 	Ways  []Way    // in the order of their roots
 	Exact *big.Rat // the rate of these trees, in units of the network's
 	Rate  unit.Rate
+
+	period int // ways of the first ranks are those of the others, turned; 0 where they are not
 }
 
 // Wish says what a plan should be like.
@@ -97,7 +99,7 @@ func (p *Plan) Even(most int) *Plan {
 		}
 	}
 	q := *p
-	q.Ways = nil
+	q.Ways, q.period = nil, 0
 	for _, w := range p.Ways {
 		parts := (w.Weight + unit - 1) / unit
 		for i := range parts {
@@ -136,6 +138,9 @@ func (p *Plan) spread(net *Net, up bool, wish Wish) error {
 		for r := range weight {
 			weight[r] = 1
 		}
+	}
+	if done, err := p.fill(net, up, wish); done || err != nil {
+		return err
 	}
 	x, _, _, err := net.forest(weight)
 	if err != nil {
@@ -176,15 +181,68 @@ func (p *Plan) spread(net *Net, up bool, wish Wish) error {
 			break
 		}
 	}
-	for i := range best {
-		way := Way{Down: &best[i], Weight: best[i].Weight}
+	p.take(best, up)
+	p.Exact = rate
+	return nil
+}
+
+// take makes trees the ways of the plan.
+func (p *Plan) take(trees []Tree, up bool) {
+	p.Ways = nil
+	for i := range trees {
+		way := Way{Down: &trees[i], Weight: trees[i].Weight}
 		if up {
 			way.Up, way.Down = way.Down, nil
 		}
 		p.Ways = append(p.Ways, way)
 	}
-	p.Exact = rate
-	return nil
+}
+
+// Trees are packed exactly up to mostPacked ranks, and always up to fewest; between
+// the two where filling links does not reach what is wished for.
+const (
+	fewest     = 16
+	mostPacked = 64
+)
+
+// fill makes a plan of many ranks by filling links. It reports whether that is good
+// enough, or nothing better can be made in bearable time.
+func (p *Plan) fill(net *Net, up bool, wish Wish) (bool, error) {
+	if net.Ranks <= fewest || net.Ranks <= mostPacked && (wish.Loss == 0 || wish.Trees > 0) {
+		return false, nil
+	}
+	roots, blocks, counts := []int{p.Root}, int64(1), []int{1, 2, 4, 8, 16, 32}
+	if !p.Op.Rooted() {
+		roots, blocks, counts = make([]int, net.Ranks), int64(net.Ranks), []int{1, 2, 3, 4}
+		for r := range roots {
+			roots[r] = r
+		}
+	}
+	x := new(big.Rat).Quo(p.Bound.Exact, ratio(blocks, 1))
+	enough := 1 - max(wish.Loss, 1e-9)
+	var best []Tree
+	for _, k := range counts {
+		trees, period, rate, err := net.fill(roots, x, k, enough)
+		if err != nil {
+			return false, err
+		}
+		if wish.Trees > 0 && best != nil && len(trees) > wish.Trees {
+			break
+		}
+		rate.Mul(rate, ratio(blocks, 1))
+		if best == nil || rate.Cmp(p.Exact) > 0 {
+			best, p.Exact, p.period = trees, rate, period
+		}
+		if p.Share() >= enough {
+			break
+		}
+	}
+	if p.Share() < enough && net.Ranks <= mostPacked {
+		p.period = 0
+		return false, nil
+	}
+	p.take(best, up)
+	return true, nil
 }
 
 // packed scales capacities down to whole numbers and packs k trees for each weight.
@@ -260,27 +318,41 @@ func (n *Net) least(x *big.Rat, weight []int64, k int64) *big.Rat {
 // reduce packs an all-reduce: trees up and trees down that share the links.
 func (p *Plan) reduce(wish Wish) error {
 	var last error
-	if p.Net.even() {
-		// A reduce-scatter and an all-gather share the links evenly. Where that is
-		// as good, or nearly, it has the fewest trees.
+	// A reduce-scatter and an all-gather share the links evenly. Where that is as good,
+	// or nearly, it has the fewest trees; of many ranks nothing else is tried.
+	halves := func() error {
 		half := &Plan{Net: p.Net, Op: sched.AllGather, Bound: &Bound{Exact: new(big.Rat).Mul(p.Bound.Exact, ratio(2, 1))}}
 		x, _, _, err := p.Net.forest(nil)
 		if err != nil {
 			return err
 		}
-		best, _ := new(big.Rat).Quo(new(big.Rat).Mul(x, ratio(int64(p.Net.Ranks), 1)), half.Bound.Exact).Float64()
-		if best >= 1-wish.Loss-1e-12 {
-			if err := half.spread(p.Net, false, wish); err != nil {
-				return err
-			}
-			for _, w := range half.Ways {
-				p.Ways = append(p.Ways, Way{Up: w.Down, Down: w.Down, Weight: w.Weight})
-			}
-			p.Exact = half.Exact.Mul(half.Exact, ratio(1, 2))
-			if p.Share() >= 1-wish.Loss-1e-12 && (wish.Trees == 0 || len(p.Ways) <= wish.Trees) {
+		whole := new(big.Rat).Mul(x, ratio(int64(p.Net.Ranks), 1))
+		best, _ := new(big.Rat).Quo(whole, half.Bound.Exact).Float64()
+		if best < 1-wish.Loss-1e-12 {
+			if p.Net.Ranks <= mostPacked && last == nil {
 				return nil
 			}
+			half.Bound.Exact = whole
 		}
+		if err := half.spread(p.Net, false, wish); err != nil {
+			return err
+		}
+		p.Ways = nil
+		for _, w := range half.Ways {
+			p.Ways = append(p.Ways, Way{Up: w.Down, Down: w.Down, Weight: w.Weight})
+		}
+		p.Exact, p.period = half.Exact.Mul(half.Exact, ratio(1, 2)), half.period
+		return nil
+	}
+	if p.Net.even() {
+		if err := halves(); err != nil {
+			return err
+		}
+		if p.Exact != nil && (p.Share() >= 1-wish.Loss-1e-12 && (wish.Trees == 0 || len(p.Ways) <= wish.Trees) || p.Net.Ranks > mostPacked) {
+			return nil
+		}
+	} else if p.Net.Ranks > mostPacked {
+		return fmt.Errorf("%s: links differ by direction; an all-reduce over such links is made for up to %d ranks, here are %d", p.Net.Name, mostPacked, p.Net.Ranks)
 	}
 	// No link carries more than the whole buffer up and down.
 	most := new(big.Rat).Mul(p.Bound.Exact, ratio(2, 1))
@@ -319,13 +391,16 @@ func (p *Plan) reduce(wish Wish) error {
 		}
 		rate.Mul(rate, back)
 		if fewer := wish.Trees > 0 && len(p.Ways) > wish.Trees && len(ways) < len(p.Ways); p.Exact == nil || fewer || rate.Cmp(p.Exact) > 0 && (wish.Trees == 0 || len(ways) <= wish.Trees) {
-			p.Ways, p.Exact = ways, rate
+			p.Ways, p.Exact, p.period = ways, rate, 0
 		}
 		if wish.Trees == 0 || len(p.Ways) <= wish.Trees {
 			if p.Share() >= 1-wish.Loss-1e-12 || levels == 0 {
 				return nil
 			}
 		}
+	}
+	if p.Exact == nil && p.Net.even() && last != nil {
+		return halves() // below the bound, which is said
 	}
 	if p.Exact == nil {
 		return last

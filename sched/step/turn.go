@@ -28,10 +28,10 @@ func (k *Code) Turns(by int) bool {
 		if !e.Uses(sched.RankSlot) {
 			return !peer
 		}
-		if peer && c >= len(k.at) && e.Turning() {
+		if c >= len(k.at) && (peer && e.Turning(by) || !peer && e.Repeats(by)) {
 			return true
 		}
-		return k.rounds(e, c, loops, func(env *sched.Env) bool {
+		return k.rounds(e, c, n, loops, func(env *sched.Env) bool {
 			for r := range vals {
 				env[sched.RankSlot] = k.pos(c, sched.Rank(r))
 				vals[r] = e.Eval(env)
@@ -50,11 +50,10 @@ func (k *Code) Turns(by int) bool {
 	})
 }
 
-// Sends calls f for every way that messages may take, for some of them more
-// than once. Of choices that depend on a loop whose variable the peer does not
+// Sends calls f for every way that messages of the first ranks may take, for some of
+// them more than once. Of choices that depend on a loop whose variable the peer does not
 // use, both sides count as taken. It reports false if there are too many to tell.
-func (k *Code) Sends(f func(from, to sched.Rank, channel int32)) bool {
-	world := k.prog.Ranks + k.prog.Switches
+func (k *Code) Sends(ranks int, f func(from, to sched.Rank, channel int32)) bool {
 	seen := map[string]bool{}
 	return k.all(func(c int, in *instr, loops []*sched.Loop, conds []choice) bool {
 		if in.step == nil || !in.step.Op.Sends() {
@@ -73,16 +72,16 @@ func (k *Code) Sends(f func(from, to sched.Rank, channel int32)) bool {
 				free = append(free, l)
 			}
 		}
-		return k.rounds(in.step.To, c, loops, func(env *sched.Env) bool {
-		ranks:
-			for r := range world {
+		return k.rounds(in.step.To, c, ranks, loops, func(env *sched.Env) bool {
+		senders:
+			for r := range ranks {
 				env[sched.RankSlot] = k.pos(c, sched.Rank(r))
 				for _, x := range conds {
 					if (x.cond.Eval(env) != 0) == x.not && !k.inner(x.cond, free) {
-						continue ranks
+						continue senders
 					}
 				}
-				if to := int64(k.prog.At(c, in.step.To.Eval(env))); to >= 0 && to < int64(world) && to != int64(r) {
+				if to := int64(k.prog.At(c, in.step.To.Eval(env))); to >= 0 && to < int64(k.prog.Ranks+k.prog.Switches) && to != int64(r) {
 					f(sched.Rank(r), sched.Rank(to), int32(c))
 				}
 			}
@@ -188,9 +187,9 @@ func (k *Code) each(f func(c int, e *sched.Expr, peer bool, loops []*sched.Loop)
 
 // rounds calls f once for every combination of the loop variables that an
 // expression uses, and reports false if there are too many or f does.
-func (k *Code) rounds(e *sched.Expr, c int, loops []*sched.Loop, f func(env *sched.Env) bool) bool {
+func (k *Code) rounds(e *sched.Expr, c, ranks int, loops []*sched.Loop, f func(env *sched.Env) bool) bool {
 	env := k.prog.Env(0, c)
-	most := int64(max(maxRounds, maxLooks/(k.prog.Ranks+k.prog.Switches)))
+	most := int64(max(maxRounds, maxLooks/ranks))
 	var walk func(i int, total int64) bool
 	walk = func(i int, total int64) bool {
 		if i == len(loops) {

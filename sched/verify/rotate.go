@@ -2,6 +2,7 @@ package verify
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/weft-fabric/weft/sched"
 	"github.com/weft-fabric/weft/sched/step"
@@ -9,7 +10,8 @@ import (
 
 // A program rotates if renaming every rank r to r+1 around the ring, and every
 // block likewise, leaves it as it is. Then all ranks do the same in step, and
-// one of them tells it all.
+// one of them tells it all. If its text asks for r % 8, as where hosts of eight ranks
+// are alike, renaming by 8 leaves it as it is, and eight of them tell it all.
 
 // shape says how an expression depends on the rank.
 type shape uint8
@@ -26,27 +28,42 @@ type form struct {
 	scale int64
 }
 
-// rotates decides from the text alone.
-func rotates(p *sched.Program) bool {
+// rotates decides from the text alone by how many ranks the program rotates; 0 if it does not.
+func rotates(p *sched.Program) int {
 	if p.Switches > 0 || len(p.Orders) > 0 || p.Op.Rooted() || p.Ranks < 2 {
-		return false
+		return 0
 	}
 	chunks := int64(max(p.NumChunks(sched.In), p.NumChunks(sched.Out)))
 	if chunks%int64(p.Ranks) != 0 {
-		return false
+		return 0
 	}
-	t := &turner{p: p, per: chunks / int64(p.Ranks)}
+	t := &turner{p: p, per: chunks / int64(p.Ranks), period: 1}
 	for _, g := range p.Groups {
 		if !t.body(g.Body) {
-			return false
+			return 0
 		}
 	}
-	return true
+	return int(t.period)
 }
 
 type turner struct {
-	p   *sched.Program
-	per int64
+	p      *sched.Program
+	per    int64
+	period int64
+}
+
+// repeats notes that something is the same again after so many ranks.
+func (t *turner) repeats(by int64) bool {
+	n := int64(t.p.Ranks)
+	if by < 1 || n%by != 0 {
+		return false
+	}
+	a, b := t.period, by
+	for b != 0 {
+		a, b = b, a%b
+	}
+	t.period *= by / a
+	return true // the least common multiple of divisors of n divides it as well
 }
 
 func (t *turner) body(body []sched.Stmt) bool {
@@ -108,6 +125,9 @@ func (t *turner) form(e *sched.Expr) form {
 			return form{fixed, 0}
 		}
 		return form{wild, 0}
+	}
+	if e.Kind == sched.Mod && e.L.Kind == sched.Var && e.L.Name == "r" && e.R.Kind == sched.Num && t.repeats(e.R.Val) {
+		return form{fixed, 0}
 	}
 	l, r := t.form(e.L), t.form(e.R)
 	if l.shape == fixed && r.shape == fixed {
@@ -183,100 +203,129 @@ func plain(e *sched.Expr, p *sched.Program) bool {
 	return plain(e.L, p) && plain(e.R, p)
 }
 
-// turn is a way of messages as every rank sees it: so far ahead around the ring, on a channel.
+// turn is a way of messages as every rank of a kind sees it: so far ahead around the
+// ring, on a channel.
 type turn struct {
+	kind    int64 // the sender, less whole periods
 	ahead   int64
 	channel int32
 }
 
-// rotated proves a program that rotates by following rank 0. Blocks of chunks
-// must not be crossed by a step; if one is, or channels share chunks, it falls
-// back to unrolling.
-func rotated(p *sched.Program, modes bool) (*Report, error) {
-	w := newWorld(p, 1, false)
-	n := int64(p.Ranks)
+// rotated proves a program that rotates by following its first ranks. Blocks of chunks
+// must not be crossed by a step; if one is, or channels share chunks in an order that is
+// not the rank's own, it falls back to unrolling.
+func rotated(p *sched.Program, period int, modes bool) (*Report, error) {
+	w := newWorld(p, period, false)
+	n, kinds := int64(p.Ranks), int64(period)
 	per := int64(max(p.NumChunks(sched.In), p.NumChunks(sched.Out))) / n
 	labels := int64(0) // how far input chunk numbers move when ranks move by one
 	if p.Op == sched.AllReduce || p.Op == sched.ReduceScatter || p.Op == sched.AllToAll {
 		labels = per
 	}
-	m := step.New(p, 0)
+	code := step.Compile(p)
+	machines := make([]*step.Machine, period)
+	held := make([][]step.Action, period)
+	for r := range machines {
+		machines[r], held[r] = code.Machine(sched.Rank(r)), make([]step.Action, p.Channels())
+	}
 	queues := map[turn][]message{}
-	held := make([]step.Action, p.Channels())
+	from := func(r int64, a *step.Action) turn {
+		return turn{int64(a.From) % kinds, (r - int64(a.From) + n) % n, a.Channel}
+	}
+	to := func(r int64, a *step.Action) turn { return turn{r, (int64(a.To) - r + n) % n, a.Channel} }
+	hold := func(r int64, a *step.Action) step.Hold {
+		var in, out int64
+		if a.Op.Receives() {
+			in = int64(len(queues[from(r, a)]))
+		}
+		if a.Op.Sends() {
+			out = int64(len(queues[to(r, a)]))
+		}
+		return step.Held(a.Op, in, out, int64(p.Slots))
+	}
+	type done struct {
+		way turn
+		msg message
+	}
 	var buf []step.Action
-	for progress := true; progress && !m.Done(); {
+	for progress := true; progress; {
 		progress = false
-		buf = m.Ready(buf[:0])
-		if m.Err() != nil {
-			return nil, m.Err()
-		}
-		for _, a := range buf {
-			if p.Op != sched.Barrier && (crosses(p, a.Src, per) || crosses(p, a.Dst, per)) {
-				return unrolled(p, modes)
-			}
-			held[a.Channel] = a
-		}
 		// All ranks look at their channels at once and act at once: a message
 		// sent in this round is taken in the next at the earliest.
-		type done struct {
-			way turn
-			msg message
-		}
 		var sent []done
-		for c := range held {
-			a := &held[c]
-			if a.Op == 0 {
-				continue
+		for r, m := range machines {
+			buf = m.Ready(buf[:0])
+			if m.Err() != nil {
+				return nil, m.Err()
 			}
-			from, to := turn{(n - int64(a.From)) % n, a.Channel}, turn{int64(a.To), a.Channel}
-			if step.Held(a.Op, int64(len(queues[from])), int64(len(queues[to])), int64(p.Slots)) != step.Free {
-				continue
+			for _, a := range buf {
+				if p.Op != sched.Barrier && (crosses(p, a.Src, per) || crosses(p, a.Dst, per)) {
+					return unrolled(p, modes)
+				}
+				held[r][a.Channel] = a
 			}
-			var in message
-			if a.Op.Receives() {
-				in = rotate(queues[from][0], -from.ahead, n, labels)
-				queues[from] = queues[from][1:]
+			progress = progress || len(buf) > 0
+		}
+		took := map[turn]int{}
+		for r, m := range machines {
+			for c := range held[r] {
+				a := &held[r][c]
+				if a.Op == 0 || hold(int64(r), a) != step.Free {
+					continue
+				}
+				var in message
+				if a.Op.Receives() {
+					way := from(int64(r), a)
+					in = rotate(queues[way][took[way]], int64(a.From)-way.kind, n, labels)
+					took[way]++
+				}
+				out, err := w.do(sched.Rank(r), a, in)
+				if err != nil {
+					return nil, err
+				}
+				if a.Op.Sends() {
+					sent = append(sent, done{to(int64(r), a), out})
+				}
+				m.Complete(a.Channel)
+				*a = step.Action{}
+				progress = true
 			}
-			out, err := w.do(0, a, in)
-			if err != nil {
-				return nil, err
-			}
-			if a.Op.Sends() {
-				sent = append(sent, done{to, out})
-			}
-			m.Complete(a.Channel)
-			*a = step.Action{}
-			progress = true
+		}
+		for way, k := range took {
+			queues[way] = queues[way][k:]
 		}
 		for _, s := range sent {
 			queues[s.way] = append(queues[s.way], s.msg)
 		}
-		if len(buf) > 0 {
-			progress = true
-		}
 	}
-	if w.shared[0] {
+	if list := w.sharing(); len(list) > 0 {
 		return unrolled(p, modes)
 	}
-	if !m.Done() {
-		return nil, stuckRotated(p, held, func(a *step.Action) step.Hold {
-			return step.Held(a.Op, int64(len(queues[turn{(n - int64(a.From)) % n, a.Channel}])), int64(len(queues[turn{int64(a.To), a.Channel}])), int64(p.Slots))
-		})
+	for r, m := range machines {
+		if !m.Done() {
+			return nil, stuckRotated(p, sched.Rank(r), held[r], func(a *step.Action) step.Hold { return hold(int64(r), a) })
+		}
 	}
 	left := 0
 	for _, q := range queues {
 		left += len(q)
 	}
 	if left > 0 {
-		return nil, fmt.Errorf("%s: every rank sends %d messages that are never taken", p.Name, left)
+		return nil, fmt.Errorf("%s: ranks send %d messages that are never taken", p.Name, left)
 	}
-	if err := w.promised(0); err != nil {
-		return nil, err
+	for r := range machines {
+		if err := w.promised(sched.Rank(r)); err != nil {
+			return nil, err
+		}
 	}
 	rep := newReport(p, "rotation")
 	w.report(rep)
-	rep.Actions *= n
-	rep.MaxRecv = rep.MaxSent // what one sends another takes, and all do the same
+	rep.Actions *= n / kinds
+	took := make([]int64, period)
+	for pair, chunks := range rep.Links { // what one sends, one of the receiver's kind takes
+		took[int64(pair.To)%kinds] += chunks
+	}
+	rep.MaxRecv = slices.Max(took)
 	rep.Sent, rep.Links = nil, nil
 	return rep, nil
 }
@@ -301,11 +350,11 @@ func rotate(m message, d, n, labels int64) message {
 	return message{out, m.depth}
 }
 
-func stuckRotated(p *sched.Program, held []step.Action, why func(*step.Action) step.Hold) error {
+func stuckRotated(p *sched.Program, r sched.Rank, held []step.Action, why func(*step.Action) step.Hold) error {
 	s := &step.Stuck{Program: p.Name}
 	for _, a := range held {
 		if a.Op != 0 {
-			b := step.Blocked{Rank: 0, Action: a, For: a.From}
+			b := step.Blocked{Rank: r, Action: a, For: a.From}
 			if why(&a) == step.NoRoom {
 				b.For, b.Room = a.To, true
 			}
@@ -313,7 +362,7 @@ func stuckRotated(p *sched.Program, held []step.Action, why func(*step.Action) s
 		}
 	}
 	if len(s.Blocked) == 0 {
-		s.Blocked = []step.Blocked{{Rank: 0, Wait: true}}
+		s.Blocked = []step.Blocked{{Rank: r, Wait: true}}
 	}
 	return s
 }

@@ -19,8 +19,10 @@
 package verify
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/weft-fabric/weft/sched"
 	"github.com/weft-fabric/weft/sched/step"
@@ -107,11 +109,11 @@ func prove(p *sched.Program, modes bool) (*Report, error) {
 	if err := sized(p); err != nil {
 		return nil, err
 	}
-	if p.Ranks > smallest && rotates(p) {
-		if err := bounded(p, 1); err != nil {
+	if period := rotates(p); p.Ranks > smallest && period > 0 && period < p.Ranks {
+		if err := bounded(p, period); err != nil {
 			return nil, err
 		}
-		return rotated(p, modes)
+		return rotated(p, period, modes)
 	}
 	return unrolled(p, modes)
 }
@@ -204,17 +206,31 @@ type world struct {
 	depth   [][]int   // by rank and channel
 	past    [][][]int // the same after each action, kept where there are Waits
 	awaited []moment  // what Waits waited for
-	shared  []bool    // by rank: two channels touch one chunk, at least one of them writing
-	owner   []map[step.Chunks]touch
+	shared  []bool    // by rank: two channels touch one chunk, at least one of them writing, and no wait of the rank orders them
+	touched []map[step.Chunks]touches
+	waited  [][][]heard // by rank and channel: what it heard of other channels by waiting
 	rep     Report
 	peers   []map[sched.Rank]bool
 	trace   *trace // nil until there is something to explain
 }
 
-// touch remembers which channel used a chunk.
+// touch is the use of a chunk by a channel, in its time-th action, counted from 1.
 type touch struct {
 	channel int32
-	wrote   bool
+	time    int64
+}
+
+// touches are the last write of a chunk and the last read of each channel since.
+type touches struct {
+	write touch
+	reads []touch
+}
+
+// heard is how far all channels of a rank were, as far as one of them knows after an
+// action of its own.
+type heard struct {
+	time int64
+	of   []int64
 }
 
 func newWorld(p *sched.Program, all int, alias bool) *world {
@@ -222,7 +238,7 @@ func newWorld(p *sched.Program, all int, alias bool) *world {
 	w.rep.Sent, w.rep.Links = make([]int64, all), map[Pair]int64{}
 	w.rep.Aligned, w.rep.Placed = true, true
 	w.peers = make([]map[sched.Rank]bool, all)
-	w.owner, w.shared = make([]map[step.Chunks]touch, all), make([]bool, all)
+	w.touched, w.shared, w.waited = make([]map[step.Chunks]touches, all), make([]bool, all), make([][][]heard, all)
 	if waits(p) {
 		w.past = make([][][]int, all)
 	}
@@ -238,7 +254,7 @@ func newWorld(p *sched.Program, all int, alias bool) *world {
 			w.mem[r][in.Buf].put(from(w.input(sched.Rank(r)), -in.Index))
 		}
 		if p.Channels() > 1 {
-			w.owner[r] = map[step.Chunks]touch{}
+			w.touched[r], w.waited[r] = map[step.Chunks]touches{}, make([][]heard, p.Channels())
 		}
 	}
 	return w
@@ -473,12 +489,12 @@ func (w *world) promised(r sched.Rank) error {
 			next = min(next, (c/w.per+1)*w.per)
 		}
 		if w.p.Op == sched.AllReduce {
-			// Where one rank stands for all, its block b is what the rank b
-			// places before it has in block 0, so the blocks must be alike.
+			// Where the first ranks stand for all, their block b is what a rank some
+			// periods before has in one of the first blocks, so these must be alike.
 			at := c
 			if w.turns {
 				per := chunks / w.n
-				at = c % per
+				at = c % (per * int64(len(w.mem)))
 				next = min(next, (c/per+1)*per)
 			}
 			if first, ok := w.mem[0][sched.Out].find(at); ok {
@@ -502,22 +518,38 @@ func (w *world) wrong(r sched.Rank, chunk int64, format string, args ...any) err
 	return &Violation{Program: w.p.Name, Rank: r, What: fmt.Sprintf(format, args...), Trace: w.trace.writers(r, step.Chunks{Buf: sched.Out, Index: chunk, Count: 1})}
 }
 
-// touch finds out whether channels share chunks; only then clocks are needed.
+// touch finds out whether channels share chunks in an order that the rank's own waits do
+// not give; only then clocks of all ranks are needed.
 func (w *world) touch(r sched.Rank, a *step.Action) {
-	if w.owner[r] == nil || w.shared[r] {
+	if w.touched[r] == nil || w.shared[r] {
 		return
 	}
-	visit := func(c step.Chunks, writes bool) {
-		if c.Buf == sched.In {
+	c, now := a.Channel, int64(a.Step)+1
+	if a.Op == sched.Wait {
+		w.hear(r, c, now, a.On, a.Done)
+		return
+	}
+	after := func(t touch) bool { return t.time == 0 || t.channel == c || t.time <= w.known(r, c, t.channel) }
+	visit := func(chunks step.Chunks, writes bool) {
+		if chunks.Buf == sched.In {
 			return
 		}
-		for i := range c.Count {
-			key := step.Chunks{Buf: c.Buf, Index: c.Index + i, Count: 1}
-			t, seen := w.owner[r][key]
-			if seen && t.channel != a.Channel && (t.wrote || writes) {
-				w.shared[r] = true
+		for i := range chunks.Count {
+			key := step.Chunks{Buf: chunks.Buf, Index: chunks.Index + i, Count: 1}
+			t := w.touched[r][key]
+			ok := after(t.write)
+			if writes {
+				for _, read := range t.reads {
+					ok = ok && after(read)
+				}
+				t = touches{write: touch{c, now}, reads: t.reads[:0]}
+			} else if k := slices.IndexFunc(t.reads, func(x touch) bool { return x.channel == c }); k >= 0 {
+				t.reads[k].time = now
+			} else {
+				t.reads = append(t.reads, touch{c, now})
 			}
-			w.owner[r][key] = touch{a.Channel, t.wrote && seen || writes}
+			w.shared[r] = w.shared[r] || !ok
+			w.touched[r][key] = t
 		}
 	}
 	if a.Op.Reads() {
@@ -526,6 +558,31 @@ func (w *world) touch(r sched.Rank, a *step.Action) {
 	if a.Op.Stores() {
 		visit(a.Dst, true)
 	}
+}
+
+// known is how far a channel knows another one of its rank to be.
+func (w *world) known(r sched.Rank, channel, other int32) int64 {
+	if list := w.waited[r][channel]; len(list) > 0 {
+		return list[len(list)-1].of[other]
+	}
+	return 0
+}
+
+// hear lets a channel know what another one knew after some of its actions.
+func (w *world) hear(r sched.Rank, channel int32, now int64, on int32, done int64) {
+	list := w.waited[r]
+	of := make([]int64, w.p.Channels())
+	if mine := list[channel]; len(mine) > 0 {
+		copy(of, mine[len(mine)-1].of)
+	}
+	of[on] = max(of[on], done)
+	theirs := list[on]
+	if k, _ := slices.BinarySearchFunc(theirs, done, func(h heard, t int64) int { return cmp.Compare(h.time, t+1) }); k > 0 {
+		for other, t := range theirs[k-1].of {
+			of[other] = max(of[other], t)
+		}
+	}
+	list[channel] = append(list[channel], heard{now, of})
 }
 
 // sharing lists the ranks whose channels share chunks, in order.

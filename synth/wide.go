@@ -1,0 +1,395 @@
+package synth
+
+import (
+	"fmt"
+	"math"
+	"math/big"
+	"slices"
+)
+
+// For many ranks the exact packing takes too long: a maximum flow for every link
+// of every tree. Wide plans are made by filling links instead. The bound says how
+// much every link carries when it is reached, so each tree grows by the way that
+// costs least, where a hop costs 1 and a link the more the nearer it is to full:
+//
+//	cost of a way = hops from the root + sum over its links of steep · (load / what the bound allows)^8
+//
+// At first a full link costs less than a hop and only more than full a lot, which gives
+// low trees. Where that does not reach the bound, links are filled evenly from the start.
+//
+// What the trees reach is then counted, link by link: a plan below the bound is
+// never taken for one that reaches it. Machines of alike hosts look the same from
+// every host, so trees of one host's ranks are made and turned to the others:
+// rank r becomes r + period, and every link what it then is.
+
+// turned finds how a network repeats itself: the smallest number of ranks by
+// which all can be renumbered so that every link stays as it is, and the class of
+// each edge under that. It is the number of ranks, with every edge a class of its
+// own, where nothing repeats.
+func (n *Net) turned() (period int, class []int) {
+	plain := func() (int, []int) {
+		class = make([]int, len(n.Edges))
+		for i := range class {
+			class[i] = i
+		}
+		return n.Ranks, class
+	}
+	at := make(map[[2]int]int, len(n.Edges))
+	for i, e := range n.Edges {
+		if _, twice := at[[2]int{e.From, e.To}]; twice {
+			return plain()
+		}
+		at[[2]int{e.From, e.To}] = i
+	}
+	for d := 1; d < n.Ranks; d++ {
+		if n.Ranks%d != 0 {
+			continue
+		}
+		to := n.turn(d)
+		if to == nil {
+			continue
+		}
+		class = make([]int, len(n.Edges))
+		for i := range class {
+			class[i] = -1
+		}
+		fits := true
+		for i := range n.Edges {
+			for j := i; fits && class[j] < 0; {
+				class[j] = i
+				e := n.Edges[j]
+				next, ok := at[[2]int{to[e.From], to[e.To]}]
+				if fits = ok && n.Edges[next].Cap == e.Cap; fits {
+					j = next
+				}
+			}
+		}
+		if fits {
+			return d, class
+		}
+	}
+	return plain()
+}
+
+// turn says what every node becomes when rank r becomes r + d, going by what
+// switches are joined to; nil if some switch has no counterpart.
+func (n *Net) turn(d int) []int {
+	in, out := n.sides()
+	names := func(shift int) []uint64 {
+		name := make([]uint64, n.Nodes())
+		for r := range n.Ranks {
+			name[r] = scramble(uint64((r+shift)%n.Ranks) + 1)
+		}
+		for range 4 { // switches by their ranks, then by those of their neighbours, and so on
+			next := slices.Clone(name)
+			for v := n.Ranks; v < n.Nodes(); v++ {
+				next[v] = name[v]
+				for _, i := range out[v] {
+					next[v] += scramble(name[n.Edges[i].To] ^ uint64(n.Edges[i].Cap)<<20)
+				}
+				for _, i := range in[v] {
+					next[v] += scramble(name[n.Edges[i].From] ^ uint64(n.Edges[i].Cap)<<21)
+				}
+			}
+			name = next
+		}
+		return name
+	}
+	known := map[uint64]int{}
+	for v, k := range names(0) {
+		if _, twice := known[k]; twice {
+			return nil
+		}
+		known[k] = v
+	}
+	to := make([]int, n.Nodes())
+	for v, k := range names(d) {
+		u, ok := known[k]
+		if !ok || (u < n.Ranks) != (v < n.Ranks) {
+			return nil
+		}
+		to[v] = u
+	}
+	return to
+}
+
+// scramble spreads a number over all bits (splitmix64).
+func scramble(x uint64) uint64 {
+	x += 0x9e3779b97f4a7c15
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return x ^ x>>31
+}
+
+// filler grows trees by filling links.
+type filler struct {
+	net    *Net
+	out    [][]int32 // by node: edges
+	class  []int     // by edge
+	load   []float64 // by class: trees that use a link of it
+	room   []float64 // by class: what it carries at the bound
+	steep  float64   // what a full link costs
+	over   float64   // and one that is more than full
+	period int
+	dist   []float64
+	via    []int32 // by node: the edge it was reached by, -1 for none
+	source []int32 // by node: the rank of the tree that it was reached from
+	queue  near
+}
+
+// sprout is a tree that grows: by rank its parent, its depth (-1 outside), and the
+// edges over which it is reached.
+type sprout struct {
+	root   int
+	parent []int
+	depth  []int
+	path   [][]int32
+	size   int
+}
+
+func newSprout(root, ranks int) *sprout {
+	s := &sprout{root: root, parent: make([]int, ranks), depth: make([]int, ranks), path: make([][]int32, ranks), size: 1}
+	for v := range ranks {
+		s.parent[v], s.depth[v] = -1, -1
+	}
+	s.depth[root] = 0
+	return s
+}
+
+type reached struct {
+	dist float64
+	node int32
+}
+
+// near is a heap of nodes by their distance, then by number.
+type near []reached
+
+func (h near) before(i, j int) bool {
+	return h[i].dist < h[j].dist || h[i].dist == h[j].dist && h[i].node < h[j].node
+}
+
+func (h *near) push(x reached) {
+	*h = append(*h, x)
+	list := *h
+	for i := len(list) - 1; i > 0; {
+		up := (i - 1) / 2
+		if !list.before(i, up) {
+			return
+		}
+		list[i], list[up] = list[up], list[i]
+		i = up
+	}
+}
+
+func (h *near) pop() reached {
+	list := *h
+	first := list[0]
+	last := len(list) - 1
+	list[0] = list[last]
+	list = list[:last]
+	*h = list
+	for i := 0; ; {
+		least := i
+		for k := 2*i + 1; k <= 2*i+2 && k < last; k++ {
+			if list.before(k, least) {
+				least = k
+			}
+		}
+		if least == i {
+			return first
+		}
+		list[i], list[least] = list[least], list[i]
+		i = least
+	}
+}
+
+func (f *filler) cost(edge int32) float64 {
+	c := f.class[edge]
+	full := (f.load[c] + 1) / f.room[c]
+	steep := f.steep
+	if full > 1+1e-9 {
+		steep = f.over
+	}
+	full *= full
+	full *= full
+	return steep*full*full + 0.01 // of ways alike, the one over fewer links
+}
+
+// grow adds the rank that costs least; false if none can be reached.
+func (f *filler) grow(s *sprout) bool {
+	ranks := f.net.Ranks
+	for v := range f.dist {
+		f.dist[v], f.via[v] = math.Inf(1), -1
+	}
+	f.queue = f.queue[:0]
+	for v, d := range s.depth {
+		if d >= 0 {
+			f.dist[v], f.source[v] = float64(d), int32(v)
+			f.queue.push(reached{float64(d), int32(v)})
+		}
+	}
+	for len(f.queue) > 0 {
+		at := f.queue.pop()
+		v := int(at.node)
+		if at.dist > f.dist[v] {
+			continue
+		}
+		if v < ranks && s.depth[v] < 0 {
+			f.take(s, v)
+			return true
+		}
+		for _, i := range f.out[v] {
+			e := &f.net.Edges[i]
+			if e.To < ranks && s.depth[e.To] >= 0 {
+				continue
+			}
+			d := at.dist + f.cost(i)
+			if e.To < ranks {
+				d++ // a hop ends there
+			}
+			if d < f.dist[e.To] {
+				f.dist[e.To], f.via[e.To], f.source[e.To] = d, i, f.source[v]
+				f.queue.push(reached{d, int32(e.To)})
+			}
+		}
+	}
+	return false
+}
+
+// take joins a rank to the tree by the way it was reached.
+func (f *filler) take(s *sprout, v int) {
+	from := int(f.source[v])
+	for u := v; u != from; u = f.net.Edges[f.via[u]].From {
+		s.path[v] = append(s.path[v], f.via[u])
+		f.load[f.class[f.via[u]]]++
+	}
+	s.parent[v], s.depth[v] = from, s.depth[from]+1
+	s.size++
+}
+
+// drop takes a tree's load off the links.
+func (f *filler) drop(s *sprout) {
+	for _, path := range s.path {
+		for _, i := range path {
+			f.load[f.class[i]]--
+		}
+	}
+}
+
+// fullest is the load of the fullest link, with 1 for what it carries at the bound.
+func (f *filler) fullest() float64 {
+	most := 0.0
+	for c, l := range f.load {
+		if f.room[c] > 0 {
+			most = max(most, l/f.room[c])
+		}
+	}
+	return most
+}
+
+// mostRegrown bounds how often trees are taken out and grown again.
+const mostRegrown = 3
+
+// fill makes k trees for each rank of the roots, those of the first period before the
+// others, and gives the rate of each root that they reach, of x at most. It looks no
+// further where that is a share of x that is enough.
+func (n *Net) fill(roots []int, x *big.Rat, k int, enough float64) ([]Tree, int, *big.Rat, error) {
+	period, class := n.Ranks, []int(nil)
+	if len(roots) == n.Ranks {
+		period, class = n.turned()
+	} else {
+		class = make([]int, len(n.Edges))
+		for i := range class {
+			class[i] = i
+		}
+	}
+	f := &filler{net: n, out: make([][]int32, n.Nodes()), class: class, load: make([]float64, len(n.Edges)), room: make([]float64, len(n.Edges)), period: period,
+		dist: make([]float64, n.Nodes()), via: make([]int32, n.Nodes()), source: make([]int32, n.Nodes())}
+	rate, _ := x.Float64()
+	for i, e := range n.Edges {
+		f.out[e.From] = append(f.out[e.From], int32(i))
+		if class[i] == i {
+			f.room[i] = float64(e.Cap) * float64(k) / rate
+		}
+	}
+	var base []int
+	for _, r := range roots {
+		if r < period || len(roots) < n.Ranks {
+			base = append(base, r)
+		}
+	}
+	var best []*sprout
+	least := math.Inf(1)
+	for _, steep := range []float64{0.25, 16, 128} {
+		clear(f.load)
+		f.steep, f.over = steep, max(steep, 64)
+		var list []*sprout
+		for range k {
+			for _, r := range base {
+				list = append(list, newSprout(r, n.Ranks))
+			}
+		}
+		for range n.Ranks - 1 { // side by side, so that no tree is first everywhere
+			for _, s := range list {
+				if !f.grow(s) {
+					return nil, 0, nil, fmt.Errorf("no tree from %s reaches all ranks of %s", n.Names[s.root], n.Name)
+				}
+			}
+		}
+		for turn := 0; ; turn++ {
+			if full := f.fullest(); full < least-1e-9 {
+				least, best = full, slices.Clone(list)
+			}
+			if turn == mostRegrown || 1/least >= enough {
+				break
+			}
+			for i, s := range list {
+				f.drop(s)
+				list[i] = newSprout(s.root, n.Ranks)
+				for list[i].size < n.Ranks {
+					f.grow(list[i])
+				}
+			}
+		}
+		if 1/least >= enough {
+			break
+		}
+	}
+	load := make([]int64, len(n.Edges))
+	var first []Tree
+	for _, s := range best {
+		for _, path := range s.path {
+			for _, i := range path {
+				load[class[i]]++
+			}
+		}
+		first = append(first, Tree{Root: s.root, Parent: s.parent, Weight: 1})
+	}
+	var trees []Tree
+	first = merged(first)
+	for by := 0; by < n.Ranks; by += period {
+		for _, s := range first {
+			t := Tree{Root: (s.Root + by) % n.Ranks, Parent: make([]int, n.Ranks), Weight: s.Weight}
+			for v, p := range s.Parent {
+				if p >= 0 {
+					p = (p + by) % n.Ranks
+				}
+				t.Parent[(v+by)%n.Ranks] = p
+			}
+			trees = append(trees, t)
+		}
+	}
+	// The rate is that of the fullest link, as a fraction.
+	reach := new(big.Rat)
+	for i, l := range load {
+		if l > 0 {
+			if r := ratio(n.Edges[i].Cap*int64(k), l); reach.Sign() == 0 || r.Cmp(reach) < 0 {
+				reach = r
+			}
+		}
+	}
+	if reach.Cmp(x) > 0 {
+		return nil, 0, nil, fmt.Errorf("%s: trees carry %s from every root, more than the bound %s", n.Name, reach.RatString(), x.RatString())
+	}
+	return trees, period, reach, nil
+}
