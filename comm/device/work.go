@@ -189,6 +189,9 @@ func (q *worker) full() bool { return len(q.pending)+len(q.flying) >= gpu.Notes/
 // have made the call, and does not wait for the GPU. An error that comes later is told by the next call. It is Start and Block
 // without a goroutine in between.
 func (g *Group) Launch(ctx context.Context, c Call) error {
+	if g.lines() != nil && max(c.Src.Bytes(), c.Dst.Bytes()) <= short {
+		g.settle(*c.Stream)
+	}
 	q := g.queue
 	q.mu.Lock()
 	if q.busy || q.full() {
@@ -217,6 +220,18 @@ func (g *Group) Launch(ctx context.Context, c Call) error {
 		err = g.gpuQ.Follow(*c.Stream, w.flight.stamp)
 	}
 	return err
+}
+
+// short is how long memory may be whose stream is waited for a moment: more takes longer than waits on the GPU do.
+const short = 256 << 10
+
+// settle waits a moment for a stream that is about to have nothing to do. What goes wrong is told by who asks next.
+func (g *Group) settle(s gpu.Stream) {
+	for began := time.Now(); time.Since(began) < moment; {
+		if idle, err := g.gpuQ.Idle(s); idle || err != nil {
+			return
+		}
+	}
 }
 
 // begun waits until an operation is launched, and asks now and then whether to wait on.
