@@ -3,6 +3,7 @@ package device
 import (
 	"context"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -69,29 +70,35 @@ func (e *entries) count() {
 var lookEvery = time.Second
 
 // elsewhere looks, while an operation is entered, for ranks that make a call on memory of the host in its place: they would wait for
-// one another for ever. What it gives ends the looking and tells what was found.
-func (e *entries) elsewhere(call *calls.Call) func() error {
-	var found atomic.Pointer[comm.Failure]
-	var over atomic.Bool
-	var t *time.Timer
-	ready := make(chan struct{})
-	t = time.AfterFunc(lookEvery, func() {
-		<-ready
-		if f := e.apart(call); f != nil {
-			found.Store(f)
-			e.g.above.Abort(f)
-		} else if !over.Load() {
-			t.Reset(lookEvery)
+// one another for ever. What it gives ends the looking, waits for one that is under way, and tells what was found.
+func (e *entries) elsewhere(call *calls.Call) func() *comm.Failure {
+	var (
+		mu    sync.Mutex
+		over  bool
+		found *comm.Failure
+		timer *time.Timer
+	)
+	look := func() {
+		mu.Lock()
+		defer mu.Unlock()
+		if over {
+			return
 		}
-	})
-	close(ready)
-	return func() error {
-		over.Store(true)
-		t.Stop()
-		if f := found.Load(); f != nil {
-			return f
+		if found = e.apart(call); found != nil {
+			e.g.above.Abort(found)
+		} else {
+			timer.Reset(lookEvery)
 		}
-		return nil
+	}
+	mu.Lock() // timer is not set yet
+	timer = time.AfterFunc(lookEvery, look)
+	mu.Unlock()
+	return func() *comm.Failure {
+		timer.Stop()
+		mu.Lock()
+		defer mu.Unlock()
+		over = true
+		return found
 	}
 }
 
