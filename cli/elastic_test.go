@@ -125,7 +125,7 @@ func TestRunTorch(t *testing.T) {
 func TestRunTorchFollow(t *testing.T) {
 	python := libweft.Python(t, "torch")
 	libweft.Build(t)
-	root, weft := libweft.Root(t), filepath.Join(built(t, "."), "weft")
+	root, weft := libweft.Root(t), program(t)
 	run := func(die string) (pids map[string]bool, loss, all string) {
 		cmd := bounded.Within(t, 2*time.Minute, weft, "run", "--follow", "--nproc", "3", "--min", "2", "--rdzv-conf", "last_call_timeout=60", "--", python, filepath.Join(root, "examples", "torch", "elastic.py"))
 		cmd.Env = append(os.Environ(), "PYTHONPATH="+filepath.Join(root, "python"), "PYTHONDONTWRITEBYTECODE=1", "STEPS=25", "DIE="+die)

@@ -86,9 +86,9 @@ func (b *builder) settle() {
 		wires[w.B]++
 	}
 	end := time.Now().Add(settleTime)
-	wait := func(f func() bool) {
-		for !f() && time.Now().Before(end) {
-			time.Sleep(100 * time.Millisecond)
+	wait := func(f func() bool) { // each look starts a process: a lab of many routers would be busy with them
+		for pause := 100 * time.Millisecond; !f() && time.Now().Before(end); pause = min(2*pause, 800*time.Millisecond) {
+			time.Sleep(pause)
 		}
 	}
 	_ = b.each(func(n *Node) error {
@@ -108,7 +108,7 @@ func (b *builder) settle() {
 			conf, _ := os.ReadFile("/run/weft/" + n.Name + "/etc/frr/frr.conf")
 			if bytes.Contains(conf, []byte("bfd profile")) {
 				wait(func() bool {
-					out, err := exec.Command("vtysh", "-N", n.Name, "-c", "show bfd peers brief").Output()
+					out, err := exec.Command("vtysh", "-N", n.Name, "-d", "bfdd", "-c", "show bfd peers brief").Output()
 					return err == nil && len(regexp.MustCompile(`(?m)\bup\s*$`).FindAll(out, -1)) >= len(n.Uplink)
 				})
 			}
