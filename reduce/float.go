@@ -27,7 +27,11 @@ type Element interface {
 
 // TypeOf is the Type of T.
 func TypeOf[T Element]() Type {
-	switch any(*new(T)).(type) {
+	switch any(*new(T)).(type) { // the usual ones first: calls on 8 bytes ask, too
+	case float32:
+		return Float32
+	case BF16:
+		return BFloat16
 	case int8:
 		return Int8
 	case uint8:
@@ -46,10 +50,6 @@ func TypeOf[T Element]() Type {
 		return Uint64
 	case F16:
 		return Float16
-	case BF16:
-		return BFloat16
-	case float32:
-		return Float32
 	case float64:
 		return Float64
 	case E4M3:

@@ -23,9 +23,9 @@
 //	 13376    192  let go     a bit a rank: it no longer uses this board. Every  the owner                never
 //	                          rank sets its own
 //	 13568    128  sleepers   how many ranks sleep for one of its flags          the owner                any time
-//	 13696     64  steps      flag: steps of an exchange by pieces; or where     the other rank           next operation
+//	 13696    128  steps      flag: steps of an exchange by pieces; or where     the other rank           next operation
 //	                          the input is staged instead
-//	 13760  65536  small      16 inputs of up to 4 KiB                           its readers              16 operations later
+//	 13824  65536  small      16 inputs of up to 4 KiB                           its readers              16 operations later
 //
 // Lines that others read are 128 bytes apart: processors fetch them in pairs, and a line that is written next would be taken
 // along. When a line may be written again is guarded by the window (package shared): a rank writes what an earlier operation
@@ -67,7 +67,7 @@ const (
 	atLetGo    = atNotice + noticeSize
 	atSleepers = atLetGo + 192
 	atSteps    = atSleepers + lineSize
-	atSmall    = atSteps + 64
+	atSmall    = atSteps + lineSize
 
 	lineSize   = 128
 	shrinkSize = 384
