@@ -240,7 +240,7 @@ Exit code 1 if anything is not as planned.`,
 	f.register(cmd)
 	cmd.Flags().StringVar(&from, "from", "", "readings: `DIR` with a folder a device, ssh or ssh:USER, or lab:NAME")
 	cmd.Flags().StringVar(&rsh, "rsh", "", "`COMMAND` in place of ssh; the device's name and a shell follow it")
-	cmd.Flags().StringSliceVar(&configs, "config", nil, "`FILE` to look for mistakes in: gres.conf, interfaces, netplan")
+	cmd.Flags().StringSliceVar(&configs, "config", nil, "`FILE` to look for mistakes in: gres.conf, interfaces, netplan, nccl.conf")
 	cmd.Flags().StringSliceVar(&fabric, "fabric", nil, "`FILE` with what ibnetdiscover or iblinkinfo printed")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print as JSON")
 	cmd.Flags().BoolVar(&unread, "allow-unknown", false, "do not fail for what could not be read")

@@ -22,19 +22,22 @@ const (
 	NoRule     Kind = "no-rule"     // a NIC whose packets leave by another
 	IPoIB      Kind = "ipoib-mtu"   // more than IP over InfiniBand carries
 	Standby    Kind = "standby"     // a bond that leaves a link idle
+	Variable   Kind = "variable"    // of NCCL: left over from another cluster
 )
 
 // Dialects of configuration files that Config reads.
-var ConfigDialects = []string{"gres.conf", "interfaces", "netplan"}
+var ConfigDialects = []string{"gres.conf", "interfaces", "netplan", "nccl.conf"}
 
-// Config finds mistakes in a configuration file that somebody wrote: gres.conf of Slurm, /etc/network/interfaces, netplan. It needs
-// no plan. dialect says which it is; "" for one that the text tells.
+// Config finds mistakes in a configuration file that somebody wrote: gres.conf of Slurm, /etc/network/interfaces, netplan,
+// nccl.conf or the variables of a job script. It needs no plan. dialect says which it is; "" for one that the text tells.
 func Config(name, dialect string, data []byte) ([]Finding, error) {
 	text := string(data)
 	if dialect == "" {
 		switch {
 		case has(text, "Name=") && (has(text, "File=") || has(text, "AutoDetect=")) || has(text, "AutoDetect="):
 			dialect = "gres.conf"
+		case has(text, "NCCL_") && !has(text, "network:"):
+			dialect = "nccl.conf"
 		case has(text, "iface "):
 			dialect = "interfaces"
 		case has(text, "network:"):
@@ -45,6 +48,8 @@ func Config(name, dialect string, data []byte) ([]Finding, error) {
 	switch dialect {
 	case "gres.conf":
 		c.gres(text)
+	case "nccl.conf":
+		c.nccl(text)
 	case "interfaces":
 		c.nics(interfaces(text))
 	case "netplan":
@@ -177,6 +182,47 @@ func (c *config) gres(text string) {
 	}
 }
 
+// byHand are NCCL's variables that are best left unset, and why.
+var byHand = map[string]string{
+	"NCCL_ALGO":             "NCCL chooses by size and topology; one algorithm for all sizes is slow for most",
+	"NCCL_PROTO":            "NCCL chooses by size; LL128 where it is not safe gives wrong results",
+	"NCCL_NTHREADS":         "NCCL's own choice knows the GPU",
+	"NCCL_BUFFSIZE":         "NCCL's own choice is 4 MB, and more takes memory from the job",
+	"NCCL_MIN_NCHANNELS":    "channels take processors of the GPU from the computation",
+	"NCCL_MAX_NCHANNELS":    "channels take processors of the GPU from the computation",
+	"NCCL_NET_GDR_LEVEL":    "NCCL reads the distance of NIC and GPU itself",
+	"NCCL_IB_GID_INDEX":     "indices differ from host to host; NCCL_IB_ADDR_RANGE names the GID by its network (NCCL 2.21 and later)",
+	"NCCL_IB_DISABLE":       "collectives go over sockets then",
+	"NCCL_P2P_DISABLE":      "GPUs of a host do not use NVLink then",
+	"NCCL_SHM_DISABLE":      "GPUs of a host go over the network then",
+	"NCCL_NET_GDR_READ":     "NCCL chooses by the GPU",
+	"NCCL_SOCKET_NTHREADS":  "it concerns sockets only, not RDMA",
+	"NCCL_NSOCKS_PERTHREAD": "it concerns sockets only, not RDMA",
+}
+
+// nccl checks the variables of nccl.conf, or of a job script that exports them.
+func (c *config) nccl(text string) {
+	lines, numbers := joined(text)
+	for i, line := range lines {
+		for _, word := range strings.Fields(line) {
+			name, value, ok := strings.Cut(word, "=")
+			if !ok || !strings.HasPrefix(name, "NCCL_") {
+				continue
+			}
+			value = strings.Trim(value, `"'`)
+			why, leave := byHand[name]
+			switch {
+			case leave && value != "0" && value != "":
+				c.add(numbers[i], Variable, name, why, "unset", word, "remove the line; measure with and without it before you keep it")
+			case name == "NCCL_SOCKET_IFNAME" && strings.HasPrefix(strings.TrimLeft(value, "=^"), "ib") && !strings.HasPrefix(value, "^"):
+				c.add(numbers[i], Variable, name, "ranks find one another over IP over InfiniBand, which a fault of the fabric takes away with the data", "the front end's interface", word, "NCCL_SOCKET_IFNAME==front0, with the name of the front end's interface")
+			case name == "NCCL_IB_HCA" && value != "" && !strings.ContainsAny(value[:1], "=^"):
+				c.add(numbers[i], Variable, name, "without = at the beginning names are beginnings: mlx5_1 takes mlx5_10 to mlx5_19, too", "NCCL_IB_HCA=="+value, word, "NCCL_IB_HCA=="+value)
+			}
+		}
+	}
+}
+
 // nic is an interface of a file.
 type nic struct {
 	name     string
@@ -304,7 +350,7 @@ func maskBits(s string) (int, bool) {
 	return bits, true
 }
 
-// netplan reads a file of netplan. It does not know lines; findings name the interface.
+// netplan reads a file of netplan.
 func netplan(data []byte) ([]nic, error) {
 	type device struct {
 		Addresses  []any  `yaml:"addresses"`
@@ -335,7 +381,8 @@ func netplan(data []byte) ([]nic, error) {
 		slices.Sort(names)
 		for _, n := range names {
 			d := group[n]
-			x := nic{name: n, mtu: d.MTU, bond: d.Parameters.Mode, ib: strings.HasPrefix(n, "ib") || d.Mode != "", connect: d.Mode == "connected"}
+			at := lineOf(data, 0, n)
+			x := nic{name: n, line: at, mtuLine: lineOf(data, at, "mtu"), bondLine: lineOf(data, at, "mode"), mtu: d.MTU, bond: d.Parameters.Mode, ib: strings.HasPrefix(n, "ib") || d.Mode != "", connect: d.Mode == "connected"}
 			for _, a := range d.Addresses {
 				if p, err := netip.ParsePrefix(fmt.Sprint(a)); err == nil {
 					x.prefixes = append(x.prefixes, p)
@@ -349,6 +396,24 @@ func netplan(data []byte) ([]nic, error) {
 		}
 	}
 	return list, nil
+}
+
+// lineOf is the first line from one on that has a key of YAML; that line where none has it.
+func lineOf(data []byte, from int, key string) int {
+	number := 0
+	for line := range strings.Lines(string(data)) {
+		number++
+		line, _, _ = strings.Cut(line, "#")
+		if number < from {
+			continue
+		}
+		for _, word := range strings.FieldsFunc(line, func(r rune) bool { return strings.ContainsRune(" \t\n{,", r) }) {
+			if strings.Trim(strings.TrimSuffix(word, ":"), `"'`) == key && strings.HasSuffix(word, ":") {
+				return number
+			}
+		}
+	}
+	return from
 }
 
 func plural(n int, word string) string {

@@ -96,7 +96,10 @@ func TestConfigFilesOfGuides(t *testing.T) {
 		{"gres, several files with links", "Name=gpu File=/dev/nvidia[0-3] Links=-1,4,4,4\n", []string{"1 links /dev/nvidia0"}},
 		{"interfaces", guideInterfaces, []string{"17 flat-subnet eth2", "17 no-rule eth2", "25 ipoib-mtu ib0", "31 standby bond0"}},
 		{"interfaces, right", rightInterfaces, nil},
-		{"netplan", guideNetplan, []string{"0 ipoib-mtu ibs1", "0 flat-subnet rail1", "0 no-rule rail1", "0 standby stor"}},
+		{"netplan", guideNetplan, []string{"6 ipoib-mtu ibs1", "5 flat-subnet rail1", "5 no-rule rail1", "8 standby stor"}},
+		{"nccl.conf", "# from a guide\nNCCL_SOCKET_IFNAME=ib0\nNCCL_NTHREADS=512\nNCCL_DEBUG=INFO\n", []string{"2 variable NCCL_SOCKET_IFNAME", "3 variable NCCL_NTHREADS"}},
+		{"job script", "#!/bin/bash\nexport NCCL_IB_HCA=mlx5_1 NCCL_IB_GID_INDEX=3\nsrun train\n", []string{"2 variable NCCL_IB_HCA", "2 variable NCCL_IB_GID_INDEX"}},
+		{"nccl.conf, right", "NCCL_SOCKET_IFNAME==front0\nNCCL_IB_HCA==mlx5_0:1\nNCCL_IB_DISABLE=0\nNCCL_IB_TC=106\n", nil},
 	} {
 		found, err := Config(c.name, "", []byte(c.text))
 		if err != nil {
@@ -120,7 +123,7 @@ func TestConfigFilesOfGuides(t *testing.T) {
 	if want := "Links=-1,N,N,N"; found[2].Want != want {
 		t.Errorf("%s is proposed, want %s", found[2].Want, want)
 	}
-	if _, err := Config("x", "", []byte("hello")); err == nil || !strings.Contains(err.Error(), "gres.conf, interfaces, netplan") {
+	if _, err := Config("x", "", []byte("hello")); err == nil || !strings.Contains(err.Error(), "gres.conf, interfaces, netplan, nccl.conf") {
 		t.Errorf("an unknown file: %v", err)
 	}
 }
