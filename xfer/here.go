@@ -84,6 +84,7 @@ func (r *Request) readHere(t *Agent) error {
 		return r.blame(err)
 	}
 	r.enter(Moving)
+	l.still = t == r.agent
 	if err := l.copyFrom(r.ctx, &src, r.gateFor); err != nil {
 		return r.faultOf(err)
 	}
@@ -134,6 +135,7 @@ func (r *Request) writeHere(t *Agent) error {
 		return err
 	}
 	r.enter(Moving)
+	l.still = true
 	if err := l.copyFrom(r.ctx, &src, r.gateFor); err != nil {
 		if errors.Is(err, ErrWithdrawn) {
 			return r.blame(err)

@@ -16,6 +16,7 @@ type landing struct {
 	view  view
 	total int64
 	ram   bool // all of it is memory
+	still bool // the source stays as it is until the request is over: no lease on it may end meanwhile
 
 	mu    sync.Mutex
 	idle  sync.Cond
@@ -299,11 +300,23 @@ func (l *landing) copyFrom(ctx context.Context, src *view, gate func(n int64) er
 	if l.ram && src.inMemory() {
 		return l.copyMemory(ctx, src, gate)
 	}
+	// An object that lies in memory as a whole is sent from there.
+	if t, ok := l.view.parts[0].at.sink.(taker); ok && l.still && len(l.view.parts) == 1 && len(src.parts) == 1 && src.parts[0].at.mem != nil {
+		if err := gate(l.total); err != nil {
+			return err
+		}
+		t.take(src.parts[0].at.mem[src.parts[0].off:][:l.total:l.total])
+		l.moved.Store(l.total)
+		return nil
+	}
 	if d := oneGPU(&l.view, src); d != nil {
 		return l.copyGPU(ctx, d, src, gate)
 	}
 	return l.copyStorage(ctx, src, gate)
 }
+
+// taker is a sink that can be given all bytes at once. They stay as they are until it has committed or aborted.
+type taker interface{ take(b []byte) }
 
 // copiers is how many goroutines copy memory: one core alone does not use all of the memory's rate.
 func copiers(total int64) int {
@@ -364,8 +377,19 @@ func (l *landing) copyStep(src *view, off, n int64) {
 	}
 }
 
-// pieces of storage that one call carries.
-const ioSize = 1 << 20
+// pieces of storage that one call carries; a request to a store carries more where it goes straight to or from memory.
+const (
+	ioSize     = 1 << 20
+	objectSize = 8 << 20
+)
+
+// piece is how much of a copy between two places one call carries.
+func piece(d, s *place) int64 {
+	if s.mem == nil && s.store.Kind() == Object && d.mem != nil {
+		return objectSize
+	}
+	return ioSize
+}
 
 // copyStorage copies with as many calls at once as the storage likes.
 func (l *landing) copyStorage(ctx context.Context, src *view, gate func(n int64) error) error {
@@ -385,7 +409,7 @@ func (l *landing) copyStorage(ctx context.Context, src *view, gate func(n int64)
 				i, at = i+1, 0
 				continue
 			}
-			n := min(d.n-at, ioSize)
+			n := min(d.n-at, piece(d.at, s.at))
 			j := job{d.at, s.at, d.off + at, s.off + at, n}
 			at += n
 			return j, true

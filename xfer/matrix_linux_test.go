@@ -19,6 +19,8 @@ import (
 	"time"
 
 	"github.com/weft-fabric/weft/ckpt/blob"
+	"github.com/weft-fabric/weft/gpu"
+	"github.com/weft-fabric/weft/gpu/soft"
 	"github.com/zeebo/xxh3"
 )
 
@@ -68,12 +70,31 @@ func matrixAgent() {
 		fatal(err)
 	}
 	b, err := a.Alloc(matrixSize)
+	if path == "pull" {
+		b = make([]byte, matrixSize) // which cannot be mapped
+	}
 	if err != nil {
 		fatal(err)
 	}
 	noise(b, seed)
 	s := Memory(b)
-	if kind != "host" {
+	switch kind {
+	case "host":
+	case "gpu":
+		d := soft.New(gpu.Plain)
+		at, err := d.Alloc(matrixSize)
+		if err != nil {
+			fatal(err)
+		}
+		x, err := NewDevice(d, at, matrixSize)
+		if err == nil {
+			err = x.WriteAt(context.Background(), b, 0)
+		}
+		if err != nil {
+			fatal(err)
+		}
+		s = x
+	default:
 		if err := os.WriteFile(filepath.Join(dir, name), b, 0o644); err != nil {
 			fatal(err)
 		}
@@ -265,6 +286,16 @@ func (p *matrixProcess) hear(limit time.Duration, which ...string) word {
 	}
 }
 
+// matrixWays are paths, and what the target's region is made of. On the way of GPUs both ends have memory of one. Reading the memory of
+// a process that is no child takes leave, which root has.
+func matrixWays() [][2]string {
+	ways := [][2]string{{"shm", "host"}, {"tcp", "host"}, {"unix", "file"}, {"unix", "object"}, {"gpu", "gpu"}}
+	if os.Geteuid() == 0 {
+		ways = append(ways, [2]string{"pull", "host"})
+	}
+	return ways
+}
+
 // A case of the matrix.
 type faultCase struct {
 	fault  string // kill, stop, lease
@@ -298,7 +329,7 @@ func TestFaultMatrix(t *testing.T) {
 	if *allFaults {
 		moments = 5
 	}
-	for _, way := range [][2]string{{"shm", "host"}, {"tcp", "host"}, {"unix", "file"}, {"unix", "object"}} {
+	for _, way := range matrixWays() {
 		for _, op := range []Op{Read, Write} {
 			for m := range moments {
 				for _, victim := range []string{"initiator", "target"} {
@@ -358,7 +389,7 @@ func TestFaultMatrix(t *testing.T) {
 	var b strings.Builder
 	fmt.Fprintf(&b, "| fault | path | region of the target | cases | ends that went on to the end | errors | right agent named | wrong bytes | hangs | longest until told |\n|---|---|---|---:|---:|---:|---:|---:|---:|---:|\n")
 	for _, fault := range []string{"kill -9", "SIGSTOP", "stopped beyond its lease"} {
-		for _, way := range [][2]string{{"shm", "host"}, {"tcp", "host"}, {"unix", "file"}, {"unix", "object"}} {
+		for _, way := range matrixWays() {
 			k := key{fault, way[0], way[1]}
 			if x := table[k]; x != nil {
 				fmt.Fprintf(&b, "| %s | %s | %s | %d | %d | %d | %d | %d | %d | %v |\n", fault, way[0], way[1], count[k], x.done, x.failed, x.right, x.wrong, x.hung, x.noticed.Round(time.Millisecond))
@@ -376,7 +407,11 @@ func runFault(t *testing.T, c faultCase, r *rand.Rand) (o outcome) {
 	if c.fault == "stopped beyond its lease" {
 		lease = 150 * time.Millisecond
 	}
-	a := startMatrix(t, "a", c.path, "host", dir, 1, lease)
+	mine := "host"
+	if c.kind == "gpu" {
+		mine = "gpu"
+	}
+	a := startMatrix(t, "a", c.path, mine, dir, 1, lease)
 	b := startMatrix(t, "b", c.path, c.kind, dir, 2, lease)
 	ready := b.hear(30*time.Second, "ready")
 	if ready.Is == "" || a.hear(30*time.Second, "ready").Is == "" {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"sync"
 
 	"github.com/weft-fabric/weft/ckpt/blob"
 	"github.com/weft-fabric/weft/unit"
@@ -75,15 +76,19 @@ func (x *object) Create(context.Context) (Sink, error) {
 	if x.size > maxObject {
 		return nil, fmt.Errorf("object %s: %w: %v, at most %v is written as one object", x.place.Path(x.name), ErrLimit, unit.Bytes(x.size), unit.Bytes(maxObject))
 	}
-	return &objectSink{x, make([]byte, x.size)}, nil
+	return &objectSink{of: x}, nil
 }
 
 type objectSink struct {
-	of  *object
-	buf []byte
+	of   *object
+	once sync.Once
+	buf  []byte
 }
 
+func (s *objectSink) take(b []byte) { s.buf = b }
+
 func (s *objectSink) WriteAt(_ context.Context, p []byte, off int64) error {
+	s.once.Do(func() { s.buf = make([]byte, s.of.size) })
 	copy(s.buf[off:], p)
 	return nil
 }

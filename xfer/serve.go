@@ -650,6 +650,7 @@ func (in *incoming) serve(s *inbound, p *post, resumed bool) error {
 			defer s.share.unuse()
 		}
 		defer s.imports.unuse()
+		in.land.still = true
 		if err := in.land.copyFrom(ctx, &src, func(n int64) error { return a.gate.take(ctx, p.class, n) }); err != nil {
 			return err
 		}
