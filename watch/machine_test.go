@@ -360,3 +360,26 @@ func TestBadReports(t *testing.T) {
 		t.Errorf("%v", v.Incidents)
 	}
 }
+
+// The records of those that wait for a dead rank can come before the report that it is gone:
+// it is dead, and does not just hold the job up.
+func TestRecordsBeforeTheProcessIsGone(t *testing.T) {
+	p := newPlay(4, 1, Config{Hang: 5})
+	p.run(30)
+	var dumps []Dump
+	for r := range 3 {
+		dumps = append(dumps, Dump{Job: "train", Dump: doctor.Dump{File: fmt.Sprintf("rank-%d", r), Rank: r, NameRank: r, Version: "weft",
+			Groups:  []doctor.Group{{ID: -1, Name: "comm 1 epoch 0", Ranks: []int{0, 1, 2, 3}, LastEnqueued: 99, LastCompleted: -1, HasStatus: true}},
+			Entries: []doctor.Op{{Record: 1, Group: "comm 1 epoch 0", GroupID: -1, Seq: 99, Name: "all-reduce", From: -1, To: -1, State: "started"}}}})
+	}
+	p.m.Observe(p.now, &Report{Host: "n0", At: p.now, Every: 1, Dumps: dumps})
+	p.run(2)
+	if len(p.alarms) > 0 {
+		t.Fatalf("before its process is known to be gone: %s", p.alarms[0].Verdict)
+	}
+	p.gone[3] = true
+	p.run(4)
+	if len(p.alarms) == 0 || p.alarms[0].Kind != "rank-dead" || !slices.Equal(p.alarms[0].Subject.Ranks, []int{3}) {
+		t.Errorf("%+v", p.alarms)
+	}
+}

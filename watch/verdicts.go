@@ -433,6 +433,12 @@ func (m *Machine) hang(now float64, j *job, raise raiser) {
 	if list := m.dumps[j.name]; len(list) > 0 && now-m.dumped[j.name] >= 1 {
 		j.members(list)
 		for _, h := range doctor.Hangs(&doctor.Case{Dumps: list}) {
+			// A rank without a record that still counts as running may have died a moment ago: the
+			// records of the others can come before the report that its process is gone.
+			running := slices.ContainsFunc(h.Culprits, func(c int) bool { return j.ranks[c] != nil && j.ranks[c].gone == 0 })
+			if h.Class == "missing" && running && now-m.dumped[j.name] < waitForOthers {
+				continue
+			}
 			m.hung(now, j, h, raise, "flight records of the ranks")
 		}
 	}
