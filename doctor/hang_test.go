@@ -87,7 +87,9 @@ type dumpJob struct {
 	keys     map[int][]string       // operations of each rank by name
 }
 
-func (j dumpJob) file(rank int) []byte {
+func (j dumpJob) file(rank int) []byte { return pickle(j.value(rank)) }
+
+func (j dumpJob) value(rank int) dict {
 	ids := map[string]int{}
 	for i, g := range slices.Sorted(mapsKeys(j.groups)) {
 		ids[g] = i
@@ -129,7 +131,7 @@ func (j dumpJob) file(rank int) []byte {
 		entries = append(entries, dict{{"record_id", i}, {"pg_id", ids[s.group]}, {"process_group", tuple{s.group, "group " + s.group}}, {"collective_seq_id", s.seq}, {"p2p_seq_id", s.seq}, {"op_id", s.seq},
 			{"profiling_name", "nccl:" + name}, {"state", state}, {"is_p2p", s.p2p}, {"input_sizes", []any{[]any{s.size}}}, {"output_sizes", []any{[]any{s.size}}}, {"input_dtypes", []any{"Float"}}, {"time_created_ns", 1700000000000000000 + i}, {"retired", state == "completed"}, {"timeout_ms", 600000}})
 	}
-	return pickle(dict{{"version", "2.9"}, {"pg_config", config}, {"nccl_version", "2.27.3"}, {"pg_status", status}, {"entries", entries}})
+	return dict{{"version", "2.9"}, {"pg_config", config}, {"nccl_version", "2.27.3"}, {"pg_status", status}, {"entries", entries}}
 }
 
 func mapsKeys[V any](m map[string]V) func(func(string) bool) {

@@ -78,6 +78,13 @@ func flight(name string, d *pdict) doctor.Dump {
 			out.Groups = append(out.Groups, group)
 		}
 	}
+	if config == nil { // old dumps: the members of a group are those that have operations of it
+		for _, o := range out.Entries {
+			if !slices.ContainsFunc(out.Groups, func(g doctor.Group) bool { return g.Name == o.Group }) {
+				out.Groups = append(out.Groups, doctor.Group{ID: o.GroupID, Name: o.Group, Desc: o.Desc, LastEnqueued: -1, LastCompleted: -1})
+			}
+		}
+	}
 	if status != nil && len(status.m) > 0 {
 		out.Idle = true
 		for _, v := range status.m {
