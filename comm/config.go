@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/weft-fabric/weft/transport/auth"
+	"github.com/weft-fabric/weft/transport/tcp"
 	"github.com/weft-fabric/weft/transport/ucx"
 	"github.com/weft-fabric/weft/transport/wait"
 	"github.com/weft-fabric/weft/unit"
@@ -126,6 +127,14 @@ func SettingsFromEnviron(environ []string) (Config, error) {
 	e := newEnv(environ)
 	c := e.settings()
 	return c, e.err()
+}
+
+// outage is how long a rank is waited for that no link reaches.
+func (c *Config) outage() time.Duration {
+	if c.Outage == 0 {
+		return tcp.OutageTime
+	}
+	return max(c.Outage, 0)
 }
 
 // witnessed begins a quorum with a witness, whose address follows.

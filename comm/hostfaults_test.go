@@ -124,6 +124,7 @@ type hostRow struct {
 	right, failures int    // survivors that named the right ranks, of those with an error
 	worst           time.Duration
 	wrong, worlds   int
+	shrank          time.Duration // until the last Shrink was over, of ranks that went on or gave up
 }
 
 func (r hostRow) String() string {
@@ -131,7 +132,11 @@ func (r hostRow) String() string {
 	if r.failures > 0 {
 		named = fmt.Sprintf("%d of %d", r.right, r.failures)
 	}
-	return fmt.Sprintf("| %s | %s | %s | %s | %d | %d |\n", r.fault, r.went, named, r.worst.Round(10*time.Millisecond), r.wrong, r.worlds)
+	shrank := ""
+	if r.shrank > 0 {
+		shrank = r.shrank.Round(10 * time.Millisecond).String()
+	}
+	return fmt.Sprintf("| %s | %s | %s | %s | %d | %d | %s |\n", r.fault, r.went, named, r.worst.Round(10*time.Millisecond), r.wrong, r.worlds, shrank)
 }
 
 // Faults of hosts and of the links between them: what is over in time costs no call; what stays names the right ranks; data is never
@@ -180,7 +185,7 @@ func TestPageHasEveryHostFault(t *testing.T) {
 		_, line, _ := strings.Cut(string(b), "\n| "+f.name+" |")
 		line, _, _ = strings.Cut(line, "\n")
 		cells := strings.Split(line, "|")
-		if len(cells) != 6 || strings.TrimSpace(cells[3]) != "0" || !slices.Contains([]string{"0", "1"}, strings.TrimSpace(cells[4])) {
+		if len(cells) != 7 || strings.TrimSpace(cells[3]) != "0" || !slices.Contains([]string{"0", "1"}, strings.TrimSpace(cells[4])) {
 			t.Errorf("the line of %q: %q", f.name, line)
 		}
 	}
@@ -194,8 +199,8 @@ Network namespaces are the hosts. Two ranks on each work all the time: all-reduc
 is that of any rank, the outage included; after a fault for good it is the time until the last survivor had its error. WEFT_OUTAGE is
 30 s, 60 s for the longest and 1 s for cuts for good. Then all survivors call Shrink at once. Made by ` + "`make host-faults`" + `:
 
-| fault | the job | right ranks named | longest call, or time to the error | wrong elements | worlds afterwards |
-|---|---|---:|---:|---:|---:|
+| fault | the job | right ranks named | longest call, or time to the error | wrong elements | worlds afterwards | Shrink took |
+|---|---|---:|---:|---:|---:|---:|
 `
 )
 
@@ -283,6 +288,7 @@ func (f *hostFault) forGood(t *testing.T, list procs, began int64, row *hostRow)
 	if row.wrong > 0 {
 		t.Errorf("%d wrong elements", row.wrong)
 	}
+	asked := clock.Now()
 	// Everybody shrinks at the same time: at most one world comes of it.
 	for _, side := range sides {
 		for _, r := range side {
@@ -295,6 +301,7 @@ func (f *hostFault) forGood(t *testing.T, list procs, began int64, row *hostRow)
 		ok := 0
 		for _, r := range side {
 			e := list[r].await("shrink")
+			row.shrank = max(row.shrank, time.Duration(e.Clock-asked))
 			var at [2]int
 			if e.Err == "" && json.Unmarshal(e.Value, &at) == nil && at[1] == len(side) {
 				ok++

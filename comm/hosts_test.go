@@ -95,6 +95,36 @@ func TestThreeHostsTwoRails(t *testing.T) {
 	list.finish()
 }
 
+// Two hosts of four ranks with two rails: messages of one piece, of which each rank sends its own, use both rails alike.
+func TestRanksOfAHostShareRails(t *testing.T) {
+	const hosts = 2
+	lab := nslab.New(t, hosts, 2)
+	list := onHosts(t, lab, hosts, 4, "serve", "WEFT_RAILS=all")
+	list.all(order{Do: "dup"})
+	sent := func(h int) (all [2]uint64) {
+		for r := range all {
+			n, _, err := lab.Bytes(h, r)
+			must(t, err)
+			all[r] = n
+		}
+		return all
+	}
+	before := [hosts][2]uint64{sent(0), sent(1)}
+	for r, e := range list.all(order{Do: "op", Op: "all-reduce", Count: 128 << 10, Times: 20}) {
+		if e.Err != "" || e.Data != "complete" {
+			t.Errorf("rank %d: %s %s", r, e.Data, e.Err)
+		}
+	}
+	for h := range hosts {
+		now := sent(h)
+		a, b := now[0]-before[h][0], now[1]-before[h][1]
+		if total := a + b; total < 1<<20 || min(a, b) < total/3 {
+			t.Errorf("host %d sent %d bytes over one rail and %d over the other", h, a, b)
+		}
+	}
+	list.finish()
+}
+
 // Ranks that lay shared memory out differently do not join: their results would be wrong.
 func TestLayoutsMustAgree(t *testing.T) {
 	w := &world{process: &process{}}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/weft-fabric/weft/comm/internal/blame"
@@ -43,6 +44,7 @@ type shrink struct {
 	silent []int                 // ranks whose vote was missing in the last attempt
 	after  int64                 // when this rank may make an attempt; 0 if it is not yet time
 	looked int64                 // how long the longest look at the boards took
+	unseen []int                 // ranks whose boards did not answer the last one
 	chosen int64                 // when a record was found to be chosen
 
 	mute      error // why the witness did not answer when it was asked last; nil if it did
@@ -103,8 +105,10 @@ func (s *shrink) look(boards []board.Board) {
 			s.after = 0
 		}
 	}()
+	s.unseen = nil
 	for i, b := range boards {
 		if b == nil {
+			s.unseen = append(s.unseen, i)
 			continue
 		}
 		s.ballot = max(s.ballot, b.Vote().Promised)
@@ -205,12 +209,7 @@ func (s *shrink) attempt(boards []board.Board) *board.Record {
 
 // isHalf reports whether the boards that are ok are half of all, and there is a witness to decide.
 func (s *shrink) isHalf(asks []voted) bool {
-	yes := 0
-	for _, a := range asks {
-		if a.ok {
-			yes++
-		}
-	}
+	yes, _ := s.count(asks)
 	return s.c.world.witness != nil && 2*yes == len(asks)
 }
 
@@ -372,8 +371,16 @@ func (s *shrink) proposal(asks []voted, tie *tied) *board.Record {
 
 // enough reports whether the boards that are ok are enough to decide.
 func (s *shrink) enough(asks []voted) bool {
+	yes, no := s.count(asks)
+	if s.c.world.majority {
+		return isMajority(yes, len(asks), asks[0].ok && s.c.world.witness == nil)
+	}
+	return no == 0 && len(s.silent) == 0
+}
+
+// count gives how many boards are ok, and how many refuse; it notes which ranks do not answer though they are not known to be gone.
+func (s *shrink) count(asks []voted) (yes, no int) {
 	s.silent = nil
-	yes, no := 0, 0
 	for i, a := range asks {
 		if a.ok {
 			yes++
@@ -383,10 +390,7 @@ func (s *shrink) enough(asks []voted) bool {
 			s.silent = append(s.silent, i)
 		}
 	}
-	if s.c.world.majority {
-		return isMajority(yes, len(asks), asks[0].ok && s.c.world.witness == nil)
-	}
-	return no == 0 && len(s.silent) == 0
+	return yes, no
 }
 
 // isMajority reports whether some ranks of n are a majority: more than half, or half with rank 0.
@@ -428,9 +432,16 @@ func (s *shrink) over(decided bool) error {
 				gone = append(gone, i)
 			}
 		}
-		first := c.Rank() == 0 || c.group.Alive(0) == nil
+		// A rank that this one never talked to is not known to be gone when the link to it is. After an outage's time it is.
+		if now-s.began > int64(s.grace+c.world.cfg.outage()) {
+			gone = s.unseen
+		}
+		first := !slices.Contains(gone, 0)
 		left := c.Size() - len(gone)
 		if c.world.witness != nil && 2*left == c.Size() {
+			if s.mute == nil { // is it there? Other candidates may be before this one
+				s.ask(&tied{}, nil, func(was board.Vote) (board.Vote, bool) { return was, was == board.Vote{} })
+			}
 			if first = true; s.mute != nil && now-s.muteSince > int64(s.grace) {
 				return s.fails(NoQuorum, gone, fmt.Errorf("%s cannot be reached, the %d that are left are half of %d, and the witness that decides between halves does not answer: %w", blame.Names(gone), left, c.Size(), s.mute))
 			}

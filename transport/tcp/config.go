@@ -46,6 +46,10 @@ type Config struct {
 	Interfaces []string
 	AllRails   bool
 
+	// GPU is that of this rank among those of its host, by their addresses on the PCI bus; less than 0 for none. With several interfaces
+	// a rank begins with the nearest one.
+	GPU int
+
 	// Streams is how many connections a pair of ranks has for each pair of
 	// interfaces; 0 for one on loopback and two elsewhere. Short messages use the first,
 	// long ones all.

@@ -151,6 +151,23 @@ func (e *Endpoint) pairsWith(rank int) [][2]int {
 	return ps
 }
 
+// firstWith is the pair of rails with which messages to a peer begin, and how many pairs there are.
+func (e *Endpoint) firstWith(rank int) (first, n int) {
+	low, high := min(rank, e.cfg.Rank), max(rank, e.cfg.Rank)
+	pairs := rails.Pairs(e.where[low], e.where[high])
+	if len(pairs) < 2 {
+		return 0, 1
+	}
+	return rails.First(e.facts, low, high, pairs, func(rank, rail int) string {
+		for _, r := range e.facts[rank].Rails {
+			if r.Addr == e.where[rank][rail].Addr.Addr() {
+				return r.Name
+			}
+		}
+		return ""
+	}), len(pairs)
+}
+
 // reached reports whether a rank is reached in another way.
 func (e *Endpoint) reached(rank int) bool { return e.cfg.Reached != nil && e.cfg.Reached[rank] }
 
@@ -378,9 +395,9 @@ func (e *Endpoint) join(s *stream) (old []*stream, err error) {
 	all := append(slices.Clone(pr.all()), s)
 	// Pairs of ranks differ in which of their rails is the first, where short messages go. The second stream of a rail
 	// comes after the first ones of all: a message of few pieces uses every rail.
-	turn, n := e.cfg.Rank+pr.rank, len(e.pairsWith(pr.rank))
+	first, n := e.firstWith(pr.rank)
 	slices.SortStableFunc(all, func(a, b *stream) int {
-		return (a.number-b.number)*1024 + (a.pair+turn)%n - (b.pair+turn)%n
+		return (a.number-b.number)*1024 + (a.pair-first+n)%n - (b.pair-first+n)%n
 	})
 	pr.streams.Store(&all)
 	if len(all) >= e.want[pr.rank] && !pr.met.Swap(true) {

@@ -32,6 +32,7 @@ type Endpoint struct {
 	rails   []rails.Rail
 	traffic []traffic         // by rail
 	where   [][]rails.Address // listening addresses by rank and rail
+	facts   []rails.Facts     // what ranks told about their hosts
 	want    []int             // streams by rank
 
 	listeners []net.Listener
@@ -104,7 +105,7 @@ func (e *Endpoint) open(ctx context.Context) error {
 	if e.cfg.Size == 1 {
 		return nil
 	}
-	mine, err := rails.LookAround()
+	mine, err := rails.LookAround(e.cfg.GPU)
 	if err != nil {
 		return err
 	}
@@ -119,6 +120,7 @@ func (e *Endpoint) open(ctx context.Context) error {
 		}
 	}
 	e.settle(all)
+	e.facts = all
 	if e.rails, err = rails.Choose(&rails.Config{Rank: e.cfg.Rank, Interfaces: e.cfg.Interfaces, AllRails: e.cfg.AllRails, Token: e.cfg.Token, NoToken: e.cfg.NoToken}, all); err != nil {
 		return err
 	}

@@ -26,11 +26,13 @@ type Facts struct {
 	Host  string // equal on ranks that share cores
 	Space string // equal on ranks that share interfaces
 	Rails []Rail
+	Near  string // the interface that is nearest to the rank's GPU; empty if there is none
 }
 
 type factsWire struct {
 	Host, Space string
 	Rails       []railWire
+	Near        string `json:",omitzero"`
 }
 
 type railWire struct {
@@ -39,7 +41,7 @@ type railWire struct {
 }
 
 func (f *Facts) Put() []byte {
-	w := factsWire{Host: f.Host, Space: f.Space}
+	w := factsWire{Host: f.Host, Space: f.Space, Near: f.Near}
 	for _, r := range f.Rails {
 		w.Rails = append(w.Rails, railWire{r.Name, netip.PrefixFrom(r.Addr, r.Bits)})
 	}
@@ -55,15 +57,15 @@ func (f *Facts) Get(b []byte) error {
 	if err := json.Unmarshal(b, &w); err != nil {
 		return fmt.Errorf("facts about its Host: %w", err)
 	}
-	*f = Facts{Host: w.Host, Space: w.Space}
+	*f = Facts{Host: w.Host, Space: w.Space, Near: w.Near}
 	for _, r := range w.Rails {
 		f.Rails = append(f.Rails, Rail{Name: r.Name, Addr: r.Prefix.Addr(), Bits: r.Prefix.Bits()})
 	}
 	return nil
 }
 
-// LookAround finds this host's interfaces that are up, loopback last.
-func LookAround() (*Facts, error) {
+// LookAround finds this host's interfaces that are up, loopback last, and which of them is nearest to a GPU.
+func LookAround(gpu int) (*Facts, error) {
 	f := &Facts{}
 	boot, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	name, _ := os.Hostname()
@@ -102,6 +104,11 @@ func LookAround() (*Facts, error) {
 			f.Rails = append(f.Rails, best)
 		}
 	}
+	var names []string
+	for _, r := range f.Rails {
+		names = append(names, r.Name)
+	}
+	f.Near = Near(os.DirFS("/sys"), gpu, names)
 	f.Rails = append(f.Rails, loop...)
 	return f, nil
 }
