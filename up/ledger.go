@@ -285,7 +285,7 @@ func (l *ledger) reported(slot int, w elastic.Word) {
 			l.r.board.Collectives(slot, list)
 		}
 	case rank.Saved:
-		var c rank.Checkpoint
+		var c rank.Part
 		if read(&c) {
 			l.saved(slot, w.At, c)
 		}
@@ -358,7 +358,7 @@ func (l *ledger) stepped(slot int, s report.Step) {
 }
 
 // saved takes a rank's part of a checkpoint.
-func (l *ledger) saved(slot int, at time.Time, c rank.Checkpoint) {
+func (l *ledger) saved(slot int, at time.Time, c rank.Part) {
 	key := saveKey{c.Step, c.Epoch}
 	s := l.saves[key]
 	if s == nil {

@@ -73,8 +73,8 @@ type Formed struct {
 	Cause     string       `json:"cause,omitempty"` // why not from peers, where some had state
 }
 
-// Checkpoint is a rank's part of one.
-type Checkpoint struct {
+// Part is a rank's part of a checkpoint.
+type Part struct {
 	Step      int           `json:"step"`
 	Epoch     uint64        `json:"epoch"`
 	Bytes     int64         `json:"bytes"` // of this rank
@@ -214,7 +214,7 @@ func (j *job) begin(ctx context.Context, c *comm.Comm) (from string, err error) 
 	_ = j.store.Wait(ctx) // of what this rank was writing; its errors have been told
 	m, damaged, err := checkpoint.Resume(ctx, j.t, j.store)
 	for _, d := range damaged {
-		_ = j.link.Report(Saved, Checkpoint{Step: int(d.Step), Epoch: j.e.Number, Err: d.Error()})
+		_ = j.link.Report(Saved, Part{Step: int(d.Step), Epoch: j.e.Number, Err: d.Error()})
 	}
 	if errors.Is(err, ckpt.ErrNone) && len(damaged) == 0 {
 		return "seed", nil
@@ -322,7 +322,7 @@ func (j *job) save() (held time.Duration, done <-chan struct{}) {
 	if err == nil {
 		err = j.store.Async(context.Background(), m, tensors)
 	}
-	r := Checkpoint{Step: int(m.Step), Epoch: j.e.Number, Of: m.World, Held: time.Since(began), Final: j.final}
+	r := Part{Step: int(m.Step), Epoch: j.e.Number, Of: m.World, Held: time.Since(began), Final: j.final}
 	for _, t := range tensors {
 		r.Bytes += int64(len(t.Data))
 	}
@@ -372,7 +372,7 @@ func (j *job) Halt(ctx context.Context, c *comm.Comm, e elastic.Epoch) error {
 	}
 	j.saved = int(m.Step)
 	err = j.store.Emergency(ctx, m, tensors)
-	r := Checkpoint{Step: int(m.Step), Epoch: e.Number, Of: m.World, Took: time.Since(began), Done: true, Emergency: true}
+	r := Part{Step: int(m.Step), Epoch: e.Number, Of: m.World, Took: time.Since(began), Done: true, Emergency: true}
 	for _, t := range tensors {
 		r.Bytes += int64(len(t.Data))
 	}
