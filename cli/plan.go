@@ -396,7 +396,7 @@ func (f *trainFlags) search(cmd *cobra.Command, q *plan.Question, a *answer) err
 	if len(missing) > 0 {
 		return fmt.Errorf("a search needs %s; or give a whole --layout", strings.Join(missing, " and "))
 	}
-	w := plan.Wish{Batch: f.batch, Seq: f.seq, Dtype: f.dtype, Phase: f.phase, Release: f.release, Factor: f.factor, Top: max(f.top, 2)}
+	w := plan.Wish{Batch: f.batch, Seq: f.seq, Dtype: f.dtype, Phase: f.phase, Release: f.release, Factor: f.factor, Reserve: .05, Top: max(f.top, 2)}
 	if !f.asJSON && isTerminal(cmd.ErrOrStderr()) {
 		w.Progress = func(done, all int, best float64) {
 			fmt.Fprintf(cmd.ErrOrStderr(), "\r%d of %d layouts, best %.4g s ", done, all, best)

@@ -39,7 +39,7 @@ func (r *Report) plan(c *cluster.Cluster, n cluster.Needs) error {
 		return fmt.Errorf("needs: model %s cannot be planned here: %w", m.Name, err)
 	}
 	p := &ModelPlan{Model: m.Name, GPUs: machine.GPUs, Tokens: n.Tokens, rateFrom: machine.HourFrom}
-	found, err := plan.Search(m, machine, plan.Megatron, plan.Wish{Batch: n.Batch, Seq: n.Seq, Dtype: n.Dtype, Top: 2})
+	found, err := plan.Search(m, machine, plan.Megatron, plan.Wish{Batch: n.Batch, Seq: n.Seq, Dtype: n.Dtype, Reserve: .05, Top: 2})
 	if err != nil {
 		return fmt.Errorf("needs: model %s: %w", m.Name, err)
 	}

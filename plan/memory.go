@@ -222,7 +222,7 @@ func (p *pricer) memory(c *Cost) {
 				c.Memory = append(c.Memory, Term{Name: name, Value: v, Unit: "B", Why: why})
 			}
 		}
-		put("weights", weights, fmt.Sprintf("%.4g parameters, %s", o.dense+o.experts, sharing(b.weights, b.sharedW, share)))
+		put("weights", weights, fmt.Sprintf("%.4gB parameters, %s", (o.dense+o.experts)/1e9, sharing(b.weights, b.sharedW, share)))
 		put("gradients", grads+transient, sharing(b.gradients, b.sharedG+b.transient, share))
 		put("optimizer", optim, sharing(b.optimizer, b.sharedO, share))
 		put("gathered layers", live, "two layers and the gradient of one")

@@ -173,6 +173,27 @@ func TestSearchIsBruteForce(t *testing.T) {
 	}
 }
 
+// A search leaves memory free where it can, and takes what fits at all where it cannot.
+func TestReserve(t *testing.T) {
+	mc := clusterOf(t, "H100", 64, 400)
+	m := named(t, "llama3-70b")
+	tight, err := Search(m, mc, Megatron, Wish{Batch: 128, Seq: 8192})
+	if err != nil {
+		t.Fatal(err)
+	}
+	loose, err := Search(m, mc, Megatron, Wish{Batch: 128, Seq: 8192, Reserve: .05})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c := loose.Best; c.Over > -.05*c.Capacity || c.Step < tight.Best.Step {
+		t.Errorf("%.3g s with %.3g GB free, %.3g s without a reserve", c.Step, -c.Over/1e9, tight.Best.Step)
+	}
+	all, err := Search(m, mc, Megatron, Wish{Batch: 128, Seq: 8192, Reserve: .9})
+	if err != nil || all.Best == nil || all.Best.Step != tight.Best.Step {
+		t.Errorf("%+v, %v", all, err)
+	}
+}
+
 // The layouts that the BLOOM team tried on 48 nodes: what the model would choose takes no more than 5% longer
 // than the best that was measured.
 func TestRegretOnTheBLOOMGrid(t *testing.T) {

@@ -24,6 +24,41 @@ type Page struct {
 	USD     float64
 }
 
+// days says a time in the unit that fits it.
+func days(d float64) string {
+	switch {
+	case d < 2:
+		return fmt.Sprintf("%.1f hours", 24*d)
+	case d < 730:
+		return fmt.Sprintf("%.1f days", d)
+	}
+	return fmt.Sprintf("%.1f years", d/365)
+}
+
+// dollars says an amount in words that people use.
+func dollars(v float64) string {
+	switch {
+	case v >= 1e9:
+		return fmt.Sprintf("$%.3g billion", v/1e9)
+	case v >= 1e6:
+		return fmt.Sprintf("$%.3g million", v/1e6)
+	case v >= 1e4:
+		return fmt.Sprintf("$%.0f,000", v/1e3)
+	}
+	return fmt.Sprintf("$%.4g", v)
+}
+
+// Text is the value in a unit that fits it.
+func (t Term) Text() string {
+	switch {
+	case t.Unit == "s" && t.Value > 0 && t.Value < 1e-3:
+		return fmt.Sprintf("%.3g us", 1e6*t.Value)
+	case t.Unit == "s" && t.Value > 0 && t.Value < 1:
+		return fmt.Sprintf("%.3g ms", 1e3*t.Value)
+	}
+	return fmt.Sprintf("%.4g %s", t.Value, t.Unit)
+}
+
 // HTML writes the report as one page that needs nothing else.
 func (p Page) HTML(w io.Writer) error {
 	type fact struct{ Name, Value, Class string }
@@ -33,13 +68,16 @@ func (p Page) HTML(w io.Writer) error {
 	}
 	c := p.Cost
 	fits := fact{"memory", fmt.Sprintf("%.0f of %.0f GB", c.Peak/1e9, c.Capacity/1e9), "good"}
-	if !c.Fits {
+	switch {
+	case !c.Fits:
 		fits.Class = "bad"
+	case c.Peak > .95*c.Capacity:
+		fits.Class, fits.Name = "tight", "memory, which is tight"
 	}
 	facts := []fact{{"a step", fmt.Sprintf("%.3g s", c.Step), ""}, {"tokens/s a GPU", fmt.Sprintf("%.4g", c.TokensPerS), ""}, {"MFU, " + string(c.Convention), fmt.Sprintf("%.1f%%", 100*c.MFU), ""}, fits,
 		{"idle in the pipeline", fmt.Sprintf("%.1f%%", 100*c.Bubble), ""}}
 	if p.Days > 0 {
-		facts = append(facts, fact{"days", fmt.Sprintf("%.1f", p.Days), ""}, fact{"cost", fmt.Sprintf("$%.3g", p.USD), ""})
+		facts = append(facts, fact{"to train", days(p.Days), ""}, fact{"cost", dollars(p.USD), ""})
 	}
 	var bars []bar
 	for _, t := range c.Memory {

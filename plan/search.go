@@ -20,6 +20,7 @@ type Wish struct {
 	Schedules  []schedule.Kind   // nil for 1f1b and interleaved
 	Release    string
 	Factor     float64
+	Reserve    float64 // share of the memory that a layout leaves free, where any layout does
 	Top        int     // how many candidates to keep; 0 for 10
 	Within     float64 // candidates up to so many times the best are priced for the front; 0 for 1.1
 	// Progress, if set, is called now and then.
@@ -291,7 +292,7 @@ func search(m *work.Model, mc *Machine, f Framework, w Wish, h Habits) (*Found, 
 			}
 			w.Progress(i, len(todo), best)
 		}
-		if !c.Fits {
+		if c.Over > -w.Reserve*c.Capacity {
 			if out.Over == nil || c.Over < out.Over.Over {
 				out.Over = c
 			}
@@ -302,6 +303,10 @@ func search(m *work.Model, mc *Machine, f Framework, w Wish, h Habits) (*Found, 
 		if len(fit) >= top {
 			limit = min(limit, max(fit[top-1].Step, fit[0].Step*within))
 		}
+	}
+	if len(fit) == 0 && w.Reserve > 0 {
+		w.Reserve = 0
+		return search(m, mc, f, w, h)
 	}
 	if len(fit) == 0 {
 		if out.Over == nil {

@@ -79,7 +79,7 @@ type Kind struct {
 // Kinds are the engines that points.csv has measurements of. Compute stands for clocks under a power cap and work that is
 // not in the kernels' table, as the factors of training steps do; docs/serve-accuracy.md says how well they predict.
 var Kinds = []Kind{
-	{"vllm", Habits{Eager: .4e-3, EagerExperts: 1e-3, Turn: 20e-3}, 4096, 1.05, 1.2},
+	{"vllm", Habits{Eager: .4e-3, EagerExperts: 1e-3, Turn: 20e-3}, 2048, 1.05, 1.2},
 	{"sglang", Habits{Eager: .4e-3, EagerExperts: 1e-3, Turn: 20e-3, PromptsFirst: true}, 8192, 1, 1.2},
 	{"trtllm", Habits{Eager: .4e-3, EagerExperts: 1e-3, Turn: 20e-3}, 4096, 1, 1.15},
 }
