@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"net"
 	"os"
 	"os/signal"
 	"slices"
@@ -13,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"github.com/weft-fabric/weft/launch"
+	"github.com/weft-fabric/weft/transport/auth"
 	"github.com/weft-fabric/weft/unit"
 	"github.com/weft-fabric/weft/xfer"
 	"github.com/weft-fabric/weft/xfer/directory"
@@ -383,8 +385,20 @@ open the description, or meet it at an address. Every notice is a line after tha
 				if err != nil {
 					return err
 				}
+				if slices.ContainsFunc(s.Regions, func(x measure.Region) bool { return x.Name == r.Name }) {
+					return fmt.Errorf("--region %s: the name is there twice", r.Name)
+				}
 				r.Buffered, r.IO = buffered, io
 				s.Regions = append(s.Regions, r)
+			}
+			for _, at := range listen {
+				host, _, err := net.SplitHostPort(at)
+				if err != nil {
+					return fmt.Errorf("--listen %q: want HOST:PORT", at)
+				}
+				if err := auth.CheckToken(s.Config.Token, host, false); err != nil {
+					return err
+				}
 			}
 			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 			defer stop()

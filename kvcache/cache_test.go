@@ -96,6 +96,18 @@ func get(ctx context.Context, c *Cache, who string, path []kv.Hash) ([]byte, Whe
 	return out, w, err
 }
 
+// A disk that is not mounted is noticed, and nothing is written where it would be.
+func TestNoFolderNoSlab(t *testing.T) {
+	dir := t.TempDir() + "/nvme"
+	_, err := New(Options{Name: "a", Block: 1000, Memory: 20_000, Disk: dir + "/slab", Slab: 1 << 16})
+	if err == nil || !strings.Contains(err.Error(), "mount the disk") {
+		t.Errorf("%v", err)
+	}
+	if _, err := os.Stat(dir); err == nil {
+		t.Error("the folder was made")
+	}
+}
+
 // Whatever many goroutines store and read, through memory, disk and packs: a block that comes is the right one.
 func TestNeverAWrongBlock(t *testing.T) {
 	for _, policy := range kv.Policies {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"syscall"
 
 	"github.com/weft-fabric/weft/kv"
 )
@@ -38,6 +39,9 @@ func (c *Client) call(ctx context.Context, method, path string, body io.Reader) 
 		r.Header.Set(ChainHeader, c.chain)
 	}
 	a, err := c.http.Do(r)
+	if errors.Is(err, syscall.ECONNREFUSED) {
+		return nil, fmt.Errorf("kv cache at %s: %w; 'weft kv serve' starts one", c.address, syscall.ECONNREFUSED)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("kv cache at %s: %w", c.address, err)
 	}

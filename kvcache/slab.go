@@ -42,8 +42,9 @@ func openSlab(path string, size, block int64) (*slab, error) {
 	if s.slots = int(size / s.slot); s.slots < 1 {
 		return nil, fmt.Errorf("slab %s of %v has no room for a block of %v", path, unit.Bytes(size), unit.Bytes(block))
 	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return nil, fmt.Errorf("slab: %w", err)
+	// A folder is not made: where a disk is not mounted its blocks would fill another one.
+	if _, err := os.Stat(filepath.Dir(path)); err != nil {
+		return nil, fmt.Errorf("slab %s: %w; make the folder, or mount the disk", path, err)
 	}
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
