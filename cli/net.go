@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -65,11 +66,10 @@ func (f *planFlags) load(cmd *cobra.Command, arg string) (*network.Plan, error) 
 			return nil, err
 		}
 	}
-	held := lock
-	if f.renumber {
-		held = nil
+	p, err := network.Make(arg, c, lock)
+	if err != nil && lock != nil && f.renumber { // numbers of the lock may not fit any more
+		p, err = network.Make(arg, c, nil)
 	}
-	p, err := network.Make(arg, c, held)
 	if err != nil {
 		return nil, err
 	}
@@ -364,7 +364,7 @@ have; --only names others. The same file gives the same bytes.`,
 				t := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
 				fmt.Fprintln(t, "dialect\tfor\tread back in tests by")
 				for _, d := range emit.Dialects() {
-					fmt.Fprintf(t, "%s\t%s\t%s\n", d.Name, d.What, dash(d.Checker))
+					fmt.Fprintf(t, "%s\t%s\t%s\n", d.Name, d.What, cmp.Or(d.Checker, "no checker here"))
 				}
 				return t.Flush()
 			}

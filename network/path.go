@@ -42,17 +42,9 @@ func (p *Plan) Flows() []string {
 // Path says which network a flow takes, from which address to which, and over
 // which switches. rail chooses among the rails; it counts for the backend only.
 func (p *Plan) Path(from, to, flow string, rail int) (*Path, error) {
-	if len(p.Hosts) == 0 {
-		return nil, errors.New("the cluster has no hosts, only switches")
-	}
-	a, b := p.Host(from), p.Host(to)
-	for _, x := range []struct {
-		name string
-		h    *Host
-	}{{from, a}, {to, b}} {
-		if x.h == nil {
-			return nil, fmt.Errorf("there is no host %q; hosts are %s to %s", clip(x.name), p.Hosts[0].Name, p.Hosts[len(p.Hosts)-1].Name)
-		}
+	a, b, err := p.ends(from, to)
+	if err != nil {
+		return nil, err
 	}
 	i := slices.IndexFunc(p.Intent.Flows, func(f cluster.FlowNet) bool { return f.Flow == flow })
 	if i < 0 {
@@ -99,6 +91,23 @@ func (p *Plan) Path(from, to, flow string, rail int) (*Path, error) {
 		out.Unreached = why
 	}
 	return out, nil
+}
+
+// ends finds two hosts.
+func (p *Plan) ends(from, to string) (a, b *Host, err error) {
+	if len(p.Hosts) == 0 {
+		return nil, nil, errors.New("the cluster has no hosts, only switches")
+	}
+	a, b = p.Host(from), p.Host(to)
+	for _, x := range []struct {
+		name string
+		h    *Host
+	}{{from, a}, {to, b}} {
+		if x.h == nil {
+			return nil, nil, fmt.Errorf("there is no host %q; hosts are %s to %s", clip(x.name), p.Hosts[0].Name, p.Hosts[len(p.Hosts)-1].Name)
+		}
+	}
+	return a, b, nil
 }
 
 func onRail(h *Host, rail int) *Interface {
@@ -188,9 +197,9 @@ type Contact struct {
 
 // Reach says which networks of one host reach which of another, and why.
 func (p *Plan) Reach(from, to string) ([]Contact, error) {
-	a, b := p.Host(from), p.Host(to)
-	if a == nil || b == nil {
-		return nil, fmt.Errorf("there is no host %q or %q", clip(from), clip(to))
+	a, b, err := p.ends(from, to)
+	if err != nil {
+		return nil, err
 	}
 	var out []Contact
 	for _, f := range []Role{Frontend, Backend, Storage, Management} {
@@ -223,6 +232,8 @@ func (p *Plan) contact(a, b *Host, f, t Role) Contact {
 		switch {
 		case x.VLAN != 0:
 			c.Why = fmt.Sprintf("one VLAN, %d", x.VLAN)
+		case x.IB && len(p.Intent.Partitions) == 0:
+			c.Why = "one InfiniBand subnet, all in the default partition"
 		case x.IB:
 			c.Why = "one InfiniBand subnet, by shared partition"
 		default:

@@ -32,24 +32,25 @@ type Dialect struct {
 // Dialects lists all of them, by name.
 func Dialects() []Dialect {
 	return []Dialect{
-		{"cables", "people who plug cables: CSV with ports, lengths, labels and expected LLDP neighbours", "", Cables},
+		{"cables", "people who plug cables: CSV with ports, lengths, labels and expected LLDP neighbours", "each port once, against what lldpd hears in a lab", Cables},
 		{"dhcp", "DHCP servers: dnsmasq and Kea", "dnsmasq, kea-dhcp4", DHCP},
 		{"dns", "name servers: zones, forward and reverse", "named-checkzone", DNS},
-		{"frr", "switches and routers with FRR", "vtysh, bgpd", FRR},
-		{"kubernetes", "Kubernetes: node labels, Kueue topology, rail networks, a JobSet", "a list of the fields of each kind; no API server", Kubernetes},
+		{"frr", "switches and routers with FRR", "vtysh, bgpd; FRR that runs in a lab", FRR},
+		{"kubernetes", "Kubernetes: node labels, Kueue topology, rail networks, a JobSet", "kubeconform with the kinds' schemas, where KUBE_SCHEMAS names them; a list of fields; no API server", Kubernetes},
 		{"lldp", "hosts and Linux switches: what lldpd tells neighbours", "lldpd in a lab", LLDP},
 		{"nccl", "NCCL: nccl.conf with a reason for each variable", "", NCCL},
 		{"netbox", "NetBox: CSV of devices, interfaces, prefixes, addresses and cables", "", NetBox},
 		{"netplan", "hosts with netplan (Ubuntu)", "netplan", Netplan},
 		{"networkd", "hosts with systemd-networkd", "systemd-networkd", Networkd},
 		{"networkmanager", "hosts with NetworkManager (Red Hat)", "nmcli", NetworkManager},
+		{"nft", "hosts, where --only names it: filters that keep a host's networks apart", "nft", NFT},
 		{"nvue", "switches with Cumulus Linux 5.15 and later", "", NVUE},
 		{"opensm", "the InfiniBand subnet manager: routing, roots, partitions", "opensm on ibsim", OpenSM},
-		{"ptm", "Cumulus' check of the wiring: topology.dot", "", PTM},
-		{"roce", "hosts: priorities, flow control and marks of RoCE", "", RoCE},
+		{"ptm", "Cumulus' check of the wiring: topology.dot", "graphviz", PTM},
+		{"roce", "hosts: priorities, flow control and marks of RoCE", "systemd-analyze and the shell; no NIC here has mlnx_qos", RoCE},
 		{"slurm", "Slurm: nodes, GPUs, topology", "slurmctld", Slurm},
 		{"sonic", "switches with SONiC: config_db.json and frr.conf", "yanglint with SONiC's models, where SONIC_YANG names them", SONiC},
-		{"sysctl", "hosts: kernel settings that several NICs need", "", Sysctl},
+		{"sysctl", "hosts: kernel settings that several NICs need", "the kernel, in a lab", Sysctl},
 	}
 }
 
