@@ -40,7 +40,7 @@ func TestTorchDrills(t *testing.T) {
 	if bounded.Long() {
 		env = []string{cycles()}
 	}
-	for _, x := range [][]string{{"shm", "values", "bad-input", "monitored", "groups", "exit"}, {"shm", "loader", "interrupt"}, {"tcp", "values", "kill"}} {
+	for _, x := range [][]string{{"shm", "values", "bad-input", "monitored", "groups", "interrupt", "exit"}, {"shm", "loader"}, {"tcp", "values", "kill"}} {
 		t.Run(strings.Join(x, " "), func(t *testing.T) {
 			outs, errs := libweft.Ranks(t, 2, append([]string{"WEFT_TRANSPORT=" + x[0]}, env...), python, slices.Concat([]string{drills}, x[1:])...)
 			for r, out := range outs {
