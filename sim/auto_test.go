@@ -117,9 +117,8 @@ func TestAutoTakesTheChannelsAskedFor(t *testing.T) {
 
 // TestAutoBeyondThousandsOfRanks: several copies there, too, and trees for few bytes.
 func TestAutoBeyondThousandsOfRanks(t *testing.T) {
-	hosts := bounded.Times(544, 1088)
+	hosts := 544
 	g := preset(t, "rail", map[string]int{"hosts": hosts})
-	o := Options{Measured: true, Costs: DefaultCosts(g, catalog.Default())}
 	a, err := algo.Find("hierarchical")
 	if err != nil {
 		t.Fatal(err)
@@ -127,6 +126,9 @@ func TestAutoBeyondThousandsOfRanks(t *testing.T) {
 	if s := Place(a, Spec(g, sched.AllReduce, 8*hosts), g, catalog.Default()); s.Channels < 4 {
 		t.Errorf("%d copies of hierarchical on %d ranks", s.Channels, 8*hosts)
 	}
+	hosts = bounded.Times(160, 1088)
+	g = preset(t, "rail", map[string]int{"hosts": hosts})
+	o := Options{Measured: true, Costs: DefaultCosts(g, catalog.Default())}
 	best, err := Best(g, sched.AllReduce, 8*hosts, 8, o, Wish{NoSwitches: true})
 	if err != nil {
 		t.Fatal(err)

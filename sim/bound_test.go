@@ -2,6 +2,7 @@ package sim
 
 import (
 	"fmt"
+	"github.com/weft-fabric/weft/internal/bounded"
 	"testing"
 
 	"github.com/weft-fabric/weft/sched"
@@ -109,6 +110,7 @@ func TestBoundIsNearTheTime(t *testing.T) {
 // TestAutoSimulatesFew: work of auto on thousands of ranks stays bounded. Work is
 // counted in actions of simulated ranks, those folded left out.
 func TestAutoSimulatesFew(t *testing.T) {
+	gathering := bounded.Times(128, 512)
 	for _, c := range []struct {
 		name string
 		set  map[string]int
@@ -118,7 +120,7 @@ func TestAutoSimulatesFew(t *testing.T) {
 	}{
 		{"gb200-su", nil, 144, sched.AllReduce, 1_000_000},
 		{"rail", map[string]int{"hosts": 128}, 1024, sched.Broadcast, 1_000_000},
-		{"rail", map[string]int{"hosts": 512}, 4096, sched.Gather, 1_000_000},
+		{"rail", map[string]int{"hosts": gathering}, 8 * gathering, sched.Gather, 1_000_000},
 		{"rail", map[string]int{"hosts": 32}, 256, sched.ReduceScatter, 500_000},
 	} {
 		t.Run(fmt.Sprint(c.name, c.n, c.op), func(t *testing.T) {
