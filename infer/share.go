@@ -78,10 +78,8 @@ type sharing struct {
 	model  Model
 	agent  *xfer.Agent
 	client *kvcache.Client
+	limit  time.Duration // that a worker waits for the cache: then it computes
 }
-
-// cacheTime is how long a worker waits for the cache: then it computes.
-const cacheTime = 2 * time.Second
 
 // fetch brings the blocks of a prompt that the cache has into its memory, and says how many. The last token is always computed.
 func (s *sharing) fetch(ctx context.Context, text, mem []byte) (blocks int, err error) {
@@ -93,7 +91,7 @@ func (s *sharing) fetch(ctx context.Context, text, mem []byte) (blocks int, err 
 	if err != nil {
 		return 0, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, cacheTime)
+	ctx, cancel := context.WithTimeout(ctx, s.limit)
 	defer cancel()
 	blocks, _, err = s.client.GetInto(ctx, hashes, 0, s.agent, mem, pieces)
 	return blocks, err
@@ -109,7 +107,7 @@ func (s *sharing) store(ctx context.Context, text, mem []byte, from int) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, 5*cacheTime)
+	ctx, cancel := context.WithTimeout(ctx, 4*s.limit)
 	defer cancel()
 	_, err = s.client.PutFrom(ctx, hashes, from, s.agent, mem, pieces[from:])
 	return err

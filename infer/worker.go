@@ -123,7 +123,7 @@ func WorkerMain(in io.Reader, out io.Writer) error {
 		if err != nil {
 			return err
 		}
-		w.share = &sharing{w.c.Model, w.agent, kvcache.Dial(w.c.Cache, w.c.Token, chain.Print())}
+		w.share = &sharing{w.c.Model, w.agent, kvcache.Dial(w.c.Cache, w.c.Token, chain.Print()), w.c.Patience / 2}
 		defer w.share.client.Close()
 	}
 	ctx, cancel := context.WithCancel(context.Background())

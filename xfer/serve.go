@@ -594,7 +594,11 @@ func (g *guest) post(s *inbound, call uint64, resumed bool, p *post) {
 	g.mu.Unlock()
 	a.wg.Go(func() {
 		if err := in.serve(s, p, resumed); err != nil {
-			in.fail(err, a.id.Name)
+			who := a.id.Name
+			if b := (*blamed)(nil); errors.As(err, &b) {
+				who, err = b.who, b.error
+			}
+			in.fail(err, who)
 		}
 	})
 }
@@ -652,6 +656,9 @@ func (in *incoming) serve(s *inbound, p *post, resumed bool) error {
 		defer s.imports.unuse()
 		in.land.still = true
 		if err := in.land.copyFrom(ctx, &src, func(n int64) error { return a.gate.take(ctx, p.class, n) }); err != nil {
+			if own := (*storageFailure)(nil); errors.Is(err, ErrStorage) && !errors.As(err, &own) {
+				return &blamed{error: fmt.Errorf("memory of %s: %w", g.id.Name, err), who: g.id.Name} // it could not be read: its process is no more
+			}
 			return err
 		}
 		return in.finish()
