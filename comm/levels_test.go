@@ -13,12 +13,15 @@ func TestHostsOfSeveralRanks(t *testing.T) {
 	if testing.Short() {
 		layouts = layouts[:1]
 	}
-	for _, hosts := range layouts {
+	for k, hosts := range layouts {
 		t.Run(hosts, func(t *testing.T) {
 			list := startProcs(t, len(hosts), "mixed", "serve", "hosts="+hosts)
 			list.all(order{Do: "dup"})
 			for i, count := range []int{1, 7, 1000, 40001, 300000} {
 				for _, in := range []bool{false, true} {
+					if in == ((i+k)%2 == 0) && !bounded.Long() {
+						continue // the other layouts do
+					}
 					o := order{Do: "op", Op: "all-reduce,reduce-scatter,all-gather,broadcast,reduce,all-to-all,gather,scatter,barrier", Count: count,
 						Root: (i + 1) % len(hosts), InPlace: in, Registered: i%2 == 0, Times: 2}
 					for r, e := range list.all(o) {
