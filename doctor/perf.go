@@ -126,6 +126,7 @@ func (d *diag) rasRules() {
 					h.Why = append(h.Why, fmt.Sprintf("rank %d does not answer RAS", k.Rank))
 				}
 				slices.Sort(h.Culprits)
+				h.Culprits = slices.Compact(h.Culprits) // a report lists a rank in several sections
 				d.hangs = append(d.hangs, h)
 			}
 		}

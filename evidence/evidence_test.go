@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"fmt"
+	"github.com/weft-fabric/weft/doctor/read"
 	"net"
 	"os"
 	"path/filepath"
@@ -106,6 +107,31 @@ func TestRASThatIsNone(t *testing.T) {
 		}
 		if took := time.Since(began); took > 30*time.Second {
 			t.Errorf("%s took %s", want, took)
+		}
+	}
+}
+
+// A RAS server that lies: numbers that cannot be, ranks twice, a report that ends in the middle or
+// does not end. What it says is read as far as it makes sense, in bounded time and memory.
+func TestRASThatLies(t *testing.T) {
+	for name, report := range map[string]string{
+		"numbers":     `{"nccl_version":"2.29.2","communicators_count":-7,"communicators":[{"hash":"0xae","size":99999999999999,"ranks":[{"rank":-4,"host":"x","pid":1e99,"status":{"init_state":"no"},"collective_counts":{"AllReduce":-1}}],"missing_ranks":[{"rank":4294967296,"status":{"considered_dead":true}},{"rank":3,"status":{"considered_dead":true}},{"rank":3,"status":{"considered_dead":true}}]}]}`,
+		"cut":         `{"nccl_version":"2.29.2","communicators_count":1,"communicators":[{"hash":"0xae","size":2,"ranks":[{"rank":0,"ho`,
+		"no JSON":     "certainly\n",
+		"deep":        strings.Repeat(`{"communicators":[`, 20000),
+		"text report": "Communicators... (0.00s)\n====\n\nGroup     Comms\n    #  in group\n    0    -9999999\n\nErrors\n======\n\n#0-0 (cafe) INCOMPLETE\n  Missing communicator data from 99999999999999999999 jobs\n",
+	} {
+		c := &doctor.Case{}
+		if err := read.File(c, "ras://n0:28028", "", strings.NewReader(report)); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		read.Finish(c)
+		r := doctor.Diagnose(c, doctor.Options{})
+		if r.Verdict == "" || len(r.Files) != 1 {
+			t.Errorf("%s: %+v", name, r)
+		}
+		if name == "numbers" && r.Hang != nil && len(r.Hang.Culprits) > 2 {
+			t.Errorf("%s: culprits %v", name, r.Hang.Culprits)
 		}
 	}
 }

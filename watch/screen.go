@@ -70,15 +70,15 @@ func Screen(v View, rows []Row, st Style) string {
 		s.head("Ports by rail: load of each switch or host")
 		s.heat(v.Heat)
 	}
-	if len(v.Late) > 0 {
+	if late := slices.DeleteFunc(slices.Clone(v.Late), func(l LateView) bool { return l.Cost < 0.005 }); len(late) > 0 {
 		s.head("Late ranks")
-		for _, l := range v.Late[:min(len(v.Late), 4)] {
+		for _, l := range late[:min(len(late), 4)] {
 			s.text(fmt.Sprintf("rank %-5d %-12s others wait for it %3.0f%% of the time, %10s when it is last  %s", l.Rank, l.Host, 100*l.Cost, span(l.Late), s.bar(l.Cost)))
 		}
 	}
 	if len(v.Collectives) > 0 {
 		s.head("Collectives")
-		s.row(s.dim, "operation", 16, "size", 10, "ranks", 6, "took", 10, "GB/s", 8, "predicted", 10, "baseline", 10, "ratio", 0)
+		s.row(s.dim, "job", 14, "operation", 16, "size", 10, "ranks", 6, "took", 10, "GB/s", 8, "predicted", 10, "baseline", 10, "ratio", 0)
 		for _, c := range v.Collectives[:min(len(v.Collectives), 5)] {
 			none := func(x float64) string {
 				if x == 0 {
@@ -90,7 +90,7 @@ func Screen(v View, rows []Row, st Style) string {
 			if c.Ratio > 0 {
 				ratio = fmt.Sprintf("%.2f", c.Ratio)
 			}
-			s.row(nil, c.Op, 16, size(c.Bytes), 10, fmt.Sprint(c.Ranks), 6, none(c.Took), 10, fmt.Sprintf("%.3g", c.Bus), 8, none(c.Predicted), 10, none(c.Baseline), 10, ratio, 0)
+			s.row(nil, c.Job, 14, c.Op, 16, size(c.Bytes), 10, fmt.Sprint(c.Ranks), 6, none(c.Took), 10, fmt.Sprintf("%.3g", c.Bus), 8, none(c.Predicted), 10, none(c.Baseline), 10, ratio, 0)
 		}
 	}
 	for _, l := range v.Links[:min(len(v.Links), 1)] {

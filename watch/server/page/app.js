@@ -43,6 +43,17 @@ function rows(id, list, cells, none) {
   body.replaceChildren(...(list.length ? list.map(x => el('tr', {}, ...cells(x).map(c => c instanceof Node ? el('td', {}, c) : el('td', {}, String(c))))) : [el('tr', {}, el('td', { class: 'empty', colspan: columns }, none))]));
 }
 
+// alike joins evidence that says the same with other numbers: the last one is shown.
+function alike(evidence) {
+  const out = [];
+  for (const e of evidence) {
+    const key = e.text.replace(/[\d.]+/g, '#'), last = out.at(-1);
+    if (last && last.key === key) Object.assign(last, { n: last.n + 1, to: e.at, text: e.text });
+    else out.push({ key, n: 1, at: e.at, to: e.at, text: e.text });
+  }
+  return out;
+}
+
 function incident(i, now) {
   const over = i.ended > 0;
   const li = el('li', { class: `${i.severity}${over ? ' over' : ''}` },
@@ -54,7 +65,7 @@ function incident(i, now) {
     box.append(el('p', { class: 'fix' }, `Do: ${i.fix}`));
   }
   for (const c of i.consequences ?? []) box.append(el('p', {}, `Follows: ${c}`));
-  if (i.evidence.length) box.append(el('details', over ? {} : { open: '' }, el('summary', {}, `evidence (${i.evidence.length})`), el('ul', {}, ...i.evidence.map(e => el('li', {}, `${clock(e.at)} ${e.text}`)))));
+  if (i.evidence.length) box.append(el('details', over ? {} : { open: '' }, el('summary', {}, `evidence (${i.evidence.length})`), el('ul', {}, ...alike(i.evidence).map(g => el('li', {}, g.n === 1 ? `${clock(g.at)} ${g.text}` : `${clock(g.at)} to ${clock(g.to)}, ${g.n} times: ${g.text}`)))));
   li.append(box);
   return li;
 }
@@ -156,7 +167,7 @@ function draw(v) {
   timeline(v.incidents, v.now);
   rows('jobs', v.jobs, j => [el('span', { class: `t-${j.state}`, title: j.verdict ?? '' }, `${j.state === 'bad' ? '■ ' : j.state === 'warn' ? '▲ ' : ''}${j.job}`), `${j.ranks} of ${j.size}`, j.hosts, j.operations_per_s ? large(j.operations_per_s) : '–', span(j.quiet_s)], 'no job runs');
   heat(v.heat);
-  rows('collectives', v.collectives.slice(0, 40), c => [c.op, size(c.bytes), c.ranks, c.took_s ? span(c.took_s) : '–', large(c.busbw_gb_per_s), c.predicted_s ? span(c.predicted_s) : '–', c.baseline_s ? span(c.baseline_s) : 'learning',
+  rows('collectives', v.collectives.slice(0, 40), c => [c.job, c.op, size(c.bytes), c.ranks, c.took_s ? span(c.took_s) : '–', large(c.busbw_gb_per_s), c.predicted_s ? span(c.predicted_s) : '–', c.baseline_s ? span(c.baseline_s) : 'learning',
     el('span', { class: c.ratio > 2 ? 't-bad' : c.ratio > 1.5 ? 't-warn' : '' }, c.ratio ? `${c.ratio > 1.5 ? '▲ ' : ''}${digits(c.ratio)}` : '–')], 'no collective was told of yet');
   rows('late', v.late.slice(0, 24), l => [l.rank, l.host, el('span', { class: l.cost >= 0.02 && l.last_share >= 0.6 ? 't-bad' : '' }, `${(l.cost * 100).toFixed(1)}%`), span(l.late_s)], 'no lateness is known yet');
   links(v.links);
