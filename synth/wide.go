@@ -245,7 +245,10 @@ func (f *filler) grow(s *sprout) bool {
 			}
 			d := at.dist + f.cost(i)
 			if e.To < ranks {
-				d++ // a hop ends there
+				d++ // a hop ends there, of like ones that to the same place in another host: the same rail
+				if (e.To-int(f.source[v]))%f.period != 0 {
+					d += 0.005
+				}
 			}
 			if d < f.dist[e.To] {
 				f.dist[e.To], f.via[e.To], f.source[e.To] = d, i, f.source[v]
@@ -290,10 +293,75 @@ func (f *filler) fullest() float64 {
 // mostRegrown bounds how often trees are taken out and grown again.
 const mostRegrown = 3
 
+// contracted joins switches of the fabric whose link can hold nothing up: one that
+// carries all that its other links bring. What can flow between ranks stays the same,
+// and a fabric that blocks nothing becomes one switch, the same for all hosts.
+func (n *Net) contracted() *Net {
+	c := *n
+	c.Edges = slices.Clone(n.Edges)
+	for again := true; again; {
+		again = false
+		in, out := c.sides()
+		sum := func(list []int) (total int64) {
+			for _, i := range list {
+				total += c.Edges[i].Cap
+			}
+			return total
+		}
+		into := make([]int, c.Nodes()) // what a switch becomes
+		for v := range into {
+			into[v] = v
+		}
+		for v := c.Ranks; v < c.Nodes(); v++ {
+			if c.Hosts[v] >= 0 || into[v] != v {
+				continue
+			}
+			for _, i := range out[v] {
+				s := c.Edges[i].To
+				if s < c.Ranks || c.Hosts[s] >= 0 || s == v || into[s] != s || slices.Contains(into[:v], v) {
+					continue
+				}
+				var back int64
+				for _, j := range in[v] {
+					if c.Edges[j].From == s {
+						back = c.Edges[j].Cap
+					}
+				}
+				if up := c.Edges[i].Cap; sum(in[v])-back <= up && sum(out[v])-up <= back {
+					into[v], again = s, true
+					break
+				}
+			}
+		}
+		if !again {
+			break
+		}
+		var kept []Edge
+		for _, e := range c.Edges {
+			e.From, e.To = into[e.From], into[e.To]
+			if e.From != e.To {
+				kept = append(kept, e)
+			}
+		}
+		c.Edges = gathered(kept)
+	}
+	c.Names, c.Hosts = slices.Clone(n.Names), slices.Clone(n.Hosts)
+	unit := c.Unit
+	c.renumber()
+	if c.Unit != unit { // keep the scale, which rates are in
+		for i := range c.Edges {
+			c.Edges[i].Cap *= int64(math.Round(float64(c.Unit / unit)))
+		}
+		c.Unit = unit
+	}
+	return &c
+}
+
 // fill makes k trees for each rank of the roots, those of the first period before the
 // others, and gives the rate of each root that they reach, of x at most. It looks no
 // further where that is a share of x that is enough.
 func (n *Net) fill(roots []int, x *big.Rat, k int, enough float64) ([]Tree, int, *big.Rat, error) {
+	n = n.contracted()
 	period, class := n.Ranks, []int(nil)
 	if len(roots) == n.Ranks {
 		period, class = n.turned()
