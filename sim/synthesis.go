@@ -143,11 +143,12 @@ type shape struct {
 }
 
 // mostMessages bounds what a program sends that is made without a wish for pieces,
-// mostFollowed the messages of those ranks that are simulated, one of each kind, and
-// MostDivided the ranks of programs with a channel for each child.
+// mostFollowed the messages of those ranks that are simulated, one of each kind,
+// mostTried the ranks up to which several forms are compared, and MostDivided the ranks of programs with a channel for each child.
 const (
 	mostMessages = 150_000
 	mostFollowed = 3_000_000
+	mostTried    = 256
 	MostDivided  = 64
 )
 
@@ -156,11 +157,19 @@ const mostProven = 1 << 14
 
 // ordered tries trees that take turns on few channels.
 func (s *Synthesis) ordered(p *synth.Plan, wish SynthWish, try func(shape) error) error {
-	messages := len(p.Ways) * (s.Net.Ranks - 1) * p.Repeats() / s.Net.Ranks
+	followed := p.Repeats()
+	tries := []struct{ channels, each int }{{4, 16}, {2, 32}, {8, 8}, {16, 4}, {1, 8}}
+	if s.Net.Ranks > mostTried { // fabrics of so many have several pods, and fewer hosts are alike to the simulator
+		followed, tries = max(followed, mostTried), []struct{ channels, each int }{{2, 4}}
+		if wish.Channels == 1 {
+			tries[0].channels = 1
+		}
+	}
+	messages := len(p.Ways) * (s.Net.Ranks - 1) / s.Net.Ranks * followed
 	if p.Op == sched.AllReduce {
 		messages *= 2
 	}
-	for _, c := range []struct{ channels, each int }{{4, 16}, {2, 32}, {8, 8}, {16, 4}, {1, 8}} {
+	for _, c := range tries {
 		if wish.Channels > 0 && c.channels > wish.Channels {
 			continue
 		}
