@@ -66,7 +66,7 @@ namespaces; weft lab exec, weft bench --lab and weft run --lab work in it, show 
 				}
 			}
 			if err := lab.Check(s); err != nil {
-				return finding{err}
+				return err
 			}
 			if err := lab.Up(s, func(p lab.Progress) {
 				if p.Step != "" {

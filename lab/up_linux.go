@@ -60,18 +60,33 @@ func Check(s *Spec) error {
 			return fmt.Errorf("%s is missing; Debian has it in %s", x.path, x.debian)
 		}
 	}
-	for _, v := range []string{"ipv4", "ipv6"} {
+	for v, table := range map[string]string{"ipv4": "arp_cache", "ipv6": "ndisc_cache"} {
 		key := "net." + v + ".neigh.default.gc_thresh3"
 		data, err := os.ReadFile("/proc/sys/" + strings.ReplaceAll(key, ".", "/"))
 		if err != nil {
 			continue // only the machine's first namespace has it
 		}
 		limit, err := strconv.Atoi(strings.TrimSpace(string(data)))
-		if err == nil && s.Neighbours() > limit*9/10 {
-			return fmt.Errorf("%d cables need about %d entries of the neighbour table, which is one for the whole machine, and %s is %d: sysctl -w %s=%d", len(s.Wires), s.Neighbours(), key, limit, key, 2*s.Neighbours())
+		if used := neighbours(table); err == nil && s.Neighbours()+used > limit*9/10 {
+			return fmt.Errorf("%d cables need about %d entries of the neighbour table, which is one for the whole machine and has %d in use, and %s is %d: sysctl -w %s=%d", len(s.Wires), s.Neighbours(), used, key, limit, key, 2*(s.Neighbours()+used))
 		}
 	}
 	return nil
+}
+
+// neighbours is how many entries of a neighbour table are in use, in all namespaces together; 0 if nobody says.
+func neighbours(table string) int {
+	data, err := os.ReadFile("/proc/net/stat/" + table)
+	if err != nil {
+		return 0
+	}
+	_, rows, _ := strings.Cut(string(data), "\n") // below the names of the columns; the first is the count
+	first, _, _ := strings.Cut(rows, " ")
+	n, err := strconv.ParseInt(first, 16, 32)
+	if err != nil {
+		return 0
+	}
+	return int(n)
 }
 
 // Up brings a lab up and returns when it is ready; init goes on. progress hears
