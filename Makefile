@@ -12,6 +12,7 @@
 # make dist   a release in dist/: static binaries for Linux, an image, checksums (VERSION=v1.2.3 names it)
 # make bench  figures for docs/performance.md; bench-sim is the simulator's part of it (ASTRA_RING: sim/peer_test.go)
 # make bench-hosts  collectives over hosts made of namespaces beside Open MPI and Gloo, on one and two rails, and the simulator's word on them (LAYOUTS, SIZES); as root, about fifteen minutes
+# make bench-busy  collectives under a quota, beside busy processes and with more ranks than processors, beside Open MPI and Gloo: medians and 99th percentiles; as root, about six minutes
 # make accuracy  refits the predictions of NCCL to the measured points and writes docs/accuracy.md; about two minutes
 # make plan-accuracy  fits the factors of plans to measured steps again and writes docs/plan-accuracy.md; about a minute
 # make serve-accuracy  predicts measured latencies of engines and writes docs/serve-accuracy.md; about five minutes
@@ -38,7 +39,7 @@ RACE     ?= transport comm coord ckpt elastic launch up web member train bench p
 PACKAGES := ibsim-utils opensm infiniband-diags chromium gcc g++ openmpi-bin libopenmpi-dev mpich libmpich-dev libgloo-dev python3-torch libucx0 ucx-utils \
 	netplan.io frr dnsmasq-base kea-dhcp4-server bind9-utils slurmctld slurmd slurm-client lldpd bird2 nftables prometheus
 
-.PHONY: gofmt vet staticcheck torch-suite torch-bench quick test long lib race schedules host-faults differential proofs dist cross bench bench-sim bench-comm bench-hosts accuracy plan-accuracy drift drills lab-scale consumers watch-drills watch-load gpu xfer-faults xfer-store fuzz lint packages build
+.PHONY: gofmt vet staticcheck torch-suite torch-bench quick test long lib race schedules host-faults differential proofs dist cross bench bench-sim bench-comm bench-hosts bench-busy accuracy plan-accuracy drift drills lab-scale consumers watch-drills watch-load gpu xfer-faults xfer-store fuzz lint packages build
 
 quick:
 	$(GO) build ./...
@@ -165,6 +166,16 @@ bench-hosts: packages build
 	./weft bench --compare $(HOSTOPS) --namespaces 2x1,2x4 --rate 2Gb/s --sizes $(SIZES) --rounds 3 --batch 5ms
 	./weft bench --compare $(HOSTOPS) --namespaces 2x1,2x4 --rate 2Gb/s --rails 2 --sizes $(SIZES) --rounds 3 --batch 5ms
 	./weft bench --predict $(HOSTOPS) --namespaces 2x1,2x2,2x4,4x2 --rate 1Gb/s -b 8 -e 8M -f 32 --batches 3
+
+# The tables of docs/tables/collectives-busy.md: a quota, busy processes, and ranks that outnumber the processors; as root, about six minutes.
+BUSY  = --sizes 8,256K,8M --rounds 3 --batch 30ms
+CORES = $(shell nproc)
+HALF  = $(shell expr $(CORES) / 2)
+bench-busy: packages build
+	for how in "--quota 50% -n $(CORES)" "--hogs $(CORES) -n $(CORES)" "--hogs $$((2*$(CORES))) -n $(CORES)" "-n $$((2*$(CORES)))" "-n $$((4*$(CORES)))"; do for t in shm tcp; do \
+		echo "## $$how, $$t"; ./weft bench --compare --spread $$how --transport $$t $(BUSY) || exit 1; done; done
+	for how in "--quota 50% --namespaces 2x$(HALF)" "--hogs $(CORES) --namespaces 2x$(HALF)" "--hogs $$((2*$(CORES))) --namespaces 2x$(HALF)" "--namespaces 2x$(CORES)" "--namespaces 2x$$((2*$(CORES)))"; do \
+		echo "## $$how, mixed"; ./weft bench --compare --spread $$how $(BUSY) || exit 1; done
 
 # Every fault of hosts and of the links between them, as the table of docs/reliability.md; needs root, about four minutes.
 host-faults:

@@ -36,6 +36,32 @@ func TestHostsOfSeveralRanks(t *testing.T) {
 	}
 }
 
+func init() {
+	bodies["far folds"] = func(k *kid) error {
+		err := foldsBody(k.c)
+		e := event{At: "folds"}
+		if err != nil {
+			e.Err = err.Error()
+		}
+		k.say(e)
+		var o order
+		return k.orders.Decode(&o) // until all may leave
+	}
+}
+
+// Scans, reductions by functions and locations are right over hosts, also where these have different numbers of ranks.
+func TestFoldsOverHosts(t *testing.T) {
+	for _, hosts := range bounded.First(1, "aaabbbbb", "aabb", "aab", "abab") {
+		list := startProcs(t, len(hosts), "mixed", "far folds", "hosts="+hosts)
+		for r, e := range list.await("folds") {
+			if e.Err != "" {
+				t.Errorf("%s: rank %d: %s", hosts, r, e.Err)
+			}
+		}
+		list.finish()
+	}
+}
+
 // A rank that dies, or calls something else, in a phase inside its host is named to the ranks of the other host, by its number
 // among all; their inputs are intact.
 func TestFaultsInPhases(t *testing.T) {
