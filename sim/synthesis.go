@@ -136,6 +136,18 @@ func pieceWord(n int) string {
 	return fmt.Sprintf("%d pieces", n)
 }
 
+// treeWord says how many trees a plan has, and how high they are.
+func treeWord(p *synth.Plan) string {
+	trees, hops := fmt.Sprintf("%d trees", len(p.Ways)), fmt.Sprintf("%d hops", p.Height())
+	if len(p.Ways) == 1 {
+		trees = "1 tree"
+	}
+	if p.Height() == 1 {
+		hops = "1 hop"
+	}
+	return trees + " of up to " + hops
+}
+
 // shape is a program that may be made of a plan.
 type shape struct {
 	name string
@@ -177,7 +189,7 @@ func (s *Synthesis) ordered(p *synth.Plan, wish SynthWish, try func(shape) error
 		if wish.Pieces > 0 {
 			each = max(wish.Pieces/max(c.channels/2, 1), 1)
 		}
-		name := fmt.Sprintf("%d trees of up to %d hops in turn, %s for each channel", len(p.Ways), p.Height(), pieceWord(each))
+		name := fmt.Sprintf("%s in turn, %s for each channel", treeWord(p), pieceWord(each))
 		if messages*each*c.channels > 2*mostFollowed {
 			s.skip = true
 		}
@@ -216,7 +228,7 @@ func (s *Synthesis) forms(p *synth.Plan, hop unit.Time, wish SynthWish, try func
 		pieces = min(pieces, max(mostMessages/messages, 8))
 	}
 	form := func(plan *synth.Plan, c, lanes int) error {
-		name := fmt.Sprintf("%d trees of up to %d hops, %s", len(plan.Ways), p.Height(), pieceWord(c))
+		name := fmt.Sprintf("%s, %s", treeWord(plan), pieceWord(c))
 		if lanes == 1 {
 			name += ", one lane"
 		} else if lanes > 1 {

@@ -12,7 +12,7 @@ import (
 	"github.com/weft-fabric/weft/unit"
 )
 
-// On random meshes, and on a ring and a mesh with a weak link, trees reach the
+// On random meshes and random trees of switches, and on a ring and a mesh with a weak link, trees reach the
 // bound, the program of them is proven, and its simulated time for 1 GiB is
 // within 2% of the bound with enough pieces, and never below it.
 func TestSynthesisedReachesTheBound(t *testing.T) {
@@ -29,6 +29,19 @@ func TestSynthesisedReachesTheBound(t *testing.T) {
 			fmt.Fprintf(&b, "r%d - r%d %d\n", rng.IntN(v), v, 10+10*rng.IntN(3))
 		}
 		fmt.Fprintf(&b, "r0 - r%d 20\n", n-1)
+		list = append(list, b.String())
+	}
+	// The same with switches, ranks on a tree of them. Between two ranks there is one way: where
+	// there are several, of different widths, messages between them take the shortest only.
+	for range 3 {
+		var b strings.Builder
+		n, switches := 3+rng.IntN(2), 1+rng.IntN(2)
+		for v := 1; v < switches; v++ {
+			fmt.Fprintf(&b, "s%d - s%d %d\n", rng.IntN(v), v, 20+20*rng.IntN(2))
+		}
+		for v := range n {
+			fmt.Fprintf(&b, "r%d - s%d %d\n", v, v%switches, 20+10*rng.IntN(2))
+		}
 		list = append(list, b.String())
 	}
 	for i, text := range list {
