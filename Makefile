@@ -150,6 +150,7 @@ bench: bench-sim
 # ASTRA_RING names drivers of ASTRA-sim's network core to be run in turn with ours; sim/peer_test.go says what they are.
 bench-sim:
 	GOMAXPROCS=1 $(GO) test -run '^$$' -bench . -benchtime 5x ./sim/...
+	GOMAXPROCS=1 $(GO) test -run '^$$' -bench Search -benchtime 1x ./plan
 
 # Collectives beside Open MPI, MPICH, Gloo and the limit of the memory; about five minutes.
 bench-comm: packages build
