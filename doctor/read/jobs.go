@@ -314,6 +314,7 @@ func readInspectorProm(s *scan, b []byte) error {
 
 type benchState struct {
 	head  bool // a heading was seen: rows may follow
+	idle  int  // lines since that were none
 	op    string
 	ranks int
 	table int
@@ -339,10 +340,10 @@ func (s *scan) benchLine(n int, text string) {
 	case strings.Contains(text, "# nThread") || strings.Contains(text, "nThread ") && strings.Contains(text, "minBytes"):
 		s.addLine(doctor.Line{At: s.at(n, text), Kind: "bench_head", Dev: -1, Rank: launcherRank(text), Msg: text})
 		b.ranks = 0
-		b.head = true
+		b.head, b.idle = true, 0
 		return
-	case strings.Contains(text, "algbw"):
-		b.head = true
+	case strings.Contains(text, "algbw") && strings.Contains(text, "busbw"):
+		b.head, b.idle = true, 0
 		b.table++
 		b.cols = strings.Count(text, "busbw")
 		return
@@ -357,6 +358,9 @@ func (s *scan) benchLine(n int, text string) {
 	}
 	m := benchRow.FindStringSubmatch(text)
 	if m == nil {
+		if b.idle++; b.idle > patience {
+			b.head = false
+		}
 		return
 	}
 	f := strings.Fields(m[5])
@@ -376,6 +380,7 @@ func (s *scan) benchLine(n int, text string) {
 		return
 	}
 	b.rows++
+	b.idle = 0
 	half := len(f) / 2
 	for i, place := range []string{"out-of-place", "in-place"} {
 		h := f[i*half : (i+1)*half]

@@ -384,3 +384,18 @@ func FuzzJSON(f *testing.F) {
 		_ = fmt.Sprint(print(v))
 	})
 }
+
+// What a line begins does not keep the reader busy for the rest of a long file.
+func TestPatienceEnds(t *testing.T) {
+	for _, first := range []string{"# size count type redop root time algbw busbw #wrong", "Traceback (most recent call last):", "Failures:", "Last error:"} {
+		c := &doctor.Case{Files: []doctor.File{{}}}
+		s := &scan{c: c, kinds: map[string]int{}, hosts: map[string]bool{}, note: func(string, ...any) {}}
+		text := first + "\n" + strings.Repeat("x\n", patience+100)
+		if _, err := s.log(strings.NewReader(text)); err != nil {
+			t.Fatal(err)
+		}
+		if s.bench.active() || s.torch.open() {
+			t.Errorf("%q is still open", first)
+		}
+	}
+}

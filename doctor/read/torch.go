@@ -67,8 +67,13 @@ type torchState struct {
 	last  map[string]bool   // "Last error:" stood behind this prefix
 	row   map[string]string // of the launcher's table of failures
 	rows  int               // lines since the table began
+	idle  int               // lines since something was opened
 	root  bool              // the table's row is the first failure
 }
+
+// patience is for how many lines what was begun is expected to go on. Until then all lines are
+// looked at, which takes ten times as long.
+const patience = 20_000
 
 func (t *torchState) open() bool { return len(t.trace)+len(t.last) > 0 || t.row != nil }
 
@@ -99,6 +104,9 @@ func (s *scan) torchLine(n int, text string) bool {
 	}
 	num := func(t string) int { v, _ := strconv.Atoi(t); return v }
 	t := &s.torch
+	if t.idle++; t.idle > patience {
+		*t = torchState{}
+	}
 	// NCCL's last words follow in a line of their own.
 	if t.last[prefix] && strings.TrimSpace(body) != "" {
 		delete(t.last, prefix)
@@ -193,10 +201,10 @@ func (s *scan) torchLine(n int, text string) bool {
 			return add("exit", -1, true, map[string]string{"code": m[1], "local": m[2], "pid": m[3], "by": "torchrun"})
 		}
 	case strings.Contains(text, "Root Cause (first observed failure)"):
-		t.root, t.row, t.rows = true, map[string]string{}, 0
+		t.root, t.row, t.rows, t.idle = true, map[string]string{}, 0, 0
 		return false
 	case strings.HasPrefix(strings.TrimSpace(body), "Failures:"):
-		t.root, t.row, t.rows = false, map[string]string{}, 0
+		t.root, t.row, t.rows, t.idle = false, map[string]string{}, 0, 0
 		return false
 	case strings.Contains(text, "srun: error:"):
 		if m := srunExit.FindStringSubmatch(text); m != nil {
@@ -309,6 +317,7 @@ func (s *scan) torchLine(n int, text string) bool {
 			s.addLine(doctor.Line{At: s.at(n, text), Kind: kind, Warn: true, Rank: prefixRank, Dev: -1, Msg: strings.TrimSpace(msg), F: f, Host: s.host})
 			return true
 		}
+		t.idle = 0
 		if len(t.last) < 1<<16 {
 			t.last[prefix] = true
 		}
@@ -323,6 +332,7 @@ func (s *scan) torchLine(n int, text string) bool {
 		if t.trace == nil {
 			t.trace = map[string]bool{}
 		}
+		t.idle = 0
 		if len(t.trace) < 1<<16 {
 			t.trace[prefix] = true
 		}
