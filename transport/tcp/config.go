@@ -30,6 +30,9 @@ import (
 	"github.com/weft-fabric/weft/transport"
 )
 
+// OutageTime is how long an outage may take unless the configuration says otherwise.
+const OutageTime = 30 * time.Second
+
 // Config says who takes part and over what.
 type Config struct {
 	Rank, Size int

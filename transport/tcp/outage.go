@@ -23,9 +23,6 @@ import (
 // refuses connections, which takes a millisecond to find out; where nothing answers it is an outage, and the peer
 // has Config.Outage to come back. Then everything that was not acknowledged is sent again.
 const (
-	// OutageTime is how long an outage may take unless the configuration says otherwise.
-	OutageTime = 30 * time.Second
-
 	// How often streams are looked after, and after how many retransmissions without an
 	// answer one is given up: 0.6 s with Linux's first timeout of 0.2 s; and one that cannot be
 	// made again, 25 s. A peer that does not read answers probes of its window, so a slow one is not lost.
