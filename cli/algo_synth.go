@@ -85,7 +85,7 @@ choice in turns. Those that take at least a twentieth less are kept in the user'
 cache folder of rank 0's host, and run by themselves from then on whenever as many ranks meet on the same hosts.
 Links that have changed since need another run; --forget takes what is kept away.`,
 		Example: `  weft algo synth --host dgx-1v --gpus 0-4 --op all-reduce
-  weft algo synth --host mi300x-8 --fail 'n0:gpu0 - n0:gpu1' --op all-reduce
+  weft algo synth --host mi300x --fail 'n0:gpu0 - n0:gpu1' --op all-reduce
   weft algo synth --host dgx-1v --op all-gather --channels 16 -o ag.weft
   weft algo synth --host dgx-1v --gpus 0-2 --size 1KiB..1MiB
   weft algo synth rail --set hosts=2 --op all-gather
