@@ -1,18 +1,21 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/weft-fabric/weft/launch"
 	"github.com/weft-fabric/weft/unit"
+	"golang.org/x/sys/unix"
 )
 
 // Namespaces are network namespaces of this machine that stand for hosts, joined by a
@@ -50,6 +53,7 @@ func NewNamespaces(ctx context.Context, wire Wiring) (*Namespaces, error) {
 	if os.Geteuid() != 0 {
 		return nil, errors.New("hosts made of network namespaces need root")
 	}
+	sweep("/var/run/netns")
 	n := &Namespaces{Rails: rails, fabric: fmt.Sprintf("weft%df", os.Getpid())}
 	do := func(line string) error {
 		args := strings.Fields(line)
@@ -84,6 +88,30 @@ func NewNamespaces(ctx context.Context, wire Wiring) (*Namespaces, error) {
 		}
 	}
 	return n, nil
+}
+
+var left = regexp.MustCompile(`^weft(\d+)(f|h\d+)$`)
+
+// orphans are the namespaces in a folder whose process is gone: it was killed before it could remove them.
+func orphans(dir string) (names []string) {
+	entries, _ := os.ReadDir(dir) // without the folder there are none
+	for _, e := range entries {
+		m := left.FindStringSubmatch(e.Name())
+		if m == nil {
+			continue
+		}
+		if pid, err := strconv.Atoi(m[1]); err == nil && errors.Is(unix.Kill(pid, 0), unix.ESRCH) {
+			names = append(names, e.Name())
+		}
+	}
+	return names
+}
+
+// sweep removes them. What cannot be removed is in nobody's way.
+func sweep(dir string) {
+	for _, name := range orphans(dir) {
+		_ = exec.Command("ip", "netns", "del", name).Run()
+	}
 }
 
 // Close removes the hosts.
@@ -161,7 +189,9 @@ func (n *Namespaces) peers() []*Peer {
 			list = append(list, &q)
 		}
 	}
-	slices.SortStableFunc(list, func(a, b *Peer) int { return strings.Compare(a.Family, b.Family) })
+	slices.SortStableFunc(list, func(a, b *Peer) int {
+		return cmp.Or(strings.Compare(a.Family, b.Family), strings.Compare(a.Name, b.Name))
+	})
 	return list
 }
 

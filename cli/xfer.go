@@ -286,7 +286,7 @@ why the others are not. LOCAL and REMOTE are host, file, object or gpu. With --p
 func etcdAt(endpoints string) (*clientv3.Client, error) {
 	c, err := clientv3.New(clientv3.Config{Endpoints: strings.Split(endpoints, ","), DialTimeout: 5 * time.Second, Logger: zap.NewNop()})
 	if err != nil {
-		return nil, fmt.Errorf("--etcd %s: %w; want HOST:PORT,...", endpoints, err)
+		return nil, fmt.Errorf("--etcd %s: %w; want addresses such as 10.0.0.1:2379,10.0.0.2:2379", endpoints, err)
 	}
 	return c, nil
 }

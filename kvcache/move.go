@@ -187,7 +187,7 @@ func (b *batch) run(ctx context.Context) error {
 func sizeOf(pieces []int64) (int64, error) {
 	n := int64(0)
 	if len(pieces)%2 != 0 || len(pieces) == 0 {
-		return 0, fmt.Errorf("%d numbers for the pieces of a block; want offset, length, ...", len(pieces))
+		return 0, fmt.Errorf("%d numbers for the pieces of a block; want an offset and a length for each", len(pieces))
 	}
 	for i := 1; i < len(pieces); i += 2 {
 		if pieces[i] < 1 || pieces[i] > 1<<40 || pieces[i-1] < 0 {

@@ -51,6 +51,7 @@ type votes struct {
 	mu   sync.Mutex
 	list map[Key]vote
 	file *os.File // nil if they are kept in memory alone
+	size int64    // of the file: whole lines
 }
 
 type vote struct {
@@ -96,10 +97,8 @@ func open(dir string) (*votes, error) {
 	if v.file, err = os.OpenFile(name, os.O_WRONLY|os.O_CREATE, 0o600); err != nil {
 		return nil, err
 	}
-	if err = v.file.Truncate(int64(whole)); err == nil {
-		_, err = v.file.Seek(int64(whole), io.SeekStart)
-	}
-	return v, err
+	v.size = int64(whole)
+	return v, v.file.Truncate(v.size)
 }
 
 // Swap is that of Witness.
@@ -122,12 +121,14 @@ func (v *votes) Swap(_ context.Context, k Key, was, to uint64, record []byte) (u
 		if err != nil {
 			return 0, nil, err
 		}
-		if _, err = v.file.Write(append(text, '\n')); err == nil {
+		text = append(text, '\n')
+		if _, err = v.file.WriteAt(text, v.size); err == nil { // over what an earlier attempt left, if any
 			err = v.file.Sync()
 		}
 		if err != nil {
-			return 0, nil, fmt.Errorf("the witness cannot write its state: %w", err)
+			return 0, nil, errors.Join(fmt.Errorf("the witness cannot write its state: %w", err), v.file.Truncate(v.size))
 		}
+		v.size += int64(len(text))
 	}
 	v.list[k] = next
 	return found.word, found.record, nil
