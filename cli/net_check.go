@@ -4,7 +4,9 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/weft-fabric/weft/lab"
@@ -152,9 +154,13 @@ func readFolder(dir string) (check.Readings, error) {
 // maxReading is the largest output of a command that is read.
 const maxReading = 64 << 20
 
+// settled is the time between two readings of --settle: sessions that come up again do so within it.
+const settled = 3 * time.Second
+
 func newNetCheck() *cobra.Command {
 	var f planFlags
 	var from, rsh string
+	var settle time.Duration
 	var fabric, configs []string
 	var asJSON, unread bool
 	cmd := &cobra.Command{
@@ -164,6 +170,8 @@ func newNetCheck() *cobra.Command {
 Each finding names the device, what was wanted and read, the command that showed it,
 the line of the cluster file, and a fix. What follows from a cause stands below it;
 two cables in one another's ports are one finding. Nothing is changed anywhere.
+Sessions of BGP and BFD that have just come up, or flapped, take a moment: --settle 20s
+reads again until two readings in a row say the same.
 
 --fabric compares the cables of an InfiniBand fabric: what ibnetdiscover or iblinkinfo
 printed. Adapters are named by host: "n0 mlx5_0".
@@ -174,6 +182,7 @@ missing, MTUs of IP over InfiniBand, bonds of which one link waits).
 
 Exit code 1 if anything is not as planned.`,
 		Example: `  weft net check examples/lab.yaml --from lab:lab
+  weft net check examples/lab.yaml --from lab:lab --settle 20s
   weft net check examples/lab.yaml --from readings --json
   weft net check examples/lab.yaml --from ssh:admin
   weft net check examples/superpod-h100.yaml --fabric ibnetdiscover.txt
@@ -206,7 +215,6 @@ Exit code 1 if anything is not as planned.`,
 			if err != nil {
 				return err
 			}
-			var r check.Readings
 			if len(fabric) > 0 && from == "" {
 				found, err := fabricDrift(p.Graph, fabric)
 				if err != nil {
@@ -214,19 +222,40 @@ Exit code 1 if anything is not as planned.`,
 				}
 				return tellDrift(cmd, args[0], p.Name+" fabric", found, asJSON, unread)
 			}
-			if name, ok := strings.CutPrefix(from, "lab:"); ok {
-				r, err = readLab(name)
-			} else if user, ok := sshFrom(from); ok {
-				r, err = readSSH(cmd, p, user, strings.Fields(rsh))
-			} else if from != "" {
-				r, err = readFolder(from)
-			} else {
-				err = fmt.Errorf("--from is missing: a folder with readings, ssh, or lab:NAME; or --fabric with the output of ibnetdiscover")
+			read := func() (check.Readings, error) {
+				if name, ok := strings.CutPrefix(from, "lab:"); ok {
+					return readLab(name)
+				}
+				if user, ok := sshFrom(from); ok {
+					return readSSH(cmd, p, user, strings.Fields(rsh))
+				}
+				if settle > 0 {
+					return nil, fmt.Errorf("--settle %v reads again, and what lies in a folder does not change: it is for --from ssh and lab:NAME", settle)
+				}
+				if from != "" {
+					return readFolder(from)
+				}
+				return nil, fmt.Errorf("--from is missing: a folder with readings, ssh, or lab:NAME; or --fabric with the output of ibnetdiscover")
 			}
+			r, err := read()
 			if err != nil {
 				return err
 			}
 			found := check.Compare(p, r)
+			for end := time.Now().Add(settle); len(found) > 0 && time.Now().Before(end); {
+				select {
+				case <-cmd.Context().Done():
+					return cmd.Context().Err()
+				case <-time.After(settled):
+				}
+				before := found
+				if r, err = read(); err != nil {
+					return err
+				}
+				if found = check.Compare(p, r); reflect.DeepEqual(before, found) {
+					break
+				}
+			}
 			if len(fabric) > 0 {
 				more, err := fabricDrift(p.Graph, fabric)
 				if err != nil {
@@ -240,6 +269,7 @@ Exit code 1 if anything is not as planned.`,
 	f.register(cmd)
 	cmd.Flags().StringVar(&from, "from", "", "readings: `DIR` with a folder a device, ssh or ssh:USER, or lab:NAME")
 	cmd.Flags().StringVar(&rsh, "rsh", "", "`COMMAND` in place of ssh; the device's name and a shell follow it")
+	cmd.Flags().DurationVar(&settle, "settle", 0, "where something differs, read again for up to this `TIME`, until two readings in a row say the same")
 	cmd.Flags().StringSliceVar(&configs, "config", nil, "`FILE` to look for mistakes in: gres.conf, interfaces, netplan, nccl.conf")
 	cmd.Flags().StringSliceVar(&fabric, "fabric", nil, "`FILE` with what ibnetdiscover or iblinkinfo printed")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print as JSON")
