@@ -1,6 +1,7 @@
 package read
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 
@@ -76,6 +77,23 @@ const patience = 20_000
 
 func (t *torchState) open() bool { return len(t.trace)+len(t.last) > 0 || t.row != nil }
 
+// table begins torchrun's table of failures, or its row of the first one.
+func (t *torchState) table(root bool) verdict {
+	t.root, t.row, t.rows, t.idle = root, map[string]string{}, 0, 0
+	return noted
+}
+
+// begin notes that something is open behind a prefix. A log has at most 65,536 of them.
+func (t *torchState) begin(open map[string]bool, prefix string) map[string]bool {
+	if open == nil {
+		open = map[string]bool{}
+	}
+	if t.idle = 0; len(open) < 1<<16 {
+		open[prefix] = true
+	}
+	return open
+}
+
 // plain takes launchers' prefixes off a line and gives both.
 func plain(text string) (prefix, rest string) {
 	rest = text
@@ -94,293 +112,387 @@ func plain(text string) (prefix, rest string) {
 // signals by the words of launchers.
 var signals = map[string]string{"Killed": "-9", "Terminated": "-15", "Aborted": "-6", "Segmentation fault": "-11", "Bus error": "-7", "Out Of Memory": "-9"}
 
+// torchRule says what a line is that has one of some words.
+type torchRule struct {
+	has    []string       // words of which the line has one
+	begins string         // or what its body begins with
+	when   *regexp.Regexp // and which it matches, where words do not say enough
+	re     *regexp.Regexp // what must be read of it; nil for nothing
+	kind   string
+	fields []string // what the groups of re are, in their order; "" is left out
+	by     string   // the launcher that says so
+	rank   rankFrom
+	calm   bool // no warning
+	raised bool // it is what a traceback ends with
+	read   func(*scan, *torchText) verdict
+}
+
+// rankFrom is where a rule has the rank of a line from.
+type rankFrom int
+
+const (
+	fromPrefix rankFrom = iota // of the launcher
+	fromGroup                  // the first of the expression
+	fromNobody
+)
+
+// verdict is what a rule made of a line.
+type verdict int
+
+const (
+	goOn  verdict = iota // nothing; the line may be a row of a table or what was raised
+	found                // a line for the doctor
+	noted                // it is of those that follow; nothing else is to be read of it
+)
+
+// torchText is a line that is read.
+type torchText struct {
+	n            int
+	text         string
+	prefix, body string // of launchers, and the rest
+	rank         int    // by the prefix; -1 if that has none
+}
+
+// torchRules are asked in their order. The first whose words are there is the only one.
+var torchRules = []torchRule{
+	{has: []string{"Watchdog caught collective"}, read: (*scan).watchdogLine},
+	{has: []string{"ast enqueued"}, read: (*scan).enqueuedLine},
+	{has: []string{"watchdog got stuck", "Heartbeat monitor timed out", "ProcessGroupNCCL watchdog hang"}, read: (*scan).stuckLine},
+	{has: []string{"monitoredBarrier"}, re: barrier, kind: "barrier", fields: []string{"ranks"}},
+	{has: []string{"lagging ranks"}, re: lagging, kind: "barrier", fields: []string{"ranks"}},
+	{has: []string{"is running collective"}, read: (*scan).fingerprintLine},
+	{has: []string{"failed (exitcode:"}, re: exitCode, kind: "exit", fields: []string{"code", "local", "pid"}, by: "torchrun", rank: fromNobody},
+	{has: []string{"Root Cause (first observed failure)"}, read: func(s *scan, _ *torchText) verdict { return s.torch.table(true) }},
+	{begins: "Failures:", read: func(s *scan, _ *torchText) verdict { return s.torch.table(false) }},
+	{has: []string{"srun: error:"}, read: (*scan).srunLine},
+	{has: []string{"slurmstepd: error:"}, when: slurmEnd, re: slurmEnd, kind: "cancelled", fields: []string{"host", "why"}, rank: fromNobody},
+	{has: []string{"slurmstepd: error:"}, re: slurmOOM, kind: "oom_event", rank: fromNobody},
+	{has: []string{"OOMKilled"}, kind: "oom_event"},
+	{has: []string{"noticed that process rank"}, read: (*scan).mpirunLine},
+	{has: []string{"exits with return code"}, re: returnCode, kind: "exit", fields: []string{"code"}, by: "deepspeed", rank: fromNobody},
+	{has: []string{"with status code"}, re: statusCode, kind: "exit", fields: []string{"", "code"}, by: "horovod", rank: fromGroup},
+	{has: []string{"A worker died or was killed"}, read: (*scan).rayLine},
+	{has: []string{"DataLoader worker"}, when: loaderBus, kind: "loader_shm"},
+	{has: []string{"DataLoader worker"}, when: loaderKill, kind: "oom_event"},
+	{has: []string{"[Gloo] Rank"}, re: gloo, kind: "gloo", fields: []string{"", "peers"}, rank: fromGroup, calm: true},
+	{has: []string{"gloo"}, when: glooLost, re: glooLost, kind: "gloo_lost", fields: []string{"peer"}, raised: true},
+	{has: []string{"gloo"}, when: glooLate, re: glooLate, kind: "gloo_late", fields: []string{"ms"}, raised: true},
+	{has: []string{"gloo", "Gloo"}, when: glooJoin, kind: "gloo_join", raised: true},
+	{has: []string{"clients joined"}, re: joined, kind: "not_joined", fields: []string{"", "have", "want"}, raised: true},
+	{has: []string{"client socket has timed out"}, re: noMaster, kind: "no_master", fields: []string{"addr", "port"}, raised: true},
+	{has: []string{"RendezvousTimeoutError", "RendezvousConnectionError"}, read: (*scan).rendezvousLine},
+	{has: []string{"server socket has failed to"}, re: portUsed, kind: "port_used", raised: true},
+	{has: []string{"is setting up NCCL communicator"}, re: noUniqueID, kind: "no_id", fields: []string{"", "root"}, rank: fromGroup, raised: true},
+	{has: []string{"ut of memory", "OutOfMemoryError"}, re: cudaOOM, kind: "cuda_oom", raised: true},
+	{has: []string{"CUDA error", "CUDA runtime error"}, re: cudaError, kind: "cuda_error", fields: []string{"msg"}, raised: true},
+	{has: []string{"NCCL error", "NCCL Error"}, re: ncclFailed, kind: "nccl_failed", fields: []string{"what", "ver"}, raised: true},
+	{begins: "Last error:", read: (*scan).lastErrorLine},
+	{has: []string{"Too many open files"}, kind: "files"},
+	{has: []string{"nvidia-nccl-cu"}, re: pipNCCL, kind: "package", fields: []string{"ver"}, rank: fromNobody, calm: true},
+	{begins: "Traceback (most recent call last)", read: (*scan).tracebackLine},
+	{has: []string{"NCCL_"}, read: (*scan).variableLine},
+}
+
+// of reports whether a line is one of the rule's.
+func (r *torchRule) of(l *torchText) bool {
+	if r.begins != "" {
+		return strings.HasPrefix(strings.TrimSpace(l.body), r.begins)
+	}
+	for _, word := range r.has {
+		if strings.Contains(l.text, word) {
+			return r.when == nil || r.when.MatchString(l.text)
+		}
+	}
+	return false
+}
+
+// take reads a line of the rule.
+func (r *torchRule) take(s *scan, l *torchText) verdict {
+	if r.read != nil {
+		return r.read(s, l)
+	}
+	var m []string
+	if r.re != nil {
+		if m = r.re.FindStringSubmatch(l.text); m == nil {
+			return goOn
+		}
+	}
+	var f map[string]string
+	if len(r.fields) > 0 || r.by != "" {
+		f = map[string]string{}
+	}
+	for i, name := range r.fields {
+		if name != "" {
+			f[name] = strings.TrimSpace(m[i+1])
+		}
+	}
+	if r.by != "" {
+		if f["by"] = r.by; f["code"] == "0" {
+			return goOn
+		}
+	}
+	if r.raised {
+		delete(s.torch.trace, l.prefix)
+	}
+	rank := l.rank
+	switch r.rank {
+	case fromGroup:
+		rank = number(m[1])
+	case fromNobody:
+		rank = -1
+	}
+	return s.torchFound(l, r.kind, rank, !r.calm, f)
+}
+
+// torchFound adds a line for the doctor.
+func (s *scan) torchFound(l *torchText, kind string, rank int, warn bool, f map[string]string) verdict {
+	s.addLine(doctor.Line{At: s.at(l.n, l.text), Kind: kind, Rank: rank, Dev: -1, Warn: warn, Time: clock(l.text), Msg: l.text, F: f, Host: s.host})
+	return found
+}
+
+func number(text string) int { v, _ := strconv.Atoi(text); return v }
+
+// torchLine reads a line of PyTorch, Gloo or a launcher, and reports whether it was one.
 func (s *scan) torchLine(n int, text string) bool {
 	prefix, body := plain(text)
-	prefixRank := launcherRank(prefix + " ")
-	add := func(kind string, rank int, warn bool, f map[string]string) bool {
-		s.addLine(doctor.Line{At: s.at(n, text), Kind: kind, Rank: rank, Dev: -1, Warn: warn, Time: clock(text), Msg: text, F: f, Host: s.host})
-		return true
-	}
-	num := func(t string) int { v, _ := strconv.Atoi(t); return v }
+	l := &torchText{n: n, text: text, prefix: prefix, body: body, rank: launcherRank(prefix + " ")}
 	t := &s.torch
 	if t.idle++; t.idle > patience {
 		*t = torchState{}
 	}
-	// NCCL's last words follow in a line of their own.
 	if t.last[prefix] && strings.TrimSpace(body) != "" {
 		delete(t.last, prefix)
-		msg := strings.TrimSpace(body)
-		kind, f := classify(msg)
-		if kind == "ib_wc" {
-			moreOfCompletion(f)
-		}
-		s.addLine(doctor.Line{At: s.at(n, text), Kind: kind, Warn: true, Rank: prefixRank, Dev: -1, Time: clock(text), Msg: msg, F: f, Host: s.host})
-		return true
+		return s.lastWords(l, strings.TrimSpace(body), clock(text)) == found
 	}
-	switch {
-	case strings.Contains(text, "Watchdog caught collective"):
-		i := strings.Index(text, "WorkNCCL(")
-		m := watchdogRank.FindAllStringSubmatch(text[:max(i, 0)], -1)
-		if i < 0 || m == nil {
-			return false
-		}
-		f := map[string]string{}
-		for _, x := range workField.FindAllStringSubmatch(text[i+len("WorkNCCL("):], -1) {
-			switch x[1] {
-			case "SeqNum":
-				f["seq"] = x[2]
-			case "OpType":
-				f["op"] = x[2]
-			case "NumelIn":
-				f["in"] = x[2]
-			case "NumelOut":
-				f["out"] = x[2]
-			case "TensorShape":
-				f["in"] = x[2]
-			case "Timeout":
-				f["timeout"] = x[2]
+	for i := range torchRules {
+		if r := &torchRules[i]; r.of(l) {
+			if v := r.take(s, l); v != goOn {
+				return v == found
 			}
+			break
 		}
-		rank := num(m[len(m)-1][1])
-		s.groupOf(text, f)
-		if prefixRank >= 0 {
-			rank = prefixRank
-		}
-		return add("watchdog", rank, true, f)
-	case strings.Contains(text, "ast enqueued"):
-		if m := pgState.FindStringSubmatch(text); m != nil {
-			f := map[string]string{"enqueued": m[2], "completed": m[3]}
-			if w := pgWork.FindStringSubmatch(text); w != nil {
-				f["seq"] = w[1]
-			}
-			s.groupOf(text, f)
-			rank := num(m[1])
-			if prefixRank >= 0 {
-				rank = prefixRank
-			}
-			return add("pgstate", rank, false, f)
-		}
-	case strings.Contains(text, "watchdog got stuck"), strings.Contains(text, "Heartbeat monitor timed out"), strings.Contains(text, "ProcessGroupNCCL watchdog hang"):
-		f := map[string]string{}
-		if m := stuckFor.FindStringSubmatch(text); m != nil {
-			f["seconds"] = m[1]
-		}
-		rank := prefixRank
-		if m := watchdogRank.FindAllStringSubmatch(text, -1); m != nil && rank < 0 {
-			rank = num(m[len(m)-1][1])
-		}
-		return add("stuck", rank, true, f)
-	case strings.Contains(text, "monitoredBarrier"):
-		if m := barrier.FindStringSubmatch(text); m != nil {
-			return add("barrier", prefixRank, true, map[string]string{"ranks": m[1]})
-		}
-	case strings.Contains(text, "lagging ranks"):
-		if m := lagging.FindStringSubmatch(text); m != nil {
-			return add("barrier", prefixRank, true, map[string]string{"ranks": m[1]})
-		}
-	case strings.Contains(text, "is running collective"):
-		if m := fingerprint.FindStringSubmatch(text); m != nil {
-			delete(t.trace, prefix)
-			f := map[string]string{"a": m[1], "b": m[3]}
-			for k, x := range map[string]string{"opa": m[2], "opb": m[4]} {
-				if o := opType.FindStringSubmatch(x); o != nil {
-					f[k] = o[1]
-				}
-				if o := opShape.FindStringSubmatch(x); o != nil {
-					f[k] += " of " + o[1]
-				}
-				if o := opNumber.FindStringSubmatch(x); o != nil {
-					f[k] += " #" + o[1]
-				}
-			}
-			return add("fingerprint", prefixRank, true, f)
-		}
-	case strings.Contains(text, "failed (exitcode:"):
-		if m := exitCode.FindStringSubmatch(text); m != nil {
-			return add("exit", -1, true, map[string]string{"code": m[1], "local": m[2], "pid": m[3], "by": "torchrun"})
-		}
-	case strings.Contains(text, "Root Cause (first observed failure)"):
-		t.root, t.row, t.rows, t.idle = true, map[string]string{}, 0, 0
-		return false
-	case strings.HasPrefix(strings.TrimSpace(body), "Failures:"):
-		t.root, t.row, t.rows, t.idle = false, map[string]string{}, 0, 0
-		return false
-	case strings.Contains(text, "srun: error:"):
-		if m := srunExit.FindStringSubmatch(text); m != nil {
-			code := m[4]
-			if code == "" {
-				code = signals[m[3]]
-			}
-			host, _, _ := strings.Cut(m[1], ".")
-			for _, r := range taskList(m[2]) {
-				s.addLine(doctor.Line{At: s.at(n, text), Kind: "exit", Rank: -1, Dev: -1, Warn: true, Time: clock(text), Msg: text, Host: host,
-					F: map[string]string{"code": code, "task": strconv.Itoa(r), "by": "srun", "what": m[3]}})
-			}
-			return true
-		}
-	case strings.Contains(text, "slurmstepd: error:"):
-		if m := slurmEnd.FindStringSubmatch(text); m != nil {
-			return add("cancelled", -1, true, map[string]string{"why": strings.TrimSpace(m[2]), "host": m[1]})
-		}
-		if slurmOOM.MatchString(text) {
-			return add("oom_event", -1, true, nil)
-		}
-	case strings.Contains(text, "OOMKilled"):
-		return add("oom_event", prefixRank, true, nil)
-	case strings.Contains(text, "noticed that process rank"):
-		if m := mpiExit.FindStringSubmatch(text); m != nil {
-			host, _, _ := strings.Cut(m[3], ".")
-			s.addLine(doctor.Line{At: s.at(n, text), Kind: "exit", Rank: num(m[1]), Dev: -1, Warn: true, Time: clock(text), Msg: text, Host: host, F: map[string]string{"code": "-" + m[4], "pid": m[2], "by": "mpirun"}})
-			return true
-		}
-	case strings.Contains(text, "exits with return code"):
-		if m := returnCode.FindStringSubmatch(text); m != nil && m[1] != "0" {
-			return add("exit", -1, true, map[string]string{"code": m[1], "by": "deepspeed"})
-		}
-	case strings.Contains(text, "with status code"):
-		if m := statusCode.FindStringSubmatch(text); m != nil && m[2] != "0" {
-			return add("exit", num(m[1]), true, map[string]string{"code": m[2], "by": "horovod"})
-		}
-	case strings.Contains(text, "A worker died or was killed"):
-		f := map[string]string{"code": "unknown", "by": "ray"}
-		if m := rayExit.FindStringSubmatch(text); m != nil {
-			f["addr"], f["pid"] = m[1], m[2]
-		}
-		return add("exit", -1, true, f)
-	case strings.Contains(text, "DataLoader worker") && strings.Contains(text, "killed by signal"):
-		switch {
-		case loaderBus.MatchString(text):
-			return add("loader_shm", prefixRank, true, nil)
-		case loaderKill.MatchString(text):
-			return add("oom_event", prefixRank, true, nil)
-		}
-	case strings.Contains(text, "[Gloo] Rank"):
-		if m := gloo.FindStringSubmatch(text); m != nil {
-			return add("gloo", num(m[1]), false, map[string]string{"peers": m[2]})
-		}
-	case strings.Contains(text, "gloo") && glooLost.MatchString(text):
-		delete(t.trace, prefix)
-		return add("gloo_lost", prefixRank, true, map[string]string{"peer": glooLost.FindStringSubmatch(text)[1]})
-	case strings.Contains(text, "gloo") && glooLate.MatchString(text):
-		delete(t.trace, prefix)
-		return add("gloo_late", prefixRank, true, map[string]string{"ms": glooLate.FindStringSubmatch(text)[1]})
-	case (strings.Contains(text, "gloo") || strings.Contains(text, "Gloo")) && glooJoin.MatchString(text):
-		delete(t.trace, prefix)
-		return add("gloo_join", prefixRank, true, nil)
-	case strings.Contains(text, "clients joined"):
-		if m := joined.FindStringSubmatch(text); m != nil {
-			delete(t.trace, prefix)
-			return add("not_joined", prefixRank, true, map[string]string{"have": m[2], "want": m[3]})
-		}
-	case strings.Contains(text, "client socket has timed out"):
-		if m := noMaster.FindStringSubmatch(text); m != nil {
-			delete(t.trace, prefix)
-			return add("no_master", prefixRank, true, map[string]string{"addr": m[1], "port": m[2]})
-		}
-	case strings.Contains(text, "RendezvousTimeoutError"), strings.Contains(text, "RendezvousConnectionError"):
-		if !strings.Contains(text, "raise ") && !strings.Contains(text, "import ") {
-			delete(t.trace, prefix)
-			return add("rendezvous", prefixRank, true, nil)
-		}
-	case strings.Contains(text, "server socket has failed to"):
-		if portUsed.MatchString(text) {
-			delete(t.trace, prefix)
-			return add("port_used", prefixRank, true, nil)
-		}
-	case strings.Contains(text, "is setting up NCCL communicator"):
-		if m := noUniqueID.FindStringSubmatch(text); m != nil {
-			delete(t.trace, prefix)
-			return add("no_id", num(m[1]), true, map[string]string{"root": m[2]})
-		}
-	case strings.Contains(text, "ut of memory") || strings.Contains(text, "OutOfMemoryError"):
-		if cudaOOM.MatchString(text) {
-			delete(t.trace, prefix)
-			return add("cuda_oom", prefixRank, true, nil)
-		}
-	case strings.Contains(text, "CUDA error") || strings.Contains(text, "CUDA runtime error"):
-		if m := cudaError.FindStringSubmatch(text); m != nil {
-			delete(t.trace, prefix)
-			return add("cuda_error", prefixRank, true, map[string]string{"msg": strings.TrimSpace(m[1])})
-		}
-	case strings.Contains(text, "NCCL error"), strings.Contains(text, "NCCL Error"):
-		if m := ncclFailed.FindStringSubmatch(text); m != nil {
-			delete(t.trace, prefix)
-			return add("nccl_failed", prefixRank, true, map[string]string{"what": strings.TrimSpace(m[1]), "ver": m[2]})
-		}
-	case strings.HasPrefix(strings.TrimSpace(body), "Last error:"):
-		if t.last == nil {
-			t.last = map[string]bool{}
-		}
-		if _, msg, _ := strings.Cut(body, "Last error:"); strings.TrimSpace(msg) != "" {
-			kind, f := classify(strings.TrimSpace(msg))
-			s.addLine(doctor.Line{At: s.at(n, text), Kind: kind, Warn: true, Rank: prefixRank, Dev: -1, Msg: strings.TrimSpace(msg), F: f, Host: s.host})
-			return true
-		}
-		t.idle = 0
-		if len(t.last) < 1<<16 {
-			t.last[prefix] = true
-		}
-		return false
-	case strings.Contains(text, "Too many open files"):
-		return add("files", prefixRank, true, nil)
-	case strings.Contains(text, "nvidia-nccl-cu"):
-		if m := pipNCCL.FindStringSubmatch(text); m != nil {
-			return add("package", -1, false, map[string]string{"ver": m[1]})
-		}
-	case strings.HasPrefix(body, "Traceback (most recent call last)"):
-		if t.trace == nil {
-			t.trace = map[string]bool{}
-		}
-		t.idle = 0
-		if len(t.trace) < 1<<16 {
-			t.trace[prefix] = true
-		}
-		return false
-	case strings.Contains(text, "NCCL_"):
-		return s.envLine(n, text)
 	}
+	if v := s.rowLine(l); v != goOn {
+		return v == found
+	}
+	return s.raisedLine(l) == found
+}
+
+// lastWords are NCCL's, which follow "Last error:".
+func (s *scan) lastWords(l *torchText, msg string, at float64) verdict {
+	kind, f := classify(msg)
+	if kind == "ib_wc" {
+		moreOfCompletion(f)
+	}
+	s.addLine(doctor.Line{At: s.at(l.n, l.text), Kind: kind, Warn: true, Rank: l.rank, Dev: -1, Time: at, Msg: msg, F: f, Host: s.host})
+	return found
+}
+
+// lastErrorLine is "Last error:", with NCCL's words in the same line or in the next one.
+func (s *scan) lastErrorLine(l *torchText) verdict {
+	if _, msg, _ := strings.Cut(l.body, "Last error:"); strings.TrimSpace(msg) != "" {
+		return s.lastWords(l, strings.TrimSpace(msg), 0)
+	}
+	s.torch.last = s.torch.begin(s.torch.last, l.prefix)
+	return noted
+}
+
+// tracebackLine begins a traceback: what was raised follows.
+func (s *scan) tracebackLine(l *torchText) verdict {
+	if l.body[0] != 'T' { // quoted by another
+		return goOn
+	}
+	s.torch.trace = s.torch.begin(s.torch.trace, l.prefix)
+	return noted
+}
+
+// variableLine sets variables of NCCL.
+func (s *scan) variableLine(l *torchText) verdict {
+	if s.envLine(l.n, l.text) {
+		return found
+	}
+	return noted
+}
+
+// workFields are PyTorch's names of what an operation is, and ours.
+var workFields = map[string]string{"SeqNum": "seq", "OpType": "op", "NumelIn": "in", "TensorShape": "in", "NumelOut": "out", "Timeout": "timeout"}
+
+// watchdogLine is an operation that took too long.
+func (s *scan) watchdogLine(l *torchText) verdict {
+	i := strings.Index(l.text, "WorkNCCL(")
+	m := watchdogRank.FindAllStringSubmatch(l.text[:max(i, 0)], -1)
+	if i < 0 || m == nil {
+		return noted
+	}
+	f := map[string]string{}
+	for _, x := range workField.FindAllStringSubmatch(l.text[i+len("WorkNCCL("):], -1) {
+		if name := workFields[x[1]]; name != "" {
+			f[name] = x[2]
+		}
+	}
+	s.groupOf(l.text, f)
+	return s.torchFound(l, "watchdog", l.rankOr(m[len(m)-1][1]), true, f)
+}
+
+// rankOr is the rank of the prefix, or one that the line names.
+func (l *torchText) rankOr(named string) int {
+	if l.rank >= 0 {
+		return l.rank
+	}
+	return number(named)
+}
+
+// enqueuedLine is how far a process group has come.
+func (s *scan) enqueuedLine(l *torchText) verdict {
+	m := pgState.FindStringSubmatch(l.text)
+	if m == nil {
+		return goOn
+	}
+	f := map[string]string{"enqueued": m[2], "completed": m[3]}
+	if w := pgWork.FindStringSubmatch(l.text); w != nil {
+		f["seq"] = w[1]
+	}
+	s.groupOf(l.text, f)
+	return s.torchFound(l, "pgstate", l.rankOr(m[1]), false, f)
+}
+
+// stuckLine is a watchdog that does not come back from a call.
+func (s *scan) stuckLine(l *torchText) verdict {
+	f := map[string]string{}
+	if m := stuckFor.FindStringSubmatch(l.text); m != nil {
+		f["seconds"] = m[1]
+	}
+	rank := l.rank
+	if m := watchdogRank.FindAllStringSubmatch(l.text, -1); m != nil {
+		rank = l.rankOr(m[len(m)-1][1])
+	}
+	return s.torchFound(l, "stuck", rank, true, f)
+}
+
+// fingerprintLine is two ranks in different operations.
+func (s *scan) fingerprintLine(l *torchText) verdict {
+	m := fingerprint.FindStringSubmatch(l.text)
+	if m == nil {
+		return goOn
+	}
+	delete(s.torch.trace, l.prefix)
+	f := map[string]string{"a": m[1], "b": m[3]}
+	for k, x := range map[string]string{"opa": m[2], "opb": m[4]} {
+		if o := opType.FindStringSubmatch(x); o != nil {
+			f[k] = o[1]
+		}
+		if o := opShape.FindStringSubmatch(x); o != nil {
+			f[k] += " of " + o[1]
+		}
+		if o := opNumber.FindStringSubmatch(x); o != nil {
+			f[k] += " #" + o[1]
+		}
+	}
+	return s.torchFound(l, "fingerprint", l.rank, true, f)
+}
+
+// srunLine is tasks that ended, with the host that says so.
+func (s *scan) srunLine(l *torchText) verdict {
+	m := srunExit.FindStringSubmatch(l.text)
+	if m == nil {
+		return goOn
+	}
+	code := m[4]
+	if code == "" {
+		code = signals[m[3]]
+	}
+	for _, r := range taskList(m[2]) {
+		s.exited(l, -1, m[1], clock(l.text), map[string]string{"code": code, "task": strconv.Itoa(r), "by": "srun", "what": m[3]})
+	}
+	return found
+}
+
+// mpirunLine is a rank that a signal ended.
+func (s *scan) mpirunLine(l *torchText) verdict {
+	m := mpiExit.FindStringSubmatch(l.text)
+	if m == nil {
+		return goOn
+	}
+	return s.exited(l, number(m[1]), m[3], clock(l.text), map[string]string{"code": "-" + m[4], "pid": m[2], "by": "mpirun"})
+}
+
+// exited is the end of a process on a host that the line names.
+func (s *scan) exited(l *torchText, rank int, host string, at float64, f map[string]string) verdict {
+	host, _, _ = strings.Cut(host, ".")
+	s.addLine(doctor.Line{At: s.at(l.n, l.text), Kind: "exit", Rank: rank, Dev: -1, Warn: true, Time: at, Msg: l.text, F: f, Host: host})
+	return found
+}
+
+// rayLine is a worker of Ray that ended.
+func (s *scan) rayLine(l *torchText) verdict {
+	f := map[string]string{"code": "unknown", "by": "ray"}
+	if m := rayExit.FindStringSubmatch(l.text); m != nil {
+		f["addr"], f["pid"] = m[1], m[2]
+	}
+	return s.torchFound(l, "exit", -1, true, f)
+}
+
+// rendezvousLine is a rendezvous that failed, unless it is only code that may say so.
+func (s *scan) rendezvousLine(l *torchText) verdict {
+	if strings.Contains(l.text, "raise ") || strings.Contains(l.text, "import ") {
+		return goOn
+	}
+	delete(s.torch.trace, l.prefix)
+	return s.torchFound(l, "rendezvous", l.rank, true, nil)
+}
+
+// rowLine is a row of torchrun's table of failures. An exit code ends one failure.
+func (s *scan) rowLine(l *torchText) verdict {
+	t := &s.torch
 	if t.rows++; t.rows > 64 {
 		t.row = nil
 	}
-	if t.row != nil {
-		if m := tableRow.FindStringSubmatch(body); m != nil {
-			t.row[m[1]] = m[2]
-			if m[1] == "exitcode" {
-				host, _, _ := strings.Cut(t.row["host"], ".")
-				if strings.HasPrefix(host, "localhost") {
-					host = ""
-				}
-				rank := -1
-				if r, err := strconv.Atoi(t.row["rank"]); err == nil {
-					rank = r
-				}
-				f := map[string]string{"code": m[2], "pid": m[3], "by": "torchrun"}
-				if t.root {
-					f["root"] = "1"
-				}
-				at := clock(strings.ReplaceAll(t.row["time"], "_", " "))
-				t.row, t.rows = map[string]string{}, 0
-				s.addLine(doctor.Line{At: s.at(n, text), Kind: "exit", Rank: rank, Dev: -1, Warn: true, Time: at, Msg: text, F: f, Host: host})
-				return true
-			}
-			return false
-		}
+	if t.row == nil {
+		return goOn
 	}
-	// The line behind a traceback that is not indented is what was raised.
-	if t.trace[prefix] && body != "" && body[0] != ' ' && body[0] != '\t' {
-		m := pythonRaise.FindStringSubmatch(strings.TrimSpace(body))
-		if m == nil {
-			return false
-		}
-		delete(t.trace, prefix)
-		name := m[1][strings.LastIndexByte(m[1], '.')+1:]
-		switch name {
-		case "ChildFailedError", "DistBackendError", "DistNetworkError", "DistStoreError", "DistError", "SignalException", "KeyboardInterrupt", "SystemExit", "CalledProcessError", "ProcessExitedException", "ProcessRaisedException", "RayTaskError", "BrokenPipeError", "ConnectionResetError":
-			return false
-		}
-		return add("exception", prefixRank, true, map[string]string{"type": m[1], "msg": m[2]})
+	m := tableRow.FindStringSubmatch(l.body)
+	if m == nil {
+		return goOn
 	}
-	return false
+	t.row[m[1]] = m[2]
+	if m[1] != "exitcode" {
+		return noted
+	}
+	host := t.row["host"]
+	if strings.HasPrefix(host, "localhost") {
+		host = ""
+	}
+	rank := -1
+	if r, err := strconv.Atoi(t.row["rank"]); err == nil {
+		rank = r
+	}
+	f := map[string]string{"code": m[2], "pid": m[3], "by": "torchrun"}
+	if t.root {
+		f["root"] = "1"
+	}
+	at := clock(strings.ReplaceAll(t.row["time"], "_", " "))
+	t.row, t.rows = map[string]string{}, 0
+	return s.exited(l, rank, host, at, f)
+}
+
+// echoes are exceptions that only pass on what happened elsewhere.
+var echoes = []string{"ChildFailedError", "DistBackendError", "DistNetworkError", "DistStoreError", "DistError", "SignalException", "KeyboardInterrupt", "SystemExit",
+	"CalledProcessError", "ProcessExitedException", "ProcessRaisedException", "RayTaskError", "BrokenPipeError", "ConnectionResetError"}
+
+// raisedLine is what was raised: the line behind a traceback that is not indented.
+func (s *scan) raisedLine(l *torchText) verdict {
+	if !s.torch.trace[l.prefix] || l.body == "" || l.body[0] == ' ' || l.body[0] == '\t' {
+		return goOn
+	}
+	m := pythonRaise.FindStringSubmatch(strings.TrimSpace(l.body))
+	if m == nil {
+		return goOn
+	}
+	delete(s.torch.trace, l.prefix)
+	if slices.Contains(echoes, m[1][strings.LastIndexByte(m[1], '.')+1:]) {
+		return noted
+	}
+	return s.torchFound(l, "exception", l.rank, true, map[string]string{"type": m[1], "msg": m[2]})
 }
 
 // groupOf notes the process group that a line names.
