@@ -442,7 +442,7 @@ int weft_xfer_register_file(weft_xfer_agent a, const char *name, const char *fil
 int weft_xfer_register_object(weft_xfer_agent a, const char *name, const char *place, const char *key, int64_t bytes, int access, weft_region *r, weft_error *e);
 int weft_xfer_register_gpu(weft_xfer_agent a, const char *name, int gpu, uint64_t address, int64_t bytes, int access, weft_region *r, weft_error *e);
 int weft_xfer_reclaim(weft_region r, int64_t offset, int64_t bytes, int64_t timeout_ms, weft_error *e); /* returns when the bytes may be used again */
-int weft_xfer_release(weft_region r, int64_t timeout_ms, weft_error *e);                                /* the same for all of it, for good */
+int weft_xfer_release(weft_region r, int64_t timeout_ms, weft_error *e);                                /* the same for all of it, for good; again if it did not end in time */
 
 /* Agents get to know one another by descriptions. need is the bytes of this one; the text is JSON. */
 int weft_xfer_describe(weft_xfer_agent a, char *buf, int64_t cap, int64_t *need, weft_error *e);
@@ -462,8 +462,9 @@ int weft_xfer_free(weft_xfer_request t, weft_error *e);                         
 
 int weft_xfer_notify(weft_xfer_agent a, weft_xfer_peer p, const void *data, int64_t bytes, weft_error *e); /* a notice without data moved; delivered once */
 
-/* The next notice: from is the name of the agent that sent it, buf has at most cap bytes of it, need is how many there are. WEFT_PENDING
- * if none came in time; another code if the request that it belongs to failed, so bytes may be missing. */
+/* The next notice: from is the name of the agent that sent it, need is how many bytes it has, buf has room for cap. If that is too little
+ * the code is WEFT_XFER_LIMIT and the notice stays: ask again with more room. WEFT_PENDING if none came in time; another code if the
+ * request that it belongs to failed, so bytes may be missing. */
 int weft_xfer_notice(weft_xfer_agent a, int64_t timeout_ms, char from[208], void *buf, int64_t cap, int64_t *need, weft_error *e);
 
 /* ---- blocks of KV caches at a cache service (weft kv serve): docs/kv.md ----

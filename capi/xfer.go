@@ -25,6 +25,9 @@ type xferAgent struct {
 	*xfer.Agent
 	allocs sync.Map // unsafe.Pointer to []byte
 	stores sync.Map // blob.Place to nothing
+
+	mu   sync.Mutex
+	late []xfer.Notice // those that a caller had no room for
 }
 
 // xferPeer is a peer of an agent.
@@ -285,8 +288,9 @@ func goXferRelease(n C.weft_region, ms C.int64_t, e *C.weft_error) (rc C.int) {
 	if err != nil {
 		return fill(e, err)
 	}
-	_, _ = xferRegions.take(n)
-	_, err = during(int64(ms), func(ctx context.Context) (struct{}, error) { return struct{}{}, r.Release(ctx) })
+	if _, err = during(int64(ms), func(ctx context.Context) (struct{}, error) { return struct{}{}, r.Release(ctx) }); err == nil {
+		_, _ = xferRegions.take(n)
+	}
 	return fill(e, err)
 }
 
@@ -578,10 +582,7 @@ func goXferNotice(n C.weft_xfer_agent, ms C.int64_t, from *C.char, to unsafe.Poi
 	if err != nil {
 		return fill(e, err)
 	}
-	x, err := a.NextNotice(expired)
-	if err != nil && ms != 0 && !errors.Is(err, xfer.ErrClosed) {
-		x, err = during(int64(max(ms, 0)), func(ctx context.Context) (xfer.Notice, error) { return a.NextNotice(ctx) })
-	}
+	x, err := a.nextNotice(int64(ms))
 	if err != nil {
 		if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) && !errors.Is(err, errInterrupted) {
 			_ = fill(e, nil)
@@ -595,8 +596,32 @@ func goXferNotice(n C.weft_xfer_agent, ms C.int64_t, from *C.char, to unsafe.Poi
 	if need != nil {
 		*need = C.int64_t(len(x.Data))
 	}
-	if to != nil && room > 0 {
-		copy(unsafe.Slice((*byte)(to), room), x.Data)
+	if room = max(room, 0); to == nil {
+		room = 0
 	}
+	if int64(len(x.Data)) > int64(room) {
+		a.mu.Lock()
+		a.late = append(a.late, x)
+		a.mu.Unlock()
+		return fill(e, fmt.Errorf("a notice of %d bytes: %w: there is room for %d; it stays, so ask again with more", len(x.Data), xfer.ErrLimit, room))
+	}
+	copy(unsafe.Slice((*byte)(to), room), x.Data)
 	return fill(e, x.Err)
+}
+
+// nextNotice gives the next notice, first of those that a caller had no room for. It waits for some milliseconds, below 0 for ever.
+func (a *xferAgent) nextNotice(ms int64) (xfer.Notice, error) {
+	a.mu.Lock()
+	if len(a.late) > 0 {
+		defer a.mu.Unlock()
+		x := a.late[0]
+		a.late = a.late[1:]
+		return x, nil
+	}
+	a.mu.Unlock()
+	x, err := a.NextNotice(expired)
+	if err == nil || ms == 0 || errors.Is(err, xfer.ErrClosed) {
+		return x, err
+	}
+	return during(max(ms, 0), func(ctx context.Context) (xfer.Notice, error) { return a.NextNotice(ctx) })
 }

@@ -474,6 +474,9 @@ func (c *Client) GetInto(ctx context.Context, path []kv.Hash, from int, a *xfer.
 	if err != nil {
 		return 0, "", err
 	}
+	if out.Blocks != len(out.Sums) || len(out.Sums) > len(pieces) {
+		return 0, out.Path, fmt.Errorf("kv cache at %s: it says that %d blocks came, with %d checksums; %d were asked for", c.address, out.Blocks, len(out.Sums), len(pieces))
+	}
 	for i, sum := range out.Sums {
 		h := xxh3.New()
 		for _, p := range pieces[i] {

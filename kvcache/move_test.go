@@ -3,6 +3,9 @@ package kvcache
 import (
 	"bytes"
 	"context"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -10,6 +13,7 @@ import (
 
 	"github.com/weft-fabric/weft/kv"
 	"github.com/weft-fabric/weft/xfer"
+	"github.com/zeebo/xxh3"
 )
 
 // agent starts an agent that is private if it shall not share memory.
@@ -229,5 +233,26 @@ func TestPeersMove(t *testing.T) {
 	}
 	if n := a.Stat().Counters.Moved; n != int64(len(data)) {
 		t.Errorf("%d bytes went by transfers, want %d", n, len(data))
+	}
+}
+
+// A cache that says more than it did is not believed: every block that is counted was checked.
+func TestMoveThatLies(t *testing.T) {
+	sum := strconv.FormatUint(xxh3.Hash(make([]byte, 100)), 16)
+	for name, answer := range map[string]moved{
+		"more checksums than were asked for": {answer: answer{Blocks: 3}, Sums: []string{sum, sum, sum}},
+		"blocks without checksums":           {answer: answer{Blocks: 2}, Sums: []string{sum}},
+		"checksums without blocks":           {answer: answer{Blocks: 0}, Sums: []string{sum}},
+		"blocks below zero":                  {answer: answer{Blocks: -1}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { reply(w, http.StatusOK, answer) }))
+			defer s.Close()
+			w := newWorker(t, "asker of "+t.Name(), strings.TrimPrefix(s.URL, "http://"))
+			n, _, err := w.GetInto(limit(t), []kv.Hash{hash(1, 0), hash(1, 1)}, 0, w.agent, w.mem, pieces(2, 100))
+			if n != 0 || err == nil || !strings.Contains(err.Error(), "checksums") {
+				t.Errorf("got %d blocks, %v", n, err)
+			}
+		})
 	}
 }

@@ -674,3 +674,42 @@ func FuzzOpen(f *testing.F) {
 		}
 	})
 }
+
+// A region whose release did not end in time is still read: asked again, it says so again. Its storage is closed when it is over.
+func TestReleaseInTime(t *testing.T) {
+	a := start(t, "a", nil)
+	disk := &closes{Storage: memory(make([]byte, 1<<12))}
+	r, err := a.Register("read", disk, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g, err := a.Grant([]Desc{r.At(0, 100)}, time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.l.revoke = func() {} // its reader does not hear
+	over, cancel := context.WithCancel(limit(t))
+	cancel()
+	for range 2 {
+		if err := r.Release(over); !errors.Is(err, context.Canceled) || disk.n != 0 {
+			t.Fatalf("a region that is read was released: %v; closed %d times", err, disk.n)
+		}
+	}
+	g.l.end("returned")
+	for range 2 {
+		if err := r.Release(limit(t)); err != nil || disk.n != 1 {
+			t.Fatalf("released: %v; closed %d times", err, disk.n)
+		}
+	}
+}
+
+// closes counts how often storage is closed.
+type closes struct {
+	Storage
+	n int
+}
+
+func (c *closes) Close() error {
+	c.n++
+	return c.Storage.Close()
+}

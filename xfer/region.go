@@ -32,7 +32,8 @@ type Region struct {
 	share  int64  // where mem lies in the agent's share; -1 if it does not
 
 	mu     sync.Mutex
-	gone   bool
+	gone   bool // Release has begun
+	closed bool // and has ended
 	leases map[*lease]struct{}
 	landed map[*landing]struct{} // requests that write into it
 }
@@ -170,7 +171,8 @@ func (r *Region) Reclaim(ctx context.Context, off, n int64) error {
 	return nil
 }
 
-// Release takes the region back: peers can no longer reach it. It waits as Reclaim does.
+// Release takes the region back: peers can no longer reach it. It waits as Reclaim does. If that did not end in time the region may
+// still be read: call it again.
 func (r *Region) Release(ctx context.Context) error {
 	a := r.agent
 	a.mu.Lock()
@@ -180,17 +182,19 @@ func (r *Region) Release(ctx context.Context) error {
 	}
 	a.mu.Unlock()
 	r.mu.Lock()
-	already := r.gone
 	r.gone = true
+	r.mu.Unlock()
+	if err := r.Reclaim(ctx, 0, r.Size()); err != nil {
+		return err
+	}
+	r.mu.Lock()
+	already := r.closed
+	r.closed = true
 	r.mu.Unlock()
 	if already {
 		return nil
 	}
-	err := r.Reclaim(ctx, 0, r.Size())
-	if c := r.store.Close(); err == nil {
-		err = c
-	}
-	return err
+	return r.store.Close()
 }
 
 // watch notes a request that writes into the region, which Reclaim then ends.

@@ -108,6 +108,9 @@ static void transfers(const char *dir)
 	FAILS(weft_xfer_notice(b, 0, from, word, sizeof word, &need, &e), WEFT_PENDING);
 	FAILS(weft_xfer_notice(b, 20, from, word, sizeof word, &need, &e), WEFT_PENDING);
 	OK(weft_xfer_notify(a, peer, "alone", 5, &e));
+	FAILS(weft_xfer_notice(b, -1, from, NULL, 0, &need, &e), WEFT_XFER_LIMIT); /* it stays */
+	TRUE(need == 5);
+	FAILS(weft_xfer_notice(b, 0, from, word, 4, &need, &e), WEFT_XFER_LIMIT);
 	OK(weft_xfer_notice(b, -1, from, word, sizeof word, &need, &e));
 	TRUE(need == 5 && !memcmp(word, "alone", 5));
 
