@@ -127,6 +127,7 @@ type filler struct {
 	out    [][]int32 // by node: edges
 	class  []int     // by edge
 	load   []float64 // by class: trees that use a link of it
+	share  []float64 // by class: trees that a link of it gets for each tree made, when that is turned to the other hosts
 	room   []float64 // by class: what it carries at the bound
 	steep  float64   // what a full link costs
 	over   float64   // and one that is more than full
@@ -135,6 +136,24 @@ type filler struct {
 	via    []int32 // by node: the edge it was reached by, -1 for none
 	source []int32 // by node: the rank of the tree that it was reached from
 	queue  near
+}
+
+// newFiller has no trees. A link that stays where it is when ranks are renumbered is used by a tree as often as that is turned; one that
+// becomes another each time, once.
+func newFiller(n *Net, period int, class []int) *filler {
+	f := &filler{net: n, out: make([][]int32, n.Nodes()), class: class, load: make([]float64, len(n.Edges)), share: make([]float64, len(n.Edges)), room: make([]float64, len(n.Edges)), period: period,
+		dist: make([]float64, n.Nodes()), via: make([]int32, n.Nodes()), source: make([]int32, n.Nodes())}
+	members := make([]int, len(n.Edges))
+	for i, e := range n.Edges {
+		f.out[e.From] = append(f.out[e.From], int32(i))
+		members[class[i]]++
+	}
+	for c, m := range members {
+		if m > 0 {
+			f.share[c] = float64(n.Ranks / period / m)
+		}
+	}
+	return f
 }
 
 // sprout is a tree that grows: by rank its parent, its depth (-1 outside), and the
@@ -205,7 +224,7 @@ func (h *near) pop() reached {
 
 func (f *filler) cost(edge int32) float64 {
 	c := f.class[edge]
-	full := (f.load[c] + 1) / f.room[c]
+	full := (f.load[c] + f.share[c]) / f.room[c]
 	steep := f.steep
 	if full > 1+1e-9 {
 		steep = f.over
@@ -264,7 +283,7 @@ func (f *filler) take(s *sprout, v int) {
 	from := int(f.source[v])
 	for u := v; u != from; u = f.net.Edges[f.via[u]].From {
 		s.path[v] = append(s.path[v], f.via[u])
-		f.load[f.class[f.via[u]]]++
+		f.load[f.class[f.via[u]]] += f.share[f.class[f.via[u]]]
 	}
 	s.parent[v], s.depth[v] = from, s.depth[from]+1
 	s.size++
@@ -274,7 +293,7 @@ func (f *filler) take(s *sprout, v int) {
 func (f *filler) drop(s *sprout) {
 	for _, path := range s.path {
 		for _, i := range path {
-			f.load[f.class[i]]--
+			f.load[f.class[i]] -= f.share[f.class[i]]
 		}
 	}
 }
@@ -371,11 +390,9 @@ func (n *Net) fill(roots []int, x *big.Rat, k int, enough float64) ([]Tree, int,
 			class[i] = i
 		}
 	}
-	f := &filler{net: n, out: make([][]int32, n.Nodes()), class: class, load: make([]float64, len(n.Edges)), room: make([]float64, len(n.Edges)), period: period,
-		dist: make([]float64, n.Nodes()), via: make([]int32, n.Nodes()), source: make([]int32, n.Nodes())}
+	f := newFiller(n, period, class)
 	rate, _ := x.Float64()
 	for i, e := range n.Edges {
-		f.out[e.From] = append(f.out[e.From], int32(i))
 		if class[i] == i {
 			f.room[i] = float64(e.Cap) * float64(k) / rate
 		}
@@ -428,7 +445,7 @@ func (n *Net) fill(roots []int, x *big.Rat, k int, enough float64) ([]Tree, int,
 	for _, s := range best {
 		for _, path := range s.path {
 			for _, i := range path {
-				load[class[i]]++
+				load[class[i]] += int64(f.share[class[i]])
 			}
 		}
 		first = append(first, Tree{Root: s.root, Parent: s.parent, Weight: 1})
