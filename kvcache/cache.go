@@ -311,8 +311,12 @@ func (c *Cache) pack(t *tenant, p Path, i int) {
 	}
 }
 
-// put brings a block into memory, and on its way to the disk.
+// put brings a block into memory, and on its way to the disk. Peers and packs of caches with longer blocks may have some that there
+// are no slots for.
 func (c *Cache) put(t *tenant, key kv.Hash, data []byte) (bool, error) {
+	if int64(len(data)) > c.o.Block {
+		return false, fmt.Errorf("kv cache: a block of %d bytes; slots have %d", len(data), c.o.Block)
+	}
 	r, err := c.reserve(t, key, len(data))
 	if r == nil {
 		return false, err

@@ -618,3 +618,30 @@ func BenchmarkDirectory(b *testing.B) {
 	}
 	b.ReportMetric(float64(other.Stat().Peers[0].Bytes)/float64(b.N), "bytes/block")
 }
+
+// A cache whose peer has longer blocks gives them out and does not keep them: they would lie over its other blocks.
+func TestPeerWithLongerBlocks(t *testing.T) {
+	ctx := limit(t)
+	a := small(t, func(o *Options) { o.Block, o.Memory = 4000, 40_000 })
+	_, at := serve(t, a, "")
+	b := small(t, func(o *Options) { o.Name = "b" })
+	b.Follow(at, "peers")
+	long := bytes.Repeat([]byte("long"), 1000)
+	if err := put(a, "default", path(3, 1), long); err != nil {
+		t.Fatal(err)
+	}
+	for end := time.Now().Add(20 * time.Second); b.Stat().Peers[0].Blocks != 1; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("b does not know a's block")
+		}
+	}
+	for i := range 4 {
+		got, where, err := get(ctx, b, "default", path(3, 1))
+		if err != nil || where != AtPeer || !bytes.Equal(got, long) {
+			t.Fatalf("look %d: found at %q, %d bytes, right: %v, %v", i, where, len(got), bytes.Equal(got, long), err)
+		}
+		if err := put(b, "default", path(4+i, 1), content("default", hash(4+i, 0))); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
