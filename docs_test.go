@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"flag"
 	"io/fs"
 	"os"
@@ -181,5 +182,26 @@ func TestDocsUsePlainWords(t *testing.T) {
 				t.Errorf("%s:%d says %q: %s", path, i+1, m, line)
 			}
 		}
+	}
+}
+
+// Comments name a number (n, bytes, ranks) instead of saying "so many".
+func TestCommentsNameNumbers(t *testing.T) {
+	vague := regexp.MustCompile(`\bso(?: |\n\s*// )many\b`)
+	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || !strings.HasSuffix(path, ".go") || path == "docs_test.go" || path == "cli/words_test.go" {
+			return err
+		}
+		b, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		if at := vague.FindIndex(b); at != nil {
+			t.Errorf("%s:%d says \"so many\": name the number", path, 1+bytes.Count(b[:at[0]], []byte("\n")))
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
 }

@@ -23,7 +23,7 @@ const quotaPeriod = 100 * time.Millisecond
 
 var quotas atomic.Int32 // made by this process
 
-// newQuota makes a control group that has so many processors, in version 2 of control groups or in version 1.
+// newQuota makes a control group that has that number of processors, in version 2 of control groups or in version 1.
 func newQuota(processors float64) (*quota, error) {
 	share := strconv.Itoa(max(1000, int(processors*float64(quotaPeriod.Microseconds()))))
 	name := fmt.Sprintf("weft-bench-%d-%d", os.Getpid(), quotas.Add(1))

@@ -198,7 +198,7 @@ func (l *levels) serves(r *request, canonical bool) bool {
 	return false
 }
 
-// choose finds the phases for a call of so many bytes, and their program.
+// choose finds the phases for a call of the given size, and their program.
 func (l *levels) choose(op sched.Collective, root int, bytes int64) (*leveled, *sched.Program, string, error) {
 	var best *leveled
 	var program *sched.Program
@@ -426,7 +426,7 @@ func (l *levels) grow(n int) error {
 	return err
 }
 
-// at is the memory of so many cells of a span, the t-th time.
+// at is the memory of cells cells of a span, the t-th time.
 func (p *phases) at(s algo.Span, t, cells int) []byte {
 	if s.Buf == sched.Tmp {
 		n := cells * p.cell

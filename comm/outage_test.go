@@ -121,7 +121,7 @@ func work(c *Comm, d time.Duration, r *flowed, inside func()) error {
 	}
 }
 
-// onHosts starts ranks on the hosts of a lab, so many on each.
+// onHosts starts ranks on the hosts of a lab, each on every host.
 func onHosts(t *testing.T, lab *nslab.Lab, hosts, each int, body string, env ...string) procs {
 	t.Helper()
 	var list procs

@@ -80,7 +80,7 @@ func tradeOnce[T reduce.Element](c *Comm, count int, inPlace bool, op reduce.Op)
 	return nil
 }
 
-// One of two ranks is killed after so many steps of a trade, from the first to the
+// One of two ranks is killed after a number of steps of a trade, from the first to the
 // last: the other has its input as it was, or the whole result, and the error names
 // the dead rank.
 func TestKilledAtEveryStepOfATrade(t *testing.T) {

@@ -11,7 +11,7 @@ import (
 	"github.com/weft-fabric/weft/transport"
 )
 
-// doomed is a port of a rank that signals itself after so many moves: before and
+// doomed is a port of a rank that signals itself after a number of moves: before and
 // after each message, and after each piece of a sum.
 type doomed struct {
 	transport.Port
@@ -76,7 +76,7 @@ func (d *doomed) RecvWhole(from, channel int, dst []byte) error {
 	return d.move(d.Port.Holder().RecvWhole(from, channel, dst))
 }
 
-// One of two ranks over tcp is killed after so many moves of an all-reduce in place,
+// One of two ranks over tcp is killed after a number of moves of an all-reduce in place,
 // from the first to the last: the other has its input as it was, or the whole result,
 // and the error names the dead rank.
 func TestKilledAtEveryMove(t *testing.T) {

@@ -38,7 +38,7 @@ type Links struct {
 }
 
 // Pace is what a byte of memory traffic costs a rank that has a core to itself
-// while all ranks of a host together pass over so many bytes: more where they do
+// while all ranks of a host together pass over Traffic bytes: more where they do
 // not fit the caches.
 type Pace struct {
 	Traffic float64 `json:"traffic_bytes"` // loads and stores of all; a store to what was not loaded counts twice
@@ -79,7 +79,7 @@ func (l *Links) Check() error {
 }
 
 // memory is the time in us that a rank's traffic takes if it has a core to
-// itself and so many ranks of its host do the same. Between two paces the time
+// itself and all ranks of its host do the same. Between two paces the time
 // of all grows as a power of the traffic, and never falls.
 func (l *Links) memory(traffic float64, ranks int) float64 {
 	if traffic <= 0 || len(l.Paces) == 0 {

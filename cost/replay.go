@@ -11,7 +11,7 @@ import (
 	"github.com/weft-fabric/weft/unit"
 )
 
-// Replay is how long a program takes for a larger buffer of so many bytes if its
+// Replay is how long a program takes for a larger buffer of the given size if its
 // messages go over the links: the interpreter runs it with times for messages.
 // hosts says on which host each rank is; nil means all on one. After LogGP, a
 // message of b bytes takes

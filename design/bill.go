@@ -323,7 +323,7 @@ func (r *Report) billCables(v *view, c *catalog.Catalog) {
 }
 
 // twin finds the generation of a cable that carries per links of gen at once:
-// of the same kind and exactly so many times the rate.
+// of the same kind and exactly per times the rate.
 func twin(c *catalog.Catalog, gen string, per int) (string, bool) {
 	link, err := c.Link(gen)
 	if per < 2 || err != nil {

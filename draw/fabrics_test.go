@@ -57,7 +57,7 @@ func sw(b *topo.Builder, name, model string, tier uint8, rail int16, plane int8,
 	return b.Node(n)
 }
 
-// railFabric has pods of so many hosts with one leaf a rail and plane, pod spines if
+// railFabric has pods of that number of hosts with one leaf a rail and plane, pod spines if
 // midPerRail is set, and a top tier joined to every switch below.
 func railFabric(t testing.TB, name string, pods, hosts, planes, midPerRail, tops int) *topo.Graph {
 	b := topo.NewBuilder(name)
@@ -113,7 +113,7 @@ func railFabric(t testing.TB, name string, pods, hosts, planes, midPerRail, tops
 	return must(t, b)
 }
 
-// fatTree has leaves of so many hosts, one NIC a host, without pods or rails.
+// fatTree has leaves of that number of hosts, one NIC a host, without pods or rails.
 func fatTree(t testing.TB, leaves, hosts, spines int) *topo.Graph {
 	b := topo.NewBuilder(fmt.Sprintf("fat-tree %d", leaves*hosts))
 	b.Fabric(topo.Fabric{Name: "ib", Family: topo.Clos})

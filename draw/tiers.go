@@ -218,7 +218,7 @@ func (v *tiersView) total(want bool) float64 {
 	return sum
 }
 
-// view builds columns with at most so many pods, and blocks a pod.
+// view builds columns with at most pods pods, and blocks blocks a pod.
 func (v *tiersView) view(pods, blocks int) []*column {
 	var list []*column
 	sigs := make([]string, len(v.pn.pods))

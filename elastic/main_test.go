@@ -106,7 +106,7 @@ func (j *labour) Form(ctx context.Context, c *comm.Comm, e Epoch) error {
 func (j *labour) Step(ctx context.Context) (last bool, err error) {
 	select {
 	case j.begun <- j.e.Number:
-	default: // nobody waits for so many steps, and steps wait for nobody
+	default: // nobody waits for this step, and steps wait for nobody
 	}
 	if j.gate != nil {
 		select {

@@ -30,7 +30,7 @@ type Options struct {
 	Rate     unit.Rate
 	Patience time.Duration // that a decode worker waits for a layer; 0: 5 s
 	// Cache is the address of a cache service through which prefill workers share what prompts have in common; Token is what it
-	// asks for. With CacheMemory the cluster starts one of its own, of so many bytes.
+	// asks for. With CacheMemory the cluster starts one of its own, of CacheMemory bytes.
 	Cache       string
 	CacheMemory int64
 	Token       string

@@ -121,7 +121,7 @@ type ownCache struct {
 	server  *http.Server
 }
 
-// startCache starts a cache service of so many bytes for workers with a token.
+// startCache starts a cache service of CacheMemory bytes for workers with a token.
 func startCache(o Options, token string) (*ownCache, error) {
 	agent, err := xfer.New(xfer.Config{Name: "kv", Token: token, Path: o.Path, Limits: xfer.Limits{xfer.Latency: o.Rate}})
 	if err != nil {

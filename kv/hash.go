@@ -60,7 +60,7 @@ type Chain struct {
 	block      int
 }
 
-// NewChain is the chain of a convention for blocks of so many tokens. SGLang's takes no seed.
+// NewChain is the chain of a convention for blocks of block tokens. SGLang's takes no seed.
 func NewChain(c Convention, seed string, block int) (Chain, error) {
 	if block < 1 {
 		return Chain{}, fmt.Errorf("kv: blocks of %d tokens; want at least 1", block)

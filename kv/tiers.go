@@ -18,7 +18,7 @@ type Economy struct {
 	Memory float64 // bytes a second at which a hit is read where it is nearest
 }
 
-// Llama70B is the economy of Llama 3 70B in bfloat16, blocks of so many tokens, eight H100 at half of 989 Tflop/s
+// Llama70B is the economy of Llama 3 70B in bfloat16, blocks of the given number of tokens, eight H100 at half of 989 Tflop/s
 // and pages read at 20 GB/s.
 func Llama70B(tokens int) Economy {
 	return Economy{Params: 70.6e9, Layers: 80, Width: 8192, Flops: 8 * 989e12 / 2, Tokens: tokens, Bytes: float64(tokens) * 327680, Memory: 20e9}

@@ -13,7 +13,7 @@ import (
 	"github.com/zeebo/xxh3"
 )
 
-// A pack is one object with the blocks of a piece of a path: the k-th piece of so many blocks as make up Pack bytes.
+// A pack is one object with the blocks of a piece of a path: the k-th piece, of as many blocks as make up Pack bytes.
 // It is called by the name of its last block, so that whoever has a path knows what its packs are called: nothing is
 // listed and no index is kept outside.
 //

@@ -102,7 +102,7 @@ func writeFrame(w io.Writer, data []byte) error {
 
 var errMissing = errors.New("not there")
 
-// readFrame reads a block of at most so many bytes into buf if it is large enough.
+// readFrame reads a block of at most most bytes into buf if buf is large enough.
 func readFrame(r io.Reader, most int64, buf []byte) ([]byte, error) {
 	var b [12]byte
 	if _, err := io.ReadFull(r, b[:]); err != nil {

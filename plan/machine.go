@@ -37,7 +37,7 @@ type Machine struct {
 
 	products map[shape]float64
 
-	// What if: NICs so many times as fast, NVLink domains so wide. Zero for the machine as it is.
+	// What if: NICs faster times as fast, NVLink domains of wider GPUs. Zero for the machine as it is.
 	faster float64
 	wider  int
 }

@@ -235,7 +235,7 @@ func (p *pricer) memory(c *Cost) {
 	}
 }
 
-// settled is what the allocator holds when the framework has so many bytes in use, and by how much that is more than the GPU
+// settled is what the allocator holds when the framework has used bytes in use, and by how much that is more than the GPU
 // has. The slack goes first when memory is short.
 func (p *pricer) settled(used, spare float64) (peak, over float64) {
 	least, room := used*(1+torn), p.mc.Usable()-contextBytes

@@ -22,7 +22,7 @@ type Wish struct {
 	Factor     float64
 	Reserve    float64 // share of the memory that a layout leaves free, where any layout does
 	Top        int     // how many candidates to keep; 0 for 10
-	Within     float64 // candidates up to so many times the best are priced for the front; 0 for 1.1
+	Within     float64 // candidates up to Within times the best are priced for the front; 0 for 1.1
 	// Progress, if set, is called now and then.
 	Progress func(done, all int, best float64)
 }

@@ -44,7 +44,7 @@ def free_port():
 
 
 def calls(dist, torch, weft, nbytes, fast):
-    """The ways to all-reduce so many bytes, by name."""
+    """The ways to all-reduce a number of bytes, by name."""
     n = max(1, nbytes // 4)
     plain, async_ = torch.ones(n), torch.ones(n)
     registered = weft.torch.empty(n, group=fast)

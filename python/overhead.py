@@ -18,7 +18,7 @@ import time
 
 
 def best(call, rounds, times, meet):
-    """The quickest round and the median one, each of so many calls, after a meeting of the ranks."""
+    """The quickest round and the median one, each of the given number of calls, after a meeting of the ranks."""
     took = []
     for _ in range(rounds):
         meet()

@@ -183,7 +183,7 @@ func TestKilledReductionsAreFinished(t *testing.T) {
 	t.Logf("%d processes killed at work, %d of them with a block sealed", hits, sealed)
 }
 
-// kill runs a child until so many bytes are done, kills it and waits for its end.
+// kill runs a child until that number of bytes is done, kills it and waits for its end.
 func (c crash) kill(t *testing.T, log []byte, bytes int) {
 	t.Helper()
 	cmd, stderr := c.start(t)

@@ -432,7 +432,7 @@ func adds(name string) bool {
 }
 
 // leastTime is what any algorithm takes whose switches only pass bytes on: a GPU
-// has so many bytes to send over all its links, and it has no more links than it
+// must send its share of the bytes over all its links, and it has no more links than it
 // has. All GPUs are taken for the best of the first n.
 func leastTime(g *topo.Graph, op sched.Collective, n int, size unit.Bytes, o Options) unit.Time {
 	share := float64(size) / float64(n) * float64(n-1)

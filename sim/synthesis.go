@@ -41,8 +41,8 @@ func Net(g *topo.Graph, gpus []topo.NodeID, o Options) (*synth.Net, error) {
 // SynthWish says what a synthesised program should be like.
 type SynthWish struct {
 	Root     int
-	Channels int     // at most so many; 0 for no limit
-	Trees    int     // at most so many; 0 for no limit
+	Channels int     // at most this number; 0 for no limit
+	Trees    int     // at most this number; 0 for no limit
 	Pieces   int     // 0 for what suits the size
 	Loss     float64 // share of the bound that may be given up for fewer trees
 }
@@ -171,7 +171,7 @@ const mostProven = 1 << 14
 func (s *Synthesis) ordered(p *synth.Plan, wish SynthWish, try func(shape) error) error {
 	followed := p.Repeats()
 	tries := []struct{ channels, each int }{{4, 16}, {2, 32}, {8, 8}, {16, 4}, {1, 8}}
-	if s.Net.Ranks > mostTried { // fabrics of so many have several pods, and fewer hosts are alike to the simulator
+	if s.Net.Ranks > mostTried { // fabrics of that size have several pods, and fewer hosts are alike to the simulator
 		followed, tries = max(followed, mostTried), []struct{ channels, each int }{{2, 4}}
 		if wish.Channels == 1 {
 			tries[0].channels = 1

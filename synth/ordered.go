@@ -125,7 +125,7 @@ func (t *timetable) longest(side int) int {
 // Where all hosts are alike, lists are those of one host's ranks, with roots and peers
 // relative to the rank that looks them up.
 //
-// Each channel, or each pair of them, has so many pieces of its own.
+// Each channel, or each pair of them, has each pieces of its own.
 func (p *Plan) Ordered(name string, each, channels int) (*sched.Program, error) {
 	n := p.Net.Ranks
 	if len(p.Ways) == 0 {

@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// Tree is a spanning tree of ranks that is used so many times over.
+// Tree is a spanning tree of ranks that is used Weight times over.
 type Tree struct {
 	Root   int
 	Parent []int // by rank; -1 for the root

@@ -40,7 +40,7 @@ type Plan struct {
 // Wish says what a plan should be like.
 type Wish struct {
 	Loss  float64 // the share of the bound that may be given up for fewer trees
-	Trees int     // at most so many; 0 for no limit
+	Trees int     // at most this number; 0 for no limit
 }
 
 // mostTrees is how many trees a root may have, or all of an all-reduce together,
@@ -364,7 +364,7 @@ func (p *Plan) reduce(wish Wish) error {
 	}
 	for _, levels := range []int64{0, 64, 48, 32, 24, 16, 12, 8, 6, 4, 3, 2, 1} {
 		net, back := &clamped, ratio(1, 1)
-		if levels > 0 { // rounded down to so many steps of the widest link
+		if levels > 0 { // rounded down to levels steps of the widest link
 			var widest int64
 			for _, e := range net.Edges {
 				widest = max(widest, e.Cap)

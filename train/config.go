@@ -35,7 +35,7 @@ func (l Layout) String() string {
 	return s
 }
 
-// on is the layout with DP filled in for so many ranks.
+// on is the layout with DP filled in for a number of ranks.
 func (l Layout) on(ranks int) (Layout, error) {
 	l.TP, l.PP = max(1, l.TP), max(1, l.PP)
 	each := l.TP * l.PP
@@ -54,7 +54,7 @@ func (l Layout) on(ranks int) (Layout, error) {
 	return l, nil
 }
 
-// Fit is the layout that so many ranks can run. TP and PP stay as they are while there
+// Fit is the layout that a number of ranks can run. TP and PP stay as they are while there
 // are enough ranks for a replica, since a rank may not have the memory for more of the
 // model: there are as many replicas as are whole, and ranks beyond the last are spare.
 // With fewer ranks it is TP without stages or stages without TP, whichever cuts the
@@ -133,7 +133,7 @@ func Default() Config {
 // wires are the types that gradients may travel in.
 var wires = []reduce.Type{reduce.Float32, reduce.BFloat16, reduce.Float16}
 
-// Check says what is wrong with a run of so many ranks.
+// Check says what is wrong with a run of that number of ranks.
 func (c Config) Check(ranks int) error {
 	_, err := c.complete(ranks)
 	return err

@@ -21,7 +21,7 @@ type Contrast struct {
 	Hidden float64 `json:"hidden"`
 }
 
-// Contrast trains for twice so many steps, of which every other one does not overlap
+// Contrast trains for 2*steps steps, of which every other one does not overlap
 // communication. All ranks call it.
 func (t *Trainer) Contrast(ctx context.Context, steps int) (Contrast, error) {
 	defer func(overlap bool) { t.cfg.Overlap = overlap }(t.cfg.Overlap)

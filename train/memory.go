@@ -33,8 +33,8 @@ func (m Memory) Total() int {
 	return m.Held() + m.Buckets + m.Gathered + m.Activation + m.Working + m.Mirror
 }
 
-// Formula is the bytes of parameters, gradients and moments of a rank that has so
-// many parameters in its stage and tensor share.
+// Formula is the bytes of parameters, gradients and moments of a rank that has
+// params parameters in its stage and tensor share.
 func Formula(zero, params, replicas int) int {
 	p, n := params, max(1, replicas)
 	switch zero {

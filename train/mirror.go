@@ -27,7 +27,7 @@ type mirror struct {
 	out                          []float32 // own gradients on their way
 }
 
-// mirrored reports whether a layout of so many ranks holds any part once only.
+// mirrored reports whether a layout holds any part once only.
 func (l Layout) mirrored() bool { return l.Ranks() > 1 && (l.Zero > 0 || l.DP == 1) }
 
 // newMirror makes one of the rank before.

@@ -87,7 +87,7 @@ func (w *crew) step() []error {
 	})
 }
 
-// until takes steps until so many are taken.
+// until takes steps until the given number are taken.
 func (w *crew) until(steps int) {
 	w.t.Helper()
 	for w.trainers[0].Taken() < steps {

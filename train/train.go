@@ -294,7 +294,7 @@ func (t *Trainer) Place() (replica, stage, tensor int) {
 // Config is the run's configuration with everything filled in.
 func (t *Trainer) Config() Config { return t.cfg }
 
-// Rank is the rank's number in its communicator, of so many.
+// Rank is the rank's number in its communicator, and how many ranks that has.
 func (t *Trainer) Rank() (rank, ranks int) { return t.world.rank(), t.world.size() }
 
 // Taken is the number of steps taken.

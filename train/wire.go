@@ -208,7 +208,7 @@ type ticket struct {
 	err  error
 }
 
-// newLane has room for so many jobs that the owner never waits to hand one over.
+// newLane has enough room for jobs that the owner never waits to hand one over.
 func newLane(beside bool, room int) *lane {
 	l := &lane{beside: beside}
 	if beside {

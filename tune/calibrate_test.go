@@ -31,7 +31,7 @@ func openLog(t testing.TB, name string) *os.File {
 	return f
 }
 
-// made gives points of a known model with noise of so many percent and some
+// made gives points of a known model with noise of the given share and some
 // outliers of twice the time.
 func made(m cost.AlphaBeta, noise float64, ops ...sched.Collective) []Point {
 	random := rand.New(rand.NewPCG(7, 7))

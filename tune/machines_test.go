@@ -30,7 +30,7 @@ type row struct {
 	p       protocol
 }
 
-// machines builds every measured machine, so many hosts of it.
+// machines builds every measured machine, with any number of hosts.
 type machines struct {
 	t      testing.TB
 	c      *catalog.Catalog

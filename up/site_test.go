@@ -228,7 +228,7 @@ func (s *site) await(what string, want func(line) bool) line {
 	}
 }
 
-// at waits until a slot has taken a step in an epoch of so many.
+// at waits until a slot has taken a step in an epoch of size ranks.
 func (s *site) at(slot, size int) line {
 	s.t.Helper()
 	of := map[uint64]int{}

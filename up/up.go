@@ -59,7 +59,7 @@ type Options struct {
 
 	Batch    bool   // Train.Batch was asked for: a checkpoint of another batch is refused, not followed
 	Check    bool   // compare every step's loss with that of an undisturbed run
-	Contrast int    // every so many steps one without overlap, for comparison
+	Contrast int    // every Contrast steps one without overlap, for comparison
 	Command  string // as the page shows it
 	Listen   string // of the page; empty: none
 	Fallback bool   // any other port will do for the page

@@ -123,7 +123,7 @@ func (m *Machine) processes(now float64, j *job, raise raiser) {
 	}
 }
 
-// Lateness is judged by the operations of the last seconds, and at least by so many.
+// Lateness is judged by the operations of the last windowTime seconds, and at least by window of them.
 // They are cut into slices, as a step of training may have many operations of which only
 // the first tells who was late.
 const (

@@ -215,7 +215,7 @@ func nearest(asked string, plain func(string) string) []string {
 	return names[:min(4, len(names))]
 }
 
-// GPTLike is a dense model of about so many parameters in the proportions of GPT-3, for
+// GPTLike is a dense model of about params parameters in the proportions of GPT-3, for
 // when nothing but a size is known: h = 128 L, V = 51,200.
 func GPTLike(params float64) *Model {
 	h := math.Cbrt(params / 12 * 128)

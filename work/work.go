@@ -42,11 +42,11 @@ type Model struct {
 	Experts    int  `json:"experts,omitempty"`
 	TopK       int  `json:"top_k,omitempty"`
 	Groups     int  `json:"expert_groups,omitempty"` // experts lie in groups, and a token goes to few of them
-	TopGroups  int  `json:"top_groups,omitempty"`    // of these groups a token chooses so many
+	TopGroups  int  `json:"top_groups,omitempty"`    // how many of these groups a token chooses
 	ExpertFFN  int  `json:"expert_ffn,omitempty"`
 	SharedFFN  int  `json:"shared_ffn,omitempty"`  // width of all shared experts together
 	DenseFirst int  `json:"dense_first,omitempty"` // the first layers have no experts
-	MoEEvery   int  `json:"moe_every,omitempty"`   // every so many layers one with experts; 0 and 1 for all
+	MoEEvery   int  `json:"moe_every,omitempty"`   // every MoEEvery layers one with experts; 0 and 1 for all
 	SharedGate bool `json:"shared_gate,omitempty"` // a gate of h weights before the shared expert
 
 	MLA *MLA `json:"mla,omitempty"` // latent attention; nil for the usual kind

@@ -272,7 +272,7 @@ func (c *conn) arrived(key *auth.Key, f *frame, l *landing, dst []byte, direct b
 		put()
 		return nil
 	}
-	c.agent.gate.io <- struct{}{} // so many at once; the socket waits when the storage does
+	c.agent.gate.io <- struct{}{} // at most cap(io) at once; the socket waits when the storage does
 	c.agent.wg.Go(func() {
 		put()
 		<-c.agent.gate.io

@@ -245,7 +245,7 @@ type Notice struct {
 // Status is how a request stands.
 type Status struct {
 	State  State
-	Landed int64 // bytes; of a request that moves, at least so many
+	Landed int64 // bytes; of a request that moves, a lower bound
 	Total  int64
 	Path   string // how it moves; empty until that is known
 	Err    error  // a *Failure once it failed

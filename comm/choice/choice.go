@@ -213,7 +213,7 @@ func (t *Table) place(hosts []int) {
 	}
 }
 
-// Pick gives the program for a call with so many bytes in the larger of its
+// Pick gives the program for a call with that number of bytes in the larger of its
 // buffers. root counts only for collectives that have one. canonical asks for
 // sums in the order of ranks, so that their bits depend on nothing else.
 func (t *Table) Pick(op sched.Collective, root int, bytes int64, canonical bool) (*Pick, error) {

@@ -32,7 +32,7 @@ func desk(ranks int) cost.Links {
 		Far:   cost.Link{Alpha: 20, Post: 3, Beta: 1.5e-4, Wire: 8e-4}}
 }
 
-// spread puts ranks on hosts, so many on each.
+// spread puts ranks on hosts, each on every host.
 func spread(hosts, each int) []int {
 	var list []int
 	for h := range hosts {

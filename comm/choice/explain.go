@@ -99,7 +99,7 @@ func count(n int, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-// rate is the rate of so many us a byte.
+// rate is the rate of x us a byte.
 func rate(x float64) string {
 	if x <= 0 {
 		return "without limit"

@@ -160,7 +160,7 @@ func rough(l cost.Links, most int) cost.Links {
 	return l
 }
 
-// coarse rounds what a link costs where so many ranks share a core. What a message takes
+// coarse rounds what a link costs where crowd ranks share a core. What a message takes
 // on the way is what is left of its whole time, and may be lost in it.
 func coarse(l, usual cost.Link, by, crowd float64) cost.Link {
 	whole := func(l cost.Link) float64 { return l.Alpha + 2*crowd*l.Post }
@@ -168,7 +168,7 @@ func coarse(l, usual cost.Link, by, crowd float64) cost.Link {
 	return cost.Link{Alpha: max(time-2*crowd*post, 0), Post: post, Beta: rounded(l.Beta, usual.Beta, by), Wire: rounded(l.Wire, usual.Wire, by)}
 }
 
-// rounded is the nearest to a number of those that are so many times apart, of which
+// rounded is the nearest to a number of those that are by times apart, of which
 // the usual one is one, and which stands for none.
 func rounded(x, usual, by float64) float64 {
 	if x <= 0 || usual == 0 {

@@ -32,7 +32,7 @@ const (
 	leastPost = 0.02 // us: what a message takes of a core at least, some 60 cycles
 )
 
-// largeFor is the size of large messages where a host has so many ranks, which
+// largeFor is the size of large messages where a host has that number of ranks, which
 // all send at once: 256 KiB, and less from 8 ranks on.
 func largeFor(ranks int) int { return max(256<<10/max(ranks/8, 1)&^63, 16<<10) }
 
@@ -329,7 +329,7 @@ func (p *probe) exchange(to, from []int) (exchange, error) {
 }
 
 // memory measures what a byte of traffic takes of a core, while all ranks do the
-// same to two buffers of so many bytes each.
+// same to two buffers of that size each.
 func (p *probe) memory(bytes int) (cost.Pace, error) {
 	dst, src := p.dst[:bytes], p.src[:bytes]
 	repeat := max(batch/(perPass*bytes), 1)
@@ -362,7 +362,7 @@ func (p *probe) memory(bytes int) (cost.Pace, error) {
 // median is the middle of some numbers, of an even count the lower; zero of none.
 func median(list []float64) float64 { return quantile(list, 2) }
 
-// quantile is the number below which lies one part of so many.
+// quantile is the number below which lies one part of parts.
 func quantile(list []float64, parts int) float64 {
 	if len(list) == 0 {
 		return 0

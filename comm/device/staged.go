@@ -36,7 +36,7 @@ func newStaged(ctx context.Context, g *Group) (*staged, error) {
 	return &staged{entries: e}, err
 }
 
-// room gives a slot memory for so many bytes of in and out.
+// room gives a slot memory for in bytes of input and out bytes of output.
 func (s *staged) room(x *slot, in, out int) error {
 	for _, b := range []struct {
 		have *[]byte
@@ -85,7 +85,7 @@ func (s *staged) close() error {
 // piece is elements [from, to) of every block.
 type piece struct{ from, to int }
 
-// pieces cuts blocks of so many elements, so that a piece of all blocks has about so many bytes.
+// pieces cuts blocks of count elements, so that a piece of all blocks has about bytes bytes.
 func pieces(count, blocks, size, bytes int) []piece {
 	per := max(1, bytes/(size*blocks))
 	per = (per + 63) / 64 * 64 // whole cache lines

@@ -393,7 +393,7 @@ func (h *house) count(kind string) int {
 	return n
 }
 
-// steps waits until a slot has taken a step in an epoch of so many.
+// steps waits until a slot has taken a step in an epoch of that number of members.
 func (h *house) steps(slot, members int) {
 	h.t.Helper()
 	var number uint64 // of the epoch

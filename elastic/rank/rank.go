@@ -40,7 +40,7 @@ type Config struct {
 	Run      string       `json:"run"` // its name in checkpoints
 	Train    train.Config `json:"train"`
 	Steps    int          `json:"steps"`    // after which the run is done; 0: never
-	Contrast int          `json:"contrast"` // every so many steps one does not overlap, for comparison; 0: none
+	Contrast int          `json:"contrast"` // every Contrast steps one does not overlap, for comparison; 0: none
 	Ckpt     string       `json:"ckpt"`     // where checkpoints go; empty: nowhere
 	Every    int          `json:"every"`    // steps between two of them
 	Last     bool         `json:"last"`     // save one where the run ends, too

@@ -178,7 +178,7 @@ func (k *words) body(op reduce.Op) {
 	k.line("ret")
 }
 
-// all emits the reduction of n vectors, or of one element of so many bytes, that lie at a distance from the addresses.
+// all emits the reduction of n vectors, or of one element of single bytes, that lie at a distance from the addresses.
 func (k *words) all(op reduce.Op, name, nsrc, ndst, srcs, dsts, at, stride string, n, single int) {
 	acc := k.registers(n, single)
 	address := k.op64("ld.param.u64", "["+srcs+"]")
@@ -244,7 +244,7 @@ func (k *words) registers(n, single int) [][]string {
 	return list
 }
 
-// move loads or stores vectors, or one element of so many bytes.
+// move loads or stores vectors, or one element of single bytes.
 func (k *words) move(instruction, address, at, stride string, regs [][]string, single int) {
 	p := k.op64("add.u64", address, at)
 	for i, v := range regs {

@@ -146,7 +146,7 @@ func amount(v float64, n int, from, to string) string {
 	return digits(v, n) + " " + to
 }
 
-// digits prints so many significant digits, and every digit left of the point.
+// digits prints n significant digits, and every digit left of the point.
 func digits(v float64, n int) string {
 	if v == 0 {
 		return "0"

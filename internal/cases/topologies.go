@@ -65,7 +65,7 @@ func (l *lab) a100() *topo.Graph     { return l.file(switchFile) }
 func (l *lab) pcie4Box() *topo.Graph { return l.preset("pcie-8-plx", nil) }
 
 // ports is hosts of a kind joined by one switch, with other ports than the kind
-// usually has: so many hosts, the NICs that are used, and the generation of link.
+// usually has: the number of hosts, the NICs that are used, and the generation of link.
 func (l *lab) ports(kind, nic string, hosts int, nics, link string) *topo.Graph {
 	return l.file(fmt.Sprintf(`
 name: ports
@@ -85,7 +85,7 @@ func (l *lab) two(nics, link string) *topo.Graph {
 // pod is 32 DGX A100 with HDR on all eight rails: 256 GPUs.
 func (l *lab) pod() *topo.Graph { return l.railed(32) }
 
-// railed is so many DGX A100 with HDR on all eight rails.
+// railed is a number of DGX A100 with HDR on all eight rails.
 func (l *lab) railed(hosts int) *topo.Graph {
 	return l.file(fmt.Sprintf("name: rails\nhosts: {\"n[0-%d]\": dgx-a100}\nfabric: {family: rail, switch: QM8790, tiers: 2}\n", hosts-1))
 }
@@ -95,12 +95,12 @@ func (l *lab) tenThousand() *topo.Graph {
 	return l.file("name: large\nhosts: {\"n[0-1279]\": dgx-a100}\nfabric: {family: rail, switch: QM8790, tiers: 3, pod: 20}\n")
 }
 
-// ring is the flat ring over so many GPUs in their order: between hosts it uses one port of each.
+// ring is the flat ring over n GPUs in their order: between hosts it uses one port of each.
 func (l *lab) ring(n int) *sched.Program {
 	return l.program("ring", algo.Spec{Op: sched.AllReduce, Ranks: n})
 }
 
-// every takes one GPU of so many.
+// every takes one GPU of every stride.
 func every(g *topo.Graph, stride int) []topo.NodeID {
 	var list []topo.NodeID
 	for i, n := range gpus(g) {

@@ -18,7 +18,7 @@ import (
 //	slow 30ms     wait so long before every step
 //	hang          do not take the next step
 //	mismatch      call another operation than the others
-//	eat 100000000 take so many bytes of memory and keep them
+//	eat 100000000 take 100,000,000 bytes of memory and keep them
 type Orders struct {
 	dir string
 	id  int

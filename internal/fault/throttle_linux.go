@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Throttle lets one process send at most so many bytes a second to another, on every TCP
+// Throttle lets one process send at most bytesPerSecond bytes to another, on every TCP
 // connection between them: the kernel paces the sender's sockets. It needs the rights of
 // a debugger over the sender (the same user, or its parent). undo takes it back.
 func Throttle(from, to int, bytesPerSecond uint64) (connections int, undo func(), err error) {

@@ -276,7 +276,7 @@ func (l *Lab) Bytes(host, rail int) (sent, received uint64, err error) {
 	return s.TxBytes, s.RxBytes, nil
 }
 
-// Limit lets a host send at most so many bytes a second on a rail.
+// Limit lets a host send at most bytesPerSecond bytes on a rail.
 func (l *Lab) Limit(host, rail int, bytesPerSecond uint64) error {
 	h := l.hosts[host].net
 	end, err := h.LinkByName(Rail(rail))

@@ -60,7 +60,7 @@ func wrong(from, value, format string, args ...any) error {
 	return fmt.Errorf("%s%s%s: %s", from, sep, quoted(value), fmt.Sprintf(format, args...))
 }
 
-// Resolve says what the flags mean at a place, on a host with so many cores.
+// Resolve says what the flags mean at a place, on a host with that number of cores.
 // Flags win over what the place says; what neither says is one rank of one node.
 func (f Flags) Resolve(p Place, cores int) (Job, error) {
 	j := Job{Ckpt: f.Ckpt, MaxRestarts: DefaultRestarts}

@@ -168,7 +168,7 @@ func (f *found) slurmAddr(r *reader, inStep bool) {
 }
 
 // firstHost is the first host of the first list that is set, and the name of
-// that variable. The list must have so many hosts, if that is not 0.
+// that variable. The list must have nodes hosts, if nodes is not 0.
 func firstHost(r *reader, nodes int, names ...string) (host, name string) {
 	for _, name := range names {
 		s := r.text(name)
@@ -190,7 +190,7 @@ func firstHost(r *reader, nodes int, names ...string) (host, name string) {
 }
 
 // tasksOf reads Slurm's count of tasks for each node, like "4(x2),3", and gives
-// that of one node of so many.
+// that of one node of nodes.
 func tasksOf(s string, node, nodes int) (int, error) {
 	bad := errors.New(`want a count for each node, like 4(x2),3 for two nodes with 4 and one with 3; set it right or unset it`)
 	at, tasks := 0, 0

@@ -10,7 +10,7 @@ import (
 	"github.com/weft-fabric/weft/member"
 )
 
-var worlds = flag.Uint64("worlds", 0, "run so many seeds of TestRandomWorlds")
+var worlds = flag.Uint64("worlds", 0, "run this number of seeds of TestRandomWorlds")
 
 var seed = flag.Uint64("seed", 0, "run only this seed of TestRandomWorlds, with its log")
 

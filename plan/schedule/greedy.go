@@ -5,8 +5,8 @@ import (
 	"math"
 )
 
-// room reports whether a rank may begin a forward pass of a stage when it holds so many of its
-// activations, and alive of all its stages.
+// room reports whether a rank may begin a forward pass of a stage when it holds the activations of
+// held of its passes, and alive of all its stages.
 func (p Pipe) room(stage, held, alive int) bool {
 	switch p.Kind {
 	case ZBH1, ZB1P:

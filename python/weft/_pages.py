@@ -31,7 +31,7 @@ def _on_gpu(tensor):
 
 
 def _spans(shape, size, axis, block):
-    """Where a block's bytes are in a contiguous tensor of so many bytes."""
+    """Where a block's bytes are in a contiguous tensor of that size."""
     outer = 1
     for n in shape[:axis]:
         outer *= n

@@ -96,7 +96,7 @@ type Phase struct {
 	Out    Span
 }
 
-// Span is where a phase's buffer begins: at a cell of in, out or scratch, and so many
+// Span is where a phase's buffer begins: at a cell of in, out or scratch, and Step
 // cells further each time.
 type Span struct {
 	Buf      sched.Buffer

@@ -52,7 +52,7 @@ type turner struct {
 	period int64
 }
 
-// repeats notes that something is the same again after so many ranks.
+// repeats notes that something is the same again after by ranks.
 func (t *turner) repeats(by int64) bool {
 	n := int64(t.p.Ranks)
 	if by < 1 || n%by != 0 {

@@ -124,7 +124,7 @@ func Ratio(every, stall, restart, mttf float64) float64 {
 }
 
 // Standby is how many hosts must stand by so that with probability 99% enough do: the percentile of a binomial
-// with so many hosts, each away with probability p.
+// with the number of hosts, each away with probability p.
 func Standby(hosts int, p float64) int {
 	term := math.Pow(1-p, float64(hosts))
 	sum := term
@@ -388,7 +388,7 @@ func (j Job) repair(h Hazard, r *rand.Rand) float64 {
 	return h.Repair * 3600 * math.Exp(h.Sigma*r.NormFloat64())
 }
 
-// Run draws so many runs from a seed.
+// Run draws a number of runs from a seed.
 func Run(j Job, runs int, seed uint64) (*Result, error) {
 	if err := j.Check(); err != nil {
 		return nil, err

@@ -43,7 +43,7 @@ func Hazards(p Parts, yearly map[string]float64) []Hazard {
 	}
 }
 
-// Requeue is the seconds until a job of so many GPUs runs again with other hosts, as measured from 2,048 to 16,384
+// Requeue is the seconds until a job of that number of GPUs runs again with other hosts, as measured from 2,048 to 16,384
 // GPUs: 454 s, and 105 s more for each doubling.
 func Requeue(gpus int) float64 {
 	t := 454.0

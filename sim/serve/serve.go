@@ -264,7 +264,7 @@ func Run(e Engine, load Load) (*Result, error) {
 	return res, nil
 }
 
-// Transfer is the seconds to hand the KV cache of a prompt over to another worker while so many hand over at once:
+// Transfer is the seconds to hand the KV cache of a prompt over to another worker while atOnce of them are handed over:
 // a start, and bytes over three quarters of the NICs. Pushed layer by layer, all but the last layers hide behind the prompt.
 func (e *Engine) Transfer(tokens, atOnce int) float64 {
 	bytes := e.Model.KVBytesPerToken(bytesOf(e.KV)) * float64(tokens)

@@ -9,7 +9,7 @@ import (
 	"github.com/weft-fabric/weft/topo/catalog"
 )
 
-// large is a rail-optimised fabric of 128-port switches for so many DGX H100.
+// large is a rail-optimised fabric of 128-port switches for the given number of DGX H100.
 func large(tb testing.TB, hosts int) *topo.Graph {
 	tb.Helper()
 	c := catalog.Default()

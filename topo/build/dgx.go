@@ -140,7 +140,7 @@ func hgxA100(m *maker) {
 	m.stripe("NVSwitch-2", 2, 2, 2, 2, 2, 2)
 }
 
-// pairs is two GPUs and so many NICs behind each of four PCIe switches, two
+// pairs is two GPUs and nics NICs behind each of four PCIe switches, two
 // switches to a socket, each on a host bridge of its own: PIX inside a switch,
 // NODE inside a socket. Servers with PCIe cards are built so, and what AWS and
 // Azure tell NCCL of their machines has the same shape.

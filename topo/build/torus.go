@@ -7,7 +7,7 @@ import (
 	"github.com/weft-fabric/weft/topo/catalog"
 )
 
-// Torus is a grid of switches that closes round in every dimension, with so many
+// Torus is a grid of switches that closes round in every dimension, with Ports
 // NIC ports at each. Switch i stands at x = i mod X, y = i/X mod Y, and so on.
 //
 //	┌─ s0 ── s1 ── s2 ─┐      every row and every column is a ring;

@@ -15,7 +15,7 @@ import (
 	"github.com/weft-fabric/weft/topo/catalog"
 )
 
-// fabricOf builds hosts of one kind in a fabric, with so many of their compute NICs in use.
+// fabricOf builds hosts of one kind in a fabric, with nics of their compute NICs in use.
 func fabricOf(t *testing.T, kind string, hosts, nics int, fabric func(names []string) build.Fabric) *topo.Graph {
 	t.Helper()
 	c := catalog.Default()

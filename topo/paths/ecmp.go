@@ -78,7 +78,7 @@ func (f *finder) count(s span) uint64 {
 	}
 }
 
-// front is the switches that so many hops from one end reach, with the number of
+// front is the switches that are reached from one end within hops, with the number of
 // ways to each. Switches stand at the end of a graph's nodes, so a number less
 // that of the first is an index here.
 type front struct {

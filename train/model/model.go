@@ -83,7 +83,7 @@ func (c Config) Check() error {
 	return nil
 }
 
-// Rows is how many rows of Width the activation has for so many samples: one for
+// Rows is how many rows of Width the activation has for a number of samples: one for
 // every position, or one for each sample of an mlp.
 func (c Config) Rows(samples int) int {
 	if c.Kind == MLP {
@@ -136,7 +136,7 @@ func (s Span) Len() int { return s.Hi - s.Lo }
 type Unit interface {
 	// Name is unique within a network.
 	Name() string
-	// Keep is how many elements forward keeps for so many samples.
+	// Keep is how many elements forward keeps for a number of samples.
 	Keep(samples int) int
 	// Forward replaces x by the unit's output.
 	Forward(e *Env, p, x, keep []float32) error

@@ -56,7 +56,7 @@ func TestRecvWhole(t *testing.T) {
 	}
 }
 
-// A connection that ends, or is reset, after so many bytes of a message: nothing of
+// A connection that ends, or is reset, after a number of bytes of a message: nothing of
 // it is stored, or all of it if all had come. The same if the receiver's time is over
 // instead.
 func TestRecvWholeEnds(t *testing.T) {

@@ -15,8 +15,8 @@ import (
 
 const (
 	looks    = 32                     // calls of progress in one call of C: one through purego takes longer than several of them
-	lookTime = 100 * time.Microsecond // a wait looks for about so long before it sleeps
-	idleTime = time.Millisecond       // and the keeper takes over after nobody has waited for so long
+	lookTime = 100 * time.Microsecond // a wait looks for about this long before it sleeps
+	idleTime = time.Millisecond       // and the keeper takes over after nobody has waited for this long
 )
 
 // unlock gives the lock back, and wakes those that sleep if something has changed.

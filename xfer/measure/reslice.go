@@ -23,7 +23,7 @@ type resliced struct {
 
 const prefills, decodes = 4, 2
 
-// reslice is a cache of about so many bytes: eight heads of 128 half-precision numbers in 16 layers.
+// reslice is a cache of about the given number of bytes: eight heads of 128 half-precision numbers in 16 layers.
 func reslice(bytes int64) resliced {
 	l := kv.Layout{Layers: 16, Heads: 8, Dim: 128, Elem: 2, Planes: 2, Block: 16, HeadsFirst: true, Ranks: prefills}
 	l.Blocks = max(1, int(bytes)/(l.TokenBytes()*l.Block))
