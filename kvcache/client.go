@@ -85,7 +85,21 @@ func (c *Client) Match(ctx context.Context, path []kv.Hash) ([]Where, error) {
 		return nil, err
 	}
 	a, err := c.ask(ctx, "/v1/match", &b)
-	return a.Where, err
+	if err == nil {
+		err = c.believe(len(a.Where), len(path))
+	}
+	if err != nil {
+		return nil, err
+	}
+	return a.Where, nil
+}
+
+// believe refuses an answer about more blocks than were asked for.
+func (c *Client) believe(blocks, asked int) error {
+	if blocks < 0 || blocks > asked {
+		return fmt.Errorf("kv cache at %s: it answers for %d blocks; %d were asked for", c.address, blocks, asked)
+	}
+	return nil
 }
 
 // Get reads the blocks of a path from the from-th on, up to the first that is not there, and hands each to use.
@@ -103,9 +117,12 @@ func (c *Client) Get(ctx context.Context, path []kv.Hash, from int, use func(i i
 	if err := readHead(body, &a); err != nil {
 		return 0, fmt.Errorf("kv cache at %s: %w", c.address, err)
 	}
+	if err := c.believe(a.Blocks, len(path)-from); err != nil {
+		return 0, err
+	}
 	var buf []byte
 	for i := range a.Blocks {
-		data, err := readFrame(body, 1<<32, buf)
+		data, err := readFrame(body, maxBlock, buf)
 		if errors.Is(err, errMissing) {
 			return i, nil
 		}
@@ -135,6 +152,9 @@ func (c *Client) Put(ctx context.Context, path []kv.Hash, from int, blocks [][]b
 	}()
 	a, err := c.ask(ctx, "/v1/put", r)
 	r.Close()
+	if err == nil {
+		err = c.believe(a.Blocks, len(blocks))
+	}
 	if err == nil && a.Error != "" {
 		err = fmt.Errorf("kv cache at %s: %d of %d stored: %s", c.address, a.Blocks, len(blocks), a.Error)
 	}

@@ -256,7 +256,7 @@ func (p *peer) fetch(ctx context.Context, who string, key kv.Hash, o Options) ([
 		return nil, err
 	}
 	defer a.Close()
-	data, err := readFrame(a, 1<<32, nil)
+	data, err := readFrame(a, maxBlock, nil)
 	if errors.Is(err, errMissing) {
 		return nil, fmt.Errorf("%s: block %s: %w", p.address, key, err)
 	}

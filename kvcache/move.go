@@ -474,8 +474,8 @@ func (c *Client) GetInto(ctx context.Context, path []kv.Hash, from int, a *xfer.
 	if err != nil {
 		return 0, "", err
 	}
-	if out.Blocks != len(out.Sums) || len(out.Sums) > len(pieces) {
-		return 0, out.Path, fmt.Errorf("kv cache at %s: it says that %d blocks came, with %d checksums; %d were asked for", c.address, out.Blocks, len(out.Sums), len(pieces))
+	if out.Blocks != len(out.Sums) {
+		return 0, out.Path, fmt.Errorf("kv cache at %s: it says that %d blocks came, with %d checksums", c.address, out.Blocks, len(out.Sums))
 	}
 	for i, sum := range out.Sums {
 		h := xxh3.New()
@@ -526,6 +526,9 @@ func (c *Client) move(ctx context.Context, call string, path []kv.Hash, from int
 	defer body.Close()
 	if err := json.NewDecoder(body).Decode(&out); err != nil {
 		return out, fmt.Errorf("kv cache at %s: %w", c.address, err)
+	}
+	if err := c.believe(out.Blocks, len(pieces)); err != nil {
+		return out, err
 	}
 	if out.Error != "" {
 		return out, fmt.Errorf("kv cache at %s: %d of %d blocks: %s", c.address, out.Blocks, len(pieces), out.Error)

@@ -3,6 +3,7 @@ package kvcache
 import (
 	"bytes"
 	"context"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"strconv"
@@ -236,22 +237,46 @@ func TestPeersMove(t *testing.T) {
 	}
 }
 
-// A cache that says more than it did is not believed: every block that is counted was checked.
-func TestMoveThatLies(t *testing.T) {
+// A cache that says more than it did is not believed: every block that is counted was asked for and checked.
+func TestCacheThatLies(t *testing.T) {
 	sum := strconv.FormatUint(xxh3.Hash(make([]byte, 100)), 16)
-	for name, answer := range map[string]moved{
-		"more checksums than were asked for": {answer: answer{Blocks: 3}, Sums: []string{sum, sum, sum}},
-		"blocks without checksums":           {answer: answer{Blocks: 2}, Sums: []string{sum}},
-		"checksums without blocks":           {answer: answer{Blocks: 0}, Sums: []string{sum}},
-		"blocks below zero":                  {answer: answer{Blocks: -1}},
-	} {
+	said := map[string]moved{
+		"more than was asked for":  {answer: answer{Blocks: 3, Where: []Where{InMemory, InMemory, InMemory}}, Sums: []string{sum, sum, sum}},
+		"blocks without checksums": {answer: answer{Blocks: 2}, Sums: []string{sum}},
+		"checksums without blocks": {answer: answer{Blocks: 0}, Sums: []string{sum}},
+		"blocks below zero":        {answer: answer{Blocks: -1}},
+	}
+	path := []kv.Hash{hash(1, 0), hash(1, 1)}
+	for name, answer := range said {
 		t.Run(name, func(t *testing.T) {
-			s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { reply(w, http.StatusOK, answer) }))
+			s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				_, _ = io.Copy(io.Discard, r.Body)
+				if r.URL.Path == "/v1/get" {
+					_ = writeHead(w, answer)
+					for range answer.Blocks {
+						_ = writeFrame(w, make([]byte, 100))
+					}
+					return
+				}
+				reply(w, http.StatusOK, answer)
+			}))
 			defer s.Close()
 			w := newWorker(t, "asker of "+t.Name(), strings.TrimPrefix(s.URL, "http://"))
-			n, _, err := w.GetInto(limit(t), []kv.Hash{hash(1, 0), hash(1, 1)}, 0, w.agent, w.mem, pieces(2, 100))
-			if n != 0 || err == nil || !strings.Contains(err.Error(), "checksums") {
-				t.Errorf("got %d blocks, %v", n, err)
+			if n, _, err := w.GetInto(limit(t), path, 0, w.agent, w.mem, pieces(2, 100)); n != 0 || err == nil {
+				t.Errorf("GetInto: %d blocks, %v", n, err)
+			}
+			if answer.Blocks >= 0 && answer.Blocks <= len(path) {
+				return
+			}
+			got := 0
+			if n, err := w.Get(limit(t), path, 0, func(int, []byte) error { got++; return nil }); n != 0 || got != 0 || err == nil {
+				t.Errorf("Get: %d blocks, %d used, %v", n, got, err)
+			}
+			if _, err := w.Put(limit(t), path, 0, [][]byte{{1}, {2}}); err == nil {
+				t.Error("Put believed it")
+			}
+			if where, err := w.Match(limit(t), path); len(answer.Where) > len(path) && (where != nil || err == nil) {
+				t.Errorf("Match: %v, %v", where, err)
 			}
 		})
 	}

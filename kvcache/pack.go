@@ -113,6 +113,9 @@ func (p *packs) head(ctx context.Context, name string, blocks int) ([]place, err
 	for at := 16; at < n; at += 56 {
 		x := place{pack: name, off: int64(binary.LittleEndian.Uint64(b[at+32:])), size: int64(binary.LittleEndian.Uint64(b[at+40:])), sum: binary.LittleEndian.Uint64(b[at+48:])}
 		copy(x.key[:], b[at:])
+		if x.off < int64(len(b)) || x.size < 1 || x.size > maxBlock {
+			return nil, fmt.Errorf("pack %s: a block of %d bytes at %d: %w", name, x.size, x.off, errDamaged)
+		}
 		list = append(list, x)
 	}
 	p.mu.Lock()

@@ -39,6 +39,8 @@ const (
 	maxHead = 16 << 20
 	maxKeys = 1 << 17
 	missing = ^uint64(0)
+
+	maxBlock = 1 << 32
 )
 
 func (r request) hashes() ([]kv.Hash, error) {
