@@ -94,6 +94,7 @@ var Catalogue = []Entry{
 	{"cuda-out-of-memory", "gpu", Critical, 0.90, "the program ran out of GPU memory", "CUDA out of memory", "model, batch or fragmentation", "smaller batch; PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True", "", ""},
 	// GPUs, NVLink, PCIe.
 	{"gpu-failed", "gpu", Critical, 0.95, "a GPU failed", "a fatal Xid in the kernel log", "see the Xid", "drain the host; see the Xid", "", "Xid 45, and 43 and 94 after another, are consequences"},
+	{"driver-mismatch", "host", Critical, 0.95, "driver and library of the GPU have different versions", "API mismatch, or Driver/library version mismatch", "the driver was updated and the module of the old one is still loaded, or a container brings its own libcuda", "reboot the host, or unload and load nvidia's modules; in containers mount the host's libraries", "cat /proc/driver/nvidia/version against the version of libcuda.so", ""},
 	{"gpu-fault", "gpu", Warning, 0.80, "a GPU reported an error", "an Xid that does not take the GPU down", "see the Xid", "see the Xid", "", "Xid 13 and 31 are usually the program's"},
 	{"gpu-event", "gpu", Info, 0.80, "a GPU reported an event", "an Xid that only informs", "see the Xid", "none", "", ""},
 	{"nvswitch-failed", "nvlink", Critical, 0.90, "an NVSwitch reported an error", "a fatal SXid", "NVSwitch or a link to it", "reset the baseboard; replace on repeat", "", "Xid 74 on GPUs may be the consequence"},
@@ -196,6 +197,8 @@ var Catalogue = []Entry{
 	{"peermem-context", "host", Info, 0.60, "nvidia-peermem complains of a dead process", "invalid context", "a callback after the process ended", "update the driver", "", ""},
 	{"nic-power", "nic", Warning, 0.90, "a NIC has too little power", "mlx5: insufficient power on the PCIe slot", "slot power", "BIOS or another slot", "", ""},
 	{"nic-heat", "nic", Warning, 0.90, "an optic or a NIC is hot", "mlx5: high temperature", "airflow", "airflow", "", ""},
+	{"nic-driver-error", "nic", Warning, 0.60, "the driver of an RDMA device reports an error", "infiniband DEVICE: ... failed", "see the line: a command that the device refused", "firmware and driver of the device; limits of the instance", "", "a job that was killed leaves such lines as well"},
+	{"storage-stalled", "host", Warning, 0.70, "a file system does not answer", "nfs: server not responding, or its kin of Lustre, CIFS and Ceph", "the file server or the way to it; ranks that load data or write a checkpoint stop there, and the others wait for them", "look at the file server; move the checkpoint", "cat /proc/PID/stack of a rank that stands still", "a line \"server OK\" soon after"},
 	{"nic-cable", "fabric", Critical, 0.85, "a cable or module is faulty", "mlx5: port module event, cable error", "cable or optic", "reseat or replace it", "", ""},
 	{"nic-link-down", "fabric", Warning, 0.70, "a NIC lost its link", "mlx5: Link down", "cable, optic, switch port, or maintenance", "cable; switch port", "", "once at start is normal"},
 	{"host-crashed", "host", Critical, 0.95, "the kernel of a host crashed", "panic, oops or lockup in the kernel log", "a driver, the hardware, or somebody asked for it (sysrq)", "read the lines after it; drain the host; firmware and driver versions", "", ""},

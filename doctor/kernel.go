@@ -50,6 +50,23 @@ func (d *diag) kernelRules() {
 			} else {
 				corrected[key{k.Host, k.Device}] = append(corrected[key{k.Host, k.Device}], k)
 			}
+		case "gpu_lost":
+			f := d.find("gpu-failed", s, k.At)
+			if f.Cause == byID["gpu-failed"].Cause {
+				f.Cause, f.Fix = k.Text, "drain the host; reset the GPU or power-cycle the host; look for an Xid before this line"
+			}
+		case "driver_mismatch":
+			f := d.find("driver-mismatch", s, k.At)
+			if k.Text != "" {
+				f.Cause += ": " + k.Text
+			}
+		case "nic_driver":
+			f := d.find("nic-driver-error", s, k.At)
+			if strings.Contains(k.Text, "-12") || strings.Contains(k.Text, "allocate") {
+				f.Cause = "the device has no memory or objects left: " + k.Text
+			}
+		case "storage":
+			d.find("storage-stalled", Subject{Hosts: s.Hosts, Devices: []string{k.Device}}, k.At)
 		case "nic_down":
 			downs[key{k.Host, cmp.Or(k.F["if"], k.Device)}] = append(downs[key{k.Host, cmp.Or(k.F["if"], k.Device)}], k)
 		case "nic_power", "nic_heat", "nic_cable", "nic_keys", "nic_dead", "peermem", "nccl_crash", "oom_kill", "hung_task", "iommu", "panic", "file_max", "mce":
@@ -125,6 +142,10 @@ func (d *diag) crash(k Kernel) string {
 }
 
 func (d *diag) xid(k Kernel, s Subject, first Kernel) {
+	// The driver names the error that this one follows, of which there is no line.
+	if c := num(k.F["after"]); c > 0 && xids[c].Code == c && first.Kind == "" {
+		k.Code, k.F = c, nil
+	}
 	x, ok := xids[k.Code]
 	if !ok {
 		x = Xid{Code: k.Code, Name: "unknown", Meaning: "not in the table", Action: "ask the vendor", Severity: "warn"}

@@ -62,6 +62,9 @@ func (d *diag) memory() {
 		switch {
 		case strings.Contains(l.Msg, "256 bytes instead of 4"):
 			d.find("init-order", d.of(l), l.At)
+		case strings.HasPrefix(l.Msg, "Mismatched collective detected") && jb.some("ib_wc"):
+			// NCCL up to 2.7 says so whenever ranks differ, also because one of them failed.
+			d.consequence("collectives do not match after the error", l)
 		default:
 			f := d.find("collective-mismatch", d.of(l), l.At)
 			if r, err := strconv.Atoi(l.F["rank"]); err == nil {

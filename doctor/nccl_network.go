@@ -433,6 +433,14 @@ func (d *diag) sockets(v [3]int, known bool) {
 		}
 	}, "bind_fail")
 	jb.each(func(_ *proc, l *Line) {
+		f := d.find("socket-error", d.of(l), l.At)
+		f.Severity = Critical
+		msg := l.F["msg"] + l.F["m2"]
+		if f.Cause = "the system says: " + msg; strings.Contains(msg, "ddress family not supported") {
+			f.Cause += ". The peer's address is empty or IPv6, and IPv6 is switched off here: NCCL_SOCKET_FAMILY=AF_INET, NCCL_SOCKET_IFNAME"
+		}
+	}, "sock_fail")
+	jb.each(func(_ *proc, l *Line) {
 		peer := d.j.hostOf(l.F["peer"])
 		if peer == "" {
 			peer = ipOf(l.F["peer"])

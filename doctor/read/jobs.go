@@ -331,6 +331,9 @@ var (
 	numField = regexp.MustCompile(`^-?\d+(?:\.\d+)?(?:e[+-]?\d+)?$|^N/A$`)
 )
 
+// n1: Test CUDA failure common.cu:1007 'CUDA-capable device(s) is/are busy or unavailable'
+var benchFail = regexp.MustCompile(`([A-Za-z][\w-]*)?[\w.]*:? ?Test (CUDA|NCCL) failure \S+:\d+ '([^']*)'`)
+
 func (s *scan) benchLine(n int, text string) {
 	b := &s.bench
 	if m := benchOp.FindStringSubmatch(text); m != nil {
@@ -342,6 +345,15 @@ func (s *scan) benchLine(n int, text string) {
 		b.ranks = 0
 		b.head, b.idle = true, 0
 		return
+	case strings.Contains(text, "failure"):
+		if m := benchFail.FindStringSubmatch(text); m != nil {
+			l := doctor.Line{At: s.at(n, text), Kind: "cuda_error", Warn: true, Dev: -1, Rank: launcherRank(text), Host: m[1], Msg: text, F: map[string]string{"msg": m[3]}}
+			if m[2] == "NCCL" {
+				l.Kind, l.F = "nccl_failed", map[string]string{"what": strings.TrimSpace(strings.SplitN(m[3], "/", 2)[0])}
+			}
+			s.addLine(l)
+			return
+		}
 	case strings.Contains(text, "algbw") && strings.Contains(text, "busbw"):
 		b.head, b.idle = true, 0
 		b.table++

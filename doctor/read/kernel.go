@@ -13,7 +13,14 @@ import (
 
 var (
 	kXid     = regexp.MustCompile(`Xid \((?:PCI:)?([0-9a-fA-F:.]+)(?:[^)]*)\): (\d+)(?:, (.*))?`)
-	kFallen  = regexp.MustCompile(`(?:GPU (?:at )?(?:PCI:)?([0-9a-fA-F:.]{7,})?:?.*)?has fallen off the bus`)
+	kFallen  = regexp.MustCompile(`(?:GPU (?:at )?(?:PCI:)?([0-9a-fA-F:.]{7,})?:?.*)?fallen off the bus`)
+	kTheGPU  = regexp.MustCompile(`NVRM: The NVIDIA GPU (?:PCI:)?([0-9a-fA-F:.]{7,})`)
+	kLost    = regexp.MustCompile(`NVRM: .*\[(NV_ERR_GPU_IS_LOST|NV_ERR_RESET_REQUIRED)\]|NVRM: GPU ([0-9a-fA-F:.]{7,}): (RmInitAdapter failed!.*)|Unable to determine the device handle for GPU ?([0-9a-fA-F:.]{7,}): (.*)|GPU is lost\. ? ?Reboot|ERROR_GPU_IS_LOST`)
+	kAPI     = regexp.MustCompile(`NVRM: API mismatch: ?(.*)|Driver/library version mismatch`)
+	kAfter   = regexp.MustCompile(`caused by previous Xid (\d+)`)
+	kRDMA    = regexp.MustCompile(`infiniband (\S+): (.*[Ff]ailed.*)`)
+	kSlot    = regexp.MustCompile(`([0-9a-fA-F]{4}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.\d): pciehp: Slot\(\S+\): (Link Down|Card not present)`)
+	kStorage = regexp.MustCompile(`nfs: server (\S+) not responding|CIFS: .*[Ss]erver (\S+) has not responded|Lustre(?:Error)?: .*Connection to (\S+) .*was lost|ceph: mds(\S+) hung`)
 	kSXid    = regexp.MustCompile(`(nvidia-nvswitch\d+): SXid \((?:PCI:)?([^)]+)\): (\d+),? ?(Fatal|Non-fatal)?,? ?(.*)`)
 	kPanic   = regexp.MustCompile(`Kernel panic - not syncing.*|BUG: unable to handle .*|BUG: soft lockup.*|(?:NMI )?[Ww]atchdog.*hard LOCKUP.*|general protection fault.*|kernel BUG at .*`)
 	kMCE     = regexp.MustCompile(`\[Hardware Error\]: (?:Uncorrected|Machine check|CPU \d+: Machine Check)|EDAC .*: \d+ UE |Uncorrected hardware memory error`)
@@ -81,15 +88,46 @@ func (s *scan) kernelLine(n int, text string) bool {
 		if p := kXidPID.FindStringSubmatch(m[3]); p != nil {
 			k.F["pid"] = p[1]
 		}
+		if a := kAfter.FindStringSubmatch(m[3]); a != nil {
+			k.F["after"] = a[1]
+		}
 		if u := kNVLink5.FindStringSubmatch(m[3]); u != nil && k.Code >= 144 && k.Code <= 150 {
 			k.F["unit"], k.F["severity"], k.F["link"], k.F["intr"], k.F["status"] = u[1], u[2], u[5], u[6], u[7]
 		}
-	case strings.Contains(body, "has fallen off the bus"):
+	case strings.Contains(body, "fallen off the bus"):
 		k.Kind, k.Code = "xid", 79
 		if m := kFallen.FindStringSubmatch(body); m != nil {
 			k.Device = strings.ToLower(strings.TrimSuffix(m[1], ":"))
 		}
+		if k.Device == "" { // a sentence over three lines: the first names the GPU
+			k.Device = s.theGPU
+		}
 		k.Text = "GPU has fallen off the bus"
+	case kTheGPU.MatchString(body):
+		s.theGPU = strings.ToLower(kTheGPU.FindStringSubmatch(body)[1])
+		return false
+	case kLost.MatchString(body):
+		m := kLost.FindStringSubmatch(body)
+		k.Kind, k.Device = "gpu_lost", strings.ToLower(m[2]+m[4])
+		switch {
+		case m[1] == "NV_ERR_RESET_REQUIRED":
+			k.Text = "the driver says that the GPU needs a reset"
+		case m[3] != "":
+			k.Text = "the driver cannot start the GPU: " + m[3]
+		default:
+			k.Text = "the driver has lost the GPU"
+		}
+	case kAPI.MatchString(body):
+		k.Kind, k.Text = "driver_mismatch", kAPI.FindStringSubmatch(body)[1]
+	case kRDMA.MatchString(body):
+		m := kRDMA.FindStringSubmatch(body)
+		k.Kind, k.Device, k.Text = "nic_driver", m[1], m[2]
+	case kSlot.MatchString(body):
+		m := kSlot.FindStringSubmatch(body)
+		k.Kind, k.Device, k.Text, k.Fatal = "aer", m[1], "the slot says: "+m[2], true
+	case kStorage.MatchString(body):
+		m := kStorage.FindStringSubmatch(body)
+		k.Kind, k.Device, k.Text = "storage", m[1]+m[2]+m[3]+m[4], body
 	case strings.Contains(body, "PCIe Bus Error") && kAER.MatchString(body):
 		m := kAER.FindStringSubmatch(body)
 		k.Kind, k.Device, k.Text = "aer", m[2], m[3]

@@ -28,20 +28,22 @@ const (
 
 // scan is the state of reading one file.
 type scan struct {
-	c     *doctor.Case
-	file  string
-	host  string // that the file is known to be of, "" unknown
-	note  func(format string, args ...any)
-	kinds map[string]int
-	quiet int
-	form  string // what a log is by the form of its lines, "" unknown
-	last  bool   // the line has no end
-	kept  int
-	lost  int
-	hosts map[string]bool // that lines have named
-	bench benchState
-	torch torchState
-	held  []doctor.Line // of which the next line tells whether they are whole
+	c      *doctor.Case
+	file   string
+	host   string // that the file is known to be of, "" unknown
+	note   func(format string, args ...any)
+	kinds  map[string]int
+	quiet  int
+	form   string // what a log is by the form of its lines, "" unknown
+	last   bool   // the line has no end
+	kept   int
+	lost   int
+	hosts  map[string]bool // that lines have named
+	bench  benchState
+	torch  torchState
+	half   string        // a sentence of PyTorch that goes on in the next line
+	theGPU string        // that the last line of the driver named
+	held   []doctor.Line // of which the next line tells whether they are whole
 }
 
 func (s *scan) at(n int, text string) doctor.Evidence {
@@ -285,8 +287,8 @@ func (s *scan) log(r io.Reader) (string, error) {
 		if s.held != nil {
 			s.release(string(b))
 		}
-		if s.bench.active() || s.torch.open() || interesting(b) {
-			raw := string(b)
+		if s.bench.active() || s.half != "" || s.torch.open() || interesting(b) {
+			raw := s.whole(string(b))
 			if strings.IndexByte(raw, 0x1b) >= 0 {
 				raw = ansi.ReplaceAllString(raw, "")
 			}
@@ -332,6 +334,20 @@ func (s *scan) log(r io.Reader) (string, error) {
 	}
 	s.note("nothing in it was recognised")
 	return "unknown", nil
+}
+
+// whole joins a sentence of PyTorch's watchdog that a terminal or a launcher broke in two.
+func (s *scan) whole(text string) string {
+	if s.half != "" {
+		text, s.half = s.half+" "+strings.TrimSpace(text), ""
+		return text
+	}
+	begun := strings.Contains(text, "Watchdog caught collective operation timeout:") && !strings.Contains(text, "WorkNCCL(") ||
+		strings.Contains(text, "Exception (either an error or timeout) detected") && !strings.Contains(text, "ast enqueued")
+	if begun && len(text) < maxLine/2 {
+		s.half = strings.TrimRight(text, " ")
+	}
+	return text
 }
 
 // unwrap takes the text out of a log driver's JSON: Docker, the journal, Fluent Bit, cloud
