@@ -173,8 +173,19 @@ func (d *diag) rdmaOn(host string) (Evidence, bool) {
 			return h.At, true
 		}
 	}
+	// IP over InfiniBand: the interface is of an RDMA device.
+	for _, q := range d.job.procs {
+		for _, l := range q.lines {
+			if l.Host == host && (l.Kind == "bootstrap_if" && overIB.MatchString(l.F["if"]) || l.Kind == "sock_using" && overIB.MatchString(l.F["list"])) {
+				return l.At, true
+			}
+		}
+	}
 	return Evidence{}, false
 }
+
+// overIB are names of interfaces over InfiniBand: ib0, ibp12s0, ibs65.
+var overIB = regexp.MustCompile(`(?:^|\])ib(?:\d|[ps]\d|bond)`)
 
 // network judges which network carries the data.
 func (d *diag) network(multi bool) {
@@ -383,11 +394,12 @@ func (d *diag) sockets(v [3]int, known bool) {
 		}
 		if strings.Contains(msg, "Software caused connection abort") {
 			if !known || !atLeast(v, 2, 24) {
-				d.find("connect-abort", s, l.At)
+				notReachable(d.find("connect-abort", s, l.At), peer)
 				return
 			}
 		}
-		d.find("connect-refused", s, l.At)
+		f := d.find("connect-refused", s, l.At)
+		notReachable(f, peer)
 	}, "connect_fail")
 	retries := map[string][]*Line{}
 	jb.each(func(_ *proc, l *Line) {
@@ -473,6 +485,14 @@ func (d *diag) sockets(v [3]int, known bool) {
 			g := d.find("peer-died", Subject{Hosts: []string{host}}, f.Evidence...)
 			g.Confidence = 0.8
 		}
+	}
+}
+
+// notReachable adds to a failed connection that the address is one that no other host can have.
+func notReachable(f *Finding, peer string) {
+	a := ipOf(peer)
+	if (strings.HasPrefix(a, "127.") || strings.HasPrefix(a, "169.254.") || a == "::1") && !strings.Contains(f.Cause, a) {
+		f.Cause = fmt.Sprintf("the peer announced %s, which only its own host reaches: it chose the wrong interface; NCCL_SOCKET_IFNAME. Else: %s", a, f.Cause)
 	}
 }
 

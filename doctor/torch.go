@@ -338,7 +338,12 @@ func (d *diag) exits() {
 		f := d.find("process-died", s, l.At)
 		f.Cause = map[int]string{9: "killed (signal 9): the out-of-memory killer, a limit or an operator", 11: "crashed (signal 11)", 6: "aborted (signal 6): often NCCL's watchdog after a time limit", 7: "bus error (signal 7): often a full /dev/shm"}[signal(l)]
 		switch {
+		case l.F["what"] == "heap":
+			f.Cause = "aborted: its heap is corrupted, by a bug in a native library or by libraries that do not fit"
 		case f.Cause != "":
+		case l.F["by"] == "vllm":
+			f.Cause = "a worker ended; its own lines before this one say why"
+			f.Confidence = 0.6
 		case l.F["by"] == "ray":
 			f.Cause = "a worker ended without a word: the out-of-memory killer, a crash, or ray stop"
 		case l.F["code"] == "1":
@@ -412,6 +417,10 @@ func (d *diag) rendezvous() {
 func (d *diag) lastWords() {
 	for _, jb := range d.j.jobs {
 		d.job = jb
+		jb.each(func(_ *proc, l *Line) { d.consequence("the store of rank 0 is gone", l) }, "store_lost")
+		if !slices.ContainsFunc(d.list, func(f *Finding) bool { return f.Severity == Critical }) && !jb.some("nccl_failed") {
+			jb.each(func(_ *proc, l *Line) { d.find("store-lost", d.of(l), l.At) }, "store_lost")
+		}
 		jb.each(func(_ *proc, l *Line) { d.consequence("NCCL gave up: "+l.F["what"], l) }, "nccl_failed")
 		if slices.ContainsFunc(d.list, func(f *Finding) bool { return f.Severity == Critical }) {
 			continue
@@ -429,6 +438,9 @@ func (d *diag) lastWords() {
 				"internal error":         ": often a peer that is gone, or a bug",
 				"invalid usage":          ": often two ranks on one GPU",
 			}[what]
+			if strings.Contains(what, "nable to load NCCL") {
+				f.Cause = "libnccl was not found, or one that does not fit: LD_LIBRARY_PATH, the nvidia-nccl package"
+			}
 		}, "nccl_failed")
 	}
 	d.job = nil

@@ -229,6 +229,7 @@ var envAssign = regexp.MustCompile(`(?:^|[\s'"])(NCCL_[A-Z0-9_]+)=('[^']*'|"[^"]
 
 func (s *scan) envLine(n int, text string) bool {
 	found := false
+	text = strings.ReplaceAll(text, "run with NCCL_DEBUG=", "run with ") // advice, not a setting
 	for _, m := range envAssign.FindAllStringSubmatch(text, -1) {
 		s.addLine(doctor.Line{At: s.at(n, text), Kind: "env", Dev: -1, Rank: launcherRank(text), Host: s.host, Msg: text,
 			F: map[string]string{"var": m[1], "val": strings.Trim(m[2], `'"`), "script": "1"}})
@@ -248,7 +249,7 @@ var needles = []string{"NCCL", "RCCL version", "NVRM", "SXid", "Xid", "mlx5", "A
 var needlesBy = sync.OnceValue(func() func(a, b byte) []string {
 	var group [1 << 16]uint8
 	lists := [][]string{nil}
-	for _, n := range needles {
+	for _, n := range slices.Concat(needles, frameworkWords) {
 		k := int(n[0])<<8 | int(n[1])
 		if group[k] == 0 {
 			group[k] = uint8(len(lists))

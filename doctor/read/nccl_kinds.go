@@ -113,6 +113,6 @@ var ncclKinds = []ncclKind{
 	{"ofi_fail", []string{"OFI"}, regexp.MustCompile(`^NET/OFI (?:Request \S* ?completed with error|.*completed with error|Couldn.t open|Creating new endpoint .* failed|Unable to (?:post|register|connect))(?P<rest>.*)`)},
 	{"pxn_old", []string{"PXN Disabled"}, regexp.MustCompile(`^PXN Disabled as plugin is v(?P<v>\d+)`)},
 	{"family", []string{"neither AF_INET"}, regexp.MustCompile(`^(?:ncclSocketInit|Net|Error) ?: (?:connecting to )?address .*family (?P<f>-?\d+) is neither AF_INET`)},
-	{"ipc_fail", []string{"IPC handle", "peer with device", "cudaIpc"}, regexp.MustCompile(`failed to open CUDA IPC handle|failed to get CUDA IPC handle|^failed to peer with device|cudaIpc\w+ failed`)}, // 2.3.7 to 2.30.7
-	{"imex", []string{"MNNVL"}, regexp.MustCompile(`^MNNVL \(cliqueSize \d+\) is available but not (?:supported|working) on this system`)},                                                                // 2.25.1 to 2.30.7
+	{"ipc_fail", []string{"IPC handle", "peer with device", "cudaIpc", "hipIpc"}, regexp.MustCompile(`failed to open CUDA IPC handle|failed to get CUDA IPC handle|^failed to peer with device|(?:cuda|hip)Ipc\w+ failed`)}, // 2.3.7 to 2.30.7
+	{"imex", []string{"MNNVL"}, regexp.MustCompile(`^MNNVL \(cliqueSize \d+\) is available but not (?:supported|working) on this system`)},                                                                                  // 2.25.1 to 2.30.7
 }

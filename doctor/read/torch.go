@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/weft-fabric/weft/doctor"
 	"github.com/weft-fabric/weft/doctor/read/internal/regexp"
@@ -50,10 +51,10 @@ var (
 	noMaster     = regexp.MustCompile(`client socket has timed out after \S+ while trying to connect to \(?\[?([^\]\s,)]+)\]?[,:]? ?(\d*)`)
 	portUsed     = regexp.MustCompile(`server socket has failed to (?:listen|bind).*(?:EADDRINUSE|[Aa]ddress already in use)`)
 	noUniqueID   = regexp.MustCompile(`\[(\d+)\] is setting up NCCL communicator and retrieving ncclUniqueId from \[(\d+)\]`)
-	ncclFailed   = regexp.MustCompile(`NCCL [Ee]rror(?: in)?: ?(?:\S+:\d+, )?((?:unhandled|internal|invalid|remote)[\w /-]+?)(?: \(run with[^)]*\))?(?:, NCCL version (\d+\.\d+\.\d+)|$|[,.:])`)
+	ncclFailed   = regexp.MustCompile(`NCCL [Ee]rror(?: in|\(\d+\))?[:,] ?(?:\S+:\d+, )?((?:unhandled|internal|invalid|remote)[\w /-]+?)(?: \(run with[^)]*\))?(?:, NCCL version (\d+\.\d+\.\d+)|$|[,.:])`)
 	pipNCCL      = regexp.MustCompile(`nvidia-nccl-cu\d+(?:==| +)(\d+\.\d+\.\d+)`)
 	cudaOOM      = regexp.MustCompile(`(?:CUDA out of memory|torch\.cuda\.OutOfMemoryError|torch\.OutOfMemoryError)`)
-	cudaError    = regexp.MustCompile(`CUDA (?:runtime )?error(?: \(\d+\))?: ([a-z][\w ',/-]+)`)
+	cudaError    = regexp.MustCompile(`CUDA (?:runtime )?error(?: \(\d+\))?: ([A-Za-z][\w ',/()-]+)`)
 	loaderBus    = regexp.MustCompile(`DataLoader worker \(pid\(?s?\)? ?\d+.*killed by signal: Bus error`)
 	loaderKill   = regexp.MustCompile(`DataLoader worker \(pid\(?s?\)? ?\d+.*killed by signal: Killed`)
 	pythonRaise  = regexp.MustCompile(`^((?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Exit|Interrupt|Failure|Timeout|Expired))(?:: (.*))?$`)
@@ -63,19 +64,20 @@ var (
 
 // torchState is what the lines so far leave open.
 type torchState struct {
-	trace map[string]bool   // a traceback is open behind this prefix
-	last  map[string]bool   // "Last error:" stood behind this prefix
-	row   map[string]string // of the launcher's table of failures
-	rows  int               // lines since the table began
-	idle  int               // lines since something was opened
-	root  bool              // the table's row is the first failure
+	trace   map[string]bool   // a traceback is open behind this prefix
+	last    map[string]bool   // "Last error:" stood behind this prefix
+	row     map[string]string // of the launcher's table of failures
+	rows    int               // lines since the table began
+	idle    int               // lines since something was opened
+	root    bool              // the table's row is the first failure
+	stalled int               // lines that may still be of Horovod's list of stalled ranks
 }
 
 // patience is for how many lines what was begun is expected to go on. Until then all lines are
 // looked at, which takes ten times as long.
 const patience = 20_000
 
-func (t *torchState) open() bool { return len(t.trace)+len(t.last) > 0 || t.row != nil }
+func (t *torchState) open() bool { return len(t.trace)+len(t.last)+t.stalled > 0 || t.row != nil }
 
 // table begins torchrun's table of failures, or its row of the first one.
 func (t *torchState) table(root bool) verdict {
@@ -193,6 +195,20 @@ var torchRules = []torchRule{
 	{has: []string{"NCCL_"}, read: (*scan).variableLine},
 }
 
+// allRules are those of other frameworks where torchRules have no word of a launcher for it.
+var allRules = sync.OnceValue(func() []*torchRule {
+	var out []*torchRule
+	for i := range torchRules {
+		if torchRules[i].kind == "gloo" { // launchers' are before it
+			for k := range frameworkRules {
+				out = append(out, &frameworkRules[k])
+			}
+		}
+		out = append(out, &torchRules[i])
+	}
+	return out
+})
+
 // of reports whether a line is one of the rule's.
 func (r *torchRule) of(l *torchText) bool {
 	if r.begins != "" {
@@ -264,8 +280,11 @@ func (s *scan) torchLine(n int, text string) bool {
 		delete(t.last, prefix)
 		return s.lastWords(l, strings.TrimSpace(body), clock(text)) == found
 	}
-	for i := range torchRules {
-		if r := &torchRules[i]; r.of(l) {
+	if v := s.stalledLine(l); v != goOn {
+		return v == found
+	}
+	for _, r := range allRules() {
+		if r.of(l) {
 			if v := r.take(s, l); v != goOn {
 				return v == found
 			}
