@@ -7,6 +7,7 @@ running cache service.
 import asyncio
 import ctypes
 import hashlib
+import http.client
 import os
 import subprocess
 import sys
@@ -245,8 +246,8 @@ class VLLM(unittest.TestCase):
         from weft import _pages
         return _pages.read(e.caches[name], block, e.worker.axis)
 
-    def run_step(self, e, request, tokens, blocks):
-        """A request's only prefill step. Gives the matched tokens, the blocks that were loaded, and those that failed."""
+    def run_step(self, e, request, tokens, blocks, resumed=None):
+        """A request's only prefill step, or its first after it was preempted. Gives the matched tokens, and the blocks that failed."""
         from weft import _pages
         r = types.SimpleNamespace(request_id=request, prompt_token_ids=tokens, num_tokens=len(tokens), cache_salt=None, lora_request=None)
         matched, later = e.scheduler.get_num_new_matched_tokens(r, 0)
@@ -256,6 +257,9 @@ class VLLM(unittest.TestCase):
             scheduled_new_reqs=[types.SimpleNamespace(req_id=request, block_ids=(blocks,), num_computed_tokens=matched)],
             scheduled_cached_reqs=types.SimpleNamespace(req_ids=[], new_block_ids=[], num_computed_tokens=[]),
             num_scheduled_tokens={request: len(tokens) - matched})
+        if resumed:
+            out.scheduled_new_reqs = []
+            out.scheduled_cached_reqs = types.SimpleNamespace(req_ids=[request], new_block_ids=[(blocks,)], num_computed_tokens=[matched], **resumed)
         meta = e.scheduler.build_connector_meta(out)
         w = e.worker
         w.bind_connector_metadata(meta)
@@ -309,6 +313,39 @@ class VLLM(unittest.TestCase):
         away = self.engine(address="127.0.0.1:1")
         self.assertEqual(self.run_step(away, "three", tokens, [1, 2, 3, 4, 5]), (0, set()))
 
+    def test_requests_that_were_preempted(self):
+        for resumed in {"resumed_req_ids": {"one"}}, {"resumed_from_preemption": [True]}:
+            self.salt += "x"
+            a, b = self.engine(), self.engine()
+            tokens = list(range(26))
+            self.run_step(a, "first", tokens[:16], [1, 2, 3, 4])
+            # It comes back with other blocks, loads what there is, and stores the rest out of those.
+            self.assertEqual(self.run_step(a, "one", tokens, [20, 21, 22, 23, 24, 25, 26], resumed), (16, set()))
+            self.check(a, tokens, [20, 21, 22, 23, 24, 25])
+            self.assertEqual(self.run_step(b, "two", tokens, [7, 8, 9, 10, 11, 12, 13]), (24, set()))
+            self.check(b, tokens, [7, 8, 9, 10, 11, 12])
+
+    def test_an_answer_that_breaks_off(self):
+        a, b = self.engine(), self.engine()
+        tokens = list(range(200, 218))
+        self.run_step(a, "one", tokens, [1, 2, 3, 4, 5])
+        exactly, count = b.worker.client._exactly, [0]
+
+        def broken(response, n):
+            count[0] += 1
+            if count[0] == 6:  # in the second block
+                raise http.client.IncompleteRead(b"")
+            return exactly(response, n)
+
+        b.worker.client._exactly = broken
+        self.assertEqual(self.run_step(b, "two", tokens, [6, 7, 8, 9, 10]), (16, {6, 7, 8, 9}))
+
+    def test_pictures_have_no_names_of_tokens(self):
+        a = self.engine()
+        r = types.SimpleNamespace(request_id="p", prompt_token_ids=list(range(18)), num_tokens=18, mm_features=["a picture"], block_hashes=[])
+        self.run_step(a, "one", list(range(18)), [1, 2, 3, 4, 5])
+        self.assertEqual(a.scheduler.get_num_new_matched_tokens(r, 0), (0, False))
+
     def test_another_seed_is_refused(self):
         self.engine().scheduler.client.match([b"\0" * 32])
         with self.assertRaisesRegex(kv.CacheError, "PYTHONHASHSEED"):
@@ -329,8 +366,9 @@ class Pool:
 
 
 class SGLang(unittest.TestCase):
-    def storage(self, rank=0):
+    def storage(self, rank=0, **more):
         config = types.SimpleNamespace(model_name="m%d" % id(self), tp_rank=rank, tp_size=2, is_mla_model=False, extra_config={"address": os.environ["WEFT_KV"]})
+        config.__dict__.update(more)
         s = WeftStorage(config, {})
         self.addCleanup(s.close)
         return s
@@ -346,7 +384,8 @@ class SGLang(unittest.TestCase):
         self.assertEqual(a.batch_exists(keys), 0)
         self.assertEqual(a.batch_set_v1(keys[:3], [5, 6, 2]), [True] * 3)
         self.assertEqual(b.batch_exists(keys), 3)
-        self.assertEqual(self.storage(rank=1).batch_exists(keys), 0)
+        for other_part in dict(rank=1), dict(pp_size=2, pp_rank=1), dict(attn_cp_size=2, attn_cp_rank=1), dict(is_page_first_layout=True):
+            self.assertEqual(self.storage(**other_part).batch_exists(keys), 0, other_part)
         self.assertEqual(b.batch_get_v1(keys, [0, 1, 7, 3]), [True, True, True, False])
         for here, there in (0, 5), (1, 6), (7, 2):
             self.assertEqual(other.k.raw()[here * 100 : here * 100 + 100], noise(100, 10 + there))

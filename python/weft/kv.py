@@ -62,6 +62,9 @@ class Client:
                     raise CacheError("block %d came with a wrong checksum" % i)
                 out.append(data)
             response.read()
+        except (OSError, http.client.HTTPException, ValueError) as e:
+            self._drop()
+            raise CacheError("the cache at %s broke its answer off: %s" % (self.address, e)) from e
         except BaseException:
             self._drop()
             raise
@@ -81,7 +84,7 @@ class Client:
 
     def stat(self):
         """How the cache stands."""
-        return json.loads(self._request("GET", "/v1/stat", None).read())
+        return self._answer(self._request("GET", "/v1/stat", None))
 
     def close(self):
         with self._lock:
@@ -92,7 +95,17 @@ class Client:
     def _json(self, path, keys, start, alone, frames=()):
         if not len(keys) - start:
             return {"blocks": 0}
-        return json.loads(self._post(path, _head(keys, start, alone), frames).read())
+        answer = self._answer(self._post(path, _head(keys, start, alone), frames))
+        if not 0 <= answer.get("blocks", 0) <= len(keys) - start:
+            raise CacheError("the cache at %s answers for %s blocks; %d were asked for" % (self.address, answer["blocks"], len(keys) - start))
+        return answer
+
+    def _answer(self, response):
+        try:
+            return json.loads(response.read())
+        except (OSError, http.client.HTTPException, ValueError) as e:
+            self._drop()
+            raise CacheError("the cache at %s broke its answer off: %s" % (self.address, e)) from e
 
     def _post(self, path, head, frames):
         pieces = [struct.pack("<I", len(head)), head, *frames]

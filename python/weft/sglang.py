@@ -26,9 +26,17 @@ class WeftStorage(HiCacheStorage):
         extra = dict(kwargs or {})
         extra.update(getattr(storage_config, "extra_config", None) or {})
         self.client = Client(extra.get("address"), extra.get("token"), timeout=float(extra.get("timeout", 30)))
-        model, rank, size = (getattr(storage_config, n, d) for n, d in (("model_name", ""), ("tp_rank", 0), ("tp_size", 1)))
-        # Of an MLA model every rank has the same cache.
-        self.suffix = "|%s" % model if getattr(storage_config, "is_mla_model", False) else "|%s|%s|%s" % (model, rank, size)
+        # Who has another part of the cache, or has it in another order, has other pages.
+        of = lambda name, default: getattr(storage_config, name, default)
+        parts = [of("model_name", "")]
+        if not of("is_mla_model", False):  # of an MLA model every rank has the same cache
+            parts += [of("tp_rank", 0), of("tp_size", 1)]
+        for what in ("pp", "attn_cp"):
+            if of(what + "_size", 1) > 1:
+                parts += [what, of(what + "_rank", 0), of(what + "_size", 1)]
+        if of("is_page_first_layout", False):
+            parts.append("page first")
+        self.suffix = "".join("|%s" % p for p in parts)
         self.mem_pool_host = None
 
     def _keys(self, keys):

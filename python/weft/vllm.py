@@ -54,6 +54,13 @@ class _Tracked:
         self.keys, self.blocks, self.matched, self.local, self.stored = keys, [], 0, 0, 0
 
 
+def _first(ids):
+    """The block numbers of the only group of caches, as a list."""
+    if not ids:
+        return []
+    return list(ids[0] if isinstance(ids[0], (list, tuple)) else ids)
+
+
 class WeftConnector(KVConnectorBase_V1):
     def __init__(self, vllm_config, role, kv_cache_config=None):
         try:
@@ -84,6 +91,8 @@ class WeftConnector(KVConnectorBase_V1):
         known = getattr(request, "block_hashes", None)
         if known:
             return [h if isinstance(h, (bytes, bytearray)) else bytes(getattr(h, "hash_value", b"")) for h in known]
+        if getattr(request, "mm_features", None) or getattr(request, "prompt_token_ids", None) is None:
+            return []  # pictures and embeddings are not in the tokens: only vLLM's own names tell them apart
         return self.chain.hashes(request.prompt_token_ids, getattr(getattr(request, "lora_request", None), "lora_name", None), getattr(request, "cache_salt", None))
 
     def get_num_new_matched_tokens(self, request, num_computed_tokens):
@@ -100,32 +109,44 @@ class WeftConnector(KVConnectorBase_V1):
     def update_state_after_alloc(self, request, blocks, num_external_tokens):
         t = self.tracked.get(request.request_id)
         if t is not None:
-            ids = blocks.get_block_ids()
-            t.blocks = list(ids[0] if ids and isinstance(ids[0], (list, tuple)) else ids)
+            t.blocks = _first(blocks.get_block_ids())
             t.matched = t.local + num_external_tokens // self.block
 
     def build_connector_meta(self, scheduler_output):
         meta = WeftMetadata()
         for r in scheduler_output.scheduled_new_reqs:
-            t = self.tracked.get(r.req_id)
-            if t is None:
-                continue
-            ids = r.block_ids
-            t.blocks = list(ids[0] if ids and isinstance(ids[0], (list, tuple)) else ids)
-            if t.matched > t.local:
-                meta.loads.append((r.req_id, t.keys[: t.matched], t.local, t.blocks[t.local : t.matched]))
-            t.stored = t.matched
-            self._store(meta, r.req_id, t, r.num_computed_tokens + scheduler_output.num_scheduled_tokens[r.req_id])
+            self._begin(meta, r.req_id, r.block_ids, r.num_computed_tokens + scheduler_output.num_scheduled_tokens[r.req_id])
         cached = scheduler_output.scheduled_cached_reqs
         for i, name in enumerate(getattr(cached, "req_ids", ())):
-            t = self.tracked.get(name)
-            if t is None:
+            computed = cached.num_computed_tokens[i] + scheduler_output.num_scheduled_tokens[name]
+            if self._resumed(cached, i, name):
+                self._begin(meta, name, cached.new_block_ids[i], computed)
                 continue
-            new = cached.new_block_ids[i]
-            if new:
-                t.blocks += list(new[0] if isinstance(new[0], (list, tuple)) else new)
-            self._store(meta, name, t, cached.num_computed_tokens[i] + scheduler_output.num_scheduled_tokens[name])
+            t = self.tracked.get(name)
+            if t is not None:
+                t.blocks += _first(cached.new_block_ids[i])
+                self._store(meta, name, t, computed)
         return meta
+
+    @staticmethod
+    def _resumed(cached, i, name):
+        """Whether a request goes on after it was preempted: then its blocks are new, all of them."""
+        names = getattr(cached, "resumed_req_ids", None)
+        if names is not None:
+            return name in names
+        flags = getattr(cached, "resumed_from_preemption", None)  # of earlier versions
+        return bool(flags) and bool(flags[i])
+
+    def _begin(self, meta, name, ids, computed):
+        """A request that is scheduled for the first time, or again from the beginning."""
+        t = self.tracked.get(name)
+        if t is None:
+            return
+        t.blocks = _first(ids)
+        if t.matched > t.local:
+            meta.loads.append((name, t.keys[: t.matched], t.local, t.blocks[t.local : t.matched]))
+        t.stored = t.matched
+        self._store(meta, name, t, computed)
 
     def _store(self, meta, name, t, computed):
         """Whole blocks of the prompt that this step completes."""
@@ -162,21 +183,24 @@ class WeftConnector(KVConnectorBase_V1):
 
     def _load(self, loads, done):
         try:
+            sizes = [_pages.size(t, self.axis) for t in self.caches.values()]
             for name, keys, start, blocks in loads:
+                missing = set(blocks)
                 try:
-                    pages = self.client.get(self._keys(keys), start)
+                    for page, block in zip(self.client.get(self._keys(keys), start), blocks):
+                        if page is None or len(page) != sum(sizes):
+                            continue
+                        at = 0
+                        for tensor, n in zip(self.caches.values(), sizes):
+                            _pages.write(tensor, block, self.axis, page[at : at + n])
+                            at += n
+                        missing.discard(block)
                 except CacheError:
-                    pages = [None] * len(blocks)
-                sizes = [_pages.size(t, self.axis) for t in self.caches.values()]
-                for page, block in zip(pages, blocks):
-                    if page is None or len(page) != sum(sizes):
-                        self.failed.add(block)
+                    pass  # what is missing is told
+                finally:
+                    if missing:
+                        self.failed |= missing
                         self.spoiled.add(name)
-                        continue
-                    at = 0
-                    for tensor, n in zip(self.caches.values(), sizes):
-                        _pages.write(tensor, block, self.axis, page[at : at + n])
-                        at += n
         finally:
             for e in done.values():
                 e.set()
@@ -195,9 +219,8 @@ class WeftConnector(KVConnectorBase_V1):
             self.loading[0].join()
             self.loading = None
         saved, self.saved = self.saved, {}
-        spoiled, self.spoiled = self.spoiled, set()
         for request, keys, start, blocks in self._get_connector_metadata().stores:
-            if request in spoiled or any(name not in saved for name in self.caches):
+            if request in self.spoiled or any(name not in saved for name in self.caches):
                 continue  # computed behind a block that was not loaded: it must not be stored under its name
             try:
                 self.client.put(self._keys(keys), [b"".join(saved[name][b] for name in self.caches) for b in blocks], start)
@@ -205,6 +228,7 @@ class WeftConnector(KVConnectorBase_V1):
                 pass  # not stored: it is computed again
 
     def get_finished(self, finished_req_ids):
+        self.spoiled -= set(finished_req_ids)
         return None, None
 
     def get_block_ids_with_load_errors(self):
