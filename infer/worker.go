@@ -90,11 +90,10 @@ type landing struct {
 	region *xfer.Region
 	mem    []byte
 
-	mu     sync.Mutex
-	have   []bool // layers
-	failed error  // a write to it
-	more   chan struct{}
-	drop   context.CancelFunc
+	mu   sync.Mutex
+	have []bool // layers
+	more chan struct{}
+	drop context.CancelFunc
 }
 
 // WorkerMain is a worker: orders come in, events go out. It ends when in does.
@@ -307,8 +306,7 @@ func (w *worker) notices(ctx context.Context) {
 		}
 		j.mu.Lock()
 		switch {
-		case x.Err != nil:
-			j.failed = x.Err
+		case x.Err != nil: // it is written again, maybe by another worker, or computed when its time is over
 		case n.Layer == -1:
 			for i := range j.have {
 				j.have[i] = true
