@@ -172,16 +172,15 @@ func (s *Server) keep(now float64, r *watch.Report) {
 	}
 	if c := r.Counters; c != nil && len(c.Values) > 0 {
 		if !s.told[c.Schema] {
-			s.told[c.Schema] = true
 			s.names[c.Schema] = s.m.Names(c.Schema)
-			s.store.Append(store.Name, store.NamesRecord(c.Schema, s.m.Names(c.Schema)))
+			s.told[c.Schema] = s.store.Append(store.Name, store.NamesRecord(c.Schema, s.m.Names(c.Schema)))
 		}
 		if b := s.means.Add(now, r.Host, c); b != nil {
 			s.store.Append(store.Mean, b)
 		}
 	}
-	if b, err := s.coder.Report(now, r); err == nil {
-		s.store.Append(store.Raw, b)
+	if b, err := s.coder.Report(now, r); err == nil && !s.store.Append(store.Raw, b) {
+		s.coder = store.NewCoder() // what changes is told from what is stored: the next reports are told whole
 	}
 }
 

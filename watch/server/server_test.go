@@ -110,6 +110,59 @@ func TestRestartAndReplay(t *testing.T) {
 
 // Everything that is listed answers with JSON, and reports that are no reports are
 // refused with a reason.
+// Reports that find no room while nothing can be written leave a gap, and the values after it are right.
+func TestHistoryAfterAGap(t *testing.T) {
+	c := &clock{time.Unix(1_800_000_000, 0)}
+	dir := t.TempDir()
+	s, err := New(Config{Dir: dir, Limit: 4 << 30, Now: c.now})
+	if err != nil {
+		t.Fatal(err)
+	}
+	values := make([]float64, 100_000)
+	names := make([]string, len(values))
+	for i := range names {
+		names[i] = fmt.Sprintf("series_%d", i)
+	}
+	want := map[float64]float64{}
+	take := func() {
+		c.at = c.at.Add(time.Second)
+		for i := range values {
+			values[i] += 0.3 // told whole: long reports
+		}
+		values[1] = float64(c.at.Unix() - 1_800_000_000) // told by its change
+		want[s.now()] = values[1]
+		if _, err := s.Take(&watch.Report{Host: "h", At: s.now(), Every: 1, Counters: &watch.Counters{Schema: "s", Names: names, Values: values}}); err != nil {
+			t.Fatal(err)
+		}
+		names = nil // told once
+	}
+	take()
+	s.Tick()
+	for range 75 { // 64 MiB wait for the disk at most
+		take()
+	}
+	s.Tick()
+	for range 3 {
+		take()
+	}
+	s.Tick()
+	points, err := s.History("h", "series_1", 0, 1e12)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := len(points); n < 4 || n >= len(want) {
+		t.Errorf("%d of %d values were kept; want some of the first and the last three", n, len(want))
+	}
+	for _, p := range points {
+		if p.Mean != want[p.At] {
+			t.Errorf("%v at %v, want %v", p.Mean, p.At, want[p.At])
+		}
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestHTTP(t *testing.T) {
 	c := &clock{time.Unix(1_800_000_000, 0)}
 	s, err := New(Config{Watch: watch.Config{Title: "test"}, Dir: t.TempDir(), Limit: 16 << 20, Now: c.now, Token: "secret"})

@@ -115,16 +115,18 @@ func paths(dir string, k Kind) []string {
 	return list
 }
 
-// Append adds a record. It is on its way to disk after the next Flush.
-func (s *Store) Append(k Kind, record []byte) {
+// Append adds a record. It is on its way to disk after the next Flush. False says that it was given up: the disk is full, and
+// memory is not the place for it.
+func (s *Store) Append(k Kind, record []byte) bool {
 	a := s.files[k]
 	if int64(len(a.buf)) > min(a.share/8, 64<<20) {
-		return // the disk is full, and memory is not the place for it
+		return false
 	}
 	var head [8]byte
 	binary.LittleEndian.PutUint32(head[:], uint32(len(record)))
 	binary.LittleEndian.PutUint32(head[4:], crc32.Checksum(record, castagnoli))
 	a.buf = append(append(a.buf, head[:]...), record...)
+	return true
 }
 
 // Flush hands what was appended to the system. Call it every second. The error says why
