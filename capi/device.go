@@ -41,8 +41,8 @@ type gpus struct {
 }
 
 var (
-	groups  sync.Map                   // *comm.Comm to *gpus
-	cudaWay atomic.Pointer[device.Way] // WEFT_CUDA as the last join was told
+	groups sync.Map                      // *comm.Comm to *gpus
+	ofGPUs atomic.Pointer[device.Config] // WEFT_CUDA and WEFT_CUDA_SUMS as the last join was told
 )
 
 // groupOf opens the GPUs of a communicator, or gives those that are open.
@@ -53,8 +53,8 @@ func groupOf(ctx context.Context, c *comm.Comm, ordinal int) (*device.Group, err
 	defer x.mu.Unlock()
 	if x.g == nil {
 		cfg := device.Config{}
-		if w := cudaWay.Load(); w != nil {
-			cfg.Way = *w
+		if told := ofGPUs.Load(); told != nil {
+			cfg = *told
 		}
 		g, err := device.Open(ctx, c, func() (gpu.Device, error) { return cuda.Open(ordinal) }, cfg)
 		if err != nil {
@@ -348,9 +348,9 @@ func wayOf(c *comm.Comm) string {
 	return "no call on memory of GPUs was made yet"
 }
 
-// setWay reads WEFT_CUDA out of an environment, of which the last entry counts.
+// setWay reads WEFT_CUDA and WEFT_CUDA_SUMS out of an environment, of which the last entry counts.
 func setWay(environ []string) error {
 	cfg, err := device.FromEnviron(environ)
-	cudaWay.Store(&cfg.Way)
+	ofGPUs.Store(&cfg)
 	return err
 }

@@ -88,6 +88,8 @@ type Device interface {
 	// Register makes memory of the host fit for copies that run beside others; Unregister must come before it is given back.
 	Register([]byte) error
 	Unregister([]byte) error
+	// Seen is where kernels see registered memory.
+	Seen([]byte) (Ptr, error)
 	// Prepare makes the kernel of a reduction ready, which may wait for all that is queued on the GPU.
 	Prepare(reduce.Type, reduce.Op) error
 	// Queue makes a queue of work.

@@ -12,6 +12,7 @@
 //	         each rank does its part in one kernel. Nothing passes through the host but two small messages.
 //	staged   through memory of the host, in pieces: while one is copied from the GPU, the communicator reduces
 //	         the one before, and the one before that is copied back. Any transport carries it, also between hosts.
+//	         Between ranks of one host GPUs sum in memory of the host that all of them see, if that is faster (Sums).
 //
 // Config.Way (WEFT_CUDA) demands one of them; what cannot be had is an error on all ranks.
 //
@@ -28,6 +29,7 @@ import (
 	"context"
 	"encoding/binary"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -74,26 +76,33 @@ const (
 // Config is how ranks use their GPUs.
 type Config struct {
 	Way     Way           // WEFT_CUDA; Auto if empty
+	Sums    Sums          // WEFT_CUDA_SUMS: where the staged way sums; AnySums if empty
 	Timeout time.Duration // how long an operation may take; 2 minutes if zero
 	Piece   int           // bytes of a piece of the staged way; 4 MiB if zero
 	Log     *slog.Logger  // hears which way is taken and why (info, on rank 0), and of copies that other memory would not need (warnings)
 }
 
-// FromEnv reads WEFT_CUDA.
+// FromEnv reads WEFT_CUDA and WEFT_CUDA_SUMS.
 func FromEnv() (Config, error) { return FromEnviron(os.Environ()) }
 
 // FromEnviron is FromEnv of a list of NAME=value, of which the last one counts.
 func FromEnviron(environ []string) (Config, error) {
-	w := Way("")
+	var cfg Config
 	for _, kv := range environ {
 		if v, ok := strings.CutPrefix(kv, "WEFT_CUDA="); ok {
-			w = Way(v)
+			cfg.Way = Way(v)
+		}
+		if v, ok := strings.CutPrefix(kv, "WEFT_CUDA_SUMS="); ok {
+			cfg.Sums = Sums(v)
 		}
 	}
-	if err := w.check(); err != nil {
+	if err := cfg.Way.check(); err != nil {
 		return Config{}, fmt.Errorf("WEFT_CUDA: %w", err)
 	}
-	return Config{Way: w}, nil
+	if err := cfg.Sums.check(); err != nil {
+		return Config{}, fmt.Errorf("WEFT_CUDA_SUMS: %w", err)
+	}
+	return cfg, nil
 }
 
 func (w Way) check() error {
@@ -138,7 +147,7 @@ func Open(ctx context.Context, c *comm.Comm, open func() (gpu.Device, error), cf
 	if cfg.Way == "" {
 		cfg.Way = Auto
 	}
-	if err := cfg.Way.check(); err != nil {
+	if err := errors.Join(cfg.Way.check(), cfg.Sums.check()); err != nil {
 		return nil, err
 	}
 	if c.Size() > ptx.Most && cfg.Way == Direct {
@@ -224,7 +233,7 @@ type planKey struct {
 // planned is a program with its flat form.
 type planned struct {
 	program *sched.Program
-	form    *flat.Form // of the direct way
+	form    *flat.Form // where GPUs sum
 	digest  uint64
 }
 
@@ -266,6 +275,9 @@ func (g *Group) plan(c *Call) (*planned, error) {
 		return nil, fmt.Errorf("digest of %s: %w", p.Name, err)
 	}
 	made := &planned{program: p, digest: binary.BigEndian.Uint64(raw)}
+	if g.staged != nil && g.staged.pinned != nil {
+		made.form, _ = flat.New(p) // without one the host sums
+	}
 	if g.way == Direct && g.Size() > 1 {
 		if made.form, err = flat.New(p); err != nil {
 			return nil, fmt.Errorf("the direct way needs a program in which every sum is one rank's: %w", err)

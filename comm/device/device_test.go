@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -160,10 +161,12 @@ var collectives = []sched.Collective{sched.AllReduce, sched.Reduce, sched.Reduce
 // (3 ranks), on memory that others can see and
 // on memory that they cannot, in place and not, gives the bits that plain slices give.
 func TestCollectives(t *testing.T) {
-	for _, way := range []Way{Direct, Staged} {
+	for _, cfg := range []Config{{Way: Direct}, {Way: Staged, Sums: OnHost}, {Way: Staged, Sums: OnGPU}} {
 		for _, kind := range []gpu.Kind{gpu.Plain, gpu.Mapped} {
 			for _, n := range []int{1, 2, 3, 4} {
-				t.Run(fmt.Sprintf("%s/%d/%d", way, kind, n), func(t *testing.T) {
+				way := cfg.Way
+				cfg.Piece = 1024
+				t.Run(fmt.Sprintf("%s%s/%d/%d", way, cfg.Sums, kind, n), func(t *testing.T) {
 					open := func(rank int) gpu.Device {
 						switch n {
 						case 3:
@@ -173,7 +176,7 @@ func TestCollectives(t *testing.T) {
 						}
 						return soft.New(kind)
 					}
-					none(t, ranksOn(t, n, open, Config{Way: way, Piece: 1024}, func(ctx context.Context, g *Group, _ *comm.Comm) error {
+					none(t, ranksOn(t, n, open, cfg, func(ctx context.Context, g *Group, _ *comm.Comm) error {
 						if n > 1 && g.Way() != way {
 							return fmt.Errorf("way %s: %s", g.Way(), g.Reason())
 						}
@@ -193,6 +196,50 @@ func TestCollectives(t *testing.T) {
 				})
 			}
 		}
+	}
+}
+
+// idle is a GPU whose kernels do nothing, as that of a driver which is none.
+type idle struct{ *soft.Device }
+
+type idleQueue struct{ gpu.Queue }
+
+func (d idle) Queue() (gpu.Queue, error) {
+	q, err := d.Device.Queue()
+	return idleQueue{q}, err
+}
+
+func (idleQueue) Reduce(*gpu.Reduction) error { return nil }
+
+// Where the staged way sums is tried, agreed on and said; what is demanded and cannot be had is an error on all ranks.
+func TestSumsAreChosen(t *testing.T) {
+	for _, x := range []struct {
+		name string
+		open func(rank int) gpu.Device
+		sums Sums
+		want string // in the reason
+	}{
+		{"measured", func(int) gpu.Device { return soft.New(gpu.Plain) }, AnySums, "; sums on the host: GPUs take|; sums on the host: 0 MiB take|; sums of 1 MiB and more on the GPUs: "},
+		{"kernels that do nothing on one rank", func(rank int) gpu.Device {
+			if rank == 1 {
+				return idle{soft.New(gpu.Plain)}
+			}
+			return soft.New(gpu.Plain)
+		}, AnySums, "; sums on the host: GPUs do not sum memory of the host"},
+		{"on the host", func(int) gpu.Device { return soft.New(gpu.Plain) }, OnHost, "; sums on the host, as was demanded (WEFT_CUDA_SUMS)"},
+		{"on the GPUs", func(int) gpu.Device { return soft.New(gpu.Plain) }, OnGPU, "; sums on the GPUs, as was demanded (WEFT_CUDA_SUMS)"},
+	} {
+		t.Run(x.name, func(t *testing.T) {
+			none(t, ranksOn(t, 2, x.open, Config{Way: Staged, Sums: x.sums, Piece: 4096}, func(ctx context.Context, g *Group, _ *comm.Comm) error {
+				if !slices.ContainsFunc(strings.Split(x.want, "|"), func(s string) bool { return strings.Contains(g.Reason(), s) }) {
+					return fmt.Errorf("the reason is %q, want %q in it", g.Reason(), x.want)
+				}
+				return nil
+			}))
+		})
+	}
+	if _, err := FromEnviron([]string{"WEFT_CUDA_SUMS=here"}); err == nil || !strings.Contains(err.Error(), `WEFT_CUDA_SUMS: sums "here" are none of auto, host, gpu`) {
+		t.Errorf("the error is %v", err)
 	}
 }
 

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"runtime"
 	"time"
 
 	"github.com/weft-fabric/weft/comm"
@@ -15,6 +14,7 @@ import (
 	"github.com/weft-fabric/weft/gpu"
 	"github.com/weft-fabric/weft/reduce"
 	"github.com/weft-fabric/weft/sched"
+	"github.com/weft-fabric/weft/transport/wait"
 )
 
 // direct is the way on which ranks map one another's memory. An operation is
@@ -228,7 +228,7 @@ func (d *direct) soon(number uint32) bool {
 		case time.Since(began) > moment:
 			return false
 		}
-		runtime.Gosched()
+		wait.Yield() // a goroutine that C called has its thread to itself: giving way to other goroutines would put it to sleep
 	}
 }
 

@@ -25,6 +25,8 @@ type entries struct {
 
 	made []uint64   // how many calls were made here, which the others can read
 	keys []comm.Key // and by which keys, by rank
+
+	watch *elsewhere
 }
 
 const (
@@ -35,7 +37,7 @@ const (
 )
 
 func newEntries(ctx context.Context, g *Group) (e entries, err error) {
-	e.g = g
+	e.g, e.watch = g, &elsewhere{}
 	if e.mine, err = comm.Alloc[byte](g.c, entrySize); err != nil {
 		return e, err
 	}
@@ -70,36 +72,53 @@ func (e *entries) count() {
 var lookEvery = time.Second
 
 // elsewhere looks, while an operation is entered, for ranks that make a call on memory of the host in its place: they would wait for
-// one another for ever. What it gives ends the looking, waits for one that is under way, and tells what was found.
-func (e *entries) elsewhere(call *calls.Call) func() *comm.Failure {
-	var (
-		mu    sync.Mutex
-		over  bool
-		found *comm.Failure
-		timer *time.Timer
-	)
-	look := func() {
-		mu.Lock()
-		defer mu.Unlock()
-		if over {
-			return
-		}
-		if found = e.apart(call); found != nil {
-			e.g.above.Abort(found)
-		} else {
-			timer.Reset(lookEvery)
+// one another for ever. One timer looks now and then while there are calls: one for each call would wake a thread each time.
+type elsewhere struct {
+	mu    sync.Mutex
+	call  calls.Call // that is entered
+	since time.Time  // when that began; zero if none is
+	made  bool       // whether there was one since the last look
+	timer *time.Timer
+	found *comm.Failure
+}
+
+// enters tells that an operation is entered.
+func (e *entries) enters(call *calls.Call) {
+	x := e.watch
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.call, x.since, x.found = *call, time.Now(), nil
+	if x.timer == nil {
+		x.timer = time.AfterFunc(lookEvery/2, e.look)
+	} else if !x.made {
+		x.timer.Reset(lookEvery / 2)
+	}
+	x.made = true
+}
+
+// look looks if an operation has been entered for long, and again later if there was one.
+func (e *entries) look() {
+	x := e.watch
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if !x.since.IsZero() && time.Since(x.since) >= lookEvery {
+		if x.found = e.apart(&x.call); x.found != nil {
+			e.g.above.Abort(x.found)
+			x.since = time.Time{}
 		}
 	}
-	mu.Lock() // timer is not set yet
-	timer = time.AfterFunc(lookEvery, look)
-	mu.Unlock()
-	return func() *comm.Failure {
-		timer.Stop()
-		mu.Lock()
-		defer mu.Unlock()
-		over = true
-		return found
+	if x.made = !x.since.IsZero(); x.made {
+		x.timer.Reset(lookEvery / 2)
 	}
+}
+
+// entered ends the looking, waits for a look that is under way, and tells what was found.
+func (e *entries) entered() *comm.Failure {
+	x := e.watch
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.since = time.Time{}
+	return x.found
 }
 
 // apart finds a rank that has entered a call of the communicator that this one has not, and has not made the call that this one
@@ -158,9 +177,9 @@ func (e *entries) enter(ctx context.Context, c *Call, p *planned, wrong error) e
 		e.mine[entryWhy] = 1
 		copy(e.mine[entryWhy+1:entrySize-1], wrong.Error())
 	}
-	over := e.elsewhere(&call)
+	e.enters(&call)
 	err := comm.AllGather(ctx, e.g.c, e.all, e.mine)
-	if found := over(); found != nil {
+	if found := e.entered(); found != nil {
 		return found
 	}
 	if err != nil {

@@ -107,9 +107,24 @@ func (g *Group) meet(ctx context.Context, open func() (gpu.Device, error)) error
 	if way == Direct {
 		g.direct, err = newDirect(ctx, g, cards)
 	} else {
-		g.staged, err = newStaged(ctx, g)
+		err = g.stage(ctx, cards)
 	}
 	return err
+}
+
+// stage makes ready for the staged way.
+func (g *Group) stage(ctx context.Context, cards []card) error {
+	s, err := newStaged(ctx, g)
+	if err != nil {
+		return err
+	}
+	g.staged = s
+	sums, err := s.choose(ctx, cards)
+	if err != nil {
+		return err
+	}
+	g.reason += "; " + sums
+	return nil
 }
 
 // trial writes a word to memory that the others try to map.

@@ -21,7 +21,8 @@ import (
 // A piece is some elements of every block.
 type staged struct {
 	entries
-	slots [3]slot
+	slots  [3]slot
+	pinned *pinned // where GPUs sum; nil if the host does
 }
 
 // slot is memory of the host for a piece: pinned, and seen by the other ranks of the host.
@@ -76,6 +77,7 @@ func (s *staged) giveBack(b *[]byte) error {
 // close gives the slots back.
 func (s *staged) close() error {
 	var errs []error
+	errs = append(errs, s.pinned.close(s.g))
 	for i := range s.slots {
 		errs = append(errs, s.giveBack(&s.slots[i].in), s.giveBack(&s.slots[i].out))
 	}
@@ -133,7 +135,13 @@ func (s *staged) run(ctx context.Context, w *Work, p *planned, wrong error) erro
 	if c.Counts != nil {
 		list = []piece{{0, -1}} // in one piece: its blocks differ
 	}
-	if err := s.flow(ctx, c, list, opts); err != nil {
+	err := error(nil)
+	if s.sumsOnGPU(c, p) && count > 0 {
+		err = s.sum(ctx, c, p, list)
+	} else {
+		err = s.flow(ctx, c, list, opts)
+	}
+	if err != nil {
 		var f *comm.Failure
 		if !errors.As(err, &f) {
 			g.c.Abort(err) // the others wait for this rank

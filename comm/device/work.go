@@ -189,9 +189,7 @@ func (q *worker) full() bool { return len(q.pending)+len(q.flying) >= gpu.Notes/
 // have made the call, and does not wait for the GPU. An error that comes later is told by the next call. It is Start and Block
 // without a goroutine in between.
 func (g *Group) Launch(ctx context.Context, c Call) error {
-	if g.lines() != nil && max(c.Src.Bytes(), c.Dst.Bytes()) <= short {
-		g.settle(*c.Stream)
-	}
+	idle := g.lines() != nil && max(c.Src.Bytes(), c.Dst.Bytes()) <= short && g.settle(*c.Stream)
 	q := g.queue
 	q.mu.Lock()
 	if q.busy || q.full() {
@@ -203,7 +201,11 @@ func (g *Group) Launch(ctx context.Context, c Call) error {
 		return w.Block(*c.Stream)
 	}
 	q.busy = true
-	w, err := q.admit(ctx, c)
+	from := c
+	if idle {
+		from.Stream = nil
+	}
+	w, err := q.admit(ctx, from)
 	w.async = true
 	q.mu.Unlock()
 	if err == nil {
@@ -225,13 +227,15 @@ func (g *Group) Launch(ctx context.Context, c Call) error {
 // short is how long memory may be whose stream is waited for a moment: more takes longer than waits on the GPU do.
 const short = 256 << 10
 
-// settle waits a moment for a stream that is about to have nothing to do. What goes wrong is told by who asks next.
-func (g *Group) settle(s gpu.Stream) {
+// settle waits a moment for a stream that is about to have nothing to do, and says whether it has nothing to do now. What goes wrong
+// is told by who asks next.
+func (g *Group) settle(s gpu.Stream) bool {
 	for began := time.Now(); time.Since(began) < moment; {
 		if idle, err := g.gpuQ.Idle(s); idle || err != nil {
-			return
+			return idle && err == nil
 		}
 	}
+	return false
 }
 
 // begun waits until an operation is launched, and asks now and then whether to wait on.

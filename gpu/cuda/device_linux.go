@@ -317,6 +317,13 @@ func (d *Device) Unregister(b []byte) error {
 	return d.do("cuMemHostUnregister", uintptr(unsafe.Pointer(unsafe.SliceData(b))))
 }
 
+// Seen asks where kernels see registered memory.
+func (d *Device) Seen(b []byte) (gpu.Ptr, error) {
+	var p gpu.Ptr
+	err := d.do("cuMemHostGetDevicePointer_v2", uintptr(unsafe.Pointer(&p)), uintptr(unsafe.Pointer(unsafe.SliceData(b))), 0)
+	return p, err
+}
+
 // Prepare compiles a kernel, if it is not there yet.
 func (d *Device) Prepare(t reduce.Type, op reduce.Op) error {
 	_, err := d.kernel(t, op)

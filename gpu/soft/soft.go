@@ -11,6 +11,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"unsafe"
 
 	"github.com/weft-fabric/weft/gpu"
 	"github.com/weft-fabric/weft/gpu/ptx"
@@ -42,7 +43,7 @@ type program struct {
 type segment struct {
 	gpu.Segment
 	memory []byte
-	fd     int // -1 if it is another's
+	fd     int // -1 if it is another process's, ofHost if it is the host's
 }
 
 var ids atomic.Uint64 // of segments
@@ -112,7 +113,7 @@ func (d *Device) Drop(p gpu.Ptr) error { return d.remove(p, true) }
 func (d *Device) remove(p gpu.Ptr, foreign bool) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	i := slices.IndexFunc(d.segments, func(s *segment) bool { return s.Base == p && (s.fd < 0) == foreign })
+	i := slices.IndexFunc(d.segments, func(s *segment) bool { return s.Base == p && s.fd != ofHost && (s.fd < 0) == foreign })
 	if i < 0 {
 		return fmt.Errorf("%w: %#x was not got here or was given back", gpu.ErrMemory, p)
 	}
@@ -181,14 +182,30 @@ func (d *Device) Prepare(reduce.Type, reduce.Op) error { return nil }
 // Register has nothing to do: all memory of the host is fit for copies.
 func (d *Device) Register([]byte) error { return nil }
 
-// Unregister likewise.
-func (d *Device) Unregister([]byte) error { return nil }
+// Unregister takes back the address that Seen gave.
+func (d *Device) Unregister(b []byte) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.segments = slices.DeleteFunc(d.segments, func(s *segment) bool { return s.fd == ofHost && unsafe.SliceData(s.memory) == unsafe.SliceData(b) })
+	return nil
+}
+
+// Seen gives memory of the host an address.
+func (d *Device) Seen(b []byte) (gpu.Ptr, error) {
+	return d.add(&segment{gpu.Segment{Bytes: len(b), ID: ids.Add(1), Kind: gpu.Managed}, b, ofHost}), nil
+}
+
+// ofHost is the file of memory that is the host's.
+const ofHost = -2
 
 // Close gives everything back.
 func (d *Device) Close() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, s := range d.segments {
+		if s.fd == ofHost {
+			continue
+		}
 		if err := unmap(s.fd, s.memory); err != nil {
 			return err
 		}
