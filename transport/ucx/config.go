@@ -15,11 +15,13 @@
 // Memory of Alloc is UCX's own (shared memory where the ranks share a host). A peer asks once for the
 // key of a region and reads, writes and adds there without its owner.
 //
-//	library.go   the library and its calls        slot.go      requests, in memory that no collector moves
-//	wire.go      headers                          keep.go      lock, progress, waiting, the keeper
-//	inbound.go   messages on their receiver       port.go      the messages of a communicator
-//	verbs.go     one-sided operations             lanes.go     which transports UCX took
-//	ucx.go       the endpoint                     stub_*.s     what UCX calls when a request ends
+//	ucx.go       the endpoint: ranks meet and part         worker.go    the lock, progress
+//	ports.go     communicators of a rank                   slot.go      requests, in memory that no collector moves
+//	port.go      the messages of one                       links.go     peers, and what is sent to them
+//	verbs.go     one-sided operations                      inbox.go     messages on their receiver
+//	memory.go    memory that peers may name                keep.go      waiting, the keeper
+//	library.go   the library and its calls                 wire.go      headers
+//	lanes.go     which transports UCX took                 stub_*.s     what UCX calls when a request ends
 //
 // It was run over posix, sysv, cma and tcp. InfiniBand, RoCE and memory of GPUs are the same calls; no
 // such hardware was at hand, and nothing here was run on it.

@@ -4,6 +4,8 @@ package ucx
 
 import (
 	"fmt"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/ebitengine/purego"
@@ -19,92 +21,62 @@ const (
 	idleTime = time.Millisecond       // and the keeper takes over after nobody has waited for this long
 )
 
-// unlock gives the lock back, and wakes those that sleep if something has changed.
-func (e *Endpoint) unlock() {
-	if e.moved {
-		e.moved = false
-		if e.asleep {
-			one := [8]byte{1}
-			_, _ = unix.Write(e.kick, one[:])
-		}
-		if e.parked > 0 {
-			e.parked = 0
-			close(e.changed)
-			e.changed = make(chan struct{})
-		}
-	}
-	e.mu.Unlock()
+// waiter lets ranks wait: whoever waits makes progress, and sleeps on UCX's descriptor. It watches the processes of this
+// machine, and has a keeper that makes progress when nobody waits.
+type waiter struct {
+	*inbox
+	backoff wait.Backoff
+	waits   atomic.Uint64 // how many have begun
+
+	role    sync.Mutex // of sleeping on the descriptors
+	fds     []unix.PollFd
+	watched []int // the ranks of fds, from the third on
+
+	ending atomic.Bool
+	keeper sync.WaitGroup
+	stop   chan struct{}
 }
 
-// progress lets UCX work, and then does what its callbacks left to be done; the caller holds the lock.
-func (e *Endpoint) progress(times uintptr) bool {
-	n, _, _ := purego.SyscallN(e.lib.many, e.worker, e.lib.progress, times)
-	if int32(n) == 0 && len(e.todo) == 0 {
+func newWaiter(b *inbox, ranks int) *waiter {
+	w := &waiter{inbox: b, stop: make(chan struct{})}
+	w.backoff.Ranks = ranks
+	w.fds = []unix.PollFd{{Fd: int32(b.efd), Events: unix.POLLIN}, {Fd: int32(b.bell.kick), Events: unix.POLLIN}}
+	return w
+}
+
+// attend watches a process of this machine for its end; false if it cannot be.
+func (w *waiter) attend(rank, pid int) bool {
+	fd, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
 		return false
 	}
-	e.moved = true
-	e.settle()
+	w.fds = append(w.fds, unix.PollFd{Fd: int32(fd), Events: unix.POLLIN})
+	w.watched = append(w.watched, rank)
 	return true
-}
-
-// settle does what callbacks left, as nothing of UCX is called in one.
-func (e *Endpoint) settle() {
-	for len(e.todo) > 0 {
-		do := e.todo
-		e.todo = nil
-		for _, f := range do {
-			f()
-		}
-	}
-	e.sweep()
-	if len(e.flying) > 0 {
-		rest := e.flying[:0]
-		for _, s := range e.flying {
-			if s.ended() {
-				e.put(s)
-			} else {
-				rest = append(rest, s)
-			}
-		}
-		clear(e.flying[len(rest):])
-		e.flying = rest
-	}
-}
-
-// later has something done once UCX has returned.
-func (e *Endpoint) later(f func()) { e.todo = append(e.todo, f) }
-
-// forget leaves a request to itself.
-func (e *Endpoint) forget(s *slot) {
-	if s.ended() {
-		e.put(s)
-	} else {
-		e.flying = append(e.flying, s)
-	}
 }
 
 // await waits until done says so, which is asked with the lock held. It spins, yields, and then sleeps until UCX
 // has something to do, asking stop as often as transport.Stop says.
-func (e *Endpoint) await(stop transport.Stop, done func() (bool, error)) error {
-	e.waits.Add(1)
+func (w *waiter) await(stop transport.Stop, done func() (bool, error)) error {
+	w.waits.Add(1)
 	var since, slept time.Time
 	for round := 0; ; round++ {
-		e.mu.Lock()
-		moved := e.progress(looks)
+		w.mu.Lock()
+		moved := w.progress(looks)
 		ok, err := done()
 		if !ok && err == nil && round > 0 {
-			e.takeIn() // whoever sends it may be what this waits for
+			w.takeIn() // whoever sends it may be what this waits for
 		}
-		e.unlock()
+		w.unlock()
 		if ok || err != nil {
 			if !slept.IsZero() {
-				e.backoff.Slept(time.Since(slept))
+				w.backoff.Slept(time.Since(slept))
 			}
 			return err
 		}
 		if moved {
 			if round%64 == 63 { // what moves may be the end of a connection, again and again
-				e.look()
+				w.look()
 				if stop != nil {
 					if err := stop(); err != nil {
 						return err
@@ -118,8 +90,8 @@ func (e *Endpoint) await(stop transport.Stop, done func() (bool, error)) error {
 			if since.IsZero() {
 				since = now
 			}
-			if now.Sub(since) < e.backoff.LookFor(lookTime) {
-				e.backoff.Yield() // unless others want the core: then it learns so, and sleeps sooner
+			if now.Sub(since) < w.backoff.LookFor(lookTime) {
+				w.backoff.Yield() // unless others want the core: then it learns so, and sleeps sooner
 				continue
 			}
 			slept = now
@@ -129,21 +101,21 @@ func (e *Endpoint) await(stop transport.Stop, done func() (bool, error)) error {
 				return err
 			}
 		}
-		e.sleep(wait.Slice, done)
+		w.sleep(wait.Slice, done)
 	}
 }
 
 // sleep returns when something has changed, or after a while.
-func (e *Endpoint) sleep(most time.Duration, done func() (bool, error)) {
-	if !e.role.TryLock() {
-		e.mu.Lock()
+func (w *waiter) sleep(most time.Duration, done func() (bool, error)) {
+	if !w.role.TryLock() {
+		w.mu.Lock()
 		if ok, err := done(); ok || err != nil {
-			e.unlock()
+			w.unlock()
 			return
 		}
-		e.parked++
-		changed := e.changed
-		e.unlock()
+		w.bell.parked++
+		changed := w.bell.changed
+		w.unlock()
 		t := time.NewTimer(most)
 		select {
 		case <-changed:
@@ -152,109 +124,111 @@ func (e *Endpoint) sleep(most time.Duration, done func() (bool, error)) {
 		t.Stop()
 		return
 	}
-	e.doze(most, done)
-	e.role.Unlock()
+	w.doze(most, done)
+	w.role.Unlock()
 	// Who parked meanwhile may take its turn.
-	e.mu.Lock()
-	e.moved = e.moved || e.parked > 0
-	e.unlock()
+	w.mu.Lock()
+	w.moved = w.moved || w.bell.parked > 0
+	w.unlock()
 }
 
 // doze arms the worker and sleeps on its descriptor; the caller has the role.
-func (e *Endpoint) doze(most time.Duration, done func() (bool, error)) {
-	e.mu.Lock()
+func (w *waiter) doze(most time.Duration, done func() (bool, error)) {
+	w.mu.Lock()
 	if done != nil {
 		if ok, err := done(); ok || err != nil {
-			e.unlock()
+			w.unlock()
 			return
 		}
 	}
-	r, _, _ := purego.SyscallN(e.lib.arm, e.worker)
+	r, _, _ := purego.SyscallN(w.lib.arm, w.handle)
 	if int32(r) != 0 { // busy: there is something to do, and there may be without end
-		if n, err := unix.Poll(e.fds[2:], 0); err == nil && n > 0 {
-			e.watch()
+		if n, err := unix.Poll(w.fds[2:], 0); err == nil && n > 0 {
+			w.watch()
 		}
-		e.progress(looks)
-		e.unlock()
+		w.progress(looks)
+		w.unlock()
 		return
 	}
-	e.asleep = true
-	e.unlock()
-	n, err := unix.Poll(e.fds, int(most/time.Millisecond))
-	e.mu.Lock()
-	e.asleep = false
+	w.bell.asleep = true
+	w.unlock()
+	n, err := unix.Poll(w.fds, int(most/time.Millisecond))
+	w.mu.Lock()
+	w.bell.asleep = false
 	if err == nil && n > 0 {
-		if e.fds[1].Revents != 0 {
+		if w.fds[1].Revents != 0 {
 			var b [8]byte
-			_, _ = unix.Read(e.kick, b[:])
+			_, _ = unix.Read(w.bell.kick, b[:])
 		}
-		e.watch()
+		w.watch()
 	}
-	e.progress(looks)
-	e.unlock()
+	w.progress(looks)
+	w.unlock()
 }
 
 // look notes the processes that have ended, if nobody sleeps for that.
-func (e *Endpoint) look() {
-	if len(e.watched) == 0 || !e.role.TryLock() {
+func (w *waiter) look() {
+	if len(w.watched) == 0 || !w.role.TryLock() {
 		return
 	}
-	defer e.role.Unlock()
-	if n, err := unix.Poll(e.fds[2:], 0); err == nil && n > 0 {
-		e.mu.Lock()
-		e.watch()
-		e.unlock()
+	defer w.role.Unlock()
+	if n, err := unix.Poll(w.fds[2:], 0); err == nil && n > 0 {
+		w.mu.Lock()
+		w.watch()
+		w.unlock()
 	}
 }
 
 // watch notes the processes that poll has seen end; the caller has the role and the lock.
-func (e *Endpoint) watch() {
-	for i := 2; i < len(e.fds); i++ {
-		if e.fds[i].Fd >= 0 && e.fds[i].Revents != 0 {
-			unix.Close(int(e.fds[i].Fd))
-			e.fds[i].Fd = -1 // poll passes over it
-			e.ended(e.watched[i-2])
+func (w *waiter) watch() {
+	for i := 2; i < len(w.fds); i++ {
+		if w.fds[i].Fd >= 0 && w.fds[i].Revents != 0 {
+			unix.Close(int(w.fds[i].Fd))
+			w.fds[i].Fd = -1 // poll passes over it
+			w.ended(w.watched[i-2])
 		}
 	}
 }
 
 // ended notes that the process of a rank of this machine is no more, once all that it sent has been looked at.
-func (e *Endpoint) ended(rank int) {
-	for i := 0; i < 1000 && e.progress(1); i++ {
+func (w *waiter) ended(rank int) {
+	for i := 0; i < 1000 && w.progress(1); i++ {
 	}
-	p := e.peers[rank]
+	p := w.peers[rank]
 	p.ended = true
-	e.lost(p, fmt.Sprintf("process %d ended", p.pid))
+	w.lost(p, fmt.Sprintf("process %d ended", p.pid))
 }
 
+func (w *waiter) run() { w.keeper.Go(w.keep) }
+
 // keep is the keeper: it makes progress when nobody else does.
-func (e *Endpoint) keep() {
+func (w *waiter) keep() {
 	seen := ^uint64(0)
-	for tick := 0; !e.ending.Load(); tick++ {
-		if now := e.waits.Load(); now != seen || !e.role.TryLock() {
+	for tick := 0; !w.ending.Load(); tick++ {
+		if now := w.waits.Load(); now != seen || !w.role.TryLock() {
 			seen = now
 			if tick%16 == 15 { // those that wait may never sleep, nor look
-				e.look()
+				w.look()
 			}
 			select {
-			case <-e.stopKeeper:
+			case <-w.stop:
 				return
 			case <-time.After(idleTime):
 			}
 			continue
 		}
-		e.mu.Lock()
-		for i := 0; i < 64 && e.progress(1); i++ {
+		w.mu.Lock()
+		for i := 0; i < 64 && w.progress(1); i++ {
 		}
-		e.takeIn()
-		e.unlock()
-		if !e.ending.Load() {
-			e.doze(time.Second, nil)
+		w.takeIn()
+		w.unlock()
+		if !w.ending.Load() {
+			w.doze(time.Second, nil)
 		}
-		e.role.Unlock()
-		e.mu.Lock()
-		e.moved = e.moved || e.parked > 0
-		e.unlock()
+		w.role.Unlock()
+		w.mu.Lock()
+		w.moved = w.moved || w.bell.parked > 0
+		w.unlock()
 	}
 }
 
@@ -264,13 +238,13 @@ const patience = time.Second
 // reclaim waits until UCX is done with memory that the caller wants back: for a moment, and past it by cutting the
 // connection with the peer, which ends everything that is under way with it. A process that has ended touches nothing
 // any more, though UCX may not know.
-func (e *Endpoint) reclaim(p *peer, s *slot) {
+func (w *waiter) reclaim(p *peer, s *slot) {
 	for k := range 2 {
 		if k == 1 {
-			e.mu.Lock()
-			e.lost(p, "it did not let go of a message that was given up")
-			e.cut(p)
-			e.unlock()
+			w.mu.Lock()
+			w.lost(p, "it did not let go of a message that was given up")
+			w.cut(p)
+			w.unlock()
 		}
 		end := time.Now().Add(patience)
 		gone := func() error {
@@ -279,10 +253,30 @@ func (e *Endpoint) reclaim(p *peer, s *slot) {
 			}
 			return nil
 		}
-		if e.await(gone, func() (bool, error) { return s.ended() || p.ended, nil }) == nil {
+		if w.await(gone, func() (bool, error) { return s.ended() || p.ended, nil }) == nil {
 			return
 		}
 	}
 }
 
 var errGivenUp = fmt.Errorf("given up")
+
+// dismiss ends the keeper.
+func (w *waiter) dismiss() {
+	w.ending.Store(true)
+	close(w.stop)
+	w.mu.Lock()
+	w.moved = true
+	w.unlock()
+	w.keeper.Wait()
+}
+
+// inattentive watches no process any more.
+func (w *waiter) inattentive() {
+	for i := 2; i < len(w.fds); i++ {
+		if w.fds[i].Fd >= 0 {
+			unix.Close(int(w.fds[i].Fd))
+		}
+	}
+	w.fds = nil
+}

@@ -136,7 +136,7 @@ func init() {
 		b := bytes.Repeat([]byte{7}, n)
 		complete := func(t transport.Ticket, err error) error {
 			for stop := limited(); err == nil; err = stop() {
-				for _, d := range e.Poll(nil) {
+				for _, d := range e.Verbs().Poll(nil) {
 					if d.Ticket == t {
 						return d.Err
 					}
@@ -144,14 +144,14 @@ func init() {
 			}
 			return err
 		}
-		if err := complete(e.Write(1, k, b)); err != nil {
+		if err := complete(e.Verbs().Write(1, k, b)); err != nil {
 			return err
 		}
-		if err := complete(e.Notify(1, 1)); err != nil { // after what was written
+		if err := complete(e.Verbs().Notify(1, 1)); err != nil { // after what was written
 			return err
 		}
 		clear(b)
-		if err := complete(e.Read(1, b, k)); err != nil {
+		if err := complete(e.Verbs().Read(1, b, k)); err != nil {
 			return err
 		}
 		if b[0] != 7 || b[n-1] != 7 {

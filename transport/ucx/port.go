@@ -13,7 +13,7 @@ import (
 // port is a communicator's ways. It may exist before Port was called, to hold what members sent that were quicker.
 // The endpoint's lock guards it.
 type port struct {
-	e         *Endpoint
+	ps        *ports
 	id, epoch uint32
 
 	members []int // endpoint ranks by rank
@@ -46,8 +46,6 @@ type way struct {
 	announced []*want    // by Expect, and not yet received
 }
 
-type portKey struct{ epoch, id uint32 }
-
 // A communicator may have this much under way to a peer that the peer has not taken; its senders wait then.
 const creditLimit = 16 << 20
 
@@ -55,75 +53,6 @@ const creditLimit = 16 << 20
 func cost(n int) int64 { return int64(n) + 256 }
 
 func seqOf(call *[transport.CallSize]byte) uint64 { return binary.LittleEndian.Uint64(call[8:]) }
-
-// Port makes the port of a communicator.
-func (e *Endpoint) Port(g transport.Group) (transport.Port, error) {
-	rank := slices.Index(g.Members, e.rank)
-	if rank < 0 {
-		return nil, fmt.Errorf("rank %d is not one of the members %v of communicator %d", e.rank, g.Members, g.ID)
-	}
-	for i, m := range g.Members {
-		if m < 0 || m >= e.size || slices.Index(g.Members, m) != i {
-			return nil, fmt.Errorf("members %v of communicator %d: %d is not a rank of %d, or named twice", g.Members, g.ID, m, e.size)
-		}
-	}
-	e.mu.Lock()
-	defer e.unlock()
-	if e.closed {
-		return nil, transport.ErrClosed
-	}
-	if newest := e.epochs[g.ID]; g.Epoch < newest {
-		return nil, fmt.Errorf("communicator %d is in epoch %d already, not %d", g.ID, newest, g.Epoch)
-	}
-	e.epochs[g.ID] = g.Epoch
-	k := portKey{g.Epoch, g.ID}
-	p := e.ports[k]
-	if p == nil {
-		p = &port{e: e, id: g.ID, epoch: g.Epoch}
-		e.ports[k] = p
-	}
-	if p.attached {
-		return nil, fmt.Errorf("communicator %d of epoch %d has a port already", g.ID, g.Epoch)
-	}
-	e.reopen(k)
-	p.attached, p.rank, p.members, p.words = true, rank, slices.Clone(g.Members), g.Words
-	p.index = make([]int, e.size)
-	for i := range p.index {
-		p.index[i] = -1
-	}
-	for i, m := range g.Members {
-		p.index[m] = i
-	}
-	n := len(g.Members)
-	p.ways, p.last, p.seen = make([][]*way, n), make([][transport.CallSize]byte, n), make([]bool, n)
-	p.lent, p.owed = make([]int64, n), make([]int64, n)
-	for _, x := range p.ahead {
-		if i := p.index[x.from.rank]; i >= 0 {
-			p.last[i], p.seen[i] = x.h.call, true
-		}
-	}
-	return p, nil
-}
-
-// portOf is the port of a message, made if need be; nil if its epoch or the port has ended.
-func (e *Endpoint) portOf(h *header) *port {
-	le := binary.LittleEndian
-	k := portKey{le.Uint32(h.call[0:]), le.Uint32(h.call[4:])}
-	if p := e.ports[k]; p != nil {
-		return p
-	}
-	if k.epoch < e.epochs[k.id] {
-		e.count.old++
-		return nil
-	}
-	if e.isEnded(k) || e.closed {
-		e.count.stale++
-		return nil
-	}
-	p := &port{e: e, id: k.id, epoch: k.epoch}
-	e.ports[k] = p
-	return p
-}
 
 func (p *port) indexOf(rank int) int {
 	if !p.attached {
@@ -155,79 +84,35 @@ func (p *port) way(rank, channel int) *way {
 func (p *port) failed(err error) {
 	if p.err == nil {
 		p.err = err
-		p.e.moved = true
+		p.ps.moved = true
 	}
-}
-
-// dispatch brings a message to its port.
-func (e *Endpoint) dispatch(in *inbound) {
-	if in.desc != 0 {
-		in.from.open[in.h.number] = in
-	}
-	p := e.portOf(&in.h)
-	if p == nil {
-		e.discard(in)
-		return
-	}
-	h := &in.h
-	me := p.indexOf(in.from.rank)
-	if h.kind == kindCredit {
-		if me >= 0 {
-			p.lent[me] -= int64(h.length)
-		}
-		return
-	}
-	in.form = transport.FormOf(int(h.channel), int(h.length))
-	seq := seqOf(&h.call)
-	if me >= 0 {
-		p.last[me], p.seen[me] = h.call, true
-	}
-	if !p.begun || seq > p.call.Seq {
-		if p.attached && me < 0 || h.kind == kindCall {
-			e.count.stale++
-			e.discard(in)
-			return
-		}
-		if p.begun {
-			p.strays(me, &h.call)
-		}
-		p.ahead = append(p.ahead, in)
-		e.offer(in)
-		return
-	}
-	if me < 0 {
-		e.count.stale++
-		e.discard(in)
-		return
-	}
-	p.match(in, me, seq)
 }
 
 // match finds what a message of the current call, or of an earlier one, is for.
 func (p *port) match(in *inbound, me int, seq uint64) {
-	e := p.e
+	ps := p.ps
 	switch {
 	case seq < p.call.Seq:
 		p.strays(me, &in.h.call)
-		e.count.stale++
+		ps.count.stale++
 		p.drop(in, me)
 		return
 	case in.h.call != p.enc:
 		p.disagree(me, &in.h.call, in.h.kind != kindCall)
-		e.count.mismatch++
+		ps.count.mismatch++
 		p.drop(in, me)
 		return
 	case in.h.kind == kindCall:
 		return
 	case p.err != nil:
-		e.count.stale++
+		ps.count.stale++
 		p.drop(in, me)
 		return
 	}
 	w := p.way(me, int(in.h.channel))
 	if len(w.wants) == 0 {
 		w.come = append(w.come, in)
-		e.offer(in)
+		ps.offer(in)
 		return
 	}
 	x := w.wants[0]
@@ -237,22 +122,22 @@ func (p *port) match(in *inbound, me int, seq uint64) {
 
 // meet gives a message to whoever asked for it.
 func (p *port) meet(in *inbound, x *want, me int) {
-	e := p.e
+	ps := p.ps
 	if f := transport.FormOf(x.channel, x.n); f != in.form {
 		p.failed(&transport.Mismatch{Rank: p.rank, Peer: me, Mine: p.call, Theirs: p.call, Channel: transport.Way(x.channel), Sent: in.form, Want: f, Words: p.words})
-		e.count.mismatch++
+		ps.count.mismatch++
 		p.drop(in, me)
 		return
 	}
 	x.in = in
-	e.moved = true
+	ps.moved = true
 	switch {
 	case in.desc != 0 && x.take:
-		in.parcel = e.buffer(x.n)[:x.n]
-		e.fetchTo(in, in.parcel)
+		in.parcel = ps.buffer(x.n)[:x.n]
+		ps.fetchTo(in, in.parcel)
 	case in.desc != 0:
 		in.into = x
-		e.fetchTo(in, x.dst)
+		ps.fetchTo(in, x.dst)
 	}
 }
 
@@ -261,14 +146,7 @@ func (p *port) drop(in *inbound, me int) {
 	if in.h.kind == kindData {
 		p.repay(me, int(in.h.length))
 	}
-	p.e.discard(in)
-}
-
-// offer notes a long message that nobody asked for yet.
-func (e *Endpoint) offer(in *inbound) {
-	if in.desc != 0 {
-		e.offered = append(e.offered, in)
-	}
+	p.ps.discard(in)
 }
 
 // repay counts a message that was taken, and tells its sender now and then.
@@ -282,8 +160,8 @@ func (p *port) repay(me, n int) {
 	}
 	h := header{kind: kindCredit, length: uint64(p.owed[me]), call: p.enc}
 	p.owed[me] = 0
-	e, to := p.e, p.e.peers[p.members[me]]
-	e.later(func() { e.control(to, h, nil) })
+	ps, to := p.ps, p.ps.peers[p.members[me]]
+	ps.later(func() { ps.control(to, h, nil) })
 }
 
 // disagree ends the call, as a rank does another under the same number, and tells that rank if it cannot know yet.
@@ -293,8 +171,8 @@ func (p *port) disagree(me int, call *[transport.CallSize]byte, tell bool) {
 	p.failed(m)
 	if tell {
 		h := header{kind: kindCall, call: p.enc}
-		e, to := p.e, p.e.peers[p.members[me]]
-		e.later(func() { e.control(to, h, nil) })
+		ps, to := p.ps, p.ps.peers[p.members[me]]
+		ps.later(func() { ps.control(to, h, nil) })
 	}
 }
 
@@ -308,22 +186,22 @@ func (p *port) strays(me int, call *[transport.CallSize]byte) {
 	}
 	if _, known := p.stray[me]; !known {
 		p.stray[me] = *call
-		p.e.moved = true
+		p.ps.moved = true
 	}
 }
 
 // Begin starts a call.
 func (p *port) Begin(c transport.Call, stop transport.Stop) {
 	p.detach()
-	e := p.e
-	e.mu.Lock()
-	defer e.unlock()
+	ps := p.ps
+	ps.mu.Lock()
+	defer ps.unlock()
 	p.empty()
 	p.call, p.stop, p.begun, p.deep, p.err = c, stop, true, false, nil
 	p.call.Epoch, p.call.Comm = p.epoch, p.id
 	p.call.Put(p.enc[:])
 	clear(p.stray)
-	if e.closed || !p.attached {
+	if ps.closed || !p.attached {
 		p.err = transport.ErrClosed
 	}
 	if len(p.ahead) == 0 {
@@ -335,8 +213,8 @@ func (p *port) Begin(c transport.Call, stop transport.Stop) {
 		me := p.index[in.from.rank]
 		switch seq := seqOf(&in.h.call); {
 		case me < 0:
-			e.count.stale++
-			e.discard(in)
+			ps.count.stale++
+			ps.discard(in)
 		case seq > c.Seq:
 			p.strays(me, &in.h.call)
 			p.ahead = append(p.ahead, in)
@@ -344,7 +222,7 @@ func (p *port) Begin(c transport.Call, stop transport.Stop) {
 			p.match(in, me, seq)
 		}
 	}
-	e.settle()
+	ps.settle()
 }
 
 // empty ends what is left of the last call; nothing is fetched to its memory any more.
@@ -366,53 +244,53 @@ func (p *port) empty() {
 
 // detach takes the memory of the last call back: once it returns, UCX writes nothing there any more.
 func (p *port) detach() {
-	e := p.e
+	ps := p.ps
 	for {
 		var x *inbound
-		e.mu.Lock()
+		ps.mu.Lock()
 		for _, w := range p.used {
 			for _, a := range w.announced {
 				if a.in != nil && a.in.fetch != nil {
-					if e.fetched(a.in); a.in.fetch != nil && !a.in.from.ended {
+					if ps.fetched(a.in); a.in.fetch != nil && !a.in.from.ended {
 						x = a.in
 					}
 				}
 			}
 		}
-		e.unlock()
+		ps.unlock()
 		if x == nil {
 			return
 		}
-		e.reclaim(x.from, x.fetch)
+		ps.reclaim(x.from, x.fetch)
 	}
 }
 
 // Close gives the port back.
 func (p *port) Close() error {
 	p.detach()
-	e := p.e
-	e.mu.Lock()
-	defer e.unlock()
-	if !p.attached || e.closed {
+	ps := p.ps
+	ps.mu.Lock()
+	defer ps.unlock()
+	if !p.attached || ps.closed {
 		return nil
 	}
 	p.empty()
 	for me, in := range p.ahead {
 		_ = me
-		e.discard(in)
+		ps.discard(in)
 	}
 	p.ahead = nil
 	p.attached, p.err = false, transport.ErrClosed
 	k := portKey{p.epoch, p.id}
-	delete(e.ports, k)
-	e.end(k)
+	delete(ps.open, k)
+	ps.end(k)
 	return nil
 }
 
 // Disagrees is why the call has ended although nobody waits here.
 func (p *port) Disagrees() error {
-	p.e.mu.Lock()
-	defer p.e.mu.Unlock()
+	p.ps.mu.Lock()
+	defer p.ps.mu.Unlock()
 	return p.err
 }
 
@@ -421,15 +299,15 @@ func (p *port) Bound() int { return creditLimit - creditLimit/4 }
 
 // Unbound lets the call go on whatever its peers leave waiting.
 func (p *port) Unbound() {
-	p.e.mu.Lock()
+	p.ps.mu.Lock()
 	p.deep = true
-	p.e.mu.Unlock()
+	p.ps.mu.Unlock()
 }
 
 // Last is what a peer was last seen doing.
 func (p *port) Last(rank int) (c transport.Call, ok bool) {
-	p.e.mu.Lock()
-	defer p.e.mu.Unlock()
+	p.ps.mu.Lock()
+	defer p.ps.mu.Unlock()
 	if rank < 0 || rank >= len(p.seen) || !p.seen[rank] {
 		return c, false
 	}
@@ -463,11 +341,11 @@ type outbound struct {
 
 // try goes on with sending, and says whether the memory is the caller's again. The caller holds the lock.
 func (o *outbound) try() (bool, error) {
-	p, e := o.p, o.p.e
+	p, ps := o.p, o.p.ps
 	if o.settled {
 		return true, nil
 	}
-	to := e.peers[p.members[o.me]]
+	to := ps.peers[p.members[o.me]]
 	if o.s == nil {
 		if p.err != nil {
 			return false, p.err
@@ -488,7 +366,7 @@ func (o *outbound) try() (bool, error) {
 		if p.deep {
 			h.flags = flagDeep
 		}
-		o.s = e.post(to, h, o.b)
+		o.s = ps.post(to, h, o.b)
 		o.number = to.told
 	}
 	if !o.s.ended() {
@@ -501,11 +379,11 @@ func (o *outbound) try() (bool, error) {
 		return false, nil
 	}
 	status := o.s.status.Load()
-	e.put(o.s)
+	ps.put(o.s)
 	o.s, o.settled = nil, true
 	if status < 0 {
 		if to.gone.Load() == nil {
-			e.lost(to, "UCX: "+e.lib.words(status))
+			ps.lost(to, "UCX: "+ps.lib.words(status))
 		}
 		return false, to.gone.Load()
 	}
@@ -514,10 +392,10 @@ func (o *outbound) try() (bool, error) {
 
 // toSelf delivers a message of this rank to itself.
 func (o *outbound) toSelf() {
-	p, e := o.p, o.p.e
-	in := &inbound{from: e.self, whole: true, parcel: append(e.buffer(len(o.b)), o.b...)}
-	in.h = header{kind: kindData, rank: uint32(e.rank), channel: uint32(o.ch), length: uint64(len(o.b)), call: p.enc}
-	e.dispatch(in)
+	p, ps := o.p, o.p.ps
+	in := &inbound{from: ps.self, whole: true, parcel: append(ps.buffer(len(o.b)), o.b...)}
+	in.h = header{kind: kindData, rank: uint32(ps.rank), channel: uint32(o.ch), length: uint64(len(o.b)), call: p.enc}
+	ps.dispatch(in)
 }
 
 // abandon takes the memory of a message back that was not sent to its end.
@@ -525,20 +403,20 @@ func (o *outbound) abandon() {
 	if o.s == nil || o.settled {
 		return
 	}
-	e, to := o.p.e, o.p.e.peers[o.p.members[o.me]]
+	ps, to := o.p.ps, o.p.ps.peers[o.p.members[o.me]]
 	s := o.s
-	e.mu.Lock()
+	ps.mu.Lock()
 	if !s.ended() {
-		e.control(to, header{kind: kindRevoke, length: o.number}, nil)
+		ps.control(to, header{kind: kindRevoke, length: o.number}, nil)
 	}
-	e.unlock()
+	ps.unlock()
 	if !s.ended() {
-		e.reclaim(to, s)
+		ps.reclaim(to, s)
 	}
-	e.mu.Lock()
-	e.forget(s)
+	ps.mu.Lock()
+	ps.forget(s)
 	o.s, o.settled = nil, true
-	e.unlock()
+	ps.unlock()
 }
 
 // ask asks for the next message of a way; the caller holds the lock.
@@ -560,9 +438,9 @@ func (p *port) ask(me, channel, n int, dst []byte, take bool) *want {
 
 // got looks whether what was asked for is there; the caller holds the lock.
 func (p *port) got(x *want, me int) (bool, error) {
-	e := p.e
+	ps := p.ps
 	if in := x.in; in != nil {
-		e.fetched(in)
+		ps.fetched(in)
 		if in.whole && !in.dead {
 			return true, nil
 		}
@@ -577,7 +455,7 @@ func (p *port) got(x *want, me int) (bool, error) {
 			p.failed(m)
 			return false, m
 		}
-		if q := e.peers[p.members[me]]; q != nil {
+		if q := ps.peers[p.members[me]]; q != nil {
 			if g := q.gone.Load(); g != nil {
 				return false, g
 			}
@@ -590,26 +468,26 @@ func (p *port) got(x *want, me int) (bool, error) {
 func (p *port) taken(x *want, me int) {
 	in := x.in
 	p.repay(me, x.n)
-	p.e.reuse(in.parcel)
+	p.ps.reuse(in.parcel)
 	in.parcel, x.in = nil, nil
-	p.e.settle()
+	p.ps.settle()
 }
 
 // refuse takes a want back whose wait has failed.
 func (p *port) refuse(x *want, me int) {
-	e := p.e
+	ps := p.ps
 	for {
-		e.mu.Lock()
+		ps.mu.Lock()
 		in := x.in
 		if in == nil || in.fetch == nil || in.into != x {
 			break
 		}
-		if e.fetched(in); in.fetch == nil || in.from.ended {
+		if ps.fetched(in); in.fetch == nil || in.from.ended {
 			break
 		}
 		s := in.fetch
-		e.unlock()
-		e.reclaim(in.from, s)
+		ps.unlock()
+		ps.reclaim(in.from, s)
 	}
 	w := p.way(me, x.channel)
 	w.wants = slices.DeleteFunc(w.wants, func(y *want) bool { return y == x })
@@ -618,7 +496,7 @@ func (p *port) refuse(x *want, me int) {
 		x.in = nil
 		p.drop(in, me)
 	}
-	e.unlock()
+	ps.unlock()
 }
 
 // Send gives b to a peer.
@@ -626,17 +504,17 @@ func (p *port) Send(to, channel int, b []byte) error {
 	if err := p.member(to, channel); err != nil {
 		return err
 	}
-	if err := p.e.enter(); err != nil {
+	if err := p.ps.enter(); err != nil {
 		return err
 	}
-	defer p.e.leave()
+	defer p.ps.leave()
 	o := outbound{p: p, me: to, ch: channel, b: b}
-	p.e.mu.Lock()
+	p.ps.mu.Lock()
 	ok, err := o.try()
-	p.e.settle()
-	p.e.unlock()
+	p.ps.settle()
+	p.ps.unlock()
 	if !ok && err == nil {
-		err = p.e.await(p.stop, o.try)
+		err = p.ps.await(p.stop, o.try)
 	}
 	if err != nil {
 		o.abandon()
@@ -646,18 +524,18 @@ func (p *port) Send(to, channel int, b []byte) error {
 
 // Expect announces where the next message of a way will be wanted.
 func (p *port) Expect(from, channel int, dst []byte) {
-	if p.member(from, channel) != nil || p.e.enter() != nil {
+	if p.member(from, channel) != nil || p.ps.enter() != nil {
 		return // Recv says so
 	}
-	defer p.e.leave()
-	p.e.mu.Lock()
-	defer p.e.unlock()
+	defer p.ps.leave()
+	p.ps.mu.Lock()
+	defer p.ps.unlock()
 	if p.err != nil {
 		return
 	}
 	w := p.way(from, channel)
 	w.announced = append(w.announced, p.ask(from, channel, len(dst), dst, false))
-	p.e.settle()
+	p.ps.settle()
 }
 
 // next is what Recv or Take waits for: what was announced, or a new one; the caller holds the lock.
@@ -688,18 +566,18 @@ func (p *port) receive(in transport.Incoming) error {
 	if err := p.member(in.From, in.Channel); err != nil {
 		return err
 	}
-	e := p.e
-	if err := e.enter(); err != nil {
+	ps := p.ps
+	if err := ps.enter(); err != nil {
 		return err
 	}
-	defer e.leave()
-	e.mu.Lock()
+	defer ps.leave()
+	ps.mu.Lock()
 	x := p.next(in.From, in.Channel, in.N, in.Dst, in.Take != nil)
 	ok, err := p.got(x, in.From)
-	e.settle()
-	e.unlock()
+	ps.settle()
+	ps.unlock()
 	if !ok && err == nil {
-		err = e.await(p.stop, func() (bool, error) { return p.got(x, in.From) })
+		err = ps.await(p.stop, func() (bool, error) { return p.got(x, in.From) })
 	}
 	return p.finish(x, in, err)
 }
@@ -710,7 +588,7 @@ func (p *port) finish(x *want, in transport.Incoming, err error) error {
 		p.refuse(x, in.From)
 		return err
 	}
-	e := p.e
+	ps := p.ps
 	if in.Take != nil {
 		if len(x.in.parcel) > 0 {
 			in.Take(x.in.parcel)
@@ -718,9 +596,9 @@ func (p *port) finish(x *want, in transport.Incoming, err error) error {
 	} else if x.in.into != x && len(in.Dst) > 0 {
 		copy(in.Dst, x.in.parcel)
 	}
-	e.mu.Lock()
+	ps.mu.Lock()
 	p.taken(x, in.From)
-	e.unlock()
+	ps.unlock()
 	return nil
 }
 
@@ -732,11 +610,11 @@ func (p *port) Exchange(out transport.Outgoing, in transport.Incoming, waits fun
 	if err := p.member(in.From, in.Channel); err != nil {
 		return err
 	}
-	e := p.e
-	if err := e.enter(); err != nil {
+	ps := p.ps
+	if err := ps.enter(); err != nil {
 		return err
 	}
-	defer e.leave()
+	defer ps.leave()
 	o := outbound{p: p, me: out.To, ch: out.Channel, b: out.Bytes}
 	sent, came, told := false, false, false
 	var x *want
@@ -753,13 +631,13 @@ func (p *port) Exchange(out transport.Outgoing, in transport.Incoming, waits fun
 		}
 		return sent && came, nil
 	}
-	e.mu.Lock()
+	ps.mu.Lock()
 	x = p.next(in.From, in.Channel, in.N, in.Dst, in.Take != nil)
 	ok, err := both()
-	e.settle()
-	e.unlock()
+	ps.settle()
+	ps.unlock()
 	if !ok && err == nil {
-		err = e.await(func() error {
+		err = ps.await(func() error {
 			if came && !sent && !told && waits != nil {
 				told = true
 				waits(true)

@@ -67,19 +67,19 @@ type slots struct {
 }
 
 // slot is a fresh one; the caller holds the lock.
-func (e *Endpoint) slot(hold []byte) *slot {
-	if len(e.slots.free) == 0 {
+func (w *worker) slot(hold []byte) *slot {
+	if len(w.slots.free) == 0 {
 		const n = 64
 		m := mapped(n * requestSize)
-		e.slots.chunks = append(e.slots.chunks, m)
+		w.slots.chunks = append(w.slots.chunks, m)
 		for i := range n {
-			e.slots.free = append(e.slots.free, &slot{request: (*request)(unsafe.Pointer(&m.b[i*requestSize]))})
+			w.slots.free = append(w.slots.free, &slot{request: (*request)(unsafe.Pointer(&m.b[i*requestSize]))})
 		}
 	}
-	s := e.slots.free[len(e.slots.free)-1]
-	e.slots.free = e.slots.free[:len(e.slots.free)-1]
-	s.request.free, s.hold, s.to = e.lib.free, hold, nil
-	s.param = param{mask: attrCallback | attrUser, callback: e.lib.sent, user: s.at()}
+	s := w.slots.free[len(w.slots.free)-1]
+	w.slots.free = w.slots.free[:len(w.slots.free)-1]
+	s.request.free, s.hold, s.to = w.lib.free, hold, nil
+	s.param = param{mask: attrCallback | attrUser, callback: w.lib.sent, user: s.at()}
 	s.status.Store(inProgress)
 	return s
 }
@@ -92,9 +92,9 @@ func (s *slot) params() uintptr { return uintptr(unsafe.Pointer(&s.param)) }
 func (s *slot) ended() bool { return s.status.Load() != inProgress }
 
 // put gives a slot back whose request has ended.
-func (e *Endpoint) put(s *slot) {
+func (w *worker) put(s *slot) {
 	s.hold, s.to = nil, nil
-	e.slots.free = append(e.slots.free, s)
+	w.slots.free = append(w.slots.free, s)
 }
 
 // begin starts what takes a slot.

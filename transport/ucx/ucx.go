@@ -15,93 +15,31 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/ebitengine/purego"
-	"golang.org/x/sys/unix"
 
 	"github.com/weft-fabric/weft/transport"
-	"github.com/weft-fabric/weft/transport/wait"
 )
 
-// Endpoint is a rank's worker of UCX and its connections.
+// Endpoint is a rank's worker of UCX and its connections. It is made of parts, each of which has and knows those below it:
+//
+//	Endpoint               who the ranks are, how they meet and part
+//	ports      verbs       messages of communicators; one-sided operations
+//	   │       regions     memory that peers may name
+//	   └── waiter ──┘      waiting, sleeping, the keeper
+//	       inbox           messages that came
+//	       links           peers, and what is sent to them
+//	       worker          the lock, requests and progress of UCX
 type Endpoint struct {
-	rank, size int
-	world      uint64
-	lib        *library
-	log        *slog.Logger
-	id         uintptr // among the endpoints of this process, for callbacks
-	name       string
-	crowded    bool // ranks outnumber cores
-	backoff    wait.Backoff
+	w     *waiter
+	ports *ports
+	verbs *verbs
 
-	role    sync.Mutex // of sleeping on the worker's descriptor
-	fds     []unix.PollFd
-	watched []int // the ranks of fds, from the third on
-	kick    int   // an event descriptor that ends a sleep
-
-	users      sync.WaitGroup // calls under way
-	waits      atomic.Uint64  // how many have begun
-	ending     atomic.Bool
-	keeper     sync.WaitGroup
-	stopKeeper chan struct{}
-	once       sync.Once
-
-	mu      sync.Mutex // guards everything below, and all of UCX
-	context uintptr
-	worker  uintptr
-	inside  bool // of a callback
-	moved   bool // since the lock was taken
-	asleep  bool // somebody sleeps on the descriptor
-	parked  int
-	changed chan struct{}
-	closed  bool
-	self    *peer   // of this rank
-	peers   []*peer // nil for this rank
-	ports   map[portKey]*port
-	epochs  map[uint32]uint32
-	gone    []portKey // that have ended, the last of them
-	goneSet map[portKey]bool
-
-	slots   slots
-	todo    []func()
-	flying  []*slot
-	offered []*inbound
-	dying   []*inbound
-	buffers [][]byte
-
-	regions    map[uint64]*region
-	sorted     []*region // by address
-	lastRegion uint64
-	lastTicket transport.Ticket
-	running    []*op
-	flushing   []*peer
-	parting    []parting
-	done       []transport.Completion
-
-	count struct{ sent, received, bytesOut, bytesIn, refused, old, stale, mismatch uint64 }
-}
-
-// peer is another rank.
-type peer struct {
-	rank     int
-	pid      int
-	ep       uintptr
-	gone     atomic.Pointer[transport.Gone]
-	told     uint64 // number of the last message to it
-	heard    uint64 // number up to which all have come from it
-	early    map[uint64]*inbound
-	open     map[uint64]*inbound // long messages that are still with it
-	hello    bool
-	heardBye bool
-	cut      bool
-	ended    bool // its process has
-
-	ops       []*op // that have not begun
-	far       map[uint64]*remote
-	unflushed bool
-	lanes     []lane
+	id   uintptr // among the endpoints of this process, for callbacks
+	name string
+	log  *slog.Logger
+	once sync.Once
 }
 
 // card is what ranks tell one another to connect.
@@ -127,15 +65,15 @@ func Open(ctx context.Context, c Config) (*Endpoint, error) {
 	if err != nil {
 		mine.Error = err.Error()
 	} else {
-		mine.Version, mine.World = e.lib.version, e.world
-		mine.Address, err = e.address()
+		mine.Version, mine.World = e.w.lib.version, e.w.world
+		mine.Address, err = e.w.address()
 	}
 	if c.Size == 1 {
 		if err != nil {
 			return nil, err
 		}
 		e.name = "ucx"
-		e.run()
+		e.w.run()
 		return e, nil
 	}
 	// A rank that cannot take part says so to all, or they would wait for it.
@@ -205,9 +143,9 @@ var (
 			}
 			const rendezvous = 1 << 17
 			attr := *(*uint64)(ptr(param))
-			e.inside = true
+			e.w.inside = true
 			r := e.arrived(head, headLength, data, length, attr&rendezvous != 0)
-			e.inside = false
+			e.w.inside = false
 			return r
 		})
 	})
@@ -219,85 +157,38 @@ var (
 			if e == nil {
 				return 0
 			}
-			p := e.peers[arg&(1<<32-1)]
+			p := e.w.peers[arg&(1<<32-1)]
 			code := int32(status)
-			e.later(func() { e.lost(p, "UCX: "+e.lib.words(code)) })
+			e.w.later(func() { e.w.lost(p, "UCX: "+e.w.lib.words(code)) })
 			return 0
 		})
 	})
 )
 
-// start makes context and worker.
+// start makes the parts.
 func start(c Config) (*Endpoint, error) {
 	lib, err := load()
 	if err != nil {
 		return nil, err
 	}
-	machine := c.Machine
-	if machine == 0 {
-		machine = c.Size
+	ranks := c.Machine
+	if ranks == 0 {
+		ranks = c.Size
 	}
-	e := &Endpoint{rank: c.Rank, size: c.Size, lib: lib, log: c.Log, crowded: machine > runtime.NumCPU(), kick: -1,
-		changed: make(chan struct{}), stopKeeper: make(chan struct{}), peers: make([]*peer, c.Size), self: &peer{rank: c.Rank, open: map[uint64]*inbound{}},
-		ports: map[portKey]*port{}, epochs: map[uint32]uint32{}, goneSet: map[portKey]bool{}, regions: map[uint64]*region{}}
-	e.backoff.Ranks = machine
+	worker, err := newWorker(c, lib)
+	if err != nil {
+		return nil, err
+	}
+	l := &links{worker: worker, rank: c.Rank, size: c.Size, peers: make([]*peer, c.Size), self: &peer{rank: c.Rank, open: map[uint64]*inbound{}}}
 	var secret [8]byte
 	_, _ = rand.Read(secret[:])
-	e.world = binary.LittleEndian.Uint64(secret[:])
-	m := page()
-	defer m.free()
-	if err := lib.status("ucp_config_read", 0, 0, m.at()); err != nil {
-		return nil, fmt.Errorf("ucx: %w", err)
-	}
-	config := m.pointer(0)
-	defer lib.call("ucp_config_release", config)
-	if here, err := lib.transports(); err == nil {
-		if err := missing(c.Transports, here); err != nil {
-			return nil, err
-		}
-	}
-	alive := c.Alive
-	if alive == 0 {
-		alive = time.Second
-	}
-	options := [][2]string{
-		{"KEEPALIVE_INTERVAL", fmt.Sprintf("%dms", max(alive.Milliseconds(), 1))},
-		{"ATOMIC_MODE", "cpu"},                       // atomics of network cards and of processors do not see one another
-		{"ALLOC_PRIO", "md:sysv,md:posix,md:*,mmap"}, // what is new and zeroed
-	}
-	if len(c.Transports) > 0 {
-		options = append(options, [2]string{"TLS", strings.Join(append(slices.Clone(c.Transports), "self"), ",")})
-	}
-	for _, o := range options {
-		name, value := cstring(o[0]), cstring(o[1])
-		err := lib.status("ucp_config_modify", config, name.at(), value.at())
-		name.free()
-		value.free()
-		if err != nil && o[0] == "TLS" {
-			return nil, fmt.Errorf("ucx: transports %s: %w", o[1], err)
-		}
-	}
-	const features = 2 | 8 | 16 | 64 // one-sided, 64-bit atomics, wake-up, active messages
-	m.set(0, 1|1<<6)
-	m.set(8, features)
-	m.set(56, uintptr(c.Size))
-	if err := lib.status("ucp_init_version", 1, least, m.at(), config, m.at()+512); err != nil {
-		why := ""
-		if len(c.Transports) > 0 {
-			why = fmt.Sprintf(" with transports %s (ucx_info -d lists those of this machine)", strings.Join(c.Transports, ", "))
-		}
-		return nil, fmt.Errorf("ucx: start%s: %w", why, err)
-	}
-	e.context = m.pointer(512)
-	clear(m.b)
-	const serialized = 1
-	m.set(0, 1)
-	m.setU32(8, serialized)
-	if err := lib.status("ucp_worker_create", e.context, m.at(), m.at()+512); err != nil {
-		e.destroy()
-		return nil, fmt.Errorf("ucx: %w", err)
-	}
-	e.worker = m.pointer(512)
+	l.world = binary.LittleEndian.Uint64(secret[:])
+	w := newWaiter(&inbox{links: l}, ranks)
+	worker.swept = w.sweep
+	e := &Endpoint{w: w, log: c.Log,
+		ports: &ports{waiter: w, open: map[portKey]*port{}, epochs: map[uint32]uint32{}, over: map[portKey]bool{}},
+		verbs: &verbs{regions: &regions{waiter: w, numbered: map[uint64]*region{}}, crowded: ranks > runtime.NumCPU()}}
+	l.parted = e.verbs.parted
 	endpoints.Lock()
 	if endpoints.byID == nil {
 		endpoints.byID = map[uintptr]*Endpoint{}
@@ -306,39 +197,11 @@ func start(c Config) (*Endpoint, error) {
 	e.id = endpoints.last
 	endpoints.byID[e.id] = e
 	endpoints.Unlock()
-	clear(m.b)
-	m.set(0, 1|2|4|8)
-	m.setU32(8, 0)
-	m.setU32(12, 1) // whole messages
-	m.set(16, onMessage())
-	m.set(24, e.id)
-	if err := lib.status("ucp_worker_set_am_recv_handler", e.worker, m.at()); err != nil {
+	if err := worker.listen(onMessage(), e.id); err != nil {
 		e.destroy()
-		return nil, fmt.Errorf("ucx: %w", err)
+		return nil, err
 	}
-	if err := lib.status("ucp_worker_get_efd", e.worker, m.at()); err != nil {
-		e.destroy()
-		return nil, fmt.Errorf("ucx: no transport can wake a sleeper: %w", err)
-	}
-	fd := int32(m.u32(0))
-	if e.kick, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
-		e.destroy()
-		return nil, fmt.Errorf("ucx: %w", err)
-	}
-	e.fds = []unix.PollFd{{Fd: fd, Events: unix.POLLIN}, {Fd: int32(e.kick), Events: unix.POLLIN}}
 	return e, nil
-}
-
-// address is where the worker is found.
-func (e *Endpoint) address() ([]byte, error) {
-	m := page()
-	defer m.free()
-	if err := e.lib.status("ucp_worker_get_address", e.worker, m.at(), m.at()+8); err != nil {
-		return nil, fmt.Errorf("ucx: %w", err)
-	}
-	b := append([]byte(nil), bytesAt(m.pointer(0), int(m.u64(8)))...)
-	e.lib.call("ucp_worker_release_address", e.worker, m.pointer(0))
-	return b, nil
 }
 
 // connect makes the connections, and waits until all have heard of all.
@@ -351,15 +214,15 @@ func (e *Endpoint) connect(ctx context.Context, c Config, cards []card) error {
 			return fmt.Errorf("rank %d: %s", r, x.Error)
 		}
 	}
-	e.world = cards[0].World
+	e.w.world = cards[0].World
 	m := page()
 	defer m.free()
 	for r, x := range cards {
-		if r == e.rank {
+		if r == e.w.rank {
 			continue
 		}
 		p := &peer{rank: r, pid: x.PID, open: map[uint64]*inbound{}, far: map[uint64]*remote{}}
-		e.peers[r] = p
+		e.w.peers[r] = p
 		at := mapped(len(x.Address))
 		copy(at.b, x.Address)
 		clear(m.b)
@@ -367,44 +230,40 @@ func (e *Endpoint) connect(ctx context.Context, c Config, cards []card) error {
 		m.set(8, at.at())
 		// Where UCX can tell that a peer is gone it leaves shared memory out. A process of this machine is watched
 		// by its descriptor instead; goroutines of one process, as in tests, end together.
-		near := x.Machine == cards[e.rank].Machine
+		near := x.Machine == cards[e.w.rank].Machine
 		if near && x.PID != os.Getpid() {
-			fd, err := unix.PidfdOpen(x.PID, 0)
-			if near = err == nil; near {
-				e.fds = append(e.fds, unix.PollFd{Fd: int32(fd), Events: unix.POLLIN})
-				e.watched = append(e.watched, r)
-			}
+			near = e.w.attend(r, x.PID)
 		}
 		if !near {
 			m.setU32(16, 1) // errors of the peer are told
 		}
 		m.set(24, onError())
 		m.set(32, e.id<<32|uintptr(r))
-		err := e.lib.status("ucp_ep_create", e.worker, m.at(), m.at()+512)
+		err := e.w.lib.status("ucp_ep_create", e.w.handle, m.at(), m.at()+512)
 		at.free()
 		if err != nil {
 			return fmt.Errorf("ucx: connect with rank %d: %w (transports: %s)", r, err, transportsWanted(c))
 		}
 		p.ep = m.pointer(512)
 	}
-	e.run() // what UCX has not sent yet goes out while this rank waits for others elsewhere
-	e.mu.Lock()
-	for _, p := range e.peers {
+	e.w.run() // what UCX has not sent yet goes out while this rank waits for others elsewhere
+	e.w.mu.Lock()
+	for _, p := range e.w.peers {
 		if p != nil {
-			e.control(p, header{kind: kindHello}, nil)
+			e.w.control(p, header{kind: kindHello}, nil)
 		}
 	}
-	e.unlock()
+	e.w.unlock()
 	silent := func() (list []int) {
-		for _, p := range e.peers {
+		for _, p := range e.w.peers {
 			if p != nil && !p.hello {
 				list = append(list, p.rank)
 			}
 		}
 		return list
 	}
-	err := e.await(ctx.Err, func() (bool, error) {
-		for _, p := range e.peers {
+	err := e.w.await(ctx.Err, func() (bool, error) {
+		for _, p := range e.w.peers {
 			if p != nil {
 				if g := p.gone.Load(); g != nil {
 					return false, g
@@ -433,11 +292,11 @@ func transportsWanted(c Config) string {
 func (e *Endpoint) agree(ctx context.Context, c Config) error {
 	type ways struct{ Names, Wrong []string }
 	var mine ways
-	for _, p := range e.peers {
+	for _, p := range e.w.peers {
 		if p == nil {
 			continue
 		}
-		p.lanes = e.lanesTo(p)
+		p.lanes = e.w.lanesTo(p)
 		for _, n := range names(p.lanes) {
 			if !slices.Contains(mine.Names, n) {
 				mine.Names = append(mine.Names, n)
@@ -448,7 +307,7 @@ func (e *Endpoint) agree(ctx context.Context, c Config) error {
 			if l != nil {
 				took = l.name + "/" + l.device
 			}
-			mine.Wrong = append(mine.Wrong, fmt.Sprintf("messages from rank %d to rank %d go over %s, and %s is required", e.rank, p.rank, took, c.Messages))
+			mine.Wrong = append(mine.Wrong, fmt.Sprintf("messages from rank %d to rank %d go over %s, and %s is required", e.w.rank, p.rank, took, c.Messages))
 		}
 	}
 	all, err := gather[ways](ctx, c.Gather, mine)
@@ -471,21 +330,12 @@ func (e *Endpoint) agree(ctx context.Context, c Config) error {
 	return nil
 }
 
-func (e *Endpoint) run() { e.keeper.Go(e.keep) }
-
-// lanesTo asks UCX which ways it took to a peer. It prints them; there is no call before 1.15 that tells.
-func (e *Endpoint) lanesTo(p *peer) []lane {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return parseLanes(e.lib.printed("ucp_ep_print_info", p.ep))
-}
-
 // Describe prints which transports UCX took between this rank and each other one.
 func (e *Endpoint) Describe(w io.Writer) error {
-	if _, err := fmt.Fprintf(w, "UCX %s\n", e.lib.version); err != nil {
+	if _, err := fmt.Fprintf(w, "UCX %s\n", e.w.lib.version); err != nil {
 		return err
 	}
-	for _, p := range e.peers {
+	for _, p := range e.w.peers {
 		if p == nil {
 			continue
 		}
@@ -493,116 +343,24 @@ func (e *Endpoint) Describe(w io.Writer) error {
 		for _, l := range p.lanes {
 			parts = append(parts, fmt.Sprintf("%s/%s (%s)", l.name, l.device, strings.Join(l.uses, " ")))
 		}
-		if _, err := fmt.Fprintf(w, "rank %d to rank %d: %s\n", e.rank, p.rank, strings.Join(parts, ", ")); err != nil {
+		if _, err := fmt.Fprintf(w, "rank %d to rank %d: %s\n", e.w.rank, p.rank, strings.Join(parts, ", ")); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// enter begins a call; it is an error if the endpoint is closed.
-func (e *Endpoint) enter() error {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.closed {
-		return transport.ErrClosed
-	}
-	e.users.Add(1)
-	return nil
-}
-
-func (e *Endpoint) leave() { e.users.Done() }
-
-// post sends a message; the caller holds the lock, outside of UCX.
-func (e *Endpoint) post(p *peer, h header, b []byte) *slot {
-	s := e.slot(b)
-	s.to = p
-	p.told++
-	h.world, h.number, h.rank = e.world, p.told, uint32(e.rank)
-	h.put(&s.header)
-	if h.kind != kindData {
-		s.param.mask |= attrFlags
-		s.param.flags = amEager
-	}
-	e.count.sent++
-	e.count.bytesOut += uint64(len(b))
-	data := address(b)
-	if len(b) == 0 {
-		data = 0
-	}
-	s.begin(e.lib.send, p.ep, 0, ptrOf(&s.header), headerSize, data, uintptr(len(b)), s.params())
-	return s
-}
-
-// sending reports whether UCX is at work for a rank that is still there.
-func (e *Endpoint) sending() bool {
-	return slices.ContainsFunc(e.flying, func(s *slot) bool { return s.to == nil || !s.to.ended })
-}
-
-// control sends what has no user.
-func (e *Endpoint) control(p *peer, h header, b []byte) {
-	if p == nil || p.ep == 0 || p.cut || p.gone.Load() != nil && h.kind != kindByeAck {
-		return
-	}
-	e.forget(e.post(p, h, b))
-}
-
-// lost notes that a rank can no longer be reached.
-func (e *Endpoint) lost(p *peer, why string) {
-	if p == nil || !p.gone.CompareAndSwap(nil, &transport.Gone{Rank: p.rank, Why: why}) {
-		return
-	}
-	e.parts(p)
-}
-
-// left notes that a rank has closed its endpoint.
-func (e *Endpoint) left(p *peer) {
-	if p.gone.CompareAndSwap(nil, &transport.Gone{Rank: p.rank, Why: "it closed its endpoint", Left: true}) {
-		e.parts(p)
-	}
-}
-
-// parts ends what waits for a rank that is gone.
-func (e *Endpoint) parts(p *peer) {
-	e.moved = true
-	e.later(func() {
-		e.issue(p)
-		for _, r := range e.regions {
-			if r.holders[p.rank] {
-				delete(r.holders, p.rank)
-				e.unmap(r)
-			}
-		}
-	})
-}
-
-// cut ends the connection with a peer, and everything that is under way with it.
-func (e *Endpoint) cut(p *peer) {
-	if p == nil || p.ep == 0 || p.cut {
-		return
-	}
-	p.cut = true
-	for _, f := range p.far {
-		if f.rkey != 0 && f.using == 0 {
-			e.lib.call("ucp_rkey_destroy", f.rkey)
-			f.rkey, f.gone = 0, true
-		}
-	}
-	s := e.slot(nil)
-	s.param.mask |= attrFlags
-	s.param.flags = 1 // by force
-	s.begin(e.lib.at["ucp_ep_close_nbx"], p.ep, s.params())
-	e.forget(s)
-}
-
 // Rank is this endpoint's.
-func (e *Endpoint) Rank() int { return e.rank }
+func (e *Endpoint) Rank() int { return e.w.rank }
 
 // Size is the number of ranks.
-func (e *Endpoint) Size() int { return e.size }
+func (e *Endpoint) Size() int { return e.w.size }
+
+// Port makes the port of a communicator.
+func (e *Endpoint) Port(g transport.Group) (transport.Port, error) { return e.ports.port(g) }
 
 // Verbs are the one-sided operations.
-func (e *Endpoint) Verbs() transport.Verbs { return e }
+func (e *Endpoint) Verbs() transport.Verbs { return e.verbs }
 
 // Memory is nil: UCX gives ranks calls, not one another's memory.
 func (e *Endpoint) Memory() transport.Memory { return nil }
@@ -611,45 +369,114 @@ func (e *Endpoint) Memory() transport.Memory { return nil }
 func (e *Endpoint) Can() transport.Capabilities { return transport.Capabilities{Name: e.name} }
 
 // Alive is nil, or why a rank can no longer be reached.
-func (e *Endpoint) Alive(rank int) error {
-	if rank < 0 || rank >= e.size {
-		return fmt.Errorf("rank %d of %d", rank, e.size)
-	}
-	if p := e.peers[rank]; p != nil {
-		if g := p.gone.Load(); g != nil {
-			return g
-		}
-	}
-	return nil
-}
+func (e *Endpoint) Alive(rank int) error { return e.w.alive(rank) }
 
 // Counters are what happened so far.
-func (e *Endpoint) Counters() []transport.Counter {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	c := &e.count
-	return []transport.Counter{{Name: "messages_sent", Value: c.sent}, {Name: "messages_received", Value: c.received}, {Name: "bytes_sent", Value: c.bytesOut},
-		{Name: "bytes_received", Value: c.bytesIn}, {Name: "messages_refused", Value: c.refused}, {Name: "messages_of_old_epochs", Value: c.old},
-		{Name: "messages_dropped", Value: c.stale}, {Name: "messages_of_other_calls", Value: c.mismatch}}
+func (e *Endpoint) Counters() []transport.Counter { return e.w.counters() }
+
+// Register makes memory of the caller's, which may be a GPU's, one that peers may name, and names it. Peers write and read
+// there; this rank's own processor does not, if it is a GPU's. Unregister takes it back.
+func (e *Endpoint) Register(at uintptr, n int, kind Memory) (transport.Key, error) {
+	return e.verbs.register(at, n, kind)
+}
+
+// Unregister ends what Register began. The memory must stay until it returns.
+func (e *Endpoint) Unregister(at uintptr) error { return e.verbs.Free(bytesAt(at, 1)) }
+
+// arrived is called by UCX for every message, with the lock held by whoever lets UCX work. It answers whether UCX
+// shall keep what it has of the message.
+func (e *Endpoint) arrived(head uintptr, headLength uintptr, data uintptr, length uintptr, rendezvous bool) uintptr {
+	in := &inbound{}
+	if err := in.h.parse(bytesAt(head, int(headLength)), e.w.world, e.w.size, int(length)); err != nil {
+		e.w.count.refused++
+		if e.log != nil && e.w.count.refused == 1 {
+			e.log.Warn("ucx: a message was refused; more are counted", "why", err)
+		}
+		return 0
+	}
+	p := e.w.peers[in.h.rank]
+	if p == nil {
+		e.w.count.refused++
+		return 0
+	}
+	in.from = p
+	e.w.count.received++
+	e.w.count.bytesIn += uint64(length)
+	var answer uintptr
+	if rendezvous {
+		in.desc, answer = data, inProgress
+	} else {
+		// A message that is waited for, and next in order, is put where it belongs at once.
+		if in.h.number != p.heard+1 || !e.ports.direct(in, bytesAt(data, int(length))) {
+			in.parcel, in.whole = append(e.w.buffer(int(length)), bytesAt(data, int(length))...), true
+		}
+	}
+	if in.h.number != p.heard+1 {
+		if p.early == nil {
+			p.early = map[uint64]*inbound{}
+		}
+		p.early[in.h.number] = in
+		return answer
+	}
+	for in != nil {
+		p.heard++
+		e.deliver(in)
+		if in = p.early[p.heard+1]; in != nil {
+			delete(p.early, p.heard+1)
+		}
+	}
+	return answer
+}
+
+// deliver takes a message, in the order of its sender.
+func (e *Endpoint) deliver(in *inbound) {
+	p, h := in.from, &in.h
+	switch h.kind {
+	case kindData, kindCall, kindCredit:
+		e.ports.dispatch(in)
+		return
+	case kindHello:
+		p.hello = true
+	case kindBye:
+		e.w.left(p)
+		e.w.later(func() { e.w.control(p, header{kind: kindByeAck}, nil) })
+	case kindByeAck:
+		p.heardBye = true
+	case kindRevoke:
+		if x := p.open[h.length]; x != nil {
+			e.ports.revoked(x)
+		}
+	case kindNotice:
+		e.verbs.done = append(e.verbs.done, transport.Completion{Peer: p.rank, Notice: uint32(h.length)})
+	case kindAsk:
+		number := h.length
+		e.w.later(func() { e.verbs.tellKey(p, number) })
+	case kindKey:
+		packed := append([]byte(nil), in.parcel...)
+		number, base := h.length, h.word
+		e.w.later(func() { e.verbs.learnKey(p, number, base, packed) })
+	case kindForget:
+		number := h.length
+		e.w.later(func() { e.verbs.dropKey(p, number) })
+	case kindForgot:
+		number := h.length
+		e.w.later(func() { e.verbs.forgotten(p, number) })
+	}
+	e.w.discard(in)
 }
 
 // Close says goodbye. What was sent before still arrives.
 func (e *Endpoint) Close() error {
 	e.once.Do(func() {
-		e.mu.Lock()
-		e.closed = true
-		for _, p := range e.ports {
+		e.w.mu.Lock()
+		e.w.closed = true
+		for _, p := range e.ports.open {
 			p.failed(transport.ErrClosed)
 		}
-		e.moved = true
-		e.unlock()
-		e.users.Wait() // they are told by their ports
-		e.ending.Store(true)
-		close(e.stopKeeper)
-		e.mu.Lock()
-		e.moved = true
-		e.unlock()
-		e.keeper.Wait()
+		e.w.moved = true
+		e.w.unlock()
+		e.w.users.Wait() // they are told by their ports
+		e.w.dismiss()
 		e.bye()
 		e.destroy()
 	})
@@ -661,95 +488,56 @@ const goodbye = 2 * time.Second
 
 // bye tells all peers, and waits until they have heard all that was sent.
 func (e *Endpoint) bye() {
-	e.mu.Lock()
-	for _, p := range e.peers {
+	e.w.mu.Lock()
+	for _, p := range e.w.peers {
 		if p != nil {
-			e.control(p, header{kind: kindBye}, nil)
+			e.w.control(p, header{kind: kindBye}, nil)
 		}
 	}
-	e.unlock()
+	e.w.unlock()
 	end := time.Now().Add(goodbye)
-	_ = e.await(func() error {
+	_ = e.w.await(func() error {
 		if time.Now().After(end) {
 			return errGivenUp
 		}
 		return nil
 	}, func() (bool, error) {
-		e.sweep()
-		for _, p := range e.peers {
+		e.w.sweep()
+		for _, p := range e.w.peers {
 			if p != nil && p.gone.Load() == nil && !p.heardBye {
 				return false, nil
 			}
 		}
-		return !e.sending() && len(e.dying) == 0 || time.Now().After(end.Add(-goodbye/2)), nil
+		return !e.w.sending() && len(e.w.dying) == 0 || time.Now().After(end.Add(-goodbye/2)), nil
 	})
 }
 
 // destroy gives everything back to UCX.
 func (e *Endpoint) destroy() {
-	e.mu.Lock()
-	e.closed = true
-	if e.worker != 0 {
-		for _, p := range e.ports {
-			for _, in := range p.ahead {
-				e.discard(in)
-			}
-		}
-		for _, p := range e.peers {
-			e.cut(p)
-		}
-		// What is under way with processes that are gone never ends.
-		for end := time.Now().Add(100 * time.Millisecond); e.sending() && time.Now().Before(end); {
-			if !e.progress(looks) {
-				time.Sleep(100 * time.Microsecond)
-			}
+	w := e.w
+	w.mu.Lock()
+	w.closed = true
+	for _, p := range e.ports.open {
+		for _, in := range p.ahead {
+			w.discard(in)
 		}
 	}
-	for _, r := range e.regions {
-		_ = e.lib.status("ucp_mem_unmap", e.context, r.memh)
+	for _, p := range w.peers {
+		w.cut(p)
 	}
-	clear(e.regions)
-	e.sorted = nil
-	if e.worker != 0 {
-		e.lib.call("ucp_worker_destroy", e.worker)
+	// What is under way with processes that are gone never ends.
+	for end := time.Now().Add(100 * time.Millisecond); w.sending() && time.Now().Before(end); {
+		if !w.progress(looks) {
+			time.Sleep(100 * time.Microsecond)
+		}
 	}
-	if e.context != 0 {
-		e.lib.call("ucp_cleanup", e.context)
-	}
-	e.worker, e.context = 0, 0
-	for _, m := range e.slots.chunks {
-		m.free()
-	}
-	e.slots = slots{}
-	e.mu.Unlock()
+	e.verbs.unmapAll()
+	w.free()
+	w.mu.Unlock()
 	endpoints.Lock()
 	delete(endpoints.byID, e.id)
 	endpoints.Unlock()
-	if e.kick >= 0 {
-		unix.Close(e.kick)
-		e.kick = -1
-	}
-	for i := 2; i < len(e.fds); i++ {
-		if e.fds[i].Fd >= 0 {
-			unix.Close(int(e.fds[i].Fd))
-		}
-	}
-	e.fds = nil
+	w.inattentive()
 }
-
-// end notes a port that has ended, so that what comes late for it is dropped. The last few thousand are known.
-func (e *Endpoint) end(k portKey) {
-	const most = 4096
-	if len(e.gone) >= most {
-		delete(e.goneSet, e.gone[0])
-		e.gone = e.gone[1:]
-	}
-	e.gone = append(e.gone, k)
-	e.goneSet[k] = true
-}
-
-func (e *Endpoint) isEnded(k portKey) bool { return e.goneSet[k] }
-
-func (e *Endpoint) reopen(k portKey) { delete(e.goneSet, k) }
 
 var _ transport.Endpoint = (*Endpoint)(nil)
