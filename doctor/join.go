@@ -60,6 +60,7 @@ type comm struct {
 	id      string
 	n       int
 	members map[int]*member
+	mixed   bool // without an id, and several of its size: who belongs to it is a guess
 }
 
 func (c *comm) ranks() []int { return slices.Sorted(maps.Keys(c.members)) }
@@ -97,6 +98,25 @@ func join(c *Case) *joined {
 	byPtr := map[string]*member{} // by process and comm pointer
 	sized := map[string]int{}
 	newest := map[string]*member{} // by host, process, device
+	// Before 2.18.3 a communicator is named when it is done: what its thread says of it stands
+	// before that.
+	type early struct {
+		l     *Line
+		other *member // whose it is if the thread makes no further communicator
+	}
+	pending := map[string][]early{}
+	place := func(m *member, l *Line) {
+		switch {
+		case m == nil:
+		case l.Kind == "channels" && m.channels == nil:
+			m.channels = l
+		case l.Kind == "rings_up":
+			m.ringsUp = l
+		case l.Kind != "channels":
+			m.via = append(m.via, l)
+		}
+	}
+	slots := map[int]int{} // of the communicators of a size without an id
 	var loose []*Line
 	for i := range c.Lines {
 		l := &c.Lines[i]
@@ -153,6 +173,7 @@ func join(c *Case) *joined {
 					for slot := 0; ; slot++ {
 						key = fmt.Sprintf("size %d number %d.%d", n, k, slot)
 						if old := comms[key]; old == nil || old.members[rank] == nil || old.members[rank].proc == p {
+							slots[n] = max(slots[n], slot)
 							break
 						}
 					}
@@ -177,6 +198,14 @@ func join(c *Case) *joined {
 			} else {
 				m.done = l
 			}
+			for _, e := range pending[tk] {
+				if m.start == nil {
+					place(m, e.l)
+				} else {
+					place(e.other, e.l)
+				}
+			}
+			delete(pending, tk)
 			cur[tk], newest[dk] = m, m
 			newest[fmt.Sprintf("%s:[%d]", pk, m.dev)] = m
 		case "comm_end":
@@ -195,17 +224,11 @@ func join(c *Case) *joined {
 			if m := byPtr[pk+l.F["comm"]]; m != nil {
 				m.shape = l
 			}
-		case "channels":
-			if m := of(); m != nil && m.channels == nil {
-				m.channels = l
-			}
-		case "rings_up":
-			if m := of(); m != nil {
-				m.ringsUp = l
-			}
-		case "ch_p2p", "ch_shm", "ch_net":
-			if m := of(); m != nil {
-				m.via = append(m.via, l)
+		case "channels", "rings_up", "ch_p2p", "ch_shm", "ch_net":
+			if m := cur[tk]; m != nil && m.start != nil {
+				place(m, l)
+			} else {
+				pending[tk] = append(pending[tk], early{l, of()})
 			}
 		case "coll":
 			if m := byPtr[pk+l.F["comm"]]; m != nil {
@@ -219,6 +242,14 @@ func join(c *Case) *joined {
 		for _, a := range addresses(l) {
 			j.addr[a] = l.Host
 		}
+	}
+	for _, tk := range slices.Sorted(maps.Keys(pending)) {
+		for _, e := range pending[tk] {
+			place(e.other, e.l)
+		}
+	}
+	for _, co := range commOrder {
+		co.mixed = co.id == "" && slots[co.n] > 0
 	}
 	j.group(commOrder, loose)
 	return j
@@ -363,6 +394,11 @@ func (j *joined) group(comms []*comm, loose []*Line) {
 			to.loose = append(to.loose, l)
 		}
 	}
+}
+
+// sure are the communicators whose members are known.
+func (jb *job) sure() []*comm {
+	return slices.DeleteFunc(slices.Clone(jb.comms), func(c *comm) bool { return c.mixed })
 }
 
 func (jb *job) size() int {

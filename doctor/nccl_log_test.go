@@ -395,3 +395,54 @@ func TestOneFileARank(t *testing.T) {
 		t.Errorf("%d files: jobs %+v, %v", len(files), r.Jobs, ids(r, doctor.Warning))
 	}
 }
+
+// Before 2.16 a communicator has no id, and before 2.18.3 it is named at its end. Jobs with many
+// groups of one size, each set up by a thread of its own or all by one, are healthy.
+func TestManyGroupsWithoutIDs(t *testing.T) {
+	for _, threads := range []bool{true, false} {
+		var b strings.Builder
+		comm := 0
+		// group prints the setup of a communicator on all its ranks: hosts of two GPUs.
+		group := func(ranks []int, channels int) {
+			comm++
+			n := len(ranks)
+			for i, r := range ranks {
+				tid := 9000 + r
+				if threads {
+					tid = 9000 + 100*comm + r
+				}
+				say := func(format string, args ...any) {
+					fmt.Fprintf(&b, "n%d:%d:%d [%d] NCCL INFO %s\n", r/2, 4000+r, tid, r%2, fmt.Sprintf(format, args...))
+				}
+				for c := range 2 {
+					next, prev := (i+1)%n, (i+n-1)%n
+					if ranks[next]/2 == r/2 {
+						say("Channel %02d : %d[%x000] -> %d[%x000] via P2P/IPC", c, i, 0x1a+r%2, next, 0x1a+ranks[next]%2)
+					} else {
+						say("Channel %02d : %d[%x000] -> %d[%x000] [send] via NET/IB/%d", c, i, 0x1a+r%2, next, 0x1a+ranks[next]%2, c)
+					}
+					if ranks[prev]/2 != r/2 {
+						say("Channel %02d : %d[%x000] -> %d[%x000] [receive] via NET/IB/%d", c, prev, 0x1a+ranks[prev]%2, i, 0x1a+r%2, c)
+					}
+				}
+				say("%d coll channels, %d p2p channels, 1 p2p channels per peer", channels, channels)
+				say("comm 0x7f%04x%04x rank %d nranks %d cudaDev %d busId %x000 - Init COMPLETE", comm, r, i, n, r%2, 0x1a+r%2)
+			}
+		}
+		b.WriteString("NCCL version 2.7.8+cuda10.2\n")
+		for _, g := range [][]int{{0, 1}, {2, 3}, {4, 5}, {6, 7}} { // tensor groups: inside a host
+			group(g, 12)
+		}
+		for _, g := range [][]int{{0, 2}, {1, 3}, {4, 6}, {5, 7}} { // pipeline: between hosts
+			group(g, 2)
+		}
+		group([]int{0, 1, 2, 3, 4, 5, 6, 7}, 4)
+		r := diagnose(t, map[string]string{"job.log": b.String()})
+		if got := ids(r, doctor.Warning); len(got) > 0 {
+			t.Errorf("a thread a group %v: %v, %s", threads, got, r.Verdict)
+		}
+		if len(r.Jobs) != 1 || r.Jobs[0].Ranks != 8 || r.Jobs[0].Seen != 8 {
+			t.Errorf("a thread a group %v: jobs %+v", threads, r.Jobs)
+		}
+	}
+}
