@@ -51,6 +51,15 @@ func (l *lines) next() (line []byte, ok bool) {
 	for len(b) > 0 && (b[len(b)-1] == '\n' || b[len(b)-1] == '\r') {
 		b = b[:len(b)-1]
 	}
+	if len(b) == 0 && err == nil { // of empty lines the first is enough
+		ahead, _ := l.r.Peek(l.r.Buffered())
+		k := 0
+		for k < len(ahead) && ahead[k] == '\n' {
+			k++
+		}
+		l.r.Discard(k)
+		l.n += k
+	}
 	return b, true
 }
 
