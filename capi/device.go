@@ -20,6 +20,7 @@ import (
 	"github.com/weft-fabric/weft/gpu/cuda"
 	"github.com/weft-fabric/weft/reduce"
 	"github.com/weft-fabric/weft/sched"
+	"github.com/weft-fabric/weft/transport/wait"
 )
 
 // pending is a call under way: of package comm, or on memory of GPUs.
@@ -303,6 +304,9 @@ func goEnqueue(n C.weft_comm, from *C.weft_call, e *C.weft_error) (rc C.int) {
 	return fill(e, err)
 }
 
+// glance is how long a wait looks for an operation to be queued before its thread sleeps: most are within it, and waking a thread takes as long.
+const glance = 100 * time.Microsecond
+
 //export goBlock
 func goBlock(n C.weft_request, stream C.uintptr_t, e *C.weft_error) (rc C.int) {
 	defer guard(&rc, e)
@@ -315,10 +319,12 @@ func goBlock(n C.weft_request, stream C.uintptr_t, e *C.weft_error) (rc C.int) {
 		return fill(e, fmt.Errorf("weft_block: the request is no collective on memory of GPUs: use weft_wait"))
 	}
 	err = untilOver(-1, func(d time.Duration) bool {
-		select {
-		case <-w.Launched():
-			return true
-		default:
+		for began := time.Now(); time.Since(began) < glance; wait.Yield() {
+			select {
+			case <-w.Launched():
+				return true
+			default:
+			}
 		}
 		t := time.NewTimer(d)
 		defer t.Stop()

@@ -39,6 +39,7 @@ import (
 	"time"
 
 	"github.com/weft-fabric/weft/comm"
+	"github.com/weft-fabric/weft/comm/internal/chunks"
 	"github.com/weft-fabric/weft/comm/internal/flat"
 	"github.com/weft-fabric/weft/gpu"
 	"github.com/weft-fabric/weft/gpu/ptx"
@@ -235,6 +236,19 @@ type planned struct {
 	program *sched.Program
 	form    *flat.Form // where GPUs sum
 	digest  uint64
+
+	last struct { // passes of the last call: most calls are as long as one before
+		size, count int
+		list        []pass
+	}
+}
+
+// passes are those of ranks from one up to another, which are the same ranks in every call.
+func (p *planned) passes(size, count, first, end int) []pass {
+	if l := &p.last; l.list == nil || l.size != size || l.count != count {
+		l.size, l.count, l.list = size, count, passesOf(p.program, p.form, chunks.New(p.program, size, count, nil), first, end)
+	}
+	return p.last.list
 }
 
 // plan finds the program of a call. Its flat form is what the direct way does.

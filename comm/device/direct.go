@@ -34,7 +34,8 @@ type direct struct {
 	cards   []card
 	verdict []int32            // who failed
 	maps    []map[view]mapping // by rank: memory of it that is mapped here
-	scratch [2]Memory          // what stands for in and out where they cannot be used themselves
+	handles []map[view]gpu.Handle
+	scratch [2]Memory // what stands for in and out where they cannot be used themselves
 	names   map[gpu.Ptr]named
 	shared  bool // all ranks are on one GPU
 	lines   *lines
@@ -52,10 +53,11 @@ type mapping struct {
 	bytes gpu.Ptr
 }
 
-// named is the handle of a segment.
+// named is the handle of a segment, and whether the other ranks were told.
 type named struct {
 	id     uint64
 	handle gpu.Handle
+	told   bool
 }
 
 func newDirect(ctx context.Context, g *Group, cards []card) (*direct, error) {
@@ -69,7 +71,7 @@ func newDirect(ctx context.Context, g *Group, cards []card) (*direct, error) {
 	}
 	d.shared = true
 	for _, c := range cards {
-		d.maps = append(d.maps, map[view]mapping{})
+		d.maps, d.handles = append(d.maps, map[view]mapping{}), append(d.handles, map[view]gpu.Handle{})
 		d.shared = d.shared && c.Info.ID == cards[0].Info.ID
 	}
 	if !d.shared || g.Rank() == 0 {
@@ -102,6 +104,7 @@ func (d *direct) run(ctx context.Context, w *Work, p *planned, wrong error) erro
 	if err := d.enter(ctx, c, p, wrong); err != nil {
 		return err
 	}
+	d.learn()
 	if c.Op == sched.Barrier {
 		return nil
 	}
@@ -317,13 +320,13 @@ func (d *direct) prepare(ctx context.Context, c *Call, p *planned, use buffers) 
 		}
 		use.back = true
 	}
-	if err := d.put(d.mine[entryIn:], use.in, in); err != nil {
+	if err := d.put(entryIn, moreIn, use.in, in); err != nil {
 		return use, err
 	}
 	if out.Kind != gpu.Plain {
 		return use, nil // nobody else stores to it
 	}
-	return use, d.put(d.mine[entryOut:], use.out, out)
+	return use, d.put(entryOut, moreOut, use.out, out)
 }
 
 // segment is what memory of a call lies in.
@@ -365,8 +368,9 @@ func (d *direct) stand(ctx context.Context, i int, m Memory) (Memory, gpu.Segmen
 	return Memory{s.At, m.Type, m.Count}, seg, err
 }
 
-// put writes where a buffer lies: u64 base, u64 id, u64 distance from the base, u64 bytes of the segment, the handle.
-func (d *direct) put(b []byte, m Memory, s gpu.Segment) error {
+// put writes where a buffer lies: u64 base, u64 id, u64 distance from the base, u64 bytes of the segment; and the segment's handle, if
+// the others do not know it yet.
+func (d *direct) put(at, more int, m Memory, s gpu.Segment) error {
 	if m.Count == 0 {
 		return nil
 	}
@@ -376,16 +380,44 @@ func (d *direct) put(b []byte, m Memory, s gpu.Segment) error {
 		if err != nil {
 			return err
 		}
-		h = named{s.ID, handle}
-		d.names[s.Base] = h
+		h = named{id: s.ID, handle: handle}
 	}
-	le := binary.LittleEndian
+	if !h.told {
+		copy(d.tells()[more:], h.handle[:])
+	}
+	d.names[s.Base] = h
+	b, le := d.mine[at:], binary.LittleEndian
 	le.PutUint64(b, uint64(s.Base))
 	le.PutUint64(b[8:], s.ID)
 	le.PutUint64(b[16:], uint64(m.At-s.Base))
 	le.PutUint64(b[24:], uint64(s.Bytes))
-	copy(b[32:], h.handle[:])
 	return nil
+}
+
+// learn takes note of handles that ranks told.
+func (d *direct) learn() {
+	if !d.news {
+		return
+	}
+	for base, h := range d.names {
+		if !h.told {
+			h.told = true
+			d.names[base] = h
+		}
+	}
+	for r := range d.g.Size() {
+		for _, x := range [2]struct{ at, more int }{{entryIn, moreIn}, {entryOut, moreOut}} {
+			var h gpu.Handle
+			if copy(h[:], d.moreOf(r)[x.more:]); h != (gpu.Handle{}) {
+				d.handles[r][viewOf(d.of(r)[x.at:])] = h
+			}
+		}
+	}
+}
+
+// viewOf is the segment that a rank wrote of.
+func viewOf(b []byte) view {
+	return view{gpu.Ptr(binary.LittleEndian.Uint64(b)), binary.LittleEndian.Uint64(b[8:])}
 }
 
 // at is where a buffer of a rank lies for this one. Memory of other processes is mapped when it is first met, and kept: if a
@@ -393,7 +425,7 @@ func (d *direct) put(b []byte, m Memory, s gpu.Segment) error {
 func (d *direct) at(ctx context.Context, rank, buffer int) (gpu.Ptr, error) {
 	b := d.of(rank)[buffer:]
 	le := binary.LittleEndian
-	v := view{gpu.Ptr(le.Uint64(b)), le.Uint64(b[8:])}
+	v := viewOf(b)
 	offset := gpu.Ptr(le.Uint64(b[16:]))
 	if v.base == 0 {
 		return 0, fmt.Errorf("rank %d did not tell where its memory lies", rank)
@@ -411,13 +443,16 @@ func (d *direct) at(ctx context.Context, rank, buffer int) (gpu.Ptr, error) {
 				return 0, err
 			}
 			delete(d.maps[rank], old)
+			delete(d.handles[rank], old)
 			if err := d.g.dev.Drop(m.at); err != nil {
 				return 0, err
 			}
 		}
 	}
-	var h gpu.Handle
-	copy(h[:], b[32:])
+	h, told := d.handles[rank][v]
+	if !told {
+		return 0, fmt.Errorf("rank %d did not tell how its memory is called", rank)
+	}
 	p, err := d.g.dev.Import(h)
 	if err != nil {
 		return 0, fmt.Errorf("memory of rank %d: %w", rank, err)
@@ -438,10 +473,13 @@ func (d *direct) work(ctx context.Context, c *Call, p *planned, use buffers, pai
 		}
 	}
 	var list []pass
-	if c.Sends != nil {
+	switch count := c.count(g.Size()); {
+	case c.Sends != nil:
 		list = passesOfPairs(pairs, size, first, end)
-	} else {
-		list = passesOf(p.program, p.form, chunks.New(p.program, size, c.count(g.Size()), c.Counts), first, end)
+	case c.Counts != nil:
+		list = passesOf(p.program, p.form, chunks.New(p.program, size, count, c.Counts), first, end)
+	default:
+		list = p.passes(size, count, first, end)
 	}
 	if d.lines != nil {
 		for r := range g.Size() {
@@ -473,7 +511,7 @@ func (d *direct) work(ctx context.Context, c *Call, p *planned, use buffers, pai
 // pass queues one pass, and says how many pieces of work that is.
 func (d *direct) pass(ctx context.Context, c *Call, p *pass, use buffers) (int, error) {
 	find := func(list []place, buffer int, own Memory) ([]gpu.Ptr, error) {
-		var at []gpu.Ptr
+		at := make([]gpu.Ptr, 0, len(list))
 		for _, x := range list {
 			base := own.At
 			if x.rank != d.g.Rank() {

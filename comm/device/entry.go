@@ -9,6 +9,7 @@ import (
 
 	"github.com/weft-fabric/weft/comm"
 	"github.com/weft-fabric/weft/comm/calls"
+	"github.com/weft-fabric/weft/gpu"
 	"github.com/weft-fabric/weft/reduce"
 	"github.com/weft-fabric/weft/transport"
 )
@@ -16,12 +17,17 @@ import (
 // entries are what ranks tell one another when they enter an operation: what they call, where their memory lies, and why they
 // cannot take part, if so. All ranks read the same and come to the same conclusion, before a byte is moved.
 //
-//	0  the call      64  in      192  out      320  why the rank cannot take part, as text
+//	0  the call      48  whether there is more      64  in      96  out
+//
+// More is there when it is news: the handles of in and out, and why the rank cannot take part, as text. All ranks exchange it if
+// one has some.
 type entries struct {
 	g      *Group
 	number uint64
 	mine   []byte // in memory that the others see
 	all    []byte
+	more   []byte // of all ranks
+	news   bool   // whether it was exchanged for this operation
 
 	made []uint64   // how many calls were made here, which the others can read
 	keys []comm.Key // and by which keys, by rank
@@ -30,18 +36,26 @@ type entries struct {
 }
 
 const (
-	entrySize = 512
+	entrySize = 128
+	entryMore = transport.CallSize
 	entryIn   = 64
-	entryOut  = 192
-	entryWhy  = 320
+	entryOut  = 96
+
+	moreSize = 320
+	moreIn   = 0
+	moreOut  = gpu.HandleSize
+	moreWhy  = 2 * gpu.HandleSize
 )
 
 func newEntries(ctx context.Context, g *Group) (e entries, err error) {
 	e.g, e.watch = g, &elsewhere{}
-	if e.mine, err = comm.Alloc[byte](g.c, entrySize); err != nil {
+	if e.mine, err = comm.Alloc[byte](g.c, entrySize+moreSize); err != nil {
 		return e, err
 	}
 	if e.all, err = comm.Alloc[byte](g.c, entrySize*g.Size()); err != nil {
+		return e, err
+	}
+	if e.more, err = comm.Alloc[byte](g.c, moreSize*g.Size()); err != nil {
 		return e, err
 	}
 	if e.made, err = comm.Alloc[uint64](g.c, 1); err != nil {
@@ -146,6 +160,15 @@ func (e *entries) begin() {
 // of is the entry of a rank.
 func (e *entries) of(rank int) []byte { return e.all[rank*entrySize:][:entrySize] }
 
+// moreOf is what there is more of a rank.
+func (e *entries) moreOf(rank int) []byte { return e.more[rank*moreSize:][:moreSize] }
+
+// tells gives the own part of more, to be filled in.
+func (e *entries) tells() []byte {
+	e.mine[entryMore] = 1
+	return e.mine[entrySize:]
+}
+
 // callOf is a call as ranks compare it. Factors of PreMulSum may differ.
 func (e *entries) callOf(c *Call, p *planned) calls.Call {
 	call := calls.Call{Seq: e.number, Op: c.Op, Type: c.Dst.Type, Reduce: c.Reduce, Root: int32(c.Root), Count: uint64(c.count(e.g.Size()))}
@@ -174,19 +197,29 @@ func (e *entries) enter(ctx context.Context, c *Call, p *planned, wrong error) e
 	call := e.callOf(c, p)
 	call.Put(e.mine[:transport.CallSize])
 	if wrong != nil {
-		e.mine[entryWhy] = 1
-		copy(e.mine[entryWhy+1:entrySize-1], wrong.Error())
+		why := e.tells()[moreWhy:]
+		why[0] = 1
+		copy(why[1:len(why)-1], wrong.Error())
 	}
 	e.enters(&call)
-	err := comm.AllGather(ctx, e.g.c, e.all, e.mine)
+	err := comm.AllGather(ctx, e.g.c, e.all, e.mine[:entrySize])
 	if found := e.entered(); found != nil {
 		return found
 	}
 	if err != nil {
 		return err
 	}
+	e.news = false
 	for r := range e.g.Size() {
-		if why := e.of(r)[entryWhy:]; why[0] != 0 {
+		e.news = e.news || e.of(r)[entryMore] != 0
+	}
+	if e.news {
+		if err := comm.AllGather(ctx, e.g.c, e.more, e.mine[entrySize:]); err != nil {
+			return err
+		}
+	}
+	for r := range e.g.Size() {
+		if why := e.moreOf(r)[moreWhy:]; e.news && why[0] != 0 {
 			if r == e.g.Rank() {
 				return wrong
 			}

@@ -92,7 +92,7 @@ def fsdp2():
 
 def fsdp1():
     from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
-    m = FSDP(model(), device_id=torch.device(DEVICE, 0))
+    m = FSDP(model(), device_id=torch.device("cuda", 0) if DEVICE == "cuda" else torch.device("cpu"))
     near(train(m, torch.optim.SGD(m.parameters(), lr=0.1), 6), reference(6))
 
 
