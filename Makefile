@@ -8,6 +8,7 @@
 # make lib    libweft.so, the library for C, Python and NCCL, into python/weft (needs a C compiler)
 # make wheel  the Python package with the library in it, into dist, from what is on this machine
 # make torch-suite  PyTorch's own distributed tests on weft and on Gloo, 2, 3 and 4 ranks, shm and tcp, as docs/tables/torch-suite.md; half an hour
+# make cycles  1,000 communicators and groups made and destroyed in C, Python and PyTorch: descriptors, threads and memory must stay; five minutes
 # make torch-bench  times collectives of PyTorch over weft and over Gloo in turn; two minutes
 # make dist   a release in dist/: static binaries for Linux, an image, checksums (VERSION=v1.2.3 names it)
 # make bench  figures for docs/performance.md; bench-sim is the simulator's part of it (ASTRA_RING: sim/peer_test.go)
@@ -39,7 +40,7 @@ RACE     ?= transport comm coord ckpt elastic launch up web member train bench p
 PACKAGES := ibsim-utils opensm infiniband-diags chromium gcc g++ openmpi-bin libopenmpi-dev mpich libmpich-dev libgloo-dev python3-torch libucx0 ucx-utils \
 	netplan.io frr dnsmasq-base kea-dhcp4-server bind9-utils slurmctld slurmd slurm-client lldpd bird2 nftables prometheus
 
-.PHONY: gofmt vet staticcheck torch-suite torch-bench quick test long lib race schedules host-faults differential proofs dist cross bench bench-sim bench-comm bench-hosts bench-busy accuracy plan-accuracy drift drills lab-scale consumers watch-drills watch-load gpu xfer-faults xfer-store fuzz lint packages build
+.PHONY: gofmt vet staticcheck torch-suite torch-bench cycles quick test long lib race schedules host-faults differential proofs dist cross bench bench-sim bench-comm bench-hosts bench-busy accuracy plan-accuracy drift drills lab-scale consumers watch-drills watch-load gpu xfer-faults xfer-store fuzz lint packages build
 
 quick:
 	$(GO) build ./...
@@ -66,6 +67,9 @@ long: packages lint cross
 PYTHON ?= /usr/bin/python3
 torch-suite: lib
 	PYTHONPATH=python $(PYTHON) python/tests/torch_suite.py --compare --out docs/tables/torch-suite.md
+
+cycles:
+	WEFT_TEST_LONG=1 $(GO) test -count=1 -timeout 20m -v -run 'Cycles$$' ./capi
 
 torch-bench: lib
 	PYTHONPATH=python $(PYTHON) python/bench_torch.py

@@ -31,15 +31,26 @@ func TestTorchSuite(t *testing.T) {
 	}
 }
 
+// TestTorchCycles makes and destroys a thousand groups: descriptors, threads and memory stay. make cycles runs it with those of C and Python.
+func TestTorchCycles(t *testing.T) {
+	if !bounded.Long() {
+		t.Skip("a thousand groups take minutes; TestTorchDrills makes 32. WEFT_TEST_LONG=1 or make cycles")
+	}
+	python := libweft.Python(t, "torch")
+	libweft.Build(t)
+	for _, out := range libweft.AllRanks(t, 2, []string{"WEFT_TRANSPORT=shm", cycles()}, python, filepath.Join(libweft.Root(t), "python", "tests", "torch_drills.py"), "groups") {
+		if t.Log(out); !strings.Contains(out, "groups is well") {
+			t.Errorf("a rank printed %q", out)
+		}
+	}
+}
+
 // TestTorchDrills does on purpose what goes wrong with PyTorch over weft.
 func TestTorchDrills(t *testing.T) {
 	python := libweft.Python(t, "torch")
 	libweft.Build(t)
 	drills := filepath.Join(libweft.Root(t), "python", "tests", "torch_drills.py")
-	env := []string{"CYCLES=30"}
-	if bounded.Long() {
-		env = []string{cycles()}
-	}
+	env := []string{"CYCLES=32"} // TestTorchCycles makes a thousand
 	for _, x := range [][]string{{"shm", "values", "bad-input", "monitored", "groups", "interrupt", "exit"}, {"shm", "loader"}, {"tcp", "values", "kill"}} {
 		t.Run(strings.Join(x, " "), func(t *testing.T) {
 			outs, errs := libweft.Ranks(t, 2, append([]string{"WEFT_TRANSPORT=" + x[0]}, env...), python, slices.Concat([]string{drills}, x[1:])...)

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"syscall"
@@ -115,12 +116,17 @@ func Compile(t testing.TB, source string) string {
 	return out
 }
 
-// limit is how long a program of a test may run; a thousand groups take longer than what runs every time.
+// limit is how long a program of a test may run; a thousand groups take longer than what runs every time. On a machine where
+// more wants to run than there are cores all takes longer by so much, up to four times as long.
 func limit() time.Duration {
 	if bounded.Long() {
 		return 5 * time.Minute
 	}
-	return 50 * time.Second
+	load := 0.0
+	if b, err := os.ReadFile("/proc/loadavg"); err == nil {
+		_, _ = fmt.Sscan(string(b), &load) // 0 if it says nothing
+	}
+	return time.Duration(float64(50*time.Second) * min(4, max(1, load/float64(runtime.NumCPU()))))
 }
 
 // Run runs a command to its end and gives what it printed.

@@ -151,11 +151,14 @@ def groups():
         dist.barrier()
 
     cycle(15)
-    before = count()
-    cycle(cycles)
-    after = count()
-    print(f"descriptors, threads, MiB: {before}, after {cycles} more groups {after}", flush=True)
-    assert after[0] <= before[0] + 4 and after[1] <= before[1] + 8 and after[2] <= before[2] + 40, (before, after)
+    seen = [count()]
+    for _ in range(4):
+        cycle(cycles // 4)
+        seen.append(count())
+    print(f"{dist.get_backend()}: descriptors, threads, MiB at first and after each of four times {cycles // 4} groups: {seen}", flush=True)
+    # PyTorch keeps a few keys in its store for every group. Ours are gone; a thousand of PyTorch's are some MiB.
+    before, after = seen[0], seen[-1]
+    assert after[0] <= before[0] + 2 and after[1] <= before[1] + 6 and after[2] <= before[2] + 20, seen
 
 
 class Rows(torch.utils.data.Dataset):
@@ -183,7 +186,9 @@ def loader():
     gc.set_threshold(1, 100, 100)  # not all that PyTorch has, every time
     for way in ("fork", "spawn"):
         m = DDP(model(), gradient_as_bucket_view=way == "fork")
-        data = torch.utils.data.DataLoader(Rows(), batch_size=16, num_workers=1, multiprocessing_context=way)
+        # A spawned worker imports PyTorch, which takes longer than all else here: rank 0 alone has one.
+        how = dict(num_workers=1, multiprocessing_context=way) if way == "fork" or RANK == 0 else {}
+        data = torch.utils.data.DataLoader(Rows(), batch_size=16, **how)
         for x, y in data:
             step(m, x, y)
         assert any(b.size >= 64 << 10 for b in weft.torch._memory._blocks.values()), "no bucket is in registered memory"
@@ -261,7 +266,7 @@ DRILLS = {"values": values, "bad-input": bad_input, "groups": groups, "loader": 
 
 def main():
     torch.set_num_threads(1)
-    dist.init_process_group("weft")
+    dist.init_process_group(os.environ.get("BACKEND", "weft"))
     for name in sys.argv[1:]:
         DRILLS[name]()
         print(f"{name} is well", flush=True)
