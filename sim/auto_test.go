@@ -256,7 +256,7 @@ func TestFoldingWaitsForJobsToBegin(t *testing.T) {
 			{Program: find("pairwise", sched.AllToAll, odd), Size: 64 * unit.MiB, Place: odd, Start: start}}
 		var ends [2][]JobResult
 		for i, unfolded := range []bool{false, true} {
-			r, err := Run(g, jobs, Options{Unfolded: unfolded, Costs: DefaultCosts(g, catalog.Default())})
+			r, err := Run(g, jobs, Options{Unfolded: unfolded, ordered: unfolded, Costs: DefaultCosts(g, catalog.Default())})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -66,7 +66,7 @@ func TestBrokenFoldedIsUnfolded(t *testing.T) {
 			jobs = append(jobs, Job{Program: p, Size: size, Place: set, Start: unit.Time(rapid.IntRange(0, 2).Draw(t, "start")) * 10 * unit.Microsecond})
 		}
 		plain := o
-		plain.Unfolded = true
+		plain.Unfolded, plain.ordered = true, true
 		want, err := Run(g, jobs, plain)
 		if err != nil {
 			t.Skip("no way is left: " + err.Error())

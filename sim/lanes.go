@@ -75,7 +75,7 @@ const maxShared = 4
 
 // newLanes prepares lanes, nil if the world needs events.
 func newLanes(w *world) *lanes {
-	if !w.known || !w.fold.on || w.trace.trace != nil {
+	if !w.known || w.o.ordered || w.trace.trace != nil {
 		return nil
 	}
 	slots, shared := 0, 0
@@ -173,7 +173,7 @@ func (l *lanes) next(id int32, x *lane) error {
 	if w.err != nil {
 		return w.err
 	}
-	if !l.mixed {
+	if !l.mixed && w.fold.on {
 		l.fold.moved(l, id)
 	}
 	if w.late(x.clock) {

@@ -163,7 +163,7 @@ func TestFoldedIsUnfolded(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		g, p, size, o := draw(t, graphs)
 		plain, quick := o, o
-		plain.Unfolded = true
+		plain.Unfolded, plain.ordered = true, true
 		a, err := Collective(g, p, size, plain)
 		if err != nil {
 			t.Fatalf("%s on %s: %v", p.Name, g.Name, err)

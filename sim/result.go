@@ -24,7 +24,8 @@ type Result struct {
 	Seed     uint64
 	Trace    *Trace // nil unless asked for
 
-	w *world
+	w    *world
+	more []*world // of jobs that share no link with those of w
 }
 
 // JobResult is one job's part.
@@ -105,8 +106,16 @@ type LinkUse struct {
 
 // carried adds up the bytes on every wire, in bytes times whole.
 func (res *Result) carried() []float64 {
-	w := res.w
-	sum := make([]float64, 2*(len(w.net.g.Links)+len(w.net.g.Nodes)))
+	sum := make([]float64, 2*(len(res.w.net.g.Links)+len(res.w.net.g.Nodes)))
+	res.w.passed(sum)
+	for _, w := range res.more {
+		w.passed(sum)
+	}
+	return sum
+}
+
+// passed adds the bytes of a world's flows to their wires.
+func (w *world) passed(sum []float64) {
 	if s := w.sym; s != nil {
 		byFlow := make([]int64, s.first[s.period])
 		for i := range w.conns {
@@ -123,7 +132,7 @@ func (res *Result) carried() []float64 {
 				}
 			}
 		}
-		return sum
+		return
 	}
 	for i := range w.conns {
 		c := &w.conns[i]
@@ -133,7 +142,6 @@ func (res *Result) carried() []float64 {
 			}
 		}
 	}
-	return sum
 }
 
 // Links lists what passed every direction of every link that carried anything,

@@ -82,6 +82,7 @@ type Options struct {
 	Fail      []string // parts that are dead: a node "leaf3", "n7:nic2", a host "n7", a port "leaf3:p5" or a link as LinkName prints it
 	Slow      []Slow   // parts at a fraction of their rate; a GPU's factor slows its overhead and memory as well
 	Unfolded  bool     // simulate every rank and every round
+	ordered   bool     // and everything in the order of time, without lanes: what tests compare with
 	Trace     int      // spans to record at most, of ranks spread over the job; 0 for none
 
 	// Deadline is a simulated time after which the jobs are given up with ErrLate;
@@ -160,6 +161,9 @@ func (n *network) run(jobs []Job, deadline unit.Time) (*Result, error) {
 	w, err := newWorld(n, jobs, n.o)
 	if err != nil {
 		return nil, err
+	}
+	if parts := w.apart(); len(parts) > 1 {
+		return n.runApart(jobs, parts, deadline)
 	}
 	err = w.run()
 	n.work += w.actions - w.folded

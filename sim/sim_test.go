@@ -65,12 +65,12 @@ func node(tb testing.TB, g *topo.Graph, name string) topo.NodeID {
 // both runs folded and unfolded and insists on the same answer.
 func both(tb testing.TB, g *topo.Graph, jobs []Job, o Options) *Result {
 	tb.Helper()
-	o.Unfolded = true
+	o.Unfolded, o.ordered = true, true
 	plain, err := Run(g, jobs, o)
 	if err != nil {
 		tb.Fatal(err)
 	}
-	o.Unfolded = false
+	o.Unfolded, o.ordered = false, false
 	folded, err := Run(g, jobs, o)
 	if err != nil {
 		tb.Fatal(err)
