@@ -83,6 +83,9 @@ of it backward still hides, and the step. --traces DIR writes the step as Chakra
 			fmt.Fprintf(w, "layout     %s\n", l)
 			fmt.Fprintf(w, "gradients  %d rings of %d ranks at once: %.4g s; one of them alone %.4g s; by NCCL's model %.4g s\n", r.Groups*jobs, r.Ranks, r.Reduce, r.Alone, r.Modelled)
 			fmt.Fprintf(w, "           the last backward hides %.4g s; limit: %s\n", r.Hidden, r.Limit)
+			if r.Shortened {
+				fmt.Fprintln(w, "           rings around the bad part were simulated at three shorter lengths; their times lie on a straight line")
+			}
 			for i, t := range r.Jobs {
 				if jobs > 1 {
 					fmt.Fprintf(w, "job %d      %.4g s\n", i+1, t)

@@ -65,6 +65,7 @@ func (n *network) runApart(jobs []Job, parts [][]int, deadline unit.Time) (*Resu
 			return nil, err
 		}
 		all.Actions, all.Folded, all.Ranks, all.Events = all.Actions+r.Actions, all.Folded+r.Folded, all.Ranks+r.Ranks, all.Events+r.Events
+		all.Shortened = all.Shortened || r.Shortened
 		for k, j := range part {
 			all.Jobs[j] = r.Jobs[k]
 			if x := r.Jobs[k]; last == nil || x.End > end {

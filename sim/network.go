@@ -30,6 +30,7 @@ type use struct {
 // network is a graph with what its links reach.
 type network struct {
 	g      *topo.Graph
+	whole  *topo.Graph // without bad parts; nil if there are none
 	o      Options
 	reach  []float64               // by class: efficiency
 	slow   map[topo.LinkID]float64 // links that are slower than their class

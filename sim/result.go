@@ -24,6 +24,10 @@ type Result struct {
 	Seed     uint64
 	Trace    *Trace // nil unless asked for
 
+	// Shortened means that rings were simulated at shorter lengths and their times carried on along a
+	// straight line; Links and Tiers then tell of the longest of these.
+	Shortened bool
+
 	w    *world
 	more []*world // of jobs that share no link with those of w
 }

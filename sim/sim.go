@@ -83,6 +83,7 @@ type Options struct {
 	Slow      []Slow   // parts at a fraction of their rate; a GPU's factor slows its overhead and memory as well
 	Unfolded  bool     // simulate every rank and every round
 	ordered   bool     // and everything in the order of time, without lanes: what tests compare with
+	shorten   bool     // shorten rings that are not too long, for tests
 	Trace     int      // spans to record at most, of ranks spread over the job; 0 for none
 
 	// Deadline is a simulated time after which the jobs are given up with ErrLate;
@@ -109,6 +110,10 @@ type Job struct {
 	Size    unit.Bytes    // of the larger of input and output, as nccl-tests counts
 	Place   []topo.NodeID // where each rank is; nil means DefaultPlace
 	Start   unit.Time     // when its ranks begin
+
+	// Fewer, if set, gives the same algorithm for fewer ranks. A ring around a bad part that is too
+	// long to simulate is simulated with it at three shorter lengths; see Result.Shortened.
+	Fewer func(ranks int) (*sched.Program, error)
 }
 
 // maxSize is the largest collective that is simulated: 1 PiB less a byte would
@@ -144,6 +149,7 @@ func networkOf(g *topo.Graph, o Options) (*network, error) {
 	if o.Catalog == nil {
 		o.Catalog = catalog.Default()
 	}
+	whole := g
 	if len(o.Fail) > 0 {
 		cut, err := without(g, o.Fail)
 		if err != nil {
@@ -151,7 +157,11 @@ func networkOf(g *topo.Graph, o Options) (*network, error) {
 		}
 		g = cut
 	}
-	return newNetwork(g, o)
+	n, err := newNetwork(g, o)
+	if err == nil && len(o.Fail)+len(o.Slow) > 0 {
+		n.whole = whole
+	}
+	return n, err
 }
 
 // run simulates jobs that are placed. A network may run several sets of jobs one
@@ -164,6 +174,9 @@ func (n *network) run(jobs []Job, deadline unit.Time) (*Result, error) {
 	}
 	if parts := w.apart(); len(parts) > 1 {
 		return n.runApart(jobs, parts, deadline)
+	}
+	if r, err := w.short(jobs, deadline); r != nil || err != nil {
+		return r, err
 	}
 	err = w.run()
 	n.work += w.actions - w.folded

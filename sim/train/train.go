@@ -3,7 +3,8 @@
 //
 //	plan's step ─► rings of every stage and tensor parallel rank, all at once ─► what of them the backward still hides
 //
-// Compute, the pipeline and what stays inside a host are the plan's; what crosses the fabric is simulated.
+// Compute, the pipeline and what stays inside a host are the plan's; what crosses the fabric is simulated. Where a
+// group has several ranks in a host, each of their NICs has a ring of its own over the hosts, with its part of the bytes.
 package train
 
 import (
@@ -31,6 +32,7 @@ type Result struct {
 	Jobs      []float64  `json:"jobs_reduction_s"`
 	Cost      *plan.Cost `json:"plan"`
 	Simulated int        `json:"simulated_ranks"`
+	Shortened bool       `json:"shortened,omitempty"` // rings around a bad part were simulated at three shorter lengths, and their times carried on along a straight line
 }
 
 // Step simulates one step of jobs equal jobs, each on as many GPUs as the layout takes, one after the other in the
@@ -73,6 +75,7 @@ func Step(g *topo.Graph, q plan.Question, jobs int, mixed bool, hostGPUs int, o 
 	bytes := plan.GradientBytes(q)
 	var all []sim.Job
 	var owner []int
+	first, split := 0, false // jobs of the first group; several ranks of a group share a host
 	for job := range jobs {
 		for stage := range l.PP {
 			for t := range l.TP {
@@ -80,23 +83,31 @@ func Step(g *topo.Graph, q plan.Question, jobs int, mixed bool, hostGPUs int, o 
 				for i := range set {
 					set[i] = at(job, stage*l.TP*ranks+i*l.TP+t)
 				}
-				size := unit.Bytes(bytes[stage])
-				p, err := sim.Wish{}.ProgramOn(ring, g, op, set, size)
-				if err != nil {
-					return nil, err
+				rings := byHost(g, set)
+				split = split || len(rings) > 1
+				size := unit.Bytes(bytes[stage] / float64(len(rings)))
+				for _, set := range rings {
+					build := func(set []topo.NodeID) (*sched.Program, error) { return sim.Wish{}.ProgramOn(ring, g, op, set, size) }
+					p, err := build(set)
+					if err != nil {
+						return nil, err
+					}
+					place, err := sim.PlaceOn(g, p, set)
+					if err != nil {
+						return nil, err
+					}
+					all = append(all, sim.Job{Program: p, Size: size, Place: place, Fewer: func(ranks int) (*sched.Program, error) { return build(set[:ranks]) }})
+					owner = append(owner, job)
 				}
-				place, err := sim.PlaceOn(g, p, set)
-				if err != nil {
-					return nil, err
+				if job+stage+t == 0 {
+					first = len(all)
 				}
-				all = append(all, sim.Job{Program: p, Size: size, Place: place})
-				owner = append(owner, job)
 			}
 		}
 	}
 	healthy := o
 	healthy.Fail, healthy.Slow, healthy.Progress = nil, nil, nil
-	alone, err := sim.Run(g, all[:1], healthy)
+	alone, err := sim.Run(g, all[:first], healthy)
 	if err != nil {
 		return nil, err
 	}
@@ -104,14 +115,34 @@ func Step(g *topo.Graph, q plan.Question, jobs int, mixed bool, hostGPUs int, o 
 	if err != nil {
 		return nil, err
 	}
-	res.Alone, res.Groups, res.Limit, res.Simulated = alone.Time.Seconds(), len(all)/jobs, r.Limit, r.Ranks
+	res.Alone, res.Groups, res.Limit, res.Simulated = alone.Time.Seconds(), l.PP*l.TP, r.Limit, r.Ranks
+	res.Shortened = r.Shortened
 	res.Jobs = make([]float64, jobs)
 	for i, x := range r.Jobs {
 		res.Jobs[owner[i]] = max(res.Jobs[owner[i]], (x.End - x.Start).Seconds())
 	}
-	for _, t := range res.Jobs {
-		res.Reduce = max(res.Reduce, t)
+	inside := 0.0 // what NCCL's rings take longer than their part between hosts
+	if split {
+		inside = max(0, res.Modelled-res.Alone)
+		res.Alone += inside
+	}
+	for i := range res.Jobs {
+		res.Jobs[i] += inside
+		res.Reduce = max(res.Reduce, res.Jobs[i])
 	}
 	res.Step = cost.Step - cost.ShownOf(cost.Reduce) + cost.ShownOf(res.Reduce)
 	return res, nil
+}
+
+// byHost cuts a group of which every host has as many ranks into one ring for each of these, over the hosts.
+func byHost(g *topo.Graph, set []topo.NodeID) [][]topo.NodeID {
+	local := sim.DomainOf(g, set)
+	if local < 2 || local == len(set) || len(set)%local != 0 {
+		return [][]topo.NodeID{set}
+	}
+	rings := make([][]topo.NodeID, local)
+	for i, id := range set {
+		rings[i%local] = append(rings[i%local], id)
+	}
+	return rings
 }
