@@ -33,7 +33,9 @@ func TestShortRings(t *testing.T) {
 		for h := range set {
 			set[h] = gpus[h*8]
 		}
-		build := func(ranks int) (*sched.Program, error) { return Wish{}.ProgramOn(ring, g, sched.ReduceScatter, set[:ranks], c.size) }
+		build := func(ranks int) (*sched.Program, error) {
+			return Wish{}.ProgramOn(ring, g, sched.ReduceScatter, set[:ranks], c.size)
+		}
 		p, err := build(hosts)
 		if err != nil {
 			t.Fatal(err)
