@@ -113,7 +113,7 @@ func (t *turn) onceEach(want time.Duration) error {
 		t.times = append(t.times, float64(d))
 	}
 	t.cpu += cpu
-	t.done += n
+	t.done, t.ran = t.done+n, t.ran+n
 	if took := time.Since(start); took > 4*want {
 		t.iters = fill(want, took/time.Duration(n))
 	}

@@ -46,6 +46,7 @@ type Cell struct {
 	BusBW   float64 `json:"busbw_GBps"`
 	CPUPerG float64 `json:"cpu_s_per_GB"` // processor seconds of all ranks for a GB that must move
 	Wrong   int64   `json:"wrong"`
+	Wire    float64 `json:"wire_bytes,omitzero"` // that passed between hosts for an operation, where they are namespaces
 }
 
 // Row is one size with one number of ranks. Cells are by family.
@@ -54,7 +55,8 @@ type Row struct {
 	Ranks int              `json:"ranks"`
 	Bytes int64            `json:"bytes"`
 	Cells map[string]*Cell `json:"cells"`
-	All   []*Cell          `json:"all"` // every competitor by itself, in order of the list
+	All   []*Cell          `json:"all"`                       // every competitor by itself, in order of the list
+	Least int64            `json:"least_wire_bytes,omitzero"` // that must pass between hosts
 }
 
 // Table is the outcome of a comparison.
@@ -200,7 +202,9 @@ type turn struct {
 	wrong   int64
 	times   []float64 // of one operation, in nanoseconds
 	cpu     time.Duration
-	done    int // operations in all
+	done    int    // operations in all
+	ran     int    // and with those that do not count
+	wire    uint64 // bytes that passed between hosts meanwhile
 	err     error
 }
 
@@ -220,14 +224,20 @@ func (c *Comparison) size(op Op, n int, bytes int64, running []*competitor, drop
 	for round := range c.Rounds {
 		for i := range turns {
 			t := turns[(i+round)%len(turns)]
-			if t.err == nil && c.Spread {
-				t.err = t.onceEach(c.Batch)
-			} else if t.err == nil {
-				t.err = t.once(c.Batch)
+			if t.err == nil {
+				t.err = c.crossing(t, func() error {
+					if c.Spread {
+						return t.onceEach(c.Batch)
+					}
+					return t.once(c.Batch)
+				})
 			}
 		}
 	}
 	row := &Row{Op: op.String(), Ranks: n, Bytes: bytes, Cells: map[string]*Cell{}}
+	if c.Hosts != nil {
+		row.Least = leastCrossing(op, len(c.Hosts.Names), n, bytes)
+	}
 	for _, t := range turns {
 		if t.err != nil {
 			drop(t.peer, t.err)
@@ -235,6 +245,9 @@ func (c *Comparison) size(op Op, n int, bytes int64, running []*competitor, drop
 		}
 		cell := t.cell(op, n, bytes, c.Best, c.Spread)
 		row.All = append(row.All, cell)
+		if cell.elsewhere(row.Least) {
+			continue
+		}
 		if best := row.Cells[t.peer.Family]; best == nil || cell.Micros < best.Micros {
 			row.Cells[t.peer.Family] = cell
 		}
@@ -324,6 +337,7 @@ func (t *turn) once(want time.Duration) error {
 		if took, cpu, err = t.batch(t.iters); err != nil {
 			return err
 		}
+		t.ran += t.iters
 		more := int(min(maxIters, int64(t.iters)*int64(want)/max(int64(took), 1)))
 		if took >= want/4 || more <= t.iters || try == 4 {
 			break
@@ -345,7 +359,7 @@ func (t *turn) cell(op Op, n int, bytes int64, best, spread bool) *Cell {
 		name += " " + t.variant
 	}
 	s := slices.Sorted(slices.Values(t.times))
-	cell := &Cell{Name: name, Micros: median(s) / 1e3, Low: s[0] / 1e3, High: s[len(s)-1] / 1e3, Wrong: t.wrong}
+	cell := &Cell{Name: name, Micros: median(s) / 1e3, Low: s[0] / 1e3, High: s[len(s)-1] / 1e3, Wrong: t.wrong, Wire: float64(t.wire) / float64(max(t.ran, 1))}
 	switch {
 	case spread:
 		cell.spread(s)

@@ -198,7 +198,7 @@ func (n *Namespaces) peers() []*Peer {
 // mpi starts Open MPI with a node a host. Nodes are told apart by their names, so each has one of its own.
 func (n *Namespaces) mpi(bin string, ranks int, dir, more string) launch.Spec {
 	agent := filepath.Join(dir, "agent")
-	script := "#!/bin/sh\nhost=$1\nshift\nexec ip netns exec $host unshare --uts sh -c \"hostname $host; $*\"\n"
+	script := "#!/bin/sh\nhost=$1\nshift\nexec ip netns exec $host unshare --uts sh -c \"" + named("$host") + "; $*\"\n"
 	if err := os.WriteFile(agent, []byte(script), 0o755); err != nil {
 		return launch.Spec{N: 1, Command: []string{"false"}}
 	}
@@ -206,7 +206,13 @@ func (n *Namespaces) mpi(bin string, ranks int, dir, more string) launch.Spec {
 	for _, name := range n.Names {
 		hosts = append(hosts, fmt.Sprintf("%s:%d", name, ranks/len(n.Names)))
 	}
-	run := fmt.Sprintf("hostname %s; exec mpirun.openmpi --allow-run-as-root --oversubscribe --bind-to none -np %d --host %s --mca plm_rsh_agent %s --mca pml ob1 --mca btl self,vader,tcp --mca btl_tcp_if_include %s --mca oob_tcp_if_include %s --mca mpi_yield_when_idle 1 %s %s",
-		n.Names[0], ranks, strings.Join(hosts, ","), agent, strings.Join(n.rails(), ","), rail, more, bin)
+	run := fmt.Sprintf("%s; exec mpirun.openmpi --allow-run-as-root --oversubscribe --bind-to none -np %d --host %s --mca plm_rsh_agent %s --mca pml ob1 --mca btl self,vader,tcp --mca btl_tcp_if_include %s --mca oob_tcp_if_include %s --mca mpi_yield_when_idle 1 %s %s",
+		named(n.Names[0]), ranks, strings.Join(hosts, ","), agent, strings.Join(n.rails(), ","), rail, more, bin)
 	return launch.Spec{N: 1, Command: []string{"ip", "netns", "exec", n.Names[0], "unshare", "--uts", "sh", "-c", run}}
+}
+
+// named gives the shell's host a name. Without one of its own Open MPI takes two hosts for one, and shares memory between them,
+// so that nothing runs if it cannot be given. Small machines have no hostname command, and containers a /proc that is not written.
+func named(host string) string {
+	return fmt.Sprintf("hostname %[1]s 2>/dev/null || echo %[1]s 2>/dev/null >/proc/sys/kernel/hostname || python3 -c 'import socket, sys; socket.sethostname(sys.argv[1])' %[1]s || exit 1", host)
 }

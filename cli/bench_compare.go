@@ -209,6 +209,7 @@ func printComparison(w io.Writer, c *bench.Comparison, t *bench.Table, cpu bool)
 		fmt.Fprintf(w, "; %d processors\n", runtime.NumCPU())
 	}
 	t.Absent(w)
+	t.Crossed(w)
 	if err := t.Markdown(w); err != nil {
 		return err
 	}

@@ -196,7 +196,7 @@ func (p *library) prepare(r *request, k key) (*prepared, error) {
 	if k.want.messages {
 		made.flat = nil
 	}
-	made.script = script.Prepared{Program: program, Message: p.table().Message(), Undivided: p.table().Undivided(r.Op), InPlace: made.inPlace, Straight: made.straight}
+	made.script = script.Prepared{Program: program, Message: p.table().Message(r.Op), Undivided: p.table().Undivided(r.Op), InPlace: made.inPlace, Straight: made.straight}
 	if chunks.SpansBlocks(program) {
 		made.script.Undivided = math.MaxInt
 	}

@@ -19,7 +19,7 @@ func TestLongBlocks(t *testing.T) {
 			}
 			each(t, n, quick, func(c *Comm) error {
 				messagesOnly(c)
-				tr, err := newTrial[float32](c, order{Op: trialOf[p.Op], Count: c.library.table().Message()/4*5/4 + 1, Root: n - 1}, Using(p))
+				tr, err := newTrial[float32](c, order{Op: trialOf[p.Op], Count: c.library.table().Message(p.Op)/4*5/4 + 1, Root: n - 1}, Using(p))
 				if err != nil {
 					return err
 				}

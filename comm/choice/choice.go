@@ -106,18 +106,29 @@ const longest = 2
 // one for which all ranks happened to be awake.
 const shortest = 0.6
 
-// Message is how long messages are at most, in bytes: a large operation is carried out
+// Message is how long the messages of an operation are at most, in bytes: a large one is carried out
 // run by run. Long ones need fewer calls; but what is received, added and sent again
 // should stay in the second-level cache, which ranks on one core share. 8 ranks on 2
 // cores with 2 MiB of it each take 80 ms for 16 MiB with messages of 512 KiB and 66
 // with 128, 4 ranks 5.3 and 6.2 for 4 MiB (2026-11-15), 6 ranks 3.7 and 4.2 for 2 MiB
 // and 7 ranks as long (2026-11-16).
-func (t *Table) Message() int {
-	if t.packed {
+//
+// Between hosts the sender of a message waits until it is acknowledged, once a message, and the kernel's copies
+// cost more than the cache saves: there messages are long. On 2 cores beside other work, 16 MiB over two hosts, in turns
+// with 512 KiB or 128 KiB: all-to-all of 4 ranks a host 231 and 195 ms, 413 and 357 with short ones; all-reduce of 1 rank a
+// host 89 ms and 129 (2026-11-17). Broadcasts and the like are passed on from rank to rank while more follows, so theirs stay short where there are more than two ranks.
+func (t *Table) Message(op sched.Collective) int {
+	switch {
+	case t.many > 1 && (t.n == 2 || !op.Rooted()):
+		return farMessage
+	case t.packed:
 		return 128 << 10
 	}
 	return 512 << 10
 }
+
+// farMessage is the longest message between hosts. It bounds what a rank keeps of messages that came before they were asked for.
+const farMessage = 8 << 20
 
 // Undivided is how long messages may be, in bytes, for an operation to be carried out in
 // one run. The last message of an all-reduce of two ranks waits in the socket, from
@@ -133,7 +144,7 @@ func (t *Table) Undivided(op sched.Collective) int {
 			return 2 << 20
 		}
 	}
-	return t.Message()
+	return t.Message(op)
 }
 
 // Single is New of programs that run on one channel, each rank at its own place, so that

@@ -41,6 +41,27 @@ func spread(hosts, each int) []int {
 	return list
 }
 
+// Between hosts a message is as long as may be, unless it is passed on while more follows; inside one it stays in the caches.
+func TestMessages(t *testing.T) {
+	for _, x := range []struct {
+		what  string
+		hosts []int
+		op    sched.Collective
+		want  int
+	}{
+		{"two hosts", spread(2, 1), sched.AllToAll, farMessage},
+		{"two hosts of many ranks", spread(2, 8), sched.AllReduce, farMessage},
+		{"two ranks pass nothing on", spread(2, 1), sched.Broadcast, farMessage},
+		{"ranks that pass on", spread(4, 1), sched.Broadcast, 512 << 10},
+		{"one host", spread(1, 4), sched.AllToAll, 512 << 10},
+		{"many ranks a core", spread(1, 8), sched.AllReduce, 128 << 10},
+	} {
+		if got := New(desk(len(x.hosts)), can["tcp"], len(x.hosts), x.hosts).Message(x.op); got != x.want {
+			t.Errorf("%s: %s has messages of %d bytes, want %d", x.what, x.op, got, x.want)
+		}
+	}
+}
+
 func TestSizeClasses(t *testing.T) {
 	last := int64(-1)
 	for c := range classes {

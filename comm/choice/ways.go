@@ -176,7 +176,7 @@ func (t *Table) curve(key part, within []unit.Time) ([]cost.Replayed, error) {
 		return nil, err
 	}
 	links := t.links
-	links.Run = unit.Bytes(max(t.Message(), t.Undivided(key.op)))
+	links.Run = unit.Bytes(max(t.Message(key.op), t.Undivided(key.op)))
 	curve, err := links.Curve(p, sizesOf(key.window), t.hosts, within)
 	if err == nil {
 		t.curves[key] = curve
