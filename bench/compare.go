@@ -185,7 +185,12 @@ func (c *Comparison) ranks(ctx context.Context, n int, peers []*Peer, bins map[*
 				return rows, failed, err
 			}
 			c.Progress("%s, %d ranks, %d bytes", op, n, size)
-			rows = append(rows, c.size(op, n, size, running, drop))
+			before := len(failed)
+			row := c.size(op, n, size, running, drop)
+			if err := ctx.Err(); err != nil { // it was stopped, and with it the competitors
+				return rows, failed[:before], err
+			}
+			rows = append(rows, row)
 			if op.Collective == sched.Barrier {
 				break // has no size
 			}

@@ -77,26 +77,34 @@ func (f *benchFlags) runCompare(cmd *cobra.Command, args []string) (err error) {
 	ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 	var tables []*bench.Table
+	var failed error
 	if len(layouts) == 0 {
 		if c.Ranks, err = counts(f.ranks); err != nil {
 			return err
 		}
 		table, err := bench.Compare(ctx, c)
 		done()
-		if err != nil {
+		if table == nil || len(table.Rows) == 0 && err != nil {
 			return err
 		}
-		tables = append(tables, table)
+		tables, failed = append(tables, table), err
 	}
 	for _, l := range layouts {
 		table, err := l.compare(ctx, c)
 		done()
-		if err != nil {
-			return fmt.Errorf("--namespaces %dx%d: %w", l.Hosts, l.Ranks, err)
+		if table != nil {
+			tables = append(tables, table)
 		}
-		tables = append(tables, table)
+		if err != nil {
+			failed = fmt.Errorf("--namespaces %dx%d: %w", l.Hosts, l.Ranks, err)
+			break
+		}
 	}
-	return output(cmd, f.output, func(w io.Writer) error {
+	if failed != nil && len(tables) == 0 {
+		return failed
+	}
+	// What was measured before it was stopped is shown.
+	return errors.Join(failed, output(cmd, f.output, func(w io.Writer) error {
 		if f.json && len(tables) == 1 {
 			return printJSON(w, tables[0])
 		}
@@ -112,7 +120,7 @@ func (f *benchFlags) runCompare(cmd *cobra.Command, args []string) (err error) {
 			}
 		}
 		return nil
-	})
+	}))
 }
 
 // counts are numbers of ranks, like 2,4,8.
@@ -164,17 +172,19 @@ type layout struct {
 }
 
 // compare measures on the layout's hosts, which exist meanwhile.
+// With an error the table has the rows that were measured before it, or is nil.
 func (l *layout) compare(ctx context.Context, c bench.Comparison) (table *bench.Table, err error) {
 	c.Ranks = []int{l.Hosts * l.Ranks}
-	if err := l.with(ctx, func(n *bench.Namespaces) (err error) {
+	err = l.with(ctx, func(n *bench.Namespaces) (err error) {
 		c.Hosts = n
 		table, err = bench.Compare(ctx, c)
 		return err
-	}); err != nil {
+	})
+	if table == nil || err != nil && len(table.Rows) == 0 {
 		return nil, err
 	}
 	table.Hosts, table.Rails, table.Rate = l.Hosts, l.Rails, float64(l.Rate)
-	return table, nil
+	return table, err
 }
 
 // printComparison writes a table with what it is of.

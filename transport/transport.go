@@ -197,6 +197,10 @@ type Capabilities struct {
 	// many. 0 means any number, of which ports may bound the bytes: see Bounded.
 	Depth int
 
+	// Rails is how many networks there are between two ranks of different hosts at most, over all of which a long
+	// message is spread; the same on every rank. 0 is one.
+	Rails int
+
 	// Holds: a message may wait until all of it has come, so Port.Holder is not
 	// nil.
 	Holds bool

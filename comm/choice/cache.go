@@ -27,6 +27,7 @@ type Key struct {
 	Hosts  string `json:"hosts"`  // a digest of the hosts' names, by rank
 	Kind   string `json:"kind"`   // of the transport
 	Ranks  int    `json:"ranks"`  // of all hosts
+	Rails  int    `json:"rails"`  // between them
 	Cores  int    `json:"cores"`  // that a process may use
 	Kernel string `json:"kernel"` // release
 	Path   string `json:"path"`   // of the reduction kernels: avx512, avx2, ...
@@ -41,7 +42,7 @@ type file struct {
 }
 
 // version changes when figures come to mean something else.
-const version = 4
+const version = 5
 
 // maxFile is the size in bytes from which a file is no cache file of ours.
 const maxFile = 64 << 10
@@ -162,12 +163,12 @@ func hostName() string {
 }
 
 // keyOf is the key of ranks whose names and cores are given by rank.
-func keyOf(kind string, names [][]byte, hosts []int) Key {
+func keyOf(can transport.Capabilities, names [][]byte, hosts []int) Key {
 	sum := sha256.New()
 	for r, name := range names {
 		fmt.Fprintf(sum, "%d %d %q\n", r, hosts[r], name)
 	}
-	return Key{Hosts: hex.EncodeToString(sum.Sum(nil)[:8]), Kind: kind, Ranks: len(hosts), Cores: cores(), Kernel: kernel(), Path: reduce.Path()}
+	return Key{Hosts: hex.EncodeToString(sum.Sum(nil)[:8]), Kind: can.Name, Ranks: len(hosts), Rails: max(can.Rails, 1), Cores: cores(), Kernel: kernel(), Path: reduce.Path()}
 }
 
 // Query is whose links are wanted. All ranks ask at once; see Measure for the
@@ -227,7 +228,7 @@ func Find(ctx context.Context, q Query) (found Found, err error) {
 	if len(names) != len(q.Hosts) {
 		return found, fmt.Errorf("names of %d hosts for %d ranks", len(names), len(q.Hosts))
 	}
-	cache := file{Version: version, Key: keyOf(q.Can.Name, names, q.Hosts)}
+	cache := file{Version: version, Key: keyOf(q.Can, names, q.Hosts)}
 	keeps := q.Rank == 0 && q.Dir != ""
 	if keeps {
 		cache, found.Note = load(q.Dir, cache.Key)
@@ -274,7 +275,7 @@ func Find(ctx context.Context, q Query) (found Found, err error) {
 			return found, found.Check()
 		}
 	}
-	now, err := measure(ctx, q.Port, q.Call, q.Rank, q.Hosts, max(q.Shared, 1), q.Gather)
+	now, err := measure(ctx, q.Port, q.Call, q.Rank, q.Hosts, max(q.Shared, 1), max(q.Can.Rails, 1), q.Gather)
 	if err != nil {
 		return found, err
 	}

@@ -38,8 +38,8 @@ func TestSavedLinksAreLoaded(t *testing.T) {
 	}
 	// Every part of the key counts.
 	for i, other := range []Key{
-		{"x", "tcp", 4, 2, "6.1.0", "AVX2"}, {"0123", "shm", 4, 2, "6.1.0", "AVX2"}, {"0123", "tcp", 5, 2, "6.1.0", "AVX2"},
-		{"0123", "tcp", 4, 3, "6.1.0", "AVX2"}, {"0123", "tcp", 4, 2, "6.1.1", "AVX2"}, {"0123", "tcp", 4, 2, "6.1.0", "AVX-512"},
+		{"x", "tcp", 4, 0, 2, "6.1.0", "AVX2"}, {"0123", "shm", 4, 0, 2, "6.1.0", "AVX2"}, {"0123", "tcp", 4, 2, 2, "6.1.0", "AVX2"}, {"0123", "tcp", 5, 0, 2, "6.1.0", "AVX2"},
+		{"0123", "tcp", 4, 0, 3, "6.1.0", "AVX2"}, {"0123", "tcp", 4, 0, 2, "6.1.1", "AVX2"}, {"0123", "tcp", 4, 0, 2, "6.1.0", "AVX-512"},
 	} {
 		if f, _ := load(dir, other); f.Made > 0 {
 			t.Errorf("key %d finds links of another", i)

@@ -19,6 +19,7 @@ type figures struct {
 	Busy  float64     `json:"busy"`    // times longer than necessary that passes over memory took: 1.04 to 1.54 with 2 to 8 ranks on 2 cores that do nothing else, mostly below 1.3 (3 ranks have no even share of 2 cores: 1.3 to 1.6), and 1.44 to 4.6 beside one busy process (2026-11-16)
 	Cores int         `json:"cores"`   // of the machine that has fewest
 	Hosts int         `json:"hosts"`   // that share them, at most
+	Rails int         `json:"rails"`   // over which a large message between hosts went, in as many pieces
 	Sync  float64     `json:"sync_us"`
 	Paces []cost.Pace `json:"paces"`
 	Near  exchange    `json:"near,omitzero"`
@@ -101,7 +102,11 @@ func (f *figures) links(hosts []int) (cost.Links, error) {
 		// share; a byte of a large message likewise, or the way out of its host.
 		// Neither is less than a pass through memory, however noisy the host was.
 		more := min(x.More, x.Small)
-		byte := max((x.Large-x.Small)/float64(largeFor(widest)-small), perPass*2*l.Paces[0].Byte)
+		large := largeFor(widest)
+		if far {
+			large *= max(f.Rails, 1)
+		}
+		byte := max((x.Large-x.Small)/float64(large-small), perPass*2*l.Paces[0].Byte)
 		link := cost.Link{Post: max(more/2/crowd, leastPost), Alpha: x.Small - more, Beta: byte / 2 / crowd}
 		if far {
 			link.Wire = byte / float64(narrowest)

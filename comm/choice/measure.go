@@ -43,15 +43,15 @@ func largeFor(ranks int) int { return max(256<<10/max(ranks/8, 1)&^63, 16<<10) }
 // is gathered, and all return the same: the median rank's figures. The links'
 // Kind is the caller's to fill in.
 func Measure(ctx context.Context, port transport.Port, call transport.Call, rank int, hosts []int, gather transport.Gather) (cost.Links, error) {
-	f, err := measure(ctx, port, call, rank, hosts, 1, gather)
+	f, err := measure(ctx, port, call, rank, hosts, 1, 1, gather)
 	if err != nil {
 		return cost.Links{}, err
 	}
 	return f.links(hosts)
 }
 
-func measure(ctx context.Context, port transport.Port, call transport.Call, rank int, hosts []int, shared int, gather transport.Gather) (figures, error) {
-	p := newProbe(ctx, port, rank, hosts)
+func measure(ctx context.Context, port transport.Port, call transport.Call, rank int, hosts []int, shared, rails int, gather transport.Gather) (figures, error) {
+	p := newProbe(ctx, port, rank, hosts, rails)
 	port.Begin(call, func() error { return context.Cause(ctx) })
 	f := findings{Cores: cores(), When: time.Now().UTC().Truncate(time.Second)}
 	if err := p.run(&f); err != nil {
@@ -66,7 +66,9 @@ func measure(ctx context.Context, port transport.Port, call transport.Call, rank
 	if err != nil {
 		return figures{}, fmt.Errorf("gathering measured links: %w", err)
 	}
-	return combine(all, hosts, shared)
+	figures, err := combine(all, hosts, shared)
+	figures.Rails = rails
+	return figures, err
 }
 
 // cores are those that the processes of this host can have: what the system allows
@@ -110,6 +112,7 @@ type probe struct {
 	hosts []int
 	begin time.Time
 	large int
+	rails int    // over which messages between hosts are spread
 	used  int64  // ns of a core, while passing over memory
 	dst   []byte // of the passes, from src
 	src   []byte
@@ -117,8 +120,8 @@ type probe struct {
 	space []byte // to receive
 }
 
-func newProbe(ctx context.Context, port transport.Port, rank int, hosts []int) *probe {
-	p := &probe{ctx: ctx, port: port, rank: rank, size: len(hosts), hosts: hosts, begin: time.Now()}
+func newProbe(ctx context.Context, port transport.Port, rank int, hosts []int, rails int) *probe {
+	p := &probe{ctx: ctx, port: port, rank: rank, size: len(hosts), hosts: hosts, rails: max(rails, 1), begin: time.Now()}
 	for r, h := range hosts {
 		if h == hosts[rank] {
 			p.mates = append(p.mates, r)
@@ -126,7 +129,7 @@ func newProbe(ctx context.Context, port transport.Port, rank int, hosts []int) *
 	}
 	_, widest := width(hosts)
 	p.large = largeFor(widest)
-	p.bytes, p.space = make([]byte, p.large), make([]byte, p.large)
+	p.bytes, p.space = make([]byte, p.large*p.rails), make([]byte, p.large*p.rails)
 	// New memory may wait for the collector, so that it is made before anything is timed.
 	p.dst, p.src = make([]byte, p.pass(256*pass)), make([]byte, p.pass(256*pass))
 	return p
@@ -171,11 +174,11 @@ func (p *probe) run(f *findings) error {
 	if _, f.Sync, err = p.timed(spend, func() error { return nil }); err != nil {
 		return err
 	}
-	if f.Near, err = p.exchange(p.around()); err != nil {
+	if f.Near, err = p.exchange(1, p.around); err != nil {
 		return err
 	}
 	if len(p.mates) < p.size {
-		f.Far, err = p.exchange(p.away())
+		f.Far, err = p.exchange(p.rails, p.away)
 	}
 	return err
 }
@@ -269,11 +272,12 @@ func (p *probe) timed(spend time.Duration, round func() error) (took, met float6
 	}
 }
 
-// exchange measures sending to some ranks and receiving from others. Ranks with
-// nobody to exchange with only meet.
-func (p *probe) exchange(to, from []int) (exchange, error) {
+// exchange measures sending to some ranks and receiving from others, over so many rails: a large message
+// has a piece for each. Ranks with nobody to exchange with only meet.
+func (p *probe) exchange(rails int, with func() (to, from []int)) (exchange, error) {
+	to, from := with()
 	_, most := width(p.hosts)
-	chain := min(chain, max(8*chain/most, 2))
+	chain := max(min(chain, max(8*chain/most, 2))/rails, 2)
 	// round exchanges messages at once, with one rank after another.
 	round := func(messages, bytes int) (float64, error) {
 		once := func() error {
@@ -312,7 +316,7 @@ func (p *probe) exchange(to, from []int) (exchange, error) {
 	// What else runs does so for some ms at a time: all is measured twice, and the shorter time counts.
 	var took [3]float64
 	for turn := range turns {
-		for i, m := range [3]struct{ messages, bytes int }{{1, small}, {messages, small}, {1, p.large}} {
+		for i, m := range [3]struct{ messages, bytes int }{{1, small}, {messages, small}, {1, p.large * rails}} {
 			us, err := round(m.messages, m.bytes)
 			if err != nil {
 				return exchange{}, err

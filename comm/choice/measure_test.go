@@ -323,3 +323,18 @@ func TestCores(t *testing.T) {
 		t.Errorf("%d cores, want the %d that the system allows", got, runtime.GOMAXPROCS(0))
 	}
 }
+
+// A large message between hosts goes over all rails, so the way out is as wide as they are together.
+func TestWireOfRails(t *testing.T) {
+	hosts := []int{0, 1}
+	for rails, want := range map[int]float64{0: 8e-4, 1: 8e-4, 2: 4e-4, 4: 2e-4} {
+		f := figures{Cores: 16, Rails: rails, Paces: []cost.Pace{{Traffic: 1, Byte: 1e-6}}, Far: exchange{Small: 10, More: 2, Large: 10 + 8e-4*float64(largeFor(1)-small)}}
+		l, err := f.links(hosts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r := l.Far.Wire / want; r < 0.99 || r > 1.01 {
+			t.Errorf("%d rails: %g us a byte, want %g", rails, l.Far.Wire, want)
+		}
+	}
+}

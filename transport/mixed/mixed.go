@@ -116,7 +116,7 @@ func (e *Endpoint) Memory() transport.Memory { return nil }
 
 // Can is what all pairs can do.
 func (e *Endpoint) Can() transport.Capabilities {
-	return transport.Capabilities{Name: "mixed", Depth: ring.Depth}
+	return transport.Capabilities{Name: "mixed", Depth: ring.Depth, Rails: e.far.Can().Rails}
 }
 
 // Alive is nil, or why a rank can no longer be reached.

@@ -170,7 +170,13 @@ func (e *Endpoint) open(ctx context.Context) error {
 // Can says that messages are received while others are sent, and may wait in
 // the sockets.
 func (e *Endpoint) Can() transport.Capabilities {
-	return transport.Capabilities{Name: "tcp", Overlaps: true, Holds: true}
+	can := transport.Capabilities{Name: "tcp", Overlaps: true, Holds: true}
+	for _, at := range e.where {
+		if len(at) > 1 {
+			can.Rails = max(can.Rails, len(at))
+		}
+	}
+	return can
 }
 
 // Verbs are the one-sided operations.
