@@ -3,6 +3,7 @@ package xfer
 import (
 	"bufio"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -21,14 +22,16 @@ type conn struct {
 	agent *Agent
 	nc    net.Conn
 	in    *auth.Key
-	src   io.Reader         // nc, a buffer before it, or for slices the socket itself (whole)
-	greet context.Context   // while both sides greet: a deadline of the connection is an end then
-	later chan func() error // of a stream: slices that came are checked there while the next one comes
+	src   io.Reader       // nc, a buffer before it, or for slices the socket itself (whole)
+	greet context.Context // while both sides greet: a deadline of the connection is an end then
+	got   []byte          // hashes of the slice that comes
 
 	wmu  sync.Mutex
 	out  *auth.Key
 	head [frameSize]byte
-	vec  [2][]byte
+	tail [tailSize]byte
+	made []byte // hashes of the slice that goes
+	vec  [3][]byte
 }
 
 func (a *Agent) newConn(nc net.Conn, secret *auth.Secret, dialer bool) *conn {
@@ -69,10 +72,40 @@ func (c *conn) put(f frame) error {
 		_, err := c.nc.Write(c.head[:])
 		return err
 	}
-	c.vec[0], c.vec[1] = c.head[:], f.payload
-	v := net.Buffers(c.vec[:])
+	return c.write(c.head[:], f.payload)
+}
+
+func (c *conn) write(parts ...[]byte) error {
+	v := net.Buffers(c.vec[:0])
+	for _, p := range parts {
+		if len(p) > 0 {
+			v = append(v, p)
+		}
+	}
 	_, err := v.WriteTo(c.nc)
 	return err
+}
+
+// portion is how much of a slice goes to the socket at once. The processor's cache still holds it when it is hashed.
+const portion = 128 << 10
+
+// putSlice writes a slice. A portion is hashed when it is on its way, so that the other end works meanwhile; the last one before, as the
+// checksum goes with it. The caller holds wmu.
+func (c *conn) putSlice(call, i uint64, b []byte) error {
+	f := frame{kind: fData, length: uint32(len(b)), call: call, number: i}
+	f.put(&c.head, c.out)
+	head := c.head[:]
+	c.made = c.made[:0]
+	for ; len(b) > portion; b = b[portion:] {
+		if err := c.write(head, b[:portion]); err != nil {
+			return err
+		}
+		head = nil
+		c.made = c.out.Blocks(c.made, b[:portion])
+	}
+	c.made = c.out.Blocks(c.made, b)
+	binary.LittleEndian.PutUint32(c.tail[:], c.out.Tail(c.made))
+	return c.write(head, b, c.tail[:])
 }
 
 // patient is how long a frame that has begun may take once its request has ended: a peer that reads takes it.
@@ -128,11 +161,20 @@ func (c *conn) fill(b []byte) error {
 	return err
 }
 
-// fillUntil is fill that stops, without an error, once the landing's fence closes.
+// fillUntil is fill that stops, without an error, once the landing's fence closes. With a landing it hashes what came, which the
+// processor's cache still holds.
 func (c *conn) fillUntil(b []byte, l *landing) (n int, err error) {
+	hashed := 0
 	for n < len(b) {
 		k, err := c.src.Read(b[n:])
 		n += k
+		if whole := n - n%auth.BlockSize; l != nil && (whole > hashed || n == len(b)) {
+			if n == len(b) {
+				whole = n
+			}
+			c.got = c.in.Blocks(c.got, b[hashed:whole])
+			hashed = whole
+		}
 		if err == nil || n == len(b) {
 			continue
 		}
@@ -175,81 +217,50 @@ type (
 func (e readEnd) interrupt()  { _ = e.nc.SetReadDeadline(time.Unix(1, 0)) }
 func (e writeEnd) interrupt() { _ = e.nc.SetWriteDeadline(time.Unix(1, 0)) }
 
-// slice takes a slice that has come: into its place, or nowhere. again is told of one with a wrong checksum, failed
-// of storage that failed.
+// slice takes a slice that has come: into its place, or nowhere. again is told of one with a wrong checksum.
 func (c *conn) slice(f *frame, l *landing, again func(call, i uint64) error) error {
 	i := int(f.number)
 	if l == nil || l.have == nil || f.number >= uint64(len(l.have)*64) {
-		return c.discard(int(f.length))
+		return c.discard(int(f.length) + tailSize)
 	}
 	off, n := l.slice(i)
 	if n != int64(f.length) {
 		return fmt.Errorf("slice %d of request %d has %d bytes, want %d", i, f.call, f.length, n)
 	}
 	if l.has(i) || !l.enter(readEnd{c}) {
-		return c.discard(int(f.length))
+		return c.discard(int(f.length) + tailSize)
 	}
 	dst := l.view.flat(off, n)
 	direct := dst != nil
 	if !direct {
 		dst = getBuffer()[:n]
 	}
+	leave := func() {
+		l.leave(readEnd{c})
+		if !direct {
+			putBuffer(dst)
+		}
+	}
+	c.got = c.got[:0]
 	k, err := c.fillUntil(dst, l)
-	if err != nil || k < len(dst) {
-		l.leave(readEnd{c})
-		if !direct {
-			putBuffer(dst)
-		}
-		if err != nil {
-			return err
-		}
-		return c.discard(len(dst) - k)
+	if err == nil && k < len(dst) { // the fence closed
+		leave()
+		return c.discard(len(dst) - k + tailSize)
 	}
-	// Storage may hang; nobody else's slices wait behind it.
-	if c.later == nil || !l.ram || l.last() {
-		return c.arrived(c.in, f, l, dst, direct, again)
+	var tail [tailSize]byte
+	if err == nil {
+		err = c.fill(tail[:])
 	}
-	head := *f
-	c.later <- func() error { return c.arrived(nil, &head, l, dst, direct, again) }
-	return nil
-}
-
-// checkLater starts the goroutine that checks slices while the next ones come. The end of the reader is followed by a call
-// of its result.
-func (c *conn) checkLater() (end func()) {
-	c.later = make(chan func() error, 2)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		for f := range c.later {
-			if err := f(); err != nil {
-				c.nc.Close() // the reader's next read fails
-			}
-		}
-	}()
-	return func() {
-		close(c.later)
-		<-done
-	}
-}
-
-// arrived checks a slice that has come and puts it where it belongs, if it is not there.
-func (c *conn) arrived(key *auth.Key, f *frame, l *landing, dst []byte, direct bool, again func(call, i uint64) error) error {
-	if key == nil {
-		key = c.in.Beside()
-	}
-	i := int(f.number)
-	off, n := l.slice(i)
 	switch {
-	case key.Piece(dst) != f.sum:
-		l.leave(readEnd{c})
-		if !direct {
-			putBuffer(dst)
-		}
+	case err != nil:
+		leave()
+		return err
+	case c.in.Tail(c.got) != binary.LittleEndian.Uint32(tail[:]):
+		leave()
 		return again(f.call, f.number)
 	case direct:
 		l.landed(i)
-		l.leave(readEnd{c})
+		leave()
 		return nil
 	}
 	put := func() {
@@ -262,12 +273,12 @@ func (c *conn) arrived(key *auth.Key, f *frame, l *landing, dst []byte, direct b
 		if err == nil {
 			l.landed(i)
 		}
-		l.leave(readEnd{c})
-		putBuffer(dst)
+		leave()
 		if err != nil {
 			l.close(err)
 		}
 	}
+	// Storage may hang; nobody else's slices wait behind it.
 	if l.ram {
 		put()
 		return nil

@@ -261,13 +261,6 @@ func (l *landing) landed(i int) {
 	}
 }
 
-// last reports whether at most one slice is missing.
-func (l *landing) last() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.left <= 1
-}
-
 // bitmap is which slices are there.
 func (l *landing) bitmap() []uint64 {
 	l.mu.Lock()

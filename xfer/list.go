@@ -301,6 +301,9 @@ func (v *view) flat(off, n int64) []byte {
 	return nil
 }
 
+// together reports whether it is one run of memory.
+func (v *view) together() bool { return len(v.parts) == 1 && v.parts[0].at.mem != nil }
+
 // inMemory reports whether all of it is memory.
 func (v *view) inMemory() bool {
 	var last *place

@@ -210,7 +210,6 @@ func (a *Agent) serveStream(c *conn, h *hello) error {
 	s.streams = append(s.streams, c)
 	g.mu.Unlock()
 	err := c.send(fWelcome, 0, 0, nil)
-	defer c.checkLater()()
 	c.src = whole(c.nc)
 	for err == nil {
 		var f frame

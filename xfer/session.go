@@ -7,7 +7,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/weft-fabric/weft/transport/auth"
 	"github.com/weft-fabric/weft/transport/shm"
 )
 
@@ -238,7 +237,6 @@ func (s *session) readControl() {
 
 // readStream reads slices until the session is lost.
 func (s *session) readStream(c *conn) {
-	defer c.checkLater()()
 	c.src = whole(c.nc)
 	for {
 		var f frame
@@ -314,7 +312,7 @@ func (s *sender) all(ctx context.Context, skip []uint64) error {
 	streams := s.streams[:max(1, min(len(s.streams), count-countBits(skip)))]
 	errs := make([]error, len(streams))
 	work := func(k int) { errs[k] = s.pump(ctx, streams[k], next, count) }
-	if count <= len(streams) {
+	if count <= len(streams) || s.view.together() {
 		work = func(k int) {
 			for i := next(); i < count && errs[k] == nil; i = next() {
 				errs[k] = s.one(ctx, streams[k], i)
@@ -335,21 +333,20 @@ func (s *sender) all(ctx context.Context, skip []uint64) error {
 	return nil
 }
 
-// outgoing is a slice that may be sent: its bytes, with their checksum.
+// outgoing is a slice that may be sent.
 type outgoing struct {
 	i   int
 	b   []byte
 	buf []byte // where they were gathered; nil if they lie together
-	sum uint32
 }
 
-// pump sends slices over a stream. While one is sent the next is gathered and its checksum made.
+// pump sends slices over a stream. While one is sent the next is gathered.
 func (s *sender) pump(ctx context.Context, c *conn, next func() int, count int) error {
 	first := next()
 	if first >= count {
 		return nil
 	}
-	head, err := s.prepare(ctx, c, c.out.Beside(), first)
+	head, err := s.prepare(ctx, c, first)
 	if err != nil {
 		return err
 	}
@@ -359,9 +356,8 @@ func (s *sender) pump(ctx context.Context, c *conn, next func() int, count int) 
 	var early error
 	go func() {
 		defer close(queue)
-		key := c.out.Beside()
 		for i := next(); i < count; i = next() {
-			o, err := s.prepare(ctx, c, key, i)
+			o, err := s.prepare(ctx, c, i)
 			if err != nil {
 				early = err
 				return
@@ -391,7 +387,7 @@ func (s *sender) pump(ctx context.Context, c *conn, next func() int, count int) 
 
 // one sends a slice.
 func (s *sender) one(ctx context.Context, c *conn, i int) error {
-	o, err := s.prepare(ctx, c, c.out.Beside(), i)
+	o, err := s.prepare(ctx, c, i)
 	if err != nil {
 		return err
 	}
@@ -400,7 +396,7 @@ func (s *sender) one(ctx context.Context, c *conn, i int) error {
 }
 
 // prepare waits for the turn of a slice and takes its bytes into use; drop ends that.
-func (s *sender) prepare(ctx context.Context, c *conn, key *auth.Key, i int) (o outgoing, err error) {
+func (s *sender) prepare(ctx context.Context, c *conn, i int) (o outgoing, err error) {
 	off := int64(i) * sliceSize
 	n := min(sliceSize, s.total-off)
 	if err := s.gate.take(ctx, s.class, n); err != nil {
@@ -426,7 +422,6 @@ func (s *sender) prepare(ctx context.Context, c *conn, key *auth.Key, i int) (o 
 			return o, err
 		}
 	}
-	o.sum = key.Piece(o.b)
 	return o, nil
 }
 
@@ -434,7 +429,7 @@ func (s *sender) put(ctx context.Context, c *conn, o outgoing) error {
 	err := c.while(ctx, func() error {
 		c.wmu.Lock()
 		defer c.wmu.Unlock()
-		return c.put(frame{kind: fData, length: uint32(len(o.b)), call: s.call, number: uint64(o.i), sum: o.sum, payload: o.b})
+		return c.putSlice(s.call, uint64(o.i), o.b)
 	})
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrLost, err)

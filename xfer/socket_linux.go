@@ -4,15 +4,18 @@ import (
 	"io"
 	"net"
 	"syscall"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
 
 // socket reads a TCP socket for those who want all of what they ask for: the kernel wakes the reader when that much is there,
-// or lowWater, instead of for every packet.
+// or lowWater, instead of for every packet. What follows a slice comes with it: its checksum and the next header.
 type socket struct {
-	raw syscall.RawConn
-	low int // the socket's mark
+	raw  syscall.RawConn
+	low  int // the socket's mark
+	more [tailSize + frameSize]byte
+	rest []byte // of more: what has come and was not asked for yet
 }
 
 // lowWater is how many bytes are worth waking up for.
@@ -32,9 +35,17 @@ func whole(nc net.Conn) io.Reader {
 }
 
 func (s *socket) Read(b []byte) (n int, err error) {
+	if len(s.rest) > 0 {
+		n = copy(b, s.rest)
+		s.rest = s.rest[n:]
+		return n, nil
+	}
+	if len(b) == 0 {
+		return 0, nil
+	}
 	e := s.raw.Read(func(fd uintptr) bool {
 		for {
-			n, err = unix.Read(int(fd), b)
+			n, err = s.readv(int(fd), b)
 			switch {
 			case err == unix.EINTR:
 			case err == unix.EAGAIN:
@@ -56,5 +67,21 @@ func (s *socket) Read(b []byte) (n int, err error) {
 	case n == 0:
 		return 0, io.EOF
 	}
+	if n > len(b) {
+		s.rest = s.more[:n-len(b)]
+		n = len(b)
+	}
 	return n, nil
+}
+
+// readv reads into b, and behind it into more.
+func (s *socket) readv(fd int, b []byte) (int, error) {
+	v := [2]unix.Iovec{{Base: unsafe.SliceData(b)}, {Base: &s.more[0]}}
+	v[0].SetLen(len(b))
+	v[1].SetLen(len(s.more))
+	n, _, e := unix.Syscall(unix.SYS_READV, uintptr(fd), uintptr(unsafe.Pointer(&v[0])), 2)
+	if e != 0 {
+		return 0, e
+	}
+	return int(n), nil
 }

@@ -17,10 +17,12 @@ import (
 //	 8  u64 request or call              16  u64 slice, lease, or another number
 //	24  u32 checksum of the payload      28  u32 checksum of the header with this field zero
 //
-// Checksums are those of transport/auth: keyed by the connection's secret, and in order.
+// Checksums are those of transport/auth: keyed by the connection's secret, and in order. That of a slice follows its bytes, 4 bytes
+// long, and its header has none: it is made while the bytes are sent.
 const (
 	frameSize  = 32
-	frameMagic = 0x5846
+	tailSize   = 4
+	frameMagic = 0x5847
 	maxPayload = 32 << 20
 )
 

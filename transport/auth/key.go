@@ -54,9 +54,6 @@ func newKey(secret []byte) *Key {
 // Plain reports whether checksums are without a secret.
 func (k *Key) Plain() bool { return k.block == nil }
 
-// Beside is a key that makes the same checksums of pieces, for another goroutine. It is not for headers.
-func (k *Key) Beside() *Key { return &Key{block: k.block, seed: k.seed} }
-
 // Next goes on to the next frame: to be called once the header of one is on its way, or taken.
 func (k *Key) Next() { k.frames++ }
 
@@ -74,6 +71,33 @@ func (k *Key) Piece(b []byte) uint32 {
 		return crc32.Update(0, castagnoli, b)
 	}
 	return k.seal(xxh3.HashSeed(b, k.seed), 1<<63)
+}
+
+// BlockSize is what Blocks makes one hash of.
+const BlockSize = 64 << 10
+
+// Blocks appends the hashes of b, block by block, to those of the blocks before it. The last block may be shorter. So the checksum of
+// long bytes is made of parts that the processor's cache still holds.
+func (k *Key) Blocks(hashes, b []byte) []byte {
+	for len(b) > 0 {
+		n := min(len(b), BlockSize)
+		if k.block == nil {
+			hashes = binary.LittleEndian.AppendUint64(hashes, uint64(crc32.Update(0, castagnoli, b[:n])))
+		} else {
+			hashes = binary.LittleEndian.AppendUint64(hashes, xxh3.HashSeed(b[:n], k.seed))
+		}
+		b = b[n:]
+	}
+	return hashes
+}
+
+// Tail is the checksum of bytes that follow a header, of their blocks' hashes. It belongs to the frame of the header that was written or taken
+// last, and to no other.
+func (k *Key) Tail(hashes []byte) uint32 {
+	if k.block == nil {
+		return crc32.Update(0, castagnoli, hashes)
+	}
+	return k.seal(xxh3.HashSeed(hashes, k.seed), k.frames|1<<62)
 }
 
 func (k *Key) seal(hash, number uint64) uint32 {

@@ -550,7 +550,7 @@ func (c *Config) beside(ctx context.Context, b *bout, children []*Child, block i
 		list = append(list, c.ucx(ctx, block, batch), c.rma(ctx, block, batch, total))
 	}
 	if c.Local == xfer.GPU || c.Remote == xfer.GPU {
-		o, end := c.gpuCopy(per)
+		o, end := c.gpuCopy(per, total)
 		ends = append(ends, end)
 		list = append(list, o)
 	}

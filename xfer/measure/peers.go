@@ -170,8 +170,9 @@ func (c *Config) rma(ctx context.Context, block int64, batch int, total int64) o
 	return o
 }
 
-// gpuCopy is what the GPU's driver does alone: a copy from or to pinned memory, or inside the GPU.
-func (c *Config) gpuCopy(per int64) (o other, end func()) {
+// gpuCopy is what the GPU's driver does alone: a copy from or to pinned memory, or inside the GPU. It goes through as much memory as a
+// region has: a few bytes would stay in the cache.
+func (c *Config) gpuCopy(per, total int64) (o other, end func()) {
 	o, end = other{name: "pinned copy", inside: true}, func() {}
 	inside := c.Local == xfer.GPU && c.Remote == xfer.GPU
 	if inside {
@@ -200,13 +201,13 @@ func (c *Config) gpuCopy(per int64) (o other, end func()) {
 		done()
 	}
 	if q, err = d.Queue(); err == nil {
-		at[0], err = d.Alloc(int(per))
+		at[0], err = d.Alloc(int(total))
 	}
 	if err == nil && inside {
-		at[1], err = d.Alloc(int(per))
+		at[1], err = d.Alloc(int(total))
 	}
 	if err == nil && !inside {
-		b := make([]byte, per)
+		b := make([]byte, total)
 		for i := range b {
 			b[i] = byte(i)
 		}
@@ -221,15 +222,16 @@ func (c *Config) gpuCopy(per int64) (o other, end func()) {
 	in := (c.Local == xfer.GPU) == (c.Op == xfer.Read) // into the GPU
 	o.run = func(iters int) (time.Duration, error) {
 		began := time.Now()
-		for range iters {
+		for k := range iters {
+			off := int64(k) % (total / per) * per
 			var err error
 			switch {
 			case inside:
-				err = q.Copy(at[1], at[0], int(per))
+				err = q.Copy(at[1]+gpu.Ptr(off), at[0]+gpu.Ptr(off), int(per))
 			case in:
-				err = q.In(at[0], host)
+				err = q.In(at[0]+gpu.Ptr(off), host[off:][:per])
 			default:
-				err = q.Out(host, at[0])
+				err = q.Out(host[off:][:per], at[0]+gpu.Ptr(off))
 			}
 			if err != nil {
 				return 0, err
