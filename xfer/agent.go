@@ -242,9 +242,9 @@ func (a *Agent) Close() error {
 		}
 	}
 	a.mu.Lock()
-	conns := make([]*conn, 0, len(a.conns))
+	conns := make([]net.Conn, 0, len(a.conns))
 	for c := range a.conns {
-		conns = append(conns, c)
+		conns = append(conns, c.nc)
 	}
 	var leases []*lease
 	for _, l := range a.leases {
@@ -252,7 +252,7 @@ func (a *Agent) Close() error {
 	}
 	a.mu.Unlock()
 	for _, c := range conns {
-		c.nc.Close()
+		c.Close()
 	}
 	for _, l := range leases {
 		l.end("its owner closed")

@@ -48,10 +48,11 @@ func (a *Agent) newConn(nc net.Conn, secret *auth.Secret, dialer bool) *conn {
 }
 
 func (c *conn) close() {
-	c.nc.Close()
 	c.agent.mu.Lock()
+	nc := c.nc
 	delete(c.agent.conns, c)
 	c.agent.mu.Unlock()
+	nc.Close()
 }
 
 // send writes a frame. Its payload has a checksum.
@@ -157,18 +158,18 @@ func (c *conn) next(f *frame) error {
 
 // fill reads all of b; an interruption that was meant for another request does not count.
 func (c *conn) fill(b []byte) error {
-	_, err := c.fillUntil(b, nil)
+	_, err := c.fillUntil(b, nil, false)
 	return err
 }
 
-// fillUntil is fill that stops, without an error, once the landing's fence closes. With a landing it hashes what came, which the
+// fillUntil is fill that stops, without an error, once the landing's fence closes. If it is to, it hashes what came, which the
 // processor's cache still holds.
-func (c *conn) fillUntil(b []byte, l *landing) (n int, err error) {
+func (c *conn) fillUntil(b []byte, l *landing, hash bool) (n int, err error) {
 	hashed := 0
 	for n < len(b) {
 		k, err := c.src.Read(b[n:])
 		n += k
-		if whole := n - n%auth.BlockSize; l != nil && (whole > hashed || n == len(b)) {
+		if whole := n - n%auth.BlockSize; hash && (whole > hashed || n == len(b)) {
 			if n == len(b) {
 				whole = n
 			}
@@ -242,19 +243,20 @@ func (c *conn) slice(f *frame, l *landing, again func(call, i uint64) error) err
 		}
 	}
 	c.got = c.got[:0]
-	k, err := c.fillUntil(dst, l)
-	if err == nil && k < len(dst) { // the fence closed
-		leave()
-		return c.discard(len(dst) - k + tailSize)
-	}
+	k, err := c.fillUntil(dst, l, true)
 	var tail [tailSize]byte
-	if err == nil {
-		err = c.fill(tail[:])
+	if err == nil && k == len(dst) {
+		var more int
+		more, err = c.fillUntil(tail[:], l, false)
+		k += more
 	}
 	switch {
 	case err != nil:
 		leave()
 		return err
+	case k < len(dst)+tailSize: // the fence closed
+		leave()
+		return c.discard(len(dst) + tailSize - k)
 	case c.in.Tail(c.got) != binary.LittleEndian.Uint32(tail[:]):
 		leave()
 		return again(f.call, f.number)
@@ -303,7 +305,7 @@ func putBuffer(b []byte) { b = b[:ioSize]; buffers.Put(&b) }
 // linkKey is a peer and the network by which it is reached.
 type linkKey struct {
 	id      ID
-	network string // "unix" or "tcp"
+	network string // "unix", "tcp" or "ucx"
 }
 
 // link is the way to a peer: one session after another.
@@ -390,10 +392,21 @@ func (l *link) get(ctx context.Context) (*session, error) {
 }
 
 func (l *link) where() []string {
-	if l.network == "unix" {
+	if l.socket() == "unix" {
 		return []string{l.peer.local}
 	}
 	return l.peer.addrs
+}
+
+// socket is the kind of sockets that its ends meet by.
+func (l *link) socket() string {
+	if l.network == "ucx" && l.peer.sameHost() {
+		return "unix"
+	}
+	if l.network == "ucx" {
+		return "tcp"
+	}
+	return l.network
 }
 
 // dial makes a session: a connection for control to the first address that answers, and streams to all.
@@ -426,6 +439,11 @@ func (l *link) dial(ctx context.Context) (*session, error) {
 		if i == first {
 			count++ // one for those in a hurry
 		}
+		if l.network == "ucx" { // it chooses by itself what it takes
+			if count = 0; i == first {
+				count = 1
+			}
+		}
 		for range count {
 			c, err := l.connect(ctx, s, addr, n)
 			if err != nil {
@@ -455,7 +473,7 @@ func (l *link) connect(ctx context.Context, s *session, addr string, stream int)
 	ctx, cancel := context.WithTimeout(ctx, auth.Timeout)
 	defer cancel()
 	var d net.Dialer
-	nc, err := d.DialContext(ctx, l.network, addr)
+	nc, err := d.DialContext(ctx, l.socket(), addr)
 	if err != nil {
 		return nil, err
 	}
@@ -475,7 +493,7 @@ func (l *link) connect(ctx context.Context, s *session, addr string, stream int)
 func (l *link) greet(ctx context.Context, s *session, nc net.Conn, addr string, stream int) (*conn, error) {
 	a := l.agent
 	raw := nc
-	if l.network == "tcp" {
+	if l.socket() == "tcp" {
 		host, _, _ := net.SplitHostPort(addr)
 		var err error
 		if nc, err = auth.Client(ctx, nc, a.cfg.TLS, host); err != nil {
@@ -496,6 +514,10 @@ func (l *link) greet(ctx context.Context, s *session, nc net.Conn, addr string, 
 	if shares {
 		h.flags |= helloShares
 	}
+	over := stream >= 0 && l.network == "ucx"
+	if over {
+		h.flags |= helloUCX
+	}
 	if err := c.send(fHello, uint64(wordAddress(a.word)), *a.word, h.put()); err != nil {
 		c.close()
 		return nil, err
@@ -511,14 +533,17 @@ func (l *link) greet(ctx context.Context, s *session, nc net.Conn, addr string, 
 		c.close()
 		return nil, err
 	}
-	switch {
-	case f.kind == fFail:
+	err = welcomed(&f)
+	if err == nil && over {
+		if err = c.overUCX(ctx, 0); err == nil {
+			if err = c.next(&f); err == nil {
+				err = welcomed(&f)
+			}
+		}
+	}
+	if err != nil {
 		c.close()
-		_, err := parseFail(f.payload)
 		return nil, err
-	case f.kind != fWelcome:
-		c.close()
-		return nil, fmt.Errorf("it answered with a frame of kind %d", f.kind)
 	}
 	if stream < 0 {
 		if err := s.welcome(raw, &f); err != nil {
@@ -528,4 +553,16 @@ func (l *link) greet(ctx context.Context, s *session, nc net.Conn, addr string, 
 	}
 	c.greet = nil
 	return c, nil
+}
+
+// welcomed says why a frame is no welcome.
+func welcomed(f *frame) error {
+	switch f.kind {
+	case fWelcome:
+		return nil
+	case fFail:
+		_, err := parseFail(f.payload)
+		return err
+	}
+	return fmt.Errorf("it answered with a frame of kind %d", f.kind)
 }

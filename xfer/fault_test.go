@@ -88,7 +88,7 @@ func TestBadInput(t *testing.T) {
 
 // What a peer was never given, it cannot use: wrong keys, wrong tokens, earlier lives, rights.
 func TestForeign(t *testing.T) {
-	for _, path := range []string{"process", "shm", "unix", "tcp"} {
+	for _, path := range withUCX("process", "shm", "unix", "tcp") {
 		t.Run(path, func(t *testing.T) {
 			ctx := limit(t)
 			change := func(c *Config) { c.Path = path }
@@ -275,7 +275,7 @@ func (s *sickStorage) WriteAt(ctx context.Context, p []byte, off int64) error {
 
 // A deadline ends a request that hangs in storage, at both ends; a cancelled one lands no byte any more.
 func TestDeadlineAndCancel(t *testing.T) {
-	for _, path := range []string{"process", "unix", "tcp"} {
+	for _, path := range withUCX("process", "unix", "tcp") {
 		for _, op := range []Op{Read, Write} {
 			t.Run(path+"/"+op.String(), func(t *testing.T) {
 				ctx := limit(t)
@@ -387,7 +387,7 @@ func (r *Region) landings() map[*landing]struct{} {
 
 // A grant ends when its reader gives it back, or its time is over; then the reader fails before it uses the bytes.
 func TestGrants(t *testing.T) {
-	for _, path := range []string{"process", "shm", "unix", "tcp"} {
+	for _, path := range withUCX("process", "shm", "unix", "tcp") {
 		t.Run(path, func(t *testing.T) {
 			ctx := limit(t)
 			change := func(c *Config) { c.Path = path }
@@ -577,7 +577,7 @@ func TestResumeNeedsTheLease(t *testing.T) {
 
 // The peer is gone in the middle: this end fails at once and names it; the other way around within a second.
 func TestPeerGone(t *testing.T) {
-	for _, path := range []string{"unix", "tcp"} {
+	for _, path := range withUCX("unix", "tcp") {
 		t.Run(path, func(t *testing.T) {
 			ctx := limit(t)
 			change := func(c *Config) { c.Path = path }

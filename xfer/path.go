@@ -20,7 +20,8 @@ import (
 //	gpu       processes of one host, memory of one GPU: the GPU copies out of the other's memory
 //	unix      processes of one host, storage that one of them must read: sockets of the host
 //	tcp       sockets between hosts
-var Paths = []string{"process", "shm", "pull", "gpu", "unix", "tcp"}
+//	ucx       UCX, where both ends have it; taken only where it is demanded, or was measured to be faster
+var Paths = []string{"process", "shm", "pull", "gpu", "unix", "tcp", "ucx"}
 
 // Route is a path, whether it can be taken, and what it costs.
 type Route struct {
@@ -194,6 +195,20 @@ func (r *Request) try(path string) (*Route, error) {
 			return no("agent %s has no address", p.id.Name)
 		}
 		return &Route{Path: path, OK: true, Why: "by " + strings.Join(p.addrs, ", "), link: p.link("tcp")}, nil
+	}
+	if path == "ucx" {
+		if err := r.agent.noUCX(); err != nil {
+			return no("%v", err)
+		}
+		l := p.link("ucx")
+		s, err := l.get(r.ctx)
+		if errors.Is(err, ErrPath) {
+			return no("%v", err)
+		}
+		if err != nil {
+			return nil, err
+		}
+		return &Route{Path: path, OK: true, Why: "by " + s.streams[0].nc.(*ucxStream).name, link: l}, nil
 	}
 	if !p.sameHost() {
 		return no("agent %s is on another host", p.id.Name)

@@ -207,9 +207,20 @@ func (a *Agent) serveStream(c *conn, h *hello) error {
 		g.mu.Unlock()
 		return fmt.Errorf("%w: stream %d of a session that is not the present one of %s", ErrLost, h.stream, h.from)
 	}
-	s.streams = append(s.streams, c)
+	over := h.flags&helloUCX != 0
+	if !over {
+		s.streams = append(s.streams, c)
+	}
 	g.mu.Unlock()
 	err := c.send(fWelcome, 0, 0, nil)
+	if over && err == nil {
+		if err = a.meetUCX(c); err == nil {
+			g.mu.Lock()
+			s.streams = append(s.streams, c)
+			g.mu.Unlock()
+			err = c.send(fWelcome, 0, 0, nil)
+		}
+	}
 	c.src = whole(c.nc)
 	for err == nil {
 		var f frame
@@ -223,6 +234,20 @@ func (a *Agent) serveStream(c *conn, h *hello) error {
 	}
 	g.detach(s, err)
 	return nil
+}
+
+// meetUCX lets the frames of a guest's stream go over UCX.
+func (a *Agent) meetUCX(c *conn) error {
+	ctx, cancel := context.WithTimeout(a.base, auth.Timeout)
+	defer cancel()
+	c.greet = ctx
+	stop := context.AfterFunc(ctx, readEnd{c}.interrupt)
+	err := c.overUCX(ctx, 1)
+	c.greet = nil
+	if !stop() && err == nil {
+		err = ctx.Err()
+	}
+	return err
 }
 
 // again asks for a slice that came with a wrong checksum.

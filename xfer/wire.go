@@ -234,7 +234,10 @@ type hello struct {
 	pid     int
 }
 
-const helloShares = 1 // the next byte comes with the descriptor of the sender's share
+const (
+	helloShares = 1 << iota // the next byte comes with the descriptor of the sender's share
+	helloUCX                // of a stream: its frames go over UCX
+)
 
 func (h *hello) put() []byte {
 	var w writer
