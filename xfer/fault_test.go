@@ -288,6 +288,11 @@ func TestDeadlineAndCancel(t *testing.T) {
 					t.Fatal(err)
 				}
 				p := meet(t, a, b)
+				if path == "ucx" { // UCX starts in a tenth of a second
+					if _, err := p.link("ucx").get(ctx); err != nil {
+						t.Fatal(err)
+					}
+				}
 				post := func(limit time.Duration) *Request {
 					q, err := a.Post(Transfer{Op: op, Local: prepare(t, a, nil, mine.At(0, n)), Remote: prepare(t, a, p, remote(t, p, "sick").At(0, n)), Notice: []byte("n"), Timeout: limit})
 					if err != nil {

@@ -21,6 +21,7 @@ import (
 	"github.com/weft-fabric/weft/ckpt/blob"
 	"github.com/weft-fabric/weft/gpu"
 	"github.com/weft-fabric/weft/gpu/soft"
+	"github.com/weft-fabric/weft/transport/ucx"
 	"github.com/zeebo/xxh3"
 )
 
@@ -292,6 +293,9 @@ func matrixWays() [][2]string {
 	ways := [][2]string{{"shm", "host"}, {"tcp", "host"}, {"unix", "file"}, {"unix", "object"}, {"gpu", "gpu"}}
 	if os.Geteuid() == 0 {
 		ways = append(ways, [2]string{"pull", "host"})
+	}
+	if _, err := ucx.Version(); err == nil {
+		ways = append(ways, [2]string{"ucx", "host"})
 	}
 	return ways
 }
