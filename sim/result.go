@@ -125,15 +125,21 @@ func (w *world) passed(sum []float64) {
 		for i := range w.conns {
 			byFlow[w.conns[i].wide] = w.conns[i].bytes
 		}
+		middles := make([]float64, len(s.middles))
 		for k := range s.n {
 			for f := s.first[k]; f < s.first[k+1]; f++ {
-				if bytes := byFlow[s.orbit(k, f)]; bytes > 0 {
-					for _, part := range s.parts(f) {
-						for _, u := range part {
-							sum[u.wire] += float64(bytes) * float64(u.share)
-						}
-					}
+				bytes := float64(byFlow[s.orbit(k, f)])
+				for _, u := range s.own(f) {
+					sum[u.wire] += bytes * float64(u.share)
 				}
+				if mid := s.mid[f]; mid >= 0 {
+					middles[mid] += bytes
+				}
+			}
+		}
+		for mid, bytes := range middles {
+			for _, u := range s.middles[mid] {
+				sum[u.wire] += bytes * float64(u.share)
 			}
 		}
 		return

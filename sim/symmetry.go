@@ -2,6 +2,7 @@ package sim
 
 import (
 	"math"
+	"slices"
 
 	"github.com/weft-fabric/weft/sched"
 	"github.com/weft-fabric/weft/unit"
@@ -17,14 +18,16 @@ type symmetry struct {
 	sends  [][]hop         // by rank below base: where it may send
 	hops   []map[hop]int32 // the same, to find one: its index in sends
 
-	first   []int32 // by rank: its first flow; one more at the end
-	uses    []use   // of all flows
-	at      []int32 // by flow: its first use; one more at the end
-	mid     [][]use // by flow: more uses
-	latency []unit.Time
-	leaves  []bool   // by flow: it leaves by a NIC
-	colour  []uint64 // by wire
-	loads   [][]load // by flow of a rank below period
+	first    []int32 // by rank: its first flow; one more at the end
+	uses     []use   // of all flows
+	at       []int32 // by flow: its first use; one more at the end
+	mid      []int32 // by flow: the middle with more uses; -1 for none
+	middles  [][]use // what flows between two switches have in common: thousands of links, and few middles
+	latency  []unit.Time
+	leaves   []bool   // by flow: it leaves by a NIC
+	colour   []uint64 // by wire
+	capacity []int64  // by wire
+	loads    [][]load // by flow of a rank below period
 }
 
 // hop is a way that messages may take, from any rank of a kind.
@@ -96,7 +99,8 @@ func (s *symmetry) route(r *run) error {
 	s.latency = make([]unit.Time, 0, total)
 	s.leaves = make([]bool, 0, total)
 	s.uses = make([]use, 0, int(total)*9)
-	s.mid = make([][]use, 0, total)
+	s.mid = make([]int32, 0, total)
+	known := map[*use]int32{}
 	var p path
 	for k := range s.n {
 		for _, h := range s.sends[k%s.base] {
@@ -105,7 +109,16 @@ func (s *symmetry) route(r *run) error {
 			}
 			s.at = append(s.at, int32(len(s.uses)))
 			s.uses = append(s.uses, p.uses...)
-			s.mid = append(s.mid, p.mid)
+			mid := int32(-1)
+			if len(p.mid) > 0 {
+				var ok bool
+				if mid, ok = known[&p.mid[0]]; !ok {
+					mid = int32(len(s.middles))
+					known[&p.mid[0]] = mid
+					s.middles = append(s.middles, p.mid)
+				}
+			}
+			s.mid = append(s.mid, mid)
 			s.latency = append(s.latency, p.latency)
 			s.leaves = append(s.leaves, p.net)
 		}
@@ -114,11 +127,23 @@ func (s *symmetry) route(r *run) error {
 	return nil
 }
 
-// parts gives the uses of a flow.
-func (s *symmetry) parts(f int32) [2][]use { return [2][]use{s.uses[s.at[f]:s.at[f+1]], s.mid[f]} }
+// own gives the uses of a flow that are not in its middle.
+func (s *symmetry) own(f int32) []use { return s.uses[s.at[f]:s.at[f+1]] }
+
+// middle gives the others.
+func (s *symmetry) middle(f int32) []use {
+	if s.mid[f] < 0 {
+		return nil
+	}
+	return s.middles[s.mid[f]]
+}
 
 // refine finds the smallest period that colours of links respect.
 func (s *symmetry) refine(r *run) {
+	s.capacity = make([]int64, 2*(len(s.net.g.Links)+len(s.net.g.Nodes)))
+	for i := range s.capacity {
+		s.capacity[i] = s.net.capacity(wire(i))
+	}
 	sig := make([]uint64, s.n)
 	for k := range s.n {
 		h := uint64(1)
@@ -127,37 +152,28 @@ func (s *symmetry) refine(r *run) {
 		}
 		for f := s.first[k]; f < s.first[k+1]; f++ {
 			h = mix(h, uint64(s.latency[f]))
-			sum := uint64(len(s.mid[f])) // the loop below looks closer
-			for _, u := range s.uses[s.at[f]:s.at[f+1]] {
-				sum += mix(uint64(s.net.capacity(u.wire)), uint64(u.share))
+			sum := uint64(len(s.middle(f))) // the loop below looks closer
+			for _, u := range s.own(f) {
+				sum += mix(uint64(s.capacity[u.wire]), uint64(u.share))
 			}
 			h = mix(h, sum)
 		}
 		sig[k] = h
 	}
 	s.period = s.repeats(sig, s.base)
-	s.colour = make([]uint64, 2*(len(s.net.g.Links)+len(s.net.g.Nodes)))
-	next := make([]uint64, s.n)
+	s.colour = make([]uint64, len(s.capacity))
+	next, sums := make([]uint64, s.n), make([]uint64, len(s.middles))
 	for s.period < s.n {
-		clear(s.colour)
-		for k := range s.n {
-			for f := s.first[k]; f < s.first[k+1]; f++ {
-				orbit := uint64(s.orbit(k, f))
-				for _, part := range s.parts(f) {
-					for _, u := range part {
-						s.colour[u.wire] += mix(orbit+1, uint64(u.share))
-					}
-				}
-			}
+		s.paint()
+		for i, mid := range s.middles {
+			sums[i] = s.seen(mid)
 		}
 		for k := range s.n {
 			h := sig[k]
 			for f := s.first[k]; f < s.first[k+1]; f++ {
-				sum := uint64(0)
-				for _, part := range s.parts(f) {
-					for _, u := range part {
-						sum += mix(mix(s.colour[u.wire], uint64(s.net.capacity(u.wire))), uint64(u.share))
-					}
+				sum := s.seen(s.own(f))
+				if mid := s.mid[f]; mid >= 0 {
+					sum += sums[mid]
 				}
 				h = mix(h, sum)
 			}
@@ -169,6 +185,61 @@ func (s *symmetry) refine(r *run) {
 		}
 		s.period = p
 	}
+}
+
+// paint gives every wire a colour: a sum over the flows that cross it, in which those that correspond count the same.
+// The flows of one middle are added up before its wires are looked at.
+func (s *symmetry) paint() {
+	clear(s.colour)
+	shares := s.shares()
+	through := make([][]uint64, len(s.middles)) // by middle and by share
+	for i := range through {
+		through[i] = make([]uint64, len(shares[i]))
+	}
+	for k := range s.n {
+		for f := s.first[k]; f < s.first[k+1]; f++ {
+			orbit := uint64(s.orbit(k, f)) + 1
+			for _, u := range s.own(f) {
+				s.colour[u.wire] += mix(orbit, uint64(u.share))
+			}
+			if mid := s.mid[f]; mid >= 0 {
+				for i, share := range shares[mid] {
+					through[mid][i] += mix(orbit, uint64(share))
+				}
+			}
+		}
+	}
+	for mid, uses := range s.middles {
+		last := 0
+		for _, u := range uses {
+			if shares[mid][last] != u.share {
+				last = slices.Index(shares[mid], u.share)
+			}
+			s.colour[u.wire] += through[mid][last]
+		}
+	}
+}
+
+// shares lists which shares the uses of every middle have.
+func (s *symmetry) shares() [][]int32 {
+	list := make([][]int32, len(s.middles))
+	for i, uses := range s.middles {
+		for _, u := range uses {
+			if n := len(list[i]); n > 0 && list[i][n-1] == u.share || slices.Contains(list[i], u.share) {
+				continue
+			}
+			list[i] = append(list[i], u.share)
+		}
+	}
+	return list
+}
+
+// seen sums up what a flow sees of wires.
+func (s *symmetry) seen(uses []use) (sum uint64) {
+	for _, u := range uses {
+		sum += mix(mix(s.colour[u.wire], uint64(s.capacity[u.wire])), uint64(u.share))
+	}
+	return sum
 }
 
 // orbit numbers a rank's flow together with all that correspond to it.
@@ -204,38 +275,60 @@ func (s *symmetry) resources(w *world) {
 	byColour := map[uint64]int32{}
 	stands := make([]int32, len(s.colour)) // the resource, plus one, that a wire stands for
 	s.loads = make([][]load, flows)
-	for f := range flows {
-		for _, part := range s.parts(f) {
-			for _, u := range part {
-				key := mix(s.colour[u.wire], uint64(s.net.capacity(u.wire)))
-				if _, ok := byColour[key]; !ok {
-					byColour[key] = w.resource(u.wire, s.net.capacity(u.wire))
-					stands[u.wire] = byColour[key] + 1
-				}
+	stand := func(uses []use) {
+		for _, u := range uses {
+			key := mix(s.colour[u.wire], uint64(s.capacity[u.wire]))
+			if _, ok := byColour[key]; !ok {
+				byColour[key] = w.resource(u.wire, s.capacity[u.wire])
+				stands[u.wire] = byColour[key] + 1
 			}
 		}
 	}
+	looked := make([]bool, len(s.middles))
+	for f := range flows {
+		stand(s.own(f))
+		if mid := s.mid[f]; mid >= 0 && !looked[mid] {
+			looked[mid] = true
+			stand(s.middles[mid])
+		}
+	}
+	loads := func(uses []use) (list []load) {
+		for _, u := range uses {
+			if res := stands[u.wire] - 1; res >= 0 {
+				list = append(list, load{res: res, share: int64(u.share)})
+			}
+		}
+		return list
+	}
+	middles := make([][]load, len(s.middles))
+	for i, uses := range s.middles {
+		middles[i] = loads(uses)
+	}
 	for k := range s.n {
 		for f := s.first[k]; f < s.first[k+1]; f++ {
-			for _, part := range s.parts(f) {
-				for _, u := range part {
-					if res := stands[u.wire] - 1; res >= 0 {
-						s.add(s.orbit(k, f), res, u.share)
-					}
+			orbit := s.orbit(k, f)
+			for _, u := range s.own(f) {
+				if res := stands[u.wire] - 1; res >= 0 {
+					s.add(orbit, res, int64(u.share))
+				}
+			}
+			if mid := s.mid[f]; mid >= 0 {
+				for _, l := range middles[mid] {
+					s.add(orbit, l.res, l.share)
 				}
 			}
 		}
 	}
 }
 
-func (s *symmetry) add(orbit, res int32, share int32) {
+func (s *symmetry) add(orbit, res int32, share int64) {
 	for i := range s.loads[orbit] {
 		if l := &s.loads[orbit][i]; l.res == res {
-			l.share += int64(share)
+			l.share += share
 			return
 		}
 	}
-	s.loads[orbit] = append(s.loads[orbit], load{res: res, share: int64(share)})
+	s.loads[orbit] = append(s.loads[orbit], load{res: res, share: share})
 }
 
 // flow gives what a simulated rank's flow loads.
