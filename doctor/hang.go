@@ -114,8 +114,39 @@ func (w *world) judge() *Hang {
 	if len(h.Candidates) > 0 && h.Confidence > 0.85 {
 		h.Confidence = 0.85
 	}
+	w.doubt(h)
 	w.describe(h, full, views)
 	return h
+}
+
+// candidate leaves out of the culprits those of whom less is known than of others: without a
+// file where somebody with one is to blame, and with a cut one where others left none.
+func (w *world) candidate(culprits []int) []int {
+	known := func(r int) bool { return w.dumps[r] != nil }
+	gone := func(r int) bool { return !known(r) && w.cut[r] == nil }
+	for _, better := range []func(int) bool{known, gone} {
+		if slices.ContainsFunc(culprits, better) {
+			return slices.DeleteFunc(culprits, func(r int) bool { return !better(r) })
+		}
+	}
+	return culprits
+}
+
+// doubt lowers the confidence where a culprit's dump is cut, or where nothing tells whose a
+// dump is.
+func (w *world) doubt(h *Hang) {
+	for _, r := range h.Culprits {
+		if w.cut[r] != nil {
+			h.Confidence = min(h.Confidence, 0.5)
+		}
+		for at, may := range w.guess {
+			if at == r || slices.Contains(may, r) {
+				h.Confidence = min(h.Confidence, 0.5)
+				h.Why = append(h.Why, fmt.Sprintf("nothing tells which of %s wrote %s: the numbers may be swapped", ranksText(may), w.dumps[at].File))
+				return
+			}
+		}
+	}
 }
 
 // reach says how far a member is with the oldest unfinished operation of another rank:
@@ -171,6 +202,8 @@ func (w *world) inOrder(views map[int]*view) *Hang {
 		for _, m := range members {
 			switch {
 			case m == r:
+			case views[m] == nil && w.passed(m, key, o):
+				passed = true
 			case views[m] == nil:
 				lost = append(lost, m)
 			default:
@@ -205,6 +238,7 @@ func (w *world) inOrder(views map[int]*view) *Hang {
 		}
 	}
 	slices.Sort(culprits)
+	culprits = w.candidate(culprits)
 	class := map[string]int{}
 	for _, r := range culprits {
 		switch {
@@ -240,6 +274,7 @@ func (w *world) inOrder(views map[int]*view) *Hang {
 	if len(h.Candidates) > 0 {
 		h.Confidence = min(h.Confidence, 0.85)
 	}
+	w.doubt(h)
 	w.describe(h, edges, views)
 	if h.Operation == "" { // nobody waits for them yet
 		o := views[culprits[0]].first
@@ -259,7 +294,7 @@ func (w *world) missed(edges []edge, views map[int]*view) []int {
 		c, cycle := sinks(list)
 		c = slices.DeleteFunc(c, func(r int) bool { return w.dumps[r] != nil })
 		if len(c) > 0 && !cycle {
-			return c
+			return w.candidate(c)
 		}
 	}
 	return nil
@@ -686,6 +721,9 @@ func (w *world) describe(h *Hang, edges []edge, views map[int]*view) {
 		who = slices.Compact(who)
 		v := views[c]
 		what := "left no dump"
+		if w.cut[c] != nil {
+			what = "left a dump that is cut"
+		}
 		switch {
 		case v != nil && v.first == nil:
 			what = "has no unfinished operation"

@@ -2,6 +2,7 @@ package doctor_test
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/binary"
 	"fmt"
 	"os"
@@ -74,6 +75,7 @@ type step struct {
 	from, to int // of a message, ranks inside the group
 	p2p      bool
 	size     int
+	dtype    string // Float unless told
 }
 
 // dumpsOf writes the dumps of a job of which every rank has finished some operations
@@ -129,7 +131,7 @@ func (j dumpJob) value(rank int) dict {
 			}
 		}
 		entries = append(entries, dict{{"record_id", i}, {"pg_id", ids[s.group]}, {"process_group", tuple{s.group, "group " + s.group}}, {"collective_seq_id", s.seq}, {"p2p_seq_id", s.seq}, {"op_id", s.seq},
-			{"profiling_name", "nccl:" + name}, {"state", state}, {"is_p2p", s.p2p}, {"input_sizes", []any{[]any{s.size}}}, {"output_sizes", []any{[]any{s.size}}}, {"input_dtypes", []any{"Float"}}, {"time_created_ns", 1700000000000000000 + i}, {"retired", state == "completed"}, {"timeout_ms", 600000}})
+			{"profiling_name", "nccl:" + name}, {"state", state}, {"is_p2p", s.p2p}, {"input_sizes", []any{[]any{s.size}}}, {"output_sizes", []any{[]any{s.size}}}, {"input_dtypes", []any{cmp.Or(s.dtype, "Float")}}, {"time_created_ns", 1700000000000000000 + i}, {"retired", state == "completed"}, {"timeout_ms", 600000}})
 	}
 	return dict{{"version", "2.9"}, {"pg_config", config}, {"nccl_version", "2.27.3"}, {"pg_status", status}, {"entries", entries}}
 }

@@ -16,6 +16,8 @@ type world struct {
 	keys   []string
 	size   int
 	name   string
+	cut    map[int]*Dump // dumps that end before anything unfinished: they tell only what was finished
+	guess  map[int][]int // ranks of dumps that nothing tells apart, each with those that it may be
 }
 
 func groupKey(name string, ranks []int) string { return name + fmt.Sprint(ranks) }
@@ -168,7 +170,7 @@ func possible(d *Dump) []int {
 }
 
 func newWorld(list []*Dump) *world {
-	w := &world{dumps: map[int]*Dump{}, groups: map[string]*Group{}}
+	w := &world{dumps: map[int]*Dump{}, groups: map[string]*Group{}, cut: map[int]*Dump{}, guess: map[int][]int{}}
 	// Ranks that are certain first, then those that the file's name says, then
 	// what is left over.
 	var open []*Dump
@@ -193,6 +195,17 @@ func newWorld(list []*Dump) *world {
 			c := slices.DeleteFunc(slices.Clone(possible(d)), func(r int) bool { return w.dumps[r] != nil })
 			if len(c) > 0 && !w.has(d) {
 				w.dumps[c[0]] = d
+				if len(c) > 1 {
+					w.guess[c[0]] = c
+				}
+			}
+		}
+	}
+	// A dump that was cut before its groups has those of the others.
+	for _, r := range w.ranks() {
+		for i := range w.dumps[r].Groups {
+			if g := &w.dumps[r].Groups[i]; len(g.Ranks) == 0 {
+				g.Ranks = w.members(r, g.Name)
 			}
 		}
 	}
@@ -231,9 +244,36 @@ func newWorld(list []*Dump) *world {
 		d := w.dumps[r]
 		if d.Truncated && !d.Idle && !slices.ContainsFunc(d.Entries, func(o Op) bool { return !o.Done }) {
 			delete(w.dumps, r)
+			w.cut[r] = d
 		}
 	}
 	return w
+}
+
+// members are those of a rank's group by the dumps of others.
+func (w *world) members(r int, name string) []int {
+	for _, m := range w.ranks() {
+		for _, g := range w.dumps[m].Groups {
+			if g.Name == name && slices.Contains(g.Ranks, r) {
+				return slices.Clone(g.Ranks)
+			}
+		}
+	}
+	return nil
+}
+
+// passed says whether the dump of a rank that was cut shows an operation as finished.
+func (w *world) passed(m int, key string, o *Op) bool {
+	d := w.cut[m]
+	if d == nil || o.P2P {
+		return false
+	}
+	for i := range d.Entries {
+		if e := &d.Entries[i]; !e.P2P && e.Done && e.Seq >= o.Seq && w.keyOf(d, e) == key {
+			return true
+		}
+	}
+	return false
 }
 
 func (w *world) has(d *Dump) bool {

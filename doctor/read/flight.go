@@ -23,7 +23,18 @@ var (
 
 // isFlight reports whether a dictionary looks like a dump of PyTorch.
 func isFlight(d *pdict) bool {
-	return d != nil && (d.has("entries") || d.has("pg_config")) && (d.has("pg_config") || d.has("pg_status") || d.has("version") || d.has("nccl_version"))
+	if d == nil || !d.has("entries") && !d.has("pg_config") {
+		return false
+	}
+	if d.has("pg_config") || d.has("pg_status") || d.has("version") || d.has("nccl_version") || d.has("comm_lib_version") {
+		return true
+	}
+	// JSON has its keys in order: of a file that was cut nothing but operations may be left.
+	for _, e := range d.list("entries") {
+		ed, _ := e.(*pdict)
+		return ed != nil && ed.has("profiling_name") && (ed.has("process_group") || ed.has("pg_id"))
+	}
+	return false
 }
 
 func flight(name string, d *pdict) doctor.Dump {
@@ -89,7 +100,7 @@ func flight(name string, d *pdict) doctor.Dump {
 		out.Idle = true
 		for _, v := range status.m {
 			st, _ := v.(*pdict)
-			if st == nil || st.int("last_enqueued_collective", -2) != st.int("last_completed_collective", -3) {
+			if st == nil || st.int("last_enqueued_collective", -2) != st.int("last_completed_collective", -3) || st.int("last_enqueued_collective", -1) < 0 {
 				out.Idle = false
 			}
 		}
