@@ -36,7 +36,7 @@ const (
 	incidentsKept = 500 // that are over
 	changesKept   = 2000
 	evidenceKept  = 12
-	opsKept       = 256 // of a group
+	opsKept       = 512 // of a group
 	waitForOthers = 3.0 // seconds for which others must go on until a rank that is gone is dead
 	settle        = 3   // evaluations in a row that make a verdict of a measurement
 	ranksKept     = 1 << 20
@@ -133,7 +133,9 @@ type opSeen struct {
 	bytes int64
 	at    float64
 	took  map[int]float64
-	full  bool
+	full  bool    // all have told
+	mid   float64 // the median of the times then
+	least int     // the rank that took least
 }
 
 // latest is what is known of a rank's lateness.
@@ -141,7 +143,10 @@ type latest struct {
 	late  float64 // seconds after the median, in the mean of the operations in which it was last
 	share float64 // of slices in which it was the latest
 	cost  float64 // share of the time that others wait for it
-	n     int
+	n     int     // operations that were judged
+
+	top, telling int // slices in which it was the latest, and those in which somebody was late
+	last         int // operations in which it was the last
 }
 
 // New makes a machine without a past.

@@ -1,6 +1,7 @@
 package watch
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -29,6 +30,7 @@ type play struct {
 	stopped map[int]bool
 	stuck   int // a rank that does not come any more, -1 for none
 	full    map[int]bool
+	ops     int                 // operations a second; 0 for ten
 	first   int                 // late ranks are late to every operation with a number that this divides, and to no other; 0 to all
 	links   map[pair][2]float64 // acked, busy
 	alarms  []Incident
@@ -47,7 +49,7 @@ func (p *play) second() {
 	}
 	var ops []map[int]float64
 	if !stands {
-		for k := range 10 {
+		for k := range cmp.Or(p.ops, 10) {
 			arrive := make([]float64, p.n)
 			end := 0.0
 			for r := range arrive {
@@ -55,7 +57,7 @@ func (p *play) second() {
 				if p.first == 0 || k%p.first == 0 {
 					arrive[r] += p.late[r]
 				}
-				if p.rng.Float64() < 0.01 {
+				if p.rng.Float64() < 0.1/float64(cmp.Or(p.ops, 10)) {
 					arrive[r] += 0.02 // the scheduler
 				}
 				end = max(end, arrive[r])
@@ -149,6 +151,8 @@ func TestFaultsAreNamed(t *testing.T) {
 	}{
 		{"late", "straggler", []int{5}, 5, func(p *play) { p.late[5] = 0.03 }},
 		{"late in steps of five operations", "straggler", []int{5}, 6, func(p *play) { p.late[5], p.first = 0.05, 5 }},
+		{"late in steps of a second", "straggler", []int{5}, 5, func(p *play) { p.late[5] = 0.06 }},
+		{"late in steps of a second of forty operations", "straggler", []int{5}, 5, func(p *play) { p.late[5], p.first = 0.06, 40 }},
 		{"stopped", "rank-stopped", []int{2}, 2, func(p *play) { p.stopped[2] = true }},
 		{"died", "rank-dead", []int{3}, 5, func(p *play) { p.gone[3] = true }},
 		{"hangs", "hang", []int{6}, 35, func(p *play) { p.stuck = 6 }},
@@ -161,6 +165,12 @@ func TestFaultsAreNamed(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			for seed := range uint64(5) {
 				p := newPlay(8, seed, Config{})
+				switch {
+				case strings.HasSuffix(c.name, "a second"):
+					p.ops = 1
+				case strings.HasSuffix(c.name, "forty operations"):
+					p.ops = 40
+				}
 				p.run(60)
 				if len(p.alarms) > 0 {
 					t.Fatalf("seed %d: a healthy job: %s", seed, p.alarms[0].Verdict)
@@ -169,6 +179,11 @@ func TestFaultsAreNamed(t *testing.T) {
 				i, took := p.until(t, c.limit)
 				if i.Kind != c.kind || !slices.Equal(i.Subject.Ranks, c.ranks) {
 					t.Errorf("seed %d: %s %v after %d s: %s", seed, i.Kind, i.Subject.Ranks, took, i.Verdict)
+				}
+				if c.kind == "straggler" { // it stays one incident
+					if p.run(40); len(p.alarms) != 1 || p.m.View(p.now).Health.State == "good" {
+						t.Errorf("seed %d: %d incidents, then %s", seed, len(p.alarms), p.m.View(p.now).Health.State)
+					}
 				}
 				if len(i.Evidence) == 0 || i.Cause == "" || i.Fix == "" || !strings.Contains(i.Verdict, "train") {
 					t.Errorf("seed %d: %+v says too little", seed, i)
@@ -180,15 +195,21 @@ func TestFaultsAreNamed(t *testing.T) {
 
 // A day of healthy running raises at most one alarm.
 func TestHealthyDay(t *testing.T) {
-	hours := 0.5 // 'make drills' plays 24
+	hours := 0.2 // 'make watch-drills' plays 24
 	if h, err := strconv.ParseFloat(os.Getenv("WEFT_TEST_HOURS"), 64); err == nil {
 		hours = h
 	}
-	p := newPlay(8, 42, Config{})
-	p.run(int(hours * 3600))
-	t.Logf("%d alarms in %g hours", len(p.alarms), hours)
-	if len(p.alarms) > 1 {
-		t.Errorf("%d alarms in %g hours: %s", len(p.alarms), hours, p.alarms[0].Verdict)
+	for _, ops := range []int{10, 1, 40} { // a second
+		p := newPlay(8, 42, Config{})
+		p.ops = ops
+		p.run(int(hours * 3600))
+		for _, a := range p.alarms {
+			t.Log(a.Verdict, a.Evidence)
+		}
+		t.Logf("%d operations a second: %d alarms in %g hours", ops, len(p.alarms), hours)
+		if len(p.alarms) > 1 {
+			t.Errorf("%d operations a second: %d alarms in %g hours: %s %v", ops, len(p.alarms), hours, p.alarms[0].Verdict, p.alarms[0].Evidence)
+		}
 	}
 }
 
