@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/weft-fabric/weft/draw/svg"
+	"github.com/weft-fabric/weft/internal/bounded"
 	"github.com/weft-fabric/weft/topo"
 )
 
@@ -374,8 +375,8 @@ func TestFiguresInPicture(t *testing.T) {
 
 // TestLargest draws 131,072 GPUs in under 1 MB. (64 KB in 0.2 s, 2026-11-15.)
 func TestLargest(t *testing.T) {
-	if testing.Short() {
-		t.Skip("builds 131,072 GPUs")
+	if !bounded.Long() {
+		t.Skip("builds 131,072 GPUs; make long does")
 	}
 	g := example(t, "../examples/rail-131k.yaml")
 	out := draw(t, g, Options{})

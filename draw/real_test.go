@@ -98,11 +98,15 @@ func imported(t testing.TB) map[string]*topo.Graph {
 	return list
 }
 
-// everything is every graph the tests draw.
+// everything is every graph the tests draw. They are built once; no test changes them.
 func everything(t testing.TB) map[string]*topo.Graph {
-	all := pictures(t)
-	for _, more := range []map[string]*topo.Graph{presets(t), examples(t), imported(t)} {
-		maps.Copy(all, more)
+	if whole == nil {
+		whole = pictures(t)
+		for _, more := range []map[string]*topo.Graph{presets(t), examples(t), imported(t)} {
+			maps.Copy(whole, more)
+		}
 	}
-	return all
+	return whole
 }
+
+var whole map[string]*topo.Graph

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weft-fabric/weft/internal/bounded"
 	"github.com/weft-fabric/weft/reduce"
 )
 
@@ -26,6 +27,7 @@ func combinations(f func(t reduce.Type, op reduce.Op)) {
 
 // fill writes random bits: half of the elements anything, half of them picked from
 // the ends of the exponent's range, where zeros, subnormal numbers, infinities and NaNs are.
+// A large buffer repeats them after a prime number of elements, so that no place is another's at any block's distance.
 func fill(r *rand.Rand, t reduce.Type, b []byte) {
 	size := t.Size()
 	top := uint(8)
@@ -37,8 +39,17 @@ func fill(r *rand.Rand, t reduce.Type, b []byte) {
 	case reduce.Float8E4M3:
 		top = 4
 	}
+	if !t.Float() { // any bits are a value
+		size = 8
+	}
 	var word [8]byte
-	for i := 0; i+size <= len(b); i += size {
+	drawn := min(len(b), 10_007*size)
+	defer func() {
+		for done := drawn; done < len(b); {
+			done += copy(b[done:], b[:done])
+		}
+	}()
+	for i := 0; i < drawn; i += size {
 		v := r.Uint64()
 		if t.Float() && v&1 == 0 {
 			exponents := uint64(1)<<top - 1
@@ -51,7 +62,7 @@ func fill(r *rand.Rand, t reduce.Type, b []byte) {
 			v = v>>7&1<<(8*size-1) | exponent<<low | mantissa
 		}
 		binary.LittleEndian.PutUint64(word[:], v)
-		copy(b[i:], word[:size])
+		copy(b[i:drawn], word[:size])
 	}
 }
 
@@ -140,7 +151,10 @@ func TestLargeBuffers(t *testing.T) {
 					if op != reduce.Sum && op != reduce.Max {
 						return
 					}
-					for _, off := range [][3]int{{0, 0, 0}, {8, 16, 24}, {1, 3, 5}} {
+					for i, off := range [][3]int{{0, 0, 0}, {8, 16, 24}, {1, 3, 5}} {
+						if !bounded.Long() && (i+int(typ)+int(op))%3 != 0 {
+							continue
+						}
 						length := n - r.IntN(64)*8
 						a, b := bufs[0][off[0]:off[0]+length], bufs[1][off[1]:off[1]+length]
 						dst, want := bufs[2][off[2]:off[2]+length], bufs[3][:length]
