@@ -82,7 +82,7 @@ func FuzzJSON(f *testing.F) {
 // Ten megabytes of noise of several kinds: each decoder answers within two
 // seconds, with the line and what it expected.
 func TestNoise(t *testing.T) {
-	size := bounded.Times(1<<20, 10<<20)
+	size := bounded.Times(1<<17, 10<<20)
 	r := rand.New(rand.NewPCG(1, 2))
 	bytesOf := func(next func() byte) []byte {
 		b := make([]byte, size)

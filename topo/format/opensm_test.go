@@ -111,7 +111,7 @@ func TestOpenSMRoutesTwoTiers(t *testing.T) {
 }
 
 func TestOpenSMRoutesThreeTiersOfRails(t *testing.T) {
-	g := fabricOf(t, "dgx-a100", bounded.Times(48, 128), 8, func(nics []string) build.Fabric {
+	g := fabricOf(t, "dgx-a100", bounded.Times(12, 128), 8, func(nics []string) build.Fabric {
 		return build.Clos{Name: "compute", NICs: nics, Rails: true, Tiers: 3, Leaf: build.Tier{Model: "QM8790"}}
 	})
 	s := simulate(t, g)
