@@ -34,7 +34,7 @@ func TestAutoIsTheFastest(t *testing.T) {
 		{"rail", map[string]int{"hosts": 2}, 16, sched.ReduceScatter, []unit.Bytes{64 * unit.MiB}},
 		{"rail", map[string]int{"hosts": 2}, 16, sched.Barrier, []unit.Bytes{8}},
 	} {
-		if !bounded.Long() && i%3 == 1 {
+		if !bounded.Long() && i%3 != 0 {
 			continue
 		}
 		g := preset(t, c.name, c.params)
@@ -126,7 +126,7 @@ func TestAutoBeyondThousandsOfRanks(t *testing.T) {
 	if s := Place(a, Spec(g, sched.AllReduce, 8*hosts), g, catalog.Default()); s.Channels < 4 {
 		t.Errorf("%d copies of hierarchical on %d ranks", s.Channels, 8*hosts)
 	}
-	hosts = bounded.Times(160, 1088)
+	hosts = bounded.Times(96, 1088)
 	g = preset(t, "rail", map[string]int{"hosts": hosts})
 	o := Options{Measured: true, Costs: DefaultCosts(g, catalog.Default())}
 	best, err := Best(g, sched.AllReduce, 8*hosts, 8, o, Wish{NoSwitches: true})

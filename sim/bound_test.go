@@ -110,7 +110,7 @@ func TestBoundIsNearTheTime(t *testing.T) {
 // TestAutoSimulatesFew: work of auto on thousands of ranks stays bounded. Work is
 // counted in actions of simulated ranks, those folded left out.
 func TestAutoSimulatesFew(t *testing.T) {
-	gathering := bounded.Times(128, 512)
+	sending, gathering := bounded.Times(48, 128), bounded.Times(128, 512)
 	for _, c := range []struct {
 		name string
 		set  map[string]int
@@ -119,7 +119,7 @@ func TestAutoSimulatesFew(t *testing.T) {
 		most int64 // actions
 	}{
 		{"gb200-su", nil, 144, sched.AllReduce, 1_000_000},
-		{"rail", map[string]int{"hosts": 128}, 1024, sched.Broadcast, 1_000_000},
+		{"rail", map[string]int{"hosts": sending}, 8 * sending, sched.Broadcast, 1_000_000},
 		{"rail", map[string]int{"hosts": gathering}, 8 * gathering, sched.Gather, 1_000_000},
 		{"rail", map[string]int{"hosts": 32}, 256, sched.ReduceScatter, 500_000},
 	} {
