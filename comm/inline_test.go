@@ -10,7 +10,7 @@ import (
 // every value comes, and what is recorded are operations one after another, with
 // times that do not go back.
 func TestSwiftCallsWhileTheRecorderIsRead(t *testing.T) {
-	const rounds = 3000
+	const rounds = 1000
 	each(t, 2, Config{}, func(c *Comm) error {
 		ctx := context.Background()
 		read, end := make(chan error, 1), make(chan struct{})

@@ -105,7 +105,7 @@ func TestOneSidedTakesItsTime(t *testing.T) {
 
 func takesItsTime(c *Comm) error {
 	ctx := context.Background()
-	mine, err := Alloc[uint64](c, 8<<20)
+	mine, err := Alloc[uint64](c, 2<<20)
 	if err != nil {
 		return err
 	}

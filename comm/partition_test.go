@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weft-fabric/weft/internal/bounded"
 	virtual "github.com/weft-fabric/weft/internal/world"
 	"github.com/weft-fabric/weft/transport"
 	"github.com/weft-fabric/weft/transport/witness"
@@ -80,7 +81,7 @@ func outlive(t *testing.T, cfg virtual.Config, quorum string, witnesses ...witne
 // The network breaks in two, for ever or for a while, at any moment: one part goes on, and only one. Ranks of the other one
 // are told.
 func TestNeverTwoWorlds(t *testing.T) {
-	seeds := uint64(25)
+	seeds := uint64(bounded.Times(12, 25))
 	if testing.Short() {
 		seeds = 10
 	}
