@@ -57,7 +57,7 @@ PLAIN = go.etcd.io google.golang.org go.opentelemetry.io golang.org/x/net github
 	github.com/vishvananda github.com/prometheus github.com/grpc-ecosystem github.com/johannesboyne github.com/hashicorp github.com/miekg
 FAST  = -ldflags=-s -gcflags=all=-dwarf=false $(PLAIN:%='-gcflags=%/...=-dwarf=false -N -l')
 quick test: export CGO_ENABLED = 0
-quick test: export GOFLAGS := $(GOFLAGS) $(FAST)
+quick test: export GOFLAGS := $(shell $(GO) env GOFLAGS) $(FAST)
 quick test: export GOGC = 400
 
 # staticcheck, which only computes, has what processes of tests leave of the processors when they wait. Three packages of tests at a

@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/weft-fabric/weft/internal/bounded"
 	"github.com/weft-fabric/weft/train"
 	"github.com/weft-fabric/weft/train/model"
 	"github.com/weft-fabric/weft/train/pipe"
@@ -15,7 +16,7 @@ import (
 func TestRandomLayoutsAreASingleProcess(t *testing.T) {
 	const seed = 20
 	r := rand.New(rand.NewPCG(seed, 0))
-	for i := range 16 {
+	for i := range bounded.Times(6, 16) {
 		cfg := tiny()
 		cfg.Model = model.Config{Kind: model.GPT, Vocab: 256, Context: 1 + r.IntN(9), Width: 8 * (1 + r.IntN(3)), Heads: 4, Hidden: 12, Layers: 3}
 		if r.IntN(3) == 0 {

@@ -134,6 +134,9 @@ func TestAFailedStepIsNoStepOrAWholeOne(t *testing.T) {
 		"tp 2 pp 2":             func(c *train.Config) { c.Layout = train.Layout{TP: 2, PP: 2} },
 		"dp 2 tp 2 pp 2 zero 1": func(c *train.Config) { c.Layout = train.Layout{DP: 2, TP: 2, PP: 2, Zero: 1} },
 	} {
+		if !bounded.Long() && (name == "dp 2 zero 1" || name == "dp 2 zero 2") {
+			continue
+		}
 		t.Run(name, func(t *testing.T) {
 			cfg := tinyMLP()
 			cfg.Model.Layers = 2
@@ -217,7 +220,7 @@ func TestAFailedStepIsNoStepOrAWholeOne(t *testing.T) {
 // Some ranks took a step whose commit failed on another: Rebuild brings that one
 // forward, too.
 func TestRebuildTakesTheStepThatOthersTook(t *testing.T) {
-	for zero := range 4 {
+	for _, zero := range bounded.First(2, 0, 3, 1, 2) {
 		cfg := tiny()
 		cfg.Layout = train.Layout{DP: 3, Zero: zero}
 		want := play(t, cfg, 3, 4)
@@ -245,17 +248,18 @@ func TestRebuildTakesTheStepThatOthersTook(t *testing.T) {
 // Ranks leave and come: the curve stays that of a single process.
 func TestWorldsOfOtherSizes(t *testing.T) {
 	ctx := context.Background()
-	for _, v := range []struct {
+	type world struct {
 		name   string
 		layout train.Layout
 		sizes  []int
-	}{
-		{"dp", train.Layout{}, []int{4, 3, 1, 2, 5}},
-		{"tp 2", train.Layout{TP: 2}, []int{4, 2, 6}},
-		{"pp 2", train.Layout{PP: 2}, []int{2, 6, 4}},
-		{"tp 2 pp 2", train.Layout{TP: 2, PP: 2}, []int{4, 7, 8, 6, 8}},
-		{"tp 2 pp 2 zero 1", train.Layout{TP: 2, PP: 2, Zero: 1}, []int{8, 9, 11, 8}},
-	} {
+	}
+	for _, v := range bounded.First(2,
+		world{"dp", train.Layout{}, []int{4, 3, 1, 2, 5}},
+		world{"tp 2 pp 2 zero 1", train.Layout{TP: 2, PP: 2, Zero: 1}, []int{8, 9, 11, 8}},
+		world{"tp 2", train.Layout{TP: 2}, []int{4, 2, 6}},
+		world{"pp 2", train.Layout{PP: 2}, []int{2, 6, 4}},
+		world{"tp 2 pp 2", train.Layout{TP: 2, PP: 2}, []int{4, 7, 8, 6, 8}},
+	) {
 		t.Run(v.name, func(t *testing.T) {
 			cfg := tiny()
 			cfg.Layout = v.layout
@@ -534,7 +538,7 @@ func TestRestore(t *testing.T) {
 		if strings.Contains(name, "not overlapped") || strings.Contains(name, "gpipe") {
 			continue
 		}
-		if !bounded.Long() && !slices.Contains([]string{"dp 3", "tp 2", "pp 2 1f1b", "dp 2 tp 2 pp 2 zero 3", "dp 5, some without work", "dp 3 zero 1", "dp 3 zero 2"}, name) {
+		if !bounded.Long() && !slices.Contains([]string{"pp 2 1f1b", "dp 2 tp 2 pp 2 zero 3", "dp 5, some without work", "dp 3 zero 1"}, name) {
 			continue
 		}
 		t.Run(name, func(t *testing.T) {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/weft-fabric/weft/comm"
 	"github.com/weft-fabric/weft/reduce"
+	"github.com/weft-fabric/weft/internal/bounded"
 	"github.com/weft-fabric/weft/train"
 	"github.com/weft-fabric/weft/train/model"
 	"github.com/weft-fabric/weft/train/optim"
@@ -291,7 +292,7 @@ func TestLayoutsAreASingleProcess(t *testing.T) {
 				n := max(1, l.DP) * max(1, l.TP) * max(1, l.PP)
 				got := play(t, cfg, n, steps)
 				near(t, got, want, 5e-4)
-				if cfg.Model.Kind == model.GPT {
+				if cfg.Model.Kind == model.GPT && (bounded.Long() || l.Zero == 3) {
 					equal(t, got, play(t, cfg, n, steps))
 				}
 				arrays, reference := whole(t, got.boxes), whole(t, want.boxes)

@@ -3,6 +3,7 @@ package build
 import (
 	"fmt"
 	"runtime"
+	"runtime/debug"
 	"testing"
 
 	"github.com/weft-fabric/weft/topo"
@@ -62,6 +63,9 @@ func TestBuildInOrder(t *testing.T) {
 		t.Errorf("%.0f bytes allocated for each GPU", per)
 	}
 }
+
+// Memory is measured as programs have it, whatever GOGC tests run with.
+func init() { debug.SetGCPercent(100) }
 
 // TestBuild131k holds the promise that 131,072 GPUs in three tiers of rails take
 // under 1.5 GiB; BenchmarkBuild shows the time.
