@@ -10,8 +10,8 @@ import (
 	"testing"
 
 	"github.com/weft-fabric/weft/comm"
-	"github.com/weft-fabric/weft/reduce"
 	"github.com/weft-fabric/weft/internal/bounded"
+	"github.com/weft-fabric/weft/reduce"
 	"github.com/weft-fabric/weft/train"
 	"github.com/weft-fabric/weft/train/model"
 	"github.com/weft-fabric/weft/train/optim"
