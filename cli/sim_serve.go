@@ -11,7 +11,8 @@ import (
 
 func newSimServe() *cobra.Command {
 	var p presetFlags
-	var on, weights, kv, trace, engine string
+	var on, weights, kv, trace, engine, routing string
+	var fail, slow []string
 	var gpus, tp, pp, dp, ep, replicas, prefill, users, in, out, requests, chunk, most int
 	var rate, memory, reuse, tier, spread, factor, compute, ttft, tpot, price float64
 	var seed uint64
@@ -29,7 +30,8 @@ Users are a closed loop (--users), arrivals at random (--rate), or a trace of Mo
 		Example: `  weft sim serve llama3-70b --cluster dgx-h100 --weights fp8 --users 64 --input 1000 --output 500
   weft sim serve deepseek-v3 --cluster dgx-h200 --weights fp8 --engine sglang --tp 1 --dp 8 --ep 8 --users 64
   weft sim serve llama3-8b --cluster dgx-h100 --tp 1 --rate 20 --input 2000 --output 200 --json
-  weft sim serve llama3-70b --cluster dgx-h100 --gpus 16 --weights fp8 --tp 2 --replicas 6 --prefill 2 --rate 10 --input 4000 --output 300`,
+  weft sim serve llama3-70b --cluster dgx-h100 --gpus 16 --weights fp8 --tp 2 --replicas 6 --prefill 2 --rate 10 --input 4000 --output 300
+  weft sim serve llama3-70b --cluster dgx-h100 --gpus 16 --weights fp8 --tp 2 --replicas 4 --prefill 4 --rate 6 --slow n1:nic0=0.02`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			m, err := loadModel(cmd, args[0])
@@ -84,6 +86,9 @@ Users are a closed loop (--users), arrivals at random (--rate), or a trace of Mo
 			}
 			if compute > 0 {
 				e.Compute = compute
+			}
+			if e.Fabric, err = fabricOptions(c, routing, seed, fail, slow); err != nil {
+				return err
 			}
 			var tries []serve.Try
 			if tp > 0 {
@@ -149,7 +154,13 @@ Users are a closed loop (--users), arrivals at random (--rate), or a trace of Mo
 				r := x.Result
 				fmt.Fprintf(t, "%s\t%.3f s\t%.3f s\t%.2f ms\t%.2f ms\t%.0f\t%.0f\t%.3f\t%s\n", name, r.TTFT.P50, r.TTFT.P99, 1e3*r.TPOT.P50, 1e3*r.TPOT.P99, r.Total, r.PerGPU, r.USD, r.Limit)
 			}
-			return t.Flush()
+			if err := t.Flush(); err != nil {
+				return err
+			}
+			if best.KVLimit != "" {
+				fmt.Fprintf(w, "KV caches cross the fabric layer by layer and are there %.2f ms (p50), %.2f ms (p99) after their prompts; limit: %s\n", 1e3*best.Transfer.P50, 1e3*best.Transfer.P99, best.KVLimit)
+			}
+			return nil
 		},
 	}
 	p.register(cmd)
@@ -183,6 +194,9 @@ Users are a closed loop (--users), arrivals at random (--rate), or a trace of Mo
 	fl.Float64Var(&ttft, "ttft", 0, "limit of the first token in `SECONDS`, for 90% of the requests")
 	fl.Float64Var(&tpot, "tpot", 0, "limit of a token in `SECONDS`, for 90% of the requests")
 	fl.Float64Var(&price, "price", 0, "`USD` of a GPU hour, instead of the catalogue's")
+	fl.StringVar(&routing, "routing", "adaptive", "of KV transfers: adaptive or ecmp")
+	fl.StringArrayVar(&fail, "fail", nil, "a dead `PART` that KV transfers go around; repeatable")
+	fl.StringArrayVar(&slow, "slow", nil, "`PART=FACTOR`: a part at a fraction of its rate for KV transfers; repeatable")
 	fl.Uint64Var(&seed, "seed", 1, "`SEED` of the arrivals")
 	fl.BoolVar(&asJSON, "json", false, "print JSON")
 	_ = cmd.RegisterFlagCompletionFunc("cluster", clusterNames)

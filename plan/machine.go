@@ -311,3 +311,9 @@ func (m *Machine) Inside() float64 {
 	}
 	return float64(in.PCIe)
 }
+
+// Places is the cluster's graph and the GPUs that the plan uses, by rank.
+func (m *Machine) Places() (*topo.Graph, []topo.NodeID) { return m.graph, m.gpus }
+
+// Catalog holds the facts of the cluster's parts.
+func (m *Machine) Catalog() *catalog.Catalog { return m.catalog }

@@ -7,8 +7,8 @@
 //	arrivals ─► queue ─► prompts, a chunk a step ─┐
 //	                     running requests ────────┴─► one step: products over all tokens, attention, all-reduces
 //
-// With prefill and decode apart, prompts run on workers of their own and the KV cache crosses the fabric; transfers
-// that go on at once share the NICs. Kernels are those of plan/kernel; one factor for each engine stands between them
+// With prefill and decode apart, prompts run on workers of their own and the KV cache crosses the fabric, link by link, while
+// they run; transfers that go on at once share links. Kernels are those of plan/kernel; one factor for each engine stands between them
 // and a server.
 package serve
 
@@ -21,6 +21,7 @@ import (
 	"strings"
 
 	"github.com/weft-fabric/weft/plan"
+	"github.com/weft-fabric/weft/sim"
 	"github.com/weft-fabric/weft/work"
 )
 
@@ -55,6 +56,7 @@ type Engine struct {
 	Factor  float64 // decode steps of a server over the sum of their kernels, which wait for memory; 0 for 1
 	Compute float64 // the same of what prompts add to a step, which computes; 0 for 1
 	Habits  Habits
+	Fabric  sim.Options // bad parts and routing that KV transfers meet; the rest of it is filled in
 
 	steps    map[Work]float64
 	products map[[3]float64]float64
@@ -185,7 +187,8 @@ type Result struct {
 	TokensPerS Quantiles `json:"tokens_per_s"` // of a request, by its percentile
 	Total      float64   `json:"total_tokens_per_s"`
 	PerGPU     float64   `json:"tokens_per_s_per_gpu"`
-	Transfer   Quantiles `json:"kv_transfer_s"`
+	Transfer   Quantiles `json:"kv_transfer_s"`      // with prefill and decode apart: what a prompt's KV cache takes longer than the prompt
+	KVLimit    string    `json:"kv_limit,omitempty"` // the link that held these transfers back for the longest
 	GPUs       int       `json:"gpus"`
 	Layout     Layout    `json:"layout"`
 	KVTokens   int       `json:"kv_tokens"`
@@ -228,6 +231,23 @@ func Run(e Engine, load Load) (*Result, error) {
 	copies := max(e.Layout.Replicas, 1)
 	var ttft, tpot, speed, moved []float64
 	out, end := 0, 0.0
+	count := func(start, first, done, transfer float64, r Request) {
+		ttft = append(ttft, first-start)
+		if r.Output > 1 {
+			t := (done - first) / float64(r.Output-1)
+			tpot = append(tpot, t)
+			speed = append(speed, 1/max(t, 1e-9))
+		}
+		moved = append(moved, transfer)
+		out += r.Output
+		end = max(end, done)
+	}
+	if e.Layout.Prefill > 0 {
+		if err := e.serveApart(reqs, closed, capacity, count, res); err != nil {
+			return nil, err
+		}
+		copies = 0
+	}
 	for c := range copies { // requests go round the copies
 		var mine []Request
 		for i := c; i < len(reqs); i += copies {
@@ -243,17 +263,7 @@ func Run(e Engine, load Load) (*Result, error) {
 				continue
 			}
 		}
-		e.serve(mine, users, capacity, func(start, first, done, transfer float64, r Request) {
-			ttft = append(ttft, first-start)
-			if r.Output > 1 {
-				t := (done - first) / float64(r.Output-1)
-				tpot = append(tpot, t)
-				speed = append(speed, 1/max(t, 1e-9))
-			}
-			moved = append(moved, transfer)
-			out += r.Output
-			end = max(end, done)
-		}, res)
+		e.serve(mine, users, capacity, count, res)
 	}
 	res.TTFT, res.TPOT, res.TokensPerS, res.Transfer = quantiles(ttft), quantiles(tpot), quantiles(speed), quantiles(moved)
 	if end > 0 {
@@ -262,17 +272,6 @@ func Run(e Engine, load Load) (*Result, error) {
 		res.USD = e.Machine.Hour * float64(res.GPUs) / 3600 / res.Total * 1e6
 	}
 	return res, nil
-}
-
-// Transfer is the seconds to hand the KV cache of a prompt over to another worker while atOnce of them are handed over:
-// a start, and bytes over three quarters of the NICs. Pushed layer by layer, all but the last layers hide behind the prompt.
-func (e *Engine) Transfer(tokens, atOnce int) float64 {
-	bytes := e.Model.KVBytesPerToken(bytesOf(e.KV)) * float64(tokens)
-	rate := e.Machine.NIC * float64(e.Layout.TP) * .75
-	if rate == 0 {
-		rate = 25e9
-	}
-	return .42e-3 + bytes*float64(max(atOnce, 1))/rate
 }
 
 // fresh is the tokens of a prompt that are not in the cache; the last one is always computed.
@@ -293,9 +292,7 @@ func (e *Engine) load(tokens int) float64 {
 
 // serve runs one copy.
 func (e *Engine) serve(reqs []Request, users, capacity int, done func(start, first, end, transfer float64, r Request), res *Result) {
-	apart := e.Layout.Prefill > 0
 	starts := make([]float64, len(reqs))
-	transfers := make([]float64, len(reqs))
 	var queue []int
 	next := 0
 	now := 0.0
@@ -321,53 +318,9 @@ func (e *Engine) serve(reqs []Request, users, capacity int, done func(start, fir
 	}
 	var run []running
 	used, loading := 0, 0.0
-	// With prefill apart: when each of this copy's share of prefill workers is free, and prompts that are on their way.
-	type handed struct {
-		at float64
-		r  int
-	}
-	var coming []handed
-	workers := 1
-	if apart {
-		workers = max(e.Layout.Prefill/max(e.Layout.Replicas, 1), 1)
-	}
-	free := make([]float64, workers)
-	for next < len(reqs) || len(queue) > 0 || len(asked) > 0 || len(run) > 0 || len(coming) > 0 {
+	for next < len(reqs) || len(queue) > 0 || len(asked) > 0 || len(run) > 0 {
 		arrive()
-		if apart {
-			for len(queue) > 0 {
-				i := queue[0]
-				queue = queue[1:]
-				w := 0
-				for k := range free {
-					if free[k] < free[w] {
-						w = k
-					}
-				}
-				tokens := e.fresh(reqs[i])
-				begin := max(free[w], max(now, starts[i]))
-				old := reqs[i].Input - tokens
-				free[w] = begin + max(e.Step(Work{Prompts: 1, Prompt: tokens, Before: old}), e.load(old))
-				whole := e.Transfer(reqs[i].Input, workers)
-				// All but the last layer's share goes while the prompt runs.
-				transfers[i] = .42e-3 + (whole-.42e-3)/float64(e.Model.Layers)
-				if whole > free[w]-begin {
-					transfers[i] += whole - (free[w] - begin)
-				}
-				coming = append(coming, handed{free[w] + transfers[i], i})
-			}
-			for k := 0; k < len(coming); {
-				x := coming[k]
-				if x.at <= now && used+reqs[x.r].Input+reqs[x.r].Output <= capacity && (e.Most == 0 || len(run) < e.Most) {
-					used += reqs[x.r].Input + reqs[x.r].Output
-					run = append(run, running{x.r, reqs[x.r].Input, reqs[x.r].Output - 1, 0, x.at})
-					coming = slices.Delete(coming, k, k+1)
-					continue
-				}
-				k++
-			}
-		}
-		for !apart && len(queue) > 0 && (e.Most == 0 || len(run) < e.Most) {
+		for len(queue) > 0 && (e.Most == 0 || len(run) < e.Most) {
 			i := queue[0]
 			need := reqs[i].Input + reqs[i].Output
 			if used+need > capacity {
@@ -383,12 +336,6 @@ func (e *Engine) serve(reqs []Request, users, capacity int, done func(start, fir
 		}
 		if len(run) == 0 {
 			switch {
-			case len(coming) > 0:
-				at := coming[0].at
-				for _, x := range coming {
-					at = min(at, x.at)
-				}
-				now = max(now, at)
 			case len(asked) > 0:
 				now = max(now, due[asked[0]])
 			case next < len(reqs) && users == 0:
@@ -439,9 +386,6 @@ func (e *Engine) serve(reqs []Request, users, capacity int, done func(start, fir
 			if len(asked) > 0 {
 				limit = max(due[asked[0]], now+step)
 			}
-			for _, x := range coming {
-				limit = min(limit, max(x.at, now+step))
-			}
 			if !math.IsInf(limit, 1) {
 				many = min(many, max(int((limit-now)/step), 1))
 			}
@@ -465,7 +409,7 @@ func (e *Engine) serve(reqs []Request, users, capacity int, done func(start, fir
 				k++
 				continue
 			}
-			done(starts[x.r], x.first, now, transfers[x.r], reqs[x.r])
+			done(starts[x.r], x.first, now, 0, reqs[x.r])
 			used -= reqs[x.r].Input + reqs[x.r].Output
 			if users > 0 && next < len(reqs) { // the user asks again
 				starts[next] = now

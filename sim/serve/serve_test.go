@@ -79,21 +79,6 @@ func TestCopiesAgainstTensorParallel(t *testing.T) {
 	}
 }
 
-// Mooncake's transfers between two hosts of eight H800 with TP 8: 0.54 ms for 20 MiB to 4.5 GiB at 150 GB/s of 200.
-func TestTransfers(t *testing.T) {
-	e := engine(t, "qwen3-8b", "dgx-h100", Layout{TP: 8, PP: 1, Replicas: 1, Prefill: 0}, "bf16")
-	e.KV = "bf16"
-	e.Machine.NIC = 25e9
-	for tokens, ms := range map[int]float64{128: .54, 512: .92, 8192: 8.5} {
-		if got := 1e3 * e.Transfer(tokens, 1); math.Abs(got/ms-1) > .10 {
-			t.Errorf("%d tokens: %.2f ms, measured %.2f", tokens, got, ms)
-		}
-	}
-	if one, four := e.Transfer(8192, 1), e.Transfer(8192, 4); four < 3*one {
-		t.Errorf("four at once take %.4f s, one %.4f", four, one)
-	}
-}
-
 // Narrower weights help a small batch by the bytes they save, at most.
 func TestQuantisedWeights(t *testing.T) {
 	load := Load{Concurrency: 1, Input: 512, Output: 128, Requests: 2, Seed: 1}
