@@ -21,8 +21,8 @@ func (c config) num(keys ...string) (int, bool) {
 		if json.Unmarshal(raw, &f) == nil && f == float64(int(f)) {
 			return int(f), true
 		}
-		var list []float64 // Falcon-like configs may give a list of one
-		if json.Unmarshal(raw, &list) == nil && len(list) == 1 {
+		var list []float64 // some families give a value for every layer; where all are equal it is the value
+		if json.Unmarshal(raw, &list) == nil && len(list) > 0 && slices.Min(list) == slices.Max(list) {
 			return int(list[0]), true
 		}
 	}
@@ -45,6 +45,12 @@ func (c config) flag(key string, otherwise bool) bool {
 	return otherwise
 }
 
+// allOnes reports whether a key has a list of nothing but ones: MiniMax marks layers with plain attention so.
+func (c config) allOnes(key string) bool {
+	var list []int
+	return json.Unmarshal(c[key], &list) == nil && len(list) > 0 && slices.Min(list) == 1 && slices.Max(list) == 1
+}
+
 func (c config) strings(key string) []string {
 	var list []string
 	_ = json.Unmarshal(c[key], &list)
@@ -61,6 +67,14 @@ var tiedFamilies = []string{"gpt2", "opt", "bloom", "falcon", "gemma", "gemma2",
 var unsupported = map[string]string{"mamba": "state-space layers", "mamba2": "state-space layers", "jamba": "state-space layers", "qwen3_next": "linear-attention layers", "falcon_mamba": "state-space layers",
 	"nemotron_h": "state-space layers", "rwkv": "recurrent layers", "recurrent_gemma": "recurrent layers", "granitemoehybrid": "state-space layers", "t5": "an encoder beside the decoder", "bart": "an encoder beside the decoder",
 	"whisper": "an encoder beside the decoder", "deci": "layers of different shapes", "nemotron-nas": "layers of different shapes", "zamba2": "state-space layers", "minimax": "linear-attention layers", "bamba": "state-space layers"}
+
+// unsupportedKeys tell of such layers in families that are not listed. A value of 0, false or null tells of nothing.
+var unsupportedKeys = []struct{ key, what string }{
+	{"mamba_d_state", "state-space layers"}, {"ssm_state_size", "state-space layers"}, {"mamba_d_ssm", "state-space layers"}, {"attn_layer_period", "state-space layers"}, {"hybrid_override_pattern", "layers of several kinds"},
+	{"linear_attn_config", "linear-attention layers"}, {"attn_type_list", "linear-attention layers"}, {"full_attention_interval", "linear-attention layers"}, {"linear_num_value_heads", "linear-attention layers"},
+	{"conv_L_cache", "convolution layers"}, {"hidden_size_per_layer_input", "embeddings per layer"}, {"parallel_attn_mlp_res", "a dense MLP beside its experts"},
+	{"block_configs", "layers of different shapes"}, {"encoder_layers", "an encoder beside the decoder"}, {"is_encoder_decoder", "an encoder beside the decoder"},
+}
 
 // FromHF reads a config.json as Hugging Face's Transformers writes it.
 func FromHF(name string, data []byte) (*Model, error) {
@@ -89,6 +103,11 @@ func FromHF(name string, data []byte) (*Model, error) {
 	}
 	if why, ok := unsupported[kind]; ok {
 		return nil, fmt.Errorf("%s: model_type %s has %s, which are not modelled", name, kind, why)
+	}
+	for _, u := range unsupportedKeys {
+		if raw, ok := c[u.key]; ok && !slices.Contains([]string{"null", "0", "false", "[]", "{}"}, strings.TrimSpace(string(raw))) && !c.allOnes(u.key) {
+			return nil, fmt.Errorf("%s: model_type %s has %s (%s), which are not modelled", name, kind, u.what, u.key)
+		}
 	}
 	if slices.Contains(c.strings("layer_types"), "linear_attention") {
 		return nil, fmt.Errorf("%s: layer_types has linear_attention, which is not modelled", name)
@@ -178,7 +197,7 @@ func FromHF(name string, data []byte) (*Model, error) {
 	if n, top := c.number("n_group", "moe_router_num_groups"), c.number("topk_group", "moe_router_group_topk"); n > 1 && top > 0 && top < n {
 		m.Groups, m.TopGroups = n, top
 	}
-	m.TopK = c.number("num_experts_per_tok", "num_experts_per_token", "moe_top_k", "moe_topk", "num_selected_experts", "experts_per_token")
+	m.TopK = c.number("num_experts_per_tok", "num_experts_per_token", "moe_top_k", "moe_topk", "num_selected_experts", "experts_per_token", "moe_k")
 	if n := ffn.number("moe_num_experts"); n > 0 {
 		m.Experts, m.TopK = n, ffn.number("moe_top_k")
 	}
@@ -194,15 +213,15 @@ func FromHF(name string, data []byte) (*Model, error) {
 			m.FFN = n
 		}
 		m.SharedFFN = c.number("shared_expert_intermediate_size", "shared_intermediate_size")
-		if n := c.number("n_shared_experts", "num_shared_experts"); n > 0 && m.SharedFFN == 0 {
+		if n := c.number("n_shared_experts", "num_shared_experts", "moe_num_shared_experts", "num_shared_expert"); n > 0 && m.SharedFFN == 0 {
 			m.SharedFFN = n * m.ExpertFFN
 		}
 		if strings.HasPrefix(kind, "llama4") {
 			m.SharedFFN = m.ExpertFFN
 		}
 		m.SharedGate = kind == "qwen2_moe"
-		m.DenseFirst = c.number("first_k_dense_replace", "first_num_dense_layers")
-		m.MoEEvery = c.number("decoder_sparse_step", "interleave_moe_layer_step", "moe_layer_freq", "expert_layer_period")
+		m.DenseFirst = c.number("first_k_dense_replace", "first_num_dense_layers", "moe_layer_start_index")
+		m.MoEEvery = c.number("decoder_sparse_step", "interleave_moe_layer_step", "moe_layer_freq", "expert_layer_period", "moe_layer_interval")
 		if raw, ok := c["mlp_only_layers"]; ok {
 			var list []int
 			if json.Unmarshal(raw, &list) == nil && len(list) > 0 {
