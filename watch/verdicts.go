@@ -188,7 +188,13 @@ func (m *Machine) lateness(now float64, j *job, raise raiser) {
 		if recent >= window {
 			bad = m.slice(j, g, equal(known[:recent], slices10), recent, latestOf, bad)
 		}
-		if n := min(len(told), slices10); n >= 2*batches && len(known) >= window { // long steps, of which the last window has too few
+		wall := (told[0][0].at - told[len(told)-1][0].at) / float64(max(1, len(told)-1))
+		late := false // somebody was, in the newest batches: else the older need no look
+		for _, part := range told[:min(len(told), 2)] {
+			r, _ := firstOf(part, wall)
+			late = late || r >= 0
+		}
+		if n := min(len(told), slices10); late && n >= 2*batches && len(known) >= window { // long steps, of which the last window has too few
 			count := 0
 			for _, part := range told[:n] {
 				count += len(part)
@@ -200,7 +206,10 @@ func (m *Machine) lateness(now float64, j *job, raise raiser) {
 				m.straggles(now, j, g, r, l, raise)
 			}
 		}
-		if r, l := g.atOnce(now, told); l != nil {
+		if !late {
+			continue
+		}
+		if r, l := g.atOnce(now, wall, told); l != nil {
 			if old := g.late[r]; old == nil || old.cost < l.cost {
 				g.late[r] = l
 			}
@@ -296,11 +305,10 @@ func firstOf(part []*opSeen, wall float64) (rank int, late float64) {
 
 // atOnce judges the batches of the last seconds: three or more tell of one rank, where hardly any
 // told of anybody before.
-func (g *group) atOnce(now float64, told [][]*opSeen) (int, *latest) {
+func (g *group) atOnce(now, wall float64, told [][]*opSeen) (int, *latest) {
 	if len(told) < 2*batches {
 		return -1, nil
 	}
-	wall := (told[0][0].at - told[len(told)-1][0].at) / float64(len(told)-1)
 	who, n, ops, over, before, loud := -1, 0, 0, false, 0, 0
 	sum, began := 0.0, now
 	for _, part := range told {
