@@ -20,7 +20,7 @@ func newKV() *cobra.Command {
   weft kv replay trace.jsonl --tiers memory=1000`,
 		RunE: group,
 	}
-	cmd.AddCommand(newKVServe(), newKVStat(), newKVTrace(), newKVReplay())
+	cmd.AddCommand(newKVServe(), newKVStat(), newKVTrace(), newKVReplay(), newKVBench())
 	return cmd
 }
 

@@ -439,26 +439,7 @@ func TestNextFollowsTheMostUsed(t *testing.T) {
 func BenchmarkTree(b *testing.B) {
 	for _, policy := range Policies {
 		b.Run(string(policy), func(b *testing.B) {
-			tree := NewTree(Options{Blocks: 1 << 17, Policy: policy, HalfLife: 1e6, Value: func(d int) float64 { return 1 + float64(d) }})
-			r := rand.New(rand.NewPCG(1, 2))
-			path := make([]Hash, 8)
-			draw := func() {
-				s := uint64(r.Int64N(1 << 16))
-				s = s * s >> 16 // some more often than others
-				for k := range path {
-					if k < 4 {
-						path[k] = number(s>>4<<8 + uint64(k)<<60)
-					} else {
-						path[k] = number(s<<8 + uint64(k)<<60)
-					}
-				}
-			}
-			var gone []Hash
-			for i := range 1 << 16 {
-				draw()
-				_, gone, _ = tree.Insert(path, float64(i), gone[:0])
-			}
-			var lock Lock
+			c := NewChurn(policy, 1<<17, 1)
 			// Processor time, too: on a busy machine the clock counts others' work.
 			used := func() float64 {
 				var u syscall.Rusage
@@ -469,18 +450,8 @@ func BenchmarkTree(b *testing.B) {
 			}
 			before := used()
 			b.ResetTimer()
-			for i := range b.N {
-				switch i % 4 {
-				case 0:
-					draw()
-					tree.Match(path, float64(i))
-				case 1:
-					lock, _ = tree.Lock(path)
-				case 2:
-					_, gone, _ = tree.Insert(path, float64(i), gone[:0])
-				case 3:
-					tree.Unlock(lock)
-				}
+			for range b.N {
+				c.Step()
 			}
 			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "operations/s")
 			if cpu := used() - before; cpu > 0 {

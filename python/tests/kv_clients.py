@@ -96,6 +96,23 @@ class NIXL(unittest.TestCase):
         a.release_dlist_handle(far)
         self.assertEqual(b.get_new_notifs(), {})
 
+    def test_what_is_known_of_others(self):
+        a, b, mine, theirs, peer = self.pair()
+        inside = a.get_xfer_descs([(theirs.address + 4096, 4096, 0)], "DRAM")
+        outside = a.get_xfer_descs([(theirs.address + theirs.size, 4096, 0)], "DRAM")
+        self.assertTrue(a.check_remote_metadata(peer))
+        self.assertTrue(a.check_remote_metadata(peer, inside))
+        self.assertFalse(a.check_remote_metadata(peer, outside))
+        self.assertFalse(a.check_remote_metadata("nobody"))
+        a.make_connection(peer)
+        with self.assertRaises(nixl.nixlNotFoundError):
+            a.make_connection("nobody")
+        a.send_notif(peer, b"layer 3 of request 7")
+        end = time.monotonic() + 20
+        while not b.check_remote_xfer_done("a", b"layer 3"):
+            self.assertLess(time.monotonic(), end, "the notice does not come")
+        self.assertFalse(b.check_remote_xfer_done("a", b"layer 3"))  # it was taken
+
     def test_write_as_sglang_does(self):
         a, b, mine, theirs, peer = self.pair()
         self.assertIn("UCX", a.get_plugin_list())
@@ -427,7 +444,12 @@ class LMCache(unittest.TestCase):
             self.assertTrue(c.exists_sync(key))
             got = await c.get(key)
             self.assertEqual((got.metadata.shape, got.metadata.dtype, got.metadata.fmt, bytes(got.byte_array)), ((2, 3), "float32", 1, noise(24, 4)))
-            self.assertEqual(await c.batched_contains([key, "nothing"]), 1)
+            self.assertEqual(c.batched_contains([key, "nothing", key]), [True, False, False])
+            self.assertEqual(c.batched_contains([key, "nothing", key], stop_after_first_not_exits=False), [True, False, True])
+            self.assertEqual(await c.batched_async_contains("lookup 1", [key, "nothing"]), 1)
+            self.assertEqual(len(await c.batched_get_non_blocking("lookup 1", [key, "nothing", key])), 1)
+            self.assertTrue(c.support_batched_get() and c.support_batched_put() and c.support_batched_contains())
+            self.assertFalse(c.remove_sync(key))
             self.assertEqual((await c.batched_get(["nothing", key]))[0], None)
             self.assertEqual(await c.ping(), 0)
             self.assertEqual(await c.list(), [])

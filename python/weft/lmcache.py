@@ -60,12 +60,48 @@ class WeftConnector(RemoteConnector):
         except CacheError:
             pass  # not stored: it is computed again
 
-    async def batched_contains(self, keys):
-        """How many of the keys are there from the first on."""
+    # LMCache asks which of these there are before it calls them.
+
+    def support_batched_get(self):
+        return True
+
+    def support_batched_put(self):
+        return True
+
+    def support_batched_contains(self):
+        return True
+
+    def support_batched_async_contains(self):
+        return True
+
+    def support_batched_get_non_blocking(self):
+        return True
+
+    def batched_contains(self, keys, stop_after_first_not_exits=True):
+        """Which of the keys are there. Behind the first that is not, all count as not there, unless the caller wants each."""
+        if not stop_after_first_not_exits:
+            return [self.exists_sync(k) for k in keys]
         try:
-            return await self._run(self.client.match, [self._name(k) for k in keys], alone=True)
+            n = self.client.match([self._name(k) for k in keys], alone=True)
         except CacheError:
-            return 0
+            n = 0
+        return [i < n for i in range(len(keys))]
+
+    async def batched_async_contains(self, lookup_id, keys, pin=False):
+        """How many of the keys are there from the first on. Nothing is pinned: a block that goes meanwhile is a miss."""
+        return sum(await self._run(self.batched_contains, keys))
+
+    async def batched_get_non_blocking(self, lookup_id, keys):
+        """Those that are there, from the first on."""
+        found = []
+        for m in await self.batched_get(keys):
+            if m is None:
+                break
+            found.append(m)
+        return found
+
+    def remove_sync(self, key):
+        return False  # other workers use the block, too; it goes when room is needed
 
     def _page(self, m):
         meta = m.metadata

@@ -284,7 +284,7 @@ class nixl_agent:
         self._child = _Child(program)
         self._timeout = float(os.environ.get("WEFT_XFER_TIMEOUT", DEFAULT_TIMEOUT))
         listen = os.environ.get("WEFT_XFER_LISTEN")
-        self._regions, self._peers, self._count, self._failed = _Regions(), {}, 0, []
+        self._regions, self._peers, self._count, self._failed, self.notifs = _Regions(), {}, 0, [], {}
         try:
             self._child.call("new", name=agent_name, token=os.environ.get("WEFT_TOKEN", ""), listen=[listen] if listen else [])
         except Exception:
@@ -369,6 +369,23 @@ class nixl_agent:
             regions.add(kind, address, length, device, region)
         self._peers[name] = regions
         return name
+
+    def check_remote_metadata(self, agent, descs=None):
+        """Whether an agent is known, and all of these descriptors lie in its registered memory."""
+        regions = self._peers.get(agent)
+        if regions is None:
+            return False
+        try:
+            for address, length, device in descs or ():
+                regions.find(descs.kind, address, length, device)
+        except nixlError:
+            return False
+        return True
+
+    def make_connection(self, remote_agent, backends=()):
+        """Nothing is to be done before the first transfer, which connects."""
+        if remote_agent not in self._peers:
+            raise nixlNotFoundError("agent %r is not known" % (remote_agent,))
 
     def remove_remote_agent(self, agent):
         if self._peers.pop(agent, None) is None:
@@ -467,6 +484,21 @@ class nixl_agent:
         answer = self._child.call("notices")
         self._failed += answer.get("failed", [])
         return {name: [base64.b64decode(x) if x else b"" for x in many] for name, many in answer.get("notices", {}).items()}
+
+    def update_notifs(self, backends=()):
+        """Takes what came; get_new_notifs would give it away."""
+        for name, many in self.get_new_notifs().items():
+            self.notifs.setdefault(name, []).extend(many)
+        return self.notifs
+
+    def check_remote_xfer_done(self, remote_agent_name, lookup_tag, backends=(), tag_is_prefix=True):
+        """Whether a notice of this text, or with this beginning, came of an agent. One is taken."""
+        many = self.update_notifs().get(remote_agent_name, [])
+        for i, text in enumerate(many):
+            if text.startswith(lookup_tag) if tag_is_prefix else text == lookup_tag:
+                del many[i]
+                return True
+        return False
 
     def get_failed_notifs(self):
         """Transfers that others posted to this agent and that failed, in words; NIXL does not tell of them."""
