@@ -8,6 +8,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"sync"
 	"text/tabwriter"
 	"time"
 
@@ -208,6 +209,11 @@ func reportLine(r *verify.Report) string {
 type proofBar struct {
 	w     io.Writer
 	start time.Time
+	done  chan struct{}
+	once  sync.Once // of its end
+
+	mu    sync.Mutex // of what follows
+	text  string
 	last  time.Time
 	shown bool
 }
@@ -220,19 +226,47 @@ func newProofBar(w io.Writer) *proofBar {
 	if st, err := f.Stat(); err != nil || st.Mode()&os.ModeCharDevice == 0 {
 		return &proofBar{}
 	}
-	return &proofBar{w: w, start: time.Now()}
+	p := &proofBar{w: w, start: time.Now(), done: make(chan struct{})}
+	go func() { // what takes long is counted while it does
+		for tick := time.NewTicker(time.Second); ; {
+			select {
+			case <-tick.C:
+				p.show("")
+			case <-p.done:
+				tick.Stop()
+				return
+			}
+		}
+	}()
+	return p
 }
 
+// show says what is done now; without a text, that it still is.
 func (p *proofBar) show(text string) {
+	if p.w == nil {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if text != "" {
+		p.text = text
+	}
 	now := time.Now()
-	if p.w == nil || now.Sub(p.start) < time.Second || now.Sub(p.last) < 100*time.Millisecond {
+	if p.text == "" || now.Sub(p.start) < time.Second || now.Sub(p.last) < 100*time.Millisecond {
 		return
 	}
 	p.last, p.shown = now, true
-	fmt.Fprintf(p.w, "\r\x1b[K%s (%ds)", text, int(now.Sub(p.start).Seconds()))
+	fmt.Fprintf(p.w, "\r\x1b[K%s (%ds)", p.text, int(now.Sub(p.start).Seconds()))
 }
 
 func (p *proofBar) clear() {
+	if p.w == nil {
+		return
+	}
+	p.once.Do(func() { close(p.done) })
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.text = ""
 	if p.shown {
 		fmt.Fprint(p.w, "\r\x1b[K")
 	}

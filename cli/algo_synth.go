@@ -302,8 +302,9 @@ func (f *synthFlags) make(cmd *cobra.Command, c *cluster.Cluster, set []topo.Nod
 	bar := newProofBar(cmd.ErrOrStderr())
 	defer bar.clear()
 	for i, size := range sizes {
-		bar.show(fmt.Sprintf("%s of %s", op, size))
+		bar.show(fmt.Sprintf("%s of %s: trees", op, size))
 		start := time.Now()
+		f.wish.Tell = func(form string) { bar.show(fmt.Sprintf("%s of %s: %s", op, size, form)) }
 		s, err := sim.Synthesise(c.Graph, set, op, size, o, f.wish)
 		if err != nil {
 			return nil, err
@@ -318,10 +319,11 @@ func (f *synthFlags) make(cmd *cobra.Command, c *cluster.Cluster, set []topo.Nod
 		row := synthSize{Bytes: size, Form: s.Form}
 		if s.Result != nil {
 			row.Time, row.Rate, row.Share = s.Result.Time, s.Result.AlgBW, float64(s.Result.AlgBW/b.Rate)
-			if len(set) > mostBeside {
-				// weft's own algorithms take longer to simulate than the program to make
-			} else if own, err := ownBest(c.Graph, set, op, f.wish.Root, size, o); err == nil {
-				row.Builtin, row.Own = own.Program.Name, own.Result.Time
+			if len(set) <= mostBeside { // of more, weft's own algorithms take longer to simulate than the program to make
+				bar.show(fmt.Sprintf("%s of %s: weft's own algorithms", op, size))
+				if own, err := ownBest(c.Graph, set, op, f.wish.Root, size, o); err == nil {
+					row.Builtin, row.Own = own.Program.Name, own.Result.Time
+				}
 			}
 		}
 		a.Sizes, a.form = append(a.Sizes, row), s.Form

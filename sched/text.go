@@ -9,7 +9,7 @@ import (
 // Limits of what Parse accepts, so that no text asks for more work than a
 // machine has. They are far above any real program.
 const (
-	maxText     = 16 << 20
+	maxText     = 32 << 20
 	maxRanks    = 1 << 24
 	maxChannels = 1 << 12
 )

@@ -45,6 +45,8 @@ type SynthWish struct {
 	Trees    int     // at most this number; 0 for no limit
 	Pieces   int     // 0 for what suits the size
 	Loss     float64 // share of the bound that may be given up for fewer trees
+
+	Tell func(form string) // what is simulated next; nil for nobody
 }
 
 // DefaultLoss is the share of the bound that is given up for fewer trees.
@@ -77,7 +79,12 @@ func Synthesise(g *topo.Graph, gpus []topo.NodeID, op sched.Collective, size uni
 	}
 	s := &Synthesis{Net: net, Plan: plan}
 	hop := o.Costs.Local + unit.Microsecond/2
-	try := func(form shape) error { return s.try(g, gpus, form, size, o, wish.Channels) }
+	try := func(form shape) error {
+		if wish.Tell != nil {
+			wish.Tell(form.name)
+		}
+		return s.try(g, gpus, form, size, o, wish.Channels)
+	}
 	for {
 		if net.Ranks > synth.MostShallow { // a channel for each child would be very many
 			if err := s.ordered(plan, wish, try); err != nil {
@@ -111,20 +118,27 @@ func Synthesise(g *topo.Graph, gpus []topo.NodeID, op sched.Collective, size uni
 		if low, err := net.Shallow(op, wish.Root); err == nil {
 			for _, pieces := range []int{1, 4} {
 				form := shape{fmt.Sprintf("fewest hops, %s", pieceWord(pieces)), func() (*sched.Program, error) { return low.Program("synth", pieces, 0) }}
-				if err := s.try(g, gpus, form, size, o, wish.Channels); err != nil {
+				if err := try(form); err != nil {
 					return nil, err
 				}
 			}
 		}
 		if op == sched.AllReduce && size <= 4*unit.MiB {
 			form := shape{"one shot: every input to everybody", func() (*sched.Program, error) { return net.OneShot("synth") }}
-			if err := s.try(g, gpus, form, size, o, wish.Channels); err != nil {
+			if err := try(form); err != nil {
 				return nil, err
 			}
 		}
 	}
 	if s.Program == nil {
-		return nil, fmt.Errorf("no synthesised program has at most %d channels; the least is a tree with %d", wish.Channels, 1+len(s.Plan.Ways))
+		why := "no form was tried"
+		if k := len(s.Tried); k > 0 {
+			why = s.Tried[k-1].Algo + ": " + s.Tried[k-1].Why
+		}
+		if wish.Channels > 0 {
+			return nil, fmt.Errorf("no synthesised program has at most %d channels (%s)", wish.Channels, why)
+		}
+		return nil, fmt.Errorf("trees were found, but no program of them (%s)", why)
 	}
 	return s, nil
 }

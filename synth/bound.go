@@ -71,9 +71,9 @@ func (n *Net) Bounds(op sched.Collective, root int, adds bool) (*Bound, error) {
 	case sched.ReduceScatter:
 		err = b.gather(n, n.Reversed(), true)
 	case sched.Broadcast:
-		b.spread(n, n, root, "the whole buffer must reach")
+		err = b.spread(n, n, root, "the whole buffer must reach")
 	case sched.Reduce:
-		b.spread(n, n.Reversed(), root, "sums of the whole buffer must leave")
+		err = b.spread(n, n.Reversed(), root, "sums of the whole buffer must leave")
 	case sched.Scatter:
 		b.scatter(n, n, root)
 	case sched.Gather:
@@ -117,6 +117,30 @@ func (b *Bound) gather(n, net *Net, back bool) error {
 		b.Why = fmt.Sprintf("%s must send their parts of the sums of %s over %s", left, inside, net.exits(cut))
 	} else {
 		b.Why = fmt.Sprintf("the blocks of %s must reach %s over %s", inside, left, net.exits(cut))
+	}
+	return b.balance(net, ones(n.Ranks), int64(n.Ranks))
+}
+
+func ones(n int) []int64 {
+	list := make([]int64, n)
+	for i := range list {
+		list[i] = 1
+	}
+	return list
+}
+
+// balance lowers a bound to what switches that cannot copy pass on.
+func (b *Bound) balance(net *Net, weight []int64, blocks int64) error {
+	if b.Adds {
+		return nil
+	}
+	x, _, err := net.settle(weight)
+	if err != nil || x == nil {
+		return err
+	}
+	if x = x.Mul(x, ratio(blocks, 1)); x.Cmp(b.Exact) < 0 {
+		b.Exact = x
+		b.Why = "switches pass on what they take, and no division of their links gives more: the linear program over all cuts has this optimum; " + b.Why + " alone would allow more"
 	}
 	return nil
 }
@@ -182,10 +206,7 @@ func (n *Net) rooted() *rooted {
 // if there are any, say how much each rank has to send.
 func (n *Net) forest(weight []int64) (*big.Rat, *Cut, int, error) {
 	if weight == nil {
-		weight = make([]int64, n.Ranks)
-		for r := range weight {
-			weight[r] = 1
-		}
+		weight = ones(n.Ranks)
 	}
 	var total int64
 	for _, w := range weight {
@@ -260,7 +281,7 @@ func (n *Net) forest(weight []int64) (*big.Rat, *Cut, int, error) {
 }
 
 // spread is a broadcast from the root on net: the least maximum flow from the root to a rank.
-func (b *Bound) spread(n, net *Net, root int, verb string) {
+func (b *Bound) spread(n, net *Net, root int, verb string) error {
 	f := newFlow(n.Nodes())
 	for _, e := range net.Edges {
 		f.link(e.From, e.To, e.Cap)
@@ -277,6 +298,9 @@ func (b *Bound) spread(n, net *Net, root int, verb string) {
 	}
 	b.Exact = ratio(least, 1)
 	b.Why = fmt.Sprintf("%s %s over %s", verb, n.ranks(b.Cut.Left), net.exits(b.Cut))
+	weight := make([]int64, n.Ranks)
+	weight[root] = 1
+	return b.balance(net, weight, 1)
 }
 
 // scatter is a scatter from the root on net: every other rank takes a block of its own.

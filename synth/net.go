@@ -549,20 +549,6 @@ func (n *Net) Reversed() *Net {
 	return &r
 }
 
-// even reports whether every link carries as much one way as the other.
-func (n *Net) even() bool {
-	at := map[[2]int]int64{}
-	for _, e := range n.Edges {
-		at[[2]int{e.From, e.To}] += e.Cap
-	}
-	for _, e := range n.Edges {
-		if at[[2]int{e.From, e.To}] != at[[2]int{e.To, e.From}] {
-			return false
-		}
-	}
-	return true
-}
-
 // ranks names ranks shortly: runs of GPUs of a host as n0:gpu[0-3].
 func (n *Net) ranks(list []int) string {
 	var parts []string

@@ -142,6 +142,18 @@ func (p *Plan) spread(net *Net, up bool, wish Wish) error {
 	if done, err := p.fill(net, up, wish); done || err != nil {
 		return err
 	}
+	bound, scale := p.Bound.Exact, ratio(1, 1)
+	if _, caps, err := net.settle(weight); err != nil {
+		return err
+	} else if caps != nil {
+		m, by, err := net.scaled(caps)
+		if err != nil {
+			return err
+		}
+		net = m
+		scale.SetInt(by)
+		bound = new(big.Rat).Mul(bound, scale)
+	}
 	x, _, _, err := net.forest(weight)
 	if err != nil {
 		return err
@@ -156,9 +168,9 @@ func (p *Plan) spread(net *Net, up bool, wish Wish) error {
 			}
 			k = exact
 		}
-		scale := net.least(x, weight, k)
-		r := new(big.Rat).Quo(ratio(k*blocks, 1), scale)
-		good := new(big.Rat).Quo(r, p.Bound.Exact)
+		fine := net.least(x, weight, k)
+		r := new(big.Rat).Quo(ratio(k*blocks, 1), fine)
+		good := new(big.Rat).Quo(r, bound)
 		share, _ := good.Float64()
 		better := rate == nil || r.Cmp(rate) > 0
 		if enough := share >= 1-wish.Loss-1e-12; !better || !enough && k < min(exact, 64) && (wish.Trees == 0 || k > 1) {
@@ -169,7 +181,13 @@ func (p *Plan) spread(net *Net, up bool, wish Wish) error {
 				continue
 			}
 		}
-		trees, err := net.packed(scale, weight, k)
+		trees, err := net.packed(fine, weight, k)
+		if err != nil && k < exact { // capacities were rounded: switches may have lost their balance
+			continue
+		}
+		if err != nil && best != nil {
+			break
+		}
 		if err != nil {
 			return err
 		}
@@ -182,7 +200,7 @@ func (p *Plan) spread(net *Net, up bool, wish Wish) error {
 		}
 	}
 	p.take(best, up)
-	p.Exact = rate
+	p.Exact = rate.Quo(rate, scale)
 	return nil
 }
 
@@ -322,11 +340,11 @@ func (p *Plan) reduce(wish Wish) error {
 	// or nearly, it has the fewest trees; of many ranks nothing else is tried.
 	halves := func() error {
 		half := &Plan{Net: p.Net, Op: sched.AllGather, Bound: &Bound{Exact: new(big.Rat).Mul(p.Bound.Exact, ratio(2, 1))}}
-		x, _, _, err := p.Net.forest(nil)
+		gather, err := p.Net.Bounds(sched.AllGather, 0, false)
 		if err != nil {
 			return err
 		}
-		whole := new(big.Rat).Mul(x, ratio(int64(p.Net.Ranks), 1))
+		whole := gather.Exact
 		best, _ := new(big.Rat).Quo(whole, half.Bound.Exact).Float64()
 		if best < 1-wish.Loss-1e-12 {
 			if p.Net.Ranks <= mostPacked && last == nil {
@@ -357,13 +375,12 @@ func (p *Plan) reduce(wish Wish) error {
 	// No link carries more than the whole buffer up and down.
 	most := new(big.Rat).Mul(p.Bound.Exact, ratio(2, 1))
 	whole := new(big.Int).Add(new(big.Int).Quo(most.Num(), most.Denom()), big.NewInt(1)).Int64()
-	clamped := *p.Net
-	clamped.Edges = slices.Clone(p.Net.Edges)
+	clamped := p.Net.tight()
 	for i := range clamped.Edges {
 		clamped.Edges[i].Cap = min(clamped.Edges[i].Cap, whole)
 	}
 	for _, levels := range []int64{0, 64, 48, 32, 24, 16, 12, 8, 6, 4, 3, 2, 1} {
-		net, back := &clamped, ratio(1, 1)
+		net, back := clamped, ratio(1, 1)
 		if levels > 0 { // rounded down to levels steps of the widest link
 			var widest int64
 			for _, e := range net.Edges {
@@ -410,14 +427,9 @@ func (p *Plan) reduce(wish Wish) error {
 
 // ways packs an all-reduce with the capacities as they are.
 func (n *Net) ways() ([]Way, *big.Rat, error) {
-	h, _, err := n.halve(false, true)
+	h, _, err := n.halve(false)
 	if err != nil {
 		return nil, nil, err
-	}
-	if _, proven := n.parts(h, false); proven.Cmp(h.total) != 0 && n.Ranks <= mostUnfolded {
-		if h, _, err = n.halve(false, false); err != nil {
-			return nil, nil, err
-		}
 	}
 	scale, err := common(slices.Concat(h.feed, h.down, h.up))
 	if err != nil {

@@ -29,51 +29,35 @@ type halves struct {
 // rounds bounds how often rows are added; a few dozen have been enough.
 const mostRounds = 400
 
-// halve solves the linear program. Alike nodes get alike values if fold is set,
-// which makes it small: exact where the network's symmetries are what colour
-// refinement says, and a schedule that can be reached in any case.
-func (n *Net) halve(adds, fold bool) (*halves, int, error) {
-	even := n.even()
-	reverse := make([]int, len(n.Edges))
-	at := map[[2]int]int{}
-	for i, e := range n.Edges {
-		at[[2]int{e.From, e.To}] = i
-	}
-	if even {
-		for i, e := range n.Edges {
-			reverse[i] = at[[2]int{e.To, e.From}]
-		}
-	}
-	colour := make([]int, n.Nodes())
-	for v := range colour {
-		colour[v] = v
-	}
-	if fold {
-		colour = n.colours()
-	}
-	vars := map[string]int{}
-	index := func(format string, args ...any) int {
-		k := fmt.Sprintf(format, args...)
-		i, ok := vars[k]
+// halve solves the linear program, with alike values for what can take one another's
+// place, which loses nothing. Of very many ranks those that colours do not tell apart are
+// taken for alike: what comes out then is a schedule that can be reached in any case.
+func (n *Net) halve(adds bool) (*halves, int, error) {
+	reverse := n.mirror()
+	even := reverse != nil
+	colour, side := n.alike()
+	vars := map[[2]int]int{}
+	index := func(what, class int) int {
+		i, ok := vars[[2]int{what, class}]
 		if !ok {
 			i = len(vars)
-			vars[k] = i
+			vars[[2]int{what, class}] = i
 		}
 		return i
 	}
 	feed := make([]int, n.Ranks)
 	for v := range feed {
-		feed[v] = index("x %d", colour[v])
+		feed[v] = index(0, colour[v])
 	}
 	down, up := make([]int, len(n.Edges)), make([]int, len(n.Edges))
-	for i, e := range n.Edges {
-		down[i] = index("d %d %d %d", colour[e.From], colour[e.To], e.Cap)
+	for i := range n.Edges {
+		down[i] = index(1, side[i])
 	}
-	for i, e := range n.Edges {
+	for i := range n.Edges {
 		if even {
 			up[i] = down[reverse[i]]
 		} else {
-			up[i] = index("u %d %d %d", colour[e.From], colour[e.To], e.Cap)
+			up[i] = index(2, side[i])
 		}
 	}
 	l := &linear{gain: make([]int64, len(vars))}
@@ -170,7 +154,7 @@ func (n *Net) halve(adds, fold bool) (*halves, int, error) {
 			}
 			seen := map[int]bool{}
 			for v := range n.Ranks {
-				if fold && n.Ranks > mostChecked && seen[colour[v]] {
+				if n.Ranks > mostChecked && seen[colour[v]] {
 					continue
 				}
 				seen[colour[v]] = true
@@ -225,75 +209,28 @@ func times(v *big.Rat, m *big.Int) int64 {
 	return x.Quo(x, v.Denom()).Int64()
 }
 
-// colours numbers nodes so that alike ones have the same number: those with as
-// many links of each capacity to and from each number, until nothing changes.
-func (n *Net) colours() []int {
-	colour := make([]int, n.Nodes())
-	for v := n.Ranks; v < n.Nodes(); v++ {
-		colour[v] = 1
-	}
-	in, out := n.sides()
-	classes := 0
-	for {
-		next := map[string]int{}
-		fresh := make([]int, n.Nodes())
-		for v := range colour {
-			var parts []string
-			for _, i := range out[v] {
-				parts = append(parts, fmt.Sprintf(">%d:%d", colour[n.Edges[i].To], n.Edges[i].Cap))
-			}
-			for _, i := range in[v] {
-				parts = append(parts, fmt.Sprintf("<%d:%d", colour[n.Edges[i].From], n.Edges[i].Cap))
-			}
-			slices.Sort(parts)
-			k := fmt.Sprint(colour[v], parts)
-			c, ok := next[k]
-			if !ok {
-				c = len(next)
-				next[k] = c
-			}
-			fresh[v] = c
-		}
-		colour = fresh
-		if len(next) == classes {
-			return colour
-		}
-		classes = len(next)
-	}
-}
-
-// whole is the number of ranks up to which an all-reduce is solved without
-// folding alike nodes, if folding did not give a proof.
-const mostUnfolded = 16
-
 // reduce is an all-reduce.
 func (b *Bound) reduce(n *Net) error {
-	h, rounds, err := n.halve(b.Adds, true)
+	net := n
+	if !b.Adds {
+		net = n.tight()
+	}
+	h, rounds, err := net.halve(b.Adds)
 	if err != nil {
 		return err
 	}
 	b.Rounds = rounds
 	parts, rate := n.parts(h, b.Adds)
-	if rate.Cmp(h.total) != 0 && n.Ranks <= mostUnfolded {
-		if h, rounds, err = n.halve(b.Adds, false); err != nil {
-			return err
-		}
-		b.Rounds += rounds
-		p, r := n.parts(h, b.Adds)
-		if r.Cmp(rate) < 0 {
-			parts, rate = p, r
-		}
-		if rate.Cmp(h.total) != 0 { // the linear program itself is the proof
-			b.Exact, b.Parts = h.total, parts
-			b.Why = fmt.Sprintf("no division of the links between ways up and down gives more: the linear program over all cuts has this optimum (%s)", n.border(parts, b.Adds))
-			return nil
-		}
-	}
 	b.Exact, b.Parts = rate, parts
-	if rate.Cmp(h.total) != 0 {
+	b.Why = n.border(parts, b.Adds)
+	switch {
+	case rate.Cmp(h.total) == 0:
+	case n.Ranks <= mostPaired: // the linear program itself is the proof
+		b.Exact = h.total
+		b.Why = "no division of the links between ways up and down gives more: the linear program over all cuts has this optimum"
+	default:
 		b.Least = h.total
 	}
-	b.Why = n.border(parts, b.Adds)
 	return nil
 }
 
@@ -522,6 +459,28 @@ func (n *Net) widest(sets [][]bool) [][]bool {
 	return out
 }
 
+// divide puts switches to one of two sets of ranks by the narrowest cut between them.
+func (n *Net) divide(part []int) {
+	f := newFlow(n.Nodes() + 2)
+	for _, e := range n.Edges {
+		f.link(e.From, e.To, e.Cap)
+	}
+	for v := range n.Ranks {
+		if part[v] == 0 {
+			f.link(n.Nodes(), v, endless)
+		} else {
+			f.link(v, n.Nodes()+1, endless)
+		}
+	}
+	f.run(n.Nodes(), n.Nodes()+1, endless)
+	near := f.side(n.Nodes())
+	for v := n.Ranks; v < n.Nodes(); v++ {
+		if part[v] = 1; near[v] {
+			part[v] = 0
+		}
+	}
+}
+
 // family evaluates sets that are disjoint in ranks. Those that switches of
 // theirs could serve better are trimmed: a switch belongs to one set only, or,
 // where switches pass on only, to none if that makes borders smaller.
@@ -539,6 +498,9 @@ func (n *Net) family(sets [][]bool, adds bool) ([]Cut, *big.Rat) {
 				part[v] = i
 			}
 		}
+	}
+	if len(sets) == 2 {
+		n.divide(part)
 	}
 	in, out := n.sides()
 	// what a switch's borders are, in a part or in none

@@ -19,66 +19,106 @@ import (
 //
 // What the trees reach is then counted, link by link: a plan below the bound is
 // never taken for one that reaches it. Machines of alike hosts look the same from
-// every host, so trees of one host's ranks are made and turned to the others:
-// rank r becomes r + period, and every link what it then is.
+// every host, and so do alike GPUs of a host and the hosts of a torus: trees are made
+// for few roots and turned to the others.
 
-// turned finds how a network repeats itself: the smallest number of ranks by
-// which all can be renumbered so that every link stays as it is, and the class of
-// each edge under that. It is the number of ranks, with every edge a class of its
-// own, where nothing repeats.
-func (n *Net) turned() (period int, class []int) {
-	plain := func() (int, []int) {
-		class = make([]int, len(n.Edges))
-		for i := range class {
-			class[i] = i
-		}
-		return n.Ranks, class
-	}
-	at := make(map[[2]int]int, len(n.Edges))
-	for i, e := range n.Edges {
-		if _, twice := at[[2]int{e.From, e.To}]; twice {
-			return plain()
-		}
-		at[[2]int{e.From, e.To}] = i
-	}
-	for d := 1; d < n.Ranks; d++ {
-		if n.Ranks%d != 0 {
-			continue
-		}
-		to := n.turn(d)
-		if to == nil {
-			continue
-		}
-		class = make([]int, len(n.Edges))
-		for i := range class {
-			class[i] = -1
-		}
-		fits := true
-		for i := range n.Edges {
-			for j := i; fits && class[j] < 0; {
-				class[j] = i
-				e := n.Edges[j]
-				next, ok := at[[2]int{to[e.From], to[e.To]}]
-				if fits = ok && n.Edges[next].Cap == e.Cap; fits {
-					j = next
-				}
-			}
-		}
-		if fits {
-			return d, class
-		}
-	}
-	return plain()
+// rotation is a renumbering of ranks that leaves every link as it is: ranks go round in
+// blocks of size, each by the step. On a torus of hosts there is one for each dimension,
+// and one more for the GPUs of a host if these are alike.
+type rotation struct{ step, size int }
+
+func (t rotation) of(rank, times int) int {
+	return rank - rank%t.size + (rank%t.size+times*t.step)%t.size
 }
 
-// turn says what every node becomes when rank r becomes r + d, going by what
-// switches are joined to; nil if some switch has no counterpart.
-func (n *Net) turn(d int) []int {
+// turns are the rotations of a network that go together: the next one is inside a step of the one before.
+type turns struct {
+	list   []rotation
+	period int   // ranks after which everything repeats itself; all of them if nothing does
+	class  []int // by edge: the first one that turns take to it
+	times  []int // by edge: how often all turns together take it to itself
+}
+
+// first says which rank a rank is turned from.
+func (t *turns) first(rank int) int {
+	for _, d := range t.list {
+		rank -= rank % d.size / d.step * d.step
+	}
+	return rank
+}
+
+// to turns a rank as its first one is turned to a root.
+func (t *turns) to(rank, root int) int {
+	for _, d := range t.list {
+		rank = d.of(rank, root%d.size/d.step)
+	}
+	return rank
+}
+
+// turned finds how a network repeats itself.
+func (n *Net) turned() *turns {
+	t := &turns{period: n.Ranks, class: sequence(len(n.Edges)), times: make([]int, len(n.Edges))}
+	at := make(map[[2]int]int, len(n.Edges))
+	twice := false
+	for i, e := range n.Edges {
+		_, known := at[[2]int{e.From, e.To}]
+		twice = twice || known
+		at[[2]int{e.From, e.To}] = i
+	}
+	find := func(i int) int {
+		for t.class[i] != i {
+			t.class[i] = t.class[t.class[i]]
+			i = t.class[i]
+		}
+		return i
+	}
+	order := 1
+	for size := n.Ranks; size > 1 && !twice; {
+		step := 1
+		for ; step < size; step++ {
+			if size%step != 0 {
+				continue
+			}
+			if to := n.rotate(rotation{step, size}, at); to != nil {
+				for i, e := range n.Edges {
+					a, b := find(i), find(at[[2]int{to[e.From], to[e.To]}])
+					t.class[max(a, b)] = min(a, b)
+				}
+				t.list = append(t.list, rotation{step, size})
+				order *= size / step
+				break
+			}
+		}
+		if step == size { // nothing goes round in blocks of this size
+			step = size - 1
+			for size%step != 0 {
+				step--
+			}
+		}
+		size = step
+	}
+	if len(t.list) > 0 && t.list[0].size == n.Ranks {
+		t.period = t.list[0].step
+	}
+	alike := make([]int, len(n.Edges))
+	for i := range n.Edges {
+		t.class[i] = find(i)
+		alike[t.class[i]]++
+	}
+	for i := range n.Edges {
+		t.times[i] = order / alike[t.class[i]]
+	}
+	return t
+}
+
+// rotate says what every node becomes when ranks are turned, going by what switches are
+// joined to; nil if some switch has no counterpart or some link is not kept.
+func (n *Net) rotate(by rotation, at map[[2]int]int) []int {
 	in, out := n.sides()
-	names := func(shift int) []uint64 {
+	names := func(times int) []uint64 {
 		name := make([]uint64, n.Nodes())
 		for r := range n.Ranks {
-			name[r] = scramble(uint64((r+shift)%n.Ranks) + 1)
+			name[r] = scramble(uint64(by.of(r, times)) + 1)
 		}
 		for range 4 { // switches by their ranks, then by those of their neighbours, and so on
 			next := slices.Clone(name)
@@ -103,12 +143,17 @@ func (n *Net) turn(d int) []int {
 		known[k] = v
 	}
 	to := make([]int, n.Nodes())
-	for v, k := range names(d) {
+	for v, k := range names(1) {
 		u, ok := known[k]
 		if !ok || (u < n.Ranks) != (v < n.Ranks) {
 			return nil
 		}
 		to[v] = u
+	}
+	for _, e := range n.Edges {
+		if i, ok := at[[2]int{to[e.From], to[e.To]}]; !ok || n.Edges[i].Cap != e.Cap {
+			return nil
+		}
 	}
 	return to
 }
@@ -126,8 +171,8 @@ type filler struct {
 	net    *Net
 	out    [][]int32 // by node: edges
 	class  []int     // by edge
+	times  []float64 // by edge: how many of all turned trees use it where one uses its class
 	load   []float64 // by class: trees that use a link of it
-	share  []float64 // by class: trees that a link of it gets for each tree made, when that is turned to the other hosts
 	room   []float64 // by class: what it carries at the bound
 	steep  float64   // what a full link costs
 	over   float64   // and one that is more than full
@@ -136,24 +181,8 @@ type filler struct {
 	via    []int32 // by node: the edge it was reached by, -1 for none
 	source []int32 // by node: the rank of the tree that it was reached from
 	queue  near
-}
 
-// newFiller has no trees. A link that stays where it is when ranks are renumbered is used by a tree as often as that is turned; one that
-// becomes another each time, once.
-func newFiller(n *Net, period int, class []int) *filler {
-	f := &filler{net: n, out: make([][]int32, n.Nodes()), class: class, load: make([]float64, len(n.Edges)), share: make([]float64, len(n.Edges)), room: make([]float64, len(n.Edges)), period: period,
-		dist: make([]float64, n.Nodes()), via: make([]int32, n.Nodes()), source: make([]int32, n.Nodes())}
-	members := make([]int, len(n.Edges))
-	for i, e := range n.Edges {
-		f.out[e.From] = append(f.out[e.From], int32(i))
-		members[class[i]]++
-	}
-	for c, m := range members {
-		if m > 0 {
-			f.share[c] = float64(n.Ranks / period / m)
-		}
-	}
-	return f
+	visited int // links that were looked at
 }
 
 // sprout is a tree that grows: by rank its parent, its depth (-1 outside), and the
@@ -224,7 +253,7 @@ func (h *near) pop() reached {
 
 func (f *filler) cost(edge int32) float64 {
 	c := f.class[edge]
-	full := (f.load[c] + f.share[c]) / f.room[c]
+	full := (f.load[c] + f.times[edge]) / f.room[c]
 	steep := f.steep
 	if full > 1+1e-9 {
 		steep = f.over
@@ -234,8 +263,10 @@ func (f *filler) cost(edge int32) float64 {
 	return steep*full*full + 0.01 // of ways alike, the one over fewer links
 }
 
-// grow adds the rank that costs least; false if none can be reached.
-func (f *filler) grow(s *sprout) bool {
+// grow adds the ranks that cost least, one or up to most of them; false if none can be
+// reached. Further ones are added for as long as those before have not made the way to
+// them dearer by more than slack.
+func (f *filler) grow(s *sprout, most int) bool {
 	ranks := f.net.Ranks
 	for v := range f.dist {
 		f.dist[v], f.via[v] = math.Inf(1), -1
@@ -247,16 +278,24 @@ func (f *filler) grow(s *sprout) bool {
 			f.queue.push(reached{float64(d), int32(v)})
 		}
 	}
-	for len(f.queue) > 0 {
+	taken := 0
+	for len(f.queue) > 0 && taken < most {
 		at := f.queue.pop()
 		v := int(at.node)
 		if at.dist > f.dist[v] {
 			continue
 		}
 		if v < ranks && s.depth[v] < 0 {
+			if taken > 0 && f.dearer(v) {
+				break
+			}
 			f.take(s, v)
-			return true
+			taken++
+			f.dist[v], f.source[v] = float64(s.depth[v]), int32(v)
+			f.queue.push(reached{f.dist[v], int32(v)})
+			continue
 		}
+		f.visited += len(f.out[v])
 		for _, i := range f.out[v] {
 			e := &f.net.Edges[i]
 			if e.To < ranks && s.depth[e.To] >= 0 {
@@ -275,17 +314,31 @@ func (f *filler) grow(s *sprout) bool {
 			}
 		}
 	}
-	return false
+	return taken > 0
+}
+
+// slack is how much dearer, in hops, the way to a rank may have become since it was found.
+const slack = 0.05
+
+// dearer reports whether the way to a rank costs more by now than when it was found.
+func (f *filler) dearer(v int) bool {
+	cost, u := 1.0, v
+	for u == v || u >= f.net.Ranks {
+		cost += f.cost(f.via[u])
+		u = f.net.Edges[f.via[u]].From
+	}
+	return cost > f.dist[v]-f.dist[u]+slack
 }
 
 // take joins a rank to the tree by the way it was reached.
 func (f *filler) take(s *sprout, v int) {
-	from := int(f.source[v])
-	for u := v; u != from; u = f.net.Edges[f.via[u]].From {
+	u := v
+	for u == v || u >= f.net.Ranks {
 		s.path[v] = append(s.path[v], f.via[u])
-		f.load[f.class[f.via[u]]] += f.share[f.class[f.via[u]]]
+		f.load[f.class[f.via[u]]] += f.times[f.via[u]]
+		u = f.net.Edges[f.via[u]].From
 	}
-	s.parent[v], s.depth[v] = from, s.depth[from]+1
+	s.parent[v], s.depth[v] = u, s.depth[u]+1
 	s.size++
 }
 
@@ -293,7 +346,7 @@ func (f *filler) take(s *sprout, v int) {
 func (f *filler) drop(s *sprout) {
 	for _, path := range s.path {
 		for _, i := range path {
-			f.load[f.class[i]] -= f.share[f.class[i]]
+			f.load[f.class[i]] -= f.times[i]
 		}
 	}
 }
@@ -309,8 +362,14 @@ func (f *filler) fullest() float64 {
 	return most
 }
 
-// mostRegrown bounds how often trees are taken out and grown again.
-const mostRegrown = 3
+// mostRegrown bounds how often trees are taken out and grown again, mostVisited the
+// links that are looked at before what was found is good enough, and rounds says in how
+// many a tree of very many ranks is grown.
+const (
+	mostRegrown = 3
+	mostVisited = 200_000_000
+	rounds      = 32
+)
 
 // contracted joins switches of the fabric whose link can hold nothing up: one that
 // carries all that its other links bring. What can flow between ranks stays the same,
@@ -381,25 +440,23 @@ func (n *Net) contracted() *Net {
 // further where that is a share of x that is enough.
 func (n *Net) fill(roots []int, x *big.Rat, k int, enough float64) ([]Tree, int, *big.Rat, error) {
 	n = n.contracted()
-	period, class := n.Ranks, []int(nil)
+	t := &turns{period: n.Ranks, class: sequence(len(n.Edges)), times: make([]int, len(n.Edges))}
 	if len(roots) == n.Ranks {
-		period, class = n.turned()
-	} else {
-		class = make([]int, len(n.Edges))
-		for i := range class {
-			class[i] = i
-		}
+		t = n.turned()
 	}
-	f := newFiller(n, period, class)
+	f := &filler{net: n, out: make([][]int32, n.Nodes()), class: t.class, times: make([]float64, len(n.Edges)), load: make([]float64, len(n.Edges)),
+		room: make([]float64, len(n.Edges)), period: t.period, dist: make([]float64, n.Nodes()), via: make([]int32, n.Nodes()), source: make([]int32, n.Nodes())}
 	rate, _ := x.Float64()
 	for i, e := range n.Edges {
-		if class[i] == i {
+		f.out[e.From] = append(f.out[e.From], int32(i))
+		f.times[i] = float64(max(t.times[i], 1))
+		if t.class[i] == i {
 			f.room[i] = float64(e.Cap) * float64(k) / rate
 		}
 	}
 	var base []int
 	for _, r := range roots {
-		if r < period || len(roots) < n.Ranks {
+		if t.first(r) == r {
 			base = append(base, r)
 		}
 	}
@@ -414,29 +471,38 @@ func (n *Net) fill(roots []int, x *big.Rat, k int, enough float64) ([]Tree, int,
 				list = append(list, newSprout(r, n.Ranks))
 			}
 		}
-		for range n.Ranks - 1 { // side by side, so that no tree is first everywhere
+		some := 1 // side by side, so that no tree is first everywhere
+		if n.Ranks > mostChecked {
+			some = n.Ranks / rounds
+		}
+		for open := true; open; {
+			open = false
 			for _, s := range list {
-				if !f.grow(s) {
+				if s.size == n.Ranks {
+					continue
+				}
+				if !f.grow(s, some) {
 					return nil, 0, nil, fmt.Errorf("no tree from %s reaches all ranks of %s", n.Names[s.root], n.Name)
 				}
+				open = true
 			}
 		}
 		for turn := 0; ; turn++ {
 			if full := f.fullest(); full < least-1e-9 {
 				least, best = full, slices.Clone(list)
 			}
-			if turn == mostRegrown || 1/least >= enough {
+			if turn == mostRegrown || 1/least >= enough || f.visited > mostVisited {
 				break
 			}
 			for i, s := range list {
 				f.drop(s)
 				list[i] = newSprout(s.root, n.Ranks)
 				for list[i].size < n.Ranks {
-					f.grow(list[i])
+					f.grow(list[i], some)
 				}
 			}
 		}
-		if 1/least >= enough {
+		if 1/least >= enough || f.visited > mostVisited {
 			break
 		}
 	}
@@ -445,23 +511,30 @@ func (n *Net) fill(roots []int, x *big.Rat, k int, enough float64) ([]Tree, int,
 	for _, s := range best {
 		for _, path := range s.path {
 			for _, i := range path {
-				load[class[i]] += int64(f.share[class[i]])
+				load[t.class[i]] += int64(f.times[i])
 			}
 		}
 		first = append(first, Tree{Root: s.root, Parent: s.parent, Weight: 1})
 	}
 	var trees []Tree
 	first = merged(first)
-	for by := 0; by < n.Ranks; by += period {
+	to := make([]int, n.Ranks)
+	for root := range n.Ranks { // by period, and those of a period by their roots
+		for v := range to {
+			to[v] = t.to(v, root)
+		}
 		for _, s := range first {
-			t := Tree{Root: (s.Root + by) % n.Ranks, Parent: make([]int, n.Ranks), Weight: s.Weight}
+			if s.Root != t.first(root) {
+				continue
+			}
+			turned := Tree{Root: root, Parent: make([]int, n.Ranks), Weight: s.Weight}
 			for v, p := range s.Parent {
 				if p >= 0 {
-					p = (p + by) % n.Ranks
+					p = to[p]
 				}
-				t.Parent[(v+by)%n.Ranks] = p
+				turned.Parent[to[v]] = p
 			}
-			trees = append(trees, t)
+			trees = append(trees, turned)
 		}
 	}
 	// The rate is that of the fullest link, as a fraction.
@@ -476,5 +549,5 @@ func (n *Net) fill(roots []int, x *big.Rat, k int, enough float64) ([]Tree, int,
 	if reach.Cmp(x) > 0 {
 		return nil, 0, nil, fmt.Errorf("%s: trees carry %s from every root, more than the bound %s", n.Name, reach.RatString(), x.RatString())
 	}
-	return trees, period, reach, nil
+	return trees, t.period, reach, nil
 }

@@ -21,16 +21,15 @@ func TestLinksThatStay(t *testing.T) {
 		both(r, ranks+r%2, 100)
 	}
 	both(ranks, ranks+1, 8)
-	period, class := n.turned()
-	if period != 1 {
-		t.Fatalf("it repeats after %d ranks, want 1", period)
+	turned := n.turned()
+	if turned.period != 1 {
+		t.Fatalf("it repeats after %d ranks, want 1", turned.period)
 	}
-	f := newFiller(n, period, class)
 	stays := len(n.Edges) - 1 // the link between the switches
-	if got := f.share[class[stays]]; got != ranks/2 {
+	if got := turned.times[stays]; got != ranks/2 {
 		t.Errorf("a tree that is turned uses the link between the switches %v times, want %d", got, ranks/2)
 	}
-	if got := f.share[class[0]]; got != 1 {
+	if got := turned.times[0]; got != 1 {
 		t.Errorf("a tree that is turned uses the link of a rank %v times, want 1", got)
 	}
 	// No root can have more than its part of the link between the switches: 8 for 4 roots.
