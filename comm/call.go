@@ -57,7 +57,7 @@ func (c *Comm) repeat(ctx context.Context, r *request) error {
 		o.mixed = signature(&o.Call)
 	}
 	o.ctx, o.In, o.Out, o.Salt = ctx, r.In, r.Out, r.Salt
-	if o.inline != nil {
+	if o.inline != nil && o.prepared.judge == nil {
 		o.Sig = numbered(o.mixed^c.before, c.seq)
 		if raised, done := c.shared.RunAtOnce(&o.Op, o.inline); done {
 			c.before = o.Sig
@@ -144,6 +144,18 @@ func (c *Comm) layOut(o *current) {
 
 // run carries out the operation under way, and ends the caller's turn if it is told to.
 func (c *Comm) run(letGo bool) error {
+	if c.cur.prepared.judge == nil {
+		return c.carryOut(letGo)
+	}
+	err := c.runJudged()
+	if letGo {
+		c.letGo()
+	}
+	return err
+}
+
+// carryOut is run of a single operation.
+func (c *Comm) carryOut(letGo bool) error {
 	o := &c.cur
 	o.Began, o.Entered = 0, 0
 	if o.limit.Load() != 0 {

@@ -25,6 +25,7 @@ type library struct {
 	known   map[key]*prepared
 	forms   map[*sched.Program]*form
 	recent  [8]*prepared // the last ones by collective
+	judges  map[*choice.Made]*choice.Judge
 }
 
 // key is what the choice of a program depends on.
@@ -51,8 +52,9 @@ type prepared struct {
 	layout chunks.Layout  // of the last operation
 	inline *shared.Inline // for that layout, nil if it has no such form
 	script script.Prepared
-	given  bool     // by the caller or by a file, so that nothing is known of it but what is proven
-	levels *leveled // the phases that it is made of, nil where it runs as a whole
+	given  bool          // by the caller or by a file, so that nothing is known of it but what is proven
+	judge  *choice.Judge // of the program that was made for such calls, whether it runs or not; nil for none
+	levels *leveled      // the phases that it is made of, nil where it runs as a whole
 	proof  *verify.Report
 	err    error // of the script
 }
@@ -82,22 +84,47 @@ func (p *library) made() *choice.Programs {
 	return p.world.made
 }
 
-// fitted is the program that was made for a call, nil if none was or if it is not proven. All ranks have the same ones.
-func (p *library) fitted(r *request, k key) (*sched.Program, string) {
+// fitted is the program that was made for a call, nil if none was, if it is not proven or if links have changed. All ranks have the
+// same ones.
+func (p *library) fitted(r *request, k key) (*sched.Program, string, *choice.Judge) {
 	if p.world.cfg.Canonical || k.want.messages || k.want.program != nil || r.Counts != nil {
-		return nil, ""
+		return nil, "", nil
 	}
 	program, m := p.made().For(r.Op, k.root, k.bytes)
 	if program == nil {
-		return nil, ""
+		return nil, "", nil
+	}
+	judge := p.judges[m]
+	if judge == nil {
+		judge = choice.NewJudge(m)
+		if p.judges == nil {
+			p.judges = map[*choice.Made]*choice.Judge{}
+		}
+		p.judges[m] = judge
+	}
+	switch judge.State() {
+	case choice.Dropped:
+		return nil, "", nil
+	case choice.Doubted:
+		return nil, "", judge
 	}
 	if _, err := prove(program); err != nil {
 		if p.world.cfg.Log != nil {
 			p.world.cfg.Log.Warn("a kept program is not proven and does not run; make it anew: weft algo synth --measured", "operation", r.Op, "error", err)
 		}
-		return nil, ""
+		return nil, "", nil
 	}
-	return program, fmt.Sprintf("made for these links: %s; %s instead of %s when it was made", m.Form, micros(m.Took), micros(m.Would))
+	return program, fmt.Sprintf("made for these links: %s; %s instead of %s when it was made", m.Form, micros(m.Took), micros(m.Would)), judge
+}
+
+// forget makes calls choose anew that a program was made for.
+func (p *library) forget(j *choice.Judge) {
+	for k, x := range p.known {
+		if x.judge == j {
+			delete(p.known, k)
+		}
+	}
+	clear(p.recent[:])
 }
 
 // pick chooses the program of a call. Blocks of different lengths cannot be passed on through scratch of one length, so those
@@ -161,7 +188,7 @@ func (p *library) bytes(r *request) int64 {
 func (p *library) prepare(r *request, k key) (*prepared, error) {
 	program, reason := k.want.program, "asked for by the caller"
 	var levels *leveled
-	fitted, why := p.fitted(r, k)
+	fitted, why, judge := p.fitted(r, k)
 	if fitted != nil {
 		program, reason = fitted, why
 	} else if l := p.levels(); program == nil && !k.want.messages && l != nil && l.serves(r, p.world.cfg.Canonical) {
@@ -192,7 +219,7 @@ func (p *library) prepare(r *request, k key) (*prepared, error) {
 	if err != nil {
 		return nil, err
 	}
-	made := &prepared{key: k, program: program, reason: reason, form: *f, levels: levels, given: program == k.want.program || fitted != nil}
+	made := &prepared{key: k, program: program, reason: reason, form: *f, levels: levels, given: program == k.want.program || fitted != nil, judge: judge}
 	if k.want.messages {
 		made.flat = nil
 	}
