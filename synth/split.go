@@ -13,6 +13,8 @@ type wired struct {
 	cap   [][]int64
 	feed  []int64
 	total int64
+	far   [][]int // by pair of nodes: the fewest links between them that pass switches only
+	hops  [][]int // and the most that what was split off passes
 }
 
 // wire takes capacities for the edges of a network, and feeds for its ranks.
@@ -27,7 +29,50 @@ func (n *Net) wire(cap []int64, feed []int64) *wired {
 	for _, f := range feed {
 		w.total += f
 	}
+	w.far, w.hops = n.reaches()
 	return w
+}
+
+// reaches counts the links between nodes by the shortest way that passes switches only,
+// and gives them for links alone. A pair that no such way joins is very far apart.
+func (n *Net) reaches() (far, links [][]int) {
+	_, out := n.sides()
+	far, links = make([][]int, n.Nodes()), make([][]int, n.Nodes())
+	for v := range far {
+		far[v], links[v] = make([]int, n.Nodes()), make([]int, n.Nodes())
+		for u := range far[v] {
+			far[v][u] = n.Nodes()
+		}
+		far[v][v] = 0
+		for queue := []int{v}; len(queue) > 0; queue = queue[1:] {
+			at := queue[0]
+			if at < n.Ranks && at != v {
+				continue
+			}
+			for _, i := range out[at] {
+				to := n.Edges[i].To
+				if at == v {
+					links[v][to] = 1
+				}
+				if far[v][to] == n.Nodes() {
+					far[v][to] = far[v][at] + 1
+					queue = append(queue, to)
+				}
+			}
+		}
+	}
+	return far, links
+}
+
+// short reports whether the way from u over v to t is a shortest one: what two ranks send
+// to one another takes those alone, on most machines, whatever longer ways there are.
+func (w *wired) short(u, v, t int) bool {
+	return u == t || w.hops[u][v]+w.hops[v][t] <= w.far[u][t]
+}
+
+// joined notes that a link from u to t now stands for the way over v, too.
+func (w *wired) joined(u, v, t int) {
+	w.hops[u][t] = max(w.hops[u][t], w.hops[u][v]+w.hops[v][t])
 }
 
 // fits reports whether every rank can get what all ranks feed: then trees can be packed.
@@ -165,10 +210,14 @@ func (w *wired) evenly(v int) bool {
 	if len(in) == 0 {
 		return true
 	}
+	apart := func(u, t int) bool {
+		return u != t && (n.Hosts[v] >= 0 || n.Hosts[u] < 0 || n.Hosts[u] != n.Hosts[t])
+	}
 	allowed := []func(u, t int) bool{
-		func(u, t int) bool {
-			return u != t && (n.Hosts[v] >= 0 || n.Hosts[u] < 0 || n.Hosts[u] != n.Hosts[t])
-		},
+		func(u, t int) bool { return apart(u, t) && w.short(u, v, t) },
+		func(u, t int) bool { return u != t && w.short(u, v, t) },
+		func(u, t int) bool { return w.short(u, v, t) }, // from a node back to itself: dropped
+		apart,
 		func(u, t int) bool { return u != t },
 	}
 	for _, ok := range allowed {
@@ -180,13 +229,22 @@ func (w *wired) evenly(v int) bool {
 		for i, u := range in {
 			saved[i] = slices.Clone(w.cap[u])
 			for j, t := range out {
-				w.cap[u][t] += share[i][j]
+				if u != t {
+					w.cap[u][t] += share[i][j]
+				}
 			}
 			w.cap[u][v] = 0
 		}
 		kept := slices.Clone(w.cap[v])
 		clear(w.cap[v])
 		if w.fits() {
+			for i, u := range in {
+				for j, t := range out {
+					if share[i][j] > 0 && u != t {
+						w.joined(u, v, t)
+					}
+				}
+			}
 			return true
 		}
 		for i, u := range in {
@@ -261,11 +319,12 @@ func (w *wired) shares(v int, in, out []int, ok func(u, t int) bool) [][]int64 {
 	return try(low)
 }
 
-// pairwise splits a switch pair by pair. In the first turn no pair gets more
-// than an even share, in the second all that is possible.
+// pairwise splits a switch pair by pair: at first no pair gets more than an even share,
+// then all that is possible, and what no shortest way takes in the end.
 func (w *wired) pairwise(v int) error {
 	n := w.net
-	for _, even := range []bool{true, false} {
+	for turn := range 4 {
+		even, short := turn%2 == 0, turn < 2
 		for u := range n.Nodes() {
 			most := w.cap[u][v]
 			if even {
@@ -277,6 +336,9 @@ func (w *wired) pairwise(v int) error {
 					break
 				}
 				if even && (u == t || n.Hosts[v] < 0 && n.Hosts[u] >= 0 && n.Hosts[u] == n.Hosts[t]) {
+					continue
+				}
+				if short && !w.short(u, v, t) {
 					continue
 				}
 				w.offload(u, v, t, min(most, w.cap[u][v], w.cap[v][t]))
@@ -314,5 +376,8 @@ func (w *wired) offload(u, v, t int, most int64) {
 	}
 	if low > 0 {
 		move(low)
+		if u != t {
+			w.joined(u, v, t)
+		}
 	}
 }

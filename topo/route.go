@@ -177,7 +177,7 @@ func (r *router) inside(from, to NodeID, way []Use) ([]Use, bool) {
 
 // accelerated goes from GPU to GPU without PCIe: along a torus of chips, over a
 // direct link, or through as many NVSwitches as it takes, striped over all
-// shortest ways in proportion to their links.
+// shortest ways in proportion to what they carry.
 func (r *router) accelerated(from, to NodeID, way []Use) ([]Use, bool) {
 	g := r.g
 	if a, b := &g.Nodes[from], &g.Nodes[to]; a.Fabric != None && a.Fabric == b.Fabric && g.Fabrics[a.Fabric].Family == Torus {
@@ -187,11 +187,13 @@ func (r *router) accelerated(from, to NodeID, way []Use) ([]Use, bool) {
 		total := float32(0)
 		edges := g.between(from, to)
 		for _, e := range edges {
-			total += float32(g.Links[e.Link].Count)
+			if g.Class(e.Link).Kind.Accelerator() {
+				total += float32(g.Rate(e.Link))
+			}
 		}
 		for _, e := range edges {
 			if g.Class(e.Link).Kind.Accelerator() {
-				way = append(way, r.use(from, e, float32(g.Links[e.Link].Count)/total))
+				way = append(way, r.use(from, e, float32(g.Rate(e.Link))/total))
 			}
 		}
 		return way, true
@@ -230,20 +232,16 @@ func (r *router) accelerated(from, to NodeID, way []Use) ([]Use, bool) {
 			continue
 		}
 		down, total := r.depth[n]-1, float32(0)
-		nearer := func(e Edge) bool {
-			d, seen := r.depth[e.Peer]
-			return seen && d == down && g.Class(e.Link).Kind.Accelerator()
-		}
 		for _, e := range g.Edges(n) {
-			if nearer(e) {
-				total += float32(g.Links[e.Link].Count)
+			if r.nearer(e, down) {
+				total += r.carries(e, to)
 			}
 		}
 		for _, e := range g.Edges(n) {
-			if !nearer(e) {
+			if !r.nearer(e, down) {
 				continue
 			}
-			part := r.share[n] * float32(g.Links[e.Link].Count) / total
+			part := r.share[n] * r.carries(e, to) / total
 			way = append(way, r.use(n, e, part))
 			if _, seen := r.share[e.Peer]; !seen {
 				r.queue = append(r.queue, e.Peer)
@@ -252,6 +250,30 @@ func (r *router) accelerated(from, to NodeID, way []Use) ([]Use, bool) {
 		}
 	}
 	return way, true
+}
+
+// nearer reports whether an accelerator link leads to a node at a depth.
+func (r *router) nearer(e Edge, depth int32) bool {
+	d, seen := r.depth[e.Peer]
+	return seen && d == depth && r.g.Class(e.Link).Kind.Accelerator()
+}
+
+// carries is what a link carries towards the far end, which is what its switch can pass on.
+func (r *router) carries(e Edge, to NodeID) float32 {
+	rate, depth := float32(r.g.Rate(e.Link)), r.depth[e.Peer]
+	if depth == 0 {
+		return rate
+	}
+	on, edges := float32(0), r.g.Edges(e.Peer)
+	if depth == 1 {
+		edges = r.g.between(e.Peer, to)
+	}
+	for _, next := range edges {
+		if r.nearer(next, depth-1) {
+			on += r.carries(next, to)
+		}
+	}
+	return min(rate, on)
 }
 
 // direct finds the first link between two nodes.

@@ -33,6 +33,16 @@ func Draw(rng *rand.Rand, n int) (p *sched.Program, how string) {
 	if rng.IntN(2) == 0 {
 		return p, how
 	}
+	if len(p.Tables) > 0 && rng.IntN(3) == 0 { // in a table
+		t := &p.Tables[rng.IntN(len(p.Tables))]
+		if len(t.Values) > 0 {
+			t.Values[rng.IntN(len(t.Values))] += int64(1 - 2*rng.IntN(2))
+			if again, err := sched.Parse(p.String()); err == nil {
+				return again, how + ", broken table " + t.Name
+			}
+			return Draw(rng, n)
+		}
+	}
 	if len(p.Groups) > 0 && rng.IntN(4) == 0 { // in the text
 		for whole, tries := p.String(), 0; p.String() == whole && tries < 20; tries++ {
 			mutant.BreakText(p.Groups[rng.IntN(len(p.Groups))].Body, rng)
@@ -62,7 +72,8 @@ func slots(rng *rand.Rand) int {
 	return []int{1, 1, 1, 2, 2, 3, 4, 7, 9, 40, 256}[rng.IntN(11)]
 }
 
-// made makes a program for a random network, with trees in tables.
+// made makes a program for a random network, with trees in tables: in every form that
+// synth writes, for ranks alone and in hosts.
 func made(rng *rand.Rand, n int) (*sched.Program, string) {
 	if n < 2 {
 		return nil, ""
@@ -74,20 +85,48 @@ func made(rng *rand.Rand, n int) (*sched.Program, string) {
 	for range rng.IntN(n) {
 		fmt.Fprintf(&links, "r%d - leaf %d\n", rng.IntN(n), 1+rng.IntN(2))
 	}
+	if size := 2 + rng.IntN(2); rng.IntN(2) == 0 {
+		for v := range n {
+			if v%size == 0 {
+				fmt.Fprintf(&links, "host h%d", v/size)
+			}
+			fmt.Fprintf(&links, " r%d", v)
+			if v%size == size-1 || v == n-1 {
+				links.WriteByte('\n')
+			}
+		}
+	}
 	net, err := synth.Read("random", links.String())
 	if err != nil {
 		return nil, ""
 	}
 	op := []sched.Collective{sched.AllReduce, sched.AllReduce, sched.AllGather, sched.ReduceScatter, sched.Broadcast, sched.Reduce}[rng.IntN(6)]
-	plan, err := net.Make(op, rng.IntN(n), synth.Wish{Loss: 0.3})
+	root := rng.IntN(n)
+	plan, err := net.Make(op, root, synth.Wish{Loss: 0.3 * rng.Float64()})
 	if err != nil {
 		return nil, ""
 	}
-	p, err := plan.Program("synth", 1+rng.IntN(3), rng.IntN(3))
+	how := "synth"
+	var p *sched.Program
+	switch rng.IntN(6) {
+	case 0:
+		how = "fewest hops"
+		if plan, err = net.Shallow(op, root); err == nil {
+			p, err = plan.Program("synth", 1+rng.IntN(2), rng.IntN(3))
+		}
+	case 1:
+		how, op = "one shot", sched.AllReduce
+		p, err = net.OneShot("synth")
+	case 2, 3:
+		how = "trees in turn"
+		p, err = plan.Ordered("synth", 1+rng.IntN(3), []int{1, 2, 4}[rng.IntN(3)])
+	default:
+		p, err = plan.Even(len(plan.Ways)+rng.IntN(4)).Program("synth", 1+rng.IntN(3), rng.IntN(3))
+	}
 	if err != nil {
 		return nil, ""
 	}
-	return p, "synth " + op.String()
+	return p, how + " " + op.String()
 }
 
 // built makes a program of an algorithm.
