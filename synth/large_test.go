@@ -157,3 +157,68 @@ func TestRotationByHosts(t *testing.T) {
 		}
 	}
 }
+
+// A torus and a dragonfly look the same from every rank: trees of one root are turned to all
+// others, they span, and no link carries more than at the rate they are said to reach.
+func TestTurnedInEveryDirection(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		params map[string]int
+		roots  int
+		least  float64
+	}{{"torus", map[string]int{"x": 3, "y": 3, "z": 2}, 1, 0.9}, {"rail", map[string]int{"hosts": 6}, 1, 0.98}} {
+		g, gpus := preset(t, c.name, c.params)
+		n, err := FromGraph(g, gpus, Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		turned := n.contracted().turned()
+		var roots []int
+		for r := range n.Ranks {
+			if turned.first(r) == r {
+				roots = append(roots, r)
+			}
+		}
+		if len(roots) != c.roots {
+			t.Errorf("%s: %d roots, want %d; turns %v", c.name, len(roots), c.roots, turned.list)
+		}
+		p, err := n.Make(sched.AllGather, 0, Wish{Loss: 0.05})
+		if err != nil {
+			t.Fatal(err)
+		}
+		sound(t, p)
+		if p.Share() < c.least || p.Share() > 1 {
+			t.Errorf("%s: %g of the bound", c.name, p.Share())
+		}
+	}
+}
+
+// A NIC that serves two GPUs cannot copy: the bound is below that of the cuts around ranks,
+// trees reach it, and their program is proven.
+func TestSharedWayOut(t *testing.T) {
+	n := testNet("shared", 4, 3) // 0 and 1 leave by 4 and come back by 5; 6 is the fabric
+	n.both(0, 1, 9).both(2, 3, 9)
+	for _, e := range [][3]int{{0, 4, 2}, {1, 4, 2}, {4, 6, 2}, {6, 5, 2}, {5, 0, 2}, {5, 1, 2}, {2, 6, 2}, {6, 2, 2}, {3, 6, 2}, {6, 3, 2}} {
+		n.Edges = append(n.Edges, Edge{From: e[0], To: e[1], Cap: int64(e[2])})
+	}
+	n.Names[5] = n.Names[4]
+	if !n.even() {
+		t.Fatal("the two directions of a part are not each other's mirror")
+	}
+	for _, op := range treeOps {
+		p, err := n.Make(op, 2, Wish{})
+		if err != nil {
+			t.Fatal(op, err)
+		}
+		if p.Share() != 1 {
+			t.Errorf("%s: trees reach %g of the bound %s", op, p.Share(), p.Bound.Exact)
+		}
+		prog, err := p.Program("synth", 2, 0)
+		if err == nil {
+			_, err = verify.Program(prog)
+		}
+		if err != nil {
+			t.Errorf("%s: %v", op, err)
+		}
+	}
+}
