@@ -124,8 +124,8 @@ func (n *Net) settle(weight []int64) (*big.Rat, []*big.Rat, error) {
 	return nil, nil, fmt.Errorf("the linear program of %s did not settle in %d rounds", n.Name, mostRounds)
 }
 
-// scaled is the network with what its links carry as their capacities, in whole numbers
-// of a unit that is so many times smaller.
+// scaled is the network with what its links carry as their capacities, in whole numbers of
+// a unit that is smaller by the factor given.
 func (n *Net) scaled(caps []*big.Rat) (*Net, *big.Int, error) {
 	scale, err := common(caps)
 	if err != nil {

@@ -40,7 +40,7 @@ const (
 // NewJudge is for a program that has just been found.
 func NewJudge(m *Made) *Judge { return &Judge{made: m, usual: 1} }
 
-// Add takes what a call of so many bytes took. It reports whether it is time to look.
+// Add takes how long a call took, and its bytes. It reports whether it is time to look.
 func (j *Judge) Add(bytes int64, micros float64) bool {
 	expected := j.made.Took * float64(max(bytes, 1)) / float64(max(j.made.From, 1))
 	j.times = append(j.times, micros/max(expected, 1e-3))
