@@ -255,7 +255,7 @@ func (s *Synthesis) forms(p *synth.Plan, hop unit.Time, wish SynthWish, try func
 	if err := form(p, pieces, 0); err != nil {
 		return err
 	}
-	for _, more := range []int{2, 4} {
+	for _, more := range []int{2, 4, 8} {
 		even := p.Even(more * len(p.Ways))
 		if reached() || len(even.Ways) == len(best.Ways) {
 			break
