@@ -89,6 +89,9 @@ func TestRunFollow(t *testing.T) {
 // PyTorch's own ranks under the launcher: one is killed, and the run ends with the
 // loss of one that nobody disturbed.
 func TestRunTorch(t *testing.T) {
+	if !bounded.Long() {
+		t.Skip("six processes that import PyTorch take half a minute of a processor; make long has it. TestRunTorchFollow kills a rank, too")
+	}
 	const python = "/usr/bin/python3"
 	if err := bounded.Command(t, python, "-c", "import importlib.util, sys; sys.exit(importlib.util.find_spec('torch') is None)").Run(); err != nil {
 		t.Skip("no python3-torch here; 'make test' as root on Debian installs it")
@@ -109,9 +112,6 @@ func TestRunTorch(t *testing.T) {
 	killed := run("1:15")
 	if !strings.Contains(killed, "loss after step 40") || !strings.Contains(killed, "continues after step 14") {
 		t.Errorf("with rank 1 killed in step 15:\n%s", killed)
-	}
-	if !bounded.Long() {
-		return // four processes that import PyTorch take 20 s of a processor
 	}
 	calm := run("")
 	last := func(s string) string { return s[strings.LastIndex(strings.TrimSpace(s), "\n")+1:] }
@@ -144,10 +144,14 @@ func TestRunTorchFollow(t *testing.T) {
 		}
 		return pids, loss, string(out)
 	}
-	_, want, calm := run("")
 	pids, got, killed := run("1:6")
-	if want == "" || got != want {
-		t.Errorf("the loss is %q with a rank killed and %q without:\n%s\n%s", got, want, killed, calm)
+	if got == "" {
+		t.Errorf("the run did not come to step 25:\n%s", killed)
+	}
+	if bounded.Long() { // three processes more that import PyTorch
+		if _, want, calm := run(""); got != want {
+			t.Errorf("the loss is %q with a rank killed and %q without:\n%s\n%s", got, want, killed, calm)
+		}
 	}
 	kept := 0
 	for pid := range pids {
