@@ -35,6 +35,7 @@ type benchFlags struct {
 	spec                                             launch.Spec
 	links                                            linkFlags
 	lab                                              labFlag
+	rail                                             railFlags
 }
 
 func newBench() *cobra.Command {
@@ -83,6 +84,7 @@ Medians below 1, and 99th percentiles below a third, are in bold.`,
   weft bench all-reduce -n 4 --algo ring -b 1M -e 1M
   weft bench all-reduce -n 2 --hosts a,b --rsh 'ip netns exec {host}' --master-addr 10.0.0.1
   weft bench all-reduce -n 8 --hosts a,b --rsh 'ip netns exec {host} {command}' --master-addr 10.0.0.1 --explain
+  weft bench all-reduce -n 16 --hosts 'n[0-1]' --cluster examples/lab.yaml --explain
   weft bench all-reduce -n 4 --require shm --floor 5GB/s
   weft bench all-reduce -n 2 --transport tcp --tls -b 1M -e 1M
   weft bench all-reduce -n 4 --device cuda -d bfloat16 -b 8 -e 256M -f 8 --require direct
@@ -180,6 +182,7 @@ Medians below 1, and 99th percentiles below a third, are in bold.`,
 	fl.BoolVar(&f.apart, "out-of-place", false, "all-reduce has an input and an output, for --compare, not one buffer")
 	hostFlags(cmd, &f.spec, &f.hosts, &f.rsh)
 	f.lab.bind(cmd)
+	f.rail.bind(cmd)
 	f.links.bind(cmd)
 	return cmd
 }
@@ -260,6 +263,9 @@ func (f *benchFlags) run(cmd *cobra.Command, args []string) error {
 		if err := places(&f.spec, f.hosts, f.rsh); err != nil {
 			return err
 		}
+	}
+	if err := f.rail.place(cmd, &f.spec); err != nil {
+		return err
 	}
 	links, err := f.links.env()
 	if err != nil {

@@ -31,6 +31,7 @@ func newRun() *cobra.Command {
 	var elastic elasticRun
 	var links linkFlags
 	var inLab labFlag
+	var rails railFlags
 	cmd := &cobra.Command{
 		Use:   "run [-n RANKS | --nodes COUNT --nproc COUNT] [flags] -- COMMAND [ARG...]",
 		Short: "Start a program as several ranks: once, or elastically on several nodes",
@@ -51,7 +52,8 @@ With --hosts ranks are dealt to hosts in blocks and started through --rsh. With
 commands like 'ip netns exec {host}'.
 
 With --lab ranks run on the hosts of a lab, one on each unless -n says otherwise, over
-the network that was emitted for it.
+the network that was emitted for it. With --cluster ranks use the rails that the file's network
+plan gives their hosts.
 
 With --nproc, --nodes, --coord or another of torchrun's flags the run is elastic:
 'weft run' is started on every node (what Slurm, Kubernetes or torchrun's variables
@@ -74,6 +76,7 @@ Exit code: that of the rank that failed first, 128 and the signal if one ended i
   weft run -n 4 --hosts a,b --keep-going --witness 10.0.0.9:2381 -- ./program-that-shrinks
   weft run -n 16 --hosts 'n[0-1]' --master-addr n0 -- ./my-program
   weft run -n 2 --hosts a,b --rsh 'ip netns exec {host}' --master-addr 10.0.0.1 -- ./my-program
+  weft run -n 16 --hosts 'n[0-1]' --cluster examples/lab.yaml -- ./my-program
   weft run -n 2 --transport tcp --tls -- ./my-program
   weft run -n 4 --watch /run/weft -- ./my-program
   weft run --nproc 4 --max-restarts 3 -- python train.py
@@ -110,7 +113,7 @@ Exit code: that of the rank that failed first, 128 and the signal if one ended i
 				return err
 			}
 			if meets {
-				for _, name := range []string{"ranks", "hosts", "rsh", "keep-going", "lab", "witness"} {
+				for _, name := range []string{"ranks", "hosts", "rsh", "keep-going", "lab", "witness", "cluster"} {
 					if cmd.Flags().Changed(name) {
 						return fmt.Errorf("--%s is for runs without nodes that meet; leave it out, or leave out --nproc, --nodes and their like", name)
 					}
@@ -132,6 +135,9 @@ Exit code: that of the rank that failed first, 128 and the signal if one ended i
 					spec.N = len(spec.Hosts)
 				}
 			} else if err := places(&spec, hosts, rsh); err != nil {
+				return err
+			}
+			if err := rails.place(cmd, &spec); err != nil {
 				return err
 			}
 			spec.Token = os.Getenv("WEFT_TOKEN")
@@ -165,6 +171,7 @@ Exit code: that of the rank that failed first, 128 and the signal if one ended i
 	cmd.Flags().StringArrayVar(&env, "env", nil, "`NAME=VALUE` for every rank; repeatable")
 	hostFlags(cmd, &spec, &hosts, &rsh)
 	inLab.bind(cmd)
+	rails.bind(cmd)
 	cmd.Flags().IntVar(&spec.Port, "master-port", 0, "`PORT` for MASTER_PORT; a free one without it")
 	links.bind(cmd)
 	links.bindTransport(cmd)

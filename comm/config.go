@@ -55,6 +55,7 @@ type Config struct {
 
 	Interfaces []string // WEFT_INTERFACES, comma separated: those that tcp uses, by name or by prefix such as 10.1.0.0/16; empty for the one that reaches the peers
 	AllRails   bool     // WEFT_RAILS=all: every interface that is up
+	Discover   bool     // WEFT_RAILS=discover: those that are nearest to the host's GPUs; all network cards where there is no GPU
 	Streams    int      // WEFT_STREAMS: tcp connections for each pair of interfaces; 0 for the default
 
 	// Outage is how long a rank of another host is waited for that no link reaches, while its process may still be there; what
@@ -212,8 +213,10 @@ func (e *env) settings() (c Config) {
 	case "", "one":
 	case "all":
 		c.AllRails = true
+	case "discover":
+		c.AllRails, c.Discover = true, true
 	default:
-		e.wrong("WEFT_RAILS=%q is none of one, all", s)
+		e.wrong("WEFT_RAILS=%q is none of one, all, discover", s)
 	}
 	c.Host = e.get("WEFT_HOST")
 	c.Streams = e.number("WEFT_STREAMS", 0)

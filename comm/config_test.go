@@ -44,7 +44,7 @@ func TestWrongEnvironment(t *testing.T) {
 		{"MASTER_PORT", "", "both are needed"},
 		{"WEFT_STREAMS", "-3", `WEFT_STREAMS="-3" is below 0`},
 		{"WEFT_FLIGHT", "-3", `WEFT_FLIGHT="-3" is below 0`},
-		{"WEFT_RAILS", "two", "none of one, all"},
+		{"WEFT_RAILS", "two", "none of one, all, discover"},
 		{"WEFT_TIMEOUT", "30", "such as 30s"},
 		{"WEFT_TIMEOUT", "-3s", "such as 30s"},
 		{"WEFT_FLOOR", "5", "WEFT_FLOOR"},

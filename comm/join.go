@@ -171,7 +171,7 @@ func sharers(hellos []hello, hosts []int) int {
 // wire is the configuration of tcp.
 func (w *world) wire(gather transport.Gather) tcp.Config {
 	cfg := &w.cfg
-	return tcp.Config{Rank: cfg.Rank, Size: cfg.Size, Gather: gather, Token: cfg.Token, TLS: cfg.TLS, Interfaces: cfg.Interfaces, AllRails: cfg.AllRails, GPU: cfg.LocalRank,
+	return tcp.Config{Rank: cfg.Rank, Size: cfg.Size, Gather: gather, Token: cfg.Token, TLS: cfg.TLS, Interfaces: cfg.Interfaces, AllRails: cfg.AllRails, Discover: cfg.Discover, GPU: cfg.LocalRank,
 		Streams: cfg.Streams, Outage: cfg.Outage, Checksum: checksums[cfg.Checksum], Event: w.events.Add, Log: cfg.Log}
 }
 

@@ -35,10 +35,11 @@ const Grace = 5 * time.Second
 
 // Spec is what to start. The zero value of every field but N and Command is usable.
 type Spec struct {
-	N       int      // ranks, at least 1
-	Command []string // the program and its arguments, the same for every rank
-	Env     []string // NAME=VALUE beside this process's own environment; these win
-	Dir     string   // where ranks start; "" is the current folder
+	N       int                 // ranks, at least 1
+	Command []string            // the program and its arguments, the same for every rank
+	Env     []string            // NAME=VALUE beside this process's own environment; these win
+	HostEnv map[string][]string // more of it for the ranks of a host, by its name
+	Dir     string              // where ranks start; "" is the current folder
 
 	// Hosts are where ranks run, in blocks: with 5 ranks on a and b, a has 0 and
 	// 1. Nil is this host. Remote says how the others are reached.
@@ -123,7 +124,7 @@ func Run(ctx context.Context, spec Spec) (Result, error) {
 	out := newOutput(&spec)
 	run := &run{spec: &spec, exits: make(chan *Process, spec.N), procs: make([]*Process, 0, spec.N)}
 	for _, p := range places {
-		env := append(p.env(spec.N, addr, port, token), spec.Env...)
+		env := slices.Concat(p.env(spec.N, addr, port, token), spec.Env, spec.HostEnv[p.host])
 		command, env, stdin := spec.Remote.wrap(p.host, spec.Command, env, token)
 		stdout, stderr := out.writers(p.rank)
 		proc, err := Start(Command{

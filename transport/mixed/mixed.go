@@ -17,6 +17,7 @@ package mixed
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 
@@ -48,7 +49,9 @@ type Endpoint struct {
 }
 
 // Describe prints how every pair of ranks talks.
-func (e *Endpoint) Describe(w io.Writer) error { return WriteMatrix(w, e.hosts) }
+func (e *Endpoint) Describe(w io.Writer) error {
+	return errors.Join(WriteMatrix(w, e.hosts), e.far.Describe(w))
+}
 
 // Open connects a rank with all others. All ranks must call it at the same time.
 func Open(ctx context.Context, c Config) (*Endpoint, error) {

@@ -48,6 +48,9 @@ type Config struct {
 	// the peers; with AllRails all that are up.
 	Interfaces []string
 	AllRails   bool
+	// Discover leaves out the interfaces that are no rails: where the host has GPUs, those that are nearest to none of them;
+	// else those that are no network cards, if there are any.
+	Discover bool
 
 	// GPU is that of this rank among those of its host, by their addresses on the PCI bus; less than 0 for none. With several interfaces
 	// a rank begins with the nearest one.

@@ -7,8 +7,10 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -105,7 +107,7 @@ func (e *Endpoint) open(ctx context.Context) error {
 	if e.cfg.Size == 1 {
 		return nil
 	}
-	mine, err := rails.LookAround(e.cfg.GPU)
+	mine, err := rails.LookAround(e.cfg.GPU, e.cfg.Discover)
 	if err != nil {
 		return err
 	}
@@ -165,6 +167,36 @@ func (e *Endpoint) open(ctx context.Context) error {
 		e.wg.Go(e.watchHealth)
 	}
 	return e.connect(ctx)
+}
+
+// Describe prints which interfaces of each host carry streams, and with which the ranks begin that have a GPU.
+func (e *Endpoint) Describe(w io.Writer) error {
+	told := map[string]bool{}
+	for r, f := range e.facts {
+		if told[f.Space] {
+			continue
+		}
+		told[f.Space] = true
+		var names, near []string
+		for _, at := range e.where[r] {
+			if i := slices.IndexFunc(f.Rails, func(x rails.Rail) bool { return x.Addr == at.Addr.Addr() }); i >= 0 {
+				names = append(names, fmt.Sprintf("%s (%s)", f.Rails[i].Name, at.Addr.Addr()))
+			}
+		}
+		for k, g := range e.facts {
+			if g.Space == f.Space && g.Near != "" {
+				near = append(near, fmt.Sprintf("rank %d %s", k, g.Near))
+			}
+		}
+		line := fmt.Sprintf("rails of the host of rank %d: %s", r, strings.Join(names, ", "))
+		if len(near) > 0 {
+			line += "; nearest to GPUs: " + strings.Join(near, ", ")
+		}
+		if _, err := fmt.Fprintln(w, line); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Can says that messages are received while others are sent, and may wait in

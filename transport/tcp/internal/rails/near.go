@@ -37,6 +37,42 @@ func Near(sys fs.FS, gpu int, names []string) string {
 	return best
 }
 
+// Affine are the interfaces to use where a host has GPUs: those that are nearest to one of them, as its own network cards are and cards for
+// storage and management are not. Without a GPU it is all cards, and without a card all interfaces. sys is /sys.
+func Affine(sys fs.FS, names []string) []string {
+	ways := map[string][]string{}
+	var cards, list []string
+	for _, name := range names {
+		if way, ok := devicePath(sys, "class/net/"+name+"/device"); ok {
+			ways[name] = way
+			cards = append(cards, name)
+		}
+	}
+	gpus := gpuPaths(sys)
+	if len(cards) == 0 {
+		return names
+	}
+	if len(gpus) == 0 {
+		return cards
+	}
+	near := map[string]bool{}
+	for _, here := range gpus {
+		most := 0
+		for _, name := range cards {
+			most = max(most, shared(here, ways[name]))
+		}
+		for _, name := range cards {
+			near[name] = near[name] || shared(here, ways[name]) == most
+		}
+	}
+	for _, name := range cards {
+		if near[name] {
+			list = append(list, name)
+		}
+	}
+	return list
+}
+
 // gpuPaths are the ways on the PCI bus to the display and 3D controllers of NVIDIA and AMD, by address.
 func gpuPaths(sys fs.FS) (list [][]string) {
 	entries, _ := fs.ReadDir(sys, "bus/pci/devices")

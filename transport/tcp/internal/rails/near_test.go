@@ -3,6 +3,7 @@ package rails
 import (
 	"fmt"
 	"io/fs"
+	"strings"
 	"testing"
 	"testing/fstest"
 )
@@ -82,5 +83,31 @@ func TestFirst(t *testing.T) {
 	all[6].Near = "eth0" // not joined with eth1
 	if got, want := First(all, 2, 6, pairs, names), turn(all, 2, 6)%2; got != want {
 		t.Errorf("rails that are not joined: %d, want %d", got, want)
+	}
+}
+
+// With GPUs the rails are the cards beside them, not those of storage and management; without GPUs all cards, without cards everything.
+func TestAffine(t *testing.T) {
+	a, b := "pci0000:00/0000:00:01.0", "pci0000:00/0000:00:02.0"
+	other := "pci0000:40/0000:40:01.0"
+	for _, x := range []struct {
+		what       string
+		gpus, nics []string
+		want       string
+	}{
+		{"a card for each GPU, and one for storage", []string{a, b}, []string{a, b, other}, "eth0 eth1"},
+		{"two GPUs that share a card", []string{a, a}, []string{b, a}, "eth1"},
+		{"two cards below one switch", []string{a}, []string{a, a, other}, "eth0 eth1"},
+		{"cards that are all far", []string{other}, []string{a, b}, "eth0 eth1"},
+		{"no GPU", nil, []string{a, b}, "eth0 eth1"},
+		{"no card", []string{a}, nil, "eth0 eth1 veth9"},
+	} {
+		names := []string{"eth0", "eth1", "veth9"}
+		if len(x.nics) == 3 {
+			names = append(names, "eth2")
+		}
+		if got := strings.Join(Affine(sysfs(x.gpus, x.nics), names), " "); got != x.want {
+			t.Errorf("%s: %q, want %q", x.what, got, x.want)
+		}
 	}
 }

@@ -64,8 +64,9 @@ func (f *Facts) Get(b []byte) error {
 	return nil
 }
 
-// LookAround finds this host's interfaces that are up, loopback last, and which of them is nearest to a GPU.
-func LookAround(gpu int) (*Facts, error) {
+// LookAround finds this host's interfaces that are up, loopback last, and which of them is nearest to a GPU. With discover it is
+// only those that Affine says.
+func LookAround(gpu int, discover bool) (*Facts, error) {
 	f := &Facts{}
 	boot, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	name, _ := os.Hostname()
@@ -107,6 +108,11 @@ func LookAround(gpu int) (*Facts, error) {
 	var names []string
 	for _, r := range f.Rails {
 		names = append(names, r.Name)
+	}
+	if discover {
+		keep := Affine(os.DirFS("/sys"), names)
+		f.Rails = slices.DeleteFunc(f.Rails, func(r Rail) bool { return !slices.Contains(keep, r.Name) })
+		names = keep
 	}
 	f.Near = Near(os.DirFS("/sys"), gpu, names)
 	f.Rails = append(f.Rails, loop...)
