@@ -21,9 +21,9 @@ import (
 // messages are copied so that their sender need not wait; of longer ones the sender's memory is the copy.
 const (
 	keepSize  = 256 << 10 // messages up to this length are copied: an all-to-all of 1 MiB among 2 hosts of 4 ranks takes 16 to 25 ms so and 20 to 28 with 64 KiB, on 2 busy cores
-	keepLimit = 2 << 20  // bytes of copies before senders wait
-	keepMost  = 512      // pieces before senders wait; the receiver tells 4096 apart
-	keepNear  = 2 << 10  // copies up to this length are used again by the next piece
+	keepLimit = 2 << 20   // bytes of copies before senders wait
+	keepMost  = 512       // pieces before senders wait; the receiver tells 4096 apart
+	keepNear  = 2 << 10   // copies up to this length are used again by the next piece
 
 	ackBytes  = frame.CutSize // received before an acknowledgement goes out: the sender measures streams by them
 	ackPieces = 64
