@@ -126,21 +126,14 @@ func (c *Comm) layer(ctx context.Context) error {
 	for i, m := range c.group.Members {
 		hosts[i] = w.hosts[m]
 	}
-	local := 0
-	for local < len(hosts) && hosts[local] == hosts[0] {
-		local++
-	}
-	if local < 2 || local == len(hosts) || len(hosts)%local != 0 {
+	explains := w.cfg.Explain != nil && w.all.Rank() == 0 && c.id == 1
+	local, why := blocks(hosts)
+	if local == 0 {
+		if explains && why != "" {
+			_, err := fmt.Fprintf(w.cfg.Explain, "no phases, as %s: every call is one program of all ranks, and each message takes its pair's way\n", why)
+			return err
+		}
 		return nil
-	}
-	first := map[int]int{}
-	for r, h := range hosts {
-		if _, seen := first[h]; !seen {
-			first[h] = r / local
-		}
-		if first[h] != r/local || r%local == 0 && len(first) != r/local+1 {
-			return nil
-		}
 	}
 	l := &levels{local: local, hosts: len(hosts) / local, seat: c.Rank() % local, home: c.Rank() / local, built: map[string]*sched.Program{}}
 	var err error
@@ -159,10 +152,35 @@ func (c *Comm) layer(ctx context.Context) error {
 	l.table = choice.Single(w.across.links, w.across.ep.Can(), l.hosts, each)
 	l.post = cost.Span(w.across.links.Far.Post)
 	c.levels = l
-	if w.cfg.Explain != nil && w.all.Rank() == 0 && c.id == 1 {
+	if explains {
 		return l.explain(w.cfg.Explain)
 	}
 	return nil
+}
+
+// blocks is how many ranks each host has where there are to be phases: several hosts, with as many ranks each, at least two, and ranks
+// that are numbered host by host. Else it is 0, and why says what is in the way where some host has several ranks.
+func blocks(hosts []int) (local int, why string) {
+	on, runs := map[int]int{}, 0
+	for r, h := range hosts {
+		on[h]++
+		if r == 0 || hosts[r-1] != h {
+			runs++
+		}
+	}
+	least, most := len(hosts), 0
+	for _, n := range on {
+		least, most = min(least, n), max(most, n)
+	}
+	switch {
+	case len(on) < 2 || most < 2:
+		return 0, ""
+	case least < most:
+		return 0, fmt.Sprintf("hosts have %d to %d ranks", least, most)
+	case runs > len(on):
+		return 0, "ranks are not numbered host by host"
+	}
+	return most, ""
 }
 
 // last reports whether no other communicator of the process is left, but for those of phases.

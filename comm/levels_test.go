@@ -85,3 +85,24 @@ func TestFaultsInPhases(t *testing.T) {
 		})
 	}
 }
+
+// Phases need hosts with as many ranks each, numbered host by host; else --explain says what is in the way.
+func TestBlocks(t *testing.T) {
+	for _, x := range []struct {
+		hosts []int
+		local int
+		why   string
+	}{
+		{[]int{0, 0, 1, 1}, 2, ""},
+		{[]int{1, 1, 1, 0, 0, 0}, 3, ""},
+		{[]int{0, 0, 0, 1}, 0, "hosts have 1 to 3 ranks"},
+		{[]int{0, 0, 1, 2, 2}, 0, "hosts have 1 to 2 ranks"},
+		{[]int{0, 1, 0, 1}, 0, "ranks are not numbered host by host"},
+		{[]int{0, 1, 2}, 0, ""},
+		{[]int{0, 0, 0}, 0, ""},
+	} {
+		if local, why := blocks(x.hosts); local != x.local || why != x.why {
+			t.Errorf("%v: %d, %q; want %d, %q", x.hosts, local, why, x.local, x.why)
+		}
+	}
+}

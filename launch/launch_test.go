@@ -500,6 +500,28 @@ func TestRemoteHosts(t *testing.T) {
 	}
 }
 
+// The ranks of a host get what is meant for it, and no others.
+func TestEnvironmentOfAHost(t *testing.T) {
+	for _, hosts := range [][]string{{"a", "b"}, nil} {
+		var mu sync.Mutex
+		var out []string
+		s := spec("args", 3, lineFunc(func(l string) { mu.Lock(); out = append(out, l); mu.Unlock() }))
+		s.Command, s.Hosts = []string{"sh", "-c", "echo on $RAILS"}, hosts
+		s.HostEnv = map[string][]string{"a": {"RAILS=of a"}, "b": {"RAILS=of b"}, "": {"RAILS=of this"}}
+		want := []string{"[0] on of this", "[1] on of this", "[2] on of this"}
+		if hosts != nil {
+			s.Remote = launch.Remote{"env", "HERE={host}"}
+			want = []string{"[0] on of a", "[1] on of b", "[2] on of b"}
+		}
+		if _, err := start(t, s); err != nil {
+			t.Fatal(err)
+		}
+		if slices.Sort(out); !slices.Equal(out, want) {
+			t.Errorf("hosts %q: %q, want %q", hosts, out, want)
+		}
+	}
+}
+
 func TestTokenIsNotAmongTheArguments(t *testing.T) {
 	var out bytes.Buffer
 	s := spec("listing", 1, &out)
