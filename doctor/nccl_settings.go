@@ -20,6 +20,12 @@ func (d *diag) settings(multi bool, v [3]int, known bool) {
 			if !strings.Contains(f.Cause, name) {
 				f.Cause = strings.TrimPrefix(strings.TrimPrefix(f.Cause, byID["variable-unknown"].Cause)+"; "+why, "; ")
 			}
+			// NCCL prints what it reads: a library that prints this one is a vendor's build.
+			if vendor := l.F["script"] == "" && strings.Contains(why, "by no version"); !vendor {
+				f.Severity, f.Confidence = byID[f.ID].Severity, byID[f.ID].Confidence
+			} else if len(f.Evidence) == 1 {
+				f.Severity, f.Confidence = Info, 0.5
+			}
 		}
 		seen[name+l.Host] = true
 		switch name {

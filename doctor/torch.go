@@ -411,6 +411,30 @@ func (d *diag) rendezvous() {
 		}, "rendezvous")
 	}
 	jb.each(func(_ *proc, l *Line) { d.find("rendezvous-port-used", d.of(l), l.At) }, "port_used")
+	// Ranks that two processes have while others have none.
+	seen := map[int][]*Line{}
+	world := 0
+	jb.each(func(_ *proc, l *Line) {
+		seen[l.Rank] = append(seen[l.Rank], l)
+		world = max(world, num(l.F["n"]))
+	}, "member")
+	if len(seen) < world {
+		for _, r := range slices.Sorted(maps.Keys(seen)) {
+			if list := seen[r]; len(list) > 1 {
+				f := d.find("rank-twice", Subject{Ranks: []int{r}}, list[0].At, list[1].At)
+				f.Cause = fmt.Sprintf("processes of different hosts have the same ranks, and %d of %d ranks are nobody's: the launcher does not tell hosts apart (NODE_RANK, srun's tasks a node)", world-len(seen), world)
+			}
+		}
+	}
+	jb.each(func(_ *proc, l *Line) {
+		if l.F["gpu"] == "" {
+			d.find("memlock", d.of(l), l.At).Confidence = 0.6
+			return
+		}
+		f := d.find("peermem-missing", d.of(l), l.At)
+		f.Severity = Critical
+		f.Cause = "the NIC cannot register memory of the GPU: neither nvidia-peermem nor DMA-BUF is there, or the container does not see it"
+	}, "no_mr")
 }
 
 // lastWords judges what PyTorch says of NCCL where nothing else explains it.

@@ -24,7 +24,10 @@ var (
 	heapBroken  = regexp.MustCompile(`^(?:free|malloc|realloc|munmap_chunk)\(\): \w[\w ()-]+$|^double free or corruption|^corrupted (?:size vs\.|double-linked list)`)
 	pythonFatal = regexp.MustCompile(`Fatal Python error: (Segmentation fault|Bus error|Aborted|Illegal instruction)|!+ Segfault encountered !+`)
 	mpiAbort    = regexp.MustCompile(`MPI_ABORT was invoked on rank (\d+)`)
-	mpichExit   = regexp.MustCompile(`^=?\s*EXIT CODE: +(\d+)|^\s*Exit Code: +(\d+)`)
+	mpichExit   = regexp.MustCompile(`^=?\s*EXIT CODE: +(\d+)|^\s*Exit [Cc]ode: +(\d+)`)
+	member      = regexp.MustCompile(`GLOBAL_RANK: (\d+), MEMBER: \d+/(\d+)`)
+	noMR        = regexp.MustCompile(`Couldn.t (?:allocate|register) MR(?: with error=(\d+))?`)
+	actorDied   = regexp.MustCompile(`(?:RayActorError|ActorDiedError): The actor (?:died|is dead)|The actor is dead because its worker process has died`)
 	diedVLLM    = regexp.MustCompile(`(?:Worker|Engine|proc)\S* ?.* died unexpectedly`)
 	storeLost   = regexp.MustCompile(`(?:failed on SocketImpl\(fd=\d+,.*remote=\[?([^\]]*?)\]?:(\d+)\)|TCPStore.*(?:Broken pipe|Connection reset by peer|failed to recv, got 0 bytes|Connection was likely closed))`)
 	callFailed  = regexp.MustCompile(`(?:nccl\w+ failed|\bNCCL): ((?:unhandled|internal|invalid|remote)[\w /-]+)`)
@@ -49,7 +52,16 @@ var frameworkRules = []torchRule{
 	{has: []string{"MPI_ABORT was invoked"}, re: mpiAbort, read: func(s *scan, l *torchText) verdict {
 		return s.exited(l, number(mpiAbort.FindStringSubmatch(l.text + "MPI_ABORT was invoked on rank 0")[1]), "", clock(l.text), map[string]string{"code": "1", "by": "mpirun"})
 	}},
-	{has: []string{"EXIT CODE:", "Exit Code:"}, when: mpichExit, read: func(s *scan, l *torchText) verdict {
+	{has: []string{"GLOBAL_RANK: "}, when: member, re: member, kind: "member", fields: []string{"", "n"}, rank: fromGroup, calm: true},
+	{has: []string{"GPU buffer"}, read: func(s *scan, _ *torchText) verdict { s.gpuBuffer = true; return noted }},
+	{has: []string{"allocate MR", "register MR"}, when: noMR, read: func(s *scan, l *torchText) verdict {
+		return s.torchFound(l, "no_mr", l.rank, true, map[string]string{"gpu": map[bool]string{true: "1"}[s.gpuBuffer]})
+	}},
+	{has: []string{"RayActorError", "ActorDiedError", "The actor is dead because"}, when: actorDied, read: func(s *scan, l *torchText) verdict {
+		delete(s.torch.trace, l.prefix)
+		return s.exited(l, l.rank, s.host, clock(l.text), map[string]string{"code": "unknown", "by": "ray"})
+	}},
+	{has: []string{"EXIT CODE:", "Exit Code:", "Exit code:"}, when: mpichExit, read: func(s *scan, l *torchText) verdict {
 		m := mpichExit.FindStringSubmatch(l.text)
 		if code := m[1] + m[2]; code != "0" {
 			return s.exited(l, l.rank, s.host, clock(l.text), map[string]string{"code": code, "by": "mpirun"})
@@ -65,7 +77,7 @@ var frameworkRules = []torchRule{
 
 // frameworkWords are of which a line must have one to be looked at.
 var frameworkWords = []string{"[missing ranks:", "Stalled ranks:", "(core dumped)", " Killed  ", "Segmentation fault", "Bus error", "Aborted", "] Signal: ", "free(): ", "malloc(): ", "munmap_chunk", "double free or", "corrupted size", "corrupted double", "Fatal Python error",
-	"Segfault encountered", "MPI_ABORT", "EXIT CODE:", "Exit Code:", "died unexpectedly", "SocketImpl(", "TCPStore", "failed: unhandled", "failed: internal", "failed: invalid", "failed: remote"}
+	"Segfault encountered", "MPI_ABORT", "EXIT CODE:", "Exit Code:", "Exit code:", "GLOBAL_RANK: ", "GPU buffer", "allocate MR", "register MR", "RayActorError", "ActorDiedError", "The actor is dead", "died unexpectedly", "SocketImpl(", "TCPStore", "failed: unhandled", "failed: internal", "failed: invalid", "failed: remote"}
 
 // xlaLine is XLA's, with NCCL's last words in it.
 func (s *scan) xlaLine(l *torchText) verdict {

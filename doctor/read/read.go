@@ -28,22 +28,23 @@ const (
 
 // scan is the state of reading one file.
 type scan struct {
-	c      *doctor.Case
-	file   string
-	host   string // that the file is known to be of, "" unknown
-	note   func(format string, args ...any)
-	kinds  map[string]int
-	quiet  int
-	form   string // what a log is by the form of its lines, "" unknown
-	last   bool   // the line has no end
-	kept   int
-	lost   int
-	hosts  map[string]bool // that lines have named
-	bench  benchState
-	torch  torchState
-	half   string        // a sentence of PyTorch that goes on in the next line
-	theGPU string        // that the last line of the driver named
-	held   []doctor.Line // of which the next line tells whether they are whole
+	c         *doctor.Case
+	file      string
+	host      string // that the file is known to be of, "" unknown
+	note      func(format string, args ...any)
+	kinds     map[string]int
+	quiet     int
+	form      string // what a log is by the form of its lines, "" unknown
+	last      bool   // the line has no end
+	kept      int
+	lost      int
+	hosts     map[string]bool // that lines have named
+	bench     benchState
+	torch     torchState
+	half      string        // a sentence of PyTorch that goes on in the next line
+	gpuBuffer bool          // perftest uses memory of a GPU
+	theGPU    string        // that the last line of the driver named
+	held      []doctor.Line // of which the next line tells whether they are whole
 }
 
 func (s *scan) at(n int, text string) doctor.Evidence {
