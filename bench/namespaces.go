@@ -167,7 +167,8 @@ func (n *Namespaces) peers() []*Peer {
 	for _, p := range Peers("shm") {
 		switch {
 		case p.Name == "open-mpi vader":
-			for name, more := range map[string]string{"open-mpi": "", "open-mpi han": "--mca coll_han_priority 100"} {
+			// Where it shares memory between hosts all the same, its tcp everywhere is left to compare with.
+			for name, more := range map[string]string{"open-mpi": "", "open-mpi han": "--mca coll_han_priority 100", "open-mpi tcp": "--mca btl self,tcp"} {
 				q := *p
 				q.Name, q.Transport = name, "mixed"
 				q.start = func(bin string, ranks int, _ int64, dir string) launch.Spec { return n.mpi(bin, ranks, dir, more) }
@@ -206,8 +207,12 @@ func (n *Namespaces) mpi(bin string, ranks int, dir, more string) launch.Spec {
 	for _, name := range n.Names {
 		hosts = append(hosts, fmt.Sprintf("%s:%d", name, ranks/len(n.Names)))
 	}
-	run := fmt.Sprintf("%s; exec mpirun.openmpi --allow-run-as-root --oversubscribe --bind-to none -np %d --host %s --mca plm_rsh_agent %s --mca pml ob1 --mca btl self,vader,tcp --mca btl_tcp_if_include %s --mca oob_tcp_if_include %s --mca mpi_yield_when_idle 1 %s %s",
-		named(n.Names[0]), ranks, strings.Join(hosts, ","), agent, strings.Join(n.rails(), ","), rail, more, bin)
+	ways := "self,vader,tcp"
+	if ranks == len(n.Names) || strings.Contains(more, "--mca btl ") { // there is no memory to share
+		ways, more = "self,tcp", strings.TrimPrefix(more, "--mca btl self,tcp")
+	}
+	run := fmt.Sprintf("%s; exec mpirun.openmpi --allow-run-as-root --oversubscribe --bind-to none -np %d --host %s --mca plm_rsh_agent %s --mca pml ob1 --mca btl %s --mca btl_tcp_if_include %s --mca oob_tcp_if_include %s --mca mpi_yield_when_idle 1 %s %s",
+		named(n.Names[0]), ranks, strings.Join(hosts, ","), agent, ways, strings.Join(n.rails(), ","), rail, more, bin)
 	return launch.Spec{N: 1, Command: []string{"ip", "netns", "exec", n.Names[0], "unshare", "--uts", "sh", "-c", run}}
 }
 
