@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -72,6 +73,9 @@ func ReadConfig(name string, data []byte) (*Config, error) {
 	case strings.HasPrefix(trimmed, "{") && json.Valid([]byte(trimmed)):
 		return readDeepSpeed(name, []byte(trimmed))
 	case strings.HasPrefix(trimmed, "{") && strings.HasSuffix(strings.ToLower(name), ".json"):
+		if hole := placeholder.FindStringSubmatch(trimmed); hole != nil {
+			return nil, fmt.Errorf("%s is a template: write the value of %s into it", name, hole[1])
+		}
 		var v any
 		return nil, fmt.Errorf("%s: not JSON: %w", name, json.Unmarshal([]byte(trimmed), &v))
 	case has("[parallelism]", "[training]") && has("["):
@@ -222,6 +226,9 @@ func decodeYAML(name string, data []byte) (map[string]any, error) {
 	}
 	return m, nil
 }
+
+// placeholder is a word in capitals where a value belongs, which a script replaces before DeepSpeed reads the file.
+var placeholder = regexp.MustCompile(`:\s*([A-Z][A-Z0-9_]{2,})\b`)
 
 var deepspeedKeys = []string{"train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps", "zero_optimization", "bf16", "fp16", "fp8", "communication_data_type", "data_types", "gradient_clipping", "optimizer",
 	"scheduler", "pipeline", "tensor_parallel", "sequence_parallel_size", "activation_checkpointing", "zero_allow_untested_optimizer", "wall_clock_breakdown", "steps_per_print", "zero_force_ds_cpu_optimizer", "aio", "amp", "prescale_gradients", "flops_profiler"}

@@ -97,6 +97,11 @@ srun bash -c "$CMD"
 	if err != nil || c.Dtype != "bf16" || c.Model == nil || c.Model.Layers != 4 || c.Model.Vocab != 1000 || c.GPUs != 8 {
 		t.Errorf("%+v, %v", c, err)
 	}
+	// One expert is a plain MLP, as Megatron-DeepSpeed's dense scripts have it.
+	c, err = ReadConfig("dense.sh", []byte("--num-layers 4 --hidden-size 512 --num-attention-heads 8 --seq-length 64 --micro-batch-size 1 --global-batch-size 8 --bf16 --num-experts 1 --moe-expert-parallel-size 1"))
+	if err != nil || c.Model == nil || c.Model.Experts != 0 {
+		t.Errorf("%+v, %v", c, err)
+	}
 	// GPT-NeoX gives the width that two matrices would have; gated layers have three.
 	c, err = ReadConfig("70B.yml", []byte("{\"pipe_parallel_size\": 0, \"model_parallel_size\": 8, \"num_layers\": 80, \"hidden_size\": 8192, \"intermediate_size\": 86016, \"num_attention_heads\": 64, \"num_kv_heads\": 8, \"activation\": \"swiglu\", \"norm\": \"rmsnorm\", \"seq_length\": 4096, \"no_weight_tying\": true}"))
 	if err != nil || c.Model.FFN != 28672 {
@@ -163,6 +168,7 @@ func TestBadConfigs(t *testing.T) {
 		{"empty.json", ``, "empty", 8},
 		{"what.txt", `hello`, "no known dialect", 8},
 		{"broken.json", `{"train_batch_size": `, "not JSON", 8},
+		{"template.json", `{"train_batch_size": CONFIG_BATCH_SIZE, "zero_optimization": {"stage": ZERO_STAGE}}`, "write the value of CONFIG_BATCH_SIZE", 8},
 		{"typo.toml", "[training]\nseq_len=2048\n[parallelism]\ntensor_parallel_degre=8\n", "did you mean", 8},
 		{"heads.sh", "--num-layers 4 --hidden-size 512 --num-attention-heads 6 --kv-channels 64 --tensor-model-parallel-size 4 --micro-batch-size 1 --global-batch-size 8 --seq-length 512 --bf16", "tp 4 does not divide 6 heads", 8},
 		{"typo.sh", "--num-layers 4 --hidden-size 512 --num-attention-heads 8 --tensor-model-paralel-size 4", "did you mean --tensor-model-parallel-size", 8},

@@ -534,7 +534,7 @@ func (a args) model(name string, c *Config) error {
 		}
 		c.find("the vocabulary is the tokenizer's and not in the file: %d is taken", m.Vocab)
 	}
-	if e, ok := a.num("num-experts"); ok && e > 0 {
+	if e, ok := a.num("num-experts"); ok && e > 1 { // one expert is a plain MLP
 		m.Experts = e
 		m.TopK = 2
 		if k, ok := a.num("moe-router-topk"); ok {
