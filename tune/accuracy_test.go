@@ -431,6 +431,8 @@ func (s *study) page() []byte {
 	p("  predicted 6, 11, 16, 19 and 24%% too fast from 512 MiB to 8 GiB: its start is right, its rate with LL128 across 20 racks is not. Below 4")
 	p("  GiB the model expects NCCL to choose the tree there, and it chose the ring: `--nccl-algo Ring`. One and two racks, from the same page, are")
 	p("  predicted 23 and 34%% too slow at 8 GiB with SHARP off: rings in a rack of 72 reach 835 GB/s where eight GPUs, which were fitted, reach 680.")
+	p("  If rings between racks used eight NICs at the 49.2 GB/s that issue 1801 shows for each, the line would be 4.4 ms + bytes / 197 GB/s and")
+	p("  every size within 7%% of the measured one. No log of such a run is public that says how many channels NCCL found, so this is not in the model.")
 	p("- Three racks without NVLink SHARP are within 6%%: NVIDIA/nccl issue 1801 (NCCL 2.27.3, 16 GiB, one NIC of 400 Gb/s a GPU) reports 196.7 and")
 	p("  393.7 GB/s for the ring with 4 and 8 GPUs a rack and 234.4 and 485.7 for the tree, where 188.6, 372.1, 230.4 and 475.9 are predicted.")
 	p("- NVLSTree across racks was never measured in public; 807 GB/s are predicted for 20 racks.")
