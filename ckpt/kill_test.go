@@ -165,10 +165,7 @@ func TestKilledAtRandomInstants(t *testing.T) {
 	r := rand.New(rand.NewPCG(seed, 1))
 	dir := t.TempDir()
 	s := open(t, dir, ckpt.Options{})
-	kills := 200
-	if testing.Short() {
-		kills = 40
-	}
+	kills := bounded.Times(40, 200)
 	before := time.Now()
 	save(t, open(t, t.TempDir(), ckpt.Options{}), newModel(0), ckpt.Meta{World: writerRanks})
 	span := min(time.Since(before)*3/2, 20*time.Millisecond) // a save and a half

@@ -7,13 +7,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weft-fabric/weft/internal/bounded"
 	"github.com/weft-fabric/weft/internal/conform"
 	"github.com/weft-fabric/weft/transport"
 )
 
 // The world is held to the contract of every transport, under several seeds.
 func TestConform(t *testing.T) {
-	seeds := uint64(3)
+	seeds := uint64(bounded.Times(2, 3))
 	if testing.Short() {
 		seeds = 1
 	}
