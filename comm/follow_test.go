@@ -73,9 +73,6 @@ func TestFaultsWhileAStageGrows(t *testing.T) {
 	var y tally
 	for k, op := range []string{"broadcast", "reduce", "gather", "reduce"} {
 		for s, signal := range []syscall.Signal{syscall.SIGKILL, syscall.SIGSTOP} {
-			if (k+s)%2 != 0 && !bounded.Long() {
-				continue
-			}
 			f := &faultCase{fault: signal.String(), transport: "shm", op: op, count: count, inPlace: k == 3, k: k}
 			y.add(f.steady(func() *tally {
 				y := &tally{cases: 1}
