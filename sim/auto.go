@@ -357,6 +357,14 @@ func (s *search) try(c candidate) (*sched.Program, *Result, error) {
 			}
 			return nil, nil, slowerError(fmt.Sprintf("it has %d million actions, too many to simulate %s; --algo %s does", work>>20, why, c.name()))
 		}
+		if p.Switches > 0 && s.n > vast {
+			few := s.n / 16
+			if late, err := s.lateWith(c, few, deadline); err != nil {
+				return nil, nil, err
+			} else if late {
+				return nil, nil, slowerError(fmt.Sprintf("with the first %d GPUs alone it takes longer than %s", few, best.Time))
+			}
+		}
 		if s.healthy != nil && p.Switches == 0 {
 			if _, err := s.healthy.run([]Job{j}, deadline); errors.Is(err, ErrLate) {
 				return nil, nil, slowerError(fmt.Sprintf("it takes longer than %s even where nothing is slow or has failed", best.Time))
@@ -365,6 +373,24 @@ func (s *search) try(c candidate) (*sched.Program, *Result, error) {
 	}
 	res, err := s.net.run([]Job{j}, deadline)
 	return p, res, err
+}
+
+// lateWith reports whether an algorithm is late with fewer ranks already: with more of them, none is faster.
+func (s *search) lateWith(c candidate, ranks int, deadline unit.Time) (bool, error) {
+	wish := s.wish
+	wish.Outer = c.outer
+	p, err := wish.Program(c.a, s.g, s.op, ranks, s.size, s.net.o.Catalog)
+	if err != nil {
+		return false, nil // it has no program for so few, and may have one for all
+	}
+	j, err := Job{Program: p, Size: s.size}.placed(s.g)
+	if err != nil {
+		return false, err
+	}
+	if _, err = s.net.run([]Job{j}, deadline); errors.Is(err, ErrLate) {
+		return true, nil
+	}
+	return false, err
 }
 
 // likely orders algorithms by how fast they tend to be at a size; rack means that

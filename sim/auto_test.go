@@ -304,3 +304,20 @@ func TestAutoWithAFault(t *testing.T) {
 		}
 	}
 }
+
+// Halving and doubling between hosts is the same for every host, so that one of 128 is simulated; the time is that of all.
+func TestSwapsAreFolded(t *testing.T) {
+	g := example(t, "rail-1k.yaml")
+	o := Options{Measured: true, Costs: DefaultCosts(g, catalog.Default())}
+	a, err := algo.Find("hierarchical")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := Wish{Outer: "rabenseifner"}.Program(a, g, sched.AllReduce, 256, unit.MiB, catalog.Default())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if res := both(t, g, []Job{{Program: p, Size: unit.MiB}}, o); res.Ranks > 8 {
+		t.Errorf("%d of 256 ranks are simulated, want at most those of one host", res.Ranks)
+	}
+}

@@ -14,7 +14,7 @@ func (w *world) outgoing(r *run, id int32, to sched.Rank) int32 {
 		return t.lastOut.conn
 	}
 	from := w.ranks[t.machine]
-	delta := (int32(to) - int32(from) + r.world) % r.world
+	delta := apart(int32(from), int32(to), r.world, r.swaps)
 	t.lastOut = peer{to, w.conn(r, id, delta)}
 	return t.lastOut.conn
 }
@@ -26,7 +26,7 @@ func (w *world) incoming(r *run, id int32, from sched.Rank) int32 {
 		return t.lastIn.conn
 	}
 	me := w.ranks[t.machine]
-	delta := (int32(me) - int32(from) + r.world) % r.world
+	delta := apart(int32(from), int32(me), r.world, r.swaps)
 	sender := r.first + int32(from)%r.period*r.channels + t.channel
 	t.lastIn = peer{from, w.conn(r, sender, delta)}
 	return t.lastIn.conn
@@ -44,7 +44,7 @@ func (w *world) conn(r *run, from, delta int32) int32 {
 	}
 	t := &w.threads[from]
 	src := int32(w.ranks[t.machine])
-	dst := (src + delta) % r.world
+	dst := away(src, delta, r.world, r.swaps)
 	c := conn{from: from, to: r.first + dst%r.period*r.channels + t.channel, wide: -1}
 	var net bool
 	var loads []load
@@ -126,7 +126,7 @@ func (w *world) connect() error {
 	for _, r := range w.runs {
 		if !r.code.Sends(int(r.period), func(from, to sched.Rank, channel int32) {
 			if w.err == nil && len(w.conns) < maxKnown {
-				w.conn(r, r.first+int32(from)*r.channels+channel, (int32(to)-int32(from)+r.world)%r.world)
+				w.conn(r, r.first+int32(from)*r.channels+channel, apart(int32(from), int32(to), r.world, r.swaps))
 			}
 		}) || w.err != nil || len(w.conns) == maxKnown {
 			if w.listing {

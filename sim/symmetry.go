@@ -10,10 +10,13 @@ import (
 
 // symmetry says that ranks which differ by a multiple of period do the same at
 // the same time. It holds the routes of every flow there may be, rank by rank.
+// A program repeats itself by turning, as rings do, or by swapping, as halving and
+// doubling do: how far a peer is away is a difference then, or an exclusive or.
 type symmetry struct {
 	net    *network
 	n      int32
 	base   int32 // ranks after which the program alone repeats itself
+	swaps  bool
 	period int32
 	sends  [][]hop         // by rank below base: where it may send
 	hops   []map[hop]int32 // the same, to find one: its index in sends
@@ -54,6 +57,11 @@ func findSymmetry(net *network, r *run) (*symmetry, error) {
 			s.base = int32(d)
 		}
 	}
+	for d := 1; d < n && (s.base == 0 || d < int(s.base)); d *= 2 {
+		if r.code.Swaps(d) {
+			s.base, s.swaps = int32(d), true
+		}
+	}
 	if s.base == 0 {
 		return nil, nil
 	}
@@ -63,7 +71,7 @@ func findSymmetry(net *network, r *run) (*symmetry, error) {
 	}
 	few, flows := true, 0
 	ok := r.code.Sends(int(s.base), func(from, to sched.Rank, channel int32) {
-		h := hop{(int32(to) - int32(from) + s.n) % s.n, channel}
+		h := hop{apart(int32(from), int32(to), s.n, s.swaps), channel}
 		if _, known := s.hops[from][h]; known {
 			return
 		}
@@ -104,7 +112,7 @@ func (s *symmetry) route(r *run) error {
 	var p path
 	for k := range s.n {
 		for _, h := range s.sends[k%s.base] {
-			if err := s.net.route(r.job.Place[k], r.job.Place[(k+h.delta)%s.n], h.channel, &p); err != nil {
+			if err := s.net.route(r.job.Place[k], r.job.Place[away(k, h.delta, s.n, s.swaps)], h.channel, &p); err != nil {
 				return err
 			}
 			s.at = append(s.at, int32(len(s.uses)))
@@ -248,23 +256,39 @@ func (s *symmetry) orbit(k, f int32) int32 { return s.first[k%s.period] + f - s.
 // repeats gives the smallest multiple of least that divides n and after which
 // the signatures repeat.
 func (s *symmetry) repeats(sig []uint64, least int32) int32 {
-	for p := least; p < s.n; p += least {
-		if s.n%p != 0 {
-			continue
-		}
-		same := true
-		for k := int32(0); k < s.n && same; k++ {
-			other := k + p
-			if other >= s.n {
-				other -= s.n
+	for p := least; p < s.n; {
+		if s.n%p == 0 {
+			same := true
+			for k := p; k < s.n && same; k++ {
+				same = sig[k] == sig[k-p]
 			}
-			same = sig[k] == sig[other]
+			if same {
+				return p
+			}
 		}
-		if same {
-			return p
+		if s.swaps {
+			p *= 2
+		} else {
+			p += least
 		}
 	}
 	return s.n
+}
+
+// apart is how far it is from one rank to another of n: round the ring of all, or the exclusive or.
+func apart(from, to, n int32, swaps bool) int32 {
+	if swaps {
+		return from ^ to
+	}
+	return (to - from + n) % n
+}
+
+// away is the rank at that distance from another.
+func away(from, delta, n int32, swaps bool) int32 {
+	if swaps {
+		return from ^ delta
+	}
+	return (from + delta) % n
 }
 
 // resources makes one of every colour of wire that simulated ranks use. A flow

@@ -72,7 +72,7 @@ type message struct {
 
 type connKey struct {
 	from  int32 // thread
-	delta int32 // receiver's rank less sender's, round the ring of all
+	delta int32 // how far the receiver's rank is from the sender's, as apart counts
 }
 
 // run is one job under way.
@@ -82,6 +82,7 @@ type run struct {
 	machines []*step.Machine
 	world    int32 // ranks and switches
 	period   int32 // how many of them are simulated
+	swaps    bool  // and stand for others by exclusive or, not round the ring of all
 	channels int32
 	waits    bool  // a channel waits for another of its rank
 	first    int32 // thread of rank 0, channel 0
@@ -142,7 +143,7 @@ func newWorld(net *network, jobs []Job, o Options) (*world, error) {
 				return nil, err
 			}
 			if sym != nil {
-				w.sym, r.period = sym, int32(sym.period)
+				w.sym, r.period, r.swaps = sym, sym.period, sym.swaps
 			}
 		}
 		w.runs = append(w.runs, r)

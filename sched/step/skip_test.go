@@ -216,3 +216,51 @@ func TestSendsTellsOfNoOtherWay(t *testing.T) {
 		})
 	})
 }
+
+// A program that swaps has ranks that do the same with peers at the same exclusive or.
+func TestSwappingRanksDoAlike(t *testing.T) {
+	for _, c := range []struct {
+		name, outer string
+		by          int
+	}{{"halving-doubling", "", 1}, {"rabenseifner", "", 1}, {"recursive-doubling", "", 1}, {"hierarchical", "rabenseifner", 4}} {
+		a, err := algo.Find(c.name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		op := sched.AllReduce
+		if !a.Serves(op) {
+			op = sched.AllGather
+		}
+		p, err := a.Program(algo.Spec{Op: op, Ranks: 32, Local: 8, Outer: c.outer, Channels: 2})
+		if err != nil {
+			t.Fatal(err)
+		}
+		code, least := step.Compile(p), 0
+		for d := 16; d >= 1; d /= 2 {
+			if code.Swaps(d) {
+				least = d
+			}
+		}
+		if least != c.by {
+			t.Errorf("%s/%s swaps by %d, want %d", c.name, c.outer, least, c.by)
+			continue
+		}
+		for r := range 32 {
+			me, like := byChannel(timings(alone(code.Machine(sched.Rank(r)), 1<<20))), byChannel(timings(alone(code.Machine(sched.Rank(r%least)), 1<<20)))
+			if len(me) != len(like) {
+				t.Fatalf("%s: rank %d does %d actions, rank %d does %d", c.name, r, len(me), r%least, len(like))
+			}
+			swap := func(p sched.Rank) sched.Rank {
+				if p < 0 {
+					return p
+				}
+				return p ^ sched.Rank(r-r%least)
+			}
+			for i, x := range like {
+				if want := (timing{x.op, swap(x.from), swap(x.to), x.count, x.channel}); want != me[i] {
+					t.Fatalf("%s: rank %d does %v, rank %d does %v", c.name, r, me[i], r%least, x)
+				}
+			}
+		}
+	}
+}

@@ -50,6 +50,38 @@ func (k *Code) Turns(by int) bool {
 	})
 }
 
+// Swaps reports whether the program stays what it is when every rank r is renamed to
+// r xor m, for all multiples m of by: halving and doubling do so, which exchange with
+// ranks at distances of 1, 2, 4 and so on. Ranks must be by times a power of two, and by
+// a power of two. What stays the same is what Turns asks for.
+func (k *Code) Swaps(by int) bool {
+	n := k.prog.Ranks
+	if k.prog.Switches > 0 || n%by != 0 || by&(by-1) != 0 || n&(n-1) != 0 {
+		return false
+	}
+	vals := make([]int64, by)
+	return k.each(func(c int, e *sched.Expr, peer bool, loops []*sched.Loop) bool {
+		if !e.Uses(sched.RankSlot) {
+			return !peer
+		}
+		return k.rounds(e, c, n, loops, func(env *sched.Env) bool {
+			for r := range n {
+				env[sched.RankSlot] = k.pos(c, sched.Rank(r))
+				v := e.Eval(env)
+				if peer {
+					v = int64(k.prog.At(c, v)) ^ int64(r)
+				}
+				if r < by {
+					vals[r] = v
+				} else if vals[r%by] != v {
+					return false
+				}
+			}
+			return true
+		})
+	})
+}
+
 // Sends calls f for every way that messages of the first ranks may take, for some of
 // them more than once. Of choices that depend on a loop whose variable the peer does not
 // use, both sides count as taken. It reports false if there are too many to tell.
