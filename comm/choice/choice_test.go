@@ -62,6 +62,25 @@ func TestMessages(t *testing.T) {
 	}
 }
 
+// A long all-to-all over hosts pairs ranks up where it can, so that all of a host turn to another host together.
+func TestAllToAllOverHosts(t *testing.T) {
+	for _, x := range []struct {
+		hosts []int
+		want  string
+	}{{spread(2, 4), "pairwise-xor"}, {spread(4, 4), "pairwise-xor"}, {spread(2, 3), "pairwise"}, {spread(2, 1), "pairwise"}} {
+		n := len(x.hosts)
+		l := desk(n)
+		l.Cores = 16
+		p, err := New(l, can["tcp"], n, x.hosts).Pick(sched.AllToAll, 0, 16<<20, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if p.Algo != x.want {
+			t.Errorf("%v: %s, want %s: %s", x.hosts, p.Algo, x.want, p.Reason)
+		}
+	}
+}
+
 func TestSizeClasses(t *testing.T) {
 	last := int64(-1)
 	for c := range classes {
