@@ -376,6 +376,9 @@ open the description, or meet it at an address. Every notice is a line after tha
   weft xfer serve --name store --region kv=host:64M --etcd 127.0.0.1:2379 </dev/null`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if name == "" || len(name) > 200 {
+				return fmt.Errorf("--name of %d bytes: want 1 to 200", len(name))
+			}
 			s := measure.Serving{Config: xfer.Config{Name: name, Listen: listen, Token: os.Getenv("WEFT_TOKEN")}, Bare: bare, Quiet: quiet}
 			if len(regions) == 0 {
 				return fmt.Errorf("no region given; want --region NAME=host:SIZE, NAME=file:PATH:SIZE or NAME=object:s3://BUCKET/KEY:SIZE")
