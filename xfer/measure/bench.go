@@ -558,7 +558,7 @@ func (c *Config) beside(ctx context.Context, b *bout, children []*Child, block i
 		list = append(list, fio(ctx, c, block, batch, total))
 	}
 	if c.Remote == xfer.Object {
-		r := c.region(xfer.Object, "client", 0, per)
+		r := c.region(xfer.Object, "client", 0, total)
 		at := strings.LastIndex(r.Path, "/")
 		p, err := blob.Open(r.Path[:at])
 		if err != nil {
@@ -566,19 +566,20 @@ func (c *Config) beside(ctx context.Context, b *bout, children []*Child, block i
 			return nil, nil, err
 		}
 		ends = append(ends, p.Close)
-		body := make([]byte, per)
+		body := make([]byte, total) // and an object as large as ours, read from one end to the other
 		if err := p.Put(ctx, r.Path[at+1:], blob.Bytes(body)); err != nil {
 			stop()
 			return nil, nil, err
 		}
 		list = append(list, other{name: "its client", inside: true, run: func(iters int) (time.Duration, error) {
 			began := time.Now()
-			for range iters {
+			for k := range iters {
+				off := int64(k) % (total / per) * per
 				var err error
 				if c.Op == xfer.Write {
-					err = p.Put(ctx, r.Path[at+1:], blob.Bytes(body))
+					err = p.Put(ctx, r.Path[at+1:], blob.Bytes(body[off:][:per]))
 				} else {
-					err = p.Read(ctx, r.Path[at+1:], body, 0)
+					err = p.Read(ctx, r.Path[at+1:], body[off:][:per], off)
 				}
 				if err != nil {
 					return 0, err
