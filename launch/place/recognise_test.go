@@ -119,6 +119,7 @@ func TestWhy(t *testing.T) {
 func TestRecogniseRefuses(t *testing.T) {
 	for _, c := range []struct{ env, want string }{
 		{"SLURM_JOB_ID=seven", "SLURM_JOB_ID=seven: want the number of a job"},
+		{"SLURM_PROCID=1 SLURM_NTASKS=2", "SLURM_PROCID=1: a task of Slurm has SLURM_JOB_ID as well"},
 		{slurmStep0 + "SLURM_HET_SIZE=2", "SLURM_HET_SIZE=2: a heterogeneous job"},
 		{slurmStep0 + "SLURM_PACK_SIZE=2", "SLURM_PACK_SIZE=2: a heterogeneous job"},
 		{slurmStep0 + "SLURM_STEP_ID=x", "SLURM_STEP_ID=x: want the number of a job step"},

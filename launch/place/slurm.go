@@ -13,6 +13,17 @@ import (
 // a step of srun: the batch script, an interactive shell, the extern step.
 const firstSpecialStep = 0xfffffff0
 
+// halfSlurm reports whether this is one of several tasks of Slurm of which nothing else tells: each would be a world of
+// its own.
+func (r *reader) halfSlurm() bool {
+	tasks := r.text("SLURM_STEP_NUM_TASKS")
+	if tasks == "" {
+		tasks = r.text("SLURM_NTASKS")
+	}
+	others := r.text("WORLD_SIZE") + r.text("PET_NNODES") + r.text("OMPI_COMM_WORLD_SIZE") + r.text("PMI_SIZE")
+	return r.text("SLURM_PROCID") != "" && tasks != "" && tasks != "1" && others == ""
+}
+
 // slurm reads what slurmd leaves in the environment of a task of srun, or in
 // that of a batch script or of a shell under salloc.
 //
@@ -25,6 +36,10 @@ func slurm(r *reader) (f found, ok bool) {
 		job, name = r.text("SLURM_JOBID"), "SLURM_JOBID"
 	}
 	if job == "" {
+		if r.halfSlurm() {
+			r.fail("SLURM_PROCID", r.text("SLURM_PROCID"), "a task of Slurm has SLURM_JOB_ID as well; pass on all of Slurm's variables (srun --export=ALL), or unset SLURM_PROCID for ranks of this host alone")
+			return found{Place: nowhere("slurm")}, true
+		}
 		return f, false
 	}
 	f = found{Place: nowhere("slurm")}
