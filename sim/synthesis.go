@@ -178,6 +178,13 @@ const (
 	MostDivided  = 64
 )
 
+// Trees up to which a message costs the simulation what is usual, as with more of them more
+// messages share links, and up to which trees are divided further.
+const (
+	usualTrees  = 24
+	mostDivided = 96
+)
+
 // mostProven is how many channels of all ranks together can be proven where they share chunks.
 const mostProven = 1 << 14
 
@@ -239,7 +246,7 @@ func (s *Synthesis) forms(p *synth.Plan, hop unit.Time, wish SynthWish, try func
 	}
 	// More messages than this take long to simulate.
 	if messages := len(p.Ways) * (s.Net.Ranks - 1) * 2; wish.Pieces == 0 {
-		pieces = min(pieces, max(mostMessages/messages, 8))
+		pieces = min(pieces, max(mostMessages/messages*usualTrees/max(len(p.Ways), usualTrees), 8))
 	}
 	form := func(plan *synth.Plan, c, lanes int) error {
 		name := fmt.Sprintf("%s, %s", treeWord(plan), pieceWord(c))
@@ -257,7 +264,7 @@ func (s *Synthesis) forms(p *synth.Plan, hop unit.Time, wish SynthWish, try func
 	}
 	for _, more := range []int{2, 4, 8} {
 		even := p.Even(more * len(p.Ways))
-		if reached() || len(even.Ways) == len(best.Ways) {
+		if reached() || len(even.Ways) == len(best.Ways) || len(even.Ways) > mostDivided {
 			break
 		}
 		was := s.Program
@@ -269,7 +276,7 @@ func (s *Synthesis) forms(p *synth.Plan, hop unit.Time, wish SynthWish, try func
 		}
 	}
 	for _, lanes := range []int{2, 1} {
-		if s.Net.Ranks > synth.MostShallow && s.Program != nil {
+		if (s.Net.Ranks > synth.MostShallow || len(p.Ways) > usualTrees) && s.Program != nil {
 			break
 		}
 		if err := form(best, pieces, lanes); err != nil {
@@ -277,6 +284,9 @@ func (s *Synthesis) forms(p *synth.Plan, hop unit.Time, wish SynthWish, try func
 		}
 	}
 	if wish.Pieces > 0 || reached() {
+		return nil
+	}
+	if len(p.Ways) > usualTrees {
 		return nil
 	}
 	for _, c := range []int{max(pieces/3, 1), 1} {
