@@ -63,6 +63,9 @@ func TestRanksOfEveryLauncher(t *testing.T) {
 	fakeProcess(t, root, 121, 1, "python", pod, "RANK=6", "WORLD_SIZE=16", "LOCAL_RANK=2", "HOSTNAME=llama-worker-3")
 	fakeProcess(t, root, 130, 1, "python", "12:memory:/docker/abc\n0::/", "OMPI_COMM_WORLD_RANK=1", "OMPI_COMM_WORLD_SIZE=4", "OMPI_COMM_WORLD_LOCAL_RANK=1", "MASTER_PORT=7000")
 	fakeProcess(t, root, 140, 1, "trainer", "", "RANK=2", "WORLD_SIZE=4", "LOCAL_RANK=2", "WEFT_JOB=train", "WEFT_TOKEN=x")
+	fakeProcess(t, root, 145, 1, "timeout", "", "RANK=0", "WORLD_SIZE=1", "MASTER_PORT=7100") // timeout 1h numactl python train.py
+	fakeProcess(t, root, 146, 145, "numactl", "", "RANK=0", "WORLD_SIZE=1", "MASTER_PORT=7100")
+	fakeProcess(t, root, 147, 146, "python", "", "RANK=0", "WORLD_SIZE=1", "MASTER_PORT=7100")
 	fakeProcess(t, root, 150, 1, "sshd", "", "PATH=/bin")
 	set(t, root, "sys/fs/cgroup/memory/docker/abc/memory.limit_in_bytes", "1000000")
 	set(t, root, "sys/fs/cgroup/memory/docker/abc/memory.usage_in_bytes", "900000")
@@ -74,6 +77,7 @@ func TestRanksOfEveryLauncher(t *testing.T) {
 		"llama/6":     {PID: 121, Size: 16, GPU: "2"},
 		"port-7000/1": {PID: 130, Size: 4, GPU: "1", Limit: 1000000, Used: 900000},
 		"train/2":     {PID: 140, Size: 4, GPU: "2"},
+		"port-7100/0": {PID: 147, Size: 1, GPU: got["port-7100/0"].GPU},
 	} {
 		g, ok := got[key]
 		if !ok || g.PID != want.PID || g.Size != want.Size || g.GPU != want.GPU || g.NIC != want.NIC || g.Limit != want.Limit || g.Used != want.Used || g.CPU != 4 {

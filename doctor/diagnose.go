@@ -316,7 +316,7 @@ func (d *diag) verdict(r *Report) string {
 	if n[Critical]+n[Warning] == 0 {
 		read := 0
 		for _, f := range r.Files {
-			if f.Kind != "unknown" && f.Kind != "empty" {
+			if f.Kind != "unknown" && f.Kind != "empty" && f.Kind != "refused" {
 				read++
 			}
 		}

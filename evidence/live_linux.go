@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -207,6 +208,9 @@ func Ranks(c *doctor.Case, host string) {
 	}
 }
 
+// starters are programs that start a rank and have its environment, or wait beside it.
+var starters = []string{"bash", "sh", "dash", "zsh", "srun", "slurmstepd", "sleep", "timeout", "env", "nice", "numactl", "taskset", "tini", "dumb-init", "sudo", "su", "setsid", "stdbuf", "script", "time", "nsys", "ncu", "strace", "orted", "prted"}
+
 // Rank tells whether a process is a rank of a job, by its environment and its control group.
 // Proc is where the processes are: /proc.
 func Rank(proc, host string, pid int) (p doctor.Process, ok bool) {
@@ -228,7 +232,7 @@ func Rank(proc, host string, pid int) (p doctor.Process, ok bool) {
 		return p, false
 	}
 	comm := readText(dir + "/comm")
-	if comm == "bash" || comm == "sh" || comm == "srun" || comm == "slurmstepd" || comm == "sleep" {
+	if slices.Contains(starters, comm) {
 		return p, false
 	}
 	p = doctor.Process{At: doctor.Evidence{File: dir, Text: fmt.Sprintf("%s, rank %d of %d", comm, rank, world)}, Host: host, PID: pid, Rank: rank, World: world, MemLock: -1, Env: env}

@@ -385,6 +385,7 @@ func readPickle(s *scan, b []byte) error {
 	d, _ := v.(*pdict)
 	if err != nil && !errors.Is(err, errCut) {
 		if strings.Contains(err.Error(), "refused") {
+			s.c.Files[len(s.c.Files)-1].Kind = "refused"
 			return fmt.Errorf("pickle: %w; the file is not a flight recorder's dump, or it was tampered with", err)
 		}
 		if !isFlight(d) {
@@ -395,6 +396,7 @@ func readPickle(s *scan, b []byte) error {
 		if err != nil {
 			return fmt.Errorf("pickle: %w before anything of a dump was in it", err)
 		}
+		s.c.Files[len(s.c.Files)-1].Kind = "unknown"
 		return fmt.Errorf("a pickle, but no flight recorder's dump: it has no entries and no pg_config")
 	}
 	dump := flight(s.file, d)
