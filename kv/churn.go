@@ -16,7 +16,7 @@ type Churn struct {
 	at   int
 }
 
-// NewChurn fills a tree of so many blocks.
+// NewChurn fills a tree of that number of blocks.
 func NewChurn(p Policy, blocks int, seed uint64) *Churn {
 	c := &Churn{tree: NewTree(Options{Blocks: blocks, Policy: p, HalfLife: 1e6, Value: func(d int) float64 { return 1 + float64(d) }}), r: rand.New(rand.NewPCG(seed, 2))}
 	for range blocks / 2 {

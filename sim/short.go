@@ -124,7 +124,7 @@ func (w *world) blocks(ranks, period int) (int, []bool) {
 	return len(sign), special
 }
 
-// shortened runs rings of the special blocks and so many of the others.
+// shortened runs rings of the special blocks and others of the rest.
 func (n *network) shortened(jobs []Job, special []bool, period, others int) (*Result, error) {
 	some := make([]Job, len(jobs))
 	for i, j := range jobs {
@@ -149,7 +149,7 @@ func (n *network) shortened(jobs []Job, special []bool, period, others int) (*Re
 	return n.run(some, 0)
 }
 
-// extend carries three results on along their line, by so many times the way from the second to the third; nil if
+// extend carries three results on along their line, times as far as the way from the second to the third; nil if
 // they are on none.
 func extend(at [3]*Result, jobs []Job, times float64) *Result {
 	on := func(a, b, c unit.Time) (unit.Time, bool) {

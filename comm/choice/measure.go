@@ -272,7 +272,7 @@ func (p *probe) timed(spend time.Duration, round func() error) (took, met float6
 	}
 }
 
-// exchange measures sending to some ranks and receiving from others, over so many rails: a large message
+// exchange measures sending to some ranks and receiving from others, over a number of rails: a large message
 // has a piece for each. Ranks with nobody to exchange with only meet.
 func (p *probe) exchange(rails int, with func() (to, from []int)) (exchange, error) {
 	to, from := with()

@@ -149,7 +149,7 @@ func (s *staged) compare(ctx context.Context) (took, why string, err error) {
 	return "sums of 1 MiB and more on the GPUs: " + fmt.Sprintf(text, "on the host"), "", nil
 }
 
-// race sums so many bytes of float32 in both places: how long the slowest rank took, and whether the GPUs' sums are right.
+// race sums bytes of float32 in both places: how long the slowest rank took, and whether the GPUs' sums are right.
 func (s *staged) race(ctx context.Context, bytes int) (onGPU, onHost time.Duration, right bool, err error) {
 	g := s.g
 	src, err := g.Alloc(reduce.Float32, bytes/4)
@@ -250,7 +250,7 @@ type share struct {
 	out, back []part
 }
 
-// shareOf finds the part of this rank in a piece of so many elements. Only blocks that follow one another in the GPU's memory as they do in
+// shareOf finds the part of this rank in a piece of n elements. Only blocks that follow one another in the GPU's memory as they do in
 // a piece are used there.
 func (s *staged) shareOf(c *Call, p *planned, n int) share {
 	g, size := s.g, c.Dst.Type.Size()
