@@ -226,7 +226,7 @@ func (p *pricer) memory(c *Cost) {
 		put("gradients", grads+transient, sharing(b.gradients, b.sharedG+b.transient, share))
 		put("optimizer", optim, sharing(b.optimizer, b.sharedO, share))
 		put("gathered layers", live, "two layers and the gradient of one")
-		put("activations", act, fmt.Sprintf("%.3g of %d layers alive, recompute %s", alive[rank], o.layers, l.Recompute))
+		put("activations", act, fmt.Sprintf("%.3g micro-batches of %.3g layers alive, recompute %s", alive[rank], float64(o.layers)/float64(l.VPP), l.Recompute))
 		put("head", head, "logits and their gradient")
 		put("fp8 weights", cast, "copies for the matrix products")
 		put("buckets", bucket, "4.5 x 5e8 elements while gradients are reduced")

@@ -21,7 +21,6 @@ type Flows struct {
 	routes map[[2]topo.NodeID]routed
 	list   []transfer
 	active []int32 // in list
-	now    unit.Time
 }
 
 type routed struct {
@@ -35,7 +34,6 @@ type transfer struct {
 	since   unit.Time
 	began   unit.Time
 	latency unit.Time
-	over    bool
 }
 
 // NewFlows prepares a graph for transfers.
@@ -109,7 +107,6 @@ func (f *Flows) settle(at unit.Time) {
 		x.left -= float64(s.rate) * float64(at-x.since) / 1e12
 		x.since = at
 	}
-	f.now = at
 }
 
 func (f *Flows) rates() {
@@ -142,7 +139,6 @@ func (f *Flows) Advance(to unit.Time) []int {
 		s := &f.share.flows[x.flow]
 		f.busy[s.limit] += float64(to - x.began)
 		f.share.stop(x.flow)
-		x.over = true
 		done = append(done, int(i))
 		return true
 	})
