@@ -170,6 +170,11 @@ func matrixAgent() {
 			if far, err = a.Prepare(p, []Desc{m.At(0, matrixSize)}); err != nil {
 				fatal(err)
 			}
+			if path == "ucx" { // UCX starts in a tenth of a second: faults shall meet requests that move
+				if _, err := p.link("ucx").get(context.Background()); err != nil {
+					fatal(err)
+				}
+			}
 			says <- word{Is: "open"}
 		case "post":
 			q, err := a.Post(Transfer{Op: w.Op, Local: local, Remote: far, Notice: []byte("n"), Timeout: w.Timeout})

@@ -74,8 +74,12 @@ func (s *socket) Read(b []byte) (n int, err error) {
 	return n, nil
 }
 
-// readv reads into b, and behind it into more.
+// readv reads into b, and behind it into more. Behind a header alone it reads nothing: the slice would begin in more, and all of it
+// would be copied to odd addresses.
 func (s *socket) readv(fd int, b []byte) (int, error) {
+	if len(b) <= frameSize {
+		return unix.Read(fd, b)
+	}
 	v := [2]unix.Iovec{{Base: unsafe.SliceData(b)}, {Base: &s.more[0]}}
 	v[0].SetLen(len(b))
 	v[1].SetLen(len(s.more))
