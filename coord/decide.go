@@ -396,7 +396,7 @@ func (d *decider) record(p *member.Proposal) Epoch {
 	var gone, came []string
 	for _, s := range p.Next.Members {
 		w := d.workers[s.ID]
-		seat := Seat{ID: s.ID, Life: Life(s.Life), Host: w.Host, Address: w.Address, Node: w.Node, Agent: w.Agent}
+		seat := Seat{Seat: member.Seat{ID: s.ID, Life: Life(s.Life)}, Host: w.Host, Address: w.Address, Node: w.Node, Agent: w.Agent}
 		if s.Recovering {
 			e.Recovering = append(e.Recovering, seat)
 		} else {

@@ -101,7 +101,7 @@ func TestRacingDecidersPublishOneListPerNumber(t *testing.T) {
 	const deciders, last = 3, 40
 	observer := dial(t, p.addr)
 	epochs := observer.WatchEpochs(ctx)
-	if first, err := observer.Publish(ctx, Epoch{Number: 1, Members: []Seat{{ID: 0, Life: 1}}}); err != nil {
+	if first, err := observer.Publish(ctx, Epoch{Number: 1, Members: []Seat{{Seat: member.Seat{ID: 0, Life: 1}}}}); err != nil {
 		t.Fatal(first, err)
 	}
 	seen := make([]map[uint64]Epoch, deciders)
@@ -120,7 +120,7 @@ func TestRacingDecidersPublishOneListPerNumber(t *testing.T) {
 				e := Epoch{Number: n, Reason: fmt.Sprint("decider ", d), Members: []Seat{}}
 				for id := range member.ID(8) {
 					if rng.IntN(2) == 0 {
-						e.Members = append(e.Members, Seat{ID: id, Life: Life(1 + rng.Uint64N(9))})
+						e.Members = append(e.Members, Seat{Seat: member.Seat{ID: id, Life: Life(1 + rng.Uint64N(9))}})
 					}
 				}
 				gates[n].Done()

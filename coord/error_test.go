@@ -234,7 +234,7 @@ func TestGather(t *testing.T) {
 	const n = 5
 	e := Epoch{Number: 1, Members: []Seat{}}
 	for i := range member.ID(n) {
-		e.Members = append(e.Members, Seat{ID: 10 + i, Life: 1, Host: fmt.Sprint("host", i)})
+		e.Members = append(e.Members, Seat{Seat: member.Seat{ID: 10 + i, Life: 1}, Host: fmt.Sprint("host", i)})
 	}
 	clients := make([]*Client, n)
 	for i := range clients {
@@ -323,7 +323,7 @@ func TestServeInThisProcess(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := c.Publish(ctx, Epoch{Number: n, Members: []Seat{{ID: 0, Life: 1}}}); err != nil {
+		if _, err := c.Publish(ctx, Epoch{Number: n, Members: []Seat{{Seat: member.Seat{ID: 0, Life: 1}}}}); err != nil {
 			t.Error(err)
 		}
 		c.Close()

@@ -4,30 +4,13 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"strconv"
 	"strings"
 
 	"github.com/weft-fabric/weft/member"
 )
 
-// Life tells a process from others of the same id. It is written as hexadecimal
-// digits, as JSON's numbers do not hold 64 bits everywhere.
-type Life uint64
-
-func (l Life) String() string { return fmt.Sprintf("%016x", uint64(l)) }
-
-// MarshalText and UnmarshalText are the form in records.
-func (l Life) MarshalText() ([]byte, error) { return []byte(l.String()), nil }
-
-// UnmarshalText reads 16 hexadecimal digits.
-func (l *Life) UnmarshalText(b []byte) error {
-	n, err := strconv.ParseUint(string(b), 16, 64)
-	if err != nil || len(b) != 16 {
-		return fmt.Errorf("life %.32q is not of 16 hexadecimal digits", b)
-	}
-	*l = Life(n)
-	return nil
-}
+// Life tells a process from others of the same id.
+type Life = member.Life
 
 // State is what a worker, or its launcher, says of it.
 type State string
@@ -84,14 +67,13 @@ func (w *Worker) check() error {
 	return nil
 }
 
-// Seat is a worker's place in an epoch.
+// Seat is a worker's place in an epoch, and where it is found.
 type Seat struct {
-	ID      member.ID `json:"id"`
-	Life    Life      `json:"life"`
-	Host    string    `json:"host,omitempty"`
-	Address string    `json:"address,omitempty"`
-	Node    string    `json:"node,omitempty"`
-	Agent   string    `json:"agent,omitempty"`
+	member.Seat
+	Host    string `json:"host,omitempty"`
+	Address string `json:"address,omitempty"`
+	Node    string `json:"node,omitempty"`
+	Agent   string `json:"agent,omitempty"`
 }
 
 // Epoch is a numbered list of those that train together. It is written once and

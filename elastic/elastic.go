@@ -36,14 +36,12 @@ import (
 	"time"
 
 	"github.com/weft-fabric/weft/comm"
+	"github.com/weft-fabric/weft/member"
 )
 
 // Seat is a member of an epoch: the slot that it keeps over restarts, and which
 // process of that slot it is.
-type Seat struct {
-	ID   int    `json:"id"`
-	Life string `json:"life"`
-}
+type Seat = member.Seat
 
 // Epoch is what a process is told of one.
 type Epoch struct {

@@ -169,7 +169,7 @@ func TestALaterEpochWhileTakingUpWork(t *testing.T) {
 	gone.Rank = -1
 	list[2].say(Word{Kind: Assign, Place: &gone})
 	list[2].hears(Failed, 1)
-	list[2].life = "00000000000000ff"
+	list[2].life = 0xff
 	third := epoch(3, list...)
 	third.Waits = true
 	tell(third, list...)
@@ -186,7 +186,7 @@ func TestEvictedAndBack(t *testing.T) {
 	left := list[:2]
 	tell(epoch(2, left...), list...)
 	formed(2, left...)
-	list[2].life = "00000000000000ff"
+	list[2].life = 0xff
 	third := epoch(3, list...)
 	third.Waits = true
 	tell(third, list...)
@@ -234,7 +234,7 @@ func TestNoNewsAfterAFailure(t *testing.T) {
 		t.Errorf("%+v", w)
 	}
 	w = list[0].hears(Stuck, 1)
-	if len(w.Blame) > 0 && w.Blame[0] != (Seat{1, list[1].life}) {
+	if len(w.Blame) > 0 && w.Blame[0] != (Seat{ID: 1, Life: list[1].life}) {
 		t.Errorf("%+v blames another than slot 1", w)
 	}
 	tell(epoch(2, list[0]), list[0])
@@ -374,7 +374,7 @@ func TestAnErrorElsewhere(t *testing.T) {
 		p.hears(Failed, 1)
 	}
 	for _, p := range list {
-		p.life += "0"
+		p.life <<= 4
 	}
 	tell(epoch(2, list...), list...)
 	formed(2, list...)

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/weft-fabric/weft/member"
 )
 
 func TestConnectSaysWhatIsWrong(t *testing.T) {
@@ -158,7 +160,7 @@ func TestTheDoorHasTurns(t *testing.T) {
 func TestWhichEpochsEndAStep(t *testing.T) {
 	seats := func(lives ...string) (list []Seat) {
 		for i, l := range lives {
-			list = append(list, Seat{i, l})
+			list = append(list, Seat{ID: member.ID(i), Life: member.Life(l[0])})
 		}
 		return list
 	}
@@ -187,8 +189,8 @@ func TestWhichEpochsEndAStep(t *testing.T) {
 // FuzzLines: what comes over a connection is read as words or refused, and what is
 // read is what would be written.
 func FuzzLines(f *testing.F) {
-	f.Add([]byte(`{"kind":"assign","place":{"number":3,"rank":1,"members":[{"id":0,"life":"00"},{"id":4,"life":"01"}],"addr":"127.0.0.1:1","token":"t","waits":true}}` + "\n" + `{"kind":"stop"}`))
-	f.Add([]byte(`{"kind":"failed","epoch":2,"at":"2026-01-02T03:04:05.000000006Z","blame":[{"id":1,"life":"ab"}],"text":"a\nb"}` + "\n\n"))
+	f.Add([]byte(`{"kind":"assign","place":{"number":3,"rank":1,"members":[{"id":0,"life":"0000000000000000"},{"id":4,"life":"0000000000000001"}],"addr":"127.0.0.1:1","token":"t","waits":true}}` + "\n" + `{"kind":"stop"}`))
+	f.Add([]byte(`{"kind":"failed","epoch":2,"at":"2026-01-02T03:04:05.000000006Z","blame":[{"id":1,"life":"00000000000000ab"}],"text":"a\nb"}` + "\n\n"))
 	f.Add([]byte(`{"kind":"report","name":"step","data":{"loss":1e-3}}`))
 	f.Add([]byte(`{"kind":"beat","step":9,"pace_ns":5}` + "\r\n{"))
 	f.Add([]byte("not json\n"))

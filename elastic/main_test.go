@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/weft-fabric/weft/comm"
+	"github.com/weft-fabric/weft/member"
 )
 
 // Ranks are goroutines of this process with communicators of their own over
@@ -58,7 +59,7 @@ func sockets(t testing.TB) (ours, theirs net.Conn) {
 type person struct {
 	t     *testing.T
 	id    int
-	life  string
+	life  member.Life
 	link  *Link
 	conn  net.Conn // the agent's end
 	addr  string
@@ -151,7 +152,7 @@ func enter(t *testing.T, id int) *person {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &person{t: t, id: id, life: fmt.Sprintf("%016x", id+1), link: link, conn: ours, words: make(chan Word, 10_000),
+	p := &person{t: t, id: id, life: member.Life(id + 1), link: link, conn: ours, words: make(chan Word, 10_000),
 		job: &labour{steps: map[uint64]int{}}, done: make(chan error, 1)}
 	read := make(chan struct{})
 	go func() {
@@ -263,7 +264,7 @@ func crew(t *testing.T, n int, set func(*person)) []*person {
 func epoch(number uint64, members ...*person) *Epoch {
 	e := &Epoch{Number: number, Addr: members[0].addr, Token: fmt.Sprintf("token of epoch %d", number), Reason: "as the test says"}
 	for _, p := range members {
-		e.Members = append(e.Members, Seat{p.id, p.life})
+		e.Members = append(e.Members, Seat{ID: member.ID(p.id), Life: p.life})
 	}
 	return e
 }
@@ -272,7 +273,7 @@ func epoch(number uint64, members ...*person) *Epoch {
 func tell(e *Epoch, to ...*person) {
 	for _, p := range to {
 		own := *e
-		own.Rank = slices.Index(e.Members, Seat{p.id, p.life})
+		own.Rank = slices.Index(e.Members, Seat{ID: member.ID(p.id), Life: p.life})
 		p.say(Word{Kind: Assign, Place: &own})
 	}
 }

@@ -352,17 +352,13 @@ func (s *slot) unstick(life context.Context, w elastic.Word) {
 	blame := w.Blame
 	if len(blame) == 0 && s.reg != nil {
 		self := s.reg.Worker()
-		blame = []elastic.Seat{{ID: int(self.ID), Life: self.Life.String()}}
+		blame = []member.Seat{{ID: self.ID, Life: self.Life}}
 	}
 	for _, seat := range blame {
-		var l coord.Life
-		if err := l.UnmarshalText([]byte(seat.Life)); err != nil {
-			continue
-		}
 		go func() {
 			ctx, cancel := context.WithTimeout(life, 10*time.Second)
 			defer cancel()
-			_ = s.n.cfg.Client.Accuse(ctx, w.Epoch, member.ID(seat.ID), l, w.Text) // it is said again if it still holds
+			_ = s.n.cfg.Client.Accuse(ctx, w.Epoch, seat.ID, seat.Life, w.Text) // it is said again if it still holds
 		}()
 	}
 }
@@ -471,7 +467,7 @@ func (s *slot) placed(p coord.Place) {
 		e.Rank = p.Rank
 	}
 	for _, m := range p.Epoch.Members {
-		e.Members = append(e.Members, elastic.Seat{ID: int(m.ID), Life: m.Life.String()})
+		e.Members = append(e.Members, m.Seat)
 	}
 	s.say(elastic.Word{Kind: elastic.Assign, Place: &e})
 }
