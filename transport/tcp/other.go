@@ -5,6 +5,7 @@ package tcp
 import (
 	"context"
 	"fmt"
+	"io"
 	"runtime"
 
 	"github.com/weft-fabric/weft/transport"
@@ -17,3 +18,6 @@ type Endpoint struct{ transport.Endpoint }
 func Open(context.Context, Config) (*Endpoint, error) {
 	return nil, fmt.Errorf("tcp: Linux only: ranks do not run on %s", runtime.GOOS)
 }
+
+// Describe has nothing to print.
+func (*Endpoint) Describe(io.Writer) error { return nil }
