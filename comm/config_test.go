@@ -76,7 +76,7 @@ func TestNoSilentWorldOfOne(t *testing.T) {
 		want string // "" if the process is alone
 	}{
 		{"HOME=/", ""},
-		{"SLURM_PROCID=1 SLURM_NTASKS=2", "weft run -n 2"},
+		{"SLURM_PROCID=1 SLURM_NTASKS=2", "SLURM_JOB_ID as well"},
 		{"SLURM_PROCID=0 SLURM_NTASKS=8 SLURM_STEP_NUM_TASKS=1", ""},
 		{"SLURM_PROCID=0 SLURM_NTASKS=1", ""},
 		{"SLURM_NTASKS=4", ""}, // the shell of salloc

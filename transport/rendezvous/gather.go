@@ -24,6 +24,9 @@ func (r *Meeting) Gather(ctx context.Context, mine []byte) ([][]byte, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if err := r.usable(); err != nil {
+		if r.cfg.Rank == 0 {
+			r.fail(err) // those that gather already wait for rank 0's word
+		}
 		return nil, err
 	}
 	r.round++

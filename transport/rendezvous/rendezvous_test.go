@@ -336,7 +336,7 @@ func TestDeath(t *testing.T) {
 		t.Fatal(err)
 	}
 	lost := make(chan [2]int, 10)
-	ctx := within(t, 10*time.Second)
+	ctx := within(t, 30*time.Second)
 	meetings, errs := make([]*Meeting, 2), make([]error, 2)
 	var wg sync.WaitGroup
 	for i := range 2 {
@@ -387,6 +387,47 @@ func TestDeath(t *testing.T) {
 	}
 	if len(told) != 2 || meetings[0].Alive(2) == nil || meetings[1].Alive(2) == nil || meetings[0].Alive(1) != nil {
 		t.Error("not all know who died")
+	}
+}
+
+// A rank that gathers already is told when another died before rank 0 gathers.
+func TestDeathBeforeRankZeroGathers(t *testing.T) {
+	ctx := within(t, 30*time.Second)
+	lost := make(chan int, 10)
+	meetings, errs := joinAll(ctx, listener(t), 3, func(c *Config) {
+		if c.Rank == 0 {
+			c.Lost = func(rank int, _ error) { lost <- rank }
+		}
+	})
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
+	defer closeAll(meetings)
+	heard := make(chan error, 1)
+	go func() {
+		_, err := meetings[1].Gather(ctx, []byte("here"))
+		heard <- err
+	}()
+	zero := meetings[0]
+	for gave := false; !gave; time.Sleep(time.Millisecond) { // between looks at what came
+		zero.mu.Lock()
+		gave = zero.blobs != nil && zero.blobs[1] != nil
+		zero.mu.Unlock()
+		if ctx.Err() != nil {
+			t.Fatal("what rank 1 gave did not come")
+		}
+	}
+	meetings[2].mu.Lock()
+	meetings[2].links[0].conn.Close()
+	meetings[2].mu.Unlock()
+	if rank := <-lost; rank != 2 {
+		t.Fatalf("rank %d was lost", rank)
+	}
+	if _, err := zero.Gather(ctx, nil); err == nil || !strings.Contains(err.Error(), "rank 2") {
+		t.Errorf("rank 0 gathered with %v", err)
+	}
+	if err := <-heard; err == nil || !strings.Contains(err.Error(), "rank 2") {
+		t.Errorf("rank 1 gathered with %v", err)
 	}
 }
 
