@@ -199,7 +199,7 @@ func (d *direct) fly(w *Work, use buffers) error {
 				return false, nil
 			}
 		}
-		if d.lines.has(d.lines.cut(), 1) {
+		if d.lines.get(d.lines.cut()) > 0 {
 			return false, cmp.Or(d.dead(), fmt.Errorf("%w: another rank gave up", errBroken))
 		}
 		return true, nil
@@ -224,7 +224,7 @@ func (d *direct) soon(number uint32) bool {
 			}
 		}
 		switch {
-		case d.lines.has(d.lines.cut(), 1):
+		case d.lines.get(d.lines.cut()) > 0:
 			return false
 		case left == 0:
 			return true
@@ -238,12 +238,20 @@ func (d *direct) soon(number uint32) bool {
 // moment is how long the host waits for a kernel that has all it needs: those on some 100 KiB take 10 to 20 us.
 const moment = 50 * time.Microsecond
 
-// letGo ends all waits of GPUs for one another.
-func (d *direct) letGo() {
+// culprit is what the word for a cut says of a rank that is gone. Below it nobody is named.
+const culprit = 2
+
+// letGo ends all waits of GPUs for one another. The first rank that does so tells the others who is at fault: it may be gone itself
+// when they look.
+func (d *direct) letGo(why error) {
 	if d == nil || d.lines == nil {
 		return
 	}
-	d.lines.set(d.lines.cut(), 1)
+	word := uint32(1)
+	if f := (*comm.Failure)(nil); errors.As(why, &f) && f.Kind == comm.Dead && len(f.Culprits) == 1 {
+		word = culprit + uint32(f.Culprits[0])
+	}
+	d.lines.first(d.lines.cut(), word)
 	for r := range d.g.Size() {
 		d.lines.set(d.lines.in(r), uint32(d.number)+1<<30)
 		d.lines.set(d.lines.out(r), uint32(d.number)+1<<30)
@@ -255,8 +263,12 @@ func (d *direct) dead() error {
 	if d == nil { // a group of one rank
 		return nil
 	}
+	named := -1
+	if d.lines != nil {
+		named = int(d.lines.get(d.lines.cut())) - culprit
+	}
 	for r, c := range d.cards {
-		if c.Pid != os.Getpid() && gone(c.Pid) {
+		if r == named || named < 0 && c.Pid != os.Getpid() && gone(c.Pid) {
 			return &comm.Failure{Kind: comm.Dead, Rank: d.g.Rank(), Culprits: []int{r}, Seq: d.number, Call: "operation on memory of GPUs",
 				Err: fmt.Errorf("rank %d (process %d) is gone", r, c.Pid)}
 		}

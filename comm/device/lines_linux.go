@@ -42,6 +42,11 @@ func (l *lines) has(word *uint32, n uint32) bool { return int32(atomic.LoadUint3
 
 func (l *lines) set(word *uint32, n uint32) { atomic.StoreUint32(word, n) }
 
+// first sets a word that nobody has set.
+func (l *lines) first(word *uint32, n uint32) { atomic.CompareAndSwapUint32(word, 0, n) }
+
+func (l *lines) get(word *uint32) uint32 { return atomic.LoadUint32(word) }
+
 // newLines makes them: rank 0 the memory, which the others map. If one rank cannot, or its GPU cannot wait for words, none has
 // them.
 func newLines(ctx context.Context, g *Group) (*lines, error) {

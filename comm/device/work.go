@@ -382,7 +382,7 @@ func (q *worker) land(w *Work) error {
 	})
 	if err != nil {
 		q.fail(err)
-		g.direct.letGo()
+		g.direct.letGo(err)
 	}
 	return err
 }

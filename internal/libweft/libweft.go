@@ -4,6 +4,7 @@ package libweft
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -159,17 +160,29 @@ func Try(env []string, name string, args ...string) (string, error) {
 // Env is the environment of a rank, as launchers set it, for n ranks that meet at a port of this host.
 func Env(t testing.TB, n int, more ...string) func(rank int) []string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	port := l.Addr().(*net.TCPAddr).Port
-	l.Close()
+	port := freePort(t)
 	return func(rank int) []string {
 		return append([]string{fmt.Sprintf("RANK=%d", rank), fmt.Sprintf("WORLD_SIZE=%d", n), fmt.Sprintf("LOCAL_RANK=%d", rank),
 			"MASTER_ADDR=127.0.0.1", fmt.Sprintf("MASTER_PORT=%d", port), "WEFT_TIMEOUT=40s", "PYTHONPATH=" + filepath.Join(Root(t), "python"),
 			"PYTHONDONTWRITEBYTECODE=1", "OMP_NUM_THREADS=1"}, more...)
 	}
+}
+
+// freePort is one that nobody listens at, below those that the system gives to connections: it stays free until ranks come.
+func freePort(t testing.TB) int {
+	t.Helper()
+	var last error
+	for range 100 {
+		port := 20_000 + rand.IntN(12_000)
+		l, err := net.Listen("tcp", fmt.Sprintf(":%d", port))
+		if err == nil {
+			l.Close()
+			return port
+		}
+		last = err
+	}
+	t.Fatalf("no port from 20,000 to 32,000 is free: %v", last)
+	return 0
 }
 
 // Ranks runs a command on n ranks to their end and gives what each printed, and its error.

@@ -27,12 +27,12 @@ func Replay(dir string, c watch.Config, from, to float64, each func(now float64,
 			return false
 		}
 		if next == 0 {
-			next = at + 1
+			next = at
 		}
 		if at-next > 3600 { // the server was not running
 			next = at
 		}
-		for ; next <= at && on; next++ {
+		for ; next < at && on; next++ { // a server looks behind what came
 			on = each(next, m, m.Tick(next))
 		}
 		if r.Counters != nil {
