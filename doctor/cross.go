@@ -88,6 +88,11 @@ func (d *diag) arrivals() {
 					missing = append(missing, r)
 				}
 			}
+			lone := len(jb.procs) == 1 // the logs of the others were not given
+			if lone && failed {
+				d.unknown = append(d.unknown, fmt.Sprintf("%d of %d ranks of %s have no lines here: their logs were not given", len(missing), c.n, jb.name))
+				continue
+			}
 			// Processes that print but have not come to Init.
 			s := Subject{Ranks: missing}
 			var ev []Evidence
@@ -102,9 +107,12 @@ func (d *diag) arrivals() {
 			}
 			f := d.find("never-arrived", s, ev...)
 			f.Cause = fmt.Sprintf("%d of %d ranks entered the communicator; %s did not: not started, or stuck before NCCL", len(starts), c.n, ranksText(missing))
-			if cut {
+			if cut || lone {
 				f.Confidence = 0.4
 				f.Severity = Warning
+			}
+			if lone {
+				f.Cause = fmt.Sprintf("only %s is in these logs, and waits for the others: they are not started, stuck before NCCL, or their logs were not given", ranksText(starts))
 			}
 			if failed {
 				f.Severity = Warning

@@ -446,3 +446,17 @@ func TestManyGroupsWithoutIDs(t *testing.T) {
 		}
 	}
 }
+
+// The log of one rank does not tell that the others never came: theirs may not be here.
+func TestLogOfOneRank(t *testing.T) {
+	const start = "n5:3001:3100 [3] NCCL INFO NCCL version 2.21.5+cuda12.4\n" +
+		"n5:3001:3121 [3] NCCL INFO comm 0x55d0 rank 43 nranks 64 cudaDev 3 nvmlDev 3 busId 5d000 commId 0xabc - Init START\n"
+	const broke = "n5:3001:3190 [3] transport/net_ib.cc:1294 NCCL WARN NET/IB: Got completion from peer 10.0.0.9<41000> with status=12 opcode=0 len=0 vendor err 129 (Send) localGid fe80::1 remoteGid fe80::2 hca mlx5_3\n"
+	if f := found(diagnose(t, map[string]string{"a.log": start}), "never-arrived"); f == nil || f.Confidence > 0.5 || f.Severity != doctor.Warning {
+		t.Errorf("one rank that waits: %+v", f)
+	}
+	r := diagnose(t, map[string]string{"a.log": start + broke})
+	if found(r, "never-arrived") != nil || found(r, "ib-pair-unreachable") == nil {
+		t.Errorf("one rank whose link broke: %v", ids(r, doctor.Info))
+	}
+}
