@@ -2,11 +2,11 @@ package cli
 
 import (
 	"fmt"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/weft-fabric/weft/kv"
+	"github.com/weft-fabric/weft/transport/measure"
 )
 
 func newKVBench() *cobra.Command {
@@ -39,14 +39,14 @@ the processor does not.`,
 			var rows []row
 			for _, p := range kv.Policies {
 				c := kv.NewChurn(p, blocks, 1)
-				before, began, calls := processorTime(), time.Now(), 0
+				before, began, calls := measure.Used(), time.Now(), 0
 				for time.Since(began) < last {
 					for range 1000 {
 						c.Step()
 					}
 					calls += 1000
 				}
-				clock, used := time.Since(began).Seconds(), (processorTime() - before).Seconds()
+				clock, used := time.Since(began).Seconds(), (measure.Used() - before).Seconds()
 				r := row{Policy: p, Blocks: blocks, Calls: calls, Clock: float64(calls) / clock}
 				if used > 0 {
 					r.Processor = float64(calls) / used
@@ -69,13 +69,4 @@ the processor does not.`,
 	cmd.Flags().DurationVar(&last, "for", time.Second, "`TIME` for each policy")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
-}
-
-// processorTime is what this process has used of processors.
-func processorTime() time.Duration {
-	var u syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
-		return 0
-	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }

@@ -87,6 +87,9 @@ Users are a closed loop (--users), arrivals at random (--rate), or a trace of Mo
 			if compute > 0 {
 				e.Compute = compute
 			}
+			if len(fail)+len(slow) > 0 && prefill == 0 && !apart {
+				return fmt.Errorf("--fail and --slow are for KV caches that cross the fabric, and here none does; add --prefill N or --apart")
+			}
 			if e.Fabric, err = fabricOptions(c, routing, seed, fail, slow); err != nil {
 				return err
 			}

@@ -138,7 +138,11 @@ func TestFenceBeforeTheChecksum(t *testing.T) {
 		}
 		read <- err
 	}()
+	ctx := limit(t)
 	for inside := false; !inside; time.Sleep(time.Millisecond) { // between looks
+		if ctx.Err() != nil {
+			t.Fatal("nobody reads the slice")
+		}
 		l.mu.Lock()
 		inside = l.inner > 0
 		l.mu.Unlock()

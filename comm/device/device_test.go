@@ -219,7 +219,7 @@ func TestSumsAreChosen(t *testing.T) {
 		sums Sums
 		want string // in the reason
 	}{
-		{"measured", func(int) gpu.Device { return soft.New(gpu.Plain) }, AnySums, "; sums on the host: GPUs take|; sums on the host: 0 MiB take|; sums of 1 MiB and more on the GPUs: "},
+		{"measured", func(int) gpu.Device { return soft.New(gpu.Plain) }, AnySums, "; sums on the host: GPUs take|; sums on the host: 16 KiB take|; sums of 1 MiB and more on the GPUs: 16 KiB take"},
 		{"kernels that do nothing on one rank", func(rank int) gpu.Device {
 			if rank == 1 {
 				return idle{soft.New(gpu.Plain)}

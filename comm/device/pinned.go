@@ -16,6 +16,7 @@ import (
 	"github.com/weft-fabric/weft/gpu/ptx"
 	"github.com/weft-fabric/weft/reduce"
 	"github.com/weft-fabric/weft/sched"
+	"github.com/weft-fabric/weft/unit"
 )
 
 // Sums is where the staged way sums.
@@ -125,28 +126,25 @@ func (s *staged) choose(ctx context.Context, cards []card) (string, error) {
 // compare tries a small sum and a larger one on the GPUs and on the host. It says how long they took, or why sums stay on the host.
 func (s *staged) compare(ctx context.Context) (took, why string, err error) {
 	const slow = 5 * time.Millisecond // for a small one
-	small := min(64<<10, s.g.cfg.Piece)
-	onGPU, _, right, err := s.race(ctx, small)
-	switch {
-	case err != nil:
-		return "", "", err
-	case !right:
-		return "", "GPUs do not sum memory of the host", nil
-	case onGPU > slow:
-		return "", fmt.Sprintf("GPUs take %.1f ms for %d KiB", onGPU.Seconds()*1e3, small>>10), nil
+	bytes := min(64<<10, s.g.cfg.Piece)
+	onGPU, onHost, right, err := s.race(ctx, bytes)
+	if err == nil && right && onGPU > slow {
+		return "", fmt.Sprintf("GPUs take %.1f ms for %v", onGPU.Seconds()*1e3, unit.Bytes(bytes)), nil
 	}
-	large := 4 * s.g.cfg.Piece
-	onGPU, onHost, right, err := s.race(ctx, large)
-	text := fmt.Sprintf("%d MiB take %.2f ms there, %%s %.2f ms", large>>20, onGPU.Seconds()*1e3, onHost.Seconds()*1e3)
+	if err == nil && right {
+		bytes = 4 * s.g.cfg.Piece
+		onGPU, onHost, right, err = s.race(ctx, bytes)
+	}
+	text := fmt.Sprintf("%v take %.2f ms on the GPUs, %.2f ms on the host", unit.Bytes(bytes), onGPU.Seconds()*1e3, onHost.Seconds()*1e3)
 	switch {
 	case err != nil:
 		return "", "", err
 	case !right:
 		return "", "GPUs do not sum memory of the host", nil
 	case onGPU > onHost:
-		return "", fmt.Sprintf("%d MiB take %.2f ms there, on the GPUs %.2f ms", large>>20, onHost.Seconds()*1e3, onGPU.Seconds()*1e3), nil
+		return "", text, nil
 	}
-	return "sums of 1 MiB and more on the GPUs: " + fmt.Sprintf(text, "on the host"), "", nil
+	return fmt.Sprintf("sums of %v and more on the GPUs: %s", unit.Bytes(sumsFrom), text), "", nil
 }
 
 // race sums bytes of float32 in both places: how long the slowest rank took, and whether the GPUs' sums are right.

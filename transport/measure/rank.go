@@ -191,10 +191,10 @@ func (x *exchange) bandwidth(d time.Duration) (rate, cpu float64, err error) {
 		return 0, 0, err
 	}
 	messages := int(binary.LittleEndian.Uint64(n))
-	before := used()
+	before := Used()
 	if took, err = x.stream(messages); err != nil {
 		return 0, 0, err
 	}
 	gb := float64(messages) * float64(len(x.b)) / 1e9
-	return gb / took.Seconds(), (used() - before).Seconds() / gb, nil
+	return gb / took.Seconds(), (Used() - before).Seconds() / gb, nil
 }

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// used is the processor time of this process.
-func used() time.Duration {
+// Used is the processor time of this process.
+func Used() time.Duration {
 	var u syscall.Rusage
 	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u)
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
