@@ -10,6 +10,7 @@ import signal
 import sys
 import threading
 import time
+import weakref
 
 import torch
 import torch.distributed as dist
@@ -79,6 +80,26 @@ def values():
         dist.all_reduce(torch.ones(1000), async_op=True)
     gc.collect()
     dist.barrier()
+    # So do inputs that lie one behind another: each may have a storage of its own.
+    inputs, outs = list(torch.arange(2.0 * SIZE).split(2)), [torch.empty(2) for _ in range(SIZE)]
+    refs = [weakref.ref(i) for i in inputs]
+    g = dist.distributed_c10d._get_default_group()
+    if RANK:
+        g._store.get("rank 0 has looked")
+    w = g.alltoall(outs, inputs)
+    del inputs
+    if RANK == 0 and SIZE > 1:
+        assert all(r() is not None for r in refs), "inputs of a call under way were let go of"
+        g._store.set("rank 0 has looked", "")
+    w.wait()
+    assert all(o.eq(torch.arange(2.0 * RANK, 2 * RANK + 2)).all() for o in outs), outs
+    # Calls that are waited for together are over when all are, and have all results.
+    g._start_coalescing()
+    for i in range(3):
+        g.allreduce([torch.full((2,), float(i))])
+    several = g._end_coalescing()
+    assert [t.tolist() for t in several.get_future().wait()] == [[float(i * SIZE)] * 2 for i in range(3)]
+    assert several.is_success() and several.exception() is None and len(several.result()) == 3
     # Messages cross: neither waits for the other's end.
     if SIZE > 1 and RANK < 2:
         got = torch.empty(200000)
@@ -101,6 +122,7 @@ def bad_input():
     refused(TypeError, ["layout", "sparse"], lambda: dist.broadcast(torch.eye(3).to_sparse(), 0, group=g))
     refused((ValueError, RuntimeError), [str(SIZE)], lambda: dist.all_gather_into_tensor(torch.empty(1), torch.empty(1000), group=g))
     refused(ValueError, ["split sizes"], lambda: dist.all_to_all_single(torch.empty(4), torch.empty(4), [9] * SIZE, [9] * SIZE, group=g))
+    refused(ValueError, ["divided"], lambda: dist.all_to_all_single(torch.tensor(1.0), torch.tensor(2.0), group=g))
     t = torch.ones(3)
     dist.all_reduce(t, group=g)
     assert t.eq(SIZE).all()

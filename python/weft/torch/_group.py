@@ -510,7 +510,7 @@ class ProcessGroup(_Base):
         src = _flat(ins) if ins else None
         finish = None if flat.data_ptr() == t.data_ptr() else lambda: t.copy_(flat)
         return self._make("scatter", mode, opts, [t], native.SCATTER, ty, root=root, dst=flat.data_ptr(), src=src.data_ptr() if ins else 0, count=n,
-                          keep=(src, flat), finish=finish, place=place)
+                          keep=(ins, src, flat), finish=finish, place=place)
 
     def reduce_scatter(self, outputs, inputs, opts=None):
         mode = _mode()
@@ -530,7 +530,7 @@ class ProcessGroup(_Base):
         counts = None if all(i.numel() == t.numel() for i in ins) else _counts(i.numel() for i in ins)
         finish = None if flat.data_ptr() == t.data_ptr() else lambda: t.copy_(flat)
         return self._make(what, mode, opts, [t], native.REDUCE_SCATTER, ty, op, factor, dst=flat.data_ptr(), src=src.data_ptr(), count=t.numel(),
-                          counts=counts, keep=(src, flat), finish=finish, place=place)
+                          counts=counts, keep=(ins, src, flat), finish=finish, place=place)
 
     def _reduce_scatter_base(self, out, t, opts=None):
         mode = _mode()
@@ -568,7 +568,7 @@ class ProcessGroup(_Base):
         flat, spread = _joined(outputs, inputs[0])
         ty = _counted(inputs[0])[0]
         return self._make(what, mode, opts, outputs, native.ALL_TO_ALL, ty, dst=flat.data_ptr(), src=src.data_ptr(),
-                          counts=_counts(_counted(o)[1] for o in outputs), sends=_counts(_counted(i)[1] for i in inputs), keep=(src, flat), finish=spread, place=place)
+                          counts=_counts(_counted(o)[1] for o in outputs), sends=_counts(_counted(i)[1] for i in inputs), keep=(inputs, src, flat), finish=spread, place=place)
 
     def alltoall_base(self, out, t, out_splits, in_splits, opts=None):
         mode = _mode()
@@ -580,7 +580,7 @@ class ProcessGroup(_Base):
         ty, n = _counted(t)
         if out_splits or in_splits:
             counts, sends = self._rows(what, out, out_splits), self._rows(what, t, in_splits)
-        elif t.numel() != out.numel() or (t.dim() and t.size(0) % self._size):
+        elif t.numel() != out.numel() or (t.size(0) if t.dim() else 1) % self._size:
             self._refuse(ValueError(f"{what}: {tuple(t.shape)} to {tuple(out.shape)} cannot be divided among {self._size} ranks"))
         finish = None if flat.data_ptr() == out.data_ptr() else lambda: out.copy_(flat)
         return self._make(what, mode, opts, [out], native.ALL_TO_ALL, ty, dst=flat.data_ptr(), src=src.data_ptr(), count=n // self._size,
@@ -725,7 +725,17 @@ class _Several(Done):
     def is_completed(self):
         return all([w.is_completed() for w in self._works])
 
-    is_success = is_completed
+    def is_success(self):
+        return all([w.is_success() for w in self._works])
+
+    def exception(self):
+        return next((e for w in self._works if (e := w.exception()) is not None), None)
+
+    def result(self):
+        return [t for w in self._works for t in w.result()]
+
+    def get_future(self):
+        return torch.futures.collect_all([w.get_future() for w in self._works]).then(lambda all_of: [t for f in all_of.value() for t in f.value()])
 
 
 _DONE = Done()  # for calls that ran in their caller
@@ -778,7 +788,8 @@ def _counts(list_):
 
 
 def _flat(tensors):
-    """Tensors one behind another in memory; without a copy where they are."""
+    """Tensors one behind another in memory; without a copy where they are: then the caller keeps all of them, for they may be of
+    several storages that the allocator put side by side."""
     first = tensors[0]
     at = first.data_ptr()
     for t in tensors:
