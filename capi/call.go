@@ -215,6 +215,9 @@ func read(from *C.weft_call, c *comm.Comm) (*call, error) {
 	return k, k.check(c)
 }
 
+// limit is more bytes than a process can address.
+const limit C.int64_t = 1 << 47
+
 // check checks a call and works out what it means.
 func (k *call) check(c *comm.Comm) error {
 	name, known := opNames[k.a.op]
@@ -253,6 +256,9 @@ func (k *call) check(c *comm.Comm) error {
 	}
 	if k.a.count < 0 || k.a.send_count < 0 {
 		return fmt.Errorf("%s: count %d is below 0", name, min(k.a.count, k.a.send_count))
+	}
+	if most := limit / C.int64_t(k.kind.size*c.Size()) / per; k.a.count > most || k.a.send_count > most {
+		return fmt.Errorf("%s: %d elements are more than memory can hold", name, max(k.a.count, k.a.send_count))
 	}
 	k.n, k.m = int(per*k.a.count), int(per*k.a.send_count)
 	var err error
@@ -296,8 +302,8 @@ func lengths(name, what string, from *C.int64_t, ranks int, per C.int64_t) ([]in
 	}
 	list := make([]int, ranks)
 	for i, n := range unsafe.Slice(from, ranks) {
-		if n < 0 {
-			return nil, fmt.Errorf("%s: %s[%d] is %d; want 0 or more", name, what, i, n)
+		if n < 0 || n > limit/16/C.int64_t(ranks) {
+			return nil, fmt.Errorf("%s: %s[%d] is %d; want 0 or more, and what memory can hold", name, what, i, n)
 		}
 		list[i] = int(per * n)
 	}

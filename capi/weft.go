@@ -212,6 +212,7 @@ func goShrink(n C.weft_comm, out *C.weft_comm, e *C.weft_error) (rc C.int) {
 	left, err := during(0, c.Shrink)
 	if err == nil {
 		_, _ = comms.take(n)
+		err = closeGroup(c)
 	}
 	return made(left, err, out, e)
 }
@@ -300,22 +301,28 @@ func goRunAll(n C.weft_comm, from *C.weft_call, count C.int, e *C.weft_error) (r
 		list = append(list, k)
 	}
 	_, err = during(int64(list[0].a.timeout_ms), func(ctx context.Context) (struct{}, error) {
+		ctx, cancel := context.WithCancelCause(ctx)
+		defer cancel(nil)
 		var handles []pending
 		var tickets []comm.Ticket
-		for _, k := range list {
+		var errs []error
+		for i, k := range list {
 			if k.a.op >= C.WEFT_PUT {
 				tickets = append(tickets, k.post(c))
-			} else {
-				h, err := k.begin(ctx, c, new(comm.Status))
-				if err != nil {
-					return struct{}{}, err
-				}
-				handles = append(handles, h)
+				continue
 			}
+			h, err := k.begin(ctx, c, new(comm.Status))
+			if err != nil { // those that were begun end, too: the caller may use their memory when it is told
+				err = fmt.Errorf("call %d of %d: %w", i, len(list), err)
+				cancel(err)
+				errs = append(errs, err)
+				break
+			}
+			handles = append(handles, h)
 		}
-		var errs []error
 		for _, h := range handles {
 			errs = append(errs, h.Wait(ctx))
+			<-h.Done()
 		}
 		for _, t := range tickets {
 			errs = append(errs, t.Wait(ctx))
@@ -395,27 +402,22 @@ func goKeyOf(n C.weft_comm, p unsafe.Pointer, size C.int64_t, out *C.weft_key, e
 	return fill(e, err)
 }
 
-// untaken are notices that came and did not fit.
-var untaken struct {
-	sync.Mutex
-	list []comm.Notice
-}
-
 //export goNotices
 func goNotices(n C.weft_comm, from *C.int32_t, values *C.uint32_t, room C.int, count *C.int, e *C.weft_error) (rc C.int) {
 	defer guard(&rc, e)
+	*count = 0
 	c, err := comms.get(n)
 	if err != nil {
 		return fill(e, err)
 	}
-	untaken.Lock()
-	defer untaken.Unlock()
-	untaken.list = append(untaken.list, c.Notices()...)
-	k := min(int(room), len(untaken.list))
-	for i, x := range untaken.list[:k] {
+	if room < 0 {
+		return fill(e, fmt.Errorf("weft_notices: room for %d; want 0 or more", room))
+	}
+	list := make([]comm.Notice, room)
+	k := c.TakeNotices(list)
+	for i, x := range list[:k] {
 		unsafe.Slice(from, room)[i], unsafe.Slice(values, room)[i] = C.int32_t(x.From), C.uint32_t(x.Value)
 	}
-	untaken.list = untaken.list[k:]
 	*count = C.int(k)
 	return fill(e, nil)
 }

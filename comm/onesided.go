@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/weft-fabric/weft/comm/internal/clock"
@@ -160,19 +161,39 @@ type Notice struct {
 	Value uint32
 }
 
-// Notices gives those that came since it was last called, and returns at once.
+// Notices gives those that came and were not taken yet, and returns at once.
 // Notices belong to the process, not to one communicator.
 func (c *Comm) Notices() []Notice {
+	v := c.pollNotices()
+	defer v.mu.Unlock()
+	list := make([]Notice, len(v.notices))
+	v.take(list)
+	return list
+}
+
+// TakeNotices is Notices for callers whose room is limited: it fills list and returns how many it took. The others stay.
+func (c *Comm) TakeNotices(list []Notice) int {
+	v := c.pollNotices()
+	defer v.mu.Unlock()
+	return v.take(list)
+}
+
+// pollNotices looks for new ones; the lock is held when it returns.
+func (c *Comm) pollNotices() *verbs {
 	v := &c.world.verbs
 	v.mu.Lock()
-	defer v.mu.Unlock()
 	v.poll()
-	var list []Notice
-	for _, n := range v.notices {
-		list = append(list, Notice{From: n.Peer, Value: n.Notice})
+	return v
+}
+
+// take moves as many notices as fit.
+func (v *verbs) take(list []Notice) int {
+	k := min(len(list), len(v.notices))
+	for i, n := range v.notices[:k] {
+		list[i] = Notice{From: n.Peer, Value: n.Notice}
 	}
-	v.notices = v.notices[:0]
-	return list
+	v.notices = slices.Delete(v.notices, 0, k)
+	return k
 }
 
 // member is a rank's place in the endpoint.

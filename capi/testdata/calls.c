@@ -375,6 +375,10 @@ static void mistakes(void)
 	OK(weft_run(c, &longer.call, NULL, &e)); /* a header of a later version that asks for nothing new */
 	longer.more[3] = 1;
 	IS(weft_run(c, &longer.call, NULL, &e), WEFT_INVALID);
+	IS(weft_all_reduce(c, &x, &x, INT64_MAX, WEFT_FLOAT64, WEFT_SUM, &e), WEFT_INVALID);
+	IS(weft_all_gather(c, &x, &x, INT64_C(1) << 61, WEFT_COMPLEX128, &e), WEFT_INVALID);
+	int n;
+	IS(weft_notices(c, NULL, NULL, -1, &n, &e), WEFT_INVALID);
 	weft_config cfg = {.size = sizeof cfg, .rank = 3, .ranks = 2, .address = "127.0.0.1:1"};
 	weft_comm none;
 	IS(weft_join(&cfg, &none, &e), WEFT_INVALID);
