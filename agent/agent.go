@@ -3,16 +3,18 @@
 // package health, and serves it as metrics and JSON.
 //
 // It reads files of /sys and /proc and opens NVIDIA's management library where there
-// is one. A file that is refused is not read again, and it is said so: one restricted
-// port must not hide the others.
+// is one. A device whose files are refused is left alone, and it is said so: one
+// restricted port must not hide the others.
 package agent
 
 import (
 	"bytes"
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -20,6 +22,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/weft-fabric/weft/doctor"
@@ -58,7 +61,7 @@ type Agent struct {
 	last    Snapshot
 	events  []health.Event
 	refused map[string]string // files that were refused, and why
-	skipped map[string]bool   // devices of them
+	skipped map[string]bool   // devices of them: true for good, false until the next sample
 	errors  int
 	xids    map[string]int // by code
 	kmsg    *kernelLog
@@ -179,25 +182,32 @@ func (a *Agent) path(p string) string {
 	return filepath.Join(a.c.Root, p)
 }
 
-// text reads a small file. A refusal is remembered, and the file's device is left
-// alone from then on.
+// never are the errors of a file that will not be read later either: drivers answer so for ports of which they show nothing, such as
+// those inside a box. All others pass: a NIC that is being reset answers again.
+var never = []error{syscall.EINVAL, syscall.EPERM, syscall.EACCES, syscall.ENOTSUP, syscall.EISDIR}
+
+// text reads a small file. A refusal is remembered, and the file's device is left alone: from then on, or where the error may pass,
+// until the next sample.
 func (a *Agent) text(device, path string) (string, bool) {
-	if a.skipped[device] {
+	if _, skipped := a.skipped[device]; skipped {
 		return "", false
 	}
 	b, err := os.ReadFile(path)
-	if err != nil {
-		if !os.IsNotExist(err) {
-			a.errors++
-			if a.refused[path] == "" {
-				a.refused[path] = err.Error()
-				a.c.Log.Warn("refused, not read again", "file", path, "error", err)
-			}
-			a.skipped[device] = true
-		}
+	if err == nil {
+		delete(a.refused, path)
+		return string(bytes.TrimSpace(b)), true
+	}
+	if os.IsNotExist(err) {
 		return "", false
 	}
-	return string(bytes.TrimSpace(b)), true
+	a.errors++
+	forGood := slices.ContainsFunc(never, func(e error) bool { return errors.Is(err, e) })
+	if a.refused[path] == "" {
+		a.refused[path] = err.Error()
+		a.c.Log.Warn("refused", "file", path, "error", err, "again", !forGood)
+	}
+	a.skipped[device] = forGood
+	return "", false
 }
 
 func number(s string) float64 {
@@ -211,6 +221,7 @@ func (a *Agent) Sample(now time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	at := float64(now.UnixNano()) / 1e9
+	maps.DeleteFunc(a.skipped, func(_ string, forGood bool) bool { return !forGood })
 	s := Snapshot{Host: a.c.Host, At: at, Nets: map[string]float64{}, TCP: map[string]float64{}, Ports: []Port{}, PCI: []PCI{}, Jobs: []Job{}, GPUs: []GPU{}}
 	s.Boot, _ = a.text("boot", a.path("proc/sys/kernel/random/boot_id"))
 	a.machine.Boot(s.Boot)

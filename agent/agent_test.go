@@ -134,6 +134,29 @@ func TestAgentIsolatesWhatIsRefused(t *testing.T) {
 	}
 }
 
+// A port whose files fail for a while, as those of a NIC that is being reset, is read again.
+func TestAgentReadsAgain(t *testing.T) {
+	root := host(t)
+	file := filepath.Join(root, "sys/class/infiniband/mlx5_1/ports/1/counters/link_downed")
+	os.Remove(file)
+	if err := os.Symlink("link_downed", file); err != nil { // leads to itself
+		t.Fatal(err)
+	}
+	a := New(Config{Root: root, Host: "n1", Interval: time.Second, Log: quiet()})
+	a.Sample(time.Now())
+	if s := a.Last(); len(s.Refused) != 1 {
+		t.Fatalf("refused %v", s.Refused)
+	}
+	os.Remove(file)
+	if err := os.WriteFile(file, []byte("9\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	a.Sample(time.Now().Add(time.Second))
+	if s := a.Last(); len(s.Refused) != 0 || s.Ports[1].Counters["link_downed"] != 9 {
+		t.Errorf("refused %v, ports %+v", s.Refused, s.Ports)
+	}
+}
+
 // The server's answers.
 func TestAgentServes(t *testing.T) {
 	a := New(Config{Root: host(t), Host: "n1", Interval: time.Minute, Log: quiet()})
