@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weft-fabric/weft/internal/bounded"
 	"github.com/weft-fabric/weft/transport"
 )
 
@@ -71,7 +72,7 @@ func TestFaultsBetweenGoroutines(t *testing.T) {
 	for i, op := range trialOps {
 		for j, fault := range []string{"wrong count", "wrong type", "wrong operation", "missing call"} {
 			for _, messages := range []bool{false, true} {
-				if messages && raceDetector {
+				if messages && bounded.Race {
 					continue // what ranks read of one another's boards to find out is a snapshot, as between hosts
 				}
 				if fault == "missing call" && i%5 != 0 {
@@ -217,7 +218,7 @@ func TestCanceledContext(t *testing.T) {
 // The report of a hang says who waits for whom, since when and at which step.
 func TestHangReport(t *testing.T) {
 	for _, messages := range []bool{false, true} {
-		if messages && raceDetector {
+		if messages && bounded.Race {
 			continue
 		}
 		first, _ := attempt(t, 3, messages, func(rank int) *order {

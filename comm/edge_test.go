@@ -349,10 +349,7 @@ func splits(c *Comm) error {
 		return err
 	}
 	heap, files, routines := count()
-	times := 100
-	if bounded.Long() {
-		times = 1000
-	}
+	times := bounded.Times(100, 1000)
 	for i := range times {
 		if err := one(i); err != nil {
 			return err
@@ -374,7 +371,7 @@ func splits(c *Comm) error {
 	}
 	heap2, files2, routines2 := count()
 	if int64(heap2)-int64(heap) > max(1<<20, 4<<20*int64(times)/1000) || files2 > files+2 || routines2 > routines+8 || kept > 20 {
-		return fmt.Errorf("after 1,000 splits: heap %d to %d bytes, %d to %d files, %d to %d goroutines, %d boards kept", heap, heap2, files, files2, routines, routines2, kept)
+		return fmt.Errorf("after %d splits: heap %d to %d bytes, %d to %d files, %d to %d goroutines, %d boards kept", times, heap, heap2, files, files2, routines, routines2, kept)
 	}
 	return nil
 }

@@ -4,13 +4,15 @@ import (
 	"context"
 	"fmt"
 	"testing"
+
+	"github.com/weft-fabric/weft/internal/bounded"
 )
 
 // Broadcasts that wait for nobody, some of them queued, while the recorder is read:
 // every value comes, and what is recorded are operations one after another, with
 // times that do not go back.
 func TestSwiftCallsWhileTheRecorderIsRead(t *testing.T) {
-	const rounds = 1000
+	rounds := bounded.Times(1000, 3000)
 	each(t, 2, Config{}, func(c *Comm) error {
 		ctx := context.Background()
 		read, end := make(chan error, 1), make(chan struct{})

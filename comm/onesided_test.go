@@ -10,6 +10,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/weft-fabric/weft/internal/bounded"
 )
 
 // Every rank adds to a counter of rank 0, writes into its own slot there and
@@ -106,7 +108,7 @@ func TestOneSidedTakesItsTime(t *testing.T) {
 
 func takesItsTime(c *Comm) error {
 	ctx := context.Background()
-	mine, err := Alloc[uint64](c, 2<<20)
+	mine, err := Alloc[uint64](c, bounded.Times(2<<20, 8<<20))
 	if err != nil {
 		return err
 	}

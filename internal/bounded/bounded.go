@@ -18,7 +18,7 @@ import (
 
 // Limit is how long a process of a test may run, Build a compiler with an empty cache.
 const (
-	Limit = time.Minute
+	Limit = slower * time.Minute
 	Build = 8 * time.Minute
 )
 

@@ -214,7 +214,7 @@ func (c *Children) Kill(rank int) {
 
 // hung is how long Wait waits before it takes a rank for hung. No rank works for
 // so long; one that hangs is made to print what its goroutines wait for.
-const hung = 2 * time.Minute
+const hung = 2 * bounded.Limit
 
 // Wait waits for all ranks that were not killed; a rank that failed is an error
 // with what it printed.

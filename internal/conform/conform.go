@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weft-fabric/weft/internal/bounded"
 	"github.com/weft-fabric/weft/transport"
 )
 
@@ -136,14 +137,14 @@ func everyone(e transport.Endpoint) []int {
 
 // patience ends waits that should have ended long before, so that a fault is a
 // message and not a hang. No scenario depends on how long it is.
-const patience = 60 * time.Second
+const patience = bounded.Limit
 
-// impatient is a Stop that ends waits after patience.
+// impatient is a Stop that ends what it is begun with after patience.
 func impatient() transport.Stop {
 	end := time.Now().Add(patience)
 	return func() error {
 		if time.Now().After(end) {
-			return fmt.Errorf("conform: nothing came for %s", patience)
+			return fmt.Errorf("conform: not done after %s", patience)
 		}
 		return nil
 	}
