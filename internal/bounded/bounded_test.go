@@ -33,10 +33,16 @@ func (r *recorder) failed() bool {
 // started has its output.
 func TestAProcessIsLimited(t *testing.T) {
 	r := &recorder{TB: t}
-	cmd := Within(r, 50*time.Millisecond, "sh", "-c", "sleep 100 & echo $!; sleep 100")
-	cmd.WaitDelay = 10 * time.Millisecond
+	var out []byte
+	var err error
 	began := time.Now()
-	out, err := cmd.Output()
+	for limit := 50 * time.Millisecond; ; limit *= 2 { // until it is long enough for a process to start
+		cmd := Within(r, limit, "sh", "-c", "sleep 100 & echo $!; sleep 100")
+		cmd.WaitDelay = 10 * time.Millisecond
+		if out, err = cmd.Output(); cmd.Process != nil {
+			break
+		}
+	}
 	if pid := strings.TrimSpace(string(out)); pid != "" {
 		_ = exec.Command("kill", "-9", pid).Run() // the first sleep
 	}
@@ -49,12 +55,15 @@ func TestAProcessIsLimited(t *testing.T) {
 func TestAGuard(t *testing.T) {
 	r := &recorder{TB: t}
 	mark := "WEFT_TEST_BOUNDED=" + t.TempDir()
-	done := Guard(r, 50*time.Millisecond, mark)
-	defer done()
-	cmd := exec.Command("sh", "-c", "sleep 100; true")
+	cmd := Command(t, "sh", "-c", "sleep 100; true")
 	cmd.Env = append(cmd.Environ(), mark)
-	if out, err := cmd.CombinedOutput(); err == nil || !r.failed() {
-		t.Errorf("%v %s; it failed: %v", err, out, r.failed())
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	done := Guard(r, 50*time.Millisecond, mark) // the process is there
+	defer done()
+	if err := cmd.Wait(); err == nil || !r.failed() {
+		t.Errorf("%v; it failed: %v", err, r.failed())
 	}
 	for end := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) { // between looks
 		pids, lines := Of(mark)

@@ -76,6 +76,18 @@ var long = 5 * time.Second
 // Join comes to the rendezvous and returns once all ranks are there, or with an
 // error once ctx ends.
 func Join(ctx context.Context, cfg Config) (*Meeting, error) {
+	r, err := meeting(cfg)
+	if err == nil && !r.begun {
+		err = r.join(ctx)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+// meeting is a rendezvous that nobody has come to yet.
+func meeting(cfg Config) (*Meeting, error) {
 	if cfg.Size < 1 || cfg.Rank < 0 || cfg.Rank >= cfg.Size {
 		return nil, fmt.Errorf("rank %d of %d: a rank is a number from 0 to size-1", cfg.Rank, cfg.Size)
 	}
@@ -95,18 +107,21 @@ func Join(ctx context.Context, cfg Config) (*Meeting, error) {
 	if err := auth.CheckToken(cfg.Token, host, cfg.NoToken); err != nil {
 		return nil, err
 	}
-	r := &Meeting{cfg: cfg, addr: addr, links: make([]*link, cfg.Size), left: make([]error, cfg.Size), came: make([]bool, cfg.Size), change: make(chan struct{})}
+	return &Meeting{cfg: cfg, addr: addr, links: make([]*link, cfg.Size), left: make([]error, cfg.Size), came: make([]bool, cfg.Size), change: make(chan struct{})}, nil
+}
+
+// join comes, and waits until all are there.
+func (r *Meeting) join(ctx context.Context) (err error) {
 	defer r.remind()()
-	if cfg.Rank == 0 {
+	if r.cfg.Rank == 0 {
 		err = r.host(ctx)
 	} else {
 		err = r.come(ctx)
 	}
 	if err != nil {
 		r.Close()
-		return nil, err
 	}
-	return r, nil
+	return err
 }
 
 // remind tells the log once if it takes long until all are there: ranks may have
@@ -396,6 +411,7 @@ func (r *Meeting) visit(ctx context.Context) error {
 		case kindWaiting:
 			r.mu.Lock()
 			r.wait = getRanks(f.body, r.cfg.Size)
+			r.changed()
 			r.mu.Unlock()
 		case kindFail:
 			stop()

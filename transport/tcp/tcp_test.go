@@ -68,7 +68,7 @@ func (g *gatherer) gather(rank int) transport.Gather {
 // endpoints opens n of them in this process.
 func endpoints(t testing.TB, n int, change func(*Config)) []*Endpoint {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Second)
 	defer cancel()
 	g := &gatherer{n: n}
 	es, errs := make([]*Endpoint, n), make([]error, n)

@@ -24,7 +24,7 @@ func serve(t *testing.T, dir string) (*Server, *Client) {
 }
 
 func within(t *testing.T) context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Second)
 	t.Cleanup(cancel)
 	return ctx
 }
