@@ -36,9 +36,11 @@ const (
 	incidentsKept = 500 // that are over
 	changesKept   = 2000
 	evidenceKept  = 12
-	opsKept       = 512 // of a group
-	waitForOthers = 3.0 // seconds for which others must go on until a rank that is gone is dead
-	settle        = 3   // evaluations in a row that make a verdict of a measurement
+	opsKept       = 512     // of a group
+	waitForOthers = 3.0     // seconds for which others must go on until a rank that is gone is dead
+	startTime     = 60.0    // seconds in which the ranks of a job start one after another
+	forgotten     = 86400.0 // seconds of silence after which a host is not watched any more
+	settle        = 3       // evaluations in a row that make a verdict of a measurement
 	ranksKept     = 1 << 20
 )
 
@@ -101,8 +103,9 @@ type job struct {
 	ranks map[int]*rank
 	group map[string]*group
 	began float64
-	moved float64 // when an operation of any rank last ended
-	alive float64 // when a rank was last seen
+	moved float64   // when an operation of any rank last ended
+	alive float64   // when a rank was last seen
+	again []restart // processes that took the place of others and were not told of yet
 	links map[pair]*flow
 	ends  map[string]int // both addresses of a connection, to the rank at its first
 }
@@ -413,14 +416,16 @@ func (m *Machine) Tick(now float64) []Incident {
 		j := m.jobs[name]
 		if now-j.alive > 60 && !m.reporting(j) {
 			delete(m.jobs, name) // it has ended
-			delete(m.dumps, name)
 			continue
 		}
+		m.restarted(now, j, raise)
 		m.processes(now, j, raise)
 		m.matrix(now, j, raise)
 		m.lateness(now, j, raise)
 		m.hang(now, j, raise)
 	}
+	maps.DeleteFunc(m.dumps, func(name string, _ []doctor.Dump) bool { return m.jobs[name] == nil && now-m.dumped[name] > 60 })
+	maps.DeleteFunc(m.dumped, func(name string, _ float64) bool { return m.dumps[name] == nil })
 	m.checks(now, raise)
 	if now-m.slowAt >= 10 || now < m.slowAt {
 		m.slowAt = now

@@ -407,3 +407,79 @@ func TestRecordsBeforeTheProcessIsGone(t *testing.T) {
 		t.Errorf("%+v", p.alarms)
 	}
 }
+
+// A job that is started again is one incident, a rank that is, is named.
+func TestJobStartedAgain(t *testing.T) {
+	m, now := New(Config{}), 1e9
+	pid := map[int]int{}
+	second := func(there ...int) (opened []Incident) {
+		now++
+		rep := Report{Host: "n0", At: now, Every: 1, HasRanks: true}
+		for _, r := range there {
+			rep.Ranks = append(rep.Ranks, Rank{Job: "train", Rank: r, Size: 8, PID: 100 + r + pid[r], State: "R"})
+		}
+		if err := m.Observe(now, &rep); err != nil {
+			t.Fatal(err)
+		}
+		for _, i := range m.Tick(now) {
+			if i.Ended == 0 {
+				opened = append(opened, i)
+			}
+		}
+		return opened
+	}
+	all := []int{0, 1, 2, 3, 4, 5, 6, 7}
+	play := func(seconds int, there ...int) (opened []Incident) {
+		for range seconds {
+			opened = append(opened, second(there...)...)
+		}
+		return opened
+	}
+	play(5, all...)
+	play(10)
+	for r := range 8 {
+		pid[r] = 1000
+	}
+	opened := append(second(0, 1, 2, 3), play(20, all...)...)
+	if len(opened) != 1 || opened[0].Kind != "job-restarted" || !slices.Equal(opened[0].Subject.Ranks, all) {
+		t.Errorf("all were started again: %+v", opened)
+	}
+	play(100, all...)
+	play(10)
+	for r := range 8 {
+		pid[r] = 1500
+	}
+	if opened = play(10, 0, 1, 2, 3, 4, 5, 6); len(opened) != 1 || opened[0].Kind != "job-restarted" {
+		t.Errorf("all but rank 7: %+v", opened)
+	}
+	if opened = play(80, 0, 1, 2, 3, 4, 5, 6); len(opened) != 1 || opened[0].Kind != "rank-dead" || !slices.Equal(opened[0].Subject.Ranks, []int{7}) {
+		t.Errorf("rank 7 did not come: %+v", opened)
+	}
+	play(200, all...)
+	pid[5] = 2000
+	if opened = play(10, all...); len(opened) != 1 || opened[0].Kind != "rank-restarted" || !slices.Equal(opened[0].Subject.Ranks, []int{5}) {
+		t.Errorf("rank 5 was: %+v", opened)
+	}
+}
+
+// A host that was taken away is not spoken of for ever, and records of jobs that are over do not stay.
+func TestWhatIsForgotten(t *testing.T) {
+	m, now := New(Config{}), 1e9
+	if err := m.Observe(now, &Report{Host: "old", At: now, Every: 1, Dumps: []Dump{{Job: "over", Dump: doctor.Dump{File: "f"}}}}); err != nil {
+		t.Fatal(err)
+	}
+	m.Tick(now + 61)
+	if len(m.dumps) != 0 || len(m.dumped) != 0 {
+		t.Errorf("%d jobs have records", len(m.dumps))
+	}
+	if v := m.View(now + 61); len(v.Incidents) != 1 || v.Incidents[0].Kind != "agent-silent" {
+		t.Errorf("%+v", v.Incidents)
+	}
+	for s := 62.0; s < 86500; s += 60 {
+		m.Tick(now + s)
+	}
+	news := m.News()
+	if v := m.View(now + 86500); len(m.hosts) != 0 || slices.ContainsFunc(v.Incidents, func(i Incident) bool { return i.Ended == 0 }) || len(news) != 1 || news[0].Host != "old" {
+		t.Errorf("%d hosts, %+v, changes %+v", len(m.hosts), v.Incidents, news)
+	}
+}

@@ -23,6 +23,11 @@ func (m *Machine) silent(now float64, raise raiser) {
 			limit = max(10, 3*h.every)
 		}
 		quiet := now - h.at
+		if quiet > max(forgotten, limit) {
+			m.change(Change{At: now, Host: name, What: "the host is not watched any more: no report for " + span(quiet)})
+			delete(m.hosts, name)
+			continue
+		}
 		if quiet > limit {
 			raise("silent/"+name, Incident{Kind: "agent-silent", Severity: doctor.Warning, Confidence: 0.9, Subject: doctor.Subject{Hosts: []string{name}},
 				Verdict:  fmt.Sprintf("host %s has said nothing for %s; its health is unknown", name, span(quiet)),
@@ -75,22 +80,56 @@ func (j *job) on(n int) string {
 	return fmt.Sprintf("rank %d (process %d on %s)", n, r.PID, r.host)
 }
 
+// restart is a process that took the place of another one.
+type restart struct {
+	rank, was, is int // processes
+	host          string
+	seen, at      float64 // when the old one was last seen; when the new one came
+}
+
 // replaced is called when another process has the place of a rank.
 func (m *Machine) replaced(now float64, j *job, r *rank, by *Rank) {
 	if m.c.Elastic && r.gone == 0 || r.PID == by.PID {
 		return
 	}
-	m.raise(now, fmt.Sprintf("dead/%s/%d/%d", j.name, by.Rank, r.PID), Incident{Kind: "rank-restarted", Severity: doctor.Warning, Confidence: 0.95, Job: j.name, Subject: m.subject(j, by.Rank),
-		Verdict:  fmt.Sprintf("rank %d of %s: process %d ended, process %d took its place on %s", by.Rank, j.name, r.PID, by.PID, r.host),
-		Evidence: []Evidence{{r.at, fmt.Sprintf("process %d was last seen", r.PID)}, {now, fmt.Sprintf("process %d is there", by.PID)}}})
+	j.again = append(j.again, restart{by.Rank, r.PID, by.PID, r.host, r.at, now})
+}
+
+// restarted tells of processes that took the place of others, once no more come. Half of a job and more are one incident.
+func (m *Machine) restarted(now float64, j *job, raise raiser) {
+	if len(j.again) == 0 || now-j.again[len(j.again)-1].at < waitForOthers {
+		return
+	}
+	list := j.again
+	j.again = nil
+	if len(list) > 1 && 2*len(list) >= len(j.ranks) {
+		var ranks []int
+		seen := 0.0
+		for _, x := range list {
+			ranks, seen = append(ranks, x.rank), max(seen, x.seen)
+		}
+		slices.Sort(ranks)
+		ranks = slices.Compact(ranks)
+		raise("again/"+j.name, Incident{Kind: "job-restarted", Severity: doctor.Warning, Confidence: 0.95, Job: j.name, Subject: m.subject(j, ranks...),
+			Verdict:  fmt.Sprintf("%d of %d ranks of %s were started again", len(ranks), len(j.ranks), j.name),
+			Evidence: []Evidence{{seen, "the last of the old processes was seen"}, {list[0].at, fmt.Sprintf("process %d of rank %d on %s is the first of the new ones", list[0].is, list[0].rank, list[0].host)}}})
+		return
+	}
+	for _, x := range list {
+		raise(fmt.Sprintf("dead/%s/%d/%d", j.name, x.rank, x.was), Incident{Kind: "rank-restarted", Severity: doctor.Warning, Confidence: 0.95, Job: j.name, Subject: m.subject(j, x.rank),
+			Verdict:  fmt.Sprintf("rank %d of %s: process %d ended, process %d took its place on %s", x.rank, j.name, x.was, x.is, x.host),
+			Evidence: []Evidence{{x.seen, fmt.Sprintf("process %d was last seen", x.was)}, {x.at, fmt.Sprintf("process %d is there", x.is)}}})
+	}
 }
 
 // processes finds ranks that died, are stopped or have no memory left.
 func (m *Machine) processes(now float64, j *job, raise raiser) {
 	alive, ended := 0, 0.0 // ranks that are there; when the last of the others went
+	oldest, newest, size := math.Inf(1), 0.0, 0
 	for _, r := range j.ranks {
 		if r.gone == 0 {
 			alive++
+			oldest, newest, size = min(oldest, r.first), max(newest, r.first), max(size, r.Size)
 		} else {
 			ended = max(ended, r.gone)
 		}
@@ -98,12 +137,13 @@ func (m *Machine) processes(now float64, j *job, raise raiser) {
 	for _, n := range slices.Sorted(maps.Keys(j.ranks)) {
 		r := j.ranks[n]
 		if r.gone > 0 && alive > 0 {
-			// Others must go on: ranks of a job that ends go within a moment of one another.
-			since := r.gone
-			if now-ended >= waitForOthers {
+			// Others must go on: ranks of a job that ends go within a moment of one another. Those of a job that is started again come one
+			// by one, and are no others that go on: who has not come long after them is missing.
+			others := oldest <= r.gone || now-newest >= startTime && (n < size || size == 0)
+			if others && now-ended >= waitForOthers {
 				raise(fmt.Sprintf("dead/%s/%d/%d", j.name, n, r.PID), Incident{Kind: "rank-dead", Severity: doctor.Critical, Confidence: 0.95, Job: j.name, Subject: m.subject(j, n),
 					Verdict:  fmt.Sprintf("%s of %s has died; %d of %d ranks are left", j.on(n), j.name, alive, j.size),
-					Evidence: []Evidence{{since, fmt.Sprintf("process %d is gone from %s", r.PID, r.host)}}})
+					Evidence: []Evidence{{r.gone, fmt.Sprintf("process %d is gone from %s", r.PID, r.host)}}})
 			}
 		}
 		if r.gone > 0 {

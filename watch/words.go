@@ -144,6 +144,7 @@ var Kinds = map[string]struct {
 }{
 	"rank-dead":       {"its process ended while others of the job go on", "look at its last output and the kernel log of the host (memory, Xid)", 60},
 	"rank-restarted":  {"its process ended and another one took its place", "look at the last output of the one that ended", 60},
+	"job-restarted":   {"the processes of the job ended and others took their places: its launcher or the scheduler started it again", "look at what ended first: the last output, weft doctor on logs of the earlier attempt", 60},
 	"rank-stopped":    {"its process is stopped by a signal or a debugger", "kill -CONT PID, and find who stopped it", 5},
 	"memory-full":     {"the memory that the process may use is nearly used up; the kernel kills next", "raise the limit, or use less: batch, workers of the loader, pinned memory", 10},
 	"straggler":       {"the rank comes late to collectives and all others wait for it: processor, GPU clock or data on that rank", "compare clocks, power and processor use of its host with others; then drain it", 20},
