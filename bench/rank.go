@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"os"
 	"slices"
 	"time"
@@ -72,7 +71,6 @@ func Main(ctx context.Context, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	env.Log = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	if os.Getenv(BindEnv) != "" {
 		if err := bind(env.LocalRank); err != nil {
 			return err

@@ -46,10 +46,7 @@ func newFitRank() *cobra.Command {
 	return &cobra.Command{
 		Use: "fit-rank", Hidden: true, Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := fit.Main(cmd.Context(), cmd.OutOrStdout()); err != nil {
-				return finding{err}
-			}
-			return nil
+			return ofRank(fit.Main(cmd.Context(), cmd.OutOrStdout()))
 		},
 	}
 }

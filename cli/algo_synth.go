@@ -95,6 +95,9 @@ Links that have changed since need another run; --forget takes what is kept away
 		ValidArgsFunction: clusterNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if f.measured.on || f.measured.forget {
+				if err := checkSettings(cmd); err != nil {
+					return err
+				}
 				return f.runMeasured(cmd, args)
 			}
 			for _, name := range measuredOnly {

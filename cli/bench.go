@@ -192,10 +192,7 @@ func newBenchRank() *cobra.Command {
 	return &cobra.Command{
 		Use: "bench-rank", Hidden: true, Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := bench.Main(cmd.Context(), cmd.OutOrStdout()); err != nil {
-				return finding{err}
-			}
-			return nil
+			return ofRank(bench.Main(cmd.Context(), cmd.OutOrStdout()))
 		},
 	}
 }

@@ -9,9 +9,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/weft-fabric/weft/comm"
+	"github.com/weft-fabric/weft/comm/device"
 	"github.com/weft-fabric/weft/launch"
 )
 
@@ -70,15 +73,37 @@ preset or host: see 'weft topo build --list'.`,
 	return root
 }
 
-// runsRanks has a verb say at once where it cannot work: ranks take Linux.
+// runsRanks has a verb say at once where it cannot work: ranks take Linux, and settings that are known.
 func runsRanks(cmd *cobra.Command) *cobra.Command {
 	cmd.PreRunE = func(cmd *cobra.Command, _ []string) error {
 		if err := launch.Supported(); err != nil {
 			return finding{fmt.Errorf("%s: %w", cmd.CommandPath(), err)}
 		}
-		return nil
+		return checkSettings(cmd)
 	}
 	return cmd
+}
+
+// checkSettings says what is wrong with the WEFT_ variables that ranks would get.
+func checkSettings(cmd *cobra.Command) error {
+	environ := append([]string{"WEFT_TOKEN=drawn for each run"}, os.Environ()...)
+	if tls := cmd.Flags().Lookup("tls"); tls != nil && tls.Changed {
+		environ = append(environ, "WEFT_TLS="+tls.Value.String())
+	}
+	if more, err := cmd.Flags().GetStringArray("env"); err == nil {
+		environ = append(environ, more...)
+	}
+	hosts := cmd.Flags().Lookup("hosts")
+	_, err := device.FromEnviron(environ)
+	return errors.Join(comm.CheckEnviron(environ, hosts == nil || !hosts.Changed), err)
+}
+
+// ofRank is the error of a rank: a failure, unless the rank was told something that cannot be.
+func ofRank(err error) error {
+	if _, wrong := errors.AsType[*comm.SettingError](err); wrong || err == nil {
+		return err
+	}
+	return finding{err}
 }
 
 // group is what a command does that only holds others: help, or an error that names them.

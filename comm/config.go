@@ -7,13 +7,16 @@ import (
 	"io"
 	"log/slog"
 	"maps"
+	"math"
 	"net"
+	"net/netip"
 	"os"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/weft-fabric/weft/internal/spell"
 	"github.com/weft-fabric/weft/transport/auth"
 	"github.com/weft-fabric/weft/transport/tcp"
 	"github.com/weft-fabric/weft/transport/ucx"
@@ -106,9 +109,9 @@ type Config struct {
 // fields of Config name. Without RANK and WORLD_SIZE it reads what srun, mpirun (Open MPI, and MPICH's Hydra, which it
 // asks) and an Indexed Job of Kubernetes leave. Without any of them this process is a world of its own.
 //
-// It is an error if variables contradict one another, if a WEFT_ variable is not
+// It is an error if variables contradict one another, if a WEFT_ variable or its value is not
 // known, or if several processes were plainly started and something is missing to bring them together: each of them
-// would be alone.
+// would be alone. Each thing that is wrong is a *SettingError (errors.As), all of them joined.
 func FromEnv() (Config, error) { return FromEnviron(os.Environ()) }
 
 // FromEnviron is FromEnv of variables that are given, each as NAME=value. Of two with one name the last one counts.
@@ -130,6 +133,32 @@ func SettingsFromEnviron(environ []string) (Config, error) {
 	return c, e.err()
 }
 
+// CheckEnviron says what is wrong with the WEFT_ variables among those given, each as NAME=value, for programs that start ranks:
+// as *SettingErrors, as FromEnv would. here says that ranks see this host's files; without it folders are not looked at.
+func CheckEnviron(environ []string, here bool) error {
+	e := newEnv(environ)
+	if !here {
+		delete(e.values, "WEFT_TLS")
+	}
+	c := e.settings()
+	if here && len(e.errs) == 0 {
+		if err := c.folders(); err != nil {
+			e.errs = append(e.errs, err)
+		}
+	}
+	return e.err()
+}
+
+// SettingError is a setting that cannot be used: a variable of the environment, or the field of Config that it fills in.
+type SettingError struct {
+	Name  string // of the variable
+	Value string // empty if it is missing, or not known as a variable
+	Err   error  // the whole sentence: name, value, what is known
+}
+
+func (e *SettingError) Error() string { return e.Err.Error() }
+func (e *SettingError) Unwrap() error { return e.Err }
+
 // outage is how long a rank is waited for that no link reaches.
 func (c *Config) outage() time.Duration {
 	if c.Outage == 0 {
@@ -143,8 +172,8 @@ const witnessed = "witness:"
 
 // elsewhere are the WEFT_ variables that other packages read. Those of benchmarks
 // and tests begin with WEFT_BENCH_ and WEFT_TEST_.
-var elsewhere = []string{"WEFT_AGENT_FD", "WEFT_CKPT", "WEFT_COORD_PASSWORD", "WEFT_CUDA", "WEFT_CUDA_SUMS", "WEFT_EPOCH", "WEFT_HOST_ADDR", "WEFT_JOB", "WEFT_LIBRARY", "WEFT_NCCL_PROFILE", "WEFT_NCCL_TABLE",
-	"WEFT_SLOT", "WEFT_TRAIN", "WEFT_VERSITYGW"}
+var elsewhere = []string{"WEFT_AGENT_FD", "WEFT_CKPT", "WEFT_COORD_PASSWORD", "WEFT_CUDA", "WEFT_CUDA_SUMS", "WEFT_EPOCH", "WEFT_HOST_ADDR", "WEFT_JOB", "WEFT_KV", "WEFT_LIBRARY", "WEFT_NCCL_PROFILE", "WEFT_NCCL_TABLE",
+	"WEFT_PROGRAM", "WEFT_SLOT", "WEFT_TRAIN", "WEFT_VERSITYGW", "WEFT_XFER_LISTEN", "WEFT_XFER_TIMEOUT"}
 
 // env is an environment that is being read.
 type env struct {
@@ -167,12 +196,20 @@ func (e *env) get(name string) string {
 	return e.values[name]
 }
 
-func (e *env) wrong(format string, args ...any) {
-	e.errs = append(e.errs, fmt.Errorf(format, args...))
+// wrong notes what is wrong with a variable.
+func (e *env) wrong(name, format string, args ...any) {
+	e.errs = append(e.errs, &SettingError{name, e.values[name], fmt.Errorf(format, args...)})
 }
 
-// number is a variable that is 0 or more; def if it is not set.
-func (e *env) number(name string, def int) int {
+// badly notes what is wrong with the value of a variable.
+func (e *env) badly(name string, err error) {
+	if err != nil {
+		e.wrong(name, "%s=%q %w", name, e.values[name], err)
+	}
+}
+
+// number is a variable from 0 to most; def if it is not set.
+func (e *env) number(name string, def, most int) int {
 	s := e.get(name)
 	if s == "" {
 		return def
@@ -180,9 +217,11 @@ func (e *env) number(name string, def int) int {
 	v, err := strconv.Atoi(s)
 	switch {
 	case err != nil:
-		e.wrong("%s=%q is not a number", name, s)
+		e.wrong(name, "%s=%q is not a number", name, s)
 	case v < 0:
-		e.wrong("%s=%q is below 0", name, s)
+		e.wrong(name, "%s=%q is below 0", name, s)
+	case v > most:
+		e.wrong(name, "%s=%q is above %d", name, s, most)
 	}
 	return v
 }
@@ -195,7 +234,7 @@ func (e *env) flag(name string) bool {
 	case "1", "true":
 		return true
 	default:
-		e.wrong("%s=%q is none of 1, true, 0, false", name, s)
+		e.wrong(name, "%s=%q is none of 1, true, 0, false", name, s)
 		return false
 	}
 }
@@ -203,11 +242,14 @@ func (e *env) flag(name string) bool {
 // settings reads how ranks work together.
 func (e *env) settings() (c Config) {
 	c.Token, c.Transport, c.Require = e.get("WEFT_TOKEN"), e.get("WEFT_TRANSPORT"), e.get("WEFT_REQUIRE")
+	e.badly("WEFT_TRANSPORT", checkWay(c.Transport))
+	e.badly("WEFT_REQUIRE", checkWay(c.Require))
 	if c.Transport != "" && c.Require != "" && transportKind(c.Transport) != transportKind(c.Require) {
-		e.wrong("WEFT_TRANSPORT=%s and WEFT_REQUIRE=%s contradict one another: leave one of them out", c.Transport, c.Require)
+		e.wrong("WEFT_REQUIRE", "WEFT_TRANSPORT=%s and WEFT_REQUIRE=%s contradict one another: leave one of them out", c.Transport, c.Require)
 	}
 	if s := e.get("WEFT_INTERFACES"); s != "" {
 		c.Interfaces = strings.Split(s, ",")
+		e.badly("WEFT_INTERFACES", checkInterfaces(c.Interfaces))
 	}
 	switch s := e.get("WEFT_RAILS"); s {
 	case "", "one":
@@ -216,22 +258,25 @@ func (e *env) settings() (c Config) {
 	case "discover":
 		c.AllRails, c.Discover = true, true
 	default:
-		e.wrong("WEFT_RAILS=%q is none of one, all, discover", s)
+		e.wrong("WEFT_RAILS", "WEFT_RAILS=%q is none of one, all, discover", s)
 	}
 	c.Host = e.get("WEFT_HOST")
-	c.Streams = e.number("WEFT_STREAMS", 0)
+	c.Streams = e.number("WEFT_STREAMS", 0, mostStreams)
 	if s := e.get("WEFT_TIMEOUT"); s != "" {
 		d, err := time.ParseDuration(s)
 		if err != nil || d <= 0 {
-			e.wrong("WEFT_TIMEOUT=%q is not a time such as 30s or 2m", s)
+			e.wrong("WEFT_TIMEOUT", "WEFT_TIMEOUT=%q is not a time such as 30s or 2m", s)
+		} else {
+			e.badly("WEFT_TIMEOUT", checkTimeout(d))
 		}
 		c.Timeout = d
 	}
 	c.Quorum = e.get("WEFT_QUORUM")
+	e.badly("WEFT_QUORUM", checkQuorum(c.Quorum))
 	if s := e.get("WEFT_FLOOR"); s != "" {
 		r, err := unit.ParseRate(s)
-		if err != nil {
-			e.wrong("WEFT_FLOOR: %w", err)
+		if err != nil || r < 0 {
+			e.wrong("WEFT_FLOOR", "WEFT_FLOOR=%q is not a rate such as 5GB/s or 40Gb/s", s)
 		}
 		c.Floor = r
 	}
@@ -242,7 +287,7 @@ func (e *env) settings() (c Config) {
 	case "info":
 		c.Log = slog.New(slog.NewTextHandler(os.Stderr, nil))
 	default:
-		e.wrong("WEFT_LOG=%q is none of off, warn, info", s)
+		e.wrong("WEFT_LOG", "WEFT_LOG=%q is none of off, warn, info", s)
 	}
 	switch s := e.get("WEFT_OUTAGE"); s {
 	case "":
@@ -251,19 +296,16 @@ func (e *env) settings() (c Config) {
 	default:
 		d, err := time.ParseDuration(s)
 		if err != nil || d <= 0 {
-			e.wrong("WEFT_OUTAGE=%q is neither a time such as 30s nor none", s)
+			e.wrong("WEFT_OUTAGE", "WEFT_OUTAGE=%q is neither a time such as 30s nor none", s)
 		}
 		c.Outage = d
 	}
-	if c.Checksum = e.get("WEFT_CHECKSUM"); c.Checksum != "" {
-		if _, known := checksums[c.Checksum]; !known {
-			e.wrong("WEFT_CHECKSUM=%q is none of hosts, all, none", c.Checksum)
-		}
-	}
+	c.Checksum = e.get("WEFT_CHECKSUM")
+	e.badly("WEFT_CHECKSUM", checkChecksum(c.Checksum))
 	if s := e.get("WEFT_TLS"); s != "" && s != "0" && s != "none" {
 		t, err := auth.Certificates(s, c.Token)
 		if err != nil {
-			e.wrong("WEFT_TLS=%s: %w", s, err)
+			e.wrong("WEFT_TLS", "WEFT_TLS=%q: %w", s, err)
 		}
 		c.TLS = t
 	}
@@ -271,7 +313,7 @@ func (e *env) settings() (c Config) {
 	if e.flag("WEFT_EXPLAIN") {
 		c.Explain = os.Stderr
 	}
-	c.Flight, c.FlightDir = e.number("WEFT_FLIGHT", 0), e.get("WEFT_FLIGHT_DIR")
+	c.Flight, c.FlightDir = e.number("WEFT_FLIGHT", 0, mostFlight), e.get("WEFT_FLIGHT_DIR")
 	c.WatchDir = e.get("WEFT_WATCH")
 	return c
 }
@@ -283,25 +325,26 @@ func (e *env) identity(c *Config) {
 		e.launched(c)
 		return
 	}
-	c.Rank, c.Size = e.number("RANK", 0), e.number("WORLD_SIZE", 1)
-	c.LocalRank = e.number("LOCAL_RANK", 0)
+	c.Rank, c.Size = e.number("RANK", 0, math.MaxInt32), e.number("WORLD_SIZE", 1, math.MaxInt32)
+	c.LocalRank = e.number("LOCAL_RANK", 0, math.MaxInt32)
 	switch {
 	case size == "":
-		e.wrong("RANK=%s is set and WORLD_SIZE is not: set both, or neither for a world of one", rank)
+		e.wrong("WORLD_SIZE", "RANK=%s is set and WORLD_SIZE is not: set both, or neither for a world of one", rank)
 	case rank == "" && c.Size > 1:
-		e.wrong("WORLD_SIZE=%s is set and RANK is not: set both, or neither for a world of one", size)
+		e.wrong("RANK", "WORLD_SIZE=%s is set and RANK is not: set both, or neither for a world of one", size)
 	case len(e.errs) == 0 && c.Rank >= c.Size:
-		e.wrong("RANK=%d of WORLD_SIZE=%d: ranks are numbers from 0 to WORLD_SIZE-1", c.Rank, c.Size)
+		e.wrong("RANK", "RANK=%d of WORLD_SIZE=%d: ranks are numbers from 0 to WORLD_SIZE-1", c.Rank, c.Size)
 	}
-	if n := e.number("LOCAL_WORLD_SIZE", 0); n > 0 && c.LocalRank >= n {
-		e.wrong("LOCAL_RANK=%d of LOCAL_WORLD_SIZE=%d: local ranks are numbers from 0 to LOCAL_WORLD_SIZE-1", c.LocalRank, n)
+	if n := e.number("LOCAL_WORLD_SIZE", 0, math.MaxInt32); n > 0 && c.LocalRank >= n {
+		e.wrong("LOCAL_RANK", "LOCAL_RANK=%d of LOCAL_WORLD_SIZE=%d: local ranks are numbers from 0 to LOCAL_WORLD_SIZE-1", c.LocalRank, n)
 	}
 	addr, port := e.get("MASTER_ADDR"), e.get("MASTER_PORT")
 	switch {
 	case addr != "" && port != "":
+		e.number("MASTER_PORT", 0, math.MaxUint16)
 		c.Addr = net.JoinHostPort(strings.Trim(addr, "[]"), port) // brackets are usual around IPv6 addresses
 	case c.Size > 1:
-		e.wrong("MASTER_ADDR=%q MASTER_PORT=%q: both are needed with WORLD_SIZE=%d; `weft run -n %d -- COMMAND` sets them", addr, port, c.Size, c.Size)
+		e.wrong("MASTER_ADDR", "MASTER_ADDR=%q MASTER_PORT=%q: both are needed with WORLD_SIZE=%d; `weft run -n %d -- COMMAND` sets them", addr, port, c.Size, c.Size)
 	}
 }
 
@@ -320,7 +363,12 @@ func (e *env) err() error {
 			}
 		}
 		slices.Sort(known)
-		e.wrong("%s is no variable of weft; those for ranks are %s", name, strings.Join(known, ", "))
+		meant := ""
+		if near := spell.Nearest(name, append(slices.Clone(known), elsewhere...)); near != "" {
+			meant = "; did you mean " + near + "?"
+		}
+		// The value may be a secret: it is not told.
+		e.errs = append(e.errs, &SettingError{name, "", fmt.Errorf("%s is no variable of weft; those for ranks are %s%s", name, strings.Join(known, ", "), meant)})
 	}
 	return errors.Join(e.errs...)
 }
@@ -331,16 +379,17 @@ func transportKind(name string) string {
 	return kind
 }
 
-// CheckTransport says what is wrong with the name of a transport; empty and mem are names, too.
+// CheckTransport says what is wrong with the name of a transport, as the end of a sentence that begins with it; empty and mem are
+// names, too.
 func CheckTransport(name string) error {
 	kind, list, named := strings.Cut(name, ":")
 	switch kind {
 	case "", "shm", "tcp", "mixed", "mem", "ucx":
 	default:
-		return fmt.Errorf("%q is none of shm, tcp, mixed, ucx", name)
+		return errors.New("is none of shm, tcp, mixed, ucx")
 	}
 	if named && (kind != "ucx" || slices.Contains(strings.Split(list, ","), "")) {
-		return fmt.Errorf("%q: what stands behind a colon are transports of UCX, as in ucx:rc or ucx:posix,cma", name)
+		return errors.New("has something behind its colon that is no list of transports of UCX, as in ucx:rc or ucx:posix,cma")
 	}
 	return nil
 }
@@ -358,39 +407,108 @@ func (c *Config) complete() error {
 	if c.Size < 1 || c.Rank < 0 || c.Rank >= c.Size {
 		return fmt.Errorf("rank %d of %d: a rank is a number from 0 to WORLD_SIZE-1", c.Rank, c.Size)
 	}
-	for _, x := range []struct{ name, value string }{{"transport (WEFT_TRANSPORT)", c.Transport}, {"required transport (WEFT_REQUIRE)", c.Require}} {
-		if err := CheckTransport(x.value); err != nil {
-			return fmt.Errorf("%s %w", x.name, err)
+	for _, x := range []struct {
+		what, name, value string
+		err               error
+	}{
+		{"transport", "WEFT_TRANSPORT", c.Transport, CheckTransport(c.Transport)},
+		{"required transport", "WEFT_REQUIRE", c.Require, CheckTransport(c.Require)},
+		{"interfaces", "WEFT_INTERFACES", strings.Join(c.Interfaces, ","), checkInterfaces(c.Interfaces)},
+		{"checksums", "WEFT_CHECKSUM", c.Checksum, checkChecksum(c.Checksum)},
+		{"quorum", "WEFT_QUORUM", c.Quorum, checkQuorum(c.Quorum)},
+		{"streams", "WEFT_STREAMS", strconv.Itoa(c.Streams), checkNumber(c.Streams, mostStreams)},
+		{"operations of the flight recorder", "WEFT_FLIGHT", strconv.Itoa(c.Flight), checkNumber(c.Flight, mostFlight)},
+	} {
+		if x.err != nil {
+			return &SettingError{x.name, x.value, fmt.Errorf("%s (%s) %q %w", x.what, x.name, x.value, x.err)}
 		}
-	}
-	if _, known := checksums[c.Checksum]; !known {
-		return fmt.Errorf("checksums (WEFT_CHECKSUM) %q are none of hosts, all, none", c.Checksum)
-	}
-	if at, ok := strings.CutPrefix(c.Quorum, witnessed); ok {
-		if _, _, err := net.SplitHostPort(at); err != nil {
-			return fmt.Errorf("quorum (WEFT_QUORUM) %q names no witness, as in witness:10.0.0.9:2381: %w", c.Quorum, err)
-		}
-	} else if c.Quorum != "" && c.Quorum != "majority" && c.Quorum != "any" {
-		return fmt.Errorf("quorum (WEFT_QUORUM) %q is none of majority, any, witness:HOST:PORT", c.Quorum)
 	}
 	if c.Timeout == 0 {
 		c.Timeout = 2 * time.Minute
 	}
+	if err := checkTimeout(c.Timeout); err != nil {
+		return &SettingError{"WEFT_TIMEOUT", c.Timeout.String(), fmt.Errorf("time limit (WEFT_TIMEOUT) %s %w", c.Timeout, err)}
+	}
 	if c.Flight == 0 {
 		c.Flight = 256
 	}
-	if c.FlightDir != "" {
-		if err := os.MkdirAll(c.FlightDir, 0o755); err != nil {
-			return fmt.Errorf("directory of the flight recorder (WEFT_FLIGHT_DIR): %w", err) // at a failure it would be too late to say so
+	return c.folders()
+}
+
+// folders makes the directories in which a rank leaves files: when there is something to write it would be too late to say that it cannot.
+func (c *Config) folders() error {
+	for _, x := range []struct{ what, name, dir string }{{"directory of the flight recorder", "WEFT_FLIGHT_DIR", c.FlightDir}, {"directory for agents", "WEFT_WATCH", c.WatchDir}} {
+		if x.dir == "" {
+			continue
+		}
+		if err := os.MkdirAll(x.dir, 0o755); err != nil {
+			return &SettingError{x.name, x.dir, fmt.Errorf("%s (%s) %q: %w", x.what, x.name, x.dir, err)}
 		}
 	}
-	if c.WatchDir != "" {
-		if err := os.MkdirAll(c.WatchDir, 0o755); err != nil {
-			return fmt.Errorf("directory for agents (WEFT_WATCH): %w", err)
+	return nil
+}
+
+const (
+	mostStreams = 64      // for each pair of interfaces; more cost files and bring nothing
+	mostFlight  = 1 << 20 // operations, some hundred bytes each
+)
+
+func checkNumber(n, most int) error {
+	if n < 0 || n > most {
+		return fmt.Errorf("is not from 0 to %d", most)
+	}
+	return nil
+}
+
+// checkWay is CheckTransport for processes, which do not share goroutines.
+func checkWay(name string) error {
+	if name == "mem" {
+		return errors.New("is for ranks that are goroutines of one process; want shm, tcp, mixed or ucx")
+	}
+	if err := CheckTransport(name); err != nil {
+		return err
+	}
+	if err := CheckNamed(name); err != nil {
+		return fmt.Errorf("is not known: %w", err)
+	}
+	return nil
+}
+
+func checkInterfaces(list []string) error {
+	for _, s := range list {
+		if s == "" || s != strings.TrimSpace(s) {
+			return fmt.Errorf("has the name %q in it; want names such as eth0 or prefixes such as 10.1.0.0/16, with commas and no spaces between", s)
+		}
+		if strings.Contains(s, "/") {
+			if _, err := netip.ParsePrefix(s); err != nil {
+				return fmt.Errorf("has %q in it, which is no prefix such as 10.1.0.0/16", s)
+			}
 		}
 	}
-	if c.Timeout < wait.Slice {
-		return fmt.Errorf("time limit %s is too short: waits are looked after every %s", c.Timeout, wait.Slice)
+	return nil
+}
+
+func checkChecksum(s string) error {
+	if _, known := checksums[s]; !known {
+		return errors.New("is none of hosts, all, none")
+	}
+	return nil
+}
+
+func checkQuorum(s string) error {
+	if at, ok := strings.CutPrefix(s, witnessed); ok {
+		if _, _, err := net.SplitHostPort(at); err != nil {
+			return fmt.Errorf("names no witness, as in witness:10.0.0.9:2381: %w", err)
+		}
+	} else if s != "" && s != "majority" && s != "any" {
+		return errors.New("is none of majority, any, witness:HOST:PORT")
+	}
+	return nil
+}
+
+func checkTimeout(d time.Duration) error {
+	if d < wait.Slice {
+		return fmt.Errorf("is too short: waits are looked after every %s", wait.Slice)
 	}
 	return nil
 }

@@ -33,7 +33,9 @@ func configOf(list []string) (Config, error) {
 	return c, e.err()
 }
 
+// Every value that is not known is an error that names the variable, the value and what is known, whatever the variable.
 func TestWrongEnvironment(t *testing.T) {
+	tried := map[string]bool{}
 	for _, x := range []struct{ name, value, want string }{
 		{"RANK", "a", `RANK="a" is not a number`},
 		{"RANK", "2", "RANK=2 of WORLD_SIZE=2"},
@@ -52,8 +54,29 @@ func TestWrongEnvironment(t *testing.T) {
 		{"WEFT_CANONICAL", "no", `WEFT_CANONICAL="no" is none of 1, true, 0, false`},
 		{"WEFT_TRANSPORT", "ib", "none of shm, tcp, mixed"},
 		{"WEFT_TRANSPORT", "mem", "goroutines"},
+		{"WEFT_TRANSPORT", "ucx:nothing", `UCX has no transport "nothing"`},
+		{"WEFT_TRANSPORT", "tcp:eth0", "behind its colon"},
+		{"WEFT_STREAMS", "1000", "above 64"},
+		{"WEFT_FLIGHT", "99999999", "above 1048576"},
+		{"WEFT_TIMEOUT", "1us", "too short"},
+		{"WEFT_FLOOR", "-5GB/s", "such as 5GB/s"},
+		{"WEFT_OUTAGE", "30", "such as 30s nor none"},
+		{"WEFT_CHECKSUM", "some", "none of hosts, all, none"},
+		{"WEFT_TLS", "/nowhere", "ca.pem"},
+		{"WEFT_MEASURE", "2", "none of 1, true, 0, false"},
+		{"WEFT_EXPLAIN", "yes", "none of 1, true, 0, false"},
+		{"WEFT_QUORUM", "most", "none of majority, any, witness:HOST:PORT"},
+		{"WEFT_QUORUM", "witness:here", "names no witness"},
+		{"WEFT_INTERFACES", "eth0,,eth1", "no spaces between"},
+		{"WEFT_INTERFACES", "eth0, eth1", "no spaces between"},
+		{"WEFT_INTERFACES", "10.1.0.0/99", "no prefix such as"},
+		{"MASTER_PORT", "http", `MASTER_PORT="http" is not a number`},
+		{"MASTER_PORT", "70000", "above 65535"},
 		{"WEFT_REQUIRE", "ib", "none of shm, tcp, mixed"},
 		{"WEFT_TRANPORT", "tcp", "WEFT_TRANPORT is no variable of weft; those for ranks are WEFT_CANONICAL, "},
+		{"WEFT_TRANPORT", "tcp", "did you mean WEFT_TRANSPORT?"},
+		{"WEFT_FLIGHT_DIR", "/proc/nothing", `"/proc/nothing"`},
+		{"WEFT_WATCH", "/proc/nothing", `"/proc/nothing"`},
 	} {
 		c, err := configOf(environ(map[string]string{x.name: x.value}))
 		if err == nil {
@@ -62,6 +85,25 @@ func TestWrongEnvironment(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), x.want) {
 			t.Errorf("%s=%q: %v, want %q in it", x.name, x.value, err, x.want)
 		}
+		wrong, typed := errors.AsType[*SettingError](err)
+		if !typed || strings.HasPrefix(x.name, "WEFT_") && (wrong.Name != x.name || wrong.Value != x.value && x.name != "WEFT_TRANPORT") {
+			t.Errorf("%s=%q: %#v", x.name, x.value, wrong)
+		}
+		if strings.HasPrefix(x.name, "WEFT_") && CheckEnviron([]string{x.name + "=" + x.value}, true) == nil {
+			t.Errorf("CheckEnviron takes %s=%s", x.name, x.value)
+		}
+		tried[x.name] = true
+	}
+	e := newEnv(nil)
+	e.settings()
+	for _, name := range e.read {
+		if any := name == "WEFT_TOKEN" || name == "WEFT_HOST"; !tried[name] && !any {
+			t.Errorf("no wrong value of %s was tried", name)
+		}
+	}
+	// Folders of other hosts are not looked for on this one.
+	if err := CheckEnviron([]string{"WEFT_TLS=/nowhere", "WEFT_FLIGHT_DIR=/proc/nothing"}, false); err != nil {
+		t.Error(err)
 	}
 	_, err := configOf(environ(map[string]string{"WEFT_TRANSPORT": "tcp", "WEFT_REQUIRE": "shm"}))
 	if err == nil || !strings.Contains(err.Error(), "contradict") {
@@ -107,8 +149,12 @@ func TestEveryVariableIsKnown(t *testing.T) {
 	e.settings()
 	known := append(slices.Clone(e.read), elsewhere...)
 	name := regexp.MustCompile(`"(WEFT_[A-Z0-9_]+)["=]`)
+	inPython := regexp.MustCompile(`environ[.\[a-z(]*["'](WEFT_[A-Z0-9_]+)["']`)
 	err := filepath.WalkDir("..", func(path string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") || strings.Contains(path, "conform") {
+		name := name
+		if strings.HasSuffix(path, ".py") && !strings.Contains(path, "tests") {
+			name = inPython
+		} else if err != nil || d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") || strings.Contains(path, "conform") {
 			return err
 		}
 		text, err := os.ReadFile(path)

@@ -139,6 +139,9 @@ func (w *world) join(ctx context.Context, gather transport.Gather) (*Comm, error
 	}
 	if err != nil {
 		w.ep = nil // what Open returned beside the error is a nil of its own type
+		if errors.Is(err, tcp.ErrInterface) {
+			err = &SettingError{"WEFT_INTERFACES", strings.Join(cfg.Interfaces, ","), fmt.Errorf("interfaces (WEFT_INTERFACES): %w", err)}
+		}
 		return nil, err
 	}
 	if cfg.Log != nil && cfg.Rank == 0 {

@@ -1,6 +1,7 @@
 package comm
 
 import (
+	"math"
 	"net"
 	"os"
 	"strconv"
@@ -14,18 +15,18 @@ import (
 func (e *env) launched(c *Config) {
 	c.Rank, c.Size, c.LocalRank = 0, 1, 0
 	if e.values["WEFT_AGENT_FD"] != "" {
-		e.wrong("this process was started to follow epochs (weft run --follow, weft up) and does not: use package elastic, or start it with weft run without --follow")
+		e.wrong("WEFT_AGENT_FD", "this process was started to follow epochs (weft run --follow, weft up) and does not: use package elastic, or start it with weft run without --follow")
 		return
 	}
 	p, err := place.Recognise(func(name string) string { return e.values[name] })
 	if err != nil {
-		e.wrong("%w", err)
+		e.wrong("", "%w", err)
 		return
 	}
 	if p.By == "kubernetes" && p.Node >= 0 { // a rank in each pod
-		p.Rank, p.Size, p.LocalRank = p.Node, e.number("WORLD_SIZE", 0), 0
+		p.Rank, p.Size, p.LocalRank = p.Node, e.number("WORLD_SIZE", 0, math.MaxInt32), 0
 		if p.Size == 0 {
-			e.wrong("this is pod %d of an Indexed Job (JOB_COMPLETION_INDEX), and no variable says how many there are: set WORLD_SIZE to the Job's completions", p.Node)
+			e.wrong("WORLD_SIZE", "this is pod %d of an Indexed Job (JOB_COMPLETION_INDEX), and no variable says how many there are: set WORLD_SIZE to the Job's completions", p.Node)
 			return
 		}
 	}
@@ -36,7 +37,7 @@ func (e *env) launched(c *Config) {
 	case p.Size == 1:
 		return
 	case p.Rank >= p.Size:
-		e.wrong("rank %d of %d (%s): ranks are numbers from 0 to size-1", p.Rank, p.Size, p.By)
+		e.wrong("", "rank %d of %d (%s): ranks are numbers from 0 to size-1", p.Rank, p.Size, p.By)
 		return
 	}
 	c.Rank, c.Size, c.LocalRank = p.Rank, p.Size, max(p.LocalRank, 0)
@@ -44,22 +45,22 @@ func (e *env) launched(c *Config) {
 	if here && e.get("MASTER_ADDR") == "" {
 		host = "127.0.0.1"
 	}
-	if port := e.number("MASTER_PORT", 0); port > 0 {
+	if port := e.number("MASTER_PORT", 0, math.MaxUint16); port > 0 {
 		p.Port = port
 	}
 	if p.By == "pmi" && e.values["PMI_FD"] != "" && (host == "" || p.Port == 0) {
 		if host, p.Job, err = askPMI(e.values["PMI_FD"], p.Rank, host); err != nil {
-			e.wrong("mpiexec started %d processes (PMI_SIZE), and asking it where rank 0 is failed: %w; set MASTER_ADDR and MASTER_PORT, or start them with `weft run -n %d -- COMMAND`", p.Size, err, p.Size)
+			e.wrong("MASTER_ADDR", "mpiexec started %d processes (PMI_SIZE), and asking it where rank 0 is failed: %w; set MASTER_ADDR and MASTER_PORT, or start them with `weft run -n %d -- COMMAND`", p.Size, err, p.Size)
 			return
 		}
 	}
 	if host == "" {
-		e.wrong("%s started %d processes (this is rank %d), not all of them on this host, and nothing says where rank 0 is: set MASTER_ADDR to its host on all ranks, as with `mpirun -x MASTER_ADDR=HOST`, or start them with `weft run -n %d -- COMMAND`; WORLD_SIZE=1 if this process is meant to be alone",
+		e.wrong("MASTER_ADDR", "%s started %d processes (this is rank %d), not all of them on this host, and nothing says where rank 0 is: set MASTER_ADDR to its host on all ranks, as with `mpirun -x MASTER_ADDR=HOST`, or start them with `weft run -n %d -- COMMAND`; WORLD_SIZE=1 if this process is meant to be alone",
 			launcherNames[p.By], p.Size, p.Rank, p.Size)
 		return
 	}
 	if p.Port == 0 && p.Job == "" {
-		e.wrong("%s started %d processes (this is rank %d) and nothing tells this job from others on the host: set MASTER_PORT to a free port on all ranks, or start them with `weft run -n %d -- COMMAND`; WORLD_SIZE=1 if this process is meant to be alone",
+		e.wrong("MASTER_PORT", "%s started %d processes (this is rank %d) and nothing tells this job from others on the host: set MASTER_PORT to a free port on all ranks, or start them with `weft run -n %d -- COMMAND`; WORLD_SIZE=1 if this process is meant to be alone",
 			launcherNames[p.By], p.Size, p.Rank, p.Size)
 		return
 	}
@@ -95,7 +96,7 @@ func (e *env) several() {
 		}
 		r, _ := strconv.Atoi(rank)
 		if n > 1 || r > 0 {
-			e.wrong("%s started several processes (%s) and RANK is not set, so each would be a world of one: start them with `weft run -n %d -- COMMAND`, or set RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT; WORLD_SIZE=1 if this process is meant to be alone", by.name, found, max(n, r+1, 2))
+			e.wrong("RANK", "%s started several processes (%s) and RANK is not set, so each would be a world of one: start them with `weft run -n %d -- COMMAND`, or set RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT; WORLD_SIZE=1 if this process is meant to be alone", by.name, found, max(n, r+1, 2))
 			return
 		}
 	}

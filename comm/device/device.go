@@ -83,7 +83,7 @@ type Config struct {
 	Log     *slog.Logger  // hears which way is taken and why (info, on rank 0), and of copies that other memory would not need (warnings)
 }
 
-// FromEnv reads WEFT_CUDA and WEFT_CUDA_SUMS.
+// FromEnv reads WEFT_CUDA and WEFT_CUDA_SUMS. A value that is not known is a *comm.SettingError.
 func FromEnv() (Config, error) { return FromEnviron(os.Environ()) }
 
 // FromEnviron is FromEnv of a list of NAME=value, of which the last one counts.
@@ -98,10 +98,10 @@ func FromEnviron(environ []string) (Config, error) {
 		}
 	}
 	if err := cfg.Way.check(); err != nil {
-		return Config{}, fmt.Errorf("WEFT_CUDA: %w", err)
+		return Config{}, &comm.SettingError{Name: "WEFT_CUDA", Value: string(cfg.Way), Err: fmt.Errorf("WEFT_CUDA: %w", err)}
 	}
 	if err := cfg.Sums.check(); err != nil {
-		return Config{}, fmt.Errorf("WEFT_CUDA_SUMS: %w", err)
+		return Config{}, &comm.SettingError{Name: "WEFT_CUDA_SUMS", Value: string(cfg.Sums), Err: fmt.Errorf("WEFT_CUDA_SUMS: %w", err)}
 	}
 	return cfg, nil
 }

@@ -28,7 +28,11 @@ import (
 	"time"
 
 	"github.com/weft-fabric/weft/transport"
+	"github.com/weft-fabric/weft/transport/tcp/internal/rails"
 )
+
+// ErrInterface is one of Config.Interfaces that this host does not have.
+var ErrInterface = rails.ErrNone
 
 // OutageTime is how long an outage may take unless the configuration says otherwise.
 const OutageTime = 30 * time.Second

@@ -4,6 +4,7 @@ package rails
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -169,6 +170,14 @@ func add(list []Rail, r Rail) []Rail {
 	return append(list, r)
 }
 
+// ErrNone is an interface that was asked for and is not there.
+var ErrNone = errors.New("no such interface")
+
+type none struct{ text string }
+
+func (e none) Error() string        { return e.text }
+func (e none) Is(target error) bool { return target == ErrNone }
+
 // named are the interfaces that were asked for, in that order.
 func named(cfg *Config, mine *Facts) (out []Rail, err error) {
 	for _, want := range cfg.Interfaces {
@@ -180,7 +189,7 @@ func named(cfg *Config, mine *Facts) (out []Rail, err error) {
 			}
 		}
 		if len(out) == n {
-			return nil, fmt.Errorf("rank %d has no interface %q that is up and has an address: it has %s", cfg.Rank, want, names(mine.Rails))
+			return nil, none{fmt.Sprintf("rank %d has no interface %q that is up and has an address: it has %s", cfg.Rank, want, names(mine.Rails))}
 		}
 	}
 	return out, nil
