@@ -414,6 +414,13 @@ func (a *Agent) Open(blob []byte) (*Peer, error) {
 		}
 	}
 	id := ID{d.Name, d.Generation}
+	var old []*link // of an earlier life
+	var stale error
+	defer func() {
+		for _, l := range old {
+			l.close(stale)
+		}
+	}()
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.closed {
@@ -424,9 +431,11 @@ func (a *Agent) Open(blob []byte) (*Peer, error) {
 		return nil, fmt.Errorf("agent %s: %w: this describes generation %x, the one known is %x", d.Name, ErrStale, d.Generation, p.id.Generation)
 	}
 	if p != nil && p.id != id {
+		stale = fmt.Errorf("agent %s: %w: generation %x; it has started anew as %x", d.Name, ErrStale, p.id.Generation, d.Generation)
 		p.mu.Lock()
-		p.stale = fmt.Errorf("agent %s: %w: generation %x; it has started anew as %x", d.Name, ErrStale, p.id.Generation, d.Generation)
+		p.stale = stale
 		p.mu.Unlock()
+		old = a.takeLinks(p.id)
 		p = nil
 	}
 	if p == nil {
@@ -448,13 +457,7 @@ func (a *Agent) Forget(p *Peer) {
 	if a.peers[p.id.Name] == p {
 		delete(a.peers, p.id.Name)
 	}
-	var ls []*link
-	for k, l := range a.links {
-		if k.id == p.id {
-			ls = append(ls, l)
-			delete(a.links, k)
-		}
-	}
+	ls := a.takeLinks(p.id)
 	a.mu.Unlock()
 	p.mu.Lock()
 	p.stale = fmt.Errorf("agent %s: %w: it was forgotten", p.id.Name, ErrAgent)
@@ -462,6 +465,18 @@ func (a *Agent) Forget(p *Peer) {
 	for _, l := range ls {
 		l.close(fmt.Errorf("agent %s was forgotten", p.id.Name))
 	}
+}
+
+// takeLinks takes the ways to a peer out of the map, to be closed. The caller holds mu.
+func (a *Agent) takeLinks(id ID) []*link {
+	var ls []*link
+	for k, l := range a.links {
+		if k.id == id {
+			ls = append(ls, l)
+			delete(a.links, k)
+		}
+	}
+	return ls
 }
 
 // ID is the peer's name and generation.
@@ -533,6 +548,11 @@ func (n *notices) full() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return len(n.list) >= maxWaiting
+}
+
+// errFull says that nobody takes the notices.
+func (a *Agent) errFull() error {
+	return fmt.Errorf("agent %s: %w: %d notices wait to be taken", a.id.Name, ErrLimit, maxWaiting)
 }
 
 func (n *notices) close() {

@@ -97,25 +97,20 @@ func (g *gate) idle(c Class) bool {
 // take waits until a class may send n bytes.
 func (g *gate) take(ctx context.Context, c Class, n int64) error {
 	g.mu.Lock()
-	for !g.mayGo(c) {
+	for !g.mayGo(c) && !g.idle(c) {
 		w := make(chan struct{})
 		g.waiting[c] = append(g.waiting[c], w)
 		g.mu.Unlock()
 		t := time.NewTimer(patience)
-		late := false
 		select {
 		case <-w:
 		case <-t.C:
-			late = true
 		case <-ctx.Done():
 			t.Stop()
 			return ctx.Err()
 		}
 		t.Stop()
 		g.mu.Lock()
-		if late && g.idle(c) {
-			break
-		}
 	}
 	g.last[c] = time.Now()
 	g.used[c] += float64(n) / g.weight[c]

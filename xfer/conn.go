@@ -228,7 +228,7 @@ func (c *conn) slice(f *frame, l *landing, again func(call, i uint64) error) err
 	if n != int64(f.length) {
 		return fmt.Errorf("slice %d of request %d has %d bytes, want %d", i, f.call, f.length, n)
 	}
-	if l.has(i) || !l.enter(readEnd{c}) {
+	if !l.enterSlice(i, readEnd{c}) {
 		return c.discard(int(f.length) + tailSize)
 	}
 	dst := l.view.flat(off, n)
@@ -237,7 +237,7 @@ func (c *conn) slice(f *frame, l *landing, again func(call, i uint64) error) err
 		dst = getBuffer()[:n]
 	}
 	leave := func() {
-		l.leave(readEnd{c})
+		l.leaveSlice(i, readEnd{c})
 		if !direct {
 			putBuffer(dst)
 		}
@@ -513,6 +513,7 @@ func (l *link) greet(ctx context.Context, s *session, nc net.Conn, addr string, 
 	shares := stream < 0 && l.network == "unix" && a.share != nil
 	if shares {
 		h.flags |= helloShares
+		h.slots, _ = a.share.Offset(a.slotMem)
 	}
 	over := stream >= 0 && l.network == "ucx"
 	if over {

@@ -462,20 +462,24 @@ func TestGrants(t *testing.T) {
 
 // A reader of mapped memory that was held up beyond its lease fails, whatever it has read.
 func TestLeaseEndsWhileRead(t *testing.T) {
-	h := &hold{id: 5, slot: &leaseSlot{}}
-	h.slot.id.Store(5)
-	h.slot.until.Store(hostClock() + int64(time.Hour))
-	if err := h.valid(); err != nil {
+	h, table := &hold{id: 5, slot: 7}, new([leaseSlots]leaseSlot)
+	slot := &table[7]
+	slot.id.Store(5)
+	slot.until.Store(hostClock() + int64(time.Hour))
+	if err := h.valid(table); err != nil {
 		t.Error(err)
 	}
-	h.slot.until.Store(hostClock() - 1)
-	if err := h.valid(); !errors.Is(err, ErrLease) {
+	slot.until.Store(hostClock() - 1)
+	if err := h.valid(table); !errors.Is(err, ErrLease) {
 		t.Errorf("an expired lease: %v", err)
 	}
-	h.slot.until.Store(hostClock() + int64(time.Hour))
-	h.slot.id.Store(6)
-	if err := h.valid(); !errors.Is(err, ErrLease) {
+	slot.until.Store(hostClock() + int64(time.Hour))
+	slot.id.Store(6)
+	if err := h.valid(table); !errors.Is(err, ErrLease) {
 		t.Errorf("a slot that is another's: %v", err)
+	}
+	if err := h.valid(nil); !errors.Is(err, ErrLease) {
+		t.Errorf("without the owner's table: %v", err)
 	}
 }
 

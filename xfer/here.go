@@ -9,6 +9,9 @@ import (
 
 // inProcess moves bytes between agents of this process, or of one agent.
 func (r *Request) inProcess(t *Agent) error {
+	if r.t.Notice != nil && t.inbox.full() {
+		return r.blame(t.errFull())
+	}
 	var err error
 	told := false
 	tell := func(n Notice) {
@@ -155,7 +158,7 @@ func (t *Agent) leaseHere(reader *Agent, list *List) (*hold, error) {
 	if err != nil {
 		return nil, err
 	}
-	h := &hold{id: l.id, ttl: time.Until(l.deadline()), until: l.deadline()}
+	h := &hold{id: l.id, slot: l.slot, ttl: time.Until(l.deadline()), until: l.deadline()}
 	h.renew = func(context.Context) error { return l.renew(h.ttl) }
 	h.giveIt = func() {
 		reader.dropHold(t.id, h.id)
@@ -172,17 +175,21 @@ func (l *List) leased(get func() (*hold, error)) (*hold, error) {
 	if l.released {
 		return nil, fmt.Errorf("%w: the list was released", ErrClosed)
 	}
-	if l.lease != nil {
-		l.lease.mu.Lock()
-		over := l.lease.given || l.lease.asked || time.Now().After(l.lease.until)
-		l.lease.mu.Unlock()
+	old := l.lease
+	if old != nil {
+		old.mu.Lock()
+		over := old.given || old.asked || time.Now().After(old.until)
+		old.mu.Unlock()
 		if !over || l.grant != 0 {
-			return l.lease, nil
+			return old, nil
 		}
 	}
 	h, err := get()
 	if err == nil {
 		l.lease = h
+		if old != nil {
+			old.giveBack()
+		}
 	}
 	return h, err
 }

@@ -19,7 +19,8 @@ type incoming struct {
 	text  []byte
 	land  *landing // of a write
 	again func(i int)
-	ready bool // land and again are set
+	ready bool       // land and again are set
+	turn  sync.Mutex // held while land is made: a request that is posted again has one
 	timer *time.Timer
 	once  sync.Once
 	done  chan struct{}
@@ -52,6 +53,9 @@ func (g *guest) post(s *inbound, call uint64, resumed bool, p *post) {
 		in = &incoming{guest: g, call: call, op: p.op, total: p.total, class: p.class, tells: p.tells, text: p.notice, done: make(chan struct{})}
 		in.ctx, in.end = context.WithCancel(a.base)
 		g.requests[call] = in
+		if end := time.Now().Add(p.timeout); end.After(g.until) {
+			g.until = end
+		}
 		in.timer = time.AfterFunc(p.timeout, func() {
 			in.fail(fmt.Errorf("%w: %s were left when it came", ErrDeadline, p.timeout.Round(time.Millisecond)), g.id.Name)
 		})
@@ -70,9 +74,9 @@ func (g *guest) post(s *inbound, call uint64, resumed bool, p *post) {
 
 // serve does the target's part of a request.
 func (in *incoming) serve(s *inbound, p *post, resumed bool) error {
-	g, a := in.guest, in.guest.agent
+	a := in.guest.agent
 	if in.tells && a.inbox.full() {
-		return fmt.Errorf("agent %s: %w: %d notices wait to be taken", a.id.Name, ErrLimit, maxWaiting)
+		return a.errFull()
 	}
 	if p.op == Read {
 		if p.how == howTell {
@@ -81,52 +85,32 @@ func (in *incoming) serve(s *inbound, p *post, resumed bool) error {
 		}
 		return in.serveRead(s, p)
 	}
-	ctx := in.ctx
-	g.mu.Lock()
-	known := in.ready
-	g.mu.Unlock()
-	if !known {
-		if err := a.allowed(p.caps, p.remote); err != nil {
-			return err
+	if p.how == howPull {
+		if s.share == nil {
+			return fmt.Errorf("%w: memory of %s cannot be mapped", ErrPath, in.guest.id.Name)
 		}
-		if at := overlap(p.remote); at >= 0 {
-			return fmt.Errorf("%w: descriptor %d", ErrOverlap, at)
+		if !s.share.use() {
+			return nil // the session is lost; over the next one it is posted again
 		}
-		l, err := a.destination(ctx, p.remote, p.total, p.how == howStream)
-		if err != nil {
-			return err
-		}
-		l.view.index()
-		in.set(l, nil)
-		select {
-		case <-in.done: // it failed meanwhile
-			l.close(ErrCancelled)
-			return nil
-		default:
-		}
+		defer s.share.unuse()
+		s.imports.use()
+		defer s.imports.unuse()
 	}
-	if p.how == howPull && known {
-		return nil // the copy goes on
+	known, err := in.prepare(p)
+	if err != nil {
+		return err
+	}
+	select {
+	case <-in.done: // it failed meanwhile
+		in.land.close(ErrCancelled)
+		return nil
+	default:
 	}
 	if p.how == howPull {
-		s.imports.use()
-		src, err := s.source(p, in.land.view.parts[0].at)
-		if err != nil {
-			s.imports.unuse()
-			return err
+		if known {
+			return nil // the copy goes on
 		}
-		if s.share.use() {
-			defer s.share.unuse()
-		}
-		defer s.imports.unuse()
-		in.land.still = true
-		if err := in.land.copyFrom(ctx, &src, func(n int64) error { return a.gate.take(ctx, p.class, n) }); err != nil {
-			if own := (*storageFailure)(nil); errors.Is(err, ErrStorage) && !errors.As(err, &own) {
-				return &blamed{error: fmt.Errorf("memory of %s: %w", g.id.Name, err), who: g.id.Name} // it could not be read: its process is no more
-			}
-			return err
-		}
-		return in.finish()
+		return in.pull(s, p)
 	}
 	if resumed {
 		var w writer
@@ -147,6 +131,57 @@ func (in *incoming) serve(s *inbound, p *post, resumed bool) error {
 		}
 		return nil
 	}
+}
+
+// prepare makes the landing of a write, unless there is one (known).
+func (in *incoming) prepare(p *post) (known bool, err error) {
+	in.turn.Lock()
+	defer in.turn.Unlock()
+	g, a := in.guest, in.guest.agent
+	g.mu.Lock()
+	known = in.ready
+	g.mu.Unlock()
+	if known {
+		return true, nil
+	}
+	if err := a.allowed(p.caps, p.remote); err != nil {
+		return false, err
+	}
+	if at := overlap(p.remote); at >= 0 {
+		return false, fmt.Errorf("%w: descriptor %d", ErrOverlap, at)
+	}
+	l, err := a.destination(in.ctx, p.remote, p.total, p.how == howStream)
+	if err != nil {
+		return false, err
+	}
+	l.view.index()
+	in.set(l, nil)
+	return false, nil
+}
+
+// pull copies out of the guest's memory, which is mapped or can be read. What its owner may have used again meanwhile is not taken.
+func (in *incoming) pull(s *inbound, p *post) error {
+	g, a := in.guest, in.guest.agent
+	src, err := s.source(p, in.land.view.parts[0].at)
+	if err != nil {
+		return err
+	}
+	a.gate.join(p.class)
+	err = in.land.copyFrom(in.ctx, &src, func(n int64) error { return a.gate.take(in.ctx, p.class, n) })
+	a.gate.leave(p.class)
+	if err != nil {
+		if own := (*storageFailure)(nil); errors.Is(err, ErrStorage) && !errors.As(err, &own) {
+			return &blamed{error: fmt.Errorf("memory of %s: %w", g.id.Name, err), who: g.id.Name} // it could not be read: its process is no more
+		}
+		return err
+	}
+	if p.slot < 0 || p.slot >= leaseSlots || s.slots == nil {
+		return fmt.Errorf("%w: slot %d of the source", ErrBounds, p.slot)
+	}
+	if err := s.slots[p.slot].stands(p.lease); err != nil {
+		return &blamed{error: err, who: g.id.Name}
+	}
+	return in.finish()
 }
 
 // set tells the readers of streams where slices land.
@@ -338,7 +373,9 @@ func (in *incoming) serveRead(s *inbound, p *post) error {
 			}
 		}
 	})
+	a.gate.join(p.class)
 	err = send.all(in.ctx, p.have)
+	a.gate.leave(p.class)
 	if err == nil || errors.Is(err, ErrLost) || errors.Is(err, ErrCancelled) {
 		if errors.Is(err, ErrLost) {
 			g.detach(s, err)
@@ -366,7 +403,7 @@ func (g *guest) tell(s *inbound, f *frame) error {
 		}
 		g.mu.Unlock()
 		if !old && full {
-			return s.control.send(fFail, f.call, 0, failPayload(fmt.Errorf("agent %s: %w: %d notices wait to be taken", g.agent.id.Name, ErrLimit, maxWaiting), g.agent.id.Name))
+			return s.control.send(fFail, f.call, 0, failPayload(g.agent.errFull(), g.agent.id.Name))
 		}
 		if !old {
 			g.agent.inbox.add(Notice{From: g.id, Data: text})

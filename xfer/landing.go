@@ -23,6 +23,7 @@ type landing struct {
 	inner int                  // those that write at this moment
 	kicks map[interrupter]int  // whom to interrupt so that they leave
 	have  []uint64             // slices that are there; nil where bytes do not come by slices
+	busy  map[int]bool         // slices that come at this moment
 	left  int                  // slices that are not
 	bad   int                  // slices that came with a wrong checksum
 	why   error                // closed, for this reason
@@ -143,6 +144,35 @@ func (l *landing) enter(by interrupter) bool {
 	return true
 }
 
+// enterSlice is enter for a slice. It waits for another that brings the same one: over a connection that was lost, which
+// may leave other bytes than it should. It reports false, too, if the slice is there.
+func (l *landing) enterSlice(i int, by interrupter) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for l.busy[i] && l.why == nil {
+		l.idle.Wait()
+	}
+	if l.why != nil || hasBit(l.have, i) {
+		return false
+	}
+	if l.busy == nil {
+		l.busy = map[int]bool{}
+	}
+	l.busy[i] = true
+	l.inner++
+	l.kicks[by]++
+	return true
+}
+
+// leaveSlice is leave for a slice.
+func (l *landing) leaveSlice(i int, by interrupter) {
+	l.mu.Lock()
+	delete(l.busy, i)
+	l.idle.Broadcast()
+	l.mu.Unlock()
+	l.leave(by)
+}
+
 // leave is called when bytes were written.
 func (l *landing) leave(by interrupter) {
 	l.mu.Lock()
@@ -239,12 +269,6 @@ func (l *landing) reason() error {
 func (l *landing) slice(i int) (off, n int64) {
 	off = int64(i) * sliceSize
 	return off, min(sliceSize, l.total-off)
-}
-
-func (l *landing) has(i int) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.have[i/64]&(1<<(i%64)) != 0
 }
 
 // landed notes that a slice is there.

@@ -36,10 +36,18 @@ type leaseSlot struct {
 	until atomic.Int64  // by the clock of this host that all its processes share
 }
 
-const leaseSlots = 4096
+const leaseSlots = 1 << 16
 
 func slotsOf(mem []byte) *[leaseSlots]leaseSlot {
 	return (*[leaseSlots]leaseSlot)(unsafe.Pointer(unsafe.SliceData(mem)))
+}
+
+// tableAt is the table of leases in mapped memory.
+func tableAt(mem []byte, at uint64) (*[leaseSlots]leaseSlot, error) {
+	if at%8 != 0 || at > uint64(len(mem)) || uint64(len(mem))-at < uint64(slotBytes) {
+		return nil, fmt.Errorf("its table of leases is at %d of %d bytes", at, len(mem))
+	}
+	return slotsOf(mem[at:]), nil
 }
 
 const slotBytes = leaseSlots * int(unsafe.Sizeof(leaseSlot{}))
@@ -97,18 +105,10 @@ func (a *Agent) grant(holder ID, descs []Desc, ttl time.Duration) (*lease, error
 	a.lastLease++
 	l.id = a.lastLease
 	if a.slots != nil {
-		for i := range leaseSlots {
-			if at := (a.nextSlot + i) % leaseSlots; a.slots[at].id.Load() == 0 {
-				l.slot, a.nextSlot = at, at+1
-				break
-			}
-		}
-		if l.slot < 0 {
+		if l.slot = a.takeSlot(l.id, ttl); l.slot < 0 {
 			a.mu.Unlock()
 			return nil, fmt.Errorf("%w: %d leases are given; release lists that are not needed", ErrLimit, leaseSlots)
 		}
-		a.slots[l.slot].until.Store(hostClock() + int64(ttl))
-		a.slots[l.slot].id.Store(l.id)
 	}
 	a.leases[l.id] = l
 	a.mu.Unlock()
@@ -128,6 +128,30 @@ func (a *Agent) grant(holder ID, descs []Desc, ttl time.Duration) (*lease, error
 		}
 	}
 	return l, nil
+}
+
+// takeSlot enters a number into the table of leases; -1 if that is full. The caller holds mu.
+func (a *Agent) takeSlot(id uint64, ttl time.Duration) int {
+	for i := range leaseSlots {
+		if at := (a.nextSlot + i) % leaseSlots; a.slots[at].id.Load() == 0 {
+			a.slots[at].until.Store(hostClock() + int64(ttl))
+			a.slots[at].id.Store(id)
+			a.nextSlot = at + 1
+			return at
+		}
+	}
+	return -1
+}
+
+// stands is asked after bytes were copied out of mapped memory: were they the owner's to give until now?
+func (t *leaseSlot) stands(id uint64) error {
+	switch {
+	case t.id.Load() != id:
+		return fmt.Errorf("%w: its owner took the memory back while it was read", ErrLease)
+	case hostClock() > t.until.Load():
+		return fmt.Errorf("%w: it ended while the memory was read", ErrLease)
+	}
+	return nil
 }
 
 // renew makes the lease last ttl from now on.
@@ -189,9 +213,16 @@ func (l *lease) end(how string) {
 		l.idle.Wait()
 	}
 	l.mu.Unlock()
+	holder := l.holderID()
 	a.mu.Lock()
 	delete(a.leases, l.id)
+	g := a.guests[holder]
 	a.mu.Unlock()
+	if g != nil {
+		g.mu.Lock()
+		delete(g.leases, l)
+		g.mu.Unlock()
+	}
 	for _, d := range l.descs {
 		if r := a.known(d.Region); r != nil {
 			r.mu.Lock()
@@ -326,7 +357,7 @@ func (g *Grant) Revoke(ctx context.Context) error {
 type hold struct {
 	id     uint64
 	ttl    time.Duration
-	slot   *leaseSlot // in the owner's memory, if that is mapped
+	slot   int // of the owner's table; -1 for none
 	renew  func(ctx context.Context) error
 	giveIt func() // tells the owner
 
@@ -362,16 +393,12 @@ func (h *hold) use(ctx context.Context) error {
 	return err
 }
 
-// valid is asked after bytes were copied out of mapped memory: were they the owner's to give until now?
-func (h *hold) valid() error {
-	switch {
-	case h.slot == nil:
-	case h.slot.id.Load() != h.id:
-		return fmt.Errorf("%w: its owner took the memory back while it was read", ErrLease)
-	case hostClock() > h.slot.until.Load():
-		return fmt.Errorf("%w: it ended while the memory was read", ErrLease)
+// valid looks at the owner's table of leases, as the present session has it mapped, after bytes were copied.
+func (h *hold) valid(table *[leaseSlots]leaseSlot) error {
+	if table == nil || h.slot < 0 {
+		return fmt.Errorf("%w: the owner's table of leases cannot be read", ErrLease)
 	}
-	return nil
+	return table[h.slot].stands(h.id)
 }
 
 func (h *hold) unuse() {

@@ -26,6 +26,13 @@ func (g *guest) lease(f *frame) (leased, error) {
 	g.mu.Lock()
 	g.leases[l] = struct{}{}
 	g.mu.Unlock()
+	select {
+	case <-l.ended: // and may have looked for itself before it was there
+		g.mu.Lock()
+		delete(g.leases, l)
+		g.mu.Unlock()
+	default:
+	}
 	var w writer
 	w.num(uint64(l.slot + 1))
 	l.mu.Lock()

@@ -17,6 +17,9 @@ func (a *Agent) Notify(ctx context.Context, p *Peer, data []byte) error {
 	ctx, cancel := context.WithTimeout(ctx, a.cfg.Timeout)
 	defer cancel()
 	if t := p.inProcess(); t != nil {
+		if t.inbox.full() {
+			return fmt.Errorf("notify %s: %w", p.id.Name, t.errFull())
+		}
 		t.inbox.add(Notice{From: a.id, Data: append([]byte(nil), data...)})
 		return nil
 	}

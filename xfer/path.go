@@ -259,7 +259,9 @@ func (r *Request) mappable(s *session, path string) string {
 				return s.noShare
 			case path == "shm" && m.Share < 0:
 				return fmt.Sprintf("region %q is not from Alloc", m.Name)
-			case path == "pull" && (m.Share < 0 || s.share == nil) && (s.pid == 0 || m.Addr == 0):
+			case path == "pull" && s.slots == nil:
+				return "its table of leases cannot be mapped: " + s.noShare
+			case path == "pull" && m.Share < 0 && (s.pid == 0 || m.Addr == 0):
 				return "its memory cannot be read: " + s.noPull
 			}
 			continue
@@ -268,11 +270,11 @@ func (r *Request) mappable(s *session, path string) string {
 		switch {
 		case g.mem == nil:
 			return fmt.Sprintf("region %q is a %s, not memory", g.name, g.Kind())
-		case path == "shm" && !s.mapShare:
+		case !s.mapShare:
 			return "it could not map our memory"
 		case path == "shm" && g.share < 0:
 			return fmt.Sprintf("region %q is not from Alloc", g.name)
-		case path == "pull" && (g.share < 0 || !s.mapShare) && !s.mayPull:
+		case path == "pull" && g.share < 0 && !s.mayPull:
 			return "it cannot read our memory"
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 )
 
@@ -132,7 +133,7 @@ func (r *Request) readMapped(s *session, again bool) error {
 		}
 		return err
 	}
-	if err := h.valid(); err != nil {
+	if err := h.valid(s.slots); err != nil {
 		return r.blame(err)
 	}
 	if err := l.finish(r.ctx); err != nil {
@@ -243,9 +244,39 @@ func (r *Request) readStream(s *session, again bool) error {
 	return r.tell(s, r.t.Notice != nil)
 }
 
+// offer enters into the table of leases that the source of the request stays as it is, until takeBack. The target looks there after it has
+// copied: a request that failed here may not have failed there yet.
+func (r *Request) offer() (id uint64, slot int, err error) {
+	a := r.agent
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if r.offered == 0 {
+		a.lastLease++
+		if slot = a.takeSlot(a.lastLease, time.Until(r.began.Add(r.limit))); slot < 0 {
+			return 0, 0, fmt.Errorf("%w: %d requests and leases are under way", ErrLimit, leaseSlots)
+		}
+		r.offered, r.slot = a.lastLease, slot
+	}
+	return r.offered, r.slot, nil
+}
+
+func (r *Request) takeBack() {
+	a := r.agent
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if r.offered != 0 {
+		a.slots[r.slot].id.Store(0)
+		r.offered = 0
+	}
+}
+
 // writePulled lets the target copy out of this process's memory.
 func (r *Request) writePulled(s *session, again bool) error {
 	p := r.posting(howPull)
+	var err error
+	if p.lease, p.slot, err = r.offer(); err != nil {
+		return err
+	}
 	p.source = make([]Desc, len(r.pairs))
 	for i, x := range r.pairs {
 		g := r.t.Local.own[x.local.Region]
@@ -263,7 +294,7 @@ func (r *Request) writePulled(s *session, again bool) error {
 				p.shown = append(p.shown, shown)
 			}
 			p.source[i] = Desc{uint32(sourceShown + k), x.local.Off, x.local.Len}
-		} else if g.share >= 0 && s.mapShare {
+		} else if g.share >= 0 {
 			p.source[i] = Desc{1, g.share + x.local.Off, x.local.Len}
 		} else {
 			p.source[i] = Desc{0, int64(g.address()) + x.local.Off, x.local.Len}
@@ -320,9 +351,19 @@ func (r *Request) writeStream(s *session, again bool) error {
 				return r.ctx.Err()
 			}
 		}}
+	// Slices that are sent again are sent before this returns: afterwards the memory is the user's.
+	var resend sync.RWMutex
+	over := false
+	defer func() {
+		resend.Lock()
+		over = true
+		resend.Unlock()
+	}()
 	s.mu.Lock()
 	s.sends[r.num] = func(i int) {
-		if i >= 0 && int64(i)*sliceSize < r.total {
+		resend.RLock()
+		defer resend.RUnlock()
+		if !over && i >= 0 && int64(i)*sliceSize < r.total {
 			if err := send.one(r.ctx, streams[0], i); errors.Is(err, ErrLost) {
 				s.lose(err)
 			}

@@ -24,22 +24,24 @@ type Transfer struct {
 
 // Request is a transfer under way.
 type Request struct {
-	agent *Agent
-	peer  *Peer // nil if both sides are own
-	num   uint64
-	t     Transfer
-	pairs []pair
-	total int64
-	route *Route
-	began time.Time
-	limit time.Duration
-	ctx   context.Context // ends with the deadline
-	end   context.CancelCauseFunc
-	done  chan struct{}
-	lease *hold       // of a read over streams, from its first attempt on
-	bye   func()      // what the peer is told once the request is over; nil for nothing
-	begun atomic.Bool // somebody does it
-	brief bool        // it takes so little time that whoever waits for it does it
+	agent   *Agent
+	peer    *Peer // nil if both sides are own
+	num     uint64
+	t       Transfer
+	pairs   []pair
+	total   int64
+	route   *Route
+	began   time.Time
+	limit   time.Duration
+	ctx     context.Context // ends with the deadline
+	end     context.CancelCauseFunc
+	done    chan struct{}
+	lease   *hold       // of a read over streams, from its first attempt on
+	slot    int         // of a write that its target copies, in the table of leases
+	offered uint64      // what is in it; 0 for nothing
+	bye     func()      // what the peer is told once the request is over; nil for nothing
+	begun   atomic.Bool // somebody does it
+	brief   bool        // it takes so little time that whoever waits for it does it
 
 	mu    sync.Mutex
 	state State
@@ -266,6 +268,7 @@ func (r *Request) run() {
 	a.gate.join(r.t.Class)
 	err := r.move()
 	a.gate.leave(r.t.Class)
+	r.takeBack()
 	timer.Stop()
 	r.mu.Lock()
 	land := r.land

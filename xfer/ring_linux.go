@@ -162,6 +162,10 @@ func (r *ring) one(f *os.File, p []byte, off int64, write bool) (int32, error) {
 	r.array[slot] = slot
 	r.tail.Store(tail + 1)
 	err := r.enter(1, 0)
+	if err != nil { // the kernel has not taken it, and must not take it with the next one
+		r.tail.Store(tail)
+		delete(r.waiting, id)
+	}
 	r.mu.Unlock()
 	if err != nil {
 		return 0, err

@@ -26,7 +26,8 @@ type guest struct {
 	requests map[uint64]*incoming
 	over     map[uint64]*ending // requests that ended
 	low      uint64             // those below are over for the guest, too
-	timer    *time.Timer        // until its requests fail for want of a connection
+	timer    *time.Timer        // until its requests fail for want of a connection, then until it is forgotten
+	until    time.Time          // the last deadline of its requests
 	leases   map[*lease]struct{}
 }
 
@@ -37,8 +38,9 @@ type inbound struct {
 	control *conn
 	streams []*conn
 	share   *mapping // the guest's
-	imports imports  // the guest's memory of GPUs
-	pid     int      // of the guest, if its memory can be read
+	slots   *[leaseSlots]leaseSlot
+	imports imports // the guest's memory of GPUs
+	pid     int     // of the guest, if its memory can be read
 	lost    bool
 }
 
@@ -156,6 +158,10 @@ func (a *Agent) serveControl(c *conn, h *hello, f *frame) error {
 		file.Close()
 		if err == nil {
 			s.share = &mapping{mem: mem}
+			if s.slots, err = tableAt(mem, h.slots); err != nil {
+				s.share.drop()
+				return err
+			}
 			flags |= welcomeMapped
 		}
 	}
@@ -327,13 +333,30 @@ func (g *guest) expire(why error) {
 		return
 	}
 	g.failAll(fmt.Errorf("agent %s: %w: %w", g.id.Name, ErrLost, why), g.id.Name)
-	g.agent.mu.Lock()
 	g.mu.Lock()
-	if g.now == nil && len(g.requests) == 0 && g.agent.guests[g.id] == g && len(g.over) == 0 {
-		delete(g.agent.guests, g.id)
+	wait := max(remember, time.Until(g.until))
+	if len(g.over) == 0 {
+		wait = 0
+	}
+	if g.now == nil && g.agent.base.Err() == nil {
+		g.timer = time.AfterFunc(wait, g.drop)
 	}
 	g.mu.Unlock()
-	g.agent.mu.Unlock()
+}
+
+// remember is how long a guest that is gone is known: one that was stopped and comes back asks how its requests ended.
+const remember = time.Hour
+
+// drop forgets a guest that did not come back.
+func (g *guest) drop() {
+	a := g.agent
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.now == nil && len(g.requests) == 0 && a.guests[g.id] == g {
+		delete(a.guests, g.id)
+	}
 }
 
 // failAll fails what the guest has under way and takes back its leases.
@@ -348,6 +371,9 @@ func (g *guest) failAll(why error, who string) {
 		leases = append(leases, l)
 	}
 	g.leases = map[*lease]struct{}{}
+	if g.timer != nil {
+		g.timer.Stop()
+	}
 	g.mu.Unlock()
 	for _, in := range all {
 		in.fail(why, who)
@@ -424,8 +450,14 @@ func (g *guest) handle(s *inbound, f *frame) error {
 			_ = s.control.send(fStopped, f.call, 0, nil)
 		})
 	case fAgain:
-		if in := g.find(f.call); in != nil && in.again != nil {
-			g.agent.wg.Go(func() { in.again(int(f.number)) })
+		g.mu.Lock()
+		var again func(i int)
+		if in := g.requests[f.call]; in != nil {
+			again = in.again
+		}
+		g.mu.Unlock()
+		if again != nil {
+			g.agent.wg.Go(func() { again(int(f.number)) })
 		}
 	case fAsk:
 		return s.control.send(fBlob, f.call, 0, g.agent.Describe())

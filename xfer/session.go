@@ -63,11 +63,12 @@ func (s *session) welcome(raw net.Conn, f *frame) error {
 		switch {
 		case err != nil:
 			s.noShare = err.Error()
-		case slots+uint64(slotBytes) > uint64(len(mem)):
-			_ = shm.UnmapShare(mem)
-			return fmt.Errorf("its table of leases is at %d of %d bytes", slots, len(mem))
 		default:
-			s.share, s.slots = &mapping{mem: mem}, slotsOf(mem[slots:])
+			if s.slots, err = tableAt(mem, slots); err != nil {
+				_ = shm.UnmapShare(mem)
+				return err
+			}
+			s.share = &mapping{mem: mem}
 		}
 	}
 	if flags&welcomePrivate != 0 {
@@ -465,10 +466,7 @@ func (s *session) lease(ctx context.Context, l *List) (*hold, error) {
 		return nil, fmt.Errorf("agent %s: it answered a lease with a frame of kind %d", s.peer.id.Name, f.kind)
 	}
 	link := s.link
-	h := &hold{id: f.number, ttl: given, until: began.Add(given)}
-	if s.slots != nil && slot >= 0 {
-		h.slot = &s.slots[slot]
-	}
+	h := &hold{id: f.number, slot: slot, ttl: given, until: began.Add(given)}
 	h.renew = func(ctx context.Context) error {
 		s, err := link.get(ctx)
 		if err != nil {

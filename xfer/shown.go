@@ -127,6 +127,12 @@ func (m *imports) device(d *Device, s *Shown, n int64) (*Device, error) {
 
 // visible says why the source of a request cannot be copied by the GPU; nothing if it can.
 func (r *Request) visible(s *session) string {
+	switch {
+	case r.t.Op == Read && s.slots == nil:
+		return "its table of leases cannot be mapped: " + s.noShare
+	case r.t.Op == Write && !s.mapShare:
+		return "it could not map our table of leases"
+	}
 	var last uint32
 	for i, x := range r.pairs {
 		d := x.remote

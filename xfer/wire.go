@@ -203,7 +203,7 @@ func (r *reader) descs() []Desc {
 
 func (r *reader) bitmap() []uint64 {
 	n := r.num()
-	if r.err == nil && n*8 > uint64(len(r.b)) {
+	if r.err == nil && n > uint64(len(r.b)/8) {
 		r.err = errCut
 	}
 	if r.err != nil {
@@ -232,6 +232,7 @@ type hello struct {
 	stream  int // -1 for the control connection
 	flags   uint8
 	pid     int
+	slots   uint64 // where its table of leases lies in its share
 }
 
 const (
@@ -249,6 +250,7 @@ func (h *hello) put() []byte {
 	w.num(uint64(h.stream + 1))
 	w.num(uint64(h.flags))
 	w.num(uint64(h.pid))
+	w.num(h.slots)
 	return w
 }
 
@@ -262,6 +264,7 @@ func (h *hello) get(b []byte) error {
 	h.stream = int(r.num()) - 1
 	h.flags = uint8(r.num())
 	h.pid = int(r.num())
+	h.slots = r.num()
 	return r.end()
 }
 
@@ -304,7 +307,8 @@ type post struct {
 	how     uint8         // howStream, howPull or howTell
 	timeout time.Duration // that is left of its deadline
 	low     uint64        // requests below this number are over for the initiator
-	lease   uint64
+	lease   uint64        // of a read by streams; of howPull what is in the slot while the source stays as it is
+	slot    int           // of howPull, in the initiator's table of leases
 	total   int64
 	notice  []byte
 	tells   bool // there is a notice, perhaps of no bytes
@@ -333,6 +337,7 @@ func (p *post) put() []byte {
 	w.num(uint64(p.timeout))
 	w.num(p.low)
 	w.num(p.lease)
+	w.num(uint64(p.slot))
 	w.num(uint64(p.total))
 	if p.tells {
 		w.num(1)
@@ -356,7 +361,7 @@ func (p *post) get(b []byte) error {
 	r := reader{b: b}
 	p.op, p.class, p.how = Op(r.num()), Class(r.num()), uint8(r.num())
 	p.timeout = time.Duration(r.num())
-	p.low, p.lease, p.total = r.num(), r.num(), int64(r.num())
+	p.low, p.lease, p.slot, p.total = r.num(), r.num(), int(r.num()), int64(r.num())
 	p.tells = r.num() != 0
 	p.notice = append([]byte(nil), r.bytes(maxNotice)...)
 	p.caps = r.caps()
