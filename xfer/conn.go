@@ -88,7 +88,7 @@ func (c *conn) write(parts ...[]byte) error {
 }
 
 // portion is how much of a slice goes to the socket at once. The processor's cache still holds it when it is hashed.
-const portion = 128 << 10
+const portion = 256 << 10
 
 // putSlice writes a slice. A portion is hashed when it is on its way, so that the other end works meanwhile; the last one before, as the
 // checksum goes with it. The caller holds wmu.

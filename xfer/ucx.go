@@ -43,6 +43,10 @@ const noteSize = 64
 
 const noteRoom = noteSize - 4
 
+// ucxPatience is how long a peer may take to let go of a slice that was given up, and UCX after it: both together leave the other end
+// to be told within a second.
+const ucxPatience = 300 * time.Millisecond
+
 // overUCX lets the frames of a connection go over UCX from now on.
 func (c *conn) overUCX(ctx context.Context, rank int) error {
 	// What UCX must know of the other end goes over the connection.
@@ -61,7 +65,7 @@ func (c *conn) overUCX(ctx context.Context, rank int) error {
 		all[rank], all[1-rank] = mine, f.payload
 		return all, nil
 	}
-	end, err := ucx.Open(ctx, ucx.Config{Rank: rank, Size: 2, Gather: gather, Log: c.agent.cfg.Log})
+	end, err := ucx.Open(ctx, ucx.Config{Rank: rank, Size: 2, Gather: gather, Patience: ucxPatience, Log: c.agent.cfg.Log})
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrPath, err)
 	}

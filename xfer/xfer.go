@@ -259,7 +259,7 @@ const (
 	outage         = time.Second            // a lost connection may take so long to come back
 	cancelTime     = time.Second            // that Cancel waits for the other end
 
-	sliceSize   = 512 << 10 // on a socket: what has one checksum
+	sliceSize   = 1 << 20   // on a socket: what has one checksum
 	stepSize    = 256 << 10 // copied between two looks at the fence
 	maxDescs    = 1 << 20   // of a list
 	maxNotice   = 1 << 20

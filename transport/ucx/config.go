@@ -51,6 +51,10 @@ type Config struct {
 	// the same machine is noticed at once.
 	Alive time.Duration
 
+	// Patience is how long a peer may take to let go of a message that was given up; past it the connection with the peer is
+	// cut. 0 for a second.
+	Patience time.Duration
+
 	Log *slog.Logger // hears of messages that are not of this world; nil for silence
 }
 

@@ -32,6 +32,8 @@ type waiter struct {
 	fds     []unix.PollFd
 	watched []int // the ranks of fds, from the third on
 
+	patience time.Duration // Config.Patience
+
 	ending atomic.Bool
 	keeper sync.WaitGroup
 	stop   chan struct{}
@@ -232,7 +234,8 @@ func (w *waiter) keep() {
 	}
 }
 
-// patience is how long a peer may take to let go of memory that its user wants back. Past it the connection is cut.
+// patience is how long a peer may take to let go of memory that its user wants back, if the configuration does not say. Past it the
+// connection is cut, and UCX may take as long to let go by itself.
 const patience = time.Second
 
 // reclaim waits until UCX is done with memory that the caller wants back: for a moment, and past it by cutting the
@@ -246,7 +249,7 @@ func (w *waiter) reclaim(p *peer, s *slot) {
 			w.cut(p)
 			w.unlock()
 		}
-		end := time.Now().Add(patience)
+		end := time.Now().Add(w.patience)
 		gone := func() error {
 			if time.Now().After(end) {
 				return errGivenUp

@@ -3,6 +3,7 @@
 package ucx
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/binary"
@@ -184,6 +185,7 @@ func start(c Config) (*Endpoint, error) {
 	_, _ = rand.Read(secret[:])
 	l.world = binary.LittleEndian.Uint64(secret[:])
 	w := newWaiter(&inbox{links: l}, ranks)
+	w.patience = cmp.Or(c.Patience, patience)
 	worker.swept = w.sweep
 	e := &Endpoint{w: w, log: c.Log,
 		ports: &ports{waiter: w, open: map[portKey]*port{}, epochs: map[uint32]uint32{}, over: map[portKey]bool{}},
