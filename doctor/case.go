@@ -58,6 +58,8 @@ type Group struct {
 	LastEnqueued  int64 // -1 unknown
 	LastCompleted int64
 	HasStatus     bool
+
+	key string // groupKey of it: see newWorld
 }
 
 // Op is one operation of a rank.

@@ -82,6 +82,9 @@ type joined struct {
 	addr  map[string]string // address to host
 }
 
+// mostRanks is more than any job has.
+const mostRanks = 1 << 20
+
 func num(s string) int {
 	n, err := strconv.Atoi(s)
 	if err != nil {
@@ -159,6 +162,9 @@ func join(c *Case) *joined {
 			}
 		case "init_start", "init_done":
 			n, rank := num(l.F["n"]), num(l.F["rank"])
+			if n > mostRanks || rank >= n {
+				break // a line that is damaged
+			}
 			ptr := pk + l.F["comm"]
 			m := byPtr[ptr]
 			if m != nil && (l.Kind == "init_start" && (m.start != nil || m.done != nil) || l.Kind == "init_done" && m.done != nil || m.rank != rank || m.comm.n != n) {

@@ -2,7 +2,9 @@ package doctor
 
 import (
 	"cmp"
+	"encoding/binary"
 	"fmt"
+	"hash/fnv"
 	"maps"
 	"path"
 	"slices"
@@ -20,7 +22,19 @@ type world struct {
 	guess  map[int][]int // ranks of dumps that nothing tells apart, each with those that it may be
 }
 
-func groupKey(name string, ranks []int) string { return name + fmt.Sprint(ranks) }
+// groupKey tells groups apart whose names are the same. Of a large one it holds a digest of the members: dumps of a thousand ranks
+// name each a thousand.
+func groupKey(name string, ranks []int) string {
+	const shown = 64
+	if len(ranks) <= shown {
+		return name + fmt.Sprint(ranks)
+	}
+	h := fnv.New64a()
+	for _, r := range ranks {
+		h.Write(binary.LittleEndian.AppendUint64(nil, uint64(r)))
+	}
+	return fmt.Sprintf("%s%d and %d more, %x", name, ranks[:shown], len(ranks)-shown, h.Sum64())
+}
 
 // worlds sorts dumps into jobs and finds out whose each dump is.
 func worlds(dumps []Dump) []*world {
@@ -223,13 +237,13 @@ func newWorld(list []*Dump) *world {
 	for _, r := range w.ranks() {
 		for i := range w.dumps[r].Groups {
 			g := &w.dumps[r].Groups[i]
+			g.key = groupKey(g.Name, g.Ranks)
 			if len(g.Ranks) == 0 {
 				continue
 			}
-			k := groupKey(g.Name, g.Ranks)
-			if w.groups[k] == nil {
-				w.groups[k] = g
-				w.keys = append(w.keys, k)
+			if w.groups[g.key] == nil {
+				w.groups[g.key] = g
+				w.keys = append(w.keys, g.key)
 			}
 			for _, m := range g.Ranks {
 				w.size = max(w.size, m+1)
@@ -329,7 +343,7 @@ func (w *world) view(r int) *view {
 		if g.HasStatus && g.LastEnqueued >= 0 {
 			s.enqueued, s.known = g.LastEnqueued, true
 		}
-		v.coll[groupKey(g.Name, g.Ranks)] = s
+		v.coll[g.key] = s
 	}
 	ops := make([]*Op, len(d.Entries))
 	for i := range d.Entries {
@@ -390,12 +404,11 @@ func (w *world) keyOf(d *Dump, o *Op) string {
 		if g.Name != o.Group {
 			continue
 		}
-		k := groupKey(g.Name, g.Ranks)
 		if g.ID >= 0 && g.ID == o.GroupID {
-			return k
+			return g.key
 		}
 		if found == "" {
-			found = k
+			found = g.key
 		}
 	}
 	if found == "" {

@@ -531,7 +531,7 @@ func taskList(text string) []int {
 		if many {
 			hi, _ = strconv.Atoi(b)
 		}
-		if err != nil || hi < lo || hi-lo > 1<<17 {
+		if err != nil || lo < 0 || hi < lo || hi > 1<<20 {
 			continue
 		}
 		for i := lo; i <= hi; i++ {
