@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/weft-fabric/weft/comm/device"
+	"github.com/weft-fabric/weft/launch"
 	"github.com/weft-fabric/weft/reduce"
 	"github.com/weft-fabric/weft/sched"
 	"github.com/weft-fabric/weft/sched/algo"
@@ -85,8 +86,8 @@ func (c *Config) Sizes() []int64 {
 // Complete checks what was asked for and finds the program.
 func (c *Config) Complete() error {
 	switch {
-	case c.Ranks < 1:
-		return fmt.Errorf("%d ranks; want at least 1", c.Ranks)
+	case c.Ranks < 1 || c.Ranks > launch.MaxRanks:
+		return fmt.Errorf("%d ranks; want 1 to %d", c.Ranks, launch.MaxRanks)
 	case c.MinBytes < 0 || c.MaxBytes < c.MinBytes:
 		return fmt.Errorf("sizes from %d to %d bytes; want -b at most -e, and neither below 0", c.MinBytes, c.MaxBytes)
 	case c.StepBytes < 0 || c.StepBytes == 0 && !(c.StepFactor > 1):

@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/weft-fabric/weft/bench"
+	"github.com/weft-fabric/weft/launch"
 	"github.com/weft-fabric/weft/unit"
 )
 
@@ -127,8 +128,8 @@ func (f *benchFlags) runCompare(cmd *cobra.Command, args []string) (err error) {
 func counts(list string) (all []int, err error) {
 	for _, s := range strings.Split(list, ",") {
 		n, err := strconv.Atoi(s)
-		if err != nil || n < 1 {
-			return nil, fmt.Errorf("-n %q: want numbers of ranks, like 2,4,8", s)
+		if err != nil || n < 1 || n > launch.MaxRanks {
+			return nil, fmt.Errorf("-n %q: want numbers of ranks, like 2,4,8, up to %d", s, launch.MaxRanks)
 		}
 		all = append(all, n)
 	}
@@ -157,8 +158,8 @@ func (f *benchFlags) layouts(cmd *cobra.Command) (list []layout, err error) {
 	}
 	for _, s := range strings.Split(f.spaces, ",") {
 		l := layout{Wiring: bench.Wiring{Rails: f.rails, Rate: rate.Bytes()}}
-		if _, err := fmt.Sscanf(s+" ", "%dx%d ", &l.Hosts, &l.Ranks); err != nil || l.Hosts < 2 || l.Hosts > 200 || l.Ranks < 1 {
-			return nil, fmt.Errorf("--namespaces %q: want HOSTSxRANKS such as 2x4: at least 2 hosts, with at least one rank each", s)
+		if _, err := fmt.Sscanf(s+" ", "%dx%d ", &l.Hosts, &l.Ranks); err != nil || l.Hosts < 2 || l.Hosts > 200 || l.Ranks < 1 || l.Hosts*l.Ranks > launch.MaxRanks {
+			return nil, fmt.Errorf("--namespaces %q: want HOSTSxRANKS such as 2x4: 2 to 200 hosts, with at least one rank each, %d ranks in all", s, launch.MaxRanks)
 		}
 		list = append(list, l)
 	}
