@@ -256,6 +256,7 @@ func Best(g *topo.Graph, op sched.Collective, n int, size unit.Bytes, o Options,
 	if err != nil {
 		return nil, err
 	}
+	net.quick = true
 	s := &search{g: g, net: net, op: op, n: n, size: size, wish: wish, found: &Found{}}
 	if (len(o.Fail) > 0 || len(o.Slow) > 0) && n > many {
 		whole := o
@@ -273,6 +274,8 @@ func Best(g *topo.Graph, op sched.Collective, n int, size unit.Bytes, o Options,
 	})
 	f := s.found
 	var failed error
+	var large *candidate // of those that have too many actions to simulate, the one with the fewest
+	fewestActions := manyError(math.MaxInt64)
 	for _, c := range list {
 		t := Tried{Algo: c.name(), Why: leftOut(c.a, g, op, n, wish)}
 		if t.Why == "" && f.Result != nil && f.Result.Time <= floor && !adds(c.a.Name) {
@@ -281,17 +284,33 @@ func Best(g *topo.Graph, op sched.Collective, n int, size unit.Bytes, o Options,
 		if t.Why == "" {
 			p, res, err := s.try(c)
 			var slower slowerError
+			var many manyError
 			switch {
 			case err == nil:
 				f.Algo, f.Program, f.Result, t.Time = c.name(), p, res, res.Time
 			case errors.Is(err, ErrLate):
 			case errors.Is(err, errProgram), errors.As(err, &slower):
 				t.Why = err.Error()
+			case errors.As(err, &many):
+				t.Why = fmt.Sprintf("%v; --algo %s does", err, c.name())
+				if many < fewestActions {
+					large, fewestActions = &c, many
+				}
 			default:
 				t.Why, failed = err.Error(), err
 			}
 		}
 		f.Tried = append(f.Tried, t)
+	}
+	if f.Program == nil && large != nil { // an answer that takes long is better than none
+		net.quick = false
+		p, res, err := s.try(*large)
+		if err != nil {
+			return nil, err
+		}
+		f.Algo, f.Program, f.Result = large.name(), p, res
+		at := slices.IndexFunc(f.Tried, func(t Tried) bool { return t.Algo == f.Algo })
+		f.Tried[at].Time, f.Tried[at].Why = res.Time, ""
 	}
 	f.synthesise(g, op, n, size, o, wish)
 	if f.Actions = net.work; s.healthy != nil {
@@ -313,6 +332,13 @@ var errProgram = errors.New("no program")
 type slowerError string
 
 func (e slowerError) Error() string { return string(e) }
+
+// manyError is a number of actions that a bad part makes too many, as no two ranks do the same.
+type manyError int64
+
+func (e manyError) Error() string {
+	return fmt.Sprintf("it has %d million actions, too many to simulate where a bad part makes all ranks differ", int64(e)>>20)
+}
 
 // search is what Best has found so far, and on what.
 type search struct {
@@ -338,6 +364,11 @@ func (s *search) try(c candidate) (*sched.Program, *Result, error) {
 	if err != nil {
 		return nil, nil, err
 	}
+	if s.healthy != nil && c.a.Name == "hierarchical" {
+		j.Fewer = &Fewer{Grain: Domain(s.g, s.n), Doubles: c.outer != "" && c.outer != "ring", Program: func(ranks int) (*sched.Program, error) {
+			return wish.Program(c.a, s.g, s.op, ranks, s.size, s.net.o.Catalog)
+		}}
+	}
 	deadline := unit.Time(0)
 	if best := s.found.Result; best != nil {
 		deadline = best.Time - 1
@@ -350,12 +381,13 @@ func (s *search) try(c candidate) (*sched.Program, *Result, error) {
 		}
 		// Switches that add, and one bad part, make all ranks different, which takes long to
 		// simulate. Without a bad part they are alike.
-		if work := j.actions(); work > maxBroken && (s.healthy != nil || p.Switches > 0) {
-			why := "where switches add and ranks are not folded"
-			if s.healthy != nil {
-				why = "where a bad part makes all ranks differ"
+		if work := j.actions(); j.Fewer == nil {
+			switch {
+			case s.healthy != nil && work > maxQuick:
+				return nil, nil, manyError(work)
+			case p.Switches > 0 && work > maxBroken:
+				return nil, nil, slowerError(fmt.Sprintf("it has %d million actions, too many to simulate where switches add and ranks are not folded; --algo %s does", work>>20, c.name()))
 			}
-			return nil, nil, slowerError(fmt.Sprintf("it has %d million actions, too many to simulate %s; --algo %s does", work>>20, why, c.name()))
 		}
 		if p.Switches > 0 && s.n > vast {
 			few := s.n / 16

@@ -32,6 +32,7 @@ type network struct {
 	g      *topo.Graph
 	whole  *topo.Graph // without bad parts; nil if there are none
 	o      Options
+	quick  bool                    // rather give up with a manyError than simulate very many actions around a bad part
 	reach  []float64               // by class: efficiency
 	slow   map[topo.LinkID]float64 // links that are slower than their class
 	lame   map[topo.NodeID]float64 // GPUs that are

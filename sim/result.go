@@ -24,8 +24,9 @@ type Result struct {
 	Seed     uint64
 	Trace    *Trace // nil unless asked for
 
-	// Shortened means that rings were simulated at shorter lengths and their times carried on along a
-	// straight line; Links and Tiers then tell of the longest of these.
+	// Shortened means that a job was simulated with three smaller numbers of ranks around a bad part, and its time carried on
+	// to all of them: within one part in 10,000 for rings, within 1% for what Best tries. Links and Tiers then
+	// tell of the largest of these.
 	Shortened bool
 
 	w    *world

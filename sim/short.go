@@ -19,8 +19,33 @@ import (
 // maxWhole is the number of actions up to which a ring around a bad part is simulated as it is.
 const maxWhole = 1 << 23
 
-// maxBend is how far the slopes between three lengths may lie apart for a line, as a fraction.
-const maxBend = 1e-4
+// maxQuick is maxWhole where Best tries many algorithms.
+const maxQuick = 1 << 21
+
+// maxBend is how far the slopes between three lengths may lie apart for a line, as a fraction; roughBend where Best looks for
+// the fastest of many, and copies of a pattern that share links make the slopes waver.
+const (
+	maxBend   = 1e-4
+	roughBend = 1e-2
+)
+
+// most is the number of actions up to which jobs around a bad part are simulated with all their ranks.
+func (n *network) most() int64 {
+	switch {
+	case n.o.shorten:
+		return 0
+	case n.quick:
+		return maxQuick
+	}
+	return maxWhole
+}
+
+func (n *network) bend() float64 {
+	if n.quick {
+		return roughBend
+	}
+	return maxBend
+}
 
 // short gives the result of rings that are too long to simulate around a bad part; nil if it cannot.
 func (w *world) short(jobs []Job, deadline unit.Time) (*Result, error) {
@@ -29,18 +54,26 @@ func (w *world) short(jobs []Job, deadline unit.Time) (*Result, error) {
 		return nil, nil
 	}
 	ranks, work := jobs[0].Program.Ranks, int64(0)
+	grain := 1
 	for _, j := range jobs {
-		if j.Fewer == nil || j.Program.Ranks != ranks || j.Program.Switches > 0 {
+		if j.Fewer == nil || j.Fewer.Doubles || j.Program.Ranks != ranks || j.Program.Switches > 0 {
 			return nil, nil
 		}
+		grain = max(grain, j.Fewer.Grain)
 		work += j.actions()
 	}
-	if work <= maxWhole && !n.o.shorten {
+	if work <= n.most() {
 		return nil, nil
 	}
 	period, err := n.healthyPeriod(w.runs)
 	if err != nil || period == 0 {
 		return nil, err
+	}
+	for one := period; period%grain != 0; {
+		period += one
+	}
+	if ranks%period != 0 {
+		return nil, nil
 	}
 	blocks, special := w.blocks(ranks, period)
 	count := 0
@@ -50,22 +83,31 @@ func (w *world) short(jobs []Job, deadline unit.Time) (*Result, error) {
 		}
 	}
 	healthy := blocks - count
-	for base := max(2, 256/period); 2*(count+3*base) <= blocks; base *= 2 {
+	base := max(2, 256/period)
+	if grain > 1 { // the ranks of a block are many, and have copies of a pattern
+		base = max(1, 16*grain/period)
+	}
+	for ; 2*(count+3*base) <= blocks; base *= 2 {
 		var at [3]*Result
 		for i := range at {
 			if at[i], err = n.shortened(jobs, special, period, (i+1)*base); err != nil {
 				return nil, err
 			}
 		}
-		if r := extend(at, jobs, float64(healthy-3*base)/float64(base)); r != nil {
+		if r := extend(at, jobs, float64(healthy-3*base)/float64(base), n.bend()); r != nil {
 			r.Seed = n.o.Seed
-			if deadline > 0 && r.Time > deadline {
-				return nil, ErrLate
-			}
-			return r, nil
+			return r.by(deadline, nil)
 		}
 	}
 	return nil, nil
+}
+
+// by turns a result after the deadline, if there is one, into ErrLate.
+func (r *Result) by(deadline unit.Time, err error) (*Result, error) {
+	if r != nil && deadline > 0 && r.Time > deadline {
+		return nil, ErrLate
+	}
+	return r, err
 }
 
 // healthyPeriod is the number of ranks after which rings repeat on the network without bad parts; 0 if they do not.
@@ -139,7 +181,7 @@ func (n *network) shortened(jobs []Job, special []bool, period, others int) (*Re
 			}
 			place = append(place, j.Place[b*period:(b+1)*period]...)
 		}
-		p, err := j.Fewer(len(place))
+		p, err := j.Fewer.Program(len(place))
 		if err != nil {
 			return nil, err
 		}
@@ -150,11 +192,11 @@ func (n *network) shortened(jobs []Job, special []bool, period, others int) (*Re
 }
 
 // extend carries three results on along their line, times as far as the way from the second to the third; nil if
-// they are on none.
-func extend(at [3]*Result, jobs []Job, times float64) *Result {
+// they are on none, which may bend a little.
+func extend(at [3]*Result, jobs []Job, times, bend float64) *Result {
 	on := func(a, b, c unit.Time) (unit.Time, bool) {
 		first, second := float64(b-a), float64(c-b)
-		return c + unit.Time(second*times+.5), second >= 0 && max(first-second, second-first) <= maxBend*max(second, 1)
+		return c + unit.Time(second*times+.5), second >= 0 && max(first-second, second-first) <= bend*max(second, 1)
 	}
 	last := at[2]
 	r := *last

@@ -40,7 +40,7 @@ func TestShortRings(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		jobs := []Job{{Program: p, Size: c.size, Place: set, Fewer: build}}
+		jobs := []Job{{Program: p, Size: c.size, Place: set, Fewer: &Fewer{Program: build}}}
 		whole, err := Run(g, jobs, c.o)
 		if err != nil {
 			t.Fatal(err)

@@ -36,9 +36,10 @@
 // takes half a second so, on 16,384 less than a tenth (BenchmarkSim).
 //
 // What folds little: one slow or dead part among very many ranks makes them all
-// different, and hashed collisions do the same; then every rank is simulated. Best
-// then leaves out what is slower even without the fault, and what takes very many
-// actions, and says so.
+// different, and hashed collisions do the same; then every rank is simulated. Very
+// many ranks around a bad part are simulated with fewer of them, and their time is
+// carried on (Fewer). Best leaves out what is slower even without the fault, and
+// what takes very many actions, and says so.
 package sim
 
 import (
@@ -111,9 +112,15 @@ type Job struct {
 	Place   []topo.NodeID // where each rank is; nil means DefaultPlace
 	Start   unit.Time     // when its ranks begin
 
-	// Fewer, if set, gives the same algorithm for fewer ranks. A ring around a bad part that is too
-	// long to simulate is simulated with it at three shorter lengths; see Result.Shortened.
-	Fewer func(ranks int) (*sched.Program, error)
+	Fewer *Fewer // nil if it is simulated with all its ranks, however many
+}
+
+// Fewer gives the same algorithm for fewer ranks. A job around a bad part that takes too long to simulate is simulated
+// with it at three smaller numbers of ranks; see Result.Shortened.
+type Fewer struct {
+	Program func(ranks int) (*sched.Program, error)
+	Grain   int  // the ranks of a domain: Program takes multiples of it; 0 for any number
+	Doubles bool // its steps grow with the logarithm of the ranks; otherwise with their number
 }
 
 // maxSize is the largest collective that is simulated: 1 PiB less a byte would
@@ -168,6 +175,12 @@ func networkOf(g *topo.Graph, o Options) (*network, error) {
 // after another, and finds the routes that they share once.
 func (n *network) run(jobs []Job, deadline unit.Time) (*Result, error) {
 	n.o.Deadline = deadline
+	if j := jobs[0]; len(jobs) == 1 && j.Fewer != nil && j.Fewer.Doubles && n.whole != nil && !n.o.Unfolded && n.o.Trace == 0 && j.actions() > n.most() {
+		if r, err := n.doubled(j); r != nil || err != nil {
+			return r.by(deadline, err)
+		}
+		n.o.Deadline = deadline
+	}
 	w, err := newWorld(n, jobs, n.o)
 	if err != nil {
 		return nil, err
@@ -177,6 +190,11 @@ func (n *network) run(jobs []Job, deadline unit.Time) (*Result, error) {
 	}
 	if r, err := w.short(jobs, deadline); r != nil || err != nil {
 		return r, err
+	}
+	if n.quick && w.sym == nil && n.whole != nil {
+		if work := jobs[0].actions(); work > maxBroken {
+			return nil, manyError(work)
+		}
 	}
 	err = w.run()
 	n.work += w.actions - w.folded

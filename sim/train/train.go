@@ -96,7 +96,7 @@ func Step(g *topo.Graph, q plan.Question, jobs int, mixed bool, hostGPUs int, o 
 					if err != nil {
 						return nil, err
 					}
-					all = append(all, sim.Job{Program: p, Size: size, Place: place, Fewer: func(ranks int) (*sched.Program, error) { return build(set[:ranks]) }})
+					all = append(all, sim.Job{Program: p, Size: size, Place: place, Fewer: &sim.Fewer{Program: func(ranks int) (*sched.Program, error) { return build(set[:ranks]) }}})
 					owner = append(owner, job)
 				}
 				if job+stage+t == 0 {
