@@ -569,18 +569,35 @@ func (s *stream) swap(o *outbound, b []byte) {
 func (s *stream) abandon() {
 	s.rmu.Lock()
 	defer s.rmu.Unlock()
-	c := &s.cur
-	if !c.on || c.slot == nil {
-		return
+	if c := &s.cur; c.on && c.slot != nil {
+		s.release()
+		c.on = false
 	}
-	x, part, p := c.slot, c.part, c.slot.port
-	if c.mode == modeTake && c.into != nil {
+}
+
+// spare ends the reading of pieces that came over other streams meanwhile: the link of a stream may be dead, and the
+// message would wait until that is known.
+func (pr *peer) spare() {
+	for _, s := range pr.any() {
+		s.rmu.Lock()
+		if c := &s.cur; c.on && c.slot != nil && c.h.Piece > 0 && pr.have(c.h.Piece) {
+			s.release()
+		}
+		s.rmu.Unlock()
+	}
+}
+
+// release lets go of the message whose piece is being read, and lets the rest of the piece go nowhere; the caller holds rmu.
+func (s *stream) release() {
+	c := &s.cur
+	x, part, mode, p := c.slot, c.part, c.mode, c.slot.port
+	if mode == modeTake && c.into != nil {
 		takes.Put(c.into)
 	}
-	c.on, c.slot, c.part, c.into, c.all = false, nil, nil, nil, nil
+	c.slot, c.part, c.into, c.all, c.mode = nil, nil, nil, nil, modeDrop
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.let(x, part, c.mode, c.gave)
+	p.let(x, part, mode, c.gave)
 }
 
 // let ends a piece that does not count, of which some bytes may have been handed out; the caller holds mu.
@@ -603,26 +620,44 @@ func (p *port) let(x *slot, part []byte, mode uint8, gave int) {
 	p.settle(x)
 }
 
-// deliver waits until peers with several streams have acknowledged everything,
-// while paths may still be changed, but not past the deadline.
-func (e *Endpoint) deliver(deadline time.Time) {
+// deliver waits until peers whose pieces are numbered have acknowledged everything, and have heard what this rank acknowledges. A
+// peer that is reached has so much time for it, all together; one that no link reaches has its outage.
+func (e *Endpoint) deliver(left time.Duration) {
+	var waits []*peer
 	for _, pr := range e.peers {
-		asked := false
-		for pr.numbered && pr.alive() == nil && !pr.bye.Load() && time.Now().Before(deadline) {
-			pr.mu.Lock()
-			left := len(pr.carrier.window)
-			pr.mu.Unlock()
-			if left == 0 {
-				break
-			}
-			if !asked {
-				asked = true
-				pr.control(&outbound{h: frame.Header{Kind: frame.Ack, Flags: frame.FlagAck}})
-			}
+		if pr.numbered && pr.alive() == nil && !pr.bye.Load() && (len(pr.all()) > 0 || pr.owes()) {
+			pr.control(&outbound{h: frame.Header{Kind: frame.Ack, Flags: frame.FlagAck}})
+			waits = append(waits, pr)
+		}
+	}
+	for _, pr := range waits {
+		for last := time.Now(); pr.alive() == nil && !pr.bye.Load() && pr.owes() && left > 0; {
 			for _, s := range pr.all() {
 				s.arm()
 			}
 			time.Sleep(100 * time.Microsecond)
+			now := time.Now()
+			if pr.answers() {
+				left -= now.Sub(last)
+			}
+			last = now
 		}
 	}
+}
+
+// owes says whether pieces are not acknowledged.
+func (pr *peer) owes() bool {
+	pr.mu.Lock()
+	defer pr.mu.Unlock()
+	return len(pr.carrier.window) > 0
+}
+
+// answers says whether a stream's packets are answered.
+func (pr *peer) answers() bool {
+	for _, s := range pr.all() {
+		if !s.lost.Load() && s.unanswered() == 0 {
+			return true
+		}
+	}
+	return false
 }

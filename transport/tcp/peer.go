@@ -4,6 +4,7 @@ package tcp
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -56,6 +57,13 @@ func (pr *peer) all() []*stream {
 		return *p
 	}
 	return nil
+}
+
+// any are the streams with the peer, and those that are lost and may still be read by somebody.
+func (pr *peer) any() []*stream {
+	pr.mu.Lock()
+	defer pr.mu.Unlock()
+	return slices.Concat(pr.all(), pr.left)
 }
 
 // alive is nil, or why the peer cannot be reached.

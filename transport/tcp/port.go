@@ -336,7 +336,7 @@ func (p *port) detach() {
 
 // letGo ends the reading of a port's messages that nobody wants any more.
 func (pr *peer) letGo(p *port) {
-	for _, s := range pr.all() {
+	for _, s := range pr.any() {
 		s.rmu.Lock()
 		if x := s.cur.slot; x != nil && x.port == p && x.isDead() {
 			s.forget()

@@ -3,7 +3,10 @@
 package tcp
 
 import (
+	"bytes"
 	"context"
+	"errors"
+	"io"
 	"net"
 	"net/netip"
 	"sync"
@@ -21,6 +24,10 @@ type relay struct {
 	to     atomic.Value
 	change atomic.Int32 // bytes to change, one in each of the next reads
 	wg     sync.WaitGroup
+
+	dead  int           // the number of the connection, from 1 on, whose listener is not heard any more after some bytes, nor its end; 0 for none
+	quiet chan struct{} // closed when that is so
+	over  chan struct{} // closed when the test is
 }
 
 func newRelay(t *testing.T) *relay {
@@ -28,9 +35,9 @@ func newRelay(t *testing.T) *relay {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &relay{ln: ln}
+	r := &relay{ln: ln, quiet: make(chan struct{}), over: make(chan struct{})}
 	r.wg.Go(func() {
-		for {
+		for n := 1; ; n++ {
 			a, err := ln.Accept()
 			if err != nil {
 				return
@@ -40,12 +47,27 @@ func newRelay(t *testing.T) *relay {
 				a.Close()
 				continue
 			}
+			if n == r.dead {
+				ln.Close() // nor can it be made again
+				r.wg.Go(func() { r.die(b, a) })
+				r.wg.Go(func() { _, _ = io.Copy(b, a) })
+				continue
+			}
 			r.wg.Go(func() { r.pass(a, b) })
 			r.wg.Go(func() { r.pass(b, a) })
 		}
 	})
-	t.Cleanup(func() { ln.Close(); r.wg.Wait() })
+	t.Cleanup(func() { close(r.over); ln.Close(); r.wg.Wait() })
 	return r
+}
+
+// die passes on what comes first, and nothing more: the connection goes on, as over a link that is cut.
+func (r *relay) die(from, to net.Conn) {
+	defer from.Close()
+	defer to.Close()
+	_, _ = io.CopyN(to, from, 100_000)
+	close(r.quiet)
+	<-r.over
 }
 
 func (r *relay) pass(from, to net.Conn) {
@@ -113,5 +135,48 @@ func TestRelay(t *testing.T) {
 				t.Errorf("%v", err)
 			}
 		})
+	}
+}
+
+// A piece that was half read when its link died comes again over another stream: then its message is there, though the
+// receiver does not know yet that the link is dead.
+func TestLinkDiesWithinAPiece(t *testing.T) {
+	r := newRelay(t)
+	r.dead = 2
+	es := endpoints(t, 2, func(c *Config) {
+		c.Streams = 2
+		if c.Rank == 1 { // it dials
+			c.Gather = r.between(t, c.Gather, 1)
+		}
+	})
+	var ports [2]*port
+	for i, e := range es {
+		p, err := e.Port(transport.Group{ID: 1, Epoch: 1, Members: []int{0, 1}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ports[i] = p.(*port)
+		ports[i].begin(1)
+	}
+	out, in := make([]byte, 4<<20), make([]byte, 4<<20)
+	fillRandom(out, 1)
+	got, sent := ports[1].awaits(t, in), make(chan error, 1)
+	go func() { sent <- ports[0].Send(1, 0, out) }()
+	<-r.quiet
+	for _, s := range es[0].peers[1].all() {
+		if s.number == 1 {
+			s.fail(errors.New("2 packets in a row without an answer"))
+		}
+	}
+	for what, c := range map[string]<-chan error{"sent": sent, "received": got} {
+		if err := <-c; err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	if !bytes.Equal(in, out) {
+		t.Error("another message came")
+	}
+	if total(es[0], "pieces.resent") == 0 {
+		t.Error("nothing was sent again")
 	}
 }

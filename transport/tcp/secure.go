@@ -51,22 +51,20 @@ func (s *stream) feed(b []byte) error {
 	return nil
 }
 
-// writeSecure writes what is queued.
+// writeSecure writes what is queued, from a copy: a peer that is stopped holds up the connection for as long as it likes,
+// and the memory of a message that is not wanted any more is its caller's again all the same.
 func (s *stream) writeSecure() {
+	var b []byte
 	for {
 		<-s.kick
 		s.wmu.Lock()
 		for s.first < len(s.queue) && !s.lost.Load() {
 			o := s.queue[s.first]
 			s.start(o)
-			s.writing = true
+			b = append(append(b[:0], s.wbuf[:frame.HeaderSize]...), o.b[:o.want]...)
 			s.wmu.Unlock()
-			_, err := s.conn.Write(s.wbuf[:frame.HeaderSize])
-			if err == nil && o.want > 0 {
-				_, err = s.conn.Write(o.b[:o.want])
-			}
+			_, err := s.conn.Write(b)
 			s.wmu.Lock()
-			s.writing = false
 			if err != nil {
 				s.wmu.Unlock()
 				if err != io.ErrClosedPipe {
@@ -74,7 +72,9 @@ func (s *stream) writeSecure() {
 				}
 				return
 			}
-			s.sent(o, frame.HeaderSize+o.want)
+			if s.first < len(s.queue) && s.queue[s.first] == o { // it was not taken back meanwhile
+				s.sent(o, len(b))
+			}
 		}
 		lost := s.lost.Load()
 		s.wmu.Unlock()

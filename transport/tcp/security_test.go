@@ -240,8 +240,9 @@ func TestNoToken(t *testing.T) {
 	}
 }
 
-// TestTLS runs over encrypted streams, with and without numbered pieces.
-func TestTLS(t *testing.T) {
+// certificates are what both ends of a test show.
+func certificates(t *testing.T) *tls.Config {
+	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)
@@ -261,11 +262,60 @@ func TestTLS(t *testing.T) {
 	}
 	pool := x509.NewCertPool()
 	pool.AddCert(leaf)
-	conf := &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}, RootCAs: pool}
+	return &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}, RootCAs: pool}
+}
+
+// TestTLS runs over encrypted streams, with and without numbered pieces.
+func TestTLS(t *testing.T) {
+	conf := certificates(t)
 	for _, streams := range []int{1, 3} {
 		es := endpoints(t, 2, func(c *Config) { c.TLS, c.Streams = conf, streams })
 		if err := exchange(es, 1, []int{0, 8, 5000, 70_000, 3 << 20, 1}, nil); err != nil {
 			t.Errorf("%d streams: %v", streams, err)
+		}
+		closeAll(es)
+	}
+}
+
+// A call ends in time although its peer's process is stopped and takes nothing out of an encrypted stream; the memory is the
+// sender's again, and what was begun goes on when the process does.
+func TestTLSStopped(t *testing.T) {
+	conf := certificates(t)
+	for _, streams := range []int{1, 2} {
+		es := endpoints(t, 2, func(c *Config) { c.TLS, c.Streams = conf, streams })
+		p, err := es[0].Port(transport.Group{ID: 1, Epoch: 1, Members: []int{0, 1}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var held []*stream
+		for _, s := range es[1].peers[0].all() { // nobody gets further there
+			s.rmu.Lock()
+			held = append(held, s)
+		}
+		late := errors.New("time limit")
+		end := time.Now().Add(100 * time.Millisecond)
+		p.Begin(transport.Call{Epoch: 1, Comm: 1, Seq: 1}, func() error {
+			if time.Now().After(end) {
+				return late
+			}
+			return nil
+		})
+		done := make(chan error, 1)
+		b := make([]byte, 64<<20)
+		go func() { done <- p.Send(1, 0, b) }()
+		select {
+		case err := <-done:
+			if !errors.Is(err, late) {
+				t.Errorf("%d streams: %v", streams, err)
+			}
+		case <-time.After(20 * time.Second):
+			t.Errorf("%d streams: the call goes on 20 s after its time limit", streams)
+		}
+		for _, s := range held {
+			s.rmu.Unlock()
+		}
+		if err := exchange(es, 2, []int{8, 70_000, 3 << 20}, nil); err != nil {
+			t.Errorf("%d streams, afterwards: %v", streams, err)
 		}
 		closeAll(es)
 	}

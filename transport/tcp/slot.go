@@ -391,6 +391,10 @@ func (p *port) arrived(s *slot, h *frame.Header, mode uint8, b []byte) bool {
 	s.came = true
 	whole := s.got == s.total
 	p.settle(s)
+	if whole && s.busy > 0 && !s.done.Load() {
+		// What is still being read came over another stream meanwhile.
+		p.e.later(p.e.peers[s.from].spare)
+	}
 	return whole
 }
 

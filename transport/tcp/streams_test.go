@@ -356,3 +356,38 @@ func TestComesAgain(t *testing.T) {
 		t.Error("operation 3 goes on")
 	}
 }
+
+// The memory of a message whose sender is gone is its receiver's again only when nobody can write there any more, also not
+// somebody who had begun to read a stream before it was lost.
+func TestMemoryOfALostStream(t *testing.T) {
+	es, ports := pair(t)
+	in := make([]byte, 1<<20)
+	p, pr := ports[1], es[1].peers[0]
+	p.begin(1)
+	done := p.awaits(t, in)
+	s := pr.all()[0]
+	s.rmu.Lock() // somebody reads
+	p.mu.Lock()
+	x := p.ways[0][0].slots[p.ways[0][0].head]
+	x.busy++
+	p.mu.Unlock()
+	s.cur = inbound{on: true, mode: modeDirect, slot: x, into: in, all: in, left: len(in), h: frame.Header{Kind: frame.Data, Length: len(in), Total: uint64(len(in)), Piece: 1}}
+	go s.fail(io.EOF)
+	until := patience()
+	for len(pr.all()) > 1 {
+		if err := until(); err != nil {
+			t.Fatal(err)
+		}
+		wait.Yield()
+	}
+	pr.vanish("it is gone, as this test says")
+	select {
+	case err := <-done:
+		t.Errorf("the message ended while a stream was read into its memory: %v", err)
+	case <-time.After(50 * time.Millisecond):
+	}
+	s.rmu.Unlock()
+	if g, ok := errors.AsType[*transport.Gone](<-done); !ok {
+		t.Error(g)
+	}
+}

@@ -284,12 +284,12 @@ func (e *Endpoint) Counters() []transport.Counter {
 const closeTime = time.Second
 
 // Close ends the endpoint. What was sent is still delivered to peers that take
-// it within a second; they then find this rank gone.
+// it within a second, or when the link with them is back, if it is within the time of an outage; they then find this rank gone.
 func (e *Endpoint) Close() error {
 	if e.closing.Swap(true) {
 		return nil
 	}
-	e.deliver(time.Now().Add(closeTime))
+	e.deliver(closeTime)
 	e.closed.Store(true)
 	e.pmu.Lock()
 	var ports []*port
