@@ -324,3 +324,50 @@ func TestLinkSettings(t *testing.T) {
 		}
 	}
 }
+
+func init() { bodies["parting"] = (*kid).parting }
+
+// parting is the end of a job: rank 0 sends a last message and leaves, rank 1 receives it.
+func (k *kid) parting() error {
+	ctx, x := context.Background(), make([]int64, 1000)
+	if err := Barrier(ctx, k.c); err != nil {
+		return err
+	}
+	k.say(event{At: "ready"})
+	var o order
+	if err := k.orders.Decode(&o); err != nil {
+		return err
+	}
+	if k.c.Rank() == 0 {
+		for i := range x {
+			x[i] = int64(i)
+		}
+		return Send(ctx, k.c, x, 1)
+	}
+	err := Recv(ctx, k.c, x, 0)
+	for i := range x {
+		if err == nil && x[i] != int64(i) {
+			err = fmt.Errorf("element %d is %d", i, x[i])
+		}
+	}
+	k.say(tell("got", err))
+	return nil
+}
+
+// A rank whose work is done during an outage waits for its end before it leaves: what it sent last is not lost.
+func TestLeavingDuringAnOutage(t *testing.T) {
+	t.Parallel()
+	lab := nslab.New(t, 2, 1)
+	list := onHosts(t, lab, 2, 1, "parting")
+	list.await("ready")
+	must(t, lab.Unplug(1, 0))
+	list.order(order{Do: "part"})
+	time.Sleep(2500 * time.Millisecond) // the outage itself
+	must(t, lab.Plug(1, 0))
+	if e := list[1].await("got"); e.Err != "" {
+		t.Error(e.Err)
+	}
+	for _, p := range list {
+		p.await("left")
+	}
+}
