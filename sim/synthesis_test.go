@@ -9,6 +9,9 @@ import (
 	"github.com/weft-fabric/weft/sched"
 	"github.com/weft-fabric/weft/sched/verify"
 	"github.com/weft-fabric/weft/synth"
+	"github.com/weft-fabric/weft/topo"
+	"github.com/weft-fabric/weft/topo/build"
+	"github.com/weft-fabric/weft/topo/catalog"
 	"github.com/weft-fabric/weft/unit"
 )
 
@@ -95,5 +98,39 @@ func TestAutoSynthesises(t *testing.T) {
 	}
 	if f, err = Best(g, sched.AllReduce, 4, 64*unit.MiB, Options{}, Wish{Plain: true}); err != nil || f.Program.Name == "synth" {
 		t.Errorf("made for the machine although not wanted: %v", err)
+	}
+}
+
+// Where the fabric carries a third of what its hosts send, a block comes once to the hosts of a leaf and is passed
+// on there. Ranks that are alike do the same at the same time, and pairs of channels take the narrow links in
+// turn: more of the bound than a ring reaches, 92%. In an order of their own for each rank it was 42%.
+func TestNarrowFabric(t *testing.T) {
+	built, err := build.BuildPreset(catalog.Default(), "fat-tree", map[string]int{"hosts": 12, "down": 3, "up": 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var gpus []topo.NodeID
+	built.Graph.Each(topo.GPU, func(id topo.NodeID, _ *topo.Node) { gpus = append(gpus, id) })
+	net, err := Net(built.Graph, gpus, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := net.Make(sched.AllGather, 0, synth.Wish{Loss: DefaultLoss})
+	if err != nil {
+		t.Fatal(err)
+	}
+	prog, err := p.Ordered("synth", 8, 4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := verify.Right(prog); err != nil {
+		t.Fatal(err)
+	}
+	res, err := Run(built.Graph, []Job{{Program: prog, Size: unit.GiB, Place: gpus}}, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if share := float64(res.AlgBW / p.Bound.Rate); share < 0.9 || share > 1 {
+		t.Errorf("%d trees of %d hops reach %.3f of the bound", len(p.Ways), p.Height(), share)
 	}
 }

@@ -48,14 +48,14 @@ type turn struct {
 }
 
 // follow puts a transfer after what it needs, in the same round on the same side, in the
-// next one else.
-func (x *turn) follow(y *turn) {
+// next one else. What is passed on comes in the next round, too, where rounds are made of slots.
+func (t *timetable) follow(x, y *turn) {
 	if y == nil {
 		return
 	}
 	x.needs = append(x.needs, y)
 	after := y.stage
-	if y.side != x.side {
+	if y.side != x.side || t.slots != nil && x.kind < takeOut && y.kind >= takeOut {
 		after++
 	}
 	x.stage = max(x.stage, after)
@@ -96,6 +96,18 @@ type timetable struct {
 	count  int
 	moves  []*turn // sending ends, in the order that they were found
 	stages int     // the last one
+	slots  []int   // by transfer, in the order that they are found: when in a round; nil where each waits for what it passes on
+}
+
+// round is how long one takes by the links of ranks.
+func (t *timetable) round() float64 {
+	most := 0.0
+	for _, p := range t.ports {
+		for side := range p {
+			most = max(most, p[side].sends, p[side].takes)
+		}
+	}
+	return most
 }
 
 func (t *timetable) longest(side int) int {
@@ -131,7 +143,16 @@ func (p *Plan) Ordered(name string, each, channels int) (*sched.Program, error) 
 	if len(p.Ways) == 0 {
 		return nil, fmt.Errorf("the plan has no trees")
 	}
-	t := p.timetable(channels > 1)
+	t := p.timetable(channels > 1, nil)
+	all := []*timetable{t} // for each pair of channels, or for all alike
+	if slots := t.colours(); slots != nil {
+		if u := p.timetable(channels > 1, slots); u.round()*float64(each+u.stages) < t.round()*float64(each+t.stages) {
+			t, all = u, []*timetable{u}
+			for pair := 1; pair < channels/t.sides && t.crossing(); pair++ {
+				all = append(all, p.timetable(channels > 1, t.shifted(pair, channels/t.sides)))
+			}
+		}
+	}
 	pieces := each * channels / t.sides
 	if channels < 1 || channels%t.sides != 0 || each < 1 || pieces > 1<<16 {
 		return nil, fmt.Errorf("%d pieces for each of %d channels, which come in groups of %d; want 1 piece or more, and at most %d in all", each, channels, t.sides, 1<<16)
@@ -166,33 +187,38 @@ func (p *Plan) Ordered(name string, each, channels int) (*sched.Program, error) 
 	}
 	used := map[int]bool{}
 	start := 0
-	for side := range t.sides {
-		longest := t.longest(side)
-		tab.put("start", int64(start))
-		tab.put("count", int64(longest))
-		start += longest * t.period
-		for _, list := range t.lists[side] {
-			for i := range longest {
-				x := &turn{}
-				if i < len(list) {
-					x = list[i]
+	for _, t := range all {
+		for side := range t.sides {
+			longest := t.longest(side)
+			tab.put("start", int64(start))
+			tab.put("count", int64(longest))
+			start += longest * t.period
+			for _, list := range t.lists[side] {
+				for i := range longest {
+					x := &turn{}
+					if i < len(list) {
+						x = list[i]
+					}
+					used[x.kind] = true
+					way := x.way
+					if equal {
+						way %= base
+					}
+					tab.put("kind", int64(x.kind))
+					tab.put("stage", int64(x.stage))
+					tab.put("tree", int64(way))
+					tab.put("root", int64(x.root))
+					tab.put("peer", int64(x.peer))
 				}
-				used[x.kind] = true
-				way := x.way
-				if equal {
-					way %= base
-				}
-				tab.put("kind", int64(x.kind))
-				tab.put("stage", int64(x.stage))
-				tab.put("tree", int64(way))
-				tab.put("root", int64(x.root))
-				tab.put("peer", int64(x.peer))
 			}
 		}
 	}
 	side, who, pair, beside := "0", "r", "c", "0"
 	if t.sides == 2 {
 		side, pair, beside = "c%2", "c/2", "(c^1)%2"
+	}
+	if len(all) > 1 {
+		side, beside = "c", "c^1"
 	}
 	if t.period < n {
 		who = fmt.Sprintf("r%%%d", t.period)
@@ -232,7 +258,10 @@ func (p *Plan) Ordered(name string, each, channels int) (*sched.Program, error) 
 	fmt.Fprintf(&body, "channels %d:\n  repeat p < %d:\n    repeat i < count[%s]:\n", channels, each+t.stages, side)
 	fill := strings.NewReplacer("%I", in, "%O", out, "%S", hold, "%P", "(r+"+look("peer")+")%n", "%E", entry, "%W", done)
 	indent := "      "
-	if t.stages > 0 { // not all have a piece in the first rounds and in the last; who waits for a step counts these, too
+	if t.stages > 0 && t.sides == 1 { // not all have a piece in the first rounds and in the last
+		fmt.Fprintf(&body, "      if %s <= p && p <= %s+%d:\n", look("stage"), look("stage"), each-1)
+		indent += "  "
+	} else if t.stages > 0 { // not all have a piece in the first rounds and in the last; who waits for a step counts these, too
 		fmt.Fprintf(&body, "      if %s < %s || %s+%d < p || %s == %d:\n        wait channel c^1 done 0\n      else:\n", "p", look("stage"), look("stage"), each-1, look("kind"), nothing)
 		indent += "  "
 	}
@@ -255,9 +284,12 @@ func (p *Plan) Repeats() int {
 
 // timetable puts all transfers into an order. Two sides have channels of their own if
 // that is wanted and hosts have several ranks.
-func (p *Plan) timetable(apart bool) *timetable {
+//
+// A transfer starts when its ranks are free and what it passes on is there, or in the slot
+// of a round that is given for it: then what it passes on came in a round before.
+func (p *Plan) timetable(apart bool, slots []int) *timetable {
 	n := p.Net.Ranks
-	t := &timetable{plan: p, period: p.Repeats(), sides: 1, cost: [2]float64{1, 1}}
+	t := &timetable{plan: p, period: p.Repeats(), sides: 1, cost: [2]float64{1, 1}, slots: slots}
 	if inside, outside := p.Net.faces(); apart && inside > 0 && outside > 0 {
 		t.sides = 2
 		t.cost = [2]float64{1 / inside, 1 / outside}
@@ -294,7 +326,7 @@ func (p *Plan) timetable(apart bool) *timetable {
 				kind = sendIn
 			}
 			give, take := t.move(h.way, root, h.child, h.parent, kind, addMore, ready[h.way][h.child])
-			give.follow(last[h.way][h.child])
+			t.follow(give, last[h.way][h.child])
 			if kind == sendSum {
 				if sums[h.way] == nil {
 					sums[h.way] = map[int]*turn{}
@@ -311,6 +343,9 @@ func (p *Plan) timetable(apart bool) *timetable {
 			way, v, list := key[0], key[1], came[key]
 			root := v == ways[way].Up.Root
 			slices.SortFunc(list, func(a, b *turn) int {
+				if t.slots != nil {
+					return cmp.Or(cmp.Compare(a.stage, b.stage), cmp.Compare(a.side, b.side), a.compare(b))
+				}
 				return cmp.Or(cmp.Compare(a.stage, b.stage), cmp.Compare(a.side, b.side), cmp.Compare(a.order, b.order))
 			})
 			for k, x := range list {
@@ -323,7 +358,7 @@ func (p *Plan) timetable(apart bool) *timetable {
 					x.kind = addFirst
 				}
 				if k > 0 {
-					x.follow(list[k-1])
+					t.follow(x, list[k-1])
 				}
 				last[way][v], ready[way][v] = x, max(ready[way][v], x.mate.start+t.cost[x.side]*float64(ways[way].Weight))
 			}
@@ -346,13 +381,194 @@ func (p *Plan) timetable(apart bool) *timetable {
 			if w.Up == nil && h.parent == w.Down.Root {
 				give.kind = sendIn
 			}
-			give.follow(last[h.way][h.parent])
-			take.follow(sums[h.way][h.child]) // the result takes the place of the sum
+			t.follow(give, last[h.way][h.parent])
+			t.follow(take, sums[h.way][h.child]) // the result takes the place of the sum
 			last[h.way][h.child], ready[h.way][h.child] = take, give.start+t.cost[give.side]*float64(w.Weight)
 		}
 	}
 	t.settle()
 	return t
+}
+
+// colours gives every transfer a slot of a round, so that in each slot a rank sends one and
+// takes one on each of its sides, in as few slots as the busiest rank has transfers (König:
+// the links of a graph of two sides have as many colours as the most that meet). Transfers
+// that are turned into one another have the same slot, so that ranks which are alike do the
+// same at the same time and none gets ahead of the others. Those that take links which many
+// share are spread over the slots. It gives nil where trees have unequal weights, which
+// would make slots of unequal length.
+func (t *timetable) colours() []int {
+	for _, w := range t.plan.Ways {
+		if w.Weight != t.plan.Ways[0].Weight {
+			return nil
+		}
+	}
+	slots, kind, firsts := t.classes()
+	far := t.plan.Net.distant()
+	n := t.plan.Net.Ranks
+	ends := func(k int) [2]int { // senders, then takers
+		x := t.moves[k]
+		return [2]int{t.plan.first(x.rank), n + t.plan.first(x.mate.rank)}
+	}
+	for side := range t.sides {
+		degree := make([]int, 2*n)
+		most := 0
+		for _, k := range firsts {
+			if t.moves[k].side == side {
+				for _, port := range ends(k) {
+					degree[port]++
+					most = max(most, degree[port])
+				}
+			}
+		}
+		taken := make([][]int, 2*n) // by end and slot: the transfer, counted from 1
+		for port, d := range degree {
+			if d > 0 {
+				taken[port] = make([]int, most)
+			}
+		}
+		crowd := make([]int, most) // by slot: transfers that go far
+		put := func(k, slot int) {
+			slots[k] = slot
+			for _, port := range ends(k) {
+				taken[port][slot] = k + 1
+			}
+			if x := t.moves[k]; far(x.rank, x.mate.rank) {
+				crowd[slot]++
+			}
+		}
+		for _, k := range firsts {
+			if t.moves[k].side != side {
+				continue
+			}
+			from, to := ends(k)[0], ends(k)[1]
+			distant := far(t.moves[k].rank, t.moves[k].mate.rank)
+			slot := -1
+			for s := range most {
+				if taken[from][s]+taken[to][s] == 0 && (slot < 0 || distant && crowd[s] < crowd[slot]) {
+					if slot = s; !distant {
+						break
+					}
+				}
+			}
+			if slot < 0 { // one that is free at the sender: what takes it at the taker goes to one that is free there, and so on
+				slot = slices.Index(taken[from], 0)
+				other := slices.Index(taken[to], 0)
+				var chain []int
+				for port, s := to, slot; taken[port][s] > 0; s = slot + other - s {
+					chain = append(chain, taken[port][s]-1)
+					e := ends(chain[len(chain)-1])
+					port = e[0] + e[1] - port
+				}
+				for _, c := range chain {
+					for _, port := range ends(c) {
+						taken[port][slots[c]] = 0
+					}
+					if x := t.moves[c]; far(x.rank, x.mate.rank) {
+						crowd[slots[c]]--
+					}
+				}
+				for _, c := range chain {
+					put(c, slot+other-slots[c])
+				}
+			}
+			put(k, slot)
+		}
+	}
+	for k := range slots {
+		slots[k] = slots[kind[k]]
+	}
+	return slots
+}
+
+// crossing reports whether some transfers take links that many share.
+func (t *timetable) crossing() bool {
+	far := t.plan.Net.distant()
+	return slices.ContainsFunc(t.moves, func(x *turn) bool { return far(x.rank, x.mate.rank) })
+}
+
+// shifted is the slots of one of several pairs of channels: each starts elsewhere in the
+// round, so that not all take the links at once that many share.
+func (t *timetable) shifted(pair, of int) []int {
+	var most [2]int
+	for i, x := range t.order() {
+		most[x.side] = max(most[x.side], t.slots[i]+1)
+	}
+	list := make([]int, len(t.slots))
+	for i, x := range t.order() {
+		list[i] = (t.slots[i] + pair*most[x.side]/of) % most[x.side]
+	}
+	return list
+}
+
+// order is the transfers as they were found.
+func (t *timetable) order() []*turn {
+	list := slices.Clone(t.moves)
+	slices.SortFunc(list, func(a, b *turn) int { return cmp.Compare(a.order, b.order) })
+	return list
+}
+
+// classes says for every transfer which is the first one that is turned to it, and lists these.
+func (t *timetable) classes() (slots, kind, firsts []int) {
+	type class struct{ way, from, to int }
+	slots, kind = make([]int, len(t.moves)), make([]int, len(t.moves))
+	at := make([]int, len(t.plan.Ways)) // by way: which of its root's it is
+	seen := map[int]int{}
+	for i := range at {
+		root := t.plan.Ways[i].Root()
+		at[i] = seen[root]
+		seen[root]++
+	}
+	known := map[class]int{}
+	for k, x := range t.moves {
+		root := t.plan.Ways[x.way].Root()
+		c := class{at[x.way] << 1, t.plan.back(x.rank, root), t.plan.back(x.mate.rank, root)}
+		if x.mate.kind >= addFirst {
+			c.way++
+		}
+		c.way = c.way*t.plan.Net.Ranks + t.plan.first(root)
+		first, ok := known[c]
+		if !ok {
+			first, known[c] = k, k
+			firsts = append(firsts, k)
+		}
+		kind[k] = first
+	}
+	return slots, kind, firsts
+}
+
+// distant says which ranks have no switch in common, with switches joined whose links hold
+// nothing up: what they send to one another takes links that many share.
+func (n *Net) distant() func(a, b int) bool {
+	n = n.contracted()
+	_, out := n.sides()
+	at := make([]map[int]bool, n.Ranks)
+	for r := range at {
+		at[r] = map[int]bool{}
+		for _, i := range out[r] {
+			at[r][n.Edges[i].To] = true
+		}
+	}
+	in := make([]map[int]bool, n.Ranks)
+	for r := range in {
+		in[r] = map[int]bool{}
+	}
+	for _, e := range n.Edges {
+		if e.To < n.Ranks {
+			in[e.To][e.From] = true
+		}
+	}
+	return func(a, b int) bool {
+		if at[a][b] {
+			return false
+		}
+		for v := range at[a] {
+			if in[b][v] {
+				return false
+			}
+		}
+		return true
+	}
 }
 
 // move books a transfer from one rank to another.
@@ -364,8 +580,11 @@ func (t *timetable) move(way, root, from, to, give, take int, ready float64) (a,
 	}
 	out, in := &t.ports[from%t.period][side], &t.ports[to%t.period][side]
 	start := max(ready, out.sends, in.takes)
+	if t.slots != nil {
+		start = t.cost[side] * float64(t.plan.Ways[way].Weight) * float64(t.slots[t.count])
+	}
 	end := start + t.cost[side]*float64(t.plan.Ways[way].Weight)
-	out.sends, in.takes = end, end
+	out.sends, in.takes = max(out.sends, end), max(in.takes, end)
 	t.count++
 	a = &turn{start: start, order: t.count, kind: give, way: way, root: (root - from + n) % n, peer: (to - from + n) % n, rank: from, side: side}
 	b = &turn{start: start, order: t.count, kind: take, way: way, root: (root - to + n) % n, peer: (from - to + n) % n, rank: to, side: side}
@@ -397,6 +616,9 @@ func (t *timetable) settle() {
 	// that they are sent. All of that goes by the order in which transfers were found.
 	type conn struct{ from, ahead, side int }
 	before := map[conn]*turn{}
+	if t.slots != nil {
+		slices.SortStableFunc(t.moves, (*turn).compare)
+	}
 	after := func(x, y *turn) {
 		if y != nil && y.side == x.side && y.stage == x.stage {
 			x.start = max(x.start, y.start+least)

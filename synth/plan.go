@@ -34,7 +34,24 @@ type Plan struct {
 	Exact *big.Rat // the rate of these trees, in units of the network's
 	Rate  unit.Rate
 
-	period int // ways of the first ranks are those of the others, turned; 0 where they are not
+	period int    // ways of the first ranks are those of the others, turned; 0 where they are not
+	turned *turns // how; nil where they are not
+}
+
+// first is the rank that a rank is turned from.
+func (p *Plan) first(rank int) int {
+	if p.turned == nil {
+		return rank
+	}
+	return p.turned.first(rank)
+}
+
+// back turns a rank as a root is turned back to the one it is turned from.
+func (p *Plan) back(rank, root int) int {
+	if p.turned == nil {
+		return rank
+	}
+	return p.turned.back(rank, root)
 }
 
 // Wish says what a plan should be like.
@@ -99,7 +116,7 @@ func (p *Plan) Even(most int) *Plan {
 		}
 	}
 	q := *p
-	q.Ways, q.period = nil, 0
+	q.Ways, q.period, q.turned = nil, 0, nil
 	for _, w := range p.Ways {
 		parts := (w.Weight + unit - 1) / unit
 		for i := range parts {
@@ -240,7 +257,7 @@ func (p *Plan) fill(net *Net, up bool, wish Wish) (bool, error) {
 	enough := 1 - max(wish.Loss, 1e-9)
 	var best []Tree
 	for _, k := range counts {
-		trees, period, rate, err := net.fill(roots, x, k, enough)
+		trees, turned, rate, err := net.fill(roots, x, k, enough)
 		if err != nil {
 			return false, err
 		}
@@ -249,14 +266,14 @@ func (p *Plan) fill(net *Net, up bool, wish Wish) (bool, error) {
 		}
 		rate.Mul(rate, ratio(blocks, 1))
 		if best == nil || rate.Cmp(p.Exact) > 0 {
-			best, p.Exact, p.period = trees, rate, period
+			best, p.Exact, p.period, p.turned = trees, rate, turned.period, turned
 		}
 		if p.Share() >= enough {
 			break
 		}
 	}
 	if p.Share() < enough && net.Ranks <= mostPacked {
-		p.period = 0
+		p.period, p.turned = 0, nil
 		return false, nil
 	}
 	p.take(best, up)
@@ -359,7 +376,7 @@ func (p *Plan) reduce(wish Wish) error {
 		for _, w := range half.Ways {
 			p.Ways = append(p.Ways, Way{Up: w.Down, Down: w.Down, Weight: w.Weight})
 		}
-		p.Exact, p.period = half.Exact.Mul(half.Exact, ratio(1, 2)), half.period
+		p.Exact, p.period, p.turned = half.Exact.Mul(half.Exact, ratio(1, 2)), half.period, half.turned
 		return nil
 	}
 	if p.Net.even() {
@@ -408,7 +425,7 @@ func (p *Plan) reduce(wish Wish) error {
 		}
 		rate.Mul(rate, back)
 		if fewer := wish.Trees > 0 && len(p.Ways) > wish.Trees && len(ways) < len(p.Ways); p.Exact == nil || fewer || rate.Cmp(p.Exact) > 0 && (wish.Trees == 0 || len(ways) <= wish.Trees) {
-			p.Ways, p.Exact, p.period = ways, rate, 0
+			p.Ways, p.Exact, p.period, p.turned = ways, rate, 0, nil
 		}
 		if wish.Trees == 0 || len(p.Ways) <= wish.Trees {
 			if p.Share() >= 1-wish.Loss-1e-12 || levels == 0 {

@@ -16,6 +16,8 @@ import (
 //
 // At first a full link costs less than a hop and only more than full a lot, which gives
 // low trees. Where that does not reach the bound, links are filled evenly from the start.
+// Links between switches of the fabric, where they hold something up, are used first as if
+// each were a hop: a block then comes once to the hosts of a switch and is passed on there.
 //
 // What the trees reach is then counted, link by link: a plan below the bound is
 // never taken for one that reaches it. Machines of alike hosts look the same from
@@ -51,6 +53,14 @@ func (t *turns) first(rank int) int {
 func (t *turns) to(rank, root int) int {
 	for _, d := range t.list {
 		rank = d.of(rank, root%d.size/d.step)
+	}
+	return rank
+}
+
+// back turns a rank as a root is turned back to its first one.
+func (t *turns) back(rank, root int) int {
+	for _, d := range t.list {
+		rank = d.of(rank, (d.size-root%d.size/d.step*d.step)/d.step)
 	}
 	return rank
 }
@@ -176,6 +186,7 @@ type filler struct {
 	room   []float64 // by class: what it carries at the bound
 	steep  float64   // what a full link costs
 	over   float64   // and one that is more than full
+	scarce bool      // a link between switches of the fabric costs a hop
 	period int
 	dist   []float64
 	via    []int32 // by node: the edge it was reached by, -1 for none
@@ -260,7 +271,11 @@ func (f *filler) cost(edge int32) float64 {
 	}
 	full *= full
 	full *= full
-	return steep*full*full + 0.01 // of ways alike, the one over fewer links
+	few := 0.01 // of ways alike, the one over fewer links
+	if f.scarce && f.net.between(int(edge)) {
+		few = 1.1
+	}
+	return steep*full*full + few
 }
 
 // grow adds the ranks that cost least, one or up to most of them; false if none can be
@@ -435,10 +450,16 @@ func (n *Net) contracted() *Net {
 	return &c
 }
 
+// between reports whether an edge joins two switches of the fabric.
+func (n *Net) between(edge int) bool {
+	e := &n.Edges[edge]
+	return e.From >= n.Ranks && e.To >= n.Ranks && n.Hosts[e.From] < 0 && n.Hosts[e.To] < 0
+}
+
 // fill makes k trees for each rank of the roots, those of the first period before the
 // others, and gives the rate of each root that they reach, of x at most. It looks no
 // further where that is a share of x that is enough.
-func (n *Net) fill(roots []int, x *big.Rat, k int, enough float64) ([]Tree, int, *big.Rat, error) {
+func (n *Net) fill(roots []int, x *big.Rat, k int, enough float64) ([]Tree, *turns, *big.Rat, error) {
 	n = n.contracted()
 	t := &turns{period: n.Ranks, class: sequence(len(n.Edges)), times: make([]int, len(n.Edges))}
 	if len(roots) == n.Ranks {
@@ -462,9 +483,16 @@ func (n *Net) fill(roots []int, x *big.Rat, k int, enough float64) ([]Tree, int,
 	}
 	var best []*sprout
 	least := math.Inf(1)
-	for _, steep := range []float64{0.25, 16, 128} {
+	crossing := slices.ContainsFunc(sequence(len(n.Edges)), n.between)
+	for _, try := range []struct {
+		steep  float64
+		scarce bool
+	}{{0.25, true}, {128, true}, {0.25, false}, {16, false}, {128, false}} {
+		if try.scarce && !crossing {
+			continue
+		}
 		clear(f.load)
-		f.steep, f.over = steep, max(steep, 64)
+		f.steep, f.over, f.scarce = try.steep, max(try.steep, 64), try.scarce
 		var list []*sprout
 		for range k {
 			for _, r := range base {
@@ -482,7 +510,7 @@ func (n *Net) fill(roots []int, x *big.Rat, k int, enough float64) ([]Tree, int,
 					continue
 				}
 				if !f.grow(s, some) {
-					return nil, 0, nil, fmt.Errorf("no tree from %s reaches all ranks of %s", n.Names[s.root], n.Name)
+					return nil, nil, nil, fmt.Errorf("no tree from %s reaches all ranks of %s", n.Names[s.root], n.Name)
 				}
 				open = true
 			}
@@ -547,7 +575,7 @@ func (n *Net) fill(roots []int, x *big.Rat, k int, enough float64) ([]Tree, int,
 		}
 	}
 	if reach.Cmp(x) > 0 {
-		return nil, 0, nil, fmt.Errorf("%s: trees carry %s from every root, more than the bound %s", n.Name, reach.RatString(), x.RatString())
+		return nil, nil, nil, fmt.Errorf("%s: trees carry %s from every root, more than the bound %s", n.Name, reach.RatString(), x.RatString())
 	}
-	return trees, t.period, reach, nil
+	return trees, t, reach, nil
 }
