@@ -51,6 +51,8 @@ type synthSize struct {
 	Share   float64    `json:"share_of_bound"`
 	Builtin string     `json:"builtin,omitempty"`
 	Own     unit.Time  `json:"builtin_time_ps,omitempty"`
+	Slower  bool       `json:"slower_than_builtin,omitempty"`
+	Stopped bool       `json:"stopped_at_limit,omitempty"` // forms were left out
 }
 
 type synthFlags struct {
@@ -58,6 +60,7 @@ type synthFlags struct {
 	wish                                 sim.SynthWish
 	fail, slow                           []string
 	wire, reach, asJSON                  bool
+	limit                                time.Duration
 	preset                               presetFlags
 	measured                             measuredFlags
 }
@@ -123,6 +126,7 @@ Links that have changed since need another run; --forget takes what is kept away
 	s.Float64Var(&f.wish.Loss, "loss", sim.DefaultLoss, "share of the bound that may be given up for fewer trees; 0 for none")
 	s.StringArrayVar(&f.fail, "fail", nil, "a dead `PART`: switch, HOST:NIC, HOST, SWITCH:pPORT or a link; repeatable")
 	s.StringArrayVar(&f.slow, "slow", nil, "`PART=FACTOR`: a part at a fraction of its rate; repeatable")
+	s.DurationVar(&f.limit, "limit", time.Minute, "`TIME` for simulations of a size: then the best form found is kept; 0 for no limit")
 	s.BoolVar(&f.wire, "wire", false, "simulate without software overhead: what the fabric alone would do")
 	s.BoolVar(&f.reach, "reached", false, "links at the rate that software reaches rather than the wire rate")
 	s.StringVar(&f.to, "to", "", "`FORM` of what is written: weft, msccl, mscclpp or svg; nccl-tuner for the table of NCCL's tuner, where NCCL's own patterns are as good; without it the ending of -o decides, else weft")
@@ -216,6 +220,9 @@ func (f *synthFlags) run(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	w := &f.wish
+	if f.limit < 0 {
+		return fmt.Errorf("--limit %s: want 0 or more", f.limit)
+	}
 	if w.Channels < 0 || w.Trees < 0 || w.Pieces < 0 || w.Pieces > 1<<12 || math.IsNaN(w.Loss) || w.Loss < 0 || w.Loss >= 1 {
 		return fmt.Errorf("--channels %d --trees %d --pieces %d --loss %g: want 0 or more, at most %d pieces, and a loss below 1", w.Channels, w.Trees, w.Pieces, w.Loss, 1<<12)
 	}
@@ -308,6 +315,10 @@ func (f *synthFlags) make(cmd *cobra.Command, c *cluster.Cluster, set []topo.Nod
 		bar.show(fmt.Sprintf("%s of %s: trees", op, size))
 		start := time.Now()
 		f.wish.Tell = func(form string) { bar.show(fmt.Sprintf("%s of %s: %s", op, size, form)) }
+		f.wish.Stop = nil
+		if f.limit > 0 {
+			f.wish.Stop = func() bool { return time.Since(start) > f.limit }
+		}
 		s, err := sim.Synthesise(c.Graph, set, op, size, o, f.wish)
 		if err != nil {
 			return nil, err
@@ -319,13 +330,18 @@ func (f *synthFlags) make(cmd *cobra.Command, c *cluster.Cluster, set []topo.Nod
 		a.Bound = newBoundAnswer(b)
 		a.Trees, a.Height, a.Rate, a.Share = len(s.Plan.Ways), s.Plan.Height(), s.Plan.Rate, s.Plan.Share()
 		a.program, a.Program, a.Channels = s.Program, s.Program.Digest(), s.Program.Channels()
-		row := synthSize{Bytes: size, Form: s.Form}
+		row := synthSize{Bytes: size, Form: s.Form, Stopped: s.Stopped}
 		if s.Result != nil {
 			row.Time, row.Rate, row.Share = s.Result.Time, s.Result.AlgBW, float64(s.Result.AlgBW/b.Rate)
 			if len(set) <= mostBeside { // of more, weft's own algorithms take longer to simulate than the program to make
 				bar.show(fmt.Sprintf("%s of %s: weft's own algorithms", op, size))
-				if own, err := ownBest(c.Graph, set, op, f.wish.Root, size, o); err == nil {
+				beside, begun := o, time.Now()
+				if f.limit > 0 {
+					beside.Stop = func() bool { return time.Since(begun) > f.limit }
+				}
+				if own, err := ownBest(c.Graph, set, op, f.wish.Root, size, beside); err == nil {
 					row.Builtin, row.Own = own.Program.Name, own.Result.Time
+					row.Slower = row.Own < row.Time
 				}
 			}
 		}
@@ -378,7 +394,11 @@ func (a *synthesis) print(w io.Writer, name string) error {
 		return err
 	}
 	if a.Sizes[0].Time == 0 {
-		_, err := fmt.Fprintln(w, "\nnot simulated: too many GPUs of which no two are alike")
+		why := "too many GPUs of which no two are alike"
+		if a.Sizes[0].Stopped {
+			why = "one form took longer than --limit allows"
+		}
+		_, err := fmt.Fprintln(w, "\nnot simulated:", why)
 		return err
 	}
 	fmt.Fprintln(w, "\nsimulated:")
@@ -391,5 +411,16 @@ func (a *synthesis) print(w io.Writer, name string) error {
 		}
 		fmt.Fprintf(t, "%s\t%s\t%s\t%.4g%%\t%s\t%s\t\n", s.Bytes, s.Time, s.Rate, 100*s.Share, s.Form, own)
 	}
-	return t.Flush()
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	for _, s := range a.Sizes {
+		if s.Slower {
+			fmt.Fprintf(w, "\nat %s weft's own %s takes less time: use that one, 'weft algo show %s -n %d --op %s'\n", s.Bytes, s.Builtin, s.Builtin, len(a.GPUs), a.Op)
+		}
+		if s.Stopped {
+			fmt.Fprintf(w, "\nat %s not all forms were simulated in the time of --limit: a longer one may find a faster form\n", s.Bytes)
+		}
+	}
+	return nil
 }

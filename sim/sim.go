@@ -91,6 +91,9 @@ type Options struct {
 	// 0 for never.
 	Deadline unit.Time
 
+	// Stop, if set, is asked now and then; once it says yes, the jobs are given up with ErrLate.
+	Stop func() bool
+
 	// Progress, if set, is called now and then with the simulated time and the
 	// number of actions carried out.
 	Progress func(now unit.Time, actions int64)
@@ -102,7 +105,7 @@ type Slow struct {
 	Factor float64
 }
 
-// ErrLate means that jobs were not done by Options.Deadline.
+// ErrLate means that jobs were not done by Options.Deadline, or were stopped.
 var ErrLate = errors.New("not done by the deadline")
 
 // Job is one collective to simulate.

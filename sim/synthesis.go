@@ -47,6 +47,7 @@ type SynthWish struct {
 	Loss     float64 // share of the bound that may be given up for fewer trees
 
 	Tell func(form string) // what is simulated next; nil for nobody
+	Stop func() bool       // whether to make do with what was found; nil for never
 }
 
 // DefaultLoss is the share of the bound that is given up for fewer trees.
@@ -61,6 +62,7 @@ type Synthesis struct {
 	Program *sched.Program
 	Result  *Result
 	Tried   []Tried // forms, in the order they were tried
+	Stopped bool    // forms were left out, as it was to stop
 
 	skip bool // too much to simulate
 }
@@ -78,8 +80,13 @@ func Synthesise(g *topo.Graph, gpus []topo.NodeID, op sched.Collective, size uni
 		return nil, err
 	}
 	s := &Synthesis{Net: net, Plan: plan}
+	o.Stop = wish.Stop
 	hop := o.Costs.Local + unit.Microsecond/2
 	try := func(form shape) error {
+		if s.Program != nil && wish.Stop != nil && wish.Stop() {
+			s.Stopped = true
+			return nil
+		}
 		if wish.Tell != nil {
 			wish.Tell(form.name)
 		}
@@ -176,6 +183,7 @@ const (
 	mostFollowed = 3_000_000
 	mostTried    = 256
 	MostDivided  = 64
+	mostAlike    = 96 // ranks that are simulated one by one in seconds
 )
 
 // Trees up to which a message costs the simulation what is usual, as with more of them more
@@ -192,6 +200,9 @@ const mostProven = 1 << 14
 func (s *Synthesis) ordered(p *synth.Plan, wish SynthWish, try func(shape) error) error {
 	followed := p.Repeats()
 	tries := []struct{ channels, each int }{{4, 16}, {2, 32}, {8, 8}, {16, 4}, {1, 8}}
+	if followed > mostAlike { // few pieces first: every rank is simulated
+		tries = slices.Insert(tries, 0, struct{ channels, each int }{4, 2})
+	}
 	if s.Net.Ranks > mostTried { // fabrics of that size have several pods, and fewer hosts are alike to the simulator
 		followed, tries = max(followed, mostTried), []struct{ channels, each int }{{2, 4}}
 		if wish.Channels == 1 {
@@ -336,6 +347,8 @@ func (s *Synthesis) try(g *topo.Graph, gpus []topo.NodeID, form shape, size unit
 			s.Program, s.Result, s.Form = p, res, form.name
 		case !errors.Is(err, ErrLate):
 			return err
+		case s.Program == nil: // stopped
+			s.Program, s.Form, s.Stopped = p, form.name, true
 		}
 	}
 	s.Tried = append(s.Tried, t)
@@ -390,6 +403,10 @@ func (f *Found) synthesise(g *topo.Graph, op sched.Collective, n int, size unit.
 	s, err := Synthesise(g, gpus, op, size, o, SynthWish{Loss: DefaultLoss})
 	if err != nil {
 		t.Why = err.Error()
+		return
+	}
+	if s.Result == nil {
+		t.Why = "not simulated"
 		return
 	}
 	t.Time = s.Result.Time

@@ -126,7 +126,8 @@ type world struct {
 	folded  int64 // actions skipped
 	rounds  int64 // periods skipped
 	batches int64
-	mixed   bool // lanes, of which some shared links
+	looks   int64 // at the deadline
+	mixed   bool  // lanes, of which some shared links
 }
 
 func newWorld(net *network, jobs []Job, o Options) (*world, error) {
@@ -211,8 +212,15 @@ func (w *world) run() error {
 	return w.finished()
 }
 
-// late reports whether a time lies after the deadline.
-func (w *world) late(t unit.Time) bool { return w.o.Deadline > 0 && t > w.o.Deadline }
+// late reports whether a time lies after the deadline, or the simulation is to stop.
+func (w *world) late(t unit.Time) bool {
+	if w.o.Stop != nil {
+		if w.looks++; w.looks&0xfff == 0 && w.o.Stop() {
+			return true
+		}
+	}
+	return w.o.Deadline > 0 && t > w.o.Deadline
+}
 
 func (w *world) handle(e event) {
 	switch e.kind {
