@@ -12,7 +12,7 @@ import (
 
 // Sends and receives are in the flight record, with their errors; one under way has no end.
 func TestMessagesInTheFlightRecord(t *testing.T) {
-	comms, err := LocalWith(2, Config{Timeout: 200 * time.Millisecond})
+	comms, err := LocalWith(2, quick)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -27,7 +27,9 @@ func TestMessagesInTheFlightRecord(t *testing.T) {
 		t.Error(err)
 	}
 	wg.Wait()
-	h := RecvAsync(ctx, comms[1], make([]float64, 5), 0)
+	short, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	h := RecvAsync(short, comms[1], make([]float64, 5), 0)
 	under := comms[1].Flight().Messages()
 	if len(under) != 2 || under[1].Ended != 0 || under[1].Bytes != 40 || under[1].What != "receive from" {
 		t.Errorf("%+v", under)

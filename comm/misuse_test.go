@@ -177,7 +177,7 @@ func TestReasonOutlivesTheRank(t *testing.T) {
 				c.Abort(errors.New("disk full"))
 				return nil
 			}
-			for end := time.Now().Add(10 * time.Second); c.world.ep.Alive(1) == nil; {
+			for end := time.Now().Add(50 * time.Second); c.world.ep.Alive(1) == nil; {
 				if time.Now().After(end) {
 					return errors.New("rank 1 does not leave")
 				}

@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -27,7 +29,7 @@ type flowed struct {
 }
 
 // flow works until it is told to end: calls of many sizes and kinds, whose results are known. Orders: "flow" for the while
-// Delay, "shrink", "leave".
+// Delay, or as Until says, "shrink", "leave".
 func (k *kid) flow() error {
 	for {
 		var o order
@@ -47,17 +49,15 @@ func (k *kid) flow() error {
 			k.say(e)
 		case "flow":
 			var r flowed
-			err := work(k.c, o.Delay, &r, func() { k.say(event{At: "inside"}) })
-			for _, l := range k.c.Flight().Links() {
-				switch l.Kind {
-				case "link lost":
-					r.Lost++
-				case "link back":
-					r.Back++
-				case "path lost":
-					r.Paths++
-				}
+			end := make(chan struct{})
+			var wg sync.WaitGroup
+			if o.Until != "" {
+				wg.Go(func() { tellLost(k.c, o.Until, end) })
 			}
+			err := work(k.c, o, &r, func() { k.say(event{At: "inside"}) })
+			close(end)
+			wg.Wait()
+			r.links(k.c)
 			e := tell("flow", err)
 			if e.Value, err = json.Marshal(r); err != nil {
 				return err
@@ -69,15 +69,68 @@ func (k *kid) flow() error {
 	}
 }
 
-// work calls operations and looks at their results. It says when it is in the midst of them, and goes on for a while.
-func work(c *Comm, d time.Duration, r *flowed, inside func()) error {
+// links counts what the flight recorder has of links.
+func (r *flowed) links(c *Comm) {
+	r.Lost, r.Back, r.Paths = 0, 0, 0
+	for _, l := range c.Flight().Links() {
+		switch l.Kind {
+		case "link lost":
+			r.Lost++
+		case "link back":
+			r.Back++
+		case "path lost":
+			r.Paths++
+		}
+	}
+}
+
+// tellLost puts a file into a folder once the rank has noticed that a link or path is lost.
+func tellLost(c *Comm, dir string, end chan struct{}) {
+	for {
+		var r flowed
+		if r.links(c); r.Lost+r.Paths > 0 {
+			_ = os.WriteFile(filepath.Join(dir, "lost."+strconv.Itoa(c.Rank())), nil, 0o600) // who waits for it says so
+			return
+		}
+		select {
+		case <-end:
+			return
+		case <-time.After(5 * time.Millisecond): // between looks
+		}
+	}
+}
+
+// noticed waits until one of some ranks has put its file.
+func noticed(t *testing.T, dir string, ranks ...int) {
+	t.Helper()
+	for end := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) { // between looks
+		for _, r := range ranks {
+			if _, err := os.Stat(filepath.Join(dir, "lost."+strconv.Itoa(r))); err == nil {
+				return
+			}
+		}
+		if time.Now().After(end) {
+			t.Fatalf("none of ranks %v noticed the outage", ranks)
+		}
+	}
+}
+
+// over lets ranks end that work until then.
+func over(t *testing.T, dir string) {
+	t.Helper()
+	must(t, os.WriteFile(filepath.Join(dir, "over"), nil, 0o600))
+}
+
+// work calls operations and looks at their results. It says when it is in the midst of them, and goes on for a while, or until it is
+// over and all links of all ranks are back.
+func work(c *Comm, o order, r *flowed, inside func()) error {
 	ctx, me, n := context.Background(), c.Rank(), c.Size()
 	var end time.Time
 	sizes := []int{1, 300, 5000, 70_000, 400_000}
 	for {
 		if r.Ops == len(sizes) { // every size was there once
 			inside()
-			end = time.Now().Add(d)
+			end = time.Now().Add(o.Delay)
 		}
 		began := time.Now()
 		count := sizes[r.Ops%len(sizes)]
@@ -107,11 +160,19 @@ func work(c *Comm, d time.Duration, r *flowed, inside func()) error {
 			}
 		}
 		r.Ops++
-		over := []int32{0}
-		if r.Ops > len(sizes) && time.Now().After(end) {
+		over, all := []int32{0}, Max
+		switch {
+		case o.Until != "":
+			all = Min
+			if _, err := os.Stat(filepath.Join(o.Until, "over")); err == nil {
+				if r.links(c); r.Back == r.Lost {
+					over[0] = 1
+				}
+			}
+		case r.Ops > len(sizes) && time.Now().After(end):
 			over[0] = 1
 		}
-		if err := AllReduce(ctx, c, over, Max); err != nil {
+		if err := AllReduce(ctx, c, over, all); err != nil {
 			return err
 		}
 		r.Worst = max(r.Worst, time.Since(began))
@@ -165,7 +226,7 @@ func nft(t *testing.T, lab *nslab.Lab, host int, rules string) {
 
 func loadRules(lab *nslab.Lab, host int, rules string) error {
 	return lab.Do(host, func() error {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), 50*time.Second)
 		defer cancel()
 		cmd := exec.CommandContext(ctx, "nft", "-f", "-")
 		cmd.WaitDelay = time.Second
@@ -204,11 +265,16 @@ func TestLinkOutages(t *testing.T) {
 			t.Parallel()
 			lab := nslab.New(t, 2, 1)
 			list := onHosts(t, lab, 2, x.each, "flow", x.env...)
-			list.order(order{Do: "flow", Delay: 1800 * time.Millisecond})
+			dir := t.TempDir()
+			list.order(order{Do: "flow", Until: dir})
 			list.await("inside")
 			x.begin(t, lab)
-			time.Sleep(900 * time.Millisecond) // the outage itself
+			noticed(t, dir, 0, 1, x.each, 2*x.each-1)
 			x.end(t, lab)
+			for h := range 2 { // one that had nothing to send may learn of it from the other, when the link is back
+				noticed(t, dir, h*x.each, (h+1)*x.each-1)
+			}
+			over(t, dir)
 			all, ends := list.results()
 			for r := range list {
 				if ends[r].Err != "" || all[r].Wrong > 0 {
@@ -269,11 +335,13 @@ func TestRailLost(t *testing.T) {
 	t.Parallel()
 	lab := nslab.New(t, 2, 2)
 	list := onHosts(t, lab, 2, 2, "flow", "WEFT_RAILS=all")
-	list.order(order{Do: "flow", Delay: 2 * time.Second})
+	dir := t.TempDir()
+	list.order(order{Do: "flow", Until: dir})
 	list.await("inside")
 	must(t, lab.Unplug(0, 1))
-	time.Sleep(1200 * time.Millisecond) // the fault itself
+	noticed(t, dir, 0, 1, 2, 3)
 	must(t, lab.Plug(0, 1))
+	over(t, dir)
 	all, ends := list.results()
 	told := 0
 	for r := range list {

@@ -51,9 +51,10 @@ type order struct {
 	InPlace    bool           `json:"inPlace,omitempty"`
 	Limit      time.Duration  `json:"limit,omitempty"`
 	Delay      time.Duration  `json:"delay,omitempty"`
-	Tell       bool           `json:"tell,omitempty"` // say so once inside the operation
-	Exit       bool           `json:"exit,omitempty"` // once inside
-	Cut        bool           `json:"cut,omitempty"`  // a stream, once inside
+	Until      string         `json:"until,omitempty"` // a folder: work until "over" is in it, and put "lost.RANK" there when a link or path is lost
+	Tell       bool           `json:"tell,omitempty"`  // say so once inside the operation
+	Exit       bool           `json:"exit,omitempty"`  // once inside
+	Cut        bool           `json:"cut,omitempty"`   // a stream, once inside
 	Times      int            `json:"times,omitempty"`
 	Seed       uint64         `json:"seed,omitempty"`
 	Steps      int            `json:"steps,omitempty"`  // of a trade, after which the rank signals itself

@@ -114,11 +114,17 @@ func (r *Meeting) collect(ctx context.Context, mine []byte, start time.Time) ([]
 	return blobs, nil
 }
 
+// deadline is until when a frame must be written. One that is begun has a second, whatever ctx says: a link is of no use
+// after half a frame, and the others are told over it why this rank gave up.
 func deadline(ctx context.Context) time.Time {
-	if t, ok := ctx.Deadline(); ok {
-		return t
+	t, ok := ctx.Deadline()
+	if !ok {
+		return time.Now().Add(writeTime)
 	}
-	return time.Now().Add(writeTime)
+	if least := time.Now().Add(time.Second); t.Before(least) {
+		return least
+	}
+	return t
 }
 
 // spread sends a frame over several links at once.

@@ -205,7 +205,7 @@ func TestJoinErrors(t *testing.T) {
 			t.Parallel()
 			// Where somebody is waited for in vain, long enough for all others to come; and
 			// these are still there when rank 0 gives up.
-			meetings, errs := joinEach(within(t, 4*time.Second), within(t, 40*time.Second), listener(t), 3, c.change)
+			meetings, errs := joinEach(within(t, 4*time.Second), within(t, 10*time.Second), listener(t), 3, c.change)
 			defer closeAll(meetings)
 			for i, rank := range []int{0, 2} {
 				err := errs[rank]
@@ -265,6 +265,29 @@ func TestWhoGaveUpIsNotMissing(t *testing.T) {
 	for _, rank := range []int{1, 2} {
 		if err := errs[rank]; err == nil || !strings.Contains(err.Error(), "waited for rank 3 of 4") {
 			t.Errorf("rank %d: %v", rank, err)
+		}
+	}
+}
+
+// Whose time is over when it gathers gives up, and the others hear that from it.
+func TestGatherTooLate(t *testing.T) {
+	for late := range 2 {
+		meetings, errs := joinAll(within(t, 50*time.Second), listener(t), 2, nil)
+		defer closeAll(meetings)
+		if err := errors.Join(errs...); err != nil {
+			t.Fatal(err)
+		}
+		over, cancel := context.WithDeadline(t.Context(), time.Now())
+		defer cancel()
+		if _, err := meetings[late].Gather(over, nil); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("rank %d, whose time is over: %v", late, err)
+		}
+		var err error
+		for err == nil { // a round for which it had given its word is complete
+			_, err = meetings[1-late].Gather(within(t, 50*time.Second), nil)
+		}
+		if !strings.Contains(err.Error(), "context deadline exceeded") || strings.Contains(err.Error(), "left the rendezvous") {
+			t.Errorf("rank %d: %v", 1-late, err)
 		}
 	}
 }
