@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
-	"os/signal"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -247,10 +246,6 @@ func TestRunWithAnotherToken(t *testing.T) {
 // that goes with the next start.
 func TestRunAndSignals(t *testing.T) {
 	weft := program(t)
-	// A process that was started with nohup ignores hangups, and so do those that it starts, unless it listens to them.
-	hangups := make(chan os.Signal, 1)
-	signal.Notify(hangups, syscall.SIGHUP)
-	defer signal.Stop(hangups)
 	tmp := "TMPDIR=" + t.TempDir()
 	for _, c := range []struct {
 		name    string

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -44,6 +45,16 @@ func Times(short, long int) int {
 		return long
 	}
 	return short
+}
+
+// A process that was started in the background or with nohup ignores interrupts or hangups, and so would those that it starts:
+// tests that send them would fail there alone. One that listens to a signal does not hand on that it was ignored.
+func init() {
+	for _, s := range []os.Signal{syscall.SIGINT, syscall.SIGHUP} {
+		if signal.Ignored(s) {
+			signal.Notify(make(chan os.Signal, 1), s)
+		}
+	}
 }
 
 // Command is exec.Command for a test. The process ends with the test at the latest.

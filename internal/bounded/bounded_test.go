@@ -1,6 +1,7 @@
 package bounded
 
 import (
+	"os"
 	"os/exec"
 	"strings"
 	"sync"
@@ -73,5 +74,24 @@ func TestAGuard(t *testing.T) {
 		if time.Now().After(end) {
 			t.Fatalf("left: %q", lines)
 		}
+	}
+}
+
+// A signal that this process ignores from its start on is not ignored by what it starts.
+func TestIgnoredSignals(t *testing.T) {
+	if os.Getenv("WEFT_TEST_IGNORES") != "" {
+		out, err := Command(t, "sh", "-c", "kill -INT $$; echo ignored INT").CombinedOutput()
+		if err == nil {
+			t.Errorf("%s", out)
+		}
+		if out, err = Command(t, "sh", "-c", "kill -HUP $$; echo ignored HUP").CombinedOutput(); err == nil {
+			t.Errorf("%s", out)
+		}
+		return
+	}
+	cmd := Command(t, "sh", "-c", `trap "" INT HUP; exec "$0" -test.run=TestIgnoredSignals`, os.Args[0])
+	cmd.Env = append(os.Environ(), "WEFT_TEST_IGNORES=1")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
 	}
 }
