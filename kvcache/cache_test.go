@@ -285,7 +285,7 @@ func TestStore(t *testing.T) {
 			}
 		}
 		settle(t, x)
-		for end := time.Now().Add(10 * time.Second); x.Stat().Counters.Packed+x.Stat().Counters.Raced < 2 && time.Now().Before(end); time.Sleep(time.Millisecond) {
+		for end := time.Now().Add(25 * time.Second); x.Stat().Counters.Packed+x.Stat().Counters.Raced < 2 && time.Now().Before(end); time.Sleep(time.Millisecond) {
 		}
 	}
 	if store.created != 2 || b.Stat().Counters.Raced != 2 {

@@ -205,7 +205,7 @@ func TestMovesUnderLoad(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	for end := time.Now().Add(10 * time.Second); c.Stat().Tenants[0].InUse != 0; time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(25 * time.Second); c.Stat().Tenants[0].InUse != 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("%d blocks stay locked", c.Stat().Tenants[0].InUse)
 		}

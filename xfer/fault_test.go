@@ -300,16 +300,21 @@ func TestDeadlineAndCancel(t *testing.T) {
 					}
 					return q
 				}
-				q := post(100 * time.Millisecond)
-				if err := q.Wait(ctx); !errors.Is(err, ErrDeadline) || q.Poll().State != Failed {
-					t.Errorf("%+v: %v", q.Poll(), err)
+				var q *Request
+				began := false
+				for limit := 100 * time.Millisecond; !began; limit *= 2 { // until it is long enough for the request to come to the storage
+					q = post(limit)
+					if err := q.Wait(ctx); !errors.Is(err, ErrDeadline) || q.Poll().State != Failed {
+						t.Fatalf("%+v: %v", q.Poll(), err)
+					}
+					select {
+					case <-sick.in:
+						began = true
+					default:
+					}
 				}
 				if n, err := b.NextNotice(ctx); err != nil || !errors.Is(n.Err, ErrDeadline) {
 					t.Errorf("the target heard %+v, %v", n, err)
-				}
-				select {
-				case <-sick.in:
-				default:
 				}
 				q = post(20 * time.Second)
 				<-sick.in
@@ -322,8 +327,12 @@ func TestDeadlineAndCancel(t *testing.T) {
 				if s := q.Poll(); s.State != Cancelled || !errors.Is(s.Err, ErrCancelled) {
 					t.Errorf("%+v", s)
 				}
-				if n, err := b.NextNotice(ctx); err != nil || !errors.Is(n.Err, ErrCancelled) {
-					t.Errorf("the target heard %+v, %v", n, err)
+				heard, err := b.NextNotice(ctx)
+				for err == nil && errors.Is(heard.Err, ErrDeadline) { // of a request before, which came too late
+					heard, err = b.NextNotice(ctx)
+				}
+				if err != nil || !errors.Is(heard.Err, ErrCancelled) {
+					t.Errorf("the target heard %+v, %v", heard, err)
 				}
 				if !bytes.Equal(sick.Storage.(memory), before) || !bytes.Equal(mine.Bytes(), after) {
 					t.Error("bytes landed after the cancel")
@@ -617,7 +626,7 @@ func TestPeerGone(t *testing.T) {
 			if err != nil || !errors.As(got.Err, &f) || f.Who != "a" {
 				t.Errorf("the other heard %+v, %v", got, err)
 			}
-			if d := time.Since(began); d > 5*time.Second {
+			if d := time.Since(began); d > 20*time.Second {
 				t.Errorf("after %s", d)
 			}
 		})

@@ -480,13 +480,13 @@ func runFault(t *testing.T, c faultCase, r *rand.Rand) (o outcome) {
 	case "SIGSTOP":
 		if other == a {
 			// The initiator must not wait for a stopped target beyond its deadline.
-			o.judge(a.hear(limit+4*time.Second, "done"), c, source, "b", began, limit)
+			o.judge(a.hear(limit+20*time.Second, "done"), c, source, "b", began, limit)
 		}
 		time.Sleep(max(0, time.Until(began.Add(limit+300*time.Millisecond)))) // it is stopped for this long
 		_ = victim.cmd.Process.Signal(syscall.SIGCONT)
 		if victim == a {
 			// Once it runs again it finds its deadline, or was done before.
-			w := a.hear(10*time.Second, "done")
+			w := a.hear(20*time.Second, "done")
 			o.judge(w, c, source, "", began, 0)
 		}
 		if n := b.hear(1200*time.Millisecond, "notice"); n.Is != "" { // else it never heard of the request
@@ -496,12 +496,12 @@ func runFault(t *testing.T, c faultCase, r *rand.Rand) (o outcome) {
 	case "stopped beyond its lease":
 		time.Sleep(lease + leaseGrace + 100*time.Millisecond) // it is stopped for this long
 		b.tell(t, word{Do: "reclaim", Seed: 99})
-		if w := b.hear(10*time.Second, "reclaimed"); w.Is == "" || w.Err != "" {
+		if w := b.hear(20*time.Second, "reclaimed"); w.Is == "" || w.Err != "" {
 			t.Errorf("the owner could not have its memory back: %+v", w)
 			o.hung++
 		}
 		_ = victim.cmd.Process.Signal(syscall.SIGCONT)
-		w := a.hear(10*time.Second, "done")
+		w := a.hear(20*time.Second, "done")
 		if w.Is == "" {
 			o.hung++
 			return o
@@ -519,7 +519,7 @@ func runFault(t *testing.T, c faultCase, r *rand.Rand) (o outcome) {
 		return o
 	}
 	if other == a {
-		o.judge(a.hear(5*time.Second, "done"), c, source, "b", began, time.Second)
+		o.judge(a.hear(20*time.Second, "done"), c, source, "b", began, time.Second)
 		return o
 	}
 	n := b.hear(2500*time.Millisecond, "notice")

@@ -208,14 +208,14 @@ func TestStoreFaults(t *testing.T) {
 		s.mu.Lock()
 		s.body = func(r io.ReadCloser) io.ReadCloser { return slowBody{r} }
 		s.mu.Unlock()
-		check("a slow body", move(Read, r, p, 300*time.Millisecond), ErrDeadline)
+		check("a slow body", move(Read, r, p, time.Second), ErrDeadline)
 		s.well()
 		s.answer(403, "ExpiredToken", 1<<30)
 		check("a token that expired", move(Read, r, p, 20*time.Second), ErrStorage)
 		s.answer(403, "RequestTimeTooSkewed", 1<<30)
 		check("a clock that is wrong", move(Read, r, p, 20*time.Second), ErrStorage)
 		s.answer(503, "SlowDown", 1<<30)
-		check("503 for ever", move(Read, r, p, 700*time.Millisecond), ErrDeadline)
+		check("503 for ever", move(Read, r, p, 1500*time.Millisecond), ErrDeadline)
 		s.well()
 		readBack("afterwards")
 

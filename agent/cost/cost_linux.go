@@ -62,15 +62,15 @@ func plain(ctx context.Context, warm, length time.Duration, argv, env []string) 
 	}
 	defer p.Wait()
 	defer p.Kill()
-	if err := rest(ctx, warm); err != nil {
-		return f, err
+	if err := rest(ctx, warm, p.Pid); err != nil {
+		return f, fmt.Errorf("%s: %w", strings.Join(argv, " "), err)
 	}
 	a, err := look(p.Pid)
 	if err != nil {
 		return f, fmt.Errorf("%s ended at once: %w", strings.Join(argv, " "), err)
 	}
-	if err := rest(ctx, length); err != nil {
-		return f, err
+	if err := rest(ctx, length, p.Pid); err != nil {
+		return f, fmt.Errorf("%s: %w", strings.Join(argv, " "), err)
 	}
 	b, err := look(p.Pid)
 	if err != nil {
@@ -80,12 +80,23 @@ func plain(ctx context.Context, warm, length time.Duration, argv, env []string) 
 	return Figures{Seconds: s, CPU: (b.cpu - a.cpu) / s, Memory: b.memory, Reads: (b.io - a.io) / s}, nil
 }
 
-func rest(ctx context.Context, d time.Duration) error {
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-time.After(d):
-		return nil
+// rest waits for a while, or until a child of this process has ended. It is not reaped, so that its number stays its own.
+func rest(ctx context.Context, d time.Duration, pid int) error {
+	late := time.After(d)
+	look := time.NewTicker(max(time.Millisecond, min(d/20, 100*time.Millisecond)))
+	defer look.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-late:
+			return nil
+		case <-look.C:
+			var info unix.Siginfo
+			if err := unix.Waitid(unix.P_PID, pid, &info, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil); err == nil && info.Signo != 0 {
+				return errors.New("it ended at once")
+			}
+		}
 	}
 }
 

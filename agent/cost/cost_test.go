@@ -33,7 +33,7 @@ func TestMeasure(t *testing.T) {
 	if f.Syscalls == 0 || len(f.Most) == 0 {
 		t.Errorf("%+v", f)
 	}
-	_, err = Measure(ctx, 50*time.Millisecond, 50*time.Millisecond, []string{"/bin/sh", "-c", "exit 3"}, os.Environ())
+	_, err = Measure(ctx, 25*time.Second, 50*time.Millisecond, []string{"/bin/sh", "-c", "exit 3"}, os.Environ())
 	if err == nil || !strings.Contains(err.Error(), "ended") {
 		t.Errorf("a program that ends at once: %v", err)
 	}
