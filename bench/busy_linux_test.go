@@ -79,7 +79,7 @@ func TestQuota(t *testing.T) {
 	if err != nil {
 		t.Skip(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Second)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "sh", "-c", "read go; while :; do :; done")
 	cmd.WaitDelay = 5 * time.Second

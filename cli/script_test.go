@@ -48,7 +48,7 @@ func TestScripts(t *testing.T) {
 		Setup: func(e *testscript.Env) error {
 			e.Setenv("EXAMPLES", examples+"/../examples")
 			// A process that a script leaves behind with its output would be waited for without end.
-			e.Defer(bounded.Guard(e.T().(testing.TB), 3*time.Minute, "WORK="+e.WorkDir))
+			e.Defer(bounded.Guard(e.T().(testing.TB), 6*time.Minute, "WORK="+e.WorkDir))
 			name := fmt.Sprintf("script-%d", os.Getpid())
 			e.Setenv("LAB", name)
 			if strings.HasSuffix(e.WorkDir, "script-lab") {

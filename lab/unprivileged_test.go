@@ -95,9 +95,9 @@ func asNobody(t *testing.T) {
 	if err := os.Chmod(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, filepath.Join(dir, "lab/test"), "-test.run=^TestDrillWithoutRoot$", "-test.v", "-test.timeout=45s")
+	cmd := exec.CommandContext(ctx, filepath.Join(dir, "lab/test"), "-test.run=^TestDrillWithoutRoot$", "-test.v", "-test.timeout=170s")
 	cmd.Dir, cmd.WaitDelay = filepath.Join(dir, "lab"), time.Second
 	cmd.Env = append(os.Environ(), "LAB_TEST_USER=1", "HOME="+dir)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
