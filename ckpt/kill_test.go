@@ -170,6 +170,18 @@ func TestKilledAtRandomInstants(t *testing.T) {
 	save(t, open(t, t.TempDir(), ckpt.Options{}), newModel(0), ckpt.Meta{World: writerRanks})
 	span := min(time.Since(before)*3/2, 20*time.Millisecond) // a save and a half
 	last, torn := int64(0), 0
+	unfinished := func() (n int) {
+		list, err := s.List(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range list {
+			if e.State == ckpt.Incomplete {
+				n++
+			}
+		}
+		return n
+	}
 	for k := range kills {
 		cmd, saved := start(t, dir)
 		if k%8 == 0 { // some saves are completed however slow the disk is
@@ -181,15 +193,17 @@ func TestKilledAtRandomInstants(t *testing.T) {
 		cmd.Process.Kill()
 		reap(t, cmd)
 		last = intact(t, s, last)
-		list, err := s.List(t.Context())
-		if err != nil {
-			t.Fatal(err)
+		torn += unfinished()
+	}
+	// Where none of these instants was within a save, the writer is killed when it is seen to be in one.
+	for end := time.Now().Add(40 * time.Second); torn == 0 && time.Now().Before(end); kills++ {
+		cmd, _ := start(t, dir)
+		for unfinished() == 0 && time.Now().Before(end) {
 		}
-		for _, e := range list {
-			if e.State == ckpt.Incomplete {
-				torn++
-			}
-		}
+		cmd.Process.Kill()
+		reap(t, cmd)
+		last = intact(t, s, last)
+		torn += unfinished()
 	}
 	t.Logf("%d kills up to step %d; %d unfinished checkpoints seen after them", kills, last, torn)
 	if last == 0 || torn == 0 {

@@ -181,7 +181,7 @@ func TestStreamsBreak(t *testing.T) {
 		t.Errorf("%d paths were lost, want those that were broken", n)
 	}
 	for i := 0; total(es[0], "paths.dialed")+total(es[1], "paths.dialed") == 0; i++ {
-		if i == 1000 {
+		if i == 10_000 {
 			t.Fatal("no stream came back")
 		}
 		time.Sleep(5 * time.Millisecond) // between looks at a counter
