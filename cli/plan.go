@@ -350,6 +350,7 @@ func (f *trainFlags) question(cmd *cobra.Command, args []string) (*plan.Question
 	if f.price > 0 {
 		mc.HourFrom = "--price"
 	}
+	mc.Notes = append(mc.Notes, m.Notes...)
 	if note != "" {
 		mc.Notes = append(mc.Notes, note)
 	}

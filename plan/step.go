@@ -144,6 +144,9 @@ func (p *pricer) layer(moe bool) layerTime {
 	// Attention: with context parallelism each rank has its share of the pairs.
 	seq := float64(l.Seq)
 	at := c.Prefill("bf16", float64(l.Micro), seq, seq, heads, kv, (d+vd)/2) / float64(l.CP)
+	if m.BothWays { // the tables hold causal attention: half of the pairs
+		at *= 2
+	}
 	switch {
 	case !l.Flash:
 		at = p.unfused(heads, d)
@@ -155,6 +158,9 @@ func (p *pricer) layer(moe bool) layerTime {
 	if m.Windowed > 0 && float64(m.Window) < seq {
 		w := float64(m.Window)
 		short := at * (w - w*w/(2*seq)) / (seq / 2)
+		if m.BothWays {
+			short = at * w / seq
+		}
 		share := float64(m.Windowed) / float64(m.Layers)
 		at = at*(1-share) + min(short, at)*share
 	}

@@ -85,6 +85,12 @@ func (m *Model) Forward(s int) Forward {
 		w := min(float64(m.Window), seq)
 		f.Causal += float64(m.Windowed) * width * (w - w*w/(2*seq))
 	}
+	if m.BothWays { // no mask: all pairs, and both sides of a window
+		f.Causal = global * width * seq
+		if m.Windowed > 0 {
+			f.Causal += float64(m.Windowed) * width * min(float64(m.Window), seq)
+		}
+	}
 	f.Head = 2 * h * float64(m.Vocab) * float64(1+m.MTP)
 	return f
 }

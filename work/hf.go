@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 )
@@ -58,21 +59,46 @@ func (c config) strings(key string) []string {
 }
 
 // families with two matrices in their MLP, layer norm and biases, unless their config says otherwise.
-var gptFamilies = []string{"gpt2", "gpt_neox", "gptj", "gpt_bigcode", "opt", "bloom", "codegen", "bert", "roberta", "gpt_neo", "phi", "starcoder2", "megatron-bert"}
+var gptFamilies = []string{"gpt2", "gpt_neox", "gptj", "gpt_bigcode", "opt", "bloom", "codegen", "bert", "roberta", "xlm-roberta", "camembert", "distilbert", "megatron-bert", "gpt_neo", "phi", "starcoder2", "xglm", "biogpt"}
 
 // families that share embedding and head unless their config says otherwise.
-var tiedFamilies = []string{"gpt2", "opt", "bloom", "falcon", "gemma", "gemma2", "gemma3", "gemma3_text", "gpt_bigcode", "mpt", "bert", "cohere", "cohere2", "starcoder2"}
+var tiedFamilies = []string{"gpt2", "opt", "bloom", "falcon", "gemma", "gemma2", "gemma3", "gemma3_text", "gpt_bigcode", "gpt_neo", "mpt", "bert", "roberta", "xlm-roberta", "camembert", "distilbert", "megatron-bert",
+	"modernbert", "cohere", "cohere2", "starcoder2", "phi3small", "xglm", "biogpt"}
+
+// encoders are families whose tokens see the whole sequence.
+var encoders = []string{"bert", "roberta", "xlm-roberta", "camembert", "distilbert", "megatron-bert", "modernbert"}
+
+// gatedFamilies are the other families that are known: decoders with RMS norms and three matrices in an MLP, but for what FromHF sets apart.
+var gatedFamilies = []string{"llama", "llama4", "llama4_text", "mistral", "mixtral", "ministral", "gemma", "gemma2", "gemma3", "gemma3_text", "qwen", "qwen2", "qwen2_moe", "qwen2_vl", "qwen2_vl_text", "qwen2_5_vl", "qwen2_5_vl_text",
+	"qwen3", "qwen3_moe", "qwen3_vl", "qwen3_vl_text", "qwen3_vl_moe", "qwen3_vl_moe_text", "phi3", "phi3small", "phimoe", "glm", "glm4", "glm4_moe", "glm4v_text", "glm4v_moe_text", "chatglm", "deepseek", "deepseek_v2", "deepseek_v3",
+	"deepseek_v32", "kimi_k2", "gpt_oss", "minimax_m2", "hunyuan", "hunyuan_v1_dense", "hunyuan_v1_moe", "olmo", "olmo2", "olmo3", "olmoe", "granite", "granitemoe", "cohere", "cohere2", "dbrx", "arctic", "grok-1", "git", "internlm", "internlm2",
+	"internlm3", "baichuan", "yi", "stablelm", "exaone", "exaone4", "smollm3", "dots1", "bailing_moe", "bailing_moe_v2", "seed_oss", "ernie4_5", "ernie4_5_moe", "mllama_text_model", "apertus", "aquila", "xverse", "falcon", "mpt", "nemotron", "persimmon",
+	"modernbert"}
+
+// defaults are what Transformers takes for keys that a file leaves out. A model that sees pictures writes of its text part only what differs
+// from them.
+var defaults = map[string]string{
+	"llama":       `{"hidden_size":4096,"intermediate_size":11008,"num_hidden_layers":32,"num_attention_heads":32,"vocab_size":32000}`,
+	"mistral":     `{"hidden_size":4096,"intermediate_size":14336,"num_hidden_layers":32,"num_attention_heads":32,"num_key_value_heads":8,"vocab_size":32000}`,
+	"qwen2":       `{"hidden_size":4096,"intermediate_size":22016,"num_hidden_layers":32,"num_attention_heads":32,"num_key_value_heads":32,"vocab_size":151936}`,
+	"gemma":       `{"hidden_size":3072,"intermediate_size":24576,"num_hidden_layers":28,"num_attention_heads":16,"num_key_value_heads":16,"head_dim":256,"vocab_size":256000}`,
+	"gemma2":      `{"hidden_size":2304,"intermediate_size":9216,"num_hidden_layers":26,"num_attention_heads":8,"num_key_value_heads":4,"head_dim":256,"vocab_size":256000,"sliding_window":4096}`,
+	"gemma3_text": `{"hidden_size":2304,"intermediate_size":9216,"num_hidden_layers":26,"num_attention_heads":8,"num_key_value_heads":4,"head_dim":256,"vocab_size":262208,"sliding_window":4096}`,
+}
 
 // unsupported families have layers that are neither attention nor MLP.
 var unsupported = map[string]string{"mamba": "state-space layers", "mamba2": "state-space layers", "jamba": "state-space layers", "qwen3_next": "linear-attention layers", "falcon_mamba": "state-space layers",
 	"nemotron_h": "state-space layers", "rwkv": "recurrent layers", "recurrent_gemma": "recurrent layers", "granitemoehybrid": "state-space layers", "t5": "an encoder beside the decoder", "bart": "an encoder beside the decoder",
-	"whisper": "an encoder beside the decoder", "deci": "layers of different shapes", "nemotron-nas": "layers of different shapes", "zamba2": "state-space layers", "minimax": "linear-attention layers", "bamba": "state-space layers"}
+	"whisper": "an encoder beside the decoder", "rwkv5": "recurrent layers", "rwkv6": "recurrent layers", "rwkv7": "recurrent layers", "albert": "layers that share their weights", "deberta": "attention of another kind", "deberta-v2": "attention of another kind",
+	"vit": "an image encoder", "clip": "an image encoder", "clip_text_model": "an image encoder beside it", "siglip": "an image encoder", "dinov2": "an image encoder", "swin": "an image encoder", "detr": "an image encoder",
+	"wav2vec2": "an audio encoder", "hubert": "an audio encoder", "wavlm": "an audio encoder", "deci": "layers of different shapes", "nemotron-nas": "layers of different shapes", "zamba2": "state-space layers", "minimax": "linear-attention layers", "bamba": "state-space layers"}
 
 // unsupportedKeys tell of such layers in families that are not listed. A value of 0, false or null tells of nothing.
 var unsupportedKeys = []struct{ key, what string }{
 	{"mamba_d_state", "state-space layers"}, {"ssm_state_size", "state-space layers"}, {"mamba_d_ssm", "state-space layers"}, {"attn_layer_period", "state-space layers"}, {"hybrid_override_pattern", "layers of several kinds"},
 	{"linear_attn_config", "linear-attention layers"}, {"attn_type_list", "linear-attention layers"}, {"full_attention_interval", "linear-attention layers"}, {"linear_num_value_heads", "linear-attention layers"},
-	{"conv_L_cache", "convolution layers"}, {"hidden_size_per_layer_input", "embeddings per layer"}, {"parallel_attn_mlp_res", "a dense MLP beside its experts"},
+	{"conv_L_cache", "convolution layers"}, {"hidden_size_per_layer_input", "embeddings per layer"}, {"zero_expert_num", "experts that compute nothing"}, {"share_q_dim", "queries of a lower rank"},
+	{"num_mel_bins", "an audio encoder"}, {"num_channels", "an image encoder"}, {"num_hidden_groups", "layers that share their weights"},
 	{"block_configs", "layers of different shapes"}, {"encoder_layers", "an encoder beside the decoder"}, {"is_encoder_decoder", "an encoder beside the decoder"},
 }
 
@@ -81,6 +107,9 @@ func FromHF(name string, data []byte) (*Model, error) {
 	var c config
 	if err := json.Unmarshal(data, &c); err != nil {
 		return nil, fmt.Errorf("%s: not a config.json: %w", name, err)
+	}
+	if len(c) == 0 {
+		return nil, fmt.Errorf("%s: an empty config.json", name)
 	}
 	kind := c.text("model_type")
 	if raw, ok := c["text_config"]; ok { // a model that also sees pictures
@@ -96,23 +125,37 @@ func FromHF(name string, data []byte) (*Model, error) {
 				inner["tie_word_embeddings"] = raw
 			}
 		}
+		if text, ok := defaults[kind]; ok {
+			filled := config{}
+			if err := json.Unmarshal([]byte(text), &filled); err != nil {
+				return nil, err
+			}
+			maps.Copy(filled, inner)
+			inner = filled
+		}
+		if why, ok := unsupported[c.text("model_type")]; ok {
+			return nil, fmt.Errorf("%s: model_type %s has %s: not modelled", name, c.text("model_type"), why)
+		}
 		c = inner
 	}
 	if kind == "" {
 		return nil, fmt.Errorf("%s: no model_type: it does not look like a config.json of Hugging Face; a YAML file in weft's own words describes any model", name)
 	}
 	if why, ok := unsupported[kind]; ok {
-		return nil, fmt.Errorf("%s: model_type %s has %s, which are not modelled", name, kind, why)
+		return nil, fmt.Errorf("%s: model_type %s has %s: not modelled", name, kind, why)
 	}
 	for _, u := range unsupportedKeys {
 		if raw, ok := c[u.key]; ok && !slices.Contains([]string{"null", "0", "false", "[]", "{}"}, strings.TrimSpace(string(raw))) && !c.allOnes(u.key) {
-			return nil, fmt.Errorf("%s: model_type %s has %s (%s), which are not modelled", name, kind, u.what, u.key)
+			return nil, fmt.Errorf("%s: model_type %s has %s (%s): not modelled", name, kind, u.what, u.key)
 		}
 	}
 	if slices.Contains(c.strings("layer_types"), "linear_attention") {
-		return nil, fmt.Errorf("%s: layer_types has linear_attention, which is not modelled", name)
+		return nil, fmt.Errorf("%s: layer_types has linear_attention: not modelled", name)
 	}
-	m := &Model{Name: name}
+	m := &Model{Name: name, BothWays: slices.Contains(encoders, kind)}
+	if !slices.Contains(gptFamilies, kind) && !slices.Contains(gatedFamilies, kind) {
+		m.Notes = append(m.Notes, fmt.Sprintf("model_type %s is not known here: it is read as a decoder with RMS norms and a gated MLP; compare its parameters with its model card", kind))
+	}
 	var missing []string
 	need := func(what string, keys ...string) int {
 		n, ok := c.num(keys...)
@@ -125,8 +168,11 @@ func FromHF(name string, data []byte) (*Model, error) {
 	if n, ok := c.num("word_embed_proj_dim"); ok && n != m.Hidden {
 		return nil, fmt.Errorf("%s: word_embed_proj_dim %d is not hidden_size %d; an embedding of another width is not modelled", name, n, m.Hidden)
 	}
+	if n, ok := c.num("embedding_size"); ok && n != m.Hidden {
+		return nil, fmt.Errorf("%s: embedding_size %d is not hidden_size %d; an embedding of another width is not modelled", name, n, m.Hidden)
+	}
 	m.Layers = need("layers", "num_hidden_layers", "n_layer", "n_layers", "num_layers")
-	m.Heads = need("heads", "num_attention_heads", "n_head", "n_heads", "num_heads")
+	m.Heads = need("heads", "num_attention_heads", "n_head", "n_heads", "num_heads", "attention_heads")
 	m.Vocab = need("vocabulary", "vocab_size", "padded_vocab_size")
 	m.KVHeads = c.number("num_key_value_heads", "num_kv_heads", "multi_query_group_num", "n_head_kv")
 	attn := config{}
@@ -152,13 +198,16 @@ func FromHF(name string, data []byte) (*Model, error) {
 
 	old := slices.Contains(gptFamilies, kind)
 	var ok bool
-	if m.FFN, ok = c.num("intermediate_size", "n_inner", "ffn_dim", "ffn_hidden_size", "dense_intermediate_size"); !ok {
+	if m.FFN, ok = c.num("intermediate_size", "n_inner", "ffn_dim", "ffn_hidden_size", "dense_intermediate_size", "ff_intermediate_size", "hidden_dim"); !ok {
 		switch e, has := c.num("expansion_ratio"); {
 		case has:
 			m.FFN = e * m.Hidden
 		case old || kind == "falcon" || kind == "mpt" || kind == "chatglm" || kind == "qwen":
 			m.FFN = 4 * m.Hidden
 		}
+	}
+	if kind == "qwen" { // its file counts both matrices before the activation
+		m.FFN /= 2
 	}
 	ffn := config{}
 	if raw, ok := c["ffn_config"]; ok { // DBRX
@@ -184,7 +233,9 @@ func FromHF(name string, data []byte) (*Model, error) {
 		m.Positions = c.number("n_positions", "max_position_embeddings")
 	case "opt":
 		m.Positions = c.number("max_position_embeddings") + 2
-	case "bert", "roberta":
+	case "biogpt":
+		m.Positions = c.number("max_position_embeddings") + 2
+	case "bert", "roberta", "xlm-roberta", "camembert", "megatron-bert", "distilbert":
 		m.Positions = c.number("max_position_embeddings") + c.number("type_vocab_size")
 	case "mpt":
 		if raw := config(attn); raw != nil && !attn.flag("alibi", true) {
@@ -219,9 +270,15 @@ func FromHF(name string, data []byte) (*Model, error) {
 		if strings.HasPrefix(kind, "llama4") {
 			m.SharedFFN = m.ExpertFFN
 		}
+		switch {
+		case c.flag("residual_moe", false): // Grok 2: a dense MLP beside the experts
+			m.SharedFFN = m.FFN
+		case c.flag("parallel_attn_mlp_res", false): // Arctic: the same, as wide as the model
+			m.SharedFFN = m.Hidden
+		}
 		m.SharedGate = kind == "qwen2_moe"
 		m.DenseFirst = c.number("first_k_dense_replace", "first_num_dense_layers", "moe_layer_start_index")
-		m.MoEEvery = c.number("decoder_sparse_step", "interleave_moe_layer_step", "moe_layer_freq", "expert_layer_period", "moe_layer_interval")
+		m.MoEEvery = c.number("decoder_sparse_step", "interleave_moe_layer_step", "moe_layer_freq", "expert_layer_period", "moe_layer_interval", "moe_layer_frequency")
 		if raw, ok := c["mlp_only_layers"]; ok {
 			var list []int
 			if json.Unmarshal(raw, &list) == nil && len(list) > 0 {
@@ -254,19 +311,39 @@ func FromHF(name string, data []byte) (*Model, error) {
 					m.Windowed++
 				}
 			}
-		case kind == "gemma2" || kind == "gpt_oss" || kind == "cohere2":
+		case kind == "gemma2" || kind == "gpt_oss":
 			m.Windowed = m.Layers / 2
-		case strings.HasPrefix(kind, "gemma3"):
-			p := max(c.number("sliding_window_pattern"), 0)
-			if p == 0 {
-				p = 6
+		case c.text("sliding_window_pattern") != "": // such as LLLG: L looks back over its window
+			p := c.text("sliding_window_pattern")
+			for i := range m.Layers {
+				if p[i%len(p)] == 'L' {
+					m.Windowed++
+				}
 			}
-			m.Windowed = m.Layers - m.Layers/p
+		case c.number("sliding_window_pattern") > 0:
+			m.Windowed = m.Layers - m.Layers/c.number("sliding_window_pattern")
+		case strings.HasPrefix(kind, "gemma3"):
+			m.Windowed = m.Layers - m.Layers/6
+		case kind == "cohere2":
+			m.Windowed = m.Layers - m.Layers/4
 		case c.number("max_window_layers") > 0:
 			m.Windowed = max(m.Layers-c.number("max_window_layers"), 0)
 		default:
 			m.Windowed = m.Layers
 		}
+	}
+	switch kind {
+	case "gpt_neo": // every second layer looks back over its window
+		if n := c.number("window_size"); n > 0 {
+			m.Window, m.Windowed = n, m.Layers/2
+		}
+	case "modernbert":
+		if n, every := c.number("local_attention"), c.number("global_attn_every_n_layers"); n > 0 && every > 0 {
+			m.Window, m.Windowed = n, m.Layers-(m.Layers+every-1)/every
+		}
+	}
+	if n := c.number("index_topk"); n > 0 {
+		m.Notes = append(m.Notes, fmt.Sprintf("attention over %d chosen tokens (index_topk) is priced as attention over all", n))
 	}
 	if n := c.number("attention_chunk_size"); n > 0 && strings.HasPrefix(kind, "llama4") {
 		m.Window, m.Windowed = n, m.Layers-m.Layers/4

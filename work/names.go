@@ -123,7 +123,7 @@ var rows = []row{
 	{"gemma2-27b", 46, 4608, 36864, 32, 16, 128, 256000, true, true, all(windowed(4096, 23), func(m *Model) { m.PostNorms = true })},
 	{"gemma3-27b", 62, 5376, 21504, 32, 16, 128, 262208, true, true, all(windowed(1024, 52), func(m *Model) { m.PostNorms, m.QKNorm = true, true })},
 	{"phi-4", 40, 5120, 17920, 40, 10, 128, 100352, true, false, nil},
-	{"bert-large", 24, 1024, 4096, 16, 0, 0, 30592, false, true, learned(512)},
+	{"bert-large", 24, 1024, 4096, 16, 0, 0, 30592, false, true, all(learned(512), func(m *Model) { m.BothWays = true })},
 	{"megatron-1.7b", 24, 2304, 9216, 24, 0, 0, 51200, false, true, learned(2048)},
 	{"megatron-3.6b", 30, 3072, 12288, 32, 0, 0, 51200, false, true, learned(2048)},
 	{"megatron-7.5b", 36, 4096, 16384, 32, 0, 0, 51200, false, true, learned(2048)},

@@ -56,6 +56,10 @@ type Model struct {
 
 	MTP int `json:"mtp,omitempty"` // extra layers that predict further tokens
 
+	BothWays bool `json:"both_ways,omitempty"` // every token sees the whole sequence: an encoder, such as BERT
+
+	Notes []string `json:"notes,omitempty"` // what the reader of a file took for granted
+
 	// CNN is set for convolutional networks; then all fields above but Name are zero.
 	CNN *CNN `json:"cnn,omitempty"`
 }
@@ -250,6 +254,9 @@ func (m *Model) Params() Params {
 	p := Params{Embedding: h*v + h*float64(m.Positions)}
 	if !m.Tied {
 		p.Head = h * v
+	}
+	if m.BothWays { // encoders have one more matrix before their head, or over their first token
+		p.Head += h*h + h
 	}
 	p.Norms = m.norm(m.Hidden)
 	inactive := 0.0

@@ -26,6 +26,7 @@ type file struct {
 	Bias   *bool  `yaml:"bias"`
 	QKV    *bool  `yaml:"qkv_bias"`
 	QKNorm *bool  `yaml:"qk_norm"`
+	Both   *bool  `yaml:"both_ways"`
 	Pos    *int   `yaml:"positions"`
 	E      *int   `yaml:"experts"`
 	K      *int   `yaml:"top_k"`
@@ -82,7 +83,7 @@ func FromYAML(name string, data []byte) (*Model, error) {
 			*p.to = *p.from
 		}
 	}
-	for _, p := range []struct{ to, from *bool }{{&m.Gated, f.Gated}, {&m.Tied, f.Tied}, {&m.LayerNorm, f.LN}, {&m.Bias, f.Bias}, {&m.QKVBias, f.QKV}, {&m.QKNorm, f.QKNorm}} {
+	for _, p := range []struct{ to, from *bool }{{&m.Gated, f.Gated}, {&m.Tied, f.Tied}, {&m.LayerNorm, f.LN}, {&m.Bias, f.Bias}, {&m.QKVBias, f.QKV}, {&m.QKNorm, f.QKNorm}, {&m.BothWays, f.Both}} {
 		if p.from != nil {
 			*p.to = *p.from
 		}
