@@ -530,6 +530,9 @@ func printTerm(w io.Writer, t plan.Term, depth int) {
 	if t.Unit == "B" {
 		value = gigabytes(t.Value)
 	}
+	if t.Note { // explains its neighbours, and does not add to them
+		value = "(" + value + ")"
+	}
 	fmt.Fprintf(w, "%-52s %12s", strings.Repeat("  ", depth)+t.Name, value)
 	if t.Why != "" {
 		fmt.Fprintf(w, "   %s", t.Why)

@@ -242,6 +242,8 @@ func groupOf(p Point) string {
 		return "MoE, Megatron"
 	case p.Framework == FSDP:
 		return "FSDP"
+	case g == "korthikanti":
+		return "dense, Megatron on A100 (Korthikanti)"
 	case g == "bloom":
 		return "dense, Megatron-DeepSpeed (BLOOM)"
 	case p.Layout.Phase != "pretrain":

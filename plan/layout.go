@@ -319,7 +319,9 @@ func (l Layout) Check(m *work.Model, gpus int) error {
 		want(m.Heads%l.TP == 0, "tp %d does not divide %d heads", l.TP, m.Heads)
 		want(m.KVHeads%l.TP == 0 || l.TP%m.KVHeads == 0, "tp %d does not divide %d KV heads, nor they it", l.TP, m.KVHeads)
 		want(m.DenseLayers() == 0 || m.FFN%l.TP == 0, "tp %d does not divide the MLP's width %d", l.TP, m.FFN)
-		want(l.PP*l.VPP <= m.Layers, "pp %d x vpp %d needs as many layers; there are %d", l.PP, l.VPP, m.Layers)
+		// The first and the last chunk may hold nothing but the embedding and the head, as in Llama 3 405B.
+		want(l.PP*l.VPP <= m.Layers+2, "pp %d x vpp %d needs as many layers, less two for the embedding and the head; there are %d", l.PP, l.VPP, m.Layers)
+		want(l.PP*l.VPP <= m.Layers || l.VPP > 1, "pp %d x vpp %d needs as many layers; there are %d", l.PP, l.VPP, m.Layers)
 		if l.Seq >= 1 {
 			want(l.CP == 1 || l.Seq%(2*l.CP) == 0, "seq %d is not a multiple of 2 cp = %d", l.Seq, 2*l.CP)
 			want(!l.Sequence || l.TP == 1 || l.Seq/l.CP%l.TP == 0, "seq %d over cp %d does not divide by tp %d for sequence parallelism", l.Seq, l.CP, l.TP)
@@ -330,6 +332,7 @@ func (l Layout) Check(m *work.Model, gpus int) error {
 			want(m.Experts%l.EP == 0, "ep %d does not divide %d experts", l.EP, m.Experts)
 			want(l.TP*l.CP*l.DP%(l.ETP*l.EP) == 0, "etp %d x ep %d does not divide tp x cp x dp = %d", l.ETP, l.EP, l.TP*l.CP*l.DP)
 		}
+		want(l.ETP <= l.TP || l.EP > 1 || m.Experts == 0, "etp %d is above tp %d", l.ETP, l.TP)
 		want(m.Experts == 0 || m.ExpertFFN%l.ETP == 0, "etp %d does not divide the experts' width %d", l.ETP, m.ExpertFFN)
 	}
 	want(l.Shard == 0 || l.DP*l.CP%l.Shard == 0, "shard %d does not divide the %d data ranks", l.Shard, l.DP*l.CP)

@@ -83,7 +83,7 @@ func (p *pricer) bytesPer() bytesPer {
 
 // kept is how activations are kept.
 func (p *pricer) kept() work.Kept {
-	k := work.Kept{TP: p.l.TP, Sequence: p.l.Sequence, Flash: p.l.Flash, Dropout: p.l.Dropout, Bytes: 2, Recompute: p.l.Recompute}
+	k := work.Kept{TP: p.l.TP, ETP: p.l.ETP, Sequence: p.l.Sequence, Flash: p.l.Flash, Dropout: p.l.Dropout, Bytes: 2, Recompute: p.l.Recompute}
 	switch p.t {
 	case "fp8", "fp8block":
 		k.Input = 1

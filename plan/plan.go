@@ -119,13 +119,8 @@ func (p *pricer) transformer(c *Cost, factor float64, why bool) error {
 	if l.PP > 1 { // ranks that end early reduce while the others still compute
 		hide = max(hide, stages[0].B+stages[0].W)
 	}
-	data, dataTerms := p.data(hide*.9, forward*.9)
-	c.Hide = hide * .9
-	for _, t := range dataTerms {
-		if t.Name == "gradients" {
-			c.Reduce = t.Value
-		}
-	}
+	data, reduction, dataTerms := p.data(hide*.9, forward*.9)
+	c.Hide, c.Reduce = hide*.9, reduction
 	opt, optWhy := p.optimizer()
 	c.Step = r.Period + data + opt
 	c.Bubble = r.Bubble * r.Period / c.Step
@@ -139,6 +134,31 @@ func (p *pricer) transformer(c *Cost, factor float64, why bool) error {
 		c.Why = p.tree(c, stages, r, send, sendHow, data, dataTerms, opt, optWhy, factor)
 	}
 	return nil
+}
+
+// part is a virtual stage that a rank runs, and the share of the micro-batches that it runs of it.
+type part struct {
+	chunk int
+	share float64
+}
+
+// chunksOf lists the virtual stages of a rank: every pp-th one, in a V one and its mirror image, with
+// dualpipe half of the micro-batches of both.
+func (p *pricer) chunksOf(rank int) []part {
+	l := p.l
+	switch l.Schedule {
+	case schedule.ZBV:
+		return []part{{rank, 1}, {2*l.PP - 1 - rank, 1}}
+	case schedule.DualPipe:
+		if l.PP > 1 {
+			return []part{{rank, .5}, {l.PP - 1 - rank, .5}}
+		}
+	}
+	var out []part
+	for i := rank; i < l.PP*l.VPP; i += l.PP {
+		out = append(out, part{i, 1})
+	}
+	return out
 }
 
 // hops is the time of an activation from each stage to the next, and the longest with its reason. Stages lie one after the
@@ -194,7 +214,7 @@ func (p *pricer) convolution(c *Cost, factor float64) {
 	l := p.l
 	flops := 3 * p.m.Forward(0).Matrix * float64(l.Micro)
 	one := flops / (p.mc.Chip.Peak["bf16"] * .35) * factor
-	data, _ := p.data(one*.6, one*.3)
+	data, _, _ := p.data(one*.6, one*.3)
 	opt, _ := p.optimizer()
 	c.Step = float64(l.MicroBatches())*one + data + opt
 	c.Shown = data / c.Step
@@ -261,14 +281,19 @@ func (p *pricer) tree(c *Cost, stages []chunkTime, r *schedule.Result, send floa
 	pipe := Term{Name: "pipeline", Value: r.Period, Unit: "s", Why: fmt.Sprintf("%s run pass by pass: %d stages, %d chunks each, %d micro-batches", l.Schedule, l.PP, l.VPP, l.MicroBatches())}
 	busy := Term{Name: "busy", Value: r.Busy[busiest], Unit: "s", Why: fmt.Sprintf("of stage %d, the busiest", busiest)}
 	var f, b, w, shown, again float64
-	for i := busiest; i < len(stages); i += l.PP {
-		f, b, w, shown, again = f+stages[i].F, b+stages[i].B, w+stages[i].W, shown+stages[i].shown, again+stages[i].again
+	for _, x := range p.chunksOf(busiest) {
+		s := stages[x.chunk]
+		f, b, w, shown, again = f+x.share*s.F, b+x.share*s.B, w+x.share*s.W, shown+x.share*s.shown, again+x.share*s.again
 	}
 	busy.Terms = []Term{
 		{Name: "forward", Value: m * f, Unit: "s"}, {Name: "input gradients", Value: m * b, Unit: "s"}, {Name: "weight gradients", Value: m * w, Unit: "s"},
-		{Name: "of these computed again", Value: m * again, Unit: "s", Why: "recompute " + l.Recompute.String()},
-		{Name: "of these transfers that nothing hides", Value: m * shown, Unit: "s", Why: fmt.Sprintf("tensor parallel traffic counts %.2f, expert parallel traffic %.2f times where the framework overlaps it", p.h.TPShown, p.h.EPShown)},
 	}
+	if rest := busy.Value - m*(f+b+w); math.Abs(rest) > 1e-9*busy.Value {
+		busy.Terms = append(busy.Terms, Term{Name: "sends that block", Value: rest, Unit: "s", Why: "a rank computes nothing while it sends to another stage"})
+	}
+	busy.Terms = append(busy.Terms,
+		Term{Name: "of these computed again", Value: m * again, Unit: "s", Why: "recompute " + l.Recompute.String(), Note: true},
+		Term{Name: "of these transfers that nothing hides", Value: m * shown, Unit: "s", Note: true, Why: fmt.Sprintf("tensor parallel traffic counts %.2f, expert parallel traffic %.2f times where the framework overlaps it", p.h.TPShown, p.h.EPShown)})
 	for i, name := range []string{"dense layer", "layer with experts"} {
 		if i == 0 && p.m.DenseLayers() == 0 || i == 1 && p.m.MoELayers() == 0 {
 			continue
@@ -279,28 +304,28 @@ func (p *pricer) tree(c *Cost, stages []chunkTime, r *schedule.Result, send floa
 		if i == 1 {
 			width = float64(p.m.ExpertFFN) / float64(l.ETP)
 		}
-		t := Term{Name: name, Value: (k.f + k.b + k.w) * factor, Unit: "s", Why: fmt.Sprintf("one micro-batch, kernels alone %.3g s x %.3f (%s)", k.f+k.b+k.w, factor, c.FactorFrom), Terms: []Term{
+		t := Term{Name: "one " + name, Note: true, Value: (k.f + k.b + k.w) * factor, Unit: "s", Why: fmt.Sprintf("one micro-batch, kernels alone %.3g s x %.3f (%s)", k.f+k.b+k.w, factor, c.FactorFrom), Terms: []Term{
 			{Name: "matrix products, forward", Value: k.gemm * factor, Unit: "s", Why: p.mc.Chip.Near(p.t, T, width, float64(p.m.Hidden))},
 			{Name: "attention, forward", Value: k.attn * factor, Unit: "s", Why: "fitted to measured attention over prompts"},
 			{Name: "vector work, forward", Value: k.vector * factor, Unit: "s", Why: "bytes over 85% of the memory's rate"},
 			{Name: "backward", Value: (k.b + k.w) * factor, Unit: "s"},
 		}}
 		if l.TP > 1 {
-			t.Terms = append(t.Terms, Term{Name: "tensor parallel transfers", Value: k.tpF + k.tpB, Unit: "s", Why: "as NCCL would, before overlap"})
+			t.Terms = append(t.Terms, Term{Name: "tensor parallel transfers", Note: true, Value: k.tpF + k.tpB, Unit: "s", Why: "as NCCL would, before overlap"})
 		}
 		if k.epF > 0 {
-			t.Terms = append(t.Terms, Term{Name: "expert parallel transfers", Value: k.epF + k.epB, Unit: "s", Why: "dispatch and combine, forward and backward, before overlap"})
+			t.Terms = append(t.Terms, Term{Name: "expert parallel transfers", Note: true, Value: k.epF + k.epB, Unit: "s", Why: "dispatch and combine, forward and backward, before overlap"})
 		}
 		if k.cpF > 0 {
-			t.Terms = append(t.Terms, Term{Name: "context parallel transfers", Value: k.cpF + k.cpB, Unit: "s", Why: "what attention does not hide"})
+			t.Terms = append(t.Terms, Term{Name: "context parallel transfers", Note: true, Value: k.cpF + k.cpB, Unit: "s", Why: "what attention does not hide"})
 		}
 		busy.Terms = append(busy.Terms, t)
 	}
 	hf, hb, hw := p.head()
-	busy.Terms = append(busy.Terms, Term{Name: "head and loss", Value: (hf + hb + hw) * factor, Unit: "s", Why: "one micro-batch, on the last stage"})
+	busy.Terms = append(busy.Terms, Term{Name: "head and loss", Note: true, Value: (hf + hb + hw) * factor, Unit: "s", Why: "one micro-batch, on the last stage"})
 	pipe.Terms = []Term{busy, {Name: "idle", Value: r.Period - r.Busy[busiest], Unit: "s", Why: fmt.Sprintf("bubble, %.1f%% of the pipeline's time", 100*r.Bubble)}}
 	if l.PP > 1 {
-		pipe.Terms = append(pipe.Terms, Term{Name: "one transfer between stages", Value: send, Unit: "s", Why: sendHow})
+		pipe.Terms = append(pipe.Terms, Term{Name: "one transfer between stages", Note: true, Value: send, Unit: "s", Why: sendHow})
 	}
 	return &Term{Name: "step", Value: c.Step, Unit: "s", Why: "pipeline + data parallel transfers + optimizer", Terms: []Term{
 		pipe,

@@ -77,6 +77,8 @@ var Points = sync.OnceValue(func() []Point {
 			l.Recompute.Full = true
 		case "selective", "op":
 			l.Recompute.Modules = []string{"op"}
+		case "core_attn":
+			l.Recompute.Modules = []string{"core_attn"}
 		case "recipe":
 			l.Recompute.Modules = []string{"moe_act"}
 			if p.Model.MLA != nil {
@@ -89,6 +91,8 @@ var Points = sync.OnceValue(func() []Point {
 			if l.Dtype == "fp16" {
 				l.Grad = "bf16"
 			}
+		case strings.HasSuffix(p.ID, "-korthikanti"): // Megatron-LM of 2022: rows with selective recompute also have sequence parallelism
+			l.Sequence, l.Overlap, l.Flash, l.Dropout, l.Grad = !l.Recompute.Full, false, false, true, "bf16"
 		case strings.HasSuffix(p.ID, "-mpt"):
 			l.FusedLoss = true
 		case strings.HasSuffix(p.ID, "-nano"):

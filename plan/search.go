@@ -193,8 +193,9 @@ func bound(q Question, h Habits) (seconds, bytes float64) {
 	if factor == 0 {
 		factor, _ = FactorFor(q.Framework, q.Machine.GPU.Name, q.Layout.Dtype, q.Model.Experts > 0)
 	}
-	compute, _ := releaseFactor(q)
+	compute, host := releaseFactor(q)
 	factor *= compute
+	h.MoEHost *= host
 	p := newPricer(q.Model, q.Machine, q.Framework, q.Layout, h)
 	b := p.bytesPer()
 	share, shareE := float64(q.Layout.Sharded()), float64(q.Layout.ExpertData())

@@ -18,6 +18,7 @@ type Term struct {
 	Unit  string  `json:"unit"`
 	Why   string  `json:"why,omitempty"`
 	Terms []Term  `json:"terms,omitempty"`
+	Note  bool    `json:"note,omitempty"` // explains the terms beside it, and is no part of their sum
 }
 
 // Habits is how far frameworks are from the plain sum of kernels and transfers: shares and ratios
@@ -34,12 +35,13 @@ type Habits struct {
 	MoEHost  float64 // seconds a layer with experts and pass more
 	Shadow   float64 // how much transfers beside compute slow it down
 	Permute  float64 // passes over routed tokens to sort them by expert and back
-	Stage    float64 // seconds of host time a layer and pass, in a pipeline without overlap
+	Stage    float64 // seconds of host time a layer and pass more, in DeepSpeed's pipelines without overlap
+	Eager    float64 // seconds of host time a layer and pass where the framework overlaps nothing: kernels are started one by one
 	Bare     float64 // gradients reduced after backward, without overlap: time over NCCL's own
 }
 
 // habits are the fitted values; see docs/plan-accuracy.md.
-var habits = Habits{TPShown: .3, TPPlain: .7, EPShown: 1, AttnBack: 2.9, AttnA100: 1.3, AttnH100: 2.2, Vector: 1, Launch: 59e-6, MoEHost: 2.1e-3, Shadow: .2, Permute: 11.8, Stage: 1.5e-3, Bare: 1.5}
+var habits = Habits{TPShown: .3, TPPlain: .7, EPShown: 1, AttnBack: 2.9, AttnA100: 1.3, AttnH100: 2.2, Vector: 1, Launch: 59e-6, MoEHost: 2.1e-3, Shadow: .2, Permute: 11.8, Stage: 1.5e-3, Eager: 1.2e-3, Bare: 1.5}
 
 // layerTime is what one layer takes for one micro-batch, in seconds.
 type layerTime struct {
@@ -149,7 +151,7 @@ func (p *pricer) layer(moe bool) layerTime {
 	}
 	switch {
 	case !l.Flash:
-		at = p.unfused(heads, d)
+		at = p.unfused(heads, d, false)
 	case p.f == FSDP && c.Table == "a100":
 		at *= p.h.AttnA100
 	case p.f == FSDP && c.Table == "h100":
@@ -165,8 +167,12 @@ func (p *pricer) layer(moe bool) layerTime {
 		at = at*(1-share) + min(short, at)*share
 	}
 	x.attn = at
+	back := at * p.h.AttnBack
+	if !l.Flash {
+		back = p.unfused(heads, d, true)
+	}
 	x.f += at
-	x.b += at * p.h.AttnBack
+	x.b += back
 
 	outer := 1.0
 	if l.Sequence {
@@ -250,17 +256,25 @@ func (p *pricer) layer(moe bool) layerTime {
 	return x
 }
 
-// unfused is attention that writes its scores: two batches of whole products, and five passes over the
-// scores. Where a head's size is no multiple of 8 numbers the tensor cores cannot be fed in whole
-// lines, and products take several times as long.
-func (p *pricer) unfused(heads, d float64) float64 {
+// unfused is attention that writes its scores: two batches of whole products, and passes over the scores. Forward writes them,
+// softmax reads and writes them, dropout does the same and keeps a mask, and the second product reads them. Backward has
+// twice the products, and does not compute the scores again, as flash attention has to. Where a head's size is no
+// multiple of 8 numbers the tensor cores cannot be fed in whole lines, and products take several times as long.
+func (p *pricer) unfused(heads, d float64, backward bool) float64 {
 	c, l := p.mc.Chip, p.l
 	seq, n := float64(l.Seq), float64(l.Micro)*heads
 	rate := c.Peak["bf16"] * .42
 	if math.Mod(d, 8) != 0 {
 		rate = c.Peak["bf16"] * .055
 	}
-	return 10e-6 + 4*n*seq*seq*d/rate/float64(l.CP) + n*seq*seq*10/(c.HBM*.85)/float64(l.CP)
+	products, bytes := 1.0, 8.0
+	if backward {
+		products, bytes = 2, 14
+	}
+	if l.Dropout {
+		bytes += 5
+	}
+	return (products*(10e-6+4*n*seq*seq*d/rate) + n*seq*seq*bytes/(c.HBM*.85)) / float64(l.CP)
 }
 
 // copies is how often a token is sent to its experts. Where they lie in several NVLink domains it crosses
@@ -390,7 +404,7 @@ func (p *pricer) stages(factor float64) []chunkTime {
 			}
 		}
 	}
-	if !l.Overlap && l.PP > 1 {
+	if !l.Overlap && l.PP > 1 && p.f == DeepSpeed {
 		for i := range out {
 			out[i].F += p.h.Stage * float64(counts[i])
 			out[i].B += p.h.Stage * float64(counts[i])
@@ -491,6 +505,9 @@ func (p *pricer) addLayer(x *chunkTime, k layerTime, moe bool, factor, gather, r
 	}
 	// Kernels and transfers of a pass wait for the host that starts them, not one after the other.
 	host := p.h.Launch
+	if !l.Overlap {
+		host = p.h.Eager
+	}
 	if moe {
 		host += p.h.MoEHost
 	}
@@ -577,7 +594,8 @@ func (p *pricer) holds() []held {
 			o.dense += v + float64(m.Hidden*m.Positions)
 		}
 		if i == n-1 {
-			if !m.Tied || l.PP > 1 && !(i == 0) {
+			// A tied head needs a copy of the embedding, unless both lie on the same rank.
+			if !m.Tied || l.PP > 1 && r != 0 {
 				o.dense += v
 			}
 			for range m.MTP {
@@ -606,18 +624,17 @@ func (p *pricer) vocab() float64 {
 	return float64((p.m.Vocab + unit - 1) / unit * unit)
 }
 
-// data is what data parallelism adds to a step: seconds that nothing hides, and the reasons.
-func (p *pricer) data(hide, forward float64) (float64, []Term) {
+// data is what data parallelism adds to a step: seconds that nothing hides, the time of the whole reduction, and the reasons.
+func (p *pricer) data(hide, forward float64) (shown, reduction float64, terms []Term) {
 	l := p.l
 	if l.ZeRO >= 3 {
 		// Every micro-batch has gathered and reduced already; the first gather and the last
 		// reduction have nothing beside them.
 		g, r := p.zero3()
 		v := max(g[0], g[1]) + max(r[0], r[1])
-		return v, []Term{{Name: "first gather and last reduction", Value: v, Unit: "s", Why: "nothing runs beside them"}}
+		return v, 0, []Term{{Name: "first gather and last reduction", Value: v, Unit: "s", Why: "nothing runs beside them"}}
 	}
 	worst := 0.0
-	var terms []Term
 	for _, o := range p.holds() {
 		var reduce, gather float64
 		var how string
@@ -641,20 +658,22 @@ func (p *pricer) data(hide, forward float64) (float64, []Term) {
 		if o.experts > 0 {
 			one(o.experts, l.ExpertData(), l.EP*l.ETP)
 		}
-		shown := (reduce + gather) * p.h.Bare
+		shownR, shownG := reduce*p.h.Bare, gather*p.h.Bare
+		hidden, behind := "nothing runs beside them", "nothing runs beside them"
 		if l.Overlap {
 			// Buckets: the last one has nothing left to hide behind.
-			shown = max(reduce-hide, reduce*.04) + max(gather-forward, gather*.04)
+			shownR, shownG = max(reduce-hide, reduce*.04), max(gather-forward, gather*.04)
+			hidden, behind = fmt.Sprintf("hidden behind %.3g s of the last backward", hide), fmt.Sprintf("hidden behind %.3g s of the first forward", forward)
 		}
-		if shown >= worst {
-			worst = shown
-			terms = []Term{
-				{Name: "gradients", Value: reduce, Unit: "s", Why: fmt.Sprintf("%.3g GB; %s; hidden behind %.3g s of the last backward", (o.dense+o.experts)*p.gradBytes()/1e9, how, hide)},
-				{Name: "parameters", Value: gather, Unit: "s", Why: fmt.Sprintf("gathered behind %.3g s of the first forward", forward)},
+		if shownR+shownG >= worst {
+			worst, reduction = shownR+shownG, reduce
+			terms = []Term{{Name: "gradients", Value: shownR, Unit: "s", Why: fmt.Sprintf("%.3g GB take %.3g s; %s; %s", (o.dense+o.experts)*p.gradBytes()/1e9, reduce, how, hidden)}}
+			if gather > 0 {
+				terms = append(terms, Term{Name: "parameters", Value: shownG, Unit: "s", Why: fmt.Sprintf("gathering them takes %.3g s; %s", gather, behind)})
 			}
 		}
 	}
-	return worst, terms
+	return worst, reduction, terms
 }
 
 // optimizer is the time of Adam: about 30 bytes a parameter of memory traffic.

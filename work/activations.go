@@ -58,6 +58,7 @@ func (r Recompute) Has(module string) bool { return r.Full || slices.Contains(r.
 // Kept says how activations are kept.
 type Kept struct {
 	TP        int // tensor parallel ranks
+	ETP       int // tensor parallel ranks inside an expert; 0 for as many as TP
 	Sequence  bool
 	Flash     bool // attention never writes its scores
 	Dropout   bool
@@ -145,8 +146,13 @@ func (m *Model) Activations(moe bool, s int, o Kept) Activation {
 		fe, fs := float64(m.ExpertFFN), float64(m.SharedFFN)
 		topk := float64(m.TopK)
 		if !o.Recompute.Has("moe") {
-			// Tokens are dispatched to K experts: their inputs and outputs are copies.
-			r.MLP = topk*(in*h+b*h+mlp(fe, o.Recompute.Has("moe_act"))) + 4*float64(m.Experts)
+			// Tokens are dispatched to K experts: their inputs and outputs are copies. Where experts are cut over fewer ranks
+			// than the layer, a rank dispatches its share of the tokens alone.
+			etp := t
+			if o.ETP > 0 {
+				etp = float64(o.ETP)
+			}
+			r.MLP = topk*etp/t*(in*h+b*h+mlp(fe, o.Recompute.Has("moe_act"))/etp) + 4*float64(m.Experts)/outer
 		}
 		if !o.Recompute.Has("shared_experts") {
 			r.MLP += mlp(fs, false) / t
