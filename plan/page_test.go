@@ -135,7 +135,7 @@ Typed before the papers were looked up again, from memory of them; where a layou
 | Llama 3 405B, 8,192, 16,384 and (128K tokens) 16,384 H100 | megatron, tp 8, pp 16, vpp 8, cp 16 | 506, 467, 393 TFLOP/s | 430, 400, 380 | **-15, -14, -3%** |
 | torchtitan 405B, 512 H100 of 500 W | fsdp on H100, tp 8, pp 8, fp8, vpp 1 and 2 | 157 and 174 tokens/s a GPU | 100 and 130 | **-36 and -25%** |
 
-Megatron's factor on H100 comes from NVIDIA's tuned recipes of 2024 to 2026. What others ran, or NVIDIA before, was 12 to 15% slower for large dense models; `weft calibrate` fits a factor to one's own steps. torchtitan's
+Megatron's factor on H100 comes from NVIDIA's tuned recipes of 2024 to 2026. What others ran, or NVIDIA before, was 12 to 15% slower for large dense models; ` + "`" + `weft calibrate` + "`" + ` fits a factor to one's own steps. torchtitan's
 405B rows ran on slower GPUs, and its pipeline is not understood here.
 
 ## Choosing a layout
