@@ -12,6 +12,7 @@ Error with a code, the ranks at fault and a sentence. Ctrl-C ends every wait.
 """
 
 import atexit
+import collections
 import ctypes
 import json
 import os
@@ -330,17 +331,22 @@ class Request:
 
     def __del__(self):
         # The library may still write to the buffers: they stay until it is done.
-        if self._handle and self._keep is not None and not _closing:
+        if self._handle and self._keep is not None:
             _orphans.append((self._handle, self._keep))
 
 
-_orphans = []  # requests that nobody waits for, with their buffers
-_closing = False
+_orphans = collections.deque()  # requests that nobody waits for, with their buffers; any thread may add one at any moment
 
 
 def _sweep():
     """Lets go of the buffers of requests that nobody waited for and that are over."""
-    _orphans[:] = [(h, keep) for h, keep in _orphans if lib().weft_test(h, None, None) == _lib.PENDING]
+    for _ in range(len(_orphans)):
+        try:
+            h, keep = _orphans.popleft()
+        except IndexError:  # another thread sweeps, too
+            return
+        if lib().weft_test(h, None, None) == _lib.PENDING:
+            _orphans.append((h, keep))
 
 
 class Prepared:
@@ -594,8 +600,9 @@ class Comm:
     def allreduce(self, x, op=SUM):
         """Leaves in x of every rank the reduction of all."""
         b = _memory(x, True)
+        op = op if type(op) is int else _op(op)
         if b.device == 1 and op != PREMULSUM:
-            rc = lib().weft_all_reduce(self._handle, b.pointer, b.pointer, b.count, b.type, op if type(op) is int else _op(op), _local.ref)
+            rc = lib().weft_all_reduce(self._handle, b.pointer, b.pointer, b.count, b.type, op, _local.ref)
             if rc:
                 fail(rc)
         else:

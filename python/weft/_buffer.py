@@ -54,7 +54,7 @@ def of(x, writable=True):
     if a is not None:
         return _interface(x, a, CUDA, writable)
     if hasattr(x, "__dlpack__"):
-        return _dlpack(x)
+        return _dlpack(x, writable)
     try:
         m = memoryview(x)
     except TypeError:
@@ -125,10 +125,14 @@ class _Managed:
             self.deleter = None
 
 
-def _dlpack(x):
+def _dlpack(x, writable):
     device, device_id = x.__dlpack_device__() if hasattr(x, "__dlpack_device__") else (CPU, 0)
     device = int(device)
-    capsule = x.__dlpack__(stream=1) if device == CUDA else x.__dlpack__()
+    stream = {"stream": 1} if device == CUDA else {}
+    try:
+        capsule = x.__dlpack__(max_version=(1, 0), **stream)  # that says whether it may be written
+    except TypeError:  # it knows no versions
+        capsule = x.__dlpack__(**stream)
     for name in _used:
         if _api.PyCapsule_IsValid(capsule, name):
             break
@@ -142,6 +146,8 @@ def _dlpack(x):
         major, minor, _, deleter, flags = struct.unpack("IIPPQ", ctypes.string_at(p, 32))
         if major > 1:
             raise TypeError(f"DLPack version {major}.{minor} of {type(x).__name__}: this package knows version 1")
+        if writable and flags & 1:
+            raise ValueError("the buffer is read-only")
         tensor = p + 32
     _api.PyCapsule_SetName(capsule, _used[name])
     keep = (x, _Managed(p, deleter))

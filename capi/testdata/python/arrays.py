@@ -64,7 +64,7 @@ class Cuda:
 class DL:
     """A tensor of DLPack, old or new form, that counts how often it is given back."""
 
-    def __init__(self, values, versioned, device=1, code=2, bits=32):
+    def __init__(self, values, versioned, device=1, code=2, bits=32, flags=0):
         self.values, self.versioned, self.device, self.deleted = values, versioned, device, 0
         self.shape = (ctypes.c_int64 * 2)(2, len(values) // 2)
         self.tensor = ctypes.create_string_buffer(128)
@@ -77,7 +77,7 @@ class DL:
 
         t = struct.pack("PiiiBBHPPQ", ctypes.addressof(values), device, 0, 2, code, bits, 1, ctypes.addressof(self.shape), 0, 0)
         d = ctypes.cast(self.delete, ctypes.c_void_p).value
-        head = struct.pack("IIPPQ", 1, 0, 0, d, 0) + t if versioned else t + struct.pack("PP", 0, d)
+        head = struct.pack("IIPPQ", 1, 0, 0, d, flags) + t if versioned else t + struct.pack("PP", 0, d)
         ctypes.memmove(self.tensor, head, len(head))
 
     def __dlpack_device__(self):
@@ -96,6 +96,16 @@ for versioned in (False, True):
     same(z.values, [total] * 4)
     gc.collect()
     assert z.deleted == 1, z.deleted
+fixed = DL((ctypes.c_float * 4)(), True, flags=1)
+c.Allreduce(fixed, array.array("f", [0] * 4))
+try:
+    c.allreduce(fixed)
+    raise SystemExit("read-only memory was taken")
+except ValueError as e:
+    assert "read-only" in str(e), e
+by_name = array.array("d", [r + 1.0])
+c.allreduce(by_name, "premulsum")  # by 1, as nothing else is said
+same(by_name, [n * (n + 1) / 2])
 h = DL((ctypes.c_uint16 * 4)(*[0x3F80] * 4), False, code=4, bits=16)  # bfloat16: 1.0
 c.allreduce(h, weft.AVG)
 same(h.values, [0x3F80] * 4)
