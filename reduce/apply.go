@@ -33,12 +33,12 @@ func Apply(t Type, op Op, dst, a, b []byte) {
 // source is copied. dst may be any one of the sources.
 func ApplyN(t Type, op Op, dst []byte, srcs ...[]byte) {
 	dsts := [1][]byte{dst}
-	ApplyAll(t, op, dsts[:], srcs)
+	ApplyAll(t, op, dsts[:], srcs, nil)
 }
 
-// ApplyAll computes what ApplyN does and stores it in every destination, each of
+// ApplyAll computes what ApplyN does, in an order, and stores it in every destination, each of
 // which may be one of the sources.
-func ApplyAll(t Type, op Op, dsts, srcs [][]byte) {
+func ApplyAll(t Type, op Op, dsts, srcs [][]byte, order *Order) {
 	n := checkAll(t, op, dsts, srcs)
 	if n == 0 {
 		return
@@ -47,6 +47,10 @@ func ApplyAll(t Type, op Op, dsts, srcs [][]byte) {
 		for _, d := range dsts {
 			Copy(d, srcs[0])
 		}
+		return
+	}
+	if order != nil && matters(t, op.pairwise()) {
+		order.apply(t, op.pairwise(), dsts, srcs, n)
 		return
 	}
 	vectors(t, op.pairwise(), dsts, srcs, n)
@@ -179,6 +183,12 @@ func divide[T integer](d []T, n int64) {
 		d[i] = T(int64(d[i]) / n)
 	}
 }
+
+// line is how many bytes a cache line has, and the widest vector.
+const line = 64
+
+// lead is how many bytes of d lie before the first whole line.
+func lead(d []byte) int { return int(-uintptr(unsafe.Pointer(unsafe.SliceData(d))) % line) }
 
 // same reports whether one of srcs begins where d does.
 func same(d []byte, srcs [][]byte) bool {

@@ -329,6 +329,42 @@ func meanFloat8E4M3LoggedAVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from i
 func meanFloat8E5M2LoggedAVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int, factor float32)
 
 //go:noescape
+func treeFloat32AVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, nt bool)
+
+//go:noescape
+func treeFloat32LoggedAVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
+
+//go:noescape
+func treeMeanFloat32LoggedAVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int, factor float32)
+
+//go:noescape
+func treeFloat64AVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, nt bool)
+
+//go:noescape
+func treeFloat64LoggedAVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
+
+//go:noescape
+func treeMeanFloat64LoggedAVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int, factor float64)
+
+//go:noescape
+func treeFloat16AVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, nt bool)
+
+//go:noescape
+func treeFloat16LoggedAVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
+
+//go:noescape
+func treeMeanFloat16LoggedAVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int, factor float32)
+
+//go:noescape
+func treeBFloat16AVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, nt bool)
+
+//go:noescape
+func treeBFloat16LoggedAVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
+
+//go:noescape
+func treeMeanBFloat16LoggedAVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int, factor float32)
+
+//go:noescape
 func scaleFloat32AVX2(dst *byte, src *byte, from int, to int, factor float32)
 
 //go:noescape

@@ -30496,6 +30496,4537 @@ done:
 	VZEROUPPER
 	RET
 
+// func treeFloat32AVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, nt bool)
+// Requires: AVX, AVX2, MMX+
+TEXT ·treeFloat32AVX2(SB), NOSPLIT, $0-49
+	MOVQ  dsts+0(FP), AX
+	MOVQ  nd+8(FP), CX
+	MOVQ  srcs+16(FP), DX
+	MOVQ  ns+24(FP), BX
+	MOVQ  from+32(FP), SI
+	MOVQ  to+40(FP), DI
+	MOVB  nt+48(FP), R8
+	MOVQ  (DX), R9
+	MOVQ  (AX), R11
+	MOVQ  24(DX), R10
+	ADDQ  $0x18, AX
+	DECQ  CX
+	TESTB R8, R8
+	JNZ   past
+
+block:
+	MOVQ    DI, R8
+	SUBQ    SI, R8
+	CMPQ    R8, $+64
+	JL      tail
+	VMOVDQU (R9)(SI*1), Y0
+	VMOVDQU 32(R9)(SI*1), Y1
+	VADDPS  (R10)(SI*1), Y0, Y0
+	VADDPS  32(R10)(SI*1), Y1, Y1
+	CMPQ    BX, $0x02
+	JLE     block_combined
+	MOVQ    48(DX), R13
+	VMOVDQU (R13)(SI*1), Y2
+	VMOVDQU 32(R13)(SI*1), Y3
+	CMPQ    BX, $0x03
+	JLE     block_single2
+	MOVQ    72(DX), R13
+	VADDPS  (R13)(SI*1), Y2, Y2
+	VADDPS  32(R13)(SI*1), Y3, Y3
+
+block_single2:
+	VADDPS  Y2, Y0, Y0
+	VADDPS  Y3, Y1, Y1
+	CMPQ    BX, $0x04
+	JLE     block_combined
+	MOVQ    96(DX), R13
+	VMOVDQU (R13)(SI*1), Y4
+	VMOVDQU 32(R13)(SI*1), Y5
+	CMPQ    BX, $0x05
+	JLE     block_single4
+	MOVQ    120(DX), R13
+	VADDPS  (R13)(SI*1), Y4, Y4
+	VADDPS  32(R13)(SI*1), Y5, Y5
+
+block_single4:
+	CMPQ    BX, $0x06
+	JLE     block_six
+	MOVQ    144(DX), R13
+	VMOVDQU (R13)(SI*1), Y2
+	VMOVDQU 32(R13)(SI*1), Y3
+	CMPQ    BX, $0x07
+	JLE     block_single6
+	MOVQ    168(DX), R13
+	VADDPS  (R13)(SI*1), Y2, Y2
+	VADDPS  32(R13)(SI*1), Y3, Y3
+
+block_single6:
+	VADDPS Y2, Y4, Y4
+	VADDPS Y3, Y5, Y5
+
+block_six:
+	VADDPS Y4, Y0, Y0
+	VADDPS Y5, Y1, Y1
+
+block_combined:
+	VCMPPS $0x03, Y1, Y0, Y2
+	VPTEST Y2, Y2
+	JZ     block_settled
+	VCMPPS $0x03, Y0, Y0, Y2
+	VPOR   Y2, Y0, Y0
+	VCMPPS $0x03, Y1, Y1, Y2
+	VPOR   Y2, Y1, Y1
+
+block_settled:
+	VMOVDQU Y0, (R11)(SI*1)
+	VMOVDQU Y1, 32(R11)(SI*1)
+	TESTQ   CX, CX
+	JZ      block_targets_done
+	MOVQ    AX, R8
+	MOVQ    CX, R12
+
+block_targets:
+	MOVQ    (R8), R13
+	VMOVDQU Y0, (R13)(SI*1)
+	VMOVDQU Y1, 32(R13)(SI*1)
+	ADDQ    $0x18, R8
+	DECQ    R12
+	JNZ     block_targets
+
+block_targets_done:
+	ADDQ $+64, SI
+	JMP  block
+
+past:
+	MOVQ    DI, R8
+	SUBQ    SI, R8
+	CMPQ    R8, $+64
+	JL      tail
+	VMOVDQU (R9)(SI*1), Y0
+	VMOVDQU 32(R9)(SI*1), Y1
+	VADDPS  (R10)(SI*1), Y0, Y0
+	VADDPS  32(R10)(SI*1), Y1, Y1
+	CMPQ    BX, $0x02
+	JLE     past_combined
+	MOVQ    48(DX), R13
+	VMOVDQU (R13)(SI*1), Y2
+	VMOVDQU 32(R13)(SI*1), Y3
+	CMPQ    BX, $0x03
+	JLE     past_single2
+	MOVQ    72(DX), R13
+	VADDPS  (R13)(SI*1), Y2, Y2
+	VADDPS  32(R13)(SI*1), Y3, Y3
+
+past_single2:
+	VADDPS  Y2, Y0, Y0
+	VADDPS  Y3, Y1, Y1
+	CMPQ    BX, $0x04
+	JLE     past_combined
+	MOVQ    96(DX), R13
+	VMOVDQU (R13)(SI*1), Y4
+	VMOVDQU 32(R13)(SI*1), Y5
+	CMPQ    BX, $0x05
+	JLE     past_single4
+	MOVQ    120(DX), R13
+	VADDPS  (R13)(SI*1), Y4, Y4
+	VADDPS  32(R13)(SI*1), Y5, Y5
+
+past_single4:
+	CMPQ    BX, $0x06
+	JLE     past_six
+	MOVQ    144(DX), R13
+	VMOVDQU (R13)(SI*1), Y2
+	VMOVDQU 32(R13)(SI*1), Y3
+	CMPQ    BX, $0x07
+	JLE     past_single6
+	MOVQ    168(DX), R13
+	VADDPS  (R13)(SI*1), Y2, Y2
+	VADDPS  32(R13)(SI*1), Y3, Y3
+
+past_single6:
+	VADDPS Y2, Y4, Y4
+	VADDPS Y3, Y5, Y5
+
+past_six:
+	VADDPS Y4, Y0, Y0
+	VADDPS Y5, Y1, Y1
+
+past_combined:
+	VCMPPS $0x03, Y1, Y0, Y2
+	VPTEST Y2, Y2
+	JZ     past_settled
+	VCMPPS $0x03, Y0, Y0, Y2
+	VPOR   Y2, Y0, Y0
+	VCMPPS $0x03, Y1, Y1, Y2
+	VPOR   Y2, Y1, Y1
+
+past_settled:
+	VMOVNTDQ Y0, (R11)(SI*1)
+	VMOVNTDQ Y1, 32(R11)(SI*1)
+	TESTQ    CX, CX
+	JZ       past_targets_done
+	MOVQ     AX, R8
+	MOVQ     CX, R12
+
+past_targets:
+	MOVQ     (R8), R13
+	VMOVNTDQ Y0, (R13)(SI*1)
+	VMOVNTDQ Y1, 32(R13)(SI*1)
+	ADDQ     $0x18, R8
+	DECQ     R12
+	JNZ      past_targets
+
+past_targets_done:
+	ADDQ $+64, SI
+	JMP  past
+
+tail:
+	MOVQ    DI, R8
+	SUBQ    SI, R8
+	CMPQ    R8, $+32
+	JL      done
+	VMOVDQU (R9)(SI*1), Y0
+	VADDPS  (R10)(SI*1), Y0, Y0
+	CMPQ    BX, $0x02
+	JLE     tail_combined
+	MOVQ    48(DX), R13
+	VMOVDQU (R13)(SI*1), Y1
+	CMPQ    BX, $0x03
+	JLE     tail_single2
+	MOVQ    72(DX), R13
+	VADDPS  (R13)(SI*1), Y1, Y1
+
+tail_single2:
+	VADDPS  Y1, Y0, Y0
+	CMPQ    BX, $0x04
+	JLE     tail_combined
+	MOVQ    96(DX), R13
+	VMOVDQU (R13)(SI*1), Y2
+	CMPQ    BX, $0x05
+	JLE     tail_single4
+	MOVQ    120(DX), R13
+	VADDPS  (R13)(SI*1), Y2, Y2
+
+tail_single4:
+	CMPQ    BX, $0x06
+	JLE     tail_six
+	MOVQ    144(DX), R13
+	VMOVDQU (R13)(SI*1), Y1
+	CMPQ    BX, $0x07
+	JLE     tail_single6
+	MOVQ    168(DX), R13
+	VADDPS  (R13)(SI*1), Y1, Y1
+
+tail_single6:
+	VADDPS Y1, Y2, Y2
+
+tail_six:
+	VADDPS Y2, Y0, Y0
+
+tail_combined:
+	VCMPPS $0x03, Y0, Y0, Y1
+	VPTEST Y1, Y1
+	JZ     tail_settled
+	VCMPPS $0x03, Y0, Y0, Y1
+	VPOR   Y1, Y0, Y0
+
+tail_settled:
+	VMOVDQU Y0, (R11)(SI*1)
+	TESTQ   CX, CX
+	JZ      tail_targets_done
+	MOVQ    AX, R8
+	MOVQ    CX, R12
+
+tail_targets:
+	MOVQ    (R8), R13
+	VMOVDQU Y0, (R13)(SI*1)
+	ADDQ    $0x18, R8
+	DECQ    R12
+	JNZ     tail_targets
+
+tail_targets_done:
+	ADDQ $+32, SI
+	JMP  tail
+
+done:
+	MOVB  nt+48(FP), R8
+	TESTB R8, R8
+	JZ    return
+	SFENCE
+
+return:
+	VZEROUPPER
+	RET
+
+// func treeFloat32LoggedAVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
+// Requires: AVX, AVX2
+TEXT ·treeFloat32LoggedAVX2(SB), NOSPLIT, $0-64
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ log+48(FP), R8
+	MOVQ (DX), R10
+	MOVQ (AX), R12
+	MOVQ 24(DX), R11
+	ADDQ $0x18, AX
+	DECQ CX
+
+block:
+	MOVQ    DI, R9
+	SUBQ    SI, R9
+	CMPQ    R9, $+64
+	JL      tail
+	VMOVDQU (R10)(SI*1), Y0
+	VMOVDQU 32(R10)(SI*1), Y1
+	VADDPS  (R11)(SI*1), Y0, Y0
+	VADDPS  32(R11)(SI*1), Y1, Y1
+	CMPQ    BX, $0x02
+	JLE     block_combined
+	MOVQ    48(DX), R15
+	VMOVDQU (R15)(SI*1), Y2
+	VMOVDQU 32(R15)(SI*1), Y3
+	CMPQ    BX, $0x03
+	JLE     block_single2
+	MOVQ    72(DX), R15
+	VADDPS  (R15)(SI*1), Y2, Y2
+	VADDPS  32(R15)(SI*1), Y3, Y3
+
+block_single2:
+	VADDPS  Y2, Y0, Y0
+	VADDPS  Y3, Y1, Y1
+	CMPQ    BX, $0x04
+	JLE     block_combined
+	MOVQ    96(DX), R15
+	VMOVDQU (R15)(SI*1), Y4
+	VMOVDQU 32(R15)(SI*1), Y5
+	CMPQ    BX, $0x05
+	JLE     block_single4
+	MOVQ    120(DX), R15
+	VADDPS  (R15)(SI*1), Y4, Y4
+	VADDPS  32(R15)(SI*1), Y5, Y5
+
+block_single4:
+	CMPQ    BX, $0x06
+	JLE     block_six
+	MOVQ    144(DX), R15
+	VMOVDQU (R15)(SI*1), Y2
+	VMOVDQU 32(R15)(SI*1), Y3
+	CMPQ    BX, $0x07
+	JLE     block_single6
+	MOVQ    168(DX), R15
+	VADDPS  (R15)(SI*1), Y2, Y2
+	VADDPS  32(R15)(SI*1), Y3, Y3
+
+block_single6:
+	VADDPS Y2, Y4, Y4
+	VADDPS Y3, Y5, Y5
+
+block_six:
+	VADDPS Y4, Y0, Y0
+	VADDPS Y5, Y1, Y1
+
+block_combined:
+	VCMPPS $0x03, Y1, Y0, Y2
+	VPTEST Y2, Y2
+	JZ     block_settled
+	VCMPPS $0x03, Y0, Y0, Y2
+	VPOR   Y2, Y0, Y0
+	VCMPPS $0x03, Y1, Y1, Y2
+	VPOR   Y2, Y1, Y1
+
+block_settled:
+	VMOVDQU Y0, 64(R8)
+	VMOVDQU Y1, 96(R8)
+	MOVQ    start+56(FP), R9
+	LEAQ    64(SI)(R9*1), R9
+	MOVQ    R9, 8(R8)
+	VMOVDQU Y0, (R12)(SI*1)
+	VMOVDQU Y1, 32(R12)(SI*1)
+	TESTQ   CX, CX
+	JZ      block_targets_done
+	MOVQ    AX, R13
+	MOVQ    CX, R14
+
+block_targets:
+	MOVQ    (R13), R15
+	VMOVDQU Y0, (R15)(SI*1)
+	VMOVDQU Y1, 32(R15)(SI*1)
+	ADDQ    $0x18, R13
+	DECQ    R14
+	JNZ     block_targets
+
+block_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+64, SI
+	JMP  block
+
+tail:
+	MOVQ    DI, R9
+	SUBQ    SI, R9
+	CMPQ    R9, $+32
+	JL      done
+	VMOVDQU (R10)(SI*1), Y0
+	VADDPS  (R11)(SI*1), Y0, Y0
+	CMPQ    BX, $0x02
+	JLE     tail_combined
+	MOVQ    48(DX), R15
+	VMOVDQU (R15)(SI*1), Y1
+	CMPQ    BX, $0x03
+	JLE     tail_single2
+	MOVQ    72(DX), R15
+	VADDPS  (R15)(SI*1), Y1, Y1
+
+tail_single2:
+	VADDPS  Y1, Y0, Y0
+	CMPQ    BX, $0x04
+	JLE     tail_combined
+	MOVQ    96(DX), R15
+	VMOVDQU (R15)(SI*1), Y2
+	CMPQ    BX, $0x05
+	JLE     tail_single4
+	MOVQ    120(DX), R15
+	VADDPS  (R15)(SI*1), Y2, Y2
+
+tail_single4:
+	CMPQ    BX, $0x06
+	JLE     tail_six
+	MOVQ    144(DX), R15
+	VMOVDQU (R15)(SI*1), Y1
+	CMPQ    BX, $0x07
+	JLE     tail_single6
+	MOVQ    168(DX), R15
+	VADDPS  (R15)(SI*1), Y1, Y1
+
+tail_single6:
+	VADDPS Y1, Y2, Y2
+
+tail_six:
+	VADDPS Y2, Y0, Y0
+
+tail_combined:
+	VCMPPS $0x03, Y0, Y0, Y1
+	VPTEST Y1, Y1
+	JZ     tail_settled
+	VCMPPS $0x03, Y0, Y0, Y1
+	VPOR   Y1, Y0, Y0
+
+tail_settled:
+	VMOVDQU Y0, 64(R8)
+	MOVQ    start+56(FP), R9
+	LEAQ    32(SI)(R9*1), R9
+	MOVQ    R9, 8(R8)
+	VMOVDQU Y0, (R12)(SI*1)
+	TESTQ   CX, CX
+	JZ      tail_targets_done
+	MOVQ    AX, R13
+	MOVQ    CX, R14
+
+tail_targets:
+	MOVQ    (R13), R15
+	VMOVDQU Y0, (R15)(SI*1)
+	ADDQ    $0x18, R13
+	DECQ    R14
+	JNZ     tail_targets
+
+tail_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+32, SI
+	JMP  tail
+
+done:
+	VZEROUPPER
+	RET
+
+// func treeMeanFloat32LoggedAVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int, factor float32)
+// Requires: AVX, AVX2
+TEXT ·treeMeanFloat32LoggedAVX2(SB), NOSPLIT, $0-68
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ log+48(FP), R8
+	MOVQ (DX), R10
+	MOVQ (AX), R12
+	MOVQ 24(DX), R11
+	ADDQ $0x18, AX
+	DECQ CX
+
+block:
+	MOVQ    DI, R9
+	SUBQ    SI, R9
+	CMPQ    R9, $+64
+	JL      tail
+	VMOVDQU (R10)(SI*1), Y0
+	VMOVDQU 32(R10)(SI*1), Y1
+	VADDPS  (R11)(SI*1), Y0, Y0
+	VADDPS  32(R11)(SI*1), Y1, Y1
+	CMPQ    BX, $0x02
+	JLE     block_combined
+	MOVQ    48(DX), R15
+	VMOVDQU (R15)(SI*1), Y2
+	VMOVDQU 32(R15)(SI*1), Y3
+	CMPQ    BX, $0x03
+	JLE     block_single2
+	MOVQ    72(DX), R15
+	VADDPS  (R15)(SI*1), Y2, Y2
+	VADDPS  32(R15)(SI*1), Y3, Y3
+
+block_single2:
+	VADDPS  Y2, Y0, Y0
+	VADDPS  Y3, Y1, Y1
+	CMPQ    BX, $0x04
+	JLE     block_combined
+	MOVQ    96(DX), R15
+	VMOVDQU (R15)(SI*1), Y4
+	VMOVDQU 32(R15)(SI*1), Y5
+	CMPQ    BX, $0x05
+	JLE     block_single4
+	MOVQ    120(DX), R15
+	VADDPS  (R15)(SI*1), Y4, Y4
+	VADDPS  32(R15)(SI*1), Y5, Y5
+
+block_single4:
+	CMPQ    BX, $0x06
+	JLE     block_six
+	MOVQ    144(DX), R15
+	VMOVDQU (R15)(SI*1), Y2
+	VMOVDQU 32(R15)(SI*1), Y3
+	CMPQ    BX, $0x07
+	JLE     block_single6
+	MOVQ    168(DX), R15
+	VADDPS  (R15)(SI*1), Y2, Y2
+	VADDPS  32(R15)(SI*1), Y3, Y3
+
+block_single6:
+	VADDPS Y2, Y4, Y4
+	VADDPS Y3, Y5, Y5
+
+block_six:
+	VADDPS Y4, Y0, Y0
+	VADDPS Y5, Y1, Y1
+
+block_combined:
+	VBROADCASTSS factor+64(FP), Y2
+	VMULPS       Y2, Y0, Y0
+	VMULPS       Y2, Y1, Y1
+	VCMPPS       $0x03, Y1, Y0, Y2
+	VPTEST       Y2, Y2
+	JZ           block_settled
+	VCMPPS       $0x03, Y0, Y0, Y2
+	VPOR         Y2, Y0, Y0
+	VCMPPS       $0x03, Y1, Y1, Y2
+	VPOR         Y2, Y1, Y1
+
+block_settled:
+	VMOVDQU Y0, 64(R8)
+	VMOVDQU Y1, 96(R8)
+	MOVQ    start+56(FP), R9
+	LEAQ    64(SI)(R9*1), R9
+	MOVQ    R9, 8(R8)
+	VMOVDQU Y0, (R12)(SI*1)
+	VMOVDQU Y1, 32(R12)(SI*1)
+	TESTQ   CX, CX
+	JZ      block_targets_done
+	MOVQ    AX, R13
+	MOVQ    CX, R14
+
+block_targets:
+	MOVQ    (R13), R15
+	VMOVDQU Y0, (R15)(SI*1)
+	VMOVDQU Y1, 32(R15)(SI*1)
+	ADDQ    $0x18, R13
+	DECQ    R14
+	JNZ     block_targets
+
+block_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+64, SI
+	JMP  block
+
+tail:
+	MOVQ    DI, R9
+	SUBQ    SI, R9
+	CMPQ    R9, $+32
+	JL      done
+	VMOVDQU (R10)(SI*1), Y0
+	VADDPS  (R11)(SI*1), Y0, Y0
+	CMPQ    BX, $0x02
+	JLE     tail_combined
+	MOVQ    48(DX), R15
+	VMOVDQU (R15)(SI*1), Y1
+	CMPQ    BX, $0x03
+	JLE     tail_single2
+	MOVQ    72(DX), R15
+	VADDPS  (R15)(SI*1), Y1, Y1
+
+tail_single2:
+	VADDPS  Y1, Y0, Y0
+	CMPQ    BX, $0x04
+	JLE     tail_combined
+	MOVQ    96(DX), R15
+	VMOVDQU (R15)(SI*1), Y2
+	CMPQ    BX, $0x05
+	JLE     tail_single4
+	MOVQ    120(DX), R15
+	VADDPS  (R15)(SI*1), Y2, Y2
+
+tail_single4:
+	CMPQ    BX, $0x06
+	JLE     tail_six
+	MOVQ    144(DX), R15
+	VMOVDQU (R15)(SI*1), Y1
+	CMPQ    BX, $0x07
+	JLE     tail_single6
+	MOVQ    168(DX), R15
+	VADDPS  (R15)(SI*1), Y1, Y1
+
+tail_single6:
+	VADDPS Y1, Y2, Y2
+
+tail_six:
+	VADDPS Y2, Y0, Y0
+
+tail_combined:
+	VBROADCASTSS factor+64(FP), Y1
+	VMULPS       Y1, Y0, Y0
+	VCMPPS       $0x03, Y0, Y0, Y1
+	VPTEST       Y1, Y1
+	JZ           tail_settled
+	VCMPPS       $0x03, Y0, Y0, Y1
+	VPOR         Y1, Y0, Y0
+
+tail_settled:
+	VMOVDQU Y0, 64(R8)
+	MOVQ    start+56(FP), R9
+	LEAQ    32(SI)(R9*1), R9
+	MOVQ    R9, 8(R8)
+	VMOVDQU Y0, (R12)(SI*1)
+	TESTQ   CX, CX
+	JZ      tail_targets_done
+	MOVQ    AX, R13
+	MOVQ    CX, R14
+
+tail_targets:
+	MOVQ    (R13), R15
+	VMOVDQU Y0, (R15)(SI*1)
+	ADDQ    $0x18, R13
+	DECQ    R14
+	JNZ     tail_targets
+
+tail_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+32, SI
+	JMP  tail
+
+done:
+	VZEROUPPER
+	RET
+
+// func treeFloat64AVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, nt bool)
+// Requires: AVX, AVX2, MMX+
+TEXT ·treeFloat64AVX2(SB), NOSPLIT, $0-49
+	MOVQ  dsts+0(FP), AX
+	MOVQ  nd+8(FP), CX
+	MOVQ  srcs+16(FP), DX
+	MOVQ  ns+24(FP), BX
+	MOVQ  from+32(FP), SI
+	MOVQ  to+40(FP), DI
+	MOVB  nt+48(FP), R8
+	MOVQ  (DX), R9
+	MOVQ  (AX), R11
+	MOVQ  24(DX), R10
+	ADDQ  $0x18, AX
+	DECQ  CX
+	TESTB R8, R8
+	JNZ   past
+
+block:
+	MOVQ    DI, R8
+	SUBQ    SI, R8
+	CMPQ    R8, $+64
+	JL      tail
+	VMOVDQU (R9)(SI*1), Y0
+	VMOVDQU 32(R9)(SI*1), Y1
+	VADDPD  (R10)(SI*1), Y0, Y0
+	VADDPD  32(R10)(SI*1), Y1, Y1
+	CMPQ    BX, $0x02
+	JLE     block_combined
+	MOVQ    48(DX), R13
+	VMOVDQU (R13)(SI*1), Y2
+	VMOVDQU 32(R13)(SI*1), Y3
+	CMPQ    BX, $0x03
+	JLE     block_single2
+	MOVQ    72(DX), R13
+	VADDPD  (R13)(SI*1), Y2, Y2
+	VADDPD  32(R13)(SI*1), Y3, Y3
+
+block_single2:
+	VADDPD  Y2, Y0, Y0
+	VADDPD  Y3, Y1, Y1
+	CMPQ    BX, $0x04
+	JLE     block_combined
+	MOVQ    96(DX), R13
+	VMOVDQU (R13)(SI*1), Y4
+	VMOVDQU 32(R13)(SI*1), Y5
+	CMPQ    BX, $0x05
+	JLE     block_single4
+	MOVQ    120(DX), R13
+	VADDPD  (R13)(SI*1), Y4, Y4
+	VADDPD  32(R13)(SI*1), Y5, Y5
+
+block_single4:
+	CMPQ    BX, $0x06
+	JLE     block_six
+	MOVQ    144(DX), R13
+	VMOVDQU (R13)(SI*1), Y2
+	VMOVDQU 32(R13)(SI*1), Y3
+	CMPQ    BX, $0x07
+	JLE     block_single6
+	MOVQ    168(DX), R13
+	VADDPD  (R13)(SI*1), Y2, Y2
+	VADDPD  32(R13)(SI*1), Y3, Y3
+
+block_single6:
+	VADDPD Y2, Y4, Y4
+	VADDPD Y3, Y5, Y5
+
+block_six:
+	VADDPD Y4, Y0, Y0
+	VADDPD Y5, Y1, Y1
+
+block_combined:
+	VCMPPD $0x03, Y1, Y0, Y2
+	VPTEST Y2, Y2
+	JZ     block_settled
+	VCMPPD $0x03, Y0, Y0, Y2
+	VPOR   Y2, Y0, Y0
+	VCMPPD $0x03, Y1, Y1, Y2
+	VPOR   Y2, Y1, Y1
+
+block_settled:
+	VMOVDQU Y0, (R11)(SI*1)
+	VMOVDQU Y1, 32(R11)(SI*1)
+	TESTQ   CX, CX
+	JZ      block_targets_done
+	MOVQ    AX, R8
+	MOVQ    CX, R12
+
+block_targets:
+	MOVQ    (R8), R13
+	VMOVDQU Y0, (R13)(SI*1)
+	VMOVDQU Y1, 32(R13)(SI*1)
+	ADDQ    $0x18, R8
+	DECQ    R12
+	JNZ     block_targets
+
+block_targets_done:
+	ADDQ $+64, SI
+	JMP  block
+
+past:
+	MOVQ    DI, R8
+	SUBQ    SI, R8
+	CMPQ    R8, $+64
+	JL      tail
+	VMOVDQU (R9)(SI*1), Y0
+	VMOVDQU 32(R9)(SI*1), Y1
+	VADDPD  (R10)(SI*1), Y0, Y0
+	VADDPD  32(R10)(SI*1), Y1, Y1
+	CMPQ    BX, $0x02
+	JLE     past_combined
+	MOVQ    48(DX), R13
+	VMOVDQU (R13)(SI*1), Y2
+	VMOVDQU 32(R13)(SI*1), Y3
+	CMPQ    BX, $0x03
+	JLE     past_single2
+	MOVQ    72(DX), R13
+	VADDPD  (R13)(SI*1), Y2, Y2
+	VADDPD  32(R13)(SI*1), Y3, Y3
+
+past_single2:
+	VADDPD  Y2, Y0, Y0
+	VADDPD  Y3, Y1, Y1
+	CMPQ    BX, $0x04
+	JLE     past_combined
+	MOVQ    96(DX), R13
+	VMOVDQU (R13)(SI*1), Y4
+	VMOVDQU 32(R13)(SI*1), Y5
+	CMPQ    BX, $0x05
+	JLE     past_single4
+	MOVQ    120(DX), R13
+	VADDPD  (R13)(SI*1), Y4, Y4
+	VADDPD  32(R13)(SI*1), Y5, Y5
+
+past_single4:
+	CMPQ    BX, $0x06
+	JLE     past_six
+	MOVQ    144(DX), R13
+	VMOVDQU (R13)(SI*1), Y2
+	VMOVDQU 32(R13)(SI*1), Y3
+	CMPQ    BX, $0x07
+	JLE     past_single6
+	MOVQ    168(DX), R13
+	VADDPD  (R13)(SI*1), Y2, Y2
+	VADDPD  32(R13)(SI*1), Y3, Y3
+
+past_single6:
+	VADDPD Y2, Y4, Y4
+	VADDPD Y3, Y5, Y5
+
+past_six:
+	VADDPD Y4, Y0, Y0
+	VADDPD Y5, Y1, Y1
+
+past_combined:
+	VCMPPD $0x03, Y1, Y0, Y2
+	VPTEST Y2, Y2
+	JZ     past_settled
+	VCMPPD $0x03, Y0, Y0, Y2
+	VPOR   Y2, Y0, Y0
+	VCMPPD $0x03, Y1, Y1, Y2
+	VPOR   Y2, Y1, Y1
+
+past_settled:
+	VMOVNTDQ Y0, (R11)(SI*1)
+	VMOVNTDQ Y1, 32(R11)(SI*1)
+	TESTQ    CX, CX
+	JZ       past_targets_done
+	MOVQ     AX, R8
+	MOVQ     CX, R12
+
+past_targets:
+	MOVQ     (R8), R13
+	VMOVNTDQ Y0, (R13)(SI*1)
+	VMOVNTDQ Y1, 32(R13)(SI*1)
+	ADDQ     $0x18, R8
+	DECQ     R12
+	JNZ      past_targets
+
+past_targets_done:
+	ADDQ $+64, SI
+	JMP  past
+
+tail:
+	MOVQ    DI, R8
+	SUBQ    SI, R8
+	CMPQ    R8, $+32
+	JL      done
+	VMOVDQU (R9)(SI*1), Y0
+	VADDPD  (R10)(SI*1), Y0, Y0
+	CMPQ    BX, $0x02
+	JLE     tail_combined
+	MOVQ    48(DX), R13
+	VMOVDQU (R13)(SI*1), Y1
+	CMPQ    BX, $0x03
+	JLE     tail_single2
+	MOVQ    72(DX), R13
+	VADDPD  (R13)(SI*1), Y1, Y1
+
+tail_single2:
+	VADDPD  Y1, Y0, Y0
+	CMPQ    BX, $0x04
+	JLE     tail_combined
+	MOVQ    96(DX), R13
+	VMOVDQU (R13)(SI*1), Y2
+	CMPQ    BX, $0x05
+	JLE     tail_single4
+	MOVQ    120(DX), R13
+	VADDPD  (R13)(SI*1), Y2, Y2
+
+tail_single4:
+	CMPQ    BX, $0x06
+	JLE     tail_six
+	MOVQ    144(DX), R13
+	VMOVDQU (R13)(SI*1), Y1
+	CMPQ    BX, $0x07
+	JLE     tail_single6
+	MOVQ    168(DX), R13
+	VADDPD  (R13)(SI*1), Y1, Y1
+
+tail_single6:
+	VADDPD Y1, Y2, Y2
+
+tail_six:
+	VADDPD Y2, Y0, Y0
+
+tail_combined:
+	VCMPPD $0x03, Y0, Y0, Y1
+	VPTEST Y1, Y1
+	JZ     tail_settled
+	VCMPPD $0x03, Y0, Y0, Y1
+	VPOR   Y1, Y0, Y0
+
+tail_settled:
+	VMOVDQU Y0, (R11)(SI*1)
+	TESTQ   CX, CX
+	JZ      tail_targets_done
+	MOVQ    AX, R8
+	MOVQ    CX, R12
+
+tail_targets:
+	MOVQ    (R8), R13
+	VMOVDQU Y0, (R13)(SI*1)
+	ADDQ    $0x18, R8
+	DECQ    R12
+	JNZ     tail_targets
+
+tail_targets_done:
+	ADDQ $+32, SI
+	JMP  tail
+
+done:
+	MOVB  nt+48(FP), R8
+	TESTB R8, R8
+	JZ    return
+	SFENCE
+
+return:
+	VZEROUPPER
+	RET
+
+// func treeFloat64LoggedAVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
+// Requires: AVX, AVX2
+TEXT ·treeFloat64LoggedAVX2(SB), NOSPLIT, $0-64
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ log+48(FP), R8
+	MOVQ (DX), R10
+	MOVQ (AX), R12
+	MOVQ 24(DX), R11
+	ADDQ $0x18, AX
+	DECQ CX
+
+block:
+	MOVQ    DI, R9
+	SUBQ    SI, R9
+	CMPQ    R9, $+64
+	JL      tail
+	VMOVDQU (R10)(SI*1), Y0
+	VMOVDQU 32(R10)(SI*1), Y1
+	VADDPD  (R11)(SI*1), Y0, Y0
+	VADDPD  32(R11)(SI*1), Y1, Y1
+	CMPQ    BX, $0x02
+	JLE     block_combined
+	MOVQ    48(DX), R15
+	VMOVDQU (R15)(SI*1), Y2
+	VMOVDQU 32(R15)(SI*1), Y3
+	CMPQ    BX, $0x03
+	JLE     block_single2
+	MOVQ    72(DX), R15
+	VADDPD  (R15)(SI*1), Y2, Y2
+	VADDPD  32(R15)(SI*1), Y3, Y3
+
+block_single2:
+	VADDPD  Y2, Y0, Y0
+	VADDPD  Y3, Y1, Y1
+	CMPQ    BX, $0x04
+	JLE     block_combined
+	MOVQ    96(DX), R15
+	VMOVDQU (R15)(SI*1), Y4
+	VMOVDQU 32(R15)(SI*1), Y5
+	CMPQ    BX, $0x05
+	JLE     block_single4
+	MOVQ    120(DX), R15
+	VADDPD  (R15)(SI*1), Y4, Y4
+	VADDPD  32(R15)(SI*1), Y5, Y5
+
+block_single4:
+	CMPQ    BX, $0x06
+	JLE     block_six
+	MOVQ    144(DX), R15
+	VMOVDQU (R15)(SI*1), Y2
+	VMOVDQU 32(R15)(SI*1), Y3
+	CMPQ    BX, $0x07
+	JLE     block_single6
+	MOVQ    168(DX), R15
+	VADDPD  (R15)(SI*1), Y2, Y2
+	VADDPD  32(R15)(SI*1), Y3, Y3
+
+block_single6:
+	VADDPD Y2, Y4, Y4
+	VADDPD Y3, Y5, Y5
+
+block_six:
+	VADDPD Y4, Y0, Y0
+	VADDPD Y5, Y1, Y1
+
+block_combined:
+	VCMPPD $0x03, Y1, Y0, Y2
+	VPTEST Y2, Y2
+	JZ     block_settled
+	VCMPPD $0x03, Y0, Y0, Y2
+	VPOR   Y2, Y0, Y0
+	VCMPPD $0x03, Y1, Y1, Y2
+	VPOR   Y2, Y1, Y1
+
+block_settled:
+	VMOVDQU Y0, 64(R8)
+	VMOVDQU Y1, 96(R8)
+	MOVQ    start+56(FP), R9
+	LEAQ    64(SI)(R9*1), R9
+	MOVQ    R9, 8(R8)
+	VMOVDQU Y0, (R12)(SI*1)
+	VMOVDQU Y1, 32(R12)(SI*1)
+	TESTQ   CX, CX
+	JZ      block_targets_done
+	MOVQ    AX, R13
+	MOVQ    CX, R14
+
+block_targets:
+	MOVQ    (R13), R15
+	VMOVDQU Y0, (R15)(SI*1)
+	VMOVDQU Y1, 32(R15)(SI*1)
+	ADDQ    $0x18, R13
+	DECQ    R14
+	JNZ     block_targets
+
+block_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+64, SI
+	JMP  block
+
+tail:
+	MOVQ    DI, R9
+	SUBQ    SI, R9
+	CMPQ    R9, $+32
+	JL      done
+	VMOVDQU (R10)(SI*1), Y0
+	VADDPD  (R11)(SI*1), Y0, Y0
+	CMPQ    BX, $0x02
+	JLE     tail_combined
+	MOVQ    48(DX), R15
+	VMOVDQU (R15)(SI*1), Y1
+	CMPQ    BX, $0x03
+	JLE     tail_single2
+	MOVQ    72(DX), R15
+	VADDPD  (R15)(SI*1), Y1, Y1
+
+tail_single2:
+	VADDPD  Y1, Y0, Y0
+	CMPQ    BX, $0x04
+	JLE     tail_combined
+	MOVQ    96(DX), R15
+	VMOVDQU (R15)(SI*1), Y2
+	CMPQ    BX, $0x05
+	JLE     tail_single4
+	MOVQ    120(DX), R15
+	VADDPD  (R15)(SI*1), Y2, Y2
+
+tail_single4:
+	CMPQ    BX, $0x06
+	JLE     tail_six
+	MOVQ    144(DX), R15
+	VMOVDQU (R15)(SI*1), Y1
+	CMPQ    BX, $0x07
+	JLE     tail_single6
+	MOVQ    168(DX), R15
+	VADDPD  (R15)(SI*1), Y1, Y1
+
+tail_single6:
+	VADDPD Y1, Y2, Y2
+
+tail_six:
+	VADDPD Y2, Y0, Y0
+
+tail_combined:
+	VCMPPD $0x03, Y0, Y0, Y1
+	VPTEST Y1, Y1
+	JZ     tail_settled
+	VCMPPD $0x03, Y0, Y0, Y1
+	VPOR   Y1, Y0, Y0
+
+tail_settled:
+	VMOVDQU Y0, 64(R8)
+	MOVQ    start+56(FP), R9
+	LEAQ    32(SI)(R9*1), R9
+	MOVQ    R9, 8(R8)
+	VMOVDQU Y0, (R12)(SI*1)
+	TESTQ   CX, CX
+	JZ      tail_targets_done
+	MOVQ    AX, R13
+	MOVQ    CX, R14
+
+tail_targets:
+	MOVQ    (R13), R15
+	VMOVDQU Y0, (R15)(SI*1)
+	ADDQ    $0x18, R13
+	DECQ    R14
+	JNZ     tail_targets
+
+tail_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+32, SI
+	JMP  tail
+
+done:
+	VZEROUPPER
+	RET
+
+// func treeMeanFloat64LoggedAVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int, factor float64)
+// Requires: AVX, AVX2
+TEXT ·treeMeanFloat64LoggedAVX2(SB), NOSPLIT, $0-72
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ log+48(FP), R8
+	MOVQ (DX), R10
+	MOVQ (AX), R12
+	MOVQ 24(DX), R11
+	ADDQ $0x18, AX
+	DECQ CX
+
+block:
+	MOVQ    DI, R9
+	SUBQ    SI, R9
+	CMPQ    R9, $+64
+	JL      tail
+	VMOVDQU (R10)(SI*1), Y0
+	VMOVDQU 32(R10)(SI*1), Y1
+	VADDPD  (R11)(SI*1), Y0, Y0
+	VADDPD  32(R11)(SI*1), Y1, Y1
+	CMPQ    BX, $0x02
+	JLE     block_combined
+	MOVQ    48(DX), R15
+	VMOVDQU (R15)(SI*1), Y2
+	VMOVDQU 32(R15)(SI*1), Y3
+	CMPQ    BX, $0x03
+	JLE     block_single2
+	MOVQ    72(DX), R15
+	VADDPD  (R15)(SI*1), Y2, Y2
+	VADDPD  32(R15)(SI*1), Y3, Y3
+
+block_single2:
+	VADDPD  Y2, Y0, Y0
+	VADDPD  Y3, Y1, Y1
+	CMPQ    BX, $0x04
+	JLE     block_combined
+	MOVQ    96(DX), R15
+	VMOVDQU (R15)(SI*1), Y4
+	VMOVDQU 32(R15)(SI*1), Y5
+	CMPQ    BX, $0x05
+	JLE     block_single4
+	MOVQ    120(DX), R15
+	VADDPD  (R15)(SI*1), Y4, Y4
+	VADDPD  32(R15)(SI*1), Y5, Y5
+
+block_single4:
+	CMPQ    BX, $0x06
+	JLE     block_six
+	MOVQ    144(DX), R15
+	VMOVDQU (R15)(SI*1), Y2
+	VMOVDQU 32(R15)(SI*1), Y3
+	CMPQ    BX, $0x07
+	JLE     block_single6
+	MOVQ    168(DX), R15
+	VADDPD  (R15)(SI*1), Y2, Y2
+	VADDPD  32(R15)(SI*1), Y3, Y3
+
+block_single6:
+	VADDPD Y2, Y4, Y4
+	VADDPD Y3, Y5, Y5
+
+block_six:
+	VADDPD Y4, Y0, Y0
+	VADDPD Y5, Y1, Y1
+
+block_combined:
+	VBROADCASTSD factor+64(FP), Y2
+	VMULPD       Y2, Y0, Y0
+	VMULPD       Y2, Y1, Y1
+	VCMPPD       $0x03, Y1, Y0, Y2
+	VPTEST       Y2, Y2
+	JZ           block_settled
+	VCMPPD       $0x03, Y0, Y0, Y2
+	VPOR         Y2, Y0, Y0
+	VCMPPD       $0x03, Y1, Y1, Y2
+	VPOR         Y2, Y1, Y1
+
+block_settled:
+	VMOVDQU Y0, 64(R8)
+	VMOVDQU Y1, 96(R8)
+	MOVQ    start+56(FP), R9
+	LEAQ    64(SI)(R9*1), R9
+	MOVQ    R9, 8(R8)
+	VMOVDQU Y0, (R12)(SI*1)
+	VMOVDQU Y1, 32(R12)(SI*1)
+	TESTQ   CX, CX
+	JZ      block_targets_done
+	MOVQ    AX, R13
+	MOVQ    CX, R14
+
+block_targets:
+	MOVQ    (R13), R15
+	VMOVDQU Y0, (R15)(SI*1)
+	VMOVDQU Y1, 32(R15)(SI*1)
+	ADDQ    $0x18, R13
+	DECQ    R14
+	JNZ     block_targets
+
+block_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+64, SI
+	JMP  block
+
+tail:
+	MOVQ    DI, R9
+	SUBQ    SI, R9
+	CMPQ    R9, $+32
+	JL      done
+	VMOVDQU (R10)(SI*1), Y0
+	VADDPD  (R11)(SI*1), Y0, Y0
+	CMPQ    BX, $0x02
+	JLE     tail_combined
+	MOVQ    48(DX), R15
+	VMOVDQU (R15)(SI*1), Y1
+	CMPQ    BX, $0x03
+	JLE     tail_single2
+	MOVQ    72(DX), R15
+	VADDPD  (R15)(SI*1), Y1, Y1
+
+tail_single2:
+	VADDPD  Y1, Y0, Y0
+	CMPQ    BX, $0x04
+	JLE     tail_combined
+	MOVQ    96(DX), R15
+	VMOVDQU (R15)(SI*1), Y2
+	CMPQ    BX, $0x05
+	JLE     tail_single4
+	MOVQ    120(DX), R15
+	VADDPD  (R15)(SI*1), Y2, Y2
+
+tail_single4:
+	CMPQ    BX, $0x06
+	JLE     tail_six
+	MOVQ    144(DX), R15
+	VMOVDQU (R15)(SI*1), Y1
+	CMPQ    BX, $0x07
+	JLE     tail_single6
+	MOVQ    168(DX), R15
+	VADDPD  (R15)(SI*1), Y1, Y1
+
+tail_single6:
+	VADDPD Y1, Y2, Y2
+
+tail_six:
+	VADDPD Y2, Y0, Y0
+
+tail_combined:
+	VBROADCASTSD factor+64(FP), Y1
+	VMULPD       Y1, Y0, Y0
+	VCMPPD       $0x03, Y0, Y0, Y1
+	VPTEST       Y1, Y1
+	JZ           tail_settled
+	VCMPPD       $0x03, Y0, Y0, Y1
+	VPOR         Y1, Y0, Y0
+
+tail_settled:
+	VMOVDQU Y0, 64(R8)
+	MOVQ    start+56(FP), R9
+	LEAQ    32(SI)(R9*1), R9
+	MOVQ    R9, 8(R8)
+	VMOVDQU Y0, (R12)(SI*1)
+	TESTQ   CX, CX
+	JZ      tail_targets_done
+	MOVQ    AX, R13
+	MOVQ    CX, R14
+
+tail_targets:
+	MOVQ    (R13), R15
+	VMOVDQU Y0, (R15)(SI*1)
+	ADDQ    $0x18, R13
+	DECQ    R14
+	JNZ     tail_targets
+
+tail_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+32, SI
+	JMP  tail
+
+done:
+	VZEROUPPER
+	RET
+
+// func treeFloat16AVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, nt bool)
+// Requires: AVX, F16C, MMX+
+TEXT ·treeFloat16AVX2(SB), NOSPLIT, $0-49
+	MOVQ  dsts+0(FP), AX
+	MOVQ  nd+8(FP), CX
+	MOVQ  srcs+16(FP), DX
+	MOVQ  ns+24(FP), BX
+	MOVQ  from+32(FP), SI
+	MOVQ  to+40(FP), DI
+	MOVB  nt+48(FP), R8
+	MOVQ  (DX), R9
+	MOVQ  (AX), R11
+	MOVQ  24(DX), R10
+	ADDQ  $0x18, AX
+	DECQ  CX
+	TESTB R8, R8
+	JNZ   past
+
+block:
+	MOVQ      DI, R8
+	SUBQ      SI, R8
+	CMPQ      R8, $+32
+	JL        tail
+	VMOVDQU   (R9)(SI*1), X0
+	VMOVDQU   16(R9)(SI*1), X1
+	VCVTPH2PS X0, Y0
+	VCVTPH2PS (R10)(SI*1), Y2
+	VADDPS    Y2, Y0, Y0
+	VCVTPS2PH $0x00, Y0, X0
+	VCVTPH2PS X1, Y1
+	VCVTPH2PS 16(R10)(SI*1), Y2
+	VADDPS    Y2, Y1, Y1
+	VCVTPS2PH $0x00, Y1, X1
+	CMPQ      BX, $0x02
+	JLE       block_combined
+	MOVQ      48(DX), R13
+	VMOVDQU   (R13)(SI*1), X2
+	VMOVDQU   16(R13)(SI*1), X3
+	CMPQ      BX, $0x03
+	JLE       block_single2
+	MOVQ      72(DX), R13
+	VCVTPH2PS X2, Y2
+	VCVTPH2PS (R13)(SI*1), Y4
+	VADDPS    Y4, Y2, Y2
+	VCVTPS2PH $0x00, Y2, X2
+	VCVTPH2PS X3, Y3
+	VCVTPH2PS 16(R13)(SI*1), Y4
+	VADDPS    Y4, Y3, Y3
+	VCVTPS2PH $0x00, Y3, X3
+
+block_single2:
+	VCVTPH2PS X0, Y0
+	VCVTPH2PS X2, Y2
+	VADDPS    Y2, Y0, Y0
+	VCVTPS2PH $0x00, Y0, X0
+	VCVTPH2PS X1, Y1
+	VCVTPH2PS X3, Y2
+	VADDPS    Y2, Y1, Y1
+	VCVTPS2PH $0x00, Y1, X1
+	CMPQ      BX, $0x04
+	JLE       block_combined
+	MOVQ      96(DX), R13
+	VMOVDQU   (R13)(SI*1), X4
+	VMOVDQU   16(R13)(SI*1), X5
+	CMPQ      BX, $0x05
+	JLE       block_single4
+	MOVQ      120(DX), R13
+	VCVTPH2PS X4, Y2
+	VCVTPH2PS (R13)(SI*1), Y3
+	VADDPS    Y3, Y2, Y2
+	VCVTPS2PH $0x00, Y2, X4
+	VCVTPH2PS X5, Y2
+	VCVTPH2PS 16(R13)(SI*1), Y3
+	VADDPS    Y3, Y2, Y2
+	VCVTPS2PH $0x00, Y2, X5
+
+block_single4:
+	CMPQ      BX, $0x06
+	JLE       block_six
+	MOVQ      144(DX), R13
+	VMOVDQU   (R13)(SI*1), X2
+	VMOVDQU   16(R13)(SI*1), X3
+	CMPQ      BX, $0x07
+	JLE       block_single6
+	MOVQ      168(DX), R13
+	VCVTPH2PS X2, Y2
+	VCVTPH2PS (R13)(SI*1), Y6
+	VADDPS    Y6, Y2, Y2
+	VCVTPS2PH $0x00, Y2, X2
+	VCVTPH2PS X3, Y3
+	VCVTPH2PS 16(R13)(SI*1), Y6
+	VADDPS    Y6, Y3, Y3
+	VCVTPS2PH $0x00, Y3, X3
+
+block_single6:
+	VCVTPH2PS X4, Y4
+	VCVTPH2PS X2, Y2
+	VADDPS    Y2, Y4, Y4
+	VCVTPS2PH $0x00, Y4, X4
+	VCVTPH2PS X5, Y2
+	VCVTPH2PS X3, Y3
+	VADDPS    Y3, Y2, Y2
+	VCVTPS2PH $0x00, Y2, X5
+
+block_six:
+	VCVTPH2PS X0, Y0
+	VCVTPH2PS X4, Y2
+	VADDPS    Y2, Y0, Y0
+	VCVTPS2PH $0x00, Y0, X0
+	VCVTPH2PS X1, Y1
+	VCVTPH2PS X5, Y2
+	VADDPS    Y2, Y1, Y1
+	VCVTPS2PH $0x00, Y1, X1
+
+block_combined:
+	VPAND    c32_7fff7fffAVX2<>+0(SB), X0, X2
+	VPAND    c32_7fff7fffAVX2<>+0(SB), X1, X3
+	VPMAXUW  X3, X2, X2
+	VPCMPGTW c32_7c007c00AVX2<>+0(SB), X2, X2
+	VPTEST   X2, X2
+	JZ       block_settled
+	VPAND    c32_7fff7fffAVX2<>+0(SB), X0, X2
+	VPCMPGTW c32_7c007c00AVX2<>+0(SB), X2, X2
+	VPOR     X2, X0, X0
+	VPAND    c32_7fff7fffAVX2<>+0(SB), X1, X2
+	VPCMPGTW c32_7c007c00AVX2<>+0(SB), X2, X2
+	VPOR     X2, X1, X1
+
+block_settled:
+	VMOVDQU X0, (R11)(SI*1)
+	VMOVDQU X1, 16(R11)(SI*1)
+	TESTQ   CX, CX
+	JZ      block_targets_done
+	MOVQ    AX, R8
+	MOVQ    CX, R12
+
+block_targets:
+	MOVQ    (R8), R13
+	VMOVDQU X0, (R13)(SI*1)
+	VMOVDQU X1, 16(R13)(SI*1)
+	ADDQ    $0x18, R8
+	DECQ    R12
+	JNZ     block_targets
+
+block_targets_done:
+	ADDQ $+32, SI
+	JMP  block
+
+past:
+	MOVQ      DI, R8
+	SUBQ      SI, R8
+	CMPQ      R8, $+32
+	JL        tail
+	VMOVDQU   (R9)(SI*1), X0
+	VMOVDQU   16(R9)(SI*1), X1
+	VCVTPH2PS X0, Y0
+	VCVTPH2PS (R10)(SI*1), Y2
+	VADDPS    Y2, Y0, Y0
+	VCVTPS2PH $0x00, Y0, X0
+	VCVTPH2PS X1, Y1
+	VCVTPH2PS 16(R10)(SI*1), Y2
+	VADDPS    Y2, Y1, Y1
+	VCVTPS2PH $0x00, Y1, X1
+	CMPQ      BX, $0x02
+	JLE       past_combined
+	MOVQ      48(DX), R13
+	VMOVDQU   (R13)(SI*1), X2
+	VMOVDQU   16(R13)(SI*1), X3
+	CMPQ      BX, $0x03
+	JLE       past_single2
+	MOVQ      72(DX), R13
+	VCVTPH2PS X2, Y2
+	VCVTPH2PS (R13)(SI*1), Y4
+	VADDPS    Y4, Y2, Y2
+	VCVTPS2PH $0x00, Y2, X2
+	VCVTPH2PS X3, Y3
+	VCVTPH2PS 16(R13)(SI*1), Y4
+	VADDPS    Y4, Y3, Y3
+	VCVTPS2PH $0x00, Y3, X3
+
+past_single2:
+	VCVTPH2PS X0, Y0
+	VCVTPH2PS X2, Y2
+	VADDPS    Y2, Y0, Y0
+	VCVTPS2PH $0x00, Y0, X0
+	VCVTPH2PS X1, Y1
+	VCVTPH2PS X3, Y2
+	VADDPS    Y2, Y1, Y1
+	VCVTPS2PH $0x00, Y1, X1
+	CMPQ      BX, $0x04
+	JLE       past_combined
+	MOVQ      96(DX), R13
+	VMOVDQU   (R13)(SI*1), X4
+	VMOVDQU   16(R13)(SI*1), X5
+	CMPQ      BX, $0x05
+	JLE       past_single4
+	MOVQ      120(DX), R13
+	VCVTPH2PS X4, Y2
+	VCVTPH2PS (R13)(SI*1), Y3
+	VADDPS    Y3, Y2, Y2
+	VCVTPS2PH $0x00, Y2, X4
+	VCVTPH2PS X5, Y2
+	VCVTPH2PS 16(R13)(SI*1), Y3
+	VADDPS    Y3, Y2, Y2
+	VCVTPS2PH $0x00, Y2, X5
+
+past_single4:
+	CMPQ      BX, $0x06
+	JLE       past_six
+	MOVQ      144(DX), R13
+	VMOVDQU   (R13)(SI*1), X2
+	VMOVDQU   16(R13)(SI*1), X3
+	CMPQ      BX, $0x07
+	JLE       past_single6
+	MOVQ      168(DX), R13
+	VCVTPH2PS X2, Y2
+	VCVTPH2PS (R13)(SI*1), Y6
+	VADDPS    Y6, Y2, Y2
+	VCVTPS2PH $0x00, Y2, X2
+	VCVTPH2PS X3, Y3
+	VCVTPH2PS 16(R13)(SI*1), Y6
+	VADDPS    Y6, Y3, Y3
+	VCVTPS2PH $0x00, Y3, X3
+
+past_single6:
+	VCVTPH2PS X4, Y4
+	VCVTPH2PS X2, Y2
+	VADDPS    Y2, Y4, Y4
+	VCVTPS2PH $0x00, Y4, X4
+	VCVTPH2PS X5, Y2
+	VCVTPH2PS X3, Y3
+	VADDPS    Y3, Y2, Y2
+	VCVTPS2PH $0x00, Y2, X5
+
+past_six:
+	VCVTPH2PS X0, Y0
+	VCVTPH2PS X4, Y2
+	VADDPS    Y2, Y0, Y0
+	VCVTPS2PH $0x00, Y0, X0
+	VCVTPH2PS X1, Y1
+	VCVTPH2PS X5, Y2
+	VADDPS    Y2, Y1, Y1
+	VCVTPS2PH $0x00, Y1, X1
+
+past_combined:
+	VPAND    c32_7fff7fffAVX2<>+0(SB), X0, X2
+	VPAND    c32_7fff7fffAVX2<>+0(SB), X1, X3
+	VPMAXUW  X3, X2, X2
+	VPCMPGTW c32_7c007c00AVX2<>+0(SB), X2, X2
+	VPTEST   X2, X2
+	JZ       past_settled
+	VPAND    c32_7fff7fffAVX2<>+0(SB), X0, X2
+	VPCMPGTW c32_7c007c00AVX2<>+0(SB), X2, X2
+	VPOR     X2, X0, X0
+	VPAND    c32_7fff7fffAVX2<>+0(SB), X1, X2
+	VPCMPGTW c32_7c007c00AVX2<>+0(SB), X2, X2
+	VPOR     X2, X1, X1
+
+past_settled:
+	VMOVNTDQ X0, (R11)(SI*1)
+	VMOVNTDQ X1, 16(R11)(SI*1)
+	TESTQ    CX, CX
+	JZ       past_targets_done
+	MOVQ     AX, R8
+	MOVQ     CX, R12
+
+past_targets:
+	MOVQ     (R8), R13
+	VMOVNTDQ X0, (R13)(SI*1)
+	VMOVNTDQ X1, 16(R13)(SI*1)
+	ADDQ     $0x18, R8
+	DECQ     R12
+	JNZ      past_targets
+
+past_targets_done:
+	ADDQ $+32, SI
+	JMP  past
+
+tail:
+	MOVQ      DI, R8
+	SUBQ      SI, R8
+	CMPQ      R8, $+16
+	JL        done
+	VMOVDQU   (R9)(SI*1), X0
+	VCVTPH2PS X0, Y0
+	VCVTPH2PS (R10)(SI*1), Y1
+	VADDPS    Y1, Y0, Y0
+	VCVTPS2PH $0x00, Y0, X0
+	CMPQ      BX, $0x02
+	JLE       tail_combined
+	MOVQ      48(DX), R13
+	VMOVDQU   (R13)(SI*1), X1
+	CMPQ      BX, $0x03
+	JLE       tail_single2
+	MOVQ      72(DX), R13
+	VCVTPH2PS X1, Y1
+	VCVTPH2PS (R13)(SI*1), Y2
+	VADDPS    Y2, Y1, Y1
+	VCVTPS2PH $0x00, Y1, X1
+
+tail_single2:
+	VCVTPH2PS X0, Y0
+	VCVTPH2PS X1, Y1
+	VADDPS    Y1, Y0, Y0
+	VCVTPS2PH $0x00, Y0, X0
+	CMPQ      BX, $0x04
+	JLE       tail_combined
+	MOVQ      96(DX), R13
+	VMOVDQU   (R13)(SI*1), X2
+	CMPQ      BX, $0x05
+	JLE       tail_single4
+	MOVQ      120(DX), R13
+	VCVTPH2PS X2, Y1
+	VCVTPH2PS (R13)(SI*1), Y2
+	VADDPS    Y2, Y1, Y1
+	VCVTPS2PH $0x00, Y1, X2
+
+tail_single4:
+	CMPQ      BX, $0x06
+	JLE       tail_six
+	MOVQ      144(DX), R13
+	VMOVDQU   (R13)(SI*1), X1
+	CMPQ      BX, $0x07
+	JLE       tail_single6
+	MOVQ      168(DX), R13
+	VCVTPH2PS X1, Y1
+	VCVTPH2PS (R13)(SI*1), Y3
+	VADDPS    Y3, Y1, Y1
+	VCVTPS2PH $0x00, Y1, X1
+
+tail_single6:
+	VCVTPH2PS X2, Y2
+	VCVTPH2PS X1, Y1
+	VADDPS    Y1, Y2, Y2
+	VCVTPS2PH $0x00, Y2, X2
+
+tail_six:
+	VCVTPH2PS X0, Y0
+	VCVTPH2PS X2, Y1
+	VADDPS    Y1, Y0, Y0
+	VCVTPS2PH $0x00, Y0, X0
+
+tail_combined:
+	VPAND    c32_7fff7fffAVX2<>+0(SB), X0, X1
+	VPCMPGTW c32_7c007c00AVX2<>+0(SB), X1, X1
+	VPTEST   X1, X1
+	JZ       tail_settled
+	VPAND    c32_7fff7fffAVX2<>+0(SB), X0, X1
+	VPCMPGTW c32_7c007c00AVX2<>+0(SB), X1, X1
+	VPOR     X1, X0, X0
+
+tail_settled:
+	VMOVDQU X0, (R11)(SI*1)
+	TESTQ   CX, CX
+	JZ      tail_targets_done
+	MOVQ    AX, R8
+	MOVQ    CX, R12
+
+tail_targets:
+	MOVQ    (R8), R13
+	VMOVDQU X0, (R13)(SI*1)
+	ADDQ    $0x18, R8
+	DECQ    R12
+	JNZ     tail_targets
+
+tail_targets_done:
+	ADDQ $+16, SI
+	JMP  tail
+
+done:
+	MOVB  nt+48(FP), R8
+	TESTB R8, R8
+	JZ    return
+	SFENCE
+
+return:
+	VZEROUPPER
+	RET
+
+// func treeFloat16LoggedAVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
+// Requires: AVX, F16C
+TEXT ·treeFloat16LoggedAVX2(SB), NOSPLIT, $0-64
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ log+48(FP), R8
+	MOVQ (DX), R10
+	MOVQ (AX), R12
+	MOVQ 24(DX), R11
+	ADDQ $0x18, AX
+	DECQ CX
+
+block:
+	MOVQ      DI, R9
+	SUBQ      SI, R9
+	CMPQ      R9, $+32
+	JL        tail
+	VMOVDQU   (R10)(SI*1), X0
+	VMOVDQU   16(R10)(SI*1), X1
+	VCVTPH2PS X0, Y0
+	VCVTPH2PS (R11)(SI*1), Y2
+	VADDPS    Y2, Y0, Y0
+	VCVTPS2PH $0x00, Y0, X0
+	VCVTPH2PS X1, Y1
+	VCVTPH2PS 16(R11)(SI*1), Y2
+	VADDPS    Y2, Y1, Y1
+	VCVTPS2PH $0x00, Y1, X1
+	CMPQ      BX, $0x02
+	JLE       block_combined
+	MOVQ      48(DX), R15
+	VMOVDQU   (R15)(SI*1), X2
+	VMOVDQU   16(R15)(SI*1), X3
+	CMPQ      BX, $0x03
+	JLE       block_single2
+	MOVQ      72(DX), R15
+	VCVTPH2PS X2, Y2
+	VCVTPH2PS (R15)(SI*1), Y4
+	VADDPS    Y4, Y2, Y2
+	VCVTPS2PH $0x00, Y2, X2
+	VCVTPH2PS X3, Y3
+	VCVTPH2PS 16(R15)(SI*1), Y4
+	VADDPS    Y4, Y3, Y3
+	VCVTPS2PH $0x00, Y3, X3
+
+block_single2:
+	VCVTPH2PS X0, Y0
+	VCVTPH2PS X2, Y2
+	VADDPS    Y2, Y0, Y0
+	VCVTPS2PH $0x00, Y0, X0
+	VCVTPH2PS X1, Y1
+	VCVTPH2PS X3, Y2
+	VADDPS    Y2, Y1, Y1
+	VCVTPS2PH $0x00, Y1, X1
+	CMPQ      BX, $0x04
+	JLE       block_combined
+	MOVQ      96(DX), R15
+	VMOVDQU   (R15)(SI*1), X4
+	VMOVDQU   16(R15)(SI*1), X5
+	CMPQ      BX, $0x05
+	JLE       block_single4
+	MOVQ      120(DX), R15
+	VCVTPH2PS X4, Y2
+	VCVTPH2PS (R15)(SI*1), Y3
+	VADDPS    Y3, Y2, Y2
+	VCVTPS2PH $0x00, Y2, X4
+	VCVTPH2PS X5, Y2
+	VCVTPH2PS 16(R15)(SI*1), Y3
+	VADDPS    Y3, Y2, Y2
+	VCVTPS2PH $0x00, Y2, X5
+
+block_single4:
+	CMPQ      BX, $0x06
+	JLE       block_six
+	MOVQ      144(DX), R15
+	VMOVDQU   (R15)(SI*1), X2
+	VMOVDQU   16(R15)(SI*1), X3
+	CMPQ      BX, $0x07
+	JLE       block_single6
+	MOVQ      168(DX), R15
+	VCVTPH2PS X2, Y2
+	VCVTPH2PS (R15)(SI*1), Y6
+	VADDPS    Y6, Y2, Y2
+	VCVTPS2PH $0x00, Y2, X2
+	VCVTPH2PS X3, Y3
+	VCVTPH2PS 16(R15)(SI*1), Y6
+	VADDPS    Y6, Y3, Y3
+	VCVTPS2PH $0x00, Y3, X3
+
+block_single6:
+	VCVTPH2PS X4, Y4
+	VCVTPH2PS X2, Y2
+	VADDPS    Y2, Y4, Y4
+	VCVTPS2PH $0x00, Y4, X4
+	VCVTPH2PS X5, Y2
+	VCVTPH2PS X3, Y3
+	VADDPS    Y3, Y2, Y2
+	VCVTPS2PH $0x00, Y2, X5
+
+block_six:
+	VCVTPH2PS X0, Y0
+	VCVTPH2PS X4, Y2
+	VADDPS    Y2, Y0, Y0
+	VCVTPS2PH $0x00, Y0, X0
+	VCVTPH2PS X1, Y1
+	VCVTPH2PS X5, Y2
+	VADDPS    Y2, Y1, Y1
+	VCVTPS2PH $0x00, Y1, X1
+
+block_combined:
+	VPAND    c32_7fff7fffAVX2<>+0(SB), X0, X2
+	VPAND    c32_7fff7fffAVX2<>+0(SB), X1, X3
+	VPMAXUW  X3, X2, X2
+	VPCMPGTW c32_7c007c00AVX2<>+0(SB), X2, X2
+	VPTEST   X2, X2
+	JZ       block_settled
+	VPAND    c32_7fff7fffAVX2<>+0(SB), X0, X2
+	VPCMPGTW c32_7c007c00AVX2<>+0(SB), X2, X2
+	VPOR     X2, X0, X0
+	VPAND    c32_7fff7fffAVX2<>+0(SB), X1, X2
+	VPCMPGTW c32_7c007c00AVX2<>+0(SB), X2, X2
+	VPOR     X2, X1, X1
+
+block_settled:
+	VMOVDQU X0, 64(R8)
+	VMOVDQU X1, 80(R8)
+	MOVQ    start+56(FP), R9
+	LEAQ    32(SI)(R9*1), R9
+	MOVQ    R9, 8(R8)
+	VMOVDQU X0, (R12)(SI*1)
+	VMOVDQU X1, 16(R12)(SI*1)
+	TESTQ   CX, CX
+	JZ      block_targets_done
+	MOVQ    AX, R13
+	MOVQ    CX, R14
+
+block_targets:
+	MOVQ    (R13), R15
+	VMOVDQU X0, (R15)(SI*1)
+	VMOVDQU X1, 16(R15)(SI*1)
+	ADDQ    $0x18, R13
+	DECQ    R14
+	JNZ     block_targets
+
+block_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+32, SI
+	JMP  block
+
+tail:
+	MOVQ      DI, R9
+	SUBQ      SI, R9
+	CMPQ      R9, $+16
+	JL        done
+	VMOVDQU   (R10)(SI*1), X0
+	VCVTPH2PS X0, Y0
+	VCVTPH2PS (R11)(SI*1), Y1
+	VADDPS    Y1, Y0, Y0
+	VCVTPS2PH $0x00, Y0, X0
+	CMPQ      BX, $0x02
+	JLE       tail_combined
+	MOVQ      48(DX), R15
+	VMOVDQU   (R15)(SI*1), X1
+	CMPQ      BX, $0x03
+	JLE       tail_single2
+	MOVQ      72(DX), R15
+	VCVTPH2PS X1, Y1
+	VCVTPH2PS (R15)(SI*1), Y2
+	VADDPS    Y2, Y1, Y1
+	VCVTPS2PH $0x00, Y1, X1
+
+tail_single2:
+	VCVTPH2PS X0, Y0
+	VCVTPH2PS X1, Y1
+	VADDPS    Y1, Y0, Y0
+	VCVTPS2PH $0x00, Y0, X0
+	CMPQ      BX, $0x04
+	JLE       tail_combined
+	MOVQ      96(DX), R15
+	VMOVDQU   (R15)(SI*1), X2
+	CMPQ      BX, $0x05
+	JLE       tail_single4
+	MOVQ      120(DX), R15
+	VCVTPH2PS X2, Y1
+	VCVTPH2PS (R15)(SI*1), Y2
+	VADDPS    Y2, Y1, Y1
+	VCVTPS2PH $0x00, Y1, X2
+
+tail_single4:
+	CMPQ      BX, $0x06
+	JLE       tail_six
+	MOVQ      144(DX), R15
+	VMOVDQU   (R15)(SI*1), X1
+	CMPQ      BX, $0x07
+	JLE       tail_single6
+	MOVQ      168(DX), R15
+	VCVTPH2PS X1, Y1
+	VCVTPH2PS (R15)(SI*1), Y3
+	VADDPS    Y3, Y1, Y1
+	VCVTPS2PH $0x00, Y1, X1
+
+tail_single6:
+	VCVTPH2PS X2, Y2
+	VCVTPH2PS X1, Y1
+	VADDPS    Y1, Y2, Y2
+	VCVTPS2PH $0x00, Y2, X2
+
+tail_six:
+	VCVTPH2PS X0, Y0
+	VCVTPH2PS X2, Y1
+	VADDPS    Y1, Y0, Y0
+	VCVTPS2PH $0x00, Y0, X0
+
+tail_combined:
+	VPAND    c32_7fff7fffAVX2<>+0(SB), X0, X1
+	VPCMPGTW c32_7c007c00AVX2<>+0(SB), X1, X1
+	VPTEST   X1, X1
+	JZ       tail_settled
+	VPAND    c32_7fff7fffAVX2<>+0(SB), X0, X1
+	VPCMPGTW c32_7c007c00AVX2<>+0(SB), X1, X1
+	VPOR     X1, X0, X0
+
+tail_settled:
+	VMOVDQU X0, 64(R8)
+	MOVQ    start+56(FP), R9
+	LEAQ    16(SI)(R9*1), R9
+	MOVQ    R9, 8(R8)
+	VMOVDQU X0, (R12)(SI*1)
+	TESTQ   CX, CX
+	JZ      tail_targets_done
+	MOVQ    AX, R13
+	MOVQ    CX, R14
+
+tail_targets:
+	MOVQ    (R13), R15
+	VMOVDQU X0, (R15)(SI*1)
+	ADDQ    $0x18, R13
+	DECQ    R14
+	JNZ     tail_targets
+
+tail_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+16, SI
+	JMP  tail
+
+done:
+	VZEROUPPER
+	RET
+
+// func treeMeanFloat16LoggedAVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int, factor float32)
+// Requires: AVX, F16C
+TEXT ·treeMeanFloat16LoggedAVX2(SB), NOSPLIT, $0-68
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ log+48(FP), R8
+	MOVQ (DX), R10
+	MOVQ (AX), R12
+	MOVQ 24(DX), R11
+	ADDQ $0x18, AX
+	DECQ CX
+
+block:
+	MOVQ      DI, R9
+	SUBQ      SI, R9
+	CMPQ      R9, $+32
+	JL        tail
+	VMOVDQU   (R10)(SI*1), X0
+	VMOVDQU   16(R10)(SI*1), X1
+	VCVTPH2PS X0, Y0
+	VCVTPH2PS (R11)(SI*1), Y2
+	VADDPS    Y2, Y0, Y0
+	VCVTPS2PH $0x00, Y0, X0
+	VCVTPH2PS X1, Y1
+	VCVTPH2PS 16(R11)(SI*1), Y2
+	VADDPS    Y2, Y1, Y1
+	VCVTPS2PH $0x00, Y1, X1
+	CMPQ      BX, $0x02
+	JLE       block_combined
+	MOVQ      48(DX), R15
+	VMOVDQU   (R15)(SI*1), X2
+	VMOVDQU   16(R15)(SI*1), X3
+	CMPQ      BX, $0x03
+	JLE       block_single2
+	MOVQ      72(DX), R15
+	VCVTPH2PS X2, Y2
+	VCVTPH2PS (R15)(SI*1), Y4
+	VADDPS    Y4, Y2, Y2
+	VCVTPS2PH $0x00, Y2, X2
+	VCVTPH2PS X3, Y3
+	VCVTPH2PS 16(R15)(SI*1), Y4
+	VADDPS    Y4, Y3, Y3
+	VCVTPS2PH $0x00, Y3, X3
+
+block_single2:
+	VCVTPH2PS X0, Y0
+	VCVTPH2PS X2, Y2
+	VADDPS    Y2, Y0, Y0
+	VCVTPS2PH $0x00, Y0, X0
+	VCVTPH2PS X1, Y1
+	VCVTPH2PS X3, Y2
+	VADDPS    Y2, Y1, Y1
+	VCVTPS2PH $0x00, Y1, X1
+	CMPQ      BX, $0x04
+	JLE       block_combined
+	MOVQ      96(DX), R15
+	VMOVDQU   (R15)(SI*1), X4
+	VMOVDQU   16(R15)(SI*1), X5
+	CMPQ      BX, $0x05
+	JLE       block_single4
+	MOVQ      120(DX), R15
+	VCVTPH2PS X4, Y2
+	VCVTPH2PS (R15)(SI*1), Y3
+	VADDPS    Y3, Y2, Y2
+	VCVTPS2PH $0x00, Y2, X4
+	VCVTPH2PS X5, Y2
+	VCVTPH2PS 16(R15)(SI*1), Y3
+	VADDPS    Y3, Y2, Y2
+	VCVTPS2PH $0x00, Y2, X5
+
+block_single4:
+	CMPQ      BX, $0x06
+	JLE       block_six
+	MOVQ      144(DX), R15
+	VMOVDQU   (R15)(SI*1), X2
+	VMOVDQU   16(R15)(SI*1), X3
+	CMPQ      BX, $0x07
+	JLE       block_single6
+	MOVQ      168(DX), R15
+	VCVTPH2PS X2, Y2
+	VCVTPH2PS (R15)(SI*1), Y6
+	VADDPS    Y6, Y2, Y2
+	VCVTPS2PH $0x00, Y2, X2
+	VCVTPH2PS X3, Y3
+	VCVTPH2PS 16(R15)(SI*1), Y6
+	VADDPS    Y6, Y3, Y3
+	VCVTPS2PH $0x00, Y3, X3
+
+block_single6:
+	VCVTPH2PS X4, Y4
+	VCVTPH2PS X2, Y2
+	VADDPS    Y2, Y4, Y4
+	VCVTPS2PH $0x00, Y4, X4
+	VCVTPH2PS X5, Y2
+	VCVTPH2PS X3, Y3
+	VADDPS    Y3, Y2, Y2
+	VCVTPS2PH $0x00, Y2, X5
+
+block_six:
+	VCVTPH2PS X0, Y0
+	VCVTPH2PS X4, Y2
+	VADDPS    Y2, Y0, Y0
+	VCVTPS2PH $0x00, Y0, X0
+	VCVTPH2PS X1, Y1
+	VCVTPH2PS X5, Y2
+	VADDPS    Y2, Y1, Y1
+	VCVTPS2PH $0x00, Y1, X1
+
+block_combined:
+	VBROADCASTSS factor+64(FP), Y2
+	VCVTPH2PS    X0, Y0
+	VMULPS       Y2, Y0, Y0
+	VCVTPS2PH    $0x00, Y0, X0
+	VCVTPH2PS    X1, Y1
+	VMULPS       Y2, Y1, Y1
+	VCVTPS2PH    $0x00, Y1, X1
+	VPAND        c32_7fff7fffAVX2<>+0(SB), X0, X2
+	VPAND        c32_7fff7fffAVX2<>+0(SB), X1, X3
+	VPMAXUW      X3, X2, X2
+	VPCMPGTW     c32_7c007c00AVX2<>+0(SB), X2, X2
+	VPTEST       X2, X2
+	JZ           block_settled
+	VPAND        c32_7fff7fffAVX2<>+0(SB), X0, X2
+	VPCMPGTW     c32_7c007c00AVX2<>+0(SB), X2, X2
+	VPOR         X2, X0, X0
+	VPAND        c32_7fff7fffAVX2<>+0(SB), X1, X2
+	VPCMPGTW     c32_7c007c00AVX2<>+0(SB), X2, X2
+	VPOR         X2, X1, X1
+
+block_settled:
+	VMOVDQU X0, 64(R8)
+	VMOVDQU X1, 80(R8)
+	MOVQ    start+56(FP), R9
+	LEAQ    32(SI)(R9*1), R9
+	MOVQ    R9, 8(R8)
+	VMOVDQU X0, (R12)(SI*1)
+	VMOVDQU X1, 16(R12)(SI*1)
+	TESTQ   CX, CX
+	JZ      block_targets_done
+	MOVQ    AX, R13
+	MOVQ    CX, R14
+
+block_targets:
+	MOVQ    (R13), R15
+	VMOVDQU X0, (R15)(SI*1)
+	VMOVDQU X1, 16(R15)(SI*1)
+	ADDQ    $0x18, R13
+	DECQ    R14
+	JNZ     block_targets
+
+block_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+32, SI
+	JMP  block
+
+tail:
+	MOVQ      DI, R9
+	SUBQ      SI, R9
+	CMPQ      R9, $+16
+	JL        done
+	VMOVDQU   (R10)(SI*1), X0
+	VCVTPH2PS X0, Y0
+	VCVTPH2PS (R11)(SI*1), Y1
+	VADDPS    Y1, Y0, Y0
+	VCVTPS2PH $0x00, Y0, X0
+	CMPQ      BX, $0x02
+	JLE       tail_combined
+	MOVQ      48(DX), R15
+	VMOVDQU   (R15)(SI*1), X1
+	CMPQ      BX, $0x03
+	JLE       tail_single2
+	MOVQ      72(DX), R15
+	VCVTPH2PS X1, Y1
+	VCVTPH2PS (R15)(SI*1), Y2
+	VADDPS    Y2, Y1, Y1
+	VCVTPS2PH $0x00, Y1, X1
+
+tail_single2:
+	VCVTPH2PS X0, Y0
+	VCVTPH2PS X1, Y1
+	VADDPS    Y1, Y0, Y0
+	VCVTPS2PH $0x00, Y0, X0
+	CMPQ      BX, $0x04
+	JLE       tail_combined
+	MOVQ      96(DX), R15
+	VMOVDQU   (R15)(SI*1), X2
+	CMPQ      BX, $0x05
+	JLE       tail_single4
+	MOVQ      120(DX), R15
+	VCVTPH2PS X2, Y1
+	VCVTPH2PS (R15)(SI*1), Y2
+	VADDPS    Y2, Y1, Y1
+	VCVTPS2PH $0x00, Y1, X2
+
+tail_single4:
+	CMPQ      BX, $0x06
+	JLE       tail_six
+	MOVQ      144(DX), R15
+	VMOVDQU   (R15)(SI*1), X1
+	CMPQ      BX, $0x07
+	JLE       tail_single6
+	MOVQ      168(DX), R15
+	VCVTPH2PS X1, Y1
+	VCVTPH2PS (R15)(SI*1), Y3
+	VADDPS    Y3, Y1, Y1
+	VCVTPS2PH $0x00, Y1, X1
+
+tail_single6:
+	VCVTPH2PS X2, Y2
+	VCVTPH2PS X1, Y1
+	VADDPS    Y1, Y2, Y2
+	VCVTPS2PH $0x00, Y2, X2
+
+tail_six:
+	VCVTPH2PS X0, Y0
+	VCVTPH2PS X2, Y1
+	VADDPS    Y1, Y0, Y0
+	VCVTPS2PH $0x00, Y0, X0
+
+tail_combined:
+	VBROADCASTSS factor+64(FP), Y1
+	VCVTPH2PS    X0, Y0
+	VMULPS       Y1, Y0, Y0
+	VCVTPS2PH    $0x00, Y0, X0
+	VPAND        c32_7fff7fffAVX2<>+0(SB), X0, X1
+	VPCMPGTW     c32_7c007c00AVX2<>+0(SB), X1, X1
+	VPTEST       X1, X1
+	JZ           tail_settled
+	VPAND        c32_7fff7fffAVX2<>+0(SB), X0, X1
+	VPCMPGTW     c32_7c007c00AVX2<>+0(SB), X1, X1
+	VPOR         X1, X0, X0
+
+tail_settled:
+	VMOVDQU X0, 64(R8)
+	MOVQ    start+56(FP), R9
+	LEAQ    16(SI)(R9*1), R9
+	MOVQ    R9, 8(R8)
+	VMOVDQU X0, (R12)(SI*1)
+	TESTQ   CX, CX
+	JZ      tail_targets_done
+	MOVQ    AX, R13
+	MOVQ    CX, R14
+
+tail_targets:
+	MOVQ    (R13), R15
+	VMOVDQU X0, (R15)(SI*1)
+	ADDQ    $0x18, R13
+	DECQ    R14
+	JNZ     tail_targets
+
+tail_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+16, SI
+	JMP  tail
+
+done:
+	VZEROUPPER
+	RET
+
+// func treeBFloat16AVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, nt bool)
+// Requires: AVX, AVX2, MMX+
+TEXT ·treeBFloat16AVX2(SB), NOSPLIT, $0-49
+	MOVQ  dsts+0(FP), AX
+	MOVQ  nd+8(FP), CX
+	MOVQ  srcs+16(FP), DX
+	MOVQ  ns+24(FP), BX
+	MOVQ  from+32(FP), SI
+	MOVQ  to+40(FP), DI
+	MOVB  nt+48(FP), R8
+	MOVQ  (DX), R9
+	MOVQ  (AX), R11
+	MOVQ  24(DX), R10
+	ADDQ  $0x18, AX
+	DECQ  CX
+	TESTB R8, R8
+	JNZ   past
+
+block:
+	MOVQ    DI, R8
+	SUBQ    SI, R8
+	CMPQ    R8, $+64
+	JL      tail
+	VMOVDQU (R9)(SI*1), Y0
+	VMOVDQU 32(R9)(SI*1), Y1
+	VMOVDQU (R10)(SI*1), Y2
+	VPSLLD  $0x10, Y0, Y3
+	VPSLLD  $0x10, Y2, Y4
+	VADDPS  Y4, Y3, Y3
+	VPSRLD  $0x10, Y3, Y4
+	VPAND   c32_1AVX2<>+0(SB), Y4, Y4
+	VPADDD  c32_7fffAVX2<>+0(SB), Y4, Y4
+	VCMPPS  $0x07, Y3, Y3, Y5
+	VPAND   Y5, Y4, Y4
+	VPADDD  Y4, Y3, Y3
+	VPSRLD  $0x10, Y3, Y3
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y0, Y0
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y2, Y2
+	VADDPS  Y2, Y0, Y0
+	VPSRLD  $0x10, Y0, Y2
+	VPAND   c32_1AVX2<>+0(SB), Y2, Y2
+	VPADDD  c32_7fffAVX2<>+0(SB), Y2, Y2
+	VCMPPS  $0x07, Y0, Y0, Y4
+	VPAND   Y4, Y2, Y2
+	VPADDD  Y2, Y0, Y0
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y0, Y0
+	VPOR    Y0, Y3, Y3
+	VMOVDQA Y3, Y0
+	VMOVDQU 32(R10)(SI*1), Y2
+	VPSLLD  $0x10, Y1, Y3
+	VPSLLD  $0x10, Y2, Y4
+	VADDPS  Y4, Y3, Y3
+	VPSRLD  $0x10, Y3, Y4
+	VPAND   c32_1AVX2<>+0(SB), Y4, Y4
+	VPADDD  c32_7fffAVX2<>+0(SB), Y4, Y4
+	VCMPPS  $0x07, Y3, Y3, Y5
+	VPAND   Y5, Y4, Y4
+	VPADDD  Y4, Y3, Y3
+	VPSRLD  $0x10, Y3, Y3
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y1, Y1
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y2, Y2
+	VADDPS  Y2, Y1, Y1
+	VPSRLD  $0x10, Y1, Y2
+	VPAND   c32_1AVX2<>+0(SB), Y2, Y2
+	VPADDD  c32_7fffAVX2<>+0(SB), Y2, Y2
+	VCMPPS  $0x07, Y1, Y1, Y4
+	VPAND   Y4, Y2, Y2
+	VPADDD  Y2, Y1, Y1
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y1, Y1
+	VPOR    Y1, Y3, Y3
+	VMOVDQA Y3, Y1
+	CMPQ    BX, $0x02
+	JLE     block_combined
+	MOVQ    48(DX), R13
+	VMOVDQU (R13)(SI*1), Y2
+	VMOVDQU 32(R13)(SI*1), Y3
+	CMPQ    BX, $0x03
+	JLE     block_single2
+	MOVQ    72(DX), R13
+	VMOVDQU (R13)(SI*1), Y4
+	VPSLLD  $0x10, Y2, Y5
+	VPSLLD  $0x10, Y4, Y6
+	VADDPS  Y6, Y5, Y5
+	VPSRLD  $0x10, Y5, Y6
+	VPAND   c32_1AVX2<>+0(SB), Y6, Y6
+	VPADDD  c32_7fffAVX2<>+0(SB), Y6, Y6
+	VCMPPS  $0x07, Y5, Y5, Y7
+	VPAND   Y7, Y6, Y6
+	VPADDD  Y6, Y5, Y5
+	VPSRLD  $0x10, Y5, Y5
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y2, Y2
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y4, Y4
+	VADDPS  Y4, Y2, Y2
+	VPSRLD  $0x10, Y2, Y4
+	VPAND   c32_1AVX2<>+0(SB), Y4, Y4
+	VPADDD  c32_7fffAVX2<>+0(SB), Y4, Y4
+	VCMPPS  $0x07, Y2, Y2, Y6
+	VPAND   Y6, Y4, Y4
+	VPADDD  Y4, Y2, Y2
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y2, Y2
+	VPOR    Y2, Y5, Y5
+	VMOVDQA Y5, Y2
+	VMOVDQU 32(R13)(SI*1), Y4
+	VPSLLD  $0x10, Y3, Y5
+	VPSLLD  $0x10, Y4, Y6
+	VADDPS  Y6, Y5, Y5
+	VPSRLD  $0x10, Y5, Y6
+	VPAND   c32_1AVX2<>+0(SB), Y6, Y6
+	VPADDD  c32_7fffAVX2<>+0(SB), Y6, Y6
+	VCMPPS  $0x07, Y5, Y5, Y7
+	VPAND   Y7, Y6, Y6
+	VPADDD  Y6, Y5, Y5
+	VPSRLD  $0x10, Y5, Y5
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y3, Y3
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y4, Y4
+	VADDPS  Y4, Y3, Y3
+	VPSRLD  $0x10, Y3, Y4
+	VPAND   c32_1AVX2<>+0(SB), Y4, Y4
+	VPADDD  c32_7fffAVX2<>+0(SB), Y4, Y4
+	VCMPPS  $0x07, Y3, Y3, Y6
+	VPAND   Y6, Y4, Y4
+	VPADDD  Y4, Y3, Y3
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y3, Y3
+	VPOR    Y3, Y5, Y5
+	VMOVDQA Y5, Y3
+
+block_single2:
+	VPSLLD  $0x10, Y0, Y4
+	VPSLLD  $0x10, Y2, Y5
+	VADDPS  Y5, Y4, Y4
+	VPSRLD  $0x10, Y4, Y5
+	VPAND   c32_1AVX2<>+0(SB), Y5, Y5
+	VPADDD  c32_7fffAVX2<>+0(SB), Y5, Y5
+	VCMPPS  $0x07, Y4, Y4, Y6
+	VPAND   Y6, Y5, Y5
+	VPADDD  Y5, Y4, Y4
+	VPSRLD  $0x10, Y4, Y4
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y0, Y0
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y2, Y2
+	VADDPS  Y2, Y0, Y0
+	VPSRLD  $0x10, Y0, Y2
+	VPAND   c32_1AVX2<>+0(SB), Y2, Y2
+	VPADDD  c32_7fffAVX2<>+0(SB), Y2, Y2
+	VCMPPS  $0x07, Y0, Y0, Y5
+	VPAND   Y5, Y2, Y2
+	VPADDD  Y2, Y0, Y0
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y0, Y0
+	VPOR    Y0, Y4, Y4
+	VMOVDQA Y4, Y0
+	VPSLLD  $0x10, Y1, Y2
+	VPSLLD  $0x10, Y3, Y4
+	VADDPS  Y4, Y2, Y2
+	VPSRLD  $0x10, Y2, Y4
+	VPAND   c32_1AVX2<>+0(SB), Y4, Y4
+	VPADDD  c32_7fffAVX2<>+0(SB), Y4, Y4
+	VCMPPS  $0x07, Y2, Y2, Y5
+	VPAND   Y5, Y4, Y4
+	VPADDD  Y4, Y2, Y2
+	VPSRLD  $0x10, Y2, Y2
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y1, Y1
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y3, Y3
+	VADDPS  Y3, Y1, Y1
+	VPSRLD  $0x10, Y1, Y3
+	VPAND   c32_1AVX2<>+0(SB), Y3, Y3
+	VPADDD  c32_7fffAVX2<>+0(SB), Y3, Y3
+	VCMPPS  $0x07, Y1, Y1, Y4
+	VPAND   Y4, Y3, Y3
+	VPADDD  Y3, Y1, Y1
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y1, Y1
+	VPOR    Y1, Y2, Y2
+	VMOVDQA Y2, Y1
+	CMPQ    BX, $0x04
+	JLE     block_combined
+	MOVQ    96(DX), R13
+	VMOVDQU (R13)(SI*1), Y4
+	VMOVDQU 32(R13)(SI*1), Y5
+	CMPQ    BX, $0x05
+	JLE     block_single4
+	MOVQ    120(DX), R13
+	VMOVDQU (R13)(SI*1), Y2
+	VPSLLD  $0x10, Y4, Y3
+	VPSLLD  $0x10, Y2, Y6
+	VADDPS  Y6, Y3, Y3
+	VPSRLD  $0x10, Y3, Y6
+	VPAND   c32_1AVX2<>+0(SB), Y6, Y6
+	VPADDD  c32_7fffAVX2<>+0(SB), Y6, Y6
+	VCMPPS  $0x07, Y3, Y3, Y7
+	VPAND   Y7, Y6, Y6
+	VPADDD  Y6, Y3, Y3
+	VPSRLD  $0x10, Y3, Y3
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y4, Y4
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y2, Y2
+	VADDPS  Y2, Y4, Y4
+	VPSRLD  $0x10, Y4, Y2
+	VPAND   c32_1AVX2<>+0(SB), Y2, Y2
+	VPADDD  c32_7fffAVX2<>+0(SB), Y2, Y2
+	VCMPPS  $0x07, Y4, Y4, Y6
+	VPAND   Y6, Y2, Y2
+	VPADDD  Y2, Y4, Y4
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y4, Y4
+	VPOR    Y4, Y3, Y3
+	VMOVDQA Y3, Y4
+	VMOVDQU 32(R13)(SI*1), Y2
+	VPSLLD  $0x10, Y5, Y3
+	VPSLLD  $0x10, Y2, Y6
+	VADDPS  Y6, Y3, Y3
+	VPSRLD  $0x10, Y3, Y6
+	VPAND   c32_1AVX2<>+0(SB), Y6, Y6
+	VPADDD  c32_7fffAVX2<>+0(SB), Y6, Y6
+	VCMPPS  $0x07, Y3, Y3, Y7
+	VPAND   Y7, Y6, Y6
+	VPADDD  Y6, Y3, Y3
+	VPSRLD  $0x10, Y3, Y3
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y5, Y5
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y2, Y2
+	VADDPS  Y2, Y5, Y5
+	VPSRLD  $0x10, Y5, Y2
+	VPAND   c32_1AVX2<>+0(SB), Y2, Y2
+	VPADDD  c32_7fffAVX2<>+0(SB), Y2, Y2
+	VCMPPS  $0x07, Y5, Y5, Y6
+	VPAND   Y6, Y2, Y2
+	VPADDD  Y2, Y5, Y5
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y5, Y5
+	VPOR    Y5, Y3, Y3
+	VMOVDQA Y3, Y5
+
+block_single4:
+	CMPQ    BX, $0x06
+	JLE     block_six
+	MOVQ    144(DX), R13
+	VMOVDQU (R13)(SI*1), Y2
+	VMOVDQU 32(R13)(SI*1), Y3
+	CMPQ    BX, $0x07
+	JLE     block_single6
+	MOVQ    168(DX), R13
+	VMOVDQU (R13)(SI*1), Y6
+	VPSLLD  $0x10, Y2, Y7
+	VPSLLD  $0x10, Y6, Y8
+	VADDPS  Y8, Y7, Y7
+	VPSRLD  $0x10, Y7, Y8
+	VPAND   c32_1AVX2<>+0(SB), Y8, Y8
+	VPADDD  c32_7fffAVX2<>+0(SB), Y8, Y8
+	VCMPPS  $0x07, Y7, Y7, Y9
+	VPAND   Y9, Y8, Y8
+	VPADDD  Y8, Y7, Y7
+	VPSRLD  $0x10, Y7, Y7
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y2, Y2
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y6, Y6
+	VADDPS  Y6, Y2, Y2
+	VPSRLD  $0x10, Y2, Y6
+	VPAND   c32_1AVX2<>+0(SB), Y6, Y6
+	VPADDD  c32_7fffAVX2<>+0(SB), Y6, Y6
+	VCMPPS  $0x07, Y2, Y2, Y8
+	VPAND   Y8, Y6, Y6
+	VPADDD  Y6, Y2, Y2
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y2, Y2
+	VPOR    Y2, Y7, Y7
+	VMOVDQA Y7, Y2
+	VMOVDQU 32(R13)(SI*1), Y6
+	VPSLLD  $0x10, Y3, Y7
+	VPSLLD  $0x10, Y6, Y8
+	VADDPS  Y8, Y7, Y7
+	VPSRLD  $0x10, Y7, Y8
+	VPAND   c32_1AVX2<>+0(SB), Y8, Y8
+	VPADDD  c32_7fffAVX2<>+0(SB), Y8, Y8
+	VCMPPS  $0x07, Y7, Y7, Y9
+	VPAND   Y9, Y8, Y8
+	VPADDD  Y8, Y7, Y7
+	VPSRLD  $0x10, Y7, Y7
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y3, Y3
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y6, Y6
+	VADDPS  Y6, Y3, Y3
+	VPSRLD  $0x10, Y3, Y6
+	VPAND   c32_1AVX2<>+0(SB), Y6, Y6
+	VPADDD  c32_7fffAVX2<>+0(SB), Y6, Y6
+	VCMPPS  $0x07, Y3, Y3, Y8
+	VPAND   Y8, Y6, Y6
+	VPADDD  Y6, Y3, Y3
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y3, Y3
+	VPOR    Y3, Y7, Y7
+	VMOVDQA Y7, Y3
+
+block_single6:
+	VPSLLD  $0x10, Y4, Y6
+	VPSLLD  $0x10, Y2, Y7
+	VADDPS  Y7, Y6, Y6
+	VPSRLD  $0x10, Y6, Y7
+	VPAND   c32_1AVX2<>+0(SB), Y7, Y7
+	VPADDD  c32_7fffAVX2<>+0(SB), Y7, Y7
+	VCMPPS  $0x07, Y6, Y6, Y8
+	VPAND   Y8, Y7, Y7
+	VPADDD  Y7, Y6, Y6
+	VPSRLD  $0x10, Y6, Y6
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y4, Y4
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y2, Y2
+	VADDPS  Y2, Y4, Y4
+	VPSRLD  $0x10, Y4, Y2
+	VPAND   c32_1AVX2<>+0(SB), Y2, Y2
+	VPADDD  c32_7fffAVX2<>+0(SB), Y2, Y2
+	VCMPPS  $0x07, Y4, Y4, Y7
+	VPAND   Y7, Y2, Y2
+	VPADDD  Y2, Y4, Y4
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y4, Y4
+	VPOR    Y4, Y6, Y6
+	VMOVDQA Y6, Y4
+	VPSLLD  $0x10, Y5, Y2
+	VPSLLD  $0x10, Y3, Y6
+	VADDPS  Y6, Y2, Y2
+	VPSRLD  $0x10, Y2, Y6
+	VPAND   c32_1AVX2<>+0(SB), Y6, Y6
+	VPADDD  c32_7fffAVX2<>+0(SB), Y6, Y6
+	VCMPPS  $0x07, Y2, Y2, Y7
+	VPAND   Y7, Y6, Y6
+	VPADDD  Y6, Y2, Y2
+	VPSRLD  $0x10, Y2, Y2
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y5, Y5
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y3, Y3
+	VADDPS  Y3, Y5, Y5
+	VPSRLD  $0x10, Y5, Y3
+	VPAND   c32_1AVX2<>+0(SB), Y3, Y3
+	VPADDD  c32_7fffAVX2<>+0(SB), Y3, Y3
+	VCMPPS  $0x07, Y5, Y5, Y6
+	VPAND   Y6, Y3, Y3
+	VPADDD  Y3, Y5, Y5
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y5, Y5
+	VPOR    Y5, Y2, Y2
+	VMOVDQA Y2, Y5
+
+block_six:
+	VPSLLD  $0x10, Y0, Y2
+	VPSLLD  $0x10, Y4, Y3
+	VADDPS  Y3, Y2, Y2
+	VPSRLD  $0x10, Y2, Y3
+	VPAND   c32_1AVX2<>+0(SB), Y3, Y3
+	VPADDD  c32_7fffAVX2<>+0(SB), Y3, Y3
+	VCMPPS  $0x07, Y2, Y2, Y6
+	VPAND   Y6, Y3, Y3
+	VPADDD  Y3, Y2, Y2
+	VPSRLD  $0x10, Y2, Y2
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y0, Y0
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y4, Y3
+	VADDPS  Y3, Y0, Y0
+	VPSRLD  $0x10, Y0, Y3
+	VPAND   c32_1AVX2<>+0(SB), Y3, Y3
+	VPADDD  c32_7fffAVX2<>+0(SB), Y3, Y3
+	VCMPPS  $0x07, Y0, Y0, Y4
+	VPAND   Y4, Y3, Y3
+	VPADDD  Y3, Y0, Y0
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y0, Y0
+	VPOR    Y0, Y2, Y2
+	VMOVDQA Y2, Y0
+	VPSLLD  $0x10, Y1, Y2
+	VPSLLD  $0x10, Y5, Y3
+	VADDPS  Y3, Y2, Y2
+	VPSRLD  $0x10, Y2, Y3
+	VPAND   c32_1AVX2<>+0(SB), Y3, Y3
+	VPADDD  c32_7fffAVX2<>+0(SB), Y3, Y3
+	VCMPPS  $0x07, Y2, Y2, Y4
+	VPAND   Y4, Y3, Y3
+	VPADDD  Y3, Y2, Y2
+	VPSRLD  $0x10, Y2, Y2
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y1, Y1
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y5, Y3
+	VADDPS  Y3, Y1, Y1
+	VPSRLD  $0x10, Y1, Y3
+	VPAND   c32_1AVX2<>+0(SB), Y3, Y3
+	VPADDD  c32_7fffAVX2<>+0(SB), Y3, Y3
+	VCMPPS  $0x07, Y1, Y1, Y4
+	VPAND   Y4, Y3, Y3
+	VPADDD  Y3, Y1, Y1
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y1, Y1
+	VPOR    Y1, Y2, Y2
+	VMOVDQA Y2, Y1
+
+block_combined:
+	VPAND    c32_7fff7fffAVX2<>+0(SB), Y0, Y2
+	VPAND    c32_7fff7fffAVX2<>+0(SB), Y1, Y3
+	VPMAXUW  Y3, Y2, Y2
+	VPCMPGTW c32_7f807f80AVX2<>+0(SB), Y2, Y2
+	VPTEST   Y2, Y2
+	JZ       block_settled
+	VPAND    c32_7fff7fffAVX2<>+0(SB), Y0, Y2
+	VPCMPGTW c32_7f807f80AVX2<>+0(SB), Y2, Y2
+	VPOR     Y2, Y0, Y0
+	VPAND    c32_7fff7fffAVX2<>+0(SB), Y1, Y2
+	VPCMPGTW c32_7f807f80AVX2<>+0(SB), Y2, Y2
+	VPOR     Y2, Y1, Y1
+
+block_settled:
+	VMOVDQU Y0, (R11)(SI*1)
+	VMOVDQU Y1, 32(R11)(SI*1)
+	TESTQ   CX, CX
+	JZ      block_targets_done
+	MOVQ    AX, R8
+	MOVQ    CX, R12
+
+block_targets:
+	MOVQ    (R8), R13
+	VMOVDQU Y0, (R13)(SI*1)
+	VMOVDQU Y1, 32(R13)(SI*1)
+	ADDQ    $0x18, R8
+	DECQ    R12
+	JNZ     block_targets
+
+block_targets_done:
+	ADDQ $+64, SI
+	JMP  block
+
+past:
+	MOVQ    DI, R8
+	SUBQ    SI, R8
+	CMPQ    R8, $+64
+	JL      tail
+	VMOVDQU (R9)(SI*1), Y0
+	VMOVDQU 32(R9)(SI*1), Y1
+	VMOVDQU (R10)(SI*1), Y2
+	VPSLLD  $0x10, Y0, Y3
+	VPSLLD  $0x10, Y2, Y4
+	VADDPS  Y4, Y3, Y3
+	VPSRLD  $0x10, Y3, Y4
+	VPAND   c32_1AVX2<>+0(SB), Y4, Y4
+	VPADDD  c32_7fffAVX2<>+0(SB), Y4, Y4
+	VCMPPS  $0x07, Y3, Y3, Y5
+	VPAND   Y5, Y4, Y4
+	VPADDD  Y4, Y3, Y3
+	VPSRLD  $0x10, Y3, Y3
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y0, Y0
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y2, Y2
+	VADDPS  Y2, Y0, Y0
+	VPSRLD  $0x10, Y0, Y2
+	VPAND   c32_1AVX2<>+0(SB), Y2, Y2
+	VPADDD  c32_7fffAVX2<>+0(SB), Y2, Y2
+	VCMPPS  $0x07, Y0, Y0, Y4
+	VPAND   Y4, Y2, Y2
+	VPADDD  Y2, Y0, Y0
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y0, Y0
+	VPOR    Y0, Y3, Y3
+	VMOVDQA Y3, Y0
+	VMOVDQU 32(R10)(SI*1), Y2
+	VPSLLD  $0x10, Y1, Y3
+	VPSLLD  $0x10, Y2, Y4
+	VADDPS  Y4, Y3, Y3
+	VPSRLD  $0x10, Y3, Y4
+	VPAND   c32_1AVX2<>+0(SB), Y4, Y4
+	VPADDD  c32_7fffAVX2<>+0(SB), Y4, Y4
+	VCMPPS  $0x07, Y3, Y3, Y5
+	VPAND   Y5, Y4, Y4
+	VPADDD  Y4, Y3, Y3
+	VPSRLD  $0x10, Y3, Y3
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y1, Y1
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y2, Y2
+	VADDPS  Y2, Y1, Y1
+	VPSRLD  $0x10, Y1, Y2
+	VPAND   c32_1AVX2<>+0(SB), Y2, Y2
+	VPADDD  c32_7fffAVX2<>+0(SB), Y2, Y2
+	VCMPPS  $0x07, Y1, Y1, Y4
+	VPAND   Y4, Y2, Y2
+	VPADDD  Y2, Y1, Y1
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y1, Y1
+	VPOR    Y1, Y3, Y3
+	VMOVDQA Y3, Y1
+	CMPQ    BX, $0x02
+	JLE     past_combined
+	MOVQ    48(DX), R13
+	VMOVDQU (R13)(SI*1), Y2
+	VMOVDQU 32(R13)(SI*1), Y3
+	CMPQ    BX, $0x03
+	JLE     past_single2
+	MOVQ    72(DX), R13
+	VMOVDQU (R13)(SI*1), Y4
+	VPSLLD  $0x10, Y2, Y5
+	VPSLLD  $0x10, Y4, Y6
+	VADDPS  Y6, Y5, Y5
+	VPSRLD  $0x10, Y5, Y6
+	VPAND   c32_1AVX2<>+0(SB), Y6, Y6
+	VPADDD  c32_7fffAVX2<>+0(SB), Y6, Y6
+	VCMPPS  $0x07, Y5, Y5, Y7
+	VPAND   Y7, Y6, Y6
+	VPADDD  Y6, Y5, Y5
+	VPSRLD  $0x10, Y5, Y5
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y2, Y2
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y4, Y4
+	VADDPS  Y4, Y2, Y2
+	VPSRLD  $0x10, Y2, Y4
+	VPAND   c32_1AVX2<>+0(SB), Y4, Y4
+	VPADDD  c32_7fffAVX2<>+0(SB), Y4, Y4
+	VCMPPS  $0x07, Y2, Y2, Y6
+	VPAND   Y6, Y4, Y4
+	VPADDD  Y4, Y2, Y2
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y2, Y2
+	VPOR    Y2, Y5, Y5
+	VMOVDQA Y5, Y2
+	VMOVDQU 32(R13)(SI*1), Y4
+	VPSLLD  $0x10, Y3, Y5
+	VPSLLD  $0x10, Y4, Y6
+	VADDPS  Y6, Y5, Y5
+	VPSRLD  $0x10, Y5, Y6
+	VPAND   c32_1AVX2<>+0(SB), Y6, Y6
+	VPADDD  c32_7fffAVX2<>+0(SB), Y6, Y6
+	VCMPPS  $0x07, Y5, Y5, Y7
+	VPAND   Y7, Y6, Y6
+	VPADDD  Y6, Y5, Y5
+	VPSRLD  $0x10, Y5, Y5
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y3, Y3
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y4, Y4
+	VADDPS  Y4, Y3, Y3
+	VPSRLD  $0x10, Y3, Y4
+	VPAND   c32_1AVX2<>+0(SB), Y4, Y4
+	VPADDD  c32_7fffAVX2<>+0(SB), Y4, Y4
+	VCMPPS  $0x07, Y3, Y3, Y6
+	VPAND   Y6, Y4, Y4
+	VPADDD  Y4, Y3, Y3
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y3, Y3
+	VPOR    Y3, Y5, Y5
+	VMOVDQA Y5, Y3
+
+past_single2:
+	VPSLLD  $0x10, Y0, Y4
+	VPSLLD  $0x10, Y2, Y5
+	VADDPS  Y5, Y4, Y4
+	VPSRLD  $0x10, Y4, Y5
+	VPAND   c32_1AVX2<>+0(SB), Y5, Y5
+	VPADDD  c32_7fffAVX2<>+0(SB), Y5, Y5
+	VCMPPS  $0x07, Y4, Y4, Y6
+	VPAND   Y6, Y5, Y5
+	VPADDD  Y5, Y4, Y4
+	VPSRLD  $0x10, Y4, Y4
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y0, Y0
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y2, Y2
+	VADDPS  Y2, Y0, Y0
+	VPSRLD  $0x10, Y0, Y2
+	VPAND   c32_1AVX2<>+0(SB), Y2, Y2
+	VPADDD  c32_7fffAVX2<>+0(SB), Y2, Y2
+	VCMPPS  $0x07, Y0, Y0, Y5
+	VPAND   Y5, Y2, Y2
+	VPADDD  Y2, Y0, Y0
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y0, Y0
+	VPOR    Y0, Y4, Y4
+	VMOVDQA Y4, Y0
+	VPSLLD  $0x10, Y1, Y2
+	VPSLLD  $0x10, Y3, Y4
+	VADDPS  Y4, Y2, Y2
+	VPSRLD  $0x10, Y2, Y4
+	VPAND   c32_1AVX2<>+0(SB), Y4, Y4
+	VPADDD  c32_7fffAVX2<>+0(SB), Y4, Y4
+	VCMPPS  $0x07, Y2, Y2, Y5
+	VPAND   Y5, Y4, Y4
+	VPADDD  Y4, Y2, Y2
+	VPSRLD  $0x10, Y2, Y2
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y1, Y1
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y3, Y3
+	VADDPS  Y3, Y1, Y1
+	VPSRLD  $0x10, Y1, Y3
+	VPAND   c32_1AVX2<>+0(SB), Y3, Y3
+	VPADDD  c32_7fffAVX2<>+0(SB), Y3, Y3
+	VCMPPS  $0x07, Y1, Y1, Y4
+	VPAND   Y4, Y3, Y3
+	VPADDD  Y3, Y1, Y1
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y1, Y1
+	VPOR    Y1, Y2, Y2
+	VMOVDQA Y2, Y1
+	CMPQ    BX, $0x04
+	JLE     past_combined
+	MOVQ    96(DX), R13
+	VMOVDQU (R13)(SI*1), Y4
+	VMOVDQU 32(R13)(SI*1), Y5
+	CMPQ    BX, $0x05
+	JLE     past_single4
+	MOVQ    120(DX), R13
+	VMOVDQU (R13)(SI*1), Y2
+	VPSLLD  $0x10, Y4, Y3
+	VPSLLD  $0x10, Y2, Y6
+	VADDPS  Y6, Y3, Y3
+	VPSRLD  $0x10, Y3, Y6
+	VPAND   c32_1AVX2<>+0(SB), Y6, Y6
+	VPADDD  c32_7fffAVX2<>+0(SB), Y6, Y6
+	VCMPPS  $0x07, Y3, Y3, Y7
+	VPAND   Y7, Y6, Y6
+	VPADDD  Y6, Y3, Y3
+	VPSRLD  $0x10, Y3, Y3
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y4, Y4
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y2, Y2
+	VADDPS  Y2, Y4, Y4
+	VPSRLD  $0x10, Y4, Y2
+	VPAND   c32_1AVX2<>+0(SB), Y2, Y2
+	VPADDD  c32_7fffAVX2<>+0(SB), Y2, Y2
+	VCMPPS  $0x07, Y4, Y4, Y6
+	VPAND   Y6, Y2, Y2
+	VPADDD  Y2, Y4, Y4
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y4, Y4
+	VPOR    Y4, Y3, Y3
+	VMOVDQA Y3, Y4
+	VMOVDQU 32(R13)(SI*1), Y2
+	VPSLLD  $0x10, Y5, Y3
+	VPSLLD  $0x10, Y2, Y6
+	VADDPS  Y6, Y3, Y3
+	VPSRLD  $0x10, Y3, Y6
+	VPAND   c32_1AVX2<>+0(SB), Y6, Y6
+	VPADDD  c32_7fffAVX2<>+0(SB), Y6, Y6
+	VCMPPS  $0x07, Y3, Y3, Y7
+	VPAND   Y7, Y6, Y6
+	VPADDD  Y6, Y3, Y3
+	VPSRLD  $0x10, Y3, Y3
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y5, Y5
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y2, Y2
+	VADDPS  Y2, Y5, Y5
+	VPSRLD  $0x10, Y5, Y2
+	VPAND   c32_1AVX2<>+0(SB), Y2, Y2
+	VPADDD  c32_7fffAVX2<>+0(SB), Y2, Y2
+	VCMPPS  $0x07, Y5, Y5, Y6
+	VPAND   Y6, Y2, Y2
+	VPADDD  Y2, Y5, Y5
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y5, Y5
+	VPOR    Y5, Y3, Y3
+	VMOVDQA Y3, Y5
+
+past_single4:
+	CMPQ    BX, $0x06
+	JLE     past_six
+	MOVQ    144(DX), R13
+	VMOVDQU (R13)(SI*1), Y2
+	VMOVDQU 32(R13)(SI*1), Y3
+	CMPQ    BX, $0x07
+	JLE     past_single6
+	MOVQ    168(DX), R13
+	VMOVDQU (R13)(SI*1), Y6
+	VPSLLD  $0x10, Y2, Y7
+	VPSLLD  $0x10, Y6, Y8
+	VADDPS  Y8, Y7, Y7
+	VPSRLD  $0x10, Y7, Y8
+	VPAND   c32_1AVX2<>+0(SB), Y8, Y8
+	VPADDD  c32_7fffAVX2<>+0(SB), Y8, Y8
+	VCMPPS  $0x07, Y7, Y7, Y9
+	VPAND   Y9, Y8, Y8
+	VPADDD  Y8, Y7, Y7
+	VPSRLD  $0x10, Y7, Y7
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y2, Y2
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y6, Y6
+	VADDPS  Y6, Y2, Y2
+	VPSRLD  $0x10, Y2, Y6
+	VPAND   c32_1AVX2<>+0(SB), Y6, Y6
+	VPADDD  c32_7fffAVX2<>+0(SB), Y6, Y6
+	VCMPPS  $0x07, Y2, Y2, Y8
+	VPAND   Y8, Y6, Y6
+	VPADDD  Y6, Y2, Y2
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y2, Y2
+	VPOR    Y2, Y7, Y7
+	VMOVDQA Y7, Y2
+	VMOVDQU 32(R13)(SI*1), Y6
+	VPSLLD  $0x10, Y3, Y7
+	VPSLLD  $0x10, Y6, Y8
+	VADDPS  Y8, Y7, Y7
+	VPSRLD  $0x10, Y7, Y8
+	VPAND   c32_1AVX2<>+0(SB), Y8, Y8
+	VPADDD  c32_7fffAVX2<>+0(SB), Y8, Y8
+	VCMPPS  $0x07, Y7, Y7, Y9
+	VPAND   Y9, Y8, Y8
+	VPADDD  Y8, Y7, Y7
+	VPSRLD  $0x10, Y7, Y7
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y3, Y3
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y6, Y6
+	VADDPS  Y6, Y3, Y3
+	VPSRLD  $0x10, Y3, Y6
+	VPAND   c32_1AVX2<>+0(SB), Y6, Y6
+	VPADDD  c32_7fffAVX2<>+0(SB), Y6, Y6
+	VCMPPS  $0x07, Y3, Y3, Y8
+	VPAND   Y8, Y6, Y6
+	VPADDD  Y6, Y3, Y3
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y3, Y3
+	VPOR    Y3, Y7, Y7
+	VMOVDQA Y7, Y3
+
+past_single6:
+	VPSLLD  $0x10, Y4, Y6
+	VPSLLD  $0x10, Y2, Y7
+	VADDPS  Y7, Y6, Y6
+	VPSRLD  $0x10, Y6, Y7
+	VPAND   c32_1AVX2<>+0(SB), Y7, Y7
+	VPADDD  c32_7fffAVX2<>+0(SB), Y7, Y7
+	VCMPPS  $0x07, Y6, Y6, Y8
+	VPAND   Y8, Y7, Y7
+	VPADDD  Y7, Y6, Y6
+	VPSRLD  $0x10, Y6, Y6
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y4, Y4
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y2, Y2
+	VADDPS  Y2, Y4, Y4
+	VPSRLD  $0x10, Y4, Y2
+	VPAND   c32_1AVX2<>+0(SB), Y2, Y2
+	VPADDD  c32_7fffAVX2<>+0(SB), Y2, Y2
+	VCMPPS  $0x07, Y4, Y4, Y7
+	VPAND   Y7, Y2, Y2
+	VPADDD  Y2, Y4, Y4
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y4, Y4
+	VPOR    Y4, Y6, Y6
+	VMOVDQA Y6, Y4
+	VPSLLD  $0x10, Y5, Y2
+	VPSLLD  $0x10, Y3, Y6
+	VADDPS  Y6, Y2, Y2
+	VPSRLD  $0x10, Y2, Y6
+	VPAND   c32_1AVX2<>+0(SB), Y6, Y6
+	VPADDD  c32_7fffAVX2<>+0(SB), Y6, Y6
+	VCMPPS  $0x07, Y2, Y2, Y7
+	VPAND   Y7, Y6, Y6
+	VPADDD  Y6, Y2, Y2
+	VPSRLD  $0x10, Y2, Y2
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y5, Y5
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y3, Y3
+	VADDPS  Y3, Y5, Y5
+	VPSRLD  $0x10, Y5, Y3
+	VPAND   c32_1AVX2<>+0(SB), Y3, Y3
+	VPADDD  c32_7fffAVX2<>+0(SB), Y3, Y3
+	VCMPPS  $0x07, Y5, Y5, Y6
+	VPAND   Y6, Y3, Y3
+	VPADDD  Y3, Y5, Y5
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y5, Y5
+	VPOR    Y5, Y2, Y2
+	VMOVDQA Y2, Y5
+
+past_six:
+	VPSLLD  $0x10, Y0, Y2
+	VPSLLD  $0x10, Y4, Y3
+	VADDPS  Y3, Y2, Y2
+	VPSRLD  $0x10, Y2, Y3
+	VPAND   c32_1AVX2<>+0(SB), Y3, Y3
+	VPADDD  c32_7fffAVX2<>+0(SB), Y3, Y3
+	VCMPPS  $0x07, Y2, Y2, Y6
+	VPAND   Y6, Y3, Y3
+	VPADDD  Y3, Y2, Y2
+	VPSRLD  $0x10, Y2, Y2
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y0, Y0
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y4, Y3
+	VADDPS  Y3, Y0, Y0
+	VPSRLD  $0x10, Y0, Y3
+	VPAND   c32_1AVX2<>+0(SB), Y3, Y3
+	VPADDD  c32_7fffAVX2<>+0(SB), Y3, Y3
+	VCMPPS  $0x07, Y0, Y0, Y4
+	VPAND   Y4, Y3, Y3
+	VPADDD  Y3, Y0, Y0
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y0, Y0
+	VPOR    Y0, Y2, Y2
+	VMOVDQA Y2, Y0
+	VPSLLD  $0x10, Y1, Y2
+	VPSLLD  $0x10, Y5, Y3
+	VADDPS  Y3, Y2, Y2
+	VPSRLD  $0x10, Y2, Y3
+	VPAND   c32_1AVX2<>+0(SB), Y3, Y3
+	VPADDD  c32_7fffAVX2<>+0(SB), Y3, Y3
+	VCMPPS  $0x07, Y2, Y2, Y4
+	VPAND   Y4, Y3, Y3
+	VPADDD  Y3, Y2, Y2
+	VPSRLD  $0x10, Y2, Y2
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y1, Y1
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y5, Y3
+	VADDPS  Y3, Y1, Y1
+	VPSRLD  $0x10, Y1, Y3
+	VPAND   c32_1AVX2<>+0(SB), Y3, Y3
+	VPADDD  c32_7fffAVX2<>+0(SB), Y3, Y3
+	VCMPPS  $0x07, Y1, Y1, Y4
+	VPAND   Y4, Y3, Y3
+	VPADDD  Y3, Y1, Y1
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y1, Y1
+	VPOR    Y1, Y2, Y2
+	VMOVDQA Y2, Y1
+
+past_combined:
+	VPAND    c32_7fff7fffAVX2<>+0(SB), Y0, Y2
+	VPAND    c32_7fff7fffAVX2<>+0(SB), Y1, Y3
+	VPMAXUW  Y3, Y2, Y2
+	VPCMPGTW c32_7f807f80AVX2<>+0(SB), Y2, Y2
+	VPTEST   Y2, Y2
+	JZ       past_settled
+	VPAND    c32_7fff7fffAVX2<>+0(SB), Y0, Y2
+	VPCMPGTW c32_7f807f80AVX2<>+0(SB), Y2, Y2
+	VPOR     Y2, Y0, Y0
+	VPAND    c32_7fff7fffAVX2<>+0(SB), Y1, Y2
+	VPCMPGTW c32_7f807f80AVX2<>+0(SB), Y2, Y2
+	VPOR     Y2, Y1, Y1
+
+past_settled:
+	VMOVNTDQ Y0, (R11)(SI*1)
+	VMOVNTDQ Y1, 32(R11)(SI*1)
+	TESTQ    CX, CX
+	JZ       past_targets_done
+	MOVQ     AX, R8
+	MOVQ     CX, R12
+
+past_targets:
+	MOVQ     (R8), R13
+	VMOVNTDQ Y0, (R13)(SI*1)
+	VMOVNTDQ Y1, 32(R13)(SI*1)
+	ADDQ     $0x18, R8
+	DECQ     R12
+	JNZ      past_targets
+
+past_targets_done:
+	ADDQ $+64, SI
+	JMP  past
+
+tail:
+	MOVQ    DI, R8
+	SUBQ    SI, R8
+	CMPQ    R8, $+32
+	JL      done
+	VMOVDQU (R9)(SI*1), Y0
+	VMOVDQU (R10)(SI*1), Y1
+	VPSLLD  $0x10, Y0, Y2
+	VPSLLD  $0x10, Y1, Y3
+	VADDPS  Y3, Y2, Y2
+	VPSRLD  $0x10, Y2, Y3
+	VPAND   c32_1AVX2<>+0(SB), Y3, Y3
+	VPADDD  c32_7fffAVX2<>+0(SB), Y3, Y3
+	VCMPPS  $0x07, Y2, Y2, Y4
+	VPAND   Y4, Y3, Y3
+	VPADDD  Y3, Y2, Y2
+	VPSRLD  $0x10, Y2, Y2
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y0, Y0
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y1, Y1
+	VADDPS  Y1, Y0, Y0
+	VPSRLD  $0x10, Y0, Y1
+	VPAND   c32_1AVX2<>+0(SB), Y1, Y1
+	VPADDD  c32_7fffAVX2<>+0(SB), Y1, Y1
+	VCMPPS  $0x07, Y0, Y0, Y3
+	VPAND   Y3, Y1, Y1
+	VPADDD  Y1, Y0, Y0
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y0, Y0
+	VPOR    Y0, Y2, Y2
+	VMOVDQA Y2, Y0
+	CMPQ    BX, $0x02
+	JLE     tail_combined
+	MOVQ    48(DX), R13
+	VMOVDQU (R13)(SI*1), Y1
+	CMPQ    BX, $0x03
+	JLE     tail_single2
+	MOVQ    72(DX), R13
+	VMOVDQU (R13)(SI*1), Y2
+	VPSLLD  $0x10, Y1, Y3
+	VPSLLD  $0x10, Y2, Y4
+	VADDPS  Y4, Y3, Y3
+	VPSRLD  $0x10, Y3, Y4
+	VPAND   c32_1AVX2<>+0(SB), Y4, Y4
+	VPADDD  c32_7fffAVX2<>+0(SB), Y4, Y4
+	VCMPPS  $0x07, Y3, Y3, Y5
+	VPAND   Y5, Y4, Y4
+	VPADDD  Y4, Y3, Y3
+	VPSRLD  $0x10, Y3, Y3
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y1, Y1
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y2, Y2
+	VADDPS  Y2, Y1, Y1
+	VPSRLD  $0x10, Y1, Y2
+	VPAND   c32_1AVX2<>+0(SB), Y2, Y2
+	VPADDD  c32_7fffAVX2<>+0(SB), Y2, Y2
+	VCMPPS  $0x07, Y1, Y1, Y4
+	VPAND   Y4, Y2, Y2
+	VPADDD  Y2, Y1, Y1
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y1, Y1
+	VPOR    Y1, Y3, Y3
+	VMOVDQA Y3, Y1
+
+tail_single2:
+	VPSLLD  $0x10, Y0, Y2
+	VPSLLD  $0x10, Y1, Y3
+	VADDPS  Y3, Y2, Y2
+	VPSRLD  $0x10, Y2, Y3
+	VPAND   c32_1AVX2<>+0(SB), Y3, Y3
+	VPADDD  c32_7fffAVX2<>+0(SB), Y3, Y3
+	VCMPPS  $0x07, Y2, Y2, Y4
+	VPAND   Y4, Y3, Y3
+	VPADDD  Y3, Y2, Y2
+	VPSRLD  $0x10, Y2, Y2
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y0, Y0
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y1, Y1
+	VADDPS  Y1, Y0, Y0
+	VPSRLD  $0x10, Y0, Y1
+	VPAND   c32_1AVX2<>+0(SB), Y1, Y1
+	VPADDD  c32_7fffAVX2<>+0(SB), Y1, Y1
+	VCMPPS  $0x07, Y0, Y0, Y3
+	VPAND   Y3, Y1, Y1
+	VPADDD  Y1, Y0, Y0
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y0, Y0
+	VPOR    Y0, Y2, Y2
+	VMOVDQA Y2, Y0
+	CMPQ    BX, $0x04
+	JLE     tail_combined
+	MOVQ    96(DX), R13
+	VMOVDQU (R13)(SI*1), Y2
+	CMPQ    BX, $0x05
+	JLE     tail_single4
+	MOVQ    120(DX), R13
+	VMOVDQU (R13)(SI*1), Y1
+	VPSLLD  $0x10, Y2, Y3
+	VPSLLD  $0x10, Y1, Y4
+	VADDPS  Y4, Y3, Y3
+	VPSRLD  $0x10, Y3, Y4
+	VPAND   c32_1AVX2<>+0(SB), Y4, Y4
+	VPADDD  c32_7fffAVX2<>+0(SB), Y4, Y4
+	VCMPPS  $0x07, Y3, Y3, Y5
+	VPAND   Y5, Y4, Y4
+	VPADDD  Y4, Y3, Y3
+	VPSRLD  $0x10, Y3, Y3
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y2, Y2
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y1, Y1
+	VADDPS  Y1, Y2, Y2
+	VPSRLD  $0x10, Y2, Y1
+	VPAND   c32_1AVX2<>+0(SB), Y1, Y1
+	VPADDD  c32_7fffAVX2<>+0(SB), Y1, Y1
+	VCMPPS  $0x07, Y2, Y2, Y4
+	VPAND   Y4, Y1, Y1
+	VPADDD  Y1, Y2, Y2
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y2, Y2
+	VPOR    Y2, Y3, Y3
+	VMOVDQA Y3, Y2
+
+tail_single4:
+	CMPQ    BX, $0x06
+	JLE     tail_six
+	MOVQ    144(DX), R13
+	VMOVDQU (R13)(SI*1), Y1
+	CMPQ    BX, $0x07
+	JLE     tail_single6
+	MOVQ    168(DX), R13
+	VMOVDQU (R13)(SI*1), Y3
+	VPSLLD  $0x10, Y1, Y4
+	VPSLLD  $0x10, Y3, Y5
+	VADDPS  Y5, Y4, Y4
+	VPSRLD  $0x10, Y4, Y5
+	VPAND   c32_1AVX2<>+0(SB), Y5, Y5
+	VPADDD  c32_7fffAVX2<>+0(SB), Y5, Y5
+	VCMPPS  $0x07, Y4, Y4, Y6
+	VPAND   Y6, Y5, Y5
+	VPADDD  Y5, Y4, Y4
+	VPSRLD  $0x10, Y4, Y4
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y1, Y1
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y3, Y3
+	VADDPS  Y3, Y1, Y1
+	VPSRLD  $0x10, Y1, Y3
+	VPAND   c32_1AVX2<>+0(SB), Y3, Y3
+	VPADDD  c32_7fffAVX2<>+0(SB), Y3, Y3
+	VCMPPS  $0x07, Y1, Y1, Y5
+	VPAND   Y5, Y3, Y3
+	VPADDD  Y3, Y1, Y1
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y1, Y1
+	VPOR    Y1, Y4, Y4
+	VMOVDQA Y4, Y1
+
+tail_single6:
+	VPSLLD  $0x10, Y2, Y3
+	VPSLLD  $0x10, Y1, Y4
+	VADDPS  Y4, Y3, Y3
+	VPSRLD  $0x10, Y3, Y4
+	VPAND   c32_1AVX2<>+0(SB), Y4, Y4
+	VPADDD  c32_7fffAVX2<>+0(SB), Y4, Y4
+	VCMPPS  $0x07, Y3, Y3, Y5
+	VPAND   Y5, Y4, Y4
+	VPADDD  Y4, Y3, Y3
+	VPSRLD  $0x10, Y3, Y3
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y2, Y2
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y1, Y1
+	VADDPS  Y1, Y2, Y2
+	VPSRLD  $0x10, Y2, Y1
+	VPAND   c32_1AVX2<>+0(SB), Y1, Y1
+	VPADDD  c32_7fffAVX2<>+0(SB), Y1, Y1
+	VCMPPS  $0x07, Y2, Y2, Y4
+	VPAND   Y4, Y1, Y1
+	VPADDD  Y1, Y2, Y2
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y2, Y2
+	VPOR    Y2, Y3, Y3
+	VMOVDQA Y3, Y2
+
+tail_six:
+	VPSLLD  $0x10, Y0, Y1
+	VPSLLD  $0x10, Y2, Y3
+	VADDPS  Y3, Y1, Y1
+	VPSRLD  $0x10, Y1, Y3
+	VPAND   c32_1AVX2<>+0(SB), Y3, Y3
+	VPADDD  c32_7fffAVX2<>+0(SB), Y3, Y3
+	VCMPPS  $0x07, Y1, Y1, Y4
+	VPAND   Y4, Y3, Y3
+	VPADDD  Y3, Y1, Y1
+	VPSRLD  $0x10, Y1, Y1
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y0, Y0
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y2, Y2
+	VADDPS  Y2, Y0, Y0
+	VPSRLD  $0x10, Y0, Y2
+	VPAND   c32_1AVX2<>+0(SB), Y2, Y2
+	VPADDD  c32_7fffAVX2<>+0(SB), Y2, Y2
+	VCMPPS  $0x07, Y0, Y0, Y3
+	VPAND   Y3, Y2, Y2
+	VPADDD  Y2, Y0, Y0
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y0, Y0
+	VPOR    Y0, Y1, Y1
+	VMOVDQA Y1, Y0
+
+tail_combined:
+	VPAND    c32_7fff7fffAVX2<>+0(SB), Y0, Y1
+	VPCMPGTW c32_7f807f80AVX2<>+0(SB), Y1, Y1
+	VPTEST   Y1, Y1
+	JZ       tail_settled
+	VPAND    c32_7fff7fffAVX2<>+0(SB), Y0, Y1
+	VPCMPGTW c32_7f807f80AVX2<>+0(SB), Y1, Y1
+	VPOR     Y1, Y0, Y0
+
+tail_settled:
+	VMOVDQU Y0, (R11)(SI*1)
+	TESTQ   CX, CX
+	JZ      tail_targets_done
+	MOVQ    AX, R8
+	MOVQ    CX, R12
+
+tail_targets:
+	MOVQ    (R8), R13
+	VMOVDQU Y0, (R13)(SI*1)
+	ADDQ    $0x18, R8
+	DECQ    R12
+	JNZ     tail_targets
+
+tail_targets_done:
+	ADDQ $+32, SI
+	JMP  tail
+
+done:
+	MOVB  nt+48(FP), R8
+	TESTB R8, R8
+	JZ    return
+	SFENCE
+
+return:
+	VZEROUPPER
+	RET
+
+// func treeBFloat16LoggedAVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
+// Requires: AVX, AVX2
+TEXT ·treeBFloat16LoggedAVX2(SB), NOSPLIT, $0-64
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ log+48(FP), R8
+	MOVQ (DX), R10
+	MOVQ (AX), R12
+	MOVQ 24(DX), R11
+	ADDQ $0x18, AX
+	DECQ CX
+
+block:
+	MOVQ    DI, R9
+	SUBQ    SI, R9
+	CMPQ    R9, $+64
+	JL      tail
+	VMOVDQU (R10)(SI*1), Y0
+	VMOVDQU 32(R10)(SI*1), Y1
+	VMOVDQU (R11)(SI*1), Y2
+	VPSLLD  $0x10, Y0, Y3
+	VPSLLD  $0x10, Y2, Y4
+	VADDPS  Y4, Y3, Y3
+	VPSRLD  $0x10, Y3, Y4
+	VPAND   c32_1AVX2<>+0(SB), Y4, Y4
+	VPADDD  c32_7fffAVX2<>+0(SB), Y4, Y4
+	VCMPPS  $0x07, Y3, Y3, Y5
+	VPAND   Y5, Y4, Y4
+	VPADDD  Y4, Y3, Y3
+	VPSRLD  $0x10, Y3, Y3
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y0, Y0
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y2, Y2
+	VADDPS  Y2, Y0, Y0
+	VPSRLD  $0x10, Y0, Y2
+	VPAND   c32_1AVX2<>+0(SB), Y2, Y2
+	VPADDD  c32_7fffAVX2<>+0(SB), Y2, Y2
+	VCMPPS  $0x07, Y0, Y0, Y4
+	VPAND   Y4, Y2, Y2
+	VPADDD  Y2, Y0, Y0
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y0, Y0
+	VPOR    Y0, Y3, Y3
+	VMOVDQA Y3, Y0
+	VMOVDQU 32(R11)(SI*1), Y2
+	VPSLLD  $0x10, Y1, Y3
+	VPSLLD  $0x10, Y2, Y4
+	VADDPS  Y4, Y3, Y3
+	VPSRLD  $0x10, Y3, Y4
+	VPAND   c32_1AVX2<>+0(SB), Y4, Y4
+	VPADDD  c32_7fffAVX2<>+0(SB), Y4, Y4
+	VCMPPS  $0x07, Y3, Y3, Y5
+	VPAND   Y5, Y4, Y4
+	VPADDD  Y4, Y3, Y3
+	VPSRLD  $0x10, Y3, Y3
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y1, Y1
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y2, Y2
+	VADDPS  Y2, Y1, Y1
+	VPSRLD  $0x10, Y1, Y2
+	VPAND   c32_1AVX2<>+0(SB), Y2, Y2
+	VPADDD  c32_7fffAVX2<>+0(SB), Y2, Y2
+	VCMPPS  $0x07, Y1, Y1, Y4
+	VPAND   Y4, Y2, Y2
+	VPADDD  Y2, Y1, Y1
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y1, Y1
+	VPOR    Y1, Y3, Y3
+	VMOVDQA Y3, Y1
+	CMPQ    BX, $0x02
+	JLE     block_combined
+	MOVQ    48(DX), R15
+	VMOVDQU (R15)(SI*1), Y2
+	VMOVDQU 32(R15)(SI*1), Y3
+	CMPQ    BX, $0x03
+	JLE     block_single2
+	MOVQ    72(DX), R15
+	VMOVDQU (R15)(SI*1), Y4
+	VPSLLD  $0x10, Y2, Y5
+	VPSLLD  $0x10, Y4, Y6
+	VADDPS  Y6, Y5, Y5
+	VPSRLD  $0x10, Y5, Y6
+	VPAND   c32_1AVX2<>+0(SB), Y6, Y6
+	VPADDD  c32_7fffAVX2<>+0(SB), Y6, Y6
+	VCMPPS  $0x07, Y5, Y5, Y7
+	VPAND   Y7, Y6, Y6
+	VPADDD  Y6, Y5, Y5
+	VPSRLD  $0x10, Y5, Y5
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y2, Y2
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y4, Y4
+	VADDPS  Y4, Y2, Y2
+	VPSRLD  $0x10, Y2, Y4
+	VPAND   c32_1AVX2<>+0(SB), Y4, Y4
+	VPADDD  c32_7fffAVX2<>+0(SB), Y4, Y4
+	VCMPPS  $0x07, Y2, Y2, Y6
+	VPAND   Y6, Y4, Y4
+	VPADDD  Y4, Y2, Y2
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y2, Y2
+	VPOR    Y2, Y5, Y5
+	VMOVDQA Y5, Y2
+	VMOVDQU 32(R15)(SI*1), Y4
+	VPSLLD  $0x10, Y3, Y5
+	VPSLLD  $0x10, Y4, Y6
+	VADDPS  Y6, Y5, Y5
+	VPSRLD  $0x10, Y5, Y6
+	VPAND   c32_1AVX2<>+0(SB), Y6, Y6
+	VPADDD  c32_7fffAVX2<>+0(SB), Y6, Y6
+	VCMPPS  $0x07, Y5, Y5, Y7
+	VPAND   Y7, Y6, Y6
+	VPADDD  Y6, Y5, Y5
+	VPSRLD  $0x10, Y5, Y5
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y3, Y3
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y4, Y4
+	VADDPS  Y4, Y3, Y3
+	VPSRLD  $0x10, Y3, Y4
+	VPAND   c32_1AVX2<>+0(SB), Y4, Y4
+	VPADDD  c32_7fffAVX2<>+0(SB), Y4, Y4
+	VCMPPS  $0x07, Y3, Y3, Y6
+	VPAND   Y6, Y4, Y4
+	VPADDD  Y4, Y3, Y3
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y3, Y3
+	VPOR    Y3, Y5, Y5
+	VMOVDQA Y5, Y3
+
+block_single2:
+	VPSLLD  $0x10, Y0, Y4
+	VPSLLD  $0x10, Y2, Y5
+	VADDPS  Y5, Y4, Y4
+	VPSRLD  $0x10, Y4, Y5
+	VPAND   c32_1AVX2<>+0(SB), Y5, Y5
+	VPADDD  c32_7fffAVX2<>+0(SB), Y5, Y5
+	VCMPPS  $0x07, Y4, Y4, Y6
+	VPAND   Y6, Y5, Y5
+	VPADDD  Y5, Y4, Y4
+	VPSRLD  $0x10, Y4, Y4
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y0, Y0
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y2, Y2
+	VADDPS  Y2, Y0, Y0
+	VPSRLD  $0x10, Y0, Y2
+	VPAND   c32_1AVX2<>+0(SB), Y2, Y2
+	VPADDD  c32_7fffAVX2<>+0(SB), Y2, Y2
+	VCMPPS  $0x07, Y0, Y0, Y5
+	VPAND   Y5, Y2, Y2
+	VPADDD  Y2, Y0, Y0
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y0, Y0
+	VPOR    Y0, Y4, Y4
+	VMOVDQA Y4, Y0
+	VPSLLD  $0x10, Y1, Y2
+	VPSLLD  $0x10, Y3, Y4
+	VADDPS  Y4, Y2, Y2
+	VPSRLD  $0x10, Y2, Y4
+	VPAND   c32_1AVX2<>+0(SB), Y4, Y4
+	VPADDD  c32_7fffAVX2<>+0(SB), Y4, Y4
+	VCMPPS  $0x07, Y2, Y2, Y5
+	VPAND   Y5, Y4, Y4
+	VPADDD  Y4, Y2, Y2
+	VPSRLD  $0x10, Y2, Y2
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y1, Y1
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y3, Y3
+	VADDPS  Y3, Y1, Y1
+	VPSRLD  $0x10, Y1, Y3
+	VPAND   c32_1AVX2<>+0(SB), Y3, Y3
+	VPADDD  c32_7fffAVX2<>+0(SB), Y3, Y3
+	VCMPPS  $0x07, Y1, Y1, Y4
+	VPAND   Y4, Y3, Y3
+	VPADDD  Y3, Y1, Y1
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y1, Y1
+	VPOR    Y1, Y2, Y2
+	VMOVDQA Y2, Y1
+	CMPQ    BX, $0x04
+	JLE     block_combined
+	MOVQ    96(DX), R15
+	VMOVDQU (R15)(SI*1), Y4
+	VMOVDQU 32(R15)(SI*1), Y5
+	CMPQ    BX, $0x05
+	JLE     block_single4
+	MOVQ    120(DX), R15
+	VMOVDQU (R15)(SI*1), Y2
+	VPSLLD  $0x10, Y4, Y3
+	VPSLLD  $0x10, Y2, Y6
+	VADDPS  Y6, Y3, Y3
+	VPSRLD  $0x10, Y3, Y6
+	VPAND   c32_1AVX2<>+0(SB), Y6, Y6
+	VPADDD  c32_7fffAVX2<>+0(SB), Y6, Y6
+	VCMPPS  $0x07, Y3, Y3, Y7
+	VPAND   Y7, Y6, Y6
+	VPADDD  Y6, Y3, Y3
+	VPSRLD  $0x10, Y3, Y3
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y4, Y4
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y2, Y2
+	VADDPS  Y2, Y4, Y4
+	VPSRLD  $0x10, Y4, Y2
+	VPAND   c32_1AVX2<>+0(SB), Y2, Y2
+	VPADDD  c32_7fffAVX2<>+0(SB), Y2, Y2
+	VCMPPS  $0x07, Y4, Y4, Y6
+	VPAND   Y6, Y2, Y2
+	VPADDD  Y2, Y4, Y4
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y4, Y4
+	VPOR    Y4, Y3, Y3
+	VMOVDQA Y3, Y4
+	VMOVDQU 32(R15)(SI*1), Y2
+	VPSLLD  $0x10, Y5, Y3
+	VPSLLD  $0x10, Y2, Y6
+	VADDPS  Y6, Y3, Y3
+	VPSRLD  $0x10, Y3, Y6
+	VPAND   c32_1AVX2<>+0(SB), Y6, Y6
+	VPADDD  c32_7fffAVX2<>+0(SB), Y6, Y6
+	VCMPPS  $0x07, Y3, Y3, Y7
+	VPAND   Y7, Y6, Y6
+	VPADDD  Y6, Y3, Y3
+	VPSRLD  $0x10, Y3, Y3
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y5, Y5
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y2, Y2
+	VADDPS  Y2, Y5, Y5
+	VPSRLD  $0x10, Y5, Y2
+	VPAND   c32_1AVX2<>+0(SB), Y2, Y2
+	VPADDD  c32_7fffAVX2<>+0(SB), Y2, Y2
+	VCMPPS  $0x07, Y5, Y5, Y6
+	VPAND   Y6, Y2, Y2
+	VPADDD  Y2, Y5, Y5
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y5, Y5
+	VPOR    Y5, Y3, Y3
+	VMOVDQA Y3, Y5
+
+block_single4:
+	CMPQ    BX, $0x06
+	JLE     block_six
+	MOVQ    144(DX), R15
+	VMOVDQU (R15)(SI*1), Y2
+	VMOVDQU 32(R15)(SI*1), Y3
+	CMPQ    BX, $0x07
+	JLE     block_single6
+	MOVQ    168(DX), R15
+	VMOVDQU (R15)(SI*1), Y6
+	VPSLLD  $0x10, Y2, Y7
+	VPSLLD  $0x10, Y6, Y8
+	VADDPS  Y8, Y7, Y7
+	VPSRLD  $0x10, Y7, Y8
+	VPAND   c32_1AVX2<>+0(SB), Y8, Y8
+	VPADDD  c32_7fffAVX2<>+0(SB), Y8, Y8
+	VCMPPS  $0x07, Y7, Y7, Y9
+	VPAND   Y9, Y8, Y8
+	VPADDD  Y8, Y7, Y7
+	VPSRLD  $0x10, Y7, Y7
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y2, Y2
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y6, Y6
+	VADDPS  Y6, Y2, Y2
+	VPSRLD  $0x10, Y2, Y6
+	VPAND   c32_1AVX2<>+0(SB), Y6, Y6
+	VPADDD  c32_7fffAVX2<>+0(SB), Y6, Y6
+	VCMPPS  $0x07, Y2, Y2, Y8
+	VPAND   Y8, Y6, Y6
+	VPADDD  Y6, Y2, Y2
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y2, Y2
+	VPOR    Y2, Y7, Y7
+	VMOVDQA Y7, Y2
+	VMOVDQU 32(R15)(SI*1), Y6
+	VPSLLD  $0x10, Y3, Y7
+	VPSLLD  $0x10, Y6, Y8
+	VADDPS  Y8, Y7, Y7
+	VPSRLD  $0x10, Y7, Y8
+	VPAND   c32_1AVX2<>+0(SB), Y8, Y8
+	VPADDD  c32_7fffAVX2<>+0(SB), Y8, Y8
+	VCMPPS  $0x07, Y7, Y7, Y9
+	VPAND   Y9, Y8, Y8
+	VPADDD  Y8, Y7, Y7
+	VPSRLD  $0x10, Y7, Y7
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y3, Y3
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y6, Y6
+	VADDPS  Y6, Y3, Y3
+	VPSRLD  $0x10, Y3, Y6
+	VPAND   c32_1AVX2<>+0(SB), Y6, Y6
+	VPADDD  c32_7fffAVX2<>+0(SB), Y6, Y6
+	VCMPPS  $0x07, Y3, Y3, Y8
+	VPAND   Y8, Y6, Y6
+	VPADDD  Y6, Y3, Y3
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y3, Y3
+	VPOR    Y3, Y7, Y7
+	VMOVDQA Y7, Y3
+
+block_single6:
+	VPSLLD  $0x10, Y4, Y6
+	VPSLLD  $0x10, Y2, Y7
+	VADDPS  Y7, Y6, Y6
+	VPSRLD  $0x10, Y6, Y7
+	VPAND   c32_1AVX2<>+0(SB), Y7, Y7
+	VPADDD  c32_7fffAVX2<>+0(SB), Y7, Y7
+	VCMPPS  $0x07, Y6, Y6, Y8
+	VPAND   Y8, Y7, Y7
+	VPADDD  Y7, Y6, Y6
+	VPSRLD  $0x10, Y6, Y6
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y4, Y4
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y2, Y2
+	VADDPS  Y2, Y4, Y4
+	VPSRLD  $0x10, Y4, Y2
+	VPAND   c32_1AVX2<>+0(SB), Y2, Y2
+	VPADDD  c32_7fffAVX2<>+0(SB), Y2, Y2
+	VCMPPS  $0x07, Y4, Y4, Y7
+	VPAND   Y7, Y2, Y2
+	VPADDD  Y2, Y4, Y4
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y4, Y4
+	VPOR    Y4, Y6, Y6
+	VMOVDQA Y6, Y4
+	VPSLLD  $0x10, Y5, Y2
+	VPSLLD  $0x10, Y3, Y6
+	VADDPS  Y6, Y2, Y2
+	VPSRLD  $0x10, Y2, Y6
+	VPAND   c32_1AVX2<>+0(SB), Y6, Y6
+	VPADDD  c32_7fffAVX2<>+0(SB), Y6, Y6
+	VCMPPS  $0x07, Y2, Y2, Y7
+	VPAND   Y7, Y6, Y6
+	VPADDD  Y6, Y2, Y2
+	VPSRLD  $0x10, Y2, Y2
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y5, Y5
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y3, Y3
+	VADDPS  Y3, Y5, Y5
+	VPSRLD  $0x10, Y5, Y3
+	VPAND   c32_1AVX2<>+0(SB), Y3, Y3
+	VPADDD  c32_7fffAVX2<>+0(SB), Y3, Y3
+	VCMPPS  $0x07, Y5, Y5, Y6
+	VPAND   Y6, Y3, Y3
+	VPADDD  Y3, Y5, Y5
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y5, Y5
+	VPOR    Y5, Y2, Y2
+	VMOVDQA Y2, Y5
+
+block_six:
+	VPSLLD  $0x10, Y0, Y2
+	VPSLLD  $0x10, Y4, Y3
+	VADDPS  Y3, Y2, Y2
+	VPSRLD  $0x10, Y2, Y3
+	VPAND   c32_1AVX2<>+0(SB), Y3, Y3
+	VPADDD  c32_7fffAVX2<>+0(SB), Y3, Y3
+	VCMPPS  $0x07, Y2, Y2, Y6
+	VPAND   Y6, Y3, Y3
+	VPADDD  Y3, Y2, Y2
+	VPSRLD  $0x10, Y2, Y2
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y0, Y0
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y4, Y3
+	VADDPS  Y3, Y0, Y0
+	VPSRLD  $0x10, Y0, Y3
+	VPAND   c32_1AVX2<>+0(SB), Y3, Y3
+	VPADDD  c32_7fffAVX2<>+0(SB), Y3, Y3
+	VCMPPS  $0x07, Y0, Y0, Y4
+	VPAND   Y4, Y3, Y3
+	VPADDD  Y3, Y0, Y0
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y0, Y0
+	VPOR    Y0, Y2, Y2
+	VMOVDQA Y2, Y0
+	VPSLLD  $0x10, Y1, Y2
+	VPSLLD  $0x10, Y5, Y3
+	VADDPS  Y3, Y2, Y2
+	VPSRLD  $0x10, Y2, Y3
+	VPAND   c32_1AVX2<>+0(SB), Y3, Y3
+	VPADDD  c32_7fffAVX2<>+0(SB), Y3, Y3
+	VCMPPS  $0x07, Y2, Y2, Y4
+	VPAND   Y4, Y3, Y3
+	VPADDD  Y3, Y2, Y2
+	VPSRLD  $0x10, Y2, Y2
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y1, Y1
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y5, Y3
+	VADDPS  Y3, Y1, Y1
+	VPSRLD  $0x10, Y1, Y3
+	VPAND   c32_1AVX2<>+0(SB), Y3, Y3
+	VPADDD  c32_7fffAVX2<>+0(SB), Y3, Y3
+	VCMPPS  $0x07, Y1, Y1, Y4
+	VPAND   Y4, Y3, Y3
+	VPADDD  Y3, Y1, Y1
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y1, Y1
+	VPOR    Y1, Y2, Y2
+	VMOVDQA Y2, Y1
+
+block_combined:
+	VPAND    c32_7fff7fffAVX2<>+0(SB), Y0, Y2
+	VPAND    c32_7fff7fffAVX2<>+0(SB), Y1, Y3
+	VPMAXUW  Y3, Y2, Y2
+	VPCMPGTW c32_7f807f80AVX2<>+0(SB), Y2, Y2
+	VPTEST   Y2, Y2
+	JZ       block_settled
+	VPAND    c32_7fff7fffAVX2<>+0(SB), Y0, Y2
+	VPCMPGTW c32_7f807f80AVX2<>+0(SB), Y2, Y2
+	VPOR     Y2, Y0, Y0
+	VPAND    c32_7fff7fffAVX2<>+0(SB), Y1, Y2
+	VPCMPGTW c32_7f807f80AVX2<>+0(SB), Y2, Y2
+	VPOR     Y2, Y1, Y1
+
+block_settled:
+	VMOVDQU Y0, 64(R8)
+	VMOVDQU Y1, 96(R8)
+	MOVQ    start+56(FP), R9
+	LEAQ    64(SI)(R9*1), R9
+	MOVQ    R9, 8(R8)
+	VMOVDQU Y0, (R12)(SI*1)
+	VMOVDQU Y1, 32(R12)(SI*1)
+	TESTQ   CX, CX
+	JZ      block_targets_done
+	MOVQ    AX, R13
+	MOVQ    CX, R14
+
+block_targets:
+	MOVQ    (R13), R15
+	VMOVDQU Y0, (R15)(SI*1)
+	VMOVDQU Y1, 32(R15)(SI*1)
+	ADDQ    $0x18, R13
+	DECQ    R14
+	JNZ     block_targets
+
+block_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+64, SI
+	JMP  block
+
+tail:
+	MOVQ    DI, R9
+	SUBQ    SI, R9
+	CMPQ    R9, $+32
+	JL      done
+	VMOVDQU (R10)(SI*1), Y0
+	VMOVDQU (R11)(SI*1), Y1
+	VPSLLD  $0x10, Y0, Y2
+	VPSLLD  $0x10, Y1, Y3
+	VADDPS  Y3, Y2, Y2
+	VPSRLD  $0x10, Y2, Y3
+	VPAND   c32_1AVX2<>+0(SB), Y3, Y3
+	VPADDD  c32_7fffAVX2<>+0(SB), Y3, Y3
+	VCMPPS  $0x07, Y2, Y2, Y4
+	VPAND   Y4, Y3, Y3
+	VPADDD  Y3, Y2, Y2
+	VPSRLD  $0x10, Y2, Y2
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y0, Y0
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y1, Y1
+	VADDPS  Y1, Y0, Y0
+	VPSRLD  $0x10, Y0, Y1
+	VPAND   c32_1AVX2<>+0(SB), Y1, Y1
+	VPADDD  c32_7fffAVX2<>+0(SB), Y1, Y1
+	VCMPPS  $0x07, Y0, Y0, Y3
+	VPAND   Y3, Y1, Y1
+	VPADDD  Y1, Y0, Y0
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y0, Y0
+	VPOR    Y0, Y2, Y2
+	VMOVDQA Y2, Y0
+	CMPQ    BX, $0x02
+	JLE     tail_combined
+	MOVQ    48(DX), R15
+	VMOVDQU (R15)(SI*1), Y1
+	CMPQ    BX, $0x03
+	JLE     tail_single2
+	MOVQ    72(DX), R15
+	VMOVDQU (R15)(SI*1), Y2
+	VPSLLD  $0x10, Y1, Y3
+	VPSLLD  $0x10, Y2, Y4
+	VADDPS  Y4, Y3, Y3
+	VPSRLD  $0x10, Y3, Y4
+	VPAND   c32_1AVX2<>+0(SB), Y4, Y4
+	VPADDD  c32_7fffAVX2<>+0(SB), Y4, Y4
+	VCMPPS  $0x07, Y3, Y3, Y5
+	VPAND   Y5, Y4, Y4
+	VPADDD  Y4, Y3, Y3
+	VPSRLD  $0x10, Y3, Y3
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y1, Y1
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y2, Y2
+	VADDPS  Y2, Y1, Y1
+	VPSRLD  $0x10, Y1, Y2
+	VPAND   c32_1AVX2<>+0(SB), Y2, Y2
+	VPADDD  c32_7fffAVX2<>+0(SB), Y2, Y2
+	VCMPPS  $0x07, Y1, Y1, Y4
+	VPAND   Y4, Y2, Y2
+	VPADDD  Y2, Y1, Y1
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y1, Y1
+	VPOR    Y1, Y3, Y3
+	VMOVDQA Y3, Y1
+
+tail_single2:
+	VPSLLD  $0x10, Y0, Y2
+	VPSLLD  $0x10, Y1, Y3
+	VADDPS  Y3, Y2, Y2
+	VPSRLD  $0x10, Y2, Y3
+	VPAND   c32_1AVX2<>+0(SB), Y3, Y3
+	VPADDD  c32_7fffAVX2<>+0(SB), Y3, Y3
+	VCMPPS  $0x07, Y2, Y2, Y4
+	VPAND   Y4, Y3, Y3
+	VPADDD  Y3, Y2, Y2
+	VPSRLD  $0x10, Y2, Y2
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y0, Y0
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y1, Y1
+	VADDPS  Y1, Y0, Y0
+	VPSRLD  $0x10, Y0, Y1
+	VPAND   c32_1AVX2<>+0(SB), Y1, Y1
+	VPADDD  c32_7fffAVX2<>+0(SB), Y1, Y1
+	VCMPPS  $0x07, Y0, Y0, Y3
+	VPAND   Y3, Y1, Y1
+	VPADDD  Y1, Y0, Y0
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y0, Y0
+	VPOR    Y0, Y2, Y2
+	VMOVDQA Y2, Y0
+	CMPQ    BX, $0x04
+	JLE     tail_combined
+	MOVQ    96(DX), R15
+	VMOVDQU (R15)(SI*1), Y2
+	CMPQ    BX, $0x05
+	JLE     tail_single4
+	MOVQ    120(DX), R15
+	VMOVDQU (R15)(SI*1), Y1
+	VPSLLD  $0x10, Y2, Y3
+	VPSLLD  $0x10, Y1, Y4
+	VADDPS  Y4, Y3, Y3
+	VPSRLD  $0x10, Y3, Y4
+	VPAND   c32_1AVX2<>+0(SB), Y4, Y4
+	VPADDD  c32_7fffAVX2<>+0(SB), Y4, Y4
+	VCMPPS  $0x07, Y3, Y3, Y5
+	VPAND   Y5, Y4, Y4
+	VPADDD  Y4, Y3, Y3
+	VPSRLD  $0x10, Y3, Y3
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y2, Y2
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y1, Y1
+	VADDPS  Y1, Y2, Y2
+	VPSRLD  $0x10, Y2, Y1
+	VPAND   c32_1AVX2<>+0(SB), Y1, Y1
+	VPADDD  c32_7fffAVX2<>+0(SB), Y1, Y1
+	VCMPPS  $0x07, Y2, Y2, Y4
+	VPAND   Y4, Y1, Y1
+	VPADDD  Y1, Y2, Y2
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y2, Y2
+	VPOR    Y2, Y3, Y3
+	VMOVDQA Y3, Y2
+
+tail_single4:
+	CMPQ    BX, $0x06
+	JLE     tail_six
+	MOVQ    144(DX), R15
+	VMOVDQU (R15)(SI*1), Y1
+	CMPQ    BX, $0x07
+	JLE     tail_single6
+	MOVQ    168(DX), R15
+	VMOVDQU (R15)(SI*1), Y3
+	VPSLLD  $0x10, Y1, Y4
+	VPSLLD  $0x10, Y3, Y5
+	VADDPS  Y5, Y4, Y4
+	VPSRLD  $0x10, Y4, Y5
+	VPAND   c32_1AVX2<>+0(SB), Y5, Y5
+	VPADDD  c32_7fffAVX2<>+0(SB), Y5, Y5
+	VCMPPS  $0x07, Y4, Y4, Y6
+	VPAND   Y6, Y5, Y5
+	VPADDD  Y5, Y4, Y4
+	VPSRLD  $0x10, Y4, Y4
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y1, Y1
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y3, Y3
+	VADDPS  Y3, Y1, Y1
+	VPSRLD  $0x10, Y1, Y3
+	VPAND   c32_1AVX2<>+0(SB), Y3, Y3
+	VPADDD  c32_7fffAVX2<>+0(SB), Y3, Y3
+	VCMPPS  $0x07, Y1, Y1, Y5
+	VPAND   Y5, Y3, Y3
+	VPADDD  Y3, Y1, Y1
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y1, Y1
+	VPOR    Y1, Y4, Y4
+	VMOVDQA Y4, Y1
+
+tail_single6:
+	VPSLLD  $0x10, Y2, Y3
+	VPSLLD  $0x10, Y1, Y4
+	VADDPS  Y4, Y3, Y3
+	VPSRLD  $0x10, Y3, Y4
+	VPAND   c32_1AVX2<>+0(SB), Y4, Y4
+	VPADDD  c32_7fffAVX2<>+0(SB), Y4, Y4
+	VCMPPS  $0x07, Y3, Y3, Y5
+	VPAND   Y5, Y4, Y4
+	VPADDD  Y4, Y3, Y3
+	VPSRLD  $0x10, Y3, Y3
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y2, Y2
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y1, Y1
+	VADDPS  Y1, Y2, Y2
+	VPSRLD  $0x10, Y2, Y1
+	VPAND   c32_1AVX2<>+0(SB), Y1, Y1
+	VPADDD  c32_7fffAVX2<>+0(SB), Y1, Y1
+	VCMPPS  $0x07, Y2, Y2, Y4
+	VPAND   Y4, Y1, Y1
+	VPADDD  Y1, Y2, Y2
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y2, Y2
+	VPOR    Y2, Y3, Y3
+	VMOVDQA Y3, Y2
+
+tail_six:
+	VPSLLD  $0x10, Y0, Y1
+	VPSLLD  $0x10, Y2, Y3
+	VADDPS  Y3, Y1, Y1
+	VPSRLD  $0x10, Y1, Y3
+	VPAND   c32_1AVX2<>+0(SB), Y3, Y3
+	VPADDD  c32_7fffAVX2<>+0(SB), Y3, Y3
+	VCMPPS  $0x07, Y1, Y1, Y4
+	VPAND   Y4, Y3, Y3
+	VPADDD  Y3, Y1, Y1
+	VPSRLD  $0x10, Y1, Y1
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y0, Y0
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y2, Y2
+	VADDPS  Y2, Y0, Y0
+	VPSRLD  $0x10, Y0, Y2
+	VPAND   c32_1AVX2<>+0(SB), Y2, Y2
+	VPADDD  c32_7fffAVX2<>+0(SB), Y2, Y2
+	VCMPPS  $0x07, Y0, Y0, Y3
+	VPAND   Y3, Y2, Y2
+	VPADDD  Y2, Y0, Y0
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y0, Y0
+	VPOR    Y0, Y1, Y1
+	VMOVDQA Y1, Y0
+
+tail_combined:
+	VPAND    c32_7fff7fffAVX2<>+0(SB), Y0, Y1
+	VPCMPGTW c32_7f807f80AVX2<>+0(SB), Y1, Y1
+	VPTEST   Y1, Y1
+	JZ       tail_settled
+	VPAND    c32_7fff7fffAVX2<>+0(SB), Y0, Y1
+	VPCMPGTW c32_7f807f80AVX2<>+0(SB), Y1, Y1
+	VPOR     Y1, Y0, Y0
+
+tail_settled:
+	VMOVDQU Y0, 64(R8)
+	MOVQ    start+56(FP), R9
+	LEAQ    32(SI)(R9*1), R9
+	MOVQ    R9, 8(R8)
+	VMOVDQU Y0, (R12)(SI*1)
+	TESTQ   CX, CX
+	JZ      tail_targets_done
+	MOVQ    AX, R13
+	MOVQ    CX, R14
+
+tail_targets:
+	MOVQ    (R13), R15
+	VMOVDQU Y0, (R15)(SI*1)
+	ADDQ    $0x18, R13
+	DECQ    R14
+	JNZ     tail_targets
+
+tail_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+32, SI
+	JMP  tail
+
+done:
+	VZEROUPPER
+	RET
+
+// func treeMeanBFloat16LoggedAVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int, factor float32)
+// Requires: AVX, AVX2
+TEXT ·treeMeanBFloat16LoggedAVX2(SB), NOSPLIT, $0-68
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ log+48(FP), R8
+	MOVQ (DX), R10
+	MOVQ (AX), R12
+	MOVQ 24(DX), R11
+	ADDQ $0x18, AX
+	DECQ CX
+
+block:
+	MOVQ    DI, R9
+	SUBQ    SI, R9
+	CMPQ    R9, $+64
+	JL      tail
+	VMOVDQU (R10)(SI*1), Y0
+	VMOVDQU 32(R10)(SI*1), Y1
+	VMOVDQU (R11)(SI*1), Y2
+	VPSLLD  $0x10, Y0, Y3
+	VPSLLD  $0x10, Y2, Y4
+	VADDPS  Y4, Y3, Y3
+	VPSRLD  $0x10, Y3, Y4
+	VPAND   c32_1AVX2<>+0(SB), Y4, Y4
+	VPADDD  c32_7fffAVX2<>+0(SB), Y4, Y4
+	VCMPPS  $0x07, Y3, Y3, Y5
+	VPAND   Y5, Y4, Y4
+	VPADDD  Y4, Y3, Y3
+	VPSRLD  $0x10, Y3, Y3
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y0, Y0
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y2, Y2
+	VADDPS  Y2, Y0, Y0
+	VPSRLD  $0x10, Y0, Y2
+	VPAND   c32_1AVX2<>+0(SB), Y2, Y2
+	VPADDD  c32_7fffAVX2<>+0(SB), Y2, Y2
+	VCMPPS  $0x07, Y0, Y0, Y4
+	VPAND   Y4, Y2, Y2
+	VPADDD  Y2, Y0, Y0
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y0, Y0
+	VPOR    Y0, Y3, Y3
+	VMOVDQA Y3, Y0
+	VMOVDQU 32(R11)(SI*1), Y2
+	VPSLLD  $0x10, Y1, Y3
+	VPSLLD  $0x10, Y2, Y4
+	VADDPS  Y4, Y3, Y3
+	VPSRLD  $0x10, Y3, Y4
+	VPAND   c32_1AVX2<>+0(SB), Y4, Y4
+	VPADDD  c32_7fffAVX2<>+0(SB), Y4, Y4
+	VCMPPS  $0x07, Y3, Y3, Y5
+	VPAND   Y5, Y4, Y4
+	VPADDD  Y4, Y3, Y3
+	VPSRLD  $0x10, Y3, Y3
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y1, Y1
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y2, Y2
+	VADDPS  Y2, Y1, Y1
+	VPSRLD  $0x10, Y1, Y2
+	VPAND   c32_1AVX2<>+0(SB), Y2, Y2
+	VPADDD  c32_7fffAVX2<>+0(SB), Y2, Y2
+	VCMPPS  $0x07, Y1, Y1, Y4
+	VPAND   Y4, Y2, Y2
+	VPADDD  Y2, Y1, Y1
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y1, Y1
+	VPOR    Y1, Y3, Y3
+	VMOVDQA Y3, Y1
+	CMPQ    BX, $0x02
+	JLE     block_combined
+	MOVQ    48(DX), R15
+	VMOVDQU (R15)(SI*1), Y2
+	VMOVDQU 32(R15)(SI*1), Y3
+	CMPQ    BX, $0x03
+	JLE     block_single2
+	MOVQ    72(DX), R15
+	VMOVDQU (R15)(SI*1), Y4
+	VPSLLD  $0x10, Y2, Y5
+	VPSLLD  $0x10, Y4, Y6
+	VADDPS  Y6, Y5, Y5
+	VPSRLD  $0x10, Y5, Y6
+	VPAND   c32_1AVX2<>+0(SB), Y6, Y6
+	VPADDD  c32_7fffAVX2<>+0(SB), Y6, Y6
+	VCMPPS  $0x07, Y5, Y5, Y7
+	VPAND   Y7, Y6, Y6
+	VPADDD  Y6, Y5, Y5
+	VPSRLD  $0x10, Y5, Y5
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y2, Y2
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y4, Y4
+	VADDPS  Y4, Y2, Y2
+	VPSRLD  $0x10, Y2, Y4
+	VPAND   c32_1AVX2<>+0(SB), Y4, Y4
+	VPADDD  c32_7fffAVX2<>+0(SB), Y4, Y4
+	VCMPPS  $0x07, Y2, Y2, Y6
+	VPAND   Y6, Y4, Y4
+	VPADDD  Y4, Y2, Y2
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y2, Y2
+	VPOR    Y2, Y5, Y5
+	VMOVDQA Y5, Y2
+	VMOVDQU 32(R15)(SI*1), Y4
+	VPSLLD  $0x10, Y3, Y5
+	VPSLLD  $0x10, Y4, Y6
+	VADDPS  Y6, Y5, Y5
+	VPSRLD  $0x10, Y5, Y6
+	VPAND   c32_1AVX2<>+0(SB), Y6, Y6
+	VPADDD  c32_7fffAVX2<>+0(SB), Y6, Y6
+	VCMPPS  $0x07, Y5, Y5, Y7
+	VPAND   Y7, Y6, Y6
+	VPADDD  Y6, Y5, Y5
+	VPSRLD  $0x10, Y5, Y5
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y3, Y3
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y4, Y4
+	VADDPS  Y4, Y3, Y3
+	VPSRLD  $0x10, Y3, Y4
+	VPAND   c32_1AVX2<>+0(SB), Y4, Y4
+	VPADDD  c32_7fffAVX2<>+0(SB), Y4, Y4
+	VCMPPS  $0x07, Y3, Y3, Y6
+	VPAND   Y6, Y4, Y4
+	VPADDD  Y4, Y3, Y3
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y3, Y3
+	VPOR    Y3, Y5, Y5
+	VMOVDQA Y5, Y3
+
+block_single2:
+	VPSLLD  $0x10, Y0, Y4
+	VPSLLD  $0x10, Y2, Y5
+	VADDPS  Y5, Y4, Y4
+	VPSRLD  $0x10, Y4, Y5
+	VPAND   c32_1AVX2<>+0(SB), Y5, Y5
+	VPADDD  c32_7fffAVX2<>+0(SB), Y5, Y5
+	VCMPPS  $0x07, Y4, Y4, Y6
+	VPAND   Y6, Y5, Y5
+	VPADDD  Y5, Y4, Y4
+	VPSRLD  $0x10, Y4, Y4
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y0, Y0
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y2, Y2
+	VADDPS  Y2, Y0, Y0
+	VPSRLD  $0x10, Y0, Y2
+	VPAND   c32_1AVX2<>+0(SB), Y2, Y2
+	VPADDD  c32_7fffAVX2<>+0(SB), Y2, Y2
+	VCMPPS  $0x07, Y0, Y0, Y5
+	VPAND   Y5, Y2, Y2
+	VPADDD  Y2, Y0, Y0
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y0, Y0
+	VPOR    Y0, Y4, Y4
+	VMOVDQA Y4, Y0
+	VPSLLD  $0x10, Y1, Y2
+	VPSLLD  $0x10, Y3, Y4
+	VADDPS  Y4, Y2, Y2
+	VPSRLD  $0x10, Y2, Y4
+	VPAND   c32_1AVX2<>+0(SB), Y4, Y4
+	VPADDD  c32_7fffAVX2<>+0(SB), Y4, Y4
+	VCMPPS  $0x07, Y2, Y2, Y5
+	VPAND   Y5, Y4, Y4
+	VPADDD  Y4, Y2, Y2
+	VPSRLD  $0x10, Y2, Y2
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y1, Y1
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y3, Y3
+	VADDPS  Y3, Y1, Y1
+	VPSRLD  $0x10, Y1, Y3
+	VPAND   c32_1AVX2<>+0(SB), Y3, Y3
+	VPADDD  c32_7fffAVX2<>+0(SB), Y3, Y3
+	VCMPPS  $0x07, Y1, Y1, Y4
+	VPAND   Y4, Y3, Y3
+	VPADDD  Y3, Y1, Y1
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y1, Y1
+	VPOR    Y1, Y2, Y2
+	VMOVDQA Y2, Y1
+	CMPQ    BX, $0x04
+	JLE     block_combined
+	MOVQ    96(DX), R15
+	VMOVDQU (R15)(SI*1), Y4
+	VMOVDQU 32(R15)(SI*1), Y5
+	CMPQ    BX, $0x05
+	JLE     block_single4
+	MOVQ    120(DX), R15
+	VMOVDQU (R15)(SI*1), Y2
+	VPSLLD  $0x10, Y4, Y3
+	VPSLLD  $0x10, Y2, Y6
+	VADDPS  Y6, Y3, Y3
+	VPSRLD  $0x10, Y3, Y6
+	VPAND   c32_1AVX2<>+0(SB), Y6, Y6
+	VPADDD  c32_7fffAVX2<>+0(SB), Y6, Y6
+	VCMPPS  $0x07, Y3, Y3, Y7
+	VPAND   Y7, Y6, Y6
+	VPADDD  Y6, Y3, Y3
+	VPSRLD  $0x10, Y3, Y3
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y4, Y4
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y2, Y2
+	VADDPS  Y2, Y4, Y4
+	VPSRLD  $0x10, Y4, Y2
+	VPAND   c32_1AVX2<>+0(SB), Y2, Y2
+	VPADDD  c32_7fffAVX2<>+0(SB), Y2, Y2
+	VCMPPS  $0x07, Y4, Y4, Y6
+	VPAND   Y6, Y2, Y2
+	VPADDD  Y2, Y4, Y4
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y4, Y4
+	VPOR    Y4, Y3, Y3
+	VMOVDQA Y3, Y4
+	VMOVDQU 32(R15)(SI*1), Y2
+	VPSLLD  $0x10, Y5, Y3
+	VPSLLD  $0x10, Y2, Y6
+	VADDPS  Y6, Y3, Y3
+	VPSRLD  $0x10, Y3, Y6
+	VPAND   c32_1AVX2<>+0(SB), Y6, Y6
+	VPADDD  c32_7fffAVX2<>+0(SB), Y6, Y6
+	VCMPPS  $0x07, Y3, Y3, Y7
+	VPAND   Y7, Y6, Y6
+	VPADDD  Y6, Y3, Y3
+	VPSRLD  $0x10, Y3, Y3
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y5, Y5
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y2, Y2
+	VADDPS  Y2, Y5, Y5
+	VPSRLD  $0x10, Y5, Y2
+	VPAND   c32_1AVX2<>+0(SB), Y2, Y2
+	VPADDD  c32_7fffAVX2<>+0(SB), Y2, Y2
+	VCMPPS  $0x07, Y5, Y5, Y6
+	VPAND   Y6, Y2, Y2
+	VPADDD  Y2, Y5, Y5
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y5, Y5
+	VPOR    Y5, Y3, Y3
+	VMOVDQA Y3, Y5
+
+block_single4:
+	CMPQ    BX, $0x06
+	JLE     block_six
+	MOVQ    144(DX), R15
+	VMOVDQU (R15)(SI*1), Y2
+	VMOVDQU 32(R15)(SI*1), Y3
+	CMPQ    BX, $0x07
+	JLE     block_single6
+	MOVQ    168(DX), R15
+	VMOVDQU (R15)(SI*1), Y6
+	VPSLLD  $0x10, Y2, Y7
+	VPSLLD  $0x10, Y6, Y8
+	VADDPS  Y8, Y7, Y7
+	VPSRLD  $0x10, Y7, Y8
+	VPAND   c32_1AVX2<>+0(SB), Y8, Y8
+	VPADDD  c32_7fffAVX2<>+0(SB), Y8, Y8
+	VCMPPS  $0x07, Y7, Y7, Y9
+	VPAND   Y9, Y8, Y8
+	VPADDD  Y8, Y7, Y7
+	VPSRLD  $0x10, Y7, Y7
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y2, Y2
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y6, Y6
+	VADDPS  Y6, Y2, Y2
+	VPSRLD  $0x10, Y2, Y6
+	VPAND   c32_1AVX2<>+0(SB), Y6, Y6
+	VPADDD  c32_7fffAVX2<>+0(SB), Y6, Y6
+	VCMPPS  $0x07, Y2, Y2, Y8
+	VPAND   Y8, Y6, Y6
+	VPADDD  Y6, Y2, Y2
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y2, Y2
+	VPOR    Y2, Y7, Y7
+	VMOVDQA Y7, Y2
+	VMOVDQU 32(R15)(SI*1), Y6
+	VPSLLD  $0x10, Y3, Y7
+	VPSLLD  $0x10, Y6, Y8
+	VADDPS  Y8, Y7, Y7
+	VPSRLD  $0x10, Y7, Y8
+	VPAND   c32_1AVX2<>+0(SB), Y8, Y8
+	VPADDD  c32_7fffAVX2<>+0(SB), Y8, Y8
+	VCMPPS  $0x07, Y7, Y7, Y9
+	VPAND   Y9, Y8, Y8
+	VPADDD  Y8, Y7, Y7
+	VPSRLD  $0x10, Y7, Y7
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y3, Y3
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y6, Y6
+	VADDPS  Y6, Y3, Y3
+	VPSRLD  $0x10, Y3, Y6
+	VPAND   c32_1AVX2<>+0(SB), Y6, Y6
+	VPADDD  c32_7fffAVX2<>+0(SB), Y6, Y6
+	VCMPPS  $0x07, Y3, Y3, Y8
+	VPAND   Y8, Y6, Y6
+	VPADDD  Y6, Y3, Y3
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y3, Y3
+	VPOR    Y3, Y7, Y7
+	VMOVDQA Y7, Y3
+
+block_single6:
+	VPSLLD  $0x10, Y4, Y6
+	VPSLLD  $0x10, Y2, Y7
+	VADDPS  Y7, Y6, Y6
+	VPSRLD  $0x10, Y6, Y7
+	VPAND   c32_1AVX2<>+0(SB), Y7, Y7
+	VPADDD  c32_7fffAVX2<>+0(SB), Y7, Y7
+	VCMPPS  $0x07, Y6, Y6, Y8
+	VPAND   Y8, Y7, Y7
+	VPADDD  Y7, Y6, Y6
+	VPSRLD  $0x10, Y6, Y6
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y4, Y4
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y2, Y2
+	VADDPS  Y2, Y4, Y4
+	VPSRLD  $0x10, Y4, Y2
+	VPAND   c32_1AVX2<>+0(SB), Y2, Y2
+	VPADDD  c32_7fffAVX2<>+0(SB), Y2, Y2
+	VCMPPS  $0x07, Y4, Y4, Y7
+	VPAND   Y7, Y2, Y2
+	VPADDD  Y2, Y4, Y4
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y4, Y4
+	VPOR    Y4, Y6, Y6
+	VMOVDQA Y6, Y4
+	VPSLLD  $0x10, Y5, Y2
+	VPSLLD  $0x10, Y3, Y6
+	VADDPS  Y6, Y2, Y2
+	VPSRLD  $0x10, Y2, Y6
+	VPAND   c32_1AVX2<>+0(SB), Y6, Y6
+	VPADDD  c32_7fffAVX2<>+0(SB), Y6, Y6
+	VCMPPS  $0x07, Y2, Y2, Y7
+	VPAND   Y7, Y6, Y6
+	VPADDD  Y6, Y2, Y2
+	VPSRLD  $0x10, Y2, Y2
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y5, Y5
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y3, Y3
+	VADDPS  Y3, Y5, Y5
+	VPSRLD  $0x10, Y5, Y3
+	VPAND   c32_1AVX2<>+0(SB), Y3, Y3
+	VPADDD  c32_7fffAVX2<>+0(SB), Y3, Y3
+	VCMPPS  $0x07, Y5, Y5, Y6
+	VPAND   Y6, Y3, Y3
+	VPADDD  Y3, Y5, Y5
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y5, Y5
+	VPOR    Y5, Y2, Y2
+	VMOVDQA Y2, Y5
+
+block_six:
+	VPSLLD  $0x10, Y0, Y2
+	VPSLLD  $0x10, Y4, Y3
+	VADDPS  Y3, Y2, Y2
+	VPSRLD  $0x10, Y2, Y3
+	VPAND   c32_1AVX2<>+0(SB), Y3, Y3
+	VPADDD  c32_7fffAVX2<>+0(SB), Y3, Y3
+	VCMPPS  $0x07, Y2, Y2, Y6
+	VPAND   Y6, Y3, Y3
+	VPADDD  Y3, Y2, Y2
+	VPSRLD  $0x10, Y2, Y2
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y0, Y0
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y4, Y3
+	VADDPS  Y3, Y0, Y0
+	VPSRLD  $0x10, Y0, Y3
+	VPAND   c32_1AVX2<>+0(SB), Y3, Y3
+	VPADDD  c32_7fffAVX2<>+0(SB), Y3, Y3
+	VCMPPS  $0x07, Y0, Y0, Y4
+	VPAND   Y4, Y3, Y3
+	VPADDD  Y3, Y0, Y0
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y0, Y0
+	VPOR    Y0, Y2, Y2
+	VMOVDQA Y2, Y0
+	VPSLLD  $0x10, Y1, Y2
+	VPSLLD  $0x10, Y5, Y3
+	VADDPS  Y3, Y2, Y2
+	VPSRLD  $0x10, Y2, Y3
+	VPAND   c32_1AVX2<>+0(SB), Y3, Y3
+	VPADDD  c32_7fffAVX2<>+0(SB), Y3, Y3
+	VCMPPS  $0x07, Y2, Y2, Y4
+	VPAND   Y4, Y3, Y3
+	VPADDD  Y3, Y2, Y2
+	VPSRLD  $0x10, Y2, Y2
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y1, Y1
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y5, Y3
+	VADDPS  Y3, Y1, Y1
+	VPSRLD  $0x10, Y1, Y3
+	VPAND   c32_1AVX2<>+0(SB), Y3, Y3
+	VPADDD  c32_7fffAVX2<>+0(SB), Y3, Y3
+	VCMPPS  $0x07, Y1, Y1, Y4
+	VPAND   Y4, Y3, Y3
+	VPADDD  Y3, Y1, Y1
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y1, Y1
+	VPOR    Y1, Y2, Y2
+	VMOVDQA Y2, Y1
+
+block_combined:
+	VBROADCASTSS factor+64(FP), Y2
+	VPSLLD       $0x10, Y0, Y3
+	VMULPS       Y2, Y3, Y3
+	VPSRLD       $0x10, Y3, Y4
+	VPAND        c32_1AVX2<>+0(SB), Y4, Y4
+	VPADDD       c32_7fffAVX2<>+0(SB), Y4, Y4
+	VCMPPS       $0x07, Y3, Y3, Y5
+	VPAND        Y5, Y4, Y4
+	VPADDD       Y4, Y3, Y3
+	VPSRLD       $0x10, Y3, Y3
+	VPAND        c32_ffff0000AVX2<>+0(SB), Y0, Y0
+	VMULPS       Y2, Y0, Y0
+	VPSRLD       $0x10, Y0, Y4
+	VPAND        c32_1AVX2<>+0(SB), Y4, Y4
+	VPADDD       c32_7fffAVX2<>+0(SB), Y4, Y4
+	VCMPPS       $0x07, Y0, Y0, Y5
+	VPAND        Y5, Y4, Y4
+	VPADDD       Y4, Y0, Y0
+	VPAND        c32_ffff0000AVX2<>+0(SB), Y0, Y0
+	VPOR         Y0, Y3, Y3
+	VMOVDQA      Y3, Y0
+	VPSLLD       $0x10, Y1, Y3
+	VMULPS       Y2, Y3, Y3
+	VPSRLD       $0x10, Y3, Y4
+	VPAND        c32_1AVX2<>+0(SB), Y4, Y4
+	VPADDD       c32_7fffAVX2<>+0(SB), Y4, Y4
+	VCMPPS       $0x07, Y3, Y3, Y5
+	VPAND        Y5, Y4, Y4
+	VPADDD       Y4, Y3, Y3
+	VPSRLD       $0x10, Y3, Y3
+	VPAND        c32_ffff0000AVX2<>+0(SB), Y1, Y1
+	VMULPS       Y2, Y1, Y1
+	VPSRLD       $0x10, Y1, Y2
+	VPAND        c32_1AVX2<>+0(SB), Y2, Y2
+	VPADDD       c32_7fffAVX2<>+0(SB), Y2, Y2
+	VCMPPS       $0x07, Y1, Y1, Y4
+	VPAND        Y4, Y2, Y2
+	VPADDD       Y2, Y1, Y1
+	VPAND        c32_ffff0000AVX2<>+0(SB), Y1, Y1
+	VPOR         Y1, Y3, Y3
+	VMOVDQA      Y3, Y1
+	VPAND        c32_7fff7fffAVX2<>+0(SB), Y0, Y2
+	VPAND        c32_7fff7fffAVX2<>+0(SB), Y1, Y3
+	VPMAXUW      Y3, Y2, Y2
+	VPCMPGTW     c32_7f807f80AVX2<>+0(SB), Y2, Y2
+	VPTEST       Y2, Y2
+	JZ           block_settled
+	VPAND        c32_7fff7fffAVX2<>+0(SB), Y0, Y2
+	VPCMPGTW     c32_7f807f80AVX2<>+0(SB), Y2, Y2
+	VPOR         Y2, Y0, Y0
+	VPAND        c32_7fff7fffAVX2<>+0(SB), Y1, Y2
+	VPCMPGTW     c32_7f807f80AVX2<>+0(SB), Y2, Y2
+	VPOR         Y2, Y1, Y1
+
+block_settled:
+	VMOVDQU Y0, 64(R8)
+	VMOVDQU Y1, 96(R8)
+	MOVQ    start+56(FP), R9
+	LEAQ    64(SI)(R9*1), R9
+	MOVQ    R9, 8(R8)
+	VMOVDQU Y0, (R12)(SI*1)
+	VMOVDQU Y1, 32(R12)(SI*1)
+	TESTQ   CX, CX
+	JZ      block_targets_done
+	MOVQ    AX, R13
+	MOVQ    CX, R14
+
+block_targets:
+	MOVQ    (R13), R15
+	VMOVDQU Y0, (R15)(SI*1)
+	VMOVDQU Y1, 32(R15)(SI*1)
+	ADDQ    $0x18, R13
+	DECQ    R14
+	JNZ     block_targets
+
+block_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+64, SI
+	JMP  block
+
+tail:
+	MOVQ    DI, R9
+	SUBQ    SI, R9
+	CMPQ    R9, $+32
+	JL      done
+	VMOVDQU (R10)(SI*1), Y0
+	VMOVDQU (R11)(SI*1), Y1
+	VPSLLD  $0x10, Y0, Y2
+	VPSLLD  $0x10, Y1, Y3
+	VADDPS  Y3, Y2, Y2
+	VPSRLD  $0x10, Y2, Y3
+	VPAND   c32_1AVX2<>+0(SB), Y3, Y3
+	VPADDD  c32_7fffAVX2<>+0(SB), Y3, Y3
+	VCMPPS  $0x07, Y2, Y2, Y4
+	VPAND   Y4, Y3, Y3
+	VPADDD  Y3, Y2, Y2
+	VPSRLD  $0x10, Y2, Y2
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y0, Y0
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y1, Y1
+	VADDPS  Y1, Y0, Y0
+	VPSRLD  $0x10, Y0, Y1
+	VPAND   c32_1AVX2<>+0(SB), Y1, Y1
+	VPADDD  c32_7fffAVX2<>+0(SB), Y1, Y1
+	VCMPPS  $0x07, Y0, Y0, Y3
+	VPAND   Y3, Y1, Y1
+	VPADDD  Y1, Y0, Y0
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y0, Y0
+	VPOR    Y0, Y2, Y2
+	VMOVDQA Y2, Y0
+	CMPQ    BX, $0x02
+	JLE     tail_combined
+	MOVQ    48(DX), R15
+	VMOVDQU (R15)(SI*1), Y1
+	CMPQ    BX, $0x03
+	JLE     tail_single2
+	MOVQ    72(DX), R15
+	VMOVDQU (R15)(SI*1), Y2
+	VPSLLD  $0x10, Y1, Y3
+	VPSLLD  $0x10, Y2, Y4
+	VADDPS  Y4, Y3, Y3
+	VPSRLD  $0x10, Y3, Y4
+	VPAND   c32_1AVX2<>+0(SB), Y4, Y4
+	VPADDD  c32_7fffAVX2<>+0(SB), Y4, Y4
+	VCMPPS  $0x07, Y3, Y3, Y5
+	VPAND   Y5, Y4, Y4
+	VPADDD  Y4, Y3, Y3
+	VPSRLD  $0x10, Y3, Y3
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y1, Y1
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y2, Y2
+	VADDPS  Y2, Y1, Y1
+	VPSRLD  $0x10, Y1, Y2
+	VPAND   c32_1AVX2<>+0(SB), Y2, Y2
+	VPADDD  c32_7fffAVX2<>+0(SB), Y2, Y2
+	VCMPPS  $0x07, Y1, Y1, Y4
+	VPAND   Y4, Y2, Y2
+	VPADDD  Y2, Y1, Y1
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y1, Y1
+	VPOR    Y1, Y3, Y3
+	VMOVDQA Y3, Y1
+
+tail_single2:
+	VPSLLD  $0x10, Y0, Y2
+	VPSLLD  $0x10, Y1, Y3
+	VADDPS  Y3, Y2, Y2
+	VPSRLD  $0x10, Y2, Y3
+	VPAND   c32_1AVX2<>+0(SB), Y3, Y3
+	VPADDD  c32_7fffAVX2<>+0(SB), Y3, Y3
+	VCMPPS  $0x07, Y2, Y2, Y4
+	VPAND   Y4, Y3, Y3
+	VPADDD  Y3, Y2, Y2
+	VPSRLD  $0x10, Y2, Y2
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y0, Y0
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y1, Y1
+	VADDPS  Y1, Y0, Y0
+	VPSRLD  $0x10, Y0, Y1
+	VPAND   c32_1AVX2<>+0(SB), Y1, Y1
+	VPADDD  c32_7fffAVX2<>+0(SB), Y1, Y1
+	VCMPPS  $0x07, Y0, Y0, Y3
+	VPAND   Y3, Y1, Y1
+	VPADDD  Y1, Y0, Y0
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y0, Y0
+	VPOR    Y0, Y2, Y2
+	VMOVDQA Y2, Y0
+	CMPQ    BX, $0x04
+	JLE     tail_combined
+	MOVQ    96(DX), R15
+	VMOVDQU (R15)(SI*1), Y2
+	CMPQ    BX, $0x05
+	JLE     tail_single4
+	MOVQ    120(DX), R15
+	VMOVDQU (R15)(SI*1), Y1
+	VPSLLD  $0x10, Y2, Y3
+	VPSLLD  $0x10, Y1, Y4
+	VADDPS  Y4, Y3, Y3
+	VPSRLD  $0x10, Y3, Y4
+	VPAND   c32_1AVX2<>+0(SB), Y4, Y4
+	VPADDD  c32_7fffAVX2<>+0(SB), Y4, Y4
+	VCMPPS  $0x07, Y3, Y3, Y5
+	VPAND   Y5, Y4, Y4
+	VPADDD  Y4, Y3, Y3
+	VPSRLD  $0x10, Y3, Y3
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y2, Y2
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y1, Y1
+	VADDPS  Y1, Y2, Y2
+	VPSRLD  $0x10, Y2, Y1
+	VPAND   c32_1AVX2<>+0(SB), Y1, Y1
+	VPADDD  c32_7fffAVX2<>+0(SB), Y1, Y1
+	VCMPPS  $0x07, Y2, Y2, Y4
+	VPAND   Y4, Y1, Y1
+	VPADDD  Y1, Y2, Y2
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y2, Y2
+	VPOR    Y2, Y3, Y3
+	VMOVDQA Y3, Y2
+
+tail_single4:
+	CMPQ    BX, $0x06
+	JLE     tail_six
+	MOVQ    144(DX), R15
+	VMOVDQU (R15)(SI*1), Y1
+	CMPQ    BX, $0x07
+	JLE     tail_single6
+	MOVQ    168(DX), R15
+	VMOVDQU (R15)(SI*1), Y3
+	VPSLLD  $0x10, Y1, Y4
+	VPSLLD  $0x10, Y3, Y5
+	VADDPS  Y5, Y4, Y4
+	VPSRLD  $0x10, Y4, Y5
+	VPAND   c32_1AVX2<>+0(SB), Y5, Y5
+	VPADDD  c32_7fffAVX2<>+0(SB), Y5, Y5
+	VCMPPS  $0x07, Y4, Y4, Y6
+	VPAND   Y6, Y5, Y5
+	VPADDD  Y5, Y4, Y4
+	VPSRLD  $0x10, Y4, Y4
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y1, Y1
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y3, Y3
+	VADDPS  Y3, Y1, Y1
+	VPSRLD  $0x10, Y1, Y3
+	VPAND   c32_1AVX2<>+0(SB), Y3, Y3
+	VPADDD  c32_7fffAVX2<>+0(SB), Y3, Y3
+	VCMPPS  $0x07, Y1, Y1, Y5
+	VPAND   Y5, Y3, Y3
+	VPADDD  Y3, Y1, Y1
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y1, Y1
+	VPOR    Y1, Y4, Y4
+	VMOVDQA Y4, Y1
+
+tail_single6:
+	VPSLLD  $0x10, Y2, Y3
+	VPSLLD  $0x10, Y1, Y4
+	VADDPS  Y4, Y3, Y3
+	VPSRLD  $0x10, Y3, Y4
+	VPAND   c32_1AVX2<>+0(SB), Y4, Y4
+	VPADDD  c32_7fffAVX2<>+0(SB), Y4, Y4
+	VCMPPS  $0x07, Y3, Y3, Y5
+	VPAND   Y5, Y4, Y4
+	VPADDD  Y4, Y3, Y3
+	VPSRLD  $0x10, Y3, Y3
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y2, Y2
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y1, Y1
+	VADDPS  Y1, Y2, Y2
+	VPSRLD  $0x10, Y2, Y1
+	VPAND   c32_1AVX2<>+0(SB), Y1, Y1
+	VPADDD  c32_7fffAVX2<>+0(SB), Y1, Y1
+	VCMPPS  $0x07, Y2, Y2, Y4
+	VPAND   Y4, Y1, Y1
+	VPADDD  Y1, Y2, Y2
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y2, Y2
+	VPOR    Y2, Y3, Y3
+	VMOVDQA Y3, Y2
+
+tail_six:
+	VPSLLD  $0x10, Y0, Y1
+	VPSLLD  $0x10, Y2, Y3
+	VADDPS  Y3, Y1, Y1
+	VPSRLD  $0x10, Y1, Y3
+	VPAND   c32_1AVX2<>+0(SB), Y3, Y3
+	VPADDD  c32_7fffAVX2<>+0(SB), Y3, Y3
+	VCMPPS  $0x07, Y1, Y1, Y4
+	VPAND   Y4, Y3, Y3
+	VPADDD  Y3, Y1, Y1
+	VPSRLD  $0x10, Y1, Y1
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y0, Y0
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y2, Y2
+	VADDPS  Y2, Y0, Y0
+	VPSRLD  $0x10, Y0, Y2
+	VPAND   c32_1AVX2<>+0(SB), Y2, Y2
+	VPADDD  c32_7fffAVX2<>+0(SB), Y2, Y2
+	VCMPPS  $0x07, Y0, Y0, Y3
+	VPAND   Y3, Y2, Y2
+	VPADDD  Y2, Y0, Y0
+	VPAND   c32_ffff0000AVX2<>+0(SB), Y0, Y0
+	VPOR    Y0, Y1, Y1
+	VMOVDQA Y1, Y0
+
+tail_combined:
+	VBROADCASTSS factor+64(FP), Y1
+	VPSLLD       $0x10, Y0, Y2
+	VMULPS       Y1, Y2, Y2
+	VPSRLD       $0x10, Y2, Y3
+	VPAND        c32_1AVX2<>+0(SB), Y3, Y3
+	VPADDD       c32_7fffAVX2<>+0(SB), Y3, Y3
+	VCMPPS       $0x07, Y2, Y2, Y4
+	VPAND        Y4, Y3, Y3
+	VPADDD       Y3, Y2, Y2
+	VPSRLD       $0x10, Y2, Y2
+	VPAND        c32_ffff0000AVX2<>+0(SB), Y0, Y0
+	VMULPS       Y1, Y0, Y0
+	VPSRLD       $0x10, Y0, Y1
+	VPAND        c32_1AVX2<>+0(SB), Y1, Y1
+	VPADDD       c32_7fffAVX2<>+0(SB), Y1, Y1
+	VCMPPS       $0x07, Y0, Y0, Y3
+	VPAND        Y3, Y1, Y1
+	VPADDD       Y1, Y0, Y0
+	VPAND        c32_ffff0000AVX2<>+0(SB), Y0, Y0
+	VPOR         Y0, Y2, Y2
+	VMOVDQA      Y2, Y0
+	VPAND        c32_7fff7fffAVX2<>+0(SB), Y0, Y1
+	VPCMPGTW     c32_7f807f80AVX2<>+0(SB), Y1, Y1
+	VPTEST       Y1, Y1
+	JZ           tail_settled
+	VPAND        c32_7fff7fffAVX2<>+0(SB), Y0, Y1
+	VPCMPGTW     c32_7f807f80AVX2<>+0(SB), Y1, Y1
+	VPOR         Y1, Y0, Y0
+
+tail_settled:
+	VMOVDQU Y0, 64(R8)
+	MOVQ    start+56(FP), R9
+	LEAQ    32(SI)(R9*1), R9
+	MOVQ    R9, 8(R8)
+	VMOVDQU Y0, (R12)(SI*1)
+	TESTQ   CX, CX
+	JZ      tail_targets_done
+	MOVQ    AX, R13
+	MOVQ    CX, R14
+
+tail_targets:
+	MOVQ    (R13), R15
+	VMOVDQU Y0, (R15)(SI*1)
+	ADDQ    $0x18, R13
+	DECQ    R14
+	JNZ     tail_targets
+
+tail_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+32, SI
+	JMP  tail
+
+done:
+	VZEROUPPER
+	RET
+
 // func scaleFloat32AVX2(dst *byte, src *byte, from int, to int, factor float32)
 // Requires: AVX, AVX2
 TEXT ·scaleFloat32AVX2(SB), NOSPLIT, $0-36

@@ -329,6 +329,42 @@ func meanFloat8E4M3LoggedAVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from
 func meanFloat8E5M2LoggedAVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int, factor float32)
 
 //go:noescape
+func treeFloat32AVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, nt bool)
+
+//go:noescape
+func treeFloat32LoggedAVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
+
+//go:noescape
+func treeMeanFloat32LoggedAVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int, factor float32)
+
+//go:noescape
+func treeFloat64AVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, nt bool)
+
+//go:noescape
+func treeFloat64LoggedAVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
+
+//go:noescape
+func treeMeanFloat64LoggedAVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int, factor float64)
+
+//go:noescape
+func treeFloat16AVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, nt bool)
+
+//go:noescape
+func treeFloat16LoggedAVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
+
+//go:noescape
+func treeMeanFloat16LoggedAVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int, factor float32)
+
+//go:noescape
+func treeBFloat16AVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, nt bool)
+
+//go:noescape
+func treeBFloat16LoggedAVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
+
+//go:noescape
+func treeMeanBFloat16LoggedAVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int, factor float32)
+
+//go:noescape
 func scaleFloat32AVX512(dst *byte, src *byte, from int, to int, factor float32)
 
 //go:noescape

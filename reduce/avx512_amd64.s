@@ -34877,6 +34877,7436 @@ done:
 	VZEROUPPER
 	RET
 
+// func treeFloat32AVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, nt bool)
+// Requires: AVX, AVX512BW, AVX512DQ, AVX512F, BMI2, MMX+
+TEXT ·treeFloat32AVX512(SB), NOSPLIT, $0-49
+	MOVQ  dsts+0(FP), AX
+	MOVQ  nd+8(FP), CX
+	MOVQ  srcs+16(FP), DX
+	MOVQ  ns+24(FP), BX
+	MOVQ  from+32(FP), SI
+	MOVQ  to+40(FP), DI
+	MOVB  nt+48(FP), R8
+	MOVQ  (DX), R9
+	MOVQ  (AX), R11
+	MOVQ  24(DX), R10
+	ADDQ  $0x18, AX
+	DECQ  CX
+	TESTB R8, R8
+	JNZ   past
+
+block:
+	MOVQ      DI, R8
+	SUBQ      SI, R8
+	CMPQ      R8, $+256
+	JL        tail
+	VMOVDQU64 (R9)(SI*1), Z0
+	VMOVDQU64 64(R9)(SI*1), Z1
+	VMOVDQU64 128(R9)(SI*1), Z2
+	VMOVDQU64 192(R9)(SI*1), Z3
+	VADDPS    (R10)(SI*1), Z0, Z0
+	VADDPS    64(R10)(SI*1), Z1, Z1
+	VADDPS    128(R10)(SI*1), Z2, Z2
+	VADDPS    192(R10)(SI*1), Z3, Z3
+	CMPQ      BX, $0x02
+	JLE       block_combined
+	MOVQ      48(DX), R13
+	VMOVDQU64 (R13)(SI*1), Z4
+	VMOVDQU64 64(R13)(SI*1), Z5
+	VMOVDQU64 128(R13)(SI*1), Z6
+	VMOVDQU64 192(R13)(SI*1), Z7
+	CMPQ      BX, $0x03
+	JLE       block_single2
+	MOVQ      72(DX), R13
+	VADDPS    (R13)(SI*1), Z4, Z4
+	VADDPS    64(R13)(SI*1), Z5, Z5
+	VADDPS    128(R13)(SI*1), Z6, Z6
+	VADDPS    192(R13)(SI*1), Z7, Z7
+
+block_single2:
+	VADDPS    Z4, Z0, Z0
+	VADDPS    Z5, Z1, Z1
+	VADDPS    Z6, Z2, Z2
+	VADDPS    Z7, Z3, Z3
+	CMPQ      BX, $0x04
+	JLE       block_combined
+	MOVQ      96(DX), R13
+	VMOVDQU64 (R13)(SI*1), Z8
+	VMOVDQU64 64(R13)(SI*1), Z9
+	VMOVDQU64 128(R13)(SI*1), Z10
+	VMOVDQU64 192(R13)(SI*1), Z11
+	CMPQ      BX, $0x05
+	JLE       block_single4
+	MOVQ      120(DX), R13
+	VADDPS    (R13)(SI*1), Z8, Z8
+	VADDPS    64(R13)(SI*1), Z9, Z9
+	VADDPS    128(R13)(SI*1), Z10, Z10
+	VADDPS    192(R13)(SI*1), Z11, Z11
+
+block_single4:
+	CMPQ      BX, $0x06
+	JLE       block_six
+	MOVQ      144(DX), R13
+	VMOVDQU64 (R13)(SI*1), Z4
+	VMOVDQU64 64(R13)(SI*1), Z5
+	VMOVDQU64 128(R13)(SI*1), Z6
+	VMOVDQU64 192(R13)(SI*1), Z7
+	CMPQ      BX, $0x07
+	JLE       block_single6
+	MOVQ      168(DX), R13
+	VADDPS    (R13)(SI*1), Z4, Z4
+	VADDPS    64(R13)(SI*1), Z5, Z5
+	VADDPS    128(R13)(SI*1), Z6, Z6
+	VADDPS    192(R13)(SI*1), Z7, Z7
+
+block_single6:
+	VADDPS Z4, Z8, Z8
+	VADDPS Z5, Z9, Z9
+	VADDPS Z6, Z10, Z10
+	VADDPS Z7, Z11, Z11
+
+block_six:
+	VADDPS Z8, Z0, Z0
+	VADDPS Z9, Z1, Z1
+	VADDPS Z10, Z2, Z2
+	VADDPS Z11, Z3, Z3
+
+block_combined:
+	VCMPPS   $0x03, Z1, Z0, K1
+	VCMPPS   $0x03, Z3, Z2, K2
+	KORQ     K2, K1, K1
+	KORTESTQ K1, K1
+	JZ       block_settled
+	VCMPPS   $0x03, Z0, Z0, K1
+	VPMOVM2D K1, Z4
+	VPORD    Z4, Z0, Z0
+	VCMPPS   $0x03, Z1, Z1, K1
+	VPMOVM2D K1, Z4
+	VPORD    Z4, Z1, Z1
+	VCMPPS   $0x03, Z2, Z2, K1
+	VPMOVM2D K1, Z4
+	VPORD    Z4, Z2, Z2
+	VCMPPS   $0x03, Z3, Z3, K1
+	VPMOVM2D K1, Z4
+	VPORD    Z4, Z3, Z3
+
+block_settled:
+	VMOVDQU64 Z0, (R11)(SI*1)
+	VMOVDQU64 Z1, 64(R11)(SI*1)
+	VMOVDQU64 Z2, 128(R11)(SI*1)
+	VMOVDQU64 Z3, 192(R11)(SI*1)
+	TESTQ     CX, CX
+	JZ        block_targets_done
+	MOVQ      AX, R8
+	MOVQ      CX, R12
+
+block_targets:
+	MOVQ      (R8), R13
+	VMOVDQU64 Z0, (R13)(SI*1)
+	VMOVDQU64 Z1, 64(R13)(SI*1)
+	VMOVDQU64 Z2, 128(R13)(SI*1)
+	VMOVDQU64 Z3, 192(R13)(SI*1)
+	ADDQ      $0x18, R8
+	DECQ      R12
+	JNZ       block_targets
+
+block_targets_done:
+	ADDQ $+256, SI
+	JMP  block
+
+past:
+	MOVQ      DI, R8
+	SUBQ      SI, R8
+	CMPQ      R8, $+256
+	JL        tail
+	VMOVDQU64 (R9)(SI*1), Z0
+	VMOVDQU64 64(R9)(SI*1), Z1
+	VMOVDQU64 128(R9)(SI*1), Z2
+	VMOVDQU64 192(R9)(SI*1), Z3
+	VADDPS    (R10)(SI*1), Z0, Z0
+	VADDPS    64(R10)(SI*1), Z1, Z1
+	VADDPS    128(R10)(SI*1), Z2, Z2
+	VADDPS    192(R10)(SI*1), Z3, Z3
+	CMPQ      BX, $0x02
+	JLE       past_combined
+	MOVQ      48(DX), R13
+	VMOVDQU64 (R13)(SI*1), Z4
+	VMOVDQU64 64(R13)(SI*1), Z5
+	VMOVDQU64 128(R13)(SI*1), Z6
+	VMOVDQU64 192(R13)(SI*1), Z7
+	CMPQ      BX, $0x03
+	JLE       past_single2
+	MOVQ      72(DX), R13
+	VADDPS    (R13)(SI*1), Z4, Z4
+	VADDPS    64(R13)(SI*1), Z5, Z5
+	VADDPS    128(R13)(SI*1), Z6, Z6
+	VADDPS    192(R13)(SI*1), Z7, Z7
+
+past_single2:
+	VADDPS    Z4, Z0, Z0
+	VADDPS    Z5, Z1, Z1
+	VADDPS    Z6, Z2, Z2
+	VADDPS    Z7, Z3, Z3
+	CMPQ      BX, $0x04
+	JLE       past_combined
+	MOVQ      96(DX), R13
+	VMOVDQU64 (R13)(SI*1), Z8
+	VMOVDQU64 64(R13)(SI*1), Z9
+	VMOVDQU64 128(R13)(SI*1), Z10
+	VMOVDQU64 192(R13)(SI*1), Z11
+	CMPQ      BX, $0x05
+	JLE       past_single4
+	MOVQ      120(DX), R13
+	VADDPS    (R13)(SI*1), Z8, Z8
+	VADDPS    64(R13)(SI*1), Z9, Z9
+	VADDPS    128(R13)(SI*1), Z10, Z10
+	VADDPS    192(R13)(SI*1), Z11, Z11
+
+past_single4:
+	CMPQ      BX, $0x06
+	JLE       past_six
+	MOVQ      144(DX), R13
+	VMOVDQU64 (R13)(SI*1), Z4
+	VMOVDQU64 64(R13)(SI*1), Z5
+	VMOVDQU64 128(R13)(SI*1), Z6
+	VMOVDQU64 192(R13)(SI*1), Z7
+	CMPQ      BX, $0x07
+	JLE       past_single6
+	MOVQ      168(DX), R13
+	VADDPS    (R13)(SI*1), Z4, Z4
+	VADDPS    64(R13)(SI*1), Z5, Z5
+	VADDPS    128(R13)(SI*1), Z6, Z6
+	VADDPS    192(R13)(SI*1), Z7, Z7
+
+past_single6:
+	VADDPS Z4, Z8, Z8
+	VADDPS Z5, Z9, Z9
+	VADDPS Z6, Z10, Z10
+	VADDPS Z7, Z11, Z11
+
+past_six:
+	VADDPS Z8, Z0, Z0
+	VADDPS Z9, Z1, Z1
+	VADDPS Z10, Z2, Z2
+	VADDPS Z11, Z3, Z3
+
+past_combined:
+	VCMPPS   $0x03, Z1, Z0, K1
+	VCMPPS   $0x03, Z3, Z2, K2
+	KORQ     K2, K1, K1
+	KORTESTQ K1, K1
+	JZ       past_settled
+	VCMPPS   $0x03, Z0, Z0, K1
+	VPMOVM2D K1, Z4
+	VPORD    Z4, Z0, Z0
+	VCMPPS   $0x03, Z1, Z1, K1
+	VPMOVM2D K1, Z4
+	VPORD    Z4, Z1, Z1
+	VCMPPS   $0x03, Z2, Z2, K1
+	VPMOVM2D K1, Z4
+	VPORD    Z4, Z2, Z2
+	VCMPPS   $0x03, Z3, Z3, K1
+	VPMOVM2D K1, Z4
+	VPORD    Z4, Z3, Z3
+
+past_settled:
+	VMOVNTDQ Z0, (R11)(SI*1)
+	VMOVNTDQ Z1, 64(R11)(SI*1)
+	VMOVNTDQ Z2, 128(R11)(SI*1)
+	VMOVNTDQ Z3, 192(R11)(SI*1)
+	TESTQ    CX, CX
+	JZ       past_targets_done
+	MOVQ     AX, R8
+	MOVQ     CX, R12
+
+past_targets:
+	MOVQ     (R8), R13
+	VMOVNTDQ Z0, (R13)(SI*1)
+	VMOVNTDQ Z1, 64(R13)(SI*1)
+	VMOVNTDQ Z2, 128(R13)(SI*1)
+	VMOVNTDQ Z3, 192(R13)(SI*1)
+	ADDQ     $0x18, R8
+	DECQ     R12
+	JNZ      past_targets
+
+past_targets_done:
+	ADDQ $+256, SI
+	JMP  past
+
+tail:
+	MOVQ       DI, R8
+	SUBQ       SI, R8
+	JLE        done
+	MOVQ       $-1, R12
+	BZHIQ      R8, R12, R12
+	KMOVQ      R12, K1
+	VMOVDQU8.Z (R9)(SI*1), K1, Z0
+	VMOVDQU8.Z (R10)(SI*1), K1, Z1
+	VADDPS     Z1, Z0, Z0
+	CMPQ       BX, $0x02
+	JLE        tail_combined
+	MOVQ       48(DX), R13
+	VMOVDQU8.Z (R13)(SI*1), K1, Z2
+	CMPQ       BX, $0x03
+	JLE        tail_single2
+	MOVQ       72(DX), R13
+	VMOVDQU8.Z (R13)(SI*1), K1, Z1
+	VADDPS     Z1, Z2, Z2
+
+tail_single2:
+	VADDPS     Z2, Z0, Z0
+	CMPQ       BX, $0x04
+	JLE        tail_combined
+	MOVQ       96(DX), R13
+	VMOVDQU8.Z (R13)(SI*1), K1, Z3
+	CMPQ       BX, $0x05
+	JLE        tail_single4
+	MOVQ       120(DX), R13
+	VMOVDQU8.Z (R13)(SI*1), K1, Z1
+	VADDPS     Z1, Z3, Z3
+
+tail_single4:
+	CMPQ       BX, $0x06
+	JLE        tail_six
+	MOVQ       144(DX), R13
+	VMOVDQU8.Z (R13)(SI*1), K1, Z2
+	CMPQ       BX, $0x07
+	JLE        tail_single6
+	MOVQ       168(DX), R13
+	VMOVDQU8.Z (R13)(SI*1), K1, Z1
+	VADDPS     Z1, Z2, Z2
+
+tail_single6:
+	VADDPS Z2, Z3, Z3
+
+tail_six:
+	VADDPS Z3, Z0, Z0
+
+tail_combined:
+	VCMPPS   $0x03, Z0, Z0, K2
+	KORTESTQ K2, K2
+	JZ       tail_settled
+	VCMPPS   $0x03, Z0, Z0, K2
+	VPMOVM2D K2, Z1
+	VPORD    Z1, Z0, Z0
+
+tail_settled:
+	VMOVDQU8 Z0, K1, (R11)(SI*1)
+	TESTQ    CX, CX
+	JZ       tail_targets_done
+	MOVQ     AX, R8
+	MOVQ     CX, R12
+
+tail_targets:
+	MOVQ     (R8), R13
+	VMOVDQU8 Z0, K1, (R13)(SI*1)
+	ADDQ     $0x18, R8
+	DECQ     R12
+	JNZ      tail_targets
+
+tail_targets_done:
+	ADDQ $+64, SI
+	JMP  tail
+
+done:
+	MOVB  nt+48(FP), R8
+	TESTB R8, R8
+	JZ    return
+	SFENCE
+
+return:
+	VZEROUPPER
+	RET
+
+// func treeFloat32LoggedAVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
+// Requires: AVX, AVX512BW, AVX512DQ, AVX512F, BMI2, CMOV
+TEXT ·treeFloat32LoggedAVX512(SB), NOSPLIT, $0-64
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ log+48(FP), R8
+	MOVQ (DX), R10
+	MOVQ (AX), R12
+	MOVQ 24(DX), R11
+	ADDQ $0x18, AX
+	DECQ CX
+
+block:
+	MOVQ      DI, R9
+	SUBQ      SI, R9
+	CMPQ      R9, $+256
+	JL        tail
+	VMOVDQU64 (R10)(SI*1), Z0
+	VMOVDQU64 64(R10)(SI*1), Z1
+	VMOVDQU64 128(R10)(SI*1), Z2
+	VMOVDQU64 192(R10)(SI*1), Z3
+	VADDPS    (R11)(SI*1), Z0, Z0
+	VADDPS    64(R11)(SI*1), Z1, Z1
+	VADDPS    128(R11)(SI*1), Z2, Z2
+	VADDPS    192(R11)(SI*1), Z3, Z3
+	CMPQ      BX, $0x02
+	JLE       block_combined
+	MOVQ      48(DX), R15
+	VMOVDQU64 (R15)(SI*1), Z4
+	VMOVDQU64 64(R15)(SI*1), Z5
+	VMOVDQU64 128(R15)(SI*1), Z6
+	VMOVDQU64 192(R15)(SI*1), Z7
+	CMPQ      BX, $0x03
+	JLE       block_single2
+	MOVQ      72(DX), R15
+	VADDPS    (R15)(SI*1), Z4, Z4
+	VADDPS    64(R15)(SI*1), Z5, Z5
+	VADDPS    128(R15)(SI*1), Z6, Z6
+	VADDPS    192(R15)(SI*1), Z7, Z7
+
+block_single2:
+	VADDPS    Z4, Z0, Z0
+	VADDPS    Z5, Z1, Z1
+	VADDPS    Z6, Z2, Z2
+	VADDPS    Z7, Z3, Z3
+	CMPQ      BX, $0x04
+	JLE       block_combined
+	MOVQ      96(DX), R15
+	VMOVDQU64 (R15)(SI*1), Z8
+	VMOVDQU64 64(R15)(SI*1), Z9
+	VMOVDQU64 128(R15)(SI*1), Z10
+	VMOVDQU64 192(R15)(SI*1), Z11
+	CMPQ      BX, $0x05
+	JLE       block_single4
+	MOVQ      120(DX), R15
+	VADDPS    (R15)(SI*1), Z8, Z8
+	VADDPS    64(R15)(SI*1), Z9, Z9
+	VADDPS    128(R15)(SI*1), Z10, Z10
+	VADDPS    192(R15)(SI*1), Z11, Z11
+
+block_single4:
+	CMPQ      BX, $0x06
+	JLE       block_six
+	MOVQ      144(DX), R15
+	VMOVDQU64 (R15)(SI*1), Z4
+	VMOVDQU64 64(R15)(SI*1), Z5
+	VMOVDQU64 128(R15)(SI*1), Z6
+	VMOVDQU64 192(R15)(SI*1), Z7
+	CMPQ      BX, $0x07
+	JLE       block_single6
+	MOVQ      168(DX), R15
+	VADDPS    (R15)(SI*1), Z4, Z4
+	VADDPS    64(R15)(SI*1), Z5, Z5
+	VADDPS    128(R15)(SI*1), Z6, Z6
+	VADDPS    192(R15)(SI*1), Z7, Z7
+
+block_single6:
+	VADDPS Z4, Z8, Z8
+	VADDPS Z5, Z9, Z9
+	VADDPS Z6, Z10, Z10
+	VADDPS Z7, Z11, Z11
+
+block_six:
+	VADDPS Z8, Z0, Z0
+	VADDPS Z9, Z1, Z1
+	VADDPS Z10, Z2, Z2
+	VADDPS Z11, Z3, Z3
+
+block_combined:
+	VCMPPS   $0x03, Z1, Z0, K1
+	VCMPPS   $0x03, Z3, Z2, K2
+	KORQ     K2, K1, K1
+	KORTESTQ K1, K1
+	JZ       block_settled
+	VCMPPS   $0x03, Z0, Z0, K1
+	VPMOVM2D K1, Z4
+	VPORD    Z4, Z0, Z0
+	VCMPPS   $0x03, Z1, Z1, K1
+	VPMOVM2D K1, Z4
+	VPORD    Z4, Z1, Z1
+	VCMPPS   $0x03, Z2, Z2, K1
+	VPMOVM2D K1, Z4
+	VPORD    Z4, Z2, Z2
+	VCMPPS   $0x03, Z3, Z3, K1
+	VPMOVM2D K1, Z4
+	VPORD    Z4, Z3, Z3
+
+block_settled:
+	VMOVDQU64 Z0, 64(R8)
+	VMOVDQU64 Z1, 128(R8)
+	VMOVDQU64 Z2, 192(R8)
+	VMOVDQU64 Z3, 256(R8)
+	MOVQ      start+56(FP), R9
+	LEAQ      256(SI)(R9*1), R9
+	MOVQ      R9, 8(R8)
+	VMOVDQU64 Z0, (R12)(SI*1)
+	VMOVDQU64 Z1, 64(R12)(SI*1)
+	VMOVDQU64 Z2, 128(R12)(SI*1)
+	VMOVDQU64 Z3, 192(R12)(SI*1)
+	TESTQ     CX, CX
+	JZ        block_targets_done
+	MOVQ      AX, R13
+	MOVQ      CX, R14
+
+block_targets:
+	MOVQ      (R13), R15
+	VMOVDQU64 Z0, (R15)(SI*1)
+	VMOVDQU64 Z1, 64(R15)(SI*1)
+	VMOVDQU64 Z2, 128(R15)(SI*1)
+	VMOVDQU64 Z3, 192(R15)(SI*1)
+	ADDQ      $0x18, R13
+	DECQ      R14
+	JNZ       block_targets
+
+block_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+256, SI
+	JMP  block
+
+tail:
+	MOVQ       DI, R9
+	SUBQ       SI, R9
+	JLE        done
+	LEAQ       64(SI), R13
+	CMPQ       R13, DI
+	CMOVQGT    DI, R13
+	MOVQ       R13, R9
+	SUBQ       SI, R9
+	MOVQ       $-1, R14
+	BZHIQ      R9, R14, R14
+	KMOVQ      R14, K1
+	VMOVDQU8.Z (R10)(SI*1), K1, Z0
+	VMOVDQU8.Z (R11)(SI*1), K1, Z1
+	VADDPS     Z1, Z0, Z0
+	CMPQ       BX, $0x02
+	JLE        tail_combined
+	MOVQ       48(DX), R15
+	VMOVDQU8.Z (R15)(SI*1), K1, Z2
+	CMPQ       BX, $0x03
+	JLE        tail_single2
+	MOVQ       72(DX), R15
+	VMOVDQU8.Z (R15)(SI*1), K1, Z1
+	VADDPS     Z1, Z2, Z2
+
+tail_single2:
+	VADDPS     Z2, Z0, Z0
+	CMPQ       BX, $0x04
+	JLE        tail_combined
+	MOVQ       96(DX), R15
+	VMOVDQU8.Z (R15)(SI*1), K1, Z3
+	CMPQ       BX, $0x05
+	JLE        tail_single4
+	MOVQ       120(DX), R15
+	VMOVDQU8.Z (R15)(SI*1), K1, Z1
+	VADDPS     Z1, Z3, Z3
+
+tail_single4:
+	CMPQ       BX, $0x06
+	JLE        tail_six
+	MOVQ       144(DX), R15
+	VMOVDQU8.Z (R15)(SI*1), K1, Z2
+	CMPQ       BX, $0x07
+	JLE        tail_single6
+	MOVQ       168(DX), R15
+	VMOVDQU8.Z (R15)(SI*1), K1, Z1
+	VADDPS     Z1, Z2, Z2
+
+tail_single6:
+	VADDPS Z2, Z3, Z3
+
+tail_six:
+	VADDPS Z3, Z0, Z0
+
+tail_combined:
+	VCMPPS   $0x03, Z0, Z0, K2
+	KORTESTQ K2, K2
+	JZ       tail_settled
+	VCMPPS   $0x03, Z0, Z0, K2
+	VPMOVM2D K2, Z1
+	VPORD    Z1, Z0, Z0
+
+tail_settled:
+	VMOVDQU64 Z0, 64(R8)
+	MOVQ      start+56(FP), R9
+	LEAQ      (R13)(R9*1), R9
+	MOVQ      R9, 8(R8)
+	VMOVDQU8  Z0, K1, (R12)(SI*1)
+	TESTQ     CX, CX
+	JZ        tail_targets_done
+	MOVQ      AX, R13
+	MOVQ      CX, R14
+
+tail_targets:
+	MOVQ     (R13), R15
+	VMOVDQU8 Z0, K1, (R15)(SI*1)
+	ADDQ     $0x18, R13
+	DECQ     R14
+	JNZ      tail_targets
+
+tail_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+64, SI
+	JMP  tail
+
+done:
+	VZEROUPPER
+	RET
+
+// func treeMeanFloat32LoggedAVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int, factor float32)
+// Requires: AVX, AVX512BW, AVX512DQ, AVX512F, BMI2, CMOV
+TEXT ·treeMeanFloat32LoggedAVX512(SB), NOSPLIT, $0-68
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ log+48(FP), R8
+	MOVQ (DX), R10
+	MOVQ (AX), R12
+	MOVQ 24(DX), R11
+	ADDQ $0x18, AX
+	DECQ CX
+
+block:
+	MOVQ      DI, R9
+	SUBQ      SI, R9
+	CMPQ      R9, $+256
+	JL        tail
+	VMOVDQU64 (R10)(SI*1), Z0
+	VMOVDQU64 64(R10)(SI*1), Z1
+	VMOVDQU64 128(R10)(SI*1), Z2
+	VMOVDQU64 192(R10)(SI*1), Z3
+	VADDPS    (R11)(SI*1), Z0, Z0
+	VADDPS    64(R11)(SI*1), Z1, Z1
+	VADDPS    128(R11)(SI*1), Z2, Z2
+	VADDPS    192(R11)(SI*1), Z3, Z3
+	CMPQ      BX, $0x02
+	JLE       block_combined
+	MOVQ      48(DX), R15
+	VMOVDQU64 (R15)(SI*1), Z4
+	VMOVDQU64 64(R15)(SI*1), Z5
+	VMOVDQU64 128(R15)(SI*1), Z6
+	VMOVDQU64 192(R15)(SI*1), Z7
+	CMPQ      BX, $0x03
+	JLE       block_single2
+	MOVQ      72(DX), R15
+	VADDPS    (R15)(SI*1), Z4, Z4
+	VADDPS    64(R15)(SI*1), Z5, Z5
+	VADDPS    128(R15)(SI*1), Z6, Z6
+	VADDPS    192(R15)(SI*1), Z7, Z7
+
+block_single2:
+	VADDPS    Z4, Z0, Z0
+	VADDPS    Z5, Z1, Z1
+	VADDPS    Z6, Z2, Z2
+	VADDPS    Z7, Z3, Z3
+	CMPQ      BX, $0x04
+	JLE       block_combined
+	MOVQ      96(DX), R15
+	VMOVDQU64 (R15)(SI*1), Z8
+	VMOVDQU64 64(R15)(SI*1), Z9
+	VMOVDQU64 128(R15)(SI*1), Z10
+	VMOVDQU64 192(R15)(SI*1), Z11
+	CMPQ      BX, $0x05
+	JLE       block_single4
+	MOVQ      120(DX), R15
+	VADDPS    (R15)(SI*1), Z8, Z8
+	VADDPS    64(R15)(SI*1), Z9, Z9
+	VADDPS    128(R15)(SI*1), Z10, Z10
+	VADDPS    192(R15)(SI*1), Z11, Z11
+
+block_single4:
+	CMPQ      BX, $0x06
+	JLE       block_six
+	MOVQ      144(DX), R15
+	VMOVDQU64 (R15)(SI*1), Z4
+	VMOVDQU64 64(R15)(SI*1), Z5
+	VMOVDQU64 128(R15)(SI*1), Z6
+	VMOVDQU64 192(R15)(SI*1), Z7
+	CMPQ      BX, $0x07
+	JLE       block_single6
+	MOVQ      168(DX), R15
+	VADDPS    (R15)(SI*1), Z4, Z4
+	VADDPS    64(R15)(SI*1), Z5, Z5
+	VADDPS    128(R15)(SI*1), Z6, Z6
+	VADDPS    192(R15)(SI*1), Z7, Z7
+
+block_single6:
+	VADDPS Z4, Z8, Z8
+	VADDPS Z5, Z9, Z9
+	VADDPS Z6, Z10, Z10
+	VADDPS Z7, Z11, Z11
+
+block_six:
+	VADDPS Z8, Z0, Z0
+	VADDPS Z9, Z1, Z1
+	VADDPS Z10, Z2, Z2
+	VADDPS Z11, Z3, Z3
+
+block_combined:
+	VBROADCASTSS factor+64(FP), Z4
+	VMULPS       Z4, Z0, Z0
+	VMULPS       Z4, Z1, Z1
+	VMULPS       Z4, Z2, Z2
+	VMULPS       Z4, Z3, Z3
+	VCMPPS       $0x03, Z1, Z0, K1
+	VCMPPS       $0x03, Z3, Z2, K2
+	KORQ         K2, K1, K1
+	KORTESTQ     K1, K1
+	JZ           block_settled
+	VCMPPS       $0x03, Z0, Z0, K1
+	VPMOVM2D     K1, Z4
+	VPORD        Z4, Z0, Z0
+	VCMPPS       $0x03, Z1, Z1, K1
+	VPMOVM2D     K1, Z4
+	VPORD        Z4, Z1, Z1
+	VCMPPS       $0x03, Z2, Z2, K1
+	VPMOVM2D     K1, Z4
+	VPORD        Z4, Z2, Z2
+	VCMPPS       $0x03, Z3, Z3, K1
+	VPMOVM2D     K1, Z4
+	VPORD        Z4, Z3, Z3
+
+block_settled:
+	VMOVDQU64 Z0, 64(R8)
+	VMOVDQU64 Z1, 128(R8)
+	VMOVDQU64 Z2, 192(R8)
+	VMOVDQU64 Z3, 256(R8)
+	MOVQ      start+56(FP), R9
+	LEAQ      256(SI)(R9*1), R9
+	MOVQ      R9, 8(R8)
+	VMOVDQU64 Z0, (R12)(SI*1)
+	VMOVDQU64 Z1, 64(R12)(SI*1)
+	VMOVDQU64 Z2, 128(R12)(SI*1)
+	VMOVDQU64 Z3, 192(R12)(SI*1)
+	TESTQ     CX, CX
+	JZ        block_targets_done
+	MOVQ      AX, R13
+	MOVQ      CX, R14
+
+block_targets:
+	MOVQ      (R13), R15
+	VMOVDQU64 Z0, (R15)(SI*1)
+	VMOVDQU64 Z1, 64(R15)(SI*1)
+	VMOVDQU64 Z2, 128(R15)(SI*1)
+	VMOVDQU64 Z3, 192(R15)(SI*1)
+	ADDQ      $0x18, R13
+	DECQ      R14
+	JNZ       block_targets
+
+block_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+256, SI
+	JMP  block
+
+tail:
+	MOVQ       DI, R9
+	SUBQ       SI, R9
+	JLE        done
+	LEAQ       64(SI), R13
+	CMPQ       R13, DI
+	CMOVQGT    DI, R13
+	MOVQ       R13, R9
+	SUBQ       SI, R9
+	MOVQ       $-1, R14
+	BZHIQ      R9, R14, R14
+	KMOVQ      R14, K1
+	VMOVDQU8.Z (R10)(SI*1), K1, Z0
+	VMOVDQU8.Z (R11)(SI*1), K1, Z1
+	VADDPS     Z1, Z0, Z0
+	CMPQ       BX, $0x02
+	JLE        tail_combined
+	MOVQ       48(DX), R15
+	VMOVDQU8.Z (R15)(SI*1), K1, Z2
+	CMPQ       BX, $0x03
+	JLE        tail_single2
+	MOVQ       72(DX), R15
+	VMOVDQU8.Z (R15)(SI*1), K1, Z1
+	VADDPS     Z1, Z2, Z2
+
+tail_single2:
+	VADDPS     Z2, Z0, Z0
+	CMPQ       BX, $0x04
+	JLE        tail_combined
+	MOVQ       96(DX), R15
+	VMOVDQU8.Z (R15)(SI*1), K1, Z3
+	CMPQ       BX, $0x05
+	JLE        tail_single4
+	MOVQ       120(DX), R15
+	VMOVDQU8.Z (R15)(SI*1), K1, Z1
+	VADDPS     Z1, Z3, Z3
+
+tail_single4:
+	CMPQ       BX, $0x06
+	JLE        tail_six
+	MOVQ       144(DX), R15
+	VMOVDQU8.Z (R15)(SI*1), K1, Z2
+	CMPQ       BX, $0x07
+	JLE        tail_single6
+	MOVQ       168(DX), R15
+	VMOVDQU8.Z (R15)(SI*1), K1, Z1
+	VADDPS     Z1, Z2, Z2
+
+tail_single6:
+	VADDPS Z2, Z3, Z3
+
+tail_six:
+	VADDPS Z3, Z0, Z0
+
+tail_combined:
+	VBROADCASTSS factor+64(FP), Z1
+	VMULPS       Z1, Z0, Z0
+	VCMPPS       $0x03, Z0, Z0, K2
+	KORTESTQ     K2, K2
+	JZ           tail_settled
+	VCMPPS       $0x03, Z0, Z0, K2
+	VPMOVM2D     K2, Z1
+	VPORD        Z1, Z0, Z0
+
+tail_settled:
+	VMOVDQU64 Z0, 64(R8)
+	MOVQ      start+56(FP), R9
+	LEAQ      (R13)(R9*1), R9
+	MOVQ      R9, 8(R8)
+	VMOVDQU8  Z0, K1, (R12)(SI*1)
+	TESTQ     CX, CX
+	JZ        tail_targets_done
+	MOVQ      AX, R13
+	MOVQ      CX, R14
+
+tail_targets:
+	MOVQ     (R13), R15
+	VMOVDQU8 Z0, K1, (R15)(SI*1)
+	ADDQ     $0x18, R13
+	DECQ     R14
+	JNZ      tail_targets
+
+tail_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+64, SI
+	JMP  tail
+
+done:
+	VZEROUPPER
+	RET
+
+// func treeFloat64AVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, nt bool)
+// Requires: AVX, AVX512BW, AVX512DQ, AVX512F, BMI2, MMX+
+TEXT ·treeFloat64AVX512(SB), NOSPLIT, $0-49
+	MOVQ  dsts+0(FP), AX
+	MOVQ  nd+8(FP), CX
+	MOVQ  srcs+16(FP), DX
+	MOVQ  ns+24(FP), BX
+	MOVQ  from+32(FP), SI
+	MOVQ  to+40(FP), DI
+	MOVB  nt+48(FP), R8
+	MOVQ  (DX), R9
+	MOVQ  (AX), R11
+	MOVQ  24(DX), R10
+	ADDQ  $0x18, AX
+	DECQ  CX
+	TESTB R8, R8
+	JNZ   past
+
+block:
+	MOVQ      DI, R8
+	SUBQ      SI, R8
+	CMPQ      R8, $+256
+	JL        tail
+	VMOVDQU64 (R9)(SI*1), Z0
+	VMOVDQU64 64(R9)(SI*1), Z1
+	VMOVDQU64 128(R9)(SI*1), Z2
+	VMOVDQU64 192(R9)(SI*1), Z3
+	VADDPD    (R10)(SI*1), Z0, Z0
+	VADDPD    64(R10)(SI*1), Z1, Z1
+	VADDPD    128(R10)(SI*1), Z2, Z2
+	VADDPD    192(R10)(SI*1), Z3, Z3
+	CMPQ      BX, $0x02
+	JLE       block_combined
+	MOVQ      48(DX), R13
+	VMOVDQU64 (R13)(SI*1), Z4
+	VMOVDQU64 64(R13)(SI*1), Z5
+	VMOVDQU64 128(R13)(SI*1), Z6
+	VMOVDQU64 192(R13)(SI*1), Z7
+	CMPQ      BX, $0x03
+	JLE       block_single2
+	MOVQ      72(DX), R13
+	VADDPD    (R13)(SI*1), Z4, Z4
+	VADDPD    64(R13)(SI*1), Z5, Z5
+	VADDPD    128(R13)(SI*1), Z6, Z6
+	VADDPD    192(R13)(SI*1), Z7, Z7
+
+block_single2:
+	VADDPD    Z4, Z0, Z0
+	VADDPD    Z5, Z1, Z1
+	VADDPD    Z6, Z2, Z2
+	VADDPD    Z7, Z3, Z3
+	CMPQ      BX, $0x04
+	JLE       block_combined
+	MOVQ      96(DX), R13
+	VMOVDQU64 (R13)(SI*1), Z8
+	VMOVDQU64 64(R13)(SI*1), Z9
+	VMOVDQU64 128(R13)(SI*1), Z10
+	VMOVDQU64 192(R13)(SI*1), Z11
+	CMPQ      BX, $0x05
+	JLE       block_single4
+	MOVQ      120(DX), R13
+	VADDPD    (R13)(SI*1), Z8, Z8
+	VADDPD    64(R13)(SI*1), Z9, Z9
+	VADDPD    128(R13)(SI*1), Z10, Z10
+	VADDPD    192(R13)(SI*1), Z11, Z11
+
+block_single4:
+	CMPQ      BX, $0x06
+	JLE       block_six
+	MOVQ      144(DX), R13
+	VMOVDQU64 (R13)(SI*1), Z4
+	VMOVDQU64 64(R13)(SI*1), Z5
+	VMOVDQU64 128(R13)(SI*1), Z6
+	VMOVDQU64 192(R13)(SI*1), Z7
+	CMPQ      BX, $0x07
+	JLE       block_single6
+	MOVQ      168(DX), R13
+	VADDPD    (R13)(SI*1), Z4, Z4
+	VADDPD    64(R13)(SI*1), Z5, Z5
+	VADDPD    128(R13)(SI*1), Z6, Z6
+	VADDPD    192(R13)(SI*1), Z7, Z7
+
+block_single6:
+	VADDPD Z4, Z8, Z8
+	VADDPD Z5, Z9, Z9
+	VADDPD Z6, Z10, Z10
+	VADDPD Z7, Z11, Z11
+
+block_six:
+	VADDPD Z8, Z0, Z0
+	VADDPD Z9, Z1, Z1
+	VADDPD Z10, Z2, Z2
+	VADDPD Z11, Z3, Z3
+
+block_combined:
+	VCMPPD   $0x03, Z1, Z0, K1
+	VCMPPD   $0x03, Z3, Z2, K2
+	KORQ     K2, K1, K1
+	KORTESTQ K1, K1
+	JZ       block_settled
+	VCMPPD   $0x03, Z0, Z0, K1
+	VPMOVM2Q K1, Z4
+	VPORD    Z4, Z0, Z0
+	VCMPPD   $0x03, Z1, Z1, K1
+	VPMOVM2Q K1, Z4
+	VPORD    Z4, Z1, Z1
+	VCMPPD   $0x03, Z2, Z2, K1
+	VPMOVM2Q K1, Z4
+	VPORD    Z4, Z2, Z2
+	VCMPPD   $0x03, Z3, Z3, K1
+	VPMOVM2Q K1, Z4
+	VPORD    Z4, Z3, Z3
+
+block_settled:
+	VMOVDQU64 Z0, (R11)(SI*1)
+	VMOVDQU64 Z1, 64(R11)(SI*1)
+	VMOVDQU64 Z2, 128(R11)(SI*1)
+	VMOVDQU64 Z3, 192(R11)(SI*1)
+	TESTQ     CX, CX
+	JZ        block_targets_done
+	MOVQ      AX, R8
+	MOVQ      CX, R12
+
+block_targets:
+	MOVQ      (R8), R13
+	VMOVDQU64 Z0, (R13)(SI*1)
+	VMOVDQU64 Z1, 64(R13)(SI*1)
+	VMOVDQU64 Z2, 128(R13)(SI*1)
+	VMOVDQU64 Z3, 192(R13)(SI*1)
+	ADDQ      $0x18, R8
+	DECQ      R12
+	JNZ       block_targets
+
+block_targets_done:
+	ADDQ $+256, SI
+	JMP  block
+
+past:
+	MOVQ      DI, R8
+	SUBQ      SI, R8
+	CMPQ      R8, $+256
+	JL        tail
+	VMOVDQU64 (R9)(SI*1), Z0
+	VMOVDQU64 64(R9)(SI*1), Z1
+	VMOVDQU64 128(R9)(SI*1), Z2
+	VMOVDQU64 192(R9)(SI*1), Z3
+	VADDPD    (R10)(SI*1), Z0, Z0
+	VADDPD    64(R10)(SI*1), Z1, Z1
+	VADDPD    128(R10)(SI*1), Z2, Z2
+	VADDPD    192(R10)(SI*1), Z3, Z3
+	CMPQ      BX, $0x02
+	JLE       past_combined
+	MOVQ      48(DX), R13
+	VMOVDQU64 (R13)(SI*1), Z4
+	VMOVDQU64 64(R13)(SI*1), Z5
+	VMOVDQU64 128(R13)(SI*1), Z6
+	VMOVDQU64 192(R13)(SI*1), Z7
+	CMPQ      BX, $0x03
+	JLE       past_single2
+	MOVQ      72(DX), R13
+	VADDPD    (R13)(SI*1), Z4, Z4
+	VADDPD    64(R13)(SI*1), Z5, Z5
+	VADDPD    128(R13)(SI*1), Z6, Z6
+	VADDPD    192(R13)(SI*1), Z7, Z7
+
+past_single2:
+	VADDPD    Z4, Z0, Z0
+	VADDPD    Z5, Z1, Z1
+	VADDPD    Z6, Z2, Z2
+	VADDPD    Z7, Z3, Z3
+	CMPQ      BX, $0x04
+	JLE       past_combined
+	MOVQ      96(DX), R13
+	VMOVDQU64 (R13)(SI*1), Z8
+	VMOVDQU64 64(R13)(SI*1), Z9
+	VMOVDQU64 128(R13)(SI*1), Z10
+	VMOVDQU64 192(R13)(SI*1), Z11
+	CMPQ      BX, $0x05
+	JLE       past_single4
+	MOVQ      120(DX), R13
+	VADDPD    (R13)(SI*1), Z8, Z8
+	VADDPD    64(R13)(SI*1), Z9, Z9
+	VADDPD    128(R13)(SI*1), Z10, Z10
+	VADDPD    192(R13)(SI*1), Z11, Z11
+
+past_single4:
+	CMPQ      BX, $0x06
+	JLE       past_six
+	MOVQ      144(DX), R13
+	VMOVDQU64 (R13)(SI*1), Z4
+	VMOVDQU64 64(R13)(SI*1), Z5
+	VMOVDQU64 128(R13)(SI*1), Z6
+	VMOVDQU64 192(R13)(SI*1), Z7
+	CMPQ      BX, $0x07
+	JLE       past_single6
+	MOVQ      168(DX), R13
+	VADDPD    (R13)(SI*1), Z4, Z4
+	VADDPD    64(R13)(SI*1), Z5, Z5
+	VADDPD    128(R13)(SI*1), Z6, Z6
+	VADDPD    192(R13)(SI*1), Z7, Z7
+
+past_single6:
+	VADDPD Z4, Z8, Z8
+	VADDPD Z5, Z9, Z9
+	VADDPD Z6, Z10, Z10
+	VADDPD Z7, Z11, Z11
+
+past_six:
+	VADDPD Z8, Z0, Z0
+	VADDPD Z9, Z1, Z1
+	VADDPD Z10, Z2, Z2
+	VADDPD Z11, Z3, Z3
+
+past_combined:
+	VCMPPD   $0x03, Z1, Z0, K1
+	VCMPPD   $0x03, Z3, Z2, K2
+	KORQ     K2, K1, K1
+	KORTESTQ K1, K1
+	JZ       past_settled
+	VCMPPD   $0x03, Z0, Z0, K1
+	VPMOVM2Q K1, Z4
+	VPORD    Z4, Z0, Z0
+	VCMPPD   $0x03, Z1, Z1, K1
+	VPMOVM2Q K1, Z4
+	VPORD    Z4, Z1, Z1
+	VCMPPD   $0x03, Z2, Z2, K1
+	VPMOVM2Q K1, Z4
+	VPORD    Z4, Z2, Z2
+	VCMPPD   $0x03, Z3, Z3, K1
+	VPMOVM2Q K1, Z4
+	VPORD    Z4, Z3, Z3
+
+past_settled:
+	VMOVNTDQ Z0, (R11)(SI*1)
+	VMOVNTDQ Z1, 64(R11)(SI*1)
+	VMOVNTDQ Z2, 128(R11)(SI*1)
+	VMOVNTDQ Z3, 192(R11)(SI*1)
+	TESTQ    CX, CX
+	JZ       past_targets_done
+	MOVQ     AX, R8
+	MOVQ     CX, R12
+
+past_targets:
+	MOVQ     (R8), R13
+	VMOVNTDQ Z0, (R13)(SI*1)
+	VMOVNTDQ Z1, 64(R13)(SI*1)
+	VMOVNTDQ Z2, 128(R13)(SI*1)
+	VMOVNTDQ Z3, 192(R13)(SI*1)
+	ADDQ     $0x18, R8
+	DECQ     R12
+	JNZ      past_targets
+
+past_targets_done:
+	ADDQ $+256, SI
+	JMP  past
+
+tail:
+	MOVQ       DI, R8
+	SUBQ       SI, R8
+	JLE        done
+	MOVQ       $-1, R12
+	BZHIQ      R8, R12, R12
+	KMOVQ      R12, K1
+	VMOVDQU8.Z (R9)(SI*1), K1, Z0
+	VMOVDQU8.Z (R10)(SI*1), K1, Z1
+	VADDPD     Z1, Z0, Z0
+	CMPQ       BX, $0x02
+	JLE        tail_combined
+	MOVQ       48(DX), R13
+	VMOVDQU8.Z (R13)(SI*1), K1, Z2
+	CMPQ       BX, $0x03
+	JLE        tail_single2
+	MOVQ       72(DX), R13
+	VMOVDQU8.Z (R13)(SI*1), K1, Z1
+	VADDPD     Z1, Z2, Z2
+
+tail_single2:
+	VADDPD     Z2, Z0, Z0
+	CMPQ       BX, $0x04
+	JLE        tail_combined
+	MOVQ       96(DX), R13
+	VMOVDQU8.Z (R13)(SI*1), K1, Z3
+	CMPQ       BX, $0x05
+	JLE        tail_single4
+	MOVQ       120(DX), R13
+	VMOVDQU8.Z (R13)(SI*1), K1, Z1
+	VADDPD     Z1, Z3, Z3
+
+tail_single4:
+	CMPQ       BX, $0x06
+	JLE        tail_six
+	MOVQ       144(DX), R13
+	VMOVDQU8.Z (R13)(SI*1), K1, Z2
+	CMPQ       BX, $0x07
+	JLE        tail_single6
+	MOVQ       168(DX), R13
+	VMOVDQU8.Z (R13)(SI*1), K1, Z1
+	VADDPD     Z1, Z2, Z2
+
+tail_single6:
+	VADDPD Z2, Z3, Z3
+
+tail_six:
+	VADDPD Z3, Z0, Z0
+
+tail_combined:
+	VCMPPD   $0x03, Z0, Z0, K2
+	KORTESTQ K2, K2
+	JZ       tail_settled
+	VCMPPD   $0x03, Z0, Z0, K2
+	VPMOVM2Q K2, Z1
+	VPORD    Z1, Z0, Z0
+
+tail_settled:
+	VMOVDQU8 Z0, K1, (R11)(SI*1)
+	TESTQ    CX, CX
+	JZ       tail_targets_done
+	MOVQ     AX, R8
+	MOVQ     CX, R12
+
+tail_targets:
+	MOVQ     (R8), R13
+	VMOVDQU8 Z0, K1, (R13)(SI*1)
+	ADDQ     $0x18, R8
+	DECQ     R12
+	JNZ      tail_targets
+
+tail_targets_done:
+	ADDQ $+64, SI
+	JMP  tail
+
+done:
+	MOVB  nt+48(FP), R8
+	TESTB R8, R8
+	JZ    return
+	SFENCE
+
+return:
+	VZEROUPPER
+	RET
+
+// func treeFloat64LoggedAVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
+// Requires: AVX, AVX512BW, AVX512DQ, AVX512F, BMI2, CMOV
+TEXT ·treeFloat64LoggedAVX512(SB), NOSPLIT, $0-64
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ log+48(FP), R8
+	MOVQ (DX), R10
+	MOVQ (AX), R12
+	MOVQ 24(DX), R11
+	ADDQ $0x18, AX
+	DECQ CX
+
+block:
+	MOVQ      DI, R9
+	SUBQ      SI, R9
+	CMPQ      R9, $+256
+	JL        tail
+	VMOVDQU64 (R10)(SI*1), Z0
+	VMOVDQU64 64(R10)(SI*1), Z1
+	VMOVDQU64 128(R10)(SI*1), Z2
+	VMOVDQU64 192(R10)(SI*1), Z3
+	VADDPD    (R11)(SI*1), Z0, Z0
+	VADDPD    64(R11)(SI*1), Z1, Z1
+	VADDPD    128(R11)(SI*1), Z2, Z2
+	VADDPD    192(R11)(SI*1), Z3, Z3
+	CMPQ      BX, $0x02
+	JLE       block_combined
+	MOVQ      48(DX), R15
+	VMOVDQU64 (R15)(SI*1), Z4
+	VMOVDQU64 64(R15)(SI*1), Z5
+	VMOVDQU64 128(R15)(SI*1), Z6
+	VMOVDQU64 192(R15)(SI*1), Z7
+	CMPQ      BX, $0x03
+	JLE       block_single2
+	MOVQ      72(DX), R15
+	VADDPD    (R15)(SI*1), Z4, Z4
+	VADDPD    64(R15)(SI*1), Z5, Z5
+	VADDPD    128(R15)(SI*1), Z6, Z6
+	VADDPD    192(R15)(SI*1), Z7, Z7
+
+block_single2:
+	VADDPD    Z4, Z0, Z0
+	VADDPD    Z5, Z1, Z1
+	VADDPD    Z6, Z2, Z2
+	VADDPD    Z7, Z3, Z3
+	CMPQ      BX, $0x04
+	JLE       block_combined
+	MOVQ      96(DX), R15
+	VMOVDQU64 (R15)(SI*1), Z8
+	VMOVDQU64 64(R15)(SI*1), Z9
+	VMOVDQU64 128(R15)(SI*1), Z10
+	VMOVDQU64 192(R15)(SI*1), Z11
+	CMPQ      BX, $0x05
+	JLE       block_single4
+	MOVQ      120(DX), R15
+	VADDPD    (R15)(SI*1), Z8, Z8
+	VADDPD    64(R15)(SI*1), Z9, Z9
+	VADDPD    128(R15)(SI*1), Z10, Z10
+	VADDPD    192(R15)(SI*1), Z11, Z11
+
+block_single4:
+	CMPQ      BX, $0x06
+	JLE       block_six
+	MOVQ      144(DX), R15
+	VMOVDQU64 (R15)(SI*1), Z4
+	VMOVDQU64 64(R15)(SI*1), Z5
+	VMOVDQU64 128(R15)(SI*1), Z6
+	VMOVDQU64 192(R15)(SI*1), Z7
+	CMPQ      BX, $0x07
+	JLE       block_single6
+	MOVQ      168(DX), R15
+	VADDPD    (R15)(SI*1), Z4, Z4
+	VADDPD    64(R15)(SI*1), Z5, Z5
+	VADDPD    128(R15)(SI*1), Z6, Z6
+	VADDPD    192(R15)(SI*1), Z7, Z7
+
+block_single6:
+	VADDPD Z4, Z8, Z8
+	VADDPD Z5, Z9, Z9
+	VADDPD Z6, Z10, Z10
+	VADDPD Z7, Z11, Z11
+
+block_six:
+	VADDPD Z8, Z0, Z0
+	VADDPD Z9, Z1, Z1
+	VADDPD Z10, Z2, Z2
+	VADDPD Z11, Z3, Z3
+
+block_combined:
+	VCMPPD   $0x03, Z1, Z0, K1
+	VCMPPD   $0x03, Z3, Z2, K2
+	KORQ     K2, K1, K1
+	KORTESTQ K1, K1
+	JZ       block_settled
+	VCMPPD   $0x03, Z0, Z0, K1
+	VPMOVM2Q K1, Z4
+	VPORD    Z4, Z0, Z0
+	VCMPPD   $0x03, Z1, Z1, K1
+	VPMOVM2Q K1, Z4
+	VPORD    Z4, Z1, Z1
+	VCMPPD   $0x03, Z2, Z2, K1
+	VPMOVM2Q K1, Z4
+	VPORD    Z4, Z2, Z2
+	VCMPPD   $0x03, Z3, Z3, K1
+	VPMOVM2Q K1, Z4
+	VPORD    Z4, Z3, Z3
+
+block_settled:
+	VMOVDQU64 Z0, 64(R8)
+	VMOVDQU64 Z1, 128(R8)
+	VMOVDQU64 Z2, 192(R8)
+	VMOVDQU64 Z3, 256(R8)
+	MOVQ      start+56(FP), R9
+	LEAQ      256(SI)(R9*1), R9
+	MOVQ      R9, 8(R8)
+	VMOVDQU64 Z0, (R12)(SI*1)
+	VMOVDQU64 Z1, 64(R12)(SI*1)
+	VMOVDQU64 Z2, 128(R12)(SI*1)
+	VMOVDQU64 Z3, 192(R12)(SI*1)
+	TESTQ     CX, CX
+	JZ        block_targets_done
+	MOVQ      AX, R13
+	MOVQ      CX, R14
+
+block_targets:
+	MOVQ      (R13), R15
+	VMOVDQU64 Z0, (R15)(SI*1)
+	VMOVDQU64 Z1, 64(R15)(SI*1)
+	VMOVDQU64 Z2, 128(R15)(SI*1)
+	VMOVDQU64 Z3, 192(R15)(SI*1)
+	ADDQ      $0x18, R13
+	DECQ      R14
+	JNZ       block_targets
+
+block_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+256, SI
+	JMP  block
+
+tail:
+	MOVQ       DI, R9
+	SUBQ       SI, R9
+	JLE        done
+	LEAQ       64(SI), R13
+	CMPQ       R13, DI
+	CMOVQGT    DI, R13
+	MOVQ       R13, R9
+	SUBQ       SI, R9
+	MOVQ       $-1, R14
+	BZHIQ      R9, R14, R14
+	KMOVQ      R14, K1
+	VMOVDQU8.Z (R10)(SI*1), K1, Z0
+	VMOVDQU8.Z (R11)(SI*1), K1, Z1
+	VADDPD     Z1, Z0, Z0
+	CMPQ       BX, $0x02
+	JLE        tail_combined
+	MOVQ       48(DX), R15
+	VMOVDQU8.Z (R15)(SI*1), K1, Z2
+	CMPQ       BX, $0x03
+	JLE        tail_single2
+	MOVQ       72(DX), R15
+	VMOVDQU8.Z (R15)(SI*1), K1, Z1
+	VADDPD     Z1, Z2, Z2
+
+tail_single2:
+	VADDPD     Z2, Z0, Z0
+	CMPQ       BX, $0x04
+	JLE        tail_combined
+	MOVQ       96(DX), R15
+	VMOVDQU8.Z (R15)(SI*1), K1, Z3
+	CMPQ       BX, $0x05
+	JLE        tail_single4
+	MOVQ       120(DX), R15
+	VMOVDQU8.Z (R15)(SI*1), K1, Z1
+	VADDPD     Z1, Z3, Z3
+
+tail_single4:
+	CMPQ       BX, $0x06
+	JLE        tail_six
+	MOVQ       144(DX), R15
+	VMOVDQU8.Z (R15)(SI*1), K1, Z2
+	CMPQ       BX, $0x07
+	JLE        tail_single6
+	MOVQ       168(DX), R15
+	VMOVDQU8.Z (R15)(SI*1), K1, Z1
+	VADDPD     Z1, Z2, Z2
+
+tail_single6:
+	VADDPD Z2, Z3, Z3
+
+tail_six:
+	VADDPD Z3, Z0, Z0
+
+tail_combined:
+	VCMPPD   $0x03, Z0, Z0, K2
+	KORTESTQ K2, K2
+	JZ       tail_settled
+	VCMPPD   $0x03, Z0, Z0, K2
+	VPMOVM2Q K2, Z1
+	VPORD    Z1, Z0, Z0
+
+tail_settled:
+	VMOVDQU64 Z0, 64(R8)
+	MOVQ      start+56(FP), R9
+	LEAQ      (R13)(R9*1), R9
+	MOVQ      R9, 8(R8)
+	VMOVDQU8  Z0, K1, (R12)(SI*1)
+	TESTQ     CX, CX
+	JZ        tail_targets_done
+	MOVQ      AX, R13
+	MOVQ      CX, R14
+
+tail_targets:
+	MOVQ     (R13), R15
+	VMOVDQU8 Z0, K1, (R15)(SI*1)
+	ADDQ     $0x18, R13
+	DECQ     R14
+	JNZ      tail_targets
+
+tail_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+64, SI
+	JMP  tail
+
+done:
+	VZEROUPPER
+	RET
+
+// func treeMeanFloat64LoggedAVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int, factor float64)
+// Requires: AVX, AVX512BW, AVX512DQ, AVX512F, BMI2, CMOV
+TEXT ·treeMeanFloat64LoggedAVX512(SB), NOSPLIT, $0-72
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ log+48(FP), R8
+	MOVQ (DX), R10
+	MOVQ (AX), R12
+	MOVQ 24(DX), R11
+	ADDQ $0x18, AX
+	DECQ CX
+
+block:
+	MOVQ      DI, R9
+	SUBQ      SI, R9
+	CMPQ      R9, $+256
+	JL        tail
+	VMOVDQU64 (R10)(SI*1), Z0
+	VMOVDQU64 64(R10)(SI*1), Z1
+	VMOVDQU64 128(R10)(SI*1), Z2
+	VMOVDQU64 192(R10)(SI*1), Z3
+	VADDPD    (R11)(SI*1), Z0, Z0
+	VADDPD    64(R11)(SI*1), Z1, Z1
+	VADDPD    128(R11)(SI*1), Z2, Z2
+	VADDPD    192(R11)(SI*1), Z3, Z3
+	CMPQ      BX, $0x02
+	JLE       block_combined
+	MOVQ      48(DX), R15
+	VMOVDQU64 (R15)(SI*1), Z4
+	VMOVDQU64 64(R15)(SI*1), Z5
+	VMOVDQU64 128(R15)(SI*1), Z6
+	VMOVDQU64 192(R15)(SI*1), Z7
+	CMPQ      BX, $0x03
+	JLE       block_single2
+	MOVQ      72(DX), R15
+	VADDPD    (R15)(SI*1), Z4, Z4
+	VADDPD    64(R15)(SI*1), Z5, Z5
+	VADDPD    128(R15)(SI*1), Z6, Z6
+	VADDPD    192(R15)(SI*1), Z7, Z7
+
+block_single2:
+	VADDPD    Z4, Z0, Z0
+	VADDPD    Z5, Z1, Z1
+	VADDPD    Z6, Z2, Z2
+	VADDPD    Z7, Z3, Z3
+	CMPQ      BX, $0x04
+	JLE       block_combined
+	MOVQ      96(DX), R15
+	VMOVDQU64 (R15)(SI*1), Z8
+	VMOVDQU64 64(R15)(SI*1), Z9
+	VMOVDQU64 128(R15)(SI*1), Z10
+	VMOVDQU64 192(R15)(SI*1), Z11
+	CMPQ      BX, $0x05
+	JLE       block_single4
+	MOVQ      120(DX), R15
+	VADDPD    (R15)(SI*1), Z8, Z8
+	VADDPD    64(R15)(SI*1), Z9, Z9
+	VADDPD    128(R15)(SI*1), Z10, Z10
+	VADDPD    192(R15)(SI*1), Z11, Z11
+
+block_single4:
+	CMPQ      BX, $0x06
+	JLE       block_six
+	MOVQ      144(DX), R15
+	VMOVDQU64 (R15)(SI*1), Z4
+	VMOVDQU64 64(R15)(SI*1), Z5
+	VMOVDQU64 128(R15)(SI*1), Z6
+	VMOVDQU64 192(R15)(SI*1), Z7
+	CMPQ      BX, $0x07
+	JLE       block_single6
+	MOVQ      168(DX), R15
+	VADDPD    (R15)(SI*1), Z4, Z4
+	VADDPD    64(R15)(SI*1), Z5, Z5
+	VADDPD    128(R15)(SI*1), Z6, Z6
+	VADDPD    192(R15)(SI*1), Z7, Z7
+
+block_single6:
+	VADDPD Z4, Z8, Z8
+	VADDPD Z5, Z9, Z9
+	VADDPD Z6, Z10, Z10
+	VADDPD Z7, Z11, Z11
+
+block_six:
+	VADDPD Z8, Z0, Z0
+	VADDPD Z9, Z1, Z1
+	VADDPD Z10, Z2, Z2
+	VADDPD Z11, Z3, Z3
+
+block_combined:
+	VBROADCASTSD factor+64(FP), Z4
+	VMULPD       Z4, Z0, Z0
+	VMULPD       Z4, Z1, Z1
+	VMULPD       Z4, Z2, Z2
+	VMULPD       Z4, Z3, Z3
+	VCMPPD       $0x03, Z1, Z0, K1
+	VCMPPD       $0x03, Z3, Z2, K2
+	KORQ         K2, K1, K1
+	KORTESTQ     K1, K1
+	JZ           block_settled
+	VCMPPD       $0x03, Z0, Z0, K1
+	VPMOVM2Q     K1, Z4
+	VPORD        Z4, Z0, Z0
+	VCMPPD       $0x03, Z1, Z1, K1
+	VPMOVM2Q     K1, Z4
+	VPORD        Z4, Z1, Z1
+	VCMPPD       $0x03, Z2, Z2, K1
+	VPMOVM2Q     K1, Z4
+	VPORD        Z4, Z2, Z2
+	VCMPPD       $0x03, Z3, Z3, K1
+	VPMOVM2Q     K1, Z4
+	VPORD        Z4, Z3, Z3
+
+block_settled:
+	VMOVDQU64 Z0, 64(R8)
+	VMOVDQU64 Z1, 128(R8)
+	VMOVDQU64 Z2, 192(R8)
+	VMOVDQU64 Z3, 256(R8)
+	MOVQ      start+56(FP), R9
+	LEAQ      256(SI)(R9*1), R9
+	MOVQ      R9, 8(R8)
+	VMOVDQU64 Z0, (R12)(SI*1)
+	VMOVDQU64 Z1, 64(R12)(SI*1)
+	VMOVDQU64 Z2, 128(R12)(SI*1)
+	VMOVDQU64 Z3, 192(R12)(SI*1)
+	TESTQ     CX, CX
+	JZ        block_targets_done
+	MOVQ      AX, R13
+	MOVQ      CX, R14
+
+block_targets:
+	MOVQ      (R13), R15
+	VMOVDQU64 Z0, (R15)(SI*1)
+	VMOVDQU64 Z1, 64(R15)(SI*1)
+	VMOVDQU64 Z2, 128(R15)(SI*1)
+	VMOVDQU64 Z3, 192(R15)(SI*1)
+	ADDQ      $0x18, R13
+	DECQ      R14
+	JNZ       block_targets
+
+block_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+256, SI
+	JMP  block
+
+tail:
+	MOVQ       DI, R9
+	SUBQ       SI, R9
+	JLE        done
+	LEAQ       64(SI), R13
+	CMPQ       R13, DI
+	CMOVQGT    DI, R13
+	MOVQ       R13, R9
+	SUBQ       SI, R9
+	MOVQ       $-1, R14
+	BZHIQ      R9, R14, R14
+	KMOVQ      R14, K1
+	VMOVDQU8.Z (R10)(SI*1), K1, Z0
+	VMOVDQU8.Z (R11)(SI*1), K1, Z1
+	VADDPD     Z1, Z0, Z0
+	CMPQ       BX, $0x02
+	JLE        tail_combined
+	MOVQ       48(DX), R15
+	VMOVDQU8.Z (R15)(SI*1), K1, Z2
+	CMPQ       BX, $0x03
+	JLE        tail_single2
+	MOVQ       72(DX), R15
+	VMOVDQU8.Z (R15)(SI*1), K1, Z1
+	VADDPD     Z1, Z2, Z2
+
+tail_single2:
+	VADDPD     Z2, Z0, Z0
+	CMPQ       BX, $0x04
+	JLE        tail_combined
+	MOVQ       96(DX), R15
+	VMOVDQU8.Z (R15)(SI*1), K1, Z3
+	CMPQ       BX, $0x05
+	JLE        tail_single4
+	MOVQ       120(DX), R15
+	VMOVDQU8.Z (R15)(SI*1), K1, Z1
+	VADDPD     Z1, Z3, Z3
+
+tail_single4:
+	CMPQ       BX, $0x06
+	JLE        tail_six
+	MOVQ       144(DX), R15
+	VMOVDQU8.Z (R15)(SI*1), K1, Z2
+	CMPQ       BX, $0x07
+	JLE        tail_single6
+	MOVQ       168(DX), R15
+	VMOVDQU8.Z (R15)(SI*1), K1, Z1
+	VADDPD     Z1, Z2, Z2
+
+tail_single6:
+	VADDPD Z2, Z3, Z3
+
+tail_six:
+	VADDPD Z3, Z0, Z0
+
+tail_combined:
+	VBROADCASTSD factor+64(FP), Z1
+	VMULPD       Z1, Z0, Z0
+	VCMPPD       $0x03, Z0, Z0, K2
+	KORTESTQ     K2, K2
+	JZ           tail_settled
+	VCMPPD       $0x03, Z0, Z0, K2
+	VPMOVM2Q     K2, Z1
+	VPORD        Z1, Z0, Z0
+
+tail_settled:
+	VMOVDQU64 Z0, 64(R8)
+	MOVQ      start+56(FP), R9
+	LEAQ      (R13)(R9*1), R9
+	MOVQ      R9, 8(R8)
+	VMOVDQU8  Z0, K1, (R12)(SI*1)
+	TESTQ     CX, CX
+	JZ        tail_targets_done
+	MOVQ      AX, R13
+	MOVQ      CX, R14
+
+tail_targets:
+	MOVQ     (R13), R15
+	VMOVDQU8 Z0, K1, (R15)(SI*1)
+	ADDQ     $0x18, R13
+	DECQ     R14
+	JNZ      tail_targets
+
+tail_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+64, SI
+	JMP  tail
+
+done:
+	VZEROUPPER
+	RET
+
+// func treeFloat16AVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, nt bool)
+// Requires: AVX, AVX2, AVX512BW, AVX512F, AVX512VL, BMI2, MMX+
+TEXT ·treeFloat16AVX512(SB), NOSPLIT, $0-49
+	MOVQ  dsts+0(FP), AX
+	MOVQ  nd+8(FP), CX
+	MOVQ  srcs+16(FP), DX
+	MOVQ  ns+24(FP), BX
+	MOVQ  from+32(FP), SI
+	MOVQ  to+40(FP), DI
+	MOVB  nt+48(FP), R8
+	MOVQ  (DX), R9
+	MOVQ  (AX), R11
+	MOVQ  24(DX), R10
+	ADDQ  $0x18, AX
+	DECQ  CX
+	TESTB R8, R8
+	JNZ   past
+
+block:
+	MOVQ      DI, R8
+	SUBQ      SI, R8
+	CMPQ      R8, $+128
+	JL        tail
+	VMOVDQU64 (R9)(SI*1), Y0
+	VMOVDQU64 32(R9)(SI*1), Y1
+	VMOVDQU64 64(R9)(SI*1), Y2
+	VMOVDQU64 96(R9)(SI*1), Y3
+	VCVTPH2PS Y0, Z0
+	VCVTPH2PS (R10)(SI*1), Z4
+	VADDPS    Z4, Z0, Z0
+	VCVTPS2PH $0x00, Z0, Y0
+	VCVTPH2PS Y1, Z1
+	VCVTPH2PS 32(R10)(SI*1), Z4
+	VADDPS    Z4, Z1, Z1
+	VCVTPS2PH $0x00, Z1, Y1
+	VCVTPH2PS Y2, Z2
+	VCVTPH2PS 64(R10)(SI*1), Z4
+	VADDPS    Z4, Z2, Z2
+	VCVTPS2PH $0x00, Z2, Y2
+	VCVTPH2PS Y3, Z3
+	VCVTPH2PS 96(R10)(SI*1), Z4
+	VADDPS    Z4, Z3, Z3
+	VCVTPS2PH $0x00, Z3, Y3
+	CMPQ      BX, $0x02
+	JLE       block_combined
+	MOVQ      48(DX), R13
+	VMOVDQU64 (R13)(SI*1), Y4
+	VMOVDQU64 32(R13)(SI*1), Y5
+	VMOVDQU64 64(R13)(SI*1), Y6
+	VMOVDQU64 96(R13)(SI*1), Y7
+	CMPQ      BX, $0x03
+	JLE       block_single2
+	MOVQ      72(DX), R13
+	VCVTPH2PS Y4, Z4
+	VCVTPH2PS (R13)(SI*1), Z8
+	VADDPS    Z8, Z4, Z4
+	VCVTPS2PH $0x00, Z4, Y4
+	VCVTPH2PS Y5, Z5
+	VCVTPH2PS 32(R13)(SI*1), Z8
+	VADDPS    Z8, Z5, Z5
+	VCVTPS2PH $0x00, Z5, Y5
+	VCVTPH2PS Y6, Z6
+	VCVTPH2PS 64(R13)(SI*1), Z8
+	VADDPS    Z8, Z6, Z6
+	VCVTPS2PH $0x00, Z6, Y6
+	VCVTPH2PS Y7, Z7
+	VCVTPH2PS 96(R13)(SI*1), Z8
+	VADDPS    Z8, Z7, Z7
+	VCVTPS2PH $0x00, Z7, Y7
+
+block_single2:
+	VCVTPH2PS Y0, Z0
+	VCVTPH2PS Y4, Z4
+	VADDPS    Z4, Z0, Z0
+	VCVTPS2PH $0x00, Z0, Y0
+	VCVTPH2PS Y1, Z1
+	VCVTPH2PS Y5, Z4
+	VADDPS    Z4, Z1, Z1
+	VCVTPS2PH $0x00, Z1, Y1
+	VCVTPH2PS Y2, Z2
+	VCVTPH2PS Y6, Z4
+	VADDPS    Z4, Z2, Z2
+	VCVTPS2PH $0x00, Z2, Y2
+	VCVTPH2PS Y3, Z3
+	VCVTPH2PS Y7, Z4
+	VADDPS    Z4, Z3, Z3
+	VCVTPS2PH $0x00, Z3, Y3
+	CMPQ      BX, $0x04
+	JLE       block_combined
+	MOVQ      96(DX), R13
+	VMOVDQU64 (R13)(SI*1), Y8
+	VMOVDQU64 32(R13)(SI*1), Y9
+	VMOVDQU64 64(R13)(SI*1), Y10
+	VMOVDQU64 96(R13)(SI*1), Y11
+	CMPQ      BX, $0x05
+	JLE       block_single4
+	MOVQ      120(DX), R13
+	VCVTPH2PS Y8, Z4
+	VCVTPH2PS (R13)(SI*1), Z5
+	VADDPS    Z5, Z4, Z4
+	VCVTPS2PH $0x00, Z4, Y8
+	VCVTPH2PS Y9, Z4
+	VCVTPH2PS 32(R13)(SI*1), Z5
+	VADDPS    Z5, Z4, Z4
+	VCVTPS2PH $0x00, Z4, Y9
+	VCVTPH2PS Y10, Z4
+	VCVTPH2PS 64(R13)(SI*1), Z5
+	VADDPS    Z5, Z4, Z4
+	VCVTPS2PH $0x00, Z4, Y10
+	VCVTPH2PS Y11, Z4
+	VCVTPH2PS 96(R13)(SI*1), Z5
+	VADDPS    Z5, Z4, Z4
+	VCVTPS2PH $0x00, Z4, Y11
+
+block_single4:
+	CMPQ      BX, $0x06
+	JLE       block_six
+	MOVQ      144(DX), R13
+	VMOVDQU64 (R13)(SI*1), Y4
+	VMOVDQU64 32(R13)(SI*1), Y5
+	VMOVDQU64 64(R13)(SI*1), Y6
+	VMOVDQU64 96(R13)(SI*1), Y7
+	CMPQ      BX, $0x07
+	JLE       block_single6
+	MOVQ      168(DX), R13
+	VCVTPH2PS Y4, Z4
+	VCVTPH2PS (R13)(SI*1), Z12
+	VADDPS    Z12, Z4, Z4
+	VCVTPS2PH $0x00, Z4, Y4
+	VCVTPH2PS Y5, Z5
+	VCVTPH2PS 32(R13)(SI*1), Z12
+	VADDPS    Z12, Z5, Z5
+	VCVTPS2PH $0x00, Z5, Y5
+	VCVTPH2PS Y6, Z6
+	VCVTPH2PS 64(R13)(SI*1), Z12
+	VADDPS    Z12, Z6, Z6
+	VCVTPS2PH $0x00, Z6, Y6
+	VCVTPH2PS Y7, Z7
+	VCVTPH2PS 96(R13)(SI*1), Z12
+	VADDPS    Z12, Z7, Z7
+	VCVTPS2PH $0x00, Z7, Y7
+
+block_single6:
+	VCVTPH2PS Y8, Z8
+	VCVTPH2PS Y4, Z4
+	VADDPS    Z4, Z8, Z8
+	VCVTPS2PH $0x00, Z8, Y8
+	VCVTPH2PS Y9, Z4
+	VCVTPH2PS Y5, Z5
+	VADDPS    Z5, Z4, Z4
+	VCVTPS2PH $0x00, Z4, Y9
+	VCVTPH2PS Y10, Z4
+	VCVTPH2PS Y6, Z5
+	VADDPS    Z5, Z4, Z4
+	VCVTPS2PH $0x00, Z4, Y10
+	VCVTPH2PS Y11, Z4
+	VCVTPH2PS Y7, Z5
+	VADDPS    Z5, Z4, Z4
+	VCVTPS2PH $0x00, Z4, Y11
+
+block_six:
+	VCVTPH2PS Y0, Z0
+	VCVTPH2PS Y8, Z4
+	VADDPS    Z4, Z0, Z0
+	VCVTPS2PH $0x00, Z0, Y0
+	VCVTPH2PS Y1, Z1
+	VCVTPH2PS Y9, Z4
+	VADDPS    Z4, Z1, Z1
+	VCVTPS2PH $0x00, Z1, Y1
+	VCVTPH2PS Y2, Z2
+	VCVTPH2PS Y10, Z4
+	VADDPS    Z4, Z2, Z2
+	VCVTPS2PH $0x00, Z2, Y2
+	VCVTPH2PS Y3, Z3
+	VCVTPH2PS Y11, Z4
+	VADDPS    Z4, Z3, Z3
+	VCVTPS2PH $0x00, Z3, Y3
+
+block_combined:
+	VPADDW       Y0, Y0, Y4
+	VPADDW       Y1, Y1, Y5
+	VPMAXUW      Y5, Y4, Y4
+	VPADDW       Y2, Y2, Y5
+	VPMAXUW      Y5, Y4, Y4
+	VPADDW       Y3, Y3, Y5
+	VPMAXUW      Y5, Y4, Y4
+	VPBROADCASTD c32_f800f800AVX512<>+0(SB), Y5
+	VPCMPUW      $0x06, Y5, Y4, K1
+	KORTESTQ     K1, K1
+	JZ           block_settled
+	VPADDW       Y0, Y0, Y4
+	VPBROADCASTD c32_f800f800AVX512<>+0(SB), Y5
+	VPCMPUW      $0x06, Y5, Y4, K1
+	VPMOVM2W     K1, Y4
+	VPORD        Y4, Y0, Y0
+	VPADDW       Y1, Y1, Y4
+	VPBROADCASTD c32_f800f800AVX512<>+0(SB), Y5
+	VPCMPUW      $0x06, Y5, Y4, K1
+	VPMOVM2W     K1, Y4
+	VPORD        Y4, Y1, Y1
+	VPADDW       Y2, Y2, Y4
+	VPBROADCASTD c32_f800f800AVX512<>+0(SB), Y5
+	VPCMPUW      $0x06, Y5, Y4, K1
+	VPMOVM2W     K1, Y4
+	VPORD        Y4, Y2, Y2
+	VPADDW       Y3, Y3, Y4
+	VPBROADCASTD c32_f800f800AVX512<>+0(SB), Y5
+	VPCMPUW      $0x06, Y5, Y4, K1
+	VPMOVM2W     K1, Y4
+	VPORD        Y4, Y3, Y3
+
+block_settled:
+	VMOVDQU64 Y0, (R11)(SI*1)
+	VMOVDQU64 Y1, 32(R11)(SI*1)
+	VMOVDQU64 Y2, 64(R11)(SI*1)
+	VMOVDQU64 Y3, 96(R11)(SI*1)
+	TESTQ     CX, CX
+	JZ        block_targets_done
+	MOVQ      AX, R8
+	MOVQ      CX, R12
+
+block_targets:
+	MOVQ      (R8), R13
+	VMOVDQU64 Y0, (R13)(SI*1)
+	VMOVDQU64 Y1, 32(R13)(SI*1)
+	VMOVDQU64 Y2, 64(R13)(SI*1)
+	VMOVDQU64 Y3, 96(R13)(SI*1)
+	ADDQ      $0x18, R8
+	DECQ      R12
+	JNZ       block_targets
+
+block_targets_done:
+	ADDQ $+128, SI
+	JMP  block
+
+past:
+	MOVQ      DI, R8
+	SUBQ      SI, R8
+	CMPQ      R8, $+128
+	JL        tail
+	VMOVDQU64 (R9)(SI*1), Y0
+	VMOVDQU64 32(R9)(SI*1), Y1
+	VMOVDQU64 64(R9)(SI*1), Y2
+	VMOVDQU64 96(R9)(SI*1), Y3
+	VCVTPH2PS Y0, Z0
+	VCVTPH2PS (R10)(SI*1), Z4
+	VADDPS    Z4, Z0, Z0
+	VCVTPS2PH $0x00, Z0, Y0
+	VCVTPH2PS Y1, Z1
+	VCVTPH2PS 32(R10)(SI*1), Z4
+	VADDPS    Z4, Z1, Z1
+	VCVTPS2PH $0x00, Z1, Y1
+	VCVTPH2PS Y2, Z2
+	VCVTPH2PS 64(R10)(SI*1), Z4
+	VADDPS    Z4, Z2, Z2
+	VCVTPS2PH $0x00, Z2, Y2
+	VCVTPH2PS Y3, Z3
+	VCVTPH2PS 96(R10)(SI*1), Z4
+	VADDPS    Z4, Z3, Z3
+	VCVTPS2PH $0x00, Z3, Y3
+	CMPQ      BX, $0x02
+	JLE       past_combined
+	MOVQ      48(DX), R13
+	VMOVDQU64 (R13)(SI*1), Y4
+	VMOVDQU64 32(R13)(SI*1), Y5
+	VMOVDQU64 64(R13)(SI*1), Y6
+	VMOVDQU64 96(R13)(SI*1), Y7
+	CMPQ      BX, $0x03
+	JLE       past_single2
+	MOVQ      72(DX), R13
+	VCVTPH2PS Y4, Z4
+	VCVTPH2PS (R13)(SI*1), Z8
+	VADDPS    Z8, Z4, Z4
+	VCVTPS2PH $0x00, Z4, Y4
+	VCVTPH2PS Y5, Z5
+	VCVTPH2PS 32(R13)(SI*1), Z8
+	VADDPS    Z8, Z5, Z5
+	VCVTPS2PH $0x00, Z5, Y5
+	VCVTPH2PS Y6, Z6
+	VCVTPH2PS 64(R13)(SI*1), Z8
+	VADDPS    Z8, Z6, Z6
+	VCVTPS2PH $0x00, Z6, Y6
+	VCVTPH2PS Y7, Z7
+	VCVTPH2PS 96(R13)(SI*1), Z8
+	VADDPS    Z8, Z7, Z7
+	VCVTPS2PH $0x00, Z7, Y7
+
+past_single2:
+	VCVTPH2PS Y0, Z0
+	VCVTPH2PS Y4, Z4
+	VADDPS    Z4, Z0, Z0
+	VCVTPS2PH $0x00, Z0, Y0
+	VCVTPH2PS Y1, Z1
+	VCVTPH2PS Y5, Z4
+	VADDPS    Z4, Z1, Z1
+	VCVTPS2PH $0x00, Z1, Y1
+	VCVTPH2PS Y2, Z2
+	VCVTPH2PS Y6, Z4
+	VADDPS    Z4, Z2, Z2
+	VCVTPS2PH $0x00, Z2, Y2
+	VCVTPH2PS Y3, Z3
+	VCVTPH2PS Y7, Z4
+	VADDPS    Z4, Z3, Z3
+	VCVTPS2PH $0x00, Z3, Y3
+	CMPQ      BX, $0x04
+	JLE       past_combined
+	MOVQ      96(DX), R13
+	VMOVDQU64 (R13)(SI*1), Y8
+	VMOVDQU64 32(R13)(SI*1), Y9
+	VMOVDQU64 64(R13)(SI*1), Y10
+	VMOVDQU64 96(R13)(SI*1), Y11
+	CMPQ      BX, $0x05
+	JLE       past_single4
+	MOVQ      120(DX), R13
+	VCVTPH2PS Y8, Z4
+	VCVTPH2PS (R13)(SI*1), Z5
+	VADDPS    Z5, Z4, Z4
+	VCVTPS2PH $0x00, Z4, Y8
+	VCVTPH2PS Y9, Z4
+	VCVTPH2PS 32(R13)(SI*1), Z5
+	VADDPS    Z5, Z4, Z4
+	VCVTPS2PH $0x00, Z4, Y9
+	VCVTPH2PS Y10, Z4
+	VCVTPH2PS 64(R13)(SI*1), Z5
+	VADDPS    Z5, Z4, Z4
+	VCVTPS2PH $0x00, Z4, Y10
+	VCVTPH2PS Y11, Z4
+	VCVTPH2PS 96(R13)(SI*1), Z5
+	VADDPS    Z5, Z4, Z4
+	VCVTPS2PH $0x00, Z4, Y11
+
+past_single4:
+	CMPQ      BX, $0x06
+	JLE       past_six
+	MOVQ      144(DX), R13
+	VMOVDQU64 (R13)(SI*1), Y4
+	VMOVDQU64 32(R13)(SI*1), Y5
+	VMOVDQU64 64(R13)(SI*1), Y6
+	VMOVDQU64 96(R13)(SI*1), Y7
+	CMPQ      BX, $0x07
+	JLE       past_single6
+	MOVQ      168(DX), R13
+	VCVTPH2PS Y4, Z4
+	VCVTPH2PS (R13)(SI*1), Z12
+	VADDPS    Z12, Z4, Z4
+	VCVTPS2PH $0x00, Z4, Y4
+	VCVTPH2PS Y5, Z5
+	VCVTPH2PS 32(R13)(SI*1), Z12
+	VADDPS    Z12, Z5, Z5
+	VCVTPS2PH $0x00, Z5, Y5
+	VCVTPH2PS Y6, Z6
+	VCVTPH2PS 64(R13)(SI*1), Z12
+	VADDPS    Z12, Z6, Z6
+	VCVTPS2PH $0x00, Z6, Y6
+	VCVTPH2PS Y7, Z7
+	VCVTPH2PS 96(R13)(SI*1), Z12
+	VADDPS    Z12, Z7, Z7
+	VCVTPS2PH $0x00, Z7, Y7
+
+past_single6:
+	VCVTPH2PS Y8, Z8
+	VCVTPH2PS Y4, Z4
+	VADDPS    Z4, Z8, Z8
+	VCVTPS2PH $0x00, Z8, Y8
+	VCVTPH2PS Y9, Z4
+	VCVTPH2PS Y5, Z5
+	VADDPS    Z5, Z4, Z4
+	VCVTPS2PH $0x00, Z4, Y9
+	VCVTPH2PS Y10, Z4
+	VCVTPH2PS Y6, Z5
+	VADDPS    Z5, Z4, Z4
+	VCVTPS2PH $0x00, Z4, Y10
+	VCVTPH2PS Y11, Z4
+	VCVTPH2PS Y7, Z5
+	VADDPS    Z5, Z4, Z4
+	VCVTPS2PH $0x00, Z4, Y11
+
+past_six:
+	VCVTPH2PS Y0, Z0
+	VCVTPH2PS Y8, Z4
+	VADDPS    Z4, Z0, Z0
+	VCVTPS2PH $0x00, Z0, Y0
+	VCVTPH2PS Y1, Z1
+	VCVTPH2PS Y9, Z4
+	VADDPS    Z4, Z1, Z1
+	VCVTPS2PH $0x00, Z1, Y1
+	VCVTPH2PS Y2, Z2
+	VCVTPH2PS Y10, Z4
+	VADDPS    Z4, Z2, Z2
+	VCVTPS2PH $0x00, Z2, Y2
+	VCVTPH2PS Y3, Z3
+	VCVTPH2PS Y11, Z4
+	VADDPS    Z4, Z3, Z3
+	VCVTPS2PH $0x00, Z3, Y3
+
+past_combined:
+	VPADDW       Y0, Y0, Y4
+	VPADDW       Y1, Y1, Y5
+	VPMAXUW      Y5, Y4, Y4
+	VPADDW       Y2, Y2, Y5
+	VPMAXUW      Y5, Y4, Y4
+	VPADDW       Y3, Y3, Y5
+	VPMAXUW      Y5, Y4, Y4
+	VPBROADCASTD c32_f800f800AVX512<>+0(SB), Y5
+	VPCMPUW      $0x06, Y5, Y4, K1
+	KORTESTQ     K1, K1
+	JZ           past_settled
+	VPADDW       Y0, Y0, Y4
+	VPBROADCASTD c32_f800f800AVX512<>+0(SB), Y5
+	VPCMPUW      $0x06, Y5, Y4, K1
+	VPMOVM2W     K1, Y4
+	VPORD        Y4, Y0, Y0
+	VPADDW       Y1, Y1, Y4
+	VPBROADCASTD c32_f800f800AVX512<>+0(SB), Y5
+	VPCMPUW      $0x06, Y5, Y4, K1
+	VPMOVM2W     K1, Y4
+	VPORD        Y4, Y1, Y1
+	VPADDW       Y2, Y2, Y4
+	VPBROADCASTD c32_f800f800AVX512<>+0(SB), Y5
+	VPCMPUW      $0x06, Y5, Y4, K1
+	VPMOVM2W     K1, Y4
+	VPORD        Y4, Y2, Y2
+	VPADDW       Y3, Y3, Y4
+	VPBROADCASTD c32_f800f800AVX512<>+0(SB), Y5
+	VPCMPUW      $0x06, Y5, Y4, K1
+	VPMOVM2W     K1, Y4
+	VPORD        Y4, Y3, Y3
+
+past_settled:
+	VMOVNTDQ Y0, (R11)(SI*1)
+	VMOVNTDQ Y1, 32(R11)(SI*1)
+	VMOVNTDQ Y2, 64(R11)(SI*1)
+	VMOVNTDQ Y3, 96(R11)(SI*1)
+	TESTQ    CX, CX
+	JZ       past_targets_done
+	MOVQ     AX, R8
+	MOVQ     CX, R12
+
+past_targets:
+	MOVQ     (R8), R13
+	VMOVNTDQ Y0, (R13)(SI*1)
+	VMOVNTDQ Y1, 32(R13)(SI*1)
+	VMOVNTDQ Y2, 64(R13)(SI*1)
+	VMOVNTDQ Y3, 96(R13)(SI*1)
+	ADDQ     $0x18, R8
+	DECQ     R12
+	JNZ      past_targets
+
+past_targets_done:
+	ADDQ $+128, SI
+	JMP  past
+
+tail:
+	MOVQ       DI, R8
+	SUBQ       SI, R8
+	JLE        done
+	MOVQ       $-1, R12
+	BZHIQ      R8, R12, R12
+	KMOVQ      R12, K1
+	VMOVDQU8.Z (R9)(SI*1), K1, Y0
+	VMOVDQU8.Z (R10)(SI*1), K1, Y1
+	VCVTPH2PS  Y0, Z0
+	VCVTPH2PS  Y1, Z1
+	VADDPS     Z1, Z0, Z0
+	VCVTPS2PH  $0x00, Z0, Y0
+	CMPQ       BX, $0x02
+	JLE        tail_combined
+	MOVQ       48(DX), R13
+	VMOVDQU8.Z (R13)(SI*1), K1, Y2
+	CMPQ       BX, $0x03
+	JLE        tail_single2
+	MOVQ       72(DX), R13
+	VMOVDQU8.Z (R13)(SI*1), K1, Y1
+	VCVTPH2PS  Y2, Z2
+	VCVTPH2PS  Y1, Z1
+	VADDPS     Z1, Z2, Z2
+	VCVTPS2PH  $0x00, Z2, Y2
+
+tail_single2:
+	VCVTPH2PS  Y0, Z0
+	VCVTPH2PS  Y2, Z1
+	VADDPS     Z1, Z0, Z0
+	VCVTPS2PH  $0x00, Z0, Y0
+	CMPQ       BX, $0x04
+	JLE        tail_combined
+	MOVQ       96(DX), R13
+	VMOVDQU8.Z (R13)(SI*1), K1, Y3
+	CMPQ       BX, $0x05
+	JLE        tail_single4
+	MOVQ       120(DX), R13
+	VMOVDQU8.Z (R13)(SI*1), K1, Y1
+	VCVTPH2PS  Y3, Z2
+	VCVTPH2PS  Y1, Z1
+	VADDPS     Z1, Z2, Z2
+	VCVTPS2PH  $0x00, Z2, Y3
+
+tail_single4:
+	CMPQ       BX, $0x06
+	JLE        tail_six
+	MOVQ       144(DX), R13
+	VMOVDQU8.Z (R13)(SI*1), K1, Y2
+	CMPQ       BX, $0x07
+	JLE        tail_single6
+	MOVQ       168(DX), R13
+	VMOVDQU8.Z (R13)(SI*1), K1, Y1
+	VCVTPH2PS  Y2, Z2
+	VCVTPH2PS  Y1, Z1
+	VADDPS     Z1, Z2, Z2
+	VCVTPS2PH  $0x00, Z2, Y2
+
+tail_single6:
+	VCVTPH2PS Y3, Z1
+	VCVTPH2PS Y2, Z2
+	VADDPS    Z2, Z1, Z1
+	VCVTPS2PH $0x00, Z1, Y3
+
+tail_six:
+	VCVTPH2PS Y0, Z0
+	VCVTPH2PS Y3, Z1
+	VADDPS    Z1, Z0, Z0
+	VCVTPS2PH $0x00, Z0, Y0
+
+tail_combined:
+	VPADDW       Y0, Y0, Y1
+	VPBROADCASTD c32_f800f800AVX512<>+0(SB), Y2
+	VPCMPUW      $0x06, Y2, Y1, K2
+	KORTESTQ     K2, K2
+	JZ           tail_settled
+	VPADDW       Y0, Y0, Y1
+	VPBROADCASTD c32_f800f800AVX512<>+0(SB), Y2
+	VPCMPUW      $0x06, Y2, Y1, K2
+	VPMOVM2W     K2, Y1
+	VPORD        Y1, Y0, Y0
+
+tail_settled:
+	VMOVDQU8 Y0, K1, (R11)(SI*1)
+	TESTQ    CX, CX
+	JZ       tail_targets_done
+	MOVQ     AX, R8
+	MOVQ     CX, R12
+
+tail_targets:
+	MOVQ     (R8), R13
+	VMOVDQU8 Y0, K1, (R13)(SI*1)
+	ADDQ     $0x18, R8
+	DECQ     R12
+	JNZ      tail_targets
+
+tail_targets_done:
+	ADDQ $+32, SI
+	JMP  tail
+
+done:
+	MOVB  nt+48(FP), R8
+	TESTB R8, R8
+	JZ    return
+	SFENCE
+
+return:
+	VZEROUPPER
+	RET
+
+// func treeFloat16LoggedAVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
+// Requires: AVX, AVX2, AVX512BW, AVX512F, AVX512VL, BMI2, CMOV
+TEXT ·treeFloat16LoggedAVX512(SB), NOSPLIT, $0-64
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ log+48(FP), R8
+	MOVQ (DX), R10
+	MOVQ (AX), R12
+	MOVQ 24(DX), R11
+	ADDQ $0x18, AX
+	DECQ CX
+
+block:
+	MOVQ      DI, R9
+	SUBQ      SI, R9
+	CMPQ      R9, $+128
+	JL        tail
+	VMOVDQU64 (R10)(SI*1), Y0
+	VMOVDQU64 32(R10)(SI*1), Y1
+	VMOVDQU64 64(R10)(SI*1), Y2
+	VMOVDQU64 96(R10)(SI*1), Y3
+	VCVTPH2PS Y0, Z0
+	VCVTPH2PS (R11)(SI*1), Z4
+	VADDPS    Z4, Z0, Z0
+	VCVTPS2PH $0x00, Z0, Y0
+	VCVTPH2PS Y1, Z1
+	VCVTPH2PS 32(R11)(SI*1), Z4
+	VADDPS    Z4, Z1, Z1
+	VCVTPS2PH $0x00, Z1, Y1
+	VCVTPH2PS Y2, Z2
+	VCVTPH2PS 64(R11)(SI*1), Z4
+	VADDPS    Z4, Z2, Z2
+	VCVTPS2PH $0x00, Z2, Y2
+	VCVTPH2PS Y3, Z3
+	VCVTPH2PS 96(R11)(SI*1), Z4
+	VADDPS    Z4, Z3, Z3
+	VCVTPS2PH $0x00, Z3, Y3
+	CMPQ      BX, $0x02
+	JLE       block_combined
+	MOVQ      48(DX), R15
+	VMOVDQU64 (R15)(SI*1), Y4
+	VMOVDQU64 32(R15)(SI*1), Y5
+	VMOVDQU64 64(R15)(SI*1), Y6
+	VMOVDQU64 96(R15)(SI*1), Y7
+	CMPQ      BX, $0x03
+	JLE       block_single2
+	MOVQ      72(DX), R15
+	VCVTPH2PS Y4, Z4
+	VCVTPH2PS (R15)(SI*1), Z8
+	VADDPS    Z8, Z4, Z4
+	VCVTPS2PH $0x00, Z4, Y4
+	VCVTPH2PS Y5, Z5
+	VCVTPH2PS 32(R15)(SI*1), Z8
+	VADDPS    Z8, Z5, Z5
+	VCVTPS2PH $0x00, Z5, Y5
+	VCVTPH2PS Y6, Z6
+	VCVTPH2PS 64(R15)(SI*1), Z8
+	VADDPS    Z8, Z6, Z6
+	VCVTPS2PH $0x00, Z6, Y6
+	VCVTPH2PS Y7, Z7
+	VCVTPH2PS 96(R15)(SI*1), Z8
+	VADDPS    Z8, Z7, Z7
+	VCVTPS2PH $0x00, Z7, Y7
+
+block_single2:
+	VCVTPH2PS Y0, Z0
+	VCVTPH2PS Y4, Z4
+	VADDPS    Z4, Z0, Z0
+	VCVTPS2PH $0x00, Z0, Y0
+	VCVTPH2PS Y1, Z1
+	VCVTPH2PS Y5, Z4
+	VADDPS    Z4, Z1, Z1
+	VCVTPS2PH $0x00, Z1, Y1
+	VCVTPH2PS Y2, Z2
+	VCVTPH2PS Y6, Z4
+	VADDPS    Z4, Z2, Z2
+	VCVTPS2PH $0x00, Z2, Y2
+	VCVTPH2PS Y3, Z3
+	VCVTPH2PS Y7, Z4
+	VADDPS    Z4, Z3, Z3
+	VCVTPS2PH $0x00, Z3, Y3
+	CMPQ      BX, $0x04
+	JLE       block_combined
+	MOVQ      96(DX), R15
+	VMOVDQU64 (R15)(SI*1), Y8
+	VMOVDQU64 32(R15)(SI*1), Y9
+	VMOVDQU64 64(R15)(SI*1), Y10
+	VMOVDQU64 96(R15)(SI*1), Y11
+	CMPQ      BX, $0x05
+	JLE       block_single4
+	MOVQ      120(DX), R15
+	VCVTPH2PS Y8, Z4
+	VCVTPH2PS (R15)(SI*1), Z5
+	VADDPS    Z5, Z4, Z4
+	VCVTPS2PH $0x00, Z4, Y8
+	VCVTPH2PS Y9, Z4
+	VCVTPH2PS 32(R15)(SI*1), Z5
+	VADDPS    Z5, Z4, Z4
+	VCVTPS2PH $0x00, Z4, Y9
+	VCVTPH2PS Y10, Z4
+	VCVTPH2PS 64(R15)(SI*1), Z5
+	VADDPS    Z5, Z4, Z4
+	VCVTPS2PH $0x00, Z4, Y10
+	VCVTPH2PS Y11, Z4
+	VCVTPH2PS 96(R15)(SI*1), Z5
+	VADDPS    Z5, Z4, Z4
+	VCVTPS2PH $0x00, Z4, Y11
+
+block_single4:
+	CMPQ      BX, $0x06
+	JLE       block_six
+	MOVQ      144(DX), R15
+	VMOVDQU64 (R15)(SI*1), Y4
+	VMOVDQU64 32(R15)(SI*1), Y5
+	VMOVDQU64 64(R15)(SI*1), Y6
+	VMOVDQU64 96(R15)(SI*1), Y7
+	CMPQ      BX, $0x07
+	JLE       block_single6
+	MOVQ      168(DX), R15
+	VCVTPH2PS Y4, Z4
+	VCVTPH2PS (R15)(SI*1), Z12
+	VADDPS    Z12, Z4, Z4
+	VCVTPS2PH $0x00, Z4, Y4
+	VCVTPH2PS Y5, Z5
+	VCVTPH2PS 32(R15)(SI*1), Z12
+	VADDPS    Z12, Z5, Z5
+	VCVTPS2PH $0x00, Z5, Y5
+	VCVTPH2PS Y6, Z6
+	VCVTPH2PS 64(R15)(SI*1), Z12
+	VADDPS    Z12, Z6, Z6
+	VCVTPS2PH $0x00, Z6, Y6
+	VCVTPH2PS Y7, Z7
+	VCVTPH2PS 96(R15)(SI*1), Z12
+	VADDPS    Z12, Z7, Z7
+	VCVTPS2PH $0x00, Z7, Y7
+
+block_single6:
+	VCVTPH2PS Y8, Z8
+	VCVTPH2PS Y4, Z4
+	VADDPS    Z4, Z8, Z8
+	VCVTPS2PH $0x00, Z8, Y8
+	VCVTPH2PS Y9, Z4
+	VCVTPH2PS Y5, Z5
+	VADDPS    Z5, Z4, Z4
+	VCVTPS2PH $0x00, Z4, Y9
+	VCVTPH2PS Y10, Z4
+	VCVTPH2PS Y6, Z5
+	VADDPS    Z5, Z4, Z4
+	VCVTPS2PH $0x00, Z4, Y10
+	VCVTPH2PS Y11, Z4
+	VCVTPH2PS Y7, Z5
+	VADDPS    Z5, Z4, Z4
+	VCVTPS2PH $0x00, Z4, Y11
+
+block_six:
+	VCVTPH2PS Y0, Z0
+	VCVTPH2PS Y8, Z4
+	VADDPS    Z4, Z0, Z0
+	VCVTPS2PH $0x00, Z0, Y0
+	VCVTPH2PS Y1, Z1
+	VCVTPH2PS Y9, Z4
+	VADDPS    Z4, Z1, Z1
+	VCVTPS2PH $0x00, Z1, Y1
+	VCVTPH2PS Y2, Z2
+	VCVTPH2PS Y10, Z4
+	VADDPS    Z4, Z2, Z2
+	VCVTPS2PH $0x00, Z2, Y2
+	VCVTPH2PS Y3, Z3
+	VCVTPH2PS Y11, Z4
+	VADDPS    Z4, Z3, Z3
+	VCVTPS2PH $0x00, Z3, Y3
+
+block_combined:
+	VPADDW       Y0, Y0, Y4
+	VPADDW       Y1, Y1, Y5
+	VPMAXUW      Y5, Y4, Y4
+	VPADDW       Y2, Y2, Y5
+	VPMAXUW      Y5, Y4, Y4
+	VPADDW       Y3, Y3, Y5
+	VPMAXUW      Y5, Y4, Y4
+	VPBROADCASTD c32_f800f800AVX512<>+0(SB), Y5
+	VPCMPUW      $0x06, Y5, Y4, K1
+	KORTESTQ     K1, K1
+	JZ           block_settled
+	VPADDW       Y0, Y0, Y4
+	VPBROADCASTD c32_f800f800AVX512<>+0(SB), Y5
+	VPCMPUW      $0x06, Y5, Y4, K1
+	VPMOVM2W     K1, Y4
+	VPORD        Y4, Y0, Y0
+	VPADDW       Y1, Y1, Y4
+	VPBROADCASTD c32_f800f800AVX512<>+0(SB), Y5
+	VPCMPUW      $0x06, Y5, Y4, K1
+	VPMOVM2W     K1, Y4
+	VPORD        Y4, Y1, Y1
+	VPADDW       Y2, Y2, Y4
+	VPBROADCASTD c32_f800f800AVX512<>+0(SB), Y5
+	VPCMPUW      $0x06, Y5, Y4, K1
+	VPMOVM2W     K1, Y4
+	VPORD        Y4, Y2, Y2
+	VPADDW       Y3, Y3, Y4
+	VPBROADCASTD c32_f800f800AVX512<>+0(SB), Y5
+	VPCMPUW      $0x06, Y5, Y4, K1
+	VPMOVM2W     K1, Y4
+	VPORD        Y4, Y3, Y3
+
+block_settled:
+	VMOVDQU64 Y0, 64(R8)
+	VMOVDQU64 Y1, 96(R8)
+	VMOVDQU64 Y2, 128(R8)
+	VMOVDQU64 Y3, 160(R8)
+	MOVQ      start+56(FP), R9
+	LEAQ      128(SI)(R9*1), R9
+	MOVQ      R9, 8(R8)
+	VMOVDQU64 Y0, (R12)(SI*1)
+	VMOVDQU64 Y1, 32(R12)(SI*1)
+	VMOVDQU64 Y2, 64(R12)(SI*1)
+	VMOVDQU64 Y3, 96(R12)(SI*1)
+	TESTQ     CX, CX
+	JZ        block_targets_done
+	MOVQ      AX, R13
+	MOVQ      CX, R14
+
+block_targets:
+	MOVQ      (R13), R15
+	VMOVDQU64 Y0, (R15)(SI*1)
+	VMOVDQU64 Y1, 32(R15)(SI*1)
+	VMOVDQU64 Y2, 64(R15)(SI*1)
+	VMOVDQU64 Y3, 96(R15)(SI*1)
+	ADDQ      $0x18, R13
+	DECQ      R14
+	JNZ       block_targets
+
+block_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+128, SI
+	JMP  block
+
+tail:
+	MOVQ       DI, R9
+	SUBQ       SI, R9
+	JLE        done
+	LEAQ       32(SI), R13
+	CMPQ       R13, DI
+	CMOVQGT    DI, R13
+	MOVQ       R13, R9
+	SUBQ       SI, R9
+	MOVQ       $-1, R14
+	BZHIQ      R9, R14, R14
+	KMOVQ      R14, K1
+	VMOVDQU8.Z (R10)(SI*1), K1, Y0
+	VMOVDQU8.Z (R11)(SI*1), K1, Y1
+	VCVTPH2PS  Y0, Z0
+	VCVTPH2PS  Y1, Z1
+	VADDPS     Z1, Z0, Z0
+	VCVTPS2PH  $0x00, Z0, Y0
+	CMPQ       BX, $0x02
+	JLE        tail_combined
+	MOVQ       48(DX), R15
+	VMOVDQU8.Z (R15)(SI*1), K1, Y2
+	CMPQ       BX, $0x03
+	JLE        tail_single2
+	MOVQ       72(DX), R15
+	VMOVDQU8.Z (R15)(SI*1), K1, Y1
+	VCVTPH2PS  Y2, Z2
+	VCVTPH2PS  Y1, Z1
+	VADDPS     Z1, Z2, Z2
+	VCVTPS2PH  $0x00, Z2, Y2
+
+tail_single2:
+	VCVTPH2PS  Y0, Z0
+	VCVTPH2PS  Y2, Z1
+	VADDPS     Z1, Z0, Z0
+	VCVTPS2PH  $0x00, Z0, Y0
+	CMPQ       BX, $0x04
+	JLE        tail_combined
+	MOVQ       96(DX), R15
+	VMOVDQU8.Z (R15)(SI*1), K1, Y3
+	CMPQ       BX, $0x05
+	JLE        tail_single4
+	MOVQ       120(DX), R15
+	VMOVDQU8.Z (R15)(SI*1), K1, Y1
+	VCVTPH2PS  Y3, Z2
+	VCVTPH2PS  Y1, Z1
+	VADDPS     Z1, Z2, Z2
+	VCVTPS2PH  $0x00, Z2, Y3
+
+tail_single4:
+	CMPQ       BX, $0x06
+	JLE        tail_six
+	MOVQ       144(DX), R15
+	VMOVDQU8.Z (R15)(SI*1), K1, Y2
+	CMPQ       BX, $0x07
+	JLE        tail_single6
+	MOVQ       168(DX), R15
+	VMOVDQU8.Z (R15)(SI*1), K1, Y1
+	VCVTPH2PS  Y2, Z2
+	VCVTPH2PS  Y1, Z1
+	VADDPS     Z1, Z2, Z2
+	VCVTPS2PH  $0x00, Z2, Y2
+
+tail_single6:
+	VCVTPH2PS Y3, Z1
+	VCVTPH2PS Y2, Z2
+	VADDPS    Z2, Z1, Z1
+	VCVTPS2PH $0x00, Z1, Y3
+
+tail_six:
+	VCVTPH2PS Y0, Z0
+	VCVTPH2PS Y3, Z1
+	VADDPS    Z1, Z0, Z0
+	VCVTPS2PH $0x00, Z0, Y0
+
+tail_combined:
+	VPADDW       Y0, Y0, Y1
+	VPBROADCASTD c32_f800f800AVX512<>+0(SB), Y2
+	VPCMPUW      $0x06, Y2, Y1, K2
+	KORTESTQ     K2, K2
+	JZ           tail_settled
+	VPADDW       Y0, Y0, Y1
+	VPBROADCASTD c32_f800f800AVX512<>+0(SB), Y2
+	VPCMPUW      $0x06, Y2, Y1, K2
+	VPMOVM2W     K2, Y1
+	VPORD        Y1, Y0, Y0
+
+tail_settled:
+	VMOVDQU64 Y0, 64(R8)
+	MOVQ      start+56(FP), R9
+	LEAQ      (R13)(R9*1), R9
+	MOVQ      R9, 8(R8)
+	VMOVDQU8  Y0, K1, (R12)(SI*1)
+	TESTQ     CX, CX
+	JZ        tail_targets_done
+	MOVQ      AX, R13
+	MOVQ      CX, R14
+
+tail_targets:
+	MOVQ     (R13), R15
+	VMOVDQU8 Y0, K1, (R15)(SI*1)
+	ADDQ     $0x18, R13
+	DECQ     R14
+	JNZ      tail_targets
+
+tail_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+32, SI
+	JMP  tail
+
+done:
+	VZEROUPPER
+	RET
+
+// func treeMeanFloat16LoggedAVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int, factor float32)
+// Requires: AVX, AVX2, AVX512BW, AVX512F, AVX512VL, BMI2, CMOV
+TEXT ·treeMeanFloat16LoggedAVX512(SB), NOSPLIT, $0-68
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ log+48(FP), R8
+	MOVQ (DX), R10
+	MOVQ (AX), R12
+	MOVQ 24(DX), R11
+	ADDQ $0x18, AX
+	DECQ CX
+
+block:
+	MOVQ      DI, R9
+	SUBQ      SI, R9
+	CMPQ      R9, $+128
+	JL        tail
+	VMOVDQU64 (R10)(SI*1), Y0
+	VMOVDQU64 32(R10)(SI*1), Y1
+	VMOVDQU64 64(R10)(SI*1), Y2
+	VMOVDQU64 96(R10)(SI*1), Y3
+	VCVTPH2PS Y0, Z0
+	VCVTPH2PS (R11)(SI*1), Z4
+	VADDPS    Z4, Z0, Z0
+	VCVTPS2PH $0x00, Z0, Y0
+	VCVTPH2PS Y1, Z1
+	VCVTPH2PS 32(R11)(SI*1), Z4
+	VADDPS    Z4, Z1, Z1
+	VCVTPS2PH $0x00, Z1, Y1
+	VCVTPH2PS Y2, Z2
+	VCVTPH2PS 64(R11)(SI*1), Z4
+	VADDPS    Z4, Z2, Z2
+	VCVTPS2PH $0x00, Z2, Y2
+	VCVTPH2PS Y3, Z3
+	VCVTPH2PS 96(R11)(SI*1), Z4
+	VADDPS    Z4, Z3, Z3
+	VCVTPS2PH $0x00, Z3, Y3
+	CMPQ      BX, $0x02
+	JLE       block_combined
+	MOVQ      48(DX), R15
+	VMOVDQU64 (R15)(SI*1), Y4
+	VMOVDQU64 32(R15)(SI*1), Y5
+	VMOVDQU64 64(R15)(SI*1), Y6
+	VMOVDQU64 96(R15)(SI*1), Y7
+	CMPQ      BX, $0x03
+	JLE       block_single2
+	MOVQ      72(DX), R15
+	VCVTPH2PS Y4, Z4
+	VCVTPH2PS (R15)(SI*1), Z8
+	VADDPS    Z8, Z4, Z4
+	VCVTPS2PH $0x00, Z4, Y4
+	VCVTPH2PS Y5, Z5
+	VCVTPH2PS 32(R15)(SI*1), Z8
+	VADDPS    Z8, Z5, Z5
+	VCVTPS2PH $0x00, Z5, Y5
+	VCVTPH2PS Y6, Z6
+	VCVTPH2PS 64(R15)(SI*1), Z8
+	VADDPS    Z8, Z6, Z6
+	VCVTPS2PH $0x00, Z6, Y6
+	VCVTPH2PS Y7, Z7
+	VCVTPH2PS 96(R15)(SI*1), Z8
+	VADDPS    Z8, Z7, Z7
+	VCVTPS2PH $0x00, Z7, Y7
+
+block_single2:
+	VCVTPH2PS Y0, Z0
+	VCVTPH2PS Y4, Z4
+	VADDPS    Z4, Z0, Z0
+	VCVTPS2PH $0x00, Z0, Y0
+	VCVTPH2PS Y1, Z1
+	VCVTPH2PS Y5, Z4
+	VADDPS    Z4, Z1, Z1
+	VCVTPS2PH $0x00, Z1, Y1
+	VCVTPH2PS Y2, Z2
+	VCVTPH2PS Y6, Z4
+	VADDPS    Z4, Z2, Z2
+	VCVTPS2PH $0x00, Z2, Y2
+	VCVTPH2PS Y3, Z3
+	VCVTPH2PS Y7, Z4
+	VADDPS    Z4, Z3, Z3
+	VCVTPS2PH $0x00, Z3, Y3
+	CMPQ      BX, $0x04
+	JLE       block_combined
+	MOVQ      96(DX), R15
+	VMOVDQU64 (R15)(SI*1), Y8
+	VMOVDQU64 32(R15)(SI*1), Y9
+	VMOVDQU64 64(R15)(SI*1), Y10
+	VMOVDQU64 96(R15)(SI*1), Y11
+	CMPQ      BX, $0x05
+	JLE       block_single4
+	MOVQ      120(DX), R15
+	VCVTPH2PS Y8, Z4
+	VCVTPH2PS (R15)(SI*1), Z5
+	VADDPS    Z5, Z4, Z4
+	VCVTPS2PH $0x00, Z4, Y8
+	VCVTPH2PS Y9, Z4
+	VCVTPH2PS 32(R15)(SI*1), Z5
+	VADDPS    Z5, Z4, Z4
+	VCVTPS2PH $0x00, Z4, Y9
+	VCVTPH2PS Y10, Z4
+	VCVTPH2PS 64(R15)(SI*1), Z5
+	VADDPS    Z5, Z4, Z4
+	VCVTPS2PH $0x00, Z4, Y10
+	VCVTPH2PS Y11, Z4
+	VCVTPH2PS 96(R15)(SI*1), Z5
+	VADDPS    Z5, Z4, Z4
+	VCVTPS2PH $0x00, Z4, Y11
+
+block_single4:
+	CMPQ      BX, $0x06
+	JLE       block_six
+	MOVQ      144(DX), R15
+	VMOVDQU64 (R15)(SI*1), Y4
+	VMOVDQU64 32(R15)(SI*1), Y5
+	VMOVDQU64 64(R15)(SI*1), Y6
+	VMOVDQU64 96(R15)(SI*1), Y7
+	CMPQ      BX, $0x07
+	JLE       block_single6
+	MOVQ      168(DX), R15
+	VCVTPH2PS Y4, Z4
+	VCVTPH2PS (R15)(SI*1), Z12
+	VADDPS    Z12, Z4, Z4
+	VCVTPS2PH $0x00, Z4, Y4
+	VCVTPH2PS Y5, Z5
+	VCVTPH2PS 32(R15)(SI*1), Z12
+	VADDPS    Z12, Z5, Z5
+	VCVTPS2PH $0x00, Z5, Y5
+	VCVTPH2PS Y6, Z6
+	VCVTPH2PS 64(R15)(SI*1), Z12
+	VADDPS    Z12, Z6, Z6
+	VCVTPS2PH $0x00, Z6, Y6
+	VCVTPH2PS Y7, Z7
+	VCVTPH2PS 96(R15)(SI*1), Z12
+	VADDPS    Z12, Z7, Z7
+	VCVTPS2PH $0x00, Z7, Y7
+
+block_single6:
+	VCVTPH2PS Y8, Z8
+	VCVTPH2PS Y4, Z4
+	VADDPS    Z4, Z8, Z8
+	VCVTPS2PH $0x00, Z8, Y8
+	VCVTPH2PS Y9, Z4
+	VCVTPH2PS Y5, Z5
+	VADDPS    Z5, Z4, Z4
+	VCVTPS2PH $0x00, Z4, Y9
+	VCVTPH2PS Y10, Z4
+	VCVTPH2PS Y6, Z5
+	VADDPS    Z5, Z4, Z4
+	VCVTPS2PH $0x00, Z4, Y10
+	VCVTPH2PS Y11, Z4
+	VCVTPH2PS Y7, Z5
+	VADDPS    Z5, Z4, Z4
+	VCVTPS2PH $0x00, Z4, Y11
+
+block_six:
+	VCVTPH2PS Y0, Z0
+	VCVTPH2PS Y8, Z4
+	VADDPS    Z4, Z0, Z0
+	VCVTPS2PH $0x00, Z0, Y0
+	VCVTPH2PS Y1, Z1
+	VCVTPH2PS Y9, Z4
+	VADDPS    Z4, Z1, Z1
+	VCVTPS2PH $0x00, Z1, Y1
+	VCVTPH2PS Y2, Z2
+	VCVTPH2PS Y10, Z4
+	VADDPS    Z4, Z2, Z2
+	VCVTPS2PH $0x00, Z2, Y2
+	VCVTPH2PS Y3, Z3
+	VCVTPH2PS Y11, Z4
+	VADDPS    Z4, Z3, Z3
+	VCVTPS2PH $0x00, Z3, Y3
+
+block_combined:
+	VBROADCASTSS factor+64(FP), Z4
+	VCVTPH2PS    Y0, Z0
+	VMULPS       Z4, Z0, Z0
+	VCVTPS2PH    $0x00, Z0, Y0
+	VCVTPH2PS    Y1, Z1
+	VMULPS       Z4, Z1, Z1
+	VCVTPS2PH    $0x00, Z1, Y1
+	VCVTPH2PS    Y2, Z2
+	VMULPS       Z4, Z2, Z2
+	VCVTPS2PH    $0x00, Z2, Y2
+	VCVTPH2PS    Y3, Z3
+	VMULPS       Z4, Z3, Z3
+	VCVTPS2PH    $0x00, Z3, Y3
+	VPADDW       Y0, Y0, Y4
+	VPADDW       Y1, Y1, Y5
+	VPMAXUW      Y5, Y4, Y4
+	VPADDW       Y2, Y2, Y5
+	VPMAXUW      Y5, Y4, Y4
+	VPADDW       Y3, Y3, Y5
+	VPMAXUW      Y5, Y4, Y4
+	VPBROADCASTD c32_f800f800AVX512<>+0(SB), Y5
+	VPCMPUW      $0x06, Y5, Y4, K1
+	KORTESTQ     K1, K1
+	JZ           block_settled
+	VPADDW       Y0, Y0, Y4
+	VPBROADCASTD c32_f800f800AVX512<>+0(SB), Y5
+	VPCMPUW      $0x06, Y5, Y4, K1
+	VPMOVM2W     K1, Y4
+	VPORD        Y4, Y0, Y0
+	VPADDW       Y1, Y1, Y4
+	VPBROADCASTD c32_f800f800AVX512<>+0(SB), Y5
+	VPCMPUW      $0x06, Y5, Y4, K1
+	VPMOVM2W     K1, Y4
+	VPORD        Y4, Y1, Y1
+	VPADDW       Y2, Y2, Y4
+	VPBROADCASTD c32_f800f800AVX512<>+0(SB), Y5
+	VPCMPUW      $0x06, Y5, Y4, K1
+	VPMOVM2W     K1, Y4
+	VPORD        Y4, Y2, Y2
+	VPADDW       Y3, Y3, Y4
+	VPBROADCASTD c32_f800f800AVX512<>+0(SB), Y5
+	VPCMPUW      $0x06, Y5, Y4, K1
+	VPMOVM2W     K1, Y4
+	VPORD        Y4, Y3, Y3
+
+block_settled:
+	VMOVDQU64 Y0, 64(R8)
+	VMOVDQU64 Y1, 96(R8)
+	VMOVDQU64 Y2, 128(R8)
+	VMOVDQU64 Y3, 160(R8)
+	MOVQ      start+56(FP), R9
+	LEAQ      128(SI)(R9*1), R9
+	MOVQ      R9, 8(R8)
+	VMOVDQU64 Y0, (R12)(SI*1)
+	VMOVDQU64 Y1, 32(R12)(SI*1)
+	VMOVDQU64 Y2, 64(R12)(SI*1)
+	VMOVDQU64 Y3, 96(R12)(SI*1)
+	TESTQ     CX, CX
+	JZ        block_targets_done
+	MOVQ      AX, R13
+	MOVQ      CX, R14
+
+block_targets:
+	MOVQ      (R13), R15
+	VMOVDQU64 Y0, (R15)(SI*1)
+	VMOVDQU64 Y1, 32(R15)(SI*1)
+	VMOVDQU64 Y2, 64(R15)(SI*1)
+	VMOVDQU64 Y3, 96(R15)(SI*1)
+	ADDQ      $0x18, R13
+	DECQ      R14
+	JNZ       block_targets
+
+block_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+128, SI
+	JMP  block
+
+tail:
+	MOVQ       DI, R9
+	SUBQ       SI, R9
+	JLE        done
+	LEAQ       32(SI), R13
+	CMPQ       R13, DI
+	CMOVQGT    DI, R13
+	MOVQ       R13, R9
+	SUBQ       SI, R9
+	MOVQ       $-1, R14
+	BZHIQ      R9, R14, R14
+	KMOVQ      R14, K1
+	VMOVDQU8.Z (R10)(SI*1), K1, Y0
+	VMOVDQU8.Z (R11)(SI*1), K1, Y1
+	VCVTPH2PS  Y0, Z0
+	VCVTPH2PS  Y1, Z1
+	VADDPS     Z1, Z0, Z0
+	VCVTPS2PH  $0x00, Z0, Y0
+	CMPQ       BX, $0x02
+	JLE        tail_combined
+	MOVQ       48(DX), R15
+	VMOVDQU8.Z (R15)(SI*1), K1, Y2
+	CMPQ       BX, $0x03
+	JLE        tail_single2
+	MOVQ       72(DX), R15
+	VMOVDQU8.Z (R15)(SI*1), K1, Y1
+	VCVTPH2PS  Y2, Z2
+	VCVTPH2PS  Y1, Z1
+	VADDPS     Z1, Z2, Z2
+	VCVTPS2PH  $0x00, Z2, Y2
+
+tail_single2:
+	VCVTPH2PS  Y0, Z0
+	VCVTPH2PS  Y2, Z1
+	VADDPS     Z1, Z0, Z0
+	VCVTPS2PH  $0x00, Z0, Y0
+	CMPQ       BX, $0x04
+	JLE        tail_combined
+	MOVQ       96(DX), R15
+	VMOVDQU8.Z (R15)(SI*1), K1, Y3
+	CMPQ       BX, $0x05
+	JLE        tail_single4
+	MOVQ       120(DX), R15
+	VMOVDQU8.Z (R15)(SI*1), K1, Y1
+	VCVTPH2PS  Y3, Z2
+	VCVTPH2PS  Y1, Z1
+	VADDPS     Z1, Z2, Z2
+	VCVTPS2PH  $0x00, Z2, Y3
+
+tail_single4:
+	CMPQ       BX, $0x06
+	JLE        tail_six
+	MOVQ       144(DX), R15
+	VMOVDQU8.Z (R15)(SI*1), K1, Y2
+	CMPQ       BX, $0x07
+	JLE        tail_single6
+	MOVQ       168(DX), R15
+	VMOVDQU8.Z (R15)(SI*1), K1, Y1
+	VCVTPH2PS  Y2, Z2
+	VCVTPH2PS  Y1, Z1
+	VADDPS     Z1, Z2, Z2
+	VCVTPS2PH  $0x00, Z2, Y2
+
+tail_single6:
+	VCVTPH2PS Y3, Z1
+	VCVTPH2PS Y2, Z2
+	VADDPS    Z2, Z1, Z1
+	VCVTPS2PH $0x00, Z1, Y3
+
+tail_six:
+	VCVTPH2PS Y0, Z0
+	VCVTPH2PS Y3, Z1
+	VADDPS    Z1, Z0, Z0
+	VCVTPS2PH $0x00, Z0, Y0
+
+tail_combined:
+	VBROADCASTSS factor+64(FP), Z1
+	VCVTPH2PS    Y0, Z0
+	VMULPS       Z1, Z0, Z0
+	VCVTPS2PH    $0x00, Z0, Y0
+	VPADDW       Y0, Y0, Y1
+	VPBROADCASTD c32_f800f800AVX512<>+0(SB), Y2
+	VPCMPUW      $0x06, Y2, Y1, K2
+	KORTESTQ     K2, K2
+	JZ           tail_settled
+	VPADDW       Y0, Y0, Y1
+	VPBROADCASTD c32_f800f800AVX512<>+0(SB), Y2
+	VPCMPUW      $0x06, Y2, Y1, K2
+	VPMOVM2W     K2, Y1
+	VPORD        Y1, Y0, Y0
+
+tail_settled:
+	VMOVDQU64 Y0, 64(R8)
+	MOVQ      start+56(FP), R9
+	LEAQ      (R13)(R9*1), R9
+	MOVQ      R9, 8(R8)
+	VMOVDQU8  Y0, K1, (R12)(SI*1)
+	TESTQ     CX, CX
+	JZ        tail_targets_done
+	MOVQ      AX, R13
+	MOVQ      CX, R14
+
+tail_targets:
+	MOVQ     (R13), R15
+	VMOVDQU8 Y0, K1, (R15)(SI*1)
+	ADDQ     $0x18, R13
+	DECQ     R14
+	JNZ      tail_targets
+
+tail_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+32, SI
+	JMP  tail
+
+done:
+	VZEROUPPER
+	RET
+
+// func treeBFloat16AVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, nt bool)
+// Requires: AVX, AVX512BW, AVX512F, BMI2, MMX+
+TEXT ·treeBFloat16AVX512(SB), NOSPLIT, $0-49
+	MOVQ  dsts+0(FP), AX
+	MOVQ  nd+8(FP), CX
+	MOVQ  srcs+16(FP), DX
+	MOVQ  ns+24(FP), BX
+	MOVQ  from+32(FP), SI
+	MOVQ  to+40(FP), DI
+	MOVB  nt+48(FP), R8
+	MOVQ  (DX), R9
+	MOVQ  (AX), R11
+	MOVQ  24(DX), R10
+	ADDQ  $0x18, AX
+	DECQ  CX
+	TESTB R8, R8
+	JNZ   past
+
+block:
+	MOVQ         DI, R8
+	SUBQ         SI, R8
+	CMPQ         R8, $+256
+	JL           tail
+	VMOVDQU64    (R9)(SI*1), Z0
+	VMOVDQU64    64(R9)(SI*1), Z1
+	VMOVDQU64    128(R9)(SI*1), Z2
+	VMOVDQU64    192(R9)(SI*1), Z3
+	VMOVDQU64    (R10)(SI*1), Z4
+	VPSLLD       $0x10, Z0, Z5
+	VPSLLD       $0x10, Z4, Z6
+	VADDPS       Z6, Z5, Z5
+	VPSRLD       $0x10, Z5, Z6
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z7
+	VPANDD       Z7, Z6, Z6
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z7
+	VPADDD       Z7, Z6, Z6
+	VCMPPS       $0x07, Z5, Z5, K1
+	VPADDD       Z6, Z5, K1, Z5
+	VPSRLD       $0x10, Z5, Z5
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z0, Z0
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z4, Z4
+	VADDPS       Z4, Z0, Z0
+	VPSRLD       $0x10, Z0, Z4
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z4, Z4
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z6
+	VPADDD       Z6, Z4, Z4
+	VCMPPS       $0x07, Z0, Z0, K1
+	VPADDD       Z4, Z0, K1, Z0
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z4
+	VPANDD       Z4, Z0, Z0
+	VPORD        Z0, Z5, Z5
+	VMOVDQA64    Z5, Z0
+	VMOVDQU64    64(R10)(SI*1), Z4
+	VPSLLD       $0x10, Z1, Z5
+	VPSLLD       $0x10, Z4, Z6
+	VADDPS       Z6, Z5, Z5
+	VPSRLD       $0x10, Z5, Z6
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z7
+	VPANDD       Z7, Z6, Z6
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z7
+	VPADDD       Z7, Z6, Z6
+	VCMPPS       $0x07, Z5, Z5, K1
+	VPADDD       Z6, Z5, K1, Z5
+	VPSRLD       $0x10, Z5, Z5
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z1, Z1
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z4, Z4
+	VADDPS       Z4, Z1, Z1
+	VPSRLD       $0x10, Z1, Z4
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z4, Z4
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z6
+	VPADDD       Z6, Z4, Z4
+	VCMPPS       $0x07, Z1, Z1, K1
+	VPADDD       Z4, Z1, K1, Z1
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z4
+	VPANDD       Z4, Z1, Z1
+	VPORD        Z1, Z5, Z5
+	VMOVDQA64    Z5, Z1
+	VMOVDQU64    128(R10)(SI*1), Z4
+	VPSLLD       $0x10, Z2, Z5
+	VPSLLD       $0x10, Z4, Z6
+	VADDPS       Z6, Z5, Z5
+	VPSRLD       $0x10, Z5, Z6
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z7
+	VPANDD       Z7, Z6, Z6
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z7
+	VPADDD       Z7, Z6, Z6
+	VCMPPS       $0x07, Z5, Z5, K1
+	VPADDD       Z6, Z5, K1, Z5
+	VPSRLD       $0x10, Z5, Z5
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z2, Z2
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z4, Z4
+	VADDPS       Z4, Z2, Z2
+	VPSRLD       $0x10, Z2, Z4
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z4, Z4
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z6
+	VPADDD       Z6, Z4, Z4
+	VCMPPS       $0x07, Z2, Z2, K1
+	VPADDD       Z4, Z2, K1, Z2
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z4
+	VPANDD       Z4, Z2, Z2
+	VPORD        Z2, Z5, Z5
+	VMOVDQA64    Z5, Z2
+	VMOVDQU64    192(R10)(SI*1), Z4
+	VPSLLD       $0x10, Z3, Z5
+	VPSLLD       $0x10, Z4, Z6
+	VADDPS       Z6, Z5, Z5
+	VPSRLD       $0x10, Z5, Z6
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z7
+	VPANDD       Z7, Z6, Z6
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z7
+	VPADDD       Z7, Z6, Z6
+	VCMPPS       $0x07, Z5, Z5, K1
+	VPADDD       Z6, Z5, K1, Z5
+	VPSRLD       $0x10, Z5, Z5
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z3, Z3
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z4, Z4
+	VADDPS       Z4, Z3, Z3
+	VPSRLD       $0x10, Z3, Z4
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z4, Z4
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z6
+	VPADDD       Z6, Z4, Z4
+	VCMPPS       $0x07, Z3, Z3, K1
+	VPADDD       Z4, Z3, K1, Z3
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z4
+	VPANDD       Z4, Z3, Z3
+	VPORD        Z3, Z5, Z5
+	VMOVDQA64    Z5, Z3
+	CMPQ         BX, $0x02
+	JLE          block_combined
+	MOVQ         48(DX), R13
+	VMOVDQU64    (R13)(SI*1), Z4
+	VMOVDQU64    64(R13)(SI*1), Z5
+	VMOVDQU64    128(R13)(SI*1), Z6
+	VMOVDQU64    192(R13)(SI*1), Z7
+	CMPQ         BX, $0x03
+	JLE          block_single2
+	MOVQ         72(DX), R13
+	VMOVDQU64    (R13)(SI*1), Z8
+	VPSLLD       $0x10, Z4, Z9
+	VPSLLD       $0x10, Z8, Z10
+	VADDPS       Z10, Z9, Z9
+	VPSRLD       $0x10, Z9, Z10
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z11
+	VPANDD       Z11, Z10, Z10
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z11
+	VPADDD       Z11, Z10, Z10
+	VCMPPS       $0x07, Z9, Z9, K1
+	VPADDD       Z10, Z9, K1, Z9
+	VPSRLD       $0x10, Z9, Z9
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z10
+	VPANDD       Z10, Z4, Z4
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z10
+	VPANDD       Z10, Z8, Z8
+	VADDPS       Z8, Z4, Z4
+	VPSRLD       $0x10, Z4, Z8
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z10
+	VPANDD       Z10, Z8, Z8
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z10
+	VPADDD       Z10, Z8, Z8
+	VCMPPS       $0x07, Z4, Z4, K1
+	VPADDD       Z8, Z4, K1, Z4
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z8
+	VPANDD       Z8, Z4, Z4
+	VPORD        Z4, Z9, Z9
+	VMOVDQA64    Z9, Z4
+	VMOVDQU64    64(R13)(SI*1), Z8
+	VPSLLD       $0x10, Z5, Z9
+	VPSLLD       $0x10, Z8, Z10
+	VADDPS       Z10, Z9, Z9
+	VPSRLD       $0x10, Z9, Z10
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z11
+	VPANDD       Z11, Z10, Z10
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z11
+	VPADDD       Z11, Z10, Z10
+	VCMPPS       $0x07, Z9, Z9, K1
+	VPADDD       Z10, Z9, K1, Z9
+	VPSRLD       $0x10, Z9, Z9
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z10
+	VPANDD       Z10, Z5, Z5
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z10
+	VPANDD       Z10, Z8, Z8
+	VADDPS       Z8, Z5, Z5
+	VPSRLD       $0x10, Z5, Z8
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z10
+	VPANDD       Z10, Z8, Z8
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z10
+	VPADDD       Z10, Z8, Z8
+	VCMPPS       $0x07, Z5, Z5, K1
+	VPADDD       Z8, Z5, K1, Z5
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z8
+	VPANDD       Z8, Z5, Z5
+	VPORD        Z5, Z9, Z9
+	VMOVDQA64    Z9, Z5
+	VMOVDQU64    128(R13)(SI*1), Z8
+	VPSLLD       $0x10, Z6, Z9
+	VPSLLD       $0x10, Z8, Z10
+	VADDPS       Z10, Z9, Z9
+	VPSRLD       $0x10, Z9, Z10
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z11
+	VPANDD       Z11, Z10, Z10
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z11
+	VPADDD       Z11, Z10, Z10
+	VCMPPS       $0x07, Z9, Z9, K1
+	VPADDD       Z10, Z9, K1, Z9
+	VPSRLD       $0x10, Z9, Z9
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z10
+	VPANDD       Z10, Z6, Z6
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z10
+	VPANDD       Z10, Z8, Z8
+	VADDPS       Z8, Z6, Z6
+	VPSRLD       $0x10, Z6, Z8
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z10
+	VPANDD       Z10, Z8, Z8
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z10
+	VPADDD       Z10, Z8, Z8
+	VCMPPS       $0x07, Z6, Z6, K1
+	VPADDD       Z8, Z6, K1, Z6
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z8
+	VPANDD       Z8, Z6, Z6
+	VPORD        Z6, Z9, Z9
+	VMOVDQA64    Z9, Z6
+	VMOVDQU64    192(R13)(SI*1), Z8
+	VPSLLD       $0x10, Z7, Z9
+	VPSLLD       $0x10, Z8, Z10
+	VADDPS       Z10, Z9, Z9
+	VPSRLD       $0x10, Z9, Z10
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z11
+	VPANDD       Z11, Z10, Z10
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z11
+	VPADDD       Z11, Z10, Z10
+	VCMPPS       $0x07, Z9, Z9, K1
+	VPADDD       Z10, Z9, K1, Z9
+	VPSRLD       $0x10, Z9, Z9
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z10
+	VPANDD       Z10, Z7, Z7
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z10
+	VPANDD       Z10, Z8, Z8
+	VADDPS       Z8, Z7, Z7
+	VPSRLD       $0x10, Z7, Z8
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z10
+	VPANDD       Z10, Z8, Z8
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z10
+	VPADDD       Z10, Z8, Z8
+	VCMPPS       $0x07, Z7, Z7, K1
+	VPADDD       Z8, Z7, K1, Z7
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z8
+	VPANDD       Z8, Z7, Z7
+	VPORD        Z7, Z9, Z9
+	VMOVDQA64    Z9, Z7
+
+block_single2:
+	VPSLLD       $0x10, Z0, Z8
+	VPSLLD       $0x10, Z4, Z9
+	VADDPS       Z9, Z8, Z8
+	VPSRLD       $0x10, Z8, Z9
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z10
+	VPANDD       Z10, Z9, Z9
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z10
+	VPADDD       Z10, Z9, Z9
+	VCMPPS       $0x07, Z8, Z8, K1
+	VPADDD       Z9, Z8, K1, Z8
+	VPSRLD       $0x10, Z8, Z8
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z9
+	VPANDD       Z9, Z0, Z0
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z9
+	VPANDD       Z9, Z4, Z4
+	VADDPS       Z4, Z0, Z0
+	VPSRLD       $0x10, Z0, Z4
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z9
+	VPANDD       Z9, Z4, Z4
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z9
+	VPADDD       Z9, Z4, Z4
+	VCMPPS       $0x07, Z0, Z0, K1
+	VPADDD       Z4, Z0, K1, Z0
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z4
+	VPANDD       Z4, Z0, Z0
+	VPORD        Z0, Z8, Z8
+	VMOVDQA64    Z8, Z0
+	VPSLLD       $0x10, Z1, Z4
+	VPSLLD       $0x10, Z5, Z8
+	VADDPS       Z8, Z4, Z4
+	VPSRLD       $0x10, Z4, Z8
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z9
+	VPANDD       Z9, Z8, Z8
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z9
+	VPADDD       Z9, Z8, Z8
+	VCMPPS       $0x07, Z4, Z4, K1
+	VPADDD       Z8, Z4, K1, Z4
+	VPSRLD       $0x10, Z4, Z4
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z8
+	VPANDD       Z8, Z1, Z1
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z8
+	VPANDD       Z8, Z5, Z5
+	VADDPS       Z5, Z1, Z1
+	VPSRLD       $0x10, Z1, Z5
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z8
+	VPANDD       Z8, Z5, Z5
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z8
+	VPADDD       Z8, Z5, Z5
+	VCMPPS       $0x07, Z1, Z1, K1
+	VPADDD       Z5, Z1, K1, Z1
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z1, Z1
+	VPORD        Z1, Z4, Z4
+	VMOVDQA64    Z4, Z1
+	VPSLLD       $0x10, Z2, Z4
+	VPSLLD       $0x10, Z6, Z5
+	VADDPS       Z5, Z4, Z4
+	VPSRLD       $0x10, Z4, Z5
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z8
+	VPANDD       Z8, Z5, Z5
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z8
+	VPADDD       Z8, Z5, Z5
+	VCMPPS       $0x07, Z4, Z4, K1
+	VPADDD       Z5, Z4, K1, Z4
+	VPSRLD       $0x10, Z4, Z4
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z2, Z2
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z6, Z5
+	VADDPS       Z5, Z2, Z2
+	VPSRLD       $0x10, Z2, Z5
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z5, Z5
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z6
+	VPADDD       Z6, Z5, Z5
+	VCMPPS       $0x07, Z2, Z2, K1
+	VPADDD       Z5, Z2, K1, Z2
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z2, Z2
+	VPORD        Z2, Z4, Z4
+	VMOVDQA64    Z4, Z2
+	VPSLLD       $0x10, Z3, Z4
+	VPSLLD       $0x10, Z7, Z5
+	VADDPS       Z5, Z4, Z4
+	VPSRLD       $0x10, Z4, Z5
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z5, Z5
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z6
+	VPADDD       Z6, Z5, Z5
+	VCMPPS       $0x07, Z4, Z4, K1
+	VPADDD       Z5, Z4, K1, Z4
+	VPSRLD       $0x10, Z4, Z4
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z3, Z3
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z7, Z5
+	VADDPS       Z5, Z3, Z3
+	VPSRLD       $0x10, Z3, Z5
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z5, Z5
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z6
+	VPADDD       Z6, Z5, Z5
+	VCMPPS       $0x07, Z3, Z3, K1
+	VPADDD       Z5, Z3, K1, Z3
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z3, Z3
+	VPORD        Z3, Z4, Z4
+	VMOVDQA64    Z4, Z3
+	CMPQ         BX, $0x04
+	JLE          block_combined
+	MOVQ         96(DX), R13
+	VMOVDQU64    (R13)(SI*1), Z8
+	VMOVDQU64    64(R13)(SI*1), Z9
+	VMOVDQU64    128(R13)(SI*1), Z10
+	VMOVDQU64    192(R13)(SI*1), Z11
+	CMPQ         BX, $0x05
+	JLE          block_single4
+	MOVQ         120(DX), R13
+	VMOVDQU64    (R13)(SI*1), Z4
+	VPSLLD       $0x10, Z8, Z5
+	VPSLLD       $0x10, Z4, Z6
+	VADDPS       Z6, Z5, Z5
+	VPSRLD       $0x10, Z5, Z6
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z7
+	VPANDD       Z7, Z6, Z6
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z7
+	VPADDD       Z7, Z6, Z6
+	VCMPPS       $0x07, Z5, Z5, K1
+	VPADDD       Z6, Z5, K1, Z5
+	VPSRLD       $0x10, Z5, Z5
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z8, Z6
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z7
+	VPANDD       Z7, Z4, Z4
+	VADDPS       Z4, Z6, Z6
+	VPSRLD       $0x10, Z6, Z4
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z7
+	VPANDD       Z7, Z4, Z4
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z7
+	VPADDD       Z7, Z4, Z4
+	VCMPPS       $0x07, Z6, Z6, K1
+	VPADDD       Z4, Z6, K1, Z6
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z4
+	VPANDD       Z4, Z6, Z6
+	VPORD        Z6, Z5, Z5
+	VMOVDQA64    Z5, Z8
+	VMOVDQU64    64(R13)(SI*1), Z4
+	VPSLLD       $0x10, Z9, Z5
+	VPSLLD       $0x10, Z4, Z6
+	VADDPS       Z6, Z5, Z5
+	VPSRLD       $0x10, Z5, Z6
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z7
+	VPANDD       Z7, Z6, Z6
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z7
+	VPADDD       Z7, Z6, Z6
+	VCMPPS       $0x07, Z5, Z5, K1
+	VPADDD       Z6, Z5, K1, Z5
+	VPSRLD       $0x10, Z5, Z5
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z9, Z6
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z7
+	VPANDD       Z7, Z4, Z4
+	VADDPS       Z4, Z6, Z6
+	VPSRLD       $0x10, Z6, Z4
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z7
+	VPANDD       Z7, Z4, Z4
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z7
+	VPADDD       Z7, Z4, Z4
+	VCMPPS       $0x07, Z6, Z6, K1
+	VPADDD       Z4, Z6, K1, Z6
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z4
+	VPANDD       Z4, Z6, Z6
+	VPORD        Z6, Z5, Z5
+	VMOVDQA64    Z5, Z9
+	VMOVDQU64    128(R13)(SI*1), Z4
+	VPSLLD       $0x10, Z10, Z5
+	VPSLLD       $0x10, Z4, Z6
+	VADDPS       Z6, Z5, Z5
+	VPSRLD       $0x10, Z5, Z6
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z7
+	VPANDD       Z7, Z6, Z6
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z7
+	VPADDD       Z7, Z6, Z6
+	VCMPPS       $0x07, Z5, Z5, K1
+	VPADDD       Z6, Z5, K1, Z5
+	VPSRLD       $0x10, Z5, Z5
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z10, Z6
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z7
+	VPANDD       Z7, Z4, Z4
+	VADDPS       Z4, Z6, Z6
+	VPSRLD       $0x10, Z6, Z4
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z7
+	VPANDD       Z7, Z4, Z4
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z7
+	VPADDD       Z7, Z4, Z4
+	VCMPPS       $0x07, Z6, Z6, K1
+	VPADDD       Z4, Z6, K1, Z6
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z4
+	VPANDD       Z4, Z6, Z6
+	VPORD        Z6, Z5, Z5
+	VMOVDQA64    Z5, Z10
+	VMOVDQU64    192(R13)(SI*1), Z4
+	VPSLLD       $0x10, Z11, Z5
+	VPSLLD       $0x10, Z4, Z6
+	VADDPS       Z6, Z5, Z5
+	VPSRLD       $0x10, Z5, Z6
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z7
+	VPANDD       Z7, Z6, Z6
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z7
+	VPADDD       Z7, Z6, Z6
+	VCMPPS       $0x07, Z5, Z5, K1
+	VPADDD       Z6, Z5, K1, Z5
+	VPSRLD       $0x10, Z5, Z5
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z11, Z6
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z7
+	VPANDD       Z7, Z4, Z4
+	VADDPS       Z4, Z6, Z6
+	VPSRLD       $0x10, Z6, Z4
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z7
+	VPANDD       Z7, Z4, Z4
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z7
+	VPADDD       Z7, Z4, Z4
+	VCMPPS       $0x07, Z6, Z6, K1
+	VPADDD       Z4, Z6, K1, Z6
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z4
+	VPANDD       Z4, Z6, Z6
+	VPORD        Z6, Z5, Z5
+	VMOVDQA64    Z5, Z11
+
+block_single4:
+	CMPQ         BX, $0x06
+	JLE          block_six
+	MOVQ         144(DX), R13
+	VMOVDQU64    (R13)(SI*1), Z4
+	VMOVDQU64    64(R13)(SI*1), Z5
+	VMOVDQU64    128(R13)(SI*1), Z6
+	VMOVDQU64    192(R13)(SI*1), Z7
+	CMPQ         BX, $0x07
+	JLE          block_single6
+	MOVQ         168(DX), R13
+	VMOVDQU64    (R13)(SI*1), Z12
+	VPSLLD       $0x10, Z4, Z13
+	VPSLLD       $0x10, Z12, Z14
+	VADDPS       Z14, Z13, Z13
+	VPSRLD       $0x10, Z13, Z14
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z15
+	VPANDD       Z15, Z14, Z14
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z15
+	VPADDD       Z15, Z14, Z14
+	VCMPPS       $0x07, Z13, Z13, K1
+	VPADDD       Z14, Z13, K1, Z13
+	VPSRLD       $0x10, Z13, Z13
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z14
+	VPANDD       Z14, Z4, Z4
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z14
+	VPANDD       Z14, Z12, Z12
+	VADDPS       Z12, Z4, Z4
+	VPSRLD       $0x10, Z4, Z12
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z14
+	VPANDD       Z14, Z12, Z12
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z14
+	VPADDD       Z14, Z12, Z12
+	VCMPPS       $0x07, Z4, Z4, K1
+	VPADDD       Z12, Z4, K1, Z4
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z12
+	VPANDD       Z12, Z4, Z4
+	VPORD        Z4, Z13, Z13
+	VMOVDQA64    Z13, Z4
+	VMOVDQU64    64(R13)(SI*1), Z12
+	VPSLLD       $0x10, Z5, Z13
+	VPSLLD       $0x10, Z12, Z14
+	VADDPS       Z14, Z13, Z13
+	VPSRLD       $0x10, Z13, Z14
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z15
+	VPANDD       Z15, Z14, Z14
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z15
+	VPADDD       Z15, Z14, Z14
+	VCMPPS       $0x07, Z13, Z13, K1
+	VPADDD       Z14, Z13, K1, Z13
+	VPSRLD       $0x10, Z13, Z13
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z14
+	VPANDD       Z14, Z5, Z5
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z14
+	VPANDD       Z14, Z12, Z12
+	VADDPS       Z12, Z5, Z5
+	VPSRLD       $0x10, Z5, Z12
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z14
+	VPANDD       Z14, Z12, Z12
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z14
+	VPADDD       Z14, Z12, Z12
+	VCMPPS       $0x07, Z5, Z5, K1
+	VPADDD       Z12, Z5, K1, Z5
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z12
+	VPANDD       Z12, Z5, Z5
+	VPORD        Z5, Z13, Z13
+	VMOVDQA64    Z13, Z5
+	VMOVDQU64    128(R13)(SI*1), Z12
+	VPSLLD       $0x10, Z6, Z13
+	VPSLLD       $0x10, Z12, Z14
+	VADDPS       Z14, Z13, Z13
+	VPSRLD       $0x10, Z13, Z14
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z15
+	VPANDD       Z15, Z14, Z14
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z15
+	VPADDD       Z15, Z14, Z14
+	VCMPPS       $0x07, Z13, Z13, K1
+	VPADDD       Z14, Z13, K1, Z13
+	VPSRLD       $0x10, Z13, Z13
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z14
+	VPANDD       Z14, Z6, Z6
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z14
+	VPANDD       Z14, Z12, Z12
+	VADDPS       Z12, Z6, Z6
+	VPSRLD       $0x10, Z6, Z12
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z14
+	VPANDD       Z14, Z12, Z12
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z14
+	VPADDD       Z14, Z12, Z12
+	VCMPPS       $0x07, Z6, Z6, K1
+	VPADDD       Z12, Z6, K1, Z6
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z12
+	VPANDD       Z12, Z6, Z6
+	VPORD        Z6, Z13, Z13
+	VMOVDQA64    Z13, Z6
+	VMOVDQU64    192(R13)(SI*1), Z12
+	VPSLLD       $0x10, Z7, Z13
+	VPSLLD       $0x10, Z12, Z14
+	VADDPS       Z14, Z13, Z13
+	VPSRLD       $0x10, Z13, Z14
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z15
+	VPANDD       Z15, Z14, Z14
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z15
+	VPADDD       Z15, Z14, Z14
+	VCMPPS       $0x07, Z13, Z13, K1
+	VPADDD       Z14, Z13, K1, Z13
+	VPSRLD       $0x10, Z13, Z13
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z14
+	VPANDD       Z14, Z7, Z7
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z14
+	VPANDD       Z14, Z12, Z12
+	VADDPS       Z12, Z7, Z7
+	VPSRLD       $0x10, Z7, Z12
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z14
+	VPANDD       Z14, Z12, Z12
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z14
+	VPADDD       Z14, Z12, Z12
+	VCMPPS       $0x07, Z7, Z7, K1
+	VPADDD       Z12, Z7, K1, Z7
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z12
+	VPANDD       Z12, Z7, Z7
+	VPORD        Z7, Z13, Z13
+	VMOVDQA64    Z13, Z7
+
+block_single6:
+	VPSLLD       $0x10, Z8, Z12
+	VPSLLD       $0x10, Z4, Z13
+	VADDPS       Z13, Z12, Z12
+	VPSRLD       $0x10, Z12, Z13
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z14
+	VPANDD       Z14, Z13, Z13
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z14
+	VPADDD       Z14, Z13, Z13
+	VCMPPS       $0x07, Z12, Z12, K1
+	VPADDD       Z13, Z12, K1, Z12
+	VPSRLD       $0x10, Z12, Z12
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z13
+	VPANDD       Z13, Z8, Z8
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z13
+	VPANDD       Z13, Z4, Z4
+	VADDPS       Z4, Z8, Z8
+	VPSRLD       $0x10, Z8, Z4
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z13
+	VPANDD       Z13, Z4, Z4
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z13
+	VPADDD       Z13, Z4, Z4
+	VCMPPS       $0x07, Z8, Z8, K1
+	VPADDD       Z4, Z8, K1, Z8
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z4
+	VPANDD       Z4, Z8, Z8
+	VPORD        Z8, Z12, Z12
+	VMOVDQA64    Z12, Z8
+	VPSLLD       $0x10, Z9, Z4
+	VPSLLD       $0x10, Z5, Z12
+	VADDPS       Z12, Z4, Z4
+	VPSRLD       $0x10, Z4, Z12
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z13
+	VPANDD       Z13, Z12, Z12
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z13
+	VPADDD       Z13, Z12, Z12
+	VCMPPS       $0x07, Z4, Z4, K1
+	VPADDD       Z12, Z4, K1, Z4
+	VPSRLD       $0x10, Z4, Z4
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z12
+	VPANDD       Z12, Z9, Z9
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z12
+	VPANDD       Z12, Z5, Z5
+	VADDPS       Z5, Z9, Z9
+	VPSRLD       $0x10, Z9, Z5
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z12
+	VPANDD       Z12, Z5, Z5
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z12
+	VPADDD       Z12, Z5, Z5
+	VCMPPS       $0x07, Z9, Z9, K1
+	VPADDD       Z5, Z9, K1, Z9
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z9, Z9
+	VPORD        Z9, Z4, Z4
+	VMOVDQA64    Z4, Z9
+	VPSLLD       $0x10, Z10, Z4
+	VPSLLD       $0x10, Z6, Z5
+	VADDPS       Z5, Z4, Z4
+	VPSRLD       $0x10, Z4, Z5
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z12
+	VPANDD       Z12, Z5, Z5
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z12
+	VPADDD       Z12, Z5, Z5
+	VCMPPS       $0x07, Z4, Z4, K1
+	VPADDD       Z5, Z4, K1, Z4
+	VPSRLD       $0x10, Z4, Z4
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z10, Z5
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z10
+	VPANDD       Z10, Z6, Z6
+	VADDPS       Z6, Z5, Z5
+	VPSRLD       $0x10, Z5, Z6
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z10
+	VPANDD       Z10, Z6, Z6
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z10
+	VPADDD       Z10, Z6, Z6
+	VCMPPS       $0x07, Z5, Z5, K1
+	VPADDD       Z6, Z5, K1, Z5
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z5, Z5
+	VPORD        Z5, Z4, Z4
+	VMOVDQA64    Z4, Z10
+	VPSLLD       $0x10, Z11, Z4
+	VPSLLD       $0x10, Z7, Z5
+	VADDPS       Z5, Z4, Z4
+	VPSRLD       $0x10, Z4, Z5
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z5, Z5
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z6
+	VPADDD       Z6, Z5, Z5
+	VCMPPS       $0x07, Z4, Z4, K1
+	VPADDD       Z5, Z4, K1, Z4
+	VPSRLD       $0x10, Z4, Z4
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z11, Z5
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z7, Z6
+	VADDPS       Z6, Z5, Z5
+	VPSRLD       $0x10, Z5, Z6
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z7
+	VPANDD       Z7, Z6, Z6
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z7
+	VPADDD       Z7, Z6, Z6
+	VCMPPS       $0x07, Z5, Z5, K1
+	VPADDD       Z6, Z5, K1, Z5
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z5, Z5
+	VPORD        Z5, Z4, Z4
+	VMOVDQA64    Z4, Z11
+
+block_six:
+	VPSLLD       $0x10, Z0, Z4
+	VPSLLD       $0x10, Z8, Z5
+	VADDPS       Z5, Z4, Z4
+	VPSRLD       $0x10, Z4, Z5
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z5, Z5
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z6
+	VPADDD       Z6, Z5, Z5
+	VCMPPS       $0x07, Z4, Z4, K1
+	VPADDD       Z5, Z4, K1, Z4
+	VPSRLD       $0x10, Z4, Z4
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z0, Z0
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z8, Z5
+	VADDPS       Z5, Z0, Z0
+	VPSRLD       $0x10, Z0, Z5
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z5, Z5
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z6
+	VPADDD       Z6, Z5, Z5
+	VCMPPS       $0x07, Z0, Z0, K1
+	VPADDD       Z5, Z0, K1, Z0
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z0, Z0
+	VPORD        Z0, Z4, Z4
+	VMOVDQA64    Z4, Z0
+	VPSLLD       $0x10, Z1, Z4
+	VPSLLD       $0x10, Z9, Z5
+	VADDPS       Z5, Z4, Z4
+	VPSRLD       $0x10, Z4, Z5
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z5, Z5
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z6
+	VPADDD       Z6, Z5, Z5
+	VCMPPS       $0x07, Z4, Z4, K1
+	VPADDD       Z5, Z4, K1, Z4
+	VPSRLD       $0x10, Z4, Z4
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z1, Z1
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z9, Z5
+	VADDPS       Z5, Z1, Z1
+	VPSRLD       $0x10, Z1, Z5
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z5, Z5
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z6
+	VPADDD       Z6, Z5, Z5
+	VCMPPS       $0x07, Z1, Z1, K1
+	VPADDD       Z5, Z1, K1, Z1
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z1, Z1
+	VPORD        Z1, Z4, Z4
+	VMOVDQA64    Z4, Z1
+	VPSLLD       $0x10, Z2, Z4
+	VPSLLD       $0x10, Z10, Z5
+	VADDPS       Z5, Z4, Z4
+	VPSRLD       $0x10, Z4, Z5
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z5, Z5
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z6
+	VPADDD       Z6, Z5, Z5
+	VCMPPS       $0x07, Z4, Z4, K1
+	VPADDD       Z5, Z4, K1, Z4
+	VPSRLD       $0x10, Z4, Z4
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z2, Z2
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z10, Z5
+	VADDPS       Z5, Z2, Z2
+	VPSRLD       $0x10, Z2, Z5
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z5, Z5
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z6
+	VPADDD       Z6, Z5, Z5
+	VCMPPS       $0x07, Z2, Z2, K1
+	VPADDD       Z5, Z2, K1, Z2
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z2, Z2
+	VPORD        Z2, Z4, Z4
+	VMOVDQA64    Z4, Z2
+	VPSLLD       $0x10, Z3, Z4
+	VPSLLD       $0x10, Z11, Z5
+	VADDPS       Z5, Z4, Z4
+	VPSRLD       $0x10, Z4, Z5
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z5, Z5
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z6
+	VPADDD       Z6, Z5, Z5
+	VCMPPS       $0x07, Z4, Z4, K1
+	VPADDD       Z5, Z4, K1, Z4
+	VPSRLD       $0x10, Z4, Z4
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z3, Z3
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z11, Z5
+	VADDPS       Z5, Z3, Z3
+	VPSRLD       $0x10, Z3, Z5
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z5, Z5
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z6
+	VPADDD       Z6, Z5, Z5
+	VCMPPS       $0x07, Z3, Z3, K1
+	VPADDD       Z5, Z3, K1, Z3
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z3, Z3
+	VPORD        Z3, Z4, Z4
+	VMOVDQA64    Z4, Z3
+
+block_combined:
+	VPADDW       Z0, Z0, Z4
+	VPADDW       Z1, Z1, Z5
+	VPMAXUW      Z5, Z4, Z4
+	VPADDW       Z2, Z2, Z5
+	VPMAXUW      Z5, Z4, Z4
+	VPADDW       Z3, Z3, Z5
+	VPMAXUW      Z5, Z4, Z4
+	VPBROADCASTD c32_ff00ff00AVX512<>+0(SB), Z5
+	VPCMPUW      $0x06, Z5, Z4, K1
+	KORTESTQ     K1, K1
+	JZ           block_settled
+	VPADDW       Z0, Z0, Z4
+	VPBROADCASTD c32_ff00ff00AVX512<>+0(SB), Z5
+	VPCMPUW      $0x06, Z5, Z4, K1
+	VPMOVM2W     K1, Z4
+	VPORD        Z4, Z0, Z0
+	VPADDW       Z1, Z1, Z4
+	VPBROADCASTD c32_ff00ff00AVX512<>+0(SB), Z5
+	VPCMPUW      $0x06, Z5, Z4, K1
+	VPMOVM2W     K1, Z4
+	VPORD        Z4, Z1, Z1
+	VPADDW       Z2, Z2, Z4
+	VPBROADCASTD c32_ff00ff00AVX512<>+0(SB), Z5
+	VPCMPUW      $0x06, Z5, Z4, K1
+	VPMOVM2W     K1, Z4
+	VPORD        Z4, Z2, Z2
+	VPADDW       Z3, Z3, Z4
+	VPBROADCASTD c32_ff00ff00AVX512<>+0(SB), Z5
+	VPCMPUW      $0x06, Z5, Z4, K1
+	VPMOVM2W     K1, Z4
+	VPORD        Z4, Z3, Z3
+
+block_settled:
+	VMOVDQU64 Z0, (R11)(SI*1)
+	VMOVDQU64 Z1, 64(R11)(SI*1)
+	VMOVDQU64 Z2, 128(R11)(SI*1)
+	VMOVDQU64 Z3, 192(R11)(SI*1)
+	TESTQ     CX, CX
+	JZ        block_targets_done
+	MOVQ      AX, R8
+	MOVQ      CX, R12
+
+block_targets:
+	MOVQ      (R8), R13
+	VMOVDQU64 Z0, (R13)(SI*1)
+	VMOVDQU64 Z1, 64(R13)(SI*1)
+	VMOVDQU64 Z2, 128(R13)(SI*1)
+	VMOVDQU64 Z3, 192(R13)(SI*1)
+	ADDQ      $0x18, R8
+	DECQ      R12
+	JNZ       block_targets
+
+block_targets_done:
+	ADDQ $+256, SI
+	JMP  block
+
+past:
+	MOVQ         DI, R8
+	SUBQ         SI, R8
+	CMPQ         R8, $+256
+	JL           tail
+	VMOVDQU64    (R9)(SI*1), Z0
+	VMOVDQU64    64(R9)(SI*1), Z1
+	VMOVDQU64    128(R9)(SI*1), Z2
+	VMOVDQU64    192(R9)(SI*1), Z3
+	VMOVDQU64    (R10)(SI*1), Z4
+	VPSLLD       $0x10, Z0, Z5
+	VPSLLD       $0x10, Z4, Z6
+	VADDPS       Z6, Z5, Z5
+	VPSRLD       $0x10, Z5, Z6
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z7
+	VPANDD       Z7, Z6, Z6
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z7
+	VPADDD       Z7, Z6, Z6
+	VCMPPS       $0x07, Z5, Z5, K1
+	VPADDD       Z6, Z5, K1, Z5
+	VPSRLD       $0x10, Z5, Z5
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z0, Z0
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z4, Z4
+	VADDPS       Z4, Z0, Z0
+	VPSRLD       $0x10, Z0, Z4
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z4, Z4
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z6
+	VPADDD       Z6, Z4, Z4
+	VCMPPS       $0x07, Z0, Z0, K1
+	VPADDD       Z4, Z0, K1, Z0
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z4
+	VPANDD       Z4, Z0, Z0
+	VPORD        Z0, Z5, Z5
+	VMOVDQA64    Z5, Z0
+	VMOVDQU64    64(R10)(SI*1), Z4
+	VPSLLD       $0x10, Z1, Z5
+	VPSLLD       $0x10, Z4, Z6
+	VADDPS       Z6, Z5, Z5
+	VPSRLD       $0x10, Z5, Z6
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z7
+	VPANDD       Z7, Z6, Z6
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z7
+	VPADDD       Z7, Z6, Z6
+	VCMPPS       $0x07, Z5, Z5, K1
+	VPADDD       Z6, Z5, K1, Z5
+	VPSRLD       $0x10, Z5, Z5
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z1, Z1
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z4, Z4
+	VADDPS       Z4, Z1, Z1
+	VPSRLD       $0x10, Z1, Z4
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z4, Z4
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z6
+	VPADDD       Z6, Z4, Z4
+	VCMPPS       $0x07, Z1, Z1, K1
+	VPADDD       Z4, Z1, K1, Z1
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z4
+	VPANDD       Z4, Z1, Z1
+	VPORD        Z1, Z5, Z5
+	VMOVDQA64    Z5, Z1
+	VMOVDQU64    128(R10)(SI*1), Z4
+	VPSLLD       $0x10, Z2, Z5
+	VPSLLD       $0x10, Z4, Z6
+	VADDPS       Z6, Z5, Z5
+	VPSRLD       $0x10, Z5, Z6
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z7
+	VPANDD       Z7, Z6, Z6
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z7
+	VPADDD       Z7, Z6, Z6
+	VCMPPS       $0x07, Z5, Z5, K1
+	VPADDD       Z6, Z5, K1, Z5
+	VPSRLD       $0x10, Z5, Z5
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z2, Z2
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z4, Z4
+	VADDPS       Z4, Z2, Z2
+	VPSRLD       $0x10, Z2, Z4
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z4, Z4
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z6
+	VPADDD       Z6, Z4, Z4
+	VCMPPS       $0x07, Z2, Z2, K1
+	VPADDD       Z4, Z2, K1, Z2
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z4
+	VPANDD       Z4, Z2, Z2
+	VPORD        Z2, Z5, Z5
+	VMOVDQA64    Z5, Z2
+	VMOVDQU64    192(R10)(SI*1), Z4
+	VPSLLD       $0x10, Z3, Z5
+	VPSLLD       $0x10, Z4, Z6
+	VADDPS       Z6, Z5, Z5
+	VPSRLD       $0x10, Z5, Z6
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z7
+	VPANDD       Z7, Z6, Z6
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z7
+	VPADDD       Z7, Z6, Z6
+	VCMPPS       $0x07, Z5, Z5, K1
+	VPADDD       Z6, Z5, K1, Z5
+	VPSRLD       $0x10, Z5, Z5
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z3, Z3
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z4, Z4
+	VADDPS       Z4, Z3, Z3
+	VPSRLD       $0x10, Z3, Z4
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z4, Z4
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z6
+	VPADDD       Z6, Z4, Z4
+	VCMPPS       $0x07, Z3, Z3, K1
+	VPADDD       Z4, Z3, K1, Z3
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z4
+	VPANDD       Z4, Z3, Z3
+	VPORD        Z3, Z5, Z5
+	VMOVDQA64    Z5, Z3
+	CMPQ         BX, $0x02
+	JLE          past_combined
+	MOVQ         48(DX), R13
+	VMOVDQU64    (R13)(SI*1), Z4
+	VMOVDQU64    64(R13)(SI*1), Z5
+	VMOVDQU64    128(R13)(SI*1), Z6
+	VMOVDQU64    192(R13)(SI*1), Z7
+	CMPQ         BX, $0x03
+	JLE          past_single2
+	MOVQ         72(DX), R13
+	VMOVDQU64    (R13)(SI*1), Z8
+	VPSLLD       $0x10, Z4, Z9
+	VPSLLD       $0x10, Z8, Z10
+	VADDPS       Z10, Z9, Z9
+	VPSRLD       $0x10, Z9, Z10
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z11
+	VPANDD       Z11, Z10, Z10
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z11
+	VPADDD       Z11, Z10, Z10
+	VCMPPS       $0x07, Z9, Z9, K1
+	VPADDD       Z10, Z9, K1, Z9
+	VPSRLD       $0x10, Z9, Z9
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z10
+	VPANDD       Z10, Z4, Z4
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z10
+	VPANDD       Z10, Z8, Z8
+	VADDPS       Z8, Z4, Z4
+	VPSRLD       $0x10, Z4, Z8
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z10
+	VPANDD       Z10, Z8, Z8
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z10
+	VPADDD       Z10, Z8, Z8
+	VCMPPS       $0x07, Z4, Z4, K1
+	VPADDD       Z8, Z4, K1, Z4
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z8
+	VPANDD       Z8, Z4, Z4
+	VPORD        Z4, Z9, Z9
+	VMOVDQA64    Z9, Z4
+	VMOVDQU64    64(R13)(SI*1), Z8
+	VPSLLD       $0x10, Z5, Z9
+	VPSLLD       $0x10, Z8, Z10
+	VADDPS       Z10, Z9, Z9
+	VPSRLD       $0x10, Z9, Z10
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z11
+	VPANDD       Z11, Z10, Z10
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z11
+	VPADDD       Z11, Z10, Z10
+	VCMPPS       $0x07, Z9, Z9, K1
+	VPADDD       Z10, Z9, K1, Z9
+	VPSRLD       $0x10, Z9, Z9
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z10
+	VPANDD       Z10, Z5, Z5
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z10
+	VPANDD       Z10, Z8, Z8
+	VADDPS       Z8, Z5, Z5
+	VPSRLD       $0x10, Z5, Z8
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z10
+	VPANDD       Z10, Z8, Z8
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z10
+	VPADDD       Z10, Z8, Z8
+	VCMPPS       $0x07, Z5, Z5, K1
+	VPADDD       Z8, Z5, K1, Z5
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z8
+	VPANDD       Z8, Z5, Z5
+	VPORD        Z5, Z9, Z9
+	VMOVDQA64    Z9, Z5
+	VMOVDQU64    128(R13)(SI*1), Z8
+	VPSLLD       $0x10, Z6, Z9
+	VPSLLD       $0x10, Z8, Z10
+	VADDPS       Z10, Z9, Z9
+	VPSRLD       $0x10, Z9, Z10
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z11
+	VPANDD       Z11, Z10, Z10
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z11
+	VPADDD       Z11, Z10, Z10
+	VCMPPS       $0x07, Z9, Z9, K1
+	VPADDD       Z10, Z9, K1, Z9
+	VPSRLD       $0x10, Z9, Z9
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z10
+	VPANDD       Z10, Z6, Z6
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z10
+	VPANDD       Z10, Z8, Z8
+	VADDPS       Z8, Z6, Z6
+	VPSRLD       $0x10, Z6, Z8
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z10
+	VPANDD       Z10, Z8, Z8
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z10
+	VPADDD       Z10, Z8, Z8
+	VCMPPS       $0x07, Z6, Z6, K1
+	VPADDD       Z8, Z6, K1, Z6
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z8
+	VPANDD       Z8, Z6, Z6
+	VPORD        Z6, Z9, Z9
+	VMOVDQA64    Z9, Z6
+	VMOVDQU64    192(R13)(SI*1), Z8
+	VPSLLD       $0x10, Z7, Z9
+	VPSLLD       $0x10, Z8, Z10
+	VADDPS       Z10, Z9, Z9
+	VPSRLD       $0x10, Z9, Z10
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z11
+	VPANDD       Z11, Z10, Z10
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z11
+	VPADDD       Z11, Z10, Z10
+	VCMPPS       $0x07, Z9, Z9, K1
+	VPADDD       Z10, Z9, K1, Z9
+	VPSRLD       $0x10, Z9, Z9
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z10
+	VPANDD       Z10, Z7, Z7
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z10
+	VPANDD       Z10, Z8, Z8
+	VADDPS       Z8, Z7, Z7
+	VPSRLD       $0x10, Z7, Z8
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z10
+	VPANDD       Z10, Z8, Z8
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z10
+	VPADDD       Z10, Z8, Z8
+	VCMPPS       $0x07, Z7, Z7, K1
+	VPADDD       Z8, Z7, K1, Z7
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z8
+	VPANDD       Z8, Z7, Z7
+	VPORD        Z7, Z9, Z9
+	VMOVDQA64    Z9, Z7
+
+past_single2:
+	VPSLLD       $0x10, Z0, Z8
+	VPSLLD       $0x10, Z4, Z9
+	VADDPS       Z9, Z8, Z8
+	VPSRLD       $0x10, Z8, Z9
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z10
+	VPANDD       Z10, Z9, Z9
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z10
+	VPADDD       Z10, Z9, Z9
+	VCMPPS       $0x07, Z8, Z8, K1
+	VPADDD       Z9, Z8, K1, Z8
+	VPSRLD       $0x10, Z8, Z8
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z9
+	VPANDD       Z9, Z0, Z0
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z9
+	VPANDD       Z9, Z4, Z4
+	VADDPS       Z4, Z0, Z0
+	VPSRLD       $0x10, Z0, Z4
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z9
+	VPANDD       Z9, Z4, Z4
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z9
+	VPADDD       Z9, Z4, Z4
+	VCMPPS       $0x07, Z0, Z0, K1
+	VPADDD       Z4, Z0, K1, Z0
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z4
+	VPANDD       Z4, Z0, Z0
+	VPORD        Z0, Z8, Z8
+	VMOVDQA64    Z8, Z0
+	VPSLLD       $0x10, Z1, Z4
+	VPSLLD       $0x10, Z5, Z8
+	VADDPS       Z8, Z4, Z4
+	VPSRLD       $0x10, Z4, Z8
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z9
+	VPANDD       Z9, Z8, Z8
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z9
+	VPADDD       Z9, Z8, Z8
+	VCMPPS       $0x07, Z4, Z4, K1
+	VPADDD       Z8, Z4, K1, Z4
+	VPSRLD       $0x10, Z4, Z4
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z8
+	VPANDD       Z8, Z1, Z1
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z8
+	VPANDD       Z8, Z5, Z5
+	VADDPS       Z5, Z1, Z1
+	VPSRLD       $0x10, Z1, Z5
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z8
+	VPANDD       Z8, Z5, Z5
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z8
+	VPADDD       Z8, Z5, Z5
+	VCMPPS       $0x07, Z1, Z1, K1
+	VPADDD       Z5, Z1, K1, Z1
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z1, Z1
+	VPORD        Z1, Z4, Z4
+	VMOVDQA64    Z4, Z1
+	VPSLLD       $0x10, Z2, Z4
+	VPSLLD       $0x10, Z6, Z5
+	VADDPS       Z5, Z4, Z4
+	VPSRLD       $0x10, Z4, Z5
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z8
+	VPANDD       Z8, Z5, Z5
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z8
+	VPADDD       Z8, Z5, Z5
+	VCMPPS       $0x07, Z4, Z4, K1
+	VPADDD       Z5, Z4, K1, Z4
+	VPSRLD       $0x10, Z4, Z4
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z2, Z2
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z6, Z5
+	VADDPS       Z5, Z2, Z2
+	VPSRLD       $0x10, Z2, Z5
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z5, Z5
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z6
+	VPADDD       Z6, Z5, Z5
+	VCMPPS       $0x07, Z2, Z2, K1
+	VPADDD       Z5, Z2, K1, Z2
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z2, Z2
+	VPORD        Z2, Z4, Z4
+	VMOVDQA64    Z4, Z2
+	VPSLLD       $0x10, Z3, Z4
+	VPSLLD       $0x10, Z7, Z5
+	VADDPS       Z5, Z4, Z4
+	VPSRLD       $0x10, Z4, Z5
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z5, Z5
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z6
+	VPADDD       Z6, Z5, Z5
+	VCMPPS       $0x07, Z4, Z4, K1
+	VPADDD       Z5, Z4, K1, Z4
+	VPSRLD       $0x10, Z4, Z4
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z3, Z3
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z7, Z5
+	VADDPS       Z5, Z3, Z3
+	VPSRLD       $0x10, Z3, Z5
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z5, Z5
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z6
+	VPADDD       Z6, Z5, Z5
+	VCMPPS       $0x07, Z3, Z3, K1
+	VPADDD       Z5, Z3, K1, Z3
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z3, Z3
+	VPORD        Z3, Z4, Z4
+	VMOVDQA64    Z4, Z3
+	CMPQ         BX, $0x04
+	JLE          past_combined
+	MOVQ         96(DX), R13
+	VMOVDQU64    (R13)(SI*1), Z8
+	VMOVDQU64    64(R13)(SI*1), Z9
+	VMOVDQU64    128(R13)(SI*1), Z10
+	VMOVDQU64    192(R13)(SI*1), Z11
+	CMPQ         BX, $0x05
+	JLE          past_single4
+	MOVQ         120(DX), R13
+	VMOVDQU64    (R13)(SI*1), Z4
+	VPSLLD       $0x10, Z8, Z5
+	VPSLLD       $0x10, Z4, Z6
+	VADDPS       Z6, Z5, Z5
+	VPSRLD       $0x10, Z5, Z6
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z7
+	VPANDD       Z7, Z6, Z6
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z7
+	VPADDD       Z7, Z6, Z6
+	VCMPPS       $0x07, Z5, Z5, K1
+	VPADDD       Z6, Z5, K1, Z5
+	VPSRLD       $0x10, Z5, Z5
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z8, Z6
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z7
+	VPANDD       Z7, Z4, Z4
+	VADDPS       Z4, Z6, Z6
+	VPSRLD       $0x10, Z6, Z4
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z7
+	VPANDD       Z7, Z4, Z4
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z7
+	VPADDD       Z7, Z4, Z4
+	VCMPPS       $0x07, Z6, Z6, K1
+	VPADDD       Z4, Z6, K1, Z6
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z4
+	VPANDD       Z4, Z6, Z6
+	VPORD        Z6, Z5, Z5
+	VMOVDQA64    Z5, Z8
+	VMOVDQU64    64(R13)(SI*1), Z4
+	VPSLLD       $0x10, Z9, Z5
+	VPSLLD       $0x10, Z4, Z6
+	VADDPS       Z6, Z5, Z5
+	VPSRLD       $0x10, Z5, Z6
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z7
+	VPANDD       Z7, Z6, Z6
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z7
+	VPADDD       Z7, Z6, Z6
+	VCMPPS       $0x07, Z5, Z5, K1
+	VPADDD       Z6, Z5, K1, Z5
+	VPSRLD       $0x10, Z5, Z5
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z9, Z6
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z7
+	VPANDD       Z7, Z4, Z4
+	VADDPS       Z4, Z6, Z6
+	VPSRLD       $0x10, Z6, Z4
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z7
+	VPANDD       Z7, Z4, Z4
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z7
+	VPADDD       Z7, Z4, Z4
+	VCMPPS       $0x07, Z6, Z6, K1
+	VPADDD       Z4, Z6, K1, Z6
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z4
+	VPANDD       Z4, Z6, Z6
+	VPORD        Z6, Z5, Z5
+	VMOVDQA64    Z5, Z9
+	VMOVDQU64    128(R13)(SI*1), Z4
+	VPSLLD       $0x10, Z10, Z5
+	VPSLLD       $0x10, Z4, Z6
+	VADDPS       Z6, Z5, Z5
+	VPSRLD       $0x10, Z5, Z6
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z7
+	VPANDD       Z7, Z6, Z6
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z7
+	VPADDD       Z7, Z6, Z6
+	VCMPPS       $0x07, Z5, Z5, K1
+	VPADDD       Z6, Z5, K1, Z5
+	VPSRLD       $0x10, Z5, Z5
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z10, Z6
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z7
+	VPANDD       Z7, Z4, Z4
+	VADDPS       Z4, Z6, Z6
+	VPSRLD       $0x10, Z6, Z4
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z7
+	VPANDD       Z7, Z4, Z4
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z7
+	VPADDD       Z7, Z4, Z4
+	VCMPPS       $0x07, Z6, Z6, K1
+	VPADDD       Z4, Z6, K1, Z6
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z4
+	VPANDD       Z4, Z6, Z6
+	VPORD        Z6, Z5, Z5
+	VMOVDQA64    Z5, Z10
+	VMOVDQU64    192(R13)(SI*1), Z4
+	VPSLLD       $0x10, Z11, Z5
+	VPSLLD       $0x10, Z4, Z6
+	VADDPS       Z6, Z5, Z5
+	VPSRLD       $0x10, Z5, Z6
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z7
+	VPANDD       Z7, Z6, Z6
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z7
+	VPADDD       Z7, Z6, Z6
+	VCMPPS       $0x07, Z5, Z5, K1
+	VPADDD       Z6, Z5, K1, Z5
+	VPSRLD       $0x10, Z5, Z5
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z11, Z6
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z7
+	VPANDD       Z7, Z4, Z4
+	VADDPS       Z4, Z6, Z6
+	VPSRLD       $0x10, Z6, Z4
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z7
+	VPANDD       Z7, Z4, Z4
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z7
+	VPADDD       Z7, Z4, Z4
+	VCMPPS       $0x07, Z6, Z6, K1
+	VPADDD       Z4, Z6, K1, Z6
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z4
+	VPANDD       Z4, Z6, Z6
+	VPORD        Z6, Z5, Z5
+	VMOVDQA64    Z5, Z11
+
+past_single4:
+	CMPQ         BX, $0x06
+	JLE          past_six
+	MOVQ         144(DX), R13
+	VMOVDQU64    (R13)(SI*1), Z4
+	VMOVDQU64    64(R13)(SI*1), Z5
+	VMOVDQU64    128(R13)(SI*1), Z6
+	VMOVDQU64    192(R13)(SI*1), Z7
+	CMPQ         BX, $0x07
+	JLE          past_single6
+	MOVQ         168(DX), R13
+	VMOVDQU64    (R13)(SI*1), Z12
+	VPSLLD       $0x10, Z4, Z13
+	VPSLLD       $0x10, Z12, Z14
+	VADDPS       Z14, Z13, Z13
+	VPSRLD       $0x10, Z13, Z14
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z15
+	VPANDD       Z15, Z14, Z14
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z15
+	VPADDD       Z15, Z14, Z14
+	VCMPPS       $0x07, Z13, Z13, K1
+	VPADDD       Z14, Z13, K1, Z13
+	VPSRLD       $0x10, Z13, Z13
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z14
+	VPANDD       Z14, Z4, Z4
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z14
+	VPANDD       Z14, Z12, Z12
+	VADDPS       Z12, Z4, Z4
+	VPSRLD       $0x10, Z4, Z12
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z14
+	VPANDD       Z14, Z12, Z12
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z14
+	VPADDD       Z14, Z12, Z12
+	VCMPPS       $0x07, Z4, Z4, K1
+	VPADDD       Z12, Z4, K1, Z4
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z12
+	VPANDD       Z12, Z4, Z4
+	VPORD        Z4, Z13, Z13
+	VMOVDQA64    Z13, Z4
+	VMOVDQU64    64(R13)(SI*1), Z12
+	VPSLLD       $0x10, Z5, Z13
+	VPSLLD       $0x10, Z12, Z14
+	VADDPS       Z14, Z13, Z13
+	VPSRLD       $0x10, Z13, Z14
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z15
+	VPANDD       Z15, Z14, Z14
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z15
+	VPADDD       Z15, Z14, Z14
+	VCMPPS       $0x07, Z13, Z13, K1
+	VPADDD       Z14, Z13, K1, Z13
+	VPSRLD       $0x10, Z13, Z13
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z14
+	VPANDD       Z14, Z5, Z5
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z14
+	VPANDD       Z14, Z12, Z12
+	VADDPS       Z12, Z5, Z5
+	VPSRLD       $0x10, Z5, Z12
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z14
+	VPANDD       Z14, Z12, Z12
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z14
+	VPADDD       Z14, Z12, Z12
+	VCMPPS       $0x07, Z5, Z5, K1
+	VPADDD       Z12, Z5, K1, Z5
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z12
+	VPANDD       Z12, Z5, Z5
+	VPORD        Z5, Z13, Z13
+	VMOVDQA64    Z13, Z5
+	VMOVDQU64    128(R13)(SI*1), Z12
+	VPSLLD       $0x10, Z6, Z13
+	VPSLLD       $0x10, Z12, Z14
+	VADDPS       Z14, Z13, Z13
+	VPSRLD       $0x10, Z13, Z14
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z15
+	VPANDD       Z15, Z14, Z14
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z15
+	VPADDD       Z15, Z14, Z14
+	VCMPPS       $0x07, Z13, Z13, K1
+	VPADDD       Z14, Z13, K1, Z13
+	VPSRLD       $0x10, Z13, Z13
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z14
+	VPANDD       Z14, Z6, Z6
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z14
+	VPANDD       Z14, Z12, Z12
+	VADDPS       Z12, Z6, Z6
+	VPSRLD       $0x10, Z6, Z12
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z14
+	VPANDD       Z14, Z12, Z12
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z14
+	VPADDD       Z14, Z12, Z12
+	VCMPPS       $0x07, Z6, Z6, K1
+	VPADDD       Z12, Z6, K1, Z6
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z12
+	VPANDD       Z12, Z6, Z6
+	VPORD        Z6, Z13, Z13
+	VMOVDQA64    Z13, Z6
+	VMOVDQU64    192(R13)(SI*1), Z12
+	VPSLLD       $0x10, Z7, Z13
+	VPSLLD       $0x10, Z12, Z14
+	VADDPS       Z14, Z13, Z13
+	VPSRLD       $0x10, Z13, Z14
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z15
+	VPANDD       Z15, Z14, Z14
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z15
+	VPADDD       Z15, Z14, Z14
+	VCMPPS       $0x07, Z13, Z13, K1
+	VPADDD       Z14, Z13, K1, Z13
+	VPSRLD       $0x10, Z13, Z13
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z14
+	VPANDD       Z14, Z7, Z7
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z14
+	VPANDD       Z14, Z12, Z12
+	VADDPS       Z12, Z7, Z7
+	VPSRLD       $0x10, Z7, Z12
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z14
+	VPANDD       Z14, Z12, Z12
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z14
+	VPADDD       Z14, Z12, Z12
+	VCMPPS       $0x07, Z7, Z7, K1
+	VPADDD       Z12, Z7, K1, Z7
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z12
+	VPANDD       Z12, Z7, Z7
+	VPORD        Z7, Z13, Z13
+	VMOVDQA64    Z13, Z7
+
+past_single6:
+	VPSLLD       $0x10, Z8, Z12
+	VPSLLD       $0x10, Z4, Z13
+	VADDPS       Z13, Z12, Z12
+	VPSRLD       $0x10, Z12, Z13
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z14
+	VPANDD       Z14, Z13, Z13
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z14
+	VPADDD       Z14, Z13, Z13
+	VCMPPS       $0x07, Z12, Z12, K1
+	VPADDD       Z13, Z12, K1, Z12
+	VPSRLD       $0x10, Z12, Z12
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z13
+	VPANDD       Z13, Z8, Z8
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z13
+	VPANDD       Z13, Z4, Z4
+	VADDPS       Z4, Z8, Z8
+	VPSRLD       $0x10, Z8, Z4
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z13
+	VPANDD       Z13, Z4, Z4
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z13
+	VPADDD       Z13, Z4, Z4
+	VCMPPS       $0x07, Z8, Z8, K1
+	VPADDD       Z4, Z8, K1, Z8
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z4
+	VPANDD       Z4, Z8, Z8
+	VPORD        Z8, Z12, Z12
+	VMOVDQA64    Z12, Z8
+	VPSLLD       $0x10, Z9, Z4
+	VPSLLD       $0x10, Z5, Z12
+	VADDPS       Z12, Z4, Z4
+	VPSRLD       $0x10, Z4, Z12
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z13
+	VPANDD       Z13, Z12, Z12
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z13
+	VPADDD       Z13, Z12, Z12
+	VCMPPS       $0x07, Z4, Z4, K1
+	VPADDD       Z12, Z4, K1, Z4
+	VPSRLD       $0x10, Z4, Z4
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z12
+	VPANDD       Z12, Z9, Z9
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z12
+	VPANDD       Z12, Z5, Z5
+	VADDPS       Z5, Z9, Z9
+	VPSRLD       $0x10, Z9, Z5
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z12
+	VPANDD       Z12, Z5, Z5
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z12
+	VPADDD       Z12, Z5, Z5
+	VCMPPS       $0x07, Z9, Z9, K1
+	VPADDD       Z5, Z9, K1, Z9
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z9, Z9
+	VPORD        Z9, Z4, Z4
+	VMOVDQA64    Z4, Z9
+	VPSLLD       $0x10, Z10, Z4
+	VPSLLD       $0x10, Z6, Z5
+	VADDPS       Z5, Z4, Z4
+	VPSRLD       $0x10, Z4, Z5
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z12
+	VPANDD       Z12, Z5, Z5
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z12
+	VPADDD       Z12, Z5, Z5
+	VCMPPS       $0x07, Z4, Z4, K1
+	VPADDD       Z5, Z4, K1, Z4
+	VPSRLD       $0x10, Z4, Z4
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z10, Z5
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z10
+	VPANDD       Z10, Z6, Z6
+	VADDPS       Z6, Z5, Z5
+	VPSRLD       $0x10, Z5, Z6
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z10
+	VPANDD       Z10, Z6, Z6
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z10
+	VPADDD       Z10, Z6, Z6
+	VCMPPS       $0x07, Z5, Z5, K1
+	VPADDD       Z6, Z5, K1, Z5
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z5, Z5
+	VPORD        Z5, Z4, Z4
+	VMOVDQA64    Z4, Z10
+	VPSLLD       $0x10, Z11, Z4
+	VPSLLD       $0x10, Z7, Z5
+	VADDPS       Z5, Z4, Z4
+	VPSRLD       $0x10, Z4, Z5
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z5, Z5
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z6
+	VPADDD       Z6, Z5, Z5
+	VCMPPS       $0x07, Z4, Z4, K1
+	VPADDD       Z5, Z4, K1, Z4
+	VPSRLD       $0x10, Z4, Z4
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z11, Z5
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z7, Z6
+	VADDPS       Z6, Z5, Z5
+	VPSRLD       $0x10, Z5, Z6
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z7
+	VPANDD       Z7, Z6, Z6
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z7
+	VPADDD       Z7, Z6, Z6
+	VCMPPS       $0x07, Z5, Z5, K1
+	VPADDD       Z6, Z5, K1, Z5
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z5, Z5
+	VPORD        Z5, Z4, Z4
+	VMOVDQA64    Z4, Z11
+
+past_six:
+	VPSLLD       $0x10, Z0, Z4
+	VPSLLD       $0x10, Z8, Z5
+	VADDPS       Z5, Z4, Z4
+	VPSRLD       $0x10, Z4, Z5
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z5, Z5
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z6
+	VPADDD       Z6, Z5, Z5
+	VCMPPS       $0x07, Z4, Z4, K1
+	VPADDD       Z5, Z4, K1, Z4
+	VPSRLD       $0x10, Z4, Z4
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z0, Z0
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z8, Z5
+	VADDPS       Z5, Z0, Z0
+	VPSRLD       $0x10, Z0, Z5
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z5, Z5
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z6
+	VPADDD       Z6, Z5, Z5
+	VCMPPS       $0x07, Z0, Z0, K1
+	VPADDD       Z5, Z0, K1, Z0
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z0, Z0
+	VPORD        Z0, Z4, Z4
+	VMOVDQA64    Z4, Z0
+	VPSLLD       $0x10, Z1, Z4
+	VPSLLD       $0x10, Z9, Z5
+	VADDPS       Z5, Z4, Z4
+	VPSRLD       $0x10, Z4, Z5
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z5, Z5
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z6
+	VPADDD       Z6, Z5, Z5
+	VCMPPS       $0x07, Z4, Z4, K1
+	VPADDD       Z5, Z4, K1, Z4
+	VPSRLD       $0x10, Z4, Z4
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z1, Z1
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z9, Z5
+	VADDPS       Z5, Z1, Z1
+	VPSRLD       $0x10, Z1, Z5
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z5, Z5
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z6
+	VPADDD       Z6, Z5, Z5
+	VCMPPS       $0x07, Z1, Z1, K1
+	VPADDD       Z5, Z1, K1, Z1
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z1, Z1
+	VPORD        Z1, Z4, Z4
+	VMOVDQA64    Z4, Z1
+	VPSLLD       $0x10, Z2, Z4
+	VPSLLD       $0x10, Z10, Z5
+	VADDPS       Z5, Z4, Z4
+	VPSRLD       $0x10, Z4, Z5
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z5, Z5
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z6
+	VPADDD       Z6, Z5, Z5
+	VCMPPS       $0x07, Z4, Z4, K1
+	VPADDD       Z5, Z4, K1, Z4
+	VPSRLD       $0x10, Z4, Z4
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z2, Z2
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z10, Z5
+	VADDPS       Z5, Z2, Z2
+	VPSRLD       $0x10, Z2, Z5
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z5, Z5
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z6
+	VPADDD       Z6, Z5, Z5
+	VCMPPS       $0x07, Z2, Z2, K1
+	VPADDD       Z5, Z2, K1, Z2
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z2, Z2
+	VPORD        Z2, Z4, Z4
+	VMOVDQA64    Z4, Z2
+	VPSLLD       $0x10, Z3, Z4
+	VPSLLD       $0x10, Z11, Z5
+	VADDPS       Z5, Z4, Z4
+	VPSRLD       $0x10, Z4, Z5
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z5, Z5
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z6
+	VPADDD       Z6, Z5, Z5
+	VCMPPS       $0x07, Z4, Z4, K1
+	VPADDD       Z5, Z4, K1, Z4
+	VPSRLD       $0x10, Z4, Z4
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z3, Z3
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z11, Z5
+	VADDPS       Z5, Z3, Z3
+	VPSRLD       $0x10, Z3, Z5
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z5, Z5
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z6
+	VPADDD       Z6, Z5, Z5
+	VCMPPS       $0x07, Z3, Z3, K1
+	VPADDD       Z5, Z3, K1, Z3
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z3, Z3
+	VPORD        Z3, Z4, Z4
+	VMOVDQA64    Z4, Z3
+
+past_combined:
+	VPADDW       Z0, Z0, Z4
+	VPADDW       Z1, Z1, Z5
+	VPMAXUW      Z5, Z4, Z4
+	VPADDW       Z2, Z2, Z5
+	VPMAXUW      Z5, Z4, Z4
+	VPADDW       Z3, Z3, Z5
+	VPMAXUW      Z5, Z4, Z4
+	VPBROADCASTD c32_ff00ff00AVX512<>+0(SB), Z5
+	VPCMPUW      $0x06, Z5, Z4, K1
+	KORTESTQ     K1, K1
+	JZ           past_settled
+	VPADDW       Z0, Z0, Z4
+	VPBROADCASTD c32_ff00ff00AVX512<>+0(SB), Z5
+	VPCMPUW      $0x06, Z5, Z4, K1
+	VPMOVM2W     K1, Z4
+	VPORD        Z4, Z0, Z0
+	VPADDW       Z1, Z1, Z4
+	VPBROADCASTD c32_ff00ff00AVX512<>+0(SB), Z5
+	VPCMPUW      $0x06, Z5, Z4, K1
+	VPMOVM2W     K1, Z4
+	VPORD        Z4, Z1, Z1
+	VPADDW       Z2, Z2, Z4
+	VPBROADCASTD c32_ff00ff00AVX512<>+0(SB), Z5
+	VPCMPUW      $0x06, Z5, Z4, K1
+	VPMOVM2W     K1, Z4
+	VPORD        Z4, Z2, Z2
+	VPADDW       Z3, Z3, Z4
+	VPBROADCASTD c32_ff00ff00AVX512<>+0(SB), Z5
+	VPCMPUW      $0x06, Z5, Z4, K1
+	VPMOVM2W     K1, Z4
+	VPORD        Z4, Z3, Z3
+
+past_settled:
+	VMOVNTDQ Z0, (R11)(SI*1)
+	VMOVNTDQ Z1, 64(R11)(SI*1)
+	VMOVNTDQ Z2, 128(R11)(SI*1)
+	VMOVNTDQ Z3, 192(R11)(SI*1)
+	TESTQ    CX, CX
+	JZ       past_targets_done
+	MOVQ     AX, R8
+	MOVQ     CX, R12
+
+past_targets:
+	MOVQ     (R8), R13
+	VMOVNTDQ Z0, (R13)(SI*1)
+	VMOVNTDQ Z1, 64(R13)(SI*1)
+	VMOVNTDQ Z2, 128(R13)(SI*1)
+	VMOVNTDQ Z3, 192(R13)(SI*1)
+	ADDQ     $0x18, R8
+	DECQ     R12
+	JNZ      past_targets
+
+past_targets_done:
+	ADDQ $+256, SI
+	JMP  past
+
+tail:
+	MOVQ         DI, R8
+	SUBQ         SI, R8
+	JLE          done
+	MOVQ         $-1, R12
+	BZHIQ        R8, R12, R12
+	KMOVQ        R12, K1
+	VMOVDQU8.Z   (R9)(SI*1), K1, Z0
+	VMOVDQU8.Z   (R10)(SI*1), K1, Z1
+	VPSLLD       $0x10, Z0, Z2
+	VPSLLD       $0x10, Z1, Z3
+	VADDPS       Z3, Z2, Z2
+	VPSRLD       $0x10, Z2, Z3
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z4
+	VPANDD       Z4, Z3, Z3
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z4
+	VPADDD       Z4, Z3, Z3
+	VCMPPS       $0x07, Z2, Z2, K2
+	VPADDD       Z3, Z2, K2, Z2
+	VPSRLD       $0x10, Z2, Z2
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z0, Z0
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z1, Z1
+	VADDPS       Z1, Z0, Z0
+	VPSRLD       $0x10, Z0, Z1
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z1, Z1
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z3
+	VPADDD       Z3, Z1, Z1
+	VCMPPS       $0x07, Z0, Z0, K2
+	VPADDD       Z1, Z0, K2, Z0
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z1
+	VPANDD       Z1, Z0, Z0
+	VPORD        Z0, Z2, Z2
+	VMOVDQA64    Z2, Z0
+	CMPQ         BX, $0x02
+	JLE          tail_combined
+	MOVQ         48(DX), R13
+	VMOVDQU8.Z   (R13)(SI*1), K1, Z2
+	CMPQ         BX, $0x03
+	JLE          tail_single2
+	MOVQ         72(DX), R13
+	VMOVDQU8.Z   (R13)(SI*1), K1, Z1
+	VPSLLD       $0x10, Z2, Z3
+	VPSLLD       $0x10, Z1, Z4
+	VADDPS       Z4, Z3, Z3
+	VPSRLD       $0x10, Z3, Z4
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z4, Z4
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z5
+	VPADDD       Z5, Z4, Z4
+	VCMPPS       $0x07, Z3, Z3, K2
+	VPADDD       Z4, Z3, K2, Z3
+	VPSRLD       $0x10, Z3, Z3
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z4
+	VPANDD       Z4, Z2, Z2
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z4
+	VPANDD       Z4, Z1, Z1
+	VADDPS       Z1, Z2, Z2
+	VPSRLD       $0x10, Z2, Z1
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z4
+	VPANDD       Z4, Z1, Z1
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z4
+	VPADDD       Z4, Z1, Z1
+	VCMPPS       $0x07, Z2, Z2, K2
+	VPADDD       Z1, Z2, K2, Z2
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z1
+	VPANDD       Z1, Z2, Z2
+	VPORD        Z2, Z3, Z3
+	VMOVDQA64    Z3, Z2
+
+tail_single2:
+	VPSLLD       $0x10, Z0, Z1
+	VPSLLD       $0x10, Z2, Z3
+	VADDPS       Z3, Z1, Z1
+	VPSRLD       $0x10, Z1, Z3
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z4
+	VPANDD       Z4, Z3, Z3
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z4
+	VPADDD       Z4, Z3, Z3
+	VCMPPS       $0x07, Z1, Z1, K2
+	VPADDD       Z3, Z1, K2, Z1
+	VPSRLD       $0x10, Z1, Z1
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z0, Z0
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z2, Z2
+	VADDPS       Z2, Z0, Z0
+	VPSRLD       $0x10, Z0, Z2
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z2, Z2
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z3
+	VPADDD       Z3, Z2, Z2
+	VCMPPS       $0x07, Z0, Z0, K2
+	VPADDD       Z2, Z0, K2, Z0
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z2
+	VPANDD       Z2, Z0, Z0
+	VPORD        Z0, Z1, Z1
+	VMOVDQA64    Z1, Z0
+	CMPQ         BX, $0x04
+	JLE          tail_combined
+	MOVQ         96(DX), R13
+	VMOVDQU8.Z   (R13)(SI*1), K1, Z3
+	CMPQ         BX, $0x05
+	JLE          tail_single4
+	MOVQ         120(DX), R13
+	VMOVDQU8.Z   (R13)(SI*1), K1, Z1
+	VPSLLD       $0x10, Z3, Z2
+	VPSLLD       $0x10, Z1, Z4
+	VADDPS       Z4, Z2, Z2
+	VPSRLD       $0x10, Z2, Z4
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z4, Z4
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z5
+	VPADDD       Z5, Z4, Z4
+	VCMPPS       $0x07, Z2, Z2, K2
+	VPADDD       Z4, Z2, K2, Z2
+	VPSRLD       $0x10, Z2, Z2
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z4
+	VPANDD       Z4, Z3, Z3
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z4
+	VPANDD       Z4, Z1, Z1
+	VADDPS       Z1, Z3, Z3
+	VPSRLD       $0x10, Z3, Z1
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z4
+	VPANDD       Z4, Z1, Z1
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z4
+	VPADDD       Z4, Z1, Z1
+	VCMPPS       $0x07, Z3, Z3, K2
+	VPADDD       Z1, Z3, K2, Z3
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z1
+	VPANDD       Z1, Z3, Z3
+	VPORD        Z3, Z2, Z2
+	VMOVDQA64    Z2, Z3
+
+tail_single4:
+	CMPQ         BX, $0x06
+	JLE          tail_six
+	MOVQ         144(DX), R13
+	VMOVDQU8.Z   (R13)(SI*1), K1, Z2
+	CMPQ         BX, $0x07
+	JLE          tail_single6
+	MOVQ         168(DX), R13
+	VMOVDQU8.Z   (R13)(SI*1), K1, Z1
+	VPSLLD       $0x10, Z2, Z4
+	VPSLLD       $0x10, Z1, Z5
+	VADDPS       Z5, Z4, Z4
+	VPSRLD       $0x10, Z4, Z5
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z5, Z5
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z6
+	VPADDD       Z6, Z5, Z5
+	VCMPPS       $0x07, Z4, Z4, K2
+	VPADDD       Z5, Z4, K2, Z4
+	VPSRLD       $0x10, Z4, Z4
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z2, Z2
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z1, Z1
+	VADDPS       Z1, Z2, Z2
+	VPSRLD       $0x10, Z2, Z1
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z1, Z1
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z5
+	VPADDD       Z5, Z1, Z1
+	VCMPPS       $0x07, Z2, Z2, K2
+	VPADDD       Z1, Z2, K2, Z2
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z1
+	VPANDD       Z1, Z2, Z2
+	VPORD        Z2, Z4, Z4
+	VMOVDQA64    Z4, Z2
+
+tail_single6:
+	VPSLLD       $0x10, Z3, Z1
+	VPSLLD       $0x10, Z2, Z4
+	VADDPS       Z4, Z1, Z1
+	VPSRLD       $0x10, Z1, Z4
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z4, Z4
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z5
+	VPADDD       Z5, Z4, Z4
+	VCMPPS       $0x07, Z1, Z1, K2
+	VPADDD       Z4, Z1, K2, Z1
+	VPSRLD       $0x10, Z1, Z1
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z4
+	VPANDD       Z4, Z3, Z3
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z4
+	VPANDD       Z4, Z2, Z2
+	VADDPS       Z2, Z3, Z3
+	VPSRLD       $0x10, Z3, Z2
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z4
+	VPANDD       Z4, Z2, Z2
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z4
+	VPADDD       Z4, Z2, Z2
+	VCMPPS       $0x07, Z3, Z3, K2
+	VPADDD       Z2, Z3, K2, Z3
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z2
+	VPANDD       Z2, Z3, Z3
+	VPORD        Z3, Z1, Z1
+	VMOVDQA64    Z1, Z3
+
+tail_six:
+	VPSLLD       $0x10, Z0, Z1
+	VPSLLD       $0x10, Z3, Z2
+	VADDPS       Z2, Z1, Z1
+	VPSRLD       $0x10, Z1, Z2
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z4
+	VPANDD       Z4, Z2, Z2
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z4
+	VPADDD       Z4, Z2, Z2
+	VCMPPS       $0x07, Z1, Z1, K2
+	VPADDD       Z2, Z1, K2, Z1
+	VPSRLD       $0x10, Z1, Z1
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z2
+	VPANDD       Z2, Z0, Z0
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z2
+	VPANDD       Z2, Z3, Z2
+	VADDPS       Z2, Z0, Z0
+	VPSRLD       $0x10, Z0, Z2
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z2, Z2
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z3
+	VPADDD       Z3, Z2, Z2
+	VCMPPS       $0x07, Z0, Z0, K2
+	VPADDD       Z2, Z0, K2, Z0
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z2
+	VPANDD       Z2, Z0, Z0
+	VPORD        Z0, Z1, Z1
+	VMOVDQA64    Z1, Z0
+
+tail_combined:
+	VPADDW       Z0, Z0, Z1
+	VPBROADCASTD c32_ff00ff00AVX512<>+0(SB), Z2
+	VPCMPUW      $0x06, Z2, Z1, K2
+	KORTESTQ     K2, K2
+	JZ           tail_settled
+	VPADDW       Z0, Z0, Z1
+	VPBROADCASTD c32_ff00ff00AVX512<>+0(SB), Z2
+	VPCMPUW      $0x06, Z2, Z1, K2
+	VPMOVM2W     K2, Z1
+	VPORD        Z1, Z0, Z0
+
+tail_settled:
+	VMOVDQU8 Z0, K1, (R11)(SI*1)
+	TESTQ    CX, CX
+	JZ       tail_targets_done
+	MOVQ     AX, R8
+	MOVQ     CX, R12
+
+tail_targets:
+	MOVQ     (R8), R13
+	VMOVDQU8 Z0, K1, (R13)(SI*1)
+	ADDQ     $0x18, R8
+	DECQ     R12
+	JNZ      tail_targets
+
+tail_targets_done:
+	ADDQ $+64, SI
+	JMP  tail
+
+done:
+	MOVB  nt+48(FP), R8
+	TESTB R8, R8
+	JZ    return
+	SFENCE
+
+return:
+	VZEROUPPER
+	RET
+
+// func treeBFloat16LoggedAVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int)
+// Requires: AVX, AVX512BW, AVX512F, BMI2, CMOV
+TEXT ·treeBFloat16LoggedAVX512(SB), NOSPLIT, $0-64
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ log+48(FP), R8
+	MOVQ (DX), R10
+	MOVQ (AX), R12
+	MOVQ 24(DX), R11
+	ADDQ $0x18, AX
+	DECQ CX
+
+block:
+	MOVQ         DI, R9
+	SUBQ         SI, R9
+	CMPQ         R9, $+256
+	JL           tail
+	VMOVDQU64    (R10)(SI*1), Z0
+	VMOVDQU64    64(R10)(SI*1), Z1
+	VMOVDQU64    128(R10)(SI*1), Z2
+	VMOVDQU64    192(R10)(SI*1), Z3
+	VMOVDQU64    (R11)(SI*1), Z4
+	VPSLLD       $0x10, Z0, Z5
+	VPSLLD       $0x10, Z4, Z6
+	VADDPS       Z6, Z5, Z5
+	VPSRLD       $0x10, Z5, Z6
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z7
+	VPANDD       Z7, Z6, Z6
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z7
+	VPADDD       Z7, Z6, Z6
+	VCMPPS       $0x07, Z5, Z5, K1
+	VPADDD       Z6, Z5, K1, Z5
+	VPSRLD       $0x10, Z5, Z5
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z0, Z0
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z4, Z4
+	VADDPS       Z4, Z0, Z0
+	VPSRLD       $0x10, Z0, Z4
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z4, Z4
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z6
+	VPADDD       Z6, Z4, Z4
+	VCMPPS       $0x07, Z0, Z0, K1
+	VPADDD       Z4, Z0, K1, Z0
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z4
+	VPANDD       Z4, Z0, Z0
+	VPORD        Z0, Z5, Z5
+	VMOVDQA64    Z5, Z0
+	VMOVDQU64    64(R11)(SI*1), Z4
+	VPSLLD       $0x10, Z1, Z5
+	VPSLLD       $0x10, Z4, Z6
+	VADDPS       Z6, Z5, Z5
+	VPSRLD       $0x10, Z5, Z6
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z7
+	VPANDD       Z7, Z6, Z6
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z7
+	VPADDD       Z7, Z6, Z6
+	VCMPPS       $0x07, Z5, Z5, K1
+	VPADDD       Z6, Z5, K1, Z5
+	VPSRLD       $0x10, Z5, Z5
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z1, Z1
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z4, Z4
+	VADDPS       Z4, Z1, Z1
+	VPSRLD       $0x10, Z1, Z4
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z4, Z4
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z6
+	VPADDD       Z6, Z4, Z4
+	VCMPPS       $0x07, Z1, Z1, K1
+	VPADDD       Z4, Z1, K1, Z1
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z4
+	VPANDD       Z4, Z1, Z1
+	VPORD        Z1, Z5, Z5
+	VMOVDQA64    Z5, Z1
+	VMOVDQU64    128(R11)(SI*1), Z4
+	VPSLLD       $0x10, Z2, Z5
+	VPSLLD       $0x10, Z4, Z6
+	VADDPS       Z6, Z5, Z5
+	VPSRLD       $0x10, Z5, Z6
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z7
+	VPANDD       Z7, Z6, Z6
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z7
+	VPADDD       Z7, Z6, Z6
+	VCMPPS       $0x07, Z5, Z5, K1
+	VPADDD       Z6, Z5, K1, Z5
+	VPSRLD       $0x10, Z5, Z5
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z2, Z2
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z4, Z4
+	VADDPS       Z4, Z2, Z2
+	VPSRLD       $0x10, Z2, Z4
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z4, Z4
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z6
+	VPADDD       Z6, Z4, Z4
+	VCMPPS       $0x07, Z2, Z2, K1
+	VPADDD       Z4, Z2, K1, Z2
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z4
+	VPANDD       Z4, Z2, Z2
+	VPORD        Z2, Z5, Z5
+	VMOVDQA64    Z5, Z2
+	VMOVDQU64    192(R11)(SI*1), Z4
+	VPSLLD       $0x10, Z3, Z5
+	VPSLLD       $0x10, Z4, Z6
+	VADDPS       Z6, Z5, Z5
+	VPSRLD       $0x10, Z5, Z6
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z7
+	VPANDD       Z7, Z6, Z6
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z7
+	VPADDD       Z7, Z6, Z6
+	VCMPPS       $0x07, Z5, Z5, K1
+	VPADDD       Z6, Z5, K1, Z5
+	VPSRLD       $0x10, Z5, Z5
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z3, Z3
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z4, Z4
+	VADDPS       Z4, Z3, Z3
+	VPSRLD       $0x10, Z3, Z4
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z4, Z4
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z6
+	VPADDD       Z6, Z4, Z4
+	VCMPPS       $0x07, Z3, Z3, K1
+	VPADDD       Z4, Z3, K1, Z3
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z4
+	VPANDD       Z4, Z3, Z3
+	VPORD        Z3, Z5, Z5
+	VMOVDQA64    Z5, Z3
+	CMPQ         BX, $0x02
+	JLE          block_combined
+	MOVQ         48(DX), R15
+	VMOVDQU64    (R15)(SI*1), Z4
+	VMOVDQU64    64(R15)(SI*1), Z5
+	VMOVDQU64    128(R15)(SI*1), Z6
+	VMOVDQU64    192(R15)(SI*1), Z7
+	CMPQ         BX, $0x03
+	JLE          block_single2
+	MOVQ         72(DX), R15
+	VMOVDQU64    (R15)(SI*1), Z8
+	VPSLLD       $0x10, Z4, Z9
+	VPSLLD       $0x10, Z8, Z10
+	VADDPS       Z10, Z9, Z9
+	VPSRLD       $0x10, Z9, Z10
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z11
+	VPANDD       Z11, Z10, Z10
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z11
+	VPADDD       Z11, Z10, Z10
+	VCMPPS       $0x07, Z9, Z9, K1
+	VPADDD       Z10, Z9, K1, Z9
+	VPSRLD       $0x10, Z9, Z9
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z10
+	VPANDD       Z10, Z4, Z4
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z10
+	VPANDD       Z10, Z8, Z8
+	VADDPS       Z8, Z4, Z4
+	VPSRLD       $0x10, Z4, Z8
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z10
+	VPANDD       Z10, Z8, Z8
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z10
+	VPADDD       Z10, Z8, Z8
+	VCMPPS       $0x07, Z4, Z4, K1
+	VPADDD       Z8, Z4, K1, Z4
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z8
+	VPANDD       Z8, Z4, Z4
+	VPORD        Z4, Z9, Z9
+	VMOVDQA64    Z9, Z4
+	VMOVDQU64    64(R15)(SI*1), Z8
+	VPSLLD       $0x10, Z5, Z9
+	VPSLLD       $0x10, Z8, Z10
+	VADDPS       Z10, Z9, Z9
+	VPSRLD       $0x10, Z9, Z10
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z11
+	VPANDD       Z11, Z10, Z10
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z11
+	VPADDD       Z11, Z10, Z10
+	VCMPPS       $0x07, Z9, Z9, K1
+	VPADDD       Z10, Z9, K1, Z9
+	VPSRLD       $0x10, Z9, Z9
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z10
+	VPANDD       Z10, Z5, Z5
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z10
+	VPANDD       Z10, Z8, Z8
+	VADDPS       Z8, Z5, Z5
+	VPSRLD       $0x10, Z5, Z8
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z10
+	VPANDD       Z10, Z8, Z8
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z10
+	VPADDD       Z10, Z8, Z8
+	VCMPPS       $0x07, Z5, Z5, K1
+	VPADDD       Z8, Z5, K1, Z5
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z8
+	VPANDD       Z8, Z5, Z5
+	VPORD        Z5, Z9, Z9
+	VMOVDQA64    Z9, Z5
+	VMOVDQU64    128(R15)(SI*1), Z8
+	VPSLLD       $0x10, Z6, Z9
+	VPSLLD       $0x10, Z8, Z10
+	VADDPS       Z10, Z9, Z9
+	VPSRLD       $0x10, Z9, Z10
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z11
+	VPANDD       Z11, Z10, Z10
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z11
+	VPADDD       Z11, Z10, Z10
+	VCMPPS       $0x07, Z9, Z9, K1
+	VPADDD       Z10, Z9, K1, Z9
+	VPSRLD       $0x10, Z9, Z9
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z10
+	VPANDD       Z10, Z6, Z6
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z10
+	VPANDD       Z10, Z8, Z8
+	VADDPS       Z8, Z6, Z6
+	VPSRLD       $0x10, Z6, Z8
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z10
+	VPANDD       Z10, Z8, Z8
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z10
+	VPADDD       Z10, Z8, Z8
+	VCMPPS       $0x07, Z6, Z6, K1
+	VPADDD       Z8, Z6, K1, Z6
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z8
+	VPANDD       Z8, Z6, Z6
+	VPORD        Z6, Z9, Z9
+	VMOVDQA64    Z9, Z6
+	VMOVDQU64    192(R15)(SI*1), Z8
+	VPSLLD       $0x10, Z7, Z9
+	VPSLLD       $0x10, Z8, Z10
+	VADDPS       Z10, Z9, Z9
+	VPSRLD       $0x10, Z9, Z10
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z11
+	VPANDD       Z11, Z10, Z10
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z11
+	VPADDD       Z11, Z10, Z10
+	VCMPPS       $0x07, Z9, Z9, K1
+	VPADDD       Z10, Z9, K1, Z9
+	VPSRLD       $0x10, Z9, Z9
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z10
+	VPANDD       Z10, Z7, Z7
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z10
+	VPANDD       Z10, Z8, Z8
+	VADDPS       Z8, Z7, Z7
+	VPSRLD       $0x10, Z7, Z8
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z10
+	VPANDD       Z10, Z8, Z8
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z10
+	VPADDD       Z10, Z8, Z8
+	VCMPPS       $0x07, Z7, Z7, K1
+	VPADDD       Z8, Z7, K1, Z7
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z8
+	VPANDD       Z8, Z7, Z7
+	VPORD        Z7, Z9, Z9
+	VMOVDQA64    Z9, Z7
+
+block_single2:
+	VPSLLD       $0x10, Z0, Z8
+	VPSLLD       $0x10, Z4, Z9
+	VADDPS       Z9, Z8, Z8
+	VPSRLD       $0x10, Z8, Z9
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z10
+	VPANDD       Z10, Z9, Z9
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z10
+	VPADDD       Z10, Z9, Z9
+	VCMPPS       $0x07, Z8, Z8, K1
+	VPADDD       Z9, Z8, K1, Z8
+	VPSRLD       $0x10, Z8, Z8
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z9
+	VPANDD       Z9, Z0, Z0
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z9
+	VPANDD       Z9, Z4, Z4
+	VADDPS       Z4, Z0, Z0
+	VPSRLD       $0x10, Z0, Z4
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z9
+	VPANDD       Z9, Z4, Z4
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z9
+	VPADDD       Z9, Z4, Z4
+	VCMPPS       $0x07, Z0, Z0, K1
+	VPADDD       Z4, Z0, K1, Z0
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z4
+	VPANDD       Z4, Z0, Z0
+	VPORD        Z0, Z8, Z8
+	VMOVDQA64    Z8, Z0
+	VPSLLD       $0x10, Z1, Z4
+	VPSLLD       $0x10, Z5, Z8
+	VADDPS       Z8, Z4, Z4
+	VPSRLD       $0x10, Z4, Z8
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z9
+	VPANDD       Z9, Z8, Z8
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z9
+	VPADDD       Z9, Z8, Z8
+	VCMPPS       $0x07, Z4, Z4, K1
+	VPADDD       Z8, Z4, K1, Z4
+	VPSRLD       $0x10, Z4, Z4
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z8
+	VPANDD       Z8, Z1, Z1
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z8
+	VPANDD       Z8, Z5, Z5
+	VADDPS       Z5, Z1, Z1
+	VPSRLD       $0x10, Z1, Z5
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z8
+	VPANDD       Z8, Z5, Z5
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z8
+	VPADDD       Z8, Z5, Z5
+	VCMPPS       $0x07, Z1, Z1, K1
+	VPADDD       Z5, Z1, K1, Z1
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z1, Z1
+	VPORD        Z1, Z4, Z4
+	VMOVDQA64    Z4, Z1
+	VPSLLD       $0x10, Z2, Z4
+	VPSLLD       $0x10, Z6, Z5
+	VADDPS       Z5, Z4, Z4
+	VPSRLD       $0x10, Z4, Z5
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z8
+	VPANDD       Z8, Z5, Z5
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z8
+	VPADDD       Z8, Z5, Z5
+	VCMPPS       $0x07, Z4, Z4, K1
+	VPADDD       Z5, Z4, K1, Z4
+	VPSRLD       $0x10, Z4, Z4
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z2, Z2
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z6, Z5
+	VADDPS       Z5, Z2, Z2
+	VPSRLD       $0x10, Z2, Z5
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z5, Z5
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z6
+	VPADDD       Z6, Z5, Z5
+	VCMPPS       $0x07, Z2, Z2, K1
+	VPADDD       Z5, Z2, K1, Z2
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z2, Z2
+	VPORD        Z2, Z4, Z4
+	VMOVDQA64    Z4, Z2
+	VPSLLD       $0x10, Z3, Z4
+	VPSLLD       $0x10, Z7, Z5
+	VADDPS       Z5, Z4, Z4
+	VPSRLD       $0x10, Z4, Z5
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z5, Z5
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z6
+	VPADDD       Z6, Z5, Z5
+	VCMPPS       $0x07, Z4, Z4, K1
+	VPADDD       Z5, Z4, K1, Z4
+	VPSRLD       $0x10, Z4, Z4
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z3, Z3
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z7, Z5
+	VADDPS       Z5, Z3, Z3
+	VPSRLD       $0x10, Z3, Z5
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z5, Z5
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z6
+	VPADDD       Z6, Z5, Z5
+	VCMPPS       $0x07, Z3, Z3, K1
+	VPADDD       Z5, Z3, K1, Z3
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z3, Z3
+	VPORD        Z3, Z4, Z4
+	VMOVDQA64    Z4, Z3
+	CMPQ         BX, $0x04
+	JLE          block_combined
+	MOVQ         96(DX), R15
+	VMOVDQU64    (R15)(SI*1), Z8
+	VMOVDQU64    64(R15)(SI*1), Z9
+	VMOVDQU64    128(R15)(SI*1), Z10
+	VMOVDQU64    192(R15)(SI*1), Z11
+	CMPQ         BX, $0x05
+	JLE          block_single4
+	MOVQ         120(DX), R15
+	VMOVDQU64    (R15)(SI*1), Z4
+	VPSLLD       $0x10, Z8, Z5
+	VPSLLD       $0x10, Z4, Z6
+	VADDPS       Z6, Z5, Z5
+	VPSRLD       $0x10, Z5, Z6
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z7
+	VPANDD       Z7, Z6, Z6
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z7
+	VPADDD       Z7, Z6, Z6
+	VCMPPS       $0x07, Z5, Z5, K1
+	VPADDD       Z6, Z5, K1, Z5
+	VPSRLD       $0x10, Z5, Z5
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z8, Z6
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z7
+	VPANDD       Z7, Z4, Z4
+	VADDPS       Z4, Z6, Z6
+	VPSRLD       $0x10, Z6, Z4
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z7
+	VPANDD       Z7, Z4, Z4
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z7
+	VPADDD       Z7, Z4, Z4
+	VCMPPS       $0x07, Z6, Z6, K1
+	VPADDD       Z4, Z6, K1, Z6
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z4
+	VPANDD       Z4, Z6, Z6
+	VPORD        Z6, Z5, Z5
+	VMOVDQA64    Z5, Z8
+	VMOVDQU64    64(R15)(SI*1), Z4
+	VPSLLD       $0x10, Z9, Z5
+	VPSLLD       $0x10, Z4, Z6
+	VADDPS       Z6, Z5, Z5
+	VPSRLD       $0x10, Z5, Z6
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z7
+	VPANDD       Z7, Z6, Z6
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z7
+	VPADDD       Z7, Z6, Z6
+	VCMPPS       $0x07, Z5, Z5, K1
+	VPADDD       Z6, Z5, K1, Z5
+	VPSRLD       $0x10, Z5, Z5
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z9, Z6
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z7
+	VPANDD       Z7, Z4, Z4
+	VADDPS       Z4, Z6, Z6
+	VPSRLD       $0x10, Z6, Z4
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z7
+	VPANDD       Z7, Z4, Z4
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z7
+	VPADDD       Z7, Z4, Z4
+	VCMPPS       $0x07, Z6, Z6, K1
+	VPADDD       Z4, Z6, K1, Z6
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z4
+	VPANDD       Z4, Z6, Z6
+	VPORD        Z6, Z5, Z5
+	VMOVDQA64    Z5, Z9
+	VMOVDQU64    128(R15)(SI*1), Z4
+	VPSLLD       $0x10, Z10, Z5
+	VPSLLD       $0x10, Z4, Z6
+	VADDPS       Z6, Z5, Z5
+	VPSRLD       $0x10, Z5, Z6
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z7
+	VPANDD       Z7, Z6, Z6
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z7
+	VPADDD       Z7, Z6, Z6
+	VCMPPS       $0x07, Z5, Z5, K1
+	VPADDD       Z6, Z5, K1, Z5
+	VPSRLD       $0x10, Z5, Z5
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z10, Z6
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z7
+	VPANDD       Z7, Z4, Z4
+	VADDPS       Z4, Z6, Z6
+	VPSRLD       $0x10, Z6, Z4
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z7
+	VPANDD       Z7, Z4, Z4
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z7
+	VPADDD       Z7, Z4, Z4
+	VCMPPS       $0x07, Z6, Z6, K1
+	VPADDD       Z4, Z6, K1, Z6
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z4
+	VPANDD       Z4, Z6, Z6
+	VPORD        Z6, Z5, Z5
+	VMOVDQA64    Z5, Z10
+	VMOVDQU64    192(R15)(SI*1), Z4
+	VPSLLD       $0x10, Z11, Z5
+	VPSLLD       $0x10, Z4, Z6
+	VADDPS       Z6, Z5, Z5
+	VPSRLD       $0x10, Z5, Z6
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z7
+	VPANDD       Z7, Z6, Z6
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z7
+	VPADDD       Z7, Z6, Z6
+	VCMPPS       $0x07, Z5, Z5, K1
+	VPADDD       Z6, Z5, K1, Z5
+	VPSRLD       $0x10, Z5, Z5
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z11, Z6
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z7
+	VPANDD       Z7, Z4, Z4
+	VADDPS       Z4, Z6, Z6
+	VPSRLD       $0x10, Z6, Z4
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z7
+	VPANDD       Z7, Z4, Z4
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z7
+	VPADDD       Z7, Z4, Z4
+	VCMPPS       $0x07, Z6, Z6, K1
+	VPADDD       Z4, Z6, K1, Z6
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z4
+	VPANDD       Z4, Z6, Z6
+	VPORD        Z6, Z5, Z5
+	VMOVDQA64    Z5, Z11
+
+block_single4:
+	CMPQ         BX, $0x06
+	JLE          block_six
+	MOVQ         144(DX), R15
+	VMOVDQU64    (R15)(SI*1), Z4
+	VMOVDQU64    64(R15)(SI*1), Z5
+	VMOVDQU64    128(R15)(SI*1), Z6
+	VMOVDQU64    192(R15)(SI*1), Z7
+	CMPQ         BX, $0x07
+	JLE          block_single6
+	MOVQ         168(DX), R15
+	VMOVDQU64    (R15)(SI*1), Z12
+	VPSLLD       $0x10, Z4, Z13
+	VPSLLD       $0x10, Z12, Z14
+	VADDPS       Z14, Z13, Z13
+	VPSRLD       $0x10, Z13, Z14
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z15
+	VPANDD       Z15, Z14, Z14
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z15
+	VPADDD       Z15, Z14, Z14
+	VCMPPS       $0x07, Z13, Z13, K1
+	VPADDD       Z14, Z13, K1, Z13
+	VPSRLD       $0x10, Z13, Z13
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z14
+	VPANDD       Z14, Z4, Z4
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z14
+	VPANDD       Z14, Z12, Z12
+	VADDPS       Z12, Z4, Z4
+	VPSRLD       $0x10, Z4, Z12
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z14
+	VPANDD       Z14, Z12, Z12
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z14
+	VPADDD       Z14, Z12, Z12
+	VCMPPS       $0x07, Z4, Z4, K1
+	VPADDD       Z12, Z4, K1, Z4
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z12
+	VPANDD       Z12, Z4, Z4
+	VPORD        Z4, Z13, Z13
+	VMOVDQA64    Z13, Z4
+	VMOVDQU64    64(R15)(SI*1), Z12
+	VPSLLD       $0x10, Z5, Z13
+	VPSLLD       $0x10, Z12, Z14
+	VADDPS       Z14, Z13, Z13
+	VPSRLD       $0x10, Z13, Z14
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z15
+	VPANDD       Z15, Z14, Z14
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z15
+	VPADDD       Z15, Z14, Z14
+	VCMPPS       $0x07, Z13, Z13, K1
+	VPADDD       Z14, Z13, K1, Z13
+	VPSRLD       $0x10, Z13, Z13
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z14
+	VPANDD       Z14, Z5, Z5
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z14
+	VPANDD       Z14, Z12, Z12
+	VADDPS       Z12, Z5, Z5
+	VPSRLD       $0x10, Z5, Z12
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z14
+	VPANDD       Z14, Z12, Z12
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z14
+	VPADDD       Z14, Z12, Z12
+	VCMPPS       $0x07, Z5, Z5, K1
+	VPADDD       Z12, Z5, K1, Z5
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z12
+	VPANDD       Z12, Z5, Z5
+	VPORD        Z5, Z13, Z13
+	VMOVDQA64    Z13, Z5
+	VMOVDQU64    128(R15)(SI*1), Z12
+	VPSLLD       $0x10, Z6, Z13
+	VPSLLD       $0x10, Z12, Z14
+	VADDPS       Z14, Z13, Z13
+	VPSRLD       $0x10, Z13, Z14
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z15
+	VPANDD       Z15, Z14, Z14
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z15
+	VPADDD       Z15, Z14, Z14
+	VCMPPS       $0x07, Z13, Z13, K1
+	VPADDD       Z14, Z13, K1, Z13
+	VPSRLD       $0x10, Z13, Z13
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z14
+	VPANDD       Z14, Z6, Z6
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z14
+	VPANDD       Z14, Z12, Z12
+	VADDPS       Z12, Z6, Z6
+	VPSRLD       $0x10, Z6, Z12
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z14
+	VPANDD       Z14, Z12, Z12
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z14
+	VPADDD       Z14, Z12, Z12
+	VCMPPS       $0x07, Z6, Z6, K1
+	VPADDD       Z12, Z6, K1, Z6
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z12
+	VPANDD       Z12, Z6, Z6
+	VPORD        Z6, Z13, Z13
+	VMOVDQA64    Z13, Z6
+	VMOVDQU64    192(R15)(SI*1), Z12
+	VPSLLD       $0x10, Z7, Z13
+	VPSLLD       $0x10, Z12, Z14
+	VADDPS       Z14, Z13, Z13
+	VPSRLD       $0x10, Z13, Z14
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z15
+	VPANDD       Z15, Z14, Z14
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z15
+	VPADDD       Z15, Z14, Z14
+	VCMPPS       $0x07, Z13, Z13, K1
+	VPADDD       Z14, Z13, K1, Z13
+	VPSRLD       $0x10, Z13, Z13
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z14
+	VPANDD       Z14, Z7, Z7
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z14
+	VPANDD       Z14, Z12, Z12
+	VADDPS       Z12, Z7, Z7
+	VPSRLD       $0x10, Z7, Z12
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z14
+	VPANDD       Z14, Z12, Z12
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z14
+	VPADDD       Z14, Z12, Z12
+	VCMPPS       $0x07, Z7, Z7, K1
+	VPADDD       Z12, Z7, K1, Z7
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z12
+	VPANDD       Z12, Z7, Z7
+	VPORD        Z7, Z13, Z13
+	VMOVDQA64    Z13, Z7
+
+block_single6:
+	VPSLLD       $0x10, Z8, Z12
+	VPSLLD       $0x10, Z4, Z13
+	VADDPS       Z13, Z12, Z12
+	VPSRLD       $0x10, Z12, Z13
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z14
+	VPANDD       Z14, Z13, Z13
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z14
+	VPADDD       Z14, Z13, Z13
+	VCMPPS       $0x07, Z12, Z12, K1
+	VPADDD       Z13, Z12, K1, Z12
+	VPSRLD       $0x10, Z12, Z12
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z13
+	VPANDD       Z13, Z8, Z8
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z13
+	VPANDD       Z13, Z4, Z4
+	VADDPS       Z4, Z8, Z8
+	VPSRLD       $0x10, Z8, Z4
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z13
+	VPANDD       Z13, Z4, Z4
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z13
+	VPADDD       Z13, Z4, Z4
+	VCMPPS       $0x07, Z8, Z8, K1
+	VPADDD       Z4, Z8, K1, Z8
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z4
+	VPANDD       Z4, Z8, Z8
+	VPORD        Z8, Z12, Z12
+	VMOVDQA64    Z12, Z8
+	VPSLLD       $0x10, Z9, Z4
+	VPSLLD       $0x10, Z5, Z12
+	VADDPS       Z12, Z4, Z4
+	VPSRLD       $0x10, Z4, Z12
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z13
+	VPANDD       Z13, Z12, Z12
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z13
+	VPADDD       Z13, Z12, Z12
+	VCMPPS       $0x07, Z4, Z4, K1
+	VPADDD       Z12, Z4, K1, Z4
+	VPSRLD       $0x10, Z4, Z4
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z12
+	VPANDD       Z12, Z9, Z9
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z12
+	VPANDD       Z12, Z5, Z5
+	VADDPS       Z5, Z9, Z9
+	VPSRLD       $0x10, Z9, Z5
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z12
+	VPANDD       Z12, Z5, Z5
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z12
+	VPADDD       Z12, Z5, Z5
+	VCMPPS       $0x07, Z9, Z9, K1
+	VPADDD       Z5, Z9, K1, Z9
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z9, Z9
+	VPORD        Z9, Z4, Z4
+	VMOVDQA64    Z4, Z9
+	VPSLLD       $0x10, Z10, Z4
+	VPSLLD       $0x10, Z6, Z5
+	VADDPS       Z5, Z4, Z4
+	VPSRLD       $0x10, Z4, Z5
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z12
+	VPANDD       Z12, Z5, Z5
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z12
+	VPADDD       Z12, Z5, Z5
+	VCMPPS       $0x07, Z4, Z4, K1
+	VPADDD       Z5, Z4, K1, Z4
+	VPSRLD       $0x10, Z4, Z4
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z10, Z5
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z10
+	VPANDD       Z10, Z6, Z6
+	VADDPS       Z6, Z5, Z5
+	VPSRLD       $0x10, Z5, Z6
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z10
+	VPANDD       Z10, Z6, Z6
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z10
+	VPADDD       Z10, Z6, Z6
+	VCMPPS       $0x07, Z5, Z5, K1
+	VPADDD       Z6, Z5, K1, Z5
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z5, Z5
+	VPORD        Z5, Z4, Z4
+	VMOVDQA64    Z4, Z10
+	VPSLLD       $0x10, Z11, Z4
+	VPSLLD       $0x10, Z7, Z5
+	VADDPS       Z5, Z4, Z4
+	VPSRLD       $0x10, Z4, Z5
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z5, Z5
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z6
+	VPADDD       Z6, Z5, Z5
+	VCMPPS       $0x07, Z4, Z4, K1
+	VPADDD       Z5, Z4, K1, Z4
+	VPSRLD       $0x10, Z4, Z4
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z11, Z5
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z7, Z6
+	VADDPS       Z6, Z5, Z5
+	VPSRLD       $0x10, Z5, Z6
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z7
+	VPANDD       Z7, Z6, Z6
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z7
+	VPADDD       Z7, Z6, Z6
+	VCMPPS       $0x07, Z5, Z5, K1
+	VPADDD       Z6, Z5, K1, Z5
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z5, Z5
+	VPORD        Z5, Z4, Z4
+	VMOVDQA64    Z4, Z11
+
+block_six:
+	VPSLLD       $0x10, Z0, Z4
+	VPSLLD       $0x10, Z8, Z5
+	VADDPS       Z5, Z4, Z4
+	VPSRLD       $0x10, Z4, Z5
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z5, Z5
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z6
+	VPADDD       Z6, Z5, Z5
+	VCMPPS       $0x07, Z4, Z4, K1
+	VPADDD       Z5, Z4, K1, Z4
+	VPSRLD       $0x10, Z4, Z4
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z0, Z0
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z8, Z5
+	VADDPS       Z5, Z0, Z0
+	VPSRLD       $0x10, Z0, Z5
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z5, Z5
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z6
+	VPADDD       Z6, Z5, Z5
+	VCMPPS       $0x07, Z0, Z0, K1
+	VPADDD       Z5, Z0, K1, Z0
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z0, Z0
+	VPORD        Z0, Z4, Z4
+	VMOVDQA64    Z4, Z0
+	VPSLLD       $0x10, Z1, Z4
+	VPSLLD       $0x10, Z9, Z5
+	VADDPS       Z5, Z4, Z4
+	VPSRLD       $0x10, Z4, Z5
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z5, Z5
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z6
+	VPADDD       Z6, Z5, Z5
+	VCMPPS       $0x07, Z4, Z4, K1
+	VPADDD       Z5, Z4, K1, Z4
+	VPSRLD       $0x10, Z4, Z4
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z1, Z1
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z9, Z5
+	VADDPS       Z5, Z1, Z1
+	VPSRLD       $0x10, Z1, Z5
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z5, Z5
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z6
+	VPADDD       Z6, Z5, Z5
+	VCMPPS       $0x07, Z1, Z1, K1
+	VPADDD       Z5, Z1, K1, Z1
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z1, Z1
+	VPORD        Z1, Z4, Z4
+	VMOVDQA64    Z4, Z1
+	VPSLLD       $0x10, Z2, Z4
+	VPSLLD       $0x10, Z10, Z5
+	VADDPS       Z5, Z4, Z4
+	VPSRLD       $0x10, Z4, Z5
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z5, Z5
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z6
+	VPADDD       Z6, Z5, Z5
+	VCMPPS       $0x07, Z4, Z4, K1
+	VPADDD       Z5, Z4, K1, Z4
+	VPSRLD       $0x10, Z4, Z4
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z2, Z2
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z10, Z5
+	VADDPS       Z5, Z2, Z2
+	VPSRLD       $0x10, Z2, Z5
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z5, Z5
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z6
+	VPADDD       Z6, Z5, Z5
+	VCMPPS       $0x07, Z2, Z2, K1
+	VPADDD       Z5, Z2, K1, Z2
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z2, Z2
+	VPORD        Z2, Z4, Z4
+	VMOVDQA64    Z4, Z2
+	VPSLLD       $0x10, Z3, Z4
+	VPSLLD       $0x10, Z11, Z5
+	VADDPS       Z5, Z4, Z4
+	VPSRLD       $0x10, Z4, Z5
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z5, Z5
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z6
+	VPADDD       Z6, Z5, Z5
+	VCMPPS       $0x07, Z4, Z4, K1
+	VPADDD       Z5, Z4, K1, Z4
+	VPSRLD       $0x10, Z4, Z4
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z3, Z3
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z11, Z5
+	VADDPS       Z5, Z3, Z3
+	VPSRLD       $0x10, Z3, Z5
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z5, Z5
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z6
+	VPADDD       Z6, Z5, Z5
+	VCMPPS       $0x07, Z3, Z3, K1
+	VPADDD       Z5, Z3, K1, Z3
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z3, Z3
+	VPORD        Z3, Z4, Z4
+	VMOVDQA64    Z4, Z3
+
+block_combined:
+	VPADDW       Z0, Z0, Z4
+	VPADDW       Z1, Z1, Z5
+	VPMAXUW      Z5, Z4, Z4
+	VPADDW       Z2, Z2, Z5
+	VPMAXUW      Z5, Z4, Z4
+	VPADDW       Z3, Z3, Z5
+	VPMAXUW      Z5, Z4, Z4
+	VPBROADCASTD c32_ff00ff00AVX512<>+0(SB), Z5
+	VPCMPUW      $0x06, Z5, Z4, K1
+	KORTESTQ     K1, K1
+	JZ           block_settled
+	VPADDW       Z0, Z0, Z4
+	VPBROADCASTD c32_ff00ff00AVX512<>+0(SB), Z5
+	VPCMPUW      $0x06, Z5, Z4, K1
+	VPMOVM2W     K1, Z4
+	VPORD        Z4, Z0, Z0
+	VPADDW       Z1, Z1, Z4
+	VPBROADCASTD c32_ff00ff00AVX512<>+0(SB), Z5
+	VPCMPUW      $0x06, Z5, Z4, K1
+	VPMOVM2W     K1, Z4
+	VPORD        Z4, Z1, Z1
+	VPADDW       Z2, Z2, Z4
+	VPBROADCASTD c32_ff00ff00AVX512<>+0(SB), Z5
+	VPCMPUW      $0x06, Z5, Z4, K1
+	VPMOVM2W     K1, Z4
+	VPORD        Z4, Z2, Z2
+	VPADDW       Z3, Z3, Z4
+	VPBROADCASTD c32_ff00ff00AVX512<>+0(SB), Z5
+	VPCMPUW      $0x06, Z5, Z4, K1
+	VPMOVM2W     K1, Z4
+	VPORD        Z4, Z3, Z3
+
+block_settled:
+	VMOVDQU64 Z0, 64(R8)
+	VMOVDQU64 Z1, 128(R8)
+	VMOVDQU64 Z2, 192(R8)
+	VMOVDQU64 Z3, 256(R8)
+	MOVQ      start+56(FP), R9
+	LEAQ      256(SI)(R9*1), R9
+	MOVQ      R9, 8(R8)
+	VMOVDQU64 Z0, (R12)(SI*1)
+	VMOVDQU64 Z1, 64(R12)(SI*1)
+	VMOVDQU64 Z2, 128(R12)(SI*1)
+	VMOVDQU64 Z3, 192(R12)(SI*1)
+	TESTQ     CX, CX
+	JZ        block_targets_done
+	MOVQ      AX, R13
+	MOVQ      CX, R14
+
+block_targets:
+	MOVQ      (R13), R15
+	VMOVDQU64 Z0, (R15)(SI*1)
+	VMOVDQU64 Z1, 64(R15)(SI*1)
+	VMOVDQU64 Z2, 128(R15)(SI*1)
+	VMOVDQU64 Z3, 192(R15)(SI*1)
+	ADDQ      $0x18, R13
+	DECQ      R14
+	JNZ       block_targets
+
+block_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+256, SI
+	JMP  block
+
+tail:
+	MOVQ         DI, R9
+	SUBQ         SI, R9
+	JLE          done
+	LEAQ         64(SI), R13
+	CMPQ         R13, DI
+	CMOVQGT      DI, R13
+	MOVQ         R13, R9
+	SUBQ         SI, R9
+	MOVQ         $-1, R14
+	BZHIQ        R9, R14, R14
+	KMOVQ        R14, K1
+	VMOVDQU8.Z   (R10)(SI*1), K1, Z0
+	VMOVDQU8.Z   (R11)(SI*1), K1, Z1
+	VPSLLD       $0x10, Z0, Z2
+	VPSLLD       $0x10, Z1, Z3
+	VADDPS       Z3, Z2, Z2
+	VPSRLD       $0x10, Z2, Z3
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z4
+	VPANDD       Z4, Z3, Z3
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z4
+	VPADDD       Z4, Z3, Z3
+	VCMPPS       $0x07, Z2, Z2, K2
+	VPADDD       Z3, Z2, K2, Z2
+	VPSRLD       $0x10, Z2, Z2
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z0, Z0
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z1, Z1
+	VADDPS       Z1, Z0, Z0
+	VPSRLD       $0x10, Z0, Z1
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z1, Z1
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z3
+	VPADDD       Z3, Z1, Z1
+	VCMPPS       $0x07, Z0, Z0, K2
+	VPADDD       Z1, Z0, K2, Z0
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z1
+	VPANDD       Z1, Z0, Z0
+	VPORD        Z0, Z2, Z2
+	VMOVDQA64    Z2, Z0
+	CMPQ         BX, $0x02
+	JLE          tail_combined
+	MOVQ         48(DX), R15
+	VMOVDQU8.Z   (R15)(SI*1), K1, Z2
+	CMPQ         BX, $0x03
+	JLE          tail_single2
+	MOVQ         72(DX), R15
+	VMOVDQU8.Z   (R15)(SI*1), K1, Z1
+	VPSLLD       $0x10, Z2, Z3
+	VPSLLD       $0x10, Z1, Z4
+	VADDPS       Z4, Z3, Z3
+	VPSRLD       $0x10, Z3, Z4
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z4, Z4
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z5
+	VPADDD       Z5, Z4, Z4
+	VCMPPS       $0x07, Z3, Z3, K2
+	VPADDD       Z4, Z3, K2, Z3
+	VPSRLD       $0x10, Z3, Z3
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z4
+	VPANDD       Z4, Z2, Z2
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z4
+	VPANDD       Z4, Z1, Z1
+	VADDPS       Z1, Z2, Z2
+	VPSRLD       $0x10, Z2, Z1
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z4
+	VPANDD       Z4, Z1, Z1
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z4
+	VPADDD       Z4, Z1, Z1
+	VCMPPS       $0x07, Z2, Z2, K2
+	VPADDD       Z1, Z2, K2, Z2
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z1
+	VPANDD       Z1, Z2, Z2
+	VPORD        Z2, Z3, Z3
+	VMOVDQA64    Z3, Z2
+
+tail_single2:
+	VPSLLD       $0x10, Z0, Z1
+	VPSLLD       $0x10, Z2, Z3
+	VADDPS       Z3, Z1, Z1
+	VPSRLD       $0x10, Z1, Z3
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z4
+	VPANDD       Z4, Z3, Z3
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z4
+	VPADDD       Z4, Z3, Z3
+	VCMPPS       $0x07, Z1, Z1, K2
+	VPADDD       Z3, Z1, K2, Z1
+	VPSRLD       $0x10, Z1, Z1
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z0, Z0
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z2, Z2
+	VADDPS       Z2, Z0, Z0
+	VPSRLD       $0x10, Z0, Z2
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z2, Z2
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z3
+	VPADDD       Z3, Z2, Z2
+	VCMPPS       $0x07, Z0, Z0, K2
+	VPADDD       Z2, Z0, K2, Z0
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z2
+	VPANDD       Z2, Z0, Z0
+	VPORD        Z0, Z1, Z1
+	VMOVDQA64    Z1, Z0
+	CMPQ         BX, $0x04
+	JLE          tail_combined
+	MOVQ         96(DX), R15
+	VMOVDQU8.Z   (R15)(SI*1), K1, Z3
+	CMPQ         BX, $0x05
+	JLE          tail_single4
+	MOVQ         120(DX), R15
+	VMOVDQU8.Z   (R15)(SI*1), K1, Z1
+	VPSLLD       $0x10, Z3, Z2
+	VPSLLD       $0x10, Z1, Z4
+	VADDPS       Z4, Z2, Z2
+	VPSRLD       $0x10, Z2, Z4
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z4, Z4
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z5
+	VPADDD       Z5, Z4, Z4
+	VCMPPS       $0x07, Z2, Z2, K2
+	VPADDD       Z4, Z2, K2, Z2
+	VPSRLD       $0x10, Z2, Z2
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z4
+	VPANDD       Z4, Z3, Z3
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z4
+	VPANDD       Z4, Z1, Z1
+	VADDPS       Z1, Z3, Z3
+	VPSRLD       $0x10, Z3, Z1
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z4
+	VPANDD       Z4, Z1, Z1
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z4
+	VPADDD       Z4, Z1, Z1
+	VCMPPS       $0x07, Z3, Z3, K2
+	VPADDD       Z1, Z3, K2, Z3
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z1
+	VPANDD       Z1, Z3, Z3
+	VPORD        Z3, Z2, Z2
+	VMOVDQA64    Z2, Z3
+
+tail_single4:
+	CMPQ         BX, $0x06
+	JLE          tail_six
+	MOVQ         144(DX), R15
+	VMOVDQU8.Z   (R15)(SI*1), K1, Z2
+	CMPQ         BX, $0x07
+	JLE          tail_single6
+	MOVQ         168(DX), R15
+	VMOVDQU8.Z   (R15)(SI*1), K1, Z1
+	VPSLLD       $0x10, Z2, Z4
+	VPSLLD       $0x10, Z1, Z5
+	VADDPS       Z5, Z4, Z4
+	VPSRLD       $0x10, Z4, Z5
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z5, Z5
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z6
+	VPADDD       Z6, Z5, Z5
+	VCMPPS       $0x07, Z4, Z4, K2
+	VPADDD       Z5, Z4, K2, Z4
+	VPSRLD       $0x10, Z4, Z4
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z2, Z2
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z1, Z1
+	VADDPS       Z1, Z2, Z2
+	VPSRLD       $0x10, Z2, Z1
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z1, Z1
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z5
+	VPADDD       Z5, Z1, Z1
+	VCMPPS       $0x07, Z2, Z2, K2
+	VPADDD       Z1, Z2, K2, Z2
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z1
+	VPANDD       Z1, Z2, Z2
+	VPORD        Z2, Z4, Z4
+	VMOVDQA64    Z4, Z2
+
+tail_single6:
+	VPSLLD       $0x10, Z3, Z1
+	VPSLLD       $0x10, Z2, Z4
+	VADDPS       Z4, Z1, Z1
+	VPSRLD       $0x10, Z1, Z4
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z4, Z4
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z5
+	VPADDD       Z5, Z4, Z4
+	VCMPPS       $0x07, Z1, Z1, K2
+	VPADDD       Z4, Z1, K2, Z1
+	VPSRLD       $0x10, Z1, Z1
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z4
+	VPANDD       Z4, Z3, Z3
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z4
+	VPANDD       Z4, Z2, Z2
+	VADDPS       Z2, Z3, Z3
+	VPSRLD       $0x10, Z3, Z2
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z4
+	VPANDD       Z4, Z2, Z2
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z4
+	VPADDD       Z4, Z2, Z2
+	VCMPPS       $0x07, Z3, Z3, K2
+	VPADDD       Z2, Z3, K2, Z3
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z2
+	VPANDD       Z2, Z3, Z3
+	VPORD        Z3, Z1, Z1
+	VMOVDQA64    Z1, Z3
+
+tail_six:
+	VPSLLD       $0x10, Z0, Z1
+	VPSLLD       $0x10, Z3, Z2
+	VADDPS       Z2, Z1, Z1
+	VPSRLD       $0x10, Z1, Z2
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z4
+	VPANDD       Z4, Z2, Z2
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z4
+	VPADDD       Z4, Z2, Z2
+	VCMPPS       $0x07, Z1, Z1, K2
+	VPADDD       Z2, Z1, K2, Z1
+	VPSRLD       $0x10, Z1, Z1
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z2
+	VPANDD       Z2, Z0, Z0
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z2
+	VPANDD       Z2, Z3, Z2
+	VADDPS       Z2, Z0, Z0
+	VPSRLD       $0x10, Z0, Z2
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z2, Z2
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z3
+	VPADDD       Z3, Z2, Z2
+	VCMPPS       $0x07, Z0, Z0, K2
+	VPADDD       Z2, Z0, K2, Z0
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z2
+	VPANDD       Z2, Z0, Z0
+	VPORD        Z0, Z1, Z1
+	VMOVDQA64    Z1, Z0
+
+tail_combined:
+	VPADDW       Z0, Z0, Z1
+	VPBROADCASTD c32_ff00ff00AVX512<>+0(SB), Z2
+	VPCMPUW      $0x06, Z2, Z1, K2
+	KORTESTQ     K2, K2
+	JZ           tail_settled
+	VPADDW       Z0, Z0, Z1
+	VPBROADCASTD c32_ff00ff00AVX512<>+0(SB), Z2
+	VPCMPUW      $0x06, Z2, Z1, K2
+	VPMOVM2W     K2, Z1
+	VPORD        Z1, Z0, Z0
+
+tail_settled:
+	VMOVDQU64 Z0, 64(R8)
+	MOVQ      start+56(FP), R9
+	LEAQ      (R13)(R9*1), R9
+	MOVQ      R9, 8(R8)
+	VMOVDQU8  Z0, K1, (R12)(SI*1)
+	TESTQ     CX, CX
+	JZ        tail_targets_done
+	MOVQ      AX, R13
+	MOVQ      CX, R14
+
+tail_targets:
+	MOVQ     (R13), R15
+	VMOVDQU8 Z0, K1, (R15)(SI*1)
+	ADDQ     $0x18, R13
+	DECQ     R14
+	JNZ      tail_targets
+
+tail_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+64, SI
+	JMP  tail
+
+done:
+	VZEROUPPER
+	RET
+
+// func treeMeanBFloat16LoggedAVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, log *byte, start int, factor float32)
+// Requires: AVX, AVX512BW, AVX512F, BMI2, CMOV
+TEXT ·treeMeanBFloat16LoggedAVX512(SB), NOSPLIT, $0-68
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ log+48(FP), R8
+	MOVQ (DX), R10
+	MOVQ (AX), R12
+	MOVQ 24(DX), R11
+	ADDQ $0x18, AX
+	DECQ CX
+
+block:
+	MOVQ         DI, R9
+	SUBQ         SI, R9
+	CMPQ         R9, $+256
+	JL           tail
+	VMOVDQU64    (R10)(SI*1), Z0
+	VMOVDQU64    64(R10)(SI*1), Z1
+	VMOVDQU64    128(R10)(SI*1), Z2
+	VMOVDQU64    192(R10)(SI*1), Z3
+	VMOVDQU64    (R11)(SI*1), Z4
+	VPSLLD       $0x10, Z0, Z5
+	VPSLLD       $0x10, Z4, Z6
+	VADDPS       Z6, Z5, Z5
+	VPSRLD       $0x10, Z5, Z6
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z7
+	VPANDD       Z7, Z6, Z6
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z7
+	VPADDD       Z7, Z6, Z6
+	VCMPPS       $0x07, Z5, Z5, K1
+	VPADDD       Z6, Z5, K1, Z5
+	VPSRLD       $0x10, Z5, Z5
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z0, Z0
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z4, Z4
+	VADDPS       Z4, Z0, Z0
+	VPSRLD       $0x10, Z0, Z4
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z4, Z4
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z6
+	VPADDD       Z6, Z4, Z4
+	VCMPPS       $0x07, Z0, Z0, K1
+	VPADDD       Z4, Z0, K1, Z0
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z4
+	VPANDD       Z4, Z0, Z0
+	VPORD        Z0, Z5, Z5
+	VMOVDQA64    Z5, Z0
+	VMOVDQU64    64(R11)(SI*1), Z4
+	VPSLLD       $0x10, Z1, Z5
+	VPSLLD       $0x10, Z4, Z6
+	VADDPS       Z6, Z5, Z5
+	VPSRLD       $0x10, Z5, Z6
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z7
+	VPANDD       Z7, Z6, Z6
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z7
+	VPADDD       Z7, Z6, Z6
+	VCMPPS       $0x07, Z5, Z5, K1
+	VPADDD       Z6, Z5, K1, Z5
+	VPSRLD       $0x10, Z5, Z5
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z1, Z1
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z4, Z4
+	VADDPS       Z4, Z1, Z1
+	VPSRLD       $0x10, Z1, Z4
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z4, Z4
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z6
+	VPADDD       Z6, Z4, Z4
+	VCMPPS       $0x07, Z1, Z1, K1
+	VPADDD       Z4, Z1, K1, Z1
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z4
+	VPANDD       Z4, Z1, Z1
+	VPORD        Z1, Z5, Z5
+	VMOVDQA64    Z5, Z1
+	VMOVDQU64    128(R11)(SI*1), Z4
+	VPSLLD       $0x10, Z2, Z5
+	VPSLLD       $0x10, Z4, Z6
+	VADDPS       Z6, Z5, Z5
+	VPSRLD       $0x10, Z5, Z6
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z7
+	VPANDD       Z7, Z6, Z6
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z7
+	VPADDD       Z7, Z6, Z6
+	VCMPPS       $0x07, Z5, Z5, K1
+	VPADDD       Z6, Z5, K1, Z5
+	VPSRLD       $0x10, Z5, Z5
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z2, Z2
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z4, Z4
+	VADDPS       Z4, Z2, Z2
+	VPSRLD       $0x10, Z2, Z4
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z4, Z4
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z6
+	VPADDD       Z6, Z4, Z4
+	VCMPPS       $0x07, Z2, Z2, K1
+	VPADDD       Z4, Z2, K1, Z2
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z4
+	VPANDD       Z4, Z2, Z2
+	VPORD        Z2, Z5, Z5
+	VMOVDQA64    Z5, Z2
+	VMOVDQU64    192(R11)(SI*1), Z4
+	VPSLLD       $0x10, Z3, Z5
+	VPSLLD       $0x10, Z4, Z6
+	VADDPS       Z6, Z5, Z5
+	VPSRLD       $0x10, Z5, Z6
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z7
+	VPANDD       Z7, Z6, Z6
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z7
+	VPADDD       Z7, Z6, Z6
+	VCMPPS       $0x07, Z5, Z5, K1
+	VPADDD       Z6, Z5, K1, Z5
+	VPSRLD       $0x10, Z5, Z5
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z3, Z3
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z4, Z4
+	VADDPS       Z4, Z3, Z3
+	VPSRLD       $0x10, Z3, Z4
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z4, Z4
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z6
+	VPADDD       Z6, Z4, Z4
+	VCMPPS       $0x07, Z3, Z3, K1
+	VPADDD       Z4, Z3, K1, Z3
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z4
+	VPANDD       Z4, Z3, Z3
+	VPORD        Z3, Z5, Z5
+	VMOVDQA64    Z5, Z3
+	CMPQ         BX, $0x02
+	JLE          block_combined
+	MOVQ         48(DX), R15
+	VMOVDQU64    (R15)(SI*1), Z4
+	VMOVDQU64    64(R15)(SI*1), Z5
+	VMOVDQU64    128(R15)(SI*1), Z6
+	VMOVDQU64    192(R15)(SI*1), Z7
+	CMPQ         BX, $0x03
+	JLE          block_single2
+	MOVQ         72(DX), R15
+	VMOVDQU64    (R15)(SI*1), Z8
+	VPSLLD       $0x10, Z4, Z9
+	VPSLLD       $0x10, Z8, Z10
+	VADDPS       Z10, Z9, Z9
+	VPSRLD       $0x10, Z9, Z10
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z11
+	VPANDD       Z11, Z10, Z10
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z11
+	VPADDD       Z11, Z10, Z10
+	VCMPPS       $0x07, Z9, Z9, K1
+	VPADDD       Z10, Z9, K1, Z9
+	VPSRLD       $0x10, Z9, Z9
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z10
+	VPANDD       Z10, Z4, Z4
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z10
+	VPANDD       Z10, Z8, Z8
+	VADDPS       Z8, Z4, Z4
+	VPSRLD       $0x10, Z4, Z8
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z10
+	VPANDD       Z10, Z8, Z8
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z10
+	VPADDD       Z10, Z8, Z8
+	VCMPPS       $0x07, Z4, Z4, K1
+	VPADDD       Z8, Z4, K1, Z4
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z8
+	VPANDD       Z8, Z4, Z4
+	VPORD        Z4, Z9, Z9
+	VMOVDQA64    Z9, Z4
+	VMOVDQU64    64(R15)(SI*1), Z8
+	VPSLLD       $0x10, Z5, Z9
+	VPSLLD       $0x10, Z8, Z10
+	VADDPS       Z10, Z9, Z9
+	VPSRLD       $0x10, Z9, Z10
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z11
+	VPANDD       Z11, Z10, Z10
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z11
+	VPADDD       Z11, Z10, Z10
+	VCMPPS       $0x07, Z9, Z9, K1
+	VPADDD       Z10, Z9, K1, Z9
+	VPSRLD       $0x10, Z9, Z9
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z10
+	VPANDD       Z10, Z5, Z5
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z10
+	VPANDD       Z10, Z8, Z8
+	VADDPS       Z8, Z5, Z5
+	VPSRLD       $0x10, Z5, Z8
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z10
+	VPANDD       Z10, Z8, Z8
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z10
+	VPADDD       Z10, Z8, Z8
+	VCMPPS       $0x07, Z5, Z5, K1
+	VPADDD       Z8, Z5, K1, Z5
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z8
+	VPANDD       Z8, Z5, Z5
+	VPORD        Z5, Z9, Z9
+	VMOVDQA64    Z9, Z5
+	VMOVDQU64    128(R15)(SI*1), Z8
+	VPSLLD       $0x10, Z6, Z9
+	VPSLLD       $0x10, Z8, Z10
+	VADDPS       Z10, Z9, Z9
+	VPSRLD       $0x10, Z9, Z10
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z11
+	VPANDD       Z11, Z10, Z10
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z11
+	VPADDD       Z11, Z10, Z10
+	VCMPPS       $0x07, Z9, Z9, K1
+	VPADDD       Z10, Z9, K1, Z9
+	VPSRLD       $0x10, Z9, Z9
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z10
+	VPANDD       Z10, Z6, Z6
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z10
+	VPANDD       Z10, Z8, Z8
+	VADDPS       Z8, Z6, Z6
+	VPSRLD       $0x10, Z6, Z8
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z10
+	VPANDD       Z10, Z8, Z8
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z10
+	VPADDD       Z10, Z8, Z8
+	VCMPPS       $0x07, Z6, Z6, K1
+	VPADDD       Z8, Z6, K1, Z6
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z8
+	VPANDD       Z8, Z6, Z6
+	VPORD        Z6, Z9, Z9
+	VMOVDQA64    Z9, Z6
+	VMOVDQU64    192(R15)(SI*1), Z8
+	VPSLLD       $0x10, Z7, Z9
+	VPSLLD       $0x10, Z8, Z10
+	VADDPS       Z10, Z9, Z9
+	VPSRLD       $0x10, Z9, Z10
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z11
+	VPANDD       Z11, Z10, Z10
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z11
+	VPADDD       Z11, Z10, Z10
+	VCMPPS       $0x07, Z9, Z9, K1
+	VPADDD       Z10, Z9, K1, Z9
+	VPSRLD       $0x10, Z9, Z9
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z10
+	VPANDD       Z10, Z7, Z7
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z10
+	VPANDD       Z10, Z8, Z8
+	VADDPS       Z8, Z7, Z7
+	VPSRLD       $0x10, Z7, Z8
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z10
+	VPANDD       Z10, Z8, Z8
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z10
+	VPADDD       Z10, Z8, Z8
+	VCMPPS       $0x07, Z7, Z7, K1
+	VPADDD       Z8, Z7, K1, Z7
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z8
+	VPANDD       Z8, Z7, Z7
+	VPORD        Z7, Z9, Z9
+	VMOVDQA64    Z9, Z7
+
+block_single2:
+	VPSLLD       $0x10, Z0, Z8
+	VPSLLD       $0x10, Z4, Z9
+	VADDPS       Z9, Z8, Z8
+	VPSRLD       $0x10, Z8, Z9
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z10
+	VPANDD       Z10, Z9, Z9
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z10
+	VPADDD       Z10, Z9, Z9
+	VCMPPS       $0x07, Z8, Z8, K1
+	VPADDD       Z9, Z8, K1, Z8
+	VPSRLD       $0x10, Z8, Z8
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z9
+	VPANDD       Z9, Z0, Z0
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z9
+	VPANDD       Z9, Z4, Z4
+	VADDPS       Z4, Z0, Z0
+	VPSRLD       $0x10, Z0, Z4
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z9
+	VPANDD       Z9, Z4, Z4
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z9
+	VPADDD       Z9, Z4, Z4
+	VCMPPS       $0x07, Z0, Z0, K1
+	VPADDD       Z4, Z0, K1, Z0
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z4
+	VPANDD       Z4, Z0, Z0
+	VPORD        Z0, Z8, Z8
+	VMOVDQA64    Z8, Z0
+	VPSLLD       $0x10, Z1, Z4
+	VPSLLD       $0x10, Z5, Z8
+	VADDPS       Z8, Z4, Z4
+	VPSRLD       $0x10, Z4, Z8
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z9
+	VPANDD       Z9, Z8, Z8
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z9
+	VPADDD       Z9, Z8, Z8
+	VCMPPS       $0x07, Z4, Z4, K1
+	VPADDD       Z8, Z4, K1, Z4
+	VPSRLD       $0x10, Z4, Z4
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z8
+	VPANDD       Z8, Z1, Z1
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z8
+	VPANDD       Z8, Z5, Z5
+	VADDPS       Z5, Z1, Z1
+	VPSRLD       $0x10, Z1, Z5
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z8
+	VPANDD       Z8, Z5, Z5
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z8
+	VPADDD       Z8, Z5, Z5
+	VCMPPS       $0x07, Z1, Z1, K1
+	VPADDD       Z5, Z1, K1, Z1
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z1, Z1
+	VPORD        Z1, Z4, Z4
+	VMOVDQA64    Z4, Z1
+	VPSLLD       $0x10, Z2, Z4
+	VPSLLD       $0x10, Z6, Z5
+	VADDPS       Z5, Z4, Z4
+	VPSRLD       $0x10, Z4, Z5
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z8
+	VPANDD       Z8, Z5, Z5
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z8
+	VPADDD       Z8, Z5, Z5
+	VCMPPS       $0x07, Z4, Z4, K1
+	VPADDD       Z5, Z4, K1, Z4
+	VPSRLD       $0x10, Z4, Z4
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z2, Z2
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z6, Z5
+	VADDPS       Z5, Z2, Z2
+	VPSRLD       $0x10, Z2, Z5
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z5, Z5
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z6
+	VPADDD       Z6, Z5, Z5
+	VCMPPS       $0x07, Z2, Z2, K1
+	VPADDD       Z5, Z2, K1, Z2
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z2, Z2
+	VPORD        Z2, Z4, Z4
+	VMOVDQA64    Z4, Z2
+	VPSLLD       $0x10, Z3, Z4
+	VPSLLD       $0x10, Z7, Z5
+	VADDPS       Z5, Z4, Z4
+	VPSRLD       $0x10, Z4, Z5
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z5, Z5
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z6
+	VPADDD       Z6, Z5, Z5
+	VCMPPS       $0x07, Z4, Z4, K1
+	VPADDD       Z5, Z4, K1, Z4
+	VPSRLD       $0x10, Z4, Z4
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z3, Z3
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z7, Z5
+	VADDPS       Z5, Z3, Z3
+	VPSRLD       $0x10, Z3, Z5
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z5, Z5
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z6
+	VPADDD       Z6, Z5, Z5
+	VCMPPS       $0x07, Z3, Z3, K1
+	VPADDD       Z5, Z3, K1, Z3
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z3, Z3
+	VPORD        Z3, Z4, Z4
+	VMOVDQA64    Z4, Z3
+	CMPQ         BX, $0x04
+	JLE          block_combined
+	MOVQ         96(DX), R15
+	VMOVDQU64    (R15)(SI*1), Z8
+	VMOVDQU64    64(R15)(SI*1), Z9
+	VMOVDQU64    128(R15)(SI*1), Z10
+	VMOVDQU64    192(R15)(SI*1), Z11
+	CMPQ         BX, $0x05
+	JLE          block_single4
+	MOVQ         120(DX), R15
+	VMOVDQU64    (R15)(SI*1), Z4
+	VPSLLD       $0x10, Z8, Z5
+	VPSLLD       $0x10, Z4, Z6
+	VADDPS       Z6, Z5, Z5
+	VPSRLD       $0x10, Z5, Z6
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z7
+	VPANDD       Z7, Z6, Z6
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z7
+	VPADDD       Z7, Z6, Z6
+	VCMPPS       $0x07, Z5, Z5, K1
+	VPADDD       Z6, Z5, K1, Z5
+	VPSRLD       $0x10, Z5, Z5
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z8, Z6
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z7
+	VPANDD       Z7, Z4, Z4
+	VADDPS       Z4, Z6, Z6
+	VPSRLD       $0x10, Z6, Z4
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z7
+	VPANDD       Z7, Z4, Z4
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z7
+	VPADDD       Z7, Z4, Z4
+	VCMPPS       $0x07, Z6, Z6, K1
+	VPADDD       Z4, Z6, K1, Z6
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z4
+	VPANDD       Z4, Z6, Z6
+	VPORD        Z6, Z5, Z5
+	VMOVDQA64    Z5, Z8
+	VMOVDQU64    64(R15)(SI*1), Z4
+	VPSLLD       $0x10, Z9, Z5
+	VPSLLD       $0x10, Z4, Z6
+	VADDPS       Z6, Z5, Z5
+	VPSRLD       $0x10, Z5, Z6
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z7
+	VPANDD       Z7, Z6, Z6
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z7
+	VPADDD       Z7, Z6, Z6
+	VCMPPS       $0x07, Z5, Z5, K1
+	VPADDD       Z6, Z5, K1, Z5
+	VPSRLD       $0x10, Z5, Z5
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z9, Z6
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z7
+	VPANDD       Z7, Z4, Z4
+	VADDPS       Z4, Z6, Z6
+	VPSRLD       $0x10, Z6, Z4
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z7
+	VPANDD       Z7, Z4, Z4
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z7
+	VPADDD       Z7, Z4, Z4
+	VCMPPS       $0x07, Z6, Z6, K1
+	VPADDD       Z4, Z6, K1, Z6
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z4
+	VPANDD       Z4, Z6, Z6
+	VPORD        Z6, Z5, Z5
+	VMOVDQA64    Z5, Z9
+	VMOVDQU64    128(R15)(SI*1), Z4
+	VPSLLD       $0x10, Z10, Z5
+	VPSLLD       $0x10, Z4, Z6
+	VADDPS       Z6, Z5, Z5
+	VPSRLD       $0x10, Z5, Z6
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z7
+	VPANDD       Z7, Z6, Z6
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z7
+	VPADDD       Z7, Z6, Z6
+	VCMPPS       $0x07, Z5, Z5, K1
+	VPADDD       Z6, Z5, K1, Z5
+	VPSRLD       $0x10, Z5, Z5
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z10, Z6
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z7
+	VPANDD       Z7, Z4, Z4
+	VADDPS       Z4, Z6, Z6
+	VPSRLD       $0x10, Z6, Z4
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z7
+	VPANDD       Z7, Z4, Z4
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z7
+	VPADDD       Z7, Z4, Z4
+	VCMPPS       $0x07, Z6, Z6, K1
+	VPADDD       Z4, Z6, K1, Z6
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z4
+	VPANDD       Z4, Z6, Z6
+	VPORD        Z6, Z5, Z5
+	VMOVDQA64    Z5, Z10
+	VMOVDQU64    192(R15)(SI*1), Z4
+	VPSLLD       $0x10, Z11, Z5
+	VPSLLD       $0x10, Z4, Z6
+	VADDPS       Z6, Z5, Z5
+	VPSRLD       $0x10, Z5, Z6
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z7
+	VPANDD       Z7, Z6, Z6
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z7
+	VPADDD       Z7, Z6, Z6
+	VCMPPS       $0x07, Z5, Z5, K1
+	VPADDD       Z6, Z5, K1, Z5
+	VPSRLD       $0x10, Z5, Z5
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z11, Z6
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z7
+	VPANDD       Z7, Z4, Z4
+	VADDPS       Z4, Z6, Z6
+	VPSRLD       $0x10, Z6, Z4
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z7
+	VPANDD       Z7, Z4, Z4
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z7
+	VPADDD       Z7, Z4, Z4
+	VCMPPS       $0x07, Z6, Z6, K1
+	VPADDD       Z4, Z6, K1, Z6
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z4
+	VPANDD       Z4, Z6, Z6
+	VPORD        Z6, Z5, Z5
+	VMOVDQA64    Z5, Z11
+
+block_single4:
+	CMPQ         BX, $0x06
+	JLE          block_six
+	MOVQ         144(DX), R15
+	VMOVDQU64    (R15)(SI*1), Z4
+	VMOVDQU64    64(R15)(SI*1), Z5
+	VMOVDQU64    128(R15)(SI*1), Z6
+	VMOVDQU64    192(R15)(SI*1), Z7
+	CMPQ         BX, $0x07
+	JLE          block_single6
+	MOVQ         168(DX), R15
+	VMOVDQU64    (R15)(SI*1), Z12
+	VPSLLD       $0x10, Z4, Z13
+	VPSLLD       $0x10, Z12, Z14
+	VADDPS       Z14, Z13, Z13
+	VPSRLD       $0x10, Z13, Z14
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z15
+	VPANDD       Z15, Z14, Z14
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z15
+	VPADDD       Z15, Z14, Z14
+	VCMPPS       $0x07, Z13, Z13, K1
+	VPADDD       Z14, Z13, K1, Z13
+	VPSRLD       $0x10, Z13, Z13
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z14
+	VPANDD       Z14, Z4, Z4
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z14
+	VPANDD       Z14, Z12, Z12
+	VADDPS       Z12, Z4, Z4
+	VPSRLD       $0x10, Z4, Z12
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z14
+	VPANDD       Z14, Z12, Z12
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z14
+	VPADDD       Z14, Z12, Z12
+	VCMPPS       $0x07, Z4, Z4, K1
+	VPADDD       Z12, Z4, K1, Z4
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z12
+	VPANDD       Z12, Z4, Z4
+	VPORD        Z4, Z13, Z13
+	VMOVDQA64    Z13, Z4
+	VMOVDQU64    64(R15)(SI*1), Z12
+	VPSLLD       $0x10, Z5, Z13
+	VPSLLD       $0x10, Z12, Z14
+	VADDPS       Z14, Z13, Z13
+	VPSRLD       $0x10, Z13, Z14
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z15
+	VPANDD       Z15, Z14, Z14
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z15
+	VPADDD       Z15, Z14, Z14
+	VCMPPS       $0x07, Z13, Z13, K1
+	VPADDD       Z14, Z13, K1, Z13
+	VPSRLD       $0x10, Z13, Z13
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z14
+	VPANDD       Z14, Z5, Z5
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z14
+	VPANDD       Z14, Z12, Z12
+	VADDPS       Z12, Z5, Z5
+	VPSRLD       $0x10, Z5, Z12
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z14
+	VPANDD       Z14, Z12, Z12
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z14
+	VPADDD       Z14, Z12, Z12
+	VCMPPS       $0x07, Z5, Z5, K1
+	VPADDD       Z12, Z5, K1, Z5
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z12
+	VPANDD       Z12, Z5, Z5
+	VPORD        Z5, Z13, Z13
+	VMOVDQA64    Z13, Z5
+	VMOVDQU64    128(R15)(SI*1), Z12
+	VPSLLD       $0x10, Z6, Z13
+	VPSLLD       $0x10, Z12, Z14
+	VADDPS       Z14, Z13, Z13
+	VPSRLD       $0x10, Z13, Z14
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z15
+	VPANDD       Z15, Z14, Z14
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z15
+	VPADDD       Z15, Z14, Z14
+	VCMPPS       $0x07, Z13, Z13, K1
+	VPADDD       Z14, Z13, K1, Z13
+	VPSRLD       $0x10, Z13, Z13
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z14
+	VPANDD       Z14, Z6, Z6
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z14
+	VPANDD       Z14, Z12, Z12
+	VADDPS       Z12, Z6, Z6
+	VPSRLD       $0x10, Z6, Z12
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z14
+	VPANDD       Z14, Z12, Z12
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z14
+	VPADDD       Z14, Z12, Z12
+	VCMPPS       $0x07, Z6, Z6, K1
+	VPADDD       Z12, Z6, K1, Z6
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z12
+	VPANDD       Z12, Z6, Z6
+	VPORD        Z6, Z13, Z13
+	VMOVDQA64    Z13, Z6
+	VMOVDQU64    192(R15)(SI*1), Z12
+	VPSLLD       $0x10, Z7, Z13
+	VPSLLD       $0x10, Z12, Z14
+	VADDPS       Z14, Z13, Z13
+	VPSRLD       $0x10, Z13, Z14
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z15
+	VPANDD       Z15, Z14, Z14
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z15
+	VPADDD       Z15, Z14, Z14
+	VCMPPS       $0x07, Z13, Z13, K1
+	VPADDD       Z14, Z13, K1, Z13
+	VPSRLD       $0x10, Z13, Z13
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z14
+	VPANDD       Z14, Z7, Z7
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z14
+	VPANDD       Z14, Z12, Z12
+	VADDPS       Z12, Z7, Z7
+	VPSRLD       $0x10, Z7, Z12
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z14
+	VPANDD       Z14, Z12, Z12
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z14
+	VPADDD       Z14, Z12, Z12
+	VCMPPS       $0x07, Z7, Z7, K1
+	VPADDD       Z12, Z7, K1, Z7
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z12
+	VPANDD       Z12, Z7, Z7
+	VPORD        Z7, Z13, Z13
+	VMOVDQA64    Z13, Z7
+
+block_single6:
+	VPSLLD       $0x10, Z8, Z12
+	VPSLLD       $0x10, Z4, Z13
+	VADDPS       Z13, Z12, Z12
+	VPSRLD       $0x10, Z12, Z13
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z14
+	VPANDD       Z14, Z13, Z13
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z14
+	VPADDD       Z14, Z13, Z13
+	VCMPPS       $0x07, Z12, Z12, K1
+	VPADDD       Z13, Z12, K1, Z12
+	VPSRLD       $0x10, Z12, Z12
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z13
+	VPANDD       Z13, Z8, Z8
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z13
+	VPANDD       Z13, Z4, Z4
+	VADDPS       Z4, Z8, Z8
+	VPSRLD       $0x10, Z8, Z4
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z13
+	VPANDD       Z13, Z4, Z4
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z13
+	VPADDD       Z13, Z4, Z4
+	VCMPPS       $0x07, Z8, Z8, K1
+	VPADDD       Z4, Z8, K1, Z8
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z4
+	VPANDD       Z4, Z8, Z8
+	VPORD        Z8, Z12, Z12
+	VMOVDQA64    Z12, Z8
+	VPSLLD       $0x10, Z9, Z4
+	VPSLLD       $0x10, Z5, Z12
+	VADDPS       Z12, Z4, Z4
+	VPSRLD       $0x10, Z4, Z12
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z13
+	VPANDD       Z13, Z12, Z12
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z13
+	VPADDD       Z13, Z12, Z12
+	VCMPPS       $0x07, Z4, Z4, K1
+	VPADDD       Z12, Z4, K1, Z4
+	VPSRLD       $0x10, Z4, Z4
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z12
+	VPANDD       Z12, Z9, Z9
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z12
+	VPANDD       Z12, Z5, Z5
+	VADDPS       Z5, Z9, Z9
+	VPSRLD       $0x10, Z9, Z5
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z12
+	VPANDD       Z12, Z5, Z5
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z12
+	VPADDD       Z12, Z5, Z5
+	VCMPPS       $0x07, Z9, Z9, K1
+	VPADDD       Z5, Z9, K1, Z9
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z9, Z9
+	VPORD        Z9, Z4, Z4
+	VMOVDQA64    Z4, Z9
+	VPSLLD       $0x10, Z10, Z4
+	VPSLLD       $0x10, Z6, Z5
+	VADDPS       Z5, Z4, Z4
+	VPSRLD       $0x10, Z4, Z5
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z12
+	VPANDD       Z12, Z5, Z5
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z12
+	VPADDD       Z12, Z5, Z5
+	VCMPPS       $0x07, Z4, Z4, K1
+	VPADDD       Z5, Z4, K1, Z4
+	VPSRLD       $0x10, Z4, Z4
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z10, Z5
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z10
+	VPANDD       Z10, Z6, Z6
+	VADDPS       Z6, Z5, Z5
+	VPSRLD       $0x10, Z5, Z6
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z10
+	VPANDD       Z10, Z6, Z6
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z10
+	VPADDD       Z10, Z6, Z6
+	VCMPPS       $0x07, Z5, Z5, K1
+	VPADDD       Z6, Z5, K1, Z5
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z5, Z5
+	VPORD        Z5, Z4, Z4
+	VMOVDQA64    Z4, Z10
+	VPSLLD       $0x10, Z11, Z4
+	VPSLLD       $0x10, Z7, Z5
+	VADDPS       Z5, Z4, Z4
+	VPSRLD       $0x10, Z4, Z5
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z5, Z5
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z6
+	VPADDD       Z6, Z5, Z5
+	VCMPPS       $0x07, Z4, Z4, K1
+	VPADDD       Z5, Z4, K1, Z4
+	VPSRLD       $0x10, Z4, Z4
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z11, Z5
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z7, Z6
+	VADDPS       Z6, Z5, Z5
+	VPSRLD       $0x10, Z5, Z6
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z7
+	VPANDD       Z7, Z6, Z6
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z7
+	VPADDD       Z7, Z6, Z6
+	VCMPPS       $0x07, Z5, Z5, K1
+	VPADDD       Z6, Z5, K1, Z5
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z5, Z5
+	VPORD        Z5, Z4, Z4
+	VMOVDQA64    Z4, Z11
+
+block_six:
+	VPSLLD       $0x10, Z0, Z4
+	VPSLLD       $0x10, Z8, Z5
+	VADDPS       Z5, Z4, Z4
+	VPSRLD       $0x10, Z4, Z5
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z5, Z5
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z6
+	VPADDD       Z6, Z5, Z5
+	VCMPPS       $0x07, Z4, Z4, K1
+	VPADDD       Z5, Z4, K1, Z4
+	VPSRLD       $0x10, Z4, Z4
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z0, Z0
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z8, Z5
+	VADDPS       Z5, Z0, Z0
+	VPSRLD       $0x10, Z0, Z5
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z5, Z5
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z6
+	VPADDD       Z6, Z5, Z5
+	VCMPPS       $0x07, Z0, Z0, K1
+	VPADDD       Z5, Z0, K1, Z0
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z0, Z0
+	VPORD        Z0, Z4, Z4
+	VMOVDQA64    Z4, Z0
+	VPSLLD       $0x10, Z1, Z4
+	VPSLLD       $0x10, Z9, Z5
+	VADDPS       Z5, Z4, Z4
+	VPSRLD       $0x10, Z4, Z5
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z5, Z5
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z6
+	VPADDD       Z6, Z5, Z5
+	VCMPPS       $0x07, Z4, Z4, K1
+	VPADDD       Z5, Z4, K1, Z4
+	VPSRLD       $0x10, Z4, Z4
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z1, Z1
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z9, Z5
+	VADDPS       Z5, Z1, Z1
+	VPSRLD       $0x10, Z1, Z5
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z5, Z5
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z6
+	VPADDD       Z6, Z5, Z5
+	VCMPPS       $0x07, Z1, Z1, K1
+	VPADDD       Z5, Z1, K1, Z1
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z1, Z1
+	VPORD        Z1, Z4, Z4
+	VMOVDQA64    Z4, Z1
+	VPSLLD       $0x10, Z2, Z4
+	VPSLLD       $0x10, Z10, Z5
+	VADDPS       Z5, Z4, Z4
+	VPSRLD       $0x10, Z4, Z5
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z5, Z5
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z6
+	VPADDD       Z6, Z5, Z5
+	VCMPPS       $0x07, Z4, Z4, K1
+	VPADDD       Z5, Z4, K1, Z4
+	VPSRLD       $0x10, Z4, Z4
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z2, Z2
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z10, Z5
+	VADDPS       Z5, Z2, Z2
+	VPSRLD       $0x10, Z2, Z5
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z5, Z5
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z6
+	VPADDD       Z6, Z5, Z5
+	VCMPPS       $0x07, Z2, Z2, K1
+	VPADDD       Z5, Z2, K1, Z2
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z2, Z2
+	VPORD        Z2, Z4, Z4
+	VMOVDQA64    Z4, Z2
+	VPSLLD       $0x10, Z3, Z4
+	VPSLLD       $0x10, Z11, Z5
+	VADDPS       Z5, Z4, Z4
+	VPSRLD       $0x10, Z4, Z5
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z5, Z5
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z6
+	VPADDD       Z6, Z5, Z5
+	VCMPPS       $0x07, Z4, Z4, K1
+	VPADDD       Z5, Z4, K1, Z4
+	VPSRLD       $0x10, Z4, Z4
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z3, Z3
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z11, Z5
+	VADDPS       Z5, Z3, Z3
+	VPSRLD       $0x10, Z3, Z5
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z5, Z5
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z6
+	VPADDD       Z6, Z5, Z5
+	VCMPPS       $0x07, Z3, Z3, K1
+	VPADDD       Z5, Z3, K1, Z3
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z3, Z3
+	VPORD        Z3, Z4, Z4
+	VMOVDQA64    Z4, Z3
+
+block_combined:
+	VBROADCASTSS factor+64(FP), Z4
+	VPSLLD       $0x10, Z0, Z5
+	VMULPS       Z4, Z5, Z5
+	VPSRLD       $0x10, Z5, Z6
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z7
+	VPANDD       Z7, Z6, Z6
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z7
+	VPADDD       Z7, Z6, Z6
+	VCMPPS       $0x07, Z5, Z5, K1
+	VPADDD       Z6, Z5, K1, Z5
+	VPSRLD       $0x10, Z5, Z5
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z0, Z0
+	VMULPS       Z4, Z0, Z0
+	VPSRLD       $0x10, Z0, Z6
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z7
+	VPANDD       Z7, Z6, Z6
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z7
+	VPADDD       Z7, Z6, Z6
+	VCMPPS       $0x07, Z0, Z0, K1
+	VPADDD       Z6, Z0, K1, Z0
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z0, Z0
+	VPORD        Z0, Z5, Z5
+	VMOVDQA64    Z5, Z0
+	VPSLLD       $0x10, Z1, Z5
+	VMULPS       Z4, Z5, Z5
+	VPSRLD       $0x10, Z5, Z6
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z7
+	VPANDD       Z7, Z6, Z6
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z7
+	VPADDD       Z7, Z6, Z6
+	VCMPPS       $0x07, Z5, Z5, K1
+	VPADDD       Z6, Z5, K1, Z5
+	VPSRLD       $0x10, Z5, Z5
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z1, Z1
+	VMULPS       Z4, Z1, Z1
+	VPSRLD       $0x10, Z1, Z6
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z7
+	VPANDD       Z7, Z6, Z6
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z7
+	VPADDD       Z7, Z6, Z6
+	VCMPPS       $0x07, Z1, Z1, K1
+	VPADDD       Z6, Z1, K1, Z1
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z1, Z1
+	VPORD        Z1, Z5, Z5
+	VMOVDQA64    Z5, Z1
+	VPSLLD       $0x10, Z2, Z5
+	VMULPS       Z4, Z5, Z5
+	VPSRLD       $0x10, Z5, Z6
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z7
+	VPANDD       Z7, Z6, Z6
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z7
+	VPADDD       Z7, Z6, Z6
+	VCMPPS       $0x07, Z5, Z5, K1
+	VPADDD       Z6, Z5, K1, Z5
+	VPSRLD       $0x10, Z5, Z5
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z2, Z2
+	VMULPS       Z4, Z2, Z2
+	VPSRLD       $0x10, Z2, Z6
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z7
+	VPANDD       Z7, Z6, Z6
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z7
+	VPADDD       Z7, Z6, Z6
+	VCMPPS       $0x07, Z2, Z2, K1
+	VPADDD       Z6, Z2, K1, Z2
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z2, Z2
+	VPORD        Z2, Z5, Z5
+	VMOVDQA64    Z5, Z2
+	VPSLLD       $0x10, Z3, Z5
+	VMULPS       Z4, Z5, Z5
+	VPSRLD       $0x10, Z5, Z6
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z7
+	VPANDD       Z7, Z6, Z6
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z7
+	VPADDD       Z7, Z6, Z6
+	VCMPPS       $0x07, Z5, Z5, K1
+	VPADDD       Z6, Z5, K1, Z5
+	VPSRLD       $0x10, Z5, Z5
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z3, Z3
+	VMULPS       Z4, Z3, Z3
+	VPSRLD       $0x10, Z3, Z4
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z4, Z4
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z6
+	VPADDD       Z6, Z4, Z4
+	VCMPPS       $0x07, Z3, Z3, K1
+	VPADDD       Z4, Z3, K1, Z3
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z4
+	VPANDD       Z4, Z3, Z3
+	VPORD        Z3, Z5, Z5
+	VMOVDQA64    Z5, Z3
+	VPADDW       Z0, Z0, Z4
+	VPADDW       Z1, Z1, Z5
+	VPMAXUW      Z5, Z4, Z4
+	VPADDW       Z2, Z2, Z5
+	VPMAXUW      Z5, Z4, Z4
+	VPADDW       Z3, Z3, Z5
+	VPMAXUW      Z5, Z4, Z4
+	VPBROADCASTD c32_ff00ff00AVX512<>+0(SB), Z5
+	VPCMPUW      $0x06, Z5, Z4, K1
+	KORTESTQ     K1, K1
+	JZ           block_settled
+	VPADDW       Z0, Z0, Z4
+	VPBROADCASTD c32_ff00ff00AVX512<>+0(SB), Z5
+	VPCMPUW      $0x06, Z5, Z4, K1
+	VPMOVM2W     K1, Z4
+	VPORD        Z4, Z0, Z0
+	VPADDW       Z1, Z1, Z4
+	VPBROADCASTD c32_ff00ff00AVX512<>+0(SB), Z5
+	VPCMPUW      $0x06, Z5, Z4, K1
+	VPMOVM2W     K1, Z4
+	VPORD        Z4, Z1, Z1
+	VPADDW       Z2, Z2, Z4
+	VPBROADCASTD c32_ff00ff00AVX512<>+0(SB), Z5
+	VPCMPUW      $0x06, Z5, Z4, K1
+	VPMOVM2W     K1, Z4
+	VPORD        Z4, Z2, Z2
+	VPADDW       Z3, Z3, Z4
+	VPBROADCASTD c32_ff00ff00AVX512<>+0(SB), Z5
+	VPCMPUW      $0x06, Z5, Z4, K1
+	VPMOVM2W     K1, Z4
+	VPORD        Z4, Z3, Z3
+
+block_settled:
+	VMOVDQU64 Z0, 64(R8)
+	VMOVDQU64 Z1, 128(R8)
+	VMOVDQU64 Z2, 192(R8)
+	VMOVDQU64 Z3, 256(R8)
+	MOVQ      start+56(FP), R9
+	LEAQ      256(SI)(R9*1), R9
+	MOVQ      R9, 8(R8)
+	VMOVDQU64 Z0, (R12)(SI*1)
+	VMOVDQU64 Z1, 64(R12)(SI*1)
+	VMOVDQU64 Z2, 128(R12)(SI*1)
+	VMOVDQU64 Z3, 192(R12)(SI*1)
+	TESTQ     CX, CX
+	JZ        block_targets_done
+	MOVQ      AX, R13
+	MOVQ      CX, R14
+
+block_targets:
+	MOVQ      (R13), R15
+	VMOVDQU64 Z0, (R15)(SI*1)
+	VMOVDQU64 Z1, 64(R15)(SI*1)
+	VMOVDQU64 Z2, 128(R15)(SI*1)
+	VMOVDQU64 Z3, 192(R15)(SI*1)
+	ADDQ      $0x18, R13
+	DECQ      R14
+	JNZ       block_targets
+
+block_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+256, SI
+	JMP  block
+
+tail:
+	MOVQ         DI, R9
+	SUBQ         SI, R9
+	JLE          done
+	LEAQ         64(SI), R13
+	CMPQ         R13, DI
+	CMOVQGT      DI, R13
+	MOVQ         R13, R9
+	SUBQ         SI, R9
+	MOVQ         $-1, R14
+	BZHIQ        R9, R14, R14
+	KMOVQ        R14, K1
+	VMOVDQU8.Z   (R10)(SI*1), K1, Z0
+	VMOVDQU8.Z   (R11)(SI*1), K1, Z1
+	VPSLLD       $0x10, Z0, Z2
+	VPSLLD       $0x10, Z1, Z3
+	VADDPS       Z3, Z2, Z2
+	VPSRLD       $0x10, Z2, Z3
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z4
+	VPANDD       Z4, Z3, Z3
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z4
+	VPADDD       Z4, Z3, Z3
+	VCMPPS       $0x07, Z2, Z2, K2
+	VPADDD       Z3, Z2, K2, Z2
+	VPSRLD       $0x10, Z2, Z2
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z0, Z0
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z1, Z1
+	VADDPS       Z1, Z0, Z0
+	VPSRLD       $0x10, Z0, Z1
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z1, Z1
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z3
+	VPADDD       Z3, Z1, Z1
+	VCMPPS       $0x07, Z0, Z0, K2
+	VPADDD       Z1, Z0, K2, Z0
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z1
+	VPANDD       Z1, Z0, Z0
+	VPORD        Z0, Z2, Z2
+	VMOVDQA64    Z2, Z0
+	CMPQ         BX, $0x02
+	JLE          tail_combined
+	MOVQ         48(DX), R15
+	VMOVDQU8.Z   (R15)(SI*1), K1, Z2
+	CMPQ         BX, $0x03
+	JLE          tail_single2
+	MOVQ         72(DX), R15
+	VMOVDQU8.Z   (R15)(SI*1), K1, Z1
+	VPSLLD       $0x10, Z2, Z3
+	VPSLLD       $0x10, Z1, Z4
+	VADDPS       Z4, Z3, Z3
+	VPSRLD       $0x10, Z3, Z4
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z4, Z4
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z5
+	VPADDD       Z5, Z4, Z4
+	VCMPPS       $0x07, Z3, Z3, K2
+	VPADDD       Z4, Z3, K2, Z3
+	VPSRLD       $0x10, Z3, Z3
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z4
+	VPANDD       Z4, Z2, Z2
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z4
+	VPANDD       Z4, Z1, Z1
+	VADDPS       Z1, Z2, Z2
+	VPSRLD       $0x10, Z2, Z1
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z4
+	VPANDD       Z4, Z1, Z1
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z4
+	VPADDD       Z4, Z1, Z1
+	VCMPPS       $0x07, Z2, Z2, K2
+	VPADDD       Z1, Z2, K2, Z2
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z1
+	VPANDD       Z1, Z2, Z2
+	VPORD        Z2, Z3, Z3
+	VMOVDQA64    Z3, Z2
+
+tail_single2:
+	VPSLLD       $0x10, Z0, Z1
+	VPSLLD       $0x10, Z2, Z3
+	VADDPS       Z3, Z1, Z1
+	VPSRLD       $0x10, Z1, Z3
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z4
+	VPANDD       Z4, Z3, Z3
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z4
+	VPADDD       Z4, Z3, Z3
+	VCMPPS       $0x07, Z1, Z1, K2
+	VPADDD       Z3, Z1, K2, Z1
+	VPSRLD       $0x10, Z1, Z1
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z0, Z0
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z2, Z2
+	VADDPS       Z2, Z0, Z0
+	VPSRLD       $0x10, Z0, Z2
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z2, Z2
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z3
+	VPADDD       Z3, Z2, Z2
+	VCMPPS       $0x07, Z0, Z0, K2
+	VPADDD       Z2, Z0, K2, Z0
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z2
+	VPANDD       Z2, Z0, Z0
+	VPORD        Z0, Z1, Z1
+	VMOVDQA64    Z1, Z0
+	CMPQ         BX, $0x04
+	JLE          tail_combined
+	MOVQ         96(DX), R15
+	VMOVDQU8.Z   (R15)(SI*1), K1, Z3
+	CMPQ         BX, $0x05
+	JLE          tail_single4
+	MOVQ         120(DX), R15
+	VMOVDQU8.Z   (R15)(SI*1), K1, Z1
+	VPSLLD       $0x10, Z3, Z2
+	VPSLLD       $0x10, Z1, Z4
+	VADDPS       Z4, Z2, Z2
+	VPSRLD       $0x10, Z2, Z4
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z4, Z4
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z5
+	VPADDD       Z5, Z4, Z4
+	VCMPPS       $0x07, Z2, Z2, K2
+	VPADDD       Z4, Z2, K2, Z2
+	VPSRLD       $0x10, Z2, Z2
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z4
+	VPANDD       Z4, Z3, Z3
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z4
+	VPANDD       Z4, Z1, Z1
+	VADDPS       Z1, Z3, Z3
+	VPSRLD       $0x10, Z3, Z1
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z4
+	VPANDD       Z4, Z1, Z1
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z4
+	VPADDD       Z4, Z1, Z1
+	VCMPPS       $0x07, Z3, Z3, K2
+	VPADDD       Z1, Z3, K2, Z3
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z1
+	VPANDD       Z1, Z3, Z3
+	VPORD        Z3, Z2, Z2
+	VMOVDQA64    Z2, Z3
+
+tail_single4:
+	CMPQ         BX, $0x06
+	JLE          tail_six
+	MOVQ         144(DX), R15
+	VMOVDQU8.Z   (R15)(SI*1), K1, Z2
+	CMPQ         BX, $0x07
+	JLE          tail_single6
+	MOVQ         168(DX), R15
+	VMOVDQU8.Z   (R15)(SI*1), K1, Z1
+	VPSLLD       $0x10, Z2, Z4
+	VPSLLD       $0x10, Z1, Z5
+	VADDPS       Z5, Z4, Z4
+	VPSRLD       $0x10, Z4, Z5
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
+	VPANDD       Z6, Z5, Z5
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z6
+	VPADDD       Z6, Z5, Z5
+	VCMPPS       $0x07, Z4, Z4, K2
+	VPADDD       Z5, Z4, K2, Z4
+	VPSRLD       $0x10, Z4, Z4
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z2, Z2
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z1, Z1
+	VADDPS       Z1, Z2, Z2
+	VPSRLD       $0x10, Z2, Z1
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z1, Z1
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z5
+	VPADDD       Z5, Z1, Z1
+	VCMPPS       $0x07, Z2, Z2, K2
+	VPADDD       Z1, Z2, K2, Z2
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z1
+	VPANDD       Z1, Z2, Z2
+	VPORD        Z2, Z4, Z4
+	VMOVDQA64    Z4, Z2
+
+tail_single6:
+	VPSLLD       $0x10, Z3, Z1
+	VPSLLD       $0x10, Z2, Z4
+	VADDPS       Z4, Z1, Z1
+	VPSRLD       $0x10, Z1, Z4
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z5
+	VPANDD       Z5, Z4, Z4
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z5
+	VPADDD       Z5, Z4, Z4
+	VCMPPS       $0x07, Z1, Z1, K2
+	VPADDD       Z4, Z1, K2, Z1
+	VPSRLD       $0x10, Z1, Z1
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z4
+	VPANDD       Z4, Z3, Z3
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z4
+	VPANDD       Z4, Z2, Z2
+	VADDPS       Z2, Z3, Z3
+	VPSRLD       $0x10, Z3, Z2
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z4
+	VPANDD       Z4, Z2, Z2
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z4
+	VPADDD       Z4, Z2, Z2
+	VCMPPS       $0x07, Z3, Z3, K2
+	VPADDD       Z2, Z3, K2, Z3
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z2
+	VPANDD       Z2, Z3, Z3
+	VPORD        Z3, Z1, Z1
+	VMOVDQA64    Z1, Z3
+
+tail_six:
+	VPSLLD       $0x10, Z0, Z1
+	VPSLLD       $0x10, Z3, Z2
+	VADDPS       Z2, Z1, Z1
+	VPSRLD       $0x10, Z1, Z2
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z4
+	VPANDD       Z4, Z2, Z2
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z4
+	VPADDD       Z4, Z2, Z2
+	VCMPPS       $0x07, Z1, Z1, K2
+	VPADDD       Z2, Z1, K2, Z1
+	VPSRLD       $0x10, Z1, Z1
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z2
+	VPANDD       Z2, Z0, Z0
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z2
+	VPANDD       Z2, Z3, Z2
+	VADDPS       Z2, Z0, Z0
+	VPSRLD       $0x10, Z0, Z2
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z2, Z2
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z3
+	VPADDD       Z3, Z2, Z2
+	VCMPPS       $0x07, Z0, Z0, K2
+	VPADDD       Z2, Z0, K2, Z0
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z2
+	VPANDD       Z2, Z0, Z0
+	VPORD        Z0, Z1, Z1
+	VMOVDQA64    Z1, Z0
+
+tail_combined:
+	VBROADCASTSS factor+64(FP), Z1
+	VPSLLD       $0x10, Z0, Z2
+	VMULPS       Z1, Z2, Z2
+	VPSRLD       $0x10, Z2, Z3
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z4
+	VPANDD       Z4, Z3, Z3
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z4
+	VPADDD       Z4, Z3, Z3
+	VCMPPS       $0x07, Z2, Z2, K2
+	VPADDD       Z3, Z2, K2, Z2
+	VPSRLD       $0x10, Z2, Z2
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z0, Z0
+	VMULPS       Z1, Z0, Z0
+	VPSRLD       $0x10, Z0, Z1
+	VPBROADCASTD c32_1AVX512<>+0(SB), Z3
+	VPANDD       Z3, Z1, Z1
+	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z3
+	VPADDD       Z3, Z1, Z1
+	VCMPPS       $0x07, Z0, Z0, K2
+	VPADDD       Z1, Z0, K2, Z0
+	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z1
+	VPANDD       Z1, Z0, Z0
+	VPORD        Z0, Z2, Z2
+	VMOVDQA64    Z2, Z0
+	VPADDW       Z0, Z0, Z1
+	VPBROADCASTD c32_ff00ff00AVX512<>+0(SB), Z2
+	VPCMPUW      $0x06, Z2, Z1, K2
+	KORTESTQ     K2, K2
+	JZ           tail_settled
+	VPADDW       Z0, Z0, Z1
+	VPBROADCASTD c32_ff00ff00AVX512<>+0(SB), Z2
+	VPCMPUW      $0x06, Z2, Z1, K2
+	VPMOVM2W     K2, Z1
+	VPORD        Z1, Z0, Z0
+
+tail_settled:
+	VMOVDQU64 Z0, 64(R8)
+	MOVQ      start+56(FP), R9
+	LEAQ      (R13)(R9*1), R9
+	MOVQ      R9, 8(R8)
+	VMOVDQU8  Z0, K1, (R12)(SI*1)
+	TESTQ     CX, CX
+	JZ        tail_targets_done
+	MOVQ      AX, R13
+	MOVQ      CX, R14
+
+tail_targets:
+	MOVQ     (R13), R15
+	VMOVDQU8 Z0, K1, (R15)(SI*1)
+	ADDQ     $0x18, R13
+	DECQ     R14
+	JNZ      tail_targets
+
+tail_targets_done:
+	MOVQ R9, (R8)
+	ADDQ $+64, SI
+	JMP  tail
+
+done:
+	VZEROUPPER
+	RET
+
 // func scaleFloat32AVX512(dst *byte, src *byte, from int, to int, factor float32)
 // Requires: AVX, AVX512BW, AVX512DQ, AVX512F, BMI2
 TEXT ·scaleFloat32AVX512(SB), NOSPLIT, $0-36

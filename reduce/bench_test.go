@@ -70,7 +70,7 @@ func subjects() []subject {
 	place.run = func(bufs [][]byte) { reduce.Apply(reduce.Float32, reduce.Sum, bufs[0], bufs[0], bufs[1]) }
 	both := place
 	both.name, both.buffers = place.name+" of both", 4
-	both.run = func(bufs [][]byte) { reduce.ApplyAll(reduce.Float32, reduce.Sum, bufs[:2], bufs[:2]) }
+	both.run = func(bufs [][]byte) { reduce.ApplyAll(reduce.Float32, reduce.Sum, bufs[:2], bufs[:2], nil) }
 	list = append(list, place, both)
 	for _, n := range []int{4, 8} {
 		list = append(list, with(widest, false, reduce.Float32, reduce.Sum, n))
@@ -234,10 +234,10 @@ func BenchmarkLogged(b *testing.B) {
 					}
 					began := time.Now()
 					if i%2 == 0 {
-						reduce.ApplyAll(reduce.Float32, reduce.Sum, half, half)
+						reduce.ApplyAll(reduce.Float32, reduce.Sum, half, half, nil)
 					} else {
 						reduce.ResetLog(log)
-						reduce.ApplyAllLogged(reduce.Float32, reduce.Sum, half, half, log, 0)
+						reduce.ApplyAllLogged(reduce.Float32, reduce.Sum, half, half, nil, log, 0)
 					}
 					if ended.Add(1) == 2*(i+1) {
 						took[i%2][i/2] = time.Since(began).Seconds() * 1e6

@@ -525,6 +525,87 @@ func callMean(t Type, wide bool, dsts *[]byte, nd int, srcs *[]byte, ns, from, t
 	}
 }
 
+// callTree runs the summing kernel of a floating-point type that takes up to treeWidth sources as a tree.
+func callTree(t Type, wide bool, dsts *[]byte, nd int, srcs *[]byte, ns, from, to int, nt bool) {
+	if wide {
+		switch t {
+		case Float32:
+			treeFloat32AVX512(dsts, nd, srcs, ns, from, to, nt)
+		case Float64:
+			treeFloat64AVX512(dsts, nd, srcs, ns, from, to, nt)
+		case Float16:
+			treeFloat16AVX512(dsts, nd, srcs, ns, from, to, nt)
+		case BFloat16:
+			treeBFloat16AVX512(dsts, nd, srcs, ns, from, to, nt)
+		}
+		return
+	}
+	switch t {
+	case Float32:
+		treeFloat32AVX2(dsts, nd, srcs, ns, from, to, nt)
+	case Float64:
+		treeFloat64AVX2(dsts, nd, srcs, ns, from, to, nt)
+	case Float16:
+		treeFloat16AVX2(dsts, nd, srcs, ns, from, to, nt)
+	case BFloat16:
+		treeBFloat16AVX2(dsts, nd, srcs, ns, from, to, nt)
+	}
+}
+
+// callTreeLogged is callTree with a log.
+func callTreeLogged(t Type, wide bool, dsts *[]byte, nd int, srcs *[]byte, ns, from, to int, log *byte, start int) {
+	if wide {
+		switch t {
+		case Float32:
+			treeFloat32LoggedAVX512(dsts, nd, srcs, ns, from, to, log, start)
+		case Float64:
+			treeFloat64LoggedAVX512(dsts, nd, srcs, ns, from, to, log, start)
+		case Float16:
+			treeFloat16LoggedAVX512(dsts, nd, srcs, ns, from, to, log, start)
+		case BFloat16:
+			treeBFloat16LoggedAVX512(dsts, nd, srcs, ns, from, to, log, start)
+		}
+		return
+	}
+	switch t {
+	case Float32:
+		treeFloat32LoggedAVX2(dsts, nd, srcs, ns, from, to, log, start)
+	case Float64:
+		treeFloat64LoggedAVX2(dsts, nd, srcs, ns, from, to, log, start)
+	case Float16:
+		treeFloat16LoggedAVX2(dsts, nd, srcs, ns, from, to, log, start)
+	case BFloat16:
+		treeBFloat16LoggedAVX2(dsts, nd, srcs, ns, from, to, log, start)
+	}
+}
+
+// callTreeMean is callMean for a tree.
+func callTreeMean(t Type, wide bool, dsts *[]byte, nd int, srcs *[]byte, ns, from, to int, log *byte, start int, factor float64) {
+	if wide {
+		switch t {
+		case Float32:
+			treeMeanFloat32LoggedAVX512(dsts, nd, srcs, ns, from, to, log, start, float32(factor))
+		case Float64:
+			treeMeanFloat64LoggedAVX512(dsts, nd, srcs, ns, from, to, log, start, factor)
+		case Float16:
+			treeMeanFloat16LoggedAVX512(dsts, nd, srcs, ns, from, to, log, start, float32(factor))
+		case BFloat16:
+			treeMeanBFloat16LoggedAVX512(dsts, nd, srcs, ns, from, to, log, start, float32(factor))
+		}
+		return
+	}
+	switch t {
+	case Float32:
+		treeMeanFloat32LoggedAVX2(dsts, nd, srcs, ns, from, to, log, start, float32(factor))
+	case Float64:
+		treeMeanFloat64LoggedAVX2(dsts, nd, srcs, ns, from, to, log, start, factor)
+	case Float16:
+		treeMeanFloat16LoggedAVX2(dsts, nd, srcs, ns, from, to, log, start, float32(factor))
+	case BFloat16:
+		treeMeanBFloat16LoggedAVX2(dsts, nd, srcs, ns, from, to, log, start, float32(factor))
+	}
+}
+
 // callScale runs the scaling kernel of a floating-point type.
 func callScale(t Type, wide bool, dst, src *byte, from, to int, factor float64) {
 	if wide {

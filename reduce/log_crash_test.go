@@ -107,7 +107,7 @@ func child(what string) error {
 			continue
 		}
 	}
-	reduce.ApplyAllLogged(c.Type, c.Op, m.bufs, m.bufs, m.log, 0)
+	reduce.ApplyAllLogged(c.Type, c.Op, m.bufs, m.bufs, nil, m.log, 0)
 	return nil
 }
 
@@ -172,7 +172,7 @@ func TestKilledReductionsAreFinished(t *testing.T) {
 			}
 		}
 		restore := reduce.Use(paths[r.IntN(len(paths))], 1)
-		reduce.ApplyAllLogged(k.typ, k.op, m.bufs, m.bufs, m.log, 0)
+		reduce.ApplyAllLogged(k.typ, k.op, m.bufs, m.bufs, nil, m.log, 0)
 		restore()
 		for i, b := range m.bufs {
 			if !bytes.Equal(b, k.want) {

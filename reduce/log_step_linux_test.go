@@ -99,7 +99,7 @@ func (c crash) step(t *testing.T, r *rand.Rand, paths []string) (steps, states i
 			bufs[i] = bytes.Clone(b)
 		}
 		restore := reduce.Use(paths[r.IntN(len(paths))], never)
-		reduce.ApplyAllLogged(c.Type, c.Op, bufs, bufs, log, 0)
+		reduce.ApplyAllLogged(c.Type, c.Op, bufs, bufs, nil, log, 0)
 		restore()
 		for i, b := range bufs {
 			if !bytes.Equal(b, want) {

@@ -75,7 +75,7 @@ func TestLoggedIsTheDefinition(t *testing.T) {
 					for len(dsts) == 0 || r.IntN(3) == 0 {
 						dsts = append(dsts, make([]byte, n+3)[3:])
 					}
-					reduce.ApplyAllLogged(typ, op, dsts, srcs, log, start)
+					reduce.ApplyAllLogged(typ, op, dsts, srcs, nil, log, start)
 					for i, d := range dsts {
 						if !bytes.Equal(d, want) {
 							t.Fatalf("%v of %d x %d bytes of %v into destination %d: %s", op, ns, n, typ, i, differ(typ, d, want))
@@ -86,7 +86,7 @@ func TestLoggedIsTheDefinition(t *testing.T) {
 						t.Fatalf("%v of %d x %d bytes of %v: log says %d bytes, want %d", op, ns, n, typ, reduce.Logged(log), start)
 					}
 					// Once more does nothing, though the sources are overwritten.
-					reduce.ApplyAllLogged(typ, op, dsts, srcs, log, start-n)
+					reduce.ApplyAllLogged(typ, op, dsts, srcs, nil, log, start-n)
 					if i := slices.IndexFunc(dsts, func(d []byte) bool { return !bytes.Equal(d, want) }); i >= 0 {
 						t.Fatalf("%v of %d x %d bytes of %v again: destination %d has changed", op, ns, n, typ, i)
 					}
@@ -103,7 +103,7 @@ func TestLoggedLargeBuffers(t *testing.T) {
 		for _, typ := range []reduce.Type{reduce.Uint8, reduce.Float32} {
 			srcs := sources(r, typ, 2, 2<<20+13*typ.Size())
 			want := finished(typ, reduce.Sum, srcs)
-			reduce.ApplyAllLogged(typ, reduce.Sum, srcs, srcs, newLog(), 0)
+			reduce.ApplyAllLogged(typ, reduce.Sum, srcs, srcs, nil, newLog(), 0)
 			if !bytes.Equal(srcs[0], want) || !bytes.Equal(srcs[1], want) {
 				t.Fatalf("%v: %s", typ, differ(typ, srcs[0], want))
 			}
@@ -142,7 +142,7 @@ func TestLoggedResumesFromEveryState(t *testing.T) {
 						}
 						resume := func(what string, dsts [][]byte, log []byte) {
 							t.Helper()
-							reduce.ApplyAllLogged(typ, op, dsts, dsts, log, start)
+							reduce.ApplyAllLogged(typ, op, dsts, dsts, nil, log, start)
 							for i, d := range dsts {
 								if !bytes.Equal(d, want) {
 									t.Fatalf("%v of %d x %d bytes of %v, bytes %d to %d %s: destination %d: %s", op, len(srcs), n, typ, from, to, what, i, differ(typ, d, want))
@@ -186,7 +186,7 @@ func TestLoggedAllocatesNothing(t *testing.T) {
 		for _, op := range []reduce.Op{reduce.Sum, reduce.Avg} {
 			if n := testing.AllocsPerRun(3, func() {
 				reduce.ResetLog(log)
-				reduce.ApplyAllLogged(reduce.Uint8, op, bufs, bufs, log, 0)
+				reduce.ApplyAllLogged(reduce.Uint8, op, bufs, bufs, nil, log, 0)
 			}); n != 0 {
 				t.Errorf("%v allocates %v times", op, n)
 			}
@@ -197,12 +197,12 @@ func TestLoggedAllocatesNothing(t *testing.T) {
 func TestLogsOfOthersPanic(t *testing.T) {
 	b := [][]byte{make([]byte, 64), make([]byte, 64)}
 	for name, f := range map[string]func(log []byte){
-		"short":        func(log []byte) { reduce.ApplyAllLogged(reduce.Int8, reduce.Sum, b, b, log[:100], 0) },
-		"odd address":  func(log []byte) { reduce.ApplyAllLogged(reduce.Int8, reduce.Sum, b, b, log[1:], 0) },
-		"before start": func(log []byte) { reduce.ApplyAllLogged(reduce.Int8, reduce.Sum, b, b, log, 8) },
+		"short":        func(log []byte) { reduce.ApplyAllLogged(reduce.Int8, reduce.Sum, b, b, nil, log[:100], 0) },
+		"odd address":  func(log []byte) { reduce.ApplyAllLogged(reduce.Int8, reduce.Sum, b, b, nil, log[1:], 0) },
+		"before start": func(log []byte) { reduce.ApplyAllLogged(reduce.Int8, reduce.Sum, b, b, nil, log, 8) },
 		"sealed past end": func(log []byte) {
 			state(log, 32, 65)
-			reduce.ApplyAllLogged(reduce.Int8, reduce.Sum, b, b, log, 0)
+			reduce.ApplyAllLogged(reduce.Int8, reduce.Sum, b, b, nil, log, 0)
 		},
 	} {
 		func() {

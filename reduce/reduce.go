@@ -3,7 +3,7 @@
 //
 //	Apply           dst = a op b
 //	ApplyN          dst = ((s0 op s1) op s2) op ...   one pass, every source read once
-//	ApplyAll        the same result into several destinations, in the same pass
+//	ApplyAll        the same into several destinations, in the same pass; or in another Order, such as a Tree's
 //	ApplyAllLogged  the same, so that another process can finish it if this one is killed
 //	Scale           dst = dst * factor
 //	Finish          what is left to do after the last operand: Avg divides by the count

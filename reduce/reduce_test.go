@@ -228,7 +228,7 @@ func TestManySourcesAreAChain(t *testing.T) {
 				}
 				one := make([]byte, n)
 				reduce.ApplyN(typ, op, one, srcs...)
-				reduce.ApplyAll(typ, op, dsts, srcs)
+				reduce.ApplyAll(typ, op, dsts, srcs, nil)
 				for i, d := range append(dsts, one) {
 					if !bytes.Equal(d, want) {
 						t.Fatalf("%v of %d x %d bytes of %v into destination %d: %s", op, ns, n, typ, i, differ(typ, d, want))

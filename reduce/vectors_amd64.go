@@ -43,10 +43,7 @@ func Path() string { return active.String() }
 // and 1.1 to 1.35 times above.
 var pastCaches = 8 << 20
 
-const (
-	vectorAVX2 = 32 // bytes that AVX2 kernels take whole
-	line       = 64 // bytes of a cache line, and of the widest vector
-)
+const vectorAVX2 = 32 // bytes that AVX2 kernels take whole
 
 // kernels of the types by operation, from Sum on; averages and scaled sums are sums.
 var kernels = [Float8E5M2 + 1][BXor + 1]kernel{
@@ -77,14 +74,28 @@ func vectors(t Type, op Op, dsts, srcs [][]byte, n int) {
 		call(k, true, &dsts[0], len(dsts), &srcs[0], len(srcs), 0, n, false)
 		return
 	}
-	past := n >= pastCaches && aligned(dsts, srcs, t.Size())
+	past := pastAll(t, dsts, srcs, n)
 	if past {
 		from = lead(dsts[0])
 		kernelRange(t, op, k, dsts, srcs, 0, from, false)
 	}
+	vectorsFrom(t, op, dsts, srcs, from, n, past)
+}
+
+// pastAll reports whether the destinations of a reduction are stored past the caches.
+func pastAll(t Type, dsts, srcs [][]byte, n int) bool {
+	return active != pathPortable && n >= pastCaches && aligned(dsts, srcs, t.Size())
+}
+
+// vectorsFrom reduces bytes [from, n), which are stored past the caches if destinations begin with a line there.
+func vectorsFrom(t Type, op Op, dsts, srcs [][]byte, from, n int, past bool) {
+	if active == pathPortable {
+		portable(t, op, dsts, srcs, from, n)
+		return
+	}
 	for from < n {
 		to := min(n, from+stretch)
-		kernelRange(t, op, k, dsts, srcs, from, to, past)
+		kernelRange(t, op, kernels[t][op], dsts, srcs, from, to, past)
 		from = to
 	}
 }
@@ -106,7 +117,8 @@ func kernelRange(t Type, op Op, k kernel, dsts, srcs [][]byte, from, to int, pas
 
 // vectorsLogged reduces two sources or more from a byte on, keeping a log, and
 // returns how far kernels can go.
-func vectorsLogged(t Type, op Op, dsts, srcs [][]byte, log []byte, start, from, n int) int {
+// count is how many sources an average is of.
+func vectorsLogged(t Type, op Op, dsts, srcs [][]byte, count int, log []byte, start, from, n int) int {
 	mean := op == Avg
 	if active == pathPortable || mean && !t.Float() {
 		return from
@@ -118,7 +130,7 @@ func vectorsLogged(t Type, op Op, dsts, srcs [][]byte, log []byte, start, from, 
 	for from < n {
 		to := min(n, from+stretch)
 		if mean {
-			callMean(t, active == pathAVX512, &dsts[0], len(dsts), &srcs[0], len(srcs), from, to, &log[0], start, 1/float64(len(srcs)))
+			callMean(t, active == pathAVX512, &dsts[0], len(dsts), &srcs[0], len(srcs), from, to, &log[0], start, 1/float64(count))
 		} else {
 			callLogged(k, active == pathAVX512, &dsts[0], len(dsts), &srcs[0], len(srcs), from, to, &log[0], start)
 		}
@@ -127,8 +139,47 @@ func vectorsLogged(t Type, op Op, dsts, srcs [][]byte, log []byte, start, from, 
 	return from
 }
 
-// lead is how many bytes of d lie before the first whole line.
-func lead(d []byte) int { return int(-uintptr(unsafe.Pointer(unsafe.SliceData(d))) % line) }
+// treeKernels reports whether a type has kernels of trees here.
+func treeKernels(t Type) bool { return active != pathPortable && t >= Float16 && t <= Float64 }
+
+// treeVectors sums bytes [from, n) of up to treeWidth sources as a tree.
+func treeVectors(t Type, dsts, srcs [][]byte, from, n int, past bool) {
+	for from < n {
+		to := min(n, from+stretch)
+		whole := to
+		if active == pathAVX2 {
+			whole = to - (to-from)%vectorAVX2
+		}
+		if from < whole {
+			callTree(t, active == pathAVX512, &dsts[0], len(dsts), &srcs[0], len(srcs), from, whole, past)
+		}
+		if whole < to {
+			var rest [vectorAVX2]byte
+			small(t, rest[:to-whole], srcs, whole)
+			for _, d := range dsts {
+				copy(d[whole:to], rest[:])
+			}
+		}
+		from = to
+	}
+}
+
+// treesLogged is vectorsLogged of such a sum.
+func treesLogged(t Type, op Op, dsts, srcs [][]byte, count int, log []byte, start, from, n int) int {
+	if active == pathAVX2 {
+		n -= (n - from) % vectorAVX2
+	}
+	for from < n {
+		to := min(n, from+stretch)
+		if op == Avg {
+			callTreeMean(t, active == pathAVX512, &dsts[0], len(dsts), &srcs[0], len(srcs), from, to, &log[0], start, 1/float64(count))
+		} else {
+			callTreeLogged(t, active == pathAVX512, &dsts[0], len(dsts), &srcs[0], len(srcs), from, to, &log[0], start)
+		}
+		from = to
+	}
+	return from
+}
 
 // aligned reports whether destinations can be stored past the caches: none is a
 // source, whose lines are in the cache already, and whole elements lead all of

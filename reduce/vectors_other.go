@@ -8,7 +8,19 @@ func Path() string { return "portable" }
 
 func vectors(t Type, op Op, dsts, srcs [][]byte, n int) { portable(t, op, dsts, srcs, 0, n) }
 
-func vectorsLogged(t Type, op Op, dsts, srcs [][]byte, log []byte, start, from, n int) int {
+func pastAll(t Type, dsts, srcs [][]byte, n int) bool { return false }
+
+func vectorsFrom(t Type, op Op, dsts, srcs [][]byte, from, n int, past bool) { portable(t, op, dsts, srcs, from, n) }
+
+func treeKernels(Type) bool { return false }
+
+func treeVectors(Type, [][]byte, [][]byte, int, int, bool) {}
+
+func treesLogged(t Type, op Op, dsts, srcs [][]byte, count int, log []byte, start, from, n int) int {
+	return from
+}
+
+func vectorsLogged(t Type, op Op, dsts, srcs [][]byte, count int, log []byte, start, from, n int) int {
 	return from
 }
 

@@ -31,6 +31,9 @@ var formats = []floatFormat{
 	{name: "Float8E5M2", bits: 8, inf: 0x7c, unroll: 1, parts: 4, up: e5m2.up, down: e5m2.down},
 }
 
+// trees are the formats that have kernels of trees. Steps of 8-bit floats take longer than partial results in L1 do.
+var trees = formats[:4]
+
 // apply runs body on every part of v.
 func (f floatFormat) apply(g *gen, v reg.VecVirtual, body func(x reg.VecVirtual, part int)) {
 	if f.up == nil {
@@ -78,6 +81,16 @@ func (f floatFormat) step(op operation) func(*gen, reg.VecVirtual, Op) {
 
 func (f floatFormat) kernel(op operation, name string) kernel {
 	return kernel{name: name + f.name, half: f.half, unroll: f.unroll, cheap: f.parts == 1, long: f.parts == 4, step: f.step(op), floats: &f}
+}
+
+// tree is the kernel that sums up to eight sources as a tree. AVX2 has 16 registers, three of which a vector takes here.
+func (f floatFormat) tree(g *gen) kernel {
+	k := f.kernel(sum, "tree")
+	k.tree = true
+	if !g.wide {
+		k.unroll = min(k.unroll, 2)
+	}
+	return k
 }
 
 // factor is the Go type of a factor.

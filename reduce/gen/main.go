@@ -18,6 +18,12 @@
 // Nothing is prefetched: 1 KiB ahead it cost up to a third of the rate in L1 and
 // gained less than 5% in memory.
 //
+// A kernel of a tree takes up to eight sources and combines neighbours, their results, and so on:
+//
+//	acc = s0 op s1
+//	b = s2 op s3;                     acc = acc op b        if there are more than two
+//	c = s4 op s5; b = s6 op s7; c = c op b; acc = acc op c   if there are more than four
+//
 // A logged kernel has no stores past the caches and keeps the log that log.go
 // describes, one round of its loop at a time:
 //
@@ -64,6 +70,7 @@ type kernel struct {
 	// and nothing is gained by storing past the caches.
 	cheap, long bool
 	logged      bool
+	tree        bool         // sources are combined as a tree
 	floats      *floatFormat // of a kernel of floats
 	mean        *floatFormat // of a kernel that averages
 }
@@ -73,7 +80,7 @@ type kernel struct {
 // a log (AVX-512 and AVX2), rounds of four 1.03 and 1.07.
 func (k kernel) withLog() kernel {
 	k.name, k.logged = k.name+"Logged", true
-	if k.cheap {
+	if k.cheap && !k.tree {
 		k.unroll = 8
 	}
 	return k
@@ -101,6 +108,14 @@ func main() {
 	for i := range formats {
 		k := formats[i].kernel(sum, "mean").withLog()
 		k.mean = &formats[i]
+		g.reduction(k)
+	}
+	for i := range trees {
+		k := trees[i].tree(g)
+		g.reduction(k)
+		g.reduction(k.withLog())
+		k = k.withLog()
+		k.name, k.mean = "treeMean"+trees[i].name+"Logged", &trees[i]
 		g.reduction(k)
 	}
 	for _, f := range formats {
@@ -266,13 +281,17 @@ func (g *gen) reduction(k kernel) {
 	MOVQ(Mem{Base: srcs}, s0)
 	MOVQ(Mem{Base: dsts}, d0)
 	first := 1
-	if k.cheap {
+	if k.cheap || k.tree {
 		MOVQ(Mem{Base: srcs, Disp: header}, s1)
 		first = 2
 	}
-	ADDQ(Imm(uint64(first*header)), srcs)
+	if !k.tree { // which finds all of them in their places
+		ADDQ(Imm(uint64(first*header)), srcs)
+	}
 	ADDQ(Imm(header), dsts)
-	SUBQ(Imm(uint64(first)), ns)
+	if !k.tree {
+		SUBQ(Imm(uint64(first)), ns)
+	}
 	DECQ(nd)
 
 	unit := g.unit(k.half)
@@ -292,11 +311,61 @@ func (g *gen) reduction(k kernel) {
 		JNZ(LabelRef(label))
 		Label(label + "_done")
 	}
-	blocks := func(label string, nt bool) {
-		acc := make([]reg.VecVirtual, k.unroll)
-		for i := range acc {
-			acc[i] = g.packed(k.half)
+	several := func(n int) []reg.VecVirtual {
+		list := make([]reg.VecVirtual, n)
+		for i := range list {
+			list[i] = g.packed(k.half)
 		}
+		return list
+	}
+	// combine computes acc out of all sources: load fills a vector from a source, step combines one with a source.
+	combine := func(label string, acc []reg.VecVirtual, load, step func(v reg.VecVirtual, base reg.Register, i int)) {
+		of := func(list []reg.VecVirtual, base reg.Register, do func(v reg.VecVirtual, base reg.Register, i int)) {
+			for i, v := range list {
+				do(v, base, i)
+			}
+		}
+		of(acc, s0, load)
+		if k.cheap || k.tree {
+			of(acc, s1, step)
+		}
+		if !k.tree {
+			each(label+"_sources", srcs, ns, func(base reg.Register) { of(acc, base, step) })
+			return
+		}
+		// pair is source i and the next one, if there is one.
+		pair := func(list []reg.VecVirtual, i int) {
+			MOVQ(Mem{Base: srcs, Disp: i * header}, p)
+			of(list, p, load)
+			CMPQ(ns, Imm(uint64(i+1)))
+			JLE(LabelRef(fmt.Sprintf("%s_single%d", label, i)))
+			MOVQ(Mem{Base: srcs, Disp: (i + 1) * header}, p)
+			of(list, p, step)
+			Label(fmt.Sprintf("%s_single%d", label, i))
+		}
+		join := func(a, b []reg.VecVirtual) {
+			for i := range a {
+				k.step(g, a[i], b[i])
+			}
+		}
+		b, c := several(len(acc)), several(len(acc))
+		CMPQ(ns, Imm(2))
+		JLE(LabelRef(label + "_combined"))
+		pair(b, 2)
+		join(acc, b)
+		CMPQ(ns, Imm(4))
+		JLE(LabelRef(label + "_combined"))
+		pair(c, 4)
+		CMPQ(ns, Imm(6))
+		JLE(LabelRef(label + "_six"))
+		pair(b, 6)
+		join(c, b)
+		Label(label + "_six")
+		join(acc, c)
+		Label(label + "_combined")
+	}
+	blocks := func(label string, nt bool) {
+		acc := several(k.unroll)
 		place := func(base reg.Register, i int) Mem { return Mem{Base: base, Index: at, Scale: 1, Disp: i * unit} }
 		left := GP64()
 		Label(label)
@@ -304,19 +373,9 @@ func (g *gen) reduction(k kernel) {
 		SUBQ(at, left)
 		CMPQ(left, I32(size))
 		JL(LabelRef("tail"))
-		for i, v := range acc {
-			g.load(place(s0, i), v)
-		}
-		if k.cheap {
-			for i, v := range acc {
-				k.step(g, v, place(s1, i))
-			}
-		}
-		each(label+"_sources", srcs, ns, func(base reg.Register) {
-			for i, v := range acc {
-				k.step(g, v, place(base, i))
-			}
-		})
+		combine(label, acc,
+			func(v reg.VecVirtual, base reg.Register, i int) { g.load(place(base, i), v) },
+			func(v reg.VecVirtual, base reg.Register, i int) { k.step(g, v, place(base, i)) })
 		seal(label, acc, Mem{Base: at, Disp: size})
 		for i, v := range acc {
 			g.store(v, place(d0, i), nt)
@@ -358,26 +417,21 @@ func (g *gen) reduction(k kernel) {
 		MOVQ(I32(-1), bits)
 		BZHIQ(left, bits, bits) // left is below 256: the instruction reads eight bits of it
 		KMOVQ(bits, mask)
-		VMOVDQU8_Z(place(s0), mask, acc)
-		if k.cheap {
-			VMOVDQU8_Z(place(s1), mask, b)
-			k.step(g, acc, b)
-		}
-		each("tail_sources", srcs, ns, func(base reg.Register) {
-			VMOVDQU8_Z(place(base), mask, b)
-			k.step(g, acc, b)
-		})
+		combine("tail", []reg.VecVirtual{acc},
+			func(v reg.VecVirtual, base reg.Register, _ int) { VMOVDQU8_Z(place(base), mask, v) },
+			func(v reg.VecVirtual, base reg.Register, _ int) {
+				VMOVDQU8_Z(place(base), mask, b)
+				k.step(g, v, b)
+			})
 		seal("tail", []reg.VecVirtual{acc}, Mem{Base: next})
 		VMOVDQU8(acc, mask, place(d0))
 		each("tail_targets", dsts, nd, func(base reg.Register) { VMOVDQU8(acc, mask, place(base)) })
 	} else {
 		CMPQ(left, I32(unit))
 		JL(LabelRef("done"))
-		g.load(place(s0), acc)
-		if k.cheap {
-			k.step(g, acc, place(s1))
-		}
-		each("tail_sources", srcs, ns, func(base reg.Register) { k.step(g, acc, place(base)) })
+		combine("tail", []reg.VecVirtual{acc},
+			func(v reg.VecVirtual, base reg.Register, _ int) { g.load(place(base), v) },
+			func(v reg.VecVirtual, base reg.Register, _ int) { k.step(g, v, place(base)) })
 		seal("tail", []reg.VecVirtual{acc}, Mem{Base: at, Disp: unit})
 		g.store(acc, place(d0), false)
 		each("tail_targets", dsts, nd, func(base reg.Register) { g.store(acc, place(base), false) })
@@ -494,7 +548,13 @@ func writeCalls(file string) {
 		}
 		return cases
 	}
-	ofFormats := func(verb, named, arguments string) (cases string) {
+	ofTypes := func(verb, named, arguments string) (cases string) {
+		for _, f := range trees {
+			cases += fmt.Sprintf("case %s:\n%s%s%sSUFFIX(%s)\n", f.name, verb, f.name, named, arguments)
+		}
+		return cases
+	}
+	ofFormats := func(formats []floatFormat, verb, named, arguments string) (cases string) {
 		for _, f := range formats {
 			factor := "float32(factor)"
 			if f.double {
@@ -513,10 +573,19 @@ func writeCalls(file string) {
 			ofKernels("Logged", "dsts, nd, srcs, ns, from, to, log, start")},
 		{"callMean runs the averaging kernel of a floating-point type, which keeps a log.",
 			"callMean(t Type, wide bool, " + buffers + ", log *byte, start int, factor float64)", "t",
-			ofFormats("mean", "Logged", "dsts, nd, srcs, ns, from, to, log, start")},
+			ofFormats(formats, "mean", "Logged", "dsts, nd, srcs, ns, from, to, log, start")},
+		{"callTree runs the summing kernel of a floating-point type that takes up to treeWidth sources as a tree.",
+			"callTree(t Type, wide bool, " + buffers + ", nt bool)", "t",
+			ofTypes("tree", "", "dsts, nd, srcs, ns, from, to, nt")},
+		{"callTreeLogged is callTree with a log.",
+			"callTreeLogged(t Type, wide bool, " + buffers + ", log *byte, start int)", "t",
+			ofTypes("tree", "Logged", "dsts, nd, srcs, ns, from, to, log, start")},
+		{"callTreeMean is callMean for a tree.",
+			"callTreeMean(t Type, wide bool, " + buffers + ", log *byte, start int, factor float64)", "t",
+			ofFormats(trees, "treeMean", "Logged", "dsts, nd, srcs, ns, from, to, log, start")},
 		{"callScale runs the scaling kernel of a floating-point type.",
 			"callScale(t Type, wide bool, dst, src *byte, from, to int, factor float64)", "t",
-			ofFormats("scale", "", "dst, src, from, to")},
+			ofFormats(formats, "scale", "", "dst, src, from, to")},
 	} {
 		fmt.Fprintf(&b, "// %s\nfunc %s {\nif wide {\nswitch %s {\n%s}\nreturn\n}\nswitch %s {\n%s}\n}\n\n", f.comment, f.signature,
 			f.over, strings.ReplaceAll(f.cases, "SUFFIX", "AVX512"), f.over, strings.ReplaceAll(f.cases, "SUFFIX", "AVX2"))

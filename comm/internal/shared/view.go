@@ -76,7 +76,7 @@ func (r *Runner) apply(t reduce.Type, op reduce.Op, srcs [][]byte, dst, also []b
 	if also != nil && op != reduce.Avg {
 		r.dsts = append(r.dsts, also)
 	}
-	reduce.ApplyAll(t, op, r.dsts, srcs)
+	reduce.ApplyAll(t, op, r.dsts, srcs, nil)
 	reduce.Finish(t, op, dst, r.g.Size())
 	if also != nil && op == reduce.Avg {
 		copy(also, dst)
