@@ -90,8 +90,8 @@ type Device interface {
 	Unregister([]byte) error
 	// Seen is where kernels see registered memory.
 	Seen([]byte) (Ptr, error)
-	// Prepare makes the kernel of a reduction ready, which may wait for all that is queued on the GPU.
-	Prepare(reduce.Type, reduce.Op) error
+	// Prepare makes the kernel of a reduction ready, or the one of reductions in an order, which may wait for all that is queued on the GPU.
+	Prepare(t reduce.Type, op reduce.Op, ordered bool) error
 	// Queue makes a queue of work.
 	Queue() (Queue, error)
 	Close() error
@@ -131,15 +131,22 @@ type Queue interface {
 	Close() error
 }
 
-// Reduction is one pass over memory: dsts = ((s0 op s1) op s2) op ..., in the bits that package reduce defines. Avg divides
+// Reduction is one pass over memory: dsts = ((s0 op s1) op s2) op ..., or in another order, in the bits that package reduce defines. Avg divides
 // by Factor; PreMulSum has one source and multiplies it with Factor.
 type Reduction struct {
 	Type       reduce.Type
 	Op         reduce.Op
 	Dsts, Srcs []Ptr
+	Order      *reduce.Order
 	Bytes      int
 	Factor     float64
 }
+
+// Ordered reports whether a reduction needs a kernel that takes sources in an order of their own.
+func (r *Reduction) Ordered() bool { return r.Order != nil && reduce.Ordered(r.Type, r.Op) }
+
+// MostPending is how many partial results a kernel keeps.
+const MostPending = 8
 
 // Aligned says how much of a reduction can be moved 16 bytes at a time: the elements before the first such vector, and the number
 // of vectors, which is 0 if the addresses lie differently.
@@ -169,6 +176,10 @@ func (r *Reduction) Check(most int) error {
 		return fmt.Errorf("%d sources into %d destinations; want 1 to %d of each", len(r.Srcs), len(r.Dsts), most)
 	case r.Op == reduce.PreMulSum && len(r.Srcs) != 1:
 		return fmt.Errorf("%d sources to multiply; want 1", len(r.Srcs))
+	case r.Order != nil && len(r.Order.Merges(0)) != len(r.Srcs):
+		return fmt.Errorf("%d sources in an order of %d", len(r.Srcs), len(r.Order.Merges(0)))
+	case r.Order.Pending() > MostPending:
+		return fmt.Errorf("an order that keeps %d partial results; want up to %d", r.Order.Pending(), MostPending)
 	case r.Op != reduce.PreMulSum && len(r.Srcs) == 1:
 		return fmt.Errorf("one source is copied, not reduced")
 	case r.Bytes%r.Type.Size() != 0:

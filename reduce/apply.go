@@ -49,7 +49,7 @@ func ApplyAll(t Type, op Op, dsts, srcs [][]byte, order *Order) {
 		}
 		return
 	}
-	if order != nil && matters(t, op.pairwise()) {
+	if order != nil && Ordered(t, op) {
 		order.apply(t, op.pairwise(), dsts, srcs, n)
 		return
 	}

@@ -79,7 +79,7 @@ func ApplyAllLogged(t Type, op Op, dsts, srcs [][]byte, order *Order, log []byte
 			copy(d[from:], srcs[0][from:])
 		}
 		done.Store(uint64(start + n))
-	case order != nil && matters(t, op.pairwise()):
+	case order != nil && Ordered(t, op):
 		order.logged(t, op, dsts, srcs, log, start, from, n)
 	default:
 		logged(t, op, dsts, srcs, len(srcs), log, start, from, n)

@@ -68,6 +68,9 @@ func NewOrder(merges []uint8) (*Order, error) {
 		return nil, nil
 	}
 	o.list = append(o.list, fold{to: -1, of: left[0]})
+	if o.room*line > deskSize {
+		return nil, fmt.Errorf("reduce: an order with %d partial results at a time; at most %d can be", o.room, deskSize/line)
+	}
 	if slices.Equal(merges, TreeMerges(len(merges))) {
 		o.tree = &folds{trees: true}
 		o.tree.list = append(o.tree.list, fold{to: -1, of: o.tree.operands(0, len(merges), map[int]bool{})})
@@ -139,6 +142,21 @@ func TreeMerges(n int) []uint8 {
 	return merges
 }
 
+// Pending is how many results an order has to keep, at most, while it combines others.
+func (o *Order) Pending() int {
+	if o == nil {
+		return 0
+	}
+	left, most := 0, 0
+	for k, m := range o.merges {
+		if m == 0 && k > 0 {
+			most = max(most, left)
+		}
+		left += 1 - int(m)
+	}
+	return most
+}
+
 // Merges is the postfix form of an order of n sources.
 func (o *Order) Merges(n int) []uint8 {
 	if o != nil {
@@ -162,16 +180,13 @@ const deskSize = 16 << 10
 
 var desks = sync.Pool{New: func() any { return new(desk) }}
 
-// matters reports whether the result depends on the association. Integers wrap around, and of minima and maxima one is left.
-func matters(t Type, op Op) bool { return t.Float() && (op == Sum || op == Prod) }
+// Ordered reports whether the bits of a result depend on the order. Integers wrap around, and of minima and maxima one is left.
+func Ordered(t Type, op Op) bool { return t.Float() && (op.pairwise() == Sum || op == Prod) }
 
 // each computes bytes [from, n) a block at a time. last does the last fold of a block, of the desk's sources into its destinations.
 func (f *folds) each(t Type, op Op, dsts, srcs [][]byte, from, n int, last func(d *desk, from, to int)) {
-	if f.room*line > deskSize {
-		panic(fmt.Errorf("reduce: an order with %d partial results at a time; at most %d can be", f.room, deskSize/line))
-	}
 	d := desks.Get().(*desk)
-	size := max(deskSize/max(f.room, 1)&^(line-1), line)
+	size := deskSize / max(f.room, 1) &^ (line - 1)
 	for to := min(n, from+size); from < n; from, to = to, min(n, to+size) {
 		for i := range f.list {
 			x := &f.list[i]

@@ -10,7 +10,9 @@ func vectors(t Type, op Op, dsts, srcs [][]byte, n int) { portable(t, op, dsts, 
 
 func pastAll(t Type, dsts, srcs [][]byte, n int) bool { return false }
 
-func vectorsFrom(t Type, op Op, dsts, srcs [][]byte, from, n int, past bool) { portable(t, op, dsts, srcs, from, n) }
+func vectorsFrom(t Type, op Op, dsts, srcs [][]byte, from, n int, past bool) {
+	portable(t, op, dsts, srcs, from, n)
+}
 
 func treeKernels(Type) bool { return false }
 

@@ -29,6 +29,12 @@
 // buffer is never written. A step may store to the chunks that it reads, but not
 // to some of them or to neighbours that overlap them.
 //
+// One order of sums is canonical, so that programs can agree in it: that of the tree in which
+// ranks i 2^k to (i+1) 2^k - 1, as far as there are such ranks, are summed for themselves,
+// whatever i and k. Of four ranks it is (x0 + x1) + (x2 + x3), of three (x0 + x1) + x2. Sums
+// of a program in this order have the same bits as those of any other in it, over every
+// transport, from every layout of ranks on hosts, and however buffers are cut.
+//
 // Ranks from n on, if any, are switches that compute: they have no input or
 // output, only scratch.
 package sched

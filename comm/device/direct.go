@@ -76,7 +76,7 @@ func newDirect(ctx context.Context, g *Group, cards []card) (*direct, error) {
 	}
 	if !d.shared || g.Rank() == 0 {
 		for _, t := range []reduce.Type{reduce.Float32, reduce.BFloat16, reduce.Float16} {
-			_ = g.dev.Prepare(t, reduce.Sum) // what gradients need; an error is told by the call that does
+			_ = g.dev.Prepare(t, reduce.Sum, g.ordered()) // what gradients need; an error is told by the call that does
 		}
 	}
 	d.lines, err = newLines(ctx, g)
@@ -549,7 +549,7 @@ func (d *direct) pass(ctx context.Context, c *Call, p *pass, use buffers) (int, 
 		if op == reduce.PreMulSum {
 			op = reduce.Sum // inputs were multiplied by their ranks
 		}
-		return 1, d.g.gpuQ.Reduce(&gpu.Reduction{Type: c.Dst.Type, Op: op, Srcs: srcs, Dsts: dsts, Bytes: p.bytes, Factor: float64(d.g.Size())})
+		return 1, d.g.gpuQ.Reduce(&gpu.Reduction{Type: c.Dst.Type, Op: op, Srcs: srcs, Dsts: dsts, Order: p.order, Bytes: p.bytes, Factor: float64(d.g.Size())})
 	}
 	queued := 0
 	for _, to := range dsts {

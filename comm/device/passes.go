@@ -3,13 +3,15 @@ package device
 import (
 	"github.com/weft-fabric/weft/comm/internal/chunks"
 	"github.com/weft-fabric/weft/comm/internal/flat"
+	"github.com/weft-fabric/weft/reduce"
 	"github.com/weft-fabric/weft/sched"
 )
 
-// pass is one sweep over memory that a rank does: dsts = srcs[0] op srcs[1] op ..., or a copy if there is one source.
+// pass is one sweep over memory that a rank does: dsts = srcs[0] op srcs[1] op ... in an order, or a copy if there is one source.
 type pass struct {
 	srcs  []place // of in
 	dsts  []place // of out
+	order *reduce.Order
 	bytes int
 }
 
@@ -21,7 +23,7 @@ type place struct{ rank, at int }
 func passesOf(p *sched.Program, form *flat.Form, layout chunks.Layout, first, end int) []pass {
 	var list []pass
 	add := func(k *flat.Kernel) {
-		n := pass{}
+		n := pass{order: k.Order}
 		for _, s := range k.Srcs {
 			lo, hi := layout.Span(p.Op, sched.In, int(s.Rank), int(s.Index))
 			n.srcs, n.bytes = append(n.srcs, place{int(s.Rank), lo}), hi-lo
@@ -63,7 +65,7 @@ func passesOfPairs(pairs []pair, size, first, end int) []pass {
 
 // leadsTo reports whether a pass begins where this one ends, in all buffers.
 func (p *pass) leadsTo(next *pass) bool {
-	if len(p.srcs) != len(next.srcs) || len(p.dsts) != len(next.dsts) {
+	if len(p.srcs) != len(next.srcs) || len(p.dsts) != len(next.dsts) || p.order != next.order {
 		return false
 	}
 	for i, s := range p.srcs {

@@ -368,7 +368,7 @@ func (s *staged) copyOut(c *Call, x share, p piece, k int) (uint64, error) {
 func (s *staged) sumPiece(c *Call, x share, p piece, k int) (uint64, error) {
 	me, from := s.g.Rank(), gpu.Ptr(p.from*c.Dst.Type.Size())
 	for _, y := range x.passes {
-		r := &gpu.Reduction{Type: c.Dst.Type, Op: c.Reduce, Bytes: y.bytes, Factor: float64(s.g.Size())}
+		r := &gpu.Reduction{Type: c.Dst.Type, Op: c.Reduce, Order: y.order, Bytes: y.bytes, Factor: float64(s.g.Size())}
 		for _, at := range y.srcs {
 			base := s.pinned.in(at.rank, k)
 			if at.rank == me && !c.larger(true) {

@@ -2,7 +2,7 @@
 // driver compiles for the GPU it finds. There is one kernel for each type of elements and each operation of package
 // reduce, and its results are defined to the bit by that package:
 //
-//	Sum ... BXor   dsts = ((s0 op s1) op s2) op ...   every source read once, every destination written once
+//	Sum ... BXor   dsts = ((s0 op s1) op s2) op ...   every source read once, every destination written once; or in another order
 //	Avg            the same sum, divided by the number of sources
 //	PreMulSum      dsts = s0 * factor                 what the inputs of such a sum are made of
 //
@@ -34,7 +34,14 @@ const Name = "weft"
 //	body        vectors of 16 bytes after them; 0 if sources and destinations lie differently
 //	count       elements in all
 //	factor      of Avg and PreMulSum: FactorOf's
-var Params = []int{8 * Most, 8 * Most, 4, 4, 8, 8, 8, 8}
+//	merges      of kernels in an order, by source: how many results are combined once it is there (reduce.NewOrder)
+var Params = []int{8 * Most, 8 * Most, 4, 4, 8, 8, 8, 8, Most}
+
+// Pending is the name of a thread's own memory for partial results, and PendingBytes its length.
+const (
+	Pending      = "pending"
+	PendingBytes = gpu.MostPending * 16 * Unroll
+)
 
 // Unroll is how many vectors a thread moves before it looks for more.
 const Unroll = 4
@@ -42,8 +49,9 @@ const Unroll = 4
 // words is an operation on one 32-bit or 64-bit word of elements.
 type words struct {
 	*writer
-	t  reduce.Type
-	sm int
+	t       reduce.Type
+	sm      int
+	ordered bool
 }
 
 // writer collects a text and hands out registers.
@@ -87,8 +95,8 @@ func (w *writer) test(instruction string, args ...string) string {
 }
 
 // Kernel is the text of the kernel for elements of a type and an operation, for GPUs of a compute capability (70 for 7.0)
-// and above. reduce.Check says which there are.
-func Kernel(t reduce.Type, op reduce.Op, sm int) (string, error) {
+// and above. reduce.Check says which there are. One that is ordered takes sources in any order, others one after the other.
+func Kernel(t reduce.Type, op reduce.Op, ordered bool, sm int) (string, error) {
 	if err := reduce.Check(t, op); err != nil {
 		return "", err
 	}
@@ -99,12 +107,17 @@ func Kernel(t reduce.Type, op reduce.Op, sm int) (string, error) {
 	if sm >= 80 {
 		target = 80
 	}
-	k := &words{writer: &writer{}, t: t, sm: target}
+	k := &words{writer: &writer{}, t: t, sm: target, ordered: ordered}
 	k.body(op)
 	var text strings.Builder
 	fmt.Fprintf(&text, "// %s of %s\n.version %s\n.target sm_%d\n.address_size 64\n\n", op, t, version, target)
 	fmt.Fprintf(&text, ".visible .entry %s(\n\t.param .align 8 .b8 srcs[%d],\n\t.param .align 8 .b8 dsts[%d],\n", Name, Params[0], Params[1])
-	text.WriteString("\t.param .u32 nsrc,\n\t.param .u32 ndst,\n\t.param .u64 head,\n\t.param .u64 body,\n\t.param .u64 count,\n\t.param .u64 factor\n)\n{\n")
+	text.WriteString("\t.param .u32 nsrc,\n\t.param .u32 ndst,\n\t.param .u64 head,\n\t.param .u64 body,\n\t.param .u64 count,\n\t.param .u64 factor")
+	if ordered {
+		fmt.Fprintf(&text, ",\n\t.param .align 8 .b8 merges[%d]\n)\n{\n\t.local .align 16 .b8 %s[%d];\n", Most, Pending, PendingBytes)
+	} else {
+		text.WriteString("\n)\n{\n")
+	}
 	for _, bank := range []struct {
 		typ, name string
 		n         int
@@ -187,6 +200,10 @@ func (k *words) all(op reduce.Op, name, nsrc, ndst, srcs, dsts, at, stride strin
 		s, table := k.r32(), k.r64()
 		k.line("mov.u32 %s, 1", s)
 		k.line("mov.u64 %s, %s", table, srcs)
+		var merges, top string
+		if k.ordered {
+			merges, top = k.op64("mov.b64", "merges"), k.op64("mov.b64", Pending)
+		}
 		k.label(name + "_SRC")
 		done := k.test("setp.ge.u32", s, nsrc)
 		k.line("@%s bra %s_SUM", done, name)
@@ -194,10 +211,17 @@ func (k *words) all(op reduce.Op, name, nsrc, ndst, srcs, dsts, at, stride strin
 		k.line("ld.param.u64 %s, [%s]", address, table)
 		next := k.registers(n, single)
 		k.move("ld", address, at, stride, next, single)
-		for v := range acc {
-			for w := range acc[v] {
-				k.combine(op, acc[v][w], next[v][w])
+		combine := func() {
+			for v := range acc {
+				for w := range acc[v] {
+					k.combine(op, acc[v][w], next[v][w])
+				}
 			}
+		}
+		if k.ordered {
+			k.inOrder(name, merges, top, acc, next, combine)
+		} else {
+			combine()
 		}
 		k.line("add.u32 %s, %s, 1", s, s)
 		k.line("bra %s_SRC", name)
@@ -220,6 +244,51 @@ func (k *words) all(op reduce.Op, name, nsrc, ndst, srcs, dsts, at, stride strin
 	k.line("add.u32 %s, %s, 1", d, d)
 	k.line("bra %s_DST", name)
 	k.label(name + "_STORED")
+}
+
+// inOrder emits what is to be done with the next source: as many results are combined as the order says. One that has to wait goes
+// to the thread's own memory.
+func (k *words) inOrder(name, merges, top string, acc, next [][]string, combine func()) {
+	k.line("add.u64 %s, %s, 1", merges, merges)
+	left := k.op32("ld.param.u8", "["+merges+"]")
+	some := k.test("setp.gt.u32", left, "0")
+	k.line("@%s bra %s_MERGE", some, name)
+	k.pending("st", top, acc)
+	k.line("add.u64 %s, %s, %d", top, top, 16*len(acc))
+	for v := range acc {
+		for w := range acc[v] {
+			k.line("mov.b%d %s, %s", k.width(), acc[v][w], next[v][w])
+		}
+	}
+	k.line("bra %s_NEXT", name)
+	k.label(name + "_MERGE")
+	combine()
+	k.line("sub.u32 %s, %s, 1", left, left)
+	last := k.test("setp.eq.u32", left, "0")
+	k.line("@%s bra %s_NEXT", last, name)
+	k.line("sub.u64 %s, %s, %d", top, top, 16*len(acc))
+	k.pending("ld", top, next)
+	k.line("bra %s_MERGE", name)
+	k.label(name + "_NEXT")
+}
+
+// pending loads or stores a partial result.
+func (k *words) pending(instruction, top string, regs [][]string) {
+	p := top
+	for i, v := range regs {
+		if i > 0 {
+			p = k.op64("add.u64", top, fmt.Sprint(16*i))
+		}
+		what, list := fmt.Sprintf("v%d.b%d", len(v), k.width()), "{"+strings.Join(v, ", ")+"}"
+		if len(v) == 1 {
+			what, list = fmt.Sprintf("b%d", k.width()), v[0]
+		}
+		if instruction == "ld" {
+			k.line("ld.local.%s %s, [%s]", what, list, p)
+		} else {
+			k.line("st.local.%s [%s], %s", what, p, list)
+		}
+	}
 }
 
 // registers are those for n vectors of 16 bytes, or for one element.
@@ -283,6 +352,9 @@ func Arguments(r *gpu.Reduction) []byte {
 	for _, n := range Params {
 		total += n
 	}
+	if !r.Ordered() {
+		total -= Most
+	}
 	b := make([]byte, total)
 	le := binary.LittleEndian
 	for i, list := range [2][]gpu.Ptr{r.Srcs, r.Dsts} {
@@ -299,6 +371,9 @@ func Arguments(r *gpu.Reduction) []byte {
 	le.PutUint64(at[24:], uint64(r.Bytes/r.Type.Size()))
 	if r.Op == reduce.Avg || r.Op == reduce.PreMulSum {
 		le.PutUint64(at[32:], FactorOf(r.Type, r.Op, r.Factor))
+	}
+	if r.Ordered() {
+		copy(at[40:], r.Order.Merges(len(r.Srcs)))
 	}
 	return b
 }

@@ -27,11 +27,20 @@ func every(t *testing.T, do func(name, text string, sm int)) {
 				if reduce.Check(typ, op) != nil {
 					continue
 				}
-				text, err := Kernel(typ, op, sm)
-				if err != nil {
-					t.Fatal(err)
+				for _, ordered := range []bool{false, true} {
+					if ordered && (!reduce.Ordered(typ, op) || op == reduce.PreMulSum) {
+						continue
+					}
+					text, err := Kernel(typ, op, ordered, sm)
+					if err != nil {
+						t.Fatal(err)
+					}
+					name := fmt.Sprintf("%s-%s-sm_%d", typ, op, sm)
+					if ordered {
+						name += "-ordered"
+					}
+					do(name, text, sm)
 				}
-				do(fmt.Sprintf("%s-%s-sm_%d", typ, op, sm), text, sm)
 			}
 		}
 	}
@@ -43,7 +52,7 @@ func TestGolden(t *testing.T) {
 	every(t, func(name, text string, sm int) {
 		fmt.Fprintf(&sums, "%x  %s\n", sha256.Sum256([]byte(text)), name)
 		switch name {
-		case "float32-sum-sm_80", "bfloat16-avg-sm_80", "int8-max-sm_70":
+		case "float32-sum-sm_80", "float32-sum-sm_80-ordered", "bfloat16-avg-sm_80", "int8-max-sm_70":
 			golden(t, name+".ptx", []byte(text))
 		}
 	})
@@ -115,10 +124,10 @@ func TestTextsAreWellFormed(t *testing.T) {
 			}
 		}
 	})
-	if _, err := Kernel(reduce.Float32, reduce.BAnd, 80); err == nil {
+	if _, err := Kernel(reduce.Float32, reduce.BAnd, false, 80); err == nil {
 		t.Error("bits of floats are not reduced")
 	}
-	if _, err := Kernel(reduce.Float32, reduce.Sum, 61); err == nil || !strings.Contains(err.Error(), "6.1") {
+	if _, err := Kernel(reduce.Float32, reduce.Sum, false, 61); err == nil || !strings.Contains(err.Error(), "6.1") {
 		t.Errorf("a GPU that is too old: %v", err)
 	}
 }
@@ -131,7 +140,7 @@ func TestArguments(t *testing.T) {
 	for _, n := range Params {
 		total += n
 	}
-	if len(b) != total || b[8] != 6 || b[9] != 0x20 || b[8*Most] != 6 || b[16*Most] != 2 || b[16*Most+4] != 1 {
+	if len(b) != total-Most || b[8] != 6 || b[9] != 0x20 || b[8*Most] != 6 || b[16*Most] != 2 || b[16*Most+4] != 1 {
 		t.Errorf("%d bytes: % x", len(b), b[16*Most:])
 	}
 	// 10 bytes, 5 elements, up to 0x1010; then 5 vectors; then 5 elements.

@@ -29,6 +29,7 @@ type instruction struct {
 type thread struct {
 	regs   []uint64
 	params []byte
+	local  []byte
 	memory func(at uint64, bytes int) ([]byte, error)
 	// special registers
 	tid, ntid, ctaid, nctaid uint32
@@ -45,11 +46,12 @@ type reader struct {
 func compile(text string) (*kernel, error) {
 	rd := &reader{regs: map[string]int{}, labels: map[string]int{}, params: map[string]uint64{}}
 	at := uint64(0)
-	names := []string{"srcs", "dsts", "nsrc", "ndst", "head", "body", "count", "factor"}
+	names := []string{"srcs", "dsts", "nsrc", "ndst", "head", "body", "count", "factor", "merges"}
 	for i, name := range names {
 		rd.params[name] = at
 		at += uint64(ptx.Params[i])
 	}
+	rd.params[ptx.Pending] = 0
 	_, body, found := strings.Cut(text, "{\n")
 	if !found {
 		return nil, fmt.Errorf("no kernel in %q", text)
@@ -58,7 +60,7 @@ func compile(text string) (*kernel, error) {
 	for line := range strings.Lines(body) {
 		line = strings.TrimSpace(line)
 		switch {
-		case line == "" || line == "}" || strings.HasPrefix(line, ".reg"):
+		case line == "" || line == "}" || strings.HasPrefix(line, ".reg") || strings.HasPrefix(line, ".local"):
 		case strings.HasSuffix(line, ":"):
 			rd.labels[strings.TrimSuffix(line, ":")] = len(lines)
 		default:
@@ -79,7 +81,7 @@ func compile(text string) (*kernel, error) {
 
 // run carries out all threads of a grid, one after the other.
 func (k *kernel) run(blocks, threads int, params []byte, memory func(at uint64, bytes int) ([]byte, error)) error {
-	t := &thread{regs: make([]uint64, k.registers), params: params, memory: memory, ntid: uint32(threads), nctaid: uint32(blocks)}
+	t := &thread{regs: make([]uint64, k.registers), params: params, local: make([]byte, ptx.PendingBytes), memory: memory, ntid: uint32(threads), nctaid: uint32(blocks)}
 	for b := range blocks {
 		for i := range threads {
 			t.ctaid, t.tid = uint32(b), uint32(i)
@@ -241,7 +243,7 @@ func (rd *reader) memory(parts, args []string) (func(*thread) error, error) {
 	for _, r := range strings.Split(strings.Trim(values, "{}"), ", ") {
 		regs = append(regs, rd.register(r))
 	}
-	load, param := parts[0] == "ld", parts[1] == "param"
+	load, param, local := parts[0] == "ld", parts[1] == "param", parts[1] == "local"
 	total := size * len(regs)
 	return func(t *thread) error {
 		b := t.params
@@ -252,9 +254,15 @@ func (rd *reader) memory(parts, args []string) (func(*thread) error, error) {
 			if a%uint64(total) != 0 {
 				return fmt.Errorf("%d bytes at %#x: not aligned", total, a)
 			}
-			var err error
-			if b, err = t.memory(a, total); err != nil {
+			if local {
+				if a+uint64(total) > uint64(len(t.local)) {
+					return fmt.Errorf("%d bytes at %d of %d of the thread's own", total, a, len(t.local))
+				}
+				b = t.local[a:]
+			} else if m, err := t.memory(a, total); err != nil {
 				return err
+			} else {
+				b = m
 			}
 		}
 		for i, r := range regs {

@@ -35,8 +35,9 @@ type Device struct {
 
 // program is what a kernel is for.
 type program struct {
-	t  reduce.Type
-	op reduce.Op
+	t       reduce.Type
+	op      reduce.Op
+	ordered bool
 }
 
 // segment is memory that was got or mapped.
@@ -177,7 +178,7 @@ func (d *Device) Import(h gpu.Handle) (gpu.Ptr, error) {
 }
 
 // Prepare has nothing to do: kernels are read when they run.
-func (d *Device) Prepare(reduce.Type, reduce.Op) error { return nil }
+func (d *Device) Prepare(reduce.Type, reduce.Op, bool) error { return nil }
 
 // Register has nothing to do: all memory of the host is fit for copies.
 func (d *Device) Register([]byte) error { return nil }
@@ -215,13 +216,13 @@ func (d *Device) Close() error {
 }
 
 // kernel is the kernel for a reduction.
-func (d *Device) kernel(t reduce.Type, op reduce.Op) (*kernel, error) {
+func (d *Device) kernel(t reduce.Type, op reduce.Op, ordered bool) (*kernel, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if k := d.kernels[program{t, op}]; k != nil {
+	if k := d.kernels[program{t, op, ordered}]; k != nil {
 		return k, nil
 	}
-	text, err := ptx.Kernel(t, op, d.sm)
+	text, err := ptx.Kernel(t, op, ordered, d.sm)
 	if err != nil {
 		return nil, err
 	}
@@ -229,13 +230,13 @@ func (d *Device) kernel(t reduce.Type, op reduce.Op) (*kernel, error) {
 	if err != nil {
 		return nil, err
 	}
-	d.kernels[program{t, op}] = k
+	d.kernels[program{t, op, ordered}] = k
 	return k, nil
 }
 
 // reduce runs the kernel of a reduction.
 func (d *Device) reduce(r *gpu.Reduction) error {
-	k, err := d.kernel(r.Type, r.Op)
+	k, err := d.kernel(r.Type, r.Op, r.Ordered())
 	if err != nil {
 		return err
 	}

@@ -26,13 +26,13 @@ func input(rnd *rand.Rand, n int) []byte {
 }
 
 // want is what package reduce says.
-func want(t reduce.Type, op reduce.Op, srcs [][]byte, factor float64) []byte {
+func want(t reduce.Type, op reduce.Op, srcs [][]byte, order *reduce.Order, factor float64) []byte {
 	out := make([]byte, len(srcs[0]))
 	if op == reduce.PreMulSum {
 		reduce.ScaleTo(t, out, srcs[0], factor)
 		return out
 	}
-	reduce.ApplyN(t, op, out, srcs...)
+	reduce.ApplyAll(t, op, [][]byte{out}, srcs, order)
 	reduce.Finish(t, op, out, len(srcs))
 	return out
 }
@@ -52,7 +52,7 @@ func TestKernelsAreReduce(t *testing.T) {
 					d.sm = sm
 					defer d.Close()
 					for _, elements := range []int{1, 7, 333, 16 * 40} {
-						for _, n := range []int{2, 3, 5} {
+						for _, n := range []int{2, 3, 5, 8} {
 							try(t, d, rnd, typ, op, elements, n)
 						}
 					}
@@ -71,6 +71,9 @@ func try(t *testing.T, d *Device, rnd *rand.Rand, typ reduce.Type, op reduce.Op,
 	r := &gpu.Reduction{Type: typ, Op: op, Bytes: elements * size, Factor: 3}
 	if op == reduce.Avg {
 		r.Factor = float64(n)
+	}
+	if n > 3 && rnd.IntN(3) > 0 {
+		r.Order = reduce.Tree(n)
 	}
 	shift := rnd.IntN(16) / size * size
 	alike := rnd.IntN(3) > 0
@@ -108,7 +111,7 @@ func try(t *testing.T, d *Device, rnd *rand.Rand, typ reduce.Type, op reduce.Op,
 	if err := d.reduce(r); err != nil {
 		t.Fatal(err)
 	}
-	expected := want(typ, op, srcs, 3)
+	expected := want(typ, op, srcs, r.Order, 3)
 	for _, p := range r.Dsts {
 		got, _ := d.Bytes(p, r.Bytes)
 		for i := 0; i < len(got); i += size {
@@ -170,7 +173,7 @@ func TestEveryPattern(t *testing.T) {
 					t.Fatal(err)
 				}
 				got, _ := d.Bytes(r.Dsts[0], len(a))
-				expected := want(typ, op, [][]byte{a, b}, 0)
+				expected := want(typ, op, [][]byte{a, b}, nil, 0)
 				for i := 0; i < len(got); i += typ.Size() {
 					if n := typ.Size(); !bytes.Equal(got[i:i+n], expected[i:i+n]) {
 						t.Fatalf("%x and %x: %x, want %x", a[i:i+n], b[i:i+n], got[i:i+n], expected[i:i+n])
@@ -209,12 +212,14 @@ func TestEveryKernelIsRead(t *testing.T) {
 				if reduce.Check(typ, op) != nil {
 					continue
 				}
-				text, err := ptx.Kernel(typ, op, sm)
-				if err != nil {
-					t.Fatal(err)
-				}
-				if _, err := compile(text); err != nil {
-					t.Errorf("%s of %s: %v", op, typ, err)
+				for _, ordered := range []bool{false, true} {
+					text, err := ptx.Kernel(typ, op, ordered, sm)
+					if err != nil {
+						t.Fatal(err)
+					}
+					if _, err := compile(text); err != nil {
+						t.Errorf("%s of %s: %v", op, typ, err)
+					}
 				}
 			}
 		}

@@ -74,6 +74,26 @@ func Find(name string) (*Algorithm, error) {
 	return nil, fmt.Errorf("unknown algorithm %q; known: %s", name, strings.Join(names, ", "))
 }
 
+// Canonical reports whether the algorithm's program for a spec sums in the canonical order of package sched. Verify proves it of a
+// program; this is known without building one.
+func (a *Algorithm) Canonical(s Spec) bool {
+	if !s.Op.Reduces() || s.Op == sched.Barrier || len(s.Orders) > 0 {
+		return false
+	}
+	if s.Ranks <= 2 {
+		return true
+	}
+	switch a.Name {
+	case "rank-order", "one-shot":
+		return true
+	case "binomial":
+		return s.Op == sched.Reduce
+	case "recursive-doubling", "rabenseifner":
+		return foldOf(s.Ranks).canonical()
+	}
+	return false
+}
+
 // Serves reports whether the algorithm does a collective.
 func (a *Algorithm) Serves(op sched.Collective) bool { return slices.Contains(a.Ops, op) }
 

@@ -14,6 +14,9 @@ import (
 //	│
 //	7
 //
+// A reduce sums in the canonical order: ranks i 2^k to (i+1) 2^k - 1 are summed by the first of them, or by the root if it is
+// one of them, whatever the root is.
+//
 // Thakur, Rabenseifner and Gropp 2005.
 func init() {
 	register(&Algorithm{
@@ -80,12 +83,22 @@ func binomial(s Spec) string {
 			}, "repeat k < %d:", steps)
 		case sched.Reduce:
 			t.line("copy in[c] -> tmp[c]")
-			t.block(func() {
-				meet(up, func(peer, _ string) { t.line("recv-reduce tmp[c] -> tmp[c] from %s", peer) },
-					func(peer, _ string) { t.line("send tmp[c] to %s", peer) })
-			}, "repeat k < %d:", steps)
+			t.block(func() { t.halves(s.Root) }, "repeat k < %d:", steps)
 			t.block(func() { t.line("copy tmp[c] -> out[c]") }, "%s", root)
 		}
 	}, "channels %d:", s.Channels)
 	return t.String()
+}
+
+// halves writes step k of a reduce in the canonical order: the two that hold the sums of neighbouring 2^k ranks meet.
+func (t *text) halves(root int) {
+	within := func(r string) string { return fmt.Sprintf("(%s == %d/(1<<k))*(%d%%(1<<k))", r, root, root) }
+	beside := "(r/(1<<k)^1)"
+	peer := fmt.Sprintf("%s*(1<<k)+%s", beside, within(beside))
+	t.block(func() {
+		t.block(func() {
+			t.block(func() { t.line("recv-reduce tmp[c] -> tmp[c] from %s", peer) }, "if %s*(1<<k) < n:", beside)
+		}, "if r == %d || r/(2<<k) != %d/(2<<k) && r/(1<<k)%%2 == 0:", root, root)
+		t.block(func() { t.line("send tmp[c] to %s", peer) }, "else:")
+	}, "if r%%(1<<k) == %s:", within("r/(1<<k)"))
 }

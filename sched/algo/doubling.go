@@ -59,6 +59,13 @@ func foldOf(n int) fold {
 	return f
 }
 
+// canonical reports whether sums of neighbours' sums are in the canonical order: all of the first half of the virtual ranks are
+// pairs, and the other half is so for itself.
+func (f fold) canonical() bool {
+	half := 1 << f.steps / 2
+	return f.extra == 0 || f.extra >= half && foldOf(f.extra).canonical()
+}
+
 // rank gives the rank with a virtual number; of an expression that is no plain
 // name or number, it wants it in parentheses.
 func (f fold) rank(v string) string {

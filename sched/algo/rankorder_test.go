@@ -12,8 +12,7 @@ import (
 )
 
 // expressions runs a program with texts for numbers and gives, by rank and chunk
-// of out, the expression that was computed: operands in the order in which they
-// were added, "b+(a)" for b added to a.
+// of out, the expression that was computed.
 func expressions(t *testing.T, p *sched.Program) [][]string {
 	t.Helper()
 	out := make([][]string, p.Ranks)
@@ -34,9 +33,9 @@ func expressions(t *testing.T, p *sched.Program) [][]string {
 		for i := range value {
 			switch {
 			case a.Op == sched.LocalReduce:
-				value[i] = dst[a.Dst.Index+int64(i)] + "+(" + src[a.Src.Index+int64(i)] + ")"
+				value[i] = plus(dst[a.Dst.Index+int64(i)], src[a.Src.Index+int64(i)])
 			case a.Op.Reduces():
-				value[i] = message[i] + "+(" + src[a.Src.Index+int64(i)] + ")"
+				value[i] = plus(message[i], src[a.Src.Index+int64(i)])
 			case a.Op.Receives():
 				value[i] = message[i]
 			default:
@@ -54,18 +53,36 @@ func expressions(t *testing.T, p *sched.Program) [][]string {
 	return out
 }
 
-// The sum of an element is one expression, operands and their order included,
-// for any algorithm of the two, collective, root, channels and part.
-func TestSumsInRankOrder(t *testing.T) {
+// treeText is the canonical expression of ranks [lo, hi), operands of a sum sorted.
+func treeText(lo, hi int) string {
+	if hi == lo+1 {
+		return fmt.Sprint(lo)
+	}
+	half := 1
+	for 2*half < hi-lo {
+		half *= 2
+	}
+	return plus(treeText(lo, lo+half), treeText(lo+half, hi))
+}
+
+func plus(a, b string) string {
+	if a > b {
+		a, b = b, a
+	}
+	return "(" + a + "+" + b + ")"
+}
+
+// The sum of an element is one expression for any algorithm of the two, collective, root, channels and part, and the proof says so.
+func TestSumsInTheCanonicalOrder(t *testing.T) {
 	t.Parallel()
 	for n := 2; n <= 17; n++ {
-		want := "0"
-		for r := 1; r < n; r++ {
-			want = fmt.Sprintf("%d+(%s)", r, want)
-		}
-		for _, name := range []string{"one-shot", "rank-order"} {
+		want := treeText(0, n)
+		for _, name := range []string{"one-shot", "rank-order", "binomial"} {
 			a := find(t, name)
 			for _, op := range a.Ops {
+				if !op.Reduces() {
+					continue
+				}
 				for root := 0; root < 1+(n-1)*rooted(op); root++ {
 					for _, channels := range []int{1, 3} {
 						p, err := a.Program(algo.Spec{Op: op, Ranks: n, Root: root, Channels: channels})
@@ -81,6 +98,41 @@ func TestSumsInRankOrder(t *testing.T) {
 									t.Fatalf("%s %s, %d ranks, root %d: rank %d has %s in out[%d], want %s", name, op, n, root, r, got, i, want)
 								}
 							}
+						}
+					}
+				}
+			}
+		}
+	}
+}
+
+// What is said to be canonical is proven to be so; and of the algorithms that may be, no program is missed.
+func TestCanonicalIsProven(t *testing.T) {
+	t.Parallel()
+	counts := []int{2, 3, 4, 5, 6, 7, 8, 12, 16}
+	if *long {
+		counts = append(counts, 9, 10, 11, 13, 14, 15, 17, 24, 31, 32, 33, 64)
+	}
+	for _, a := range algo.All() {
+		for _, op := range a.Ops {
+			if !op.Reduces() || op == sched.Barrier {
+				continue
+			}
+			for _, n := range counts {
+				for root := 0; root < 1+(n-1)*rooted(op); root += 1 + n/5 {
+					for channels := 1; channels <= 2; channels++ {
+						s := algo.Spec{Op: op, Ranks: n, Root: root, Channels: channels}
+						p, err := a.Program(s)
+						if err != nil || p.Switches > 0 {
+							continue
+						}
+						rep, err := verify.Right(p)
+						if err != nil {
+							t.Fatal(err)
+						}
+						known := slices.Contains([]string{"rank-order", "one-shot", "binomial", "recursive-doubling", "rabenseifner"}, a.Name)
+						if says := a.Canonical(s); says && !rep.Canonical || known && rep.Canonical && !says {
+							t.Errorf("%s %s, %d ranks, root %d, %d channels: said to be canonical: %v, proven: %v", a.Name, op, n, root, channels, says, rep.Canonical)
 						}
 					}
 				}

@@ -320,6 +320,7 @@ func rotated(p *sched.Program, period int, modes bool) (*Report, error) {
 	}
 	rep := newReport(p, "rotation")
 	w.report(rep)
+	rep.Canonical = w.canonical()
 	rep.Actions *= n / kinds
 	took := make([]int64, period)
 	for pair, chunks := range rep.Links { // what one sends, one of the receiver's kind takes

@@ -46,6 +46,10 @@ type Report struct {
 	InPlace  bool   `json:"in_place"`  // in and out may be the same memory; false where not proven
 	Both     bool   `json:"direct_in_place"`
 
+	// Canonical says that the collective sums and that every output is summed in the canonical order of package sched, so that
+	// its bits depend on the ranks' numbers alone; false where not proven.
+	Canonical bool `json:"canonical"`
+
 	// Aligned says that chunks of in and out hold only values of chunks at the
 	// same place of a block, and Placed, that they hold only what belongs to their
 	// place in the end. Where chunks differ in length, a world may then move them
@@ -168,6 +172,7 @@ func unrolled(p *sched.Program, modes bool) (*Report, error) {
 	}
 	rep := newReport(p, "unrolled")
 	w.report(rep)
+	rep.Canonical = w.canonical()
 	if err := ordered(p, rep, w.sharing(), w.awaited); err != nil || !modes {
 		return rep, err
 	}

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/weft-fabric/weft/comm/internal/chunks"
+	"github.com/weft-fabric/weft/reduce"
 	"github.com/weft-fabric/weft/sched"
 	"github.com/weft-fabric/weft/sched/step"
 )
@@ -36,10 +37,11 @@ type Rank struct {
 	Helps   []int32  // the root and, in a reduce, the others: ranks whose entry it must read before it works for the root
 }
 
-// Kernel is one pass over chunks of one size: dsts = srcs[0] + srcs[1] + ...
+// Kernel is one pass over chunks of one size: dsts = the sum of srcs.
 type Kernel struct {
-	Srcs []Chunk // of in
-	Dsts []Chunk // of out
+	Srcs  []Chunk       // of in
+	Dsts  []Chunk       // of out
+	Order *reduce.Order // in which the program sums
 }
 
 // Chunk is a chunk of a rank's in or out.
@@ -51,22 +53,50 @@ type Fetch struct {
 	Chunk     int32 // of own out
 }
 
-// worth is what a chunk is worth while a program runs on names: an input, or a sum and one more input.
+// worth is what a chunk is worth while a program runs on names: an input, or the sum of two.
 type worth struct {
-	sum  *worth // nil for an input as it is
-	src  Chunk
-	n    int   // inputs in all
-	at   int32 // the rank that computed it, -1 for an input as it is
+	a, b *worth // nil for an input as it is
+	src  Chunk  // the input, or the first of a sum
+	n    int    // inputs in all
+	at   int32  // the rank that computed it, -1 for an input as it is
 	dsts []Chunk
 }
 
-// srcs are the inputs, in the order in which they were added.
-func (w *worth) srcs() []Chunk {
-	list := make([]Chunk, w.n)
-	for ; w != nil; w = w.sum {
-		list[w.n-1] = w.src
+// before reports whether the operand x of a sum is told before y: the one with more inputs, or with the lower rank's. Sums are the
+// same bits either way, and those that go on from one input to the next, or that are canonical, are told as such.
+func before(x, y *worth) bool {
+	if x.n != y.n {
+		return x.n > y.n
 	}
-	return list
+	return x.src.Rank < y.src.Rank
+}
+
+// tell appends the inputs of a sum and how they are combined, see reduce.NewOrder.
+func (w *worth) tell(srcs []Chunk, merges []uint8) ([]Chunk, []uint8) {
+	if w.a == nil {
+		return append(srcs, w.src), append(merges, 0)
+	}
+	srcs, merges = w.a.tell(srcs, merges)
+	srcs, merges = w.b.tell(srcs, merges)
+	merges[len(merges)-1]++
+	return srcs, merges
+}
+
+// orders are those of a program's sums, each made once.
+type orders map[string]*reduce.Order
+
+// kernel is the pass that computes a sum, or moves an input.
+func (o orders) kernel(w *worth, dsts []Chunk) (Kernel, error) {
+	srcs, merges := w.tell(nil, nil)
+	order, known := o[string(merges)]
+	if !known {
+		var err error
+		if order, err = reduce.NewOrder(merges); err != nil {
+			return Kernel{}, err
+		}
+		o[string(merges)] = order
+	}
+	return Kernel{Srcs: srcs, Dsts: dsts, Order: order}, nil
 }
 
 // names is the memory of a program that runs on names of chunks.
@@ -84,14 +114,18 @@ func (n *names) Load(r sched.Rank, a *step.Action, c step.Chunks) ([]*worth, err
 	return slices.Clone(list), nil
 }
 
-// Reduce appends inputs to sums.
+// Reduce makes sums of what a rank has: inputs, and its own sums.
 func (n *names) Reduce(r sched.Rank, _ *step.Action, left, right []*worth) ([]*worth, error) {
 	sums := make([]*worth, len(left))
 	for i, x := range left {
-		if right[i].at != -1 || x.at != -1 && x.at != int32(r) {
+		y := right[i]
+		if x.at != -1 && x.at != int32(r) || y.at != -1 && y.at != int32(r) {
 			return nil, fmt.Errorf("%s: rank %d adds to a sum of another rank", n.p.Name, r)
 		}
-		sums[i] = &worth{sum: x, src: right[i].src, n: x.n + 1, at: int32(r)}
+		if before(y, x) {
+			x, y = y, x
+		}
+		sums[i] = &worth{a: x, b: y, src: x.src, n: x.n + y.n, at: int32(r)}
 	}
 	return sums, nil
 }
@@ -132,6 +166,7 @@ func New(p *sched.Program) (*Form, error) {
 		return f, nil
 	}
 	var sums []*worth
+	made := orders{}
 	for r := range mem {
 		for c, w := range mem[r][sched.Out] {
 			if w == nil || p.Op == sched.Reduce && r != p.Root || p.Op == sched.Gather && r != p.Root {
@@ -139,7 +174,7 @@ func New(p *sched.Program) (*Form, error) {
 			}
 			here := Chunk{int32(r), int32(c)}
 			if w.at == -1 {
-				f.Ranks[r].Moves = append(f.Ranks[r].Moves, Kernel{Srcs: w.srcs(), Dsts: []Chunk{here}})
+				f.Ranks[r].Moves = append(f.Ranks[r].Moves, Kernel{Srcs: []Chunk{w.src}, Dsts: []Chunk{here}})
 				continue
 			}
 			if w.dsts == nil {
@@ -159,7 +194,11 @@ func New(p *sched.Program) (*Form, error) {
 				f.Ranks[d.Rank].Fetches = append(f.Ranks[d.Rank].Fetches, Fetch{Rank: w.at, Sum: int32(len(at.Sums)), Chunk: d.Index})
 			}
 		}
-		at.Sums = append(at.Sums, Kernel{Srcs: w.srcs(), Dsts: w.dsts})
+		k, err := made.kernel(w, w.dsts)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", p.Name, err)
+		}
+		at.Sums = append(at.Sums, k)
 	}
 	f.finish(p)
 	return f, nil

@@ -107,7 +107,7 @@ func (x *run) sum(k *flat.Kernel, from int, dst, also []byte) error {
 	for i, s := range srcs {
 		srcs[i] = s[from:][:len(dst)]
 	}
-	x.apply(x.o.Type, x.o.Reduce, srcs, dst, also)
+	x.apply(x.o.Type, x.o.Reduce, srcs, k.Order, dst, also)
 	return nil
 }
 
@@ -143,7 +143,7 @@ func (x *run) sumPulled(k *flat.Kernel, pulled, from int, dst, also []byte) erro
 		if also != nil {
 			more = also[at : at+n]
 		}
-		x.apply(x.o.Type, x.o.Reduce, x.srcs, dst[at:at+n], more)
+		x.apply(x.o.Type, x.o.Reduce, x.srcs, k.Order, dst[at:at+n], more)
 	}
 	return nil
 }

@@ -87,7 +87,7 @@ func (x *run) sumBehind(k *flat.Kernel, dst []byte) error {
 			}
 			x.srcs = append(x.srcs, x.views[c.Rank].in[lo+at:lo+end])
 		}
-		x.apply(x.o.Type, x.o.Reduce, x.srcs, dst[at:end], nil)
+		x.apply(x.o.Type, x.o.Reduce, x.srcs, k.Order, dst[at:end], nil)
 	}
 	return nil
 }

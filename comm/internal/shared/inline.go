@@ -5,6 +5,7 @@ import (
 	"github.com/weft-fabric/weft/comm/internal/flat"
 	"github.com/weft-fabric/weft/comm/internal/op"
 	"github.com/weft-fabric/weft/comm/internal/plan"
+	"github.com/weft-fabric/weft/reduce"
 	"github.com/weft-fabric/weft/sched"
 	"github.com/weft-fabric/weft/transport/wait"
 )
@@ -23,6 +24,7 @@ type Inline struct {
 type part struct {
 	lo, hi int
 	srcs   []source
+	order  *reduce.Order
 }
 
 type source struct{ rank, at int }
@@ -36,7 +38,7 @@ func NewInline(o *op.Op, rank int) *Inline {
 	}
 	for _, list := range [][]flat.Kernel{own.Sums, own.Moves} {
 		for _, k := range list {
-			var p part
+			p := part{order: k.Order}
 			p.lo, p.hi = o.OutSpan(flat.Chunk{Rank: int32(rank), Index: k.Dsts[0].Index})
 			for _, c := range k.Srcs {
 				at, _ := o.InSpan(c)
@@ -110,7 +112,7 @@ func (r *Runner) fillInline(o *op.Op, b *Inline, at int) {
 		for _, s := range p.srcs {
 			r.srcs = append(r.srcs, r.given(o, s, at, len(dst)))
 		}
-		r.apply(o.Type, o.Reduce, r.srcs, dst, nil)
+		r.apply(o.Type, o.Reduce, r.srcs, p.order, dst, nil)
 	}
 }
 

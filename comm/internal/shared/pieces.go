@@ -178,7 +178,7 @@ func (t *trade) sumBlock(s, end int, other []byte) {
 			first, second = second, first
 		}
 		t.srcs = append(t.srcs[:0], first, second)
-		t.apply(o.Type, o.Reduce, t.srcs, o.Out[s:to], other[:to-s])
+		t.apply(o.Type, o.Reduce, t.srcs, nil, o.Out[s:to], other[:to-s])
 		s, other = to, other[to-s:]
 	}
 }

@@ -65,9 +65,9 @@ func (x *run) storePart(k *flat.Kernel, lo, hi, rank int, logged bool, done int)
 		x.dsts = append(x.dsts, x.views[d.Rank].out[at+lo:at+hi])
 	}
 	if logged {
-		reduce.ApplyAllLogged(x.o.Type, x.o.Reduce, x.dsts, srcs, nil, x.journal(rank), done)
+		reduce.ApplyAllLogged(x.o.Type, x.o.Reduce, x.dsts, srcs, k.Order, x.journal(rank), done)
 	} else {
-		reduce.ApplyAll(x.o.Type, x.o.Reduce, x.dsts, srcs, nil)
+		reduce.ApplyAll(x.o.Type, x.o.Reduce, x.dsts, srcs, k.Order)
 	}
 }
 

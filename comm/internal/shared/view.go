@@ -70,13 +70,13 @@ func (x *run) length(k *flat.Kernel) int {
 	return hi - lo
 }
 
-// apply computes a sum into dst, and into also if it is not nil.
-func (r *Runner) apply(t reduce.Type, op reduce.Op, srcs [][]byte, dst, also []byte) {
+// apply computes a sum in an order into dst, and into also if it is not nil.
+func (r *Runner) apply(t reduce.Type, op reduce.Op, srcs [][]byte, order *reduce.Order, dst, also []byte) {
 	r.dsts = append(r.dsts[:0], dst)
 	if also != nil && op != reduce.Avg {
 		r.dsts = append(r.dsts, also)
 	}
-	reduce.ApplyAll(t, op, r.dsts, srcs, nil)
+	reduce.ApplyAll(t, op, r.dsts, srcs, order)
 	reduce.Finish(t, op, dst, r.g.Size())
 	if also != nil && op == reduce.Avg {
 		copy(also, dst)
