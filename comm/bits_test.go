@@ -140,29 +140,40 @@ func TestSameBitsEverywhere(t *testing.T) {
 	}
 }
 
-// leftFold is the reduction of all ranks' noise in the order of ranks.
-func leftFold(op reduce.Op, seed uint64, n, count int) string {
-	acc := noise(seed, 0, count)
-	for r := 1; r < n; r++ {
-		reduce.Apply(reduce.Float32, op, reduce.Bytes(acc), reduce.Bytes(acc), reduce.Bytes(noise(seed, r, count)))
+// tree is the sum of noise of ranks [lo, hi): that of the first ones, the largest power of two below their number, and the rest.
+func tree(op reduce.Op, seed uint64, lo, hi, count int) []float32 {
+	if hi == lo+1 {
+		return noise(seed, lo, count)
 	}
+	half := 1
+	for 2*half < hi-lo {
+		half *= 2
+	}
+	a, b := tree(op, seed, lo, lo+half, count), tree(op, seed, lo+half, hi, count)
+	reduce.Apply(reduce.Float32, op, reduce.Bytes(a), reduce.Bytes(a), reduce.Bytes(b))
+	return a
+}
+
+// canonicalBits is the digest of the reduction of all ranks' noise in the canonical order.
+func canonicalBits(op reduce.Op, seed uint64, n, count int) string {
+	acc := tree(op, seed, 0, n, count)
 	reduce.Finish(reduce.Float32, op, reduce.Bytes(acc), n)
 	sum := sha256.Sum256(reduce.Bytes(acc))
 	return fmt.Sprintf("%x", sum[:8])
 }
 
-// In the canonical mode the bits are those of a plain left fold over the ranks,
+// In the canonical mode the bits are those of a plain tree over the ranks,
 // whatever the size, the number of ranks and the transport.
-func TestCanonicalIsTheLeftFold(t *testing.T) {
+func TestCanonicalIsTheTree(t *testing.T) {
 	sizes := []int{1, 7, 16, 100, 1000, 1025, 5000, 70000, 300001}
 	check := func(n int, name string, get func(o order) []string) {
 		for i, count := range sizes {
 			op := []reduce.Op{Sum, Avg, Prod, Max}[i%4]
 			o := order{Do: "bits", Op: op.String(), Count: count, Seed: uint64(n*100 + i), Registered: i%2 == 0, InPlace: i%3 == 0}
-			want := leftFold(op, o.Seed, n, count)
+			want := canonicalBits(op, o.Seed, n, count)
 			for r, s := range get(o) {
 				if s != want {
-					t.Errorf("%s of %d floats on %d ranks over %s: rank %d has %s, the left fold %s", op, count, n, name, r, s, want)
+					t.Errorf("%s of %d floats on %d ranks over %s: rank %d has %s, the tree %s", op, count, n, name, r, s, want)
 				}
 			}
 		}
@@ -190,10 +201,7 @@ func TestCanonicalIsTheLeftFold(t *testing.T) {
 // Blocks of reduce-scatter and reduce have the same canonical bits as all-reduce.
 func TestCanonicalOfOtherReductions(t *testing.T) {
 	const n, count, seed = 5, 1200, 9
-	fold := noise(seed, 0, n*count)
-	for r := 1; r < n; r++ {
-		reduce.Apply(reduce.Float32, Sum, reduce.Bytes(fold), reduce.Bytes(fold), reduce.Bytes(noise(seed, r, n*count)))
-	}
+	fold := tree(Sum, seed, 0, n, n*count)
 	same := func(a, b []float32) bool {
 		return slices.EqualFunc(a, b, func(x, y float32) bool { return math.Float32bits(x) == math.Float32bits(y) })
 	}

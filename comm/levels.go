@@ -103,6 +103,7 @@ type levels struct {
 	spare        []byte
 	table        *choice.Table // of the phases between hosts
 	post         unit.Time     // what a message between hosts takes of a core
+	canonical    bool          // sums are in the canonical order
 	built        map[string]*sched.Program
 }
 
@@ -135,7 +136,7 @@ func (c *Comm) layer(ctx context.Context) error {
 		}
 		return nil
 	}
-	l := &levels{local: local, hosts: len(hosts) / local, seat: c.Rank() % local, home: c.Rank() / local, built: map[string]*sched.Program{}}
+	l := &levels{local: local, hosts: len(hosts) / local, seat: c.Rank() % local, home: c.Rank() / local, canonical: w.cfg.Canonical, built: map[string]*sched.Program{}}
 	var err error
 	if l.inner, err = c.split(ctx, l.home, l.seat); err != nil {
 		return err
@@ -205,11 +206,12 @@ func (l *levels) close() error {
 	return errors.Join(err, l.inner.Close(), l.outer.Close())
 }
 
-// serves reports whether a call can run in phases. Sums whose bits must not depend on where ranks are cannot.
-func (l *levels) serves(r *request, canonical bool) bool {
+// serves reports whether a call can run in phases. Canonical sums can if the sum of a host is part of them: hosts of 2^k ranks, one
+// after the other, have one each.
+func (l *levels) serves(r *request) bool {
 	switch r.Op {
 	case sched.AllReduce, sched.ReduceScatter, sched.Reduce:
-		return r.Counts == nil && !canonical && r.Reduce != reduce.PreMulSum
+		return r.Counts == nil && (!l.canonical || l.local&(l.local-1) == 0)
 	case sched.AllGather, sched.AllToAll, sched.Broadcast, sched.Barrier:
 		return r.Counts == nil
 	}
@@ -244,7 +246,7 @@ func (l *levels) choose(op sched.Collective, root int, bytes int64) (*leveled, *
 			} else if ph.Across { // one rank of a host fills half of its way out: 8 ranks on 2 hosts, 1 MiB, 2026-11-16
 				size *= 2
 			}
-			pick, err := table.Pick(ph.Op, ph.Root, size, false)
+			pick, err := table.Pick(ph.Op, ph.Root, size, l.canonical)
 			if err != nil {
 				return nil, nil, "", err
 			}
@@ -310,6 +312,9 @@ func (l *levels) explain(w io.Writer) error {
 		return err
 	}
 	for _, op := range []sched.Collective{sched.AllReduce, sched.ReduceScatter, sched.AllGather, sched.Broadcast, sched.Reduce, sched.AllToAll, sched.Barrier} {
+		if !l.serves(&request{Op: op}) {
+			continue
+		}
 		last := ""
 		for bytes := int64(8); bytes <= 1<<30; bytes *= 2 {
 			x, p, reason, err := l.choose(op, 0, max(bytes, int64(l.local*l.hosts)))
@@ -389,7 +394,7 @@ type phases struct {
 func (p *phases) measure() error {
 	o := p.o
 	p.typ, p.by, p.size, p.cell, p.last = o.Type, o.Reduce, o.Type.Size(), o.Count, -1
-	if p.by == reduce.Avg {
+	if p.by == reduce.Avg || p.by == reduce.PreMulSum {
 		p.by = reduce.Sum
 	}
 	switch {
@@ -477,6 +482,9 @@ func (p *phases) one(sub *Comm, k, t int) error {
 	if ph.Op.Reduces() {
 		r.Reduce = p.by
 	}
+	if k == 0 && p.o.Reduce == reduce.PreMulSum { // the first phase reads the inputs
+		r.Reduce = p.o.Reduce
+	}
 	if ph.Op == sched.Barrier {
 		r.Reduce = 0
 		return p.do(sub, k, &r)
@@ -528,11 +536,14 @@ func (p *phases) one(sub *Comm, k, t int) error {
 // do carries out a phase's call. Between hosts its program is that of the phases; inside it is what the communicator chooses,
 // which is the same.
 func (p *phases) do(sub *Comm, k int, r *request) error {
-	if p.outer[k] == nil {
+	if p.outer[k] == nil && r.Reduce != reduce.PreMulSum {
 		return sub.do(p.o.ctx, r, nil)
 	}
 	if !sub.flight.Take() {
 		return fmt.Errorf("a phase of operation %d is under way twice", p.o.Call.Seq)
+	}
+	if p.outer[k] == nil {
+		return sub.doNow(p.o.ctx, r, want{}, p.o.Factor)
 	}
 	return sub.doNow(p.o.ctx, r, want{program: p.outer[k], unproven: true}, 1)
 }

@@ -191,7 +191,7 @@ func (p *library) prepare(r *request, k key) (*prepared, error) {
 	fitted, why, judge := p.fitted(r, k)
 	if fitted != nil {
 		program, reason = fitted, why
-	} else if l := p.levels(); program == nil && !k.want.messages && l != nil && l.serves(r, p.world.cfg.Canonical) {
+	} else if l := p.levels(); program == nil && !k.want.messages && l != nil && l.serves(r) {
 		var err error
 		if levels, program, reason, err = l.choose(r.Op, k.root, k.bytes); err != nil {
 			return nil, err

@@ -10,7 +10,7 @@ import (
 
 // Two processes on plain memory, around the lengths at which they change how they
 // go about it, in place and not, and with one of them on registered memory: the
-// left fold each time.
+// plain sum each time.
 func TestTwoOnPlainMemory(t *testing.T) {
 	list := startProcs(t, 2, "shm", "bits")
 	for i, count := range []int{1, 1024, 1025, 5000, 8191, 70001, plan.PiecesFrom/4 - 1, plan.PiecesFrom / 4, plan.PiecesFrom/4 + plan.PieceSize/4 + 3, plan.PullSumsFrom/4 + 1} {
@@ -20,7 +20,7 @@ func TestTwoOnPlainMemory(t *testing.T) {
 			}
 			op := []reduce.Op{Sum, Avg, Prod, Max, PreMulSum}[(i+round)%5]
 			o := order{Do: "bits", Op: op.String(), Count: count, Seed: uint64(10*i + round), InPlace: round%2 == 0}
-			want := leftFold(op, o.Seed, 2, count)
+			want := canonicalBits(op, o.Seed, 2, count)
 			for r, p := range list {
 				own := o
 				own.Registered = round == 2 && r == i%2
@@ -28,7 +28,7 @@ func TestTwoOnPlainMemory(t *testing.T) {
 			}
 			for r, e := range list.await("bits") {
 				if e.Data != want {
-					t.Errorf("%s of %d floats, in place %t, round %d: rank %d has %s, the left fold %s", op, count, o.InPlace, round, r, e.Data, want)
+					t.Errorf("%s of %d floats, in place %t, round %d: rank %d has %s, a plain sum %s", op, count, o.InPlace, round, r, e.Data, want)
 				}
 			}
 		}

@@ -226,7 +226,7 @@ func (t *Table) place(hosts []int) {
 
 // Pick gives the program for a call with that number of bytes in the larger of its
 // buffers. root counts only for collectives that have one. canonical asks for
-// sums in the order of ranks, so that their bits depend on nothing else.
+// sums in the canonical order (package sched), so that their bits depend on the ranks' numbers alone.
 func (t *Table) Pick(op sched.Collective, root int, bytes int64, canonical bool) (*Pick, error) {
 	if int(op) >= len(t.rows) || op == 0 {
 		return nil, fmt.Errorf("no program for %s", op)
@@ -258,7 +258,7 @@ func (t *Table) Pick(op sched.Collective, root int, bytes int64, canonical bool)
 	}
 	if root != 0 {
 		at := *p
-		if at.Program, err = t.program(way{p.Algo, op, root, p.Pieces, p.Channels}); err != nil {
+		if at.Program, err = t.program(way{p.Algo, op, root, p.Pieces, p.Channels, canonical && sums(op)}); err != nil {
 			return nil, err
 		}
 		p = &at
@@ -308,7 +308,7 @@ func (f fresh) Time(c cost.Work) unit.Time {
 }
 
 // flat picks among the programs that read straight out of others' memory. All of
-// them sum in the order of ranks.
+// them sum in the canonical order.
 func (t *Table) flat(key plain) (*Pick, error) {
 	algos, err := cost.FlatAlgos(key.op, t.n)
 	if err != nil {
@@ -319,7 +319,7 @@ func (t *Table) flat(key plain) (*Pick, error) {
 		return nil, err
 	}
 	p := &Pick{Algo: s.Name, Pieces: 1, Channels: 1, Predicted: s.Time}
-	if p.Program, err = t.program(way{s.Name, key.op, 0, 1, 1}); err != nil {
+	if p.Program, err = t.program(way{s.Name, key.op, 0, 1, 1, true}); err != nil {
 		return nil, err
 	}
 	p.Reason = meetings(s.Ranked)

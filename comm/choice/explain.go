@@ -20,14 +20,14 @@ const largest = 1 << 30
 // of root 0.
 func (t *Table) Explain(w io.Writer) error { return t.explain(w, false) }
 
-// ExplainCanonical writes the table of calls that ask for sums in the order of
-// ranks.
+// ExplainCanonical writes the table of calls that ask for sums in the canonical
+// order.
 func (t *Table) ExplainCanonical(w io.Writer) error { return t.explain(w, true) }
 
 func (t *Table) explain(w io.Writer, canonical bool) error {
 	heading := t.heading()
 	if canonical {
-		heading += "; sums in the order of ranks"
+		heading += "; sums in the canonical order"
 	}
 	if _, err := fmt.Fprintln(w, heading); err != nil {
 		return err

@@ -22,6 +22,7 @@ type way struct {
 	root     int
 	pieces   int
 	channels int
+	own      bool // every rank has its own number, for canonical sums; else ranks of a host are neighbours
 }
 
 // program builds the program of a way, once.
@@ -44,7 +45,7 @@ func (t *Table) program(w way) (*sched.Program, error) {
 	if layered(name) {
 		s.Local = t.local
 	}
-	if t.order != nil && name != "one-shot" && name != "rank-order" { // these two are about ranks' numbers
+	if t.order != nil && !w.own && name != "one-shot" && name != "rank-order" { // these two are about ranks' numbers
 		for range w.channels {
 			s.Orders = append(s.Orders, t.order)
 		}
@@ -70,14 +71,14 @@ func sums(op sched.Collective) bool {
 
 // names lists the algorithms to choose from when messages carry the data: all
 // but those for switches that compute or for a torus, which these links are not.
-// Canonical sums leave two. Where hosts have several ranks each, hierarchical
+// Canonical sums leave those that sum in that order. Where hosts have several ranks each, hierarchical
 // stands there with what it may have inside and between hosts.
 func (t *Table) names(op sched.Collective, canonical bool) []string {
 	var list []string
 	for _, a := range algo.All() {
 		switch {
 		case !a.Serves(op), a.Name == "torus", a.Name == "swing", a.Name == "two-level", a.Name == "leader":
-		case canonical && sums(op) && a.Name != "one-shot" && a.Name != "rank-order":
+		case canonical && sums(op) && !a.Canonical(algo.Spec{Op: op, Ranks: t.n}):
 		case layered(a.Name) && (t.many == 1 || t.local < 2):
 		case a.Name == "hierarchical":
 			for _, inner := range algo.All() {
@@ -229,7 +230,7 @@ func (t *Table) enter(key contest) (*field, error) {
 	}
 	var list []entrant
 	for i, name := range t.names(key.op, key.canonical) {
-		w := way{name, key.op, 0, 1, 1}
+		w := way{name, key.op, 0, 1, 1, key.canonical && sums(key.op)}
 		p, err := t.program(w)
 		switch {
 		case err == nil && t.many == 1 && p.Channels() > 1:

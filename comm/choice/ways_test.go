@@ -54,7 +54,7 @@ func TestGivingUpChangesNoChoice(t *testing.T) {
 func (t *Table) enterAll(key contest) error {
 	f := &field{}
 	for _, name := range t.names(key.op, key.canonical) {
-		w := way{name, key.op, 0, 1, 1}
+		w := way{name, key.op, 0, 1, 1, key.canonical && sums(key.op)}
 		p, err := t.program(w)
 		if err != nil || t.many == 1 && p.Channels() > 1 {
 			continue

@@ -107,7 +107,7 @@ func data(seed uint64, rank, n int) []byte {
 	return b
 }
 
-// expect computes on plain slices, in the order of ranks, what a rank has after a collective; nil if nothing.
+// expect computes on plain slices, in the canonical order, what a rank has after a collective; nil if nothing.
 func expect(op sched.Collective, typ reduce.Type, red reduce.Op, root, rank int, ins [][]byte) []byte {
 	n := len(ins)
 	sum := func() []byte {
@@ -121,7 +121,7 @@ func expect(op sched.Collective, typ reduce.Type, red reduce.Op, root, rank int,
 				srcs = append(srcs, x)
 			}
 		}
-		reduce.ApplyN(typ, red, out, srcs...)
+		reduce.ApplyAll(typ, red, [][]byte{out}, srcs, reduce.Tree(n))
 		reduce.Finish(typ, red, out, n)
 		return out
 	}
