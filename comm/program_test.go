@@ -133,7 +133,7 @@ func TestFlatMovesWhatMessagesCarry(t *testing.T) {
 			}
 			type value struct {
 				input flat.Chunk
-				sum   string // its inputs in order, if it is one
+				sum   string // its inputs, if it is one
 			}
 			carried, moved := map[int32]map[value]bool{}, map[int32]map[value]bool{}
 			note := func(m map[int32]map[value]bool, at int32, v value) {
@@ -146,6 +146,8 @@ func TestFlatMovesWhatMessagesCarry(t *testing.T) {
 				if len(srcs) == 1 {
 					return value{input: srcs[0]}
 				}
+				srcs = slices.Clone(srcs)
+				slices.SortFunc(srcs, func(a, b flat.Chunk) int { return int(a.Rank - b.Rank) })
 				return value{sum: fmt.Sprint(srcs)}
 			}
 			// What messages carry, by running the program with lists of inputs for bytes.

@@ -3,6 +3,7 @@ package algo
 import (
 	"fmt"
 	"math/bits"
+	"strings"
 
 	"github.com/weft-fabric/weft/sched"
 )
@@ -54,7 +55,7 @@ func rankOrder(s Spec) string {
 	levels := treeLevels(s.Ranks)
 	t.line("scratch %d", s.Channels*levels)
 	t.line("slots %d", orDefault(s.Slots, 1))
-	tmp := func(level int) string { return fmt.Sprintf("tmp[%s]", at2(level, levels, s.Channels)) }
+	tmp := func(level string) string { return fmt.Sprintf("tmp[%s]", atLevel(level, levels, s.Channels)) }
 	t.block(func() {
 		switch s.Op {
 		case sched.AllReduce:
@@ -76,16 +77,16 @@ func rankOrder(s Spec) string {
 // treeLevels is how many partial sums inTree has at a time.
 func treeLevels(n int) int { return max(bits.Len(uint(n-1))-1, 0) }
 
-// at2 is the chunk of a level in scratch, where every channel has all levels.
-func at2(level, levels, channels int) string {
+// atLevel is the chunk of a level in scratch, where every channel has all levels.
+func atLevel(level string, levels, channels int) string {
 	if channels == 1 {
-		return itoa(level)
+		return level
 	}
-	return fmt.Sprintf("c*%d+%d", levels, level)
+	return fmt.Sprintf("c*%d+%s", levels, level)
 }
 
 // inTree sums in dst what every rank sends to this one, and mine: dst may be the same memory.
-func (t *text) inTree(n int, mine, dst string, tmp func(level int) string) {
+func (t *text) inTree(n int, mine, dst string, tmp func(level string) string) {
 	if n == 1 {
 		t.line("copy %s -> %s", mine, dst)
 		return
@@ -97,21 +98,51 @@ func (t *text) inTree(n int, mine, dst string, tmp func(level int) string) {
 		t.block(first, "if (r^1) < n:")
 		t.block(func() { t.line("copy %s -> %s", mine, dst) }, "else:")
 	}
-	for size := 2; size < n; size *= 2 {
-		base := fmt.Sprintf("(r/%d^1)*%d", size, size)
-		several := func() {
-			t.subtree(n, base, 0, size, 0, tmp)
-			t.line("reduce %s -> %s", tmp(0), dst)
+	levels := treeLevels(n)
+	if levels == 0 {
+		return
+	}
+	// A rank adds the sum of the next 2<<s ranks beside those that it has, which come in pairs. Partial sums lie in a stack: before
+	// pair k as many as k has bits.
+	const base = "(r/(2<<s)^1)*(2<<s)"
+	even, power := n%2 == 0, n&(n-1) == 0
+	pairs := "1<<s"
+	if !power {
+		pairs = fmt.Sprintf("1<<s min (n-%s+1)/2", base)
+	}
+	height := func(k string) string {
+		var terms []string
+		for i := range levels {
+			terms = append(terms, fmt.Sprintf("%s/%d%%2", k, 1<<i))
 		}
-		t.ifThere(n%(2*size) != 0 && n%(2*size) <= size, base+" < n", func() {
-			if n%size != 1 {
+		return strings.Join(terms, "+")
+	}
+	merge := func(top string) { t.line("reduce %s -> %s", tmp(top+"-j"), tmp(top+"-j-1")) }
+	several := func() {
+		t.block(func() {
+			at := tmp(height("k"))
+			t.line("recv -> %s from %s+2*k", at, base)
+			t.ifThere(!even, base+"+2*k+1 < n", func() { t.line("recv-reduce %s -> %s from %s+2*k+1", at, at, base) })
+			t.block(func() {
+				t.block(func() { merge(height("k")) }, "if (k+1)%%(2<<j) == 0:")
+			}, "repeat j < s:")
+		}, "repeat k < %s:", pairs)
+		if !power {
+			all := height("(" + pairs + ")")
+			t.block(func() { merge(all + "-1") }, "repeat j < %s-1:", all)
+		}
+		t.line("reduce %s -> %s", tmp("0"), dst)
+	}
+	t.block(func() {
+		t.ifThere(!power, base+" < n", func() {
+			if even {
 				several()
 				return
 			}
 			t.block(func() { t.line("recv-reduce %s -> %s from %s", dst, dst, base) }, "if %s == n-1:", base)
 			t.block(several, "else:")
 		})
-	}
+	}, "repeat s < %d:", levels)
 }
 
 // ifThere writes a body, under a condition if it does not always hold.
@@ -121,24 +152,6 @@ func (t *text) ifThere(may bool, cond string, body func()) {
 	} else {
 		body()
 	}
-}
-
-// subtree sums what size ranks from base+at on send, those of them that exist, in scratch from a level on.
-func (t *text) subtree(n int, base string, at, size, level int, tmp func(level int) string) {
-	if size == 1 {
-		t.line("recv -> %s from %s+%d", tmp(level), base, at)
-		return
-	}
-	half := size / 2
-	t.subtree(n, base, at, half, level, tmp)
-	t.ifThere(n%size != 0 && n%size <= half, fmt.Sprintf("%s+%d < n", base, at+half), func() {
-		if half == 1 {
-			t.line("recv-reduce %s -> %s from %s+%d", tmp(level), tmp(level), base, at+1)
-			return
-		}
-		t.subtree(n, base, at+half, half, level+1, tmp)
-		t.line("reduce %s -> %s", tmp(level+1), tmp(level))
-	})
 }
 
 // 0 ◄──► 1      Everybody sends all it has to everybody, and everybody sums all
@@ -160,7 +173,9 @@ func init() {
 			levels := treeLevels(s.Ranks)
 			t.line("scratch %d", s.Channels*(1+levels))
 			t.line("slots %d", orDefault(s.Slots, 1))
-			tmp := func(level int) string { return fmt.Sprintf("tmp[%d+%s]", s.Channels, at2(level, levels, s.Channels)) }
+			tmp := func(level string) string {
+				return fmt.Sprintf("tmp[%d+%s]", s.Channels, atLevel(level, levels, s.Channels))
+			}
 			t.block(func() {
 				t.line("copy in[c] -> tmp[c]")
 				t.block(func() { t.line("send tmp[c] to (r+k+1)%%n") }, "repeat k < n-1:")

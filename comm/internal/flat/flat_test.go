@@ -1,8 +1,10 @@
 package flat
 
 import (
+	"slices"
 	"testing"
 
+	"github.com/weft-fabric/weft/reduce"
 	"github.com/weft-fabric/weft/sched"
 	"github.com/weft-fabric/weft/sched/algo"
 )
@@ -46,6 +48,47 @@ func TestFlatForms(t *testing.T) {
 			}
 			if f != nil && x.op != sched.Barrier && f.InPlace != x.inPlace {
 				t.Errorf("%s %s of %d ranks: in place %t", x.algo, x.op, n, f.InPlace)
+			}
+		}
+	}
+}
+
+// Sums of a flat form are in the program's association: those of rank-order in that of a tree over the ranks, those of direct one
+// rank after the other from the rank that sums.
+func TestFlatFormsKeepTheOrder(t *testing.T) {
+	for n := 2; n <= 20; n++ {
+		for _, name := range []string{"rank-order", "direct"} {
+			a, err := algo.Find(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			p, err := a.Program(algo.Spec{Op: sched.AllReduce, Ranks: n})
+			if err != nil {
+				t.Fatal(err)
+			}
+			f, err := New(p)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for r, rank := range f.Ranks {
+				for _, k := range rank.Sums {
+					for i, s := range k.Srcs {
+						want := int32(i)
+						if name == "direct" {
+							if want = int32((r + i) % n); i < 2 && r == n-1 {
+								want = []int32{0, int32(n - 1)}[i] // of two the lower rank is told first
+							}
+						}
+						if s.Rank != want {
+							t.Errorf("%s of %d ranks: rank %d sums %v", name, n, r, k.Srcs)
+							break
+						}
+					}
+					tree := slices.Equal(k.Order.Merges(n), reduce.TreeMerges(n))
+					if (name == "rank-order" || n <= 3) != tree || name == "direct" && k.Order != nil {
+						t.Errorf("%s of %d ranks: rank %d combines %v", name, n, r, k.Order.Merges(n))
+					}
+				}
 			}
 		}
 	}
