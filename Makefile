@@ -13,6 +13,7 @@
 # make dist   a release in dist/: static binaries for Linux, an image, checksums (VERSION=v1.2.3 names it)
 # make bench  figures for docs/performance.md; bench-sim is the simulator's part of it (ASTRA_RING: sim/peer_test.go)
 # make bench-hosts  collectives over hosts made of namespaces beside Open MPI and Gloo, on one and two rails, and the simulator's word on them (LAYOUTS, SIZES); as root, about fifteen minutes
+# make bench-canonical  what sums in the canonical order cost, in shared memory, over tcp and over hosts made of namespaces; as root, about five minutes
 # make bench-busy  collectives under a quota, beside busy processes and with more ranks than processors, beside Open MPI and Gloo: medians and 99th percentiles; as root, about six minutes
 # make accuracy  refits the predictions of NCCL to the measured points and writes docs/accuracy.md; about two minutes
 # make plan-accuracy  fits the factors of plans to measured steps again and writes docs/plan-accuracy.md; about a minute
@@ -40,7 +41,7 @@ RACE     ?= transport comm coord ckpt elastic launch up web member train bench p
 PACKAGES := ibsim-utils opensm infiniband-diags chromium gcc g++ openmpi-bin libopenmpi-dev mpich libmpich-dev libgloo-dev python3-torch libucx0 ucx-utils \
 	netplan.io frr dnsmasq-base kea-dhcp4-server bind9-utils slurmctld slurmd slurm-client lldpd bird2 nftables prometheus
 
-.PHONY: gofmt vet staticcheck torch-suite torch-bench cycles quick test long lib race schedules host-faults differential proofs dist cross bench bench-sim bench-comm bench-hosts bench-busy accuracy plan-accuracy drift drills lab-scale consumers watch-drills watch-load gpu xfer-faults xfer-store fuzz lint packages build
+.PHONY: gofmt vet staticcheck torch-suite torch-bench cycles quick test long lib race schedules host-faults differential proofs dist cross bench bench-sim bench-comm bench-hosts bench-canonical bench-busy accuracy plan-accuracy drift drills lab-scale consumers watch-drills watch-load gpu xfer-faults xfer-store fuzz lint packages build
 
 quick:
 	$(GO) build ./...
@@ -184,6 +185,13 @@ bench-hosts: packages build
 	./weft bench --compare $(HOSTOPS) --namespaces 2x1,2x4 --rate 2Gb/s --sizes $(SIZES) --rounds 3 --batch 5ms
 	./weft bench --compare $(HOSTOPS) --namespaces 2x1,2x4 --rate 2Gb/s --rails 2 --sizes $(SIZES) --rounds 3 --batch 5ms
 	./weft bench --predict $(HOSTOPS) --namespaces 2x1,2x2,2x4,4x2 --rate 1Gb/s -b 8 -e 8M -f 32 --batches 3
+
+# What canonical sums cost, the table of docs/hosts.md; as root, about five minutes.
+CANONICAL = --compare --canonical all-reduce reduce-scatter reduce --sizes 8,1K,32K,256K,1M,16M --rounds 9 --batch 5ms
+bench-canonical: packages build
+	./weft bench $(CANONICAL) -n 2,4
+	./weft bench $(CANONICAL) -n 2,4 --transport tcp
+	./weft bench $(CANONICAL) --namespaces 2x2,4x1,2x4
 
 # The tables of docs/tables/collectives-busy.md: a quota, busy processes, and ranks that outnumber the processors; as root, about six minutes.
 BUSY  = --sizes 8,256K,8M --rounds 3 --batch 30ms

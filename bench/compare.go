@@ -29,6 +29,7 @@ type Comparison struct {
 	Bind      bool          // every rank stays on one processor, ours and theirs alike
 	Busy      Busy          // what else the processors have to do
 	Spread    bool          // every operation is timed by itself: medians and 99th percentiles, beside libraries that yield
+	Canonical bool          // ours beside ours with sums in the canonical order, and nobody else
 	Self      []string      // command that starts one of our ranks
 	Peers     []*Peer       // whom to compare with; nil is all for the transport
 	Cache     string        // folder for built programs
@@ -57,6 +58,9 @@ type Row struct {
 	Cells map[string]*Cell `json:"cells"`
 	All   []*Cell          `json:"all"`                       // every competitor by itself, in order of the list
 	Least int64            `json:"least_wire_bytes,omitzero"` // that must pass between hosts
+
+	// Cost is the median over the rounds of the time with canonical sums over that without, where they were compared.
+	Cost float64 `json:"canonical_over_default,omitzero"`
 }
 
 // Table is the outcome of a comparison.
@@ -84,6 +88,7 @@ func Compare(ctx context.Context, c Comparison) (*Table, error) {
 	}
 	switch {
 	case c.Peers != nil:
+	case c.Canonical:
 	case c.Hosts != nil:
 		c.Peers = c.Hosts.peers()
 	case c.Spread:
@@ -128,12 +133,16 @@ func (c *Comparison) own() []*Peer {
 		return nil
 	}
 	list := []*Peer{Own(Registered, c.Transport, c.Self), Own(Plain, c.Transport, c.Self)}
+	if c.Canonical {
+		list[1] = Own(Canonical, c.Transport, c.Self)
+	}
 	for _, p := range list {
 		if c.Hosts == nil {
 			break
 		}
 		p.start = func(_ string, n int, _ int64, _ string) launch.Spec {
-			return c.Hosts.on(n, c.Self, "WEFT_TRANSPORT="+c.Transport, "WEFT_REQUIRE="+c.Transport, "WEFT_INTERFACES="+strings.Join(c.Hosts.rails(), ","), buffersEnv+"="+p.Family)
+			env := append(ownEnv(p.Family), "WEFT_TRANSPORT="+c.Transport, "WEFT_REQUIRE="+c.Transport, "WEFT_INTERFACES="+strings.Join(c.Hosts.rails(), ","))
+			return c.Hosts.on(n, c.Self, env...)
 		}
 	}
 	return list
@@ -242,6 +251,9 @@ func (c *Comparison) size(op Op, n int, bytes int64, running []*competitor, drop
 	row := &Row{Op: op.String(), Ranks: n, Bytes: bytes, Cells: map[string]*Cell{}}
 	if c.Hosts != nil {
 		row.Least = leastCrossing(op, len(c.Hosts.Names), n, bytes)
+	}
+	if c.Canonical && len(turns) == 2 && turns[0].err == nil && turns[1].err == nil {
+		row.Cost = ratios(turns[1].times, turns[0].times)
 	}
 	for _, t := range turns {
 		if t.err != nil {
@@ -376,6 +388,16 @@ func (t *turn) cell(op Op, n int, bytes int64, best, spread bool) *Cell {
 		cell.CPUPerG = t.cpu.Seconds() / moved
 	}
 	return cell
+}
+
+// ratios is the median of a over b, round by round.
+func ratios(a, b []float64) float64 {
+	var list []float64
+	for i := range min(len(a), len(b)) {
+		list = append(list, a[i]/b[i])
+	}
+	slices.Sort(list)
+	return median(list)
 }
 
 // median of sorted values.

@@ -44,6 +44,9 @@ func (t *Table) Markdown(w io.Writer) error {
 	if t.Spread {
 		return t.spread(w)
 	}
+	if slices.Contains(t.Families, Canonical) {
+		return t.canonical(w)
+	}
 	tw := tabwriter.NewWriter(w, 0, 0, 1, ' ', 0)
 	ours := []string{}
 	for _, f := range []string{Registered, Plain} {
@@ -119,6 +122,30 @@ func (t *Table) Markdown(w io.Writer) error {
 		}
 	}
 	return nil
+}
+
+// dear is from which cost of canonical sums on a row is in bold.
+const dear = 1.10
+
+// canonical writes what canonical sums cost.
+func (t *Table) canonical(w io.Writer) error {
+	tw := tabwriter.NewWriter(w, 0, 0, 1, ' ', 0)
+	fmt.Fprintln(tw, "| op\t| ranks\t| bytes\t| default us\t| canonical us\t| canonical/default |")
+	fmt.Fprintln(tw, "| ---\t| ---\t| ---\t| ---\t| ---\t| --- |")
+	over := 0
+	for _, r := range t.Rows {
+		cost := fmt.Sprintf("%.2f", r.Cost)
+		if r.Cost > dear {
+			cost = "**" + cost + "**"
+			over++
+		}
+		fmt.Fprintf(tw, "| %s\t| %d\t| %s\t| %s\t| %s\t| %s |\n", r.Op, r.Ranks, unit.Bytes(r.Bytes), micros(r.Cells[Registered]), micros(r.Cells[Canonical]), cost)
+	}
+	if err := tw.Flush(); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintf(w, "# canonical sums cost more than 10%% in %d of %d rows\n", over, len(t.Rows))
+	return err
 }
 
 // Giving way is judged by these: the median of an operation beside the best of the others', and its 99th percentile beside

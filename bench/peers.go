@@ -26,6 +26,7 @@ var sources embed.FS
 const (
 	Registered = "registered" // ours, on memory that peers map
 	Plain      = "plain"      // ours, on any memory
+	Canonical  = "canonical"  // ours, on memory that peers map, with WEFT_CANONICAL=1
 	Limit      = "limit"      // what memory, or sockets, allow
 	MPI        = "MPI"        // the best of them
 	Gloo       = "Gloo"
@@ -139,9 +140,17 @@ func Own(family, transport string, command []string) *Peer {
 	return &Peer{
 		Name: "weft " + family, Family: family, Transport: transport,
 		start: func(_ string, n int, _ int64, _ string) launch.Spec {
-			return launch.Spec{N: n, Command: command, Env: []string{"WEFT_TRANSPORT=" + transport, "WEFT_REQUIRE=" + transport, buffersEnv + "=" + family}}
+			return launch.Spec{N: n, Command: command, Env: append([]string{"WEFT_TRANSPORT=" + transport, "WEFT_REQUIRE=" + transport}, ownEnv(family)...)}
 		},
 	}
+}
+
+// ownEnv is what ranks of a family of ours need to know.
+func ownEnv(family string) []string {
+	if family == Canonical {
+		return []string{buffersEnv + "=" + Registered, "WEFT_CANONICAL=1"}
+	}
+	return []string{buffersEnv + "=" + family}
 }
 
 // of lists the ways in which the peer can do op.

@@ -27,7 +27,7 @@ type benchFlags struct {
 	plain, registered, json, cpu, compare, predict   bool
 	program, output, hosts, rsh, sizes, spaces, rate string
 	rails                                            int
-	best, apart, explain, spread                     bool
+	best, apart, explain, spread, canonical          bool
 	hogs                                             int
 	quota                                            string
 	rounds                                           int
@@ -94,6 +94,7 @@ Medians below 1, and 99th percentiles below a third, are in bold.`,
   weft bench --compare all-gather broadcast --transport tcp
   weft bench --compare all-reduce --namespaces 2x4 --sizes 8,32K,1M
   weft bench --compare all-reduce --namespaces 2x1,4x2 --rails 2 --rate 1Gb/s --sizes 1M
+  weft bench --compare --canonical all-reduce reduce -n 4 --sizes 8,1M
   weft bench --predict all-reduce all-gather --namespaces 2x2 --rate 1Gb/s -b 64K -e 4M -f 8
   weft bench --predict all-reduce -n 4 --transport tcp -b 1M -e 1M
   weft bench --compare --spread --hogs 2 -n 2,4 --sizes 8,256K,8M --batch 100ms
@@ -179,6 +180,7 @@ Medians below 1, and 99th percentiles below a third, are in bold.`,
 	fl.BoolVar(&f.spread, "spread", false, "time every operation by itself, for --compare: medians and 99th percentiles, beside Open MPI that yields and Gloo")
 	fl.IntVar(&f.hogs, "hogs", 0, "`NUMBER` of processes that never wait, beside the ranks, for --compare; with --spread")
 	fl.StringVar(&f.quota, "quota", "", "`SHARE` of the host's processors that the ranks of each competitor have, like 50%, by a control group, for --compare; with --spread")
+	fl.BoolVar(&f.canonical, "canonical", false, "what canonical sums (WEFT_CANONICAL=1) cost, for --compare: beside sums without, and nothing else")
 	fl.BoolVar(&f.apart, "out-of-place", false, "all-reduce has an input and an output, for --compare, not one buffer")
 	hostFlags(cmd, &f.spec, &f.hosts, &f.rsh)
 	f.lab.bind(cmd)
@@ -207,7 +209,7 @@ func operations() string {
 
 // Flags of one of the two ways to measure, which the other would pass over.
 var (
-	compareFlags = []string{"sizes", "namespaces", "rails", "rate", "rounds", "batch", "best", "out-of-place", "spread", "hogs", "quota"}
+	compareFlags = []string{"sizes", "namespaces", "rails", "rate", "rounds", "batch", "best", "out-of-place", "spread", "hogs", "quota", "canonical"}
 	aloneFlags   = []string{"minbytes", "maxbytes", "stepbytes", "stepfactor", "iters", "warmup_iters", "batches", "datatype", "op", "root",
 		"check", "algo", "program", "unproven", "plain", "registered", "device", "require", "floor", "explain", "hosts", "rsh", "master-addr", "lab", "tls", "checksum", "outage"}
 )

@@ -20,7 +20,7 @@ import (
 
 // runCompare measures operations beside other libraries.
 func (f *benchFlags) runCompare(cmd *cobra.Command, args []string) (err error) {
-	c := bench.Comparison{Transport: f.cfg.Transport, Rounds: f.rounds, Batch: f.batch, Best: f.best, Apart: f.apart, Bind: f.cfg.Bind, Spread: f.spread, Busy: bench.Busy{Hogs: f.hogs}}
+	c := bench.Comparison{Transport: f.cfg.Transport, Rounds: f.rounds, Batch: f.batch, Best: f.best, Apart: f.apart, Bind: f.cfg.Bind, Spread: f.spread, Canonical: f.canonical, Busy: bench.Busy{Hogs: f.hogs}}
 	layouts, err := f.layouts(cmd)
 	if err != nil {
 		return err
@@ -39,6 +39,9 @@ func (f *benchFlags) runCompare(cmd *cobra.Command, args []string) (err error) {
 	}
 	if f.hogs < 0 || (f.hogs > 0 || f.quota != "") && !f.spread {
 		return fmt.Errorf("--hogs %d --quota %q: want no hogs or more, and --spread with them", f.hogs, f.quota)
+	}
+	if f.canonical && (f.spread || f.best) {
+		return errors.New("--canonical has medians of ratios; leave out --spread and --best")
 	}
 	if f.spread && f.best {
 		return errors.New("--spread has medians, --best the fastest turn; leave out one of them")
