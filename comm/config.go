@@ -78,7 +78,7 @@ type Config struct {
 	// are on several hosts, which a broken network may part, and any otherwise. WEFT_QUORUM.
 	Quorum string
 	// Canonical makes the bits of a sum depend on the ranks' numbers alone:
-	// neither on size, chunks nor algorithm. WEFT_CANONICAL=1.
+	// neither on transport, hosts, size, chunks nor algorithm (the canonical order of package sched). WEFT_CANONICAL=1.
 	Canonical bool
 	// Measure measures the links even if a cache knows them. WEFT_MEASURE=1.
 	Measure bool
