@@ -89,7 +89,8 @@ func (a *Algorithm) Canonical(s Spec) bool {
 	case "binomial":
 		return s.Op == sched.Reduce
 	case "recursive-doubling", "rabenseifner":
-		return foldOf(s.Ranks).canonical()
+		f := foldOf(s.Ranks)
+		return f.canonical() && (s.Op != sched.ReduceScatter || f.extra == 0 || s.Ranks == 3)
 	}
 	return false
 }

@@ -35,10 +35,10 @@ func init() {
 		Build:     halvingDoubling,
 	})
 	register(&Algorithm{
-		Name: "rabenseifner", Nests: true, Ops: []sched.Collective{sched.AllReduce, sched.Reduce},
+		Name: "rabenseifner", Nests: true, Ops: []sched.Collective{sched.AllReduce, sched.ReduceScatter, sched.Reduce},
 		Summary:   "middle messages where near ranks are faster than far ones",
-		Steps:     "2 log2 n; 3 more between powers of two",
-		Sent:      "2S(n-1)/n; folded up to 3.5S",
+		Steps:     "2 log2 n, half for reduce-scatter; 3 more between powers of two",
+		Sent:      "2S(n-1)/n, half for reduce-scatter; folded up to 3.5S",
 		Reference: "Rabenseifner 2004",
 		Build:     rabenseifner,
 	})
@@ -160,6 +160,12 @@ func swing(s Spec) (string, error) {
 func rabenseifner(s Spec) (string, error) {
 	var t text
 	f := foldOf(s.Ranks)
+	switch {
+	case s.Op == sched.ReduceScatter && f.extra > 0:
+		return halvingScatter(s, f), nil // blocks of ranks that fold are neighbours only there
+	case s.Op == sched.ReduceScatter:
+		return nearestScatter(s, f), nil
+	}
 	parts := 1 << f.steps
 	h := halver{fold: f, part: reversed(f.virtual, f.steps), peer: f.rank("(" + f.virtual + "^(1<<s))")}
 	base := fmt.Sprintf("c*%d", parts)
@@ -212,6 +218,27 @@ func rabenseifner(s Spec) (string, error) {
 		}, "else:")
 	}, "channels %d:", s.Channels)
 	return t.String(), nil
+}
+
+// nearestScatter is a reduce-scatter that meets the nearest rank first. What a rank gives away is whole if blocks are numbered by
+// their reversed bits.
+func nearestScatter(s Spec, f fold) string {
+	var t text
+	t.line("chunks %s", times("n", s.Channels))
+	t.line("scratch %s", times("n", s.Channels))
+	t.line("slots %d", orDefault(s.Slots, 1))
+	size := fmt.Sprintf("1<<(%d-s)", f.steps-1)
+	keep, give := halver{fold: f, part: reversed("r", f.steps)}.window(size)
+	d := spread{"tmp", "c*n+", true}
+	t.block(func() {
+		t.block(func() { t.line("copy in[%s] -> %s", share("b", s.Channels), d.at(reversed("b", f.steps))) }, "repeat b < n:")
+		t.block(func() {
+			t.line("send %s to r^(1<<s)", d.span(give, size))
+			t.line("recv-reduce %s -> %s from r^(1<<s)", d.span(keep, size), d.span(keep, size))
+		}, "repeat s < %d:", f.steps)
+		t.line("copy %s -> out[c]", d.at(reversed("r", f.steps)))
+	}, "channels %d:", s.Channels)
+	return t.String()
 }
 
 // collect brings the parts to the root, or to its partner if it stood aside:
