@@ -1,6 +1,7 @@
 package comm
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -39,19 +40,24 @@ func newInputs[T reduce.Element](n int, op reduce.Op) *inputs[T] {
 		for i := range period {
 			s.in[r][i] = input[T](t, r, i)
 		}
-		if r == 0 {
-			s.folded = s.in[0]
-		} else {
-			reduce.Apply(t, op, reduce.Bytes(s.folded[:]), reduce.Bytes(s.folded[:]), reduce.Bytes(s.in[r][:]))
+	}
+	sums := make([][]byte, n) // neighbours are summed, and their sums
+	for r := range n {
+		sums[r] = bytes.Clone(reduce.Bytes(s.in[r][:]))
+	}
+	for width := 1; width < n; width *= 2 {
+		for r := 0; r+width < n; r += 2 * width {
+			reduce.Apply(t, op, sums[r], sums[r], sums[r+width])
 		}
 	}
+	copy(reduce.Bytes(s.folded[:]), sums[0])
 	reduce.Finish(t, op, reduce.Bytes(s.folded[:]), n)
 	return s
 }
 
 func (s *inputs[T]) at(rank, i int) T { return s.in[rank][i%period] }
 
-// sum is element i of the reduction of all ranks in their order.
+// sum is element i of the reduction of all ranks in the canonical order.
 func (s *inputs[T]) sum(i int) T { return s.folded[i%period] }
 
 func (s *inputs[T]) fill(b []T, rank int) []T {
