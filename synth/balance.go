@@ -19,12 +19,7 @@ import (
 // alone say it.
 func (n *Net) settle(weight []int64) (*big.Rat, []*big.Rat, error) {
 	t := n.tight()
-	off := make([]int64, n.Nodes())
-	for _, e := range t.Edges {
-		off[e.From] -= e.Cap
-		off[e.To] += e.Cap
-	}
-	if !slices.ContainsFunc(off[n.Ranks:], func(d int64) bool { return d != 0 }) || n.Ranks > mostPaired {
+	if !n.lopsided(t) || n.Ranks > mostPaired {
 		return nil, nil, nil
 	}
 	_, side := t.orbits(weight)
@@ -122,6 +117,16 @@ func (n *Net) settle(weight []int64) (*big.Rat, []*big.Rat, error) {
 		}
 	}
 	return nil, nil, fmt.Errorf("the linear program of %s did not settle in %d rounds", n.Name, mostRounds)
+}
+
+// lopsided reports whether some switch of a network takes in more or less than it passes on.
+func (n *Net) lopsided(t *Net) bool {
+	off := make([]int64, n.Nodes())
+	for _, e := range t.Edges {
+		off[e.From] -= e.Cap
+		off[e.To] += e.Cap
+	}
+	return slices.ContainsFunc(off[n.Ranks:], func(d int64) bool { return d != 0 })
 }
 
 // scaled is the network with what its links carry as their capacities, in whole numbers of

@@ -88,6 +88,11 @@ func (n *Net) Bounds(op sched.Collective, root int, adds bool) (*Bound, error) {
 	if err != nil {
 		return nil, err
 	}
+	if adds && b.Least == nil && n.Nodes()-n.Ranks > 1 { // trees through several switches that copy need not fill all cuts
+		if plain, err := n.Bounds(op, root, false); err == nil && plain.Exact.Cmp(b.Exact) < 0 {
+			b.Least = plain.Exact
+		}
+	}
 	if n.Note != "" {
 		b.Why += "; " + n.Note
 	}
@@ -134,9 +139,17 @@ func (b *Bound) balance(net *Net, weight []int64, blocks int64) error {
 	if b.Adds {
 		return nil
 	}
+	if net.lopsided(net.tight()) && net.Ranks > mostPaired {
+		b.Least = new(big.Rat) // cuts may promise too much
+		return nil
+	}
 	x, _, err := net.settle(weight)
-	if err != nil || x == nil {
-		return err
+	if err != nil {
+		b.Least = new(big.Rat)
+		return nil
+	}
+	if x == nil {
+		return nil
 	}
 	if x = x.Mul(x, ratio(blocks, 1)); x.Cmp(b.Exact) < 0 {
 		b.Exact = x
@@ -242,11 +255,7 @@ func (n *Net) forest(weight []int64) (*big.Rat, *Cut, int, error) {
 	}
 	f := n.rooted()
 	rounds := 0
-	seen := make([]int, n.Nodes()) // by colour: the round in which one of it was checked
-	var colour []int
-	if n.Ranks > mostChecked {
-		colour = n.colours()
-	}
+	first := n.firsts()
 	for again := true; again; {
 		again = false
 		rounds++
@@ -263,11 +272,8 @@ func (n *Net) forest(weight []int64) (*big.Rat, *Cut, int, error) {
 			if p == 0 {
 				return nil, best, rounds, fmt.Errorf("no path joins %s to the other ranks of %s", n.ranks(best.Left), n.Name)
 			}
-			if colour != nil { // of very many ranks, one of each sort
-				if seen[colour[v]] == rounds {
-					continue
-				}
-				seen[colour[v]] = rounds
+			if first(v) != v { // of very many ranks, those that are turned to the others
+				continue
 			}
 			if f.run(f.source, v, total*p) == total*p {
 				continue
@@ -278,6 +284,14 @@ func (n *Net) forest(weight []int64) (*big.Rat, *Cut, int, error) {
 		}
 	}
 	return ratio(p, q), best, rounds, nil
+}
+
+// firsts says of very many ranks which one each is turned from; of others, the rank itself.
+func (n *Net) firsts() func(rank int) int {
+	if n.Ranks <= mostChecked {
+		return func(rank int) int { return rank }
+	}
+	return n.contracted().turned().first
 }
 
 // spread is a broadcast from the root on net: the least maximum flow from the root to a rank.
@@ -339,8 +353,9 @@ func (b *Bound) scatter(n, net *Net, root int) {
 }
 
 // pairs bounds collectives in which each pair of ranks has bytes of its own, by
-// the cuts around ranks, hosts, and what an all-gather is limited by. Whether
-// such a bound is reached is a harder question: the answer is a bound only.
+// all cuts of a small network, and by those around ranks, hosts, all within some hops of a
+// switch, what all-gathers are limited by, and what any of them leaves out. Whether such a
+// bound is reached is a harder question: the answer is a bound only.
 func (b *Bound) pairs(n *Net) {
 	hosts := map[int][]bool{}
 	var sets [][]bool
@@ -360,6 +375,23 @@ func (b *Bound) pairs(n *Net) {
 	}
 	if _, cut, _, err := n.forest(nil); err == nil {
 		sets = append(sets, cut.Nodes)
+	}
+	if _, cut, _, err := n.Reversed().forest(nil); err == nil {
+		sets = append(sets, cut.Nodes)
+	}
+	sets = append(sets, n.balls()...)
+	for _, in := range slices.Clone(sets) {
+		sets = append(sets, outside(in))
+	}
+	if n.Nodes() <= mostCut {
+		sets = nil
+		for set := 1; set < 1<<n.Nodes()-1; set++ {
+			in := make([]bool, n.Nodes())
+			for v := range in {
+				in[v] = set>>v&1 == 1
+			}
+			sets = append(sets, in)
+		}
 	}
 	for _, in := range sets {
 		c := n.cut(in)
@@ -386,6 +418,83 @@ func (b *Bound) pairs(n *Net) {
 	b.Least = new(big.Rat)
 	b.Why = fmt.Sprintf("what %s send to the other ranks leaves over %s", n.ranks(b.Cut.Ranks), n.exits(b.Cut))
 }
+
+// mostCut is the number of nodes up to which all cuts are looked at.
+const mostCut = 12
+
+func outside(in []bool) []bool {
+	out := make([]bool, len(in))
+	for v := range in {
+		out[v] = !in[v]
+	}
+	return out
+}
+
+// balls are the ranks within some hops of each switch of the fabric, and the same with
+// their hosts as a whole: those below a leaf, those of a pod. Switches are on the side
+// that makes the cut narrow.
+func (n *Net) balls() [][]bool {
+	_, out := n.sides()
+	var sets [][]bool
+	known := map[string]bool{}
+	add := func(in []bool) {
+		key := fmt.Sprint(in[:n.Ranks])
+		if known[key] || !slices.Contains(in[:n.Ranks], true) || !slices.Contains(in[:n.Ranks], false) {
+			return
+		}
+		known[key] = true
+		part := make([]int, n.Nodes())
+		for r := range n.Ranks {
+			if !in[r] {
+				part[r] = 1
+			}
+		}
+		n.divide(part)
+		set := make([]bool, n.Nodes())
+		for v := range set {
+			set[v] = part[v] == 0
+		}
+		sets = append(sets, set)
+	}
+	for v := n.Ranks; v < n.Nodes(); v++ {
+		if n.Hosts[v] >= 0 {
+			continue
+		}
+		in := make([]bool, n.Nodes())
+		in[v] = true
+		for edge := []int{v}; len(edge) > 0; {
+			var next []int
+			for _, u := range edge {
+				for _, i := range out[u] {
+					if to := n.Edges[i].To; !in[to] {
+						in[to] = true
+						next = append(next, to)
+					}
+				}
+			}
+			edge = next
+			hosts := map[int]bool{}
+			for r := range n.Ranks {
+				if in[r] && n.Hosts[r] >= 0 {
+					hosts[n.Hosts[r]] = true
+				}
+			}
+			whole := slices.Clone(in)
+			for u, h := range n.Hosts {
+				whole[u] = whole[u] || hosts[h]
+			}
+			add(in)
+			add(whole)
+			if len(sets) > mostBalls {
+				return sets
+			}
+		}
+	}
+	return sets
+}
+
+// mostBalls bounds the sets around switches that are looked at.
+const mostBalls = 256
 
 // trees gives the least number of trees for each root that reach the rate x,
 // and the scale that makes capacities whole: each tree then takes 1 of a link.

@@ -159,6 +159,10 @@ func (p *Plan) spread(net *Net, up bool, wish Wish) error {
 	if done, err := p.fill(net, up, wish); done || err != nil {
 		return err
 	}
+	if net.lopsided(net) { // as far as that alone makes switches pass on what they take
+		net = net.tight()
+		net.Edges = slices.DeleteFunc(net.Edges, func(e Edge) bool { return e.Cap == 0 })
+	}
 	bound, scale := p.Bound.Exact, ratio(1, 1)
 	if _, caps, err := net.settle(weight); err != nil {
 		return err

@@ -45,8 +45,11 @@ func Read(name, text string) (*Net, error) {
 			continue
 		case f[0] == "host" && len(f) > 2:
 			for _, r := range f[2:] {
-				if _, ok := rankOf(r); !ok {
+				if k, ok := rankOf(r); !ok || r != "r"+strconv.Itoa(k) {
 					return nil, fail("%q is no rank; ranks are r0, r1, ...", r)
+				}
+				if boxes[r] > 0 {
+					return nil, fail("%s is in two hosts", r)
 				}
 				boxes[r] = len(boxes) + 1
 			}
@@ -67,6 +70,9 @@ func Read(name, text string) (*Net, error) {
 		}
 		for _, end := range []string{a, b} {
 			if r, ok := rankOf(end); ok {
+				if label := "r" + strconv.Itoa(r); label != end {
+					return nil, fail("%q: write rank %d as %s", end, r, label)
+				}
 				ranks = max(ranks, r)
 			}
 			at[end] = 0

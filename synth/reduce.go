@@ -125,6 +125,7 @@ func (n *Net) halve(adds bool) (*halves, int, error) {
 		cut(in, down, false)
 		cut(in, up, true)
 	}
+	first := n.firsts()
 	flows := []struct {
 		f    *rooted
 		half []int
@@ -152,12 +153,10 @@ func (n *Net) halve(adds bool) (*halves, int, error) {
 			for i := range n.Edges {
 				side.f.set(side.f.edges[i], whole[side.half[i]])
 			}
-			seen := map[int]bool{}
 			for v := range n.Ranks {
-				if n.Ranks > mostChecked && seen[colour[v]] {
+				if first(v) != v {
 					continue
 				}
-				seen[colour[v]] = true
 				if side.f.run(side.f.source, v, want) == want {
 					continue
 				}
@@ -181,9 +180,8 @@ func (n *Net) halve(adds bool) (*halves, int, error) {
 	return nil, mostRounds, fmt.Errorf("the linear program of %s did not settle in %d rounds", n.Name, mostRounds)
 }
 
-// mostChecked is the number of ranks up to which every rank's flow is checked;
-// of more than that, one of each colour. The cut that is found is a proof in any
-// case; that the rate is reached then rests on alike ranks being alike.
+// mostChecked is the number of ranks up to which every rank's flow is checked; of more
+// than that, those that are turned to all others.
 const mostChecked = 256
 
 // common is the least whole number that makes all fractions whole.
@@ -195,9 +193,10 @@ func common(list []*big.Rat) (*big.Int, error) {
 		g.GCD(nil, nil, m, d)
 		m.Mul(m, new(big.Int).Quo(d, &g))
 	}
+	var sum big.Int // what a cut can hold; rates of up to 64 ranks are multiplied with it
 	for _, v := range list {
 		x := new(big.Int).Mul(v.Num(), m)
-		if x.Quo(x, v.Denom()); x.BitLen() > 56 {
+		if sum.Add(&sum, x.Quo(x, v.Denom())); sum.BitLen() > 52 {
 			return nil, fmt.Errorf("rates have no common denominator of a reasonable size; round them to fewer digits")
 		}
 	}
@@ -216,8 +215,10 @@ func (b *Bound) reduce(n *Net) error {
 		net = n.tight()
 	}
 	h, rounds, err := net.halve(b.Adds)
-	if err != nil {
-		return err
+	if err != nil { // no exact answer: a bound all the same
+		b.Parts, b.Exact = n.parts(nil, b.Adds)
+		b.Why, b.Least = n.border(b.Parts, b.Adds), new(big.Rat)
+		return nil
 	}
 	b.Rounds = rounds
 	parts, rate := n.parts(h, b.Adds)
