@@ -68,6 +68,7 @@ var floors = [][]string{
 	{"ckpt/blob", "ckpt/box", "ckpt/safetensors"},
 	{"ckpt", "xfer"},
 	{"xfer/measure", "xfer/directory", "kvcache"},
+	{"kvcache/directory"},
 	{"train/mat", "train/mat/gen", "train/data", "train/optim", "train/pipe"},
 	{"train/model"},
 	{"infer", "xfer/outside"},

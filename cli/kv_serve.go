@@ -19,6 +19,7 @@ import (
 	"github.com/weft-fabric/weft/ckpt/blob"
 	"github.com/weft-fabric/weft/kv"
 	"github.com/weft-fabric/weft/kvcache"
+	"github.com/weft-fabric/weft/kvcache/directory"
 	"github.com/weft-fabric/weft/transport/auth"
 	"github.com/weft-fabric/weft/unit"
 	"github.com/weft-fabric/weft/xfer"
@@ -26,7 +27,7 @@ import (
 
 func newKVServe() *cobra.Command {
 	o := kvcache.DefaultOptions()
-	var listen, memory, block, slab, store, pack, policy, tenants, chain string
+	var listen, memory, block, slab, store, pack, policy, tenants, chain, etcd, prefix string
 	var peers []string
 	cmd := &cobra.Command{
 		Use:   "serve",
@@ -36,6 +37,7 @@ func newKVServe() *cobra.Command {
 slab are empty; a block that does not fit its checksum is dropped, never served.
 
 Caches that name one another with --peer know what the others have and fetch it from there. They show WEFT_TOKEN.
+With --etcd they find one another, and who has which block, in an etcd; each needs a --name of its own.
 --tenants FILE has a JSON list of {"name", "token", "salt", "quota"}: each tenant has its own memory and finds only its
 own blocks. Without it there is one tenant, with the token of WEFT_TOKEN; an address that others can reach needs one.
 
@@ -43,7 +45,8 @@ The protocol is HTTP: docs/kv.md. Blocks of Go clients with an agent, and those 
 /metrics is for Prometheus.`,
 		Example: `  weft kv serve --memory 4GiB --block 2MiB
   weft kv serve --memory 4GiB --disk /mnt/nvme/slab --disk-size 200GiB --store s3://bucket/kv
-  weft kv serve --listen 10.0.0.1:7080 --peer 10.0.0.2:7080`,
+  weft kv serve --listen 10.0.0.1:7080 --peer 10.0.0.2:7080
+  weft kv serve --listen 10.0.0.1:7080 --name a --etcd 10.0.0.9:2379`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			for _, f := range []struct {
@@ -110,6 +113,20 @@ The protocol is HTTP: docs/kv.md. Blocks of Go clients with an agent, and those 
 				}
 				cache.Follow(p, token)
 			}
+			if etcd != "" {
+				c, err := etcdAt(etcd)
+				if err != nil {
+					return err
+				}
+				defer c.Close()
+				ctx, cancel := context.WithTimeout(cmd.Context(), 10*time.Second)
+				d, err := directory.Join(ctx, c, prefix, o.Name, l.Addr().String(), token, cache, o.Log)
+				cancel()
+				if err != nil {
+					return finding{fmt.Errorf("--etcd %s: %w", etcd, err)}
+				}
+				defer d.Close()
+			}
 			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 			defer stop()
 			server := &http.Server{Handler: kvcache.NewServer(cache, token, chain).Handler(), ReadHeaderTimeout: 5 * time.Second, ReadTimeout: time.Minute, WriteTimeout: time.Minute, MaxHeaderBytes: 16 << 10}
@@ -147,6 +164,8 @@ The protocol is HTTP: docs/kv.md. Blocks of Go clients with an agent, and those 
 	f.StringVar(&tenants, "tenants", "", "`FILE` with tenants as JSON")
 	f.StringVar(&chain, "chain", "", "`PRINT` of the clients' hash chain; without it the first client's")
 	f.StringArrayVar(&peers, "peer", nil, "`ADDRESS` of another cache; repeatable")
+	f.StringVar(&etcd, "etcd", "", "`HOST:PORT,...` of an etcd in which caches find one another and who has which block")
+	f.StringVar(&prefix, "prefix", "/weft/kv", "`KEY` in etcd under which that lies")
 	f.IntVar(&o.Dirty, "dirty", o.Dirty, "`BLOCKS` that wait for disk and store at most")
 	_ = cmd.RegisterFlagCompletionFunc("policy", cobra.FixedCompletions([]string{"lru", "lfu", "arc", "cost"}, cobra.ShellCompDirectiveNoFileComp))
 	return cmd

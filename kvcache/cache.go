@@ -241,7 +241,7 @@ func (c *Cache) Close() {
 	}
 	close(c.queue)
 	<-c.done
-	for _, p := range c.peers {
+	for _, p := range c.others() {
 		p.close()
 	}
 	c.freeMemory()
@@ -595,7 +595,7 @@ func (c *Cache) get(ctx context.Context, t *tenant, path Path, i int, use func([
 	if w, ok, err := c.local(t, key, use, true); ok || err != nil {
 		return w, ok, err
 	}
-	for _, p := range c.peers {
+	for _, p := range c.others() {
 		if !p.has(key) {
 			continue
 		}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -62,37 +63,120 @@ const maxChanges = 8192 // of one answer
 
 // changes gives what is new since a number of a generation, and a channel that is closed when there is more.
 func (c *Cache) changes(generation, since uint64) (changeList, <-chan struct{}) {
+	if generation != c.log.generation {
+		since = Everything
+	}
+	n := c.News(since)
+	out := changeList{Name: c.o.Name, Generation: fmt.Sprintf("%016x", c.log.generation), Next: n.Next, Whole: n.Whole, Moves: c.Moves(), Blocks: make([]string, len(n.Changes))}
+	for i, x := range n.Changes {
+		sign := "-"
+		if x.Here {
+			sign = "+"
+		}
+		out.Blocks[i] = sign + x.Key.String()
+	}
+	return out, n.More
+}
+
+// News is what came and went in a cache.
+type News struct {
+	Changes []Change
+	Whole   bool            // these are all blocks that are there: forget what was known before
+	Next    uint64          // what to ask for next
+	More    <-chan struct{} // closed when there is more
+}
+
+// Change is a block that came or went.
+type Change struct {
+	Key  kv.Hash // mixed with its tenant's salt
+	Here bool
+}
+
+// Everything asks News for all blocks that are there.
+const Everything = ^uint64(0)
+
+// News gives what came and went since an earlier answer's Next.
+func (c *Cache) News(since uint64) News {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	j := &c.log
 	if j.more == nil {
 		j.more = make(chan struct{})
 	}
-	out := changeList{Name: c.o.Name, Generation: fmt.Sprintf("%016x", j.generation), Next: j.next, Moves: c.o.Agent != nil, Blocks: []string{}}
+	out := News{Next: j.next, More: j.more}
 	first := j.next - uint64(len(j.list))
-	if generation != j.generation || since < first || since > j.next {
+	if since < first || since > j.next {
 		out.Whole = true
 		for _, t := range c.tenants {
 			for key, b := range t.blocks {
 				if b.slot >= 0 && b.full || b.disk >= 0 {
-					out.Blocks = append(out.Blocks, "+"+key.String())
+					out.Changes = append(out.Changes, Change{key, true})
 				}
 			}
 		}
-		return out, j.more
+		return out
 	}
 	for _, x := range j.list[since-first:] {
-		if len(out.Blocks) == maxChanges {
+		if len(out.Changes) == maxChanges {
 			break
 		}
-		sign := "-"
-		if x.add {
-			sign = "+"
-		}
-		out.Blocks = append(out.Blocks, sign+x.key.String())
+		out.Changes = append(out.Changes, Change{x.key, x.add})
 	}
-	out.Next = since + uint64(len(out.Blocks))
-	return out, j.more
+	out.Next = since + uint64(len(out.Changes))
+	return out
+}
+
+// Moves reports whether the cache makes transfers.
+func (c *Cache) Moves() bool { return c.o.Agent != nil }
+
+// Told is another cache that is not asked for what it has: a directory that the caches share tells it (kvcache/directory).
+type Told struct {
+	c *Cache
+	p *peer
+}
+
+// Tell adds such a cache. Moves says that it makes transfers.
+func (c *Cache) Tell(name, address, token string, moves bool) *Told {
+	p := newPeer(address, token)
+	p.name, p.moves, p.end = name, moves, func() {}
+	close(p.over)
+	c.add(p)
+	return &Told{c, p}
+}
+
+// Has notes that the cache has a block, or has it no more; with bytes, what it took to tell.
+func (t *Told) Has(key kv.Hash, has bool, bytes int) {
+	p := t.p
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.heard = time.Now()
+	p.bytes += int64(bytes)
+	if has {
+		p.blocks[key] = true
+	} else {
+		delete(p.blocks, key)
+	}
+}
+
+// Close forgets the cache.
+func (t *Told) Close() {
+	t.c.mu.Lock()
+	t.c.peers = slices.DeleteFunc(slices.Clone(t.c.peers), func(p *peer) bool { return p == t.p })
+	t.c.mu.Unlock()
+	t.p.close()
+}
+
+// others are the other caches. The list is never changed, only replaced.
+func (c *Cache) others() []*peer {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.peers
+}
+
+func (c *Cache) add(p *peer) {
+	c.mu.Lock()
+	c.peers = append(slices.Clone(c.peers), p)
+	c.mu.Unlock()
 }
 
 // peer is another cache as this one knows it.
@@ -126,11 +210,14 @@ type PeerStat struct {
 // Follow adds another cache at an address; it is asked for what it has, again and again.
 func (c *Cache) Follow(address, token string) {
 	ctx, cancel := context.WithCancel(context.Background())
-	p := &peer{address: address, token: token, http: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 8}}, end: cancel, over: make(chan struct{}), blocks: map[kv.Hash]bool{}}
-	c.mu.Lock()
-	c.peers = append(c.peers, p)
-	c.mu.Unlock()
+	p := newPeer(address, token)
+	p.end = cancel
+	c.add(p)
 	go p.follow(ctx)
+}
+
+func newPeer(address, token string) *peer {
+	return &peer{address: address, token: token, http: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 8}}, over: make(chan struct{}), blocks: map[kv.Hash]bool{}}
 }
 
 func (p *peer) close() {
