@@ -504,14 +504,16 @@ and by transfers, as NIXL does it; then with one side late, and with one side ki
 
 func newXferShare() *cobra.Command {
 	var size, limit string
-	var asJSON bool
+	var asJSON, classes bool
 	cmd := &cobra.Command{
 		Use:   "share",
 		Short: "An all-reduce beside bulk transfers over one link: without a limit, and with the one that was agreed",
 		Long: `Run all-reduces of two ranks over tcp on this host's loopback interface: alone, beside bulk transfers without a limit, and beside
-ones that keep to --limit. It shows what the limit of a class leaves to collectives. Where loopback is faster than the processors,
+ones that keep to --limit. It shows what the limit of a class leaves to collectives. With --classes it times small writes of class latency beside
+bulk writes of the same agent and beside all-reduces. Where loopback is faster than the processors,
 processors are what is shared; in a network namespace whose loopback is shaped it is the link.`,
 		Example: `  weft xfer share --limit 50MB/s
+  weft xfer share --classes --limit 20MB/s
   weft xfer share --size 4M --limit 200MB/s --json`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -531,6 +533,28 @@ processors are what is shared; in a network namespace whose loopback is shaped i
 				return err
 			}
 			defer done()
+			if classes {
+				t, err := measure.Classes(ctx, c, int64(n), most)
+				if err != nil {
+					return finding{err}
+				}
+				if asJSON {
+					return printJSON(cmd.OutOrStdout(), t)
+				}
+				w := newTable(cmd.OutOrStdout())
+				fmt.Fprintf(w, "256 KiB of class\tbeside\tmedian\tp95\tby the median alone\tthe bulk writes\tall-reduce of %v\n", n)
+				for _, u := range t {
+					bulk, reduce := "", ""
+					if u.Bulk > 0 {
+						bulk = u.Bulk.String()
+					}
+					if u.Reduce > 0 {
+						reduce = fmt.Sprintf("%.1f ms", u.Reduce*1e3)
+					}
+					fmt.Fprintf(w, "%s\t%s\t%.1f ms\t%.1f ms\t%.2f\t%s\t%s\n", u.Class, u.Beside, u.Median, u.P95, u.Slower, bulk, reduce)
+				}
+				return w.Flush()
+			}
 			t, err := measure.Shares(ctx, c, int64(n), most)
 			if err != nil {
 				return finding{err}
@@ -552,6 +576,7 @@ processors are what is shared; in a network namespace whose loopback is shaped i
 	}
 	cmd.Flags().StringVar(&size, "size", "4M", "bytes of the all-reduce")
 	cmd.Flags().StringVar(&limit, "limit", "50MB/s", "what bulk transfers may take")
+	cmd.Flags().BoolVar(&classes, "classes", false, "small writes beside bulk writes and all-reduces")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
 }

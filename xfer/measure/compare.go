@@ -199,6 +199,21 @@ func (c *Config) transfers(ctx context.Context, n int, size int64) (*transfers, 
 	return t, nil
 }
 
+// target is the region of a peer.
+type target struct {
+	peer   *xfer.Peer
+	region *xfer.Remote
+}
+
+func (t *transfers) peerRegion(i int) (target, error) {
+	p, err := t.agent.Open(t.kids[i].Hello.Description)
+	if err != nil {
+		return target{}, err
+	}
+	r, err := p.Region("target")
+	return target{p, r}, err
+}
+
 // add starts one more peer.
 func (t *transfers) add(ctx context.Context, c *Config, size int64) error {
 	k, err := Start(ctx, append(slices.Clone(c.Command), "--name", fmt.Sprintf("decode%d", len(t.kids)), "--region", fmt.Sprintf("target=host:%d", size), "--quiet"), "WEFT_TOKEN="+c.Token)

@@ -3,6 +3,7 @@ package measure
 import (
 	"context"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -101,4 +102,153 @@ func (c *Config) bulk(ctx context.Context, limit unit.Rate) (stop func() unit.Ra
 		t.close()
 		return rate
 	}, nil
+}
+
+// Urgent is how small requests fare beside others over the same link.
+type Urgent struct {
+	Class  string    `json:"class"` // of the small requests
+	Beside string    `json:"beside"`
+	Median float64   `json:"median_ms"`
+	P95    float64   `json:"p95_ms"`
+	Slower float64   `json:"slower"` // by the median alone
+	Bulk   unit.Rate `json:"bulk_rate,omitempty"`
+	Reduce float64   `json:"all_reduce_s,omitempty"` // the median of those that run beside
+}
+
+const (
+	urgentSize  = 256 << 10
+	urgentCount = 60
+)
+
+// Classes times small writes of an agent: alone, beside bulk writes of the same agent, of one class with them and of class latency, and
+// beside all-reduces of two ranks, then beside both with the limit on bulk writes that was agreed.
+func Classes(ctx context.Context, c Config, size int64, limit unit.Rate) ([]Urgent, error) {
+	var out []Urgent
+	for _, x := range []struct {
+		class  xfer.Class
+		beside string
+		bulk   bool
+		limit  unit.Rate
+		reduce bool
+	}{
+		{xfer.Latency, "nothing", false, 0, false},
+		{xfer.Bulk, "bulk writes of its own class", true, 0, false},
+		{xfer.Latency, "bulk writes", true, 0, false},
+		{xfer.Latency, "an all-reduce", false, 0, true},
+		{xfer.Latency, "bulk writes and an all-reduce", true, 0, true},
+		{xfer.Latency, fmt.Sprintf("bulk writes of at most %v and an all-reduce", limit), true, limit, true},
+	} {
+		u, err := c.urgent(ctx, x.class, x.bulk, x.limit, x.reduce, size)
+		if err != nil {
+			return out, fmt.Errorf("small writes beside %s: %w", x.beside, err)
+		}
+		u.Class, u.Beside, u.Slower = x.class.String(), x.beside, 1
+		if len(out) > 0 {
+			u.Slower = u.Median / out[0].Median
+		}
+		out = append(out, u)
+	}
+	return out, nil
+}
+
+func (c *Config) urgent(ctx context.Context, class xfer.Class, bulk bool, limit unit.Rate, reduce bool, size int64) (u Urgent, err error) {
+	const large = 8 << 20
+	a, err := xfer.New(xfer.Config{Name: "worker", Token: c.Token, Path: "tcp", Timeout: time.Minute, Limits: xfer.Limits{xfer.Bulk: limit}})
+	if err != nil {
+		return u, err
+	}
+	t := &transfers{agent: a}
+	defer t.close()
+	b, err := a.Alloc(large + urgentSize)
+	if err != nil {
+		return u, err
+	}
+	r, err := a.Register("local", xfer.Memory(b), 0)
+	if err != nil {
+		return u, err
+	}
+	if err := t.add(ctx, c, large+urgentSize); err != nil {
+		return u, err
+	}
+	far, err := t.peerRegion(0)
+	if err != nil {
+		return u, err
+	}
+	list := func(off, n int64) (l, f *xfer.List, err error) {
+		if l, err = a.Prepare(nil, []xfer.Desc{r.At(off, n)}); err == nil {
+			f, err = a.Prepare(far.peer, []xfer.Desc{far.region.At(off, n)})
+		}
+		return l, f, err
+	}
+	write := func(ctx context.Context, l, f *xfer.List, class xfer.Class) error {
+		q, err := a.Post(xfer.Transfer{Op: xfer.Write, Local: l, Remote: f, Class: class})
+		if err != nil {
+			return err
+		}
+		return q.Wait(ctx)
+	}
+	small, smallFar, err := list(large, urgentSize)
+	if err != nil {
+		return u, err
+	}
+	whole, wholeFar, err := list(0, large)
+	if err != nil {
+		return u, err
+	}
+	if err := write(ctx, small, smallFar, class); err != nil { // the connection is made
+		return u, err
+	}
+	beside, stop := context.WithCancel(ctx)
+	defer stop()
+	var wg sync.WaitGroup
+	var moved atomic.Int64
+	began := time.Now()
+	if bulk {
+		for range 2 {
+			wg.Go(func() {
+				for beside.Err() == nil && write(beside, whole, wholeFar, xfer.Bulk) == nil {
+					moved.Add(large)
+				}
+			})
+		}
+	}
+	reduced := make(chan error, 1)
+	if reduce {
+		wg.Go(func() {
+			s, err := c.ranks(beside, 2, "share", size, "WEFT_TRANSPORT=tcp")
+			u.Reduce = s.Each
+			reduced <- err
+		})
+	}
+	var times []float64
+	for over := false; !over; {
+		at := time.Now()
+		if err := write(ctx, small, smallFar, class); err != nil {
+			return u, err
+		}
+		times = append(times, time.Since(at).Seconds()*1e3)
+		over = len(times) >= urgentCount
+		if reduce { // for as long as that runs
+			select {
+			case err := <-reduced:
+				if err != nil {
+					return u, err
+				}
+				over = true
+			default:
+				over = false
+			}
+		}
+		select {
+		case <-time.After(5 * time.Millisecond): // requests of people come one by one
+		case <-ctx.Done():
+			return u, ctx.Err()
+		}
+	}
+	u.Bulk = unit.Rate(float64(moved.Load()) / time.Since(began).Seconds())
+	stop()
+	wg.Wait()
+	u.Median = median(times)
+	u.P95 = times[len(times)*95/100]
+	return u, nil
 }
