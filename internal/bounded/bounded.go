@@ -90,6 +90,29 @@ func Server(t testing.TB, name string, args ...string) *exec.Cmd {
 	return cmd
 }
 
+// Dir is a folder like t.TempDir's, for a process whose own processes may still write there when it has ended, as those of
+// a browser do. It is removed when they no longer do.
+func Dir(t testing.TB) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "weft-test-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		for end := time.Now().Add(Limit); ; time.Sleep(10 * time.Millisecond) { // between attempts
+			err := os.RemoveAll(dir)
+			if err == nil {
+				return
+			}
+			if time.Now().After(end) {
+				t.Errorf("%s is still written to: %v", dir, err)
+				return
+			}
+		}
+	})
+	return dir
+}
+
 // Of are the processes with a variable, as NAME=VALUE, in their environment: what a test
 // started, and what that started. It gives their numbers and command lines.
 func Of(variable string) (pids []int, lines []string) {

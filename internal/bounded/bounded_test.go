@@ -95,3 +95,26 @@ func TestIgnoredSignals(t *testing.T) {
 		t.Errorf("%v\n%s", err, out)
 	}
 }
+
+// A folder is removed though a process that outlived the test writes to it for a while.
+func TestDirThatIsWrittenTo(t *testing.T) {
+	var dir string
+	t.Run("test", func(t *testing.T) {
+		dir = Dir(t)
+		cmd := Server(t, "sh", "-c", `mkdir "$0/d" && echo began; i=0; while [ $i -lt 3000 ]; do : > "$0/d/$i" || exit 0; i=$((i+1)); done`, dir)
+		cmd.Cancel = func() error { return nil } // it goes on
+		out, err := cmd.StdoutPipe()
+		if err == nil {
+			err = cmd.Start()
+		}
+		if err == nil {
+			_, err = out.Read(make([]byte, 1))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	})
+	if _, err := os.Stat(dir); !os.IsNotExist(err) {
+		t.Errorf("%s: %v", dir, err)
+	}
+}

@@ -31,7 +31,7 @@ func TestDrills(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts processes")
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 55*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	table, err := Run(ctx, Options{Program: []string{os.Args[0], "patient"}, Faults: []string{"stopped rank"}, Log: t.Output()})
 	if err != nil {

@@ -23,6 +23,7 @@ import (
 	"github.com/chromedp/chromedp"
 	"github.com/weft-fabric/weft/cluster"
 	"github.com/weft-fabric/weft/doctor"
+	"github.com/weft-fabric/weft/internal/bounded"
 	"github.com/weft-fabric/weft/watch"
 	"github.com/weft-fabric/weft/watch/load"
 )
@@ -146,12 +147,12 @@ func TestPage(t *testing.T) {
 	site := httptest.NewServer(s.Pages())
 	defer site.CloseClientConnections()
 	opts := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(program), chromedp.NoSandbox, chromedp.DisableGPU, chromedp.Flag("no-proxy-server", true),
-		chromedp.Flag("host-resolver-rules", "MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"), chromedp.UserDataDir(t.TempDir()), chromedp.WSURLReadTimeout(50*time.Second))
+		chromedp.Flag("host-resolver-rules", "MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"), chromedp.UserDataDir(bounded.Dir(t)), chromedp.WSURLReadTimeout(2*time.Minute))
 	alloc, stop := chromedp.NewExecAllocator(t.Context(), opts...)
 	defer stop()
 	ctx, cancel := chromedp.NewContext(alloc)
 	defer cancel()
-	ctx, end := context.WithTimeout(ctx, 55*time.Second)
+	ctx, end := context.WithTimeout(ctx, 3*time.Minute)
 	defer end()
 	const complaints = `window.__errors = []; addEventListener('error', e => __errors.push(String(e.message))); addEventListener('unhandledrejection', e => __errors.push(String(e.reason)));
 addEventListener('securitypolicyviolation', e => __errors.push('policy: ' + e.violatedDirective)); for (const k of ['error', 'warn']) { const f = console[k]; console[k] = (...a) => { __errors.push(a.join(' ')); f(...a); }; }`
