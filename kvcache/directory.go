@@ -138,7 +138,7 @@ type Told struct {
 // Tell adds such a cache. Moves says that it makes transfers.
 func (c *Cache) Tell(name, address, token string, moves bool) *Told {
 	p := newPeer(address, token)
-	p.name, p.moves, p.end = name, moves, func() {}
+	p.name, p.moves, p.end, p.heard = name, moves, func() {}, time.Now()
 	close(p.over)
 	c.add(p)
 	return &Told{c, p}
