@@ -14,7 +14,7 @@ import (
 // A worker that is reported dead is gone from the next epoch; a new process of its
 // slot recovers, catches up and trains again; one that leaves is let go.
 func TestLifeOfAJob(t *testing.T) {
-	p := single(t, &Policy{Min: 2, Max: 3, Settle: 50e6, Name: "server"})
+	p := single(t, &Policy{Min: 2, Max: 3, Settle: settled, Name: "server"})
 	c := dial(t, p.addr)
 	ctx := within(t)
 	epochs := c.WatchEpochs(ctx)

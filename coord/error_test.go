@@ -14,6 +14,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/weft-fabric/weft/internal/bounded"
 	"github.com/weft-fabric/weft/member"
 )
 
@@ -169,7 +170,7 @@ func TestUserAndPassword(t *testing.T) {
 		}
 	}
 	dial := func(user, password string) (*Client, error) {
-		return Dial(ctx, Config{Endpoints: []string{p.addr}, Job: "job", User: user, Password: password, Token: "t", External: true})
+		return Dial(ctx, Config{Endpoints: []string{p.addr}, Job: "job", User: user, Password: password, Token: "t", External: true, Wait: bounded.Limit / 4})
 	}
 	if _, err := dial("root", "wrong"); err == nil {
 		t.Fatal("a wrong password was accepted")

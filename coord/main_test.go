@@ -138,10 +138,13 @@ func freePort(t testing.TB) string {
 	return fmt.Sprintf("127.0.0.1:%d", p.Number)
 }
 
+// settled is how long workers that are to form a job together may be apart, on a busy machine: 1 s, more under the race detector.
+const settled = bounded.Limit / 60
+
 // within bounds a test; it is no measure of speed.
 func within(t testing.TB) context.Context {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), bounded.Limit/2)
 	t.Cleanup(cancel)
 	return ctx
 }
@@ -201,7 +204,7 @@ func register(t testing.TB, c *Client, id member.ID) *Registration {
 // await takes from a channel until a value is as wanted.
 func await[T any](t testing.TB, from <-chan T, what string, want func(T) bool) T {
 	t.Helper()
-	limit := time.After(30 * time.Second)
+	limit := time.After(bounded.Limit / 2)
 	var seen []string
 	for {
 		select {
