@@ -7,6 +7,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -143,6 +144,7 @@ func (r hostRow) String() string {
 // wrong; and there is never more than one world afterwards.
 func TestHostFaults(t *testing.T) {
 	var rows []hostRow
+	var mu sync.Mutex
 	for _, f := range hostFaultList() {
 		if !f.quick && !*hostFaults {
 			continue
@@ -153,6 +155,8 @@ func TestHostFaults(t *testing.T) {
 			}
 			r := f.try(t)
 			t.Log(strings.TrimSpace(r.String()))
+			mu.Lock()
+			defer mu.Unlock()
 			rows = append(rows, r)
 		})
 	}

@@ -597,12 +597,14 @@ func (s *stream) release() {
 	c.slot, c.part, c.into, c.all, c.mode = nil, nil, nil, nil, modeDrop
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.let(x, part, mode, c.gave)
+	p.let(x, &c.h, part, mode, c.gave)
 }
 
 // let ends a piece that does not count, of which some bytes may have been handed out; the caller holds mu.
-func (p *port) let(x *slot, part []byte, mode uint8, gave int) {
-	x.busy--
+func (p *port) let(x *slot, h *frame.Header, part []byte, mode uint8, gave int) {
+	if x.read(h, mode) && !x.dead && len(x.parts) > 0 {
+		p.adopt(x)
+	}
 	if part != nil {
 		buffer.FreePart(part)
 	}

@@ -41,10 +41,11 @@ type slot struct {
 	here    int  // bytes that are there
 	sure    bool // they are all, and are being read
 
-	parts []part // what came before it was asked for
-	busy  int    // pieces that are being read
-	dead  bool   // nobody wants it any more
-	done  atomic.Bool
+	parts  []part // what came before it was asked for
+	busy   int    // pieces that are being read
+	direct []int  // where those of them begin that are numbered and read into dst
+	dead   bool   // nobody wants it any more
+	done   atomic.Bool
 
 	waited bool // by its receiver
 	wake   *waiter
@@ -132,7 +133,7 @@ func (p *port) slot() *slot {
 
 // retire gives a slot back whose message was taken; the caller holds mu.
 func (p *port) retire(s *slot) {
-	*s = slot{port: p, parts: s.parts[:0]}
+	*s = slot{port: p, parts: s.parts[:0], direct: s.direct[:0]}
 	if len(p.free) < 64 {
 		p.free = append(p.free, s)
 	}
@@ -186,10 +187,35 @@ func (p *port) adopt(s *slot) {
 		p.hand(s)
 		return
 	}
+	if len(s.direct) > 0 {
+		// A piece that came again is put where it belongs when the stream that broke no longer reads it there: what that
+		// one reads may have been altered.
+		s.parts = slices.DeleteFunc(s.parts, func(x part) bool {
+			if slices.Contains(s.direct, x.at) {
+				return false
+			}
+			copy(s.dst[x.at:], x.b)
+			p.e.peers[s.from].buffered.Add(-partCost(x.b))
+			buffer.FreePart(x.b)
+			return true
+		})
+		return
+	}
 	for _, x := range s.parts {
 		copy(s.dst[x.at:], x.b)
 	}
 	p.freeParts(s)
+}
+
+// read ends the reading of a piece, and says whether it was read into dst and is numbered; the caller holds mu.
+func (s *slot) read(h *frame.Header, mode uint8) bool {
+	s.busy--
+	if mode != modeDirect || h.Piece == 0 {
+		return false
+	}
+	i := slices.Index(s.direct, int(h.Offset))
+	s.direct = slices.Delete(s.direct, i, i+1)
+	return true
 }
 
 // hand hands out the parts that follow what was handed out already, as far as they may
@@ -275,9 +301,12 @@ func (s *stream) route(call *[transport.CallSize]byte, eager bool) bool {
 		}
 	case x.asked && x.whole:
 		s.apart()
-	case x.asked && x.take == nil:
+	case x.asked && x.take == nil && !slices.Contains(x.direct, int(c.h.Offset)):
 		c.mode, c.all = modeDirect, x.dst[c.h.Offset:][:c.h.Length]
 		c.into = c.all
+		if c.h.Piece > 0 {
+			x.direct = append(x.direct, int(c.h.Offset))
+		}
 	default:
 		if !eager && !x.asked && s.peer.waiting.Load() == 0 && s.e.stuck.Load() == 0 && s.peer.buffered.Load()+int64(c.h.Length) > earlyBytes {
 			return false
@@ -363,7 +392,7 @@ func (p *port) find(from int, call *[transport.CallSize]byte, h *frame.Header) (
 func (p *port) arrived(s *slot, h *frame.Header, mode uint8, b []byte) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	s.busy--
+	s.read(h, mode)
 	if mode == modeTake {
 		s.handing = false
 	}

@@ -397,7 +397,7 @@ func (s *stream) finish() {
 		// It came over another stream meanwhile.
 		if slot != nil {
 			slot.port.mu.Lock()
-			slot.port.let(slot, part, c.mode, c.gave)
+			slot.port.let(slot, &c.h, part, c.mode, c.gave)
 			slot.port.mu.Unlock()
 		}
 		slot = nil
