@@ -370,6 +370,7 @@ func TestMemoryOfALostStream(t *testing.T) {
 	p.mu.Lock()
 	x := p.ways[0][0].slots[p.ways[0][0].head]
 	x.busy++
+	x.direct = append(x.direct, 0)
 	p.mu.Unlock()
 	s.cur = inbound{on: true, mode: modeDirect, slot: x, into: in, all: in, left: len(in), h: frame.Header{Kind: frame.Data, Length: len(in), Total: uint64(len(in)), Piece: 1}}
 	go s.fail(io.EOF)
