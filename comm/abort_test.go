@@ -85,6 +85,9 @@ func TestFaultsBetweenGoroutines(t *testing.T) {
 					if again < 4 && len(problems) > 0 && witness.worst.Load() >= int64(limit/4) {
 						continue
 					}
+					if again < 7 && slices.ContainsFunc(problems, neverBegan) {
+						continue
+					}
 					for _, p := range problems {
 						t.Error(p)
 					}
@@ -94,6 +97,9 @@ func TestFaultsBetweenGoroutines(t *testing.T) {
 		}
 	}
 }
+
+// neverBegan says that the limit of a call had passed before the machine let it begin.
+func neverBegan(text string) bool { return strings.Contains(text, "was called too late") }
 
 // between has a rank of four do something else than the others in the i-th of the
 // operations, and says what is wrong with what they hear.
@@ -221,12 +227,18 @@ func TestHangReport(t *testing.T) {
 		if messages && bounded.Race {
 			continue
 		}
-		first, _ := attempt(t, 3, messages, func(rank int) *order {
-			if rank == 2 {
-				return nil
+		var first []error
+		for limit := 100 * time.Millisecond; limit < time.Minute; limit *= 2 { // until it is long enough for calls to begin
+			first, _ = attempt(t, 3, messages, func(rank int) *order {
+				if rank == 2 {
+					return nil
+				}
+				return &order{Op: "all-reduce", Count: 4000, Limit: limit}
+			})
+			if !neverBegan(fmt.Sprint(first[:2])) {
+				break
 			}
-			return &order{Op: "all-reduce", Count: 4000, Limit: 100 * time.Millisecond}
-		})
+		}
 		for r, err := range first[:2] {
 			var f *Failure
 			if !errors.As(err, &f) {
