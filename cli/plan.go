@@ -228,6 +228,9 @@ func (f *trainFlags) run(cmd *cobra.Command, args []string) error {
 	if f.why != "" && f.why != "step" && f.why != "memory" {
 		return fmt.Errorf("--why %q: want step or memory", f.why)
 	}
+	if err := f.check(cmd); err != nil {
+		return err
+	}
 	q, a, err := f.question(cmd, args)
 	if err != nil {
 		return err
@@ -269,6 +272,39 @@ func (f *trainFlags) run(cmd *cobra.Command, args []string) error {
 	}
 	if !a.Fits {
 		return finding{fmt.Errorf("%s does not fit: %s over %s of a %s on stage %d", a.Model, gigabytes(a.Over), gigabytes(a.Capacity), a.GPU, a.Stage)}
+	}
+	return nil
+}
+
+// check refuses values of flags that mean nothing, before anything is read.
+func (f *trainFlags) check(cmd *cobra.Command) error {
+	given := cmd.Flags().Changed
+	for _, x := range []struct {
+		name  string
+		value float64
+	}{{"factor", f.factor}, {"price", f.price}} {
+		if given(x.name) && !(x.value > 0 && x.value < 1e9) {
+			return fmt.Errorf("--%s is %g; it must be above 0", x.name, x.value)
+		}
+	}
+	for _, x := range []struct {
+		name  string
+		value int
+	}{{"gpus", f.gpus}, {"batch", f.batch}, {"seq", f.seq}, {"micro", f.micro}} {
+		if given(x.name) && (x.value < 1 || x.value > 1<<26) {
+			return fmt.Errorf("--%s is %d; it must be at least 1 and no more than %d", x.name, x.value, 1<<26)
+		}
+	}
+	for _, x := range []struct{ name, key, value string }{{"dtype", "dtype", f.dtype}, {"phase", "phase", f.phase}} {
+		if x.value == "" {
+			continue
+		}
+		if _, err := plan.ParseLayout(x.key+"="+x.value, plan.Megatron, 0); err != nil {
+			return fmt.Errorf("--%s: %w", x.name, err)
+		}
+	}
+	if f.release != "" && (len(f.release) < 4 || strings.Trim(f.release, "0123456789.") != "") {
+		return fmt.Errorf("--release is %q; want a year and a month, such as 25.09", f.release)
 	}
 	return nil
 }

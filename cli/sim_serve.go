@@ -38,6 +38,12 @@ Users are a closed loop (--users), arrivals at random (--rate), or a trace of Mo
 			if err != nil {
 				return err
 			}
+			if m.BothWays {
+				return fmt.Errorf("%s is an encoder: it writes no tokens one after the other, and there is nothing to decode", m.Name)
+			}
+			if cmd.Flags().Changed("rate") && !(rate > 0 && rate < 1e9) {
+				return fmt.Errorf("--rate is %g; it must be above 0", rate)
+			}
 			c, note, err := planCluster(cmd, on, p, gpus)
 			if err != nil {
 				return err

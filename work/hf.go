@@ -348,6 +348,13 @@ func FromHF(name string, data []byte) (*Model, error) {
 	if n := c.number("attention_chunk_size"); n > 0 && strings.HasPrefix(kind, "llama4") {
 		m.Window, m.Windowed = n, m.Layers-m.Layers/4
 	}
+	for _, k := range []string{"hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size", "intermediate_size", "n_embd", "n_layer", "n_head"} {
+		if raw, ok := c[k]; ok && string(raw) != "null" {
+			if _, ok := c.num(k); !ok {
+				return nil, fmt.Errorf("%s: model_type %s: %s is %s; want one whole number", name, kind, k, raw)
+			}
+		}
+	}
 	if len(missing) > 0 {
 		return nil, fmt.Errorf("%s: model_type %s: missing %s", name, kind, strings.Join(missing, ", "))
 	}

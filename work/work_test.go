@@ -234,3 +234,13 @@ func TestPublishedCounts(t *testing.T) {
 		t.Errorf("an embedding narrower than the layers: %v", err)
 	}
 }
+
+// Files that are no model say what they are.
+func TestFilesThatAreNoModel(t *testing.T) {
+	for text, want := range map[string]string{"": "empty", " \n": "empty", "[]": "list", "\xff\xfe{\x00": "UTF-16",
+		`{"model_type":"llama","hidden_size":1e30,"num_hidden_layers":2,"num_attention_heads":32,"intermediate_size":8,"vocab_size":9}`: "hidden_size is 1e30"} {
+		if _, err := Read("x", []byte(text)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v; want %q", text, err, want)
+		}
+	}
+}

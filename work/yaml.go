@@ -120,7 +120,16 @@ func FromYAML(name string, data []byte) (*Model, error) {
 
 // Read reads a model's file: a config.json of Hugging Face, or weft's own YAML.
 func Read(name string, data []byte) (*Model, error) {
-	if t := bytes.TrimSpace(data); len(t) > 0 && t[0] == '{' && json.Valid(t) {
+	data = bytes.TrimPrefix(data, []byte("\xef\xbb\xbf"))
+	t := bytes.TrimSpace(data)
+	switch {
+	case len(t) == 0:
+		return nil, fmt.Errorf("%s: the file is empty", name)
+	case bytes.HasPrefix(data, []byte{0xff, 0xfe}) || bytes.HasPrefix(data, []byte{0xfe, 0xff}):
+		return nil, fmt.Errorf("%s: the file is UTF-16; write it as UTF-8", name)
+	case t[0] == '[':
+		return nil, fmt.Errorf("%s: a list; a config.json is one object in braces", name)
+	case t[0] == '{' && json.Valid(t):
 		return FromHF(name, data)
 	}
 	return FromYAML(name, data)
