@@ -185,13 +185,24 @@ func work(c *Comm, o order, r *flowed, inside func()) error {
 // onHosts starts ranks on the hosts of a lab, each on every host.
 func onHosts(t *testing.T, lab *nslab.Lab, hosts, each int, body string, env ...string) procs {
 	t.Helper()
-	var list procs
+	var places []int
 	for rank := range hosts * each {
-		host := rank / each
+		places = append(places, rank/each)
+	}
+	return onPlaces(t, lab, places, body, env...)
+}
+
+// onPlaces starts a rank for each place, on that host of a lab.
+func onPlaces(t *testing.T, lab *nslab.Lab, places []int, body string, env ...string) procs {
+	t.Helper()
+	var list procs
+	seats := map[int]int{}
+	for rank, host := range places {
 		cmd := bounded.Server(t, "/proc/self/exe")
-		cmd.Env = append(os.Environ(), envBody+"="+body, "RANK="+strconv.Itoa(rank), "WORLD_SIZE="+strconv.Itoa(hosts*each), "LOCAL_RANK="+strconv.Itoa(rank%each),
+		cmd.Env = append(os.Environ(), envBody+"="+body, "RANK="+strconv.Itoa(rank), "WORLD_SIZE="+strconv.Itoa(len(places)), "LOCAL_RANK="+strconv.Itoa(seats[host]),
 			"MASTER_ADDR="+nslab.Addr(0, 0).String(), "MASTER_PORT=7177", "WEFT_TOKEN=of the tests", "WEFT_TIMEOUT=60s", "WEFT_LOG=off")
 		cmd.Env = append(cmd.Env, env...)
+		seats[host]++
 		if err := lab.Do(host, func() error {
 			list = append(list, startProc(t, cmd, rank, nil))
 			return nil
@@ -201,6 +212,29 @@ func onHosts(t *testing.T, lab *nslab.Lab, hosts, each int, body string, env ...
 	}
 	list.joined()
 	return list
+}
+
+// Hosts with different numbers of ranks, one of them with a single one, work together and go on after an outage.
+func TestUnequalHosts(t *testing.T) {
+	for name, places := range map[string][]int{"3 and 1": {0, 0, 0, 1}, "1, 2 and 1": {0, 1, 1, 2}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			lab := nslab.New(t, 3, 1)
+			list := onPlaces(t, lab, places, "flow")
+			list.order(order{Do: "flow", Delay: time.Second})
+			list.await("inside")
+			must(t, lab.Unplug(1, 0))
+			time.Sleep(500 * time.Millisecond) // the outage itself
+			must(t, lab.Plug(1, 0))
+			all, ends := list.results()
+			for r := range list {
+				if ends[r].Err != "" || all[r].Wrong > 0 {
+					t.Errorf("rank %d: %d wrong elements, %s", r, all[r].Wrong, ends[r].Err)
+				}
+			}
+			list.finish()
+		})
+	}
 }
 
 // results are what ranks tell at the end of a flow.

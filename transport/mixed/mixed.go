@@ -20,6 +20,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 
 	"github.com/weft-fabric/weft/transport"
 	"github.com/weft-fabric/weft/transport/internal/ring"
@@ -90,7 +91,8 @@ func Open(ctx context.Context, c Config) (*Endpoint, error) {
 	}
 	wire := c.TCP
 	wire.Rank, wire.Size, wire.Gather, wire.Reached = c.Rank, c.Size, c.Gather, reached
-	if wire.Streams == 0 && len(e.mates) > 1 && !wire.AllRails && len(wire.Interfaces) < 2 {
+	// All ranks decide alike, also one that is alone on its host.
+	if wire.Streams == 0 && crowded(c.Hosts) && !wire.AllRails && len(wire.Interfaces) < 2 {
 		wire.Streams = 1 // the ranks of a host fill its way out together; 64 B over two streams take twice as long
 	}
 	wire.Lazy = true // phases talk to a few ranks of other hosts, not to all
@@ -103,6 +105,16 @@ func Open(ctx context.Context, c Config) (*Endpoint, error) {
 	e.near, e.far = near, far
 	e.verbs = newVerbs(e)
 	return e, nil
+}
+
+// crowded says that a host has several ranks.
+func crowded(hosts []int) bool {
+	for i, h := range hosts {
+		if slices.Contains(hosts[:i], h) {
+			return true
+		}
+	}
+	return false
 }
 
 // Rank is this endpoint's.
