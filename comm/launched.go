@@ -79,23 +79,29 @@ func (e *env) several() {
 		{"MPI", "PMI_RANK", []string{"PMI_SIZE"}},
 		{"MVAPICH", "MV2_COMM_WORLD_RANK", []string{"MV2_COMM_WORLD_SIZE"}},
 		{"Slurm", "SLURM_PROCID", []string{"SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"}},
-		{"PMIx", "PMIX_RANK", nil},
+		{"PMIx", "PMIX_RANK", []string{"OMPI_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"}},
+		{"a launcher", "LOCAL_RANK", []string{"LOCAL_WORLD_SIZE"}},
 		{"torchrun", "PET_NODE_RANK", []string{"PET_NNODES"}},
 	} {
 		rank := e.values[by.rank]
-		if rank == "" {
+		// Slurm leaves the size in the shell of an allocation, too.
+		if alone := strings.HasPrefix(by.rank, "SLURM") || strings.HasPrefix(by.rank, "PMIX"); rank == "" && alone {
 			continue
 		}
-		n, found := 0, by.rank+"="+rank
+		n, found := 0, ""
+		if rank != "" {
+			found = by.rank + "=" + rank
+		}
 		for _, size := range by.sizes {
 			if s := e.values[size]; s != "" {
 				n, _ = strconv.Atoi(s)
-				found += " " + size + "=" + s
+				found = strings.TrimSpace(found + " " + size + "=" + s)
 				break
 			}
 		}
 		r, _ := strconv.Atoi(rank)
-		if n > 1 || r > 0 {
+		// PMIx tells a process its rank and not how many there are.
+		if n > 1 || r > 0 || by.rank == "PMIX_RANK" && n == 0 {
 			e.wrong("RANK", "%s started several processes (%s) and RANK is not set, so each would be a world of one: start them with `weft run -n %d -- COMMAND`, or set RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT; WORLD_SIZE=1 if this process is meant to be alone", by.name, found, max(n, r+1, 2))
 			return
 		}
