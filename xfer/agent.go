@@ -342,7 +342,8 @@ type description struct {
 	Regions    []Remote `json:"regions"`
 }
 
-const descriptionVersion = 1
+// It changes with what agents say to one another: those of different versions do not meet.
+const descriptionVersion = 2
 
 // Describe is what a peer must know to reach this agent and regions of it, all if none is given. Whoever has it
 // and the token may use the regions as their access says.
@@ -402,7 +403,7 @@ func (a *Agent) Open(blob []byte) (*Peer, error) {
 	}
 	switch {
 	case d.Version != descriptionVersion:
-		return nil, fmt.Errorf("description of an agent: version %d, this is %d", d.Version, descriptionVersion)
+		return nil, fmt.Errorf("description of an agent of version %d; this one is of version %d: run the same version of weft on both sides", d.Version, descriptionVersion)
 	case d.Name == "" || len(d.Name) > maxName || d.Generation == 0:
 		return nil, fmt.Errorf("description of an agent: name %q, generation %d", d.Name, d.Generation)
 	case len(d.Regions) > maxRegions:

@@ -159,7 +159,7 @@ func TestForeign(t *testing.T) {
 			if err := move(p, "theirs", Write); !errors.Is(err, ErrStale) {
 				t.Errorf("a peer that is known to have started anew: %v", err)
 			}
-			if _, err := a.Open([]byte(fmt.Sprintf(`{"version":1,"name":"b","generation":%d,"addrs":[],"regions":[]}`, old.Generation))); !errors.Is(err, ErrStale) {
+			if _, err := a.Open([]byte(fmt.Sprintf(`{"version":2,"name":"b","generation":%d,"addrs":[],"regions":[]}`, old.Generation))); !errors.Is(err, ErrStale) {
 				t.Errorf("the description of an earlier life: %v", err)
 			}
 		})
@@ -682,7 +682,7 @@ func FuzzPost(f *testing.F) {
 }
 
 func FuzzOpen(f *testing.F) {
-	f.Add([]byte(`{"version":1,"name":"b","generation":3,"host":"h","addrs":["127.0.0.1:1"],"regions":[{"id":1,"name":"r","kind":0,"size":10,"access":3,"key":5,"share":-1}]}`))
+	f.Add([]byte(`{"version":2,"name":"b","generation":3,"host":"h","addrs":["127.0.0.1:1"],"regions":[{"id":1,"name":"r","kind":0,"size":10,"access":3,"key":5,"share":-1}]}`))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		a := &Agent{peers: map[string]*Peer{}}
 		if p, err := a.Open(b); err == nil {
