@@ -305,7 +305,7 @@ func TestUpdate(t *testing.T) {
 		}
 	}
 	slices.Sort(classes)
-	out := "framework,gpu,dtype,kind,factor,points,models\n"
+	out := "framework,gpu,dtype,kind,factor,points,models,attention\n"
 	for _, c := range classes {
 		f, n, m := classMedian(rows, func(r scored) bool {
 			return r.class == c && r.Layout.Phase == "pretrain" && !strings.HasSuffix(r.ID, "-nano")
@@ -313,7 +313,11 @@ func TestUpdate(t *testing.T) {
 		if n == 0 {
 			continue
 		}
-		out += fmt.Sprintf("%s,%.4f,%d,%d\n", c, f, n, m)
+		attention := "flash"
+		if !slices.ContainsFunc(rows, func(r scored) bool { return r.class == c && r.Layout.Phase == "pretrain" && r.Layout.Flash }) {
+			attention = "scores written"
+		}
+		out += fmt.Sprintf("%s,%.4f,%d,%d,%s\n", c, f, n, m, attention)
 	}
 	write(t, "factors.csv", out)
 	// The error of every point, its model left out.

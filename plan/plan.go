@@ -78,7 +78,7 @@ func price(q Question, h Habits) (*Cost, error) {
 	l := q.Layout
 	factor, from := q.Factor, "given"
 	if factor == 0 {
-		factor, from = FactorFor(q.Framework, q.Machine.GPU.Name, l.Dtype, q.Model.Experts > 0)
+		factor, from = FactorFor(q.Framework, q.Machine.GPU.Name, l.Dtype, q.Model.Experts > 0, l.Flash)
 	}
 	if r, host := releaseFactor(q); r != 1 || host != 1 {
 		factor *= r

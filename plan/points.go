@@ -227,6 +227,7 @@ type factorRow struct {
 	value     float64
 	points    int
 	models    int
+	flash     bool // attention of these steps did not write its scores
 }
 
 var factorRows = sync.OnceValue(func() []factorRow {
@@ -236,14 +237,14 @@ var factorRows = sync.OnceValue(func() []factorRow {
 		v, _ := strconv.ParseFloat(c[4], 64)
 		n, _ := strconv.Atoi(c[5])
 		m, _ := strconv.Atoi(c[6])
-		rows = append(rows, factorRow{Framework(c[0]), c[1], c[2], c[3] == "moe", v, n, m})
+		rows = append(rows, factorRow{Framework(c[0]), c[1], c[2], c[3] == "moe", v, n, m, c[7] == "flash"})
 	}
 	return rows
 })
 
 // FactorFor gives the ratio of kernels in a running step to kernels alone, for a framework, a GPU and a
 // type, and where it comes from. A combination that nobody measured takes the nearest one, and says so.
-func FactorFor(f Framework, gpu, dtype string, moe bool) (float64, string) {
+func FactorFor(f Framework, gpu, dtype string, moe, flash bool) (float64, string) {
 	if dtype == "fp16" || dtype == "fp32" {
 		dtype = "bf16"
 	}
@@ -253,11 +254,15 @@ func FactorFor(f Framework, gpu, dtype string, moe bool) (float64, string) {
 	best, penalty := factorRow{value: 1.25}, math.Inf(1)
 	for _, r := range factorRows() {
 		d := 0.0
+		// The chip's kernels are priced by themselves: what is lost around them is the framework's habit more than the chip's.
 		if r.framework != f {
-			d += 3
+			d += 4.5
 			if f == DeepSpeed && r.framework == Megatron {
-				d--
+				d -= 2.5
 			}
+		}
+		if r.flash != flash {
+			d += 4.2 // steps of another time
 		}
 		if !sameGPU(gpu, r.gpu) {
 			d++
@@ -283,6 +288,9 @@ func FactorFor(f Framework, gpu, dtype string, moe bool) (float64, string) {
 	from := fmt.Sprintf("median of %d measured steps of %d models, %s on %s in %s, %s", best.points, best.models, best.framework, best.gpu, best.dtype, kind)
 	if penalty >= 1 {
 		from += fmt.Sprintf("; nothing was measured for %s on %s in %s", f, gpu, dtype)
+		if flash && chipOf(gpu) == "a100" {
+			from += " with flash attention"
+		}
 	}
 	return best.value, from
 }

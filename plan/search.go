@@ -191,7 +191,7 @@ func Layouts(m *work.Model, mc *Machine, f Framework, w Wish) []Layout {
 func bound(q Question, h Habits) (seconds, bytes float64) {
 	factor := q.Factor
 	if factor == 0 {
-		factor, _ = FactorFor(q.Framework, q.Machine.GPU.Name, q.Layout.Dtype, q.Model.Experts > 0)
+		factor, _ = FactorFor(q.Framework, q.Machine.GPU.Name, q.Layout.Dtype, q.Model.Experts > 0, q.Layout.Flash)
 	}
 	compute, host := releaseFactor(q)
 	factor *= compute
