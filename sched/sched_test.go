@@ -85,7 +85,7 @@ func TestBadTextNamesTheLine(t *testing.T) {
 		{"weft 1", "weft 2"}:                            `line 1: a program starts with "weft 1"`,
 		{"to (r+1)%n\n  repeat", "to (r+1%n\n  repeat"}: "closing parenthesis",
 		{"slots 2", "slits 2"}:                          `line 6: unknown word "slits"`,
-		{"from (r-1)%n\n", "from (r-1)%n now\n"}:        "left over",
+		{"from (r-1)%n\n", "from (r-1)%n now\n"}:        "left over; want ",
 	} {
 		text := strings.Replace(ringText, edit[0], edit[1], 1)
 		if text == ringText {

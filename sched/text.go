@@ -404,9 +404,30 @@ func (p *parser) step(word, rest string) (*Step, error) {
 		}
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", word, err)
+		return nil, fmt.Errorf("%s: %w; want %s", word, err, op.form())
 	}
 	return s, nil
+}
+
+// form is how a step is written.
+func (op Op) form() string {
+	form := opNames[op]
+	if op == Wait {
+		form += " channel CHANNEL done STEPS"
+	}
+	if op.Reads() {
+		form += " SOURCE"
+	}
+	if op.Stores() {
+		form += " -> DESTINATION"
+	}
+	if op.Receives() {
+		form += " from RANK"
+	}
+	if op.Sends() {
+		form += " to RANK"
+	}
+	return form
 }
 
 func (p *parser) whole(text string) (*Expr, error) {
