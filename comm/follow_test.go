@@ -101,7 +101,7 @@ func TestFaultsWhileAStageGrows(t *testing.T) {
 				y.judge(f, "the operation", rest.await("op"), victim, within, kind)
 				y.after(f, rest, victim, within, kind)
 				if signal == syscall.SIGSTOP {
-					list[victim].signal(syscall.SIGCONT)
+					list[victim].resume()
 					own := list[victim].await("op")
 					own.Stall = 0
 					y.judge(f, "its own operation", []event{own}, victim, longTime, kind)

@@ -137,7 +137,7 @@ func TestStoppedInATrade(t *testing.T) {
 			rest := list.without(k)
 			y.judge(f, "the operation", rest.await("op"), k, f.limit, Timeout)
 			y.after(f, rest, k, f.limit, Timeout)
-			list[k].signal(syscall.SIGCONT)
+			list[k].resume()
 			own := list[k].await("op")
 			own.Stall = 0
 			y.judge(f, "its own operation", []event{own}, k, longTime, Timeout)

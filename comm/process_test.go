@@ -390,11 +390,27 @@ func (p *proc) next() (event, bool) {
 		return e, ok
 	case <-timer.C:
 		_ = p.cmd.Process.Signal(syscall.SIGQUIT)
+		_ = p.cmd.Process.Signal(syscall.SIGCONT) // one that is stopped hears nothing
 		_ = p.cmd.Wait()
 		p.ended = true
 		p.t.Fatalf("rank %d hangs:\n%s", p.rank, p.stderr)
 	}
 	return event{}, false
+}
+
+// resume waits until a rank has stopped itself, which it may do after the others gave up, and lets it go on.
+func (p *proc) resume() {
+	p.t.Helper()
+	for end := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.cmd.Process.Pid))
+		if err != nil || time.Now().After(end) {
+			p.t.Fatalf("rank %d did not stop: %v, %s", p.rank, err, b)
+		}
+		if strings.HasPrefix(string(b[bytes.LastIndexByte(b, ')')+1:]), " T") {
+			break
+		}
+	}
+	p.signal(syscall.SIGCONT)
 }
 
 // await gives the next event, which must be of a name.
