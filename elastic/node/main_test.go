@@ -435,8 +435,15 @@ func (h *house) prints(n int) map[string]told {
 	return all
 }
 
-// told is what processes have printed, by pid; the caller holds mu.
+// told is what processes have printed, by pid; the caller holds mu. One may print
+// before the agent knows that it has started, and is not to be signalled until then.
 func (h *house) told() map[string]told {
+	started := map[string]bool{}
+	for _, e := range h.events {
+		if e.Kind == Started {
+			started[pid(e.Pid)] = true
+		}
+	}
 	all := map[string]told{}
 	for _, l := range h.lines {
 		one := told{}
@@ -444,7 +451,9 @@ func (h *house) told() map[string]told {
 			name, value, _ := strings.Cut(f, "=")
 			one[name] = value
 		}
-		all[one["pid"]] = one
+		if started[one["pid"]] {
+			all[one["pid"]] = one
+		}
 	}
 	return all
 }
