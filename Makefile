@@ -67,9 +67,12 @@ test: packages gofmt vet
 	if command -v cc >/dev/null; then $(MAKE) lib; fi
 	$(MAKE) -j 2 NICE='nice -n 19' staticcheck tests
 
+# Packages with a failure are run once more, one at a time (those that passed are in Go's cache). A test that passes then is a
+# fault all the same, of the test or of weft: its first failure is printed, and it is to be mended.
 .PHONY: tests
 tests:
-	$(GO) test -vet=off -p 3 -parallel 4 -timeout 15m ./...
+	@run() { $(GO) test -vet=off -parallel 4 -timeout 15m "$$@" ./...; }; \
+	run -p 3 || { echo 'Once more, one package at a time, for what failed:'; run -p 1 && echo 'What failed above passed when it was run again: mend it.'; }
 
 # Everything there is: tests try all counts of ranks, layouts and moments of a death instead of a choice of them.
 long: packages lint cross
