@@ -136,7 +136,7 @@ func (s *Server) restore() error {
 	}
 	// Hosts, their facts and jobs as of the last minutes.
 	d, begin := store.NewDecoder(), s.now()-recent
-	return store.Read(s.c.Dir, store.Raw, func(b []byte) bool {
+	return store.ReadSince(s.c.Dir, store.Raw, time.Now().Add(-recent*time.Second), func(b []byte) bool {
 		if at, r, err := d.Report(b); err == nil && at > begin && at <= s.now() {
 			if r.Counters != nil && r.Counters.Values != nil {
 				r.Counters.Names = s.names[r.Counters.Schema]

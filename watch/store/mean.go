@@ -31,9 +31,10 @@ func NewMeans() *Means { return &Means{hosts: map[string]*sums{}} }
 func (m *Means) Add(now float64, host string, c *watch.Counters) []byte {
 	s := m.hosts[host]
 	var out []byte
-	if s != nil && (s.schema != c.Schema || now-s.begin >= Bucket || now < s.begin) {
+	other := s != nil && (s.schema != c.Schema || len(s.base) != len(c.Values))
+	if s != nil && (other || now-s.begin >= Bucket || now < s.begin) {
 		out = s.record(host)
-		if s.schema != c.Schema {
+		if other {
 			s = nil
 		} else {
 			s.n = 0

@@ -20,6 +20,7 @@ package store
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -258,8 +259,15 @@ func (s *Store) Close() error {
 // Read gives the records of a kind in a folder, oldest first, until f says false. It may
 // be called beside a writer, also of another process.
 func Read(dir string, k Kind, f func(record []byte) bool) error {
-	list := paths(dir, k)
-	for _, p := range list {
+	return ReadSince(dir, k, time.Time{}, f)
+}
+
+// ReadSince is Read without the files that were last written before a time.
+func ReadSince(dir string, k Kind, since time.Time, f func(record []byte) bool) error {
+	for _, p := range paths(dir, k) {
+		if st, err := os.Stat(p); err == nil && st.ModTime().Before(since) {
+			continue
+		}
 		r, err := os.Open(p)
 		if errors.Is(err, os.ErrNotExist) { // it was just given up
 			continue
@@ -288,8 +296,8 @@ var ErrForeign = errors.New("this is no file of weft watch")
 func Records(r io.Reader, f func(record []byte) bool) error {
 	head := make([]byte, len(magic))
 	if n, err := io.ReadFull(r, head); err != nil || string(head) != magic {
-		if n < len(magic) && strings.HasPrefix(magic, string(head[:n])) {
-			return nil // just begun
+		if n < len(magic) && strings.HasPrefix(magic, string(head[:n])) || len(bytes.Trim(head, "\x00")) == 0 {
+			return nil // just begun, or the host lost power before the system had written it
 		}
 		return ErrForeign
 	}

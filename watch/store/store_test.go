@@ -156,6 +156,31 @@ func TestCutAnywhere(t *testing.T) {
 	}
 }
 
+// What lost power leaves, a file of noughts, ends no server. Files that nobody wrote to
+// since a time can be left out, so that a server with days of reports starts at once.
+func TestReadSince(t *testing.T) {
+	dir := t.TempDir()
+	s, _ := Open(dir, 1<<20)
+	s.Append(Raw, []byte("old"))
+	s.Close()
+	old := paths(dir, Raw)[0]
+	if err := os.Chtimes(old, time.Time{}, time.Now().Add(-time.Hour)); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "raw-000002.log"), make([]byte, 4096), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	s, _ = Open(dir, 1<<20)
+	s.Append(Raw, []byte("new"))
+	s.Close()
+	for want, since := range map[string]time.Time{"oldnew": {}, "new": time.Now().Add(-time.Minute)} {
+		got := ""
+		if err := ReadSince(dir, Raw, since, func(b []byte) bool { got += string(b); return true }); err != nil || got != want {
+			t.Errorf("%q, %v; want %q", got, err, want)
+		}
+	}
+}
+
 // A full disk ends writing and harms nothing; with room it goes on.
 func TestFullDisk(t *testing.T) {
 	if os.Geteuid() != 0 {
@@ -278,6 +303,10 @@ func TestMeans(t *testing.T) {
 	}
 	if _, ok := MeanOf(rec, "other", "small", names); ok {
 		t.Error("another host")
+	}
+	// An agent that has more series under the same name begins anew.
+	if r := m.Add(3320, "h", &watch.Counters{Schema: "s", Values: []float64{1, 2, 3, 4, 5}}); r == nil {
+		t.Error("no record of what was before")
 	}
 }
 
