@@ -68,6 +68,7 @@ func Gather(ctx context.Context, sources []string, o Options) (*doctor.Case, err
 }
 
 func one(c *doctor.Case, name string) {
+	at := len(c.Files)
 	r, err := os.Open(name)
 	if err == nil {
 		err = read.File(c, name, "", r)
@@ -76,7 +77,7 @@ func one(c *doctor.Case, name string) {
 		c.Files = append(c.Files, doctor.File{Path: name, Kind: "unread"})
 	}
 	if err != nil {
-		f := &c.Files[len(c.Files)-1]
+		f := &c.Files[at] // an archive has those of its members behind it
 		f.Notes = append(f.Notes, err.Error())
 	}
 }

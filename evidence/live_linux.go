@@ -311,7 +311,8 @@ func Jobs(c *doctor.Case, host string) {
 		for l := range strings.Lines(readText(filepath.Join(dir, "maps"))) {
 			if i := strings.Index(l, "/"); i >= 0 && strings.Contains(l, "libnccl.so") {
 				p.Library = strings.TrimSpace(l[i:])
-				key := p.Library
+				f := strings.Fields(l)
+				key := f[3] + " " + f[4] // device and inode: containers have other files under the same path
 				if _, ok := hashes[key]; !ok {
 					hashes[key] = hashFile(filepath.Join(dir, "root", p.Library))
 				}
