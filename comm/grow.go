@@ -58,7 +58,11 @@ type growWord struct {
 	Err string // it cannot be done
 }
 
-const growSize = 1024
+// A letter of an error takes up to six in JSON: the longest error and an address fit.
+const (
+	growSize  = 8 << 10
+	growError = 1 << 10
+)
 
 // Grow makes a communicator of the members of c, in their ranks, and of newcomers
 // that join behind them. All members must call it. It returns when all have met, or
@@ -110,6 +114,9 @@ func (c *Comm) invite(ctx context.Context, g *Growth, i *Invitation, cfg *Config
 		}
 		at = net.JoinHostPort(host, "0")
 	}
+	if len(at) > growError {
+		return fmt.Sprintf("an address of %d bytes to listen at; the most are %d", len(at), growError)
+	}
 	l, err := rendezvous.Listen(ctx, at)
 	if err != nil {
 		return fmt.Sprintf("rank 0 cannot listen for newcomers at %s: %v", at, err)
@@ -134,9 +141,12 @@ func (c *Comm) invite(ctx context.Context, g *Growth, i *Invitation, cfg *Config
 func (c *Comm) spreadWord(ctx context.Context, w *growWord) error {
 	text := make([]byte, growSize)
 	if c.Rank() == 0 {
+		if len(w.Err) > growError { // the others wait for a word: it is cut rather than not said
+			w.Err = w.Err[:growError] + " ..."
+		}
 		b, err := json.Marshal(w)
-		if err != nil || len(b) > growSize {
-			return fmt.Errorf("grow: an invitation of %d bytes; the most are %d: %w", len(b), growSize, err)
+		if err != nil {
+			panic(err) // strings and numbers always can be
 		}
 		copy(text, b)
 	}
