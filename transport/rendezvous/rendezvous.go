@@ -322,13 +322,13 @@ func (r *Meeting) admit(h auth.Hello) error {
 // enter makes a rank that was admitted a member.
 func (r *Meeting) enter(conn net.Conn, rank int) {
 	r.mu.Lock()
-	l := r.links[rank]
-	if r.closed || l == nil {
+	if r.closed || r.links[rank] == nil {
 		r.mu.Unlock()
 		conn.Close()
 		return
 	}
-	l.conn, l.in, r.came[rank] = conn, true, true
+	l := &link{conn: conn, in: true} // not the one of admit: spread may look at it now, without the lock
+	r.links[rank], r.came[rank] = l, true
 	r.wg.Add(1)
 	r.changed()
 	broken := r.broken

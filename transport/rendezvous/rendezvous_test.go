@@ -22,6 +22,7 @@ import (
 
 	"github.com/weft-fabric/weft/internal/bounded"
 	"github.com/weft-fabric/weft/transport"
+	"github.com/weft-fabric/weft/transport/auth"
 )
 
 func TestMain(m *testing.M) {
@@ -602,4 +603,25 @@ func TestNoCertificate(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "certificate required") || time.Since(start) > 15*time.Second {
 		t.Errorf("after %s: %v", time.Since(start), err)
 	}
+}
+
+// Rank 0 tells those that came whom it waits for while another one comes in; the race detector looks on.
+func TestToldWhileOneComesIn(t *testing.T) {
+	m, err := meeting(Config{Addr: "127.0.0.1:1", Size: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := m.admit(auth.Hello{Purpose: auth.Meet, Rank: 1, Size: 2}); err != nil {
+		t.Fatal(err)
+	}
+	ours, theirs := net.Pipe()
+	links := slices.Clone(m.links)
+	var wg sync.WaitGroup
+	wg.Go(func() { m.enter(ours, 1) })
+	if err := m.spread(within(t, 10*time.Second), links, frame{kind: kindWaiting, body: putRanks([]int{1})}); err != nil {
+		t.Error(err)
+	}
+	wg.Wait()
+	theirs.Close()
+	m.Close()
 }
