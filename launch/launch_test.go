@@ -49,7 +49,7 @@ var parts = map[string]func(){
 			panic(err)
 		}
 		fmt.Println(dir)
-		select {}
+		time.Sleep(time.Hour) // until it is killed; select{} ends a process in which nothing else goes on
 	},
 	"args": func() { fmt.Printf("%q token %d\n", os.Args[1:], len(os.Getenv("WEFT_TOKEN"))) },
 	"listing": func() {

@@ -18,18 +18,45 @@ const tempLock = ".lock"
 // were killed. Remove removes it.
 func TempDir(kind string) (dir string, remove func() error, err error) {
 	sweep(kind)
-	if dir, err = os.MkdirTemp("", "weft-"+kind+"-"); err != nil {
-		return "", nil, fmt.Errorf("a temporary folder: %w", err)
+	for {
+		if dir, err = os.MkdirTemp("", "weft-"+kind+"-"); err != nil {
+			return "", nil, fmt.Errorf("a temporary folder: %w", err)
+		}
+		lock, err := lockTemp(dir)
+		if errors.Is(err, errSwept) {
+			continue
+		}
+		if err != nil {
+			return "", nil, errors.Join(fmt.Errorf("a temporary folder: %w", err), os.RemoveAll(dir))
+		}
+		return dir, func() error { return errors.Join(os.RemoveAll(dir), unix.Close(lock)) }, nil
 	}
-	// A plain descriptor: an os.File that nobody holds is closed by the garbage collector.
+}
+
+// errSwept says that another process took a new folder for one of the dead, as its maker had no lock on it yet.
+var errSwept = errors.New("the folder was removed")
+
+// lockTemp marks a folder as in use by this process. It gives a plain descriptor: an os.File that nobody holds is closed by the
+// garbage collector.
+func lockTemp(dir string) (int, error) {
 	lock, err := unix.Open(filepath.Join(dir, tempLock), unix.O_RDWR|unix.O_CREAT|unix.O_CLOEXEC, 0o600)
-	if err == nil {
-		err = unix.Flock(lock, unix.LOCK_EX)
+	if errors.Is(err, unix.ENOENT) {
+		return -1, errSwept
 	}
 	if err != nil {
-		return "", nil, errors.Join(fmt.Errorf("a temporary folder: %w", err), os.RemoveAll(dir))
+		return -1, err
 	}
-	return dir, func() error { return errors.Join(os.RemoveAll(dir), unix.Close(lock)) }, nil
+	if err = unix.Flock(lock, unix.LOCK_EX); err == nil {
+		var st unix.Stat_t
+		if err = unix.Fstat(lock, &st); err == nil && st.Nlink == 0 {
+			err = errSwept
+		}
+	}
+	if err != nil {
+		_ = unix.Close(lock)
+		return -1, err
+	}
+	return lock, nil
 }
 
 // sweep removes the folders of processes that are no more. One without a lock may be

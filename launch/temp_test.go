@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/weft-fabric/weft/internal/bounded"
@@ -54,4 +55,28 @@ func TestFoldersOfTheDeadAreRemoved(t *testing.T) {
 	if _, err := os.Stat(theirs); !os.IsNotExist(err) {
 		t.Errorf("the folder of a process that was killed is left: %v", err)
 	}
+}
+
+// A folder in the making is nobody's to remove, however many are made at once.
+func TestFoldersMadeAtOnce(t *testing.T) {
+	t.Setenv("TMPDIR", t.TempDir())
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			for range 100 {
+				dir, remove, err := launch.TempDir("test")
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if _, err := os.Stat(filepath.Join(dir, ".lock")); err != nil {
+					t.Errorf("the folder of a process that lives: %v", err)
+				}
+				if err := remove(); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
 }

@@ -326,7 +326,10 @@ func (n *Node) Kill() { n.kill.Do(func() { close(n.dead) }) }
 // Signal sends a signal to the process of a slot, by its place in Slots, and says
 // which process that was; 0 if there is none at the moment.
 func (n *Node) Signal(i int, sig syscall.Signal) (pid int) {
-	p := n.slots[i].live.Load()
+	s := n.slots[i]
+	s.mu.Lock()
+	p := s.live
+	s.mu.Unlock()
 	if p == nil {
 		return 0
 	}

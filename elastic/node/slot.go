@@ -24,9 +24,11 @@ type slot struct {
 	n     *Node
 	id    int // Any until the coordinator has said
 	local int
-	live  atomic.Pointer[launch.Process] // proc, for those who send it signals
-	rank  atomic.Int32                   // that lines of output begin with; -1 without one
-	waits atomic.Bool                    // for the coordinator
+	rank  atomic.Int32 // that lines of output begin with; -1 without one
+	waits atomic.Bool  // for the coordinator
+
+	mu   sync.Mutex      // held while a process is started, so that a signal for it waits until it is known
+	live *launch.Process // proc, for those who send it signals
 
 	exits  chan *launch.Process
 	words  chan said
@@ -240,7 +242,7 @@ func (s *slot) start(env []string) error {
 		c.Env = append(c.Env, elastic.EnvAgent+"=3", elastic.EnvHost+"="+addr)
 		s.conn = ours
 	}
-	p, err := launch.Start(c, s.exits)
+	p, err := s.launch(c)
 	if err != nil {
 		if s.conn != nil {
 			s.conn.Close()
@@ -248,13 +250,28 @@ func (s *slot) start(env []string) error {
 		return fmt.Errorf("starting %s: %w", cfg.Command[0], err)
 	}
 	s.proc, s.heard, s.silent, s.why = p, time.Now(), false, ""
-	s.live.Store(p)
 	if s.conn != nil {
 		s.heardAll = make(chan struct{})
 		go s.read(s.conn, s.serial, s.heardAll)
 	}
 	s.n.tell(Event{Kind: Started, Slot: s.name(), Pid: p.Pid})
 	return nil
+}
+
+// launch starts a process, of which those who send signals know as soon as it runs.
+func (s *slot) launch(c launch.Command) (*launch.Process, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p, err := launch.Start(c, s.exits)
+	s.live = p
+	return p, err
+}
+
+// gone has no signal sent to the process any more.
+func (s *slot) gone() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.live = nil
 }
 
 // name is the slot as people are told of it.
@@ -493,7 +510,7 @@ func (s *slot) exit(life context.Context, stopping bool) (over bool, err error) 
 		s.conn.Close()
 		s.conn = nil
 	}
-	s.live.Store(nil)
+	s.gone()
 	s.n.tell(Event{Kind: Exited, Slot: s.name(), Pid: exit.Pid, Exit: exit})
 	if exit.OK() && s.why == "" || s.ended {
 		s.ended = true
@@ -550,7 +567,7 @@ func (s *slot) finish(life context.Context) {
 	if s.proc != nil {
 		s.proc.Kill()
 		s.proc.Wait()
-		s.live.Store(nil)
+		s.gone()
 	}
 	close(s.over)
 	if s.conn != nil {

@@ -93,6 +93,7 @@ type Counters struct {
 	Asked          uint64 // questions to the coordinator
 	Stalled        uint64 // times that this agent did not run for two intervals; silence of others does not count then
 	Withheld       uint64 // losses that this agent saw and may not report
+	Heard          uint64 // hosts, when their first datagram since they were listed comes
 }
 
 // Observer is an agent's part in observing.
@@ -121,7 +122,7 @@ type Observer struct {
 	asking   bool
 
 	count struct {
-		sent, received, sentBytes, forged, garbled, repeated, unlisted, dropped, unsent, asked, stalled, withheld atomic.Uint64
+		sent, received, sentBytes, forged, garbled, repeated, unlisted, dropped, unsent, asked, stalled, withheld, heard atomic.Uint64
 	}
 }
 
@@ -178,7 +179,7 @@ func (o *Observer) do(f func()) {
 func (o *Observer) Counters() Counters {
 	c := &o.count
 	return Counters{c.sent.Load(), c.received.Load(), c.sentBytes.Load(), c.forged.Load(), c.garbled.Load(), c.repeated.Load(),
-		c.unlisted.Load(), c.dropped.Load(), c.unsent.Load(), c.asked.Load(), c.stalled.Load(), c.withheld.Load()}
+		c.unlisted.Load(), c.dropped.Load(), c.unsent.Load(), c.asked.Load(), c.stalled.Load(), c.withheld.Load(), c.heard.Load()}
 }
 
 func (o *Observer) now() member.Time { return time.Since(o.began) }
@@ -297,6 +298,9 @@ func (o *Observer) take(p []byte) {
 	}
 	o.count.received.Add(1)
 	now := o.now()
+	if _, before := o.heard[msg.From]; !before {
+		o.count.heard.Add(1)
+	}
 	o.heard[msg.From] = now
 	if between(msg.Verb) {
 		o.m.Message(now, &msg)

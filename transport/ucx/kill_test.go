@@ -57,7 +57,7 @@ func init() {
 			if err := c.Say([]byte("ready")); err != nil {
 				return err
 			}
-			select {} // until it is killed
+			time.Sleep(time.Hour) // until it is killed
 		}
 		if c.Rank == 0 {
 			switch b := make([]byte, 8<<20); c.Args[1] {
