@@ -132,7 +132,7 @@ func (d *diag) consequence(what string, l *Line) {
 }
 
 // roots are findings that can be the cause of others, the likeliest first.
-var roots = []string{"gpu-failed", "nvswitch-failed", "host-out-of-memory", "nic-firmware", "link-flap", "nic-cable", "peer-died", "rendezvous-port-used", "cuda-out-of-memory", "program-error", "process-died", "ras-query-crash", "ras-thread-crash", "nccl-crash", "versions-differ", "gpu-shared",
+var roots = []string{"gpu-failed", "nvswitch-failed", "host-lost", "host-out-of-memory", "nic-firmware", "link-flap", "nic-cable", "peer-died", "rendezvous-port-used", "cuda-out-of-memory", "program-error", "process-died", "ras-query-crash", "ras-thread-crash", "nccl-crash", "versions-differ", "gpu-shared",
 	"fabric-manager-down", "nvls-fabric", "nvls-invalid", "shm-full", "memlock", "verbs-memory", "gpu-memory-full", "lazy-communicator", "collective-mismatch", "gpudirect-acs", "qp-timeout", "gid-unreachable", "gid-index-wrong", "gid-no-netdev", "gid-changed",
 	"no-interface", "rank-twice", "world-size-differs", "ports-exhausted", "connect-refused", "connect-abort", "ib-pair-unreachable", "lossy-path", "remote-invalid-request", "remote-access-error", "receiver-not-ready", "completion-error", "cuda-error", "open-files", "unique-id-empty", "network-not-found", "rendezvous-unreachable", "rendezvous-incomplete", "gloo-connect"}
 
@@ -153,7 +153,7 @@ func (d *diag) fold() {
 	for _, pair := range [][2]string{
 		{"tcp-no-library", "tcp-fallback"}, {"tcp-no-device", "tcp-fallback"}, {"tcp-no-provider", "tcp-fallback"}, {"ib-list-empty", "tcp-fallback"}, {"verbs-device-missing", "tcp-fallback"}, {"verbs-permission", "tcp-fallback"},
 		{"verbs-device-missing", "tcp-no-device"}, {"verbs-permission", "tcp-no-device"}, {"verbs-device-missing", "nic-count-differs"}, {"verbs-permission", "nic-count-differs"}, {"link-flap", "lossy-path"}, {"link-flap", "ib-pair-unreachable"}, {"gdr-off", "gdr-one-side"}, {"peer-died", "lossy-path"},
-		{"hang", "watchdog-same-place"}, {"hang", "watchdog-desync"}, {"hang", "gpu-spinning"}, {"lazy-communicator", "gpu-memory-full"}, {"host-out-of-memory", "process-died"}, {"gpu-failed", "gpu-fault"}, {"port-errors-growing", "port-errors"},
+		{"hang", "watchdog-same-place"}, {"hang", "watchdog-desync"}, {"hang", "gpu-spinning"}, {"lazy-communicator", "gpu-memory-full"}, {"host-out-of-memory", "process-died"}, {"host-lost", "process-died"}, {"host-lost", "job-cancelled"}, {"host-out-of-memory", "host-lost"}, {"host-crashed", "host-lost"}, {"gpu-failed", "gpu-fault"}, {"port-errors-growing", "port-errors"},
 		{"collective-mismatch", "channels-differ"}, {"channels-differ", "collective-mismatch"}, {"cuda-out-of-memory", "process-died"}, {"program-error", "process-died"}, {"shm-full", "process-died"}, {"cuda-error", "process-died"},
 		{"program-error", "watchdog-same-place"}, {"cuda-out-of-memory", "watchdog-same-place"}, {"cuda-error", "watchdog-same-place"}, {"process-died", "watchdog-same-place"}, {"collective-mismatch", "program-error"}, {"rendezvous-unreachable", "rendezvous-incomplete"}, {"hang", "watchdog-stuck"}, {"hang", "gloo-timeout"},
 	} {
@@ -195,7 +195,10 @@ func (d *diag) fold() {
 		for _, what := range slices.Sorted(maps.Keys(m)) {
 			who := slices.SortedFunc(maps.Keys(m[what]), natural)
 			if root != nil {
-				root.Consequences = append(root.Consequences, fmt.Sprintf("%s on %s", what, few(who)))
+				if who = slices.DeleteFunc(who, func(s string) bool { return s == "" }); len(who) > 0 {
+					what += " on " + few(who)
+				}
+				root.Consequences = append(root.Consequences, what)
 			}
 		}
 	}

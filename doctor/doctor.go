@@ -58,6 +58,9 @@ type Evidence struct {
 }
 
 func (e Evidence) String() string {
+	if e.File == "" {
+		return e.Text
+	}
 	if e.Line == 0 {
 		return e.File + ": " + e.Text
 	}

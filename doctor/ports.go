@@ -112,6 +112,10 @@ func (d *diag) portRules() {
 			role := byDevice[p.Device]
 			f := d.find("port-down", s, p.At)
 			f.Cause = fmt.Sprintf("state %s, physical %s: cable, switch port, or no subnet manager", p.State, cmp.Or(p.Phys, "unknown"))
+			if (strings.HasPrefix(p.State, "Init") || p.State == "Armed") && strings.EqualFold(p.Phys, "LinkUp") {
+				f.Cause = fmt.Sprintf("state %s, physical %s: the cable is good, and no subnet manager has set the port up", p.State, p.Phys)
+				f.Fix = "is a subnet manager at work (sminfo), and does it reach this port? restart it; its log names ports that it gives up"
+			}
 			switch {
 			case active[p.Host] == 0 && len(d.c.Ports) > 1:
 			case role[1] > 1 && role[0] == 0:

@@ -356,12 +356,15 @@ func (d *diag) exits() {
 		}
 	}
 	jb.each(func(_ *proc, l *Line) {
+		d.find("host-lost", Subject{Hosts: []string{l.F["hosts"]}}, l.At)
+	}, "host_lost")
+	jb.each(func(_ *proc, l *Line) { d.find("loss-not-finite", d.of(l), l.At) }, "not_number")
+	jb.each(func(_ *proc, l *Line) {
 		f := d.find("host-out-of-memory", d.of(l), l.At)
 		f.Confidence = max(f.Confidence, 0.9)
 	}, "oom_event")
 	jb.each(func(_ *proc, l *Line) { d.find("shm-full", d.of(l), l.At) }, "loader_shm")
 	jb.each(func(_ *proc, l *Line) {
-		host, _, _ := strings.Cut(l.F["host"], ".")
 		if l.F["why"] == "" && len(list) > 0 { // the launcher takes the rest down
 			d.consequence("the step was cancelled", l)
 			return
@@ -371,8 +374,7 @@ func (d *diag) exits() {
 			f.Cause = why
 			if strings.Contains(why, "node failure") {
 				f.Severity = Critical
-				f.Subject.Hosts = append(f.Subject.Hosts, host)
-				f.Fix = "look at that host: power, kernel log, its BMC"
+				f.Fix = "find the host that failed (sinfo -R, slurmctld's log) and look at its power, kernel log and BMC; " + l.F["host"] + " only says so"
 			}
 		}
 	}, "cancelled")

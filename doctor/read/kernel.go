@@ -37,6 +37,7 @@ var (
 	kXidPID  = regexp.MustCompile(`pid='?(\d+)'?`)
 	bootSecs = regexp.MustCompile(`^\s*\[\s*(\d+\.\d+)\]`)
 	kmsgHead = regexp.MustCompile(`^\d+,\d+,(\d+),[^;]*;(.*)`)
+	kubeNode = regexp.MustCompile(`\snode/([\w.-]+)\s`) // an event of Kubernetes
 	journal  = regexp.MustCompile(`(?:^|\s)(\S+) kernel(?:\[\d+\])?: `)
 )
 
@@ -63,6 +64,9 @@ func (s *scan) kernelLine(n int, text string) bool {
 		k.Time = clock(text)
 	}
 	if m := journal.FindStringSubmatch(body); m != nil && !strings.ContainsAny(m[1], "[]()") {
+		k.Host, _, _ = strings.Cut(m[1], ".")
+	}
+	if m := kubeNode.FindStringSubmatch(body); m != nil && k.Host == "" {
 		k.Host, _, _ = strings.Cut(m[1], ".")
 	}
 	k.F = map[string]string{}

@@ -31,6 +31,8 @@ var (
 	tableRow     = regexp.MustCompile(`^(?:\[[^\]]*\]:?)?\s*(time|host|rank|exitcode)\s+: (\S+)(?: \((?:local_rank|pid): (\d+)\))?`)
 	srunExit     = regexp.MustCompile(`srun: error: ([\w.-]+): tasks? ([\d,\[\]-]+): (Killed|Terminated|Aborted|Segmentation fault|Bus error|Out Of Memory|Exited with exit code (\d+)|[A-Z][\w ]+)`)
 	slurmEnd     = regexp.MustCompile(`slurmstepd: error: \*\*\* (?:JOB|STEP) [\d.]+ ON ([\w.-]+) CANCELLED AT \S+(?: DUE TO ([A-Z ]+\b))?`)
+	hostLost     = regexp.MustCompile(`(?:Node failure on|on failed node) ([\w.,\[\]-]+)|Nodes? ([\w.,\[\]-]+) not responding, setting DOWN|Node ([\w.-]+) status is now: NodeNotReady`)
+	notNumber    = regexp.MustCompile(`(?i)\bloss['"]?\s*(?:is|[:=|])?\s*-?(?:nan|inf)\b|\bnan (?:or inf )?(?:found |detected )?in (?:the )?(?:local )?(?:loss|grad)|\bnan loss\b`)
 	slurmOOM     = regexp.MustCompile(`slurmstepd: error: Detected \d+ oom[-_]kill event`)
 	mpiExit      = regexp.MustCompile(`noticed that process rank (\d+) with PID (\d+) on node ([\w.-]+) exited on signal (\d+)`)
 	returnCode   = regexp.MustCompile(`exits with return code = (-?\d+)`)
@@ -166,6 +168,7 @@ var torchRules = []torchRule{
 	{has: []string{"failed (exitcode:"}, re: exitCode, kind: "exit", fields: []string{"code", "local", "pid"}, by: "torchrun", rank: fromNobody},
 	{has: []string{"Root Cause (first observed failure)"}, read: func(s *scan, _ *torchText) verdict { return s.torch.table(true) }},
 	{begins: "Failures:", read: func(s *scan, _ *torchText) verdict { return s.torch.table(false) }},
+	{has: []string{"Node failure on ", "on failed node ", "setting DOWN", "NodeNotReady"}, when: hostLost, read: (*scan).hostLostLine},
 	{has: []string{"srun: error:"}, read: (*scan).srunLine},
 	{has: []string{"slurmstepd: error:"}, when: slurmEnd, re: slurmEnd, kind: "cancelled", fields: []string{"host", "why"}, rank: fromNobody},
 	{has: []string{"slurmstepd: error:"}, re: slurmOOM, kind: "oom_event", rank: fromNobody},
@@ -188,6 +191,7 @@ var torchRules = []torchRule{
 	{has: []string{"ut of memory", "OutOfMemoryError"}, re: cudaOOM, kind: "cuda_oom", raised: true},
 	{has: []string{"CUDA error", "CUDA runtime error"}, re: cudaError, kind: "cuda_error", fields: []string{"msg"}, raised: true},
 	{has: []string{"NCCL error", "NCCL Error"}, re: ncclFailed, kind: "nccl_failed", fields: []string{"what", "ver"}, raised: true},
+	{has: []string{" nan", ":nan", "=nan", "NaN", "NAN", " inf", "=inf"}, when: notNumber, kind: "not_number"},
 	{begins: "Last error:", read: (*scan).lastErrorLine},
 	{has: []string{"Too many open files"}, kind: "files"},
 	{has: []string{"nvidia-nccl-cu"}, re: pipNCCL, kind: "package", fields: []string{"ver"}, rank: fromNobody, calm: true},
@@ -408,6 +412,12 @@ func (s *scan) fingerprintLine(l *torchText) verdict {
 		}
 	}
 	return s.torchFound(l, "fingerprint", l.rank, true, f)
+}
+
+// hostLostLine is a scheduler that has lost hosts.
+func (s *scan) hostLostLine(l *torchText) verdict {
+	m := hostLost.FindStringSubmatch(l.text)
+	return s.torchFound(l, "host_lost", -1, true, map[string]string{"hosts": m[1] + m[2] + m[3]})
 }
 
 // srunLine is tasks that ended, with the host that says so.
