@@ -657,7 +657,10 @@ func (pr *peer) owes() bool {
 // answers says whether a stream's packets are answered.
 func (pr *peer) answers() bool {
 	for _, s := range pr.all() {
-		if !s.lost.Load() && s.unanswered() == 0 {
+		if s.lost.Load() {
+			continue
+		}
+		if n, _ := s.unanswered(); n == 0 {
 			return true
 		}
 	}

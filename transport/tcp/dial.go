@@ -59,6 +59,8 @@ const (
 	laneVerbs
 	laneKnock // nothing: the dialer wants to be dialed
 	laneProbe // nothing: the dialer has lost all streams up to this attempt, and wants to know whether the listener is there
+	laneRail  // nothing: the dialer has lost all streams of one pair of rails, which number says, up to this attempt
+	laneCheck // nothing: the dialer wants to know whether these rails still join the two
 )
 
 func (l lane) put() (b [16]byte) {
@@ -118,6 +120,13 @@ func (e *Endpoint) serve() {
 			case laneProbe:
 				conn.Close()
 				e.peers[h.Rank].probed(l.attempt)
+				return
+			case laneRail:
+				conn.Close()
+				e.peers[h.Rank].toldOfRail(int(l.number), l.attempt)
+				return
+			case laneCheck:
+				conn.Close()
 				return
 			}
 			if err := e.add(conn, e.peers[h.Rank], int(l.yours), l, &h.Secret, false); err != nil {
@@ -274,8 +283,11 @@ func (e *Endpoint) dial(ctx context.Context, pr *peer, pair [2]int, number int) 
 func (e *Endpoint) dialOnce(ctx context.Context, rank int, l lane) (secure net.Conn, secret auth.Secret, err error) {
 	to := e.where[rank][l.yours].Addr
 	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: e.rails[l.mine].Addr.AsSlice()}}
-	if l.kind == laneData && l.attempt > uint32(e.want[rank]) { // a stream that is made again
+	switch {
+	case l.kind == laneData && l.attempt > uint32(e.want[rank]): // a stream that is made again
 		d.Timeout = attemptTime
+	case l.kind == laneCheck:
+		d.Timeout = checkTime
 	}
 	conn, err := d.DialContext(ctx, "tcp", to.String())
 	if err != nil {

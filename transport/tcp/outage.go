@@ -30,6 +30,12 @@ const (
 	giveUp     = 2
 	giveUpLast = 7
 
+	// Where a peer has streams over other rails, those of a rail are given up once a packet that was sent again has no
+	// answer for this time, or for two round trips: 0.3 to 0.4 s after the first. Answers come from the peer's kernel, so a
+	// process that waits for a core is not taken for a lost rail; and a rail that was given up wrongly is back in a moment.
+	railTime  = 100 * time.Millisecond
+	checkTime = 250 * time.Millisecond // for a host to answer over a rail that may be lost
+
 	redialFirst = 20 * time.Millisecond
 	redialMost  = 400 * time.Millisecond
 	attemptTime = time.Second // for a host to answer an attempt to connect
@@ -381,11 +387,17 @@ func (e *Endpoint) watchHealth() {
 		}
 		for _, pr := range e.peers {
 			for _, s := range pr.all() {
-				limit := uint8(giveUpLast)
-				if pr.numbered {
-					limit = giveUp
+				n, trip := s.unanswered()
+				switch {
+				case n == 0:
+					s.quiet = time.Time{}
+				case s.quiet.IsZero():
+					s.quiet = time.Now()
 				}
-				if n := s.unanswered(); n >= limit {
+				switch {
+				case pr.numbered && n > 0 && time.Since(s.quiet) >= max(railTime, 2*trip) && pr.hasOther(s.pair):
+					pr.loseRail(s.pair, s, fmt.Errorf("packets without an answer for %s, while other rails are there", time.Since(s.quiet).Round(time.Millisecond)))
+				case pr.numbered && n >= giveUp, n >= giveUpLast:
 					s.fail(fmt.Errorf("%d packets in a row without an answer", n))
 				}
 			}
@@ -393,25 +405,114 @@ func (e *Endpoint) watchHealth() {
 	}
 }
 
+// hasOther reports whether a peer has streams over other rails than a pair of them.
+func (pr *peer) hasOther(pair int) bool {
+	return slices.ContainsFunc(pr.all(), func(s *stream) bool { return s.pair != pair && !s.lost.Load() })
+}
+
+// loseRail gives up all streams of a pair of rails of which one has no answers, so that nothing more goes that way, tells the peer over
+// another rail, and looks after the same rail's streams with the others. If it was a false alarm, they are made again at once.
+func (pr *peer) loseRail(pair int, s *stream, why error) {
+	e := pr.e
+	last := pr.failRail(pair, ^uint32(0), why)
+	e.later(func() {
+		ctx, cancel := context.WithTimeout(e.ctx, dialTime)
+		defer cancel()
+		for i, p := range e.pairsWith(pr.rank) {
+			if i == pair {
+				continue
+			}
+			conn, _, err := e.dialOnce(ctx, pr.rank, lane{mine: uint32(p[0]), yours: uint32(p[1]), number: uint32(pair), kind: laneRail, attempt: last})
+			if err == nil {
+				conn.Close()
+				return
+			}
+		}
+	})
+	e.checkRail(s.rail, pr)
+}
+
+// failRail ends the streams of a pair of rails up to an attempt, and gives the last attempt among them.
+func (pr *peer) failRail(pair int, attempt uint32, why error) (last uint32) {
+	for _, s := range pr.all() {
+		if s.pair == pair && s.attempt <= attempt {
+			last = max(last, s.attempt)
+			s.fail(why)
+		}
+	}
+	return last
+}
+
+// toldOfRail takes a peer's word that it has lost the streams of a pair of rails up to an attempt. Younger ones are not lost.
+func (pr *peer) toldOfRail(pair int, attempt uint32) {
+	if !pr.numbered || pr.bye.Load() || !pr.hasOther(pair) {
+		return
+	}
+	for _, s := range pr.all() {
+		if s.pair == pair && s.attempt <= attempt {
+			pr.failRail(pair, attempt, errRail)
+			pr.e.checkRail(s.rail, pr)
+			return
+		}
+	}
+}
+
+// errRail is a stream whose peer has no answers over its rail.
+var errRail = errors.New("the other side has no answers over this rail")
+
+// checkRail tries one of this rank's rails with every peer but one that has streams over it and over others. Where nothing answers,
+// the streams are given up before anybody waits for them.
+func (e *Endpoint) checkRail(rail int, but *peer) {
+	for _, pr := range e.peers {
+		if pr == but || !pr.numbered || pr.alive() != nil {
+			continue
+		}
+		i := slices.IndexFunc(pr.all(), func(s *stream) bool { return s.rail == rail })
+		if i < 0 {
+			continue
+		}
+		pair := pr.all()[i].pair
+		if !pr.hasOther(pair) {
+			continue
+		}
+		pr.mu.Lock()
+		youngest := pr.youngest
+		pr.mu.Unlock()
+		p := e.pairsWith(pr.rank)[pair]
+		e.later(func() {
+			ctx, cancel := context.WithTimeout(e.ctx, dialTime)
+			defer cancel()
+			conn, _, err := e.dialOnce(ctx, pr.rank, lane{mine: uint32(p[0]), yours: uint32(p[1]), kind: laneCheck})
+			if err == nil {
+				conn.Close()
+				return
+			}
+			if timeout, ok := errors.AsType[net.Error](err); ok && timeout.Timeout() && ctx.Err() == nil && pr.hasOther(pair) {
+				pr.failRail(pair, youngest, fmt.Errorf("nothing answers over this rail: %w", err))
+			}
+		})
+	}
+}
+
 // unanswered is how often the oldest packet was sent again, or the peer's window
 // was asked for (also where nothing leaves the host any more); an answer of any
-// kind sets it back to zero.
-func (s *stream) unanswered() (n uint8) {
+// kind sets it back to zero. The time is that of a round trip.
+func (s *stream) unanswered() (n uint8, trip time.Duration) {
 	if s.lost.Load() {
-		return 0
+		return 0, 0
 	}
 	s.amu.Lock()
 	defer s.amu.Unlock()
 	if s.disposed {
-		return 0
+		return 0, 0
 	}
 	if s.conn == nil {
 		return socket.Unanswered(s.fd)
 	}
 	if under, ok := s.conn.(interface{ NetConn() net.Conn }); ok {
 		if raw, err := under.NetConn().(*net.TCPConn).SyscallConn(); err == nil {
-			_ = raw.Control(func(fd uintptr) { n = socket.Unanswered(int(fd)) })
+			_ = raw.Control(func(fd uintptr) { n, trip = socket.Unanswered(int(fd)) })
 		}
 	}
-	return n
+	return n, trip
 }

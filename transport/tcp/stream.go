@@ -34,8 +34,9 @@ type stream struct {
 	number  int    // among those of its rails
 	attempt uint32 // of its dialer that made it
 	born    time.Time
-	shut    bool // for writing, at the end
-	roomy   bool // its buffers are larger than any piece
+	quiet   time.Time // since when its packets are not answered; zero while they are. Of watchHealth alone
+	shut    bool      // for writing, at the end
+	roomy   bool      // its buffers are larger than any piece
 	fd      int
 	conn    net.Conn  // under TLS, instead of fd
 	ends    string    // both addresses, ours first

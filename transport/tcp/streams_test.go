@@ -87,6 +87,47 @@ func TestAProbeSparesYoungerStreams(t *testing.T) {
 	}
 }
 
+// A rail is given up as a whole when its peer has no answers over it: what it had under way would else go over the next stream of the
+// same rail, and wait there again. Streams of other rails and younger ones stay, and so does a rail that is the only one.
+func TestRailIsGivenUpAsAWhole(t *testing.T) {
+	es := endpoints(t, 2, func(c *Config) { c.Streams = 4 })
+	e := es[0]
+	if e.dials(0, 1) {
+		e = es[1]
+	}
+	pr := e.peers[1-e.cfg.Rank]
+	list := pr.all()
+	lost := func() (n int) {
+		for _, s := range list {
+			if s.lost.Load() {
+				n++
+			}
+		}
+		return n
+	}
+	oldest := list[0].attempt
+	for _, s := range list {
+		oldest = min(oldest, s.attempt)
+	}
+	pr.toldOfRail(0, oldest+9)
+	if lost() > 0 {
+		t.Fatal("the only rail was given up on a peer's word")
+	}
+	for _, s := range list[:3] {
+		s.pair = 1
+	}
+	youngest := list[0]
+	for _, s := range list[:3] {
+		if s.attempt > youngest.attempt {
+			youngest = s
+		}
+	}
+	pr.toldOfRail(1, youngest.attempt-1)
+	if lost() != 2 || youngest.lost.Load() || list[3].lost.Load() {
+		t.Errorf("%d streams are lost, the youngest %v, that of the other rail %v; want the other two of the rail", lost(), youngest.lost.Load(), list[3].lost.Load())
+	}
+}
+
 // A stream that is lost just when its endpoint closes is closed with it.
 func TestLostWhileClosing(t *testing.T) {
 	es := endpoints(t, 2, func(c *Config) { c.Streams = 2 })

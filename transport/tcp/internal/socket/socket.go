@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -179,11 +180,11 @@ func systemLimit(name string) int {
 }
 
 // Unanswered is how often the oldest packet was sent again, or the peer's window was
-// asked for; an answer of any kind sets it back to zero.
-func Unanswered(fd int) uint8 {
+// asked for; an answer of any kind sets it back to zero. The time is that of a round trip.
+func Unanswered(fd int) (uint8, time.Duration) {
 	info, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
 	if err != nil {
-		return 0
+		return 0, 0
 	}
-	return max(info.Retransmits, info.Probes)
+	return max(info.Retransmits, info.Probes), time.Duration(info.Rtt) * time.Microsecond
 }
