@@ -49,6 +49,8 @@ type Meeting struct {
 	addr  string
 	world [16]byte
 
+	named bool // that the name of addr is not known was told
+
 	gate *auth.Listener // rank 0
 	ln   net.Listener
 
@@ -72,6 +74,9 @@ type Meeting struct {
 
 // long is how long ranks may take to come before the log hears of it.
 var long = 5 * time.Second
+
+// Between two attempts to come, or to listen, there is a pause that grows.
+const firstPause, mostPause = 2 * time.Millisecond, 200 * time.Millisecond
 
 // Join comes to the rendezvous and returns once all ranks are there, or with an
 // error once ctx ends.
@@ -184,7 +189,7 @@ func (r *Meeting) host(ctx context.Context) error {
 	}
 	r.ln = r.cfg.Listener
 	if r.ln == nil {
-		ln, err := Listen(ctx, r.addr)
+		ln, err := r.listen(ctx)
 		if err != nil {
 			return fmt.Errorf("rank 0 cannot listen at %s, which is to be an address of its host (MASTER_ADDR, MASTER_PORT): %w", r.addr, err)
 		}
@@ -264,6 +269,39 @@ func Listen(ctx context.Context, addr string) (net.Listener, error) {
 	return ln, err
 }
 
+// listen is Listen once the name of the address is known: a name service may learn it seconds after its host is up.
+func (r *Meeting) listen(ctx context.Context) (net.Listener, error) {
+	pause := firstPause
+	for {
+		ln, err := Listen(ctx, r.addr)
+		if err == nil || !unresolved(err) {
+			return ln, err
+		}
+		r.unknown(err)
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return nil, fmt.Errorf("its name was not known until the time was over: %w", err)
+		}
+		pause = min(pause*3/2, mostPause)
+	}
+}
+
+// unresolved reports an address whose name is not known. It may be soon: in Kubernetes a name appears when its pod is ready.
+func unresolved(err error) bool {
+	dns, ok := errors.AsType[*net.DNSError](err)
+	return ok && (dns.IsNotFound || dns.IsTemporary || dns.IsTimeout)
+}
+
+// unknown tells the log once that a name is waited for.
+func (r *Meeting) unknown(err error) {
+	if r.cfg.Log == nil || r.named {
+		return
+	}
+	r.named = true
+	r.cfg.Log.Warn("the name of the rendezvous is not known yet: waiting for it until the join limit", "rank", r.cfg.Rank, "at", r.addr, "error", err)
+}
+
 // away says who came and was turned away, and why others may not have come.
 func (r *Meeting) away() string {
 	var kinds []string
@@ -305,7 +343,7 @@ func (r *Meeting) admit(h auth.Hello) error {
 	case h.Rank < 1 || h.Rank >= r.cfg.Size:
 		err = fmt.Errorf("rank %d is not one of those that come to rank 0, 1 to %d", h.Rank, r.cfg.Size-1)
 	case r.links[h.Rank] != nil:
-		err = fmt.Errorf("rank %d came twice to %s", h.Rank, r.addr)
+		err = fmt.Errorf("two processes came to %s as rank %d: each needs a rank of its own (RANK), or one of an earlier start still runs", r.addr, h.Rank)
 	case r.begun:
 		return fmt.Errorf("rank %d was here before and left", h.Rank)
 	}
@@ -341,7 +379,7 @@ func (r *Meeting) enter(conn net.Conn, rank int) {
 
 // come is the others' way into the rendezvous.
 func (r *Meeting) come(ctx context.Context) error {
-	start, pause := time.Now(), 2*time.Millisecond
+	start, pause := time.Now(), firstPause
 	var last error
 	for {
 		err := r.visit(ctx)
@@ -354,6 +392,9 @@ func (r *Meeting) come(ctx context.Context) error {
 		}
 		if permanent(err) {
 			return fmt.Errorf("rank %d at %s: %w", r.cfg.Rank, r.addr, err)
+		}
+		if unresolved(err) {
+			r.unknown(err)
 		}
 		t := time.NewTimer(pause)
 		select {
@@ -368,7 +409,7 @@ func (r *Meeting) come(ctx context.Context) error {
 			}
 			return fmt.Errorf("rank %d tried to reach rank 0 at %s for %s: %w", r.cfg.Rank, r.addr, since(start), last)
 		}
-		pause = min(pause*3/2, 200*time.Millisecond)
+		pause = min(pause*3/2, mostPause)
 	}
 }
 
@@ -448,11 +489,9 @@ func permanent(err error) bool {
 		told     *failure
 		cert     *tls.CertificateVerificationError
 		op       *net.OpError
-		dns      *net.DNSError
 	)
 	return errors.As(err, &refusal) || errors.As(err, &stranger) || errors.As(err, &told) ||
-		errors.As(err, &cert) || (errors.As(err, &op) && op.Op == "remote error") || // an alert of TLS
-		(errors.As(err, &dns) && dns.IsNotFound)
+		errors.As(err, &cert) || (errors.As(err, &op) && op.Op == "remote error") // an alert of TLS
 }
 
 func plural(noun string, ranks []int) string {

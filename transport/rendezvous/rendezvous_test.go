@@ -185,7 +185,7 @@ func TestJoinErrors(t *testing.T) {
 			if c.Rank == 2 {
 				c.Rank = 1
 			}
-		}, [2]string{"rank 1 came twice to 127.0.0.1", "rank 1 came twice to 127.0.0.1"}},
+		}, [2]string{"as rank 1: each needs a rank of its own (RANK)", "two processes came to 127.0.0.1"}},
 		{"token", func(c *Config) {
 			if c.Rank == 2 {
 				c.Token = "other"
@@ -211,7 +211,7 @@ func TestJoinErrors(t *testing.T) {
 			for i, rank := range []int{0, 2} {
 				err := errs[rank]
 				want := strings.ReplaceAll(c.want[i], "ranks 2 of", "rank 2 of")
-				if c.name == "duplicate" && rank == 2 && err != nil && !strings.Contains(err.Error(), "twice") {
+				if c.name == "duplicate" && rank == 2 && err != nil && !strings.Contains(err.Error(), "two processes") {
 					err = errs[1] // which of the two came first is open
 				}
 				if err == nil || !strings.Contains(err.Error(), want) {
@@ -539,7 +539,7 @@ func TestLateDuplicate(t *testing.T) {
 	}
 	defer closeAll(meetings)
 	_, err := Join(within(t, 50*time.Second), Config{Addr: l.Addr().String(), Rank: 1, Size: 2, Token: "t"})
-	if err == nil || !strings.Contains(err.Error(), "rank 1 came twice") {
+	if err == nil || !strings.Contains(err.Error(), "as rank 1: each needs") {
 		t.Error(err)
 	}
 	for i := 0; counter(meetings[0].Counters(), "hello.refused") != 1; i++ { // once it was told so
@@ -624,4 +624,89 @@ func TestToldWhileOneComesIn(t *testing.T) {
 	wg.Wait()
 	theirs.Close()
 	m.Close()
+}
+
+// names is a name server that does not know the name of the rendezvous at first: it answers "not known" so often, then 127.0.0.1.
+func names(t *testing.T, unknown int) *net.Resolver {
+	t.Helper()
+	c, err := net.ListenPacket("udp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	go func() {
+		b := make([]byte, 1500)
+		for {
+			n, from, err := c.ReadFrom(b)
+			if err != nil {
+				return
+			}
+			end := 12
+			for end < n && b[end] != 0 {
+				end += int(b[end]) + 1
+			}
+			if end += 5; end > n {
+				continue
+			}
+			isA := b[end-3] == 1
+			m := append([]byte{}, b[:end]...)
+			m[2], m[3] = 0x85, 0x80
+			copy(m[4:12], []byte{0, 1, 0, 0, 0, 0, 0, 0})
+			switch {
+			case unknown > 0:
+				m[3] |= 3 // NXDOMAIN
+				unknown--
+			case isA:
+				m[7] = 1
+				m = append(m, 0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 0, 0, 4, 127, 0, 0, 1)
+			}
+			_, _ = c.WriteTo(m, from)
+		}
+	}()
+	return &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		var d net.Dialer
+		return d.DialContext(ctx, "udp", c.LocalAddr().String())
+	}}
+}
+
+// A name that the name server learns later is waited for by all ranks, and the log says so; one that it never learns is named in the error.
+func TestNameThatComesLater(t *testing.T) {
+	was := net.DefaultResolver
+	t.Cleanup(func() { net.DefaultResolver = was })
+	for _, c := range []struct {
+		unknown int
+		limit   time.Duration
+	}{{40, 50 * time.Second}, {1 << 30, time.Second}} {
+		net.DefaultResolver = names(t, c.unknown)
+		free := listener(t)
+		_, port, _ := net.SplitHostPort(free.Addr().String())
+		free.Close()
+		var said strings.Builder
+		log := slog.New(slog.NewTextHandler(&said, nil))
+		var wg sync.WaitGroup
+		var errs [2]error
+		ctx := within(t, c.limit)
+		for rank := range errs {
+			wg.Go(func() {
+				cfg := Config{Addr: net.JoinHostPort("rank-0.weft-test.example.", port), Rank: rank, Size: 2, Token: "t"}
+				if rank == 1 {
+					cfg.Log = log
+				}
+				var m *Meeting
+				if m, errs[rank] = Join(ctx, cfg); errs[rank] == nil {
+					defer m.Close()
+					_, errs[rank] = m.Gather(ctx, nil)
+				}
+			})
+		}
+		wg.Wait()
+		for rank, err := range errs {
+			if late := c.unknown > 1000; late != (err != nil) || late && !strings.Contains(err.Error(), "rank-0.weft-test.example") {
+				t.Errorf("rank %d: %v", rank, err)
+			}
+		}
+		if n := strings.Count(said.String(), "is not known yet: waiting for it"); n != 1 {
+			t.Errorf("the log says %d times that a name is waited for: %s", n, said.String())
+		}
+	}
 }

@@ -190,7 +190,12 @@ func (s *Scene) lateOperation() Verdict {
 	if stopped := s.stopped(v.Culprits); len(stopped) > 0 {
 		v.Culprits = stopped
 	}
-	v.Text = fmt.Sprintf("time limit passed after %s at %s: %s %s; %s", s.Waited, s.Phase, Names(v.Culprits), what, s.lastWords(&v))
+	v.Text = fmt.Sprintf("time limit passed after %s at %s: ", s.Waited, s.Phase)
+	if len(v.Culprits) == 0 {
+		v.Text += "every other rank entered it and did its part, so nobody seems to be at fault; the time limit may be too short for this operation on a busy host"
+	} else {
+		v.Text += fmt.Sprintf("%s %s; %s", Names(v.Culprits), what, s.lastWords(&v))
+	}
 	return v
 }
 
@@ -334,8 +339,8 @@ func (s *Scene) stopped(list []int) (out []int) {
 
 // lastWords is the report of the first culprit.
 func (s *Scene) lastWords(v *Verdict) string {
-	if len(v.Culprits) == 0 {
-		return "nobody seems to be at fault"
+	if v.Culprits[0] == s.Rank {
+		return fmt.Sprintf("rank %d is this rank, and waits for no other", s.Rank)
 	}
 	prefix := fmt.Sprintf("rank %d: ", v.Culprits[0])
 	for _, line := range v.Report {

@@ -85,7 +85,8 @@ func TestJudge(t *testing.T) {
 		{"one sums slowly", late(Sums, rank(5), with(rank(5), undone)), Timeout, []int{2}, "at sums: rank 2 entered it but did not go on; rank 2: entered operation 5 (all-reduce of 4 float32 sum) 1ms ago, not done with it"},
 		{"the end of a chain of waits", late(Messages, with(rank(5), waits(2)), with(rank(5), undone)).from(1), Timeout, []int{2}, "rank 2 entered it but did not go on"},
 		{"a circle of waits", late(Messages, with(rank(5), waits(2)), with(rank(5), waits(0))).from(1), Timeout, []int{1, 2}, "rank 1: entered operation 5 (all-reduce of 4 float32 sum) 1ms ago, waits for rank 2 at step 5 of channel 1"},
-		{"all did their part", late(Pieces, rank(5)), Timeout, nil, "nobody seems to be at fault"},
+		{"all did their part", late(Pieces, rank(5)), Timeout, nil, "time limit passed after 2s at pieces: every other rank entered it and did its part, so nobody seems to be at fault; the time limit may be too short"},
+		{"all did their part, and this rank waits for nobody", late(Messages, rank(5)), Timeout, []int{0}, "rank 0 entered it but did not go on; rank 0 is this rank, and waits for no other"},
 
 		{"another call now", late(Entry, with(rank(5), func(r *Rank) { r.Last = odd(5) })), Mismatch, []int{0, 1}, ""},
 		{"another call now, and it went on", late(Entry, with(rank(7), func(r *Rank) { r.Here = odd(5) })), Mismatch, []int{0, 1}, ""},
