@@ -115,7 +115,7 @@ func (c *Config) Complete() error {
 	case c.Algo != "" && c.Program != "":
 		return fmt.Errorf("an algorithm (%s) and a program; want one of them", c.Algo)
 	}
-	if c.Op.reduces() {
+	if c.Op.Reduces() {
 		if err := check(c.Type, c.Reduce); err != nil {
 			return err
 		}

@@ -158,7 +158,7 @@ func (x *gpus) program(cfg *Config) string {
 	switch {
 	case cfg.program != nil:
 		return cfg.program.Name
-	case cfg.Op.reduces():
+	case cfg.Op.Reduces():
 		return "rank-order"
 	}
 	return "direct"

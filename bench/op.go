@@ -60,8 +60,8 @@ func (o *Op) UnmarshalText(b []byte) (err error) {
 	return err
 }
 
-// reduces says whether elements are added up or the like.
-func (o Op) reduces() bool {
+// Reduces says whether elements are added up or the like.
+func (o Op) Reduces() bool {
 	return o.Collective == sched.AllReduce || o.Collective == sched.Reduce || o.Collective == sched.ReduceScatter
 }
 

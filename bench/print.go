@@ -98,7 +98,7 @@ func (p *Printer) row(r *Point) {
 		p.program = program
 	}
 	redop, root := "none", -1
-	if p.cfg.Op.reduces() {
+	if p.cfg.Op.Reduces() {
 		redop = p.cfg.Reduce.String()
 	}
 	if p.cfg.Op.Rooted() {

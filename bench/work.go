@@ -93,7 +93,7 @@ func newTyped[T reduce.Element](c *comm.Comm, cfg *Config, most int, gpus *gpus)
 	} else if cfg.program != nil {
 		w.opts = append(w.opts, comm.Using(cfg.program))
 	}
-	if cfg.Reduce == reduce.PreMulSum && cfg.Op.reduces() {
+	if cfg.Reduce == reduce.PreMulSum && cfg.Op.Reduces() {
 		w.opts = append(w.opts, comm.Factor(factor))
 	}
 	if gpus != nil {
@@ -245,7 +245,7 @@ func (w *typed[T]) fill(_ context.Context, seed uint64, inPlace bool) error {
 	me, n := w.c.Rank(), w.c.Size()
 	src, dst := w.buffers(inPlace)
 	poison(dst)
-	if w.cfg.Op.reduces() {
+	if w.cfg.Op.Reduces() {
 		tile(src, contributions[T](w.cfg.Reduce, n, me, seed), 0)
 		return nil
 	}

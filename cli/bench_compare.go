@@ -19,56 +19,19 @@ import (
 )
 
 // runCompare measures operations beside other libraries.
-func (f *benchFlags) runCompare(cmd *cobra.Command, args []string) (err error) {
-	c := bench.Comparison{Transport: f.cfg.Transport, Rounds: f.rounds, Batch: f.batch, Best: f.best, Apart: f.apart, Bind: f.cfg.Bind, Spread: f.spread, Canonical: f.canonical, Busy: bench.Busy{Hogs: f.hogs}}
+func (f *benchFlags) runCompare(cmd *cobra.Command, args []string) error {
 	layouts, err := f.layouts(cmd)
 	if err != nil {
 		return err
 	}
-	if len(layouts) > 0 && c.Transport == "" {
-		c.Transport = "mixed"
+	c, err := f.comparison(args, len(layouts) > 0)
+	if err != nil {
+		return err
 	}
-	if c.Transport == "" {
-		c.Transport = "shm"
-	}
-	if c.Transport != "shm" && c.Transport != "tcp" && (c.Transport != "mixed" || len(layouts) == 0) {
-		return fmt.Errorf("--transport %s: other libraries have shm and tcp, and with --namespaces both", c.Transport)
-	}
-	if c.Rounds < 1 || c.Batch <= 0 {
-		return fmt.Errorf("--rounds %d --batch %s: want at least 1 round and some time", c.Rounds, c.Batch)
-	}
-	if f.hogs < 0 || (f.hogs > 0 || f.quota != "") && !f.spread {
-		return fmt.Errorf("--hogs %d --quota %q: want no hogs or more, and --spread with them", f.hogs, f.quota)
-	}
-	if f.canonical && (f.spread || f.best) {
-		return errors.New("--canonical has medians of ratios; leave out --spread and --best")
-	}
-	if f.spread && f.best {
-		return errors.New("--spread has medians, --best the fastest turn; leave out one of them")
-	}
-	if f.quota != "" {
-		n, err := strconv.ParseFloat(strings.TrimSuffix(f.quota, "%"), 64)
-		if err != nil || !(n >= 1 && n <= 100) || !strings.HasSuffix(f.quota, "%") {
-			return fmt.Errorf("--quota %q: want a share of the processors from 1%% to 100%%", f.quota)
-		}
-		c.Busy.Quota = n / 100
-	}
-	if len(args) == 0 {
-		args = []string{"all-reduce"}
-	}
-	for _, a := range args {
-		op, err := bench.ParseOp(a)
-		if err != nil {
+	if len(layouts) == 0 {
+		if c.Ranks, err = counts(f.ranks); err != nil {
 			return err
 		}
-		c.Ops = append(c.Ops, op)
-	}
-	for _, s := range strings.Split(f.sizes, ",") {
-		n, err := bench.ParseSize(s)
-		if err != nil || n < 4 {
-			return fmt.Errorf("--sizes %q: want sizes of at least one float32, like 8,32K,1M", s)
-		}
-		c.Sizes = append(c.Sizes, n)
 	}
 	if c.Self, err = self(); err != nil {
 		return err
@@ -76,34 +39,7 @@ func (f *benchFlags) runCompare(cmd *cobra.Command, args []string) (err error) {
 	if c.Cache, err = bench.Cache(); err != nil {
 		return err
 	}
-	show, done := overwritten(cmd.ErrOrStderr())
-	c.Progress = show
-	ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
-	defer stop()
-	var tables []*bench.Table
-	var failed error
-	if len(layouts) == 0 {
-		if c.Ranks, err = counts(f.ranks); err != nil {
-			return err
-		}
-		table, err := bench.Compare(ctx, c)
-		done()
-		if table == nil || len(table.Rows) == 0 && err != nil {
-			return err
-		}
-		tables, failed = append(tables, table), err
-	}
-	for _, l := range layouts {
-		table, err := l.compare(ctx, c)
-		done()
-		if table != nil {
-			tables = append(tables, table)
-		}
-		if err != nil {
-			failed = fmt.Errorf("--namespaces %dx%d: %w", l.Hosts, l.Ranks, err)
-			break
-		}
-	}
+	tables, failed := compareAll(cmd, c, layouts)
 	if failed != nil && len(tables) == 0 {
 		return failed
 	}
@@ -125,6 +61,88 @@ func (f *benchFlags) runCompare(cmd *cobra.Command, args []string) (err error) {
 		}
 		return nil
 	}))
+}
+
+// comparison is what the flags and operations ask for. With hosts, the ranks run on several hosts.
+func (f *benchFlags) comparison(ops []string, hosts bool) (bench.Comparison, error) {
+	c := bench.Comparison{Transport: f.cfg.Transport, Rounds: f.rounds, Batch: f.batch, Best: f.best, Apart: f.apart, Bind: f.cfg.Bind, Spread: f.spread, Canonical: f.canonical, Busy: bench.Busy{Hogs: f.hogs}}
+	if c.Transport == "" && hosts {
+		c.Transport = "mixed"
+	}
+	if c.Transport == "" {
+		c.Transport = "shm"
+	}
+	if c.Transport != "shm" && c.Transport != "tcp" && (c.Transport != "mixed" || !hosts) {
+		return c, fmt.Errorf("--transport %s: other libraries have shm and tcp, and with --namespaces both", c.Transport)
+	}
+	if c.Rounds < 1 || c.Batch <= 0 {
+		return c, fmt.Errorf("--rounds %d --batch %s: want at least 1 round and some time", c.Rounds, c.Batch)
+	}
+	if f.hogs < 0 || (f.hogs > 0 || f.quota != "") && !f.spread {
+		return c, fmt.Errorf("--hogs %d --quota %q: want no hogs or more, and --spread with them", f.hogs, f.quota)
+	}
+	if f.canonical && (f.spread || f.best) {
+		return c, errors.New("--canonical has medians of ratios; leave out --spread and --best")
+	}
+	if f.spread && f.best {
+		return c, errors.New("--spread has medians, --best the fastest turn; leave out one of them")
+	}
+	if f.quota != "" {
+		n, err := strconv.ParseFloat(strings.TrimSuffix(f.quota, "%"), 64)
+		if err != nil || !(n >= 1 && n <= 100) || !strings.HasSuffix(f.quota, "%") {
+			return c, fmt.Errorf("--quota %q: want a share of the processors from 1%% to 100%%", f.quota)
+		}
+		c.Busy.Quota = n / 100
+	}
+	if len(ops) == 0 {
+		ops = []string{"all-reduce"}
+	}
+	for _, name := range ops {
+		op, err := bench.ParseOp(name)
+		if err != nil {
+			return c, err
+		}
+		if f.canonical && !op.Reduces() {
+			return c, fmt.Errorf("--canonical %s: it sums nothing, so no order of sums can cost anything; want all-reduce, reduce-scatter or reduce", op)
+		}
+		c.Ops = append(c.Ops, op)
+	}
+	for _, s := range strings.Split(f.sizes, ",") {
+		n, err := bench.ParseSize(s)
+		if err != nil || n < 4 {
+			return c, fmt.Errorf("--sizes %q: want sizes of at least one float32, like 8,32K,1M", s)
+		}
+		c.Sizes = append(c.Sizes, n)
+	}
+	return c, nil
+}
+
+// compareAll measures on this machine, or on every layout of hosts if there are any: a table each. With an error it gives the
+// tables of what was measured before.
+func compareAll(cmd *cobra.Command, c bench.Comparison, layouts []layout) (tables []*bench.Table, err error) {
+	show, done := overwritten(cmd.ErrOrStderr())
+	c.Progress = show
+	ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	if len(layouts) == 0 {
+		table, err := bench.Compare(ctx, c)
+		done()
+		if table == nil || len(table.Rows) == 0 && err != nil {
+			return nil, err
+		}
+		return []*bench.Table{table}, err
+	}
+	for _, l := range layouts {
+		table, err := l.compare(ctx, c)
+		done()
+		if table != nil {
+			tables = append(tables, table)
+		}
+		if err != nil {
+			return tables, fmt.Errorf("--namespaces %dx%d: %w", l.Hosts, l.Ranks, err)
+		}
+	}
+	return tables, nil
 }
 
 // counts are numbers of ranks, like 2,4,8.
