@@ -37,7 +37,7 @@ func parseRanks(text string) ([]int, error) {
 		if ranged && err == nil {
 			b, err = strconv.Atoi(high)
 		}
-		if err != nil || a < 1 || b < a || b-a+len(list) >= maxCounts {
+		if err != nil || a < 1 || b < a || b-a >= maxCounts-len(list) {
 			return nil, fmt.Errorf("--ranks %q: want counts like 64, 2..64 or 2..64,128", text)
 		}
 		for n := a; n <= b; n++ {

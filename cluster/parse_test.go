@@ -404,3 +404,21 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
+
+// FuzzInventory: the file of real parts is read, or refused with its line.
+func FuzzInventory(f *testing.F) {
+	for _, s := range []string{"host,part,mac\nn0,nic0,b8:3f:d2:00:00:01\n", "host,part,host\n", "host\n", "\ufeffpart,host\nnic0,n0\n# x\n", "host,part\nn0,nic0\nn0,nic0\n", "host,part,pci,guid,serial\nn0,nic0,0000:01:00.0,0x1,s\n"} {
+		f.Add([]byte(s))
+	}
+	const head = "hosts: {\"n[0-1]\": dgx-a100}\nfabric: {family: fat-tree, switch: QM8790}\nnetwork: {}\ninventory: parts.csv\n"
+	f.Fuzz(func(t *testing.T, data []byte) {
+		_, err := Parse("f", []byte(head), func(string) ([]byte, error) { return data, nil })
+		if err == nil {
+			return
+		}
+		var e *Error
+		if !errors.As(err, &e) || e.Line < 1 {
+			t.Fatalf("%T without a line: %v", err, err)
+		}
+	})
+}

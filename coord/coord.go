@@ -18,7 +18,7 @@
 // three things: that the number is free, that the one before is there, and that
 // the writer still leads. Two that think they lead cannot
 // publish different lists for one number, whatever their clocks say. What is
-// decided is the business of member.Machine; this room brings it what the store
+// decided is the business of member.Machine; this package brings it what the store
 // says and writes what it proposes.
 //
 // # What survives

@@ -48,7 +48,7 @@ type halfFlow struct {
 	v     *view
 	first halves
 	net   *network
-	full  []int64 // rooms of the trunk arcs as built
+	full  []int64 // capacities of the trunk arcs as built
 	srcs  []int64 // by place, what the first half offers there
 	dsts  []int64
 	cut   []int // trunks of a narrowest cut of the whole fabric

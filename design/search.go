@@ -42,8 +42,12 @@ func ParseWish(text string) (Wish, error) {
 	var w Wish
 	for part := range strings.SplitSeq(text, ",") {
 		part = strings.ToLower(strings.Join(strings.Fields(part), " "))
+		var wrong error
 		number := func(s string, unit string) float64 {
 			n, _ := strconv.ParseFloat(s, 64) // the form is checked
+			if n > 1e15 {
+				wrong = fmt.Errorf("%q: want a number below 10^15", part)
+			}
 			return n * map[string]float64{"": 1, "k": 1e3, "m": 1e6, "b": 1e9}[unit]
 		}
 		switch {
@@ -75,6 +79,9 @@ func ParseWish(text string) (Wish, error) {
 			w.GPUs, w.GPU = n, m[2]
 		default:
 			return w, fmt.Errorf("%q is none of %s", part, wishForms)
+		}
+		if wrong != nil {
+			return w, wrong
 		}
 	}
 	if w.GPUs == 0 {

@@ -1,6 +1,7 @@
 package design
 
 import (
+	"math"
 	"strings"
 	"testing"
 
@@ -108,4 +109,25 @@ func TestCompare(t *testing.T) {
 	if !strings.Contains(text, "wide") || !strings.Contains(text, " *") {
 		t.Error(text)
 	}
+}
+
+// FuzzParseWish: what is read can be computed with.
+func FuzzParseWish(f *testing.F) {
+	for _, s := range []string{"2048 h100, 1:1, under $90M", "1_024 a100, at most 2.5:1, 3mw, rail, ib", "8 h100, 0:1", "8 h100, $" + strings.Repeat("9", 400), "-1 h100", "h100", ",,"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		w, err := ParseWish(text)
+		if err != nil {
+			return
+		}
+		for name, v := range map[string]float64{"ratio": w.Ratio, "cost": w.USD, "power": w.Watts} {
+			if math.IsInf(v, 0) || math.IsNaN(v) || v < 0 {
+				t.Errorf("%q: %s is %g", text, name, v)
+			}
+		}
+		if w.GPUs < 1 || w.GPU == "" {
+			t.Errorf("%q: %d of %q", text, w.GPUs, w.GPU)
+		}
+	})
 }

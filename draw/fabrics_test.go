@@ -8,8 +8,8 @@ import (
 	"github.com/weft-fabric/weft/unit"
 )
 
-// The graphs drawn in the tests are made here by hand, so that the room's tests
-// need no other room; cluster presets are drawn besides.
+// The graphs drawn in the tests are made here by hand, so that these tests
+// need no other package; cluster presets are drawn besides.
 
 var (
 	ndr   = topo.Class{Kind: topo.InfiniBand, Gen: "ndr", Lanes: 4, Rate: 50e9, Latency: 600 * unit.Nanosecond}

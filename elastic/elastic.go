@@ -257,7 +257,7 @@ func (r *runner) join(ctx context.Context, e *Epoch) (*comm.Comm, error) {
 	for pause := 10 * time.Millisecond; ; pause = min(2*pause, 200*time.Millisecond) {
 		var turn *turn
 		if e.Rank == 0 {
-			turn = r.link.door.open()
+			turn = r.link.listener.open()
 			cfg.Listener = turn
 		}
 		c, err := comm.Join(ctx, cfg)

@@ -69,8 +69,8 @@ var ErrAgent = errors.New("the agent that started this process is gone")
 
 // Link is a process's connection with the agent that started it.
 type Link struct {
-	conn net.Conn
-	door *door
+	conn     net.Conn
+	listener *listener
 
 	out   sync.Mutex // over writing
 	mu    sync.Mutex // over what follows
@@ -108,12 +108,12 @@ func Connect() (*Link, error) {
 }
 
 func connect(conn net.Conn, host string) (*Link, error) {
-	d, err := newDoor(net.JoinHostPort(host, "0"))
+	d, err := listen(net.JoinHostPort(host, "0"))
 	if err != nil {
 		conn.Close()
 		return nil, fmt.Errorf("where other ranks find this one: %w", err)
 	}
-	l := &Link{conn: conn, door: d, news: make(chan struct{}), done: make(chan struct{})}
+	l := &Link{conn: conn, listener: d, news: make(chan struct{}), done: make(chan struct{})}
 	l.wg.Add(2)
 	go l.read()
 	go l.beat()
@@ -133,7 +133,7 @@ func (l *Link) Close(err error) {
 	}
 	close(l.done)
 	l.conn.Close()
-	l.door.close()
+	l.listener.close()
 	l.wg.Wait()
 }
 

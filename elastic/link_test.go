@@ -87,15 +87,15 @@ func TestConnectByDescriptor(t *testing.T) {
 	}
 }
 
-// Those who come before an epoch's turn wait for it, and those who come after it
+// Connections that come before an epoch's turn wait for it, and those that come after it
 // are for the next.
-func TestTheDoorHasTurns(t *testing.T) {
+func TestTheListenerHasTurns(t *testing.T) {
 	t.Parallel()
-	d, err := newDoor("127.0.0.1:0")
+	d, err := listen("127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	knock := func() net.Conn {
+	dial := func() net.Conn {
 		c, err := net.Dial("tcp", d.ln.Addr().String())
 		if err != nil {
 			t.Fatal(err)
@@ -104,7 +104,7 @@ func TestTheDoorHasTurns(t *testing.T) {
 		return c
 	}
 	same := func(a, b net.Conn) bool { return a.LocalAddr().String() == b.RemoteAddr().String() }
-	early := knock()
+	early := dial()
 	first := d.open()
 	if c, err := first.Accept(); err != nil || !same(early, c) {
 		t.Fatalf("%v, %v", c, err)
@@ -113,7 +113,7 @@ func TestTheDoorHasTurns(t *testing.T) {
 	go func() { _, err := first.Accept(); got <- err }()
 	first.retire()
 	first.retire()
-	late := knock()
+	late := dial()
 	second := d.open()
 	if c, err := second.Accept(); err != nil || !same(late, c) {
 		t.Fatalf("the second turn: %v, %v", c, err)
@@ -145,7 +145,7 @@ func TestTheDoorHasTurns(t *testing.T) {
 		}
 		got <- err
 	}()
-	waiting := knock() // accepted by the door at most, by nobody's turn
+	waiting := dial() // accepted by the listener at most, by no turn
 	d.close()
 	d.close()
 	if err := <-got; err != nil && err != net.ErrClosed {
@@ -153,7 +153,7 @@ func TestTheDoorHasTurns(t *testing.T) {
 	}
 	waiting.SetReadDeadline(time.Now().Add(limit))
 	if _, err := waiting.Read(make([]byte, 1)); os.IsTimeout(err) {
-		t.Error("a closed door leaves callers waiting")
+		t.Error("a closed listener leaves callers waiting")
 	}
 }
 

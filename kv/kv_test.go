@@ -415,3 +415,35 @@ func FuzzReadTrace(f *testing.F) {
 		}
 	})
 }
+
+// FuzzParseTiers: tiers that are read have a name, blocks and a known policy each, and no name twice.
+func FuzzParseTiers(f *testing.F) {
+	for _, s := range []string{"memory=1000,disk=20000:arc:second", "m=1", "m=0", "m=1,m=2", "m=1:lru:lru:lru", "=1", "m=99999999999999999999", "m=1:"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		list, err := ParseTiers(text, LRU, Always)
+		if err != nil {
+			return
+		}
+		seen := map[string]bool{}
+		for _, l := range list {
+			if _, err := ParsePolicy(string(l.Policy)); err != nil || l.Name == "" || l.Blocks < 1 || seen[l.Name] {
+				t.Errorf("%q: %+v: %v", text, l, err)
+			}
+			seen[l.Name] = true
+		}
+	})
+}
+
+// FuzzParseHash: what is read is written as it was, in small letters.
+func FuzzParseHash(f *testing.F) {
+	f.Add(Hash{1, 2, 3}.String())
+	f.Add(strings.Repeat("A", 64))
+	f.Add("0x12")
+	f.Fuzz(func(t *testing.T, text string) {
+		if h, err := ParseHash(text); err == nil && h.String() != strings.ToLower(text) {
+			t.Errorf("%q became %s", text, h)
+		}
+	})
+}

@@ -122,3 +122,20 @@ func FuzzQuote(f *testing.F) {
 		}
 	})
 }
+
+// FuzzRemote: a template that is accepted gives a command line for any host, with the host in it.
+func FuzzRemote(f *testing.F) {
+	for _, s := range []string{"ssh {host} {command}", "ip netns exec {host}", "{command} {host}", "{host}", "env ON={host} sh -c {command}", "sudo {command} {host}", " "} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		r, err := ParseRemote(text)
+		if err != nil {
+			return
+		}
+		args, _, _ := r.wrap("h7", []string{"true"}, []string{"RANK=1"}, "token")
+		if !strings.Contains(strings.Join(args, " "), "h7") {
+			t.Errorf("%q: %q does not name the host", text, args)
+		}
+	})
+}

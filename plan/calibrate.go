@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"sort"
+	"strconv"
 	"strings"
 )
 
@@ -108,9 +109,9 @@ func ReadFactor(data []byte, f Framework, gpu, dtype string) (float64, error) {
 			continue
 		}
 		if row[0] == string(f) && row[1] == gpu && row[2] == dtype {
-			var v float64
-			if _, err := fmt.Sscanf(row[3], "%g", &v); err != nil || !(v > 0) {
-				return 0, fmt.Errorf("row %d: factor %q", i, row[3])
+			v, err := strconv.ParseFloat(row[3], 64)
+			if err != nil || !(v > 0 && v <= math.MaxFloat64) {
+				return 0, fmt.Errorf("row %d: factor %q; want a number above 0", i, row[3])
 			}
 			return v, nil
 		}

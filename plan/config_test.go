@@ -2,6 +2,7 @@ package plan
 
 import (
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 
@@ -258,6 +259,40 @@ func FuzzReadConfig(f *testing.F) {
 		c, err := ReadConfig("x", data)
 		if err == nil {
 			_, _ = c.Layout(m, 8, Given{Batch: 64, Seq: 2048, Micro: 1, Dtype: "bf16"})
+		}
+	})
+}
+
+// FuzzParseLayout: a layout that is read is written so that it is read again as the same.
+func FuzzParseLayout(f *testing.F) {
+	for _, s := range []string{"tp=8,pp=4,dp=16,micro=1,batch=128,seq=4096", "tp=8 ep=8,etp=1,zero=3", "tp=0", "tp=1,tp=2", "vpp=2,pp=2,schedule=interleaved", "cp=4,cp-kind=all-to-all", "recompute=full,dtype=fp8,offload=on", "x", "dp=99999999999"} {
+		f.Add(s, 64)
+	}
+	f.Fuzz(func(t *testing.T, text string, gpus int) {
+		for _, fw := range []Framework{Megatron, DeepSpeed} {
+			l, err := ParseLayout(text, fw, gpus)
+			if err != nil {
+				continue
+			}
+			again, err := ParseLayout(l.String(), fw, gpus)
+			if err != nil {
+				t.Fatalf("%q is %q, which is refused: %v", text, l, err)
+			}
+			if again.String() != l.String() {
+				t.Errorf("%q is %q, and read again %q", text, l, again)
+			}
+		}
+	})
+}
+
+// FuzzReadFactor: a factor that is read is a number above 0.
+func FuzzReadFactor(f *testing.F) {
+	for _, s := range []string{"1.2", "1.2x", "Inf", "NaN", "-1", "0x1p4"} {
+		f.Add([]byte("framework,gpu,dtype,factor,steps,error\nmegatron,H100,bf16," + s + ",3,0.1\n"))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		if v, err := ReadFactor(data, Megatron, "H100", "bf16"); err == nil && !(v > 0 && !math.IsInf(v, 1)) {
+			t.Errorf("factor %g", v)
 		}
 	})
 }

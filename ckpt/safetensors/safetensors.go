@@ -5,7 +5,7 @@
 //	data         the tensors' bytes without holes, row-major, little-endian
 //
 // Libraries for the format take the whole file as one slice. A checkpoint is read
-// by ranges, from disks and object stores, so this room deals with the header
+// by ranges, from disks and object stores, so this package deals with the header
 // alone and says where in the data each tensor lies.
 package safetensors
 

@@ -64,3 +64,22 @@ func BenchmarkTenThousand(b *testing.B) {
 		b.ReportMetric(float64(r.Events)/1e6, "Mevents/op")
 	}
 }
+
+// FuzzScenario: lines of a scenario are read or refused, and name no more ranks than they can.
+func FuzzScenario(f *testing.F) {
+	for _, s := range []string{"kill r3 at=1.2s", "stop r0-2,5 at=1s for=2s", "kill r5-1 at=1s", "kill r-1 at=1s", "kill r0 at=-1s", "kill at=1s", "5 config=lab seed=3 loss=NaN", "0"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		fields := strings.Fields(text)
+		if len(fields) == 0 {
+			return
+		}
+		if x, err := parseFault(fields); err == nil && x.At < 0 {
+			t.Errorf("%q at %v", text, x.At)
+		}
+		if s, err := cluster(fields); err == nil && (s.Ranks < 1 || s.Ranks > 100_000) {
+			t.Errorf("%q: %d ranks", text, s.Ranks)
+		}
+	})
+}

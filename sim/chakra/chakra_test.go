@@ -210,3 +210,22 @@ func TestWhatCannotRun(t *testing.T) {
 		}
 	}
 }
+
+// FuzzReadGroups: groups that are read have ranks, each once.
+func FuzzReadGroups(f *testing.F) {
+	for _, s := range []string{`{"0": [0, 1, 2, 3]}`, `{"a": []}`, `{"a": [1, 1]}`, `{"a": [-1]}`, `{"a": [0]} {"b": [1]}`, `null`, `[]`, `{"a": [1e3]}`} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		g, err := ReadGroups(strings.NewReader(text))
+		if err != nil {
+			return
+		}
+		for name, ranks := range g {
+			sorted := slices.Sorted(slices.Values(ranks))
+			if len(ranks) == 0 || sorted[0] < 0 || len(slices.Compact(sorted)) != len(ranks) {
+				t.Errorf("%q: group %q has ranks %v", text, name, ranks)
+			}
+		}
+	})
+}

@@ -98,3 +98,15 @@ func TestPerftestTable(t *testing.T) {
 		}
 	}
 }
+
+// FuzzPerftest: whatever a program prints, a table is read or refused.
+func FuzzPerftest(f *testing.F) {
+	for _, s := range []string{"iterations,50.0%,avg\n1,2,3\n", "x\niterations,a\n1\n", "iterations,a,b\n1\n", "iterations,\n", "iterations,a\n1,z"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		if got, err := parsePerftest(text); err == nil && len(got) == 0 {
+			t.Errorf("%q: an empty table", text)
+		}
+	})
+}

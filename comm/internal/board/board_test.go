@@ -1,6 +1,7 @@
 package board
 
 import (
+	"bytes"
 	"os"
 	"regexp"
 	"slices"
@@ -126,4 +127,19 @@ func TestEntriesDoNotOverlap(t *testing.T) {
 	if b.Entered() != 1000+Window-1 {
 		t.Errorf("entered %d", b.Entered())
 	}
+}
+
+// FuzzDecodeRecord: only what Encode wrote is read, and it is read as it was written.
+func FuzzDecodeRecord(f *testing.F) {
+	r := Record{Ballot: 7, Chosen: 7, ID: 3}
+	r.Add(0)
+	r.Add(MaxShrink - 1)
+	f.Add(r.Encode())
+	f.Add(make([]byte, recordSize))
+	f.Add([]byte("x"))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		if r, ok := DecodeRecord(text); ok && !bytes.Equal(r.Encode(), text) {
+			t.Errorf("%x is read as %+v, which is %x", text, r, r.Encode())
+		}
+	})
 }

@@ -5,10 +5,10 @@ import (
 	"sync"
 )
 
-// door is the address at which a process is found as rank 0, for as long as it
-// lives. Each epoch has its turn at it; between turns, those who come early wait
-// in the listener's queue.
-type door struct {
+// listener is the address at which a process is found as rank 0, for as long as it
+// lives. Each epoch has its turn at it; between turns, ranks that connect early wait
+// in the queue of the socket.
+type listener struct {
 	ln    net.Listener
 	conns chan net.Conn
 	gone  chan struct{}
@@ -16,52 +16,52 @@ type door struct {
 	done  chan struct{}
 }
 
-func newDoor(addr string) (*door, error) {
+func listen(addr string) (*listener, error) {
 	ln, err := net.Listen("tcp", addr)
 	if err != nil {
 		return nil, err
 	}
-	d := &door{ln: ln, conns: make(chan net.Conn), gone: make(chan struct{}), done: make(chan struct{})}
+	l := &listener{ln: ln, conns: make(chan net.Conn), gone: make(chan struct{}), done: make(chan struct{})}
 	go func() {
-		defer close(d.done)
+		defer close(l.done)
 		for {
 			conn, err := ln.Accept()
 			if err != nil {
 				return
 			}
 			select {
-			case d.conns <- conn:
-			case <-d.gone:
+			case l.conns <- conn:
+			case <-l.gone:
 				conn.Close()
 				return
 			}
 		}
 	}()
-	return d, nil
+	return l, nil
 }
 
-func (d *door) close() {
-	d.once.Do(func() {
-		close(d.gone)
-		d.ln.Close()
-		<-d.done
+func (l *listener) close() {
+	l.once.Do(func() {
+		close(l.gone)
+		l.ln.Close()
+		<-l.done
 	})
 }
 
 // open begins an epoch's turn.
-func (d *door) open() *turn {
-	return &turn{door: d, retired: make(chan struct{}), closed: make(chan struct{})}
+func (l *listener) open() *turn {
+	return &turn{of: l, retired: make(chan struct{}), closed: make(chan struct{})}
 }
 
 // turn is a net.Listener for the time in which an epoch's ranks meet.
 type turn struct {
-	door            *door
+	of              *listener
 	retired, closed chan struct{}
 	one, two        sync.Once
 }
 
-// retire ends the turn: who comes now comes for the next one. The listener stays
-// open, as its owner closes it in its own time.
+// retire ends the turn: a connection that comes now is for the next one. The turn stays
+// open until its owner closes it.
 func (t *turn) retire() { t.one.Do(func() { close(t.retired) }) }
 
 // Accept gives the next connection of the turn; after it there is none.
@@ -69,30 +69,30 @@ func (t *turn) Accept() (net.Conn, error) {
 	select {
 	case <-t.retired:
 	case <-t.closed:
-	case <-t.door.gone:
+	case <-t.of.gone:
 	default:
 		select {
-		case conn := <-t.door.conns:
+		case conn := <-t.of.conns:
 			return conn, nil
 		case <-t.retired:
 		case <-t.closed:
 			return nil, net.ErrClosed
-		case <-t.door.gone:
+		case <-t.of.gone:
 			return nil, net.ErrClosed
 		}
 	}
 	select {
 	case <-t.closed:
-	case <-t.door.gone:
+	case <-t.of.gone:
 	}
 	return nil, net.ErrClosed
 }
 
-// Close ends the turn for good; the door stays.
+// Close ends the turn for good; the listener stays.
 func (t *turn) Close() error {
 	t.two.Do(func() { close(t.closed) })
 	return nil
 }
 
-// Addr is the door's.
-func (t *turn) Addr() net.Addr { return t.door.ln.Addr() }
+// Addr is the address of the listener.
+func (t *turn) Addr() net.Addr { return t.of.ln.Addr() }
