@@ -112,11 +112,11 @@ func (c *Comm) groupInto(ctx context.Context, sub *Comm, ranks []int, gather fun
 		return err
 	}
 	if len(blobs) != len(ranks) {
-		return fmt.Errorf("a group of %d ranks: gather gave what %d of them said", len(ranks), len(blobs))
+		return fmt.Errorf("a group of %d ranks, and %d answered", len(ranks), len(blobs))
 	}
 	for i, b := range blobs {
 		if len(b) != splitSize {
-			return fmt.Errorf("rank %d said %d bytes of itself, %d were expected: do all ranks run the same version?", ranks[i], len(b), splitSize)
+			return fmt.Errorf("rank %d sent %d bytes about itself, %d were expected: do all ranks run the same version?", ranks[i], len(b), splitSize)
 		}
 		copy(all[ranks[i]*splitSize:], b)
 	}

@@ -385,7 +385,7 @@ func (p *post) get(b []byte) error {
 	case p.op > Write || p.class >= classes || p.how > howTell || p.timeout <= 0 || p.timeout > 24*time.Hour:
 		return fmt.Errorf("a post with operation %d, class %d, way %d, time limit %s", p.op, p.class, p.how, p.timeout)
 	case p.total != sum || sum == 0:
-		return fmt.Errorf("%w: %d bytes said, %d described", ErrLength, p.total, sum)
+		return fmt.Errorf("%w: the request says %d bytes, its pieces have %d", ErrLength, p.total, sum)
 	}
 	return nil
 }

@@ -463,7 +463,7 @@ func (d *direct) at(ctx context.Context, rank, buffer int) (gpu.Ptr, error) {
 	}
 	h, told := d.handles[rank][v]
 	if !told {
-		return 0, fmt.Errorf("rank %d did not tell how its memory is called", rank)
+		return 0, fmt.Errorf("rank %d did not send the handle of its memory", rank)
 	}
 	p, err := d.g.dev.Import(h)
 	if err != nil {

@@ -80,7 +80,7 @@ func (d *device) parse(name string, data []byte) error {
 	case "bird-bfd.txt":
 		return d.parseBirdBFD(data)
 	}
-	return fmt.Errorf("nobody reads %s", name)
+	return fmt.Errorf("no reader knows %s", name)
 }
 
 func (d *device) parseAddr(data []byte) error {

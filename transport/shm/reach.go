@@ -63,7 +63,7 @@ func Reach(ctx context.Context, rank int, claims []int, gather transport.Gather)
 	}
 	all, err := gather(ctx, []byte(said))
 	if err != nil {
-		return nil, nil, fmt.Errorf("shm: rank %d hears whom the others reach: %w", rank, err)
+		return nil, nil, fmt.Errorf("shm: rank %d did not learn which ranks the others reach: %w", rank, err)
 	}
 	if len(all) != len(claims) {
 		return nil, nil, fmt.Errorf("shm: the gather gave %d answers for %d ranks", len(all), len(claims))
