@@ -121,7 +121,7 @@ func (e *Epoch) check() error {
 	}
 	for i := range e.Members {
 		if e.Members[i].ID == Nobody {
-			return fmt.Errorf("member: epoch %d lists the id %d, which is reserved for "no member"", e.Number, Nobody)
+			return fmt.Errorf("member: epoch %d lists the id %d, which is reserved for no member", e.Number, Nobody)
 		}
 		if i > 0 && e.Members[i-1].ID >= e.Members[i].ID {
 			return fmt.Errorf("member: epoch %d lists r%d after r%d; ids must ascend", e.Number, e.Members[i].ID, e.Members[i-1].ID)

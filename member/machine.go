@@ -83,7 +83,7 @@ func New(cfg Config, self ID, life, seed uint64, now Time, book *Book) (*Machine
 		return nil, err
 	}
 	if self == Nobody {
-		return nil, fmt.Errorf("member: id %d is reserved for "no member"; choose another", self)
+		return nil, fmt.Errorf("member: id %d is reserved for no member; choose another", self)
 	}
 	if book == nil {
 		book = &Book{}

@@ -259,8 +259,12 @@ func (l Layout) String() string {
 	put("zero", l.ZeRO)
 	put("schedule", l.Schedule)
 	put("micro", l.Micro)
-	put("batch", l.Batch)
-	put("seq", l.Seq)
+	if l.Batch > 0 {
+		put("batch", l.Batch)
+	}
+	if l.Seq > 0 {
+		put("seq", l.Seq)
+	}
 	put("recompute", l.Recompute)
 	put("dtype", l.Dtype)
 	put("grad", l.Grad)
