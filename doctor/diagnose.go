@@ -114,6 +114,14 @@ func (d *diag) of(l *Line) Subject {
 	return s
 }
 
+// linkTo is the link between a host, which may not be known, and a peer.
+func linkTo(host, peer string) string {
+	if host == "" {
+		return "to " + peer
+	}
+	return host + " - " + peer
+}
+
 // consequence notes what follows from something else.
 func (d *diag) consequence(what string, l *Line) {
 	m := d.conseq[d.job]

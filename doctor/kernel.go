@@ -55,6 +55,9 @@ func (d *diag) kernelRules() {
 			if f.Cause == byID["gpu-failed"].Cause {
 				f.Cause, f.Fix = k.Text, "drain the host; reset the GPU or power-cycle the host; look for an Xid before this line"
 			}
+		case "gpu_fault":
+			f := d.find("gpu-fault", s, k.At)
+			f.Cause, f.Fix = k.Text+": usually the program's", "find the access in the program; if other programs on this GPU fail as well, test it"
 		case "driver_mismatch":
 			f := d.find("driver-mismatch", s, k.At)
 			if k.Text != "" {
@@ -89,6 +92,9 @@ func (d *diag) kernelRules() {
 						}
 					}
 				}
+			}
+			if id == "host-hardware" && len(f.Evidence) == 1 && k.Device != "" {
+				f.Cause = k.Text
 			}
 			if id == "host-out-of-memory" && !strings.Contains(strings.ToLower(k.Text), "python") && len(f.Subject.Ranks) == 0 {
 				f.Severity, f.Confidence = Warning, 0.7

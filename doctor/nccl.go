@@ -133,7 +133,7 @@ func (d *diag) completions() {
 			s.Devices = []string{l.Host + ":" + strings.TrimSuffix(h, ",")}
 		}
 		if p := d.j.hostOf(l.F["peer"]); p != "" {
-			s.Links = []string{l.Host + " - " + p}
+			s.Links = []string{linkTo(l.Host, p)}
 		}
 		switch num(l.F["status"]) {
 		case 12:
@@ -245,9 +245,9 @@ func (d *diag) completions() {
 		}
 		if p := d.j.hostOf(l.F["peer"]); p != "" {
 			s.Hosts = append(s.Hosts, p)
-			s.Links = []string{l.Host + " - " + p}
+			s.Links = []string{linkTo(l.Host, p)}
 		} else if p := l.F["peer"]; p != "" {
-			s.Links = []string{l.Host + " - " + ipOf(p)}
+			s.Links = []string{linkTo(l.Host, ipOf(p))}
 		}
 		since, known := d.sinceInit(l)
 		switch {

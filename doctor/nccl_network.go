@@ -388,9 +388,9 @@ func (d *diag) sockets(v [3]int, known bool) {
 		s := d.of(l)
 		peer := l.F["peer"] + l.F["peer3"]
 		if h := d.j.hostOf(peer); h != "" {
-			s.Links = []string{l.Host + " - " + h}
+			s.Links = []string{linkTo(l.Host, h)}
 		} else if a := ipOf(peer); a != "" {
-			s.Links = []string{l.Host + " - " + a}
+			s.Links = []string{linkTo(l.Host, a)}
 		}
 		if strings.Contains(msg, "Software caused connection abort") {
 			if !known || !atLeast(v, 2, 24) {

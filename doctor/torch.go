@@ -161,7 +161,7 @@ func (d *diag) watchdogs() {
 	jb.each(func(_ *proc, l *Line) {
 		s := d.of(l)
 		if h := d.j.hostOf(l.F["peer"]); h != "" {
-			s.Links = []string{l.Host + " - " + h}
+			s.Links = []string{linkTo(l.Host, h)}
 		}
 		d.find("peer-closed", s, l.At)
 	}, "gloo_lost")
@@ -344,6 +344,8 @@ func (d *diag) exits() {
 		case l.F["by"] == "vllm":
 			f.Cause = "a worker ended; its own lines before this one say why"
 			f.Confidence = 0.6
+		case l.F["by"] == "loader":
+			f.Cause = "a worker of the data loader ended without a word: host memory, or a crash in a native library"
 		case l.F["by"] == "ray":
 			f.Cause = "a worker ended without a word: the out-of-memory killer, a crash, or ray stop"
 		case l.F["code"] == "1":
@@ -358,9 +360,24 @@ func (d *diag) exits() {
 	jb.each(func(_ *proc, l *Line) {
 		d.find("host-lost", Subject{Hosts: []string{l.F["hosts"]}}, l.At)
 	}, "host_lost")
-	jb.each(func(_ *proc, l *Line) { d.find("loss-not-finite", d.of(l), l.At) }, "not_number")
 	jb.each(func(_ *proc, l *Line) {
-		f := d.find("host-out-of-memory", d.of(l), l.At)
+		s := d.of(l)
+		if l.F["node"] == "" {
+			d.find("loss-not-finite", s, l.At)
+			return
+		}
+		// Megatron looks before ranks add up, so it is this one's own.
+		host, _, _ := strings.Cut(l.F["node"], ".")
+		s.Hosts, s.Devices = []string{host}, []string{host + ":gpu" + l.F["device"]}
+		f := d.find("loss-not-finite", s, l.At)
+		f.Severity, f.Cause = Critical, "gradients of this rank, before they were added to others': a bad batch, an overflow, or a GPU that computes wrong"
+	}, "not_number")
+	jb.each(func(_ *proc, l *Line) {
+		s := d.of(l)
+		if h := cmp.Or(d.j.addr[l.F["addr"]], l.F["addr"]); h != "" {
+			s.Hosts = []string{h}
+		}
+		f := d.find("host-out-of-memory", s, l.At)
 		f.Confidence = max(f.Confidence, 0.9)
 	}, "oom_event")
 	jb.each(func(_ *proc, l *Line) { d.find("shm-full", d.of(l), l.At) }, "loader_shm")

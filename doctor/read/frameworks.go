@@ -19,6 +19,9 @@ var (
 	xlaLast     = regexp.MustCompile(`Last NCCL warning\(error\) log entry \(may be unrelated\) '(.*)'\.`)
 	hvdMissing  = regexp.MustCompile(`\[missing ranks: ?([\d, ]+)`)
 	hvdStalled  = regexp.MustCompile(`^(?:\[[^\]]*\]<std(?:out|err)>: ?)?(\d+): ?\[`)
+	jaxTask     = regexp.MustCompile(`^\s*/job:\w+/replica:\d+/task:(\d+)`)
+	rayPressure = regexp.MustCompile(`([1-9]\d*) Workers[^)]*\) killed due to memory pressure \(OOM\).*?IP: ([\w.:-]+)\)`)
+	loaderGone  = regexp.MustCompile(`DataLoader worker \(pid\(?s?\)? ?[\d, ]+\) exited unexpectedly`)
 	shellEnd    = regexp.MustCompile(`(?:line \d+: +(\d+) |^|>: ?)(Segmentation fault|Aborted|Bus error|Killed|Illegal instruction|Floating point exception)(?: +\(core dumped\)| {4,}\S|\s*$)`)
 	ompiSignal  = regexp.MustCompile(`\[([A-Za-z][\w.-]*):(\d+)\] Signal: [\w ]+ \((\d+)\)`)
 	heapBroken  = regexp.MustCompile(`^(?:free|malloc|realloc|munmap_chunk)\(\): \w[\w ()-]+$|^double free or corruption|^corrupted (?:size vs\.|double-linked list)`)
@@ -36,6 +39,16 @@ var (
 var frameworkRules = []torchRule{
 	{has: []string{"NCCL operation"}, read: (*scan).xlaLine},
 	{has: []string{"[missing ranks:"}, re: hvdMissing, kind: "barrier", fields: []string{"ranks"}},
+	{has: []string{"Timed out task names:", "stopped sending heartbeats"}, read: func(s *scan, _ *torchText) verdict { s.torch.stalled, s.torch.idle = 64, 0; return noted }},
+	{has: []string{"killed due to memory pressure (OOM)"}, read: (*scan).rayMemory},
+	{has: []string{"DataLoader worker (pid"}, when: loaderGone, read: func(s *scan, l *torchText) verdict {
+		delete(s.torch.trace, l.prefix)
+		return s.exited(l, l.rank, s.host, clock(l.text), map[string]string{"code": "unknown", "by": "loader"})
+	}},
+	{has: []string{"Cuda failure "}, read: func(s *scan, l *torchText) verdict {
+		_, msg, _ := strings.Cut(l.text, "Cuda failure ")
+		return s.lastWords(l, "Cuda failure "+strings.TrimSpace(msg), clock(l.text))
+	}},
 	{begins: "Stalled ranks:", read: func(s *scan, _ *torchText) verdict { s.torch.stalled, s.torch.idle = 64, 0; return noted }},
 	{has: []string{"Segmentation fault", "Aborted", "Bus error", "Killed", "Illegal instruction", "Floating point exception"}, when: shellEnd, read: (*scan).shellLine},
 	{has: []string{"] Signal: "}, when: ompiSignal, read: (*scan).ompiLine},
@@ -76,7 +89,7 @@ var frameworkRules = []torchRule{
 }
 
 // frameworkWords are of which a line must have one to be looked at.
-var frameworkWords = []string{"[missing ranks:", "Stalled ranks:", "(core dumped)", " Killed  ", "Segmentation fault", "Bus error", "Aborted", "] Signal: ", "free(): ", "malloc(): ", "munmap_chunk", "double free or", "corrupted size", "corrupted double", "Fatal Python error",
+var frameworkWords = []string{"[missing ranks:", "Timed out task names:", "stopped sending heartbeats", "/replica:", "killed due to memory pressure", "Cuda failure ", "Stalled ranks:", "(core dumped)", " Killed  ", "Segmentation fault", "Bus error", "Aborted", "] Signal: ", "free(): ", "malloc(): ", "munmap_chunk", "double free or", "corrupted size", "corrupted double", "Fatal Python error",
 	"Segfault encountered", "MPI_ABORT", "EXIT CODE:", "Exit Code:", "Exit code:", "GLOBAL_RANK: ", "GPU buffer", "allocate MR", "register MR", "RayActorError", "ActorDiedError", "The actor is dead", "died unexpectedly", "SocketImpl(", "TCPStore", "failed: unhandled", "failed: internal", "failed: invalid", "failed: remote"}
 
 // xlaLine is XLA's, with NCCL's last words in it.
@@ -109,13 +122,26 @@ func (s *scan) ompiLine(l *torchText) verdict {
 	return s.exited(l, l.rank, m[1], clock(l.text), map[string]string{"code": "-" + m[3], "pid": m[2], "by": "mpirun"})
 }
 
-// stalledLine is a rank of Horovod's list of those that others wait for.
+// rayMemory is Ray, which ends workers before the kernel does.
+func (s *scan) rayMemory(l *torchText) verdict {
+	m := rayPressure.FindStringSubmatch(l.text)
+	if m == nil {
+		return goOn
+	}
+	return s.torchFound(l, "oom_event", -1, true, map[string]string{"addr": m[2]})
+}
+
+// stalledLine is a rank of Horovod's or JAX's list of those that others wait for.
 func (s *scan) stalledLine(l *torchText) verdict {
 	if s.torch.stalled == 0 {
 		return goOn
 	}
 	s.torch.stalled--
-	if m := hvdStalled.FindStringSubmatch(l.text); m != nil {
+	m := hvdStalled.FindStringSubmatch(l.text)
+	if m == nil {
+		m = jaxTask.FindStringSubmatch(l.body)
+	}
+	if m != nil {
 		return s.torchFound(l, "barrier", -1, true, map[string]string{"ranks": m[1]})
 	}
 	return goOn

@@ -34,6 +34,8 @@ var (
 	kHung    = regexp.MustCompile(`task (\S+):(\d+) blocked for more than (\d+) seconds`)
 	kIOMMU   = regexp.MustCompile(`DMAR: \[DMA (?:Read|Write)[^\]]*\] Request device \[([0-9a-f:.]+)\]|AMD-Vi: Event logged \[IO_PAGE_FAULT.*?device=([0-9a-f:.]+)`)
 	kNVLink5 = regexp.MustCompile(`(\w+) (Fatal|Nonfatal|Non-fatal) XC(\d) i(\d+) Link (-?\d+) \((0x[0-9a-fA-F]+) (0x[0-9a-fA-F]+)`)
+	kAMD     = regexp.MustCompile(`amdgpu (?:([0-9a-fA-F]{4}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.\d): )?.*?(GPU reset begin|ring \S+ timeout|uncorrectable hardware errors[\w ]*|Fatal error during GPU init|GPU mode\d reset|page fault.*)`)
+	kSEL     = regexp.MustCompile(`\| (Power Supply [^|]*|Temperature [^|]*|Memory [^|]*|Fan [^|]*|Processor [^|]*|Critical Interrupt [^|]*)\| ((?:Power Supply AC lost|Failure detected|Upper (?:Critical|Non-recoverable) going high|Lower (?:Critical|Non-recoverable) going low|Uncorrectable ECC|IERR|Thermal Trip|Bus (?:Fatal|Uncorrectable) [Ee]rror)[^|]*)(?:\| Asserted|$)`)
 	kXidPID  = regexp.MustCompile(`pid='?(\d+)'?`)
 	bootSecs = regexp.MustCompile(`^\s*\[\s*(\d+\.\d+)\]`)
 	kmsgHead = regexp.MustCompile(`^\d+,\d+,(\d+),[^;]*;(.*)`)
@@ -121,6 +123,15 @@ func (s *scan) kernelLine(n int, text string) bool {
 		default:
 			k.Text = "the driver has lost the GPU"
 		}
+	case strings.Contains(body, "amdgpu") && kAMD.MatchString(body):
+		m := kAMD.FindStringSubmatch(body)
+		k.Kind, k.Device, k.Text = "gpu_lost", strings.ToLower(m[1]), "amdgpu: "+m[2]
+		if strings.HasPrefix(m[2], "page fault") {
+			k.Kind = "gpu_fault"
+		}
+	case strings.Contains(body, "| ") && kSEL.MatchString(body):
+		m := kSEL.FindStringSubmatch(body)
+		k.Kind, k.Device, k.Text = "mce", strings.TrimSpace(m[1]), strings.TrimSpace(m[1])+": "+strings.TrimSpace(m[2])
 	case kAPI.MatchString(body):
 		k.Kind, k.Text = "driver_mismatch", kAPI.FindStringSubmatch(body)[1]
 	case kRDMA.MatchString(body):

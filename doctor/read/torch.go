@@ -32,6 +32,7 @@ var (
 	srunExit     = regexp.MustCompile(`srun: error: ([\w.-]+): tasks? ([\d,\[\]-]+): (Killed|Terminated|Aborted|Segmentation fault|Bus error|Out Of Memory|Exited with exit code (\d+)|[A-Z][\w ]+)`)
 	slurmEnd     = regexp.MustCompile(`slurmstepd: error: \*\*\* (?:JOB|STEP) [\d.]+ ON ([\w.-]+) CANCELLED AT \S+(?: DUE TO ([A-Z ]+\b))?`)
 	hostLost     = regexp.MustCompile(`(?:Node failure on|on failed node) ([\w.,\[\]-]+)|Nodes? ([\w.,\[\]-]+) not responding, setting DOWN|Node ([\w.-]+) status is now: NodeNotReady`)
+	megatronNaN  = regexp.MustCompile(`Rank (\d+), node ([\w.-]+), device (\d+), iteration (\d+): Unexpected result`)
 	notNumber    = regexp.MustCompile(`(?i)\bloss['"]?\s*(?:is|[:=|])?\s*-?(?:nan|inf)\b|\bnan (?:or inf )?(?:found |detected )?in (?:the )?(?:local )?(?:loss|grad)|\bnan loss\b`)
 	slurmOOM     = regexp.MustCompile(`slurmstepd: error: Detected \d+ oom[-_]kill event`)
 	mpiExit      = regexp.MustCompile(`noticed that process rank (\d+) with PID (\d+) on node ([\w.-]+) exited on signal (\d+)`)
@@ -191,6 +192,7 @@ var torchRules = []torchRule{
 	{has: []string{"ut of memory", "OutOfMemoryError"}, re: cudaOOM, kind: "cuda_oom", raised: true},
 	{has: []string{"CUDA error", "CUDA runtime error"}, re: cudaError, kind: "cuda_error", fields: []string{"msg"}, raised: true},
 	{has: []string{"NCCL error", "NCCL Error"}, re: ncclFailed, kind: "nccl_failed", fields: []string{"what", "ver"}, raised: true},
+	{has: []string{"Unexpected result nan", "Unexpected result inf"}, re: megatronNaN, kind: "not_number", fields: []string{"", "node", "device", "step"}, rank: fromGroup, raised: true},
 	{has: []string{" nan", ":nan", "=nan", "NaN", "NAN", " inf", "=inf"}, when: notNumber, kind: "not_number"},
 	{begins: "Last error:", read: (*scan).lastErrorLine},
 	{has: []string{"Too many open files"}, kind: "files"},
