@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"net"
 	"os"
 	"os/exec"
 	"strconv"
@@ -20,6 +19,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/weft-fabric/weft/comm"
+	ports "github.com/weft-fabric/weft/launch"
 	"github.com/weft-fabric/weft/train"
 )
 
@@ -122,14 +122,11 @@ func child(s string, w io.Writer) error {
 // the only one that may be a bad one.
 func launch(t *testing.T, n int, o order, env ...string) []report {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	port, err := ports.HoldPort()
 	if err != nil {
 		t.Fatal(err)
 	}
-	port := l.Addr().(*net.TCPAddr).Port
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
+	defer port.Release()
 	text, err := json.Marshal(o)
 	if err != nil {
 		t.Fatal(err)
@@ -146,7 +143,7 @@ func launch(t *testing.T, n int, o order, env ...string) []report {
 		cmd := exec.CommandContext(ctx, exe)
 		cmd.WaitDelay = 5 * time.Second
 		cmd.Env = append(os.Environ(), childVariable+"="+string(text), "RANK="+strconv.Itoa(r), "WORLD_SIZE="+strconv.Itoa(n),
-			"LOCAL_RANK="+strconv.Itoa(r), "MASTER_ADDR=127.0.0.1", "MASTER_PORT="+strconv.Itoa(port), "WEFT_CANONICAL=1")
+			"LOCAL_RANK="+strconv.Itoa(r), "MASTER_ADDR=127.0.0.1", "MASTER_PORT="+strconv.Itoa(port.Number), "WEFT_CANONICAL=1")
 		cmd.Env = append(cmd.Env, env...)
 		cmd.Stdout, cmd.Stderr = &outs[r], &errs[r]
 		if err := cmd.Start(); err != nil {

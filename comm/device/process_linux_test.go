@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"strings"
@@ -16,6 +15,7 @@ import (
 	"github.com/weft-fabric/weft/comm"
 	"github.com/weft-fabric/weft/gpu"
 	"github.com/weft-fabric/weft/gpu/soft"
+	"github.com/weft-fabric/weft/launch"
 	"github.com/weft-fabric/weft/reduce"
 	"github.com/weft-fabric/weft/sched"
 )
@@ -33,14 +33,11 @@ func TestRankIsKilled(t *testing.T) {
 			way = Direct
 		}
 		t.Run(how, func(t *testing.T) {
-			l, err := net.Listen("tcp", "127.0.0.1:0")
+			port, err := launch.HoldPort()
 			if err != nil {
 				t.Fatal(err)
 			}
-			_, port, _ := net.SplitHostPort(l.Addr().String())
-			if err := l.Close(); err != nil {
-				t.Fatal(err)
-			}
+			defer port.Release()
 			ctx, cancel := context.WithTimeout(t.Context(), 50*time.Second)
 			defer cancel()
 			const n = 3
@@ -50,7 +47,7 @@ func TestRankIsKilled(t *testing.T) {
 				cmd := exec.CommandContext(ctx, os.Args[0], "-test.run=TestProcess$", "-test.timeout=50s")
 				cmd.WaitDelay = time.Second
 				cmd.Env = append(os.Environ(), processEnv+"="+how, "WEFT_CUDA="+string(way), fmt.Sprintf("RANK=%d", r), fmt.Sprintf("WORLD_SIZE=%d", n),
-					fmt.Sprintf("LOCAL_RANK=%d", r), "MASTER_ADDR=127.0.0.1", "MASTER_PORT="+port)
+					fmt.Sprintf("LOCAL_RANK=%d", r), "MASTER_ADDR=127.0.0.1", fmt.Sprintf("MASTER_PORT=%d", port.Number))
 				cmd.Stdout, cmd.Stderr = &outs[r], &outs[r]
 				if err := cmd.Start(); err != nil {
 					t.Fatal(err)

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"net"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -16,6 +15,7 @@ import (
 
 	"github.com/weft-fabric/weft/internal/bounded"
 	"github.com/weft-fabric/weft/internal/ibsim"
+	"github.com/weft-fabric/weft/launch"
 	"github.com/weft-fabric/weft/network"
 	"github.com/weft-fabric/weft/topo/format"
 )
@@ -309,15 +309,15 @@ func TestOpenSMUnderstands(t *testing.T) {
 	}
 }
 
-// freePort asks the kernel for a port.
+// freePort is a port that nobody else is given until the test ends.
 func freePort(t *testing.T) int {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	p, err := launch.HoldPort()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
+	t.Cleanup(p.Release)
+	return p.Number
 }
 
 // TestSlurmUnderstands asks a running controller for nodes and topology, and a
