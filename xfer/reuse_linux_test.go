@@ -6,6 +6,8 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"runtime"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -118,34 +120,52 @@ func (s *lateStorage) called(t *testing.T) {
 
 // A target that is late copies out of memory that the initiator uses again, as its request failed: that is no success there.
 func TestSourceUsedAgain(t *testing.T) {
+	// On a busy machine the deadline may pass before the target has begun.
+	for timeout := 300 * time.Millisecond; !sourceUsedAgain(t, timeout); timeout *= 4 {
+		if timeout > 15*time.Second {
+			t.Fatalf("the target did not begin within %s", timeout)
+		}
+	}
+}
+
+// sourceUsedAgain does so with a deadline, and reports whether the target had begun by then.
+func sourceUsedAgain(t *testing.T, timeout time.Duration) bool {
 	ctx := limit(t)
 	a, b := start(t, "a", func(c *Config) { c.Path = "shm" }), start(t, "b", nil)
 	mine := host(t, a, "mine", 4096, false, 1)
 	slow := &lateStorage{make(memory, 4096), make(chan struct{}), make(chan struct{})}
+	leave := sync.OnceFunc(func() { close(slow.leave) })
+	defer leave()
 	if _, err := b.Register("theirs", slow, 0); err != nil {
 		t.Fatal(err)
 	}
 	p := meet(t, a, b)
 	q, err := a.Post(Transfer{Op: Write, Local: prepare(t, a, nil, mine.At(0, 4096)), Remote: prepare(t, a, p, remote(t, p, "theirs").At(0, 4096)),
-		Notice: []byte("n"), Timeout: 300 * time.Millisecond})
+		Notice: []byte("n"), Timeout: timeout})
 	if err != nil {
 		t.Fatal(err)
 	}
 	select {
 	case <-slow.entered:
 	case <-q.Done():
-		t.Skip("no shared memory here: ", q.Wait(ctx))
+		if err := q.Wait(ctx); !errors.Is(err, ErrDeadline) {
+			t.Skip("no shared memory here: ", err)
+		}
+		return false
 	}
 	g := guestOf(t, b, a.ID())
 	// The target was stopped: neither its clock nor what the initiator says reaches it before the copy ends.
 	g.mu.Lock()
 	in := g.requests[q.Number()]
-	in.timer.Stop()
+	if in == nil || !in.timer.Stop() {
+		g.mu.Unlock()
+		return false
+	}
 	if err := q.Wait(ctx); !errors.Is(err, ErrDeadline) {
 		t.Errorf("the initiator: %v", err)
 	}
 	noise(mine.Bytes(), 9) // it is the user's again
-	close(slow.leave)
+	leave()
 	for began := time.Now(); in.land.reason() != errLanded && time.Since(began) < 300*time.Millisecond; {
 		time.Sleep(time.Millisecond) // between looks
 	}
@@ -154,6 +174,7 @@ func TestSourceUsedAgain(t *testing.T) {
 	if err != nil || n.Err == nil {
 		t.Errorf("the target has a notice of success (%v, %v), and the bytes may be others", n, err)
 	}
+	return true
 }
 
 // A session that ends before its write is served: nothing is read from memory that is mapped no more, and the write goes on over the
@@ -343,7 +364,7 @@ func TestResentSlicesEndWithTheRequest(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := meet(t, a, b)
-	q, err := a.Post(Transfer{Op: Write, Local: prepare(t, a, nil, mine.At(0, 4096)), Remote: prepare(t, a, p, remote(t, p, "theirs").At(0, 4096)), Timeout: 200 * time.Millisecond})
+	q, err := a.Post(Transfer{Op: Write, Local: prepare(t, a, nil, mine.At(0, 4096)), Remote: prepare(t, a, p, remote(t, p, "theirs").At(0, 4096))})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -359,10 +380,15 @@ func TestResentSlicesEndWithTheRequest(t *testing.T) {
 		defer close(sent)
 		again(0)
 	}()
+	stacks := make([]byte, 1<<20)
+	until(t, "the slice to be sent again", func() bool {
+		return strings.Contains(string(stacks[:runtime.Stack(stacks, true)]), "(*sender).one")
+	})
+	q.give(ErrCancelled, "a")
 	select {
 	case <-q.Done():
 		t.Error("the request is over, and a slice of it is being sent")
-	case <-time.After(350 * time.Millisecond):
+	case <-time.After(50 * time.Millisecond):
 	}
 	c.wmu.Unlock()
 	<-sent
