@@ -490,9 +490,9 @@ func (c *Cluster) attempt(ctx context.Context, r *Reply, prompt []byte, count in
 	}
 }
 
-// await takes the figures of a prefill that ended after its answer did.
+// await takes the figures of a prefill that ended after its answer did. They are late as a layer may be.
 func (c *Cluster) await(ctx context.Context, a *attempt, r *Reply, d *process) {
-	t := time.NewTimer(time.Second)
+	t := time.NewTimer(c.o.Patience)
 	defer t.Stop()
 	for {
 		select {
