@@ -139,7 +139,7 @@ func TestHowFarAhead(t *testing.T) {
 // told in the next one in which one does, with the operation in which it was.
 func TestMismatchBefore(t *testing.T) {
 	for _, between := range []int{0, 3, 12, 200} { // broadcasts in between
-		comms, err := LocalWith(3, Config{Timeout: 5 * time.Second})
+		comms, err := LocalWith(3, quick)
 		if err != nil {
 			t.Fatal(err)
 		}

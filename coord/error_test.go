@@ -203,7 +203,7 @@ func TestUserAndPassword(t *testing.T) {
 func TestIdIsTaken(t *testing.T) {
 	ctx := within(t)
 	p := single(t, nil)
-	c := dialTerm(t, 2*time.Second, p.addr)
+	c := dialTerm(t, 4*time.Second, p.addr) // the first one keeps its place as long as this process is not stopped for that long
 	first := register(t, c, 5)
 	_, err := c.Register(ctx, Worker{ID: 5, Host: "elsewhere", PID: 1})
 	wantError(t, err, ErrTaken, "worker 5 (pid 105 on h)", "choose another id")

@@ -12,7 +12,9 @@ func TestDrillHangIsNamed(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a hang takes its time")
 	}
-	s := begin(t, Options{For: 10 * time.Second, Drill: Drill{{"hang", 1}}, Seed: 3, lasting: 9 * time.Second})
+	s := begin(t, Options{Steps: 100_000, For: time.Second, Drill: Drill{{"hang", 1}}, Seed: 3, lasting: limit})
+	s.await("verdict", "slot ", " hangs in ") // however long the machine takes
+	s.stop()
 	sum, err := s.ends()
 	if err != nil {
 		t.Fatal(err)

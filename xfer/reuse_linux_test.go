@@ -21,8 +21,8 @@ import (
 func until(t *testing.T, what string, holds func() bool) {
 	t.Helper()
 	for began := time.Now(); !holds(); time.Sleep(time.Millisecond) {
-		if time.Since(began) > 10*time.Second {
-			t.Fatal("waited ten seconds for: " + what)
+		if time.Since(began) > 30*time.Second {
+			t.Fatal("waited half a minute for: " + what)
 		}
 	}
 }
@@ -113,8 +113,8 @@ func (s *lateStorage) called(t *testing.T) {
 	t.Helper()
 	select {
 	case <-s.entered:
-	case <-time.After(10 * time.Second):
-		t.Fatal("waited ten seconds for a call of the storage")
+	case <-time.After(30 * time.Second):
+		t.Fatal("waited half a minute for a call of the storage")
 	}
 }
 
@@ -466,7 +466,7 @@ func TestRingAfterARefusal(t *testing.T) {
 		if err != nil {
 			t.Error(err)
 		}
-	case <-time.After(10 * time.Second):
+	case <-time.After(30 * time.Second):
 		t.Fatal("a write behind one that was refused does not end")
 	}
 	_ = unix.Munmap(r.rings)

@@ -14,7 +14,7 @@ import (
 
 // TestLab joins hosts over every rail, and no longer once a link is cut.
 func TestLab(t *testing.T) {
-	const long = 5 * time.Second // a first question for an address may be lost, and is asked again after a second
+	const long = 30 * time.Second // a first question for an address may be lost, and is asked again after a second
 	l := New(t, 3, 2)
 	reach := func(from, to, rail int, patience time.Duration) bool {
 		var ln net.Listener

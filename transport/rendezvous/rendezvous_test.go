@@ -301,7 +301,7 @@ func TestNobodyThere(t *testing.T) {
 	long = 100 * time.Millisecond
 	var log notes
 	began := time.Now()
-	_, err := Join(within(t, time.Second), Config{Addr: addr, Rank: 3, Size: 4, Token: "t", Log: slog.New(slog.NewTextHandler(&log, nil))})
+	_, err := Join(within(t, 3*time.Second), Config{Addr: addr, Rank: 3, Size: 4, Token: "t", Log: slog.New(slog.NewTextHandler(&log, nil))})
 	lasted := time.Since(began)
 	for _, want := range []string{"rank 3", "refused"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
