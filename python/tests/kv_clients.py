@@ -7,11 +7,14 @@ running cache service.
 import asyncio
 import ctypes
 import hashlib
+import enum
 import http.client
 import os
+import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import types
 import unittest
@@ -19,7 +22,7 @@ import unittest
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 
 from weft import kv, nixl  # noqa: E402
-from weft.lmcache import WeftConnector as LMCacheConnector  # noqa: E402
+from weft.lmcache import WeftConnector as LMCacheConnector, WeftConnectorAdapter  # noqa: E402
 from weft.sglang import WeftStorage  # noqa: E402
 from weft.vllm import KVConnectorRole, WeftConnector  # noqa: E402
 
@@ -145,7 +148,7 @@ class NIXL(unittest.TestCase):
         with self.assertRaises(nixl.nixlInvalidParamError):
             nixl.nixl_agent("")
         a, b, mine, theirs, peer = self.pair()
-        with self.assertRaisesRegex(nixl.nixlInvalidParamError, "READ or WRITE"):
+        with self.assertRaises(KeyError):
             a.initialize_xfer("READS", a.get_xfer_descs([(mine.address, 8, 0)], "DRAM"), a.get_xfer_descs([(theirs.address, 8, 0)], "DRAM"), peer)
         with self.assertRaisesRegex(nixl.nixlNotFoundError, "known: WEFT"):
             a.create_backend("NOPE")
@@ -155,28 +158,130 @@ class NIXL(unittest.TestCase):
             a.prep_xfer_dlist("c", [(mine.address, 8, 0)], "DRAM")
         with self.assertRaisesRegex(nixl.nixlNotFoundError, "no registered region"):
             a.prep_xfer_dlist("", [(mine.address + mine.size - 4, 8, 0)], "DRAM")
-        for bad in ([(1, 2)], [(1, 0, 0)], [(-1, 2, 0)], [(1, 1 << 50, 0)], ["x"], [(1.5, 2, 0)]):
-            with self.assertRaises(nixl.nixlInvalidParamError):
+        for bad in ([(-1, 2, 0)], [(1, 1 << 50, 0)], [(1.5, 2, 0)], [(1, 2, 3), (1, 2)]):
+            with self.assertRaises((ValueError, TypeError)):
                 a.get_xfer_descs(bad, "DRAM")
-        with self.assertRaisesRegex(nixl.nixlInvalidParamError, "mem_type is missing"):
-            a.get_reg_descs([(1, 2, 0, "")])
+        with self.assertRaisesRegex(nixl.nixlInvalidParamError, "0 bytes"):
+            a.prep_xfer_dlist("", [(mine.address, 0, 0)], "DRAM")
+        with self.assertRaisesRegex(nixl.nixlInvalidParamError, "nothing to register"):
+            a.register_memory([(1, 2, 0)], "DRAM")
         with self.assertRaises(nixl.nixlNotSupportedError):
             a.register_memory([(1, 2, 0, "")], "VRAM")
         with self.assertRaises(nixl.nixlError):
             a.register_memory([(4096, 8, 0, "")], "DRAM")  # not of this process
-        stride = types.SimpleNamespace(data_ptr=lambda: 1, is_contiguous=lambda: False)
-        with self.assertRaisesRegex(nixl.nixlInvalidParamError, "contiguous"):
-            a.get_xfer_descs(stride)
         local, far = a.prep_xfer_dlist("", [(mine.address, 8, 0)], "DRAM"), a.prep_xfer_dlist(peer, [(theirs.address, 8, 0)], "DRAM")
         for li, fi in ([0], [1]), ([0], []), ([], []), ([-1], [0]):
             with self.assertRaises(nixl.nixlInvalidParamError):
                 a.make_prepped_xfer("READ", local, li, far, fi)
         h = a.make_prepped_xfer("READ", local, [0], far, [0])
-        with self.assertRaises(nixl.nixlNotAllowedError):
+        with self.assertRaises(nixl.nixlNotPostedError):
             a.check_xfer_state(h)
+        with self.assertRaises(nixl.nixlNoTelemetryError):
+            a.get_xfer_telemetry(h)
+        a.release_xfer_handle(h)
+        with self.assertRaisesRegex(nixl.nixlInvalidParamError, "released"):
+            a.transfer(h)
+        a.release_dlist_handle(far)
+        with self.assertRaisesRegex(nixl.nixlInvalidParamError, "released"):
+            a.make_prepped_xfer("READ", local, [0], far, [0])
         a.remove_remote_agent(peer)
-        with self.assertRaises(nixl.nixlNotFoundError):
+        with self.assertLogs("weft.nixl", "WARNING"):
             a.remove_remote_agent(peer)
+
+    def test_what_programs_import(self):
+        """Names that vLLM, SGLang and NIXL's own tests import, and what they do with them."""
+        before = {k: sys.modules.pop(k) for k in list(sys.modules) if k.split(".")[0] == "nixl"}
+        try:
+            nixl.install()
+            from nixl._api import nixl_agent, nixl_agent_config, nixl_prepped_dlist_handle, nixl_thread_sync_t, nixl_xfer_handle, nixlBind  # noqa: F401
+            from nixl._bindings import DRAM_SEG, nixlBackendError, nixlCancelledError, nixlRegDList, nixlRemoteDisconnectError, nixlXferDList, nixlXferTelemetry  # noqa: F401
+            import nixl._utils as utils
+        finally:
+            for k in [k for k in sys.modules if k.split(".")[0] == "nixl"]:
+                del sys.modules[k]
+            sys.modules.update(before)
+        self.assertIs(nixlBind.NIXL_THREAD_SYNC_RW, nixl_thread_sync_t.NIXL_THREAD_SYNC_RW)
+        with self.assertRaisesRegex(TypeError, "sync_mode must be a nixl_thread_sync_t"):
+            nixl_agent_config(sync_mode=1)
+        c = nixl_agent_config(True, False, 0, True, 8, [], nixl_thread_sync_t.NIXL_THREAD_SYNC_STRICT)
+        self.assertEqual((c.num_threads, c.backends), (8, []))
+        a = nixl_agent("imported", c)
+        self.addCleanup(a.close)
+        self.assertEqual(a.get_backend_mem_types("UCX"), [])
+        a.create_backend("UCX", {"num_threads": "8"})
+        self.assertEqual((a.get_backend_params("UCX"), a.get_backend_mem_types("UCX")), ({"num_threads": "8"}, ["DRAM_SEG", "FILE_SEG"]))
+        for get in a.get_plugin_mem_types, a.get_plugin_params, a.get_backend_mem_types, a.get_backend_params:
+            with self.assertLogs("weft.nixl", "WARNING"):
+                self.assertEqual(len(get("UVX")), 0)
+        # Lists that cannot be made are None, with a word in the log; kinds that do not exist are a KeyError.
+        stride = types.SimpleNamespace(data_ptr=lambda: 1, is_contiguous=lambda: False)
+        with self.assertLogs("weft.nixl", "ERROR"):
+            for wrong in [(1, 2, 3, 4)], stride, nixlRegDList(DRAM_SEG), ["x"], 5:
+                self.assertIsNone(a.get_xfer_descs(wrong, "DRAM"))
+            for wrong in [(1, 2, 3)], stride, nixlXferDList(DRAM_SEG), [(1, 2)]:
+                self.assertIsNone(a.get_reg_descs(wrong, "DRAM"))
+            self.assertIsNone(a.get_xfer_descs([(1, 2, 3)]))
+            self.assertIsNone(a.get_reg_descs([(1, 2, 3, "")]))
+        for get, rows in (a.get_xfer_descs, [(1, 2, 3)]), (a.get_reg_descs, [(1, 2, 3, "")]):
+            with self.assertRaises(KeyError):
+                get(rows, mem_type="V-RAM")
+        d = a.get_xfer_descs([(1, 2, 3), (4, 5, 6)], "VRAM")
+        self.assertEqual((d.descCount(), d[1], d.index((4, 5, 6)), d.getType()), (2, (4, 5, 6), 1, nixlBind.VRAM_SEG))
+        self.assertEqual(a.deserialize_descs(a.get_serialized_descs(d)), d)
+        self.assertEqual(a.get_reg_descs([(1, 2, 3, "x")], "DRAM")[0], (1, 2, 3, b"x"))
+        array = types.SimpleNamespace(shape=(2, 3), tolist=lambda: [[1, 2, 3], [4, 5, 6]])  # as numpy's
+        self.assertEqual(a.get_xfer_descs(array, "DRAM").rows, [(1, 2, 3), (4, 5, 6)])
+        tensor = types.SimpleNamespace(data_ptr=lambda: 64, is_contiguous=lambda: True, get_device=lambda: -1, numel=lambda: 8, element_size=lambda: 2)
+        self.assertEqual(a.get_reg_descs([tensor, tensor]).rows, [(64, 16, 0, b"")] * 2)
+        with self.assertRaises(KeyError):
+            a.make_prepped_xfer("RD", 0, [], 0, [])
+        with self.assertRaises(KeyError):
+            a.register_memory([(64, 16, 0, "")], "DRAM", backends=["GDS"])
+        address = utils.malloc_passthru(4096)
+        utils.ba_buf(address, 4096)
+        a.register_memory([(address, 4096, 0, "")], "DRAM", backends=["UCX"])
+        self.assertEqual(ctypes.string_at(address, 2), b"\xba\xba")
+        self.assertEqual(a.query_memory([(0, 0, 0, os.devnull + "/nothing"), (0, 0, 0, __file__)], "UCX", "FILE")[0], None)
+        self.assertEqual(a.query_memory([(0, 0, 0, __file__)], "UCX", "FILE")[0]["size"], str(os.path.getsize(__file__)))
+        utils.free_passthru(address)
+
+    def test_names_and_notices_as_bytes_and_text(self):
+        a, b, mine, theirs, peer = self.pair()
+        self.assertEqual(peer, b"b")  # as NIXL gives it
+        self.assertEqual((peer, peer.decode(), {peer: 1}["b"], {"b": 1}[peer]), ("b", "b", 1, 1))
+        self.assertNotEqual(peer, b"a")
+        a.send_notif(b"b", "as text")
+        self.assertEqual(notices(b, 1), {"a": [b"as text"]})
+        h = a.initialize_xfer("READ", a.get_xfer_descs([(mine.address, 64, 0)], "DRAM"), a.get_xfer_descs([(theirs.address, 64, 0)], "DRAM"), b"b", "done 17")
+        self.assertEqual(finish(a, h, a.transfer(h)), "DONE")
+        t = a.get_xfer_telemetry(h)
+        self.assertTrue(t.startTime > 0 and t.postDuration > 0 and t.xferDuration >= t.postDuration and isinstance(t, nixl.nixlXferTelemetry))
+        end = time.monotonic() + 20
+        while not b.check_remote_xfer_done(b"a", b"17", tag_is_prefix=False):
+            self.assertLess(time.monotonic(), end, "the notice does not come")
+        self.assertEqual(a.query_xfer_backend(h), "UCX")
+
+    def test_metadata_in_parts(self):
+        a, b = self.agent("a"), self.agent("b")
+        one, two = Memory(4096, seed=1), Memory(4096, seed=2)
+        regs = [b.register_memory([(m.address, m.size, 0, "")], "DRAM") for m in (one, two)]
+        at = [a.get_xfer_descs([(m.address, m.size, 0)], "DRAM") for m in (one, two)]
+        peer = a.add_remote_agent(b.get_partial_agent_metadata(regs[0], inc_conn_info=True))
+        self.assertEqual([a.check_remote_metadata(peer, d) for d in at], [True, False])
+        a.add_remote_agent(b.get_partial_agent_metadata(regs[1]))
+        self.assertEqual([a.check_remote_metadata(peer, d) for d in at], [True, True])
+
+    def test_handles_that_nobody_holds(self):
+        """What is not released goes with its object, in the middle of other calls."""
+        a, b, mine, theirs, peer = self.pair()
+        for i in range(50):
+            h = a.initialize_xfer("READ", a.get_xfer_descs([(mine.address, 64, 0)], "DRAM"), a.get_xfer_descs([(theirs.address, 64, 0)], "DRAM"), peer)
+            self.assertEqual(finish(a, h, a.transfer(h)), "DONE")
+        del h
+        a.get_new_notifs()
+        self.assertEqual(a._child.later, [])
+        with self.assertRaises(nixl.nixlNotFoundError):
+            a._child.call("drop", list=1)  # the first list is gone
 
     def test_the_other_dies(self):
         a, b, mine, theirs, peer = self.pair()
@@ -220,6 +325,38 @@ class Names(unittest.TestCase):
         with self.assertRaises(ValueError):
             kv.Chain("vllm", 4)
         self.assertEqual(kv.key_of(bytes(32)), "00" * 32)
+
+
+class Connections(unittest.TestCase):
+    def test_threads_that_come_and_go_leave_none_behind(self):
+        c = kv.Client(os.environ["WEFT_KV"])
+        self.addCleanup(c.close)
+        for _ in range(20):
+            t = threading.Thread(target=c.match, args=([bytes(32)],))
+            t.start()
+            t.join()
+        self.assertEqual(len(c._idle), 1)
+
+    def test_a_block_that_is_too_long_is_told(self):
+        c = kv.Client(os.environ["WEFT_KV"])
+        self.addCleanup(c.close)
+        with self.assertRaisesRegex(kv.CacheError, "at most"):
+            c.put([b"long"], [bytes(c.stat()["block_bytes"] + (8 << 20))], alone=True)
+
+    def test_a_cache_that_does_not_answer_is_left_alone(self):
+        with socket.socket() as s:
+            s.bind(("127.0.0.1", 0))
+            s.listen()
+            c = kv.Client("127.0.0.1:%d" % s.getsockname()[1], timeout=0.2, rest=60)
+            with self.assertRaisesRegex(kv.CacheError, "cannot be reached"):
+                c.match([bytes(32)])
+            c.timeout = 60
+            with self.assertRaisesRegex(kv.CacheError, "left alone"):
+                c.match([bytes(32)])  # at once
+            with self.assertLogs("weft.kv", "WARNING") as log:
+                for _ in range(3):
+                    c.complain("the same")
+            self.assertEqual(len(log.output), 1)
 
 
 class Tensor(bytearray):
@@ -357,6 +494,92 @@ class VLLM(unittest.TestCase):
         b.worker.client._exactly = broken
         self.assertEqual(self.run_step(b, "two", tokens, [6, 7, 8, 9, 10]), (16, {6, 7, 8, 9}))
 
+    def steps(self, e, requests):
+        """One step of several new requests at once: (name, tokens, blocks, tokens that vLLM has already)."""
+        from weft import _pages
+        new, scheduled, todo = [], {}, []
+        for name, tokens, blocks, local in requests:
+            r = types.SimpleNamespace(request_id=name, prompt_token_ids=tokens, num_tokens=len(tokens), cache_salt=None, lora_request=None)
+            matched, _ = e.scheduler.get_num_new_matched_tokens(r, local)
+            e.scheduler.update_state_after_alloc(r, types.SimpleNamespace(get_block_ids=lambda blocks=blocks: (blocks,)), matched)
+            new.append(types.SimpleNamespace(req_id=name, block_ids=(blocks,), num_computed_tokens=local + matched))
+            scheduled[name] = len(tokens) - local - matched
+            todo.append((tokens, blocks, (local + matched) // self.BLOCK))
+        meta = e.scheduler.build_connector_meta(types.SimpleNamespace(
+            scheduled_new_reqs=new, scheduled_cached_reqs=types.SimpleNamespace(req_ids=[], new_block_ids=[], num_computed_tokens=[]), num_scheduled_tokens=scheduled))
+        w = e.worker
+        w.bind_connector_metadata(meta)
+        w.start_load_kv(None)
+        for name, cache in e.caches.items():
+            w.wait_for_layer_load(name)
+            w.wait_for_layer_load(name + ".shares")  # a layer without a cache of its own
+            for tokens, blocks, first in todo:
+                for i in range(first, len(tokens) // self.BLOCK):
+                    _pages.write(cache, blocks[i], w.axis, self.values(name, tokens, (i + 1) * self.BLOCK))
+            w.save_kv_layer(name, cache, None)
+        # With a draft model behind it vLLM asks first and saves last.
+        w.get_finished(set())
+        failed = w.get_block_ids_with_load_errors()
+        w.wait_for_save()
+        w.clear_connector_metadata()
+        return failed
+
+    def test_requests_that_share_a_lost_block_store_nothing(self):
+        a, b, c = self.engine(), self.engine(), self.engine()
+        tokens = list(range(300, 318))
+        self.run_step(a, "one", tokens, [1, 2, 3, 4, 5])
+        b.worker.client.get = lambda keys, start=0, alone=False: [None] * (len(keys) - start)
+        # The second has its first four blocks from vLLM itself: they are those that the first loads in the same step.
+        longer = tokens[:16] + list(range(50))
+        failed = self.steps(b, [("two", tokens, [6, 7, 8, 9, 10], 0), ("three", longer, [6, 7, 8, 9] + list(range(11, 24)), 16)])
+        self.assertEqual(failed, {6, 7, 8, 9})
+        self.assertEqual(self.run_step(c, "four", longer, list(range(17)))[0], 16, "what was computed behind a lost block was stored")
+
+    def test_blocks_that_vllm_has_and_the_cache_lost(self):
+        a, b = self.engine(), self.engine()
+        tokens = list(range(400, 418))
+        # vLLM has the first two blocks, the cache has none of them: they are stored as well, else nobody would find what comes after.
+        for name in a.caches:
+            from weft import _pages
+            for i in range(2):
+                _pages.write(a.caches[name], i, a.worker.axis, self.values(name, tokens, (i + 1) * self.BLOCK))
+        self.assertEqual(self.steps(a, [("one", tokens, [0, 1, 2, 3, 4], 8)]), set())
+        self.assertEqual(self.run_step(b, "two", tokens, [7, 8, 9, 10, 11]), (16, set()))
+        self.check(b, tokens, [7, 8, 9, 10])
+
+    def test_other_shares_and_types_are_other_blocks(self):
+        tokens = list(range(500, 518))
+        spaces = set()
+        for parallel, cache in ({}, {}), ({"world_size": 2, "tensor_parallel_size": 2}, {}), ({"world_size": 2, "pipeline_parallel_size": 2}, {}), ({}, {"cache_dtype": "fp8_e4m3"}), ({}, {"cache_dtype": "fp8_e5m2"}):
+            config = types.SimpleNamespace(
+                kv_transfer_config=types.SimpleNamespace(kv_connector_extra_config=self.extra),
+                cache_config=types.SimpleNamespace(block_size=self.BLOCK, **cache), parallel_config=types.SimpleNamespace(rank=0, **parallel),
+                model_config=types.SimpleNamespace(model="m", dtype="bfloat16"))
+            c = WeftConnector(config, KVConnectorRole.WORKER)
+            spaces.add(c._keys(c.chain.hashes(tokens))[0])
+            c.shutdown()
+        self.assertEqual(len(spaces), 5)
+        self.assertTrue(WeftConnector.requires_piecewise_for_cudagraph({}))
+
+    def test_requests_that_end_early(self):
+        a = self.engine()
+        tokens = list(range(600, 618))
+        r = types.SimpleNamespace(request_id="gone", prompt_token_ids=tokens, num_tokens=18, cache_salt=None, lora_request=None)
+        a.scheduler.get_num_new_matched_tokens(r, 0)
+        a.scheduler.get_num_new_matched_tokens(r, 0)  # there was no room: asked again
+        self.assertEqual(a.scheduler.request_finished(r, []), (False, None))  # aborted before it ran
+        empty = types.SimpleNamespace(req_ids=["gone"], new_block_ids=[None], num_computed_tokens=[0], resumed_req_ids=set())
+        meta = a.scheduler.build_connector_meta(types.SimpleNamespace(scheduled_new_reqs=[], scheduled_cached_reqs=empty, num_scheduled_tokens={"gone": 1}))
+        self.assertEqual((meta.loads, meta.stores), ([], []))
+        # A step without a forward pass: nothing is saved, and nothing waits.
+        a.worker.bind_connector_metadata(meta)
+        a.worker.start_load_kv(None)
+        self.assertEqual((a.worker.get_finished({"gone"}), a.worker.get_block_ids_with_load_errors()), ((None, None), set()))
+        a.worker.clear_connector_metadata()
+        # A prompt of less than a block matches nothing and asks nobody.
+        short = types.SimpleNamespace(request_id="short", prompt_token_ids=[1], num_tokens=1, cache_salt=None, lora_request=None)
+        self.assertEqual(a.scheduler.get_num_new_matched_tokens(short, 0), (0, False))
+
     def test_pictures_have_no_names_of_tokens(self):
         a = self.engine()
         r = types.SimpleNamespace(request_id="p", prompt_token_ids=list(range(18)), num_tokens=18, mm_features=["a picture"], block_hashes=[])
@@ -454,6 +677,52 @@ class LMCache(unittest.TestCase):
             self.assertEqual(await c.ping(), 0)
             self.assertEqual(await c.list(), [])
             await c.close()
+
+        asyncio.run(asyncio.wait_for(run(), 30))
+
+    def test_as_lmcache_makes_it(self):
+        class Format(enum.Enum):  # LMCache's is no number
+            KV_2LTD = 1
+
+        class Object:
+            def __init__(self, n):
+                self.byte_array, self.references = bytearray(n), 1
+                self.metadata = types.SimpleNamespace(shape=(n,), dtype="torch.uint8", fmt=Format.KV_2LTD)
+
+            def ref_count_down(self):
+                self.references -= 1
+
+        made = []
+
+        class Backend:
+            def allocate(self, shape, dtype, fmt):
+                made.append(Object(shape[0] - wrong))
+                return made[-1]
+
+        async def run():
+            context = types.SimpleNamespace(url="weft://" + os.environ["WEFT_KV"], loop=asyncio.get_running_loop(), local_cpu_backend=Backend(), config=None, metadata=None)
+            adapter = WeftConnectorAdapter()
+            self.assertTrue(adapter.can_parse(context.url) and not adapter.can_parse("redis://x"))
+            c = adapter.create_connector(context)
+            m, key = Object(50), "chunk %d" % time.monotonic_ns()
+            m.byte_array[:] = noise(50, 7)
+            await c.put(key, m)
+            self.assertEqual(m.references, 1)  # LMCache counts, not the connector
+            self.assertEqual(bytes((await c.get(key)).byte_array), noise(50, 7))
+            nonlocal_wrong(10)
+            self.assertIsNone(await c.get(key))  # of another size: its memory goes back
+            self.assertEqual(made[-1].references, 0)
+            await c.close()
+            # As LMCache makes connectors that are named in its configuration: without a url.
+            d = LMCacheConnector(loop=context.loop, local_cpu_backend=Backend(), config=types.SimpleNamespace(extra_config={"weft_address": os.environ["WEFT_KV"]}))
+            self.assertEqual(await d.ping(), 0)
+            await d.close()
+
+        wrong = 0
+
+        def nonlocal_wrong(n):
+            nonlocal wrong
+            wrong = n
 
         asyncio.run(asyncio.wait_for(run(), 30))
 

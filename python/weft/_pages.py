@@ -30,6 +30,11 @@ def _on_gpu(tensor):
     return getattr(getattr(tensor, "device", None), "type", "cpu") != "cpu"
 
 
+def _by_torch(tensor):
+    """Whether torch has to move the bytes: out of a GPU, or of a tensor whose bytes do not follow one another (HND behind NHD)."""
+    return _on_gpu(tensor) or hasattr(tensor, "data_ptr") and not tensor.is_contiguous()
+
+
 def _spans(shape, size, axis, block):
     """Where a block's bytes are in a contiguous tensor of that size."""
     outer = 1
@@ -42,7 +47,7 @@ def _spans(shape, size, axis, block):
 
 def read(tensor, block, axis):
     """The bytes of a block."""
-    if _on_gpu(tensor):
+    if _by_torch(tensor):
         return bytes(_bytes_of(tensor.select(axis, block).contiguous().cpu()))
     view = _bytes_of(tensor)
     return b"".join(view[at : at + n] for at, n in _spans(tensor.shape, len(view), axis, block))
@@ -56,7 +61,7 @@ def size(tensor, axis):
 
 def write(tensor, block, axis, data):
     """Fills a block."""
-    if _on_gpu(tensor):
+    if _by_torch(tensor):
         import torch
 
         page = tensor.select(axis, block)

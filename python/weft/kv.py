@@ -14,10 +14,14 @@ The standard library alone; a client may be used by several threads.
 import hashlib
 import http.client
 import json
+import logging
 import os
 import struct
 import threading
+import time
 import zlib
+
+logger = logging.getLogger("weft.kv")
 
 _MISSING = (1 << 64) - 1
 
@@ -27,14 +31,18 @@ class CacheError(Exception):
 
 
 class Client:
-    """The cache service at an address. Without token and address: WEFT_TOKEN and WEFT_KV."""
+    """The cache service at an address. Without token and address: WEFT_TOKEN and WEFT_KV.
 
-    def __init__(self, address=None, token=None, chain="", timeout=30.0):
+    A cache that cannot be reached, or that does not answer within timeout seconds, is left alone for rest seconds: calls fail at once, so that
+    an engine does not wait for it again and again.
+    """
+
+    def __init__(self, address=None, token=None, chain="", timeout=30.0, rest=0.0):
         self.address = address or os.environ.get("WEFT_KV", "127.0.0.1:7080")
         self.token = os.environ.get("WEFT_TOKEN", "") if token is None else token
-        self.chain, self.timeout = chain, timeout
-        self._local = threading.local()
-        self._all, self._lock = [], threading.Lock()
+        self.chain, self.timeout, self.rest = chain, timeout, rest
+        self._idle, self._lock = [], threading.Lock()
+        self._away, self._why, self._told = 0.0, "", {}
 
     def match(self, keys, start=0, alone=False):
         """How many of keys[start:] are there, up to the first that is not."""
@@ -48,9 +56,9 @@ class Client:
         """keys[start:] as bytes, None where a block is not there."""
         if not len(keys) - start:
             return []
-        out = []
-        response = self._post("/v1/get", _head(keys, start, alone), [])
-        try:
+
+        def read(response):
+            out = []
             self._read_head(response)
             for i in range(start, len(keys)):
                 size, crc = struct.unpack("<QI", self._exactly(response, 12))
@@ -62,13 +70,9 @@ class Client:
                     raise CacheError("block %d came with a wrong checksum" % i)
                 out.append(data)
             response.read()
-        except (OSError, http.client.HTTPException, ValueError) as e:
-            self._drop()
-            raise CacheError("the cache at %s broke its answer off: %s" % (self.address, e)) from e
-        except BaseException:
-            self._drop()
-            raise
-        return out
+            return out
+
+        return self._post("/v1/get", _head(keys, start, alone), [], read)
 
     def put(self, keys, blocks, start=0, alone=False):
         """Stores blocks for keys[start:], and says how many are there now."""
@@ -84,34 +88,38 @@ class Client:
 
     def stat(self):
         """How the cache stands."""
-        return self._answer(self._request("GET", "/v1/stat", None))
+        return self._request("GET", "/v1/stat", None, _json)
 
     def close(self):
         with self._lock:
-            for c in self._all:
-                c.close()
-            self._all.clear()
+            idle, self._idle = self._idle, []
+        for c in idle:
+            c.close()
+
+    def complain(self, error):
+        """Writes to the log what went wrong: the same thing once a minute."""
+        text, now = str(error), time.monotonic()
+        if now - self._told.get(text, -60.0) >= 60.0:
+            if len(self._told) > 100:
+                self._told.clear()
+            self._told[text] = now
+            logger.warning("%s", text)
 
     def _json(self, path, keys, start, alone, frames=()):
         if not len(keys) - start:
             return {"blocks": 0}
-        answer = self._answer(self._post(path, _head(keys, start, alone), frames))
+        answer = self._post(path, _head(keys, start, alone), frames, _json)
         if not 0 <= answer.get("blocks", 0) <= len(keys) - start:
             raise CacheError("the cache at %s answers for %s blocks; %d were asked for" % (self.address, answer["blocks"], len(keys) - start))
         return answer
 
-    def _answer(self, response):
-        try:
-            return json.loads(response.read())
-        except (OSError, http.client.HTTPException, ValueError) as e:
-            self._drop()
-            raise CacheError("the cache at %s broke its answer off: %s" % (self.address, e)) from e
+    def _post(self, path, head, frames, read):
+        return self._request("POST", path, [struct.pack("<I", len(head)), head, *frames], read)
 
-    def _post(self, path, head, frames):
-        pieces = [struct.pack("<I", len(head)), head, *frames]
-        return self._request("POST", path, pieces)
-
-    def _request(self, method, path, pieces):
+    def _request(self, method, path, pieces, read):
+        """Makes a call and gives what read makes of the answer."""
+        if time.monotonic() < self._away:
+            raise CacheError("the cache at %s is left alone for a while: %s" % (self.address, self._why))
         headers = {}
         if self.token:
             headers["Authorization"] = "Bearer " + self.token
@@ -119,39 +127,44 @@ class Client:
             headers["Weft-Kv-Chain"] = self.chain
         if pieces is not None:
             headers["Content-Length"] = str(sum(len(p) for p in pieces))
-        for attempt in range(2):
-            connection = self._connection()
-            try:
-                connection.request(method, path, iter(pieces) if pieces is not None else None, headers)
-                response = connection.getresponse()
-                break
-            except (OSError, http.client.HTTPException) as e:
-                self._drop()
-                if attempt:  # a connection that was idle may have been closed: once more, on a new one
-                    raise CacheError("the cache at %s cannot be reached: %s" % (self.address, e)) from e
-        if response.status != 200:
-            text = response.read()
-            try:
-                text = json.loads(text).get("error", text)
-            except ValueError:
-                pass
-            raise CacheError("the cache at %s: %d: %s" % (self.address, response.status, text))
-        return response
-
-    def _connection(self):
-        c = getattr(self._local, "connection", None)
-        if c is None:
-            c = self._local.connection = http.client.HTTPConnection(self.address, timeout=self.timeout)
+        while True:
             with self._lock:
-                self._all.append(c)
-        return c
-
-    def _drop(self):
-        c, self._local.connection = self._local.connection, None
-        c.close()
-        with self._lock:
-            if c in self._all:
-                self._all.remove(c)
+                connection = self._idle.pop() if self._idle else None
+            used = connection is not None
+            if not used:
+                connection = http.client.HTTPConnection(self.address, timeout=self.timeout)
+            try:
+                try:
+                    connection.request(method, path, iter(pieces) if pieces is not None else None, headers)
+                except (BrokenPipeError, ConnectionResetError):
+                    if used:
+                        raise
+                    # It may have refused the call before it had all of it, and said why.
+                response = connection.getresponse()
+            except (OSError, http.client.HTTPException) as e:
+                connection.close()
+                if used and not isinstance(e, TimeoutError):
+                    continue  # one that was idle may have been closed: once more, on another
+                self._away, self._why = time.monotonic() + self.rest, str(e) or type(e).__name__
+                raise CacheError("the cache at %s cannot be reached: %s" % (self.address, self._why)) from e
+            try:
+                if response.status != 200:
+                    text = response.read()
+                    try:
+                        text = json.loads(text).get("error", text)
+                    except ValueError:
+                        pass
+                    raise CacheError("the cache at %s: %d: %s" % (self.address, response.status, text))
+                answer = read(response)
+            except (OSError, http.client.HTTPException, ValueError) as e:
+                connection.close()
+                raise CacheError("the cache at %s broke its answer off: %s" % (self.address, e)) from e
+            except BaseException:
+                connection.close()
+                raise
+            with self._lock:
+                self._idle.append(connection)
+            return answer
 
     def _exactly(self, response, n):
         data = response.read(n)
@@ -162,6 +175,10 @@ class Client:
     def _read_head(self, response):
         (n,) = struct.unpack("<I", self._exactly(response, 4))
         return json.loads(self._exactly(response, n))
+
+
+def _json(response):
+    return json.loads(response.read())
 
 
 def key_of(name):

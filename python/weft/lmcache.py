@@ -1,4 +1,11 @@
-"""A remote backend for LMCache on "weft kv serve".
+"""A remote backend for LMCache on "weft kv serve". In LMCache's configuration:
+
+    remote_url: "weft://127.0.0.1:7080"
+    remote_serde: "naive"
+    remote_storage_plugins: ["weft"]
+    extra_config:
+      remote_storage_plugin.weft.module_path: weft.lmcache
+      remote_storage_plugin.weft.class_name: WeftConnectorAdapter
 
 WeftConnector has the methods of LMCache's RemoteConnector (asynchronous, by key); keys are CacheEngineKeys or their text. What is stored is
 the memory object's bytes behind a head with shape and type, so that get can allocate the same. It was tested with a double that calls it in
@@ -6,24 +13,57 @@ LMCache's order; LMCache itself was not run.
 """
 
 import asyncio
+import enum
+import inspect
 import json
 import struct
 
 from .kv import CacheError, Client
 
 try:
+    from lmcache.v1.memory_management import MemoryFormat
+    from lmcache.v1.storage_backend.connector import ConnectorAdapter
     from lmcache.v1.storage_backend.connector.base_connector import RemoteConnector
 except ImportError:  # LMCache is not here
+    MemoryFormat = None
 
     class RemoteConnector:
         pass
 
+    class ConnectorAdapter:
+        def __init__(self, schema=""):
+            self.schema = schema
+
+        def can_parse(self, url):
+            return self.schema != "" and url.startswith(self.schema)
+
+
+class WeftConnectorAdapter(ConnectorAdapter):
+    """What LMCache makes a connector with for urls of weft://HOST:PORT."""
+
+    def __init__(self):
+        super().__init__("weft://")
+
+    def create_connector(self, context):
+        return WeftConnector(context.url, context.loop, context.local_cpu_backend, config=getattr(context, "config", None), metadata=getattr(context, "metadata", None))
+
+
+def _address(url, config):
+    """HOST:PORT out of weft://HOST:PORT, or of the configuration where LMCache gives no url of ours: extra_config has weft_address, or WEFT_KV is set."""
+    if url and not url.startswith("plugin://"):
+        return url.split("://", 1)[-1].split("/", 1)[0]
+    return (getattr(config, "extra_config", None) or {}).get("weft_address")
+
 
 class WeftConnector(RemoteConnector):
-    def __init__(self, url, loop=None, local_cpu_backend=None, token=None, **_):
+    def __init__(self, url=None, loop=None, local_cpu_backend=None, token=None, config=None, metadata=None, **_):
         """url: weft://HOST:PORT. local_cpu_backend allocates memory objects: allocate(shape, dtype, fmt)."""
-        self.client = Client(url.split("://", 1)[-1], token)
+        if "config" in inspect.signature(RemoteConnector.__init__).parameters:  # of later versions
+            super().__init__(config or getattr(local_cpu_backend, "config", None), metadata or getattr(local_cpu_backend, "metadata", None))
+        self.client = Client(_address(url, config), token, timeout=10.0, rest=5.0)
         self.loop, self.backend = loop, local_cpu_backend
+        wants = inspect.signature(getattr(RemoteConnector, "batched_contains", self.batched_contains)).parameters
+        self.counts = "stop_after_first_not_exits" not in wants  # versions of LMCache that want a number, not a list
 
     @staticmethod
     def _name(key):
@@ -35,7 +75,8 @@ class WeftConnector(RemoteConnector):
     def exists_sync(self, key):
         try:
             return self.client.match([self._name(key)], alone=True) == 1
-        except CacheError:
+        except CacheError as e:
+            self.client.complain(e)
             return False
 
     async def exists(self, key):
@@ -50,15 +91,16 @@ class WeftConnector(RemoteConnector):
     async def batched_get(self, keys):
         try:
             pages = await self._run(self.client.get, [self._name(k) for k in keys], alone=True)
-        except CacheError:
+        except CacheError as e:
+            self.client.complain(e)
             pages = [None] * len(keys)
         return [None if p is None else self._object(p) for p in pages]
 
     async def batched_put(self, keys, memory_objs):
         try:
             await self._run(self.client.put, [self._name(k) for k in keys], [self._page(m) for m in memory_objs], alone=True)
-        except CacheError:
-            pass  # not stored: it is computed again
+        except CacheError as e:
+            self.client.complain(e)  # not stored: it is computed again
 
     # LMCache asks which of these there are before it calls them.
 
@@ -78,18 +120,21 @@ class WeftConnector(RemoteConnector):
         return True
 
     def batched_contains(self, keys, stop_after_first_not_exits=True):
-        """Which of the keys are there. Behind the first that is not, all count as not there, unless the caller wants each."""
+        """Which of the keys are there. Behind the first that is not, all count as not there, unless the caller wants each. Where LMCache wants a
+        number it is how many are there from the first on."""
         if not stop_after_first_not_exits:
             return [self.exists_sync(k) for k in keys]
         try:
             n = self.client.match([self._name(k) for k in keys], alone=True)
-        except CacheError:
+        except CacheError as e:
+            self.client.complain(e)
             n = 0
-        return [i < n for i in range(len(keys))]
+        return n if self.counts else [i < n for i in range(len(keys))]
 
     async def batched_async_contains(self, lookup_id, keys, pin=False):
         """How many of the keys are there from the first on. Nothing is pinned: a block that goes meanwhile is a miss."""
-        return sum(await self._run(self.batched_contains, keys))
+        n = await self._run(self.batched_contains, keys)
+        return n if self.counts else sum(n)
 
     async def batched_get_non_blocking(self, lookup_id, keys):
         """Those that are there, from the first on."""
@@ -105,20 +150,27 @@ class WeftConnector(RemoteConnector):
 
     def _page(self, m):
         meta = m.metadata
-        head = json.dumps({"shape": list(meta.shape), "dtype": str(meta.dtype).removeprefix("torch."), "fmt": int(meta.fmt)}).encode()
+        fmt = meta.fmt.value if isinstance(meta.fmt, enum.Enum) else int(meta.fmt)
+        head = json.dumps({"shape": list(meta.shape), "dtype": str(meta.dtype).removeprefix("torch."), "fmt": fmt}).encode()
         return struct.pack("<I", len(head)) + head + bytes(memoryview(m.byte_array).cast("B"))
 
     def _object(self, page):
         (n,) = struct.unpack_from("<I", page)
-        head = json.loads(page[4 : 4 + n])
-        m = self.backend.allocate(tuple(head["shape"]), head["dtype"], head["fmt"])
+        head, data = json.loads(page[4 : 4 + n]), memoryview(page)[4 + n :]
+        shape, dtype, fmt = tuple(head["shape"]), head["dtype"], head["fmt"]
+        if MemoryFormat is not None:
+            import torch
+
+            shape, dtype, fmt = torch.Size(shape), getattr(torch, dtype), MemoryFormat(fmt)
+        m = self.backend.allocate(shape, dtype, fmt)
         if m is None:
             return None  # no memory: as if it were not there
         view = memoryview(m.byte_array).cast("B")
-        data = page[4 + n :]
-        if len(data) > len(view):
+        if len(data) != len(view):
+            if hasattr(m, "ref_count_down"):
+                m.ref_count_down()  # its memory goes back
             return None
-        view[: len(data)] = data
+        view[:] = data
         return m
 
     async def list(self):

@@ -17,25 +17,34 @@ through the kernel, so no extension is built. DRAM and FILE are there; VRAM is r
 WEFT_XFER_LISTEN an address that other hosts reach.
 
 Differences from NIXL: a request that a peer posted to us and that failed is told by get_failed_notifs(); a transfer ends in ERR at its
-deadline instead of staying in PROC.
+deadline instead of staying in PROC; get_xfer_telemetry needs no switch, though NIXL_TELEMETRY_ENABLE=no turns it off.
 """
 
 import base64
 import bisect
 import ctypes
+import enum
 import json
+import logging
 import os
+import pickle
 import shutil
 import subprocess
 import sys
 import threading
+import time
 import types
 
 DEFAULT_TIMEOUT = 30.0
-_INIT_AGENT = ("", "NIXL_INIT_AGENT")
+DEFAULT_COMM_PORT = 8888
+NIXL_INIT_AGENT = "NIXL_INIT_AGENT"
+HAVE_UCX_GPU_DEVICE_API = False
+_INIT_AGENT = ("", NIXL_INIT_AGENT)
+
+logger = logging.getLogger("weft.nixl")
 
 
-class nixlError(Exception):
+class nixlError(RuntimeError):
     """What went wrong in a call."""
 
 
@@ -56,6 +65,18 @@ class nixlMismatchError(nixlError):
 
 class nixlNotAllowedError(nixlError, PermissionError):
     """Not allowed, or at the wrong time."""
+
+
+class nixlNotPostedError(nixlNotAllowedError):
+    """A transfer that was not posted yet."""
+
+
+class nixlUnknownError(nixlError):
+    """None of the others."""
+
+
+class nixlNoTelemetryError(nixlError):
+    """Figures of transfers are turned off, or the transfer is not done."""
 
 
 class nixlRepostActiveError(nixlError):
@@ -83,34 +104,122 @@ _kinds = {
     "disconnected": nixlRemoteDisconnectError, "cancelled": nixlCancelledError, "unsupported": nixlNotSupportedError, "backend": nixlBackendError,
 }
 
-_memory = {"DRAM": "DRAM", "cpu": "DRAM", "VRAM": "VRAM", "cuda": "VRAM", "FILE": "FILE", "BLOCK": "BLK", "BLK": "BLK", "OBJ": "OBJ"}
 
 
-def _kind(mem_type):
-    if mem_type is None:
-        raise nixlInvalidParamError("mem_type is missing: want DRAM or FILE for lists of tuples and arrays")
-    name = _memory.get(mem_type)
-    if name is None:
-        raise nixlInvalidParamError("mem_type %r; known: DRAM, VRAM, FILE, OBJ, BLK" % (mem_type,))
-    if name not in ("DRAM", "FILE"):
-        raise nixlNotSupportedError("%s: memory of this kind cannot be reached here; DRAM and FILE can" % name)
-    return name
+class nixl_mem_t(enum.Enum):
+    """Kinds of memory."""
+
+    DRAM_SEG = 0
+    VRAM_SEG = 1
+    BLK_SEG = 2
+    OBJ_SEG = 3
+    FILE_SEG = 4
+
+
+DRAM_SEG, VRAM_SEG, BLK_SEG, OBJ_SEG, FILE_SEG = nixl_mem_t
+_memory = {"DRAM": DRAM_SEG, "cpu": DRAM_SEG, "VRAM": VRAM_SEG, "cuda": VRAM_SEG, "FILE": FILE_SEG, "BLOCK": BLK_SEG, "OBJ": OBJ_SEG}
+_words = {DRAM_SEG: "DRAM", VRAM_SEG: "VRAM", BLK_SEG: "BLOCK", OBJ_SEG: "OBJ", FILE_SEG: "FILE"}
+
+
+class nixl_thread_sync_t(enum.Enum):
+    """How calls of several threads are kept apart. Here they always are."""
+
+    NIXL_THREAD_SYNC_NONE = 0
+    NIXL_THREAD_SYNC_STRICT = 1
+    NIXL_THREAD_SYNC_RW = 2
+    NIXL_THREAD_SYNC_DEFAULT = 3
+
+
+NIXL_THREAD_SYNC_NONE, NIXL_THREAD_SYNC_STRICT, NIXL_THREAD_SYNC_RW, NIXL_THREAD_SYNC_DEFAULT = nixl_thread_sync_t
+
+
+def _reachable(kind):
+    """The word for a kind of memory that can be reached from here."""
+    if kind not in (DRAM_SEG, FILE_SEG):
+        raise nixlNotSupportedError("%s: memory of this kind cannot be reached here; DRAM and FILE can" % _words[kind])
+    return _words[kind]
 
 
 class nixl_agent_config:
-    """Settings of an agent. What has no meaning here is taken and ignored: threads, progress and plug-ins."""
+    """Settings of an agent. Threads, ports and plug-ins have no meaning here."""
 
-    def __init__(self, enable_prog_thread=True, enable_listen_thread=False, listen_port=0, capture_telemetry=False, num_threads=0, backends=None, **_):
+    def __init__(
+        self, enable_prog_thread=True, enable_listen_thread=False, listen_port=DEFAULT_COMM_PORT, capture_telemetry=False, num_threads=0, backends=("UCX",), sync_mode=None
+    ):
+        if sync_mode is not None and not isinstance(sync_mode, nixl_thread_sync_t):
+            raise TypeError("sync_mode must be a nixl_thread_sync_t (got %r)" % type(sync_mode).__name__)
         self.enable_pthread, self.enable_listen = enable_prog_thread, enable_listen_thread
         self.port, self.capture_telemetry, self.num_threads = listen_port, capture_telemetry, num_threads
-        self.backends = list(backends) if backends is not None else ["UCX"]
+        self.backends, self.sync_mode = list(backends or ()), sync_mode
+
+
+class agent_name(str):
+    """The name of an agent as add_remote_agent gives it. NIXL gives bytes, so it equals both, and can be decoded."""
+
+    def __eq__(self, other):
+        return str.__eq__(self, other.decode("utf-8", "replace") if isinstance(other, (bytes, bytearray)) else other)
+
+    def __ne__(self, other):
+        return not self == other
+
+    __hash__ = str.__hash__
+
+    def decode(self, *_):
+        return str(self)
+
+
+def _name(agent):
+    """A name of an agent that is given as text or bytes."""
+    return agent.decode() if isinstance(agent, (bytes, bytearray)) else str(agent)
+
+
+def _data(message):
+    """A notice that is given as bytes or text."""
+    return message.encode() if isinstance(message, str) else bytes(message)
 
 
 class _Descs:
     """A list of descriptors of one kind."""
 
-    def __init__(self, kind, rows):
-        self.kind, self.rows = kind, rows
+    fields = 3
+
+    def __init__(self, type, descs=()):
+        if not isinstance(type, nixl_mem_t):
+            raise TypeError("a list of %r; want a nixl_mem_t such as DRAM_SEG" % (type,))
+        self.kind, self.rows = type, []
+        for d in () if isinstance(descs, int) else descs:
+            self.addDesc(d)
+
+    def _checked(self, d):
+        if not isinstance(d, tuple):
+            raise TypeError("descriptor %r; want a tuple" % (d,))
+        if len(d) != self.fields:
+            raise nixlInvalidParamError("descriptor %r; want %d values" % (d, self.fields))
+        numbers = tuple(v if isinstance(v, bool) else getattr(v, "__index__", lambda v=v: v)() for v in d[:3])
+        if any(not isinstance(v, int) or isinstance(v, bool) for v in numbers):
+            raise TypeError("descriptor %r; want an address, a length and a device as numbers" % (d,))
+        if any(v < 0 or v >= 1 << 64 for v in numbers) or numbers[1] > 1 << 46:
+            raise nixlInvalidParamError("descriptor %r; want an address, a length of at most 2^46 bytes and a device" % (d,))
+        return numbers + tuple(d[3:])
+
+    def addDesc(self, desc):
+        self.rows.append(self._checked(desc))
+
+    append = addDesc
+
+    def index(self, desc):
+        try:
+            return self.rows.index(self._checked(desc))
+        except ValueError:
+            raise nixlNotFoundError("descriptor %r is not in the list" % (desc,)) from None
+
+    def remDesc(self, index):
+        if not 0 <= index < len(self.rows):
+            raise nixlInvalidParamError("descriptor %d of %d" % (index, len(self.rows)))
+        del self.rows[index]
+
+    def clear(self):
+        self.rows.clear()
 
     def descCount(self):
         return len(self.rows)
@@ -121,8 +230,11 @@ class _Descs:
     def getType(self):
         return self.kind
 
-    def trim(self):
-        return self
+    def print(self):
+        print(self)
+
+    def __repr__(self):
+        return "%s(%s, %r)" % (type(self).__name__, self.kind.name, self.rows)
 
     def __len__(self):
         return len(self.rows)
@@ -133,8 +245,11 @@ class _Descs:
     def __getitem__(self, i):
         return self.rows[i]
 
+    def __setitem__(self, i, desc):
+        self.rows[i] = self._checked(desc)
+
     def __eq__(self, other):
-        return isinstance(other, _Descs) and (self.kind, self.rows) == (other.kind, other.rows)
+        return type(self) is type(other) and (self.kind, self.rows) == (other.kind, other.rows)
 
     __hash__ = None
 
@@ -142,39 +257,71 @@ class _Descs:
 class nixlRegDList(_Descs):
     """Memory to register: (address, length, device, text)."""
 
+    fields = 4
+
+    def _checked(self, d):
+        d = super()._checked(d)
+        return d[:3] + (d[3].encode() if isinstance(d[3], str) else bytes(d[3]),)
+
+    def trim(self):
+        return nixlXferDList(self.kind, [d[:3] for d in self.rows])
+
 
 class nixlXferDList(_Descs):
     """Memory to move: (address, length, device)."""
 
 
-def _rows(descs, mem_type, register):
-    """Descriptors from tuples, an (N, 3) array, a tensor or tensors; and their kind."""
-    if isinstance(descs, _Descs):
-        return descs.kind, list(descs.rows)
-    tensors = descs if isinstance(descs, (list, tuple)) and descs and all(hasattr(d, "data_ptr") for d in descs) else [descs] if hasattr(descs, "data_ptr") else None
+class nixlXferTelemetry:
+    """Figures of a transfer: times in microseconds, bytes and descriptors. path is the way that the bytes took."""
+
+    def __init__(self, startTime=0, postDuration=0, xferDuration=0, totalBytes=0, descCount=0, path=""):
+        self.startTime, self.postDuration, self.xferDuration = startTime, postDuration, xferDuration
+        self.totalBytes, self.descCount, self.path = totalBytes, descCount, path
+
+
+def _tensors(descs):
+    """A tensor, or a list of tensors, as a list; None for anything else."""
+    if hasattr(descs, "data_ptr"):
+        return [descs]
+    if isinstance(descs, (list, tuple)) and descs and all(hasattr(d, "data_ptr") for d in descs):
+        return list(descs)
+    return None
+
+
+def _descs(descs, mem_type, cls, other):
+    """A list of descriptors from tuples, an (N, 3) array, a tensor or tensors. As in NIXL it is None, with a line in the log, for what is
+    none of them, and a KeyError for a kind of memory that is not known."""
+
+    def wrong(why, *args):
+        logger.error(why, *args)
+
+    if isinstance(descs, cls):
+        return descs
+    if isinstance(descs, other):
+        return wrong("a %s is given where a %s is wanted", other.__name__, cls.__name__)
+    tail = ("",) * (cls.fields - 3)
+    tensors = _tensors(descs)
     if tensors is not None:
-        rows = []
+        rows, device = [], tensors[0].get_device() if tensors[0].is_contiguous() else None
         for t in tensors:
             if not t.is_contiguous():
-                raise nixlInvalidParamError("a tensor is not contiguous; call .contiguous() first")
-            device = t.get_device()
-            rows.append((t.data_ptr(), t.numel() * t.element_size(), max(device, 0)) + (("",) if register else ()))
-            if device >= 0:
-                mem_type = "cuda"
-        return _kind(mem_type or "cpu"), rows
-    if hasattr(descs, "shape") and hasattr(descs, "tolist"):
+                return wrong("a tensor is not contiguous; call .contiguous() first")
+            if t.get_device() != device:
+                return wrong("tensors of several devices")
+            rows.append((t.data_ptr(), t.numel() * t.element_size(), max(device, 0)) + tail)
+        return cls(DRAM_SEG if device < 0 else VRAM_SEG, rows)
+    array = hasattr(descs, "shape") and hasattr(descs, "tolist")
+    if not array and not (isinstance(descs, (list, tuple)) and all(isinstance(d, tuple) for d in descs)):
+        return wrong("%s is no list of descriptors; want tuples, an (N, 3) array or tensors", type(descs).__name__)
+    if mem_type is None:
+        return wrong("mem_type is missing: want DRAM or FILE for tuples and arrays")
+    if array:
         if len(descs.shape) != 2 or descs.shape[1] != 3:
-            raise nixlInvalidParamError("an array of shape %s; want (N, 3): address, length, device" % (tuple(descs.shape),))
-        descs = [tuple(r) for r in descs.tolist()]
-    kind = _kind(mem_type)
-    rows = []
-    for i, d in enumerate(descs):
-        if not isinstance(d, tuple) or not (len(d) == 3 or register and len(d) == 4):
-            raise nixlInvalidParamError("descriptor %d is %r; want (address, length, device%s)" % (i, d, ", text" if register else ""))
-        if any(not isinstance(v, int) or isinstance(v, bool) or v < 0 for v in d[:3]) or d[1] == 0 or d[1] > 1 << 46:
-            raise nixlInvalidParamError("descriptor %d is %r; want an address, a length from 1 on and a device" % (i, d))
-        rows.append(d[:3] + ((d[3] if len(d) == 4 else ""),) if register else d)
-    return kind, rows
+            return wrong("an array of shape %s; want (N, 3): address, length, device", tuple(descs.shape))
+        return cls(_memory[mem_type], [tuple(r) + tail for r in descs.tolist()])
+    if descs and len(descs[0]) != cls.fields:
+        return wrong("descriptors of %d values; want %d", len(descs[0]), cls.fields)
+    return cls(_memory[mem_type], descs)
 
 
 class _Child:
@@ -182,7 +329,7 @@ class _Child:
 
     def __init__(self, program):
         self.lock = threading.Lock()
-        self.next = 0
+        self.next, self.later = 0, []
         try:
             self.process = subprocess.Popen([program, "xfer-agent"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         except OSError as e:
@@ -192,22 +339,29 @@ class _Child:
 
     def call(self, do, **what):
         with self.lock:
-            self.next += 1
-            number = self.next
-            try:
-                self.process.stdin.write(json.dumps(dict(what, id=number, do=do)).encode() + b"\n")
-                self.process.stdin.flush()
-                line = self.process.stdout.readline()
-            except (OSError, ValueError) as e:
-                raise nixlBackendError("the agent's process is gone: %s" % e) from e
-        if not line:
-            raise nixlBackendError("the agent's process ended with %s" % self.process.poll())
-        answer = json.loads(line)
-        if answer["id"] != number:
-            raise nixlBackendError("the agent answered call %d with %d" % (number, answer["id"]))
+            while self.later:
+                self._ask(*self.later.pop())
+            answer = self._ask(do, what)
         if answer.get("error") and answer.get("state") != "ERR":
             raise _kinds.get(answer.get("kind"), nixlBackendError)(answer["error"])
         return answer
+
+    def _ask(self, do, what):
+        self.next += 1
+        try:
+            self.process.stdin.write(json.dumps(dict(what, id=self.next, do=do)).encode() + b"\n")
+            self.process.stdin.flush()
+            while line := self.process.stdout.readline():
+                answer = json.loads(line)
+                if answer["id"] == self.next:  # else of a call that was interrupted
+                    return answer
+        except (OSError, ValueError) as e:
+            raise nixlBackendError("the agent's process is gone: %s" % e) from e
+        raise nixlBackendError("the agent's process ended with %s" % self.process.poll())
+
+    def soon(self, do, **what):
+        """Makes a call before the next one. Python may take an object away at any moment, also in the middle of a call."""
+        self.later.append((do, what))
 
     def close(self):
         with self.lock:
@@ -245,7 +399,15 @@ class _Regions:
                 return rows.pop(i)[2]
         raise nixlNotFoundError("%d bytes at %#x are not registered" % (length, address))
 
+    def name(self, kind, address, length, device):
+        for a, n, name in self.by.get(self.key(kind, device), []):
+            if (a, n) == (address, length):
+                return name
+        raise nixlNotFoundError("%d bytes at %#x are not registered" % (length, address))
+
     def find(self, kind, address, length, device):
+        if length < 1:
+            raise nixlInvalidParamError("a descriptor of %d bytes at %#x" % (length, address))
         rows = self.by.get(self.key(kind, device), [])
         i = bisect.bisect_right(rows, (address, float("inf"))) - 1
         while i >= 0:
@@ -262,13 +424,34 @@ class nixl_prepped_dlist_handle:
     def __init__(self, agent, number, count):
         self.agent, self.number, self.count = agent, number, count
 
+    def release(self):
+        if self.number:
+            number, self.number, self.count = self.number, 0, 0
+            self.agent._child.call("drop", list=number)
+
+    def __del__(self):
+        if self.number:
+            self.agent._child.soon("drop", list=self.number)
+
 
 class nixl_xfer_handle:
     """A transfer: posted by transfer(), watched by check_xfer_state()."""
 
-    def __init__(self, agent, op, local, li, far, fi, notice, own=()):
+    def __init__(self, agent, op, local, li, far, fi, notice):
         self.agent, self.op, self.local, self.li, self.far, self.fi = agent, op, local, li, far, fi
-        self.notice, self.own, self.request, self.state, self.error, self.telemetry = notice, own, 0, "NEW", "", None
+        self.notice, self.request, self.state, self.error, self.telemetry = notice, 0, "NEW", "", None
+        self.began = self.posted = 0
+
+    def release(self):
+        """Frees the transfer. One that is under way is cancelled: when this returns no byte lands any more."""
+        self.state = "RELEASED"
+        if self.request:
+            request, self.request = self.request, 0
+            self.agent._child.call("release", req=request)
+
+    def __del__(self):
+        if self.request:
+            self.agent._child.soon("release", req=self.request)
 
 
 class nixl_agent:
@@ -285,77 +468,132 @@ class nixl_agent:
         self._timeout = float(os.environ.get("WEFT_XFER_TIMEOUT", DEFAULT_TIMEOUT))
         listen = os.environ.get("WEFT_XFER_LISTEN")
         self._regions, self._peers, self._count, self._failed, self.notifs = _Regions(), {}, 0, [], {}
+        self.plugin_list, self.backends, self.backend_mems, self.backend_options = ["WEFT", "UCX", "POSIX"], {}, {}, {}
+        self.nixl_mems, self.nixl_ops = dict(_memory), {"WRITE": "WRITE", "READ": "READ"}
         try:
             self._child.call("new", name=agent_name, token=os.environ.get("WEFT_TOKEN", ""), listen=[listen] if listen else [])
+            for name in self.plugin_list if instantiate_all and nixl_conf is None else self.config.backends:
+                if name in self.plugin_list:
+                    self.create_backend(name)
+                else:
+                    logger.warning("backend %s is left out: there is no such plug-in here", name)
         except Exception:
             self._child.close()
             raise
 
-    # Plug-ins: there is one.
+    # Plug-ins: there is one, under the names that programs ask for.
 
     def get_plugin_list(self):
-        return ["WEFT", "UCX", "POSIX"]
+        return self.plugin_list
 
     def get_plugin_mem_types(self, backend):
-        self._backend(backend)
-        return ["DRAM", "FILE"]
+        return self._known(backend, self.plugin_list, ["DRAM_SEG", "FILE_SEG"])
 
     def get_plugin_params(self, backend):
-        self._backend(backend)
-        return {}
+        return self._known(backend, self.plugin_list, {})
 
-    get_backend_mem_types = get_plugin_mem_types
-    get_backend_params = get_plugin_params
+    def get_backend_mem_types(self, backend):
+        return self._known(backend, self.backends, ["DRAM_SEG", "FILE_SEG"])
+
+    def get_backend_params(self, backend):
+        return self._known(backend, self.backends, self.backend_options.get(backend, {}))
+
+    @staticmethod
+    def _known(backend, names, answer):
+        if backend in names:
+            return answer
+        logger.warning("backend %s is not there; known: %s", backend, ", ".join(names))
+        return type(answer)()
 
     def create_backend(self, backend, initParams=None):
-        self._backend(backend)
+        if backend not in self.plugin_list:
+            raise nixlNotFoundError("plug-in %r; known: %s" % (backend, ", ".join(self.plugin_list)))
+        self.backends.setdefault(backend, len(self.backends) + 1)
+        self.backend_mems[backend], self.backend_options[backend] = ["DRAM_SEG", "FILE_SEG"], dict(initParams or {})
 
-    def _backend(self, name):
-        if name not in self.get_plugin_list():
-            raise nixlNotFoundError("plug-in %r; known: %s" % (name, ", ".join(self.get_plugin_list())))
+    def _use(self, backends):
+        for name in backends:
+            if name not in self.backends:
+                raise KeyError(name)
 
     # Memory.
 
     def get_reg_descs(self, descs, mem_type=None):
-        return nixlRegDList(*_rows(descs, mem_type, True))
+        return _descs(descs, mem_type, nixlRegDList, nixlXferDList)
 
     def get_xfer_descs(self, descs, mem_type=None):
-        return nixlXferDList(*_rows(descs, mem_type, False))
+        return _descs(descs, mem_type, nixlXferDList, nixlRegDList)
+
+    def get_serialized_descs(self, descs):
+        return pickle.dumps(descs)
+
+    def deserialize_descs(self, serialized_descs):
+        return pickle.loads(serialized_descs)
 
     def register_memory(self, reg_list, mem_type=None, backends=()):
+        self._use(backends)
         descs = self.get_reg_descs(reg_list, mem_type)
-        if descs.isEmpty():
-            raise nixlInvalidParamError("nothing to register")
-        done = []
+        if descs is None or descs.isEmpty():
+            raise nixlInvalidParamError("nothing to register: want tuples (address, length, device, text) with mem_type, an (N, 3) array, tensors or a nixlRegDList")
+        kind, done = _reachable(descs.kind), []
         try:
             for address, length, device, _ in descs.rows:
                 self._count += 1
-                name = "%s %d" % (descs.kind, self._count)
-                if descs.kind == "FILE":
+                name = "%s %d" % (kind, self._count)
+                if kind == "FILE":
                     self._child.call("register", name=name, fd=device, len=address + length)
-                    self._regions.add("FILE", 0, address + length, device, name)
-                    done.append((0, address + length, device))
+                    address, length = 0, address + length
                 else:
                     self._child.call("register", name=name, addr=address, len=length)
-                    self._regions.add("DRAM", address, length, device, name)
-                    done.append((address, length, device))
+                self._regions.add(kind, address, length, device, name)
+                done.append((address, length, device))
         except Exception:
             for address, length, device in done:
-                self._child.call("deregister", name=self._regions.remove(descs.kind, address, length, device))
+                self._child.call("deregister", name=self._regions.remove(kind, address, length, device))
             raise
         return descs
 
     def deregister_memory(self, dereg_list, backends=()):
+        self._use(backends)
+        kind = _reachable(dereg_list.kind)
         for address, length, device, _ in dereg_list.rows:
-            at = (0, address + length) if dereg_list.kind == "FILE" else (address, length)
-            self._child.call("deregister", name=self._regions.remove(dereg_list.kind, *at, device))
+            at = (0, address + length) if kind == "FILE" else (address, length)
+            self._child.call("deregister", name=self._regions.remove(kind, *at, device))
+
+    def query_memory(self, reg_list, backend, mem_type=None):
+        """What is known of files by their paths (the text of a descriptor): None for one that is not there."""
+        descs = self.get_reg_descs(reg_list, mem_type)
+        if backend not in self.backends:
+            raise ValueError("backend %r is not there; known: %s" % (backend, list(self.backends)))
+        if descs is None:
+            raise nixlInvalidParamError("nothing to query: want tuples (address, length, device, text) with mem_type, or a nixlRegDList")
+        if descs.kind is not FILE_SEG:
+            raise nixlNotSupportedError("%s cannot be queried; FILE can" % _words[descs.kind])
+        found = []
+        for _, _, device, text in descs.rows:
+            try:
+                f = os.stat(text.decode() or device)
+                found.append({"size": str(f.st_size), "mode": oct(f.st_mode & 0o7777)[2:], "mtime": str(int(f.st_mtime))})
+            except OSError:
+                found.append(None)
+        return found
 
     # Other agents.
 
     def get_agent_metadata(self):
-        blob = self._child.call("describe")["blob"]
-        regions = [[kind, a, n, device, name] for (kind, device), rows in sorted(self._regions.by.items()) for a, n, name in rows]
-        return json.dumps({"weft nixl": 1, "name": self.name, "blob": blob, "regions": regions}).encode()
+        return self._metadata([[kind, a, n, device, name] for (kind, device), rows in sorted(self._regions.by.items()) for a, n, name in rows])
+
+    def get_partial_agent_metadata(self, descs, inc_conn_info=False, backends=()):
+        """Metadata of some of the registered memory. It adds to what the other knows already; how to connect is always part of it."""
+        self._use(backends)
+        kind, rows = _reachable(descs.kind), []
+        for address, length, device, _ in descs:
+            at = (0, address + length) if kind == "FILE" else (address, length)
+            rows.append([kind, *at, device, self._regions.name(kind, *at, device)])
+        return self._metadata(rows, partial=True)
+
+    def _metadata(self, regions, **more):
+        return json.dumps({"weft nixl": 1, "name": self.name, "blob": self._child.call("describe")["blob"], "regions": regions, **more}).encode()
 
     def add_remote_agent(self, metadata):
         try:
@@ -364,87 +602,98 @@ class nixl_agent:
         except (ValueError, KeyError, TypeError) as e:
             raise nixlInvalidParamError("these %d bytes are no agent's metadata" % len(metadata)) from e
         name = self._child.call("open", blob=blob)["name"]
-        regions = _Regions()
+        regions = self._peers.get(name) if d.get("partial") else None
+        if regions is None:
+            regions = _Regions()
         for kind, address, length, device, region in rows:
             regions.add(kind, address, length, device, region)
         self._peers[name] = regions
-        return name
+        return agent_name(name)
 
     def check_remote_metadata(self, agent, descs=None):
         """Whether an agent is known, and all of these descriptors lie in its registered memory."""
-        regions = self._peers.get(agent)
+        regions = self._peers.get(_name(agent))
         if regions is None:
             return False
         try:
-            for address, length, device in descs or ():
-                regions.find(descs.kind, address, length, device)
+            for address, length, device in () if descs is None else descs:
+                regions.find(_words[descs.kind], address, length, device)
         except nixlError:
             return False
         return True
 
     def make_connection(self, remote_agent, backends=()):
         """Nothing is to be done before the first transfer, which connects."""
-        if remote_agent not in self._peers:
+        self._use(backends)
+        if _name(remote_agent) not in self._peers:
             raise nixlNotFoundError("agent %r is not known" % (remote_agent,))
 
     def remove_remote_agent(self, agent):
-        if self._peers.pop(agent, None) is None:
-            raise nixlNotFoundError("agent %r is not known" % (agent,))
-        self._child.call("forget", name=agent)
+        if self._peers.pop(_name(agent), None) is None:
+            logger.warning("agent %r is not known: nothing to remove", agent)
+            return
+        self._child.call("forget", name=_name(agent))
 
     # Transfers.
 
     def prep_xfer_dlist(self, agent_name, xfer_list, mem_type=None, backends=()):
-        descs = self.get_xfer_descs(xfer_list, mem_type)
-        own = agent_name in _INIT_AGENT or agent_name == self.name
-        regions = self._regions if own else self._peers.get(agent_name)
+        self._use(backends)
+        descs, agent = self.get_xfer_descs(xfer_list, mem_type), _name(agent_name)
+        if descs is None or descs.isEmpty():
+            raise nixlInvalidParamError("nothing to prepare: want tuples (address, length, device) with mem_type, an (N, 3) array, tensors or a nixlXferDList")
+        own = agent in _INIT_AGENT or agent == self.name
+        regions = self._regions if own else self._peers.get(agent)
         if regions is None:
-            raise nixlNotFoundError("agent %r is not known; add_remote_agent first" % (agent_name,))
-        rows = [regions.find(descs.kind, *d) for d in descs.rows]
-        number = self._child.call("prepare", peer="" if own else agent_name, descs=rows)["number"]
+            raise nixlNotFoundError("agent %r is not known; add_remote_agent first" % (agent,))
+        kind = _reachable(descs.kind)
+        rows = [regions.find(kind, *d) for d in descs.rows]
+        number = self._child.call("prepare", peer="" if own else agent, descs=rows)["number"]
         return nixl_prepped_dlist_handle(self, number, len(rows))
 
     def make_prepped_xfer(self, operation, local_xfer_side, local_indices, remote_xfer_side, remote_indices, notif_msg=b"", backends=(), skip_desc_merge=False):
-        if operation not in ("READ", "WRITE"):
-            raise nixlInvalidParamError("operation %r; want READ or WRITE" % (operation,))
+        op = self.nixl_ops[operation]
+        self._use(backends)
         li, fi = [int(i) for i in local_indices], [int(i) for i in remote_indices]
         if len(li) != len(fi) or not li:
             raise nixlInvalidParamError("%d local and %d remote indices; want as many, at least one" % (len(li), len(fi)))
         for side, indices in (local_xfer_side, li), (remote_xfer_side, fi):
+            if not side.number:
+                raise nixlInvalidParamError("a list of descriptors was released")
             if min(indices) < 0 or max(indices) >= side.count:
                 raise nixlInvalidParamError("indices from %d to %d of %d descriptors" % (min(indices), max(indices), side.count))
-        return nixl_xfer_handle(self, operation, local_xfer_side, li, remote_xfer_side, fi, notif_msg)
+        return nixl_xfer_handle(self, op, local_xfer_side, li, remote_xfer_side, fi, _data(notif_msg))
 
     def initialize_xfer(self, operation, local_descs, remote_descs, remote_agent, notif_msg=b"", backends=()):
+        self.nixl_ops[operation]
         if local_descs.descCount() != remote_descs.descCount():
             raise nixlInvalidParamError("%d local and %d remote descriptors" % (local_descs.descCount(), remote_descs.descCount()))
-        local = self.prep_xfer_dlist("", local_descs)
-        try:
-            far = self.prep_xfer_dlist(remote_agent, remote_descs)
-        except Exception:
-            self.release_dlist_handle(local)
-            raise
+        local, far = self.prep_xfer_dlist("", local_descs), self.prep_xfer_dlist(remote_agent, remote_descs)
         every = list(range(local.count))
-        handle = self.make_prepped_xfer(operation, local, every, far, every, notif_msg)
-        handle.own = (local, far)
-        return handle
+        return self.make_prepped_xfer(operation, local, every, far, every, notif_msg, backends)  # which holds both lists
 
     def transfer(self, handle, notif_msg=b""):
         if handle.state == "PROC":
+            self.check_xfer_state(handle)  # it may be done meanwhile
+        if handle.state == "PROC":
             raise nixlRepostActiveError("the transfer is under way; post it again when it is done")
+        if handle.state == "RELEASED":
+            raise nixlInvalidParamError("the transfer was released")
         if handle.request:
-            self._child.call("release", req=handle.request)
-            handle.request = 0
-        notice = notif_msg or handle.notice
-        what = {"data": base64.b64encode(notice).decode()} if notice else {}
-        handle.state, handle.error = "ERR", ""
+            request, handle.request = handle.request, 0
+            self._child.call("release", req=request)
+        if notif_msg:
+            handle.notice = _data(notif_msg)
+        what = {"data": base64.b64encode(handle.notice).decode()} if handle.notice else {}
+        handle.state, handle.error, handle.began = "ERR", "", time.time_ns()
         answer = self._child.call("post", op=handle.op, local=handle.local.number, li=handle.li, far=handle.far.number, fi=handle.fi, limit=self._timeout, **what)
-        handle.request = answer["number"]
+        handle.request, handle.posted = answer["number"], time.time_ns()
         return self._state(handle, answer)
 
     def check_xfer_state(self, handle):
         if handle.state == "NEW":
-            raise nixlNotAllowedError("the transfer was not posted")
+            raise nixlNotPostedError("the transfer was not posted")
+        if handle.state == "RELEASED":
+            raise nixlInvalidParamError("the transfer was released")
         if handle.state == "PROC":
             return self._state(handle, self._child.call("poll", req=handle.request))
         return handle.state
@@ -452,8 +701,8 @@ class nixl_agent:
     @staticmethod
     def _state(handle, answer):
         handle.state, handle.error = answer["state"], answer.get("error", "")
-        handle.telemetry = types.SimpleNamespace(
-            startTime=0, postDuration=0, xferDuration=answer.get("took_us", 0), totalBytes=answer.get("bytes", 0), descCount=len(handle.li), path=answer.get("path", ""))
+        posted = max(1, (handle.posted - handle.began) // 1000)
+        handle.telemetry = nixlXferTelemetry(handle.began // 1000, posted, max(posted, int(answer.get("took_us", 0))), answer.get("bytes", 0), len(handle.li), answer.get("path", ""))
         return handle.state
 
     def get_xfer_error(self, handle):
@@ -461,22 +710,23 @@ class nixl_agent:
         return handle.error
 
     def get_xfer_telemetry(self, handle):
+        if os.environ.get("NIXL_TELEMETRY_ENABLE", "y").lower() in ("n", "no", "0", "off", "false"):
+            raise nixlNoTelemetryError("NIXL_TELEMETRY_ENABLE turns it off")
         if handle.state != "DONE":
-            raise nixlNotAllowedError("the transfer is not done")
+            raise nixlNoTelemetryError("the transfer is not done")
         return handle.telemetry
 
+    def query_xfer_backend(self, handle):
+        return next(iter(self.backends), "WEFT")
+
+    def estimate_xfer_cost(self, req_handle):
+        raise nixlNotSupportedError("what a transfer will take is not known before; 'weft xfer explain' tells which path it takes")
+
     def release_xfer_handle(self, handle):
-        if handle.request:
-            request, handle.request = handle.request, 0
-            self._child.call("release", req=request)
-        for d in handle.own:
-            self.release_dlist_handle(d)
-        handle.own, handle.state = (), "NEW"
+        handle.release()
 
     def release_dlist_handle(self, handle):
-        if handle.number:
-            number, handle.number, handle.count = handle.number, 0, 0
-            self._child.call("drop", list=number)
+        handle.release()
 
     # Notices.
 
@@ -492,10 +742,10 @@ class nixl_agent:
         return self.notifs
 
     def check_remote_xfer_done(self, remote_agent_name, lookup_tag, backends=(), tag_is_prefix=True):
-        """Whether a notice of this text, or with this beginning, came of an agent. One is taken."""
-        many = self.update_notifs().get(remote_agent_name, [])
+        """Whether a notice that begins with a tag, or has it anywhere, came of an agent. One is taken."""
+        many, tag = self.update_notifs().get(_name(remote_agent_name), []), _data(lookup_tag)
         for i, text in enumerate(many):
-            if text.startswith(lookup_tag) if tag_is_prefix else text == lookup_tag:
+            if text.startswith(tag) if tag_is_prefix else tag in text:
                 del many[i]
                 return True
         return False
@@ -506,7 +756,8 @@ class nixl_agent:
         return failed
 
     def send_notif(self, remote_agent_name, notif_msg, backend=None):
-        self._child.call("notify", peer=remote_agent_name, data=base64.b64encode(notif_msg).decode())
+        self._use([backend] if backend is not None else ())
+        self._child.call("notify", peer=_name(remote_agent_name), data=base64.b64encode(_data(notif_msg)).decode())
 
     def close(self):
         self._child.close()
@@ -517,9 +768,34 @@ class nixl_agent:
             child.close()
 
 
+def malloc_passthru(size):
+    """Memory for tests of NIXL, as nixl._utils has it: its address."""
+    at = ctypes.c_void_p()
+    if ctypes.CDLL(None).posix_memalign(ctypes.byref(at), ctypes.c_size_t(4096), ctypes.c_size_t(size)):
+        raise MemoryError(size)
+    return at.value
+
+
+def free_passthru(address):
+    ctypes.CDLL(None).free(ctypes.c_void_p(address))
+
+
+def ba_buf(address, size):
+    ctypes.memset(address, 0xBA, size)
+
+
+def verify_transfer(address1, address2, size):
+    assert ctypes.string_at(address1, size) == ctypes.string_at(address2, size)
+
+
 def install():
-    """Makes this module what "import nixl._api" and "from nixl._bindings import ..." find."""
+    """Makes this module what "import nixl._api", "from nixl._bindings import ..." and "import nixl._utils" find."""
     package = types.ModuleType("nixl")
     api = sys.modules[__name__]
-    package._api, package.__path__ = api, []
-    sys.modules["nixl"], sys.modules["nixl._api"], sys.modules["nixl._bindings"] = package, api, api
+    package._api = package._bindings = package._utils = api
+    package.__path__ = []
+    for name in ("", "._api", "._bindings", "._utils"):
+        sys.modules["nixl" + name] = api if name else package
+
+
+nixlBind = sys.modules[__name__]  # what nixl._api calls its bindings

@@ -1,9 +1,9 @@
 """Storage of SGLang's HiCache on "weft kv serve".
 
     --hicache-storage-backend dynamic --hicache-storage-backend-extra-config '{"backend_name": "weft", "module_path": "weft.sglang",
-        "class_name": "WeftStorage", "address": "127.0.0.1:7080"}'
+        "class_name": "WeftStorage", "interface_v1": 1, "address": "127.0.0.1:7080"}'
 
-This class has the methods of HiCacheStorage, with and without the host pool. It was tested with a double that calls them in SGLang's order;
+With interface_v1 pages go straight into the host pool and out of it. This class has the methods of HiCacheStorage, with and without the host pool. It was tested with a double that calls them in SGLang's order;
 SGLang itself was not run.
 """
 
@@ -20,12 +20,15 @@ except ImportError:  # SGLang is not here
         def register_mem_pool_host(self, mem_pool_host):
             self.mem_pool_host = mem_pool_host
 
+        def get_stats(self):
+            return None
+
 
 class WeftStorage(HiCacheStorage):
     def __init__(self, storage_config=None, kwargs=None):
         extra = dict(kwargs or {})
         extra.update(getattr(storage_config, "extra_config", None) or {})
-        self.client = Client(extra.get("address"), extra.get("token"), timeout=float(extra.get("timeout", 30)))
+        self.client = Client(extra.get("address"), extra.get("token"), timeout=float(extra.get("timeout", 10)), rest=float(extra.get("rest", 5)))
         # Who has another part of the cache, or has it in another order, has other pages.
         of = lambda name, default: getattr(storage_config, name, default)
         parts = [of("model_name", "")]
@@ -53,7 +56,8 @@ class WeftStorage(HiCacheStorage):
     def batch_get(self, keys, target_locations=None, target_sizes=None):
         try:
             pages = self.client.get(self._keys(keys), alone=True)
-        except CacheError:
+        except CacheError as e:
+            self.client.complain(e)
             return [None] * len(keys)
         if target_locations is None:
             return pages
@@ -66,7 +70,8 @@ class WeftStorage(HiCacheStorage):
         try:
             pages = [_data(v) for v in (values if values is not None else target_locations)]
             return self.client.put(self._keys(keys), pages, alone=True) == len(keys)
-        except CacheError:
+        except CacheError as e:
+            self.client.complain(e)
             return False
 
     def exists(self, key):
@@ -76,7 +81,8 @@ class WeftStorage(HiCacheStorage):
         """How many of the keys are there from the first on."""
         try:
             return self.client.match(self._keys(keys), alone=True)
-        except CacheError:
+        except CacheError as e:
+            self.client.complain(e)
             return 0
 
     # With the host pool: pages are read into it and written out of it.
@@ -84,7 +90,8 @@ class WeftStorage(HiCacheStorage):
     def batch_get_v1(self, keys, host_indices, extra_info=None):
         try:
             pages = self.client.get(self._keys(keys), alone=True)
-        except CacheError:
+        except CacheError as e:
+            self.client.complain(e)
             return [False] * len(keys)
         return [p is not None and self._scatter(spans, p) for p, spans in zip(pages, self._spans(len(keys), host_indices))]
 
@@ -92,7 +99,8 @@ class WeftStorage(HiCacheStorage):
         pages = [b"".join(ctypes.string_at(a, n) for a, n in spans) for spans in self._spans(len(keys), host_indices)]
         try:
             done = self.client.put(self._keys(keys), pages, alone=True)
-        except CacheError:
+        except CacheError as e:
+            self.client.complain(e)
             done = 0
         return [i < done for i in range(len(keys))]
 

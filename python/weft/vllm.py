@@ -10,6 +10,7 @@ This class follows KVConnectorBase_V1 as documented. It was tested with a double
 vLLM's order; vLLM itself was not run.
 """
 
+import collections
 import os
 import threading
 
@@ -45,11 +46,13 @@ class WeftMetadata(KVConnectorMetadata):
     """What the scheduler tells the workers: of each request the names and blocks to load, and those to store."""
 
     def __init__(self):
-        self.loads = []  # (request, keys of the whole path, first index, block ids)
-        self.stores = []
+        self.loads = []  # (request, keys of the whole path, first index, block ids from there on)
+        self.stores = []  # (request, keys of the whole path, first index, block ids of the whole path)
 
 
 class _Tracked:
+    """A request: names and blocks of its path, how many of them vLLM has (local), are to be there after loading (matched), and the cache has (stored)."""
+
     def __init__(self, keys):
         self.keys, self.blocks, self.matched, self.local, self.stored = keys, [], 0, 0, 0
 
@@ -73,14 +76,22 @@ class WeftConnector(KVConnectorBase_V1):
         self.chain = Chain("vllm", self.block, seed) if seed else None
         if self.chain is None:
             raise ValueError("PYTHONHASHSEED is not set: workers would name the same blocks differently; set it to one value everywhere")
-        # Caches of different models, types, layouts and shares of heads are different blocks.
-        model, parallel = vllm_config.model_config, getattr(vllm_config, "parallel_config", None)
-        rank, world = getattr(parallel, "rank", 0), getattr(parallel, "world_size", 1)
-        self.space = "%s|%s|%d" % (getattr(model, "model", ""), getattr(model, "dtype", ""), world)
-        self.rank = rank
-        self.client = Client(extra.get("address"), extra.get("token"), self.chain.print(), float(extra.get("timeout", 30)))
+        # Caches of different models, types and shares of heads and layers are different blocks.
+        model, cache, parallel = vllm_config.model_config, vllm_config.cache_config, getattr(vllm_config, "parallel_config", None)
+        parts = [getattr(model, "model", ""), getattr(model, "revision", None), getattr(model, "dtype", ""), getattr(cache, "cache_dtype", "auto")]
+        parts += [getattr(parallel, what + "_size", 1) for what in ("world", "tensor_parallel", "pipeline_parallel", "decode_context_parallel", "prefill_context_parallel")]
+        self.space = "|".join(str(p) for p in parts)
+        self.rank = getattr(parallel, "rank", 0)
+        self.client = Client(extra.get("address"), extra.get("token"), self.chain.print(), float(extra.get("timeout", 10)), rest=float(extra.get("rest", 5)))
         self.tracked, self.caches, self.axis = {}, {}, 0
-        self.saved, self.failed, self.spoiled, self.loading = {}, set(), set(), None
+        # failed: blocks to tell vLLM of; lost: those of the last steps, as vLLM may be a step ahead; spoiled: requests that were computed behind one.
+        self.saved, self.failed, self.lost, self.spoiled, self.loading = {}, set(), collections.deque(maxlen=4), set(), None
+
+    requires_kv_delivery = False  # what is not stored is computed again
+
+    @classmethod
+    def requires_piecewise_for_cudagraph(cls, extra_config):
+        return True  # layers wait for their blocks and are saved one by one, which a graph of the whole model would leave out
 
     def _keys(self, hashes):
         return ["%s|%d|%s" % (self.space, self.rank, bytes(h).hex()) for h in hashes]
@@ -101,9 +112,10 @@ class WeftConnector(KVConnectorBase_V1):
         most = (request.num_tokens - 1) // self.block  # one token at least is computed
         try:
             have = self.client.match(self._keys(t.keys[:most])) if most else 0
-        except CacheError:
+        except CacheError as e:
+            self.client.complain(e)
             have = 0  # a cache that is away costs computing, not requests
-        t.matched = max(have, t.local)
+        t.matched, t.stored = max(have, t.local), have
         return (t.matched - t.local) * self.block, False
 
     def update_state_after_alloc(self, request, blocks, num_external_tokens):
@@ -145,14 +157,13 @@ class WeftConnector(KVConnectorBase_V1):
         t.blocks = _first(ids)
         if t.matched > t.local:
             meta.loads.append((name, t.keys[: t.matched], t.local, t.blocks[t.local : t.matched]))
-        t.stored = t.matched
         self._store(meta, name, t, computed)
 
     def _store(self, meta, name, t, computed):
         """Whole blocks of the prompt that this step completes."""
         end = min(computed // self.block, len(t.keys), len(t.blocks))
         if end > t.stored:
-            meta.stores.append((name, t.keys[:end], t.stored, t.blocks[t.stored : end]))
+            meta.stores.append((name, t.keys[:end], t.stored, t.blocks[:end]))
             t.stored = end
 
     def request_finished(self, request, block_ids):
@@ -174,6 +185,8 @@ class WeftConnector(KVConnectorBase_V1):
         self.axis = _pages.block_axis(first.shape, count if count in first.shape[:2] else None)
 
     def start_load_kv(self, forward_context=None, **kwargs):
+        self._loaded()  # of a step that was broken off
+        self.lost.append(set())
         loads = self._get_connector_metadata().loads
         if not loads:
             return
@@ -195,46 +208,57 @@ class WeftConnector(KVConnectorBase_V1):
                             _pages.write(tensor, block, self.axis, page[at : at + n])
                             at += n
                         missing.discard(block)
-                except CacheError:
-                    pass  # what is missing is told
+                except CacheError as e:
+                    self.client.complain(e)  # what is missing is told
                 finally:
                     if missing:
                         self.failed |= missing
+                        self.lost[-1].update(missing)
                         self.spoiled.add(name)
         finally:
             for e in done.values():
                 e.set()
 
-    def wait_for_layer_load(self, layer_name):
-        if self.loading:
-            self.loading[1][layer_name].wait()
-
-    def save_kv_layer(self, layer_name, kv_layer, attn_metadata=None, **kwargs):
-        meta = self._get_connector_metadata()
-        blocks = {b for _, _, _, blocks in meta.stores for b in blocks}
-        self.saved[layer_name] = {b: _pages.read(kv_layer, b, self.axis) for b in blocks}
-
-    def wait_for_save(self):
+    def _loaded(self):
+        """Waits until loading is over."""
         if self.loading:
             self.loading[0].join()
             self.loading = None
+
+    def wait_for_layer_load(self, layer_name):
+        if self.loading:
+            done = self.loading[1].get(layer_name)
+            if done is None:  # a layer that uses another's cache
+                self.loading[0].join()
+            else:
+                done.wait()
+
+    def save_kv_layer(self, layer_name, kv_layer, attn_metadata=None, **kwargs):
+        meta = self._get_connector_metadata()
+        blocks = {b for _, _, start, blocks in meta.stores for b in blocks[start:]}
+        self.saved[layer_name] = {b: _pages.read(kv_layer, b, self.axis) for b in blocks}
+
+    def wait_for_save(self):
+        self._loaded()
         saved, self.saved = self.saved, {}
         for request, keys, start, blocks in self._get_connector_metadata().stores:
+            # What was computed behind a block that was not loaded must not be stored under its name: by the request that loads it, and by
+            # those that share the block with it.
+            if any(not lost.isdisjoint(blocks) for lost in self.lost):
+                self.spoiled.add(request)
             if request in self.spoiled or any(name not in saved for name in self.caches):
-                continue  # computed behind a block that was not loaded: it must not be stored under its name
+                continue
             try:
-                self.client.put(self._keys(keys), [b"".join(saved[name][b] for name in self.caches) for b in blocks], start)
-            except CacheError:
-                pass  # not stored: it is computed again
+                self.client.put(self._keys(keys), [b"".join(saved[name][b] for name in self.caches) for b in blocks[start:]], start)
+            except CacheError as e:
+                self.client.complain(e)  # not stored: it is computed again
 
     def get_finished(self, finished_req_ids):
         self.spoiled -= set(finished_req_ids)
         return None, None
 
     def get_block_ids_with_load_errors(self):
-        if self.loading:
-            self.loading[0].join()
-            self.loading = None
+        self._loaded()
         failed, self.failed = self.failed, set()
         return failed
 
@@ -245,4 +269,5 @@ class WeftConnector(KVConnectorBase_V1):
         return None
 
     def shutdown(self):
+        self._loaded()
         self.client.close()
