@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"math"
 	"strconv"
 	"strings"
 
@@ -86,6 +87,12 @@ Admissions to lower tiers: always, second (used twice), worth (read faster than 
 			list, err := kv.ReadTrace(bytes.NewReader(data))
 			if err != nil {
 				return fmt.Errorf("%s: %w; 'weft kv trace' writes one of this form", args[0], err)
+			}
+			if err := e.Check(); err != nil {
+				return err
+			}
+			if !(half >= 0) || math.IsInf(half, 1) {
+				return fmt.Errorf("--half-life %g: want 0 (uses never count less) or more seconds", half)
 			}
 			var names []kv.Policy
 			for _, n := range strings.Split(policies, ",") {

@@ -1,15 +1,19 @@
 package cli
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"io/fs"
 	"log/slog"
 	"net"
 	"net/http"
 	"os"
 	"os/signal"
+	"regexp"
 	"strconv"
 	"strings"
 	"syscall"
@@ -57,7 +61,24 @@ The protocol is HTTP: docs/kv.md. Blocks of Go clients with an agent, and those 
 				if err != nil {
 					return fmt.Errorf("%s: %w", f.name, err)
 				}
+				if n == 0 {
+					return fmt.Errorf("%s is 0; want more", f.name)
+				}
 				*f.to = int64(n)
+			}
+			for _, f := range []struct {
+				name, needs string
+				there       bool
+			}{{"disk-size", "disk", o.Disk != ""}, {"pack", "store", store != ""}, {"prefix", "etcd", etcd != ""}} {
+				if cmd.Flags().Changed(f.name) && !f.there {
+					return fmt.Errorf("--%s says nothing without --%s", f.name, f.needs)
+				}
+			}
+			if o.Dirty < 1 {
+				return fmt.Errorf("--dirty %d: want at least 1 block", o.Dirty)
+			}
+			if chain != "" && !regexp.MustCompile(`^(vllm|sglang)/[1-9][0-9]*/[0-9a-f]{16}$`).MatchString(chain) {
+				return fmt.Errorf("--chain %q: want what kv.Chain's Print gives, like vllm/16/0123456789abcdef", chain)
 			}
 			var err error
 			if o.Policy, err = kv.ParsePolicy(policy); err != nil {
@@ -70,17 +91,41 @@ The protocol is HTTP: docs/kv.md. Blocks of Go clients with an agent, and those 
 				defer o.Store.Close()
 			}
 			token := os.Getenv("WEFT_TOKEN")
-			host, _, err := net.SplitHostPort(listen)
+			host, err := hostPort(listen, 0)
 			if err != nil {
-				return fmt.Errorf("--listen %q: want HOST:PORT", listen)
+				return fmt.Errorf("--listen %w", err)
+			}
+			for _, p := range peers {
+				if _, err := hostPort(p, 1); err != nil {
+					return fmt.Errorf("--peer %w", err)
+				}
+			}
+			if etcd != "" {
+				for _, e := range strings.Split(etcd, ",") {
+					at := e
+					if _, rest, ok := strings.Cut(e, "://"); ok {
+						at = rest
+					}
+					if _, err := hostPort(at, 1); err != nil {
+						return fmt.Errorf("--etcd %w", err)
+					}
+				}
+				if o.Name == "" || strings.Trim(prefix, "/") == "" {
+					return fmt.Errorf("--name %q, --prefix %q: a cache in an etcd needs both", o.Name, prefix)
+				}
 			}
 			if tenants != "" {
 				text, err := os.ReadFile(tenants)
 				if err != nil {
 					return fmt.Errorf("--tenants: %w", err)
 				}
-				if err := json.Unmarshal(text, &o.Tenants); err != nil {
-					return fmt.Errorf("--tenants %s: %w; want [{\"name\": \"a\", \"token\": \"...\", \"quota\": 1000000}]", tenants, err)
+				d := json.NewDecoder(bytes.NewReader(text))
+				d.DisallowUnknownFields()
+				if err := d.Decode(&o.Tenants); err != nil || len(o.Tenants) == 0 {
+					if err == nil {
+						err = errors.New("nobody is in it")
+					}
+					return fmt.Errorf("--tenants %s: %w; want [{\"name\": \"a\", \"token\": \"...\", \"quota\": 1000000}], with \"salt\" where names are to be mixed with something else", tenants, err)
 				}
 				for _, t := range o.Tenants {
 					if t.Token == "" {
@@ -107,10 +152,21 @@ The protocol is HTTP: docs/kv.md. Blocks of Go clients with an agent, and those 
 			if err != nil {
 				return finding{fmt.Errorf("--listen %s: %w", listen, err)}
 			}
-			for _, p := range peers {
-				if _, _, err := net.SplitHostPort(p); err != nil {
-					return fmt.Errorf("--peer %q: want HOST:PORT", p)
+			defer l.Close()
+			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+			defer stop()
+			if o.Store != nil {
+				err := await(ctx, cmd.ErrOrStderr(), "the store "+store, func(ctx context.Context) error {
+					if err := o.Store.Read(ctx, "kv/0", make([]byte, 1), 0); !errors.Is(err, fs.ErrNotExist) {
+						return err
+					}
+					return nil
+				})
+				if err != nil {
+					return finding{fmt.Errorf("--store %s: %w", store, err)}
 				}
+			}
+			for _, p := range peers {
 				cache.Follow(p, token)
 			}
 			if etcd != "" {
@@ -119,22 +175,29 @@ The protocol is HTTP: docs/kv.md. Blocks of Go clients with an agent, and those 
 					return err
 				}
 				defer c.Close()
-				ctx, cancel := context.WithTimeout(cmd.Context(), 10*time.Second)
-				d, err := directory.Join(ctx, c, prefix, o.Name, l.Addr().String(), token, cache, o.Log)
-				cancel()
+				var d *directory.Directory
+				err = await(ctx, cmd.ErrOrStderr(), "the etcd at "+etcd, func(ctx context.Context) (err error) {
+					if d, err = directory.Join(ctx, c, prefix, o.Name, l.Addr().String(), token, cache, o.Log); errors.Is(err, context.DeadlineExceeded) {
+						err = errors.Join(err, unreached(c.Endpoints()))
+					}
+					return err
+				})
 				if err != nil {
 					return finding{fmt.Errorf("--etcd %s: %w", etcd, err)}
 				}
 				defer d.Close()
 			}
-			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
-			defer stop()
 			server := &http.Server{Handler: kvcache.NewServer(cache, token, chain).Handler(), ReadHeaderTimeout: 5 * time.Second, ReadTimeout: time.Minute, WriteTimeout: time.Minute, MaxHeaderBytes: 16 << 10}
+			// Calls that are under way have three seconds, then their connections are closed: after that nobody reads the cache's memory.
+			over := make(chan struct{})
 			go func() {
+				defer close(over)
 				<-ctx.Done()
 				end, cancel := context.WithTimeout(context.Background(), 3*time.Second)
 				defer cancel()
-				_ = server.Shutdown(end)
+				if server.Shutdown(end) != nil {
+					server.Close()
+				}
 			}()
 			fmt.Fprintf(cmd.OutOrStdout(), "kv cache %s: http://%s, %d blocks of %v in memory", o.Name, l.Addr(), o.Memory/o.Block, unit.Bytes(o.Block))
 			if o.Disk != "" {
@@ -147,6 +210,7 @@ The protocol is HTTP: docs/kv.md. Blocks of Go clients with an agent, and those 
 			if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
 				return finding{err}
 			}
+			<-over
 			return nil
 		},
 	}
@@ -171,6 +235,49 @@ The protocol is HTTP: docs/kv.md. Blocks of Go clients with an agent, and those 
 	return cmd
 }
 
+// hostPort gives the host of HOST:PORT; ports are from least on.
+func hostPort(at string, least int) (string, error) {
+	host, port, err := net.SplitHostPort(at)
+	n, bad := strconv.Atoi(port)
+	if err != nil || bad != nil || n < least || n > 65535 {
+		return "", fmt.Errorf("%q: want HOST:PORT with a port from %d to 65535", at, least)
+	}
+	return host, nil
+}
+
+// awaitTime is how long a server waits for what it needs.
+const awaitTime = 10 * time.Second
+
+// await does what needs somebody else's answer. If that takes longer than a moment it says what it waits for, and it gives up after awaitTime.
+func await(ctx context.Context, w io.Writer, what string, do func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, awaitTime)
+	defer cancel()
+	t := time.AfterFunc(300*time.Millisecond, func() { fmt.Fprintf(w, "waiting for %s, %s at most\n", what, awaitTime) })
+	err := do(ctx)
+	t.Stop()
+	if err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return fmt.Errorf("%s did not answer within %s: %w", what, awaitTime, err)
+	}
+	return err
+}
+
+// unreached says of addresses that did not answer why, as far as a connection tells.
+func unreached(addresses []string) error {
+	var all []error
+	for _, at := range addresses {
+		if _, rest, ok := strings.Cut(at, "://"); ok {
+			at = rest
+		}
+		c, err := net.DialTimeout("tcp", at, time.Second)
+		if err == nil {
+			c.Close()
+			err = fmt.Errorf("%s takes connections and does not speak etcd's protocol", at)
+		}
+		all = append(all, err)
+	}
+	return errors.Join(all...)
+}
+
 func newKVStat() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
@@ -183,6 +290,9 @@ func newKVStat() *cobra.Command {
 			at := "127.0.0.1:7080"
 			if len(args) > 0 {
 				at = args[0]
+			}
+			if _, err := hostPort(at, 1); err != nil {
+				return err
 			}
 			ctx, cancel := context.WithTimeout(cmd.Context(), 10*time.Second)
 			defer cancel()

@@ -24,6 +24,19 @@ func Llama70B(tokens int) Economy {
 	return Economy{Params: 70.6e9, Layers: 80, Width: 8192, Flops: 8 * 989e12 / 2, Tokens: tokens, Bytes: float64(tokens) * 327680, Memory: 20e9}
 }
 
+// Check reports what is wrong with an economy.
+func (e Economy) Check() error {
+	for _, f := range []struct {
+		name  string
+		value float64
+	}{{"parameters", e.Params}, {"layers", float64(e.Layers)}, {"width", float64(e.Width)}, {"operations a second", e.Flops}, {"tokens of a block", float64(e.Tokens)}, {"bytes of a block", e.Bytes}} {
+		if !(f.value > 0) || math.IsInf(f.value, 1) {
+			return fmt.Errorf("kv: %s are %g; want more than 0", f.name, f.value)
+		}
+	}
+	return nil
+}
+
 // Recompute is the time to compute the block at a depth: two operations a parameter and token, and four a layer,
 // column and earlier token for attention.
 func (e Economy) Recompute(depth int) float64 {
@@ -112,6 +125,12 @@ type Tiers struct {
 func NewTiers(list []Tier, cost Economy, halfLife float64) (*Tiers, error) {
 	if len(list) == 0 {
 		return nil, fmt.Errorf("kv: no tier")
+	}
+	if err := cost.Check(); err != nil {
+		return nil, err
+	}
+	if !(halfLife >= 0) || math.IsInf(halfLife, 1) {
+		return nil, fmt.Errorf("kv: a half-life of %g; want 0 (uses never count less) or more", halfLife)
 	}
 	t := &Tiers{list: list, cost: cost}
 	for _, x := range list {

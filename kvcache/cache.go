@@ -83,7 +83,11 @@ type Cache struct {
 	broken error // of the slab: it is not used any more
 	log    journal
 	fault  bool // the cache is closed
+	calls  int  // under way: memory stays until they are over
+	idle   chan struct{}
 
+	life  context.Context // of what is written behind
+	end   context.CancelFunc
 	queue chan job
 	done  chan struct{}
 	peers []*peer
@@ -156,6 +160,7 @@ func New(o Options) (*Cache, error) {
 	}
 	c := &Cache{o: o, slots: int(o.Memory / o.Block), tenants: map[string]*tenant{}, started: time.Now(), queue: make(chan job, max(o.Dirty, 1)), done: make(chan struct{})}
 	c.log.generation = newGeneration()
+	c.life, c.end = context.WithCancel(context.Background())
 	if len(o.Tenants) == 0 {
 		o.Tenants = []Tenant{{Name: "default", Quota: o.Memory}}
 	}
@@ -230,17 +235,49 @@ func (c *Cache) closeSlab() {
 	}
 }
 
-// Close ends the cache. What waits for disk and store is given up.
+// ErrClosed is returned by calls after Close.
+var ErrClosed = errors.New("kv cache: it is closed")
+
+// begin keeps the memory of the cache until leave is called.
+func (c *Cache) begin() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.fault {
+		return ErrClosed
+	}
+	c.calls++
+	return nil
+}
+
+func (c *Cache) leave() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.calls--; c.calls == 0 && c.idle != nil {
+		close(c.idle)
+	}
+}
+
+// Close ends the cache. What waits for disk and store is given up. It returns when the calls that are under way have: end what they write to
+// first.
 func (c *Cache) Close() {
 	c.mu.Lock()
 	was := c.fault
 	c.fault = true
+	var idle chan struct{}
+	if !was && c.calls > 0 {
+		idle = make(chan struct{})
+		c.idle = idle
+	}
 	c.mu.Unlock()
 	if was {
 		return
 	}
+	c.end()
 	close(c.queue)
 	<-c.done
+	if idle != nil {
+		<-idle
+	}
 	for _, p := range c.others() {
 		p.close()
 	}
@@ -291,6 +328,10 @@ func (c *Cache) Put(who string, p Path, i int, data []byte) (bool, error) {
 	if t == nil {
 		return false, fmt.Errorf("kv cache: no tenant %q", who)
 	}
+	if err := c.begin(); err != nil {
+		return false, err
+	}
+	defer c.leave()
 	if i < 0 || i >= len(p.Keys) || len(data) == 0 || int64(len(data)) > c.o.Block {
 		return false, fmt.Errorf("kv cache: block %d of %d has %d bytes; want 1 to %d", i, len(p.Keys), len(data), c.o.Block)
 	}
@@ -440,8 +481,6 @@ func (c *Cache) forget(t *tenant, b *block) {
 // write is the writer: disk and store, behind those who put.
 func (c *Cache) write() {
 	defer close(c.done)
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
 	for j := range c.queue {
 		c.mu.Lock()
 		over := c.fault
@@ -456,7 +495,7 @@ func (c *Cache) write() {
 		case j.b != nil:
 			c.writeDisk(j)
 		default:
-			c.writePack(ctx, j)
+			c.writePack(c.life, j)
 		}
 	}
 }
@@ -526,6 +565,10 @@ func (c *Cache) Match(ctx context.Context, who string, p Path) ([]Where, error) 
 	if t == nil {
 		return nil, fmt.Errorf("kv cache: no tenant %q", who)
 	}
+	if err := c.begin(); err != nil {
+		return nil, err
+	}
+	defer c.leave()
 	var out []Where
 	for i, key := range p.Keys {
 		w, ok := c.where(t, t.name(key))
@@ -578,6 +621,10 @@ func (c *Cache) Get(ctx context.Context, who string, p Path, i int, use func(dat
 	if t == nil || i < 0 || i >= len(p.Keys) {
 		return "", false, fmt.Errorf("kv cache: no tenant %q, or no block %d of %d", who, i, len(p.Keys))
 	}
+	if err := c.begin(); err != nil {
+		return "", false, err
+	}
+	defer c.leave()
 	c.mu.Lock()
 	c.count.Asked++
 	c.mu.Unlock()

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"slices"
 	"strconv"
@@ -194,8 +195,14 @@ type peer struct {
 	failed     error
 	moves      bool // it makes transfers
 	heard      time.Time
+	rest       time.Time // it is not asked for blocks before: it did not answer
 	bytes      int64
 }
+
+const (
+	peerTimeout = 3 * time.Second // that a block of a peer takes at most
+	peerRest    = 2 * time.Second
+)
 
 // PeerStat is how another cache stands in the directory.
 type PeerStat struct {
@@ -213,7 +220,7 @@ func (c *Cache) Follow(address, token string) {
 	p := newPeer(address, token)
 	p.end = cancel
 	c.add(p)
-	go p.follow(ctx)
+	go p.follow(ctx, c.o.Log)
 }
 
 func newPeer(address, token string) *peer {
@@ -230,7 +237,7 @@ func (p *peer) close() {
 func (p *peer) has(key kv.Hash) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.blocks[key]
+	return p.blocks[key] && !time.Now().Before(p.rest)
 }
 
 func (p *peer) lost(key kv.Hash) {
@@ -253,11 +260,18 @@ func (p *peer) stat() PeerStat {
 }
 
 // follow pulls the journal until the end. A peer that does not answer has nothing.
-func (p *peer) follow(ctx context.Context) {
+func (p *peer) follow(ctx context.Context, log *slog.Logger) {
 	defer close(p.over)
-	for ctx.Err() == nil {
+	for first := true; ctx.Err() == nil; first = false {
 		err := p.pull(ctx)
 		p.mu.Lock()
+		switch was := p.failed; {
+		case ctx.Err() != nil:
+		case err != nil && (was == nil || first):
+			log.Warn("another cache does not answer; it is asked again and again", "peer", p.address, "error", err)
+		case err == nil && (was != nil || first):
+			log.Info("another cache answers", "peer", p.address)
+		}
 		if p.failed = err; err != nil {
 			clear(p.blocks)
 			p.generation = ""
@@ -330,8 +344,18 @@ func (p *peer) pull(ctx context.Context) error {
 
 // fetch reads a block from the peer: by a transfer if both can.
 func (p *peer) fetch(ctx context.Context, who string, key kv.Hash, o Options) ([]byte, error) {
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	inside, cancel := context.WithTimeout(ctx, peerTimeout)
 	defer cancel()
+	data, err := p.bring(inside, who, key, o)
+	if err != nil && ctx.Err() == nil && !errors.Is(err, errMissing) && !errors.Is(err, errDamaged) {
+		p.mu.Lock()
+		p.rest = time.Now().Add(peerRest)
+		p.mu.Unlock()
+	}
+	return data, err
+}
+
+func (p *peer) bring(ctx context.Context, who string, key kv.Hash, o Options) ([]byte, error) {
 	p.mu.Lock()
 	moves := p.moves
 	p.mu.Unlock()

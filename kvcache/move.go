@@ -264,6 +264,10 @@ func (c *Cache) fill(ctx context.Context, who string, p Path, q *move) (out move
 	if t == nil {
 		return out, fmt.Errorf("kv cache: no tenant %q", who)
 	}
+	if err := c.begin(); err != nil {
+		return out, err
+	}
+	defer c.leave()
 	b := batch{c: c, op: xfer.Write}
 	if b.peer, b.remote, err = c.guest(q); err != nil {
 		return out, err
@@ -324,6 +328,10 @@ func (c *Cache) drain(ctx context.Context, who string, p Path, q *move) (out mov
 	if t == nil {
 		return out, fmt.Errorf("kv cache: no tenant %q", who)
 	}
+	if err := c.begin(); err != nil {
+		return out, err
+	}
+	defer c.leave()
 	b := batch{c: c, op: xfer.Read}
 	if b.peer, b.remote, err = c.guest(q); err != nil {
 		return out, err
@@ -440,6 +448,10 @@ func (s *Server) push(w http.ResponseWriter, r *http.Request) {
 }
 
 func (c *Cache) push(ctx context.Context, t *tenant, key kv.Hash, q *move, room int64) (out moved, err error) {
+	if err := c.begin(); err != nil {
+		return out, err
+	}
+	defer c.leave()
 	b := batch{c: c, op: xfer.Write}
 	if b.peer, b.remote, err = c.guest(q); err != nil {
 		return out, err

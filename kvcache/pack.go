@@ -5,8 +5,10 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"sync"
+	"time"
 
 	"github.com/weft-fabric/weft/ckpt/blob"
 	"github.com/weft-fabric/weft/kv"
@@ -54,11 +56,39 @@ type packs struct {
 	store blob.Place
 	mu    sync.Mutex
 	known map[string][]place // heads that were read
+	until time.Time          // it is not asked before: it did not answer
+
+	look, long, rest time.Duration // see newPacks
 }
 
 const maxKnown = 4096 // heads
 
-func newPacks(s blob.Place) *packs { return &packs{store: s, known: map[string][]place{}} }
+var errResting = errors.New("the store did not answer; it is asked again later")
+
+// ask reads from the store, if it answers at the moment.
+func (p *packs) ask(ctx context.Context, limit time.Duration, name string, b []byte, off int64) error {
+	p.mu.Lock()
+	resting := time.Now().Before(p.until)
+	p.mu.Unlock()
+	if resting {
+		return errResting
+	}
+	inside, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	err := p.store.Read(inside, name, b, off)
+	if err != nil && ctx.Err() == nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, io.ErrUnexpectedEOF) {
+		p.mu.Lock()
+		p.until = time.Now().Add(p.rest)
+		p.mu.Unlock()
+	}
+	return err
+}
+
+// newPacks are the packs of a store. A head takes 3 s at most, a block 10 s; a store that did not answer is left alone for 2 s, and what would
+// be in it is computed.
+func newPacks(s blob.Place) *packs {
+	return &packs{store: s, known: map[string][]place{}, look: 3 * time.Second, long: 10 * time.Second, rest: 2 * time.Second}
+}
 
 func packName(last kv.Hash) string { s := last.String(); return "kv/" + s[:2] + "/" + s }
 
@@ -78,10 +108,13 @@ func (c *Cache) inStore(ctx context.Context, t *tenant, path Path, i int) (place
 	list, err := c.packs.head(ctx, packName(last), len(g))
 	if err != nil {
 		c.mu.Lock()
-		if errors.Is(err, fs.ErrNotExist) {
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
 			t.absent.Add(last, c.now())
-		} else {
+		case errors.Is(err, errResting):
+		default:
 			c.count.Failed++
+			c.o.Log.Warn("the store could not be read", "error", err)
 		}
 		c.mu.Unlock()
 		return place{}, err
@@ -103,7 +136,7 @@ func (p *packs) head(ctx context.Context, name string, blocks int) ([]place, err
 		return list, nil
 	}
 	b := make([]byte, packHead(blocks))
-	if err := p.store.Read(ctx, name, b, 0); err != nil {
+	if err := p.ask(ctx, p.look, name, b, 0); err != nil {
 		return nil, err
 	}
 	n := len(b) - 8
@@ -130,7 +163,7 @@ func (p *packs) head(ctx context.Context, name string, blocks int) ([]place, err
 // read reads one block of a pack.
 func (p *packs) read(ctx context.Context, at place) ([]byte, error) {
 	data := make([]byte, at.size)
-	if err := p.store.Read(ctx, at.pack, data, at.off); err != nil {
+	if err := p.ask(ctx, p.long, at.pack, data, at.off); err != nil {
 		p.mu.Lock()
 		delete(p.known, at.pack)
 		p.mu.Unlock()

@@ -2,6 +2,12 @@ package kvcache
 
 import (
 	"bytes"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"sync"
 	"testing"
 	"time"
 
@@ -51,6 +57,160 @@ func TestObjectStore(t *testing.T) {
 		w, ok, err := c.Get(ctx, "default", Path{Keys: all}, i, func(b []byte) error { got = bytes.Clone(b); return nil })
 		if err != nil || !ok || w != InStore || !bytes.Equal(got, content("default", all[i])) {
 			t.Errorf("block %d: %v %t %v", i, w, ok, err)
+		}
+	}
+}
+
+// broken stands before a store and spoils answers to reads or writes.
+type broken struct {
+	http.Handler
+	mu   sync.Mutex
+	how  string
+	hurt int // answers that were spoiled
+}
+
+func (b *broken) set(how string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.how, b.hurt = how, 0
+}
+
+func (b *broken) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	b.mu.Lock()
+	how := b.how
+	if how != "" {
+		b.hurt++
+	}
+	b.mu.Unlock()
+	refuse := func(code int, word string) {
+		w.Header().Set("Content-Type", "application/xml")
+		w.WriteHeader(code)
+		fmt.Fprintf(w, "<Error><Code>%s</Code><Message>%s</Message></Error>", word, word)
+	}
+	switch how {
+	case "500":
+		refuse(500, "InternalError")
+	case "503":
+		refuse(503, "SlowDown")
+	case "412":
+		refuse(412, "PreconditionFailed")
+	case "expired":
+		refuse(400, "ExpiredToken")
+	case "silent":
+		<-r.Context().Done()
+	case "slow", "short", "flipped":
+		rec := httptest.NewRecorder()
+		b.Handler.ServeHTTP(rec, r)
+		for k, v := range rec.Header() {
+			w.Header()[k] = v
+		}
+		w.WriteHeader(rec.Code)
+		body := rec.Body.Bytes()
+		if how == "flipped" && len(body) > 0 {
+			body[len(body)/2] ^= 1
+		}
+		if how != "flipped" {
+			body = body[:len(body)/2]
+		}
+		_, _ = w.Write(body)
+		if f, ok := w.(http.Flusher); ok {
+			f.Flush()
+		}
+		switch how {
+		case "slow":
+			<-r.Context().Done()
+		case "short":
+			panic(http.ErrAbortHandler) // the connection breaks
+		}
+	default:
+		b.Handler.ServeHTTP(w, r)
+	}
+}
+
+// Whatever a store answers, a cache gives the right bytes or none, in time, and has the blocks again when the store is well.
+func TestObjectStoreFaults(t *testing.T) {
+	ctx := limit(t)
+	endpoint, _ := store.Start(t)
+	behind, err := url.Parse(endpoint)
+	if err != nil {
+		t.Fatal(err)
+	}
+	proxy := httputil.NewSingleHostReverseProxy(behind)
+	proxy.ErrorHandler = func(http.ResponseWriter, *http.Request, error) {}
+	front := &broken{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { r.Host = behind.Host; proxy.ServeHTTP(w, r) })}
+	server := httptest.NewServer(front)
+	defer server.Close()
+	defer server.CloseClientConnections()
+	t.Setenv("AWS_ENDPOINT_URL", server.URL)
+	open := func() *Cache {
+		place, err := blob.Open("s3://weft/kv")
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(place.Close)
+		c := small(t, func(o *Options) { o.Store = place })
+		c.packs.look, c.packs.long, c.packs.rest = 300*time.Millisecond, 300*time.Millisecond, time.Nanosecond
+		return c
+	}
+	all := path(1, 4) // one pack
+	fill := func(c *Cache) {
+		for i := range all {
+			if _, err := c.Put("default", Path{Keys: all}, i, content("default", all[i])); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	read := func(c *Cache, i int) bool {
+		var got []byte
+		_, ok, err := c.Get(ctx, "default", Path{Keys: all}, i, func(b []byte) error { got = bytes.Clone(b); return nil })
+		if err != nil || ok && !bytes.Equal(got, content("default", all[i])) {
+			t.Errorf("block %d: found %t, %d bytes, %v", i, ok, len(got), err)
+		}
+		return ok
+	}
+	// A pack that another has written meanwhile is there; one that cannot be written is counted, and the blocks stay in memory.
+	for how, count := range map[string]func(Counters) int64{"412": func(n Counters) int64 { return n.Raced }, "expired": func(n Counters) int64 { return n.Failed }} {
+		c := open()
+		front.set(how)
+		fill(c)
+		for end := time.Now().Add(20 * time.Second); count(c.Stat().Counters) == 0; time.Sleep(time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("%s: %+v", how, c.Stat().Counters)
+			}
+		}
+		if !read(c, 0) {
+			t.Errorf("%s: a block left memory", how)
+		}
+	}
+	front.set("")
+	c := open()
+	fill(c)
+	for end := time.Now().Add(20 * time.Second); c.Stat().Counters.Packed == 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("the pack was not written: %+v", c.Stat().Counters)
+		}
+	}
+	for _, how := range []string{"500", "503", "expired", "silent", "slow", "short", "flipped"} {
+		c := open() // its memory is empty
+		front.set(how)
+		if read(c, 1) {
+			t.Errorf("%s: a block came", how)
+		}
+		if n := c.Stat().Counters; n.Failed+n.Damaged == 0 || n.Missed != 1 || front.hurt == 0 {
+			t.Errorf("%s: %d answers were spoiled, counted %+v", how, front.hurt, n)
+		}
+		// Between head and data the answers become well, or not.
+		front.set("")
+		if _, err := c.Match(ctx, "default", Path{Keys: all}); err != nil {
+			t.Error(err)
+		}
+		front.set(how)
+		if read(c, 2) {
+			t.Errorf("%s: a block came behind its head", how)
+		}
+		front.set("")
+		if !read(c, 3) || !read(c, 1) {
+			t.Errorf("%s: the store is well, and its blocks are not there: %+v", how, c.Stat().Counters)
 		}
 	}
 }

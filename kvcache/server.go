@@ -274,6 +274,11 @@ func (s *Server) fetch(w http.ResponseWriter, r *http.Request) {
 		refuse(w, http.StatusNotFound, "tenant %q: %v", q.Tenant, err)
 		return
 	}
+	if err := s.cache.begin(); err != nil {
+		refuse(w, http.StatusServiceUnavailable, "%v", err)
+		return
+	}
+	defer s.cache.leave()
 	w.Header().Set("Content-Type", "application/octet-stream")
 	_, ok, err := s.cache.local(t, h, func(data []byte) error { return writeFrame(w, data) }, true)
 	if err == nil && !ok {
