@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"io"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -68,5 +69,39 @@ func TestKVServe(t *testing.T) {
 	}
 	if code, _, errs := command("", "kv", "stat", "127.0.0.1:1"); code != 1 || !strings.Contains(errs, "kv cache at 127.0.0.1:1") {
 		t.Errorf("exit %d: %s", code, errs)
+	}
+}
+
+// A flag that is wrong, or that says nothing without another, is named before anything is opened.
+func TestKVFlags(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name, text string) string {
+		file := filepath.Join(dir, name)
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return file
+	}
+	nobody, unknown := write("nobody.json", "[]"), write("unknown.json", `[{"name": "a", "token": "x", "qouta": 3}]`)
+	trace := filepath.Join(dir, "trace.jsonl")
+	if code, _, errs := command("", "kv", "trace", "--requests", "5", "-o", trace); code != 0 {
+		t.Fatal(errs)
+	}
+	for _, line := range []string{
+		"serve --memory 0", "serve --memory -1", "serve --memory many", "serve --block 0", "serve --block 2GiB --memory 1GiB",
+		"serve --disk " + dir + "/no/slab", "serve --disk " + dir + "/slab --disk-size 1KiB", "serve --disk-size 1GiB",
+		"serve --pack 0", "serve --pack 1MiB", "serve --policy fifo", "serve --store ftp://x", "serve --dirty 0", "serve --chain x",
+		"serve --tenants " + dir + "/none", "serve --tenants " + nobody, "serve --tenants " + unknown,
+		"serve --peer x", "serve --peer 127.0.0.1", "serve --peer 127.0.0.1:0", "serve --peer 127.0.0.1:99999", "serve --listen x", "serve --listen 127.0.0.1:99999",
+		"serve --etcd nowhere", "serve --etcd 127.0.0.1:2379,x", "serve --prefix /x", "serve --etcd 127.0.0.1:2379 --prefix /", "serve --etcd 127.0.0.1:2379 --name=",
+		"serve more", "stat x", "stat 127.0.0.1:0", "stat a b", "bench --blocks 1", "bench --for 0s",
+		"trace --requests 0", "trace --rate 0", "trace --rate nan", "trace --turns inf", "trace --think -1", "trace --prompts 0", "trace --user 0", "trace --answer 0",
+		"replay " + dir + "/none", "replay " + nobody, "replay " + trace + " --tiers 0", "replay " + trace + " --policy fifo", "replay " + trace + " --admit never",
+		"replay " + trace + " --half-life -1", "replay " + trace + " --half-life nan", "replay " + trace + " --params 0", "replay " + trace + " --layers 0",
+		"replay " + trace + " --width 0", "replay " + trace + " --flops 0",
+	} {
+		if code, out, errs := command("", append([]string{"kv"}, fields(line)...)...); code != 2 || errs == "" || strings.Contains(errs, "panic") {
+			t.Errorf("kv %s: exit %d, want 2: %s%s", line, code, out, errs)
+		}
 	}
 }

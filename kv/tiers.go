@@ -31,7 +31,7 @@ func (e Economy) Check() error {
 		value float64
 	}{{"parameters", e.Params}, {"layers", float64(e.Layers)}, {"width", float64(e.Width)}, {"operations a second", e.Flops}, {"tokens of a block", float64(e.Tokens)}, {"bytes of a block", e.Bytes}} {
 		if !(f.value > 0) || math.IsInf(f.value, 1) {
-			return fmt.Errorf("kv: %s are %g; want more than 0", f.name, f.value)
+			return fmt.Errorf("kv: %s: %g; want more than 0", f.name, f.value)
 		}
 	}
 	return nil
