@@ -242,7 +242,12 @@ func spreads(s infer.Status) (text string) {
 }
 
 // short is a time with three digits.
-func short(d time.Duration) string { return fmt.Sprintf("%.3g ms", float64(d)/1e6) }
+func short(d time.Duration) string {
+	if d >= time.Second {
+		return fmt.Sprintf("%.0f ms", float64(d)/1e6)
+	}
+	return fmt.Sprintf("%.3g ms", float64(d)/1e6)
+}
 
 // newOutsideAgent is what programs in other languages start for their transfers.
 func newOutsideAgent() *cobra.Command {

@@ -29,6 +29,8 @@ type Options struct {
 	Path     string   // of xfer; empty: the shortest
 	Rate     unit.Rate
 	Patience time.Duration // that a decode worker waits for a layer; 0: 5 s
+	// Silence is how long a decode worker may say nothing before its request goes to another one; 0: four times Patience, and 10 s.
+	Silence time.Duration
 	// Cache is the address of a cache service through which prefill workers share what prompts have in common; Token is what it
 	// asks for. With CacheMemory the cluster starts one of its own, of CacheMemory bytes.
 	Cache       string
@@ -61,8 +63,10 @@ type process struct {
 	role     Role
 	cmd      *exec.Cmd
 	in       io.WriteCloser
+	orders   chan []byte // to the process of the moment
 	live     bool
-	load     int // requests
+	silent   bool // it owes an answer, and others are asked instead
+	load     int  // requests
 	restarts int
 	last     string
 	done     int
@@ -117,6 +121,9 @@ func Start(ctx context.Context, o Options) (*Cluster, error) {
 	}
 	if o.Patience == 0 {
 		o.Patience = 5 * time.Second
+	}
+	if o.Silence == 0 {
+		o.Silence = 4*o.Patience + 10*time.Second
 	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
@@ -211,14 +218,27 @@ func (c *Cluster) start(p *process) error {
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("infer: worker %s: %w", p.name, err)
 	}
+	orders, over := make(chan []byte, maxOrders), make(chan struct{})
+	orders <- config
 	c.mu.Lock()
-	p.cmd, p.in = cmd, in
+	p.cmd, p.in, p.orders = cmd, in, orders
 	if c.closing {
 		_ = cmd.Process.Kill()
 	}
 	c.mu.Unlock()
-	_, _ = in.Write(append(config, '\n')) // a worker that is gone already is noticed below
+	// A worker that was stopped reads nothing, and its pipe fills: nobody but this waits for it.
 	c.wg.Go(func() {
+		for {
+			select {
+			case text := <-orders:
+				_, _ = in.Write(append(text, '\n')) // a worker that is gone is noticed below
+			case <-over:
+				return
+			}
+		}
+	})
+	c.wg.Go(func() {
+		defer close(over)
 		lines := bufio.NewScanner(out)
 		lines.Buffer(nil, 16<<20)
 		for lines.Scan() {
@@ -239,6 +259,7 @@ func (c *Cluster) start(p *process) error {
 func (c *Cluster) hear(p *process, e event) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	p.silent = false
 	if e.Event == "ready" {
 		p.live = true
 		c.wake()
@@ -257,7 +278,7 @@ func (c *Cluster) wake() {
 // gone notes the end of a process and starts another.
 func (c *Cluster) gone(p *process, cmd *exec.Cmd, how string) {
 	c.mu.Lock()
-	p.live, p.last = false, how
+	p.live, p.silent, p.last = false, false, how
 	p.restarts++
 	closing, n := c.closing, p.restarts
 	for _, a := range c.attempts {
@@ -300,13 +321,13 @@ func (t *tail) String() string {
 	return string(t.b)
 }
 
-// pick takes the live worker of a role with the least to do, and waits for one if there is none.
+// pick takes the live worker of a role with the least to do, one that speaks before one that does not, and waits for one if there is none.
 func (c *Cluster) pick(ctx context.Context, role Role) (*process, error) {
 	for {
 		c.mu.Lock()
 		var best *process
 		for _, p := range c.workers {
-			if p.role == role && p.live && (best == nil || p.load < best.load) {
+			if p.role == role && p.live && (best == nil || best.silent && !p.silent || best.silent == p.silent && p.load < best.load) {
 				best = p
 			}
 		}
@@ -335,12 +356,18 @@ func (c *Cluster) order(p *process, o order) {
 		panic(err) // bytes and numbers
 	}
 	c.mu.Lock()
-	in := p.in
-	c.mu.Unlock()
-	_, _ = in.Write(append(text, '\n')) // the end of a worker comes as an event
+	defer c.mu.Unlock()
+	select {
+	case p.orders <- text:
+	default: // it has not read for so long that it is of no use: its end comes as an event, and another takes its place
+		_ = p.cmd.Process.Kill()
+	}
 }
 
-const maxAttempts = 20
+const (
+	maxAttempts = 20
+	maxOrders   = 1024 // that wait for one worker
+)
 
 // Ask answers a prompt with count tokens.
 func (c *Cluster) Ask(ctx context.Context, prompt []byte, count int, mode Mode) (*Reply, error) {
@@ -432,10 +459,20 @@ func (c *Cluster) attempt(ctx context.Context, r *Reply, prompt []byte, count in
 		c.order(p, order{Do: "prefill", ID: id, Prompt: text, Mode: r.Mode, Target: target})
 		return nil
 	}
+	quiet := time.NewTimer(c.o.Silence)
+	defer quiet.Stop()
 	for {
 		var e told
 		select {
 		case e = <-a.events:
+			if e.from == d {
+				quiet.Reset(c.o.Silence)
+			}
+		case <-quiet.C:
+			c.note(func() { d.silent = true })
+			c.order(d, order{Do: "drop", ID: id})
+			c.o.Log.Warn("a decode worker says nothing; its request goes to another", "worker", d.name, "request", r.ID, "for", c.o.Silence)
+			return false, fmt.Errorf("decode worker %s says nothing for %s", d.name, c.o.Silence)
 		case <-ctx.Done():
 			c.order(d, order{Do: "drop", ID: id})
 			return false, ctx.Err()
@@ -535,6 +572,7 @@ type WorkerStatus struct {
 	Role     Role   `json:"role"`
 	Pid      int    `json:"pid"`
 	Live     bool   `json:"live"`
+	Silent   bool   `json:"silent,omitempty"` // it owes an answer for longer than it may
 	Load     int    `json:"requests"`
 	Done     int    `json:"done"`
 	Restarts int    `json:"restarts"`
@@ -608,7 +646,7 @@ func (c *Cluster) Status() Status {
 	defer c.mu.Unlock()
 	s := Status{Cache: cache, Model: c.o.Model, Asked: c.asked, Workers: []WorkerStatus{}, Requests: []Reply{}}
 	for _, p := range c.workers {
-		x := WorkerStatus{Name: p.name, Role: p.role, Live: p.live, Load: p.load, Done: p.done, Restarts: p.restarts, Last: p.last}
+		x := WorkerStatus{Name: p.name, Role: p.role, Live: p.live, Silent: p.silent, Load: p.load, Done: p.done, Restarts: p.restarts, Last: p.last}
 		if p.cmd != nil && p.cmd.Process != nil {
 			x.Pid = p.cmd.Process.Pid
 		}

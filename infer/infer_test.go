@@ -226,6 +226,36 @@ func TestDecodeIsLate(t *testing.T) {
 	same(t, c.o.Model, text, 6, r)
 }
 
+// A decode worker is stopped and stays so: its requests are answered by another, and those that come later do not go to it.
+func TestDecodeStaysSilent(t *testing.T) {
+	c, ctx := start(t, Options{Prefill: 1, Decode: 2, Patience: 10 * time.Second, Silence: 2 * time.Second})
+	if err := c.Signal("d0", syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 3 {
+		text := prompt(uint64(20+i), 80)
+		r, err := c.Ask(ctx, text, 6, Stream)
+		if err != nil {
+			t.Fatal(err)
+		}
+		same(t, c.o.Model, text, 6, r)
+		if r.DecodeAt != "d1" {
+			t.Errorf("request %d was answered by %s, which is stopped", i, r.DecodeAt)
+		}
+	}
+	// Orders for it go nowhere, and nobody waits until its pipe is read.
+	for range 3 * maxOrders {
+		c.order(c.workers[1], order{Do: "drop", ID: 1 << 30, Prompt: make([]byte, 100)})
+	}
+	// It was killed for that, and another is in its place.
+	for c.Status().Workers[1].Restarts == 0 || !c.Status().Workers[1].Live {
+		if ctx.Err() != nil {
+			t.Fatal("a worker that reads nothing is not replaced")
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
 func TestRefuses(t *testing.T) {
 	if _, err := Start(t.Context(), Options{Model: tiny(), Prefill: 1}); err == nil {
 		t.Error("no decode worker")

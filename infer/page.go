@@ -27,13 +27,19 @@ func (c *Cluster) Handler() http.Handler {
 	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "text/plain; version=0.0.4")
 		s := c.Status()
-		fmt.Fprintf(w, "# TYPE weft_serve_requests_total counter\nweft_serve_requests_total %d\n", s.Asked)
-		fmt.Fprintln(w, "# TYPE weft_serve_ttft_seconds gauge")
-		for _, x := range s.TTFT {
-			fmt.Fprintf(w, "weft_serve_ttft_seconds{mode=%q,quantile=\"0.5\"} %g\n", x.Mode, x.P50.Seconds())
-			fmt.Fprintf(w, "weft_serve_ttft_seconds{mode=%q,quantile=\"0.99\"} %g\n", x.Mode, x.P99.Seconds())
+		head := func(name, kind, help string) { fmt.Fprintf(w, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, kind) }
+		head("weft_serve_requests_total", "counter", "Prompts that were asked.")
+		fmt.Fprintf(w, "weft_serve_requests_total %d\n", s.Asked)
+		for _, t := range []struct {
+			name, help string
+			list       []Spread
+		}{{"weft_serve_ttft_seconds", "Time to the first token of the last requests.", s.TTFT}, {"weft_serve_tpot_seconds", "Time between tokens of the last requests.", s.TPOT}} {
+			head(t.name, "gauge", t.help)
+			for _, x := range t.list {
+				fmt.Fprintf(w, "%s{mode=%q,quantile=\"0.5\"} %g\n%s{mode=%q,quantile=\"0.99\"} %g\n", t.name, x.Mode, x.P50.Seconds(), t.name, x.Mode, x.P99.Seconds())
+			}
 		}
-		fmt.Fprintln(w, "# TYPE weft_serve_worker_restarts_total counter")
+		head("weft_serve_worker_restarts_total", "counter", "How often a worker was started again.")
 		for _, x := range s.Workers {
 			fmt.Fprintf(w, "weft_serve_worker_restarts_total{worker=%q,role=%q} %d\n", x.Name, x.Role, x.Restarts)
 		}

@@ -200,6 +200,7 @@ func (w *worker) prefill(ctx context.Context, wg *sync.WaitGroup, o order) {
 	w.prompts++
 	region, err := w.agent.Register(fmt.Sprintf("prompt %d", w.prompts), xfer.Memory(mem), xfer.MayRead)
 	if err != nil {
+		_ = w.agent.Free(mem)
 		fail(err)
 		return
 	}
@@ -355,6 +356,7 @@ func (w *worker) decode(ctx context.Context, o order) {
 	}
 	region, err := w.agent.Register(regionName(o.ID), xfer.Memory(mem), xfer.MayWrite)
 	if err != nil {
+		_ = w.agent.Free(mem)
 		fail(err)
 		return
 	}

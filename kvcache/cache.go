@@ -839,6 +839,7 @@ func (c *Cache) Metrics(w io.Writer) error {
 		{"packs_there_total", "Packs that another cache had written.", s.Counters.Raced}, {"damaged_total", "Blocks with a wrong checksum, dropped.", s.Counters.Damaged},
 		{"failed_total", "Reads and writes of disk, store and peers that failed.", s.Counters.Failed},
 		{"bytes_in_total", "Bytes stored.", s.Counters.In}, {"bytes_out_total", "Bytes given out.", s.Counters.Out},
+		{"moved_bytes_total", "Bytes of both that went by transfers.", s.Counters.Moved},
 	} {
 		line("# HELP weft_kv_%s %s\n# TYPE weft_kv_%s counter\nweft_kv_%s %d", x.name, x.help, x.name, x.name, x.n)
 	}
@@ -850,6 +851,18 @@ func (c *Cache) Metrics(w io.Writer) error {
 	line("# HELP weft_kv_quota_bytes Memory of a tenant.\n# TYPE weft_kv_quota_bytes gauge")
 	for _, t := range s.Tenants {
 		line("weft_kv_quota_bytes{tenant=%q} %d", t.Name, t.Quota)
+	}
+	line("# HELP weft_kv_peer_blocks Blocks that another cache said it has.\n# TYPE weft_kv_peer_blocks gauge")
+	for _, p := range s.Peers {
+		line("weft_kv_peer_blocks{peer=%q} %d", p.Address, p.Blocks)
+	}
+	line("# HELP weft_kv_peer_up 1 if another cache answers.\n# TYPE weft_kv_peer_up gauge")
+	for _, p := range s.Peers {
+		up := 1
+		if p.Error != "" || p.Heard < 0 {
+			up = 0
+		}
+		line("weft_kv_peer_up{peer=%q} %d", p.Address, up)
 	}
 	line("# HELP weft_kv_waiting Blocks and packs that wait for disk or store.\n# TYPE weft_kv_waiting gauge\nweft_kv_waiting %d", s.Waiting)
 	broken := 0

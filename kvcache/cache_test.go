@@ -474,6 +474,39 @@ func TestTenantsAndChains(t *testing.T) {
 }
 
 // Requests that are wrong are answered with what is wrong, and nothing breaks.
+// Every metric has a line of help and stands in the documentation.
+func TestMetricsAreDocumented(t *testing.T) {
+	c := small(t, nil)
+	c.Tell("b", "127.0.0.1:1", "", false)
+	var out bytes.Buffer
+	if err := c.Metrics(&out); err != nil {
+		t.Fatal(err)
+	}
+	page, err := os.ReadFile("../docs/kv.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	helped, seen := map[string]bool{}, 0
+	for _, line := range strings.Split(strings.TrimSpace(out.String()), "\n") {
+		if rest, ok := strings.CutPrefix(line, "# HELP "); ok {
+			name, _, _ := strings.Cut(rest, " ")
+			helped[name] = true
+			continue
+		}
+		if strings.HasPrefix(line, "#") {
+			continue
+		}
+		name := line[:strings.IndexAny(line, "{ ")]
+		seen++
+		if !helped[name] || !strings.Contains(string(page), "`"+name) {
+			t.Errorf("%s: help %t, in docs/kv.md %t", name, helped[name], strings.Contains(string(page), "`"+name))
+		}
+	}
+	if seen < 20 {
+		t.Errorf("%d metrics", seen)
+	}
+}
+
 func TestWrongRequests(t *testing.T) {
 	c := small(t, nil)
 	s, at := serve(t, c, "")

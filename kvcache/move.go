@@ -136,6 +136,7 @@ type batch struct {
 	here, there []xfer.Desc
 	bytes       int64
 	path        string
+	late        *xfer.Request // it was cancelled and had not ended: its memory is still in use
 }
 
 // add adds the pieces of a block that lies at a place of an own region.
@@ -174,7 +175,11 @@ func (b *batch) run(ctx context.Context) error {
 	if err := r.Wait(ctx); err != nil {
 		stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
 		defer cancel()
-		return errors.Join(err, r.Cancel(stop))
+		late := r.Cancel(stop)
+		if late != nil {
+			b.late = r
+		}
+		return errors.Join(err, late)
 	}
 	b.path = r.Poll().Path
 	b.c.mu.Lock()
@@ -344,6 +349,21 @@ func (c *Cache) drain(ctx context.Context, who string, p Path, q *move) (out mov
 	known := 0
 	flush := func() error {
 		err := b.run(ctx)
+		if slots := list; b.late != nil {
+			// Bytes may still come. The slots are nobody's until the transfer has ended, which its own time limit sees to.
+			late := b.late
+			c.mu.Lock()
+			c.calls++
+			c.mu.Unlock()
+			go func() {
+				defer c.leave()
+				_ = late.Wait(context.Background())
+				for _, s := range slots {
+					c.abort(s.reserved)
+				}
+			}()
+			b.late, list = nil, nil
+		}
 		for _, s := range list {
 			if err != nil {
 				c.abort(s.reserved)

@@ -15,8 +15,8 @@ function draw(s) {
   document.getElementById("model").textContent = `GPT of ${c.Layers} layers of width ${c.Width}, context ${c.Context}; ${s.asked} requests so far`;
   table("times", ["cache comes", "requests", "first token p50", "p99", "between tokens p50", "p99"],
     (s.ttft || []).map((x, i) => [x.mode, x.count, ms(x.p50_ns), ms(x.p99_ns), ms(s.tpot[i].p50_ns), ms(s.tpot[i].p99_ns)]));
-  table("workers", ["worker", "role", "pid", "state", "requests", "done", "restarts", "the one before ended"],
-    s.workers.map((w) => [w.name, w.role, w.pid, w.live ? "live" : ["gone", "off"], w.requests, w.done, w.restarts, (w.last || "").slice(0, 60)]));
+  table("workers", ["worker", "role", "pid", "state", "requests now", "done", "restarts", "the one before ended"],
+    s.workers.map((w) => [w.name, w.role, w.pid, !w.live ? ["gone", "off"] : w.silent ? ["silent", "off"] : "live", w.requests, w.done, w.restarts, (w.last || "").slice(0, 60)]));
   table("requests", ["request", "state", "mode", "prompt", "tokens", "first token", "between", "prefill", "exposed", "from the cache", "path", "workers", "tries", ""],
     s.requests.slice(0, 15).map((r) => [r.id, r.error ? ["failed", "off"] : r.state, r.mode + (r.recomputed ? ", recomputed" : ""), r.prompt_tokens, r.tokens, ms(r.ttft_ns), ms(r.tpot_ns),
       ms(r.prefill_ns), ms(r.exposed_ns), r.shared_blocks ? r.shared_blocks + " of " + r.blocks.length : "", r.path || "", [r.prefill_worker, r.decode_worker].filter(Boolean).join(" to "), r.attempts, r.error || ""]));
@@ -31,12 +31,13 @@ function draw(s) {
     line.className = "request";
     const name = document.createElement("b");
     name.textContent = `request ${r.id}: ${r.where}`;
-    line.append(name);
+    const all = document.createElement("div");
+    line.append(name, all);
     for (const [i, h] of r.blocks.entries()) {
       const b = document.createElement("span");
       b.className = "block " + (colour.get(r.where) || "") + (i < r.shared_blocks ? " shared" : "");
       b.textContent = h;
-      line.append(b);
+      all.append(b);
     }
     blocks.append(line);
   }
