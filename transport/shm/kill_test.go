@@ -190,14 +190,10 @@ func mapped(t *testing.T, inodes []uint64) (lines []string) {
 }
 
 // A rank that is killed in the middle is gone for the others, which never get
-// wrong data, go on without it, and give back what they shared with it. Nothing
-// is left of its memory once they have ended.
+// wrong data, go on without it, and give back what they shared with it.
 func TestKill(t *testing.T) {
 	for _, middle := range [][]int{{0, 1, 2}, {1}, {2, 1}} { // who has come to the middle when it happens
 		kill(t, middle, nil)
-	}
-	if files, _ := filepath.Glob("/dev/shm/weft*"); len(files) > 0 {
-		t.Errorf("left behind: %v", files)
 	}
 }
 
